@@ -1,0 +1,36 @@
+/* cpu.h -- what this processor can do, found at run time. Pure reading: asking changes nothing,
+ * except that td__cpu_amx_enable() asks the kernel for permission to use tile registers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_BASE_CPU_H
+#define TD_BASE_CPU_H
+
+#include <stdbool.h>
+
+/* Instruction sets in rising order; each contains those before it. */
+typedef enum td__isa {
+    TD_ISA_SCALAR,      /* the baseline of the build */
+    TD_ISA_AVX2,        /* AVX2 + FMA + F16C */
+    TD_ISA_AVX512,      /* F, BW, DQ, VL */
+    TD_ISA_AVX512_BF16, /* and vdpbf16ps */
+    TD_ISA_AMX,         /* and tile registers with bf16 products, permitted by the kernel */
+    TD_ISA_COUNT
+} td__isa;
+
+/* The best one usable here; the environment variable TANDEM_ISA (a name from td__isa_name) lowers
+ * it, for tests and for the same bits on unlike machines. Cached after the first call. */
+td__isa td__cpu_isa(void);
+const char *td__isa_name(td__isa isa); /* "avx512" */
+
+/* True where CPUID says AMX but its palette leaves (1DH, 1EH) read zero: some hypervisors do this,
+ * and libraries that trust the leaves then die with SIGILL. */
+bool td__cpu_amx_leaves_hidden(void);
+
+/* Short id of the processor kind ("intel-6-207", "amd-25-17"), the key of tuning tables. */
+const char *td__cpu_kind(void);
+
+/* Flush denormals to zero on the calling thread (MXCSR FTZ and DAZ); returns the previous mode for
+ * td__cpu_fp_restore. */
+unsigned td__cpu_fp_flush(void);
+void td__cpu_fp_restore(unsigned mode);
+
+#endif

@@ -1,0 +1,67 @@
+/* backend.h -- what the runner needs of a backend. Lives beside its user; backends implement it.
+ *
+ * A backend turns every node of a program into a kernel once, at plan time: it picks the
+ * implementation, creates primitives and says how much memory it wants. A step is then a walk over
+ * an array of kernels; nothing is chosen, created or allocated there. The choice of an
+ * implementation is a pure function of descs, attributes and the kind of processor. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_GRAPH_BACKEND_H
+#define TD_GRAPH_BACKEND_H
+
+#include "ops/op.h"
+
+typedef struct td_backend td_backend;
+typedef struct td_kernel td_kernel;
+
+/* One call of a kernel. Pointers are 64-byte aligned starts of dense tensors in the descs' layout. */
+typedef struct td_kernel_call {
+    const void *const *in;
+    void *const *out;
+    void *scratch;        /* kernel->scratch bytes; contents undefined before and after */
+    void *packed;         /* kernel->packed bytes; kept from prepare to the next prepare */
+    const td_kernel *kernel;
+    const td_run_ctx *ctx;
+} td_kernel_call;
+
+struct td_kernel {
+    const td_node *node;
+    const char *impl;     /* "amx gemm", "onednn brgconv nhwc": for profiles and logs */
+    void (*run)(const td_kernel_call *c);
+    /* (optional) Runs once after every change of the params: fills c->packed from the inputs that
+     * are params (weights rounded, transposed, tiled). Only those in[] may be read; plan has set
+     * `packs`, the bit mask of the inputs it reads. */
+    void (*prepare)(const td_kernel_call *c);
+    unsigned packs;
+    size_t scratch, packed;
+    void *state;          /* the backend's own: primitives, blockings */
+    void (*fini)(void *state); /* (optional) */
+};
+
+typedef struct td_backend_ops {
+    const char *name;
+    void (*destroy)(td_backend *b);
+    /* Memory that kernels run on. */
+    td_status (*alloc)(td_backend *b, size_t nbytes, void **out); /* zero-filled */
+    void (*free)(td_backend *b, void *p, size_t nbytes);
+    /* (optional, default memcpy: host memory) */
+    td_status (*upload)(td_backend *b, void *to, const void *from, size_t nbytes);
+    td_status (*download)(td_backend *b, void *to, const void *from, size_t nbytes);
+    /* Make the kernel for node n. `is_param[i]` says that input i comes from the param block, so
+     * that `prepare` may read it. Never called for leaves and views. */
+    td_status (*plan)(td_backend *b, const td_node *n, const bool *is_param, td_kernel *k);
+    /* Before and after a run on the calling thread: floating-point modes, tile registers. */
+    void (*enter)(td_backend *b, unsigned *saved);
+    void (*leave)(td_backend *b, unsigned saved);
+    /* Is NHWC worth having for image chains here? Programs for other backends stay PLAIN. */
+    bool wants_nhwc;
+} td_backend_ops;
+
+struct td_backend {
+    const td_backend_ops *ops;
+};
+
+/* By name: "cpu", "ref" (reference kernels only, the judge), "null" (no arithmetic). */
+TD_NODISCARD td_status td__backend_create(const char *name, td_backend **out);
+void td__backend_destroy(td_backend *b); /* NULL is allowed */
+
+#endif
