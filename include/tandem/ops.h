@@ -26,7 +26,8 @@ TD_API td_node *td_equal(td_graph *g, td_node *a, td_node *b);
 TD_API td_node *td_less(td_graph *g, td_node *a, td_node *b);
 TD_API td_node *td_less_equal(td_graph *g, td_node *a, td_node *b);
 TD_API td_node *td_where(td_graph *g, td_node *cond, td_node *a, td_node *b);
-TD_API td_node *td_affine(td_graph *g, td_node *x, double scale, double shift); /* scale*x + shift */
+/* scale*x + shift */
+TD_API td_node *td_affine(td_graph *g, td_node *x, double scale, double shift);
 
 /* Elementwise, one input. */
 TD_API td_node *td_neg(td_graph *g, td_node *x);
@@ -55,7 +56,13 @@ TD_API td_node *td_cast(td_graph *g, td_node *x, td_dtype to);
 
 /* Linear algebra. matmul: batch sizes broadcast; ta/tb transpose the last two axes.
  * linear: x (..., K), w (N, K), b (N) or NULL; act is fused. */
-typedef enum td_act { TD_ACT_NONE, TD_ACT_RELU, TD_ACT_GELU, TD_ACT_GELU_TANH, TD_ACT_COUNT } td_act;
+typedef enum td_act {
+    TD_ACT_NONE,
+    TD_ACT_RELU,
+    TD_ACT_GELU,
+    TD_ACT_GELU_TANH,
+    TD_ACT_COUNT
+} td_act;
 TD_API td_node *td_matmul(td_graph *g, td_node *a, td_node *b, bool ta, bool tb);
 TD_API td_node *td_linear(td_graph *g, td_node *x, td_node *w, td_node *b, td_act act);
 
@@ -90,9 +97,9 @@ TD_API td_node *td_group_norm(td_graph *g, td_node *x, td_node *gamma, td_node *
 TD_API td_node *td_softmax(td_graph *g, td_node *x);
 TD_API td_node *td_log_softmax(td_graph *g, td_node *x);
 typedef struct td_xent_opts {
-    bool use_ignore;      /* positions whose target is ignore_index do not count */
+    bool use_ignore; /* positions whose target is ignore_index do not count */
     int64_t ignore_index;
-    double smoothing;     /* label smoothing, 0..1 */
+    double smoothing; /* label smoothing, 0..1 */
 } td_xent_opts;
 /* logits (..., C), target (...) of class indices. */
 TD_API td_node *td_softmax_cross_entropy(td_graph *g, td_node *logits, td_node *target,
@@ -101,8 +108,9 @@ TD_API td_node *td_bce_with_logits(td_graph *g, td_node *x, td_node *target);
 TD_API td_node *td_mse(td_graph *g, td_node *x, td_node *target);
 TD_API td_node *td_l1(td_graph *g, td_node *x, td_node *target);
 TD_API td_node *td_huber(td_graph *g, td_node *x, td_node *target, double delta);
-TD_API td_node *td_nll(td_graph *g, td_node *logp, td_node *target);  /* (..., C), (...) */
-TD_API td_node *td_kl_div(td_graph *g, td_node *logp, td_node *p);    /* mean over rows ("batchmean") */
+TD_API td_node *td_nll(td_graph *g, td_node *logp, td_node *target); /* (..., C), (...) */
+/* Mean over rows ("batchmean"). */
+TD_API td_node *td_kl_div(td_graph *g, td_node *logp, td_node *p);
 
 /* Look-up. embedding: ids (...), table (V, D) -> (..., D). embedding_bag: bag b holds
  * ids[offsets[b] .. offsets[b+1]), the last one up to the end; ids below 0 are padding.
@@ -141,7 +149,7 @@ TD_API td_node *td_sum(td_graph *g, td_node *x, const int *axes, int n_axes, boo
 TD_API td_node *td_mean(td_graph *g, td_node *x, const int *axes, int n_axes, bool keep);
 TD_API td_node *td_max(td_graph *g, td_node *x, const int *axes, int n_axes, bool keep);
 TD_API td_node *td_norm(td_graph *g, td_node *x, const int *axes, int n_axes, bool keep); /* L2 */
-TD_API td_node *td_argmax(td_graph *g, td_node *x, int axis);                      /* i32 */
+TD_API td_node *td_argmax(td_graph *g, td_node *x, int axis);                             /* i32 */
 
 /* Shape and indices. A size of -1 in reshape is worked out. Negative axes count from the end. */
 TD_API td_node *td_reshape(td_graph *g, td_node *x, td_shape shape);

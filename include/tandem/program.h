@@ -23,15 +23,15 @@ typedef struct td_runner td_runner;
 
 /* Zero-initialise, then set what you need: zero always means "default". */
 typedef struct td_program_opts {
-    const char *backend;         /* "cpu" (default), "ref", "null" */
-    td_dtype precision;          /* TD_F32 (default) or TD_BF16 */
-    bool evaluate;               /* no gradients; dropout off, batch norm uses running averages */
-    td_node *const *outputs;     /* nodes to be readable after a run, besides the loss */
+    const char *backend;     /* "cpu" (default), "ref", "null" */
+    td_dtype precision;      /* TD_F32 (default) or TD_BF16 */
+    bool evaluate;           /* no gradients; dropout off, batch norm uses running averages */
+    td_node *const *outputs; /* nodes to be readable after a run, besides the loss */
     int n_outputs;
     td_node *const *grad_inputs; /* inputs whose gradients are wanted, besides the params' */
     int n_grad_inputs;
-    bool no_rewrites;            /* run the graph as written: for tests and for finding culprits */
-    bool no_reuse;               /* every value keeps its memory: for looking at them after a run */
+    bool no_rewrites; /* run the graph as written: for tests and for finding culprits */
+    bool no_reuse;    /* every value keeps its memory: for looking at them after a run */
 } td_program_opts;
 
 /* `loss` is a node of one f32 element (NULL with evaluate: outputs only). The graph is copied: it
@@ -41,10 +41,10 @@ TD_NODISCARD TD_API td_status td_program_create(const td_graph *g, td_node *loss
 TD_API void td_program_destroy(td_program *p); /* NULL is allowed */
 
 typedef struct td_memory_plan {
-    size_t activations;  /* the one block of all activations, after reuse: the peak */
+    size_t activations;          /* the one block of all activations, after reuse: the peak */
     size_t activations_unshared; /* what it would be without reuse */
     size_t params, grads, states, packed, scratch, constants, inputs;
-    size_t total;        /* of a training runner with its own params, without optimizer state */
+    size_t total; /* of a training runner with its own params, without optimizer state */
 } td_memory_plan;
 TD_API td_memory_plan td_program_memory(const td_program *p);
 
@@ -62,7 +62,7 @@ typedef struct td_param_info {
     td_shape shape;
     size_t offset, count; /* elements in the block */
     bool is_state;
-    bool sparse;          /* gradient is row-sparse and not in the gradient block */
+    bool sparse; /* gradient is row-sparse and not in the gradient block */
 } td_param_info;
 TD_API int td_params_count(const td_params *ps); /* params first, then states */
 TD_API td_param_info td_params_info(const td_params *ps, int i);
@@ -96,7 +96,8 @@ typedef struct td_run_key {
  * until the next run. TD_EINVAL naming the first bad node if the loss is NaN or infinite. */
 TD_NODISCARD TD_API td_status td_runner_run(td_runner *r, td_run_key key);
 TD_API float td_runner_loss(const td_runner *r);
-TD_API const void *td_runner_output(const td_runner *r, int i, size_t *nbytes); /* opts.outputs[i] */
+/* opts.outputs[i] */
+TD_API const void *td_runner_output(const td_runner *r, int i, size_t *nbytes);
 TD_API const void *td_runner_grad_input(const td_runner *r, int i, size_t *nbytes);
 /* The gradient block: one gradient per param element, same offsets as the params' block; then the
  * new statistics of the states. */
@@ -106,10 +107,10 @@ TD_API void td_runner_update_states(td_runner *r);
 
 /* Row-sparse gradients of the last run: for param i, n rows (sorted, unique) and their values. */
 typedef struct td_sparse_grad {
-    int param;            /* index in td_params */
+    int param; /* index in td_params */
     int64_t n_rows, width;
     const int32_t *rows;
-    const float *values;  /* (n_rows, width) */
+    const float *values; /* (n_rows, width) */
 } td_sparse_grad;
 TD_API int td_runner_sparse_count(const td_runner *r);
 TD_API td_sparse_grad td_runner_sparse_grad(const td_runner *r, int i);

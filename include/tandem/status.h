@@ -13,16 +13,16 @@
 extern "C" {
 #endif
 
-#define TD_STATUS_MAP(X)                                    \
-    X(OK, 0, "success")                                     \
-    X(EINVAL, -1, "invalid argument")                       \
-    X(ENOMEM, -2, "out of memory")                          \
-    X(EIO, -3, "local i/o error")                           \
-    X(EPROTO, -4, "malformed or unsupported data")          \
-    X(ETIMEDOUT, -5, "deadline passed")                     \
-    X(EPEER, -6, "a peer died or reset its connection")     \
-    X(EABORTED, -7, "aborted by this process")              \
-    X(EMISMATCH, -8, "ranks disagree about the operation")  \
+#define TD_STATUS_MAP(X)                                   \
+    X(OK, 0, "success")                                    \
+    X(EINVAL, -1, "invalid argument")                      \
+    X(ENOMEM, -2, "out of memory")                         \
+    X(EIO, -3, "local i/o error")                          \
+    X(EPROTO, -4, "malformed or unsupported data")         \
+    X(ETIMEDOUT, -5, "deadline passed")                    \
+    X(EPEER, -6, "a peer died or reset its connection")    \
+    X(EABORTED, -7, "aborted by this process")             \
+    X(EMISMATCH, -8, "ranks disagree about the operation") \
     X(ENOTSUP, -9, "not supported here")
 
 typedef enum td_status {

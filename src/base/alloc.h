@@ -9,7 +9,8 @@
 /* malloc / calloc / realloc / free with counting; NULL when out of memory or told to fail.
  * td__free(NULL) is allowed. */
 void *td__malloc(size_t nbytes) __attribute__((malloc));
-void *td__calloc(size_t count, size_t nbytes_each) __attribute__((malloc)); /* overflow gives NULL */
+/* Overflow gives NULL. */
+void *td__calloc(size_t count, size_t nbytes_each) __attribute__((malloc));
 void *td__realloc(void *p, size_t nbytes);
 void td__free(void *p);
 char *td__strdup(const char *s);
@@ -22,7 +23,7 @@ void td__free_block(void *p, size_t nbytes);
 /* An arena: many small objects that die together. Memory is zero-filled, aligned to 16 bytes. */
 typedef struct td__arena td__arena;
 TD_NODISCARD td_status td__arena_create(td__arena **out);
-void td__arena_destroy(td__arena *a); /* NULL is allowed */
+void td__arena_destroy(td__arena *a);               /* NULL is allowed */
 void *td__arena_alloc(td__arena *a, size_t nbytes); /* NULL when out of memory */
 char *td__arena_strdup(td__arena *a, const char *s);
 char *td__arena_printf(td__arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -13,27 +13,27 @@
 #define TD_FAIL(code, ...) td__fail((code), __FILE__, __LINE__, __VA_ARGS__)
 
 /* Pass a failure up from a function that has nothing to release. */
-#define TD_TRY(call)                                              \
-    do {                                                          \
-        td_status st_ = (call);                                   \
-        if (st_)                                                  \
-            return td__trail(st_, #call, __FILE__, __LINE__);     \
+#define TD_TRY(call)                                          \
+    do {                                                      \
+        td_status st_ = (call);                               \
+        if (st_)                                              \
+            return td__trail(st_, #call, __FILE__, __LINE__); \
     } while (0)
 
 /* The same for a function that has: st keeps the failure, label releases. */
-#define TD_TRY_OR(st, label, call)                                \
-    do {                                                          \
-        (st) = (call);                                            \
-        if (st) {                                                 \
-            td__trail((st), #call, __FILE__, __LINE__);           \
-            goto label;                                           \
-        }                                                         \
+#define TD_TRY_OR(st, label, call)                      \
+    do {                                                \
+        (st) = (call);                                  \
+        if (st) {                                       \
+            td__trail((st), #call, __FILE__, __LINE__); \
+            goto label;                                 \
+        }                                               \
     } while (0)
 
 /* A broken invariant: prints what, where and the values, then aborts; on in release builds. */
-#define TD_ASSERT(cond, ...)                                      \
-    do {                                                          \
-        if (!(cond))                                              \
+#define TD_ASSERT(cond, ...)                                           \
+    do {                                                               \
+        if (!(cond))                                                   \
             td__assert_failed(#cond, __FILE__, __LINE__, __VA_ARGS__); \
     } while (0)
 

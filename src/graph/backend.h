@@ -17,15 +17,15 @@ typedef struct td_kernel td_kernel;
 typedef struct td_kernel_call {
     const void *const *in;
     void *const *out;
-    void *scratch;        /* kernel->scratch bytes; contents undefined before and after */
-    void *packed;         /* kernel->packed bytes; kept from prepare to the next prepare */
+    void *scratch; /* kernel->scratch bytes; contents undefined before and after */
+    void *packed;  /* kernel->packed bytes; kept from prepare to the next prepare */
     const td_kernel *kernel;
     const td_run_ctx *ctx;
 } td_kernel_call;
 
 struct td_kernel {
     const td_node *node;
-    const char *impl;     /* "amx gemm", "onednn brgconv nhwc": for profiles and logs */
+    const char *impl; /* "amx gemm", "onednn brgconv nhwc": for profiles and logs */
     void (*run)(const td_kernel_call *c);
     /* (optional) Runs once after every change of the params: fills c->packed from the inputs that
      * are params (weights rounded, transposed, tiled). Only those in[] may be read; plan has set
@@ -33,7 +33,7 @@ struct td_kernel {
     void (*prepare)(const td_kernel_call *c);
     unsigned packs;
     size_t scratch, packed;
-    void *state;          /* the backend's own: primitives, blockings */
+    void *state;               /* the backend's own: primitives, blockings */
     void (*fini)(void *state); /* (optional) */
 };
 

@@ -12,16 +12,26 @@
 typedef struct td_attr_leaf { /* input, param, state, constant */
     td_dtype dtype;
     td_shape shape;
-    td_init init;       /* param, state */
-    const void *data;   /* constant: bytes in the graph's arena, NULL for zeros */
-    size_t nbytes;      /* constant: how many */
+    td_init init;     /* param, state */
+    const void *data; /* constant: bytes in the graph's arena, NULL for zeros */
+    size_t nbytes;    /* constant: how many */
 } td_attr_leaf;
 
-typedef struct td_attr_part { int index; } td_attr_part;             /* part: which output */
-typedef struct td_attr_affine { double scale, shift; } td_attr_affine;
-typedef struct td_attr_clamp { double lo, hi; } td_attr_clamp;       /* clamp, clamp_back */
-typedef struct td_attr_slope { double slope; } td_attr_slope;        /* leaky_relu(_back), huber delta */
-typedef struct td_attr_cast { td_dtype dtype; } td_attr_cast;
+typedef struct td_attr_part {
+    int index;
+} td_attr_part; /* part: which output */
+typedef struct td_attr_affine {
+    double scale, shift;
+} td_attr_affine;
+typedef struct td_attr_clamp {
+    double lo, hi;
+} td_attr_clamp; /* clamp, clamp_back */
+typedef struct td_attr_slope {
+    double slope;
+} td_attr_slope; /* leaky_relu(_back), huber delta */
+typedef struct td_attr_cast {
+    td_dtype dtype;
+} td_attr_cast;
 
 typedef struct td_attr_matmul {
     td_dtype out_dtype; /* dtype of the result: products are summed in f32 (f64 for f64) first */
@@ -29,31 +39,31 @@ typedef struct td_attr_matmul {
 } td_attr_matmul;
 
 typedef struct td_attr_linear { /* linear, linear_back_data, linear_back_weight */
-    td_act act;           /* linear only */
-    td_dtype out_dtype;   /* back_weight: dtype of dw and db; back_data: dtype of dx; linear: of y */
-    bool has_bias;        /* linear: in[2] is there; back_weight: db is wanted */
+    td_act act;                 /* linear only */
+    td_dtype out_dtype; /* back_weight: dtype of dw and db; back_data: dtype of dx; linear: of y */
+    bool has_bias;      /* linear: in[2] is there; back_weight: db is wanted */
 } td_attr_linear;
 
 typedef struct td_attr_conv2d { /* conv2d, conv2d_back_data, conv2d_back_weight */
     int stride[2], pad[2], dilation[2], groups;
-    td_act act;             /* conv2d: NONE or RELU */
+    td_act act; /* conv2d: NONE or RELU */
     bool has_bias;
     td_dtype out_dtype;
-    td_shape other;         /* back_data: shape of x; back_weight: shape of w */
+    td_shape other; /* back_data: shape of x; back_weight: shape of w */
 } td_attr_conv2d;
 
 typedef struct td_attr_pool2d {
     int size[2], stride[2], pad[2];
-    td_shape input;         /* backs: shape of x */
+    td_shape input; /* backs: shape of x */
 } td_attr_pool2d;
 
 typedef struct td_attr_norm { /* batch_norm, layer_norm, rms_norm, group_norm and their backs */
     double eps;
-    double momentum;        /* batch_norm: weight of the new value in running averages */
-    int groups;             /* group_norm */
-    td_act act;             /* batch_norm: NONE or RELU */
-    bool has_residual;      /* batch_norm: in[5] is added before act; the back gives its gradient */
-    bool has_running;       /* batch_norm: in[3], in[4] are running mean and variance */
+    double momentum;   /* batch_norm: weight of the new value in running averages */
+    int groups;        /* group_norm */
+    td_act act;        /* batch_norm: NONE or RELU */
+    bool has_residual; /* batch_norm: in[5] is added before act; the back gives its gradient */
+    bool has_running;  /* batch_norm: in[3], in[4] are running mean and variance */
 } td_attr_norm;
 
 typedef struct td_attr_xent {
@@ -66,34 +76,38 @@ typedef struct td_attr_embedding { /* embedding(_bag) and their backs */
     td_dtype out_dtype;
     bool sparse;
     td_bag_mode mode;
-    int64_t rows;           /* backs: V */
+    int64_t rows; /* backs: V */
 } td_attr_embedding;
 
 typedef struct td_attr_attention {
     bool causal;
     bool has_mask;
-    double scale;           /* never 0 here */
+    double scale; /* never 0 here */
 } td_attr_attention;
 
 typedef struct td_attr_rope {
     double base;
     int first_position;
-    bool inverse;           /* rotate backwards: the gradient */
+    bool inverse; /* rotate backwards: the gradient */
 } td_attr_rope;
 
 typedef struct td_attr_dropout {
     double p;
-    uint32_t stream;        /* the node's random stream: mask of element i is a function of it */
+    uint32_t stream; /* the node's random stream: mask of element i is a function of it */
 } td_attr_dropout;
 
 typedef struct td_attr_reduce { /* sum, mean, max and max_back, argmax */
-    unsigned axes;          /* bit i: axis i is reduced */
+    unsigned axes;              /* bit i: axis i is reduced */
     bool keep;
     td_dtype out_dtype;
 } td_attr_reduce;
 
-typedef struct td_attr_shape { td_shape shape; } td_attr_shape; /* reshape, expand */
-typedef struct td_attr_permute { int axes[TD_MAX_DIMS]; } td_attr_permute;
+typedef struct td_attr_shape {
+    td_shape shape;
+} td_attr_shape; /* reshape, expand */
+typedef struct td_attr_permute {
+    int axes[TD_MAX_DIMS];
+} td_attr_permute;
 
 typedef struct td_attr_slice { /* slice; slice_back pads dy back into zeros of `input` */
     int axis;
@@ -103,7 +117,7 @@ typedef struct td_attr_slice { /* slice; slice_back pads dy back into zeros of `
 
 typedef struct td_attr_axis { /* concat, gather, gather_back */
     int axis;
-    td_shape input;         /* gather_back: shape of x */
+    td_shape input; /* gather_back: shape of x */
 } td_attr_axis;
 
 typedef struct td_attr_pad {
@@ -116,15 +130,17 @@ typedef struct td_attr_one_hot {
     td_dtype dtype;
 } td_attr_one_hot;
 
-typedef struct td_attr_topk { int k; } td_attr_topk; /* accuracy, top_k */
+typedef struct td_attr_topk {
+    int k;
+} td_attr_topk; /* accuracy, top_k */
 
 /* fused: a straight-line program of elementwise operators over broadcast inputs, made by rewriting.
  * Operand r < n_in is input r; operand n_in + j is the result of instruction j. */
 enum { TD_FUSED_MAX_INSTR = 24, TD_FUSED_MAX_OUT = 4, TD_FUSED_MAX_IN = 10 };
 typedef struct td_fused_instr {
-    int op;                 /* a td_opcode whose definition has `scalar` */
+    int op; /* a td_opcode whose definition has `scalar` */
     int src[3];
-    double attr[2];         /* the operator's attributes as numbers: affine scale/shift, clamp lo/hi,
+    double attr[2]; /* the operator's attributes as numbers: affine scale/shift, clamp lo/hi,
                                slope; cast is not an instruction (types are converted at the edges) */
 } td_fused_instr;
 typedef struct td_attr_fused {
@@ -135,6 +151,8 @@ typedef struct td_attr_fused {
 } td_attr_fused;
 
 /* reorder: change the memory order of an image tensor; the shape stays. */
-typedef struct td_attr_reorder { int to; /* td_layout */ } td_attr_reorder;
+typedef struct td_attr_reorder {
+    int to; /* td_layout */
+} td_attr_reorder;
 
 #endif

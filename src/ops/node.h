@@ -31,19 +31,19 @@ typedef enum td_opcode {
 
 struct td_node {
     td_opcode op;
-    int id;              /* index in its graph; inputs have smaller ids */
-    const char *name;    /* "block0/attn/qkv"; never NULL */
+    int id;           /* index in its graph; inputs have smaller ids */
+    const char *name; /* "block0/attn/qkv"; never NULL */
     int n_in, n_out;
     td_node **in;
-    const td_desc *out;  /* n_out of them; out[0] is "the node's" */
-    const void *attr;    /* the operator's attribute struct (attr.h); NULL if it has none */
+    const td_desc *out; /* n_out of them; out[0] is "the node's" */
+    const void *attr;   /* the operator's attribute struct (attr.h); NULL if it has none */
 };
 
 /* Add a node: runs the operator's infer rule, names the node after scope and operator. NULL and a
  * sticky error in g on failure, or when an input is NULL. `attr` is copied. */
 td_node *td__node(td_graph *g, td_opcode op, const void *attr, td_node *const *in, int n_in);
-#define TD__NODE(g, op, attr, ...)                                   \
-    td__node((g), (op), (attr), (td_node *[]){__VA_ARGS__},          \
+#define TD__NODE(g, op, attr, ...)                          \
+    td__node((g), (op), (attr), (td_node *[]){__VA_ARGS__}, \
              (int)(sizeof((td_node *[]){__VA_ARGS__}) / sizeof(td_node *)))
 
 /* Output k of n as a node; k == 0 gives n itself. */
@@ -60,7 +60,7 @@ uint32_t td__graph_next_stream(td_graph *g);
 /* After each training step, state `s` becomes (1 - weight) s + weight mean-over-shards(value). */
 void td__graph_track(td_graph *g, td_node *state, td_node *value, double weight);
 
-int64_t td__desc_count(const td_desc *d);  /* elements */
+int64_t td__desc_count(const td_desc *d); /* elements */
 size_t td__desc_bytes(const td_desc *d);
 
 #endif

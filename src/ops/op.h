@@ -23,9 +23,9 @@ typedef struct td_op_args {
     const td_desc *const *in_desc; /* n_in pointers */
     const void *attr;
     /* For ref only: */
-    const td_desc *out_desc;       /* n_out descs, all PLAIN */
-    const void *const *in;         /* float inputs as const double *, others in their own type */
-    void *const *out;              /* float outputs as double *, others in their own type */
+    const td_desc *out_desc; /* n_out descs, all PLAIN */
+    const void *const *in;   /* float inputs as const double *, others in their own type */
+    void *const *out;        /* float outputs as double *, others in their own type */
     const td_run_ctx *ctx;
 } td_op_args;
 
@@ -49,9 +49,9 @@ typedef struct td_op_sample {
     const void *attr;
     double lo, hi;
     int64_t ilo, ihi;
-    unsigned positive;   /* bit i: input i is filled from [0.5, 1.5) instead (variances, rstd) */
-    unsigned no_grad;    /* bit i: finite differences do not apply to input i in this sample */
-    double tol;          /* factor on the backend test's tolerance; 0 means 1 */
+    unsigned positive; /* bit i: input i is filled from [0.5, 1.5) instead (variances, rstd) */
+    unsigned no_grad;  /* bit i: finite differences do not apply to input i in this sample */
+    double tol;        /* factor on the backend test's tolerance; 0 means 1 */
 } td_op_sample;
 
 /* How an operator meets bf16 programs (graph/rewrite_precision.c). */
@@ -72,7 +72,7 @@ typedef enum td_layout_rule {
 typedef struct td_op_def {
     const char *name;
     int n_in_min, n_in_max;
-    size_t attr_size;      /* 0 for none */
+    size_t attr_size; /* 0 for none */
 
     /* Check inputs and attributes, give the outputs' descs and their number. Nothing later
      * re-checks: kernels and gradients may rely on what passed here. On failure: TD_FAIL with what
@@ -90,11 +90,11 @@ typedef struct td_op_def {
     /* NULL says "not differentiable", and is tested as such. */
     void (*grad)(const td_grad_args *a);
 
-    unsigned weights;      /* bit i: input i is a weight (may stay f32 beside bf16 activations) */
-    unsigned inplace;      /* bit i: output 0 may lie in input i's memory when sizes are equal */
-    unsigned plain_out;    /* bit k: output k is never NHWC although 4-D (gradients of weights) */
-    bool is_view;          /* output 0 is input 0's memory: reshape, part */
-    bool random;           /* depends on the run's key: never merged with an equal node */
+    unsigned weights;   /* bit i: input i is a weight (may stay f32 beside bf16 activations) */
+    unsigned inplace;   /* bit i: output 0 may lie in input i's memory when sizes are equal */
+    unsigned plain_out; /* bit k: output k is never NHWC although 4-D (gradients of weights) */
+    bool is_view;       /* output 0 is input 0's memory: reshape, part */
+    bool random;        /* depends on the run's key: never merged with an equal node */
     td_bf16_rule bf16;
     td_layout_rule layout;
 
