@@ -1,0 +1,15 @@
+/* init.h -- filling a param with its first values, as its td_init says. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_GRAPH_INIT_H
+#define TD_GRAPH_INIT_H
+
+#include "tandem/graph.h"
+
+/* Fill out[td_shape_count(shape)]. The values are a pure function of (init, shape, seed, name): they
+ * do not depend on the other params of the model, nor on the order in which they are made.
+ * TD_EINVAL, naming the param, if the initialiser does not fit the shape or its numbers make no
+ * sense. */
+TD_NODISCARD td_status td__init_fill(const td_init *init, const td_shape *shape, uint64_t seed,
+                                     const char *name, float *out);
+
+#endif
