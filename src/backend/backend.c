@@ -1,0 +1,46 @@
+/* backend.c -- backends by name, and memory for those that compute on the host. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "backend/host.h"
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+
+static const struct {
+    const char *name;
+    td_status (*create)(td_backend **out);
+} BACKENDS[] = {
+    {"cpu", td__cpu_create},
+    {"ref", td__ref_create},
+    {"null", td__null_create},
+};
+
+td_status td__backend_create(const char *name, td_backend **out)
+{
+    *out = NULL;
+    for (int i = 0; i < TD_LEN(BACKENDS); i++)
+        if (strcmp(BACKENDS[i].name, name) == 0)
+            return BACKENDS[i].create(out);
+    return TD_FAIL(TD_EINVAL, "no backend named \"%s\"; there are cpu, ref and null", name);
+}
+
+void td__backend_destroy(td_backend *b)
+{
+    if (b)
+        b->ops->destroy(b);
+}
+
+td_status td__host_alloc(td_backend *b, size_t nbytes, void **out)
+{
+    *out = td__alloc_block(nbytes);
+    if (!*out)
+        return TD_FAIL(TD_ENOMEM, "%s backend: no memory for %zu bytes", b->ops->name, nbytes);
+    return TD_OK;
+}
+
+void td__host_free(td_backend *b, void *p, size_t nbytes)
+{
+    (void)b;
+    td__free_block(p, nbytes);
+}

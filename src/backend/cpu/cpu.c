@@ -1,0 +1,77 @@
+/* cpu.c -- the CPU backend: a table of planners, the reference executor behind it, and the state of
+ * the calling thread while kernels run. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/cpu/cpu.h"
+
+#include <omp.h>
+
+#include "backend/host.h"
+#include "backend/ref_exec.h"
+#include "base/alloc.h"
+#include "base/fail.h"
+
+static td__cpu_plan_fn *const PLANNERS[TD_OP_COUNT] = {
+    [TD_OP_INPUT] = NULL, /* leaves and views are never planned */
+#define TD_CPU_KERNEL(OP, plan) [TD_OP_##OP] = plan,
+#include "backend/cpu/kernels.def"
+#undef TD_CPU_KERNEL
+};
+
+static td_status cpu_plan(td_backend *b, const td_node *n, const bool *is_param, td_kernel *k)
+{
+    td__cpu_plan_fn *plan = PLANNERS[n->op];
+    td_status st = TD_ENOTSUP;
+
+    *k = (td_kernel){.node = n};
+    if (plan)
+        st = plan((const td__cpu *)b, n, is_param, k);
+    if (st != TD_ENOTSUP)
+        return st;
+    return td__ref_exec_plan(n, k);
+}
+
+static void cpu_destroy(td_backend *b)
+{
+    td__free(b);
+}
+
+/* The saved word: MXCSR (16 bits) below, the thread's OpenMP team size above it. oneDNN runs its
+ * primitives on an OpenMP team; a worker is one thread. */
+static void cpu_enter(td_backend *b, unsigned *saved)
+{
+    (void)b;
+    *saved = (unsigned)omp_get_max_threads() << 16 | (td__cpu_fp_flush() & 0xffffu);
+    omp_set_num_threads(1);
+}
+
+static void cpu_leave(td_backend *b, unsigned saved)
+{
+    (void)b;
+    omp_set_num_threads((int)(saved >> 16));
+    td__cpu_fp_restore(saved & 0xffffu);
+}
+
+static const td_backend_ops OPS = {
+    .name = "cpu",
+    .destroy = cpu_destroy,
+    .alloc = td__host_alloc,
+    .free = td__host_free,
+    .plan = cpu_plan,
+    .enter = cpu_enter,
+    .leave = cpu_leave,
+    .wants_nhwc = true,
+};
+
+td_status td__cpu_create(td_backend **out)
+{
+    td__cpu *cpu = td__calloc(1, sizeof *cpu);
+
+    *out = NULL;
+    if (!cpu)
+        return TD_FAIL(TD_ENOMEM, "no memory for the CPU backend");
+    cpu->base.ops = &OPS;
+    cpu->isa = td__cpu_isa();
+    cpu->kind = td__cpu_kind();
+    *out = &cpu->base;
+    return TD_OK;
+}

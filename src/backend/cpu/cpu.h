@@ -1,0 +1,33 @@
+/* cpu.h -- the CPU backend, as its planners see it.
+ *
+ * A planner turns a node into a kernel: it sets run, impl, and as needed scratch, state, fini,
+ * prepare, packs and packed of a zeroed *k (whose node is set). It answers TD_ENOTSUP, without an
+ * error text, for what it does not do, and the reference executor takes the node. Adding a kernel is
+ * one planner and one line in kernels.def. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_BACKEND_CPU_CPU_H
+#define TD_BACKEND_CPU_CPU_H
+
+#include "base/cpu.h"
+#include "graph/backend.h"
+
+typedef struct td__cpu {
+    td_backend base;
+    td__isa isa;      /* what kernels may use */
+    const char *kind; /* td__cpu_kind(): the key of tuning tables */
+} td__cpu;
+
+typedef td_status td__cpu_plan_fn(const td__cpu *cpu, const td_node *n, const bool *is_param,
+                                  td_kernel *k);
+
+#define TD_CPU_KERNEL(OP, plan) td__cpu_plan_fn plan;
+#include "backend/cpu/kernels.def"
+#undef TD_CPU_KERNEL
+
+/* The desc of input i. */
+static inline const td_desc *td__in_desc(const td_node *n, int i)
+{
+    return &n->in[i]->out[0];
+}
+
+#endif
