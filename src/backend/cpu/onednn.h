@@ -1,0 +1,60 @@
+/* onednn.h -- the small part of oneDNN's C API that our kernels share: one engine, memory
+ * descriptors from sizes, primitives that run single-threaded on the caller's buffers.
+ *
+ * A td__dnnl is made at plan time and owns a primitive with its memory objects; running it sets the
+ * data pointers and executes. Scratchpads are the caller's (td_kernel.scratch), so nothing is
+ * allocated in a step. oneDNN's OpenMP threads are set to one by td__dnnl_enter, which the CPU
+ * backend's enter hook calls on each compute thread. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_BACKEND_CPU_ONEDNN_H
+#define TD_BACKEND_CPU_ONEDNN_H
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "ops/node.h"
+
+enum { TD__DNNL_MAX_ARGS = 8 };
+
+typedef struct td__dnnl {
+    dnnl_primitive_t primitive;
+    size_t scratch;              /* bytes of scratchpad; bound as the last argument */
+    const char *info;            /* "brg:avx512_core"; lives as long as the primitive */
+    int n_args;
+    dnnl_exec_arg_t arg[TD__DNNL_MAX_ARGS];
+} td__dnnl;
+
+/* The engine; made at first use, with the instruction set capped where AMX would crash oneDNN
+ * (td__cpu_amx_leaves_hidden). Fails with TD_ENOTSUP if oneDNN has no CPU engine. */
+TD_NODISCARD td_status td__dnnl_engine(dnnl_engine_t *out);
+
+/* oneDNN's status as ours; `what` names the call in the error text. */
+td_status td__dnnl_status(dnnl_status_t st, const char *what);
+#define TD__DNNL_TRY(call) TD_TRY(td__dnnl_status((call), #call))
+
+dnnl_data_type_t td__dnnl_dtype(td_dtype t); /* f32, bf16, s32, u8; undef for others */
+
+/* Descriptor of a dense tensor: `strides` in elements, NULL for row-major; any = oneDNN chooses. */
+TD_NODISCARD td_status td__dnnl_md(dnnl_memory_desc_t *out, int ndims, const int64_t *dims,
+                                   td_dtype dtype, const int64_t *strides);
+TD_NODISCARD td_status td__dnnl_md_any(dnnl_memory_desc_t *out, int ndims, const int64_t *dims,
+                                       td_dtype dtype);
+/* The same from a desc: PLAIN as row-major, NHWC with the strides of its bytes. */
+TD_NODISCARD td_status td__dnnl_md_desc(dnnl_memory_desc_t *out, const td_desc *d);
+
+/* A primitive attribute with user scratchpad mode; destroyed by the caller. */
+TD_NODISCARD td_status td__dnnl_attr(dnnl_primitive_attr_t *out);
+
+/* Make *out from a primitive descriptor (which is destroyed here, also on failure). args[i] are
+ * the DNNL_ARG_* that td__dnnl_run gets pointers for, in that order. */
+TD_NODISCARD td_status td__dnnl_init(td__dnnl *out, dnnl_primitive_desc_t pd, const int *args,
+                                     int n_args);
+void td__dnnl_fini(td__dnnl *p);
+
+/* Execute on ptr[0 .. n_args); scratch has p->scratch bytes. Aborts if oneDNN reports an error, which
+ * for a primitive that was created means a broken invariant. */
+void td__dnnl_run(td__dnnl *p, void *const *ptr, void *scratch);
+
+/* One OpenMP thread for oneDNN on the calling thread. */
+void td__dnnl_enter(void);
+
+#endif
