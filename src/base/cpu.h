@@ -1,5 +1,5 @@
 /* cpu.h -- what this processor can do, found at run time. Pure reading: asking changes nothing,
- * except that td__cpu_amx_enable() asks the kernel for permission to use tile registers. */
+ * except that the first call asks the kernel for permission to use tile registers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BASE_CPU_H
 #define TD_BASE_CPU_H

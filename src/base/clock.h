@@ -1,0 +1,16 @@
+/* clock.h -- monotonic time in nanoseconds: for durations and deadlines, never for dates. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_BASE_CLOCK_H
+#define TD_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t td__clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+#endif
