@@ -1,16 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-# Thin verbs over CMake and Ninja; everything is built into build/.
+# Thin verbs over CMake and Ninja; everything is built into build/ (sanitizers: build-asan/,
+# build-tsan/). Options: BUILD=DIR, WERROR=1, JOBS=N, JSON=FILE (bench), PREFIX=DIR and DESTDIR=DIR
+# (install).
 BUILD ?= build
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all test clean
-all: $(BUILD)/build.ninja
-	@ninja -C $(BUILD)
+.PHONY: all setup configure test lint format bench bench-torch demo install sanitize asan tsan \
+        clean help
+all: configure ## build everything
+	@ninja -C $(BUILD) -j$(JOBS)
 
-$(BUILD)/build.ninja:
-	@cmake -S . -B $(BUILD) -G Ninja
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-test: all
-	@ctest --test-dir $(BUILD) --output-on-failure
+setup: ## install missing Debian packages (root or sudo)
+	@tools/setup
 
-clean:
-	@rm -rf $(BUILD)
+# CMake runs again by itself when its files change; only a new folder or new options need it here.
+configure:
+	@test -f $(BUILD)/build.ninja -a -z "$(WERROR)" || cmake -S . -B $(BUILD) $(cmake_args)
+
+test: setup ## install what is missing, build, run all tests
+	@$(MAKE) --no-print-directory all
+	@ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
+
+lint: all ## all static checks
+	@tools/lint/run $(BUILD)
+
+format: ## rewrite the C files as .clang-format says
+	@git ls-files -z '*.c' '*.h' | xargs -0 clang-format -i
+
+bench: all ## run the benchmarks; JSON=FILE also writes the numbers
+	@bench/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+
+bench-torch: all ## tandem beside PyTorch, in turn, in one run
+	@bench/torch/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+
+demo: setup ## build and run the examples
+	@$(MAKE) --no-print-directory all
+	@for e in $(BUILD)/examples/*; do \
+	    if [ -f "$$e" ] && [ -x "$$e" ]; then echo "== $$e"; "$$e" || exit 1; fi; done
+
+install: all ## install libraries, headers, tandem.pc and the CMake package
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+sanitize: asan tsan ## run the tests under address, undefined and thread sanitizers
+
+asan:
+	@$(MAKE) --no-print-directory all BUILD=build-asan \
+	    cmake_args="-G Ninja -DTD_SANITIZE=address,undefined $(if $(WERROR),-DTD_WERROR=ON)"
+	@tools/with-sanitizers ctest --test-dir build-asan --output-on-failure -j$(JOBS)
+
+tsan:
+	@$(MAKE) --no-print-directory all BUILD=build-tsan \
+	    cmake_args="-G Ninja -DTD_SANITIZE=thread $(if $(WERROR),-DTD_WERROR=ON)"
+	@tools/with-sanitizers ctest --test-dir build-tsan --output-on-failure -j$(JOBS)
+
+clean: ## remove all build folders
+	@rm -rf $(BUILD) build-asan build-tsan
