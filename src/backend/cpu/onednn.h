@@ -3,8 +3,9 @@
  *
  * A td__dnnl is made at plan time and owns a primitive with its memory objects; running it sets the
  * data pointers and executes. Scratchpads are the caller's (td_kernel.scratch), so nothing is
- * allocated in a step. oneDNN's OpenMP threads are set to one by td__dnnl_enter, which the CPU
- * backend's enter hook calls on each compute thread. */
+ * allocated in a step. Kernels are shared by the runners of several threads, memory objects cannot
+ * be: there are several sets of them, and a run takes a free one. The CPU backend's enter hook sets
+ * the OpenMP team of the thread to one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CPU_ONEDNN_H
 #define TD_BACKEND_CPU_ONEDNN_H
@@ -17,10 +18,10 @@ enum { TD__DNNL_MAX_ARGS = 8 };
 
 typedef struct td__dnnl {
     dnnl_primitive_t primitive;
-    size_t scratch;              /* bytes of scratchpad; bound as the last argument */
+    size_t scratch;              /* bytes of scratchpad */
     const char *info;            /* "brg:avx512_core"; lives as long as the primitive */
-    int n_args;
-    dnnl_exec_arg_t arg[TD__DNNL_MAX_ARGS];
+    int n_args;                  /* without the scratchpad */
+    struct td__dnnl_set *sets;   /* memory objects and stream, one set per concurrent run */
 } td__dnnl;
 
 /* The engine; made at first use, with the instruction set capped where AMX would crash oneDNN
@@ -50,11 +51,9 @@ TD_NODISCARD td_status td__dnnl_init(td__dnnl *out, dnnl_primitive_desc_t pd, co
                                      int n_args);
 void td__dnnl_fini(td__dnnl *p);
 
-/* Execute on ptr[0 .. n_args); scratch has p->scratch bytes. Aborts if oneDNN reports an error, which
- * for a primitive that was created means a broken invariant. */
-void td__dnnl_run(td__dnnl *p, void *const *ptr, void *scratch);
-
-/* One OpenMP thread for oneDNN on the calling thread. */
-void td__dnnl_enter(void);
+/* Execute on ptr[0 .. n_args); scratch has p->scratch bytes. Any number of threads may run one p.
+ * Aborts if oneDNN reports an error, which for a primitive that was created means a broken
+ * invariant. */
+void td__dnnl_run(const td__dnnl *p, void *const *ptr, void *scratch);
 
 #endif
