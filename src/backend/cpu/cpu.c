@@ -23,8 +23,13 @@ static td_status cpu_plan(td_backend *b, const td_node *n, const bool *is_param,
     td_status st = TD_ENOTSUP;
 
     *k = (td_kernel){.node = n};
-    if (plan)
+    if (plan) {
+        /* oneDNN cuts a primitive for the team size it sees at creation, and runs with that one. */
+        int team = omp_get_max_threads();
+        omp_set_num_threads(1);
         st = plan((const td__cpu *)b, n, is_param, k);
+        omp_set_num_threads(team);
+    }
     if (st != TD_ENOTSUP)
         return st;
     return td__ref_exec_plan(n, k);
