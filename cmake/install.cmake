@@ -10,7 +10,8 @@ install(TARGETS tandem EXPORT TandemTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS tandem_static EXPORT TandemStaticTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/tandem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY include/tandem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
 install(EXPORT TandemTargets NAMESPACE Tandem:: DESTINATION ${td_cmake_dir})
 install(EXPORT TandemStaticTargets NAMESPACE Tandem:: DESTINATION ${td_cmake_dir})
 

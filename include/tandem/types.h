@@ -9,7 +9,7 @@
 
 #if defined(__GNUC__)
 #define TD_NODISCARD __attribute__((warn_unused_result))
-#define TD_API       __attribute__((visibility("default")))
+#define TD_API __attribute__((visibility("default")))
 #else
 #define TD_NODISCARD
 #define TD_API

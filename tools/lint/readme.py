@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The source map in README.md names every folder, and no folder that is not there."""
+import re
+from source import ROOT, Report, files, read
+
+report = Report("readme")
+folders = set()
+for path in files():
+    parts = path.split("/")[:-1]
+    for depth in range(1, len(parts) + 1):
+        folders.add("/".join(parts[:depth]))
+mapped = set(re.findall(r"^\s*([\w.][\w./-]*)/\s{2,}\S", read("README.md"), re.M))
+for folder in sorted(folders - mapped):
+    report.error("README.md", 0, f"the source map lacks {folder}/")
+for folder in sorted(mapped):
+    if not (ROOT / folder).is_dir():
+        report.error("README.md", 0, f"the source map names {folder}/, which does not exist")
+report.done()

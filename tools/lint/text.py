@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every text file: length, licence line, unfinished work, dead references, foreign hosts."""
+import re
+from source import ROOT, Report, files, read
+
+SOFT, HARD = 600, 1200
+COLUMNS = 110  # clang-format holds code to 100; comments and tables may run a little over
+SOURCE = (".c", ".h", ".def", ".py", ".sh", ".cmake", ".in", "CMakeLists.txt", ".yml", ".yaml")
+NO_LICENCE_LINE = (".md", ".json", ".npy", ".npz", ".safetensors", ".csv", ".bin", "LICENSE")
+# Built from pieces so that this file passes its own check.
+UNFINISHED = re.compile(r"\b(" + "|".join(["TO" "DO", "FIX" "ME", "X" "XX", "T" "BD"]) + r")\b")
+HOSTS = re.compile("|".join(re.escape(h) for h in (
+    "pypi" ".org", "python" "hosted.org", "deb." "debian.org", "security." "debian.org",
+    "download." "pytorch.org", "registry." "npmjs", "crates" ".io", "conda." "anaconda.org")))
+LOCAL = re.compile(r"/(?:tmp/wt|work/(?:main|shared)|home/\w+|root)\b")
+MENTION = re.compile(r"[\w./-]+\.md\b")
+
+report = Report("text")
+names = files()
+for path in names:
+    text = read(path)
+    if text is None or path == "LICENSE":
+        continue
+    lines = text.splitlines()
+    script = text.startswith("#!") or path.endswith(SOURCE) or path.endswith("Makefile")
+    if script and len(lines) > HARD:
+        report.error(path, 0, f"{len(lines)} lines, the limit is {HARD}: find the missing concept")
+    elif script and len(lines) > SOFT:
+        report.warn(path, f"{len(lines)} lines, more than {SOFT}")
+    if not path.endswith(NO_LICENCE_LINE) and "SPDX-License-Identifier: Apache-2.0" not in text:
+        report.error(path, 1, "no SPDX-License-Identifier line")
+    if text and not text.endswith("\n"):
+        report.error(path, len(lines), "no newline at the end")
+    for number, line in enumerate(lines, 1):
+        if line != line.rstrip():
+            report.error(path, number, "blanks at the end of the line")
+        if UNFINISHED.search(line):
+            report.error(path, number, "unfinished work is a failing test, not a comment")
+        if HOSTS.search(line):
+            report.error(path, number, "names a package registry's host")
+        if LOCAL.search(line):
+            report.error(path, number, "names a path of one machine")
+        if len(line) > COLUMNS and script:
+            report.error(path, number, f"{len(line)} columns, the limit is 100")
+        for m in MENTION.finditer(line):
+            name = m.group().lstrip("./")
+            if not (ROOT / name).exists() and not (ROOT / path).parent.joinpath(m.group()).exists():
+                report.error(path, number, f"mentions {m.group()}, which is not in the tree")
+report.done()
