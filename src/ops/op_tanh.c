@@ -1,0 +1,69 @@
+/* op_tanh.c -- the hyperbolic tangent, and its backward.
+ *
+ *     y = tanh x                dx = (1 - y^2) dy
+ *
+ * The backward reads y, not x. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "ops/op_util.h"
+
+static double tanh_scalar(const double *x, const double *num)
+{
+    (void)num;
+    return tanh(x[0]);
+}
+
+static double tanh_back_scalar(const double *x, const double *num)
+{
+    (void)num;
+    const double y = x[0], dy = x[1];
+    return dy * (1 - y * y);
+}
+
+static void tanh_grad(const td_grad_args *a)
+{
+    if (a->need[0])
+        a->dx[0] = TD__NODE(a->g, TD_OP_TANH_BACK, NULL, a->y, a->dy[0]);
+}
+
+static const td_op_sample SAMPLES[] = {
+    TD_UNARY_SAMPLES(-3, 3),
+    {.n_in = 1, .in = {TD_SAMPLE_F(64)}, .lo = -60, .hi = 60, .no_grad = 1u}, /* saturated */
+};
+
+static const td_op_sample BACK_SAMPLES[] = {
+    TD_PAIR_SAMPLES(NULL, -1, 1),
+};
+
+const td_op_def td__op_tanh = {
+    .name = "tanh",
+    .n_in_min = 1,
+    .n_in_max = 1,
+    .infer = td__infer_unary,
+    .scalar = tanh_scalar,
+    .grad = tanh_grad,
+    .inplace = 1u,
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_ANY,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
+};
+
+const td_op_def td__op_tanh_back = {
+    .name = "tanh_back",
+    .n_in_min = 2,
+    .n_in_max = 2,
+    .infer = td__infer_same,
+    .scalar = tanh_back_scalar,
+    .inplace = 3u,
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_ANY,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
+};
+
+td_node *td_tanh(td_graph *g, td_node *x)
+{
+    return TD__NODE(g, TD_OP_TANH, NULL, x);
+}
