@@ -1,0 +1,104 @@
+/* params.c -- the numbers of a model: one block, names, and where each lies in it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "graph/init.h"
+#include "graph/program_impl.h"
+
+static td_status fill(td_params *ps, const td_program *p, uint64_t seed)
+{
+    size_t at = 0;
+    for (int i = 0; i < p->n_slots; i++) {
+        const td__slot *slot = &p->slots[i];
+        const td_attr_leaf *leaf = slot->leaf->attr;
+        td_param_info *info = &ps->info[i];
+        info->name = td__strdup(slot->leaf->name);
+        if (!info->name)
+            return TD_FAIL(TD_ENOMEM, "td_params_create: no memory for a name");
+        ps->count = i + 1;
+        info->shape = leaf->shape;
+        info->offset = at;
+        info->count = (size_t)td_shape_count(&leaf->shape);
+        info->is_state = slot->is_state;
+        info->sparse = slot->sparse;
+        at += td__align_up(info->count, TD_ALIGN_FLOATS);
+        if (!slot->is_state)
+            ps->trainable = at;
+        if (!slot->is_state && !slot->sparse)
+            ps->dense = at;
+        TD_TRY(td__init_fill(&leaf->init, &leaf->shape, seed, info->name,
+                             ps->block + info->offset));
+    }
+    return TD_OK;
+}
+
+td_status td_params_create(const td_program *p, uint64_t seed, td_params **out)
+{
+    *out = NULL;
+    td_params *ps = td__calloc(1, sizeof *ps);
+    if (!ps)
+        return TD_FAIL(TD_ENOMEM, "td_params_create: no memory");
+    ps->total = p->trainable + p->states;
+    ps->version = 1;
+    ps->info = td__calloc((size_t)p->n_slots + 1, sizeof *ps->info);
+    ps->block = td__alloc_block(ps->total * sizeof(float));
+    td_status st = ps->info && ps->block
+                       ? fill(ps, p, seed)
+                       : TD_FAIL(TD_ENOMEM, "td_params_create: no memory for %zu parameters",
+                                 ps->total);
+    if (st) {
+        td_params_destroy(ps);
+        return st;
+    }
+    *out = ps;
+    return TD_OK;
+}
+
+void td_params_destroy(td_params *ps)
+{
+    if (!ps)
+        return;
+    for (int i = 0; i < ps->count; i++)
+        td__free((void *)(uintptr_t)ps->info[i].name);
+    td__free(ps->info);
+    td__free_block(ps->block, ps->total * sizeof(float));
+    td__free(ps);
+}
+
+int td_params_count(const td_params *ps)
+{
+    return ps->count;
+}
+
+td_param_info td_params_info(const td_params *ps, int i)
+{
+    TD_ASSERT(i >= 0 && i < ps->count, "param %d of %d", i, ps->count);
+    return ps->info[i];
+}
+
+int td_params_find(const td_params *ps, const char *name)
+{
+    for (int i = 0; i < ps->count; i++)
+        if (strcmp(ps->info[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+float *td_params_block(td_params *ps, size_t *count)
+{
+    if (count)
+        *count = ps->total;
+    return ps->block;
+}
+
+size_t td_params_trainable(const td_params *ps)
+{
+    return ps->trainable;
+}
+
+void td_params_touch(td_params *ps)
+{
+    ps->version++;
+}

@@ -1,0 +1,288 @@
+/* program.c -- from a graph to a plan: rewrites, autodiff, slots, memory, kernels. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "graph/program_impl.h"
+#include "graph/rewrite.h"
+
+/* ---- 1. The graph ---------------------------------------------------------------------------- */
+
+/* Replace *g by what `pass` makes of it. */
+static td_status apply(td_graph **g, td__rewrite_fn *pass)
+{
+    td_graph *next;
+    TD_TRY(pass(*g, &next));
+    td_graph_destroy(*g);
+    *g = next;
+    return td_graph_verify(next);
+}
+
+static td_status apply_all(td_graph **g, td__rewrite_fn *const *passes, int n)
+{
+    for (int i = 0; i < n; i++)
+        TD_TRY(apply(g, passes[i]));
+    return TD_OK;
+}
+
+static td_status check_node(const td_graph *g, const td_node *n, const char *what)
+{
+    if (!n || n->id >= g->n_nodes || g->nodes[n->id] != n)
+        return TD_FAIL(TD_EINVAL, "td_program_create: %s is not a node of this graph", what);
+    return TD_OK;
+}
+
+static td_status check_request(const td_graph *g, const td_node *loss, const td_program_opts *o)
+{
+    if (g->status)
+        return TD_FAIL(g->status, "%s", g->error);
+    if (o->precision != TD_F32 && o->precision != TD_BF16)
+        return TD_FAIL(TD_EINVAL, "td_program_create: precision %s; f32 and bf16 are possible",
+                       td_dtype_name(o->precision));
+    if (!loss && !o->evaluate)
+        return TD_FAIL(TD_EINVAL, "td_program_create: a training program needs a loss");
+    if (!loss && o->n_outputs == 0)
+        return TD_FAIL(TD_EINVAL, "td_program_create: nothing to compute: no loss, no outputs");
+    if (loss) {
+        TD_TRY(check_node(g, loss, "the loss"));
+        char text[160];
+        if (td__desc_count(&loss->out[0]) != 1 || !td_dtype_is_float(loss->out[0].dtype))
+            return TD_FAIL(TD_EINVAL, "td_program_create: the loss '%s' is %s; one number is needed",
+                           loss->name, td__desc_text(&loss->out[0], text, sizeof text));
+    }
+    for (int i = 0; i < o->n_outputs; i++)
+        TD_TRY(check_node(g, o->outputs[i], "an output"));
+    for (int i = 0; i < o->n_grad_inputs; i++) {
+        TD_TRY(check_node(g, o->grad_inputs[i], "an input whose gradient is wanted"));
+        if (o->grad_inputs[i]->op != TD_OP_INPUT ||
+            !td_dtype_is_float(o->grad_inputs[i]->out[0].dtype))
+            return TD_FAIL(TD_EINVAL, "td_program_create: '%s' is not a floating input",
+                           o->grad_inputs[i]->name);
+    }
+    return TD_OK;
+}
+
+/* A copy of g whose roots are what was asked for. */
+static td_status copy_request(const td_graph *g, const td_node *loss, const td_program_opts *o,
+                              td_graph **out)
+{
+    td__rewriter rw;
+    TD_TRY(td__rewrite_begin(&rw, g));
+    for (int i = 0; i < g->n_nodes; i++)
+        td__rewrite_copy(&rw, g->nodes[i]);
+    if (loss)
+        td__graph_add_root(rw.to, (td__root){.kind = TD_ROOT_LOSS, .node = rw.map[loss->id]});
+    for (int i = 0; i < o->n_outputs; i++)
+        td__graph_add_root(rw.to, (td__root){.kind = TD_ROOT_OUTPUT, .index = i,
+                                             .node = rw.map[o->outputs[i]->id]});
+    return td__rewrite_end(&rw, out);
+}
+
+/* Autodiff on *g; the wanted inputs are found again by name. */
+static td_status differentiate(td_graph *g, const td_program_opts *o)
+{
+    td_node **inputs = td__calloc((size_t)o->n_grad_inputs + 1, sizeof(td_node *));
+    if (!inputs)
+        return TD_FAIL(TD_ENOMEM, "no memory for a list of inputs");
+    for (int i = 0; i < o->n_grad_inputs; i++)
+        inputs[i] = td_graph_find(g, o->grad_inputs[i]->name);
+    td_status st = td__autodiff(g, inputs, o->n_grad_inputs);
+    td__free(inputs);
+    return st;
+}
+
+static td_status transform(td_graph **g, const td_program_opts *o, const td_backend *backend)
+{
+    (void)backend;
+    static td__rewrite_fn *const FORWARD[] = {td__rewrite_merge, td__rewrite_prune};
+    static td__rewrite_fn *const WHOLE[] = {td__rewrite_merge, td__rewrite_prune};
+    if (o->evaluate)
+        TD_TRY(apply(g, td__rewrite_evaluate));
+    TD_TRY(apply(g, td__rewrite_prune));
+    if (o->precision == TD_BF16)
+        TD_TRY(apply(g, td__rewrite_bf16));
+    if (!o->no_rewrites)
+        TD_TRY(apply_all(g, FORWARD, TD_LEN(FORWARD)));
+    if (!o->evaluate)
+        TD_TRY(differentiate(*g, o));
+    if (!o->no_rewrites)
+        TD_TRY(apply_all(g, WHOLE, TD_LEN(WHOLE)));
+    TD_TRY(apply(g, td__rewrite_prune));
+    TD_TRY(td__own_gradients(*g));
+    return td_graph_verify(*g);
+}
+
+/* ---- 2. Slots: params in the order in which their gradients become final ---------------------- */
+
+typedef struct ranked {
+    td__slot slot;
+    int rank;
+} ranked;
+
+static int by_rank(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return x->slot.leaf->id - y->slot.leaf->id;
+}
+
+/* Dense params by the position of their gradient, params without one, sparse ones, states. */
+static ranked rank_leaf(const td_graph *g, const td_node *leaf)
+{
+    ranked r = {.slot = {.leaf = leaf, .is_state = leaf->op == TD_OP_STATE}, .rank = INT_MAX - 2};
+    if (r.slot.is_state)
+        r.rank = INT_MAX;
+    for (int i = 0; i < g->n_roots; i++) {
+        const td__root *root = &g->roots[i];
+        int k;
+        if (root->leaf != leaf)
+            continue;
+        if (root->kind == TD_ROOT_PARAM_GRAD)
+            r.rank = td__view_base(root->node, &k)->id;
+        if (root->kind == TD_ROOT_SPARSE_GRAD) {
+            r.rank = INT_MAX - 1;
+            r.slot.sparse = true;
+        }
+        if (root->kind == TD_ROOT_TRACK)
+            r.slot.weight = root->weight;
+    }
+    return r;
+}
+
+static td_status make_slots(td_program *p)
+{
+    const td_graph *g = p->g;
+    ranked *list = td__calloc((size_t)g->n_nodes + 1, sizeof *list);
+    p->slots = td__calloc((size_t)g->n_nodes + 1, sizeof *p->slots);
+    if (!list || !p->slots) {
+        td__free(list);
+        return TD_FAIL(TD_ENOMEM, "no memory for a list of params");
+    }
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op == TD_OP_PARAM || g->nodes[i]->op == TD_OP_STATE)
+            list[p->n_slots++] = rank_leaf(g, g->nodes[i]);
+    qsort(list, (size_t)p->n_slots, sizeof *list, by_rank);
+    for (int i = 0; i < p->n_slots; i++) {
+        p->slots[i] = list[i].slot;
+        size_t count = td__align_up((size_t)td__desc_count(&list[i].slot.leaf->out[0]),
+                                    TD_ALIGN_FLOATS);
+        *(list[i].slot.is_state ? &p->states : &p->trainable) += count;
+        if (!p->evaluate && !list[i].slot.sparse)
+            p->space_bytes[TD_SPACE_GRAD] += count * sizeof(float);
+    }
+    p->space_bytes[TD_SPACE_PARAM] = (p->trainable + p->states) * sizeof(float);
+    td__free(list);
+    return TD_OK;
+}
+
+/* ---- 3. Kernels ------------------------------------------------------------------------------ */
+
+static td_status plan_kernels(td_program *p)
+{
+    p->steps = td__calloc((size_t)p->g->n_nodes + 1, sizeof *p->steps);
+    if (!p->steps)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d kernels", p->g->n_nodes);
+    for (int i = 0; i < p->g->n_nodes; i++) {
+        const td_node *n = p->g->nodes[i];
+        if (td__is_leaf(n) || td__op(n->op)->is_view)
+            continue;
+        bool is_param[TD_MAX_IN];
+        for (int k = 0; k < n->n_in; k++)
+            is_param[k] = td__place_of(p, n->in[k], 0)->space == TD_SPACE_PARAM;
+        td__step *step = &p->steps[p->n_steps];
+        step->node = n;
+        step->kernel.node = n;
+        TD_TRY(p->backend->ops->plan(p->backend, n, is_param, &step->kernel));
+        p->n_steps++;
+        step->packed_offset = p->packed;
+        p->packed += td__align_up(step->kernel.packed, TD_ALIGN);
+        if (step->kernel.scratch > p->scratch)
+            p->scratch = step->kernel.scratch;
+    }
+    return TD_OK;
+}
+
+/* ---- The public functions -------------------------------------------------------------------- */
+
+static td_status build(td_program *p, const td_graph *g, const td_node *loss,
+                       const td_program_opts *o)
+{
+    TD_TRY(check_request(g, loss, o));
+    TD_TRY(td__backend_create(o->backend ? o->backend : "cpu", &p->backend));
+    TD_TRY(copy_request(g, loss, o, &p->g));
+    TD_TRY(transform(&p->g, o, p->backend));
+    TD_TRY(make_slots(p));
+    TD_TRY(td__plan_memory(p, o->no_reuse));
+    return plan_kernels(p);
+}
+
+td_status td_program_create(const td_graph *g, td_node *loss, const td_program_opts *opts,
+                            td_program **out)
+{
+    static const td_program_opts DEFAULTS = {0};
+    *out = NULL;
+    td_program *p = td__calloc(1, sizeof *p);
+    if (!p)
+        return TD_FAIL(TD_ENOMEM, "td_program_create: no memory");
+    if (!opts)
+        opts = &DEFAULTS;
+    p->evaluate = opts->evaluate;
+    td_status st = build(p, g, loss, opts);
+    if (st) {
+        td_program_destroy(p);
+        return st;
+    }
+    *out = p;
+    return TD_OK;
+}
+
+void td_program_destroy(td_program *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; i < p->n_steps; i++)
+        if (p->steps[i].kernel.fini)
+            p->steps[i].kernel.fini(p->steps[i].kernel.state);
+    td__free(p->steps);
+    td__free(p->slots);
+    td__free(p->place);
+    td_graph_destroy(p->g);
+    td__backend_destroy(p->backend);
+    td__free(p);
+}
+
+td_memory_plan td_program_memory(const td_program *p)
+{
+    td_memory_plan m = {
+        .activations = p->space_bytes[TD_SPACE_ACTIVATION],
+        .activations_unshared = p->activations_unshared,
+        .params = p->trainable * sizeof(float),
+        .grads = p->space_bytes[TD_SPACE_GRAD],
+        .states = p->states * sizeof(float),
+        .packed = p->packed,
+        .scratch = p->scratch,
+        .constants = p->space_bytes[TD_SPACE_CONSTANT],
+        .inputs = p->space_bytes[TD_SPACE_INPUT],
+    };
+    m.total = m.activations + m.params + m.grads + m.states + m.packed + m.scratch + m.constants +
+              m.inputs;
+    return m;
+}
+
+int td_program_node_count(const td_program *p)
+{
+    return p->n_steps;
+}
+
+td_status td_program_write_text(const td_program *p, FILE *to)
+{
+    return td_graph_write_text(p->g, to);
+}
+
+td_status td_program_write_dot(const td_program *p, FILE *to)
+{
+    return td_graph_write_dot(p->g, to);
+}

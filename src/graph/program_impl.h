@@ -1,0 +1,78 @@
+/* program_impl.h -- the inside of programs, params and runners.
+ *
+ * Words: a value is one output of one node; a slot is a param or state of a program; a place is where
+ * a value lies: a space (block of memory) and an offset in it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_GRAPH_PROGRAM_IMPL_H
+#define TD_GRAPH_PROGRAM_IMPL_H
+
+#include "graph/backend.h"
+#include "graph/graph_impl.h"
+#include "tandem/program.h"
+
+enum { TD_ALIGN = 64, TD_ALIGN_FLOATS = TD_ALIGN / 4 };
+
+typedef enum td__space {
+    TD_SPACE_ACTIVATION, /* the planned block */
+    TD_SPACE_INPUT,
+    TD_SPACE_CONSTANT,
+    TD_SPACE_PARAM, /* params and states: the offset is the params object's, found by slot */
+    TD_SPACE_GRAD,  /* gradients and new statistics: likewise */
+    TD_SPACE_COUNT
+} td__space;
+
+typedef struct td__place {
+    td__space space;
+    size_t offset; /* bytes; PARAM and GRAD: unused */
+    int slot;      /* PARAM and GRAD: index in program->slots */
+} td__place;
+
+typedef struct td__slot {
+    const td_node *leaf;
+    bool is_state, sparse;
+    double weight; /* states: of the new statistic; 0 where nothing is tracked */
+} td__slot;
+
+typedef struct td__step {
+    const td_node *node;
+    td_kernel kernel;
+    size_t packed_offset;
+} td__step;
+
+struct td_program {
+    td_graph *g;
+    td_backend *backend;
+    bool evaluate;
+    td__place *place; /* by node id * TD_MAX_OUT + output; views have their base's */
+    size_t space_bytes[TD_SPACE_COUNT];
+    size_t activations_unshared;
+    td__slot *slots; /* dense params in the order of their gradients, sparse params, states */
+    int n_slots;
+    size_t trainable, states; /* elements, with padding */
+    td__step *steps;
+    int n_steps;
+    size_t scratch, packed;
+};
+
+struct td_params {
+    td_param_info *info; /* names are owned */
+    int count;
+    float *block;
+    size_t dense, trainable, total; /* elements: dense params; all params; params and states */
+    uint64_t version;               /* rises with every change of the numbers */
+};
+
+/* The place of output k of n. */
+static inline td__place *td__place_of(const td_program *p, const td_node *n, int k)
+{
+    return &p->place[(size_t)n->id * TD_MAX_OUT + (size_t)k];
+}
+
+/* Give every gradient root a value of its own that may lie in the gradient block, adding copies
+ * where a root is a leaf, a shared value or not plain (graph/memory_plan.c). */
+TD_NODISCARD td_status td__own_gradients(td_graph *g);
+
+/* Fill p->place, space_bytes and activations_unshared (graph/memory_plan.c). */
+TD_NODISCARD td_status td__plan_memory(td_program *p, bool no_reuse);
+
+#endif

@@ -1,0 +1,431 @@
+/* runner.c -- executing a program: a walk over an array of kernels.
+ *
+ * Everything is bound when the runner is made: every pointer of every call is final, so that a run
+ * allocates nothing, looks nothing up and decides nothing. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/half.h"
+#include "graph/program_impl.h"
+
+typedef struct bound {
+    td_kernel_call call;
+    uint64_t calls, total_ns; /* while profiling */
+} bound;
+
+struct td_runner {
+    const td_program *p;
+    td_params *ps;
+    int *info_of; /* by slot: index in ps */
+    void *space[TD_SPACE_COUNT];
+    size_t space_bytes[TD_SPACE_COUNT];
+    void *scratch, *packed;
+    bound *steps;
+    void **pointers;  /* of all calls, one array */
+    td_run_ctx ctx;
+    uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
+    bool profile;
+};
+
+/* ---- Making one ------------------------------------------------------------------------------ */
+
+static td_status match_params(td_runner *r)
+{
+    const td_program *p = r->p;
+    r->info_of = td__calloc((size_t)p->n_slots + 1, sizeof *r->info_of);
+    if (!r->info_of)
+        return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory");
+    for (int i = 0; i < p->n_slots; i++) {
+        const td_node *leaf = p->slots[i].leaf;
+        int k = td_params_find(r->ps, leaf->name);
+        if (k < 0)
+            return TD_FAIL(TD_EINVAL, "td_runner_create: the params hold no '%s'", leaf->name);
+        const td_param_info *info = &r->ps->info[k];
+        char have[128], want[128];
+        if (!td_shape_equal(&info->shape, &leaf->out[0].shape))
+            return TD_FAIL(TD_EINVAL, "td_runner_create: '%s' is %s in the params and %s in the "
+                           "program", leaf->name, td_shape_text(&info->shape, have, sizeof have),
+                           td_shape_text(&leaf->out[0].shape, want, sizeof want));
+        if (!p->evaluate && !p->slots[i].is_state && info->sparse != p->slots[i].sparse)
+            return TD_FAIL(TD_EINVAL, "td_runner_create: the gradient of '%s' is row-sparse in one "
+                           "of params and program, and dense in the other", leaf->name);
+        r->info_of[i] = k;
+    }
+    return TD_OK;
+}
+
+static td_status allocate(td_runner *r)
+{
+    const td_program *p = r->p;
+    td_backend *b = p->backend;
+    for (int s = 0; s < TD_SPACE_COUNT; s++)
+        r->space_bytes[s] = p->space_bytes[s];
+    r->space_bytes[TD_SPACE_PARAM] = 0; /* theirs is the params' block */
+    if (!p->evaluate)
+        r->space_bytes[TD_SPACE_GRAD] =
+            (r->ps->dense + r->ps->total - r->ps->trainable) * sizeof(float);
+    for (int s = 0; s < TD_SPACE_COUNT; s++)
+        if (r->space_bytes[s])
+            TD_TRY(b->ops->alloc(b, r->space_bytes[s], &r->space[s]));
+    if (p->scratch)
+        TD_TRY(b->ops->alloc(b, p->scratch, &r->scratch));
+    if (p->packed)
+        TD_TRY(b->ops->alloc(b, p->packed, &r->packed));
+    size_t n_pointers = 0;
+    for (int i = 0; i < p->n_steps; i++)
+        n_pointers += (size_t)(p->steps[i].node->n_in + p->steps[i].node->n_out);
+    r->steps = td__calloc((size_t)p->n_steps + 1, sizeof *r->steps);
+    r->pointers = td__calloc(n_pointers + 1, sizeof *r->pointers);
+    if (!r->steps || !r->pointers)
+        return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory for %d steps", p->n_steps);
+    return TD_OK;
+}
+
+static void *address(const td_runner *r, const td_node *n, int k)
+{
+    const td__place *place = td__place_of(r->p, n, k);
+    if (place->space == TD_SPACE_PARAM)
+        return r->ps->block + r->ps->info[r->info_of[place->slot]].offset;
+    if (place->space == TD_SPACE_GRAD) {
+        const td_param_info *info = &r->ps->info[r->info_of[place->slot]];
+        float *grads = r->space[TD_SPACE_GRAD];
+        return info->is_state ? grads + r->ps->dense + (info->offset - r->ps->trainable)
+                              : grads + info->offset;
+    }
+    return (char *)r->space[place->space] + place->offset;
+}
+
+static void bind(td_runner *r)
+{
+    void **at = r->pointers;
+    for (int i = 0; i < r->p->n_steps; i++) {
+        const td__step *step = &r->p->steps[i];
+        td_kernel_call *c = &r->steps[i].call;
+        c->in = (const void *const *)at;
+        for (int k = 0; k < step->node->n_in; k++)
+            *at++ = address(r, step->node->in[k], 0);
+        c->out = at;
+        for (int k = 0; k < step->node->n_out; k++)
+            *at++ = address(r, step->node, k);
+        c->scratch = r->scratch;
+        c->packed = r->packed ? (char *)r->packed + step->packed_offset : NULL;
+        c->kernel = &step->kernel;
+        c->ctx = &r->ctx;
+    }
+}
+
+static td_status copy_in(td_runner *r, void *to, const void *from, size_t nbytes)
+{
+    td_backend *b = r->p->backend;
+    if (b->ops->upload)
+        return b->ops->upload(b, to, from, nbytes);
+    memcpy(to, from, nbytes);
+    return TD_OK;
+}
+
+static td_status fill_constants(td_runner *r)
+{
+    for (int i = 0; i < r->p->g->n_nodes; i++) {
+        const td_node *n = r->p->g->nodes[i];
+        const td_attr_leaf *leaf = n->attr;
+        if (n->op == TD_OP_CONSTANT && leaf->data)
+            TD_TRY(copy_in(r, address(r, n, 0), leaf->data, leaf->nbytes));
+    }
+    return TD_OK;
+}
+
+static td_status make(td_runner *r)
+{
+    TD_TRY(match_params(r));
+    TD_TRY(allocate(r));
+    bind(r);
+    return fill_constants(r);
+}
+
+td_status td_runner_create(const td_program *p, td_params *ps, td_runner **out)
+{
+    *out = NULL;
+    td_runner *r = td__calloc(1, sizeof *r);
+    if (!r)
+        return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory");
+    r->p = p;
+    r->ps = ps;
+    td_status st = make(r);
+    if (st) {
+        td_runner_destroy(r);
+        return st;
+    }
+    *out = r;
+    return TD_OK;
+}
+
+void td_runner_destroy(td_runner *r)
+{
+    if (!r)
+        return;
+    td_backend *b = r->p->backend;
+    for (int s = 0; s < TD_SPACE_COUNT; s++)
+        if (r->space[s])
+            b->ops->free(b, r->space[s], r->space_bytes[s]);
+    if (r->scratch)
+        b->ops->free(b, r->scratch, r->p->scratch);
+    if (r->packed)
+        b->ops->free(b, r->packed, r->p->packed);
+    td__free(r->info_of);
+    td__free(r->steps);
+    td__free(r->pointers);
+    td__free(r);
+}
+
+/* ---- Inputs ---------------------------------------------------------------------------------- */
+
+static const td_node *find_input(const td_runner *r, const char *name)
+{
+    for (int i = 0; i < r->p->g->n_nodes; i++)
+        if (r->p->g->nodes[i]->op == TD_OP_INPUT && strcmp(r->p->g->nodes[i]->name, name) == 0)
+            return r->p->g->nodes[i];
+    return NULL;
+}
+
+void *td_runner_input(td_runner *r, const char *name, size_t *nbytes)
+{
+    const td_node *n = find_input(r, name);
+    if (!n)
+        return NULL;
+    if (nbytes)
+        *nbytes = td__desc_bytes(&n->out[0]);
+    return address(r, n, 0);
+}
+
+td_status td_runner_set_input(td_runner *r, const char *name, const void *data, size_t nbytes)
+{
+    const td_node *n = find_input(r, name);
+    if (!n)
+        return TD_FAIL(TD_EINVAL, "td_runner_set_input: the program has no input '%s'", name);
+    char text[160];
+    if (nbytes != td__desc_bytes(&n->out[0]))
+        return TD_FAIL(TD_EINVAL, "td_runner_set_input: '%s' is %s: %zu bytes, but %zu were given",
+                       name, td__desc_text(&n->out[0], text, sizeof text),
+                       td__desc_bytes(&n->out[0]), nbytes);
+    return copy_in(r, address(r, n, 0), data, nbytes);
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* Weights in the kernels' own formats, after the params have changed. */
+static void prepare(td_runner *r)
+{
+    for (int i = 0; i < r->p->n_steps; i++)
+        if (r->p->steps[i].kernel.prepare)
+            r->p->steps[i].kernel.prepare(&r->steps[i].call);
+    r->prepared = r->ps->version;
+}
+
+static void run_profiled(td_runner *r)
+{
+    uint64_t before = td__clock_ns();
+    for (int i = 0; i < r->p->n_steps; i++) {
+        r->p->steps[i].kernel.run(&r->steps[i].call);
+        uint64_t after = td__clock_ns();
+        r->steps[i].calls++;
+        r->steps[i].total_ns += after - before;
+        before = after;
+    }
+}
+
+static bool all_finite(const td_desc *d, const void *data)
+{
+    int64_t n = td__desc_count(d);
+    for (int64_t i = 0; i < n; i++) {
+        double v = 0;
+        switch (d->dtype) {
+        case TD_F32: v = (double)((const float *)data)[i]; break;
+        case TD_F64: v = ((const double *)data)[i]; break;
+        case TD_BF16: v = (double)td__bf16_to_f32(((const td_bf16 *)data)[i]); break;
+        case TD_F16: v = (double)td__f16_to_f32(((const td_f16 *)data)[i]); break;
+        default: return true;
+        }
+        if (!isfinite(v))
+            return false;
+    }
+    return true;
+}
+
+/* A loss went bad: run once more, looking at every value as soon as it is made, and name the first
+ * that is not finite. The second run has the same bits as the first, so it finds the culprit. */
+static td_status blame(td_runner *r, float loss)
+{
+    const td_program *p = r->p;
+    for (int i = 0; i < p->g->n_nodes; i++) {
+        const td_node *n = p->g->nodes[i];
+        if (td__is_leaf(n) && !all_finite(&n->out[0], address(r, n, 0)))
+            return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u: %s '%s' holds NaN or Inf",
+                           (double)loss, r->ctx.step, r->ctx.shard, td__op(n->op)->name, n->name);
+    }
+    for (int i = 0; i < p->n_steps; i++) {
+        const td_node *n = p->steps[i].node;
+        p->steps[i].kernel.run(&r->steps[i].call);
+        for (int k = 0; k < n->n_out; k++)
+            if (!all_finite(&n->out[k], r->steps[i].call.out[k]))
+                return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u: the first NaN or "
+                               "Inf is in '%s' (%s)", (double)loss, r->ctx.step, r->ctx.shard,
+                               n->name, td__op(n->op)->name);
+    }
+    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u", (double)loss, r->ctx.step,
+                   r->ctx.shard);
+}
+
+static const td__root *find_root(const td_runner *r, td__root_kind kind, int index)
+{
+    const td_graph *g = r->p->g;
+    for (int i = 0; i < g->n_roots; i++)
+        if (g->roots[i].kind == kind && g->roots[i].index == index)
+            return &g->roots[i];
+    return NULL;
+}
+
+td_status td_runner_run(td_runner *r, td_run_key key)
+{
+    const td_program *p = r->p;
+    td_backend *b = p->backend;
+    unsigned saved = 0;
+    r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .shard = key.shard};
+    if (b->ops->enter)
+        b->ops->enter(b, &saved);
+    if (r->prepared != r->ps->version)
+        prepare(r);
+    if (r->profile)
+        run_profiled(r);
+    else
+        for (int i = 0; i < p->n_steps; i++)
+            p->steps[i].kernel.run(&r->steps[i].call);
+    td_status st = TD_OK;
+    if (find_root(r, TD_ROOT_LOSS, 0) && !isfinite(td_runner_loss(r)))
+        st = blame(r, td_runner_loss(r));
+    if (b->ops->leave)
+        b->ops->leave(b, saved);
+    return st;
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+float td_runner_loss(const td_runner *r)
+{
+    const td__root *root = find_root(r, TD_ROOT_LOSS, 0);
+    if (!root)
+        return 0;
+    const void *at = address(r, root->node, 0);
+    switch (root->node->out[0].dtype) {
+    case TD_F64: return (float)*(const double *)at;
+    case TD_BF16: return td__bf16_to_f32(*(const td_bf16 *)at);
+    case TD_F16: return td__f16_to_f32(*(const td_f16 *)at);
+    default: return *(const float *)at;
+    }
+}
+
+static const void *root_value(const td_runner *r, td__root_kind kind, int i, size_t *nbytes)
+{
+    const td__root *root = find_root(r, kind, i);
+    if (!root)
+        return NULL;
+    if (nbytes)
+        *nbytes = td__desc_bytes(&root->node->out[0]);
+    return address(r, root->node, 0);
+}
+
+const void *td_runner_output(const td_runner *r, int i, size_t *nbytes)
+{
+    return root_value(r, TD_ROOT_OUTPUT, i, nbytes);
+}
+
+const void *td_runner_grad_input(const td_runner *r, int i, size_t *nbytes)
+{
+    return root_value(r, TD_ROOT_INPUT_GRAD, i, nbytes);
+}
+
+float *td_runner_grads(td_runner *r, size_t *count)
+{
+    if (count)
+        *count = r->space_bytes[TD_SPACE_GRAD] / sizeof(float);
+    return r->space[TD_SPACE_GRAD];
+}
+
+void td_runner_update_states(td_runner *r)
+{
+    for (int i = 0; i < r->p->n_slots; i++) {
+        const td__slot *slot = &r->p->slots[i];
+        if (!slot->is_state || !(slot->weight > 0))
+            continue;
+        const td_param_info *info = &r->ps->info[r->info_of[i]];
+        float *state = r->ps->block + info->offset;
+        const float *now =
+            (float *)r->space[TD_SPACE_GRAD] + r->ps->dense + (info->offset - r->ps->trainable);
+        float w = (float)slot->weight;
+        for (size_t k = 0; k < info->count; k++)
+            state[k] = (1 - w) * state[k] + w * now[k];
+    }
+    td_params_touch(r->ps);
+}
+
+static const td__root *sparse_root(const td_runner *r, int i)
+{
+    const td_graph *g = r->p->g;
+    for (int k = 0; k < g->n_roots; k++)
+        if (g->roots[k].kind == TD_ROOT_SPARSE_GRAD && i-- == 0)
+            return &g->roots[k];
+    return NULL;
+}
+
+int td_runner_sparse_count(const td_runner *r)
+{
+    int n = 0;
+    while (sparse_root(r, n))
+        n++;
+    return n;
+}
+
+td_sparse_grad td_runner_sparse_grad(const td_runner *r, int i)
+{
+    const td__root *root = sparse_root(r, i);
+    TD_ASSERT(root, "sparse gradient %d", i);
+    const td_shape *shape = &root->node->out[0].shape; /* (n, D) */
+    td_sparse_grad s = {.param = td_params_find(r->ps, root->leaf->name),
+                        .width = shape->dim[1],
+                        .values = address(r, root->node, 0),
+                        .rows = address(r, root->node, 1)};
+    while (s.n_rows < shape->dim[0] && s.rows[s.n_rows] >= 0)
+        s.n_rows++;
+    return s;
+}
+
+td_params *td_runner_params(td_runner *r)
+{
+    return r->ps;
+}
+
+/* ---- Profile --------------------------------------------------------------------------------- */
+
+void td_runner_set_profile(td_runner *r, bool on)
+{
+    for (int i = 0; on && i < r->p->n_steps; i++)
+        r->steps[i].calls = r->steps[i].total_ns = 0;
+    r->profile = on;
+}
+
+int td_runner_profile_count(const td_runner *r)
+{
+    return r->p->n_steps;
+}
+
+td_node_time td_runner_profile(const td_runner *r, int i)
+{
+    TD_ASSERT(i >= 0 && i < r->p->n_steps, "step %d of %d", i, r->p->n_steps);
+    const td__step *step = &r->p->steps[i];
+    return (td_node_time){.name = step->node->name, .op = td__op(step->node->op)->name,
+                          .impl = step->kernel.impl ? step->kernel.impl : "",
+                          .calls = r->steps[i].calls, .total_ns = r->steps[i].total_ns};
+}
