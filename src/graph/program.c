@@ -95,9 +95,9 @@ static td_status differentiate(td_graph *g, const td_program_opts *o)
 
 static td_status transform(td_graph **g, const td_program_opts *o, const td_backend *backend)
 {
-    (void)backend;
-    static td__rewrite_fn *const FORWARD[] = {td__rewrite_merge, td__rewrite_prune};
-    static td__rewrite_fn *const WHOLE[] = {td__rewrite_merge, td__rewrite_prune};
+    static td__rewrite_fn *const FORWARD[] = {td__rewrite_fold, td__rewrite_merge,
+                                              td__rewrite_epilogue, td__rewrite_prune};
+    static td__rewrite_fn *const WHOLE[] = {td__rewrite_fold, td__rewrite_merge, td__rewrite_prune};
     if (o->evaluate)
         TD_TRY(apply(g, td__rewrite_evaluate));
     TD_TRY(apply(g, td__rewrite_prune));
@@ -109,6 +109,10 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td_back
         TD_TRY(differentiate(*g, o));
     if (!o->no_rewrites)
         TD_TRY(apply_all(g, WHOLE, TD_LEN(WHOLE)));
+    if (!o->no_rewrites && backend->ops->wants_nhwc)
+        TD_TRY(apply(g, td__rewrite_nhwc));
+    if (!o->no_rewrites)
+        TD_TRY(apply(g, td__rewrite_elementwise));
     TD_TRY(apply(g, td__rewrite_prune));
     TD_TRY(td__own_gradients(*g));
     return td_graph_verify(*g);
