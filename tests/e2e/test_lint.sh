@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Each lint check can fail: a small tree that is clean passes, and each of a list of spoilt files is
+# refused by its check, with its reason.
+set -euo pipefail
+source=${TD_SOURCE:-$PWD}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir" "$dir.log"' EXIT
+log=$dir.log
+cd "$dir"
+git init -q .
+mkdir -p tools src/base src/ops include/tandem tests/unit
+cp -r "$source/tools/lint" "$source/tools/deps.txt" tools/
+cp "$source/.clang-format" .
+printf 'SPDX\n' >LICENSE
+cat >README.md <<'END'
+include/tandem/  public
+src/base/  base
+src/ops/  operators
+tests/unit/  tests
+tools/  tools
+tools/lint/  lint
+END
+spdx='/* SPDX-License-Identifier: Apache-2.0 */'
+printf '%s\nint td_good(void);\n' "$spdx" >include/tandem/good.h
+for f in src/ops/x.h src/base/x.h tests/unit/x.h; do
+    printf '%s\nint td__x(void);\n' "$spdx" >$f
+done
+
+lint() { tools/lint/run build "$@" 2>&1; }
+
+lint text layers banned readme format headers >"$log" || { cat "$log"; echo "the clean tree fails"; exit 1; }
+
+bad=0
+refuses() { # check, file, text of the file, reason expected
+    mkdir -p "$(dirname "$2")"
+    printf '%b' "$3" >"$2"
+    if lint "$1" >"$log"; then
+        echo "lint $1 accepts: $3"
+        bad=1
+    elif ! grep -qF -- "$4" "$log"; then
+        echo "lint $1 refuses $2, but not with \"$4\":"
+        cat "$log"
+        bad=1
+    fi
+    rm "$2"
+    rmdir -p --ignore-fail-on-non-empty "$(dirname "$2")"
+}
+
+unfinished="TO""DO"
+host="py""pi.org"
+refuses text src/base/a.c 'int x;\n' 'no SPDX'
+refuses text src/base/a.c "$spdx\n/* $unfinished */\n" 'unfinished'
+refuses text src/base/a.c "$spdx\n/* see docs/none.md */\n" 'not in the tree'
+refuses text src/base/a.c "$spdx\n/* $host */\n" 'registry'
+refuses text src/base/a.c "$spdx \n" 'blanks at the end'
+refuses text src/base/a.c "$spdx\n$(printf '\\n%.0s' {1..1300})" 'the limit is 1200'
+refuses layers src/base/a.c "$spdx\n#include \"ops/x.h\"\n" 'base may not include'
+refuses layers src/ops/a.c "$spdx\n#include <dnnl.h>\n" 'is for backend only'
+refuses layers src/new/a.c "$spdx\n" 'not in tools/deps.txt'
+refuses layers examples/a.c "$spdx\n#include \"ops/x.h\"\n" 'public headers only'
+refuses banned src/ops/a.c "$spdx\nvoid *f(void) { return malloc(3); }\n" 'base/alloc.h'
+refuses banned src/ops/a.c "$spdx\nvoid f(void) { fprintf(stderr, \"\"); }\n" 'base/log.h'
+refuses banned src/ops/a.c "$spdx\nint f(char *s) { return atoi(s); }\n" 'strtol'
+refuses banned tests/unit/a.c "$spdx\nvoid f(void) { sleep(1); }\n" 'deadline'
+refuses readme src/tensor/a.c "$spdx\n" 'lacks src/tensor/'
+refuses format src/base/a.c "$spdx\nint  f( void ) { return 1; }\n" 'not formatted'
+refuses headers src/base/a.h "$spdx\nsize_t td__f(void);\n" 'does not compile alone'
+refuses headers include/tandem/a.h "$spdx\nint td_f(int class);\n" 'does not compile alone (g++)'
+
+# Comments, strings and members of the same name are not calls.
+printf '%b' "$spdx\n/* malloc(1) */ const char *s = \"free(x)\"; void g(struct q *p) { p->free(p); }\n" \
+    >src/ops/a.c
+lint banned >"$log" || { cat "$log"; bad=1; }
+exit $bad
