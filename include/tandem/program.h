@@ -72,7 +72,7 @@ TD_API size_t td_params_trainable(const td_params *ps);           /* elements of
 /* To be called after writing to the block by hand; optimizers do it by themselves. */
 TD_API void td_params_touch(td_params *ps);
 /* sha256 over names, shapes and values, as 64 hex digits. */
-TD_API void td_params_digest(const td_params *ps, char hex[65]);
+TD_NODISCARD TD_API td_status td_params_digest(const td_params *ps, char hex[65]);
 /* safetensors; every name must match in shape, unknown or missing names are errors. */
 TD_NODISCARD TD_API td_status td_params_save(const td_params *ps, const char *path);
 TD_NODISCARD TD_API td_status td_params_load(td_params *ps, const char *path);

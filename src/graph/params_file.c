@@ -1,0 +1,110 @@
+/* params_file.c -- params as a safetensors file, and their digest.
+ *
+ * Both see names, shapes and values alone: not the order in the block, which belongs to one
+ * program, nor the padding between tensors. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/sha256.h"
+#include "graph/program_impl.h"
+#include "tandem/tensor.h"
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const td_param_info *const *)a)->name, (*(const td_param_info *const *)b)->name);
+}
+
+/* sha256 over, for each tensor in order of name: name with its final 0, number of dimensions and
+ * sizes as 64-bit integers, values. */
+td_status td_params_digest(const td_params *ps, char hex[65])
+{
+    hex[0] = 0;
+    const td_param_info **order = td__calloc((size_t)ps->count + 1, sizeof *order);
+    if (!order)
+        return TD_FAIL(TD_ENOMEM, "td_params_digest: no memory");
+    for (int i = 0; i < ps->count; i++)
+        order[i] = &ps->info[i];
+    qsort(order, (size_t)ps->count, sizeof *order, by_name);
+    td__sha256 h;
+    td_status st = td__sha256_init(&h);
+    for (int i = 0; i < ps->count && !st; i++) {
+        int64_t ndim = order[i]->shape.ndim;
+        td__sha256_update(&h, order[i]->name, strlen(order[i]->name) + 1);
+        td__sha256_update(&h, &ndim, sizeof ndim);
+        td__sha256_update(&h, order[i]->shape.dim, (size_t)ndim * sizeof(int64_t));
+        td__sha256_update(&h, ps->block + order[i]->offset, order[i]->count * sizeof(float));
+    }
+    if (!st) {
+        uint8_t digest[TD_SHA256_BYTES];
+        td__sha256_final(&h, digest);
+        td__sha256_hex(digest, hex);
+    }
+    td__free(order);
+    return st;
+}
+
+/* Param i as a tensor over the block. */
+static td_status wrap(const td_params *ps, int i, td_tensor *out)
+{
+    return td_tensor_wrap(out, TD_F32, ps->info[i].shape, ps->block + ps->info[i].offset);
+}
+
+td_status td_params_save(const td_params *ps, const char *path)
+{
+    size_t n = (size_t)ps->count + 1;
+    td_tensor *tensors = td__calloc(n, sizeof *tensors);
+    td_named_tensor *items = td__calloc(n, sizeof *items);
+    td_status st = tensors && items ? TD_OK : TD_FAIL(TD_ENOMEM, "td_params_save: no memory");
+    for (int i = 0; i < ps->count && !st; i++) {
+        st = wrap(ps, i, &tensors[i]);
+        items[i] = (td_named_tensor){.name = ps->info[i].name, .tensor = &tensors[i]};
+    }
+    if (!st)
+        st = td_safetensors_save(path, items, ps->count, NULL, 0);
+    td__free(tensors);
+    td__free(items);
+    return st;
+}
+
+/* Everything is checked before the first number changes: a file that does not fit leaves the
+ * params as they were. */
+static td_status check_file(const td_params *ps, const td_safetensors *s, const char *path)
+{
+    for (int i = 0; i < ps->count; i++) {
+        const td_param_info *info = &ps->info[i];
+        int k = td_safetensors_find(s, info->name);
+        if (k < 0)
+            return TD_FAIL(TD_EINVAL, "td_params_load: %s holds no '%s'", path, info->name);
+        td_tensor t = td_safetensors_tensor(s, k);
+        char have[128], want[128];
+        if (!td_shape_equal(&t.shape, &info->shape) || !td_dtype_is_float(t.dtype))
+            return TD_FAIL(TD_EINVAL, "td_params_load: '%s' is %s%s in %s and f32%s here",
+                           info->name, td_dtype_name(t.dtype),
+                           td_shape_text(&t.shape, have, sizeof have), path,
+                           td_shape_text(&info->shape, want, sizeof want));
+    }
+    for (int k = 0; k < td_safetensors_count(s); k++)
+        if (td_params_find(ps, td_safetensors_name(s, k)) < 0)
+            return TD_FAIL(TD_EINVAL, "td_params_load: %s holds '%s', which this model has not",
+                           path, td_safetensors_name(s, k));
+    return TD_OK;
+}
+
+td_status td_params_load(td_params *ps, const char *path)
+{
+    td_safetensors *s;
+    TD_TRY(td_safetensors_open(path, &s));
+    td_status st = check_file(ps, s, path);
+    for (int i = 0; i < ps->count && !st; i++) {
+        td_tensor from = td_safetensors_tensor(s, td_safetensors_find(s, ps->info[i].name)), to;
+        st = wrap(ps, i, &to);
+        if (!st)
+            st = td_tensor_copy(&from, &to);
+    }
+    td_safetensors_close(s);
+    if (!st)
+        td_params_touch(ps);
+    return st;
+}
