@@ -1,0 +1,379 @@
+/* gemm.c -- planning, packing and the blocked driver of the matrix product; see gemm.h.
+ *
+ * The driver cuts the work so that each level of cache holds one thing:
+ *
+ *   for columns of nc              (all of them, unless sums need a buffer)
+ *     for rows of mc               copied A: mc x kc units, second-level cache
+ *       for passes over k          at most kc units: slices of one A_i, or several whole A_i
+ *         copy A
+ *         for panels               panel of B: kc x panel units, first-level cache
+ *           for blocks of rows     C block in registers: the kernel
+ *           after the last pass: post
+ *
+ * Sums live in C itself where C is f32 and the panel is whole; otherwise in a buffer of mc x nc. The
+ * copy of A gives rows a constant stride (gemm_impl.h), zero padding, rounding and transposition; it
+ * costs one move per 16 units against 16 x panel products for each panel. Tiles can also be loaded
+ * from A in place, which pays when there are few panels. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/cpu/gemm.h"
+
+#include <string.h>
+
+#include "backend/cpu/gemm_impl.h"
+#include "backend/cpu/kernels/gemm_f32.h"
+#include "backend/cpu/kernels/gemm_lay.h"
+#include "backend/cpu/kernels/gemm_post.h"
+#include "base/check.h"
+#include "base/fail.h"
+
+enum { MC_VECTOR = 140, MC_TILE = 128, SUMS_MAX = 96 * 1024 /* elements of the buffer of sums */ };
+
+typedef struct gemm_impl {
+    const char *name[2];      /* f32, bf16 */
+    int panel, rows;
+    bool pairs;               /* bf16 is multiplied in pairs; else it is widened to f32 */
+    bool tiles;
+    int64_t mc, kc;
+    td__gemm_block_fn *block;
+    void (*lay)(const td__gemm_lay *l);
+    void (*post)(void *c, int64_t ldc, td_dtype dtype, const float *sums, int64_t ld, int64_t rows,
+                 int64_t cols, const td__gemm_post *post);
+} gemm_impl;
+
+#define VECTOR_IMPL(set, blk, bf16_name, in_pairs)                                       \
+    {                                                                                    \
+        .name = {"gemm f32 " #set, bf16_name}, .panel = TD__GEMM_PANEL_##set,            \
+        .rows = TD__GEMM_ROWS_##set, .pairs = (in_pairs),                                \
+        .mc = MC_VECTOR / TD__GEMM_ROWS_##set * TD__GEMM_ROWS_##set,                     \
+        .kc = TD__GEMM_KC_MAX, .block = blk,                                             \
+        .lay = td__gemm_lay_out_##set, .post = td__gemm_post_block_##set,                \
+    }
+#define TILE_IMPL(blk, bf16_name, set)                                                   \
+    {                                                                                    \
+        .name = {NULL, bf16_name}, .panel = 32, .rows = 32, .pairs = true, .tiles = true, \
+        .mc = MC_TILE, .kc = 256, .block = blk, .lay = td__gemm_lay_out_##set,           \
+        .post = td__gemm_post_block_##set,                                               \
+    }
+
+static const gemm_impl IMPLS[TD__GEMM_KIND_COUNT] = {
+    [TD__GEMM_SCALAR] =
+        VECTOR_IMPL(scalar, td__gemm_block_f32_scalar, "gemm bf16 widened scalar", false),
+    [TD__GEMM_AVX2] = VECTOR_IMPL(avx2, td__gemm_block_f32_avx2, "gemm bf16 widened avx2", false),
+    [TD__GEMM_AVX512] =
+        VECTOR_IMPL(avx512, td__gemm_block_f32_avx512, "gemm bf16 widened avx512", false),
+    [TD__GEMM_AVX512_BF16] =
+        VECTOR_IMPL(avx512, td__gemm_block_avx512bf16, "gemm bf16 avx512", true),
+    [TD__GEMM_TILE_EMUL] = TILE_IMPL(td__gemm_block_tile_emul, "gemm bf16 emulated tiles", scalar),
+    [TD__GEMM_AMX] = TILE_IMPL(td__gemm_block_amx, "gemm bf16 amx", avx512),
+};
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+td__gemm td__gemm_plan_kind(int64_t m, int64_t n, int64_t k, int64_t reduce, td_dtype dtype,
+                            td__gemm_kind kind)
+{
+    const gemm_impl *impl;
+    td__gemm g = {.dtype = dtype, .m = m, .n = n, .k = k, .reduce = reduce ? reduce : 1};
+
+    TD_ASSERT(dtype == TD_F32 || dtype == TD_BF16, "dtype %d", (int)dtype);
+    if (dtype == TD_F32 && kind == TD__GEMM_TILE_EMUL)
+        kind = TD__GEMM_SCALAR;
+    else if (dtype == TD_F32 && kind > TD__GEMM_AVX512)
+        kind = TD__GEMM_AVX512;
+    impl = &IMPLS[kind];
+    g.kind = kind;
+    g.panel = impl->panel;
+    g.units = dtype == TD_BF16 && impl->pairs ? (k + 1) / 2 : k;
+    if (impl->tiles)
+        g.units = round_up(g.units, 16);
+    g.mc = impl->mc;
+    g.kc = impl->kc;
+    g.nc = min64(round_up(n, g.panel), SUMS_MAX / g.mc / g.panel * g.panel);
+    return g;
+}
+
+td__gemm td__gemm_plan(int64_t m, int64_t n, int64_t k, int64_t reduce, td_dtype dtype, td__isa isa)
+{
+    static const td__gemm_kind KIND[TD_ISA_COUNT] = {
+        [TD_ISA_SCALAR] = TD__GEMM_SCALAR,
+        [TD_ISA_AVX2] = TD__GEMM_AVX2,
+        [TD_ISA_AVX512] = TD__GEMM_AVX512,
+        [TD_ISA_AVX512_BF16] = TD__GEMM_AVX512_BF16,
+        [TD_ISA_AMX] = TD__GEMM_AMX,
+    };
+
+    return td__gemm_plan_kind(m, n, k, reduce, dtype, KIND[isa]);
+}
+
+const char *td__gemm_name(const td__gemm *g)
+{
+    return IMPLS[g->kind].name[g->dtype == TD_BF16];
+}
+
+size_t td__gemm_packed_bytes(const td__gemm *g)
+{
+    return (size_t)(round_up(g->n, g->panel) * g->units) * 4;
+}
+
+/* Scratch: the copied A, then the sums. */
+static size_t copy_bytes(const td__gemm *g)
+{
+    return (size_t)(round_up(g->mc, 16) * TD__GEMM_A_STRIDE);
+}
+
+size_t td__gemm_scratch_bytes(const td__gemm *g)
+{
+    return copy_bytes(g) + (size_t)(round_up(g->mc, 16) * g->nc) * sizeof(float);
+}
+
+/* How elements of `from` become the units of a plan. */
+static td__gemm_unit unit_of(const td__gemm *g, td_dtype from)
+{
+    if (g->dtype == TD_F32) {
+        TD_ASSERT(from == TD_F32, "a f32 product of %s", td_dtype_name(from));
+        return TD__UNIT_F32_FROM_F32;
+    }
+    if (IMPLS[g->kind].pairs)
+        return from == TD_BF16 ? TD__UNIT_PAIR_FROM_BF16 : TD__UNIT_PAIR_FROM_F32;
+    return from == TD_BF16 ? TD__UNIT_F32_FROM_BF16 : TD__UNIT_F32_ROUNDED;
+}
+
+void td__gemm_pack(const td__gemm *g, void *packed, const void *b, td_dtype b_dtype, int64_t ld,
+                   bool transposed)
+{
+    const int64_t size = (int64_t)td_dtype_size(b_dtype);
+    const int64_t panel_bytes = g->units * g->panel * 4;
+
+    for (int64_t c = 0; c < g->n; c += g->panel)
+        IMPLS[g->kind].lay(&(td__gemm_lay){
+            .unit = unit_of(g, b_dtype),
+            .src = (const char *)b + (transposed ? c * ld : c) * size,
+            .ld = ld,
+            .src_along_k = transposed,
+            .k = g->k,
+            .x = min64(g->panel, g->n - c),
+            .dst = (char *)packed + c / g->panel * panel_bytes,
+            .units = g->units,
+            .xs = g->panel,
+            .row = g->panel * 4,
+            .u16 = 16 * g->panel * 4,
+            .x16 = 64,
+        });
+}
+
+/* One pass over k: `segs` consecutive A_i from `first`, of each the units [unit, unit + units). */
+typedef struct pass {
+    int64_t first, segs, unit, units;
+} pass;
+
+/* Everything that stays the same during a run. */
+typedef struct run {
+    const td__gemm *g;
+    const gemm_impl *impl;
+    const td__gemm_args *a;
+    char *copy;
+    float *sums;
+    int64_t n_passes, per_pass; /* per_pass: A_i of a pass, or units of it if passes cut an A_i */
+    int64_t cuts;               /* passes per A_i; 0 if passes hold whole A_i */
+    int64_t reduce;
+    bool in_place;              /* tiles are loaded from A itself */
+} run;
+
+static void plan_passes(run *r)
+{
+    const td__gemm *g = r->g;
+
+    if (g->units > g->kc) {
+        const int64_t cuts = (g->units + g->kc - 1) / g->kc;
+        r->per_pass = round_up((g->units + cuts - 1) / cuts, 16);
+        r->cuts = (g->units + r->per_pass - 1) / r->per_pass;
+        r->n_passes = r->cuts * r->reduce;
+    } else {
+        const int64_t most = min64(g->units ? g->kc / g->units : r->reduce, TD__GEMM_MAX_SEGS);
+        r->n_passes = (r->reduce + most - 1) / most;
+        r->per_pass = (r->reduce + r->n_passes - 1) / r->n_passes;
+        r->n_passes = (r->reduce + r->per_pass - 1) / r->per_pass;
+    }
+}
+
+static pass pass_at(const run *r, int64_t i)
+{
+    if (r->cuts) {
+        const int64_t unit = i % r->cuts * r->per_pass;
+        return (pass){i / r->cuts, 1, unit, min64(r->per_pass, r->g->units - unit)};
+    }
+    const int64_t first = i * r->per_pass;
+    return (pass){first, min64(r->per_pass, r->reduce - first), 0, r->g->units};
+}
+
+/* Copy rows [m, m + rows) of the pass's slices of A. Vectors: rows of constant stride, slice after
+ * slice. Tiles: 16 x 16 units together, tiles of one row block after one another. */
+static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
+{
+    const td__gemm *g = r->g;
+    const td__gemm_args *a = r->a;
+    const td__gemm_unit unit = unit_of(g, a->a_dtype);
+    const bool pair = unit == TD__UNIT_PAIR_FROM_BF16 || unit == TD__UNIT_PAIR_FROM_F32;
+    const int64_t k = p->unit * (pair ? 2 : 1);
+    const int64_t tiles = p->segs * p->units / 16;
+
+    for (int64_t s = 0; s < p->segs; s++) {
+        const int64_t start = (a->a_off ? a->a_off[p->first + s] : 0) +
+                              (a->a_trans ? k * a->lda + m : m * a->lda + k);
+        td__gemm_lay l = {
+            .unit = unit,
+            .src = (const char *)a->a + start * (int64_t)td_dtype_size(a->a_dtype),
+            .ld = a->lda,
+            .src_along_k = !a->a_trans,
+            .k = min64(g->k - k, p->units * (pair ? 2 : 1)),
+            .x = rows,
+            .dst_along_k = true,
+            .units = p->units,
+        };
+        if (r->impl->tiles) {
+            l.dst = r->copy + s * p->units / 16 * 1024;
+            l.xs = round_up(rows, 16);
+            l.row = 64;
+            l.u16 = 1024;
+            l.x16 = tiles * 1024;
+        } else {
+            l.dst = r->copy + s * p->units * 4;
+            l.xs = rows;
+            l.row = TD__GEMM_A_STRIDE;
+            l.u16 = 64;
+            l.x16 = 16 * TD__GEMM_A_STRIDE;
+        }
+        r->impl->lay(&l);
+    }
+}
+
+/* The kernel calls of one panel in one pass: rows [m, m + rows) into sums at c. */
+static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, const char *b,
+                         float *c, int64_t ldc, bool accumulate)
+{
+    const td__gemm *g = r->g;
+    const gemm_impl *impl = r->impl;
+    int64_t off[TD__GEMM_MAX_SEGS];
+    const int64_t count = (rows + impl->rows - 1) / impl->rows;
+    td__gemm_block blk = {
+        .segs = (int)p->segs,
+        .units = p->units,
+        .a = r->copy,
+        .a_off = off,
+        .a_row = 64,
+        .a_step = 1024,
+        .a_half = p->segs * p->units * 64,
+        .b = b,
+        .b_seg = (int64_t)td__gemm_packed_bytes(g),
+        .ldc = ldc,
+        .accumulate = accumulate,
+    };
+
+    for (int64_t s = 0; s < p->segs; s++)
+        off[s] = r->in_place
+                     ? ((r->a->a_off ? r->a->a_off[p->first + s] : 0) + p->unit * 2) * 2
+                     : s * p->units * (impl->tiles ? 64 : 4);
+    if (r->in_place) {
+        blk.a_row = r->a->lda * 2;
+        blk.a_step = 64;
+        blk.a_half = 16 * blk.a_row;
+    }
+    for (int64_t i = 0, at = 0; i < count; i++) {
+        /* Vectors share the rows out evenly; tiles take 32 at a time. */
+        const int64_t n = impl->tiles ? min64(32, rows - at) : rows / count + (i < rows % count);
+        blk.rows = (int)n;
+        blk.c = c + at * ldc;
+        if (r->in_place)
+            blk.a = (const char *)r->a->a + (m + at) * blk.a_row;
+        else
+            blk.a = r->copy + (impl->tiles ? at / 16 * blk.a_half : at * TD__GEMM_A_STRIDE);
+        impl->block(&blk);
+        at += n;
+    }
+}
+
+static void finish(const run *r, int64_t m, int64_t rows, int64_t n, int64_t cols,
+                   const float *sums, int64_t ld)
+{
+    const td__gemm_args *a = r->a;
+    const int64_t at = (m * a->ldc + n) * (int64_t)td_dtype_size(a->c_dtype);
+    const td__gemm_post *p = &a->post;
+    td__gemm_post here = {.act = p->act, .bias = p->bias ? p->bias + n : NULL};
+
+    if (p->pre)
+        here.pre = (char *)p->pre + at;
+    if (p->mask)
+        here.mask = (const char *)p->mask + at;
+    if (sums == (const float *)a->c + m * a->ldc + n && !here.bias && !here.pre && !here.mask &&
+        here.act == TD_ACT_NONE)
+        return;
+    r->impl->post((char *)a->c + at, a->ldc, a->c_dtype, sums, ld, rows, cols, &here);
+}
+
+/* Rows [m, m + rows), columns [n0, n1). */
+static void block_mn(run *r, int64_t m, int64_t rows, int64_t n0, int64_t n1)
+{
+    const td__gemm *g = r->g;
+    const td__gemm_args *a = r->a;
+    const int64_t ragged = r->impl->tiles ? rows % 16 : 0;
+
+    for (int64_t i = 0; i < r->n_passes; i++) {
+        const pass p = pass_at(r, i);
+        const char *b = (const char *)a->b + p.first * (int64_t)td__gemm_packed_bytes(g) +
+                        p.unit * g->panel * 4;
+
+        /* A short last tile must not be read past the end of A: it is copied, padded. */
+        const bool in_place = r->in_place;
+        r->in_place = in_place && !ragged;
+        if (!r->in_place)
+            copy_a(r, &p, m, rows);
+        for (int64_t n = n0; n < n1; n += g->panel) {
+            const int64_t cols = min64(g->panel, g->n - n);
+            const bool direct = a->c_dtype == TD_F32 && cols == g->panel && !ragged;
+            /* Where the buffer holds less than all columns, only the last panel is there. */
+            float *c = direct ? (float *)a->c + m * a->ldc + n : r->sums + (n - n0) % g->nc;
+            const int64_t ldc = direct ? a->ldc : g->nc;
+
+            if (i == 0 && a->accumulate && !direct)
+                for (int64_t j = 0; j < rows; j++)
+                    memcpy(c + j * ldc, (const float *)a->c + (m + j) * a->ldc + n,
+                           (size_t)cols * sizeof *c);
+            panel_blocks(r, &p, m, rows, b + n / g->panel * g->units * g->panel * 4, c, ldc,
+                         i > 0 || a->accumulate);
+            if (i == r->n_passes - 1)
+                finish(r, m, rows, n, cols, c, ldc);
+        }
+        r->in_place = in_place;
+    }
+}
+
+void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
+{
+    const gemm_impl *impl = &IMPLS[g->kind];
+    const bool plain = a->c_dtype == TD_F32;
+    run r = {.g = g, .impl = impl, .a = a, .reduce = a->reduce ? a->reduce : 1};
+    int64_t nc = plain ? round_up(g->n, g->panel) : g->nc;
+
+    TD_ASSERT(!a->accumulate || plain, "only f32 sums can be added to");
+    if (a->m <= 0 || g->n <= 0)
+        return;
+    r.copy = scratch;
+    r.sums = (float *)(void *)((char *)scratch + copy_bytes(g));
+    r.in_place = impl->tiles && !a->a_trans && a->a_dtype == TD_BF16 && g->k % 32 == 0 &&
+                 (g->n <= 4 * g->panel || (a->lda % 1024 != 0 && g->n <= 8 * g->panel));
+    plan_passes(&r);
+    /* A ragged block of rows keeps its sums in the buffer, so columns must fit there too. */
+    if (impl->tiles && a->m % 16 != 0)
+        nc = g->nc;
+    for (int64_t n0 = 0; n0 < g->n; n0 += nc)
+        for (int64_t m = 0; m < a->m; m += g->mc)
+            block_mn(&r, m, min64(g->mc, a->m - m), n0, min64(n0 + nc, g->n));
+}

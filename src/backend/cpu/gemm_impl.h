@@ -1,0 +1,39 @@
+/* gemm_impl.h -- what the driver (gemm.c) and the inner kernels of the matrix product agree on.
+ *
+ * A kernel computes one block of C, at most `rows` by one panel, over one pass of k: a few segments
+ * (slices of the A_i) of `units` units each. It reads A from the driver's copy, whose row stride is
+ * a constant so that all rows of a block are reached from one pointer, or, for tiles, from anywhere.
+ * It writes whole panels (tiles: whole tiles); the driver gives it a buffer where C has no room. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_BACKEND_CPU_GEMM_IMPL_H
+#define TD_BACKEND_CPU_GEMM_IMPL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Most units that one pass sums, and the row stride of the copied A: 25 cache lines, odd, so that
+ * the rows of a block spread over all sets of the cache. */
+enum { TD__GEMM_KC_MAX = 384, TD__GEMM_A_STRIDE = (TD__GEMM_KC_MAX + 16) * 4 };
+enum { TD__GEMM_MAX_SEGS = 32 }; /* per pass */
+
+typedef struct td__gemm_block {
+    int rows;                /* vectors: 1 .. the kernel's most; tiles: 16 or 32 */
+    int segs;
+    int64_t units;           /* per segment */
+    const char *a;           /* segment s starts at a + a_off[s] bytes */
+    const int64_t *a_off;
+    int64_t a_row;           /* tiles: bytes from row to row */
+    int64_t a_step;          /* tiles: bytes from one block of 16 units to the next */
+    int64_t a_half;          /* tiles: bytes from rows 0..15 to rows 16..31 */
+    const char *b;           /* the panel of segment s starts at b + s * b_seg bytes */
+    int64_t b_seg;
+    float *c;
+    int64_t ldc;             /* elements */
+    bool accumulate;
+} td__gemm_block;
+
+typedef void td__gemm_block_fn(const td__gemm_block *g);
+
+td__gemm_block_fn td__gemm_block_avx512bf16, td__gemm_block_amx, td__gemm_block_tile_emul;
+
+#endif

@@ -1,0 +1,96 @@
+/* gemm_f32.c -- see gemm_f32.h.
+ *
+ * For each k: load one row of the panel (a few vectors), broadcast the elements of A one after the
+ * other, multiply-add into the accumulators. Vector types of the compiler keep one source for all
+ * instruction sets; loops over rows have constant bounds and are unrolled whole, so that the
+ * accumulators live in registers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/cpu/kernels/gemm_f32.h"
+
+#include <stddef.h>
+
+#if defined(TD_ISA_avx512)
+#define LANES 16
+#elif defined(TD_ISA_avx2)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+enum {
+    MAX_ROWS = TD_ISA_PASTE(TD__GEMM_ROWS, TD_ISA),
+    PANEL = TD_ISA_PASTE(TD__GEMM_PANEL, TD_ISA),
+    VECS = PANEL / LANES,
+    A_STRIDE = TD__GEMM_A_STRIDE / 4
+};
+
+typedef float vec __attribute__((vector_size(LANES * 4)));
+typedef float vec_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+static inline __attribute__((always_inline)) void block(const td__gemm_block *g, const int rows)
+{
+    vec acc[MAX_ROWS][VECS];
+
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECS; v++) {
+            __builtin_prefetch(g->c + r * g->ldc + v * LANES, 1);
+            acc[r][v] = (vec){0};
+        }
+    for (int s = 0; s < g->segs; s++) {
+        const float *a = (const float *)(g->a + g->a_off[s]);
+        const float *b = (const float *)(g->b + s * g->b_seg);
+        const float *end = a + g->units;
+#pragma GCC unroll 4
+        for (; a < end; a++, b += PANEL) {
+            vec bv[VECS];
+#pragma GCC unroll 4
+            for (int v = 0; v < VECS; v++)
+                bv[v] = *(const vec_any *)(b + v * LANES);
+#pragma GCC unroll 16
+            for (int r = 0; r < rows; r++) {
+                const vec av = (vec){0} + a[r * A_STRIDE];
+#pragma GCC unroll 4
+                for (int v = 0; v < VECS; v++)
+                    acc[r][v] += av * bv[v];
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECS; v++) {
+            vec_any *c = (vec_any *)(g->c + r * g->ldc + v * LANES);
+            if (g->accumulate)
+                acc[r][v] += *c;
+            *c = acc[r][v];
+        }
+}
+
+#define ROWS(n)                                     \
+    static void block_##n(const td__gemm_block *g)  \
+    {                                               \
+        block(g, (n) <= MAX_ROWS ? (n) : MAX_ROWS); \
+    }
+ROWS(1) ROWS(2) ROWS(3)
+#if !defined(TD_ISA_scalar)
+ROWS(4) ROWS(5) ROWS(6)
+#endif
+#if defined(TD_ISA_avx512)
+ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
+#endif
+
+static td__gemm_block_fn *const BLOCKS[MAX_ROWS + 1] = {
+    NULL, block_1, block_2, block_3,
+#if !defined(TD_ISA_scalar)
+    block_4, block_5, block_6,
+#endif
+#if defined(TD_ISA_avx512)
+    block_7, block_8, block_9, block_10, block_11, block_12, block_13, block_14,
+#endif
+};
+
+void TD_ISA_SYM(td__gemm_block_f32)(const td__gemm_block *g)
+{
+    BLOCKS[g->rows](g);
+}

@@ -1,0 +1,239 @@
+/* gemm_lay.c -- see gemm_lay.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/cpu/kernels/gemm_lay.h"
+
+#include <string.h>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "base/half.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef struct units16 {
+    _Alignas(64) uint32_t v[16];
+} units16;
+
+INLINE bool is_pair(td__gemm_unit unit)
+{
+    return unit == TD__UNIT_PAIR_FROM_BF16 || unit == TD__UNIT_PAIR_FROM_F32;
+}
+
+INLINE size_t src_size(td__gemm_unit unit)
+{
+    return unit == TD__UNIT_F32_FROM_BF16 || unit == TD__UNIT_PAIR_FROM_BF16 ? 2 : 4;
+}
+
+/* Round an f32, given by its bits, to bf16 in the low half. No branch for NaN, so that loops
+ * vectorise; a select keeps it quiet. */
+INLINE uint32_t round_bits(uint32_t u)
+{
+    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+
+    return (u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded;
+}
+
+/* 16 whole units that follow one another along k in one line of the source. */
+INLINE void along_whole(uint32_t *restrict out, const void *restrict src, td__gemm_unit unit)
+{
+    const uint32_t *w = src;
+    const uint16_t *h = src;
+
+    switch (unit) {
+    case TD__UNIT_F32_FROM_F32:
+    case TD__UNIT_PAIR_FROM_BF16:
+        memcpy(out, src, 64);
+        break;
+    case TD__UNIT_F32_FROM_BF16:
+        for (int i = 0; i < 16; i++)
+            out[i] = (uint32_t)h[i] << 16;
+        break;
+    case TD__UNIT_F32_ROUNDED:
+        for (int i = 0; i < 16; i++)
+            out[i] = round_bits(w[i]) << 16;
+        break;
+    case TD__UNIT_PAIR_FROM_F32:
+        for (int i = 0; i < 16; i++)
+            out[i] = round_bits(w[2 * i]) | round_bits(w[2 * i + 1]) << 16;
+        break;
+    }
+}
+
+/* The same when the line has only n elements left (n may be 0). */
+INLINE void along(uint32_t *restrict out, const void *restrict src, int64_t n, td__gemm_unit unit)
+{
+    const int64_t whole = is_pair(unit) ? 32 : 16;
+    _Alignas(64) unsigned char line[128] = {0};
+
+    if (n >= whole) {
+        along_whole(out, src, unit);
+        return;
+    }
+    if (n > 0)
+        memcpy(line, src, (size_t)n * src_size(unit));
+    along_whole(out, line, unit);
+}
+
+/* One unit each of 16 neighbours along x: element j of line s0, paired with that of s1. */
+INLINE void across_whole(uint32_t *restrict out, const void *s0, const void *s1,
+                         td__gemm_unit unit)
+{
+    const uint32_t *w0 = s0, *w1 = s1;
+    const uint16_t *h0 = s0, *h1 = s1;
+
+    switch (unit) {
+    case TD__UNIT_F32_FROM_F32:
+    case TD__UNIT_F32_FROM_BF16:
+    case TD__UNIT_F32_ROUNDED:
+        along_whole(out, s0, unit);
+        break;
+    case TD__UNIT_PAIR_FROM_BF16:
+        for (int i = 0; i < 16; i++)
+            out[i] = (uint32_t)h0[i] | (uint32_t)h1[i] << 16;
+        break;
+    case TD__UNIT_PAIR_FROM_F32:
+        for (int i = 0; i < 16; i++)
+            out[i] = round_bits(w0[i]) | round_bits(w1[i]) << 16;
+        break;
+    }
+}
+
+/* The same with n <= 16 neighbours left and with s0, s1 NULL where the source has no such line. */
+INLINE void across(uint32_t *restrict out, const void *s0, const void *s1, int64_t n,
+                   td__gemm_unit unit)
+{
+    _Alignas(64) unsigned char l0[64] = {0}, l1[64] = {0};
+
+    if (n >= 16 && s0 && (s1 || !is_pair(unit))) {
+        across_whole(out, s0, s1, unit);
+        return;
+    }
+    if (n > 16)
+        n = 16;
+    if (s0 && n > 0)
+        memcpy(l0, s0, (size_t)n * src_size(unit));
+    if (s1 && n > 0)
+        memcpy(l1, s1, (size_t)n * src_size(unit));
+    across_whole(out, l0, l1, unit);
+}
+
+#if defined(__AVX512F__)
+INLINE void transpose(units16 *t)
+{
+    __m512i a[16], b[16];
+
+    /* Four rounds of exchanging halves: 32-bit, 64-bit, then 128-bit pieces twice. */
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        a[i] = _mm512_load_si512(t[i].v);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+        a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+        a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+        a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+    }
+    /* a[4 g + j] holds, in 128-bit lane l, column 4 l + j of rows 4 g .. 4 g + 3. */
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        b[j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88);      /* lanes 0, 2 of row groups 0, 1 */
+        b[4 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88);
+        b[8 + j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd);  /* lanes 1, 3 */
+        b[12 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        _mm512_store_si512(t[j].v, _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88));
+        _mm512_store_si512(t[8 + j].v, _mm512_shuffle_i32x4(b[j], b[4 + j], 0xdd));
+        _mm512_store_si512(t[4 + j].v, _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88));
+        _mm512_store_si512(t[12 + j].v, _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xdd));
+    }
+}
+#else
+INLINE void transpose(units16 *t)
+{
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < i; j++) {
+            const uint32_t v = t[i].v[j];
+            t[i].v[j] = t[j].v[i];
+            t[j].v[i] = v;
+        }
+}
+#endif
+
+/* Rows of the target that block `at` of 16 has, when there are `all` in total. */
+INLINE int64_t rows_of(int64_t all, int64_t at)
+{
+    return all - at < 16 ? all - at : 16;
+}
+
+INLINE void lay(const td__gemm_lay *l, const td__gemm_unit unit)
+{
+    const int64_t per = is_pair(unit) ? 2 : 1;
+    const int64_t line = l->ld * (int64_t)src_size(unit);
+    const int64_t elem = (int64_t)src_size(unit);
+    const char *src = l->src;
+
+    for (int64_t x = 0; x < l->xs; x += 16)
+        for (int64_t u = 0; u < l->units; u += 16) {
+            char *dst = (char *)l->dst + u / 16 * l->u16 + x / 16 * l->x16;
+            const int64_t k = u * per;
+            const int64_t n_u = rows_of(l->units, u), n_x = rows_of(l->xs, x);
+            units16 t[16];
+
+            if (l->src_along_k && l->dst_along_k) {
+                for (int64_t i = 0; i < n_x; i++)
+                    along((uint32_t *)(void *)(dst + i * l->row), src + (x + i) * line + k * elem,
+                          x + i < l->x ? l->k - k : 0, unit);
+            } else if (!l->src_along_k && !l->dst_along_k) {
+                for (int64_t i = 0; i < n_u; i++) {
+                    const char *s = src + (k + i * per) * line + x * elem;
+                    across((uint32_t *)(void *)(dst + i * l->row), k + i * per < l->k ? s : NULL,
+                           k + i * per + 1 < l->k ? s + line : NULL, l->x - x, unit);
+                }
+            } else if (l->src_along_k) {
+                for (int64_t i = 0; i < 16; i++)
+                    along(t[i].v, src + (x + i) * line + k * elem, x + i < l->x ? l->k - k : 0,
+                          unit);
+                transpose(t);
+                for (int64_t i = 0; i < n_u; i++)
+                    memcpy(dst + i * l->row, t[i].v, 64);
+            } else {
+                for (int64_t i = 0; i < 16; i++) {
+                    const char *s = src + (k + i * per) * line + x * elem;
+                    across(t[i].v, k + i * per < l->k ? s : NULL,
+                           k + i * per + 1 < l->k ? s + line : NULL, l->x - x, unit);
+                }
+                transpose(t);
+                for (int64_t i = 0; i < n_x; i++)
+                    memcpy(dst + i * l->row, t[i].v, 64);
+            }
+        }
+}
+
+void TD_ISA_SYM(td__gemm_lay_out)(const td__gemm_lay *l)
+{
+    switch (l->unit) {
+    case TD__UNIT_F32_FROM_F32:
+        lay(l, TD__UNIT_F32_FROM_F32);
+        break;
+    case TD__UNIT_F32_FROM_BF16:
+        lay(l, TD__UNIT_F32_FROM_BF16);
+        break;
+    case TD__UNIT_F32_ROUNDED:
+        lay(l, TD__UNIT_F32_ROUNDED);
+        break;
+    case TD__UNIT_PAIR_FROM_BF16:
+        lay(l, TD__UNIT_PAIR_FROM_BF16);
+        break;
+    case TD__UNIT_PAIR_FROM_F32:
+        lay(l, TD__UNIT_PAIR_FROM_F32);
+        break;
+    }
+}
