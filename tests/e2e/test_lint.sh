@@ -49,9 +49,10 @@ refuses() { # check, file, text of the file, reason expected
 
 unfinished="TO""DO"
 host="py""pi.org"
+md=md
 refuses text src/base/a.c 'int x;\n' 'no SPDX'
 refuses text src/base/a.c "$spdx\n/* $unfinished */\n" 'unfinished'
-refuses text src/base/a.c "$spdx\n/* see docs/none.md */\n" 'not in the tree'
+refuses text src/base/a.c "$spdx\n/* see docs/none.$md */\n" 'not in the tree'
 refuses text src/base/a.c "$spdx\n/* $host */\n" 'registry'
 refuses text src/base/a.c "$spdx \n" 'blanks at the end'
 refuses text src/base/a.c "$spdx\n$(printf '\\n%.0s' {1..1300})" 'the limit is 1200'

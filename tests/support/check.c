@@ -34,7 +34,7 @@ static char tmpdir[64];
 
 const char *check_tmpdir(void)
 {
-    strcpy(tmpdir, "/tmp/tandem-test-XXXXXX");
+    snprintf(tmpdir, sizeof tmpdir, "/tmp/tandem-test-XXXXXX");
     CHECK(mkdtemp(tmpdir), "cannot make %s", tmpdir);
     return tmpdir;
 }
