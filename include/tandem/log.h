@@ -27,34 +27,34 @@ typedef enum td_log_level {
 #define X(id, name) TD_LOG_##id,
     TD_LOG_LEVEL_MAP(X)
 #undef X
-    TD_LOG_LEVEL_COUNT
+        TD_LOG_LEVEL_COUNT
 } td_log_level;
 
 /* The parts of the library, named as their folders. */
-#define TD_LOG_PART_MAP(X)     \
-    X(BASE, "base")            \
-    X(TENSOR, "tensor")        \
-    X(OPS, "ops")              \
-    X(GRAPH, "graph")          \
-    X(BACKEND, "backend")      \
-    X(NN, "nn")                \
-    X(OPTIM, "optim")          \
-    X(DATA, "data")            \
-    X(NET, "net")              \
-    X(COLL, "coll")            \
-    X(PLAN, "plan")            \
-    X(PARALLEL, "parallel")    \
-    X(PS, "ps")                \
-    X(TRAIN, "train")          \
-    X(JOB, "job")              \
-    X(LAUNCH, "launch")        \
+#define TD_LOG_PART_MAP(X)  \
+    X(BASE, "base")         \
+    X(TENSOR, "tensor")     \
+    X(OPS, "ops")           \
+    X(GRAPH, "graph")       \
+    X(BACKEND, "backend")   \
+    X(NN, "nn")             \
+    X(OPTIM, "optim")       \
+    X(DATA, "data")         \
+    X(NET, "net")           \
+    X(COLL, "coll")         \
+    X(PLAN, "plan")         \
+    X(PARALLEL, "parallel") \
+    X(PS, "ps")             \
+    X(TRAIN, "train")       \
+    X(JOB, "job")           \
+    X(LAUNCH, "launch")     \
     X(SERVICE, "service")
 
 typedef enum td_log_part {
 #define X(id, name) TD_LOG_PART_##id,
     TD_LOG_PART_MAP(X)
 #undef X
-    TD_LOG_PART_COUNT
+        TD_LOG_PART_COUNT
 } td_log_part;
 
 TD_API const char *td_log_level_name(td_log_level level); /* "debug"; "?" for an unknown value */

@@ -38,11 +38,10 @@ TD_NODISCARD TD_API td_status td_tensor_wrap(td_tensor *out, td_dtype dtype, td_
 TD_API void td_tensor_fini(td_tensor *t); /* leaves it empty; an empty one is allowed */
 
 TD_API int64_t td_tensor_count(const td_tensor *t);
-TD_API size_t td_tensor_nbytes(const td_tensor *t); /* count times element size */
+TD_API size_t td_tensor_nbytes(const td_tensor *t);      /* count times element size */
 TD_API bool td_tensor_is_contiguous(const td_tensor *t); /* row-major without gaps */
 
-/* Views: no element moves, the memory is shared. `out` may be `t`'s own variable only if t's old
- * value is no longer needed and borrowed. Negative axes count from the end. */
+/* Views: no element moves, the memory is shared. `out` is not `t`. Negative axes count from the end. */
 TD_API void td_tensor_view(const td_tensor *t, td_tensor *out); /* all of it */
 /* Elements start, start+step, ... before stop (after it, if step < 0) along axis, as in Python:
  * negative bounds count from the end and all are clamped. step is not 0. */
@@ -53,8 +52,7 @@ TD_NODISCARD TD_API td_status td_tensor_permute(const td_tensor *t, const int *a
                                                 td_tensor *out);
 /* Another shape of the same count; one size may be -1. TD_ENOTSUP if the strides do not allow it
  * without moving elements (take td_tensor_contiguous first). */
-TD_NODISCARD TD_API td_status td_tensor_reshape(const td_tensor *t, td_shape shape,
-                                                td_tensor *out);
+TD_NODISCARD TD_API td_status td_tensor_reshape(const td_tensor *t, td_shape shape, td_tensor *out);
 
 /* Copy all elements into `to`, which has the same shape and any strides and dtype, and does not
  * overlap `t`. Conversions: to a floating type one rounding to nearest even; from floating to
@@ -64,8 +62,7 @@ TD_NODISCARD TD_API td_status td_tensor_copy(const td_tensor *t, td_tensor *to);
 /* A row-major tensor of the same elements: a view if t is one already, else a copy. */
 TD_NODISCARD TD_API td_status td_tensor_contiguous(const td_tensor *t, td_tensor *out);
 /* A new row-major tensor of another type. */
-TD_NODISCARD TD_API td_status td_tensor_convert(const td_tensor *t, td_dtype dtype,
-                                                td_tensor *out);
+TD_NODISCARD TD_API td_status td_tensor_convert(const td_tensor *t, td_dtype dtype, td_tensor *out);
 
 /* A tensor with its name in a file. Both are borrowed. */
 typedef struct td_named_tensor {

@@ -14,10 +14,10 @@
 #include "tandem/alloc.h"
 
 enum {
-    HEADER = 16,              /* bytes in front; keeps malloc's 16-byte alignment */
+    HEADER = 16, /* bytes in front; keeps malloc's 16-byte alignment */
     BLOCK_ALIGN = 64,
     HUGE_PAGE = 2 << 20,
-    HUGE_FROM = 4 << 20       /* blocks of this size and more are mapped on huge pages */
+    HUGE_FROM = 4 << 20 /* blocks of this size and more are mapped on huge pages */
 };
 
 static atomic_uint_fast64_t calls, live, live_bytes, peak_bytes;
@@ -49,8 +49,7 @@ static bool may_allocate(void)
 static void count_in(size_t nbytes)
 {
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
-    uint64_t now =
-        atomic_fetch_add_explicit(&live_bytes, nbytes, memory_order_relaxed) + nbytes;
+    uint64_t now = atomic_fetch_add_explicit(&live_bytes, nbytes, memory_order_relaxed) + nbytes;
     uint64_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
     while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now))
         ;
@@ -129,8 +128,8 @@ char *td__strdup(const char *s)
 /* Zeroed memory from the kernel, aligned to a huge page: map one page more and cut both ends. */
 static void *map_huge(size_t nbytes)
 {
-    char *raw = mmap(NULL, nbytes + HUGE_PAGE, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *raw = mmap(NULL, nbytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                     -1, 0);
     if (raw == MAP_FAILED)
         return NULL;
 

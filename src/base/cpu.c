@@ -21,9 +21,8 @@
 #endif
 
 static const char *const ISA_NAMES[TD_ISA_COUNT] = {
-    [TD_ISA_SCALAR] = "scalar", [TD_ISA_AVX2] = "avx2",
-    [TD_ISA_AVX512] = "avx512", [TD_ISA_AVX512_BF16] = "avx512_bf16",
-    [TD_ISA_AMX] = "amx",
+    [TD_ISA_SCALAR] = "scalar",           [TD_ISA_AVX2] = "avx2", [TD_ISA_AVX512] = "avx512",
+    [TD_ISA_AVX512_BF16] = "avx512_bf16", [TD_ISA_AMX] = "amx",
 };
 
 /* Found once, by `once`. */

@@ -24,6 +24,7 @@ td_status td__fail(td_status code, const char *file, int line, const char *fmt, 
     char text[TEXT_BYTES];
     va_list ap;
 
+    TD_ASSERT(code != TD_OK, "a failure with status OK (%s:%d)", file, line);
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
@@ -32,10 +33,9 @@ td_status td__fail(td_status code, const char *file, int line, const char *fmt, 
     return code;
 }
 
-td_status td__trail(td_status st, const char *what, const char *file, int line)
+void td__trail(td_status st, const char *what, const char *file, int line)
 {
     TD_LOG(DEBUG, BASE, "%s from %s (%s:%d)", td_status_name(st), what, file, line);
-    return st;
 }
 
 void td__assert_failed(const char *cond, const char *file, int line, const char *fmt, ...)

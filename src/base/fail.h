@@ -10,14 +10,16 @@
 #include "tandem/status.h"
 
 /* Record an error where it is born; evaluates to its code. */
-#define TD_FAIL(code, ...) td__fail((code), __FILE__, __LINE__, __VA_ARGS__)
+#define TD_FAIL(code, ...) td__failed(td__fail((code), __FILE__, __LINE__, __VA_ARGS__))
 
 /* Pass a failure up from a function that has nothing to release. */
-#define TD_TRY(call)                                          \
-    do {                                                      \
-        td_status st_ = (call);                               \
-        if (st_)                                              \
-            return td__trail(st_, #call, __FILE__, __LINE__); \
+#define TD_TRY(call)                                   \
+    do {                                               \
+        td_status st_ = (call);                        \
+        if (st_) {                                     \
+            td__trail(st_, #call, __FILE__, __LINE__); \
+            return st_;                                \
+        }                                              \
     } while (0)
 
 /* The same for a function that has: st keeps the failure, label releases. */
@@ -39,7 +41,16 @@
 
 td_status td__fail(td_status code, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-td_status td__trail(td_status st, const char *what, const char *file, int line);
+void td__trail(td_status st, const char *what, const char *file, int line);
+
+/* Tells the compiler that a failure is not TD_OK, so that it can see that results are set. */
+static inline td_status td__failed(td_status st)
+{
+    if (st == TD_OK)
+        __builtin_unreachable();
+    return st;
+}
+
 _Noreturn void td__assert_failed(const char *cond, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

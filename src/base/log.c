@@ -117,8 +117,7 @@ void td_log_set_level(td_log_level level)
     unsigned char levels[TD_LOG_PART_COUNT];
 
     pthread_once(&once, read_environment);
-    memset(levels, (unsigned)level < TD_LOG_LEVEL_COUNT ? (int)level : TD_LOG_TRACE,
-           sizeof levels);
+    memset(levels, (unsigned)level < TD_LOG_LEVEL_COUNT ? (int)level : TD_LOG_TRACE, sizeof levels);
     store_levels(levels);
 }
 

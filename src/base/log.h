@@ -21,10 +21,10 @@ static inline bool td__log_enabled(td_log_level level, td_log_part part)
            td__log_enabled_slow(level, part);
 }
 
-#define TD_LOG(level, part, ...)                                                \
-    do {                                                                        \
-        if (td__log_enabled(TD_LOG_##level, TD_LOG_PART_##part))                \
-            td__log_write(TD_LOG_##level, TD_LOG_PART_##part, __VA_ARGS__);     \
+#define TD_LOG(level, part, ...)                                            \
+    do {                                                                    \
+        if (td__log_enabled(TD_LOG_##level, TD_LOG_PART_##part))            \
+            td__log_write(TD_LOG_##level, TD_LOG_PART_##part, __VA_ARGS__); \
     } while (0)
 
 void td__log_write(td_log_level level, td_log_part part, const char *fmt, ...)

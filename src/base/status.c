@@ -6,8 +6,7 @@ const char *td_status_name(td_status st)
 {
     switch (st) {
 #define X(name, value, text) \
-    case TD_##name:          \
-        return #name;
+    case TD_##name: return #name;
         TD_STATUS_MAP(X)
 #undef X
     }
@@ -18,8 +17,7 @@ const char *td_status_text(td_status st)
 {
     switch (st) {
 #define X(name, value, text) \
-    case TD_##name:          \
-        return text;
+    case TD_##name: return text;
         TD_STATUS_MAP(X)
 #undef X
     }

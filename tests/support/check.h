@@ -15,21 +15,21 @@
 #define TEST(name) static void name(void **state_ __attribute__((unused)))
 
 /* A condition with a text of its own. */
-#define CHECK(cond, ...)                                \
-    do {                                                \
-        if (!(cond))                                    \
+#define CHECK(cond, ...)                                        \
+    do {                                                        \
+        if (!(cond))                                            \
             check_fail(__FILE__, __LINE__, #cond, __VA_ARGS__); \
     } while (0)
 
 /* A call that must succeed; prints the library's text when it does not. */
-#define CHECK_OK(call) check_status((call), TD_OK, #call, __FILE__, __LINE__)
+#define CHECK_OK(call)           check_status((call), TD_OK, #call, __FILE__, __LINE__)
 /* A call that must fail with this status, and leave a text. */
 #define CHECK_STATUS(call, want) check_status((call), (want), #call, __FILE__, __LINE__)
 
-#define CHECK_EQ_INT(a, b)                                                            \
-    do {                                                                              \
-        long long a_ = (long long)(a), b_ = (long long)(b);                           \
-        CHECK(a_ == b_, "%s is %lld, %s is %lld", #a, a_, #b, b_);                    \
+#define CHECK_EQ_INT(a, b)                                         \
+    do {                                                           \
+        long long a_ = (long long)(a), b_ = (long long)(b);        \
+        CHECK(a_ == b_, "%s is %lld, %s is %lld", #a, a_, #b, b_); \
     } while (0)
 
 _Noreturn void check_fail(const char *file, int line, const char *cond, const char *fmt, ...)

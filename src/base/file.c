@@ -1,0 +1,172 @@
+/* file.c -- whole files: mapped for reading, and replaced as a whole when written. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fail.h"
+
+enum { BUFFER = 64 << 10, TRIES = 100, TEMP_EXTRA = 64 };
+
+static const uint8_t EMPTY[1];
+
+td_status td__file_map_open(td__file_map *m, const char *path)
+{
+    struct stat info;
+    td_status st = TD_OK;
+
+    *m = (td__file_map){.data = EMPTY};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a fifo must not block us */
+    if (fd < 0)
+        return TD_FAIL(TD_EIO, "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(fd, &info) != 0) {
+        st = TD_FAIL(TD_EIO, "%s: cannot stat: %s", path, strerror(errno));
+    } else if (!S_ISREG(info.st_mode)) {
+        st = TD_FAIL(TD_EIO, "%s: not a regular file", path);
+    } else if (info.st_size > 0) {
+        void *p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            st = TD_FAIL(TD_EIO, "%s: cannot map %jd bytes: %s", path, (intmax_t)info.st_size,
+                         strerror(errno));
+        else
+            *m = (td__file_map){.data = p, .nbytes = (size_t)info.st_size};
+    }
+    close(fd);
+    return st;
+}
+
+void td__file_map_close(td__file_map *m)
+{
+    if (m->nbytes)
+        munmap((void *)(uintptr_t)m->data, m->nbytes);
+    *m = (td__file_map){.data = EMPTY};
+}
+
+static void release(td__file_out *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    td__free(f->path);
+    td__free(f->temp);
+    td__free(f->buf);
+    *f = (td__file_out){.fd = -1};
+}
+
+td_status td__file_out_open(td__file_out *f, const char *path)
+{
+    size_t temp_bytes = strlen(path) + TEMP_EXTRA;
+
+    *f = (td__file_out){.fd = -1};
+    f->path = td__strdup(path);
+    f->temp = td__malloc(temp_bytes);
+    f->buf = td__malloc(BUFFER);
+    if (!f->path || !f->temp || !f->buf) {
+        release(f);
+        return TD_FAIL(TD_ENOMEM, "%s: no memory to write it", path);
+    }
+    /* Not mkstemp: its files are private to the user, ours shall follow the umask. */
+    for (int i = 0; i < TRIES && f->fd < 0; i++) {
+        snprintf(f->temp, temp_bytes, "%s.tmp-%ld-%" PRIx64, path, (long)getpid(), td__clock_ns());
+        f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (f->fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (f->fd < 0) {
+        td_status st = TD_FAIL(TD_EIO, "%s: cannot create: %s", f->temp, strerror(errno));
+        release(f);
+        return st;
+    }
+    return TD_OK;
+}
+
+static void write_all(td__file_out *f, const uint8_t *p, size_t nbytes)
+{
+    while (nbytes && !f->error) {
+        ssize_t n = write(f->fd, p, nbytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            f->error = n < 0 ? errno : EIO;
+            return;
+        }
+        p += n;
+        nbytes -= (size_t)n;
+    }
+}
+
+static void flush(td__file_out *f)
+{
+    write_all(f, f->buf, f->used);
+    f->used = 0;
+}
+
+void td__file_out_write(td__file_out *f, const void *data, size_t nbytes)
+{
+    if (!nbytes)
+        return;
+    f->offset += nbytes;
+    if (nbytes >= BUFFER - f->used)
+        flush(f);
+    if (nbytes >= BUFFER) {
+        write_all(f, data, nbytes);
+        return;
+    }
+    memcpy(f->buf + f->used, data, nbytes);
+    f->used += nbytes;
+}
+
+/* So that the new name survives a crash. Directories that cannot be opened or synced (some network
+ * file systems) are passed over: the file itself is safe. */
+static void sync_directory(char *path)
+{
+    char *slash = strrchr(path, '/');
+    const char *dir = ".";
+
+    if (slash) {
+        slash[slash == path] = 0; /* "/x" is in "/" */
+        dir = path;
+    }
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+}
+
+td_status td__file_out_commit(td__file_out *f)
+{
+    td_status st = TD_OK;
+
+    flush(f);
+    if (!f->error && fsync(f->fd) != 0)
+        f->error = errno;
+    if (close(f->fd) != 0 && !f->error)
+        f->error = errno;
+    f->fd = -1;
+    if (!f->error && rename(f->temp, f->path) != 0)
+        f->error = errno;
+    if (f->error) {
+        st = TD_FAIL(TD_EIO, "%s: cannot write: %s", f->path, strerror(f->error));
+        unlink(f->temp);
+    } else {
+        sync_directory(f->path);
+    }
+    release(f);
+    return st;
+}
+
+void td__file_out_abandon(td__file_out *f)
+{
+    if (f->fd >= 0)
+        unlink(f->temp);
+    release(f);
+}

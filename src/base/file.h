@@ -1,0 +1,40 @@
+/* file.h -- whole files: mapped for reading, and replaced as a whole when written. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_BASE_FILE_H
+#define TD_BASE_FILE_H
+
+#include "tandem/status.h"
+
+/* A regular file mapped read-only. Files of ours are replaced by renaming and never cut, so that a
+ * mapping stays whole; who cuts a file under a running reader gets SIGBUS, as with any mapping. */
+typedef struct td__file_map {
+    const uint8_t *data; /* not NULL, also for an empty file */
+    size_t nbytes;
+} td__file_map;
+
+TD_NODISCARD td_status td__file_map_open(td__file_map *m, const char *path);
+void td__file_map_close(td__file_map *m); /* a zeroed struct is allowed */
+
+/* A file in the making. Errors are kept: write any number of times, look once, at commit.
+ *
+ *     TD_TRY(td__file_out_open(&f, path));
+ *     td__file_out_write(&f, data, nbytes);
+ *     return td__file_out_commit(&f);
+ *
+ * commit flushes, fsyncs, renames into place and fsyncs the directory; if anything failed, it
+ * removes the temporary file, leaves the old one alone and returns the first error. */
+typedef struct td__file_out {
+    int fd;
+    int error;       /* first errno; 0 for none */
+    uint64_t offset; /* bytes written so far */
+    size_t used;     /* bytes in buf */
+    char *path, *temp;
+    uint8_t *buf;
+} td__file_out;
+
+TD_NODISCARD td_status td__file_out_open(td__file_out *f, const char *path);
+void td__file_out_write(td__file_out *f, const void *data, size_t nbytes);
+TD_NODISCARD td_status td__file_out_commit(td__file_out *f);
+void td__file_out_abandon(td__file_out *f); /* instead of commit; removes the temporary file */
+
+#endif

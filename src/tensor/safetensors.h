@@ -1,0 +1,28 @@
+/* safetensors.h -- the file format, shared by reader and writer.
+ *
+ *     u64, little-endian: bytes of the header
+ *     header: a JSON object, {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+ *             ..., "__metadata__": {"key": "value", ...}}, which may end in spaces
+ *     the elements, row-major, little-endian; offsets count from here
+ *
+ * The tensors cover the rest of the file without overlaps and holes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TENSOR_SAFETENSORS_H
+#define TD_TENSOR_SAFETENSORS_H
+
+#include "tandem/tensor.h"
+
+enum { TD_ST_PREFIX = 8, TD_ST_HEADER_MAX = 100 * 1000 * 1000 };
+#define TD_ST_METADATA "__metadata__"
+
+/* The format's name of a type. */
+static inline const char *td__st_dtype_name(td_dtype t)
+{
+    static const char *const NAMES[TD_DTYPE_COUNT] = {
+        [TD_F32] = "F32", [TD_BF16] = "BF16", [TD_F16] = "F16", [TD_F64] = "F64",
+        [TD_I32] = "I32", [TD_I64] = "I64",   [TD_U8] = "U8",   [TD_BOOL] = "BOOL",
+    };
+    return NAMES[t];
+}
+
+#endif
