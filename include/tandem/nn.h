@@ -151,8 +151,8 @@ typedef struct td_text_classifier_opts {
     int64_t vocab;   /* 20000 */
     int64_t width;   /* 64 */
     int64_t classes; /* 4 */
-    td_bag_mode mode;
-    bool sparse; /* row-sparse gradient of the table */
+    bool sum;        /* of the words' vectors, rather than their mean */
+    bool sparse;     /* row-sparse gradient of the table */
 } td_text_classifier_opts;
 TD_API td_node *td_model_text_classifier(td_graph *g, td_node *ids, td_node *offsets,
                                          const td_text_classifier_opts *o);
