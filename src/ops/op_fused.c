@@ -75,7 +75,7 @@ static void fused_ref(const td_op_args *a)
     }
 }
 
-/* relu(2 a b + c) and its sign; with an intermediate as second output. */
+/* relu(2 a b + c), and the sum before relu. */
 static const td_attr_fused CHAIN = {
     .n_instr = 4,
     .n_out = 2,
