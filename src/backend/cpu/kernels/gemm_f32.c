@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
                 bv[v] = *(const vec_any *)(b + v * LANES);
 #pragma GCC unroll 16
             for (int r = 0; r < rows; r++) {
-                const vec av = (vec){0} + a[r * A_STRIDE];
+                const vec av = a[r * A_STRIDE] - (vec){0};
 #pragma GCC unroll 4
                 for (int v = 0; v < VECS; v++)
                     acc[r][v] += av * bv[v];
