@@ -9,8 +9,8 @@ c="$c -Wconversion -Iinclude -Isrc -Itests -x c"
 cxx="g++ -std=c++17 -fsyntax-only $warnings -Iinclude -x c++"
 # Through a one-line file: a header as the main file would be treated specially.
 {
-    git ls-files -co --exclude-standard '*.h' | sed "s|^|$c |"
-    git ls-files -co --exclude-standard 'include/*.h' | sed "s|^|$cxx |"
+    git -c safe.directory='*' ls-files -co --exclude-standard '*.h' | sed "s|^|$c |"
+    git -c safe.directory='*' ls-files -co --exclude-standard 'include/*.h' | sed "s|^|$cxx |"
 } | xargs -d '\n' -P "$(nproc)" -I{} bash -c \
     'cmd="{}"; h=${cmd##* }; echo "#include \"$PWD/$h\"" | ${cmd% *} - ||
         { echo "$h: does not compile alone (${cmd%% *})"; exit 1; }'

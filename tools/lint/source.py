@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def files(*suffixes):
     """Files of the tree, tracked or not yet added, as paths relative to the root, sorted."""
-    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
-                         check=True, capture_output=True, text=True).stdout
+    out = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-co", "--exclude-standard",
+                          "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     names = sorted(set(out.split("\0")) - {""})
     return [n for n in names if (not suffixes or n.endswith(suffixes)) and (ROOT / n).is_file()]
 

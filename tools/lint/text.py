@@ -15,9 +15,12 @@ HOSTS = re.compile("|".join(re.escape(h) for h in (
     "download." "pytorch.org", "registry." "npmjs", "crates" ".io", "conda." "anaconda.org")))
 LOCAL = re.compile(r"/(?:tmp/wt|work/(?:main|shared)|home/\w+|root)\b")
 MENTION = re.compile(r"[\w./-]+\.md\b")
+SOURCE_MENTION = re.compile(r"(?<![\w/.*<-])((?:\w+/)+\w+\.(?:c|h|def|py|sh))\b")
 
 report = Report("text")
 names = files()
+FOLDERS = {n.split("/")[0] for n in names if "/" in n}
+FOLDERS |= {n.split("/")[1] for n in names if n.startswith("src/")}
 for path in names:
     text = read(path)
     if text is None or path == "LICENSE":
@@ -47,4 +50,9 @@ for path in names:
             name = m.group().lstrip("./")
             if not (ROOT / name).exists() and not (ROOT / path).parent.joinpath(m.group()).exists():
                 report.error(path, number, f"mentions {m.group()}, which is not in the tree")
+        prose = line if path.endswith((".c", ".h", ".def", ".md")) else ""
+        for m in SOURCE_MENTION.finditer(prose):
+            if m[1].split("/")[0] in FOLDERS and not any(
+                    (ROOT / base / m[1]).exists() for base in ("", "src", "include")):
+                report.error(path, number, f"mentions {m[1]}, which is not in the tree")
 report.done()
