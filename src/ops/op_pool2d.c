@@ -1,8 +1,8 @@
 /* op_pool2d.c -- max, average and global average pooling of images, and their backwards.
  *
- * max      y = the largest value of each window, ties to the first in row-major order; padding never
- *          wins. `where` keeps the winner's index in its window, so that the backward, which sends dy
- *          to the winners, needs neither x nor y.
+ * max      y = the largest value of each window, ties to the first in row-major order; padding
+ *          never wins. `where` keeps the winner's index in its window, so that the backward, which
+ *          sends dy to the winners, needs neither x nor y.
  * average  y = the sum of the window over its full size: padding counts as zeros.
  * global   y (N, C, 1, 1) = the mean of each image plane. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -20,8 +20,8 @@ static td_status pool_shape(const td_attr_pool2d *at, const td_shape *x, td_shap
             return TD_FAIL(TD_EINVAL, "size %d, stride %d, pad %d: at least 1, 1 and 0 are needed",
                            at->size[i], at->stride[i], at->pad[i]);
         if (at->pad[i] > at->size[i] / 2)
-            return TD_FAIL(TD_EINVAL, "pad %d is more than half of the window's size %d", at->pad[i],
-                           at->size[i]);
+            return TD_FAIL(TD_EINVAL, "pad %d is more than half of the window's size %d",
+                           at->pad[i], at->size[i]);
         int64_t padded = x->dim[2 + i] + 2 * (int64_t)at->pad[i];
         if (at->size[i] > padded)
             return TD_FAIL(TD_EINVAL, "the window has %d %s, the padded image only %lld",
@@ -84,7 +84,8 @@ static td_status max_back_infer(const td_op_args *a, td_desc *out, int *n_out)
     TD_TRY(td__want_shape(a, 1, "where", &a->in_desc[0]->shape));
     TD_TRY(td__want_same_layout(a, 1, "where"));
     if (a->in_desc[1]->dtype != TD_U8)
-        return TD_FAIL(TD_EINVAL, "where is %s; it must be u8", td_dtype_name(a->in_desc[1]->dtype));
+        return TD_FAIL(TD_EINVAL, "where is %s; it must be u8",
+                       td_dtype_name(a->in_desc[1]->dtype));
     return TD_OK;
 }
 
@@ -193,7 +194,8 @@ static void max_grad(const td_grad_args *ga)
     memcpy(&at, ga->y->attr, sizeof at);
     at.input = ga->y->in[0]->out[0].shape;
     if (ga->need[0])
-        ga->dx[0] = TD__NODE(ga->g, TD_OP_MAX_POOL2D_BACK, &at, ga->dy[0], td__part(ga->g, ga->y, 1));
+        ga->dx[0] = TD__NODE(ga->g, TD_OP_MAX_POOL2D_BACK, &at, ga->dy[0],
+                             td__part(ga->g, ga->y, 1));
 }
 
 static void avg_grad(const td_grad_args *ga)
@@ -281,7 +283,8 @@ static td_node *pool_node(td_graph *g, td_opcode op, td_node *x, const td_pool2d
     td_attr_pool2d at;
 
     if (!o)
-        return td__graph_fail(g, TD_EINVAL, call, "the options are NULL; a window's size is needed");
+        return td__graph_fail(g, TD_EINVAL, call,
+                              "the options are NULL; a window's size is needed");
     memset(&at, 0, sizeof at);
     for (int i = 0; i < 2; i++) {
         at.size[i] = o->size[i];
@@ -333,7 +336,8 @@ static const td_op_sample SAMPLES[] = {
 #undef X
 };
 
-static const td_op_sample MAX_BACK_SAMPLES[] = { /* winners drawn in the padding count for nothing */
+/* Winners drawn in the padding count for nothing. */
+static const td_op_sample MAX_BACK_SAMPLES[] = {
 #define X(name, n, c, h, w, oh, ow, kh, kw, sh, sw, ph, pw, skip)                   \
     {.n_in = 2, .in = {TD__FLOATS(n, c, oh, ow), TD__BYTES(n, c, oh, ow)},          \
      .attr = &POOL_##name, .ilo = 0, .ihi = (kh) * (kw)},
