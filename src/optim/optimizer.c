@@ -24,20 +24,20 @@ struct td_optimizer {
     td__isa isa;
     segment *segments; /* in rising order */
     int n_segments;
+    size_t dense; /* elements of the params block that have dense gradients */
     float *state; /* (n_states, stride) */
     size_t stride, count, state_nbytes;
     const char *state_names[TD_OPTIM_MAX_STATE];
     int n_states;
     uint64_t t;
     double grad_norm;
-    td__optim_hyper dense, rows; /* of the step under way */
+    td__optim_hyper now, now_rows; /* of the step under way */
 };
 
 /* Row-sparse params have no segment: their rows are updated one by one. */
 static td_status make_segments(td_optimizer *o)
 {
     int n = td_params_count(o->params);
-    size_t last = 0;
 
     o->segments = td__calloc((size_t)n + 1, sizeof *o->segments);
     if (!o->segments)
@@ -46,15 +46,15 @@ static td_status make_segments(td_optimizer *o)
         td_param_info info = td_params_info(o->params, i);
         if (info.is_state || info.sparse || info.count == 0)
             continue;
-        TD_ASSERT(info.offset >= last, "param %s lies at %zu, before %zu", info.name, info.offset,
-                  last);
-        last = info.offset + info.count;
+        TD_ASSERT(info.offset >= o->dense, "param %s lies at %zu, before %zu", info.name,
+                  info.offset, o->dense);
+        o->dense = info.offset + info.count;
         bool decay = !o->opts.no_decay_vectors || info.shape.ndim >= 2;
         segment *s = o->n_segments ? &o->segments[o->n_segments - 1] : NULL;
         if (s && !o->def->tensor && s->end == info.offset && s->decay == decay)
-            s->end = last;
+            s->end = o->dense;
         else
-            o->segments[o->n_segments++] = (segment){info.offset, last, decay};
+            o->segments[o->n_segments++] = (segment){info.offset, o->dense, decay};
     }
     return TD_OK;
 }
@@ -137,10 +137,10 @@ td_status td__optim_begin(td_optimizer *o, double lr, double scale)
         .clip = o->opts.clip_value > 0 ? (float)o->opts.clip_value : INFINITY,
         .shrink = 1,
     };
-    o->dense = o->rows = h;
-    o->def->begin(&st, &o->dense);
+    o->now = o->now_rows = h;
+    o->def->begin(&st, &o->now);
     st.rows = true;
-    o->def->begin(&st, &o->rows);
+    o->def->begin(&st, &o->now_rows);
     return TD_OK;
 }
 
@@ -177,7 +177,7 @@ void td__optim_apply(td_optimizer *o, const float *grads, size_t begin, size_t c
         TD_ASSERT(!o->def->tensor || to - from == s->end - s->begin,
                   "%s: slice [%zu, %zu) cuts the tensor [%zu, %zu)", o->def->name, begin, end,
                   s->begin, s->end);
-        update(o, &o->dense, s->decay, from, to - from, grads + (from - begin));
+        update(o, &o->now, s->decay, from, to - from, grads + (from - begin));
     }
     td__cpu_fp_restore(mode);
 }
@@ -189,7 +189,7 @@ void td__optim_apply_rows(td_optimizer *o, const td_sparse_grad *sg)
     unsigned mode = td__cpu_fp_flush();
 
     for (int64_t r = 0; r < sg->n_rows; r++)
-        update(o, &o->rows, true, info.offset + (size_t)sg->rows[r] * width, width,
+        update(o, &o->now_rows, true, info.offset + (size_t)sg->rows[r] * width, width,
                sg->values + (size_t)r * width);
     td__cpu_fp_restore(mode);
 }
@@ -232,7 +232,7 @@ td_status td_optimizer_step(td_optimizer *o, td_runner *r, double lr)
         return TD_FAIL(TD_EINVAL, "%s: the runner works on other params than the optimizer",
                        o->def->name);
     const float *grads = td_runner_grads(r, &count);
-    if (!grads || count < o->count)
+    if (!grads || count < o->dense)
         return TD_FAIL(TD_EINVAL, "%s: the runner has no gradients (an evaluation program?)",
                        o->def->name);
     o->grad_norm = 0;
@@ -246,7 +246,7 @@ td_status td_optimizer_step(td_optimizer *o, td_runner *r, double lr)
         scale = want < 1 ? want : 1;
     }
     TD_TRY(td__optim_begin(o, lr, scale));
-    td__optim_apply(o, grads, 0, o->count);
+    td__optim_apply(o, grads, 0, o->dense);
     for (int i = 0; i < td_runner_sparse_count(r); i++) {
         td_sparse_grad sg = td_runner_sparse_grad(r, i);
         td__optim_apply_rows(o, &sg);
