@@ -9,6 +9,7 @@
 #include "backend/ref_exec.h"
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/log.h"
 
 static td__cpu_plan_fn *const PLANNERS[TD_OP_COUNT] = {
     [TD_OP_INPUT] = NULL, /* leaves and views are never planned */
@@ -23,6 +24,8 @@ static td_status cpu_plan(td_backend *b, const td_node *n, const bool *is_param,
     td_status st = TD_ENOTSUP;
 
     *k = (td_kernel){.node = n};
+    if (!plan && td__op(n->op)->scalar)
+        plan = td__plan_elementwise;
     if (plan) {
         /* oneDNN cuts a primitive for the team size it sees at creation, and runs with that one. */
         int team = omp_get_max_threads();
@@ -32,6 +35,7 @@ static td_status cpu_plan(td_backend *b, const td_node *n, const bool *is_param,
     }
     if (st != TD_ENOTSUP)
         return st;
+    TD_LOG(DEBUG, BACKEND, "%s: %s runs on its reference kernel", n->name, td__op(n->op)->name);
     return td__ref_exec_plan(n, k);
 }
 

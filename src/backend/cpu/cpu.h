@@ -24,6 +24,9 @@ typedef td_status td__cpu_plan_fn(const td__cpu *cpu, const td_node *n, const bo
 #include "backend/cpu/kernels.def"
 #undef TD_CPU_KERNEL
 
+/* Planner of every operator that has `scalar`; they need no line in kernels.def. */
+td__cpu_plan_fn td__plan_elementwise;
+
 /* The desc of input i. */
 static inline const td_desc *td__in_desc(const td_node *n, int i)
 {
