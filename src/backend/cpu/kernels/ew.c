@@ -185,7 +185,7 @@ static void expand_fixed(ew_walk *w)
             continue;
         float *y = reg_at(w, d->reg);
         load_run(y, d, w->in[k], 0, run);
-        for (int64_t r = run; r < w->p->block_rows * w->p->inner; r += run)
+        for (int64_t r = run; r + run <= w->p->block; r += run)
             memcpy(y + r, y, (size_t)run * sizeof *y);
         w->at[k] = y;
     }

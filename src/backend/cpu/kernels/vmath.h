@@ -161,8 +161,9 @@ static inline float v_tanh(float x)
     q = q * z + 1.0f;
     float y = c * p / q;
 
-    y = y > 1.0f ? 1.0f : y;
-    return y < -1.0f ? -1.0f : y;
+    /* All or nothing beyond, and never past 1: callers form 1 - y*y and 1 + y. */
+    y = x >= 9.0f || y > 1.0f ? 1.0f : y;
+    return x <= -9.0f || y < -1.0f ? -1.0f : y;
 }
 
 static inline float v_erf(float x)
@@ -186,8 +187,8 @@ static inline float v_erf(float x)
     q = q * z + 1.0f;
     float y = c * p / q;
 
-    y = y > 1.0f ? 1.0f : y;
-    return y < -1.0f ? -1.0f : y;
+    y = x >= 3.925f || y > 1.0f ? 1.0f : y;
+    return x <= -3.925f || y < -1.0f ? -1.0f : y;
 }
 
 static inline float v_sigmoid(float x)
