@@ -22,6 +22,7 @@ static td_status plan_conv(const td__cpu *cpu, const td_node *n, const bool *is_
                            td__conv_pass pass, td_kernel *k)
 {
     static td__conv_plan_fn *const IMPLEMENTATIONS[] = {
+        td__conv_plan_wino,
         td__conv_plan_onednn,
     };
     const td_attr_conv2d *a = n->attr;
