@@ -49,14 +49,21 @@ static void accuracy_ref(const td_op_args *a)
 
 static const td_attr_topk TOP1 = {1}, TOP5 = {5};
 
+/* clang-format off */
 #define CASE(X, T, K) {.n_in = 2, .in = {X, T}, .attr = &(K), .ilo = 0, .ihi = 10}
+/* clang-format on */
 static const td_op_sample SAMPLES[] = {
     CASE(TD_SAMPLE_F(10), {.dtype = TD_I32}, TOP1),
     CASE(TD_SAMPLE_F(33, 10), TD_SAMPLE_D(TD_I32, 33), TOP1),
     CASE(TD_SAMPLE_F(33, 10), TD_SAMPLE_D(TD_I64, 33), TOP5),
     CASE(TD_SAMPLE_F(7, 13, 9), TD_SAMPLE_D(TD_I32, 7, 13), TOP1), /* some targets are outside */
-    {.n_in = 2, .in = {TD_SAMPLE_F(33, 10), TD_SAMPLE_D(TD_I32, 33)}, .attr = &TOP5, .ilo = 0,
-     .ihi = 10, .lo = 1, .hi = 1}, /* all equal */
+    {.n_in = 2,
+     .in = {TD_SAMPLE_F(33, 10), TD_SAMPLE_D(TD_I32, 33)},
+     .attr = &TOP5,
+     .ilo = 0,
+     .ihi = 10,
+     .lo = 1,
+     .hi = 1}, /* all equal */
 };
 
 const td_op_def td__op_accuracy = {

@@ -34,7 +34,9 @@ static const td_attr_cast TO_F64 = {TD_F64}, TO_I32 = {TD_I32}, TO_I64 = {TD_I64
 static const td_attr_cast TO_U8 = {TD_U8}, TO_BOOL = {TD_BOOL};
 
 /* Finite differences only where nothing is rounded: to f64. */
+/* clang-format off */
 #define CASE(D, TO) {.n_in = 1, .in = {D}, .attr = &(TO), .lo = -9, .hi = 9, .no_grad = 1u}
+/* clang-format on */
 static const td_op_sample SAMPLES[] = {
     {.n_in = 1, .in = {TD_SAMPLE_F(7, 13)}, .attr = &TO_F64},
     {.n_in = 1, .in = {TD_SAMPLE_F0}, .attr = &TO_F64},

@@ -59,8 +59,8 @@ static void fused_ref(const td_op_args *a)
     for (int64_t e = 0; e < n; e++) {
         double operand[TD_FUSED_MAX_IN + TD_FUSED_MAX_INSTR];
         for (int i = 0; i < a->n_in; i++)
-            operand[i] = td__ref_get(a->in_desc[i]->dtype, a->in[i],
-                                     td__offset(s->ndim, index, stride[i]));
+            operand[i] =
+                td__ref_get(a->in_desc[i]->dtype, a->in[i], td__offset(s->ndim, index, stride[i]));
         for (int j = 0; j < p->n_instr; j++) {
             const td_fused_instr *f = &p->instr[j];
             const td_op_def *def = td__op((td_opcode)f->op);
@@ -103,7 +103,8 @@ static const td_op_sample SAMPLES[] = {
     {.n_in = 3, .in = {TD_SAMPLE_F(7, 13), TD_SAMPLE_F(13), TD_SAMPLE_F(7, 1)}, .attr = &CHAIN},
     {.n_in = 3, .in = {TD_SAMPLE_F0, TD_SAMPLE_F0, TD_SAMPLE_F0}, .attr = &CHAIN},
     {.n_in = 3, .in = {TD_SAMPLE_F(0, 5), TD_SAMPLE_F(5), TD_SAMPLE_F0}, .attr = &CHAIN},
-    {.n_in = 3, .in = {TD_SAMPLE_F(2, 3, 5, 4), TD_SAMPLE_F(1, 3, 1, 1), TD_SAMPLE_F0},
+    {.n_in = 3,
+     .in = {TD_SAMPLE_F(2, 3, 5, 4), TD_SAMPLE_F(1, 3, 1, 1), TD_SAMPLE_F0},
      .attr = &CHAIN},
     {.n_in = 2, .in = {TD_SAMPLE_F(7, 33, 65), TD_SAMPLE_F(33, 65)}, .attr = &CHOICE},
     {.n_in = 2, .in = {TD_SAMPLE_F(1, 9), TD_SAMPLE_F(4, 9)}, .attr = &CHOICE},

@@ -102,7 +102,9 @@ static void gather_grad(const td_grad_args *a)
 
 static const td_attr_axis FIRST = {.axis = 0}, SECOND = {.axis = 1};
 
+/* clang-format off */
 #define CASE(X, IX, AT, HI) {.n_in = 2, .in = {X, IX}, .attr = &(AT), .ilo = 0, .ihi = (HI)}
+/* clang-format on */
 static const td_op_sample SAMPLES[] = {
     CASE(TD_SAMPLE_F(7), TD_SAMPLE_D(TD_I32, 11), FIRST, 7),
     CASE(TD_SAMPLE_F(7, 13), TD_SAMPLE_D(TD_I64, 7, 1), SECOND, 13),

@@ -23,7 +23,7 @@ static void log_grad(const td_grad_args *a)
 static const td_op_sample SAMPLES[] = {
     TD_UNARY_SAMPLES(0.2, 3),
     {.n_in = 1, .in = {TD_SAMPLE_F(64)}, .lo = 1e-20, .hi = 1e-3, .no_grad = 1u}, /* tiny */
-    {.n_in = 1, .in = {TD_SAMPLE_F(64)}, .lo = 1e3, .hi = 1e20, .no_grad = 1u}, /* huge */
+    {.n_in = 1, .in = {TD_SAMPLE_F(64)}, .lo = 1e3, .hi = 1e20, .no_grad = 1u},   /* huge */
 };
 
 const td_op_def td__op_log = {

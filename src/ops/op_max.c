@@ -101,11 +101,18 @@ static const td_op_sample SAMPLES[] = {
 /* At random y equals no x; from the empty range [1, 1) all are equal. */
 static const td_op_sample BACK_SAMPLES[] = {
     {.n_in = 3, .in = {TD_SAMPLE_F(7, 13), TD_SAMPLE_F(7, 1), TD_SAMPLE_F(7, 1)}, .attr = &LAST},
-    {.n_in = 3, .in = {TD_SAMPLE_F(7, 13), TD_SAMPLE_F(7, 1), TD_SAMPLE_F(7, 1)}, .attr = &LAST,
-     .lo = 1, .hi = 1},
-    {.n_in = 3, .in = {TD_SAMPLE_F(3, 5, 4), TD_SAMPLE_F(5), TD_SAMPLE_F(5)}, .attr = &ENDS,
-     .lo = 1, .hi = 1},
-    {.n_in = 3, .in = {TD_SAMPLE_F(2, 0, 3), TD_SAMPLE_F(2, 0, 3), TD_SAMPLE_F(2, 0, 3)},
+    {.n_in = 3,
+     .in = {TD_SAMPLE_F(7, 13), TD_SAMPLE_F(7, 1), TD_SAMPLE_F(7, 1)},
+     .attr = &LAST,
+     .lo = 1,
+     .hi = 1},
+    {.n_in = 3,
+     .in = {TD_SAMPLE_F(3, 5, 4), TD_SAMPLE_F(5), TD_SAMPLE_F(5)},
+     .attr = &ENDS,
+     .lo = 1,
+     .hi = 1},
+    {.n_in = 3,
+     .in = {TD_SAMPLE_F(2, 0, 3), TD_SAMPLE_F(2, 0, 3), TD_SAMPLE_F(2, 0, 3)},
      .attr = &NONE},
 };
 

@@ -45,7 +45,9 @@ static void minimum_grad(const td_grad_args *r)
 }
 
 /* positive: the second input from [0.5, 1.5), away from the first. */
+/* clang-format off */
 #define APART(A, B, LO, HI) {.n_in = 2, .in = {A, B}, .lo = (LO), .hi = (HI), .positive = 2u}
+/* clang-format on */
 static const td_op_sample SAMPLES[] = {
     APART(TD_SAMPLE_F0, TD_SAMPLE_F0, -1, 0.4),
     APART(TD_SAMPLE_F(7, 13), TD_SAMPLE_F(7, 13), 1.6, 3),

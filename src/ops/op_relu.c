@@ -27,7 +27,7 @@ static void relu_grad(const td_grad_args *a)
 
 static const td_op_sample SAMPLES[] = {
     TD_UNARY_SAMPLES(0.1, 2),
-    {.n_in = 1, .in = {TD_SAMPLE_F(7, 13)}, .lo = -2, .hi = -0.1}, /* all cut */
+    {.n_in = 1, .in = {TD_SAMPLE_F(7, 13)}, .lo = -2, .hi = -0.1},                 /* all cut */
     {.n_in = 1, .in = {TD_SAMPLE_F(7, 33, 65)}, .lo = -2, .hi = 2, .no_grad = 1u}, /* mixed */
 };
 

@@ -26,7 +26,9 @@ static void reorder_ref(const td_op_args *a)
 
 static const td_attr_reorder TO_NHWC = {TD_LAYOUT_NHWC}, TO_PLAIN = {TD_LAYOUT_PLAIN};
 
+/* clang-format off */
 #define NHWC(...) {.dtype = TD_F32, .layout = TD_LAYOUT_NHWC, .shape = TD__DIMS(__VA_ARGS__)}
+/* clang-format on */
 static const td_op_sample SAMPLES[] = {
     {.n_in = 1, .in = {TD_SAMPLE_F(1, 1, 1, 1)}, .attr = &TO_NHWC},
     {.n_in = 1, .in = {TD_SAMPLE_F(2, 3, 5, 4)}, .attr = &TO_NHWC},

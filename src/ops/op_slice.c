@@ -102,12 +102,12 @@ static const td_op_sample SAMPLES[] = {
     {.n_in = 1, .in = {TD_SAMPLE_D(TD_I64, 7, 13)}, .attr = &STEPS, .ilo = 0, .ihi = 99},
 };
 
-static const td_attr_slice BACK_PART = {.axis = 1, .start = 2, .stop = 11, .step = 1,
-                                        .input = TD__DIMS(7, 13)};
-static const td_attr_slice BACK_STEPS = {.axis = 1, .start = 1, .stop = 13, .step = 3,
-                                         .input = TD__DIMS(3, 13, 5)};
-static const td_attr_slice BACK_NOTHING = {.axis = 0, .start = 4, .stop = 4, .step = 1,
-                                           .input = TD__DIMS(7)};
+static const td_attr_slice BACK_PART = {
+    .axis = 1, .start = 2, .stop = 11, .step = 1, .input = TD__DIMS(7, 13)};
+static const td_attr_slice BACK_STEPS = {
+    .axis = 1, .start = 1, .stop = 13, .step = 3, .input = TD__DIMS(3, 13, 5)};
+static const td_attr_slice BACK_NOTHING = {
+    .axis = 0, .start = 4, .stop = 4, .step = 1, .input = TD__DIMS(7)};
 
 static const td_op_sample BACK_SAMPLES[] = {
     {.n_in = 1, .in = {TD_SAMPLE_F(7, 9)}, .attr = &BACK_PART},

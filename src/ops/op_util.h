@@ -99,6 +99,7 @@ td_node *td__cast_to(td_graph *g, td_node *x, td_dtype dtype);
 
 /* -- samples ---------------------------------------------------------------------------------- */
 
+/* clang-format off */
 #define TD__DIMS(...)                                                                     \
     {.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dim = {__VA_ARGS__}}
 #define TD_SAMPLE_D(type, ...) {.dtype = (type), .shape = TD__DIMS(__VA_ARGS__)}
@@ -130,5 +131,6 @@ td_node *td__cast_to(td_graph *g, td_node *x, td_dtype dtype);
     TD_SAMPLE_2(TD_SAMPLE_F(4, 1, 6), TD_SAMPLE_F(1, 3, 1), ATTR, LO, HI),       \
     TD_SAMPLE_2(TD_SAMPLE_F(2, 3, 5, 4), TD_SAMPLE_F(1, 3, 1, 1), ATTR, LO, HI), \
     TD_SAMPLE_2(TD_SAMPLE_F(1, 4), TD_SAMPLE_F(0, 4), ATTR, LO, HI)
+/* clang-format on */
 
 #endif

@@ -29,7 +29,9 @@ static void where_grad(const td_grad_args *r)
         r->dx[2] = td__sum_to(g, td_where(g, cond, td__scalar_like(g, dy, 0), dy), r->y->in[2]);
 }
 
+/* clang-format off */
 #define CASE(C, A, B) {.n_in = 3, .in = {C, A, B}, .ilo = 0, .ihi = 2}
+/* clang-format on */
 #define COND(...) TD_SAMPLE_D(TD_BOOL, __VA_ARGS__)
 static const td_op_sample SAMPLES[] = {
     CASE({.dtype = TD_BOOL}, TD_SAMPLE_F0, TD_SAMPLE_F0),
