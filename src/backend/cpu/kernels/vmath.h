@@ -162,8 +162,10 @@ static inline float v_tanh(float x)
     float y = c * p / q;
 
     /* All or nothing beyond, and never past 1: callers form 1 - y*y and 1 + y. */
-    y = x >= 9.0f || y > 1.0f ? 1.0f : y;
-    return x <= -9.0f || y < -1.0f ? -1.0f : y;
+    y = y > 1.0f ? 1.0f : y;
+    y = y < -1.0f ? -1.0f : y;
+    y = x >= 9.0f ? 1.0f : y;
+    return x <= -9.0f ? -1.0f : y;
 }
 
 static inline float v_erf(float x)
@@ -187,8 +189,10 @@ static inline float v_erf(float x)
     q = q * z + 1.0f;
     float y = c * p / q;
 
-    y = x >= 3.925f || y > 1.0f ? 1.0f : y;
-    return x <= -3.925f || y < -1.0f ? -1.0f : y;
+    y = y > 1.0f ? 1.0f : y;
+    y = y < -1.0f ? -1.0f : y;
+    y = x >= 3.925f ? 1.0f : y;
+    return x <= -3.925f ? -1.0f : y;
 }
 
 static inline float v_sigmoid(float x)
@@ -221,22 +225,22 @@ static inline float v_gelu_slope(float x)
 #define V_GELU_K 0.79788456f /* sqrt(2/pi) */
 #define V_GELU_C 0.044715f
 
-/* x (1 + tanh(k (x + c x^3))) / 2 */
+/* x (1 + tanh(u)) / 2 = x sigmoid(2 u) with u = k (x + c x^3): cheaper by exp than by tanh, and exact
+ * for large negative x too. */
 static inline float v_gelu_tanh(float x)
 {
-    float t = v_tanh(V_GELU_K * (x + V_GELU_C * x * x * x));
-
-    return 0.5f * x * (1.0f + t);
+    return x / (1.0f + v_exp(-2.0f * V_GELU_K * (x + V_GELU_C * x * x * x)));
 }
 
+/* Its slope s + x s (1 - s) 2 u', where s = sigmoid(2 u); beyond 14 it is 0 or 1. */
 static inline float v_gelu_tanh_slope(float x)
 {
     x = x > 14.0f ? 14.0f : x;
     x = x < -14.0f ? -14.0f : x;
     float z = V_GELU_C * x * x;
-    float t = v_tanh(V_GELU_K * (x + z * x));
+    float s = v_sigmoid(2.0f * V_GELU_K * (x + z * x));
 
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * V_GELU_K * (1.0f + 3.0f * z);
+    return s + x * s * (1.0f - s) * (2.0f * V_GELU_K) * (1.0f + 3.0f * z);
 }
 
 /* Sine and cosine for |x| <= V_TRIG_MAX: x is reduced by multiples of pi/2 in double, in two steps
