@@ -97,6 +97,13 @@ static void differentiate(tape *t, td_node *n)
                        def->name);
         return;
     }
+    for (int k = 1; k < n->n_out; k++)
+        if (dy[k] && !(def->grad_out >> k & 1u)) {
+            td__graph_fail(t->g, TD_ENOTSUP, "td_autodiff",
+                           "'%s': no gradient flows through output %d of %s", n->name, k,
+                           def->name);
+            return;
+        }
     bool need[TD_MAX_IN];
     td_node *dx[TD_MAX_IN] = {NULL};
     for (int i = 0; i < n->n_in; i++)
