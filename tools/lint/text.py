@@ -14,7 +14,7 @@ HOSTS = re.compile("|".join(re.escape(h) for h in (
     "pypi" ".org", "python" "hosted.org", "deb." "debian.org", "security." "debian.org",
     "download." "pytorch.org", "registry." "npmjs", "crates" ".io", "conda." "anaconda.org")))
 LOCAL = re.compile(r"/(?:tmp/wt|work/(?:main|shared)|home/\w+|root)\b")
-MENTION = re.compile(r"[\w./-]+\.md\b")
+MENTION = re.compile(r"(?<![\w./$-])[\w./-]+\.md\b")
 SOURCE_MENTION = re.compile(r"(?<![\w/.*<-])((?:\w+/)+\w+\.(?:c|h|def|py|sh))\b")
 
 report = Report("text")
