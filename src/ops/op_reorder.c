@@ -1,6 +1,6 @@
-/* op_reorder.c -- an image tensor moved to another memory order. Its shape and, element by element,
- * its values stay, so the reference kernel, which sees plain tensors, is a copy. Made by rewriting
- * only, after autodiff, so it has no gradient. */
+/* op_reorder.c -- an image tensor moved to another memory order, or a plain copy of any tensor.
+ * Its shape and, element by element, its values stay, so the reference kernel, which sees plain
+ * tensors, is a copy. Made by rewriting only, after autodiff, so it has no gradient. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -11,7 +11,8 @@ static td_status reorder_infer(const td_op_args *a, td_desc *out, int *n_out)
     int to = ((const td_attr_reorder *)a->attr)->to;
     if (to < 0 || to >= TD_LAYOUT_COUNT)
         return TD_FAIL(TD_EINVAL, "unknown layout %d", to);
-    TD_TRY(td__need_ndim(a, 0, 4));
+    if (to == TD_LAYOUT_NHWC || a->in_desc[0]->layout == TD_LAYOUT_NHWC)
+        TD_TRY(td__need_ndim(a, 0, 4));
     out[0] = *a->in_desc[0];
     out[0].layout = (td_layout)to;
     *n_out = 1;
@@ -30,6 +31,7 @@ static const td_attr_reorder TO_NHWC = {TD_LAYOUT_NHWC}, TO_PLAIN = {TD_LAYOUT_P
 #define NHWC(...) {.dtype = TD_F32, .layout = TD_LAYOUT_NHWC, .shape = TD__DIMS(__VA_ARGS__)}
 /* clang-format on */
 static const td_op_sample SAMPLES[] = {
+    {.n_in = 1, .in = {TD_SAMPLE_F(7, 13)}, .attr = &TO_PLAIN},
     {.n_in = 1, .in = {TD_SAMPLE_F(1, 1, 1, 1)}, .attr = &TO_NHWC},
     {.n_in = 1, .in = {TD_SAMPLE_F(2, 3, 5, 4)}, .attr = &TO_NHWC},
     {.n_in = 1, .in = {TD_SAMPLE_F(3, 33, 9, 17)}, .attr = &TO_NHWC},
