@@ -5,6 +5,7 @@
 
 #include <omp.h>
 
+#include "backend/cpu/gemm.h"
 #include "backend/host.h"
 #include "backend/ref_exec.h"
 #include "base/alloc.h"
@@ -51,11 +52,13 @@ static void cpu_enter(td_backend *b, unsigned *saved)
     (void)b;
     *saved = (unsigned)omp_get_max_threads() << 16 | (td__cpu_fp_flush() & 0xffffu);
     omp_set_num_threads(1);
+    td__amx_enter();
 }
 
 static void cpu_leave(td_backend *b, unsigned saved)
 {
     (void)b;
+    td__amx_leave();
     omp_set_num_threads((int)(saved >> 16));
     td__cpu_fp_restore(saved & 0xffffu);
 }

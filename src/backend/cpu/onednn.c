@@ -27,20 +27,19 @@ static dnnl_engine_t engine; /* constant once made */
 
 static void make_engine(void)
 {
-    dnnl_status_t st = dnnl_success;
+    static const dnnl_cpu_isa_t CAP[TD_ISA_COUNT] = {
+        [TD_ISA_SCALAR] = dnnl_cpu_isa_sse41,
+        [TD_ISA_AVX2] = dnnl_cpu_isa_avx2,
+        [TD_ISA_AVX512] = dnnl_cpu_isa_avx512_core,
+        [TD_ISA_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16,
+        /* Never its own tile kernels: they would release our tile configuration in mid-run, and
+         * crash where the palette leaves are hidden. */
+        [TD_ISA_AMX] = dnnl_cpu_isa_avx512_core_bf16,
+    };
 
-    if (td__cpu_amx_leaves_hidden())
-        st = dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
-    else if (td__cpu_isa() < TD_ISA_AVX2)
-        st = dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
-    else if (td__cpu_isa() < TD_ISA_AVX512)
-        st = dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
-    else if (td__cpu_isa() < TD_ISA_AVX512_BF16)
-        st = dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core);
-    else if (td__cpu_isa() < TD_ISA_AMX)
-        st = dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
-    if (st != dnnl_success && td__cpu_amx_leaves_hidden())
-        return; /* somebody used oneDNN before us, uncapped: its kernels would crash here */
+    /* Refused if somebody used oneDNN before us: harmless, except where its tile kernels crash. */
+    if (dnnl_set_max_cpu_isa(CAP[td__cpu_isa()]) != dnnl_success && td__cpu_amx_leaves_hidden())
+        return;
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
         engine = NULL;
 }

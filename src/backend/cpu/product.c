@@ -1,0 +1,252 @@
+/* product.c -- see product.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/cpu/product.h"
+
+#include <string.h>
+
+#include "backend/cpu/kernels/gemm_post.h"
+#include "base/check.h"
+#include "base/fail.h"
+
+/* Packing a param for each run instead of after each update costs 1 / m of the run in moves: above
+ * this many rows the second copy of the weights is not worth its memory. */
+enum { PREPACK_MAX_ROWS = 512 };
+/* Bytes of B that are packed at a time during a run: they shall stay in the second-level cache. */
+enum { PACK_BLOCK_BYTES = 768 * 1024, PACK_BLOCK_ROWS = 512 };
+
+typedef struct tuned {
+    const char *kind;
+    td__product_use use;
+    int64_t m_lo, m_hi, n_lo, n_hi, k_lo, k_hi;
+    td__product_engine engine;
+} tuned;
+
+static const tuned TUNED[] = {
+#define TD_TUNED(kind, use, ...) TD_TUNED_(kind, use, __VA_ARGS__)
+#define TD_TUNED_(kind, use, m0, m1, n0, n1, k0, k1, engine) \
+    {kind, TD__USE_##use, m0, m1, n0, n1, k0, k1, TD__ENGINE_##engine},
+#include "backend/cpu/tuning.def"
+#undef TD_TUNED_
+#undef TD_TUNED
+};
+
+static td__product_engine choose(const td__product_spec *s)
+{
+    if (s->a_dtype != TD_F32 || s->c_dtype != TD_F32 || s->m == 0 || s->n == 0 || s->k == 0)
+        return TD__ENGINE_OWN;
+    if (s->engine != TD__ENGINE_TUNED)
+        return s->engine;
+    for (int i = 0; i < TD_LEN(TUNED); i++) {
+        const tuned *t = &TUNED[i];
+        if (strncmp(s->kind, t->kind, strlen(t->kind)) == 0 && s->use == t->use &&
+            s->m >= t->m_lo && s->m <= t->m_hi && s->n >= t->n_lo && s->n <= t->n_hi &&
+            s->k >= t->k_lo && s->k <= t->k_hi)
+            return t->engine;
+    }
+    return TD__ENGINE_OWN;
+}
+
+/* oneDNN's primitive; bias and relu are done by it, gelu afterwards by us. */
+static td_status init_matmul(td__product *p, const dnnl_memory_desc_t *b, dnnl_engine_t engine,
+                             dnnl_primitive_desc_t *pd)
+{
+    const td__product_spec *s = &p->spec;
+    const int64_t a_strides[] = {s->a_trans ? 1 : s->lda, s->a_trans ? s->lda : 1};
+    dnnl_memory_desc_t a, c, bias;
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t ops = NULL;
+    td_status st;
+
+    TD_TRY(td__dnnl_md(&a, 2, (int64_t[]){s->m, s->k}, TD_F32, a_strides));
+    TD_TRY(td__dnnl_md(&c, 2, (int64_t[]){s->m, s->n}, TD_F32, NULL));
+    TD_TRY(td__dnnl_md(&bias, 2, (int64_t[]){1, s->n}, TD_F32, NULL));
+    TD__DNNL_TRY(dnnl_matmul_desc_init(&desc, &a, b, s->has_bias ? &bias : NULL, &c));
+    TD_TRY(td__dnnl_attr(&attr));
+    if (s->act == TD_ACT_RELU) {
+        TD_TRY_OR(st, done, td__dnnl_status(dnnl_post_ops_create(&ops), "dnnl_post_ops_create"));
+        TD_TRY_OR(st, done,
+                  td__dnnl_status(dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0, 0),
+                                  "dnnl_post_ops_append_eltwise"));
+        TD_TRY_OR(st, done, td__dnnl_status(dnnl_primitive_attr_set_post_ops(attr, ops),
+                                            "dnnl_primitive_attr_set_post_ops"));
+    }
+    TD_TRY_OR(st, done, td__dnnl_status(dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL),
+                                        "dnnl_primitive_desc_create"));
+done:
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    dnnl_primitive_attr_destroy(attr);
+    return st;
+}
+
+static td_status init_onednn(td__product *p)
+{
+    const td__product_spec *s = &p->spec;
+    const int args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+    const int reorder_args[] = {DNNL_ARG_FROM, DNNL_ARG_TO};
+    const int64_t dims[] = {s->k, s->n};
+    const int64_t strides[] = {s->b_trans ? 1 : s->ldb, s->b_trans ? s->ldb : 1};
+    const bool prepack = s->b_param && s->m <= PREPACK_MAX_ROWS;
+    dnnl_memory_desc_t plain, b;
+    dnnl_primitive_desc_t pd, reorder_pd;
+    dnnl_primitive_attr_t attr;
+    dnnl_engine_t engine;
+    td_status st;
+
+    TD_TRY(td__dnnl_engine(&engine));
+    TD_TRY(td__dnnl_md(&plain, 2, dims, TD_F32, strides));
+    b = plain;
+    if (prepack)
+        TD_TRY(td__dnnl_md_any(&b, 2, dims, TD_F32));
+    TD_TRY(init_matmul(p, &b, engine, &pd));
+    b = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+    TD_TRY(td__dnnl_init(&p->matmul, pd, args, s->has_bias ? 4 : 3));
+    p->impl = p->matmul.info;
+    p->scratch = p->matmul.scratch;
+    if (!prepack || dnnl_memory_desc_equal(&plain, &b))
+        return TD_OK;
+    TD_TRY(td__dnnl_attr(&attr));
+    st = td__dnnl_status(
+        dnnl_reorder_primitive_desc_create(&reorder_pd, &plain, engine, &b, engine, attr),
+        "dnnl_reorder_primitive_desc_create");
+    dnnl_primitive_attr_destroy(attr);
+    TD_TRY(st);
+    TD_TRY(td__dnnl_init(&p->reorder, reorder_pd, reorder_args, 2));
+    if (p->scratch < p->reorder.scratch)
+        p->scratch = p->reorder.scratch;
+    p->packed = dnnl_memory_desc_get_size(&b);
+    return TD_OK;
+}
+
+static void init_own(td__product *p, td_dtype dtype)
+{
+    const td__product_spec *s = &p->spec;
+    const bool prepack = s->b_param && (dtype == TD_BF16 || s->m <= PREPACK_MAX_ROWS);
+    size_t rest;
+
+    p->whole = td__gemm_plan(s->m, s->n, s->k, 1, dtype, s->isa);
+    p->impl = td__gemm_name(&p->whole);
+    p->block = s->n;
+    if (prepack) {
+        p->packed = td__gemm_packed_bytes(&p->whole);
+        p->scratch = td__gemm_scratch_bytes(&p->whole);
+        return;
+    }
+    p->by_k = s->a_trans && s->c_dtype == TD_F32 && !s->has_bias && !s->has_pre &&
+              s->act == TD_ACT_NONE;
+    if (p->by_k) {
+        p->block = s->k < PACK_BLOCK_ROWS ? s->k : PACK_BLOCK_ROWS;
+        p->whole = td__gemm_plan(s->m, s->n, p->block, 1, dtype, s->isa);
+        p->rest = td__gemm_plan(s->m, s->n, p->block ? s->k % p->block : 0, 1, dtype, s->isa);
+    } else {
+        const int64_t fits = PACK_BLOCK_BYTES / (4 * (p->whole.units ? p->whole.units : 1));
+        const int64_t cols = fits / p->whole.panel * p->whole.panel;
+        p->block = cols < 8 * p->whole.panel ? 8 * p->whole.panel : cols;
+        p->block = p->block < s->n ? p->block : s->n;
+        p->whole = td__gemm_plan(s->m, p->block, s->k, 1, dtype, s->isa);
+        p->rest = td__gemm_plan(s->m, p->block ? s->n % p->block : 0, s->k, 1, dtype, s->isa);
+    }
+    p->packed_block = td__align_up(td__gemm_packed_bytes(&p->whole), 64);
+    p->scratch = td__gemm_scratch_bytes(&p->whole);
+    rest = td__gemm_scratch_bytes(&p->rest);
+    p->scratch = p->packed_block + (p->scratch > rest ? p->scratch : rest);
+}
+
+td_status td__product_init(td__product *p, const td__product_spec *spec)
+{
+    const td_dtype a = spec->a_dtype, b = spec->b_dtype, c = spec->c_dtype;
+
+    *p = (td__product){.spec = *spec};
+    if ((a != TD_F32 && a != TD_BF16) || (c != TD_F32 && c != TD_BF16) ||
+        (b != TD_F32 && (b != TD_BF16 || a != TD_BF16)))
+        return TD_ENOTSUP;
+    if (choose(spec) == TD__ENGINE_ONEDNN) {
+        const td_status st = init_onednn(p);
+        if (st == TD_OK) {
+            p->onednn = true;
+            return TD_OK;
+        }
+        td__product_fini(p);
+        *p = (td__product){.spec = *spec};
+        if (st != TD_ENOTSUP)
+            return st;
+    }
+    init_own(p, a);
+    return TD_OK;
+}
+
+void td__product_fini(td__product *p)
+{
+    td__dnnl_fini(&p->matmul);
+    td__dnnl_fini(&p->reorder);
+}
+
+void td__product_pack(const td__product *p, void *packed, const void *b, void *scratch)
+{
+    const td__product_spec *s = &p->spec;
+
+    if (p->onednn)
+        td__dnnl_run(&p->reorder, (void *[]){(void *)(uintptr_t)b, packed}, scratch);
+    else
+        td__gemm_pack(&p->whole, packed, b, s->b_dtype, s->ldb, s->b_trans);
+}
+
+static void run_onednn(const td__product *p, void *c, void *pre, const void *a, const void *b,
+                       const float *bias, void *scratch)
+{
+    const td__product_spec *s = &p->spec;
+    const bool later = s->act == TD_ACT_GELU || s->act == TD_ACT_GELU_TANH;
+    void *sums = pre ? pre : c;
+
+    td__dnnl_run(&p->matmul,
+                 (void *[]){(void *)(uintptr_t)a, (void *)(uintptr_t)b, sums,
+                            (void *)(uintptr_t)bias},
+                 scratch);
+    if (later || pre)
+        TD_ISA_PICK(s->isa, td__gemm_post_block)
+        (c, s->n, TD_F32, sums, s->n, s->m, s->n, &(td__gemm_post){.act = later ? s->act : TD_ACT_NONE});
+}
+
+void td__product_run(const td__product *p, void *c, void *pre, const void *a, const void *b,
+                     const void *packed, const float *bias, void *scratch)
+{
+    const td__product_spec *s = &p->spec;
+    const int64_t end = p->by_k ? s->k : s->n;
+    td__gemm_args args = {
+        .m = s->m, .a = a, .lda = s->lda, .a_trans = s->a_trans, .a_dtype = s->a_dtype, .c = c,
+        .ldc = s->n, .c_dtype = s->c_dtype,
+        .post = {.bias = bias, .pre = pre, .act = s->act},
+    };
+
+    if (p->onednn) {
+        run_onednn(p, c, pre, a, p->packed ? packed : b, bias, scratch);
+        return;
+    }
+    if (p->packed) {
+        args.b = packed;
+        td__gemm_run(&p->whole, &args, scratch);
+        return;
+    }
+    args.b = scratch;
+    if (p->by_k && s->k == 0) /* no block at all: the empty sum */
+        memset(c, 0, (size_t)(s->m * s->n) * sizeof(float));
+    for (int64_t at = 0; at < end; at += p->block) {
+        const td__gemm *g = end - at >= p->block ? &p->whole : &p->rest;
+        const int64_t b_size = (int64_t)td_dtype_size(s->b_dtype);
+        const int64_t c_size = (int64_t)td_dtype_size(s->c_dtype);
+        const int64_t b_at = at * (p->by_k != s->b_trans ? s->ldb : 1);
+
+        td__gemm_pack(g, scratch, (const char *)b + b_at * b_size, s->b_dtype, s->ldb, s->b_trans);
+        if (p->by_k) {
+            args.a = (const char *)a +
+                     at * (s->a_trans ? s->lda : 1) * (int64_t)td_dtype_size(s->a_dtype);
+            args.accumulate = at > 0;
+        } else {
+            args.c = (char *)c + at * c_size;
+            args.post.bias = bias ? bias + at : NULL;
+            args.post.pre = pre ? (char *)pre + at * c_size : NULL;
+        }
+        td__gemm_run(g, &args, (char *)scratch + p->packed_block);
+    }
+}
