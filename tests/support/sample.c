@@ -1,0 +1,128 @@
+/* sample.c -- see sample.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/sample.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "graph/graph_impl.h"
+
+bool sample_is_exempt(td_opcode op)
+{
+    return op == TD_OP_INPUT || op == TD_OP_PARAM || op == TD_OP_STATE || op == TD_OP_CONSTANT ||
+           op == TD_OP_PART;
+}
+
+static bool is_image(const td_op_def *def, const td_op_sample *s, int i)
+{
+    return s->in[i].shape.ndim == 4 && !(def->weights >> i & 1u) &&
+           def->layout != TD_LAYOUT_RULE_PLAIN;
+}
+
+bool sample_has_images(td_opcode op, int index)
+{
+    const td_op_def *def = td__op(op);
+    const td_op_sample *s = &def->samples[index];
+    for (int i = 0; i < s->n_in; i++)
+        if (is_image(def, s, i))
+            return true;
+    return false;
+}
+
+void sample_open(sample_case *c, td_opcode op, int index, td_dtype dtype, bool nhwc)
+{
+    const td_op_def *def = td__op(op);
+    const td_op_sample *s = &def->samples[index];
+    memset(c, 0, sizeof *c);
+    c->op = op;
+    c->sample = s;
+    c->n_in = s->n_in;
+    snprintf(c->text, sizeof c->text, "%s sample %d %s%s", def->name, index, td_dtype_name(dtype),
+             nhwc ? " nhwc" : "");
+    CHECK_OK(td_graph_create(&c->g));
+    for (int i = 0; i < s->n_in; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "in%d", i);
+        td_desc d = s->in[i];
+        bool stays = dtype == TD_BF16 && (def->weights >> i & 1u);
+        if (d.dtype == TD_F32 && !stays)
+            d.dtype = dtype;
+        if (nhwc && is_image(def, s, i))
+            d.layout = TD_LAYOUT_NHWC;
+        c->in[i] = td_input(c->g, name, d.dtype, d.shape);
+        CHECK(c->in[i], "%s: %s", c->text, td_graph_error(c->g));
+        c->desc[i] = d;
+        c->in[i]->out = &c->desc[i];
+    }
+    c->node = td__node(c->g, op, s->attr, c->in, s->n_in);
+    CHECK(c->node, "%s: %s", c->text, td_graph_error(c->g));
+}
+
+void sample_close(sample_case *c)
+{
+    td_graph_destroy(c->g);
+    c->g = NULL;
+}
+
+double sample_uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) / 9007199254740992.0;
+}
+
+void sample_fill(const sample_case *c, int i, uint32_t seed, void *data)
+{
+    const td_op_sample *s = c->sample;
+    const td_desc *d = &c->in[i]->out[0];
+    uint64_t state = ((uint64_t)seed << 32) + (uint64_t)c->op * 64 + (uint64_t)i + 1;
+    double lo = s->lo, hi = s->hi;
+    int64_t n = td__desc_count(d), ilo = s->ilo, ihi = s->ihi;
+    if (s->positive >> i & 1u) {
+        lo = 0.5;
+        hi = 1.5;
+    } else if (lo == 0 && hi == 0) {
+        lo = -1;
+        hi = 1;
+    }
+    if (d->dtype == TD_BOOL) {
+        ilo = 0;
+        ihi = 2;
+    }
+    if (ihi <= ilo)
+        ihi = ilo + 1;
+    sample_uniform(&state);
+    for (int64_t k = 0; k < n; k++) {
+        double u = sample_uniform(&state);
+        bool is_float = td_dtype_is_float(d->dtype);
+        sample_set(d->dtype, data, k,
+                   is_float ? lo + (hi - lo) * u
+                            : (double)(ilo + (int64_t)(u * (double)(ihi - ilo))));
+    }
+}
+
+double sample_get(td_dtype t, const void *data, int64_t i)
+{
+    switch (t) {
+    case TD_F32: return (double)((const float *)data)[i];
+    case TD_BF16: return (double)td__bf16_to_f32(((const td_bf16 *)data)[i]);
+    case TD_F16: return (double)td__f16_to_f32(((const td_f16 *)data)[i]);
+    case TD_F64: return ((const double *)data)[i];
+    case TD_I32: return ((const int32_t *)data)[i];
+    case TD_I64: return (double)((const int64_t *)data)[i];
+    default: return ((const uint8_t *)data)[i];
+    }
+}
+
+void sample_set(td_dtype t, void *data, int64_t i, double v)
+{
+    switch (t) {
+    case TD_F32: ((float *)data)[i] = (float)v; break;
+    case TD_BF16: ((td_bf16 *)data)[i] = td__bf16_from_f32((float)v); break;
+    case TD_F16: ((td_f16 *)data)[i] = td__f16_from_f32((float)v); break;
+    case TD_F64: ((double *)data)[i] = v; break;
+    case TD_I32: ((int32_t *)data)[i] = (int32_t)v; break;
+    case TD_I64: ((int64_t *)data)[i] = (int64_t)v; break;
+    default: ((uint8_t *)data)[i] = (uint8_t)v; break;
+    }
+}
