@@ -54,9 +54,11 @@ static bool takes(const finder *f, const td_node *n, td_act act)
     }
 }
 
-static bool is_norm(const td_node *n)
+/* A batch norm whose residual has its place, behind the running averages. */
+static bool takes_residual(const td_node *n)
 {
-    return n->op == TD_OP_BATCH_NORM || n->op == TD_OP_BATCH_NORM_EVAL;
+    return (n->op == TD_OP_BATCH_NORM || n->op == TD_OP_BATCH_NORM_EVAL) &&
+           ((const td_attr_norm *)n->attr)->has_running;
 }
 
 static void find(finder *f)
@@ -85,7 +87,7 @@ static void find(finder *f)
         } else if (in->op == TD_OP_ADD && f->readers[in->id] == 1 &&
                    td_shape_equal(&in->in[0]->out[0].shape, &in->in[1]->out[0].shape)) {
             for (int k = 1; k >= 0 && f->ends[i].producer < 0; k--)
-                if (is_norm(in->in[k]) && in->in[0] != in->in[1] && takes(f, in->in[k], act))
+                if (takes_residual(in->in[k]) && in->in[0] != in->in[1] && takes(f, in->in[k], act))
                     f->ends[i] = (fusion){in->in[k]->id, in->id};
         }
         if (f->ends[i].producer >= 0)

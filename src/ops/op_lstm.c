@@ -200,7 +200,7 @@ static const td_op_sample BACK_SAMPLES[] = {
 const td_op_def td__op_lstm = {
     .name = "lstm", .n_in_min = 5, .n_in_max = 5,
     .infer = lstm_infer, .ref = lstm_ref, .grad = lstm_grad,
-    .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
+    .grad_out = TD__BIT(1), .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
     .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
     .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
 };
