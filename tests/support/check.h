@@ -22,7 +22,7 @@
     } while (0)
 
 /* A call that must succeed; prints the library's text when it does not. */
-#define CHECK_OK(call)           check_status((call), TD_OK, #call, __FILE__, __LINE__)
+#define CHECK_OK(call) check_status((call), TD_OK, #call, __FILE__, __LINE__)
 /* A call that must fail with this status, and leave a text. */
 #define CHECK_STATUS(call, want) check_status((call), (want), #call, __FILE__, __LINE__)
 
