@@ -13,8 +13,8 @@
  *     dgx_t = those, through the derivatives of the gates;   dh_(t-1) = dgx_t w_hh
  *
  * dw_hh and db_hh are one product over all steps: dgx' (h0, y_0 .. y_(T-2)), a linear_back_weight.
- * Gradients enter through y at any step and through c at the last step only: that is all that
- * td_lstm() hands out. Gates carry none. */
+ * Gradients enter through y at any step and through c_last, a copy of the last cell state, which is
+ * all that td_lstm() hands out; c and gates are kept for the backward and carry none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -45,7 +45,8 @@ static td_status lstm_infer(const td_op_args *a, td_desc *out, int *n_out)
     out[0] = td__desc(t, TD_SHAPE(gx.dim[0], gx.dim[1], h));
     out[1] = td__desc(td__acc_dtype(t), out[0].shape);
     out[2] = td__desc(t, gx);
-    *n_out = 3;
+    out[3] = td__desc(out[1].dtype, state);
+    *n_out = 4;
     return TD_OK;
 }
 
@@ -57,6 +58,7 @@ static void lstm_ref(const td_op_args *a)
     const double *h_prev = a->in[1], *c_prev = a->in[2];   /* (B, H) */
     const double *w = a->in[3], *bias = a->in[4];          /* (4H, H), (4H) */
     double *y = a->out[0], *c = a->out[1], *gates = a->out[2];
+    double *c_last = a->out[3]; /* (B, H) */
 
     for (int64_t t = 0; t < steps; t++) {
         td__recurrent_gates(gates, gx, h_prev, w, bias, batch, 4 * h, h);
@@ -78,21 +80,22 @@ static void lstm_ref(const td_op_args *a)
         gates += batch * 4 * h;
         gx += batch * 4 * h;
     }
+    for (int64_t k = 0; k < batch * h; k++)
+        c_last[k] = c_prev[k];
 }
 
 static void lstm_grad(const td_grad_args *ga)
 {
     td_graph *g = ga->g;
     td_node *y = ga->y, *const *in = y->in;
-    td_shape s = y->out[0].shape; /* (T, B, H) */
-    td_node *dy = ga->dy[0], *dc_last = ga->dy[1];
+    td_node *dy = ga->dy[0], *dc_last = ga->dy[3];
 
     if (!dy && !dc_last)
         return;
     if (!dy)
-        dy = td_constant(g, y->out[0].dtype, s, NULL);
-    dc_last = dc_last ? td__recurrent_last(g, dc_last)
-                      : td_constant(g, y->out[1].dtype, TD_SHAPE(s.dim[1], s.dim[2]), NULL);
+        dy = td_constant(g, y->out[0].dtype, y->out[0].shape, NULL);
+    if (!dc_last)
+        dc_last = td_constant(g, y->out[3].dtype, y->out[3].shape, NULL);
     td_node *dgx = TD__NODE(g, TD_OP_LSTM_BACK, NULL, dy, dc_last, td__part(g, y, 2),
                             td__part(g, y, 1), in[2], in[3]);
     for (int i = 0; i < 3; i++)
@@ -172,7 +175,7 @@ TD_API td_node *td_lstm(td_graph *g, td_node *x, td_node *h0, td_node *c0, td_no
     if (h_last)
         *h_last = td__recurrent_last(g, y);
     if (c_last)
-        *c_last = td__recurrent_last(g, td__part(g, y, 1));
+        *c_last = td__part(g, y, 3);
     return y;
 }
 
@@ -200,7 +203,7 @@ static const td_op_sample BACK_SAMPLES[] = {
 const td_op_def td__op_lstm = {
     .name = "lstm", .n_in_min = 5, .n_in_max = 5,
     .infer = lstm_infer, .ref = lstm_ref, .grad = lstm_grad,
-    .grad_out = TD__BIT(1), .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
+    .grad_out = TD__BIT(3), .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
     .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
     .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
 };
