@@ -71,7 +71,9 @@ static void xent_ref(const td_op_args *a)
             continue;
         counted++;
         double hit = t >= 0 && t < n ? x[t] : (double)NAN;
-        total += (1 - at->smoothing) * (lse[r] - hit) + at->smoothing * (lse[r] - mean);
+        total += (1 - at->smoothing) * (lse[r] - hit);
+        if (at->smoothing > 0) /* a masked class, -inf, would make 0 * inf of it */
+            total += at->smoothing * (lse[r] - mean);
     }
     loss[0] = counted ? total / (double)counted : 0;
 }

@@ -33,4 +33,19 @@ static inline const td_desc *td__in_desc(const td_node *n, int i)
     return &n->in[i]->out[0];
 }
 
+/* Floating types that kernels compute in f32. */
+static inline bool td__is_narrow(td_dtype t)
+{
+    return t == TD_F32 || t == TD_BF16 || t == TD_F16;
+}
+
+/* A tensor as rows of its last axis; a scalar is one row of one. */
+static inline void td__rows_of(const td_shape *s, int64_t *rows, int64_t *width)
+{
+    *rows = 1;
+    *width = s->ndim > 0 ? s->dim[s->ndim - 1] : 1;
+    for (int i = 0; i + 1 < s->ndim; i++)
+        *rows *= s->dim[i];
+}
+
 #endif
