@@ -120,6 +120,9 @@ td_node *td_kl_div(td_graph *g, td_node *logp, td_node *p)
 
 td_node *td_norm(td_graph *g, td_node *x, const int *axes, int n_axes, bool keep)
 {
+    unsigned mask; /* checked here for the call's name in the message */
+    if (x && !td__axes_mask(g, "td_norm", x, axes, n_axes, &mask))
+        return NULL;
     td_node *sum = td_sum(g, td_square(g, x), axes, n_axes, keep);
     if (!sum)
         return NULL;

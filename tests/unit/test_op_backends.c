@@ -1,0 +1,244 @@
+/* test_op_backends.c -- every operator of ops.def, every sample, in f32 and bf16, plain and NHWC: the
+ * cpu backend's kernel against the reference one.
+ *
+ * Kernels are planned and called directly, between guard bytes, with scratch memory full of rubbish,
+ * twice (the bits must be the same); again with weights packed as params; and again with the output
+ * in the memory of each input that the operator allows. Before that, the table itself is checked:
+ * an operator without samples, or with neither or both of `ref` and `scalar`, fails. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/backend.h"
+#include "support/sample.h"
+
+/* The buffers of one node and the results of the reference kernel. */
+typedef struct bench {
+    sample_case c;
+    int n_out;
+    size_t in_bytes[TD_SAMPLE_MAX_IN], out_bytes[TD_MAX_OUT];
+    void *in[TD_SAMPLE_MAX_IN]; /* never written */
+    void *want[TD_MAX_OUT];
+    void *first[TD_MAX_OUT]; /* results of the first plain run */
+    const char *impl;
+} bench;
+
+static td_backend *cpu, *ref;
+static const td_run_ctx CTX = {.seed = 11, .step = 4, .shard = 2};
+
+static void plan(td_backend *b, const bench *t, const bool *is_param, td_kernel *k)
+{
+    memset(k, 0, sizeof *k);
+    td_status st = b->ops->plan(b, t->c.node, is_param, k);
+    CHECK(!st, "%s: cannot be planned on %s: %s", t->c.text, b->ops->name, td_last_error());
+    CHECK(k->run && k->impl && k->node == t->c.node, "%s: an incomplete kernel of %s", t->c.text,
+          b->ops->name);
+}
+
+/* One call with scratch memory full of `fill`; packed memory is made anew. */
+static void call(td_backend *b, const bench *t, const td_kernel *k, const void *const *in,
+                 void *const *out, int fill)
+{
+    void *scratch = check_alloc_guarded(k->scratch), *packed = check_alloc_guarded(k->packed);
+    memset(scratch, fill, k->scratch);
+    td_kernel_call c = {
+        .in = in, .out = out, .scratch = scratch, .packed = packed, .kernel = k, .ctx = &CTX};
+    unsigned saved;
+    b->ops->enter(b, &saved);
+    if (k->prepare)
+        k->prepare(&c);
+    k->run(&c);
+    b->ops->leave(b, saved);
+    for (int i = 0; i < t->c.n_in; i++)
+        check_guards(in[i]);
+    for (int i = 0; i < t->n_out; i++)
+        check_guards(out[i]);
+    check_free_guarded(scratch);
+    check_free_guarded(packed);
+}
+
+/* What may differ: rounding. Elementwise operators are within one unit of the last place of what
+ * they store; sums are compared on the scale of the largest result. */
+static double allowed(const bench *t, td_dtype type, double want, double largest)
+{
+    const td_op_def *def = td__op(t->c.op);
+    double factor = t->c.sample->tol > 0 ? t->c.sample->tol : 1;
+    bool bf16 = type == TD_BF16;
+    if (def->scalar || t->c.op == TD_OP_FUSED)
+        return factor * ((bf16 ? 7.9e-3 : 1e-5) * fabs(want) + 1e-5 * fmin(1, largest));
+    for (int i = 0; i < t->c.n_in; i++)
+        bf16 = bf16 || t->c.in[i]->out[0].dtype == TD_BF16;
+    return factor * (bf16 ? 8e-3 : 1e-5) * (fabs(want) + largest);
+}
+
+static bool same(const bench *t, td_dtype type, double got, double want, double largest)
+{
+    if (isnan(want) || isnan(got))
+        return isnan(want) && isnan(got);
+    if (isinf(want) || isinf(got) || !td_dtype_is_float(type))
+        return got == want;
+    return fabs(got - want) <= allowed(t, type, want, largest);
+}
+
+static void compare(const bench *t, void *const *out, const char *how)
+{
+    for (int k = 0; k < t->n_out; k++) {
+        const td_desc *d = &t->c.node->out[k];
+        int64_t n = td__desc_count(d);
+        double largest = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double v = fabs(sample_get(d->dtype, t->want[k], i));
+            if (isfinite(v) && v > largest)
+                largest = v;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            double got = sample_get(d->dtype, out[k], i),
+                   want = sample_get(d->dtype, t->want[k], i);
+            CHECK(same(t, d->dtype, got, want, largest),
+                  "%s (%s, %s): element %lld of output %d is %.9g, must be %.9g", t->c.text,
+                  t->impl, how, (long long)i, k, got, want);
+        }
+    }
+}
+
+static void alloc_outputs(const bench *t, void **out)
+{
+    for (int k = 0; k < t->n_out; k++)
+        out[k] = check_alloc_guarded(t->out_bytes[k]);
+}
+
+static void free_outputs(const bench *t, void **out)
+{
+    for (int k = 0; k < t->n_out; k++)
+        check_free_guarded(out[k]);
+}
+
+/* Twice, with other rubbish in scratch and outputs. */
+static void check_run(bench *t, const bool *is_param, const char *how)
+{
+    td_kernel k;
+    void *again[TD_MAX_OUT];
+    plan(cpu, t, is_param, &k);
+    t->impl = k.impl;
+    alloc_outputs(t, t->first);
+    call(cpu, t, &k, (const void *const *)t->in, t->first, 0xFF);
+    compare(t, t->first, how);
+    alloc_outputs(t, again);
+    for (int i = 0; i < t->n_out; i++)
+        memset(again[i], 0x3C, t->out_bytes[i]);
+    call(cpu, t, &k, (const void *const *)t->in, again, 0x00);
+    for (int i = 0; i < t->n_out; i++)
+        CHECK(memcmp(again[i], t->first[i], t->out_bytes[i]) == 0,
+              "%s (%s, %s): output %d differs between two runs", t->c.text, t->impl, how, i);
+    free_outputs(t, again);
+    free_outputs(t, t->first);
+    if (k.fini)
+        k.fini(k.state);
+}
+
+/* Output 0 in the memory of input i. */
+static void check_inplace(bench *t, const bool *is_param, int i)
+{
+    td_kernel k;
+    const void *in[TD_SAMPLE_MAX_IN];
+    void *out[TD_MAX_OUT];
+    plan(cpu, t, is_param, &k);
+    alloc_outputs(t, out);
+    memcpy(out[0], t->in[i], t->in_bytes[i]);
+    for (int j = 0; j < t->c.n_in; j++)
+        in[j] = j == i ? out[0] : t->in[j];
+    call(cpu, t, &k, in, out, 0xFF);
+    compare(t, out, "in place");
+    free_outputs(t, out);
+    if (k.fini)
+        k.fini(k.state);
+}
+
+static void open_bench(bench *t, td_opcode op, int index, td_dtype dtype, bool nhwc)
+{
+    memset(t, 0, sizeof *t);
+    sample_open(&t->c, op, index, dtype, nhwc);
+    t->n_out = t->c.node->n_out;
+    for (int i = 0; i < t->c.n_in; i++) {
+        t->in_bytes[i] = td__desc_bytes(&t->c.in[i]->out[0]);
+        t->in[i] = check_alloc_guarded(t->in_bytes[i]);
+        sample_fill(&t->c, i, 7, t->in[i]);
+    }
+    for (int k = 0; k < t->n_out; k++)
+        t->out_bytes[k] = td__desc_bytes(&t->c.node->out[k]);
+    alloc_outputs(t, t->want);
+}
+
+static void close_bench(bench *t)
+{
+    for (int i = 0; i < t->c.n_in; i++)
+        check_free_guarded(t->in[i]);
+    free_outputs(t, t->want);
+    sample_close(&t->c);
+}
+
+static void check_sample(td_opcode op, int index, td_dtype dtype, bool nhwc)
+{
+    const td_op_def *def = td__op(op);
+    bool none[TD_SAMPLE_MAX_IN] = {false}, weights[TD_SAMPLE_MAX_IN] = {false};
+    bench t;
+    td_kernel k;
+    open_bench(&t, op, index, dtype, nhwc);
+    plan(ref, &t, none, &k);
+    call(ref, &t, &k, (const void *const *)t.in, t.want, 0xFF);
+
+    check_run(&t, none, "weights are activations");
+    for (int i = 0; i < t.c.n_in; i++)
+        weights[i] = def->weights >> i & 1u;
+    if (def->weights)
+        check_run(&t, weights, "weights are params");
+    for (int i = 0; i < t.c.n_in; i++)
+        if (def->inplace >> i & 1u && t.in_bytes[i] == t.out_bytes[0])
+            check_inplace(&t, none, i);
+    close_bench(&t);
+}
+
+/* cmocka's state is the opcode. */
+static void check_operator(void **state)
+{
+    td_opcode op = (td_opcode)(uintptr_t)*state;
+    const td_op_def *def = td__op(op);
+    CHECK(def->n_samples > 0, "operator %s has no samples", def->name);
+    if (def->is_view)
+        return;
+    CHECK(!def->ref != !def->scalar, "operator %s has neither or both of ref and scalar",
+          def->name);
+    for (int i = 0; i < def->n_samples; i++)
+        for (int bf16 = 0; bf16 < 2; bf16++)
+            for (int nhwc = 0; nhwc <= (int)sample_has_images(op, i); nhwc++)
+                check_sample(op, i, bf16 ? TD_BF16 : TD_F32, nhwc);
+}
+
+static int open_backends(void **state)
+{
+    (void)state;
+    return td__backend_create("cpu", &cpu) || td__backend_create("ref", &ref);
+}
+
+static int close_backends(void **state)
+{
+    (void)state;
+    td__backend_destroy(cpu);
+    td__backend_destroy(ref);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct CMUnitTest tests[TD_OP_COUNT];
+    size_t n = 0;
+    for (int op = 0; op < TD_OP_COUNT; op++) {
+        const char *name = td__op((td_opcode)op)->name;
+        if (sample_is_exempt((td_opcode)op) || (argc > 1 && strcmp(argv[1], name) != 0))
+            continue;
+        tests[n++] = (struct CMUnitTest){
+            .name = name, .test_func = check_operator, .initial_state = (void *)(uintptr_t)op};
+    }
+    return _cmocka_run_group_tests("op_backends", tests, n, open_backends, close_backends);
+}
