@@ -23,6 +23,8 @@ static td_status plan_conv(const td__cpu *cpu, const td_node *n, const bool *is_
 {
     static td__conv_plan_fn *const IMPLEMENTATIONS[] = {
         td__conv_plan_wino,
+        td__conv_plan_shift_image,
+        td__conv_plan_shift_weight,
         td__conv_plan_onednn,
     };
     const td_attr_conv2d *a = n->attr;
