@@ -31,9 +31,16 @@ typedef struct problem {
 static problem problem_of(const td_op_args *a, int first, int mask)
 {
     const td_shape *q = &a->in_desc[first]->shape, *k = &a->in_desc[first + 1]->shape;
-    problem p = {.b = q->dim[0], .t = q->dim[1], .h = q->dim[2], .d = q->dim[3],
-                 .s = k->dim[1], .hkv = k->dim[2], .q = a->in[first], .k = a->in[first + 1],
-                 .v = a->in[first + 2], .at = a->attr};
+    problem p = {.b = q->dim[0],
+                 .t = q->dim[1],
+                 .h = q->dim[2],
+                 .d = q->dim[3],
+                 .s = k->dim[1],
+                 .hkv = k->dim[2],
+                 .q = a->in[first],
+                 .k = a->in[first + 1],
+                 .v = a->in[first + 2],
+                 .at = a->attr};
 
     if (p.at->has_mask) {
         p.mask = a->in[mask];
@@ -163,8 +170,8 @@ static void attention_grad(const td_grad_args *ga)
 
     if (!ga->dy[0] || !(ga->need[0] || ga->need[1] || ga->need[2]))
         return; /* lse carries no gradient */
-    td_node *args[] = {ga->dy[0], in[0], in[1], in[2], ga->y, td__part(g, ga->y, 1),
-                       at->has_mask ? in[3] : NULL};
+    td_node *args[] = {
+        ga->dy[0], in[0], in[1], in[2], ga->y, td__part(g, ga->y, 1), at->has_mask ? in[3] : NULL};
     td_node *dq = td__node(g, TD_OP_ATTENTION_BACK, at, args, at->has_mask ? 7 : 6);
     for (int i = 0; i < 3; i++)
         if (ga->need[i])
@@ -188,36 +195,50 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     return TD_OK;
 }
 
+/* Gradients of attention: what the backward adds to. */
+typedef struct grads {
+    double *dq, *dk, *dv;
+} grads;
+
+/* One query of one head: dq, and its share of dk and dv. */
+static void attend_back(const problem *p, int64_t b, int64_t t, int64_t h, const double *dout,
+                        double delta, double lse, const grads *g)
+{
+    const double *q = query_at(p, p->q, b, t, h);
+    double *dq = g->dq + (q - p->q);
+
+    for (int64_t s = 0; s < p->s; s++) {
+        double a = score(p, b, t, h, s);
+        if (a <= -(double)INFINITY)
+            continue;
+        int64_t at = key_at(p, b, s, h);
+        double prob = exp(a - lse);
+        double ds = prob * (dot(dout, p->v + at, p->d) - delta) * p->at->scale;
+        for (int64_t i = 0; i < p->d; i++) {
+            g->dv[at + i] += prob * dout[i];
+            g->dk[at + i] += ds * q[i];
+            dq[i] += ds * p->k[at + i];
+        }
+    }
+}
+
 static void back_ref(const td_op_args *a)
 {
     const problem p = problem_of(a, 1, 6);
     const double *dout = a->in[0], *o = a->in[4], *lse = a->in[5];
-    double *dq = a->out[0], *dk = a->out[1], *dv = a->out[2];
+    const grads g = {.dq = a->out[0], .dk = a->out[1], .dv = a->out[2]};
 
     for (int64_t i = 0; i < p.b * p.t * p.h * p.d; i++)
-        dq[i] = 0;
+        g.dq[i] = 0;
     for (int64_t i = 0; i < p.b * p.s * p.hkv * p.d; i++)
-        dk[i] = dv[i] = 0;
+        g.dk[i] = g.dv[i] = 0;
     for (int64_t b = 0; b < p.b; b++)
-    for (int64_t h = 0; h < p.h; h++)
-    for (int64_t t = 0; t < p.t; t++) {
-        const double *q = query_at(&p, p.q, b, t, h), *d_o = query_at(&p, dout, b, t, h);
-        double delta = dot(d_o, query_at(&p, o, b, t, h), p.d);
-        double norm = lse[(b * p.h + h) * p.t + t];
-        for (int64_t s = 0; s < p.s; s++) {
-            double raw = score(&p, b, t, h, s);
-            if (raw <= -(double)INFINITY)
-                continue;
-            int64_t at = key_at(&p, b, s, h);
-            double prob = exp(raw - norm);
-            double g = prob * (dot(d_o, p.v + at, p.d) - delta) * p.at->scale;
-            for (int64_t i = 0; i < p.d; i++) {
-                dv[at + i] += prob * d_o[i];
-                dk[at + i] += g * q[i];
-                dq[(q - p.q) + i] += g * p.k[at + i];
+        for (int64_t h = 0; h < p.h; h++)
+            for (int64_t t = 0; t < p.t; t++) {
+                const double *d = query_at(&p, dout, b, t, h);
+                double delta = dot(d, query_at(&p, o, b, t, h), p.d);
+                attend_back(&p, b, t, h, d, delta, lse[(b * p.h + h) * p.t + t], &g);
             }
-        }
-    }
 }
 
 TD_API td_node *td_attention(td_graph *g, td_node *q, td_node *k, td_node *v, td_node *mask,
@@ -242,23 +263,23 @@ static const td_attr_attention FULL = {.scale = 0.5}, CAUSAL = {.scale = 0.5, .c
 
 /* The cases: attributes, B, T, S, H, Hkv, D, the mask's sizes, gradients checked. */
 #define BIG TD__ALL_INPUTS
-#define CASES(X, M)                                                             \
-    X(FULL, 2, 5, 5, 2, 2, 4, 0)                                                \
-    X(CAUSAL, 2, 5, 5, 2, 2, 4, 0)                                              \
-    X(FULL, 1, 3, 7, 2, 1, 3, 0)                                                \
-    X(CAUSAL, 1, 6, 6, 4, 2, 3, 0)   /* grouped heads */                        \
-    X(CAUSAL, 1, 3, 5, 1, 1, 2, 0)   /* more keys than queries */               \
-    X(CAUSAL, 1, 5, 3, 1, 1, 2, 0)                                              \
-    X(FULL, 1, 1, 1, 1, 1, 1, 0)                                                \
-    X(FULL, 0, 3, 3, 2, 2, 4, 0)                                                \
-    X(FULL, 1, 3, 0, 2, 2, 4, 0)     /* nothing to look at: zeros */            \
-    X(CAUSAL, 2, 33, 33, 3, 3, 16, BIG)                                         \
-    X(CAUSAL, 1, 70, 70, 2, 1, 64, BIG)                                         \
-    X(FULL, 1, 65, 37, 2, 2, 24, BIG)                                           \
-    M(MASKED, 2, 4, 5, 2, 2, 3, 0, 4, 5)                                        \
-    M(MASKED, 2, 4, 5, 2, 1, 3, 0, 2, 4, 5)                                     \
-    M(BOTH, 2, 5, 5, 2, 2, 3, 0, 5, 5)                                          \
-    M(BOTH, 2, 37, 37, 2, 2, 16, BIG, 37, 37)                                   \
+#define CASES(X, M)                                              \
+    X(FULL, 2, 5, 5, 2, 2, 4, 0)                                 \
+    X(CAUSAL, 2, 5, 5, 2, 2, 4, 0)                               \
+    X(FULL, 1, 3, 7, 2, 1, 3, 0)                                 \
+    X(CAUSAL, 1, 6, 6, 4, 2, 3, 0) /* grouped heads */           \
+    X(CAUSAL, 1, 3, 5, 1, 1, 2, 0) /* more keys than queries */  \
+    X(CAUSAL, 1, 5, 3, 1, 1, 2, 0)                               \
+    X(FULL, 1, 1, 1, 1, 1, 1, 0)                                 \
+    X(FULL, 0, 3, 3, 2, 2, 4, 0)                                 \
+    X(FULL, 1, 3, 0, 2, 2, 4, 0) /* nothing to look at: zeros */ \
+    X(CAUSAL, 2, 33, 33, 3, 3, 16, BIG)                          \
+    X(CAUSAL, 1, 70, 70, 2, 1, 64, BIG)                          \
+    X(FULL, 1, 65, 37, 2, 2, 24, BIG)                            \
+    M(MASKED, 2, 4, 5, 2, 2, 3, 0, 4, 5)                         \
+    M(MASKED, 2, 4, 5, 2, 1, 3, 0, 2, 4, 5)                      \
+    M(BOTH, 2, 5, 5, 2, 2, 3, 0, 5, 5)                           \
+    M(BOTH, 2, 37, 37, 2, 2, 16, BIG, 37, 37)                    \
     M(MASKED, 2, 19, 66, 2, 2, 32, BIG, 2, 19, 66)
 
 #define QKV(b, t, s, h, hkv, d) \
@@ -267,8 +288,10 @@ static const td_attr_attention FULL = {.scale = 0.5}, CAUSAL = {.scale = 0.5, .c
 static const td_op_sample SAMPLES[] = {
 #define X(attribute, b, t, s, h, hkv, d, skip) \
     {.n_in = 3, .in = {QKV(b, t, s, h, hkv, d)}, .attr = &attribute, .no_grad = skip},
-#define M(attribute, b, t, s, h, hkv, d, skip, ...)                                     \
-    {.n_in = 4, .in = {QKV(b, t, s, h, hkv, d), TD__FLOATS(__VA_ARGS__)}, .attr = &attribute, \
+#define M(attribute, b, t, s, h, hkv, d, skip, ...)            \
+    {.n_in = 4,                                                \
+     .in = {QKV(b, t, s, h, hkv, d), TD__FLOATS(__VA_ARGS__)}, \
+     .attr = &attribute,                                       \
      .no_grad = (skip) | TD__BIT(3)},
     CASES(X, M)
 #undef X
@@ -277,27 +300,49 @@ static const td_op_sample SAMPLES[] = {
 
 /* lse drawn from [0.5, 1.5): probabilities that need not sum to one. */
 static const td_op_sample BACK_SAMPLES[] = {
-#define X(attribute, b, t, s, h, hkv, d, skip)                                                  \
-    {.n_in = 6, .in = {TD__FLOATS(b, t, h, d), QKV(b, t, s, h, hkv, d), TD__FLOATS(b, t, h, d), \
-     TD__FLOATS(b, h, t)}, .attr = &attribute, .positive = TD__BIT(5)},
-#define M(attribute, b, t, s, h, hkv, d, skip, ...)                                             \
-    {.n_in = 7, .in = {TD__FLOATS(b, t, h, d), QKV(b, t, s, h, hkv, d), TD__FLOATS(b, t, h, d), \
-     TD__FLOATS(b, h, t), TD__FLOATS(__VA_ARGS__)}, .attr = &attribute, .positive = TD__BIT(5)},
+#define X(attribute, b, t, s, h, hkv, d, skip)                                       \
+    {.n_in = 6,                                                                      \
+     .in = {TD__FLOATS(b, t, h, d), QKV(b, t, s, h, hkv, d), TD__FLOATS(b, t, h, d), \
+            TD__FLOATS(b, h, t)},                                                    \
+     .attr = &attribute,                                                             \
+     .positive = TD__BIT(5)},
+#define M(attribute, b, t, s, h, hkv, d, skip, ...)                                  \
+    {.n_in = 7,                                                                      \
+     .in = {TD__FLOATS(b, t, h, d), QKV(b, t, s, h, hkv, d), TD__FLOATS(b, t, h, d), \
+            TD__FLOATS(b, h, t), TD__FLOATS(__VA_ARGS__)},                           \
+     .attr = &attribute,                                                             \
+     .positive = TD__BIT(5)},
     CASES(X, M)
 #undef X
 #undef M
 };
 
 const td_op_def td__op_attention = {
-    .name = "attention", .n_in_min = 3, .n_in_max = 4, .attr_size = sizeof(td_attr_attention),
-    .infer = attention_infer, .ref = attention_ref, .grad = attention_grad,
-    .weights = TD__BIT(3), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "attention",
+    .n_in_min = 3,
+    .n_in_max = 4,
+    .attr_size = sizeof(td_attr_attention),
+    .infer = attention_infer,
+    .ref = attention_ref,
+    .grad = attention_grad,
+    .weights = TD__BIT(3),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_attention_back = {
-    .name = "attention_back", .n_in_min = 6, .n_in_max = 7, .attr_size = sizeof(td_attr_attention),
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
-    .weights = TD__BIT(5) | TD__BIT(6), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .name = "attention_back",
+    .n_in_min = 6,
+    .n_in_max = 7,
+    .attr_size = sizeof(td_attr_attention),
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
+    .weights = TD__BIT(5) | TD__BIT(6),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };

@@ -114,8 +114,8 @@ static void batch_norm_ref(const td_op_args *a)
         var[c] = squares / (ch.m > 1 ? m - 1 : 1);
         for (int64_t i = 0; i < ch.m; i++) {
             int64_t k = channel_at(&ch, c, i);
-            double z = gamma[c] * (x[k] - mean[c]) * rstd[c] + beta[c]
-                     + (residual ? residual[k] : 0);
+            double z =
+                gamma[c] * (x[k] - mean[c]) * rstd[c] + beta[c] + (residual ? residual[k] : 0);
             y[k] = at->act == TD_ACT_RELU && !(z > 0) ? 0 : z;
         }
     }
@@ -235,8 +235,8 @@ static void eval_ref(const td_op_args *a)
     for (int64_t c = 0; c < ch.c; c++)
         for (int64_t i = 0; i < ch.m; i++) {
             int64_t k = channel_at(&ch, c, i);
-            double z = gamma[c] * (x[k] - mean[c]) / sqrt(var[c] + at->eps) + beta[c]
-                     + (residual ? residual[k] : 0);
+            double z = gamma[c] * (x[k] - mean[c]) / sqrt(var[c] + at->eps) + beta[c] +
+                       (residual ? residual[k] : 0);
             y[k] = at->act == TD_ACT_RELU && !(z > 0) ? 0 : z;
         }
 }
@@ -255,9 +255,9 @@ TD_API td_node *td_batch_norm(td_graph *g, td_node *x, td_node *gamma, td_node *
     at.momentum = momentum;
     at.act = TD_ACT_NONE;
     at.has_running = running_mean != NULL;
-    td_node *y = td__node(g, TD_OP_BATCH_NORM, &at,
-                          (td_node *[]){x, gamma, beta, running_mean, running_var},
-                          at.has_running ? 5 : 3);
+    td_node *y =
+        td__node(g, TD_OP_BATCH_NORM, &at, (td_node *[]){x, gamma, beta, running_mean, running_var},
+                 at.has_running ? 5 : 3);
     if (y && at.has_running) {
         td__graph_track(g, running_mean, td__part(g, y, 1), momentum);
         td__graph_track(g, running_var, td__part(g, y, 3), momentum);
@@ -284,13 +284,19 @@ static const td_op_sample SAMPLES[] = {
     {.n_in = 3, .in = {TD__FLOATS(0, 5, 3, 3), C5, C5}, .attr = &BARE},
     {.n_in = 5, .in = {TD__FLOATS(3, 5, 2, 4), C5, C5, C5, C5}, .attr = &RUNNING, STATES},
     {.n_in = 5, .in = {TD__FLOATS(3, 5, 2, 4), C5, C5, C5, C5}, .attr = &RELU, STATES},
-    {.n_in = 6, .in = {TD__FLOATS(2, 5, 3, 3), C5, C5, C5, C5, TD__FLOATS(2, 5, 3, 3)},
-     .attr = &RESIDUAL, STATES},
-    {.n_in = 6, .in = {TD__FLOATS(2, 5, 3, 3), C5, C5, C5, C5, TD__FLOATS(2, 5, 3, 3)},
-     .attr = &BOTH, STATES},
+    {.n_in = 6,
+     .in = {TD__FLOATS(2, 5, 3, 3), C5, C5, C5, C5, TD__FLOATS(2, 5, 3, 3)},
+     .attr = &RESIDUAL,
+     STATES},
+    {.n_in = 6,
+     .in = {TD__FLOATS(2, 5, 3, 3), C5, C5, C5, C5, TD__FLOATS(2, 5, 3, 3)},
+     .attr = &BOTH,
+     STATES},
     {.n_in = 5, .in = {TD__FLOATS(4, 35, 9, 7), C35, C35, C35, C35}, .attr = &RELU, BIG},
-    {.n_in = 6, .in = {TD__FLOATS(4, 35, 9, 7), C35, C35, C35, C35, TD__FLOATS(4, 35, 9, 7)},
-     .attr = &BOTH, BIG},
+    {.n_in = 6,
+     .in = {TD__FLOATS(4, 35, 9, 7), C35, C35, C35, C35, TD__FLOATS(4, 35, 9, 7)},
+     .attr = &BOTH,
+     BIG},
     {.n_in = 3, .in = {TD__FLOATS(33, 35), C35, C35}, .attr = &BARE, BIG},
 };
 
@@ -303,9 +309,13 @@ static const td_op_sample BACK_SAMPLES[] = {
     {.n_in = 6, .in = {SMALL, SMALL, C5, C5, C5, SMALL}, .attr = &RELU, POSITIVE_RSTD},
     {.n_in = 5, .in = {SMALL, SMALL, C5, C5, C5}, .attr = &RESIDUAL, POSITIVE_RSTD},
     {.n_in = 6, .in = {SMALL, SMALL, C5, C5, C5, SMALL}, .attr = &BOTH, POSITIVE_RSTD},
-    {.n_in = 5, .in = {TD__FLOATS(7, 5), TD__FLOATS(7, 5), C5, C5, C5}, .attr = &BARE,
+    {.n_in = 5,
+     .in = {TD__FLOATS(7, 5), TD__FLOATS(7, 5), C5, C5, C5},
+     .attr = &BARE,
      POSITIVE_RSTD},
-    {.n_in = 5, .in = {TD__FLOATS(0, 5, 3, 3), TD__FLOATS(0, 5, 3, 3), C5, C5, C5}, .attr = &BARE,
+    {.n_in = 5,
+     .in = {TD__FLOATS(0, 5, 3, 3), TD__FLOATS(0, 5, 3, 3), C5, C5, C5},
+     .attr = &BARE,
      POSITIVE_RSTD},
     {.n_in = 5, .in = {LARGE, LARGE, C35, C35, C35}, .attr = &BARE, POSITIVE_RSTD},
     {.n_in = 6, .in = {LARGE, LARGE, C35, C35, C35, LARGE}, .attr = &BOTH, POSITIVE_RSTD},
@@ -322,25 +332,46 @@ static const td_op_sample EVAL_SAMPLES[] = {
 };
 
 const td_op_def td__op_batch_norm = {
-    .name = "batch_norm", .n_in_min = 3, .n_in_max = 6, .attr_size = sizeof(td_attr_norm),
-    .infer = batch_norm_infer, .ref = batch_norm_ref, .grad = batch_norm_grad,
+    .name = "batch_norm",
+    .n_in_min = 3,
+    .n_in_max = 6,
+    .attr_size = sizeof(td_attr_norm),
+    .infer = batch_norm_infer,
+    .ref = batch_norm_ref,
+    .grad = batch_norm_grad,
     .weights = TD__BIT(1) | TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_batch_norm_back = {
-    .name = "batch_norm_back", .n_in_min = 5, .n_in_max = 6, .attr_size = sizeof(td_attr_norm),
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
+    .name = "batch_norm_back",
+    .n_in_min = 5,
+    .n_in_max = 6,
+    .attr_size = sizeof(td_attr_norm),
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
     .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };
 
 const td_op_def td__op_batch_norm_eval = {
-    .name = "batch_norm_eval", .n_in_min = 5, .n_in_max = 6, .attr_size = sizeof(td_attr_norm),
-    .infer = eval_infer, .ref = eval_ref, .grad = NULL,
+    .name = "batch_norm_eval",
+    .n_in_min = 5,
+    .n_in_max = 6,
+    .attr_size = sizeof(td_attr_norm),
+    .infer = eval_infer,
+    .ref = eval_ref,
+    .grad = NULL,
     .weights = TD__BIT(1) | TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = EVAL_SAMPLES, .n_samples = TD_LEN(EVAL_SAMPLES),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = EVAL_SAMPLES,
+    .n_samples = TD_LEN(EVAL_SAMPLES),
 };

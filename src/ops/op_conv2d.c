@@ -74,39 +74,54 @@ static td_status conv2d_infer(const td_op_args *a, td_desc *out, int *n_out)
 
 typedef enum target { TO_Y, TO_X, TO_W } target;
 
-/* Add every product to the one of x, w, y that is the target. */
-static void conv_loop(const td_attr_conv2d *at, const td_shape *xs, const td_shape *ws,
-                      const td_shape *ys, double *x, double *w, double *y, target to)
-{
-    const int64_t *xd = xs->dim, *wd = ws->dim, *yd = ys->dim;
-    int64_t per_group = wd[0] / at->groups; /* output channels */
+/* The operands of a convolution and their sizes. The loops take all three as writable and write
+ * one. */
+typedef struct operands {
+    const td_attr_conv2d *at;
+    const int64_t *xd, *wd, *yd; /* (N, C, H, W), (O, C/groups, KH, KW), (N, O, OH, OW) */
+    double *x, *w, *y;
+} operands;
 
-    for (int64_t n = 0; n < yd[0]; n++)
-    for (int64_t o = 0; o < yd[1]; o++)
-    for (int64_t p = 0; p < yd[2]; p++)
-    for (int64_t q = 0; q < yd[3]; q++) {
-        double *yp = y + ((n * yd[1] + o) * yd[2] + p) * yd[3] + q;
-        int64_t c0 = o / per_group * wd[1];
-        for (int64_t c = 0; c < wd[1]; c++)
-        for (int64_t i = 0; i < wd[2]; i++)
-        for (int64_t j = 0; j < wd[3]; j++) {
-            int64_t h = p * at->stride[0] + i * at->dilation[0] - at->pad[0];
-            int64_t v = q * at->stride[1] + j * at->dilation[1] - at->pad[1];
-            if (h < 0 || h >= xd[2] || v < 0 || v >= xd[3])
-                continue;
-            double *xp = x + ((n * xd[1] + c0 + c) * xd[2] + h) * xd[3] + v;
-            double *wp = w + ((o * wd[1] + c) * wd[2] + i) * wd[3] + j;
-            if (to == TO_Y)
-                *yp += *xp * *wp;
-            else if (to == TO_X)
-                *xp += *yp * *wp;
-            else
-                *wp += *yp * *xp;
-        }
+/* All products of output element (n, o, p, q) and row i of the kernel of input channel c of its
+ * group, added to the target. */
+static void add_products(const operands *v, const int64_t *nopq, int64_t c, int64_t i, target to)
+{
+    int64_t n = nopq[0], o = nopq[1], p = nopq[2], q = nopq[3];
+    int64_t per_group = v->wd[0] / v->at->groups; /* output channels */
+    int64_t channel = o / per_group * v->wd[1] + c;
+    int64_t h = p * v->at->stride[0] + i * v->at->dilation[0] - v->at->pad[0];
+    double *y = v->y + ((n * v->yd[1] + o) * v->yd[2] + p) * v->yd[3] + q;
+    double *w = v->w + ((o * v->wd[1] + c) * v->wd[2] + i) * v->wd[3];
+
+    if (h < 0 || h >= v->xd[2])
+        return;
+    double *x = v->x + ((n * v->xd[1] + channel) * v->xd[2] + h) * v->xd[3];
+    for (int64_t j = 0; j < v->wd[3]; j++) {
+        int64_t at = q * v->at->stride[1] + j * v->at->dilation[1] - v->at->pad[1];
+        if (at < 0 || at >= v->xd[3])
+            continue;
+        if (to == TO_Y)
+            *y += x[at] * w[j];
+        else if (to == TO_X)
+            x[at] += *y * w[j];
+        else
+            w[j] += *y * x[at];
     }
 }
 
-/* The loop takes all three as writable and writes one. */
+static void conv_loop(const operands *v, target to)
+{
+    const int64_t *d = v->yd;
+
+    for (int64_t k = 0; k < d[0] * d[1] * d[2] * d[3]; k++) {
+        const int64_t at[] = {k / (d[1] * d[2] * d[3]), k / (d[2] * d[3]) % d[1], k / d[3] % d[2],
+                              k % d[3]};
+        for (int64_t c = 0; c < v->wd[1]; c++)
+            for (int64_t i = 0; i < v->wd[2]; i++)
+                add_products(v, at, c, i, to);
+    }
+}
+
 static double *operand(const void *p)
 {
     return (double *)(uintptr_t)p;
@@ -122,8 +137,14 @@ static void conv2d_ref(const td_op_args *a)
 
     for (int64_t i = 0; i < count; i++)
         y[i] = b ? b[i / image % ys->dim[1]] : 0;
-    conv_loop(at, &a->in_desc[0]->shape, &a->in_desc[1]->shape, ys, operand(a->in[0]),
-              operand(a->in[1]), y, TO_Y);
+    conv_loop(&(operands){.at = at,
+                          .x = operand(a->in[0]),
+                          .w = operand(a->in[1]),
+                          .y = y,
+                          .xd = a->in_desc[0]->shape.dim,
+                          .wd = a->in_desc[1]->shape.dim,
+                          .yd = ys->dim},
+              TO_Y);
     for (int64_t i = 0; i < count && at->act == TD_ACT_RELU; i++)
         y[i] = y[i] > 0 ? y[i] : 0;
 }
@@ -199,8 +220,14 @@ static void back_data_ref(const td_op_args *a)
 
     for (int64_t i = 0; i < count; i++)
         dx[i] = 0;
-    conv_loop(at, &at->other, &a->in_desc[1]->shape, &a->in_desc[0]->shape, dx, operand(a->in[1]),
-              operand(a->in[0]), TO_X);
+    conv_loop(&(operands){.at = at,
+                          .x = dx,
+                          .w = operand(a->in[1]),
+                          .y = operand(a->in[0]),
+                          .xd = at->other.dim,
+                          .wd = a->in_desc[1]->shape.dim,
+                          .yd = a->in_desc[0]->shape.dim},
+              TO_X);
 }
 
 static td_status back_weight_infer(const td_op_args *a, td_desc *out, int *n_out)
@@ -231,7 +258,14 @@ static void back_weight_ref(const td_op_args *a)
 
     for (int64_t i = 0; i < count; i++)
         dw[i] = 0;
-    conv_loop(at, &a->in_desc[1]->shape, &at->other, dys, operand(a->in[1]), dw, operand(dy), TO_W);
+    conv_loop(&(operands){.at = at,
+                          .x = operand(a->in[1]),
+                          .w = dw,
+                          .y = operand(dy),
+                          .xd = a->in_desc[1]->shape.dim,
+                          .wd = at->other.dim,
+                          .yd = dys->dim},
+              TO_W);
     for (int64_t o = 0; db && o < dys->dim[1]; o++) {
         db[o] = 0;
         for (int64_t n = 0; n < dys->dim[0]; n++)
@@ -280,15 +314,14 @@ TD_API td_node *td_conv2d(td_graph *g, td_node *x, td_node *w, td_node *b, const
     X(grouped, 2, 4, 5, 5, 6, 2, 3, 3, 5, 5, true, 0, STEPS(1, 1), .groups = 2, PAD(1, 1))         \
     X(depthwise, 2, 5, 6, 6, 5, 1, 3, 3, 6, 6, true, 0, STEPS(1, 1), .groups = 5, PAD(1, 1))       \
     X(multiplier, 1, 3, 6, 7, 6, 1, 3, 3, 3, 4, false, 0, STEPS(2, 1), .groups = 3, PAD(1, 1))     \
-      /* two outputs for each channel */                                                           \
+    /* two outputs for each channel */                                                             \
     X(empty, 0, 3, 5, 6, 4, 3, 3, 3, 3, 4, true, 0, STEPS(1, 1), .groups = 1)                      \
     X(block, 2, 16, 9, 9, 32, 16, 3, 3, 9, 9, true, BIG, STEPS(1, 1), .groups = 1, PAD(1, 1))      \
-    X(block_relu, 2, 16, 9, 9, 32, 16, 3, 3, 9, 9, true, BIG, STEPS(1, 1), .groups = 1,            \
-      PAD(1, 1), .act = TD_ACT_RELU)                                                               \
+    X(block_relu, 2, 16, 9, 9, 32, 16, 3, 3, 9, 9, true, BIG, STEPS(1, 1), .groups = 1, PAD(1, 1), \
+      .act = TD_ACT_RELU)                                                                          \
     X(block_half, 2, 17, 11, 9, 33, 17, 3, 3, 6, 5, false, BIG, STEPS(2, 1), .groups = 1,          \
       PAD(1, 1))                                                                                   \
-    X(stem, 1, 3, 21, 21, 16, 3, 7, 7, 11, 11, false, BIG, STEPS(2, 1), .groups = 1,               \
-      PAD(3, 3))                                                                                   \
+    X(stem, 1, 3, 21, 21, 16, 3, 7, 7, 11, 11, false, BIG, STEPS(2, 1), .groups = 1, PAD(3, 3))    \
     X(gray, 3, 1, 12, 12, 32, 1, 3, 3, 10, 10, true, BIG, STEPS(1, 1), .groups = 1)                \
     X(block_point, 2, 64, 5, 7, 48, 64, 1, 1, 5, 7, false, BIG, STEPS(1, 1), .groups = 1)          \
     X(block_depthwise, 2, 32, 9, 8, 32, 1, 3, 3, 9, 8, true, BIG, STEPS(1, 1), .groups = 32,       \
@@ -296,58 +329,80 @@ TD_API td_node *td_conv2d(td_graph *g, td_node *x, td_node *w, td_node *b, const
     X(block_grouped, 1, 32, 8, 8, 32, 8, 3, 3, 8, 8, false, BIG, STEPS(1, 1), .groups = 4,         \
       PAD(1, 1))
 
-#define X(name, n, c, h, w, o, cg, kh, kw, oh, ow, bias, skip, ...)                                \
-    static const td_attr_conv2d FORWARD_##name = {.has_bias = bias, __VA_ARGS__};                  \
-    static const td_attr_conv2d DATA_##name = {.has_bias = bias, __VA_ARGS__,                      \
-                                               .other = TD__DIMS(n, c, h, w)};                     \
-    static const td_attr_conv2d WEIGHT_##name = {.has_bias = bias, __VA_ARGS__,                    \
-                                                 .other = TD__DIMS(o, cg, kh, kw)};
+#define X(name, n, c, h, w, o, cg, kh, kw, oh, ow, bias, skip, ...)               \
+    static const td_attr_conv2d FORWARD_##name = {.has_bias = bias, __VA_ARGS__}; \
+    static const td_attr_conv2d DATA_##name = {                                   \
+        .has_bias = bias, __VA_ARGS__, .other = TD__DIMS(n, c, h, w)};            \
+    static const td_attr_conv2d WEIGHT_##name = {                                 \
+        .has_bias = bias, __VA_ARGS__, .other = TD__DIMS(o, cg, kh, kw)};
 CASES(X)
 #undef X
 
 static const td_op_sample SAMPLES[] = {
-#define X(name, n, c, h, w, o, cg, kh, kw, oh, ow, bias, skip, ...)                                \
-    {.n_in = (bias) ? 3 : 2,                                                                       \
-     .in = {TD__FLOATS(n, c, h, w), TD__FLOATS(o, cg, kh, kw), TD__FLOATS(o)},                     \
-     .attr = &FORWARD_##name, .no_grad = skip},
+#define X(name, n, c, h, w, o, cg, kh, kw, oh, ow, bias, skip, ...)            \
+    {.n_in = (bias) ? 3 : 2,                                                   \
+     .in = {TD__FLOATS(n, c, h, w), TD__FLOATS(o, cg, kh, kw), TD__FLOATS(o)}, \
+     .attr = &FORWARD_##name,                                                  \
+     .no_grad = skip},
     CASES(X)
 #undef X
 };
 
 static const td_op_sample BACK_DATA_SAMPLES[] = {
-#define X(name, n, c, h, w, o, cg, kh, kw, oh, ow, bias, skip, ...)                                \
-    {.n_in = 2, .in = {TD__FLOATS(n, o, oh, ow), TD__FLOATS(o, cg, kh, kw)},                       \
-     .attr = &DATA_##name},
+#define X(name, n, c, h, w, o, cg, kh, kw, oh, ow, bias, skip, ...) \
+    {.n_in = 2, .in = {TD__FLOATS(n, o, oh, ow), TD__FLOATS(o, cg, kh, kw)}, .attr = &DATA_##name},
     CASES(X)
 #undef X
 };
 
 static const td_op_sample BACK_WEIGHT_SAMPLES[] = {
-#define X(name, n, c, h, w, o, cg, kh, kw, oh, ow, bias, skip, ...)                                \
-    {.n_in = 2, .in = {TD__FLOATS(n, o, oh, ow), TD__FLOATS(n, c, h, w)},                          \
-     .attr = &WEIGHT_##name},
+#define X(name, n, c, h, w, o, cg, kh, kw, oh, ow, bias, skip, ...) \
+    {.n_in = 2, .in = {TD__FLOATS(n, o, oh, ow), TD__FLOATS(n, c, h, w)}, .attr = &WEIGHT_##name},
     CASES(X)
 #undef X
 };
 
 const td_op_def td__op_conv2d = {
-    .name = "conv2d", .n_in_min = 2, .n_in_max = 3, .attr_size = sizeof(td_attr_conv2d),
-    .infer = conv2d_infer, .ref = conv2d_ref, .grad = conv2d_grad,
-    .weights = TD__BIT(1) | TD__BIT(2), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "conv2d",
+    .n_in_min = 2,
+    .n_in_max = 3,
+    .attr_size = sizeof(td_attr_conv2d),
+    .infer = conv2d_infer,
+    .ref = conv2d_ref,
+    .grad = conv2d_grad,
+    .weights = TD__BIT(1) | TD__BIT(2),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_conv2d_back_data = {
-    .name = "conv2d_back_data", .n_in_min = 2, .n_in_max = 2, .attr_size = sizeof(td_attr_conv2d),
-    .infer = back_data_infer, .ref = back_data_ref, .grad = NULL,
-    .weights = TD__BIT(1), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = BACK_DATA_SAMPLES, .n_samples = TD_LEN(BACK_DATA_SAMPLES),
+    .name = "conv2d_back_data",
+    .n_in_min = 2,
+    .n_in_max = 2,
+    .attr_size = sizeof(td_attr_conv2d),
+    .infer = back_data_infer,
+    .ref = back_data_ref,
+    .grad = NULL,
+    .weights = TD__BIT(1),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = BACK_DATA_SAMPLES,
+    .n_samples = TD_LEN(BACK_DATA_SAMPLES),
 };
 
 const td_op_def td__op_conv2d_back_weight = {
-    .name = "conv2d_back_weight", .n_in_min = 2, .n_in_max = 2,
+    .name = "conv2d_back_weight",
+    .n_in_min = 2,
+    .n_in_max = 2,
     .attr_size = sizeof(td_attr_conv2d),
-    .infer = back_weight_infer, .ref = back_weight_ref, .grad = NULL,
-    .plain_out = TD__BIT(0), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = BACK_WEIGHT_SAMPLES, .n_samples = TD_LEN(BACK_WEIGHT_SAMPLES),
+    .infer = back_weight_infer,
+    .ref = back_weight_ref,
+    .grad = NULL,
+    .plain_out = TD__BIT(0),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = BACK_WEIGHT_SAMPLES,
+    .n_samples = TD_LEN(BACK_WEIGHT_SAMPLES),
 };

@@ -164,9 +164,9 @@ static int64_t find(const int32_t *v, int64_t n, int64_t id)
 static void rows_ref(const td_op_args *a)
 {
     const td_attr_embedding *at = a->attr;
-    const double *dy = a->in[1];  /* (n, D) */
-    double *values = a->out[0];   /* (n, D) */
-    int32_t *rows = a->out[1];    /* (n) */
+    const double *dy = a->in[1]; /* (n, D) */
+    double *values = a->out[0];  /* (n, D) */
+    int32_t *rows = a->out[1];   /* (n) */
     int64_t n = a->in_desc[1]->shape.dim[0], d = a->in_desc[1]->shape.dim[1];
     int64_t valid = 0, unique = 0;
 
@@ -211,7 +211,10 @@ static const td_op_sample SAMPLES[] = {
     {.n_in = 2, .in = {TD__INTS(9), TD__FLOATS(7, 5)}, .attr = &V7, .ilo = -3, .ihi = 7},
     {.n_in = 2, .in = {TD__INTS(0), TD__FLOATS(7, 3)}, .attr = &V7, .ihi = 7},
     {.n_in = 2, .in = {{.dtype = TD_I32}, TD__FLOATS(7, 3)}, .attr = &V7, .ihi = 7},
-    {.n_in = 2, .in = {TD__INTS(3, 50), TD__FLOATS(40, 67)}, .attr = &V40, .ihi = 40,
+    {.n_in = 2,
+     .in = {TD__INTS(3, 50), TD__FLOATS(40, 67)},
+     .attr = &V40,
+     .ihi = 40,
      .no_grad = TD__ALL_INPUTS},
 };
 
@@ -233,24 +236,44 @@ static const td_op_sample ROWS_SAMPLES[] = {
 };
 
 const td_op_def td__op_embedding = {
-    .name = "embedding", .n_in_min = 2, .n_in_max = 2, .attr_size = sizeof(td_attr_embedding),
-    .infer = embedding_infer, .ref = embedding_ref, .grad = embedding_grad,
-    .weights = TD__BIT(1), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "embedding",
+    .n_in_min = 2,
+    .n_in_max = 2,
+    .attr_size = sizeof(td_attr_embedding),
+    .infer = embedding_infer,
+    .ref = embedding_ref,
+    .grad = embedding_grad,
+    .weights = TD__BIT(1),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_embedding_back = {
-    .name = "embedding_back", .n_in_min = 2, .n_in_max = 2,
+    .name = "embedding_back",
+    .n_in_min = 2,
+    .n_in_max = 2,
     .attr_size = sizeof(td_attr_embedding),
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
-    .bf16 = TD_BF16_KEEP, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
+    .bf16 = TD_BF16_KEEP,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };
 
 const td_op_def td__op_embedding_rows = {
-    .name = "embedding_rows", .n_in_min = 2, .n_in_max = 2,
+    .name = "embedding_rows",
+    .n_in_min = 2,
+    .n_in_max = 2,
     .attr_size = sizeof(td_attr_embedding),
-    .infer = rows_infer, .ref = rows_ref, .grad = NULL,
-    .bf16 = TD_BF16_KEEP, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = ROWS_SAMPLES, .n_samples = TD_LEN(ROWS_SAMPLES),
+    .infer = rows_infer,
+    .ref = rows_ref,
+    .grad = NULL,
+    .bf16 = TD_BF16_KEEP,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = ROWS_SAMPLES,
+    .n_samples = TD_LEN(ROWS_SAMPLES),
 };

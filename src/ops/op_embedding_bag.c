@@ -200,7 +200,7 @@ static const td_attr_embedding SUM = {.rows = 9, .mode = TD_BAG_SUM},
                                SUM40 = {.rows = 40, .mode = TD_BAG_SUM},
                                MEAN40 = {.rows = 40, .mode = TD_BAG_MEAN};
 
-#define FORWARD(attribute, n, b, v, d, first)                                   \
+#define FORWARD(attribute, n, b, v, d, first)                                          \
     .n_in = 3, .in = {TD__INTS(n), TD__INTS(b), TD__FLOATS(v, d)}, .attr = &attribute, \
     .ilo = first, .ihi = v
 static const td_op_sample SAMPLES[] = {
@@ -216,34 +216,56 @@ static const td_op_sample SAMPLES[] = {
     {FORWARD(MEAN40, 60, 9, 40, 67, -2), .no_grad = TD__ALL_INPUTS},
 };
 
-#define BACK(attribute, n, b, v, d, first)                                      \
-    {.n_in = 3, .in = {TD__INTS(n), TD__INTS(b), TD__FLOATS(b, d)}, .attr = &attribute, \
-     .ilo = first, .ihi = v}
+#define BACK(attribute, n, b, v, d, first)                                                 \
+    {                                                                                      \
+        .n_in = 3, .in = {TD__INTS(n), TD__INTS(b), TD__FLOATS(b, d)}, .attr = &attribute, \
+        .ilo = first, .ihi = v                                                             \
+    }
 static const td_op_sample BACK_SAMPLES[] = {
-    BACK(SUM, 10, 3, 9, 4, 0),  BACK(MEAN, 10, 3, 9, 4, 0),      BACK(SUM, 12, 5, 9, 3, -3),
-    BACK(MEAN, 6, 1, 9, 3, 0),  BACK(MEAN, 12, 5, 9, 3, -3),     BACK(MEAN, 0, 2, 9, 3, 0),
-    BACK(SUM, 5, 0, 9, 3, 0),   BACK(MEAN40, 60, 9, 40, 67, -2), BACK(SUM40, 60, 9, 40, 67, -2),
+    BACK(SUM, 10, 3, 9, 4, 0), BACK(MEAN, 10, 3, 9, 4, 0),      BACK(SUM, 12, 5, 9, 3, -3),
+    BACK(MEAN, 6, 1, 9, 3, 0), BACK(MEAN, 12, 5, 9, 3, -3),     BACK(MEAN, 0, 2, 9, 3, 0),
+    BACK(SUM, 5, 0, 9, 3, 0),  BACK(MEAN40, 60, 9, 40, 67, -2), BACK(SUM40, 60, 9, 40, 67, -2),
 };
 
 const td_op_def td__op_embedding_bag = {
-    .name = "embedding_bag", .n_in_min = 3, .n_in_max = 3, .attr_size = sizeof(td_attr_embedding),
-    .infer = bag_infer, .ref = bag_ref, .grad = bag_grad,
-    .weights = TD__BIT(2), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "embedding_bag",
+    .n_in_min = 3,
+    .n_in_max = 3,
+    .attr_size = sizeof(td_attr_embedding),
+    .infer = bag_infer,
+    .ref = bag_ref,
+    .grad = bag_grad,
+    .weights = TD__BIT(2),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_embedding_bag_back = {
-    .name = "embedding_bag_back", .n_in_min = 3, .n_in_max = 3,
+    .name = "embedding_bag_back",
+    .n_in_min = 3,
+    .n_in_max = 3,
     .attr_size = sizeof(td_attr_embedding),
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
-    .bf16 = TD_BF16_KEEP, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
+    .bf16 = TD_BF16_KEEP,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };
 
 const td_op_def td__op_embedding_bag_spread = {
-    .name = "embedding_bag_spread", .n_in_min = 3, .n_in_max = 3,
+    .name = "embedding_bag_spread",
+    .n_in_min = 3,
+    .n_in_max = 3,
     .attr_size = sizeof(td_attr_embedding),
-    .infer = spread_infer, .ref = spread_ref, .grad = NULL,
-    .bf16 = TD_BF16_KEEP, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .infer = spread_infer,
+    .ref = spread_ref,
+    .grad = NULL,
+    .bf16 = TD_BF16_KEEP,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };

@@ -154,33 +154,53 @@ static const td_attr_norm G1 = {.eps = 1e-5, .groups = 1}, G2 = {.eps = 1e-5, .g
 #define FORWARD(n, c, h, w, g) \
     .n_in = 3, .in = {TD__FLOATS(n, c, h, w), TD__FLOATS(c), TD__FLOATS(c)}, .attr = &G##g
 static const td_op_sample SAMPLES[] = {
-    {FORWARD(2, 6, 3, 2, 1)}, {FORWARD(2, 6, 3, 2, 2)}, {FORWARD(1, 6, 3, 3, 6)},
-    {FORWARD(0, 6, 3, 3, 2)}, {FORWARD(2, 6, 0, 3, 2)},
+    {FORWARD(2, 6, 3, 2, 1)},
+    {FORWARD(2, 6, 3, 2, 2)},
+    {FORWARD(1, 6, 3, 3, 6)},
+    {FORWARD(0, 6, 3, 3, 2)},
+    {FORWARD(2, 6, 0, 3, 2)},
     {FORWARD(3, 40, 7, 5, 8), .no_grad = TD__ALL_INPUTS},
     {FORWARD(2, 64, 6, 6, 8), .no_grad = TD__ALL_INPUTS},
 };
 
-#define BACK(n, c, h, w, g)                                                                  \
-    {.n_in = 5,                                                                              \
-     .in = {TD__FLOATS(n, c, h, w), TD__FLOATS(n, c, h, w), TD__FLOATS(c), TD__FLOATS(n, g), \
-            TD__FLOATS(n, g)},                                                               \
-     .attr = &G##g, .positive = TD__BIT(4)}
+#define BACK(n, c, h, w, g)                                                                     \
+    {                                                                                           \
+        .n_in = 5,                                                                              \
+        .in = {TD__FLOATS(n, c, h, w), TD__FLOATS(n, c, h, w), TD__FLOATS(c), TD__FLOATS(n, g), \
+               TD__FLOATS(n, g)},                                                               \
+        .attr = &G##g, .positive = TD__BIT(4)                                                   \
+    }
 static const td_op_sample BACK_SAMPLES[] = {
-    BACK(2, 6, 3, 2, 1), BACK(2, 6, 3, 2, 2),  BACK(1, 6, 3, 3, 6), BACK(0, 6, 3, 3, 2),
+    BACK(2, 6, 3, 2, 1), BACK(2, 6, 3, 2, 2),  BACK(1, 6, 3, 3, 6),  BACK(0, 6, 3, 3, 2),
     BACK(2, 6, 0, 3, 2), BACK(3, 40, 7, 5, 8), BACK(2, 64, 6, 6, 8),
 };
 
 const td_op_def td__op_group_norm = {
-    .name = "group_norm", .n_in_min = 3, .n_in_max = 3, .attr_size = sizeof(td_attr_norm),
-    .infer = group_norm_infer, .ref = group_norm_ref, .grad = group_norm_grad,
-    .weights = TD__BIT(1) | TD__BIT(2), .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "group_norm",
+    .n_in_min = 3,
+    .n_in_max = 3,
+    .attr_size = sizeof(td_attr_norm),
+    .infer = group_norm_infer,
+    .ref = group_norm_ref,
+    .grad = group_norm_grad,
+    .weights = TD__BIT(1) | TD__BIT(2),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_group_norm_back = {
-    .name = "group_norm_back", .n_in_min = 5, .n_in_max = 5, .attr_size = sizeof(td_attr_norm),
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
+    .name = "group_norm_back",
+    .n_in_min = 5,
+    .n_in_max = 5,
+    .attr_size = sizeof(td_attr_norm),
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
     .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };

@@ -173,24 +173,41 @@ static const td_op_sample SAMPLES[] = {
     {FORWARD(7, 16, 64), .no_grad = TD__ALL_INPUTS, .tol = 4},
 };
 
-#define BACK(t, b, h)                                                                     \
-    {.n_in = 5, .in = {TD__FLOATS(t, b, h), TD__FLOATS(t, b, 4 * (h)), TD__FLOATS(t, b, h), \
-                       TD__FLOATS(b, h), TD__FLOATS(3 * (h), h)},                         \
-     .lo = 0, .hi = 0.5, .tol = 4}
+#define BACK(t, b, h)                                                               \
+    {                                                                               \
+        .n_in = 5,                                                                  \
+        .in = {TD__FLOATS(t, b, h), TD__FLOATS(t, b, 4 * (h)), TD__FLOATS(t, b, h), \
+               TD__FLOATS(b, h), TD__FLOATS(3 * (h), h)},                           \
+        .lo = 0, .hi = 0.5, .tol = 4                                                \
+    }
 static const td_op_sample BACK_SAMPLES[] = {
     BACK(3, 2, 3), BACK(1, 1, 1), BACK(5, 1, 4), BACK(2, 0, 3), BACK(4, 9, 33), BACK(3, 16, 64),
 };
 
 const td_op_def td__op_gru = {
-    .name = "gru", .n_in_min = 4, .n_in_max = 4,
-    .infer = gru_infer, .ref = gru_ref, .grad = gru_grad,
-    .weights = TD__BIT(2) | TD__BIT(3), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "gru",
+    .n_in_min = 4,
+    .n_in_max = 4,
+    .infer = gru_infer,
+    .ref = gru_ref,
+    .grad = gru_grad,
+    .weights = TD__BIT(2) | TD__BIT(3),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_gru_back = {
-    .name = "gru_back", .n_in_min = 5, .n_in_max = 5,
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
-    .weights = TD__BIT(4), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .name = "gru_back",
+    .n_in_min = 5,
+    .n_in_max = 5,
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
+    .weights = TD__BIT(4),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };

@@ -143,34 +143,59 @@ static const td_op_sample SAMPLES[] = {
     {.n_in = 3, .in = {TD__FLOATS(0, 7), TD__FLOATS(7), TD__FLOATS(7)}, .attr = &EPS},
     {.n_in = 3, .in = {TD__FLOATS(3, 0), TD__FLOATS(0), TD__FLOATS(0)}, .attr = &EPS},
     {.n_in = 3, .in = {TD__FLOATS(9, 67), TD__FLOATS(67), TD__FLOATS(67)}, .attr = &EPS},
-    {.n_in = 3, .in = {TD__FLOATS(5, 384), TD__FLOATS(384), TD__FLOATS(384)}, .attr = &EPS,
+    {.n_in = 3,
+     .in = {TD__FLOATS(5, 384), TD__FLOATS(384), TD__FLOATS(384)},
+     .attr = &EPS,
      .no_grad = TD__ALL_INPUTS},
 };
 
-#define BACK(attribute, r, d)                                                             \
-    {.n_in = 5,                                                                           \
-     .in = {TD__FLOATS(r, d), TD__FLOATS(r, d), TD__FLOATS(d), TD__FLOATS(r), TD__FLOATS(r)}, \
-     .attr = &attribute, .positive = TD__BIT(4)}
+#define BACK(attribute, r, d)                                                                    \
+    {                                                                                            \
+        .n_in = 5,                                                                               \
+        .in = {TD__FLOATS(r, d), TD__FLOATS(r, d), TD__FLOATS(d), TD__FLOATS(r), TD__FLOATS(r)}, \
+        .attr = &attribute, .positive = TD__BIT(4)                                               \
+    }
 static const td_op_sample BACK_SAMPLES[] = {
-    BACK(EPS, 3, 7),  BACK(EPS, 1, 1),   BACK(EPS, 0, 7),   BACK(EPS, 3, 0),
-    BACK(EPS, 9, 67), BACK(EPS, 5, 384), BACK(EPS, 70, 16),
+    BACK(EPS, 3, 7),
+    BACK(EPS, 1, 1),
+    BACK(EPS, 0, 7),
+    BACK(EPS, 3, 0),
+    BACK(EPS, 9, 67),
+    BACK(EPS, 5, 384),
+    BACK(EPS, 70, 16),
     {.n_in = 5,
      .in = {TD__FLOATS(2, 3, 5), TD__FLOATS(2, 3, 5), TD__FLOATS(5), TD__FLOATS(2, 3),
             TD__FLOATS(2, 3)},
-     .attr = &LARGE_EPS, .positive = TD__BIT(4)},
+     .attr = &LARGE_EPS,
+     .positive = TD__BIT(4)},
 };
 
 const td_op_def td__op_layer_norm = {
-    .name = "layer_norm", .n_in_min = 3, .n_in_max = 3, .attr_size = sizeof(td_attr_norm),
-    .infer = layer_norm_infer, .ref = layer_norm_ref, .grad = layer_norm_grad,
-    .weights = TD__BIT(1) | TD__BIT(2), .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "layer_norm",
+    .n_in_min = 3,
+    .n_in_max = 3,
+    .attr_size = sizeof(td_attr_norm),
+    .infer = layer_norm_infer,
+    .ref = layer_norm_ref,
+    .grad = layer_norm_grad,
+    .weights = TD__BIT(1) | TD__BIT(2),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_layer_norm_back = {
-    .name = "layer_norm_back", .n_in_min = 5, .n_in_max = 5, .attr_size = sizeof(td_attr_norm),
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
+    .name = "layer_norm_back",
+    .n_in_min = 5,
+    .n_in_max = 5,
+    .attr_size = sizeof(td_attr_norm),
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
     .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };

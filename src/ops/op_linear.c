@@ -17,15 +17,12 @@
 static double act_value(td_act act, double x)
 {
     switch (act) {
-    case TD_ACT_RELU:
-        return x > 0 ? x : 0;
-    case TD_ACT_GELU:
-        return 0.5 * x * (1 + erf(x * 0.7071067811865476)); /* 1/sqrt(2) */
+    case TD_ACT_RELU: return x > 0 ? x : 0;
+    case TD_ACT_GELU: return 0.5 * x * (1 + erf(x * 0.7071067811865476)); /* 1/sqrt(2) */
     case TD_ACT_GELU_TANH:
         return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
     case TD_ACT_NONE:
-    case TD_ACT_COUNT:
-        break;
+    case TD_ACT_COUNT: break;
     }
     return x;
 }
@@ -191,8 +188,8 @@ static td_status back_weight_infer(const td_op_args *a, td_desc *out, int *n_out
 
 static void back_weight_ref(const td_op_args *a)
 {
-    const double *dy = a->in[0], *x = a->in[1]; /* (R, N), (R, K) */
-    double *dw = a->out[0];                     /* (N, K) */
+    const double *dy = a->in[0], *x = a->in[1];   /* (R, N), (R, K) */
+    double *dw = a->out[0];                       /* (N, K) */
     double *db = a->n_out > 1 ? a->out[1] : NULL; /* (N) */
     int64_t rows = td__row_count(&a->in_desc[0]->shape);
     int64_t n_dim = td__last_dim(&a->in_desc[0]->shape);
@@ -265,7 +262,8 @@ static const td_op_sample SAMPLES[] = {
 
 #define PAIR(attribute, r, c, r2, c2) \
     .n_in = 2, .in = {TD__FLOATS(r, c), TD__FLOATS(r2, c2)}, .attr = &attribute
-static const td_op_sample BACK_DATA_SAMPLES[] = { /* dy (R, N), w (N, K) */
+static const td_op_sample BACK_DATA_SAMPLES[] = {
+    /* dy (R, N), w (N, K) */
     {PAIR(PLAIN, 3, 4, 4, 5)},
     {PAIR(PLAIN, 1, 1, 1, 1)},
     {PAIR(PLAIN, 0, 4, 4, 5)},
@@ -275,7 +273,8 @@ static const td_op_sample BACK_DATA_SAMPLES[] = { /* dy (R, N), w (N, K) */
     {PAIR(PLAIN, 128, 128, 128, 128)},
     {.n_in = 2, .in = {TD__FLOATS(2, 3, 17), TD__FLOATS(17, 33)}, .attr = &PLAIN},
 };
-static const td_op_sample BACK_WEIGHT_SAMPLES[] = { /* dy (R, N), x (R, K) */
+static const td_op_sample BACK_WEIGHT_SAMPLES[] = {
+    /* dy (R, N), x (R, K) */
     {PAIR(PLAIN, 3, 4, 3, 5)},
     {PAIR(BIAS, 3, 4, 3, 5)},
     {PAIR(BIAS, 1, 1, 1, 1)},
@@ -289,23 +288,45 @@ static const td_op_sample BACK_WEIGHT_SAMPLES[] = { /* dy (R, N), x (R, K) */
 #undef PAIR
 
 const td_op_def td__op_linear = {
-    .name = "linear", .n_in_min = 2, .n_in_max = 3, .attr_size = sizeof(td_attr_linear),
-    .infer = linear_infer, .ref = linear_ref, .grad = linear_grad,
-    .weights = TD__BIT(1) | TD__BIT(2), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "linear",
+    .n_in_min = 2,
+    .n_in_max = 3,
+    .attr_size = sizeof(td_attr_linear),
+    .infer = linear_infer,
+    .ref = linear_ref,
+    .grad = linear_grad,
+    .weights = TD__BIT(1) | TD__BIT(2),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_linear_back_data = {
-    .name = "linear_back_data", .n_in_min = 2, .n_in_max = 2, .attr_size = sizeof(td_attr_linear),
-    .infer = back_data_infer, .ref = back_data_ref, .grad = NULL,
-    .weights = TD__BIT(1), .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_DATA_SAMPLES, .n_samples = TD_LEN(BACK_DATA_SAMPLES),
+    .name = "linear_back_data",
+    .n_in_min = 2,
+    .n_in_max = 2,
+    .attr_size = sizeof(td_attr_linear),
+    .infer = back_data_infer,
+    .ref = back_data_ref,
+    .grad = NULL,
+    .weights = TD__BIT(1),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_DATA_SAMPLES,
+    .n_samples = TD_LEN(BACK_DATA_SAMPLES),
 };
 
 const td_op_def td__op_linear_back_weight = {
-    .name = "linear_back_weight", .n_in_min = 2, .n_in_max = 2,
+    .name = "linear_back_weight",
+    .n_in_min = 2,
+    .n_in_max = 2,
     .attr_size = sizeof(td_attr_linear),
-    .infer = back_weight_infer, .ref = back_weight_ref, .grad = NULL,
-    .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_WEIGHT_SAMPLES, .n_samples = TD_LEN(BACK_WEIGHT_SAMPLES),
+    .infer = back_weight_infer,
+    .ref = back_weight_ref,
+    .grad = NULL,
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_WEIGHT_SAMPLES,
+    .n_samples = TD_LEN(BACK_WEIGHT_SAMPLES),
 };

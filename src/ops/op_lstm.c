@@ -54,9 +54,9 @@ static void lstm_ref(const td_op_args *a)
 {
     const td_shape *gx_shape = &a->in_desc[0]->shape;
     int64_t steps = gx_shape->dim[0], batch = gx_shape->dim[1], h = gx_shape->dim[2] / 4;
-    const double *gx = a->in[0];                           /* (T, B, 4H) */
-    const double *h_prev = a->in[1], *c_prev = a->in[2];   /* (B, H) */
-    const double *w = a->in[3], *bias = a->in[4];          /* (4H, H), (4H) */
+    const double *gx = a->in[0];                         /* (T, B, 4H) */
+    const double *h_prev = a->in[1], *c_prev = a->in[2]; /* (B, H) */
+    const double *w = a->in[3], *bias = a->in[4];        /* (4H, H), (4H) */
     double *y = a->out[0], *c = a->out[1], *gates = a->out[2];
     double *c_last = a->out[3]; /* (B, H) */
 
@@ -135,8 +135,8 @@ static void back_ref(const td_op_args *a)
     int64_t steps = s->dim[0], batch = s->dim[1], h = s->dim[2];
     const double *dy = a->in[0], *dc_last = a->in[1], *gates = a->in[2];
     const double *c = a->in[3], *c0 = a->in[4], *w = a->in[5];
-    double *dgx = a->out[0];                    /* (T, B, 4H) */
-    double *dh = a->out[1], *dc = a->out[2];    /* (B, H): what the later step sends back */
+    double *dgx = a->out[0];                 /* (T, B, 4H) */
+    double *dh = a->out[1], *dc = a->out[2]; /* (B, H): what the later step sends back */
 
     for (int64_t i = 0; i < batch * h; i++) {
         dh[i] = 0;
@@ -179,8 +179,8 @@ TD_API td_node *td_lstm(td_graph *g, td_node *x, td_node *h0, td_node *c0, td_no
     return y;
 }
 
-#define FORWARD(t, b, h)                                                                    \
-    .n_in = 5, .in = {TD__FLOATS(t, b, 4 * (h)), TD__FLOATS(b, h), TD__FLOATS(b, h),        \
+#define FORWARD(t, b, h)                                                             \
+    .n_in = 5, .in = {TD__FLOATS(t, b, 4 * (h)), TD__FLOATS(b, h), TD__FLOATS(b, h), \
                       TD__FLOATS(4 * (h), h), TD__FLOATS(4 * (h))}
 static const td_op_sample SAMPLES[] = {
     {FORWARD(3, 2, 3)},
@@ -192,26 +192,41 @@ static const td_op_sample SAMPLES[] = {
     {FORWARD(7, 16, 64), .no_grad = TD__ALL_INPUTS, .tol = 4},
 };
 
-#define BACK(t, b, h)                                                                        \
-    {.n_in = 6, .in = {TD__FLOATS(t, b, h), TD__FLOATS(b, h), TD__FLOATS(t, b, 4 * (h)),     \
-                       TD__FLOATS(t, b, h), TD__FLOATS(b, h), TD__FLOATS(4 * (h), h)},       \
-     .lo = 0, .hi = 0.5, .tol = 4}
+#define BACK(t, b, h)                                                                       \
+    {                                                                                       \
+        .n_in = 6, .in = {TD__FLOATS(t, b, h), TD__FLOATS(b, h), TD__FLOATS(t, b, 4 * (h)), \
+                          TD__FLOATS(t, b, h), TD__FLOATS(b, h), TD__FLOATS(4 * (h), h)},   \
+        .lo = 0, .hi = 0.5, .tol = 4                                                        \
+    }
 static const td_op_sample BACK_SAMPLES[] = {
     BACK(3, 2, 3), BACK(1, 1, 1), BACK(5, 1, 4), BACK(2, 0, 3), BACK(4, 9, 33), BACK(3, 16, 64),
 };
 
 const td_op_def td__op_lstm = {
-    .name = "lstm", .n_in_min = 5, .n_in_max = 5,
-    .infer = lstm_infer, .ref = lstm_ref, .grad = lstm_grad,
-    .grad_out = TD__BIT(3), .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
-    .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "lstm",
+    .n_in_min = 5,
+    .n_in_max = 5,
+    .infer = lstm_infer,
+    .ref = lstm_ref,
+    .grad = lstm_grad,
+    .grad_out = TD__BIT(3),
+    .weights = TD__BIT(2) | TD__BIT(3) | TD__BIT(4),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_lstm_back = {
-    .name = "lstm_back", .n_in_min = 6, .n_in_max = 6,
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
+    .name = "lstm_back",
+    .n_in_min = 6,
+    .n_in_max = 6,
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
     .weights = TD__BIT(1) | TD__BIT(3) | TD__BIT(4) | TD__BIT(5),
-    .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };

@@ -60,8 +60,8 @@ static td_status matmul_infer(const td_op_args *a, td_desc *out, int *n_out)
     TD_TRY(td__want_same_dtype(a, 1, "b"));
     TD_TRY(td__want_float_dtype(at->out_dtype, "out_dtype"));
     TD_TRY(matmul_dims(a, &d));
-    out[0] = (td_desc){.dtype = td__out_dtype(a->in_desc[0]->dtype, at->out_dtype),
-                       .shape = d.batch};
+    out[0] =
+        (td_desc){.dtype = td__out_dtype(a->in_desc[0]->dtype, at->out_dtype), .shape = d.batch};
     out[0].shape.dim[out[0].shape.ndim++] = d.m;
     out[0].shape.dim[out[0].shape.ndim++] = d.n;
     TD_TRY(td__want_count(&out[0].shape, "the product"));
@@ -103,8 +103,8 @@ static void matmul_ref(const td_op_args *a)
             for (int64_t j = 0; j < d.n; j++) {
                 double sum = 0;
                 for (int64_t k = 0; k < d.k; k++)
-                    sum += (at->ta ? x[k * d.m + i] : x[i * d.k + k])
-                         * (at->tb ? y[j * d.k + k] : y[k * d.n + j]);
+                    sum += (at->ta ? x[k * d.m + i] : x[i * d.k + k]) *
+                           (at->tb ? y[j * d.k + k] : y[k * d.n + j]);
                 z[i * d.n + j] = sum;
             }
     }
@@ -155,10 +155,10 @@ static const td_op_sample SAMPLES[] = {
     {.n_in = 2, .in = {TD__FLOATS(5, 7), TD__FLOATS(3, 7)}, .attr = &NT},
     {.n_in = 2, .in = {TD__FLOATS(7, 5), TD__FLOATS(3, 7)}, .attr = &TT},
     {.n_in = 2, .in = {TD__FLOATS(1, 1), TD__FLOATS(1, 1)}, .attr = &NN},
-    {.n_in = 2, .in = {TD__FLOATS(4, 0), TD__FLOATS(0, 3)}, .attr = &NN},      /* sums of nothing */
-    {.n_in = 2, .in = {TD__FLOATS(0, 4, 5), TD__FLOATS(5, 3)}, .attr = &NN},   /* no batch */
+    {.n_in = 2, .in = {TD__FLOATS(4, 0), TD__FLOATS(0, 3)}, .attr = &NN},    /* sums of nothing */
+    {.n_in = 2, .in = {TD__FLOATS(0, 4, 5), TD__FLOATS(5, 3)}, .attr = &NN}, /* no batch */
     {.n_in = 2, .in = {TD__FLOATS(3, 4, 5), TD__FLOATS(3, 5, 2)}, .attr = &NN},
-    {.n_in = 2, .in = {TD__FLOATS(3, 4, 5), TD__FLOATS(5, 2)}, .attr = &NN},   /* b is shared */
+    {.n_in = 2, .in = {TD__FLOATS(3, 4, 5), TD__FLOATS(5, 2)}, .attr = &NN}, /* b is shared */
     {.n_in = 2, .in = {TD__FLOATS(4, 5), TD__FLOATS(2, 3, 2, 5)}, .attr = &NT},
     {.n_in = 2, .in = {TD__FLOATS(2, 1, 4, 3), TD__FLOATS(3, 3, 2)}, .attr = &NN},
     {.n_in = 2, .in = {TD__FLOATS(2, 1, 4, 3), TD__FLOATS(3, 2, 4)}, .attr = &TT},
@@ -170,8 +170,15 @@ static const td_op_sample SAMPLES[] = {
 };
 
 const td_op_def td__op_matmul = {
-    .name = "matmul", .n_in_min = 2, .n_in_max = 2, .attr_size = sizeof(td_attr_matmul),
-    .infer = matmul_infer, .ref = matmul_ref, .grad = matmul_grad,
-    .bf16 = TD_BF16_COMPUTE, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "matmul",
+    .n_in_min = 2,
+    .n_in_max = 2,
+    .attr_size = sizeof(td_attr_matmul),
+    .infer = matmul_infer,
+    .ref = matmul_ref,
+    .grad = matmul_grad,
+    .bf16 = TD_BF16_COMPUTE,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };

@@ -102,9 +102,9 @@ static void max_ref(const td_op_args *a)
 {
     const td_attr_pool2d *at = a->attr;
     const td_shape *xs = &a->in_desc[0]->shape, *ys = &a->out_desc[0].shape;
-    const double *x = a->in[0];  /* (N, C, H, W) */
-    double *y = a->out[0];       /* (N, C, OH, OW) */
-    uint8_t *where = a->out[1];  /* (N, C, OH, OW) */
+    const double *x = a->in[0]; /* (N, C, H, W) */
+    double *y = a->out[0];      /* (N, C, OH, OW) */
+    uint8_t *where = a->out[1]; /* (N, C, OH, OW) */
     int64_t planes = ys->dim[0] * ys->dim[1];
 
     for (int64_t c = 0; c < planes; c++, x += xs->dim[2] * xs->dim[3])
@@ -194,8 +194,8 @@ static void max_grad(const td_grad_args *ga)
     memcpy(&at, ga->y->attr, sizeof at);
     at.input = ga->y->in[0]->out[0].shape;
     if (ga->need[0])
-        ga->dx[0] = TD__NODE(ga->g, TD_OP_MAX_POOL2D_BACK, &at, ga->dy[0],
-                             td__part(ga->g, ga->y, 1));
+        ga->dx[0] =
+            TD__NODE(ga->g, TD_OP_MAX_POOL2D_BACK, &at, ga->dy[0], td__part(ga->g, ga->y, 1));
 }
 
 static void avg_grad(const td_grad_args *ga)
@@ -311,21 +311,19 @@ TD_API td_node *td_global_avg_pool(td_graph *g, td_node *x)
 
 /* The cases: name, (N, C, H, W), (OH, OW), size, stride, pad, gradients checked. */
 #define BIG TD__ALL_INPUTS
-#define CASES(X)                                                       \
-    X(point, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)                    \
-    X(halving, 2, 3, 6, 8, 3, 4, 2, 2, 2, 2, 0, 0, 0)                  \
-    X(remainder, 2, 3, 7, 9, 3, 4, 2, 2, 2, 2, 0, 0, 0)                \
-    X(overlap, 1, 3, 7, 8, 4, 4, 3, 3, 2, 2, 1, 1, 0)                  \
-    X(slow, 1, 2, 5, 6, 5, 5, 3, 2, 1, 1, 1, 0, 0)                     \
-    X(gaps, 1, 2, 9, 8, 3, 2, 2, 3, 3, 4, 0, 1, 0)                     \
-    X(empty, 0, 3, 6, 8, 3, 4, 2, 2, 2, 2, 0, 0, 0)                    \
-    X(block, 2, 19, 14, 13, 7, 6, 2, 2, 2, 2, 0, 0, BIG)               \
+#define CASES(X)                                         \
+    X(point, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0)      \
+    X(halving, 2, 3, 6, 8, 3, 4, 2, 2, 2, 2, 0, 0, 0)    \
+    X(remainder, 2, 3, 7, 9, 3, 4, 2, 2, 2, 2, 0, 0, 0)  \
+    X(overlap, 1, 3, 7, 8, 4, 4, 3, 3, 2, 2, 1, 1, 0)    \
+    X(slow, 1, 2, 5, 6, 5, 5, 3, 2, 1, 1, 1, 0, 0)       \
+    X(gaps, 1, 2, 9, 8, 3, 2, 2, 3, 3, 4, 0, 1, 0)       \
+    X(empty, 0, 3, 6, 8, 3, 4, 2, 2, 2, 2, 0, 0, 0)      \
+    X(block, 2, 19, 14, 13, 7, 6, 2, 2, 2, 2, 0, 0, BIG) \
     X(block_stem, 1, 64, 15, 16, 8, 8, 3, 3, 2, 2, 1, 1, BIG)
-#define X(name, n, c, h, w, oh, ow, kh, kw, sh, sw, ph, pw, skip)                              \
-    static const td_attr_pool2d POOL_##name = {.size = {kh, kw},                               \
-                                               .stride = {sh, sw},                             \
-                                               .pad = {ph, pw},                                \
-                                               .input = TD__DIMS(n, c, h, w)};
+#define X(name, n, c, h, w, oh, ow, kh, kw, sh, sw, ph, pw, skip) \
+    static const td_attr_pool2d POOL_##name = {                   \
+        .size = {kh, kw}, .stride = {sh, sw}, .pad = {ph, pw}, .input = TD__DIMS(n, c, h, w)};
 CASES(X)
 #undef X
 
@@ -338,9 +336,12 @@ static const td_op_sample SAMPLES[] = {
 
 /* Winners drawn in the padding count for nothing. */
 static const td_op_sample MAX_BACK_SAMPLES[] = {
-#define X(name, n, c, h, w, oh, ow, kh, kw, sh, sw, ph, pw, skip)                   \
-    {.n_in = 2, .in = {TD__FLOATS(n, c, oh, ow), TD__BYTES(n, c, oh, ow)},          \
-     .attr = &POOL_##name, .ilo = 0, .ihi = (kh) * (kw)},
+#define X(name, n, c, h, w, oh, ow, kh, kw, sh, sw, ph, pw, skip) \
+    {.n_in = 2,                                                   \
+     .in = {TD__FLOATS(n, c, oh, ow), TD__BYTES(n, c, oh, ow)},   \
+     .attr = &POOL_##name,                                        \
+     .ilo = 0,                                                    \
+     .ihi = (kh) * (kw)},
     CASES(X)
 #undef X
 };
@@ -371,44 +372,84 @@ static const td_op_sample GLOBAL_BACK_SAMPLES[] = {
 };
 
 const td_op_def td__op_max_pool2d = {
-    .name = "max_pool2d", .n_in_min = 1, .n_in_max = 1, .attr_size = sizeof(td_attr_pool2d),
-    .infer = max_infer, .ref = max_ref, .grad = max_grad,
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "max_pool2d",
+    .n_in_min = 1,
+    .n_in_max = 1,
+    .attr_size = sizeof(td_attr_pool2d),
+    .infer = max_infer,
+    .ref = max_ref,
+    .grad = max_grad,
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_max_pool2d_back = {
-    .name = "max_pool2d_back", .n_in_min = 2, .n_in_max = 2, .attr_size = sizeof(td_attr_pool2d),
-    .infer = max_back_infer, .ref = max_back_ref, .grad = NULL,
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = MAX_BACK_SAMPLES, .n_samples = TD_LEN(MAX_BACK_SAMPLES),
+    .name = "max_pool2d_back",
+    .n_in_min = 2,
+    .n_in_max = 2,
+    .attr_size = sizeof(td_attr_pool2d),
+    .infer = max_back_infer,
+    .ref = max_back_ref,
+    .grad = NULL,
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = MAX_BACK_SAMPLES,
+    .n_samples = TD_LEN(MAX_BACK_SAMPLES),
 };
 
 const td_op_def td__op_avg_pool2d = {
-    .name = "avg_pool2d", .n_in_min = 1, .n_in_max = 1, .attr_size = sizeof(td_attr_pool2d),
-    .infer = pool_infer, .ref = avg_ref, .grad = avg_grad,
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "avg_pool2d",
+    .n_in_min = 1,
+    .n_in_max = 1,
+    .attr_size = sizeof(td_attr_pool2d),
+    .infer = pool_infer,
+    .ref = avg_ref,
+    .grad = avg_grad,
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_avg_pool2d_back = {
-    .name = "avg_pool2d_back", .n_in_min = 1, .n_in_max = 1, .attr_size = sizeof(td_attr_pool2d),
-    .infer = back_infer, .ref = avg_back_ref, .grad = NULL,
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = AVG_BACK_SAMPLES, .n_samples = TD_LEN(AVG_BACK_SAMPLES),
+    .name = "avg_pool2d_back",
+    .n_in_min = 1,
+    .n_in_max = 1,
+    .attr_size = sizeof(td_attr_pool2d),
+    .infer = back_infer,
+    .ref = avg_back_ref,
+    .grad = NULL,
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = AVG_BACK_SAMPLES,
+    .n_samples = TD_LEN(AVG_BACK_SAMPLES),
 };
 
 const td_op_def td__op_global_avg_pool = {
-    .name = "global_avg_pool", .n_in_min = 1, .n_in_max = 1,
-    .infer = global_infer, .ref = global_ref, .grad = global_grad,
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = GLOBAL_SAMPLES, .n_samples = TD_LEN(GLOBAL_SAMPLES),
+    .name = "global_avg_pool",
+    .n_in_min = 1,
+    .n_in_max = 1,
+    .infer = global_infer,
+    .ref = global_ref,
+    .grad = global_grad,
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = GLOBAL_SAMPLES,
+    .n_samples = TD_LEN(GLOBAL_SAMPLES),
 };
 
 const td_op_def td__op_global_avg_pool_back = {
-    .name = "global_avg_pool_back", .n_in_min = 1, .n_in_max = 1,
+    .name = "global_avg_pool_back",
+    .n_in_min = 1,
+    .n_in_max = 1,
     .attr_size = sizeof(td_attr_pool2d),
-    .infer = global_back_infer, .ref = global_back_ref, .grad = NULL,
-    .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_IMAGE,
-    .samples = GLOBAL_BACK_SAMPLES, .n_samples = TD_LEN(GLOBAL_BACK_SAMPLES),
+    .infer = global_back_infer,
+    .ref = global_back_ref,
+    .grad = NULL,
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_IMAGE,
+    .samples = GLOBAL_BACK_SAMPLES,
+    .n_samples = TD_LEN(GLOBAL_BACK_SAMPLES),
 };

@@ -93,8 +93,8 @@ void td__recurrent_weight_grad(const td_grad_args *ga, td_node *dgates, td_node 
         return;
     td_node *before = td_reshape(g, h0, TD_SHAPE(1, s->dim[1], s->dim[2]));
     if (s->dim[0] > 1)
-        before = td_concat(g, (td_node *[]){before, td_slice(g, ga->y, 0, 0, s->dim[0] - 1, 1)}, 2,
-                           0);
+        before =
+            td_concat(g, (td_node *[]){before, td_slice(g, ga->y, 0, 0, s->dim[0] - 1, 1)}, 2, 0);
     memset(&at, 0, sizeof at);
     at.out_dtype = ga->y->in[w]->out[0].dtype;
     at.has_bias = ga->need[w + 1];

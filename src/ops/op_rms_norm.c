@@ -129,30 +129,57 @@ static const td_op_sample SAMPLES[] = {
     {.n_in = 2, .in = {TD__FLOATS(0, 7), TD__FLOATS(7)}, .attr = &EPS},
     {.n_in = 2, .in = {TD__FLOATS(3, 0), TD__FLOATS(0)}, .attr = &EPS},
     {.n_in = 2, .in = {TD__FLOATS(9, 67), TD__FLOATS(67)}, .attr = &EPS},
-    {.n_in = 2, .in = {TD__FLOATS(5, 384), TD__FLOATS(384)}, .attr = &EPS,
+    {.n_in = 2,
+     .in = {TD__FLOATS(5, 384), TD__FLOATS(384)},
+     .attr = &EPS,
      .no_grad = TD__ALL_INPUTS},
 };
 
-#define BACK(r, d)                                                                       \
-    {.n_in = 4, .in = {TD__FLOATS(r, d), TD__FLOATS(r, d), TD__FLOATS(d), TD__FLOATS(r)}, \
-     .attr = &EPS, .positive = TD__BIT(3)}
+#define BACK(r, d)                                                                           \
+    {                                                                                        \
+        .n_in = 4, .in = {TD__FLOATS(r, d), TD__FLOATS(r, d), TD__FLOATS(d), TD__FLOATS(r)}, \
+        .attr = &EPS, .positive = TD__BIT(3)                                                 \
+    }
 static const td_op_sample BACK_SAMPLES[] = {
-    BACK(3, 7), BACK(1, 1), BACK(0, 7), BACK(3, 0), BACK(9, 67), BACK(5, 384), BACK(70, 16),
+    BACK(3, 7),
+    BACK(1, 1),
+    BACK(0, 7),
+    BACK(3, 0),
+    BACK(9, 67),
+    BACK(5, 384),
+    BACK(70, 16),
     {.n_in = 4,
      .in = {TD__FLOATS(2, 3, 5), TD__FLOATS(2, 3, 5), TD__FLOATS(5), TD__FLOATS(2, 3)},
-     .attr = &LARGE_EPS, .positive = TD__BIT(3)},
+     .attr = &LARGE_EPS,
+     .positive = TD__BIT(3)},
 };
 
 const td_op_def td__op_rms_norm = {
-    .name = "rms_norm", .n_in_min = 2, .n_in_max = 2, .attr_size = sizeof(td_attr_norm),
-    .infer = rms_norm_infer, .ref = rms_norm_ref, .grad = rms_norm_grad,
-    .weights = TD__BIT(1), .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "rms_norm",
+    .n_in_min = 2,
+    .n_in_max = 2,
+    .attr_size = sizeof(td_attr_norm),
+    .infer = rms_norm_infer,
+    .ref = rms_norm_ref,
+    .grad = rms_norm_grad,
+    .weights = TD__BIT(1),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_rms_norm_back = {
-    .name = "rms_norm_back", .n_in_min = 4, .n_in_max = 4, .attr_size = sizeof(td_attr_norm),
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
-    .weights = TD__BIT(2) | TD__BIT(3), .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .name = "rms_norm_back",
+    .n_in_min = 4,
+    .n_in_max = 4,
+    .attr_size = sizeof(td_attr_norm),
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
+    .weights = TD__BIT(2) | TD__BIT(3),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };

@@ -84,8 +84,16 @@ static const td_op_sample SAMPLES[] = {
 };
 
 const td_op_def td__op_rope = {
-    .name = "rope", .n_in_min = 1, .n_in_max = 1, .attr_size = sizeof(td_attr_rope),
-    .infer = rope_infer, .ref = rope_ref, .grad = rope_grad,
-    .inplace = TD__BIT(0), .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "rope",
+    .n_in_min = 1,
+    .n_in_max = 1,
+    .attr_size = sizeof(td_attr_rope),
+    .infer = rope_infer,
+    .ref = rope_ref,
+    .grad = rope_grad,
+    .inplace = TD__BIT(0),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };

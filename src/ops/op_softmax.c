@@ -131,36 +131,72 @@ static const td_op_sample SAMPLES[] = {
     {.n_in = 1, .in = {TD__FLOATS(3, 1029)}, .lo = -20, .hi = 20, .no_grad = TD__ALL_INPUTS},
 };
 
-#define PAIR(r, d) {.n_in = 2, .in = {TD__FLOATS(r, d), TD__FLOATS(r, d)}}
+#define PAIR(r, d)                                              \
+    {                                                           \
+        .n_in = 2, .in = { TD__FLOATS(r, d), TD__FLOATS(r, d) } \
+    }
 static const td_op_sample BACK_SAMPLES[] = {
-    PAIR(3, 7), PAIR(1, 1), PAIR(0, 7), PAIR(3, 0), PAIR(5, 67), PAIR(3, 1029),
+    PAIR(3, 7),
+    PAIR(1, 1),
+    PAIR(0, 7),
+    PAIR(3, 0),
+    PAIR(5, 67),
+    PAIR(3, 1029),
     {.n_in = 2, .in = {TD__FLOATS(2, 3, 5), TD__FLOATS(2, 3, 5)}},
 };
 
 const td_op_def td__op_softmax = {
-    .name = "softmax", .n_in_min = 1, .n_in_max = 1,
-    .infer = softmax_infer, .ref = softmax_ref, .grad = softmax_grad,
-    .inplace = TD__BIT(0), .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "softmax",
+    .n_in_min = 1,
+    .n_in_max = 1,
+    .infer = softmax_infer,
+    .ref = softmax_ref,
+    .grad = softmax_grad,
+    .inplace = TD__BIT(0),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_softmax_back = {
-    .name = "softmax_back", .n_in_min = 2, .n_in_max = 2,
-    .infer = back_infer, .ref = softmax_back_ref, .grad = NULL,
-    .inplace = TD__BIT(0) | TD__BIT(1), .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .name = "softmax_back",
+    .n_in_min = 2,
+    .n_in_max = 2,
+    .infer = back_infer,
+    .ref = softmax_back_ref,
+    .grad = NULL,
+    .inplace = TD__BIT(0) | TD__BIT(1),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };
 
 const td_op_def td__op_log_softmax = {
-    .name = "log_softmax", .n_in_min = 1, .n_in_max = 1,
-    .infer = softmax_infer, .ref = log_softmax_ref, .grad = log_softmax_grad,
-    .inplace = TD__BIT(0), .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .name = "log_softmax",
+    .n_in_min = 1,
+    .n_in_max = 1,
+    .infer = softmax_infer,
+    .ref = log_softmax_ref,
+    .grad = log_softmax_grad,
+    .inplace = TD__BIT(0),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_log_softmax_back = {
-    .name = "log_softmax_back", .n_in_min = 2, .n_in_max = 2,
-    .infer = back_infer, .ref = log_softmax_back_ref, .grad = NULL,
-    .inplace = TD__BIT(0) | TD__BIT(1), .bf16 = TD_BF16_FOLLOW, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .name = "log_softmax_back",
+    .n_in_min = 2,
+    .n_in_max = 2,
+    .infer = back_infer,
+    .ref = log_softmax_back_ref,
+    .grad = NULL,
+    .inplace = TD__BIT(0) | TD__BIT(1),
+    .bf16 = TD_BF16_FOLLOW,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };

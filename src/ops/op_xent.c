@@ -51,8 +51,8 @@ static td_status xent_infer(const td_op_args *a, td_desc *out, int *n_out)
 static void xent_ref(const td_op_args *a)
 {
     const td_attr_xent *at = a->attr;
-    const double *x = a->in[0];                   /* (R, C) */
-    double *loss = a->out[0], *lse = a->out[1];   /* (), (R) */
+    const double *x = a->in[0];                 /* (R, C) */
+    double *loss = a->out[0], *lse = a->out[1]; /* (), (R) */
     int64_t rows = td__row_count(&a->in_desc[0]->shape), n = td__last_dim(&a->in_desc[0]->shape);
     int64_t counted = 0;
     double total = 0;
@@ -156,8 +156,8 @@ static const td_op_sample SAMPLES[] = {
     {FORWARD(PLAIN, 33, 257, 0), .no_grad = TD__ALL_INPUTS},
 };
 
-#define BACK(attribute, r, c, first)                                                      \
-    .n_in = 4, .in = {TD__FLOATS(r, c), TD__INTS(r), TD__FLOATS(r), {.dtype = TD_F32}},   \
+#define BACK(attribute, r, c, first)                                                    \
+    .n_in = 4, .in = {TD__FLOATS(r, c), TD__INTS(r), TD__FLOATS(r), {.dtype = TD_F32}}, \
     .attr = &attribute, .ilo = first, .ihi = c, .positive = TD__BIT(2)
 static const td_op_sample BACK_SAMPLES[] = {
     {BACK(PLAIN, 5, 7, 0)},
@@ -169,22 +169,37 @@ static const td_op_sample BACK_SAMPLES[] = {
     {BACK(BOTH, 7, 1029, 0)},
     {.n_in = 4,
      .in = {TD__FLOATS(2, 3, 9), TD__LONGS(2, 3), TD__FLOATS(2, 3), {.dtype = TD_F32}},
-     .attr = &PLAIN, .ihi = 9, .positive = TD__BIT(2)},
+     .attr = &PLAIN,
+     .ihi = 9,
+     .positive = TD__BIT(2)},
 };
 
 const td_op_def td__op_softmax_cross_entropy = {
-    .name = "softmax_cross_entropy", .n_in_min = 2, .n_in_max = 2,
+    .name = "softmax_cross_entropy",
+    .n_in_min = 2,
+    .n_in_max = 2,
     .attr_size = sizeof(td_attr_xent),
-    .infer = xent_infer, .ref = xent_ref, .grad = xent_grad,
-    .bf16 = TD_BF16_KEEP, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = SAMPLES, .n_samples = TD_LEN(SAMPLES),
+    .infer = xent_infer,
+    .ref = xent_ref,
+    .grad = xent_grad,
+    .bf16 = TD_BF16_KEEP,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = SAMPLES,
+    .n_samples = TD_LEN(SAMPLES),
 };
 
 const td_op_def td__op_softmax_cross_entropy_back = {
-    .name = "softmax_cross_entropy_back", .n_in_min = 4, .n_in_max = 4,
+    .name = "softmax_cross_entropy_back",
+    .n_in_min = 4,
+    .n_in_max = 4,
     .attr_size = sizeof(td_attr_xent),
-    .infer = back_infer, .ref = back_ref, .grad = NULL,
-    .weights = TD__BIT(2) | TD__BIT(3), .inplace = TD__BIT(0),
-    .bf16 = TD_BF16_KEEP, .layout = TD_LAYOUT_RULE_PLAIN,
-    .samples = BACK_SAMPLES, .n_samples = TD_LEN(BACK_SAMPLES),
+    .infer = back_infer,
+    .ref = back_ref,
+    .grad = NULL,
+    .weights = TD__BIT(2) | TD__BIT(3),
+    .inplace = TD__BIT(0),
+    .bf16 = TD_BF16_KEEP,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BACK_SAMPLES,
+    .n_samples = TD_LEN(BACK_SAMPLES),
 };
