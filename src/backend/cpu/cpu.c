@@ -26,7 +26,7 @@ static td_status cpu_plan(td_backend *b, const td_node *n, const bool *is_param,
 
     *k = (td_kernel){.node = n};
     if (!plan && td__op(n->op)->scalar)
-        plan = td__plan_elementwise;
+        plan = td__cpu_plan_elementwise;
     if (plan) {
         /* oneDNN cuts a primitive for the team size it sees at creation, and runs with that one. */
         int team = omp_get_max_threads();

@@ -25,7 +25,7 @@ typedef td_status td__cpu_plan_fn(const td__cpu *cpu, const td_node *n, const bo
 #undef TD_CPU_KERNEL
 
 /* Planner of every operator that has `scalar`; they need no line in kernels.def. */
-td__cpu_plan_fn td__plan_elementwise;
+td__cpu_plan_fn td__cpu_plan_elementwise;
 
 /* The desc of input i. */
 static inline const td_desc *td__in_desc(const td_node *n, int i)

@@ -293,7 +293,7 @@ static void plan_blocks(td__ew *p)
     p->block_rows = one_row ? 1 : p->block / (p->inner > 0 ? p->inner : 1);
 }
 
-td_status td__plan_elementwise(const td__cpu *cpu, const td_node *n, const bool *is_param,
+td_status td__cpu_plan_elementwise(const td__cpu *cpu, const td_node *n, const bool *is_param,
                                td_kernel *k)
 {
     (void)is_param;

@@ -36,7 +36,7 @@ static void run_back(const td_kernel_call *c)
                 c->in[3], c->scratch);
 }
 
-td_status td__plan_row_norm(const td__cpu *cpu, const td_node *n, const bool *is_param,
+td_status td__cpu_plan_row_norm(const td__cpu *cpu, const td_node *n, const bool *is_param,
                             td_kernel *k)
 {
     const td_attr_norm *a = n->attr;
