@@ -22,7 +22,7 @@ typedef struct model {
     const char *optimizer;
     double lr;
     td_node *(*build)(td_graph *g); /* the loss; inputs are "x" and "y" */
-    int n_classes, n_ids; /* y < n_classes; x < n_ids if it holds indices */
+    int n_classes, n_ids;           /* y < n_classes; x < n_ids if it holds indices */
 } model;
 
 static td_node *classify(td_graph *g, td_node *logits, int batch)
@@ -63,8 +63,9 @@ static td_node *build_gpt(td_graph *g)
 {
     td_node *x = td_input(g, "x", TD_I32, TD_SHAPE(8, 256));
     td_node *y = td_input(g, "y", TD_I32, TD_SHAPE(8, 256));
-    td_node *logits = td_model_gpt2(g, x, &(td_gpt2_opts){.layers = 6, .heads = 6, .width = 384,
-                                                           .vocab = 4096, .context = 256});
+    td_node *logits = td_model_gpt2(
+        g, x,
+        &(td_gpt2_opts){.layers = 6, .heads = 6, .width = 384, .vocab = 4096, .context = 256});
     return td_softmax_cross_entropy(g, logits, y, NULL);
 }
 

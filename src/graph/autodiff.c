@@ -64,13 +64,15 @@ static void accumulate(tape *t, const td_node *n, int k, td_node *d)
     if (sparse && (n->op != TD_OP_PARAM || *slot)) {
         td__graph_fail(t->g, TD_ENOTSUP, "td_autodiff",
                        "'%s' has a row-sparse gradient, so it must be a param that nothing but one "
-                       "sparse embedding uses; say sparse = false for the embedding", n->name);
+                       "sparse embedding uses; say sparse = false for the embedding",
+                       n->name);
         return;
     }
     if (*slot && t->sparse[n->id]) {
         td__graph_fail(t->g, TD_ENOTSUP, "td_autodiff",
                        "'%s' is used by a sparse embedding and elsewhere; say sparse = false for "
-                       "the embedding", n->name);
+                       "the embedding",
+                       n->name);
         return;
     }
     t->sparse[n->id] = sparse;
@@ -131,8 +133,10 @@ static void add_roots(tape *t, td_node *const *inputs, int n_inputs)
         if (t->sparse[i])
             td__graph_add_root(g, (td__root){.kind = TD_ROOT_SPARSE_GRAD, .node = d, .leaf = leaf});
         else
-            td__graph_add_root(g, (td__root){.kind = TD_ROOT_PARAM_GRAD, .leaf = leaf,
-                .node = d->out[0].dtype == TD_F32 ? d : td_cast(g, d, TD_F32)});
+            td__graph_add_root(
+                g, (td__root){.kind = TD_ROOT_PARAM_GRAD,
+                              .leaf = leaf,
+                              .node = d->out[0].dtype == TD_F32 ? d : td_cast(g, d, TD_F32)});
     }
     for (int i = 0; i < n_inputs; i++) {
         td_node *d = t->grad[inputs[i]->id][0];
@@ -163,8 +167,11 @@ td_status td__autodiff(td_graph *g, td_node *const *inputs, int n_inputs)
             loss = g->roots[i].node;
     TD_ASSERT(loss, "autodiff without a loss root");
     size_t n = (size_t)g->n_nodes;
-    tape t = {.g = g, .n = g->n_nodes, .need = td__calloc(n, sizeof(bool)),
-              .sparse = td__calloc(n, sizeof(bool)), .grad = td__calloc(n, sizeof(node_grads))};
+    tape t = {.g = g,
+              .n = g->n_nodes,
+              .need = td__calloc(n, sizeof(bool)),
+              .sparse = td__calloc(n, sizeof(bool)),
+              .grad = td__calloc(n, sizeof(node_grads))};
     td_status st = t.need && t.sparse && t.grad
                        ? run_tape(&t, loss, inputs, n_inputs)
                        : TD_FAIL(TD_ENOMEM, "no memory to differentiate %d nodes", t.n);

@@ -187,8 +187,14 @@ td_node *td__node_named(td_graph *g, td_opcode op, const void *attr, td_node *co
     memcpy(descs, out, (size_t)n_out * sizeof *out);
     if (def->attr_size)
         memcpy(attr_copy, attr, def->attr_size);
-    *n = (td_node){.op = op, .id = g->n_nodes, .name = name_copy, .n_in = n_in, .n_out = n_out,
-                   .in = inputs, .out = descs, .attr = attr_copy};
+    *n = (td_node){.op = op,
+                   .id = g->n_nodes,
+                   .name = name_copy,
+                   .n_in = n_in,
+                   .n_out = n_out,
+                   .in = inputs,
+                   .out = descs,
+                   .attr = attr_copy};
     g->nodes[g->n_nodes++] = n;
     return n;
 }
@@ -255,8 +261,8 @@ void td__graph_add_root(td_graph *g, td__root root)
 void td__graph_track(td_graph *g, td_node *state, td_node *value, double weight)
 {
     if (state && value)
-        td__graph_add_root(g, (td__root){.kind = TD_ROOT_TRACK, .node = value, .leaf = state,
-                                         .weight = weight});
+        td__graph_add_root(
+            g, (td__root){.kind = TD_ROOT_TRACK, .node = value, .leaf = state, .weight = weight});
 }
 
 void td_graph_push_scope(td_graph *g, const char *name)
@@ -325,8 +331,8 @@ static td_node *add_number(td_graph *g, td_opcode op, const char *call, const ch
     attr.init.b = init.b;
     attr.init.fan_out = init.fan_out;
     if ((unsigned)init.kind >= TD_INIT_KIND_COUNT)
-        return td__graph_fail(g, TD_EINVAL, call, "'%s': unknown initialiser %d",
-                              name ? name : "", (int)init.kind);
+        return td__graph_fail(g, TD_EINVAL, call, "'%s': unknown initialiser %d", name ? name : "",
+                              (int)init.kind);
     return add_leaf(g, op, call, name, &attr);
 }
 

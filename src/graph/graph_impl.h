@@ -28,13 +28,13 @@ typedef struct td__root {
 
 struct td_graph {
     td__arena *arena;
-    td_node **nodes;     /* in topological order; node->id is the index */
+    td_node **nodes; /* in topological order; node->id is the index */
     int n_nodes, cap_nodes;
     td__root *roots;
     int n_roots, cap_roots;
-    const char *scope;   /* "block0/attn/" or "" */
+    const char *scope; /* "block0/attn/" or "" */
     uint32_t next_stream;
-    td_status status;    /* the first error */
+    td_status status; /* the first error */
     char error[512];
 };
 

@@ -25,8 +25,8 @@ typedef struct buffer {
 typedef struct planner {
     td_program *p;
     int n_values;
-    int *last;         /* by value: last reader */
-    int *owner;        /* by value: index in buffers, -1 where it has none */
+    int *last;  /* by value: last reader */
+    int *owner; /* by value: index in buffers, -1 where it has none */
     buffer *buffers;
     int n_buffers;
 } planner;
@@ -60,7 +60,8 @@ td_status td__own_gradients(td_graph *g)
         if (own)
             taken[base->id * TD_MAX_OUT + k] = true;
         else
-            r->node = TD__NODE(g, TD_OP_REORDER, &(td_attr_reorder){.to = TD_LAYOUT_PLAIN}, r->node);
+            r->node =
+                TD__NODE(g, TD_OP_REORDER, &(td_attr_reorder){.to = TD_LAYOUT_PLAIN}, r->node);
     }
     td__free(taken);
     return g->status ? TD_FAIL(g->status, "%s", g->error) : TD_OK;
@@ -230,8 +231,10 @@ static td_status plan_with(planner *pl, bool no_reuse)
 td_status td__plan_memory(td_program *p, bool no_reuse)
 {
     size_t n = (size_t)p->g->n_nodes * TD_MAX_OUT + 1;
-    planner pl = {.p = p, .n_values = p->g->n_nodes * TD_MAX_OUT,
-                  .last = td__calloc(n, sizeof(int)), .owner = td__calloc(n, sizeof(int)),
+    planner pl = {.p = p,
+                  .n_values = p->g->n_nodes * TD_MAX_OUT,
+                  .last = td__calloc(n, sizeof(int)),
+                  .owner = td__calloc(n, sizeof(int)),
                   .buffers = td__calloc(n, sizeof(buffer))};
     p->place = td__calloc(n, sizeof *p->place);
     td_status st = pl.last && pl.owner && pl.buffers && p->place

@@ -28,8 +28,8 @@ static td_status fill(td_params *ps, const td_program *p, uint64_t seed)
             ps->trainable = at;
         if (!slot->is_state && !slot->sparse)
             ps->dense = at;
-        TD_TRY(td__init_fill(&leaf->init, &leaf->shape, seed, info->name,
-                             ps->block + info->offset));
+        TD_TRY(
+            td__init_fill(&leaf->init, &leaf->shape, seed, info->name, ps->block + info->offset));
     }
     return TD_OK;
 }
@@ -44,10 +44,10 @@ td_status td_params_create(const td_program *p, uint64_t seed, td_params **out)
     ps->version = 1;
     ps->info = td__calloc((size_t)p->n_slots + 1, sizeof *ps->info);
     ps->block = td__alloc_block(ps->total * sizeof(float));
-    td_status st = ps->info && ps->block
-                       ? fill(ps, p, seed)
-                       : TD_FAIL(TD_ENOMEM, "td_params_create: no memory for %zu parameters",
-                                 ps->total);
+    td_status st =
+        ps->info && ps->block
+            ? fill(ps, p, seed)
+            : TD_FAIL(TD_ENOMEM, "td_params_create: no memory for %zu parameters", ps->total);
     if (st) {
         td_params_destroy(ps);
         return st;

@@ -13,7 +13,8 @@
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp((*(const td_param_info *const *)a)->name, (*(const td_param_info *const *)b)->name);
+    return strcmp((*(const td_param_info *const *)a)->name,
+                  (*(const td_param_info *const *)b)->name);
 }
 
 /* sha256 over, for each tensor in order of name: name with its final 0, number of dimensions and

@@ -49,7 +49,8 @@ static td_status check_request(const td_graph *g, const td_node *loss, const td_
         TD_TRY(check_node(g, loss, "the loss"));
         char text[160];
         if (td__desc_count(&loss->out[0]) != 1 || !td_dtype_is_float(loss->out[0].dtype))
-            return TD_FAIL(TD_EINVAL, "td_program_create: the loss '%s' is %s; one number is needed",
+            return TD_FAIL(TD_EINVAL,
+                           "td_program_create: the loss '%s' is %s; one number is needed",
                            loss->name, td__desc_text(&loss->out[0], text, sizeof text));
     }
     for (int i = 0; i < o->n_outputs; i++)
@@ -75,8 +76,9 @@ static td_status copy_request(const td_graph *g, const td_node *loss, const td_p
     if (loss)
         td__graph_add_root(rw.to, (td__root){.kind = TD_ROOT_LOSS, .node = rw.map[loss->id]});
     for (int i = 0; i < o->n_outputs; i++)
-        td__graph_add_root(rw.to, (td__root){.kind = TD_ROOT_OUTPUT, .index = i,
-                                             .node = rw.map[o->outputs[i]->id]});
+        td__graph_add_root(
+            rw.to,
+            (td__root){.kind = TD_ROOT_OUTPUT, .index = i, .node = rw.map[o->outputs[i]->id]});
     return td__rewrite_end(&rw, out);
 }
 
@@ -171,8 +173,8 @@ static td_status make_slots(td_program *p)
     qsort(list, (size_t)p->n_slots, sizeof *list, by_rank);
     for (int i = 0; i < p->n_slots; i++) {
         p->slots[i] = list[i].slot;
-        size_t count = td__align_up((size_t)td__desc_count(&list[i].slot.leaf->out[0]),
-                                    TD_ALIGN_FLOATS);
+        size_t count =
+            td__align_up((size_t)td__desc_count(&list[i].slot.leaf->out[0]), TD_ALIGN_FLOATS);
         *(list[i].slot.is_state ? &p->states : &p->trainable) += count;
         if (!p->evaluate && !list[i].slot.sparse)
             p->space_bytes[TD_SPACE_GRAD] += count * sizeof(float);

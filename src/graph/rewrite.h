@@ -34,14 +34,14 @@ int *td__use_counts(const td_graph *g);
 
 /* The passes, one file each. Each makes a new graph in *out and leaves `g` alone. */
 typedef td_status td__rewrite_fn(const td_graph *g, td_graph **out);
-td__rewrite_fn td__rewrite_clone;      /* an equal graph */
-td__rewrite_fn td__rewrite_prune;      /* drop what no root needs (inputs stay) */
-td__rewrite_fn td__rewrite_evaluate;   /* dropout off, batch norm from running averages, no tracks */
-td__rewrite_fn td__rewrite_bf16;       /* activations in bf16 */
-td__rewrite_fn td__rewrite_fold;       /* constants and identities */
-td__rewrite_fn td__rewrite_merge;      /* common subexpressions */
-td__rewrite_fn td__rewrite_epilogue;   /* activations and residual sums into the producer */
-td__rewrite_fn td__rewrite_nhwc;       /* image chains in NHWC, reorders at their borders */
+td__rewrite_fn td__rewrite_clone;    /* an equal graph */
+td__rewrite_fn td__rewrite_prune;    /* drop what no root needs (inputs stay) */
+td__rewrite_fn td__rewrite_evaluate; /* dropout off, batch norm from running averages, no tracks */
+td__rewrite_fn td__rewrite_bf16;     /* activations in bf16 */
+td__rewrite_fn td__rewrite_fold;     /* constants and identities */
+td__rewrite_fn td__rewrite_merge;    /* common subexpressions */
+td__rewrite_fn td__rewrite_epilogue; /* activations and residual sums into the producer */
+td__rewrite_fn td__rewrite_nhwc;     /* image chains in NHWC, reorders at their borders */
 td__rewrite_fn td__rewrite_elementwise; /* chains of elementwise operators into one */
 
 /* Append the backward nodes of the LOSS root to g in place; wanted: every param, and the inputs

@@ -158,7 +158,8 @@ static void fuse_all(fuser *f)
 td_status td__rewrite_elementwise(const td_graph *g, td_graph **out)
 {
     size_t n = (size_t)g->n_nodes + 1;
-    fuser f = {.uses = td__use_counts(g), .group = td__calloc(n, sizeof(int)),
+    fuser f = {.uses = td__use_counts(g),
+               .group = td__calloc(n, sizeof(int)),
                .pending = td__calloc(n, sizeof(int))};
     td_status st = td__rewrite_begin(&f.rw, g);
     if (!st && f.uses && f.group && f.pending) {

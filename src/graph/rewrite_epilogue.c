@@ -21,10 +21,10 @@ typedef struct fusion {
 
 typedef struct finder {
     const td_graph *g;
-    int *readers;  /* by id: readers of output 0 */
-    bool *open;    /* by id: a part of it has readers besides roots */
-    fusion *ends;  /* by id of the activation */
-    bool *gone;    /* by id: absorbed into a later node */
+    int *readers; /* by id: readers of output 0 */
+    bool *open;   /* by id: a part of it has readers besides roots */
+    fusion *ends; /* by id of the activation */
+    bool *gone;   /* by id: absorbed into a later node */
 } finder;
 
 static td_act act_of(td_opcode op)
@@ -147,8 +147,11 @@ td_status td__rewrite_epilogue(const td_graph *g, td_graph **out)
     td__rewriter rw;
     TD_TRY(td__rewrite_begin(&rw, g));
     size_t n = (size_t)g->n_nodes + 1;
-    finder f = {.g = g, .readers = td__calloc(n, sizeof(int)), .open = td__calloc(n, sizeof(bool)),
-                .ends = td__calloc(n, sizeof(fusion)), .gone = td__calloc(n, sizeof(bool))};
+    finder f = {.g = g,
+                .readers = td__calloc(n, sizeof(int)),
+                .open = td__calloc(n, sizeof(bool)),
+                .ends = td__calloc(n, sizeof(fusion)),
+                .gone = td__calloc(n, sizeof(bool))};
     if (f.readers && f.open && f.ends && f.gone) {
         find(&f);
         rewrite(&rw, &f);

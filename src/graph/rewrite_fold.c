@@ -35,14 +35,15 @@ static td_status run_now(folder *f, const td_node *n, void *result)
     for (int i = 0; i < n->n_in && !st; i++) {
         const td_attr_leaf *leaf = n->in[i]->attr;
         in[i] = leaf->data;
-        if (!leaf->data && !(in[i] = zeros[i] = td__calloc(td__desc_bytes(&n->in[i]->out[0]) + 1, 1)))
+        if (!leaf->data &&
+            !(in[i] = zeros[i] = td__calloc(td__desc_bytes(&n->in[i]->out[0]) + 1, 1)))
             st = TD_FAIL(TD_ENOMEM, "no memory to fold '%s'", n->name);
     }
     if (!st && k.scratch)
         st = b->ops->alloc(b, k.scratch, &scratch);
     if (!st)
-        k.run(&(td_kernel_call){.in = in, .out = &result, .scratch = scratch, .kernel = &k,
-                                .ctx = &(td_run_ctx){0}});
+        k.run(&(td_kernel_call){
+            .in = in, .out = &result, .scratch = scratch, .kernel = &k, .ctx = &(td_run_ctx){0}});
     if (scratch)
         b->ops->free(b, scratch, k.scratch);
     for (int i = 0; i < n->n_in; i++)
@@ -68,8 +69,8 @@ static bool is_foldable(const td_node *n)
 static td_node *fold_constant(folder *f, td_node *n)
 {
     void *result = td__calloc(td__desc_bytes(&n->out[0]) + 1, 1);
-    td_status st = result ? run_now(f, n, result)
-                          : TD_FAIL(TD_ENOMEM, "no memory to fold '%s'", n->name);
+    td_status st =
+        result ? run_now(f, n, result) : TD_FAIL(TD_ENOMEM, "no memory to fold '%s'", n->name);
     td_node *constant =
         st ? td__graph_fail(f->rw.to, st, "td_graph", "'%s' cannot be computed in advance: %s",
                             n->name, td_last_error())
@@ -107,7 +108,9 @@ static bool as_affine(td_opcode op, td_node *const *in, const td_desc *out, td_n
         return false;
     switch (op) {
     case TD_OP_ADD: *affine = (td_attr_affine){1, c}; return true;
-    case TD_OP_SUB: *affine = at == 1 ? (td_attr_affine){1, -c} : (td_attr_affine){-1, c}; return true;
+    case TD_OP_SUB:
+        *affine = at == 1 ? (td_attr_affine){1, -c} : (td_attr_affine){-1, c};
+        return true;
     case TD_OP_MUL: *affine = (td_attr_affine){c, 0}; return true;
     default: return false;
     }
@@ -166,8 +169,8 @@ static void skip_expands(const td_node *old, td_node **in)
             continue;
         bool others_full = false;
         for (int k = 0; k < old->n_in; k++)
-            others_full = others_full || (k != i && td_shape_equal(&in[k]->out[0].shape,
-                                                                   &old->out[0].shape));
+            others_full =
+                others_full || (k != i && td_shape_equal(&in[k]->out[0].shape, &old->out[0].shape));
         if (others_full)
             in[i] = in[i]->in[0];
     }

@@ -38,7 +38,8 @@ static void lay_out(layouter *l, const td_node *old)
         in[i] = l->rw.map[old->in[i]->id];
         any_nhwc = any_nhwc || (in[i] && in[i]->out[0].layout == TD_LAYOUT_NHWC);
     }
-    bool nhwc = def->layout == TD_LAYOUT_RULE_IMAGE || (def->layout == TD_LAYOUT_RULE_ANY && any_nhwc);
+    bool nhwc =
+        def->layout == TD_LAYOUT_RULE_IMAGE || (def->layout == TD_LAYOUT_RULE_ANY && any_nhwc);
     for (int i = 0; old->op != TD_OP_PART && i < old->n_in; i++) {
         bool image = in[i] && in[i]->out[0].shape.ndim == 4 && !(def->weights & (1u << i));
         in[i] = reordered(l, in[i], nhwc && image ? TD_LAYOUT_NHWC : TD_LAYOUT_PLAIN);

@@ -25,7 +25,7 @@ struct td_runner {
     size_t space_bytes[TD_SPACE_COUNT];
     void *scratch, *packed;
     bound *steps;
-    void **pointers;  /* of all calls, one array */
+    void **pointers; /* of all calls, one array */
     td_run_ctx ctx;
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
     bool profile;
@@ -47,12 +47,16 @@ static td_status match_params(td_runner *r)
         const td_param_info *info = &r->ps->info[k];
         char have[128], want[128];
         if (!td_shape_equal(&info->shape, &leaf->out[0].shape))
-            return TD_FAIL(TD_EINVAL, "td_runner_create: '%s' is %s in the params and %s in the "
-                           "program", leaf->name, td_shape_text(&info->shape, have, sizeof have),
+            return TD_FAIL(TD_EINVAL,
+                           "td_runner_create: '%s' is %s in the params and %s in the "
+                           "program",
+                           leaf->name, td_shape_text(&info->shape, have, sizeof have),
                            td_shape_text(&leaf->out[0].shape, want, sizeof want));
         if (!p->evaluate && !p->slots[i].is_state && info->sparse != p->slots[i].sparse)
-            return TD_FAIL(TD_EINVAL, "td_runner_create: the gradient of '%s' is row-sparse in one "
-                           "of params and program, and dense in the other", leaf->name);
+            return TD_FAIL(TD_EINVAL,
+                           "td_runner_create: the gradient of '%s' is row-sparse in one "
+                           "of params and program, and dense in the other",
+                           leaf->name);
         r->info_of[i] = k;
     }
     return TD_OK;
@@ -263,7 +267,8 @@ static td_status blame(td_runner *r, float loss)
     for (int i = 0; i < p->g->n_nodes; i++) {
         const td_node *n = p->g->nodes[i];
         if (td__is_leaf(n) && !all_finite(&n->out[0], address(r, n, 0)))
-            return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u: %s '%s' holds NaN or Inf",
+            return TD_FAIL(TD_EINVAL,
+                           "the loss is %g at step %u, shard %u: %s '%s' holds NaN or Inf",
                            (double)loss, r->ctx.step, r->ctx.shard, td__op(n->op)->name, n->name);
     }
     for (int i = 0; i < p->n_steps; i++) {
@@ -271,9 +276,11 @@ static td_status blame(td_runner *r, float loss)
         p->steps[i].kernel.run(&r->steps[i].call);
         for (int k = 0; k < n->n_out; k++)
             if (!all_finite(&n->out[k], r->steps[i].call.out[k]))
-                return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u: the first NaN or "
-                               "Inf is in '%s' (%s)", (double)loss, r->ctx.step, r->ctx.shard,
-                               n->name, td__op(n->op)->name);
+                return TD_FAIL(TD_EINVAL,
+                               "the loss is %g at step %u, shard %u: the first NaN or "
+                               "Inf is in '%s' (%s)",
+                               (double)loss, r->ctx.step, r->ctx.shard, n->name,
+                               td__op(n->op)->name);
     }
     return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u", (double)loss, r->ctx.step,
                    r->ctx.shard);
@@ -425,7 +432,9 @@ td_node_time td_runner_profile(const td_runner *r, int i)
 {
     TD_ASSERT(i >= 0 && i < r->p->n_steps, "step %d of %d", i, r->p->n_steps);
     const td__step *step = &r->p->steps[i];
-    return (td_node_time){.name = step->node->name, .op = td__op(step->node->op)->name,
+    return (td_node_time){.name = step->node->name,
+                          .op = td__op(step->node->op)->name,
                           .impl = step->kernel.impl ? step->kernel.impl : "",
-                          .calls = r->steps[i].calls, .total_ns = r->steps[i].total_ns};
+                          .calls = r->steps[i].calls,
+                          .total_ns = r->steps[i].total_ns};
 }

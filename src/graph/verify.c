@@ -39,8 +39,10 @@ static td_status verify_shapes(const td_node *n)
     for (int k = 0; same && k < n_out; k++)
         same = same_desc(&out[k], &n->out[k]);
     if (!same)
-        return TD_FAIL(TD_EINVAL, "td_graph_verify: '%s' (%s) does not have the outputs that its "
-                       "inputs give", n->name, def->name);
+        return TD_FAIL(TD_EINVAL,
+                       "td_graph_verify: '%s' (%s) does not have the outputs that its "
+                       "inputs give",
+                       n->name, def->name);
     return TD_OK;
 }
 
@@ -60,9 +62,10 @@ static td_status verify_node(const td_graph *g, int i)
     for (int k = 0; k < n->n_in; k++) {
         const td_node *in = n->in[k];
         if (!in || in->id < 0 || in->id >= i || g->nodes[in->id] != in)
-            return TD_FAIL(TD_EINVAL, "td_graph_verify: input %d of '%s' (%s) is not an earlier "
-                           "node of this graph: a cycle, or a node of another graph", k, n->name,
-                           def->name);
+            return TD_FAIL(TD_EINVAL,
+                           "td_graph_verify: input %d of '%s' (%s) is not an earlier "
+                           "node of this graph: a cycle, or a node of another graph",
+                           k, n->name, def->name);
     }
     return verify_shapes(n);
 }
