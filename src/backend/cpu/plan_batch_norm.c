@@ -75,16 +75,17 @@ static td_status make_state(const td__cpu *cpu, const td_node *n, int like, unsi
     return TD_OK;
 }
 
-static const void *residual_of(const td_kernel_call *c, const norm_state *s, int at)
+/* In forward and evaluation alike. */
+static const void *residual_of(const td_kernel_call *c, const norm_state *s)
 {
-    return s->attr.has_residual ? c->in[at] : NULL;
+    return s->attr.has_residual ? c->in[5] : NULL;
 }
 
 static void run_forward(const td_kernel_call *c)
 {
     const norm_state *s = c->kernel->state;
     const float *gamma = c->in[1], *beta = c->in[2];
-    const void *residual = residual_of(c, s, s->attr.has_running ? 5 : 3);
+    const void *residual = residual_of(c, s);
     float *mean = c->out[1], *rstd = c->out[2], *var = c->out[3];
     double *mean64 = c->scratch, *m2 = mean64 + s->channels;
     float *scale = (float *)(m2 + s->channels);
@@ -106,7 +107,7 @@ td_status td__cpu_plan_batch_norm(const td__cpu *cpu, const td_node *n, const bo
                                   td_kernel *k)
 {
     const td_attr_norm *a = n->attr;
-    unsigned residual = a->has_residual ? 1u << (a->has_running ? 5 : 3) : 0u;
+    unsigned residual = a->has_residual ? 1u << 5 : 0u;
 
     (void)is_param;
     TD_TRY(make_state(cpu, n, 0, 1u | residual | 1u << 16, k));
@@ -162,7 +163,7 @@ static void run_eval(const td_kernel_call *c)
 
     for (int64_t i = 0; i < s->channels; i++)
         scale[i] = (float)((double)gamma[i] / sqrt((double)var[i] + s->attr.eps));
-    s->kernels.apply(c->out[0], c->in[0], residual_of(c, s, 5), mean, scale, beta,
+    s->kernels.apply(c->out[0], c->in[0], residual_of(c, s), mean, scale, beta,
                      s->attr.act == TD_ACT_RELU, s->bf16, s->rows, s->channels);
 }
 
