@@ -36,6 +36,9 @@ static td_status conv_shape(const td_attr_conv2d *at, const td_shape *x, const t
                            at->stride[i], at->dilation[i], at->pad[i]);
         if (kernel < 1 || kernel > INT_MAX)
             return TD_FAIL(TD_EINVAL, "the kernel's size is %lld", (long long)kernel);
+        if (size > INT64_MAX / 2)
+            return TD_FAIL(TD_EINVAL, "an image of %lld %s is too large", (long long)size,
+                           i ? "columns" : "rows");
         int64_t reach = (int64_t)at->dilation[i] * (kernel - 1) + 1;
         int64_t padded = size + 2 * (int64_t)at->pad[i];
         if (reach > padded)

@@ -31,6 +31,8 @@ static td_status gru_infer(const td_op_args *a, td_desc *out, int *n_out)
     int64_t h;
 
     TD_TRY(td__recurrent_check(a, 3, &h));
+    if (h > INT64_MAX / 4)
+        return TD_FAIL(TD_EINVAL, "a state of %lld features is too large", (long long)h);
     td_shape state = TD_SHAPE(gx->dim[1], h);
     TD_TRY(td__want_same_dtype(a, 1, "h0"));
     TD_TRY(td__want_shape(a, 1, "h0", &state));
@@ -96,6 +98,8 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
 
     TD_TRY(td__want_float(a, 0, "dy"));
     TD_TRY(td__want_ndim(a, 0, "dy", 3));
+    if (dy->dim[2] > INT64_MAX / 4)
+        return TD_FAIL(TD_EINVAL, "a state of %lld features is too large", (long long)dy->dim[2]);
     td_shape state = TD_SHAPE(dy->dim[1], dy->dim[2]);
     td_shape gates = TD_SHAPE(dy->dim[0], dy->dim[1], 4 * dy->dim[2]);
     TD_TRY(td__want_same_dtype(a, 1, "gates"));

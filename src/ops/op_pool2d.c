@@ -22,6 +22,9 @@ static td_status pool_shape(const td_attr_pool2d *at, const td_shape *x, td_shap
         if (at->pad[i] > at->size[i] / 2)
             return TD_FAIL(TD_EINVAL, "pad %d is more than half of the window's size %d",
                            at->pad[i], at->size[i]);
+        if (x->dim[2 + i] > INT64_MAX / 2)
+            return TD_FAIL(TD_EINVAL, "an image of %lld %s is too large", (long long)x->dim[2 + i],
+                           i ? "columns" : "rows");
         int64_t padded = x->dim[2 + i] + 2 * (int64_t)at->pad[i];
         if (at->size[i] > padded)
             return TD_FAIL(TD_EINVAL, "the window has %d %s, the padded image only %lld",

@@ -7,6 +7,7 @@
 
 #include "base/half.h"
 #include "graph/graph_impl.h"
+#include "ops/attr.h"
 
 bool sample_is_exempt(td_opcode op)
 {
@@ -28,6 +29,42 @@ bool sample_has_images(td_opcode op, int index)
         if (is_image(def, s, i))
             return true;
     return false;
+}
+
+/* Attributes that hold the type of the result. */
+typedef union attributes {
+    td_attr_matmul matmul;
+    td_attr_linear linear;
+    td_attr_conv2d conv2d;
+    td_attr_embedding embedding;
+} attributes;
+
+/* The attributes as a bf16 program has them: activations come out in bf16 too, gradients of weights
+ * do not. `to` is where a changed copy goes. */
+static const void *bf16_attributes(td_opcode op, const void *attr, attributes *to)
+{
+    switch (op) {
+    case TD_OP_MATMUL:
+        to->matmul = *(const td_attr_matmul *)attr;
+        to->matmul.out_dtype = TD_BF16;
+        return to;
+    case TD_OP_LINEAR:
+    case TD_OP_LINEAR_BACK_DATA:
+        to->linear = *(const td_attr_linear *)attr;
+        to->linear.out_dtype = TD_BF16;
+        return to;
+    case TD_OP_CONV2D:
+    case TD_OP_CONV2D_BACK_DATA:
+        to->conv2d = *(const td_attr_conv2d *)attr;
+        to->conv2d.out_dtype = TD_BF16;
+        return to;
+    case TD_OP_EMBEDDING:
+    case TD_OP_EMBEDDING_BAG:
+        to->embedding = *(const td_attr_embedding *)attr;
+        to->embedding.out_dtype = TD_BF16;
+        return to;
+    default: return attr;
+    }
 }
 
 void sample_open(sample_case *c, td_opcode op, int index, td_dtype dtype, bool nhwc)
@@ -55,7 +92,9 @@ void sample_open(sample_case *c, td_opcode op, int index, td_dtype dtype, bool n
         c->desc[i] = d;
         c->in[i]->out = &c->desc[i];
     }
-    c->node = td__node(c->g, op, s->attr, c->in, s->n_in);
+    attributes attr;
+    const void *use = dtype == TD_BF16 ? bf16_attributes(op, s->attr, &attr) : s->attr;
+    c->node = td__node(c->g, op, use, c->in, s->n_in);
     CHECK(c->node, "%s: %s", c->text, td_graph_error(c->g));
 }
 
