@@ -128,8 +128,8 @@ char *td__strdup(const char *s)
 /* Zeroed memory from the kernel, aligned to a huge page: map one page more and cut both ends. */
 static void *map_huge(size_t nbytes)
 {
-    char *raw = mmap(NULL, nbytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                     -1, 0);
+    char *raw =
+        mmap(NULL, nbytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED)
         return NULL;
 

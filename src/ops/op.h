@@ -89,7 +89,7 @@ typedef struct td_op_def {
 
     /* NULL says "not differentiable", and is tested as such. */
     void (*grad)(const td_grad_args *a);
-    unsigned grad_out;     /* bit k: besides output 0, a gradient may come through output k. Others
+    unsigned grad_out; /* bit k: besides output 0, a gradient may come through output k. Others
                               (statistics, what a backward needs again) refuse one. */
 
     unsigned weights;   /* bit i: input i is a weight (may stay f32 beside bf16 activations) */

@@ -44,9 +44,17 @@ static const td_attr_slope WIDE = {4}, NARROW = {0.05}, ONE = {1};
 static const td_op_sample SAMPLES[] = {
     TD_PAIR_SAMPLES(&WIDE, -1, 1),
     TD_BROADCAST_SAMPLES(&WIDE, -1, 1),
-    {.n_in = 2, .in = {TD_SAMPLE_F(7, 13), TD_SAMPLE_F(7, 13)}, .attr = &NARROW, .lo = -1,
-     .hi = 0.4, .positive = 2u},
-    {.n_in = 2, .in = {TD_SAMPLE_F(7, 13), TD_SAMPLE_F(7, 13)}, .attr = &ONE, .lo = -2, .hi = 2,
+    {.n_in = 2,
+     .in = {TD_SAMPLE_F(7, 13), TD_SAMPLE_F(7, 13)},
+     .attr = &NARROW,
+     .lo = -1,
+     .hi = 0.4,
+     .positive = 2u},
+    {.n_in = 2,
+     .in = {TD_SAMPLE_F(7, 13), TD_SAMPLE_F(7, 13)},
+     .attr = &ONE,
+     .lo = -2,
+     .hi = 2,
      .no_grad = 3u},
 };
 

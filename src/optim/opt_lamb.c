@@ -43,8 +43,8 @@ static void begin(const td__optim_step *st, td__optim_hyper *h)
 static void tensor(td__isa isa, const td_optim_opts *o, const td__optim_hyper *h,
                    const td__optim_slice *s, bool adapt)
 {
-    void (*moments)(const td__optim_hyper *, const td__optim_slice *,
-                    double[2]) = TD_ISA_PICK(isa, td__optim_k_lamb_moments);
+    void (*moments)(const td__optim_hyper *, const td__optim_slice *, double[2]) =
+        TD_ISA_PICK(isa, td__optim_k_lamb_moments);
     td__tree_sum weight = {.n = 0}, update = {.n = 0};
 
     (void)o;

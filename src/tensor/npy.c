@@ -246,9 +246,9 @@ td_status td__npy_header(const td_tensor *t, uint8_t header[TD_NPY_HEADER_MAX], 
                          t->shape.dim[i], i + 1 < t->shape.ndim || i == 0 ? "," : "");
         used += (size_t)n;
     }
-    int len = snprintf(dict, sizeof dict,
-                       "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }",
-                       td_dtype_size(t->dtype) == 1 ? '|' : '<', CODES[k].code, sizes);
+    int len =
+        snprintf(dict, sizeof dict, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }",
+                 td_dtype_size(t->dtype) == 1 ? '|' : '<', CODES[k].code, sizes);
     TD_ASSERT(len > 0 && (size_t)len < sizeof dict, "%d characters of header", len);
 
     /* Spaces up to the newline bring the elements to a multiple of 64. */

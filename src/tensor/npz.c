@@ -22,9 +22,9 @@
 #include "tandem/tensor.h"
 #include "tensor/npy.h"
 
-#define LOCAL_SIGN   UINT32_C(0x04034b50)
+#define LOCAL_SIGN UINT32_C(0x04034b50)
 #define CENTRAL_SIGN UINT32_C(0x02014b50)
-#define END_SIGN     UINT32_C(0x06054b50)
+#define END_SIGN UINT32_C(0x06054b50)
 
 enum {
     LOCAL_BYTES = 30,

@@ -215,8 +215,8 @@ static td_status read_file(td_safetensors *s)
     s->data = p + TD_ST_PREFIX + len;
     s->nbytes = n - TD_ST_PREFIX - len;
 
-    json_t *root = json_loadb((const char *)p + TD_ST_PREFIX, (size_t)len, JSON_REJECT_DUPLICATES,
-                              &error);
+    json_t *root =
+        json_loadb((const char *)p + TD_ST_PREFIX, (size_t)len, JSON_REJECT_DUPLICATES, &error);
     if (!root)
         return TD_FAIL(json_error_code(&error) == json_error_out_of_memory ? TD_ENOMEM : TD_EPROTO,
                        "%s: header, byte %d: %s", s->path, error.position, error.text);

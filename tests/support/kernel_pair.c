@@ -117,8 +117,13 @@ void kernel_pair_check(const kernel_pair *p, const char *impl)
         got[i] = check_alloc_guarded(td__desc_bytes(&out_desc[i]));
         want[i] = check_alloc_guarded(td__desc_bytes(&out_desc[i]));
     }
-    td_node n = {.op = p->op, .name = p->name, .n_in = p->n_in, .n_out = n_out, .in = in_nodes,
-                 .out = out_desc, .attr = p->attr};
+    td_node n = {.op = p->op,
+                 .name = p->name,
+                 .n_in = p->n_in,
+                 .n_out = n_out,
+                 .in = in_nodes,
+                 .out = out_desc,
+                 .attr = p->attr};
     run_on("ref", p, &n, in, want, NULL);
     run_on("cpu", p, &n, in, got, impl);
     for (int i = 0; i < n_out; i++) {

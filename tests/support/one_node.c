@@ -20,16 +20,22 @@ void one_node_init(one_node *t, td_opcode op, const void *attr, int n_in, const 
     for (int i = 0; i < n_in; i++) {
         t->in[i] = in[i];
         at[i] = &t->in[i];
-        t->leaf[i] = (td_node){.op = TD_OP_INPUT, .id = i, .name = "x", .n_out = 1,
-                               .out = &t->in[i]};
+        t->leaf[i] =
+            (td_node){.op = TD_OP_INPUT, .id = i, .name = "x", .n_out = 1, .out = &t->in[i]};
         t->leaf_at[i] = &t->leaf[i];
         t->x[i] = check_alloc_guarded(td__desc_bytes(&t->in[i]));
     }
     int n_out = 0;
 
     CHECK_OK(td__op(op)->infer(&a, t->out, &n_out));
-    t->node = (td_node){.op = op, .id = n_in, .name = td__op(op)->name, .n_in = n_in,
-                        .n_out = n_out, .in = t->leaf_at, .out = t->out, .attr = attr};
+    t->node = (td_node){.op = op,
+                        .id = n_in,
+                        .name = td__op(op)->name,
+                        .n_in = n_in,
+                        .n_out = n_out,
+                        .in = t->leaf_at,
+                        .out = t->out,
+                        .attr = attr};
     for (int k = 0; k < n_out; k++)
         t->y[k] = check_alloc_guarded(td__desc_bytes(&t->out[k]));
 }
@@ -57,8 +63,8 @@ static void run_on(one_node *t, td_backend *b)
         in[0] = t->y[0];
     }
     void *scratch = check_alloc_guarded(k.scratch), *packed = check_alloc_guarded(k.packed);
-    td_kernel_call c = {.in = in, .out = t->y, .scratch = scratch, .packed = packed, .kernel = &k,
-                        .ctx = &t->ctx};
+    td_kernel_call c = {
+        .in = in, .out = t->y, .scratch = scratch, .packed = packed, .kernel = &k, .ctx = &t->ctx};
 
     b->ops->enter(b, &saved);
     if (k.prepare)
@@ -176,8 +182,8 @@ void one_node_compare(one_node *t, double rtol, double atol, const char *what)
                 double g = one_get(t->out[k].dtype, t->y[k], i);
 
                 CHECK(close_enough(g, w, rtol, atol),
-                      "%s: %s on %s, output %d [%lld] is %.9g, not %.9g", what,
-                      t->node.name, td__isa_name(isas[v]), k, (long long)i, g, w);
+                      "%s: %s on %s, output %d [%lld] is %.9g, not %.9g", what, t->node.name,
+                      td__isa_name(isas[v]), k, (long long)i, g, w);
             }
     }
     for (int k = 0; k < t->node.n_out; k++)

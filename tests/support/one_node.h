@@ -12,11 +12,11 @@ typedef struct one_node {
     td_node leaf[TD_MAX_IN];
     td_node *leaf_at[TD_MAX_IN];
     td_desc in[TD_MAX_IN], out[TD_MAX_OUT];
-    void *x[TD_MAX_IN]; /* guarded memory of the inputs */
+    void *x[TD_MAX_IN];  /* guarded memory of the inputs */
     void *y[TD_MAX_OUT]; /* and of the outputs of the last run */
-    const char *impl;   /* of the last run */
+    const char *impl;    /* of the last run */
     td_run_ctx ctx;
-    bool in_place;      /* run with output 0 in input 0's memory; y[0] then holds the result */
+    bool in_place; /* run with output 0 in input 0's memory; y[0] then holds the result */
 } one_node;
 
 /* attr must outlive the node. */

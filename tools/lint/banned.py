@@ -23,7 +23,8 @@ RULES = [
     ("atoi atol atoll atof", [], "use strtol and friends, and look at the end pointer"),
     ("strtok", [], "keeps hidden state"),
     ("system popen", ["tests/e2e/*"], "starts a shell"),
-    ("rand srand random srandom drand48 rand_r", [], "use base/rng.h: keyed, the same everywhere"),
+    ("rand srand random srandom drand48 rand_r", ["examples/*"],
+     "use base/rng.h: keyed, the same everywhere"),
     ("alloca", [], "use scratch memory planned beforehand"),
     ("sleep usleep nanosleep", ["bench/*", "tools/*"], "wait for a condition with a deadline"),
 ]
