@@ -10,16 +10,6 @@
 
 enum { TILE = 16 };
 
-void td__row_major(const td_shape *s, int64_t step[TD_MAX_DIMS])
-{
-    int64_t run = 1;
-
-    for (int i = s->ndim - 1; i >= 0; i--) {
-        step[i] = run;
-        run *= s->dim[i];
-    }
-}
-
 void td__copy_simplify(td__copy *c)
 {
     int n = 0;

@@ -19,7 +19,4 @@ typedef struct td__copy {
 void td__copy_simplify(td__copy *c);
 void td__copy_run(const td__copy *c, void *to, const void *from);
 
-/* Row-major steps of a shape. */
-void td__row_major(const td_shape *s, int64_t step[TD_MAX_DIMS]);
-
 #endif

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/half.h"
 #include "ops/attr.h"
+#include "ops/op_util.h"
 
 static bool all_plain(const td_node *n)
 {
@@ -91,8 +92,8 @@ static td_status new_boxes(const td_node *n, td_kernel *k, box_state **out)
         c->ndim = x->ndim;
         for (int a = 0; a < x->ndim; a++)
             c->dim[a] = x->dim[a];
-        td__row_major(x, c->from);
-        td__row_major(&n->out[0].shape, c->to);
+        td__strides(x, c->from);
+        td__strides(&n->out[0].shape, c->to);
     }
     k->run = run_boxes;
     k->impl = "copy";
@@ -120,7 +121,7 @@ td_status td__cpu_plan_permute(const td__cpu *cpu, const td_node *n, const bool 
     if (!all_plain(n))
         return TD_ENOTSUP;
     TD_TRY(new_boxes(n, k, &s));
-    td__row_major(&td__in_desc(n, 0)->shape, own);
+    td__strides(&td__in_desc(n, 0)->shape, own);
     for (int i = 0; i < y->ndim; i++) {
         s->copy[0].dim[i] = y->dim[i];
         s->copy[0].from[i] = own[axes[i]];
@@ -209,7 +210,7 @@ td_status td__cpu_plan_expand(const td__cpu *cpu, const td_node *n, const bool *
         return TD_ENOTSUP;
     TD_TRY(new_boxes(n, k, &s));
     td__copy *c = &s->copy[0];
-    td__row_major(x, own);
+    td__strides(x, own);
     c->ndim = y->ndim;
     for (int i = 0; i < y->ndim; i++) {
         int from = i - (y->ndim - x->ndim);
@@ -271,7 +272,7 @@ static gather_walk gather_begin(const td_shape *x, const td_shape *index, int ax
 {
     gather_walk w = {.ndim = x->ndim, .axis = axis, .index = *index, .size = x->dim[axis]};
 
-    td__row_major(x, w.step);
+    td__strides(x, w.step);
     w.step[axis] = 0; /* the index moves along it, not the walk */
     return w;
 }
@@ -292,7 +293,7 @@ static int64_t axis_step(const td_shape *x, int axis)
 {
     int64_t step[TD_MAX_DIMS];
 
-    td__row_major(x, step);
+    td__strides(x, step);
     return step[axis];
 }
 
