@@ -199,6 +199,52 @@ TEST(cpu_features_are_consistent)
     CHECK(tiny * 1.0 != 0, "denormals are flushed");
 }
 
+/* What a fresh process answers with a variable set. These two run first: once asked for, features and
+ * levels are kept. */
+static int answer_with(const char *variable, const char *value, int (*ask)(void))
+{
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        setenv(variable, value, 1);
+        _exit(ask());
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child, "no child");
+    CHECK(WIFEXITED(status), "status %x", status);
+    return WEXITSTATUS(status);
+}
+
+static int ask_isa(void)
+{
+    td_log_set_sink(keep, &(seen){0}); /* an unknown name warns */
+    return (int)td__cpu_isa();
+}
+
+TEST(the_environment_lowers_the_isa)
+{
+    int best = answer_with("TANDEM_ISA", "", ask_isa);
+
+    for (int i = 0; i < TD_ISA_COUNT; i++)
+        CHECK_EQ_INT(answer_with("TANDEM_ISA", td__isa_name((td__isa)i), ask_isa),
+                     i < best ? i : best);
+    CHECK_EQ_INT(answer_with("TANDEM_ISA", "mmx", ask_isa), best);
+}
+
+static int ask_levels(void)
+{
+    return td__log_enabled(TD_LOG_DEBUG, TD_LOG_PART_GRAPH) * 2 +
+           td__log_enabled(TD_LOG_INFO, TD_LOG_PART_NN);
+}
+
+TEST(the_environment_sets_log_levels)
+{
+    CHECK_EQ_INT(answer_with("TANDEM_LOG", "", ask_levels), 0);
+    CHECK_EQ_INT(answer_with("TANDEM_LOG", "debug", ask_levels), 3);
+    CHECK_EQ_INT(answer_with("TANDEM_LOG", "graph=trace,backend=info", ask_levels), 2);
+    CHECK_EQ_INT(answer_with("TANDEM_LOG", "info", ask_levels), 1);
+}
+
 static int files_in(const char *path)
 {
     DIR *d = opendir(path);
@@ -274,6 +320,8 @@ TEST(a_full_disk_is_an_error)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_environment_lowers_the_isa),
+        cmocka_unit_test(the_environment_sets_log_levels),
         cmocka_unit_test(statuses_have_names_and_texts),
         cmocka_unit_test(the_text_is_written_once_and_per_thread),
         cmocka_unit_test(dtypes_and_shapes),
