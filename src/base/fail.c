@@ -46,6 +46,8 @@ void td__assert_failed(const char *cond, const char *file, int line, const char 
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    TD_LOG(ERROR, BASE, "broken invariant: %s: %s (%s:%d)", cond, text, file, line);
+    /* Whatever the level: these are the last words. */
+    td__log_write(TD_LOG_ERROR, TD_LOG_PART_BASE, "broken invariant: %s: %s (%s:%d)", cond, text,
+                  file, line);
     abort();
 }

@@ -2,7 +2,7 @@
  *
  * Nothing is stored and nothing is advanced: who asks for element i of stream s at step t gets the
  * same number on every worker. The counter is (block, stream, step, shard), where block = i / 4 and
- * the word taken is i % 4. */
+ * the word taken is i % 4; so a stream has 2^34 elements before it repeats. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BASE_RNG_H
 #define TD_BASE_RNG_H
