@@ -1,12 +1,14 @@
-/* pool.c -- pooling over NHWC images; see the header. The inner loop is always over channels, of
- * which a strip at a time is held in registers or the first cache. */
+/* pool.c -- pooling over NHWC images; see the header. A strip of channels, one to four vectors, is
+ * carried through a window in registers; channels that fill no vector go one by one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/kernels/pool.h"
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/vec.h"
 
-enum { STRIP = 64 };
+enum { LANES = TD_VEC_LANES };
+
+typedef uint8_t vec_u8 __attribute__((vector_size(TD_VEC_LANES)));
 
 /* The window positions [lo, hi) along one axis that lie inside the image, for output o. */
 typedef struct span {
@@ -31,61 +33,90 @@ TD_INLINE span covering(int64_t i, int64_t size, int64_t stride, int64_t pad, in
 }
 
 
-/* bf16 rounding without the branch of the scalar conversion, so that loops vectorise. */
-TD_INLINE void store_strip(void *y, int64_t at, const float *v, int64_t n, const int bf16)
+/* Element index of the first channel of a pixel. */
+TD_INLINE int64_t pixel(int64_t n, int64_t row, int64_t col, int64_t h, int64_t w, int64_t c)
 {
-    if (!bf16) {
-        memcpy((float *)y + at, v, (size_t)n * sizeof *v);
-        return;
-    }
-    int64_t i = 0;
-    for (; i + TD_VEC_LANES <= n; i += TD_VEC_LANES)
-        td__vf_store_bf16((td_bf16 *)y + at + i, td__vf_load(v + i));
-    for (; i < n; i++)
-        ((td_bf16 *)y)[at + i] = td__bf16_from_f32(v[i]);
+    return ((n * h + row) * w + col) * c;
 }
 
-TD_INLINE void max_strip(const td__pool *p, float *best, int32_t *index, const void *x, int64_t n,
-                         int64_t oh, int64_t ow, int64_t c, int64_t cn, const int bf16)
+/* One output pixel, or what happens to one input pixel: all loops below visit pixels like this. */
+typedef struct visit {
+    int64_t n, row, col; /* sample and position of the pixel */
+    span rows, cols;     /* window positions or covering outputs */
+} visit;
+
+TD_INLINE void max_strip(const td__pool *p, const visit *v, void *y, uint8_t *where, const void *x,
+                         int64_t c, const int nv, const int bf16)
 {
-    span rows = window(oh, p->size[0], p->stride[0], p->pad[0], p->h);
-    span cols = window(ow, p->size[1], p->stride[1], p->pad[1], p->w);
-    bool first = true;
-    for (int64_t i = rows.lo; i < rows.hi; i++) {
-        for (int64_t j = cols.lo; j < cols.hi; j++) {
-            int64_t row = oh * p->stride[0] - p->pad[0] + i;
-            int64_t col = ow * p->stride[1] - p->pad[1] + j;
-            int64_t at = ((n * p->h + row) * p->w + col) * p->c + c;
+    int64_t out = pixel(v->n, v->row, v->col, p->oh, p->ow, p->c) + c;
+    int64_t row0 = v->row * p->stride[0] - p->pad[0], col0 = v->col * p->stride[1] - p->pad[1];
+    int64_t start = pixel(v->n, row0 + v->rows.lo, col0 + v->cols.lo, p->h, p->w, p->c) + c;
+    td__vf best[4];
+    td__vi index[4];
+
+#pragma GCC unroll 4
+    for (int u = 0; u < nv; u++) {
+        best[u] = td__vf_get(x, start + u * LANES, bf16);
+        index[u] = (int32_t)(v->rows.lo * p->size[1] + v->cols.lo) - (td__vi){0};
+    }
+    for (int64_t i = v->rows.lo; i < v->rows.hi; i++) {
+        for (int64_t j = v->cols.lo; j < v->cols.hi; j++) {
+            int64_t at = pixel(v->n, row0 + i, col0 + j, p->h, p->w, p->c) + c;
             int32_t k = (int32_t)(i * p->size[1] + j);
-            for (int64_t l = 0; l < cn; l++) {
-                float v = td__f_get(x, at + l, bf16);
-                bool take = first || v > best[l] || v != v;
-                best[l] = take ? v : best[l];
-                index[l] = take ? k : index[l];
+#pragma GCC unroll 4
+            for (int u = 0; u < nv; u++) {
+                td__vf value = td__vf_get(x, at + u * LANES, bf16);
+                td__vi take = (value > best[u]) | (value != value);
+                best[u] = (td__vf)(((td__vi)value & take) | ((td__vi)best[u] & ~take));
+                index[u] = (k & take) | (index[u] & ~take);
             }
-            first = false;
         }
     }
+#pragma GCC unroll 4
+    for (int u = 0; u < nv; u++) {
+        vec_u8 narrow = __builtin_convertvector(index[u], vec_u8);
+        td__vf_put(y, out + u * LANES, best[u], bf16);
+        memcpy(where + out + u * LANES, &narrow, sizeof narrow);
+    }
+}
+
+static void max_one(const td__pool *p, const visit *v, void *y, uint8_t *where, const void *x,
+                    int64_t c)
+{
+    int64_t out = pixel(v->n, v->row, v->col, p->oh, p->ow, p->c) + c;
+    int64_t row0 = v->row * p->stride[0] - p->pad[0], col0 = v->col * p->stride[1] - p->pad[1];
+    float best = 0.0f;
+    int64_t index = -1;
+
+    for (int64_t i = v->rows.lo; i < v->rows.hi; i++) {
+        for (int64_t j = v->cols.lo; j < v->cols.hi; j++) {
+            float value =
+                td__f_get(x, pixel(v->n, row0 + i, col0 + j, p->h, p->w, p->c) + c, p->bf16);
+            if (index < 0 || value > best || value != value) {
+                best = value;
+                index = i * p->size[1] + j;
+            }
+        }
+    }
+    td__f_put(y, out, best, p->bf16);
+    where[out] = (uint8_t)index;
 }
 
 TD_INLINE void max_all(const td__pool *p, void *y, uint8_t *where, const void *x, const int bf16)
 {
-    for (int64_t n = 0; n < p->n; n++) {
-        for (int64_t oh = 0; oh < p->oh; oh++) {
-            for (int64_t ow = 0; ow < p->ow; ow++) {
-                int64_t out = ((n * p->oh + oh) * p->ow + ow) * p->c;
-                for (int64_t c = 0; c < p->c; c += STRIP) {
-                    int64_t cn = p->c - c < STRIP ? p->c - c : STRIP;
-                    float best[STRIP] = {0};
-                    int32_t index[STRIP] = {0};
-                    if (cn == STRIP) /* a constant trip count for the common widths */
-                        max_strip(p, best, index, x, n, oh, ow, c, STRIP, bf16);
-                    else
-                        max_strip(p, best, index, x, n, oh, ow, c, cn, bf16);
-                    store_strip(y, out + c, best, cn, bf16);
-                    for (int64_t l = 0; l < cn; l++)
-                        where[out + c + l] = (uint8_t)index[l];
-                }
+    visit v;
+    for (v.n = 0; v.n < p->n; v.n++) {
+        for (v.row = 0; v.row < p->oh; v.row++) {
+            v.rows = window(v.row, p->size[0], p->stride[0], p->pad[0], p->h);
+            for (v.col = 0; v.col < p->ow; v.col++) {
+                int64_t c = 0;
+                v.cols = window(v.col, p->size[1], p->stride[1], p->pad[1], p->w);
+                for (; c + 4 * LANES <= p->c; c += 4 * LANES)
+                    max_strip(p, &v, y, where, x, c, 4, bf16);
+                for (; c + LANES <= p->c; c += LANES)
+                    max_strip(p, &v, y, where, x, c, 1, bf16);
+                for (; c < p->c; c++)
+                    max_one(p, &v, y, where, x, c);
             }
         }
     }
@@ -99,31 +130,72 @@ static void pool_max(const td__pool *p, void *y, uint8_t *where, const void *x)
         max_all(p, y, where, x, 0);
 }
 
-TD_INLINE void max_back_all(const td__pool *p, void *dx, const void *dy, const uint8_t *where,
-                            const int bf16)
+/* Both gradients: what the covering windows send to an input pixel. where == NULL is the average. */
+TD_INLINE void back_strip(const td__pool *p, const visit *v, void *dx, const void *dy,
+                          const uint8_t *where, float scale, int64_t c, const int nv, const int bf16)
 {
-    for (int64_t n = 0; n < p->n; n++) {
-        for (int64_t h = 0; h < p->h; h++) {
-            span rows = covering(h, p->size[0], p->stride[0], p->pad[0], p->oh);
-            for (int64_t w = 0; w < p->w; w++) {
-                span cols = covering(w, p->size[1], p->stride[1], p->pad[1], p->ow);
-                int64_t in = ((n * p->h + h) * p->w + w) * p->c;
-                for (int64_t c = 0; c < p->c; c += STRIP) {
-                    int64_t cn = p->c - c < STRIP ? p->c - c : STRIP;
-                    float acc[STRIP] = {0};
-                    for (int64_t i = rows.lo; i < rows.hi; i++) {
-                        for (int64_t j = cols.lo; j < cols.hi; j++) {
-                            int64_t at = ((n * p->oh + i) * p->ow + j) * p->c + c;
-                            int k = (int)((h + p->pad[0] - i * p->stride[0]) * p->size[1] + w +
-                                          p->pad[1] - j * p->stride[1]);
-                            for (int64_t l = 0; l < cn; l++) {
-                                float g = td__f_get(dy, at + l, bf16);
-                                acc[l] += where[at + l] == k ? g : 0.0f;
-                            }
-                        }
-                    }
-                    store_strip(dx, in + c, acc, cn, bf16);
+    int64_t in = pixel(v->n, v->row, v->col, p->h, p->w, p->c) + c;
+    td__vf acc[4];
+#pragma GCC unroll 4
+    for (int u = 0; u < nv; u++)
+        acc[u] = td__vf_set(0.0f);
+    for (int64_t i = v->rows.lo; i < v->rows.hi; i++) {
+        for (int64_t j = v->cols.lo; j < v->cols.hi; j++) {
+            int64_t at = pixel(v->n, i, j, p->oh, p->ow, p->c) + c;
+            int32_t k = (int32_t)((v->row + p->pad[0] - i * p->stride[0]) * p->size[1] + v->col +
+                                  p->pad[1] - j * p->stride[1]);
+#pragma GCC unroll 4
+            for (int u = 0; u < nv; u++) {
+                td__vf value = td__vf_get(dy, at + u * LANES, bf16);
+                if (where) {
+                    vec_u8 narrow;
+                    memcpy(&narrow, where + at + u * LANES, sizeof narrow);
+                    value = (td__vf)((td__vi)value & (__builtin_convertvector(narrow, td__vi) == k));
                 }
+                acc[u] += value;
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int u = 0; u < nv; u++)
+        td__vf_put(dx, in + u * LANES, where ? acc[u] : acc[u] * scale, bf16);
+}
+
+static void back_one(const td__pool *p, const visit *v, void *dx, const void *dy,
+                     const uint8_t *where, float scale, int64_t c)
+{
+    int64_t in = pixel(v->n, v->row, v->col, p->h, p->w, p->c) + c;
+    float acc = 0.0f;
+
+    for (int64_t i = v->rows.lo; i < v->rows.hi; i++) {
+        for (int64_t j = v->cols.lo; j < v->cols.hi; j++) {
+            int64_t at = pixel(v->n, i, j, p->oh, p->ow, p->c) + c;
+            int64_t k = (v->row + p->pad[0] - i * p->stride[0]) * p->size[1] + v->col + p->pad[1] -
+                        j * p->stride[1];
+            if (!where || where[at] == k)
+                acc += td__f_get(dy, at, p->bf16);
+        }
+    }
+    td__f_put(dx, in, where ? acc : acc * scale, p->bf16);
+}
+
+TD_INLINE void back_all(const td__pool *p, void *dx, const void *dy, const uint8_t *where,
+                        const int bf16)
+{
+    float scale = 1.0f / (float)(p->size[0] * p->size[1]);
+    visit v;
+    for (v.n = 0; v.n < p->n; v.n++) {
+        for (v.row = 0; v.row < p->h; v.row++) {
+            v.rows = covering(v.row, p->size[0], p->stride[0], p->pad[0], p->oh);
+            for (v.col = 0; v.col < p->w; v.col++) {
+                int64_t c = 0;
+                v.cols = covering(v.col, p->size[1], p->stride[1], p->pad[1], p->ow);
+                for (; c + 4 * LANES <= p->c; c += 4 * LANES)
+                    back_strip(p, &v, dx, dy, where, scale, c, 4, bf16);
+                for (; c + LANES <= p->c; c += LANES)
+                    back_strip(p, &v, dx, dy, where, scale, c, 1, bf16);
+                for (; c < p->c; c++)
+                    back_one(p, &v, dx, dy, where, scale, c);
             }
         }
     }
@@ -132,36 +204,69 @@ TD_INLINE void max_back_all(const td__pool *p, void *dx, const void *dy, const u
 static void pool_max_back(const td__pool *p, void *dx, const void *dy, const uint8_t *where)
 {
     if (p->bf16)
-        max_back_all(p, dx, dy, where, 1);
+        back_all(p, dx, dy, where, 1);
     else
-        max_back_all(p, dx, dy, where, 0);
+        back_all(p, dx, dy, where, 0);
+}
+
+static void pool_avg_back(const td__pool *p, void *dx, const void *dy)
+{
+    if (p->bf16)
+        back_all(p, dx, dy, NULL, 1);
+    else
+        back_all(p, dx, dy, NULL, 0);
+}
+
+TD_INLINE void avg_strip(const td__pool *p, const visit *v, void *y, const void *x, float scale,
+                         int64_t c, const int nv, const int bf16)
+{
+    int64_t out = pixel(v->n, v->row, v->col, p->oh, p->ow, p->c) + c;
+    int64_t row0 = v->row * p->stride[0] - p->pad[0], col0 = v->col * p->stride[1] - p->pad[1];
+    td__vf acc[4];
+#pragma GCC unroll 4
+    for (int u = 0; u < nv; u++)
+        acc[u] = td__vf_set(0.0f);
+    for (int64_t i = v->rows.lo; i < v->rows.hi; i++) {
+        for (int64_t j = v->cols.lo; j < v->cols.hi; j++) {
+            int64_t at = pixel(v->n, row0 + i, col0 + j, p->h, p->w, p->c) + c;
+#pragma GCC unroll 4
+            for (int u = 0; u < nv; u++)
+                acc[u] += td__vf_get(x, at + u * LANES, bf16);
+        }
+    }
+#pragma GCC unroll 4
+    for (int u = 0; u < nv; u++)
+        td__vf_put(y, out + u * LANES, acc[u] * scale, bf16);
+}
+
+static void avg_one(const td__pool *p, const visit *v, void *y, const void *x, float scale,
+                    int64_t c)
+{
+    int64_t row0 = v->row * p->stride[0] - p->pad[0], col0 = v->col * p->stride[1] - p->pad[1];
+    float acc = 0.0f;
+
+    for (int64_t i = v->rows.lo; i < v->rows.hi; i++)
+        for (int64_t j = v->cols.lo; j < v->cols.hi; j++)
+            acc += td__f_get(x, pixel(v->n, row0 + i, col0 + j, p->h, p->w, p->c) + c, p->bf16);
+    td__f_put(y, pixel(v->n, v->row, v->col, p->oh, p->ow, p->c) + c, acc * scale, p->bf16);
 }
 
 TD_INLINE void avg_all(const td__pool *p, void *y, const void *x, const int bf16)
 {
     float scale = 1.0f / (float)(p->size[0] * p->size[1]);
-    for (int64_t n = 0; n < p->n; n++) {
-        for (int64_t oh = 0; oh < p->oh; oh++) {
-            span rows = window(oh, p->size[0], p->stride[0], p->pad[0], p->h);
-            for (int64_t ow = 0; ow < p->ow; ow++) {
-                span cols = window(ow, p->size[1], p->stride[1], p->pad[1], p->w);
-                int64_t out = ((n * p->oh + oh) * p->ow + ow) * p->c;
-                for (int64_t c = 0; c < p->c; c += STRIP) {
-                    int64_t cn = p->c - c < STRIP ? p->c - c : STRIP;
-                    float acc[STRIP] = {0};
-                    for (int64_t i = rows.lo; i < rows.hi; i++) {
-                        int64_t row = oh * p->stride[0] - p->pad[0] + i;
-                        for (int64_t j = cols.lo; j < cols.hi; j++) {
-                            int64_t col = ow * p->stride[1] - p->pad[1] + j;
-                            int64_t at = ((n * p->h + row) * p->w + col) * p->c + c;
-                            for (int64_t l = 0; l < cn; l++)
-                                acc[l] += td__f_get(x, at + l, bf16);
-                        }
-                    }
-                    for (int64_t l = 0; l < cn; l++)
-                        acc[l] *= scale;
-                    store_strip(y, out + c, acc, cn, bf16);
-                }
+    visit v;
+    for (v.n = 0; v.n < p->n; v.n++) {
+        for (v.row = 0; v.row < p->oh; v.row++) {
+            v.rows = window(v.row, p->size[0], p->stride[0], p->pad[0], p->h);
+            for (v.col = 0; v.col < p->ow; v.col++) {
+                int64_t c = 0;
+                v.cols = window(v.col, p->size[1], p->stride[1], p->pad[1], p->w);
+                for (; c + 4 * LANES <= p->c; c += 4 * LANES)
+                    avg_strip(p, &v, y, x, scale, c, 4, bf16);
+                for (; c + LANES <= p->c; c += LANES)
+                    avg_strip(p, &v, y, x, scale, c, 1, bf16);
+                for (; c < p->c; c++)
+                    avg_one(p, &v, y, x, scale, c);
             }
         }
     }
@@ -173,42 +278,6 @@ static void pool_avg(const td__pool *p, void *y, const void *x)
         avg_all(p, y, x, 1);
     else
         avg_all(p, y, x, 0);
-}
-
-TD_INLINE void avg_back_all(const td__pool *p, void *dx, const void *dy, const int bf16)
-{
-    float scale = 1.0f / (float)(p->size[0] * p->size[1]);
-    for (int64_t n = 0; n < p->n; n++) {
-        for (int64_t h = 0; h < p->h; h++) {
-            span rows = covering(h, p->size[0], p->stride[0], p->pad[0], p->oh);
-            for (int64_t w = 0; w < p->w; w++) {
-                span cols = covering(w, p->size[1], p->stride[1], p->pad[1], p->ow);
-                int64_t in = ((n * p->h + h) * p->w + w) * p->c;
-                for (int64_t c = 0; c < p->c; c += STRIP) {
-                    int64_t cn = p->c - c < STRIP ? p->c - c : STRIP;
-                    float acc[STRIP] = {0};
-                    for (int64_t i = rows.lo; i < rows.hi; i++) {
-                        for (int64_t j = cols.lo; j < cols.hi; j++) {
-                            int64_t at = ((n * p->oh + i) * p->ow + j) * p->c + c;
-                            for (int64_t l = 0; l < cn; l++)
-                                acc[l] += td__f_get(dy, at + l, bf16);
-                        }
-                    }
-                    for (int64_t l = 0; l < cn; l++)
-                        acc[l] *= scale;
-                    store_strip(dx, in + c, acc, cn, bf16);
-                }
-            }
-        }
-    }
-}
-
-static void pool_avg_back(const td__pool *p, void *dx, const void *dy)
-{
-    if (p->bf16)
-        avg_back_all(p, dx, dy, 1);
-    else
-        avg_back_all(p, dx, dy, 0);
 }
 
 const td__pool_kernels TD_ISA_SYM(td__pool) = {
