@@ -12,17 +12,17 @@
  *                      diag R > 0: rows are orthonormal if there are fewer of them, else columns
  *
  * Randomness comes from Philox keyed by (seed, hash of the param's name). No run uses shard
- * 0xffffffff, so these streams never meet those of dropout. Numbers are drawn in blocks of four,
- * one call of Philox each; normals in pairs by Box and Muller's method. */
+ * 0xffffffff, so these streams never meet those of dropout. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/init.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/rng.h"
+#include "base/kernels/random.h"
 
 static const double PI = 3.14159265358979323846;
 static const double SQRT2 = 1.41421356237309504880;
@@ -37,10 +37,20 @@ static uint32_t hash_name(const char *s)
     return h;
 }
 
-/* 24 bits to [0, 1). */
-static float unit(uint32_t bits)
+/* Words are drawn in batches that stay in the first-level cache: enough for a few calls of a kernel,
+ * a multiple of what it does at once. */
+enum { BATCH = 1024 };
+
+typedef struct batch {
+    uint32_t words[BATCH];
+    size_t n; /* of them wanted */
+} batch;
+
+static void draw(batch *b, const td__rng_key *key, size_t at, size_t end)
 {
-    return (float)(bits >> 8) * 0x1p-24f;
+    b->n = end - at < BATCH ? end - at : BATCH;
+    TD_ISA_PICK(td__cpu_isa(), td__random_words)
+    (b->words, key, (uint32_t)(at / 4), (b->n + 3) / 4);
 }
 
 static void fill_constant(float value, size_t n, float *out)
@@ -52,36 +62,25 @@ static void fill_constant(float value, size_t n, float *out)
 static void fill_uniform(const td__rng_key *key, double lo, double hi, size_t n, float *out)
 {
     float scale = (float)(hi - lo), shift = (float)lo;
-    uint32_t bits[4];
+    batch b;
 
-    for (size_t i = 0; i < n; i += 4) {
-        td__philox4(key, (uint32_t)(i / 4), bits);
-        for (size_t j = 0; j < 4 && i + j < n; j++)
-            out[i + j] = unit(bits[j]) * scale + shift;
+    for (size_t at = 0; at < n; at += BATCH) {
+        draw(&b, key, at, n);
+        for (size_t i = 0; i < b.n; i++) /* 24 bits to [0, 1) */
+            out[at + i] = (float)(int32_t)(b.words[i] >> 8) * 0x1p-24f * scale + shift;
     }
-}
-
-/* Two independent standard normals from two words; 1 - u lies in (0, 1], so the log is finite. */
-static void box_muller(uint32_t a, uint32_t b, float z[2])
-{
-    float r = sqrtf(-2.0f * logf(1.0f - unit(a)));
-    float angle = (float)(2.0 * PI) * unit(b);
-
-    z[0] = r * cosf(angle);
-    z[1] = r * sinf(angle);
 }
 
 static void fill_normal(const td__rng_key *key, double mean, double std, size_t n, float *out)
 {
-    float scale = (float)std, shift = (float)mean, z[4];
-    uint32_t bits[4];
+    float numbers[BATCH];
+    batch b;
 
-    for (size_t i = 0; i < n; i += 4) {
-        td__philox4(key, (uint32_t)(i / 4), bits);
-        box_muller(bits[0], bits[1], z);
-        box_muller(bits[2], bits[3], z + 2);
-        for (size_t j = 0; j < 4 && i + j < n; j++)
-            out[i + j] = z[j] * scale + shift;
+    for (size_t at = 0; at < n; at += BATCH) {
+        draw(&b, key, at, n);
+        TD_ISA_PICK(td__cpu_isa(), td__random_normals)
+        (numbers, b.words, (b.n + 1) & ~(size_t)1, (float)mean, (float)std);
+        memcpy(out + at, numbers, b.n * sizeof *numbers);
     }
 }
 
@@ -116,14 +115,14 @@ static double erf_inverse(double x)
 static void fill_trunc_normal(const td__rng_key *key, double mean, double std, size_t n, float *out)
 {
     double edge = erf(2.0 / SQRT2); /* 2 cdf(2) - 1 */
-    uint32_t bits[4];
+    batch b;
 
-    for (size_t i = 0; i < n; i += 4) {
-        td__philox4(key, (uint32_t)(i / 4), bits);
-        for (size_t j = 0; j < 4 && i + j < n; j++) {
-            double u = ((double)(bits[j] >> 8) + 0.5) * 0x1p-24; /* (0, 1) */
+    for (size_t at = 0; at < n; at += BATCH) {
+        draw(&b, key, at, n);
+        for (size_t i = 0; i < b.n; i++) {
+            double u = ((double)(b.words[i] >> 8) + 0.5) * 0x1p-24; /* (0, 1) */
             double z = SQRT2 * erf_inverse(edge * (2.0 * u - 1.0));
-            out[i + j] = (float)(mean + std * z);
+            out[at + i] = (float)(mean + std * z);
         }
     }
 }

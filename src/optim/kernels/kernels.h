@@ -1,6 +1,6 @@
 /* kernels.h -- the optimizers' inner loops: one pass over params, gradients and state.
  *
- * Every function here is compiled once per instruction set (backend/cpu/isa.h), but without fused
+ * Every function here is compiled once per instruction set (base/isa.h), but without fused
  * products: sums, products, quotients and roots are correctly rounded in all of them, so an element
  * gets the same bits from any set, from a vector's lane or from a loop's tail. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "backend/cpu/isa.h"
+#include "base/isa.h"
 
 enum { TD_OPTIM_MAX_STATE = 3 };
 
