@@ -174,7 +174,8 @@ static const td_op_sample SAMPLES[] = {
     {FORWARD(5, 1, 4)},
     {FORWARD(2, 0, 3)},
     {FORWARD(4, 9, 33), .no_grad = TD__ALL_INPUTS, .tol = 2},
-    {FORWARD(7, 16, 64), .no_grad = TD__ALL_INPUTS, .tol = 4},
+    /* Small weights: with large ones the rounding of h grows from step to step. */
+    {FORWARD(7, 16, 64), .lo = -0.25, .hi = 0.25, .no_grad = TD__ALL_INPUTS, .tol = 4},
 };
 
 #define BACK(t, b, h)                                                               \
