@@ -85,11 +85,13 @@ BAD(attention_width, td_attention(g, v->q, v->image, v->image, NULL, NULL))
 BAD(attention_heads, td_attention(g, v->kv, v->q, v->q, NULL, NULL))
 BAD(attention_v, td_attention(g, v->q, v->kv, v->q, NULL, NULL))
 BAD(attention_mask, td_attention(g, v->q, v->kv, v->kv, v->x, NULL))
-BAD(attention_scale, td_attention(g, v->q, v->kv, v->kv, NULL, &(td_attention_opts){.scale = (double)INFINITY}))
+BAD(attention_scale, td_attention(g, v->q, v->kv, v->kv, NULL,
+                                  &(td_attention_opts){.scale = (double)INFINITY}))
 BAD(rope_odd, td_rope(g, v->image, 0, 0))
 BAD(rope_base, td_rope(g, v->q, -1, 0))
 BAD(lstm_axes, td_lstm(g, v->x, NULL, NULL, v->w, v->w, NULL, NULL, NULL, NULL))
-BAD(lstm_weight, td_lstm(g, v->seq, NULL, NULL, td_input(g, "odd", TD_F32, TD_SHAPE(12, 4)), v->w, NULL, NULL, NULL, NULL))
+BAD(lstm_weight, td_lstm(g, v->seq, NULL, NULL, td_input(g, "odd", TD_F32, TD_SHAPE(12, 4)), v->w,
+                         NULL, NULL, NULL, NULL))
 BAD(gru_gates, td_gru(g, v->seq, NULL, v->w, v->w, NULL, NULL, NULL))
 
 /* `says`: what the line must hold besides the call's name. */
