@@ -1,5 +1,5 @@
-/* test_ops_nn.c -- the larger operators: what they refuse, what they infer, and the corners of their
- * meaning that neither gradients nor random samples see: ids outside the table, ignored targets,
+/* test_ops_nn.c -- the larger operators: what they refuse, what they infer, and the corners of
+ * their meaning that neither gradients nor random samples see: ids outside the table, ignored targets,
  * queries that may look at nothing, bags that are empty, states that are left out. Values are
  * worked out by hand. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -54,7 +54,8 @@ BAD(linear_features, td_linear(g, v->w, v->image, NULL, TD_ACT_NONE))
 BAD(linear_sizes, td_linear(g, v->c6, v->w, NULL, TD_ACT_NONE))
 BAD(linear_bias, td_linear(g, v->x, v->w, v->c6, TD_ACT_NONE))
 BAD(linear_act, td_linear(g, v->x, v->w, NULL, (td_act)77))
-BAD(conv_channels, td_conv2d(g, v->image, td_input(g, "odd", TD_F32, TD_SHAPE(8, 5, 3, 3)), NULL, NULL))
+BAD(conv_channels, td_conv2d(g, v->image, td_input(g, "odd", TD_F32, TD_SHAPE(8, 5, 3, 3)), NULL,
+                             NULL))
 BAD(conv_groups, td_conv2d(g, v->image, v->k, NULL, &(td_conv2d_opts){.groups = 4}))
 BAD(conv_reach, td_conv2d(g, v->image, v->k, NULL, &(td_conv2d_opts){.dilation = {3, 1}}))
 BAD(conv_stride, td_conv2d(g, v->image, v->k, NULL, &(td_conv2d_opts){.stride = {1, -2}}))
