@@ -1,7 +1,7 @@
 /* test_ops_nn.c -- the larger operators: what they refuse, what they infer, and the corners of
- * their meaning that neither gradients nor random samples see: ids outside the table, ignored targets,
- * queries that may look at nothing, bags that are empty, states that are left out. Values are
- * worked out by hand. */
+ * their meaning that neither gradients nor random samples see: ids outside the table, ignored
+ * targets, queries that may look at nothing, bags that are empty, states that are left out. Values
+ * are worked out by hand. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
