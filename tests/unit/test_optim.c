@@ -1,11 +1,8 @@
 /* Optimizers against an independent implementation in double, written from PyTorch's documentation
- * (lamb, lars: from the papers); slices against the whole; one instruction set against another; what
- * is refused, and how.
- *
- * The model is loss = sum over params of sum(w * x) with x an input, so that the gradient of w is
- * whatever the test puts into x. */
+ * (lamb, lars: from the papers); slices against the whole; one instruction set against another. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/check.h"
+#include "support/optim_model.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,57 +15,7 @@
 #include "tandem/ops.h"
 #include "tandem/optim.h"
 
-/* Two matrices, a vector and a scalar; no size is a multiple of a vector's width. */
-static const td_shape SHAPES[] = {{2, {37, 11}}, {1, {5}}, {3, {3, 17, 101}}, {0, {0}}};
-enum { N_PARAMS = 4, N_STEPS = 6 };
-
-typedef struct model {
-    td_program *program;
-    td_params *params;
-    td_runner *runner;
-} model;
-
-static model make_model(void)
-{
-    model m;
-    td_graph *g;
-    CHECK_OK(td_graph_create(&g));
-    td_node *loss = NULL;
-    for (int i = 0; i < N_PARAMS; i++) {
-        char w[8] = {'w', (char)('0' + i)}, x[8] = {'x', (char)('0' + i)};
-        td_init init = {.kind = TD_INIT_NORMAL, .b = 1};
-        td_node *y = td_mul(g, td_param(g, w, SHAPES[i], init), td_input(g, x, TD_F32, SHAPES[i]));
-        td_node *sum = td_sum(g, y, NULL, 0, false);
-        loss = loss ? td_add(g, loss, sum) : sum;
-    }
-    td_program_opts opts = {.backend = "ref"};
-    CHECK_OK(td_program_create(g, loss, &opts, &m.program));
-    CHECK_OK(td_params_create(m.program, 5, &m.params));
-    CHECK_OK(td_runner_create(m.program, m.params, &m.runner));
-    td_graph_destroy(g);
-    return m;
-}
-
-static void free_model(model *m)
-{
-    td_runner_destroy(m->runner);
-    td_params_destroy(m->params);
-    td_program_destroy(m->program);
-}
-
-/* New gradients for a step: normal numbers of different scale for each param. */
-static void run_step(model *m, int step)
-{
-    for (int i = 0; i < N_PARAMS; i++) {
-        char name[8] = {'x', (char)('0' + i)};
-        td__rng_key key = {.seed = 99, .stream = (uint32_t)i, .step = (uint32_t)step};
-        size_t nbytes;
-        float *x = td_runner_input(m->runner, name, &nbytes);
-        for (size_t k = 0; k < nbytes / sizeof *x; k++)
-            x[k] = td__rng_normal(&key, k) * (i == 2 ? 0.01f : 1.0f);
-    }
-    CHECK_OK(td_runner_run(m->runner, (td_run_key){.step = (uint32_t)step}));
-}
+enum { N_STEPS = 6 };
 
 /* ---- The judge ------------------------------------------------------------------------------- */
 
@@ -259,10 +206,10 @@ static void judge_init(judge *j, td_params *ps, int i)
 }
 
 /* The gradients, clipped as the options say; returns their norm before that. */
-static double judge_gradients(judge *js, const model *m, const td_optim_opts *o)
+static double judge_gradients(judge *js, const optim_model *m, const td_optim_opts *o)
 {
     double squares = 0, scale = 1;
-    for (int i = 0; i < N_PARAMS; i++) {
+    for (int i = 0; i < OPTIM_PARAMS; i++) {
         const float *g = td_runner_grads(m->runner, NULL) + td_params_info(m->params, i).offset;
         for (size_t k = 0; k < js[i].n; k++) {
             js[i].g[k] = (double)g[k];
@@ -272,7 +219,7 @@ static double judge_gradients(judge *js, const model *m, const td_optim_opts *o)
     double norm = sqrt(squares);
     if (o->clip_norm > 0 && norm > o->clip_norm)
         scale = o->clip_norm / (norm + 1e-6);
-    for (int i = 0; i < N_PARAMS; i++)
+    for (int i = 0; i < OPTIM_PARAMS; i++)
         for (size_t k = 0; k < js[i].n; k++) {
             js[i].g[k] *= scale;
             if (o->clip_value > 0)
@@ -284,15 +231,15 @@ static double judge_gradients(judge *js, const model *m, const td_optim_opts *o)
 TEST(every_optimizer_as_documented)
 {
     for (int r = 0; r < TD_LEN(ROWS); r++) {
-        model m = make_model();
+        optim_model m = optim_model_create();
         td_optimizer *o;
-        judge js[N_PARAMS];
+        judge js[OPTIM_PARAMS];
         CHECK_OK(td_optimizer_create(&ROWS[r].given, m.params, &o));
-        for (int i = 0; i < N_PARAMS; i++)
+        for (int i = 0; i < OPTIM_PARAMS; i++)
             judge_init(&js[i], m.params, i);
         for (int t = 1; t <= N_STEPS; t++) {
             double lr = 0.05 / t;
-            run_step(&m, t);
+            optim_model_run(&m, t);
             double norm = judge_gradients(js, &m, &ROWS[r].means);
             uint64_t calls = td_alloc_get_stats().calls;
             CHECK_OK(td_optimizer_step(o, m.runner, lr));
@@ -301,7 +248,7 @@ TEST(every_optimizer_as_documented)
             double got_norm = td_optimizer_grad_norm(o);
             CHECK(ROWS[r].means.clip_norm == 0 || fabs(got_norm - norm) < 1e-9 * norm,
                   "row %d: norm %.12g, want %.12g", r, got_norm, norm);
-            for (int i = 0; i < N_PARAMS; i++) {
+            for (int i = 0; i < OPTIM_PARAMS; i++) {
                 td_optim_opts mine = ROWS[r].means;
                 if (mine.no_decay_vectors && js[i].vector)
                     mine.weight_decay = 0;
@@ -314,10 +261,10 @@ TEST(every_optimizer_as_documented)
                           td_optimizer_name(o), t, i, k, (double)p[k], js[i].p[k]);
             }
         }
-        for (int i = 0; i < N_PARAMS; i++)
+        for (int i = 0; i < OPTIM_PARAMS; i++)
             free(js[i].p);
         td_optimizer_destroy(o);
-        free_model(&m);
+        optim_model_destroy(&m);
     }
 }
 
@@ -339,7 +286,7 @@ TEST(every_optimizer_has_rows)
 TEST(slices_equal_the_whole)
 {
     for (int r = 0; r < TD_LEN(ROWS); r++) {
-        model a = make_model(), b = make_model();
+        optim_model a = optim_model_create(), b = optim_model_create();
         td_optimizer *oa, *ob;
         td_optim_opts opts = ROWS[r].given;
         opts.clip_norm = 0;
@@ -348,8 +295,8 @@ TEST(slices_equal_the_whole)
         size_t n = td_params_trainable(a.params);
         size_t slice = td__optim_sliceable(ob) ? 997 : n;
         for (int t = 1; t <= 3; t++) {
-            run_step(&a, t);
-            run_step(&b, t);
+            optim_model_run(&a, t);
+            optim_model_run(&b, t);
             CHECK_OK(td_optimizer_step(oa, a.runner, 0.01));
             CHECK_OK(td__optim_begin(ob, 0.01, 1));
             for (size_t end = n; end > 0; end -= end < slice ? end : slice) {
@@ -367,8 +314,8 @@ TEST(slices_equal_the_whole)
                   "row %d: %s differs", r, td_optimizer_state_name(oa, k));
         td_optimizer_destroy(ob);
         td_optimizer_destroy(oa);
-        free_model(&b);
-        free_model(&a);
+        optim_model_destroy(&b);
+        optim_model_destroy(&a);
     }
 }
 
@@ -458,28 +405,6 @@ TEST(tree_sum_is_a_balanced_tree)
 
 /* ---- Row-sparse gradients -------------------------------------------------------------------- */
 
-enum { ROWS_V = 9, ROWS_D = 5, ROWS_N = 6 };
-static const int32_t IDS[2][ROWS_N] = {{3, 1, 3, 7, 7, 7}, {3, 0, 0, 8, 1, 1}};
-
-static model make_table(void)
-{
-    model m;
-    td_graph *g;
-    td_init init = {.kind = TD_INIT_NORMAL, .b = 1};
-    CHECK_OK(td_graph_create(&g));
-    td_node *table = td_param(g, "table", TD_SHAPE(ROWS_V, ROWS_D), init);
-    td_node *ids = td_input(g, "ids", TD_I32, TD_SHAPE(ROWS_N));
-    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(ROWS_N, ROWS_D));
-    td_node *w = td_param(g, "w", TD_SHAPE(ROWS_D), init);
-    td_node *y = td_mul(g, td_mul(g, td_embedding(g, ids, table, true), x), w);
-    td_program_opts opts = {.backend = "ref"};
-    CHECK_OK(td_program_create(g, td_sum(g, y, NULL, 0, false), &opts, &m.program));
-    CHECK_OK(td_params_create(m.program, 5, &m.params));
-    CHECK_OK(td_runner_create(m.program, m.params, &m.runner));
-    td_graph_destroy(g);
-    return m;
-}
-
 TEST(row_sparse_updates)
 {
     static const struct {
@@ -496,7 +421,7 @@ TEST(row_sparse_updates)
          judge_adam},
     };
     for (int r = 0; r < TD_LEN(SPARSE); r++) {
-        model m = make_table();
+        optim_model m = optim_table_create();
         td_optimizer *o;
         judge all;
         CHECK_OK(td_optimizer_create(&SPARSE[r].given, m.params, &o));
@@ -507,22 +432,22 @@ TEST(row_sparse_updates)
             all.s0[k] = SPARSE[r].means.initial_accumulator;
         for (int t = 1; t <= 2; t++) {
             float *x = td_runner_input(m.runner, "x", NULL);
-            for (int k = 0; k < ROWS_N * ROWS_D; k++)
+            for (int k = 0; k < OPTIM_N * OPTIM_D; k++)
                 x[k] = 0.1f * (float)(k % 7) - 0.25f;
-            CHECK_OK(td_runner_set_input(m.runner, "ids", IDS[t - 1], sizeof IDS[0]));
+            CHECK_OK(td_runner_set_input(m.runner, "ids", OPTIM_IDS[t - 1], sizeof OPTIM_IDS[0]));
             CHECK_OK(td_runner_run(m.runner, (td_run_key){.step = 0}));
             float *w = td_params_block(m.params, NULL) +
                        td_params_info(m.params, td_params_find(m.params, "w")).offset;
             memset(all.g, 0, all.n * sizeof *all.g);
-            for (int k = 0; k < ROWS_N * ROWS_D; k++)
-                all.g[IDS[t - 1][k / ROWS_D] * ROWS_D + k % ROWS_D] +=
-                    (double)(x[k] * w[k % ROWS_D]);
-            for (int v = 0; v < ROWS_V; v++) {
+            for (int k = 0; k < OPTIM_N * OPTIM_D; k++)
+                all.g[OPTIM_IDS[t - 1][k / OPTIM_D] * OPTIM_D + k % OPTIM_D] +=
+                    (double)(x[k] * w[k % OPTIM_D]);
+            for (int v = 0; v < OPTIM_V; v++) {
                 bool seen = false;
-                for (int k = 0; k < ROWS_N; k++)
-                    seen = seen || IDS[t - 1][k] == v;
-                size_t at = (size_t)v * ROWS_D;
-                judge one = {.n = ROWS_D,
+                for (int k = 0; k < OPTIM_N; k++)
+                    seen = seen || OPTIM_IDS[t - 1][k] == v;
+                size_t at = (size_t)v * OPTIM_D;
+                judge one = {.n = OPTIM_D,
                              .p = all.p + at,
                              .g = all.g + at,
                              .s0 = all.s0 + at,
@@ -543,144 +468,8 @@ TEST(row_sparse_updates)
         }
         free(all.p);
         td_optimizer_destroy(o);
-        free_model(&m);
+        optim_model_destroy(&m);
     }
-}
-
-TEST(row_sparse_refusals)
-{
-    static const td_optim_opts BAD[] = {{.name = "sgd", .momentum = 0.9},
-                                        {.name = "sgd", .weight_decay = 0.1},
-                                        {.name = "adagrad", .weight_decay = 0.1},
-                                        {.name = "adam", .weight_decay = 0.1},
-                                        {.name = "rmsprop"},
-                                        {.name = "lamb"},
-                                        {.name = "lars"}};
-    model m = make_table();
-    for (int i = 0; i < TD_LEN(BAD); i++) {
-        td_optimizer *o;
-        CHECK_STATUS(td_optimizer_create(&BAD[i], m.params, &o), TD_ENOTSUP);
-        CHECK(strstr(td_last_error(), BAD[i].name) && strstr(td_last_error(), "'table'"),
-              "row %d says: %s", i, td_last_error());
-    }
-    free_model(&m);
-}
-
-/* ---- Refusals -------------------------------------------------------------------------------- */
-
-static const struct {
-    td_optim_opts opts;
-    const char *part;
-} BAD[] = {
-    {{.name = "sdg"}, "no optimizer is called 'sdg'"},
-    {{.name = "sgd", .lr = -1}, "sgd: lr is -1"},
-    {{.name = "adam", .lr = NAN}, "adam: lr is nan"},
-    {{.name = "sgd", .lr = INFINITY}, "sgd: lr is inf"},
-    {{.name = "sgd", .momentum = 1}, "sgd: momentum is 1, must be in [0, 1)"},
-    {{.name = "sgd", .momentum = -0.5}, "sgd: momentum is -0.5"},
-    {{.name = "sgd", .beta1 = 0.9}, "sgd: has no option beta1 (given 0.9)"},
-    {{.name = "sgd", .nesterov = true}, "sgd: nesterov needs momentum > 0"},
-    {{.name = "sgd", .nesterov = true, .momentum = 0.9, .dampening = 0.1}, "dampening 0.1"},
-    {{.name = "adam", .nesterov = true}, "adam: has no option nesterov"},
-    {{.name = "adam", .centered = true}, "adam: has no option centered"},
-    {{.name = "adam", .momentum = 0.9}, "adam: has no option momentum (given 0.9)"},
-    {{.name = "adam", .beta2 = 1}, "adam: beta2 is 1"},
-    {{.name = "adamw", .beta1 = NAN}, "adamw: beta1 is nan"},
-    {{.name = "adamw", .weight_decay = -0.01}, "adamw: weight_decay is -0.01"},
-    {{.name = "rmsprop", .alpha = 1.5}, "rmsprop: alpha is 1.5"},
-    {{.name = "lars", .trust = -1}, "lars: trust is -1"},
-    {{.name = "lamb", .eps = -1}, "lamb: eps is -1"},
-    {{.name = "sgd", .clip_norm = -1}, "sgd: clip_norm is -1"},
-    {{.name = "sgd", .clip_value = NAN}, "sgd: clip_value is nan"},
-};
-
-TEST(refusals_name_optimizer_option_and_value)
-{
-    model m = make_model();
-    for (int i = 0; i < TD_LEN(BAD); i++) {
-        td_optimizer *o;
-        CHECK_STATUS(td_optimizer_create(&BAD[i].opts, m.params, &o), TD_EINVAL);
-        CHECK(strstr(td_last_error(), BAD[i].part), "row %d says: %s", i, td_last_error());
-        CHECK(!o, "row %d left an object", i);
-    }
-    free_model(&m);
-}
-
-TEST(a_bad_step_changes_nothing)
-{
-    static const double LR[] = {NAN, INFINITY, -0.1};
-    model m = make_model();
-    td_optim_opts opts = {.name = "adamw", .clip_norm = 1};
-    td_optimizer *o;
-    char before[65], after[65];
-    CHECK_OK(td_optimizer_create(&opts, m.params, &o));
-    run_step(&m, 1);
-    CHECK_OK(td_params_digest(m.params, before));
-    for (int i = 0; i < TD_LEN(LR); i++) {
-        CHECK_STATUS(td_optimizer_step(o, m.runner, LR[i]), TD_EINVAL);
-        CHECK(strstr(td_last_error(), "adamw: lr is "), "%s", td_last_error());
-    }
-    td_runner_grads(m.runner, NULL)[3] = NAN;
-    CHECK_STATUS(td_optimizer_step(o, m.runner, 0.1), TD_EINVAL);
-    CHECK(strstr(td_last_error(), "norm is nan"), "%s", td_last_error());
-    CHECK_OK(td_params_digest(m.params, after));
-    CHECK(!strcmp(before, after), "params changed");
-    CHECK_EQ_INT(td_optimizer_steps(o), 0);
-    td_optimizer_destroy(o);
-    free_model(&m);
-}
-
-/* Steps with the state and counter carried over by hand, as a checkpoint does: the same bits. */
-TEST(resume_from_states)
-{
-    model a = make_model(), b = make_model();
-    td_optim_opts opts = {.name = "adamw"};
-    td_optimizer *oa, *ob;
-    CHECK_OK(td_optimizer_create(&opts, a.params, &oa));
-    CHECK_OK(td_optimizer_create(&opts, b.params, &ob));
-    for (int t = 1; t <= 3; t++) {
-        run_step(&a, t);
-        CHECK_OK(td_optimizer_step(oa, a.runner, 0.01));
-    }
-    size_t all;
-    float *from = td_params_block(a.params, &all);
-    memcpy(td_params_block(b.params, NULL), from, all * sizeof *from);
-    for (int k = 0; k < td_optimizer_state_count(oa); k++) {
-        size_t n;
-        float *s = td_optimizer_state(oa, k, &n);
-        memcpy(td_optimizer_state(ob, k, NULL), s, n * sizeof *s);
-    }
-    td_optimizer_set_steps(ob, td_optimizer_steps(oa));
-    run_step(&a, 4);
-    run_step(&b, 4);
-    CHECK_OK(td_optimizer_step(oa, a.runner, 0.01));
-    CHECK_OK(td_optimizer_step(ob, b.runner, 0.01));
-    CHECK(!memcmp(from, td_params_block(b.params, NULL), all * sizeof *from), "params differ");
-    CHECK(!strcmp(td_optimizer_state_name(oa, 0), "exp_avg"), "%s", td_optimizer_state_name(oa, 0));
-    td_optimizer_destroy(ob);
-    td_optimizer_destroy(oa);
-    free_model(&b);
-    free_model(&a);
-}
-
-TEST(no_memory)
-{
-    model m = make_model();
-    td_optim_opts opts = {.name = "adam"};
-    uint64_t live = td_alloc_get_stats().live;
-    for (uint64_t nth = 1;; nth++) {
-        td_optimizer *o;
-        td_alloc_fail_at(nth);
-        td_status st = td_optimizer_create(&opts, m.params, &o);
-        td_alloc_fail_at(0);
-        td_optimizer_destroy(o);
-        CHECK_EQ_INT(td_alloc_get_stats().live, live);
-        if (!st)
-            break;
-        CHECK_EQ_INT(st, TD_ENOMEM);
-        CHECK(nth < 100, "never succeeds");
-    }
-    free_model(&m);
 }
 
 int main(void)
@@ -692,11 +481,6 @@ int main(void)
         cmocka_unit_test(instruction_sets_give_the_same_bits),
         cmocka_unit_test(tree_sum_is_a_balanced_tree),
         cmocka_unit_test(row_sparse_updates),
-        cmocka_unit_test(row_sparse_refusals),
-        cmocka_unit_test(refusals_name_optimizer_option_and_value),
-        cmocka_unit_test(a_bad_step_changes_nothing),
-        cmocka_unit_test(resume_from_states),
-        cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
