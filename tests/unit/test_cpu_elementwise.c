@@ -14,9 +14,14 @@
 #include "support/one_node.h"
 
 /* Sizes as a static initialiser. */
-#define S(...)                                                                              \
-    {.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dim = {__VA_ARGS__}}
-#define F(...) {.dtype = TD_F32, .shape = S(__VA_ARGS__)}
+#define S(...)                                                                                    \
+    {                                                                                             \
+        .ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dim = { __VA_ARGS__ } \
+    }
+#define F(...)                                   \
+    {                                            \
+        .dtype = TD_F32, .shape = S(__VA_ARGS__) \
+    }
 
 /* ---- Functions. ---- */
 
@@ -32,58 +37,37 @@ static const struct {
     const void *attr;
     double limit;
 } CASES[] = {
-    {TD_OP_ADD, 0.5, 0, NULL, 0},
-    {TD_OP_SUB, 0.5, 0, NULL, 0},
-    {TD_OP_MUL, 0.5, 0, NULL, 0},
-    {TD_OP_DIV, 0.5, 0, NULL, 0},
-    {TD_OP_POW, 1, 0, NULL, 0},
-    {TD_OP_MAXIMUM, 0, 0, NULL, 0},
-    {TD_OP_MINIMUM, 0, 0, NULL, 0},
-    {TD_OP_EQUAL, 0, 0, NULL, 0},
-    {TD_OP_LESS, 0, 0, NULL, 0},
-    {TD_OP_LESS_EQUAL, 0, 0, NULL, 0},
-    {TD_OP_AFFINE, 1, 1e-7, &AFFINE, 0},
-    {TD_OP_NEG, 0, 0, NULL, 0},
-    {TD_OP_ABS, 0, 0, NULL, 0},
-    {TD_OP_EXP, 2, 0, NULL, 0},
-    {TD_OP_LOG, 2, 0, NULL, 0},
-    {TD_OP_SQRT, 0.5, 0, NULL, 0},
-    {TD_OP_RSQRT, 1.5, 0, NULL, 0},
-    {TD_OP_SQUARE, 0.5, 0, NULL, 0},
-    {TD_OP_RECIPROCAL, 0.5, 0, NULL, 0},
-    {TD_OP_SIN, 2, 0, NULL, 0},
-    {TD_OP_COS, 2, 0, NULL, 0},
-    {TD_OP_ERF, 6, 0, NULL, 0},
-    {TD_OP_SIGN, 0, 0, NULL, 0},
-    {TD_OP_FLOOR, 0, 0, NULL, 0},
-    {TD_OP_CLAMP, 0, 0, &CLAMP, 0},
-    {TD_OP_CLAMP_BACK, 0, 0, &CLAMP, 0},
-    {TD_OP_RELU, 0, 0, NULL, 0},
-    {TD_OP_RELU_BACK, 0, 0, NULL, 0},
-    {TD_OP_LEAKY_RELU, 1, 0, &SLOPE, 0},
-    {TD_OP_LEAKY_RELU_BACK, 1, 0, &SLOPE, 0},
-    {TD_OP_GELU, 4, 1e-6, NULL, 0},
-    {TD_OP_GELU_BACK, 4, 3e-6, NULL, 0},
-    {TD_OP_GELU_TANH, 4, 1e-6, NULL, 0},
-    {TD_OP_GELU_TANH_BACK, 4, 3e-6, NULL, 0},
-    {TD_OP_SILU, 4, 1e-35, NULL, 0},
-    {TD_OP_SILU_BACK, 4, 1e-6, NULL, 0},
-    {TD_OP_SIGMOID, 3, 0, NULL, 0},
-    {TD_OP_SIGMOID_BACK, 3, 0, NULL, 1e4},
-    {TD_OP_TANH, 5, 0, NULL, 0},
-    {TD_OP_TANH_BACK, 3, 1e-6, NULL, 1e4},
-    {TD_OP_SOFTPLUS, 3, 2e-38, NULL, 0},
-    {TD_OP_HUBER, 3, 1e-7, &SLOPE, 0},
+    {TD_OP_ADD, 0.5, 0, NULL, 0},        {TD_OP_SUB, 0.5, 0, NULL, 0},
+    {TD_OP_MUL, 0.5, 0, NULL, 0},        {TD_OP_DIV, 0.5, 0, NULL, 0},
+    {TD_OP_POW, 1, 0, NULL, 0},          {TD_OP_MAXIMUM, 0, 0, NULL, 0},
+    {TD_OP_MINIMUM, 0, 0, NULL, 0},      {TD_OP_EQUAL, 0, 0, NULL, 0},
+    {TD_OP_LESS, 0, 0, NULL, 0},         {TD_OP_LESS_EQUAL, 0, 0, NULL, 0},
+    {TD_OP_AFFINE, 1, 1e-7, &AFFINE, 0}, {TD_OP_NEG, 0, 0, NULL, 0},
+    {TD_OP_ABS, 0, 0, NULL, 0},          {TD_OP_EXP, 2, 0, NULL, 0},
+    {TD_OP_LOG, 2, 0, NULL, 0},          {TD_OP_SQRT, 0.5, 0, NULL, 0},
+    {TD_OP_RSQRT, 1.5, 0, NULL, 0},      {TD_OP_SQUARE, 0.5, 0, NULL, 0},
+    {TD_OP_RECIPROCAL, 0.5, 0, NULL, 0}, {TD_OP_SIN, 2, 0, NULL, 0},
+    {TD_OP_COS, 2, 0, NULL, 0},          {TD_OP_ERF, 6, 0, NULL, 0},
+    {TD_OP_SIGN, 0, 0, NULL, 0},         {TD_OP_FLOOR, 0, 0, NULL, 0},
+    {TD_OP_CLAMP, 0, 0, &CLAMP, 0},      {TD_OP_CLAMP_BACK, 0, 0, &CLAMP, 0},
+    {TD_OP_RELU, 0, 0, NULL, 0},         {TD_OP_RELU_BACK, 0, 0, NULL, 0},
+    {TD_OP_LEAKY_RELU, 1, 0, &SLOPE, 0}, {TD_OP_LEAKY_RELU_BACK, 1, 0, &SLOPE, 0},
+    {TD_OP_GELU, 4, 1e-6, NULL, 0},      {TD_OP_GELU_BACK, 4, 3e-6, NULL, 0},
+    {TD_OP_GELU_TANH, 4, 1e-6, NULL, 0}, {TD_OP_GELU_TANH_BACK, 4, 3e-6, NULL, 0},
+    {TD_OP_SILU, 4, 1e-35, NULL, 0},     {TD_OP_SILU_BACK, 4, 1e-6, NULL, 0},
+    {TD_OP_SIGMOID, 3, 0, NULL, 0},      {TD_OP_SIGMOID_BACK, 3, 0, NULL, 1e4},
+    {TD_OP_TANH, 5, 0, NULL, 0},         {TD_OP_TANH_BACK, 3, 1e-6, NULL, 1e4},
+    {TD_OP_SOFTPLUS, 3, 2e-38, NULL, 0}, {TD_OP_HUBER, 3, 1e-7, &SLOPE, 0},
 };
 
 /* Special numbers, then magnitudes from 1e-37 to 1e38 with both signs, then [-100, 100] evenly. No
  * multiple of any vector width. */
 enum { N_LOG = 3001, N_EVEN = 6001 };
 static const float SPECIAL[] = {
-    0.0f,    -0.0f,    INFINITY,  -INFINITY, NAN,    FLT_MAX, -FLT_MAX, FLT_MIN, -FLT_MIN,
-    1.0f,    -1.0f,    0.5f,      3.0f,      88.72f, 88.73f,  -87.33f,  -87.34f, -104.0f,
-    9.0f,    -9.0f,    3.925f,    1e6f,      1.1e6f, 3e7f,    1e15f,    0.41421f, 2.0f,
-    0.7071f, 1.41421f, 1e-30f,    -1e-30f,
+    0.0f,     -0.0f,    INFINITY, -INFINITY, NAN,      FLT_MAX, -FLT_MAX, FLT_MIN,
+    -FLT_MIN, 1.0f,     -1.0f,    0.5f,      3.0f,     88.72f,  88.73f,   -87.33f,
+    -87.34f,  -104.0f,  9.0f,     -9.0f,     3.925f,   1e6f,    1.1e6f,   3e7f,
+    1e15f,    0.41421f, 2.0f,     0.7071f,   1.41421f, 1e-30f,  -1e-30f,
 };
 enum { COUNT = TD_LEN(SPECIAL) + N_LOG + N_EVEN };
 
@@ -178,10 +162,10 @@ static const struct {
     {S(40000), S(40000)},
     {S(40001), {.ndim = 0}},
     {{.ndim = 0}, S(3, 0)},
-    {S(130, 17), S(17)},       /* short bias: fixed */
-    {S(7, 300), S(300)},       /* longer than a small block */
-    {S(3, 5000), S(5000)},     /* rows longer than any block */
-    {S(130, 17), S(130, 1)},   /* one number per row */
+    {S(130, 17), S(17)},     /* short bias: fixed */
+    {S(7, 300), S(300)},     /* longer than a small block */
+    {S(3, 5000), S(5000)},   /* rows longer than any block */
+    {S(130, 17), S(130, 1)}, /* one number per row */
     {S(3, 5000), S(3, 1)},
     {S(9, 1, 21), S(1, 13, 1)}, /* both broadcast */
     {S(4, 3, 5, 7), S(3, 1, 7)},
@@ -218,9 +202,9 @@ TEST(images_channels_last)
     };
 
     for (int p = 0; p < TD_LEN(SECOND); p++) {
-        td_desc in[2] = {{.dtype = TD_F32, .layout = TD_LAYOUT_NHWC,
-                          .shape = TD_SHAPE(2, 19, 5, 3)},
-                         {.dtype = TD_F32, .shape = SECOND[p]}};
+        td_desc in[2] = {
+            {.dtype = TD_F32, .layout = TD_LAYOUT_NHWC, .shape = TD_SHAPE(2, 19, 5, 3)},
+            {.dtype = TD_F32, .shape = SECOND[p]}};
         one_node t;
 
         if (SECOND[p].ndim == 4)
@@ -245,7 +229,10 @@ TEST(casts_match_the_reference)
 
             one_node_init(&t, TD_OP_CAST, &attr, 1, &in);
             one_node_fill(&t, 0, from == TD_BOOL || from == TD_U8 ? 0 : -300,
-                          from == TD_BOOL ? 2 : from == TD_U8 ? 256 : 300, 3);
+                          from == TD_BOOL ? 2
+                          : from == TD_U8 ? 256
+                                          : 300,
+                          3);
             one_node_compare(&t, 0, 0, td_dtype_name((td_dtype)from));
             one_node_fini(&t);
         }
@@ -271,16 +258,16 @@ TEST(where_takes_bool)
 static const td_attr_fused TANGLE = {
     .n_instr = 10,
     .n_out = 3,
-    .instr = {{.op = TD_OP_MUL, .src = {0, 1}},                     /* 3 = a b */
-              {.op = TD_OP_ADD, .src = {3, 2}},                     /* 4 = a b + c */
-              {.op = TD_OP_TANH, .src = {4}},                       /* 5 */
-              {.op = TD_OP_AFFINE, .src = {3}, .attr = {2, -1}},    /* 6 */
-              {.op = TD_OP_SIGMOID, .src = {6}},                    /* 7 */
-              {.op = TD_OP_MUL, .src = {5, 7}},                     /* 8 */
-              {.op = TD_OP_LESS, .src = {8, 0}},                    /* 9: reads a late */
-              {.op = TD_OP_WHERE, .src = {9, 4, 1}},                /* 10: reads b late */
+    .instr = {{.op = TD_OP_MUL, .src = {0, 1}},                      /* 3 = a b */
+              {.op = TD_OP_ADD, .src = {3, 2}},                      /* 4 = a b + c */
+              {.op = TD_OP_TANH, .src = {4}},                        /* 5 */
+              {.op = TD_OP_AFFINE, .src = {3}, .attr = {2, -1}},     /* 6 */
+              {.op = TD_OP_SIGMOID, .src = {6}},                     /* 7 */
+              {.op = TD_OP_MUL, .src = {5, 7}},                      /* 8 */
+              {.op = TD_OP_LESS, .src = {8, 0}},                     /* 9: reads a late */
+              {.op = TD_OP_WHERE, .src = {9, 4, 1}},                 /* 10: reads b late */
               {.op = TD_OP_CLAMP, .src = {10}, .attr = {-0.9, 0.9}}, /* 11 */
-              {.op = TD_OP_SUB, .src = {11, 0}}},                   /* 12 */
+              {.op = TD_OP_SUB, .src = {11, 0}}},                    /* 12 */
     .result = {12, 9, 5},
     .dtype = {TD_F32, TD_BOOL, TD_BF16},
 };

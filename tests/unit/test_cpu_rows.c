@@ -37,9 +37,9 @@ static void check(one_node *t, double rtol, double atol, const char *what)
     CHECK(strcmp(t->impl, "reference") != 0, "%s runs on the reference", what);
 }
 
-#define FOR_EACH_CASE(t, r, w)                                  \
-    for (int t = 0; t < TD_LEN(TYPES); t++)                     \
-        for (int r = 0; r < TD_LEN(ROWS); r++)                  \
+#define FOR_EACH_CASE(t, r, w)                 \
+    for (int t = 0; t < TD_LEN(TYPES); t++)    \
+        for (int r = 0; r < TD_LEN(ROWS); r++) \
             for (int w = 0; w < TD_LEN(WIDTHS); w++)
 
 TEST(softmax_family)
@@ -48,19 +48,19 @@ TEST(softmax_family)
                                     TD_OP_LOG_SOFTMAX_BACK};
 
     FOR_EACH_CASE(t, r, w)
-        for (int o = 0; o < TD_LEN(OPS); o++) {
-            td_desc d = floats(TYPES[t], ROWS[r], WIDTHS[w]);
-            one_node n;
+    for (int o = 0; o < TD_LEN(OPS); o++) {
+        td_desc d = floats(TYPES[t], ROWS[r], WIDTHS[w]);
+        one_node n;
 
-            one_node_init(&n, OPS[o], NULL, td__op(OPS[o])->n_in_min, (td_desc[]){d, d});
-            one_node_fill(&n, 0, o < 2 ? -20 : -1, o < 2 ? 20 : 0, 1);
-            if (n.node.n_in == 2)
-                one_node_fill(&n, 1, -1, 1, 2);
-            check(&n, 4 * eps_of(TYPES[t]), 1e-5 + (double)WIDTHS[w] * 3e-7, "rows");
-            n.in_place = true;
-            check(&n, 4 * eps_of(TYPES[t]), 1e-5 + (double)WIDTHS[w] * 3e-7, "in place");
-            one_node_fini(&n);
-        }
+        one_node_init(&n, OPS[o], NULL, td__op(OPS[o])->n_in_min, (td_desc[]){d, d});
+        one_node_fill(&n, 0, o < 2 ? -20 : -1, o < 2 ? 20 : 0, 1);
+        if (n.node.n_in == 2)
+            one_node_fill(&n, 1, -1, 1, 2);
+        check(&n, 4 * eps_of(TYPES[t]), 1e-5 + (double)WIDTHS[w] * 3e-7, "rows");
+        n.in_place = true;
+        check(&n, 4 * eps_of(TYPES[t]), 1e-5 + (double)WIDTHS[w] * 3e-7, "in place");
+        one_node_fini(&n);
+    }
 }
 
 TEST(cross_entropy)
@@ -71,27 +71,27 @@ TEST(cross_entropy)
     };
 
     FOR_EACH_CASE(t, r, w)
-        for (int a = 0; a < TD_LEN(ATTRS); a++) {
-            td_desc x = floats(TYPES[t], ROWS[r], WIDTHS[w]);
-            td_desc in[4] = {x, vector(a ? TD_I64 : TD_I32, ROWS[r]), vector(TD_F32, ROWS[r]),
-                             {.dtype = TD_F32}};
-            one_node n;
+    for (int a = 0; a < TD_LEN(ATTRS); a++) {
+        td_desc x = floats(TYPES[t], ROWS[r], WIDTHS[w]);
+        td_desc in[4] = {
+            x, vector(a ? TD_I64 : TD_I32, ROWS[r]), vector(TD_F32, ROWS[r]), {.dtype = TD_F32}};
+        one_node n;
 
-            one_node_init(&n, TD_OP_XENT, &ATTRS[a], 2, in);
-            one_node_fill(&n, 0, -20, 20, 1);
-            one_node_fill(&n, 1, 0, (double)WIDTHS[w], 2);
-            check(&n, 1e-5, 1e-5, "loss");
-            one_node_fini(&n);
-            one_node_init(&n, TD_OP_XENT_BACK, &ATTRS[a], 4, in);
-            one_node_fill(&n, 0, -2, 2, 1);
-            one_node_fill(&n, 1, 0, (double)WIDTHS[w], 2);
-            one_node_fill(&n, 2, 0, 1, 3);
-            one_node_fill(&n, 3, 1, 2, 4);
-            check(&n, 4 * eps_of(TYPES[t]), 1e-6, "dlogits");
-            n.in_place = true;
-            check(&n, 4 * eps_of(TYPES[t]), 1e-6, "dlogits in place");
-            one_node_fini(&n);
-        }
+        one_node_init(&n, TD_OP_XENT, &ATTRS[a], 2, in);
+        one_node_fill(&n, 0, -20, 20, 1);
+        one_node_fill(&n, 1, 0, (double)WIDTHS[w], 2);
+        check(&n, 1e-5, 1e-5, "loss");
+        one_node_fini(&n);
+        one_node_init(&n, TD_OP_XENT_BACK, &ATTRS[a], 4, in);
+        one_node_fill(&n, 0, -2, 2, 1);
+        one_node_fill(&n, 1, 0, (double)WIDTHS[w], 2);
+        one_node_fill(&n, 2, 0, 1, 3);
+        one_node_fill(&n, 3, 1, 2, 4);
+        check(&n, 4 * eps_of(TYPES[t]), 1e-6, "dlogits");
+        n.in_place = true;
+        check(&n, 4 * eps_of(TYPES[t]), 1e-6, "dlogits in place");
+        one_node_fini(&n);
+    }
 }
 
 TEST(cross_entropy_refuses_bad_targets_and_masked_classes)
@@ -117,7 +117,8 @@ TEST(layer_and_rms_norm)
 {
     static const td_attr_norm EPS = {.eps = 1e-5};
 
-    FOR_EACH_CASE(t, r, w) {
+    FOR_EACH_CASE(t, r, w)
+    {
         td_desc x = floats(TYPES[t], ROWS[r], WIDTHS[w]), v = vector(TD_F32, WIDTHS[w]);
         td_desc stat = vector(TD_F32, ROWS[r]);
         double rtol = 4 * eps_of(TYPES[t]), atol = 2e-4;

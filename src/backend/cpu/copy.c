@@ -37,11 +37,11 @@ typedef struct rect {
     int64_t rows, cols, to_row, to_col, from_row, from_col;
 } rect;
 
-#define COPY_RECT(T)                                                                        \
-    static void copy_rect_##T(const rect *r, T *to, const T *from)                          \
-    {                                                                                       \
-        for (int64_t i = 0; i < r->rows; i++)                                               \
-            for (int64_t j = 0; j < r->cols; j++)                                           \
+#define COPY_RECT(T)                                                                         \
+    static void copy_rect_##T(const rect *r, T *to, const T *from)                           \
+    {                                                                                        \
+        for (int64_t i = 0; i < r->rows; i++)                                                \
+            for (int64_t j = 0; j < r->cols; j++)                                            \
                 to[i * r->to_row + j * r->to_col] = from[i * r->from_row + j * r->from_col]; \
     }
 COPY_RECT(uint8_t)
@@ -94,8 +94,8 @@ void td__copy_run(const td__copy *c, void *to, const void *from)
         if (runs) {
             memcpy(t, f, (size_t)(c->dim[last] * size));
         } else if (other >= 0) {
-            rect r = {c->dim[other], c->dim[last], c->to[other], c->to[last], c->from[other],
-                      c->from[last]};
+            rect r = {c->dim[other], c->dim[last],   c->to[other],
+                      c->to[last],   c->from[other], c->from[last]};
             copy_tiles(&r, t, f, c->size);
         } else {
             rect r = {1, c->dim[last], 0, c->to[last], 0, c->from[last]};

@@ -20,18 +20,18 @@ static inline float v_silu_slope(float x)
     return s * (1.0f + x * (1.0f - s));
 }
 
-#define EW(OP, expr)                                                                         \
-    static void run_##OP(float *y, const float *a, const float *b, const float *c,           \
-                         const float *num, int64_t n)                                        \
-    {                                                                                        \
-        const float P = num[0], Q = num[1];                                                  \
-        (void)P, (void)Q;                                                                    \
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                 \
-        {                                                                                    \
-            const float A = a[i], B = b[i], C = c[i];                                        \
-            (void)A, (void)B, (void)C;                                                       \
-            y[i] = expr;                                                                     \
-        }                                                                                    \
+#define EW(OP, expr)                                                               \
+    static void run_##OP(float *y, const float *a, const float *b, const float *c, \
+                         const float *num, int64_t n)                              \
+    {                                                                              \
+        const float P = num[0], Q = num[1];                                        \
+        (void)P, (void)Q;                                                          \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                       \
+        {                                                                          \
+            const float A = a[i], B = b[i], C = c[i];                              \
+            (void)A, (void)B, (void)C;                                             \
+            y[i] = expr;                                                           \
+        }                                                                          \
     }
 #include "backend/cpu/kernels/ew_ops.def"
 #undef EW

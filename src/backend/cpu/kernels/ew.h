@@ -28,15 +28,15 @@ typedef enum td__ew_kind { TD_EW_CONTIGUOUS, TD_EW_FIXED, TD_EW_ROWS } td__ew_ki
 typedef struct td__ew_input {
     td__ew_kind kind;
     td_dtype dtype;
-    int reg;                        /* -1: read where it lies */
-    int64_t inner_step;             /* 0 or 1 */
-    int64_t step[TD_MAX_DIMS];      /* per outer axis, in elements */
+    int reg;                   /* -1: read where it lies */
+    int64_t inner_step;        /* 0 or 1 */
+    int64_t step[TD_MAX_DIMS]; /* per outer axis, in elements */
 } td__ew_input;
 
 typedef struct td__ew_instr {
     td_opcode op;
-    int src[3];                     /* operands: inputs, then results, as in td_attr_fused */
-    int reg;                        /* -1: write to output `direct` */
+    int src[3]; /* operands: inputs, then results, as in td_attr_fused */
+    int reg;    /* -1: write to output `direct` */
     int direct;
     float num[2];
 } td__ew_instr;
@@ -48,16 +48,17 @@ typedef struct td__ew_output {
 
 typedef struct td__ew {
     int n_in, n_instr, n_out, n_reg, n_outer;
-    int64_t outer[TD_MAX_DIMS];     /* sizes of the outer axes */
-    int64_t rows, inner;            /* product of outer; elements per row */
-    int64_t block_rows, block;      /* rows per block (1 if a row fills several); its elements */
+    int64_t outer[TD_MAX_DIMS]; /* sizes of the outer axes */
+    int64_t rows, inner;        /* product of outer; elements per row */
+    int64_t block_rows, block;  /* rows per block (1 if a row fills several); its elements */
     td__ew_input in[TD_FUSED_MAX_IN];
     td__ew_instr instr[TD_FUSED_MAX_INSTR];
     td__ew_output out[TD_FUSED_MAX_OUT];
 } td__ew;
 
 /* scratch: n_reg * block floats, 64-byte aligned. Output 0 may lie in a CONTIGUOUS input's memory. */
-typedef void td__ew_run_fn(const td__ew *p, const void *const *in, void *const *out, float *scratch);
+typedef void td__ew_run_fn(const td__ew *p, const void *const *in, void *const *out,
+                           float *scratch);
 TD_ISA_DECLARE(void, td__ew_run,
                (const td__ew *p, const void *const *in, void *const *out, float *scratch));
 

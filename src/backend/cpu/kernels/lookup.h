@@ -12,11 +12,11 @@
 #include "tandem/types.h"
 
 typedef struct td__lookup {
-    int64_t n, rows, width;     /* ids, V, D */
+    int64_t n, rows, width; /* ids, V, D */
     int64_t bags;
     td_dtype id_dtype, offset_dtype;
-    td_dtype dtype;             /* of y or dy */
-    bool mean;                  /* bags: mean instead of sum */
+    td_dtype dtype; /* of y or dy */
+    bool mean;      /* bags: mean instead of sum */
 } td__lookup;
 
 /* y (n, D) = table[ids] */

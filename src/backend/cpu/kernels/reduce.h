@@ -22,9 +22,9 @@ typedef struct td__axes {
 typedef struct td__reduce {
     td__axes kept, reduced; /* all but the last axis */
     bool last_reduced;
-    int64_t last;           /* size of the last axis */
+    int64_t last; /* size of the last axis */
     td_dtype in, out;
-    float scale;            /* of the result: 1/n for means */
+    float scale; /* of the result: 1/n for means */
     bool is_max;
 } td__reduce;
 

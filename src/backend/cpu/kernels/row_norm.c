@@ -71,15 +71,15 @@ static void layer_back_sums(float *pg, float *pb, const float *dy, const float *
     const td__vf vm = td__vf_set(m), vs = td__vf_set(s);
     int64_t i = 0;
 
-#define STEP(at, sum_, dot_)                                               \
-    do {                                                                   \
-        td__vf g_ = td__vf_load(dy + (at));                                \
-        td__vf n_ = (td__vf_load(x + (at)) - vm) * vs;                     \
-        td__vf h_ = g_ * td__vf_load(gamma + (at));                        \
-        td__vf_store(pg + (at), td__vf_load(pg + (at)) + g_ * n_);         \
-        td__vf_store(pb + (at), td__vf_load(pb + (at)) + g_);              \
-        (sum_) += h_;                                                      \
-        (dot_) += h_ * n_;                                                 \
+#define STEP(at, sum_, dot_)                                       \
+    do {                                                           \
+        td__vf g_ = td__vf_load(dy + (at));                        \
+        td__vf n_ = (td__vf_load(x + (at)) - vm) * vs;             \
+        td__vf h_ = g_ * td__vf_load(gamma + (at));                \
+        td__vf_store(pg + (at), td__vf_load(pg + (at)) + g_ * n_); \
+        td__vf_store(pb + (at), td__vf_load(pb + (at)) + g_);      \
+        (sum_) += h_;                                              \
+        (dot_) += h_ * n_;                                         \
     } while (0)
     for (; i + 2 * TD_VEC_LANES <= d; i += 2 * TD_VEC_LANES) {
         STEP(i, sum0, dot0);
@@ -137,11 +137,11 @@ static float rms_back_sums(float *pg, const float *dy, const float *x, const flo
     const td__vf vs = td__vf_set(s);
     int64_t i = 0;
 
-#define STEP(at, dot_)                                                     \
-    do {                                                                   \
-        td__vf h_ = td__vf_load(dy + (at)) * td__vf_load(x + (at));        \
-        td__vf_store(pg + (at), td__vf_load(pg + (at)) + h_ * vs);         \
-        (dot_) += h_ * td__vf_load(gamma + (at));                          \
+#define STEP(at, dot_)                                              \
+    do {                                                            \
+        td__vf h_ = td__vf_load(dy + (at)) * td__vf_load(x + (at)); \
+        td__vf_store(pg + (at), td__vf_load(pg + (at)) + h_ * vs);  \
+        (dot_) += h_ * td__vf_load(gamma + (at));                   \
     } while (0)
     for (; i + 2 * TD_VEC_LANES <= d; i += 2 * TD_VEC_LANES) {
         STEP(i, dot0);

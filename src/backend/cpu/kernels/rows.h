@@ -32,21 +32,21 @@ TD_INLINE td__vf vf_max(td__vf a, td__vf b)
 }
 
 /* expr(i) is a vector from element i on, tail(i) a number. */
-#define ROW_SUM(total, n, expr, tail)                                           \
-    do {                                                                        \
-        td__vf s0_ = {0}, s1_ = {0}, s2_ = {0}, s3_ = {0};                      \
-        int64_t i_ = 0;                                                         \
-        for (; i_ + ROW_STEP <= (n); i_ += ROW_STEP) {                          \
-            s0_ += expr(i_);                                                    \
-            s1_ += expr(i_ + TD_VEC_LANES);                                     \
-            s2_ += expr(i_ + 2 * TD_VEC_LANES);                                 \
-            s3_ += expr(i_ + 3 * TD_VEC_LANES);                                 \
-        }                                                                       \
-        for (; i_ + TD_VEC_LANES <= (n); i_ += TD_VEC_LANES)                    \
-            s0_ += expr(i_);                                                    \
-        (total) = vf_total((s0_ + s1_) + (s2_ + s3_));                          \
-        for (; i_ < (n); i_++)                                                  \
-            (total) += tail(i_);                                                \
+#define ROW_SUM(total, n, expr, tail)                        \
+    do {                                                     \
+        td__vf s0_ = {0}, s1_ = {0}, s2_ = {0}, s3_ = {0};   \
+        int64_t i_ = 0;                                      \
+        for (; i_ + ROW_STEP <= (n); i_ += ROW_STEP) {       \
+            s0_ += expr(i_);                                 \
+            s1_ += expr(i_ + TD_VEC_LANES);                  \
+            s2_ += expr(i_ + 2 * TD_VEC_LANES);              \
+            s3_ += expr(i_ + 3 * TD_VEC_LANES);              \
+        }                                                    \
+        for (; i_ + TD_VEC_LANES <= (n); i_ += TD_VEC_LANES) \
+            s0_ += expr(i_);                                 \
+        (total) = vf_total((s0_ + s1_) + (s2_ + s3_));       \
+        for (; i_ < (n); i_++)                               \
+            (total) += tail(i_);                             \
     } while (0)
 
 static inline float row_sum(const float *x, int64_t n)

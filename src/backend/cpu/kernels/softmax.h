@@ -15,14 +15,16 @@ typedef void td__softmax_fn(void *y, const void *x, td_dtype t, int64_t rows, in
                             float *scratch);
 typedef void td__softmax_back_fn(void *dx, const void *y, const void *dy, td_dtype t, int64_t rows,
                                  int64_t width, float *scratch);
-TD_ISA_DECLARE(void, td__softmax, (void *y, const void *x, td_dtype t, int64_t rows, int64_t width,
-                                   float *scratch));
-TD_ISA_DECLARE(void, td__log_softmax, (void *y, const void *x, td_dtype t, int64_t rows,
-                                       int64_t width, float *scratch));
-TD_ISA_DECLARE(void, td__softmax_back, (void *dx, const void *y, const void *dy, td_dtype t,
-                                        int64_t rows, int64_t width, float *scratch));
-TD_ISA_DECLARE(void, td__log_softmax_back, (void *dx, const void *y, const void *dy, td_dtype t,
-                                            int64_t rows, int64_t width, float *scratch));
+TD_ISA_DECLARE(void, td__softmax,
+               (void *y, const void *x, td_dtype t, int64_t rows, int64_t width, float *scratch));
+TD_ISA_DECLARE(void, td__log_softmax,
+               (void *y, const void *x, td_dtype t, int64_t rows, int64_t width, float *scratch));
+TD_ISA_DECLARE(void, td__softmax_back,
+               (void *dx, const void *y, const void *dy, td_dtype t, int64_t rows, int64_t width,
+                float *scratch));
+TD_ISA_DECLARE(void, td__log_softmax_back,
+               (void *dx, const void *y, const void *dy, td_dtype t, int64_t rows, int64_t width,
+                float *scratch));
 
 typedef struct td__xent {
     int64_t rows, width;
@@ -36,10 +38,12 @@ typedef void td__xent_fn(const td__xent *p, float *loss, float *lse, const void 
                          const void *target);
 typedef void td__xent_back_fn(const td__xent *p, void *dlogits, const void *logits,
                               const void *target, const float *lse, const float *dloss);
-TD_ISA_DECLARE(void, td__xent, (const td__xent *p, float *loss, float *lse, const void *logits,
-                                const void *target));
+TD_ISA_DECLARE(void, td__xent,
+               (const td__xent *p, float *loss, float *lse, const void *logits,
+                const void *target));
 /* dlogits may be logits. */
-TD_ISA_DECLARE(void, td__xent_back, (const td__xent *p, void *dlogits, const void *logits,
-                                     const void *target, const float *lse, const float *dloss));
+TD_ISA_DECLARE(void, td__xent_back,
+               (const td__xent *p, void *dlogits, const void *logits, const void *target,
+                const float *lse, const float *dloss));
 
 #endif
