@@ -148,10 +148,11 @@ static const norm_shape NORMS[] = {
     {2, 64, 8, 8, 4}, {3, 21, 5, 7, 3}, {1, 16, 3, 3, 16}, {4, 200, 2, 2, 1}, {40, 32, 6, 6, 2},
 };
 
-static void check_batch_norm(const norm_shape *s, td_dtype t, bool relu, bool residual, bool running,
-                             double tol)
+static void check_batch_norm(const norm_shape *s, td_dtype t, td_layout l, bool relu, bool residual,
+                             bool running, double tol)
 {
-    td_desc x = image(t, TD_LAYOUT_NHWC, s->n, s->c, s->h, s->w);
+    const char *impl = l == TD_LAYOUT_NHWC ? "channels-last" : "turned";
+    td_desc x = image(t, l, s->n, s->c, s->h, s->w);
     td_desc v = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(s->c)};
     td_attr_norm a = {.eps = 1e-5, .momentum = 0.1, .act = relu ? TD_ACT_RELU : TD_ACT_NONE,
                       .has_residual = residual, .has_running = running};
@@ -168,11 +169,11 @@ static void check_batch_norm(const norm_shape *s, td_dtype t, bool relu, bool re
         fwd.in[fwd.n_in++] = x;
         eval.in[eval.n_in++] = x;
     }
-    kernel_pair_check(&fwd, "channels-last");
-    kernel_pair_check(&eval, "channels-last");
+    kernel_pair_check(&fwd, impl);
+    kernel_pair_check(&eval, impl);
     kernel_pair_check(&(kernel_pair){.name = "batch norm back", .op = TD_OP_BATCH_NORM_BACK,
                                      .attr = &a, .n_in = 6, .in = {x, x, v, v, v, x},
-                                     .positive = 1u << 4, .tol = tol}, "channels-last");
+                                     .positive = 1u << 4, .tol = tol}, impl);
 }
 
 TEST(batch_norm)
@@ -180,8 +181,9 @@ TEST(batch_norm)
     for (int i = 0; i < TD_LEN(NORMS); i++) {
         for (int variant = 0; variant < 8; variant++) {
             bool relu = variant & 1, residual = variant & 2, running = residual || (variant & 4);
-            check_batch_norm(&NORMS[i], TD_F32, relu, residual, running, 1e-5);
-            check_batch_norm(&NORMS[i], TD_BF16, relu, residual, running, 8e-3);
+            check_batch_norm(&NORMS[i], TD_F32, TD_LAYOUT_NHWC, relu, residual, running, 1e-5);
+            check_batch_norm(&NORMS[i], TD_BF16, TD_LAYOUT_NHWC, relu, residual, running, 8e-3);
+            check_batch_norm(&NORMS[i], TD_F32, TD_LAYOUT_PLAIN, relu, residual, running, 1e-5);
         }
     }
 }

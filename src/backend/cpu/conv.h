@@ -37,6 +37,7 @@ typedef td_status td__conv_plan_fn(const td__cpu *cpu, const td__conv *v, td_ker
 td__conv_plan_fn td__conv_plan_wino;   /* 3x3, stride 1, wide: f32 and bf16 */
 td__conv_plan_fn td__conv_plan_shift_image, td__conv_plan_shift_weight; /* bf16, groups == 1 */
 td__conv_plan_fn td__conv_plan_onednn; /* f32, any variant, both layouts */
+td__conv_plan_fn td__conv_plan_widen;  /* bf16 by way of the f32 one */
 
 /* Both activations are f32 or both bf16 NHWC (or lie as if they were), weights f32. */
 bool td__conv_is_nhwc(const td__conv *v, td_dtype dtype);

@@ -7,47 +7,73 @@
  *             dbeta = s1, dgamma = rstd s2, dresidual = dz
  *             dx = gamma rstd (dz - s1 / M - (x - mean) rstd^2 s2 / M)
  *
- * Each direction reads its activations twice: once for the sums, once for the result. */
+ * Each direction reads its activations twice: once for the sums, once for the result. Activations
+ * with the channels elsewhere, (N, C, ...), are turned into scratch and back. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/channel_norm.h"
+#include "backend/cpu/kernels/reorder.h"
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/fail.h"
 #include "ops/attr.h"
 
 typedef struct norm_state {
     td__channel_norm_kernels kernels;
+    void (*transpose)(void *y, const void *x, int64_t rows, int64_t cols, size_t element_bytes);
+    void (*rows_run)(const td_kernel_call *c); /* run on (rows, channels) */
     td_attr_norm attr;
+    int64_t samples, inner;      /* rows = samples x inner */
     int64_t rows, channels;
+    unsigned images;             /* which inputs, and from bit 16 on outputs, are activations */
+    size_t image_bytes, work_bytes;
     bool bf16;
 } norm_state;
 
-/* Is d a matrix (rows, channels) in memory? NHWC images are, and so is (N, C). */
-static bool channels_last(const td_desc *d, int64_t *rows, int64_t *channels)
+/* Run on turned copies of the activations, which lie in scratch behind the kernel's own. */
+static void run_turned(const td_kernel_call *c)
 {
-    if (d->shape.ndim < 2)
-        return false;
-    int64_t inner = 1;
-    for (int i = 2; i < d->shape.ndim; i++)
-        inner *= d->shape.dim[i];
-    if (d->layout != TD_LAYOUT_NHWC && inner != 1)
-        return false;
-    *rows = d->shape.dim[0] * inner;
-    *channels = d->shape.dim[1];
-    return *rows > 0 && *channels > 0;
+    const norm_state *s = c->kernel->state;
+    const td_node *n = c->kernel->node;
+    size_t element = s->bf16 ? 2 : 4, sample = (size_t)(s->inner * s->channels) * element;
+    char *next = (char *)c->scratch + s->work_bytes;
+    const void *in[TD_MAX_IN];
+    void *out[TD_MAX_OUT];
+    td_kernel_call turned = *c;
+
+    for (int i = 0; i < n->n_in; i++) {
+        in[i] = c->in[i];
+        if (!(s->images >> i & 1u))
+            continue;
+        for (int64_t j = 0; j < s->samples; j++)
+            s->transpose(next + (size_t)j * sample, (const char *)c->in[i] + (size_t)j * sample,
+                         s->channels, s->inner, element);
+        in[i] = next;
+        next += s->image_bytes;
+    }
+    for (int i = 0; i < n->n_out; i++) {
+        out[i] = s->images >> (16 + i) & 1u ? next : c->out[i];
+        next += out[i] == next ? s->image_bytes : 0;
+    }
+    turned.in = in;
+    turned.out = out;
+    s->rows_run(&turned);
+    for (int i = 0; i < n->n_out; i++)
+        for (int64_t j = 0; j < s->samples && (s->images >> (16 + i) & 1u); j++)
+            s->transpose((char *)c->out[i] + (size_t)j * sample,
+                         (const char *)out[i] + (size_t)j * sample, s->inner, s->channels, element);
 }
 
 /* `images`: bit mask over inputs, then outputs from bit 16 on, that must look like input `like`. */
 static td_status make_state(const td__cpu *cpu, const td_node *n, int like, unsigned images,
-                            td_kernel *k)
+                            void (*run)(const td_kernel_call *c), td_kernel *k)
 {
     const td_desc *x = td__in_desc(n, like);
-    int64_t rows, channels;
 
-    if ((x->dtype != TD_F32 && x->dtype != TD_BF16) || !channels_last(x, &rows, &channels))
+    if ((x->dtype != TD_F32 && x->dtype != TD_BF16) || td__desc_count(x) == 0)
         return TD_ENOTSUP;
     for (int i = 0; i < n->n_in; i++) {
         const td_desc *d = td__in_desc(n, i);
@@ -65,13 +91,27 @@ static td_status make_state(const td__cpu *cpu, const td_node *n, int like, unsi
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory to plan %s", n->name);
     s->kernels = TD_ISA_PICK(cpu->isa, td__channel_norm);
+    s->transpose = TD_ISA_PICK(cpu->isa, td__transpose);
+    s->rows_run = run;
     s->attr = *(const td_attr_norm *)n->attr;
-    s->rows = rows;
-    s->channels = channels;
+    s->samples = x->shape.dim[0];
+    s->channels = x->shape.dim[1];
+    s->rows = td__desc_count(x) / s->channels;
+    s->inner = s->rows / s->samples;
+    s->images = images;
     s->bf16 = x->dtype == TD_BF16;
+    s->image_bytes = td__align_up(td__desc_bytes(x), 64);
+    s->work_bytes = td__align_up((size_t)s->channels * (2 * sizeof(double) + 3 * sizeof(float)), 64);
     k->state = s;
     k->fini = td__free;
-    k->scratch = (size_t)channels * (2 * sizeof(double) + 3 * sizeof(float));
+    k->scratch = s->work_bytes;
+    k->run = run;
+    k->impl = "channels-last batch norm";
+    if (x->layout != TD_LAYOUT_NHWC && s->inner > 1 && s->channels > 1) {
+        k->scratch += (size_t)__builtin_popcount(images) * s->image_bytes;
+        k->run = run_turned;
+        k->impl = "turned batch norm";
+    }
     return TD_OK;
 }
 
@@ -110,10 +150,7 @@ td_status td__cpu_plan_batch_norm(const td__cpu *cpu, const td_node *n, const bo
     unsigned residual = a->has_residual ? 1u << 5 : 0u;
 
     (void)is_param;
-    TD_TRY(make_state(cpu, n, 0, 1u | residual | 1u << 16, k));
-    k->run = run_forward;
-    k->impl = "channels-last batch norm";
-    return TD_OK;
+    return make_state(cpu, n, 0, 1u | residual | 1u << 16, run_forward, k);
 }
 
 static void run_backward(const td_kernel_call *c)
@@ -149,10 +186,7 @@ td_status td__cpu_plan_batch_norm_back(const td__cpu *cpu, const td_node *n, con
     unsigned images = 1u | 2u | 1u << 5 | 1u << 16 | (a->has_residual ? 1u << 19 : 0u);
 
     (void)is_param;
-    TD_TRY(make_state(cpu, n, 1, images, k));
-    k->run = run_backward;
-    k->impl = "channels-last batch norm";
-    return TD_OK;
+    return make_state(cpu, n, 1, images, run_backward, k);
 }
 
 static void run_eval(const td_kernel_call *c)
@@ -173,8 +207,5 @@ td_status td__cpu_plan_batch_norm_eval(const td__cpu *cpu, const td_node *n, con
     const td_attr_norm *a = n->attr;
 
     (void)is_param;
-    TD_TRY(make_state(cpu, n, 0, 1u | (a->has_residual ? 1u << 5 : 0u) | 1u << 16, k));
-    k->run = run_eval;
-    k->impl = "channels-last batch norm";
-    return TD_OK;
+    return make_state(cpu, n, 0, 1u | (a->has_residual ? 1u << 5 : 0u) | 1u << 16, run_eval, k);
 }

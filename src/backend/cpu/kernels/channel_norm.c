@@ -16,7 +16,7 @@ enum { LANES = TD_VEC_LANES, BLOCK_ELEMS = 32 * 1024 };
 static int64_t block_rows(int64_t channels)
 {
     int64_t rows = BLOCK_ELEMS / (channels > 0 ? channels : 1);
-    return rows < 16 ? 16 : rows > 512 ? 512 : rows;
+    return rows < 16 ? 16 : rows > 128 ? 128 : rows; /* short f32 sums */
 }
 
 /* One block, NV vectors of channels from c on. */
