@@ -40,31 +40,33 @@ typedef struct gemm_impl {
                  int64_t cols, const td__gemm_post *post);
 } gemm_impl;
 
-#define VECTOR_IMPL(set, blk, bf16_name, in_pairs)                                       \
+#define VECTOR_IMPL(set, blk, bf16_name, in_pairs, post_set)                             \
     {                                                                                    \
         .name = {"gemm f32 " #set, bf16_name}, .panel = TD__GEMM_PANEL_##set,            \
         .rows = TD__GEMM_ROWS_##set, .pairs = (in_pairs),                                \
         .mc = MC_VECTOR / TD__GEMM_ROWS_##set * TD__GEMM_ROWS_##set,                     \
         .kc = TD__GEMM_KC_MAX, .block = blk,                                             \
-        .lay = td__gemm_lay_out_##set, .post = td__gemm_post_block_##set,                \
+        .lay = td__gemm_lay_out_##set, .post = td__gemm_post_block_##post_set,           \
     }
-#define TILE_IMPL(blk, bf16_name, set)                                                   \
+#define TILE_IMPL(blk, bf16_name, set, post_set)                                         \
     {                                                                                    \
         .name = {NULL, bf16_name}, .panel = 32, .rows = 32, .pairs = true, .tiles = true, \
         .mc = MC_TILE, .kc = 256, .block = blk, .lay = td__gemm_lay_out_##set,           \
-        .post = td__gemm_post_block_##set,                                               \
+        .post = td__gemm_post_block_##post_set,                                          \
     }
 
 static const gemm_impl IMPLS[TD__GEMM_KIND_COUNT] = {
     [TD__GEMM_SCALAR] =
-        VECTOR_IMPL(scalar, td__gemm_block_f32_scalar, "gemm bf16 widened scalar", false),
-    [TD__GEMM_AVX2] = VECTOR_IMPL(avx2, td__gemm_block_f32_avx2, "gemm bf16 widened avx2", false),
+        VECTOR_IMPL(scalar, td__gemm_block_f32_scalar, "gemm bf16 widened scalar", false, scalar),
+    [TD__GEMM_AVX2] = VECTOR_IMPL(avx2, td__gemm_block_f32_avx2, "gemm bf16 widened avx2", false,
+                                  avx2),
     [TD__GEMM_AVX512] =
-        VECTOR_IMPL(avx512, td__gemm_block_f32_avx512, "gemm bf16 widened avx512", false),
+        VECTOR_IMPL(avx512, td__gemm_block_f32_avx512, "gemm bf16 widened avx512", false, avx512),
     [TD__GEMM_AVX512_BF16] =
-        VECTOR_IMPL(avx512, td__gemm_block_avx512bf16, "gemm bf16 avx512", true),
-    [TD__GEMM_TILE_EMUL] = TILE_IMPL(td__gemm_block_tile_emul, "gemm bf16 emulated tiles", scalar),
-    [TD__GEMM_AMX] = TILE_IMPL(td__gemm_block_amx, "gemm bf16 amx", avx512),
+        VECTOR_IMPL(avx512, td__gemm_block_avx512bf16, "gemm bf16 avx512", true, avx512bf16),
+    [TD__GEMM_TILE_EMUL] = TILE_IMPL(td__gemm_block_tile_emul, "gemm bf16 emulated tiles", scalar,
+                                     scalar),
+    [TD__GEMM_AMX] = TILE_IMPL(td__gemm_block_amx, "gemm bf16 amx", avx512, avx512bf16),
 };
 
 static int64_t min64(int64_t a, int64_t b)
@@ -181,6 +183,7 @@ typedef struct run {
     const td__gemm_args *a;
     char *copy;
     float *sums;
+    int64_t sums_ld;            /* elements: nc, or one panel where sums need not outlast it */
     int64_t n_passes, per_pass; /* per_pass: A_i of a pass, or units of it if passes cut an A_i */
     int64_t cuts;               /* passes per A_i; 0 if passes hold whole A_i */
     int64_t reduce;
@@ -256,14 +259,15 @@ static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
 }
 
 /* The kernel calls of one panel in one pass: rows [m, m + rows) into sums at c. */
-static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, const char *b,
-                         float *c, int64_t ldc, bool accumulate)
+static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, int64_t cols,
+                         const char *b, float *c, int64_t ldc, bool accumulate)
 {
     const td__gemm *g = r->g;
     const gemm_impl *impl = r->impl;
     int64_t off[TD__GEMM_MAX_SEGS];
     const int64_t count = (rows + impl->rows - 1) / impl->rows;
     td__gemm_block blk = {
+        .half = cols <= g->panel / 2,
         .segs = (int)p->segs,
         .units = p->units,
         .a = r->copy,
@@ -338,15 +342,14 @@ static void block_mn(run *r, int64_t m, int64_t rows, int64_t n0, int64_t n1)
         for (int64_t n = n0; n < n1; n += g->panel) {
             const int64_t cols = min64(g->panel, g->n - n);
             const bool direct = a->c_dtype == TD_F32 && cols == g->panel && !ragged;
-            /* Where the buffer holds less than all columns, only the last panel is there. */
-            float *c = direct ? (float *)a->c + m * a->ldc + n : r->sums + (n - n0) % g->nc;
-            const int64_t ldc = direct ? a->ldc : g->nc;
+            float *c = direct ? (float *)a->c + m * a->ldc + n : r->sums + (n - n0) % r->sums_ld;
+            const int64_t ldc = direct ? a->ldc : r->sums_ld;
 
             if (i == 0 && a->accumulate && !direct)
                 for (int64_t j = 0; j < rows; j++)
                     memcpy(c + j * ldc, (const float *)a->c + (m + j) * a->ldc + n,
                            (size_t)cols * sizeof *c);
-            panel_blocks(r, &p, m, rows, b + n / g->panel * g->units * g->panel * 4, c, ldc,
+            panel_blocks(r, &p, m, rows, cols, b + n / g->panel * g->units * g->panel * 4, c, ldc,
                          i > 0 || a->accumulate);
             if (i == r->n_passes - 1)
                 finish(r, m, rows, n, cols, c, ldc);
@@ -360,7 +363,7 @@ void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
     const gemm_impl *impl = &IMPLS[g->kind];
     const bool plain = a->c_dtype == TD_F32;
     run r = {.g = g, .impl = impl, .a = a, .reduce = a->reduce ? a->reduce : 1};
-    int64_t nc = plain ? round_up(g->n, g->panel) : g->nc;
+    int64_t nc = round_up(g->n, g->panel);
 
     TD_ASSERT(!a->accumulate || plain, "only f32 sums can be added to");
     if (a->m <= 0 || g->n <= 0)
@@ -370,9 +373,11 @@ void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
     r.in_place = impl->tiles && !a->a_trans && a->a_dtype == TD_BF16 && g->k % 32 == 0 &&
                  (g->n <= 4 * g->panel || (a->lda % 1024 != 0 && g->n <= 8 * g->panel));
     plan_passes(&r);
-    /* A ragged block of rows keeps its sums in the buffer, so columns must fit there too. */
-    if (impl->tiles && a->m % 16 != 0)
-        nc = g->nc;
+    /* The buffer of sums is for panels that C has no room for: all of them if C is not f32 or a row
+     * of tiles is ragged, else just the last. With one pass a panel is finished at once. */
+    r.sums_ld = g->panel;
+    if (r.n_passes > 1 && (!plain || (impl->tiles && a->m % 16 != 0)))
+        r.sums_ld = nc = g->nc;
     for (int64_t n0 = 0; n0 < g->n; n0 += nc)
         for (int64_t m = 0; m < a->m; m += g->mc)
             block_mn(&r, m, min64(g->mc, a->m - m), n0, min64(n0 + nc, g->n));

@@ -7,14 +7,15 @@
 
 enum { MAX_ROWS = 14, VECS = 2, PANEL = 32 };
 
-static inline __attribute__((always_inline)) void block(const td__gemm_block *g, const int rows)
+static inline __attribute__((always_inline)) void block(const td__gemm_block *g, const int rows,
+                                                        const int vecs)
 {
     __m512 acc[MAX_ROWS][VECS];
 
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < VECS; v++) {
+        for (int v = 0; v < vecs; v++) {
             _mm_prefetch((const char *)(g->c + r * g->ldc + v * 16), _MM_HINT_T0);
             acc[r][v] = _mm512_setzero_ps();
         }
@@ -24,21 +25,24 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
         const char *end = a + g->units * 4;
 #pragma GCC unroll 4
         for (; a < end; a += 4, b += PANEL * 4) {
-            const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
-            const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + 64);
+            __m512bh bv[VECS];
+#pragma GCC unroll 2
+            for (int v = 0; v < vecs; v++)
+                bv[v] = (__m512bh)_mm512_load_si512(b + v * 64);
 #pragma GCC unroll 16
             for (int r = 0; r < rows; r++) {
-                const __m512bh av =
-                    (__m512bh)_mm512_set1_epi32(*(const int *)(const void *)(a + r * TD__GEMM_A_STRIDE));
-                acc[r][0] = _mm512_dpbf16_ps(acc[r][0], av, b0);
-                acc[r][1] = _mm512_dpbf16_ps(acc[r][1], av, b1);
+                const void *pair = a + r * TD__GEMM_A_STRIDE;
+                const __m512bh av = (__m512bh)_mm512_set1_epi32(*(const int *)pair);
+#pragma GCC unroll 2
+                for (int v = 0; v < vecs; v++)
+                    acc[r][v] = _mm512_dpbf16_ps(acc[r][v], av, bv[v]);
             }
         }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < VECS; v++) {
+        for (int v = 0; v < vecs; v++) {
             float *c = g->c + r * g->ldc + v * 16;
             if (g->accumulate)
                 acc[r][v] = _mm512_add_ps(acc[r][v], _mm512_loadu_ps(c));
@@ -49,17 +53,24 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
 #define ROWS(n)                                    \
     static void block_##n(const td__gemm_block *g) \
     {                                              \
-        block(g, n);                               \
+        block(g, n, VECS);                         \
+    }                                              \
+    static void half_##n(const td__gemm_block *g)  \
+    {                                              \
+        block(g, n, VECS / 2);                     \
     }
 ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7)
 ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
 
-static td__gemm_block_fn *const BLOCKS[MAX_ROWS + 1] = {
-    NULL,    block_1, block_2, block_3,  block_4,  block_5,  block_6,  block_7,
-    block_8, block_9, block_10, block_11, block_12, block_13, block_14,
+/* By rows, then whole and half panels. */
+static td__gemm_block_fn *const BLOCKS[MAX_ROWS + 1][2] = {
+    {NULL, NULL},         {block_1, half_1},    {block_2, half_2},    {block_3, half_3},
+    {block_4, half_4},    {block_5, half_5},    {block_6, half_6},    {block_7, half_7},
+    {block_8, half_8},    {block_9, half_9},    {block_10, half_10},  {block_11, half_11},
+    {block_12, half_12},  {block_13, half_13},  {block_14, half_14},
 };
 
 void td__gemm_block_avx512bf16(const td__gemm_block *g)
 {
-    BLOCKS[g->rows](g);
+    BLOCKS[g->rows][g->half](g);
 }

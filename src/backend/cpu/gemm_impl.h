@@ -17,7 +17,8 @@ enum { TD__GEMM_KC_MAX = 384, TD__GEMM_A_STRIDE = (TD__GEMM_KC_MAX + 16) * 4 };
 enum { TD__GEMM_MAX_SEGS = 32 }; /* per pass */
 
 typedef struct td__gemm_block {
-    int rows;                /* vectors: 1 .. the kernel's most; tiles: 16 or 32 */
+    int rows;                /* vectors: 1 .. the kernel's most; tiles: 1 .. 32, whole tiles are done */
+    bool half;               /* only the first half of the panel's columns is wanted */
     int segs;
     int64_t units;           /* per segment */
     const char *a;           /* segment s starts at a + a_off[s] bytes */

@@ -21,18 +21,24 @@ static inline void tile_prefetch(const char *p)
         __builtin_prefetch(p + line * 64);
 }
 
-static inline void tile_block_32(const td__gemm_block *g)
+/* `two_rows`, `two_cols`: two tiles of C that way, or one; constants at every call. */
+static inline __attribute__((always_inline)) void tile_block_of(const td__gemm_block *g,
+                                                                const bool two_rows,
+                                                                const bool two_cols)
 {
     const bool contiguous = g->a_row == 64; /* the driver's copy: worth prefetching */
     const int64_t ldc = g->ldc * 4;
-    float *c2 = g->c + 16 * g->ldc;
+    float *c0 = g->c, *c1 = g->c + 16 * g->ldc;
     TILE_REGS(t);
 
     if (g->accumulate) {
-        TILE_LOAD(t, 0, g->c, ldc);
-        TILE_LOAD(t, 1, g->c + 16, ldc);
-        TILE_LOAD(t, 2, c2, ldc);
-        TILE_LOAD(t, 3, c2 + 16, ldc);
+        TILE_LOAD(t, 0, c0, ldc);
+        if (two_cols)
+            TILE_LOAD(t, 1, c0 + 16, ldc);
+        if (two_rows)
+            TILE_LOAD(t, 2, c1, ldc);
+        if (two_rows && two_cols)
+            TILE_LOAD(t, 3, c1 + 16, ldc);
     } else {
         TILE_ZERO(t, 0);
         TILE_ZERO(t, 1);
@@ -44,60 +50,45 @@ static inline void tile_block_32(const td__gemm_block *g)
         for (int64_t u = 0; u < g->units; u += 16) {
             TILE_LOAD(t, 6, b, TILE_PANEL_ROW);
             TILE_LOAD(t, 4, a, g->a_row);
-            TILE_LOAD(t, 7, b + 64, TILE_PANEL_ROW);
+            if (two_cols)
+                TILE_LOAD(t, 7, b + 64, TILE_PANEL_ROW);
             TILE_DP(t, 0, 4, 6);
-            TILE_LOAD(t, 5, a + g->a_half, g->a_row);
-            TILE_DP(t, 1, 4, 7);
+            if (two_rows)
+                TILE_LOAD(t, 5, a + g->a_half, g->a_row);
+            if (two_cols)
+                TILE_DP(t, 1, 4, 7);
             if (contiguous) {
                 tile_prefetch(a + 2 * g->a_step);
-                tile_prefetch(a + 2 * g->a_step + g->a_half);
+                if (two_rows)
+                    tile_prefetch(a + 2 * g->a_step + g->a_half);
             }
-            TILE_DP(t, 2, 5, 6);
-            TILE_DP(t, 3, 5, 7);
+            if (two_rows)
+                TILE_DP(t, 2, 5, 6);
+            if (two_rows && two_cols)
+                TILE_DP(t, 3, 5, 7);
             a += g->a_step;
             b += 16 * TILE_PANEL_ROW;
         }
     }
-    TILE_STORE(t, 0, g->c, ldc);
-    TILE_STORE(t, 1, g->c + 16, ldc);
-    TILE_STORE(t, 2, c2, ldc);
-    TILE_STORE(t, 3, c2 + 16, ldc);
-}
-
-static inline void tile_block_16(const td__gemm_block *g)
-{
-    const int64_t ldc = g->ldc * 4;
-    TILE_REGS(t);
-
-    if (g->accumulate) {
-        TILE_LOAD(t, 0, g->c, ldc);
-        TILE_LOAD(t, 1, g->c + 16, ldc);
-    } else {
-        TILE_ZERO(t, 0);
-        TILE_ZERO(t, 1);
-    }
-    for (int s = 0; s < g->segs; s++) {
-        const char *a = g->a + g->a_off[s], *b = g->b + s * g->b_seg;
-        for (int64_t u = 0; u < g->units; u += 16) {
-            TILE_LOAD(t, 4, a, g->a_row);
-            TILE_LOAD(t, 6, b, TILE_PANEL_ROW);
-            TILE_LOAD(t, 7, b + 64, TILE_PANEL_ROW);
-            TILE_DP(t, 0, 4, 6);
-            TILE_DP(t, 1, 4, 7);
-            a += g->a_step;
-            b += 16 * TILE_PANEL_ROW;
-        }
-    }
-    TILE_STORE(t, 0, g->c, ldc);
-    TILE_STORE(t, 1, g->c + 16, ldc);
+    TILE_STORE(t, 0, c0, ldc);
+    if (two_cols)
+        TILE_STORE(t, 1, c0 + 16, ldc);
+    if (two_rows)
+        TILE_STORE(t, 2, c1, ldc);
+    if (two_rows && two_cols)
+        TILE_STORE(t, 3, c1 + 16, ldc);
 }
 
 static inline void tile_block(const td__gemm_block *g)
 {
-    if (g->rows > 16)
-        tile_block_32(g);
+    if (g->rows > 16 && !g->half)
+        tile_block_of(g, true, true);
+    else if (g->rows > 16)
+        tile_block_of(g, true, false);
+    else if (!g->half)
+        tile_block_of(g, false, true);
     else
-        tile_block_16(g);
+        tile_block_of(g, false, false);
 }
 
 #endif

@@ -26,14 +26,15 @@ enum {
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef float vec_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
-static inline __attribute__((always_inline)) void block(const td__gemm_block *g, const int rows)
+static inline __attribute__((always_inline)) void block(const td__gemm_block *g, const int rows,
+                                                        const int vecs)
 {
     vec acc[MAX_ROWS][VECS];
 
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < VECS; v++) {
+        for (int v = 0; v < vecs; v++) {
             __builtin_prefetch(g->c + r * g->ldc + v * LANES, 1);
             acc[r][v] = (vec){0};
         }
@@ -45,13 +46,13 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
         for (; a < end; a++, b += PANEL) {
             vec bv[VECS];
 #pragma GCC unroll 4
-            for (int v = 0; v < VECS; v++)
+            for (int v = 0; v < vecs; v++)
                 bv[v] = *(const vec_any *)(b + v * LANES);
 #pragma GCC unroll 16
             for (int r = 0; r < rows; r++) {
                 const vec av = a[r * A_STRIDE] - (vec){0};
 #pragma GCC unroll 4
-                for (int v = 0; v < VECS; v++)
+                for (int v = 0; v < vecs; v++)
                     acc[r][v] += av * bv[v];
             }
         }
@@ -59,7 +60,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < VECS; v++) {
+        for (int v = 0; v < vecs; v++) {
             vec_any *c = (vec_any *)(g->c + r * g->ldc + v * LANES);
             if (g->accumulate)
                 acc[r][v] += *c;
@@ -67,10 +68,14 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
         }
 }
 
-#define ROWS(n)                                     \
-    static void block_##n(const td__gemm_block *g)  \
-    {                                               \
-        block(g, (n) <= MAX_ROWS ? (n) : MAX_ROWS); \
+#define ROWS(n)                                    \
+    static void block_##n(const td__gemm_block *g) \
+    {                                              \
+        block(g, n, VECS);                         \
+    }                                              \
+    static void half_##n(const td__gemm_block *g)  \
+    {                                              \
+        block(g, n, VECS / 2);                     \
     }
 ROWS(1) ROWS(2) ROWS(3)
 #if !defined(TD_ISA_scalar)
@@ -80,17 +85,19 @@ ROWS(4) ROWS(5) ROWS(6)
 ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
 #endif
 
-static td__gemm_block_fn *const BLOCKS[MAX_ROWS + 1] = {
-    NULL, block_1, block_2, block_3,
+/* By rows, then whole and half panels. */
+static td__gemm_block_fn *const BLOCKS[MAX_ROWS + 1][2] = {
+    {NULL, NULL},         {block_1, half_1},    {block_2, half_2},    {block_3, half_3},
 #if !defined(TD_ISA_scalar)
-    block_4, block_5, block_6,
+    {block_4, half_4},    {block_5, half_5},    {block_6, half_6},
 #endif
 #if defined(TD_ISA_avx512)
-    block_7, block_8, block_9, block_10, block_11, block_12, block_13, block_14,
+    {block_7, half_7},    {block_8, half_8},    {block_9, half_9},    {block_10, half_10},
+    {block_11, half_11},  {block_12, half_12},  {block_13, half_13},  {block_14, half_14},
 #endif
 };
 
 void TD_ISA_SYM(td__gemm_block_f32)(const td__gemm_block *g)
 {
-    BLOCKS[g->rows](g);
+    BLOCKS[g->rows][g->half](g);
 }

@@ -1,15 +1,16 @@
-/* gemm_post.c -- see gemm_post.h. Works on pieces of 32 columns that stay in registers or in the
- * first-level cache; all loops over a piece have constant bounds. */
+/* gemm_post.c -- see gemm_post.h. One vector of sums after the other goes through all that is to be
+ * done to it, in registers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/kernels/gemm_post.h"
 
 #include <string.h>
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
-#include "base/half.h"
+#include "backend/cpu/kernels/vec.h"
 
 #define INLINE static inline __attribute__((always_inline))
-
-enum { PIECE = 32 };
 
 /* exp by 2^n * e^r, |r| <= ln(2)/2; relative error below 2e-7. Arguments are clamped to where the
  * result is finite and normal. */
@@ -61,84 +62,116 @@ INLINE float gelu_tanh(float x)
     return x / (1.0f + exp_f32(-u2));
 }
 
-INLINE void get(float *restrict v, const void *p, td_dtype dtype, int64_t n)
+/* What is done, as constants: code without branches in the loops. */
+typedef struct what {
+    bool bf16, bias, pre, mask;
+    td_act act;
+} what;
+
+INLINE td__vf activate(td__vf v, td_act act)
 {
-    if (dtype == TD_F32)
-        memcpy(v, p, (size_t)n * 4);
-    else
-        for (int64_t i = 0; i < n; i++)
-            v[i] = td__bf16_to_f32(((const td_bf16 *)p)[i]);
+    float x[TD_VEC_LANES];
+
+    if (act == TD_ACT_NONE)
+        return v;
+    if (act == TD_ACT_RELU)
+        return (td__vf)((td__vi)v & ~(v < 0.0f)); /* NaN stays NaN */
+    td__vf_store(x, v);
+    for (int i = 0; i < TD_VEC_LANES; i++)
+        x[i] = act == TD_ACT_GELU ? gelu(x[i]) : gelu_tanh(x[i]);
+    return td__vf_load(x);
 }
 
-INLINE void put(void *p, const float *restrict v, td_dtype dtype, int64_t n)
+INLINE void put(void *p, int64_t at, td__vf v, bool bf16)
 {
-    td_bf16 h[PIECE];
-
-    if (dtype == TD_F32) {
-        memcpy(p, v, (size_t)n * 4);
+#if defined(__AVX512BF16__)
+    if (bf16) {
+        const __m256bh h = _mm512_cvtneps_pbh((__m512)v);
+        memcpy((td_bf16 *)p + at, &h, sizeof h);
         return;
     }
-    for (int i = 0; i < PIECE; i++) {
-        uint32_t u, rounded;
-        memcpy(&u, &v[i], 4);
-        rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-        h[i] = (td_bf16)((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
-    }
-    memcpy(p, h, (size_t)n * 2);
+#endif
+    td__vf_put(p, at, v, bf16);
 }
 
-/* `n` is a constant in the call for whole pieces, so that the copies become vector moves. */
-INLINE void piece(char *c, char *pre, const char *mask, const float *sums, const float *bias,
-                  td_dtype dtype, td_act act, int64_t n)
+/* One vector: sums and bias from there, the rest at element `at` of post's matrices and of c. */
+INLINE void finish(void *c, const td__gemm_post *post, int64_t at, const float *sums,
+                   const float *bias, const what w)
 {
-    float v[PIECE], w[PIECE];
+    td__vf v = td__vf_load(sums);
 
-    if (n < PIECE) {
-        memset(v, 0, sizeof v);
-        memset(w, 0, sizeof w);
+    if (w.bias)
+        v += td__vf_load(bias);
+    if (w.pre)
+        put(post->pre, at, v, w.bf16);
+    v = activate(v, w.act);
+    if (w.mask)
+        v = td__vf_where_positive(td__vf_get(post->mask, at, w.bf16), v);
+    put(c, at, v, w.bf16);
+}
+
+/* The columns that do not fill a vector: through short buffers. */
+INLINE void finish_tail(void *c, const td__gemm_post *post, int64_t at, const float *sums,
+                        const float *bias, int64_t n, const what w)
+{
+    const size_t nbytes = (size_t)n * (w.bf16 ? 2 : 4);
+    float s[TD_VEC_LANES] = {0}, b[TD_VEC_LANES] = {0};
+    float out[TD_VEC_LANES] = {0}, pre[TD_VEC_LANES] = {0}, mask[TD_VEC_LANES] = {0};
+    const int64_t start = at * (w.bf16 ? 2 : 4);
+
+    memcpy(s, sums, (size_t)n * 4);
+    if (w.bias)
+        memcpy(b, bias, (size_t)n * 4);
+    if (w.mask)
+        memcpy(mask, (const char *)post->mask + start, nbytes);
+    finish(out, &(td__gemm_post){.pre = pre, .mask = mask}, 0, s, b, w);
+    if (w.pre)
+        memcpy((char *)post->pre + start, pre, nbytes);
+    memcpy((char *)c + start, out, nbytes);
+}
+
+INLINE void post_rows(void *c, int64_t ldc, const float *sums, int64_t ld, int64_t rows,
+                      int64_t cols, const td__gemm_post *post, const what w)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const float *s = sums + r * ld;
+        int64_t j = 0;
+        for (; j + TD_VEC_LANES <= cols; j += TD_VEC_LANES)
+            finish(c, post, r * ldc + j, s + j, post->bias + (w.bias ? j : 0), w);
+        if (j < cols)
+            finish_tail(c, post, r * ldc + j, s + j, post->bias + (w.bias ? j : 0), cols - j, w);
     }
-    get(v, sums, TD_F32, n);
-    if (bias) {
-        get(w, bias, TD_F32, n);
-        for (int i = 0; i < PIECE; i++)
-            v[i] += w[i];
-    }
-    if (pre)
-        put(pre, v, dtype, n);
-    if (act == TD_ACT_RELU)
-        for (int i = 0; i < PIECE; i++)
-            v[i] = v[i] < 0.0f ? 0.0f : v[i]; /* NaN stays NaN */
-    else if (act == TD_ACT_GELU)
-        for (int i = 0; i < PIECE; i++)
-            v[i] = gelu(v[i]);
-    else if (act == TD_ACT_GELU_TANH)
-        for (int i = 0; i < PIECE; i++)
-            v[i] = gelu_tanh(v[i]);
-    if (mask) {
-        get(w, mask, dtype, n);
-        for (int i = 0; i < PIECE; i++)
-            v[i] = w[i] > 0.0f ? v[i] : 0.0f;
-    }
-    put(c, v, dtype, n);
+}
+
+#define POST_ROWS(...) \
+    post_rows(c, ldc, sums, ld, rows, cols, post, (what){.bf16 = bf16, __VA_ARGS__})
+
+/* The common combinations get code of their own; others share one that is careful. */
+INLINE void post_block(void *c, int64_t ldc, const float *sums, int64_t ld, int64_t rows,
+                       int64_t cols, const td__gemm_post *post, const bool bf16)
+{
+    const bool bias = post->bias, pre = post->pre, mask = post->mask;
+
+    if (!pre && !mask && !bias && post->act == TD_ACT_NONE)
+        POST_ROWS(.bias = false);
+    else if (!pre && !mask && bias && post->act == TD_ACT_NONE)
+        POST_ROWS(.bias = true);
+    else if (!pre && !mask && bias && post->act == TD_ACT_RELU)
+        POST_ROWS(.bias = true, .act = TD_ACT_RELU);
+    else if (pre && !mask && bias && post->act == TD_ACT_GELU)
+        POST_ROWS(.bias = true, .pre = true, .act = TD_ACT_GELU);
+    else if (pre && !mask && bias && post->act == TD_ACT_GELU_TANH)
+        POST_ROWS(.bias = true, .pre = true, .act = TD_ACT_GELU_TANH);
+    else
+        POST_ROWS(.bias = bias, .pre = pre, .mask = mask, .act = post->act);
 }
 
 void TD_ISA_SYM(td__gemm_post_block)(void *c, int64_t ldc, td_dtype dtype, const float *sums,
                                      int64_t ld, int64_t rows, int64_t cols,
                                      const td__gemm_post *post)
 {
-    const int64_t size = dtype == TD_F32 ? 4 : 2;
-
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t j = 0; j < cols; j += PIECE) {
-            const int64_t at = (r * ldc + j) * size;
-            char *pre = post->pre ? (char *)post->pre + at : NULL;
-            const char *mask = post->mask ? (const char *)post->mask + at : NULL;
-            const float *bias = post->bias ? post->bias + j : NULL;
-            const float *s = sums + r * ld + j;
-
-            if (cols - j >= PIECE)
-                piece((char *)c + at, pre, mask, s, bias, dtype, post->act, PIECE);
-            else
-                piece((char *)c + at, pre, mask, s, bias, dtype, post->act, cols - j);
-        }
+    if (dtype == TD_BF16)
+        post_block(c, ldc, sums, ld, rows, cols, post, true);
+    else
+        post_block(c, ldc, sums, ld, rows, cols, post, false);
 }

@@ -11,5 +11,8 @@
 TD_ISA_DECLARE(void, td__gemm_post_block,
                (void *c, int64_t ldc, td_dtype dtype, const float *sums, int64_t ld, int64_t rows,
                 int64_t cols, const td__gemm_post *post));
+void td__gemm_post_block_avx512bf16(void *c, int64_t ldc, td_dtype dtype, const float *sums,
+                                    int64_t ld, int64_t rows, int64_t cols,
+                                    const td__gemm_post *post);
 
 #endif
