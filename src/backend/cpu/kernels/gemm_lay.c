@@ -167,54 +167,68 @@ INLINE void transpose(units16 *t)
 }
 #endif
 
-/* Rows of the target that block `at` of 16 has, when there are `all` in total. */
-INLINE int64_t rows_of(int64_t all, int64_t at)
+/* Source and target run the same way: line by line, piece by piece. */
+INLINE void lay_straight(const td__gemm_lay *l, const td__gemm_unit unit)
 {
-    return all - at < 16 ? all - at : 16;
+    const int64_t per = is_pair(unit) ? 2 : 1, elem = (int64_t)src_size(unit);
+    const int64_t line = l->ld * elem;
+    const char *src = l->src;
+
+    if (l->src_along_k) {
+        for (int64_t x = 0; x < l->xs; x++) {
+            char *dst = (char *)l->dst + x / 16 * l->x16 + x % 16 * l->row;
+            for (int64_t u = 0; u < l->units; u += 16)
+                along((uint32_t *)(void *)(dst + u / 16 * l->u16), src + x * line + u * per * elem,
+                      x < l->x ? l->k - u * per : 0, unit);
+        }
+        return;
+    }
+    for (int64_t u = 0; u < l->units; u++) {
+        char *dst = (char *)l->dst + u / 16 * l->u16 + u % 16 * l->row;
+        const char *s0 = u * per < l->k ? src + u * per * line : NULL;
+        const char *s1 = u * per + 1 < l->k ? src + (u * per + 1) * line : NULL;
+        for (int64_t x = 0; x < l->xs; x += 16)
+            across((uint32_t *)(void *)(dst + x / 16 * l->x16), s0 ? s0 + x * elem : NULL,
+                   s1 ? s1 + x * elem : NULL, l->x - x, unit);
+    }
 }
 
-INLINE void lay(const td__gemm_lay *l, const td__gemm_unit unit)
+/* They cross: blocks of 16 x 16 units are read line by line and written transposed. */
+INLINE void lay_crossed(const td__gemm_lay *l, const td__gemm_unit unit)
 {
-    const int64_t per = is_pair(unit) ? 2 : 1;
-    const int64_t line = l->ld * (int64_t)src_size(unit);
-    const int64_t elem = (int64_t)src_size(unit);
+    const int64_t per = is_pair(unit) ? 2 : 1, elem = (int64_t)src_size(unit);
+    const int64_t line = l->ld * elem;
     const char *src = l->src;
 
     for (int64_t x = 0; x < l->xs; x += 16)
         for (int64_t u = 0; u < l->units; u += 16) {
             char *dst = (char *)l->dst + u / 16 * l->u16 + x / 16 * l->x16;
             const int64_t k = u * per;
-            const int64_t n_u = rows_of(l->units, u), n_x = rows_of(l->xs, x);
+            const int64_t rows = l->dst_along_k ? l->xs - x : l->units - u;
             units16 t[16];
 
-            if (l->src_along_k && l->dst_along_k) {
-                for (int64_t i = 0; i < n_x; i++)
-                    along((uint32_t *)(void *)(dst + i * l->row), src + (x + i) * line + k * elem,
-                          x + i < l->x ? l->k - k : 0, unit);
-            } else if (!l->src_along_k && !l->dst_along_k) {
-                for (int64_t i = 0; i < n_u; i++) {
-                    const char *s = src + (k + i * per) * line + x * elem;
-                    across((uint32_t *)(void *)(dst + i * l->row), k + i * per < l->k ? s : NULL,
-                           k + i * per + 1 < l->k ? s + line : NULL, l->x - x, unit);
-                }
-            } else if (l->src_along_k) {
-                for (int64_t i = 0; i < 16; i++)
+            for (int64_t i = 0; i < 16; i++) {
+                const int64_t ki = k + i * per;
+                const char *s = src + ki * line + x * elem;
+                if (l->src_along_k)
                     along(t[i].v, src + (x + i) * line + k * elem, x + i < l->x ? l->k - k : 0,
                           unit);
-                transpose(t);
-                for (int64_t i = 0; i < n_u; i++)
-                    memcpy(dst + i * l->row, t[i].v, 64);
-            } else {
-                for (int64_t i = 0; i < 16; i++) {
-                    const char *s = src + (k + i * per) * line + x * elem;
-                    across(t[i].v, k + i * per < l->k ? s : NULL,
-                           k + i * per + 1 < l->k ? s + line : NULL, l->x - x, unit);
-                }
-                transpose(t);
-                for (int64_t i = 0; i < n_x; i++)
-                    memcpy(dst + i * l->row, t[i].v, 64);
+                else
+                    across(t[i].v, ki < l->k ? s : NULL, ki + 1 < l->k ? s + line : NULL, l->x - x,
+                           unit);
             }
+            transpose(t);
+            for (int64_t i = 0; i < rows && i < 16; i++)
+                memcpy(dst + i * l->row, t[i].v, 64);
         }
+}
+
+INLINE void lay(const td__gemm_lay *l, const td__gemm_unit unit)
+{
+    if (l->src_along_k == l->dst_along_k)
+        lay_straight(l, unit);
+    else
+        lay_crossed(l, unit);
 }
 
 void TD_ISA_SYM(td__gemm_lay_out)(const td__gemm_lay *l)

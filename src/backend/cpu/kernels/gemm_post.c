@@ -4,7 +4,7 @@
 #include "backend/cpu/kernels/gemm_post.h"
 
 #include <string.h>
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -110,24 +110,40 @@ INLINE void finish(void *c, const td__gemm_post *post, int64_t at, const float *
     put(c, at, v, w.bf16);
 }
 
+/* Copies of n < TD_VEC_LANES elements of `size` bytes; a library call would cost more. */
+INLINE void copy_short(void *to, const void *from, int64_t n, size_t size)
+{
+#if defined(__AVX512BW__)
+    const __mmask16 lanes = (__mmask16)((1u << n) - 1u);
+
+    if (size == 4)
+        _mm512_mask_storeu_epi32(to, lanes, _mm512_maskz_loadu_epi32(lanes, from));
+    else
+        _mm256_mask_storeu_epi16(to, lanes, _mm256_maskz_loadu_epi16(lanes, from));
+#else
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)to + (size_t)i * size, (const char *)from + (size_t)i * size, size);
+#endif
+}
+
 /* The columns that do not fill a vector: through short buffers. */
 INLINE void finish_tail(void *c, const td__gemm_post *post, int64_t at, const float *sums,
                         const float *bias, int64_t n, const what w)
 {
-    const size_t nbytes = (size_t)n * (w.bf16 ? 2 : 4);
+    const size_t size = w.bf16 ? 2 : 4;
     float s[TD_VEC_LANES] = {0}, b[TD_VEC_LANES] = {0};
-    float out[TD_VEC_LANES] = {0}, pre[TD_VEC_LANES] = {0}, mask[TD_VEC_LANES] = {0};
-    const int64_t start = at * (w.bf16 ? 2 : 4);
+    float out[TD_VEC_LANES], pre[TD_VEC_LANES], mask[TD_VEC_LANES] = {0};
+    const int64_t start = at * (int64_t)size;
 
-    memcpy(s, sums, (size_t)n * 4);
+    copy_short(s, sums, n, 4);
     if (w.bias)
-        memcpy(b, bias, (size_t)n * 4);
+        copy_short(b, bias, n, 4);
     if (w.mask)
-        memcpy(mask, (const char *)post->mask + start, nbytes);
+        copy_short(mask, (const char *)post->mask + start, n, size);
     finish(out, &(td__gemm_post){.pre = pre, .mask = mask}, 0, s, b, w);
     if (w.pre)
-        memcpy((char *)post->pre + start, pre, nbytes);
-    memcpy((char *)c + start, out, nbytes);
+        copy_short((char *)post->pre + start, pre, n, size);
+    copy_short((char *)c + start, out, n, size);
 }
 
 INLINE void post_rows(void *c, int64_t ldc, const float *sums, int64_t ld, int64_t rows,
