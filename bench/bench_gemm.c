@@ -1,17 +1,19 @@
 /* bench_gemm.c -- the matrix products of a linear layer, ours against oneDNN's matmul primitive, one
  * thread: forward Y (M, N) = X (M, K) W (N, K)^T, dX = dY W, dW = dY^T X, in f32 and bf16.
  *
- * "packed": weights are laid out beforehand, as for params that change once per step (oneDNN: format
- * any); "plain": packing is part of the time (oneDNN: row-major). dW always packs. bf16 factors are
- * bf16 in memory, dW is f32. */
+ * "run": weights are params, and whatever an engine lays out ahead for them is not timed;
+ * "update+run": it is, as in training with one run per update. bf16: X and dY are bf16, W is f32 and
+ * rounded when it is laid out (oneDNN gets it in bf16), dW is f32.
+ *
+ * With --emit-table the rows of src/backend/cpu/tuning.def for this kind of processor are printed
+ * instead: the shapes, widened to ranges, where oneDNN's update+run (or dW's run) is faster. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cpu/gemm.h"
-#include "backend/cpu/onednn.h"
+#include "backend/cpu/product.h"
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
@@ -30,19 +32,15 @@ static const shape SHAPES[] = {
     {32, 1024, 256},   {64, 1024, 256},
 };
 
-typedef enum pass { FORWARD, BACK_DATA, BACK_WEIGHT } pass;
-static const char *const PASS[] = {"Y", "dX", "dW"};
+static const char *const USE[] = {"Y", "dX", "dW"};
+static const char *const USE_ROW[] = {"FORWARD", "BACK_DATA", "BACK_WEIGHT"};
 
-/* C (m, n) = A (m, k) B (k, n); the source strides say which factor is transposed. */
-typedef struct product {
-    td__gemm g;
-    td__dnnl dnnl;
-    td_dtype dtype, c_dtype;
-    int64_t m, n, k, lda, ldb;
-    bool a_trans, b_trans, packed;
-    void *a, *b, *c, *b_packed, *scratch;
+typedef struct job {
+    td__product product;
+    bool update;
+    void *a, *b, *c, *packed, *scratch;
     size_t bytes[5];
-} product;
+} job;
 
 static void *buffer(size_t *slot, size_t nbytes)
 {
@@ -67,120 +65,132 @@ static void fill(void *p, td_dtype dtype, int64_t count)
     }
 }
 
-static void run_ours(void *arg)
+static void run(void *arg)
 {
-    product *p = arg;
+    job *j = arg;
 
-    if (!p->packed)
-        td__gemm_pack(&p->g, p->b_packed, p->b, p->dtype, p->ldb, p->b_trans);
-    td__gemm_run(&p->g,
-                 &(td__gemm_args){.m = p->m, .a = p->a, .lda = p->lda, .a_trans = p->a_trans,
-                                  .a_dtype = p->dtype, .b = p->b_packed, .c = p->c, .ldc = p->n,
-                                  .c_dtype = p->c_dtype},
-                 p->scratch);
+    if (j->update && j->product.packed)
+        td__product_pack(&j->product, j->packed, j->b, j->scratch);
+    td__product_run(&j->product, j->c, NULL, j->a, j->b, j->packed, NULL, j->scratch);
 }
 
-static void run_peer(void *arg)
+static bool job_init(job *j, const td__product_spec *s)
 {
-    product *p = arg;
-
-    td__dnnl_run(&p->dnnl, (void *[]){p->a, p->packed ? p->b_packed : p->b, p->c}, p->scratch);
-}
-
-static bool plan_peer(product *p)
-{
-    const int64_t a_dims[] = {p->m, p->k}, b_dims[] = {p->k, p->n}, c_dims[] = {p->m, p->n};
-    const int64_t a_strides[] = {p->a_trans ? 1 : p->lda, p->a_trans ? p->lda : 1};
-    const int64_t b_strides[] = {p->b_trans ? 1 : p->ldb, p->b_trans ? p->ldb : 1};
-    const int args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-    dnnl_memory_desc_t a, b, c;
-    dnnl_matmul_desc_t desc;
-    dnnl_primitive_attr_t attr;
-    dnnl_primitive_desc_t pd;
-    dnnl_engine_t engine;
-
-    if (td__dnnl_engine(&engine) || td__dnnl_md(&a, 2, a_dims, p->dtype, a_strides) ||
-        (p->packed ? td__dnnl_md_any(&b, 2, b_dims, p->dtype)
-                   : td__dnnl_md(&b, 2, b_dims, p->dtype, b_strides)) ||
-        td__dnnl_md(&c, 2, c_dims, p->c_dtype, NULL) || td__dnnl_attr(&attr))
+    if (td__product_init(&j->product, s))
         return false;
-    if (dnnl_matmul_desc_init(&desc, &a, &b, NULL, &c) ||
-        dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL))
-        return false;
-    dnnl_primitive_attr_destroy(attr);
-    if (p->packed) /* its packed weights may be larger than ours */
-        p->bytes[3] = dnnl_memory_desc_get_size(
-            dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0));
-    return td__dnnl_init(&p->dnnl, pd, args, 3) == TD_OK;
+    j->a = buffer(&j->bytes[0], (size_t)(s->m * s->k) * td_dtype_size(s->a_dtype));
+    j->b = buffer(&j->bytes[1], (size_t)(s->k * s->n) * td_dtype_size(s->b_dtype));
+    j->c = buffer(&j->bytes[2], (size_t)(s->m * s->n) * td_dtype_size(s->c_dtype));
+    j->packed = buffer(&j->bytes[3], j->product.packed);
+    j->scratch = buffer(&j->bytes[4], j->product.scratch);
+    fill(j->a, s->a_dtype, s->m * s->k);
+    fill(j->b, s->b_dtype, s->k * s->n);
+    if (j->product.packed)
+        td__product_pack(&j->product, j->packed, j->b, j->scratch);
+    return true;
 }
 
-static void bench_one(shape s, pass which, td_dtype dtype, bool packed)
+static void job_fini(job *j)
 {
-    product p = {.dtype = dtype, .c_dtype = which == BACK_WEIGHT ? TD_F32 : dtype, .packed = packed};
+    void *all[] = {j->a, j->b, j->c, j->packed, j->scratch};
+
+    for (int i = 0; i < TD_LEN(all); i++)
+        td__free_block(all[i], j->bytes[i]);
+    td__product_fini(&j->product);
+}
+
+static td__product_spec spec_of(shape s, td__product_use use, td_dtype dtype)
+{
+    td__product_spec p = {.use = use, .isa = td__cpu_isa(), .kind = td__cpu_kind(),
+                          .a_dtype = dtype, .b_dtype = TD_F32, .c_dtype = dtype, .b_param = true,
+                          .m = s.m, .n = s.n, .k = s.k, .lda = s.k, .ldb = s.k, .b_trans = true};
+
+    if (use == TD__USE_BACK_DATA) {
+        p.n = s.k, p.k = s.n, p.lda = s.n;
+        p.b_trans = false;
+    } else if (use == TD__USE_BACK_WEIGHT) {
+        p.m = s.n, p.n = s.k, p.k = s.m, p.lda = s.n;
+        p.b_trans = p.b_param = false;
+        p.a_trans = true;
+        p.b_dtype = dtype;
+        p.c_dtype = TD_F32;
+    }
+    return p;
+}
+
+/* Seconds of our engine and of oneDNN's, in turns because the machine is shared; false if oneDNN
+ * does not do this product. */
+static bool measure(shape s, td__product_use use, td_dtype dtype, bool update, double *ours,
+                    double *peer)
+{
+    td__product_spec spec = spec_of(s, use, dtype);
+    job own = {.update = update}, dnnl = {.update = update};
+
+    spec.engine = TD__ENGINE_OWN;
+    TD_ASSERT(job_init(&own, &spec), "%s", td_last_error());
+    spec.engine = TD__ENGINE_ONEDNN;
+    const bool both = job_init(&dnnl, &spec) && dnnl.product.onednn;
+    *ours = *peer = 1e9;
+    for (int round = 0; round < 3; round++) {
+        double t = bench_best_seconds(run, &own, 0.03, 3);
+        *ours = t < *ours ? t : *ours;
+        t = both ? bench_best_seconds(run, &dnnl, 0.03, 3) : 0;
+        *peer = t < *peer ? t : *peer;
+    }
+    job_fini(&own);
+    if (dnnl.a)
+        job_fini(&dnnl);
+    return both;
+}
+
+static void report(shape s, td__product_use use, td_dtype dtype, bool update)
+{
     const double flops = 2.0 * (double)s.m * (double)s.n * (double)s.k;
+    double ours, peer;
     char name[128];
-    size_t size = td_dtype_size(dtype), ours_packed;
 
-    snprintf(name, sizeof name, "gemm %s %s %dx%dx%d %s vs oneDNN", td_dtype_name(dtype),
-             PASS[which], (int)s.m, (int)s.n, (int)s.k, packed ? "packed" : "plain");
+    snprintf(name, sizeof name, "gemm %s %s %dx%dx%d %s vs oneDNN", td_dtype_name(dtype), USE[use],
+             (int)s.m, (int)s.n, (int)s.k, update ? "update+run" : "run");
     if (!bench_wanted(name))
         return;
-    switch (which) {
-    case FORWARD:
-        p.m = s.m, p.n = s.n, p.k = s.k, p.lda = s.k, p.ldb = s.k, p.b_trans = true;
-        break;
-    case BACK_DATA:
-        p.m = s.m, p.n = s.k, p.k = s.n, p.lda = s.n, p.ldb = s.k;
-        break;
-    case BACK_WEIGHT:
-        p.m = s.n, p.n = s.k, p.k = s.m, p.lda = s.n, p.ldb = s.k, p.a_trans = true;
-        break;
-    }
-    p.g = td__gemm_plan(p.m, p.n, p.k, 1, dtype, td__cpu_isa());
-    const bool peer = plan_peer(&p);
-    ours_packed = td__gemm_packed_bytes(&p.g);
-    p.b_packed = buffer(&p.bytes[3], p.bytes[3] > ours_packed ? p.bytes[3] : ours_packed);
-    p.a = buffer(&p.bytes[0], (size_t)(p.m * p.k) * size);
-    p.b = buffer(&p.bytes[1], (size_t)(p.k * p.n) * size);
-    p.c = buffer(&p.bytes[2], (size_t)(p.m * p.n) * 4);
-    const size_t scratch = td__gemm_scratch_bytes(&p.g);
-    p.scratch = buffer(&p.bytes[4], scratch > p.dnnl.scratch ? scratch : p.dnnl.scratch);
-    fill(p.a, dtype, p.m * p.k);
-    fill(p.b, dtype, p.k * p.n);
-    td__gemm_pack(&p.g, p.b_packed, p.b, dtype, p.ldb, p.b_trans);
+    const bool both = measure(s, use, dtype, update, &ours, &peer);
+    bench_row(name, flops / ours * 1e-9, both ? flops / peer * 1e-9 : 0, "GFLOP/s", true);
+}
 
-    double ours = 1e9, theirs = 1e9;
-    for (int round = 0; round < 3; round++) { /* in turns: the machine is shared */
-        double t = bench_best_seconds(run_ours, &p, 0.04, 3);
-        ours = t < ours ? t : ours;
-        t = peer ? bench_best_seconds(run_peer, &p, 0.04, 3) : 0;
-        theirs = t < theirs ? t : theirs;
-    }
-    bench_row(name, flops / ours * 1e-9, peer ? flops / theirs * 1e-9 : 0, "GFLOP/s", true);
-    td__dnnl_fini(&p.dnnl);
-    td__free_block(p.a, p.bytes[0]);
-    td__free_block(p.b, p.bytes[1]);
-    td__free_block(p.c, p.bytes[2]);
-    td__free_block(p.b_packed, p.bytes[3]);
-    td__free_block(p.scratch, p.bytes[4]);
+/* A row wherever oneDNN wins by more than noise, from half to twice the shape. */
+static void emit(shape s, td__product_use use)
+{
+    const td__product_spec p = spec_of(s, use, TD_F32);
+    double ours, peer;
+
+    if (!measure(s, use, TD_F32, use != TD__USE_BACK_WEIGHT, &ours, &peer) || peer * 1.03 > ours)
+        return;
+    printf("TD_TUNED(\"%s\", %s, %d, %d, %d, %d, %d, %d, ONEDNN) /* %.2f */\n", td__cpu_kind(),
+           USE_ROW[use], (int)p.m * 2 / 3, (int)p.m * 3 / 2, (int)p.n * 2 / 3, (int)p.n * 3 / 2,
+           (int)p.k * 2 / 3, (int)p.k * 3 / 2, ours / peer);
 }
 
 int main(int argc, char **argv)
 {
-    bench_begin(argc, argv);
+    const bool table = argc == 2 && strcmp(argv[1], "--emit-table") == 0;
+
+    bench_begin(table ? 1 : argc, argv);
     omp_set_num_threads(1);
     const unsigned mode = td__cpu_fp_flush();
     td__amx_enter();
-    for (int t = 0; t < 2; t++)
-        for (int s = 0; s < TD_LEN(SHAPES); s++) {
-            const td_dtype dtype = t ? TD_BF16 : TD_F32;
-            for (int packed = 1; packed >= 0; packed--) {
-                bench_one(SHAPES[s], FORWARD, dtype, packed);
-                bench_one(SHAPES[s], BACK_DATA, dtype, packed);
+    for (int t = 0; t < (table ? 1 : 2); t++)
+        for (int s = 0; s < TD_LEN(SHAPES); s++)
+            for (int use = 0; use <= TD__USE_BACK_WEIGHT; use++) {
+                const td_dtype dtype = t ? TD_BF16 : TD_F32;
+                if (table) {
+                    emit(SHAPES[s], (td__product_use)use);
+                    continue;
+                }
+                report(SHAPES[s], (td__product_use)use, dtype, false);
+                if (use != TD__USE_BACK_WEIGHT)
+                    report(SHAPES[s], (td__product_use)use, dtype, true);
             }
-            bench_one(SHAPES[s], BACK_WEIGHT, dtype, false);
-        }
     td__amx_leave();
     td__cpu_fp_restore(mode);
-    return bench_end();
+    return table ? 0 : bench_end();
 }

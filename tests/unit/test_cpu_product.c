@@ -24,11 +24,15 @@ typedef struct product_case {
 } product_case;
 
 static const product_case CASES[] = {
-    {.m = 5, .n = 300, .k = 3000, .b_trans = true},                /* two blocks of columns */
-    {.m = 5, .n = 256, .k = 3000},                                 /* just one */
-    {.m = 20, .n = 30, .k = 1100, .a_trans = true},                /* three blocks of rows */
-    {.m = 20, .n = 30, .k = 1024, .a_trans = true},                /* two whole ones */
-    {.m = 9, .n = 300, .k = 3000, .a_trans = true, .bias = true},  /* transposed, with bias */
+    {.m = 5, .n = 100, .k = 1100, .b_trans = true},                 /* packed on the way */
+    {.m = 5, .n = 100, .k = 1100},
+    {.m = 50, .n = 33, .k = 45, .a_trans = true, .b_trans = true},
+    {.m = 300, .n = 300, .k = 900, .b_trans = true},                /* two blocks of columns */
+    {.m = 300, .n = 256, .k = 900, .bias = true},                   /* just one */
+    {.m = 300, .n = 30, .k = 1100, .a_trans = true},                /* three blocks of rows */
+    {.m = 300, .n = 30, .k = 1024, .a_trans = true},                /* two whole ones */
+    {.m = 290, .n = 20, .k = 70, .a_trans = true, .bias = true},    /* transposed, with bias */
+    {.m = 300, .n = 10, .k = 0, .a_trans = true},                   /* no block at all */
     {.m = 33, .n = 70, .k = 65, .b_trans = true, .b_param = true, .bias = true,
      .act = TD_ACT_RELU},
     {.m = 33, .n = 70, .k = 65, .b_trans = true, .b_param = true, .bias = true, .pre = true,

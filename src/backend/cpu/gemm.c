@@ -6,7 +6,7 @@
  *     for rows of mc               copied A: mc x kc units, second-level cache
  *       for passes over k          at most kc units: slices of one A_i, or several whole A_i
  *         copy A
- *         for panels               panel of B: kc x panel units, first-level cache
+ *         for panels               panel of B: kc x panel units, near the first-level cache
  *           for blocks of rows     C block in registers: the kernel
  *           after the last pass: post
  *
@@ -125,15 +125,21 @@ size_t td__gemm_packed_bytes(const td__gemm *g)
     return (size_t)(round_up(g->n, g->panel) * g->units) * 4;
 }
 
-/* Scratch: the copied A, then the sums. */
+/* Scratch: the copied A, a panel of B for one pass, then the sums. */
 static size_t copy_bytes(const td__gemm *g)
 {
     return (size_t)(round_up(g->mc, 16) * TD__GEMM_A_STRIDE);
 }
 
+static size_t panel_bytes(const td__gemm *g)
+{
+    return (size_t)(g->kc * g->panel) * 4;
+}
+
 size_t td__gemm_scratch_bytes(const td__gemm *g)
 {
-    return copy_bytes(g) + (size_t)(round_up(g->mc, 16) * g->nc) * sizeof(float);
+    return copy_bytes(g) + panel_bytes(g) +
+           (size_t)(round_up(g->mc, 16) * g->nc) * sizeof(float);
 }
 
 /* How elements of `from` become the units of a plan. */
@@ -148,27 +154,47 @@ static td__gemm_unit unit_of(const td__gemm *g, td_dtype from)
     return from == TD_BF16 ? TD__UNIT_F32_FROM_BF16 : TD__UNIT_F32_ROUNDED;
 }
 
+/* Elements along k in a unit. */
+static int64_t per_unit(td__gemm_unit unit)
+{
+    return unit == TD__UNIT_PAIR_FROM_BF16 || unit == TD__UNIT_PAIR_FROM_F32 ? 2 : 1;
+}
+
+/* Pack units [u, u + units) of the panel that starts at column c. */
+static void pack_piece(const td__gemm *g, void *to, int64_t c, int64_t u, int64_t units,
+                       const void *b, td_dtype b_dtype, int64_t ld, bool transposed)
+{
+    const td__gemm_unit unit = unit_of(g, b_dtype);
+    const int64_t k = u * per_unit(unit);
+
+    IMPLS[g->kind].lay(&(td__gemm_lay){
+        .unit = unit,
+        .src = (const char *)b +
+               (transposed ? c * ld + k : k * ld + c) * (int64_t)td_dtype_size(b_dtype),
+        .ld = ld,
+        .src_along_k = transposed,
+        .k = g->k - k,
+        .x = min64(g->panel, g->n - c),
+        .dst = to,
+        .units = units,
+        .xs = g->panel,
+        .row = g->panel * 4,
+        .u16 = 16 * g->panel * 4,
+        .x16 = 64,
+    });
+}
+
 void td__gemm_pack(const td__gemm *g, void *packed, const void *b, td_dtype b_dtype, int64_t ld,
                    bool transposed)
 {
-    const int64_t size = (int64_t)td_dtype_size(b_dtype);
-    const int64_t panel_bytes = g->units * g->panel * 4;
+    /* Rows of an untransposed source are long: 16 at a time through all panels, so that they are
+     * read in order. */
+    const int64_t step = transposed ? g->units : 16;
 
-    for (int64_t c = 0; c < g->n; c += g->panel)
-        IMPLS[g->kind].lay(&(td__gemm_lay){
-            .unit = unit_of(g, b_dtype),
-            .src = (const char *)b + (transposed ? c * ld : c) * size,
-            .ld = ld,
-            .src_along_k = transposed,
-            .k = g->k,
-            .x = min64(g->panel, g->n - c),
-            .dst = (char *)packed + c / g->panel * panel_bytes,
-            .units = g->units,
-            .xs = g->panel,
-            .row = g->panel * 4,
-            .u16 = 16 * g->panel * 4,
-            .x16 = 64,
-        });
+    for (int64_t u = 0; u < g->units; u += step)
+        for (int64_t c = 0; c < g->n; c += g->panel)
+            pack_piece(g, (char *)packed + (c * g->units + u * g->panel) * 4, c, u,
+                       min64(step, g->units - u), b, b_dtype, ld, transposed);
 }
 
 /* One pass over k: `segs` consecutive A_i from `first`, of each the units [unit, unit + units). */
@@ -181,13 +207,14 @@ typedef struct run {
     const td__gemm *g;
     const gemm_impl *impl;
     const td__gemm_args *a;
-    char *copy;
+    char *copy, *b_panel;
     float *sums;
     int64_t sums_ld;            /* elements: nc, or one panel where sums need not outlast it */
     int64_t n_passes, per_pass; /* per_pass: A_i of a pass, or units of it if passes cut an A_i */
     int64_t cuts;               /* passes per A_i; 0 if passes hold whole A_i */
     int64_t reduce;
     bool in_place;              /* tiles are loaded from A itself */
+    bool b_in_place;            /* whole panels of an unpacked B are read from B itself */
 } run;
 
 static void plan_passes(run *r)
@@ -224,8 +251,7 @@ static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
     const td__gemm *g = r->g;
     const td__gemm_args *a = r->a;
     const td__gemm_unit unit = unit_of(g, a->a_dtype);
-    const bool pair = unit == TD__UNIT_PAIR_FROM_BF16 || unit == TD__UNIT_PAIR_FROM_F32;
-    const int64_t k = p->unit * (pair ? 2 : 1);
+    const int64_t k = p->unit * per_unit(unit);
     const int64_t tiles = p->segs * p->units / 16;
 
     for (int64_t s = 0; s < p->segs; s++) {
@@ -236,7 +262,7 @@ static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
             .src = (const char *)a->a + start * (int64_t)td_dtype_size(a->a_dtype),
             .ld = a->lda,
             .src_along_k = !a->a_trans,
-            .k = min64(g->k - k, p->units * (pair ? 2 : 1)),
+            .k = min64(g->k - k, p->units * per_unit(unit)),
             .x = rows,
             .dst_along_k = true,
             .units = p->units,
@@ -260,7 +286,7 @@ static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
 
 /* The kernel calls of one panel in one pass: rows [m, m + rows) into sums at c. */
 static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, int64_t cols,
-                         const char *b, float *c, int64_t ldc, bool accumulate)
+                         const char *b, int64_t b_row, float *c, int64_t ldc, bool accumulate)
 {
     const td__gemm *g = r->g;
     const gemm_impl *impl = r->impl;
@@ -277,6 +303,7 @@ static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, i
         .a_half = p->segs * p->units * 64,
         .b = b,
         .b_seg = (int64_t)td__gemm_packed_bytes(g),
+        .b_row = b_row,
         .ldc = ldc,
         .accumulate = accumulate,
     };
@@ -331,8 +358,7 @@ static void block_mn(run *r, int64_t m, int64_t rows, int64_t n0, int64_t n1)
 
     for (int64_t i = 0; i < r->n_passes; i++) {
         const pass p = pass_at(r, i);
-        const char *b = (const char *)a->b + p.first * (int64_t)td__gemm_packed_bytes(g) +
-                        p.unit * g->panel * 4;
+        const int64_t b_at = p.first * (int64_t)td__gemm_packed_bytes(g) + p.unit * g->panel * 4;
 
         /* A short last tile must not be read past the end of A: it is copied, padded. */
         const bool in_place = r->in_place;
@@ -349,8 +375,18 @@ static void block_mn(run *r, int64_t m, int64_t rows, int64_t n0, int64_t n1)
                 for (int64_t j = 0; j < rows; j++)
                     memcpy(c + j * ldc, (const float *)a->c + (m + j) * a->ldc + n,
                            (size_t)cols * sizeof *c);
-            panel_blocks(r, &p, m, rows, cols, b + n / g->panel * g->units * g->panel * 4, c, ldc,
-                         i > 0 || a->accumulate);
+            const char *b = r->b_panel;
+            int64_t b_row = g->panel;
+            if (a->b) {
+                b = (const char *)a->b + b_at + n * g->units * 4;
+            } else if (r->b_in_place && cols == g->panel) {
+                b = (const char *)a->b_plain + (p.unit * a->ldb + n) * 4;
+                b_row = a->ldb;
+            } else {
+                pack_piece(g, r->b_panel, n, p.unit, p.units, a->b_plain, a->b_dtype, a->ldb,
+                           a->b_trans);
+            }
+            panel_blocks(r, &p, m, rows, cols, b, b_row, c, ldc, i > 0 || a->accumulate);
             if (i == r->n_passes - 1)
                 finish(r, m, rows, n, cols, c, ldc);
         }
@@ -366,12 +402,16 @@ void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
     int64_t nc = round_up(g->n, g->panel);
 
     TD_ASSERT(!a->accumulate || plain, "only f32 sums can be added to");
+    TD_ASSERT(a->b || r.reduce == 1, "%d factors are not packed", (int)r.reduce);
     if (a->m <= 0 || g->n <= 0)
         return;
     r.copy = scratch;
-    r.sums = (float *)(void *)((char *)scratch + copy_bytes(g));
+    r.b_panel = r.copy + copy_bytes(g);
+    r.sums = (float *)(void *)(r.b_panel + panel_bytes(g));
     r.in_place = impl->tiles && !a->a_trans && a->a_dtype == TD_BF16 && g->k % 32 == 0 &&
                  (g->n <= 4 * g->panel || (a->lda % 1024 != 0 && g->n <= 8 * g->panel));
+    /* Row-major f32 needs no packing, unless its rows would fall on one another in the caches. */
+    r.b_in_place = g->dtype == TD_F32 && !a->b && !a->b_trans && a->ldb % 256 != 0;
     plan_passes(&r);
     /* The buffer of sums is for panels that C has no room for: all of them if C is not f32 or a row
      * of tiles is ragged, else just the last. With one pass a panel is finished at once. */

@@ -82,6 +82,11 @@ typedef struct td__gemm_args {
     bool a_trans;             /* element (r, c) of A_i is a[c * lda + r] */
     td_dtype a_dtype;         /* F32, or BF16 in a BF16 plan */
     const void *b;            /* packed B_0, B_1, ... */
+    const void *b_plain;      /* or, with b NULL and reduce 1: B as td__gemm_pack takes it, packed
+                                 panel by panel on the way; for runs of few rows */
+    td_dtype b_dtype;
+    int64_t ldb;
+    bool b_trans;
     void *c;
     int64_t ldc;              /* elements; c, pre and mask */
     td_dtype c_dtype;         /* F32 or BF16 */

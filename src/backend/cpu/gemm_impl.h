@@ -11,9 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Most units that one pass sums, and the row stride of the copied A: 25 cache lines, odd, so that
+/* Most units that one pass sums, and the row stride of the copied A: 33 cache lines, odd, so that
  * the rows of a block spread over all sets of the cache. */
-enum { TD__GEMM_KC_MAX = 384, TD__GEMM_A_STRIDE = (TD__GEMM_KC_MAX + 16) * 4 };
+enum { TD__GEMM_KC_MAX = 512, TD__GEMM_A_STRIDE = (TD__GEMM_KC_MAX + 16) * 4 };
 enum { TD__GEMM_MAX_SEGS = 32 }; /* per pass */
 
 typedef struct td__gemm_block {
@@ -28,6 +28,7 @@ typedef struct td__gemm_block {
     int64_t a_half;          /* tiles: bytes from rows 0..15 to rows 16..31 */
     const char *b;           /* the panel of segment s starts at b + s * b_seg bytes */
     int64_t b_seg;
+    int64_t b_row;           /* f32 vectors: elements from row to row of B; else packed panels */
     float *c;
     int64_t ldc;             /* elements */
     bool accumulate;

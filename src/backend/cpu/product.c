@@ -8,9 +8,13 @@
 #include "base/check.h"
 #include "base/fail.h"
 
-/* Packing a param for each run instead of after each update costs 1 / m of the run in moves: above
- * this many rows the second copy of the weights is not worth its memory. */
-enum { PREPACK_MAX_ROWS = 512 };
+/* Packing a param once per update writes a second copy of it through all caches; packing on the way,
+ * in each run, stays in the nearest ones but costs a run of few rows a good part of its time. In f32
+ * the first pays below this many rows, even if there is one run per update. bf16 products are so
+ * much faster that it always pays. */
+enum { PREPACK_MAX_ROWS = 40 };
+/* Up to this many rows the gemm packs on the way; beyond, blocks of B are packed ahead. */
+enum { ON_THE_WAY_MAX_ROWS = 288 };
 /* Bytes of B that are packed at a time during a run: they shall stay in the second-level cache. */
 enum { PACK_BLOCK_BYTES = 768 * 1024, PACK_BLOCK_ROWS = 512 };
 
@@ -133,6 +137,11 @@ static void init_own(td__product *p, td_dtype dtype)
         p->scratch = td__gemm_scratch_bytes(&p->whole);
         return;
     }
+    if (s->m <= ON_THE_WAY_MAX_ROWS) {
+        p->on_the_way = true;
+        p->scratch = td__gemm_scratch_bytes(&p->whole);
+        return;
+    }
     p->by_k = s->a_trans && s->c_dtype == TD_F32 && !s->has_bias && !s->has_pre &&
               s->act == TD_ACT_NONE;
     if (p->by_k) {
@@ -223,8 +232,12 @@ void td__product_run(const td__product *p, void *c, void *pre, const void *a, co
         run_onednn(p, c, pre, a, p->packed ? packed : b, bias, scratch);
         return;
     }
-    if (p->packed) {
-        args.b = packed;
+    if (p->packed || p->on_the_way) {
+        args.b = p->packed ? packed : NULL;
+        args.b_plain = b;
+        args.b_dtype = s->b_dtype;
+        args.ldb = s->ldb;
+        args.b_trans = s->b_trans;
         td__gemm_run(&p->whole, &args, scratch);
         return;
     }

@@ -48,6 +48,7 @@ typedef struct td__product {
     td__gemm whole, rest;
     int64_t block;             /* columns, or rows of B if by_k, per block */
     bool by_k;
+    bool on_the_way;           /* few rows: the gemm itself packs, panel by panel */
     size_t packed_block;       /* bytes of the packed block in scratch */
     /* oneDNN: */
     bool onednn;

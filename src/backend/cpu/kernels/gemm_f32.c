@@ -43,7 +43,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
         const float *b = (const float *)(g->b + s * g->b_seg);
         const float *end = a + g->units;
 #pragma GCC unroll 4
-        for (; a < end; a++, b += PANEL) {
+        for (; a < end; a++, b += g->b_row) {
             vec bv[VECS];
 #pragma GCC unroll 4
             for (int v = 0; v < vecs; v++)

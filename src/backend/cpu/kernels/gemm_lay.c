@@ -118,15 +118,17 @@ INLINE void across(uint32_t *restrict out, const void *s0, const void *s1, int64
     across_whole(out, l0, l1, unit);
 }
 
+/* The transpose of the 16 rows of 16 units at from[]: its first `rows` rows go to dst, `row` bytes
+ * apart. */
 #if defined(__AVX512F__)
-INLINE void transpose(units16 *t)
+INLINE void transpose(char *dst, int64_t row, int64_t rows, const void *const *from)
 {
     __m512i a[16], b[16];
 
-    /* Four rounds of exchanging halves: 32-bit, 64-bit, then 128-bit pieces twice. */
+    /* Exchange halves of pairs of rows: 32-bit, then 64-bit pieces within 128-bit lanes... */
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
-        a[i] = _mm512_load_si512(t[i].v);
+        a[i] = _mm512_loadu_si512(from[i]);
 #pragma GCC unroll 8
     for (int i = 0; i < 16; i += 2) {
         b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
@@ -139,31 +141,35 @@ INLINE void transpose(units16 *t)
         a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
         a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
     }
-    /* a[4 g + j] holds, in 128-bit lane l, column 4 l + j of rows 4 g .. 4 g + 3. */
+    /* ...so that a[4 g + j] holds, in lane l, column 4 l + j of rows 4 g .. 4 g + 3: then the lanes. */
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
-        b[j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88);      /* lanes 0, 2 of row groups 0, 1 */
+        b[j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88);     /* lanes 0, 2 of rows 0 .. 7 */
         b[4 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88);
-        b[8 + j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd);  /* lanes 1, 3 */
+        b[8 + j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd); /* lanes 1, 3 */
         b[12 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xdd);
     }
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
-        _mm512_store_si512(t[j].v, _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88));
-        _mm512_store_si512(t[8 + j].v, _mm512_shuffle_i32x4(b[j], b[4 + j], 0xdd));
-        _mm512_store_si512(t[4 + j].v, _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88));
-        _mm512_store_si512(t[12 + j].v, _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xdd));
+        a[j] = _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88);
+        a[8 + j] = _mm512_shuffle_i32x4(b[j], b[4 + j], 0xdd);
+        a[4 + j] = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88);
+        a[12 + j] = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xdd);
     }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        if (i < rows)
+            _mm512_storeu_si512(dst + i * row, a[i]);
 }
 #else
-INLINE void transpose(units16 *t)
+INLINE void transpose(char *dst, int64_t row, int64_t rows, const void *const *from)
 {
-    for (int i = 0; i < 16; i++)
-        for (int j = 0; j < i; j++) {
-            const uint32_t v = t[i].v[j];
-            t[i].v[j] = t[j].v[i];
-            t[j].v[i] = v;
-        }
+    for (int64_t i = 0; i < rows && i < 16; i++) {
+        uint32_t line[16];
+        for (int j = 0; j < 16; j++)
+            memcpy(&line[j], (const char *)from[j] + i * 4, 4);
+        memcpy(dst + i * row, line, 64);
+    }
 }
 #endif
 
@@ -193,11 +199,14 @@ INLINE void lay_straight(const td__gemm_lay *l, const td__gemm_unit unit)
     }
 }
 
-/* They cross: blocks of 16 x 16 units are read line by line and written transposed. */
+/* They cross: blocks of 16 x 16 units are read line by line and written transposed. Units that are
+ * just the source's bytes are read in place. */
 INLINE void lay_crossed(const td__gemm_lay *l, const td__gemm_unit unit)
 {
     const int64_t per = is_pair(unit) ? 2 : 1, elem = (int64_t)src_size(unit);
     const int64_t line = l->ld * elem;
+    const bool same = unit == TD__UNIT_F32_FROM_F32 ||
+                      (l->src_along_k && unit == TD__UNIT_PAIR_FROM_BF16);
     const char *src = l->src;
 
     for (int64_t x = 0; x < l->xs; x += 16)
@@ -205,21 +214,28 @@ INLINE void lay_crossed(const td__gemm_lay *l, const td__gemm_unit unit)
             char *dst = (char *)l->dst + u / 16 * l->u16 + x / 16 * l->x16;
             const int64_t k = u * per;
             const int64_t rows = l->dst_along_k ? l->xs - x : l->units - u;
+            const bool whole = l->x - x >= 16 && l->k - k >= 16 * per;
             units16 t[16];
+            const void *from[16];
 
             for (int64_t i = 0; i < 16; i++) {
                 const int64_t ki = k + i * per;
-                const char *s = src + ki * line + x * elem;
-                if (l->src_along_k)
-                    along(t[i].v, src + (x + i) * line + k * elem, x + i < l->x ? l->k - k : 0,
-                          unit);
+                const char *s = l->src_along_k ? src + (x + i) * line + k * elem
+                                               : src + ki * line + x * elem;
+                from[i] = t[i].v;
+                if (same && whole) {
+                    from[i] = s;
+                    __builtin_prefetch(s + 512);
+                } else if (l->src_along_k)
+                    along(t[i].v, s, x + i < l->x ? l->k - k : 0, unit);
                 else
                     across(t[i].v, ki < l->k ? s : NULL, ki + 1 < l->k ? s + line : NULL, l->x - x,
                            unit);
             }
-            transpose(t);
-            for (int64_t i = 0; i < rows && i < 16; i++)
-                memcpy(dst + i * l->row, t[i].v, 64);
+            if (rows >= 16)
+                transpose(dst, l->row, 16, from);
+            else
+                transpose(dst, l->row, rows, from);
         }
 }
 
