@@ -36,10 +36,12 @@ static const tuned TUNED[] = {
 
 static td__product_engine choose(const td__product_spec *s)
 {
-    if (s->a_dtype != TD_F32 || s->c_dtype != TD_F32 || s->m == 0 || s->n == 0 || s->k == 0)
+    if (s->m == 0 || s->n == 0 || s->k == 0)
         return TD__ENGINE_OWN;
     if (s->engine != TD__ENGINE_TUNED)
         return s->engine;
+    if (s->a_dtype != TD_F32 || s->c_dtype != TD_F32)
+        return TD__ENGINE_OWN;
     for (int i = 0; i < TD_LEN(TUNED); i++) {
         const tuned *t = &TUNED[i];
         if (strncmp(s->kind, t->kind, strlen(t->kind)) == 0 && s->use == t->use &&
@@ -62,8 +64,8 @@ static td_status init_matmul(td__product *p, const dnnl_memory_desc_t *b, dnnl_e
     dnnl_post_ops_t ops = NULL;
     td_status st;
 
-    TD_TRY(td__dnnl_md(&a, 2, (int64_t[]){s->m, s->k}, TD_F32, a_strides));
-    TD_TRY(td__dnnl_md(&c, 2, (int64_t[]){s->m, s->n}, TD_F32, NULL));
+    TD_TRY(td__dnnl_md(&a, 2, (int64_t[]){s->m, s->k}, s->a_dtype, a_strides));
+    TD_TRY(td__dnnl_md(&c, 2, (int64_t[]){s->m, s->n}, s->c_dtype, NULL));
     TD_TRY(td__dnnl_md(&bias, 2, (int64_t[]){1, s->n}, TD_F32, NULL));
     TD__DNNL_TRY(dnnl_matmul_desc_init(&desc, &a, b, s->has_bias ? &bias : NULL, &c));
     TD_TRY(td__dnnl_attr(&attr));
@@ -91,18 +93,22 @@ static td_status init_onednn(td__product *p)
     const int reorder_args[] = {DNNL_ARG_FROM, DNNL_ARG_TO};
     const int64_t dims[] = {s->k, s->n};
     const int64_t strides[] = {s->b_trans ? 1 : s->ldb, s->b_trans ? s->ldb : 1};
-    const bool prepack = s->b_param && s->m <= PREPACK_MAX_ROWS;
+    const bool prepack = s->b_param && (s->a_dtype == TD_BF16 || s->m <= PREPACK_MAX_ROWS);
     dnnl_memory_desc_t plain, b;
     dnnl_primitive_desc_t pd, reorder_pd;
     dnnl_primitive_attr_t attr;
     dnnl_engine_t engine;
     td_status st;
 
+    /* gelu is done by us, from f32; weights of another type are rounded when they are packed. */
+    if ((s->act != TD_ACT_NONE && s->act != TD_ACT_RELU && s->c_dtype != TD_F32) ||
+        (s->a_dtype != s->b_dtype && !prepack))
+        return TD_ENOTSUP;
     TD_TRY(td__dnnl_engine(&engine));
-    TD_TRY(td__dnnl_md(&plain, 2, dims, TD_F32, strides));
+    TD_TRY(td__dnnl_md(&plain, 2, dims, s->b_dtype, strides));
     b = plain;
     if (prepack)
-        TD_TRY(td__dnnl_md_any(&b, 2, dims, TD_F32));
+        TD_TRY(td__dnnl_md_any(&b, 2, dims, s->a_dtype));
     TD_TRY(init_matmul(p, &b, engine, &pd));
     b = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
     TD_TRY(td__dnnl_init(&p->matmul, pd, args, s->has_bias ? 4 : 3));

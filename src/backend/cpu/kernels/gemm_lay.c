@@ -173,7 +173,7 @@ INLINE void transpose(char *dst, int64_t row, int64_t rows, const void *const *f
 }
 #endif
 
-/* Source and target run the same way: line by line, piece by piece. */
+/* Source and target run the same way: line by line, whole pieces first, then what is left. */
 INLINE void lay_straight(const td__gemm_lay *l, const td__gemm_unit unit)
 {
     const int64_t per = is_pair(unit) ? 2 : 1, elem = (int64_t)src_size(unit);
@@ -181,21 +181,32 @@ INLINE void lay_straight(const td__gemm_lay *l, const td__gemm_unit unit)
     const char *src = l->src;
 
     if (l->src_along_k) {
+        const int64_t pieces = (l->units + 15) / 16;
         for (int64_t x = 0; x < l->xs; x++) {
+            const int64_t whole = x < l->x ? l->k / (16 * per) : 0;
             char *dst = (char *)l->dst + x / 16 * l->x16 + x % 16 * l->row;
-            for (int64_t u = 0; u < l->units; u += 16)
-                along((uint32_t *)(void *)(dst + u / 16 * l->u16), src + x * line + u * per * elem,
-                      x < l->x ? l->k - u * per : 0, unit);
+            const char *s = src + x * line;
+            int64_t i = 0;
+            for (; i < whole && i < pieces; i++)
+                along_whole((uint32_t *)(void *)(dst + i * l->u16), s + i * 16 * per * elem, unit);
+            for (; i < pieces; i++)
+                along((uint32_t *)(void *)(dst + i * l->u16), s + i * 16 * per * elem,
+                      x < l->x ? l->k - i * 16 * per : 0, unit);
         }
         return;
     }
+    const int64_t pieces = (l->xs + 15) / 16;
     for (int64_t u = 0; u < l->units; u++) {
+        const int64_t k = u * per, whole = k + per <= l->k ? l->x / 16 : 0;
         char *dst = (char *)l->dst + u / 16 * l->u16 + u % 16 * l->row;
-        const char *s0 = u * per < l->k ? src + u * per * line : NULL;
-        const char *s1 = u * per + 1 < l->k ? src + (u * per + 1) * line : NULL;
-        for (int64_t x = 0; x < l->xs; x += 16)
-            across((uint32_t *)(void *)(dst + x / 16 * l->x16), s0 ? s0 + x * elem : NULL,
-                   s1 ? s1 + x * elem : NULL, l->x - x, unit);
+        const char *s = src + k * line;
+        int64_t i = 0;
+        for (; i < whole && i < pieces; i++)
+            across_whole((uint32_t *)(void *)(dst + i * l->x16), s + i * 16 * elem,
+                         s + line + i * 16 * elem, unit);
+        for (; i < pieces; i++)
+            across((uint32_t *)(void *)(dst + i * l->x16), k < l->k ? s + i * 16 * elem : NULL,
+                   k + 1 < l->k ? s + line + i * 16 * elem : NULL, l->x - i * 16, unit);
     }
 }
 
