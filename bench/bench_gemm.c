@@ -25,11 +25,10 @@ typedef struct shape {
 } shape;
 
 static const shape SHAPES[] = {
-    {512, 512, 512},   {1024, 1024, 1024}, {2048, 2048, 2048}, {64, 512, 784},
-    {64, 256, 512},    {64, 10, 256},      {64, 128, 3136},    {128, 1024, 1024},
-    {256, 1024, 4096}, {256, 4096, 1024},  {64, 4096, 4096},   {2048, 384, 384},
-    {2048, 1536, 384}, {2048, 384, 1536},  {2048, 4096, 384},  {256, 256, 64},
-    {32, 1024, 256},   {64, 1024, 256},
+    {512, 512, 512},  {1024, 1024, 1024}, {2048, 2048, 2048}, {64, 512, 784},    {64, 256, 512},
+    {64, 10, 256},    {64, 128, 3136},    {128, 1024, 1024},  {256, 1024, 4096}, {256, 4096, 1024},
+    {64, 4096, 4096}, {2048, 384, 384},   {2048, 1536, 384},  {2048, 384, 1536}, {2048, 4096, 384},
+    {256, 256, 64},   {32, 1024, 256},    {64, 1024, 256},
 };
 
 static const char *const USE[] = {"Y", "dX", "dW"};
@@ -101,9 +100,19 @@ static void job_fini(job *j)
 
 static td__product_spec spec_of(shape s, td__product_use use, td_dtype dtype)
 {
-    td__product_spec p = {.use = use, .isa = td__cpu_isa(), .kind = td__cpu_kind(),
-                          .a_dtype = dtype, .b_dtype = TD_F32, .c_dtype = dtype, .b_param = true,
-                          .m = s.m, .n = s.n, .k = s.k, .lda = s.k, .ldb = s.k, .b_trans = true};
+    td__product_spec p = {.use = use,
+                          .isa = td__cpu_isa(),
+                          .kind = td__cpu_kind(),
+                          .a_dtype = dtype,
+                          .b_dtype = TD_F32,
+                          .c_dtype = dtype,
+                          .b_param = true,
+                          .m = s.m,
+                          .n = s.n,
+                          .k = s.k,
+                          .lda = s.k,
+                          .ldb = s.k,
+                          .b_trans = true};
 
     if (use == TD__USE_BACK_DATA) {
         p.n = s.k, p.k = s.n, p.lda = s.n;

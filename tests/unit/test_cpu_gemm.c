@@ -23,10 +23,10 @@ typedef struct shape {
 } shape;
 
 static const shape SHAPES[] = {
-    {1, 1, 1, 1},    {3, 5, 2, 1},     {14, 32, 32, 1},  {15, 33, 33, 1},   {16, 64, 64, 1},
-    {17, 10, 31, 1}, {32, 32, 96, 1},  {45, 70, 129, 1}, {64, 10, 256, 1},  {31, 16, 770, 1},
-    {150, 40, 65, 1}, {130, 100, 400, 1}, {48, 64, 64, 9}, {20, 24, 16, 40}, {29, 36, 37, 3},
-    {16, 32, 400, 2}, {7, 160, 48, 1}, {33, 1100, 20, 1}, {0, 8, 8, 1},     {8, 8, 0, 1},
+    {1, 1, 1, 1},     {3, 5, 2, 1},       {14, 32, 32, 1},   {15, 33, 33, 1},  {16, 64, 64, 1},
+    {17, 10, 31, 1},  {32, 32, 96, 1},    {45, 70, 129, 1},  {64, 10, 256, 1}, {31, 16, 770, 1},
+    {150, 40, 65, 1}, {130, 100, 400, 1}, {48, 64, 64, 9},   {20, 24, 16, 40}, {29, 36, 37, 3},
+    {16, 32, 400, 2}, {7, 160, 48, 1},    {33, 1100, 20, 1}, {0, 8, 8, 1},     {8, 8, 0, 1},
 };
 
 static uint32_t seed = 12345;
@@ -40,9 +40,9 @@ static float uniform(void)
 static bool can_run(td__gemm_kind kind)
 {
     static const td__isa NEEDS[TD__GEMM_KIND_COUNT] = {
-        [TD__GEMM_SCALAR] = TD_ISA_SCALAR,           [TD__GEMM_AVX2] = TD_ISA_AVX2,
-        [TD__GEMM_AVX512] = TD_ISA_AVX512,           [TD__GEMM_AVX512_BF16] = TD_ISA_AVX512_BF16,
-        [TD__GEMM_TILE_EMUL] = TD_ISA_SCALAR,        [TD__GEMM_AMX] = TD_ISA_AMX,
+        [TD__GEMM_SCALAR] = TD_ISA_SCALAR,    [TD__GEMM_AVX2] = TD_ISA_AVX2,
+        [TD__GEMM_AVX512] = TD_ISA_AVX512,    [TD__GEMM_AVX512_BF16] = TD_ISA_AVX512_BF16,
+        [TD__GEMM_TILE_EMUL] = TD_ISA_SCALAR, [TD__GEMM_AMX] = TD_ISA_AMX,
     };
 
     return td__cpu_isa() >= NEEDS[kind];
@@ -89,14 +89,11 @@ static double get(const void *p, td_dtype dtype, int64_t i)
 static double activate(td_act act, double x)
 {
     switch (act) {
-    case TD_ACT_RELU:
-        return x > 0 ? x : 0;
-    case TD_ACT_GELU:
-        return 0.5 * x * (1 + erf(x / sqrt(2.0)));
+    case TD_ACT_RELU: return x > 0 ? x : 0;
+    case TD_ACT_GELU: return 0.5 * x * (1 + erf(x / sqrt(2.0)));
     case TD_ACT_GELU_TANH:
         return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
-    default:
-        return x;
+    default: return x;
     }
 }
 
@@ -114,11 +111,20 @@ static const variant VARIANTS[] = {
     {.dtype = TD_F32, .bias = true, .pre = true, .act = TD_ACT_GELU, .accumulate = true},
     {.dtype = TD_F32, .c_dtype = TD_BF16, .bias = true},
     {.dtype = TD_BF16, .a_dtype = TD_BF16, .b_dtype = TD_BF16},
-    {.dtype = TD_BF16, .a_dtype = TD_BF16, .b_trans = true, .c_dtype = TD_BF16, .bias = true,
-     .pre = true, .act = TD_ACT_GELU_TANH},
+    {.dtype = TD_BF16,
+     .a_dtype = TD_BF16,
+     .b_trans = true,
+     .c_dtype = TD_BF16,
+     .bias = true,
+     .pre = true,
+     .act = TD_ACT_GELU_TANH},
     {.dtype = TD_BF16, .a_dtype = TD_F32, .b_dtype = TD_BF16, .b_trans = true, .mask = true},
     {.dtype = TD_BF16, .a_dtype = TD_BF16, .b_dtype = TD_BF16, .a_trans = true, .accumulate = true},
-    {.dtype = TD_BF16, .a_dtype = TD_F32, .a_trans = true, .c_dtype = TD_BF16, .act = TD_ACT_RELU,
+    {.dtype = TD_BF16,
+     .a_dtype = TD_F32,
+     .a_trans = true,
+     .c_dtype = TD_BF16,
+     .act = TD_ACT_RELU,
      .mask = true},
 };
 
@@ -130,8 +136,8 @@ static void check_one(shape s, variant v, td__gemm_kind kind)
     const int64_t lda = (v.a_trans ? s.m : s.k) + 3, ldb = (v.b_trans ? s.k : s.n) + 1;
     const int64_t lines_a = v.a_trans ? s.k : s.m, lines_b = v.b_trans ? s.n : s.k;
     const int64_t ldc = s.n + 5, shift = 2;
-    const int64_t a_count = lines_a > 0 ? (lines_a - 1) * lda + (lda - 3) + shift * (s.reduce - 1)
-                                        : 0;
+    const int64_t a_count =
+        lines_a > 0 ? (lines_a - 1) * lda + (lda - 3) + shift * (s.reduce - 1) : 0;
     const int64_t c_count = s.m > 0 ? (s.m - 1) * ldc + s.n : 0;
     const size_t c_bytes = (size_t)c_count * td_dtype_size(v.c_dtype);
     const size_t packed_bytes = td__gemm_packed_bytes(&g);
@@ -153,17 +159,27 @@ static void check_one(shape s, variant v, td__gemm_kind kind)
     for (int64_t i = 0; i < s.reduce; i++) {
         off[i] = i * shift;
         td__gemm_pack(&g, packed + (size_t)i * packed_bytes,
-                      (const char *)b.data +
-                          (size_t)(i * lines_b * ldb) * td_dtype_size(v.b_dtype),
+                      (const char *)b.data + (size_t)(i * lines_b * ldb) * td_dtype_size(v.b_dtype),
                       v.b_dtype, ldb, v.b_trans);
     }
     td__gemm_run(&g,
                  &(td__gemm_args){
-                     .m = s.m, .a = a.data, .a_off = off, .reduce = s.reduce, .lda = lda,
-                     .a_trans = v.a_trans, .a_dtype = v.a_dtype, .b = packed, .c = c, .ldc = ldc,
-                     .c_dtype = v.c_dtype, .accumulate = v.accumulate,
-                     .post = {.bias = v.bias ? bias.data : NULL, .pre = v.pre ? pre : NULL,
-                              .act = v.act, .mask = v.mask ? mask.data : NULL},
+                     .m = s.m,
+                     .a = a.data,
+                     .a_off = off,
+                     .reduce = s.reduce,
+                     .lda = lda,
+                     .a_trans = v.a_trans,
+                     .a_dtype = v.a_dtype,
+                     .b = packed,
+                     .c = c,
+                     .ldc = ldc,
+                     .c_dtype = v.c_dtype,
+                     .accumulate = v.accumulate,
+                     .post = {.bias = v.bias ? bias.data : NULL,
+                              .pre = v.pre ? pre : NULL,
+                              .act = v.act,
+                              .mask = v.mask ? mask.data : NULL},
                  },
                  scratch);
     for (int64_t i = 0; i < s.m; i++)
@@ -236,12 +252,36 @@ static void check_kind(td__gemm_kind kind)
     td__amx_leave();
 }
 
-static void test_scalar(void **state) { (void)state; check_kind(TD__GEMM_SCALAR); }
-static void test_avx2(void **state) { (void)state; check_kind(TD__GEMM_AVX2); }
-static void test_avx512(void **state) { (void)state; check_kind(TD__GEMM_AVX512); }
-static void test_avx512_bf16(void **state) { (void)state; check_kind(TD__GEMM_AVX512_BF16); }
-static void test_tile_emul(void **state) { (void)state; check_kind(TD__GEMM_TILE_EMUL); }
-static void test_amx(void **state) { (void)state; check_kind(TD__GEMM_AMX); }
+static void test_scalar(void **state)
+{
+    (void)state;
+    check_kind(TD__GEMM_SCALAR);
+}
+static void test_avx2(void **state)
+{
+    (void)state;
+    check_kind(TD__GEMM_AVX2);
+}
+static void test_avx512(void **state)
+{
+    (void)state;
+    check_kind(TD__GEMM_AVX512);
+}
+static void test_avx512_bf16(void **state)
+{
+    (void)state;
+    check_kind(TD__GEMM_AVX512_BF16);
+}
+static void test_tile_emul(void **state)
+{
+    (void)state;
+    check_kind(TD__GEMM_TILE_EMUL);
+}
+static void test_amx(void **state)
+{
+    (void)state;
+    check_kind(TD__GEMM_AMX);
+}
 
 /* A row of C has the same bits whatever m is and wherever it lies. */
 static void test_rows_do_not_depend_on_m(void **state)
@@ -260,8 +300,8 @@ static void test_rows_do_not_depend_on_m(void **state)
         assert_true(packed && scratch && c);
         td__amx_enter();
         td__gemm_pack(&g, packed, b.data, TD_F32, K, true);
-        td__gemm_args args = {.m = M, .a = a.data, .lda = K, .a_dtype = TD_BF16, .b = packed,
-                              .c = c, .ldc = N};
+        td__gemm_args args = {
+            .m = M, .a = a.data, .lda = K, .a_dtype = TD_BF16, .b = packed, .c = c, .ldc = N};
         td__gemm_run(&g, &args, scratch);
         for (int i = 0; i < M; i += 19) {
             args.m = 1;
@@ -282,9 +322,12 @@ static void test_rows_do_not_depend_on_m(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scalar),      cmocka_unit_test(test_avx2),
-        cmocka_unit_test(test_avx512),      cmocka_unit_test(test_avx512_bf16),
-        cmocka_unit_test(test_tile_emul),   cmocka_unit_test(test_amx),
+        cmocka_unit_test(test_scalar),
+        cmocka_unit_test(test_avx2),
+        cmocka_unit_test(test_avx512),
+        cmocka_unit_test(test_avx512_bf16),
+        cmocka_unit_test(test_tile_emul),
+        cmocka_unit_test(test_amx),
         cmocka_unit_test(test_rows_do_not_depend_on_m),
     };
 

@@ -24,20 +24,30 @@ typedef struct product_case {
 } product_case;
 
 static const product_case CASES[] = {
-    {.m = 5, .n = 100, .k = 1100, .b_trans = true},                 /* packed on the way */
+    {.m = 5, .n = 100, .k = 1100, .b_trans = true}, /* packed on the way */
     {.m = 5, .n = 100, .k = 1100},
     {.m = 50, .n = 33, .k = 45, .a_trans = true, .b_trans = true},
-    {.m = 300, .n = 300, .k = 900, .b_trans = true},                /* two blocks of columns */
-    {.m = 300, .n = 256, .k = 900, .bias = true},                   /* just one */
-    {.m = 300, .n = 30, .k = 1100, .a_trans = true},                /* three blocks of rows */
-    {.m = 300, .n = 30, .k = 1024, .a_trans = true},                /* two whole ones */
-    {.m = 290, .n = 20, .k = 70, .a_trans = true, .bias = true},    /* transposed, with bias */
-    {.m = 300, .n = 10, .k = 0, .a_trans = true},                   /* no block at all */
-    {.m = 33, .n = 70, .k = 65, .b_trans = true, .b_param = true, .bias = true,
-     .act = TD_ACT_RELU},
-    {.m = 33, .n = 70, .k = 65, .b_trans = true, .b_param = true, .bias = true, .pre = true,
+    {.m = 300, .n = 300, .k = 900, .b_trans = true},             /* two blocks of columns */
+    {.m = 300, .n = 256, .k = 900, .bias = true},                /* just one */
+    {.m = 300, .n = 30, .k = 1100, .a_trans = true},             /* three blocks of rows */
+    {.m = 300, .n = 30, .k = 1024, .a_trans = true},             /* two whole ones */
+    {.m = 290, .n = 20, .k = 70, .a_trans = true, .bias = true}, /* transposed, with bias */
+    {.m = 300, .n = 10, .k = 0, .a_trans = true},                /* no block at all */
+    {.m = 33, .n = 70, .k = 65, .b_trans = true, .b_param = true, .bias = true, .act = TD_ACT_RELU},
+    {.m = 33,
+     .n = 70,
+     .k = 65,
+     .b_trans = true,
+     .b_param = true,
+     .bias = true,
+     .pre = true,
      .act = TD_ACT_GELU},
-    {.m = 600, .n = 33, .k = 20, .b_trans = true, .b_param = true, .pre = true,
+    {.m = 600,
+     .n = 33,
+     .k = 20,
+     .b_trans = true,
+     .b_param = true,
+     .pre = true,
      .act = TD_ACT_GELU_TANH},
     {.m = 64, .n = 10, .k = 256, .b_param = true},
     {.m = 0, .n = 10, .k = 3, .b_param = true},
@@ -91,10 +101,22 @@ static void check(const product_case *t, td__product_engine engine, td_dtype a_d
     const size_t mk = (size_t)(t->m * t->k), kn = (size_t)(t->k * t->n);
     const size_t mn = (size_t)(t->m * t->n);
     const td__product_spec spec = {
-        .engine = engine, .isa = td__cpu_isa(), .kind = td__cpu_kind(), .m = t->m, .n = t->n,
-        .k = t->k, .a_dtype = a_dtype, .b_dtype = b_dtype, .c_dtype = c_dtype,
-        .lda = t->a_trans ? t->m : t->k, .ldb = t->b_trans ? t->k : t->n, .a_trans = t->a_trans,
-        .b_trans = t->b_trans, .b_param = t->b_param, .has_bias = t->bias, .has_pre = t->pre,
+        .engine = engine,
+        .isa = td__cpu_isa(),
+        .kind = td__cpu_kind(),
+        .m = t->m,
+        .n = t->n,
+        .k = t->k,
+        .a_dtype = a_dtype,
+        .b_dtype = b_dtype,
+        .c_dtype = c_dtype,
+        .lda = t->a_trans ? t->m : t->k,
+        .ldb = t->b_trans ? t->k : t->n,
+        .a_trans = t->a_trans,
+        .b_trans = t->b_trans,
+        .b_param = t->b_param,
+        .has_bias = t->bias,
+        .has_pre = t->pre,
         .act = t->act,
     };
     td__product p;
@@ -121,8 +143,8 @@ static void check(const product_case *t, td__product_engine engine, td_dtype a_d
                 sum += x;
                 size += fabs(x);
             }
-            const double tol = 6e-8 * size * (4 + sqrt((double)t->k)) +
-                               (c_dtype == TD_BF16 ? fabs(sum) / 200 : 0);
+            const double tol =
+                6e-8 * size * (4 + sqrt((double)t->k)) + (c_dtype == TD_BF16 ? fabs(sum) / 200 : 0);
             if (t->pre)
                 assert_true(fabs(get(pre, c_dtype, i * t->n + j) - sum) <= tol);
             sum = activate(t->act, sum);
@@ -173,8 +195,14 @@ static void test_bf16(void **state)
 static void test_refuses_other_types(void **state)
 {
     td__product p;
-    td__product_spec spec = {.isa = TD_ISA_SCALAR, .kind = "none", .m = 1, .n = 1, .k = 1,
-                             .a_dtype = TD_F64, .b_dtype = TD_F64, .c_dtype = TD_F64};
+    td__product_spec spec = {.isa = TD_ISA_SCALAR,
+                             .kind = "none",
+                             .m = 1,
+                             .n = 1,
+                             .k = 1,
+                             .a_dtype = TD_F64,
+                             .b_dtype = TD_F64,
+                             .c_dtype = TD_F64};
 
     (void)state;
     assert_int_equal(td__product_init(&p, &spec), TD_ENOTSUP);

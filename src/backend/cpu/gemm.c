@@ -29,9 +29,9 @@
 enum { MC_VECTOR = 140, MC_TILE = 128, SUMS_MAX = 96 * 1024 /* elements of the buffer of sums */ };
 
 typedef struct gemm_impl {
-    const char *name[2];      /* f32, bf16 */
+    const char *name[2]; /* f32, bf16 */
     int panel, rows;
-    bool pairs;               /* bf16 is multiplied in pairs; else it is widened to f32 */
+    bool pairs; /* bf16 is multiplied in pairs; else it is widened to f32 */
     bool tiles;
     int64_t mc, kc;
     td__gemm_block_fn *block;
@@ -40,32 +40,31 @@ typedef struct gemm_impl {
                  int64_t cols, const td__gemm_post *post);
 } gemm_impl;
 
-#define VECTOR_IMPL(set, blk, bf16_name, in_pairs, post_set)                             \
-    {                                                                                    \
-        .name = {"gemm f32 " #set, bf16_name}, .panel = TD__GEMM_PANEL_##set,            \
-        .rows = TD__GEMM_ROWS_##set, .pairs = (in_pairs),                                \
-        .mc = MC_VECTOR / TD__GEMM_ROWS_##set * TD__GEMM_ROWS_##set,                     \
-        .kc = TD__GEMM_KC_MAX, .block = blk,                                             \
-        .lay = td__gemm_lay_out_##set, .post = td__gemm_post_block_##post_set,           \
+#define VECTOR_IMPL(set, blk, bf16_name, in_pairs, post_set)                                 \
+    {                                                                                        \
+        .name = {"gemm f32 " #set, bf16_name}, .panel = TD__GEMM_PANEL_##set,                \
+        .rows = TD__GEMM_ROWS_##set, .pairs = (in_pairs),                                    \
+        .mc = MC_VECTOR / TD__GEMM_ROWS_##set * TD__GEMM_ROWS_##set, .kc = TD__GEMM_KC_MAX,  \
+        .block = blk, .lay = td__gemm_lay_out_##set, .post = td__gemm_post_block_##post_set, \
     }
-#define TILE_IMPL(blk, bf16_name, set, post_set)                                         \
-    {                                                                                    \
+#define TILE_IMPL(blk, bf16_name, set, post_set)                                          \
+    {                                                                                     \
         .name = {NULL, bf16_name}, .panel = 32, .rows = 32, .pairs = true, .tiles = true, \
-        .mc = MC_TILE, .kc = 256, .block = blk, .lay = td__gemm_lay_out_##set,           \
-        .post = td__gemm_post_block_##post_set,                                          \
+        .mc = MC_TILE, .kc = 256, .block = blk, .lay = td__gemm_lay_out_##set,            \
+        .post = td__gemm_post_block_##post_set,                                           \
     }
 
 static const gemm_impl IMPLS[TD__GEMM_KIND_COUNT] = {
     [TD__GEMM_SCALAR] =
         VECTOR_IMPL(scalar, td__gemm_block_f32_scalar, "gemm bf16 widened scalar", false, scalar),
-    [TD__GEMM_AVX2] = VECTOR_IMPL(avx2, td__gemm_block_f32_avx2, "gemm bf16 widened avx2", false,
-                                  avx2),
+    [TD__GEMM_AVX2] =
+        VECTOR_IMPL(avx2, td__gemm_block_f32_avx2, "gemm bf16 widened avx2", false, avx2),
     [TD__GEMM_AVX512] =
         VECTOR_IMPL(avx512, td__gemm_block_f32_avx512, "gemm bf16 widened avx512", false, avx512),
     [TD__GEMM_AVX512_BF16] =
         VECTOR_IMPL(avx512, td__gemm_block_avx512bf16, "gemm bf16 avx512", true, avx512bf16),
-    [TD__GEMM_TILE_EMUL] = TILE_IMPL(td__gemm_block_tile_emul, "gemm bf16 emulated tiles", scalar,
-                                     scalar),
+    [TD__GEMM_TILE_EMUL] =
+        TILE_IMPL(td__gemm_block_tile_emul, "gemm bf16 emulated tiles", scalar, scalar),
     [TD__GEMM_AMX] = TILE_IMPL(td__gemm_block_amx, "gemm bf16 amx", avx512, avx512bf16),
 };
 
@@ -105,10 +104,8 @@ td__gemm td__gemm_plan_kind(int64_t m, int64_t n, int64_t k, int64_t reduce, td_
 td__gemm td__gemm_plan(int64_t m, int64_t n, int64_t k, int64_t reduce, td_dtype dtype, td__isa isa)
 {
     static const td__gemm_kind KIND[TD_ISA_COUNT] = {
-        [TD_ISA_SCALAR] = TD__GEMM_SCALAR,
-        [TD_ISA_AVX2] = TD__GEMM_AVX2,
-        [TD_ISA_AVX512] = TD__GEMM_AVX512,
-        [TD_ISA_AVX512_BF16] = TD__GEMM_AVX512_BF16,
+        [TD_ISA_SCALAR] = TD__GEMM_SCALAR, [TD_ISA_AVX2] = TD__GEMM_AVX2,
+        [TD_ISA_AVX512] = TD__GEMM_AVX512, [TD_ISA_AVX512_BF16] = TD__GEMM_AVX512_BF16,
         [TD_ISA_AMX] = TD__GEMM_AMX,
     };
 
@@ -138,8 +135,7 @@ static size_t panel_bytes(const td__gemm *g)
 
 size_t td__gemm_scratch_bytes(const td__gemm *g)
 {
-    return copy_bytes(g) + panel_bytes(g) +
-           (size_t)(round_up(g->mc, 16) * g->nc) * sizeof(float);
+    return copy_bytes(g) + panel_bytes(g) + (size_t)(round_up(g->mc, 16) * g->nc) * sizeof(float);
 }
 
 /* How elements of `from` become the units of a plan. */
@@ -213,8 +209,8 @@ typedef struct run {
     int64_t n_passes, per_pass; /* per_pass: A_i of a pass, or units of it if passes cut an A_i */
     int64_t cuts;               /* passes per A_i; 0 if passes hold whole A_i */
     int64_t reduce;
-    bool in_place;              /* tiles are loaded from A itself */
-    bool b_in_place;            /* whole panels of an unpacked B are read from B itself */
+    bool in_place;   /* tiles are loaded from A itself */
+    bool b_in_place; /* whole panels of an unpacked B are read from B itself */
 } run;
 
 static void plan_passes(run *r)
@@ -309,9 +305,8 @@ static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, i
     };
 
     for (int64_t s = 0; s < p->segs; s++)
-        off[s] = r->in_place
-                     ? ((r->a->a_off ? r->a->a_off[p->first + s] : 0) + p->unit * 2) * 2
-                     : s * p->units * (impl->tiles ? 64 : 4);
+        off[s] = r->in_place ? ((r->a->a_off ? r->a->a_off[p->first + s] : 0) + p->unit * 2) * 2
+                             : s * p->units * (impl->tiles ? 64 : 4);
     if (r->in_place) {
         blk.a_row = r->a->lda * 2;
         blk.a_step = 64;

@@ -27,24 +27,24 @@
 #include "tandem/ops.h"
 
 typedef enum td__gemm_kind {
-    TD__GEMM_SCALAR,      /* baseline of the build */
+    TD__GEMM_SCALAR, /* baseline of the build */
     TD__GEMM_AVX2,
     TD__GEMM_AVX512,
     TD__GEMM_AVX512_BF16, /* vdpbf16ps; dtype BF16 only */
-    TD__GEMM_TILE_EMUL,   /* the tile kernels on emulated tile registers: for tests on any machine */
-    TD__GEMM_AMX,         /* tile registers; dtype BF16 only */
+    TD__GEMM_TILE_EMUL, /* the tile kernels on emulated tile registers: for tests on any machine */
+    TD__GEMM_AMX,       /* tile registers; dtype BF16 only */
     TD__GEMM_KIND_COUNT
 } td__gemm_kind;
 
 /* How products of one shape are computed. Read-only for users. */
 typedef struct td__gemm {
     td__gemm_kind kind;
-    td_dtype dtype;      /* F32 or BF16 */
-    int64_t m, n, k;     /* m: the largest expected; runs may use any */
-    int64_t reduce;      /* the largest expected number of A_i */
-    int panel;           /* columns of a panel */
-    int64_t units;       /* units of one column of a packed B_i, padding included */
-    int64_t mc, nc, kc;  /* block: rows, columns, units summed per pass */
+    td_dtype dtype;     /* F32 or BF16 */
+    int64_t m, n, k;    /* m: the largest expected; runs may use any */
+    int64_t reduce;     /* the largest expected number of A_i */
+    int panel;          /* columns of a panel */
+    int64_t units;      /* units of one column of a packed B_i, padding included */
+    int64_t mc, nc, kc; /* block: rows, columns, units summed per pass */
 } td__gemm;
 
 /* The plan for a shape: a pure function of its arguments. `isa` is td__cpu_isa() outside tests.
@@ -67,30 +67,30 @@ void td__gemm_pack(const td__gemm *g, void *packed, const void *b, td_dtype b_dt
 
 /* What happens to the sums before they are stored, in this order. Zero means nothing. */
 typedef struct td__gemm_post {
-    const float *bias;   /* (n): added to every row */
-    void *pre;           /* (m, n), C's dtype and ldc: the value before act, stored too */
+    const float *bias; /* (n): added to every row */
+    void *pre;         /* (m, n), C's dtype and ldc: the value before act, stored too */
     td_act act;
-    const void *mask;    /* (m, n), C's dtype and ldc: result is 0 where mask <= 0 (relu backward) */
+    const void *mask; /* (m, n), C's dtype and ldc: result is 0 where mask <= 0 (relu backward) */
 } td__gemm_post;
 
 typedef struct td__gemm_args {
     int64_t m;
-    const void *a;            /* A_i starts at element a + a_off[i] */
-    const int64_t *a_off;     /* reduce elements; NULL for all zero */
-    int64_t reduce;           /* 0 means 1 */
-    int64_t lda;              /* elements from row to row (from column to column if a_trans) */
-    bool a_trans;             /* element (r, c) of A_i is a[c * lda + r] */
-    td_dtype a_dtype;         /* F32, or BF16 in a BF16 plan */
-    const void *b;            /* packed B_0, B_1, ... */
-    const void *b_plain;      /* or, with b NULL and reduce 1: B as td__gemm_pack takes it, packed
+    const void *a;        /* A_i starts at element a + a_off[i] */
+    const int64_t *a_off; /* reduce elements; NULL for all zero */
+    int64_t reduce;       /* 0 means 1 */
+    int64_t lda;          /* elements from row to row (from column to column if a_trans) */
+    bool a_trans;         /* element (r, c) of A_i is a[c * lda + r] */
+    td_dtype a_dtype;     /* F32, or BF16 in a BF16 plan */
+    const void *b;        /* packed B_0, B_1, ... */
+    const void *b_plain;  /* or, with b NULL and reduce 1: B as td__gemm_pack takes it, packed
                                  panel by panel on the way; for runs of few rows */
     td_dtype b_dtype;
     int64_t ldb;
     bool b_trans;
     void *c;
-    int64_t ldc;              /* elements; c, pre and mask */
-    td_dtype c_dtype;         /* F32 or BF16 */
-    bool accumulate;          /* C must be F32: sums are added to what is there, before post */
+    int64_t ldc;      /* elements; c, pre and mask */
+    td_dtype c_dtype; /* F32 or BF16 */
+    bool accumulate;  /* C must be F32: sums are added to what is there, before post */
     td__gemm_post post;
 } td__gemm_args;
 

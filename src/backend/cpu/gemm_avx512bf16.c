@@ -59,15 +59,17 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
     {                                              \
         block(g, n, VECS / 2);                     \
     }
+/* clang-format off */
 ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7)
 ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
+    /* clang-format on */
 
-/* By rows, then whole and half panels. */
-static td__gemm_block_fn *const BLOCKS[MAX_ROWS + 1][2] = {
-    {NULL, NULL},         {block_1, half_1},    {block_2, half_2},    {block_3, half_3},
-    {block_4, half_4},    {block_5, half_5},    {block_6, half_6},    {block_7, half_7},
-    {block_8, half_8},    {block_9, half_9},    {block_10, half_10},  {block_11, half_11},
-    {block_12, half_12},  {block_13, half_13},  {block_14, half_14},
+    /* By rows, then whole and half panels. */
+    static td__gemm_block_fn *const BLOCKS[MAX_ROWS + 1][2] = {
+        {NULL, NULL},        {block_1, half_1},   {block_2, half_2},   {block_3, half_3},
+        {block_4, half_4},   {block_5, half_5},   {block_6, half_6},   {block_7, half_7},
+        {block_8, half_8},   {block_9, half_9},   {block_10, half_10}, {block_11, half_11},
+        {block_12, half_12}, {block_13, half_13}, {block_14, half_14},
 };
 
 void td__gemm_block_avx512bf16(const td__gemm_block *g)

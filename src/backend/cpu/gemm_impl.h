@@ -17,20 +17,20 @@ enum { TD__GEMM_KC_MAX = 512, TD__GEMM_A_STRIDE = (TD__GEMM_KC_MAX + 16) * 4 };
 enum { TD__GEMM_MAX_SEGS = 32 }; /* per pass */
 
 typedef struct td__gemm_block {
-    int rows;                /* vectors: 1 .. the kernel's most; tiles: 1 .. 32, whole tiles are done */
-    bool half;               /* only the first half of the panel's columns is wanted */
+    int rows;  /* vectors: 1 .. the kernel's most; tiles: 1 .. 32, whole tiles are done */
+    bool half; /* only the first half of the panel's columns is wanted */
     int segs;
-    int64_t units;           /* per segment */
-    const char *a;           /* segment s starts at a + a_off[s] bytes */
+    int64_t units; /* per segment */
+    const char *a; /* segment s starts at a + a_off[s] bytes */
     const int64_t *a_off;
-    int64_t a_row;           /* tiles: bytes from row to row */
-    int64_t a_step;          /* tiles: bytes from one block of 16 units to the next */
-    int64_t a_half;          /* tiles: bytes from rows 0..15 to rows 16..31 */
-    const char *b;           /* the panel of segment s starts at b + s * b_seg bytes */
+    int64_t a_row;  /* tiles: bytes from row to row */
+    int64_t a_step; /* tiles: bytes from one block of 16 units to the next */
+    int64_t a_half; /* tiles: bytes from rows 0..15 to rows 16..31 */
+    const char *b;  /* the panel of segment s starts at b + s * b_seg bytes */
     int64_t b_seg;
-    int64_t b_row;           /* f32 vectors: elements from row to row of B; else packed panels */
+    int64_t b_row; /* f32 vectors: elements from row to row of B; else packed panels */
     float *c;
-    int64_t ldc;             /* elements */
+    int64_t ldc; /* elements */
     bool accumulate;
 } td__gemm_block;
 

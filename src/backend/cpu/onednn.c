@@ -16,8 +16,8 @@ enum { MAX_SETS = 16 };
 /* What one execution needs besides the primitive. The first set is made at plan time, the others
  * when threads first meet in a primitive. */
 typedef struct td__dnnl_set {
-    atomic_flag busy;   /* held while its owner executes */
-    bool made;          /* written and read under busy */
+    atomic_flag busy; /* held while its owner executes */
+    bool made;        /* written and read under busy */
     dnnl_stream_t stream;
     dnnl_exec_arg_t arg[TD__DNNL_MAX_ARGS + 1];
 } dnnl_set;
@@ -56,30 +56,21 @@ td_status td__dnnl_engine(dnnl_engine_t *out)
 td_status td__dnnl_status(dnnl_status_t st, const char *what)
 {
     switch (st) {
-    case dnnl_success:
-        return TD_OK;
-    case dnnl_out_of_memory:
-        return TD_FAIL(TD_ENOMEM, "oneDNN is out of memory in %s", what);
-    case dnnl_unimplemented:
-        return TD_FAIL(TD_ENOTSUP, "oneDNN does not implement %s here", what);
-    default:
-        return TD_FAIL(TD_EINVAL, "oneDNN status %d from %s", (int)st, what);
+    case dnnl_success: return TD_OK;
+    case dnnl_out_of_memory: return TD_FAIL(TD_ENOMEM, "oneDNN is out of memory in %s", what);
+    case dnnl_unimplemented: return TD_FAIL(TD_ENOTSUP, "oneDNN does not implement %s here", what);
+    default: return TD_FAIL(TD_EINVAL, "oneDNN status %d from %s", (int)st, what);
     }
 }
 
 dnnl_data_type_t td__dnnl_dtype(td_dtype t)
 {
     switch (t) {
-    case TD_F32:
-        return dnnl_f32;
-    case TD_BF16:
-        return dnnl_bf16;
-    case TD_I32:
-        return dnnl_s32;
-    case TD_U8:
-        return dnnl_u8;
-    default:
-        return dnnl_data_type_undef;
+    case TD_F32: return dnnl_f32;
+    case TD_BF16: return dnnl_bf16;
+    case TD_I32: return dnnl_s32;
+    case TD_U8: return dnnl_u8;
+    default: return dnnl_data_type_undef;
     }
 }
 
@@ -102,8 +93,8 @@ td_status td__dnnl_md_any(dnnl_memory_desc_t *out, int ndims, const int64_t *dim
 
     for (int i = 0; i < ndims; i++)
         d[i] = dims[i];
-    TD__DNNL_TRY(dnnl_memory_desc_init_by_tag(out, ndims, d, td__dnnl_dtype(dtype),
-                                              dnnl_format_tag_any));
+    TD__DNNL_TRY(
+        dnnl_memory_desc_init_by_tag(out, ndims, d, td__dnnl_dtype(dtype), dnnl_format_tag_any));
     return TD_OK;
 }
 
@@ -152,10 +143,10 @@ td_status td__dnnl_init(td__dnnl *out, dnnl_primitive_desc_t pd, const int *args
 
     *out = (td__dnnl){.n_args = n_args};
     TD_ASSERT(n_args <= TD__DNNL_MAX_ARGS, "%d arguments", n_args);
-    out->scratch = dnnl_memory_desc_get_size(
-        dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
-    TD_TRY_OR(st, done, td__dnnl_status(dnnl_primitive_create(&out->primitive, pd),
-                                        "dnnl_primitive_create"));
+    out->scratch =
+        dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
+    TD_TRY_OR(st, done,
+              td__dnnl_status(dnnl_primitive_create(&out->primitive, pd), "dnnl_primitive_create"));
     const_dnnl_primitive_desc_t own;
     if (dnnl_primitive_get_primitive_desc(out->primitive, &own) != dnnl_success ||
         dnnl_primitive_desc_query(own, dnnl_query_impl_info_str, 0, &out->info) != dnnl_success)

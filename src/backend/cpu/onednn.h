@@ -18,10 +18,10 @@ enum { TD__DNNL_MAX_ARGS = 8 };
 
 typedef struct td__dnnl {
     dnnl_primitive_t primitive;
-    size_t scratch;              /* bytes of scratchpad */
-    const char *info;            /* "brg:avx512_core"; lives as long as the primitive */
-    int n_args;                  /* without the scratchpad */
-    struct td__dnnl_set *sets;   /* memory objects and stream, one set per concurrent run */
+    size_t scratch;            /* bytes of scratchpad */
+    const char *info;          /* "brg:avx512_core"; lives as long as the primitive */
+    int n_args;                /* without the scratchpad */
+    struct td__dnnl_set *sets; /* memory objects and stream, one set per concurrent run */
 } td__dnnl;
 
 /* The engine; made at first use, with oneDNN's instruction set capped at td__cpu_isa() and below AMX:

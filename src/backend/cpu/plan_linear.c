@@ -17,8 +17,8 @@
 
 typedef struct linear {
     td__product product;
-    int64_t rows, n;      /* R, N */
-    size_t vector;        /* bytes of the f32 vector, at the start of scratch */
+    int64_t rows, n; /* R, N */
+    size_t vector;   /* bytes of the f32 vector, at the start of scratch */
     void (*widen)(float *y, const td_bf16 *x, int64_t n);
     void (*narrow)(td_bf16 *y, const float *x, int64_t n);
     void (*sum)(float *y, const void *x, td_dtype dtype, int64_t rows, int64_t cols);
@@ -142,10 +142,20 @@ td_status td__cpu_plan_linear(const td__cpu *cpu, const td_node *n, const bool *
     const td_attr_linear *at = n->attr;
     const td_desc *x = td__in_desc(n, 0), *w = td__in_desc(n, 1);
     td__product_spec spec = {
-        .use = TD__USE_FORWARD, .m = rows_of(x), .n = w->shape.dim[0], .k = w->shape.dim[1],
-        .a_dtype = x->dtype, .b_dtype = w->dtype, .c_dtype = n->out[0].dtype,
-        .lda = w->shape.dim[1], .ldb = w->shape.dim[1], .b_trans = true, .b_param = is_param[1],
-        .has_bias = at->has_bias, .has_pre = n->n_out > 1, .act = at->act,
+        .use = TD__USE_FORWARD,
+        .m = rows_of(x),
+        .n = w->shape.dim[0],
+        .k = w->shape.dim[1],
+        .a_dtype = x->dtype,
+        .b_dtype = w->dtype,
+        .c_dtype = n->out[0].dtype,
+        .lda = w->shape.dim[1],
+        .ldb = w->shape.dim[1],
+        .b_trans = true,
+        .b_param = is_param[1],
+        .has_bias = at->has_bias,
+        .has_pre = n->n_out > 1,
+        .act = at->act,
     };
 
     return plan(cpu, k, &spec, spec.m, spec.n, at->has_bias ? td__in_desc(n, 2)->dtype : TD_F32,
@@ -157,9 +167,16 @@ td_status td__cpu_plan_linear_back_data(const td__cpu *cpu, const td_node *n, co
 {
     const td_desc *dy = td__in_desc(n, 0), *w = td__in_desc(n, 1);
     td__product_spec spec = {
-        .use = TD__USE_BACK_DATA, .m = rows_of(dy), .n = w->shape.dim[1], .k = w->shape.dim[0],
-        .a_dtype = dy->dtype, .b_dtype = w->dtype, .c_dtype = n->out[0].dtype,
-        .lda = w->shape.dim[0], .ldb = w->shape.dim[1], .b_param = is_param[1],
+        .use = TD__USE_BACK_DATA,
+        .m = rows_of(dy),
+        .n = w->shape.dim[1],
+        .k = w->shape.dim[0],
+        .a_dtype = dy->dtype,
+        .b_dtype = w->dtype,
+        .c_dtype = n->out[0].dtype,
+        .lda = w->shape.dim[0],
+        .ldb = w->shape.dim[1],
+        .b_param = is_param[1],
     };
 
     return plan(cpu, k, &spec, spec.m, spec.k, TD_F32, back_data_run);
@@ -170,9 +187,16 @@ td_status td__cpu_plan_linear_back_weight(const td__cpu *cpu, const td_node *n,
 {
     const td_desc *dy = td__in_desc(n, 0), *x = td__in_desc(n, 1);
     td__product_spec spec = {
-        .use = TD__USE_BACK_WEIGHT, .m = cols_of(dy), .n = cols_of(x), .k = rows_of(dy),
-        .a_dtype = dy->dtype, .b_dtype = x->dtype, .c_dtype = n->out[0].dtype,
-        .lda = cols_of(dy), .ldb = cols_of(x), .a_trans = true,
+        .use = TD__USE_BACK_WEIGHT,
+        .m = cols_of(dy),
+        .n = cols_of(x),
+        .k = rows_of(dy),
+        .a_dtype = dy->dtype,
+        .b_dtype = x->dtype,
+        .c_dtype = n->out[0].dtype,
+        .lda = cols_of(dy),
+        .ldb = cols_of(x),
+        .a_trans = true,
     };
 
     (void)is_param;

@@ -13,8 +13,8 @@
 
 typedef struct matmul {
     td__product product;
-    int n_axes;                        /* of the batch */
-    int64_t count;                     /* products */
+    int n_axes;    /* of the batch */
+    int64_t count; /* products */
     int64_t dim[TD_MAX_DIMS];
     int64_t a_step[TD_MAX_DIMS], b_step[TD_MAX_DIMS]; /* elements; 0 where broadcast */
 } matmul;
@@ -78,10 +78,19 @@ td_status td__cpu_plan_matmul(const td__cpu *cpu, const td_node *n, const bool *
     const int64_t *a_dim = a->shape.dim + a->shape.ndim - 2;
     const int64_t *b_dim = b->shape.dim + b->shape.ndim - 2;
     td__product_spec spec = {
-        .use = TD__USE_OTHER, .isa = cpu->isa, .kind = cpu->kind, .m = a_dim[at->ta ? 1 : 0],
-        .n = b_dim[at->tb ? 0 : 1], .k = a_dim[at->ta ? 0 : 1], .a_dtype = a->dtype,
-        .b_dtype = b->dtype, .c_dtype = n->out[0].dtype, .lda = a_dim[1], .ldb = b_dim[1],
-        .a_trans = at->ta, .b_trans = at->tb,
+        .use = TD__USE_OTHER,
+        .isa = cpu->isa,
+        .kind = cpu->kind,
+        .m = a_dim[at->ta ? 1 : 0],
+        .n = b_dim[at->tb ? 0 : 1],
+        .k = a_dim[at->ta ? 0 : 1],
+        .a_dtype = a->dtype,
+        .b_dtype = b->dtype,
+        .c_dtype = n->out[0].dtype,
+        .lda = a_dim[1],
+        .ldb = b_dim[1],
+        .a_trans = at->ta,
+        .b_trans = at->tb,
     };
     matmul *mm = td__calloc(1, sizeof *mm);
     td_status st;

@@ -74,11 +74,13 @@ static td_status init_matmul(td__product *p, const dnnl_memory_desc_t *b, dnnl_e
         TD_TRY_OR(st, done,
                   td__dnnl_status(dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0, 0),
                                   "dnnl_post_ops_append_eltwise"));
-        TD_TRY_OR(st, done, td__dnnl_status(dnnl_primitive_attr_set_post_ops(attr, ops),
-                                            "dnnl_primitive_attr_set_post_ops"));
+        TD_TRY_OR(st, done,
+                  td__dnnl_status(dnnl_primitive_attr_set_post_ops(attr, ops),
+                                  "dnnl_primitive_attr_set_post_ops"));
     }
-    TD_TRY_OR(st, done, td__dnnl_status(dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL),
-                                        "dnnl_primitive_desc_create"));
+    TD_TRY_OR(st, done,
+              td__dnnl_status(dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL),
+                              "dnnl_primitive_desc_create"));
 done:
     if (ops)
         dnnl_post_ops_destroy(ops);
@@ -148,8 +150,8 @@ static void init_own(td__product *p, td_dtype dtype)
         p->scratch = td__gemm_scratch_bytes(&p->whole);
         return;
     }
-    p->by_k = s->a_trans && s->c_dtype == TD_F32 && !s->has_bias && !s->has_pre &&
-              s->act == TD_ACT_NONE;
+    p->by_k =
+        s->a_trans && s->c_dtype == TD_F32 && !s->has_bias && !s->has_pre && s->act == TD_ACT_NONE;
     if (p->by_k) {
         p->block = s->k < PACK_BLOCK_ROWS ? s->k : PACK_BLOCK_ROWS;
         p->whole = td__gemm_plan(s->m, s->n, p->block, 1, dtype, s->isa);
@@ -214,13 +216,14 @@ static void run_onednn(const td__product *p, void *c, void *pre, const void *a, 
     const bool later = s->act == TD_ACT_GELU || s->act == TD_ACT_GELU_TANH;
     void *sums = pre ? pre : c;
 
-    td__dnnl_run(&p->matmul,
-                 (void *[]){(void *)(uintptr_t)a, (void *)(uintptr_t)b, sums,
-                            (void *)(uintptr_t)bias},
-                 scratch);
+    td__dnnl_run(
+        &p->matmul,
+        (void *[]){(void *)(uintptr_t)a, (void *)(uintptr_t)b, sums, (void *)(uintptr_t)bias},
+        scratch);
     if (later || pre)
         TD_ISA_PICK(s->isa, td__gemm_post_block)
-        (c, s->n, TD_F32, sums, s->n, s->m, s->n, &(td__gemm_post){.act = later ? s->act : TD_ACT_NONE});
+    (c, s->n, TD_F32, sums, s->n, s->m, s->n,
+     &(td__gemm_post){.act = later ? s->act : TD_ACT_NONE});
 }
 
 void td__product_run(const td__product *p, void *c, void *pre, const void *a, const void *b,
@@ -229,8 +232,14 @@ void td__product_run(const td__product *p, void *c, void *pre, const void *a, co
     const td__product_spec *s = &p->spec;
     const int64_t end = p->by_k ? s->k : s->n;
     td__gemm_args args = {
-        .m = s->m, .a = a, .lda = s->lda, .a_trans = s->a_trans, .a_dtype = s->a_dtype, .c = c,
-        .ldc = s->n, .c_dtype = s->c_dtype,
+        .m = s->m,
+        .a = a,
+        .lda = s->lda,
+        .a_trans = s->a_trans,
+        .a_dtype = s->a_dtype,
+        .c = c,
+        .ldc = s->n,
+        .c_dtype = s->c_dtype,
         .post = {.bias = bias, .pre = pre, .act = s->act},
     };
 

@@ -28,12 +28,12 @@ typedef struct td__product_spec {
     td__product_use use;
     td__product_engine engine;
     td__isa isa;
-    const char *kind;          /* td__cpu_kind() */
+    const char *kind; /* td__cpu_kind() */
     int64_t m, n, k;
     td_dtype a_dtype, b_dtype, c_dtype;
-    int64_t lda, ldb;          /* elements; C is dense */
-    bool a_trans, b_trans;     /* stored as (k, m); as (n, k) */
-    bool b_param;              /* B changes only with the params */
+    int64_t lda, ldb;      /* elements; C is dense */
+    bool a_trans, b_trans; /* stored as (k, m); as (n, k) */
+    bool b_param;          /* B changes only with the params */
     bool has_bias, has_pre;
     td_act act;
 } td__product_spec;
@@ -41,15 +41,15 @@ typedef struct td__product_spec {
 typedef struct td__product {
     td__product_spec spec;
     const char *impl;
-    size_t packed;             /* bytes kept from td__product_pack; 0 if B is read in each run */
+    size_t packed; /* bytes kept from td__product_pack; 0 if B is read in each run */
     size_t scratch;
     /* Ours: whole blocks of B, and the rest. Blocks cut n (or k, where C is plain f32 and A is
      * transposed: transposing it once per block of n would cost too much). */
     td__gemm whole, rest;
-    int64_t block;             /* columns, or rows of B if by_k, per block */
+    int64_t block; /* columns, or rows of B if by_k, per block */
     bool by_k;
-    bool on_the_way;           /* few rows: the gemm itself packs, panel by panel */
-    size_t packed_block;       /* bytes of the packed block in scratch */
+    bool on_the_way;     /* few rows: the gemm itself packs, panel by panel */
+    size_t packed_block; /* bytes of the packed block in scratch */
     /* oneDNN: */
     bool onednn;
     td__dnnl matmul, reorder;

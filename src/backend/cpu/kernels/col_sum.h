@@ -10,7 +10,7 @@
 
 /* y (cols) = sum over r of x (rows, cols), x f32 or bf16, dense. Runs of rows are summed first and
  * then added up, so that errors do not grow with all of the rows. */
-TD_ISA_DECLARE(void, td__col_sum, (float *y, const void *x, td_dtype dtype, int64_t rows,
-                                   int64_t cols));
+TD_ISA_DECLARE(void, td__col_sum,
+               (float *y, const void *x, td_dtype dtype, int64_t rows, int64_t cols));
 
 #endif

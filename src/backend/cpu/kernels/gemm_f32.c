@@ -77,6 +77,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
     {                                              \
         block(g, n, VECS / 2);                     \
     }
+/* clang-format off */
 ROWS(1) ROWS(2) ROWS(3)
 #if !defined(TD_ISA_scalar)
 ROWS(4) ROWS(5) ROWS(6)
@@ -96,6 +97,7 @@ static td__gemm_block_fn *const BLOCKS[MAX_ROWS + 1][2] = {
     {block_11, half_11},  {block_12, half_12},  {block_13, half_13},  {block_14, half_14},
 #endif
 };
+/* clang-format on */
 
 void TD_ISA_SYM(td__gemm_block_f32)(const td__gemm_block *g)
 {

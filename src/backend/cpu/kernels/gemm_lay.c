@@ -42,9 +42,7 @@ INLINE void along_whole(uint32_t *restrict out, const void *restrict src, td__ge
 
     switch (unit) {
     case TD__UNIT_F32_FROM_F32:
-    case TD__UNIT_PAIR_FROM_BF16:
-        memcpy(out, src, 64);
-        break;
+    case TD__UNIT_PAIR_FROM_BF16: memcpy(out, src, 64); break;
     case TD__UNIT_F32_FROM_BF16:
         for (int i = 0; i < 16; i++)
             out[i] = (uint32_t)h[i] << 16;
@@ -76,8 +74,7 @@ INLINE void along(uint32_t *restrict out, const void *restrict src, int64_t n, t
 }
 
 /* One unit each of 16 neighbours along x: element j of line s0, paired with that of s1. */
-INLINE void across_whole(uint32_t *restrict out, const void *s0, const void *s1,
-                         td__gemm_unit unit)
+INLINE void across_whole(uint32_t *restrict out, const void *s0, const void *s1, td__gemm_unit unit)
 {
     const uint32_t *w0 = s0, *w1 = s1;
     const uint16_t *h0 = s0, *h1 = s1;
@@ -85,9 +82,7 @@ INLINE void across_whole(uint32_t *restrict out, const void *s0, const void *s1,
     switch (unit) {
     case TD__UNIT_F32_FROM_F32:
     case TD__UNIT_F32_FROM_BF16:
-    case TD__UNIT_F32_ROUNDED:
-        along_whole(out, s0, unit);
-        break;
+    case TD__UNIT_F32_ROUNDED: along_whole(out, s0, unit); break;
     case TD__UNIT_PAIR_FROM_BF16:
         for (int i = 0; i < 16; i++)
             out[i] = (uint32_t)h0[i] | (uint32_t)h1[i] << 16;
@@ -144,7 +139,7 @@ INLINE void transpose(char *dst, int64_t row, int64_t rows, const void *const *f
     /* ...so that a[4 g + j] holds, in lane l, column 4 l + j of rows 4 g .. 4 g + 3: then the lanes. */
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
-        b[j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88);     /* lanes 0, 2 of rows 0 .. 7 */
+        b[j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88); /* lanes 0, 2 of rows 0 .. 7 */
         b[4 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88);
         b[8 + j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd); /* lanes 1, 3 */
         b[12 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xdd);
@@ -216,8 +211,8 @@ INLINE void lay_crossed(const td__gemm_lay *l, const td__gemm_unit unit)
 {
     const int64_t per = is_pair(unit) ? 2 : 1, elem = (int64_t)src_size(unit);
     const int64_t line = l->ld * elem;
-    const bool same = unit == TD__UNIT_F32_FROM_F32 ||
-                      (l->src_along_k && unit == TD__UNIT_PAIR_FROM_BF16);
+    const bool same =
+        unit == TD__UNIT_F32_FROM_F32 || (l->src_along_k && unit == TD__UNIT_PAIR_FROM_BF16);
     const char *src = l->src;
 
     for (int64_t x = 0; x < l->xs; x += 16)
@@ -231,8 +226,8 @@ INLINE void lay_crossed(const td__gemm_lay *l, const td__gemm_unit unit)
 
             for (int64_t i = 0; i < 16; i++) {
                 const int64_t ki = k + i * per;
-                const char *s = l->src_along_k ? src + (x + i) * line + k * elem
-                                               : src + ki * line + x * elem;
+                const char *s =
+                    l->src_along_k ? src + (x + i) * line + k * elem : src + ki * line + x * elem;
                 from[i] = t[i].v;
                 if (same && whole) {
                     from[i] = s;
@@ -261,20 +256,10 @@ INLINE void lay(const td__gemm_lay *l, const td__gemm_unit unit)
 void TD_ISA_SYM(td__gemm_lay_out)(const td__gemm_lay *l)
 {
     switch (l->unit) {
-    case TD__UNIT_F32_FROM_F32:
-        lay(l, TD__UNIT_F32_FROM_F32);
-        break;
-    case TD__UNIT_F32_FROM_BF16:
-        lay(l, TD__UNIT_F32_FROM_BF16);
-        break;
-    case TD__UNIT_F32_ROUNDED:
-        lay(l, TD__UNIT_F32_ROUNDED);
-        break;
-    case TD__UNIT_PAIR_FROM_BF16:
-        lay(l, TD__UNIT_PAIR_FROM_BF16);
-        break;
-    case TD__UNIT_PAIR_FROM_F32:
-        lay(l, TD__UNIT_PAIR_FROM_F32);
-        break;
+    case TD__UNIT_F32_FROM_F32: lay(l, TD__UNIT_F32_FROM_F32); break;
+    case TD__UNIT_F32_FROM_BF16: lay(l, TD__UNIT_F32_FROM_BF16); break;
+    case TD__UNIT_F32_ROUNDED: lay(l, TD__UNIT_F32_ROUNDED); break;
+    case TD__UNIT_PAIR_FROM_BF16: lay(l, TD__UNIT_PAIR_FROM_BF16); break;
+    case TD__UNIT_PAIR_FROM_F32: lay(l, TD__UNIT_PAIR_FROM_F32); break;
     }
 }

@@ -17,24 +17,24 @@
 /* From source element to unit. */
 typedef enum td__gemm_unit {
     TD__UNIT_F32_FROM_F32,
-    TD__UNIT_F32_FROM_BF16,    /* widened */
-    TD__UNIT_F32_ROUNDED,      /* an f32 rounded to bf16, and widened again */
+    TD__UNIT_F32_FROM_BF16, /* widened */
+    TD__UNIT_F32_ROUNDED,   /* an f32 rounded to bf16, and widened again */
     TD__UNIT_PAIR_FROM_BF16,
-    TD__UNIT_PAIR_FROM_F32     /* rounded */
+    TD__UNIT_PAIR_FROM_F32 /* rounded */
 } td__gemm_unit;
 
 typedef struct td__gemm_lay {
     td__gemm_unit unit;
     const void *src;
-    int64_t ld;             /* elements of the source from line to line */
-    bool src_along_k;       /* the source is contiguous along k */
-    int64_t k, x;           /* elements that the source has */
+    int64_t ld;       /* elements of the source from line to line */
+    bool src_along_k; /* the source is contiguous along k */
+    int64_t k, x;     /* elements that the source has */
     void *dst;
-    bool dst_along_k;       /* rows of the target run along units (A), else along x (B) */
-    int64_t units, xs;      /* target size, padding included. Rows are written in pieces of 16, the
+    bool dst_along_k;  /* rows of the target run along units (A), else along x (B) */
+    int64_t units, xs; /* target size, padding included. Rows are written in pieces of 16, the
                                last one whole: the target must have room for that */
-    int64_t row;            /* bytes from row to row of the target within a block of 16 rows */
-    int64_t u16, x16;       /* bytes from block to block along units and along x */
+    int64_t row;       /* bytes from row to row of the target within a block of 16 rows */
+    int64_t u16, x16;  /* bytes from block to block along units and along x */
 } td__gemm_lay;
 
 TD_ISA_DECLARE(void, td__gemm_lay_out, (const td__gemm_lay *l));

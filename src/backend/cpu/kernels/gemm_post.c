@@ -9,58 +9,9 @@
 #endif
 
 #include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/kernels/vmath.h"
 
 #define INLINE static inline __attribute__((always_inline))
-
-/* exp by 2^n * e^r, |r| <= ln(2)/2; relative error below 2e-7. Arguments are clamped to where the
- * result is finite and normal. */
-INLINE float exp_f32(float x)
-{
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    float n, r, p;
-    uint32_t bits;
-
-    x = x < -87.0f ? -87.0f : x;
-    x = x > 88.0f ? 88.0f : x;
-    n = (x * 1.44269504f + magic) - magic;
-    r = x - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    p = 1.0f / 5040.0f;
-    p = p * r + 1.0f / 720.0f;
-    p = p * r + 1.0f / 120.0f;
-    p = p * r + 1.0f / 24.0f;
-    p = p * r + 1.0f / 6.0f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    bits = (uint32_t)((int32_t)n + 127) << 23;
-    memcpy(&n, &bits, sizeof n);
-    return p * n;
-}
-
-/* x Phi(x) with Abramowitz and Stegun 7.1.26 for the error function (absolute error 1.5e-7). */
-INLINE float gelu(float x)
-{
-    const float z = __builtin_fabsf(x) * 0.70710678f;
-    const float t = 1.0f / (1.0f + 0.3275911f * z);
-    float p = 1.061405429f;
-    float half_erfc;
-
-    p = p * t - 1.453152027f;
-    p = p * t + 1.421413741f;
-    p = p * t - 0.284496736f;
-    p = p * t + 0.254829592f;
-    half_erfc = 0.5f * p * t * exp_f32(-z * z);
-    return x * (x < 0.0f ? half_erfc : 1.0f - half_erfc);
-}
-
-/* 0.5 x (1 + tanh u) = x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3). */
-INLINE float gelu_tanh(float x)
-{
-    const float u2 = 1.59576912f * (x + 0.044715f * x * x * x);
-
-    return x / (1.0f + exp_f32(-u2));
-}
 
 /* What is done, as constants: code without branches in the loops. */
 typedef struct what {
@@ -78,7 +29,7 @@ INLINE td__vf activate(td__vf v, td_act act)
         return (td__vf)((td__vi)v & ~(v < 0.0f)); /* NaN stays NaN */
     td__vf_store(x, v);
     for (int i = 0; i < TD_VEC_LANES; i++)
-        x[i] = act == TD_ACT_GELU ? gelu(x[i]) : gelu_tanh(x[i]);
+        x[i] = act == TD_ACT_GELU ? v_gelu(x[i]) : v_gelu_tanh(x[i]);
     return td__vf_load(x);
 }
 
