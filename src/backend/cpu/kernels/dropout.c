@@ -42,8 +42,8 @@ static void random_bits(uint32_t bits[BLOCK], const td__rng_key *key, uint32_t f
 void TD_ISA_SYM(td__dropout)(void *y, const void *x, td_dtype t, int64_t n, const td__rng_key *key,
                              uint32_t threshold, float scale)
 {
-    uint32_t bits[BLOCK];
-    float buf[BLOCK];
+    _Alignas(64) uint32_t bits[BLOCK];
+    _Alignas(64) float buf[BLOCK];
 
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t count = n - at < BLOCK ? n - at : BLOCK;

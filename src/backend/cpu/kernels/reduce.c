@@ -9,7 +9,7 @@
 #include "backend/cpu/kernels/rows.h"
 #include "backend/cpu/kernels/widen.h"
 
-enum { BLOCK = 1024, FOLD = 64 };
+enum { BLOCK = 4096, FOLD = 64 };
 
 /* ---- Walking over axes. ---- */
 
@@ -77,7 +77,7 @@ static void store_one(const td__reduce *p, void *y, int64_t at, float v)
 static void reduce_runs(const td__reduce *p, void *y, const void *x)
 {
     const int64_t n_kept = walk_count(&p->kept), n_reduced = walk_count(&p->reduced);
-    float buf[BLOCK];
+    _Alignas(64) float buf[BLOCK];
     walk kept = {.at = 0};
 
     for (int64_t k = 0; k < n_kept; k++, walk_next(&p->kept, &kept)) {
@@ -127,7 +127,8 @@ static void set_all(float *y, float v, int64_t n)
 static void reduce_columns(const td__reduce *p, float *total, const void *x, int64_t at,
                            int64_t n_reduced, int64_t n)
 {
-    float buf[BLOCK], part[BLOCK];
+    _Alignas(64) float buf[BLOCK];
+    _Alignas(64) float part[BLOCK];
     walk reduced = {.at = at};
 
     set_all(total, p->is_max ? -INFINITY : 0.0f, n);
@@ -152,7 +153,7 @@ static void reduce_columns(const td__reduce *p, float *total, const void *x, int
 void TD_ISA_SYM(td__reduce)(const td__reduce *p, void *y, const void *x)
 {
     const int64_t n_kept = walk_count(&p->kept), n_reduced = walk_count(&p->reduced);
-    float total[BLOCK];
+    _Alignas(64) float total[BLOCK];
     walk kept = {.at = 0};
 
     if (p->last_reduced) {

@@ -32,7 +32,8 @@ static float logit_at(const td__xent *p, const void *x, int64_t i)
 void TD_ISA_SYM(td__xent)(const td__xent *p, float *loss, float *lse, const void *logits,
                           const void *target)
 {
-    float buf[BLOCK], e[BLOCK];
+    _Alignas(64) float buf[BLOCK];
+    _Alignas(64) float e[BLOCK];
     double total = 0;
     int64_t counted = 0;
 
@@ -72,7 +73,7 @@ void TD_ISA_SYM(td__xent)(const td__xent *p, float *loss, float *lse, const void
 void TD_ISA_SYM(td__xent_back)(const td__xent *p, void *dlogits, const void *logits,
                                const void *target, const float *lse, const float *dloss)
 {
-    float buf[BLOCK];
+    _Alignas(64) float buf[BLOCK];
     int64_t counted = 0;
 
     for (int64_t r = 0; r < p->rows; r++)
