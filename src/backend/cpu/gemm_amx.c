@@ -17,17 +17,18 @@ typedef struct tile_config {
 } tile_config;
 _Static_assert(sizeof(tile_config) == 64, "ldtilecfg reads 64 bytes");
 
+/* Constant data, not a local: compilers have taken ldtilecfg to read 8 bytes only, and dropped the
+ * stores to the rest. */
+_Alignas(64) static const tile_config CONFIG = {
+    .palette = 1,
+    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+};
+
 void td__amx_enter(void)
 {
-    tile_config config = {.palette = 1};
-
-    if (td__cpu_isa() < TD_ISA_AMX)
-        return;
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = 64;
-        config.rows[i] = 16;
-    }
-    _tile_loadconfig(&config);
+    if (td__cpu_isa() >= TD_ISA_AMX)
+        _tile_loadconfig(&CONFIG);
 }
 
 void td__amx_leave(void)
