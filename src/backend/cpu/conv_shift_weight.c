@@ -21,7 +21,7 @@ enum { ROWS = 1024, IM2COL_CHANNELS = 8 };
 typedef struct weight_state {
     td__conv conv;
     void (*transpose)(void *y, const void *x, int64_t rows, int64_t cols, size_t element_bytes);
-    td__channel_norm_kernels sums;
+    void (*sums)(float *sum, const void *x, bool bf16, int64_t rows, int64_t channels);
     td__gemm gemm;
     td__shift_job job;
     td__shift_source src;
@@ -29,16 +29,6 @@ typedef struct weight_state {
     int64_t ld;
     size_t a_at, y_at, b_at, w_at, line_at, gemm_at; /* offsets in scratch */
 } weight_state;
-
-static void bias_gradient(const weight_state *s, float *db, const void *dy, double *scratch)
-{
-    const td__conv *v = &s->conv;
-    int64_t rows = v->n * v->oh * v->ow;
-
-    s->sums.stats(scratch, scratch + v->o, dy, true, rows, v->o);
-    for (int64_t o = 0; o < v->o; o++)
-        db[o] = (float)(scratch[o] * (double)rows);
-}
 
 /* dY of a group as the right factor. */
 static void pack_dy(const weight_state *s, char *scratch, const uint16_t *dy)
@@ -87,7 +77,7 @@ static void run_weight(const td_kernel_call *c)
     int64_t taps = v->kh * v->kw;
 
     if (v->bias)
-        bias_gradient(s, c->out[1], dy, c->scratch);
+        s->sums(c->out[1], dy, true, v->n * v->oh * v->ow, v->o);
     for (int64_t n = 0; n < v->n; n += s->src.group) {
         const uint16_t *image = x + n * v->h * v->w * v->c;
         pack_dy(s, scratch, dy + n * v->oh * v->ow * v->o);
@@ -125,9 +115,9 @@ static void plan_memory(weight_state *s, td_kernel *k)
     int64_t expanded = s->im2col     ? rows * s->ld + 64
                        : s->in_place ? 0
                                      : td__shift_elements(&s->job, &s->src);
-    size_t sums = (size_t)v->o * 2 * sizeof(double), at = 0;
+    size_t at = 0;
 
-    s->a_at = place(&at, (size_t)expanded * 2 > sums ? (size_t)expanded * 2 : sums);
+    s->a_at = place(&at, (size_t)expanded * 2);
     s->y_at = place(&at, (size_t)(rows * v->o) * 2);
     s->b_at = place(&at, td__gemm_packed_bytes(&s->gemm));
     s->w_at = place(&at, (size_t)(taps * v->c * v->o) * 2 * sizeof(float));
@@ -145,7 +135,7 @@ td_status td__conv_plan_shift_weight(const td__cpu *cpu, const td__conv *v, td_k
         return TD_FAIL(TD_ENOMEM, "no memory to plan a convolution");
     s->conv = *v;
     s->transpose = TD_ISA_PICK(cpu->isa, td__transpose);
-    s->sums = TD_ISA_PICK(cpu->isa, td__channel_norm);
+    s->sums = TD_ISA_PICK(cpu->isa, td__channel_norm).sums;
     if (td__shift_jobs(v, TD__CONV_FORWARD, &s->job) == 0) {
         td__free(s);
         return TD_ENOTSUP;

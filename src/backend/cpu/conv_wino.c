@@ -30,7 +30,7 @@ enum {
 
 typedef struct wino_state {
     td__wino_kernels kernels;
-    td__channel_norm_kernels sums;
+    void (*sums)(float *sum, const void *x, bool bf16, int64_t rows, int64_t channels);
     td__wino g;
     td__gemm gemm, tail;               /* tail: back_weight's last block, which has another k */
     td__wino_packing packing, tail_packing;
@@ -85,15 +85,6 @@ static void run_image(const td_kernel_call *c)
     }
 }
 
-static void bias_gradient(const wino_state *s, float *db, const void *dy, double *scratch)
-{
-    int64_t rows = s->g.n * s->g.oh * s->g.ow;
-
-    s->sums.stats(scratch, scratch + s->g.o, dy, s->g.bf16, rows, s->g.o);
-    for (int64_t o = 0; o < s->g.o; o++)
-        db[o] = (float)(scratch[o] * (double)rows);
-}
-
 static void run_weight(const td_kernel_call *c)
 {
     const wino_state *s = c->kernel->state;
@@ -101,7 +92,7 @@ static void run_weight(const td_kernel_call *c)
     float *du = (float *)(void *)(scratch + s->m_at);
 
     if (s->bias)
-        bias_gradient(s, c->out[1], c->in[0], c->scratch);
+        s->sums(c->out[1], c->in[0], s->g.bf16, s->g.n * s->g.oh * s->g.ow, s->g.o);
     memset(scratch, 0, (size_t)(s->g.c > s->g.o ? s->g.c : s->g.o) * 4);
     for (int64_t t = 0; t < s->tiles; t += s->block) {
         int64_t count = min64(s->block, s->tiles - t);
@@ -138,10 +129,10 @@ static td__wino_packing packing_of(const td__gemm *g, size_t element)
 }
 
 /* Tiles per block: what the cache holds, in whole blocks of the product's rows, evenly shared. */
-static int64_t block_of(int64_t tiles, int64_t channels, size_t element)
+static int64_t block_of(int64_t tiles, int64_t channels, size_t element, int64_t lo, int64_t hi)
 {
     int64_t most = BLOCK_BYTES / (FREQS * channels * (int64_t)element);
-    most = most < 42 ? 42 : most > 140 ? 140 : most;
+    most = most < lo ? lo : most > hi ? hi : most;
     int64_t blocks = (tiles + most - 1) / most;
     return min64((((tiles + blocks - 1) / blocks) + 13) / 14 * 14, tiles);
 }
@@ -156,7 +147,7 @@ static size_t place(size_t *at, size_t nbytes)
 static void plan_image(const td__cpu *cpu, const td__conv *v, wino_state *s, td_kernel *k)
 {
     size_t at = 0;
-    s->block = block_of(s->tiles, s->g.c + s->g.o, s->element);
+    s->block = block_of(s->tiles, s->g.c + s->g.o, s->element, 42, 140);
     s->gemm = td__gemm_plan(s->block, s->g.o, s->g.c, 1, s->g.v_bf16 ? TD_BF16 : TD_F32, cpu->isa);
     s->packing = packing_of(&s->gemm, s->element);
     s->v_stride = s->block * s->g.c + SKEW * 2;
@@ -181,7 +172,8 @@ static void plan_weight(const td__cpu *cpu, wino_state *s, td_kernel *k)
 {
     size_t at = 0;
     td_dtype dtype = s->g.v_bf16 ? TD_BF16 : TD_F32;
-    s->block = block_of(s->tiles, s->g.c + s->g.o, s->element);
+    /* Each block reads and writes all of dU: few long sums. */
+    s->block = block_of(s->tiles, s->g.c + s->g.o, s->element, 128, 256);
     int64_t rest = s->tiles % s->block;
     s->gemm = td__gemm_plan(s->g.c, s->g.o, s->block, 1, dtype, cpu->isa);
     s->tail = td__gemm_plan(s->g.c, s->g.o, rest ? rest : s->block, 1, dtype, cpu->isa);
@@ -189,7 +181,7 @@ static void plan_weight(const td__cpu *cpu, wino_state *s, td_kernel *k)
     s->tail_packing = packing_of(&s->tail, s->element);
     s->v_stride = s->block * s->g.c + SKEW * 2;
     s->m_stride = s->g.c * s->g.o + SKEW;
-    place(&at, (size_t)(s->g.c > s->g.o ? s->g.c : s->g.o) * 2 * sizeof(double));
+    place(&at, (size_t)(s->g.c > s->g.o ? s->g.c : s->g.o) * 4);
     s->u_at = place(&at, (size_t)(FREQS * s->packing.matrix) * s->element);
     s->v_at = place(&at, (size_t)(FREQS * s->v_stride) * s->element);
     s->m_at = place(&at, (size_t)(FREQS * s->m_stride) * sizeof(float));
@@ -212,8 +204,9 @@ td_status td__conv_plan_wino(const td__cpu *cpu, const td__conv *v, td_kernel *k
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory to plan a convolution");
     bool back = v->pass == TD__CONV_BACK_DATA;
-    s->kernels = TD_ISA_PICK(cpu->isa, td__wino);
-    s->sums = TD_ISA_PICK(cpu->isa, td__channel_norm);
+    s->kernels = cpu->isa >= TD_ISA_AVX512_BF16 ? td__wino_avx512bf16
+                                                : TD_ISA_PICK(cpu->isa, td__wino);
+    s->sums = TD_ISA_PICK(cpu->isa, td__channel_norm).sums;
     s->g = (td__wino){
         .n = v->n,
         .h = back ? v->oh : v->h, .w = back ? v->ow : v->w, .c = back ? v->o : v->c,

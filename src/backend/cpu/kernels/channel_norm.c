@@ -19,6 +19,45 @@ static int64_t block_rows(int64_t channels)
     return rows < 16 ? 16 : rows > 128 ? 128 : rows; /* short f32 sums */
 }
 
+/* Column by column of vectors, so that a double per channel is enough for the sums of blocks. */
+TD_INLINE void sums(float *sum, const void *x, int64_t rows, int64_t channels, const int bf16)
+{
+    int64_t step = block_rows(channels), c = 0;
+    for (; c + LANES <= channels; c += LANES) {
+        double total[LANES] = {0};
+        for (int64_t r = 0; r < rows; r += step) {
+            int64_t end = r + step < rows ? r + step : rows;
+            td__vf a = td__vf_set(0.0f), b = a;
+            int64_t i = r;
+            for (; i + 2 <= end; i += 2) {
+                a += td__vf_get(x, i * channels + c, bf16);
+                b += td__vf_get(x, (i + 1) * channels + c, bf16);
+            }
+            if (i < end)
+                a += td__vf_get(x, i * channels + c, bf16);
+            a += b;
+            for (int l = 0; l < LANES; l++)
+                total[l] += (double)a[l];
+        }
+        for (int l = 0; l < LANES; l++)
+            sum[c + l] = (float)total[l];
+    }
+    for (; c < channels; c++) {
+        double total = 0;
+        for (int64_t r = 0; r < rows; r++)
+            total += (double)td__f_get(x, r * channels + c, bf16);
+        sum[c] = (float)total;
+    }
+}
+
+static void norm_sums(float *sum, const void *x, bool bf16, int64_t rows, int64_t channels)
+{
+    if (bf16)
+        sums(sum, x, rows, channels, 1);
+    else
+        sums(sum, x, rows, channels, 0);
+}
+
 /* One block, NV vectors of channels from c on. */
 TD_INLINE void stats_block(double *sum, double *sq, const void *x, int64_t row0, int64_t n,
                            int64_t c, int64_t channels, const int nv, const int bf16)
@@ -247,6 +286,7 @@ static void norm_back_apply(void *dx, const void *dy, const void *x, const void 
 }
 
 const td__channel_norm_kernels TD_ISA_SYM(td__channel_norm) = {
+    .sums = norm_sums,
     .stats = norm_stats,
     .apply = norm_apply,
     .back_sums = norm_back_sums,

@@ -13,6 +13,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
 #include "base/half.h"
 
 #if defined(TD_ISA_avx512)
@@ -54,13 +58,22 @@ TD_INLINE td__vf td__vf_load_bf16(const td_bf16 *p)
     return (td__vf)(__builtin_convertvector(h, td__vu) << 16);
 }
 
-TD_INLINE void td__vf_store_bf16(td_bf16 *p, td__vf v)
+/* v rounded to bf16, in the upper halves; the lower ones hold rubbish. */
+TD_INLINE td__vu td__vf_round_bf16(td__vf v)
 {
     td__vu u = (td__vu)v;
     td__vu nan = (td__vu)(v != v);
     td__vu r = u + 0x7fffu + ((u >> 16) & 1u);
-    r = (r & ~nan) | ((u | 0x400000u) & nan);
-    td__vh h = __builtin_convertvector(r >> 16, td__vh);
+    return (r & ~nan) | ((u | 0x400000u) & nan);
+}
+
+TD_INLINE void td__vf_store_bf16(td_bf16 *p, td__vf v)
+{
+#if defined(__AVX512BF16__)
+    __m256bh h = _mm512_cvtneps_pbh((__m512)v);
+#else
+    td__vh h = __builtin_convertvector(td__vf_round_bf16(v) >> 16, td__vh);
+#endif
     memcpy(p, &h, sizeof h);
 }
 
