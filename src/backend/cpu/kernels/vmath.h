@@ -85,13 +85,19 @@ static inline float v_exp(float x)
     return v_exp_core(r) * s * u;
 }
 
-/* e^x for x <= 0, as softmax needs it: one factor less. Zero below -87.3 (1.2e-38). */
-static inline float v_exp_neg(float x)
+/* e^x for |x| <= 87.3 or NaN: nothing to clamp, and 2^n in one factor. */
+static inline float v_exp_mid(float x)
 {
     float r;
-    float c = x < -87.3f ? -87.3f : x;
-    float t = v_exp_split(c, &r);
-    float y = v_exp_core(r) * v_from_bits((v_to_bits(t) << 23) + 0x3f800000u);
+    float t = v_exp_split(x, &r);
+
+    return v_exp_core(r) * v_from_bits((v_to_bits(t) << 23) + 0x3f800000u);
+}
+
+/* e^x for x <= 0, as softmax needs it. Zero below -87.3 (1.2e-38). */
+static inline float v_exp_neg(float x)
+{
+    float y = v_exp_mid(x < -87.3f ? -87.3f : x);
 
     return x < -87.3f ? 0.0f : y;
 }
@@ -226,19 +232,24 @@ static inline float v_gelu_slope(float x)
 #define V_GELU_C 0.044715f
 
 /* x (1 + tanh(u)) / 2 = x sigmoid(2 u) with u = k (x + c x^3): cheaper by exp than by tanh, and exact
- * for large negative x too. */
+ * for large negative x too. Beyond 10, where |2 u| is 87.3, nothing is left to compute. */
 static inline float v_gelu_tanh(float x)
 {
-    return x / (1.0f + v_exp(-2.0f * V_GELU_K * (x + V_GELU_C * x * x * x)));
+    float c = x > 10.0f ? 10.0f : x;
+
+    c = c < -10.0f ? -10.0f : c;
+    float y = x / (1.0f + v_exp_mid(-2.0f * V_GELU_K * (c + V_GELU_C * c * c * c)));
+
+    return x < -10.0f ? -0.0f : y;
 }
 
-/* Its slope s + x s (1 - s) 2 u', where s = sigmoid(2 u); beyond 14 it is 0 or 1. */
+/* Its slope s + x s (1 - s) 2 u', where s = sigmoid(2 u); beyond 10 it is 0 or 1. */
 static inline float v_gelu_tanh_slope(float x)
 {
-    x = x > 14.0f ? 14.0f : x;
-    x = x < -14.0f ? -14.0f : x;
+    x = x > 10.0f ? 10.0f : x;
+    x = x < -10.0f ? -10.0f : x;
     float z = V_GELU_C * x * x;
-    float s = v_sigmoid(2.0f * V_GELU_K * (x + z * x));
+    float s = 1.0f / (1.0f + v_exp_mid(-2.0f * V_GELU_K * (x + z * x)));
 
     return s + x * s * (1.0f - s) * (2.0f * V_GELU_K) * (1.0f + 3.0f * z);
 }
