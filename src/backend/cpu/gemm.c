@@ -26,7 +26,8 @@
 #include "base/check.h"
 #include "base/fail.h"
 
-enum { MC_VECTOR = 140, MC_TILE = 128, SUMS_MAX = 96 * 1024 /* elements of the buffer of sums */ };
+enum { MC_VECTOR = 140, MC_TILE = 128, KC_TILE = 256 };
+enum { SUMS_MAX = 96 * 1024 }; /* elements of the buffer of sums */
 
 typedef struct gemm_impl {
     const char *name[2]; /* f32, bf16 */
@@ -40,32 +41,32 @@ typedef struct gemm_impl {
                  int64_t cols, const td__gemm_post *post);
 } gemm_impl;
 
-#define VECTOR_IMPL(set, blk, bf16_name, in_pairs, post_set)                                 \
-    {                                                                                        \
-        .name = {"gemm f32 " #set, bf16_name}, .panel = TD__GEMM_PANEL_##set,                \
-        .rows = TD__GEMM_ROWS_##set, .pairs = (in_pairs),                                    \
-        .mc = MC_VECTOR / TD__GEMM_ROWS_##set * TD__GEMM_ROWS_##set, .kc = TD__GEMM_KC_MAX,  \
-        .block = blk, .lay = td__gemm_lay_out_##set, .post = td__gemm_post_block_##post_set, \
+/* `set`: the instruction set that gives the sizes; `sides`: that of layout and post. */
+#define VECTOR_IMPL(set, sides, bf16_name, in_pairs, blk)                                   \
+    {                                                                                       \
+        .name = {"gemm f32 " #set, bf16_name}, .panel = TD__GEMM_PANEL_##set,               \
+        .rows = TD__GEMM_ROWS_##set, .pairs = (in_pairs),                                   \
+        .mc = MC_VECTOR / TD__GEMM_ROWS_##set * TD__GEMM_ROWS_##set, .kc = TD__GEMM_KC_MAX, \
+        .block = blk, .lay = td__gemm_lay_out_##sides, .post = td__gemm_post_block_##sides, \
     }
-#define TILE_IMPL(blk, bf16_name, set, post_set)                                          \
+#define TILE_IMPL(sides, bf16_name, blk)                                                  \
     {                                                                                     \
         .name = {NULL, bf16_name}, .panel = 32, .rows = 32, .pairs = true, .tiles = true, \
-        .mc = MC_TILE, .kc = 256, .block = blk, .lay = td__gemm_lay_out_##set,            \
-        .post = td__gemm_post_block_##post_set,                                           \
+        .mc = MC_TILE, .kc = KC_TILE, .block = blk, .lay = td__gemm_lay_out_##sides,      \
+        .post = td__gemm_post_block_##sides,                                              \
     }
 
 static const gemm_impl IMPLS[TD__GEMM_KIND_COUNT] = {
     [TD__GEMM_SCALAR] =
-        VECTOR_IMPL(scalar, td__gemm_block_f32_scalar, "gemm bf16 widened scalar", false, scalar),
+        VECTOR_IMPL(scalar, scalar, "gemm bf16 widened scalar", false, td__gemm_block_f32_scalar),
     [TD__GEMM_AVX2] =
-        VECTOR_IMPL(avx2, td__gemm_block_f32_avx2, "gemm bf16 widened avx2", false, avx2),
+        VECTOR_IMPL(avx2, avx2, "gemm bf16 widened avx2", false, td__gemm_block_f32_avx2),
     [TD__GEMM_AVX512] =
-        VECTOR_IMPL(avx512, td__gemm_block_f32_avx512, "gemm bf16 widened avx512", false, avx512),
+        VECTOR_IMPL(avx512, avx512, "gemm bf16 widened avx512", false, td__gemm_block_f32_avx512),
     [TD__GEMM_AVX512_BF16] =
-        VECTOR_IMPL(avx512, td__gemm_block_avx512bf16, "gemm bf16 avx512", true, avx512bf16),
-    [TD__GEMM_TILE_EMUL] =
-        TILE_IMPL(td__gemm_block_tile_emul, "gemm bf16 emulated tiles", scalar, scalar),
-    [TD__GEMM_AMX] = TILE_IMPL(td__gemm_block_amx, "gemm bf16 amx", avx512, avx512bf16),
+        VECTOR_IMPL(avx512, avx512bf16, "gemm bf16 avx512", true, td__gemm_block_avx512bf16),
+    [TD__GEMM_TILE_EMUL] = TILE_IMPL(scalar, "gemm bf16 emulated tiles", td__gemm_block_tile_emul),
+    [TD__GEMM_AMX] = TILE_IMPL(avx512bf16, "gemm bf16 amx", td__gemm_block_amx),
 };
 
 static int64_t min64(int64_t a, int64_t b)

@@ -34,6 +34,14 @@ INLINE uint32_t round_bits(uint32_t u)
     return (u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded;
 }
 
+#if defined(__AVX512BF16__)
+/* Two times 16 floats, rounded: the first 16 in the lower half. */
+INLINE __m512i round_32(const void *first, const void *second)
+{
+    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(second), _mm512_loadu_ps(first));
+}
+#endif
+
 /* 16 whole units that follow one another along k in one line of the source. */
 INLINE void along_whole(uint32_t *restrict out, const void *restrict src, td__gemm_unit unit)
 {
@@ -52,8 +60,12 @@ INLINE void along_whole(uint32_t *restrict out, const void *restrict src, td__ge
             out[i] = round_bits(w[i]) << 16;
         break;
     case TD__UNIT_PAIR_FROM_F32:
+#if defined(__AVX512BF16__)
+        _mm512_storeu_si512(out, round_32(w, w + 16));
+#else
         for (int i = 0; i < 16; i++)
             out[i] = round_bits(w[2 * i]) | round_bits(w[2 * i + 1]) << 16;
+#endif
         break;
     }
 }
@@ -88,8 +100,17 @@ INLINE void across_whole(uint32_t *restrict out, const void *s0, const void *s1,
             out[i] = (uint32_t)h0[i] | (uint32_t)h1[i] << 16;
         break;
     case TD__UNIT_PAIR_FROM_F32:
+#if defined(__AVX512BF16__)
+        /* Interleave the halves: word i of the first with word i of the second. */
+        _mm512_storeu_si512(
+            out, _mm512_permutexvar_epi16(_mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11,
+                                                           26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+                                                           5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0),
+                                          round_32(w0, w1)));
+#else
         for (int i = 0; i < 16; i++)
             out[i] = round_bits(w0[i]) | round_bits(w1[i]) << 16;
+#endif
         break;
     }
 }

@@ -38,5 +38,6 @@ typedef struct td__gemm_lay {
 } td__gemm_lay;
 
 TD_ISA_DECLARE(void, td__gemm_lay_out, (const td__gemm_lay *l));
+void td__gemm_lay_out_avx512bf16(const td__gemm_lay *l);
 
 #endif
