@@ -51,8 +51,13 @@ static double time_node(td_backend *b, td_opcode op, const td_attr_conv2d *attr,
 {
     td_node leaf[2] = {{.op = TD_OP_INPUT, .name = "a", .n_out = 1, .out = in0},
                        {.op = TD_OP_INPUT, .name = "b", .n_out = 1, .out = in1}};
-    td_node n = {.op = op, .name = "conv", .n_in = 2, .n_out = 1,
-                 .in = (td_node *[]){&leaf[0], &leaf[1]}, .out = out, .attr = attr};
+    td_node n = {.op = op,
+                 .name = "conv",
+                 .n_in = 2,
+                 .n_out = 1,
+                 .in = (td_node *[]){&leaf[0], &leaf[1]},
+                 .out = out,
+                 .attr = attr};
     bool is_param[] = {false, op != TD_OP_CONV2D_BACK_WEIGHT};
     const td_desc *descs[] = {in0, in1, out};
     void *buffer[3], *scratch, *packed;
@@ -67,8 +72,11 @@ static double time_node(td_backend *b, td_opcode op, const td_attr_conv2d *attr,
     }
     scratch = td__alloc_block(k.scratch + 64);
     packed = td__alloc_block(k.packed + 64);
-    td_kernel_call c = {.in = (const void *[]){buffer[0], buffer[1]}, .out = &buffer[2],
-                        .scratch = scratch, .packed = packed, .kernel = &k,
+    td_kernel_call c = {.in = (const void *[]){buffer[0], buffer[1]},
+                        .out = &buffer[2],
+                        .scratch = scratch,
+                        .packed = packed,
+                        .kernel = &k,
                         .ctx = &(td_run_ctx){.seed = 1}};
     b->ops->enter(b, &saved);
     double best = bench_best_seconds(run_kernel, &c, 0.05, 3);
@@ -89,8 +97,11 @@ static void bench_case(td_backend *b, const conv_case *v, td_dtype dtype)
     td_desc x = {dtype, TD_LAYOUT_NHWC, TD_SHAPE(v->n, v->c, v->h, v->h)};
     td_desc w = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(v->o, v->c, v->k, v->k)};
     td_desc y = {dtype, TD_LAYOUT_NHWC, TD_SHAPE(v->n, v->o, oh, oh)};
-    td_attr_conv2d attr = {.stride = {v->stride, v->stride}, .pad = {v->pad, v->pad},
-                           .dilation = {1, 1}, .groups = 1, .out_dtype = dtype};
+    td_attr_conv2d attr = {.stride = {v->stride, v->stride},
+                           .pad = {v->pad, v->pad},
+                           .dilation = {1, 1},
+                           .groups = 1,
+                           .out_dtype = dtype};
     td_attr_conv2d data = attr, weight = attr;
     static const char *const PASS[] = {"forward", "data", "weight"};
 

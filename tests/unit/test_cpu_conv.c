@@ -16,25 +16,25 @@ typedef struct conv_shape {
 } conv_shape;
 
 static const conv_shape CONVS[] = {
-    {2, 16, 8, 8, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, false},   /* the common one */
-    {3, 64, 7, 9, 48, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, false, true},   /* odd sizes */
-    {2, 5, 6, 5, 7, 3, 3, {1, 1}, {0, 0}, {1, 1}, 1, true, true},      /* no block fits */
-    {2, 32, 4, 4, 64, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, false, false},  /* small image */
-    {2, 1, 12, 12, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, true},   /* first layers */
+    {2, 16, 8, 8, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, false},  /* the common one */
+    {3, 64, 7, 9, 48, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, false, true},  /* odd sizes */
+    {2, 5, 6, 5, 7, 3, 3, {1, 1}, {0, 0}, {1, 1}, 1, true, true},     /* no block fits */
+    {2, 32, 4, 4, 64, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, false, false}, /* small image */
+    {2, 1, 12, 12, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, true},  /* first layers */
     {2, 3, 11, 10, 24, 7, 7, {2, 2}, {3, 3}, {1, 1}, 1, false, false},
-    {2, 16, 8, 8, 32, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1, false, false},  /* strides */
+    {2, 16, 8, 8, 32, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1, false, false}, /* strides */
     {2, 33, 9, 7, 17, 3, 3, {2, 2}, {1, 1}, {1, 1}, 1, true, false},
     {2, 16, 8, 8, 32, 1, 1, {2, 2}, {0, 0}, {1, 1}, 1, false, false},
     {2, 16, 9, 8, 32, 2, 3, {3, 2}, {0, 1}, {1, 1}, 1, false, false},
-    {2, 32, 6, 6, 32, 1, 1, {1, 1}, {0, 0}, {1, 1}, 1, true, true},    /* pointwise */
-    {2, 16, 9, 9, 16, 3, 3, {1, 1}, {2, 2}, {2, 2}, 1, true, false},   /* dilation */
+    {2, 32, 6, 6, 32, 1, 1, {1, 1}, {0, 0}, {1, 1}, 1, true, true},  /* pointwise */
+    {2, 16, 9, 9, 16, 3, 3, {1, 1}, {2, 2}, {2, 2}, 1, true, false}, /* dilation */
     {2, 16, 9, 9, 16, 3, 2, {2, 1}, {2, 1}, {2, 3}, 1, false, false},
-    {2, 16, 6, 6, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 4, true, true},    /* groups */
-    {2, 24, 7, 7, 24, 3, 3, {1, 1}, {1, 1}, {1, 1}, 24, true, false},  /* depthwise */
+    {2, 16, 6, 6, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 4, true, true},   /* groups */
+    {2, 24, 7, 7, 24, 3, 3, {1, 1}, {1, 1}, {1, 1}, 24, true, false}, /* depthwise */
     {2, 20, 7, 7, 40, 3, 3, {2, 2}, {1, 1}, {1, 1}, 20, false, false},
-    {1, 8, 5, 5, 8, 5, 5, {1, 1}, {4, 4}, {1, 1}, 1, false, false},    /* padding beyond half */
-    {3, 32, 19, 21, 64, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, true},  /* many blocks of tiles */
-    {1, 64, 6, 5, 32, 3, 3, {1, 1}, {0, 0}, {1, 1}, 1, true, false},   /* odd count of tiles */
+    {1, 8, 5, 5, 8, 5, 5, {1, 1}, {4, 4}, {1, 1}, 1, false, false},   /* padding beyond half */
+    {3, 32, 19, 21, 64, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, true}, /* many blocks of tiles */
+    {1, 64, 6, 5, 32, 3, 3, {1, 1}, {0, 0}, {1, 1}, 1, true, false},  /* odd count of tiles */
     {3, 32, 1, 1, 32, 3, 3, {1, 1}, {2, 2}, {1, 1}, 1, false, false},
 };
 
@@ -45,8 +45,10 @@ static td_desc image(td_dtype t, td_layout l, int64_t n, int64_t c, int64_t h, i
 
 static void check_conv(const conv_shape *s, td_dtype t, td_layout l, double tol)
 {
-    td_attr_conv2d a = {.stride = {s->stride[0], s->stride[1]}, .pad = {s->pad[0], s->pad[1]},
-                        .dilation = {s->dilation[0], s->dilation[1]}, .groups = s->groups,
+    td_attr_conv2d a = {.stride = {s->stride[0], s->stride[1]},
+                        .pad = {s->pad[0], s->pad[1]},
+                        .dilation = {s->dilation[0], s->dilation[1]},
+                        .groups = s->groups,
                         .out_dtype = t};
     int64_t oh = (s->h + 2 * s->pad[0] - s->dilation[0] * (s->kh - 1) - 1) / s->stride[0] + 1;
     int64_t ow = (s->w + 2 * s->pad[1] - s->dilation[1] * (s->kw - 1) - 1) / s->stride[1] + 1;
@@ -60,21 +62,36 @@ static void check_conv(const conv_shape *s, td_dtype t, td_layout l, double tol)
         td_attr_conv2d fwd = a;
         fwd.has_bias = s->bias;
         fwd.act = s->relu ? TD_ACT_RELU : TD_ACT_NONE;
-        kernel_pair_check(&(kernel_pair){.name = name, .op = TD_OP_CONV2D, .attr = &fwd,
-                                         .n_in = s->bias ? 3 : 2, .in = {x, w, b},
-                                         .params = param << 1, .tol = tol}, NULL);
+        kernel_pair_check(&(kernel_pair){.name = name,
+                                         .op = TD_OP_CONV2D,
+                                         .attr = &fwd,
+                                         .n_in = s->bias ? 3 : 2,
+                                         .in = {x, w, b},
+                                         .params = param << 1,
+                                         .tol = tol},
+                          NULL);
         td_attr_conv2d data = a;
         data.other = x.shape;
-        kernel_pair_check(&(kernel_pair){.name = name, .op = TD_OP_CONV2D_BACK_DATA, .attr = &data,
-                                         .n_in = 2, .in = {y, w}, .params = param << 1,
-                                         .tol = tol}, NULL);
+        kernel_pair_check(&(kernel_pair){.name = name,
+                                         .op = TD_OP_CONV2D_BACK_DATA,
+                                         .attr = &data,
+                                         .n_in = 2,
+                                         .in = {y, w},
+                                         .params = param << 1,
+                                         .tol = tol},
+                          NULL);
     }
     td_attr_conv2d weight = a;
     weight.has_bias = s->bias;
     weight.out_dtype = TD_F32;
     weight.other = w.shape;
-    kernel_pair_check(&(kernel_pair){.name = name, .op = TD_OP_CONV2D_BACK_WEIGHT, .attr = &weight,
-                                     .n_in = 2, .in = {y, x}, .tol = tol}, NULL);
+    kernel_pair_check(&(kernel_pair){.name = name,
+                                     .op = TD_OP_CONV2D_BACK_WEIGHT,
+                                     .attr = &weight,
+                                     .n_in = 2,
+                                     .in = {y, x},
+                                     .tol = tol},
+                      NULL);
 }
 
 TEST(conv_f32)
@@ -97,8 +114,8 @@ typedef struct pool_shape {
 } pool_shape;
 
 static const pool_shape POOLS[] = {
-    {2, 16, 8, 8, {2, 2}, {2, 2}, {0, 0}},   {2, 70, 9, 7, {3, 3}, {2, 2}, {1, 1}},
-    {1, 3, 6, 6, {3, 2}, {1, 1}, {0, 0}},    {2, 130, 4, 5, {2, 3}, {2, 1}, {1, 1}},
+    {2, 16, 8, 8, {2, 2}, {2, 2}, {0, 0}}, {2, 70, 9, 7, {3, 3}, {2, 2}, {1, 1}},
+    {1, 3, 6, 6, {3, 2}, {1, 1}, {0, 0}},  {2, 130, 4, 5, {2, 3}, {2, 1}, {1, 1}},
     {2, 64, 5, 5, {2, 2}, {3, 3}, {0, 0}},
 };
 
@@ -111,27 +128,58 @@ static void check_pools(td_dtype t, td_layout l, double tol)
         int64_t ow = (s->w + 2 * s->pad[1] - s->size[1]) / s->stride[1] + 1;
         td_desc y = image(t, l, s->n, s->c, oh, ow), where = y;
         td_desc one = image(t, l, s->n, s->c, 1, 1);
-        td_attr_pool2d a = {.size = {s->size[0], s->size[1]}, .stride = {s->stride[0], s->stride[1]},
-                            .pad = {s->pad[0], s->pad[1]}, .input = x.shape};
+        td_attr_pool2d a = {.size = {s->size[0], s->size[1]},
+                            .stride = {s->stride[0], s->stride[1]},
+                            .pad = {s->pad[0], s->pad[1]},
+                            .input = x.shape};
         td_attr_pool2d all = {.input = x.shape};
 
         where.dtype = TD_U8;
-        kernel_pair_check(&(kernel_pair){.name = "max pool", .op = TD_OP_MAX_POOL2D, .attr = &a,
-                                         .n_in = 1, .in = {x}, .tol = 0}, NULL);
+        kernel_pair_check(&(kernel_pair){.name = "max pool",
+                                         .op = TD_OP_MAX_POOL2D,
+                                         .attr = &a,
+                                         .n_in = 1,
+                                         .in = {x},
+                                         .tol = 0},
+                          NULL);
         /* Random window positions are all inside the image only where nothing is padded. */
         if (!s->pad[0] && !s->pad[1])
-            kernel_pair_check(&(kernel_pair){.name = "max pool back", .op = TD_OP_MAX_POOL2D_BACK,
-                                             .attr = &a, .n_in = 2, .in = {y, where},
-                                             .below = s->size[0] * s->size[1], .tol = tol}, NULL);
-        kernel_pair_check(&(kernel_pair){.name = "avg pool", .op = TD_OP_AVG_POOL2D, .attr = &a,
-                                         .n_in = 1, .in = {x}, .tol = tol}, NULL);
-        kernel_pair_check(&(kernel_pair){.name = "avg pool back", .op = TD_OP_AVG_POOL2D_BACK,
-                                         .attr = &a, .n_in = 1, .in = {y}, .tol = tol}, NULL);
-        kernel_pair_check(&(kernel_pair){.name = "global pool", .op = TD_OP_GLOBAL_AVG_POOL,
-                                         .attr = &all, .n_in = 1, .in = {x}, .tol = tol}, NULL);
+            kernel_pair_check(&(kernel_pair){.name = "max pool back",
+                                             .op = TD_OP_MAX_POOL2D_BACK,
+                                             .attr = &a,
+                                             .n_in = 2,
+                                             .in = {y, where},
+                                             .below = s->size[0] * s->size[1],
+                                             .tol = tol},
+                              NULL);
+        kernel_pair_check(&(kernel_pair){.name = "avg pool",
+                                         .op = TD_OP_AVG_POOL2D,
+                                         .attr = &a,
+                                         .n_in = 1,
+                                         .in = {x},
+                                         .tol = tol},
+                          NULL);
+        kernel_pair_check(&(kernel_pair){.name = "avg pool back",
+                                         .op = TD_OP_AVG_POOL2D_BACK,
+                                         .attr = &a,
+                                         .n_in = 1,
+                                         .in = {y},
+                                         .tol = tol},
+                          NULL);
+        kernel_pair_check(&(kernel_pair){.name = "global pool",
+                                         .op = TD_OP_GLOBAL_AVG_POOL,
+                                         .attr = &all,
+                                         .n_in = 1,
+                                         .in = {x},
+                                         .tol = tol},
+                          NULL);
         kernel_pair_check(&(kernel_pair){.name = "global pool back",
-                                         .op = TD_OP_GLOBAL_AVG_POOL_BACK, .attr = &all,
-                                         .n_in = 1, .in = {one}, .tol = tol}, NULL);
+                                         .op = TD_OP_GLOBAL_AVG_POOL_BACK,
+                                         .attr = &all,
+                                         .n_in = 1,
+                                         .in = {one},
+                                         .tol = tol},
+                          NULL);
     }
 }
 
@@ -157,12 +205,24 @@ static void check_batch_norm(const norm_shape *s, td_dtype t, td_layout l, bool 
     const char *impl = l == TD_LAYOUT_NHWC ? "channels-last" : "turned";
     td_desc x = image(t, l, s->n, s->c, s->h, s->w);
     td_desc v = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(s->c)};
-    td_attr_norm a = {.eps = 1e-5, .momentum = 0.1, .act = relu ? TD_ACT_RELU : TD_ACT_NONE,
-                      .has_residual = residual, .has_running = running};
-    kernel_pair fwd = {.name = "batch norm", .op = TD_OP_BATCH_NORM, .attr = &a, .n_in = 3,
-                       .in = {x, v, v}, .tol = tol};
-    kernel_pair eval = {.name = "batch norm eval", .op = TD_OP_BATCH_NORM_EVAL, .attr = &a,
-                        .n_in = 5, .in = {x, v, v, v, v}, .positive = 1u << 4, .tol = tol};
+    td_attr_norm a = {.eps = 1e-5,
+                      .momentum = 0.1,
+                      .act = relu ? TD_ACT_RELU : TD_ACT_NONE,
+                      .has_residual = residual,
+                      .has_running = running};
+    kernel_pair fwd = {.name = "batch norm",
+                       .op = TD_OP_BATCH_NORM,
+                       .attr = &a,
+                       .n_in = 3,
+                       .in = {x, v, v},
+                       .tol = tol};
+    kernel_pair eval = {.name = "batch norm eval",
+                        .op = TD_OP_BATCH_NORM_EVAL,
+                        .attr = &a,
+                        .n_in = 5,
+                        .in = {x, v, v, v, v},
+                        .positive = 1u << 4,
+                        .tol = tol};
 
     if (running) {
         fwd.in[fwd.n_in++] = v;
@@ -174,9 +234,14 @@ static void check_batch_norm(const norm_shape *s, td_dtype t, td_layout l, bool 
     }
     kernel_pair_check(&fwd, impl);
     kernel_pair_check(&eval, impl);
-    kernel_pair_check(&(kernel_pair){.name = "batch norm back", .op = TD_OP_BATCH_NORM_BACK,
-                                     .attr = &a, .n_in = 6, .in = {x, x, v, v, v, x},
-                                     .positive = 1u << 4, .tol = tol}, impl);
+    kernel_pair_check(&(kernel_pair){.name = "batch norm back",
+                                     .op = TD_OP_BATCH_NORM_BACK,
+                                     .attr = &a,
+                                     .n_in = 6,
+                                     .in = {x, x, v, v, v, x},
+                                     .positive = 1u << 4,
+                                     .tol = tol},
+                      impl);
 }
 
 TEST(batch_norm)
@@ -193,14 +258,25 @@ TEST(batch_norm)
 
 TEST(batch_norm_of_vectors)
 {
-    td_desc x = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(33, 70)}, v = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(70)};
+    td_desc x = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(33, 70)},
+            v = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(70)};
     td_attr_norm a = {.eps = 1e-5};
 
-    kernel_pair_check(&(kernel_pair){.name = "batch norm", .op = TD_OP_BATCH_NORM, .attr = &a,
-                                     .n_in = 3, .in = {x, v, v}, .tol = 3e-6}, "channels-last");
-    kernel_pair_check(&(kernel_pair){.name = "batch norm back", .op = TD_OP_BATCH_NORM_BACK,
-                                     .attr = &a, .n_in = 6, .in = {x, x, v, v, v, x},
-                                     .positive = 1u << 4, .tol = 3e-6}, "channels-last");
+    kernel_pair_check(&(kernel_pair){.name = "batch norm",
+                                     .op = TD_OP_BATCH_NORM,
+                                     .attr = &a,
+                                     .n_in = 3,
+                                     .in = {x, v, v},
+                                     .tol = 3e-6},
+                      "channels-last");
+    kernel_pair_check(&(kernel_pair){.name = "batch norm back",
+                                     .op = TD_OP_BATCH_NORM_BACK,
+                                     .attr = &a,
+                                     .n_in = 6,
+                                     .in = {x, x, v, v, v, x},
+                                     .positive = 1u << 4,
+                                     .tol = 3e-6},
+                      "channels-last");
 }
 
 static void check_group_norm(const norm_shape *s, td_dtype t, double tol)
@@ -210,11 +286,21 @@ static void check_group_norm(const norm_shape *s, td_dtype t, double tol)
     td_desc stats = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(s->n, s->groups)};
     td_attr_norm a = {.eps = 1e-5, .groups = s->groups};
 
-    kernel_pair_check(&(kernel_pair){.name = "group norm", .op = TD_OP_GROUP_NORM, .attr = &a,
-                                     .n_in = 3, .in = {x, v, v}, .tol = tol}, "nhwc group norm");
-    kernel_pair_check(&(kernel_pair){.name = "group norm back", .op = TD_OP_GROUP_NORM_BACK,
-                                     .attr = &a, .n_in = 5, .in = {x, x, v, stats, stats},
-                                     .positive = 1u << 4, .tol = tol}, "nhwc group norm");
+    kernel_pair_check(&(kernel_pair){.name = "group norm",
+                                     .op = TD_OP_GROUP_NORM,
+                                     .attr = &a,
+                                     .n_in = 3,
+                                     .in = {x, v, v},
+                                     .tol = tol},
+                      "nhwc group norm");
+    kernel_pair_check(&(kernel_pair){.name = "group norm back",
+                                     .op = TD_OP_GROUP_NORM_BACK,
+                                     .attr = &a,
+                                     .n_in = 5,
+                                     .in = {x, x, v, stats, stats},
+                                     .positive = 1u << 4,
+                                     .tol = tol},
+                      "nhwc group norm");
 }
 
 TEST(group_norm)
@@ -236,8 +322,13 @@ TEST(reorder)
                 td_layout from = to == TD_LAYOUT_NHWC ? TD_LAYOUT_PLAIN : TD_LAYOUT_NHWC;
                 td_desc x = image(TYPES[t], from, s->n, s->c, s->h, s->w);
                 td_attr_reorder a = {.to = to};
-                kernel_pair_check(&(kernel_pair){.name = "reorder", .op = TD_OP_REORDER, .attr = &a,
-                                                 .n_in = 1, .in = {x}, .below = 200}, "transpose");
+                kernel_pair_check(&(kernel_pair){.name = "reorder",
+                                                 .op = TD_OP_REORDER,
+                                                 .attr = &a,
+                                                 .n_in = 1,
+                                                 .in = {x},
+                                                 .below = 200},
+                                  "transpose");
             }
         }
     }

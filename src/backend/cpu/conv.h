@@ -20,21 +20,21 @@ typedef enum td__conv_pass {
 
 typedef struct td__conv {
     td__conv_pass pass;
-    int64_t n, c, h, w;       /* x (n, c, h, w) */
-    int64_t o, oh, ow;        /* y (n, o, oh, ow) */
-    int64_t kh, kw, groups;   /* weight (o, c / groups, kh, kw), PLAIN */
+    int64_t n, c, h, w;     /* x (n, c, h, w) */
+    int64_t o, oh, ow;      /* y (n, o, oh, ow) */
+    int64_t kh, kw, groups; /* weight (o, c / groups, kh, kw), PLAIN */
     int64_t stride[2], pad[2], dilation[2];
-    bool bias;                /* forward: b is there; back_weight: db is wanted */
-    bool relu;                /* forward only */
-    bool weight_is_param;     /* the weight may be packed in prepare */
-    td_desc x, y;             /* dx and dy likewise */
-    td_dtype w_dtype;         /* of the weight or its gradient, and of the bias */
+    bool bias;            /* forward: b is there; back_weight: db is wanted */
+    bool relu;            /* forward only */
+    bool weight_is_param; /* the weight may be packed in prepare */
+    td_desc x, y;         /* dx and dy likewise */
+    td_dtype w_dtype;     /* of the weight or its gradient, and of the bias */
 } td__conv;
 
 /* Fills run, impl, scratch, ... of k, as a planner does. */
 typedef td_status td__conv_plan_fn(const td__cpu *cpu, const td__conv *v, td_kernel *k);
 
-td__conv_plan_fn td__conv_plan_wino;   /* 3x3, stride 1, wide: f32 and bf16 */
+td__conv_plan_fn td__conv_plan_wino; /* 3x3, stride 1, wide: f32 and bf16 */
 td__conv_plan_fn td__conv_plan_shift_image, td__conv_plan_shift_weight; /* bf16, groups == 1 */
 td__conv_plan_fn td__conv_plan_onednn; /* f32, any variant, both layouts */
 td__conv_plan_fn td__conv_plan_widen;  /* bf16 by way of the f32 one */

@@ -13,10 +13,10 @@
 
 typedef struct onednn_conv {
     td__dnnl conv, reorder;
-    bool reordered;       /* else oneDNN takes the weight as it is */
-    bool packed;          /* the reordered weight lies in packed, else at the start of scratch */
+    bool reordered; /* else oneDNN takes the weight as it is */
+    bool packed;    /* the reordered weight lies in packed, else at the start of scratch */
     bool bias;
-    size_t weight_bytes;  /* reordered, rounded up; 0 if none lies in scratch */
+    size_t weight_bytes; /* reordered, rounded up; 0 if none lies in scratch */
 } onednn_conv;
 
 static void fini_state(void *state)
@@ -85,8 +85,9 @@ static void run_back_weight(const td_kernel_call *c)
 }
 
 /* The primitive descriptor, with the weight in any layout. */
-static td_status make_desc(const td__conv *v, const dnnl_memory_desc_t *w, dnnl_primitive_attr_t attr,
-                           dnnl_engine_t engine, dnnl_primitive_desc_t *out)
+static td_status make_desc(const td__conv *v, const dnnl_memory_desc_t *w,
+                           dnnl_primitive_attr_t attr, dnnl_engine_t engine,
+                           dnnl_primitive_desc_t *out)
 {
     dnnl_memory_desc_t x, y, b;
     dnnl_convolution_desc_t d, forward;
@@ -104,9 +105,9 @@ static td_status make_desc(const td__conv *v, const dnnl_memory_desc_t *w, dnnl_
     TD_TRY(td__dnnl_md_desc(&x, &v->x));
     TD_TRY(td__dnnl_md_desc(&y, &v->y));
     TD_TRY(td__dnnl_md(&b, 1, &v->o, TD_F32, NULL));
-    TD__DNNL_TRY(dnnl_dilated_convolution_forward_desc_init(
-        &forward, dnnl_forward_training, dnnl_convolution_direct, &x, w, bias, &y, stride, dilation,
-        pad, pad_end));
+    TD__DNNL_TRY(dnnl_dilated_convolution_forward_desc_init(&forward, dnnl_forward_training,
+                                                            dnnl_convolution_direct, &x, w, bias,
+                                                            &y, stride, dilation, pad, pad_end));
     if (v->pass == TD__CONV_FORWARD) {
         TD__DNNL_TRY(dnnl_primitive_desc_create(out, &forward, attr, engine, NULL));
         return TD_OK;
@@ -133,11 +134,13 @@ static td_status make_attr(const td__conv *v, dnnl_primitive_attr_t *out)
     if (!v->relu)
         return TD_OK;
     TD_TRY_OR(st, done, td__dnnl_status(dnnl_post_ops_create(&ops), "dnnl_post_ops_create"));
+    TD_TRY_OR(
+        st, done,
+        td__dnnl_status(dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f),
+                        "dnnl_post_ops_append_eltwise"));
     TD_TRY_OR(st, done,
-              td__dnnl_status(dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f),
-                              "dnnl_post_ops_append_eltwise"));
-    TD_TRY_OR(st, done, td__dnnl_status(dnnl_primitive_attr_set_post_ops(*out, ops),
-                                        "dnnl_primitive_attr_set_post_ops"));
+              td__dnnl_status(dnnl_primitive_attr_set_post_ops(*out, ops),
+                              "dnnl_primitive_attr_set_post_ops"));
 done:
     if (ops)
         dnnl_post_ops_destroy(ops);
@@ -153,9 +156,9 @@ static td_status make_reorder(td__dnnl *out, const dnnl_memory_desc_t *from,
     dnnl_primitive_desc_t pd;
 
     TD_TRY(td__dnnl_attr(&attr));
-    td_status st = td__dnnl_status(
-        dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, attr),
-        "dnnl_reorder_primitive_desc_create");
+    td_status st =
+        td__dnnl_status(dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, attr),
+                        "dnnl_reorder_primitive_desc_create");
     dnnl_primitive_attr_destroy(attr);
     if (st)
         return st;

@@ -27,8 +27,8 @@ static void finish_job(td__shift_job *job)
 static td__shift_axis forward_axis(const td__conv *v, int axis)
 {
     int64_t taps = axis ? v->kw : v->kh;
-    td__shift_axis a = {.outputs = axis ? v->ow : v->oh, .out_step = 1, .step = v->stride[axis],
-                        .taps = taps};
+    td__shift_axis a = {
+        .outputs = axis ? v->ow : v->oh, .out_step = 1, .step = v->stride[axis], .taps = taps};
 
     for (int64_t i = 0; i < taps; i++) {
         a.offset[i] = i * v->dilation[axis] - v->pad[axis];
@@ -42,7 +42,9 @@ static td__shift_axis backward_axis(const td__conv *v, int axis, int64_t first)
 {
     int64_t s = v->stride[axis], extent = axis ? v->w : v->h, taps = axis ? v->kw : v->kh;
     td__shift_axis a = {.outputs = first < extent ? (extent - first + s - 1) / s : 0,
-                        .out_first = first, .out_step = s, .step = 1};
+                        .out_first = first,
+                        .out_step = s,
+                        .step = 1};
 
     for (int64_t i = 0; i < taps; i++) {
         int64_t at = first + v->pad[axis] - i * v->dilation[axis];

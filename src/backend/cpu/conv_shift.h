@@ -24,18 +24,18 @@
 enum { TD__SHIFT_MAX_TAPS = 16, TD__SHIFT_MAX_JOBS = 16 };
 
 typedef struct td__shift_axis {
-    int64_t outputs;                      /* size of the job's grid along this axis */
-    int64_t out_first, out_step;          /* grid position g is output out_first + g out_step */
-    int64_t step;                         /* source position: g step + offset */
+    int64_t outputs;             /* size of the job's grid along this axis */
+    int64_t out_first, out_step; /* grid position g is output out_first + g out_step */
+    int64_t step;                /* source position: g step + offset */
     int64_t taps;
     int64_t offset[TD__SHIFT_MAX_TAPS];
-    int64_t tap[TD__SHIFT_MAX_TAPS];      /* index of the tap in the weight */
+    int64_t tap[TD__SHIFT_MAX_TAPS]; /* index of the tap in the weight */
 } td__shift_axis;
 
 typedef struct td__shift_job {
     td__shift_axis row, col;
-    int64_t row_min;                      /* smallest row offset */
-    int64_t phases, height;               /* of the expanded image: phases, rows in each */
+    int64_t row_min;        /* smallest row offset */
+    int64_t phases, height; /* of the expanded image: phases, rows in each */
     int64_t phase[TD__SHIFT_MAX_TAPS], shift[TD__SHIFT_MAX_TAPS]; /* of each tap row */
 } td__shift_job;
 

@@ -20,10 +20,10 @@ typedef struct image_state {
     td__shift_job job[TD__SHIFT_MAX_JOBS];
     td__shift_source src;
     int64_t out_h, out_w, out_c;
-    bool im2col, in_place;     /* in_place: the source itself is the factor */
-    bool packed;               /* weight packed in prepare, else in scratch */
-    int64_t ld;                /* im2col: elements of a row */
-    size_t matrix;             /* bytes of one packed factor */
+    bool im2col, in_place;                     /* in_place: the source itself is the factor */
+    bool packed;                               /* weight packed in prepare, else in scratch */
+    int64_t ld;                                /* im2col: elements of a row */
+    size_t matrix;                             /* bytes of one packed factor */
     size_t w_at, a_at, y_at, line_at, gemm_at; /* offsets in scratch */
 } image_state;
 
@@ -65,7 +65,8 @@ static void scatter(const image_state *s, const td__shift_job *job, uint16_t *y,
     for (int64_t p = 0; p < row->outputs; p++) {
         for (int64_t n = 0; n < s->src.group; n++) {
             uint16_t *line = y + ((n * s->out_h + row->out_first + p * row->out_step) * s->out_w +
-                                  col->out_first) * s->out_c;
+                                  col->out_first) *
+                                     s->out_c;
             if (!from) {
                 for (int64_t q = 0; q < col->outputs; q++)
                     memset(line + q * col->out_step * s->out_c, 0, pixel);
@@ -87,8 +88,8 @@ static void run_job(const td_kernel_call *c, const td__shift_job *job, const cha
     char *scratch = c->scratch;
     uint16_t *a = (uint16_t *)(void *)(scratch + s->a_at);
     uint16_t *buffer = (uint16_t *)(void *)(scratch + s->y_at);
-    bool direct = s->im2col || s->in_place || (s->src.group == 1 && job->row.out_step == 1 &&
-                                               job->col.out_step == 1);
+    bool direct = s->im2col || s->in_place ||
+                  (s->src.group == 1 && job->row.out_step == 1 && job->col.out_step == 1);
     int64_t off[TD__SHIFT_MAX_TAPS * TD__SHIFT_MAX_TAPS], n = 0;
 
     if (!s->im2col && !s->in_place) {
@@ -215,7 +216,8 @@ td_status td__conv_plan_shift_image(const td__cpu *cpu, const td__conv *v, td_ke
     s->ld = (v->kh * v->kw * v->c + 31) / 32 * 32;
     int64_t depth = s->im2col ? v->kh * v->kw * v->c : s->src.c;
     int64_t rows = s->src.group * s->job[0].row.outputs * s->job[0].col.outputs;
-    s->gemm = td__gemm_plan(rows, s->out_c, depth, s->im2col ? 1 : v->kh * v->kw, TD_BF16, cpu->isa);
+    s->gemm =
+        td__gemm_plan(rows, s->out_c, depth, s->im2col ? 1 : v->kh * v->kw, TD_BF16, cpu->isa);
     s->matrix = td__gemm_packed_bytes(&s->gemm);
     plan_memory(s, k, v->weight_is_param);
     k->state = s;

@@ -143,8 +143,8 @@ td_status td__conv_plan_shift_weight(const td__cpu *cpu, const td__conv *v, td_k
     s->im2col = v->c <= IM2COL_CHANNELS && v->dilation[1] == 1;
     s->in_place = v->kh == 1 && v->kw == 1 && v->stride[0] == 1 && v->stride[1] == 1 &&
                   v->pad[0] == 0 && v->pad[1] == 0 && !s->im2col;
-    s->src = (td__shift_source){.h = v->h, .w = v->w, .c = v->c,
-                                .group = td__shift_group(v->n, v->oh * v->ow, ROWS)};
+    s->src = (td__shift_source){
+        .h = v->h, .w = v->w, .c = v->c, .group = td__shift_group(v->n, v->oh * v->ow, ROWS)};
     s->ld = (v->kh * v->kw * v->c + 31) / 32 * 32;
     s->gemm = td__gemm_plan(s->im2col ? v->kh * v->kw * v->c : v->c, v->o,
                             s->src.group * v->oh * v->ow, 1, TD_BF16, cpu->isa);

@@ -23,23 +23,23 @@
 
 enum {
     FREQS = 16,
-    SKEW = 16,                         /* elements between frequencies, against cache aliasing */
-    BLOCK_BYTES = 1024 * 1024,         /* of V and M together */
-    PACKED_MAX = 4 * 1024 * 1024,      /* bytes of a transformed weight that is kept */
+    SKEW = 16,                    /* elements between frequencies, against cache aliasing */
+    BLOCK_BYTES = 1024 * 1024,    /* of V and M together */
+    PACKED_MAX = 4 * 1024 * 1024, /* bytes of a transformed weight that is kept */
 };
 
 typedef struct wino_state {
     td__wino_kernels kernels;
     void (*sums)(float *sum, const void *x, bool bf16, int64_t rows, int64_t channels);
     td__wino g;
-    td__gemm gemm, tail;               /* tail: back_weight's last block, which has another k */
+    td__gemm gemm, tail; /* tail: back_weight's last block, which has another k */
     td__wino_packing packing, tail_packing;
-    int64_t tiles, block;              /* all; per block */
-    int64_t v_stride, m_stride;        /* elements between frequencies */
-    size_t element;                    /* bytes of a transformed factor's element */
+    int64_t tiles, block;       /* all; per block */
+    int64_t v_stride, m_stride; /* elements between frequencies */
+    size_t element;             /* bytes of a transformed factor's element */
     bool flipped, relu, bias, packed;
-    int64_t w_o, w_c;                  /* the weight is (w_o, w_c, 3, 3) */
-    size_t u_at, v_at, m_at, gemm_at;  /* offsets in scratch; zeros lie at 0 */
+    int64_t w_o, w_c;                 /* the weight is (w_o, w_c, 3, 3) */
+    size_t u_at, v_at, m_at, gemm_at; /* offsets in scratch; zeros lie at 0 */
 } wino_state;
 
 static int64_t min64(int64_t a, int64_t b)
@@ -195,22 +195,26 @@ td_status td__conv_plan_wino(const td__cpu *cpu, const td__conv *v, td_kernel *k
     td_dtype dtype = v->x.dtype;
     bool bf16 = dtype == TD_BF16;
 
-    if ((dtype != TD_F32 && !bf16) || !td__conv_is_nhwc(v, dtype) || v->groups != 1 ||
-        v->kh != 3 || v->kw != 3 || v->stride[0] != 1 || v->stride[1] != 1 ||
-        v->dilation[0] != 1 || v->dilation[1] != 1 || v->pad[0] > 2 || v->pad[1] > 2 ||
-        v->c % 32 != 0 || v->o % 32 != 0 || (bf16 && cpu->isa == TD_ISA_AMX))
+    if ((dtype != TD_F32 && !bf16) || !td__conv_is_nhwc(v, dtype) || v->groups != 1 || v->kh != 3 ||
+        v->kw != 3 || v->stride[0] != 1 || v->stride[1] != 1 || v->dilation[0] != 1 ||
+        v->dilation[1] != 1 || v->pad[0] > 2 || v->pad[1] > 2 || v->c % 32 != 0 || v->o % 32 != 0 ||
+        (bf16 && cpu->isa == TD_ISA_AMX))
         return TD_ENOTSUP;
     wino_state *s = td__calloc(1, sizeof *s);
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory to plan a convolution");
     bool back = v->pass == TD__CONV_BACK_DATA;
-    s->kernels = cpu->isa >= TD_ISA_AVX512_BF16 ? td__wino_avx512bf16
-                                                : TD_ISA_PICK(cpu->isa, td__wino);
+    s->kernels =
+        cpu->isa >= TD_ISA_AVX512_BF16 ? td__wino_avx512bf16 : TD_ISA_PICK(cpu->isa, td__wino);
     s->sums = TD_ISA_PICK(cpu->isa, td__channel_norm).sums;
     s->g = (td__wino){
         .n = v->n,
-        .h = back ? v->oh : v->h, .w = back ? v->ow : v->w, .c = back ? v->o : v->c,
-        .oh = back ? v->h : v->oh, .ow = back ? v->w : v->ow, .o = back ? v->c : v->o,
+        .h = back ? v->oh : v->h,
+        .w = back ? v->ow : v->w,
+        .c = back ? v->o : v->c,
+        .oh = back ? v->h : v->oh,
+        .ow = back ? v->w : v->ow,
+        .o = back ? v->c : v->o,
         .pad = {back ? 2 - v->pad[0] : v->pad[0], back ? 2 - v->pad[1] : v->pad[1]},
         .bf16 = bf16,
         .v_bf16 = bf16 && cpu->isa >= TD_ISA_AVX512_BF16,

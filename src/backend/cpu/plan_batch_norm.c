@@ -26,9 +26,9 @@ typedef struct norm_state {
     void (*transpose)(void *y, const void *x, int64_t rows, int64_t cols, size_t element_bytes);
     void (*rows_run)(const td_kernel_call *c); /* run on (rows, channels) */
     td_attr_norm attr;
-    int64_t samples, inner;      /* rows = samples x inner */
+    int64_t samples, inner; /* rows = samples x inner */
     int64_t rows, channels;
-    unsigned images;             /* which inputs, and from bit 16 on outputs, are activations */
+    unsigned images; /* which inputs, and from bit 16 on outputs, are activations */
     size_t image_bytes, work_bytes;
     bool bf16;
 } norm_state;
@@ -101,7 +101,8 @@ static td_status make_state(const td__cpu *cpu, const td_node *n, int like, unsi
     s->images = images;
     s->bf16 = x->dtype == TD_BF16;
     s->image_bytes = td__align_up(td__desc_bytes(x), 64);
-    s->work_bytes = td__align_up((size_t)s->channels * (2 * sizeof(double) + 3 * sizeof(float)), 64);
+    s->work_bytes =
+        td__align_up((size_t)s->channels * (2 * sizeof(double) + 3 * sizeof(float)), 64);
     k->state = s;
     k->fini = td__free;
     k->scratch = s->work_bytes;

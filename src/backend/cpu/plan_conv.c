@@ -22,11 +22,8 @@ static td_status plan_conv(const td__cpu *cpu, const td_node *n, const bool *is_
                            td__conv_pass pass, td_kernel *k)
 {
     static td__conv_plan_fn *const IMPLEMENTATIONS[] = {
-        td__conv_plan_wino,
-        td__conv_plan_shift_image,
-        td__conv_plan_shift_weight,
-        td__conv_plan_onednn,
-        td__conv_plan_widen,
+        td__conv_plan_wino,   td__conv_plan_shift_image, td__conv_plan_shift_weight,
+        td__conv_plan_onednn, td__conv_plan_widen,
     };
     const td_attr_conv2d *a = n->attr;
     const td_desc *x = pass == TD__CONV_FORWARD       ? td__in_desc(n, 0)
@@ -36,16 +33,25 @@ static td_status plan_conv(const td__cpu *cpu, const td_node *n, const bool *is_
     const td_desc *w = pass == TD__CONV_BACK_WEIGHT ? &n->out[0] : td__in_desc(n, 1);
     td__conv v = {
         .pass = pass,
-        .n = x->shape.dim[0], .c = x->shape.dim[1], .h = x->shape.dim[2], .w = x->shape.dim[3],
-        .o = y->shape.dim[1], .oh = y->shape.dim[2], .ow = y->shape.dim[3],
-        .kh = w->shape.dim[2], .kw = w->shape.dim[3], .groups = a->groups,
+        .n = x->shape.dim[0],
+        .c = x->shape.dim[1],
+        .h = x->shape.dim[2],
+        .w = x->shape.dim[3],
+        .o = y->shape.dim[1],
+        .oh = y->shape.dim[2],
+        .ow = y->shape.dim[3],
+        .kh = w->shape.dim[2],
+        .kw = w->shape.dim[3],
+        .groups = a->groups,
         .stride = {a->stride[0], a->stride[1]},
         .pad = {a->pad[0], a->pad[1]},
         .dilation = {a->dilation[0], a->dilation[1]},
         .bias = a->has_bias && pass != TD__CONV_BACK_DATA,
         .relu = a->act == TD_ACT_RELU && pass == TD__CONV_FORWARD,
         .weight_is_param = pass != TD__CONV_BACK_WEIGHT && is_param && is_param[1],
-        .x = *x, .y = *y, .w_dtype = w->dtype,
+        .x = *x,
+        .y = *y,
+        .w_dtype = w->dtype,
     };
     if (w->layout != TD_LAYOUT_PLAIN || td__desc_count(x) == 0 || td__desc_count(y) == 0 ||
         td__desc_count(w) == 0)

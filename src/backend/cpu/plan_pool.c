@@ -32,9 +32,12 @@ static td_status make_state(const td__cpu *cpu, const td_node *n, const td_desc 
         return TD_FAIL(TD_ENOMEM, "no memory to plan %s", n->name);
     s->kernels = TD_ISA_PICK(cpu->isa, td__pool);
     s->pool = (td__pool){
-        .n = x->shape.dim[0], .c = x->shape.dim[1],
-        .h = x->shape.dim[2], .w = x->shape.dim[3],
-        .oh = y->shape.dim[2], .ow = y->shape.dim[3],
+        .n = x->shape.dim[0],
+        .c = x->shape.dim[1],
+        .h = x->shape.dim[2],
+        .w = x->shape.dim[3],
+        .oh = y->shape.dim[2],
+        .ow = y->shape.dim[3],
         .size = {x->shape.dim[2], x->shape.dim[3]},
         .stride = {x->shape.dim[2], x->shape.dim[3]},
         .bf16 = x->dtype == TD_BF16,

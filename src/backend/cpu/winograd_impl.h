@@ -51,8 +51,8 @@ TD_INLINE void input_tiles(const td__wino *g, void *v, int64_t stride, const voi
         const void *px[16];
         for (int r = 0; r < 4; r++)
             for (int s = 0; s < 4; s++)
-                px[r * 4 + s] = pixel(x, zeros, p.n, 2 * p.i + r - g->pad[0], 2 * p.j + s - g->pad[1],
-                                      g->h, g->w, g->c, bf16);
+                px[r * 4 + s] = pixel(x, zeros, p.n, 2 * p.i + r - g->pad[0],
+                                      2 * p.j + s - g->pad[1], g->h, g->w, g->c, bf16);
         for (int64_t c = 0; c < g->c; c += LANES) {
             td__vf m[16];
 #pragma GCC unroll 4

@@ -132,8 +132,9 @@ TD_INLINE void apply(void *y, const void *x, const void *residual, const float *
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = r * channels, c = 0;
         for (; c + LANES <= channels; c += LANES) {
-            td__vf v = (td__vf_get(x, at + c, bf16) - td__vf_load(mean + c)) *
-                           td__vf_load(scale + c) + td__vf_load(shift + c);
+            td__vf v =
+                (td__vf_get(x, at + c, bf16) - td__vf_load(mean + c)) * td__vf_load(scale + c) +
+                td__vf_load(shift + c);
             if (add)
                 v += td__vf_get(residual, at + c, bf16);
             td__vf_put(y, at + c, relu ? td__vf_relu(v) : v, bf16);

@@ -14,7 +14,8 @@ typedef struct td__channel_norm_kernels {
     /* sum[c] = sum over rows of x[., c]: the gradient of a bias. */
     void (*sums)(float *sum, const void *x, bool bf16, int64_t rows, int64_t channels);
     /* mean[c] = mean over rows of x[., c]; m2[c] = sum over rows of (x - mean)^2. */
-    void (*stats)(double *mean, double *m2, const void *x, bool bf16, int64_t rows, int64_t channels);
+    void (*stats)(double *mean, double *m2, const void *x, bool bf16, int64_t rows,
+                  int64_t channels);
     /* y = (x - mean) scale + shift (+ residual), then relu if asked. residual may be NULL. */
     void (*apply)(void *y, const void *x, const void *residual, const float *mean,
                   const float *scale, const float *shift, bool relu, bool bf16, int64_t rows,

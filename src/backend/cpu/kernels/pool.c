@@ -32,7 +32,6 @@ TD_INLINE span covering(int64_t i, int64_t size, int64_t stride, int64_t pad, in
     return s;
 }
 
-
 /* Element index of the first channel of a pixel. */
 TD_INLINE int64_t pixel(int64_t n, int64_t row, int64_t col, int64_t h, int64_t w, int64_t c)
 {
@@ -132,7 +131,8 @@ static void pool_max(const td__pool *p, void *y, uint8_t *where, const void *x)
 
 /* Both gradients: what the covering windows send to an input pixel. where == NULL is the average. */
 TD_INLINE void back_strip(const td__pool *p, const visit *v, void *dx, const void *dy,
-                          const uint8_t *where, float scale, int64_t c, const int nv, const int bf16)
+                          const uint8_t *where, float scale, int64_t c, const int nv,
+                          const int bf16)
 {
     int64_t in = pixel(v->n, v->row, v->col, p->h, p->w, p->c) + c;
     td__vf acc[4];
@@ -150,7 +150,8 @@ TD_INLINE void back_strip(const td__pool *p, const visit *v, void *dx, const voi
                 if (where) {
                     vec_u8 narrow;
                     memcpy(&narrow, where + at + u * LANES, sizeof narrow);
-                    value = (td__vf)((td__vi)value & (__builtin_convertvector(narrow, td__vi) == k));
+                    value =
+                        (td__vf)((td__vi)value & (__builtin_convertvector(narrow, td__vi) == k));
                 }
                 acc[u] += value;
             }

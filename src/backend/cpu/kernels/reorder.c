@@ -2,25 +2,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/kernels/reorder.h"
 
-#define DEFINE_TRANSPOSE(T)                                                                  \
+#define DEFINE_TRANSPOSE(T)                                                                   \
     static void transpose_##T(T *restrict y, const T *restrict x, int64_t rows, int64_t cols) \
-    {                                                                                        \
-        enum { B = 16 };                                                                     \
-        for (int64_t r = 0; r < rows; r += B) {                                              \
-            int64_t rn = rows - r < B ? rows - r : B;                                        \
-            for (int64_t c = 0; c < cols; c += B) {                                          \
-                int64_t cn = cols - c < B ? cols - c : B;                                    \
-                if (rn == B && cn == B) {                                                    \
-                    for (int j = 0; j < B; j++)                                              \
-                        for (int i = 0; i < B; i++)                                          \
-                            y[(c + j) * rows + r + i] = x[(r + i) * cols + c + j];           \
-                } else {                                                                     \
-                    for (int64_t j = 0; j < cn; j++)                                         \
-                        for (int64_t i = 0; i < rn; i++)                                     \
-                            y[(c + j) * rows + r + i] = x[(r + i) * cols + c + j];           \
-                }                                                                            \
-            }                                                                                \
-        }                                                                                    \
+    {                                                                                         \
+        enum { B = 16 };                                                                      \
+        for (int64_t r = 0; r < rows; r += B) {                                               \
+            int64_t rn = rows - r < B ? rows - r : B;                                         \
+            for (int64_t c = 0; c < cols; c += B) {                                           \
+                int64_t cn = cols - c < B ? cols - c : B;                                     \
+                if (rn == B && cn == B) {                                                     \
+                    for (int j = 0; j < B; j++)                                               \
+                        for (int i = 0; i < B; i++)                                           \
+                            y[(c + j) * rows + r + i] = x[(r + i) * cols + c + j];            \
+                } else {                                                                      \
+                    for (int64_t j = 0; j < cn; j++)                                          \
+                        for (int64_t i = 0; i < rn; i++)                                      \
+                            y[(c + j) * rows + r + i] = x[(r + i) * cols + c + j];            \
+                }                                                                             \
+            }                                                                                 \
+        }                                                                                     \
     }
 
 DEFINE_TRANSPOSE(uint8_t)

@@ -56,7 +56,6 @@ typedef struct td__wino_kernels {
     void (*weight_back)(float *dw, const float *du, int64_t stride, int64_t o, int64_t c);
 } td__wino_kernels;
 
-extern const td__wino_kernels td__wino_scalar, td__wino_avx2, td__wino_avx512,
-    td__wino_avx512bf16;
+extern const td__wino_kernels td__wino_scalar, td__wino_avx2, td__wino_avx512, td__wino_avx512bf16;
 
 #endif
