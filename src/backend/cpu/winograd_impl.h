@@ -23,13 +23,37 @@ TD_INLINE place place_of(const td__wino *g, int64_t t)
     return (place){t / per, t % per / g->cols, t % g->cols};
 }
 
-TD_INLINE const void *pixel(const void *x, const void *zeros, int64_t n, int64_t row, int64_t col,
-                            int64_t h, int64_t w, int64_t c, const int bf16)
+TD_INLINE place next_place(const td__wino *g, place p)
 {
-    if (row < 0 || row >= h || col < 0 || col >= w)
-        return zeros;
-    int64_t at = ((n * h + row) * w + col) * c;
-    return bf16 ? (const void *)((const td_bf16 *)x + at) : (const void *)((const float *)x + at);
+    if (++p.j == g->cols) {
+        p.j = 0;
+        if (++p.i == g->rows) {
+            p.i = 0;
+            p.n++;
+        }
+    }
+    return p;
+}
+
+/* Pointers to the pixels (row + r, col + s) of sample n, r and s < size; zeros outside the image. */
+TD_INLINE void pixels(const void **px, const void *x, const void *zeros, int64_t n, int64_t row,
+                      int64_t col, int64_t h, int64_t w, int64_t c, const int size, const int bf16)
+{
+    const int64_t bytes = c * (bf16 ? 2 : 4);
+    const char *base = (const char *)x + ((n * h + row) * w + col) * bytes;
+
+    if (row >= 0 && row + size <= h && col >= 0 && col + size <= w) {
+        for (int r = 0; r < size; r++)
+            for (int s = 0; s < size; s++)
+                px[r * size + s] = base + (r * w + s) * bytes;
+        return;
+    }
+    for (int r = 0; r < size; r++) {
+        for (int s = 0; s < size; s++) {
+            bool inside = row + r >= 0 && row + r < h && col + s >= 0 && col + s < w;
+            px[r * size + s] = inside ? base + (r * w + s) * bytes : zeros;
+        }
+    }
 }
 
 /* B' applied to four vectors. */
@@ -46,13 +70,12 @@ TD_INLINE void input_tiles(const td__wino *g, void *v, int64_t stride, const voi
                            const void *zeros, int64_t first, int64_t count, const int bf16,
                            const int v_bf16)
 {
-    for (int64_t t = 0; t < count; t++) {
-        place p = place_of(g, first + t);
+    place p = place_of(g, first);
+
+    for (int64_t t = 0; t < count; t++, p = next_place(g, p)) {
         const void *px[16];
-        for (int r = 0; r < 4; r++)
-            for (int s = 0; s < 4; s++)
-                px[r * 4 + s] = pixel(x, zeros, p.n, 2 * p.i + r - g->pad[0],
-                                      2 * p.j + s - g->pad[1], g->h, g->w, g->c, bf16);
+        pixels(px, x, zeros, p.n, 2 * p.i - g->pad[0], 2 * p.j - g->pad[1], g->h, g->w, g->c, 4,
+               bf16);
         for (int64_t c = 0; c < g->c; c += LANES) {
             td__vf m[16];
 #pragma GCC unroll 4
@@ -89,8 +112,9 @@ TD_INLINE void output_tiles(const td__wino *g, void *y, const float *m, int64_t 
                             const float *bias, const int relu, int64_t first, int64_t count,
                             const int bf16)
 {
-    for (int64_t t = 0; t < count; t++) {
-        place p = place_of(g, first + t);
+    place p = place_of(g, first);
+
+    for (int64_t t = 0; t < count; t++, p = next_place(g, p)) {
         bool down = 2 * p.i + 1 < g->oh, right = 2 * p.j + 1 < g->ow;
         int64_t at = ((p.n * g->oh + 2 * p.i) * g->ow + 2 * p.j) * g->o;
         for (int64_t o = 0; o < g->o; o += LANES) {
@@ -163,17 +187,13 @@ TD_INLINE void gradient_tiles(const td__wino *g, void *z, const td__wino_packing
                               const void *dy, const void *zeros, int64_t first, int64_t count,
                               const int bf16, const int v_bf16)
 {
-    const int per = rows_per_unit(v_bf16);
+    const int per = rows_per_unit(v_bf16); /* a last odd tile is paired with zeros */
+    place p = place_of(g, first);
 
     for (int64_t t = 0; t < count; t += per) {
-        const void *px[2][4];
-        for (int k = 0; k < per; k++) {
-            place p = place_of(g, first + t + k);
-            for (int r = 0; r < 4; r++) /* the last unit of k must be whole */
-                px[k][r] = t + k < count ? pixel(dy, zeros, p.n, 2 * p.i + r / 2, 2 * p.j + r % 2,
-                                                 g->oh, g->ow, g->o, bf16)
-                                         : zeros;
-        }
+        const void *px[2][4] = {{zeros, zeros, zeros, zeros}, {zeros, zeros, zeros, zeros}};
+        for (int k = 0; k < per && t + k < count; k++, p = next_place(g, p))
+            pixels(px[k], dy, zeros, p.n, 2 * p.i, 2 * p.j, g->oh, g->ow, g->o, 2, bf16);
         for (int64_t o = 0; o < g->o; o += LANES) {
             td__vf d[2][4], row[2][4];
 #pragma GCC unroll 4

@@ -19,29 +19,39 @@ static int64_t block_rows(int64_t channels)
     return rows < 16 ? 16 : rows > 128 ? 128 : rows; /* short f32 sums */
 }
 
-/* Column by column of vectors, so that a double per channel is enough for the sums of blocks. */
+/* NV vectors of channels from c on, over all rows. */
+TD_INLINE void sums_columns(float *sum, const void *x, int64_t rows, int64_t channels, int64_t c,
+                            const int nv, const int bf16)
+{
+    double total[4 * LANES] = {0};
+    int64_t step = block_rows(channels);
+
+    for (int64_t r = 0; r < rows; r += step) {
+        int64_t end = r + step < rows ? r + step : rows;
+        td__vf a[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            a[v] = td__vf_set(0.0f);
+        for (int64_t i = r; i < end; i++)
+#pragma GCC unroll 4
+            for (int v = 0; v < nv; v++)
+                a[v] += td__vf_get(x, i * channels + c + v * LANES, bf16);
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            for (int l = 0; l < LANES; l++)
+                total[v * LANES + l] += (double)a[v][l];
+    }
+    for (int l = 0; l < nv * LANES; l++)
+        sum[c + l] = (float)total[l];
+}
+
 TD_INLINE void sums(float *sum, const void *x, int64_t rows, int64_t channels, const int bf16)
 {
-    int64_t step = block_rows(channels), c = 0;
-    for (; c + LANES <= channels; c += LANES) {
-        double total[LANES] = {0};
-        for (int64_t r = 0; r < rows; r += step) {
-            int64_t end = r + step < rows ? r + step : rows;
-            td__vf a = td__vf_set(0.0f), b = a;
-            int64_t i = r;
-            for (; i + 2 <= end; i += 2) {
-                a += td__vf_get(x, i * channels + c, bf16);
-                b += td__vf_get(x, (i + 1) * channels + c, bf16);
-            }
-            if (i < end)
-                a += td__vf_get(x, i * channels + c, bf16);
-            a += b;
-            for (int l = 0; l < LANES; l++)
-                total[l] += (double)a[l];
-        }
-        for (int l = 0; l < LANES; l++)
-            sum[c + l] = (float)total[l];
-    }
+    int64_t c = 0;
+    for (; c + 4 * LANES <= channels; c += 4 * LANES)
+        sums_columns(sum, x, rows, channels, c, 4, bf16);
+    for (; c + LANES <= channels; c += LANES)
+        sums_columns(sum, x, rows, channels, c, 1, bf16);
     for (; c < channels; c++) {
         double total = 0;
         for (int64_t r = 0; r < rows; r++)

@@ -202,9 +202,43 @@ TD_INLINE void back_all(const td__pool *p, void *dx, const void *dy, const uint8
     }
 }
 
+/* Windows side by side that cover the image exactly: each input belongs to one, so an output is
+ * handed down as it is, without arithmetic. */
+#define DEFINE_HAND_DOWN(T)                                                            \
+    static void hand_down_##T(const td__pool *p, T *restrict dx, const T *restrict dy, \
+                              const uint8_t *restrict where)                           \
+    {                                                                                  \
+        for (int64_t at = 0; at < p->n * p->oh * p->ow; at++) {                        \
+            int64_t row = at / p->ow * p->size[0], col = at % p->ow * p->size[1];      \
+            const T *from = dy + at * p->c;                                            \
+            const uint8_t *which = where + at * p->c;                                  \
+            for (int64_t k = 0; k < p->size[0] * p->size[1]; k++) {                    \
+                int64_t line = row + k / p->size[1], pix = col + k % p->size[1];       \
+                T *to = dx + (line * p->w + pix) * p->c;                               \
+                for (int64_t c = 0; c < p->c; c++)                                     \
+                    to[c] = which[c] == (uint8_t)k ? from[c] : 0;                      \
+            }                                                                          \
+        }                                                                              \
+    }
+DEFINE_HAND_DOWN(uint16_t)
+DEFINE_HAND_DOWN(uint32_t)
+
+static bool side_by_side(const td__pool *p)
+{
+    for (int i = 0; i < 2; i++)
+        if (p->size[i] != p->stride[i] || p->pad[i] != 0 ||
+            (i ? p->ow : p->oh) * p->size[i] != (i ? p->w : p->h))
+            return false;
+    return true;
+}
+
 static void pool_max_back(const td__pool *p, void *dx, const void *dy, const uint8_t *where)
 {
-    if (p->bf16)
+    if (side_by_side(p) && p->bf16)
+        hand_down_uint16_t(p, dx, dy, where);
+    else if (side_by_side(p))
+        hand_down_uint32_t(p, dx, dy, where);
+    else if (p->bf16)
         back_all(p, dx, dy, where, 1);
     else
         back_all(p, dx, dy, where, 0);
