@@ -34,7 +34,8 @@ typedef struct td__conv {
 /* Fills run, impl, scratch, ... of k, as a planner does. */
 typedef td_status td__conv_plan_fn(const td__cpu *cpu, const td__conv *v, td_kernel *k);
 
-td__conv_plan_fn td__conv_plan_wino; /* 3x3, stride 1, wide: f32 and bf16 */
+td__conv_plan_fn td__conv_plan_first; /* few channels, forward and weight: f32 and bf16 */
+td__conv_plan_fn td__conv_plan_wino;  /* 3x3, stride 1, wide: f32 and bf16 */
 td__conv_plan_fn td__conv_plan_shift_image, td__conv_plan_shift_weight; /* bf16, groups == 1 */
 td__conv_plan_fn td__conv_plan_onednn; /* f32, any variant, both layouts */
 td__conv_plan_fn td__conv_plan_widen;  /* bf16 by way of the f32 one */

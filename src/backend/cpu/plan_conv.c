@@ -22,8 +22,8 @@ static td_status plan_conv(const td__cpu *cpu, const td_node *n, const bool *is_
                            td__conv_pass pass, td_kernel *k)
 {
     static td__conv_plan_fn *const IMPLEMENTATIONS[] = {
-        td__conv_plan_wino,   td__conv_plan_shift_image, td__conv_plan_shift_weight,
-        td__conv_plan_onednn, td__conv_plan_widen,
+        td__conv_plan_first,        td__conv_plan_wino,   td__conv_plan_shift_image,
+        td__conv_plan_shift_weight, td__conv_plan_onednn, td__conv_plan_widen,
     };
     const td_attr_conv2d *a = n->attr;
     const td_desc *x = pass == TD__CONV_FORWARD       ? td__in_desc(n, 0)
