@@ -57,8 +57,7 @@ static bool takes(const td_node *n)
 
         if (t == TD_F64 || t == TD_I32 || t == TD_I64)
             return false;
-        /* u8 arithmetic saturates in double before it is cut; floats would do the same, but only
-         * casts and comparisons make it exact here. */
+        /* Arithmetic that ends in u8 is too rare to be worth a path of its own. */
         if (t == TD_U8 && n->op != TD_OP_CAST)
             return false;
     }
@@ -99,8 +98,7 @@ static bool take_program(const td_node *n, td__ew *p)
 
         if (!HAS[s->op])
             return false;
-        *f = (td__ew_instr){.op = (td_opcode)s->op,
-                            .num = {(float)s->attr[0], (float)s->attr[1]}};
+        *f = (td__ew_instr){.op = (td_opcode)s->op, .num = {(float)s->attr[0], (float)s->attr[1]}};
         for (int i = 0; i < 3; i++)
             f->src[i] = s->src[i < td__op(f->op)->n_in_max ? i : 0];
     }
@@ -294,7 +292,7 @@ static void plan_blocks(td__ew *p)
 }
 
 td_status td__cpu_plan_elementwise(const td__cpu *cpu, const td_node *n, const bool *is_param,
-                               td_kernel *k)
+                                   td_kernel *k)
 {
     (void)is_param;
     if (n->n_in > TD_FUSED_MAX_IN || n->n_out > TD_FUSED_MAX_OUT || !takes(n))

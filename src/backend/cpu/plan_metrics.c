@@ -54,8 +54,8 @@ static void run_accuracy(const td_kernel_call *c)
     td__rows_of(&x->shape, &rows, &classes);
     for (int64_t r = 0; r < rows; r++) {
         int64_t first = r * classes, before = 0;
-        int64_t t = target_type == TD_I32 ? ((const int32_t *)c->in[1])[r]
-                                          : ((const int64_t *)c->in[1])[r];
+        int64_t t =
+            target_type == TD_I32 ? ((const int32_t *)c->in[1])[r] : ((const int64_t *)c->in[1])[r];
 
         if (t < 0 || t >= classes)
             continue;

@@ -68,8 +68,7 @@ td_status td__cpu_plan_reduce(const td__cpu *cpu, const td_node *n, const bool *
     int64_t count = td__desc_count(x), n_out = td__desc_count(&n->out[0]);
 
     (void)is_param;
-    if (!td__is_narrow(x->dtype) || !td__is_narrow(n->out[0].dtype) ||
-        x->layout != TD_LAYOUT_PLAIN)
+    if (!td__is_narrow(x->dtype) || !td__is_narrow(n->out[0].dtype) || x->layout != TD_LAYOUT_PLAIN)
         return TD_ENOTSUP;
     reduce_state *s = td__calloc(1, sizeof *s);
 

@@ -32,12 +32,12 @@ static void run_back(const td_kernel_call *c)
         s->back(&s->shape, c->out[0], c->out[1], c->out[2], c->in[0], c->in[1], c->in[2], c->in[3],
                 c->in[4], c->scratch);
     else
-        s->back(&s->shape, c->out[0], c->out[1], NULL, c->in[0], c->in[1], c->in[2], NULL,
-                c->in[3], c->scratch);
+        s->back(&s->shape, c->out[0], c->out[1], NULL, c->in[0], c->in[1], c->in[2], NULL, c->in[3],
+                c->scratch);
 }
 
 td_status td__cpu_plan_row_norm(const td__cpu *cpu, const td_node *n, const bool *is_param,
-                            td_kernel *k)
+                                td_kernel *k)
 {
     const td_attr_norm *a = n->attr;
     const td_desc *d = td__in_desc(n, 0);

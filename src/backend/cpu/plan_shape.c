@@ -56,12 +56,12 @@ static void fill(void *y, td_dtype t, int64_t n, double v)
 /* ---- Boxes. ---- */
 
 typedef struct box_state {
-    bool fills;           /* the output has elements that no copy writes */
+    bool fills; /* the output has elements that no copy writes */
     double fill;
-    int64_t count;        /* elements of the output */
+    int64_t count; /* elements of the output */
     td_dtype dtype;
     int n;
-    td__copy copy[];      /* one per input */
+    td__copy copy[]; /* one per input */
 } box_state;
 
 static void run_boxes(const td_kernel_call *c)
@@ -265,7 +265,7 @@ typedef struct gather_walk {
     int64_t step[TD_MAX_DIMS]; /* of x */
     int64_t size;              /* of x along axis */
     int64_t at[TD_MAX_DIMS];
-    int64_t base;              /* element of x at `at`, with 0 along axis */
+    int64_t base; /* element of x at `at`, with 0 along axis */
 } gather_walk;
 
 static gather_walk gather_begin(const td_shape *x, const td_shape *index, int axis)

@@ -27,7 +27,8 @@ static void run_softmax_back(const td_kernel_call *c)
     s->back(c->out[0], c->in[0], c->in[1], s->dtype, s->rows, s->width, c->scratch);
 }
 
-td_status td__cpu_plan_softmax(const td__cpu *cpu, const td_node *n, const bool *is_param, td_kernel *k)
+td_status td__cpu_plan_softmax(const td__cpu *cpu, const td_node *n, const bool *is_param,
+                               td_kernel *k)
 {
     const td_desc *d = td__in_desc(n, 0);
     bool is_log = n->op == TD_OP_LOG_SOFTMAX || n->op == TD_OP_LOG_SOFTMAX_BACK;
@@ -72,7 +73,8 @@ static void run_xent_back(const td_kernel_call *c)
     s->back(&s->shape, c->out[0], c->in[0], c->in[1], c->in[2], c->in[3]);
 }
 
-td_status td__cpu_plan_xent(const td__cpu *cpu, const td_node *n, const bool *is_param, td_kernel *k)
+td_status td__cpu_plan_xent(const td__cpu *cpu, const td_node *n, const bool *is_param,
+                            td_kernel *k)
 {
     const td_attr_xent *a = n->attr;
     const td_desc *x = td__in_desc(n, 0);
