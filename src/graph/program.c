@@ -99,7 +99,8 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td_back
 {
     static td__rewrite_fn *const FORWARD[] = {td__rewrite_fold, td__rewrite_merge,
                                               td__rewrite_epilogue, td__rewrite_prune};
-    static td__rewrite_fn *const WHOLE[] = {td__rewrite_fold, td__rewrite_merge, td__rewrite_prune};
+    static td__rewrite_fn *const WHOLE[] = {td__rewrite_fold, td__rewrite_merge,
+                                            td__rewrite_unsplit, td__rewrite_prune};
     if (o->evaluate)
         TD_TRY(apply(g, td__rewrite_evaluate));
     TD_TRY(apply(g, td__rewrite_prune));

@@ -41,6 +41,7 @@ td__rewrite_fn td__rewrite_bf16;     /* activations in bf16 */
 td__rewrite_fn td__rewrite_fold;     /* constants and identities */
 td__rewrite_fn td__rewrite_merge;    /* common subexpressions */
 td__rewrite_fn td__rewrite_epilogue; /* activations and residual sums into the producer */
+td__rewrite_fn td__rewrite_unsplit;  /* sums of slices' gradients into concatenations */
 td__rewrite_fn td__rewrite_nhwc;     /* image chains in NHWC, reorders at their borders */
 td__rewrite_fn td__rewrite_elementwise; /* chains of elementwise operators into one */
 
