@@ -9,7 +9,7 @@
 
 #include "tandem/tandem.h"
 
-enum { TIME = 32, BATCH = 8, VOCAB = 128, HIDDEN = 96, STEPS = 150 };
+enum { TIME = 64, BATCH = 8, VOCAB = 128, HIDDEN = 96, STEPS = 300 };
 
 static const char TEXT[] =
     "It was many and many a year ago, in a kingdom by the sea, that a maiden there lived whom you "
@@ -118,7 +118,7 @@ int main(void)
         last = td_runner_loss(runner);
         first = step ? first : last;
         check(td_optimizer_step(adam, runner, 0.01));
-        if (step % 25 == 0)
+        if (step % 50 == 0)
             printf("step %3u  loss %.4f  gradient norm %.2f\n", step, (double)last,
                    td_optimizer_grad_norm(adam));
     }
@@ -136,5 +136,5 @@ int main(void)
     td_params_destroy(params);
     td_program_destroy(generate);
     td_program_destroy(train);
-    return last < 0.1f * first && right >= 10 ? 0 : 1;
+    return last < 0.1f * first && right >= 30 ? 0 : 1;
 }
