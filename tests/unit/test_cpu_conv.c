@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "ops/attr.h"
 #include "support/check.h"
 #include "support/kernel_pair.h"
@@ -32,10 +33,23 @@ static const conv_shape CONVS[] = {
     {2, 16, 6, 6, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 4, true, true},   /* groups */
     {2, 24, 7, 7, 24, 3, 3, {1, 1}, {1, 1}, {1, 1}, 24, true, false}, /* depthwise */
     {2, 20, 7, 7, 40, 3, 3, {2, 2}, {1, 1}, {1, 1}, 20, false, false},
-    {1, 8, 5, 5, 8, 5, 5, {1, 1}, {4, 4}, {1, 1}, 1, false, false},   /* padding beyond half */
+    {1, 8, 5, 5, 8, 5, 5, {1, 1}, {4, 4}, {1, 1}, 1, false, false}, /* padding beyond half */
+};
+
+/* 3x3, stride 1, wide. */
+static const conv_shape WINOGRAD[] = {
+    {8, 32, 4, 4, 64, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, false},
     {3, 32, 19, 21, 64, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, true}, /* many blocks of tiles */
-    {1, 64, 6, 5, 32, 3, 3, {1, 1}, {0, 0}, {1, 1}, 1, true, false},  /* odd count of tiles */
-    {3, 32, 1, 1, 32, 3, 3, {1, 1}, {2, 2}, {1, 1}, 1, false, false},
+    {9, 64, 6, 5, 32, 3, 3, {1, 1}, {0, 0}, {1, 1}, 1, true, false},  /* cut tiles */
+    {11, 32, 3, 3, 32, 3, 3, {1, 1}, {2, 2}, {1, 1}, 1, false, false},
+};
+
+/* Few channels. */
+static const conv_shape FIRST[] = {
+    {2, 1, 12, 14, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, true},
+    {2, 1, 13, 9, 64, 3, 3, {2, 1}, {0, 1}, {1, 1}, 1, true, false},
+    {2, 3, 17, 14, 32, 3, 3, {1, 1}, {1, 1}, {1, 1}, 1, true, false},
+    {2, 3, 14, 31, 32, 7, 7, {2, 2}, {3, 3}, {1, 1}, 1, false, true},
 };
 
 static td_desc image(td_dtype t, td_layout l, int64_t n, int64_t c, int64_t h, int64_t w)
@@ -43,7 +57,8 @@ static td_desc image(td_dtype t, td_layout l, int64_t n, int64_t c, int64_t h, i
     return (td_desc){t, l, TD_SHAPE(n, c, h, w)};
 }
 
-static void check_conv(const conv_shape *s, td_dtype t, td_layout l, double tol)
+/* `impl` as in kernel_pair_check, for the forward pass. */
+static void check_conv(const conv_shape *s, td_dtype t, td_layout l, double tol, const char *impl)
 {
     td_attr_conv2d a = {.stride = {s->stride[0], s->stride[1]},
                         .pad = {s->pad[0], s->pad[1]},
@@ -57,7 +72,8 @@ static void check_conv(const conv_shape *s, td_dtype t, td_layout l, double tol)
     td_desc b = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(s->o)};
     char name[96];
 
-    snprintf(name, sizeof name, "conv %s case %d", td_dtype_name(t), (int)(s - CONVS));
+    snprintf(name, sizeof name, "conv %s C%d H%d O%d K%d", td_dtype_name(t), (int)s->c, (int)s->h,
+             (int)s->o, (int)s->kh);
     for (unsigned param = 0; param < 2; param++) {
         td_attr_conv2d fwd = a;
         fwd.has_bias = s->bias;
@@ -69,7 +85,7 @@ static void check_conv(const conv_shape *s, td_dtype t, td_layout l, double tol)
                                          .in = {x, w, b},
                                          .params = param << 1,
                                          .tol = tol},
-                          NULL);
+                          impl);
         td_attr_conv2d data = a;
         data.other = x.shape;
         kernel_pair_check(&(kernel_pair){.name = name,
@@ -97,15 +113,32 @@ static void check_conv(const conv_shape *s, td_dtype t, td_layout l, double tol)
 TEST(conv_f32)
 {
     for (int i = 0; i < TD_LEN(CONVS); i++) {
-        check_conv(&CONVS[i], TD_F32, TD_LAYOUT_NHWC, 2e-6);
-        check_conv(&CONVS[i], TD_F32, TD_LAYOUT_PLAIN, 1e-5);
+        check_conv(&CONVS[i], TD_F32, TD_LAYOUT_NHWC, 2e-6, NULL);
+        check_conv(&CONVS[i], TD_F32, TD_LAYOUT_PLAIN, 1e-5, NULL);
     }
 }
 
 TEST(conv_bf16)
 {
     for (int i = 0; i < TD_LEN(CONVS); i++)
-        check_conv(&CONVS[i], TD_BF16, TD_LAYOUT_NHWC, 1.2e-2);
+        check_conv(&CONVS[i], TD_BF16, TD_LAYOUT_NHWC, 1.2e-2, NULL);
+}
+
+TEST(conv_winograd)
+{
+    for (int i = 0; i < TD_LEN(WINOGRAD); i++) {
+        check_conv(&WINOGRAD[i], TD_F32, TD_LAYOUT_NHWC, 2e-6, "winograd");
+        check_conv(&WINOGRAD[i], TD_BF16, TD_LAYOUT_NHWC, 1.2e-2,
+                   td__cpu_isa() == TD_ISA_AMX ? "shifted" : "winograd");
+    }
+}
+
+TEST(conv_first_layer)
+{
+    for (int i = 0; i < TD_LEN(FIRST); i++) {
+        check_conv(&FIRST[i], TD_F32, TD_LAYOUT_NHWC, 2e-6, NULL);
+        check_conv(&FIRST[i], TD_BF16, TD_LAYOUT_NHWC, 1.2e-2, "direct");
+    }
 }
 
 typedef struct pool_shape {
@@ -339,6 +372,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_f32),
         cmocka_unit_test(conv_bf16),
+        cmocka_unit_test(conv_winograd),
+        cmocka_unit_test(conv_first_layer),
         cmocka_unit_test(pools),
         cmocka_unit_test(batch_norm),
         cmocka_unit_test(batch_norm_of_vectors),

@@ -25,6 +25,8 @@ enum {
     FREQS = 16,
     SKEW = 16,                    /* elements between frequencies, against cache aliasing */
     BLOCK_BYTES = 1024 * 1024,    /* of V and M together */
+    TILES_MIN = 32,               /* transforming the weight costs as much as 16 tiles */
+    WEIGHT_MAX = 1024 * 1024,     /* c x o: beyond it scratch would be too large */
     PACKED_MAX = 4 * 1024 * 1024, /* bytes of a transformed weight that is kept */
 };
 
@@ -190,24 +192,11 @@ static void plan_weight(const td__cpu *cpu, wino_state *s, td_kernel *k)
     k->run = run_weight;
 }
 
-td_status td__conv_plan_wino(const td__cpu *cpu, const td__conv *v, td_kernel *k)
+/* The convolution that is computed: back_data is one of dy, with the roles of c and o exchanged. */
+static td__wino geometry(const td__cpu *cpu, const td__conv *v)
 {
-    td_dtype dtype = v->x.dtype;
-    bool bf16 = dtype == TD_BF16;
-
-    if ((dtype != TD_F32 && !bf16) || !td__conv_is_nhwc(v, dtype) || v->groups != 1 || v->kh != 3 ||
-        v->kw != 3 || v->stride[0] != 1 || v->stride[1] != 1 || v->dilation[0] != 1 ||
-        v->dilation[1] != 1 || v->pad[0] > 2 || v->pad[1] > 2 || v->c % 32 != 0 || v->o % 32 != 0 ||
-        (bf16 && cpu->isa == TD_ISA_AMX))
-        return TD_ENOTSUP;
-    wino_state *s = td__calloc(1, sizeof *s);
-    if (!s)
-        return TD_FAIL(TD_ENOMEM, "no memory to plan a convolution");
-    bool back = v->pass == TD__CONV_BACK_DATA;
-    s->kernels =
-        cpu->isa >= TD_ISA_AVX512_BF16 ? td__wino_avx512bf16 : TD_ISA_PICK(cpu->isa, td__wino);
-    s->sums = TD_ISA_PICK(cpu->isa, td__channel_norm).sums;
-    s->g = (td__wino){
+    bool back = v->pass == TD__CONV_BACK_DATA, bf16 = v->x.dtype == TD_BF16;
+    td__wino g = {
         .n = v->n,
         .h = back ? v->oh : v->h,
         .w = back ? v->ow : v->w,
@@ -219,11 +208,34 @@ td_status td__conv_plan_wino(const td__cpu *cpu, const td__conv *v, td_kernel *k
         .bf16 = bf16,
         .v_bf16 = bf16 && cpu->isa >= TD_ISA_AVX512_BF16,
     };
-    s->g.rows = (s->g.oh + 1) / 2;
-    s->g.cols = (s->g.ow + 1) / 2;
+    g.rows = (g.oh + 1) / 2;
+    g.cols = (g.ow + 1) / 2;
+    return g;
+}
+
+td_status td__conv_plan_wino(const td__cpu *cpu, const td__conv *v, td_kernel *k)
+{
+    td_dtype dtype = v->x.dtype;
+    bool bf16 = dtype == TD_BF16;
+
+    if ((dtype != TD_F32 && !bf16) || !td__conv_is_nhwc(v, dtype) || v->groups != 1 || v->kh != 3 ||
+        v->kw != 3 || v->stride[0] != 1 || v->stride[1] != 1 || v->dilation[0] != 1 ||
+        v->dilation[1] != 1 || v->pad[0] > 2 || v->pad[1] > 2 || v->c % 32 != 0 || v->o % 32 != 0 ||
+        v->c * v->o > WEIGHT_MAX || (bf16 && cpu->isa == TD_ISA_AMX))
+        return TD_ENOTSUP;
+    td__wino g = geometry(cpu, v);
+    if (g.n * g.rows * g.cols < TILES_MIN)
+        return TD_ENOTSUP;
+    wino_state *s = td__calloc(1, sizeof *s);
+    if (!s)
+        return TD_FAIL(TD_ENOMEM, "no memory to plan a convolution");
+    s->kernels =
+        cpu->isa >= TD_ISA_AVX512_BF16 ? td__wino_avx512bf16 : TD_ISA_PICK(cpu->isa, td__wino);
+    s->sums = TD_ISA_PICK(cpu->isa, td__channel_norm).sums;
+    s->g = g;
     s->tiles = s->g.n * s->g.rows * s->g.cols;
     s->element = s->g.v_bf16 ? 2 : 4;
-    s->flipped = back;
+    s->flipped = v->pass == TD__CONV_BACK_DATA;
     s->relu = v->relu;
     s->bias = v->bias;
     s->w_o = v->o;
