@@ -98,7 +98,8 @@ static td_status differentiate(td_graph *g, const td_program_opts *o)
 static td_status transform(td_graph **g, const td_program_opts *o, const td_backend *backend)
 {
     static td__rewrite_fn *const FORWARD[] = {td__rewrite_fold, td__rewrite_merge,
-                                              td__rewrite_epilogue, td__rewrite_prune};
+                                              td__rewrite_lookup, td__rewrite_epilogue,
+                                              td__rewrite_prune};
     static td__rewrite_fn *const WHOLE[] = {td__rewrite_fold, td__rewrite_merge,
                                             td__rewrite_unsplit, td__rewrite_prune};
     if (o->evaluate)

@@ -40,6 +40,7 @@ td__rewrite_fn td__rewrite_evaluate; /* dropout off, batch norm from running ave
 td__rewrite_fn td__rewrite_bf16;     /* activations in bf16 */
 td__rewrite_fn td__rewrite_fold;     /* constants and identities */
 td__rewrite_fn td__rewrite_merge;    /* common subexpressions */
+td__rewrite_fn td__rewrite_lookup;   /* linear layers of looked-up rows: product first */
 td__rewrite_fn td__rewrite_epilogue; /* activations and residual sums into the producer */
 td__rewrite_fn td__rewrite_unsplit;  /* sums of slices' gradients into concatenations */
 td__rewrite_fn td__rewrite_nhwc;     /* image chains in NHWC, reorders at their borders */
