@@ -24,7 +24,7 @@
 enum {
     FREQS = 16,
     SKEW = 16,                    /* elements between frequencies, against cache aliasing */
-    BLOCK_BYTES = 1024 * 1024,    /* of V and M together */
+    BLOCK_BYTES = 2048 * 1024,    /* of V and M together */
     TILES_MIN = 32,               /* transforming the weight costs as much as 16 tiles */
     WEIGHT_MAX = 1024 * 1024,     /* c x o: beyond it scratch would be too large */
     PACKED_MAX = 4 * 1024 * 1024, /* bytes of a transformed weight that is kept */
