@@ -32,10 +32,11 @@ TD_INLINE void sums_columns(float *sum, const void *x, int64_t rows, int64_t cha
 #pragma GCC unroll 4
         for (int v = 0; v < nv; v++)
             a[v] = td__vf_set(0.0f);
-        for (int64_t i = r; i < end; i++)
+        for (int64_t i = r; i < end; i++) {
 #pragma GCC unroll 4
             for (int v = 0; v < nv; v++)
                 a[v] += td__vf_get(x, i * channels + c + v * LANES, bf16);
+        }
 #pragma GCC unroll 4
         for (int v = 0; v < nv; v++)
             for (int l = 0; l < LANES; l++)
