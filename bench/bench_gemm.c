@@ -1,9 +1,9 @@
-/* bench_gemm.c -- the matrix products of a linear layer, ours against oneDNN's matmul primitive, one
- * thread: forward Y (M, N) = X (M, K) W (N, K)^T, dX = dY W, dW = dY^T X, in f32 and bf16.
+/* bench_gemm.c -- the matrix products of a linear layer, ours against oneDNN's matmul primitive,
+ * one thread: forward Y (M, N) = X (M, K) W (N, K)^T, dX = dY W, dW = dY^T X, in f32 and bf16.
  *
  * "run": weights are params, and whatever an engine lays out ahead for them is not timed;
- * "update+run": it is, as in training with one run per update. bf16: X and dY are bf16, W is f32 and
- * rounded when it is laid out (oneDNN gets it in bf16), dW is f32.
+ * "update+run": it is, as in training with one run per update. bf16: X and dY are bf16, W is f32
+ * and rounded when it is laid out (oneDNN gets it in bf16), dW is f32.
  *
  * With --emit-table the rows of src/backend/cpu/tuning.def for this kind of processor are printed
  * instead: the shapes, widened to ranges, where oneDNN's update+run (or dW's run) is faster. */

@@ -10,7 +10,7 @@
  * ratio > 1 means that ours is better, whichever direction that is; a peer of 0 or less means
  * "measured without one", and then peer and ratio are null. The name holds all that varies: model,
  * precision, size, peer. With --json FILE (make bench JSON=FILE) the rows are added to the array in
- * FILE, so that several programs run in turn give one array; make bench starts with a fresh file. */
+ * FILE, so that several programs in turn give one array; make bench starts with a fresh file. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BENCH_REPORT_H
 #define TD_BENCH_REPORT_H

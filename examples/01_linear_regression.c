@@ -1,7 +1,7 @@
 /* 01 -- the smallest training program: find the line behind noisy points.
  *
- * Describe (graph), plan (program), make the numbers (params), execute (runner), improve (optimizer).
- * Every program that trains something has these five objects. */
+ * Describe (graph), plan (program), make the numbers (params), execute (runner), improve
+ * (optimizer). Every program that trains something has these five objects. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>

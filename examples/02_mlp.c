@@ -1,7 +1,7 @@
 /* 02 -- a multi-layer perceptron tells two spirals apart.
  *
- * New here: a ready-made model, cross entropy, AdamW with a warm-up and cosine schedule, and a second
- * program for evaluation that shares the params. */
+ * New here: a ready-made model, cross entropy, AdamW with a warm-up and cosine schedule, and a
+ * second program for evaluation that shares the params. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>

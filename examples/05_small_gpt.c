@@ -1,7 +1,7 @@
 /* 05 -- a small GPT learns to sort: given 8 digits, it writes them in order.
  *
- * New here: a transformer from one call, targets that do not count (ignore_index), bf16 by one option,
- * where a step's time goes. Run with "bf16" to train in that precision. */
+ * New here: a transformer from one call, targets that do not count (ignore_index), bf16 by one
+ * option, where a step's time goes. Run with "bf16" to train in that precision. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of the benchmark models trained with PyTorch for a while: the counterpart of train.c.
 
-Prints one JSON object with what was measured. Same model, batch, optimizer and precision as train.c,
-one thread. --compile uses torch.compile, --channels-last puts images and weights in NHWC; bf16 is
-autocast, PyTorch's own way of mixed precision (f32 weights, bf16 products).
+Prints one JSON object with what was measured. Same model, batch, optimizer and precision as
+train.c, one thread. --compile uses torch.compile, --channels-last puts images and weights in NHWC;
+bf16 is autocast, PyTorch's own way of mixed precision (f32 weights, bf16 products).
 """
 import argparse
 import json

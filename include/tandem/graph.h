@@ -48,7 +48,7 @@ typedef enum td_init_kind {
     TD_INIT_TRUNC_NORMAL,    /* mean a, standard deviation b, cut at 2 deviations */
     TD_INIT_XAVIER_UNIFORM,  /* gain a (0 means 1) */
     TD_INIT_XAVIER_NORMAL,   /* gain a (0 means 1) */
-    TD_INIT_KAIMING_UNIFORM, /* gain a (0 means sqrt 2), over fan_in, or fan_out if fan_out is set */
+    TD_INIT_KAIMING_UNIFORM, /* gain a (0 means sqrt 2), over fan_in, or fan_out if that is set */
     TD_INIT_KAIMING_NORMAL,  /* likewise */
     TD_INIT_ORTHOGONAL,      /* gain a (0 means 1) */
     TD_INIT_KIND_COUNT

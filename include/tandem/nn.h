@@ -34,7 +34,7 @@ typedef struct td_nn_conv2d_opts {
 TD_API td_node *td_nn_conv2d(td_graph *g, const char *name, td_node *x, int64_t out, int size,
                              const td_nn_conv2d_opts *o);
 
-/* Norms. Params weight (ones) and bias (zeros); batch_norm also states running_mean, running_var. */
+/* Norms. Params weight (ones) and bias (zeros); batch_norm: states running_mean, running_var. */
 typedef struct td_nn_norm_opts {
     double eps;      /* 1e-5 (rms_norm 1e-6) */
     double momentum; /* batch_norm: 0.1 */

@@ -84,7 +84,7 @@ TD_API td_node *td_global_avg_pool(td_graph *g, td_node *x); /* (N, C, H, W) -> 
 
 /* Normalisation. batch_norm: per channel of (N, C, ...); trains with the statistics of the batch it
  * is given and folds them into running_mean and running_var (states; may be NULL) with weight
- * `momentum`; an evaluation program uses the running ones. layer_norm, rms_norm: over the last axis. */
+ * `momentum`; an evaluation program uses the running ones. layer_norm, rms_norm: last axis. */
 TD_API td_node *td_batch_norm(td_graph *g, td_node *x, td_node *gamma, td_node *beta,
                               td_node *running_mean, td_node *running_var, double momentum,
                               double eps);
@@ -129,12 +129,12 @@ typedef struct td_attention_opts {
 } td_attention_opts;
 TD_API td_node *td_attention(td_graph *g, td_node *q, td_node *k, td_node *v, td_node *mask,
                              const td_attention_opts *o);
-/* Rotary embedding of x (B, T, H, D), D even, halves rotated (GPT-NeoX pairing); base 0 means 1e4. */
+/* Rotary embedding of x (B, T, H, D), D even, halves rotated (as GPT-NeoX); base 0 means 1e4. */
 TD_API td_node *td_rope(td_graph *g, td_node *x, double base, int first_position);
 
 /* Recurrent layers over (T, B, I), weights as in PyTorch: w_ih (4H, I), w_hh (4H, H), gates i f g o
- * (gru: 3H, gates r z n). h0, c0 (B, H) or NULL for zeros. Returns (T, B, H); the last states through
- * *h_last, *c_last where not NULL. */
+ * (gru: 3H, gates r z n). h0, c0 (B, H) or NULL for zeros. Returns (T, B, H); the last states
+ * through *h_last, *c_last where not NULL. */
 TD_API td_node *td_lstm(td_graph *g, td_node *x, td_node *h0, td_node *c0, td_node *w_ih,
                         td_node *w_hh, td_node *b_ih, td_node *b_hh, td_node **h_last,
                         td_node **c_last);

@@ -44,7 +44,7 @@ extern "C" {
  *   sgd      lr (0.001) momentum (0) dampening (0) weight_decay (0) nesterov
  *   adagrad  lr (0.01) lr_decay (0) weight_decay (0) initial_accumulator (0) eps (1e-10)
  *   rmsprop  lr (0.01) alpha (0.99) eps (1e-8) weight_decay (0) momentum (0) centered
- *   adam     lr (0.001) beta1 (0.9) beta2 (0.999) eps (1e-8) weight_decay (0: added to the gradient)
+ *   adam     lr (0.001) beta1 (0.9) beta2 (0.999) eps (1e-8) weight_decay (0: on the gradient)
  *   adamw    lr (0.001) beta1 (0.9) beta2 (0.999) eps (1e-8) weight_decay (0.01: decoupled)
  *   lamb     lr (0.001) beta1 (0.9) beta2 (0.999) eps (1e-6) weight_decay (0.01)
  *   lars     lr (0.1) momentum (0.9) weight_decay (1e-4) trust (0.001) eps (1e-8)
@@ -109,7 +109,7 @@ TD_API bool td_optimizer_has_option(const char *optimizer, const char *option);
  *   step         lr gamma^floor(s / step_size)                        step_size, gamma (0.1)
  *   multistep    lr gamma^(number of milestones <= s)                 milestones, gamma (0.1)
  *   exponential  lr gamma^s                                           gamma
- *   polynomial   lr_min + (lr - lr_min) (1 - s/S)^power               total_steps, power (1), lr_min (0)
+ *   polynomial   lr_min + (lr - lr_min) (1 - s/S)^power          total_steps, power (1), lr_min (0)
  *   cosine       lr_min + (lr - lr_min) (1 + cos(pi s/S)) / 2         total_steps, lr_min (0)
  *   plateau      lr, times gamma whenever the metric stops improving  gamma (0.1), patience (10)
  *
@@ -137,7 +137,7 @@ typedef struct td_schedule td_schedule;
 
 TD_NODISCARD TD_API td_status td_schedule_create(const td_schedule_opts *opts, td_schedule **out);
 TD_API void td_schedule_destroy(td_schedule *s); /* NULL is allowed */
-/* The rate of `step` (>= 0): a pure function of it, except that plateau's depends on the metrics. */
+/* The rate of `step` (>= 0): a pure function of it, but plateau's depends on the metrics. */
 TD_API double td_schedule_lr(const td_schedule *s, int64_t step);
 /* Feed plateau with a metric (after each evaluation); the others ignore it. TD_EINVAL if NaN. */
 TD_NODISCARD TD_API td_status td_schedule_metric(td_schedule *s, double metric);

@@ -1,6 +1,6 @@
 /* tandem/tandem.h -- everything: one include for programs that use the library.
  *
- * The way through it: describe (graph.h, ops.h, nn.h), plan and run (program.h), train (optim.h). */
+ * The way: describe (graph.h, ops.h, nn.h), plan and run (program.h), train (optim.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TANDEM_H
 #define TD_TANDEM_H

@@ -41,7 +41,7 @@ TD_API int64_t td_tensor_count(const td_tensor *t);
 TD_API size_t td_tensor_nbytes(const td_tensor *t);      /* count times element size */
 TD_API bool td_tensor_is_contiguous(const td_tensor *t); /* row-major without gaps */
 
-/* Views: no element moves, the memory is shared. `out` is not `t`. Negative axes count from the end. */
+/* Views: no element moves, memory is shared; `out` is not `t`. Negative axes count from the end. */
 TD_API void td_tensor_view(const td_tensor *t, td_tensor *out); /* all of it */
 /* Elements start, start+step, ... before stop (after it, if step < 0) along axis, as in Python:
  * negative bounds count from the end and all are clamped. step is not 0. */

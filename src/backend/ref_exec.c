@@ -34,8 +34,8 @@ static double load(td_dtype t, const void *p, int64_t i)
     return 0.0;
 }
 
-/* d as f32, rounded to odd: cut towards zero, the last bit set where something was cut off. A second
- * rounding to a type with at least two bits less then gives what one rounding of d would. */
+/* d as f32, rounded to odd: cut towards zero, the last bit set where something was cut off. A
+ * second rounding to a type with at least two bits less then gives what one rounding of d would. */
 static float to_f32_odd(double d)
 {
     float f = (float)d;

@@ -2,8 +2,8 @@
  *
  * Reference kernels see plain row-major doubles (ops/op.h); nodes have other types and, for images,
  * another memory order. The executor stands between: it widens and un-orders inputs into scratch,
- * runs `ref` (or `scalar` over broadcast elements), rounds once and re-orders the outputs. It is the
- * whole of the reference backend and the fall-back of the others. */
+ * runs `ref` (or `scalar` over broadcast elements), rounds once and re-orders the outputs. It is
+ * the whole of the reference backend and the fall-back of the others. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_REF_EXEC_H
 #define TD_BACKEND_REF_EXEC_H

@@ -1,7 +1,7 @@
 /* log.c -- levels, lines and the sink.
  *
- * A line is made whole on the stack, then given to the sink under `lock`, so that lines of different
- * threads do not mix:
+ * A line is made whole on the stack, then given to the sink under `lock`, so that lines of
+ * different threads do not mix:
  *
  *     2026-03-01T12:00:00.123Z warn  graph [rank 2] text */
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -2,8 +2,8 @@
  *
  * Words: dy[k] of a node is the gradient of the loss with respect to its output k, itself a node.
  *
- *   1. Mark what is needed: a node needs a gradient if it has a floating output and a wanted leaf is
- *      among its ancestors.
+ *   1. Mark what is needed: a node needs a gradient if it has a floating output and a wanted leaf
+ *      is among its ancestors.
  *   2. The loss's gradient is 1. Walk the nodes backwards; when a node is reached, all its users
  *      have been passed, so its dy is complete: ask the operator's rule for the gradients of the
  *      inputs and add each to what that input already has.

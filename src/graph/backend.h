@@ -13,7 +13,7 @@
 typedef struct td_backend td_backend;
 typedef struct td_kernel td_kernel;
 
-/* One call of a kernel. Pointers are 64-byte aligned starts of dense tensors in the descs' layout. */
+/* One call of a kernel. Pointers are 64-byte aligned; tensors are dense, in the descs' layout. */
 typedef struct td_kernel_call {
     const void *const *in;
     void *const *out;

@@ -1,7 +1,7 @@
 /* builder.c -- making graphs: nodes, leaves, names and scopes, and the sticky first error.
  *
- * Every node passes through td__node_named: it runs the operator's infer rule, which is the one place
- * where shapes, types and attributes are checked. When the rule refuses, the text it left in
+ * Every node passes through td__node_named: it runs the operator's infer rule, which is the one
+ * place where shapes, types and attributes are checked. When the rule refuses, the text it left in
  * td_last_error() is completed with the call, the node's name and the inputs' shapes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdarg.h>

@@ -8,8 +8,8 @@
  *     kaiming_uniform  U(-b, b), b = gain sqrt(3 / fan)
  *     kaiming_normal   N(0, s),  s = gain / sqrt(fan)
  *     trunc_normal     the normal cut at mean +- 2 s, by inverting its distribution function
- *     orthogonal       gain Q, where Q R is the factorisation of a normal (rows, columns) matrix with
- *                      diag R > 0: rows are orthonormal if there are fewer of them, else columns
+ *     orthogonal       gain Q, where Q R is the factorisation of a normal (rows, columns) matrix
+ *                      with diag R > 0: orthonormal rows if there are fewer of them, else columns
  *
  * Randomness comes from Philox keyed by (seed, hash of the param's name). No run uses shard
  * 0xffffffff, so these streams never meet those of dropout. */
@@ -37,8 +37,8 @@ static uint32_t hash_name(const char *s)
     return h;
 }
 
-/* Words are drawn in batches that stay in the first-level cache: enough for a few calls of a kernel,
- * a multiple of what it does at once. */
+/* Words are drawn in batches that stay in the first-level cache: enough for a few calls of a
+ * kernel, a multiple of what it does at once. */
 enum { BATCH = 1024 };
 
 typedef struct batch {

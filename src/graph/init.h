@@ -5,8 +5,8 @@
 
 #include "tandem/graph.h"
 
-/* Fill out[td_shape_count(shape)]. The values are a pure function of (init, shape, seed, name): they
- * do not depend on the other params of the model, nor on the order in which they are made.
+/* Fill out[td_shape_count(shape)]. The values are a pure function of (init, shape, seed, name):
+ * they do not depend on the other params of the model, nor on the order in which they are made.
  * TD_EINVAL, naming the param, if the initialiser does not fit the shape or its numbers make no
  * sense. */
 TD_NODISCARD td_status td__init_fill(const td_init *init, const td_shape *shape, uint64_t seed,

@@ -8,7 +8,7 @@
  *   2. In place: where an operator allows it, an output takes over the memory of an input that dies
  *      there. The two become one buffer whose life is the union.
  *   3. Buffers are placed largest first, each at the lowest offset where no buffer lies that is
- *      alive at the same time. (Greedy by size: within a few per cent of optimal on real graphs.) */
+ *      alive at the same time. (Greedy by size: a few per cent from optimal on real graphs.) */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 

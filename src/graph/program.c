@@ -122,7 +122,7 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td_back
     return td_graph_verify(*g);
 }
 
-/* ---- 2. Slots: params in the order in which their gradients become final ---------------------- */
+/* ---- 2. Slots: params in the order in which their gradients become final --------------------- */
 
 typedef struct ranked {
     td__slot slot;

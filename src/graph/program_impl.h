@@ -1,7 +1,7 @@
 /* program_impl.h -- the inside of programs, params and runners.
  *
- * Words: a value is one output of one node; a slot is a param or state of a program; a place is where
- * a value lies: a space (block of memory) and an offset in it. */
+ * Words: a value is one output of one node; a slot is a param or state of a program; a place is
+ * where a value lies: a space (block of memory) and an offset in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_PROGRAM_IMPL_H
 #define TD_GRAPH_PROGRAM_IMPL_H

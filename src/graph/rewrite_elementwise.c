@@ -1,10 +1,10 @@
 /* rewrite_elementwise.c -- trees of elementwise operators into one `fused` node, so that a chain
  * reads its inputs once and writes its result once.
  *
- * A group grows from its last node (the one whose result leaves it) towards the inputs: a node joins
- * if it is elementwise, has the same shape and layout, and all its readers are in the group already.
- * So only one value leaves the group, and fusing can never close a cycle. Inside, values are f32
- * whatever their types were; the last one is rounded once. */
+ * A group grows from its last node (the one whose result leaves it) towards the inputs: a node
+ * joins if it is elementwise, has the same shape and layout, and all its readers are in the group
+ * already. So only one value leaves the group, and fusing can never close a cycle. Inside, values
+ * are f32 whatever their types were; the last one is rounded once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

@@ -5,8 +5,8 @@
  *     relu(batch_norm(x))         -> batch_norm(x; act relu)
  *     relu(batch_norm(x) + r)     -> batch_norm(x, residual r; act relu)
  *
- * Runs before autodiff: the fused operators have gradients of their own. A producer is taken only if
- * the activation is the sole reader of its output 0. The fused node stands where the activation
+ * Runs before autodiff: the fused operators have gradients of their own. A producer is taken only
+ * if the activation is the sole reader of its output 0. The fused node stands where the activation
  * stood; statistics of a batch norm (parts, read by tracks alone) follow it there. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>

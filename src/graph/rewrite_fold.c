@@ -1,9 +1,9 @@
 /* rewrite_fold.c -- constants and identities.
  *
- * Constants   A node whose inputs are all constants is computed now, by the reference kernels, if its
- *             result is small.
- * Identities  Nodes that change nothing go: reshapes to the same shape and of reshapes, casts to the
- *             same type, permutes that keep the order, 1 x + 0. An elementwise operator with a
+ * Constants   A node whose inputs are all constants is computed now, by the reference kernels, if
+ *             its result is small.
+ * Identities  Nodes that change nothing go: reshapes to the same shape and of reshapes, casts to
+ *             the same type, permutes that keep the order, 1 x + 0. An elementwise operator with a
  *             one-number constant becomes an affine one; one that reads a broadcast reads the
  *             narrow value itself. */
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -2,10 +2,11 @@
  *
  *     linear(embedding(ids, table), w, b)  ->  embedding(ids, linear(table, w)) + b
  *
- * Both give the same rows, but the product now has one row per entry of the table instead of one per
- * id, and so have its gradients: a character model multiplies 96 rows where it had thousands. Done
- * where the table is clearly the smaller one, nobody else reads the looked-up rows and the table's
- * gradient is dense. The bias stays outside because rows of negative ids are zero before it. */
+ * Both give the same rows, but the product now has one row per entry of the table instead of one
+ * per id, and so have its gradients: a character model multiplies 96 rows where it had thousands.
+ * Done where the table is clearly the smaller one, nobody else reads the looked-up rows and the
+ * table's gradient is dense. The bias stays outside because rows of negative ids are zero
+ * before it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

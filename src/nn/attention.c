@@ -1,5 +1,5 @@
-/* attention.c -- multi-head self-attention and the transformer block around it, with the param names
- * and initialisation of torch.nn.MultiheadAttention and torch.nn.TransformerEncoderLayer.
+/* attention.c -- multi-head self-attention and the transformer block around it, with the param
+ * names and initialisation of torch.nn.MultiheadAttention and torch.nn.TransformerEncoderLayer.
  *
  *     post-norm   x <- norm1(x + attn(x))              pre-norm   x <- x + attn(norm1(x))
  *                 x <- norm2(x + ff(x))                           x <- x + ff(norm2(x)) */

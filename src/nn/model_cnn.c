@@ -1,9 +1,9 @@
 /* model_cnn.c -- two small convolutional networks for 28 x 28 images.
  *
- *     cnn      conv1 3x3 32, relu, conv2 3x3 64, relu, max pool 2, fc1 128, relu, fc2: the network of
- *              PyTorch's MNIST example, 1,199,882 params
- *     lenet5   conv1 5x5 6 (pad 2), tanh, avg pool 2, conv2 5x5 16, tanh, avg pool 2, fc1 120, tanh,
- *              fc2 84, tanh, fc3: LeCun 1998 with full connections, 61,706 params */
+ *     cnn      conv1 3x3 32, relu, conv2 3x3 64, relu, max pool 2, fc1 128, relu, fc2: the network
+ *              of PyTorch's MNIST example, 1,199,882 params
+ *     lenet5   conv1 5x5 6 (pad 2), tanh, avg pool 2, conv2 5x5 16, tanh, avg pool 2, fc1 120,
+ *              tanh, fc2 84, tanh, fc3: LeCun 1998 with full connections, 61,706 params */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn/nn_util.h"
 

@@ -12,8 +12,8 @@ td_node *td__nn_param(td_graph *g, const char *layer, const char *name, td_shape
 td_node *td__nn_state(td_graph *g, const char *layer, const char *name, td_shape shape,
                       td_init init);
 
-/* Is x there, with min to max axes? If so its shape; if not an error of g that names call, layer and
- * shape (none if g has one already). */
+/* Is x there, with min to max axes? If so its shape; if not an error of g that names call, layer
+ * and shape (none if g has one already). */
 bool td__nn_shape(td_graph *g, const char *call, const char *layer, const td_node *x, int min,
                   int max, td_shape *shape);
 

@@ -141,7 +141,7 @@ typedef struct td_fused_instr {
     int op; /* a td_opcode whose definition has `scalar` */
     int src[3];
     double attr[2]; /* the operator's attributes as numbers: affine scale/shift, clamp lo/hi,
-                               slope; cast is not an instruction (types are converted at the edges) */
+                               slope; cast is no instruction (types are converted at the edges) */
 } td_fused_instr;
 typedef struct td_attr_fused {
     int n_instr, n_out;

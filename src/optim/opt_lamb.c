@@ -4,8 +4,8 @@
  *     u = m / (1 - beta1^t) / (sqrt(v) / sqrt(1 - beta2^t) + eps) + weight_decay p
  *     p <- p - lr |p| / |u| u                       ratio 1 where |p| or |u| is 0
  *
- * |.| is the L2 norm of the whole tensor. u is made twice, once for its norm and once to be applied:
- * that costs arithmetic, storing it would cost memory traffic. */
+ * |.| is the L2 norm of the whole tensor. u is made twice, once for its norm and once to be
+ * applied: that costs arithmetic, storing it would cost memory traffic. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 

@@ -4,7 +4,7 @@
  *     s <- alpha s + (1 - alpha) g^2
  *     d = sqrt(s) + eps                             centered: m <- m + (1 - alpha) (g - m),
  *                                                   d = sqrt(s - m^2) + eps
- *     p <- p - lr g / d                             momentum: b <- momentum b + g / d, p <- p - lr b */
+ *     p <- p - lr g / d                         momentum: b <- momentum b + g / d, p <- p - lr b */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/check.h"
 #include "optim/optimizer.h"

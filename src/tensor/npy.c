@@ -1,7 +1,7 @@
 /* npy.c -- reading and writing .npy; see npy.h for the format.
  *
- * The header is a Python literal, but every writer makes the same few tokens: quoted strings without
- * escapes, True and False, and a tuple of integers. Nothing else is accepted. */
+ * The header is a Python literal, but every writer makes the same few tokens: quoted strings
+ * without escapes, True and False, and a tuple of integers. Nothing else is accepted. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tensor/npy.h"
 

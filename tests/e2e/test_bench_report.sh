@@ -8,7 +8,8 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/bench"
 row() { # program, then the arguments of bench_row
-    printf '#include "bench_report.h"\nint main(int c, char **v)\n{\n    bench_begin(c, v);\n' >"$dir/$1.c"
+    printf '#include "bench_report.h"\nint main(int c, char **v)\n{\n    bench_begin(c, v);\n' \
+        >"$dir/$1.c"
     printf '    bench_row(%s);\n    return bench_end();\n}\n' "$2" >>"$dir/$1.c"
     # shellcheck disable=SC2046
     cc -D_GNU_SOURCE -I"$source/bench" "$dir/$1.c" "$source/bench/bench_report.c" \

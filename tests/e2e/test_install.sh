@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs into a temporary folder and uses the result as a user would: C and C++ programs, found
-# through pkg-config and through CMake, with the shared and the static library. The installed tree is
-# moved before use, which must not matter.
+# through pkg-config and through CMake, with the shared and the static library. The installed tree
+# is moved before use, which must not matter.
 set -euo pipefail
 build=${TD_BUILD:-build}
 source=${TD_SOURCE:-$PWD}

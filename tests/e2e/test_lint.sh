@@ -29,7 +29,8 @@ done
 
 lint() { tools/lint/run build "$@" 2>&1; }
 
-lint text layers banned readme format headers >"$log" || { cat "$log"; echo "the clean tree fails"; exit 1; }
+lint text layers banned readme format headers >"$log" ||
+    { cat "$log"; echo "the clean tree fails"; exit 1; }
 
 bad=0
 refuses() { # check, file, text of the file, reason expected
@@ -56,6 +57,7 @@ refuses text src/base/a.c "$spdx\n/* see docs/none.$md */\n" 'not in the tree'
 refuses text src/base/a.c "$spdx\n/* $host */\n" 'registry'
 refuses text src/base/a.c "$spdx \n" 'blanks at the end'
 refuses text src/base/a.c "$spdx\n$(printf '\\n%.0s' {1..1300})" 'the limit is 1200'
+refuses text src/base/a.c "$spdx\n/*$(printf '%97s' '')*/\n" '101 columns, the limit is 100'
 refuses layers src/base/a.c "$spdx\n#include \"ops/x.h\"\n" 'base may not include'
 refuses layers src/ops/a.c "$spdx\n#include <dnnl.h>\n" 'is for backend only'
 refuses layers src/new/a.c "$spdx\n" 'not in tools/deps.txt'
@@ -70,7 +72,7 @@ refuses headers src/base/a.h "$spdx\nsize_t td__f(void);\n" 'does not compile al
 refuses headers include/tandem/a.h "$spdx\nint td_f(int class);\n" 'does not compile alone (g++)'
 
 # Comments, strings and members of the same name are not calls.
-printf '%b' "$spdx\n/* malloc(1) */ const char *s = \"free(x)\"; void g(struct q *p) { p->free(p); }\n" \
+printf '%b' "$spdx\n/* malloc(1) */ char *s = \"free(x)\"; void g(struct q *p) { p->free(p); }\n" \
     >src/ops/a.c
 lint banned >"$log" || { cat "$log"; bad=1; }
 exit $bad

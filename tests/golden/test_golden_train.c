@@ -4,7 +4,7 @@
  * batches: every loss, and the loss in evaluation mode at the end, within 1e-5 of PyTorch's in f32
  * and within 1e-2 in bf16 (against the f32 losses). train/make.py made the files, says what is in
  * them and how inputs come about, and trains the same models; the table below repeats its sizes and
- * rates. With TD_KEEP_FILES=DIR the trained f32 weights are left in DIR for `make.py verify DIR`. */
+ * rates. With TD_KEEP_FILES=DIR the trained f32 weights stay in DIR for `make.py verify DIR`. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>

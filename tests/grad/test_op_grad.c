@@ -7,8 +7,8 @@
  *
  *     f'(0) = (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h + O(h^4)
  *
- * along a few random directions, which involve every element, and along single elements. An operator
- * that declares no gradient must be refused; one without samples fails. */
+ * along a few random directions, which involve every element, and along single elements. An
+ * operator that declares no gradient must be refused; one without samples fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>

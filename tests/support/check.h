@@ -1,4 +1,4 @@
-/* check.h -- small helpers of the tests, on top of cmocka. All of them end the test when they fail. */
+/* check.h -- small helpers of the tests, on top of cmocka. All end the test when they fail. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TESTS_SUPPORT_CHECK_H
 #define TD_TESTS_SUPPORT_CHECK_H

@@ -5,9 +5,9 @@
 
 #include "support/check.h"
 
-/* Give `read` a good file (which it must accept) cut at every byte (which it must refuse), then with
- * every bit of its first `flip_bytes` flipped in turn (which it may accept, and must survive). The
- * files are written to `path`. Memory must not leak. */
+/* Give `read` a good file (which it must accept) cut at every byte (which it must refuse), then
+ * with every bit of its first `flip_bytes` flipped in turn (which it may accept, and must survive).
+ * The files are written to `path`. Memory must not leak. */
 void check_hostile_file(td_status (*read)(const char *path), const char *path, const void *good,
                         size_t nbytes, size_t flip_bytes);
 

@@ -1,5 +1,5 @@
-/* one_node.h -- a single node with its inputs, run on any backend: for tests of kernels. No graph is
- * involved; descs come from the operator's own infer rule. */
+/* one_node.h -- a single node with its inputs, run on any backend: for tests of kernels. No graph
+ * is involved; descs come from the operator's own infer rule. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TESTS_SUPPORT_ONE_NODE_H
 #define TD_TESTS_SUPPORT_ONE_NODE_H

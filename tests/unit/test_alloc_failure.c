@@ -1,5 +1,6 @@
-/* Out of memory at every single allocation of a whole life: build, plan, run, train, save, load. Each
- * failure must come back as TD_ENOMEM through the calls, crash nowhere and leave nothing behind. */
+/* Out of memory at every single allocation of a whole life: build, plan, run, train, save, load.
+ * Each failure must come back as TD_ENOMEM through the calls, crash nowhere and leave
+ * nothing behind. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <unistd.h>

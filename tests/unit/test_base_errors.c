@@ -1,4 +1,4 @@
-/* Statuses and their texts, per thread; types and shapes; the log; CPU features; file replacement. */
+/* Statuses and their texts, per thread; types, shapes; the log; CPU features; file replacement. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <fcntl.h>
@@ -199,8 +199,8 @@ TEST(cpu_features_are_consistent)
     CHECK(tiny * 1.0 != 0, "denormals are flushed");
 }
 
-/* What a fresh process answers with a variable set. These two run first: once asked for, features and
- * levels are kept. */
+/* What a fresh process answers with a variable set. These two run first: once asked for, features
+ * and levels are kept. */
 static int answer_with(const char *variable, const char *value, int (*ask)(void))
 {
     pid_t child = fork();

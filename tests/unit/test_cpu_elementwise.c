@@ -1,6 +1,6 @@
 /* Elementwise kernels: every operator against its definition in double over a wide range with
- * infinities and NaN, on every instruction set; then the walks (broadcasting, layouts, types, tails)
- * and fused programs against the reference backend. */
+ * infinities and NaN, on every instruction set; then the walks (broadcasting, layouts, types,
+ * tails) and fused programs against the reference backend. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <float.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* test_cpu_product.c -- planned products with both engines, weights packed before or during the run,
- * blocks of columns and of rows, against sums in double. */
+/* test_cpu_product.c -- planned products with both engines, weights packed before or during the
+ * run, blocks of columns and of rows, against sums in double. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <setjmp.h>
 #include <stdarg.h>

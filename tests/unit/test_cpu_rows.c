@@ -1,6 +1,6 @@
 /* Kernels over rows (softmax, cross entropy, normalisation) on every instruction set against the
- * reference backend: widths around vector and block sizes, all narrow types, in place. Each must run
- * on its own kernel, not on the reference. */
+ * reference backend: widths around vector and block sizes, all narrow types, in place. Each must
+ * run on its own kernel, not on the reference. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>

@@ -94,8 +94,8 @@ TEST(moments_and_bounds)
     }
 }
 
-/* Fourth moment and tails of the normal, and no correlation between neighbours (the two numbers that
- * Box and Muller make from one pair of words). */
+/* Fourth moment and tails of the normal, and no correlation between neighbours (the two numbers
+ * that Box and Muller make from one pair of words). */
 TEST(normal_is_normal)
 {
     enum { N = 400000 };

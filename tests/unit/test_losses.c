@@ -276,8 +276,8 @@ TEST(nll_of_unknown_class)
     }
 }
 
-/* x is a bf16 activation, the target 1 + 2^-12, which bf16 cannot hold: the difference must be taken
- * in f32. */
+/* x is a bf16 activation, the target 1 + 2^-12, which bf16 cannot hold: the difference must be
+ * taken in f32. */
 TEST(losses_stay_f32_in_bf16_programs)
 {
     td_graph *g;

@@ -1,10 +1,10 @@
-/* test_op_backends.c -- every operator of ops.def, every sample, in f32 and bf16, plain and NHWC: the
- * cpu backend's kernel against the reference one.
+/* test_op_backends.c -- every operator of ops.def, every sample, in f32 and bf16, plain and NHWC:
+ * the cpu backend's kernel against the reference one.
  *
- * Kernels are planned and called directly, between guard bytes, with scratch memory full of rubbish,
- * twice (the bits must be the same); again with weights packed as params; and again with the output
- * in the memory of each input that the operator allows. Before that, the table itself is checked:
- * an operator without samples, or with neither or both of `ref` and `scalar`, fails. */
+ * Kernels are planned and called directly, between guard bytes, with scratch memory full of
+ * rubbish, twice (the bits must be the same); again with weights packed as params; and again with
+ * the output in the memory of each input that the operator allows. Before that, the table itself is
+ * checked: an operator without samples, or with neither or both of `ref` and `scalar`, fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* What optimizers refuse, and how; that a bad step changes nothing; that state can be carried over; that
- * a lack of memory leaks nothing. */
+/* What optimizers refuse, and how; that a bad step changes nothing; that state can be carried over;
+ * that a lack of memory leaks nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/check.h"
 #include "support/optim_model.h"

@@ -1,5 +1,5 @@
-/* Programs as a whole: rewriting, memory reuse and layouts change nothing that a user can see; steps
- * allocate nothing; gradients go where they belong; bad numbers are named. */
+/* Programs as a whole: rewriting, memory reuse and layouts change nothing that a user can see;
+ * steps allocate nothing; gradients go where they belong; bad numbers are named. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdlib.h>

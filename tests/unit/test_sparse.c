@@ -1,5 +1,5 @@
-/* Row-sparse gradients through whole training programs: a sparse table learns what a dense one does,
- * rows that were not looked up do not move, and misuse is refused. */
+/* Row-sparse gradients through whole training programs: a sparse table learns what a dense one
+ * does, rows that were not looked up do not move, and misuse is refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>

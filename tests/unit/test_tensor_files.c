@@ -437,7 +437,8 @@ TEST(hostile_safetensors_headers)
         {"{\"\\u0000\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}", TD_EPROTO},
         {"{\"\xff\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}", TD_EPROTO},
         {"{\"\\ud800\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}", TD_EPROTO},
-        {"{\"__metadata__\":{\"k\":1},\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}",
+        {"{\"__metadata__\":{\"k\":1},"
+         "\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}",
          TD_EPROTO},
         {"{\"__metadata__\":[],\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}}",
          TD_EPROTO},

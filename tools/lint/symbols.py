@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""libtandem.so exports exactly the TD_API functions of include/tandem; libtandem.a td_ names only."""
+"""libtandem.so exports exactly the TD_API functions of include/tandem; libtandem.a td_ names."""
 import re
 import subprocess
 import sys

@@ -5,7 +5,7 @@ import re
 from source import ROOT, Report, files, read
 
 SOFT, HARD = 600, 1200
-COLUMNS = 110  # clang-format holds code to 100; comments and tables may run a little over
+COLUMNS = 100  # in comments too, which clang-format leaves alone
 SOURCE = (".c", ".h", ".def", ".py", ".sh", ".cmake", ".in", "CMakeLists.txt", ".yml", ".yaml")
 NO_LICENCE_LINE = (".md", ".json", ".npy", ".npz", ".safetensors", ".csv", ".bin", "LICENSE")
 # Built from pieces so that this file passes its own check.
@@ -45,7 +45,7 @@ for path in names:
         if LOCAL.search(line):
             report.error(path, number, "names a path of one machine")
         if len(line) > COLUMNS and script:
-            report.error(path, number, f"{len(line)} columns, the limit is 100")
+            report.error(path, number, f"{len(line)} columns, the limit is {COLUMNS}")
         for m in MENTION.finditer(line):
             name = m.group().lstrip("./")
             if not (ROOT / name).exists() and not (ROOT / path).parent.joinpath(m.group()).exists():

@@ -1,5 +1,5 @@
-/* conv_shift_image.c -- forward and gradient to the data in bf16 by shifted products; the idea is in
- * conv_shift.h. */
+/* conv_shift_image.c -- forward and gradient to the data in bf16 by shifted products; the idea is
+ * in conv_shift.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* conv_wino.c -- 3x3 convolutions of stride 1 by Winograd's minimal filtering (the maths is in
- * kernels/winograd.h): transform a block of tiles, one matrix product per frequency, transform back.
+ * kernels/winograd.h): transform a block of tiles, one product per frequency, transform back.
  *
  *   forward      M_f (tiles, o) = V_f (tiles, c) U_f (c, o)
  *   back_data    the same, of dy with the flipped weight

@@ -2,8 +2,8 @@
  *
  * A planner turns a node into a kernel: it sets run, impl, and as needed scratch, state, fini,
  * prepare, packs and packed of a zeroed *k (whose node is set). It answers TD_ENOTSUP, without an
- * error text, for what it does not do, and the reference executor takes the node. Adding a kernel is
- * one planner and one line in kernels.def. */
+ * error text, for what it does not do, and the reference executor takes the node. Adding a kernel
+ * is one planner and one line in kernels.def. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CPU_CPU_H
 #define TD_BACKEND_CPU_CPU_H

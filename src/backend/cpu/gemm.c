@@ -10,10 +10,10 @@
  *           for blocks of rows     C block in registers: the kernel
  *           after the last pass: post
  *
- * Sums live in C itself where C is f32 and the panel is whole; otherwise in a buffer of mc x nc. The
- * copy of A gives rows a constant stride (gemm_impl.h), zero padding, rounding and transposition; it
- * costs one move per 16 units against 16 x panel products for each panel. Tiles can also be loaded
- * from A in place, which pays when there are few panels. */
+ * Sums live in C itself where C is f32 and the panel is whole; otherwise in a buffer of mc x nc.
+ * The copy of A gives rows a constant stride (gemm_impl.h), zero padding, rounding and
+ * transposition; it costs one move per 16 units against 16 x panel products for each panel. Tiles
+ * can also be loaded from A in place, which pays when there are few panels. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/gemm.h"
 
@@ -185,7 +185,7 @@ static td__gemm_unit unit_of(const td__gemm *g, td_dtype from, int part)
     return from == TD_BF16 ? TD__UNIT_F32_FROM_BF16 : TD__UNIT_F32_ROUNDED;
 }
 
-/* Pack units [u, u + units) of the panel that starts at column c; parts lie part_step bytes apart. */
+/* Pack units [u, u + units) of the panel from column c on; parts lie part_step bytes apart. */
 static void pack_piece(const td__gemm *g, char *to, int64_t part_step, int64_t c, int64_t u,
                        int64_t units, const void *b, td_dtype b_dtype, int64_t ld, bool transposed)
 {

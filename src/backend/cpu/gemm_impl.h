@@ -2,8 +2,9 @@
  *
  * A kernel computes one block of C, at most `rows` by one panel, over one pass of k: a few segments
  * (slices of the A_i) of `units` units each. It reads A from the driver's copy, whose row stride is
- * a constant so that all rows of a block are reached from one pointer, or, for tiles, from anywhere.
- * It writes whole panels (tiles: whole tiles); the driver gives it a buffer where C has no room. */
+ * a constant so that all rows of a block are reached from one pointer, or, for tiles, from
+ * anywhere. It writes whole panels (tiles: whole tiles); the driver gives it a buffer where C has
+ * no room. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CPU_GEMM_IMPL_H
 #define TD_BACKEND_CPU_GEMM_IMPL_H

@@ -24,8 +24,8 @@ typedef struct td__dnnl {
     struct td__dnnl_set *sets; /* memory objects and stream, one set per concurrent run */
 } td__dnnl;
 
-/* The engine; made at first use, with oneDNN's instruction set capped at td__cpu_isa() and below AMX:
- * tile registers are ours. Fails with TD_ENOTSUP if oneDNN has no CPU engine. */
+/* The engine; made at first use, with oneDNN's instruction set capped at td__cpu_isa() and below
+ * AMX: tile registers are ours. Fails with TD_ENOTSUP if oneDNN has no CPU engine. */
 TD_NODISCARD td_status td__dnnl_engine(dnnl_engine_t *out);
 
 /* oneDNN's status as ours; `what` names the call in the error text. */

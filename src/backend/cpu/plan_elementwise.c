@@ -1,8 +1,8 @@
 /* plan_elementwise.c -- elementwise operators and fused chains of them as block programs
  * (kernels/ew.h).
  *
- * Taken are f32, bf16, f16, bool and u8; i32 and i64 only as the source of a cast to a floating type.
- * All is computed in f32, which would not be exact for other integers, nor enough for f64. */
+ * Taken are f32, bf16, f16, bool and u8; i32 and i64 only as the source of a cast to a floating
+ * type. All is computed in f32, which would not be exact for other integers, nor enough for f64. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

@@ -2,8 +2,8 @@
  *
  *   c (batch, M, N) = op(a) (batch_a, M, K) op(b) (batch_b, K, N)
  *
- * Leading sizes broadcast: along an axis where an operand has size 1 its offset does not move. Where
- * b is one matrix and a is not transposed, the batch is part of M and there is one product. */
+ * Leading sizes broadcast: along an axis where an operand has size 1 its offset does not move.
+ * Where b is one matrix and a is not transposed, the batch is part of M: one product. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/product.h"

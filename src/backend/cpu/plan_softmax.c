@@ -1,4 +1,4 @@
-/* plan_softmax.c -- softmax, log-softmax, cross entropy and their gradients on kernels/softmax.h. */
+/* plan_softmax.c -- softmax, its logarithm, cross entropy, their gradients: kernels/softmax.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels/softmax.h"

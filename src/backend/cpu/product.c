@@ -8,10 +8,10 @@
 #include "base/check.h"
 #include "base/fail.h"
 
-/* Packing a param once per update writes a second copy of it through all caches; packing on the way,
- * in each run, stays in the nearest ones but costs a run of few rows a good part of its time. In f32
- * the first pays below this many rows, even if there is one run per update. bf16 products are so
- * much faster that it always pays. */
+/* Packing a param once per update writes a second copy of it through all caches; packing on the
+ * way, in each run, stays in the nearest ones but costs a run of few rows a good part of its time.
+ * In f32 the first pays below this many rows, even if there is one run per update. bf16 products
+ * are so much faster that it always pays. */
 enum { PREPACK_MAX_ROWS = 40 };
 /* Up to this many rows the gemm packs on the way; beyond, blocks of B are packed ahead. */
 enum { ON_THE_WAY_MAX_ROWS = 288 };

@@ -1,8 +1,8 @@
 /* product.h -- one matrix product of a program, planned: C (m, n) = act(A (m, k) B (k, n) + bias).
  *
  * Chooses between our gemm and oneDNN's matmul by the table tuning.def, a pure function of shape,
- * type and processor kind; decides when B is packed (after each update where it is a param that pays,
- * else block by block in each run), and sums up what memory that takes. */
+ * type and processor kind; decides when B is packed (after each update where it is a param that
+ * pays, else block by block in each run), and sums up what memory that takes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CPU_PRODUCT_H
 #define TD_BACKEND_CPU_PRODUCT_H

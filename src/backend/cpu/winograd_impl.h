@@ -35,7 +35,7 @@ TD_INLINE place next_place(const td__wino *g, place p)
     return p;
 }
 
-/* Pointers to the pixels (row + r, col + s) of sample n, r and s < size; zeros outside the image. */
+/* Pointers to pixels (row + r, col + s) of sample n, r and s < size; zeros outside the image. */
 TD_INLINE void pixels(const void **px, const void *x, const void *zeros, int64_t n, int64_t row,
                       int64_t col, int64_t h, int64_t w, int64_t c, const int size, const int bf16)
 {

@@ -1,9 +1,9 @@
 /* random.c -- Philox4x32-10 (see base/rng.c) on many counters side by side, and Box and Muller's
  * method with polynomials of our own, so that no mathematics library has a say in the bits.
  *
- *     ln u, u = m 2^e, m in [sqrt 1/2, sqrt 2)      polynomial in m - 1, plus e ln 2 in two pieces
- *     cos, sin of 2 pi b / 2^32                     b = quadrant 2^30 + f, |f| <= 2^29; polynomials on
- *                                                   [-pi/4, pi/4], then turned by the quadrant
+ *     ln u, u = m 2^e, m in [sqrt 1/2, sqrt 2)   polynomial in m - 1, plus e ln 2 in two pieces
+ *     cos, sin of 2 pi b / 2^32                  b = quadrant 2^30 + f, |f| <= 2^29; polynomials on
+ *                                                [-pi/4, pi/4], then turned by the quadrant
  * The polynomials are Moshier's single-precision ones (Cephes). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/kernels/random.h"

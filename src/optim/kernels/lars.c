@@ -1,4 +1,4 @@
-/* lars.c -- the update of LARS; the maths is in optim/opt_lars.c. lr holds the tensor's own rate. */
+/* lars.c -- the update of LARS; the maths is in optim/opt_lars.c. lr is the tensor's own rate. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "optim/kernels/kernels.h"
 

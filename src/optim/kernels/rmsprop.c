@@ -1,7 +1,7 @@
 /* rmsprop.c -- the update of RMSprop; the maths is in optim/opt_rmsprop.c.
  *
- * One pass over blocks that fit the first-level cache: the divisor of a block is made first, so that
- * centred and momentum forms need no loop of their own for each combination. */
+ * One pass over blocks that fit the first-level cache: the divisor of a block is made first, so
+ * that centred and momentum forms need no loop of their own for each combination. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 

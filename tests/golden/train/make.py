@@ -22,10 +22,11 @@ starting from s = FNV-1a (64 bits) of the tensor's name, "x0" ... "x3" and "y0" 
 Step k trains on batch k mod 4, so that there is something to learn and the losses fall.
 
 A difference of 1e-5 has to mean a mistake, so the runs must not magnify rounding: each is repeated
-in f64, and in f32 with the first weights shifted by a unit in their last place, and unless all these
-losses agree within 3e-6 nothing is written. Rates that make them agree are found by trial. Losses in
-bf16 are compared with the same f32 numbers: another bf16 program rounds at other places, so its
-losses would be no firmer a mark. But the same is asked of PyTorch's own bf16 autocast, within 5e-3.
+in f64, and in f32 with the first weights shifted by a unit in their last place, and unless all
+these losses agree within 3e-6 nothing is written. Rates that make them agree are found by trial.
+Losses in bf16 are compared with the same f32 numbers: another bf16 program rounds at other places,
+so its losses would be no firmer a mark. But the same is asked of PyTorch's own bf16 autocast,
+within 5e-3.
 """
 import functools
 import math

@@ -1,4 +1,4 @@
-/* col_sum.c -- see col_sum.h. A strip of a few vectors is summed in registers down a run of rows. */
+/* col_sum.c -- see col_sum.h. A strip of vectors is summed in registers down a run of rows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/kernels/col_sum.h"
 

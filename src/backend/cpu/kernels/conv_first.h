@@ -1,7 +1,8 @@
 /* conv_first.h -- convolutions of images with few channels (the first layer), direct, in f32.
  *
- * A tap row is kw x c neighbouring elements of an NHWC line: with so few channels that is the sum to
- * unroll over, and the vectors run over output channels. The image is padded and widened first. */
+ * A tap row is kw x c neighbouring elements of an NHWC line: with so few channels that is the sum
+ * to unroll over, and the vectors run over output channels. The image is padded first, and
+ * widened. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CPU_KERNELS_CONV_FIRST_H
 #define TD_BACKEND_CPU_KERNELS_CONV_FIRST_H

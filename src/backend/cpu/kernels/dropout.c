@@ -1,5 +1,5 @@
-/* dropout.c -- see dropout.h. Philox4x32-10 exactly as in base/rng.c, for many counters at once: the
- * loop over blocks is the vector loop, and the rounds are inside it. */
+/* dropout.c -- see dropout.h. Philox4x32-10 exactly as in base/rng.c, for many counters at once:
+ * the loop over blocks is the vector loop, and the rounds are inside it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/kernels/dropout.h"
 

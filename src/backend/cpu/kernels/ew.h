@@ -2,17 +2,17 @@
  *
  * An elementwise node, or a fused chain of them, is a straight-line program over blocks. A block is
  * some hundred consecutive elements of the output; every operand of the program has its values for
- * the block in one array of floats, in a register (an array in scratch that stays in the first-level
- * cache) or, where it needs no conversion, directly in the tensor. An instruction is one vectorised
- * loop over the block. So a chain of any length reads and writes memory once.
+ * the block in one array of floats, in a register (an array in scratch that stays in the
+ * first-level cache) or, where it needs no conversion, directly in the tensor. An instruction is
+ * one vectorised loop over the block. So a chain of any length reads and writes memory once.
  *
  * The output is walked as rows x inner, after merging all axes along which the inputs step alike.
  * Inputs are of three kinds:
  *   CONTIGUOUS  steps with the output: the bias-free majority
- *   FIXED       the same in every block, expanded once before the first: a number, or a vector along
- *               a short inner axis (a bias of few channels)
- *   ROWS        anything else: each row starts at sum(index[axis] * step[axis]) and inside a row the
- *               input steps by one or stays put */
+ *   FIXED       the same in every block, expanded once before the first: a number, or a vector
+ *               along a short inner axis (a bias of few channels)
+ *   ROWS        anything else: each row starts at sum(index[axis] * step[axis]) and inside a row
+ *               the input steps by one or stays put */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CPU_KERNELS_EW_H
 #define TD_BACKEND_CPU_KERNELS_EW_H
@@ -56,7 +56,7 @@ typedef struct td__ew {
     td__ew_output out[TD_FUSED_MAX_OUT];
 } td__ew;
 
-/* scratch: n_reg * block floats, 64-byte aligned. Output 0 may lie in a CONTIGUOUS input's memory. */
+/* scratch: n_reg * block floats, 64-byte aligned. Output 0 may lie in a CONTIGUOUS input. */
 typedef void td__ew_run_fn(const td__ew *p, const void *const *in, void *const *out,
                            float *scratch);
 TD_ISA_DECLARE(void, td__ew_run,

@@ -186,7 +186,7 @@ INLINE void transpose(char *dst, int64_t row, int64_t rows, const void *const *f
         a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
         a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
     }
-    /* ...so that a[4 g + j] holds, in lane l, column 4 l + j of rows 4 g .. 4 g + 3: then the lanes. */
+    /* ...a[4 g + j] then holds, in lane l, column 4 l + j of rows 4 g .. 4 g + 3: the lanes. */
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
         b[j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88); /* lanes 0, 2 of rows 0 .. 7 */

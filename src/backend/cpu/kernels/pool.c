@@ -129,7 +129,7 @@ static void pool_max(const td__pool *p, void *y, uint8_t *where, const void *x)
         max_all(p, y, where, x, 0);
 }
 
-/* Both gradients: what the covering windows send to an input pixel. where == NULL is the average. */
+/* Both gradients: what covering windows send to an input pixel. where == NULL is the average. */
 TD_INLINE void back_strip(const td__pool *p, const visit *v, void *dx, const void *dy,
                           const uint8_t *where, float scale, int64_t c, const int nv,
                           const int bf16)

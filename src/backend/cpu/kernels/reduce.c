@@ -1,8 +1,8 @@
 /* reduce.c -- see reduce.h.
  *
  * Runs are summed in blocks of f32 partial sums (rows.h) that are added up in double. Columns are
- * summed FOLD rows at a time in f32, and these sums then added up, so that rounding errors grow with
- * rows / FOLD + FOLD instead of rows. */
+ * summed FOLD rows at a time in f32, and these sums then added up, so that rounding errors grow
+ * with rows / FOLD + FOLD instead of rows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/kernels/reduce.h"
 

@@ -1,6 +1,6 @@
-/* rnn.h -- one row (one sequence of the batch) of one step of lstm and gru: what happens to the gates
- * after the matrix product. The formulas are in ops/op_lstm.c and ops/op_gru.c. `dtype` is f32 or
- * bf16; everything typed float is f32 whatever it is. */
+/* rnn.h -- one row (one sequence of the batch) of one step of lstm and gru: what happens to the
+ * gates after the matrix product. The formulas are in ops/op_lstm.c and ops/op_gru.c. `dtype` is
+ * f32 or bf16; everything typed float is f32 whatever it is. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CPU_KERNELS_RNN_H
 #define TD_BACKEND_CPU_KERNELS_RNN_H

@@ -1,6 +1,6 @@
 /* row_norm.c -- see row_norm.h. Rows are widened once and stay in the cache for the passes over
- * them. dgamma and dbeta are summed over FOLD rows at a time, and these sums then added up: rounding
- * errors grow with rows / FOLD + FOLD instead of rows. */
+ * them. dgamma and dbeta are summed over FOLD rows at a time, and these sums then added up:
+ * rounding errors grow with rows / FOLD + FOLD instead of rows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/kernels/row_norm.h"
 

@@ -1,5 +1,5 @@
-/* softmax.h -- softmax over rows, its logarithm, their gradients, and cross entropy. The maths is in
- * ops/op_softmax.c and ops/op_xent.c. Tensors are f32, bf16 or f16, statistics f32. */
+/* softmax.h -- softmax over rows, its logarithm, their gradients, and cross entropy. The maths is
+ * in ops/op_softmax.c and ops/op_xent.c. Tensors are f32, bf16 or f16, statistics f32. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CPU_KERNELS_SOFTMAX_H
 #define TD_BACKEND_CPU_KERNELS_SOFTMAX_H

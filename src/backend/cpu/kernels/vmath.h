@@ -231,8 +231,8 @@ static inline float v_gelu_slope(float x)
 #define V_GELU_K 0.79788456f /* sqrt(2/pi) */
 #define V_GELU_C 0.044715f
 
-/* x (1 + tanh(u)) / 2 = x sigmoid(2 u) with u = k (x + c x^3): cheaper by exp than by tanh, and exact
- * for large negative x too. Beyond 10, where |2 u| is 87.3, nothing is left to compute. */
+/* x (1 + tanh(u)) / 2 = x sigmoid(2 u) with u = k (x + c x^3): cheaper by exp than by tanh, and
+ * exact for large negative x too. Beyond 10, where |2 u| is 87.3, nothing is left to compute. */
 static inline float v_gelu_tanh(float x)
 {
     float c = x > 10.0f ? 10.0f : x;

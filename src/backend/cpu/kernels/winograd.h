@@ -9,11 +9,11 @@
  *
  * 16 products where the direct sum takes 36; per frequency f the product over channels is a matrix
  * product over tiles. The gradient to the weight is dg = G' [ (A dY A') . (B' d B) ] G, which uses
- * the same 16 frequencies. B and A hold only 0 and +-1, so rounding stays at the level of the direct
- * sum.
+ * the same 16 frequencies. B and A hold only 0 and +-1, so rounding stays at the level of the
+ * direct sum.
  *
- * Words     tile: 2x2 pixels of y and the 4x4 pixels of x they depend on; tiles are numbered through
- *           samples, then rows, then columns.
+ * Words     tile: 2x2 pixels of y and the 4x4 pixels of x they depend on; tiles are numbered
+ *           through samples, then rows, then columns.
  * Channels  must be multiples of 16. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CPU_KERNELS_WINOGRAD_H
