@@ -41,7 +41,9 @@ bench-torch: all ## tandem beside PyTorch, in turn, in one run
 demo: setup ## build and run the examples
 	@$(MAKE) --no-print-directory all
 	@for e in $(BUILD)/examples/*; do \
-	    if [ -f "$$e" ] && [ -x "$$e" ]; then echo "== $$e"; "$$e" || exit 1; fi; done
+	    if [ -f "$$e" ] && [ -x "$$e" ]; then \
+	        printf '\n== %s: ' "$$e"; sed -n '1s|^/\* [0-9]* -- ||p' "examples/$${e##*/}.c"; \
+	        "$$e" || exit 1; fi; done
 
 install: all ## install libraries, headers, tandem.pc and the CMake package
 	@cmake --install $(BUILD) --prefix $(PREFIX)
