@@ -158,21 +158,33 @@ static td_node *identity(folder *f, const td_node *old, td_node **in)
     }
 }
 
-/* Elementwise operators broadcast by themselves: let them read what was broadcast. At least one
- * input must keep the full shape, or the result would shrink. */
+/* Does `old` take these inputs and give the shape that it gave? */
+static bool still_fits(const td_node *old, td_node *const *in)
+{
+    const td_desc *in_desc[TD_MAX_IN];
+    td_desc out[TD_MAX_OUT] = {{0}};
+    int n_out = 1;
+    for (int i = 0; i < old->n_in; i++)
+        in_desc[i] = &in[i]->out[0];
+    td_op_args args = {.n_in = old->n_in, .in_desc = in_desc, .attr = old->attr};
+    return td__op(old->op)->infer(&args, out, &n_out) == TD_OK &&
+           td_shape_equal(&out[0].shape, &old->out[0].shape);
+}
+
+/* Most elementwise operators broadcast by themselves: let them read what was broadcast. Their infer
+ * rule says which (gradients of activations, for one, want equal shapes), and at least one input
+ * must keep the full shape, or the result would shrink. */
 static void skip_expands(const td_node *old, td_node **in)
 {
-    if (!td__op(old->op)->scalar)
+    if (!td__op(old->op)->scalar || old->n_in < 2)
         return;
     for (int i = 0; i < old->n_in; i++) {
-        if (in[i]->op != TD_OP_EXPAND)
+        td_node *wide = in[i];
+        if (wide->op != TD_OP_EXPAND)
             continue;
-        bool others_full = false;
-        for (int k = 0; k < old->n_in; k++)
-            others_full =
-                others_full || (k != i && td_shape_equal(&in[k]->out[0].shape, &old->out[0].shape));
-        if (others_full)
-            in[i] = in[i]->in[0];
+        in[i] = wide->in[0];
+        if (!still_fits(old, in))
+            in[i] = wide;
     }
 }
 
