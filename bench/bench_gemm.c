@@ -129,13 +129,13 @@ static td__product_spec spec_of(shape s, td__product_use use, td_dtype dtype)
 
 /* Seconds of our engine and of oneDNN's, in turns because the machine is shared; false if oneDNN
  * does not do this product. */
-static bool measure(shape s, td__product_use use, td_dtype dtype, td__product_engine engine,
-                    bool update, double *ours, double *peer)
+static bool measure(shape s, td__product_use use, td_dtype dtype, bool update, double *ours,
+                    double *peer)
 {
     td__product_spec spec = spec_of(s, use, dtype);
     job own = {.update = update}, dnnl = {.update = update};
 
-    spec.engine = engine;
+    spec.engine = TD__ENGINE_OWN;
     TD_ASSERT(job_init(&own, &spec), "%s", td_last_error());
     spec.engine = TD__ENGINE_ONEDNN;
     const bool both = job_init(&dnnl, &spec) && dnnl.product.onednn;
@@ -152,19 +152,17 @@ static bool measure(shape s, td__product_use use, td_dtype dtype, td__product_en
     return both;
 }
 
-static void report(shape s, td__product_use use, td_dtype dtype, td__product_engine engine,
-                   bool update)
+static void report(shape s, td__product_use use, td_dtype dtype, bool update)
 {
     const double flops = 2.0 * (double)s.m * (double)s.n * (double)s.k;
     double ours, peer;
     char name[128];
 
-    snprintf(name, sizeof name, "gemm %s%s %s %dx%dx%d %s vs oneDNN", td_dtype_name(dtype),
-             engine == TD__ENGINE_SPLIT ? "-split" : "", USE[use], (int)s.m, (int)s.n, (int)s.k,
-             update ? "update+run" : "run");
+    snprintf(name, sizeof name, "gemm %s %s %dx%dx%d %s vs oneDNN", td_dtype_name(dtype), USE[use],
+             (int)s.m, (int)s.n, (int)s.k, update ? "update+run" : "run");
     if (!bench_wanted(name))
         return;
-    const bool both = measure(s, use, dtype, engine, update, &ours, &peer);
+    const bool both = measure(s, use, dtype, update, &ours, &peer);
     bench_row(name, flops / ours * 1e-9, both ? flops / peer * 1e-9 : 0, "GFLOP/s", true);
 }
 
@@ -174,8 +172,7 @@ static void emit(shape s, td__product_use use)
     const td__product_spec p = spec_of(s, use, TD_F32);
     double ours, peer;
 
-    if (!measure(s, use, TD_F32, TD__ENGINE_OWN, use != TD__USE_BACK_WEIGHT, &ours, &peer) ||
-        peer * 1.03 > ours)
+    if (!measure(s, use, TD_F32, use != TD__USE_BACK_WEIGHT, &ours, &peer) || peer * 1.03 > ours)
         return;
     printf("TD_TUNED(\"%s\", %s, %d, %d, %d, %d, %d, %d, ONEDNN) /* %.2f */\n", td__cpu_kind(),
            USE_ROW[use], (int)p.m * 2 / 3, (int)p.m * 3 / 2, (int)p.n * 2 / 3, (int)p.n * 3 / 2,
@@ -184,32 +181,23 @@ static void emit(shape s, td__product_use use)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        td_dtype dtype;
-        td__product_engine engine;
-    } WHAT[] = {
-        {TD_F32, TD__ENGINE_OWN},
-        {TD_BF16, TD__ENGINE_OWN},
-        {TD_F32, TD__ENGINE_SPLIT}, /* where there are tile registers */
-    };
     const bool table = argc == 2 && strcmp(argv[1], "--emit-table") == 0;
-    const int n_what = table ? 1 : td__cpu_isa() >= TD_ISA_AMX ? 3 : 2;
 
     bench_begin(table ? 1 : argc, argv);
     omp_set_num_threads(1);
     const unsigned mode = td__cpu_fp_flush();
     td__amx_enter();
-    for (int w = 0; w < n_what; w++)
+    for (int t = 0; t < (table ? 1 : 2); t++)
         for (int s = 0; s < TD_LEN(SHAPES); s++)
             for (int use = 0; use <= TD__USE_BACK_WEIGHT; use++) {
-                const td__product_use u = (td__product_use)use;
+                const td_dtype dtype = t ? TD_BF16 : TD_F32;
                 if (table) {
-                    emit(SHAPES[s], u);
+                    emit(SHAPES[s], (td__product_use)use);
                     continue;
                 }
-                report(SHAPES[s], u, WHAT[w].dtype, WHAT[w].engine, false);
-                if (u != TD__USE_BACK_WEIGHT)
-                    report(SHAPES[s], u, WHAT[w].dtype, WHAT[w].engine, true);
+                report(SHAPES[s], (td__product_use)use, dtype, false);
+                if (use != TD__USE_BACK_WEIGHT)
+                    report(SHAPES[s], (td__product_use)use, dtype, true);
             }
     td__amx_leave();
     td__cpu_fp_restore(mode);

@@ -40,10 +40,9 @@ static float uniform(void)
 static bool can_run(td__gemm_kind kind)
 {
     static const td__isa NEEDS[TD__GEMM_KIND_COUNT] = {
-        [TD__GEMM_SCALAR] = TD_ISA_SCALAR,     [TD__GEMM_AVX2] = TD_ISA_AVX2,
-        [TD__GEMM_AVX512] = TD_ISA_AVX512,     [TD__GEMM_AVX512_BF16] = TD_ISA_AVX512_BF16,
-        [TD__GEMM_TILE_EMUL] = TD_ISA_SCALAR,  [TD__GEMM_AMX] = TD_ISA_AMX,
-        [TD__GEMM_SPLIT_EMUL] = TD_ISA_SCALAR, [TD__GEMM_SPLIT_AMX] = TD_ISA_AMX,
+        [TD__GEMM_SCALAR] = TD_ISA_SCALAR,    [TD__GEMM_AVX2] = TD_ISA_AVX2,
+        [TD__GEMM_AVX512] = TD_ISA_AVX512,    [TD__GEMM_AVX512_BF16] = TD_ISA_AVX512_BF16,
+        [TD__GEMM_TILE_EMUL] = TD_ISA_SCALAR, [TD__GEMM_AMX] = TD_ISA_AMX,
     };
 
     return td__cpu_isa() >= NEEDS[kind];
@@ -246,9 +245,8 @@ static void check_kind(td__gemm_kind kind)
     td__amx_enter();
     for (int s = 0; s < TD_LEN(SHAPES); s++)
         for (int v = 0; v < TD_LEN(VARIANTS); v++) {
-            const bool split = kind == TD__GEMM_SPLIT_EMUL || kind == TD__GEMM_SPLIT_AMX;
-            const bool f32 = VARIANTS[v].dtype == TD_F32;
-            if (split ? f32 : !f32 || kind <= TD__GEMM_AVX512)
+            const bool f32_only = kind > TD__GEMM_AVX512 && VARIANTS[v].dtype == TD_F32;
+            if (!f32_only)
                 check_one(SHAPES[s], VARIANTS[v], kind);
         }
     td__amx_leave();
@@ -283,18 +281,6 @@ static void test_amx(void **state)
 {
     (void)state;
     check_kind(TD__GEMM_AMX);
-}
-
-static void test_split_emul(void **state)
-{
-    (void)state;
-    check_kind(TD__GEMM_SPLIT_EMUL);
-}
-
-static void test_split_amx(void **state)
-{
-    (void)state;
-    check_kind(TD__GEMM_SPLIT_AMX);
 }
 
 /* A row of C has the same bits whatever m is and wherever it lies. */
@@ -342,8 +328,6 @@ int main(void)
         cmocka_unit_test(test_avx512_bf16),
         cmocka_unit_test(test_tile_emul),
         cmocka_unit_test(test_amx),
-        cmocka_unit_test(test_split_emul),
-        cmocka_unit_test(test_split_amx),
         cmocka_unit_test(test_rows_do_not_depend_on_m),
     };
 

@@ -165,13 +165,6 @@ static void test_own_f32(void **state)
         check(&CASES[i], TD__ENGINE_OWN, TD_F32, TD_F32, TD_F32);
 }
 
-static void test_split_f32(void **state)
-{
-    (void)state;
-    for (int i = 0; i < TD_LEN(CASES); i++)
-        check(&CASES[i], TD__ENGINE_SPLIT, TD_F32, TD_F32, TD_F32);
-}
-
 static void test_onednn_f32(void **state)
 {
     (void)state;
@@ -221,9 +214,11 @@ static void test_refuses_other_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own_f32),    cmocka_unit_test(test_split_f32),
-        cmocka_unit_test(test_onednn_f32), cmocka_unit_test(test_onednn_bf16),
-        cmocka_unit_test(test_bf16),       cmocka_unit_test(test_refuses_other_types),
+        cmocka_unit_test(test_own_f32),
+        cmocka_unit_test(test_onednn_f32),
+        cmocka_unit_test(test_onednn_bf16),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_refuses_other_types),
     };
 
     omp_set_num_threads(1);

@@ -26,7 +26,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 
-enum { MC_VECTOR = 140, MC_TILE = 128, KC_TILE = 256, MC_SPLIT = 96, KC_SPLIT = 192 };
+enum { MC_VECTOR = 140, MC_TILE = 128, KC_TILE = 256 };
 enum { SUMS_MAX = 96 * 1024 }; /* elements of the buffer of sums */
 
 typedef struct gemm_impl {
@@ -34,7 +34,6 @@ typedef struct gemm_impl {
     int panel, rows;
     bool pairs; /* bf16 is multiplied in pairs; else it is widened to f32 */
     bool tiles;
-    int parts; /* bf16 parts of an f32; 1 if it is not split */
     int64_t mc, kc;
     td__gemm_block_fn *block;
     void (*lay)(const td__gemm_lay *l);
@@ -46,21 +45,15 @@ typedef struct gemm_impl {
 #define VECTOR_IMPL(set, sides, bf16_name, in_pairs, blk)                                   \
     {                                                                                       \
         .name = {"gemm f32 " #set, bf16_name}, .panel = TD__GEMM_PANEL_##set,               \
-        .rows = TD__GEMM_ROWS_##set, .pairs = (in_pairs), .parts = 1,                       \
+        .rows = TD__GEMM_ROWS_##set, .pairs = (in_pairs),                                   \
         .mc = MC_VECTOR / TD__GEMM_ROWS_##set * TD__GEMM_ROWS_##set, .kc = TD__GEMM_KC_MAX, \
         .block = blk, .lay = td__gemm_lay_out_##sides, .post = td__gemm_post_block_##sides, \
     }
-#define TILE_IMPL(sides, bf16_name, blk)                                                         \
-    {                                                                                            \
-        .name = {NULL, bf16_name}, .panel = 32, .rows = 32, .pairs = true, .tiles = true,        \
-        .parts = 1, .mc = MC_TILE, .kc = KC_TILE, .block = blk, .lay = td__gemm_lay_out_##sides, \
-        .post = td__gemm_post_block_##sides,                                                     \
-    }
-#define SPLIT_IMPL(sides, f32_name, blk)                                                           \
-    {                                                                                              \
-        .name = {f32_name, NULL}, .panel = 32, .rows = 32, .pairs = true, .tiles = true,           \
-        .parts = 3, .mc = MC_SPLIT, .kc = KC_SPLIT, .block = blk, .lay = td__gemm_lay_out_##sides, \
-        .post = td__gemm_post_block_##sides,                                                       \
+#define TILE_IMPL(sides, bf16_name, blk)                                                  \
+    {                                                                                     \
+        .name = {NULL, bf16_name}, .panel = 32, .rows = 32, .pairs = true, .tiles = true, \
+        .mc = MC_TILE, .kc = KC_TILE, .block = blk, .lay = td__gemm_lay_out_##sides,      \
+        .post = td__gemm_post_block_##sides,                                              \
     }
 
 static const gemm_impl IMPLS[TD__GEMM_KIND_COUNT] = {
@@ -74,9 +67,6 @@ static const gemm_impl IMPLS[TD__GEMM_KIND_COUNT] = {
         VECTOR_IMPL(avx512, avx512bf16, "gemm bf16 avx512", true, td__gemm_block_avx512bf16),
     [TD__GEMM_TILE_EMUL] = TILE_IMPL(scalar, "gemm bf16 emulated tiles", td__gemm_block_tile_emul),
     [TD__GEMM_AMX] = TILE_IMPL(avx512bf16, "gemm bf16 amx", td__gemm_block_amx),
-    [TD__GEMM_SPLIT_EMUL] =
-        SPLIT_IMPL(scalar, "gemm f32 split emulated tiles", td__gemm_block_tile_emul),
-    [TD__GEMM_SPLIT_AMX] = SPLIT_IMPL(avx512bf16, "gemm f32 split amx", td__gemm_block_amx),
 };
 
 static int64_t min64(int64_t a, int64_t b)
@@ -89,14 +79,6 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Elements along k in a unit. */
-static int64_t per_unit(const td__gemm *g)
-{
-    const gemm_impl *impl = &IMPLS[g->kind];
-
-    return impl->parts > 1 || (g->dtype == TD_BF16 && impl->pairs) ? 2 : 1;
-}
-
 td__gemm td__gemm_plan_kind(int64_t m, int64_t n, int64_t k, int64_t reduce, td_dtype dtype,
                             td__gemm_kind kind)
 {
@@ -106,16 +88,12 @@ td__gemm td__gemm_plan_kind(int64_t m, int64_t n, int64_t k, int64_t reduce, td_
     TD_ASSERT(dtype == TD_F32 || dtype == TD_BF16, "dtype %d", (int)dtype);
     if (dtype == TD_F32 && kind == TD__GEMM_TILE_EMUL)
         kind = TD__GEMM_SCALAR;
-    else if (dtype == TD_F32 && (kind == TD__GEMM_AVX512_BF16 || kind == TD__GEMM_AMX))
+    else if (dtype == TD_F32 && kind > TD__GEMM_AVX512)
         kind = TD__GEMM_AVX512;
-    else if (dtype == TD_BF16 && kind == TD__GEMM_SPLIT_EMUL)
-        kind = TD__GEMM_TILE_EMUL;
-    else if (dtype == TD_BF16 && kind == TD__GEMM_SPLIT_AMX)
-        kind = TD__GEMM_AMX;
     impl = &IMPLS[kind];
     g.kind = kind;
     g.panel = impl->panel;
-    g.units = (k + per_unit(&g) - 1) / per_unit(&g);
+    g.units = dtype == TD_BF16 && impl->pairs ? (k + 1) / 2 : k;
     if (impl->tiles)
         g.units = round_up(g.units, 16);
     g.mc = impl->mc;
@@ -140,30 +118,20 @@ const char *td__gemm_name(const td__gemm *g)
     return IMPLS[g->kind].name[g->dtype == TD_BF16];
 }
 
-/* Bytes of one part of a packed B_i. */
-static size_t part_bytes(const td__gemm *g)
-{
-    return (size_t)(round_up(g->n, g->panel) * g->units) * 4;
-}
-
 size_t td__gemm_packed_bytes(const td__gemm *g)
 {
-    return part_bytes(g) * (size_t)IMPLS[g->kind].parts;
+    return (size_t)(round_up(g->n, g->panel) * g->units) * 4;
 }
 
 /* Scratch: the copied A, a panel of B for one pass, then the sums. */
 static size_t copy_bytes(const td__gemm *g)
 {
-    const gemm_impl *impl = &IMPLS[g->kind];
-
-    if (impl->tiles)
-        return (size_t)(impl->parts * round_up(g->mc, 16) * g->kc * 4);
-    return (size_t)(g->mc * TD__GEMM_A_STRIDE);
+    return (size_t)(round_up(g->mc, 16) * TD__GEMM_A_STRIDE);
 }
 
 static size_t panel_bytes(const td__gemm *g)
 {
-    return (size_t)(IMPLS[g->kind].parts * g->kc * g->panel) * 4;
+    return (size_t)(g->kc * g->panel) * 4;
 }
 
 size_t td__gemm_scratch_bytes(const td__gemm *g)
@@ -171,42 +139,46 @@ size_t td__gemm_scratch_bytes(const td__gemm *g)
     return copy_bytes(g) + panel_bytes(g) + (size_t)(round_up(g->mc, 16) * g->nc) * sizeof(float);
 }
 
-/* How elements of `from` become the units of a plan (of one part of them). */
-static td__gemm_unit unit_of(const td__gemm *g, td_dtype from, int part)
+/* How elements of `from` become the units of a plan. */
+static td__gemm_unit unit_of(const td__gemm *g, td_dtype from)
 {
-    static const td__gemm_unit SPLIT[] = {TD__UNIT_SPLIT_0, TD__UNIT_SPLIT_1, TD__UNIT_SPLIT_2};
-
     if (g->dtype == TD_F32) {
         TD_ASSERT(from == TD_F32, "a f32 product of %s", td_dtype_name(from));
-        return IMPLS[g->kind].parts > 1 ? SPLIT[part] : TD__UNIT_F32_FROM_F32;
+        return TD__UNIT_F32_FROM_F32;
     }
     if (IMPLS[g->kind].pairs)
         return from == TD_BF16 ? TD__UNIT_PAIR_FROM_BF16 : TD__UNIT_PAIR_FROM_F32;
     return from == TD_BF16 ? TD__UNIT_F32_FROM_BF16 : TD__UNIT_F32_ROUNDED;
 }
 
-/* Pack units [u, u + units) of the panel from column c on; parts lie part_step bytes apart. */
-static void pack_piece(const td__gemm *g, char *to, int64_t part_step, int64_t c, int64_t u,
-                       int64_t units, const void *b, td_dtype b_dtype, int64_t ld, bool transposed)
+/* Elements along k in a unit. */
+static int64_t per_unit(td__gemm_unit unit)
 {
-    const int64_t k = u * per_unit(g);
+    return unit == TD__UNIT_PAIR_FROM_BF16 || unit == TD__UNIT_PAIR_FROM_F32 ? 2 : 1;
+}
 
-    for (int part = 0; part < IMPLS[g->kind].parts; part++)
-        IMPLS[g->kind].lay(&(td__gemm_lay){
-            .unit = unit_of(g, b_dtype, part),
-            .src = (const char *)b +
-                   (transposed ? c * ld + k : k * ld + c) * (int64_t)td_dtype_size(b_dtype),
-            .ld = ld,
-            .src_along_k = transposed,
-            .k = g->k - k,
-            .x = min64(g->panel, g->n - c),
-            .dst = to + part * part_step,
-            .units = units,
-            .xs = g->panel,
-            .row = g->panel * 4,
-            .u16 = 16 * g->panel * 4,
-            .x16 = 64,
-        });
+/* Pack units [u, u + units) of the panel that starts at column c. */
+static void pack_piece(const td__gemm *g, void *to, int64_t c, int64_t u, int64_t units,
+                       const void *b, td_dtype b_dtype, int64_t ld, bool transposed)
+{
+    const td__gemm_unit unit = unit_of(g, b_dtype);
+    const int64_t k = u * per_unit(unit);
+
+    IMPLS[g->kind].lay(&(td__gemm_lay){
+        .unit = unit,
+        .src = (const char *)b +
+               (transposed ? c * ld + k : k * ld + c) * (int64_t)td_dtype_size(b_dtype),
+        .ld = ld,
+        .src_along_k = transposed,
+        .k = g->k - k,
+        .x = min64(g->panel, g->n - c),
+        .dst = to,
+        .units = units,
+        .xs = g->panel,
+        .row = g->panel * 4,
+        .u16 = 16 * g->panel * 4,
+        .x16 = 64,
+    });
 }
 
 void td__gemm_pack(const td__gemm *g, void *packed, const void *b, td_dtype b_dtype, int64_t ld,
@@ -218,9 +190,8 @@ void td__gemm_pack(const td__gemm *g, void *packed, const void *b, td_dtype b_dt
 
     for (int64_t u = 0; u < g->units; u += step)
         for (int64_t c = 0; c < g->n; c += g->panel)
-            pack_piece(g, (char *)packed + (c * g->units + u * g->panel) * 4,
-                       (int64_t)part_bytes(g), c, u, min64(step, g->units - u), b, b_dtype, ld,
-                       transposed);
+            pack_piece(g, (char *)packed + (c * g->units + u * g->panel) * 4, c, u,
+                       min64(step, g->units - u), b, b_dtype, ld, transposed);
 }
 
 /* One pass over k: `segs` consecutive A_i from `first`, of each the units [unit, unit + units). */
@@ -239,7 +210,6 @@ typedef struct run {
     int64_t n_passes, per_pass; /* per_pass: A_i of a pass, or units of it if passes cut an A_i */
     int64_t cuts;               /* passes per A_i; 0 if passes hold whole A_i */
     int64_t reduce;
-    int64_t n_terms; /* products of parts; 1 if there is one part */
     bool in_place;   /* tiles are loaded from A itself */
     bool b_in_place; /* whole panels of an unpacked B are read from B itself */
 } run;
@@ -254,8 +224,7 @@ static void plan_passes(run *r)
         r->cuts = (g->units + r->per_pass - 1) / r->per_pass;
         r->n_passes = r->cuts * r->reduce;
     } else {
-        const int64_t most =
-            min64(g->units ? g->kc / g->units : r->reduce, TD__GEMM_MAX_SEGS / r->n_terms);
+        const int64_t most = min64(g->units ? g->kc / g->units : r->reduce, TD__GEMM_MAX_SEGS);
         r->n_passes = (r->reduce + most - 1) / most;
         r->per_pass = (r->reduce + r->n_passes - 1) / r->n_passes;
         r->n_passes = (r->reduce + r->per_pass - 1) / r->per_pass;
@@ -272,45 +241,35 @@ static pass pass_at(const run *r, int64_t i)
     return (pass){first, min64(r->per_pass, r->reduce - first), 0, r->g->units};
 }
 
-/* The products of parts of A and B that count, small ones first; the last one alone if unsplit. */
-static const struct {
-    int8_t a, b;
-} TERMS[] = {{1, 1}, {0, 2}, {2, 0}, {0, 1}, {1, 0}, {0, 0}};
-
-/* Bytes of one part of the copied A of a pass (tiles). */
-static int64_t copied_part(const pass *p, int64_t rows)
-{
-    return round_up(rows, 16) * p->segs * p->units * 4;
-}
-
 /* Copy rows [m, m + rows) of the pass's slices of A. Vectors: rows of constant stride, slice after
  * slice. Tiles: 16 x 16 units together, tiles of one row block after one another. */
 static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
 {
     const td__gemm *g = r->g;
     const td__gemm_args *a = r->a;
-    const int64_t k = p->unit * per_unit(g);
+    const td__gemm_unit unit = unit_of(g, a->a_dtype);
+    const int64_t k = p->unit * per_unit(unit);
+    const int64_t tiles = p->segs * p->units / 16;
 
-    for (int64_t i = 0; i < p->segs * r->impl->parts; i++) {
-        const int64_t part = i / p->segs, s = i % p->segs;
+    for (int64_t s = 0; s < p->segs; s++) {
         const int64_t start = (a->a_off ? a->a_off[p->first + s] : 0) +
                               (a->a_trans ? k * a->lda + m : m * a->lda + k);
         td__gemm_lay l = {
-            .unit = unit_of(g, a->a_dtype, (int)part),
+            .unit = unit,
             .src = (const char *)a->a + start * (int64_t)td_dtype_size(a->a_dtype),
             .ld = a->lda,
             .src_along_k = !a->a_trans,
-            .k = min64(g->k - k, p->units * per_unit(g)),
+            .k = min64(g->k - k, p->units * per_unit(unit)),
             .x = rows,
             .dst_along_k = true,
             .units = p->units,
         };
         if (r->impl->tiles) {
-            l.dst = r->copy + part * copied_part(p, rows) + s * p->units * 64;
+            l.dst = r->copy + s * p->units / 16 * 1024;
             l.xs = round_up(rows, 16);
             l.row = 64;
             l.u16 = 1024;
-            l.x16 = p->segs * p->units * 64;
+            l.x16 = tiles * 1024;
         } else {
             l.dst = r->copy + s * p->units * 4;
             l.xs = rows;
@@ -322,44 +281,33 @@ static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
     }
 }
 
-/* Where the kernel finds a panel of B: of slice s, part t at b + s * seg + t * part bytes. */
-typedef struct panel_at {
-    const char *b;
-    int64_t seg, part;
-    int64_t row; /* f32 vectors: elements from row to row */
-} panel_at;
-
 /* The kernel calls of one panel in one pass: rows [m, m + rows) into sums at c. */
 static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, int64_t cols,
-                         panel_at b, float *c, int64_t ldc, bool accumulate)
+                         const char *b, int64_t b_row, float *c, int64_t ldc, bool accumulate)
 {
     const td__gemm *g = r->g;
     const gemm_impl *impl = r->impl;
-    int64_t a_off[TD__GEMM_MAX_SEGS], b_off[TD__GEMM_MAX_SEGS];
+    int64_t off[TD__GEMM_MAX_SEGS];
     const int64_t count = (rows + impl->rows - 1) / impl->rows;
     td__gemm_block blk = {
         .half = cols <= g->panel / 2,
-        .segs = (int)(p->segs * r->n_terms),
+        .segs = (int)p->segs,
         .units = p->units,
-        .a_off = a_off,
+        .a = r->copy,
+        .a_off = off,
         .a_row = 64,
         .a_step = 1024,
         .a_half = p->segs * p->units * 64,
-        .b = b.b,
-        .b_off = b_off,
-        .b_row = b.row,
+        .b = b,
+        .b_seg = (int64_t)td__gemm_packed_bytes(g),
+        .b_row = b_row,
         .ldc = ldc,
         .accumulate = accumulate,
     };
 
-    for (int64_t i = 0; i < p->segs * r->n_terms; i++) {
-        const int64_t s = i % p->segs, term = TD_LEN(TERMS) - r->n_terms + i / p->segs;
-        b_off[i] = s * b.seg + TERMS[term].b * b.part;
-        if (r->in_place)
-            a_off[i] = ((r->a->a_off ? r->a->a_off[p->first + s] : 0) + p->unit * 2) * 2;
-        else
-            a_off[i] = TERMS[term].a * copied_part(p, rows) + s * p->units * (impl->tiles ? 64 : 4);
-    }
+    for (int64_t s = 0; s < p->segs; s++)
+        off[s] = r->in_place ? ((r->a->a_off ? r->a->a_off[p->first + s] : 0) + p->unit * 2) * 2
+                             : s * p->units * (impl->tiles ? 64 : 4);
     if (r->in_place) {
         blk.a_row = r->a->lda * 2;
         blk.a_step = 64;
@@ -423,19 +371,18 @@ static void block_mn(run *r, int64_t m, int64_t rows, int64_t n0, int64_t n1)
                 for (int64_t j = 0; j < rows; j++)
                     memcpy(c + j * ldc, (const float *)a->c + (m + j) * a->ldc + n,
                            (size_t)cols * sizeof *c);
-            panel_at b = {.b = r->b_panel, .part = p.units * g->panel * 4, .row = g->panel};
+            const char *b = r->b_panel;
+            int64_t b_row = g->panel;
             if (a->b) {
-                b.b = (const char *)a->b + b_at + n * g->units * 4;
-                b.seg = (int64_t)td__gemm_packed_bytes(g);
-                b.part = (int64_t)part_bytes(g);
+                b = (const char *)a->b + b_at + n * g->units * 4;
             } else if (r->b_in_place && cols == g->panel) {
-                b.b = (const char *)a->b_plain + (p.unit * a->ldb + n) * 4;
-                b.row = a->ldb;
+                b = (const char *)a->b_plain + (p.unit * a->ldb + n) * 4;
+                b_row = a->ldb;
             } else {
-                pack_piece(g, r->b_panel, b.part, n, p.unit, p.units, a->b_plain, a->b_dtype,
-                           a->ldb, a->b_trans);
+                pack_piece(g, r->b_panel, n, p.unit, p.units, a->b_plain, a->b_dtype, a->ldb,
+                           a->b_trans);
             }
-            panel_blocks(r, &p, m, rows, cols, b, c, ldc, i > 0 || a->accumulate);
+            panel_blocks(r, &p, m, rows, cols, b, b_row, c, ldc, i > 0 || a->accumulate);
             if (i == r->n_passes - 1)
                 finish(r, m, rows, n, cols, c, ldc);
         }
@@ -447,11 +394,7 @@ void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
 {
     const gemm_impl *impl = &IMPLS[g->kind];
     const bool plain = a->c_dtype == TD_F32;
-    run r = {.g = g,
-             .impl = impl,
-             .a = a,
-             .reduce = a->reduce ? a->reduce : 1,
-             .n_terms = impl->parts > 1 ? TD_LEN(TERMS) : 1};
+    run r = {.g = g, .impl = impl, .a = a, .reduce = a->reduce ? a->reduce : 1};
     int64_t nc = round_up(g->n, g->panel);
 
     TD_ASSERT(!a->accumulate || plain, "only f32 sums can be added to");
@@ -464,8 +407,7 @@ void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
     r.in_place = impl->tiles && !a->a_trans && a->a_dtype == TD_BF16 && g->k % 32 == 0 &&
                  (g->n <= 4 * g->panel || (a->lda % 1024 != 0 && g->n <= 8 * g->panel));
     /* Row-major f32 needs no packing, unless its rows would fall on one another in the caches. */
-    r.b_in_place =
-        g->dtype == TD_F32 && impl->parts == 1 && !a->b && !a->b_trans && a->ldb % 256 != 0;
+    r.b_in_place = g->dtype == TD_F32 && !a->b && !a->b_trans && a->ldb % 256 != 0;
     plan_passes(&r);
     /* The buffer of sums is for panels that C has no room for: all of them if C is not f32 or a row
      * of tiles is ragged, else just the last. With one pass a panel is finished at once. */

@@ -15,10 +15,6 @@
  *           in), f32 sums; on processors without bf16 products the factors are widened to f32. The
  *           order of summation depends on k, reduce and kind alone, so a row of C has the same bits
  *           whatever m is and wherever the row lies.
- * Split     f32 = three bf16 parts, x = x0 + x1 + x2 (8 + 8 + 8 bits); of the nine products of two
- *           such sums the six large ones are summed in f32, small ones first. As exact as f32
- *           products (but infinities become NaN), and faster where bf16 is 16 times faster. Never
- *           chosen by td__gemm_plan: who wants it asks for the kind.
  * Memory    Nothing is allocated here. A td__gemm is a plain value; scratch and packed buffers are
  *           the caller's, 64-byte aligned.
  * Threads   Pure functions. Kind AMX needs td__amx_enter on the calling thread (the CPU backend's
@@ -35,10 +31,8 @@ typedef enum td__gemm_kind {
     TD__GEMM_AVX2,
     TD__GEMM_AVX512,
     TD__GEMM_AVX512_BF16, /* vdpbf16ps; dtype BF16 only */
-    TD__GEMM_TILE_EMUL,  /* the tile kernels on emulated tile registers: for tests on any machine */
-    TD__GEMM_AMX,        /* tile registers; dtype BF16 only */
-    TD__GEMM_SPLIT_EMUL, /* see Split; dtype F32 only: emulated tiles */
-    TD__GEMM_SPLIT_AMX,  /* tile registers */
+    TD__GEMM_TILE_EMUL, /* the tile kernels on emulated tile registers: for tests on any machine */
+    TD__GEMM_AMX,       /* tile registers; dtype BF16 only */
     TD__GEMM_KIND_COUNT
 } td__gemm_kind;
 
@@ -55,7 +49,7 @@ typedef struct td__gemm {
 
 /* The plan for a shape: a pure function of its arguments. `isa` is td__cpu_isa() outside tests.
  * td__gemm_plan_kind forces a kind (dtype F32 falls back from the bf16 kinds to AVX512, from
- * TILE_EMUL to SCALAR; BF16 from the split kinds to unsplit tiles). */
+ * TILE_EMUL to SCALAR). */
 td__gemm td__gemm_plan(int64_t m, int64_t n, int64_t k, int64_t reduce, td_dtype dtype,
                        td__isa isa);
 td__gemm td__gemm_plan_kind(int64_t m, int64_t n, int64_t k, int64_t reduce, td_dtype dtype,

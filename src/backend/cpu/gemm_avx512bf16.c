@@ -21,7 +21,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
         }
     for (int s = 0; s < g->segs; s++) {
         const char *a = g->a + g->a_off[s];
-        const char *b = g->b + g->b_off[s];
+        const char *b = g->b + s * g->b_seg;
         const char *end = a + g->units * 4;
 #pragma GCC unroll 4
         for (; a < end; a += 4, b += PANEL * 4) {

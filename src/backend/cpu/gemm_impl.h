@@ -15,7 +15,7 @@
 /* Most units that one pass sums, and the row stride of the copied A: 33 cache lines, odd, so that
  * the rows of a block spread over all sets of the cache. */
 enum { TD__GEMM_KC_MAX = 512, TD__GEMM_A_STRIDE = (TD__GEMM_KC_MAX + 16) * 4 };
-enum { TD__GEMM_MAX_SEGS = 36 }; /* per pass */
+enum { TD__GEMM_MAX_SEGS = 32 }; /* per pass */
 
 typedef struct td__gemm_block {
     int rows;  /* vectors: 1 .. the kernel's most; tiles: 1 .. 32, whole tiles are done */
@@ -27,8 +27,8 @@ typedef struct td__gemm_block {
     int64_t a_row;  /* tiles: bytes from row to row */
     int64_t a_step; /* tiles: bytes from one block of 16 units to the next */
     int64_t a_half; /* tiles: bytes from rows 0..15 to rows 16..31 */
-    const char *b;  /* the panel of segment s starts at b + b_off[s] bytes */
-    const int64_t *b_off;
+    const char *b;  /* the panel of segment s starts at b + s * b_seg bytes */
+    int64_t b_seg;
     int64_t b_row; /* f32 vectors: elements from row to row of B; else packed panels */
     float *c;
     int64_t ldc; /* elements */

@@ -46,7 +46,7 @@ static inline __attribute__((always_inline)) void tile_block_of(const td__gemm_b
         TILE_ZERO(t, 3);
     }
     for (int s = 0; s < g->segs; s++) {
-        const char *a = g->a + g->a_off[s], *b = g->b + g->b_off[s];
+        const char *a = g->a + g->a_off[s], *b = g->b + s * g->b_seg;
         for (int64_t u = 0; u < g->units; u += 16) {
             TILE_LOAD(t, 6, b, TILE_PANEL_ROW);
             TILE_LOAD(t, 4, a, g->a_row);

@@ -131,22 +131,13 @@ static td_status init_onednn(td__product *p)
     return TD_OK;
 }
 
-static td__gemm plan_own(const td__product *p, int64_t n, int64_t k, bool split)
+static void init_own(td__product *p, td_dtype dtype)
 {
     const td__product_spec *s = &p->spec;
-
-    if (split)
-        return td__gemm_plan_kind(s->m, n, k, 1, TD_F32, TD__GEMM_SPLIT_AMX);
-    return td__gemm_plan(s->m, n, k, 1, s->a_dtype, s->isa);
-}
-
-static void init_own(td__product *p, bool split)
-{
-    const td__product_spec *s = &p->spec;
-    const bool prepack = s->b_param && (s->a_dtype == TD_BF16 || split || s->m <= PREPACK_MAX_ROWS);
+    const bool prepack = s->b_param && (dtype == TD_BF16 || s->m <= PREPACK_MAX_ROWS);
     size_t rest;
 
-    p->whole = plan_own(p, s->n, s->k, split);
+    p->whole = td__gemm_plan(s->m, s->n, s->k, 1, dtype, s->isa);
     p->impl = td__gemm_name(&p->whole);
     p->block = s->n;
     if (prepack) {
@@ -163,15 +154,15 @@ static void init_own(td__product *p, bool split)
         s->a_trans && s->c_dtype == TD_F32 && !s->has_bias && !s->has_pre && s->act == TD_ACT_NONE;
     if (p->by_k) {
         p->block = s->k < PACK_BLOCK_ROWS ? s->k : PACK_BLOCK_ROWS;
-        p->whole = plan_own(p, s->n, p->block, split);
-        p->rest = plan_own(p, s->n, p->block ? s->k % p->block : 0, split);
+        p->whole = td__gemm_plan(s->m, s->n, p->block, 1, dtype, s->isa);
+        p->rest = td__gemm_plan(s->m, s->n, p->block ? s->k % p->block : 0, 1, dtype, s->isa);
     } else {
         const int64_t fits = PACK_BLOCK_BYTES / (4 * (p->whole.units ? p->whole.units : 1));
         const int64_t cols = fits / p->whole.panel * p->whole.panel;
         p->block = cols < 8 * p->whole.panel ? 8 * p->whole.panel : cols;
         p->block = p->block < s->n ? p->block : s->n;
-        p->whole = plan_own(p, p->block, s->k, split);
-        p->rest = plan_own(p, p->block ? s->n % p->block : 0, s->k, split);
+        p->whole = td__gemm_plan(s->m, p->block, s->k, 1, dtype, s->isa);
+        p->rest = td__gemm_plan(s->m, p->block ? s->n % p->block : 0, s->k, 1, dtype, s->isa);
     }
     p->packed_block = td__align_up(td__gemm_packed_bytes(&p->whole), 64);
     p->scratch = td__gemm_scratch_bytes(&p->whole);
@@ -187,8 +178,7 @@ td_status td__product_init(td__product *p, const td__product_spec *spec)
     if ((a != TD_F32 && a != TD_BF16) || (c != TD_F32 && c != TD_BF16) ||
         (b != TD_F32 && (b != TD_BF16 || a != TD_BF16)))
         return TD_ENOTSUP;
-    const td__product_engine engine = choose(spec);
-    if (engine == TD__ENGINE_ONEDNN) {
+    if (choose(spec) == TD__ENGINE_ONEDNN) {
         const td_status st = init_onednn(p);
         if (st == TD_OK) {
             p->onednn = true;
@@ -199,7 +189,7 @@ td_status td__product_init(td__product *p, const td__product_spec *spec)
         if (st != TD_ENOTSUP)
             return st;
     }
-    init_own(p, engine == TD__ENGINE_SPLIT && a == TD_F32 && spec->isa >= TD_ISA_AMX);
+    init_own(p, a);
     return TD_OK;
 }
 

@@ -21,7 +21,6 @@ typedef enum td__product_use {
 typedef enum td__product_engine {
     TD__ENGINE_TUNED, /* as tuning.def says */
     TD__ENGINE_OWN,
-    TD__ENGINE_SPLIT, /* ours, f32 split in bf16 parts; as OWN where there are no tile registers */
     TD__ENGINE_ONEDNN
 } td__product_engine;
 

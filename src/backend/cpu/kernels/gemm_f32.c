@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
         }
     for (int s = 0; s < g->segs; s++) {
         const float *a = (const float *)(g->a + g->a_off[s]);
-        const float *b = (const float *)(g->b + g->b_off[s]);
+        const float *b = (const float *)(g->b + s * g->b_seg);
         const float *end = a + g->units;
 #pragma GCC unroll 4
         for (; a < end; a++, b += g->b_row) {

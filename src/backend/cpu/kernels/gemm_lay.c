@@ -17,7 +17,7 @@ typedef struct units16 {
 
 INLINE bool is_pair(td__gemm_unit unit)
 {
-    return unit >= TD__UNIT_PAIR_FROM_BF16;
+    return unit == TD__UNIT_PAIR_FROM_BF16 || unit == TD__UNIT_PAIR_FROM_F32;
 }
 
 INLINE size_t src_size(td__gemm_unit unit)
@@ -32,23 +32,6 @@ INLINE uint32_t round_bits(uint32_t u)
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
 
     return (u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded;
-}
-
-/* A bf16 part of an f32. Each remainder is exact. */
-INLINE uint32_t part_bits(uint32_t u, td__gemm_unit unit)
-{
-    const int before = unit == TD__UNIT_SPLIT_2 ? 2 : unit == TD__UNIT_SPLIT_1 ? 1 : 0;
-    float x;
-
-    memcpy(&x, &u, sizeof x);
-    for (int i = 0; i < before; i++) {
-        const uint32_t top = round_bits(u) << 16;
-        float t;
-        memcpy(&t, &top, sizeof t);
-        x -= t;
-        memcpy(&u, &x, sizeof u);
-    }
-    return round_bits(u);
 }
 
 #if defined(__AVX512BF16__)
@@ -83,12 +66,6 @@ INLINE void along_whole(uint32_t *restrict out, const void *restrict src, td__ge
         for (int i = 0; i < 16; i++)
             out[i] = round_bits(w[2 * i]) | round_bits(w[2 * i + 1]) << 16;
 #endif
-        break;
-    case TD__UNIT_SPLIT_0:
-    case TD__UNIT_SPLIT_1:
-    case TD__UNIT_SPLIT_2:
-        for (int i = 0; i < 16; i++)
-            out[i] = part_bits(w[2 * i], unit) | part_bits(w[2 * i + 1], unit) << 16;
         break;
     }
 }
@@ -134,12 +111,6 @@ INLINE void across_whole(uint32_t *restrict out, const void *s0, const void *s1,
         for (int i = 0; i < 16; i++)
             out[i] = round_bits(w0[i]) | round_bits(w1[i]) << 16;
 #endif
-        break;
-    case TD__UNIT_SPLIT_0:
-    case TD__UNIT_SPLIT_1:
-    case TD__UNIT_SPLIT_2:
-        for (int i = 0; i < 16; i++)
-            out[i] = part_bits(w0[i], unit) | part_bits(w1[i], unit) << 16;
         break;
     }
 }
@@ -311,8 +282,5 @@ void TD_ISA_SYM(td__gemm_lay_out)(const td__gemm_lay *l)
     case TD__UNIT_F32_ROUNDED: lay(l, TD__UNIT_F32_ROUNDED); break;
     case TD__UNIT_PAIR_FROM_BF16: lay(l, TD__UNIT_PAIR_FROM_BF16); break;
     case TD__UNIT_PAIR_FROM_F32: lay(l, TD__UNIT_PAIR_FROM_F32); break;
-    case TD__UNIT_SPLIT_0: lay(l, TD__UNIT_SPLIT_0); break;
-    case TD__UNIT_SPLIT_1: lay(l, TD__UNIT_SPLIT_1); break;
-    case TD__UNIT_SPLIT_2: lay(l, TD__UNIT_SPLIT_2); break;
     }
 }

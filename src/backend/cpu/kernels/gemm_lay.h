@@ -20,10 +20,7 @@ typedef enum td__gemm_unit {
     TD__UNIT_F32_FROM_BF16, /* widened */
     TD__UNIT_F32_ROUNDED,   /* an f32 rounded to bf16, and widened again */
     TD__UNIT_PAIR_FROM_BF16,
-    TD__UNIT_PAIR_FROM_F32, /* rounded */
-    TD__UNIT_SPLIT_0,       /* pairs: the first bf16 part of f32s, */
-    TD__UNIT_SPLIT_1,       /* of what the first leaves, */
-    TD__UNIT_SPLIT_2        /* and of what both leave */
+    TD__UNIT_PAIR_FROM_F32 /* rounded */
 } td__gemm_unit;
 
 typedef struct td__gemm_lay {
