@@ -8,7 +8,8 @@
  *     kernels/foo.h   TD_ISA_DECLARE(void, td__foo, (float *y, const float *x, int64_t n));
  *     kernels/foo.c   void TD_ISA_SYM(td__foo)(float *y, const float *x, int64_t n) { ... }
  *     plan_foo.c      state->foo = TD_ISA_PICK(cpu->isa, td__foo);
- */
+ *
+ * A few, named in CMakeLists.txt, are compiled for AVX512-BF16 as well (td__foo_avx512bf16). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BASE_ISA_H
 #define TD_BASE_ISA_H

@@ -1,3 +1,339 @@
-/* winograd.c -- the Winograd transforms for each instruction set; see winograd.h. */
+/* winograd.c -- see winograd.h. The transforms of F(2x2, 3x3).
+ *
+ * A vector holds neighbouring channels; a 4x4 block of vectors is transformed in registers. Pixels
+ * outside the image are read from a row of zeros, so that border tiles need no other code. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cpu/winograd_impl.h"
+#include "backend/cpu/kernels/winograd.h"
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/vec.h"
+
+enum { LANES = TD_VEC_LANES };
+
+typedef struct place {
+    int64_t n, i, j; /* sample, row and column of a tile */
+} place;
+
+TD_INLINE place place_of(const td__wino *g, int64_t t)
+{
+    int64_t per = g->rows * g->cols;
+    return (place){t / per, t % per / g->cols, t % g->cols};
+}
+
+TD_INLINE place next_place(const td__wino *g, place p)
+{
+    if (++p.j == g->cols) {
+        p.j = 0;
+        if (++p.i == g->rows) {
+            p.i = 0;
+            p.n++;
+        }
+    }
+    return p;
+}
+
+/* Pointers to pixels (row + r, col + s) of sample n, r and s < size; zeros outside the image. */
+TD_INLINE void pixels(const void **px, const void *x, const void *zeros, int64_t n, int64_t row,
+                      int64_t col, int64_t h, int64_t w, int64_t c, const int size, const int bf16)
+{
+    const int64_t bytes = c * (bf16 ? 2 : 4);
+    const char *base = (const char *)x + ((n * h + row) * w + col) * bytes;
+
+    if (row >= 0 && row + size <= h && col >= 0 && col + size <= w) {
+        for (int r = 0; r < size; r++)
+            for (int s = 0; s < size; s++)
+                px[r * size + s] = base + (r * w + s) * bytes;
+        return;
+    }
+    for (int r = 0; r < size; r++) {
+        for (int s = 0; s < size; s++) {
+            bool inside = row + r >= 0 && row + r < h && col + s >= 0 && col + s < w;
+            px[r * size + s] = inside ? base + (r * w + s) * bytes : zeros;
+        }
+    }
+}
+
+/* B' applied to four vectors. */
+TD_INLINE void bt(td__vf *o0, td__vf *o1, td__vf *o2, td__vf *o3, td__vf a, td__vf b, td__vf c,
+                  td__vf d)
+{
+    *o0 = a - c;
+    *o1 = b + c;
+    *o2 = c - b;
+    *o3 = b - d;
+}
+
+TD_INLINE void input_tiles(const td__wino *g, void *v, int64_t stride, const void *x,
+                           const void *zeros, int64_t first, int64_t count, const int bf16,
+                           const int v_bf16)
+{
+    place p = place_of(g, first);
+
+    for (int64_t t = 0; t < count; t++, p = next_place(g, p)) {
+        const void *px[16];
+        pixels(px, x, zeros, p.n, 2 * p.i - g->pad[0], 2 * p.j - g->pad[1], g->h, g->w, g->c, 4,
+               bf16);
+        for (int64_t c = 0; c < g->c; c += LANES) {
+            td__vf m[16];
+#pragma GCC unroll 4
+            for (int s = 0; s < 4; s++)
+                bt(&m[s], &m[4 + s], &m[8 + s], &m[12 + s], td__vf_get(px[s], c, bf16),
+                   td__vf_get(px[4 + s], c, bf16), td__vf_get(px[8 + s], c, bf16),
+                   td__vf_get(px[12 + s], c, bf16));
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) {
+                td__vf a, b, d, e;
+                bt(&a, &b, &d, &e, m[r * 4], m[r * 4 + 1], m[r * 4 + 2], m[r * 4 + 3]);
+                int64_t at = r * 4 * stride + t * g->c + c;
+                td__vf_put(v, at, a, v_bf16);
+                td__vf_put(v, at + stride, b, v_bf16);
+                td__vf_put(v, at + 2 * stride, d, v_bf16);
+                td__vf_put(v, at + 3 * stride, e, v_bf16);
+            }
+        }
+    }
+}
+
+static void wino_input(const td__wino *g, void *v, int64_t stride, const void *x, const void *zeros,
+                       int64_t first, int64_t count)
+{
+    if (g->v_bf16)
+        input_tiles(g, v, stride, x, zeros, first, count, 1, 1);
+    else if (g->bf16)
+        input_tiles(g, v, stride, x, zeros, first, count, 1, 0);
+    else
+        input_tiles(g, v, stride, x, zeros, first, count, 0, 0);
+}
+
+TD_INLINE void output_tiles(const td__wino *g, void *y, const float *m, int64_t stride,
+                            const float *bias, const int relu, int64_t first, int64_t count,
+                            const int bf16)
+{
+    place p = place_of(g, first);
+
+    for (int64_t t = 0; t < count; t++, p = next_place(g, p)) {
+        bool down = 2 * p.i + 1 < g->oh, right = 2 * p.j + 1 < g->ow;
+        int64_t at = ((p.n * g->oh + 2 * p.i) * g->ow + 2 * p.j) * g->o;
+        for (int64_t o = 0; o < g->o; o += LANES) {
+            td__vf a[4], b[4]; /* A' m: two rows of four */
+            td__vf add = bias ? td__vf_load(bias + o) : td__vf_set(0.0f);
+#pragma GCC unroll 4
+            for (int s = 0; s < 4; s++) {
+                const float *q = m + s * stride + t * g->o + o;
+                td__vf m0 = td__vf_load(q), m1 = td__vf_load(q + 4 * stride);
+                td__vf m2 = td__vf_load(q + 8 * stride), m3 = td__vf_load(q + 12 * stride);
+                a[s] = m0 + m1 + m2;
+                b[s] = m1 - m2 - m3;
+            }
+            td__vf y00 = a[0] + a[1] + a[2] + add, y01 = a[1] - a[2] - a[3] + add;
+            td__vf y10 = b[0] + b[1] + b[2] + add, y11 = b[1] - b[2] - b[3] + add;
+            td__vf_put(y, at + o, relu ? td__vf_relu(y00) : y00, bf16);
+            if (right)
+                td__vf_put(y, at + g->o + o, relu ? td__vf_relu(y01) : y01, bf16);
+            if (down)
+                td__vf_put(y, at + g->ow * g->o + o, relu ? td__vf_relu(y10) : y10, bf16);
+            if (down && right)
+                td__vf_put(y, at + (g->ow + 1) * g->o + o, relu ? td__vf_relu(y11) : y11, bf16);
+        }
+    }
+}
+
+static void wino_output(const td__wino *g, void *y, const float *m, int64_t stride,
+                        const float *bias, bool relu, int64_t first, int64_t count)
+{
+    switch ((relu ? 2 : 0) + (g->bf16 ? 1 : 0)) {
+    case 0: output_tiles(g, y, m, stride, bias, 0, first, count, 0); break;
+    case 1: output_tiles(g, y, m, stride, bias, 0, first, count, 1); break;
+    case 2: output_tiles(g, y, m, stride, bias, 1, first, count, 0); break;
+    default: output_tiles(g, y, m, stride, bias, 1, first, count, 1); break;
+    }
+}
+
+/* Rows that share a unit of a packed matrix: two in bf16. */
+TD_INLINE int rows_per_unit(const int bf16)
+{
+    return bf16 ? 2 : 1;
+}
+
+/* Store columns n.. of a unit row of packed matrix f; v0 and v1 are its rows (v1: bf16 only). */
+TD_INLINE void put_unit(void *u, const td__wino_packing *p, int64_t f, int64_t unit, int64_t n,
+                        td__vf v0, td__vf v1, const int bf16)
+{
+    int64_t at = (n / p->panel * p->units + unit) * p->panel + n % p->panel;
+
+    if (bf16) {
+        td__vu pair = td__vf_round_bf16(v0) >> 16 | (td__vf_round_bf16(v1) & 0xffff0000u);
+        memcpy((td_bf16 *)u + f * p->matrix + at * 2, &pair, sizeof pair);
+    } else {
+        td__vf_store((float *)u + f * p->matrix + at, v0);
+    }
+}
+
+/* A dy A' of one tile, row r. */
+TD_INLINE void gradient_row(td__vf out[4], const td__vf d[4], const int r)
+{
+    td__vf left = r == 0 ? d[0] : r == 1 ? d[0] + d[2] : r == 2 ? d[0] - d[2] : -d[2];
+    td__vf right = r == 0 ? d[1] : r == 1 ? d[1] + d[3] : r == 2 ? d[1] - d[3] : -d[3];
+    out[0] = left;
+    out[1] = left + right;
+    out[2] = left - right;
+    out[3] = -right;
+}
+
+TD_INLINE void gradient_tiles(const td__wino *g, void *z, const td__wino_packing *pk,
+                              const void *dy, const void *zeros, int64_t first, int64_t count,
+                              const int bf16, const int v_bf16)
+{
+    const int per = rows_per_unit(v_bf16); /* a last odd tile is paired with zeros */
+    place p = place_of(g, first);
+
+    for (int64_t t = 0; t < count; t += per) {
+        const void *px[2][4] = {{zeros, zeros, zeros, zeros}, {zeros, zeros, zeros, zeros}};
+        for (int k = 0; k < per && t + k < count; k++, p = next_place(g, p))
+            pixels(px[k], dy, zeros, p.n, 2 * p.i, 2 * p.j, g->oh, g->ow, g->o, 2, bf16);
+        for (int64_t o = 0; o < g->o; o += LANES) {
+            td__vf d[2][4], row[2][4];
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) {
+                d[0][r] = td__vf_get(px[0][r], o, bf16);
+                d[1][r] = per == 2 ? td__vf_get(px[1][r], o, bf16) : d[0][r];
+            }
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) {
+                gradient_row(row[0], d[0], r);
+                gradient_row(row[1], d[1], r);
+#pragma GCC unroll 4
+                for (int s = 0; s < 4; s++)
+                    put_unit(z, pk, r * 4 + s, t / per, o, row[0][s], row[1][s], v_bf16);
+            }
+        }
+    }
+}
+
+static void wino_gradient(const td__wino *g, void *z, const td__wino_packing *p, const void *dy,
+                          const void *zeros, int64_t first, int64_t count)
+{
+    if (g->v_bf16)
+        gradient_tiles(g, z, p, dy, zeros, first, count, 1, 1);
+    else if (g->bf16)
+        gradient_tiles(g, z, p, dy, zeros, first, count, 1, 0);
+    else
+        gradient_tiles(g, z, p, dy, zeros, first, count, 0, 0);
+}
+
+/* G applied to three vectors. */
+TD_INLINE void gt(td__vf out[4], td__vf a, td__vf b, td__vf c)
+{
+    td__vf even = (a + c) * 0.5f, odd = b * 0.5f;
+    out[0] = a;
+    out[1] = even + odd;
+    out[2] = even - odd;
+    out[3] = c;
+}
+
+/* Row r of G w G', from the nine taps. */
+TD_INLINE void weight_row(td__vf out[4], const td__vf taps[9], const int r)
+{
+    td__vf m[3];
+#pragma GCC unroll 3
+    for (int s = 0; s < 3; s++) {
+        td__vf column[4];
+        gt(column, taps[s], taps[3 + s], taps[6 + s]);
+        m[s] = column[r];
+    }
+    gt(out, m[0], m[1], m[2]);
+}
+
+TD_INLINE void weight_all(void *u, const td__wino_packing *p, const float *w, int64_t o, int64_t c,
+                          const int flipped, const int bf16)
+{
+    int64_t rows = flipped ? o : c, columns = flipped ? c : o;
+    const int per = rows_per_unit(bf16); /* rows is even */
+
+    for (int64_t n = 0; n < columns; n += LANES) {
+        for (int64_t k = 0; k < rows; k += per) {
+            float taps[2][9][LANES];
+            td__vf v[2][9];
+            for (int h = 0; h < per; h++) {
+                for (int i = 0; i < LANES; i++) {
+                    const float *from =
+                        flipped ? w + ((k + h) * c + n + i) * 9 : w + ((n + i) * c + k + h) * 9;
+#pragma GCC unroll 9
+                    for (int j = 0; j < 9; j++)
+                        taps[h][flipped ? 8 - j : j][i] = from[j];
+                }
+            }
+#pragma GCC unroll 9
+            for (int j = 0; j < 9; j++) {
+                v[0][j] = td__vf_load(taps[0][j]);
+                v[1][j] = per == 2 ? td__vf_load(taps[1][j]) : v[0][j];
+            }
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) {
+                td__vf row[2][4];
+                weight_row(row[0], v[0], r);
+                weight_row(row[1], v[1], r);
+#pragma GCC unroll 4
+                for (int s = 0; s < 4; s++)
+                    put_unit(u, p, r * 4 + s, k / per, n, row[0][s], row[1][s], bf16);
+            }
+        }
+    }
+}
+
+static void wino_weight(void *u, const td__wino_packing *p, const float *w, int64_t o, int64_t c,
+                        bool flipped, bool bf16)
+{
+    switch ((flipped ? 2 : 0) + (bf16 ? 1 : 0)) {
+    case 0: weight_all(u, p, w, o, c, 0, 0); break;
+    case 1: weight_all(u, p, w, o, c, 0, 1); break;
+    case 2: weight_all(u, p, w, o, c, 1, 0); break;
+    default: weight_all(u, p, w, o, c, 1, 1); break;
+    }
+}
+
+/* G' applied to four vectors. */
+TD_INLINE void gtb(td__vf out[3], td__vf a, td__vf b, td__vf c, td__vf d)
+{
+    td__vf half = (b + c) * 0.5f;
+    out[0] = a + half;
+    out[1] = (b - c) * 0.5f;
+    out[2] = half + d;
+}
+
+static void wino_weight_back(float *dw, const float *du, int64_t stride, int64_t o, int64_t c)
+{
+    for (int64_t n = 0; n < o; n += LANES) {
+        for (int64_t k = 0; k < c; k++) {
+            const float *from = du + k * o + n;
+            td__vf m[4][3];
+            float taps[9][LANES];
+#pragma GCC unroll 4
+            for (int s = 0; s < 4; s++)
+                gtb(m[s], td__vf_load(from + s * stride), td__vf_load(from + (4 + s) * stride),
+                    td__vf_load(from + (8 + s) * stride), td__vf_load(from + (12 + s) * stride));
+#pragma GCC unroll 3
+            for (int r = 0; r < 3; r++) {
+                td__vf out[3];
+                gtb(out, m[0][r], m[1][r], m[2][r], m[3][r]);
+                td__vf_store(taps[r * 3], out[0]);
+                td__vf_store(taps[r * 3 + 1], out[1]);
+                td__vf_store(taps[r * 3 + 2], out[2]);
+            }
+            for (int i = 0; i < LANES; i++) {
+                float *to = dw + ((n + i) * c + k) * 9;
+#pragma GCC unroll 9
+                for (int j = 0; j < 9; j++)
+                    to[j] = taps[j][i];
+            }
+        }
+    }
+}
+
+const td__wino_kernels TD_ISA_SYM(td__wino) = {
+    .input = wino_input,
+    .output = wino_output,
+    .gradient = wino_gradient,
+    .weight = wino_weight,
+    .weight_back = wino_weight_back,
+};
