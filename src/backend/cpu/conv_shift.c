@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { IM2COL_CHANNELS = 8 };
+
 static void finish_job(td__shift_job *job)
 {
     const td__shift_axis *r = &job->row;
@@ -141,6 +143,22 @@ enum { PIECE = 8 };
 static int64_t line_elements(const td__conv *v)
 {
     return (v->w + 2 * v->pad[1]) * v->c + PIECE;
+}
+
+bool td__shift_is_pointwise(const td__conv *v)
+{
+    return v->kh == 1 && v->kw == 1 && v->stride[0] == 1 && v->stride[1] == 1 && v->pad[0] == 0 &&
+           v->pad[1] == 0;
+}
+
+bool td__shift_wants_im2col(const td__conv *v)
+{
+    return v->c <= IM2COL_CHANNELS && v->dilation[1] == 1;
+}
+
+int64_t td__shift_im2col_width(const td__conv *v)
+{
+    return (v->kh * v->kw * v->c + 31) / 32 * 32;
 }
 
 int64_t td__shift_line(const td__conv *v)

@@ -57,6 +57,13 @@ int64_t td__shift_offset(const td__shift_job *job, const td__shift_source *s, in
 void td__shift_expand(const td__shift_job *job, const td__shift_source *s, uint16_t *to,
                       const uint16_t *x);
 
+/* Is the image its own expansion: 1x1, stride 1, no padding? */
+bool td__shift_is_pointwise(const td__conv *v);
+
+/* Are the channels few enough for im2col, and the columns not dilated? The ld to use: kh kw c
+ * rounded up to what the product reads at once. */
+bool td__shift_wants_im2col(const td__conv *v);
+int64_t td__shift_im2col_width(const td__conv *v);
 /* im2col: rows of ld >= kh kw c elements, one per pixel of y, of images x[0 .. group); columns are
  * (i, j, channel). `line` is scratch of td__shift_line elements. Columns must not be dilated. */
 int64_t td__shift_line(const td__conv *v);

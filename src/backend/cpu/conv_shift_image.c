@@ -6,11 +6,11 @@
 #include "backend/cpu/conv_shift.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels/reorder.h"
+#include "backend/cpu/sizes.h"
 #include "base/alloc.h"
-#include "base/check.h"
 #include "base/fail.h"
 
-enum { ROWS = 512 /* pixels that go into one product, about */, IM2COL_CHANNELS = 8 };
+enum { ROWS = 512 /* pixels that go into one product, about */ };
 
 typedef struct image_state {
     td__conv conv;
@@ -144,18 +144,6 @@ static void run_image(const td_kernel_call *c)
     }
 }
 
-static size_t place(size_t *at, size_t nbytes)
-{
-    size_t here = *at;
-    *at = td__align_up(here + nbytes, 64);
-    return here;
-}
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 static void plan_memory(image_state *s, td_kernel *k, bool param)
 {
     const td__conv *v = &s->conv;
@@ -165,10 +153,10 @@ static void plan_memory(image_state *s, td_kernel *k, bool param)
         const td__shift_job *job = &s->job[j];
         int64_t rows = s->src.group * job->row.outputs * job->col.outputs;
         weight += (size_t)(job->row.taps * job->col.taps) * s->matrix;
-        expanded = max_size(expanded, (size_t)td__shift_elements(job, &s->src) * 2);
+        expanded = td__max_size(expanded, (size_t)td__shift_elements(job, &s->src) * 2);
         if (s->im2col)
             expanded = (size_t)(rows * s->ld + 64) * 2;
-        out = max_size(out, (size_t)(rows * s->out_c) * 2);
+        out = td__max_size(out, (size_t)(rows * s->out_c) * 2);
     }
     if (s->im2col)
         weight = s->matrix;
@@ -180,12 +168,12 @@ static void plan_memory(image_state *s, td_kernel *k, bool param)
         k->packed = weight;
     }
     /* prepare turns the weight at the start of scratch, run in the expanded image's place */
-    s->w_at = place(&at, param ? 0 : weight);
-    s->a_at = place(&at, max_size(expanded, param ? 0 : turned));
-    s->y_at = place(&at, out);
-    s->line_at = place(&at, s->im2col ? (size_t)td__shift_line(v) * 2 : 0);
-    s->gemm_at = place(&at, td__gemm_scratch_bytes(&s->gemm));
-    k->scratch = max_size(at, turned);
+    s->w_at = td__take(&at, param ? 0 : weight);
+    s->a_at = td__take(&at, td__max_size(expanded, param ? 0 : turned));
+    s->y_at = td__take(&at, out);
+    s->line_at = td__take(&at, s->im2col ? (size_t)td__shift_line(v) * 2 : 0);
+    s->gemm_at = td__take(&at, td__gemm_scratch_bytes(&s->gemm));
+    k->scratch = td__max_size(at, turned);
 }
 
 td_status td__conv_plan_shift_image(const td__cpu *cpu, const td__conv *v, td_kernel *k)
@@ -210,10 +198,9 @@ td_status td__conv_plan_shift_image(const td__cpu *cpu, const td__conv *v, td_ke
     s->out_w = forward ? v->ow : v->w;
     s->out_c = forward ? v->o : v->c;
     s->src.group = td__shift_group(v->n, s->job[0].row.outputs * s->job[0].col.outputs, ROWS);
-    s->im2col = forward && v->c <= IM2COL_CHANNELS && v->dilation[1] == 1;
-    s->in_place = v->kh == 1 && v->kw == 1 && v->stride[0] == 1 && v->stride[1] == 1 &&
-                  v->pad[0] == 0 && v->pad[1] == 0 && !s->im2col;
-    s->ld = (v->kh * v->kw * v->c + 31) / 32 * 32;
+    s->im2col = forward && td__shift_wants_im2col(v);
+    s->in_place = td__shift_is_pointwise(v) && !s->im2col;
+    s->ld = td__shift_im2col_width(v);
     int64_t depth = s->im2col ? v->kh * v->kw * v->c : s->src.c;
     int64_t rows = s->src.group * s->job[0].row.outputs * s->job[0].col.outputs;
     s->gemm =

@@ -12,11 +12,11 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels/channel_norm.h"
 #include "backend/cpu/kernels/reorder.h"
+#include "backend/cpu/sizes.h"
 #include "base/alloc.h"
-#include "base/check.h"
 #include "base/fail.h"
 
-enum { ROWS = 1024, IM2COL_CHANNELS = 8 };
+enum { ROWS = 1024 };
 
 typedef struct weight_state {
     td__conv conv;
@@ -101,13 +101,6 @@ static void run_weight(const td_kernel_call *c)
         s->transpose(out + o * taps * v->c, turned + o * taps * v->c, taps, v->c, sizeof *dw);
 }
 
-static size_t place(size_t *at, size_t nbytes)
-{
-    size_t here = *at;
-    *at = td__align_up(here + nbytes, 64);
-    return here;
-}
-
 static void plan_memory(weight_state *s, td_kernel *k)
 {
     const td__conv *v = &s->conv;
@@ -117,12 +110,12 @@ static void plan_memory(weight_state *s, td_kernel *k)
                                      : td__shift_elements(&s->job, &s->src);
     size_t at = 0;
 
-    s->a_at = place(&at, (size_t)expanded * 2);
-    s->y_at = place(&at, (size_t)(rows * v->o) * 2);
-    s->b_at = place(&at, td__gemm_packed_bytes(&s->gemm));
-    s->w_at = place(&at, (size_t)(taps * v->c * v->o) * 2 * sizeof(float));
-    s->line_at = place(&at, s->im2col ? (size_t)td__shift_line(v) * 2 : 0);
-    s->gemm_at = place(&at, td__gemm_scratch_bytes(&s->gemm));
+    s->a_at = td__take(&at, (size_t)expanded * 2);
+    s->y_at = td__take(&at, (size_t)(rows * v->o) * 2);
+    s->b_at = td__take(&at, td__gemm_packed_bytes(&s->gemm));
+    s->w_at = td__take(&at, (size_t)(taps * v->c * v->o) * 2 * sizeof(float));
+    s->line_at = td__take(&at, s->im2col ? (size_t)td__shift_line(v) * 2 : 0);
+    s->gemm_at = td__take(&at, td__gemm_scratch_bytes(&s->gemm));
     k->scratch = at;
 }
 
@@ -140,12 +133,11 @@ td_status td__conv_plan_shift_weight(const td__cpu *cpu, const td__conv *v, td_k
         td__free(s);
         return TD_ENOTSUP;
     }
-    s->im2col = v->c <= IM2COL_CHANNELS && v->dilation[1] == 1;
-    s->in_place = v->kh == 1 && v->kw == 1 && v->stride[0] == 1 && v->stride[1] == 1 &&
-                  v->pad[0] == 0 && v->pad[1] == 0 && !s->im2col;
+    s->im2col = td__shift_wants_im2col(v);
+    s->in_place = td__shift_is_pointwise(v) && !s->im2col;
     s->src = (td__shift_source){
         .h = v->h, .w = v->w, .c = v->c, .group = td__shift_group(v->n, v->oh * v->ow, ROWS)};
-    s->ld = (v->kh * v->kw * v->c + 31) / 32 * 32;
+    s->ld = td__shift_im2col_width(v);
     s->gemm = td__gemm_plan(s->im2col ? v->kh * v->kw * v->c : v->c, v->o,
                             s->src.group * v->oh * v->ow, 1, TD_BF16, cpu->isa);
     plan_memory(s, k);

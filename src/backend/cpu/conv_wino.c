@@ -17,8 +17,8 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels/channel_norm.h"
 #include "backend/cpu/kernels/winograd.h"
+#include "backend/cpu/sizes.h"
 #include "base/alloc.h"
-#include "base/check.h"
 #include "base/fail.h"
 
 enum {
@@ -44,11 +44,6 @@ typedef struct wino_state {
     size_t u_at, v_at, m_at, gemm_at; /* offsets in scratch; zeros lie at 0 */
 } wino_state;
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void prepare_weight(const td_kernel_call *c)
 {
     const wino_state *s = c->kernel->state;
@@ -67,7 +62,7 @@ static void run_image(const td_kernel_call *c)
         s->kernels.weight(scratch + s->u_at, &s->packing, c->in[1], s->w_o, s->w_c, s->flipped,
                           s->g.v_bf16);
     for (int64_t t = 0; t < s->tiles; t += s->block) {
-        int64_t count = min64(s->block, s->tiles - t);
+        int64_t count = td__min64(s->block, s->tiles - t);
         s->kernels.input(&s->g, v, s->v_stride, c->in[0], scratch, t, count);
         for (int64_t f = 0; f < FREQS; f++)
             td__gemm_run(&s->gemm,
@@ -97,7 +92,7 @@ static void run_weight(const td_kernel_call *c)
         s->sums(c->out[1], c->in[0], s->g.bf16, s->g.n * s->g.oh * s->g.ow, s->g.o);
     memset(scratch, 0, (size_t)(s->g.c > s->g.o ? s->g.c : s->g.o) * 4);
     for (int64_t t = 0; t < s->tiles; t += s->block) {
-        int64_t count = min64(s->block, s->tiles - t);
+        int64_t count = td__min64(s->block, s->tiles - t);
         bool whole = count == s->block;
         const td__wino_packing *packing = whole ? &s->packing : &s->tail_packing;
         s->kernels.input(&s->g, v, s->v_stride, c->in[1], scratch, t, count);
@@ -136,14 +131,7 @@ static int64_t block_of(int64_t tiles, int64_t channels, size_t element, int64_t
     int64_t most = BLOCK_BYTES / (FREQS * channels * (int64_t)element);
     most = most < lo ? lo : most > hi ? hi : most;
     int64_t blocks = (tiles + most - 1) / most;
-    return min64((((tiles + blocks - 1) / blocks) + 13) / 14 * 14, tiles);
-}
-
-static size_t place(size_t *at, size_t nbytes)
-{
-    size_t here = *at;
-    *at = td__align_up(here + nbytes, 64);
-    return here;
+    return td__min64((((tiles + blocks - 1) / blocks) + 13) / 14 * 14, tiles);
 }
 
 static void plan_image(const td__cpu *cpu, const td__conv *v, wino_state *s, td_kernel *k)
@@ -156,11 +144,11 @@ static void plan_image(const td__cpu *cpu, const td__conv *v, wino_state *s, td_
     s->m_stride = s->block * s->g.o + SKEW;
     size_t u_bytes = (size_t)(FREQS * s->packing.matrix) * s->element;
     s->packed = v->weight_is_param && u_bytes <= PACKED_MAX;
-    place(&at, (size_t)s->g.c * 4);
-    s->u_at = place(&at, s->packed ? 0 : u_bytes);
-    s->v_at = place(&at, (size_t)(FREQS * s->v_stride) * s->element);
-    s->m_at = place(&at, (size_t)(FREQS * s->m_stride) * sizeof(float));
-    s->gemm_at = place(&at, td__gemm_scratch_bytes(&s->gemm));
+    td__take(&at, (size_t)s->g.c * 4);
+    s->u_at = td__take(&at, s->packed ? 0 : u_bytes);
+    s->v_at = td__take(&at, (size_t)(FREQS * s->v_stride) * s->element);
+    s->m_at = td__take(&at, (size_t)(FREQS * s->m_stride) * sizeof(float));
+    s->gemm_at = td__take(&at, td__gemm_scratch_bytes(&s->gemm));
     k->scratch = at;
     k->run = run_image;
     if (s->packed) {
@@ -183,11 +171,11 @@ static void plan_weight(const td__cpu *cpu, wino_state *s, td_kernel *k)
     s->tail_packing = packing_of(&s->tail, s->element);
     s->v_stride = s->block * s->g.c + SKEW * 2;
     s->m_stride = s->g.c * s->g.o + SKEW;
-    place(&at, (size_t)(s->g.c > s->g.o ? s->g.c : s->g.o) * 4);
-    s->u_at = place(&at, (size_t)(FREQS * s->packing.matrix) * s->element);
-    s->v_at = place(&at, (size_t)(FREQS * s->v_stride) * s->element);
-    s->m_at = place(&at, (size_t)(FREQS * s->m_stride) * sizeof(float));
-    s->gemm_at = place(&at, td__gemm_scratch_bytes(&s->gemm));
+    td__take(&at, (size_t)(s->g.c > s->g.o ? s->g.c : s->g.o) * 4);
+    s->u_at = td__take(&at, (size_t)(FREQS * s->packing.matrix) * s->element);
+    s->v_at = td__take(&at, (size_t)(FREQS * s->v_stride) * s->element);
+    s->m_at = td__take(&at, (size_t)(FREQS * s->m_stride) * sizeof(float));
+    s->gemm_at = td__take(&at, td__gemm_scratch_bytes(&s->gemm));
     k->scratch = at;
     k->run = run_weight;
 }

@@ -39,13 +39,17 @@ static inline bool td__is_narrow(td_dtype t)
     return t == TD_F32 || t == TD_BF16 || t == TD_F16;
 }
 
-/* A tensor as rows of its last axis; a scalar is one row of one. */
-static inline void td__rows_of(const td_shape *s, int64_t *rows, int64_t *width)
+/* Floating types that the matrix products and the image kernels take. */
+static inline bool td__is_f32_or_bf16(td_dtype t)
 {
-    *rows = 1;
-    *width = s->ndim > 0 ? s->dim[s->ndim - 1] : 1;
-    for (int i = 0; i + 1 < s->ndim; i++)
-        *rows *= s->dim[i];
+    return t == TD_F32 || t == TD_BF16;
+}
+
+/* Does an image lie as NHWC? One of a single pixel or channel lies the same way in both layouts. */
+static inline bool td__lies_nhwc(const td_desc *image)
+{
+    const int64_t *dim = image->shape.dim;
+    return image->layout == TD_LAYOUT_NHWC || dim[1] == 1 || dim[2] * dim[3] == 1;
 }
 
 #endif

@@ -23,6 +23,7 @@
 #include "backend/cpu/kernels/gemm_f32.h"
 #include "backend/cpu/kernels/gemm_lay.h"
 #include "backend/cpu/kernels/gemm_post.h"
+#include "backend/cpu/sizes.h"
 #include "base/check.h"
 #include "base/fail.h"
 
@@ -69,11 +70,6 @@ static const gemm_impl IMPLS[TD__GEMM_KIND_COUNT] = {
     [TD__GEMM_AMX] = TILE_IMPL(avx512bf16, "gemm bf16 amx", td__gemm_block_amx),
 };
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t round_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
@@ -98,7 +94,7 @@ td__gemm td__gemm_plan_kind(int64_t m, int64_t n, int64_t k, int64_t reduce, td_
         g.units = round_up(g.units, 16);
     g.mc = impl->mc;
     g.kc = impl->kc;
-    g.nc = min64(round_up(n, g.panel), SUMS_MAX / g.mc / g.panel * g.panel);
+    g.nc = td__min64(round_up(n, g.panel), SUMS_MAX / g.mc / g.panel * g.panel);
     return g;
 }
 
@@ -171,7 +167,7 @@ static void pack_piece(const td__gemm *g, void *to, int64_t c, int64_t u, int64_
         .ld = ld,
         .src_along_k = transposed,
         .k = g->k - k,
-        .x = min64(g->panel, g->n - c),
+        .x = td__min64(g->panel, g->n - c),
         .dst = to,
         .units = units,
         .xs = g->panel,
@@ -191,7 +187,7 @@ void td__gemm_pack(const td__gemm *g, void *packed, const void *b, td_dtype b_dt
     for (int64_t u = 0; u < g->units; u += step)
         for (int64_t c = 0; c < g->n; c += g->panel)
             pack_piece(g, (char *)packed + (c * g->units + u * g->panel) * 4, c, u,
-                       min64(step, g->units - u), b, b_dtype, ld, transposed);
+                       td__min64(step, g->units - u), b, b_dtype, ld, transposed);
 }
 
 /* One pass over k: `segs` consecutive A_i from `first`, of each the units [unit, unit + units). */
@@ -224,7 +220,7 @@ static void plan_passes(run *r)
         r->cuts = (g->units + r->per_pass - 1) / r->per_pass;
         r->n_passes = r->cuts * r->reduce;
     } else {
-        const int64_t most = min64(g->units ? g->kc / g->units : r->reduce, TD__GEMM_MAX_SEGS);
+        const int64_t most = td__min64(g->units ? g->kc / g->units : r->reduce, TD__GEMM_MAX_SEGS);
         r->n_passes = (r->reduce + most - 1) / most;
         r->per_pass = (r->reduce + r->n_passes - 1) / r->n_passes;
         r->n_passes = (r->reduce + r->per_pass - 1) / r->per_pass;
@@ -235,10 +231,10 @@ static pass pass_at(const run *r, int64_t i)
 {
     if (r->cuts) {
         const int64_t unit = i % r->cuts * r->per_pass;
-        return (pass){i / r->cuts, 1, unit, min64(r->per_pass, r->g->units - unit)};
+        return (pass){i / r->cuts, 1, unit, td__min64(r->per_pass, r->g->units - unit)};
     }
     const int64_t first = i * r->per_pass;
-    return (pass){first, min64(r->per_pass, r->reduce - first), 0, r->g->units};
+    return (pass){first, td__min64(r->per_pass, r->reduce - first), 0, r->g->units};
 }
 
 /* Copy rows [m, m + rows) of the pass's slices of A. Vectors: rows of constant stride, slice after
@@ -259,7 +255,7 @@ static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
             .src = (const char *)a->a + start * (int64_t)td_dtype_size(a->a_dtype),
             .ld = a->lda,
             .src_along_k = !a->a_trans,
-            .k = min64(g->k - k, p->units * per_unit(unit)),
+            .k = td__min64(g->k - k, p->units * per_unit(unit)),
             .x = rows,
             .dst_along_k = true,
             .units = p->units,
@@ -315,7 +311,8 @@ static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, i
     }
     for (int64_t i = 0, at = 0; i < count; i++) {
         /* Vectors share the rows out evenly; tiles take 32 at a time. */
-        const int64_t n = impl->tiles ? min64(32, rows - at) : rows / count + (i < rows % count);
+        const int64_t n =
+            impl->tiles ? td__min64(32, rows - at) : rows / count + (i < rows % count);
         blk.rows = (int)n;
         blk.c = c + at * ldc;
         if (r->in_place)
@@ -362,7 +359,7 @@ static void block_mn(run *r, int64_t m, int64_t rows, int64_t n0, int64_t n1)
         if (!r->in_place)
             copy_a(r, &p, m, rows);
         for (int64_t n = n0; n < n1; n += g->panel) {
-            const int64_t cols = min64(g->panel, g->n - n);
+            const int64_t cols = td__min64(g->panel, g->n - n);
             const bool direct = a->c_dtype == TD_F32 && cols == g->panel && !ragged;
             float *c = direct ? (float *)a->c + m * a->ldc + n : r->sums + (n - n0) % r->sums_ld;
             const int64_t ldc = direct ? a->ldc : r->sums_ld;
@@ -416,5 +413,5 @@ void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
         r.sums_ld = nc = g->nc;
     for (int64_t n0 = 0; n0 < g->n; n0 += nc)
         for (int64_t m = 0; m < a->m; m += g->mc)
-            block_mn(&r, m, min64(g->mc, a->m - m), n0, min64(n0 + nc, g->n));
+            block_mn(&r, m, td__min64(g->mc, a->m - m), n0, td__min64(n0 + nc, g->n));
 }

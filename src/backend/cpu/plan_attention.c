@@ -19,8 +19,8 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels/attention.h"
+#include "backend/cpu/sizes.h"
 #include "base/alloc.h"
-#include "base/check.h"
 #include "base/fail.h"
 #include "ops/attr.h"
 
@@ -52,11 +52,6 @@ typedef struct head {
     const float *mask; /* of this batch entry, or NULL */
 } head;
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static const void *at(const void *base, int64_t i, td_dtype t)
 {
     return (const char *)base + i * (int64_t)td_dtype_size(t);
@@ -70,7 +65,7 @@ static void *at_out(void *base, int64_t i, td_dtype t)
 /* Keys that the queries [first, first + n) may see, as a number of leading ones. */
 static int64_t seen_by(const state *st, int64_t first, int64_t n)
 {
-    return st->causal ? min64(first + n, st->s) : st->s;
+    return st->causal ? td__min64(first + n, st->s) : st->s;
 }
 
 /* (S, D) with rows ld apart, as blocks of (KEYS, D); the last one filled up with zeros. */
@@ -80,7 +75,7 @@ static void pack_blocks(const head *w, size_t where, const void *x, int64_t ld)
     size_t nbytes = td__gemm_packed_bytes(&st->by_blocks), size = td_dtype_size(st->dtype);
     for (int64_t i = 0; i < st->blocks; i++) {
         const char *from = at(x, i * KEYS * ld, st->dtype);
-        int64_t n = min64(KEYS, st->s - i * KEYS), from_ld = ld;
+        int64_t n = td__min64(KEYS, st->s - i * KEYS), from_ld = ld;
         if (n < KEYS) {
             char *tail = w->scratch + st->tail;
             memset(tail, 0, KEYS * (size_t)st->d * size);
@@ -209,7 +204,7 @@ static void run_forward(const td_kernel_call *c)
             }
             for (int64_t first = 0; first < st->t; first += ROWS) {
                 int64_t q = ((b * st->t + first) * st->h + h) * st->d;
-                forward_rows(&w, first, min64(ROWS, st->t - first), at(c->in[0], q, st->dtype),
+                forward_rows(&w, first, td__min64(ROWS, st->t - first), at(c->in[0], q, st->dtype),
                              at_out(c->out[0], q, st->dtype),
                              (float *)c->out[1] + (b * st->h + h) * st->t + first);
             }
@@ -264,7 +259,7 @@ static void backward_group(const td_kernel_call *c, int64_t b, int64_t hk)
         for (int64_t first = 0; first < st->t; first += ROWS) {
             int64_t q = ((b * st->t + first) * st->h + h) * st->d;
             backward_rows(
-                &w, first, min64(ROWS, st->t - first),
+                &w, first, td__min64(ROWS, st->t - first),
                 &(back_rows){.d_out = at(c->in[0], q, t),
                              .q = at(c->in[1], q, t),
                              .out = at(c->in[4], q, t),
@@ -288,45 +283,33 @@ static void run_backward(const td_kernel_call *c)
 
 /* ---- Planning -------------------------------------------------------------------------------- */
 
-static size_t take(size_t *used, size_t nbytes)
-{
-    size_t offset = *used;
-    *used += td__align_up(nbytes, 64);
-    return offset;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 static size_t lay_out_scratch(state *st, bool backward)
 {
     size_t used = 0, size = td_dtype_size(st->dtype);
     size_t by_keys = td__gemm_packed_bytes(&st->by_keys);
     size_t by_blocks = (size_t)st->blocks * td__gemm_packed_bytes(&st->by_blocks);
     size_t rows = ROWS * (size_t)st->width;
-    st->offsets = take(&used, (size_t)st->blocks * sizeof(int64_t));
-    st->tail = take(&used, KEYS * (size_t)st->d * size);
-    st->keys_t = take(&used, by_keys);
-    st->scores = take(&used, rows * sizeof(float));
+    st->offsets = td__take(&used, (size_t)st->blocks * sizeof(int64_t));
+    st->tail = td__take(&used, KEYS * (size_t)st->d * size);
+    st->keys_t = td__take(&used, by_keys);
+    st->scores = td__take(&used, rows * sizeof(float));
     /* f32 probabilities are made in place of the scores, their gradients in place of dP. */
-    st->probs = st->dtype == TD_F32 ? st->scores : take(&used, rows * size);
+    st->probs = st->dtype == TD_F32 ? st->scores : td__take(&used, rows * size);
     size_t gemm =
-        larger(td__gemm_scratch_bytes(&st->by_keys), td__gemm_scratch_bytes(&st->by_blocks));
+        td__max_size(td__gemm_scratch_bytes(&st->by_keys), td__gemm_scratch_bytes(&st->by_blocks));
     if (backward) {
-        st->values_t = take(&used, by_keys);
-        st->keys = take(&used, by_blocks);
-        st->d_probs = take(&used, rows * sizeof(float));
-        st->d_scores = st->dtype == TD_F32 ? st->d_probs : take(&used, rows * size);
-        st->d_keys = take(&used, (size_t)(st->s * st->d) * sizeof(float));
-        st->d_values = take(&used, (size_t)(st->s * st->d) * sizeof(float));
-        st->rows_packed = take(&used, td__gemm_packed_bytes(&st->by_rows));
-        gemm = larger(gemm, td__gemm_scratch_bytes(&st->by_rows));
+        st->values_t = td__take(&used, by_keys);
+        st->keys = td__take(&used, by_blocks);
+        st->d_probs = td__take(&used, rows * sizeof(float));
+        st->d_scores = st->dtype == TD_F32 ? st->d_probs : td__take(&used, rows * size);
+        st->d_keys = td__take(&used, (size_t)(st->s * st->d) * sizeof(float));
+        st->d_values = td__take(&used, (size_t)(st->s * st->d) * sizeof(float));
+        st->rows_packed = td__take(&used, td__gemm_packed_bytes(&st->by_rows));
+        gemm = td__max_size(gemm, td__gemm_scratch_bytes(&st->by_rows));
     } else {
-        st->values = take(&used, by_blocks);
+        st->values = td__take(&used, by_blocks);
     }
-    st->gemm = take(&used, gemm);
+    st->gemm = td__take(&used, gemm);
     return used;
 }
 
@@ -338,7 +321,7 @@ td_status td__cpu_plan_attention(const td__cpu *cpu, const td_node *n, const boo
     const td_desc *q = td__in_desc(n, backward ? 1 : 0), *key = td__in_desc(n, backward ? 2 : 1);
     const td_desc *mask = a->has_mask ? td__in_desc(n, backward ? 6 : 3) : NULL;
     (void)is_param;
-    if ((q->dtype != TD_F32 && q->dtype != TD_BF16) || (mask && mask->dtype != TD_F32) ||
+    if (!td__is_f32_or_bf16(q->dtype) || (mask && mask->dtype != TD_F32) ||
         td__desc_count(q) == 0 || td__desc_count(key) == 0)
         return TD_ENOTSUP;
     state *st = td__calloc(1, sizeof *st);

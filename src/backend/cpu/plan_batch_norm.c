@@ -73,7 +73,7 @@ static td_status make_state(const td__cpu *cpu, const td_node *n, int like, unsi
 {
     const td_desc *x = td__in_desc(n, like);
 
-    if ((x->dtype != TD_F32 && x->dtype != TD_BF16) || td__desc_count(x) == 0)
+    if (!td__is_f32_or_bf16(x->dtype) || td__desc_count(x) == 0)
         return TD_ENOTSUP;
     for (int i = 0; i < n->n_in; i++) {
         const td_desc *d = td__in_desc(n, i);

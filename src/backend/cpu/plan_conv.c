@@ -6,16 +6,10 @@
 #include "base/check.h"
 #include "ops/attr.h"
 
-static bool lies_nhwc(const td_desc *d)
-{
-    return d->layout == TD_LAYOUT_NHWC || d->shape.dim[1] == 1 ||
-           d->shape.dim[2] * d->shape.dim[3] == 1;
-}
-
 bool td__conv_is_nhwc(const td__conv *v, td_dtype dtype)
 {
-    return lies_nhwc(&v->x) && lies_nhwc(&v->y) && v->x.dtype == dtype && v->y.dtype == dtype &&
-           v->w_dtype == TD_F32;
+    return td__lies_nhwc(&v->x) && td__lies_nhwc(&v->y) && v->x.dtype == dtype &&
+           v->y.dtype == dtype && v->w_dtype == TD_F32;
 }
 
 static td_status plan_conv(const td__cpu *cpu, const td_node *n, const bool *is_param,

@@ -29,7 +29,7 @@ static td_status make_state(const td__cpu *cpu, const td_node *n, td_kernel *k)
     const td_attr_norm *a = n->attr;
     bool lies_nhwc = x->layout == TD_LAYOUT_NHWC || x->shape.dim[2] * x->shape.dim[3] == 1;
 
-    if ((x->dtype != TD_F32 && x->dtype != TD_BF16) || !lies_nhwc || td__desc_count(x) == 0)
+    if (!td__is_f32_or_bf16(x->dtype) || !lies_nhwc || td__desc_count(x) == 0)
         return TD_ENOTSUP;
     /* x, and in backward dy before it, are the activations; all else is f32. */
     for (int i = 1; i < n->n_in; i++) {

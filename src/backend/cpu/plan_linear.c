@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "ops/attr.h"
+#include "ops/op_check.h"
 
 typedef struct linear {
     td__product product;
@@ -78,11 +79,6 @@ static void back_weight_run(const td_kernel_call *c)
     }
 }
 
-static bool is_f32_or_bf16(td_dtype t)
-{
-    return t == TD_F32 || t == TD_BF16;
-}
-
 /* `vector_dtype`: type of bias or db. */
 static td_status plan(const td__cpu *cpu, td_kernel *k, td__product_spec *spec, int64_t rows,
                       int64_t n, td_dtype vector_dtype, void (*run)(const td_kernel_call *c))
@@ -90,7 +86,7 @@ static td_status plan(const td__cpu *cpu, td_kernel *k, td__product_spec *spec, 
     linear *l;
     td_status st;
 
-    if (!is_f32_or_bf16(vector_dtype))
+    if (!td__is_f32_or_bf16(vector_dtype))
         return TD_ENOTSUP;
     l = td__calloc(1, sizeof *l);
     if (!l)
@@ -121,21 +117,6 @@ static td_status plan(const td__cpu *cpu, td_kernel *k, td__product_spec *spec, 
     return TD_OK;
 }
 
-/* Rows of a tensor seen as a matrix: all sizes but the last. */
-static int64_t rows_of(const td_desc *d)
-{
-    int64_t rows = 1;
-
-    for (int i = 0; i + 1 < d->shape.ndim; i++)
-        rows *= d->shape.dim[i];
-    return rows;
-}
-
-static int64_t cols_of(const td_desc *d)
-{
-    return d->shape.dim[d->shape.ndim - 1];
-}
-
 td_status td__cpu_plan_linear(const td__cpu *cpu, const td_node *n, const bool *is_param,
                               td_kernel *k)
 {
@@ -143,7 +124,7 @@ td_status td__cpu_plan_linear(const td__cpu *cpu, const td_node *n, const bool *
     const td_desc *x = td__in_desc(n, 0), *w = td__in_desc(n, 1);
     td__product_spec spec = {
         .use = TD__USE_FORWARD,
-        .m = rows_of(x),
+        .m = td__row_count(&x->shape),
         .n = w->shape.dim[0],
         .k = w->shape.dim[1],
         .a_dtype = x->dtype,
@@ -168,7 +149,7 @@ td_status td__cpu_plan_linear_back_data(const td__cpu *cpu, const td_node *n, co
     const td_desc *dy = td__in_desc(n, 0), *w = td__in_desc(n, 1);
     td__product_spec spec = {
         .use = TD__USE_BACK_DATA,
-        .m = rows_of(dy),
+        .m = td__row_count(&dy->shape),
         .n = w->shape.dim[1],
         .k = w->shape.dim[0],
         .a_dtype = dy->dtype,
@@ -188,14 +169,14 @@ td_status td__cpu_plan_linear_back_weight(const td__cpu *cpu, const td_node *n,
     const td_desc *dy = td__in_desc(n, 0), *x = td__in_desc(n, 1);
     td__product_spec spec = {
         .use = TD__USE_BACK_WEIGHT,
-        .m = cols_of(dy),
-        .n = cols_of(x),
-        .k = rows_of(dy),
+        .m = td__last_dim(&dy->shape),
+        .n = td__last_dim(&x->shape),
+        .k = td__row_count(&dy->shape),
         .a_dtype = dy->dtype,
         .b_dtype = x->dtype,
         .c_dtype = n->out[0].dtype,
-        .lda = cols_of(dy),
-        .ldb = cols_of(x),
+        .lda = td__last_dim(&dy->shape),
+        .ldb = td__last_dim(&x->shape),
         .a_trans = true,
     };
 

@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu.h"
 #include "base/half.h"
 #include "ops/attr.h"
+#include "ops/op_check.h"
 
 static float load(td_dtype t, const void *p, int64_t i)
 {
@@ -49,9 +50,8 @@ static void run_accuracy(const td_kernel_call *c)
     const td_node *n = c->kernel->node;
     const td_desc *x = td__in_desc(n, 0);
     td_dtype target_type = td__in_desc(n, 1)->dtype;
-    int64_t rows, classes, hits = 0;
+    int64_t rows = td__row_count(&x->shape), classes = td__last_dim(&x->shape), hits = 0;
 
-    td__rows_of(&x->shape, &rows, &classes);
     for (int64_t r = 0; r < rows; r++) {
         int64_t first = r * classes, before = 0;
         int64_t t =
@@ -79,9 +79,8 @@ static void run_top_k(const td_kernel_call *c)
     const int k = ((const td_attr_topk *)n->attr)->k;
     float *best = c->scratch;   /* (k) */
     int32_t *where = c->out[1]; /* (rows, k) */
-    int64_t rows, size;
+    int64_t rows = td__row_count(&x->shape), size = td__last_dim(&x->shape);
 
-    td__rows_of(&x->shape, &rows, &size);
     for (int64_t r = 0; r < rows; r++, where += k) {
         int found = 0;
 

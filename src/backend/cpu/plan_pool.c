@@ -13,19 +13,12 @@ typedef struct pool_state {
     td__pool pool;
 } pool_state;
 
-/* A tensor of one pixel, or of one channel, lies the same way in both layouts. */
-static bool is_nhwc(const td_desc *d)
-{
-    return d->layout == TD_LAYOUT_NHWC || d->shape.dim[1] == 1 ||
-           d->shape.dim[2] * d->shape.dim[3] == 1;
-}
-
 /* `x` and `y` are the descs of the larger and the smaller image. */
 static td_status make_state(const td__cpu *cpu, const td_node *n, const td_desc *x,
                             const td_desc *y, const td_attr_pool2d *a, td_kernel *k)
 {
-    if ((x->dtype != TD_F32 && x->dtype != TD_BF16) || y->dtype != x->dtype || !is_nhwc(x) ||
-        !is_nhwc(y))
+    if (!td__is_f32_or_bf16(x->dtype) || y->dtype != x->dtype || !td__lies_nhwc(x) ||
+        !td__lies_nhwc(y))
         return TD_ENOTSUP;
     pool_state *s = td__calloc(1, sizeof *s);
     if (!s)
@@ -81,7 +74,7 @@ td_status td__cpu_plan_max_pool(const td__cpu *cpu, const td_node *n, const bool
                                 td_kernel *k)
 {
     (void)is_param;
-    if (!is_nhwc(&n->out[1]))
+    if (!td__lies_nhwc(&n->out[1]))
         return TD_ENOTSUP;
     k->run = run_max;
     return make_state(cpu, n, td__in_desc(n, 0), &n->out[0], n->attr, k);
@@ -91,7 +84,7 @@ td_status td__cpu_plan_max_pool_back(const td__cpu *cpu, const td_node *n, const
                                      td_kernel *k)
 {
     (void)is_param;
-    if (!is_nhwc(td__in_desc(n, 1)))
+    if (!td__lies_nhwc(td__in_desc(n, 1)))
         return TD_ENOTSUP;
     k->run = run_max_back;
     return make_state(cpu, n, &n->out[0], td__in_desc(n, 0), n->attr, k);

@@ -12,8 +12,8 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels/convert.h"
 #include "backend/cpu/kernels/rnn.h"
+#include "backend/cpu/sizes.h"
 #include "base/alloc.h"
-#include "base/check.h"
 #include "base/fail.h"
 
 typedef struct state {
@@ -232,18 +232,6 @@ static void run_gru_back(const td_kernel_call *c)
     put(c, 2, dh, size);
 }
 
-static size_t take(size_t *used, int64_t count, size_t each)
-{
-    size_t offset = *used;
-    *used += td__align_up((size_t)count * each, 64);
-    return offset;
-}
-
-static bool is_f32_or_bf16(td_dtype t)
-{
-    return t == TD_F32 || t == TD_BF16;
-}
-
 td_status td__cpu_plan_rnn(const td__cpu *cpu, const td_node *n, const bool *is_param, td_kernel *k)
 {
     bool lstm = n->op == TD_OP_LSTM || n->op == TD_OP_LSTM_BACK;
@@ -253,7 +241,7 @@ td_status td__cpu_plan_rnn(const td__cpu *cpu, const td_node *n, const bool *is_
                  : n->op == TD_OP_GRU       ? 2
                                             : 4;
     for (int i = 0; i < n->n_in; i++)
-        if (!is_f32_or_bf16(td__in_desc(n, i)->dtype))
+        if (!td__is_f32_or_bf16(td__in_desc(n, i)->dtype))
             return TD_ENOTSUP;
     if (lstm && backward && td__in_desc(n, 3)->dtype != TD_F32)
         return TD_ENOTSUP; /* cell states are f32 except in hand-made graphs */
@@ -280,18 +268,18 @@ td_status td__cpu_plan_rnn(const td__cpu *cpu, const td_node *n, const bool *is_
     int64_t wide = st->gates * st->h;
     st->product = backward ? td__gemm_plan(st->b, st->h, wide, 1, st->dtype, cpu->isa)
                            : td__gemm_plan(st->b, wide, st->h, 1, st->dtype, cpu->isa);
-    st->sums = take(&k->scratch, st->b * wide, sizeof(float));
-    st->carry = take(&k->scratch, st->b * st->h, sizeof(float));
-    st->row = take(&k->scratch, 12 * st->h, sizeof(float));
-    st->bias = take(&k->scratch, wide, sizeof(float));
-    st->first = take(&k->scratch, st->b * st->h, sizeof(float));
-    st->gemm = take(&k->scratch, (int64_t)td__gemm_scratch_bytes(&st->product), 1);
+    st->sums = td__take(&k->scratch, (size_t)(st->b * wide) * sizeof(float));
+    st->carry = td__take(&k->scratch, (size_t)(st->b * st->h) * sizeof(float));
+    st->row = td__take(&k->scratch, (size_t)(12 * st->h) * sizeof(float));
+    st->bias = td__take(&k->scratch, (size_t)wide * sizeof(float));
+    st->first = td__take(&k->scratch, (size_t)(st->b * st->h) * sizeof(float));
+    st->gemm = td__take(&k->scratch, td__gemm_scratch_bytes(&st->product));
     if (is_param[weight]) {
         k->prepare = prepare;
         k->packs = 1u << weight;
         k->packed = td__gemm_packed_bytes(&st->product);
     } else {
-        st->packed = take(&k->scratch, (int64_t)td__gemm_packed_bytes(&st->product), 1);
+        st->packed = td__take(&k->scratch, td__gemm_packed_bytes(&st->product));
     }
     k->run = lstm ? (backward ? run_lstm_back : run_lstm) : (backward ? run_gru_back : run_gru);
     k->impl = td__gemm_name(&st->product);

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "ops/attr.h"
+#include "ops/op_check.h"
 
 typedef struct norm_state {
     td__row_norm shape;
@@ -55,7 +56,8 @@ td_status td__cpu_plan_row_norm(const td__cpu *cpu, const td_node *n, const bool
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory for the kernel of %s", n->name);
     s->shape = (td__row_norm){.dtype = d->dtype, .eps = (float)a->eps};
-    td__rows_of(&d->shape, &s->shape.rows, &s->shape.width);
+    s->shape.rows = td__row_count(&d->shape);
+    s->shape.width = td__last_dim(&d->shape);
     s->is_layer = is_layer;
     s->run = is_layer ? TD_ISA_PICK(cpu->isa, td__layer_norm) : TD_ISA_PICK(cpu->isa, td__rms_norm);
     s->back = is_layer ? TD_ISA_PICK(cpu->isa, td__layer_norm_back)

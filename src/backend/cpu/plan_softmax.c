@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "ops/attr.h"
+#include "ops/op_check.h"
 
 typedef struct softmax_state {
     td_dtype dtype;
@@ -41,7 +42,8 @@ td_status td__cpu_plan_softmax(const td__cpu *cpu, const td_node *n, const bool 
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory for the kernel of %s", n->name);
     s->dtype = d->dtype;
-    td__rows_of(&d->shape, &s->rows, &s->width);
+    s->rows = td__row_count(&d->shape);
+    s->width = td__last_dim(&d->shape);
     s->run = is_log ? TD_ISA_PICK(cpu->isa, td__log_softmax) : TD_ISA_PICK(cpu->isa, td__softmax);
     s->back = is_log ? TD_ISA_PICK(cpu->isa, td__log_softmax_back)
                      : TD_ISA_PICK(cpu->isa, td__softmax_back);
@@ -94,7 +96,8 @@ td_status td__cpu_plan_xent(const td__cpu *cpu, const td_node *n, const bool *is
                           .use_ignore = a->use_ignore,
                           .ignore_index = a->ignore_index,
                           .smoothing = a->smoothing};
-    td__rows_of(&x->shape, &s->shape.rows, &s->shape.width);
+    s->shape.rows = td__row_count(&x->shape);
+    s->shape.width = td__last_dim(&x->shape);
     s->run = TD_ISA_PICK(cpu->isa, td__xent);
     s->back = TD_ISA_PICK(cpu->isa, td__xent_back);
     k->run = back ? run_xent_back : run_xent;
