@@ -83,7 +83,6 @@ static td_status check(const td_op_args *a, int first, int mask)
 {
     const td_attr_attention *at = a->attr;
     const td_shape *q = &a->in_desc[first]->shape, *k = &a->in_desc[first + 1]->shape;
-    td_dtype t = a->in_desc[0]->dtype;
 
     TD_TRY(td__want_float(a, 0, "the first input"));
     TD_TRY(td__want_same_dtype(a, first, "q"));
@@ -106,7 +105,7 @@ static td_status check(const td_op_args *a, int first, int mask)
                        mask + (at->has_mask ? 1 : 0));
     if (!at->has_mask)
         return TD_OK;
-    TD_TRY(td__want_weight(a, mask, "the mask", t));
+    TD_TRY(td__want_weight(a, mask, "the mask"));
     td_shape shared = TD_SHAPE(q->dim[1], k->dim[1]);
     td_shape batched = TD_SHAPE(q->dim[0], q->dim[1], k->dim[1]);
     return td__want_shape(a, mask, "the mask",
@@ -185,10 +184,8 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     TD_TRY(check(a, 1, 6));
     td_shape lse = lse_shape(&a->in_desc[1]->shape);
     TD_TRY(td__want_shape(a, 0, "do", &a->in_desc[1]->shape));
-    TD_TRY(td__want_same_dtype(a, 4, "o"));
-    TD_TRY(td__want_shape(a, 4, "o", &a->in_desc[1]->shape));
-    TD_TRY(td__want_weight(a, 5, "lse", t));
-    TD_TRY(td__want_shape(a, 5, "lse", &lse));
+    TD_TRY(td__want_activation(a, 4, "o", &a->in_desc[1]->shape));
+    TD_TRY(td__want_weight_shape(a, 5, "lse", &lse));
     for (int i = 0; i < 3; i++)
         out[i] = td__desc(t, a->in_desc[1 + i]->shape);
     *n_out = 3;

@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ops/op_check.h"
+#include "ops/op_normalise.h"
 
 /* Element i of channel c of (N, C, inner). */
 typedef struct channels {
@@ -41,8 +41,7 @@ static int64_t channel_at(const channels *ch, int64_t c, int64_t i)
 
 static td_status check_attr(const td_attr_norm *at)
 {
-    if (!(at->eps >= 0) || !isfinite(at->eps))
-        return TD_FAIL(TD_EINVAL, "eps is %g; it must be a number of at least 0", at->eps);
+    TD_TRY(td__norm_check_eps(at));
     if (!(at->momentum >= 0) || !(at->momentum <= 1))
         return TD_FAIL(TD_EINVAL, "momentum is %g; it must lie in 0..1", at->momentum);
     if (at->act != TD_ACT_NONE && at->act != TD_ACT_RELU)
@@ -50,18 +49,10 @@ static td_status check_attr(const td_attr_norm *at)
     return TD_OK;
 }
 
-/* Input i is one of C numbers beside activations. */
-static td_status want_channel_vector(const td_op_args *a, int i, const char *what)
-{
-    TD_TRY(td__want_weight(a, i, what, a->in_desc[0]->dtype));
-    return td__want_vector(a, i, what, a->in_desc[0]->shape.dim[1]);
-}
-
 /* Input i is an activation like input 0. */
 static td_status want_like(const td_op_args *a, int i, const char *what)
 {
-    TD_TRY(td__want_same_dtype(a, i, what));
-    TD_TRY(td__want_shape(a, i, what, &a->in_desc[0]->shape));
+    TD_TRY(td__want_activation(a, i, what, &a->in_desc[0]->shape));
     return td__want_same_layout(a, i, what);
 }
 
@@ -77,11 +68,11 @@ static td_status batch_norm_infer(const td_op_args *a, td_desc *out, int *n_out)
         return TD_FAIL(TD_EINVAL, "a residual needs the running averages before it");
     if (a->n_in != n_in)
         return TD_FAIL(TD_EINVAL, "%d inputs given; there must be %d", a->n_in, n_in);
-    TD_TRY(want_channel_vector(a, 1, "gamma"));
-    TD_TRY(want_channel_vector(a, 2, "beta"));
+    TD_TRY(td__norm_want_channels(a, 1, "gamma"));
+    TD_TRY(td__norm_want_channels(a, 2, "beta"));
     if (at->has_running) {
-        TD_TRY(want_channel_vector(a, 3, "the running mean"));
-        TD_TRY(want_channel_vector(a, 4, "the running variance"));
+        TD_TRY(td__norm_want_channels(a, 3, "the running mean"));
+        TD_TRY(td__norm_want_channels(a, 4, "the running variance"));
     }
     if (at->has_residual)
         TD_TRY(want_like(a, 5, "the residual"));
@@ -157,9 +148,9 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     TD_TRY(td__want_float(a, 0, "dy"));
     TD_TRY(td__want_min_ndim(a, 0, "dy", 2));
     TD_TRY(want_like(a, 1, "x"));
-    TD_TRY(want_channel_vector(a, 2, "gamma"));
-    TD_TRY(want_channel_vector(a, 3, "mean"));
-    TD_TRY(want_channel_vector(a, 4, "rstd"));
+    TD_TRY(td__norm_want_channels(a, 2, "gamma"));
+    TD_TRY(td__norm_want_channels(a, 3, "mean"));
+    TD_TRY(td__norm_want_channels(a, 4, "rstd"));
     if (a->n_in > 5)
         TD_TRY(want_like(a, 5, "y"));
     else if (at->act == TD_ACT_RELU)
@@ -212,10 +203,10 @@ static td_status eval_infer(const td_op_args *a, td_desc *out, int *n_out)
     if (a->n_in != (at->has_residual ? 6 : 5))
         return TD_FAIL(TD_EINVAL, "%d inputs given; there must be %d", a->n_in,
                        at->has_residual ? 6 : 5);
-    TD_TRY(want_channel_vector(a, 1, "gamma"));
-    TD_TRY(want_channel_vector(a, 2, "beta"));
-    TD_TRY(want_channel_vector(a, 3, "mean"));
-    TD_TRY(want_channel_vector(a, 4, "var"));
+    TD_TRY(td__norm_want_channels(a, 1, "gamma"));
+    TD_TRY(td__norm_want_channels(a, 2, "beta"));
+    TD_TRY(td__norm_want_channels(a, 3, "mean"));
+    TD_TRY(td__norm_want_channels(a, 4, "var"));
     if (at->has_residual)
         TD_TRY(want_like(a, 5, "the residual"));
     out[0] = *a->in_desc[0];

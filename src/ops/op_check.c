@@ -22,9 +22,9 @@ td_status td__want_same_dtype(const td_op_args *a, int i, const char *what)
     return TD_OK;
 }
 
-td_status td__want_weight(const td_op_args *a, int i, const char *what, td_dtype t)
+td_status td__want_weight(const td_op_args *a, int i, const char *what)
 {
-    td_dtype have = a->in_desc[i]->dtype;
+    td_dtype t = a->in_desc[0]->dtype, have = a->in_desc[i]->dtype;
 
     if (have != t && have != TD_F32)
         return TD_FAIL(TD_EINVAL, "%s is %s; beside %s activations it must be %s or f32", what,
@@ -80,6 +80,23 @@ td_status td__want_vector(const td_op_args *a, int i, const char *what, int64_t 
     td_shape shape = TD_SHAPE(n);
 
     return td__want_shape(a, i, what, &shape);
+}
+
+td_status td__want_activation(const td_op_args *a, int i, const char *what, const td_shape *shape)
+{
+    TD_TRY(td__want_same_dtype(a, i, what));
+    return td__want_shape(a, i, what, shape);
+}
+
+td_status td__want_weight_shape(const td_op_args *a, int i, const char *what, const td_shape *shape)
+{
+    TD_TRY(td__want_weight(a, i, what));
+    return td__want_shape(a, i, what, shape);
+}
+
+td_status td__want_weight_vector(const td_op_args *a, int i, const char *what, int64_t n)
+{
+    return td__want_weight_shape(a, i, what, &TD_SHAPE(n));
 }
 
 td_status td__want_same_layout(const td_op_args *a, int i, const char *what)

@@ -25,8 +25,8 @@
 td_status td__want_float(const td_op_args *a, int i, const char *what);
 /* Input i has the dtype of input 0. */
 td_status td__want_same_dtype(const td_op_args *a, int i, const char *what);
-/* Input i is a weight or a statistic beside activations of type t: of type t, or f32. */
-td_status td__want_weight(const td_op_args *a, int i, const char *what, td_dtype t);
+/* Input i is a weight or a statistic beside activations like input 0: of its dtype, or f32. */
+td_status td__want_weight(const td_op_args *a, int i, const char *what);
 /* Input i holds indices: i32 or i64. */
 td_status td__want_index(const td_op_args *a, int i, const char *what);
 td_status td__want_ndim(const td_op_args *a, int i, const char *what, int ndim);
@@ -34,6 +34,12 @@ td_status td__want_min_ndim(const td_op_args *a, int i, const char *what, int nd
 td_status td__want_shape(const td_op_args *a, int i, const char *what, const td_shape *shape);
 /* A vector of n elements. */
 td_status td__want_vector(const td_op_args *a, int i, const char *what, int64_t n);
+/* Input i is an activation of this shape, of the dtype of input 0. */
+td_status td__want_activation(const td_op_args *a, int i, const char *what, const td_shape *shape);
+/* Input i is a weight or a statistic of this shape / a vector of n elements. */
+td_status td__want_weight_shape(const td_op_args *a, int i, const char *what,
+                                const td_shape *shape);
+td_status td__want_weight_vector(const td_op_args *a, int i, const char *what, int64_t n);
 /* Input i lies in memory in the order of input 0 (both are images, or neither). */
 td_status td__want_same_layout(const td_op_args *a, int i, const char *what);
 /* attr.out_dtype and the like: a floating type. */

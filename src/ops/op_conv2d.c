@@ -56,7 +56,7 @@ static td_status conv2d_infer(const td_op_args *a, td_desc *out, int *n_out)
     td_dtype t = a->in_desc[0]->dtype;
 
     TD_TRY(td__want_float(a, 0, "x"));
-    TD_TRY(td__want_weight(a, 1, "w", t));
+    TD_TRY(td__want_weight(a, 1, "w"));
     TD_TRY(td__want_ndim(a, 0, "x", 4));
     TD_TRY(td__want_ndim(a, 1, "w", 4));
     TD_TRY(td__want_float_dtype(at->out_dtype, "out_dtype"));
@@ -68,8 +68,7 @@ static td_status conv2d_infer(const td_op_args *a, td_desc *out, int *n_out)
     out[0] = (td_desc){.dtype = td__out_dtype(t, at->out_dtype), .layout = a->in_desc[0]->layout};
     TD_TRY(conv_shape(at, &a->in_desc[0]->shape, &a->in_desc[1]->shape, &out[0].shape));
     if (at->has_bias) {
-        TD_TRY(td__want_weight(a, 2, "b", t));
-        TD_TRY(td__want_vector(a, 2, "b", a->in_desc[1]->shape.dim[0]));
+        TD_TRY(td__want_weight_vector(a, 2, "b", a->in_desc[1]->shape.dim[0]));
     }
     *n_out = 1;
     return TD_OK;
@@ -204,7 +203,7 @@ static td_status back_data_infer(const td_op_args *a, td_desc *out, int *n_out)
     td_dtype t = a->in_desc[0]->dtype;
 
     TD_TRY(td__want_float(a, 0, "dy"));
-    TD_TRY(td__want_weight(a, 1, "w", t));
+    TD_TRY(td__want_weight(a, 1, "w"));
     TD_TRY(td__want_ndim(a, 0, "dy", 4));
     TD_TRY(td__want_ndim(a, 1, "w", 4));
     TD_TRY(back_shapes(a, &at->other, &a->in_desc[1]->shape));

@@ -1,27 +1,18 @@
 /* op_group_norm.c -- group normalisation of images, and its backward.
  *
- * For each image n and each of G groups of C/G channels, over its M = C/G H W elements:
- *
- *     mean = sum x / M,   rstd = 1 / sqrt(sum (x - mean)^2 / M + eps),   z = (x - mean) rstd
- *     y = gamma[c] z + beta[c]
- *
- * With h = gamma[c] dy:
- *
- *     dx = rstd (h - sum h / M - z sum(h z) / M)
- *     dgamma[c] = sum of dy z,   dbeta[c] = sum of dy    over the images and positions of c */
+ * In each image, each of G groups of C/G channels is a row of C/G H W elements of op_normalise.h,
+ * with a gamma and a beta for each channel. dgamma and dbeta are sums over the images. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <string.h>
 
-#include "ops/op_check.h"
+#include "ops/op_normalise.h"
 
 static td_status check(const td_op_args *a, const char *what)
 {
     const td_attr_norm *at = a->attr;
     const td_shape *x = &a->in_desc[0]->shape;
 
-    if (!(at->eps >= 0) || !isfinite(at->eps))
-        return TD_FAIL(TD_EINVAL, "eps is %g; it must be a number of at least 0", at->eps);
+    TD_TRY(td__norm_check_eps(at));
     TD_TRY(td__want_float(a, 0, what));
     TD_TRY(td__want_ndim(a, 0, what, 4));
     if (at->groups < 1 || x->dim[1] % at->groups != 0)
@@ -30,19 +21,13 @@ static td_status check(const td_op_args *a, const char *what)
     return TD_OK;
 }
 
-static td_status want_channel_vector(const td_op_args *a, int i, const char *what)
-{
-    TD_TRY(td__want_weight(a, i, what, a->in_desc[0]->dtype));
-    return td__want_vector(a, i, what, a->in_desc[0]->shape.dim[1]);
-}
-
 static td_status group_norm_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
     const td_attr_norm *at = a->attr;
 
     TD_TRY(check(a, "x"));
-    TD_TRY(want_channel_vector(a, 1, "gamma"));
-    TD_TRY(want_channel_vector(a, 2, "beta"));
+    TD_TRY(td__norm_want_channels(a, 1, "gamma"));
+    TD_TRY(td__norm_want_channels(a, 2, "beta"));
     out[0] = *a->in_desc[0];
     out[1] = td__desc(td__acc_dtype(out[0].dtype), TD_SHAPE(out[0].shape.dim[0], at->groups));
     out[2] = out[1];
@@ -50,42 +35,34 @@ static td_status group_norm_infer(const td_op_args *a, td_desc *out, int *n_out)
     return TD_OK;
 }
 
+/* The group with number g of all images' groups: `first` is its first channel. */
+static td__norm_row group_at(const td_op_args *a, const double *x, const double *gamma, int64_t g,
+                             int64_t *first)
+{
+    const int64_t *dim = a->in_desc[0]->shape.dim;
+    int groups = ((const td_attr_norm *)a->attr)->groups;
+    int64_t image = dim[2] * dim[3], channels = dim[1] / groups, m = channels * image;
+
+    *first = g % groups * channels;
+    return (td__norm_row){.m = m, .repeat = image, .x = x + g * m, .gamma = gamma + *first};
+}
+
 static void group_norm_ref(const td_op_args *a)
 {
     const td_attr_norm *at = a->attr;
-    const int64_t *dim = a->in_desc[0]->shape.dim;
     const double *x = a->in[0], *gamma = a->in[1], *beta = a->in[2]; /* (N, C, HW), (C), (C) */
     double *y = a->out[0], *mean = a->out[1], *rstd = a->out[2];     /* (N, C, HW), (N, G) twice */
-    int64_t image = dim[2] * dim[3], per_group = dim[1] / at->groups, m = per_group * image;
-    double count = m > 0 ? (double)m : 1;
 
-    for (int64_t g = 0; g < dim[0] * at->groups; g++, x += m, y += m) {
-        double sum = 0, squares = 0;
-        for (int64_t i = 0; i < m; i++)
-            sum += x[i];
-        mean[g] = sum / count;
-        for (int64_t i = 0; i < m; i++)
-            squares += (x[i] - mean[g]) * (x[i] - mean[g]);
-        rstd[g] = 1 / sqrt(squares / count + at->eps);
-        for (int64_t i = 0; i < m; i++) {
-            int64_t c = g % at->groups * per_group + i / image;
-            y[i] = gamma[c] * (x[i] - mean[g]) * rstd[g] + beta[c];
-        }
+    for (int64_t g = 0; g < a->in_desc[0]->shape.dim[0] * at->groups; g++) {
+        int64_t c;
+        td__norm_row row = group_at(a, x, gamma, g, &c);
+        td__norm_row_ref(&row, beta + c, at->eps, y + g * row.m, &mean[g], &rstd[g]);
     }
 }
 
 static void group_norm_grad(const td_grad_args *ga)
 {
-    td_graph *g = ga->g;
-    td_node *const *in = ga->y->in;
-
-    if (!ga->dy[0])
-        return; /* the statistics carry no gradient */
-    td_node *dx = TD__NODE(g, TD_OP_GROUP_NORM_BACK, ga->y->attr, ga->dy[0], in[0], in[1],
-                           td__part(g, ga->y, 1), td__part(g, ga->y, 2));
-    for (int i = 0; i < 3; i++)
-        if (ga->need[i])
-            ga->dx[i] = td__part(g, dx, i);
+    td__norm_grad(ga, TD_OP_GROUP_NORM_BACK, 2);
 }
 
 static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
@@ -94,15 +71,12 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     const td_desc *dy = a->in_desc[0];
 
     TD_TRY(check(a, "dy"));
-    TD_TRY(td__want_same_dtype(a, 1, "x"));
-    TD_TRY(td__want_shape(a, 1, "x", &dy->shape));
+    TD_TRY(td__want_activation(a, 1, "x", &dy->shape));
     TD_TRY(td__want_same_layout(a, 1, "x"));
-    TD_TRY(want_channel_vector(a, 2, "gamma"));
+    TD_TRY(td__norm_want_channels(a, 2, "gamma"));
     td_shape stats = TD_SHAPE(dy->shape.dim[0], at->groups);
-    TD_TRY(td__want_weight(a, 3, "mean", dy->dtype));
-    TD_TRY(td__want_shape(a, 3, "mean", &stats));
-    TD_TRY(td__want_weight(a, 4, "rstd", dy->dtype));
-    TD_TRY(td__want_shape(a, 4, "rstd", &stats));
+    TD_TRY(td__want_weight_shape(a, 3, "mean", &stats));
+    TD_TRY(td__want_weight_shape(a, 4, "rstd", &stats));
     out[0] = *dy;
     out[1] = out[2] = td__desc(a->in_desc[2]->dtype, a->in_desc[2]->shape);
     *n_out = 3;
@@ -116,24 +90,14 @@ static void back_ref(const td_op_args *a)
     const double *dy = a->in[0], *x = a->in[1], *gamma = a->in[2]; /* (N, C, HW) twice, (C) */
     const double *mean = a->in[3], *rstd = a->in[4];               /* (N, G) each */
     double *dx = a->out[0], *dgamma = a->out[1], *dbeta = a->out[2];
-    int64_t image = dim[2] * dim[3], per_group = dim[1] / at->groups, m = per_group * image;
 
     for (int64_t c = 0; c < dim[1]; c++)
         dgamma[c] = dbeta[c] = 0;
-    for (int64_t g = 0; g < dim[0] * at->groups; g++, x += m, dy += m, dx += m) {
-        double sum = 0, dot = 0;
-        int64_t c0 = g % at->groups * per_group;
-        for (int64_t i = 0; i < m; i++) {
-            double z = (x[i] - mean[g]) * rstd[g], h = gamma[c0 + i / image] * dy[i];
-            sum += h;
-            dot += h * z;
-            dgamma[c0 + i / image] += dy[i] * z;
-            dbeta[c0 + i / image] += dy[i];
-        }
-        for (int64_t i = 0; i < m; i++) {
-            double z = (x[i] - mean[g]) * rstd[g], h = gamma[c0 + i / image] * dy[i];
-            dx[i] = rstd[g] * (h - sum / (double)m - z * dot / (double)m);
-        }
+    for (int64_t g = 0; g < dim[0] * at->groups; g++) {
+        int64_t c;
+        td__norm_row row = group_at(a, x, gamma, g, &c);
+        td__norm_row_back_ref(&row, mean[g], rstd[g], dy + g * row.m, dx + g * row.m, dgamma + c,
+                              dbeta + c);
     }
 }
 

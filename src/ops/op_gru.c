@@ -34,11 +34,9 @@ static td_status gru_infer(const td_op_args *a, td_desc *out, int *n_out)
     if (h > INT64_MAX / 4)
         return TD_FAIL(TD_EINVAL, "a state of %lld features is too large", (long long)h);
     td_shape state = TD_SHAPE(gx->dim[1], h);
-    TD_TRY(td__want_same_dtype(a, 1, "h0"));
-    TD_TRY(td__want_shape(a, 1, "h0", &state));
+    TD_TRY(td__want_activation(a, 1, "h0", &state));
     TD_TRY(td__recurrent_check_weight(a, 2, 3, h));
-    TD_TRY(td__want_weight(a, 3, "b_hh", t));
-    TD_TRY(td__want_vector(a, 3, "b_hh", 3 * h));
+    TD_TRY(td__want_weight_vector(a, 3, "b_hh", 3 * h));
     out[0] = td__desc(t, TD_SHAPE(gx->dim[0], gx->dim[1], h));
     out[1] = td__desc(t, TD_SHAPE(gx->dim[0], gx->dim[1], 4 * h));
     TD_TRY(td__want_count(&out[1].shape, "gates"));
@@ -102,12 +100,9 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
         return TD_FAIL(TD_EINVAL, "a state of %lld features is too large", (long long)dy->dim[2]);
     td_shape state = TD_SHAPE(dy->dim[1], dy->dim[2]);
     td_shape gates = TD_SHAPE(dy->dim[0], dy->dim[1], 4 * dy->dim[2]);
-    TD_TRY(td__want_same_dtype(a, 1, "gates"));
-    TD_TRY(td__want_shape(a, 1, "gates", &gates));
-    TD_TRY(td__want_same_dtype(a, 2, "y"));
-    TD_TRY(td__want_shape(a, 2, "y", dy));
-    TD_TRY(td__want_same_dtype(a, 3, "h0"));
-    TD_TRY(td__want_shape(a, 3, "h0", &state));
+    TD_TRY(td__want_activation(a, 1, "gates", &gates));
+    TD_TRY(td__want_activation(a, 2, "y", dy));
+    TD_TRY(td__want_activation(a, 3, "h0", &state));
     TD_TRY(td__recurrent_check_weight(a, 4, 3, dy->dim[2]));
     out[0] = out[1] = td__desc(t, TD_SHAPE(dy->dim[0], dy->dim[1], 3 * dy->dim[2]));
     out[2] = td__desc(t, state);

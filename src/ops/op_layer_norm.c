@@ -1,39 +1,22 @@
 /* op_layer_norm.c -- layer normalisation over the last axis, and its backward.
  *
- * For each row x of D elements:
- *
- *     mean = sum x / D,   rstd = 1 / sqrt(sum (x - mean)^2 / D + eps),   n = (x - mean) rstd
- *     y = gamma n + beta
- *
- * With h = gamma dy:
- *
- *     dx = rstd (h - sum h / D - n sum(h n) / D)
- *     dgamma = sum over rows of dy n,   dbeta = sum over rows of dy */
+ * Every row of D elements is normalised by itself, as op_normalise.h says, with a gamma and a beta
+ * for each element of a row. dgamma and dbeta are sums over the rows. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <string.h>
 
-#include "ops/op_check.h"
-
-static td_status check_attr(const td_attr_norm *at)
-{
-    if (!(at->eps >= 0) || !isfinite(at->eps))
-        return TD_FAIL(TD_EINVAL, "eps is %g; it must be a number of at least 0", at->eps);
-    return TD_OK;
-}
+#include "ops/op_normalise.h"
 
 static td_status layer_norm_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
     const td_shape *x = &a->in_desc[0]->shape;
     td_dtype t = a->in_desc[0]->dtype;
 
-    TD_TRY(check_attr(a->attr));
+    TD_TRY(td__norm_check_eps(a->attr));
     TD_TRY(td__want_float(a, 0, "x"));
     TD_TRY(td__want_min_ndim(a, 0, "x", 1));
-    TD_TRY(td__want_weight(a, 1, "gamma", t));
-    TD_TRY(td__want_vector(a, 1, "gamma", td__last_dim(x)));
-    TD_TRY(td__want_weight(a, 2, "beta", t));
-    TD_TRY(td__want_vector(a, 2, "beta", td__last_dim(x)));
+    TD_TRY(td__want_weight_vector(a, 1, "gamma", td__last_dim(x)));
+    TD_TRY(td__want_weight_vector(a, 2, "beta", td__last_dim(x)));
     out[0] = td__desc(t, *x);
     out[1] = out[2] = td__desc(td__acc_dtype(t), td__shape_rows(x));
     *n_out = 3;
@@ -46,33 +29,16 @@ static void layer_norm_ref(const td_op_args *a)
     const double *x = a->in[0], *gamma = a->in[1], *beta = a->in[2]; /* (R, D), (D), (D) */
     double *y = a->out[0], *mean = a->out[1], *rstd = a->out[2];     /* (R, D), (R), (R) */
     int64_t rows = td__row_count(&a->in_desc[0]->shape), d = td__last_dim(&a->in_desc[0]->shape);
-    double width = d > 0 ? (double)d : 1;
 
-    for (int64_t r = 0; r < rows; r++, x += d, y += d) {
-        double sum = 0, squares = 0;
-        for (int64_t i = 0; i < d; i++)
-            sum += x[i];
-        mean[r] = sum / width;
-        for (int64_t i = 0; i < d; i++)
-            squares += (x[i] - mean[r]) * (x[i] - mean[r]);
-        rstd[r] = 1 / sqrt(squares / width + at->eps);
-        for (int64_t i = 0; i < d; i++)
-            y[i] = gamma[i] * (x[i] - mean[r]) * rstd[r] + beta[i];
+    for (int64_t r = 0; r < rows; r++) {
+        td__norm_row row = {.m = d, .repeat = 1, .x = x + r * d, .gamma = gamma};
+        td__norm_row_ref(&row, beta, at->eps, y + r * d, &mean[r], &rstd[r]);
     }
 }
 
 static void layer_norm_grad(const td_grad_args *ga)
 {
-    td_graph *g = ga->g;
-    td_node *const *in = ga->y->in;
-
-    if (!ga->dy[0])
-        return; /* the statistics carry no gradient */
-    td_node *dx = TD__NODE(g, TD_OP_LAYER_NORM_BACK, ga->y->attr, ga->dy[0], in[0], in[1],
-                           td__part(g, ga->y, 1), td__part(g, ga->y, 2));
-    for (int i = 0; i < 3; i++)
-        if (ga->need[i])
-            ga->dx[i] = td__part(g, dx, i);
+    td__norm_grad(ga, TD_OP_LAYER_NORM_BACK, 2);
 }
 
 static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
@@ -80,18 +46,14 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     const td_shape *dy = &a->in_desc[0]->shape;
     td_dtype t = a->in_desc[0]->dtype;
 
-    TD_TRY(check_attr(a->attr));
+    TD_TRY(td__norm_check_eps(a->attr));
     TD_TRY(td__want_float(a, 0, "dy"));
     TD_TRY(td__want_min_ndim(a, 0, "dy", 1));
-    TD_TRY(td__want_same_dtype(a, 1, "x"));
-    TD_TRY(td__want_shape(a, 1, "x", dy));
-    TD_TRY(td__want_weight(a, 2, "gamma", t));
-    TD_TRY(td__want_vector(a, 2, "gamma", td__last_dim(dy)));
+    TD_TRY(td__want_activation(a, 1, "x", dy));
+    TD_TRY(td__want_weight_vector(a, 2, "gamma", td__last_dim(dy)));
     td_shape rows = td__shape_rows(dy);
-    TD_TRY(td__want_weight(a, 3, "mean", t));
-    TD_TRY(td__want_shape(a, 3, "mean", &rows));
-    TD_TRY(td__want_weight(a, 4, "rstd", t));
-    TD_TRY(td__want_shape(a, 4, "rstd", &rows));
+    TD_TRY(td__want_weight_shape(a, 3, "mean", &rows));
+    TD_TRY(td__want_weight_shape(a, 4, "rstd", &rows));
     out[0] = td__desc(t, *dy);
     out[1] = out[2] = td__desc(a->in_desc[2]->dtype, a->in_desc[2]->shape);
     *n_out = 3;
@@ -104,23 +66,12 @@ static void back_ref(const td_op_args *a)
     const double *mean = a->in[3], *rstd = a->in[4];               /* (R), (R) */
     double *dx = a->out[0], *dgamma = a->out[1], *dbeta = a->out[2];
     int64_t rows = td__row_count(&a->in_desc[0]->shape), d = td__last_dim(&a->in_desc[0]->shape);
-    double width = (double)d;
 
     for (int64_t i = 0; i < d; i++)
         dgamma[i] = dbeta[i] = 0;
-    for (int64_t r = 0; r < rows; r++, x += d, dy += d, dx += d) {
-        double sum = 0, dot = 0;
-        for (int64_t i = 0; i < d; i++) {
-            double h = gamma[i] * dy[i], n = (x[i] - mean[r]) * rstd[r];
-            sum += h;
-            dot += h * n;
-            dgamma[i] += dy[i] * n;
-            dbeta[i] += dy[i];
-        }
-        for (int64_t i = 0; i < d; i++) {
-            double n = (x[i] - mean[r]) * rstd[r];
-            dx[i] = rstd[r] * (gamma[i] * dy[i] - sum / width - n * dot / width);
-        }
+    for (int64_t r = 0; r < rows; r++) {
+        td__norm_row row = {.m = d, .repeat = 1, .x = x + r * d, .gamma = gamma};
+        td__norm_row_back_ref(&row, mean[r], rstd[r], dy + r * d, dx + r * d, dgamma, dbeta);
     }
 }
 

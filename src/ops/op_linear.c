@@ -39,7 +39,7 @@ static td_status linear_infer(const td_op_args *a, td_desc *out, int *n_out)
     td_dtype t = a->in_desc[0]->dtype;
 
     TD_TRY(td__want_float(a, 0, "x"));
-    TD_TRY(td__want_weight(a, 1, "w", t));
+    TD_TRY(td__want_weight(a, 1, "w"));
     TD_TRY(td__want_min_ndim(a, 0, "x", 1));
     TD_TRY(td__want_ndim(a, 1, "w", 2));
     TD_TRY(td__want_float_dtype(at->out_dtype, "out_dtype"));
@@ -52,8 +52,7 @@ static td_status linear_infer(const td_op_args *a, td_desc *out, int *n_out)
         return TD_FAIL(TD_EINVAL, "w takes %lld features, x has %lld", (long long)w->dim[1],
                        (long long)td__last_dim(x));
     if (at->has_bias) {
-        TD_TRY(td__want_weight(a, 2, "b", t));
-        TD_TRY(td__want_vector(a, 2, "b", w->dim[0]));
+        TD_TRY(td__want_weight_vector(a, 2, "b", w->dim[0]));
     }
     out[0] = (td_desc){.dtype = td__out_dtype(t, at->out_dtype), .shape = *x};
     out[0].shape.dim[x->ndim - 1] = w->dim[0];
@@ -133,7 +132,7 @@ static td_status back_data_infer(const td_op_args *a, td_desc *out, int *n_out)
     const td_shape *dy = &a->in_desc[0]->shape, *w = &a->in_desc[1]->shape;
 
     TD_TRY(td__want_float(a, 0, "dy"));
-    TD_TRY(td__want_weight(a, 1, "w", a->in_desc[0]->dtype));
+    TD_TRY(td__want_weight(a, 1, "w"));
     TD_TRY(td__want_min_ndim(a, 0, "dy", 1));
     TD_TRY(td__want_ndim(a, 1, "w", 2));
     TD_TRY(td__want_float_dtype(at->out_dtype, "out_dtype"));

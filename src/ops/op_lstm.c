@@ -35,13 +35,10 @@ static td_status lstm_infer(const td_op_args *a, td_desc *out, int *n_out)
 
     TD_TRY(td__recurrent_check(a, 4, &h));
     td_shape state = TD_SHAPE(gx.dim[1], h);
-    TD_TRY(td__want_same_dtype(a, 1, "h0"));
-    TD_TRY(td__want_shape(a, 1, "h0", &state));
-    TD_TRY(td__want_weight(a, 2, "c0", t));
-    TD_TRY(td__want_shape(a, 2, "c0", &state));
+    TD_TRY(td__want_activation(a, 1, "h0", &state));
+    TD_TRY(td__want_weight_shape(a, 2, "c0", &state));
     TD_TRY(td__recurrent_check_weight(a, 3, 4, h));
-    TD_TRY(td__want_weight(a, 4, "b_hh", t));
-    TD_TRY(td__want_vector(a, 4, "b_hh", 4 * h));
+    TD_TRY(td__want_weight_vector(a, 4, "b_hh", 4 * h));
     out[0] = td__desc(t, TD_SHAPE(gx.dim[0], gx.dim[1], h));
     out[1] = td__desc(td__acc_dtype(t), out[0].shape);
     out[2] = td__desc(t, gx);
@@ -115,14 +112,10 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
         return TD_FAIL(TD_EINVAL, "a state of %lld features is too large", (long long)dy->dim[2]);
     td_shape state = TD_SHAPE(dy->dim[1], dy->dim[2]);
     td_shape gates = TD_SHAPE(dy->dim[0], dy->dim[1], 4 * dy->dim[2]);
-    TD_TRY(td__want_weight(a, 1, "dc_last", t));
-    TD_TRY(td__want_shape(a, 1, "dc_last", &state));
-    TD_TRY(td__want_same_dtype(a, 2, "gates"));
-    TD_TRY(td__want_shape(a, 2, "gates", &gates));
-    TD_TRY(td__want_weight(a, 3, "c", t));
-    TD_TRY(td__want_shape(a, 3, "c", dy));
-    TD_TRY(td__want_weight(a, 4, "c0", t));
-    TD_TRY(td__want_shape(a, 4, "c0", &state));
+    TD_TRY(td__want_weight_shape(a, 1, "dc_last", &state));
+    TD_TRY(td__want_activation(a, 2, "gates", &gates));
+    TD_TRY(td__want_weight_shape(a, 3, "c", dy));
+    TD_TRY(td__want_weight_shape(a, 4, "c0", &state));
     TD_TRY(td__recurrent_check_weight(a, 5, 4, dy->dim[2]));
     out[0] = td__desc(t, gates);
     out[1] = td__desc(t, state);

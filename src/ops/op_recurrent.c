@@ -23,8 +23,7 @@ td_status td__recurrent_check_weight(const td_op_args *a, int i, int gates, int6
 {
     td_shape w = TD_SHAPE(gates * h, h);
 
-    TD_TRY(td__want_weight(a, i, "w_hh", a->in_desc[0]->dtype));
-    return td__want_shape(a, i, "w_hh", &w);
+    return td__want_weight_shape(a, i, "w_hh", &w);
 }
 
 void td__recurrent_gates(double *out, const double *add, const double *h, const double *w,

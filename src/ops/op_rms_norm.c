@@ -11,25 +11,17 @@
 #include <math.h>
 #include <string.h>
 
-#include "ops/op_check.h"
-
-static td_status check_attr(const td_attr_norm *at)
-{
-    if (!(at->eps >= 0) || !isfinite(at->eps))
-        return TD_FAIL(TD_EINVAL, "eps is %g; it must be a number of at least 0", at->eps);
-    return TD_OK;
-}
+#include "ops/op_normalise.h"
 
 static td_status rms_norm_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
     const td_shape *x = &a->in_desc[0]->shape;
     td_dtype t = a->in_desc[0]->dtype;
 
-    TD_TRY(check_attr(a->attr));
+    TD_TRY(td__norm_check_eps(a->attr));
     TD_TRY(td__want_float(a, 0, "x"));
     TD_TRY(td__want_min_ndim(a, 0, "x", 1));
-    TD_TRY(td__want_weight(a, 1, "gamma", t));
-    TD_TRY(td__want_vector(a, 1, "gamma", td__last_dim(x)));
+    TD_TRY(td__want_weight_vector(a, 1, "gamma", td__last_dim(x)));
     out[0] = td__desc(t, *x);
     out[1] = td__desc(td__acc_dtype(t), td__shape_rows(x));
     *n_out = 2;
@@ -56,16 +48,7 @@ static void rms_norm_ref(const td_op_args *a)
 
 static void rms_norm_grad(const td_grad_args *ga)
 {
-    td_graph *g = ga->g;
-    td_node *const *in = ga->y->in;
-
-    if (!ga->dy[0])
-        return; /* the statistic carries no gradient */
-    td_node *dx = TD__NODE(g, TD_OP_RMS_NORM_BACK, ga->y->attr, ga->dy[0], in[0], in[1],
-                           td__part(g, ga->y, 1));
-    for (int i = 0; i < 2; i++)
-        if (ga->need[i])
-            ga->dx[i] = td__part(g, dx, i);
+    td__norm_grad(ga, TD_OP_RMS_NORM_BACK, 1);
 }
 
 static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
@@ -73,16 +56,13 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     const td_shape *dy = &a->in_desc[0]->shape;
     td_dtype t = a->in_desc[0]->dtype;
 
-    TD_TRY(check_attr(a->attr));
+    TD_TRY(td__norm_check_eps(a->attr));
     TD_TRY(td__want_float(a, 0, "dy"));
     TD_TRY(td__want_min_ndim(a, 0, "dy", 1));
-    TD_TRY(td__want_same_dtype(a, 1, "x"));
-    TD_TRY(td__want_shape(a, 1, "x", dy));
-    TD_TRY(td__want_weight(a, 2, "gamma", t));
-    TD_TRY(td__want_vector(a, 2, "gamma", td__last_dim(dy)));
+    TD_TRY(td__want_activation(a, 1, "x", dy));
+    TD_TRY(td__want_weight_vector(a, 2, "gamma", td__last_dim(dy)));
     td_shape rows = td__shape_rows(dy);
-    TD_TRY(td__want_weight(a, 3, "rstd", t));
-    TD_TRY(td__want_shape(a, 3, "rstd", &rows));
+    TD_TRY(td__want_weight_shape(a, 3, "rstd", &rows));
     out[0] = td__desc(t, *dy);
     out[1] = td__desc(a->in_desc[2]->dtype, a->in_desc[2]->shape);
     *n_out = 2;

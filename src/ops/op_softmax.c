@@ -22,8 +22,7 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
     TD_TRY(td__want_float(a, 0, "y"));
     TD_TRY(td__want_min_ndim(a, 0, "y", 1));
-    TD_TRY(td__want_same_dtype(a, 1, "dy"));
-    TD_TRY(td__want_shape(a, 1, "dy", &a->in_desc[0]->shape));
+    TD_TRY(td__want_activation(a, 1, "dy", &a->in_desc[0]->shape));
     out[0] = td__desc(a->in_desc[0]->dtype, a->in_desc[0]->shape);
     *n_out = 1;
     return TD_OK;

@@ -90,10 +90,8 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     td_shape one = TD_SCALAR;
 
     TD_TRY(check(a));
-    TD_TRY(td__want_weight(a, 2, "lse", a->in_desc[0]->dtype));
-    TD_TRY(td__want_shape(a, 2, "lse", &a->in_desc[1]->shape));
-    TD_TRY(td__want_weight(a, 3, "dloss", a->in_desc[0]->dtype));
-    TD_TRY(td__want_shape(a, 3, "dloss", &one));
+    TD_TRY(td__want_weight_shape(a, 2, "lse", &a->in_desc[1]->shape));
+    TD_TRY(td__want_weight_shape(a, 3, "dloss", &one));
     out[0] = td__desc(a->in_desc[0]->dtype, a->in_desc[0]->shape);
     *n_out = 1;
     return TD_OK;
