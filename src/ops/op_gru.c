@@ -19,11 +19,6 @@
 #include "ops/op_check.h"
 #include "ops/op_recurrent.h"
 
-static double logistic(double x)
-{
-    return 1 / (1 + exp(-x));
-}
-
 static td_status gru_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
     td_dtype t = a->in_desc[0]->dtype;
@@ -60,8 +55,8 @@ static void gru_ref(const td_op_args *a)
             td__recurrent_gates(r, NULL, before, w, bias, 1, 3 * h, h);
             for (int64_t j = 0; j < h; j++) {
                 gh_n[j] = n[j];
-                r[j] = logistic(in[j] + r[j]);
-                z[j] = logistic(in[h + j] + z[j]);
+                r[j] = td__logistic(in[j] + r[j]);
+                z[j] = td__logistic(in[h + j] + z[j]);
                 n[j] = tanh(in[2 * h + j] + r[j] * gh_n[j]);
                 y[b * h + j] = (1 - z[j]) * n[j] + z[j] * before[j];
             }
@@ -93,13 +88,9 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
     td_dtype t = a->in_desc[0]->dtype;
     const td_shape *dy = &a->in_desc[0]->shape;
+    td_shape state, gates;
 
-    TD_TRY(td__want_float(a, 0, "dy"));
-    TD_TRY(td__want_ndim(a, 0, "dy", 3));
-    if (dy->dim[2] > INT64_MAX / 4)
-        return TD_FAIL(TD_EINVAL, "a state of %lld features is too large", (long long)dy->dim[2]);
-    td_shape state = TD_SHAPE(dy->dim[1], dy->dim[2]);
-    td_shape gates = TD_SHAPE(dy->dim[0], dy->dim[1], 4 * dy->dim[2]);
+    TD_TRY(td__recurrent_check_back(a, &state, &gates));
     TD_TRY(td__want_activation(a, 1, "gates", &gates));
     TD_TRY(td__want_activation(a, 2, "y", dy));
     TD_TRY(td__want_activation(a, 3, "h0", &state));

@@ -22,11 +22,6 @@
 #include "ops/op_check.h"
 #include "ops/op_recurrent.h"
 
-static double logistic(double x)
-{
-    return 1 / (1 + exp(-x));
-}
-
 static td_status lstm_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
     td_dtype t = a->in_desc[0]->dtype;
@@ -62,10 +57,10 @@ static void lstm_ref(const td_op_args *a)
         for (int64_t b = 0; b < batch; b++) {
             double *i = gates + b * 4 * h, *f = i + h, *g = f + h, *o = g + h;
             for (int64_t j = 0; j < h; j++) {
-                i[j] = logistic(i[j]);
-                f[j] = logistic(f[j]);
+                i[j] = td__logistic(i[j]);
+                f[j] = td__logistic(f[j]);
                 g[j] = tanh(g[j]);
-                o[j] = logistic(o[j]);
+                o[j] = td__logistic(o[j]);
                 c[b * h + j] = f[j] * c_prev[b * h + j] + i[j] * g[j];
                 y[b * h + j] = o[j] * tanh(c[b * h + j]);
             }
@@ -105,13 +100,9 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
     td_dtype t = a->in_desc[0]->dtype;
     const td_shape *dy = &a->in_desc[0]->shape;
+    td_shape state, gates;
 
-    TD_TRY(td__want_float(a, 0, "dy"));
-    TD_TRY(td__want_ndim(a, 0, "dy", 3));
-    if (dy->dim[2] > INT64_MAX / 4)
-        return TD_FAIL(TD_EINVAL, "a state of %lld features is too large", (long long)dy->dim[2]);
-    td_shape state = TD_SHAPE(dy->dim[1], dy->dim[2]);
-    td_shape gates = TD_SHAPE(dy->dim[0], dy->dim[1], 4 * dy->dim[2]);
+    TD_TRY(td__recurrent_check_back(a, &state, &gates));
     TD_TRY(td__want_weight_shape(a, 1, "dc_last", &state));
     TD_TRY(td__want_activation(a, 2, "gates", &gates));
     TD_TRY(td__want_weight_shape(a, 3, "c", dy));

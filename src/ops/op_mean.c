@@ -8,33 +8,19 @@
 static td_status mean_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
     const td_attr_reduce *r = a->attr;
-    const td_shape *x = &a->in_desc[0]->shape;
-    td_shape shape;
-    TD_TRY(td__need_float(a, 0));
-    TD_TRY(td__reduce_shape(x, r, &shape));
-    if (!td_dtype_is_float(r->out_dtype))
-        return TD_FAIL(TD_EINVAL, "a mean of %s cannot be %s", td_dtype_name(a->in_desc[0]->dtype),
-                       td_dtype_name(r->out_dtype));
-    if (td__reduce_count(x, r->axes) == 0)
+    TD_TRY(td__reduce_infer_sum(a, "mean", out));
+    if (td__reduce_count(&a->in_desc[0]->shape, r->axes) == 0)
         return TD_FAIL(TD_EINVAL, "the mean of 0 elements");
-    out[0] = td__desc(td__out_dtype(a->in_desc[0]->dtype, r->out_dtype), shape);
     *n_out = 1;
     return TD_OK;
 }
 
 static void mean_ref(const td_op_args *a)
 {
-    const td_shape *s = &a->in_desc[0]->shape;
     unsigned axes = ((const td_attr_reduce *)a->attr)->axes;
-    const double *x = a->in[0];
-    double *y = a->out[0], per_result = (double)td__reduce_count(s, axes);
-    int64_t stride[TD_MAX_DIMS], index[TD_MAX_DIMS] = {0};
-    int64_t n = td__count(s), n_out = td__count(&a->out_desc[0].shape);
-    td__reduce_strides(s, axes, stride);
-    for (int64_t i = 0; i < n_out; i++)
-        y[i] = 0;
-    for (int64_t i = 0; i < n; i++, td__next_index(s, index))
-        y[td__offset(s->ndim, index, stride)] += x[i];
+    double *y = a->out[0], per_result = (double)td__reduce_count(&a->in_desc[0]->shape, axes);
+    int64_t n_out = td__count(&a->out_desc[0].shape);
+    td__reduce_sum_ref(a);
     for (int64_t i = 0; i < n_out; i++)
         y[i] /= per_result;
 }

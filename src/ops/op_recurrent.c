@@ -26,6 +26,19 @@ td_status td__recurrent_check_weight(const td_op_args *a, int i, int gates, int6
     return td__want_weight_shape(a, i, "w_hh", &w);
 }
 
+td_status td__recurrent_check_back(const td_op_args *a, td_shape *state, td_shape *gates)
+{
+    const int64_t *dim = a->in_desc[0]->shape.dim;
+
+    TD_TRY(td__want_float(a, 0, "dy"));
+    TD_TRY(td__want_ndim(a, 0, "dy", 3));
+    if (dim[2] > INT64_MAX / 4)
+        return TD_FAIL(TD_EINVAL, "a state of %lld features is too large", (long long)dim[2]);
+    *state = TD_SHAPE(dim[1], dim[2]);
+    *gates = TD_SHAPE(dim[0], dim[1], 4 * dim[2]);
+    return TD_OK;
+}
+
 void td__recurrent_gates(double *out, const double *add, const double *h, const double *w,
                          const double *bias, int64_t batch, int64_t rows, int64_t width)
 {

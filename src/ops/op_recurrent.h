@@ -11,6 +11,11 @@ TD_NODISCARD td_status td__recurrent_check(const td_op_args *a, int gates, int64
 /* Input i is w_hh (gates H, H). */
 TD_NODISCARD td_status td__recurrent_check_weight(const td_op_args *a, int i, int gates, int64_t h);
 
+/* Input 0 is dy (T, B, H), floating; gives the shapes (B, H) of a state and (T, B, 4H) of the gates
+ * that both cells keep. */
+TD_NODISCARD td_status td__recurrent_check_back(const td_op_args *a, td_shape *state,
+                                                td_shape *gates);
+
 /* out (B, rows) = add + h w' + bias, for h (B, H), w (rows, H), bias (rows); add may be NULL. */
 void td__recurrent_gates(double *out, const double *add, const double *h, const double *w,
                          const double *bias, int64_t batch, int64_t rows, int64_t width);

@@ -39,6 +39,34 @@ void td__reduce_strides(const td_shape *x, unsigned axes, int64_t stride[TD_MAX_
     }
 }
 
+td_status td__reduce_infer_sum(const td_op_args *a, const char *what, td_desc *out)
+{
+    const td_attr_reduce *r = a->attr;
+    td_dtype in = a->in_desc[0]->dtype;
+    td_shape shape;
+    TD_TRY(td__need_float(a, 0));
+    TD_TRY(td__reduce_shape(&a->in_desc[0]->shape, r, &shape));
+    if (!td_dtype_is_float(r->out_dtype))
+        return TD_FAIL(TD_EINVAL, "a %s of %s cannot be %s", what, td_dtype_name(in),
+                       td_dtype_name(r->out_dtype));
+    *out = td__desc(td__out_dtype(in, r->out_dtype), shape);
+    return TD_OK;
+}
+
+void td__reduce_sum_ref(const td_op_args *a)
+{
+    const td_shape *s = &a->in_desc[0]->shape;
+    const double *x = a->in[0];
+    double *y = a->out[0];
+    int64_t stride[TD_MAX_DIMS], index[TD_MAX_DIMS] = {0};
+    int64_t n = td__count(s), n_out = td__count(&a->out_desc[0].shape);
+    td__reduce_strides(s, ((const td_attr_reduce *)a->attr)->axes, stride);
+    for (int64_t i = 0; i < n_out; i++)
+        y[i] = 0;
+    for (int64_t i = 0; i < n; i++, td__next_index(s, index))
+        y[td__offset(s->ndim, index, stride)] += x[i];
+}
+
 td_node *td__reduce_spread(td_graph *g, td_node *dy, const td_node *x, const td_attr_reduce *r)
 {
     td_shape kept = x->out[0].shape;

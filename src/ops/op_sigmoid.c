@@ -4,14 +4,12 @@
  *
  * The backward reads y, not x. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
-
 #include "ops/op_util.h"
 
 static double sigmoid_scalar(const double *x, const double *num)
 {
     (void)num;
-    return 1.0 / (1.0 + exp(-x[0]));
+    return td__logistic(x[0]);
 }
 
 static double sigmoid_back_scalar(const double *x, const double *num)

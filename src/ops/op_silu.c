@@ -3,25 +3,18 @@
  *     y     = x s               s = 1 / (1 + e^-x)
  *     dy/dx = s (1 + x (1 - s)) */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
-
 #include "ops/op_util.h"
-
-static double sigmoid(double x)
-{
-    return 1.0 / (1.0 + exp(-x));
-}
 
 static double silu_scalar(const double *x, const double *num)
 {
     (void)num;
-    return x[0] * sigmoid(x[0]);
+    return x[0] * td__logistic(x[0]);
 }
 
 static double silu_back_scalar(const double *x, const double *num)
 {
     (void)num;
-    const double dy = x[1], s = sigmoid(x[0]);
+    const double dy = x[1], s = td__logistic(x[0]);
     return dy * s * (1 + x[0] * (1 - s));
 }
 

@@ -6,30 +6,8 @@
 
 static td_status sum_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
-    const td_attr_reduce *r = a->attr;
-    td_shape shape;
-    TD_TRY(td__need_float(a, 0));
-    TD_TRY(td__reduce_shape(&a->in_desc[0]->shape, r, &shape));
-    if (!td_dtype_is_float(r->out_dtype))
-        return TD_FAIL(TD_EINVAL, "a sum of %s cannot be %s", td_dtype_name(a->in_desc[0]->dtype),
-                       td_dtype_name(r->out_dtype));
-    out[0] = td__desc(td__out_dtype(a->in_desc[0]->dtype, r->out_dtype), shape);
     *n_out = 1;
-    return TD_OK;
-}
-
-static void sum_ref(const td_op_args *a)
-{
-    const td_shape *s = &a->in_desc[0]->shape;
-    const double *x = a->in[0];
-    double *y = a->out[0];
-    int64_t stride[TD_MAX_DIMS], index[TD_MAX_DIMS] = {0};
-    int64_t n = td__count(s), n_out = td__count(&a->out_desc[0].shape);
-    td__reduce_strides(s, ((const td_attr_reduce *)a->attr)->axes, stride);
-    for (int64_t i = 0; i < n_out; i++)
-        y[i] = 0;
-    for (int64_t i = 0; i < n; i++, td__next_index(s, index))
-        y[td__offset(s->ndim, index, stride)] += x[i];
+    return td__reduce_infer_sum(a, "sum", out);
 }
 
 static void sum_grad(const td_grad_args *a)
@@ -64,7 +42,7 @@ const td_op_def td__op_sum = {
     .n_in_max = 1,
     .attr_size = sizeof(td_attr_reduce),
     .infer = sum_infer,
-    .ref = sum_ref,
+    .ref = td__reduce_sum_ref,
     .grad = sum_grad,
     .bf16 = TD_BF16_FOLLOW,
     .samples = SAMPLES,

@@ -241,6 +241,11 @@ int64_t td__offset(int ndim, const int64_t *index, const int64_t *stride)
     return at;
 }
 
+double td__logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
 size_t td__ref_size(td_dtype t)
 {
     return td_dtype_is_float(t) ? sizeof(double) : td_dtype_size(t);

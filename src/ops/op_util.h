@@ -71,6 +71,9 @@ void td__broadcast_strides(const td_shape *from, const td_shape *to, int64_t str
 void td__next_index(const td_shape *s, int64_t index[TD_MAX_DIMS]);
 int64_t td__offset(int ndim, const int64_t *index, const int64_t *stride);
 
+/* 1 / (1 + e^-x). */
+double td__logistic(double x);
+
 /* Bytes per element as reference kernels see it: floats are doubles there. */
 size_t td__ref_size(td_dtype t);
 /* Element i of such a buffer as a number, and back (integers: cut towards zero and saturated,
