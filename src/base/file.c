@@ -66,6 +66,10 @@ td_status td__file_out_open(td__file_out *f, const char *path)
     size_t temp_bytes = strlen(path) + TEMP_EXTRA;
 
     *f = (td__file_out){.fd = -1};
+    /* Renaming would put a file in the place of a device or a pipe. */
+    struct stat old;
+    if (stat(path, &old) == 0 && !S_ISREG(old.st_mode))
+        return TD_FAIL(TD_EIO, "%s: cannot write: not a regular file", path);
     f->path = td__strdup(path);
     f->temp = td__malloc(temp_bytes);
     f->buf = td__malloc(BUFFER);

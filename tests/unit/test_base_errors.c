@@ -287,10 +287,11 @@ TEST(files_are_replaced_as_a_whole)
 
     /* A target that cannot be replaced: the temporary file goes, the error comes. */
     snprintf(path, sizeof path, "%s/folder", dir);
-    CHECK_EQ_INT(mkdir(path, 0700), 0);
     CHECK_OK(td__file_out_open(&f, path));
+    CHECK_EQ_INT(mkdir(path, 0700), 0);
     CHECK_STATUS(td__file_out_commit(&f), TD_EIO);
     CHECK_EQ_INT(files_in(dir), 2);
+    CHECK_STATUS(td__file_out_open(&f, path), TD_EIO);
     CHECK_STATUS(td__file_map_open(&m, path), TD_EIO);
     snprintf(path, sizeof path, "%s/missing/file", dir);
     CHECK_STATUS(td__file_out_open(&f, path), TD_EIO);
@@ -298,6 +299,7 @@ TEST(files_are_replaced_as_a_whole)
     snprintf(path, sizeof path, "%s/fifo", dir);
     CHECK_EQ_INT(mkfifo(path, 0600), 0);
     CHECK_STATUS(td__file_map_open(&m, path), TD_EIO);
+    CHECK_STATUS(td__file_out_open(&f, path), TD_EIO); /* and not replaced by a file */
     check_tmpdir_remove();
 }
 
