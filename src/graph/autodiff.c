@@ -119,8 +119,8 @@ static void differentiate(tape *t, td_node *n)
 static td_node *one(td_graph *g, td_dtype dtype, td_shape shape)
 {
     float f = 1;
-    double d = 1;
-    return td_constant(g, dtype, shape, dtype == TD_F64 ? (const void *)&d : (const void *)&f);
+    td_node *n = td_constant(g, TD_F32, shape, &f);
+    return dtype == TD_F32 ? n : td_cast(g, n, dtype);
 }
 
 static void add_roots(tape *t, td_node *const *inputs, int n_inputs)

@@ -43,8 +43,34 @@ static bool is_grad_root(const td__root *r)
     return r->kind == TD_ROOT_PARAM_GRAD || r->kind == TD_ROOT_TRACK;
 }
 
+/* A state has one place for its new statistics, so one node alone may make them. */
+static td_status check_tracks(const td_graph *g)
+{
+    bool *tracked = td__calloc((size_t)g->n_nodes + 1, sizeof *tracked);
+    if (!tracked)
+        return TD_FAIL(TD_ENOMEM, "no memory to plan %d nodes", g->n_nodes);
+    td_status st = TD_OK;
+    for (int i = 0; i < g->n_roots && !st; i++) {
+        const td__root *r = &g->roots[i];
+        if (r->kind != TD_ROOT_TRACK)
+            continue;
+        int k;
+        char text[160];
+        if (tracked[r->leaf->id])
+            st = TD_FAIL(TD_ENOTSUP,
+                         "td_program_create: the state '%s' %s is updated by two nodes, '%s' being "
+                         "the second; give each running averages of its own",
+                         r->leaf->name, td__desc_text(&r->leaf->out[0], text, sizeof text),
+                         td__view_base(r->node, &k)->name);
+        tracked[r->leaf->id] = true;
+    }
+    td__free(tracked);
+    return st;
+}
+
 td_status td__own_gradients(td_graph *g)
 {
+    TD_TRY(check_tracks(g));
     bool *taken = td__calloc((size_t)g->n_nodes * TD_MAX_OUT + 1, sizeof *taken);
     if (!taken)
         return TD_FAIL(TD_ENOMEM, "no memory to plan %d nodes", g->n_nodes);

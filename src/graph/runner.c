@@ -52,6 +52,12 @@ static td_status match_params(td_runner *r)
                            "program",
                            leaf->name, td_shape_text(&info->shape, have, sizeof have),
                            td_shape_text(&leaf->out[0].shape, want, sizeof want));
+        if (info->is_state != p->slots[i].is_state)
+            return TD_FAIL(TD_EINVAL,
+                           "td_runner_create: '%s' is a %s in the params and a %s in the "
+                           "program",
+                           leaf->name, info->is_state ? "state" : "param",
+                           p->slots[i].is_state ? "state" : "param");
         if (!p->evaluate && !p->slots[i].is_state && info->sparse != p->slots[i].sparse)
             return TD_FAIL(TD_EINVAL,
                            "td_runner_create: the gradient of '%s' is row-sparse in one "

@@ -328,6 +328,71 @@ TEST(gradients_of_several_uses_and_of_inputs)
     td_graph_destroy(g);
 }
 
+/* A loss of any floating type starts its gradient at one. */
+TEST(losses_of_every_type)
+{
+    static const td_dtype TYPES[] = {TD_F32, TD_F64, TD_BF16, TD_F16};
+    for (int i = 0; i < 4; i++) {
+        td_graph *g;
+        td_program *p;
+        td_params *ps;
+        td_runner *r;
+        CHECK_OK(td_graph_create(&g));
+        td_node *w = td_param(g, "w", TD_SHAPE(2), (td_init){.kind = TD_INIT_ONES});
+        td_node *loss = td_cast(g, td_sum(g, w, NULL, 0, false), TYPES[i]);
+        CHECK_OK(td_program_create(g, loss, NULL, &p));
+        CHECK_OK(td_params_create(p, 1, &ps));
+        CHECK_OK(td_runner_create(p, ps, &r));
+        CHECK_OK(td_runner_run(r, (td_run_key){0}));
+        double slope = (double)td_runner_grads(r, NULL)[1];
+        CHECK(slope == 1, "%s: the gradient is %g", td_dtype_name(TYPES[i]), slope);
+        td_runner_destroy(r);
+        td_params_destroy(ps);
+        td_program_destroy(p);
+        td_graph_destroy(g);
+    }
+}
+
+/* Two batch norms on the same running averages: an evaluation program may do that, a training one
+ * has nowhere to put the second one's statistics. And states are not params. */
+TEST(a_state_belongs_to_one_node)
+{
+    td_graph *g, *other;
+    CHECK_OK(td_graph_create(&g));
+    CHECK_OK(td_graph_create(&other));
+    const td_init ones = {.kind = TD_INIT_ONES};
+    const td_shape s = TD_SHAPE(3);
+    td_node *gamma = td_param(g, "gamma", s, ones), *beta = td_param(g, "beta", s, ones);
+    td_node *mean = td_state(g, "mean", s, ones), *var = td_state(g, "var", s, ones);
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(4, 3));
+    td_node *once = td_batch_norm(g, x, gamma, beta, mean, var, 0.1, 1e-5);
+    td_node *twice = td_batch_norm(g, td_sin(g, once), gamma, beta, mean, var, 0.1, 1e-5);
+    td_node *loss = td_mean(g, twice, NULL, 0, false);
+    td_program *p;
+    CHECK_STATUS(td_program_create(g, loss, NULL, &p), TD_ENOTSUP);
+    CHECK(strstr(td_last_error(), "'mean'"), "%s", td_last_error());
+    CHECK_OK(td_program_create(g, loss, &(td_program_opts){.evaluate = true}, &p));
+
+    td_node *sum = NULL;
+    static const char *const NAMES[] = {"gamma", "beta", "mean", "var"};
+    for (int i = 0; i < 4; i++) {
+        td_node *w = td_param(other, NAMES[i], s, ones);
+        sum = sum ? td_add(other, sum, w) : w;
+    }
+    td_program *q;
+    td_params *ps;
+    td_runner *r;
+    CHECK_OK(td_program_create(other, td_mean(other, sum, NULL, 0, false), NULL, &q));
+    CHECK_OK(td_params_create(q, 1, &ps));
+    CHECK_STATUS(td_runner_create(p, ps, &r), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "'mean' is a param"), "%s", td_last_error());
+    td_params_destroy(ps);
+    td_program_destroy(q);
+    td_program_destroy(p);
+    td_graph_destroy(other);
+    td_graph_destroy(g);
+}
+
 TEST(params_survive_a_file)
 {
     check_tmpdir();
@@ -362,6 +427,8 @@ int main(void)
         cmocka_unit_test(evaluation_shares_params_and_uses_running_averages),
         cmocka_unit_test(a_bad_loss_names_its_first_cause),
         cmocka_unit_test(gradients_of_several_uses_and_of_inputs),
+        cmocka_unit_test(losses_of_every_type),
+        cmocka_unit_test(a_state_belongs_to_one_node),
         cmocka_unit_test(params_survive_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
