@@ -141,6 +141,11 @@ static bool grow_nodes(td_graph *g)
     return true;
 }
 
+bool td__graph_owns(const td_graph *g, const td_node *n)
+{
+    return n->id < g->n_nodes && g->nodes[n->id] == n;
+}
+
 td_node *td__node_named(td_graph *g, td_opcode op, const void *attr, td_node *const *in, int n_in,
                         const char *name)
 {
@@ -149,9 +154,13 @@ td_node *td__node_named(td_graph *g, td_opcode op, const void *attr, td_node *co
     const td_op_def *def = td__op(op);
     char call[64];
     snprintf(call, sizeof call, "td_%s", def->name);
-    for (int i = 0; i < n_in; i++)
+    for (int i = 0; i < n_in; i++) {
         if (!in[i])
             return td__graph_fail(g, TD_EINVAL, call, "input %d is missing (NULL)", i);
+        if (!td__graph_owns(g, in[i]))
+            return td__graph_fail(g, TD_EINVAL, call, "input %d, '%s', is a node of another graph",
+                                  i, in[i]->name);
+    }
 
     char auto_name[256];
     if (!name) {
@@ -267,6 +276,10 @@ void td__graph_track(td_graph *g, td_node *state, td_node *value, double weight)
 
 void td_graph_push_scope(td_graph *g, const char *name)
 {
+    if (!name || !*name) {
+        td__graph_fail(g, TD_EINVAL, "td_graph_push_scope", "a name is needed");
+        return;
+    }
     const char *scope = td__arena_printf(g->arena, "%s%s/", g->scope, name);
     if (!scope)
         out_of_memory(g, "td_graph_push_scope");
@@ -300,6 +313,9 @@ static td_node *add_leaf(td_graph *g, td_opcode op, const char *call, const char
         return NULL;
     if (!name || !*name)
         return td__graph_fail(g, TD_EINVAL, call, "a name is needed");
+    name = td__arena_printf(g->arena, "%s%s", g->scope, name);
+    if (!name)
+        return out_of_memory(g, call);
     if (td_shape_count(&attr->shape) < 0) {
         char text[128];
         return td__graph_fail(g, TD_EINVAL, call, "'%s': a size is negative or too large: %s", name,
@@ -371,6 +387,8 @@ td_node *td_named(td_graph *g, td_node *n, const char *name)
 {
     if (!n)
         return NULL;
+    if (!name || !*name)
+        return td__graph_fail(g, TD_EINVAL, "td_named", "node '%s': a name is needed", n->name);
     char *full = td__arena_printf(g->arena, "%s%s", g->scope, name);
     if (!full)
         return out_of_memory(g, "td_named");

@@ -41,6 +41,9 @@ struct td_graph {
 /* Add a root; a failure is the graph's sticky error. */
 void td__graph_add_root(td_graph *g, td__root root);
 
+/* Is n a node of this graph? */
+bool td__graph_owns(const td_graph *g, const td_node *n);
+
 /* td__node with a full name given (copied), or the automatic one where name is NULL. */
 td_node *td__node_named(td_graph *g, td_opcode op, const void *attr, td_node *const *in, int n_in,
                         const char *name);

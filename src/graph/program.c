@@ -29,7 +29,7 @@ static td_status apply_all(td_graph **g, td__rewrite_fn *const *passes, int n)
 
 static td_status check_node(const td_graph *g, const td_node *n, const char *what)
 {
-    if (!n || n->id >= g->n_nodes || g->nodes[n->id] != n)
+    if (!n || !td__graph_owns(g, n))
         return TD_FAIL(TD_EINVAL, "td_program_create: %s is not a node of this graph", what);
     return TD_OK;
 }
@@ -41,6 +41,12 @@ static td_status check_request(const td_graph *g, const td_node *loss, const td_
     if (o->precision != TD_F32 && o->precision != TD_BF16)
         return TD_FAIL(TD_EINVAL, "td_program_create: precision %s; f32 and bf16 are possible",
                        td_dtype_name(o->precision));
+    if (o->n_outputs < 0 || (o->n_outputs && !o->outputs))
+        return TD_FAIL(TD_EINVAL, "td_program_create: %d outputs, list %s", o->n_outputs,
+                       o->outputs ? "given" : "NULL");
+    if (o->n_grad_inputs < 0 || (o->n_grad_inputs && !o->grad_inputs))
+        return TD_FAIL(TD_EINVAL, "td_program_create: %d inputs want gradients, list %s",
+                       o->n_grad_inputs, o->grad_inputs ? "given" : "NULL");
     if (!loss && !o->evaluate)
         return TD_FAIL(TD_EINVAL, "td_program_create: a training program needs a loss");
     if (!loss && o->n_outputs == 0)

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/check.h"
 #include "nn/nn_util.h"
+#include "ops/node.h"
 
 td_node *td_model_mlp(td_graph *g, td_node *x, const td_mlp_opts *o)
 {
@@ -9,6 +10,9 @@ td_node *td_model_mlp(td_graph *g, td_node *x, const td_mlp_opts *o)
     td_mlp_opts zero = {.n_widths = 0};
 
     o = o ? o : &zero;
+    if (o->n_widths < 0 || (o->n_widths && !o->widths))
+        return td__graph_fail(g, TD_EINVAL, "td_model_mlp", "%d widths, list %s", o->n_widths,
+                              o->widths ? "given" : "NULL");
     const int64_t *widths = o->n_widths ? o->widths : WIDTHS;
     int n = o->n_widths ? o->n_widths : TD_LEN(WIDTHS);
 

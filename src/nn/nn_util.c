@@ -10,8 +10,11 @@
 /* "layer.name" into buf; false, with an error, if it is too long. */
 static bool join(td_graph *g, const char *layer, const char *name, char *buf, size_t nbytes)
 {
+    if (!layer || !*layer) {
+        td__graph_fail(g, TD_EINVAL, "td_param", "the layer of '%s' needs a name", name);
+        return false;
+    }
     int n = snprintf(buf, nbytes, "%s.%s", layer, name);
-
     if (n >= 0 && (size_t)n < nbytes)
         return true;
     td__graph_fail(g, TD_EINVAL, "td_param", "name '%.64s...' is longer than %zu bytes", layer,

@@ -241,6 +241,10 @@ TD_API td_node *td_batch_norm(td_graph *g, td_node *x, td_node *gamma, td_node *
     if (!running_mean != !running_var)
         return td__graph_fail(g, TD_EINVAL, "td_batch_norm",
                               "one of running_mean and running_var is NULL; give both or none");
+    if (running_mean && (running_mean->op != TD_OP_STATE || running_var->op != TD_OP_STATE))
+        return td__graph_fail(g, TD_EINVAL, "td_batch_norm",
+                              "the running averages '%s' and '%s' must be states (td_state)",
+                              running_mean->name, running_var->name);
     memset(&at, 0, sizeof at);
     at.eps = eps;
     at.momentum = momentum;

@@ -139,9 +139,11 @@ static td_status check_needs(const td_schedule_opts *o, const rule *r)
 td_status td_schedule_create(const td_schedule_opts *opts, td_schedule **out)
 {
     td_status st = TD_OK;
-    td_schedule_opts o = *opts;
 
     *out = NULL;
+    if (!opts)
+        return TD_FAIL(TD_EINVAL, "td_schedule_create: no options; a schedule needs at least lr");
+    td_schedule_opts o = *opts;
     if (!o.name)
         o.name = "constant";
     const rule *r = find(o.name);

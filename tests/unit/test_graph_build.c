@@ -63,6 +63,34 @@ TEST(bad_calls_name_call_node_and_shapes)
     g = new_graph();
     td_graph_pop_scope(g);
     EXPECT(g, NULL, "td_graph_pop_scope");
+
+    g = new_graph();
+    td_graph_push_scope(g, NULL);
+    EXPECT(g, NULL, "td_graph_push_scope", "name");
+
+    g = new_graph();
+    a = td_input(g, "a", TD_F32, TD_SHAPE(2, 3));
+    EXPECT(g, td_named(g, a, NULL), "td_named", "'a'");
+
+    g = new_graph();
+    a = td_input(g, "a", TD_F32, TD_SHAPE(2, 3));
+    EXPECT(g, td_nn_linear(g, NULL, a, 4, NULL), "td_param", "name");
+
+    g = new_graph();
+    a = td_input(g, "a", TD_F32, TD_SHAPE(2, 3));
+    EXPECT(g, td_model_mlp(g, a, &(td_mlp_opts){.n_widths = 2}), "td_model_mlp", "2 widths");
+
+    g = new_graph();
+    a = td_input(g, "a", TD_F32, TD_SHAPE(2, 3));
+    td_node *s = td_param(g, "s", TD_SHAPE(3), (td_init){0});
+    EXPECT(g, td_batch_norm(g, a, s, s, s, s, 0.1, 1e-5), "td_batch_norm", "'s'", "td_state");
+
+    td_graph *other = new_graph();
+    td_node *foreign = td_input(other, "far", TD_F32, TD_SHAPE(2, 3));
+    g = new_graph();
+    a = td_input(g, "a", TD_F32, TD_SHAPE(2, 3));
+    EXPECT(g, td_add(g, a, foreign), "td_add", "'far'", "another graph");
+    td_graph_destroy(other);
 }
 
 TEST(the_first_error_stays)
@@ -93,12 +121,29 @@ TEST(scopes_nest_and_names_are_found)
     td_node *z = td_named(g, td_relu(g, y), "act");
     td_graph_pop_scope(g);
     td_node *w = td_relu(g, z);
+    assert_string_equal(td_node_name(x), "block0/attn/x");
     assert_string_equal(td_node_name(y), "block0/attn/act");
     assert_string_equal(td_node_name(z), "block0/act");
     CHECK(strncmp(td_node_name(w), "relu", 4) == 0, "%s", td_node_name(w));
     CHECK(td_graph_find(g, "block0/act") == z, "find");
     CHECK(!td_graph_find(g, "block1/act"), "find");
     CHECK_OK(td_graph_verify(g));
+    td_graph_destroy(g);
+}
+
+TEST(layers_of_one_name_in_two_scopes)
+{
+    td_graph *g = new_graph();
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(2, 3));
+    static const char *const SCOPES[] = {"encoder", "decoder"};
+    for (int i = 0; i < 2; i++) {
+        td_graph_push_scope(g, SCOPES[i]);
+        x = td_nn_linear(g, "fc1", x, 3, NULL);
+        td_graph_pop_scope(g);
+    }
+    CHECK_OK(td_graph_status(g));
+    CHECK(td_graph_find(g, "encoder/fc1.weight"), "no encoder/fc1.weight");
+    CHECK(td_graph_find(g, "decoder/fc1.bias"), "no decoder/fc1.bias");
     td_graph_destroy(g);
 }
 
@@ -140,6 +185,9 @@ TEST(programs_refuse_what_cannot_be)
     CHECK_STATUS(
         td_program_create(g, loss, &(td_program_opts){.grad_inputs = &ids, .n_grad_inputs = 1}, &p),
         TD_EINVAL);
+    CHECK_STATUS(td_program_create(g, loss, &(td_program_opts){.n_outputs = 1}, &p), TD_EINVAL);
+    CHECK_STATUS(td_program_create(g, loss, &(td_program_opts){.n_grad_inputs = -1}, &p),
+                 TD_EINVAL);
     td_graph_destroy(g);
 }
 
@@ -184,6 +232,7 @@ int main(void)
         cmocka_unit_test(bad_calls_name_call_node_and_shapes),
         cmocka_unit_test(the_first_error_stays),
         cmocka_unit_test(scopes_nest_and_names_are_found),
+        cmocka_unit_test(layers_of_one_name_in_two_scopes),
         cmocka_unit_test(verify_finds_cycles_and_foreign_nodes),
         cmocka_unit_test(programs_refuse_what_cannot_be),
         cmocka_unit_test(autodiff_names_what_cannot_be_differentiated),

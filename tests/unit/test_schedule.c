@@ -132,6 +132,8 @@ TEST(refusals_name_schedule_option_and_value)
         CHECK(strstr(td_last_error(), BAD[i].part), "row %d says: %s", i, td_last_error());
         CHECK(!s, "row %d left an object", i);
     }
+    td_schedule *s;
+    CHECK_STATUS(td_schedule_create(NULL, &s), TD_EINVAL);
 }
 
 TEST(every_schedule_is_listed_and_tested)
