@@ -1,4 +1,4 @@
-/* backend.c -- backends by name, and memory for those that compute on the host. */
+/* backend.c -- backends by name, and what those that compute on the host share; see host.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -29,6 +29,32 @@ void td__backend_destroy(td_backend *b)
 {
     if (b)
         b->ops->destroy(b);
+}
+
+td_status td__host_create(const td_backend_ops *ops, size_t size, td_backend **out)
+{
+    *out = td__calloc(1, size);
+    if (!*out)
+        return TD_FAIL(TD_ENOMEM, "no memory for the %s backend", ops->name);
+    (*out)->ops = ops;
+    return TD_OK;
+}
+
+void td__host_destroy(td_backend *b)
+{
+    td__free(b);
+}
+
+void td__host_enter(td_backend *b, unsigned *saved)
+{
+    (void)b;
+    *saved = 0;
+}
+
+void td__host_leave(td_backend *b, unsigned saved)
+{
+    (void)b;
+    (void)saved;
 }
 
 td_status td__host_alloc(td_backend *b, size_t nbytes, void **out)

@@ -1,12 +1,21 @@
-/* host.h -- what backends that compute in host memory share: its allocation, and the table of
- * backends by name. */
+/* host.h -- what backends that compute in host memory share: the object itself, memory, a thread
+ * that is left as it is; and the constructors behind the table of names. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_HOST_H
 #define TD_BACKEND_HOST_H
 
 #include "graph/backend.h"
 
-/* td_backend_ops.alloc and .free on td__alloc_block. */
+/* A zeroed object of `size` bytes that begins with a td_backend of these ops; freed by destroy. */
+TD_NODISCARD td_status td__host_create(const td_backend_ops *ops, size_t size, td_backend **out);
+
+/* The entries of td_backend_ops that need nothing special. */
+
+void td__host_destroy(td_backend *b);
+/* enter and leave: the thread needs no preparation. */
+void td__host_enter(td_backend *b, unsigned *saved);
+void td__host_leave(td_backend *b, unsigned saved);
+/* alloc and free, on td__alloc_block. */
 TD_NODISCARD td_status td__host_alloc(td_backend *b, size_t nbytes, void **out);
 void td__host_free(td_backend *b, void *p, size_t nbytes);
 

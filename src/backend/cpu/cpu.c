@@ -8,7 +8,6 @@
 #include "backend/cpu/gemm.h"
 #include "backend/host.h"
 #include "backend/ref_exec.h"
-#include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
 
@@ -40,11 +39,6 @@ static td_status cpu_plan(td_backend *b, const td_node *n, const bool *is_param,
     return td__ref_exec_plan(n, k);
 }
 
-static void cpu_destroy(td_backend *b)
-{
-    td__free(b);
-}
-
 /* The saved word: MXCSR (16 bits) below, the thread's OpenMP team size above it. oneDNN runs its
  * primitives on an OpenMP team; a worker is one thread. */
 static void cpu_enter(td_backend *b, unsigned *saved)
@@ -65,7 +59,7 @@ static void cpu_leave(td_backend *b, unsigned saved)
 
 static const td_backend_ops OPS = {
     .name = "cpu",
-    .destroy = cpu_destroy,
+    .destroy = td__host_destroy,
     .alloc = td__host_alloc,
     .free = td__host_free,
     .plan = cpu_plan,
@@ -76,14 +70,9 @@ static const td_backend_ops OPS = {
 
 td_status td__cpu_create(td_backend **out)
 {
-    td__cpu *cpu = td__calloc(1, sizeof *cpu);
-
-    *out = NULL;
-    if (!cpu)
-        return TD_FAIL(TD_ENOMEM, "no memory for the CPU backend");
-    cpu->base.ops = &OPS;
+    TD_TRY(td__host_create(&OPS, sizeof(td__cpu), out));
+    td__cpu *cpu = (td__cpu *)*out;
     cpu->isa = td__cpu_isa();
     cpu->kind = td__cpu_kind();
-    *out = &cpu->base;
     return TD_OK;
 }
