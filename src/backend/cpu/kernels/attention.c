@@ -33,8 +33,12 @@ static void store_row(const td__attention_row *r, void *y, const float *x)
 float TD_ISA_SYM(td__attention_softmax)(const td__attention_row *r, void *p)
 {
     float *x = r->scores;
+    float scale = r->scale;
 
-    scale_and_mask(r);
+    if (r->mask || scale < 0) { /* else scaling is part of the pass that exponentiates */
+        scale_and_mask(r);
+        scale = 1.0f;
+    }
     float top = row_max(x, r->seen);
     if (top == -INFINITY) { /* a query that sees no key */
         memset(x, 0, (size_t)r->seen * sizeof *x);
@@ -42,29 +46,32 @@ float TD_ISA_SYM(td__attention_softmax)(const td__attention_row *r, void *p)
         return -INFINITY;
     }
     for (int64_t i = 0; i < r->seen; i++)
-        x[i] = v_exp_neg(x[i] - top);
-    float sum = row_sum(x, r->seen), scale = 1.0f / sum;
+        x[i] = v_exp_neg((x[i] - top) * scale);
+    float sum = row_sum(x, r->seen), share = 1.0f / sum;
     for (int64_t i = 0; i < r->seen; i++)
-        x[i] *= scale;
+        x[i] *= share;
     store_row(r, p, x);
-    return top + v_log(sum);
+    return top * scale + v_log(sum);
 }
 
 void TD_ISA_SYM(td__attention_back)(const td__attention_row *r, float lse, float delta, float *dp,
                                     void *p, void *ds)
 {
     float *restrict x = r->scores;
+    float *restrict g = dp;
+    float scale = r->scale;
 
-    scale_and_mask(r);
+    if (r->mask) {
+        scale_and_mask(r);
+        scale = 1.0f;
+    }
     if (lse == -INFINITY)
-        for (int64_t i = 0; i < r->seen; i++)
-            x[i] = 0;
+        memset(x, 0, (size_t)r->seen * sizeof *x);
     else
         for (int64_t i = 0; i < r->seen; i++)
-            x[i] = v_exp_neg(x[i] - lse);
-#pragma GCC ivdep
+            x[i] = v_exp_neg(x[i] * scale - lse);
     for (int64_t i = 0; i < r->seen; i++)
-        dp[i] = x[i] * (dp[i] - delta) * r->scale;
+        g[i] = x[i] * (g[i] - delta) * r->scale;
     store_row(r, p, x);
     store_row(r, ds, dp);
 }
