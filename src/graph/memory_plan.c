@@ -194,16 +194,9 @@ static int by_size(const void *a, const void *b)
     return (x->value > y->value) - (x->value < y->value);
 }
 
-static int by_offset(const void *a, const void *b)
-{
-    const buffer *x = *(buffer *const *)a, *y = *(buffer *const *)b;
-    if (x->offset != y->offset)
-        return x->offset < y->offset ? -1 : 1;
-    return (x->value > y->value) - (x->value < y->value);
-}
-
-/* Place all buffers; returns the size of the block. `order` and `near` hold n pointers each. */
-static size_t place_buffers(buffer *buffers, int n, buffer **order, buffer **near)
+/* Place all buffers; returns the size of the block. `order` and `placed` hold n pointers each;
+ * `placed` is kept in order of offsets. */
+static size_t place_buffers(buffer *buffers, int n, buffer **order, buffer **placed)
 {
     size_t total = 0;
     for (int i = 0; i < n; i++)
@@ -211,19 +204,21 @@ static size_t place_buffers(buffer *buffers, int n, buffer **order, buffer **nea
     qsort(order, (size_t)n, sizeof *order, by_size);
     for (int i = 0; i < n; i++) {
         buffer *b = order[i];
-        int n_near = 0;
-        for (int j = 0; j < i; j++)
-            if (order[j]->first <= b->last && b->first <= order[j]->last)
-                near[n_near++] = order[j];
-        qsort(near, (size_t)n_near, sizeof *near, by_offset);
         size_t at = 0;
-        for (int j = 0; j < n_near; j++) {
-            if (at + b->nbytes <= near[j]->offset)
+        for (int j = 0; j < i; j++) {
+            const buffer *other = placed[j];
+            if (other->first > b->last || b->first > other->last)
+                continue;
+            if (at + b->nbytes <= other->offset)
                 break;
-            if (near[j]->offset + near[j]->nbytes > at)
-                at = near[j]->offset + near[j]->nbytes;
+            if (other->offset + other->nbytes > at)
+                at = other->offset + other->nbytes;
         }
         b->offset = at;
+        int k = i;
+        for (; k > 0 && placed[k - 1]->offset > at; k--)
+            placed[k] = placed[k - 1];
+        placed[k] = b;
         if (at + b->nbytes > total)
             total = at + b->nbytes;
     }
