@@ -68,6 +68,15 @@ static td_status match_params(td_runner *r)
     return TD_OK;
 }
 
+/* What to allocate for a space of the runner's own. An empty one has an address all the same, so
+ * that kernels never see NULL, but there are no gradients in evaluation. */
+static size_t held_bytes(const td_runner *r, int space)
+{
+    if (space == TD_SPACE_PARAM || (space == TD_SPACE_GRAD && r->p->evaluate))
+        return 0;
+    return r->space_bytes[space] ? r->space_bytes[space] : TD_ALIGN;
+}
+
 static td_status allocate(td_runner *r)
 {
     const td_program *p = r->p;
@@ -79,8 +88,8 @@ static td_status allocate(td_runner *r)
         r->space_bytes[TD_SPACE_GRAD] =
             (r->ps->dense + r->ps->total - r->ps->trainable) * sizeof(float);
     for (int s = 0; s < TD_SPACE_COUNT; s++)
-        if (r->space_bytes[s])
-            TD_TRY(b->ops->alloc(b, r->space_bytes[s], &r->space[s]));
+        if (held_bytes(r, s))
+            TD_TRY(b->ops->alloc(b, held_bytes(r, s), &r->space[s]));
     if (p->scratch)
         TD_TRY(b->ops->alloc(b, p->scratch, &r->scratch));
     if (p->packed)
@@ -182,7 +191,7 @@ void td_runner_destroy(td_runner *r)
     td_backend *b = r->p->backend;
     for (int s = 0; s < TD_SPACE_COUNT; s++)
         if (r->space[s])
-            b->ops->free(b, r->space[s], r->space_bytes[s]);
+            b->ops->free(b, r->space[s], held_bytes(r, s));
     if (r->scratch)
         b->ops->free(b, r->scratch, r->p->scratch);
     if (r->packed)

@@ -83,6 +83,8 @@ td_node *td_model_resnet(td_graph *g, td_node *x, const td_resnet_opts *o)
         return td__graph_fail(g, TD_EINVAL, "td_model_resnet", "depth is %d, must be 18, 34 or 50",
                               depth);
     int64_t width = td__nn_or(o->width, 64), in = width;
+    if (width < 1 || width > INT64_MAX / 64)
+        return td__graph_fail(g, TD_EINVAL, "td_model_resnet", "width is %lld", (long long)width);
 
     if (o->cifar_stem) {
         x = td_relu(g, conv_norm(g, "conv1", "bn1", x, width, 3, 1, 1, NULL));

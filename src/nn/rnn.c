@@ -17,7 +17,7 @@ static td_node *stack(td_graph *g, const char *call, const char *name, td_node *
     o = o ? o : &zero;
     if (!td__nn_shape(g, call, name, x, 3, 3, &in))
         return NULL;
-    if (hidden < 1 || o->layers < 0)
+    if (hidden < 1 || hidden > INT64_MAX / 4 || o->layers < 0)
         return td__graph_fail(g, TD_EINVAL, call, "layer '%s': hidden is %lld, layers %d", name,
                               (long long)hidden, o->layers);
     int layers = o->layers ? o->layers : 1;

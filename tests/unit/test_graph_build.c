@@ -81,6 +81,14 @@ TEST(bad_calls_name_call_node_and_shapes)
     EXPECT(g, td_model_mlp(g, a, &(td_mlp_opts){.n_widths = 2}), "td_model_mlp", "2 widths");
 
     g = new_graph();
+    a = td_input(g, "a", TD_F32, TD_SHAPE(5, 2, 3));
+    EXPECT(g, td_nn_lstm(g, "rnn", a, INT64_MAX / 2, NULL), "td_nn_lstm", "'rnn'", "hidden");
+
+    g = new_graph();
+    a = td_input(g, "a", TD_F32, TD_SHAPE(1, 3, 8, 8));
+    EXPECT(g, td_model_resnet(g, a, &(td_resnet_opts){.width = -4}), "td_model_resnet", "-4");
+
+    g = new_graph();
     a = td_input(g, "a", TD_F32, TD_SHAPE(2, 3));
     td_node *s = td_param(g, "s", TD_SHAPE(3), (td_init){0});
     EXPECT(g, td_batch_norm(g, a, s, s, s, s, 0.1, 1e-5), "td_batch_norm", "'s'", "td_state");

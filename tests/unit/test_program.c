@@ -328,6 +328,32 @@ TEST(gradients_of_several_uses_and_of_inputs)
     td_graph_destroy(g);
 }
 
+/* Kernels get addresses even where nothing lies behind them. */
+TEST(images_without_channels)
+{
+    td_graph *g;
+    td_program *p;
+    td_params *ps;
+    td_runner *r;
+    CHECK_OK(td_graph_create(&g));
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(1, 0, 4, 4));
+    td_node *w = td_param(g, "w", TD_SHAPE(4, 0, 3, 3), (td_init){.kind = TD_INIT_ONES});
+    td_node *loss = td_mean(g, td_conv2d(g, x, w, NULL, NULL), NULL, 0, false);
+    td_program_opts opts = {.grad_inputs = &x, .n_grad_inputs = 1};
+    CHECK_OK(td_program_create(g, loss, &opts, &p));
+    CHECK_OK(td_params_create(p, 1, &ps));
+    CHECK_OK(td_runner_create(p, ps, &r));
+    CHECK_OK(td_runner_run(r, (td_run_key){0}));
+    size_t count = 1, nbytes = 1;
+    CHECK(td_runner_grads(r, &count) && count == 0, "%zu gradients", count);
+    CHECK(td_runner_grad_input(r, 0, &nbytes) && nbytes == 0, "%zu bytes", nbytes);
+    CHECK(td_runner_input(r, "x", &nbytes) && nbytes == 0, "%zu bytes", nbytes);
+    td_runner_destroy(r);
+    td_params_destroy(ps);
+    td_program_destroy(p);
+    td_graph_destroy(g);
+}
+
 /* A loss of any floating type starts its gradient at one. */
 TEST(losses_of_every_type)
 {
@@ -427,6 +453,7 @@ int main(void)
         cmocka_unit_test(evaluation_shares_params_and_uses_running_averages),
         cmocka_unit_test(a_bad_loss_names_its_first_cause),
         cmocka_unit_test(gradients_of_several_uses_and_of_inputs),
+        cmocka_unit_test(images_without_channels),
         cmocka_unit_test(losses_of_every_type),
         cmocka_unit_test(a_state_belongs_to_one_node),
         cmocka_unit_test(params_survive_a_file),
