@@ -7,12 +7,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/ref_exec.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/half.h"
+#include "base/narrow.h"
 
 enum { ALIGN = 64 };
 
@@ -34,45 +34,16 @@ static double load(td_dtype t, const void *p, int64_t i)
     return 0.0;
 }
 
-/* d as f32, rounded to odd: cut towards zero, the last bit set where something was cut off. A
- * second rounding to a type with at least two bits less then gives what one rounding of d would. */
-static float to_f32_odd(double d)
-{
-    float f = (float)d;
-    uint32_t u;
-
-    if ((double)f == d || isnan(d) || isinf(d))
-        return f;
-    memcpy(&u, &f, sizeof u);
-    if (fabs((double)f) > fabs(d))
-        u--;
-    u |= 1u;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-/* Towards zero, clamped to [lo, hi]; NaN gives 0. */
-static int64_t to_int(double d, int64_t lo, int64_t hi)
-{
-    if (isnan(d))
-        return 0;
-    if (d <= (double)lo)
-        return lo;
-    if (d >= (double)hi)
-        return hi;
-    return (int64_t)d;
-}
-
 static void store(td_dtype t, void *p, int64_t i, double d)
 {
     switch (t) {
     case TD_F32: ((float *)p)[i] = (float)d; break;
-    case TD_BF16: ((td_bf16 *)p)[i] = td__bf16_from_f32(to_f32_odd(d)); break;
-    case TD_F16: ((td_f16 *)p)[i] = td__f16_from_f32(to_f32_odd(d)); break;
+    case TD_BF16: ((td_bf16 *)p)[i] = td__bf16_from_f32(td__f32_odd_from_f64(d)); break;
+    case TD_F16: ((td_f16 *)p)[i] = td__f16_from_f32(td__f32_odd_from_f64(d)); break;
     case TD_F64: ((double *)p)[i] = d; break;
-    case TD_I32: ((int32_t *)p)[i] = (int32_t)to_int(d, INT32_MIN, INT32_MAX); break;
-    case TD_I64: ((int64_t *)p)[i] = to_int(d, INT64_MIN, INT64_MAX); break;
-    case TD_U8: ((uint8_t *)p)[i] = (uint8_t)to_int(d, 0, UINT8_MAX); break;
+    case TD_I32: ((int32_t *)p)[i] = (int32_t)td__int_from_f64(d, INT32_MIN, INT32_MAX); break;
+    case TD_I64: ((int64_t *)p)[i] = td__int_from_f64(d, INT64_MIN, INT64_MAX); break;
+    case TD_U8: ((uint8_t *)p)[i] = (uint8_t)td__int_from_f64(d, 0, UINT8_MAX); break;
     case TD_BOOL: ((uint8_t *)p)[i] = d != 0.0; break;
     case TD_DTYPE_COUNT: break;
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/narrow.h"
 
 td_desc td__desc(td_dtype dtype, td_shape shape)
 {
@@ -262,24 +263,12 @@ double td__ref_get(td_dtype t, const void *p, int64_t i)
     }
 }
 
-/* Cut towards zero; NaN gives 0, and what is out of range the nearest end. */
-static int64_t saturate(double v, int64_t lo, int64_t hi)
-{
-    if (isnan(v))
-        return 0;
-    if (v <= (double)lo)
-        return lo;
-    if (v >= (double)hi)
-        return hi;
-    return (int64_t)v;
-}
-
 void td__ref_set(td_dtype t, void *p, int64_t i, double v)
 {
     switch (t) {
-    case TD_I32: ((int32_t *)p)[i] = (int32_t)saturate(v, INT32_MIN, INT32_MAX); break;
-    case TD_I64: ((int64_t *)p)[i] = saturate(v, INT64_MIN, INT64_MAX); break;
-    case TD_U8: ((uint8_t *)p)[i] = (uint8_t)saturate(v, 0, UINT8_MAX); break;
+    case TD_I32: ((int32_t *)p)[i] = (int32_t)td__int_from_f64(v, INT32_MIN, INT32_MAX); break;
+    case TD_I64: ((int64_t *)p)[i] = td__int_from_f64(v, INT64_MIN, INT64_MAX); break;
+    case TD_U8: ((uint8_t *)p)[i] = (uint8_t)td__int_from_f64(v, 0, UINT8_MAX); break;
     case TD_BOOL: ((uint8_t *)p)[i] = v < 0 || v > 0 || isnan(v); break;
     default: ((double *)p)[i] = v; break;
     }

@@ -7,10 +7,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tensor/strided.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/half.h"
+#include "base/narrow.h"
 
 enum { TILE = 256 };
 
@@ -44,24 +44,7 @@ static void load(tile *t, td_dtype dtype, const char *from, int64_t step, int64_
     }
 }
 
-/* double to float, inexact results made odd: rounding those once more, to a type at least two bits
- * narrower, gives what rounding the double at once would have given. */
-static float round_to_odd(double d)
-{
-    float f = (float)d;
-    uint32_t u;
-
-    if (isnan(d) || (double)f == d)
-        return f;
-    memcpy(&u, &f, sizeof u);
-    if (fabs((double)f) > fabs(d))
-        u--; /* towards zero */
-    u |= 1;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-/* The same from int64_t to double. */
+/* int64_t to double, rounded to odd as in base/narrow.h. */
 static double i64_to_odd(int64_t i)
 {
     uint64_t a = i < 0 ? -(uint64_t)i : (uint64_t)i;
@@ -71,18 +54,6 @@ static double i64_to_odd(int64_t i)
         a = (kept | ((kept << shift) != a)) << shift;
     }
     return i < 0 ? -(double)a : (double)a;
-}
-
-static int64_t f64_to_int(double d, int64_t lo, int64_t hi)
-{
-    if (isnan(d))
-        return 0;
-    /* Compared as doubles; (double)INT64_MAX is 2^63, which is why >= is right. */
-    if (d <= (double)lo)
-        return lo;
-    if (d >= (double)hi)
-        return hi;
-    return (int64_t)d;
 }
 
 static int64_t clamp_int(int64_t i, int64_t lo, int64_t hi)
@@ -102,11 +73,11 @@ static void store_floats(char *to, int64_t step, td_dtype dtype, const double *x
     switch (dtype) {
     case TD_F32: STORE_RUN(float, (float)x[k]);
     case TD_F64: STORE_RUN(double, x[k]);
-    case TD_BF16: STORE_RUN(td_bf16, td__bf16_from_f32(round_to_odd(x[k])));
-    case TD_F16: STORE_RUN(td_f16, td__f16_from_f32(round_to_odd(x[k])));
-    case TD_I32: STORE_RUN(int32_t, (int32_t)f64_to_int(x[k], INT32_MIN, INT32_MAX));
-    case TD_I64: STORE_RUN(int64_t, f64_to_int(x[k], INT64_MIN, INT64_MAX));
-    case TD_U8: STORE_RUN(uint8_t, (uint8_t)f64_to_int(x[k], 0, UINT8_MAX));
+    case TD_BF16: STORE_RUN(td_bf16, td__bf16_from_f32(td__f32_odd_from_f64(x[k])));
+    case TD_F16: STORE_RUN(td_f16, td__f16_from_f32(td__f32_odd_from_f64(x[k])));
+    case TD_I32: STORE_RUN(int32_t, (int32_t)td__int_from_f64(x[k], INT32_MIN, INT32_MAX));
+    case TD_I64: STORE_RUN(int64_t, td__int_from_f64(x[k], INT64_MIN, INT64_MAX));
+    case TD_U8: STORE_RUN(uint8_t, (uint8_t)td__int_from_f64(x[k], 0, UINT8_MAX));
     case TD_BOOL: STORE_RUN(uint8_t, x[k] != 0);
     case TD_DTYPE_COUNT: break;
     }
@@ -117,8 +88,8 @@ static void store_ints(char *to, int64_t step, td_dtype dtype, const int64_t *x,
     switch (dtype) {
     case TD_F32: STORE_RUN(float, (float)x[k]);
     case TD_F64: STORE_RUN(double, (double)x[k]);
-    case TD_BF16: STORE_RUN(td_bf16, td__bf16_from_f32(round_to_odd(i64_to_odd(x[k]))));
-    case TD_F16: STORE_RUN(td_f16, td__f16_from_f32(round_to_odd(i64_to_odd(x[k]))));
+    case TD_BF16: STORE_RUN(td_bf16, td__bf16_from_f32(td__f32_odd_from_f64(i64_to_odd(x[k]))));
+    case TD_F16: STORE_RUN(td_f16, td__f16_from_f32(td__f32_odd_from_f64(i64_to_odd(x[k]))));
     case TD_I32: STORE_RUN(int32_t, (int32_t)clamp_int(x[k], INT32_MIN, INT32_MAX));
     case TD_I64: STORE_RUN(int64_t, x[k]);
     case TD_U8: STORE_RUN(uint8_t, (uint8_t)clamp_int(x[k], 0, UINT8_MAX));

@@ -1,43 +1,11 @@
-/* dropout.c -- see dropout.h. Philox4x32-10 exactly as in base/rng.c, for many counters at once:
- * the loop over blocks is the vector loop, and the rounds are inside it. */
+/* dropout.c -- see dropout.h. Random words are made some cache lines at a time. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/kernels/dropout.h"
 
 #include "backend/cpu/kernels/widen.h"
+#include "base/kernels/random.h"
 
-enum { BLOCKS = 128, BLOCK = 4 * BLOCKS, ROUNDS = 10 };
-
-#define M0 UINT32_C(0xD2511F53)
-#define M1 UINT32_C(0xCD9E8D57)
-#define W0 UINT32_C(0x9E3779B9)
-#define W1 UINT32_C(0xBB67AE85)
-
-/* bits[4 b + j]: word j of counter block first + b. */
-static void random_bits(uint32_t bits[BLOCK], const td__rng_key *key, uint32_t first)
-{
-    const uint32_t stream = key->stream, step = key->step, shard = key->shard;
-    const uint32_t key0 = (uint32_t)key->seed, key1 = (uint32_t)(key->seed >> 32);
-
-    for (uint32_t b = 0; b < BLOCKS; b++) {
-        uint32_t c0 = first + b, c1 = stream, c2 = step, c3 = shard, k0 = key0, k1 = key1;
-
-#pragma GCC unroll 10
-        for (int r = 0; r < ROUNDS; r++) {
-            uint64_t p0 = (uint64_t)M0 * c0, p1 = (uint64_t)M1 * c2;
-
-            c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-            c1 = (uint32_t)p1;
-            c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-            c3 = (uint32_t)p0;
-            k0 += W0;
-            k1 += W1;
-        }
-        bits[4 * b] = c0;
-        bits[4 * b + 1] = c1;
-        bits[4 * b + 2] = c2;
-        bits[4 * b + 3] = c3;
-    }
-}
+enum { BLOCKS = 128, BLOCK = 4 * BLOCKS };
 
 void TD_ISA_SYM(td__dropout)(void *y, const void *x, td_dtype t, int64_t n, const td__rng_key *key,
                              uint32_t threshold, float scale)
@@ -50,7 +18,7 @@ void TD_ISA_SYM(td__dropout)(void *y, const void *x, td_dtype t, int64_t n, cons
         const float *in = widen_at(buf, t, x, at, count);
         float *out = narrow_begin(buf, t, y, at);
 
-        random_bits(bits, key, (uint32_t)(at / 4));
+        TD_ISA_SYM(td__random_words)(bits, key, (uint32_t)(at / 4), BLOCKS);
 #pragma GCC ivdep
         for (int64_t i = 0; i < count; i++) {
             float v = in[i] * scale;
