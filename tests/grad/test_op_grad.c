@@ -248,7 +248,6 @@ static void check_sample(td_opcode op, int index)
     close_trial(&t);
 }
 
-/* cmocka's state is the opcode. */
 static void check_operator(void **state)
 {
     td_opcode op = (td_opcode)(uintptr_t)*state;
@@ -260,14 +259,5 @@ static void check_operator(void **state)
 
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[TD_OP_COUNT];
-    size_t n = 0;
-    for (int op = 0; op < TD_OP_COUNT; op++) {
-        const char *name = td__op((td_opcode)op)->name;
-        if (sample_is_exempt((td_opcode)op) || (argc > 1 && strcmp(argv[1], name) != 0))
-            continue;
-        tests[n++] = (struct CMUnitTest){
-            .name = name, .test_func = check_operator, .initial_state = (void *)(uintptr_t)op};
-    }
-    return _cmocka_run_group_tests("op_grad", tests, n, NULL, NULL);
+    return sample_run_operators("op_grad", check_operator, NULL, NULL, argc, argv);
 }

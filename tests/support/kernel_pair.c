@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "base/rng.h"
 #include "support/check.h"
+#include "support/element.h"
 
 static void fill(const kernel_pair *p, int i, void *to)
 {
@@ -19,24 +19,7 @@ static void fill(const kernel_pair *p, int i, void *to)
     for (int64_t j = 0; j < td__desc_count(d); j++) {
         float v = from + width * td__rng_uniform(&key, (uint64_t)j);
         uint32_t u = td__rng_u32(&key, (uint64_t)j) % (uint32_t)(p->below > 0 ? p->below : 1);
-        switch (d->dtype) {
-        case TD_F32: ((float *)to)[j] = v; break;
-        case TD_BF16: ((td_bf16 *)to)[j] = td__bf16_from_f32(v); break;
-        case TD_I32: ((int32_t *)to)[j] = (int32_t)u; break;
-        case TD_U8: ((uint8_t *)to)[j] = (uint8_t)u; break;
-        default: check_fail(__FILE__, __LINE__, "dtype", "%s: no filling", p->name);
-        }
-    }
-}
-
-static double value(const td_desc *d, const void *p, int64_t i)
-{
-    switch (d->dtype) {
-    case TD_F32: return (double)((const float *)p)[i];
-    case TD_BF16: return (double)td__bf16_to_f32(((const td_bf16 *)p)[i]);
-    case TD_I32: return (double)((const int32_t *)p)[i];
-    case TD_U8: return (double)((const uint8_t *)p)[i];
-    default: return NAN;
+        element_set(d->dtype, to, j, td_dtype_is_float(d->dtype) ? (double)v : (double)u);
     }
 }
 
@@ -80,7 +63,7 @@ static void compare(const kernel_pair *p, int at, const td_desc *d, const void *
     int64_t where = 0;
 
     for (int64_t i = 0; i < td__desc_count(d); i++) {
-        double g = value(d, got, i), w = value(d, want, i);
+        double g = element_get(d->dtype, got, i), w = element_get(d->dtype, want, i);
         double diff = isnan(g) != isnan(w) ? HUGE_VAL : isnan(g) ? 0.0 : fabs(g - w);
         largest = fabs(w) > largest ? fabs(w) : largest;
         if (diff > worst) {
@@ -89,7 +72,8 @@ static void compare(const kernel_pair *p, int at, const td_desc *d, const void *
         }
     }
     CHECK(worst <= p->tol * largest, "%s: output %d at %lld is %g, reference %g (largest %g)",
-          p->name, at, (long long)where, value(d, got, where), value(d, want, where), largest);
+          p->name, at, (long long)where, element_get(d->dtype, got, where),
+          element_get(d->dtype, want, where), largest);
 }
 
 void kernel_pair_check(const kernel_pair *p, const char *impl)

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
-#include "base/half.h"
 #include "base/rng.h"
 #include "support/check.h"
 
@@ -98,37 +97,6 @@ void one_node_run_cpu(one_node *t, td__isa isa)
     run_on(t, b);
 }
 
-double one_get(td_dtype t, const void *p, int64_t i)
-{
-    switch (t) {
-    case TD_F32: return (double)((const float *)p)[i];
-    case TD_BF16: return (double)td__bf16_to_f32(((const td_bf16 *)p)[i]);
-    case TD_F16: return (double)td__f16_to_f32(((const td_f16 *)p)[i]);
-    case TD_F64: return ((const double *)p)[i];
-    case TD_I32: return (double)((const int32_t *)p)[i];
-    case TD_I64: return (double)((const int64_t *)p)[i];
-    case TD_U8:
-    case TD_BOOL: return (double)((const uint8_t *)p)[i];
-    case TD_DTYPE_COUNT: break;
-    }
-    return 0;
-}
-
-void one_set(td_dtype t, void *p, int64_t i, double v)
-{
-    switch (t) {
-    case TD_F32: ((float *)p)[i] = (float)v; break;
-    case TD_BF16: ((td_bf16 *)p)[i] = td__bf16_from_f32((float)v); break;
-    case TD_F16: ((td_f16 *)p)[i] = td__f16_from_f32((float)v); break;
-    case TD_F64: ((double *)p)[i] = v; break;
-    case TD_I32: ((int32_t *)p)[i] = (int32_t)v; break;
-    case TD_I64: ((int64_t *)p)[i] = (int64_t)v; break;
-    case TD_U8: ((uint8_t *)p)[i] = (uint8_t)v; break;
-    case TD_BOOL: ((uint8_t *)p)[i] = v != 0; break;
-    case TD_DTYPE_COUNT: break;
-    }
-}
-
 void one_node_fill(one_node *t, int k, double lo, double hi, uint32_t seed)
 {
     td__rng_key key = {.seed = seed, .stream = (uint32_t)k};
@@ -137,7 +105,7 @@ void one_node_fill(one_node *t, int k, double lo, double hi, uint32_t seed)
     for (int64_t i = 0; i < count; i++) {
         double v = lo + (hi - lo) * (double)td__rng_uniform(&key, (uint64_t)i);
 
-        one_set(t->in[k].dtype, t->x[k], i, td_dtype_is_float(t->in[k].dtype) ? v : floor(v));
+        element_set(t->in[k].dtype, t->x[k], i, td_dtype_is_float(t->in[k].dtype) ? v : floor(v));
     }
 }
 
@@ -178,8 +146,8 @@ void one_node_compare(one_node *t, double rtol, double atol, const char *what)
         one_node_run_cpu(t, isas[v]);
         for (int k = 0; k < t->node.n_out; k++)
             for (int64_t i = 0; i < td__desc_count(&t->out[k]); i++) {
-                double w = one_get(t->out[k].dtype, want[k], i);
-                double g = one_get(t->out[k].dtype, t->y[k], i);
+                double w = element_get(t->out[k].dtype, want[k], i);
+                double g = element_get(t->out[k].dtype, t->y[k], i);
 
                 CHECK(close_enough(g, w, rtol, atol),
                       "%s: %s on %s, output %d [%lld] is %.9g, not %.9g", what, t->node.name,

@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "graph/backend.h"
+#include "support/element.h"
 
 typedef struct one_node {
     td_node node;
@@ -27,9 +28,6 @@ void one_node_fini(one_node *t);
 void one_node_run_ref(one_node *t);
 void one_node_run_cpu(one_node *t, td__isa isa);
 
-/* Element i of a tensor in memory order, as a number, and back (rounded to the type). */
-double one_get(td_dtype t, const void *p, int64_t i);
-void one_set(td_dtype t, void *p, int64_t i, double v);
 /* Fill input k with numbers of [lo, hi), the same for the same seed; integers are cut down. */
 void one_node_fill(one_node *t, int k, double lo, double hi, uint32_t seed);
 

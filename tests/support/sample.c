@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "graph/graph_impl.h"
 #include "ops/attr.h"
 
@@ -134,34 +133,23 @@ void sample_fill(const sample_case *c, int i, uint32_t seed, void *data)
     for (int64_t k = 0; k < n; k++) {
         double u = sample_uniform(&state);
         bool is_float = td_dtype_is_float(d->dtype);
-        sample_set(d->dtype, data, k,
-                   is_float ? lo + (hi - lo) * u
-                            : (double)(ilo + (int64_t)(u * (double)(ihi - ilo))));
+        element_set(d->dtype, data, k,
+                    is_float ? lo + (hi - lo) * u
+                             : (double)(ilo + (int64_t)(u * (double)(ihi - ilo))));
     }
 }
 
-double sample_get(td_dtype t, const void *data, int64_t i)
+int sample_run_operators(const char *group, CMUnitTestFunction check, CMFixtureFunction setup,
+                         CMFixtureFunction teardown, int argc, char **argv)
 {
-    switch (t) {
-    case TD_F32: return (double)((const float *)data)[i];
-    case TD_BF16: return (double)td__bf16_to_f32(((const td_bf16 *)data)[i]);
-    case TD_F16: return (double)td__f16_to_f32(((const td_f16 *)data)[i]);
-    case TD_F64: return ((const double *)data)[i];
-    case TD_I32: return ((const int32_t *)data)[i];
-    case TD_I64: return (double)((const int64_t *)data)[i];
-    default: return ((const uint8_t *)data)[i];
+    static struct CMUnitTest tests[TD_OP_COUNT];
+    size_t n = 0;
+    for (int op = 0; op < TD_OP_COUNT; op++) {
+        const char *name = td__op((td_opcode)op)->name;
+        if (sample_is_exempt((td_opcode)op) || (argc > 1 && strcmp(argv[1], name) != 0))
+            continue;
+        tests[n++] = (struct CMUnitTest){
+            .name = name, .test_func = check, .initial_state = (void *)(uintptr_t)op};
     }
-}
-
-void sample_set(td_dtype t, void *data, int64_t i, double v)
-{
-    switch (t) {
-    case TD_F32: ((float *)data)[i] = (float)v; break;
-    case TD_BF16: ((td_bf16 *)data)[i] = td__bf16_from_f32((float)v); break;
-    case TD_F16: ((td_f16 *)data)[i] = td__f16_from_f32((float)v); break;
-    case TD_F64: ((double *)data)[i] = v; break;
-    case TD_I32: ((int32_t *)data)[i] = (int32_t)v; break;
-    case TD_I64: ((int64_t *)data)[i] = (int64_t)v; break;
-    default: ((uint8_t *)data)[i] = (uint8_t)v; break;
-    }
+    return _cmocka_run_group_tests(group, tests, n, setup, teardown);
 }

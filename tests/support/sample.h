@@ -6,6 +6,7 @@
 
 #include "ops/op.h"
 #include "support/check.h"
+#include "support/element.h"
 
 /* A graph with inputs "in0", "in1", ... and one node of the operator over them. */
 typedef struct sample_case {
@@ -30,14 +31,15 @@ bool sample_has_images(td_opcode op, int index);
 /* Fill the memory of input i as the sample says; the same numbers for the same seed. */
 void sample_fill(const sample_case *c, int i, uint32_t seed, void *data);
 
-/* Element i of a tensor as a number; set rounds to nearest. */
-double sample_get(td_dtype t, const void *data, int64_t i);
-void sample_set(td_dtype t, void *data, int64_t i, double v);
-
 /* Uniform in [0, 1), advancing *state. */
 double sample_uniform(uint64_t *state);
 
 /* Leaves and `part` are made in other ways and have no samples. */
 bool sample_is_exempt(td_opcode op);
+
+/* Run `check` as one test for each operator that has samples, or for the one named by argv[1];
+ * cmocka's state is the opcode. Gives main's result. */
+int sample_run_operators(const char *group, CMUnitTestFunction check, CMFixtureFunction setup,
+                         CMFixtureFunction teardown, int argc, char **argv);
 
 #endif

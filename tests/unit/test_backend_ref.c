@@ -42,15 +42,16 @@ TEST(results_are_rounded_once)
 
     in[1] = in[0];
     one_node_init(&n, TD_OP_CAST, &to_bf16, 1, in);
-    one_set(TD_F64, n.x[0], 0, 1 + 0x1p-8 + 0x1p-40);
-    one_set(TD_F64, n.x[0], 1, -1 - 0x1p-8 - 0x1p-40);
-    one_set(TD_F64, n.x[0], 2, 1 + 0x1p-8); /* a true tie: to even */
-    one_set(TD_F64, n.x[0], 3, 1 + 0x1p-8 - 0x1p-40);
+    element_set(TD_F64, n.x[0], 0, 1 + 0x1p-8 + 0x1p-40);
+    element_set(TD_F64, n.x[0], 1, -1 - 0x1p-8 - 0x1p-40);
+    element_set(TD_F64, n.x[0], 2, 1 + 0x1p-8); /* a true tie: to even */
+    element_set(TD_F64, n.x[0], 3, 1 + 0x1p-8 - 0x1p-40);
     one_node_run_ref(&n);
-    CHECK(one_get(TD_BF16, n.y[0], 0) == 1 + 0x1p-7, "got %g", one_get(TD_BF16, n.y[0], 0));
-    CHECK(one_get(TD_BF16, n.y[0], 1) == -1 - 0x1p-7, "got %g", one_get(TD_BF16, n.y[0], 1));
-    CHECK(one_get(TD_BF16, n.y[0], 2) == 1, "got %g", one_get(TD_BF16, n.y[0], 2));
-    CHECK(one_get(TD_BF16, n.y[0], 3) == 1, "got %g", one_get(TD_BF16, n.y[0], 3));
+    CHECK(element_get(TD_BF16, n.y[0], 0) == 1 + 0x1p-7, "got %g", element_get(TD_BF16, n.y[0], 0));
+    CHECK(element_get(TD_BF16, n.y[0], 1) == -1 - 0x1p-7, "got %g",
+          element_get(TD_BF16, n.y[0], 1));
+    CHECK(element_get(TD_BF16, n.y[0], 2) == 1, "got %g", element_get(TD_BF16, n.y[0], 2));
+    CHECK(element_get(TD_BF16, n.y[0], 3) == 1, "got %g", element_get(TD_BF16, n.y[0], 3));
     one_node_fini(&n);
 }
 
@@ -67,10 +68,10 @@ TEST(integers_are_cut_and_saturate)
 
         one_node_init(&n, TD_OP_CAST, &casts[c], 1, &in);
         for (int i = 0; i < 7; i++)
-            one_set(TD_F32, n.x[0], i, IN[i]);
+            element_set(TD_F32, n.x[0], i, IN[i]);
         one_node_run_ref(&n);
         for (int i = 0; i < 7; i++) {
-            double got = one_get(casts[c].dtype, n.y[0], i), want = c ? U8[i] : I32[i];
+            double got = element_get(casts[c].dtype, n.y[0], i), want = c ? U8[i] : I32[i];
 
             CHECK(got == want, "%g became %g, not %g", IN[i], got, want);
         }
@@ -97,15 +98,15 @@ TEST(channels_last_is_undone_and_redone)
         for (int n = 0; n < N; n++)
             for (int c = 0; c < C; c++)
                 for (int p = 0; p < H * W; p++)
-                    one_set(plain.dtype, b.x[0], (n * H * W + p) * C + c,
-                            one_get(plain.dtype, a.x[0], (n * C + c) * H * W + p));
+                    element_set(plain.dtype, b.x[0], (n * H * W + p) * C + c,
+                                element_get(plain.dtype, a.x[0], (n * C + c) * H * W + p));
         one_node_run_ref(&a);
         one_node_run_ref(&b);
         for (int n = 0; n < N; n++)
             for (int c = 0; c < C; c++)
                 for (int p = 0; p < H * W; p++)
-                    CHECK(one_get(plain.dtype, b.y[0], (n * H * W + p) * C + c) ==
-                              one_get(plain.dtype, a.y[0], (n * C + c) * H * W + p),
+                    CHECK(element_get(plain.dtype, b.y[0], (n * H * W + p) * C + c) ==
+                              element_get(plain.dtype, a.y[0], (n * C + c) * H * W + p),
                           "differs at %d %d %d", n, c, p);
         one_node_fini(&a);
         one_node_fini(&b);
@@ -120,14 +121,14 @@ TEST(broadcast_and_in_place)
 
     one_node_init(&n, TD_OP_SUB, NULL, 2, in);
     for (int i = 0; i < 6; i++)
-        one_set(TD_F32, n.x[0], i, i);
-    one_set(TD_F32, n.x[1], 0, 10);
-    one_set(TD_F32, n.x[1], 1, 20);
+        element_set(TD_F32, n.x[0], i, i);
+    element_set(TD_F32, n.x[1], 0, 10);
+    element_set(TD_F32, n.x[1], 1, 20);
     n.in_place = true;
     one_node_run_ref(&n);
     for (int i = 0; i < 6; i++)
-        CHECK(one_get(TD_F32, n.y[0], i) == i - (i < 3 ? 10 : 20), "element %d is %g", i,
-              one_get(TD_F32, n.y[0], i));
+        CHECK(element_get(TD_F32, n.y[0], i) == i - (i < 3 ? 10 : 20), "element %d is %g", i,
+              element_get(TD_F32, n.y[0], i));
     one_node_fini(&n);
 }
 

@@ -109,13 +109,13 @@ static void check_case(int c, td__isa isa)
     one_node_run_cpu(&t, isa);
     CHECK(strcmp(t.impl, "elementwise") == 0, "%s runs as %s", def->name, t.impl);
     for (int i = 0; i < COUNT; i++) {
-        double x[2] = {one_get(TD_F32, t.x[0], i), 0};
+        double x[2] = {element_get(TD_F32, t.x[0], i), 0};
 
         if (def->n_in_min == 2)
-            x[1] = one_get(TD_F32, t.x[1], i);
+            x[1] = element_get(TD_F32, t.x[1], i);
         double exact = def->scalar(x, td__scalar_numbers(def, CASES[c].attr));
         double want = t.out[0].dtype == TD_F32 ? (double)(float)exact : exact;
-        double got = one_get(t.out[0].dtype, t.y[0], i);
+        double got = element_get(t.out[0].dtype, t.y[0], i);
         bool ok;
 
         if (formula_fails(x[0], want) || (CASES[c].limit > 0 && fabs(x[0]) > CASES[c].limit))

@@ -15,6 +15,8 @@
 #include "backend/cpu/gemm.h"
 #include "base/check.h"
 #include "base/half.h"
+#include "support/element.h"
+#include "support/product_ref.h"
 
 enum { GUARD = 64 }; /* bytes after each result that must stay as they were */
 
@@ -30,12 +32,6 @@ static const shape SHAPES[] = {
 };
 
 static uint32_t seed = 12345;
-
-static float uniform(void)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (float)(seed >> 8) / (float)(1 << 23) - 1.0f;
-}
 
 static bool can_run(td__gemm_kind kind)
 {
@@ -63,14 +59,7 @@ static tensor make(td_dtype dtype, int64_t count, bool round)
                 malloc((size_t)count * sizeof(double) + 1)};
 
     assert_true(t.data && t.value);
-    for (int64_t i = 0; i < count; i++) {
-        const float f = uniform();
-        if (dtype == TD_BF16)
-            ((td_bf16 *)t.data)[i] = td__bf16_from_f32(f);
-        else
-            ((float *)t.data)[i] = f;
-        t.value[i] = (double)(round ? td__bf16_to_f32(td__bf16_from_f32(f)) : f);
-    }
+    product_fill(&seed, dtype, round, count, t.data, t.value);
     return t;
 }
 
@@ -78,23 +67,6 @@ static void drop(tensor *t)
 {
     free(t->data);
     free(t->value);
-}
-
-static double get(const void *p, td_dtype dtype, int64_t i)
-{
-    return (double)(dtype == TD_BF16 ? td__bf16_to_f32(((const td_bf16 *)p)[i])
-                                     : ((const float *)p)[i]);
-}
-
-static double activate(td_act act, double x)
-{
-    switch (act) {
-    case TD_ACT_RELU: return x > 0 ? x : 0;
-    case TD_ACT_GELU: return 0.5 * x * (1 + erf(x / sqrt(2.0)));
-    case TD_ACT_GELU_TANH:
-        return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
-    default: return x;
-    }
 }
 
 typedef struct variant {
@@ -189,7 +161,8 @@ static void check_one(shape s, variant v, td__gemm_kind kind)
 
             if (j >= s.n) { /* between rows: untouched */
                 if (at < c_count)
-                    assert_true(get(c, v.c_dtype, at) == get(before.data, v.c_dtype, at));
+                    assert_true(element_get(v.c_dtype, c, at) ==
+                                element_get(v.c_dtype, before.data, at));
                 continue;
             }
             for (int64_t t = 0; t < s.reduce; t++)
@@ -207,18 +180,18 @@ static void check_one(shape s, variant v, td__gemm_kind kind)
             /* Each of the k additions rounds once; errors grow like the square root. */
             const double tol = 6e-8 * size * (4 + sqrt((double)(s.k * s.reduce))) +
                                (v.c_dtype == TD_BF16 ? fabs(sum) / 200 : 0);
-            if (v.pre && !(fabs(get(pre, v.c_dtype, at) - sum) <= tol))
+            if (v.pre && !(fabs(element_get(v.c_dtype, pre, at) - sum) <= tol))
                 fail_msg("%s m %d n %d k %d reduce %d: pre (%d, %d) is %g, not %g",
                          td__gemm_name(&g), (int)s.m, (int)s.n, (int)s.k, (int)s.reduce, (int)i,
-                         (int)j, get(pre, v.c_dtype, at), sum);
-            sum = activate(v.act, sum);
-            if (v.mask && get(mask.data, v.c_dtype, at) <= 0)
+                         (int)j, element_get(v.c_dtype, pre, at), sum);
+            sum = product_activate(v.act, sum);
+            if (v.mask && element_get(v.c_dtype, mask.data, at) <= 0)
                 sum = 0;
-            if (!(fabs(get(c, v.c_dtype, at) - sum) <= 1.2 * tol))
+            if (!(fabs(element_get(v.c_dtype, c, at) - sum) <= 1.2 * tol))
                 fail_msg("%s m %d n %d k %d reduce %d variant %d: (%d, %d) is %g, not %g",
                          td__gemm_name(&g), (int)s.m, (int)s.n, (int)s.k, (int)s.reduce,
                          (int)(v.act + 10 * v.a_trans + 100 * v.b_trans), (int)i, (int)j,
-                         get(c, v.c_dtype, at), sum);
+                         element_get(v.c_dtype, c, at), sum);
         }
     for (int i = 0; i < GUARD; i++) {
         assert_int_equal((unsigned char)c[c_bytes + (size_t)i], 0xa5);

@@ -56,8 +56,8 @@ TEST(max_keeps_nan)
 
         one_node_init(&n, TD_OP_MAX, &a, 1, &x);
         one_node_fill(&n, 0, -1, 2, 1);
-        one_set(TD_F32, n.x[0], 35, __builtin_nan(""));
-        one_set(TD_F32, n.x[0], 70 * 39 + 69, __builtin_nan(""));
+        element_set(TD_F32, n.x[0], 35, __builtin_nan(""));
+        element_set(TD_F32, n.x[0], 70 * 39 + 69, __builtin_nan(""));
         check(&n, 0, 0, "max of NaN");
     }
 }
@@ -230,8 +230,8 @@ TEST(metrics)
         check(&n, 0, 0, "top_k");
         one_node_init(&n, TD_OP_ARGMAX, &first, 1, &x);
         one_node_fill(&n, 0, 0, 1, 1);
-        one_set(TYPES[t], n.x[0], 43, __builtin_nan(""));
-        one_set(TYPES[t], n.x[0], 63, __builtin_nan(""));
+        element_set(TYPES[t], n.x[0], 43, __builtin_nan(""));
+        element_set(TYPES[t], n.x[0], 63, __builtin_nan(""));
         check(&n, 0, 0, "argmax of columns");
         one_node_init(&n, TD_OP_ARGMAX, &last, 1, &x);
         one_node_fill(&n, 0, 0, 1, 1);

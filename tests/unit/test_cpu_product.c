@@ -15,7 +15,8 @@
 
 #include "backend/cpu/product.h"
 #include "base/check.h"
-#include "base/half.h"
+#include "support/element.h"
+#include "support/product_ref.h"
 
 typedef struct product_case {
     int64_t m, n, k;
@@ -57,36 +58,6 @@ static const product_case CASES[] = {
 
 static uint32_t seed = 7;
 
-static void fill(void *p, double *value, td_dtype dtype, bool round, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        const float f = (float)(seed >> 8) / (float)(1 << 23) - 1.0f;
-        if (dtype == TD_BF16)
-            ((td_bf16 *)p)[i] = td__bf16_from_f32(f);
-        else
-            ((float *)p)[i] = f;
-        value[i] = (double)(round ? td__bf16_to_f32(td__bf16_from_f32(f)) : f);
-    }
-}
-
-static double get(const void *p, td_dtype dtype, int64_t i)
-{
-    return (double)(dtype == TD_BF16 ? td__bf16_to_f32(((const td_bf16 *)p)[i])
-                                     : ((const float *)p)[i]);
-}
-
-static double activate(td_act act, double x)
-{
-    switch (act) {
-    case TD_ACT_RELU: return x > 0 ? x : 0;
-    case TD_ACT_GELU: return 0.5 * x * (1 + erf(x / sqrt(2.0)));
-    case TD_ACT_GELU_TANH:
-        return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
-    default: return x;
-    }
-}
-
 static void *block(size_t nbytes)
 {
     void *p = aligned_alloc(64, td__align_up(nbytes + 64, 64));
@@ -126,9 +97,9 @@ static void check(const product_case *t, td__product_engine engine, td_dtype a_d
 
     assert_int_equal(td__product_init(&p, &spec), TD_OK);
     void *packed = block(p.packed), *scratch = block(p.scratch);
-    fill(a, av, a_dtype, a_dtype == TD_BF16, (int64_t)mk);
-    fill(b, bv, b_dtype, a_dtype == TD_BF16, (int64_t)kn);
-    fill(bias, biasv, TD_F32, false, t->n);
+    product_fill(&seed, a_dtype, a_dtype == TD_BF16, (int64_t)mk, a, av);
+    product_fill(&seed, b_dtype, a_dtype == TD_BF16, (int64_t)kn, b, bv);
+    product_fill(&seed, TD_F32, false, t->n, bias, biasv);
     memset(c, 0xff, mn * 4);
     if (p.packed)
         td__product_pack(&p, packed, b, scratch);
@@ -146,11 +117,11 @@ static void check(const product_case *t, td__product_engine engine, td_dtype a_d
             const double tol =
                 6e-8 * size * (4 + sqrt((double)t->k)) + (c_dtype == TD_BF16 ? fabs(sum) / 200 : 0);
             if (t->pre)
-                assert_true(fabs(get(pre, c_dtype, i * t->n + j) - sum) <= tol);
-            sum = activate(t->act, sum);
-            if (!(fabs(get(c, c_dtype, i * t->n + j) - sum) <= 1.2 * tol))
+                assert_true(fabs(element_get(c_dtype, pre, i * t->n + j) - sum) <= tol);
+            sum = product_activate(t->act, sum);
+            if (!(fabs(element_get(c_dtype, c, i * t->n + j) - sum) <= 1.2 * tol))
                 fail_msg("%s %dx%dx%d: (%d, %d) is %g, not %g", p.impl, (int)t->m, (int)t->n,
-                         (int)t->k, (int)i, (int)j, get(c, c_dtype, i * t->n + j), sum);
+                         (int)t->k, (int)i, (int)j, element_get(c_dtype, c, i * t->n + j), sum);
         }
     td__product_fini(&p);
     void *all[] = {a, b, c, pre, bias, av, bv, biasv, packed, scratch};

@@ -103,13 +103,13 @@ TEST(cross_entropy_refuses_bad_targets_and_masked_classes)
     one_node_init(&n, TD_OP_XENT, &PLAIN, 2, in);
     one_node_fill(&n, 0, -1, 1, 1);
     for (int i = 0; i < 1500; i++)
-        one_set(TD_F32, n.x[0], i, -INFINITY); /* more than the first block */
-    one_set(TD_I32, n.x[1], 0, 2000);
-    one_set(TD_I32, n.x[1], 1, 5);
+        element_set(TD_F32, n.x[0], i, -INFINITY); /* more than the first block */
+    element_set(TD_I32, n.x[1], 0, 2000);
+    element_set(TD_I32, n.x[1], 1, 5);
     check(&n, 1e-5, 1e-5, "masked");
-    one_set(TD_I32, n.x[1], 1, 2050);
+    element_set(TD_I32, n.x[1], 1, 2050);
     one_node_run_cpu(&n, td__cpu_isa());
-    CHECK(isnan(one_get(TD_F32, n.y[0], 0)), "a target out of range must make the loss NaN");
+    CHECK(isnan(element_get(TD_F32, n.y[0], 0)), "a target out of range must make the loss NaN");
     one_node_fini(&n);
 }
 

@@ -88,13 +88,13 @@ static void compare(const bench *t, void *const *out, const char *how)
         int64_t n = td__desc_count(d);
         double largest = 0;
         for (int64_t i = 0; i < n; i++) {
-            double v = fabs(sample_get(d->dtype, t->want[k], i));
+            double v = fabs(element_get(d->dtype, t->want[k], i));
             if (isfinite(v) && v > largest)
                 largest = v;
         }
         for (int64_t i = 0; i < n; i++) {
-            double got = sample_get(d->dtype, out[k], i),
-                   want = sample_get(d->dtype, t->want[k], i);
+            double got = element_get(d->dtype, out[k], i),
+                   want = element_get(d->dtype, t->want[k], i);
             CHECK(same(t, d->dtype, got, want, largest),
                   "%s (%s, %s): element %lld of output %d is %.9g, must be %.9g", t->c.text,
                   t->impl, how, (long long)i, k, got, want);
@@ -199,7 +199,6 @@ static void check_sample(td_opcode op, int index, td_dtype dtype, bool nhwc)
     close_bench(&t);
 }
 
-/* cmocka's state is the opcode. */
 static void check_operator(void **state)
 {
     td_opcode op = (td_opcode)(uintptr_t)*state;
@@ -231,14 +230,6 @@ static int close_backends(void **state)
 
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[TD_OP_COUNT];
-    size_t n = 0;
-    for (int op = 0; op < TD_OP_COUNT; op++) {
-        const char *name = td__op((td_opcode)op)->name;
-        if (sample_is_exempt((td_opcode)op) || (argc > 1 && strcmp(argv[1], name) != 0))
-            continue;
-        tests[n++] = (struct CMUnitTest){
-            .name = name, .test_func = check_operator, .initial_state = (void *)(uintptr_t)op};
-    }
-    return _cmocka_run_group_tests("op_backends", tests, n, open_backends, close_backends);
+    return sample_run_operators("op_backends", check_operator, open_backends, close_backends, argc,
+                                argv);
 }
