@@ -276,29 +276,44 @@ static bool all_finite(const td_desc *d, const void *data)
     return true;
 }
 
+/* Is n, or what it is a view of, a leaf with a bad number in it? */
+static const td_node *bad_leaf(const td_runner *r, const td_node *n)
+{
+    int k;
+    n = td__view_base(n, &k);
+    return td__is_leaf(n) && !all_finite(&n->out[0], address(r, n, 0)) ? n : NULL;
+}
+
+static td_status blame_leaf(const td_runner *r, float loss, const td_node *leaf)
+{
+    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u: %s '%s' holds NaN or Inf",
+                   (double)loss, r->ctx.step, r->ctx.shard, td__op(leaf->op)->name, leaf->name);
+}
+
 /* A loss went bad: run once more, looking at every value as soon as it is made, and name the first
- * that is not finite. The second run has the same bits as the first, so it finds the culprit. */
-static td_status blame(td_runner *r, float loss)
+ * that is not finite, or the leaf that it was made from. (A leaf alone proves nothing: masks hold
+ * -Inf.) The second run has the same bits as the first, so it finds the culprit. */
+static td_status blame(td_runner *r, const td_node *loss_node, float loss)
 {
     const td_program *p = r->p;
-    for (int i = 0; i < p->g->n_nodes; i++) {
-        const td_node *n = p->g->nodes[i];
-        if (td__is_leaf(n) && !all_finite(&n->out[0], address(r, n, 0)))
-            return TD_FAIL(TD_EINVAL,
-                           "the loss is %g at step %u, shard %u: %s '%s' holds NaN or Inf",
-                           (double)loss, r->ctx.step, r->ctx.shard, td__op(n->op)->name, n->name);
-    }
+    const td_node *leaf;
     for (int i = 0; i < p->n_steps; i++) {
         const td_node *n = p->steps[i].node;
         p->steps[i].kernel.run(&r->steps[i].call);
-        for (int k = 0; k < n->n_out; k++)
-            if (!all_finite(&n->out[k], r->steps[i].call.out[k]))
-                return TD_FAIL(TD_EINVAL,
-                               "the loss is %g at step %u, shard %u: the first NaN or "
-                               "Inf is in '%s' (%s)",
-                               (double)loss, r->ctx.step, r->ctx.shard, n->name,
-                               td__op(n->op)->name);
+        for (int k = 0; k < n->n_out; k++) {
+            if (all_finite(&n->out[k], r->steps[i].call.out[k]))
+                continue;
+            for (int j = 0; j < n->n_in; j++)
+                if ((leaf = bad_leaf(r, n->in[j])))
+                    return blame_leaf(r, loss, leaf);
+            return TD_FAIL(TD_EINVAL,
+                           "the loss is %g at step %u, shard %u: the first NaN or "
+                           "Inf is in '%s' (%s)",
+                           (double)loss, r->ctx.step, r->ctx.shard, n->name, td__op(n->op)->name);
+        }
     }
+    if ((leaf = bad_leaf(r, loss_node)))
+        return blame_leaf(r, loss, leaf);
     return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u", (double)loss, r->ctx.step,
                    r->ctx.shard);
 }
@@ -328,8 +343,9 @@ td_status td_runner_run(td_runner *r, td_run_key key)
         for (int i = 0; i < p->n_steps; i++)
             p->steps[i].kernel.run(&r->steps[i].call);
     td_status st = TD_OK;
-    if (find_root(r, TD_ROOT_LOSS, 0) && !isfinite(td_runner_loss(r)))
-        st = blame(r, td_runner_loss(r));
+    const td__root *loss = find_root(r, TD_ROOT_LOSS, 0);
+    if (loss && !isfinite(td_runner_loss(r)))
+        st = blame(r, loss->node, td_runner_loss(r));
     if (b->ops->leave)
         b->ops->leave(b, saved);
     return st;
