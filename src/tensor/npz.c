@@ -11,7 +11,6 @@
  * The format is little-endian; all offsets below are those of the PKWARE application note. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -20,6 +19,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "tandem/tensor.h"
+#include "tensor/name_index.h"
 #include "tensor/npy.h"
 
 #define LOCAL_SIGN UINT32_C(0x04034b50)
@@ -52,8 +52,8 @@ struct td_npz {
     td__file_map map;
     td__arena *arena;
     char *path;
-    member *members; /* in the order of the central directory */
-    int *by_name;    /* indices sorted by name */
+    member *members;    /* in the order of the central directory */
+    td__named *by_name; /* sorted */
     int count;
 };
 
@@ -149,12 +149,6 @@ static td_status read_member(td_npz *z, member *m, size_t *at, size_t dir, size_
     return TD_OK;
 }
 
-static int compare_names(const void *a, const void *b, void *members)
-{
-    const member *m = members;
-    return strcmp(m[*(const int *)a].name, m[*(const int *)b].name);
-}
-
 static td_status read_directory(td_npz *z)
 {
     size_t end;
@@ -174,18 +168,16 @@ static td_status read_directory(td_npz *z)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for its directory", z->path);
     size_t at = dir;
     for (z->count = 0; z->count < (int)count; z->count++) {
-        z->by_name[z->count] = z->count;
         TD_TRY(read_member(z, &z->members[z->count], &at, dir, end));
+        z->by_name[z->count] = (td__named){z->members[z->count].name, z->count};
     }
     if (at != end)
         return TD_FAIL(TD_EPROTO, "%s: damaged directory", z->path);
 
-    qsort_r(z->by_name, count, sizeof *z->by_name, compare_names, z->members);
-    for (int i = 1; i < z->count; i++) {
-        const char *name = z->members[z->by_name[i]].name;
-        if (strcmp(name, z->members[z->by_name[i - 1]].name) == 0)
-            return TD_FAIL(TD_EPROTO, "%s: two members '%s'", z->path, name);
-    }
+    td__names_sort(z->by_name, z->count);
+    for (int i = 1; i < z->count; i++)
+        if (strcmp(z->by_name[i].name, z->by_name[i - 1].name) == 0)
+            return TD_FAIL(TD_EPROTO, "%s: two members '%s'", z->path, z->by_name[i].name);
     return TD_OK;
 }
 
@@ -234,19 +226,7 @@ const char *td_npz_name(const td_npz *z, int i)
 
 int td_npz_find(const td_npz *z, const char *name)
 {
-    int lo = 0, hi = z->count;
-
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-        int order = strcmp(name, z->members[z->by_name[mid]].name);
-        if (order == 0)
-            return z->by_name[mid];
-        if (order < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return -1;
+    return td__names_find(z->by_name, z->count, name);
 }
 
 /* zlib's memory comes from us too: counted, and failing on demand. */

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "tensor/name_index.h"
 #include "tensor/safetensors.h"
 #include "tensor/strided.h"
 
@@ -29,7 +30,7 @@ struct td_safetensors {
     const uint8_t *data; /* what offsets count from */
     uint64_t nbytes;     /* of it */
     entry *entries;      /* by offset */
-    int *by_name;        /* indices sorted by name */
+    td__named *by_name;  /* sorted */
     int count;
     td_metadata *metadata;
     int n_metadata;
@@ -139,12 +140,6 @@ static int compare_offsets(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static int compare_names(const void *a, const void *b, void *entries)
-{
-    const entry *e = entries;
-    return strcmp(e[*(const int *)a].name, e[*(const int *)b].name);
-}
-
 /* Sort, and check that the tensors follow each other from 0 to the end of the file. */
 static td_status index_entries(td_safetensors *s)
 {
@@ -159,12 +154,12 @@ static td_status index_entries(td_safetensors *s)
                            ": overlap or hole",
                            s->path, e->name, e->begin, at);
         at = e->end;
-        s->by_name[i] = i;
+        s->by_name[i] = (td__named){e->name, i};
     }
     if (at != s->nbytes)
         return TD_FAIL(TD_EPROTO, "%s: tensors end at byte %" PRIu64 " of %" PRIu64, s->path, at,
                        s->nbytes);
-    qsort_r(s->by_name, (size_t)s->count, sizeof *s->by_name, compare_names, s->entries);
+    td__names_sort(s->by_name, s->count);
     return TD_OK;
 }
 
@@ -269,19 +264,7 @@ const char *td_safetensors_name(const td_safetensors *s, int i)
 
 int td_safetensors_find(const td_safetensors *s, const char *name)
 {
-    int lo = 0, hi = s->count;
-
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-        int order = strcmp(name, s->entries[s->by_name[mid]].name);
-        if (order == 0)
-            return s->by_name[mid];
-        if (order < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return -1;
+    return td__names_find(s->by_name, s->count, name);
 }
 
 td_tensor td_safetensors_tensor(const td_safetensors *s, int i)
