@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/check.h"
+
 static td_node *labels(td_graph *g, td_node *logits, int batch)
 {
     return td_softmax_cross_entropy(g, logits, td_input(g, "y", TD_I32, TD_SHAPE(batch)), NULL);
@@ -81,4 +83,25 @@ void net_fill(const net *n, td_runner *r, unsigned seed)
                 ((float *)at)[i] = (float)(random >> 8) / (float)(1 << 23) - 1;
         }
     }
+}
+
+trained trained_start(td_graph *g, td_node *loss, const td_program_opts *opts, uint64_t seed,
+                      const char *optimizer)
+{
+    trained t = {0};
+    CHECK_OK(td_program_create(g, loss, opts, &t.p));
+    td_graph_destroy(g);
+    CHECK_OK(td_params_create(t.p, seed, &t.ps));
+    CHECK_OK(td_runner_create(t.p, t.ps, &t.r));
+    if (optimizer)
+        CHECK_OK(td_optimizer_create(&(td_optim_opts){.name = optimizer}, t.ps, &t.o));
+    return t;
+}
+
+void trained_stop(trained *t)
+{
+    td_optimizer_destroy(t->o);
+    td_runner_destroy(t->r);
+    td_params_destroy(t->ps);
+    td_program_destroy(t->p);
 }

@@ -1,4 +1,5 @@
-/* nets.h -- small networks that between them use what real models use, for tests of programs. */
+/* nets.h -- small networks that between them use what real models use, and networks in training,
+ * for tests of programs. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TESTS_SUPPORT_NETS_H
 #define TD_TESTS_SUPPORT_NETS_H
@@ -17,5 +18,18 @@ extern const int N_NETS;
 
 /* Fill every input of r ("x", "y" where they exist) from a seed. */
 void net_fill(const net *n, td_runner *r, unsigned seed);
+
+/* A network in training. */
+typedef struct trained {
+    td_program *p;
+    td_params *ps;
+    td_runner *r;
+    td_optimizer *o; /* NULL without an optimizer */
+} trained;
+
+/* Params come from the seed; g is destroyed. */
+trained trained_start(td_graph *g, td_node *loss, const td_program_opts *opts, uint64_t seed,
+                      const char *optimizer);
+void trained_stop(trained *t);
 
 #endif

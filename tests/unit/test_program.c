@@ -10,35 +10,14 @@
 #include "support/nets.h"
 #include "tandem/alloc.h"
 
-typedef struct trained {
-    td_program *p;
-    td_params *ps;
-    td_runner *r;
-    td_optimizer *o;
-} trained;
-
 static trained start(const net *n, const td_program_opts *opts)
 {
-    trained t = {0};
     td_graph *g;
     CHECK_OK(td_graph_create(&g));
     td_node *loss = n->build(g);
-    CHECK_OK(td_program_create(g, loss, opts, &t.p));
-    td_graph_destroy(g);
-    CHECK_OK(td_params_create(t.p, 7, &t.ps));
-    CHECK_OK(td_runner_create(t.p, t.ps, &t.r));
-    if (!opts || !opts->evaluate)
-        CHECK_OK(td_optimizer_create(&(td_optim_opts){.name = n->optimizer}, t.ps, &t.o));
+    trained t = trained_start(g, loss, opts, 7, opts && opts->evaluate ? NULL : n->optimizer);
     net_fill(n, t.r, 1);
     return t;
-}
-
-static void stop(trained *t)
-{
-    td_optimizer_destroy(t->o);
-    td_runner_destroy(t->r);
-    td_params_destroy(t->ps);
-    td_program_destroy(t->p);
 }
 
 static float step(trained *t, unsigned k)
@@ -79,8 +58,8 @@ static void compare(const net *n, const td_program_opts *a_opts, const td_progra
     CHECK(fabs(la - lb) <= tolerance * fabs(la), "%s: losses %.8g and %.8g", n->name, la, lb);
     double d = gradient_distance(&a, &b);
     CHECK(d <= grad_tolerance, "%s: gradients differ by %g", n->name, d);
-    stop(&a);
-    stop(&b);
+    trained_stop(&a);
+    trained_stop(&b);
 }
 
 TEST(rewrites_change_nothing)
@@ -156,7 +135,7 @@ TEST(live_values_do_not_overlap)
         free(last);
         td_memory_plan m = td_program_memory(t.p);
         CHECK(m.activations < m.activations_unshared, "%s: nothing was reused", NETS[i].name);
-        stop(&t);
+        trained_stop(&t);
     }
 }
 
@@ -171,7 +150,7 @@ TEST(steps_allocate_nothing)
             for (unsigned s = 1; s < 4; s++)
                 step(&t, s);
             CHECK_EQ_INT(td_alloc_get_stats().calls, before);
-            stop(&t);
+            trained_stop(&t);
         }
 }
 
@@ -190,7 +169,7 @@ TEST(training_makes_the_loss_fall)
             }
             CHECK(now < 0.8f * first, "%s %s: %g to %g", NETS[i].name, td_dtype_name(precisions[k]),
                   (double)first, (double)now);
-            stop(&t);
+            trained_stop(&t);
         }
 }
 
@@ -204,7 +183,7 @@ TEST(runs_repeat_bit_for_bit)
             for (unsigned s = 0; s < 3; s++)
                 step(&t, s);
             CHECK_OK(td_params_digest(t.ps, digest[k]));
-            stop(&t);
+            trained_stop(&t);
         }
         assert_string_equal(digest[0], digest[1]);
     }
@@ -230,7 +209,7 @@ TEST(gradient_block_is_in_backward_order)
     }
     CHECK(strncmp(td_params_info(t.ps, 0).name, "fc3", 3) == 0, "the last layer comes first: %s",
           td_params_info(t.ps, 0).name);
-    stop(&t);
+    trained_stop(&t);
 }
 
 TEST(evaluation_shares_params_and_uses_running_averages)
@@ -262,7 +241,7 @@ TEST(evaluation_shares_params_and_uses_running_averages)
     CHECK(sum > 0, "running averages moved");
     td_runner_destroy(r);
     td_program_destroy(p);
-    stop(&t);
+    trained_stop(&t);
 }
 
 TEST(a_bad_loss_names_its_first_cause)
@@ -434,9 +413,9 @@ TEST(params_survive_a_file)
     assert_string_equal(da, db);
     trained other = start(&NETS[2], NULL);
     CHECK_STATUS(td_params_load(other.ps, check_path("params.safetensors")), TD_EINVAL);
-    stop(&other);
-    stop(&a);
-    stop(&b);
+    trained_stop(&other);
+    trained_stop(&a);
+    trained_stop(&b);
     check_tmpdir_remove();
 }
 

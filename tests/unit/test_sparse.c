@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support/check.h"
+#include "support/nets.h"
 #include "tandem/tandem.h"
 
 enum { VOCAB = 50, WIDTH = 6, IDS = 12, BAGS = 4, CLASSES = 3, STEPS = 8 };
@@ -13,16 +14,8 @@ static const int32_t TOKENS[IDS] = {3, 7, 3, -1, 9, 49, 0, 7, 7, 20, 21, 3};
 static const int32_t STARTS[BAGS] = {0, 4, 4, 9}; /* the second bag is empty */
 static const int32_t LABELS[BAGS] = {0, 1, 2, 1};
 
-typedef struct trained {
-    td_program *p;
-    td_params *ps;
-    td_runner *r;
-    td_optimizer *o;
-} trained;
-
 static trained start(bool sparse, bool bag, const char *optimizer)
 {
-    trained t = {0};
     td_graph *g;
     CHECK_OK(td_graph_create(&g));
     td_node *ids = td_input(g, "ids", TD_I32, TD_SHAPE(IDS));
@@ -38,24 +31,12 @@ static trained start(bool sparse, bool bag, const char *optimizer)
     td_node *logits = td_nn_linear(g, "fc", x, CLASSES, NULL);
     td_node *loss =
         td_softmax_cross_entropy(g, logits, td_input(g, "y", TD_I32, TD_SHAPE(BAGS)), NULL);
-    CHECK_OK(td_program_create(g, loss, NULL, &t.p));
-    td_graph_destroy(g);
-    CHECK_OK(td_params_create(t.p, 5, &t.ps));
-    CHECK_OK(td_runner_create(t.p, t.ps, &t.r));
-    CHECK_OK(td_optimizer_create(&(td_optim_opts){.name = optimizer}, t.ps, &t.o));
+    trained t = trained_start(g, loss, NULL, 5, optimizer);
     CHECK_OK(td_runner_set_input(t.r, "ids", TOKENS, sizeof TOKENS));
     if (bag)
         CHECK_OK(td_runner_set_input(t.r, "offsets", STARTS, sizeof STARTS));
     CHECK_OK(td_runner_set_input(t.r, "y", LABELS, sizeof LABELS));
     return t;
-}
-
-static void stop(trained *t)
-{
-    td_optimizer_destroy(t->o);
-    td_runner_destroy(t->r);
-    td_params_destroy(t->ps);
-    td_program_destroy(t->p);
 }
 
 static const float *table_of(trained *t)
@@ -86,8 +67,8 @@ TEST(sparse_learns_what_dense_learns)
             for (int i = 0; i < VOCAB * WIDTH; i++)
                 CHECK(fabsf(table_of(&a)[i] - table_of(&b)[i]) < 1e-5f, "%s: element %d", EXACT[k],
                       i);
-            stop(&a);
-            stop(&b);
+            trained_stop(&a);
+            trained_stop(&b);
         }
 }
 
@@ -111,7 +92,7 @@ TEST(rows_are_sorted_unique_and_only_they_move)
             memcmp(before + row * WIDTH, table_of(&t) + row * WIDTH, WIDTH * sizeof(float)) != 0;
         CHECK(moved == looked_up, "row %d %s", row, moved ? "moved" : "did not move");
     }
-    stop(&t);
+    trained_stop(&t);
 }
 
 TEST(a_table_is_sparse_in_all_its_uses_or_in_none)
