@@ -168,51 +168,21 @@ static void check_pools(td_dtype t, td_layout l, double tol)
         td_attr_pool2d all = {.input = x.shape};
 
         where.dtype = TD_U8;
-        kernel_pair_check(&(kernel_pair){.name = "max pool",
-                                         .op = TD_OP_MAX_POOL2D,
-                                         .attr = &a,
-                                         .n_in = 1,
-                                         .in = {x},
-                                         .tol = 0},
-                          NULL);
+        /* clang-format off */
+        const kernel_pair pairs[] = {
+            {"max pool", TD_OP_MAX_POOL2D, &a, 1, {x}, .tol = 0},
+            {"avg pool", TD_OP_AVG_POOL2D, &a, 1, {x}, .tol = tol},
+            {"avg pool back", TD_OP_AVG_POOL2D_BACK, &a, 1, {y}, .tol = tol},
+            {"global pool", TD_OP_GLOBAL_AVG_POOL, &all, 1, {x}, .tol = tol},
+            {"global pool back", TD_OP_GLOBAL_AVG_POOL_BACK, &all, 1, {one}, .tol = tol},
+            {"max pool back", TD_OP_MAX_POOL2D_BACK, &a, 2, {y, where},
+             .below = s->size[0] * s->size[1], .tol = tol},
+        };
+        /* clang-format on */
         /* Random window positions are all inside the image only where nothing is padded. */
-        if (!s->pad[0] && !s->pad[1])
-            kernel_pair_check(&(kernel_pair){.name = "max pool back",
-                                             .op = TD_OP_MAX_POOL2D_BACK,
-                                             .attr = &a,
-                                             .n_in = 2,
-                                             .in = {y, where},
-                                             .below = s->size[0] * s->size[1],
-                                             .tol = tol},
-                              NULL);
-        kernel_pair_check(&(kernel_pair){.name = "avg pool",
-                                         .op = TD_OP_AVG_POOL2D,
-                                         .attr = &a,
-                                         .n_in = 1,
-                                         .in = {x},
-                                         .tol = tol},
-                          NULL);
-        kernel_pair_check(&(kernel_pair){.name = "avg pool back",
-                                         .op = TD_OP_AVG_POOL2D_BACK,
-                                         .attr = &a,
-                                         .n_in = 1,
-                                         .in = {y},
-                                         .tol = tol},
-                          NULL);
-        kernel_pair_check(&(kernel_pair){.name = "global pool",
-                                         .op = TD_OP_GLOBAL_AVG_POOL,
-                                         .attr = &all,
-                                         .n_in = 1,
-                                         .in = {x},
-                                         .tol = tol},
-                          NULL);
-        kernel_pair_check(&(kernel_pair){.name = "global pool back",
-                                         .op = TD_OP_GLOBAL_AVG_POOL_BACK,
-                                         .attr = &all,
-                                         .n_in = 1,
-                                         .in = {one},
-                                         .tol = tol},
-                          NULL);
+        int n = s->pad[0] || s->pad[1] ? TD_LEN(pairs) - 1 : TD_LEN(pairs);
+        for (int k = 0; k < n; k++)
+            kernel_pair_check(&pairs[k], NULL);
     }
 }
 
