@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -95,7 +96,10 @@ static td_status differentiate(td_graph *g, const td_program_opts *o)
     if (!inputs)
         return TD_FAIL(TD_ENOMEM, "no memory for a list of inputs");
     for (int i = 0; i < o->n_grad_inputs; i++)
-        inputs[i] = td_graph_find(g, o->grad_inputs[i]->name);
+        for (int k = 0; k < g->n_nodes && !inputs[i]; k++) /* other nodes may have the same name */
+            if (g->nodes[k]->op == TD_OP_INPUT &&
+                strcmp(g->nodes[k]->name, o->grad_inputs[i]->name) == 0)
+                inputs[i] = g->nodes[k];
     td_status st = td__autodiff(g, inputs, o->n_grad_inputs);
     td__free(inputs);
     return st;

@@ -160,11 +160,9 @@ static td_node *two_inputs(fuzz *f)
     }
     if (!b || !pick(f, 3))
         b = leaf(f, narrower(f, sa));
-    if (coin(f)) {
-        td_node *t = a;
-        a = b;
-        b = t;
-    }
+    td_node *pair[] = {a, b};
+    a = pair[coin(f)];
+    b = a == pair[0] ? pair[1] : pair[0];
     switch (pick(f, 9)) {
     case 0: return td_sub(g, a, b);
     case 1: return td_mul(g, a, b);
@@ -327,7 +325,7 @@ static td_node *move(fuzz *f)
         return NULL;
     td_shape s = td_node_shape(x);
     int axis = pick(f, s.ndim);
-    switch (pick(f, 7)) {
+    switch (pick(f, 6)) {
     case 0: return reshape(f, x);
     case 1: {
         int axes[TD_MAX_DIMS];
@@ -347,12 +345,6 @@ static td_node *move(fuzz *f)
         before[axis] = pick(f, 2);
         after[axis] = pick(f, 2);
         return td_pad(g, x, before, after, coin(f) ? 0 : 0.5);
-    }
-    case 5: {
-        td_node *part[4];
-        int n = s.dim[axis] % 2 == 0 ? 2 : 1;
-        td_split(g, x, axis, n, part);
-        return n == 1 ? part[0] : coin(f) ? td_mul(g, part[0], part[1]) : part[1];
     }
     default: {
         td_shape wide = s;

@@ -282,9 +282,11 @@ TEST(gradients_of_several_uses_and_of_inputs)
 {
     td_graph *g;
     CHECK_OK(td_graph_create(&g));
+    td_node *zeros = td_constant(g, TD_F32, TD_SHAPE(2, 3), NULL);
     td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(2, 3));
     td_node *b = td_input(g, "b", TD_F32, TD_SHAPE(3));
-    td_node *y = td_add(g, td_mul(g, td_mul(g, x, x), b), x);
+    td_named(g, zeros, "x"); /* only leaves that are not constants must differ in name */
+    td_node *y = td_add(g, td_add(g, td_mul(g, td_mul(g, x, x), b), x), zeros);
     td_node *loss = td_sum(g, y, NULL, 0, false);
     td_node *wanted[] = {x, b};
     td_program *p;
