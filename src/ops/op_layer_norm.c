@@ -12,9 +12,7 @@ static td_status layer_norm_infer(const td_op_args *a, td_desc *out, int *n_out)
     const td_shape *x = &a->in_desc[0]->shape;
     td_dtype t = a->in_desc[0]->dtype;
 
-    TD_TRY(td__norm_check_eps(a->attr));
-    TD_TRY(td__want_float(a, 0, "x"));
-    TD_TRY(td__want_min_ndim(a, 0, "x", 1));
+    TD_TRY(td__norm_check_rows(a, "x"));
     TD_TRY(td__want_weight_vector(a, 1, "gamma", td__last_dim(x)));
     TD_TRY(td__want_weight_vector(a, 2, "beta", td__last_dim(x)));
     out[0] = td__desc(t, *x);
@@ -46,9 +44,7 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     const td_shape *dy = &a->in_desc[0]->shape;
     td_dtype t = a->in_desc[0]->dtype;
 
-    TD_TRY(td__norm_check_eps(a->attr));
-    TD_TRY(td__want_float(a, 0, "dy"));
-    TD_TRY(td__want_min_ndim(a, 0, "dy", 1));
+    TD_TRY(td__norm_check_rows(a, "dy"));
     TD_TRY(td__want_activation(a, 1, "x", dy));
     TD_TRY(td__want_weight_vector(a, 2, "gamma", td__last_dim(dy)));
     td_shape rows = td__shape_rows(dy);

@@ -45,6 +45,13 @@ td_status td__norm_check_eps(const td_attr_norm *at)
     return TD_OK;
 }
 
+td_status td__norm_check_rows(const td_op_args *a, const char *what)
+{
+    TD_TRY(td__norm_check_eps(a->attr));
+    TD_TRY(td__want_float(a, 0, what));
+    return td__want_min_ndim(a, 0, what, 1);
+}
+
 td_status td__norm_want_channels(const td_op_args *a, int i, const char *what)
 {
     return td__want_weight_vector(a, i, what, a->in_desc[0]->shape.dim[1]);

@@ -31,6 +31,8 @@ void td__norm_row_back_ref(const td__norm_row *r, double mean, double rstd, cons
 
 /* eps is a number of at least 0. */
 TD_NODISCARD td_status td__norm_check_eps(const td_attr_norm *at);
+/* And input 0 (`what`) has rows: it is floating and has a last axis. */
+TD_NODISCARD td_status td__norm_check_rows(const td_op_args *a, const char *what);
 /* Input i has one number for each channel of input 0 (N, C, ...). */
 TD_NODISCARD td_status td__norm_want_channels(const td_op_args *a, int i, const char *what);
 

@@ -176,10 +176,11 @@ TEST(strided_copies_touch_only_their_elements)
     td_tensor_fini(&t);
 }
 
-static double convert_f64(double x, td_dtype to)
+/* The one number at x, converted to `to`, as a double. */
+static double convert(td_dtype dtype, void *x, td_dtype to)
 {
     td_tensor from, out, back;
-    CHECK_OK(td_tensor_wrap(&from, TD_F64, TD_SCALAR, &x));
+    CHECK_OK(td_tensor_wrap(&from, dtype, TD_SCALAR, x));
     CHECK_OK(td_tensor_convert(&from, to, &out));
     CHECK_OK(td_tensor_convert(&out, TD_F64, &back));
     double y = *(double *)back.data;
@@ -188,16 +189,14 @@ static double convert_f64(double x, td_dtype to)
     return y;
 }
 
+static double convert_f64(double x, td_dtype to)
+{
+    return convert(TD_F64, &x, to);
+}
+
 static double convert_i64(int64_t x, td_dtype to)
 {
-    td_tensor from, out, back;
-    CHECK_OK(td_tensor_wrap(&from, TD_I64, TD_SCALAR, &x));
-    CHECK_OK(td_tensor_convert(&from, to, &out));
-    CHECK_OK(td_tensor_convert(&out, TD_F64, &back));
-    double y = *(double *)back.data;
-    td_tensor_fini(&out);
-    td_tensor_fini(&back);
-    return y;
+    return convert(TD_I64, &x, to);
 }
 
 TEST(conversions_known_answers)
