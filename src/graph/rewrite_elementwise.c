@@ -33,6 +33,12 @@ static bool is_fusable(const td_node *n)
     return true;
 }
 
+/* A cast to a narrower type rounds, which nothing inside a group does: it can only end one. */
+static bool rounds(const td_node *n)
+{
+    return n->op == TD_OP_CAST && n->out[0].dtype == TD_BF16 && n->in[0]->out[0].dtype == TD_F32;
+}
+
 static bool same_place(const td_node *a, const td_node *b)
 {
     return td_shape_equal(&a->out[0].shape, &b->out[0].shape) &&
@@ -72,7 +78,8 @@ static void grow(fuser *f, int last)
     for (int i = last - 1; i >= 0 && size < TD_FUSED_MAX_INSTR; i--) {
         const td_node *n = g->nodes[i];
         if (!f->pending[i] || f->pending[i] != f->uses[i] || f->group[i] >= 0 || !is_fusable(n) ||
-            !same_place(n, g->nodes[last]) || count_inputs(f, last, i) > TD_FUSED_MAX_IN)
+            rounds(n) || !same_place(n, g->nodes[last]) ||
+            count_inputs(f, last, i) > TD_FUSED_MAX_IN)
             continue;
         f->group[i] = last;
         size++;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "graph/program_impl.h"
 #include "support/check.h"
 #include "support/nets.h"
@@ -402,6 +403,35 @@ TEST(a_state_belongs_to_one_node)
     td_graph_destroy(g);
 }
 
+/* Rounding that the user wrote is done, also inside a chain that is fused. */
+TEST(a_cast_rounds_inside_a_chain)
+{
+    td_graph *g;
+    CHECK_OK(td_graph_create(&g));
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(3));
+    td_node *rounded = td_cast(g, td_cast(g, td_affine(g, x, 1, 0.5), TD_BF16), TD_F32);
+    td_node *y = td_affine(g, rounded, 2, 0);
+    td_program *p;
+    td_params *ps;
+    td_runner *r;
+    CHECK_OK(td_program_create(
+        g, NULL, &(td_program_opts){.evaluate = true, .outputs = &y, .n_outputs = 1}, &p));
+    CHECK_OK(td_params_create(p, 1, &ps));
+    CHECK_OK(td_runner_create(p, ps, &r));
+    float values[3] = {1.00390625f / 2, 0.1f, 3.14159f};
+    CHECK_OK(td_runner_set_input(r, "x", values, sizeof values));
+    CHECK_OK(td_runner_run(r, (td_run_key){0}));
+    const float *got = td_runner_output(r, 0, NULL);
+    for (int i = 0; i < 3; i++) {
+        float want = 2 * td__bf16_to_f32(td__bf16_from_f32(values[i] + 0.5f));
+        CHECK(got[i] == want, "element %d is %.9g, must be %.9g", i, (double)got[i], (double)want);
+    }
+    td_runner_destroy(r);
+    td_params_destroy(ps);
+    td_program_destroy(p);
+    td_graph_destroy(g);
+}
+
 TEST(params_survive_a_file)
 {
     check_tmpdir();
@@ -439,6 +469,7 @@ int main(void)
         cmocka_unit_test(images_without_channels),
         cmocka_unit_test(losses_of_every_type),
         cmocka_unit_test(a_state_belongs_to_one_node),
+        cmocka_unit_test(a_cast_rounds_inside_a_chain),
         cmocka_unit_test(params_survive_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
