@@ -1,9 +1,12 @@
 /* bench_conv.c -- milliseconds of the convolutions of the models that are compared with other
- * systems: forward, gradient to the data, gradient to the weight, f32 and bf16, one thread. */
+ * systems, beside oneDNN's f32 primitive: forward, gradient to the data, gradient to the weight, f32
+ * and bf16, one thread. The kernel that the backend chooses is named in brackets; where it is
+ * oneDNN's own, the ratio is near 1. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend/cpu/conv.h"
 #include "base/alloc.h"
 #include "base/half.h"
 #include "base/rng.h"
@@ -45,83 +48,141 @@ static void run_kernel(void *arg)
     c->kernel->run(c);
 }
 
-/* Best seconds of one node on buffers of its own; negative if it cannot be planned. */
-static double time_node(td_backend *b, td_opcode op, const td_attr_conv2d *attr, const td_desc *in0,
-                        const td_desc *in1, const td_desc *out, char impl[64])
+/* One pass of a convolution as a node: two inputs, one output. */
+typedef struct pass_node {
+    td_attr_conv2d attr;
+    td_desc desc[3]; /* in[0], in[1], out */
+    td_node leaf[2];
+    td_node *in[2];
+    td_node node;
+} pass_node;
+
+static void make_node(pass_node *p, td_opcode op)
 {
-    td_node leaf[2] = {{.op = TD_OP_INPUT, .name = "a", .n_out = 1, .out = in0},
-                       {.op = TD_OP_INPUT, .name = "b", .n_out = 1, .out = in1}};
-    td_node n = {.op = op,
-                 .name = "conv",
-                 .n_in = 2,
-                 .n_out = 1,
-                 .in = (td_node *[]){&leaf[0], &leaf[1]},
-                 .out = out,
-                 .attr = attr};
-    bool is_param[] = {false, op != TD_OP_CONV2D_BACK_WEIGHT};
-    const td_desc *descs[] = {in0, in1, out};
+    for (int i = 0; i < 2; i++) {
+        p->leaf[i] = (td_node){.op = TD_OP_INPUT, .name = "in", .n_out = 1, .out = &p->desc[i]};
+        p->in[i] = &p->leaf[i];
+    }
+    p->node = (td_node){.op = op,
+                        .name = "conv",
+                        .n_in = 2,
+                        .n_out = 1,
+                        .in = p->in,
+                        .out = &p->desc[2],
+                        .attr = &p->attr};
+}
+
+/* Best seconds of a planned kernel on buffers of its own; the kernel is released. */
+static double time_kernel(td_backend *b, td_kernel *k, const pass_node *p)
+{
     void *buffer[3], *scratch, *packed;
-    td_kernel k;
     unsigned saved;
 
-    if (b->ops->plan(b, &n, is_param, &k))
-        return -1.0;
     for (int i = 0; i < 3; i++) {
-        buffer[i] = td__alloc_block(td__desc_bytes(descs[i]));
-        fill(descs[i], buffer[i], (uint32_t)i);
+        buffer[i] = td__alloc_block(td__desc_bytes(&p->desc[i]));
+        fill(&p->desc[i], buffer[i], (uint32_t)i);
     }
-    scratch = td__alloc_block(k.scratch + 64);
-    packed = td__alloc_block(k.packed + 64);
+    scratch = td__alloc_block(k->scratch + 64);
+    packed = td__alloc_block(k->packed + 64);
     td_kernel_call c = {.in = (const void *[]){buffer[0], buffer[1]},
                         .out = &buffer[2],
                         .scratch = scratch,
                         .packed = packed,
-                        .kernel = &k,
+                        .kernel = k,
                         .ctx = &(td_run_ctx){.seed = 1}};
     b->ops->enter(b, &saved);
     double best = bench_best_seconds(run_kernel, &c, 0.05, 3);
     b->ops->leave(b, saved);
-    snprintf(impl, 64, "%s", k.impl);
     for (int i = 0; i < 3; i++)
-        td__free_block(buffer[i], td__desc_bytes(descs[i]));
-    td__free_block(scratch, k.scratch + 64);
-    td__free_block(packed, k.packed + 64);
-    if (k.fini)
-        k.fini(k.state);
+        td__free_block(buffer[i], td__desc_bytes(&p->desc[i]));
+    td__free_block(scratch, k->scratch + 64);
+    td__free_block(packed, k->packed + 64);
+    if (k->fini)
+        k->fini(k->state);
     return best;
 }
 
-static void bench_case(td_backend *b, const conv_case *v, td_dtype dtype)
+/* The nodes of a case: x NHWC, w plain, y NHWC. */
+static pass_node node_of(const conv_case *v, td_dtype dtype, td__conv_pass pass)
 {
     int64_t oh = (v->h + 2 * v->pad - v->k) / v->stride + 1;
     td_desc x = {dtype, TD_LAYOUT_NHWC, TD_SHAPE(v->n, v->c, v->h, v->h)};
     td_desc w = {TD_F32, TD_LAYOUT_PLAIN, TD_SHAPE(v->o, v->c, v->k, v->k)};
     td_desc y = {dtype, TD_LAYOUT_NHWC, TD_SHAPE(v->n, v->o, oh, oh)};
-    td_attr_conv2d attr = {.stride = {v->stride, v->stride},
-                           .pad = {v->pad, v->pad},
-                           .dilation = {1, 1},
-                           .groups = 1,
-                           .out_dtype = dtype};
-    td_attr_conv2d data = attr, weight = attr;
+    pass_node p = {.attr = {.stride = {v->stride, v->stride},
+                            .pad = {v->pad, v->pad},
+                            .dilation = {1, 1},
+                            .groups = 1,
+                            .out_dtype = pass == TD__CONV_BACK_WEIGHT ? TD_F32 : dtype,
+                            .other = pass == TD__CONV_BACK_DATA ? x.shape : w.shape}};
+
+    p.desc[0] = pass == TD__CONV_FORWARD ? x : y;
+    p.desc[1] = pass == TD__CONV_BACK_WEIGHT ? x : w;
+    p.desc[2] = pass == TD__CONV_FORWARD ? y : pass == TD__CONV_BACK_DATA ? x : w;
+    return p;
+}
+
+/* The kernel that the backend chooses. Seconds, or less than 0 if it cannot be planned. */
+static double time_ours(td_backend *b, const conv_case *v, td_dtype dtype, td__conv_pass pass,
+                        char impl[64])
+{
+    static const td_opcode OPS[] = {TD_OP_CONV2D, TD_OP_CONV2D_BACK_DATA, TD_OP_CONV2D_BACK_WEIGHT};
+    pass_node p = node_of(v, dtype, pass);
+    bool is_param[] = {false, pass != TD__CONV_BACK_WEIGHT};
+    td_kernel k = {.node = &p.node};
+
+    make_node(&p, OPS[pass]);
+    if (b->ops->plan(b, &p.node, is_param, &k))
+        return -1.0;
+    snprintf(impl, 64, "%s", k.impl);
+    return time_kernel(b, &k, &p);
+}
+
+/* oneDNN's f32 primitive for the same work, weights brought into its order likewise. */
+static double time_onednn(td_backend *b, const conv_case *v, td__conv_pass pass)
+{
+    pass_node p = node_of(v, TD_F32, pass);
+    pass_node forward = node_of(v, TD_F32, TD__CONV_FORWARD);
+    td_kernel k = {.node = &p.node};
+    td__conv conv = {.pass = pass,
+                     .n = v->n,
+                     .c = v->c,
+                     .h = v->h,
+                     .w = v->h,
+                     .o = v->o,
+                     .oh = forward.desc[2].shape.dim[2],
+                     .ow = forward.desc[2].shape.dim[3],
+                     .kh = v->k,
+                     .kw = v->k,
+                     .groups = 1,
+                     .stride = {v->stride, v->stride},
+                     .pad = {v->pad, v->pad},
+                     .dilation = {1, 1},
+                     .weight_is_param = pass != TD__CONV_BACK_WEIGHT,
+                     .x = forward.desc[0],
+                     .y = forward.desc[2],
+                     .w_dtype = TD_F32};
+
+    make_node(&p, TD_OP_CONV2D);
+    if (td__conv_plan_onednn((const td__cpu *)b, &conv, &k))
+        return 0.0;
+    return time_kernel(b, &k, &p);
+}
+
+static void bench_case(td_backend *b, const conv_case *v, td_dtype dtype)
+{
     static const char *const PASS[] = {"forward", "data", "weight"};
 
-    data.other = x.shape;
-    weight.other = w.shape;
-    weight.out_dtype = TD_F32;
-    for (int pass = 0; pass < 3; pass++) {
-        char name[128], impl[64] = "";
-        snprintf(name, sizeof name, "conv %s %s N%d C%d H%d O%d K%d s%d", td_dtype_name(dtype),
+    for (td__conv_pass pass = TD__CONV_FORWARD; pass <= TD__CONV_BACK_WEIGHT; pass++) {
+        char shape[96], name[192], impl[64] = "";
+        snprintf(shape, sizeof shape, "conv %s %s N%d C%d H%d O%d K%d s%d", td_dtype_name(dtype),
                  PASS[pass], (int)v->n, (int)v->c, (int)v->h, (int)v->o, (int)v->k, v->stride);
-        if (!bench_wanted(name) || (pass == 1 && v->c <= 3))
+        if (!bench_wanted(shape) || (pass == TD__CONV_BACK_DATA && v->c <= 3))
             continue;
-        double t = pass == 0   ? time_node(b, TD_OP_CONV2D, &attr, &x, &w, &y, impl)
-                   : pass == 1 ? time_node(b, TD_OP_CONV2D_BACK_DATA, &data, &y, &w, &x, impl)
-                               : time_node(b, TD_OP_CONV2D_BACK_WEIGHT, &weight, &y, &x, &w, impl);
-        size_t used = 0;
-        while (name[used])
-            used++;
-        snprintf(name + used, sizeof name - used, " [%s]", impl);
-        bench_row(name, t * 1e3, 0.0, "ms", false);
+        double ours = time_ours(b, v, dtype, pass, impl);
+        double peer = time_onednn(b, v, pass);
+        snprintf(name, sizeof name, "%s [%s] vs oneDNN f32", shape, impl);
+        bench_row(name, ours * 1e3, peer * 1e3, "ms", false);
     }
 }
 
