@@ -1,6 +1,6 @@
 /* bench_conv.c -- milliseconds of the convolutions of the models that are compared with other
- * systems, beside oneDNN's f32 primitive: forward, gradient to the data, gradient to the weight, f32
- * and bf16, one thread. The kernel that the backend chooses is named in brackets; where it is
+ * systems, beside oneDNN's f32 primitive: forward, gradient to the data, gradient to the weight,
+ * f32 and bf16, one thread. The kernel that the backend chooses is named in brackets; where it is
  * oneDNN's own, the ratio is near 1. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
