@@ -168,8 +168,12 @@ int main(int argc, char **argv)
         if (strcmp(MODELS[i].name, a.model) == 0)
             m = &MODELS[i];
     td_dtype precision;
-    if (!m || !td_dtype_parse(a.precision, &precision)) {
-        fprintf(stderr, "train: unknown model '%s' or precision '%s'\n", a.model, a.precision);
+    if (!m) {
+        fprintf(stderr, "train: unknown model '%s'\n", a.model);
+        return 2;
+    }
+    if (!td_dtype_parse(a.precision, &precision)) {
+        fprintf(stderr, "train: unknown precision '%s'\n", a.precision);
         return 2;
     }
 

@@ -212,6 +212,7 @@ static void check_one(shape s, variant v, td__gemm_kind kind)
 static void check_kind(td__gemm_kind kind)
 {
     if (!can_run(kind)) {
+        print_message("skipped: this processor cannot run gemm kind %d\n", (int)kind);
         skip();
         return;
     }

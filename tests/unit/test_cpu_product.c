@@ -147,6 +147,7 @@ static void test_onednn_bf16(void **state)
 {
     (void)state;
     if (td__cpu_isa() < TD_ISA_AVX512) { /* oneDNN has no bf16 there: ours is used */
+        print_message("skipped: oneDNN has no bf16 without AVX-512\n");
         skip();
         return;
     }
