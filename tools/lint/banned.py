@@ -5,7 +5,7 @@ import re
 from fnmatch import fnmatch
 from source import Report, files, read, strip_c
 
-PROGRAMS = ["tests/*", "bench/*", "examples/*", "tools/*"]  # not part of the library
+PROGRAMS = ["cmd/*", "tests/*", "bench/*", "examples/*", "tools/*"]  # not part of the library
 # (names, where they are allowed, what to use instead)
 RULES = [
     ("malloc calloc realloc free strdup strndup aligned_alloc posix_memalign memalign asprintf",

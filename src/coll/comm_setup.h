@@ -1,0 +1,28 @@
+/* comm_setup.h -- how a comm comes into being: from a description of the world (who am I, where
+ * is the store, what is the secret) to meshes. The description is made by world_env.c from the
+ * environment, or by tests. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_COLL_COMM_SETUP_H
+#define TD_COLL_COMM_SETUP_H
+
+#include "net/store.h"
+#include "tandem/coll.h"
+
+typedef struct td__world {
+    int rank, size, local_rank, local_size;
+    char host[64];   /* equal for ranks that can share memory: boot id and ipc namespace */
+    char store[256]; /* address; "" for a world of one */
+    td__secret secret;
+    bool tls;
+    char tls_dir[256];
+    bool mpi; /* started by an MPI launcher: the MPI engine can be used */
+} td__world;
+
+/* Read the environment (world_env.c): TANDEM_*, then OMPI_COMM_WORLD_*, PMI_*, SLURM_*,
+ * torchrun's RANK and WORLD_SIZE; none: a world of one. TD_EINVAL if it contradicts itself. */
+TD_NODISCARD td_status td__world_from_env(td__world *out);
+
+/* A comm of this world; what td_comm_world() does after td__world_from_env(). */
+TD_NODISCARD td_status td__comm_create(const td__world *w, const td_comm_opts *opts, td_comm **out);
+
+#endif

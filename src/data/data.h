@@ -1,0 +1,48 @@
+/* data.h -- the data of a job: a source cut in train, valid and test, with its map stages
+ * applied.
+ *
+ * Splits    A part that the source has no file for is cut from "train" by fraction: disjoint,
+ *           seeded,
+ *           the same for everybody. Fractions of 0 leave the part empty (NULL).
+ * Maps      Stages that change a sample's fields, applied in order when samples are read. Stages
+ *           that
+ *           draw (crop, flip) are keyed by (seed, epoch, sample), so that they do not depend on who
+ *           reads; they are left out in evaluation. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_DATA_DATA_H
+#define TD_DATA_DATA_H
+
+#include "data/source.h"
+
+/* One map or filter stage: a def in one file (map_*.c) and a line in maps.def. */
+typedef struct td__map_opts {
+    const char *name; /* "normalize", "crop", "flip", "pad", "one_hot", "tokenize", "filter", ... */
+    const char *field; /* "x" */
+    double a, b;       /* normalize: mean, std (both 0: measured on the train part); pad: value */
+    int64_t size, size2, pad;
+    const char *text; /* filter: "y < 5", tokenize: unit */
+} td__map_opts;
+
+typedef struct td__data_opts {
+    const char *source;
+    td__source_opts source_opts;
+    double valid_fraction, test_fraction; /* for parts without files */
+    const td__map_opts *maps;
+    int n_maps;
+    const char
+        *cache; /* NULL, "memory", or a file's path: samples after the maps that do not draw */
+    uint64_t seed;
+} td__data_opts;
+
+typedef enum td__part { TD_PART_TRAIN, TD_PART_VALID, TD_PART_TEST, TD_PART_COUNT } td__part;
+
+typedef struct td__data td__data;
+/* Opens everything there is to open and checks it. opts is copied as far as it is needed later. */
+TD_NODISCARD td_status td__data_open(const td__data_opts *opts, td__data **out);
+void td__data_close(td__data *d);                       /* NULL is allowed */
+td__dataset *td__data_part(td__data *d, td__part part); /* NULL: there is none */
+const char *td__part_name(td__part part);               /* "train" */
+/* The fields that samples have after the maps, the same for all parts. */
+int td__data_fields(const td__data *d, const td__field **out);
+
+#endif

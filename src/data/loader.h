@@ -1,0 +1,65 @@
+/* loader.h -- batches of a dataset, in an order that is a pure function of (seed, epoch,
+ * position).
+ *
+ * Epoch e visits all samples once in the order order(seed, e) (a keyed permutation, computed per
+ * position without a table), or in the dataset's order without shuffle. Batch k of an epoch is
+ * positions [k*batch, (k+1)*batch) of it; the last one may be short. Nothing is stored between
+ * batches, so seek() costs nothing and resume in mid-epoch is exact.
+ *
+ * Partition modes (for workers that do not share one global order) choose which positions a
+ * worker sees: see td__partition. Prefetching threads fill batches ahead of time; the result
+ * does not depend on how many there are.
+ *
+ * Threads   A loader is used by one thread. Batches may be read by any. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_DATA_LOADER_H
+#define TD_DATA_LOADER_H
+
+#include "data/dataset.h"
+
+typedef enum td__partition_mode {
+    TD_PARTITION_EVEN,        /* contiguous ranges of equal size */
+    TD_PARTITION_WEIGHTED,    /* contiguous ranges in proportion to the workers' speeds */
+    TD_PARTITION_REPLACEMENT, /* each worker draws at random, with replacement */
+    TD_PARTITION_SHUFFLED,    /* one permutation, dealt out: without replacement */
+    TD_PARTITION_FEATURES,    /* every worker sees every sample, but only its range of features */
+    TD_PARTITION_COUNT
+} td__partition_mode;
+
+typedef struct td__partition {
+    td__partition_mode mode;
+    int worker, workers;   /* 0 workers: no partition */
+    const double *weights; /* WEIGHTED: one per worker */
+    int field;             /* FEATURES: the field that is cut along its last axis */
+} td__partition;
+
+typedef struct td__loader_opts {
+    int64_t batch;
+    bool shuffle, drop_last, once; /* once: stop after one epoch rather than repeat */
+    bool augment;                  /* apply the stages that draw */
+    uint64_t seed;
+    int prefetch; /* batches ahead; 0: default 2; -1: none, read in next() */
+    int threads;  /* that prefetch; 0: default 1 */
+    td__partition partition;
+} td__loader_opts;
+
+typedef struct td__batch {
+    int64_t rows;
+    uint64_t epoch;
+    int64_t index;               /* of the batch in its epoch */
+    void *field[TD__MAX_FIELDS]; /* (rows, shape...) dense, 64-byte aligned */
+} td__batch;
+
+typedef struct td__loader td__loader;
+TD_NODISCARD td_status td__loader_create(td__dataset *d, const td__loader_opts *opts,
+                                         td__loader **out);
+void td__loader_destroy(td__loader *l);          /* NULL is allowed */
+int64_t td__loader_batches(const td__loader *l); /* in an epoch */
+/* The next call of next() gives batch `index` of `epoch`. */
+void td__loader_seek(td__loader *l, uint64_t epoch, int64_t index);
+/* The next batch, borrowed until the next call on this loader; NULL after the last with `once`. */
+TD_NODISCARD td_status td__loader_next(td__loader *l, const td__batch **out);
+/* The sample at a position of an epoch: what next() will read. */
+int64_t td__loader_sample(const td__loader *l, uint64_t epoch, int64_t position);
+
+#endif

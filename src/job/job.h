@@ -1,0 +1,63 @@
+/* job.h -- a job file (YAML) as checked structs.
+ *
+ * Every key stands once in keys.def: path, type, range, default, help. The checker, `tandem help
+ * job`, docs/job.md and the resolved file all come from that table. Errors are one line:
+ *
+ *     digits.yaml:12:5: train.optimzer: unknown key; did you mean train.optimizer?
+ *     digits.yaml:14:10: train.batch: expected a whole number of at least 1, found -3
+ *
+ * Shape of a file: name, model, loss, metrics, data, train, parallel, checkpoint, log. The model
+ * is a list of layers (Sequential; `as: NAME` taps a value, `from: NAME` or `add: NAME`,
+ * `concat: [..]` uses it) or a ready-made one (`model: {name: gpt2, layers: 4, ...}`). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_JOB_JOB_H
+#define TD_JOB_JOB_H
+
+#include <stdio.h>
+
+#include "data/data.h"
+#include "train/model.h"
+#include "train/run_dir.h"
+#include "train/trainer.h"
+
+typedef struct td__job td__job;
+
+/* Read, override and check. `sets` are "path.to.key=value". TD_EINVAL with the one line above for
+ * anything wrong with the file. */
+TD_NODISCARD td_status td__job_load(const char *path, const char *const *sets, int n_sets,
+                                    td__job **out);
+/* The same from memory; `name` stands for the file in texts. */
+TD_NODISCARD td_status td__job_parse(const char *text, size_t nbytes, const char *name,
+                                     const char *const *sets, int n_sets, td__job **out);
+void td__job_destroy(td__job *j); /* NULL is allowed */
+
+const char *td__job_name(const td__job *j);
+/* Every key with its value, defaults included, as YAML that loads to the same job. */
+TD_NODISCARD td_status td__job_write(const td__job *j, FILE *to);
+/* sha256 over what decides the numbers (model, loss, data, train), not names, logs or threads. */
+TD_NODISCARD td_status td__job_digest(const td__job *j, char hex[65]);
+
+/* The parts, ready for their layers; pointers are the job's own. */
+const td__data_opts *td__job_data(const td__job *j);
+const td__train_opts *td__job_train(const td__job *j); /* checkpoint_dir, profile: the caller's */
+
+typedef struct td__job_log {
+    const char *runs_dir; /* log.dir: "runs" */
+    int64_t every;        /* steps between plain lines */
+    bool tensorboard, report;
+} td__job_log;
+const td__job_log *td__job_log_opts(const td__job *j);
+
+/* The model for data with these fields (td__data_fields): resolves what depends on them
+ * (classes, vocabulary, shapes) and checks that it fits; TD_EINVAL with file:line:column of the
+ * layer that does not. *out is valid as long as the job. Refuses models that cannot fit in
+ * memory (10^12 params). */
+TD_NODISCARD td_status td__job_model(td__job *j, const td__field *fields, int n_fields,
+                                     td__model *out);
+/* After td__job_model: the layer table for one sample. */
+int td__job_layers(const td__job *j, const td__layer_row **out);
+
+/* `tandem help job`: the whole table as text; docs/job.md: the same as Markdown. */
+TD_NODISCARD td_status td__job_help(FILE *to, const char *section, bool markdown);
+
+#endif

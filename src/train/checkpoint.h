@@ -1,0 +1,58 @@
+/* checkpoint.h -- a checkpoint is a directory step-NNNNNNNN/, whole or absent:
+ *
+ *     model.safetensors      params and states under their names, loadable by any safetensors reader
+ *     optimizer.safetensors  one block per optimizer state, cut by param: "exp_avg/fc1.weight"
+ *     state.json             step, epoch, batch in epoch, seed, schedule, early stopping, job digest,
+ *                            digest of the weights, sha256 and size of every other file
+ *
+ * It is written under a temporary name (".tmp-step-..."), every file fsynced, then the directory
+ * is fsynced and renamed, then the file `latest` (one line: the directory's name) is replaced.
+ * `best` likewise. It does not know how many workers or threads wrote it. Loading checks every
+ * hash and falls back from a damaged one to the newest whole one, saying so.
+ *
+ * Saving copies the blocks (a memcpy, the only time that training waits) and writes them on a
+ * background thread. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_CHECKPOINT_H
+#define TD_TRAIN_CHECKPOINT_H
+
+#include "tandem/optim.h"
+#include "tandem/program.h"
+
+typedef struct td__train_state { /* everything besides the blocks */
+    uint64_t step, epoch;
+    int64_t batch_in_epoch;
+    uint64_t seed;
+    uint64_t samples; /* seen so far */
+    td_schedule_state schedule;
+    double best; /* of the watched metric; NaN before the first validation */
+    uint64_t best_step;
+    int bad_validations;
+    char job_digest[65], digest[65];
+} td__train_state;
+
+typedef struct td__checkpointer td__checkpointer;
+TD_NODISCARD td_status td__checkpointer_create(const char *dir, int keep, td__checkpointer **out);
+/* Waits for what is being written (bounded by a deadline of the disk's own: it is local work). */
+void td__checkpointer_destroy(td__checkpointer *c);
+/* Start saving. Waits only if the one before is still being written. A failure of an earlier
+ * save is reported here or by wait: a run does not go on without its checkpoints silently. */
+TD_NODISCARD td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state,
+                                             td_params *ps, td_optimizer *o, bool is_best);
+TD_NODISCARD td_status td__checkpointer_wait(td__checkpointer *c);
+
+/* What a checkpoint says of itself, without loading the blocks. `path` is a checkpoint's
+ * directory, a directory of checkpoints, or a run's directory; which: NULL (newest whole one),
+ * "best", or a name "step-00000100". found_path receives the directory that was taken. */
+typedef struct td__checkpoint_info {
+    char path[4096];
+    td__train_state state;
+    size_t model_nbytes, optimizer_nbytes;
+} td__checkpoint_info;
+TD_NODISCARD td_status td__checkpoint_find(const char *path, const char *which,
+                                           td__checkpoint_info *out);
+/* Load it (hashes are checked). o may be NULL: weights only. */
+TD_NODISCARD td_status td__checkpoint_load(const td__checkpoint_info *info, td_params *ps,
+                                           td_optimizer *o);
+
+#endif

@@ -1,0 +1,34 @@
+/* model.h -- what the trainer knows of a model: a function that builds it for any batch size. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_MODEL_H
+#define TD_TRAIN_MODEL_H
+
+#include "tandem/graph.h"
+
+enum { TD__MAX_MODEL_INPUTS = 8, TD__MAX_METRICS = 8 };
+
+/* A metric of one shard of rows. The graph gives a node; the rest is how rows become one number. */
+typedef struct td__metric_node {
+    const char *name; /* "accuracy" */
+    td_node *node; /* f32 scalar: the mean over the shard's rows (tokens, pixels count as rows) */
+    bool higher_is_better;
+} td__metric_node;
+
+typedef struct td__model_nodes {
+    td_node *loss;   /* f32 scalar, the mean over rows */
+    td_node *output; /* what `predict` writes: logits or values, (rows, ...) */
+    td__metric_node metrics[TD__MAX_METRICS];
+    int n_metrics;
+    /* Inputs by the names of data fields; each is (rows, field shape...) of the field's dtype. */
+    const char *inputs[TD__MAX_MODEL_INPUTS];
+    int n_inputs;
+} td__model_nodes;
+
+/* Add the model for `rows` samples to g. Called with the same answers for every batch size, except
+ * for shapes. Errors as text that names the layer. */
+typedef struct td__model {
+    td_status (*build)(void *user, td_graph *g, int64_t rows, td__model_nodes *out);
+    void *user;
+} td__model;
+
+#endif

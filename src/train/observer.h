@@ -1,0 +1,57 @@
+/* observer.h -- who watches a run: the progress line, metrics.jsonl, TensorBoard files, the report.
+ * Each is one td__observer; the trainer calls them on its own thread, between steps. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_OBSERVER_H
+#define TD_TRAIN_OBSERVER_H
+
+#include "tandem/status.h"
+
+typedef struct td__train_info { /* known before the first step */
+    const char *name;
+    uint64_t first_step, steps,
+        steps_per_epoch; /* steps: the last one, as far as known; 0: unknown */
+    int64_t batch, params;
+    int shards, threads;
+    const char *precision;
+} td__train_info;
+
+typedef struct td__step_event {
+    uint64_t step, epoch;       /* step counts from 1; epoch from 0 */
+    double loss, lr, grad_norm; /* grad_norm < 0: not known */
+    int64_t samples;            /* in this step */
+    double seconds;             /* of this step */
+    double data_wait;           /* of them, waiting for data */
+    double elapsed;             /* since the run began */
+} td__step_event;
+
+typedef struct td__eval_event {
+    uint64_t step, epoch;
+    const char *part; /* "valid" */
+    int n;
+    const char *const *name;
+    const double *value;
+    bool best; /* the best so far by the watched metric */
+    double seconds;
+} td__eval_event;
+
+typedef struct td__checkpoint_event {
+    uint64_t step;
+    const char *path;
+    size_t nbytes;
+    double seconds; /* in the background */
+    double stalled; /* of training */
+} td__checkpoint_event;
+
+typedef struct td__train_result td__train_result; /* train/trainer.h */
+
+typedef struct td__observer td__observer;
+struct td__observer {
+    /* All optional. A failure of an observer ends the run. */
+    td_status (*begin)(td__observer *o, const td__train_info *info);
+    td_status (*step)(td__observer *o, const td__step_event *e);
+    td_status (*eval)(td__observer *o, const td__eval_event *e);
+    td_status (*checkpoint)(td__observer *o, const td__checkpoint_event *e);
+    td_status (*end)(td__observer *o, const td__train_result *r);
+};
+
+#endif

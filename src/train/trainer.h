@@ -1,0 +1,100 @@
+/* trainer.h -- the training loop.
+ *
+ * One step: the loader's batch is cut in shards (parallel/shard_tree.h); T compute threads run
+ * them, each shard forward and backward with the same kernels in the same shapes; gradients are
+ * added in the shard tree; the optimizer updates the params block. The result does not depend on
+ * T. Between steps: validation, early stopping, checkpoints, signals; every one of these is told
+ * to the observers (observer.h), which print, write files or draw. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_TRAINER_H
+#define TD_TRAIN_TRAINER_H
+
+#include <stdatomic.h>
+
+#include "data/data.h"
+#include "tandem/optim.h"
+#include "tandem/program.h"
+#include "train/model.h"
+#include "train/observer.h"
+
+typedef struct td__train_opts {
+    int64_t batch;         /* global batch */
+    int64_t epochs, steps; /* one of them; both: whichever ends first */
+    int shards;            /* 0: td__shards_default(batch) */
+    int accumulate;        /* batches added up before an update; 0 means 1 */
+    int threads;           /* compute threads; 0: one per processor */
+    td_dtype precision;    /* TD_F32 or TD_BF16 */
+    const char *backend;   /* NULL: "cpu" */
+    uint64_t seed;
+    td_optim_opts optim; /* with clip etc. */
+    td_schedule_opts schedule;
+    int64_t valid_every; /* steps; 0: at the end of each epoch; -1: never */
+    int64_t eval_batch;  /* 0: batch */
+    /* Early stopping and "best": on a metric of the validation part, or "loss". */
+    const char *watch; /* NULL: "loss" */
+    int patience;      /* validations without improvement; 0: never stop early */
+    double min_delta;
+    int prefetch, data_threads;
+    /* Checkpoints; dir NULL: none. */
+    const char *checkpoint_dir;
+    int64_t checkpoint_every; /* steps; 0: at the end of each epoch; -1: only at the end */
+    int checkpoint_keep;      /* newest ones kept, besides the best; 0 means 3 */
+    const char *job_digest;   /* sha256 of the job as far as it decides the numbers */
+    bool profile;
+} td__train_opts;
+
+typedef enum td__train_end {
+    TD_TRAIN_DONE,        /* all steps */
+    TD_TRAIN_EARLY,       /* stopped by patience */
+    TD_TRAIN_INTERRUPTED, /* asked to stop; a checkpoint was written */
+} td__train_end;
+
+struct td__train_result {
+    td__train_end end;
+    uint64_t step, epoch;
+    double seconds; /* of training, without set-up and validation */
+    double samples_per_second, train_loss, best;
+    uint64_t best_step;
+    char digest[65]; /* of the weights */
+};
+
+typedef struct td__trainer td__trainer;
+/* Builds programs, params, optimizer, loaders; nothing runs yet. All arguments but opts (copied)
+ * are borrowed. */
+TD_NODISCARD td_status td__trainer_create(const td__train_opts *opts, const td__model *model,
+                                          td__data *data, td__trainer **out);
+void td__trainer_destroy(td__trainer *t); /* NULL is allowed */
+/* To be called before run; borrowed. */
+TD_NODISCARD td_status td__trainer_observe(td__trainer *t, td__observer *o);
+/* Go on from the newest whole checkpoint under checkpoint_dir: *found says if there was one. */
+TD_NODISCARD td_status td__trainer_resume(td__trainer *t, bool *found);
+/* Set from a signal handler: leave after the step in flight, with a checkpoint. */
+TD_NODISCARD td_status td__trainer_run(td__trainer *t, const atomic_int *stop,
+                                       td__train_result *out);
+
+td_params *td__trainer_params(td__trainer *t);
+const td_program *td__trainer_program(td__trainer *t); /* the training program of one shard */
+int td__trainer_shards(const td__trainer *t);
+/* Per-node times of all compute threads together (profile). */
+int td__trainer_profile_count(const td__trainer *t);
+td_node_time td__trainer_profile(const td__trainer *t, int i);
+
+/* Metrics of a whole part with the current weights: loss first, then the model's metrics. The same
+ * bits for any number of threads. */
+typedef struct td__eval_result {
+    int n;
+    const char *name[TD__MAX_METRICS + 1];
+    double value[TD__MAX_METRICS + 1];
+    bool higher_is_better[TD__MAX_METRICS + 1];
+    int64_t samples;
+    double seconds;
+} td__eval_result;
+TD_NODISCARD td_status td__trainer_evaluate(td__trainer *t, td__dataset *part,
+                                            td__eval_result *out);
+/* The model's output for samples [0, count) of d, in order, row by row to sink. */
+typedef td_status (*td__predict_sink)(void *user, int64_t first, int64_t rows, const void *output,
+                                      size_t row_nbytes);
+TD_NODISCARD td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink sink,
+                                           void *user, td_dtype *dtype, td_shape *row_shape);
+
+#endif
