@@ -18,5 +18,6 @@ typedef enum td__env {
 /* The variable's value; NULL when it is not set or empty. */
 const char *td__env_get(td__env var);
 const char *td__env_name(td__env var);
+const char *td__env_help(td__env var); /* what it does, one line */
 
 #endif

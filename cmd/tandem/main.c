@@ -1,0 +1,86 @@
+/* main.c -- finds the command, parses its arguments, runs it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "args.h"
+#include "base/check.h"
+#include "base/nearest.h"
+#include "help.h"
+
+static const td__command *const COMMANDS[] = {
+#define TD_COMMAND(name) &td__command_##name,
+#include "commands.def"
+#undef TD_COMMAND
+};
+
+const td__command *td__command_list(int i)
+{
+    return i >= 0 && i < TD_LEN(COMMANDS) ? COMMANDS[i] : NULL;
+}
+
+const td__command *td__command_find(const char *name)
+{
+    for (int i = 0; i < TD_LEN(COMMANDS); i++)
+        if (strcmp(COMMANDS[i]->name, name) == 0)
+            return COMMANDS[i];
+    return NULL;
+}
+
+int td__no_command(const char *name)
+{
+    td__nearest near = {.word = name};
+
+    for (int i = 0; i < TD_LEN(COMMANDS); i++)
+        td__nearest_offer(&near, COMMANDS[i]->name);
+    if (near.best)
+        fprintf(stderr, "tandem: no command '%.64s'; did you mean %s?\n", name, near.best);
+    else
+        fprintf(stderr, "tandem: no command '%.64s'; see tandem help\n", name);
+    return TD_EXIT_USAGE;
+}
+
+static int run(int argc, char *const *argv)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+    td__args *a;
+
+    if (!name) {
+        fputs("tandem: expected a command; see tandem help\n", stderr);
+        return TD_EXIT_USAGE;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        td__help_program(stdout);
+        return TD_EXIT_OK;
+    }
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        name = "version";
+    const td__command *c = td__command_find(name);
+    if (!c)
+        return td__no_command(name);
+    int rc = td__args_parse(c, argc - 2, argv + 2, &a);
+    if (rc)
+        return rc;
+    if (td__args_help(a))
+        td__help_command(stdout, c);
+    else
+        rc = c->run(a);
+    td__args_destroy(a);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    /* A reader that goes away (`| head`) must not kill a training run: writes then fail with EPIPE,
+     * which nobody needs to be told. */
+    signal(SIGPIPE, SIG_IGN);
+    int rc = run(argc, argv);
+    errno = 0;
+    if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE && errno != 0) {
+        fprintf(stderr, "tandem: cannot write to standard output: %s\n", strerror(errno));
+        return rc ? rc : TD_EXIT_FAILED;
+    }
+    return rc;
+}
