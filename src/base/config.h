@@ -4,9 +4,42 @@
 #define TD_BASE_CONFIG_H
 
 /* The variables that the library reads: identifier, name, what it does. */
-#define TD_ENV_MAP(X)                                                                 \
-    X(ISA, "TANDEM_ISA", "highest instruction set to use: scalar, avx2, avx512, ...") \
-    X(LOG, "TANDEM_LOG", "log levels: \"debug\" or \"graph=debug,backend=trace\"")
+#define TD_ENV_MAP(X)                                                                      \
+    X(ISA, "TANDEM_ISA", "highest instruction set to use: scalar, avx2, avx512, ...")      \
+    X(LOG, "TANDEM_LOG", "log levels: \"debug\" or \"graph=debug,backend=trace\"")         \
+    X(RANK, "TANDEM_RANK", "rank of this process; set by tandem launch")                   \
+    X(SIZE, "TANDEM_SIZE", "number of ranks")                                              \
+    X(LOCAL_RANK, "TANDEM_LOCAL_RANK", "rank among those of this host")                    \
+    X(LOCAL_SIZE, "TANDEM_LOCAL_SIZE", "number of ranks on this host")                     \
+    X(STORE, "TANDEM_STORE", "address of the rendezvous store, HOST:PORT")                 \
+    X(SECRET_FILE, "TANDEM_SECRET_FILE", "file (mode 0600) that holds the job's secret")   \
+    X(RENDEZVOUS, "TANDEM_RENDEZVOUS", "folder all ranks see, to meet in without a store") \
+    X(HOST, "TANDEM_HOST", "name of this host; equal names may share memory")              \
+    X(ADDRESS, "TANDEM_ADDRESS", "address of this host for the other hosts")               \
+    X(TLS_DIR, "TANDEM_TLS_DIR", "folder with cert.pem and key.pem: connections use TLS")  \
+    X(JOB, "TANDEM_JOB", "mark of all processes of one launch")                            \
+    X(ENGINE, "TANDEM_ENGINE", "who carries out collectives: native, mpi")                 \
+    X(TRANSPORT, "TANDEM_TRANSPORT", "how bytes move between ranks: shm, tcp")             \
+    X(ALGO, "TANDEM_ALGO", "algorithm of collectives that name none")                      \
+    X(MODULES, "TANDEM_MODULES", "folder of the MPI modules")                              \
+    X(OMPI_RANK, "OMPI_COMM_WORLD_RANK", "Open MPI's mpirun")                              \
+    X(OMPI_SIZE, "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun")                              \
+    X(OMPI_LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK", "Open MPI's mpirun")                  \
+    X(OMPI_LOCAL_SIZE, "OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI's mpirun")                  \
+    X(PMI_RANK, "PMI_RANK", "MPICH's mpirun")                                              \
+    X(PMI_SIZE, "PMI_SIZE", "MPICH's mpirun")                                              \
+    X(PMI_LOCAL_RANK, "MPI_LOCALRANKID", "MPICH's mpirun")                                 \
+    X(PMI_LOCAL_SIZE, "MPI_LOCALNRANKS", "MPICH's mpirun")                                 \
+    X(SLURM_RANK, "SLURM_PROCID", "srun")                                                  \
+    X(SLURM_SIZE, "SLURM_NTASKS", "srun")                                                  \
+    X(SLURM_LOCAL_RANK, "SLURM_LOCALID", "srun")                                           \
+    X(SLURM_JOB, "SLURM_JOB_ID", "srun")                                                   \
+    X(SLURM_STEP, "SLURM_STEP_ID", "srun; not set in a batch script")                      \
+    X(TORCH_RANK, "RANK", "torchrun")                                                      \
+    X(TORCH_SIZE, "WORLD_SIZE", "torchrun")                                                \
+    X(TORCH_LOCAL_RANK, "LOCAL_RANK", "torchrun")                                          \
+    X(TORCH_LOCAL_SIZE, "LOCAL_WORLD_SIZE", "torchrun")                                    \
+    X(RUNTIME_DIR, "XDG_RUNTIME_DIR", "folder of the user for sockets and the like")
 
 typedef enum td__env {
 #define X(id, name, help) TD_ENV_##id,

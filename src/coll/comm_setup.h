@@ -10,8 +10,11 @@
 
 typedef struct td__world {
     int rank, size, local_rank, local_size;
-    char host[64];   /* equal for ranks that can share memory: boot id and ipc namespace */
-    char store[256]; /* address; "" for a world of one */
+    char host[64];     /* equal for ranks that can share memory: boot id and namespaces */
+    char hostname[64]; /* for texts */
+    char address[64];  /* of this host, where other ranks reach it; "127.0.0.1" */
+    char store[256];   /* address; "" for a world of one, or one that meets through a file */
+    char meeting[256]; /* that file: rank 0 hosts the store and leaves address and secret there */
     td__secret secret;
     bool tls;
     char tls_dir[256];
@@ -21,6 +24,11 @@ typedef struct td__world {
 /* Read the environment (world_env.c): TANDEM_*, then OMPI_COMM_WORLD_*, PMI_*, SLURM_*,
  * torchrun's RANK and WORLD_SIZE; none: a world of one. TD_EINVAL if it contradicts itself. */
 TD_NODISCARD td_status td__world_from_env(td__world *out);
+
+/* A secret as 64 hexadecimal digits and back. */
+enum { TD_SECRET_HEX = 2 * sizeof(td__secret) + 1 };
+void td__secret_hex(const td__secret *s, char hex[TD_SECRET_HEX]);
+TD_NODISCARD td_status td__secret_parse(const char *hex, td__secret *out);
 
 /* A comm of this world; what td_comm_world() does after td__world_from_env(). */
 TD_NODISCARD td_status td__comm_create(const td__world *w, const td_comm_opts *opts, td_comm **out);
