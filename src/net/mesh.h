@@ -7,9 +7,10 @@
  * names both sides). Buffers are borrowed until the transfer is done.
  *
  * Threads   One thread at a time drives a mesh; interrupt() may come from any thread.
- * Failure   A dead peer is TD_EPEER from the next progress(), whatever transfers are pending;
- *           the text
- *           names the rank. A mesh that failed keeps failing with the same status. */
+ * Failure   A dead peer is TD_EPEER from the next progress(), whatever transfers are pending; the
+ *           text names the rank. A peer that destroyed a healthy mesh has left: that is an error
+ *           only for those who still want something from it. A mesh that failed keeps failing
+ *           with the same status, touches no buffer any more, and takes its peers with it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_MESH_H
 #define TD_NET_MESH_H
@@ -67,7 +68,10 @@ TD_NODISCARD td_status td__mesh_send(td__mesh *m, td__xfer *x, int peer, uint32_
                                      const void *data, size_t nbytes);
 TD_NODISCARD td_status td__mesh_recv(td__mesh *m, td__xfer *x, int peer, uint32_t tag, void *data,
                                      size_t nbytes);
-/* Progress until all of x[0..n) are done; TD_ETIMEDOUT names the peers still missing. */
+/* Progress until all of x[0..n) are done; TD_ETIMEDOUT names the peers still missing, and the mesh
+ * has then failed: no buffer is touched any more. */
 TD_NODISCARD td_status td__mesh_wait(td__mesh *m, td__xfer *const *x, int n, td__deadline until);
+/* Collective: measure alpha and beta between ranks 0 and 1 and give them to all. */
+TD_NODISCARD td_status td__mesh_measure(td__mesh *m, td__deadline until);
 
 #endif

@@ -1,0 +1,357 @@
+/* Every transport behind net/mesh.h: order, sizes from nothing to big, many transfers at once,
+ * mismatches, deadlines, interrupts, and peers that leave or die.
+ *
+ * Ranks are threads here, whatever the transport; a transport is a row of TRANSPORTS. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "net/mesh_inproc.h"
+#include "support/check.h"
+
+enum { MOST = 5, SOON_MS = 20000 };
+
+typedef td_status body(td__mesh *m);
+
+typedef struct rank_arg {
+    td__mesh *mesh;
+    body *run;
+    td_status st;
+    char text[400];
+} rank_arg;
+
+static void *rank_main(void *p)
+{
+    rank_arg *a = p;
+
+    a->st = a->run(a->mesh);
+    snprintf(a->text, sizeof a->text, "%s", a->st ? td_last_error() : "");
+    td__mesh_destroy(a->mesh);
+    return NULL;
+}
+
+static td_status create_inproc(int size, td__mesh **out)
+{
+    return td__mesh_inproc_create(size, out);
+}
+
+static const struct {
+    const char *name;
+    td_status (*create)(int size, td__mesh **out); /* all ranks */
+} TRANSPORTS[] = {
+    {"inproc", create_inproc},
+};
+
+/* Run `run` on all ranks of a new world; results in r[0..size). */
+static void run_ranks(int transport, int size, body *run, rank_arg *r)
+{
+    td__mesh *mesh[MOST];
+    pthread_t thread[MOST];
+
+    CHECK_OK(TRANSPORTS[transport].create(size, mesh));
+    for (int i = 0; i < size; i++) {
+        r[i] = (rank_arg){.mesh = mesh[i], .run = run};
+        assert_int_equal(pthread_create(&thread[i], NULL, rank_main, &r[i]), 0);
+    }
+    for (int i = 0; i < size; i++)
+        pthread_join(thread[i], NULL);
+}
+
+static void expect_ok(const rank_arg *r, int size, int transport)
+{
+    for (int i = 0; i < size; i++)
+        CHECK(r[i].st == TD_OK, "%s: rank %d of %d: %s", TRANSPORTS[transport].name, i, size,
+              r[i].text);
+}
+
+static td_status wait_one(td__mesh *m, td__xfer *x)
+{
+    return td__mesh_wait(m, &x, 1, td__deadline_in_ms(SOON_MS));
+}
+
+static unsigned char pattern(int from, int to, size_t i)
+{
+    return (unsigned char)((size_t)from * 31 + (size_t)to * 7 + i * 13 + (i >> 8));
+}
+
+static const size_t SIZES[] = {0, 1, 3, 4096, 65537, 3000001};
+
+/* Everybody exchanges all sizes with everybody, all at once, in order. */
+static td_status exchange(td__mesh *m)
+{
+    enum { KINDS = sizeof SIZES / sizeof *SIZES };
+    td__xfer x[2][MOST][KINDS], *all[2 * MOST * KINDS];
+    unsigned char *data[2][MOST][KINDS];
+    int n = 0;
+    td_status st = TD_OK;
+
+    memset(data, 0, sizeof data);
+    for (int k = 0; k < KINDS; k++) {
+        for (int p = 0; p < m->size; p++) {
+            if (p == m->rank)
+                continue;
+            for (int way = 0; way < 2; way++)
+                data[way][p][k] = malloc(SIZES[k] + 1);
+            for (size_t i = 0; i < SIZES[k]; i++)
+                data[0][p][k][i] = pattern(m->rank, p, i);
+            data[1][p][k][SIZES[k]] = 0xa5;
+            uint32_t tag = (uint32_t)k;
+            st = st ? st : td__mesh_send(m, &x[0][p][k], p, tag, data[0][p][k], SIZES[k]);
+            st = st ? st : td__mesh_recv(m, &x[1][p][k], p, tag, data[1][p][k], SIZES[k]);
+            all[n++] = &x[0][p][k];
+            all[n++] = &x[1][p][k];
+        }
+    }
+    st = st ? st : td__mesh_wait(m, all, n, td__deadline_in_ms(SOON_MS));
+    for (int k = 0; k < KINDS; k++) {
+        for (int p = 0; p < m->size; p++) {
+            for (size_t i = 0; !st && p != m->rank && i < SIZES[k]; i++)
+                if (data[1][p][k][i] != pattern(p, m->rank, i))
+                    st = TD_EIO;
+            if (p != m->rank && data[1][p][k][SIZES[k]] != 0xa5)
+                st = TD_EIO;
+            free(data[0][p][k]);
+            free(data[1][p][k]);
+        }
+    }
+    return st;
+}
+
+TEST(all_sizes_arrive_in_order)
+{
+    rank_arg r[MOST];
+
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
+        for (int size = 1; size <= MOST; size++) {
+            run_ranks(t, size, exchange, r);
+            expect_ok(r, size, t);
+        }
+    }
+}
+
+static td_status ping_pong(td__mesh *m)
+{
+    td__xfer x;
+    int token = 0;
+
+    for (int i = 0; i < 1000; i++) {
+        for (int half = 0; half < 2; half++) {
+            td_status st;
+            st = half == m->rank ? td__mesh_send(m, &x, 1 - m->rank, 9, &token, sizeof token)
+                                 : td__mesh_recv(m, &x, 1 - m->rank, 9, &token, sizeof token);
+            st = st ? st : wait_one(m, &x);
+            if (st)
+                return st;
+            token++;
+        }
+    }
+    return token == 2000 && td__mesh_measure(m, td__deadline_in_ms(SOON_MS)) == TD_OK &&
+                   m->alpha > 0 && m->beta > 0
+               ? TD_OK
+               : TD_EIO;
+}
+
+TEST(ping_pong_and_measure)
+{
+    rank_arg r[MOST];
+
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
+        run_ranks(t, 2, ping_pong, r);
+        expect_ok(r, 2, t);
+    }
+}
+
+static td_status disagree(td__mesh *m, uint32_t tag, size_t nbytes)
+{
+    char data[16] = {0};
+    td__xfer x;
+    td_status st = TD_OK;
+
+    if (m->rank == 0)
+        st = td__mesh_send(m, &x, 1, 5, data, 8);
+    else
+        st = td__mesh_recv(m, &x, 0, tag, data, nbytes);
+    st = st ? st : wait_one(m, &x);
+    if (m->rank == 0 && st == TD_OK) { /* what was sent early is answered at the next wait */
+        st = td__mesh_recv(m, &x, 1, 5, data, 8);
+        st = st ? st : wait_one(m, &x);
+    }
+    return st;
+}
+
+static td_status disagree_tag(td__mesh *m)
+{
+    return disagree(m, 6, 8);
+}
+
+static td_status disagree_size(td__mesh *m)
+{
+    return disagree(m, 5, 16);
+}
+
+TEST(a_mismatch_names_both_sides)
+{
+    rank_arg r[MOST];
+
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
+        for (int k = 0; k < 2; k++) {
+            run_ranks(t, 2, k ? disagree_size : disagree_tag, r);
+            CHECK_EQ_INT(r[1].st, TD_EMISMATCH);
+            CHECK(r[0].st == TD_EMISMATCH || r[0].st == TD_EPEER, "%s", r[0].text);
+            CHECK(strstr(r[1].text, "rank 0") && strstr(r[1].text, "rank 1"), "%s", r[1].text);
+            CHECK(strstr(r[1].text, k ? "16 bytes" : "tag 6") != NULL, "%s", r[1].text);
+        }
+    }
+}
+
+static td_status wait_in_vain(td__mesh *m)
+{
+    char data[16];
+    td__xfer x, *p = &x;
+    td_status st = TD_OK;
+
+    if (m->rank == 0) {
+        st = td__mesh_recv(m, &x, 1, 1, data, sizeof data);
+        st = st ? st : td__mesh_wait(m, &p, 1, td__deadline_in_ms(30));
+        td_status again = td__mesh_recv(m, &x, 1, 1, data, sizeof data);
+        return again == st ? st : TD_EIO;
+    }
+    st = td__mesh_recv(m, &x, 0, 1, data, sizeof data);
+    return st ? st : wait_one(m, &x);
+}
+
+TEST(deadlines_name_who_is_missing)
+{
+    rank_arg r[MOST];
+
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
+        run_ranks(t, 2, wait_in_vain, r);
+        CHECK_EQ_INT(r[0].st, TD_ETIMEDOUT);
+        CHECK_EQ_INT(r[1].st, TD_EPEER); /* rank 0 gave up */
+        CHECK(strstr(r[0].text, "rank 1") != NULL, "%s", r[0].text);
+        CHECK(strstr(r[1].text, "rank 0") != NULL, "%s", r[1].text);
+    }
+}
+
+static void *interrupt_soon(void *p)
+{
+    td__mesh *m = p;
+    m->ops->interrupt(m, TD_EABORTED, "told to stop");
+    return NULL;
+}
+
+static td_status interrupted(td__mesh *m)
+{
+    char data[16];
+    td__xfer x;
+    pthread_t thread;
+    td_status st = td__mesh_recv(m, &x, (m->rank + 1) % m->size, 1, data, sizeof data);
+
+    if (m->rank == 2) {
+        if (pthread_create(&thread, NULL, interrupt_soon, m))
+            return TD_EIO;
+    }
+    st = st ? st : wait_one(m, &x);
+    if (m->rank == 2)
+        pthread_join(thread, NULL);
+    return st;
+}
+
+TEST(an_interrupt_wakes_all)
+{
+    rank_arg r[MOST];
+
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
+        run_ranks(t, 3, interrupted, r);
+        CHECK_EQ_INT(r[2].st, TD_EABORTED);
+        assert_string_equal(r[2].text, "told to stop");
+        CHECK_EQ_INT(r[0].st, TD_EPEER);
+        CHECK_EQ_INT(r[1].st, TD_EPEER);
+    }
+}
+
+/* Rank 0 leaves at once; rank 1 and 2 have business with each other only, then with rank 0. */
+static td_status leave_early(td__mesh *m)
+{
+    char data[16] = {0};
+    td__xfer x[2], *p[2] = {&x[0], &x[1]};
+    td_status st;
+
+    if (m->rank == 0)
+        return TD_OK;
+    for (int i = 0; i < 100; i++) {
+        st = td__mesh_send(m, &x[0], 3 - m->rank, 1, data, sizeof data);
+        st = st ? st : td__mesh_recv(m, &x[1], 3 - m->rank, 1, data, sizeof data);
+        st = st ? st : td__mesh_wait(m, p, 2, td__deadline_in_ms(SOON_MS));
+        if (st)
+            return TD_EIO;
+    }
+    st = td__mesh_recv(m, &x[0], 0, 1, data, sizeof data);
+    return st ? st : wait_one(m, &x[0]);
+}
+
+TEST(who_has_left_is_missed_only_when_needed)
+{
+    rank_arg r[MOST];
+
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
+        run_ranks(t, 3, leave_early, r);
+        CHECK_EQ_INT(r[0].st, TD_OK);
+        CHECK_EQ_INT(r[1].st, TD_EPEER);
+        CHECK_EQ_INT(r[2].st, TD_EPEER);
+    }
+}
+
+static td_status share_and_meet(td__mesh *m)
+{
+    void *base[MOST];
+    uint64_t id[2];
+    td__deadline soon = td__deadline_in_ms(SOON_MS);
+
+    if (!m->ops->share)
+        return TD_OK;
+    for (int k = 0; k < 2; k++) {
+        td_status st = m->ops->share(m, 1000, soon, base, &id[k]);
+        if (st)
+            return st;
+        for (int round = 0; round < 50; round++) {
+            ((int *)base[m->rank])[3] = round;
+            st = m->ops->meet(m, soon);
+            for (int r = 0; !st && r < m->size; r++)
+                if (((int *)base[r])[3] != round)
+                    return TD_EIO;
+            st = st ? st : m->ops->meet(m, soon);
+            if (st)
+                return st;
+        }
+    }
+    m->ops->unshare(m, id[0]); /* the other goes with the mesh */
+    return TD_OK;
+}
+
+TEST(shared_memory_is_shared)
+{
+    rank_arg r[MOST];
+
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
+        run_ranks(t, 3, share_and_meet, r);
+        expect_ok(r, 3, t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_sizes_arrive_in_order),
+        cmocka_unit_test(ping_pong_and_measure),
+        cmocka_unit_test(a_mismatch_names_both_sides),
+        cmocka_unit_test(deadlines_name_who_is_missing),
+        cmocka_unit_test(an_interrupt_wakes_all),
+        cmocka_unit_test(who_has_left_is_missed_only_when_needed),
+        cmocka_unit_test(shared_memory_is_shared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
