@@ -1,6 +1,6 @@
 /* run_dir.h -- the directory of a run: job.yaml as resolved, metrics.jsonl, TensorBoard event
- * files, checkpoints/, log.txt, profile.txt and trace.json (--profile), report.html. Observers
- * that write into it are made here. */
+ * files, checkpoints/, profile.txt and trace.json (--profile), report.html. Observers that write
+ * into it are made here. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_RUN_DIR_H
 #define TD_TRAIN_RUN_DIR_H
@@ -8,19 +8,37 @@
 #include "tandem/program.h"
 #include "train/observer.h"
 
-/* Make runs/NAME-0001, the first number that is free (mkdir decides), or open an existing
- * directory. path receives it. */
-TD_NODISCARD td_status td__run_dir_create(const char *parent, const char *name, char path[4096]);
+enum { TD__PATH = 4096 };
 
-/* metrics.jsonl: one object per line, appended and flushed, {"kind": "step", ...}. On resume lines
- * after the checkpoint's step are cut off first. */
+/* Make parent/NAME-0001, the first number that is free (mkdir decides), and its parents. With name
+ * NULL, `parent` itself is the run's directory: made, or opened if it is there already. path
+ * receives it. */
+TD_NODISCARD td_status td__run_dir_create(const char *parent, const char *name,
+                                          char path[TD__PATH]);
+/* The run of that name with the highest number; TD_EINVAL if there is none. */
+TD_NODISCARD td_status td__run_dir_newest(const char *parent, const char *name,
+                                          char path[TD__PATH]);
+/* dir/file; TD_EINVAL if it is too long. */
+TD_NODISCARD td_status td__run_dir_path(const char *dir, const char *file, char path[TD__PATH]);
+
+/* metrics.jsonl: one object per line (event_json.h), appended and flushed. On resume lines after
+ * the checkpoint's step are cut off first; from_step 0 begins anew. */
 TD_NODISCARD td_status td__metrics_file_create(const char *dir, uint64_t from_step,
                                                td__observer **out);
-void td__metrics_file_destroy(td__observer *o);
+void td__metrics_file_destroy(td__observer *o); /* NULL is allowed, as for all below */
 /* events.out.tfevents.*: TFRecord with masked crc32c, Event protobufs written by hand (scalars). */
 TD_NODISCARD td_status td__tensorboard_create(const char *dir, uint64_t from_step,
                                               td__observer **out);
 void td__tensorboard_destroy(td__observer *o);
+
+/* trace.json, for Perfetto and chrome://tracing: steps, waits for data, validation, checkpoints.
+ * `nodes`, after the run, adds the mean time of each node, one after the other. */
+TD_NODISCARD td_status td__trace_create(const char *dir, td__observer **out);
+TD_NODISCARD td_status td__trace_nodes(td__observer *o, const td_node_time *times, int n);
+TD_NODISCARD td_status td__trace_finish(td__observer *o); /* the file is whole after this */
+void td__trace_destroy(td__observer *o);
+/* profile.txt: a table of nodes by time, and one of operators. */
+TD_NODISCARD td_status td__profile_write(const char *dir, const td_node_time *times, int n);
 
 /* One row of the layer table: what `tandem check` prints and the report shows. */
 typedef struct td__layer_row {

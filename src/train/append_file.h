@@ -1,0 +1,20 @@
+/* append_file.h -- a file that is written at its end only, each write at once: what a killed run has
+ * said stays said. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_APPEND_FILE_H
+#define TD_TRAIN_APPEND_FILE_H
+
+#include "train/run_dir.h"
+
+typedef struct td__append_file {
+    int fd; /* -1: not open */
+    char path[TD__PATH];
+} td__append_file;
+
+/* Opens dir/file, made if it is not there, cut to its first `keep` bytes. */
+TD_NODISCARD td_status td__append_open(td__append_file *f, const char *dir, const char *file,
+                                       uint64_t keep);
+TD_NODISCARD td_status td__append_write(td__append_file *f, const void *data, size_t nbytes);
+void td__append_close(td__append_file *f);
+
+#endif
