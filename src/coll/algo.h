@@ -12,12 +12,13 @@
 #include "net/mesh.h"
 #include "tandem/coll.h"
 
-#define TD_COLL_MAP(X)                                                                        \
-    X(ALLREDUCE, "allreduce")                                                                 \
-    X(REDUCE, "reduce")                                                                       \
-    X(BROADCAST, "broadcast") X(REDUCE_SCATTER, "reduce_scatter") X(ALL_GATHER, "all_gather") \
-        X(ALL_TO_ALL, "all_to_all") X(GATHER, "gather") X(SCATTER, "scatter")                 \
-            X(BARRIER, "barrier") X(SEND, "send") X(RECV, "recv")
+#define TD_COLL_MAP(X)                                                                          \
+    X(ALLREDUCE, "allreduce")                                                                   \
+    X(REDUCE, "reduce")                                                                         \
+    X(BROADCAST, "broadcast")                                                                   \
+    X(REDUCE_SCATTER, "reduce_scatter") X(ALL_GATHER, "all_gather") X(ALL_TO_ALL, "all_to_all") \
+        X(GATHER, "gather") X(SCATTER, "scatter") X(BARRIER, "barrier") X(SEND, "send")         \
+            X(RECV, "recv")
 typedef enum td__coll {
 #define X(id, name) TD_COLL_##id,
     TD_COLL_MAP(X)
@@ -47,11 +48,18 @@ typedef struct td__coll_ctx {
     td__mesh *local;    /* ranks of this host (shm), NULL when all are or none is shared */
     td__mesh *hosts;    /* one rank per host (leaders only), with `local` */
     const int *host_of; /* by rank: number of its host, 0, 1, ... in order of first rank */
+    int n_hosts;        /* 1 without host_of */
     double gamma;       /* seconds per byte reduced */
-    void *scratch;      /* grows; owned by the comm */
+    double local_alpha, local_beta; /* of `local`, agreed by all ranks */
+    double hosts_alpha, hosts_beta; /* of `hosts` */
+    void *scratch;                  /* grows; owned by the comm */
     size_t scratch_nbytes;
+    td__xfer *xfers; /* TD_COLL_XFERS(size) of them, for one call at a time */
+    uint32_t tag;    /* of the call that runs: a digest of all that ranks must agree about */
+    td__deadline deadline;
     td_comm *comm;
 } td__coll_ctx;
+#define TD_COLL_XFERS(size) (4 * (size) + 160)
 
 typedef struct td__algo {
     td__coll kind;

@@ -1,0 +1,173 @@
+/* comm_impl.h -- what a communicator is, for the files of this layer: those that make one from
+ * meshes (comm_threads.c, comm_setup.c, the MPI module), that watch it (monitor.c), and that carry
+ * out its calls.
+ *
+ * A comm owns its meshes. Beside them ranks have a side channel, used only when something is wrong:
+ * `tell` sends a line to all other ranks, and who receives one calls td__comm_told. Two lines
+ * belong to the comm itself:
+ *
+ *     poison STATUS TEXT               the sender's comm failed; this is the first cause
+ *     call SEQUENCE DIGEST PEER CALL   the sender is stuck in this call; do you agree?
+ *
+ * Threads   Calls run on one thread at a time: the caller's, or the comm's worker once there is
+ *           asynchronous work. poison, told and activity may come from any thread. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_COLL_COMM_IMPL_H
+#define TD_COLL_COMM_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "coll/algo.h"
+#include "net/poison.h"
+
+struct td__comm_parts;
+
+/* What the maker of a comm does for it; all but `user` are optional. */
+typedef struct td__comm_hooks {
+    void *user;
+    /* Send a line (at most TD_COMM_LINE bytes) to all other ranks. Any thread; must not block for
+     * long, and may call td__comm_told of comms in this process. */
+    void (*tell)(void *user, const char *line);
+    /* The comm is going: stop calling td__comm_told and td__comm_poison before returning. Called
+     * before the meshes are destroyed. */
+    void (*detach)(void *user);
+    /* Meshes (and hooks) for the sub-group of ranks[0..n) of the parent, of which this rank is
+     * member `me`. Collective over the members; `key` is the same on all of them and new each
+     * time. */
+    td_status (*split)(void *user, td_comm *parent, const int *ranks, int n, int me,
+                       const char *key, td__deadline until, struct td__comm_parts *out);
+    /* Another engine: carries out a call instead of the algorithms of algos.def. */
+    td_status (*run)(void *user, td_comm *c, const td__coll_call *call);
+} td__comm_hooks;
+
+typedef struct td__comm_parts {
+    int rank, size;
+    td__mesh *mesh, *local, *hosts; /* as in td__coll_ctx; all NULL for an engine of its own */
+    const int *host_of;             /* (size), copied; NULL: one host */
+    double gamma; /* seconds per byte reduced; 0: measured, which is collective over mesh */
+    const char *transport; /* NULL: the name of mesh */
+    td__comm_hooks hooks;
+} td__comm_parts;
+
+/* A comm from ready meshes. With gamma == 0 and more than one rank this is collective: the numbers
+ * of the cost model are those of rank 0. Takes the meshes and hooks on success; on failure they
+ * stay the caller's. opts may be NULL. */
+TD_NODISCARD td_status td__comm_assemble(const td__comm_parts *parts, const td_comm_opts *opts,
+                                         td_comm **out);
+/* Seconds per byte of a sum in cache on this processor; takes a fraction of a millisecond. */
+double td__reduce_measure(void);
+
+enum { TD_COMM_LINE = 512 };
+
+/* End this comm here: the first cause wins, waits on its meshes are interrupted, and every call
+ * returns it. poison_all also tells the other ranks, for whom TD_EABORTED becomes TD_EPEER. Any
+ * thread. */
+void td__comm_poison(td_comm *c, td_status st, const char *text);
+void td__comm_poison_all(td_comm *c, td_status st, const char *text);
+/* A line from rank `from`; false if it is none of the comm's own. Any thread. */
+bool td__comm_told(td_comm *c, int from, const char *line);
+
+/* What this rank is doing. */
+enum { TD_COMM_WAITING = 8 };
+typedef struct td__comm_activity {
+    bool in_call;      /* false: computing since since_ns, after the call described */
+    uint64_t since_ns; /* td__clock_ns() */
+    uint64_t sequence; /* 0: no call yet */
+    uint32_t digest;
+    td__coll kind;
+    size_t count;
+    td_dtype dtype;
+    td_reduce_op op;
+    int root;
+    const char *algo;             /* a name of algos.def; "" for another engine */
+    int n_waiting;                /* ranks that have been waited for since a while; may be more */
+    int waiting[TD_COMM_WAITING]; /* the first of them */
+} td__comm_activity;
+
+/* A consistent snapshot, without a lock. Any thread, as long as the comm lives. */
+void td__comm_activity_get(const td_comm *c, td__comm_activity *out);
+/* "allreduce #7 (1024 f32 sum, direct)" */
+char *td__comm_activity_text(const td__comm_activity *a, char *buf, size_t nbytes);
+
+/* One call of the recent past; fields are atomic so that any thread may look (activity.c). */
+typedef struct td__comm_slot {
+    atomic_uint version; /* odd while being written */
+    atomic_bool in_call;
+    atomic_int kind, dtype, op, root, n_waiting, waiting[TD_COMM_WAITING];
+    atomic_uint digest;
+    _Atomic uint64_t since_ns, sequence, count;
+    _Atomic(const char *) algo;
+} td__comm_slot;
+enum { TD_COMM_HISTORY = 16 };
+
+/* Memory of td_comm_alloc. */
+typedef struct td__region {
+    struct td__region *next;
+    td__mesh *mesh; /* that shares it; NULL: private */
+    void *mine;
+    void **base; /* (mesh->size) */
+    size_t nbytes;
+    uint64_t id;
+} td__region;
+
+typedef struct td__queue td__queue; /* asynchronous work (work.c) */
+
+struct td_comm {
+    int rank, size;
+    td__coll_ctx ctx;
+    td__comm_hooks hooks;
+    char name[48], transport[16];
+    char algo[256]; /* of calls that name none: "ring" or "allreduce=ring,broadcast=chain"; "" */
+    uint32_t timeout_ms, stall_ms;
+    int *host_of;    /* (size) or NULL */
+    double *blame_s; /* (size) seconds; written by the thread that runs calls */
+    td__xfer *xfers; /* TD_COLL_XFERS(size), for the algorithms */
+    uint64_t *p2p;   /* (2 * size) messages so far: sent to, received from each rank */
+    uint64_t sequence;
+    uint64_t splits;
+    td__region *regions;
+    td__queue *queue;
+
+    td__poison poison;
+    pthread_mutex_t lock; /* with `poisoned`: waiting for the first cause; protects told_* */
+    pthread_cond_t poisoned;
+    atomic_bool told; /* told_* hold a call that this rank has not reached yet */
+    int told_from;
+    uint64_t told_sequence;
+    uint32_t told_digest;
+    char told_text[160];
+
+    atomic_uint slot; /* of the current or last call */
+    td__comm_slot slots[TD_COMM_HISTORY];
+};
+
+/* activity.c: used by the thread that runs calls. */
+void td__comm_enter(td_comm *c, const td__coll_call *call, const char *algo, uint32_t digest,
+                    uint64_t now_ns);
+void td__comm_leave(td_comm *c, uint64_t now_ns);
+/* This rank waits for the peers of the transfers that are not done; n == 0: for nobody. */
+void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n);
+/* The call in the history with this sequence; false: too old or not reached. Any thread. */
+bool td__comm_history(const td_comm *c, uint64_t sequence, bool p2p, td__comm_activity *out);
+
+/* call.c: run one call now, on this thread; queue.c: in order, on the worker. */
+td_status td__comm_run(td_comm *c, td__coll_call *call);
+td_status td__comm_submit(td_comm *c, td__coll_call *call, td_work **work);
+/* Wait until all work submitted before is done. */
+void td__comm_drain(td_comm *c);
+td_status td__queue_create(td_comm *c, td__queue **out);
+void td__queue_destroy(td__queue *q); /* joins the worker; NULL is allowed */
+
+/* choose.c */
+td_status td__algo_choose(const td__coll_ctx *x, const td__coll_call *call, const td__algo **out);
+/* Checks "ring" or "allreduce=ring,broadcast=chain". */
+td_status td__algo_check(const char *text);
+
+/* Seconds that this rank lost because `rank` came late. For the thread that runs calls. */
+static inline void td__comm_blame(td_comm *c, int rank, uint64_t ns)
+{
+    c->blame_s[rank] += 1e-9 * (double)ns;
+}
+
+#endif
