@@ -1,0 +1,255 @@
+/* shm_wait.c -- waiting in shared memory: looking, yielding, sleeping, and why a wait ends.
+ *
+ * A wake-up between cores through the kernel takes some 40 us, a line of cache 0.2 us. So with a
+ * core per rank it pays to look for about a millisecond before sleeping. With more ranks than
+ * cores whoever looks keeps the one who is waited for from running: then a rank looks 20 times,
+ * gives its core away up to 100 times and sleeps. (shm_segment.h has the protocol of sleeping.)
+ *
+ * Deaths are looked for while asleep, through the pidfds, every LOOK_NS; a rank that never sleeps
+ * is not waiting for a dead one. A peer that left by td__mesh_destroy is an error only for those
+ * who wait for it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/file.h"
+#include "net/shm_segment.h"
+
+#define LOOK_NS UINT64_C(20000000)
+
+static inline void pause_cpu(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void futex_wait(uint32_t *word, uint32_t expect, uint64_t ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    syscall(SYS_futex, word, FUTEX_WAIT, expect, &t, NULL, 0);
+}
+
+static void ring_bell(shm_rank *r)
+{
+    __atomic_fetch_add(&r->bell, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &r->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+void td__shm_notify(shm_mesh *m, int to)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&m->head->sleepers, __ATOMIC_RELAXED) == 0)
+        return;
+    int first = to < 0 ? 0 : to, last = to < 0 ? m->mesh.size - 1 : to;
+    for (int r = first; r <= last; r++) {
+        shm_rank *peer = &m->ranks[r];
+        uint32_t waits = __atomic_load_n(&peer->waits_for, __ATOMIC_RELAXED);
+        if (waits != WAITS_ANY && waits != WAITS_RANK + (uint32_t)m->mesh.rank)
+            continue;
+        /* Of several who come at once one pays for the call. */
+        if (__atomic_compare_exchange_n(&peer->waits_for, &waits, WAITS_NONE, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            ring_bell(peer);
+    }
+}
+
+static void wake_all(shm_mesh *m)
+{
+    for (int r = 0; r < m->mesh.size; r++) {
+        __atomic_store_n(&m->ranks[r].waits_for, WAITS_NONE, __ATOMIC_RELAXED);
+        ring_bell(&m->ranks[r]);
+    }
+}
+
+/* ---- failure ---- */
+
+static void record(uint32_t *failed, char text[FAIL_TEXT], const char *what)
+{
+    snprintf(text, FAIL_TEXT, "%s", what);
+    __atomic_store_n(failed, 2, __ATOMIC_RELEASE);
+}
+
+static bool claim(uint32_t *failed)
+{
+    uint32_t none = 0;
+    return __atomic_compare_exchange_n(failed, &none, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* Here: `st` and `text`. For the others: `theirs` and, with the name of this rank, the same. */
+static void fail_everywhere(shm_mesh *m, td_status st, td_status theirs, int culprit,
+                            const char *text)
+{
+    if (claim(&m->failed)) {
+        m->fail_status = st;
+        record(&m->failed, m->fail_text, text);
+    }
+    if (claim(&m->head->failed)) {
+        m->head->fail_status = theirs;
+        m->head->fail_rank = culprit;
+        record(&m->head->failed, m->head->fail_text, text);
+    }
+    wake_all(m);
+}
+
+void td__shm_interrupt(td__mesh *mesh, td_status st, const char *text)
+{
+    shm_mesh *m = shm_of(mesh);
+    /* What both sides of a disagreement are told is the same; all else is, seen from the others,
+     * the doing of this rank. */
+    fail_everywhere(m, st, st == TD_EMISMATCH ? st : TD_EPEER, mesh->rank, text);
+}
+
+td_status td__shm_fail(shm_mesh *m, td_status st, const char *fmt, ...)
+{
+    char text[FAIL_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    fail_everywhere(m, st, st, -1, text);
+    return TD_FAIL(st, "%s", text);
+}
+
+td_status td__shm_health(shm_mesh *m)
+{
+    if (__atomic_load_n(&m->failed, __ATOMIC_ACQUIRE) == 2)
+        return TD_FAIL(m->fail_status, "%s", m->fail_text);
+    if (__atomic_load_n(&m->head->failed, __ATOMIC_ACQUIRE) != 2)
+        return TD_OK;
+    char text[FAIL_TEXT];
+    memcpy(text, m->head->fail_text, sizeof text);
+    text[sizeof text - 1] = 0;
+    td_status st = (td_status)m->head->fail_status;
+    if (!st)
+        st = TD_EPEER;
+    if (m->head->fail_rank >= 0 && st == TD_EPEER)
+        return TD_FAIL(st, "rank %d gave up: %s", m->head->fail_rank, text);
+    return TD_FAIL(st, "%s", text);
+}
+
+static bool has_failed(const shm_mesh *m)
+{
+    return __atomic_load_n(&m->head->failed, __ATOMIC_ACQUIRE) == 2 ||
+           __atomic_load_n(&m->failed, __ATOMIC_ACQUIRE) == 2;
+}
+
+/* A peer whose process ended without goodbye; -1 if there is none. */
+static int dead_peer(shm_mesh *m)
+{
+    struct epoll_event ev[16];
+    int n = epoll_wait(m->epoll, ev, TD_LEN(ev), 0);
+    for (int i = 0; i < n; i++) {
+        int r = ev[i].data.fd;
+        if (__atomic_load_n(&m->ranks[r].state, __ATOMIC_ACQUIRE) != STATE_LEFT)
+            return r;
+        epoll_ctl(m->epoll, EPOLL_CTL_DEL, m->pidfd[r], NULL);
+    }
+    return -1;
+}
+
+/* What the kernel says a peer is doing, for texts. */
+static const char *doing(const shm_mesh *m, int rank)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", m->ranks[rank].pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return "not visible from here";
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = 0;
+    const char *end = strrchr(text, ')');
+    switch (end && end[1] ? end[2] : 0) {
+    case 'T':
+    case 't': return "stopped";
+    case 'R': return "running";
+    case 'S':
+    case 'D': return "asleep";
+    case 'Z': return "dead";
+    default: return "in an unknown state";
+    }
+}
+
+static td_status look_around(shm_mesh *m, uint32_t waits_for)
+{
+    int dead = dead_peer(m);
+    if (dead >= 0)
+        return td__shm_fail(m, TD_EPEER, "rank %d (process %d) died", dead, m->ranks[dead].pid);
+    if (waits_for >= WAITS_RANK) {
+        int peer = (int)(waits_for - WAITS_RANK);
+        if (__atomic_load_n(&m->ranks[peer].state, __ATOMIC_ACQUIRE) == STATE_LEFT)
+            return td__shm_fail(m, TD_EPEER, "rank %d left while rank %d waited for it", peer,
+                                m->mesh.rank);
+    }
+    return TD_OK;
+}
+
+static td_status time_is_up(shm_mesh *m, uint32_t waits_for)
+{
+    TD_TRY(look_around(m, waits_for));
+    if (waits_for < WAITS_RANK)
+        return TD_FAIL(TD_ETIMEDOUT, "rank %d waited for its peers in vain", m->mesh.rank);
+    int peer = (int)(waits_for - WAITS_RANK);
+    return TD_FAIL(TD_ETIMEDOUT, "rank %d waited in vain for rank %d (process %d, %s)",
+                   m->mesh.rank, peer, m->ranks[peer].pid, doing(m, peer));
+}
+
+/* ---- waiting ---- */
+
+/* Asleep until the bell rings, at most LOOK_NS. */
+static void doze(shm_mesh *m, bool (*ready)(shm_mesh *m, const void *arg), const void *arg,
+                 uint32_t waits_for, td__deadline until)
+{
+    shm_rank *me = &m->ranks[m->mesh.rank];
+    uint32_t bell = __atomic_load_n(&me->bell, __ATOMIC_ACQUIRE);
+    __atomic_store_n(&me->waits_for, waits_for, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&m->head->sleepers, 1, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (!ready(m, arg) && !has_failed(m)) {
+        uint64_t left = td__deadline_left_ns(until);
+        futex_wait(&me->bell, bell, left < LOOK_NS ? left : LOOK_NS);
+    }
+    __atomic_fetch_sub(&m->head->sleepers, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&me->waits_for, WAITS_NONE, __ATOMIC_RELAXED);
+}
+
+td_status td__shm_wait(shm_mesh *m, bool (*ready)(shm_mesh *m, const void *arg), const void *arg,
+                       uint32_t waits_for, td__deadline until)
+{
+    for (;;) {
+        for (int i = 0; i < m->spins; i++) {
+            if (ready(m, arg))
+                return TD_OK;
+            if (has_failed(m))
+                return td__shm_health(m);
+            pause_cpu();
+        }
+        for (int i = 0; i < m->yields; i++) {
+            sched_yield();
+            if (ready(m, arg))
+                return TD_OK;
+        }
+        doze(m, ready, arg, waits_for, until);
+        if (ready(m, arg))
+            return TD_OK;
+        TD_TRY(td__shm_health(m));
+        uint64_t now = td__clock_ns();
+        if (now >= until)
+            return time_is_up(m, waits_for);
+        if (now - m->last_look >= LOOK_NS) {
+            m->last_look = now;
+            TD_TRY(look_around(m, waits_for));
+        }
+    }
+}
