@@ -36,9 +36,6 @@ enum {
     FDS = 200, /* per message; the kernel's limit is 253 */
     RING_MOST = 1 << 18,
     RING_LEAST = 1 << 14,
-    SPINS_ALONE = 20000,
-    SPINS_CROWDED = 20,
-    YIELDS_CROWDED = 100,
 };
 #define RINGS_TOTAL ((size_t)256 << 20)
 
@@ -365,22 +362,14 @@ static td_status settle(shm_mesh *m, td__deadline until)
     sched_getaffinity(0, sizeof me->cpus, &me->cpus);
     me->pid = getpid();
     __atomic_store_n(&me->state, STATE_HERE, __ATOMIC_RELEASE);
-    m->spins = SPINS_CROWDED;
-    m->yields = YIELDS_CROWDED;
+    m->crowded = true;
     TD_TRY(td__shm_meet(&m->mesh, until));
     cpu_set_t all;
     CPU_ZERO(&all);
     for (int r = 0; r < m->mesh.size; r++)
         CPU_OR(&all, &all, &m->ranks[r].cpus);
     m->crowded = CPU_COUNT(&all) < m->mesh.size;
-    if (!m->crowded) {
-        m->spins = SPINS_ALONE;
-        m->yields = 0;
-    }
-    /* Of the right size only; who needs better measures. */
-    m->mesh.alpha = m->crowded ? 2e-6 : 0.4e-6;
-    m->mesh.beta = 1 / 8e9;
-    return TD_OK;
+    return td__mesh_measure(&m->mesh, until);
 }
 
 static td_status enter(shm_mesh *m, const td__shm_door *door, td__deadline until)

@@ -20,25 +20,25 @@
 
 #include <sched.h>
 
+#include "net/backoff.h"
 #include "net/mesh_shm.h"
+#include "net/poison.h"
 
-enum { LINE = 64, PAGE = 4096, FAIL_TEXT = 448 };
+enum { LINE = 64, PAGE = 4096, FAIL_TEXT = sizeof((td__poison){0}.text) };
 #define TD_SHM_MAGIC UINT64_C(0x314d485344544e54) /* changes with the layout */
 
 typedef struct shm_head {
     uint64_t magic;
     uint32_t size;
     _Alignas(LINE) uint32_t sleepers;
-    _Alignas(LINE) uint32_t failed; /* 0 no, 1 being written, 2 written */
-    int32_t fail_status, fail_rank;
-    char fail_text[FAIL_TEXT];
+    _Alignas(LINE) td__poison poison;
 } shm_head;
 
 enum { STATE_NEW, STATE_HERE, STATE_LEFT };
 enum { WAITS_NONE, WAITS_ANY, WAITS_RANK }; /* WAITS_RANK + r: for rank r */
 
 typedef struct shm_rank {
-    _Alignas(LINE) uint32_t bell; /* futex */
+    _Alignas(LINE) _Atomic uint32_t bell;
     uint32_t waits_for;
     _Alignas(LINE) uint32_t state;
     int32_t pid;
@@ -86,16 +86,13 @@ typedef struct shm_mesh {
     int *channel; /* rank 0: a socket to each; others: [0] to rank 0, the rest -1 */
     int epoll;    /* over the pidfds */
     uint64_t last_look;
-    int spins, yields; /* before sleeping */
     bool crowded;
     uint64_t cards, met; /* so far */
     uint64_t regions;
     shm_region *region;
     shm_queue *sends, *recvs; /* by peer */
     int pending;
-    uint32_t failed; /* as in shm_head, for this rank alone: set by interrupt() */
-    td_status fail_status;
-    char fail_text[FAIL_TEXT];
+    td__poison poison; /* of this rank alone: what interrupt() said */
 } shm_mesh;
 
 static inline shm_mesh *shm_of(const td__mesh *m)

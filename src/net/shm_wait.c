@@ -1,49 +1,26 @@
 /* shm_wait.c -- waiting in shared memory: looking, yielding, sleeping, and why a wait ends.
  *
- * A wake-up between cores through the kernel takes some 40 us, a line of cache 0.2 us. So with a
- * core per rank it pays to look for about a millisecond before sleeping. With more ranks than
- * cores whoever looks keeps the one who is waited for from running: then a rank looks 20 times,
- * gives its core away up to 100 times and sleeps. (shm_segment.h has the protocol of sleeping.)
+ * Looking, yielding and when to sleep are net/backoff.h's. (shm_segment.h has the protocol of sleeping.)
  *
  * Deaths are looked for while asleep, through the pidfds, every LOOK_NS; a rank that never sleeps
  * is not waiting for a dead one. A peer that left by td__mesh_destroy is an error only for those
  * who wait for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <linux/futex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/file.h"
 #include "net/shm_segment.h"
 
 #define LOOK_NS UINT64_C(20000000)
 
-static inline void pause_cpu(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-static void futex_wait(uint32_t *word, uint32_t expect, uint64_t ns)
-{
-    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-    syscall(SYS_futex, word, FUTEX_WAIT, expect, &t, NULL, 0);
-}
-
 static void ring_bell(shm_rank *r)
 {
-    __atomic_fetch_add(&r->bell, 1, __ATOMIC_RELEASE);
-    syscall(SYS_futex, &r->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+    atomic_fetch_add_explicit(&r->bell, 1, memory_order_release);
+    td__futex_wake(&r->bell, true);
 }
 
 void td__shm_notify(shm_mesh *m, int to)
@@ -74,40 +51,22 @@ static void wake_all(shm_mesh *m)
 
 /* ---- failure ---- */
 
-static void record(uint32_t *failed, char text[FAIL_TEXT], const char *what)
+/* Here: `st` and `text`. For the others: `theirs`, and if the cause is this rank, its name. */
+static void fail_everywhere(shm_mesh *m, td_status st, td_status theirs, const char *text)
 {
-    snprintf(text, FAIL_TEXT, "%s", what);
-    __atomic_store_n(failed, 2, __ATOMIC_RELEASE);
-}
-
-static bool claim(uint32_t *failed)
-{
-    uint32_t none = 0;
-    return __atomic_compare_exchange_n(failed, &none, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-}
-
-/* Here: `st` and `text`. For the others: `theirs` and, with the name of this rank, the same. */
-static void fail_everywhere(shm_mesh *m, td_status st, td_status theirs, int culprit,
-                            const char *text)
-{
-    if (claim(&m->failed)) {
-        m->fail_status = st;
-        record(&m->failed, m->fail_text, text);
-    }
-    if (claim(&m->head->failed)) {
-        m->head->fail_status = theirs;
-        m->head->fail_rank = culprit;
-        record(&m->head->failed, m->head->fail_text, text);
-    }
+    char named[FAIL_TEXT];
+    if (st != theirs)
+        snprintf(named, sizeof named, "rank %d gave up: %s", m->mesh.rank, text);
+    td__poison_set(&m->poison, st, text);
+    td__poison_set(&m->head->poison, theirs, st != theirs ? named : text);
     wake_all(m);
 }
 
 void td__shm_interrupt(td__mesh *mesh, td_status st, const char *text)
 {
-    shm_mesh *m = shm_of(mesh);
-    /* What both sides of a disagreement are told is the same; all else is, seen from the others,
-     * the doing of this rank. */
-    fail_everywhere(m, st, st == TD_EMISMATCH ? st : TD_EPEER, mesh->rank, text);
+    /* All sides of a disagreement are told the same, and so is who died; all else is, seen from the
+     * others, the doing of this rank. */
+    fail_everywhere(shm_of(mesh), st, st == TD_EMISMATCH ? st : TD_EPEER, text);
 }
 
 td_status td__shm_fail(shm_mesh *m, td_status st, const char *fmt, ...)
@@ -117,31 +76,19 @@ td_status td__shm_fail(shm_mesh *m, td_status st, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fail_everywhere(m, st, st, -1, text);
-    return TD_FAIL(st, "%s", text);
+    fail_everywhere(m, st, st, text);
+    return td__shm_health(m);
 }
 
 td_status td__shm_health(shm_mesh *m)
 {
-    if (__atomic_load_n(&m->failed, __ATOMIC_ACQUIRE) == 2)
-        return TD_FAIL(m->fail_status, "%s", m->fail_text);
-    if (__atomic_load_n(&m->head->failed, __ATOMIC_ACQUIRE) != 2)
-        return TD_OK;
-    char text[FAIL_TEXT];
-    memcpy(text, m->head->fail_text, sizeof text);
-    text[sizeof text - 1] = 0;
-    td_status st = (td_status)m->head->fail_status;
-    if (!st)
-        st = TD_EPEER;
-    if (m->head->fail_rank >= 0 && st == TD_EPEER)
-        return TD_FAIL(st, "rank %d gave up: %s", m->head->fail_rank, text);
-    return TD_FAIL(st, "%s", text);
+    TD_TRY(td__poison_check(&m->poison));
+    return td__poison_check(&m->head->poison);
 }
 
-static bool has_failed(const shm_mesh *m)
+static bool has_failed(shm_mesh *m)
 {
-    return __atomic_load_n(&m->head->failed, __ATOMIC_ACQUIRE) == 2 ||
-           __atomic_load_n(&m->failed, __ATOMIC_ACQUIRE) == 2;
+    return td__poison_is_set(&m->head->poison) || td__poison_is_set(&m->poison);
 }
 
 /* A peer whose process ended without goodbye; -1 if there is none. */
@@ -212,14 +159,13 @@ static void doze(shm_mesh *m, bool (*ready)(shm_mesh *m, const void *arg), const
                  uint32_t waits_for, td__deadline until)
 {
     shm_rank *me = &m->ranks[m->mesh.rank];
-    uint32_t bell = __atomic_load_n(&me->bell, __ATOMIC_ACQUIRE);
+    uint32_t bell = atomic_load_explicit(&me->bell, memory_order_acquire);
+    td__deadline look = td__clock_ns() + LOOK_NS;
     __atomic_store_n(&me->waits_for, waits_for, __ATOMIC_RELAXED);
     __atomic_fetch_add(&m->head->sleepers, 1, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (!ready(m, arg) && !has_failed(m)) {
-        uint64_t left = td__deadline_left_ns(until);
-        futex_wait(&me->bell, bell, left < LOOK_NS ? left : LOOK_NS);
-    }
+    if (!ready(m, arg) && !has_failed(m))
+        td__futex_wait(&me->bell, bell, look < until ? look : until, true);
     __atomic_fetch_sub(&m->head->sleepers, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&me->waits_for, WAITS_NONE, __ATOMIC_RELAXED);
 }
@@ -228,18 +174,13 @@ td_status td__shm_wait(shm_mesh *m, bool (*ready)(shm_mesh *m, const void *arg),
                        uint32_t waits_for, td__deadline until)
 {
     for (;;) {
-        for (int i = 0; i < m->spins; i++) {
+        td__backoff b = td__backoff_start(m->crowded);
+        do {
             if (ready(m, arg))
                 return TD_OK;
             if (has_failed(m))
                 return td__shm_health(m);
-            pause_cpu();
-        }
-        for (int i = 0; i < m->yields; i++) {
-            sched_yield();
-            if (ready(m, arg))
-                return TD_OK;
-        }
+        } while (td__backoff_pause(&b));
         doze(m, ready, arg, waits_for, until);
         if (ready(m, arg))
             return TD_OK;
