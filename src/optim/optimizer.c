@@ -204,23 +204,46 @@ bool td__optim_sliceable(const td_optimizer *o)
     return !o->def->tensor;
 }
 
-/* The norm of all gradients: per segment, then over the segments and sparse params in order. */
-static double grad_norm(const td_optimizer *o, const float *grads, td_runner *r)
+/* ---- Clipping by the norm of all gradients ---------------------------------------------------- */
+
+bool td__optim_clips(const td_optimizer *o)
+{
+    return o->opts.clip_norm > 0;
+}
+
+double td__optim_param_squares(const td_optimizer *o, const float *grads, size_t count)
+{
+    return td__optim_squares(o->isa, grads, count, 1.0f, INFINITY);
+}
+
+td_status td__optim_clip(td_optimizer *o, double squares, double *scale)
+{
+    double norm = sqrt(squares);
+
+    if (!isfinite(norm))
+        return TD_FAIL(TD_EINVAL, "%s: the gradients' norm is %g in step %llu", o->def->name, norm,
+                       (unsigned long long)o->t);
+    o->grad_norm = norm;
+    double want = o->opts.clip_norm / (norm + 1e-6); /* as torch.nn.utils.clip_grad_norm_ */
+    *scale = want < 1 ? want : 1;
+    return TD_OK;
+}
+
+/* Sum of squares per param, then over the params and row-sparse gradients in order. */
+static double all_squares(const td_optimizer *o, const float *grads, td_runner *r)
 {
     td__tree_sum sum = {.n = 0};
 
     for (int i = 0; i < td_params_count(o->params); i++) {
         td_param_info info = td_params_info(o->params, i);
         if (!info.is_state && !info.sparse)
-            td__tree_add(
-                &sum, td__optim_squares(o->isa, grads + info.offset, info.count, 1.0f, INFINITY));
+            td__tree_add(&sum, td__optim_param_squares(o, grads + info.offset, info.count));
     }
     for (int i = 0; i < td_runner_sparse_count(r); i++) {
         td_sparse_grad sg = td_runner_sparse_grad(r, i);
-        td__tree_add(&sum, td__optim_squares(o->isa, sg.values, (size_t)(sg.n_rows * sg.width),
-                                             1.0f, INFINITY));
+        td__tree_add(&sum, td__optim_param_squares(o, sg.values, (size_t)(sg.n_rows * sg.width)));
     }
-    return sqrt(td__tree_total(&sum));
+    return td__tree_total(&sum);
 }
 
 td_status td_optimizer_step(td_optimizer *o, td_runner *r, double lr)
@@ -236,15 +259,8 @@ td_status td_optimizer_step(td_optimizer *o, td_runner *r, double lr)
         return TD_FAIL(TD_EINVAL, "%s: the runner has no gradients (an evaluation program?)",
                        o->def->name);
     o->grad_norm = 0;
-    if (o->opts.clip_norm > 0) {
-        double norm = grad_norm(o, grads, r);
-        if (!isfinite(norm))
-            return TD_FAIL(TD_EINVAL, "%s: the gradients' norm is %g in step %llu", o->def->name,
-                           norm, (unsigned long long)o->t);
-        o->grad_norm = norm;
-        double want = o->opts.clip_norm / (norm + 1e-6); /* as torch.nn.utils.clip_grad_norm_ */
-        scale = want < 1 ? want : 1;
-    }
+    if (td__optim_clips(o))
+        TD_TRY(td__optim_clip(o, all_squares(o, grads, r), &scale));
     TD_TRY(td__optim_begin(o, lr, scale));
     td__optim_apply(o, grads, 0, o->dense);
     for (int i = 0; i < td_runner_sparse_count(r); i++) {

@@ -1,0 +1,371 @@
+/* grad_tree.c -- see grad_tree.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parallel/grad_tree.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/kernels/blend.h"
+#include "graph/program_impl.h"
+
+struct td__grad_block {
+    td__grad_block *next; /* in the free list */
+    float *dense;
+    td__grad_rows sparse[TD__MAX_SPARSE];
+};
+
+typedef struct sparse_param {
+    int param;
+    int64_t width, capacity;
+} sparse_param;
+
+struct td__grad_pool {
+    size_t dense, nbytes; /* floats of the dense part; bytes of a block */
+    sparse_param sparse[TD__MAX_SPARSE];
+    int n_sparse;
+    td__isa isa;
+    int total;            /* blocks made */
+    pthread_mutex_t lock; /* of `free` */
+    td__grad_block *free;
+};
+
+/* ---- Blocks ---------------------------------------------------------------------------------- */
+
+/* Rows of a step are at most those of all its shards, and at most those of the table. */
+static td_status find_sparse(td__grad_pool *g, const td_program *p, const td_params *ps, int shards)
+{
+    for (int i = 0; i < p->g->n_roots; i++) {
+        const td__root *root = &p->g->roots[i];
+        if (root->kind != TD_ROOT_SPARSE_GRAD)
+            continue;
+        if (g->n_sparse == TD__MAX_SPARSE)
+            return TD_FAIL(TD_ENOTSUP, "more than %d params with row-sparse gradients",
+                           TD__MAX_SPARSE);
+        sparse_param *s = &g->sparse[g->n_sparse++];
+        s->param = td_params_find(ps, root->leaf->name);
+        TD_ASSERT(s->param >= 0, "no param %s", root->leaf->name);
+        int64_t rows, table = ps->info[s->param].shape.dim[0];
+        s->width = root->node->out[0].shape.dim[1];
+        if (!td__i64_mul(root->node->out[0].shape.dim[0], shards, &rows) || rows > table)
+            rows = table;
+        s->capacity = rows;
+    }
+    return TD_OK;
+}
+
+td_status td__grad_pool_create(const td_program *p, const td_params *ps, int shards,
+                               td__grad_pool **out)
+{
+    *out = NULL;
+    td__grad_pool *g = td__calloc(1, sizeof *g);
+    if (!g)
+        return TD_FAIL(TD_ENOMEM, "no memory for gradient blocks");
+    g->isa = td__cpu_isa();
+    g->dense = ps->dense + ps->total - ps->trainable;
+    pthread_mutex_init(&g->lock, NULL);
+    td_status st = find_sparse(g, p, ps, shards);
+    g->nbytes = td__align_up(g->dense * sizeof(float), TD_ALIGN);
+    for (int k = 0; k < g->n_sparse; k++)
+        g->nbytes +=
+            td__align_up((size_t)g->sparse[k].capacity * sizeof(int32_t), TD_ALIGN) +
+            td__align_up((size_t)(g->sparse[k].capacity * g->sparse[k].width) * sizeof(float),
+                         TD_ALIGN);
+    if (st) {
+        td__grad_pool_destroy(g);
+        return st;
+    }
+    *out = g;
+    return TD_OK;
+}
+
+void td__grad_pool_destroy(td__grad_pool *g)
+{
+    if (!g)
+        return;
+    for (td__grad_block *b = g->free, *next; b; b = next) {
+        next = b->next;
+        td__free_block(b->dense, g->nbytes);
+        td__free(b);
+    }
+    pthread_mutex_destroy(&g->lock);
+    td__free(g);
+}
+
+static td_status make_block(td__grad_pool *g, td__grad_block **out)
+{
+    td__grad_block *b = td__calloc(1, sizeof *b);
+    char *at = b ? td__alloc_block(g->nbytes) : NULL;
+    if (!at) {
+        td__free(b);
+        return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of gradients: use fewer compute threads",
+                       g->nbytes);
+    }
+    b->dense = (float *)(void *)at;
+    at += td__align_up(g->dense * sizeof(float), TD_ALIGN);
+    for (int k = 0; k < g->n_sparse; k++) {
+        const sparse_param *s = &g->sparse[k];
+        b->sparse[k].rows = (int32_t *)(void *)at;
+        at += td__align_up((size_t)s->capacity * sizeof(int32_t), TD_ALIGN);
+        b->sparse[k].values = (float *)(void *)at;
+        at += td__align_up((size_t)(s->capacity * s->width) * sizeof(float), TD_ALIGN);
+    }
+    *out = b;
+    return TD_OK;
+}
+
+static void give(td__grad_pool *g, td__grad_block *b)
+{
+    pthread_mutex_lock(&g->lock);
+    b->next = g->free;
+    g->free = b;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static td_status take(td__grad_pool *g, td__grad_block **out)
+{
+    pthread_mutex_lock(&g->lock);
+    td__grad_block *b = g->free;
+    if (b)
+        g->free = b->next;
+    pthread_mutex_unlock(&g->lock);
+    *out = b;
+    return b ? TD_OK : make_block(g, out);
+}
+
+td_status td__grad_pool_reserve(td__grad_pool *g, int blocks)
+{
+    for (; g->total < blocks; g->total++) {
+        td__grad_block *b;
+        TD_TRY(make_block(g, &b));
+        give(g, b);
+    }
+    return TD_OK;
+}
+
+size_t td__grad_dense(const td__grad_pool *g)
+{
+    return g->dense;
+}
+
+int td__grad_sparse_count(const td__grad_pool *g)
+{
+    return g->n_sparse;
+}
+
+td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int k)
+{
+    const td__grad_rows *r = &p->block->sparse[k];
+    return (td_sparse_grad){.param = g->sparse[k].param,
+                            .n_rows = r->n,
+                            .width = g->sparse[k].width,
+                            .rows = r->rows,
+                            .values = r->values};
+}
+
+/* ---- Sums ------------------------------------------------------------------------------------ */
+
+/* to += from: rows of both are added, others taken over. Filled from the end, so that no row of
+ * `to` is overwritten before it has been moved. */
+static void merge_rows(td__grad_rows *to, const td__grad_rows *from, size_t width)
+{
+    int64_t i = 0, j = 0, n = 0;
+    while (i < to->n && j < from->n) {
+        int32_t a = to->rows[i], b = from->rows[j];
+        i += a <= b;
+        j += b <= a;
+        n++;
+    }
+    n += (to->n - i) + (from->n - j);
+    i = to->n - 1;
+    j = from->n - 1;
+    for (int64_t k = n - 1; j >= 0; k--) {
+        float *v = to->values + (size_t)k * width;
+        const float *mine = to->values + (size_t)i * width;
+        const float *theirs = from->values + (size_t)j * width;
+        if (i < 0 || to->rows[i] < from->rows[j]) {
+            memcpy(v, theirs, width * sizeof *v);
+            to->rows[k] = from->rows[j--];
+        } else if (to->rows[i] > from->rows[j]) {
+            memmove(v, mine, width * sizeof *v);
+            to->rows[k] = to->rows[i--];
+        } else {
+            for (size_t c = 0; c < width; c++)
+                v[c] = mine[c] + theirs[c];
+            to->rows[k] = to->rows[i--];
+            j--;
+        }
+    }
+    to->n = n;
+}
+
+static void merge_sparse(const td__grad_pool *g, td__grad_block *to, const td__grad_block *from)
+{
+    for (int k = 0; k < g->n_sparse; k++)
+        merge_rows(&to->sparse[k], &from->sparse[k], (size_t)g->sparse[k].width);
+}
+
+/* Is b the right sibling of a? */
+static bool siblings(const td__subtree *a, const td__subtree *b)
+{
+    int64_t size = (int64_t)1 << a->level;
+    return a->level == b->level && a->begin % (2 * size) == 0 && a->begin + size == b->begin;
+}
+
+/* The partial of two neighbours, whose sum will lie where a's or, if a is absent, b's does. */
+static td__partial joined(const td__partial *a, const td__partial *b)
+{
+    td__partial p = a->dense ? *a : *b;
+    p.tree.begin = a->tree.begin;
+    p.tree.level = (a->tree.level > b->tree.level ? a->tree.level : b->tree.level) + 1;
+    if (a->dense && b->dense)
+        p.weight = 1;
+    return p;
+}
+
+static void add_op(td__grad_sum *sum, const td__partial *a, const td__partial *b)
+{
+    if (!a->dense || !b->dense)
+        return;
+    TD_ASSERT(sum->n_ops < TD__GRAD_STACK, "%d sums", sum->n_ops);
+    sum->op[sum->n_ops] = (td__blend_op){a->dense, b->dense, a->weight, b->weight};
+    sum->dst_block[sum->n_ops] = a->block;
+    sum->src_block[sum->n_ops++] = b->block;
+}
+
+void td__grad_plan(td__grad_stack *s, bool all, td__grad_sum *sum)
+{
+    td__grad_stack out = {.n = 0};
+
+    sum->n_ops = 0;
+    for (int i = 0; i < s->n; i++) {
+        td__partial p = s->at[i];
+        while (out.n && siblings(&out.at[out.n - 1].tree, &p.tree)) {
+            const td__partial *left = &out.at[--out.n];
+            add_op(sum, left, &p);
+            p = joined(left, &p);
+        }
+        out.at[out.n++] = p;
+    }
+    while (all && out.n > 1) { /* missing right halves: the rest is passed up */
+        const td__partial *left = &out.at[out.n - 2], *right = &out.at[out.n - 1];
+        add_op(sum, left, right);
+        out.at[out.n - 2] = joined(left, right);
+        out.n--;
+    }
+    *s = out;
+}
+
+void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count)
+{
+    if (!sum->n_ops)
+        return;
+    void (*blend)(float *, float, const float *, float, size_t) =
+        TD_ISA_PICK(td__cpu_isa(), td__blend);
+    unsigned mode = td__cpu_fp_flush(); /* as the kernels that made the gradients */
+    for (int i = 0; i < sum->n_ops; i++) {
+        const td__blend_op *op = &sum->op[i];
+        blend(op->dst + begin, op->a, op->src + begin, op->b, count);
+    }
+    td__cpu_fp_restore(mode);
+}
+
+void td__grad_finish(td__grad_pool *g, td__grad_sum *sum)
+{
+    for (int i = 0; i < sum->n_ops; i++) {
+        if (g->n_sparse)
+            merge_sparse(g, sum->dst_block[i], sum->src_block[i]);
+        if (sum->src_block[i])
+            give(g, sum->src_block[i]);
+    }
+    sum->n_ops = 0;
+}
+
+/* ---- Stacks ---------------------------------------------------------------------------------- */
+
+int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end)
+{
+    td__grad_stack s = {.n = 0};
+    td__grad_sum sum;
+    int most = 0;
+    for (int i = begin; i < end; i++) {
+        bool joins = i > begin && i % 2 == 1 && !g->n_sparse; /* its left sibling, at once */
+        s.at[s.n++] = (td__partial){.tree = {i, 0}};
+        most = !joins && s.n > most ? s.n : most;
+        td__grad_plan(&s, false, &sum);
+    }
+    return most;
+}
+
+static td_status copy_sparse(td__grad_pool *g, td__grad_block *b, td_runner *r, float weight)
+{
+    void (*copy)(float *, const float *, float, size_t) = TD_ISA_PICK(g->isa, td__scaled_copy);
+    for (int i = 0; i < g->n_sparse; i++) {
+        td_sparse_grad from = td_runner_sparse_grad(r, i);
+        int k = 0;
+        while (k < g->n_sparse && g->sparse[k].param != from.param)
+            k++;
+        TD_ASSERT(k < g->n_sparse && from.n_rows <= g->sparse[k].capacity, "%lld rows of param %d",
+                  (long long)from.n_rows, from.param);
+        td__grad_rows *to = &b->sparse[k];
+        to->n = from.n_rows;
+        memcpy(to->rows, from.rows, (size_t)from.n_rows * sizeof *to->rows);
+        copy(to->values, from.values, weight, (size_t)(from.n_rows * from.width));
+    }
+    return TD_OK;
+}
+
+/* The new leaf in a block of its own, or, where its left sibling is a leaf too, added to that. */
+static td_status add_leaf(td__grad_pool *g, td__grad_stack *s, td__partial p, td_runner *r)
+{
+    td__partial *left = s->n ? &s->at[s->n - 1] : NULL;
+    unsigned mode = td__cpu_fp_flush();
+    td_status st = TD_OK;
+
+    if (left && left->block && siblings(&left->tree, &p.tree) && !g->n_sparse) {
+        TD_ISA_PICK(g->isa, td__blend)(left->dense, left->weight, p.dense, p.weight, g->dense);
+        *left = joined(left, &p);
+    } else if (!(st = take(g, &p.block))) {
+        TD_ISA_PICK(g->isa, td__scaled_copy)(p.block->dense, p.dense, p.weight, g->dense);
+        st = copy_sparse(g, p.block, r, p.weight);
+        p.dense = p.block->dense;
+        p.weight = 1;
+        s->at[s->n++] = p;
+    }
+    td__cpu_fp_restore(mode);
+    return st;
+}
+
+td_status td__grad_push(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r, float weight,
+                        bool borrow)
+{
+    td__partial p = {.tree = {shard, 0}, .weight = weight};
+    TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
+    if (r) {
+        size_t count;
+        p.dense = td_runner_grads(r, &count);
+        TD_ASSERT(count == g->dense, "%zu gradients, not %zu", count, g->dense);
+    }
+    if (!r || (borrow && !g->n_sparse)) {
+        s->at[s->n++] = p;
+        if (r) /* what it would join is left to the final sum */
+            return TD_OK;
+    } else {
+        TD_TRY(add_leaf(g, s, p, r));
+    }
+    td__grad_sum sum;
+    td__grad_plan(s, false, &sum);
+    td__grad_blend(&sum, 0, g->dense);
+    td__grad_finish(g, &sum);
+    return TD_OK;
+}
+
+void td__grad_clear(td__grad_pool *g, td__grad_stack *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->at[i].block)
+            give(g, s->at[i].block);
+    s->n = 0;
+}

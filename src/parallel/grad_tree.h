@@ -1,0 +1,96 @@
+/* grad_tree.h -- adding up the gradients of shards in the shard tree (shard_tree.h).
+ *
+ * Words: a partial is the sum of the weighted gradients of one sub-tree. Its dense part is one
+ * block: the gradients, then the statistics of the states, as td_runner_grads() lays them out.
+ * Row-sparse gradients lie beside it as lists of (row, values), sorted by row. A stack is what one
+ * worker has added up so far: partials in rising order of shards.
+ *
+ * A stack works like a binary counter: a new leaf joins its left sibling if that is there, the pair
+ * joins its own, and so on; so a worker holds at most one partial per level and side. The last leaf
+ * may be left where the runner put it ("borrowed") with its weight still to be applied: the final
+ * sum then reads it in place, which saves a pass over memory.
+ *
+ * The final sum is a list of blends (dst = a dst + b src) over whole blocks. Blends work
+ * element by element, so any number of threads may carry them out slice by slice.
+ *
+ * A shard without rows is absent: its sibling is passed up as it is.
+ *
+ * Threads   A pool of blocks may be used by several threads; a stack belongs to one. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PARALLEL_GRAD_TREE_H
+#define TD_PARALLEL_GRAD_TREE_H
+
+#include "parallel/shard_tree.h"
+#include "tandem/program.h"
+
+enum { TD__GRAD_STACK = 64, TD__MAX_SPARSE = 16 };
+
+/* A block with its lists. */
+typedef struct td__grad_block td__grad_block;
+
+/* Row-sparse gradient k of a partial. */
+typedef struct td__grad_rows {
+    int64_t n;
+    int32_t *rows;
+    float *values;
+} td__grad_rows;
+
+typedef struct td__partial {
+    td__subtree tree;
+    float weight;          /* still to be applied to the dense part */
+    float *dense;          /* NULL: absent */
+    td__grad_block *block; /* NULL: absent, or borrowed from a runner */
+} td__partial;
+
+typedef struct td__grad_pool td__grad_pool;
+/* Blocks for gradients of p on ps; a step has at most `shards` shards of p's shapes. */
+TD_NODISCARD td_status td__grad_pool_create(const td_program *p, const td_params *ps, int shards,
+                                            td__grad_pool **out);
+void td__grad_pool_destroy(td__grad_pool *g); /* NULL is allowed; all blocks are back */
+/* Have at least `blocks` blocks, so that steps allocate nothing. */
+TD_NODISCARD td_status td__grad_pool_reserve(td__grad_pool *g, int blocks);
+size_t td__grad_dense(const td__grad_pool *g); /* floats of the dense part */
+int td__grad_sparse_count(const td__grad_pool *g);
+
+typedef struct td__grad_stack {
+    int n;
+    td__partial at[TD__GRAD_STACK];
+} td__grad_stack;
+
+/* The most blocks that a worker's stack holds while it adds up shards [begin, end). */
+int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end);
+
+/* Add shard s, whose weighted gradients are those of r's last run. r NULL: absent. borrow: leave
+ * them in r, which then must not run before the stack is summed or cleared; ignored with
+ * row-sparse gradients, which are always copied. */
+TD_NODISCARD td_status td__grad_push(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r,
+                                     float weight, bool borrow);
+/* Give the blocks back. */
+void td__grad_clear(td__grad_pool *g, td__grad_stack *s);
+
+/* dst = a dst + b src, over the dense parts. */
+typedef struct td__blend_op {
+    float *dst;
+    const float *src;
+    float a, b;
+} td__blend_op;
+
+typedef struct td__grad_sum {
+    td__blend_op op[TD__GRAD_STACK];
+    int n_ops;
+    /* The row-sparse merges that go with them, and the blocks that are free afterwards. */
+    td__grad_block *dst_block[TD__GRAD_STACK], *src_block[TD__GRAD_STACK];
+} td__grad_sum;
+
+/* What is to be done so that siblings in s become one; `all`: also what a full tree of that many
+ * shards passes up, so that one partial is left. The stack is as it will be afterwards. */
+void td__grad_plan(td__grad_stack *s, bool all, td__grad_sum *sum);
+/* Carry out the dense part for elements [begin, begin + count). */
+void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count);
+/* Carry out the row-sparse part and give back blocks. After all blends. */
+void td__grad_finish(td__grad_pool *g, td__grad_sum *sum);
+
+/* Row-sparse gradient k of a summed partial. */
+td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int k);
+
+#endif

@@ -1,0 +1,296 @@
+/* shards.c -- see shards.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/shards.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/log.h"
+
+enum { MAX_SIZES = 6 };
+
+/* A program for one number of rows. */
+typedef struct sized {
+    int64_t rows; /* 0: free */
+    uint64_t used;
+    td_program *program;
+    td__model_facts facts;
+    td_runner **runners; /* by thread; NULL until needed */
+} sized;
+
+/* The batch being run. */
+typedef struct run {
+    const td__batch *batch;
+    int shards;
+    uint32_t step, first;
+    sized *low, *high; /* for shards of rows / shards, and for those of one row more */
+    td__shard_fn *fn;
+    void *user;
+} run;
+
+struct td__shard_set {
+    td__shard_set_opts o;
+    td_params *ps;
+    int threads;
+    sized sizes[MAX_SIZES];
+    uint64_t clock;
+    int field_of[TD__MAX_MODEL_INPUTS]; /* by input; -1: the program does not read it */
+    size_t row_nbytes[TD__MAX_MODEL_INPUTS];
+    run now;
+};
+
+td_status td__shard_set_create(const td__shard_set_opts *opts, td__shard_set **out)
+{
+    *out = td__calloc(1, sizeof **out);
+    if (!*out)
+        return TD_FAIL(TD_ENOMEM, "no memory for programs");
+    (*out)->o = *opts;
+    (*out)->threads = td__pool_threads(opts->pool);
+    return TD_OK;
+}
+
+static void drop(td__shard_set *s, sized *z)
+{
+    for (int t = 0; z->runners && t < s->threads; t++)
+        td_runner_destroy(z->runners[t]);
+    td__free(z->runners);
+    td_program_destroy(z->program);
+    memset(z, 0, sizeof *z);
+}
+
+void td__shard_set_destroy(td__shard_set *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < MAX_SIZES; i++)
+        drop(s, &s->sizes[i]);
+    td__free(s);
+}
+
+void td__shard_set_params(td__shard_set *s, td_params *ps)
+{
+    s->ps = ps;
+}
+
+/* ---- Programs -------------------------------------------------------------------------------- */
+
+static void note_facts(const td__model_nodes *n, td__model_facts *f)
+{
+    f->n_metrics = n->n_metrics;
+    for (int i = 0; i < n->n_metrics; i++) {
+        snprintf(f->metric[i], sizeof f->metric[i], "%s", n->metrics[i].name);
+        f->higher_is_better[i] = n->metrics[i].higher_is_better;
+    }
+    if (n->output) {
+        f->output_dtype = td_node_dtype(n->output);
+        f->output_shape = td_node_shape(n->output);
+    }
+    f->n_inputs = n->n_inputs;
+    for (int i = 0; i < n->n_inputs; i++)
+        snprintf(f->input[i], sizeof f->input[i], "%s", n->inputs[i]);
+}
+
+static td_status make_program(td__shard_set *s, td_graph *g, sized *z)
+{
+    td__model_nodes nodes = {0};
+    td_node *outputs[TD__MAX_METRICS];
+    td_program_opts o = {
+        .backend = s->o.backend,
+        .precision = s->o.precision,
+        .evaluate = s->o.use != TD__USE_TRAIN,
+        .outputs = outputs,
+    };
+
+    TD_TRY(s->o.model->build(s->o.model->user, g, z->rows, &nodes));
+    if (td_graph_status(g))
+        return TD_FAIL(td_graph_status(g), "%s", td_graph_error(g));
+    TD_ASSERT(nodes.n_metrics <= TD__MAX_METRICS && nodes.n_inputs <= TD__MAX_MODEL_INPUTS,
+              "%d metrics, %d inputs", nodes.n_metrics, nodes.n_inputs);
+    note_facts(&nodes, &z->facts);
+    if (s->o.use == TD__USE_EVALUATE)
+        for (int i = 0; i < nodes.n_metrics; i++)
+            outputs[o.n_outputs++] = nodes.metrics[i].node;
+    if (s->o.use == TD__USE_PREDICT) {
+        if (!nodes.output)
+            return TD_FAIL(TD_EINVAL, "the model names no output to predict");
+        outputs[o.n_outputs++] = nodes.output;
+        nodes.loss = NULL;
+    }
+    return td_program_create(g, nodes.loss, &o, &z->program);
+}
+
+/* The entry for `rows`, made if need be in the place of the least recently used. */
+static td_status find(td__shard_set *s, int64_t rows, sized **out)
+{
+    sized *oldest = &s->sizes[0];
+    for (int i = 0; i < MAX_SIZES; i++) {
+        sized *z = &s->sizes[i];
+        if (z->rows == rows) {
+            z->used = ++s->clock;
+            *out = z;
+            return TD_OK;
+        }
+        if (z->used < oldest->used)
+            oldest = z;
+    }
+    drop(s, oldest);
+    td_graph *g;
+    TD_TRY(td_graph_create(&g));
+    oldest->rows = rows;
+    td_status st = make_program(s, g, oldest);
+    td_graph_destroy(g);
+    if (!st) {
+        oldest->runners = td__calloc((size_t)s->threads, sizeof(*oldest->runners));
+        if (!oldest->runners)
+            st = TD_FAIL(TD_ENOMEM, "no memory for %d runners", s->threads);
+    }
+    if (st) {
+        drop(s, oldest);
+        return st;
+    }
+    TD_LOG(DEBUG, TRAIN, "a program for %lld rows: %d nodes", (long long)rows,
+           td_program_node_count(oldest->program));
+    oldest->used = ++s->clock;
+    *out = oldest;
+    return TD_OK;
+}
+
+td_status td__shard_program(td__shard_set *s, int64_t rows, const td_program **out,
+                            td__model_facts *facts)
+{
+    sized *z;
+    TD_TRY(find(s, rows, &z));
+    *out = z->program;
+    if (facts)
+        *facts = z->facts;
+    return TD_OK;
+}
+
+td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int thread)
+{
+    for (int i = 0; i < MAX_SIZES; i++)
+        if (s->sizes[i].rows == rows)
+            return s->sizes[i].runners[thread];
+    return NULL;
+}
+
+td_runner *td__shard_any_runner(const td__shard_set *s)
+{
+    for (int i = 0; i < MAX_SIZES; i++)
+        for (int t = 0; s->sizes[i].rows && t < s->threads; t++)
+            if (s->sizes[i].runners[t])
+                return s->sizes[i].runners[t];
+    TD_ASSERT(false, "nothing has run");
+    return NULL;
+}
+
+static td_status runner_of(td__shard_set *s, sized *z, int thread)
+{
+    if (z->runners[thread])
+        return TD_OK;
+    TD_TRY(td_runner_create(z->program, s->ps, &z->runners[thread]));
+    td_runner_set_profile(z->runners[thread], s->o.profile);
+    return TD_OK;
+}
+
+/* A program knows only the inputs that it reads: prediction has no use for labels. */
+td_status td__shard_set_dataset(td__shard_set *s, const td__dataset *d, int64_t rows)
+{
+    sized *z;
+    TD_TRY(find(s, rows, &z));
+    TD_TRY(runner_of(s, z, 0));
+    for (int i = 0; i < z->facts.n_inputs; i++) {
+        const char *name = z->facts.input[i];
+        int f = td__dataset_field(d, name);
+        size_t nbytes;
+        s->field_of[i] = -1;
+        if (!td_runner_input(z->runners[0], name, &nbytes))
+            continue;
+        if (f < 0)
+            return TD_FAIL(TD_EINVAL, "the data have no field '%s', which the model reads", name);
+        s->field_of[i] = f;
+        s->row_nbytes[i] = td__field_nbytes(&d->fields[f]);
+        if (s->row_nbytes[i] * (size_t)rows != nbytes)
+            return TD_FAIL(TD_EINVAL,
+                           "field '%s' of the data has %zu bytes a sample, the model reads %zu",
+                           name, s->row_nbytes[i], nbytes / (size_t)rows);
+    }
+    return TD_OK;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static sized *size_of(const run *n, int64_t rows)
+{
+    return n->low && n->low->rows == rows ? n->low : n->high;
+}
+
+static td_status run_one(td__shard_set *s, td__shard *shard)
+{
+    const run *n = &s->now;
+    const sized *z = size_of(n, shard->rows);
+    td_runner *r = shard->runner = z->runners[shard->thread];
+    for (int i = 0; i < z->facts.n_inputs; i++) {
+        if (s->field_of[i] < 0)
+            continue;
+        const char *from = n->batch->field[s->field_of[i]];
+        TD_TRY(td_runner_set_input(r, z->facts.input[i],
+                                   from + (size_t)shard->begin * s->row_nbytes[i],
+                                   (size_t)shard->rows * s->row_nbytes[i]));
+    }
+    return td_runner_run(r, (td_run_key){.seed = s->o.seed,
+                                         .step = n->step,
+                                         .shard = n->first + (uint32_t)shard->index});
+}
+
+static int first_of(const td__shard_set *s, int thread)
+{
+    return (int)((int64_t)s->now.shards * thread / s->threads);
+}
+
+static td_status run_range(void *user, int thread)
+{
+    td__shard_set *s = user;
+    const run *n = &s->now;
+    int end = first_of(s, thread + 1);
+    for (int i = first_of(s, thread); i < end; i++) {
+        td__shard shard = {.thread = thread, .index = i, .last = i + 1 == end};
+        shard.begin = td__shard_begin(n->batch->rows, n->shards, i);
+        shard.rows = td__shard_begin(n->batch->rows, n->shards, i + 1) - shard.begin;
+        if (shard.rows)
+            TD_TRY(run_one(s, &shard));
+        TD_TRY(n->fn(n->user, &shard));
+    }
+    return TD_OK;
+}
+
+/* Runners of the thread for the sizes of its shards. */
+static td_status make_runners(td__shard_set *s, int thread)
+{
+    const run *n = &s->now;
+    for (int i = first_of(s, thread); i < first_of(s, thread + 1); i++) {
+        int64_t rows = td__shard_begin(n->batch->rows, n->shards, i + 1) -
+                       td__shard_begin(n->batch->rows, n->shards, i);
+        if (rows)
+            TD_TRY(runner_of(s, size_of(n, rows), thread));
+    }
+    return TD_OK;
+}
+
+td_status td__shards_run(td__shard_set *s, const td__batch *batch, int shards, uint32_t step,
+                         uint32_t first, td__shard_fn *fn, void *user)
+{
+    int64_t rows = batch->rows / shards;
+    s->now = (run){
+        .batch = batch, .shards = shards, .step = step, .first = first, .fn = fn, .user = user};
+    if (rows)
+        TD_TRY(find(s, rows, &s->now.low));
+    if (batch->rows % shards)
+        TD_TRY(find(s, rows + 1, &s->now.high));
+    for (int t = 0; t < s->threads; t++)
+        TD_TRY(make_runners(s, t));
+    return td__pool_run(s->o.pool, run_range, s);
+}

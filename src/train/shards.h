@@ -1,0 +1,77 @@
+/* shards.h -- running the shards of a batch on the compute threads.
+ *
+ * A set holds a model's programs for one use, one per number of rows (a batch whose rows do not
+ * divide by the shards has two sizes of shard, a short last batch may add two more), and a runner
+ * per compute thread for each. All are made when they are first needed; the least recently used
+ * are dropped beyond a few.
+ *
+ * Thread t of T runs shards [V t/T, V (t+1)/T), one after the other. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_SHARDS_H
+#define TD_TRAIN_SHARDS_H
+
+#include "data/loader.h"
+#include "parallel/shard_tree.h"
+#include "tandem/program.h"
+#include "train/model.h"
+#include "train/pool.h"
+
+typedef enum td__shard_use {
+    TD__USE_TRAIN,    /* forward and backward */
+    TD__USE_EVALUATE, /* loss and metrics: outputs 0 .. n_metrics - 1 */
+    TD__USE_PREDICT   /* the model's output: output 0 */
+} td__shard_use;
+
+typedef struct td__shard_set_opts {
+    const td__model *model; /* borrowed */
+    td__pool *pool;         /* borrowed */
+    td__shard_use use;
+    const char *backend; /* borrowed */
+    td_dtype precision;
+    uint64_t seed;
+    bool profile;
+} td__shard_set_opts;
+
+/* What a model says of itself, for one number of rows. */
+typedef struct td__model_facts {
+    int n_metrics;
+    char metric[TD__MAX_METRICS][64];
+    bool higher_is_better[TD__MAX_METRICS];
+    td_dtype output_dtype;
+    td_shape output_shape; /* of all rows */
+    int n_inputs;
+    char input[TD__MAX_MODEL_INPUTS][TD__FIELD_NAME];
+} td__model_facts;
+
+typedef struct td__shard_set td__shard_set;
+TD_NODISCARD td_status td__shard_set_create(const td__shard_set_opts *opts, td__shard_set **out);
+void td__shard_set_destroy(td__shard_set *s); /* NULL is allowed */
+/* Whose params the runners use (borrowed); before the first run. */
+void td__shard_set_params(td__shard_set *s, td_params *ps);
+/* The program for `rows`; valid until others are asked for. facts may be NULL. */
+TD_NODISCARD td_status td__shard_program(td__shard_set *s, int64_t rows, const td_program **out,
+                                         td__model_facts *facts);
+/* Which fields of d feed the inputs; TD_EINVAL where one is missing or of another size. Before
+ * runs with batches of d; `rows` is a shard's size that they will have. */
+TD_NODISCARD td_status td__shard_set_dataset(td__shard_set *s, const td__dataset *d, int64_t rows);
+/* The runner of a thread for `rows`; NULL if there is none. For profiles. */
+td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int thread);
+
+/* Some runner that has been made. */
+td_runner *td__shard_any_runner(const td__shard_set *s);
+
+typedef struct td__shard {
+    int thread, index;   /* index: in the batch */
+    int64_t begin, rows; /* rows of the batch; 0 rows: an empty shard, runner is NULL */
+    td_runner *runner;   /* has run */
+    bool last;           /* of this thread's */
+} td__shard;
+
+/* Called on the compute thread after each shard, empty ones included. */
+typedef td_status td__shard_fn(void *user, const td__shard *shard);
+
+/* Run all shards of the batch. Shard s runs with the key (seed, step, first + s). */
+TD_NODISCARD td_status td__shards_run(td__shard_set *s, const td__batch *batch, int shards,
+                                      uint32_t step, uint32_t first, td__shard_fn *fn, void *user);
+
+#endif
