@@ -2,12 +2,13 @@
  * applied.
  *
  * Splits    A part that the source has no file for is cut from "train" by fraction: disjoint,
- *           seeded,
- *           the same for everybody. Fractions of 0 leave the part empty (NULL).
+ *           seeded, the same for everybody. Fractions of 0 leave the part empty (NULL).
  * Maps      Stages that change a sample's fields, applied in order when samples are read. Stages
- *           that
- *           draw (crop, flip) are keyed by (seed, epoch, sample), so that they do not depend on who
- *           reads; they are left out in evaluation. */
+ *           that draw (crop, flip) are keyed by (seed, epoch, sample), so that they do not depend
+ *           on who reads; they are left out in evaluation. Stages stand over each part, after the
+ *           splits: what they measure, they measure on train alone.
+ * Bytes     A field of bytes (u8, not a class) that no stage has turned into numbers becomes f32 in
+ *           0 .. 1 at the end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_DATA_DATA_H
 #define TD_DATA_DATA_H
@@ -29,8 +30,9 @@ typedef struct td__data_opts {
     double valid_fraction, test_fraction; /* for parts without files */
     const td__map_opts *maps;
     int n_maps;
-    const char
-        *cache; /* NULL, "memory", or a file's path: samples after the maps that do not draw */
+    /* NULL, "memory", or a file's path (a file per part: PATH.train ...): samples as they are before
+     * the first stage that draws. */
+    const char *cache;
     uint64_t seed;
 } td__data_opts;
 

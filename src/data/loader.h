@@ -53,7 +53,9 @@ typedef struct td__batch {
 typedef struct td__loader td__loader;
 TD_NODISCARD td_status td__loader_create(td__dataset *d, const td__loader_opts *opts,
                                          td__loader **out);
-void td__loader_destroy(td__loader *l);          /* NULL is allowed */
+void td__loader_destroy(td__loader *l); /* NULL is allowed */
+/* Field f as batches hold it: the dataset's, narrower under TD_PARTITION_FEATURES. */
+const td__field *td__loader_field(const td__loader *l, int f);
 int64_t td__loader_batches(const td__loader *l); /* in an epoch */
 /* The next call of next() gives batch `index` of `epoch`. */
 void td__loader_seek(td__loader *l, uint64_t epoch, int64_t index);

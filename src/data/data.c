@@ -1,0 +1,268 @@
+/* data.c -- the data of a job: parts of a source, split, filtered and mapped.
+ *
+ *     source part ->  subset (split by fraction)  ->  stages in order  ->  part
+ *                                                     (cache before the first that draws)
+ *
+ * Every box is a dataset over the one before it. Splits come before stages so that what a stage
+ * measures, it measures on train alone. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/data.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "data/cache.h"
+#include "data/map.h"
+#include "data/permute.h"
+
+enum { MAX_MAPS = 32, MAX_OWNED = 3 * (MAX_MAPS + TD__MAX_FIELDS + 4) };
+
+struct td__data {
+    td__dataset *part[TD_PART_COUNT]; /* the tops of the chains */
+    td__dataset *owned[MAX_OWNED];    /* everything, bottom first */
+    int n_owned;
+    td__map *maps[MAX_MAPS + TD__MAX_FIELDS];
+    int n_maps;
+};
+
+const char *td__part_name(td__part part)
+{
+    static const char *const NAMES[TD_PART_COUNT] = {"train", "valid", "test"};
+    return NAMES[part];
+}
+
+td__dataset *td__data_part(td__data *d, td__part part)
+{
+    return d->part[part];
+}
+
+int td__data_fields(const td__data *d, const td__field **out)
+{
+    *out = d->part[TD_PART_TRAIN]->fields;
+    return d->part[TD_PART_TRAIN]->n_fields;
+}
+
+/* The new top of a part's chain. */
+static void push(td__data *d, td__part part, td__dataset *top)
+{
+    TD_ASSERT(d->n_owned < MAX_OWNED, "%d datasets", d->n_owned);
+    d->owned[d->n_owned++] = top;
+    d->part[part] = top;
+}
+
+/* How many samples a fraction is: at least one, as somebody asked for the part. */
+static int64_t fraction_of(int64_t n, double fraction)
+{
+    int64_t k = (int64_t)llround((double)n * fraction);
+    return fraction > 0 && k == 0 ? 1 : k;
+}
+
+/* Sample i goes to part role[i]; TD_PART_COUNT: to none. */
+static td_status assign(const td__dataset *all, const int64_t *want, uint64_t seed, uint8_t *role)
+{
+    int64_t n = all->count, gap = all->in_order ? all->gap : 0;
+    int64_t taken = want[TD_PART_VALID] + want[TD_PART_TEST];
+
+    for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++)
+        if (want[p])
+            taken += gap;
+    if (taken >= n)
+        return TD_FAIL(TD_EINVAL, "%" PRId64 " samples are too few to cut valid and test from", n);
+    memset(role, TD_PART_TRAIN, (size_t)n);
+    if (all->in_order) { /* train, gap, valid, gap, test */
+        int64_t at = n - taken;
+        for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++) {
+            if (!want[p])
+                continue;
+            memset(role + at, TD_PART_COUNT, (size_t)gap);
+            memset(role + at + gap, p, (size_t)want[p]);
+            at += gap + want[p];
+        }
+        return TD_OK;
+    }
+    td__permute order;
+    td__permute_init(&order, n, seed, TD__STREAM_SPLIT, 0);
+    for (int64_t i = 0; i < taken; i++)
+        role[td__permute_at(&order, i)] =
+            i < want[TD_PART_TEST] ? (uint8_t)TD_PART_TEST : (uint8_t)TD_PART_VALID;
+    return TD_OK;
+}
+
+/* Cut the parts that have no file of their own from train. */
+static td_status split(td__data *d, const td__data_opts *o)
+{
+    td__dataset *all = d->part[TD_PART_TRAIN];
+    const double fraction[TD_PART_COUNT] = {0, o->valid_fraction, o->test_fraction};
+    int64_t want[TD_PART_COUNT] = {0};
+    td_status st = TD_OK;
+
+    for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++)
+        if (!d->part[p])
+            want[p] = fraction_of(all->count, fraction[p]);
+    if (!want[TD_PART_VALID] && !want[TD_PART_TEST])
+        return TD_OK;
+    uint8_t *role = td__malloc((size_t)all->count + 1);
+    int64_t *index = td__calloc((size_t)all->count + 1, sizeof *index);
+    if (!role || !index) {
+        st = TD_FAIL(TD_ENOMEM, "no memory to split %" PRId64 " samples", all->count);
+        goto done;
+    }
+    TD_TRY_OR(st, done, assign(all, want, o->seed, role));
+    for (int p = 0; p < TD_PART_COUNT; p++) {
+        td__dataset *cut;
+        int64_t n = 0;
+        if (p != TD_PART_TRAIN && !want[p])
+            continue;
+        for (int64_t i = 0; i < all->count; i++)
+            if (role[i] == p)
+                index[n++] = i;
+        TD_TRY_OR(st, done, td__dataset_subset(all, index, n, &cut));
+        push(d, (td__part)p, cut);
+    }
+done:
+    td__free(index);
+    td__free(role);
+    return st;
+}
+
+static bool same_fields(const td__dataset *a, const td__dataset *b)
+{
+    if (a->n_fields != b->n_fields)
+        return false;
+    for (int f = 0; f < a->n_fields; f++)
+        if (strcmp(a->fields[f].name, b->fields[f].name) != 0 ||
+            a->fields[f].dtype != b->fields[f].dtype ||
+            a->fields[f].classes != b->fields[f].classes ||
+            !td_shape_equal(&a->fields[f].shape, &b->fields[f].shape))
+            return false;
+    return true;
+}
+
+static td_status open_parts(td__data *d, const td__data_opts *o)
+{
+    const td__source_def *def = td__source_find(o->source);
+
+    if (!def)
+        return TD_FAIL(TD_EINVAL, "there is no data source '%s'", o->source);
+    for (int p = 0; p < TD_PART_COUNT; p++) {
+        td__dataset *part = NULL;
+        td_status st = def->open(&o->source_opts, td__part_name((td__part)p), &part);
+        if (st == TD_ENOTSUP && p != TD_PART_TRAIN)
+            continue;
+        TD_TRY(st);
+        push(d, (td__part)p, part);
+        if (!same_fields(d->part[TD_PART_TRAIN], part))
+            return TD_FAIL(TD_EINVAL, "%s: the samples of %s have other fields than those of train",
+                           o->source, td__part_name((td__part)p));
+    }
+    return TD_OK;
+}
+
+/* One stage over all parts. */
+static td_status add_map(td__data *d, const td__map_opts *o)
+{
+    td__map *m;
+
+    TD_TRY(td__map_open(o, d->n_maps, d->part[TD_PART_TRAIN], &m));
+    d->maps[d->n_maps++] = m;
+    for (int p = 0; p < TD_PART_COUNT; p++) {
+        td__dataset *view;
+        if (!d->part[p])
+            continue;
+        TD_TRY(td__map_view(m, d->part[p], &view));
+        push(d, (td__part)p, view);
+    }
+    return TD_OK;
+}
+
+static td_status add_cache(td__data *d, const td__data_opts *o)
+{
+    for (int p = 0; p < TD_PART_COUNT; p++) {
+        td__dataset *cached;
+        if (!d->part[p])
+            continue;
+        TD_TRY(td__cache_open(d->part[p], o, (td__part)p, &cached));
+        push(d, (td__part)p, cached);
+    }
+    return TD_OK;
+}
+
+/* Bytes that no stage has turned into numbers: models want 0 .. 1. */
+static td_status scale_bytes(td__data *d)
+{
+    td__dataset *train = d->part[TD_PART_TRAIN];
+
+    for (int f = 0; f < train->n_fields; f++)
+        if (train->fields[f].dtype == TD_U8 && train->fields[f].classes == 0)
+            TD_TRY(add_map(
+                d, &(td__map_opts){.name = "normalize", .field = train->fields[f].name, .b = 1}));
+    return TD_OK;
+}
+
+static td_status check_opts(const td__data_opts *o)
+{
+    double v = o->valid_fraction, t = o->test_fraction;
+
+    if (!o->source)
+        return TD_FAIL(TD_EINVAL, "the data has no source");
+    if (!(v >= 0) || !(t >= 0) || !(v + t < 1))
+        return TD_FAIL(TD_EINVAL,
+                       "fractions %g for valid and %g for test: expected 0 or more, and "
+                       "less than 1 together",
+                       v, t);
+    if (o->n_maps < 0 || o->n_maps > MAX_MAPS)
+        return TD_FAIL(TD_EINVAL, "%d map stages: at most %d", o->n_maps, MAX_MAPS);
+    return TD_OK;
+}
+
+td_status td__data_open(const td__data_opts *opts, td__data **out)
+{
+    td_status st = TD_OK;
+    bool cached = !opts->cache;
+
+    *out = NULL;
+    TD_TRY(check_opts(opts));
+    td__data *d = td__calloc(1, sizeof *d);
+    if (!d)
+        return TD_FAIL(TD_ENOMEM, "no memory for data");
+    TD_TRY_OR(st, fail, open_parts(d, opts));
+    TD_TRY_OR(st, fail, split(d, opts));
+    for (int i = 0; i < opts->n_maps; i++) {
+        const td__map_def *def = td__map_find(opts->maps[i].name);
+        if (!cached && def && def->draws) {
+            TD_TRY_OR(st, fail, add_cache(d, opts));
+            cached = true;
+        }
+        TD_TRY_OR(st, fail, add_map(d, &opts->maps[i]));
+    }
+    /* Bytes are cached as bytes: a fourth of the memory, and scaling costs little. */
+    if (!cached)
+        TD_TRY_OR(st, fail, add_cache(d, opts));
+    TD_TRY_OR(st, fail, scale_bytes(d));
+    for (int p = 0; p < TD_PART_COUNT; p++)
+        if (d->part[p] && d->part[p]->count == 0) {
+            st = TD_FAIL(TD_EINVAL, "%s: part %s has no samples", opts->source,
+                         td__part_name((td__part)p));
+            goto fail;
+        }
+    *out = d;
+    return TD_OK;
+fail:
+    td__data_close(d);
+    return st;
+}
+
+void td__data_close(td__data *d)
+{
+    if (!d)
+        return;
+    while (d->n_owned)
+        td__dataset_destroy(d->owned[--d->n_owned]);
+    while (d->n_maps)
+        td__map_close(d->maps[--d->n_maps]);
+    td__free(d);
+}

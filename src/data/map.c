@@ -1,0 +1,231 @@
+/* map.c -- map stages as views of datasets; see map.h.
+ *
+ * A view reads the field that changes into scratch memory, some samples at a time so that they stay
+ * in the cache, and all other fields straight to where they are wanted. Scratch is kept in a list
+ * of free pieces: as many as threads ever read at once, so that reading allocates nothing after the
+ * first batches. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/map.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+#include "data/permute.h"
+
+enum { SCRATCH_BYTES = 64 << 10, MAX_CHUNK = 256 };
+
+static const td__map_def *const MAPS[] = {
+#define TD_MAP(name) &td__map_##name,
+#include "data/maps.def"
+#undef TD_MAP
+};
+
+const td__map_def *td__map_list(int i)
+{
+    return i >= 0 && i < TD_LEN(MAPS) ? MAPS[i] : NULL;
+}
+
+const td__map_def *td__map_find(const char *name)
+{
+    for (int i = 0; i < TD_LEN(MAPS); i++)
+        if (strcmp(MAPS[i]->name, name) == 0)
+            return MAPS[i];
+    return NULL;
+}
+
+td__rng_key td__map_key(const td__map *m, const td__draw *draw, int64_t index)
+{
+    return (td__rng_key){.seed = draw->seed ^ (uint64_t)m->stage << 32 ^ (uint64_t)index >> 32,
+                         .stream = TD__STREAM_DRAW,
+                         .step = (uint32_t)draw->epoch,
+                         .shard = (uint32_t)index};
+}
+
+td_status td__map_open(const td__map_opts *o, int stage, td__dataset *train, td__map **out)
+{
+    const char *field = o->field ? o->field : "x";
+    const td__map_def *def = td__map_find(o->name);
+    td_status st = TD_OK;
+
+    *out = NULL;
+    if (!def)
+        return TD_FAIL(TD_EINVAL, "there is no map stage '%s'", o->name);
+    int f = td__dataset_field(train, field);
+    if (f < 0)
+        return TD_FAIL(TD_EINVAL, "%s: samples have no field '%s'", o->name, field);
+    td__map *m = td__calloc(1, sizeof *m);
+    if (!m)
+        return TD_FAIL(TD_ENOMEM, "no memory for map stage '%s'", o->name);
+    m->def = def;
+    m->opts = *o;
+    m->opts.name = def->name; /* the caller's texts may go; stages keep what they need in state */
+    m->opts.field = train->fields[f].name;
+    m->stage = stage;
+    m->field = f;
+    m->in = m->out = train->fields[f];
+    TD_TRY_OR(st, fail, def->open(m, train));
+    m->opts.field = m->out.name;
+    m->opts.text = NULL;
+    *out = m;
+    return TD_OK;
+fail:
+    td__map_close(m);
+    return st;
+}
+
+void td__map_close(td__map *m)
+{
+    if (!m)
+        return;
+    if (m->def->close && m->state)
+        m->def->close(m);
+    td__free(m->state);
+    td__free(m);
+}
+
+typedef struct scratch {
+    struct scratch *next;
+    void *data; /* view.scratch_bytes */
+} scratch;
+
+typedef struct view {
+    td__dataset head;
+    const td__map *map;
+    td__dataset *base;
+    int64_t chunk; /* samples at a time */
+    size_t scratch_bytes;
+    pthread_mutex_t lock; /* of the list */
+    scratch *unused;
+} view;
+
+static void view_destroy(td__dataset *d)
+{
+    view *v = (view *)d;
+
+    while (v->unused) {
+        scratch *s = v->unused;
+        v->unused = s->next;
+        td__free_block(s->data, v->scratch_bytes);
+        td__free(s);
+    }
+    pthread_mutex_destroy(&v->lock);
+    td__free(v);
+}
+
+static scratch *take_scratch(view *v)
+{
+    pthread_mutex_lock(&v->lock);
+    scratch *s = v->unused;
+    if (s)
+        v->unused = s->next;
+    pthread_mutex_unlock(&v->lock);
+    if (s)
+        return s;
+    s = td__calloc(1, sizeof *s);
+    if (s)
+        s->data = td__alloc_block(v->scratch_bytes);
+    if (s && !s->data) {
+        td__free(s);
+        s = NULL;
+    }
+    return s;
+}
+
+static void give_scratch(view *v, scratch *s)
+{
+    pthread_mutex_lock(&v->lock);
+    s->next = v->unused;
+    v->unused = s;
+    pthread_mutex_unlock(&v->lock);
+}
+
+static td_status view_read(td__dataset *d, const int64_t *index, int64_t n, const td__draw *draw,
+                           void *const *out)
+{
+    view *v = (view *)d;
+    void *at[TD__MAX_FIELDS];
+    td_status st = TD_OK;
+
+    scratch *s = take_scratch(v);
+    if (!s)
+        return TD_FAIL(TD_ENOMEM, "no memory for map stage '%s'", v->map->def->name);
+    for (int64_t begin = 0; begin < n; begin += v->chunk) {
+        int64_t k = n - begin < v->chunk ? n - begin : v->chunk;
+        for (int f = 0; f < d->n_fields; f++)
+            at[f] = (char *)out[f] + (size_t)begin * td__field_nbytes(&d->fields[f]);
+        void *y = at[v->map->field];
+        at[v->map->field] = s->data;
+        TD_TRY_OR(st, done, td__dataset_read(v->base, index + begin, k, draw, at));
+        v->map->def->apply(v->map, index + begin, k, draw, s->data, y);
+    }
+done:
+    give_scratch(v, s);
+    return st;
+}
+
+static const td__dataset_ops VIEW = {.destroy = view_destroy, .read = view_read};
+
+static td_status filtered(const td__map *m, td__dataset *base, td__dataset **out)
+{
+    td_status st = TD_OK;
+    int64_t kept = 0;
+    char *block[TD__MAX_FIELDS] = {0};
+    size_t nbytes[TD__MAX_FIELDS];
+    int64_t *index = td__calloc((size_t)base->count + 1, sizeof *index);
+
+    if (!index) {
+        st = TD_FAIL(TD_ENOMEM, "no memory to filter %lld samples", (long long)base->count);
+        goto done;
+    }
+    for (int f = 0; f < base->n_fields; f++) {
+        nbytes[f] = td__field_nbytes(&base->fields[f]) * MAX_CHUNK;
+        block[f] = td__malloc(nbytes[f] + 1);
+        if (!block[f]) {
+            st = TD_FAIL(TD_ENOMEM, "no memory to filter samples");
+            goto done;
+        }
+    }
+    for (int64_t begin = 0; begin < base->count; begin += MAX_CHUNK) {
+        int64_t k = base->count - begin < MAX_CHUNK ? base->count - begin : MAX_CHUNK;
+        int64_t number[MAX_CHUNK];
+        bool keep[MAX_CHUNK];
+        for (int64_t i = 0; i < k; i++)
+            number[i] = begin + i;
+        TD_TRY_OR(st, done, td__dataset_read(base, number, k, NULL, (void *const *)block));
+        m->def->keep(m, k, block[m->field], keep);
+        for (int64_t i = 0; i < k; i++)
+            if (keep[i])
+                index[kept++] = begin + i;
+    }
+    TD_TRY_OR(st, done, td__dataset_subset(base, index, kept, out));
+done:
+    for (int f = 0; f < base->n_fields; f++)
+        td__free(block[f]);
+    td__free(index);
+    return st;
+}
+
+td_status td__map_view(const td__map *m, td__dataset *base, td__dataset **out)
+{
+    *out = NULL;
+    if (m->def->keep)
+        return filtered(m, base, out);
+    size_t each = td__field_nbytes(&m->in);
+    view *v = td__calloc(1, sizeof *v);
+    if (!v)
+        return TD_FAIL(TD_ENOMEM, "no memory for map stage '%s'", m->def->name);
+    v->head = *base;
+    v->head.ops = &VIEW;
+    v->head.fields[m->field] = m->out;
+    v->map = m;
+    v->base = base;
+    v->chunk = each ? (int64_t)(SCRATCH_BYTES / each) : MAX_CHUNK;
+    v->chunk = v->chunk < 1 ? 1 : v->chunk > MAX_CHUNK ? MAX_CHUNK : v->chunk;
+    v->scratch_bytes = each * (size_t)v->chunk;
+    pthread_mutex_init(&v->lock, NULL);
+    *out = &v->head;
+    return TD_OK;
+}

@@ -1,0 +1,167 @@
+/* map_normalize.c -- y = (s x - mean) / std, as f32; s is 1/255 for bytes, else 1.
+ *
+ * Without mean and std (both 0) they are measured on the train part, in its first 10,000 samples at
+ * most: per channel of images (the first of three axes), per feature of plain vectors, else over
+ * all elements. What does not vary has std 1. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+#include "data/kernels/image.h"
+#include "data/map.h"
+
+enum { MEASURED = 10000, CHUNK = 64 };
+
+typedef struct state {
+    int64_t groups, inner; /* elements = groups * inner; a group shares scale and shift */
+    void (*u8)(float *restrict y, const uint8_t *restrict x, size_t n, float scale, float shift);
+    void (*f32)(float *restrict y, const float *restrict x, size_t n, float scale, float shift);
+    float *scale, *shift; /* (groups) */
+    float values[];
+} state;
+
+static double unit(td_dtype dtype)
+{
+    return dtype == TD_U8 ? 1.0 / 255.0 : 1.0;
+}
+
+static double element(const void *x, td_dtype dtype, int64_t i)
+{
+    switch (dtype) {
+    case TD_F32: return (double)((const float *)x)[i];
+    case TD_F64: return ((const double *)x)[i];
+    case TD_I32: return (double)((const int32_t *)x)[i];
+    case TD_I64: return (double)((const int64_t *)x)[i];
+    default: return (double)((const uint8_t *)x)[i];
+    }
+}
+
+static void set_group(state *s, int64_t g, td_dtype dtype, double mean, double std)
+{
+    s->scale[g] = (float)(unit(dtype) / std);
+    s->shift[g] = (float)(-mean / std);
+}
+
+/* Means first, then mean squares of the differences: two passes lose no digits. */
+static td_status measure(const td__map *m, state *s, td__dataset *train)
+{
+    int64_t n = train->count < MEASURED ? train->count : MEASURED;
+    td_status st = TD_OK;
+    void *block[TD__MAX_FIELDS] = {0};
+    int64_t index[CHUNK];
+    double *mean = td__calloc((size_t)s->groups * 2, sizeof *mean);
+    double *square = mean + s->groups;
+
+    if (!mean)
+        return TD_FAIL(TD_ENOMEM, "normalize: no memory for %lld means", (long long)s->groups);
+    for (int f = 0; f < train->n_fields; f++) {
+        block[f] = td__malloc(td__field_nbytes(&train->fields[f]) * CHUNK + 1);
+        if (!block[f]) {
+            st = TD_FAIL(TD_ENOMEM, "normalize: no memory to measure %s", m->in.name);
+            goto done;
+        }
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t begin = 0; begin < n; begin += CHUNK) {
+            int64_t k = n - begin < CHUNK ? n - begin : CHUNK;
+            for (int64_t i = 0; i < k; i++)
+                index[i] = begin + i;
+            TD_TRY_OR(st, done, td__dataset_read(train, index, k, NULL, block));
+            for (int64_t i = 0; i < k * s->groups * s->inner; i++) {
+                int64_t g = i / s->inner % s->groups;
+                double x = element(block[m->field], m->in.dtype, i) * unit(m->in.dtype);
+                if (pass == 0)
+                    mean[g] += x / ((double)n * (double)s->inner);
+                else
+                    square[g] += (x - mean[g]) * (x - mean[g]);
+            }
+        }
+    }
+    for (int64_t g = 0; g < s->groups; g++) {
+        double std = sqrt(square[g] / ((double)n * (double)s->inner));
+        if (!isfinite(mean[g]) || !isfinite(std)) {
+            st = TD_FAIL(TD_EINVAL, "normalize: field %s holds values that are not finite",
+                         m->in.name);
+            goto done;
+        }
+        set_group(s, g, m->in.dtype, mean[g], std > 1e-12 ? std : 1);
+    }
+done:
+    for (int f = 0; f < train->n_fields; f++)
+        td__free(block[f]);
+    td__free(mean);
+    return st;
+}
+
+static td_status normalize_open(td__map *m, td__dataset *train)
+{
+    const td_shape *shape = &m->in.shape;
+    bool given = m->opts.a != 0 || m->opts.b != 0;
+    td__isa isa = td__cpu_isa();
+
+    if (m->in.dtype == TD_BF16 || m->in.dtype == TD_F16)
+        return TD_FAIL(TD_ENOTSUP, "normalize: field %s is %s", m->in.name,
+                       td_dtype_name(m->in.dtype));
+    if (!isfinite(m->opts.a) || !isfinite(m->opts.b) || (given && !(m->opts.b > 0)))
+        return TD_FAIL(TD_EINVAL, "normalize: mean %g, std %g: std must be above 0", m->opts.a,
+                       m->opts.b);
+    int64_t groups = given              ? 1
+                     : shape->ndim == 1 ? shape->dim[0]
+                     : shape->ndim == 3 ? shape->dim[0]
+                                        : 1;
+    state *s = td__calloc(1, sizeof *s + (size_t)groups * 2 * sizeof(float));
+    if (!s)
+        return TD_FAIL(TD_ENOMEM, "no memory for normalize");
+    m->state = s;
+    s->groups = groups;
+    s->inner = groups ? td_shape_count(shape) / groups : 0;
+    s->scale = s->values;
+    s->shift = s->values + groups;
+    s->u8 = TD_ISA_PICK(isa, td__scale_u8);
+    s->f32 = TD_ISA_PICK(isa, td__scale_f32);
+    if (given)
+        set_group(s, 0, m->in.dtype, m->opts.a, m->opts.b);
+    else
+        TD_TRY(measure(m, s, train));
+    m->out.dtype = TD_F32;
+    m->out.classes = 0;
+    m->out.class_names = NULL;
+    return TD_OK;
+}
+
+static void normalize_apply(const td__map *m, const int64_t *index, int64_t n, const td__draw *draw,
+                            const void *x, void *y)
+{
+    const state *s = m->state;
+    size_t inner = (size_t)s->inner, runs = (size_t)(n * s->groups);
+    float *to = y;
+
+    (void)index;
+    (void)draw;
+    if (s->groups == 1) {
+        inner *= (size_t)n;
+        runs = inner ? 1 : 0;
+    }
+    for (size_t r = 0; r < runs; r++, to += inner) {
+        size_t g = r % (size_t)s->groups;
+        float scale = s->scale[g], shift = s->shift[g];
+        if (m->in.dtype == TD_U8)
+            s->u8(to, (const uint8_t *)x + r * inner, inner, scale, shift);
+        else if (m->in.dtype == TD_F32)
+            s->f32(to, (const float *)x + r * inner, inner, scale, shift);
+        else
+            for (size_t i = 0; i < inner; i++)
+                to[i] = (float)element(x, m->in.dtype, (int64_t)(r * inner + i)) * scale + shift;
+    }
+}
+
+const td__map_def td__map_normalize = {
+    .name = "normalize",
+    .help = "(x - mean) / std as f32, bytes scaled by 1/255 first; measured if neither is given",
+    .reads = "a b",
+    .open = normalize_open,
+    .apply = normalize_apply,
+};

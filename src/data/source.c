@@ -1,0 +1,26 @@
+/* source.c -- the list of data sources. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/source.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+static const td__source_def *const SOURCES[] = {
+#define TD_SOURCE(name) &td__source_##name,
+#include "data/sources.def"
+#undef TD_SOURCE
+};
+
+const td__source_def *td__source_list(int i)
+{
+    return i >= 0 && i < TD_LEN(SOURCES) ? SOURCES[i] : NULL;
+}
+
+const td__source_def *td__source_find(const char *name)
+{
+    for (int i = 0; i < TD_LEN(SOURCES); i++)
+        if (strcmp(SOURCES[i]->name, name) == 0)
+            return SOURCES[i];
+    return NULL;
+}
