@@ -4,8 +4,8 @@
  * together (-qj). Flags and other words may come in any order; a flag given twice keeps both values
  * and the last one counts where one is asked for. After "--" everything is an ordinary word.
  *
- * A flag whose value is written "[DIR]" in the table may also stand alone. A next word is then its
- * value only if it names a directory, so that in `train --resume job.yaml` the job stays the job. */
+ * A flag whose value is written "[DIR]" in the table may also stand alone. A next word is then
+ * its value only if it names a directory: in `train --resume job.yaml` the job stays the job. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "args.h"
 

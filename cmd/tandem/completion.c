@@ -1,5 +1,5 @@
-/* completion.c -- `tandem completion SHELL`: completion of commands, flags and their values for bash,
- * zsh and fish, printed from the commands' tables. */
+/* completion.c -- `tandem completion SHELL`: completion of commands, flags and their values for
+ * bash, zsh and fish, printed from the commands' tables. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

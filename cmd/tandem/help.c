@@ -11,10 +11,10 @@ enum { WIDTH = 80, INDENT = 2, COLUMN = 24 };
 
 const char *const td__program_summary = "train neural networks from job files";
 const char *const td__program_text =
-    "Tandem trains the model that a job file (YAML) describes and keeps everything about the run in "
-    "one directory: the job as resolved, metrics, TensorBoard files, checkpoints that load in other "
-    "tools, and a report to open in a browser. The same job and seed give the same weights, bit for "
-    "bit, whatever the number of threads.";
+    "Tandem trains the model that a job file (YAML) describes and keeps everything about the run "
+    "in one directory: the job as resolved, metrics, TensorBoard files, checkpoints that load in "
+    "other tools, and a report to open in a browser. The same job and seed give the same weights, "
+    "bit for bit, whatever the number of threads.";
 
 const td__exit_code td__exit_codes[] = {
     {TD_EXIT_OK, "all went well"},

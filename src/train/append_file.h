@@ -1,5 +1,5 @@
-/* append_file.h -- a file that is written at its end only, each write at once: what a killed run has
- * said stays said. */
+/* append_file.h -- a file that is written at its end only, each write at once: what a killed run
+ * has said stays said. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_APPEND_FILE_H
 #define TD_TRAIN_APPEND_FILE_H

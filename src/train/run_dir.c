@@ -1,5 +1,5 @@
-/* run_dir.c -- names of run directories. mkdir decides who gets a number, so that runs that start at
- * the same moment never share a directory. */
+/* run_dir.c -- names of run directories. mkdir decides who gets a number, so that runs that start
+ * at the same moment never share a directory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/run_dir.h"
 

@@ -2,8 +2,8 @@
  * open it.
  *
  * An array of objects; "X" is a span with ts and dur in microseconds, "M" names a row. The array is
- * written as the run goes and closed by td__trace_finish; viewers accept it without its end, so that
- * the trace of a killed run can be looked at. */
+ * written as the run goes and closed by td__trace_finish; viewers accept it without its end, so
+ * that the trace of a killed run can be looked at. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,0 +1,22 @@
+/* report_chart.h -- curves as inline SVG. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_REPORT_CHART_H
+#define TD_TRAIN_REPORT_CHART_H
+
+#include "base/text.h"
+
+typedef struct td__series {
+    const char *name;
+    const double *x, *y; /* x rises; a y that is not finite is left out */
+    int n;
+    int colour;  /* 0..3 */
+    bool smooth; /* drawn as a moving average over a faint band of the values themselves */
+    bool dots;   /* few points: each is marked */
+} td__series;
+
+/* A <figure> with title, legend, axes and the curves. Nothing at all if no series has two finite
+ * points or one with dots. The y axis is logarithmic where the values span more than a factor of
+ * thirty. */
+void td__chart(td__text *t, const char *title, const char *unit, const td__series *s, int n);
+
+#endif

@@ -1,0 +1,42 @@
+/* report_data.h -- metrics.jsonl read back as columns. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_REPORT_DATA_H
+#define TD_TRAIN_REPORT_DATA_H
+
+#include "train/model.h"
+#include "train/run_dir.h"
+
+typedef struct td__column {
+    double *v;
+    int n, room;
+} td__column;
+
+typedef struct td__report_metric { /* one metric of one part over the run */
+    char part[16], name[48];
+    td__column step, value;
+} td__report_metric;
+
+enum { TD__REPORT_METRICS = 3 * (TD__MAX_METRICS + 1) };
+
+typedef struct td__report_data {
+    /* One entry per step. Missing numbers are NaN. */
+    td__column step, loss, lr, grad_norm, rate, seconds, data_wait;
+    td__report_metric metric[TD__REPORT_METRICS];
+    int n_metrics;
+    double eval_seconds;
+    int n_evals;
+    double best_step; /* of the last validation that was the best so far; NaN: none */
+    int n_checkpoints;
+    double checkpoint_bytes, checkpoint_seconds, checkpoint_stalled; /* bytes: of the last */
+    /* From the last begin and end. */
+    double params, batch, shards, threads, steps;
+    double samples; /* seen in all steps */
+    char precision[16], end[16], digest[80];
+    double end_seconds, end_rate;
+    int n_begins; /* more than one: the run was resumed */
+} td__report_data;
+
+TD_NODISCARD td_status td__report_data_read(const char *dir, td__report_data *out);
+void td__report_data_fini(td__report_data *d);
+
+#endif
