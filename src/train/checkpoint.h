@@ -18,6 +18,7 @@
 
 #include "tandem/optim.h"
 #include "tandem/program.h"
+#include "train/observer.h"
 
 typedef struct td__train_state { /* everything besides the blocks */
     uint64_t step, epoch;
@@ -27,23 +28,33 @@ typedef struct td__train_state { /* everything besides the blocks */
     td_schedule_state schedule;
     double best; /* of the watched metric; NaN before the first validation */
     uint64_t best_step;
+    uint64_t valid_step; /* of the last validation; 0: none yet */
     int bad_validations;
     char job_digest[65], digest[65];
 } td__train_state;
 
 typedef struct td__checkpointer td__checkpointer;
+/* Makes dir if need be, locks it against a second run, clears away what a killed run left half
+ * written. keep: the newest ones that stay, besides the best. */
 TD_NODISCARD td_status td__checkpointer_create(const char *dir, int keep, td__checkpointer **out);
 /* Waits for what is being written (bounded by a deadline of the disk's own: it is local work). */
 void td__checkpointer_destroy(td__checkpointer *c);
 /* Start saving. Waits only if the one before is still being written. A failure of an earlier
- * save is reported here or by wait: a run does not go on without its checkpoints silently. */
+ * save is reported here, by poll or by wait: a run does not go on without its checkpoints silently.
+ * ps and o are copied, but the names in them are borrowed until the save is done. */
 TD_NODISCARD td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state,
                                              td_params *ps, td_optimizer *o, bool is_best);
 TD_NODISCARD td_status td__checkpointer_wait(td__checkpointer *c);
+/* *done is set, and e filled, once for each save that has ended; never waits. e->path is valid until
+ * the next save. */
+TD_NODISCARD td_status td__checkpointer_poll(td__checkpointer *c, bool *done,
+                                             td__checkpoint_event *e);
 
 /* What a checkpoint says of itself, without loading the blocks. `path` is a checkpoint's
  * directory, a directory of checkpoints, or a run's directory; which: NULL (newest whole one),
- * "best", or a name "step-00000100". found_path receives the directory that was taken. */
+ * "best", or a name "step-00000100". The newest is the one named by `latest`; if that is damaged,
+ * the one of the highest step that is whole, with a warning in the log. TD_EINVAL if there is none,
+ * TD_EPROTO if the one asked for is damaged. */
 typedef struct td__checkpoint_info {
     char path[4096];
     td__train_state state;
@@ -51,6 +62,8 @@ typedef struct td__checkpoint_info {
 } td__checkpoint_info;
 TD_NODISCARD td_status td__checkpoint_find(const char *path, const char *which,
                                            td__checkpoint_info *out);
+/* Are there any, whole or not? */
+bool td__checkpoint_any(const char *path);
 /* Load it (hashes are checked). o may be NULL: weights only. */
 TD_NODISCARD td_status td__checkpoint_load(const td__checkpoint_info *info, td_params *ps,
                                            td_optimizer *o);
