@@ -95,8 +95,9 @@ static td_status check_head(shm_mesh *m, const td__xfer *x, const message_head *
     if (head->nbytes == x->nbytes && head->tag == x->tag)
         return TD_OK;
     return td__shm_fail(
-        m, TD_EMISMATCH, "rank %d sent %llu bytes with tag %u, rank %d expects %zu with tag %u",
-        x->peer, (unsigned long long)head->nbytes, head->tag, m->mesh.rank, x->nbytes, x->tag);
+        m, TD_EMISMATCH,
+        "rank %d sent %llu bytes with tag %u, rank %d expects %zu bytes with tag %u", x->peer,
+        (unsigned long long)head->nbytes, head->tag, m->mesh.rank, x->nbytes, x->tag);
 }
 
 /* Take out what is there for receives in line. */

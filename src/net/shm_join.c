@@ -425,37 +425,3 @@ td_status td__mesh_shm_join(const td__shm_door *door, int rank, int size, td__de
         td__mesh_destroy(&m->mesh);
     return st;
 }
-
-td_status td__mesh_shm_create(td__store *s, const char *prefix, int rank, int size,
-                              td__deadline until, td__mesh **out)
-{
-    *out = NULL;
-    char key[256];
-    int n = snprintf(key, sizeof key, "%s/shm", prefix);
-    if (n < 0 || n >= (int)sizeof key)
-        return TD_FAIL(TD_EINVAL, "the key %s... is too long", prefix);
-    td__shm_door door = {.listener = -1};
-    if (rank == 0) {
-        TD_TRY(td__shm_door_open(&door));
-        td_status st = TD_OK;
-        if (size > 1)
-            st = td__store_set(s, key, &door, sizeof door, until);
-        if (st) {
-            close(door.listener);
-            return st;
-        }
-    } else {
-        void *value;
-        size_t nbytes;
-        TD_TRY(td__store_wait(s, key, until, &value, &nbytes));
-        bool whole = nbytes == sizeof door;
-        if (whole)
-            memcpy(&door, value, sizeof door);
-        td__free(value);
-        if (!whole)
-            return TD_FAIL(TD_EPROTO, "the store has %zu bytes under %s instead of %zu", nbytes,
-                           key, sizeof door);
-        door.name[sizeof door.name - 1] = 0;
-    }
-    return td__mesh_shm_join(&door, rank, size, until, out);
-}

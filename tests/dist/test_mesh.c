@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "net/mesh_inproc.h"
+#include "net/mesh_shm.h"
 #include "support/check.h"
 
 enum { MOST = 5, SOON_MS = 20000 };
@@ -38,11 +39,49 @@ static td_status create_inproc(int size, td__mesh **out)
     return td__mesh_inproc_create(size, out);
 }
 
+typedef struct join_arg {
+    td__shm_door door;
+    int rank, size;
+    td__mesh *mesh;
+    td_status st;
+} join_arg;
+
+static void *join_main(void *p)
+{
+    join_arg *a = p;
+
+    a->st = td__mesh_shm_join(&a->door, a->rank, a->size, td__deadline_in_ms(SOON_MS), &a->mesh);
+    return NULL;
+}
+
+static td_status create_shm(int size, td__mesh **out)
+{
+    join_arg a[MOST] = {0};
+    pthread_t thread[MOST];
+    td_status st = td__shm_door_open(&a[0].door);
+
+    if (st)
+        return st;
+    for (int i = 0; i < size; i++) {
+        a[i].door = a[0].door;
+        a[i].rank = i;
+        a[i].size = size;
+        assert_int_equal(pthread_create(&thread[i], NULL, join_main, &a[i]), 0);
+    }
+    for (int i = 0; i < size; i++) {
+        pthread_join(thread[i], NULL);
+        out[i] = a[i].mesh;
+        st = st ? st : a[i].st;
+    }
+    return st;
+}
+
 static const struct {
     const char *name;
     td_status (*create)(int size, td__mesh **out); /* all ranks */
 } TRANSPORTS[] = {
     {"inproc", create_inproc},
+    {"shm", create_shm},
 };
 
 /* Run `run` on all ranks of a new world; results in r[0..size). */
