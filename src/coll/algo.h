@@ -12,13 +12,13 @@
 #include "net/mesh.h"
 #include "tandem/coll.h"
 
-#define TD_COLL_MAP(X)                                                                          \
-    X(ALLREDUCE, "allreduce")                                                                   \
-    X(REDUCE, "reduce")                                                                         \
-    X(BROADCAST, "broadcast")                                                                   \
-    X(REDUCE_SCATTER, "reduce_scatter") X(ALL_GATHER, "all_gather") X(ALL_TO_ALL, "all_to_all") \
-        X(GATHER, "gather") X(SCATTER, "scatter") X(BARRIER, "barrier") X(SEND, "send")         \
-            X(RECV, "recv")
+#define TD_COLL_MAP(X)                                                          \
+    X(ALLREDUCE, "allreduce")                                                   \
+    X(REDUCE, "reduce")                                                         \
+    X(BROADCAST, "broadcast")                                                   \
+    X(REDUCE_SCATTER, "reduce_scatter")                                         \
+    X(ALL_GATHER, "all_gather") X(ALL_TO_ALL, "all_to_all") X(GATHER, "gather") \
+        X(SCATTER, "scatter") X(BARRIER, "barrier") X(SEND, "send") X(RECV, "recv")
 typedef enum td__coll {
 #define X(id, name) TD_COLL_##id,
     TD_COLL_MAP(X)
@@ -54,12 +54,13 @@ typedef struct td__coll_ctx {
     double hosts_alpha, hosts_beta; /* of `hosts` */
     void *scratch;                  /* grows; owned by the comm */
     size_t scratch_nbytes;
-    td__xfer *xfers; /* TD_COLL_XFERS(size) of them, for one call at a time */
-    uint32_t tag;    /* of the call that runs: a digest of all that ranks must agree about */
+    td__xfer *xfers;    /* TD_COLL_XFERS(size) of them, for one call at a time */
+    const void **parts; /* (size) for td__reduce_tree, for one call at a time */
+    uint32_t tag;       /* of the call that runs: a digest of all that ranks must agree about */
     td__deadline deadline;
     td_comm *comm;
 } td__coll_ctx;
-#define TD_COLL_XFERS(size) (4 * (size) + 160)
+#define TD_COLL_XFERS(size) (8 * (size) + 160)
 
 typedef struct td__algo {
     td__coll kind;

@@ -3,11 +3,14 @@
  * out its calls.
  *
  * A comm owns its meshes. Beside them ranks have a side channel, used only when something is wrong:
- * `tell` sends a line to all other ranks, and who receives one calls td__comm_told. Two lines
- * belong to the comm itself:
+ * `tell` sends a line to all other ranks, and who receives one calls td__comm_told. Three
+ * lines belong to the comm itself:
  *
- *     poison STATUS TEXT               the sender's comm failed; this is the first cause
- *     call SEQUENCE DIGEST PEER CALL   the sender is stuck in this call; do you agree?
+ *     poison STATUS TEXT                 the sender's comm failed; this is the first cause
+ *     ask SEQUENCE DIGEST PEER CALL      the sender waits in this call; are you in another?
+ *     differ SEQUENCE DIGEST PEER CALL   the same, after a message that did not fit
+ *
+ * PEER is the other rank of a send or receive, else -1.
  *
  * Threads   Calls run on one thread at a time: the caller's, or the comm's worker once there is
  *           asynchronous work. poison, told and activity may come from any thread. */
@@ -29,6 +32,8 @@ typedef struct td__comm_hooks {
     /* Send a line (at most TD_COMM_LINE bytes) to all other ranks. Any thread; must not block for
      * long, and may call td__comm_told of comms in this process. */
     void (*tell)(void *user, const char *line);
+    /* The comm is made: td__comm_told and td__comm_poison may be called from now on. */
+    void (*attach)(void *user, td_comm *c);
     /* The comm is going: stop calling td__comm_told and td__comm_poison before returning. Called
      * before the meshes are destroyed. */
     void (*detach)(void *user);
@@ -106,7 +111,7 @@ typedef struct td__region {
     struct td__region *next;
     td__mesh *mesh; /* that shares it; NULL: private */
     void *mine;
-    void **base; /* (mesh->size) */
+    void **base; /* (mesh->size); of private memory, the block that `mine` lies in */
     size_t nbytes;
     uint64_t id;
 } td__region;
@@ -120,10 +125,11 @@ struct td_comm {
     char name[48], transport[16];
     char algo[256]; /* of calls that name none: "ring" or "allreduce=ring,broadcast=chain"; "" */
     uint32_t timeout_ms, stall_ms;
-    int *host_of;    /* (size) or NULL */
-    double *blame_s; /* (size) seconds; written by the thread that runs calls */
-    td__xfer *xfers; /* TD_COLL_XFERS(size), for the algorithms */
-    uint64_t *p2p;   /* (2 * size) messages so far: sent to, received from each rank */
+    int *host_of;       /* (size) or NULL */
+    double *blame_s;    /* (size) seconds; written by the thread that runs calls */
+    td__xfer *xfers;    /* TD_COLL_XFERS(size), for the algorithms */
+    const void **parts; /* (size), for the algorithms */
+    uint64_t *p2p;      /* (2 * size) messages so far: sent to, received from each rank */
     uint64_t sequence;
     uint64_t splits;
     td__region *regions;
@@ -151,7 +157,7 @@ void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n);
 /* The call in the history with this sequence; false: too old or not reached. Any thread. */
 bool td__comm_history(const td_comm *c, uint64_t sequence, bool p2p, td__comm_activity *out);
 
-/* call.c: run one call now, on this thread; queue.c: in order, on the worker. */
+/* call.c: run one call now, on this thread; work.c: in order, on the worker. */
 td_status td__comm_run(td_comm *c, td__coll_call *call);
 td_status td__comm_submit(td_comm *c, td__coll_call *call, td_work **work);
 /* Wait until all work submitted before is done. */
@@ -159,7 +165,18 @@ void td__comm_drain(td_comm *c);
 td_status td__queue_create(td_comm *c, td__queue **out);
 void td__queue_destroy(td__queue *q); /* joins the worker; NULL is allowed */
 
+/* Tell all other ranks which call this one is in; who is in another one answers with poison. */
+void td__comm_ask(td_comm *c);
+void td__comm_differ(td_comm *c);
+/* Wait a moment for a first cause from elsewhere; true if there is one. */
+bool td__comm_await_poison(td_comm *c, unsigned ms);
+/* After td__comm_enter: has a rank that came earlier told another call of this number? */
+void td__comm_compare_told(td_comm *c);
+/* The rank in the comm of a peer of one of its meshes. */
+int td__coll_rank_of(const td__coll_ctx *x, const td__mesh *m, int peer);
+
 /* choose.c */
+const td__algo *td__algo_at(int i); /* row i of the table; NULL past its end */
 td_status td__algo_choose(const td__coll_ctx *x, const td__coll_call *call, const td__algo **out);
 /* Checks "ring" or "allreduce=ring,broadcast=chain". */
 td_status td__algo_check(const char *text);
@@ -167,7 +184,8 @@ td_status td__algo_check(const char *text);
 /* Seconds that this rank lost because `rank` came late. For the thread that runs calls. */
 static inline void td__comm_blame(td_comm *c, int rank, uint64_t ns)
 {
-    c->blame_s[rank] += 1e-9 * (double)ns;
+    double s = atomic_load_explicit(&c->blame_s[rank], memory_order_relaxed);
+    atomic_store_explicit(&c->blame_s[rank], s + 1e-9 * (double)ns, memory_order_relaxed);
 }
 
 #endif

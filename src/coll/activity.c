@@ -1,0 +1,158 @@
+/* activity.c -- what this rank is doing, for other threads to see without a lock.
+ *
+ * The last calls are kept in a ring of slots. A slot's version is odd while it is written; a reader
+ * that saw it odd or changed reads again. All fields are atomic: stores are releases and loads
+ * acquires, so that fields cannot move across the versions (no fences: thread sanitizer does not
+ * know them); on x86 both are plain moves. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "coll/comm_impl.h"
+
+#define PUT(field, value) atomic_store_explicit(&(field), (value), memory_order_release)
+#define GET(field) atomic_load_explicit(&(field), memory_order_acquire)
+
+static void open_slot(td__comm_slot *s)
+{
+    PUT(s->version, atomic_load_explicit(&s->version, memory_order_relaxed) + 1);
+}
+
+static td__comm_slot *current(td_comm *c)
+{
+    return &c->slots[atomic_load_explicit(&c->slot, memory_order_relaxed) % TD_COMM_HISTORY];
+}
+
+void td__comm_enter(td_comm *c, const td__coll_call *call, const char *algo, uint32_t digest,
+                    uint64_t now_ns)
+{
+    unsigned at = atomic_load_explicit(&c->slot, memory_order_relaxed) + 1;
+    td__comm_slot *s = &c->slots[at % TD_COMM_HISTORY];
+
+    open_slot(s);
+    PUT(s->in_call, true);
+    PUT(s->since_ns, now_ns);
+    PUT(s->sequence, call->sequence);
+    PUT(s->digest, digest);
+    PUT(s->kind, (int)call->kind);
+    PUT(s->count, call->count);
+    PUT(s->dtype, (int)call->dtype);
+    PUT(s->op, (int)call->op);
+    PUT(s->root, call->root);
+    PUT(s->algo, algo);
+    PUT(s->n_waiting, 0);
+    open_slot(s);
+    PUT(c->slot, at);
+}
+
+void td__comm_leave(td_comm *c, uint64_t now_ns)
+{
+    td__comm_slot *s = current(c);
+
+    open_slot(s);
+    PUT(s->in_call, false);
+    PUT(s->since_ns, now_ns);
+    PUT(s->n_waiting, 0);
+    open_slot(s);
+}
+
+void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n)
+{
+    td__comm_slot *s = current(c);
+    int k = 0;
+
+    open_slot(s);
+    for (int i = 0; i < n; i++) {
+        if (x[i].done)
+            continue;
+        int rank = td__coll_rank_of(&c->ctx, m, x[i].peer);
+        bool known = false;
+        for (int j = 0; j < k && j < TD_COMM_WAITING; j++)
+            known = known || GET(s->waiting[j]) == rank;
+        if (!known && k < TD_COMM_WAITING)
+            PUT(s->waiting[k], rank);
+        k += !known;
+    }
+    PUT(s->n_waiting, k);
+    open_slot(s);
+}
+
+static bool read_slot(const td__comm_slot *s, td__comm_activity *out)
+{
+    unsigned before = GET(s->version);
+
+    *out = (td__comm_activity){
+        .in_call = GET(s->in_call),
+        .since_ns = GET(s->since_ns),
+        .sequence = GET(s->sequence),
+        .digest = GET(s->digest),
+        .kind = (td__coll)GET(s->kind),
+        .count = GET(s->count),
+        .dtype = (td_dtype)GET(s->dtype),
+        .op = (td_reduce_op)GET(s->op),
+        .root = GET(s->root),
+        .algo = GET(s->algo),
+        .n_waiting = GET(s->n_waiting),
+    };
+    for (int i = 0; i < TD_COMM_WAITING; i++)
+        out->waiting[i] = GET(s->waiting[i]);
+    if (!out->algo)
+        out->algo = "";
+    return before % 2 == 0 && GET(s->version) == before;
+}
+
+/* Writers are quick, but one may be stopped in the middle: the last try is taken as it is. */
+static void read_slot_tries(const td__comm_slot *s, td__comm_activity *out)
+{
+    for (int i = 0; i < 1000; i++)
+        if (read_slot(s, out))
+            return;
+}
+
+void td__comm_activity_get(const td_comm *c, td__comm_activity *out)
+{
+    read_slot_tries(&c->slots[GET(c->slot) % TD_COMM_HISTORY], out);
+}
+
+static bool is_p2p(td__coll kind)
+{
+    return kind == TD_COLL_SEND || kind == TD_COLL_RECV;
+}
+
+bool td__comm_history(const td_comm *c, uint64_t sequence, bool p2p, td__comm_activity *out)
+{
+    for (int i = 0; i < TD_COMM_HISTORY; i++) {
+        read_slot_tries(&c->slots[i], out);
+        if (out->sequence && out->sequence == sequence && is_p2p(out->kind) == p2p)
+            return true;
+    }
+    return false;
+}
+
+char *td__comm_activity_text(const td__comm_activity *a, char *buf, size_t nbytes)
+{
+    char with[80] = "", data[48] = "";
+    const char *colon = a->algo[0] ? ", " : "";
+
+    if (!a->sequence) {
+        snprintf(buf, nbytes, "no call yet");
+        return buf;
+    }
+    if (a->kind == TD_COLL_ALLREDUCE || a->kind == TD_COLL_REDUCE_SCATTER)
+        snprintf(with, sizeof with, " %s", td_reduce_name(a->op));
+    else if (a->kind == TD_COLL_REDUCE)
+        snprintf(with, sizeof with, " %s, root %d", td_reduce_name(a->op), a->root);
+    else if (a->kind == TD_COLL_BROADCAST || a->kind == TD_COLL_GATHER ||
+             a->kind == TD_COLL_SCATTER)
+        snprintf(with, sizeof with, ", root %d", a->root);
+    else if (a->kind == TD_COLL_SEND)
+        snprintf(with, sizeof with, " to rank %d", a->root);
+    else if (a->kind == TD_COLL_RECV)
+        snprintf(with, sizeof with, " from rank %d", a->root);
+    if (a->kind == TD_COLL_BARRIER)
+        colon = "";
+    else
+        snprintf(data, sizeof data, "%zu %s", a->count, td_dtype_name(a->dtype));
+    snprintf(buf, nbytes, "%s #%llu (%s%s%s%s)", td__coll_name(a->kind),
+             (unsigned long long)a->sequence, data, with, colon, a->algo);
+    return buf;
+}
