@@ -1,0 +1,229 @@
+/* ranks.c -- see ranks.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/ranks.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "coll/comm_impl.h"
+#include "net/mesh_inproc.h"
+#include "net/mesh_shm.h"
+#include "support/check.h"
+
+enum { MOST = 64, TEXT = 1024 };
+
+/* The meshes of one world, ready (inproc) or to be joined by each rank. */
+typedef struct plan {
+    const ranks_opts *o;
+    const char *transport;
+    int size, per_host, n_hosts;
+    td__mesh *mesh[MOST], *local[MOST], *hosts[MOST]; /* inproc */
+    td__shm_door door;
+    double gamma;
+} plan;
+
+typedef struct job {
+    plan *p;
+    ranks_body body;
+    ranks_ctx ctx;
+    pthread_t thread;
+    _Atomic(td_comm *) comm; /* for the report of what was stuck */
+} job;
+
+bool ranks_has(const char *transport)
+{
+    return strcmp(transport, "inproc") == 0 || strcmp(transport, "shm") == 0;
+}
+
+void ranks_fail(ranks_ctx *r, const char *file, int line, const char *cond, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (r->text[0])
+        return;
+    int used =
+        snprintf(r->text, TEXT, "%s:%d: rank %d of %d: %s: ", file, line, r->rank, r->size, cond);
+    va_start(ap, fmt);
+    if (used > 0 && used < TEXT)
+        vsnprintf(r->text + used, TEXT - (size_t)used, fmt, ap);
+    va_end(ap);
+}
+
+static int host_size(const plan *p, int host)
+{
+    int left = p->size - host * p->per_host;
+    return left < p->per_host ? left : p->per_host;
+}
+
+static void make_inproc(plan *p)
+{
+    CHECK_OK(td__mesh_inproc_create(p->size, p->mesh));
+    if (p->n_hosts < 2)
+        return;
+    td__mesh *leaders[MOST];
+    CHECK_OK(td__mesh_inproc_create(p->n_hosts, leaders));
+    for (int h = 0; h < p->n_hosts; h++) {
+        CHECK_OK(td__mesh_inproc_create(host_size(p, h), &p->local[h * p->per_host]));
+        p->hosts[h * p->per_host] = leaders[h];
+    }
+}
+
+static td_status make_comm(plan *p, int rank, td_comm **out)
+{
+    int host_of[MOST];
+    td__comm_parts parts = {
+        .rank = rank,
+        .size = p->size,
+        .mesh = p->mesh[rank],
+        .local = p->local[rank],
+        .hosts = p->hosts[rank],
+        .host_of = p->n_hosts > 1 ? host_of : NULL,
+        .gamma = p->gamma,
+    };
+    for (int r = 0; r < p->size; r++)
+        host_of[r] = r / p->per_host;
+    if (strcmp(p->transport, "shm") == 0) {
+        td__deadline until = td__deadline_in_ms(10000);
+        td_status st = td__mesh_shm_join(&p->door, rank, p->size, until, &parts.mesh);
+        if (st)
+            return st;
+    }
+    return td__comm_assemble(&parts, &p->o->comm, out);
+}
+
+static void *serve(void *arg)
+{
+    job *j = arg;
+
+    if (!j->ctx.comm) {
+        td_status st = make_comm(j->p, j->ctx.rank, &j->ctx.comm);
+        if (st) {
+            ranks_fail(&j->ctx, __FILE__, __LINE__, "make_comm", "%s", td_last_error());
+            return NULL;
+        }
+    }
+    atomic_store(&j->comm, j->ctx.comm);
+    j->body(&j->ctx);
+    if (j->ctx.text[0])
+        td_comm_abort(j->ctx.comm, "the test failed");
+    atomic_store(&j->comm, NULL);
+    td_comm_destroy(j->ctx.comm);
+    return NULL;
+}
+
+static void report_stuck(const job *j)
+{
+    td_comm *c = atomic_load(&j->comm);
+    td__comm_activity a;
+    char text[200];
+
+    if (!c)
+        return;
+    td__comm_activity_get(c, &a);
+    print_error("rank %d: %s %s", j->ctx.rank, a.in_call ? "in" : "after",
+                td__comm_activity_text(&a, text, sizeof text));
+    for (int i = 0; i < a.n_waiting && i < TD_COMM_WAITING; i++)
+        print_error("%s %d", i ? "," : ", waiting for", a.waiting[i]);
+    print_error("\n");
+}
+
+static void run_threads(job *jobs, int size, unsigned ms)
+{
+    struct timespec until;
+    int stuck = 0;
+
+    for (int r = 0; r < size; r++)
+        CHECK(pthread_create(&jobs[r].thread, NULL, serve, &jobs[r]) == 0, "no thread");
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000 + 1;
+    for (int r = 0; r < size; r++)
+        stuck += pthread_timedjoin_np(jobs[r].thread, NULL, &until) != 0;
+    if (stuck) { /* threads that nobody can end: the program ends */
+        print_error("%d of %d ranks are stuck\n", stuck, size);
+        for (int r = 0; r < size; r++) {
+            report_stuck(&jobs[r]);
+            if (jobs[r].ctx.text[0])
+                print_error("%s\n", jobs[r].ctx.text);
+        }
+        abort();
+    }
+}
+
+static void run_processes(job *jobs, int size, unsigned ms)
+{
+    pid_t pid[MOST];
+    int done[2];
+
+    CHECK(pipe(done) == 0, "no pipe");
+    for (int r = 0; r < size; r++) {
+        pid[r] = fork();
+        CHECK(pid[r] >= 0, "no process");
+        if (pid[r] == 0) {
+            close(done[0]);
+            serve(&jobs[r]);
+            _exit(jobs[r].ctx.text[0] ? 1 : 0);
+        }
+    }
+    close(done[1]); /* the pipe ends with the last rank */
+    struct pollfd p = {.fd = done[0], .events = POLLIN};
+    bool stuck = poll(&p, 1, (int)ms) == 0;
+    close(done[0]);
+    for (int r = 0; r < size; r++) {
+        int status = 0;
+        if (stuck)
+            kill(pid[r], SIGKILL);
+        waitpid(pid[r], &status, 0);
+        if (status && !jobs[r].ctx.text[0])
+            snprintf(jobs[r].ctx.text, TEXT, "rank %d of %d ended with status %#x%s", r, size,
+                     (unsigned)status, stuck ? ": it was stuck" : "");
+    }
+}
+
+void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg)
+{
+    static const ranks_opts NONE = {0};
+    const ranks_opts *o = opts ? opts : &NONE;
+    unsigned ms = o->deadline_ms ? o->deadline_ms : 20000;
+    static job jobs[MOST];
+    td_comm *comms[MOST] = {NULL};
+    plan p = {.o = o, .size = size, .transport = o->transport ? o->transport : "inproc"};
+
+    CHECK(size <= MOST, "%d ranks; at most %d", size, MOST);
+    p.per_host = o->per_host ? o->per_host : size;
+    p.n_hosts = (size + p.per_host - 1) / p.per_host;
+    if (strcmp(p.transport, "inproc") == 0) {
+        if (p.n_hosts > 1)
+            make_inproc(&p);
+        else
+            CHECK_OK(td_comm_threads(size, &o->comm, comms));
+        p.gamma = p.n_hosts > 1 ? 1e-10 : 0;
+    } else {
+        CHECK_OK(td__shm_door_open(&p.door));
+    }
+    size_t nbytes = (size_t)size * TEXT;
+    char *texts = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(texts != MAP_FAILED, "no memory");
+    for (int r = 0; r < size; r++)
+        jobs[r] =
+            (job){.p = &p, .body = body, .ctx = {comms[r], r, size, arg, texts + (size_t)r * TEXT}};
+    if (o->processes)
+        run_processes(jobs, size, ms);
+    else
+        run_threads(jobs, size, ms);
+    char first[TEXT] = "";
+    for (int r = 0; r < size; r++)
+        if (texts[(size_t)r * TEXT]) {
+            print_error("%s\n", texts + (size_t)r * TEXT);
+            if (!first[0])
+                memcpy(first, texts + (size_t)r * TEXT, TEXT);
+        }
+    munmap(texts, nbytes);
+    CHECK(!first[0], "%s", first);
+}
