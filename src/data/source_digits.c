@@ -99,10 +99,10 @@ static void draw_digit(const digits *d, draws *r, canvas *c, int digit, float re
 {
     const td__digit *all = &td__digits[digit];
     const td__digit_style *style = &all->style[(int)between(r, 0, (float)all->styles)];
-    double turn = (double)between(r, -0.30f, 0.30f);
-    float wide = between(r, 12, 19), high = between(r, 15, 22), slant = between(r, -0.35f, 0.30f);
+    double turn = (double)between(r, -0.25f, 0.25f);
+    float wide = between(r, 13, 19), high = between(r, 16, 22), slant = between(r, -0.32f, 0.25f);
     float tremble = between(r, 0.012f, 0.05f);
-    float at_x = 13.5f + between(r, -3.0f, 3.0f), at_y = 13.5f + between(r, -2.5f, 2.5f);
+    float at_x = 13.5f + between(r, -2.4f, 2.4f), at_y = 13.5f + between(r, -2.0f, 2.0f);
     float cosine = (float)cos(turn), sine = (float)sin(turn);
 
     for (int k = 0; k < TD__STYLE_STROKES; k++) {
@@ -157,7 +157,7 @@ static void draw_sample(const digits *d, int64_t number, float *x, int32_t *y)
     canvas c;
 
     int digit = draw_class(d, number, &r);
-    float radius = between(&r, 0.45f, 1.5f);
+    float radius = between(&r, 0.5f, 1.5f);
     clear(&c);
     draw_digit(d, &r, &c, digit, radius + 1);
     d->pen(&ink[0][0], &c.d2[0][0], SIDE * TD__CANVAS, radius, 1);
