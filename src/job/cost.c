@@ -1,0 +1,105 @@
+/* cost.c -- params and forward arithmetic of parts of a graph, from its nodes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/fail.h"
+#include "graph/graph_impl.h"
+#include "job/cost.h"
+
+static double count(const td_node *n)
+{
+    return (double)td_shape_count(&n->out[0].shape);
+}
+
+static double attention_flops(const td_node *n)
+{
+    const td_attr_attention *a = n->attr;
+    const td_shape *q = &n->in[0]->out[0].shape, *k = &n->in[1]->out[0].shape;
+    double all = 4.0 * (double)td_shape_count(q) * (double)k->dim[1];
+
+    return a->causal ? all / 2 : all;
+}
+
+/* Gates times (input + state), for each row and time. */
+static double recurrent_flops(const td_node *n, int gates)
+{
+    const td_shape *x = &n->in[0]->out[0].shape, *y = &n->out[0].shape;
+    double rows = (double)x->dim[0] * (double)x->dim[1], hidden = (double)y->dim[2];
+
+    return 2.0 * gates * rows * hidden * ((double)x->dim[2] + hidden);
+}
+
+static double node_flops(const td_node *n)
+{
+    const td_shape *w = n->n_in > 1 ? &n->in[1]->out[0].shape : NULL;
+
+    if (td__is_leaf(n) || td__op(n->op)->is_view)
+        return 0;
+    switch (n->op) {
+    case TD_OP_LINEAR: return 2 * count(n) * (double)w->dim[1];
+    case TD_OP_CONV2D: return 2 * count(n) * (double)(w->dim[1] * w->dim[2] * w->dim[3]);
+    case TD_OP_MATMUL: {
+        const td_attr_matmul *a = n->attr;
+        const td_shape *x = &n->in[0]->out[0].shape;
+        return 2 * count(n) * (double)x->dim[x->ndim - (a->ta ? 2 : 1)];
+    }
+    case TD_OP_ATTENTION: return attention_flops(n);
+    case TD_OP_LSTM: return recurrent_flops(n, 4);
+    case TD_OP_GRU: return recurrent_flops(n, 3);
+    case TD_OP_EMBEDDING:
+    case TD_OP_PERMUTE:
+    case TD_OP_SLICE:
+    case TD_OP_CONCAT:
+    case TD_OP_EXPAND:
+    case TD_OP_CAST: return 0;
+    default: return count(n);
+    }
+}
+
+td__cost td__graph_cost(const td_graph *g, int from, int to)
+{
+    td__cost c = {.params = 0};
+
+    for (int i = from; i < to; i++) {
+        const td_node *n = g->nodes[i];
+        if (n->op == TD_OP_PARAM)
+            c.params += td_shape_count(&n->out[0].shape);
+        c.flops += node_flops(n);
+    }
+    return c;
+}
+
+/* The first param that n reads, NULL if it reads none. */
+static const td_node *param_of(const td_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->op == TD_OP_PARAM)
+            return n->in[i];
+    return NULL;
+}
+
+td_status td__graph_cut(const td_graph *g, int from, td__cost_sink sink, void *user)
+{
+    int start = from, head = -1; /* the node that a row is named after */
+    char name[200] = "";
+
+    for (int i = from; i <= g->n_nodes; i++) {
+        const td_node *p = i < g->n_nodes ? param_of(g->nodes[i]) : NULL;
+        if (i < g->n_nodes && !p)
+            continue;
+        /* A row ends before the params of the next one, which stand right before their reader. */
+        int end = i;
+        while (i < g->n_nodes && end > start && td__is_leaf(g->nodes[end - 1]))
+            end--;
+        if (head >= 0)
+            TD_TRY(
+                sink(user, name, td__op(g->nodes[head]->op)->name, g->nodes[end - 1], start, end));
+        if (!p)
+            break;
+        const char *dot = strrchr(p->name, '.');
+        snprintf(name, sizeof name, "%.*s", dot ? (int)(dot - p->name) : 150, p->name);
+        start = head >= 0 ? end : from;
+        head = i;
+    }
+    return TD_OK;
+}

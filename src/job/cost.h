@@ -1,0 +1,22 @@
+/* cost.h -- what parts of a graph cost: params and forward arithmetic. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_JOB_COST_H
+#define TD_JOB_COST_H
+
+#include "tandem/graph.h"
+
+typedef struct td__cost {
+    int64_t params;
+    double flops; /* a multiply-add counts as two; what only moves data counts nothing */
+} td__cost;
+
+/* Of nodes [from, to). */
+td__cost td__graph_cost(const td_graph *g, int from, int to);
+
+/* Nodes from `from` on, cut where params are read: one call per layer, with the name that its
+ * params share, the operator that reads them, its last node and its range. */
+typedef td_status (*td__cost_sink)(void *user, const char *name, const char *kind, const td_node *y,
+                                   int from, int to);
+TD_NODISCARD td_status td__graph_cut(const td_graph *g, int from, td__cost_sink sink, void *user);
+
+#endif

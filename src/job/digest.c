@@ -1,0 +1,59 @@
+/* digest.c -- sha256 over what decides the numbers of a job, as canonical text. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/sha256.h"
+#include "job/job_impl.h"
+
+/* How long a run is decides its numbers only where the learning rate ends with it. */
+static bool is_free(const td__job *j, const td__key *k)
+{
+    const char *schedule = j->train.schedule.name;
+    bool to_the_end = !strcmp(schedule, "cosine") || !strcmp(schedule, "polynomial");
+
+    if (!strcmp(k->path, "train.epochs") || !strcmp(k->path, "train.steps"))
+        return !to_the_end || j->train.schedule.total_steps > 0;
+    if (!strcmp(k->path, "train.eval.every"))
+        return strcmp(schedule, "plateau") != 0;
+    return (k->flags & TD_KEY_FREE) || !strcmp(k->path, "metrics");
+}
+
+static ssize_t into_hash(void *hash, const char *text, size_t nbytes)
+{
+    td__sha256_update(hash, text, nbytes);
+    return (ssize_t)nbytes;
+}
+
+/* `train.seed: 1` and so on, in the order of the table. */
+static td_status write_keys(const td__job *j, FILE *to)
+{
+    for (const td__key *k = td__job_keys; k->path; k++) {
+        const td__tree *t = td__keys_node(j->root, k->path);
+        if (!t || is_free(j, k))
+            continue;
+        td__tree alone = *t, map = {.kind = TD_TREE_MAP, .first = &alone, .last = &alone};
+        alone.key = k->path;
+        alone.next = NULL;
+        TD_TRY(td__tree_write(&map, to));
+    }
+    return TD_OK;
+}
+
+td_status td__job_digest(const td__job *j, char hex[65])
+{
+    uint8_t digest[TD_SHA256_BYTES];
+    td__sha256 hash;
+
+    TD_TRY(td__sha256_init(&hash));
+    FILE *f = fopencookie(&hash, "w", (cookie_io_functions_t){.write = into_hash});
+    td_status st = f ? write_keys(j, f) : TD_FAIL(TD_ENOMEM, "%s: out of memory", j->file);
+    if (f && fclose(f) && !st)
+        st = TD_FAIL(TD_ENOMEM, "%s: out of memory", j->file);
+    if (!st) {
+        td__sha256_final(&hash, digest);
+        td__sha256_hex(digest, hex);
+    }
+    td__sha256_fini(&hash);
+    return st;
+}

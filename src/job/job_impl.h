@@ -1,0 +1,54 @@
+/* job_impl.h -- the inside of td__job, shared by the files of this layer. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_JOB_JOB_IMPL_H
+#define TD_JOB_JOB_IMPL_H
+
+#include "job/job.h"
+#include "job/keys.h"
+
+struct td__job {
+    td__arena *arena;
+    const char *file;
+    td__tree *root; /* resolved; every value canonical */
+    td__data_opts data;
+    td__train_opts train;
+    td__job_log log;
+    /* After td__job_model: */
+    td__arena *model_arena;
+    td__field fields[TD__MAX_FIELDS];
+    int n_fields;
+    td__layer_row *rows;
+    int n_rows, cap_rows;
+};
+
+/* The table of keys.def, ends with a path of NULL. */
+extern const td__key td__job_keys[];
+
+/* Words of choices that come from other tables; NULL after the last. */
+const char *td__loss_word(int i);
+const char *td__metric_word(int i);
+const char *td__source_word(int i);
+
+/* An item of a list of layers or stages in full: {kind: name, ...}. Taken are `name`, `name: main`,
+ * `{name: main, more: ...}` and the full form; main_key(name) is the key of the value beside the
+ * name, NULL for an unknown name. */
+TD_NODISCARD td_status td__item_expand(td__arena *a, const char *kind,
+                                       const char *(*main_key)(const char *name), const char *path,
+                                       const td__tree *item, td__tree **out);
+
+/* All items of a list in full, in place, so that overrides find their keys. */
+TD_NODISCARD td_status td__layers_expand(td__arena *a, const char *path, td__tree *list);
+TD_NODISCARD td_status td__stages_expand(td__arena *a, td__tree *list);
+
+/* data.maps -> resolved, and as the data layer wants it. */
+TD_NODISCARD td_status td__stages_resolve(td__arena *a, const td__tree *given, td__tree **out);
+TD_NODISCARD td_status td__stages_fill(td__arena *a, const td__tree *list,
+                                       const td__map_opts **maps, int *n);
+/* model -> resolved (symbolic: `classes` stays a word). */
+TD_NODISCARD td_status td__model_resolve(td__arena *a, const td__tree *given, td__tree **out);
+
+/* Parts of `tandem help job` that lie beside their tables. */
+void td__help_keys(FILE *to, const td__key *keys, bool markdown);
+void td__help_stages(FILE *to, bool markdown);
+
+#endif

@@ -1,0 +1,114 @@
+/* layers_dense.c -- layers with weights for vectors and images, norms, dropout. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job/layer.h"
+
+static td_node *act(const td__layer *l, td_node *y)
+{
+    return td__act_apply(l->g, td__keys_text(l->attrs, "act"), y);
+}
+
+static td_node *linear(const td__layer *l, td_node *x)
+{
+    const char *name = td__keys_text(l->attrs, "act");
+    int64_t out = td__layer_size(l, "out");
+    td_nn_linear_opts o = {.no_bias = !td__layer_bool(l, "bias"), .act = td__act_fused(name)};
+    td_node *y = out ? td_nn_linear(l->g, l->name, x, out, &o) : NULL;
+
+    return o.act ? y : act(l, y);
+}
+const td__layer_def td__layer_linear = {"linear",
+                                        "x W + b over the last axis: (..., K) to (..., out)",
+                                        {TD_KEY_CLASSES("out", "Width of the result."),
+                                         TD_KEY_ROW("bias", BOOL, "With a bias.", .def = "true"),
+                                         TD_KEY_ACT},
+                                        linear};
+
+/* (rows, H, W) is an image of one channel. */
+static td_node *image(td_graph *g, td_node *x)
+{
+    td_shape s = x ? td_node_shape(x) : TD_SCALAR;
+
+    return s.ndim == 3 ? td_reshape(g, x, TD_SHAPE(s.dim[0], 1, s.dim[1], s.dim[2])) : x;
+}
+
+static td_node *conv2d(const td__layer *l, td_node *x)
+{
+    int stride = (int)td__layer_int(l, "stride"), pad = (int)td__layer_int(l, "padding");
+    int dilation = (int)td__layer_int(l, "dilation");
+    td_nn_conv2d_opts o = {.conv = {.stride = {stride, stride},
+                                    .pad = {pad, pad},
+                                    .dilation = {dilation, dilation},
+                                    .groups = (int)td__layer_int(l, "groups")},
+                           .no_bias = !td__layer_bool(l, "bias")};
+
+    return act(l, td_nn_conv2d(l->g, l->name, image(l->g, x), td__layer_int(l, "out"),
+                               (int)td__layer_int(l, "kernel"), &o));
+}
+const td__layer_def td__layer_conv2d = {
+    "conv2d",
+    "convolution of images: (C, H, W) to (out, H', W'); (H, W) counts as one channel",
+    {TD_KEY_ROW("out", INT, "Channels of the result.", .lo = 1, .hi = 1e9,
+                .flags = TD_KEY_REQUIRED),
+     TD_KEY_ROW("kernel", INT, "Rows and columns of the kernel.", .lo = 1, .hi = 1024, .def = "3"),
+     TD_KEY_ROW("stride", INT, "From one place to the next.", .lo = 1, .hi = 1024, .def = "1"),
+     TD_KEY_ROW("padding", INT, "Zeros around the image.", .hi = 1024, .def = "0"),
+     TD_KEY_ROW("dilation", INT, "Distance of the kernel's values.", .lo = 1, .hi = 1024,
+                .def = "1"),
+     TD_KEY_ROW("groups", INT, "Groups of channels that do not mix.", .lo = 1, .hi = 1e6,
+                .def = "1"),
+     TD_KEY_ROW("bias", BOOL, "With a bias.", .def = "true"), TD_KEY_ACT},
+    conv2d};
+
+static td_node *batch_norm(const td__layer *l, td_node *x)
+{
+    td_nn_norm_opts o = {.eps = td__layer_real(l, "eps"),
+                         .momentum = td__layer_real(l, "momentum")};
+
+    return act(l, td_nn_batch_norm(l->g, l->name, x, &o));
+}
+#define EPS(value) \
+    TD_KEY_ROW("eps", REAL, "Added to the variance.", .hi = 1, .flags = TD_KEY_ABOVE, .def = value)
+const td__layer_def td__layer_batch_norm = {
+    "batch_norm",
+    "normalises each channel over the rows",
+    {TD_KEY_ROW("momentum", REAL, "Weight of the new value in running averages.", .hi = 1,
+                .flags = TD_KEY_ABOVE, .def = "0.1"),
+     EPS("1e-5"), TD_KEY_ACT},
+    batch_norm};
+
+static td_node *layer_norm(const td__layer *l, td_node *x)
+{
+    return td_nn_layer_norm(l->g, l->name, x, &(td_nn_norm_opts){.eps = td__layer_real(l, "eps")});
+}
+const td__layer_def td__layer_layer_norm = {
+    "layer_norm", "normalises the last axis", {EPS("1e-5")}, layer_norm};
+
+static td_node *rms_norm(const td__layer *l, td_node *x)
+{
+    return td_nn_rms_norm(l->g, l->name, x, &(td_nn_norm_opts){.eps = td__layer_real(l, "eps")});
+}
+const td__layer_def td__layer_rms_norm = {
+    "rms_norm", "divides the last axis by its root mean square", {EPS("1e-6")}, rms_norm};
+
+static td_node *group_norm(const td__layer *l, td_node *x)
+{
+    return td_nn_group_norm(l->g, l->name, x, (int)td__layer_int(l, "groups"),
+                            &(td_nn_norm_opts){.eps = td__layer_real(l, "eps")});
+}
+const td__layer_def td__layer_group_norm = {
+    "group_norm",
+    "normalises groups of channels of each sample",
+    {TD_KEY_ROW("groups", INT, "How many; must divide the channels.", .lo = 1, .hi = 1e6,
+                .flags = TD_KEY_REQUIRED),
+     EPS("1e-5")},
+    group_norm};
+
+static td_node *dropout(const td__layer *l, td_node *x)
+{
+    return td_nn_dropout(l->g, x, td__layer_real(l, "p"));
+}
+const td__layer_def td__layer_dropout = {"dropout",
+                                         "zeroes values at random in training",
+                                         {TD_KEY_ROW("p", REAL, "Share of values left out.",
+                                                     .hi = 1, .flags = TD_KEY_BELOW, .def = "0.5")},
+                                         dropout};

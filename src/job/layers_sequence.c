@@ -1,0 +1,149 @@
+/* layers_sequence.c -- layers over sequences. Data is always (rows, time, ...): recurrent layers,
+ * which want time first, turn it themselves. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job/layer.h"
+
+static td_node *embedding(const td__layer *l, td_node *x)
+{
+    int64_t rows = td__layer_size(l, "vocab");
+
+    return rows ? td_nn_embedding(l->g, l->name, x, rows, td__layer_int(l, "width"), NULL) : NULL;
+}
+#define WIDTH \
+    TD_KEY_ROW("width", INT, "Length of a vector.", .lo = 1, .hi = 1e9, .flags = TD_KEY_REQUIRED)
+const td__layer_def td__layer_embedding = {"embedding",
+                                           "a trained vector for each id: (...) to (..., width)",
+                                           {WIDTH, TD_KEY_VOCAB("vocab", "Different ids.")},
+                                           embedding};
+
+static td_node *bag(const td__layer *l, td_node *x)
+{
+    td_shape s = x ? td_node_shape(x) : TD_SCALAR;
+    td_dtype t = x ? td_node_dtype(x) : TD_I32;
+    int64_t vocab = td__layer_size(l, "vocab"), padding = td__layer_int(l, "padding");
+
+    if (!x || !vocab)
+        return NULL;
+    if (s.ndim != 2 || (t != TD_I32 && t != TD_I64)) {
+        char text[128];
+        return td__layer_fail(l, "expected ids (length), found %s%s", td_dtype_name(t),
+                              td_shape_text(&s, text, sizeof text));
+    }
+    int32_t *starts = td__arena_alloc(l->arena, (size_t)(s.dim[0] + 1) * sizeof *starts);
+    if (!starts)
+        return td__layer_fail(l, "out of memory");
+    for (int64_t i = 0; i < s.dim[0]; i++)
+        starts[i] = (int32_t)(i * s.dim[1]);
+    td_node *offsets = td_constant(l->g, TD_I32, TD_SHAPE(s.dim[0]), starts);
+    if (padding >= 0) { /* ids below 0 are left out */
+        int32_t pad32 = (int32_t)padding, none32 = -1;
+        int64_t none64 = -1;
+        const void *pad = t == TD_I32 ? (const void *)&pad32 : &padding;
+        const void *none = t == TD_I32 ? (const void *)&none32 : &none64;
+        x = td_where(l->g, td_equal(l->g, x, td_constant(l->g, t, TD_SCALAR, pad)),
+                     td_constant(l->g, t, TD_SCALAR, none), x);
+    }
+    td_nn_embedding_opts o = {.mode = td__layer_bool(l, "sum") ? TD_BAG_SUM : TD_BAG_MEAN};
+    return td_nn_embedding_bag(l->g, l->name, td_reshape(l->g, x, TD_SHAPE(-1)), offsets, vocab,
+                               td__layer_int(l, "width"), &o);
+}
+const td__layer_def td__layer_bag = {
+    "bag",
+    "the mean of the vectors of a sample's ids: (length) to (width)",
+    {WIDTH, TD_KEY_VOCAB("vocab", "Different ids."),
+     TD_KEY_ROW("padding", INT, "Id that does not count.", .hi = 2147483647, .words = "none=-1",
+                .def = "none"),
+     TD_KEY_ROW("sum", BOOL, "The sum rather than the mean.", .def = "false")},
+    bag};
+
+static td_node *position(const td__layer *l, td_node *x)
+{
+    td_shape s = x ? td_node_shape(x) : TD_SCALAR;
+
+    if (!x)
+        return NULL;
+    if (s.ndim != 3)
+        return td__layer_fail(l, "expected (time, width), found %d axes", s.ndim - 1);
+    char *name = td__arena_printf(l->arena, "%s.weight", l->name);
+    td_init init = {.kind = TD_INIT_NORMAL, .b = 0.02};
+    return name ? td_add(l->g, x, td_param(l->g, name, TD_SHAPE(s.dim[1], s.dim[2]), init))
+                : td__layer_fail(l, "out of memory");
+}
+const td__layer_def td__layer_position = {
+    "position", "adds a trained vector for each place in time", {TD_KEYS_END}, position};
+
+static td_node *swap_time(td_graph *g, td_node *x)
+{
+    return td_permute(g, x, (const int[]){1, 0, 2});
+}
+
+/* lstm and gru, which differ in the call. */
+static td_node *recurrent(const td__layer *l, td_node *x,
+                          td_node *(*call)(td_graph *, const char *, td_node *, int64_t,
+                                           const td_nn_rnn_opts *))
+{
+    td_nn_rnn_opts o = {.layers = (int)td__layer_int(l, "layers"),
+                        .dropout = td__layer_real(l, "dropout")};
+
+    if (x && td_node_shape(x).ndim != 3)
+        return td__layer_fail(l, "expected (time, width), found %d axes",
+                              td_node_shape(x).ndim - 1);
+    return swap_time(l->g, call(l->g, l->name, swap_time(l->g, x), td__layer_int(l, "hidden"), &o));
+}
+static td_node *lstm(const td__layer *l, td_node *x)
+{
+    return recurrent(l, x, td_nn_lstm);
+}
+static td_node *gru(const td__layer *l, td_node *x)
+{
+    return recurrent(l, x, td_nn_gru);
+}
+#define RECURRENT_KEYS                                                                             \
+    {                                                                                              \
+        TD_KEY_ROW("hidden", INT, "Width of the state.", .lo = 1, .hi = 1e6,                       \
+                   .flags = TD_KEY_REQUIRED),                                                      \
+            TD_KEY_ROW("layers", INT, "Stacked.", .lo = 1, .hi = 1000, .def = "1"), TD_KEY_DROPOUT \
+    }
+const td__layer_def td__layer_lstm = {
+    "lstm", "long short-term memory: (time, width) to (time, hidden)", RECURRENT_KEYS, lstm};
+const td__layer_def td__layer_gru = {
+    "gru", "gated recurrent units: (time, width) to (time, hidden)", RECURRENT_KEYS, gru};
+
+#define HEADS                                                               \
+    TD_KEY_ROW("heads", INT, "Must divide the width.", .lo = 1, .hi = 4096, \
+               .flags = TD_KEY_REQUIRED)
+#define CAUSAL TD_KEY_ROW("causal", BOOL, "Look back only.", .def = "false")
+
+static td_node *attention(const td__layer *l, td_node *x)
+{
+    td_nn_attention_opts o = {.causal = td__layer_bool(l, "causal"),
+                              .no_bias = !td__layer_bool(l, "bias")};
+
+    return td_nn_multi_head_attention(l->g, l->name, x, (int)td__layer_int(l, "heads"), &o);
+}
+const td__layer_def td__layer_attention = {
+    "attention",
+    "self-attention: (time, width) to the same",
+    {HEADS, CAUSAL, TD_KEY_ROW("bias", BOOL, "With biases.", .def = "true")},
+    attention};
+
+static td_node *transformer_block(const td__layer *l, td_node *x)
+{
+    td_nn_transformer_opts o = {.ff = td__layer_int(l, "ff"),
+                                .act = td__act_fused(td__keys_text(l->attrs, "act")),
+                                .dropout = td__layer_real(l, "dropout"),
+                                .pre_norm = td__layer_bool(l, "pre_norm"),
+                                .attention = {.causal = td__layer_bool(l, "causal")}};
+
+    return td_nn_transformer_block(l->g, l->name, x, (int)td__layer_int(l, "heads"), &o);
+}
+const td__layer_def td__layer_transformer_block = {
+    "transformer_block",
+    "attention, then two linear layers, each with a residual and a norm",
+    {HEADS,
+     TD_KEY_ROW("ff", INT, "Width of the inner layer; 0: 4 times the width.", .hi = 1e6,
+                .def = "0"),
+     CAUSAL,
+     TD_KEY_ROW("act", WORD, "Of the inner layer.", .words = "relu gelu gelu_tanh", .def = "gelu"),
+     TD_KEY_DROPOUT, TD_KEY_ROW("pre_norm", BOOL, "Norm before rather than after.", .def = "true")},
+    transformer_block};

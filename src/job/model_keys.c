@@ -1,0 +1,215 @@
+/* model_keys.c -- the `model` section checked against the tables of layers and ready-made models.
+ * Nothing is known of the data yet: `classes` and the like stay words. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "job/build.h"
+
+static const td__layer_def *const LAYERS[] = {
+#define TD_LAYER(name) &td__layer_##name,
+#include "job/layers.def"
+#undef TD_LAYER
+};
+
+static const td__layer_def *const MODELS[] = {
+#define TD_MODEL(name) &td__ready_##name,
+#include "job/models.def"
+#undef TD_MODEL
+};
+
+const td__key td__layer_common[] = {
+    TD_KEY_ROW("from", TEXT, "Input: a name given by `as`, or a data field.",
+               .shown = "the layer before"),
+    TD_KEY_ROW("as", TEXT, "Name of the result, for `from`, `add` and `concat`."),
+    TD_KEY_ROW("name", TEXT, "Of its params.", .shown = "kind and number, as conv2d1"),
+    TD_KEYS_END};
+
+const td__layer_def *td__layer_list(int i)
+{
+    return i >= 0 && i < TD_LEN(LAYERS) ? LAYERS[i] : NULL;
+}
+
+const td__layer_def *td__ready_list(int i)
+{
+    return i >= 0 && i < TD_LEN(MODELS) ? MODELS[i] : NULL;
+}
+
+const td__layer_def *td__layer_find(const char *name)
+{
+    for (int i = 0; i < TD_LEN(LAYERS); i++)
+        if (!strcmp(LAYERS[i]->name, name))
+            return LAYERS[i];
+    return NULL;
+}
+
+const td__layer_def *td__ready_find(const char *name)
+{
+    for (int i = 0; i < TD_LEN(MODELS); i++)
+        if (!strcmp(MODELS[i]->name, name))
+            return MODELS[i];
+    return NULL;
+}
+
+static const char *layer_word(int i)
+{
+    return i < TD_LEN(LAYERS) ? LAYERS[i]->name : NULL;
+}
+
+static const char *model_word(int i)
+{
+    return i < TD_LEN(MODELS) ? MODELS[i]->name : NULL;
+}
+
+static const char *main_key(const char *name)
+{
+    const td__layer_def *d = td__layer_find(name);
+
+    return !d ? NULL : d->keys[0].path ? d->keys[0].path : "";
+}
+
+static td_status out_of_memory(void)
+{
+    return TD_FAIL(TD_ENOMEM, "job: out of memory");
+}
+
+/* The one value of a map that says what it is; the rest cannot be judged without it. */
+static td_status only(td__arena *a, const td__tree *map, const char *key, td__tree **out)
+{
+    td__tree *value = td__tree_get(map, key);
+
+    *out = td__tree_new(a, TD_TREE_MAP, map);
+    td__tree *copy = td__arena_alloc(a, sizeof *copy);
+    if (!*out || !copy)
+        return out_of_memory();
+    if (value) {
+        *copy = *value;
+        td__tree_append(*out, key, copy);
+    }
+    return TD_OK;
+}
+
+/* Resolve `map` against: the key that names the def, the def's own keys, `more`. */
+static td_status resolve_def(td__arena *a, td__key named, const td__layer_def *d,
+                             const td__key *more, const char *path, td__tree *map, td__tree **out)
+{
+    td__key keys[TD__LAYER_KEYS + 8] = {named};
+    int n = 1;
+
+    for (int i = 0; d && i < TD__LAYER_KEYS && d->keys[i].path; i++)
+        keys[n++] = d->keys[i];
+    for (int i = 0; more[i].path; i++)
+        keys[n++] = more[i];
+    if (!d)
+        TD_TRY(only(a, map, named.path, &map));
+    char *prefix = td__arena_printf(a, "%s.", path);
+    if (!prefix)
+        return out_of_memory();
+    return td__keys_resolve(a, keys, prefix, map, map, out);
+}
+
+static td_status resolve_list(td__arena *a, const td__tree *given, const char *path,
+                              td__tree **out);
+
+static td_status resolve_layer(td__arena *a, const td__tree *given, const char *path,
+                               td__tree **out)
+{
+    static const td__key NAMED =
+        TD_KEY_ROW("layer", WORD, "", .list = layer_word, .flags = TD_KEY_REQUIRED);
+    td__tree *item;
+
+    TD_TRY(td__item_expand(a, "layer", main_key, path, given, &item));
+    const char *kind = td__keys_text(item, "layer");
+    const td__layer_def *d = kind ? td__layer_find(kind) : NULL;
+    TD_TRY(resolve_def(a, NAMED, d, td__layer_common, path, item, out));
+    for (int i = 0; d && i < TD__LAYER_KEYS && d->keys[i].path; i++) {
+        td__tree *inner = td__tree_get(*out, d->keys[i].path), *list;
+        if (d->keys[i].type != TD_KEY_TREE || !inner)
+            continue;
+        char *below = td__arena_printf(a, "%s.%s", path, d->keys[i].path);
+        if (!below)
+            return out_of_memory();
+        TD_TRY(resolve_list(a, inner, below, &list));
+        td__tree_put(*out, d->keys[i].path, list);
+    }
+    return TD_OK;
+}
+
+static td_status resolve_list(td__arena *a, const td__tree *given, const char *path, td__tree **out)
+{
+    int i = 0;
+
+    *out = td__tree_new(a, TD_TREE_LIST, given);
+    if (!*out)
+        return out_of_memory();
+    if (given->kind != TD_TREE_LIST || !given->first)
+        return TD_FAIL(TD_EINVAL, "%s: %s: expected a list of layers, found %s",
+                       td__tree_where(given).text, path,
+                       given->kind == TD_TREE_LIST ? "an empty one" : td__tree_found(given).text);
+    for (const td__tree *c = given->first; c; c = c->next, i++) {
+        char *item_path = td__arena_printf(a, "%s.%d", path, i);
+        td__tree *item;
+        if (!item_path)
+            return out_of_memory();
+        TD_TRY(resolve_layer(a, c, item_path, &item));
+        td__tree_append(*out, NULL, item);
+    }
+    return TD_OK;
+}
+
+td_status td__layers_expand(td__arena *a, const char *path, td__tree *list)
+{
+    int n = 0;
+
+    for (td__tree *c = list->kind == TD_TREE_LIST ? list->first : NULL; c; c = c->next, n++) {
+        td__tree *item;
+        char *at = td__arena_printf(a, "%s.%d", path, n);
+        if (!at)
+            return out_of_memory();
+        TD_TRY(td__item_expand(a, "layer", main_key, at, c, &item));
+        td__tree_replace(list, c, item);
+        c = item;
+        const char *kind = td__keys_text(item, "layer");
+        const td__layer_def *d = kind ? td__layer_find(kind) : NULL;
+        for (int i = 0; d && i < TD__LAYER_KEYS && d->keys[i].path; i++) {
+            td__tree *inner = td__tree_get(item, d->keys[i].path);
+            if (d->keys[i].type != TD_KEY_TREE || !inner)
+                continue;
+            char *below = td__arena_printf(a, "%s.%s", at, d->keys[i].path);
+            if (!below)
+                return out_of_memory();
+            TD_TRY(td__layers_expand(a, below, inner));
+        }
+    }
+    return TD_OK;
+}
+
+#define MODEL_INPUT TD_KEY_ROW("input", TEXT, "Data field that the model reads.", .def = "x")
+
+td_status td__model_resolve(td__arena *a, const td__tree *given, td__tree **out)
+{
+    static const td__key INPUT[] = {MODEL_INPUT, TD_KEYS_END};
+    static const td__key LIST[] = {MODEL_INPUT, TD_KEY_ROW("layers", TREE, ""), TD_KEYS_END};
+    static const td__key NAMED =
+        TD_KEY_ROW("name", WORD, "", .list = model_word, .flags = TD_KEY_REQUIRED | TD_KEY_MAIN);
+    td__tree *list, *map = td__tree_new(a, TD_TREE_MAP, given);
+
+    if (!map)
+        return out_of_memory();
+    *map = *given;
+    if (given->kind != TD_TREE_MAP)
+        return TD_FAIL(TD_EINVAL,
+                       "%s: model: expected a list of layers or a ready-made model, "
+                       "found %s",
+                       td__tree_where(given).text, td__tree_found(given).text);
+    const td__tree *layers = td__tree_get(given, "layers");
+    if (!td__tree_get(given, "name") && layers) {
+        TD_TRY(td__keys_resolve(a, LIST, "model.", given, given, out));
+        TD_TRY(resolve_list(a, layers, "model.layers", &list));
+        td__tree_put(*out, "layers", list);
+        return TD_OK;
+    }
+    const char *name = td__keys_text(given, "name");
+    return resolve_def(a, NAMED, name ? td__ready_find(name) : NULL, INPUT, "model", map, out);
+}
