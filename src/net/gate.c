@@ -1,0 +1,214 @@
+/* gate.c -- accepting strangers, one fixed-size slot each. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/gate.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "net/greet.h"
+#include "net/socket.h"
+
+enum {
+    SLOTS = 256,
+    HANDSHAKE_MS = 2000,
+    GRACE_MS = 100,
+    SOURCES = 32,
+    EVENTS = 64,
+    LISTENER = SLOTS
+};
+
+typedef struct slot {
+    bool used;
+    td__greet greet;
+    td__deadline until;
+    char source[TD_ADDRESS_BYTES];
+} slot;
+
+struct td__gate {
+    int listener, epoll;
+    td__hs_service service;
+    td__secret secret;
+    const td__tls *tls;
+    slot *slots; /* (SLOTS) */
+    int n_used;
+    uint64_t refused;
+    char logged[SOURCES][64]; /* sources that the log knows already, oldest overwritten */
+    int n_logged;
+};
+
+td_status td__gate_create_take(int listener, td__hs_service service, const td__secret *secret,
+                               const td__tls *tls, td__gate **out)
+{
+    td__gate *g = td__calloc(1, sizeof *g);
+    struct epoll_event e = {.events = EPOLLIN, .data.u32 = LISTENER};
+
+    *out = NULL;
+    if (g) {
+        g->listener = listener;
+        g->service = service;
+        g->secret = *secret;
+        g->tls = tls;
+        g->epoll = epoll_create1(EPOLL_CLOEXEC);
+        g->slots = td__calloc(SLOTS, sizeof *g->slots);
+    }
+    if (!g || !g->slots || g->epoll < 0 || epoll_ctl(g->epoll, EPOLL_CTL_ADD, listener, &e)) {
+        if (g)
+            td__gate_destroy(g);
+        else
+            close(listener);
+        return TD_FAIL(TD_ENOMEM, "a gate for %d half-open connections", SLOTS);
+    }
+    *out = g;
+    return TD_OK;
+}
+
+static void slot_free(td__gate *g, slot *s)
+{
+    td__greet_fini(&s->greet);
+    s->used = false;
+    g->n_used--;
+}
+
+void td__gate_destroy(td__gate *g)
+{
+    if (!g)
+        return;
+    for (int i = 0; g->slots && i < SLOTS; i++)
+        if (g->slots[i].used)
+            slot_free(g, &g->slots[i]);
+    close(g->listener);
+    if (g->epoll >= 0)
+        close(g->epoll);
+    td__free(g->slots);
+    td__free(g);
+}
+
+int td__gate_fd(const td__gate *g)
+{
+    return g->epoll;
+}
+
+uint64_t td__gate_refused(const td__gate *g)
+{
+    return g->refused;
+}
+
+static bool logged_before(td__gate *g, const char *source)
+{
+    int known = g->n_logged < SOURCES ? g->n_logged : SOURCES;
+    char *to = g->logged[g->n_logged % SOURCES];
+
+    for (int i = 0; i < known; i++)
+        if (strncmp(g->logged[i], source, sizeof g->logged[i] - 1) == 0)
+            return true;
+    snprintf(to, sizeof g->logged[0], "%.63s", source);
+    g->n_logged = g->n_logged < 2 * SOURCES - 1 ? g->n_logged + 1 : SOURCES;
+    return false;
+}
+
+static void refuse(td__gate *g, slot *s, const char *why)
+{
+    g->refused++;
+    if (!logged_before(g, s->source))
+        TD_LOG(WARN, NET, "refused a connection from %s: %s (further ones are not logged)",
+               s->source, why);
+    slot_free(g, s);
+}
+
+/* A free slot, or the one that has been half-open for longest; NULL while all are so young that they
+ * may be members who came together. */
+static slot *take_slot(td__gate *g)
+{
+    slot *oldest = NULL;
+
+    for (int i = 0; i < SLOTS; i++) {
+        slot *s = &g->slots[i];
+        if (!s->used)
+            return s;
+        if (!oldest || s->until < oldest->until)
+            oldest = s;
+    }
+    if (td__deadline_left_ns(oldest->until) > (HANDSHAKE_MS - GRACE_MS) * 1000000ull)
+        return NULL;
+    refuse(g, oldest, "too many half-open connections");
+    return oldest;
+}
+
+static bool watch(td__gate *g, slot *s, int op)
+{
+    struct epoll_event e = {.events = s->greet.write ? EPOLLOUT : EPOLLIN,
+                            .data.u32 = (uint32_t)(s - g->slots)};
+    return epoll_ctl(g->epoll, op, s->greet.conn.fd, &e) == 0;
+}
+
+static void step(td__gate *g, slot *s, void (*enter)(void *user, td__conn conn), void *user)
+{
+    bool write = s->greet.write;
+
+    if (td__greet_step(&s->greet)) {
+        refuse(g, s, td_last_error());
+    } else if (s->greet.state == TD_GREET_DONE) {
+        td__conn conn = s->greet.conn;
+        epoll_ctl(g->epoll, EPOLL_CTL_DEL, conn.fd, NULL);
+        s->greet.conn = td__conn_of(-1);
+        slot_free(g, s);
+        enter(user, conn);
+    } else if (s->greet.write != write && !watch(g, s, EPOLL_CTL_MOD)) {
+        refuse(g, s, "epoll failed");
+    }
+}
+
+static void admit_all(td__gate *g)
+{
+    slot *s;
+    int fd;
+
+    while ((s = take_slot(g)) && (fd = td__socket_accept(g->listener)) >= 0) {
+        td__socket_source(fd, s->source);
+        s->until = td__deadline_in_ms(HANDSHAKE_MS);
+        if (td__greet_init_take(&s->greet, fd, TD_HS_SERVER, g->service, &g->secret, g->tls,
+                                s->source))
+            continue;
+        s->used = true;
+        g->n_used++;
+        if (!watch(g, s, EPOLL_CTL_ADD))
+            refuse(g, s, "epoll failed");
+    }
+}
+
+void td__gate_serve(td__gate *g, void (*enter)(void *user, td__conn conn), void *user)
+{
+    struct epoll_event e[EVENTS];
+    int n = epoll_wait(g->epoll, e, EVENTS, 0);
+    bool knocks = false;
+
+    for (int i = 0; i < n; i++) {
+        if (e[i].data.u32 == LISTENER) {
+            knocks = true; /* last: a new one must not take a slot that has an event here */
+            continue;
+        }
+        slot *s = &g->slots[e[i].data.u32];
+        if (s->used)
+            step(g, s, enter, user);
+    }
+    for (int i = 0; g->n_used > 0 && i < SLOTS; i++)
+        if (g->slots[i].used && td__deadline_passed(g->slots[i].until))
+            refuse(g, &g->slots[i], "no handshake within 2 seconds");
+    if (knocks)
+        admit_all(g);
+}
+
+td__deadline td__gate_deadline(const td__gate *g)
+{
+    td__deadline first = TD_DEADLINE_NEVER;
+
+    for (int i = 0; g->n_used > 0 && i < SLOTS; i++)
+        if (g->slots[i].used && g->slots[i].until < first)
+            first = g->slots[i].until;
+    return first;
+}

@@ -1,0 +1,37 @@
+/* socket.h -- sockets by text address: "host:port", "[::1]:port", "unix:@name" (abstract).
+ *
+ * All sockets made here are non-blocking, closed on exec, and without Nagle's delay. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_NET_SOCKET_H
+#define TD_NET_SOCKET_H
+
+#include "base/deadline.h"
+#include "tandem/status.h"
+
+enum { TD_ADDRESS_BYTES = 256 }; /* a text address with its final 0 */
+
+/* "127.0.0.1:0" picks a port. `actual` is the address that others use. */
+TD_NODISCARD td_status td__socket_listen(const char *address, int *fd,
+                                         char actual[TD_ADDRESS_BYTES]);
+/* Tries all addresses that the name stands for, one after the other. While nobody listens it tries
+ * again: the listener may still be starting. */
+TD_NODISCARD td_status td__socket_connect(const char *address, td__deadline until, int *fd);
+/* Only begins; the socket becomes writable when it is connected or has failed (socket_connected
+ * says which). For numeric addresses. */
+TD_NODISCARD td_status td__socket_connect_start(const char *address, int *fd);
+TD_NODISCARD td_status td__socket_connected(int fd, const char *address);
+/* Accept one; -1 when there is none (or none can be had now). */
+int td__socket_accept(int listener);
+
+/* The numeric address that this host has on the way to `address`; "127.0.0.1" for unix sockets. */
+TD_NODISCARD td_status td__socket_route(const char *address, char host[TD_ADDRESS_BYTES]);
+/* "host:port" from its parts; brackets around IPv6. */
+TD_NODISCARD td_status td__socket_join(const char *host, const char *port,
+                                       char address[TD_ADDRESS_BYTES]);
+/* Who is at the other end, without the port: "10.0.0.7", "local"; for the log. */
+void td__socket_source(int fd, char host[TD_ADDRESS_BYTES]);
+
+/* Sleep until the socket is readable (or writable), or the deadline. */
+void td__socket_poll(int fd, bool write, td__deadline until);
+
+#endif
