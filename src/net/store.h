@@ -37,7 +37,9 @@ typedef struct td__store td__store; /* a client; any number of threads may use o
 TD_NODISCARD td_status td__store_connect(const char *address, const td__secret *secret,
                                          const td__store_opts *o, td__deadline until,
                                          td__store **out);
-void td__store_close(td__store *s); /* says goodbye; NULL is allowed */
+/* Says goodbye; NULL is allowed. Not from an event's callback. */
+void td__store_close(td__store *s);
+const char *td__store_address(const td__store *s); /* of the server */
 
 TD_NODISCARD td_status td__store_set(td__store *s, const char *key, const void *value,
                                      size_t nbytes, td__deadline until);
