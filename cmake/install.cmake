@@ -15,6 +15,10 @@ install(DIRECTORY include/tandem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
 install(EXPORT TandemTargets NAMESPACE Tandem:: DESTINATION ${td_cmake_dir})
 install(EXPORT TandemStaticTargets NAMESPACE Tandem:: DESTINATION ${td_cmake_dir})
 
+if(td_mpi_modules)
+  install(TARGETS ${td_mpi_modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
+endif()
+
 configure_package_config_file(cmake/TandemConfig.cmake.in ${CMAKE_BINARY_DIR}/TandemConfig.cmake
   INSTALL_DESTINATION ${td_cmake_dir})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/TandemConfigVersion.cmake
