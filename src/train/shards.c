@@ -104,7 +104,7 @@ static td_status make_program(td__shard_set *s, td_graph *g, sized *z)
         .outputs = outputs,
     };
 
-    TD_TRY(s->o.model->build(s->o.model->user, g, z->rows, &nodes));
+    TD_TRY(s->o.model.build(s->o.model.user, g, z->rows, &nodes));
     if (td_graph_status(g))
         return TD_FAIL(td_graph_status(g), "%s", td_graph_error(g));
     TD_ASSERT(nodes.n_metrics <= TD__MAX_METRICS && nodes.n_inputs <= TD__MAX_MODEL_INPUTS,

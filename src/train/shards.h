@@ -23,8 +23,8 @@ typedef enum td__shard_use {
 } td__shard_use;
 
 typedef struct td__shard_set_opts {
-    const td__model *model; /* borrowed */
-    td__pool *pool;         /* borrowed */
+    td__model model;
+    td__pool *pool; /* borrowed */
     td__shard_use use;
     const char *backend; /* borrowed */
     td_dtype precision;

@@ -18,8 +18,9 @@
 #include "train/observer.h"
 
 typedef struct td__train_opts {
+    const char *name;      /* of the run, for observers; NULL: "" */
     int64_t batch;         /* global batch */
-    int64_t epochs, steps; /* one of them; both: whichever ends first */
+    int64_t epochs, steps; /* one of them; both: whichever ends first; none: run() is refused */
     int shards;            /* 0: td__shards_default(batch) */
     int accumulate;        /* batches added up before an update; 0 means 1 */
     int threads;           /* compute threads; 0: one per processor */
@@ -68,7 +69,9 @@ void td__trainer_destroy(td__trainer *t); /* NULL is allowed */
 TD_NODISCARD td_status td__trainer_observe(td__trainer *t, td__observer *o);
 /* Go on from the newest whole checkpoint under checkpoint_dir: *found says if there was one. */
 TD_NODISCARD td_status td__trainer_resume(td__trainer *t, bool *found);
-/* Set from a signal handler: leave after the step in flight, with a checkpoint. */
+/* Train to the end. Observers' `end` is called unless the run fails. *stop (NULL: never) may be set
+ * from a signal handler: leave after the step in flight, with a checkpoint. A loss that is NaN or
+ * infinite is TD_EINVAL with step, shard and first bad node; the last good checkpoint stays. */
 TD_NODISCARD td_status td__trainer_run(td__trainer *t, const atomic_int *stop,
                                        td__train_result *out);
 

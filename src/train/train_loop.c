@@ -1,0 +1,297 @@
+/* train_loop.c -- the run: steps, and between them validation, early stopping, checkpoints.
+ *
+ * Everything that a run knows besides the blocks is in td__train_state, and each decision between
+ * steps is a function of it: so a run that is resumed from a checkpoint makes the same decisions as
+ * one that was never interrupted. A checkpoint of a step at which a validation is due is written
+ * after it; one written before (the run was asked to stop) says so by valid_step, and the validation
+ * is made up for on resume. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "train/trainer_impl.h"
+
+static double seconds_since(uint64_t ns)
+{
+    return 1e-9 * (double)(td__clock_ns() - ns);
+}
+
+static bool asked_to_stop(const td__trainer *t)
+{
+    return t->stop && atomic_load(t->stop);
+}
+
+/* Call method of every observer that has it. */
+#define TELL(t, method, event)                                                   \
+    do {                                                                         \
+        for (int i_ = 0; i_ < (t)->n_observers; i_++)                            \
+            if ((t)->observers[i_]->method)                                      \
+                TD_TRY((t)->observers[i_]->method((t)->observers[i_], (event))); \
+    } while (0)
+
+/* ---- When ------------------------------------------------------------------------------------ */
+
+/* Steps end epochs exactly: the position is then at the start of the next one. */
+static bool at_epoch_end(const td__trainer *t)
+{
+    return t->state.step > 0 && t->state.batch_in_epoch == 0;
+}
+
+static bool at_end(const td__trainer *t)
+{
+    return t->state.step >= t->total_steps;
+}
+
+static bool due(const td__trainer *t, int64_t every)
+{
+    if (every > 0)
+        return t->state.step % (uint64_t)every == 0;
+    return every == 0 && at_epoch_end(t);
+}
+
+static bool validation_due(const td__trainer *t)
+{
+    const td__train_state *s = &t->state;
+    return s->step > 0 && s->valid_step != s->step && t->o.valid_every >= 0 &&
+           td__data_part(t->data, TD_PART_VALID) && (due(t, t->o.valid_every) || at_end(t));
+}
+
+static bool out_of_patience(const td__trainer *t)
+{
+    return t->o.patience > 0 && t->state.bad_validations >= t->o.patience;
+}
+
+/* ---- A step ---------------------------------------------------------------------------------- */
+
+/* Rows of batches [first, end) of an epoch: all are full but the last, which may be short. */
+static int64_t rows_of(const td__trainer *t, int64_t first, int64_t end)
+{
+    int64_t all = td__data_part(t->data, TD_PART_TRAIN)->count;
+    int64_t stop = end * t->o.batch < all ? end * t->o.batch : all;
+    return stop - first * t->o.batch;
+}
+
+static td_status run_batches(td__trainer *t, td__step_event *e)
+{
+    int64_t first = t->state.batch_in_epoch, end = first + t->o.accumulate;
+    if (end > t->batches)
+        end = t->batches;
+    e->samples = rows_of(t, first, end);
+    td__step_begin(t->engine, (uint32_t)e->step, e->samples);
+    for (int64_t k = first; k < end; k++) {
+        const td__batch *b;
+        uint64_t begin = td__clock_ns();
+        TD_TRY(td__loader_next(t->loader, &b));
+        e->data_wait += seconds_since(begin);
+        TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
+                  "batch %lld of epoch %llu expected", (long long)k,
+                  (unsigned long long)t->state.epoch);
+        TD_TRY(td__step_batch(t->engine, b, k + 1 == end));
+    }
+    e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
+    return td__step_end(t->engine, e->lr, &e->loss, &e->grad_norm);
+}
+
+static td_status step(td__trainer *t)
+{
+    td__train_state *s = &t->state;
+    td__step_event e = {.step = s->step + 1, .epoch = s->epoch};
+    uint64_t begin = td__clock_ns();
+    td_status st = run_batches(t, &e);
+    if (st) {
+        td__step_abandon(t->engine);
+        return st;
+    }
+    s->step++;
+    s->samples += (uint64_t)e.samples;
+    s->batch_in_epoch += t->o.accumulate;
+    if (s->batch_in_epoch >= t->batches) {
+        s->batch_in_epoch = 0;
+        s->epoch++;
+    }
+    t->dirty = true;
+    t->loss = e.loss;
+    t->samples += (uint64_t)e.samples;
+    e.seconds = seconds_since(begin);
+    e.elapsed = seconds_since(t->began_ns);
+    t->seconds += e.seconds;
+    TELL(t, step, &e);
+    return TD_OK;
+}
+
+/* ---- Between steps --------------------------------------------------------------------------- */
+
+static bool better(const td__trainer *t, double value)
+{
+    double best = t->state.best;
+    if (isnan(best))
+        return !isnan(value);
+    if (t->watch >= 0 && t->facts.higher_is_better[t->watch])
+        return value > best + t->o.min_delta;
+    return value < best - t->o.min_delta;
+}
+
+/* *best: it was the best so far. Nothing has happened if the run was asked to stop meanwhile. */
+static td_status validate(td__trainer *t, bool *best)
+{
+    td__train_state *s = &t->state;
+    td__eval_result r;
+    bool stopped;
+
+    TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID), t->stop, &stopped,
+                                      &r));
+    if (stopped)
+        return TD_OK;
+    double value = r.value[t->watch + 1];
+    *best = better(t, value);
+    if (*best) {
+        s->best = value;
+        s->best_step = s->step;
+        s->bad_validations = 0;
+    } else {
+        s->bad_validations++;
+    }
+    s->valid_step = s->step;
+    TD_TRY(td_schedule_metric(t->schedule, value));
+    s->schedule = td_schedule_get_state(t->schedule);
+    t->dirty = true;
+    td__eval_event e = {.step = s->step,
+                        .epoch = s->epoch - (at_epoch_end(t) ? 1 : 0),
+                        .part = td__part_name(TD_PART_VALID),
+                        .n = r.n,
+                        .name = r.name,
+                        .value = r.value,
+                        .best = *best,
+                        .seconds = r.seconds};
+    TELL(t, eval, &e);
+    return TD_OK;
+}
+
+static td_status report_saved(td__trainer *t)
+{
+    td__checkpoint_event e;
+    bool done;
+    TD_TRY(td__checkpointer_poll(t->checkpointer, &done, &e));
+    if (done)
+        TELL(t, checkpoint, &e);
+    return TD_OK;
+}
+
+static td_status save(td__trainer *t, bool best)
+{
+    if (!t->checkpointer)
+        return TD_OK;
+    uint64_t begin = td__clock_ns();
+    TD_TRY(td__checkpointer_wait(t->checkpointer));
+    TD_TRY(report_saved(t));
+    TD_TRY(td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best));
+    t->seconds += seconds_since(begin);
+    t->dirty = false;
+    return TD_OK;
+}
+
+static td_status between_steps(td__trainer *t)
+{
+    bool best = false;
+    if (validation_due(t) && !asked_to_stop(t))
+        TD_TRY(validate(t, &best));
+    if (best || (t->dirty && due(t, t->o.checkpoint_every)))
+        return save(t, best);
+    return t->checkpointer ? report_saved(t) : TD_OK;
+}
+
+/* ---- The run --------------------------------------------------------------------------------- */
+
+static td_status tell_begin(td__trainer *t)
+{
+    td__train_info info = {.name = t->o.name,
+                           .first_step = t->state.step + 1,
+                           .steps = t->total_steps,
+                           .steps_per_epoch = t->steps_per_epoch,
+                           .batch = t->o.batch,
+                           .shards = t->o.shards,
+                           .threads = td__pool_threads(t->pool),
+                           .precision = td_dtype_name(t->o.precision)};
+    for (int i = 0; i < td_params_count(t->params); i++)
+        if (!td_params_info(t->params, i).is_state)
+            info.params += (int64_t)td_params_info(t->params, i).count;
+    TELL(t, begin, &info);
+    return TD_OK;
+}
+
+static td_status prepare(td__trainer *t)
+{
+    if (!t->loader)
+        return TD_FAIL(TD_EINVAL, "there are no data to train on");
+    if (!t->total_steps)
+        return TD_FAIL(TD_EINVAL, "nothing to do: neither epochs nor steps are given");
+    TD_TRY(
+        td__shard_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN), t->shard_rows));
+    if (!t->engine)
+        TD_TRY(td__step_engine_create(&(td__step_opts){.set = t->train_set,
+                                                       .pool = t->pool,
+                                                       .params = t->params,
+                                                       .optimizer = t->optimizer,
+                                                       .program = td__trainer_program(t),
+                                                       .shards = t->o.shards,
+                                                       .accumulate = t->o.accumulate},
+                                      &t->engine));
+    if (t->o.checkpoint_dir)
+        TD_TRY(
+            td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
+    td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
+    return TD_OK;
+}
+
+static td_status finish(td__trainer *t, td__train_result *out)
+{
+    const td__train_state *s = &t->state;
+    if (t->dirty || !s->step)
+        TD_TRY(save(t, false));
+    if (t->checkpointer) {
+        TD_TRY(td__checkpointer_wait(t->checkpointer));
+        TD_TRY(report_saved(t));
+    }
+    out->end = out_of_patience(t) ? TD_TRAIN_EARLY
+               : at_end(t)        ? TD_TRAIN_DONE
+                                  : TD_TRAIN_INTERRUPTED;
+    out->step = s->step;
+    out->epoch = s->epoch;
+    out->seconds = t->seconds;
+    out->samples_per_second = t->seconds > 0 ? (double)t->samples / t->seconds : 0;
+    out->train_loss = t->loss;
+    out->best = s->best;
+    out->best_step = s->best_step;
+    TD_TRY(td_params_digest(t->params, out->digest));
+    TELL(t, end, out);
+    return TD_OK;
+}
+
+static td_status run(td__trainer *t, td__train_result *out)
+{
+    TD_TRY(prepare(t));
+    TD_TRY(tell_begin(t));
+    TD_TRY(between_steps(t)); /* a validation that an interrupted run still owes */
+    while (!at_end(t) && !out_of_patience(t) && !asked_to_stop(t)) {
+        TD_TRY(step(t));
+        TD_TRY(between_steps(t));
+    }
+    return finish(t, out);
+}
+
+td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_result *out)
+{
+    memset(out, 0, sizeof *out);
+    t->stop = stop;
+    t->began_ns = td__clock_ns();
+    t->samples = 0;
+    t->seconds = 0;
+    t->loss = (double)NAN;
+    t->dirty = false;
+    td_status st = run(t, out);
+    td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
+    t->checkpointer = NULL;
+    return st;
+}

@@ -1,0 +1,267 @@
+/* trainer.c -- making a trainer: programs, params, optimizer, schedule, loader, step engine. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/nearest.h"
+#include "train/trainer_impl.h"
+
+enum { MAX_SHARDS = 4096, KEEP = 3 };
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+static td_status copy_text(td__trainer *t, const char **text)
+{
+    if (*text && !(*text = td__arena_strdup(t->arena, *text)))
+        return TD_FAIL(TD_ENOMEM, "no memory for a trainer");
+    return TD_OK;
+}
+
+static td_status resolve(td__trainer *t, const td__train_opts *opts)
+{
+    td__train_opts *o = &t->o;
+    *o = *opts;
+    if (!o->watch)
+        o->watch = "loss";
+    if (!o->name)
+        o->name = "";
+    TD_TRY(copy_text(t, &o->name));
+    TD_TRY(copy_text(t, &o->backend));
+    TD_TRY(copy_text(t, &o->watch));
+    TD_TRY(copy_text(t, &o->checkpoint_dir));
+    TD_TRY(copy_text(t, &o->job_digest));
+    if (o->batch < 1)
+        return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
+                       (long long)o->batch);
+    if (!o->shards)
+        o->shards = td__shards_default(o->batch);
+    if (!o->accumulate)
+        o->accumulate = 1;
+    if (!o->eval_batch)
+        o->eval_batch = o->batch;
+    if (!o->checkpoint_keep)
+        o->checkpoint_keep = KEEP;
+    if (o->shards < 1 || o->shards > o->batch || o->shards > MAX_SHARDS)
+        return TD_FAIL(TD_EINVAL, "%d shards of a batch of %lld samples: must be 1 to %lld",
+                       o->shards, (long long)o->batch,
+                       (long long)(o->batch < MAX_SHARDS ? o->batch : MAX_SHARDS));
+    if (o->accumulate < 1 || (int64_t)o->accumulate * o->shards > INT32_MAX)
+        return TD_FAIL(TD_EINVAL, "%d batches in a step: must be at least 1", o->accumulate);
+    if (o->eval_batch < 1 || o->epochs < 0 || o->steps < 0 || o->patience < 0 || o->threads < 0)
+        return TD_FAIL(TD_EINVAL, "eval_batch, epochs, steps, patience and threads must not be "
+                                  "negative");
+    return TD_OK;
+}
+
+static td_status find_watched(td__trainer *t)
+{
+    td__nearest near = {.word = t->o.watch};
+    t->watch = -1;
+    if (strcmp(t->o.watch, "loss") == 0)
+        return TD_OK;
+    td__nearest_offer(&near, "loss");
+    for (int i = 0; i < t->facts.n_metrics; i++) {
+        if (strcmp(t->facts.metric[i], t->o.watch) == 0) {
+            t->watch = i;
+            return TD_OK;
+        }
+        td__nearest_offer(&near, t->facts.metric[i]);
+    }
+    return TD_FAIL(TD_EINVAL, "there is no metric '%s' to watch%s%s%s", t->o.watch,
+                   near.best ? "; did you mean '" : "", near.best ? near.best : "",
+                   near.best ? "'?" : "");
+}
+
+/* ---- Parts ----------------------------------------------------------------------------------- */
+
+static td_status make_model(td__trainer *t)
+{
+    const td__train_opts *o = &t->o;
+    int threads = o->threads ? o->threads : td__processors();
+    int eval_shards = td__shards_default(o->eval_batch);
+    int most = o->shards > eval_shards ? o->shards : eval_shards;
+    const td_program *p;
+
+    TD_TRY(td__pool_create(threads < most ? threads : most, &t->pool));
+    TD_TRY(td__shard_set_create(&(td__shard_set_opts){.model = t->model,
+                                                      .pool = t->pool,
+                                                      .use = TD__USE_TRAIN,
+                                                      .backend = o->backend,
+                                                      .precision = o->precision,
+                                                      .seed = o->seed,
+                                                      .profile = o->profile},
+                                &t->train_set));
+    t->shard_rows = (o->batch + o->shards - 1) / o->shards;
+    TD_TRY(td__shard_program(t->train_set, t->shard_rows, &p, &t->facts));
+    TD_TRY(td_params_create(p, o->seed, &t->params));
+    td__shard_set_params(t->train_set, t->params);
+    TD_TRY(find_watched(t));
+    return td_optimizer_create(&o->optim, t->params, &t->optimizer);
+}
+
+static td_status make_data(td__trainer *t)
+{
+    const td__train_opts *o = &t->o;
+    td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
+    if (!d) /* enough for evaluation */
+        return TD_OK;
+    TD_TRY(td__loader_create(d,
+                             &(td__loader_opts){.batch = o->batch,
+                                                .shuffle = true,
+                                                .augment = true,
+                                                .seed = o->seed,
+                                                .prefetch = o->prefetch,
+                                                .threads = o->data_threads},
+                             &t->loader));
+    t->batches = td__loader_batches(t->loader);
+    t->steps_per_epoch = (uint64_t)((t->batches + o->accumulate - 1) / o->accumulate);
+    t->total_steps = (uint64_t)o->steps;
+    uint64_t all = (uint64_t)o->epochs * t->steps_per_epoch;
+    if (o->epochs && (!o->steps || all < t->total_steps))
+        t->total_steps = all;
+    if (t->total_steps > UINT32_MAX)
+        return TD_FAIL(TD_EINVAL, "%llu steps: at most %u are possible",
+                       (unsigned long long)t->total_steps, UINT32_MAX);
+    return TD_OK;
+}
+
+static td_status make_schedule(td__trainer *t)
+{
+    td_schedule_opts s = t->o.schedule;
+    if (!(s.lr > 0))
+        s.lr = td_optimizer_lr(t->optimizer);
+    if (!s.total_steps)
+        s.total_steps = (int64_t)t->total_steps;
+    s.maximize = t->watch >= 0 && t->facts.higher_is_better[t->watch];
+    return td_schedule_create(&s, &t->schedule);
+}
+
+static td_status make(td__trainer *t, const td__train_opts *opts)
+{
+    TD_TRY(td__arena_create(&t->arena));
+    TD_TRY(resolve(t, opts));
+    TD_TRY(make_model(t));
+    TD_TRY(make_data(t));
+    TD_TRY(make_schedule(t));
+    t->state = (td__train_state){
+        .seed = t->o.seed, .best = (double)NAN, .schedule = td_schedule_get_state(t->schedule)};
+    if (t->o.job_digest)
+        snprintf(t->state.job_digest, sizeof t->state.job_digest, "%s", t->o.job_digest);
+    return TD_OK;
+}
+
+td_status td__trainer_create(const td__train_opts *opts, const td__model *model, td__data *data,
+                             td__trainer **out)
+{
+    *out = NULL;
+    td__trainer *t = td__calloc(1, sizeof *t);
+    if (!t)
+        return TD_FAIL(TD_ENOMEM, "no memory for a trainer");
+    t->model = *model;
+    t->data = data;
+    td_status st = make(t, opts);
+    if (st) {
+        td__trainer_destroy(t);
+        return st;
+    }
+    *out = t;
+    return TD_OK;
+}
+
+void td__trainer_destroy(td__trainer *t)
+{
+    if (!t)
+        return;
+    td__checkpointer_destroy(t->checkpointer);
+    td__step_engine_destroy(t->engine);
+    td__loader_destroy(t->loader);
+    td_schedule_destroy(t->schedule);
+    td_optimizer_destroy(t->optimizer);
+    td__shard_set_destroy(t->train_set);
+    td__shard_set_destroy(t->eval_set);
+    td__shard_set_destroy(t->predict_set);
+    td_params_destroy(t->params);
+    td__pool_destroy(t->pool);
+    td__arena_destroy(t->arena);
+    td__free(t);
+}
+
+td_status td__trainer_observe(td__trainer *t, td__observer *o)
+{
+    if (t->n_observers == TD__MAX_OBSERVERS)
+        return TD_FAIL(TD_ENOTSUP, "more than %d observers of a run", TD__MAX_OBSERVERS);
+    t->observers[t->n_observers++] = o;
+    return TD_OK;
+}
+
+/* ---- Resuming -------------------------------------------------------------------------------- */
+
+td_status td__trainer_resume(td__trainer *t, bool *found)
+{
+    td__checkpoint_info info;
+    *found = false;
+    if (!t->o.checkpoint_dir || !td__checkpoint_any(t->o.checkpoint_dir))
+        return TD_OK;
+    TD_TRY(td__checkpoint_find(t->o.checkpoint_dir, NULL, &info));
+    TD_TRY(td__checkpoint_load(&info, t->params, t->optimizer));
+    if (strcmp(info.state.job_digest, t->state.job_digest) != 0)
+        TD_LOG(WARN, TRAIN, "%s: was written by another job (digest %.16s..., now %.16s...)",
+               info.path, info.state.job_digest, t->state.job_digest);
+    char digest[TD_SHA256_HEX];
+    memcpy(digest, t->state.job_digest, sizeof digest);
+    t->state = info.state;
+    memcpy(t->state.job_digest, digest, sizeof digest);
+    t->state.seed = t->o.seed;
+    if (t->state.batch_in_epoch >= t->batches && t->batches) { /* the data have become fewer */
+        t->state.epoch++;
+        t->state.batch_in_epoch = 0;
+    }
+    td_schedule_set_state(t->schedule, t->state.schedule);
+    *found = true;
+    return TD_OK;
+}
+
+/* ---- Looking --------------------------------------------------------------------------------- */
+
+td_params *td__trainer_params(td__trainer *t)
+{
+    return t->params;
+}
+
+const td_program *td__trainer_program(td__trainer *t)
+{
+    const td_program *p;
+    td_status st = td__shard_program(t->train_set, t->shard_rows, &p, NULL);
+    TD_ASSERT(!st, "the program of the usual shard"); /* made at creation, used in every step */
+    return p;
+}
+
+int td__trainer_shards(const td__trainer *t)
+{
+    return t->o.shards;
+}
+
+int td__trainer_profile_count(const td__trainer *t)
+{
+    const td_runner *r = td__shard_runner(t->train_set, t->shard_rows, 0);
+    return r ? td_runner_profile_count(r) : 0;
+}
+
+td_node_time td__trainer_profile(const td__trainer *t, int i)
+{
+    td_node_time sum = {0};
+    for (int k = 0; k < td__pool_threads(t->pool); k++) {
+        const td_runner *r = td__shard_runner(t->train_set, t->shard_rows, k);
+        if (!r)
+            continue;
+        td_node_time one = td_runner_profile(r, i);
+        one.calls += sum.calls;
+        one.total_ns += sum.total_ns;
+        sum = one;
+    }
+    return sum;
+}

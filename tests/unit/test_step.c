@@ -1,0 +1,244 @@
+/* The step engine: the same bits for any number of compute threads; sums in the tree of
+ * shard_tree.h; the plain loop's result where there is one shard; no allocation in a step. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "support/check.h"
+#include "support/train_models.h"
+#include "tandem/alloc.h"
+#include "train/step.h"
+
+/* ---- A small training loop over an engine ---------------------------------------------------- */
+
+enum { BATCH = 12, SAMPLES = 40, LAST = SAMPLES % BATCH }; /* three full batches and one of four */
+
+typedef struct setup {
+    const train_model *m;
+    int threads, shards, accumulate;
+    const char *optimizer; /* NULL: the model's */
+    double clip_norm;
+} setup;
+
+typedef struct trained {
+    td__model model;
+    td__dataset *data;
+    td__loader *loader;
+    td__pool *pool;
+    td__shard_set *set;
+    td_params *ps;
+    td_optimizer *o;
+    td__step_engine *e;
+    const td_program *p;
+} trained;
+
+static trained start(const setup *s)
+{
+    trained t = {.model = {.build = s->m->build}};
+    int64_t rows = (BATCH + s->shards - 1) / s->shards;
+    td_optim_opts o = {.name = s->optimizer ? s->optimizer : s->m->optimizer,
+                       .lr = 0.05,
+                       .clip_norm = s->clip_norm};
+
+    t.data = train_model_data(s->m, SAMPLES, 3);
+    td__loader_opts l = {.batch = BATCH, .shuffle = true, .seed = 9, .prefetch = -1};
+    CHECK_OK(td__loader_create(t.data, &l, &t.loader));
+    CHECK_OK(td__pool_create(s->threads, &t.pool));
+    td__shard_set_opts so = {.model = t.model,
+                             .pool = t.pool,
+                             .use = TD__USE_TRAIN,
+                             .precision = s->m->precision,
+                             .seed = 9};
+    CHECK_OK(td__shard_set_create(&so, &t.set));
+    CHECK_OK(td__shard_program(t.set, rows, &t.p, NULL));
+    CHECK_OK(td_params_create(t.p, 9, &t.ps));
+    td__shard_set_params(t.set, t.ps);
+    CHECK_OK(td__shard_set_dataset(t.set, t.data, rows));
+    CHECK_OK(td_optimizer_create(&o, t.ps, &t.o));
+    td__step_opts e = {.set = t.set,
+                       .pool = t.pool,
+                       .params = t.ps,
+                       .optimizer = t.o,
+                       .program = t.p,
+                       .shards = s->shards,
+                       .accumulate = s->accumulate};
+    CHECK_OK(td__step_engine_create(&e, &t.e));
+    return t;
+}
+
+static void stop(trained *t)
+{
+    td__step_engine_destroy(t->e);
+    td_optimizer_destroy(t->o);
+    td__shard_set_destroy(t->set);
+    td_params_destroy(t->ps);
+    td__pool_destroy(t->pool);
+    td__loader_destroy(t->loader);
+    td__dataset_destroy(t->data);
+}
+
+/* One step from the loader's position `index`; returns the loss. */
+static double one_step(trained *t, const setup *s, uint32_t step, int index)
+{
+    int64_t rows = 0;
+    double loss, norm;
+    int batches = (int)td__loader_batches(t->loader);
+    int end = index + s->accumulate < batches ? index + s->accumulate : batches;
+    for (int k = index; k < end; k++)
+        rows += k == batches - 1 ? LAST : BATCH;
+    td__step_begin(t->e, step, rows);
+    for (int k = index; k < end; k++) {
+        const td__batch *b;
+        td__loader_seek(t->loader, 0, k);
+        CHECK_OK(td__loader_next(t->loader, &b));
+        CHECK_OK(td__step_batch(t->e, b, k + 1 == end));
+    }
+    CHECK_OK(td__step_end(t->e, 0.05, &loss, &norm));
+    CHECK((norm >= 0) == (s->clip_norm > 0), "norm %g", norm);
+    return loss;
+}
+
+/* Digest of params and losses after two passes over the data. */
+static void train(const setup *s, char hex[65], double *loss)
+{
+    trained t = start(s);
+    uint32_t step = 0;
+    *loss = 0;
+    for (int epoch = 0; epoch < 2; epoch++)
+        for (int k = 0; k < (int)td__loader_batches(t.loader); k += s->accumulate)
+            *loss = *loss * 3 + one_step(&t, s, ++step, k);
+    CHECK_OK(td_params_digest(t.ps, hex));
+    stop(&t);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void same_for_all_threads(setup s)
+{
+    static const int THREADS[] = {1, 2, 3, 5};
+    char want[65], have[65];
+    double want_loss, have_loss;
+
+    for (size_t i = 0; i < sizeof THREADS / sizeof *THREADS; i++) {
+        s.threads = THREADS[i];
+        train(&s, i ? have : want, i ? &have_loss : &want_loss);
+        CHECK(!i || (strcmp(have, want) == 0 && have_loss == want_loss),
+              "%s, %d shards, accumulate %d, clip %g: %d threads give %.8s %.17g, one %.8s %.17g",
+              s.m->name, s.shards, s.accumulate, s.clip_norm, s.threads, have, have_loss, want,
+              want_loss);
+    }
+}
+
+TEST(any_number_of_threads_gives_the_same_bits)
+{
+    static const int SHARDS[] = {1, 4, 5, 12}; /* 5: unequal; 12: empty ones in the last batch */
+    for (int m = 0; m < N_TRAIN_MODELS; m++)
+        for (size_t v = 0; v < sizeof SHARDS / sizeof *SHARDS; v++)
+            same_for_all_threads((setup){&TRAIN_MODELS[m], 0, SHARDS[v], 1, NULL, 0});
+}
+
+TEST(accumulation_and_clipping_too)
+{
+    for (int m = 0; m < N_TRAIN_MODELS; m++) {
+        same_for_all_threads((setup){&TRAIN_MODELS[m], 0, 4, 3, NULL, 0});
+        same_for_all_threads((setup){&TRAIN_MODELS[m], 0, 3, 2, NULL, 0.5});
+    }
+}
+
+/* One shard on one thread is what the public functions do. */
+TEST(one_shard_is_the_plain_loop)
+{
+    for (int m = 0; m < N_TRAIN_MODELS; m++)
+        for (int clip = 0; clip < 2; clip++) {
+            setup s = {&TRAIN_MODELS[m], 1, 1, 1, NULL, clip ? 0.5 : 0};
+            trained a = start(&s), b = start(&s);
+            td_runner *r;
+            char want[65], have[65];
+            CHECK_OK(td_runner_create(b.p, b.ps, &r));
+            for (uint32_t step = 1; step <= 3; step++) {
+                const td__batch *batch;
+                double loss = one_step(&a, &s, step, (int)step - 1);
+                td__loader_seek(b.loader, 0, step - 1);
+                CHECK_OK(td__loader_next(b.loader, &batch));
+                for (int f = 0; f < 2; f++)
+                    CHECK_OK(td_runner_set_input(r, f ? "y" : "x", batch->field[f],
+                                                 BATCH * td__field_nbytes(&b.data->fields[f])));
+                CHECK_OK(td_runner_run(r, (td_run_key){.seed = 9, .step = step}));
+                CHECK(loss == (double)td_runner_loss(r), "%s: loss %g, not %g", s.m->name, loss,
+                      (double)td_runner_loss(r));
+                CHECK_OK(td_optimizer_step(b.o, r, 0.05));
+            }
+            CHECK_OK(td_params_digest(a.ps, have));
+            CHECK_OK(td_params_digest(b.ps, want));
+            CHECK(strcmp(have, want) == 0, "%s differs from the plain loop", s.m->name);
+            td_runner_destroy(r);
+            stop(&a);
+            stop(&b);
+        }
+}
+
+/* Where rows do not meet, shards and accumulated batches are the mean over all rows. */
+TEST(shards_and_accumulation_are_one_large_batch)
+{
+    for (int m = 0; m < N_TRAIN_MODELS; m++) {
+        const train_model *model = &TRAIN_MODELS[m];
+        if (!model->per_row || model->precision != TD_F32)
+            continue;
+        setup one = {model, 1, 1, 1, "sgd", 0}, many = {model, 2, 5, 1, "sgd", 0};
+        trained a = start(&one), b = start(&many);
+        for (int k = 0; k < 4; k++) { /* the last one is short */
+            double x = one_step(&a, &one, 1, k), y = one_step(&b, &many, 1, k);
+            CHECK(fabs(x - y) < 1e-5, "%s: loss %g and %g", model->name, x, y);
+        }
+        size_t count;
+        const float *p = td_params_block(a.ps, &count), *q = td_params_block(b.ps, &count);
+        for (size_t i = 0; i < count; i++)
+            CHECK(fabsf(p[i] - q[i]) < 1e-5f, "%s: element %zu is %g and %g", model->name, i,
+                  (double)p[i], (double)q[i]);
+        stop(&a);
+        stop(&b);
+    }
+}
+
+TEST(steps_allocate_nothing)
+{
+    for (int m = 0; m < N_TRAIN_MODELS; m++) {
+        setup s = {&TRAIN_MODELS[m], 3, 8, 2, NULL, 0.1};
+        trained t = start(&s);
+        one_step(&t, &s, 1, 0);
+        uint64_t before = td_alloc_get_stats().calls;
+        one_step(&t, &s, 2, 0);
+        uint64_t calls = td_alloc_get_stats().calls - before;
+        CHECK(calls == 0, "%s: %llu allocations in a step", s.m->name, (unsigned long long)calls);
+        stop(&t);
+    }
+}
+
+TEST(nothing_leaks)
+{
+    uint64_t before = td_alloc_get_stats().live;
+    for (int m = 0; m < N_TRAIN_MODELS; m++) {
+        setup s = {&TRAIN_MODELS[m], 2, 4, 2, NULL, 0};
+        trained t = start(&s);
+        const td__batch *b;
+        td__step_begin(t.e, 1, 2 * BATCH);
+        td__loader_seek(t.loader, 0, 0);
+        CHECK_OK(td__loader_next(t.loader, &b));
+        CHECK_OK(td__step_batch(t.e, b, false)); /* and given up */
+        stop(&t);
+    }
+    CHECK_EQ_INT(td_alloc_get_stats().live, before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
+        cmocka_unit_test(accumulation_and_clipping_too),
+        cmocka_unit_test(one_shard_is_the_plain_loop),
+        cmocka_unit_test(shards_and_accumulation_are_one_large_batch),
+        cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(nothing_leaks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
