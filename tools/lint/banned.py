@@ -5,7 +5,8 @@ import re
 from fnmatch import fnmatch
 from source import Report, files, read, strip_c
 
-PROGRAMS = ["cmd/*", "tests/*", "bench/*", "examples/*", "tools/*"]  # not part of the library
+# Programs, and the MPI modules, which are not linked with the library.
+PROGRAMS = ["cmd/*", "src/coll/mpi/*", "tests/*", "bench/*", "examples/*", "tools/*"]
 # (names, where they are allowed, what to use instead)
 RULES = [
     ("malloc calloc realloc free strdup strndup aligned_alloc posix_memalign memalign asprintf",
