@@ -254,9 +254,8 @@ static td_status finish(td__trainer *t, td__train_result *out)
         TD_TRY(td__checkpointer_wait(t->checkpointer));
         TD_TRY(report_saved(t));
     }
-    out->end = out_of_patience(t) ? TD_TRAIN_EARLY
-               : at_end(t)        ? TD_TRAIN_DONE
-                                  : TD_TRAIN_INTERRUPTED;
+    bool whole = at_end(t) && !validation_due(t);
+    out->end = out_of_patience(t) ? TD_TRAIN_EARLY : whole ? TD_TRAIN_DONE : TD_TRAIN_INTERRUPTED;
     out->step = s->step;
     out->epoch = s->epoch;
     out->seconds = t->seconds;
