@@ -6,6 +6,8 @@
 
 #include "args.h"
 #include "base/config.h"
+#include "base/fail.h"
+#include "job/job.h"
 
 enum { WIDTH = 80, INDENT = 2, COLUMN = 24 };
 
@@ -164,6 +166,10 @@ static int run(const td__args *a)
     if (!topic) {
         td__help_program(stdout);
         return TD_EXIT_OK;
+    }
+    if (strcmp(topic, "job") == 0) {
+        td_status st = td__job_help(stdout, td__args_at(a, 1), td__args_has(a, "markdown"));
+        return st ? td__failure(a, st) : TD_EXIT_OK;
     }
     if (td__args_at(a, 1))
         return td__usage_error(a, "unexpected '%s' after %s", td__args_at(a, 1), topic);

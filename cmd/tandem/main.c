@@ -1,7 +1,6 @@
 /* main.c -- finds the command, parses its arguments, runs it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -73,9 +72,6 @@ static int run(int argc, char *const *argv)
 
 int main(int argc, char **argv)
 {
-    /* A reader that goes away (`| head`) must not kill a training run: writes then fail with EPIPE,
-     * which nobody needs to be told. */
-    signal(SIGPIPE, SIG_IGN);
     int rc = run(argc, argv);
     errno = 0;
     if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE && errno != 0) {

@@ -96,27 +96,24 @@ static double sum(const td__column *c)
 static void print_cards(td__text *t, const td__report_data *d)
 {
     char value[TD__HUMAN], label[128];
-    double last = d->step.n ? d->step.v[d->step.n - 1] : 0, seconds = sum(&d->seconds);
+    double seconds = sum(&d->seconds);
 
     td__text_add(t, "<div class=\"cards\">\n");
     for (int i = 0; i < d->n_metrics; i++) {
         const td__report_metric *m = &d->metric[i];
-        double v = value_at(m, d->best_step), at = d->best_step;
-        if (strcmp(m->part, "test") == 0 || isnan(v)) {
+        double v = value_at(m, d->best_step);
+        bool best = !isnan(v) && strcmp(m->part, "test") != 0;
+        if (!best)
             v = m->value.v[m->value.n - 1];
-            at = m->step.v[m->step.n - 1];
-        }
-        snprintf(label, sizeof label, "%s %s, step %.0f", m->part, m->name, at);
+        snprintf(label, sizeof label, "%s %s, %s", m->part, m->name, best ? "best" : "last");
         card(t, td__human_metric(m->name, v, value), label);
     }
     if (d->loss.n) {
-        snprintf(label, sizeof label, "train loss, step %.0f", last);
-        card(t, td__human_metric("loss", d->loss.v[d->loss.n - 1], value), label);
+        card(t, td__human_metric("loss", d->loss.v[d->loss.n - 1], value), "train loss, last");
     }
     if (seconds > 0) {
         card(t, td__human_si(d->samples / seconds, value), "samples per second");
-        snprintf(label, sizeof label, "of training");
-        card(t, td__human_seconds(seconds, value), label);
+        card(t, td__human_seconds(seconds, value), "of training");
     }
     if (d->params > 0)
         card(t, td__human_count((int64_t)d->params, value), "trained parameters");

@@ -1,7 +1,7 @@
 /* report_chart.c -- curves as inline SVG.
  *
  * A curve of many steps is cut in at most MOST_POINTS bins along x. A plain curve goes through the
- * bins' means; a smooth one is an exponential moving average (over about a fiftieth of the run, its
+ * bins' means; a smooth one is an exponential moving average (over about an eightieth of the run, its
  * start corrected as in Adam), over the faint band between the bins' least and greatest values. The
  * numbers that a curve is drawn from stand in data-x and data-y, where the page's script finds them
  * for the value under the pointer. */
@@ -38,7 +38,7 @@ static void cut(const td__series *s, curve *c)
     for (int i = 0; i < s->n; i++)
         finite += isfinite(s->y[i]);
     int bins = finite < MOST_POINTS ? finite : MOST_POINTS;
-    keep = 1 - 1 / fmax(1, (double)finite / 50);
+    keep = 1 - 1 / fmax(1, (double)finite / 80);
     int seen = 0, in_bin = 0;
     for (int i = 0; i < s->n; i++) {
         if (!isfinite(s->y[i]))
@@ -80,14 +80,17 @@ static double place_y(const axis *a, double v)
 
 static void span_y(const curve *c, const td__series *s, int n, axis *y)
 {
-    double lo = INFINITY, hi = -INFINITY;
+    double lo = (double)INFINITY, hi = -(double)INFINITY;
+    bool measured = false;
 
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < n; k++) {
+        measured = measured || s[k].smooth;
         for (int i = 0; i < c[k].n; i++) {
             lo = fmin(lo, s[k].smooth ? c[k].at[i].lo : c[k].at[i].y);
             hi = fmax(hi, s[k].smooth ? c[k].at[i].hi : c[k].at[i].y);
         }
-    y->log = lo > 0 && hi / lo > 30;
+    }
+    y->log = measured && lo > 0 && hi / lo > 30;
     if (y->log) {
         lo = log10(lo);
         hi = log10(hi);

@@ -15,8 +15,8 @@ typedef struct td__series {
 } td__series;
 
 /* A <figure> with title, legend, axes and the curves. Nothing at all if no series has two finite
- * points or one with dots. The y axis is logarithmic where the values span more than a factor of
- * thirty. */
+ * points or one with dots. The y axis is logarithmic where values with a smooth curve span more
+ * than a factor of thirty. */
 void td__chart(td__text *t, const char *title, const char *unit, const td__series *s, int n);
 
 #endif

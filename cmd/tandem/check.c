@@ -1,0 +1,119 @@
+/* check.c -- `tandem check`: everything that can be known of a job without training. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/check.h"
+#include "base/human.h"
+#include "session.h"
+
+static void print_memory(const td__session *s)
+{
+    td_memory_plan m = td_program_memory(td__trainer_program(s->trainer));
+    const struct {
+        const char *name;
+        size_t nbytes;
+    } rows[] = {
+        {"activations", m.activations}, {"parameters", m.params},     {"gradients", m.grads},
+        {"running averages", m.states}, {"packed weights", m.packed}, {"scratch", m.scratch},
+        {"constants", m.constants},     {"inputs", m.inputs},         {"total", m.total}};
+    char b[TD__HUMAN];
+
+    printf("\nmemory of one compute thread (a shard of %lld samples)\n",
+           (long long)(s->opts.batch / td__trainer_shards(s->trainer)));
+    for (int i = 0; i < TD_LEN(rows); i++)
+        if (rows[i].nbytes)
+            printf("  %-18s %10s\n", rows[i].name, td__human_bytes((double)rows[i].nbytes, b));
+    printf("  %-18s %10s\n", "without reuse", td__human_bytes((double)m.activations_unshared, b));
+}
+
+static void print_params(const td_params *ps)
+{
+    int tensors = 0;
+    int64_t count = 0;
+    char b[TD__HUMAN];
+
+    for (int i = 0; i < td_params_count(ps); i++) {
+        td_param_info info = td_params_info(ps, i);
+        tensors += !info.is_state;
+        count += info.is_state ? 0 : (int64_t)info.count;
+    }
+    printf("\ntrained parameters %s in %d tensors\n", td__human_count(count, b), tensors);
+}
+
+static void print_data(const td__session *s)
+{
+    const td__field *fields;
+    char shape[128], b[TD__HUMAN];
+    int n = td__data_fields(s->data, &fields);
+
+    fputs("\ndata\n", stdout);
+    for (int p = 0; p < TD_PART_COUNT; p++) {
+        const td__dataset *d = td__data_part(s->data, (td__part)p);
+        if (d)
+            printf("  %-18s %10s samples\n", td__part_name((td__part)p),
+                   td__human_count(d->count, b));
+    }
+    for (int i = 0; i < n; i++) {
+        printf("  field %-12s %10s %s", fields[i].name, td_dtype_name(fields[i].dtype),
+               td_shape_text(&fields[i].shape, shape, sizeof shape));
+        if (fields[i].classes)
+            printf(", %lld classes", (long long)fields[i].classes);
+        putchar('\n');
+    }
+}
+
+static td_status check(td__session *s, const td__args *a)
+{
+    const td__layer_row *rows;
+
+    td_status st = td__session_job(s, a, td__args_at(a, 0), NULL);
+    if (!st)
+        st = td__session_data(s);
+    if (!st)
+        st = td__session_trainer(s);
+    if (st || td__args_has(a, "quiet"))
+        return st;
+    st = td__job_write(s->job, stdout);
+    if (st)
+        return st;
+    print_data(s);
+    int n = td__job_layers(s->job, &rows);
+    fputs("\nlayers, for one sample\n", stdout);
+    td__print_layers(stdout, rows, n);
+    print_params(td__trainer_params(s->trainer));
+    print_memory(s);
+    printf("\njob sha256:%s\n", s->digest);
+    return TD_OK;
+}
+
+static int run(const td__args *a)
+{
+    td__session s = {0};
+    td_status st = check(&s, a);
+    int rc = st ? td__failure(a, st) : TD_EXIT_OK;
+
+    td__session_fini(&s);
+    return rc;
+}
+
+static const td__flag FLAGS[] = {
+    TD_FLAG_SET,
+    {.name = "quiet", .letter = 'q', .help = "print nothing: the exit status says it"},
+    {.name = NULL}};
+
+static const char *const EXAMPLES[] = {
+    "tandem check job.yaml", "is it right, how large is it, what does it need?",
+    "tandem check job.yaml --set train.batch=512 -q && echo fine", "in a script", NULL};
+
+const td__command td__command_check = {
+    .name = "check",
+    .args = "JOB.yaml",
+    .summary = "check a job file without training",
+    .text =
+        "Reads the job, opens its data, builds its model, and prints the job as resolved (every "
+        "key with its value), the parts of the data, the layer table, the number of parameters "
+        "and the memory plan. Whatever is wrong is one line and status 2.",
+    .examples = EXAMPLES,
+    .flags = FLAGS,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run,
+};

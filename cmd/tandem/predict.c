@@ -1,0 +1,110 @@
+/* predict.c -- `tandem predict`: what a trained model says of samples. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "base/human.h"
+#include "predict_file.h"
+#include "session.h"
+
+/* New samples come as the test part of the job's own data, so that they are read, normalised and
+ * tokenised as the model's training data were. */
+static td_status input_key(const char *path, char *set, size_t nbytes)
+{
+    struct stat info;
+    char real[TD__PATH];
+
+    if (stat(path, &info) != 0)
+        return TD_FAIL(TD_EINVAL, "--input: there is no file %s", path);
+    if (!realpath(path, real)) /* relative names would start in the job's data.dir */
+        return TD_FAIL(TD_EINVAL, "--input: cannot find %s", path);
+    if ((size_t)snprintf(set, nbytes, "data.test=%s", real) >= nbytes)
+        return TD_FAIL(TD_EINVAL, "--input: the path %.60s... is too long", path);
+    return TD_OK;
+}
+
+static td_status predict(td__session *s, const td__args *a, td__predict_file **file)
+{
+    const char *output = td__args_value(a, "output"), *input = td__args_value(a, "input");
+    char set[TD__PATH + 16], b[TD__HUMAN];
+    td__checkpoint_info info;
+    const td__field *fields;
+    td__dataset *d;
+    td__part part;
+
+    if (!output)
+        return TD_FAIL(TD_EINVAL, "expected --output FILE.csv, FILE.jsonl or FILE.npy");
+    if (input && td__args_value(a, "part"))
+        return TD_FAIL(TD_EINVAL, "--input and --part exclude each other");
+    if (input)
+        TD_TRY(input_key(input, set, sizeof set));
+    /* The ending is looked at before the model is loaded. */
+    TD_TRY(td__predict_file_create(output, 0, NULL, 0, file));
+    td__predict_file_destroy(*file);
+    *file = NULL;
+    TD_TRY(td__session_trained(s, a, input ? set : NULL, &info));
+    if (input && !td__data_part(s->data, TD_PART_TEST))
+        return TD_FAIL(TD_EINVAL, "--input: the job's source cannot read %s as its test part",
+                       input);
+    TD_TRY(td__session_part(s, a, &part, &d));
+    int n = td__data_fields(s->data, &fields);
+    TD_TRY(td__predict_file_create(output, d->count, fields, n, file));
+    TD_TRY(td__trainer_predict(s->trainer, d, td__predict_file_rows, *file,
+                               td__predict_file_dtype(*file), td__predict_file_shape(*file)));
+    TD_TRY(td__predict_file_commit(*file));
+    printf("%s: predictions for %s samples, step %" PRIu64 "\n", output,
+           td__human_count(d->count, b), info.state.step);
+    return TD_OK;
+}
+
+static int run(const td__args *a)
+{
+    td__session s = {0};
+    td__predict_file *file = NULL;
+    td_status st = predict(&s, a, &file);
+    int rc = st ? td__failure(a, st) : TD_EXIT_OK;
+
+    td__predict_file_destroy(file);
+    td__session_fini(&s);
+    return rc;
+}
+
+static const td__flag FLAGS[] = {
+    {.name = "input",
+     .letter = 'i',
+     .value = "FILE",
+     .help = "new samples, in the format of the job's data source",
+     .words = "FILE"},
+    TD_FLAG_PART,
+    {.name = "output",
+     .letter = 'o',
+     .value = "FILE",
+     .help = "FILE.csv, FILE.jsonl or FILE.npy; the ending decides",
+     .words = "FILE"},
+    TD_FLAG_CHECKPOINT,
+    TD_FLAG_SET,
+    TD_FLAG_THREADS,
+    {.name = NULL},
+};
+
+static const char *const EXAMPLES[] = {
+    "tandem predict runs/iris-0001 --input new.csv -o predicted.csv",
+    "classes and probabilities of new samples",
+    "tandem predict runs/digits-0001 --part test -o digits.npy",
+    "probabilities of the test part, for numpy.load", NULL};
+
+const td__command td__command_predict = {
+    .name = "predict",
+    .args = "RUN|JOB.yaml",
+    .summary = "write a trained model's predictions",
+    .text = "Reads samples, from a file or from a part of the job's data, and writes one row for "
+            "each: the most likely class by its name and the probabilities of all classes, or the "
+            "values. The file is written whole or not at all.",
+    .examples = EXAMPLES,
+    .flags = FLAGS,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run,
+};

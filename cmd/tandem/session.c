@@ -1,0 +1,200 @@
+/* session.c -- from a path to a trainer. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "base/human.h"
+
+enum { MOST_THREADS = 4096 };
+
+static td_status take_threads(td__session *s, const char *value)
+{
+    char *end;
+
+    if (!value)
+        return TD_OK;
+    long n = strtol(value, &end, 10);
+    if (end == value || *end || n < 1 || n > MOST_THREADS)
+        return TD_FAIL(TD_EINVAL, "--threads: expected a whole number from 1 to %d, found '%.60s'",
+                       MOST_THREADS, value);
+    s->opts.threads = (int)n;
+    return TD_OK;
+}
+
+td_status td__session_job(td__session *s, const td__args *a, const char *path, const char *set)
+{
+    const char *const *given;
+    int n = td__args_values(a, "set", &given);
+    const char **sets = td__calloc((size_t)n + 2, sizeof *sets);
+
+    if (!sets)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d values", n);
+    for (int i = 0; i < n; i++)
+        sets[i] = given[i];
+    if (set)
+        sets[n++] = set;
+    td_status st = td__job_load(path, sets, n, &s->job);
+    td__free(sets);
+    TD_TRY(st);
+    TD_TRY(td__job_digest(s->job, s->digest));
+    s->opts = *td__job_train(s->job);
+    s->opts.job_digest = s->digest;
+    return take_threads(s, td__args_value(a, "threads"));
+}
+
+td_status td__session_data(td__session *s)
+{
+    const td__field *fields;
+
+    TD_TRY(td__data_open(td__job_data(s->job), &s->data));
+    int n = td__data_fields(s->data, &fields);
+    return td__job_model(s->job, fields, n, &s->model);
+}
+
+td_status td__session_trainer(td__session *s)
+{
+    return td__trainer_create(&s->opts, &s->model, s->data, &s->trainer);
+}
+
+void td__session_fini(td__session *s)
+{
+    td__trainer_destroy(s->trainer);
+    td__data_close(s->data);
+    td__job_destroy(s->job);
+    *s = (td__session){0};
+}
+
+static bool is_file(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+td_status td__place_find(const char *path, td__place *out)
+{
+    static const char *const UP[] = {"", "/..", "/../.."}; /* a run, its checkpoints, one of them */
+    struct stat info;
+
+    *out = (td__place){0};
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        if (strlen(path) >= sizeof out->job)
+            return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", path);
+        snprintf(out->job, sizeof out->job, "%s", path);
+        return TD_OK;
+    }
+    for (size_t i = 0; i < sizeof UP / sizeof UP[0]; i++) {
+        if ((size_t)snprintf(out->run, sizeof out->run, "%s%s", path, UP[i]) >= sizeof out->run)
+            break;
+        TD_TRY(td__run_dir_path(out->run, "job.yaml", out->job));
+        if (is_file(out->job))
+            return TD_OK;
+    }
+    return TD_FAIL(TD_EINVAL, "%s is not a run: it has no job.yaml", path);
+}
+
+td_status td__session_checkpoint(const td__args *a, const char *run, td__checkpoint_info *info)
+{
+    const char *which = td__args_value(a, "checkpoint");
+    char name[32], *end;
+
+    if (which && strcmp(which, "latest") == 0)
+        which = NULL;
+    if (which && strncmp(which, "step-", 5) == 0) { /* with or without the zeros */
+        unsigned long long step = strtoull(which + 5, &end, 10);
+        if (which[5] >= '0' && which[5] <= '9' && !*end) {
+            snprintf(name, sizeof name, "step-%08llu", step);
+            which = name;
+        }
+    } else if (which && strcmp(which, "best") != 0) {
+        return TD_FAIL(TD_EINVAL, "--checkpoint: expected latest, best or step-N, found '%.60s'",
+                       which);
+    }
+    return td__checkpoint_find(run, which, info);
+}
+
+/* The run that is meant: the one named, or the job's newest. */
+static td_status find_run(td__session *s, const td__place *place, char run[TD__PATH])
+{
+    if (*place->run) {
+        snprintf(run, TD__PATH, "%s", place->run);
+        return TD_OK;
+    }
+    return td__run_dir_newest(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), run);
+}
+
+td_status td__session_trained(td__session *s, const td__args *a, const char *set,
+                              td__checkpoint_info *info)
+{
+    const char *path = td__args_at(a, 0);
+    td__place place;
+    char run[TD__PATH];
+
+    TD_TRY(td__place_find(path, &place));
+    TD_TRY(td__session_job(s, a, place.job, set));
+    TD_TRY(find_run(s, &place, run));
+    /* A checkpoint that is named by its own directory is the one that is meant. */
+    bool own = *place.run && strcmp(place.run, path) != 0 && !td__args_value(a, "checkpoint");
+    TD_TRY(td__session_checkpoint(a, own ? path : run, info));
+    TD_TRY(td__session_data(s));
+    s->opts.checkpoint_dir = NULL;
+    TD_TRY(td__session_trainer(s));
+    return td__checkpoint_load(info, td__trainer_params(s->trainer), NULL);
+}
+
+td_status td__session_part(const td__session *s, const td__args *a, td__part *part,
+                           td__dataset **out)
+{
+    const char *name = td__args_value(a, "part");
+
+    for (int p = TD_PART_COUNT - 1; p >= 0; p--) { /* test, then valid */
+        td__dataset *d = td__data_part(s->data, (td__part)p);
+        if (name ? strcmp(name, td__part_name((td__part)p)) != 0 : p == TD_PART_TRAIN || !d)
+            continue;
+        if (!d)
+            return TD_FAIL(TD_EINVAL, "%s has no %s part: set data.split.%s or data.%s",
+                           td__job_name(s->job), name, name, name);
+        *part = (td__part)p;
+        *out = d;
+        return TD_OK;
+    }
+    if (name)
+        return TD_FAIL(TD_EINVAL, "--part: expected train, valid or test, found '%.60s'", name);
+    return TD_FAIL(TD_EINVAL, "%s has neither a test nor a validation part; try --part train",
+                   td__job_name(s->job));
+}
+
+static int wider(int width, const char *text)
+{
+    int n = (int)strlen(text);
+    return n > width ? n : width;
+}
+
+void td__print_layers(FILE *to, const td__layer_row *rows, int n)
+{
+    int name = 5, kind = 4, out = 6;
+    int64_t params = 0;
+    double flops = 0;
+    char shape[128], count[TD__HUMAN], si[TD__HUMAN];
+
+    for (int i = 0; i < n; i++) {
+        name = wider(name, rows[i].name);
+        kind = wider(kind, rows[i].kind);
+        out = wider(out, td_shape_text(&rows[i].out, shape, sizeof shape));
+        params += rows[i].params;
+        flops += rows[i].flops;
+    }
+    fprintf(to, "%-*s  %-*s  %-*s  %14s  %10s\n", name, "layer", kind, "kind", out, "output",
+            "parameters", "FLOP");
+    for (int i = 0; i < n; i++)
+        fprintf(to, "%-*s  %-*s  %-*s  %14s  %10s\n", name, rows[i].name, kind, rows[i].kind, out,
+                td_shape_text(&rows[i].out, shape, sizeof shape),
+                td__human_count(rows[i].params, count),
+                rows[i].flops > 0 ? td__human_si(rows[i].flops, si) : "");
+    fprintf(to, "%-*s  %-*s  %-*s  %14s  %10s\n", name, "total", kind, "", out, "",
+            td__human_count(params, count), td__human_si(flops, si));
+}

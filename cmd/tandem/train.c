@@ -1,0 +1,479 @@
+/* train.c -- `tandem train`: a job file becomes a run's directory with a trained model in it.
+ *
+ * Order: everything that can be wrong with the job, its data and its model is found before the
+ * run's directory is made; if the trainer then cannot be made, an empty directory is taken away
+ * again. Signals are caught from the directory on: the first one asks the trainer to stop after the
+ * step in flight, with a checkpoint; a second one leaves at once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "base/file.h"
+#include "base/human.h"
+#include "progress.h"
+#include "resume.h"
+#include "session.h"
+#include "train/event_json.h"
+
+static atomic_int stop; /* what signal handlers may reach is static */
+
+static void on_signal(int sig)
+{
+    (void)sig;
+    if (atomic_fetch_add(&stop, 1))
+        _exit(TD_EXIT_INTERRUPTED);
+}
+
+static void catch_signals(void)
+{
+    struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&act.sa_mask);
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    /* A reader that goes away (`| head`) must not kill the run: writes then fail with EPIPE, which
+     * nobody needs to be told. */
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* One training on the way through its stages; all of it is released by finish(). */
+typedef struct training {
+    const td__args *args;
+    td__session session;
+    char dir[TD__PATH], checkpoints[TD__PATH], job_path[TD__PATH];
+    bool made; /* the directory is ours: taken away if nothing comes of it */
+    bool resume, profile;
+    uint64_t from_step;
+    td__progress progress;
+    td__observer *metrics, *tensorboard, *trace;
+    td_node_time *times;
+    int n_times;
+    td__train_result result;
+    td__eval_result test; /* n 0: there is no test part */
+} training;
+
+/* The job file: the argument, or the one of the run that --resume names. */
+static td_status find_job(training *t)
+{
+    const char *job = td__args_at(t->args, 0), *run = td__args_value(t->args, "resume");
+
+    if (!job && !run)
+        return TD_FAIL(TD_EINVAL, "expected JOB.yaml, or --resume with a run's directory");
+    if (!job)
+        return td__run_dir_path(run, "job.yaml", t->job_path);
+    if (strlen(job) >= sizeof t->job_path)
+        return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", job);
+    snprintf(t->job_path, sizeof t->job_path, "%s", job);
+    struct stat info;
+    if (stat(job, &info) == 0 && S_ISDIR(info.st_mode))
+        return TD_FAIL(TD_EINVAL, "%s is a directory, not a job file%s", job,
+                       t->resume ? "" : "; to go on with a run: --resume=DIR");
+    return TD_OK;
+}
+
+/* An existing run to go on with. */
+static td_status find_run(training *t)
+{
+    const char *dir = td__args_value(t->args, "resume");
+    td__session *s = &t->session;
+    struct stat info;
+
+    if (!dir)
+        dir = td__args_value(t->args, "run-dir");
+    if (dir)
+        TD_TRY(td__run_dir_path(dir, ".", t->dir)); /* checks the length */
+    if (dir)
+        snprintf(t->dir, sizeof t->dir, "%s", dir);
+    else
+        TD_TRY(
+            td__run_dir_newest(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), t->dir));
+    char job[TD__PATH];
+    TD_TRY(td__run_dir_path(t->dir, "job.yaml", job));
+    if (stat(job, &info) != 0)
+        return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
+                       t->dir);
+    return td__resume_check(s, t->dir);
+}
+
+/* A directory of our own. */
+static td_status make_run(training *t)
+{
+    const char *dir = td__args_value(t->args, "run-dir");
+    td__session *s = &t->session;
+    char job[TD__PATH];
+    struct stat info;
+
+    if (!dir) {
+        TD_TRY(
+            td__run_dir_create(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), t->dir));
+        t->made = true;
+        return TD_OK;
+    }
+    TD_TRY(td__run_dir_path(dir, "job.yaml", job));
+    if (stat(job, &info) == 0)
+        return TD_FAIL(TD_EINVAL, "%s holds a run already; --resume goes on with it", dir);
+    t->made = stat(dir, &info) != 0;
+    TD_TRY(td__run_dir_create(dir, NULL, t->dir));
+    if (access(t->dir, W_OK) != 0)
+        return TD_FAIL(TD_EINVAL, "%s: no permission to write there", t->dir);
+    return TD_OK;
+}
+
+static td_status write_job(training *t)
+{
+    char path[TD__PATH], *text = NULL;
+    size_t nbytes = 0;
+    td__file_out f;
+
+    TD_TRY(td__run_dir_path(t->dir, "job.yaml", path));
+    FILE *mem = open_memstream(&text, &nbytes);
+    if (!mem)
+        return TD_FAIL(TD_ENOMEM, "no memory to write out the job");
+    td_status st = td__job_write(t->session.job, mem);
+    if (fclose(mem) != 0 && !st)
+        st = TD_FAIL(TD_ENOMEM, "no memory to write out the job");
+    if (!st)
+        st = td__file_out_open(&f, path);
+    if (!st) {
+        td__file_out_write(&f, text, nbytes);
+        st = td__file_out_commit(&f);
+    }
+    free(text);
+    return st;
+}
+
+static td_status observe(training *t)
+{
+    const td__job_log *log = td__job_log_opts(t->session.job);
+    td__trainer *trainer = t->session.trainer;
+    const td__args *a = t->args;
+
+    TD_TRY(td__metrics_file_create(t->dir, t->from_step, &t->metrics));
+    TD_TRY(td__trainer_observe(trainer, t->metrics));
+    if (log->tensorboard) {
+        TD_TRY(td__tensorboard_create(t->dir, t->from_step, &t->tensorboard));
+        TD_TRY(td__trainer_observe(trainer, t->tensorboard));
+    }
+    if (t->profile) {
+        TD_TRY(td__trace_create(t->dir, &t->trace));
+        TD_TRY(td__trainer_observe(trainer, t->trace));
+    }
+    td__progress_init(&t->progress,
+                      td__args_has(a, "json")    ? TD_PROGRESS_JSON
+                      : td__args_has(a, "quiet") ? TD_PROGRESS_QUIET
+                                                 : TD_PROGRESS_LINE,
+                      log->every);
+    return td__trainer_observe(trainer, &t->progress.observer);
+}
+
+/* Everything up to the first step. */
+static td_status prepare(training *t)
+{
+    td__session *s = &t->session;
+
+    TD_TRY(find_job(t));
+    TD_TRY(td__session_job(s, t->args, t->job_path, NULL));
+    if (t->resume)
+        TD_TRY(find_run(t));
+    TD_TRY(td__session_data(s));
+    catch_signals();
+    if (!t->resume)
+        TD_TRY(make_run(t));
+    TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
+    s->opts.checkpoint_dir = t->checkpoints;
+    s->opts.profile = t->profile;
+    return td__session_trainer(s);
+}
+
+static td_status start(training *t)
+{
+    bool found = false;
+
+    if (t->resume) {
+        TD_TRY(td__trainer_resume(t->session.trainer, &found));
+        if (found) {
+            td__checkpoint_info info;
+            TD_TRY(td__checkpoint_find(t->dir, NULL, &info));
+            t->from_step = info.state.step;
+        }
+    } else {
+        TD_TRY(write_job(t));
+    }
+    return observe(t);
+}
+
+/* After the last step: the test part with the weights as they are, for all who keep records. */
+static td_status test(training *t)
+{
+    td__dataset *part = td__data_part(t->session.data, TD_PART_TEST);
+    td__observer *const watchers[] = {t->metrics, t->tensorboard, t->trace, &t->progress.observer};
+    td__eval_result *r = &t->test;
+
+    if (!part || t->result.end == TD_TRAIN_INTERRUPTED)
+        return TD_OK;
+    TD_TRY(td__trainer_evaluate(t->session.trainer, part, r));
+    td__eval_event e = {.step = t->result.step,
+                        .epoch = t->result.epoch,
+                        .part = td__part_name(TD_PART_TEST),
+                        .n = r->n,
+                        .name = r->name,
+                        .value = r->value,
+                        .seconds = r->seconds};
+    for (size_t i = 0; i < sizeof watchers / sizeof watchers[0]; i++)
+        if (watchers[i] && watchers[i]->eval)
+            TD_TRY(watchers[i]->eval(watchers[i], &e));
+    return TD_OK;
+}
+
+static td_status write_profile(training *t)
+{
+    td__trainer *trainer = t->session.trainer;
+    int n = td__trainer_profile_count(trainer);
+
+    t->times = td__calloc((size_t)n + 1, sizeof *t->times);
+    if (!t->times)
+        return TD_FAIL(TD_ENOMEM, "no memory for the times of %d nodes", n);
+    for (int i = 0; i < n; i++)
+        t->times[i] = td__trainer_profile(trainer, i);
+    t->n_times = n;
+    TD_TRY(td__profile_write(t->dir, t->times, n));
+    TD_TRY(td__trace_nodes(t->trace, t->times, n));
+    return td__trace_finish(t->trace);
+}
+
+static td_status write_report(training *t)
+{
+    td__session *s = &t->session;
+    const td__layer_row *layers;
+    char path[TD__PATH];
+    td__file_map job;
+    int n = td__job_layers(s->job, &layers);
+
+    TD_TRY(td__run_dir_path(t->dir, "job.yaml", path));
+    TD_TRY(td__file_map_open(&job, path));
+    char *text = td__calloc(job.nbytes + 1, 1);
+    if (text)
+        memcpy(text, job.data, job.nbytes);
+    td__file_map_close(&job);
+    td__report_opts o = {.dir = t->dir,
+                         .title = td__job_name(s->job),
+                         .job_text = text,
+                         .layers = layers,
+                         .n_layers = n,
+                         .memory = td_program_memory(td__trainer_program(s->trainer)),
+                         .profile = t->times,
+                         .n_profile = t->n_times};
+    td_status st = td__report_write(&o);
+    td__free(text);
+    return st;
+}
+
+static void row(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void row(const char *name, const char *fmt, ...)
+{
+    va_list ap;
+    printf("  %-14s ", name);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+}
+
+static void print_table(const training *t)
+{
+    static const char *const ENDS[] = {[TD_TRAIN_DONE] = "finished",
+                                       [TD_TRAIN_EARLY] = "stopped early",
+                                       [TD_TRAIN_INTERRUPTED] = "interrupted"};
+    const td__train_result *r = &t->result;
+    const char *watch = t->session.opts.watch ? t->session.opts.watch : "loss";
+    char b[TD__HUMAN], name[64];
+
+    printf("\n%s: %s at step %" PRIu64 "\n", td__job_name(t->session.job), ENDS[r->end], r->step);
+    row("train loss", "%.4f", r->train_loss);
+    if (isfinite(r->best))
+        row("best", "valid %s %s at step %" PRIu64, watch, td__human_metric(watch, r->best, b),
+            r->best_step);
+    for (int i = 0; i < t->test.n; i++) {
+        snprintf(name, sizeof name, "test %s", t->test.name[i]);
+        row(name, "%s", td__human_metric(t->test.name[i], t->test.value[i], b));
+    }
+    row("time", "%s of training, %.0f samples/s", td__human_seconds(r->seconds, b),
+        r->samples_per_second);
+    row("run", "%s", t->dir);
+}
+
+/* One line for everything, for --quiet. */
+static void print_line(const training *t)
+{
+    const td__train_result *r = &t->result;
+    const char *watch = t->session.opts.watch ? t->session.opts.watch : "loss";
+    char b[TD__HUMAN];
+
+    printf("%s %s step %" PRIu64 " loss %.4f", t->dir, td__train_end_name(r->end), r->step,
+           r->train_loss);
+    if (isfinite(r->best))
+        printf(" best %s %s", watch, td__human_metric(watch, r->best, b));
+    for (int i = 1; i < t->test.n; i++)
+        printf(" test %s %s", t->test.name[i],
+               td__human_metric(t->test.name[i], t->test.value[i], b));
+    printf(" digest sha256:%s\n", r->digest);
+}
+
+static int conclude(training *t)
+{
+    const td__job_log *log = td__job_log_opts(t->session.job);
+    bool json = td__args_has(t->args, "json"), quiet = td__args_has(t->args, "quiet");
+    td_status st = test(t);
+
+    if (!st && t->profile)
+        st = write_profile(t);
+    if (!st && log->report)
+        st = write_report(t);
+    if (st) {
+        td__progress_clear(&t->progress);
+        return td__failure(t->args, st) == TD_EXIT_INTERRUPTED ? TD_EXIT_INTERRUPTED
+                                                               : TD_EXIT_FAILED;
+    }
+    if (quiet && !json)
+        print_line(t);
+    if (!quiet && !json) {
+        print_table(t);
+        printf("digest sha256:%s\n", t->result.digest);
+        if (log->report)
+            printf("report %s/report.html\n", t->dir);
+    }
+    if (t->result.end != TD_TRAIN_INTERRUPTED)
+        return TD_EXIT_OK;
+    fflush(stdout);
+    fprintf(stderr,
+            "tandem train: interrupted after step %" PRIu64 "; to go on: tandem train "
+            "--resume=%s\n",
+            t->result.step, t->dir);
+    return TD_EXIT_INTERRUPTED;
+}
+
+static void finish(training *t)
+{
+    td__free(t->times);
+    td__progress_fini(&t->progress);
+    td__session_fini(&t->session);
+    td__trace_destroy(t->trace);
+    td__tensorboard_destroy(t->tensorboard);
+    td__metrics_file_destroy(t->metrics);
+}
+
+/* Nothing came of it: take away what was made, if nothing is in it. */
+static void take_back(training *t)
+{
+    td__session_fini(&t->session);
+    if (!t->made)
+        return;
+    if (*t->checkpoints)
+        rmdir(t->checkpoints);
+    rmdir(t->dir);
+}
+
+static int already_finished(training *t, const td__run_end *end)
+{
+    if (td__args_has(t->args, "json"))
+        printf("{\"kind\": \"end\", \"step\": %" PRIu64 ", \"end\": \"%s\", \"digest\": \"%s\"}\n",
+               end->step, end->how, end->digest);
+    else
+        printf("%s is finished already: step %" PRIu64 ", digest %s\n", t->dir, end->step,
+               end->digest);
+    return TD_EXIT_OK;
+}
+
+static int train(training *t)
+{
+    td__run_end end = {0};
+    td_status st = prepare(t);
+
+    if (!st && t->resume)
+        st = td__resume_end(t->dir, &end);
+    if (!st && (strcmp(end.how, "done") == 0 || strcmp(end.how, "early") == 0))
+        return already_finished(t, &end);
+    if (!st)
+        st = start(t);
+    if (st) {
+        take_back(t);
+        return td__failure(t->args, st);
+    }
+    if (!td__args_has(t->args, "quiet") && !td__args_has(t->args, "json")) {
+        printf("%s: %s%s\n", td__job_name(t->session.job), t->resume ? "resumed in " : "", t->dir);
+        fflush(stdout);
+    }
+    st = td__trainer_run(t->session.trainer, &stop, &t->result);
+    if (st) { /* whatever the code: the input was fine, the run was not */
+        td__progress_clear(&t->progress);
+        return td__failure(t->args, st) == TD_EXIT_INTERRUPTED ? TD_EXIT_INTERRUPTED
+                                                               : TD_EXIT_FAILED;
+    }
+    return conclude(t);
+}
+
+static int run(const td__args *a)
+{
+    training *t = td__calloc(1, sizeof *t);
+
+    if (!t)
+        return td__failure(a, TD_ENOMEM);
+    t->args = a;
+    t->resume = td__args_has(a, "resume");
+    t->profile = td__args_has(a, "profile");
+    int rc = train(t);
+    finish(t);
+    td__free(t);
+    return rc;
+}
+
+static const td__flag FLAGS[] = {
+    TD_FLAG_SET,
+    {.name = "run-dir",
+     .value = "DIR",
+     .help = "the run's directory (log.dir/NAME-0001, with the first number that is free)",
+     .words = "FILE"},
+    {.name = "resume",
+     .value = "[DIR]",
+     .help = "go on with the newest run of this job, or with the run in DIR",
+     .words = "FILE"},
+    {.name = "json", .help = "one JSON object per line on standard output, for machines"},
+    {.name = "quiet", .letter = 'q', .help = "print one line, at the end"},
+    {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
+    TD_FLAG_THREADS,
+    {.name = NULL},
+};
+
+static const char *const EXAMPLES[] = {
+    "tandem train examples/digits.yaml",
+    "train; runs/digits-0001 holds everything about it",
+    "tandem train job.yaml --set train.optimizer.lr=0.01 --set train.epochs=3",
+    "the same job with two keys changed",
+    "tandem train job.yaml --resume",
+    "go on where the newest run stopped, with the same bits",
+    "tandem train --resume=runs/digits-0001",
+    "go on with this run",
+    NULL};
+
+const td__command td__command_train = {
+    .name = "train",
+    .args = "JOB.yaml",
+    .summary = "train the model of a job file",
+    .text = "Shows progress on a terminal, writes lines where the output is no terminal, and ends "
+            "with a summary, the digest of the weights and the path of the report.\n\n"
+            "Ctrl-C (or SIGTERM) finishes the step in flight, writes a checkpoint and leaves with "
+            "status 130; a second one leaves at once. --resume goes on from the newest whole "
+            "checkpoint, also after a crash, and ends with the same weights, bit for bit, as a run "
+            "without interruption. A job that would give other numbers is refused.",
+    .examples = EXAMPLES,
+    .flags = FLAGS,
+    .max_args = 1,
+    .run = run,
+};
