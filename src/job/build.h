@@ -21,8 +21,9 @@ struct td__build {
     int n_taps;
     int n_layers;
     int64_t params, max_params;
-    bool record; /* rows of the layer table are wanted */
-    td_status status;
+    bool record;      /* rows of the layer table are wanted */
+    td_status status; /* the first failure, and its text */
+    char error[512];
 };
 
 /* The data field as an input of the graph, made when first asked for; NULL if there is none. */

@@ -12,6 +12,19 @@ static const char INTRO_TEXT[] =
     "A job is one YAML file: what to train, on which data, how. Every key below may also be given\n"
     "on the command line, --set train.batch=64, also inside lists, --set model.layers.2.out=64.\n";
 
+static const char LAYERS_TEXT[] =
+    "A model is a list of layers, each the input of the next. `{layer: linear, out: 64}` may be\n"
+    "written `linear: 64`: the value beside the name is the layer's first key. `as: NAME` keeps\n"
+    "a result, `from: NAME` starts from it, `add: NAME` and `concat: [NAME]` join it. Shapes are\n"
+    "those of one sample; the batch is not part of the file. All layers have:\n\n";
+
+static const char MODELS_TEXT[] =
+    "`model: {name: gpt2, layers: 4}`; all of them also have `input`, the data field that they\n"
+    "read (x).\n";
+
+static const char MADE_BY[] =
+    "<!-- Made from the tables in src/job by tools/job_docs.c; do not edit. -->\n";
+
 static const char *default_text(const td__key *k)
 {
     return k->flags & TD_KEY_REQUIRED ? "required" : k->shown ? k->shown : k->def ? k->def : "";
@@ -96,12 +109,7 @@ static void help_keys_section(FILE *to, bool markdown)
 static void help_layers(FILE *to, bool markdown)
 {
     heading(to, "Layers", markdown);
-    fputs(
-        "A model is a list of layers, each the input of the next. `{layer: linear, out: 64}` may be\n"
-        "written `linear: 64`: the value beside the name is the layer's first key. `as: NAME` keeps a\n"
-        "result, `from: NAME` starts from it, `add: NAME` and `concat: [NAME]` join it. Shapes are\n"
-        "those of one sample; the batch is not part of the file. All layers have:\n\n",
-        to);
+    fputs(LAYERS_TEXT, to);
     td__help_keys(to, td__layer_common, markdown);
     help_defs(to, td__layer_list, markdown);
 }
@@ -109,10 +117,7 @@ static void help_layers(FILE *to, bool markdown)
 static void help_models(FILE *to, bool markdown)
 {
     heading(to, "Ready-made models", markdown);
-    fputs(
-        "`model: {name: gpt2, layers: 4}`; all of them also have `input`, the data field that they\n"
-        "read (x).\n",
-        to);
+    fputs(MODELS_TEXT, to);
     help_defs(to, td__ready_list, markdown);
 }
 
@@ -147,9 +152,7 @@ td_status td__job_help(FILE *to, const char *section, bool markdown)
     bool found = false;
 
     if (markdown)
-        fputs(
-            "# Job files\n\n<!-- Made from the tables in src/job by `make docs`; do not edit. -->\n",
-            to);
+        fprintf(to, "# Job files\n\n%s", MADE_BY);
     for (int i = 0; i < TD_LEN(SECTIONS); i++)
         if (!section || !strcmp(section, SECTIONS[i])) {
             WRITE[i](to, markdown);

@@ -11,7 +11,11 @@
 #include "base/fail.h"
 #include "base/nearest.h"
 
-enum { PATH_MAX_BYTES = 256 };
+enum {
+    PATH_MAX_BYTES = 256,
+    SHOWN_END = 1000000, /* larger ends of ranges are named only to who goes beyond them */
+    SHOWN_WORDS = 100    /* bytes of a long list of words, where the right one is offered anyway */
+};
 
 /* The i-th word of k, "never" of "epoch=0 never=-1"; NULL after the last. */
 static const char *word_at(const td__key *k, int i, char *buf, size_t nbytes)
@@ -62,7 +66,7 @@ static void add_words(const td__key *k, char *buf, size_t nbytes)
 
 static void add_range(const td__key *k, char *buf, size_t nbytes)
 {
-    if (k->hi != 0)
+    if (k->hi != 0 && k->hi < SHOWN_END)
         add(buf, nbytes, " %s %.15g %s %.15g", k->flags & TD_KEY_ABOVE ? "above" : "from", k->lo,
             k->flags & TD_KEY_BELOW ? "to below" : "to", k->hi);
     else if (k->lo > -1e300)
@@ -108,13 +112,33 @@ static void add_nearest_word(const td__key *k, const char *found, char *buf, siz
         add(buf, nbytes, "; did you mean %s?", n.best);
 }
 
+static bool parse_real(const char *text, double *out)
+{
+    char *end;
+
+    if (!strchr("+-.0123456789", text[0]) || strpbrk(text, "xXpPnN"))
+        return false;
+    *out = strtod(text, &end);
+    return !*end && end != text && isfinite(*out);
+}
+
 static td_status unexpected(const td__key *k, const char *prefix, const td__tree *t)
 {
     char want[512] = "", hint[96] = "";
+    double v;
 
     td__key_expected(k, want, sizeof want);
     if (t->kind == TD_TREE_SCALAR && (k->words || k->list))
         add_nearest_word(k, t->text, hint, sizeof hint);
+    if (hint[0] && strlen(want) > SHOWN_WORDS) {
+        want[SHOWN_WORDS] = '\0';
+        char *comma = strrchr(want, ',');
+        if (comma)
+            *comma = '\0';
+        add(want, sizeof want, ", ...");
+    }
+    if (t->kind == TD_TREE_SCALAR && k->hi >= SHOWN_END && parse_real(t->text, &v) && v > k->hi)
+        add(want, sizeof want, " and at most %.15g", k->hi);
     return TD_FAIL(TD_EINVAL, "%s: %s%s: expected %s, found %s%s", td__tree_where(t).text, prefix,
                    k->path, want, td__tree_found(t).text, hint);
 }
@@ -128,16 +152,6 @@ bool td__parse_int(const char *text, int64_t *out)
     errno = 0;
     *out = strtoll(text, &end, 10);
     return !*end && end != text && !errno;
-}
-
-static bool parse_real(const char *text, double *out)
-{
-    char *end;
-
-    if (!strchr("+-.0123456789", text[0]) || strpbrk(text, "xXpPnN"))
-        return false;
-    *out = strtod(text, &end);
-    return !*end && end != text && isfinite(*out);
 }
 
 static bool in_range(const td__key *k, double v)

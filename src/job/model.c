@@ -11,8 +11,10 @@
 
 td_status td__build_fail(td__build *b, td_status st)
 {
-    if (!b->status)
+    if (!b->status) {
         b->status = st;
+        snprintf(b->error, sizeof b->error, "%s", td_last_error());
+    }
     return b->status;
 }
 
@@ -26,8 +28,8 @@ td_node *td__layer_fail(const td__layer *l, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (!l->b->status)
-        l->b->status = TD_FAIL(TD_EINVAL, "%s: %s (%s): %s", td__tree_where(l->attrs).text, l->path,
-                               kind ? kind : td__keys_text(l->attrs, "name"), text);
+        td__build_fail(l->b, TD_FAIL(TD_EINVAL, "%s: %s (%s): %s", td__tree_where(l->attrs).text,
+                                     l->path, kind ? kind : td__keys_text(l->attrs, "name"), text));
     return NULL;
 }
 
@@ -342,6 +344,8 @@ static td_status build_for(td__job *j, td_graph *g, int64_t rows, bool record, t
     b->target = find_field(j, td__keys_text(j->root, "loss.target"));
     TD_TRY_OR(st, done, td__arena_create(&b->arena));
     st = build_all(b);
+    if (b->status) /* calls after the first failure may have left texts of their own */
+        st = TD_FAIL(b->status, "%s", b->error);
 done:
     td__arena_destroy(b->arena);
     td__free(b);
