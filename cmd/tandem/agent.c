@@ -1,0 +1,26 @@
+/* agent.c -- `tandem agent`: what a launcher starts on each host. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <unistd.h>
+
+#include "command.h"
+#include "launch/launch.h"
+
+static int run(const td__args *a)
+{
+    (void)a;
+    if (isatty(STDIN_FILENO))
+        return td__usage_error(a, "this is for `tandem launch`, which talks to it");
+    return td__agent_run(STDIN_FILENO, STDOUT_FILENO) ? TD_EXIT_FAILED : TD_EXIT_OK;
+}
+
+static const char *const EXAMPLES[] = {"ssh host tandem agent",
+                                       "what `tandem launch --hosts host:4` does", NULL};
+
+const td__command td__command_agent = {
+    .name = "agent",
+    .args = "",
+    .summary = "start and watch the ranks of one host, for `tandem launch`",
+    .text = "Started by `tandem launch` on each host; it takes its orders from standard input.",
+    .examples = EXAMPLES,
+    .run = run,
+};

@@ -1,0 +1,108 @@
+/* launch.c -- `tandem launch`: run a program in many ranks. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/launch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "command.h"
+
+/* "5s", "200ms" or "5". */
+static bool parse_ms(const char *text, uint32_t *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || !(v > 0) || v > 86400e3)
+        return false;
+    if (!strcmp(end, "ms"))
+        v /= 1e3;
+    else if (*end && strcmp(end, "s") != 0)
+        return false;
+    *out = (uint32_t)(v * 1e3 + 0.5);
+    return *out > 0;
+}
+
+static int run(const td__args *a)
+{
+    long n;
+    char self[4096] = "tandem";
+    td__launch_opts o = {.hosts = td__args_value(a, "hosts"),
+                         .hosts_file = td__args_value(a, "hosts-file"),
+                         .ssh = td__args_value(a, "ssh"),
+                         .self = td__args_value(a, "agent"),
+                         .listen = td__args_value(a, "listen"),
+                         .log_dir = td__args_value(a, "log-dir"),
+                         .tls = td__args_has(a, "tls")};
+    const char *grace = td__args_value(a, "grace");
+    if (!td__args_int(a, "ranks", 1, 65536, 0, &n))
+        return TD_EXIT_USAGE;
+    o.size = (int)n;
+    if (!n && !o.hosts && !o.hosts_file)
+        return td__usage_error(a, "how many ranks? give -n N or --hosts");
+    if (o.hosts && o.hosts_file)
+        return td__usage_error(a, "give --hosts or --hosts-file, not both");
+    if (grace && !parse_ms(grace, &o.grace_ms))
+        return td__usage_error(a, "--grace: expected a time such as 5s or 200ms, found '%s'",
+                               grace);
+    o.n_env = td__args_values(a, "env", &o.env);
+    for (int i = 0; i < o.n_env; i++)
+        if (!strchr(o.env[i], '=') || o.env[i][0] == '=')
+            return td__usage_error(a, "--env: expected KEY=VALUE, found '%s'", o.env[i]);
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length > 0)
+        self[length] = 0;
+    if (!o.self)
+        o.self = self;
+
+    int count = td__args_count(a), exit_status = 0;
+    const char **argv = calloc((size_t)count + 1, sizeof *argv);
+    if (!argv)
+        return td__usage_error(a, "out of memory");
+    for (int i = 0; i < count; i++)
+        argv[i] = td__args_at(a, i);
+    td_status st = td__launch_run(&o, argv, &exit_status);
+    free(argv);
+    return st ? td__failure(a, st) : exit_status;
+}
+
+static const td__flag FLAGS[] = {
+    {"ranks", 'n', "N", "number of ranks; with hosts, at most their slots", NULL},
+    {"hosts", 0, "HOST:SLOTS,...", "the hosts and how many ranks each may run", NULL},
+    {"hosts-file", 0, "FILE", "the same, a line 'HOST:SLOTS' or 'HOST slots=N' each", "FILE"},
+    {"ssh", 0, "COMMAND", "reaches other hosts: COMMAND HOST PROGRAM agent (ssh)", NULL},
+    {"agent", 0, "PATH", "this program on the other hosts (the path it has here)", "FILE"},
+    {"listen", 0, "ADDRESS", "address of the first host for the others (by route)", NULL},
+    {"tls", 0, NULL, "encrypt the connections between ranks", NULL},
+    {"log-dir", 0, "DIR", "write rank-N.log there for each rank", "FILE"},
+    {"env", 0, "KEY=VALUE", "set a variable for all ranks; may be given often", NULL},
+    {"grace", 0, "TIME", "between SIGTERM and SIGKILL when a rank failed: 5s", NULL},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+static const char *const EXAMPLES[] = {
+    "tandem launch -n 4 -- tandem train digits.yaml",
+    "four ranks on this host",
+    "tandem launch --hosts a:4,b:4 --log-dir logs -- python3 ddp.py",
+    "eight ranks of a PyTorch program on two hosts",
+    NULL,
+};
+
+const td__command td__command_launch = {
+    .name = "launch",
+    .args = "PROGRAM [ARGUMENT...]",
+    .summary = "run a program in many ranks, on this host or over ssh",
+    .text = "Starts one agent per host, and through it the ranks. Each rank finds RANK, "
+            "LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TF_CONFIG, "
+            "HOROVOD_*, OMPI_COMM_WORLD_* and TANDEM_* in its environment. Output comes line by "
+            "line, after [rank].\n\n"
+            "When a rank fails, the others are ended, the last lines of the first that failed "
+            "are shown again, and its exit status is ours (128 + N for signal N). Ctrl-C ends "
+            "all ranks (130); a second one at once.",
+    .examples = EXAMPLES,
+    .flags = FLAGS,
+    .min_args = 1,
+    .max_args = -1,
+    .run = run,
+};

@@ -1,0 +1,466 @@
+/* monitor.c -- the watcher of a world. See monitor.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coll/monitor.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "base/log.h"
+
+enum {
+    TICK_MS = 100,   /* between looks at calls in progress */
+    ANSWER_MS = 300, /* for the store, in a report */
+    LEFT_MS = 300,   /* that a call may wait for a rank that left: its data may be on the way */
+    MAX_EARLY = 32,  /* lines kept for comms that are still being made */
+    MAX_KEY = 64,
+    MAX_STATUS = 400,
+    MAX_TOKENS = 4, /* several ranks may ask at once */
+};
+
+typedef enum fate { HERE, LEFT, DEAD } fate;
+
+typedef struct early {
+    int from;
+    char key[MAX_KEY], line[TD_COMM_LINE];
+} early;
+
+struct td__watch {
+    td__watch *next;
+    td__monitor *m;
+    td_comm *c;
+    int n;
+    char key[MAX_KEY];
+    uint64_t since_ns;  /* of the call last reported */
+    uint64_t report_ns; /* how long it has to wait for the next report */
+    int ranks[];        /* (n) world ranks */
+};
+
+struct td__monitor {
+    td__store *store;
+    char group[MAX_KEY];
+    int rank, size;
+    const td__member *members;
+    pthread_mutex_t lock; /* protects all below */
+    pthread_cond_t wake;
+    pthread_t thread;
+    bool running, ending;
+    td__watch *watches;
+    atomic_uchar *fates;         /* (size); read without the lock too */
+    uint64_t asked;              /* token to answer; 0: none */
+    uint64_t tokens[MAX_TOKENS]; /* of the last questions */
+    unsigned n_tokens;
+    uint64_t asked_ns; /* when anybody asked last */
+    early *early;      /* (MAX_EARLY), the oldest is replaced */
+    int n_early;
+};
+
+/* ---- news ---- */
+
+static int rank_in(const td__watch *w, int world_rank)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->ranks[i] == world_rank)
+            return i;
+    return -1;
+}
+
+/* "rank 3 on host a (pid 17)", with the world rank where the comm numbers differently. */
+static char *who(const td__watch *w, int member, char *buf, size_t nbytes)
+{
+    int world = w->ranks[member];
+    const td__member *p = &w->m->members[world];
+    char alias[32] = "";
+    if (world != member)
+        snprintf(alias, sizeof alias, " (world rank %d)", world);
+    snprintf(buf, nbytes, "rank %d%s on host %s, pid %d,", member, alias, p->hostname, p->pid);
+    return buf;
+}
+
+static void poison_for(td__watch *w, int member, const char *what)
+{
+    char text[400], name[200], call[160] = "";
+    td__comm_activity a;
+    td__comm_activity_get(w->c, &a);
+    if (a.in_call)
+        td__comm_activity_text(&a, call, sizeof call);
+    snprintf(text, sizeof text, "%s %s%s%s", who(w, member, name, sizeof name), what,
+             call[0] ? " during " : "", call);
+    td__comm_poison(w->c, TD_EPEER, text);
+}
+
+static void on_death(td__monitor *m, int rank)
+{
+    if (m->fates[rank] != HERE)
+        return;
+    m->fates[rank] = DEAD;
+    for (td__watch *w = m->watches; w; w = w->next) {
+        int member = rank_in(w, rank);
+        if (member >= 0)
+            poison_for(w, member, "died");
+    }
+}
+
+static void on_comm_line(td__monitor *m, int from, const char *text)
+{
+    const char *space = strchr(text, ' ');
+    size_t n = space ? (size_t)(space - text) : 0;
+    if (!n || n >= MAX_KEY)
+        return;
+    for (td__watch *w = m->watches; w; w = w->next)
+        if (!strncmp(w->key, text, n) && !w->key[n]) {
+            int member = rank_in(w, from);
+            if (member >= 0)
+                td__comm_told(w->c, member, space + 1);
+            return;
+        }
+    if (!m->early && !(m->early = td__calloc(MAX_EARLY, sizeof *m->early)))
+        return;
+    early *e = &m->early[m->n_early++ % MAX_EARLY];
+    e->from = from;
+    snprintf(e->key, sizeof e->key, "%.*s", (int)n, text);
+    snprintf(e->line, sizeof e->line, "%s", space + 1);
+}
+
+static void note_question(td__monitor *m, uint64_t token)
+{
+    m->asked = token;
+    m->asked_ns = td__clock_ns();
+    m->tokens[m->n_tokens++ % MAX_TOKENS] = token;
+}
+
+/* On the store client's thread. */
+static void on_event(void *user, const char *group, int rank, const char *what)
+{
+    td__monitor *m = user;
+    if (strcmp(group, m->group) != 0 || rank >= m->size || rank == m->rank)
+        return;
+    pthread_mutex_lock(&m->lock);
+    if (rank < 0) {
+        /* The store itself is gone, and with it the news. Who hosts it is rank 0, or an agent
+         * whose end ends its ranks as well. */
+        if (!strcmp(what, "dead") && m->rank != 0)
+            on_death(m, 0);
+    } else if (!strcmp(what, "dead")) {
+        on_death(m, rank);
+    } else if (!strcmp(what, "left")) {
+        if (m->fates[rank] == HERE)
+            m->fates[rank] = LEFT;
+    } else if (!strncmp(what, "comm ", 5)) {
+        on_comm_line(m, rank, what + 5);
+    } else if (!strncmp(what, "ask ", 4)) {
+        note_question(m, strtoull(what + 4, NULL, 16));
+        pthread_cond_signal(&m->wake);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+void td__monitor_tell(td__monitor *m, const char *key, const char *line)
+{
+    char text[MAX_KEY + TD_COMM_LINE + 8];
+    snprintf(text, sizeof text, "comm %s %s", key, line);
+    td__store_tell(m->store, m->group, m->rank, text);
+}
+
+/* ---- what this rank is doing ---- */
+
+/* "TOKEN KEY in|out SECONDS TEXT": the comm whose call began or ended last. */
+static void describe_self(td__monitor *m, char *out, size_t max)
+{
+    td__comm_activity best = {0}, a;
+    const td__watch *of = NULL;
+    for (const td__watch *w = m->watches; w; w = w->next) {
+        td__comm_activity_get(w->c, &a);
+        if (!of || a.in_call > best.in_call ||
+            (a.in_call == best.in_call && a.since_ns > best.since_ns)) {
+            best = a;
+            of = w;
+        }
+    }
+    char call[160] = "no call";
+    double age = 0;
+    if (of && best.sequence) {
+        td__comm_activity_text(&best, call, sizeof call);
+        age = 1e-9 * (double)(td__clock_ns() - best.since_ns);
+    }
+    int n = snprintf(out, max, "%llx %s %s %.1f %s", (unsigned long long)m->asked,
+                     of ? of->key : "-", of && best.in_call ? "in" : "out", age, call);
+    for (int i = 0; i < best.n_waiting && i < TD_COMM_WAITING && of && best.in_call; i++)
+        if (n > 0 && (size_t)n < max)
+            n += snprintf(out + n, max - (size_t)n, "%s%d", i ? ", " : ", waiting for rank ",
+                          best.waiting[i]);
+}
+
+static void answer(td__monitor *m)
+{
+    char key[2 * MAX_KEY], text[MAX_STATUS];
+    describe_self(m, text, sizeof text);
+    m->asked = 0;
+    pthread_mutex_unlock(&m->lock);
+    snprintf(key, sizeof key, "%s/doing%d", m->group, m->rank);
+    td_status st =
+        td__store_set(m->store, key, text, strlen(text) + 1, td__deadline_in_ms(ANSWER_MS));
+    if (st)
+        TD_LOG(DEBUG, COLL, "cannot say what this rank is doing: %s", td_last_error());
+    pthread_mutex_lock(&m->lock);
+}
+
+/* ---- the stall report ---- */
+
+/* What a waiting call looks like once the lock is released. */
+typedef struct stall {
+    td__comm_activity a;
+    char key[MAX_KEY], name[48];
+    uint64_t waited_ns, tokens[MAX_TOKENS];
+    int n, world[TD_COMM_WAITING];
+} stall;
+
+static char process_state(int pid)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = 0;
+    const char *p = strrchr(text, ')');
+    return p && p[1] ? p[2] : 0;
+}
+
+/* What is `world` doing, in words? */
+static void explain(td__monitor *m, const stall *s, int world, char *out, size_t max)
+{
+    const td__member *p = &m->members[world];
+    char key[2 * MAX_KEY], call[MAX_STATUS] = "", of[MAX_KEY] = "", in[4] = "";
+    unsigned long long token = 0;
+    double age = 0;
+    void *value = NULL;
+    size_t nbytes = 0;
+    bool local = !strcmp(p->host, m->members[m->rank].host);
+    char state = local ? process_state(p->pid) : '?';
+
+    if (m->fates[world] == DEAD || state == 0 || state == 'Z' || state == 'X') {
+        snprintf(out, max, "dead");
+        return;
+    }
+    if (m->fates[world] == LEFT) {
+        snprintf(out, max, "it has left");
+        return;
+    }
+    if (state == 'T' || state == 't') {
+        snprintf(out, max, "stopped (by a signal or a debugger)");
+        return;
+    }
+    snprintf(key, sizeof key, "%s/doing%d", m->group, world);
+    td_status st = td__store_get(m->store, key, td__deadline_in_ms(ANSWER_MS), &value, &nbytes);
+    bool known = !st && value && nbytes && !((char *)value)[nbytes - 1] &&
+                 sscanf(value, "%llx %63s %3s %lf %399[^\n]", &token, of, in, &age, call) == 5;
+    bool fresh = false;
+    for (int i = 0; i < MAX_TOKENS; i++)
+        fresh |= known && token == s->tokens[i];
+    td__free(value);
+    if (!fresh)
+        snprintf(out, max, "it does not answer: stopped, or its host cannot be reached");
+    else if (!strcmp(in, "out"))
+        snprintf(out, max, "computing since %.1f s (last: %s)", age, call);
+    else if (strcmp(of, s->key) != 0)
+        snprintf(out, max, "in %s of another group since %.1f s", call, age);
+    else
+        snprintf(out, max, "in %s since %.1f s", call, age);
+}
+
+static void report(td__monitor *m, const stall *s)
+{
+    char call[160], what[MAX_STATUS + 64];
+    td__comm_activity_text(&s->a, call, sizeof call);
+    for (int i = 0; i < s->n; i++) {
+        const td__member *p = &m->members[s->world[i]];
+        explain(m, s, s->world[i], what, sizeof what);
+        TD_LOG(WARN, COLL, "stall: %s: %s waits since %.1f s for rank %d on host %s, pid %d: %s",
+               s->name, call, 1e-9 * (double)s->waited_ns, s->a.waiting[i], p->hostname, p->pid,
+               what);
+    }
+    if (s->a.n_waiting > s->n)
+        TD_LOG(WARN, COLL, "stall: %s: %s waits for %d more ranks", s->name, call,
+               s->a.n_waiting - s->n);
+}
+
+/* Look at one comm; true: *s is to be reported. With the lock held. */
+static bool look(td__watch *w, uint64_t now, stall *s)
+{
+    td__monitor *m = w->m;
+    td__comm_activity a;
+    td__comm_activity_get(w->c, &a);
+    if (!a.in_call || !a.n_waiting || now <= a.since_ns)
+        return false;
+    uint64_t waited = now - a.since_ns, stall_ns = (uint64_t)w->c->stall_ms * 1000000u;
+    int n = a.n_waiting < TD_COMM_WAITING ? a.n_waiting : TD_COMM_WAITING;
+    for (int i = 0; i < n; i++)
+        if (a.waiting[i] >= 0 && a.waiting[i] < w->n && m->fates[w->ranks[a.waiting[i]]] == LEFT &&
+            waited > LEFT_MS * 1000000ull) {
+            poison_for(w, a.waiting[i], "left");
+            return false;
+        }
+    if (w->since_ns != a.since_ns) {
+        w->since_ns = a.since_ns;
+        w->report_ns = stall_ns;
+    }
+    if (waited > w->report_ns / 2 && now - m->asked_ns > w->report_ns / 2) {
+        note_question(m, now | 1);
+        char text[40];
+        snprintf(text, sizeof text, "ask %llx", (unsigned long long)m->asked);
+        td__store_tell(m->store, m->group, m->rank, text);
+    }
+    if (waited < w->report_ns)
+        return false;
+    w->report_ns *= 2;
+    *s = (stall){.a = a, .waited_ns = waited, .n = n};
+    snprintf(s->key, sizeof s->key, "%s", w->key);
+    snprintf(s->name, sizeof s->name, "%s", w->c->name);
+    for (int i = 0; i < n; i++)
+        s->world[i] = w->ranks[a.waiting[i]];
+    memcpy(s->tokens, m->tokens, sizeof s->tokens);
+    return true;
+}
+
+static void *watch_thread(void *arg)
+{
+    td__monitor *m = arg;
+    td_log_set_rank(m->rank);
+    pthread_mutex_lock(&m->lock);
+    while (!m->ending) {
+        struct timespec at;
+        clock_gettime(CLOCK_MONOTONIC, &at);
+        at.tv_nsec += TICK_MS * 1000000L;
+        at.tv_sec += at.tv_nsec / 1000000000L;
+        at.tv_nsec %= 1000000000L;
+        pthread_cond_timedwait(&m->wake, &m->lock, &at);
+        stall s;
+        bool found = false;
+        uint64_t now = td__clock_ns();
+        for (td__watch *w = m->watches; w && !found && !m->ending; w = w->next)
+            found = look(w, now, &s);
+        if (m->asked)
+            answer(m);
+        if (found) {
+            pthread_mutex_unlock(&m->lock);
+            report(m, &s);
+            pthread_mutex_lock(&m->lock);
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+/* ---- making and ending ---- */
+
+td_status td__monitor_create(td__store *s, const char *group, int rank, int size,
+                             const td__member *members, td__deadline until, td__monitor **out)
+{
+    pthread_condattr_t attr;
+    td__monitor *m = td__calloc(1, sizeof *m);
+    *out = NULL;
+    if (m)
+        m->fates = td__calloc((size_t)size, sizeof *m->fates);
+    if (!m || !m->fates) {
+        td__free(m);
+        return TD_FAIL(TD_ENOMEM, "no memory to watch %d ranks", size);
+    }
+    m->store = s;
+    m->rank = rank;
+    m->size = size;
+    m->members = members;
+    snprintf(m->group, sizeof m->group, "%s", group);
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    *out = m; /* also on failure: the store may know it already */
+    return td__store_join(s, group, rank, on_event, m, until);
+}
+
+td_status td__monitor_begin(td__monitor *m)
+{
+    if (pthread_create(&m->thread, NULL, watch_thread, m))
+        return TD_FAIL(TD_EIO, "cannot start the thread that watches the ranks");
+    m->running = true;
+    return TD_OK;
+}
+
+void td__monitor_end(td__monitor *m)
+{
+    if (!m || !m->running)
+        return;
+    pthread_mutex_lock(&m->lock);
+    m->ending = true;
+    pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->thread, NULL);
+    m->running = false;
+}
+
+void td__monitor_destroy(td__monitor *m)
+{
+    if (!m)
+        return;
+    pthread_cond_destroy(&m->wake);
+    pthread_mutex_destroy(&m->lock);
+    td__free(m->fates);
+    td__free(m->early);
+    td__free(m);
+}
+
+td_status td__watch_create(td__monitor *m, const int *ranks, int n, const char *key,
+                           td__watch **out)
+{
+    td__watch *w = td__calloc(1, sizeof *w + (size_t)n * sizeof w->ranks[0]);
+    *out = NULL;
+    if (!w)
+        return TD_FAIL(TD_ENOMEM, "no memory to watch %d ranks", n);
+    w->m = m;
+    w->n = n;
+    memcpy(w->ranks, ranks, (size_t)n * sizeof w->ranks[0]);
+    snprintf(w->key, sizeof w->key, "%s", key);
+    *out = w;
+    return TD_OK;
+}
+
+void td__watch_begin(td__watch *w, td_comm *c)
+{
+    td__monitor *m = w->m;
+    pthread_mutex_lock(&m->lock);
+    w->c = c;
+    w->next = m->watches;
+    m->watches = w;
+    for (int i = 0; i < w->n; i++)
+        if (m->fates[w->ranks[i]] == DEAD)
+            poison_for(w, i, "died");
+    for (int i = 0; m->early && i < MAX_EARLY; i++) {
+        early *e = &m->early[i];
+        int member = !strcmp(e->key, w->key) ? rank_in(w, e->from) : -1;
+        if (member >= 0) {
+            td__comm_told(c, member, e->line);
+            e->key[0] = 0;
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+void td__watch_destroy(td__watch *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->m->lock);
+    for (td__watch **p = &w->m->watches; *p; p = &(*p)->next)
+        if (*p == w) {
+            *p = w->next;
+            break;
+        }
+    pthread_mutex_unlock(&w->m->lock);
+    td__free(w);
+}

@@ -1,0 +1,53 @@
+/* monitor.h -- the watcher of a world: one thread per world and process, which brings news of
+ * other ranks to the comms of this one, and says who is missing when a call waits too long.
+ *
+ * News come through the store, so that ranks learn of one another that never exchange a byte:
+ *
+ *     dead              a rank's connection ended without goodbye: comms that hold it are poisoned
+ *     left              with goodbye; an error only for a call that waits for that rank
+ *     comm KEY LINE     a line for the comm KEY (td__comm_told): poison, disagreement
+ *     ask TOKEN         somebody waits: every rank writes down what it is doing
+ *
+ * Stall report. A call that has waited stall_ms / 2 asks; at stall_ms there is one log line for
+ * each missing rank: dead, stopped, computing since, in which other call since when. It is repeated
+ * after twice the time, four times the time, and so on. Answers are values in the store, read by
+ * who reports: a report costs one message per rank, not one per pair. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_COLL_MONITOR_H
+#define TD_COLL_MONITOR_H
+
+#include "coll/comm_impl.h"
+#include "net/store.h"
+
+typedef struct td__monitor td__monitor;
+
+/* What ranks tell about themselves when they meet. */
+typedef struct td__member {
+    char host[64];     /* equal for ranks that can share memory */
+    char hostname[64]; /* for texts */
+    int pid;
+    char address[64];
+} td__member;
+
+/* members (size) and the store are borrowed, and outlive the monitor. Joins the store's group;
+ * keys of the monitor begin with "GROUP/". td__monitor_begin starts the watch, once members is
+ * filled in. */
+TD_NODISCARD td_status td__monitor_create(td__store *s, const char *group, int rank, int size,
+                                          const td__member *members, td__deadline until,
+                                          td__monitor **out);
+TD_NODISCARD td_status td__monitor_begin(td__monitor *m);
+/* After the store is closed: no news may come any more. NULL is allowed. */
+void td__monitor_destroy(td__monitor *m);
+/* Ends the thread; before the store is closed. */
+void td__monitor_end(td__monitor *m);
+
+/* A watch over a comm of the n world ranks `ranks` (copied), known to all of them as `key`. */
+typedef struct td__watch td__watch;
+TD_NODISCARD td_status td__watch_create(td__monitor *m, const int *ranks, int n, const char *key,
+                                        td__watch **out);
+void td__watch_begin(td__watch *w, td_comm *c);
+void td__watch_destroy(td__watch *w); /* no news for the comm after this; NULL is allowed */
+/* To the other ranks of the comm `key`. Any thread. */
+void td__monitor_tell(td__monitor *m, const char *key, const char *line);
+
+#endif

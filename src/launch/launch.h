@@ -1,0 +1,49 @@
+/* launch.h -- starting the ranks of a program on one host or many, and seeing them to their end.
+ *
+ *     launcher --- agent on host a --- ranks 0 .. 3
+ *          \------ agent on host b --- ranks 4 .. 7
+ *
+ * The launcher starts one agent per host (a child of its own here, through ssh elsewhere) and talks
+ * to it over a pair of pipes (message.h): what to run goes down, output and exits come up. The
+ * first agent hosts the root of the rendezvous store, the others a store below it, in a tree. An
+ * agent starts its ranks, each in a process group of its own, and passes on their output line by
+ * line.
+ *
+ * End       When a rank fails, the others get SIGTERM, and SIGKILL after the grace time. The
+ *           launcher's end closes the agents' pipes, which makes them kill their ranks; an agent's
+ *           end kills its ranks through PR_SET_PDEATHSIG. Processes that the ranks started go with
+ *           their process group, and those that left it are found by TANDEM_JOB in their
+ *           environment.
+ * Trust     The secret travels in the pipes only; ranks read it from a file of the agent's own
+ *           (TANDEM_SECRET_FILE), which vanishes with it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_LAUNCH_LAUNCH_H
+#define TD_LAUNCH_LAUNCH_H
+
+#include "tandem/status.h"
+
+typedef struct td__launch_opts {
+    int size;               /* ranks; 0: as many as the hosts have slots */
+    const char *hosts;      /* "a:4,b:4"; NULL: this host */
+    const char *hosts_file; /* a line "a slots=4" or "a:4" each; instead of hosts */
+    const char *ssh;        /* "ssh -p 2222"; called with host, program, "agent"; NULL: ssh */
+    const char *self;       /* path of the program on other hosts; required with hosts */
+    const char *listen;     /* address of the first host for the others; NULL: by route */
+    const char *log_dir;    /* a file rank-N.log for each rank; NULL: none */
+    const char *const *env; /* "K=V" for all ranks */
+    int n_env;
+    uint32_t grace_ms; /* between SIGTERM and SIGKILL; 5,000 */
+    bool tls;
+    int out, err; /* descriptors for the ranks' output: 1, 2 */
+} td__launch_opts;
+
+/* Run argv (NULL-terminated) in all ranks and wait for their end. *exit_status: 0, or that of the
+ * first rank that failed (128 + N for signal N), or 128 + N if the launcher got signal N. A status
+ * other than TD_OK: the job could not be started. */
+TD_NODISCARD td_status td__launch_run(const td__launch_opts *o, const char *const *argv,
+                                      int *exit_status);
+
+/* The agent of one host: speaks with its launcher over these descriptors until the job ends. */
+TD_NODISCARD td_status td__agent_run(int in, int out);
+
+#endif

@@ -1,0 +1,532 @@
+/* launcher.c -- the launcher: starts the agents, joins their stores to a tree, passes on output,
+ * and ends the job when the first rank fails. See launch.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/deadline.h"
+#include "base/fail.h"
+#include "coll/comm_setup.h"
+#include "launch/hosts.h"
+#include "launch/launch.h"
+#include "launch/message.h"
+#include "launch/output.h"
+#include "launch/spawn.h"
+
+enum {
+    FAN_OUT = 16,      /* agents below one agent's store */
+    START_MS = 60000,  /* until all agents are ready */
+    PATIENCE_MS = 5000 /* for agents after the grace time */
+};
+
+typedef struct agent {
+    const td__host *host;
+    td__channel down;
+    td__child child; /* of a local agent only pid and pidfd */
+    bool started, ready, ended;
+    int n_ended; /* ranks */
+    char store[256];
+    char **address;  /* "HOST:PORT" of its ranks, (count + 1) */
+    char noise[200]; /* last line of its standard error */
+    size_t noise_used;
+} agent;
+
+typedef struct launch {
+    const td__launch_opts *o;
+    const char *const *argv;
+    td__hosts hosts;
+    agent *agents;
+    td__output *output;
+    td__secret secret;
+    char job[40];
+    int n_ready, n_done;
+    int first, first_status; /* rank that failed first; -1: none */
+    int signal;              /* that we got */
+    td_status failed;        /* could not be started or lost an agent */
+    char why[512];
+    bool gone; /* GO was sent */
+    bool stopping, killing;
+    td__deadline limit; /* of the current phase; 0: none */
+} launch;
+
+static void stop(launch *l, td__msg_kind how)
+{
+    if (how == TD_MSG_KILL ? l->killing : l->stopping)
+        return;
+    l->stopping = true;
+    l->killing |= how == TD_MSG_KILL;
+    l->limit = td__deadline_in_ms((l->killing ? 0 : l->o->grace_ms) + PATIENCE_MS);
+    for (int i = 0; i < l->hosts.n; i++)
+        if (l->agents[i].started && !l->agents[i].ended) {
+            td_status st = td__channel_send(&l->agents[i].down, how, -1, NULL, 0);
+            (void)st; /* an agent that is gone needs no stopping */
+        }
+}
+
+/* Keep the first reason, and stop. */
+static void give_up(launch *l, td_status st, const char *text)
+{
+    if (!l->failed && !l->stopping) {
+        l->failed = st;
+        snprintf(l->why, sizeof l->why, "%s", text);
+    }
+    stop(l, TD_MSG_STOP);
+}
+
+static td_status send_spec(launch *l, int index)
+{
+    const td__launch_opts *o = l->o;
+    char hex[TD_SECRET_HEX], cwd[4096];
+    td__texts t = {0};
+    td__secret_hex(&l->secret, hex);
+    td__texts_add(&t, "secret=%s", hex);
+    explicit_bzero(hex, sizeof hex);
+    td__texts_add(&t, "job=%s", l->job);
+    td__texts_add(&t, "index=%d", index);
+    for (int i = 0; i < l->hosts.n; i++)
+        td__texts_add(&t, "entry=%s:%d", l->hosts.host[i].name, l->hosts.host[i].count);
+    td__texts_add(&t, "grace=%u", o->grace_ms);
+    td__texts_add(&t, "cwd=%s", getcwd(cwd, sizeof cwd) ? cwd : "/");
+    if (o->listen)
+        td__texts_add(&t, "listen=%s", o->listen);
+    for (int i = 0; i < o->n_env; i++)
+        td__texts_add(&t, "env=%s", o->env[i]);
+    for (int i = 0; l->argv[i]; i++)
+        td__texts_add(&t, "arg=%s", l->argv[i]);
+    td_status st = t.failed
+                       ? TD_FAIL(TD_ENOMEM, "no memory for the command line")
+                       : td__channel_send(&l->agents[index].down, TD_MSG_SPEC, -1, t.data, t.used);
+    td__texts_fini(&t);
+    return st;
+}
+
+/* The agent of this host: a copy of this process, with none of its descriptors. */
+static td_status start_local(agent *a)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+        return TD_FAIL(TD_EIO, "cannot make a socket pair: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid == 0) {
+        setpgid(0, 0); /* Ctrl-C is for the launcher */
+        if (dup2(pair[1], STDERR_FILENO + 1) != STDERR_FILENO + 1)
+            _exit(1);
+        fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC);
+        syscall(SYS_close_range, STDERR_FILENO + 2, ~0u, 0);
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        _exit(td__agent_run(STDERR_FILENO + 1, STDERR_FILENO + 1) ? 1 : 0);
+    }
+    close(pair[1]);
+    if (pid < 0) {
+        close(pair[0]);
+        return TD_FAIL(TD_EIO, "cannot start an agent: %s", strerror(errno));
+    }
+    setpgid(pid, pid);
+    a->child = (td__child){pid, (int)syscall(SYS_pidfd_open, pid, 0), -1, -1, -1};
+    td__channel_init(&a->down, pair[0], pair[0]);
+    return TD_OK;
+}
+
+/* Through ssh, or what was given in its place: WORDS... HOST PROGRAM agent. */
+static td_status start_remote(launch *l, agent *a)
+{
+    const char *words = l->o->ssh ? l->o->ssh : "ssh -T -o BatchMode=yes -o ConnectTimeout=10";
+    char *copy = td__strdup(words), *rest = copy;
+    const char *argv[64];
+    int n = 0;
+    if (!copy)
+        return TD_FAIL(TD_ENOMEM, "no memory for the command of a remote shell");
+    for (char *word; n < 60 && (word = strsep(&rest, " "));)
+        if (*word)
+            argv[n++] = word;
+    argv[n++] = a->host->name;
+    argv[n++] = l->o->self;
+    argv[n++] = "agent";
+    argv[n] = NULL;
+    td_status st =
+        td__spawn(argv, &(td__spawn_opts){.pipe_in = true, .death_signal = SIGTERM}, &a->child);
+    td__free(copy);
+    if (st)
+        return st;
+    td__channel_init(&a->down, a->child.out, a->child.in);
+    a->child.in = a->child.out = -1;
+    fcntl(a->child.err, F_SETFL, O_NONBLOCK);
+    return TD_OK;
+}
+
+static td_status start_agents(launch *l)
+{
+    for (int i = 0; i < l->hosts.n; i++) {
+        agent *a = &l->agents[i];
+        a->address = td__calloc((size_t)a->host->count + 1, sizeof *a->address);
+        if (!a->address)
+            return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", a->host->count);
+        if (a->host->local)
+            TD_TRY(start_local(a));
+        else
+            TD_TRY(start_remote(l, a));
+        a->started = true;
+    }
+    for (int i = 0; i < l->hosts.n; i++) {
+        td_status st = send_spec(l, i);
+        if (st && st != TD_EPEER) /* who is gone will be heard of with its own words */
+            return st;
+    }
+    td_status st = td__channel_send(&l->agents[0].down, TD_MSG_PARENT, -1, NULL, 0);
+    return st == TD_EPEER ? TD_OK : st;
+}
+
+/* All agents are ready: tell each where all ranks live. */
+static td_status send_go(launch *l)
+{
+    td__texts t = {0};
+    for (int i = 0; i < l->hosts.n; i++)
+        for (int k = 0; k < l->hosts.host[i].count; k++)
+            td__texts_add(&t, "%s", l->agents[i].address[k]);
+    td__texts_add(&t, "%s", l->agents[0].address[l->hosts.host[0].count]);
+    td_status st =
+        t.failed ? TD_FAIL(TD_ENOMEM, "no memory for %d addresses", l->hosts.size) : TD_OK;
+    for (int i = 0; i < l->hosts.n && !st; i++)
+        st = td__channel_send(&l->agents[i].down, TD_MSG_GO, -1, t.data, t.used);
+    td__texts_fini(&t);
+    l->gone = true;
+    l->limit = 0;
+    return st;
+}
+
+static td_status agent_ready(launch *l, int index, const td__msg *m)
+{
+    agent *a = &l->agents[index];
+    size_t at = 0;
+    const char *text = td__texts_next(m->data, m->nbytes, &at);
+    if (a->ready || !text || strlen(text) >= sizeof a->store)
+        return TD_FAIL(TD_EPROTO, "the agent on %s says nonsense", a->host->name);
+    snprintf(a->store, sizeof a->store, "%s", text);
+    for (int k = 0; k < a->host->count + (index == 0); k++) {
+        text = td__texts_next(m->data, m->nbytes, &at);
+        a->address[k] = text ? td__strdup(text) : NULL;
+        if (!a->address[k])
+            return TD_FAIL(TD_EPROTO, "the agent on %s names too few ports", a->host->name);
+    }
+    a->ready = true;
+    l->n_ready++;
+    for (int i = FAN_OUT * index + 1; i <= FAN_OUT * (index + 1) && i < l->hosts.n; i++) {
+        td_status st =
+            td__channel_send(&l->agents[i].down, TD_MSG_PARENT, -1, a->store, strlen(a->store) + 1);
+        if (st && st != TD_EPEER)
+            return st;
+    }
+    return l->n_ready == l->hosts.n ? send_go(l) : TD_OK;
+}
+
+static td_status rank_ended(launch *l, agent *a, const td__msg *m)
+{
+    int status = (int)strtol(m->data, NULL, 10); /* ends with 0: checked by the caller */
+    a->n_ended++;
+    l->n_done++;
+    if (status && l->first < 0 && !l->stopping) {
+        l->first = m->rank;
+        l->first_status = status;
+        stop(l, TD_MSG_STOP);
+    }
+    return TD_OK;
+}
+
+static td_status take_message(launch *l, int index, const td__msg *m)
+{
+    agent *a = &l->agents[index];
+    bool is_text = m->nbytes && !m->data[m->nbytes - 1];
+    bool is_own = m->rank >= a->host->first && m->rank < a->host->first + a->host->count;
+    switch (m->kind) {
+    case TD_MSG_READY:
+        if (is_text)
+            return agent_ready(l, index, m);
+        break;
+    case TD_MSG_OUT:
+    case TD_MSG_ERR:
+        if (is_own)
+            return td__output_lines(l->output, m->rank, m->kind == TD_MSG_ERR, m->data, m->nbytes);
+        break;
+    case TD_MSG_EXIT:
+        if (is_text && is_own)
+            return rank_ended(l, a, m);
+        break;
+    case TD_MSG_FAILED:
+        if (is_text)
+            return TD_FAIL(TD_EIO, "host %s: %s", a->host->name, m->data);
+        break;
+    default: break;
+    }
+    return TD_FAIL(TD_EPROTO, "the agent on %s says nonsense", a->host->name);
+}
+
+/* What a remote shell writes to its standard error: its last line explains its failure. */
+static void hear_noise(agent *a)
+{
+    char text[512];
+    ssize_t n = read(a->child.err, text, sizeof text);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        close(a->child.err);
+        a->child.err = -1;
+        return;
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        bool line_end = text[i] == '\n' || text[i] == '\r';
+        if (!line_end && a->noise_used < sizeof a->noise - 1)
+            a->noise[a->noise_used++] = text[i];
+        if (line_end && i + 1 < n)
+            a->noise_used = 0;
+        a->noise[a->noise_used] = a->noise_used ? 0 : a->noise[0];
+    }
+}
+
+static void agent_ended(launch *l, agent *a)
+{
+    a->ended = true;
+    while (a->child.err >= 0) { /* its last words may still be on their way */
+        struct pollfd p = {a->child.err, POLLIN, 0};
+        if (poll(&p, 1, 200) <= 0)
+            break;
+        hear_noise(a);
+    }
+    if (a->n_ended == a->host->count)
+        return;
+    char text[512];
+    int status = 0;
+    if (a->host->local) {
+        snprintf(text, sizeof text, "the agent of this host ended before its ranks did");
+        td__kill_marked(l->job);
+    } else if (!a->ready) {
+        waitpid(a->child.pid, &status, 0);
+        close(a->child.pidfd);
+        a->child.pidfd = -1;
+        snprintf(text, sizeof text, "cannot start an agent on host %s: %s%s(exit status %d)",
+                 a->host->name, a->noise, a->noise[0] ? " " : "",
+                 WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    } else {
+        snprintf(text, sizeof text, "lost the agent on host %s with %d of its ranks running%s%s",
+                 a->host->name, a->host->count - a->n_ended, a->noise[0] ? ": " : "", a->noise);
+    }
+    give_up(l, TD_EPEER, text);
+}
+
+static void hear_agent(launch *l, int index)
+{
+    agent *a = &l->agents[index];
+    bool eof, found = true;
+    td__msg m;
+    td_status st = td__channel_fill(&a->down, &eof);
+    while (!st && found) {
+        st = td__channel_next(&a->down, &m, &found);
+        if (!st && found)
+            st = take_message(l, index, &m);
+        if (st == TD_EPEER && found) { /* our reader is gone: as if by SIGPIPE */
+            l->signal = l->signal ? l->signal : SIGPIPE;
+            stop(l, TD_MSG_STOP);
+            st = TD_OK;
+        }
+    }
+    if (st)
+        give_up(l, st, td_last_error());
+    if (eof || st == TD_EPROTO)
+        agent_ended(l, a);
+}
+
+static void hear_signal(launch *l, int fd)
+{
+    struct signalfd_siginfo info;
+    if (read(fd, &info, sizeof info) != sizeof info)
+        return;
+    if (l->signal || l->stopping) {
+        stop(l, TD_MSG_KILL);
+        return;
+    }
+    l->signal = (int)info.ssi_signo;
+    stop(l, TD_MSG_STOP);
+}
+
+static void time_is_up(launch *l)
+{
+    l->limit = 0;
+    if (!l->stopping) {
+        char text[300];
+        for (int i = 0; i < l->hosts.n; i++)
+            if (!l->agents[i].ready) {
+                snprintf(text, sizeof text, "host %s was not ready in %d s",
+                         l->agents[i].host->name, START_MS / 1000);
+                give_up(l, TD_ETIMEDOUT, text);
+            }
+    } else if (!l->killing) {
+        stop(l, TD_MSG_KILL);
+    } else { /* closing their pipes is what is left */
+        for (int i = 0; i < l->hosts.n; i++)
+            l->agents[i].ended = true;
+    }
+}
+
+static td_status watch(launch *l, int signals)
+{
+    struct pollfd *p = td__calloc((size_t)(1 + 2 * l->hosts.n), sizeof *p);
+    if (!p)
+        return TD_FAIL(TD_ENOMEM, "no memory to watch %d agents", l->hosts.n);
+    for (;;) {
+        int alive = 0;
+        p[0] = (struct pollfd){signals, POLLIN, 0};
+        for (int i = 0; i < l->hosts.n; i++) {
+            const agent *a = &l->agents[i];
+            alive += !a->ended;
+            p[1 + 2 * i] = (struct pollfd){a->ended ? -1 : a->down.in, POLLIN, 0};
+            p[2 + 2 * i] = (struct pollfd){a->ended ? -1 : a->child.err, POLLIN, 0};
+        }
+        if (!alive)
+            break;
+        int ms = l->limit ? td__deadline_left_ms(l->limit, START_MS) : START_MS;
+        if (poll(p, (nfds_t)(1 + 2 * l->hosts.n), ms) < 0 && errno != EINTR)
+            break;
+        if (l->limit && td__deadline_passed(l->limit))
+            time_is_up(l);
+        if (p[0].revents)
+            hear_signal(l, signals);
+        for (int i = 0; i < l->hosts.n; i++) {
+            if (p[2 + 2 * i].revents && !l->agents[i].ended)
+                hear_noise(&l->agents[i]);
+            if (p[1 + 2 * i].revents && !l->agents[i].ended)
+                hear_agent(l, i);
+        }
+    }
+    td__free(p);
+    return TD_OK;
+}
+
+/* Say how it ended; the failed rank's name comes last. */
+static td_status conclude(launch *l, int *exit_status)
+{
+    *exit_status = 0;
+    if (l->failed)
+        return TD_FAIL(l->failed, "%s", l->why);
+    if (l->first >= 0) {
+        int host = 0, s = l->first_status;
+        while (l->first >= l->hosts.host[host].first + l->hosts.host[host].count)
+            host++;
+        td__output_tail(l->output, l->first);
+        if (s > 128 && s < 128 + NSIG)
+            td__output_say(l->output, "killed by signal %d (%s): rank %d of %d on host %s", s - 128,
+                           strsignal(s - 128), l->first, l->hosts.size, l->hosts.host[host].name);
+        else
+            td__output_say(l->output, "failed with exit status %d: rank %d of %d on host %s", s,
+                           l->first, l->hosts.size, l->hosts.host[host].name);
+        *exit_status = s;
+    } else if (l->signal) {
+        if (l->signal != SIGPIPE)
+            td__output_say(l->output, "stopped by signal %d (%s)", l->signal, strsignal(l->signal));
+        *exit_status = 128 + l->signal;
+    }
+    return TD_OK;
+}
+
+static void release_agents(launch *l)
+{
+    for (int i = 0; l->agents && i < l->hosts.n; i++) {
+        agent *a = &l->agents[i];
+        if (a->started) {
+            td__channel_fini(&a->down); /* an agent that still runs kills its ranks and ends */
+            struct pollfd p = {a->child.pidfd, POLLIN, 0};
+            if (a->child.pidfd >= 0 && poll(&p, 1, PATIENCE_MS) == 0)
+                kill(-a->child.pid, SIGKILL);
+            if (a->child.pidfd >= 0)
+                td__child_reap(&a->child);
+            td__child_close(&a->child);
+        }
+        for (int k = 0; a->address && k <= a->host->count; k++)
+            td__free(a->address[k]);
+        td__free(a->address);
+    }
+    td__free(l->agents);
+}
+
+static td_status find_hosts(const td__launch_opts *o, td__hosts *out)
+{
+    char here[32];
+    if (o->hosts && o->hosts_file)
+        return TD_FAIL(TD_EINVAL, "give the hosts or a file of hosts, not both");
+    if (o->hosts_file)
+        return td__hosts_read(o->hosts_file, o->size, out);
+    if (o->hosts)
+        return td__hosts_parse(o->hosts, o->size, out);
+    if (o->size < 1)
+        return TD_FAIL(TD_EINVAL, "how many ranks? give -n N or --hosts");
+    snprintf(here, sizeof here, "localhost:%d", o->size);
+    return td__hosts_parse(here, 0, out);
+}
+
+static td_status new_secret(launch *l)
+{
+    uint8_t mark[8];
+    if (getrandom(l->secret.bytes, sizeof l->secret.bytes, 0) != sizeof l->secret.bytes ||
+        getrandom(mark, sizeof mark, 0) != sizeof mark)
+        return TD_FAIL(TD_EIO, "no random numbers for the secret: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof mark; i++)
+        snprintf(l->job + 2 * i, 3, "%02x", mark[i]);
+    return TD_OK;
+}
+
+td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, int *exit_status)
+{
+    td__launch_opts o = *opts;
+    launch l = {.o = &o, .argv = argv, .first = -1};
+    sigset_t set, old;
+    td_status st = TD_OK;
+    o.grace_ms = o.grace_ms ? o.grace_ms : 5000;
+    o.out = o.out ? o.out : STDOUT_FILENO;
+    o.err = o.err ? o.err : STDERR_FILENO;
+    TD_TRY(find_hosts(&o, &l.hosts));
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    void (*old_pipe)(int) = signal(SIGPIPE, SIG_IGN);
+    int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signals < 0)
+        TD_TRY_OR(st, done, TD_FAIL(TD_EIO, "cannot watch signals: %s", strerror(errno)));
+    TD_TRY_OR(st, done, td__output_create(l.hosts.size, o.log_dir, o.out, o.err, &l.output));
+    TD_TRY_OR(st, done, new_secret(&l));
+    l.agents = td__calloc((size_t)l.hosts.n, sizeof *l.agents);
+    if (!l.agents)
+        TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l.hosts.n));
+    for (int i = 0; i < l.hosts.n; i++) {
+        l.agents[i].host = &l.hosts.host[i];
+        l.agents[i].child = (td__child){0, -1, -1, -1, -1};
+    }
+    l.limit = td__deadline_in_ms(START_MS);
+    TD_TRY_OR(st, done, start_agents(&l));
+    TD_TRY_OR(st, done, watch(&l, signals));
+done:
+    release_agents(&l);
+    if (!st)
+        st = conclude(&l, exit_status);
+    td__output_destroy(l.output);
+    td__hosts_fini(&l.hosts);
+    explicit_bzero(&l.secret, sizeof l.secret);
+    if (signals >= 0)
+        close(signals);
+    signal(SIGPIPE, old_pipe);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return st;
+}

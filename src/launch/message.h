@@ -1,0 +1,66 @@
+/* message.h -- what launcher and agent say to each other over their pipes.
+ *
+ * A message is a header of three little-endian u32 (kind, rank, length) and a body. Bodies are
+ * either bytes of output or lists of texts, each ended by a 0. The channel is trusted (a pipe, or
+ * ssh), yet lengths are bounded. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_LAUNCH_MESSAGE_H
+#define TD_LAUNCH_MESSAGE_H
+
+#include "tandem/status.h"
+
+typedef enum td__msg_kind {
+    /* Down. */
+    TD_MSG_SPEC,   /* "key=value" texts, see agent.c */
+    TD_MSG_PARENT, /* address of the store above; empty: be the root */
+    TD_MSG_GO,     /* "HOST:PORT" of every rank, then of the master */
+    TD_MSG_STOP,   /* SIGTERM, SIGKILL after the grace time */
+    TD_MSG_KILL,   /* SIGKILL */
+    /* Up. */
+    TD_MSG_READY,  /* own store's address, then "HOST:PORT" of own ranks (the first agent: and of
+                      the master) */
+    TD_MSG_OUT,    /* whole lines of a rank's standard output */
+    TD_MSG_ERR,    /* and of its standard error */
+    TD_MSG_EXIT,   /* a rank's exit: decimal, 128 + N for signal N */
+    TD_MSG_FAILED, /* one line: why this agent gives up */
+    TD_MSG_COUNT
+} td__msg_kind;
+
+typedef struct td__msg {
+    td__msg_kind kind;
+    int rank;
+    const char *data; /* borrowed until the next call on the channel */
+    size_t nbytes;
+} td__msg;
+
+typedef struct td__channel {
+    int in, out;
+    char *buffer;
+    size_t start, used, max;
+} td__channel;
+
+void td__channel_init(td__channel *c, int in, int out);
+void td__channel_fini(td__channel *c); /* closes both ends */
+
+/* TD_EPEER when the other side is gone. */
+TD_NODISCARD td_status td__channel_send(td__channel *c, td__msg_kind kind, int rank,
+                                        const void *data, size_t nbytes);
+/* Read what is there (blocks if nothing is); *eof: the other side is gone. */
+TD_NODISCARD td_status td__channel_fill(td__channel *c, bool *eof);
+/* Take the next whole message, if there is one. TD_EPROTO for nonsense. */
+TD_NODISCARD td_status td__channel_next(td__channel *c, td__msg *m, bool *found);
+/* Wait for a message of this kind; TD_EPEER when the other side is gone. */
+TD_NODISCARD td_status td__channel_await(td__channel *c, td__msg_kind kind, td__msg *m);
+
+/* A list of texts in the making. */
+typedef struct td__texts {
+    char *data;
+    size_t used, max;
+    bool failed; /* out of memory; looked at once, at the end */
+} td__texts;
+void td__texts_add(td__texts *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void td__texts_fini(td__texts *t);
+/* Walk: the text at *at, which is moved on; NULL at the end, or for a text without its end. */
+const char *td__texts_next(const char *data, size_t nbytes, size_t *at);
+
+#endif

@@ -1,0 +1,174 @@
+/* output.c -- the ranks' output. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+
+enum { TAIL_BYTES = 4096, TAIL_LINES = 10 };
+
+typedef struct stream {
+    int log;    /* -1: none */
+    char *tail; /* (2 * TAIL_BYTES), from the first line on */
+    size_t used;
+} stream;
+
+struct td__output {
+    int size, out, err;
+    stream *rank;
+    char *buffer;
+    size_t max;
+};
+
+td_status td__output_create(int size, const char *log_dir, int out, int err, td__output **ret)
+{
+    td__output *o = td__calloc(1, sizeof *o);
+    stream *rank = td__calloc((size_t)size, sizeof *rank);
+    *ret = NULL;
+    if (!o || !rank) {
+        td__free(o);
+        td__free(rank);
+        return TD_FAIL(TD_ENOMEM, "no memory for the output of %d ranks", size);
+    }
+    *o = (td__output){.size = size, .out = out, .err = err, .rank = rank};
+    for (int r = 0; r < size; r++)
+        rank[r].log = -1;
+    td_status st = TD_OK;
+    if (log_dir && mkdir(log_dir, 0777) && errno != EEXIST)
+        st = TD_FAIL(TD_EINVAL, "cannot make the log folder %s: %s", log_dir, strerror(errno));
+    for (int r = 0; log_dir && r < size && !st; r++) {
+        char path[4096];
+        int n = snprintf(path, sizeof path, "%s/rank-%d.log", log_dir, r);
+        if (n < (int)sizeof path)
+            rank[r].log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (rank[r].log < 0)
+            st = TD_FAIL(TD_EINVAL, "cannot write %s: %s", path, strerror(errno));
+    }
+    if (st) {
+        td__output_destroy(o);
+        return st;
+    }
+    *ret = o;
+    return TD_OK;
+}
+
+void td__output_destroy(td__output *o)
+{
+    if (!o)
+        return;
+    for (int r = 0; r < o->size; r++) {
+        if (o->rank[r].log >= 0)
+            close(o->rank[r].log);
+        td__free(o->rank[r].tail);
+    }
+    td__free(o->rank);
+    td__free(o->buffer);
+    td__free(o);
+}
+
+static bool write_all(int fd, const char *data, size_t nbytes)
+{
+    while (nbytes) {
+        ssize_t n = write(fd, data, nbytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        data += n;
+        nbytes -= (size_t)n;
+    }
+    return true;
+}
+
+static void keep_tail(stream *s, const char *text, size_t nbytes)
+{
+    if (!s->tail && !(s->tail = td__malloc(2 * (size_t)TAIL_BYTES)))
+        return;
+    if (nbytes > TAIL_BYTES) {
+        text += nbytes - TAIL_BYTES;
+        nbytes = TAIL_BYTES;
+    }
+    if (s->used + nbytes > 2 * TAIL_BYTES) {
+        memmove(s->tail, s->tail + s->used - TAIL_BYTES, TAIL_BYTES);
+        s->used = TAIL_BYTES;
+    }
+    memcpy(s->tail + s->used, text, nbytes);
+    s->used += nbytes;
+}
+
+/* "[rank] " before every line, all in one write. */
+static td_status write_lines(td__output *o, int fd, int rank, const char *text, size_t nbytes)
+{
+    char prefix[24];
+    size_t p = (size_t)snprintf(prefix, sizeof prefix, "[%d] ", rank), lines = 1, used = 0;
+    for (size_t i = 0; i < nbytes; i++)
+        lines += text[i] == '\n';
+    size_t need = nbytes + lines * p + 1;
+    if (need > o->max) {
+        char *more = td__realloc(o->buffer, need);
+        if (!more)
+            return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of output", need);
+        o->buffer = more, o->max = need;
+    }
+    for (const char *at = text, *stop = text + nbytes; at < stop;) {
+        const char *end = memchr(at, '\n', (size_t)(stop - at));
+        size_t n = (size_t)((end ? end : stop) - at);
+        memcpy(o->buffer + used, prefix, p);
+        memcpy(o->buffer + used + p, at, n);
+        used += p + n;
+        o->buffer[used++] = '\n';
+        at += n + 1;
+    }
+    if (!write_all(fd, o->buffer, used))
+        return TD_FAIL(TD_EPEER, "nobody reads the output of the ranks: %s", strerror(errno));
+    return TD_OK;
+}
+
+td_status td__output_lines(td__output *o, int rank, bool is_err, const char *text, size_t nbytes)
+{
+    stream *s = &o->rank[rank];
+    keep_tail(s, text, nbytes);
+    if (s->log >= 0 && !write_all(s->log, text, nbytes)) {
+        td__output_say(o, "the log file of rank %d ends here: %s", rank, strerror(errno));
+        close(s->log);
+        s->log = -1;
+    }
+    return write_lines(o, is_err ? o->err : o->out, rank, text, nbytes);
+}
+
+void td__output_tail(td__output *o, int rank)
+{
+    const stream *s = &o->rank[rank];
+    size_t at = s->used;
+    for (int lines = 0; at > 0; at--)
+        if (s->tail[at - 1] == '\n' && lines++ == TAIL_LINES)
+            break;
+    if (!s->used)
+        return;
+    td__output_say(o, "last lines of rank %d:", rank);
+    td_status st = write_lines(o, o->err, rank, s->tail + at, s->used - at);
+    (void)st; /* there is nobody left to tell */
+}
+
+void td__output_say(td__output *o, const char *fmt, ...)
+{
+    char line[1024];
+    int n = snprintf(line, sizeof line, "tandem launch: ");
+    va_list args;
+    va_start(args, fmt);
+    int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, args);
+    va_end(args);
+    size_t used = m < 0 ? (size_t)n : (size_t)(n + m);
+    if (used > sizeof line - 2)
+        used = sizeof line - 2;
+    line[used++] = '\n';
+    write_all(o->err, line, used);
+}

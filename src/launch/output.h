@@ -1,0 +1,23 @@
+/* output.h -- the ranks' output as the user sees it: every line whole, after "[rank] "; a log file
+ * for each rank; and the last lines of each, for when it fails. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_LAUNCH_OUTPUT_H
+#define TD_LAUNCH_OUTPUT_H
+
+#include "tandem/status.h"
+
+typedef struct td__output td__output;
+
+/* log_dir (NULL: none) is made if it does not exist. */
+TD_NODISCARD td_status td__output_create(int size, const char *log_dir, int out, int err,
+                                         td__output **ret);
+void td__output_destroy(td__output *o); /* NULL is allowed */
+/* Whole lines of a rank. TD_EPEER: nobody reads our standard output any more. */
+TD_NODISCARD td_status td__output_lines(td__output *o, int rank, bool is_err, const char *text,
+                                        size_t nbytes);
+/* Write the rank's last lines to err again. */
+void td__output_tail(td__output *o, int rank);
+/* A line of the launcher's own. */
+void td__output_say(td__output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

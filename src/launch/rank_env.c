@@ -1,0 +1,113 @@
+/* rank_env.c -- the environment of a rank.
+ *
+ * Ours, torchrun's, TensorFlow's, Horovod's and Open MPI's variables, all saying the same. Of
+ * Horovod's the ranks are set; its gloo rendezvous variables are not, since they name an HTTP
+ * server that only Horovod's own launcher runs. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/rank_env.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/config.h"
+
+/* The kernel refuses single variables of 128 KB and more. */
+enum { MAX_VARIABLE = 100 << 10 };
+
+/* {"cluster": {"worker": ["a:1", ...]}, "task": {"type": "worker", "index": 3}} */
+static void add_tf_config(const td__rank_plan *p, int rank, td__texts *out)
+{
+    size_t need = 128, at;
+    for (int r = 0; r < p->hosts->size; r++)
+        need += strlen(p->worker[r]) + 4;
+    char *text = need < MAX_VARIABLE ? td__malloc(need) : NULL;
+    if (!text)
+        return; /* so many workers are not for TensorFlow */
+    at = (size_t)snprintf(text, need, "{\"cluster\": {\"worker\": [");
+    for (int r = 0; r < p->hosts->size; r++)
+        at += (size_t)snprintf(text + at, need - at, "%s\"%s\"", r ? ", " : "", p->worker[r]);
+    snprintf(text + at, need - at, "]}, \"task\": {\"type\": \"worker\", \"index\": %d}}", rank);
+    td__texts_add(out, "TF_CONFIG=%s", text);
+    td__free(text);
+}
+
+void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
+{
+    const td__host *host = &p->hosts->host[p->host];
+    int size = p->hosts->size, local = rank - host->first, cross_size = 0, cross = 0;
+    /* Across hosts: those that have a rank of this local number. */
+    for (int i = 0; i < p->hosts->n; i++)
+        if (p->hosts->host[i].count > local) {
+            cross += i < p->host;
+            cross_size++;
+        }
+    const char *colon = strrchr(p->master, ':');
+    int master = colon ? (int)(colon - p->master) : (int)strlen(p->master);
+
+    static const struct {
+        const char *rank, *size, *local_rank, *local_size;
+    } FAMILIES[] = {
+        {"TANDEM_RANK", "TANDEM_SIZE", "TANDEM_LOCAL_RANK", "TANDEM_LOCAL_SIZE"},
+        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+        {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+         "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    };
+    for (size_t i = 0; i < sizeof FAMILIES / sizeof FAMILIES[0]; i++) {
+        td__texts_add(out, "%s=%d", FAMILIES[i].rank, rank);
+        td__texts_add(out, "%s=%d", FAMILIES[i].size, size);
+        td__texts_add(out, "%s=%d", FAMILIES[i].local_rank, local);
+        td__texts_add(out, "%s=%d", FAMILIES[i].local_size, host->count);
+    }
+    td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), p->store);
+    td__texts_add(out, "%s=%s", td__env_name(TD_ENV_SECRET_FILE), p->secret_file);
+    td__texts_add(out, "%s=%s", td__env_name(TD_ENV_ADDRESS), p->address);
+    td__texts_add(out, "%s=%s", td__env_name(TD_ENV_JOB), p->job);
+    if (p->tls_dir)
+        td__texts_add(out, "%s=%s", td__env_name(TD_ENV_TLS_DIR), p->tls_dir);
+
+    td__texts_add(out, "MASTER_ADDR=%.*s", master, p->master);
+    td__texts_add(out, "MASTER_PORT=%s", colon ? colon + 1 : "");
+    td__texts_add(out, "GROUP_RANK=%d", p->host);
+    td__texts_add(out, "HOROVOD_CROSS_RANK=%d", cross);
+    td__texts_add(out, "HOROVOD_CROSS_SIZE=%d", cross_size);
+    td__texts_add(out, "HOROVOD_HOSTNAME=%s", host->name);
+    td__texts_add(out, "OMPI_COMM_WORLD_NODE_RANK=%d", local);
+    td__texts_add(out, "OMPI_UNIVERSE_SIZE=%d", size);
+    add_tf_config(p, rank, out);
+    for (int i = 0; p->extra[i]; i++)
+        td__texts_add(out, "%s", p->extra[i]);
+}
+
+static bool same_name(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "=");
+    return !strncmp(a, b, n) && b[n] == '=';
+}
+
+char **td__rank_environ(char *const *base, const td__texts *texts)
+{
+    size_t n = 0, at = 0;
+    const char *text;
+    if (texts->failed)
+        return NULL;
+    while (base[n])
+        n++;
+    size_t room = n + 1, used = 0;
+    while (td__texts_next(texts->data, texts->used, &at))
+        room++;
+    char **out = td__calloc(room, sizeof *out);
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        out[used++] = base[i];
+    for (at = 0; (text = td__texts_next(texts->data, texts->used, &at));) {
+        size_t i = 0;
+        while (i < used && !same_name(text, out[i]))
+            i++;
+        out[i] = (char *)(uintptr_t)text;
+        used += i == used;
+    }
+    return out;
+}

@@ -1,0 +1,30 @@
+/* rank_env.h -- the environment of a rank: what each framework expects to find. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_LAUNCH_RANK_ENV_H
+#define TD_LAUNCH_RANK_ENV_H
+
+#include "launch/hosts.h"
+#include "launch/message.h"
+
+/* What all ranks of one host have in common; everything is borrowed. */
+typedef struct td__rank_plan {
+    const td__hosts *hosts;
+    int host;                  /* index in hosts */
+    const char *job;           /* mark of the launch */
+    const char *store;         /* address of the agent's store */
+    const char *secret_file;   /* where ranks read the secret */
+    const char *tls_dir;       /* NULL: no TLS */
+    const char *address;       /* of this host for the others */
+    const char *const *worker; /* "HOST:PORT" of every rank */
+    const char *master;        /* "HOST:PORT" */
+    const char *const *extra;  /* "K=V", NULL-terminated; win over everything */
+} td__rank_plan;
+
+/* Appends "K=V" texts for rank `rank`; a later one replaces an earlier one of the same name. */
+void td__rank_env(const td__rank_plan *p, int rank, td__texts *out);
+
+/* `base` with the texts in place of its variables of the same names: NULL-terminated, released
+ * with td__free; the strings are borrowed. NULL when out of memory. */
+char **td__rank_environ(char *const *base, const td__texts *texts);
+
+#endif

@@ -1,0 +1,152 @@
+/* spawn.c -- fork, exec, and the end of processes.
+ *
+ * Between fork and exec only system calls are made: the parent may have threads. A child asks the
+ * kernel for a signal at its parent's death, then looks whether the parent died before it asked. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launch/spawn.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/config.h"
+#include "base/fail.h"
+
+extern char **environ;
+
+enum { EXIT_NOT_RUN = 127 };
+
+static void say(const char *text)
+{
+    ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
+    (void)ignored;
+}
+
+_Noreturn static void become(const char *const *argv, const td__spawn_opts *o, pid_t parent,
+                             const int fd[3])
+{
+    sigset_t none;
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, o->death_signal);
+    if (getppid() != parent)
+        _exit(EXIT_NOT_RUN);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    for (int i = 0; i < 3; i++)
+        dup2(fd[i], i); /* the copies stay open across exec */
+    execvpe(argv[0], (char *const *)(uintptr_t)argv, o->env ? o->env : environ);
+    const char *why = strerrordesc_np(errno);
+    say("tandem: cannot run ");
+    say(argv[0]);
+    say(": ");
+    say(why ? why : "unknown error");
+    say("\n");
+    _exit(EXIT_NOT_RUN);
+}
+
+static void close_pair(int fd[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (fd[i] >= 0)
+            close(fd[i]);
+}
+
+td_status td__spawn(const char *const *argv, const td__spawn_opts *o, td__child *out)
+{
+    /* Ends of the child at [0], ours at [1]. */
+    int in[2] = {-1, -1}, to_out[2] = {-1, -1}, to_err[2] = {-1, -1}, pair[2];
+    td_status st = TD_OK;
+    pid_t parent = getpid(), pid = -1;
+    if (o->pipe_in ? pipe2(in, O_CLOEXEC) : (in[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
+        goto fail;
+    if (pipe2(pair, O_CLOEXEC))
+        goto fail;
+    to_out[0] = pair[1], to_out[1] = pair[0];
+    if (pipe2(pair, O_CLOEXEC))
+        goto fail;
+    to_err[0] = pair[1], to_err[1] = pair[0];
+    pid = fork();
+    if (pid < 0)
+        goto fail;
+    if (!pid)
+        become(argv, o, parent, (int[]){in[0], to_out[0], to_err[0]});
+    setpgid(pid, pid); /* whoever comes first */
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0)
+        goto fail;
+    close(in[0]), close(to_out[0]), close(to_err[0]);
+    *out = (td__child){pid, pidfd, in[1], to_out[1], to_err[1]};
+    return TD_OK;
+fail:
+    st = TD_FAIL(TD_EIO, "cannot start %s: %s", argv[0], strerror(errno));
+    if (pid > 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    close_pair(in), close_pair(to_out), close_pair(to_err);
+    return st;
+}
+
+int td__child_reap(td__child *c)
+{
+    siginfo_t info = {0};
+    /* The zombie keeps its number, so that the group is still its own. */
+    waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOWAIT);
+    kill(-c->pid, SIGKILL);
+    waitpid(c->pid, NULL, 0);
+    close(c->pidfd);
+    c->pidfd = -1;
+    return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+}
+
+void td__child_close(td__child *c)
+{
+    int *fd[] = {&c->pidfd, &c->in, &c->out, &c->err};
+    for (size_t i = 0; i < sizeof fd / sizeof fd[0]; i++) {
+        if (*fd[i] >= 0)
+            close(*fd[i]);
+        *fd[i] = -1;
+    }
+}
+
+static bool is_marked(const char *pid, const char *mark, char *buffer, size_t max)
+{
+    char path[300];
+    snprintf(path, sizeof path, "/proc/%s/environ", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    size_t n = 0;
+    for (ssize_t got; n < max && (got = read(fd, buffer + n, max - n)) > 0;)
+        n += (size_t)got;
+    close(fd);
+    return memmem(buffer, n, mark, strlen(mark) + 1) != NULL; /* with the 0 at its end */
+}
+
+void td__kill_marked(const char *job)
+{
+    enum { MAX_ENVIRON = 2 << 20 };
+    char mark[128], own[16];
+    snprintf(mark, sizeof mark, "%s=%s", td__env_name(TD_ENV_JOB), job);
+    snprintf(own, sizeof own, "%d", (int)getpid());
+    char *buffer = td__malloc(MAX_ENVIRON);
+    DIR *dir = buffer ? opendir("/proc") : NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (isdigit((unsigned char)e->d_name[0]) && strcmp(e->d_name, own) &&
+            is_marked(e->d_name, mark, buffer, MAX_ENVIRON))
+            kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
+    if (dir)
+        closedir(dir);
+    td__free(buffer);
+}

@@ -1,0 +1,35 @@
+/* spawn.h -- processes of a launch: started so that they cannot outlive their parent. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_LAUNCH_SPAWN_H
+#define TD_LAUNCH_SPAWN_H
+
+#include <sys/types.h>
+
+#include "tandem/status.h"
+
+typedef struct td__child {
+    pid_t pid;        /* also its process group */
+    int pidfd;        /* readable when it has ended */
+    int in, out, err; /* our ends of its pipes; -1: none */
+} td__child;
+
+typedef struct td__spawn_opts {
+    char *const *env; /* NULL: ours */
+    bool pipe_in;     /* else /dev/null */
+    int death_signal; /* what it gets when we die */
+} td__spawn_opts;
+
+/* Run argv; a program that cannot be run writes one line to its standard error and exits with
+ * 127. */
+TD_NODISCARD td_status td__spawn(const char *const *argv, const td__spawn_opts *o, td__child *out);
+
+/* Once pidfd is readable: kill what is left of its group, reap it. Its exit status, 128 + N for
+ * signal N. */
+int td__child_reap(td__child *c);
+/* Closes descriptors; does not wait. */
+void td__child_close(td__child *c);
+
+/* Kill every process whose environment has TANDEM_JOB=job. */
+void td__kill_marked(const char *job);
+
+#endif
