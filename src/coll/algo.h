@@ -12,13 +12,14 @@
 #include "net/mesh.h"
 #include "tandem/coll.h"
 
-#define TD_COLL_MAP(X)                                                          \
-    X(ALLREDUCE, "allreduce")                                                   \
-    X(REDUCE, "reduce")                                                         \
-    X(BROADCAST, "broadcast")                                                   \
-    X(REDUCE_SCATTER, "reduce_scatter")                                         \
-    X(ALL_GATHER, "all_gather") X(ALL_TO_ALL, "all_to_all") X(GATHER, "gather") \
-        X(SCATTER, "scatter") X(BARRIER, "barrier") X(SEND, "send") X(RECV, "recv")
+#define TD_COLL_MAP(X)                                                                          \
+    X(ALLREDUCE, "allreduce")                                                                   \
+    X(REDUCE, "reduce")                                                                         \
+    X(BROADCAST, "broadcast")                                                                   \
+    X(REDUCE_SCATTER, "reduce_scatter")                                                         \
+    X(ALL_GATHER, "all_gather")                                                                 \
+    X(ALL_TO_ALL, "all_to_all") X(GATHER, "gather") X(SCATTER, "scatter") X(BARRIER, "barrier") \
+        X(SEND, "send") X(RECV, "recv")
 typedef enum td__coll {
 #define X(id, name) TD_COLL_##id,
     TD_COLL_MAP(X)
@@ -77,10 +78,6 @@ typedef struct td__algo {
 
 /* Scratch of at least nbytes; NULL when out of memory. */
 void *td__coll_scratch(td__coll_ctx *x, size_t nbytes);
-/* The registered region that holds [p, p + nbytes): its peers' bases and the offset in it; false if
- * the memory is private. */
-bool td__coll_registered(const td__coll_ctx *x, const void *p, size_t nbytes, void *const **base,
-                         size_t *offset);
 
 /* out[i] = a[i] op b[i]; out may be a or b. AVG is SUM here; td__reduce_finish divides at the
  * end. */

@@ -219,18 +219,14 @@ void *td__coll_scratch(td__coll_ctx *x, size_t nbytes)
     return x->scratch;
 }
 
-bool td__coll_registered(const td__coll_ctx *x, const void *p, size_t nbytes, void *const **base,
-                         size_t *offset)
+const td__region *td__comm_region(const td_comm *c, const void *p, size_t nbytes)
 {
-    for (const td__region *g = x->comm->regions; g; g = g->next) {
+    for (const td__region *g = c->regions; g; g = g->next) {
         uintptr_t begin = (uintptr_t)g->mine, at = (uintptr_t)p;
-        if (!g->mesh || at < begin || at - begin > g->nbytes || g->nbytes - (at - begin) < nbytes)
-            continue;
-        *base = g->base;
-        *offset = at - begin;
-        return true;
+        if (g->mesh && at >= begin && at - begin <= g->nbytes && g->nbytes - (at - begin) >= nbytes)
+            return g;
     }
-    return false;
+    return NULL;
 }
 
 td_status td_comm_alloc(td_comm *c, size_t nbytes, void **out)

@@ -116,6 +116,9 @@ typedef struct td__region {
     uint64_t id;
 } td__region;
 
+/* The region, shared with peers, that holds [p, p + nbytes); NULL: the memory is private. */
+const td__region *td__comm_region(const td_comm *c, const void *p, size_t nbytes);
+
 typedef struct td__queue td__queue; /* asynchronous work (work.c) */
 
 struct td_comm {

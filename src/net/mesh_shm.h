@@ -52,6 +52,9 @@ typedef struct td__shm_card {
 void *td__shm_slot(td__mesh *m);
 /* Put up this rank's card; card->number is set here. Never blocks. */
 void td__shm_post(td__mesh *m, const td__shm_card *card);
+bool td__shm_has_card(const td__mesh *m, int rank);
+/* Wait until the rank's card of the same number is there. */
+TD_NODISCARD td_status td__shm_await_card(td__mesh *m, int rank, td__deadline until);
 /* Wait until everybody's card of the same number is there. Cards and payloads can be read until
  * this rank posts again. *differs (may be NULL): the lowest rank whose agree[] is not rank 0's, or
  * -1. */
@@ -77,6 +80,10 @@ TD_NODISCARD td_status td__shm_await(td__mesh *m, int rank, td__shm_counter whic
                                      uint64_t at_least, td__deadline until);
 TD_NODISCARD td_status td__shm_await_all(td__mesh *m, td__shm_counter which, uint64_t at_least,
                                          td__deadline until);
+
+bool td__shm_reached(const td__mesh *m, int rank, td__shm_counter which, uint64_t at_least);
+/* The first half of meet(): raise TD_SHM_MET; to what, everybody's must come. */
+uint64_t td__shm_come(td__mesh *m);
 
 /* Staging memory of `rank`: TD_SHM_STAGES buffers of TD_SHM_STAGE bytes each, used in turn. */
 enum { TD_SHM_STAGE = 1 << 18, TD_SHM_STAGES = 3 };

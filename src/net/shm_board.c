@@ -71,13 +71,23 @@ td_status td__shm_await_all(td__mesh *mesh, td__shm_counter which, uint64_t at_l
     return TD_OK;
 }
 
+bool td__shm_reached(const td__mesh *mesh, int rank, td__shm_counter which, uint64_t at_least)
+{
+    const uint64_t *at = &shm_of(mesh)->ranks[rank].counter[which].value;
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE) >= at_least;
+}
+
+uint64_t td__shm_come(td__mesh *mesh)
+{
+    uint64_t number = td__shm_count(mesh, TD_SHM_MET) + 1;
+    td__shm_raise(mesh, TD_SHM_MET, number);
+    return number;
+}
+
 td_status td__shm_meet(td__mesh *mesh, td__deadline until)
 {
-    shm_mesh *m = shm_of(mesh);
-    TD_TRY(td__shm_health(m));
-    m->met++;
-    td__shm_raise(mesh, TD_SHM_MET, m->met);
-    return td__shm_await_all(mesh, TD_SHM_MET, m->met, until);
+    TD_TRY(td__shm_health(shm_of(mesh)));
+    return td__shm_await_all(mesh, TD_SHM_MET, td__shm_come(mesh), until);
 }
 
 void *td__shm_stage(const td__mesh *mesh, int rank, uint64_t chunk)
@@ -110,14 +120,26 @@ void td__shm_post(td__mesh *mesh, const td__shm_card *card)
     td__shm_notify(m, -1);
 }
 
-td_status td__shm_see(td__mesh *mesh, td__deadline until, int *differs)
+bool td__shm_has_card(const td__mesh *mesh, int rank)
+{
+    const shm_mesh *m = shm_of(mesh);
+    return __atomic_load_n(&shm_board_of(m, rank, m->cards)->card.number, __ATOMIC_ACQUIRE) >=
+           m->cards;
+}
+
+td_status td__shm_await_card(td__mesh *mesh, int rank, td__deadline until)
 {
     shm_mesh *m = shm_of(mesh);
+    return await_word(m, rank, &shm_board_of(m, rank, m->cards)->card.number, m->cards, until);
+}
+
+td_status td__shm_see(td__mesh *mesh, td__deadline until, int *differs)
+{
     for (int i = 1; i < mesh->size; i++) {
         int r = mesh->rank + i < mesh->size ? mesh->rank + i : mesh->rank + i - mesh->size;
-        TD_TRY(await_word(m, r, &shm_board_of(m, r, m->cards)->card.number, m->cards, until));
+        TD_TRY(td__shm_await_card(mesh, r, until));
     }
-    TD_TRY(td__shm_health(m));
+    TD_TRY(td__shm_health(shm_of(mesh)));
     if (!differs)
         return TD_OK;
     *differs = -1;

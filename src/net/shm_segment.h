@@ -87,7 +87,7 @@ typedef struct shm_mesh {
     int epoll;    /* over the pidfds */
     uint64_t last_look;
     bool crowded;
-    uint64_t cards, met; /* so far */
+    uint64_t cards; /* so far */
     uint64_t regions;
     shm_region *region;
     shm_queue *sends, *recvs; /* by peer */
