@@ -100,10 +100,10 @@ TD_NODISCARD TD_API td_status td_all_gather(td_comm *c, const void *in, void *ou
 /* Both have size * count elements; block i of in goes to rank i. Not in place. */
 TD_NODISCARD TD_API td_status td_all_to_all(td_comm *c, const void *in, void *out, size_t count,
                                             td_dtype dtype, const td_coll_opts *opts);
-TD_NODISCARD TD_API td_status td_gather(td_comm *c, const void *in, void *out, size_t count,
-                                        td_dtype dtype, int root, const td_coll_opts *opts);
-TD_NODISCARD TD_API td_status td_scatter(td_comm *c, const void *in, void *out, size_t count,
-                                         td_dtype dtype, int root, const td_coll_opts *opts);
+TD_NODISCARD TD_API td_status td_coll_gather(td_comm *c, const void *in, void *out, size_t count,
+                                             td_dtype dtype, int root, const td_coll_opts *opts);
+TD_NODISCARD TD_API td_status td_coll_scatter(td_comm *c, const void *in, void *out, size_t count,
+                                              td_dtype dtype, int root, const td_coll_opts *opts);
 TD_NODISCARD TD_API td_status td_barrier(td_comm *c, const td_coll_opts *opts);
 TD_NODISCARD TD_API td_status td_send(td_comm *c, const void *data, size_t count, td_dtype dtype,
                                       int peer, const td_coll_opts *opts);

@@ -216,8 +216,8 @@ td_status td_all_to_all(td_comm *c, const void *in, void *out, size_t count, td_
         opts);
 }
 
-td_status td_gather(td_comm *c, const void *in, void *out, size_t count, td_dtype dtype, int root,
-                    const td_coll_opts *opts)
+td_status td_coll_gather(td_comm *c, const void *in, void *out, size_t count, td_dtype dtype,
+                         int root, const td_coll_opts *opts)
 {
     return issue(c,
                  (td__coll_call){.kind = TD_COLL_GATHER,
@@ -229,8 +229,8 @@ td_status td_gather(td_comm *c, const void *in, void *out, size_t count, td_dtyp
                  opts);
 }
 
-td_status td_scatter(td_comm *c, const void *in, void *out, size_t count, td_dtype dtype, int root,
-                     const td_coll_opts *opts)
+td_status td_coll_scatter(td_comm *c, const void *in, void *out, size_t count, td_dtype dtype,
+                          int root, const td_coll_opts *opts)
 {
     return issue(c,
                  (td__coll_call){.kind = TD_COLL_SCATTER,
