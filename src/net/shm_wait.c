@@ -64,9 +64,9 @@ static void fail_everywhere(shm_mesh *m, td_status st, td_status theirs, const c
 
 void td__shm_interrupt(td__mesh *mesh, td_status st, const char *text)
 {
-    /* All sides of a disagreement are told the same, and so is who died; all else is, seen from the
-     * others, the doing of this rank. */
-    fail_everywhere(shm_of(mesh), st, st == TD_EMISMATCH ? st : TD_EPEER, text);
+    /* All are told the same cause; only that this rank was told to stop is, for the others, the
+     * doing of a peer. */
+    fail_everywhere(shm_of(mesh), st, st == TD_EABORTED ? TD_EPEER : st, text);
 }
 
 td_status td__shm_fail(shm_mesh *m, td_status st, const char *fmt, ...)
