@@ -7,6 +7,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/map.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
 #include "base/fail.h"
 #include "data/permute.h"
 
-enum { SCRATCH_BYTES = 64 << 10, MAX_CHUNK = 256 };
+enum { SCRATCH_BYTES = 64 << 10, MAX_CHUNK = 256, WALK = 64 };
 
 static const td__map_def *const MAPS[] = {
 #define TD_MAP(name) &td__map_##name,
@@ -54,6 +55,8 @@ td_status td__map_open(const td__map_opts *o, int stage, td__dataset *train, td_
     if (!def)
         return TD_FAIL(TD_EINVAL, "there is no map stage '%s'", o->name);
     int f = td__dataset_field(train, field);
+    if (f < 0 && def->keep && !o->field)
+        f = 0; /* the condition names its field */
     if (f < 0)
         return TD_FAIL(TD_EINVAL, "%s: samples have no field '%s'", o->name, field);
     td__map *m = td__calloc(1, sizeof *m);
@@ -168,43 +171,73 @@ done:
 
 static const td__dataset_ops VIEW = {.destroy = view_destroy, .read = view_read};
 
-static td_status filtered(const td__map *m, td__dataset *base, td__dataset **out)
+double td__element(const void *x, td_dtype dtype, int64_t i)
 {
-    td_status st = TD_OK;
-    int64_t kept = 0;
-    char *block[TD__MAX_FIELDS] = {0};
-    size_t nbytes[TD__MAX_FIELDS];
-    int64_t *index = td__calloc((size_t)base->count + 1, sizeof *index);
-
-    if (!index) {
-        st = TD_FAIL(TD_ENOMEM, "no memory to filter %lld samples", (long long)base->count);
-        goto done;
+    switch (dtype) {
+    case TD_F32: return (double)((const float *)x)[i];
+    case TD_F64: return ((const double *)x)[i];
+    case TD_I32: return (double)((const int32_t *)x)[i];
+    case TD_I64: return (double)((const int64_t *)x)[i];
+    default: return (double)((const uint8_t *)x)[i];
     }
-    for (int f = 0; f < base->n_fields; f++) {
-        nbytes[f] = td__field_nbytes(&base->fields[f]) * MAX_CHUNK;
-        block[f] = td__malloc(nbytes[f] + 1);
+}
+
+td_status td__map_walk(td__dataset *d, int field, int64_t most, td__see see, void *context)
+{
+    int64_t count = d->count < most ? d->count : most, number[WALK];
+    void *block[TD__MAX_FIELDS] = {0};
+    td_status st = TD_OK;
+
+    for (int f = 0; f < d->n_fields; f++) {
+        block[f] = td__malloc(td__field_nbytes(&d->fields[f]) * WALK + 1);
         if (!block[f]) {
-            st = TD_FAIL(TD_ENOMEM, "no memory to filter samples");
+            st = TD_FAIL(TD_ENOMEM, "no memory to look at %d samples", WALK);
             goto done;
         }
     }
-    for (int64_t begin = 0; begin < base->count; begin += MAX_CHUNK) {
-        int64_t k = base->count - begin < MAX_CHUNK ? base->count - begin : MAX_CHUNK;
-        int64_t number[MAX_CHUNK];
-        bool keep[MAX_CHUNK];
+    for (int64_t begin = 0; begin < count; begin += WALK) {
+        int64_t k = count - begin < WALK ? count - begin : WALK;
         for (int64_t i = 0; i < k; i++)
             number[i] = begin + i;
-        TD_TRY_OR(st, done, td__dataset_read(base, number, k, NULL, (void *const *)block));
-        m->def->keep(m, k, block[m->field], keep);
-        for (int64_t i = 0; i < k; i++)
-            if (keep[i])
-                index[kept++] = begin + i;
+        TD_TRY_OR(st, done, td__dataset_read(d, number, k, NULL, block));
+        TD_TRY_OR(st, done, see(context, begin, k, block[field]));
     }
-    TD_TRY_OR(st, done, td__dataset_subset(base, index, kept, out));
 done:
-    for (int f = 0; f < base->n_fields; f++)
+    for (int f = 0; f < d->n_fields; f++)
         td__free(block[f]);
-    td__free(index);
+    return st;
+}
+
+/* A filter at work: the samples that stay. */
+typedef struct kept {
+    const td__map *map;
+    int64_t *index;
+    int64_t n;
+} kept;
+
+static td_status see_filter(void *context, int64_t begin, int64_t n, const void *x)
+{
+    kept *k = context;
+    bool keep[WALK];
+
+    k->map->def->keep(k->map, n, x, keep);
+    for (int64_t i = 0; i < n; i++)
+        if (keep[i])
+            k->index[k->n++] = begin + i;
+    return TD_OK;
+}
+
+static td_status filtered(const td__map *m, td__dataset *base, td__dataset **out)
+{
+    kept k = {.map = m, .index = td__calloc((size_t)base->count + 1, sizeof *k.index)};
+    td_status st = TD_OK;
+
+    if (!k.index)
+        return TD_FAIL(TD_ENOMEM, "no memory to filter %" PRId64 " samples", base->count);
+    TD_TRY_OR(st, done, td__map_walk(base, m->field, INT64_MAX, see_filter, &k));
+    TD_TRY_OR(st, done, td__dataset_subset(base, k.index, k.n, out));
+done:
+    td__free(k.index);
     return st;
 }
 

@@ -13,7 +13,7 @@
 #include "data/kernels/image.h"
 #include "data/map.h"
 
-enum { MEASURED = 10000, CHUNK = 64 };
+enum { MEASURED = 10000 };
 
 typedef struct state {
     int64_t groups, inner; /* elements = groups * inner; a group shares scale and shift */
@@ -28,17 +28,6 @@ static double unit(td_dtype dtype)
     return dtype == TD_U8 ? 1.0 / 255.0 : 1.0;
 }
 
-static double element(const void *x, td_dtype dtype, int64_t i)
-{
-    switch (dtype) {
-    case TD_F32: return (double)((const float *)x)[i];
-    case TD_F64: return ((const double *)x)[i];
-    case TD_I32: return (double)((const int32_t *)x)[i];
-    case TD_I64: return (double)((const int64_t *)x)[i];
-    default: return (double)((const uint8_t *)x)[i];
-    }
-}
-
 static void set_group(state *s, int64_t g, td_dtype dtype, double mean, double std)
 {
     s->scale[g] = (float)(unit(dtype) / std);
@@ -46,53 +35,54 @@ static void set_group(state *s, int64_t g, td_dtype dtype, double mean, double s
 }
 
 /* Means first, then mean squares of the differences: two passes lose no digits. */
+typedef struct measurement {
+    const td__map *map;
+    const state *s;
+    int pass;
+    double share;          /* of one element in its group's mean */
+    double *mean, *square; /* (groups) */
+} measurement;
+
+static td_status see(void *context, int64_t begin, int64_t n, const void *x)
+{
+    measurement *w = context;
+    td_dtype dtype = w->map->in.dtype;
+
+    (void)begin;
+    for (int64_t i = 0; i < n * w->s->groups * w->s->inner; i++) {
+        int64_t g = i / w->s->inner % w->s->groups;
+        double value = td__element(x, dtype, i) * unit(dtype);
+        if (w->pass == 0)
+            w->mean[g] += value * w->share;
+        else
+            w->square[g] += (value - w->mean[g]) * (value - w->mean[g]) * w->share;
+    }
+    return TD_OK;
+}
+
 static td_status measure(const td__map *m, state *s, td__dataset *train)
 {
     int64_t n = train->count < MEASURED ? train->count : MEASURED;
     td_status st = TD_OK;
-    void *block[TD__MAX_FIELDS] = {0};
-    int64_t index[CHUNK];
-    double *mean = td__calloc((size_t)s->groups * 2, sizeof *mean);
-    double *square = mean + s->groups;
+    measurement w = {.map = m, .s = s, .share = 1 / ((double)n * (double)s->inner)};
 
-    if (!mean)
+    w.mean = td__calloc((size_t)s->groups * 2 + 1, sizeof *w.mean);
+    if (!w.mean)
         return TD_FAIL(TD_ENOMEM, "normalize: no memory for %lld means", (long long)s->groups);
-    for (int f = 0; f < train->n_fields; f++) {
-        block[f] = td__malloc(td__field_nbytes(&train->fields[f]) * CHUNK + 1);
-        if (!block[f]) {
-            st = TD_FAIL(TD_ENOMEM, "normalize: no memory to measure %s", m->in.name);
-            goto done;
-        }
-    }
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t begin = 0; begin < n; begin += CHUNK) {
-            int64_t k = n - begin < CHUNK ? n - begin : CHUNK;
-            for (int64_t i = 0; i < k; i++)
-                index[i] = begin + i;
-            TD_TRY_OR(st, done, td__dataset_read(train, index, k, NULL, block));
-            for (int64_t i = 0; i < k * s->groups * s->inner; i++) {
-                int64_t g = i / s->inner % s->groups;
-                double x = element(block[m->field], m->in.dtype, i) * unit(m->in.dtype);
-                if (pass == 0)
-                    mean[g] += x / ((double)n * (double)s->inner);
-                else
-                    square[g] += (x - mean[g]) * (x - mean[g]);
-            }
-        }
-    }
+    w.square = w.mean + s->groups;
+    for (; w.pass < 2; w.pass++)
+        TD_TRY_OR(st, done, td__map_walk(train, m->field, MEASURED, see, &w));
     for (int64_t g = 0; g < s->groups; g++) {
-        double std = sqrt(square[g] / ((double)n * (double)s->inner));
-        if (!isfinite(mean[g]) || !isfinite(std)) {
+        double std = sqrt(w.square[g]);
+        if (!isfinite(w.mean[g]) || !isfinite(std)) {
             st = TD_FAIL(TD_EINVAL, "normalize: field %s holds values that are not finite",
                          m->in.name);
             goto done;
         }
-        set_group(s, g, m->in.dtype, mean[g], std > 1e-12 ? std : 1);
+        set_group(s, g, m->in.dtype, w.mean[g], std > 1e-12 ? std : 1);
     }
 done:
-    for (int f = 0; f < train->n_fields; f++)
-        td__free(block[f]);
-    td__free(mean);
+    td__free(w.mean);
     return st;
 }
 
@@ -154,7 +144,8 @@ static void normalize_apply(const td__map *m, const int64_t *index, int64_t n, c
             s->f32(to, (const float *)x + r * inner, inner, scale, shift);
         else
             for (size_t i = 0; i < inner; i++)
-                to[i] = (float)element(x, m->in.dtype, (int64_t)(r * inner + i)) * scale + shift;
+                to[i] =
+                    (float)td__element(x, m->in.dtype, (int64_t)(r * inner + i)) * scale + shift;
     }
 }
 

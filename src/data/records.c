@@ -1,0 +1,68 @@
+/* records.c -- rows of named cells; see records.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/records.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+
+enum { FIRST_ROWS = 64 };
+
+td_status td__records_init(td__records *r, const char *where)
+{
+    *r = (td__records){.where = where};
+    return td__arena_create(&r->arena);
+}
+
+void td__records_fini(td__records *r)
+{
+    td__free(r->cells);
+    td__free(r->line);
+    td__arena_destroy(r->arena);
+    *r = (td__records){0};
+}
+
+td_status td__records_columns(td__records *r, const td__cell *names, int64_t cols)
+{
+    if (cols < 1 || cols > TD__MAX_COLUMNS)
+        return TD_FAIL(TD_EPROTO, "%s: %" PRId64 " columns; expected 1 to %d", r->where, cols,
+                       TD__MAX_COLUMNS);
+    r->names = td__arena_alloc(r->arena, (size_t)cols * sizeof *r->names);
+    if (!r->names)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " columns", r->where, cols);
+    for (int64_t c = 0; c < cols; c++) {
+        char *name = td__arena_alloc(r->arena, names[c].nbytes + 1);
+        if (!name)
+            return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " columns", r->where, cols);
+        if (names[c].nbytes)
+            memcpy(name, names[c].text, names[c].nbytes);
+        r->names[c] = name;
+    }
+    r->cols = cols;
+    return TD_OK;
+}
+
+td_status td__records_row(td__records *r, int64_t line, td__cell **cells)
+{
+    if (r->rows == r->rows_max) {
+        int64_t more = r->rows_max ? r->rows_max * 2 : FIRST_ROWS;
+        size_t nbytes;
+        if (!td__size_mul((size_t)more * sizeof(td__cell), (size_t)r->cols, &nbytes))
+            return TD_FAIL(TD_EPROTO, "%s: too many cells", r->where);
+        td__cell *c = td__realloc(r->cells, nbytes);
+        if (c)
+            r->cells = c;
+        int64_t *l = td__realloc(r->line, (size_t)more * sizeof *l);
+        if (l)
+            r->line = l;
+        if (!c || !l)
+            return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " rows", r->where, more);
+        r->rows_max = more;
+    }
+    *cells = r->cells + r->rows * r->cols;
+    memset(*cells, 0, (size_t)r->cols * sizeof **cells);
+    r->line[r->rows++] = line;
+    return TD_OK;
+}

@@ -1,0 +1,55 @@
+/* records.h -- rows of named cells, as CSV and JSON Lines have them, and how they become samples.
+ *
+ * A parser fills td__records; td__records_open does the rest for both sources:
+ *
+ *   y   the label column (`label`, by default the last): a class, numbered in the order of its
+ *       texts in the train file, or with target "number" an f32 (1)
+ *   x   the feature columns (`columns`, by default all others) side by side as f32. A column of
+ *       texts takes one place per different text of the train file (one-hot). A single column of
+ *       texts instead gives x as bytes (u8, padded with 0), for the stage tokenize.
+ *
+ * What columns are, the train file decides for all parts. Errors name file, line and column. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_DATA_RECORDS_H
+#define TD_DATA_RECORDS_H
+
+#include "base/alloc.h"
+#include "data/source.h"
+
+typedef struct td__cell {
+    const char *text; /* not terminated; NULL: missing */
+    size_t nbytes;
+} td__cell;
+
+typedef struct td__records {
+    const char *where; /* the file's name in texts */
+    td__arena *arena;  /* texts that are not in the file as they are */
+    int64_t rows, cols, rows_max;
+    const char **names; /* (cols), in the arena */
+    td__cell *cells;    /* (rows, cols) */
+    int64_t *line;      /* (rows): where a row begins */
+} td__records;
+
+enum { TD__MAX_COLUMNS = 65536 };
+
+/* Make ready for cols columns; names is copied. */
+TD_NODISCARD td_status td__records_init(td__records *r, const char *where);
+TD_NODISCARD td_status td__records_columns(td__records *r, const td__cell *names, int64_t cols);
+/* A further row of missing cells, begun at this line. */
+TD_NODISCARD td_status td__records_row(td__records *r, int64_t line, td__cell **cells);
+void td__records_fini(td__records *r); /* a zeroed struct is allowed */
+
+/* Reads a whole file, which outlives the records: cells may point into it. */
+typedef td_status (*td__records_parser)(td__records *r, const td__source_opts *o,
+                                        const uint8_t *data, size_t nbytes);
+TD_NODISCARD td_status td__csv_parse(td__records *r, const td__source_opts *o, const uint8_t *data,
+                                     size_t nbytes);
+TD_NODISCARD td_status td__jsonl_parse(td__records *r, const td__source_opts *o,
+                                       const uint8_t *data, size_t nbytes);
+
+/* A part as a dataset. */
+TD_NODISCARD td_status td__records_open(const char *source, const char *expected,
+                                        td__records_parser parse, const td__source_opts *o,
+                                        const char *part, td__dataset **out);
+
+#endif
