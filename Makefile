@@ -38,14 +38,11 @@ bench: all ## run the benchmarks; JSON=FILE also writes the numbers
 bench-torch: all ## tandem beside PyTorch, in turn, in one run
 	@bench/torch/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
-demo: setup ## build and run the examples
+demo: setup ## build, train examples/digits.yaml, end with the path of its report
 	@$(MAKE) --no-print-directory all
-	@for e in $(BUILD)/examples/*; do \
-	    if [ -f "$$e" ] && [ -x "$$e" ]; then \
-	        printf '\n== %s: ' "$$e"; sed -n '1s|^/\* [0-9]* -- ||p' "examples/$${e##*/}.c"; \
-	        "$$e" || exit 1; fi; done
+	@$(BUILD)/tandem train examples/digits.yaml
 
-install: all ## install libraries, headers, tandem.pc and the CMake package
+install: all ## install the program, libraries, headers, tandem.pc and the CMake package
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 sanitize: asan tsan ## run the tests under address, undefined and thread sanitizers

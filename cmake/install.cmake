@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make install` puts where: both libraries, the public headers, tandem.pc, the CMake package.
+# What `make install` puts where: both libraries, the public headers, tandem.pc, the CMake package;
+# the program with its manual page and completion.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(td_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tandem)
@@ -18,6 +19,15 @@ install(EXPORT TandemStaticTargets NAMESPACE Tandem:: DESTINATION ${td_cmake_dir
 if(td_mpi_modules)
   install(TARGETS ${td_mpi_modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
 endif()
+
+install(TARGETS tandem_cmd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES ${CMAKE_BINARY_DIR}/tandem.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${CMAKE_BINARY_DIR}/tandem.bash
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME tandem)
+install(FILES ${CMAKE_BINARY_DIR}/_tandem
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${CMAKE_BINARY_DIR}/tandem.fish
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
 configure_package_config_file(cmake/TandemConfig.cmake.in ${CMAKE_BINARY_DIR}/TandemConfig.cmake
   INSTALL_DESTINATION ${td_cmake_dir})

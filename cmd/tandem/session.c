@@ -2,9 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "session.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
@@ -75,23 +77,38 @@ static bool is_file(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
+/* Cuts the last name off a path if it is `name`, or begins with it where it ends in "-". */
+static void go_up(char *path, const char *name)
+{
+    char *slash = strrchr(path, '/');
+    size_t len = strlen(name);
+
+    if (slash && strncmp(slash + 1, name, len) == 0 && (name[len - 1] == '-' || !slash[1 + len]))
+        *slash = 0;
+}
+
 td_status td__place_find(const char *path, td__place *out)
 {
-    static const char *const UP[] = {"", "/..", "/../.."}; /* a run, its checkpoints, one of them */
     struct stat info;
+    char real[PATH_MAX];
 
     *out = (td__place){0};
+    if (strlen(path) >= sizeof out->job)
+        return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", path);
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
-        if (strlen(path) >= sizeof out->job)
-            return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", path);
         snprintf(out->job, sizeof out->job, "%s", path);
         return TD_OK;
     }
-    for (size_t i = 0; i < sizeof UP / sizeof UP[0]; i++) {
-        if ((size_t)snprintf(out->run, sizeof out->run, "%s%s", path, UP[i]) >= sizeof out->run)
-            break;
-        TD_TRY(td__run_dir_path(out->run, "job.yaml", out->job));
-        if (is_file(out->job))
+    TD_TRY(td__run_dir_path(path, "job.yaml", out->job));
+    snprintf(out->run, sizeof out->run, "%s", path);
+    if (is_file(out->job))
+        return TD_OK;
+    if (realpath(path, real)) { /* a checkpoint, or the folder of all */
+        go_up(real, "step-");
+        go_up(real, "checkpoints");
+        snprintf(out->run, sizeof out->run, "%s", real);
+        TD_TRY(td__run_dir_path(real, "job.yaml", out->job));
+        if (strcmp(real, path) != 0 && is_file(out->job))
             return TD_OK;
     }
     return TD_FAIL(TD_EINVAL, "%s is not a run: it has no job.yaml", path);
@@ -166,6 +183,24 @@ td_status td__session_part(const td__session *s, const td__args *a, td__part *pa
         return TD_FAIL(TD_EINVAL, "--part: expected train, valid or test, found '%.60s'", name);
     return TD_FAIL(TD_EINVAL, "%s has neither a test nor a validation part; try --part train",
                    td__job_name(s->job));
+}
+
+td_status td__output_check(const char *path)
+{
+    char dir[TD__PATH];
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+
+    if (strlen(path) >= sizeof dir)
+        return TD_FAIL(TD_EINVAL, "--output: the path %.60s... is too long", path);
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return TD_FAIL(TD_EINVAL, "--output: %s is not a regular file", path);
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))
+        return TD_FAIL(TD_EINVAL, "--output: there is no directory %s", dir);
+    if (access(dir, W_OK) != 0)
+        return TD_FAIL(TD_EINVAL, "--output: no permission to write into %s", dir);
+    return TD_OK;
 }
 
 static int wider(int width, const char *text)

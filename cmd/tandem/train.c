@@ -57,6 +57,7 @@ typedef struct training {
     int n_times;
     td__train_result result;
     td__eval_result test; /* n 0: there is no test part */
+    td__run_past past;
 } training;
 
 /* The job file: the argument, or the one of the run that --resume names. */
@@ -99,7 +100,7 @@ static td_status find_run(training *t)
     if (stat(job, &info) != 0)
         return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
                        t->dir);
-    return td__resume_check(s, t->dir);
+    return td__resume_check(s, t->dir, &t->past);
 }
 
 /* A directory of our own. */
@@ -182,6 +183,8 @@ static td_status prepare(training *t)
     TD_TRY(td__session_job(s, t->args, t->job_path, NULL));
     if (t->resume)
         TD_TRY(find_run(t));
+    if (t->past.finished)
+        return TD_OK;
     TD_TRY(td__session_data(s));
     catch_signals();
     if (!t->resume)
@@ -203,9 +206,8 @@ static td_status start(training *t)
             TD_TRY(td__checkpoint_find(t->dir, NULL, &info));
             t->from_step = info.state.step;
         }
-    } else {
-        TD_TRY(write_job(t));
     }
+    TD_TRY(write_job(t)); /* a resumed one may be longer now */
     return observe(t);
 }
 
@@ -380,26 +382,24 @@ static void take_back(training *t)
     rmdir(t->dir);
 }
 
-static int already_finished(training *t, const td__run_end *end)
+static int already_finished(const training *t)
 {
     if (td__args_has(t->args, "json"))
-        printf("{\"kind\": \"end\", \"step\": %" PRIu64 ", \"end\": \"%s\", \"digest\": \"%s\"}\n",
-               end->step, end->how, end->digest);
+        printf("{\"kind\": \"end\", \"step\": %" PRIu64
+               ", \"end\": \"done\", \"digest\": \"%s\"}\n",
+               t->past.step, t->past.digest);
     else
-        printf("%s is finished already: step %" PRIu64 ", digest %s\n", t->dir, end->step,
-               end->digest);
+        printf("%s is finished already: step %" PRIu64 ", digest %s\n", t->dir, t->past.step,
+               t->past.digest);
     return TD_EXIT_OK;
 }
 
 static int train(training *t)
 {
-    td__run_end end = {0};
     td_status st = prepare(t);
 
-    if (!st && t->resume)
-        st = td__resume_end(t->dir, &end);
-    if (!st && (strcmp(end.how, "done") == 0 || strcmp(end.how, "early") == 0))
-        return already_finished(t, &end);
+    if (!st && t->past.finished)
+        return already_finished(t);
     if (!st)
         st = start(t);
     if (st) {

@@ -1,4 +1,5 @@
-/* digest.c -- sha256 over what decides the numbers of a job, as canonical text. */
+/* digest.c -- what decides the numbers of a job: its sha256, as canonical text, and where two jobs
+ * differ in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -56,4 +57,52 @@ td_status td__job_digest(const td__job *j, char hex[65])
     }
     td__sha256_fini(&hash);
     return st;
+}
+
+/* The first place where two values differ: `path` grows on the way down, and names it. */
+static bool differ(const td__tree *a, const td__tree *b, char *path, size_t room,
+                   const td__tree **x, const td__tree **y)
+{
+    size_t len = strlen(path);
+
+    *x = a;
+    *y = b;
+    if (!a || !b)
+        return a != b;
+    if (a->kind != b->kind || a->count != b->count)
+        return true;
+    if (a->kind == TD_TREE_SCALAR)
+        return strcmp(a->text, b->text) != 0;
+    int i = 0;
+    for (const td__tree *c = a->first, *d = b->first; c && d; c = c->next, d = d->next, i++) {
+        if (c->key && d->key && strcmp(c->key, d->key) != 0)
+            return true;
+        if (c->key)
+            snprintf(path + len, room - len, ".%s", c->key);
+        else
+            snprintf(path + len, room - len, ".%d", i);
+        if (differ(c, d, path, room, x, y))
+            return true;
+        path[len] = 0;
+    }
+    return false;
+}
+
+bool td__job_differs(const td__job *a, const td__job *b, char *what, size_t nbytes)
+{
+    char path[256];
+    const td__tree *x, *y;
+
+    for (const td__key *k = td__job_keys; k->path; k++) {
+        if (is_free(a, k) && is_free(b, k))
+            continue;
+        snprintf(path, sizeof path, "%s", k->path);
+        if (!differ(td__keys_node(a->root, k->path), td__keys_node(b->root, k->path), path,
+                    sizeof path, &x, &y))
+            continue;
+        snprintf(what, nbytes, "%s (%s, now %s)", path, x ? td__tree_found(x).text : "nothing",
+                 y ? td__tree_found(y).text : "nothing");
+        return true;
+    }
+    return false;
 }

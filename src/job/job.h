@@ -36,6 +36,8 @@ const char *td__job_name(const td__job *j);
 TD_NODISCARD td_status td__job_write(const td__job *j, FILE *to);
 /* sha256 over what decides the numbers (model, loss, data, train), not names, logs or threads. */
 TD_NODISCARD td_status td__job_digest(const td__job *j, char hex[65]);
+/* Do they differ in that? what: the first key and both values, "train.batch (64, now 32)". */
+bool td__job_differs(const td__job *a, const td__job *b, char *what, size_t nbytes);
 
 /* The parts, ready for their layers; pointers are the job's own. */
 const td__data_opts *td__job_data(const td__job *j);

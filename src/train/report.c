@@ -17,7 +17,7 @@
 #include "train/report_style.h"
 #include "train/run_dir.h"
 
-enum { MOST_EVALS = 24, MOST_NODES = 20 };
+enum { MOST_EVALS = 12, MOST_NODES = 20 };
 
 /* The metric's value at a step; NaN if it was not measured there. */
 static double value_at(const td__report_metric *m, double step)

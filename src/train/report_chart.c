@@ -133,24 +133,34 @@ static int ticks(const axis *a, int want, double *at)
     return n;
 }
 
+static char *tick_text(double v, char buf[24])
+{
+    if (fabs(v) >= 1e4 && fabs(v) < 1e9)
+        snprintf(buf, 24, fabs(v) >= 1e6 ? "%.4gM" : "%.4gk", v / (fabs(v) >= 1e6 ? 1e6 : 1e3));
+    else
+        snprintf(buf, 24, "%.4g", v);
+    return buf;
+}
+
 static void print_axes(td__text *t, const axis *x, const axis *y)
 {
     double at[MOST_TICKS];
+    char text[24];
 
     int n = ticks(y, 5, at);
     for (int i = 0; i < n; i++) {
         double p = place_y(y, at[i]);
         td__text_printf(t,
                         "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"ty\" x=\"%d\" "
-                        "y=\"%.1f\">%.4g</text>\n",
-                        LEFT, p, WIDTH - RIGHT, LEFT - 8, p + 4, at[i]);
+                        "y=\"%.1f\">%s</text>\n",
+                        LEFT, p, WIDTH - RIGHT, LEFT - 8, p + 4, tick_text(at[i], text));
     }
     n = ticks(x, 6, at);
     for (int i = 0; i < n; i++) {
         if (at[i] != floor(at[i]))
             continue; /* there are no half steps */
-        td__text_printf(t, "<text class=\"tx\" x=\"%.1f\" y=\"%d\">%.0f</text>\n",
-                        place_x(x, at[i]), HEIGHT - BOTTOM + 18, at[i]);
+        td__text_printf(t, "<text class=\"tx\" x=\"%.1f\" y=\"%d\">%s</text>\n", place_x(x, at[i]),
+                        HEIGHT - BOTTOM + 18, tick_text(at[i], text));
     }
     td__text_printf(t, "<path class=\"axis\" d=\"M%d %dH%d\"/>\n", LEFT, HEIGHT - BOTTOM,
                     WIDTH - RIGHT);

@@ -23,7 +23,7 @@ static const char REPORT_CSS[] =
     ".state.warn{color:var(--warn);background:color-mix(in srgb,var(--warn) 15%,transparent)}\n"
     ".sub{color:var(--dim)}.digest{flex-basis:100%;color:var(--dim);font:12px/1.5 ui-monospace,"
     "SFMono-Regular,Menlo,Consolas,monospace;overflow-wrap:anywhere}\n"
-    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(165px,1fr));gap:12px}\n"
+    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(230px,1fr));gap:12px}\n"
     ".card,.chart,.panel{background:var(--card);border:1px solid var(--line);"
     "border-radius:10px}\n"
     ".card{padding:12px 15px}.card b{display:block;font-size:21px;font-weight:650;"

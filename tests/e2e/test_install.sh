@@ -18,6 +18,11 @@ libdir=$(dirname "$(find "$dir/moved" -name libtandem.a)")
 for f in libtandem.so libtandem.a pkgconfig/tandem.pc cmake/Tandem/TandemConfig.cmake; do
     [ -e "$libdir/$f" ] || fail "$f was not installed"
 done
+for f in bin/tandem share/man/man1/tandem.1 share/bash-completion/completions/tandem \
+    share/zsh/site-functions/_tandem share/fish/vendor_completions.d/tandem.fish; do
+    [ -s "$dir/moved/$f" ] || fail "$f was not installed"
+done
+"$dir/moved/bin/tandem" version >/dev/null || fail "the installed program does not run"
 diff <(cd "$source/include" && find tandem -name '*.h' | sort) \
     <(cd "$dir/moved/include" && find . -name '*.h' | sed 's|^\./||' | sort) ||
     fail "installed headers differ from include/"
