@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/launch.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,9 @@ static int run(const td__args *a)
         return td__usage_error(a, "how many ranks? give -n N or --hosts");
     if (o.hosts && o.hosts_file)
         return td__usage_error(a, "give --hosts or --hosts-file, not both");
+    if (o.hosts_file && access(o.hosts_file, R_OK))
+        return td__usage_error(a, "--hosts-file: cannot read %s: %s", o.hosts_file,
+                               strerror(errno));
     if (grace && !parse_ms(grace, &o.grace_ms))
         return td__usage_error(a, "--grace: expected a time such as 5s or 200ms, found '%s'",
                                grace);

@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# tandem launch as a user sees it: environment, output, failures, signals, orphans, wrong usage.
+set -uo pipefail
+build=${TD_BUILD:-build}
+tandem=$build/tandem
+world=$build/tests/prog_world
+dir=$(mktemp -d)
+mark=tandem-test-$$ # an argument by which processes of this test are found
+trap 'rm -rf "$dir"' EXIT
+
+fail() { echo "test_launch: $*" >&2; [ -f "$dir/out" ] && cat "$dir/out" >&2; exit 1; }
+# wait_for SECONDS COMMAND...: until it succeeds
+wait_for() {
+    local end=$((SECONDS + $1)); shift
+    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
+}
+alive() { pgrep -f "$mark" >/dev/null; }
+dead() { ! alive; }
+# run EXPECTED_STATUS ARGUMENTS...: tandem launch; output in $dir/out
+run() {
+    local want=$1 got; shift
+    timeout 60 "$tandem" launch "$@" >"$dir/out" 2>&1; got=$?
+    [ "$got" = "$want" ] || fail "launch $* gave $got instead of $want"
+}
+has() { grep -q -- "$1" "$dir/out" || fail "no '$1' in the output"; }
+
+# What each framework looks for.
+run 0 -n 3 --env EXTRA=a=b -- env
+for r in 0 1 2; do
+    for v in RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 \
+        HOROVOD_RANK=$r HOROVOD_SIZE=3 HOROVOD_LOCAL_RANK=$r HOROVOD_CROSS_RANK=0 \
+        HOROVOD_CROSS_SIZE=1 OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_SIZE=3 \
+        OMPI_COMM_WORLD_LOCAL_RANK=$r TANDEM_RANK=$r TANDEM_SIZE=3 EXTRA=a=b; do
+        grep -qx "\[$r\] $v" "$dir/out" || fail "rank $r lacks $v"
+    done
+done
+[ "$(grep -c 'MASTER_PORT=' "$dir/out")" = 3 ] || fail "MASTER_PORT"
+[ "$(grep -o 'MASTER_PORT=.*' "$dir/out" | sort -u | wc -l)" = 1 ] || fail "MASTER_PORT differs"
+grep -o 'TF_CONFIG=.*' "$dir/out" | sed 's/TF_CONFIG=//' | python3 -c '
+import json, sys
+tasks = [json.loads(line) for line in sys.stdin]
+workers = tasks[0]["cluster"]["worker"]
+assert len(workers) == len(set(workers)) == 3, workers
+assert sorted(t["task"]["index"] for t in tasks) == [0, 1, 2]
+' || fail "TF_CONFIG"
+! tr '\0' '\n' <"/proc/$$/environ" | grep -q TANDEM_SECRET || fail "the test runs inside a launch"
+has 'TANDEM_SECRET_FILE=/proc/'
+
+# Lines stay whole, standard error too; a log file for each rank.
+run 0 -n 4 --log-dir "$dir/logs" -- sh -c \
+    'i=0; while [ $i -lt 300 ]; do echo "out-$RANK-aaaaaaaaaaaaaaaaaaaaaaaa"; i=$((i+1)); done
+     echo "err-$RANK" >&2; printf "no newline"'
+[ "$(grep -cE '^\[([0-3])\] out-\1-a{24}$' "$dir/out")" = 1200 ] || fail "lines were mixed"
+for r in 0 1 2 3; do
+    grep -qx "\[$r\] err-$r" "$dir/out" || fail "standard error of rank $r"
+    [ "$(grep -c "^out-$r-" "$dir/logs/rank-$r.log")" = 300 ] || fail "log of rank $r"
+    grep -qx 'no newline' "$dir/logs/rank-$r.log" || fail "last line of rank $r"
+done
+
+# The first failure: its status, its last lines, its name last; the others are ended.
+run 7 -n 4 -- sh -c 'if [ $RANK = 2 ]; then echo the cause; exit 7; fi; exec sleep 1000' "$mark"
+tail -n 1 "$dir/out" | grep -q 'exit status 7: rank 2 of 4' || fail "the failed rank is not named"
+tail -n 2 "$dir/out" | head -n 1 | grep -qx '\[2\] the cause' || fail "no last lines"
+wait_for 5 dead || fail "ranks outlived a failure"
+run 137 -n 2 -- sh -c 'if [ $RANK = 1 ]; then kill -9 $$; fi; exec sleep 1000' "$mark"
+has 'signal 9.*rank 1 of 2'
+run 7 -n 2 --grace 200ms -- sh -c \
+    'trap "" TERM; if [ $RANK = 0 ]; then exit 7; fi; while :; do sleep 1000; done' "$mark"
+wait_for 5 dead || fail "a rank that ignores SIGTERM lives"
+run 127 -n 2 -- "$dir/no-such-program"
+has 'cannot run'
+
+# kill -9 of the launcher, or of its agent, leaves nobody: also no grandchildren, not even those
+# that made a session of their own.
+for victim in launcher agent; do
+    "$tandem" launch -n 3 -- sh -c "setsid sh -c 'while :; do sleep 1000; done' $mark &
+        sh -c 'while :; do sleep 1000; done' $mark & echo up; wait" "$mark" >"$dir/out" 2>&1 &
+    launcher=$!
+    wait_for 10 grep -q '^\[2\] up' "$dir/out" || fail "ranks did not start"
+    if [ $victim = launcher ]; then kill -9 $launcher; else kill -9 "$(pgrep -P $launcher)"; fi
+    wait $launcher 2>/dev/null
+    wait_for 5 dead || fail "kill -9 of the $victim left $(pgrep -fa "$mark")"
+done
+
+# Ctrl-C.
+"$tandem" launch -n 2 -- sh -c 'echo up; while :; do sleep 1000; done' "$mark" >"$dir/out" 2>&1 &
+launcher=$!
+wait_for 10 grep -q '^\[1\] up' "$dir/out" || fail "ranks did not start"
+kill -INT $launcher
+wait $launcher; got=$?
+[ $got = 130 ] || fail "Ctrl-C gave $got"
+wait_for 5 dead || fail "Ctrl-C left ranks"
+
+# Nonsense.
+for args in "-n 0 -- true" "-n x -- true" "-n 2" "-- true" "--nonsense -n 2 -- true" \
+    "-n 2 --grace x -- true" "-n 2 --env X -- true" "-n 9 --hosts localhost:2 -- true" \
+    "--hosts localhost:0 -- true" "--hosts localhost:1,localhost:1 -- true" \
+    "--hosts-file $dir/none -- true"; do
+    # shellcheck disable=SC2086
+    run 2 $args
+    [ "$(wc -l <"$dir/out")" -le 2 ] || fail "more than a line for: $args"
+done
+run 1 --hosts localhost:1,nowhere:1 --ssh "sh -c" --listen 127.0.0.1 -- true
+has 'cannot start an agent on host nowhere'
+
+# Ranks meet; 200 of them too, in less than 2 s where the machine is ours alone.
+run 0 -n 4 -- "$world" join
+[ "$(grep -c 'of 4 over shm' "$dir/out")" = 4 ] || fail "ranks did not meet"
+best=9999
+for try in 1 2 3; do
+    t0=$(date +%s%N)
+    run 0 -n 200 -- "$world" join
+    [ "$(grep -c 'of 200 over shm' "$dir/out")" = 200 ] || fail "200 ranks did not meet"
+    ms=$((($(date +%s%N) - t0) / 1000000))
+    [ $ms -lt $best ] && best=$ms
+    [ $best -lt 2000 ] && break
+done
+echo "test_launch: 200 ranks started and met in $best ms"
+[ $best -lt 6000 ] || fail "200 ranks took $best ms"
+[ -z "$(ls /dev/shm | grep -i tandem)" ] || fail "something is left in /dev/shm"
+echo "test_launch: good"
