@@ -3,7 +3,10 @@
  * Per ordered pair of ranks there is a ring of bytes with one writer and one reader. A message is a
  * head (size, tag) and its bytes, put in piece by piece as there is room; the receiver copies
  * straight from the ring into the buffer of the receive that is first in line. Pieces are a
- * quarter of the ring at most, so that both sides work at once and the ring stays in the cache. */
+ * quarter of the ring at most, so that both sides work at once and the ring stays in the cache.
+ *
+ * What was sent before a peer gave up still arrives: a failure that others recorded ends only waits
+ * in which nothing moves. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 #include <sys/mman.h>
@@ -138,7 +141,7 @@ static td_status pull(shm_mesh *m, int peer, bool *any)
 static td_status start(td__mesh *mesh, td__xfer *x, bool is_send)
 {
     shm_mesh *m = shm_of(mesh);
-    TD_TRY(td__shm_health(m));
+    TD_TRY(td__poison_check(&m->poison));
     if (x->peer < 0 || x->peer >= mesh->size || x->peer == mesh->rank)
         return TD_FAIL(TD_EINVAL, "no peer %d for rank %d of %d", x->peer, mesh->rank, mesh->size);
     x->done = false;
@@ -204,7 +207,7 @@ static td_status check_left(shm_mesh *m)
 static td_status shm_progress(td__mesh *mesh, td__deadline until)
 {
     shm_mesh *m = shm_of(mesh);
-    TD_TRY(td__shm_health(m));
+    TD_TRY(td__poison_check(&m->poison));
     for (;;) {
         bool any = false;
         for (int r = 0; r < mesh->size && m->pending; r++) {
