@@ -29,7 +29,6 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm_impl.h"
-#include "coll/measure.h"
 #include "coll/monitor.h"
 #include "coll/mpi_mesh.h"
 #include "net/mesh_inproc.h"
@@ -198,8 +197,9 @@ static td_status meet(world_link *l, td__deadline until)
     l->members = td__calloc((size_t)w->size, sizeof *l->members);
     if (!l->members)
         return TD_FAIL(TD_ENOMEM, "no memory for a world of %d ranks", w->size);
-    TD_TRY(
-        td__monitor_create(l->store, l->group, w->rank, w->size, l->members, until, &l->monitor));
+    td__monitor_opts mo = {
+        .rank = w->rank, .size = w->size, .members = l->members, .hosted = w->meeting[0] != 0};
+    TD_TRY(td__monitor_create(l->store, l->group, &mo, until, &l->monitor));
     TD_TRY(publish_self(l, until));
 
     void *all = NULL;
@@ -293,7 +293,12 @@ static td_status make_meshes(world_link *l, const int *ranks, int n, int me, con
     if (n_hosts == 1)
         return TD_OK;
     out->host_of = host_of;
-    return inner_meshes(l, key, host_of, n, me, until, out);
+    TD_TRY(inner_meshes(l, key, host_of, n, me, until, out));
+    if (out->hosts) { /* measured between hosts, where ranks 0 and 1 of all may share one */
+        out->mesh->alpha = out->hosts->alpha;
+        out->mesh->beta = out->hosts->beta;
+    }
+    return TD_OK;
 }
 
 /* ---- hooks ---- */
@@ -358,7 +363,6 @@ static td_status make_parts(world_link *l, const member_link *of, const int *ran
         TD_TRY_OR(st, fail, TD_FAIL(TD_ENOMEM, "no memory for a group of %d ranks", n));
     TD_TRY_OR(st, fail, td__watch_create(l->monitor, m->ranks, n, key, &m->watch));
     TD_TRY_OR(st, fail, make_meshes(l, m->ranks, n, me, key, m->host_of, until, out));
-    TD_TRY_OR(st, fail, td__measure_meshes(out, until));
     return TD_OK;
 fail:
     td__mesh_destroy(out->hosts);
@@ -454,7 +458,7 @@ static td_status mpi_split(void *user, td_comm *parent, const int *ranks, int n,
     (void)user;
     *out = (td__comm_parts){.rank = me, .size = n, .hooks = {.split = mpi_split}};
     TD_TRY(td__mesh_mpi_split(parent->ctx.mesh, ranks, n, key, &out->mesh));
-    td_status st = td__measure_meshes(out, until);
+    td_status st = td__mesh_measure(out->mesh, until);
     if (st)
         td__mesh_destroy(out->mesh);
     return st;
@@ -474,7 +478,7 @@ static td_status create_mpi(const td__world *w, const td_comm_opts *o, td_comm *
                           "MPI says rank %d of %d, the environment rank %d of %d; start the "
                           "program with that MPI's own mpirun",
                           parts.mesh->rank, parts.mesh->size, w->rank, w->size));
-    TD_TRY_OR(st, fail, td__measure_meshes(&parts, until));
+    TD_TRY_OR(st, fail, td__mesh_measure(parts.mesh, until));
     TD_TRY_OR(st, fail, td__comm_assemble(&parts, o, out));
     return TD_OK;
 fail:

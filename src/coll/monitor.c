@@ -44,6 +44,7 @@ struct td__monitor {
     char group[MAX_KEY];
     int rank, size;
     const td__member *members;
+    bool hosted;
     pthread_mutex_t lock; /* protects all below */
     pthread_cond_t wake;
     pthread_t thread;
@@ -125,6 +126,15 @@ static void on_comm_line(td__monitor *m, int from, const char *text)
     snprintf(e->line, sizeof e->line, "%s", space + 1);
 }
 
+/* The store is gone, and with it all news. */
+static void on_store_lost(td__monitor *m)
+{
+    if (m->hosted && m->rank != 0)
+        on_death(m, 0);
+    for (td__watch *w = m->watches; w && !m->hosted; w = w->next)
+        td__comm_poison(w->c, TD_EPEER, "lost the store: the agent of this host has died");
+}
+
 static void note_question(td__monitor *m, uint64_t token)
 {
     m->asked = token;
@@ -140,10 +150,7 @@ static void on_event(void *user, const char *group, int rank, const char *what)
         return;
     pthread_mutex_lock(&m->lock);
     if (rank < 0) {
-        /* The store itself is gone, and with it the news. Who hosts it is rank 0, or an agent
-         * whose end ends its ranks as well. */
-        if (!strcmp(what, "dead") && m->rank != 0)
-            on_death(m, 0);
+        on_store_lost(m);
     } else if (!strcmp(what, "dead")) {
         on_death(m, rank);
     } else if (!strcmp(what, "left")) {
@@ -358,22 +365,23 @@ static void *watch_thread(void *arg)
 
 /* ---- making and ending ---- */
 
-td_status td__monitor_create(td__store *s, const char *group, int rank, int size,
-                             const td__member *members, td__deadline until, td__monitor **out)
+td_status td__monitor_create(td__store *s, const char *group, const td__monitor_opts *o,
+                             td__deadline until, td__monitor **out)
 {
     pthread_condattr_t attr;
     td__monitor *m = td__calloc(1, sizeof *m);
     *out = NULL;
     if (m)
-        m->fates = td__calloc((size_t)size, sizeof *m->fates);
+        m->fates = td__calloc((size_t)o->size, sizeof *m->fates);
     if (!m || !m->fates) {
         td__free(m);
-        return TD_FAIL(TD_ENOMEM, "no memory to watch %d ranks", size);
+        return TD_FAIL(TD_ENOMEM, "no memory to watch %d ranks", o->size);
     }
     m->store = s;
-    m->rank = rank;
-    m->size = size;
-    m->members = members;
+    m->rank = o->rank;
+    m->size = o->size;
+    m->members = o->members;
+    m->hosted = o->hosted;
     snprintf(m->group, sizeof m->group, "%s", group);
     pthread_mutex_init(&m->lock, NULL);
     pthread_condattr_init(&attr);
@@ -381,7 +389,7 @@ td_status td__monitor_create(td__store *s, const char *group, int rank, int size
     pthread_cond_init(&m->wake, &attr);
     pthread_condattr_destroy(&attr);
     *out = m; /* also on failure: the store may know it already */
-    return td__store_join(s, group, rank, on_event, m, until);
+    return td__store_join(s, group, o->rank, on_event, m, until);
 }
 
 td_status td__monitor_begin(td__monitor *m)

@@ -29,12 +29,18 @@ typedef struct td__member {
     char address[64];
 } td__member;
 
-/* members (size) and the store are borrowed, and outlive the monitor. Joins the store's group;
- * keys of the monitor begin with "GROUP/". td__monitor_begin starts the watch, once members is
- * filled in. */
-TD_NODISCARD td_status td__monitor_create(td__store *s, const char *group, int rank, int size,
-                                          const td__member *members, td__deadline until,
+typedef struct td__monitor_opts {
+    int rank, size;
+    const td__member *members; /* (size), borrowed; filled in before td__monitor_begin */
+    bool hosted;               /* rank 0 hosts the store: its loss is the death of that rank */
+} td__monitor_opts;
+
+/* Joins the store's group; the store is borrowed and outlives the monitor's thread. Keys of the
+ * monitor begin with "GROUP/". *out is to be destroyed also if this fails. */
+TD_NODISCARD td_status td__monitor_create(td__store *s, const char *group,
+                                          const td__monitor_opts *o, td__deadline until,
                                           td__monitor **out);
+/* Start the thread. */
 TD_NODISCARD td_status td__monitor_begin(td__monitor *m);
 /* After the store is closed: no news may come any more. NULL is allowed. */
 void td__monitor_destroy(td__monitor *m);

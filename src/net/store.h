@@ -64,8 +64,9 @@ TD_NODISCARD td_status td__store_wait_all(td__store *s, const char *prefix, int 
 
 /* Membership. From now on this connection is rank `rank` of `group`. */
 typedef void (*td__store_event)(void *user, const char *group, int rank, const char *what);
-/* what: "dead" (connection lost), "left" (goodbye), or a text sent with td__store_tell. Called
- * on the client's own thread. */
+/* what: "dead" (connection lost), "left" (goodbye), or a text sent with td__store_tell. rank -1:
+ * the store itself is gone ("dead"), and no more events will come. Called on the client's own
+ * thread. */
 TD_NODISCARD td_status td__store_join(td__store *s, const char *group, int rank,
                                       td__store_event event, void *user, td__deadline until);
 /* To all other members of the group. Never blocks for long; errors are the event thread's

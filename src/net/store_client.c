@@ -168,6 +168,8 @@ static void *listen_main(void *p)
     for (call *c = s->calls; c; c = c->next)
         pthread_cond_signal(&c->answered);
     pthread_mutex_unlock(&s->lock);
+    for (const subscription *b = st ? atomic_load(&s->first) : NULL; b; b = b->next)
+        b->event(b->user, b->group, -1, "dead");
     return NULL;
 }
 
