@@ -74,9 +74,9 @@ int main(int argc, char **argv)
 {
     int rc = run(argc, argv);
     errno = 0;
-    if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE && errno != 0) {
+    if (fflush(stdout) != 0 && errno != EPIPE && rc == TD_EXIT_OK) {
         fprintf(stderr, "tandem: cannot write to standard output: %s\n", strerror(errno));
-        return rc ? rc : TD_EXIT_FAILED;
+        return TD_EXIT_FAILED;
     }
     return rc;
 }

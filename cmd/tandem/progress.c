@@ -5,6 +5,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "progress.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -29,13 +30,13 @@ static int terminal_width(void)
     return DEFAULT_WIDTH;
 }
 
-/* Nobody reading is no reason to stop training; a full disk is, for --json. */
-static td_status flush(td__progress *p)
+/* Neither a reader that went away nor a full disk behind standard output is a reason to stop
+ * training; the latter is told at the end. */
+static void flush(td__progress *p)
 {
-    (void)p;
-    fflush(stdout);
+    if (fflush(stdout) != 0 && errno != EPIPE)
+        p->error = errno;
     clearerr(stdout);
-    return TD_OK;
 }
 
 void td__progress_clear(td__progress *p)
@@ -117,7 +118,7 @@ static td_status print_json(td__progress *p)
     td_status st = td__text_status(&p->text);
     if (!st) {
         fwrite(p->text.data, 1, p->text.used, stdout);
-        st = flush(p);
+        flush(p);
     }
     td__text_clear(&p->text);
     return st;
@@ -154,13 +155,14 @@ static td_status on_step(td__observer *o, const td__step_event *e)
     }
     if (p->mode == TD_PROGRESS_PLAIN && (int64_t)e->step % p->every == 0) {
         print_plain(p, e);
-        return flush(p);
+        flush(p);
+        return TD_OK;
     }
     uint64_t now = td__clock_ns();
     if (p->mode == TD_PROGRESS_LINE && now - p->drawn_ns >= REDRAW_NS) {
         p->drawn_ns = now;
         draw(p, e);
-        return flush(p);
+        flush(p);
     }
     return TD_OK;
 }
@@ -189,7 +191,8 @@ static td_status on_eval(td__observer *o, const td__eval_event *e)
     for (int i = 0; i < e->n; i++)
         printf("  %s %s", e->name[i], td__human_metric(e->name[i], e->value[i], value));
     printf("  (%s)%s\n", td__human_seconds(e->seconds, took), e->best ? "  best" : "");
-    return flush(p);
+    flush(p);
+    return TD_OK;
 }
 
 static td_status on_checkpoint(td__observer *o, const td__checkpoint_event *e)

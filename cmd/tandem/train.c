@@ -351,9 +351,14 @@ static int conclude(training *t)
         if (log->report)
             printf("report %s/report.html\n", t->dir);
     }
+    fflush(stdout);
+    if (t->progress.error) {
+        fprintf(stderr, "tandem train: cannot write to standard output: %s; the run is in %s\n",
+                strerror(t->progress.error), t->dir);
+        return TD_EXIT_FAILED;
+    }
     if (t->result.end != TD_TRAIN_INTERRUPTED)
         return TD_EXIT_OK;
-    fflush(stdout);
     fprintf(stderr,
             "tandem train: interrupted after step %" PRIu64 "; to go on: tandem train "
             "--resume=%s\n",

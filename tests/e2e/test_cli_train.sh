@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# `tandem train` while it runs: the progress line on a terminal, plain lines elsewhere, JSON for
+# machines; signals, kill -9 and --resume with the same bits; readers that go away, full disks.
+set -uo pipefail
+source=$(realpath "${TD_SOURCE:-$PWD}")
+tandem=$(realpath "${TD_BUILD:-build}")/tandem
+terminal=$source/tests/e2e/terminal.py
+dir=$(mktemp -d)
+mounted=
+trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+bad=0
+
+fail() { echo "test_cli_train: $*" >&2; bad=1; }
+
+cat >job.yaml <<'END'
+name: tiny
+model: [flatten, {linear: {out: 256, act: relu}}, {linear: {out: 256, act: relu}}, linear]
+data: {source: spirals, count: 1000}
+train: {batch: 100, steps: 300, optimizer: {name: adam, lr: 0.01}, eval: {every: 100}}
+checkpoint: {every: 40, keep: 2}
+log: {every: 50}
+END
+endless=(--set train.steps=100000000 --set train.eval.every=1000000 --set checkpoint.every=200)
+
+digest_of() { "$tandem" inspect "$1" | sed -n 's/.*weights *//p'; }
+# Waits until the command holds, at most a minute.
+wait_for() {
+    local end=$((SECONDS + 60))
+    until "$@"; do
+        [ $SECONDS -lt $end ] || { fail "waited in vain for: $*"; return 1; }
+    done
+}
+# The run in $1 has more than $2 lines of metrics.
+has_lines() { [ -e "$1/metrics.jsonl" ] && [ "$(wc -l <"$1/metrics.jsonl")" -gt "$2" ]; }
+
+# --- What is shown ---------------------------------------------------------------------------------
+"$tandem" train job.yaml --run-dir whole >out 2>err || fail "plain: status $?: $(cat err)"
+[ ! -s err ] || fail "plain: standard error: $(cat err)"
+! grep -q $'[\r\033]' out || fail "plain output has control characters"
+[ "$(grep -c '^step [0-9]*/300  epoch' out)" -eq 6 ] || fail "not a line every 50 steps: $(cat out)"
+[ "$(grep -c 'valid:.*accuracy' out)" -eq 3 ] || fail "not three validations: $(cat out)"
+want=$(digest_of whole)
+
+"$terminal" 100 out "$tandem" train job.yaml --run-dir seen </dev/null ||
+    fail "on a terminal: status $?: $(cat out)"
+python3 - out 100 <<'END' || fail "the progress line"
+import re, sys
+text, width = open(sys.argv[1], newline="").read(), int(sys.argv[2])
+drawn = re.findall(r"\r\x1b\[K(step \d+/300  loss [^\r]*)", text)
+assert drawn, text
+assert all(len(line) < width for line in drawn), drawn
+assert "left" in drawn[-1] and "samples/s" in drawn[-1], drawn[-1]
+end = text[text.rindex("\r\x1b[K"):]  # the line is cleared before the summary
+assert "finished at step 300" in end and "digest sha256:" in end and "/300" not in end, end
+END
+"$terminal" 24 out "$tandem" train job.yaml --run-dir narrow </dev/null || fail "narrow terminal"
+python3 -c 'import re; t = open("out", newline="").read()
+lines = re.findall(r"\r\x1b\[K(step \d+/300[^\r]*)", t)
+assert lines and all(len(l) < 24 for l in lines), lines' || fail "a narrow terminal is written past"
+TERM=dumb "$tandem" train job.yaml --run-dir dumb >out || fail "TERM=dumb"
+
+"$tandem" train job.yaml --run-dir json --json >out || fail "--json: status $?"
+python3 - out "$want" <<'END' || fail "--json"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+kinds = [line["kind"] for line in lines]
+assert kinds[0] == "begin" and kinds.count("step") == 300 and kinds.count("eval") >= 3, set(kinds)
+assert [l["step"] for l in lines if l["kind"] == "step"] == list(range(1, 301))
+end = [l for l in lines if l["kind"] == "end"]
+assert len(end) == 1 and end[0]["digest"] == sys.argv[2] and end[0]["end"] == "done", end
+END
+grep -v '"begin"\|"end"' out | sed 's/"seconds".*//; s/"time".*//' >a # --json says what is kept
+grep -v '"begin"\|"end"' json/metrics.jsonl | sed 's/"seconds".*//; s/"time".*//' >b
+cmp -s a b || fail "--json and metrics.jsonl differ"
+
+# A reader that goes away does not end the run.
+"$tandem" train job.yaml --run-dir piped | head -1 >/dev/null
+[ "$(digest_of piped)" = "$want" ] || fail "a closed pipe changed the run"
+
+# --- Signals and --resume ----------------------------------------------------------------------------
+for sig in INT TERM; do
+    run=stop-$sig
+    "$tandem" train job.yaml "${endless[@]}" --run-dir $run >out 2>err &
+    pid=$!
+    wait_for has_lines $run 90
+    kill -$sig $pid
+    wait $pid
+    status=$?
+    [ $status -eq 130 ] || fail "SIG$sig: status $status: $(cat err)"
+    [ "$(wc -l <err)" -eq 1 ] && grep -q -- "--resume=$run" err || fail "SIG$sig: $(cat err)"
+    [ -s $run/checkpoints/latest ] || fail "SIG$sig: no checkpoint"
+    # A few steps more, against as many without interruption: bits must agree.
+    step=$("$tandem" inspect $run | sed -n 's/^  step  *//p')
+    for how in --resume=$run "--run-dir $run-whole"; do
+        # shellcheck disable=SC2086
+        "$tandem" train job.yaml --set train.steps=$((step + 37)) $how -q >out 2>err ||
+            fail "SIG$sig, $how: $(cat err)"
+    done
+    [ "$(digest_of $run)" = "$(digest_of $run-whole)" ] || fail "SIG$sig: other bits"
+done
+
+# Ctrl-C on a terminal, once and twice.
+printf '%s\n' 'step  SIGINT' | "$terminal" 80 out "$tandem" train job.yaml "${endless[@]}" \
+    --run-dir once
+[ $? -eq 130 ] || fail "Ctrl-C: status not 130: $(tail -c 300 out)"
+grep -q 'to go on: tandem train --resume=once' out || fail "Ctrl-C says: $(tail -c 300 out)"
+printf 'step  SIGINT\nstep  SIGINT\n' | "$terminal" 80 out "$tandem" train job.yaml \
+    "${endless[@]}" --run-dir twice
+[ $? -eq 130 ] || fail "Ctrl-C twice: status not 130"
+
+# kill -9 at three moments; the newest whole checkpoint and the data's position give the same bits.
+lines=25
+for i in 1 2 3; do
+    if [ $i -eq 1 ]; then how=(--run-dir killed); else how=(--resume=killed); fi
+    "$tandem" train job.yaml "${how[@]}" --set log.every=1 -q >out 2>err &
+    pid=$!
+    wait_for has_lines killed $lines
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    [ $? -eq 137 ] || fail "kill $i came too late: nothing was tested"
+    lines=$((lines + 60))
+done
+"$tandem" train job.yaml --resume=killed -q >out 2>err || fail "resume after kill -9: $(cat err)"
+[ "$(digest_of killed)" = "$want" ] || fail "kill -9 and resume gave other bits"
+steps=$(grep -c '"kind": "step"' killed/metrics.jsonl)
+[ "$steps" -eq 300 ] || fail "metrics.jsonl of a resumed run has $steps steps"
+"$tandem" train job.yaml --resume=killed >out 2>err || fail "resume of a finished run: $(cat err)"
+grep -q 'finished already' out || fail "a finished run: $(cat out)"
+"$tandem" train --resume=killed >out || fail "--resume=DIR without a job"
+"$tandem" train job.yaml --resume killed --set train.steps=310 -q >out || fail "a longer run"
+grep -q 'step 310' out || fail "a longer run: $(cat out)"
+
+# --- Places that cannot be written ---------------------------------------------------------------------
+one_line() { # STATUS WHAT
+    [ "$1" -ne 0 ] && [ "$(wc -l <err)" -eq 1 ] || fail "$2: status $1: $(cat err)"
+}
+"$tandem" train job.yaml --run-dir /proc/nothing/here >out 2>err
+one_line $? "a run in /proc"
+if [ "$(id -u)" -ne 0 ]; then
+    mkdir closed && chmod 555 closed
+    "$tandem" train job.yaml --run-dir closed >out 2>err
+    one_line $? "a directory without permission"
+fi
+mkdir full
+if mount -t tmpfs -o size=64k tmpfs full 2>/dev/null; then
+    mounted=$dir/full
+    "$tandem" train job.yaml --run-dir full/run >out 2>err
+    status=$?
+    one_line $status "a full disk"
+    [ $status -eq 1 ] || fail "a full disk: status $status"
+    grep -q 'full/run/' err || fail "a full disk: $(cat err)"
+else
+    echo "test_cli_train: no permission to mount a small disk: a full one is not tested"
+fi
+"$tandem" train job.yaml --run-dir lost --json >/dev/full 2>err
+one_line $? "--json to a full disk"
+[ -s lost/checkpoints/latest ] || fail "a full disk behind --json lost the run"
+
+[ $bad -eq 0 ] && echo "test_cli_train: good"
+exit $bad
