@@ -1,0 +1,263 @@
+/* fault.c -- the schedule of faults, and the filter that carries it out on a stream. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/fault.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/rng.h"
+
+/* ---- the schedule ---- */
+
+typedef struct unit {
+    const char *name;
+    double factor;
+} unit;
+
+static const unit TIMES[] = {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+static const unit RATES[] = {{"B/s", 1}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}};
+
+/* A number with one of the units, and what is behind it. */
+static bool with_unit(const char *text, const unit *units, int n, double *out, const char **rest)
+{
+    char *end;
+    double v = strtod(text, &end);
+
+    if (end == text || !(v >= 0) || v > 1e15)
+        return false;
+    for (int i = 0; i < n; i++) {
+        size_t len = strlen(units[i].name);
+        if (strncmp(end, units[i].name, len) == 0) {
+            *out = v * units[i].factor;
+            *rest = end + len;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool probability(const char *text, double *out)
+{
+    char *end;
+
+    *out = strtod(text, &end);
+    return end != text && !*end && *out >= 0 && *out <= 1;
+}
+
+static bool parse_word(const char *name, const char *value, td__fault_plan *p)
+{
+    const struct {
+        const char *name;
+        double *to;
+    } shares[] = {{"drop", &p->drop},
+                  {"truncate", &p->truncate},
+                  {"cut", &p->cut},
+                  {"flip", &p->flip},
+                  {"stop", &p->stop}};
+    const char *rest;
+    double v;
+
+    for (int i = 0; i < TD_LEN(shares); i++)
+        if (strcmp(name, shares[i].name) == 0)
+            return probability(value, shares[i].to);
+    if (strcmp(name, "seed") == 0) {
+        char *end;
+        p->seed = strtoull(value, &end, 10);
+        return end != value && !*end && *value != '-';
+    }
+    if (strcmp(name, "delay") == 0 && with_unit(value, TIMES, TD_LEN(TIMES), &v, &rest)) {
+        p->delay_ns = (uint64_t)v;
+        p->delay_share = 1;
+        return !*rest || (*rest == '@' && probability(rest + 1, &p->delay_share));
+    }
+    return strcmp(name, "rate") == 0 && with_unit(value, RATES, TD_LEN(RATES), &p->rate, &rest) &&
+           !*rest && p->rate >= 1;
+}
+
+td_status td__fault_parse(const char *text, td__fault_plan *out)
+{
+    char copy[512], *save = NULL;
+
+    *out = (td__fault_plan){0};
+    if ((size_t)snprintf(copy, sizeof copy, "%s", text) >= sizeof copy)
+        return TD_FAIL(TD_EINVAL, "faults: a schedule of more than %zu bytes", sizeof copy);
+    for (char *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        char *value = strchr(word, '=');
+        if (value)
+            *value++ = 0;
+        if (!value || !parse_word(word, value, out))
+            return TD_FAIL(TD_EINVAL,
+                           "faults: cannot use \"%s%s%s\"; expected seed=N, drop|truncate|cut|flip|"
+                           "stop=0..1, delay=5ms[@0..1], rate=125MB/s",
+                           word, value ? "=" : "", value ? value : "");
+    }
+    return TD_OK;
+}
+
+void td__fault_decide(const td__fault_plan *p, int rank, int peer, uint32_t message,
+                      uint64_t nbytes, td__fault *out)
+{
+    td__rng_key key = {
+        .seed = p->seed, .stream = (uint32_t)rank, .step = (uint32_t)peer, .shard = message};
+    enum { DROP, TRUNCATE, CUT, FLIP, STOP, DELAY, HOW_LONG, WHERE };
+
+    *out = (td__fault){.keep = UINT64_MAX, .flip = UINT64_MAX};
+    double where = (double)td__rng_uniform(&key, WHERE);
+    out->cut = (double)td__rng_uniform(&key, CUT) < p->cut;
+    out->stop = (double)td__rng_uniform(&key, STOP) < p->stop;
+    out->drop = (double)td__rng_uniform(&key, DROP) < p->drop;
+    if ((double)td__rng_uniform(&key, TRUNCATE) < p->truncate)
+        out->keep = (uint64_t)(where * (double)nbytes);
+    if ((double)td__rng_uniform(&key, FLIP) < p->flip && nbytes > 0)
+        out->flip = (uint64_t)(where * 8 * (double)nbytes);
+    if ((double)td__rng_uniform(&key, DELAY) < p->delay_share)
+        out->delay_ns = (uint64_t)((double)td__rng_uniform(&key, HOW_LONG) * (double)p->delay_ns);
+    if (out->cut || out->drop)
+        out->keep = 0;
+}
+
+/* ---- the filter ---- */
+
+typedef struct fault_filter {
+    td__filter base;
+    const td__fault_plan *plan;
+    int rank, peer;
+    td__fault now;        /* for the message under way */
+    uint64_t passed;      /* bytes of it */
+    uint64_t not_before;  /* nothing is sent before this time */
+    uint64_t credit_from; /* rate: bytes may be sent as time passes from here */
+    bool ended;           /* the rest vanishes */
+} fault_filter;
+
+enum { SLICE_NS = 1000000, STOP_POLL_NS = 100000000 };
+
+static void fault_message(td__filter *f, uint32_t sequence, uint64_t nbytes)
+{
+    fault_filter *t = (fault_filter *)f;
+
+    td__fault_decide(t->plan, t->rank, t->peer, sequence, nbytes, &t->now);
+    t->passed = 0;
+    t->not_before = t->now.delay_ns ? td__clock_ns() + t->now.delay_ns : 0;
+}
+
+static uint64_t fault_retry_ns(const td__filter *f)
+{
+    const fault_filter *t = (const fault_filter *)f;
+
+    if (t->now.stop)
+        return td__clock_ns() + STOP_POLL_NS;
+    return t->not_before > td__clock_ns() ? t->not_before : 0;
+}
+
+static size_t iov_bytes(const struct iovec *iov, int n)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += iov[i].iov_len;
+    return sum;
+}
+
+/* At most `most` bytes, with the flipped bit where it is its turn. */
+static ssize_t send_some(fault_filter *t, const struct iovec *iov, int n, uint64_t most)
+{
+    uint64_t flip_at = t->now.flip == UINT64_MAX ? UINT64_MAX : t->now.flip / 8;
+    struct iovec one = iov[0];
+    uint8_t byte;
+
+    if (one.iov_len > most)
+        one.iov_len = (size_t)most;
+    if (flip_at == t->passed) {
+        byte = *(const uint8_t *)one.iov_base ^ (uint8_t)(1u << (t->now.flip % 8));
+        one = (struct iovec){.iov_base = &byte, .iov_len = 1};
+    } else if (flip_at > t->passed && one.iov_len > flip_at - t->passed) {
+        one.iov_len = (size_t)(flip_at - t->passed);
+    }
+    (void)n; /* the first part alone: the caller comes again with the rest */
+    ssize_t sent = td__filter_send_below(&t->base, &one, 1);
+    if (sent > 0)
+        t->passed += (uint64_t)sent;
+    return sent;
+}
+
+static void end_stream(fault_filter *t)
+{
+    t->ended = true;
+    shutdown(t->base.fd, t->now.cut ? SHUT_RDWR : SHUT_WR);
+}
+
+static ssize_t fault_send(td__filter *f, const struct iovec *iov, int n)
+{
+    fault_filter *t = (fault_filter *)f;
+    uint64_t now = td__clock_ns(), most = UINT64_MAX;
+
+    while (n > 1 && iov->iov_len == 0) {
+        iov++;
+        n--;
+    }
+    if (t->now.stop || now < t->not_before) {
+        errno = EAGAIN;
+        return -1;
+    }
+    if (!t->ended && t->passed >= t->now.keep)
+        end_stream(t);
+    if (t->ended) { /* into the void, and the sender does not know */
+        size_t lost = iov_bytes(iov, n);
+        t->passed += lost;
+        return (ssize_t)lost;
+    }
+    if (t->now.keep != UINT64_MAX)
+        most = t->now.keep - t->passed;
+    if (t->plan->rate > 0) { /* slices of a millisecond, each followed by its share of silence */
+        uint64_t slice = (uint64_t)(t->plan->rate * 1e-9 * SLICE_NS) + 1;
+        most = most < slice ? most : slice;
+    }
+    ssize_t sent = send_some(t, iov, n, most);
+    if (sent > 0 && t->plan->rate > 0) {
+        uint64_t from = t->credit_from > now ? t->credit_from : now;
+        t->credit_from = from + (uint64_t)((double)sent * 1e9 / t->plan->rate);
+        t->not_before = t->credit_from;
+    }
+    return sent;
+}
+
+static ssize_t fault_recv(td__filter *f, const struct iovec *iov, int n)
+{
+    return td__filter_recv_below(f, iov, n);
+}
+
+static void fault_destroy(td__filter *f)
+{
+    td__free(f);
+}
+
+static const td__filter_ops FAULT_OPS = {
+    .name = "fault",
+    .recv = fault_recv,
+    .send = fault_send,
+    .message = fault_message,
+    .retry_ns = fault_retry_ns,
+    .destroy = fault_destroy,
+};
+
+td_status td__fault_push(td__conn *c, const td__fault_plan *plan, int rank, int peer)
+{
+    fault_filter *t = td__calloc(1, sizeof *t);
+
+    if (!t)
+        return TD_FAIL(TD_ENOMEM, "the fault filter");
+    t->base.ops = &FAULT_OPS;
+    t->plan = plan;
+    t->rank = rank;
+    t->peer = peer;
+    t->now = (td__fault){.keep = UINT64_MAX, .flip = UINT64_MAX};
+    td__conn_push_take(c, &t->base);
+    return TD_OK;
+}

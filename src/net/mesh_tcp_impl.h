@@ -1,0 +1,79 @@
+/* mesh_tcp_impl.h -- the insides of the tcp mesh, shared by mesh_tcp.c (moving messages) and
+ * mesh_tcp_setup.c (finding each other). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_NET_MESH_TCP_IMPL_H
+#define TD_NET_MESH_TCP_IMPL_H
+
+#include "net/conn.h"
+#include "net/frame.h"
+#include "net/mesh_tcp.h"
+#include "net/poison.h"
+#include "net/tls.h"
+
+/* Kinds of frames. */
+enum {
+    TD_TCP_HELLO = 1, /* first on a connection: tag is the rank, sequence the stream */
+    TD_TCP_DATA = 2,  /* a message, or its part on this stream */
+    TD_TCP_BYE = 3,   /* the rank leaves, healthy */
+    TD_TCP_FAIL = 4,  /* the rank gave up: tag is its status, the payload says why */
+};
+
+enum { TD_TCP_MOST_STREAMS = 16, TD_TCP_STAGE_BYTES = 16384 };
+
+/* A message under way; a peer's messages lie in a ring by number. */
+typedef struct td__tcp_msg {
+    td__xfer *x; /* NULL: done */
+    uint8_t *data;
+    uint64_t nbytes, left; /* left: bytes not yet moved on any stream; a message of none counts 1 */
+    uint32_t tag;
+} td__tcp_msg;
+
+typedef struct td__tcp_ring {
+    td__tcp_msg *msg;         /* (cap), a power of two */
+    uint32_t cap, begin, end; /* message n is at n % cap; numbers may wrap */
+} td__tcp_ring;
+
+typedef struct td__tcp_stream {
+    td__conn conn;
+    int peer, index;
+    bool readable, writable; /* as far as epoll has told; cleared when a call would block */
+    bool ended;              /* nothing more can be read */
+    bool broken;             /* nothing more can be sent */
+    /* receiving */
+    uint8_t *stage; /* bytes [stage_begin, stage_end) are read and not yet taken */
+    uint32_t stage_begin, stage_end;
+    bool in_head; /* the header is read, its payload is not */
+    td__frame head;
+    uint64_t in_got;
+    uint32_t in_next; /* lowest message number that may come */
+    /* sending */
+    bool out_active;
+    td__frame out_head;
+    uint64_t out_sent; /* of header and part */
+    uint32_t out_next; /* next message to look at */
+} td__tcp_stream;
+
+typedef struct td__tcp_peer {
+    td__tcp_stream *stream; /* (streams) */
+    td__tcp_ring out, in;
+    uint32_t in_striped; /* receives under way that use all streams */
+    bool left;
+} td__tcp_peer;
+
+typedef struct td__mesh_tcp {
+    td__mesh base;
+    int streams;
+    bool checksum, crowded;
+    td__fault_plan faults;
+    bool has_faults;
+    td__tls *tls;
+    td__tcp_peer *peer;     /* (size) */
+    td__tcp_stream *stream; /* (size * streams) */
+    uint8_t *stage;         /* (size * streams * TD_TCP_STAGE_BYTES) */
+    int epoll, wake;
+    td__poison poison;
+} td__mesh_tcp;
+
+extern const td__mesh_ops td__mesh_tcp_ops;
+
+#endif
