@@ -28,18 +28,23 @@ static td_status run(td__coll_ctx *x, const td__coll_call *c)
 {
     td__mesh *m = x->mesh;
     size_t nbytes = td__nbytes(c, c->count);
+    bool mine = moves(c, m->rank, m->rank), scatters = c->kind == TD_COLL_SCATTER;
     int n = 0;
 
+    /* In place, gathering overwrites block 0 with what arrives, so the own block moves first; a
+     * scatter overwrites it with the own one, so that comes last. */
+    if (mine && !scatters)
+        td__coll_copy(target(c, m->rank), source(c, m->rank), nbytes);
     for (int i = 1; i < m->size; i++) {
         int to = (m->rank + i) % m->size, from = (m->rank + m->size - i) % m->size;
+        const char *data = c->kind == TD_COLL_ALL_GATHER ? target(c, m->rank) : source(c, to);
         if (moves(c, from, m->rank))
             TD_TRY(td__coll_recv(x, m, &x->xfers[n++], from, target(c, from), nbytes));
         if (moves(c, m->rank, to))
-            TD_TRY(td__coll_send(x, m, &x->xfers[n++], to, source(c, to), nbytes));
+            TD_TRY(td__coll_send(x, m, &x->xfers[n++], to, data, nbytes));
     }
     TD_TRY(td__coll_wait(x, m, x->xfers, n));
-    /* Last: a scatter in place overwrites block 0, which another rank is waiting for. */
-    if (moves(c, m->rank, m->rank))
+    if (mine && scatters)
         td__coll_copy(target(c, m->rank), source(c, m->rank), nbytes);
     return TD_OK;
 }

@@ -60,20 +60,23 @@ static td_status post_send(job *j, const void *data, size_t count)
 }
 
 /* Where the sum of a segment is made. reduce_scatter must not touch its input, so there sums have
- * places of their own, as many as can be under way, and only the last step writes to out; in place,
- * out may be a block that the first step sends. */
+ * places of their own, as many as can be under way, and only the last step writes to out. */
 static td_status sum_at(job *j, size_t q, td__span s, void **at)
 {
-    bool last = (int)(q / j->segments) == j->reduce_steps - 1;
-    size_t turn = j->sent % (j->segments + 1);
+    size_t turn = j->sent % (j->segments + 1), k = q % j->segments;
 
     if (j->c->kind == TD_COLL_ALLREDUCE) {
         *at = td__at(j->c, j->c->out, s.begin);
         return TD_OK;
     }
-    *at = last ? td__at(j->c, j->c->out, s.begin - j->c->count * (size_t)j->m->rank)
-               : j->sums + turn * td__nbytes(j->c, j->each);
-    return td__coll_wait(j->x, j->m, &j->sends[last ? q % j->segments : turn], 1);
+    if ((int)(q / j->segments) < j->reduce_steps - 1) {
+        *at = j->sums + turn * td__nbytes(j->c, j->each);
+        return td__coll_wait(j->x, j->m, &j->sends[turn], 1);
+    }
+    *at = td__at(j->c, j->c->out, s.begin - j->c->count * (size_t)j->m->rank);
+    /* In place, this may be the block that was sent first. If that transfer is not used again yet,
+     * it may be under way still. */
+    return j->sent <= j->segments + 1 + k ? td__coll_wait(j->x, j->m, &j->sends[k], 1) : TD_OK;
 }
 
 static td_status arrived(job *j, size_t q)
