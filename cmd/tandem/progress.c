@@ -32,7 +32,7 @@ static int terminal_width(void)
 
 /* Neither a reader that went away nor a full disk behind standard output is a reason to stop
  * training; the latter is told at the end. */
-static void flush(td__progress *p)
+void td__progress_flush(td__progress *p)
 {
     if (fflush(stdout) != 0 && errno != EPIPE)
         p->error = errno;
@@ -118,7 +118,7 @@ static td_status print_json(td__progress *p)
     td_status st = td__text_status(&p->text);
     if (!st) {
         fwrite(p->text.data, 1, p->text.used, stdout);
-        flush(p);
+        td__progress_flush(p);
     }
     td__text_clear(&p->text);
     return st;
@@ -155,14 +155,14 @@ static td_status on_step(td__observer *o, const td__step_event *e)
     }
     if (p->mode == TD_PROGRESS_PLAIN && (int64_t)e->step % p->every == 0) {
         print_plain(p, e);
-        flush(p);
+        td__progress_flush(p);
         return TD_OK;
     }
     uint64_t now = td__clock_ns();
     if (p->mode == TD_PROGRESS_LINE && now - p->drawn_ns >= REDRAW_NS) {
         p->drawn_ns = now;
         draw(p, e);
-        flush(p);
+        td__progress_flush(p);
     }
     return TD_OK;
 }
@@ -191,7 +191,7 @@ static td_status on_eval(td__observer *o, const td__eval_event *e)
     for (int i = 0; i < e->n; i++)
         printf("  %s %s", e->name[i], td__human_metric(e->name[i], e->value[i], value));
     printf("  (%s)%s\n", td__human_seconds(e->seconds, took), e->best ? "  best" : "");
-    flush(p);
+    td__progress_flush(p);
     return TD_OK;
 }
 

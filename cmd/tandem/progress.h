@@ -30,6 +30,7 @@ typedef struct td__progress {
 /* LINE becomes PLAIN where standard output is not a terminal. */
 void td__progress_init(td__progress *p, td__progress_mode mode, int64_t every);
 void td__progress_clear(td__progress *p); /* takes the line off the screen */
+void td__progress_flush(td__progress *p); /* standard output; a failure is kept in error */
 void td__progress_fini(td__progress *p);
 
 #endif

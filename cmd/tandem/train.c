@@ -351,7 +351,7 @@ static int conclude(training *t)
         if (log->report)
             printf("report %s/report.html\n", t->dir);
     }
-    fflush(stdout);
+    td__progress_flush(&t->progress);
     if (t->progress.error) {
         fprintf(stderr, "tandem train: cannot write to standard output: %s; the run is in %s\n",
                 strerror(t->progress.error), t->dir);

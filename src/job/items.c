@@ -71,12 +71,9 @@ td_status td__item_expand(td__arena *a, const char *kind, const char *(*main_key
     const char *main = main_key(item->first->key);
     if (!td__tree_get(item, kind) && main)
         return expand_short(a, kind, main, item, map);
+    if (!td__tree_get(item, kind)) /* an unknown name, to be refused with the nearest one */
+        return add_name(a, map, kind, item->first->key, item);
     for (const td__tree *c = item->first; c; c = c->next)
         TD_TRY(add_copy(a, map, c->key, c));
-    if (!td__tree_get(item, kind))
-        return TD_FAIL(
-            TD_EINVAL, "%s: %s: expected a %s, found the key %s", td__tree_where(item).text, path,
-            kind,
-            td__tree_found(&(td__tree){.kind = TD_TREE_SCALAR, .text = item->first->key}).text);
     return TD_OK;
 }

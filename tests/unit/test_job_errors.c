@@ -160,7 +160,7 @@ static const struct {
     {NULL, "model: [{layer: relu, of: 3}]\n" DATA TRAIN,
      "job.yaml:1:23: model.layers.0.of: unknown key; there are: layer, from, as, name"},
     {NULL, "model: [{32: relu}]\n" DATA TRAIN,
-     "job.yaml:1:9: model.layers.0: expected a layer, found the key 32"},
+     "job.yaml:1:9: model.layers.0.layer: expected one of linear*found 32"},
     {NULL, "model: [relu: 3]\n" DATA TRAIN, "job.yaml:1:15: relu takes no value, found 3"},
     {NULL, "model: [[relu]]\n" DATA TRAIN,
      "job.yaml:1:9: model.layers.0: expected a layer, found a list"},
