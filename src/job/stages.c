@@ -1,5 +1,6 @@
 /* stages.c -- data.maps: the stages that change samples, each a row of the table below. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -25,7 +26,11 @@ static const struct {
     {"text", "filter",
      TD_KEY_ROW("where", TEXT, "What to keep: `y < 5`.", .flags = TD_KEY_REQUIRED)},
     {"text", "tokenize",
-     TD_KEY_ROW("unit", WORD, "What a token is.", .words = "char byte word", .def = "char")},
+     TD_KEY_ROW("unit", WORD, "What a token is.", .words = "word char byte", .def = "word")},
+    {"size2", "tokenize",
+     TD_KEY_ROW("vocab", INT, "Words kept.", .lo = 2, .hi = 1e9, .shown = "all")},
+    {"a", "flip",
+     TD_KEY_ROW("p", REAL, "Share of samples.", .hi = 1, .flags = TD_KEY_ABOVE, .def = "0.5")},
     {"size", NULL, TD_KEY_ROW("size", INT, "Rows, or length, afterwards.", .lo = 1, .hi = 1e6)},
     {"size2", NULL, TD_KEY_ROW("width", INT, "Columns afterwards.", .lo = 1, .hi = 1e6)},
     {"pad", NULL, TD_KEY_ROW("pad", INT, "How many values around.", .hi = 65536)},
@@ -127,6 +132,30 @@ td_status td__stages_resolve(td__arena *a, const td__tree *given, td__tree **out
     return TD_OK;
 }
 
+/* The text was checked: it is what the member takes. */
+static void set_member(td__map_opts *o, const char *member, const char *text)
+{
+    const struct {
+        const char *name;
+        double *real;
+        int64_t *whole;
+    } MEMBERS[] = {{"a", &o->a, NULL},
+                   {"b", &o->b, NULL},
+                   {"size", NULL, &o->size},
+                   {"size2", NULL, &o->size2},
+                   {"pad", NULL, &o->pad}};
+
+    for (int i = 0; i < TD_LEN(MEMBERS); i++)
+        if (!strcmp(MEMBERS[i].name, member)) {
+            if (MEMBERS[i].real)
+                *MEMBERS[i].real = strtod(text, NULL);
+            else
+                td__parse_int(text, MEMBERS[i].whole);
+            return;
+        }
+    o->text = text;
+}
+
 td_status td__stages_fill(td__arena *a, const td__tree *list, const td__map_opts **maps, int *n)
 {
     *n = 0;
@@ -138,18 +167,12 @@ td_status td__stages_fill(td__arena *a, const td__tree *list, const td__map_opts
         return TD_FAIL(TD_ENOMEM, "job: out of memory");
     *maps = o;
     for (const td__tree *c = list->first; c; c = c->next, o++, ++*n) {
-        const char *unit = td__keys_text(c, "unit");
-        td__key keys[MAX_KEYS];
-        stage_keys(td__map_find(td__keys_text(c, "map")), keys);
-        *o = (td__map_opts){
-            .name = td__keys_text(c, "map"),
-            .field = td__keys_text(c, "field"),
-            .a = td__keys_real(c, td__tree_get(c, "value") ? "value" : "mean"),
-            .b = td__keys_real(c, "std"),
-            .size = td__keys_int(keys, c, td__tree_get(c, "classes") ? "classes" : "size"),
-            .size2 = td__keys_int(keys, c, "width"),
-            .pad = td__keys_int(keys, c, "pad"),
-            .text = unit ? unit : td__keys_text(c, "where")};
+        o->name = td__keys_text(c, "map");
+        o->field = td__keys_text(c, "field");
+        for (int i = 0; i < TD_LEN(KEYS); i++)
+            if ((!KEYS[i].only || !strcmp(KEYS[i].only, o->name)) &&
+                td__tree_get(c, KEYS[i].key.path))
+                set_member(o, KEYS[i].member, td__keys_text(c, KEYS[i].key.path));
     }
     return TD_OK;
 }
