@@ -33,6 +33,7 @@
 #include "coll/mpi_mesh.h"
 #include "net/mesh_inproc.h"
 #include "net/mesh_shm.h"
+#include "net/mesh_tcp.h"
 
 enum { SETUP_MS = 30000, MAX_PATH_BYTES = 300 };
 
@@ -46,7 +47,8 @@ typedef struct world_link {
     td__member *members; /* (size) */
     char group[32];
     char transport[16]; /* asked for; "" */
-    char faults[256];
+    td__fault_plan faults;
+    bool has_faults;
     int streams;
     bool checksum;
 } world_link;
@@ -241,8 +243,16 @@ static int number_hosts(const world_link *l, const int *ranks, int n, int *host_
 static td_status tcp_mesh(world_link *l, const char *prefix, int rank, int size, td__deadline until,
                           td__mesh **out)
 {
-    (void)l, (void)prefix, (void)rank, (void)size, (void)until, (void)out;
-    return TD_FAIL(TD_ENOTSUP, "tcp");
+    int local_size = 0;
+    for (int r = 0; r < l->w.size; r++)
+        local_size += !strcmp(l->members[r].host, l->w.host);
+    td__mesh_tcp_opts o = {.streams = l->streams,
+                           .checksum = l->checksum,
+                           .host = l->w.address,
+                           .tls_dir = l->w.tls ? l->w.tls_dir : NULL,
+                           .faults = l->has_faults ? &l->faults : NULL,
+                           .local_size = local_size};
+    return td__mesh_tcp_create(l->store, prefix, rank, size, &l->w.secret, &o, until, out);
 }
 
 /* Beside a mesh over several hosts: one inside this host, one between the hosts' first ranks. */
@@ -426,11 +436,9 @@ static td_status create_native(const td__world *w, const td_comm_opts *o, td_com
     l->streams = o->streams;
     l->checksum = o->checksum;
     snprintf(l->transport, sizeof l->transport, "%s", o->transport ? o->transport : "");
-    if (o->faults && strlen(o->faults) >= sizeof l->faults)
-        TD_TRY_OR(st, done,
-                  TD_FAIL(TD_EINVAL, "the fault schedule is longer than %zu bytes",
-                          sizeof l->faults - 1));
-    snprintf(l->faults, sizeof l->faults, "%s", o->faults ? o->faults : "");
+    l->has_faults = o->faults != NULL;
+    if (o->faults)
+        TD_TRY_OR(st, done, td__fault_parse(o->faults, &l->faults));
     TD_TRY_OR(st, done, connect_store(l, until));
     TD_TRY_OR(st, done, meet(l, until));
     TD_TRY_OR(st, done, make_parts(l, NULL, NULL, w->size, w->rank, l->group, until, &parts));

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Inside mpirun, of Open MPI and of MPICH, a Tandem program finds its rank and uses that MPI: every
+# collective, the same bits as without it, and MPI's own collectives when asked for.
+set -uo pipefail
+build=$(realpath "${TD_BUILD:-build}")
+world=$build/tests/prog_world
+export TANDEM_MODULES=$build
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+fail() { echo "test_mpi: $*" >&2; cat "$dir/out" >&2; exit 1; }
+# run MPI RANKS ARGUMENTS...: prog_world; output in $dir/out
+run() {
+    local mpi=$1 n=$2; shift 2
+    timeout 60 "mpirun.$mpi" -n "$n" "$world" "$@" >"$dir/out" 2>&1 || fail "$mpi, $n ranks: $*"
+}
+want=$("$build/tandem" launch -n 4 -- "$world" digest direct | sed 's/.*digest //' | sort -u)
+
+tested=0
+for mpi in openmpi mpich; do
+    if ! command -v "mpirun.$mpi" >/dev/null || [ ! -e "$build/libtandem_$mpi.so" ]; then
+        echo "test_mpi: $mpi is not installed: skipped"
+        continue
+    fi
+    tested=$((tested + 1))
+    for n in 1 2 3 4; do
+        run $mpi $n all direct
+        [ $n = 1 ] || [ "$(grep -c 'good over mpi' "$dir/out")" = $n ] || fail "$mpi was not used"
+    done
+    run $mpi 4 all mpi
+    run $mpi 4 digest direct
+    [ "$(sed 's/.*digest //' "$dir/out" | sort -u)" = "$want" ] || fail "$mpi: other bits: $want"
+    # Without the module, or when told so, the ranks meet by themselves.
+    TANDEM_ENGINE=native run $mpi 3 all
+    [ "$(grep -c 'good over shm' "$dir/out")" = 3 ] || fail "$mpi: native engine"
+    TANDEM_MODULES=$dir run $mpi 2 join
+    [ "$(grep -c 'of 2 over shm' "$dir/out")" = 2 ] || fail "$mpi: no module"
+    # A dead rank ends the job, whatever the others do.
+    timeout 30 "mpirun.$mpi" -n 3 sh -c \
+        '[ "${OMPI_COMM_WORLD_RANK:-}${PMI_RANK:-}" = 1 ] && sleep 0.3 && exit 5
+         exec "$0" loop 20' "$world" >"$dir/out" 2>&1
+    [ $? != 124 ] || fail "$mpi: hangs when a rank is missing"
+done
+[ $tested -gt 0 ] || echo "test_mpi: no MPI here: nothing tested"
+echo "test_mpi: good"

@@ -1,0 +1,298 @@
+/* A rank that dies or stops in a collective costs the others one status, or one line in the log, and
+ * never a hang: after SIGKILL every survivor has TD_EPEER that names the victim in under a second;
+ * after SIGSTOP every waiting rank says who is stopped. Ranks are processes that meet in a store of
+ * the test, as under an agent, or in one that rank 0 hosts. Nothing is left behind. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "coll/comm_setup.h"
+#include "support/check.h"
+#include "support/procs.h"
+#include "tandem/log.h"
+
+enum { SIZE = 4, COUNT = 2000, PATIENCE_MS = 20000, SURVIVED = 3, FAST_STALL_MS = 600 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { EPEER_MS = 5000, STALL_MS = 20000 };
+#else
+enum { EPEER_MS = 1000, STALL_MS = 5000 };
+#endif
+
+/* Between the test and its ranks. */
+typedef struct board {
+    char store[256];
+    td__secret secret;
+    char meeting[128]; /* rank 0 hosts the store */
+    atomic_int ready;  /* the above is filled in */
+    const char *transport;
+    int call, victim;
+    uint32_t stall_ms;
+    int turns[PROCS_MOST];   /* calls done */
+    int stalled[PROCS_MOST]; /* reports that say the victim is stopped */
+    int failed[PROCS_MOST];  /* has its error */
+    char text[PROCS_MOST][600];
+} board;
+
+typedef td_status (*call_fn)(td_comm *c, float *x, float *y);
+
+static td_status do_allreduce(td_comm *c, float *x, float *y)
+{
+    return td_allreduce(c, x, y, COUNT, TD_F32, TD_REDUCE_MAX, NULL);
+}
+static td_status do_ring(td_comm *c, float *x, float *y)
+{
+    return td_allreduce(c, x, y, COUNT, TD_F32, TD_REDUCE_MAX, &(td_coll_opts){.algo = "ring"});
+}
+static td_status do_reduce(td_comm *c, float *x, float *y)
+{
+    td_status st = td_reduce(c, x, y, COUNT, TD_F32, TD_REDUCE_MAX, 1, NULL);
+    return st ? st : td_barrier(c, NULL); /* only the root waits in a reduce */
+}
+static td_status do_broadcast(td_comm *c, float *x, float *y)
+{
+    (void)y;
+    td_status st = td_broadcast(c, x, COUNT, TD_F32, 2, NULL);
+    return st ? st : td_barrier(c, NULL);
+}
+static td_status do_reduce_scatter(td_comm *c, float *x, float *y)
+{
+    return td_reduce_scatter(c, x, y, COUNT / SIZE, TD_F32, TD_REDUCE_MAX, NULL);
+}
+static td_status do_all_gather(td_comm *c, float *x, float *y)
+{
+    return td_all_gather(c, x, y, COUNT / SIZE, TD_F32, NULL);
+}
+static td_status do_all_to_all(td_comm *c, float *x, float *y)
+{
+    return td_all_to_all(c, x, y, COUNT / SIZE, TD_F32, NULL);
+}
+static td_status do_gather(td_comm *c, float *x, float *y)
+{
+    td_status st = td_coll_gather(c, x, y, COUNT / SIZE, TD_F32, 0, NULL);
+    return st ? st : td_barrier(c, NULL);
+}
+static td_status do_scatter(td_comm *c, float *x, float *y)
+{
+    td_status st = td_coll_scatter(c, x, y, COUNT / SIZE, TD_F32, 3, NULL);
+    return st ? st : td_barrier(c, NULL);
+}
+static td_status do_barrier(td_comm *c, float *x, float *y)
+{
+    (void)x, (void)y;
+    return td_barrier(c, NULL);
+}
+
+static const struct {
+    const char *name;
+    call_fn run;
+} CALLS[] = {
+    {"allreduce", do_allreduce},
+    {"ring", do_ring},
+    {"reduce", do_reduce},
+    {"broadcast", do_broadcast},
+    {"reduce_scatter", do_reduce_scatter},
+    {"all_gather", do_all_gather},
+    {"all_to_all", do_all_to_all},
+    {"gather", do_gather},
+    {"scatter", do_scatter},
+    {"barrier", do_barrier},
+};
+
+/* ---- in the ranks ---- */
+
+typedef struct ear {
+    board *b;
+    int rank;
+} ear;
+
+/* The log's sink: counts stall reports that name the victim and say what is wrong with it. */
+static void listen_to_log(void *user, td_log_level level, td_log_part part, const char *line)
+{
+    ear *e = user;
+    char name[32];
+    (void)level, (void)part;
+    snprintf(name, sizeof name, "for rank %d ", e->b->victim);
+    if (strstr(line, "stall") && strstr(line, name) && strstr(line, "stopped"))
+        __atomic_add_fetch(&e->b->stalled[e->rank], 1, __ATOMIC_RELEASE);
+}
+
+static td_status meet(board *b, int rank, int size, td_comm **out)
+{
+    td__world w = {.rank = rank,
+                   .size = size,
+                   .local_rank = rank,
+                   .local_size = size,
+                   .host = "here",
+                   .hostname = "here",
+                   .address = "127.0.0.1",
+                   .secret = b->secret};
+    snprintf(w.store, sizeof w.store, "%s", b->store);
+    snprintf(w.meeting, sizeof w.meeting, "%s", b->meeting);
+    td_comm_opts o = {.engine = "native", .transport = b->transport, .stall_ms = b->stall_ms};
+    return td__comm_create(&w, &o, out);
+}
+
+static int rank_body(int rank, int size, void *arg)
+{
+    static float x[COUNT], y[COUNT * SIZE];
+    board *b = arg;
+    ear e = {b, rank};
+    td_comm *c;
+    char name[16];
+    td_log_set_sink(listen_to_log, &e);
+    while (!atomic_load(&b->ready))
+        poll(NULL, 0, 1); /* ranks die with the test */
+    if (meet(b, rank, size, &c)) {
+        fprintf(stderr, "rank %d: %s\n", rank, td_last_error());
+        return 1;
+    }
+    td_status st;
+    while (!(st = CALLS[b->call].run(c, x, y)))
+        __atomic_add_fetch(&b->turns[rank], 1, __ATOMIC_RELEASE);
+    snprintf(b->text[rank], sizeof b->text[rank], "%s: %s", td_status_name(st), td_last_error());
+    __atomic_store_n(&b->failed[rank], 1, __ATOMIC_RELEASE);
+    /* A poisoned communicator keeps saying so, and at once. */
+    snprintf(name, sizeof name, "rank %d", b->victim);
+    bool good = st == TD_EPEER && strstr(td_last_error(), name) && td_barrier(c, NULL) == st;
+    if (!good)
+        fprintf(stderr, "rank %d: %s\n", rank, b->text[rank]);
+    td_comm_destroy(c);
+    return good ? SURVIVED : 1;
+}
+
+/* ---- in the test ---- */
+
+typedef struct scene {
+    procs p;
+    board *b;
+    td__store_server *server;
+    int n_fds;
+} scene;
+
+static void scene_open(scene *s, const char *transport, int call, int victim, bool hosted,
+                       uint32_t stall_ms)
+{
+    s->n_fds = procs_count_fds();
+    s->server = NULL;
+    s->b = procs_shared_alloc(sizeof *s->b);
+    s->b->transport = transport;
+    s->b->call = call;
+    s->b->victim = victim;
+    s->b->stall_ms = stall_ms;
+    procs_start(&s->p, SIZE, rank_body, s->b); /* before this process has threads */
+    if (hosted) {
+        snprintf(s->b->meeting, sizeof s->b->meeting, "%s/meet", check_tmpdir());
+    } else {
+        CHECK(getrandom(&s->b->secret, sizeof s->b->secret, 0) == sizeof s->b->secret, "random");
+        CHECK_OK(td__store_server_create(&s->b->secret, &(td__store_opts){.listen = "127.0.0.1:0"},
+                                         &s->server));
+        snprintf(s->b->store, sizeof s->b->store, "%s", td__store_server_address(s->server));
+    }
+    atomic_store(&s->b->ready, 1);
+    for (int r = 0; r < SIZE; r++)
+        procs_await(&s->b->turns[r], 5, PATIENCE_MS);
+}
+
+/* All survivors have an error that names the victim, in time; nothing is left. */
+static void scene_close(scene *s, const char *what)
+{
+    for (int r = 0; r < SIZE; r++)
+        if (r != s->b->victim) {
+            int status = procs_wait(&s->p, r, PATIENCE_MS);
+            CHECK(status == SURVIVED, "%s: rank %d gave %d: %s", what, r, status, s->b->text[r]);
+        }
+    CHECK_EQ_INT(procs_wait(&s->p, s->b->victim, PATIENCE_MS), 128 + SIGKILL);
+    td__store_server_destroy(s->server);
+    if (s->b->meeting[0]) {
+        CHECK(access(s->b->meeting, F_OK) != 0, "%s is left", s->b->meeting);
+        check_tmpdir_remove();
+    }
+    procs_shared_free(s->b, sizeof *s->b);
+    CHECK_EQ_INT(procs_count_fds(), s->n_fds);
+}
+
+static void kill_one(const char *transport, int call, int victim, bool hosted)
+{
+    char what[96];
+    scene s;
+    snprintf(what, sizeof what, "SIGKILL of rank %d in %s over %s%s", victim, CALLS[call].name,
+             transport, hosted ? ", rank 0 hosts the store" : "");
+    scene_open(&s, transport, call, victim, hosted, 0);
+    procs_signal(&s.p, victim, SIGKILL);
+    uint64_t t0 = td__clock_ns();
+    for (int r = 0; r < SIZE; r++)
+        if (r != victim)
+            procs_await(&s.b->failed[r], 1, EPEER_MS);
+    uint64_t ms = (td__clock_ns() - t0) / 1000000;
+    CHECK(ms < EPEER_MS, "%s: known after %d ms", what, (int)ms);
+    scene_close(&s, what);
+}
+
+static void stop_one(const char *transport, int call, int victim, uint32_t stall_ms)
+{
+    char what[96];
+    scene s;
+    snprintf(what, sizeof what, "SIGSTOP of rank %d in %s over %s", victim, CALLS[call].name,
+             transport);
+    scene_open(&s, transport, call, victim, false, stall_ms);
+    procs_signal(&s.p, victim, SIGSTOP);
+    for (int r = 0; r < SIZE; r++)
+        if (r != victim && (call == 0 || r == (victim + 1) % SIZE)) /* who waits for it for sure */
+            procs_await(&s.b->stalled[r], 1, STALL_MS);
+    procs_signal(&s.p, victim, SIGKILL);
+    scene_close(&s, what);
+}
+
+static const char *const TRANSPORTS[] = {"shm", "tcp"};
+
+TEST(killed_in_every_collective)
+{
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++)
+        for (int k = 0; k < TD_LEN(CALLS); k++)
+            kill_one(TRANSPORTS[t], k, k % SIZE, false);
+}
+
+TEST(killed_whoever_it_is)
+{
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++)
+        for (int victim = 0; victim < SIZE; victim++)
+            for (int hosted = 0; hosted < 2; hosted++)
+                kill_one(TRANSPORTS[t], 0, victim, hosted);
+}
+
+TEST(stopped_is_reported)
+{
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
+        stop_one(TRANSPORTS[t], 0, 2, 0); /* the default: within 5 s */
+        for (int victim = 0; victim < SIZE; victim++)
+            stop_one(TRANSPORTS[t], 0, victim, FAST_STALL_MS);
+    }
+}
+
+TEST(nothing_is_left_in_shared_memory)
+{
+    DIR *dir = opendir("/dev/shm");
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        CHECK(!strstr(e->d_name, "tandem"), "/dev/shm/%s is left", e->d_name);
+    if (dir)
+        closedir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_in_every_collective),
+        cmocka_unit_test(killed_whoever_it_is),
+        cmocka_unit_test(stopped_is_reported),
+        cmocka_unit_test(nothing_is_left_in_shared_memory),
+    };
+    return cmocka_run_group_tests_name("rank_death", tests, NULL, NULL);
+}
