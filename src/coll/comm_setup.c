@@ -378,7 +378,7 @@ fail:
     td__mesh_destroy(out->hosts);
     td__mesh_destroy(out->local);
     td__mesh_destroy(out->mesh);
-    out->hosts = out->local = out->mesh = NULL;
+    *out = (td__comm_parts){0};
     detach(m);
     return st;
 }
