@@ -30,6 +30,7 @@ typedef struct td__shmcall {
 /* Can shared memory serve this call at all? The `can` of all rows. */
 bool td__shmcall_can(const td__coll_ctx *x, const td__coll_call *c);
 enum { TD_SHM_MOST_RANKS = 1024 };
+#define TD_SHM_MEETING 0.7 /* what cards cost compared with a message, for the model */
 
 /* Does so much data travel with the cards? */
 static inline bool td__shmcall_is_small(size_t nbytes)

@@ -196,7 +196,8 @@ static double cost(const td__coll_ctx *x, const td__coll_call *c)
     double n = x->mesh->size, nbytes = (double)c->count * (double)td_dtype_size(c->dtype);
     double taken =
         c->kind == TD_COLL_BROADCAST || c->kind == TD_COLL_SCATTER ? nbytes : nbytes * (n - 1);
-    return 2 * x->mesh->alpha + taken * x->mesh->beta;
+    bool small = td__shmcall_is_small((size_t)(nbytes * n));
+    return (small ? 1 : 2) * TD_SHM_MEETING * x->mesh->alpha + taken * x->mesh->beta;
 }
 
 #define ROW(id, collective)                        \

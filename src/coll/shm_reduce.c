@@ -289,7 +289,8 @@ static double cost(const td__coll_ctx *x, const td__coll_call *c)
     double n = x->mesh->size, nbytes = (double)c->count * (double)td_dtype_size(c->dtype);
     double all = c->kind == TD_COLL_REDUCE_SCATTER ? nbytes * n : nbytes;
     double meetings = td__shmcall_is_small((size_t)all) ? 1 : 2;
-    return meetings * x->mesh->alpha + all * (n - 1) / n * x->mesh->beta + all * x->gamma;
+    return meetings * TD_SHM_MEETING * x->mesh->alpha + all * (n - 1) / n * x->mesh->beta +
+           all * x->gamma;
 }
 
 #define ROW(id, collective)                        \
