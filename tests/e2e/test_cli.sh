@@ -35,7 +35,7 @@ wrong() {
     grep -q -- "$pattern" err || fail "tandem $*: expected '$pattern': $(cat err)"
 }
 
-# --- Help, manual page and completion, all from the same tables -----------------------------------
+# --- Help, manual page and completion, all from the same tables ----------------------------------
 ok --help
 for word in 'Exit status' 130 TANDEM_ISA metrics.jsonl; do
     grep -q -- "$word" out || fail "--help lacks $word"
@@ -70,8 +70,8 @@ for c in $commands; do
 done
 cmp -s tandem.1 "$build/tandem.1" || fail "the built manual page is not the program's"
 if command -v man >/dev/null; then
-    warnings=$(LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z tandem.1 \
-        2>&1 >/dev/null)
+    warnings=$(LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z \
+        tandem.1 2>&1 >/dev/null)
     [ -z "$warnings" ] || fail "man: $warnings"
     [ "$(man -l tandem.1 2>/dev/null | wc -l)" -gt 100 ] || fail "the manual page renders short"
 fi
@@ -89,7 +89,7 @@ ok --version
 "$tandem" help >/dev/full 2>err && fail "help to a full disk succeeds"
 [ "$(wc -l <err)" -eq 1 ] || fail "help to a full disk: $(cat err)"
 
-# --- Nonsense to the program and the parser -------------------------------------------------------
+# --- Nonsense to the program and the parser ------------------------------------------------------
 wrong 2 'expected a command'
 wrong 2 'did you mean train' trian job.yaml
 wrong 2 'no command' qqqqqqqq
@@ -107,7 +107,7 @@ wrong 2 'no section' help job nonsense
 wrong 2 'bash, zsh and fish' completion tcsh
 wrong 2 'unexpected' version 7
 
-# --- Nonsense to each command ---------------------------------------------------------------------
+# --- Nonsense to each command --------------------------------------------------------------------
 mkdir empty
 printf 'x' >file
 wrong 2 'nosuch.yaml' train nosuch.yaml
@@ -140,7 +140,7 @@ wrong 2 'no directory' export empty -o nosuch/m.npz
 [ "$(find . -mindepth 1 -newer file ! -name out ! -name err | wc -l)" -eq 0 ] ||
     fail "left behind: $(find . -mindepth 1 -newer file)"
 
-# --- The same commands with good input ------------------------------------------------------------
+# --- The same commands with good input -----------------------------------------------------------
 ok check job.yaml
 for word in 'batch: 20' linear 'trained parameters' memory 'job sha256:'; do
     grep -q "$word" out || fail "check lacks $word"

@@ -35,7 +35,7 @@ wait_for() {
 # The run in $1 has more than $2 lines of metrics.
 has_lines() { [ -e "$1/metrics.jsonl" ] && [ "$(wc -l <"$1/metrics.jsonl")" -gt "$2" ]; }
 
-# --- What is shown ---------------------------------------------------------------------------------
+# --- What is shown -------------------------------------------------------------------------------
 "$tandem" train job.yaml --run-dir whole >out 2>err || fail "plain: status $?: $(cat err)"
 [ ! -s err ] || fail "plain: standard error: $(cat err)"
 ! grep -q $'[\r\033]' out || fail "plain output has control characters"
@@ -79,7 +79,7 @@ cmp -s a b || fail "--json and metrics.jsonl differ"
 "$tandem" train job.yaml --run-dir piped | head -1 >/dev/null
 [ "$(digest_of piped)" = "$want" ] || fail "a closed pipe changed the run"
 
-# --- Signals and --resume ----------------------------------------------------------------------------
+# --- Signals and --resume ------------------------------------------------------------------------
 for sig in INT TERM; do
     run=stop-$sig
     "$tandem" train job.yaml "${endless[@]}" --run-dir $run >out 2>err &
@@ -132,7 +132,7 @@ grep -q 'finished already' out || fail "a finished run: $(cat out)"
 "$tandem" train job.yaml --resume killed --set train.steps=310 -q >out || fail "a longer run"
 grep -q 'step 310' out || fail "a longer run: $(cat out)"
 
-# --- Places that cannot be written ---------------------------------------------------------------------
+# --- Places that cannot be written ---------------------------------------------------------------
 one_line() { # STATUS WHAT
     [ "$1" -ne 0 ] && [ "$(wc -l <err)" -eq 1 ] || fail "$2: status $1: $(cat err)"
 }
