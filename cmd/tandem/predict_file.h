@@ -22,13 +22,13 @@ TD_NODISCARD td_status td__predict_file_create(const char *path, int64_t count,
                                                const td__field *fields, int n_fields,
                                                td__predict_file **out);
 /* Where td__trainer_predict shall say what a row is. */
-td_dtype *td__predict_file_dtype(td__predict_file *f);
-td_shape *td__predict_file_shape(td__predict_file *f);
+td_dtype *td__predict_file_dtype(td__predict_file *p);
+td_shape *td__predict_file_shape(td__predict_file *p);
 /* A td__predict_sink; `file` is the td__predict_file. */
 td_status td__predict_file_rows(void *file, int64_t first, int64_t rows, const void *output,
                                 size_t row_nbytes);
 /* The file is there, whole, after this. */
-TD_NODISCARD td_status td__predict_file_commit(td__predict_file *f);
-void td__predict_file_destroy(td__predict_file *f); /* NULL is allowed */
+TD_NODISCARD td_status td__predict_file_commit(td__predict_file *p);
+void td__predict_file_destroy(td__predict_file *p); /* NULL is allowed */
 
 #endif

@@ -2,9 +2,9 @@
  *
  * A curve of many steps is cut in at most MOST_POINTS bins along x. A plain curve goes through the
  * bins' means; a smooth one is an exponential moving average (over about an eightieth of the run,
- * its start corrected as in Adam), over the faint band between the bins' least and greatest values. The
- * numbers that a curve is drawn from stand in data-x and data-y, where the page's script finds them
- * for the value under the pointer. */
+ * its start corrected as in Adam), over the faint band between the bins' least and greatest values.
+ * The numbers that a curve is drawn from stand in data-x and data-y, where the page's script finds
+ * them for the value under the pointer. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/report_chart.h"
 

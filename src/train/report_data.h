@@ -36,7 +36,7 @@ typedef struct td__report_data {
     int n_begins; /* more than one: the run was resumed */
 } td__report_data;
 
-TD_NODISCARD td_status td__report_data_read(const char *dir, td__report_data *out);
+TD_NODISCARD td_status td__report_data_read(const char *dir, td__report_data *d);
 void td__report_data_fini(td__report_data *d);
 
 #endif
