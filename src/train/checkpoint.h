@@ -1,9 +1,9 @@
 /* checkpoint.h -- a checkpoint is a directory step-NNNNNNNN/, whole or absent:
  *
- *     model.safetensors      params and states under their names, loadable by any safetensors reader
+ *     model.safetensors      params and states under their names, for any safetensors reader
  *     optimizer.safetensors  one block per optimizer state, cut by param: "exp_avg/fc1.weight"
- *     state.json             step, epoch, batch in epoch, seed, schedule, early stopping, job digest,
- *                            digest of the weights, sha256 and size of every other file
+ *     state.json             step, epoch, batch in epoch, seed, schedule, early stopping, job
+ *                            digest, digest of the weights, sha256 and size of every other file
  *
  * It is written under a temporary name (".tmp-step-..."), every file fsynced, then the directory
  * is fsynced and renamed, then the file `latest` (one line: the directory's name) is replaced.
@@ -45,8 +45,8 @@ void td__checkpointer_destroy(td__checkpointer *c);
 TD_NODISCARD td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state,
                                              td_params *ps, td_optimizer *o, bool is_best);
 TD_NODISCARD td_status td__checkpointer_wait(td__checkpointer *c);
-/* *done is set, and e filled, once for each save that has ended; never waits. e->path is valid until
- * the next save. */
+/* *done is set, and e filled, once for each save that has ended; never waits. e->path is valid
+ * until the next save. */
 TD_NODISCARD td_status td__checkpointer_poll(td__checkpointer *c, bool *done,
                                              td__checkpoint_event *e);
 

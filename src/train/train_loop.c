@@ -3,8 +3,8 @@
  * Everything that a run knows besides the blocks is in td__train_state, and each decision between
  * steps is a function of it: so a run that is resumed from a checkpoint makes the same decisions as
  * one that was never interrupted. A checkpoint of a step at which a validation is due is written
- * after it; one written before (the run was asked to stop) says so by valid_step, and the validation
- * is made up for on resume. */
+ * after it; one written before (the run was asked to stop) says so by valid_step, and the
+ * validation is made up for on resume. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
