@@ -4,7 +4,7 @@
  * the last rank has ended. SPEC holds "key=value" texts:
  *
  *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS cwd=PATH arg=TEXT...
- *     [listen=ADDRESS] [env=K=V...] [tls=PEM of certificate and key]
+ *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM]
  *
  * When the launcher's end of the pipe closes, everything here is killed at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -54,8 +54,8 @@ typedef struct agent {
     td__channel up;
     td__msg spec; /* a copy; texts below point into it */
     td__secret secret;
-    const char *job, *cwd, *listen, *tls;
-    const char **argv, **env; /* NULL-terminated */
+    const char *job, *cwd, *listen, *cert, *key; /* cert, key: NULL without TLS */
+    const char **argv, **env;                    /* NULL-terminated */
     int n_argv, n_env, index;
     uint32_t grace_ms;
     td__hosts hosts;
@@ -122,8 +122,10 @@ static td_status read_spec(agent *a)
             a->env[a->n_env++] = v;
         else if (take(text, "listen", &v))
             a->listen = v;
-        else if (take(text, "tls", &v))
-            a->tls = v;
+        else if (take(text, "cert", &v))
+            a->cert = v;
+        else if (take(text, "key", &v))
+            a->key = v;
         else
             TD_TRY_OR(st, done,
                       TD_FAIL(TD_EPROTO,
@@ -183,28 +185,31 @@ static td_status pick_ports(agent *a, int n)
     return st;
 }
 
+static td_status write_pem(const agent *a, const char *name, const char *text)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", a->tls_dir, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    size_t n = strlen(text);
+    bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n;
+    if (fd >= 0)
+        close(fd);
+    if (!good)
+        return TD_FAIL(TD_EIO, "cannot write %s: %s", path, strerror(errno));
+    return TD_OK;
+}
+
 static td_status write_tls(agent *a)
 {
-    if (!a->tls)
+    if (!a->cert || !a->key)
         return TD_OK;
     snprintf(a->tls_dir, sizeof a->tls_dir, "/tmp/tandem-tls-XXXXXX");
     if (!mkdtemp(a->tls_dir)) { /* mode 0700 */
         a->tls_dir[0] = 0;
         return TD_FAIL(TD_EIO, "cannot make a folder for the TLS key: %s", strerror(errno));
     }
-    static const char *const NAMES[] = {"cert.pem", "key.pem"};
-    for (int i = 0; i < 2; i++) { /* one text holds both; readers skip what is not theirs */
-        char path[96];
-        snprintf(path, sizeof path, "%s/%s", a->tls_dir, NAMES[i]);
-        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        size_t n = strlen(a->tls);
-        bool good = fd >= 0 && write(fd, a->tls, n) == (ssize_t)n;
-        if (fd >= 0)
-            close(fd);
-        if (!good)
-            return TD_FAIL(TD_EIO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return TD_OK;
+    TD_TRY(write_pem(a, "cert.pem", a->cert));
+    return write_pem(a, "key.pem", a->key);
 }
 
 static void remove_tls(agent *a)
@@ -256,7 +261,7 @@ static td_status make_ready(agent *a)
     TD_TRY(td__store_server_create(&a->secret,
                                    &(td__store_opts){.listen = listen,
                                                      .parent = parent[0] ? parent : NULL,
-                                                     .tls_dir = a->tls ? a->tls_dir : NULL},
+                                                     .tls_dir = a->tls_dir[0] ? a->tls_dir : NULL},
                                    &a->store));
     TD_TRY(offer_secret(a));
     int n = own_host(a)->count + (a->index == 0);
@@ -316,7 +321,7 @@ static td_status start_ranks(agent *a)
                           .job = a->job,
                           .store = td__store_server_address(a->store),
                           .secret_file = a->secret_file,
-                          .tls_dir = a->tls ? a->tls_dir : NULL,
+                          .tls_dir = a->tls_dir[0] ? a->tls_dir : NULL,
                           .address = a->address,
                           .worker = worker,
                           .master = worker[size],

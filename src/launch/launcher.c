@@ -18,12 +18,14 @@
 #include "base/alloc.h"
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/file.h"
 #include "coll/comm_setup.h"
 #include "launch/hosts.h"
 #include "launch/launch.h"
 #include "launch/message.h"
 #include "launch/output.h"
 #include "launch/spawn.h"
+#include "net/tls.h"
 
 enum {
     FAN_OUT = 16,      /* agents below one agent's store */
@@ -50,6 +52,7 @@ typedef struct launch {
     agent *agents;
     td__output *output;
     td__secret secret;
+    char *cert, *key; /* PEM; NULL without TLS */
     char job[40];
     int n_ready, n_done;
     int first, first_status; /* rank that failed first; -1: none */
@@ -101,6 +104,10 @@ static td_status send_spec(launch *l, int index)
     td__texts_add(&t, "cwd=%s", getcwd(cwd, sizeof cwd) ? cwd : "/");
     if (o->listen)
         td__texts_add(&t, "listen=%s", o->listen);
+    if (l->cert && l->key) {
+        td__texts_add(&t, "cert=%s", l->cert);
+        td__texts_add(&t, "key=%s", l->key);
+    }
     for (int i = 0; i < o->n_env; i++)
         td__texts_add(&t, "env=%s", o->env[i]);
     for (int i = 0; l->argv[i]; i++)
@@ -486,6 +493,44 @@ static td_status new_secret(launch *l)
     return TD_OK;
 }
 
+static td_status read_pem(const char *dir, const char *name, char **out)
+{
+    char path[96];
+    td__file_map map;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    TD_TRY(td__file_map_open(&map, path));
+    *out = td__calloc(1, map.nbytes + 1);
+    if (*out)
+        memcpy(*out, map.data, map.nbytes);
+    td__file_map_close(&map);
+    unlink(path);
+    return *out ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a certificate");
+}
+
+/* A certificate for this launch; the agents get it with their orders. */
+static td_status new_certificate(launch *l)
+{
+    char dir[] = "/tmp/tandem-tls-XXXXXX";
+    if (!l->o->tls)
+        return TD_OK;
+    if (!mkdtemp(dir))
+        return TD_FAIL(TD_EIO, "cannot make a folder for the TLS key: %s", strerror(errno));
+    td_status st = td__tls_make(dir);
+    st = st ? st : read_pem(dir, "cert.pem", &l->cert);
+    st = st ? st : read_pem(dir, "key.pem", &l->key);
+    rmdir(dir);
+    return st;
+}
+
+static void forget_secrets(launch *l)
+{
+    explicit_bzero(&l->secret, sizeof l->secret);
+    if (l->key)
+        explicit_bzero(l->key, strlen(l->key));
+    td__free(l->key);
+    td__free(l->cert);
+}
+
 td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, int *exit_status)
 {
     td__launch_opts o = *opts;
@@ -507,6 +552,7 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
         TD_TRY_OR(st, done, TD_FAIL(TD_EIO, "cannot watch signals: %s", strerror(errno)));
     TD_TRY_OR(st, done, td__output_create(l.hosts.size, o.log_dir, o.out, o.err, &l.output));
     TD_TRY_OR(st, done, new_secret(&l));
+    TD_TRY_OR(st, done, new_certificate(&l));
     l.agents = td__calloc((size_t)l.hosts.n, sizeof *l.agents);
     if (!l.agents)
         TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l.hosts.n));
@@ -523,7 +569,7 @@ done:
         st = conclude(&l, exit_status);
     td__output_destroy(l.output);
     td__hosts_fini(&l.hosts);
-    explicit_bzero(&l.secret, sizeof l.secret);
+    forget_secrets(&l);
     if (signals >= 0)
         close(signals);
     signal(SIGPIPE, old_pipe);

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Two network namespaces, joined by a pair of virtual cards, as two hosts: launch, rendezvous, all
+# collectives, flat and hierarchical; a slow link, on which hierarchical wins; a link that is cut,
+# which ends in errors and not in a hang. Needs root.
+set -uo pipefail
+build=$(realpath "${TD_BUILD:-build}")
+tandem=$build/tandem
+world=$build/tests/prog_world
+if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
+    echo "test_netns: needs root and ip: skipped"
+    exit 0
+fi
+dir=$(mktemp -d)
+a=tda$$ b=tdb$$
+clean() {
+    ip netns del $a 2>/dev/null
+    ip netns del $b 2>/dev/null
+    rm -rf "$dir"
+}
+trap clean EXIT
+fail() { echo "test_netns: $*" >&2; cat "$dir/out" >&2; exit 1; }
+if ! { ip netns add $a && ip netns add $b; } 2>"$dir/out"; then
+    echo "test_netns: no network namespaces here: skipped"
+    exit 0
+fi
+{
+    ip link add va$$ netns $a type veth peer name vb$$ netns $b &&
+        ip -n $a addr add 10.213.77.1/24 dev va$$ && ip -n $b addr add 10.213.77.2/24 dev vb$$ &&
+        ip -n $a link set va$$ up && ip -n $b link set vb$$ up &&
+        ip -n $a link set lo up && ip -n $b link set lo up
+} >"$dir/out" 2>&1 || fail "cannot join the namespaces"
+
+launch() { # ARGUMENTS...: as on the first host; the second is reached by `ip netns exec`
+    timeout 60 ip netns exec $a "$tandem" launch --hosts "localhost:2,$b:2" --ssh "ip netns exec" \
+        --listen 10.213.77.1 "$@"
+}
+run() { launch "$@" >"$dir/out" 2>&1 || fail "launch $*"; }
+
+run -- sh -c 'echo "$RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $HOROVOD_CROSS_RANK $MASTER_ADDR"'
+sort "$dir/out" | diff - <(printf '[%d] %d %d 2 %d 10.213.77.1\n' 0 0 0 0 1 1 1 0 2 2 0 1 3 3 1 1) ||
+    fail "environment over two hosts"
+
+# All collectives, flat and hierarchical; the same bits as on one host.
+run -- "$world" all direct butterfly ring hierarchical
+[ "$(grep -c 'good over tcp' "$dir/out")" = 4 ] || fail "collectives over two hosts"
+want=$("$tandem" launch -n 4 -- "$world" digest direct | sed 's/.*digest //' | sort -u)
+for algo in direct butterfly hierarchical; do
+    run -- "$world" digest $algo
+    [ "$(sed 's/.*digest //' "$dir/out" | sort -u)" = "$want" ] || fail "$algo: other bits: $want"
+done
+
+# Encrypted.
+run --tls -- "$world" all direct
+
+# On a slow link hierarchical wins: it crosses the link once per host, not once per rank.
+slow() { ip netns exec "$1" tc qdisc add dev "$2" root tbf rate 400mbit burst 64kb latency 50ms; }
+if slow $a va$$ 2>"$dir/tc" && slow $b vb$$ 2>>"$dir/tc"; then
+    run -- "$world" speed 2000000 direct hierarchical
+    flat=$(sed -n 's/^\[0\] direct //p' "$dir/out")
+    tall=$(sed -n 's/^\[0\] hierarchical //p' "$dir/out")
+    echo "test_netns: 2 MB on 400 Mbit/s: flat $flat ms, hierarchical $tall ms"
+    python3 -c "import sys; sys.exit(not $tall < $flat)" || fail "hierarchical is not faster"
+    ip netns exec $a tc qdisc del dev va$$ root
+    ip netns exec $b tc qdisc del dev vb$$ root
+else
+    echo "test_netns: no token-bucket filter in this kernel: slow link skipped"
+fi
+
+# Cut the link in the middle.
+launch --env PROG_TIMEOUT_MS=2000 --grace 10s -- sh -c \
+    "trap '' TERM; $world loop 60" >"$dir/out" 2>&1 &
+job=$!
+for _ in $(seq 500); do
+    [ "$(grep -c turning "$dir/out")" = 4 ] && break
+    sleep 0.02
+done
+[ "$(grep -c turning "$dir/out")" = 4 ] || fail "ranks do not turn"
+t0=$SECONDS
+ip -n $b link set vb$$ down
+wait $job
+got=$?
+[ $((SECONDS - t0)) -lt 20 ] || fail "a cut link took $((SECONDS - t0)) s"
+[ $got = 3 ] || fail "a cut link gave $got"
+[ "$(grep -cE 'ETIMEDOUT|EPEER' "$dir/out")" -ge 4 ] || fail "not all ranks have an error"
+! pgrep -f "$world loop" >/dev/null || fail "ranks are left"
+echo "test_netns: good"
