@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -48,6 +49,7 @@ struct td__store {
     int wake; /* an eventfd: the listener is to end */
     pthread_t listener;
     bool listening;
+    atomic_bool closing;
     pthread_mutex_t send_lock, lock;
     td__poison poison;
     call *calls;
@@ -168,7 +170,8 @@ static void *listen_main(void *p)
     for (call *c = s->calls; c; c = c->next)
         pthread_cond_signal(&c->answered);
     pthread_mutex_unlock(&s->lock);
-    for (const subscription *b = st ? atomic_load(&s->first) : NULL; b; b = b->next)
+    bool lost = st && !atomic_load(&s->closing);
+    for (const subscription *b = lost ? atomic_load(&s->first) : NULL; b; b = b->next)
         b->event(b->user, b->group, -1, "dead");
     return NULL;
 }
@@ -468,18 +471,34 @@ td_status td__store_connect(const char *address, const td__secret *secret, const
     return TD_OK;
 }
 
+/* A socket that is closed with unread events resets the connection, and the goodbye may be lost
+ * with it. So the listener reads on until the server has closed its end, for a while. */
+static void say_goodbye(td__store *s)
+{
+    enum { PATIENCE_S = 2 };
+    td__store_parts bye = {.op = TD_STORE_BYE};
+    uint64_t one = 1;
+    struct timespec until;
+
+    atomic_store(&s->closing, true);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += PATIENCE_S;
+    if (send_parts(s, &bye, td__deadline_in_ms(1000)))
+        TD_LOG(DEBUG, NET, "store: %s", td_last_error());
+    else if (!shutdown(s->conn.fd, SHUT_WR) &&
+             !pthread_clockjoin_np(s->listener, NULL, CLOCK_MONOTONIC, &until))
+        return;
+    ssize_t n = write(s->wake, &one, sizeof one);
+    TD_ASSERT(n == (ssize_t)sizeof one, "eventfd: %zd", n);
+    pthread_join(s->listener, NULL);
+}
+
 void td__store_close(td__store *s)
 {
     if (!s)
         return;
     if (s->listening) {
-        td__store_parts bye = {.op = TD_STORE_BYE};
-        uint64_t one = 1;
-        if (send_parts(s, &bye, td__deadline_in_ms(100)))
-            TD_LOG(DEBUG, NET, "store: %s", td_last_error());
-        ssize_t n = write(s->wake, &one, sizeof one);
-        TD_ASSERT(n == (ssize_t)sizeof one, "eventfd: %zd", n);
-        pthread_join(s->listener, NULL);
+        say_goodbye(s);
     }
     while (s->subscriptions) {
         subscription *b = s->subscriptions;

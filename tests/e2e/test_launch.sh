@@ -104,22 +104,22 @@ done
 run 1 --hosts localhost:1,nowhere:1 --ssh "sh -c" --listen 127.0.0.1 -- true
 has 'cannot start an agent on host nowhere'
 
-# Ranks meet; 200 of them too, in less than 2 s where the machine is ours alone.
+# Ranks meet.
 run 0 -n 4 -- "$world" join
 [ "$(grep -c 'of 4 over shm' "$dir/out")" = 4 ] || fail "ranks did not meet"
 TANDEM_TRANSPORT=tcp run 0 -n 3 --tls -- sh -c 'stat -c %a "$TANDEM_TLS_DIR"; exec "$0" all' "$world"
 [ "$(grep -c 'good over tcp' "$dir/out")" = 3 ] && has '^\[1\] 700$' || fail "TLS"
 [ -z "$(ls -d /tmp/tandem-tls-* 2>/dev/null)" ] || fail "a TLS key is left"
-best=9999
+
+# 200 ranks too, in 2 s beyond what the start of 200 processes takes on this machine at this moment.
+ms() { local t0; t0=$(date +%s%N); "$@"; echo $((($(date +%s%N) - t0) / 1000000)); }
 for try in 1 2 3; do
-    t0=$(date +%s%N)
-    run 0 -n 200 -- "$world" join
+    start=$(ms run 0 -n 200 -- "$world" nothing)
+    total=$(ms run 0 -n 200 -- "$world" join)
     [ "$(grep -c 'of 200 over shm' "$dir/out")" = 200 ] || fail "200 ranks did not meet"
-    ms=$((($(date +%s%N) - t0) / 1000000))
-    [ $ms -lt $best ] && best=$ms
-    [ $best -lt 2000 ] && break
+    echo "test_launch: 200 ranks: started in $start ms, started and met in $total ms"
+    [ $((total - start)) -lt 2000 ] && break
+    [ $try -lt 3 ] || fail "200 ranks are too slow"
 done
-echo "test_launch: 200 ranks started and met in $best ms"
-[ $best -lt 6000 ] || fail "200 ranks took $best ms"
 [ -z "$(ls /dev/shm | grep -i tandem)" ] || fail "something is left in /dev/shm"
 echo "test_launch: good"
