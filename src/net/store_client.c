@@ -481,12 +481,11 @@ static void say_goodbye(td__store *s)
     struct timespec until;
 
     atomic_store(&s->closing, true);
-    clock_gettime(CLOCK_MONOTONIC, &until);
+    clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE_S;
     if (send_parts(s, &bye, td__deadline_in_ms(1000)))
         TD_LOG(DEBUG, NET, "store: %s", td_last_error());
-    else if (!shutdown(s->conn.fd, SHUT_WR) &&
-             !pthread_clockjoin_np(s->listener, NULL, CLOCK_MONOTONIC, &until))
+    else if (!shutdown(s->conn.fd, SHUT_WR) && !pthread_timedjoin_np(s->listener, NULL, &until))
         return;
     ssize_t n = write(s->wake, &one, sizeof one);
     TD_ASSERT(n == (ssize_t)sizeof one, "eventfd: %zd", n);
