@@ -53,9 +53,10 @@ static td_status timed_out(td__coll_ctx *x, td__mesh *m, const td__xfer *t, int 
     td__comm_activity_get(x->comm, &a);
     td__comm_activity_text(&a, call, sizeof call);
     for (int i = 0; i < n; i++) {
-        if (t[i].done)
-            continue;
-        if (listed++ < 8)
+        bool known = t[i].done;
+        for (int j = 0; j < i && !known; j++)
+            known = !t[j].done && t[j].peer == t[i].peer;
+        if (!known && listed++ < 8)
             used += snprintf(who + used, sizeof who - (size_t)used, "%s%d", listed > 1 ? ", " : "",
                              td__coll_rank_of(x, m, t[i].peer));
     }

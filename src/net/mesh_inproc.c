@@ -29,6 +29,8 @@
 #include "net/backoff.h"
 #include "net/poison.h"
 
+enum { PAGE = 4096 };
+
 typedef struct queue {
     td__xfer *head, **tail;
 } queue;
@@ -302,7 +304,7 @@ static td_status inproc_meet(td__mesh *mesh, td__deadline until)
 /* Rank 0 makes the memory for all, between two meetings. */
 static td_status make_region(world *w, size_t nbytes)
 {
-    size_t each = td__align_up(nbytes ? nbytes : 1, 4096), all;
+    size_t each = td__align_up(nbytes ? nbytes : 1, PAGE), all;
 
     for (int r = 0; r < w->size; r++)
         if (w->want[r] != nbytes)
@@ -311,7 +313,7 @@ static td_status make_region(world *w, size_t nbytes)
                            nbytes, r, w->want[r]);
     region *g = td__calloc(1, sizeof *g);
     if (!g || each < nbytes || !td__size_mul(each, (size_t)w->size, &all) ||
-        !(g->memory = td__alloc_block(all))) {
+        !td__size_add(all, PAGE, &all) || !(g->memory = td__alloc_block(all))) {
         td__free(g);
         return TD_FAIL(TD_ENOMEM, "inproc: sharing %zu bytes on each of %d ranks", nbytes, w->size);
     }
@@ -345,8 +347,9 @@ static td_status inproc_share(td__mesh *mesh, size_t nbytes, td__deadline until,
     pthread_mutex_lock(&w->lock);
     const region *g = w->regions;
     *id = g->id;
+    char *first = (char *)g->memory + (PAGE - (uintptr_t)g->memory % PAGE) % PAGE;
     for (int r = 0; r < w->size; r++)
-        base[r] = (char *)g->memory + g->each * (size_t)r;
+        base[r] = first + g->each * (size_t)r;
     pthread_mutex_unlock(&w->lock);
     return inproc_meet(mesh, until); /* the next share() must not overtake a reader */
 }

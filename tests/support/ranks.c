@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 #include "coll/comm_impl.h"
+#include "coll/comm_setup.h"
 #include "net/mesh_inproc.h"
-#include "net/mesh_shm.h"
+#include "net/store.h"
 #include "support/check.h"
 
 enum { MOST = 64, TEXT = 1024 };
@@ -25,8 +26,7 @@ typedef struct plan {
     const char *transport;
     int size, per_host, n_hosts;
     td__mesh *mesh[MOST], *local[MOST], *hosts[MOST]; /* inproc */
-    td__shm_door door;
-    double gamma;
+    td__store_server *store;                          /* where ranks of other transports meet */
 } plan;
 
 typedef struct job {
@@ -37,10 +37,7 @@ typedef struct job {
     _Atomic(td_comm *) comm; /* for the report of what was stuck */
 } job;
 
-bool ranks_has(const char *transport)
-{
-    return strcmp(transport, "inproc") == 0 || strcmp(transport, "shm") == 0;
-}
+static const td__secret SECRET = {{1, 2, 3}};
 
 void ranks_fail(ranks_ctx *r, const char *file, int line, const char *cond, const char *fmt, ...)
 {
@@ -75,7 +72,7 @@ static void make_inproc(plan *p)
     }
 }
 
-static td_status make_comm(plan *p, int rank, td_comm **out)
+static td_status make_inproc_comm(const plan *p, int rank, td_comm **out)
 {
     int host_of[MOST];
     td__comm_parts parts = {
@@ -84,18 +81,35 @@ static td_status make_comm(plan *p, int rank, td_comm **out)
         .mesh = p->mesh[rank],
         .local = p->local[rank],
         .hosts = p->hosts[rank],
-        .host_of = p->n_hosts > 1 ? host_of : NULL,
-        .gamma = p->gamma,
+        .host_of = host_of,
+        .gamma = 1e-10,
     };
     for (int r = 0; r < p->size; r++)
         host_of[r] = r / p->per_host;
-    if (strcmp(p->transport, "shm") == 0) {
-        td__deadline until = td__deadline_in_ms(10000);
-        td_status st = td__mesh_shm_join(&p->door, rank, p->size, until, &parts.mesh);
-        if (st)
-            return st;
-    }
     return td__comm_assemble(&parts, &p->o->comm, out);
+}
+
+static td_status make_comm(const plan *p, int rank, td_comm **out)
+{
+    td_comm_opts o = p->o->comm;
+    td__world w = {
+        .rank = rank,
+        .size = p->size,
+        .local_rank = rank % p->per_host,
+        .local_size = host_size(p, rank / p->per_host),
+        .address = "127.0.0.1",
+        .secret = SECRET,
+    };
+
+    if (!p->store)
+        return make_inproc_comm(p, rank, out);
+    snprintf(w.store, sizeof w.store, "%s", td__store_server_address(p->store));
+    snprintf(w.host, sizeof w.host, "host%d", rank / p->per_host);
+    snprintf(w.hostname, sizeof w.hostname, "%s", w.host);
+    o.engine = "native";
+    if (p->n_hosts == 1)
+        o.transport = p->transport;
+    return td__comm_create(&w, &o, out);
 }
 
 static void *serve(void *arg)
@@ -203,9 +217,9 @@ void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg)
             make_inproc(&p);
         else
             CHECK_OK(td_comm_threads(size, &o->comm, comms));
-        p.gamma = p.n_hosts > 1 ? 1e-10 : 0;
     } else {
-        CHECK_OK(td__shm_door_open(&p.door));
+        td__store_opts listen = {.listen = "127.0.0.1:0"};
+        CHECK_OK(td__store_server_create(&SECRET, &listen, &p.store));
     }
     size_t nbytes = (size_t)size * TEXT;
     char *texts = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -225,5 +239,6 @@ void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg)
                 memcpy(first, texts + (size_t)r * TEXT, TEXT);
         }
     munmap(texts, nbytes);
+    td__store_server_destroy(p.store);
     CHECK(!first[0], "%s", first);
 }

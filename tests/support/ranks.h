@@ -28,8 +28,6 @@ typedef struct ranks_opts {
 
 /* opts may be NULL. */
 void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg);
-/* Is this transport built in? */
-bool ranks_has(const char *transport);
 
 #define RANK_CHECK(r, cond, ...)                                     \
     do {                                                             \
