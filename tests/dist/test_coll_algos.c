@@ -352,6 +352,24 @@ static void long_array(ranks_ctx *r)
     }
 }
 
+TEST(tcp)
+{
+    ranks_opts threads = {.transport = "tcp"}, processes = {.transport = "tcp", .processes = true};
+    for (int size = 2; size <= 6; size++)
+        ranks_run(size, &threads, same_bits, NULL);
+    ranks_run(3, &threads, closed_forms, NULL);
+    ranks_run(4, &processes, closed_forms, NULL);
+}
+
+/* Shared memory inside the hosts, tcp between them. */
+TEST(hosts_processes)
+{
+    ranks_opts o = {.transport = "tcp", .processes = true, .per_host = 2};
+    ranks_run(4, &o, same_bits, NULL);
+    ranks_run(5, &o, same_bits, NULL);
+    ranks_run(4, &o, long_array, NULL);
+}
+
 TEST(long_arrays)
 {
     ranks_run(3, NULL, long_array, NULL);
@@ -369,6 +387,8 @@ int main(void)
         cmocka_unit_test(shm_threads),
         cmocka_unit_test(shm_processes),
         cmocka_unit_test(long_arrays),
+        cmocka_unit_test(tcp),
+        cmocka_unit_test(hosts_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ typedef struct plan {
     const char *transport;
     int size, per_host, n_hosts;
     td__mesh *mesh[MOST], *local[MOST], *hosts[MOST]; /* inproc */
-    td__store_server *store;                          /* where ranks of other transports meet */
+    char store[256]; /* where ranks of other transports meet; "" for inproc */
 } plan;
 
 typedef struct job {
@@ -101,9 +101,9 @@ static td_status make_comm(const plan *p, int rank, td_comm **out)
         .secret = SECRET,
     };
 
-    if (!p->store)
+    if (!p->store[0])
         return make_inproc_comm(p, rank, out);
-    snprintf(w.store, sizeof w.store, "%s", td__store_server_address(p->store));
+    memcpy(w.store, p->store, sizeof w.store);
     snprintf(w.host, sizeof w.host, "host%d", rank / p->per_host);
     snprintf(w.hostname, sizeof w.hostname, "%s", w.host);
     o.engine = "native";
@@ -148,11 +148,23 @@ static void report_stuck(const job *j)
     print_error("\n");
 }
 
+static td__store_server *make_store(plan *p)
+{
+    td__store_server *s = NULL;
+
+    if (strcmp(p->transport, "inproc") == 0)
+        return NULL;
+    CHECK_OK(td__store_server_create(&SECRET, &(td__store_opts){.listen = "127.0.0.1:0"}, &s));
+    snprintf(p->store, sizeof p->store, "%s", td__store_server_address(s));
+    return s;
+}
+
 static void run_threads(job *jobs, int size, unsigned ms)
 {
     struct timespec until;
     int stuck = 0;
 
+    td__store_server *store = make_store(jobs[0].p);
     for (int r = 0; r < size; r++)
         CHECK(pthread_create(&jobs[r].thread, NULL, serve, &jobs[r]) == 0, "no thread");
     clock_gettime(CLOCK_REALTIME, &until);
@@ -168,26 +180,38 @@ static void run_threads(job *jobs, int size, unsigned ms)
         }
         abort();
     }
+    td__store_server_destroy(store);
 }
 
+/* The store has a thread, and a process that forks should have none: ranks are started first, and
+ * get its address through a pipe. */
 static void run_processes(job *jobs, int size, unsigned ms)
 {
+    plan *p = jobs[0].p;
     pid_t pid[MOST];
-    int done[2];
+    int done[2], address[2];
 
-    CHECK(pipe(done) == 0, "no pipe");
+    CHECK(pipe(done) == 0 && pipe(address) == 0, "no pipe");
     for (int r = 0; r < size; r++) {
         pid[r] = fork();
         CHECK(pid[r] >= 0, "no process");
         if (pid[r] == 0) {
             close(done[0]);
+            close(address[1]);
+            if (read(address[0], p->store, sizeof p->store) != sizeof p->store)
+                _exit(2);
             serve(&jobs[r]);
             _exit(jobs[r].ctx.text[0] ? 1 : 0);
         }
     }
     close(done[1]); /* the pipe ends with the last rank */
-    struct pollfd p = {.fd = done[0], .events = POLLIN};
-    bool stuck = poll(&p, 1, (int)ms) == 0;
+    close(address[0]);
+    td__store_server *store = make_store(p);
+    for (int r = 0; r < size; r++)
+        CHECK(write(address[1], p->store, sizeof p->store) == sizeof p->store, "no address");
+    close(address[1]);
+    struct pollfd ended = {.fd = done[0], .events = POLLIN};
+    bool stuck = poll(&ended, 1, (int)ms) == 0;
     close(done[0]);
     for (int r = 0; r < size; r++) {
         int status = 0;
@@ -198,6 +222,7 @@ static void run_processes(job *jobs, int size, unsigned ms)
             snprintf(jobs[r].ctx.text, TEXT, "rank %d of %d ended with status %#x%s", r, size,
                      (unsigned)status, stuck ? ": it was stuck" : "");
     }
+    td__store_server_destroy(store);
 }
 
 void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg)
@@ -217,9 +242,6 @@ void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg)
             make_inproc(&p);
         else
             CHECK_OK(td_comm_threads(size, &o->comm, comms));
-    } else {
-        td__store_opts listen = {.listen = "127.0.0.1:0"};
-        CHECK_OK(td__store_server_create(&SECRET, &listen, &p.store));
     }
     size_t nbytes = (size_t)size * TEXT;
     char *texts = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -239,6 +261,5 @@ void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg)
                 memcpy(first, texts + (size_t)r * TEXT, TEXT);
         }
     munmap(texts, nbytes);
-    td__store_server_destroy(p.store);
     CHECK(!first[0], "%s", first);
 }
