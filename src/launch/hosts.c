@@ -93,7 +93,7 @@ static td_status parse_list(const char *text, size_t nbytes, bool lines, int siz
 {
     td__hosts h = {0};
     td_status st = TD_OK;
-    for (size_t at = 0; at < nbytes;) {
+    for (size_t at = 0; lines ? at < nbytes : at <= nbytes;) {
         size_t end = at;
         while (end < nbytes && text[end] != (lines ? '\n' : ','))
             end++;
