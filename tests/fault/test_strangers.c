@@ -1,0 +1,249 @@
+/* Strangers at the door of a store: each kind is refused, the log says so once, and members go on as
+ * if nothing had happened. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/rng.h"
+#include "net/greet.h"
+#include "net/socket.h"
+#include "net/store.h"
+#include "net/store_wire.h"
+#include "support/check.h"
+#include "tandem/log.h"
+
+enum { SOON_MS = 20000 };
+
+static const td__secret SECRET = {{1, 2, 3}}, WRONG = {{1, 2, 4}};
+
+static td__deadline soon(void)
+{
+    return td__deadline_in_ms(SOON_MS);
+}
+
+static struct {
+    pthread_mutex_t lock;
+    int refusals; /* lines in the log */
+} seen = {PTHREAD_MUTEX_INITIALIZER, 0};
+
+static void count_refusals(void *user, td_log_level level, td_log_part part, const char *line)
+{
+    (void)user;
+    (void)level;
+    if (part == TD_LOG_PART_NET && strstr(line, "refused")) {
+        pthread_mutex_lock(&seen.lock);
+        seen.refusals++;
+        pthread_mutex_unlock(&seen.lock);
+    }
+}
+
+static int refusals(void)
+{
+    pthread_mutex_lock(&seen.lock);
+    int n = seen.refusals;
+    pthread_mutex_unlock(&seen.lock);
+    return n;
+}
+
+static int connect_raw(const char *address)
+{
+    int fd;
+    CHECK_OK(td__socket_connect(address, soon(), &fd));
+    return fd;
+}
+
+/* Wait until the other end closes; what it said before is dropped. */
+static void expect_closed(int fd, int within_ms)
+{
+    char byte[256];
+    td__deadline until = td__deadline_in_ms((uint64_t)within_ms);
+    ssize_t n;
+
+    while ((n = recv(fd, byte, sizeof byte, 0)) != 0) {
+        if (n < 0 && errno != EAGAIN)
+            break; /* a reset is an end too */
+        CHECK(!td__deadline_passed(until), "the server keeps a stranger");
+        td__socket_poll(fd, false, until);
+    }
+    close(fd);
+}
+
+static void send_raw(int fd, const void *data, size_t nbytes)
+{
+    assert_int_equal(send(fd, data, nbytes, MSG_NOSIGNAL), nbytes);
+}
+
+/* ---- the strangers ---- */
+
+static void wrong_secret(const char *address)
+{
+    td__store *c;
+    td_status st = td__store_connect(address, &WRONG, NULL, soon(), &c);
+    CHECK(st == TD_EPROTO || st == TD_EPEER, "%s", td_status_name(st));
+}
+
+static void port_scan(const char *address)
+{
+    for (int i = 0; i < 50; i++)
+        close(connect_raw(address));
+}
+
+static void random_bytes(const char *address)
+{
+    td__rng_key key = {.seed = 5};
+
+    for (int k = 0; k < 20; k++) {
+        uint32_t junk[64];
+        int fd = connect_raw(address);
+        for (int i = 0; i < TD_LEN(junk); i++)
+            junk[i] = td__rng_u32(&key, (uint64_t)(k * 64 + i));
+        send_raw(fd, junk, sizeof junk);
+        expect_closed(fd, SOON_MS);
+    }
+}
+
+static void http_request(const char *address)
+{
+    static const char GET[] = "GET / HTTP/1.1\r\nHost: store\r\nAccept: text/html, */*\r\n\r\n";
+    int fd = connect_raw(address);
+
+    send_raw(fd, GET, sizeof GET - 1);
+    expect_closed(fd, SOON_MS);
+}
+
+/* A frame that claims 2^63 bytes, without and behind a good hello: neither is a proof. */
+static void huge_length(const char *address)
+{
+    td__frame f = {.kind = TD_STORE_SET, .length = 1ull << 63, .total = 1ull << 63};
+    td__handshake h;
+    int fd = connect_raw(address);
+
+    td__frame_seal(&f);
+    send_raw(fd, &f, sizeof f);
+    send_raw(fd, &f, sizeof f);
+    expect_closed(fd, SOON_MS);
+    CHECK_OK(td__handshake_init(&h, &WRONG, TD_HS_CLIENT, TD_HS_STORE, NULL));
+    fd = connect_raw(address);
+    send_raw(fd, h.out, h.out_used);
+    send_raw(fd, &f, sizeof f);
+    expect_closed(fd, SOON_MS);
+}
+
+/* Copy what a member says to the server, and say it again. The member talks through us. */
+static void replayed_handshake(const char *address)
+{
+    td__handshake c;
+    uint8_t hello[TD_HELLO_BYTES], answer[TD_HELLO_BYTES + TD_PROOF_BYTES], proof[TD_PROOF_BYTES];
+
+    CHECK_OK(td__handshake_init(&c, &SECRET, TD_HS_CLIENT, TD_HS_STORE, NULL));
+    memcpy(hello, c.out, sizeof hello);
+    int fd = connect_raw(address);
+    td__conn conn = td__conn_of(fd);
+    send_raw(fd, hello, sizeof hello);
+    CHECK_OK(td__conn_recv_all(&conn, answer, sizeof answer, soon(), "the server"));
+    memcpy(c.in, answer, sizeof answer);
+    c.in_used = sizeof answer;
+    CHECK_OK(td__handshake_advance(&c));
+    memcpy(proof, c.out, sizeof proof);
+    close(fd);
+
+    fd = connect_raw(address);
+    conn = td__conn_of(fd);
+    send_raw(fd, hello, sizeof hello);
+    CHECK_OK(td__conn_recv_all(&conn, answer, sizeof answer, soon(), "the server"));
+    send_raw(fd, proof, sizeof proof);
+    expect_closed(fd, SOON_MS);
+}
+
+/* Hundreds of connections that say nothing, or one byte: they are thrown out, by time or because
+ * others want in. */
+static void slow_loris(const char *address)
+{
+    enum { N = 400 };
+    static int fd[N];
+
+    for (int i = 0; i < N; i++) {
+        fd[i] = connect_raw(address);
+        if (i % 2)
+            send_raw(fd[i], "T", 1);
+    }
+    td__store *c; /* in the middle of it, a member comes in */
+    uint64_t t = td__clock_ns();
+    CHECK_OK(td__store_connect(address, &SECRET, NULL, soon(), &c));
+    CHECK(td__clock_ns() - t < 1500000000u, "a member waited for strangers");
+    td__store_close(c);
+    for (int i = 0; i < N; i++)
+        expect_closed(fd[i], 5000);
+}
+
+static const struct {
+    const char *name;
+    void (*knock)(const char *address);
+} STRANGERS[] = {
+    {"wrong secret", wrong_secret}, {"port scan", port_scan},    {"random bytes", random_bytes},
+    {"http", http_request},         {"2^63 bytes", huge_length}, {"replay", replayed_handshake},
+    {"slow loris", slow_loris},
+};
+
+TEST(strangers_are_refused_and_members_go_on)
+{
+    for (int i = 0; i < TD_LEN(STRANGERS); i++) {
+        td__store_server *s;
+        td__store *c;
+        int64_t count = 0;
+        int before = refusals();
+
+        CHECK_OK(td__store_server_create(&SECRET, NULL, &s));
+        CHECK_OK(td__store_connect(td__store_server_address(s), &SECRET, NULL, soon(), &c));
+        CHECK_OK(td__store_add(c, "n", 1, soon(), &count));
+        print_message("%s\n", STRANGERS[i].name);
+        STRANGERS[i].knock(td__store_server_address(s));
+        CHECK_OK(td__store_add(c, "n", 1, soon(), &count));
+        CHECK_EQ_INT(count, 2);
+        td__store_close(c);
+        td__store_server_destroy(s);
+        CHECK(refusals() - before == 1, "%s: %d lines in the log", STRANGERS[i].name,
+              refusals() - before);
+    }
+}
+
+/* Who has the secret but speaks nonsense loses its connection; nobody else does. */
+TEST(a_member_that_speaks_nonsense_is_cut_off)
+{
+    static const uint64_t LENGTHS[] = {1ull << 63, 100u << 20, 3};
+    td__store_server *s;
+
+    CHECK_OK(td__store_server_create(&SECRET, NULL, &s));
+    for (int i = 0; i < TD_LEN(LENGTHS); i++) {
+        td__frame f = {.kind = TD_STORE_SET, .length = LENGTHS[i]};
+        td__conn conn;
+        CHECK_OK(td__greet_connect(td__store_server_address(s), TD_HS_STORE, &SECRET, NULL, soon(),
+                                   &conn));
+        td__frame_seal(&f);
+        send_raw(conn.fd, &f, sizeof f);
+        send_raw(conn.fd, "abc", 3);
+        expect_closed(conn.fd, SOON_MS);
+    }
+    td__store *c;
+    CHECK_OK(td__store_connect(td__store_server_address(s), &SECRET, NULL, soon(), &c));
+    CHECK_OK(td__store_set(c, "a", "b", 1, soon()));
+    td__store_close(c);
+    td__store_server_destroy(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strangers_are_refused_and_members_go_on),
+        cmocka_unit_test(a_member_that_speaks_nonsense_is_cut_off),
+    };
+    td_log_set_sink(count_refusals, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
