@@ -7,8 +7,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all setup configure test lint format soak-comm bench bench-torch demo install sanitize asan tsan \
-        clean help
+.PHONY: all setup configure test lint format soak-comm bench bench-torch bench-comm demo install \
+        sanitize asan tsan clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -40,6 +40,9 @@ bench-torch: all ## tandem beside PyTorch, in turn, in one run
 
 soak-comm: all ## 1000 seeded fault schedules on tcp; SEED=N replays one
 	@TD_SOAK_SEEDS=1000 $(if $(SEED),TD_SOAK_SEED=$(SEED)) $(BUILD)/tests/test_comm_soak
+
+bench-comm: all ## collectives beside Open MPI and gloo; QUICK=1: under three minutes
+	@bench/comm/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
 
 demo: setup ## build, train examples/digits.yaml, end with the path of its report
 	@$(MAKE) --no-print-directory all
