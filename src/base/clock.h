@@ -13,4 +13,13 @@ static inline uint64_t td__clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* The same clock as of the last tick, milliseconds behind, at a fifth of the cost: for timestamps
+ * that people read and deadlines of whole calls. */
+static inline uint64_t td__clock_coarse_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 #endif

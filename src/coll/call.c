@@ -76,7 +76,7 @@ td_status td__comm_run(td_comm *c, td__coll_call *call)
         TD_TRY(td__algo_choose(&c->ctx, call, &algo));
     const char *name = algo ? algo->name : "";
     uint32_t tag = digest(call, name);
-    td__comm_enter(c, call, name, tag, td__clock_ns());
+    td__comm_enter(c, call, name, tag, td__clock_coarse_ns());
     td__comm_compare_told(c);
     if (algo) {
         c->ctx.tag = tag;
@@ -87,7 +87,7 @@ td_status td__comm_run(td_comm *c, td__coll_call *call)
     }
     if (st)
         st = run_failed(c, st);
-    td__comm_leave(c, td__clock_ns());
+    td__comm_leave(c, td__clock_coarse_ns());
     return st;
 }
 
@@ -132,7 +132,8 @@ static td_status issue(td_comm *c, td__coll_call call, const td_coll_opts *opts)
     TD_TRY(check(c, &call));
     call.algo = o->algo;
     call.segment = o->segment;
-    call.deadline = td__deadline_in_ms(o->timeout_ms ? o->timeout_ms : c->timeout_ms);
+    uint64_t ms = o->timeout_ms ? o->timeout_ms : c->timeout_ms;
+    call.deadline = td__clock_coarse_ns() + ms * 1000000u;
     if (is_p2p(&call))
         call.sequence = ++c->p2p[2 * call.root + (call.kind == TD_COLL_RECV)];
     else

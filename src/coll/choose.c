@@ -130,20 +130,12 @@ static const td__algo *preferred(const td_comm *c, td__coll kind)
     return general;
 }
 
-td_status td__algo_choose(const td__coll_ctx *x, const td__coll_call *call, const td__algo **out)
+/* What the comm asks for, else the cheapest. */
+static td_status choose(const td__coll_ctx *x, const td__coll_call *call, const td__algo **out)
 {
     const td__algo *best = NULL;
     double least = 0;
 
-    if (call->algo) {
-        *out = find(call->kind, call->algo, strlen(call->algo));
-        if (!*out)
-            return unknown(call->kind, call->algo, strlen(call->algo));
-        if (!(*out)->can(x, call))
-            return TD_FAIL(TD_ENOTSUP, "%s: algorithm \"%s\" cannot serve this call on %d ranks",
-                           td__coll_name(call->kind), call->algo, x->comm->size);
-        return TD_OK;
-    }
     const td__algo *wish = x->comm->algo[0] ? preferred(x->comm, call->kind) : NULL;
     if (wish && wish->can(x, call)) {
         *out = wish;
@@ -165,5 +157,32 @@ td_status td__algo_choose(const td__coll_ctx *x, const td__coll_call *call, cons
     TD_LOG(DEBUG, COLL, "%s of %zu %s on %d ranks: %s, %.3g us", td__coll_name(call->kind),
            call->count, td_dtype_name(call->dtype), x->comm->size, best->name, 1e6 * least);
     *out = best;
+    return TD_OK;
+}
+
+td_status td__algo_choose(const td__coll_ctx *x, const td__coll_call *call, const td__algo **out)
+{
+    if (call->algo) {
+        *out = find(call->kind, call->algo, strlen(call->algo));
+        if (!*out)
+            return unknown(call->kind, call->algo, strlen(call->algo));
+        if (!(*out)->can(x, call))
+            return TD_FAIL(TD_ENOTSUP, "%s: algorithm \"%s\" cannot serve this call on %d ranks",
+                           td__coll_name(call->kind), call->algo, x->comm->size);
+        return TD_OK;
+    }
+    td__choice *last = &x->comm->choices[call->kind];
+    if (last->algo && last->count == call->count && last->dtype == call->dtype &&
+        last->op == call->op && last->root == call->root && last->segment == call->segment) {
+        *out = last->algo;
+        return TD_OK;
+    }
+    TD_TRY(choose(x, call, out));
+    *last = (td__choice){.algo = *out,
+                         .count = call->count,
+                         .segment = call->segment,
+                         .dtype = call->dtype,
+                         .op = call->op,
+                         .root = call->root};
     return TD_OK;
 }

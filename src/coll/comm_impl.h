@@ -119,6 +119,15 @@ typedef struct td__region {
 /* The region, shared with peers, that holds [p, p + nbytes); NULL: the memory is private. */
 const td__region *td__comm_region(const td_comm *c, const void *p, size_t nbytes);
 
+/* The last choice for a collective: training makes the same calls over and over. */
+typedef struct td__choice {
+    const td__algo *algo; /* NULL: none yet */
+    size_t count, segment;
+    td_dtype dtype;
+    td_reduce_op op;
+    int root;
+} td__choice;
+
 typedef struct td__queue td__queue; /* asynchronous work (work.c) */
 
 struct td_comm {
@@ -135,6 +144,7 @@ struct td_comm {
     uint64_t *p2p;      /* (2 * size) messages so far: sent to, received from each rank */
     uint64_t sequence;
     uint64_t splits;
+    td__choice choices[TD_COLL_COUNT]; /* (choose.c) */
     td__region *regions;
     td__queue *queue;
 

@@ -97,12 +97,13 @@ static td_status await(const td__shmcall *s, int rank, int what, uint64_t at_lea
 }
 
 /* As td__coll_wait: after a while the others can see for whom this rank waits, after the comm's
- * stall time they are asked what they are doing; who was waited for is blamed. */
+ * stall time they are asked what they are doing; who was waited for is blamed. The coarse clock
+ * rounds every wait to ticks, but right on average, which is what sums of many need. */
 static td_status wait_watched(const td__shmcall *s, int rank, int what, uint64_t at_least)
 {
     td_comm *comm = s->x->comm;
     td__deadline limit = s->x->deadline;
-    uint64_t start = td__clock_ns(), watch = start + WATCH_MS * 1000000u;
+    uint64_t start = td__clock_coarse_ns(), watch = start + WATCH_MS * 1000000u;
     td__xfer missing = {.peer = rank};
     bool watched = false;
     td_status st;
@@ -118,7 +119,7 @@ static td_status wait_watched(const td__shmcall *s, int rank, int what, uint64_t
     }
     if (watched)
         td__comm_waiting(comm, s->m, NULL, 0);
-    td__comm_blame(comm, rank, td__clock_ns() - start);
+    td__comm_blame(comm, rank, td__clock_coarse_ns() - start);
     return st;
 }
 
@@ -170,7 +171,10 @@ td_status td__shmcall_begin(td__shmcall *s, td__coll_ctx *x, const td__coll_call
     }
     int differs;
     TD_TRY(td__shm_see(s->m, s->x->deadline, &differs));
-    return differs < 0 ? TD_OK : disagreement(s, differs);
+    if (differs >= 0)
+        return disagreement(s, differs);
+    td__shm_warm(s->m, s->small && !s->inside ? in_nbytes : 0);
+    return TD_OK;
 }
 
 const void *td__shmcall_small(const td__shmcall *s, int rank)

@@ -19,6 +19,11 @@
 #include "base/fail.h"
 #include "net/shm_segment.h"
 
+enum {
+    GLANCES = 60,
+    WARM = 1024, /* bytes; more would take longer than it saves */
+};
+
 /* ---- counters ---- */
 
 typedef struct counter_wait {
@@ -36,8 +41,10 @@ static bool counter_ready(shm_mesh *m, const void *arg)
 static td_status await_word(shm_mesh *m, int rank, const uint64_t *at, uint64_t at_least,
                             td__deadline until)
 {
-    if (__atomic_load_n(at, __ATOMIC_ACQUIRE) >= at_least)
-        return TD_OK;
+    /* What comes within a fraction of a microsecond is not worth a pause, which takes as long. */
+    for (int i = m->crowded ? GLANCES - 1 : 0; i < GLANCES; i++)
+        if (__atomic_load_n(at, __ATOMIC_ACQUIRE) >= at_least)
+            return TD_OK;
     counter_wait w = {at, at_least};
     return td__shm_wait(m, counter_ready, &w, WAITS_RANK + (uint32_t)rank, until);
 }
@@ -150,6 +157,20 @@ td_status td__shm_see(td__mesh *mesh, td__deadline until, int *differs)
             *differs = r;
     }
     return TD_OK;
+}
+
+void td__shm_warm(td__mesh *mesh, size_t nbytes)
+{
+    shm_mesh *m = shm_of(mesh);
+    const uint8_t *at = (const uint8_t *)shm_board_of(m, mesh->rank, m->cards + 1);
+    size_t n = nbytes < WARM ? nbytes : WARM;
+    for (size_t i = 0; i <= n; i += LINE) {
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" ::"m"(at[i])); /* the builtin would only read */
+#else
+        __builtin_prefetch(at + i, 1);
+#endif
+    }
 }
 
 const td__shm_card *td__shm_card_of(const td__mesh *mesh, int rank)
