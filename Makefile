@@ -63,5 +63,13 @@ tsan:
 	    cmake_args="-G Ninja -DTD_SANITIZE=thread $(if $(WERROR),-DTD_WERROR=ON)"
 	@tools/with-sanitizers ctest --test-dir build-tsan --output-on-failure -j$(JOBS)
 
+.PHONY: fuzz bench-data
+FUZZ_SECONDS ?= 60
+fuzz: ## run the fuzzers of tests/fuzz, FUZZ_SECONDS=60 each
+	@test -f build-fuzz/build.ninja || CC=clang cmake -S . -B build-fuzz -G Ninja -DTD_FUZZ=ON \
+	    -DTD_SANITIZE=address,undefined
+	@ninja -C build-fuzz -j$(JOBS) fuzzers
+	@tests/fuzz/run build-fuzz --seconds $(FUZZ_SECONDS)
+
 clean: ## remove all build folders
-	@rm -rf $(BUILD) build-asan build-tsan
+	@rm -rf $(BUILD) build-asan build-tsan build-fuzz

@@ -1,6 +1,6 @@
-/* map_crop.c -- a window of the last two axes (size, size2: a square with size
- * alone, the whole without), after `pad` zeros
- * on every side: at a random place in training, in the middle in evaluation. */
+/* map_crop.c -- a window of the last two axes (size, size2: a square with size alone, the whole
+ * without), after `pad` zeros on every side: at a random place in training, in the middle in
+ * evaluation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <string.h>
