@@ -137,11 +137,11 @@ struct td_comm {
     char name[48], transport[16];
     char algo[256]; /* of calls that name none: "ring" or "allreduce=ring,broadcast=chain"; "" */
     uint32_t timeout_ms, stall_ms;
-    int *host_of;       /* (size) or NULL */
-    double *blame_s;    /* (size) seconds; written by the thread that runs calls */
-    td__xfer *xfers;    /* TD_COLL_XFERS(size), for the algorithms */
-    const void **parts; /* (size), for the algorithms */
-    uint64_t *p2p;      /* (2 * size) messages so far: sent to, received from each rank */
+    int *host_of;            /* (size) or NULL */
+    _Atomic double *blame_s; /* (size) seconds; written by the thread that runs calls */
+    td__xfer *xfers;         /* TD_COLL_XFERS(size), for the algorithms */
+    const void **parts;      /* (size), for the algorithms */
+    uint64_t *p2p;           /* (2 * size) messages so far: sent to, received from each rank */
     uint64_t sequence;
     uint64_t splits;
     td__choice choices[TD_COLL_COUNT]; /* (choose.c) */
