@@ -4,7 +4,8 @@
  * A call asks each row of its collective whether it can serve it, takes the lowest predicted
  * cost among the order-safe ones (or the one that was asked for), and logs name and cost. cost()
  * uses the alpha-beta-gamma model of docs/algorithms.md and must give the same answer on every
- * rank: it looks only at its arguments and at what ranks agreed on at set-up. */
+ * rank: it looks only at its arguments and at what ranks agreed on at set-up; not at where the
+ * buffers lie, in which ranks may differ. The same holds for can(). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_ALGO_H
 #define TD_COLL_ALGO_H
@@ -12,14 +13,15 @@
 #include "net/mesh.h"
 #include "tandem/coll.h"
 
-#define TD_COLL_MAP(X)                                                                          \
-    X(ALLREDUCE, "allreduce")                                                                   \
-    X(REDUCE, "reduce")                                                                         \
-    X(BROADCAST, "broadcast")                                                                   \
-    X(REDUCE_SCATTER, "reduce_scatter")                                                         \
-    X(ALL_GATHER, "all_gather")                                                                 \
-    X(ALL_TO_ALL, "all_to_all") X(GATHER, "gather") X(SCATTER, "scatter") X(BARRIER, "barrier") \
-        X(SEND, "send") X(RECV, "recv")
+#define TD_COLL_MAP(X)                                                              \
+    X(ALLREDUCE, "allreduce")                                                       \
+    X(REDUCE, "reduce")                                                             \
+    X(BROADCAST, "broadcast")                                                       \
+    X(REDUCE_SCATTER, "reduce_scatter")                                             \
+    X(ALL_GATHER, "all_gather")                                                     \
+    X(ALL_TO_ALL, "all_to_all")                                                     \
+    X(GATHER, "gather") X(SCATTER, "scatter") X(BARRIER, "barrier") X(SEND, "send") \
+        X(RECV, "recv")
 typedef enum td__coll {
 #define X(id, name) TD_COLL_##id,
     TD_COLL_MAP(X)

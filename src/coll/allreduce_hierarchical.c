@@ -103,7 +103,7 @@ static void add_local(job *j, size_t k, td__span s)
 }
 
 /* The sum of all pieces, found in theirs[0]: neighbours of one level that are the halves of a
- * sub-tree are added as soon as both are there; what is left at the end is the tree's right edge. */
+ * sub-tree are added as soon as both are there; the rest is the tree's right edge. */
 static void add_pieces(job *j, size_t count, size_t slot)
 {
     int stack[64], level[64], depth = 0;

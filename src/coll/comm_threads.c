@@ -4,7 +4,7 @@
  * sub-group find its meshes, made for all by the first who asks.
  *
  * Locks     hub.lock protects the members and the groups in the making; it is recursive, because a
- *           line that one comm is told can make it tell another. It is taken before a comm's own. */
+ *           line that one comm is told can make it tell another; taken before a comm's own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* ring.c -- rank r sends to r + 1 and receives from r - 1 only: allreduce, reduce_scatter and
  * all_gather in rings.
  *
- *     reduce-scatter   n - 1 steps. Step t: receive slice r - t - 2, add our own, pass it on in step
- *                      t + 1. In the end rank r has the sum of slice r.
+ *     reduce-scatter   n - 1 steps. Step t: receive slice r - t - 2, add our own, pass it on in
+ *                      step t + 1. In the end rank r has the sum of slice r.
  *     all-gather       n - 1 steps. Step t: receive slice r - t - 1, finished, and pass it on.
  *
  * What is sent in a step is what was received in the step before, so allreduce is one line of
