@@ -229,7 +229,7 @@ void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg)
 {
     static const ranks_opts NONE = {0};
     const ranks_opts *o = opts ? opts : &NONE;
-    unsigned ms = o->deadline_ms ? o->deadline_ms : 20000;
+    unsigned ms = o->deadline_ms ? o->deadline_ms : 60000;
     static job jobs[MOST];
     td_comm *comms[MOST] = {NULL};
     plan p = {.o = o, .size = size, .transport = o->transport ? o->transport : "inproc"};
