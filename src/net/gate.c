@@ -120,8 +120,8 @@ static void refuse(td__gate *g, slot *s, const char *why)
     slot_free(g, s);
 }
 
-/* A free slot, or the one that has been half-open for longest; NULL while all are so young that they
- * may be members who came together. */
+/* A free slot, or the one that has been half-open for longest; NULL while all are so young that
+ * they may be members who came together. */
 static slot *take_slot(td__gate *g)
 {
     slot *oldest = NULL;

@@ -1,13 +1,12 @@
-/* gate.h -- the door of a listening socket: strangers knock, who proves to know the secret comes in.
+/* gate.h -- the door of a listening socket: strangers knock, who proves the secret comes in.
  *
  * A half-open connection costs a fixed amount of memory, has 2 seconds for the handshake, and there
- * are at most 256 of them: when one more knocks, the oldest is thrown out (after 100 ms at least). A
- * member of the job needs a millisecond, so it is never the oldest for long, however many strangers
- * hold on. Refusals are
- * logged once per source.
+ * are at most 256 of them: when one more knocks, the oldest is thrown out (after 100 ms at least).
+ * A member of the job needs a millisecond, so it is never the oldest for long, however many
+ * strangers hold on. Refusals are logged once per source.
  *
- * A gate has an epoll set of its own, whose descriptor is readable when there is something to do, so
- * that it fits in any event loop. One thread. */
+ * A gate has an epoll set of its own, whose descriptor is readable when there is something to do,
+ * so that it fits in any event loop. One thread. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_GATE_H
 #define TD_NET_GATE_H

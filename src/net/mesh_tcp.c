@@ -5,9 +5,10 @@
  * each frame the message that it belongs to: its nth receive from that peer.
  *
  * Receiving   A stream reads into a small stage until it has a header. Payload that came along is
- *             copied from there; the rest is read straight into the posted buffer, with the stage as
- *             second part of the same call, so that the next header comes with it. If the receive
- *             is not posted yet, the stream stops reading: TCP then holds the sender back.
+ *             copied from there; the rest is read straight into the posted buffer, with the stage
+ *             as second part of the same call, so that the next header comes with it. If the
+ *             receive is not posted yet, the stream stops reading: TCP then holds the sender
+ *             back.
  * Sending     Header and payload leave in one vectored call, as much as the socket takes.
  * Waiting     All sockets are in one edge-triggered epoll set, and `readable` / `writable` say what
  *             is known of them. While few transfers are under way, waiting means trying them over
@@ -17,6 +18,7 @@
  *             streams down. A stream that ends without BYE is a dead peer. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,7 +43,6 @@ enum {
     SPINS_CROWDED = 4,
     YIELDS_CROWDED = 60,
     EVENTS = 64,
-    FIRST_RING = 16,
     WAKE = -1, /* mark of the eventfd in the epoll set */
 };
 
@@ -94,55 +95,11 @@ static td_status fail(td__mesh_tcp *m, td_status st, const char *fmt, ...)
     return td__poison_check(&m->poison);
 }
 
-/* ---- rings ---- */
-
-static td__tcp_msg *ring_at(const td__tcp_ring *r, uint32_t n)
+static td_status push(td__mesh_tcp *m, td__tcp_ring *r, td__xfer *x)
 {
-    return &r->msg[n & (r->cap - 1)];
-}
-
-static bool ring_has(const td__tcp_ring *r, uint32_t n)
-{
-    return n - r->begin < r->end - r->begin;
-}
-
-static bool ring_grow(td__tcp_ring *r)
-{
-    uint32_t cap = r->cap ? 2 * r->cap : FIRST_RING;
-    td__tcp_msg *msg = td__calloc(cap, sizeof *msg);
-
-    if (!msg)
-        return false;
-    for (uint32_t n = r->begin; n != r->end; n++)
-        msg[n & (cap - 1)] = *ring_at(r, n);
-    td__free(r->msg);
-    r->msg = msg;
-    r->cap = cap;
-    return true;
-}
-
-static td_status ring_push(td__mesh_tcp *m, td__tcp_ring *r, td__xfer *x)
-{
-    if (r->end - r->begin == r->cap && !ring_grow(r))
+    if (!td__tcp_ring_push(r, x))
         return fail(m, TD_ENOMEM, "tcp: rank %d: %u transfers at once", m->base.rank, r->cap);
-    *ring_at(r, r->end++) = (td__tcp_msg){.x = x,
-                                          .data = x->data,
-                                          .nbytes = x->nbytes,
-                                          .left = x->nbytes ? x->nbytes : 1,
-                                          .tag = x->tag};
     return TD_OK;
-}
-
-static void ring_moved(td__tcp_ring *r, td__tcp_msg *msg, uint64_t nbytes)
-{
-    msg->left -= msg->nbytes ? nbytes : 1;
-    if (msg->left > 0)
-        return;
-    msg->x->moved = msg->x->nbytes;
-    msg->x->done = true; /* from here on it is the owner's */
-    msg->x = NULL;
-    while (r->begin != r->end && !ring_at(r, r->begin)->x)
-        r->begin++;
 }
 
 /* ---- parts ---- */
@@ -170,8 +127,8 @@ static bool begin_frame(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s)
 {
     if (p->out.begin - s->out_next < UINT32_MAX / 2) /* those are done without this stream */
         s->out_next = p->out.begin;
-    while (ring_has(&p->out, s->out_next)) {
-        const td__tcp_msg *msg = ring_at(&p->out, s->out_next);
+    while (td__tcp_ring_has(&p->out, s->out_next)) {
+        const td__tcp_msg *msg = td__tcp_ring_at(&p->out, s->out_next);
         uint64_t from;
         if (s->index > 0 && (!msg->x || !striped(m, msg->nbytes))) {
             s->out_next++;
@@ -218,7 +175,7 @@ static td_status send_step(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s, 
         struct iovec iov[2];
         if (!s->out_active && !begin_frame(m, p, s))
             return TD_OK;
-        td__tcp_msg *msg = ring_at(&p->out, s->out_next);
+        td__tcp_msg *msg = td__tcp_ring_at(&p->out, s->out_next);
         ssize_t n = td__conn_send(&s->conn, iov, frame_iov(m, s, msg, iov));
         if (n < 0 && errno == EINTR)
             continue;
@@ -236,7 +193,7 @@ static td_status send_step(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s, 
         if (s->out_sent == sizeof s->out_head + s->out_head.length) {
             s->out_active = false;
             s->out_next++;
-            ring_moved(&p->out, msg, s->out_head.length);
+            td__tcp_ring_moved(&p->out, msg, s->out_head.length);
         } else if (n >= SEND_BYTES / 2) {
             return TD_OK; /* a good piece: now the other direction */
         }
@@ -378,7 +335,7 @@ static td_status finish_frame(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *
         return fail(m, TD_EPROTO,
                     "tcp: damaged data from rank %d: crc32c of message %u (%llu bytes) differs",
                     s->peer, s->head.sequence, (unsigned long long)nbytes);
-    ring_moved(&p->in, msg, nbytes);
+    td__tcp_ring_moved(&p->in, msg, nbytes);
     if (!msg->x && striped(m, msg->nbytes))
         p->in_striped--;
     return TD_OK;
@@ -397,13 +354,13 @@ static td_status recv_step(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s, 
             continue;
         }
         if (s->in_head) {
-            if (!ring_has(&p->in, s->head.sequence)) {
+            if (!td__tcp_ring_has(&p->in, s->head.sequence)) {
                 if (p->in.end - s->head.sequence - 1 < UINT32_MAX / 2)
                     return fail(m, TD_EPROTO, "tcp: rank %d repeats message %u", s->peer,
                                 s->head.sequence);
                 return TD_OK; /* not posted yet */
             }
-            td__tcp_msg *msg = ring_at(&p->in, s->head.sequence);
+            td__tcp_msg *msg = td__tcp_ring_at(&p->in, s->head.sequence);
             if (s->in_got == 0)
                 TD_TRY(check_message(m, s, msg));
             uint64_t before = s->in_got;
@@ -536,7 +493,7 @@ static td_status tcp_send(td__mesh *mesh, td__xfer *x)
     bool moved = false;
 
     TD_TRY(td__poison_check(&m->poison));
-    TD_TRY(ring_push(m, &p->out, x));
+    TD_TRY(push(m, &p->out, x));
     if (p->left)
         return fail(m, TD_EPEER, "tcp: rank %d has left", x->peer);
     for (int k = 0; k < m->streams; k++)
@@ -553,7 +510,7 @@ static td_status tcp_recv(td__mesh *mesh, td__xfer *x)
 
     TD_TRY(td__poison_check(&m->poison));
     p->in_striped += striped(m, x->nbytes);
-    return ring_push(m, &p->in, x);
+    return push(m, &p->in, x);
 }
 
 static void tcp_interrupt(td__mesh *mesh, td_status st, const char *text)
@@ -561,14 +518,18 @@ static void tcp_interrupt(td__mesh *mesh, td_status st, const char *text)
     give_up((td__mesh_tcp *)mesh, st, text, false);
 }
 
+/* A peer that is gone needs no goodbye. A slow link (fault.h) is given a moment. */
 static void say_bye(td__tcp_stream *s)
 {
+    enum { PATIENCE_MS = 50 };
     td__frame f = {.kind = TD_TCP_BYE};
     struct iovec one = {.iov_base = &f, .iov_len = sizeof f};
+    td__deadline until = td__deadline_in_ms(PATIENCE_MS);
 
     td__frame_seal(&f);
-    if (!s->out_active)
-        (void)!td__conn_send(&s->conn, &one, 1); /* a peer that is gone needs no goodbye */
+    while (!s->out_active && td__conn_send(&s->conn, &one, 1) < 0 && errno == EAGAIN &&
+           td__conn_retry_ns(&s->conn) && !td__deadline_passed(until))
+        poll(NULL, 0, 1);
 }
 
 static void tcp_destroy(td__mesh *mesh)

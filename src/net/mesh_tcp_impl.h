@@ -76,4 +76,17 @@ typedef struct td__mesh_tcp {
 
 extern const td__mesh_ops td__mesh_tcp_ops;
 
+static inline td__tcp_msg *td__tcp_ring_at(const td__tcp_ring *r, uint32_t n)
+{
+    return &r->msg[n & (r->cap - 1)];
+}
+static inline bool td__tcp_ring_has(const td__tcp_ring *r, uint32_t n)
+{
+    return n - r->begin < r->end - r->begin;
+}
+/* mesh_tcp_ring.c: false when out of memory. */
+bool td__tcp_ring_push(td__tcp_ring *r, td__xfer *x);
+/* nbytes more of a message have moved; a whole one is done, and its owner's again. */
+void td__tcp_ring_moved(td__tcp_ring *r, td__tcp_msg *msg, uint64_t nbytes);
+
 #endif

@@ -1,5 +1,5 @@
-/* store_table.h -- the keys of a store: text to bytes, with who waits for them. A chained hash table
- * that doubles; an entry without a value exists only for its waiters. */
+/* store_table.h -- the keys of a store: text to bytes, with who waits for them. A chained hash
+ * table that doubles; an entry without a value exists only for its waiters. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_STORE_TABLE_H
 #define TD_NET_STORE_TABLE_H

@@ -4,14 +4,18 @@
  * Ranks are threads here, whatever the transport; a transport is a row of TRANSPORTS. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "net/mesh_inproc.h"
 #include "net/mesh_tcp.h"
+#include "net/socket.h"
 #include "net/tls.h"
 #include "net/mesh_shm.h"
 #include "support/check.h"
@@ -156,19 +160,25 @@ static const struct {
     {"tls", create_tls},
 };
 
-/* Run `run` on all ranks of a new world; results in r[0..size). */
-static void run_ranks(int transport, int size, body *run, rank_arg *r)
+/* Run `run` on all ranks; results in r[0..size). */
+static void run_on(td__mesh *const *mesh, int size, body *run, rank_arg *r)
 {
-    td__mesh *mesh[MOST];
     pthread_t thread[MOST];
 
-    CHECK_OK(TRANSPORTS[transport].create(size, mesh));
     for (int i = 0; i < size; i++) {
         r[i] = (rank_arg){.mesh = mesh[i], .run = run};
         assert_int_equal(pthread_create(&thread[i], NULL, rank_main, &r[i]), 0);
     }
     for (int i = 0; i < size; i++)
         pthread_join(thread[i], NULL);
+}
+
+static void run_ranks(int transport, int size, body *run, rank_arg *r)
+{
+    td__mesh *mesh[MOST];
+
+    CHECK_OK(TRANSPORTS[transport].create(size, mesh));
+    run_on(mesh, size, run, r);
 }
 
 static void expect_ok(const rank_arg *r, int size, int transport)
@@ -416,6 +426,97 @@ TEST(who_has_left_is_missed_only_when_needed)
     }
 }
 
+/* ---- faults: slow links only slow down, all else is an error that names the peer ---- */
+
+static td_status many_exchanges(td__mesh *m)
+{
+    enum { BYTES = 20000, ROUNDS = 60 };
+    static const td__xfer NONE;
+    unsigned char *data = calloc(2, BYTES);
+    td__xfer x[2] = {NONE, NONE}, *p[2] = {&x[0], &x[1]};
+    int peer = 1 - m->rank;
+    td_status st = TD_OK;
+
+    for (int i = 0; !st && i < ROUNDS; i++) {
+        for (size_t b = 0; b < BYTES; b++)
+            data[b] = pattern(m->rank, i, b);
+        st = td__mesh_send(m, &x[0], peer, (uint32_t)i, data, BYTES);
+        st = st ? st : td__mesh_recv(m, &x[1], peer, (uint32_t)i, data + BYTES, BYTES);
+        st = st ? st : td__mesh_wait(m, p, 2, td__deadline_in_ms(1000));
+        for (size_t b = 0; !st && b < BYTES; b++)
+            st = data[BYTES + b] == pattern(peer, i, b) ? TD_OK : TD_EIO; /* wrong data */
+    }
+    free(data);
+    return st;
+}
+
+TEST(faults_end_as_errors)
+{
+    static const struct {
+        const char *schedule;
+        bool harmless;
+    } CASES[] = {
+        {"seed=1,delay=2ms@0.2", true}, {"seed=2,rate=100MB/s", true},  {"seed=3,drop=0.1", false},
+        {"seed=4,cut=0.1", false},      {"seed=5,truncate=0.1", false}, {"seed=6,flip=0.1", false},
+        {"seed=7,stop=0.1", false},
+    };
+
+    for (int i = 0; i < TD_LEN(CASES); i++) {
+        td__fault_plan plan;
+        td__mesh *mesh[MOST];
+        rank_arg r[MOST];
+        CHECK_OK(td__fault_parse(CASES[i].schedule, &plan));
+        create_tcp_with(2, &(td__mesh_tcp_opts){.faults = &plan}, mesh);
+        run_on(mesh, 2, many_exchanges, r);
+        for (int k = 0; k < 2; k++) {
+            CHECK(r[k].st != TD_EIO, "%s: wrong data", CASES[i].schedule);
+            CHECK((r[k].st == TD_OK) == CASES[i].harmless, "%s: rank %d: %s %s", CASES[i].schedule,
+                  k, td_status_name(r[k].st), r[k].text);
+            CHECK(CASES[i].harmless || strstr(r[k].text, k ? "rank 0" : "rank 1"), "%s", r[k].text);
+        }
+    }
+}
+
+/* A rank in a process of its own that is killed in the middle: the other has TD_EPEER at once. */
+TEST(a_killed_rank_is_noticed)
+{
+    td__store_server *server;
+    int ready[2];
+    char byte = 0;
+
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork(); /* before this process has threads */
+    if (pid == 0) {
+        char address[TD_ADDRESS_BYTES];
+        ssize_t n = read(ready[0], address, sizeof address);
+        tcp_arg a = {.store = address, .rank = 1, .size = 2};
+        if (n == (ssize_t)sizeof address)
+            tcp_main(&a);
+        while (a.mesh) /* and now do nothing until it ends */
+            pause();
+        _exit(1);
+    }
+    char address[TD_ADDRESS_BYTES] = {0};
+    CHECK_OK(td__store_server_create(&SECRET, NULL, &server));
+    snprintf(address, sizeof address, "%s", td__store_server_address(server));
+    assert_int_equal(write(ready[1], address, sizeof address), sizeof address);
+    tcp_arg a = {.store = address, .rank = 0, .size = 2};
+    tcp_main(&a);
+    CHECK(a.st == TD_OK, "%s", a.text);
+    td__xfer x;
+    CHECK_OK(td__mesh_recv(a.mesh, &x, 1, 1, &byte, 1));
+    kill(pid, SIGKILL);
+    uint64_t t = td__clock_ns();
+    CHECK_STATUS(wait_one(a.mesh, &x), TD_EPEER);
+    CHECK(strstr(td_last_error(), "rank 1") != NULL, "%s", td_last_error());
+    CHECK(td__clock_ns() - t < 1000000000u, "it took too long");
+    td__mesh_destroy(a.mesh);
+    waitpid(pid, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
+    td__store_server_destroy(server);
+}
+
 static td_status share_and_meet(td__mesh *m)
 {
     void *base[MOST];
@@ -456,12 +557,14 @@ TEST(shared_memory_is_shared)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_rank_is_noticed), /* first: it forks */
         cmocka_unit_test(all_sizes_arrive_in_order),
         cmocka_unit_test(ping_pong_and_measure),
         cmocka_unit_test(a_mismatch_names_both_sides),
         cmocka_unit_test(deadlines_name_who_is_missing),
         cmocka_unit_test(an_interrupt_wakes_all),
         cmocka_unit_test(who_has_left_is_missed_only_when_needed),
+        cmocka_unit_test(faults_end_as_errors),
         cmocka_unit_test(shared_memory_is_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
