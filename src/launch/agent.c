@@ -77,7 +77,7 @@ static const td__host *own_host(const agent *a)
 static bool take(const char *text, const char *key, const char **value)
 {
     size_t n = strlen(key);
-    if (strncmp(text, key, n) || text[n] != '=')
+    if (strncmp(text, key, n) != 0 || text[n] != '=')
         return false;
     *value = text + n + 1;
     return true;
@@ -450,7 +450,7 @@ static td_status look(agent *a, struct pollfd *p)
         p[3 + 3 * i] = (struct pollfd){c->err, POLLIN, 0};
     }
     int ms = a->kill_at ? td__deadline_left_ms(a->kill_at, POLL_MS) : POLL_MS;
-    if (poll(p, (nfds_t)(1 + 3 * n), ms) < 0 && errno != EINTR)
+    if (poll(p, 1 + 3 * (nfds_t)n, ms) < 0 && errno != EINTR)
         return TD_FAIL(TD_EIO, "cannot wait for ranks: %s", strerror(errno));
     if (p[0].revents)
         TD_TRY(hear(a));

@@ -389,7 +389,7 @@ static void time_is_up(launch *l)
 
 static td_status watch(launch *l, int signals)
 {
-    struct pollfd *p = td__calloc((size_t)(1 + 2 * l->hosts.n), sizeof *p);
+    struct pollfd *p = td__calloc(1 + 2 * (size_t)l->hosts.n, sizeof *p);
     if (!p)
         return TD_FAIL(TD_ENOMEM, "no memory to watch %d agents", l->hosts.n);
     for (;;) {
@@ -404,7 +404,7 @@ static td_status watch(launch *l, int signals)
         if (!alive)
             break;
         int ms = l->limit ? td__deadline_left_ms(l->limit, START_MS) : START_MS;
-        if (poll(p, (nfds_t)(1 + 2 * l->hosts.n), ms) < 0 && errno != EINTR)
+        if (poll(p, 1 + 2 * (nfds_t)l->hosts.n, ms) < 0 && errno != EINTR)
             break;
         if (l->limit && td__deadline_passed(l->limit))
             time_is_up(l);

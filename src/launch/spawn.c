@@ -143,7 +143,7 @@ void td__kill_marked(const char *job)
     char *buffer = td__malloc(MAX_ENVIRON);
     DIR *dir = buffer ? opendir("/proc") : NULL;
     for (struct dirent *e; dir && (e = readdir(dir));)
-        if (isdigit((unsigned char)e->d_name[0]) && strcmp(e->d_name, own) &&
+        if (isdigit((unsigned char)e->d_name[0]) && strcmp(e->d_name, own) != 0 &&
             is_marked(e->d_name, mark, buffer, MAX_ENVIRON))
             kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
     if (dir)

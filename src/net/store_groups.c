@@ -61,7 +61,7 @@ static void spread(td__store_server *s, const td__ss_client *from, const char *g
     s->last_stamp++;
     for (const member *m = g ? g->members : NULL; m; m = m->next) {
         td__ss_client *c = m->client;
-        if (!c || c == from || c->stamp == s->last_stamp)
+        if (!c || c == from || c->bye || c->stamp == s->last_stamp)
             continue;
         c->stamp = s->last_stamp;
         event_to(s, c, group, rank, what, nbytes);

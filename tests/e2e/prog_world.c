@@ -1,4 +1,4 @@
-/* prog_world.c -- a rank for the end-to-end tests: meets the others and does what its arguments say.
+/* prog_world.c -- a rank for the end-to-end tests: meets the others and does what it is told.
  *
  *     nothing          ends at once, without meeting anybody
  *     join             meets, one barrier; prints the transport

@@ -107,7 +107,8 @@ has 'cannot start an agent on host nowhere'
 # Ranks meet.
 run 0 -n 4 -- "$world" join
 [ "$(grep -c 'of 4 over shm' "$dir/out")" = 4 ] || fail "ranks did not meet"
-TANDEM_TRANSPORT=tcp run 0 -n 3 --tls -- sh -c 'stat -c %a "$TANDEM_TLS_DIR"; exec "$0" all' "$world"
+TANDEM_TRANSPORT=tcp run 0 -n 3 --tls -- \
+    sh -c 'stat -c %a "$TANDEM_TLS_DIR"; exec "$0" all' "$world"
 [ "$(grep -c 'good over tcp' "$dir/out")" = 3 ] && has '^\[1\] 700$' || fail "TLS"
 [ -z "$(ls -d /tmp/tandem-tls-* 2>/dev/null)" ] || fail "a TLS key is left"
 

@@ -38,7 +38,8 @@ launch() { # ARGUMENTS...: as on the first host; the second is reached by `ip ne
 run() { launch "$@" >"$dir/out" 2>&1 || fail "launch $*"; }
 
 run -- sh -c 'echo "$RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $HOROVOD_CROSS_RANK $MASTER_ADDR"'
-sort "$dir/out" | diff - <(printf '[%d] %d %d 2 %d 10.213.77.1\n' 0 0 0 0 1 1 1 0 2 2 0 1 3 3 1 1) ||
+sort "$dir/out" |
+    diff - <(printf '[%d] %d %d 2 %d 10.213.77.1\n' 0 0 0 0 1 1 1 0 2 2 0 1 3 3 1 1) ||
     fail "environment over two hosts"
 
 # All collectives, flat and hierarchical; the same bits as on one host.

@@ -2,8 +2,8 @@
  * error on every rank, within its deadline, and never wrong numbers or a hang.
  *
  * A seed decides everything: number of ranks, the faults, the calls, their sizes. TD_SOAK_SEEDS=N
- * runs seeds 1 .. N (50 by default; `make soak-comm` 1000), TD_SOAK_SEED=S only that one. A seed that
- * fails is printed, and fails again. */
+ * runs seeds 1 .. N (50 by default; `make soak-comm` 1000), TD_SOAK_SEED=S only that one. A seed
+ * that fails is printed, and fails again. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <stdio.h>

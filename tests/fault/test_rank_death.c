@@ -1,7 +1,7 @@
-/* A rank that dies or stops in a collective costs the others one status, or one line in the log, and
- * never a hang: after SIGKILL every survivor has TD_EPEER that names the victim in under a second;
- * after SIGSTOP every waiting rank says who is stopped. Ranks are processes that meet in a store of
- * the test, as under an agent, or in one that rank 0 hosts. Nothing is left behind. */
+/* A rank that dies or stops in a collective costs the others one status, or one line in the log,
+ * and never a hang: after SIGKILL every survivor has TD_EPEER that names the victim in under a
+ * second; after SIGSTOP every waiting rank says who is stopped. Ranks are processes that meet in a
+ * store of the test, as under an agent, or in one that rank 0 hosts. Nothing is left behind. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <poll.h>
@@ -34,7 +34,8 @@ typedef struct board {
     atomic_int ready;  /* the above is filled in */
     const char *transport;
     int call, victim;
-    uint32_t stall_ms;
+    uint32_t stall_ms, timeout_ms;
+    char needle[32];         /* what the report must say of the victim */
     int turns[PROCS_MOST];   /* calls done */
     int stalled[PROCS_MOST]; /* reports that say the victim is stopped */
     int failed[PROCS_MOST];  /* has its error */
@@ -90,6 +91,23 @@ static td_status do_barrier(td_comm *c, float *x, float *y)
     return td_barrier(c, NULL);
 }
 
+/* Ranks that are late, once all have turned a few times. */
+static int turns_done, late_rank; /* of this process */
+static td_status do_compute(td_comm *c, float *x, float *y)
+{
+    (void)x, (void)y;
+    if (turns_done == 5 && td_comm_rank(c) == late_rank)
+        poll(NULL, 0, 3 * FAST_STALL_MS);
+    return td_barrier(c, NULL);
+}
+static td_status do_other(td_comm *c, float *x, float *y)
+{
+    (void)y;
+    if (turns_done == 5 && td_comm_rank(c) == late_rank)
+        return td_recv(c, x, 1, TD_F32, (late_rank + 1) % SIZE, NULL);
+    return td_barrier(c, NULL);
+}
+
 static const struct {
     const char *name;
     call_fn run;
@@ -104,7 +122,10 @@ static const struct {
     {"gather", do_gather},
     {"scatter", do_scatter},
     {"barrier", do_barrier},
+    {"a barrier while one computes", do_compute},
+    {"a barrier while one receives", do_other},
 };
+enum { N_CALLS = TD_LEN(CALLS) - 2, COMPUTE = N_CALLS, OTHER };
 
 /* ---- in the ranks ---- */
 
@@ -120,7 +141,7 @@ static void listen_to_log(void *user, td_log_level level, td_log_part part, cons
     char name[32];
     (void)level, (void)part;
     snprintf(name, sizeof name, "for rank %d ", e->b->victim);
-    if (strstr(line, "stall") && strstr(line, name) && strstr(line, "stopped"))
+    if (strstr(line, "stall") && strstr(line, name) && strstr(line, e->b->needle))
         __atomic_add_fetch(&e->b->stalled[e->rank], 1, __ATOMIC_RELEASE);
 }
 
@@ -136,7 +157,10 @@ static td_status meet(board *b, int rank, int size, td_comm **out)
                    .secret = b->secret};
     snprintf(w.store, sizeof w.store, "%s", b->store);
     snprintf(w.meeting, sizeof w.meeting, "%s", b->meeting);
-    td_comm_opts o = {.engine = "native", .transport = b->transport, .stall_ms = b->stall_ms};
+    td_comm_opts o = {.engine = "native",
+                      .transport = b->transport,
+                      .stall_ms = b->stall_ms,
+                      .timeout_ms = b->timeout_ms};
     return td__comm_create(&w, &o, out);
 }
 
@@ -155,8 +179,15 @@ static int rank_body(int rank, int size, void *arg)
         return 1;
     }
     td_status st;
-    while (!(st = CALLS[b->call].run(c, x, y)))
+    late_rank = b->victim;
+    while (!(st = CALLS[b->call].run(c, x, y)) && !(b->call >= N_CALLS && turns_done == 10)) {
         __atomic_add_fetch(&b->turns[rank], 1, __ATOMIC_RELEASE);
+        turns_done++;
+    }
+    if (!st || (b->call == OTHER && st == TD_ETIMEDOUT)) {
+        td_comm_destroy(c);
+        return SURVIVED;
+    }
     snprintf(b->text[rank], sizeof b->text[rank], "%s: %s", td_status_name(st), td_last_error());
     __atomic_store_n(&b->failed[rank], 1, __ATOMIC_RELEASE);
     /* A poisoned communicator keeps saying so, and at once. */
@@ -187,6 +218,11 @@ static void scene_open(scene *s, const char *transport, int call, int victim, bo
     s->b->call = call;
     s->b->victim = victim;
     s->b->stall_ms = stall_ms;
+    s->b->timeout_ms = call == OTHER ? 4 * FAST_STALL_MS : 0;
+    snprintf(s->b->needle, sizeof s->b->needle, "%s",
+             call == COMPUTE ? "computing since"
+             : call == OTHER ? "in recv #1"
+                             : "stopped");
     procs_start(&s->p, SIZE, rank_body, s->b); /* before this process has threads */
     if (hosted) {
         snprintf(s->b->meeting, sizeof s->b->meeting, "%s/meet", check_tmpdir());
@@ -201,15 +237,20 @@ static void scene_open(scene *s, const char *transport, int call, int victim, bo
         procs_await(&s->b->turns[r], 5, PATIENCE_MS);
 }
 
-/* All survivors have an error that names the victim, in time; nothing is left. */
-static void scene_close(scene *s, const char *what)
+/* All survivors have an error that names the victim; nothing is left. */
+static void scene_wait(scene *s, const char *what)
 {
     for (int r = 0; r < SIZE; r++)
         if (r != s->b->victim) {
             int status = procs_wait(&s->p, r, PATIENCE_MS);
             CHECK(status == SURVIVED, "%s: rank %d gave %d: %s", what, r, status, s->b->text[r]);
         }
-    CHECK_EQ_INT(procs_wait(&s->p, s->b->victim, PATIENCE_MS), 128 + SIGKILL);
+    int want = s->b->call < N_CALLS ? 128 + SIGKILL : SURVIVED;
+    CHECK_EQ_INT(procs_wait(&s->p, s->b->victim, PATIENCE_MS), want);
+}
+
+static void scene_leave(scene *s)
+{
     td__store_server_destroy(s->server);
     if (s->b->meeting[0]) {
         CHECK(access(s->b->meeting, F_OK) != 0, "%s is left", s->b->meeting);
@@ -217,6 +258,12 @@ static void scene_close(scene *s, const char *what)
     }
     procs_shared_free(s->b, sizeof *s->b);
     CHECK_EQ_INT(procs_count_fds(), s->n_fds);
+}
+
+static void scene_close(scene *s, const char *what)
+{
+    scene_wait(s, what);
+    scene_leave(s);
 }
 
 static void kill_one(const char *transport, int call, int victim, bool hosted)
@@ -256,7 +303,7 @@ static const char *const TRANSPORTS[] = {"shm", "tcp"};
 TEST(killed_in_every_collective)
 {
     for (int t = 0; t < TD_LEN(TRANSPORTS); t++)
-        for (int k = 0; k < TD_LEN(CALLS); k++)
+        for (int k = 0; k < N_CALLS; k++)
             kill_one(TRANSPORTS[t], k, k % SIZE, false);
 }
 
@@ -277,6 +324,21 @@ TEST(stopped_is_reported)
     }
 }
 
+TEST(late_ranks_are_described)
+{
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++)
+        for (int call = COMPUTE; call <= OTHER; call++) {
+            scene s;
+            scene_open(&s, TRANSPORTS[t], call, 1, false, FAST_STALL_MS);
+            int reports = 0;
+            scene_wait(&s, CALLS[call].name);
+            for (int r = 0; r < SIZE; r++)
+                reports += s.b->stalled[r];
+            CHECK(reports > 0, "no report of %s over %s", CALLS[call].name, TRANSPORTS[t]);
+            scene_leave(&s);
+        }
+}
+
 TEST(nothing_is_left_in_shared_memory)
 {
     DIR *dir = opendir("/dev/shm");
@@ -292,6 +354,7 @@ int main(void)
         cmocka_unit_test(killed_in_every_collective),
         cmocka_unit_test(killed_whoever_it_is),
         cmocka_unit_test(stopped_is_reported),
+        cmocka_unit_test(late_ranks_are_described),
         cmocka_unit_test(nothing_is_left_in_shared_memory),
     };
     return cmocka_run_group_tests_name("rank_death", tests, NULL, NULL);
