@@ -221,7 +221,7 @@ static void answer(td__monitor *m)
 typedef struct stall {
     td__comm_activity a;
     char key[MAX_KEY], name[48];
-    uint64_t waited_ns, tokens[MAX_TOKENS];
+    uint64_t waited_ns, asked_ns, tokens[MAX_TOKENS];
     int n, world[TD_COMM_WAITING];
 } stall;
 
@@ -270,6 +270,7 @@ static void explain(td__monitor *m, const stall *s, int world, char *out, size_t
     for (int i = 0; i < MAX_TOKENS; i++)
         fresh |= known && token == s->tokens[i];
     td__free(value);
+    age += 1e-9 * (double)(td__clock_ns() - s->asked_ns); /* the answer is that old */
     if (!fresh)
         snprintf(out, max, "it does not answer: stopped, or its host cannot be reached");
     else if (!strcmp(in, "out"))
@@ -325,7 +326,7 @@ static bool look(td__watch *w, uint64_t now, stall *s)
     if (waited < w->report_ns)
         return false;
     w->report_ns *= 2;
-    *s = (stall){.a = a, .waited_ns = waited, .n = n};
+    *s = (stall){.a = a, .waited_ns = waited, .asked_ns = m->asked_ns, .n = n};
     snprintf(s->key, sizeof s->key, "%s", w->key);
     snprintf(s->name, sizeof s->name, "%s", w->c->name);
     for (int i = 0; i < n; i++)

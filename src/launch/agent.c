@@ -62,8 +62,9 @@ typedef struct agent {
     td__store_server *store;
     char address[64], secret_file[64], tls_dir[64];
     int secret_fd;
-    int *ports;  /* one per own rank, then the master's */
-    rank *ranks; /* (count) */
+    struct rlimit files; /* of the ranks: as it was before ours was raised */
+    int *ports;          /* one per own rank, then the master's */
+    rank *ranks;         /* (count) */
     int n_running;
     bool stopping, lost; /* lost: the launcher is gone */
     td__deadline kill_at;
@@ -285,7 +286,7 @@ static td_status start_rank(agent *a, td__rank_plan *plan, int i)
     td_status st = TD_OK;
     if (!env)
         TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for the environment of a rank"));
-    td__spawn_opts o = {.env = env, .death_signal = SIGKILL};
+    td__spawn_opts o = {.env = env, .death_signal = SIGKILL, .files = &a->files};
     TD_TRY_OR(st, done, td__spawn(a->argv, &o, &r->child));
     r->out = (lines){.fd = &r->child.out, .kind = TD_MSG_OUT};
     r->err = (lines){.fd = &r->child.err, .kind = TD_MSG_ERR};
@@ -487,13 +488,14 @@ static td_status watch_ranks(agent *a)
 }
 
 /* Each rank costs three descriptors here, and one of the store. */
-static void raise_limits(void)
+static void raise_limits(agent *a)
 {
     struct rlimit r;
-    if (!getrlimit(RLIMIT_NOFILE, &r)) {
-        r.rlim_cur = r.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &r);
-    }
+    if (getrlimit(RLIMIT_NOFILE, &r))
+        return;
+    a->files = r;
+    r.rlim_cur = r.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &r);
 }
 
 static void clean_up(agent *a)
@@ -529,7 +531,7 @@ td_status td__agent_run(int in, int out)
     td_status st = TD_OK;
     td__channel_init(&a.up, in, out);
     signal(SIGPIPE, SIG_IGN);
-    raise_limits();
+    raise_limits(&a);
     TD_TRY_OR(st, done, read_spec(&a));
     TD_TRY_OR(st, done, make_ready(&a));
     TD_TRY_OR(st, done, start_ranks(&a));

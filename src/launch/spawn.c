@@ -43,6 +43,8 @@ _Noreturn static void become(const char *const *argv, const td__spawn_opts *o, p
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
+    if (o->files)
+        setrlimit(RLIMIT_NOFILE, o->files);
     for (int i = 0; i < 3; i++)
         dup2(fd[i], i); /* the copies stay open across exec */
     execvpe(argv[0], (char *const *)(uintptr_t)argv, o->env ? o->env : environ);

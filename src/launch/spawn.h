@@ -3,6 +3,7 @@
 #ifndef TD_LAUNCH_SPAWN_H
 #define TD_LAUNCH_SPAWN_H
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "tandem/status.h"
@@ -14,9 +15,10 @@ typedef struct td__child {
 } td__child;
 
 typedef struct td__spawn_opts {
-    char *const *env; /* NULL: ours */
-    bool pipe_in;     /* else /dev/null */
-    int death_signal; /* what it gets when we die */
+    char *const *env;           /* NULL: ours */
+    bool pipe_in;               /* else /dev/null */
+    int death_signal;           /* what it gets when we die */
+    const struct rlimit *files; /* its limit of open files; NULL: ours */
 } td__spawn_opts;
 
 /* Run argv; a program that cannot be run writes one line to its standard error and exits with
