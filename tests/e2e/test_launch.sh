@@ -108,19 +108,21 @@ has 'cannot start an agent on host nowhere'
 run 0 -n 4 -- "$world" join
 [ "$(grep -c 'of 4 over shm' "$dir/out")" = 4 ] || fail "ranks did not meet"
 TANDEM_TRANSPORT=tcp run 0 -n 3 --tls -- \
-    sh -c 'stat -c %a "$TANDEM_TLS_DIR"; exec "$0" all' "$world"
-[ "$(grep -c 'good over tcp' "$dir/out")" = 3 ] && has '^\[1\] 700$' || fail "TLS"
-[ -z "$(ls -d /tmp/tandem-tls-* 2>/dev/null)" ] || fail "a TLS key is left"
+    sh -c 'stat -c "%a %n" "$TANDEM_TLS_DIR"; exec "$0" all' "$world"
+[ "$(grep -c 'good over tcp' "$dir/out")" = 3 ] && has '^\[1\] 700 /' || fail "TLS"
+[ ! -e "$(sed -n 's/^\[1\] 700 //p' "$dir/out")" ] || fail "a TLS key is left"
 
-# 200 ranks too, in 2 s beyond what the start of 200 processes takes on this machine at this moment.
-ms() { local t0; t0=$(date +%s%N); "$@"; echo $((($(date +%s%N) - t0) / 1000000)); }
-for try in 1 2 3; do
-    start=$(ms run 0 -n 200 -- "$world" nothing)
-    total=$(ms run 0 -n 200 -- "$world" join)
-    [ "$(grep -c 'of 200 over shm' "$dir/out")" = 200 ] || fail "200 ranks did not meet"
-    echo "test_launch: 200 ranks: started in $start ms, started and met in $total ms"
-    [ $((total - start)) -lt 2000 ] && break
-    [ $try -lt 3 ] || fail "200 ranks are too slow"
-done
+# 200 ranks too, in less than 2 s. Tests run side by side, so processor time is counted, as if two
+# cores were ours.
+TIMEFORMAT='%U %S %R'
+{ time run 0 -n 200 -- "$world" join; } 2>"$dir/time"
+[ "$(grep -c 'of 200 over shm' "$dir/out")" = 200 ] || fail "200 ranks did not meet"
+python3 - "$(tail -n 1 "$dir/time")" <<'END' || fail "200 ranks are too slow"
+import sys
+user, system, wall = map(float, sys.argv[1].split())
+print(f"test_launch: 200 ranks started and met in {(user + system) / 2:.2f} s of two cores "
+      f"({wall:.2f} s beside others)")
+sys.exit((user + system) / 2 > 2)
+END
 [ -z "$(ls /dev/shm | grep -i tandem)" ] || fail "something is left in /dev/shm"
 echo "test_launch: good"

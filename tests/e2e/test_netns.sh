@@ -70,7 +70,7 @@ fi
 
 # Cut the link in the middle.
 launch --env PROG_TIMEOUT_MS=2000 --grace 10s -- sh -c \
-    "trap '' TERM; $world loop 60" >"$dir/out" 2>&1 &
+    "trap '' TERM; $world loop 60 $a" >"$dir/out" 2>&1 &
 job=$!
 for _ in $(seq 500); do
     [ "$(grep -c turning "$dir/out")" = 4 ] && break
@@ -84,5 +84,5 @@ got=$?
 [ $((SECONDS - t0)) -lt 20 ] || fail "a cut link took $((SECONDS - t0)) s"
 [ $got = 3 ] || fail "a cut link gave $got"
 [ "$(grep -cE 'ETIMEDOUT|EPEER' "$dir/out")" -ge 4 ] || fail "not all ranks have an error"
-! pgrep -f "$world loop" >/dev/null || fail "ranks are left"
+! pgrep -f "$world loop 60 $a" >/dev/null || fail "ranks are left"
 echo "test_netns: good"
