@@ -185,7 +185,7 @@ static td_status resolve_dir(td__job *j)
     const char *start = folder[0] == '/' ? "" : cwd;
     char *path = td__arena_printf(j->arena, "%s%s%.*s%s%s", start, n && folder[0] != '/' ? "/" : "",
                                   n, folder, dir ? "/" : "", dir ? dir->text : "");
-    td__tree *t = path ? td__tree_scalar(j->arena, path, dir ? dir : data) : NULL;
+    td__tree *t = path ? td__tree_scalar(j->arena, *path ? path : "/", dir ? dir : data) : NULL;
     if (!t)
         return out_of_memory(j);
     if (dir) {

@@ -206,6 +206,59 @@ TEST(help_names_every_section)
     free(text);
 }
 
+/* The reference page is the tables' text: build/tools/job_docs > docs/job.md makes it anew. */
+TEST(the_page_is_up_to_date)
+{
+    char *text, *page;
+    size_t nbytes, page_nbytes;
+    FILE *f = open_memstream(&text, &nbytes);
+
+    CHECK_OK(td__job_help(f, NULL, true));
+    fclose(f);
+    page = check_read_file("docs/job.md", &page_nbytes);
+    CHECK(page_nbytes == nbytes && !memcmp(page, text, nbytes),
+          "docs/job.md is old: build/tools/job_docs > docs/job.md makes it anew");
+    free(page);
+    free(text);
+}
+
+TEST(shipped_jobs_load)
+{
+    static const char *const NAMES[] = {"digits",          "mnist",   "cifar-resnet18", "char-lstm",
+                                        "shakespeare-gpt", "intents", "tabular"};
+
+    for (int i = 0; i < TD_LEN(NAMES); i++) {
+        char path[100];
+        td__job *j;
+        snprintf(path, sizeof path, "examples/%s.yaml", NAMES[i]);
+        CHECK_OK(td__job_load(path, NULL, 0, &j));
+        assert_string_equal(td__job_name(j), NAMES[i]);
+        td__job_destroy(j);
+    }
+}
+
+/* data.dir starts at the job's folder; that of an override where the program runs. */
+TEST(folders)
+{
+    static const char TEXT[] = "model: [flatten, linear]\n"
+                               "data: {source: idx, dir: mnist}\n"
+                               "train: {epochs: 1}\n";
+    static const struct {
+        const char *file, *set, *want;
+    } CASES[] = {{"/a/b/job.yaml", NULL, "/a/b/mnist"},
+                 {"/job.yaml", NULL, "/mnist"},
+                 {"/a/b/job.yaml", "data.dir=/c", "/c"},
+                 {"/a/b/job.yaml", "data.dir=", "/a/b"}};
+
+    for (int i = 0; i < TD_LEN(CASES); i++) {
+        td__job *j;
+        CHECK_OK(td__job_parse(TEXT, strlen(TEXT), CASES[i].file, &CASES[i].set,
+                               CASES[i].set ? 1 : 0, &j));
+        assert_string_equal(td__job_data(j)->source_opts.dir, CASES[i].want);
+        td__job_destroy(j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +268,9 @@ int main(void)
         cmocka_unit_test(overrides),
         cmocka_unit_test(digest_is_of_what_decides_the_numbers),
         cmocka_unit_test(help_names_every_section),
+        cmocka_unit_test(the_page_is_up_to_date),
+        cmocka_unit_test(shipped_jobs_load),
+        cmocka_unit_test(folders),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
