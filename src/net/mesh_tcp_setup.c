@@ -78,8 +78,6 @@ static td_status adopt(setup *u, caller *c)
     c->open = false;
     if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, s->conn.fd, &e))
         return TD_FAIL(TD_EIO, "tcp: epoll: %s", strerror(errno));
-    if (m->has_faults)
-        TD_TRY(td__fault_push(&s->conn, &m->faults, m->base.rank, c->rank));
     s->readable = s->writable = true;
     u->n_missing--;
     return TD_OK;
@@ -316,6 +314,17 @@ static td_status connect_all(td__mesh_tcp *m, td__store *store, const char *pref
     return st;
 }
 
+/* Faults begin when all is set up: what they hit is then a transfer of the mesh's owner. */
+static td_status add_faults(td__mesh_tcp *m)
+{
+    for (int i = 0; m->has_faults && i < m->base.size * m->streams; i++) {
+        td__tcp_stream *s = &m->stream[i];
+        if (s->conn.fd >= 0)
+            TD_TRY(td__fault_push(&s->conn, &m->faults, m->base.rank, s->peer));
+    }
+    return TD_OK;
+}
+
 static td_status allocate(td__mesh_tcp *m)
 {
     size_t n = (size_t)m->base.size * (size_t)m->streams;
@@ -370,6 +379,7 @@ td_status td__mesh_tcp_create(td__store *store, const char *prefix, int rank, in
         st = td__tls_create(o->tls_dir, &m->tls);
     st = st ? st : connect_all(m, store, prefix, secret, o, until);
     st = st ? st : td__mesh_measure(&m->base, until);
+    st = st ? st : add_faults(m);
     if (st) {
         td__poison_set(&m->poison, st, td_last_error()); /* no goodbye to those who are there */
         td__mesh_destroy(&m->base);
