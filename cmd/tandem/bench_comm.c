@@ -121,9 +121,10 @@ static td_status measure(bencher *b, td__coll kind, const char *algo, size_t nby
         b->turn = !b->turn;
         if (!more)
             break;
-        s->start[b->rank] = td__clock_ns();
+        uint64_t start = td__clock_ns();
         TD_TRY(call(b, kind, algo, count));
         s->end[b->rank] = td__clock_ns();
+        s->start[b->rank] = start; /* not before: the others' cores share the line */
         TD_TRY(check_sum(b, kind, count));
         TD_TRY(td_barrier(b->comm, NULL));
         if (n >= 0)

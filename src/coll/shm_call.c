@@ -171,10 +171,7 @@ td_status td__shmcall_begin(td__shmcall *s, td__coll_ctx *x, const td__coll_call
     }
     int differs;
     TD_TRY(td__shm_see(s->m, s->x->deadline, &differs));
-    if (differs >= 0)
-        return disagreement(s, differs);
-    td__shm_warm(s->m, s->small && !s->inside ? in_nbytes : 0);
-    return TD_OK;
+    return differs < 0 ? TD_OK : disagreement(s, differs);
 }
 
 const void *td__shmcall_small(const td__shmcall *s, int rank)

@@ -59,9 +59,6 @@ TD_NODISCARD td_status td__shm_await_card(td__mesh *m, int rank, td__deadline un
  * this rank posts again. *differs (may be NULL): the lowest rank whose agree[] is not rank 0's, or
  * -1. */
 TD_NODISCARD td_status td__shm_see(td__mesh *m, td__deadline until, int *differs);
-/* Get this rank's next card, and the beginning of a payload of nbytes, into its cache while there is
- * time: the peers have read the last ones, so writing them would have to wait. */
-void td__shm_warm(td__mesh *m, size_t nbytes);
 const td__shm_card *td__shm_card_of(const td__mesh *m, int rank);
 const void *td__shm_payload_of(const td__mesh *m, int rank);
 

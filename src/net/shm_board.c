@@ -19,10 +19,7 @@
 #include "base/fail.h"
 #include "net/shm_segment.h"
 
-enum {
-    GLANCES = 60,
-    WARM = 1024, /* bytes; more would take longer than it saves */
-};
+enum { GLANCES = 60 };
 
 /* ---- counters ---- */
 
@@ -157,20 +154,6 @@ td_status td__shm_see(td__mesh *mesh, td__deadline until, int *differs)
             *differs = r;
     }
     return TD_OK;
-}
-
-void td__shm_warm(td__mesh *mesh, size_t nbytes)
-{
-    shm_mesh *m = shm_of(mesh);
-    const uint8_t *at = (const uint8_t *)shm_board_of(m, mesh->rank, m->cards + 1);
-    size_t n = nbytes < WARM ? nbytes : WARM;
-    for (size_t i = 0; i <= n; i += LINE) {
-#if defined(__x86_64__)
-        __asm__ volatile("prefetchw %0" ::"m"(at[i])); /* the builtin would only read */
-#else
-        __builtin_prefetch(at + i, 1);
-#endif
-    }
 }
 
 const td__shm_card *td__shm_card_of(const td__mesh *mesh, int rank)

@@ -103,9 +103,13 @@ static inline shm_mesh *shm_of(const td__mesh *m)
 extern const td__mesh_ops td__mesh_shm_ops;
 
 void td__shm_layout_for(int size, shm_layout *out);
+/* Where the rank's card of that number lies. Ranks change places from card to card: who has read a
+ * place has it in its cache and writes there next without a round trip. */
 static inline shm_board *shm_board_of(const shm_mesh *m, int rank, uint64_t number)
 {
-    return (shm_board *)(void *)(m->map + m->at.boards) + 2 * rank + (number & 1);
+    unsigned size = (unsigned)m->mesh.size;
+    unsigned place = (unsigned)((uint64_t)rank + (number >> 1)) % size;
+    return (shm_board *)(void *)(m->map + m->at.boards) + 2 * place + (number & 1);
 }
 static inline shm_ring *shm_ring_of(const shm_mesh *m, int from, int to)
 {
