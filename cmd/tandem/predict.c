@@ -45,6 +45,7 @@ static td_status predict(td__session *s, const td__args *a, td__predict_file **f
     td__predict_file_destroy(*file);
     *file = NULL;
     TD_TRY(td__output_check(output));
+    s->unlabelled = input != NULL; /* that is what new samples are */
     TD_TRY(td__session_trained(s, a, input ? set : NULL, &info));
     if (input && !td__data_part(s->data, TD_PART_TEST))
         return TD_FAIL(TD_EINVAL, "--input: the job's source cannot read %s as its test part",

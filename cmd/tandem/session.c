@@ -52,8 +52,10 @@ td_status td__session_job(td__session *s, const td__args *a, const char *path, c
 td_status td__session_data(td__session *s)
 {
     const td__field *fields;
+    td__data_opts opts = *td__job_data(s->job);
 
-    TD_TRY(td__data_open(td__job_data(s->job), &s->data));
+    opts.source_opts.unlabelled = s->unlabelled;
+    TD_TRY(td__data_open(&opts, &s->data));
     int n = td__data_fields(s->data, &fields);
     return td__job_model(s->job, fields, n, &s->model);
 }

@@ -21,6 +21,7 @@ typedef struct td__session {
     td__trainer *trainer;
     td__train_opts opts; /* the job's; may be changed before td__session_trainer */
     char digest[65];     /* of the job */
+    bool unlabelled;     /* the test part may lack its labels */
 } td__session;
 
 /* The job at `path` with --set, --threads and `set` (may be NULL) applied. */

@@ -32,7 +32,7 @@ typedef struct column {
 
 typedef struct schema {
     column label;
-    bool label_is_class;
+    bool label_is_class, label_optional;
     column *features; /* (n_features) */
     int64_t n_features, width;
 } schema;
@@ -273,6 +273,8 @@ static td_status encode_label(const schema *s, const td__records *r, void *y)
 {
     int64_t at = find_column(r, s->label.name);
 
+    if (at < 0 && s->label_optional)
+        return TD_OK; /* y stays 0 */
     if (at < 0)
         return no_column(r, s->label.name);
     for (int64_t i = 0; i < r->rows; i++) {
@@ -377,6 +379,7 @@ td_status td__records_open(const char *source, const char *expected, td__records
     TD_TRY_OR(st, done, open_input(&train, source, expected, parse, o, "train"));
     TD_TRY_OR(st, done, make_label(&s, o, &train.records));
     TD_TRY_OR(st, done, make_features(&s, o, &train.records));
+    s.label_optional = o->unlabelled && strcmp(part, "test") == 0;
     if (!is_train)
         TD_TRY_OR(st, done, open_input(&own, source, expected, parse, o, part));
     const td__records *r = is_train ? &train.records : &own.records;

@@ -192,6 +192,35 @@ for r, l in zip(rows, lines):
     assert r["prediction"] == str(l["prediction"])
 assert open("p.npy", "rb").read(6) == b"\x93NUMPY"
 END
+
+# New samples, without labels, for a model of named classes.
+python3 - <<'END'
+import random
+random.seed(1)
+with open("train.csv", "w") as f, open("new.csv", "w") as g:
+    f.write("a,b,kind\n")
+    g.write("a,b\n")
+    for i in range(200):
+        side = random.choice((-1, 1))
+        a, b = side + random.gauss(0, 0.2), random.gauss(0, 1)
+        f.write(f'{a},{b},{["blue", "red"][side > 0]}\n')
+        g.write(f"{a},{b}\n")
+END
+cat >kinds.yaml <<'END'
+model: [{linear: 8, act: relu}, linear]
+data: {source: csv, train: train.csv, label: kind}
+train: {batch: 20, epochs: 5, optimizer: {name: adam, lr: 0.02}}
+END
+ok train kinds.yaml -q
+ok predict runs/kinds-0001 --input new.csv -o new.jsonl
+python3 - <<'END' || fail "predictions of new samples"
+import csv, json
+said = [json.loads(line)["prediction"] for line in open("new.jsonl")]
+right = [row["kind"] for row in csv.DictReader(open("train.csv"))]
+assert len(said) == 200 and sum(a == b for a, b in zip(said, right)) > 190, said[:5]
+END
+wrong 2 'no column' eval runs/kinds-0001 --set data.test=new.csv
+
 ok inspect runs/tiny-0001
 for word in 'step  *8' 'samples seen' sha256 'linear1.weight'; do
     grep -q "$word" out || fail "inspect lacks $word: $(cat out)"
