@@ -64,6 +64,9 @@ tsan:
 	@tools/with-sanitizers ctest --test-dir build-tsan --output-on-failure -j$(JOBS)
 
 .PHONY: fuzz bench-data
+bench-data: all ## the data pipeline beside PyTorch's DataLoader
+	@bench/data/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+
 FUZZ_SECONDS ?= 60
 fuzz: ## run the fuzzers of tests/fuzz, FUZZ_SECONDS=60 each
 	@test -f build-fuzz/build.ninja || CC=clang cmake -S . -B build-fuzz -G Ninja -DTD_FUZZ=ON \
