@@ -143,7 +143,7 @@ void td__help_program(FILE *to)
         print_row(to, td__command_list(i)->name, td__command_list(i)->summary);
     fputs("\nHelp:\n", to);
     print_row(to, "tandem help COMMAND", "one command, with its flags and examples");
-    print_row(to, "tandem help job", "every key of a job file; tandem help job train: one section");
+    print_row(to, "tandem help job", "job files; tandem help job layers: one section of it");
     fputs("\nExit status:\n", to);
     print_exit_codes(to);
     fputs("\nA run's directory:\n", to);
@@ -190,8 +190,8 @@ static const char *const EXAMPLES[] = {"tandem help train",
                                        "the flags of train",
                                        "tandem help job",
                                        "every key of a job file",
-                                       "tandem help job data",
-                                       "the keys of its data section",
+                                       "tandem help job layers",
+                                       "the layers of a model and their options",
                                        NULL};
 
 const td__command td__command_help = {

@@ -82,6 +82,10 @@ offers=$(bash -c 'source completion.bash; COMP_WORDS=(tandem tr); COMP_CWORD=1; 
     echo "${COMPREPLY[@]}"; COMP_WORDS=(tandem eval --part ""); COMP_CWORD=3; _tandem
     echo "${COMPREPLY[@]}"')
 [ "$offers" = $'train\n--resume\ntrain valid test' ] || fail "bash completes to: $offers"
+while read -r example; do # those that need nothing
+    # shellcheck disable=SC2086
+    ok ${example#tandem }
+done < <("$tandem" help help | sed -n 's/^  \(tandem help\)/\1/p')
 ok help job
 ok help job keys
 ok version

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The README's program compiles against the public headers, and the verbs and tests it names exist.
+# The README's program compiles against the public headers, its job is right, and the commands, verbs
+# and tests it names exist.
 set -euo pipefail
 source=${TD_SOURCE:-$PWD}
 dir=$(mktemp -d)
@@ -16,6 +17,12 @@ sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '/^```/d' >"$dir/body"
 cc -std=c11 -Wall -Wextra -Werror -Wno-unused-result -Wno-unused-but-set-variable -fsyntax-only \
     -I"$source/include" "$dir/readme.c"
 
+tandem=$(realpath "${TD_BUILD:-build}")/tandem
+sed -n '/^```yaml$/,/^```$/p' "$source/README.md" | sed '/^```/d' >"$dir/job.yaml"
+(cd "$dir" && "$tandem" check -q job.yaml)
+for command in $(grep -o '`tandem [a-z]*' "$source/README.md" | cut -d' ' -f2 | sort -u); do
+    "$tandem" help "$command" >/dev/null
+done
 for verb in $(grep -o '\bmake [a-z][a-z-]*' "$source/README.md" | cut -d' ' -f2 | sort -u); do
     grep -q "^$verb:" "$source/Makefile" || { echo "README: no such verb: make $verb" >&2; exit 1; }
 done
