@@ -15,9 +15,9 @@
  *           undefined and the communicator is poisoned, on all ranks: every later call returns the
  *           same status with the first cause. Destroy it.
  * Bits      Sums are taken in one fixed tree over ranks (0+1, 2+3, then pairs of pairs) by the
- *           algorithms that say "order-safe" in docs/algorithms.md, which are the default; the others,
- *           the rings, must be asked for and depend on the number of ranks. bf16 and f16 are
- *           added in f32 and rounded after each addition. */
+ *           algorithms that say "order-safe" in docs/algorithms.md, which are the default; the
+ *           others, the rings, must be asked for and depend on the number of ranks. bf16 and f16
+ *           are added in f32 and rounded after each addition. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_H
 #define TD_COLL_H

@@ -13,15 +13,14 @@
 #include "net/mesh.h"
 #include "tandem/coll.h"
 
-#define TD_COLL_MAP(X)                                                              \
-    X(ALLREDUCE, "allreduce")                                                       \
-    X(REDUCE, "reduce")                                                             \
-    X(BROADCAST, "broadcast")                                                       \
-    X(REDUCE_SCATTER, "reduce_scatter")                                             \
-    X(ALL_GATHER, "all_gather")                                                     \
-    X(ALL_TO_ALL, "all_to_all")                                                     \
-    X(GATHER, "gather") X(SCATTER, "scatter") X(BARRIER, "barrier") X(SEND, "send") \
-        X(RECV, "recv")
+#define TD_COLL_MAP(X)                  \
+    X(ALLREDUCE, "allreduce")           \
+    X(REDUCE, "reduce")                 \
+    X(BROADCAST, "broadcast")           \
+    X(REDUCE_SCATTER, "reduce_scatter") \
+    X(ALL_GATHER, "all_gather")         \
+    X(ALL_TO_ALL, "all_to_all")         \
+    X(GATHER, "gather") X(SCATTER, "scatter") X(BARRIER, "barrier") X(SEND, "send") X(RECV, "recv")
 typedef enum td__coll {
 #define X(id, name) TD_COLL_##id,
     TD_COLL_MAP(X)

@@ -85,7 +85,7 @@ td_status td__coll_wait(td__coll_ctx *x, td__mesh *m, td__xfer *t, int n)
     if (last < 0)
         return TD_OK;
 
-    uint64_t start = td__clock_ns(), now = start;
+    uint64_t start = td__clock_ns();
     td__deadline watch = start + WATCH_MS * 1000000u;
     bool watched = false;
     for (;;) {
@@ -94,7 +94,7 @@ td_status td__coll_wait(td__coll_ctx *x, td__mesh *m, td__xfer *t, int n)
         if (next < 0)
             break;
         last = next;
-        now = td__clock_ns();
+        uint64_t now = td__clock_ns();
         if (now >= x->deadline)
             return timed_out(x, m, t, n);
         if (now >= watch) {
