@@ -169,6 +169,9 @@ static td_status measure_algorithms(bencher *b, td__coll kind, const char *memor
     for (int i = 0; td__algo_at(i); i++) {
         const td__algo *a = td__algo_at(i);
         td__coll_call probe = {.kind = kind, .count = 1 << 20, .dtype = TD_F32};
+        /* Only "shm" knows registered memory. */
+        if (strcmp(memory, "registered") == 0 && strcmp(a->name, "shm") != 0)
+            continue;
         if (a->kind == kind && bench_listed(list, a->name) && a->can(&b->comm->ctx, &probe))
             TD_TRY(measure_sizes(b, kind, a->name, memory));
     }

@@ -23,6 +23,7 @@ enum {
     LEGEND_W = 280,
     MARGIN = 20,
     MOST_RANKS_SHOWN = 4,
+    MOST_BANDS = 6, /* series in a panel that still has bands */
 };
 
 static const char *const COLOR[] = {"#0b6bcb", "#d1495b", "#2a9d5c", "#8a4fbf", "#e07a1f",
@@ -119,6 +120,17 @@ static void text(FILE *to, double x, double y, const char *anchor, const char *c
             anchor, class, what);
 }
 
+/* A power of ten in its unit: microseconds up to seconds, GB/s down to KB/s. */
+static void axis_label(bool bandwidth, double v, char *label, size_t nbytes)
+{
+    static const char *const TIME[] = {"us", "ms", "s"}, *const RATE[] = {"KB/s", "MB/s", "GB/s"};
+    int unit = 0;
+    v = bandwidth ? v * 1e6 : v;
+    for (; unit < 2 && v > 999; unit++)
+        v *= 1e-3;
+    snprintf(label, nbytes, "%g %s", v, bandwidth ? RATE[unit] : TIME[unit]);
+}
+
 static void draw_axes(const panel *p)
 {
     char label[32];
@@ -126,12 +138,7 @@ static void draw_axes(const panel *p)
     for (double v = p->ay.lo; v <= p->ay.hi * 1.01; v *= 10) {
         double y = at_y(p, v);
         fprintf(to, "<path class=\"grid\" d=\"M%.1f %.1fh%.1f\"/>\n", p->x, y, p->w);
-        if (p->bandwidth || v < 1e3)
-            snprintf(label, sizeof label, p->bandwidth ? "%g GB/s" : "%g us", v);
-        else if (v < 1e6)
-            snprintf(label, sizeof label, "%g ms", v * 1e-3);
-        else
-            snprintf(label, sizeof label, "%g s", v * 1e-6);
+        axis_label(p->bandwidth, v, label, sizeof label);
         text(to, p->x - 6, y + 4, "end", "tick", label);
         for (int k = 2; k < 10 && v * 10 <= p->ay.hi * 1.01; k++)
             fprintf(to, "<path class=\"fine\" d=\"M%.1f %.1fh%.1f\"/>\n", p->x, at_y(p, v * k),
@@ -162,6 +169,20 @@ static bool in_series(const panel *p, const bench_row *r, const bench_row *serie
     return bench_same_table(r, p->head) && bench_same_series(r, series);
 }
 
+static bool same_series_and_collective(const bench_row *a, const bench_row *b)
+{
+    return bench_same_series(a, b) && bench_same_collective(a, b);
+}
+
+static int legend_lines(const bench_rows *rows, const bench_row *head)
+{
+    int n = 0;
+    for (int i = 0; i < rows->count; i++)
+        n += bench_same_collective(&rows->row[i], head) &&
+             bench_is_first(rows, i, same_series_and_collective);
+    return n;
+}
+
 /* There and back: the tenth percentile from left to right, the ninetieth from right to left. */
 static void draw_band(const panel *p, const bench_row *series, const char *color)
 {
@@ -178,14 +199,15 @@ static void draw_band(const panel *p, const bench_row *series, const char *color
                     at_y(p, v));
         }
     }
-    fprintf(p->to, "\" fill=\"%s\" opacity=\"0.10\"/>\n", color);
+    fprintf(p->to, "\" fill=\"%s\" opacity=\"0.12\"/>\n", color);
 }
 
 static void draw_series(const panel *p, const bench_row *series)
 {
     const char *color = color_of(p->rows, series);
     int points = 0;
-    draw_band(p, series, color);
+    if (legend_lines(p->rows, p->head) <= MOST_BANDS)
+        draw_band(p, series, color);
     fprintf(p->to, "<path class=\"line\" stroke=\"%s\" stroke-dasharray=\"%s\" d=\"", color,
             dash_of(series));
     for (int i = 0; i < p->rows->count; i++) {
@@ -221,11 +243,6 @@ static void draw_panel(panel *p)
             draw_series(p, &p->rows->row[i]);
 }
 
-static bool same_series_and_collective(const bench_row *a, const bench_row *b)
-{
-    return bench_same_series(a, b) && bench_same_collective(a, b);
-}
-
 static void draw_legend(FILE *to, const bench_rows *rows, const bench_row *head, double x, double y)
 {
     for (int i = 0; i < rows->count; i++) {
@@ -256,15 +273,6 @@ static int count_first(const bench_rows *rows, bench_same *same)
 static bool same_ranks(const bench_row *a, const bench_row *b)
 {
     return a->ranks == b->ranks;
-}
-
-static int legend_lines(const bench_rows *rows, const bench_row *head)
-{
-    int n = 0;
-    for (int i = 0; i < rows->count; i++)
-        n += bench_same_collective(&rows->row[i], head) &&
-             bench_is_first(rows, i, same_series_and_collective);
-    return n;
 }
 
 static double band_height(const bench_rows *rows, const bench_row *head)
