@@ -3,7 +3,7 @@
  * new one was saved, and the next run can save again and leaves nothing behind.
  *
  * The program is linked with --wrap for each of these calls (CMakeLists.txt), so that the library
- * itself has no hook. Children do everything that starts threads; the parent has one. */
+ * itself has no hook. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
@@ -167,22 +167,29 @@ typedef struct save {
     bool best;
 } save;
 
-/* The exit status of a child that saves: 0 (there was no such call), DIED, REFUSED with a text, or
- * SURVIVED (saved all the same). */
-static int in_child(const char *dir, const save *s, what m, int at)
+/* Save with the nth call struck: 0 (there was no such call), REFUSED with a text, or SURVIVED (saved
+ * all the same). */
+static int save_struck(const char *dir, const save *s, what m, int nth)
+{
+    mode = m;
+    n_dirty = 0;
+    atomic_store(&calls, 0);
+    armed = nth;
+    td_status st = save_checkpoint(dir, s->keep, s->step, s->variant, s->best);
+    armed = 0;
+    if (st)
+        return *td_last_error() ? REFUSED : 1;
+    return nth && atomic_load(&calls) >= nth ? SURVIVED : 0;
+}
+
+/* The same in a child, which dies of some calls: DIED. */
+static int in_child(const char *dir, const save *s, what m, int nth)
 {
     fflush(NULL);
     pid_t pid = fork();
     CHECK(pid >= 0, "cannot fork: %s", strerror(errno));
-    if (pid == 0) {
-        mode = m;
-        armed = at;
-        td_status st = save_checkpoint(dir, s->keep, s->step, s->variant, s->best);
-        armed = 0;
-        if (st)
-            _exit(*td_last_error() ? REFUSED : 1);
-        _exit(at && atomic_load(&calls) >= at ? SURVIVED : 0);
-    }
+    if (pid == 0)
+        _exit(save_struck(dir, s, m, nth));
     int status;
     CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status), "the child ended with %d", status);
     return WEXITSTATUS(status);
@@ -190,7 +197,7 @@ static int in_child(const char *dir, const save *s, what m, int at)
 
 static void must_save(const char *dir, const save *s)
 {
-    CHECK_EQ_INT(in_child(dir, s, KILL, 0), 0);
+    CHECK_OK(save_checkpoint(dir, s->keep, s->step, s->variant, s->best));
 }
 
 /* Copy a directory with directories of files in it. */
@@ -272,10 +279,10 @@ static void walk(const scenario *s, what m)
         int variant = 0;
         snprintf(dir, sizeof dir, "%s/%d", check_path("."), ++n);
         copy_tree(before, dir);
-        status = in_child(dir, &s->now, m, n);
         bool kills = m == KILL || m == POWER;
-        CHECK(status == 0 || (status == DIED) == kills, "%s, call %d: the child ended with %d",
-              s->name, n, status);
+        status = (kills ? in_child : save_struck)(dir, &s->now, m, n);
+        CHECK(status == 0 || (status == DIED) == kills, "%s, call %d: it ended with %d", s->name, n,
+              status);
         CHECK(status != 1, "%s, call %d: refused without a text", s->name, n);
         uint64_t step = load_checkpoint(dir, 2, &variant);
         const save *old = &s->before[s->n_before - 1];
@@ -304,24 +311,11 @@ WALK(any_call_fails_once, ERROR)
 
 TEST(the_text_names_file_and_reason)
 {
+    static const save FIRST = {1, 10, 0, false};
     const char *dir = check_tmpdir();
-    int fds[2];
-    CHECK(pipe(fds) == 0, "pipe");
-    pid_t pid = fork();
-    if (pid == 0) {
-        mode = FULL;
-        armed = 3;
-        CHECK(save_checkpoint(dir, 1, 10, 0, false) == TD_EIO, "a full disk");
-        armed = 0;
-        dprintf(fds[1], "%s", td_last_error());
-        _exit(0);
-    }
-    close(fds[1]);
-    char text[1024] = "";
-    ssize_t n = read(fds[0], text, sizeof text - 1);
-    CHECK(n > 0 && strstr(text, dir) && strstr(text, "No space left on device"), "%s", text);
-    close(fds[0]);
-    CHECK(waitpid(pid, NULL, 0) == pid, "waitpid");
+    CHECK_EQ_INT(save_struck(dir, &FIRST, FULL, 3), REFUSED);
+    CHECK(strstr(td_last_error(), dir) && strstr(td_last_error(), "No space left on device"), "%s",
+          td_last_error());
     check_tmpdir_remove();
 }
 
