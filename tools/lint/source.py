@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+CORPUS = "tests/fuzz/corpus/"  # inputs of fuzzers: broken on purpose
 
 
 def files(*suffixes):
@@ -13,7 +14,8 @@ def files(*suffixes):
     out = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-co", "--exclude-standard",
                           "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     names = sorted(set(out.split("\0")) - {""})
-    return [n for n in names if (not suffixes or n.endswith(suffixes)) and (ROOT / n).is_file()]
+    return [n for n in names if (not suffixes or n.endswith(suffixes)) and (ROOT / n).is_file()
+            and not n.startswith(CORPUS)]
 
 
 def read(name):
