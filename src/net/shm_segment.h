@@ -10,9 +10,9 @@
  * Pages that are never touched cost nothing, so sizes are generous.
  *
  * Waiting   A rank that must wait looks again some times (its policy says how often), then says on
- *           its line for whom it waits and sleeps on its doorbell. Who raises a counter looks at the
- *           number of sleepers, one line that hardly ever changes, and only if there are any at
- *           their lines. Both sides put a full fence between their write and their look, so that
+ *           its line for whom it waits and sleeps on its doorbell. Who raises a counter looks at
+ *           the number of sleepers, one line that hardly ever changes, and only if there are any
+ *           at their lines. Both sides put a full fence between their write and their look, so that
  *           not both can miss each other. Sleeps are short enough to look for deaths in between. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_SHM_SEGMENT_H

@@ -1,6 +1,6 @@
 /* shm_wait.c -- waiting in shared memory: looking, yielding, sleeping, and why a wait ends.
  *
- * Looking, yielding and when to sleep are net/backoff.h's. (shm_segment.h has the protocol of sleeping.)
+ * When to look, yield and sleep is net/backoff.h's; shm_segment.h has the protocol of sleeping.
  *
  * Deaths are looked for while asleep, through the pidfds, every LOOK_NS; a rank that never sleeps
  * is not waiting for a dead one. A peer that left by td__mesh_destroy is an error only for those

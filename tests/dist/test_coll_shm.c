@@ -3,8 +3,8 @@
  * than cores; the bits are those of one process adding in the rank tree; and what a rank's death, a
  * stopped rank and a disagreement do in the middle of calls.
  *
- * Values are small integers that differ for every (rank, index), so that sums are exact in f32 and a
- * swapped or doubled piece shows. */
+ * Values are small integers that differ for every (rank, index), so that sums are exact in f32 and
+ * a swapped or doubled piece shows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <signal.h>
