@@ -411,6 +411,40 @@ TEST(nothing_leaks)
     CHECK_EQ_INT(td_alloc_get_stats().live, before);
 }
 
+/* Create, resume, train, evaluate, save: whichever allocation fails, it is one status and no leak. */
+TEST(no_memory_at_any_point)
+{
+    td__data *d = open_data();
+    td__train_opts o = base_opts();
+    uint64_t n = 1, calls;
+    td_status st;
+
+    o.epochs = 1;
+    o.checkpoint_dir = check_tmpdir();
+    do {
+        td__trainer *t = NULL;
+        td__train_result r;
+        bool found;
+        td_alloc_stats before = td_alloc_get_stats();
+        td_alloc_fail_at(n);
+        st = td__trainer_create(&o, &MODEL, d, &t);
+        if (!st)
+            st = td__trainer_resume(t, &found);
+        if (!st)
+            st = td__trainer_run(t, NULL, &r);
+        td_alloc_fail_at(0);
+        td__trainer_destroy(t);
+        td_alloc_stats after = td_alloc_get_stats();
+        CHECK(!st || st == TD_ENOMEM, "allocation %d: %s", (int)n, td_last_error());
+        CHECK_EQ_INT(after.live, before.live);
+        calls = after.calls - before.calls;
+        n += 1 + n / 40; /* all of the first ones, then fewer */
+    } while (st && n < 100000);
+    CHECK(!st && calls > 200, "%d allocations", (int)calls);
+    check_tmpdir_remove();
+    td__data_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +456,7 @@ int main(void)
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(evaluation_is_the_mean_over_samples),
         cmocka_unit_test(nothing_leaks),
+        cmocka_unit_test(no_memory_at_any_point),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
