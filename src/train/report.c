@@ -132,6 +132,7 @@ static void print_charts(td__text *t, const td__report_data *d)
 
     td__text_add(t, "<div class=\"charts\">\n");
     s[n] = series("train", &d->step, &d->loss, 0);
+    s[n].wide = true;
     s[n++].smooth = true;
     for (int i = 0; i < d->n_metrics && n < 4; i++)
         if (strcmp(d->metric[i].name, "loss") == 0) {
@@ -164,7 +165,7 @@ static void print_charts(td__text *t, const td__report_data *d)
     s[0].smooth = true;
     td__chart(t, "Throughput", "samples per second", s, 1);
     s[0] = series("norm", &d->step, &d->grad_norm, 0);
-    s[0].smooth = true;
+    s[0].smooth = s[0].wide = true;
     td__chart(t, "Gradient norm", "", s, 1);
     td__text_add(t, "</div>\n");
 }

@@ -81,16 +81,16 @@ static double place_y(const axis *a, double v)
 static void span_y(const curve *c, const td__series *s, int n, axis *y)
 {
     double lo = (double)INFINITY, hi = -(double)INFINITY;
-    bool measured = false;
+    bool wide = false;
 
     for (int k = 0; k < n; k++) {
-        measured = measured || s[k].smooth;
+        wide = wide || s[k].wide;
         for (int i = 0; i < c[k].n; i++) {
             lo = fmin(lo, s[k].smooth ? c[k].at[i].lo : c[k].at[i].y);
             hi = fmax(hi, s[k].smooth ? c[k].at[i].hi : c[k].at[i].y);
         }
     }
-    y->log = measured && lo > 0 && hi / lo > 30;
+    y->log = wide && lo > 0 && hi / lo > 30;
     if (y->log) {
         lo = log10(lo);
         hi = log10(hi);

@@ -12,11 +12,12 @@ typedef struct td__series {
     int colour;  /* 0..3 */
     bool smooth; /* drawn as a moving average over a faint band of the values themselves */
     bool dots;   /* few points: each is marked */
+    bool wide;   /* values of any size: the axis may become logarithmic */
 } td__series;
 
 /* A <figure> with title, legend, axes and the curves. Nothing at all if no series has two finite
- * points or one with dots. The y axis is logarithmic where values with a smooth curve span more
- * than a factor of thirty. */
+ * points or one with dots. The y axis is logarithmic where there is a wide series and
+ * all values together span more than a factor of thirty. */
 void td__chart(td__text *t, const char *title, const char *unit, const td__series *s, int n);
 
 #endif
