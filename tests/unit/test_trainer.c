@@ -411,7 +411,7 @@ TEST(nothing_leaks)
     CHECK_EQ_INT(td_alloc_get_stats().live, before);
 }
 
-/* Create, resume, train, evaluate, save: whichever allocation fails, it is one status and no leak. */
+/* Create, resume, train, evaluate, save: whichever allocation fails is one status, and no leak. */
 TEST(no_memory_at_any_point)
 {
     td__data *d = open_data();
