@@ -96,7 +96,8 @@ static bool skip_blank_lines(reader *c)
 /* The first line: names, or with no_header only their count. */
 static td_status read_header(reader *c, bool no_header)
 {
-    td__cell *names = td__calloc(TD__MAX_COLUMNS, sizeof *names);
+    int64_t most = c->end - c->p < TD__MAX_COLUMNS ? c->end - c->p + 1 : TD__MAX_COLUMNS;
+    td__cell *names = td__calloc((size_t)most, sizeof *names);
     reader begin = *c;
     int64_t cols = 0;
     bool last = false;
@@ -104,7 +105,7 @@ static td_status read_header(reader *c, bool no_header)
 
     if (!names)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for its columns", c->r->where);
-    while (!last && cols < TD__MAX_COLUMNS) {
+    while (!last && cols < most) {
         TD_TRY_OR(st, done, read_cell(c, &names[cols], &last));
         if (no_header) {
             char *name = td__arena_printf(c->r->arena, "c%" PRId64, cols);

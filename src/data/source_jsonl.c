@@ -108,9 +108,10 @@ static td_status visit(walk *w, const json_t *value, size_t name_len, int depth)
     return visit_leaf(w, value, name_len);
 }
 
-static td_status find_columns(td__records *r, const json_t *object, int64_t line)
+static td_status find_columns(td__records *r, const json_t *object, size_t nbytes, int64_t line)
 {
-    walk w = {.r = r, .line = line, .names = td__calloc(TD__MAX_COLUMNS, sizeof *w.names)};
+    size_t most = nbytes < TD__MAX_COLUMNS ? nbytes : TD__MAX_COLUMNS; /* a column takes a byte */
+    walk w = {.r = r, .line = line, .names = td__calloc(most, sizeof *w.names)};
     td_status st = TD_OK;
 
     if (!w.names)
@@ -137,7 +138,7 @@ static td_status read_line(td__records *r, const char *text, size_t nbytes, int6
         goto done;
     }
     if (!r->cols)
-        TD_TRY_OR(st, done, find_columns(r, object, line));
+        TD_TRY_OR(st, done, find_columns(r, object, nbytes, line));
     TD_TRY_OR(st, done, td__records_row(r, line, &w.cells));
     TD_TRY_OR(st, done, visit(&w, object, 0, 0));
 done:
