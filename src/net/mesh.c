@@ -69,7 +69,7 @@ td_status td__mesh_wait(td__mesh *m, td__xfer *const *x, int n, td__deadline unt
     return TD_OK;
 }
 
-enum { PINGS = 16, BULK_BYTES = 1 << 20, MEASURE_TAG = 0x6d656173 };
+enum { PINGS = 32, BULK_BYTES = 1 << 20, MEASURE_TAG = 0x6d656173 };
 
 static td_status swap(td__mesh *m, int peer, bool first, void *data, size_t nbytes,
                       td__deadline until)

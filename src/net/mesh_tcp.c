@@ -480,8 +480,10 @@ static td_status tcp_progress(td__mesh *mesh, td__deadline until)
         } else {
             if (m->crowded && round >= SPINS_CROWDED)
                 sched_yield();
-            if (round % 8 == 7)
+            if (round % 8 == 7) {
+                sched_yield(); /* the one that is waited for may sit on this very core */
                 TD_TRY(harvest(m, 0));
+            }
         }
     }
 }
