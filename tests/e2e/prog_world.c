@@ -134,6 +134,7 @@ static int loop(td_comm *c, double seconds)
         td_status st = td_allreduce(c, x, x, 1024, TD_F32, TD_REDUCE_MAX, NULL);
         if (st) {
             printf("%s after %ld: %s\n", td_status_name(st), n, td_last_error());
+            fflush(stdout);
             return 3;
         }
         if (++n == 10) {
