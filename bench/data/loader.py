@@ -24,7 +24,8 @@ def read_idx(path):
     data = path.read_bytes()
     ndim = data[3]
     shape = struct.unpack(f">{ndim}I", data[4:4 + 4 * ndim])
-    return torch.from_numpy(np.frombuffer(data, np.uint8, offset=4 + 4 * ndim).reshape(shape).copy())
+    elements = np.frombuffer(data, np.uint8, offset=4 + 4 * ndim)
+    return torch.from_numpy(elements.reshape(shape).copy())
 
 
 class Images(Dataset):

@@ -30,8 +30,8 @@ typedef struct td__data_opts {
     double valid_fraction, test_fraction; /* for parts without files */
     const td__map_opts *maps;
     int n_maps;
-    /* NULL, "memory", or a file's path (a file per part: PATH.train ...): samples as they are before
-     * the first stage that draws. */
+    /* NULL, "memory", or a file's path (a file per part: PATH.train ...): samples as they are
+     * before the first stage that draws. */
     const char *cache;
     uint64_t seed;
 } td__data_opts;

@@ -1,6 +1,6 @@
 /* source_cifar.c -- CIFAR-10 and CIFAR-100 in their binary form.
  *
- *     CIFAR-10    label | 3072 bytes (3, 32, 32)          data_batch_1.bin .. _5.bin, test_batch.bin
+ *     CIFAR-10    label | 3072 bytes (3, 32, 32)         data_batch_1.bin .. _5.bin, test_batch.bin
  *     CIFAR-100   coarse label | fine label | 3072 bytes  train.bin, test.bin
  *
  * The files are in dir, or in the folder that the archive makes there. x is u8 (3, 32, 32), y the

@@ -1,5 +1,5 @@
-/* source_csv.c -- CSV files (RFC 4180, and what people write): quoted cells with doubled quotes and line
- * ends inside, LF or CRLF, a byte-order mark, blank lines, any delimiter of one byte. */
+/* source_csv.c -- CSV files (RFC 4180, and what people write): quoted cells with doubled quotes and
+ * line ends inside, LF or CRLF, a byte-order mark, blank lines, any delimiter of one byte. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdio.h>
