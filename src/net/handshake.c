@@ -78,7 +78,7 @@ static td_status check_hello(const td__handshake *h)
     uint16_t role = h->role == TD_HS_CLIENT ? TD_HS_SERVER : TD_HS_CLIENT;
 
     memcpy(&peer, h->in, sizeof peer);
-    if (memcmp(peer.magic, MAGIC, sizeof MAGIC))
+    if (memcmp(peer.magic, MAGIC, sizeof MAGIC) != 0)
         return TD_FAIL(TD_EPROTO, "no hello of ours");
     if (peer.version != VERSION)
         return TD_FAIL(TD_EPROTO, "handshake version %u; this program speaks %d", peer.version,

@@ -30,7 +30,7 @@ static td__ss_group *find_group(const td__store_server *s, const char *name)
 {
     td__ss_group *g = s->groups;
 
-    while (g && strcmp(g->name, name))
+    while (g && strcmp(g->name, name) != 0)
         g = g->next;
     return g;
 }

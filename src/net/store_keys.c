@@ -30,10 +30,7 @@ static void reply_value(td__store_server *s, td__ss_client *c, uint32_t id,
 /* "prefix" + index; the length was checked when the wait came. */
 static void key_of(const char *prefix, int index, char key[TD_STORE_KEY_BYTES + 1])
 {
-    size_t len = strlen(prefix);
-
-    memcpy(key, prefix, len);
-    snprintf(key + len, TD_STORE_KEY_BYTES + 1 - len, "%d", index);
+    snprintf(key, TD_STORE_KEY_BYTES + 1, "%.*s%d", TD_STORE_PREFIX_BYTES, prefix, index);
 }
 
 static void reply_all(td__store_server *s, const td__store_waiter *w)
@@ -76,18 +73,35 @@ static void waiter_free(td__store_server *s, td__store_waiter *w)
     td__free(w);
 }
 
+/* The first key that is not there, from `index` on; n if all are. */
+static int first_missing(td__store_server *s, const td__store_waiter *w, int index)
+{
+    char key[TD_STORE_KEY_BYTES + 1];
+
+    for (; index < w->n; index++) {
+        key_of(w->prefix, index, key);
+        const td__store_entry *e = td__store_find(&s->keys, key);
+        if (!e || !e->value)
+            break;
+    }
+    return index;
+}
+
 /* Answer if everything is there, else hang the waiter on what is missing first. */
 static void settle(td__store_server *s, td__store_waiter *w)
 {
     char key[TD_STORE_KEY_BYTES + 1];
     td__store_entry *e = NULL;
 
-    for (; w->index < w->n; w->index++) {
-        if (w->all)
-            key_of(w->prefix, w->index, key);
+    if (w->all) {
+        w->index = first_missing(s, w, w->index);
+        if (w->index == w->n) /* keys that were there may have been deleted since */
+            w->index = first_missing(s, w, 0);
+        key_of(w->prefix, w->index, key);
+    }
+    if (w->index < w->n) {
         e = td__store_enter(&s->keys, w->all ? key : w->prefix);
-        if (!e || !e->value)
-            break;
+        w->index += !w->all && e && e->value;
     }
     if (w->index < w->n && e) {
         w->entry = e;
@@ -95,7 +109,7 @@ static void settle(td__store_server *s, td__store_waiter *w)
         e->waiters = w;
         return;
     }
-    if (!e && w->n > 0)
+    if (w->index < w->n)
         td__ss_reply_error(s, w->client, w->id, full(w->prefix));
     else if (w->all)
         reply_all(s, w);
@@ -107,12 +121,9 @@ static void settle(td__store_server *s, td__store_waiter *w)
 static void wait_for(td__store_server *s, td__ss_client *c, const td__store_parts *p)
 {
     bool all = p->op == TD_STORE_WAIT_ALL;
-    char number[16];
 
-    if (all &&
-        (p->number < 0 || p->number > TD_STORE_MOST_RANKS ||
-         (size_t)snprintf(number, sizeof number, "%lld", (long long)p->number) + strlen(p->key) >
-             TD_STORE_KEY_BYTES)) {
+    if (all && (p->number < 0 || p->number > TD_STORE_MOST_RANKS ||
+                strlen(p->key) > TD_STORE_PREFIX_BYTES)) {
         td_status st = TD_FAIL(TD_EINVAL, "store: cannot wait for %lld keys %s...",
                                (long long)p->number, p->key);
         td__ss_reply_error(s, c, p->id, st);

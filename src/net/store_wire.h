@@ -44,6 +44,7 @@ typedef enum td__store_op {
 
 enum {
     TD_STORE_KEY_BYTES = 255,
+    TD_STORE_PREFIX_BYTES = 240, /* of wait_all: a number follows */
     TD_STORE_VALUE_BYTES = 1 << 20,
     TD_STORE_REQUEST_BYTES = 16 + TD_STORE_KEY_BYTES + 2 * TD_STORE_VALUE_BYTES,
     TD_STORE_REPLY_BYTES = 64 << 20,

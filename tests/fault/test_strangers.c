@@ -103,7 +103,7 @@ static void random_bytes(const char *address)
         uint32_t junk[64];
         int fd = connect_raw(address);
         for (int i = 0; i < TD_LEN(junk); i++)
-            junk[i] = td__rng_u32(&key, (uint64_t)(k * 64 + i));
+            junk[i] = td__rng_u32(&key, (uint64_t)k * 64 + (uint64_t)i);
         send_raw(fd, junk, sizeof junk);
         expect_closed(fd, SOON_MS);
     }

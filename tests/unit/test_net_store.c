@@ -127,6 +127,48 @@ TEST(limits)
     td__store_server_destroy(s);
 }
 
+typedef struct late {
+    td__store *store;
+    td_status st;
+} late;
+
+static void *wait_for_three(void *p)
+{
+    late *l = p;
+    void *value;
+    size_t nbytes;
+
+    l->st = td__store_wait_all(l->store, "k", 3, soon(), &value, &nbytes);
+    if (!l->st && nbytes != 3 * 4 + 3)
+        l->st = TD_EIO;
+    td__free(value);
+    return NULL;
+}
+
+TEST(a_key_deleted_during_a_wait_for_all_is_waited_for_again)
+{
+    td__store_server *s = serve(NULL);
+    td__store *c = client_of(s, NULL);
+    late l = {.store = client_of(s, NULL)};
+    pthread_t thread;
+    void *value;
+    size_t nbytes;
+
+    CHECK_OK(td__store_set(c, "k0", "a", 1, soon()));
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_three, &l), 0);
+    CHECK_OK(td__store_set(c, "k1", "b", 1, soon()));
+    CHECK_OK(td__store_delete(c, "k0", soon()));
+    CHECK_OK(td__store_set(c, "k2", "c", 1, soon()));
+    CHECK_STATUS(td__store_wait_all(c, "k", 3, td__deadline_in_ms(20), &value, &nbytes),
+                 TD_ETIMEDOUT);
+    CHECK_OK(td__store_set(c, "k0", "d", 1, soon()));
+    pthread_join(thread, NULL);
+    CHECK_EQ_INT(l.st, TD_OK);
+    td__store_close(l.store);
+    td__store_close(c);
+    td__store_server_destroy(s);
+}
+
 TEST(a_wrong_secret_is_refused)
 {
     static const td__secret WRONG = {{9}};
@@ -166,7 +208,7 @@ static td_status meet(joiner *j)
         uint32_t len;
         n = snprintf(own, sizeof own, "rank %d", r);
         memcpy(&len, (char *)all + at, sizeof len);
-        if (len != (uint32_t)n || memcmp((char *)all + at + 4, own, len))
+        if (len != (uint32_t)n || memcmp((char *)all + at + 4, own, len) != 0)
             st = TD_EIO;
         at += 4 + len;
     }
@@ -355,6 +397,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys),
         cmocka_unit_test(limits),
+        cmocka_unit_test(a_key_deleted_during_a_wait_for_all_is_waited_for_again),
         cmocka_unit_test(a_wrong_secret_is_refused),
         cmocka_unit_test(two_hundred_meet),
         cmocka_unit_test(members_hear_of_each_other),
