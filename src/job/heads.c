@@ -202,9 +202,11 @@ td_status td__build_heads(td__build *b, td_node *y)
         match_numbers(&h);
     b->out->loss = d->build(&h);
     if (td_graph_status(b->g))
-        return TD_FAIL(TD_EINVAL, "%s: loss: %s", td__tree_where(at).text, td_graph_error(b->g));
+        return TD_FAIL(td_graph_status(b->g), "%s: loss: %s", td__tree_where(at).text,
+                       td_graph_error(b->g));
     TD_TRY(add_metrics(b, &h, d));
     if (td_graph_status(b->g))
-        return TD_FAIL(TD_EINVAL, "%s: metrics: %s", td__tree_where(at).text, td_graph_error(b->g));
+        return TD_FAIL(td_graph_status(b->g), "%s: metrics: %s", td__tree_where(at).text,
+                       td_graph_error(b->g));
     return TD_OK;
 }

@@ -34,12 +34,12 @@ static td_status out_of_memory(const td__job *j)
 }
 
 /* One text of failure with the place before it: for checks that other layers make. */
-static td_status at(const td__tree *t, const char *path)
+static td_status at(td_status st, const td__tree *t, const char *path)
 {
     char text[400];
 
     snprintf(text, sizeof text, "%s", td_last_error());
-    return TD_FAIL(TD_EINVAL, "%s: %s: %s", td__tree_where(t).text, path, text);
+    return TD_FAIL(st, "%s: %s: %s", td__tree_where(t).text, path, text);
 }
 
 /* The section or key that is there, else the whole job: where to point. */
@@ -293,8 +293,9 @@ static td_status fill_optimizer(td__job *j)
                          .no_decay_vectors = td__keys_bool(t, "no_decay_vectors")};
     o->clip_norm = td__keys_real(j->root, "train.clip.norm");
     o->clip_value = td__keys_real(j->root, "train.clip.value");
-    if (td__optim_resolve(o, &def, &full))
-        return at(t, "train.optimizer");
+    td_status st = td__optim_resolve(o, &def, &full);
+    if (st)
+        return at(st, t, "train.optimizer");
     o->lr = full.lr;
     return TD_OK;
 }
@@ -329,8 +330,9 @@ static td_status fill_schedule(td__job *j)
     td_schedule_opts check = *o;
     if (!check.total_steps)
         check.total_steps = j->train.steps ? j->train.steps : INT64_C(1) << 61;
-    if (td_schedule_create(&check, &probe))
-        return at(t, "train.schedule");
+    td_status st = td_schedule_create(&check, &probe);
+    if (st)
+        return at(st, t, "train.schedule");
     td_schedule_destroy(probe);
     return TD_OK;
 }

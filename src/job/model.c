@@ -20,6 +20,7 @@ td_status td__build_fail(td__build *b, td_status st)
 
 td_node *td__layer_fail(const td__layer *l, const char *fmt, ...)
 {
+    td_status code = td_graph_status(l->g) == TD_ENOMEM ? TD_ENOMEM : TD_EINVAL;
     const char *kind = td__keys_text(l->attrs, "layer");
     char text[300];
     va_list args;
@@ -28,7 +29,7 @@ td_node *td__layer_fail(const td__layer *l, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (!l->b->status)
-        td__build_fail(l->b, TD_FAIL(TD_EINVAL, "%s: %s (%s): %s", td__tree_where(l->attrs).text,
+        td__build_fail(l->b, TD_FAIL(code, "%s: %s (%s): %s", td__tree_where(l->attrs).text,
                                      l->path, kind ? kind : td__keys_text(l->attrs, "name"), text));
     return NULL;
 }
@@ -311,7 +312,7 @@ static td_status build_all(td__build *b)
     if (b->status)
         return b->status;
     if (td_graph_status(b->g))
-        return TD_FAIL(TD_EINVAL, "%s: %s", j->file, td_graph_error(b->g));
+        return TD_FAIL(td_graph_status(b->g), "%s: %s", j->file, td_graph_error(b->g));
     if (layers && layers->kind == TD_TREE_LIST)
         TD_TRY(build_list(b, layers, "model.layers", "", &x));
     else

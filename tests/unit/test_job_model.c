@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/fail.h"
 #include "job/job.h"
 #include "job/layer.h"
 #include "support/check.h"
+#include "tandem/alloc.h"
 #include "tandem/program.h"
 
 enum { CLASSES = 7, VOCAB = 50, TIME = 8 };
@@ -236,6 +238,42 @@ TEST(ready_made_models_have_rows_too)
     td__job_destroy(j);
 }
 
+/* From the text to the layer table. */
+static td_status live(td__job **j)
+{
+    static const char TEXT_OF_JOB[] =
+        "model: [{conv2d: 4, as: a}, relu, {add: a}, {repeat: 2, layers: [silu]}, flatten, linear]"
+        "\n"
+        "data: {source: digits, maps: [normalize]}\n"
+        "train: {epochs: 1, schedule: {name: multistep, milestones: [1, 2]}}\n";
+    static const char *const SETS[] = {"train.batch=8"};
+    td__model m;
+
+    TD_TRY(td__job_parse(TEXT_OF_JOB, strlen(TEXT_OF_JOB), "job.yaml", SETS, 1, j));
+    return td__job_model(*j, IMAGES, 2, &m);
+}
+
+TEST(every_allocation_may_fail)
+{
+    td__job *j = NULL;
+    uint64_t first = td_alloc_get_stats().calls;
+
+    CHECK_OK(live(&j));
+    td__job_destroy(j);
+    uint64_t total = td_alloc_get_stats().calls - first, before = td_alloc_get_stats().live;
+    for (uint64_t nth = 1; nth <= total; nth++) {
+        j = NULL;
+        td_alloc_fail_at(nth);
+        td_status st = live(&j);
+        td_alloc_fail_at(0);
+        CHECK(st == TD_ENOMEM, "allocation %llu: %s: %s", (unsigned long long)nth,
+              td_status_name(st), td_last_error());
+        td__job_destroy(j);
+        CHECK(td_alloc_get_stats().live == before, "allocation %llu leaves something behind",
+              (unsigned long long)nth);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +282,7 @@ int main(void)
         cmocka_unit_test(every_loss_and_metric_builds),
         cmocka_unit_test(layer_table),
         cmocka_unit_test(ready_made_models_have_rows_too),
+        cmocka_unit_test(every_allocation_may_fail),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
