@@ -54,6 +54,16 @@ INTEGER_OPS(int32_t, uint32_t, i32)
 INTEGER_OPS(int64_t, uint64_t, i64)
 INTEGER_OPS(uint8_t, uint32_t, u8)
 
+#define BF16_OP(op)                                                                 \
+    static inline td_bf16 op##_bf16(td_bf16 a, td_bf16 b)                           \
+    {                                                                               \
+        return td__bf16_from_f32(op##_f32(td__bf16_to_f32(a), td__bf16_to_f32(b))); \
+    }
+BF16_OP(sum)
+BF16_OP(prod)
+BF16_OP(min)
+BF16_OP(max)
+
 /* ivdep: out is a part or does not overlap it, so no element is read after it was written. */
 #define LOOP(T, expression) \
     _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++) out[i] = (expression);
@@ -84,6 +94,7 @@ TREES_OF(double, f64)
 TREES_OF(int32_t, i32)
 TREES_OF(int64_t, i64)
 TREES_OF(uint8_t, u8)
+TREES_OF(td_bf16, bf16)
 
 #define DISPATCH(T, t)                                                                            \
     static void reduce_##t(T *out, const void *const *part, int n, size_t count, td_reduce_op op) \
@@ -102,6 +113,7 @@ DISPATCH(double, f64)
 DISPATCH(int32_t, i32)
 DISPATCH(int64_t, i64)
 DISPATCH(uint8_t, u8)
+DISPATCH(td_bf16, bf16)
 
 enum { BLOCK = 512 };
 
@@ -121,19 +133,19 @@ static void narrow(void *y, const float *x, size_t at, size_t n, td_dtype t)
         narrow_f16((td_f16 *)y + at, x, (int64_t)n);
 }
 
-/* buf[0] = buf[0] op buf[1], rounded to t. */
-static void pair(float buf[][BLOCK], size_t n, td_dtype t, td_reduce_op op)
+/* buf[0] = buf[0] op buf[1], rounded to f16. */
+static void pair_f16(float buf[][BLOCK], size_t n, td_reduce_op op)
 {
-    uint16_t rounded[BLOCK];
+    td_f16 rounded[BLOCK];
 
     reduce_f32(buf[0], (const void *const[]){buf[0], buf[1]}, 2, n, op);
-    narrow(rounded, buf[0], 0, n, t);
-    widen(buf[0], rounded, 0, n, t);
+    narrow_f16(rounded, buf[0], (int64_t)n);
+    widen_f16(buf[0], rounded, (int64_t)n);
 }
 
-/* The tree by counting: after i parts, one buffer for each bit of i. */
-static void reduce_half(void *out, const void *const *part, int n, size_t count, td_dtype t,
-                        td_reduce_op op)
+/* f16 has no conversion that compilers vectorise, so it goes through blocks of f32. The tree by
+ * counting: after i parts, one buffer for each bit of i. */
+static void reduce_f16(td_f16 *out, const void *const *part, int n, size_t count, td_reduce_op op)
 {
     float buf[5][BLOCK];
 
@@ -141,13 +153,13 @@ static void reduce_half(void *out, const void *const *part, int n, size_t count,
         size_t m = count - at < BLOCK ? count - at : BLOCK;
         int depth = 0;
         for (int i = 0; i < n; i++) {
-            widen(buf[depth++], part[i], at, m, t);
+            widen_f16(buf[depth++], (const td_f16 *)part[i] + at, (int64_t)m);
             for (int bits = i + 1; bits % 2 == 0; bits /= 2)
-                pair(&buf[--depth - 1], m, t, op);
+                pair_f16(&buf[--depth - 1], m, op);
         }
         while (depth > 1)
-            pair(&buf[--depth - 1], m, t, op);
-        narrow(out, buf[0], at, m, t);
+            pair_f16(&buf[--depth - 1], m, op);
+        narrow_f16(out + at, buf[0], (int64_t)m);
     }
 }
 
@@ -160,7 +172,8 @@ void TD_ISA_SYM(td__reduce_k)(void *out, const void *const *part, int n, size_t 
     case TD_I32: reduce_i32(out, part, n, count, op); break;
     case TD_I64: reduce_i64(out, part, n, count, op); break;
     case TD_U8: reduce_u8(out, part, n, count, op); break;
-    default: reduce_half(out, part, n, count, dtype, op); break;
+    case TD_BF16: reduce_bf16(out, part, n, count, op); break;
+    default: reduce_f16(out, part, n, count, op); break;
     }
 }
 
