@@ -319,7 +319,7 @@ TEST(shm_threads)
     ranks_opts o = {.transport = "shm"};
     on_sizes(&o, same_bits);
     ranks_run(3, &o, closed_forms, NULL);
-    ranks_run(8, &o, closed_forms, NULL);
+    ranks_run(5, &o, closed_forms, NULL);
 }
 
 TEST(shm_processes)

@@ -18,6 +18,11 @@
 #include "net/store.h"
 #include "support/check.h"
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { PATIENCE_MS = 240000 };
+#else
+enum { PATIENCE_MS = 60000 };
+#endif
 enum { MOST = 64, TEXT = 1024 };
 
 /* The meshes of one world, ready (inproc) or to be joined by each rank. */
@@ -229,7 +234,7 @@ void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg)
 {
     static const ranks_opts NONE = {0};
     const ranks_opts *o = opts ? opts : &NONE;
-    unsigned ms = o->deadline_ms ? o->deadline_ms : 60000;
+    unsigned ms = o->deadline_ms ? o->deadline_ms : PATIENCE_MS;
     static job jobs[MOST];
     td_comm *comms[MOST] = {NULL};
     plan p = {.o = o, .size = size, .transport = o->transport ? o->transport : "inproc"};

@@ -22,7 +22,7 @@ typedef struct ranks_opts {
     const char *transport; /* "inproc" (default), "shm", "tcp" */
     bool processes;        /* fork; not for inproc */
     int per_host;          /* ranks of a simulated host; 0: all on one */
-    unsigned deadline_ms;  /* 60,000 */
+    unsigned deadline_ms;  /* 60,000; more under sanitizers */
     td_comm_opts comm;
 } ranks_opts;
 
