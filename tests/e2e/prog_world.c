@@ -32,15 +32,12 @@ static int wrong(const char *what, const char *algo, size_t i, double got, doubl
 }
 
 /* in[i] = i + rank differs everywhere; all values are small integers, so sums are exact. */
-static int check_all(td_comm *c, const char *algo)
+static int check_all(td_comm *c, const char *algo, float *in, float *out)
 {
     int rank = td_comm_rank(c), size = td_comm_size(c);
     size_t n = (size_t)size, r = (size_t)rank;
-    float *in = calloc(n * COUNT, sizeof *in), *out = calloc(n * COUNT, sizeof *out);
     td_coll_opts o = {.algo = algo, .timeout_ms = 20000};
     const char *what = "allreduce";
-    if (!in || !out)
-        return 1;
     for (size_t i = 0; i < n * COUNT; i++)
         in[i] = (float)(i + r);
     if (td_allreduce(c, in, out, COUNT, TD_F32, TD_REDUCE_SUM, &o))
@@ -106,8 +103,6 @@ static int check_all(td_comm *c, const char *algo)
     }
     if (td_barrier(c, &o))
         return give_up("barrier");
-    free(in);
-    free(out);
     return 0;
 }
 
@@ -162,13 +157,10 @@ static int digest(td_comm *c, const char *algo)
     return 0;
 }
 
-static int speed(td_comm *c, size_t nbytes, const char *algo)
+static int speed(td_comm *c, float *x, size_t nbytes, const char *algo)
 {
     enum { TIMES = 4 };
-    float *x = calloc(1, nbytes);
     double best = 1e9;
-    if (!x)
-        return 1;
     for (int i = 0; i < TIMES; i++) {
         struct timespec a, b;
         if (td_barrier(c, NULL))
@@ -181,7 +173,6 @@ static int speed(td_comm *c, size_t nbytes, const char *algo)
         double ms = 1e3 * (double)(b.tv_sec - a.tv_sec) + 1e-6 * (double)(b.tv_nsec - a.tv_nsec);
         best = ms < best ? ms : best;
     }
-    free(x);
     if (td_comm_rank(c) == 0)
         printf("%s %.3f\n", algo, best);
     return 0;
@@ -205,18 +196,25 @@ int main(int argc, char **argv)
             printf("rank %d of %d over %s\n", td_comm_rank(c), td_comm_size(c),
                    td_comm_transport(c));
     } else if (!strcmp(what, "all")) {
-        rc = check_all(c, NULL);
+        size_t n = (size_t)td_comm_size(c) * COUNT;
+        float *in = calloc(n, sizeof *in), *out = calloc(n, sizeof *out);
+        rc = in && out ? check_all(c, NULL, in, out) : 1;
         for (int i = 2; i < argc && !rc; i++)
-            rc = check_all(c, argv[i]);
+            rc = check_all(c, argv[i], in, out);
         rc = rc ? rc : check_split(c);
+        free(in);
+        free(out);
         if (!rc)
             printf("good over %s\n", td_comm_transport(c));
     } else if (!strcmp(what, "loop") && argc > 2) {
         rc = loop(c, strtod(argv[2], NULL));
     } else if (!strcmp(what, "speed") && argc > 3) {
-        rc = 0;
+        size_t nbytes = strtoul(argv[2], NULL, 10);
+        float *x = calloc(1, nbytes);
+        rc = x ? 0 : 1;
         for (int i = 3; i < argc && !rc; i++)
-            rc = speed(c, strtoul(argv[2], NULL, 10), argv[i]);
+            rc = speed(c, x, nbytes, argv[i]);
+        free(x);
     } else if (!strcmp(what, "digest")) {
         rc = digest(c, argc > 2 ? argv[2] : NULL);
     }
