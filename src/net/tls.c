@@ -228,7 +228,8 @@ static ssize_t tls_send(td__filter *f, const struct iovec *iov, int n)
         return result(t, SSL_write(t->ssl, iov->iov_base, int_bytes(iov->iov_len)));
     for (int i = 0; i < n && used < GATHER_BYTES; i++) {
         size_t take = iov[i].iov_len < GATHER_BYTES - used ? iov[i].iov_len : GATHER_BYTES - used;
-        memcpy(t->gather + used, iov[i].iov_base, take);
+        if (take > 0)
+            memcpy(t->gather + used, iov[i].iov_base, take);
         used += take;
     }
     return result(t, SSL_write(t->ssl, t->gather, (int)used));
