@@ -18,7 +18,7 @@
 
 enum { CODE_POINTS = 0x110000, MAX_VOCAB = 65536 };
 
-#define EXPECTED "a text file (UTF-8 for unit char)"
+#define EXPECTED "a text file, UTF-8 for unit char: set data.dir to its folder, or data.train to it"
 
 /* Characters of the train file. */
 typedef struct vocabulary {

@@ -6,16 +6,17 @@
 #include "base/fail.h"
 #include "base/sha256.h"
 #include "job/job_impl.h"
+#include "optim/schedule.h"
 
 /* How long a run is decides its numbers only where the learning rate ends with it. */
 static bool is_free(const td__job *j, const td__key *k)
 {
     const char *schedule = j->train.schedule.name;
-    bool to_the_end = !strcmp(schedule, "cosine") || !strcmp(schedule, "polynomial");
 
     if (!strcmp(k->path, "train.epochs") || !strcmp(k->path, "train.steps"))
-        return !to_the_end || j->train.schedule.total_steps > 0;
-    if (!strcmp(k->path, "train.eval.every"))
+        return !td__schedule_has_end(schedule) || j->train.schedule.total_steps > 0;
+    /* Plateau listens to validations: when they come, and of what. */
+    if (!strncmp(k->path, "train.eval.", 11) || !strcmp(k->path, "train.early_stop.watch"))
         return strcmp(schedule, "plateau") != 0;
     return (k->flags & TD_KEY_FREE) || !strcmp(k->path, "metrics");
 }

@@ -329,7 +329,7 @@ static td_status fill_schedule(td__job *j)
     /* total_steps 0: the trainer knows how many steps there are; here only the rest is checked. */
     td_schedule_opts check = *o;
     if (!check.total_steps)
-        check.total_steps = j->train.steps ? j->train.steps : INT64_C(1) << 61;
+        check.total_steps = INT64_C(1) << 61;
     td_status st = td_schedule_create(&check, &probe);
     if (st)
         return at(st, t, "train.schedule");

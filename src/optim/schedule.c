@@ -1,6 +1,8 @@
 /* schedule.c -- learning-rate schedules: one row of the table each. The formulas are in
  * tandem/optim.h; names and edge cases follow torch.optim.lr_scheduler. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "optim/schedule.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -86,6 +88,13 @@ static const rule *find(const char *name)
         if (!strcmp(RULES[i].name, name))
             return &RULES[i];
     return NULL;
+}
+
+bool td__schedule_has_end(const char *name)
+{
+    const rule *r = find(name ? name : RULES[0].name);
+
+    return r && (r->needs & NEEDS_TOTAL);
 }
 
 /* Options that are numbers: what they must be when given (non-zero). */

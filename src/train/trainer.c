@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/nearest.h"
+#include "optim/schedule.h"
 #include "train/trainer_impl.h"
 
 enum { MAX_SHARDS = 4096, KEEP = 3 };
@@ -134,8 +135,12 @@ static td_status make_schedule(td__trainer *t)
     td_schedule_opts s = t->o.schedule;
     if (!(s.lr > 0))
         s.lr = td_optimizer_lr(t->optimizer);
-    if (!s.total_steps)
+    if (!s.total_steps) {
         s.total_steps = (int64_t)t->total_steps;
+        /* A run shorter than its warm-up is warmed up until its last step. */
+        if (td__schedule_has_end(s.name) && s.warmup_steps >= s.total_steps && s.total_steps > 0)
+            s.warmup_steps = s.total_steps - 1;
+    }
     s.maximize = t->watch >= 0 && t->facts.higher_is_better[t->watch];
     return td_schedule_create(&s, &t->schedule);
 }

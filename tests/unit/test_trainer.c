@@ -221,6 +221,28 @@ TEST(every_checkpoint_leads_to_the_same_end)
     td__data_close(d);
 }
 
+/* `--set train.steps=N` to look at a job: the warm-up must not be in the way. */
+TEST(a_run_shorter_than_its_warm_up)
+{
+    td__data *d = open_data();
+    for (int steps = 1; steps <= 4; steps++) {
+        td__train_opts o = base_opts();
+        notes n = new_notes();
+        bool resumed;
+        o.steps = steps;
+        o.schedule.warmup_steps = 100;
+        td__train_result r = run(&o, d, &n, &resumed);
+        CHECK_EQ_INT(r.step, steps);
+        CHECK(n.lr == 0.02, "the last of %d steps has the rate %g", steps, n.lr);
+        /* What does not end by itself is warmed up as it says: it may be longer later. */
+        n = new_notes();
+        o.schedule.name = "constant";
+        run(&o, d, &n, &resumed);
+        CHECK(n.lr < 0.02 * (steps + 1) / 100, "%d steps of 100: rate %g", steps, n.lr);
+    }
+    td__data_close(d);
+}
+
 TEST(patience_ends_the_run)
 {
     td__data *d = open_data();
@@ -451,6 +473,7 @@ int main(void)
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(resumed_runs_are_uninterrupted_runs),
         cmocka_unit_test(every_checkpoint_leads_to_the_same_end),
+        cmocka_unit_test(a_run_shorter_than_its_warm_up),
         cmocka_unit_test(patience_ends_the_run),
         cmocka_unit_test(a_bad_loss_ends_the_run_and_keeps_the_last_checkpoint),
         cmocka_unit_test(bad_options_are_refused),
