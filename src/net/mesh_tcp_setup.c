@@ -62,7 +62,7 @@ static bool watch(const setup *u, caller *c, int op, bool write)
     return epoll_ctl(u->epoll, op, c->greet.conn.fd, &e) == 0;
 }
 
-/* Sockets that hold a few megabytes let both ends run for longer before one must wait for the other.
+/* Sockets that hold a few megabytes let both ends run for longer before one waits for the other.
  * Asking for more than the system allows would give less than the kernel's own tuning does. */
 static void widen(int fd)
 {

@@ -80,7 +80,6 @@ void td__ss_request(td__store_server *s, td__ss_client *c, const td__store_parts
 /* store_keys.c */
 void td__ss_keys_handle(td__store_server *s, td__ss_client *c, const td__store_parts *p);
 void td__ss_keys_cancel(td__store_server *s, const td__ss_client *c, const uint32_t *id);
-/* Every value of "prefix0".."prefix{n-1}" in one block (td__free). */
 void td__ss_keys_fini(td__store_server *s);
 
 /* store_up.c */
