@@ -64,9 +64,9 @@ static void fail_everywhere(shm_mesh *m, td_status st, td_status theirs, const c
 
 void td__shm_interrupt(td__mesh *mesh, td_status st, const char *text)
 {
-    /* All are told the same cause; only that this rank was told to stop is, for the others, the
-     * doing of a peer. */
-    fail_everywhere(shm_of(mesh), st, st == TD_EABORTED ? TD_EPEER : st, text);
+    /* All sides of a disagreement are told the same; all else is, for the others, a peer that gave
+     * up. */
+    fail_everywhere(shm_of(mesh), st, st == TD_EMISMATCH ? st : TD_EPEER, text);
 }
 
 td_status td__shm_fail(shm_mesh *m, td_status st, const char *fmt, ...)
@@ -82,8 +82,11 @@ td_status td__shm_fail(shm_mesh *m, td_status st, const char *fmt, ...)
 
 td_status td__shm_health(shm_mesh *m)
 {
-    TD_TRY(td__poison_check(&m->poison));
-    return td__poison_check(&m->head->poison);
+    /* Once a failure of others has been reported here it is this rank's too: its transfers are the
+     * caller's again and must not be touched. */
+    if (td__poison_is_set(&m->head->poison))
+        td__poison_set(&m->poison, m->head->poison.status, m->head->poison.text);
+    return td__poison_check(&m->poison);
 }
 
 static bool has_failed(shm_mesh *m)
