@@ -1,5 +1,5 @@
-/* bench_trainer.c -- what the training loop costs beside its arithmetic: the trainer (loader, shards,
- * sum in the tree, update; no observers) against a bare loop of td_runner_run and
+/* bench_trainer.c -- what the training loop costs beside its arithmetic: the trainer (loader,
+ * shards, sum in the tree, update; no observers) against a bare loop of td_runner_run and
  * td_optimizer_step on the same batch in place, one compute thread each.
  *
  * With one shard the two do the same arithmetic; with more, shards are smaller matrices, and their

@@ -204,7 +204,7 @@ bool td__optim_sliceable(const td_optimizer *o)
     return !o->def->tensor;
 }
 
-/* ---- Clipping by the norm of all gradients ---------------------------------------------------- */
+/* ---- Clipping by the norm of all gradients --------------------------------------------------- */
 
 bool td__optim_clips(const td_optimizer *o)
 {

@@ -57,9 +57,9 @@ typedef struct td__optim_def {
         name##_scalar, name##_avx2, name##_avx512 \
     }
 
-/* Does a step need the norm of all gradients? Then, before begin: the factor that clip_norm makes of
- * it, from the sum of squares of td__optim_param_squares over all dense params in order, then of the
- * row-sparse gradients, added with td__tree_add. TD_EINVAL if it is not finite. */
+/* Does a step need the norm of all gradients? Then, before begin: the factor that clip_norm makes
+ * of it, from the sum of squares of td__optim_param_squares over all dense params in order, then of
+ * the row-sparse gradients, added with td__tree_add. TD_EINVAL if it is not finite. */
 bool td__optim_clips(const td_optimizer *o);
 double td__optim_param_squares(const td_optimizer *o, const float *grads, size_t count);
 TD_NODISCARD td_status td__optim_clip(td_optimizer *o, double squares, double *scale);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The README's program compiles against the public headers, its job is right, and the commands, verbs
-# and tests it names exist.
+# The README's program compiles against the public headers, its job is right, and the commands,
+# verbs and tests it names exist.
 set -euo pipefail
 source=${TD_SOURCE:-$PWD}
 dir=$(mktemp -d)

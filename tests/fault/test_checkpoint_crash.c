@@ -167,8 +167,8 @@ typedef struct save {
     bool best;
 } save;
 
-/* Save with the nth call struck: 0 (there was no such call), REFUSED with a text, or SURVIVED (saved
- * all the same). */
+/* Save with the nth call struck: 0 (there was no such call), REFUSED with a text, or SURVIVED
+ * (saved all the same). */
 static int save_struck(const char *dir, const save *s, what m, int nth)
 {
     mode = m;

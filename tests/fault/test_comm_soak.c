@@ -178,8 +178,8 @@ static void run_seed(uint64_t seed)
     }
     CHECK(!n_failed || !s.harmless, "TD_SOAK_SEED=%llu: failed although only slow (%s): %s",
           (unsigned long long)seed, s.faults, ranks[0].text);
-    /* Poison reaches everybody: nobody believes that all went well when another knows better; except
-     * that who has left the last barrier cannot know whether all others could. */
+    /* Poison reaches everybody: nobody believes that all went well when another knows better;
+     * except that who has left the last barrier cannot know whether all others could. */
     for (int r = 0; r < s.size && n_failed < s.size; r++)
         CHECK(!ranks[r].st || ranks[r].n_done == CALLS,
               "TD_SOAK_SEED=%llu: only %d of %d ranks failed (%s): %s", (unsigned long long)seed,

@@ -2,9 +2,10 @@
  *
  * Five small models, 20 steps with SGD and with AdamW each, from the same weights on the same
  * batches: every loss, and the loss in evaluation mode at the end, within 1e-5 of PyTorch's in f32
- * and within 1e-2 in bf16 (against the f32 losses). train/make.py made the files, says what is in
- * them and how inputs come about, and trains the same models; the table below repeats its sizes and
- * rates. With TD_KEEP_FILES=DIR the trained f32 weights stay in DIR for `make.py verify DIR`. */
+ * and within 1e-2 in bf16 (against the f32 losses). tests/golden/train/make.py made the files, says
+ * what is in them and how inputs come about, and trains the same models; the table below repeats
+ * its sizes and rates. With TD_KEEP_FILES=DIR the trained f32 weights stay in DIR for
+ * `make.py verify DIR`. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>
