@@ -48,7 +48,8 @@ typedef struct training {
     const td__args *args;
     td__session session;
     char dir[TD__PATH], checkpoints[TD__PATH], job_path[TD__PATH];
-    bool made; /* the directory is ours: taken away if nothing comes of it */
+    int lock;             /* of the directory; -1: not yet */
+    bool made, described; /* the directory, its job.yaml: taken away if nothing comes of it */
     bool resume, profile;
     uint64_t from_step;
     td__progress progress;
@@ -100,6 +101,7 @@ static td_status find_run(training *t)
     if (stat(job, &info) != 0)
         return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
                        t->dir);
+    TD_TRY(td__run_dir_lock(t->dir, &t->lock));
     return td__resume_check(s, t->dir, &t->past);
 }
 
@@ -115,15 +117,17 @@ static td_status make_run(training *t)
         TD_TRY(
             td__run_dir_create(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), t->dir));
         t->made = true;
-        return TD_OK;
+        return td__run_dir_lock(t->dir, &t->lock);
     }
     TD_TRY(td__run_dir_path(dir, "job.yaml", job));
-    if (stat(job, &info) == 0)
-        return TD_FAIL(TD_EINVAL, "%s holds a run already; --resume goes on with it", dir);
-    t->made = stat(dir, &info) != 0;
+    bool fresh = stat(dir, &info) != 0;
     TD_TRY(td__run_dir_create(dir, NULL, t->dir));
     if (access(t->dir, W_OK) != 0)
         return TD_FAIL(TD_EINVAL, "%s: no permission to write there", t->dir);
+    TD_TRY(td__run_dir_lock(t->dir, &t->lock));
+    if (stat(job, &info) == 0)
+        return TD_FAIL(TD_EINVAL, "%s holds a run already; --resume goes on with it", dir);
+    t->made = fresh;
     return TD_OK;
 }
 
@@ -187,8 +191,11 @@ static td_status prepare(training *t)
         return TD_OK;
     TD_TRY(td__session_data(s));
     catch_signals();
-    if (!t->resume)
+    if (!t->resume) {
         TD_TRY(make_run(t));
+        TD_TRY(write_job(t)); /* from here on --resume can go on with it */
+        t->described = true;
+    }
     TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
     s->opts.checkpoint_dir = t->checkpoints;
     s->opts.profile = t->profile;
@@ -207,7 +214,8 @@ static td_status start(training *t)
             t->from_step = info.state.step;
         }
     }
-    TD_TRY(write_job(t)); /* a resumed one may be longer now */
+    if (t->resume)
+        TD_TRY(write_job(t)); /* it may be longer now */
     return observe(t);
 }
 
@@ -374,12 +382,18 @@ static void finish(training *t)
     td__trace_destroy(t->trace);
     td__tensorboard_destroy(t->tensorboard);
     td__metrics_file_destroy(t->metrics);
+    if (t->lock >= 0)
+        close(t->lock);
 }
 
-/* Nothing came of it: take away what was made, if nothing is in it. */
+/* Nothing came of it: take away what was made, if nothing else is in it. */
 static void take_back(training *t)
 {
+    char job[TD__PATH];
+
     td__session_fini(&t->session);
+    if (t->described && !td__run_dir_path(t->dir, "job.yaml", job))
+        unlink(job);
     if (!t->made)
         return;
     if (*t->checkpoints)
@@ -431,6 +445,7 @@ static int run(const td__args *a)
     if (!t)
         return td__failure(a, TD_ENOMEM);
     t->args = a;
+    t->lock = -1;
     t->resume = td__args_has(a, "resume");
     t->profile = td__args_has(a, "profile");
     int rc = train(t);

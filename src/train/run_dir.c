@@ -5,10 +5,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 
@@ -80,8 +83,17 @@ static long number_of(const char *entry, const char *name)
     return *end || n > LAST_NUMBER ? 0 : n;
 }
 
+static bool has_job(DIR *parent, const char *run)
+{
+    char file[256 + sizeof "/job.yaml"];
+    struct stat info;
+
+    snprintf(file, sizeof file, "%s/job.yaml", run);
+    return fstatat(dirfd(parent), file, &info, 0) == 0;
+}
+
 /* The highest number in use; 0: none, or the directory cannot be read. */
-static long highest(const char *parent, const char *name)
+static long highest(const char *parent, const char *name, bool with_job)
 {
     DIR *d = opendir(parent);
     long most = 0;
@@ -90,7 +102,8 @@ static long highest(const char *parent, const char *name)
         return 0;
     for (struct dirent *e; (e = readdir(d));) {
         long n = number_of(e->d_name, name);
-        most = n > most ? n : most;
+        if (n > most && (!with_job || has_job(d, e->d_name)))
+            most = n;
     }
     closedir(d);
     return most;
@@ -111,7 +124,7 @@ td_status td__run_dir_create(const char *parent, const char *name, char path[TD_
         return TD_OK;
     }
     TD_TRY(check_name(name));
-    for (long n = highest(parent, name) + 1; n <= LAST_NUMBER; n++) {
+    for (long n = highest(parent, name, false) + 1; n <= LAST_NUMBER; n++) {
         TD_TRY(numbered(parent, name, n, path));
         if (mkdir(path, MODE) == 0)
             return TD_OK;
@@ -124,8 +137,22 @@ td_status td__run_dir_create(const char *parent, const char *name, char path[TD_
 td_status td__run_dir_newest(const char *parent, const char *name, char path[TD__PATH])
 {
     TD_TRY(check_name(name));
-    long n = highest(parent, name);
+    long n = highest(parent, name, true);
     if (!n)
         return TD_FAIL(TD_EINVAL, "there is no run of %s in %s to resume", name, parent);
     return numbered(parent, name, n, path);
+}
+
+td_status td__run_dir_lock(const char *dir, int *fd)
+{
+    *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0)
+        return TD_FAIL(TD_EINVAL, "%s: cannot open it: %s", dir, strerror(errno));
+    /* Where the file system knows no locks, there are none. */
+    if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(*fd);
+        *fd = -1;
+        return TD_FAIL(TD_EINVAL, "%s: another process is training there", dir);
+    }
+    return TD_OK;
 }

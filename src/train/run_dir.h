@@ -15,9 +15,13 @@ enum { TD__PATH = 4096 };
  * receives it. */
 TD_NODISCARD td_status td__run_dir_create(const char *parent, const char *name,
                                           char path[TD__PATH]);
-/* The run of that name with the highest number; TD_EINVAL if there is none. */
+/* The run of that name with the highest number that has a job.yaml (one killed before it had is
+ * none); TD_EINVAL if there is none. */
 TD_NODISCARD td_status td__run_dir_newest(const char *parent, const char *name,
                                           char path[TD__PATH]);
+/* Only one process at a time may write into a run's directory: TD_EINVAL if another does. *fd is
+ * the lock, closed to give it up. */
+TD_NODISCARD td_status td__run_dir_lock(const char *dir, int *fd);
 /* dir/file; TD_EINVAL if it is too long. */
 TD_NODISCARD td_status td__run_dir_path(const char *dir, const char *file, char path[TD__PATH]);
 

@@ -101,6 +101,28 @@ for sig in INT TERM; do
     [ "$(digest_of $run)" = "$(digest_of $run-whole)" ] || fail "SIG$sig: other bits"
 done
 
+# A second process keeps its hands off a run that is going on.
+"$tandem" train job.yaml "${endless[@]}" --run-dir mine >/dev/null 2>&1 &
+pid=$!
+wait_for has_lines mine 90
+for how in --resume=mine '--run-dir mine'; do
+    # shellcheck disable=SC2086
+    "$tandem" train job.yaml "${endless[@]}" $how >out 2>err
+    [ $? -eq 2 ] && grep -q 'another process' err || fail "two at once, $how: $(cat err)"
+done
+kill -9 $pid
+wait $pid 2>/dev/null
+python3 - mine/metrics.jsonl <<'END' || fail "metrics.jsonl after a second process"
+import json, sys
+events = [json.loads(line) for line in open(sys.argv[1]).read().split("\n")[:-1]]
+steps = [e["step"] for e in events if e["kind"] == "step"]
+assert steps == list(range(1, len(steps) + 1)), steps
+END
+mkdir runs runs/tiny-0007 # one that was killed before it had begun
+"$tandem" train job.yaml --set log.dir=runs --set train.steps=5 --run-dir runs/tiny-0003 -q >out
+"$tandem" train job.yaml --set log.dir=runs --set train.steps=9 --resume -q >out 2>err &&
+    grep -q '^runs/tiny-0003 done step 9' out || fail "resume past an empty run: $(cat out err)"
+
 # Ctrl-C on a terminal, once and twice.
 printf '%s\n' 'step  SIGINT' | "$terminal" 80 out "$tandem" train job.yaml "${endless[@]}" \
     --run-dir once

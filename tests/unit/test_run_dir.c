@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -110,6 +111,11 @@ TEST(runs_are_numbered)
     CHECK_OK(td__run_dir_create(parent, "digits", b));
     CHECK_OK(td__run_dir_create(parent, "digits-x", c)); /* another name, not a number */
     CHECK(strstr(a, "/digits-0001") && strstr(b, "/digits-0002"), "%s, %s", a, b);
+    CHECK_STATUS(td__run_dir_newest(parent, "digits", c), TD_EINVAL); /* none has begun */
+    check_write_file(check_path("deep/runs/digits-0001/job.yaml"), "x", 1);
+    CHECK_OK(td__run_dir_newest(parent, "digits", c));
+    CHECK(strcmp(a, c) == 0, "newest is %s, which was killed before it had a job", c);
+    check_write_file(check_path("deep/runs/digits-0002/job.yaml"), "x", 1);
     CHECK_OK(td__run_dir_newest(parent, "digits", c));
     CHECK(strcmp(b, c) == 0, "newest is %s", c);
     CHECK_OK(td__run_dir_create(a, NULL, c));
@@ -122,6 +128,22 @@ TEST(runs_are_numbered)
     static const char *const BAD[] = {"", ".", "../x", "a/b"};
     for (int i = 0; i < TD_LEN(BAD); i++)
         CHECK_STATUS(td__run_dir_create(parent, BAD[i], c), TD_EINVAL);
+    check_tmpdir_remove();
+}
+
+TEST(one_process_writes_into_a_run)
+{
+    int one, two;
+
+    check_tmpdir();
+    const char *dir = check_path(".");
+    CHECK_OK(td__run_dir_lock(dir, &one));
+    CHECK_STATUS(td__run_dir_lock(dir, &two), TD_EINVAL);
+    CHECK(two < 0 && strstr(td_last_error(), "another process"), "%s", td_last_error());
+    close(one);
+    CHECK_OK(td__run_dir_lock(dir, &two));
+    close(two);
+    CHECK_STATUS(td__run_dir_lock(check_path("nosuch"), &one), TD_EINVAL);
     check_tmpdir_remove();
 }
 
@@ -385,6 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_numbered),
+        cmocka_unit_test(one_process_writes_into_a_run),
         cmocka_unit_test(runs_that_start_together_get_their_own_directory),
         cmocka_unit_test(metrics_are_cut_on_resume),
         cmocka_unit_test(numbers_that_json_lacks_become_null),
