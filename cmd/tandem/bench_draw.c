@@ -135,18 +135,19 @@ static void draw_axes(const panel *p)
 {
     char label[32];
     FILE *to = p->to;
-    for (double v = p->ay.lo; v <= p->ay.hi * 1.01; v *= 10) {
-        double y = at_y(p, v);
+    int decades = (int)lround(log10(p->ay.hi / p->ay.lo));
+    for (int d = 0; d <= decades; d++) {
+        double v = p->ay.lo * pow(10, d), y = at_y(p, v);
         fprintf(to, "<path class=\"grid\" d=\"M%.1f %.1fh%.1f\"/>\n", p->x, y, p->w);
         axis_label(p->bandwidth, v, label, sizeof label);
         text(to, p->x - 6, y + 4, "end", "tick", label);
-        for (int k = 2; k < 10 && v * 10 <= p->ay.hi * 1.01; k++)
+        for (int k = 2; k < 10 && d < decades; k++)
             fprintf(to, "<path class=\"fine\" d=\"M%.1f %.1fh%.1f\"/>\n", p->x, at_y(p, v * k),
                     p->w);
     }
-    for (double v = 1; v <= p->ax.hi; v *= 2) {
-        int power = (int)lround(log2(v));
-        if (v < p->ax.lo || power % 2)
+    for (int power = 0; exp2(power) <= p->ax.hi; power += 2) {
+        double v = exp2(power);
+        if (v < p->ax.lo)
             continue;
         fprintf(to, "<path class=\"%s\" d=\"M%.1f %.1fv%.1f\"/>\n",
                 power % 6 == 2 ? "grid" : "fine", at_x(p, v), p->y, p->h);
