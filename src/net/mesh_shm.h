@@ -38,7 +38,7 @@ bool td__mesh_is_shm(const td__mesh *m);
 
 /* ---- the board ---- */
 
-enum { TD_SHM_INLINE = 24, TD_SHM_SLOT = 8192 };
+enum { TD_SHM_INLINE = 24, TD_SHM_SLOT = 1024 };
 
 typedef struct td__shm_card {
     uint64_t number;   /* of the card: written last */
