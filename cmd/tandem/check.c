@@ -7,13 +7,15 @@
 static void print_memory(const td__session *s)
 {
     td_memory_plan m = td_program_memory(td__trainer_program(s->trainer));
+    size_t optimizer = td__trainer_optimizer_nbytes(s->trainer);
     const struct {
         const char *name;
         size_t nbytes;
-    } rows[] = {
-        {"activations", m.activations}, {"parameters", m.params},     {"gradients", m.grads},
-        {"running averages", m.states}, {"packed weights", m.packed}, {"scratch", m.scratch},
-        {"constants", m.constants},     {"inputs", m.inputs},         {"total", m.total}};
+    } rows[] = {{"activations", m.activations}, {"parameters", m.params},
+                {"gradients", m.grads},         {"optimizer state", optimizer},
+                {"running averages", m.states}, {"packed weights", m.packed},
+                {"scratch", m.scratch},         {"constants", m.constants},
+                {"inputs", m.inputs},           {"total", m.total + optimizer}};
     char b[TD__HUMAN];
 
     printf("\nmemory of one compute thread (a shard of %lld samples)\n",
@@ -67,6 +69,7 @@ static td_status check(td__session *s, const td__args *a)
     td_status st = td__session_job(s, a, td__args_at(a, 0), NULL);
     if (!st)
         st = td__session_data(s);
+    s->opts.blank = true;
     if (!st)
         st = td__session_trainer(s);
     if (st || td__args_has(a, "quiet"))

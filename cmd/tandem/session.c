@@ -161,6 +161,7 @@ td_status td__session_trained(td__session *s, const td__args *a, const char *set
     TD_TRY(td__session_checkpoint(a, own ? path : run, info));
     TD_TRY(td__session_data(s));
     s->opts.checkpoint_dir = NULL;
+    s->opts.blank = true;
     TD_TRY(td__session_trainer(s));
     return td__checkpoint_load(info, td__trainer_params(s->trainer), NULL);
 }

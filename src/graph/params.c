@@ -1,5 +1,7 @@
 /* params.c -- the numbers of a model: one block, names, and where each lies in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/params.h"
+
 #include <string.h>
 
 #include "base/check.h"
@@ -7,7 +9,7 @@
 #include "graph/init.h"
 #include "graph/program_impl.h"
 
-static td_status fill(td_params *ps, const td_program *p, uint64_t seed)
+static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
 {
     size_t at = 0;
     for (int i = 0; i < p->n_slots; i++) {
@@ -28,13 +30,14 @@ static td_status fill(td_params *ps, const td_program *p, uint64_t seed)
             ps->trainable = at;
         if (!slot->is_state && !slot->sparse)
             ps->dense = at;
-        TD_TRY(
-            td__init_fill(&leaf->init, &leaf->shape, seed, info->name, ps->block + info->offset));
+        if (seed)
+            TD_TRY(td__init_fill(&leaf->init, &leaf->shape, *seed, info->name,
+                                 ps->block + info->offset));
     }
     return TD_OK;
 }
 
-td_status td_params_create(const td_program *p, uint64_t seed, td_params **out)
+td_status td__params_create(const td_program *p, const uint64_t *seed, td_params **out)
 {
     *out = NULL;
     td_params *ps = td__calloc(1, sizeof *ps);
@@ -54,6 +57,11 @@ td_status td_params_create(const td_program *p, uint64_t seed, td_params **out)
     }
     *out = ps;
     return TD_OK;
+}
+
+td_status td_params_create(const td_program *p, uint64_t seed, td_params **out)
+{
+    return td__params_create(p, &seed, out);
 }
 
 void td_params_destroy(td_params *ps)

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/nearest.h"
+#include "graph/params.h"
 #include "optim/schedule.h"
 #include "train/trainer_impl.h"
 
@@ -98,7 +99,7 @@ static td_status make_model(td__trainer *t)
                                 &t->train_set));
     t->shard_rows = (o->batch + o->shards - 1) / o->shards;
     TD_TRY(td__shard_program(t->train_set, t->shard_rows, &p, &t->facts));
-    TD_TRY(td_params_create(p, o->seed, &t->params));
+    TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->params));
     td__shard_set_params(t->train_set, t->params);
     TD_TRY(find_watched(t));
     return td_optimizer_create(&o->optim, t->params, &t->optimizer);
@@ -235,6 +236,12 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
 td_params *td__trainer_params(td__trainer *t)
 {
     return t->params;
+}
+
+size_t td__trainer_optimizer_nbytes(const td__trainer *t)
+{
+    return (size_t)td_optimizer_state_count(t->optimizer) * td_params_trainable(t->params) *
+           sizeof(float);
 }
 
 const td_program *td__trainer_program(td__trainer *t)

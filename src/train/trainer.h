@@ -27,6 +27,7 @@ typedef struct td__train_opts {
     td_dtype precision;    /* TD_F32 or TD_BF16 */
     const char *backend;   /* NULL: "cpu" */
     uint64_t seed;
+    bool blank;          /* first weights are zeros: to look at the plan, or to load others */
     td_optim_opts optim; /* with clip etc. */
     td_schedule_opts schedule;
     int64_t valid_every; /* steps; 0: at the end of each epoch; -1: never */
@@ -76,7 +77,8 @@ TD_NODISCARD td_status td__trainer_run(td__trainer *t, const atomic_int *stop,
                                        td__train_result *out);
 
 td_params *td__trainer_params(td__trainer *t);
-const td_program *td__trainer_program(td__trainer *t); /* the training program of one shard */
+size_t td__trainer_optimizer_nbytes(const td__trainer *t); /* of its state */
+const td_program *td__trainer_program(td__trainer *t);     /* the training program of one shard */
 int td__trainer_shards(const td__trainer *t);
 /* Per-node times of all compute threads together (profile). */
 int td__trainer_profile_count(const td__trainer *t);

@@ -152,6 +152,13 @@ done
 ok check -q job.yaml
 [ ! -s out ] || fail "check -q prints"
 ok check job.yaml --set=train.batch=50 --set train.steps=3
+# A large model is looked at without a number of it in memory: 400 million weights, 1.6 GB.
+python3 - "$tandem" <<'END' || fail "check takes the memory of the model"
+import resource, subprocess, sys
+subprocess.run([sys.argv[1], "check", "-q", "job.yaml", "--set",
+                "model=[flatten, {linear: 20000}, {linear: 20000}, linear]"], check=True)
+assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 400000
+END
 ok train job.yaml
 tail -2 out | head -1 | grep -Eq '^digest sha256:[0-9a-f]{64}$' || fail "no digest: $(cat out)"
 tail -1 out | grep -q '^report runs/tiny-0001/report.html$' || fail "no report: $(tail -1 out)"
