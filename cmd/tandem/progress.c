@@ -1,7 +1,9 @@
 /* progress.c -- the progress line, plain lines, or JSON.
  *
  * The line is drawn at most ten times a second and cut to the width that the terminal has at that
- * moment; what matters most stands first. Results of validation stay on the screen above it. */
+ * moment; what matters most stands first. Results of validation stay on the screen above it, and so
+ * do lines of the log: they may come from any thread, so standard output's lock is held while the
+ * line is drawn or taken away. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "progress.h"
 
@@ -17,6 +19,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/human.h"
+#include "tandem/log.h"
 #include "train/event_json.h"
 
 enum { REDRAW_NS = 100000000, DEFAULT_WIDTH = 80, BAR = 20 };
@@ -41,11 +44,22 @@ void td__progress_flush(td__progress *p)
 
 void td__progress_clear(td__progress *p)
 {
-    if (!p->shown)
-        return;
-    fputs("\r\033[K", stdout);
-    fflush(stdout);
-    p->shown = false;
+    flockfile(stdout);
+    if (atomic_exchange(&p->shown, false)) {
+        fputs("\r\033[K", stdout);
+        fflush(stdout);
+    }
+    funlockfile(stdout);
+}
+
+static void write_log(void *user, td_log_level level, td_log_part part, const char *line)
+{
+    (void)level;
+    (void)part;
+    flockfile(stdout);
+    td__progress_clear(user);
+    fprintf(stderr, "%s\n", line);
+    funlockfile(stdout);
 }
 
 static double seconds_left(const td__progress *p, uint64_t step)
@@ -79,6 +93,7 @@ static void draw(td__progress *p, const td__step_event *e)
         snprintf(part[n++], sizeof part[0], "epoch %" PRIu64 "/%" PRIu64, e->epoch + 1,
                  (steps + per_epoch - 1) / per_epoch);
 
+    flockfile(stdout);
     fputs("\r\033[K", stdout);
     for (int i = 0; i < n; i++) {
         int need = (int)strlen(part[i]) + (used ? 2 : 0);
@@ -94,7 +109,9 @@ static void draw(td__progress *p, const td__step_event *e)
             putchar(i < full ? '=' : i == full ? '>' : ' ');
         putchar(']');
     }
-    p->shown = true;
+    atomic_store(&p->shown, true);
+    td__progress_flush(p);
+    funlockfile(stdout);
 }
 
 static void print_plain(const td__progress *p, const td__step_event *e)
@@ -162,7 +179,6 @@ static td_status on_step(td__observer *o, const td__step_event *e)
     if (p->mode == TD_PROGRESS_LINE && now - p->drawn_ns >= REDRAW_NS) {
         p->drawn_ns = now;
         draw(p, e);
-        td__progress_flush(p);
     }
     return TD_OK;
 }
@@ -228,10 +244,14 @@ void td__progress_init(td__progress *p, td__progress_mode mode, int64_t every)
     bool dumb = !term || !*term || strcmp(term, "dumb") == 0;
     if (mode == TD_PROGRESS_LINE && (!isatty(STDOUT_FILENO) || dumb))
         p->mode = TD_PROGRESS_PLAIN;
+    if (p->mode == TD_PROGRESS_LINE)
+        td_log_set_sink(write_log, p);
 }
 
 void td__progress_fini(td__progress *p)
 {
+    if (p->mode == TD_PROGRESS_LINE)
+        td_log_set_sink(NULL, NULL);
     td__progress_clear(p);
     td__text_fini(&p->text);
 }

@@ -3,6 +3,8 @@
 #ifndef TD_CMD_PROGRESS_H
 #define TD_CMD_PROGRESS_H
 
+#include <stdatomic.h>
+
 #include "base/text.h"
 #include "train/observer.h"
 #include "train/trainer.h"
@@ -24,10 +26,11 @@ typedef struct td__progress {
     double loss, rate, samples, seconds; /* loss smoothed; samples, seconds: since the last rate */
     char metric[64];                     /* "accuracy 97.10 %", of the last validation */
     int error;                           /* errno of a failed write to standard output; 0: none */
-    bool shown;                          /* the line is on the screen */
+    atomic_bool shown;                   /* the line is on the screen */
 } td__progress;
 
-/* LINE becomes PLAIN where standard output is not a terminal. */
+/* LINE becomes PLAIN where standard output is not a terminal; else the log goes above the line
+ * until fini. */
 void td__progress_init(td__progress *p, td__progress_mode mode, int64_t every);
 void td__progress_clear(td__progress *p); /* takes the line off the screen */
 void td__progress_flush(td__progress *p); /* standard output; a failure is kept in error */

@@ -4,8 +4,10 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fail.h"
+#include "train/checkpoint.h"
 #include "train/report_data.h"
 
 static bool same_length(const td__train_opts *a, const td__train_opts *b)
@@ -14,7 +16,18 @@ static bool same_length(const td__train_opts *a, const td__train_opts *b)
            a->min_delta == b->min_delta;
 }
 
-static td_status read_past(const char *dir, bool same, td__run_past *past)
+/* All that the end of a run writes is there: the last step's checkpoint, whole, and the report. A
+ * run killed on its last metres, or damaged later, goes on from where it is whole. */
+static bool is_complete(const char *dir, uint64_t step, bool report)
+{
+    td__checkpoint_info last;
+    char path[TD__PATH];
+
+    return !td__checkpoint_find(dir, NULL, &last) && last.state.step == step &&
+           (!report || (!td__run_dir_path(dir, "report.html", path) && access(path, F_OK) == 0));
+}
+
+static td_status read_past(const char *dir, bool same, bool report, td__run_past *past)
 {
     td__report_data d;
     char path[TD__PATH];
@@ -25,9 +38,10 @@ static td_status read_past(const char *dir, bool same, td__run_past *past)
     if (stat(path, &info) != 0)
         return TD_OK;
     TD_TRY(td__report_data_read(dir, &d));
-    past->finished = same && (strcmp(d.end, "done") == 0 || strcmp(d.end, "early") == 0);
-    snprintf(past->digest, sizeof past->digest, "%s", d.digest);
     past->step = d.step.n ? (uint64_t)d.step.v[d.step.n - 1] : 0;
+    past->finished = same && (strcmp(d.end, "done") == 0 || strcmp(d.end, "early") == 0) &&
+                     is_complete(dir, past->step, report);
+    snprintf(past->digest, sizeof past->digest, "%s", d.digest);
     td__report_data_fini(&d);
     return TD_OK;
 }
@@ -43,7 +57,8 @@ td_status td__resume_check(const td__session *s, const char *dir, td__run_past *
     if (td__job_differs(old, s->job, what, sizeof what))
         st = TD_FAIL(TD_EINVAL, "cannot resume %s: the job differs in %s", dir, what);
     else
-        st = read_past(dir, same_length(td__job_train(old), td__job_train(s->job)), past);
+        st = read_past(dir, same_length(td__job_train(old), td__job_train(s->job)),
+                       td__job_log_opts(s->job)->report, past);
     td__job_destroy(old);
     return st;
 }

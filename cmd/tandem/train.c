@@ -58,6 +58,7 @@ typedef struct training {
     int n_times;
     td__train_result result;
     td__eval_result test; /* n 0: there is no test part */
+    bool untested;        /* interrupted meanwhile */
     td__run_past past;
 } training;
 
@@ -219,7 +220,8 @@ static td_status start(training *t)
     return observe(t);
 }
 
-/* After the last step: the test part with the weights as they are, for all who keep records. */
+/* After the last step: the test part with the weights as they are, for all who keep records. If it
+ * is interrupted there is no report, and --resume makes up for both. */
 static td_status test(training *t)
 {
     td__dataset *part = td__data_part(t->session.data, TD_PART_TEST);
@@ -228,7 +230,9 @@ static td_status test(training *t)
 
     if (!part || t->result.end == TD_TRAIN_INTERRUPTED)
         return TD_OK;
-    TD_TRY(td__trainer_evaluate(t->session.trainer, part, r));
+    TD_TRY(td__trainer_evaluate_until(t->session.trainer, part, &stop, &t->untested, r));
+    if (t->untested)
+        return TD_OK;
     td__eval_event e = {.step = t->result.step,
                         .epoch = t->result.epoch,
                         .part = td__part_name(TD_PART_TEST),
@@ -344,7 +348,7 @@ static int conclude(training *t)
 
     if (!st && t->profile)
         st = write_profile(t);
-    if (!st && log->report)
+    if (!st && log->report && !t->untested)
         st = write_report(t);
     if (st) {
         td__progress_clear(&t->progress);
@@ -356,7 +360,7 @@ static int conclude(training *t)
     if (!quiet && !json) {
         print_table(t);
         printf("digest sha256:%s\n", t->result.digest);
-        if (log->report)
+        if (log->report && !t->untested)
             printf("report %s/report.html\n", t->dir);
     }
     td__progress_flush(&t->progress);
@@ -365,7 +369,7 @@ static int conclude(training *t)
                 strerror(t->progress.error), t->dir);
         return TD_EXIT_FAILED;
     }
-    if (t->result.end != TD_TRAIN_INTERRUPTED)
+    if (t->result.end != TD_TRAIN_INTERRUPTED && !t->untested)
         return TD_EXIT_OK;
     fprintf(stderr,
             "tandem train: interrupted after step %" PRIu64 "; to go on: tandem train "

@@ -24,13 +24,17 @@ typedef struct loss_def {
     td_node *(*build)(const head *h);
 } loss_def;
 
-static td_node *cross_entropy(const head *h)
+static td_node *xent(const head *h, double smoothing)
 {
     td_xent_opts o = {.use_ignore = td__tree_get(h->loss, "ignore") != NULL,
                       .ignore_index = (int64_t)td__keys_real(h->loss, "ignore"),
-                      .smoothing = td__keys_real(h->loss, "label_smoothing")};
+                      .smoothing = smoothing};
 
     return td_softmax_cross_entropy(h->g, h->y, h->target, &o);
+}
+static td_node *cross_entropy(const head *h)
+{
+    return xent(h, td__keys_real(h->loss, "label_smoothing"));
 }
 static td_node *mse(const head *h)
 {
@@ -91,7 +95,7 @@ static td_node *binary_accuracy(const head *h)
 /* The cross-entropy without smoothing. */
 static td_node *nll(const head *h)
 {
-    return td_softmax_cross_entropy(h->g, h->y, h->target, NULL);
+    return xent(h, 0);
 }
 static td_node *bits(const head *h)
 {

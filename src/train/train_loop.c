@@ -145,6 +145,9 @@ static td_status validate(td__trainer *t, bool *best)
     if (stopped)
         return TD_OK;
     double value = r.value[t->watch + 1];
+    if (isnan(value))
+        return TD_FAIL(TD_EINVAL, "%s of the validation part is nan after step %llu", t->o.watch,
+                       (unsigned long long)s->step);
     *best = better(t, value);
     if (*best) {
         s->best = value;

@@ -96,6 +96,10 @@ typedef struct td__eval_result {
 } td__eval_result;
 TD_NODISCARD td_status td__trainer_evaluate(td__trainer *t, td__dataset *part,
                                             td__eval_result *out);
+/* The same; *stopped, instead of a result, if `stop` was set meanwhile. Both may be NULL. */
+TD_NODISCARD td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part,
+                                                  const atomic_int *stop, bool *stopped,
+                                                  td__eval_result *out);
 /* The model's output for samples [0, count) of d, in order, row by row to sink. */
 typedef td_status (*td__predict_sink)(void *user, int64_t first, int64_t rows, const void *output,
                                       size_t row_nbytes);

@@ -42,9 +42,4 @@ struct td__trainer {
     double seconds, loss;
 };
 
-/* Evaluate; *stopped, instead of a result, if `stop` was set meanwhile. Both may be NULL. */
-TD_NODISCARD td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part,
-                                                  const atomic_int *stop, bool *stopped,
-                                                  td__eval_result *out);
-
 #endif

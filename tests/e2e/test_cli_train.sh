@@ -60,6 +60,20 @@ python3 -c 'import re; t = open("out", newline="").read()
 lines = re.findall(r"\r\x1b\[K(step \d+/300[^\r]*)", t)
 assert lines and all(len(l) < 24 for l in lines), lines' || fail "a narrow terminal is written past"
 TERM=dumb "$tandem" train job.yaml --run-dir dumb >out || fail "TERM=dumb"
+# Lines of the log stand alone, above the progress line.
+TANDEM_LOG=debug "$terminal" 100 out "$tandem" train job.yaml --run-dir logged </dev/null ||
+    fail "with a log: status $?"
+python3 - out <<'END' || fail "the log and the progress line"
+import re, sys
+screen = [l.split("\r\x1b[K")[-1] for l in open(sys.argv[1], newline="").read().split("\r\n")]
+lines = [l for l in screen if " debug " in l]
+assert lines and all(re.match(r"\d{4}-\d\d-\d\dT", l) for l in lines), lines
+END
+# Ctrl-C while the test part is measured.
+printf '%s\n' 'valid: SIGINT' | "$terminal" 80 out "$tandem" train job.yaml --run-dir untested \
+    --set data.count=3000000 \
+    --set train.steps=1 --set train.batch=10 --set train.eval.batch=50
+[ $? -eq 130 ] && [ ! -e untested/report.html ] || fail "Ctrl-C in the test: $(tail -c 300 out)"
 
 "$tandem" train job.yaml --run-dir json --json >out || fail "--json: status $?"
 python3 - out "$want" <<'END' || fail "--json"
@@ -150,6 +164,12 @@ steps=$(grep -c '"kind": "step"' killed/metrics.jsonl)
 [ "$steps" -eq 300 ] || fail "metrics.jsonl of a resumed run has $steps steps"
 "$tandem" train job.yaml --resume=killed >out 2>err || fail "resume of a finished run: $(cat err)"
 grep -q 'finished already' out || fail "a finished run: $(cat out)"
+rm killed/report.html # killed, say, before it was written
+"$tandem" train job.yaml --resume=killed -q >out 2>err || fail "resume at the end: $(cat err)"
+[ -s killed/report.html ] && grep -q "$want" out || fail "no report after resume: $(cat out)"
+echo x >>killed/checkpoints/step-00000300/model.safetensors
+"$tandem" train job.yaml --resume=killed -q >out 2>err || fail "damaged at the end: $(cat err)"
+grep -q "step 300 .*$want" out || fail "a finished run with a damaged checkpoint: $(cat out)"
 "$tandem" train --resume=killed >out || fail "--resume=DIR without a job"
 "$tandem" train job.yaml --resume killed --set train.steps=310 -q >out || fail "a longer run"
 grep -q 'step 310' out || fail "a longer run: $(cat out)"
