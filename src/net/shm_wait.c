@@ -76,6 +76,7 @@ td_status td__shm_fail(shm_mesh *m, td_status st, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    TD_TRY(td__shm_health(m)); /* who failed and left tells the cause: the first one counts */
     fail_everywhere(m, st, st, text);
     return td__shm_health(m);
 }
