@@ -280,30 +280,25 @@ void td_graph_push_scope(td_graph *g, const char *name)
         td__graph_fail(g, TD_EINVAL, "td_graph_push_scope", "a name is needed");
         return;
     }
+    struct td__scope *outer = td__arena_alloc(g->arena, sizeof *outer);
     const char *scope = td__arena_printf(g->arena, "%s%s/", g->scope, name);
-    if (!scope)
+    if (!scope || !outer) {
         out_of_memory(g, "td_graph_push_scope");
-    else
-        g->scope = scope;
+        return;
+    }
+    *outer = (struct td__scope){g->scope, g->outer};
+    g->outer = outer;
+    g->scope = scope;
 }
 
 void td_graph_pop_scope(td_graph *g)
 {
-    size_t n = strlen(g->scope);
-    if (n == 0) {
+    if (!g->outer) {
         td__graph_fail(g, TD_EINVAL, "td_graph_pop_scope", "there is no open scope");
         return;
     }
-    do
-        n--;
-    while (n > 0 && g->scope[n - 1] != '/');
-    char *scope = td__arena_alloc(g->arena, n + 1);
-    if (!scope) {
-        out_of_memory(g, "td_graph_pop_scope");
-        return;
-    }
-    memcpy(scope, g->scope, n);
-    g->scope = scope;
+    g->scope = g->outer->text;
+    g->outer = g->outer->outer;
 }
 
 static td_node *add_leaf(td_graph *g, td_opcode op, const char *call, const char *name,

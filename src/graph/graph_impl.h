@@ -33,6 +33,10 @@ struct td_graph {
     td__root *roots;
     int n_roots, cap_roots;
     const char *scope; /* "block0/attn/" or "" */
+    const struct td__scope {
+        const char *text;
+        const struct td__scope *outer;
+    } * outer; /* what `scope` was before each push; NULL: nothing */
     uint32_t next_stream;
     td_status status; /* the first error */
     char error[512];

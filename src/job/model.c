@@ -9,6 +9,8 @@
 #include "job/build.h"
 #include "job/cost.h"
 
+enum { MAX_NAME = 100 };
+
 td_status td__build_fail(td__build *b, td_status st)
 {
     if (!b->status) {
@@ -223,6 +225,21 @@ static td_status add_tap(td__build *b, const td__layer *l, td_node *y)
     return TD_OK;
 }
 
+/* A layer's name begins those of its params: in checkpoints, tables, and after a '/' in the
+ * optimizer's. */
+static td_status check_name(const td__layer *l, const td__tree *name)
+{
+    bool good = name->text[0] && strlen(name->text) <= MAX_NAME;
+
+    for (const char *c = name->text; *c; c++)
+        good = good && *c != '/' && (unsigned char)*c >= ' ' && *c != 0x7f;
+    return good ? TD_OK
+                : TD_FAIL(TD_EINVAL,
+                          "%s: %s.name: expected 1 to %d characters without '/' and line ends, "
+                          "found %s",
+                          td__tree_where(name).text, l->path, MAX_NAME, td__tree_found(name).text);
+}
+
 /* One item of a list. The number of its kind in the list makes its name. */
 static td_status build_layer(td__build *b, const td__tree *list, const td__tree *item,
                              const char *path, const char *prefix, td_node **x)
@@ -244,6 +261,8 @@ static td_status build_layer(td__build *b, const td__tree *list, const td__tree 
     if (++b->n_layers > TD__MAX_LAYERS)
         return TD_FAIL(TD_EINVAL, "%s: %s: more than %d layers", td__tree_where(item).text, path,
                        TD__MAX_LAYERS);
+    if (name)
+        TD_TRY(check_name(&l, td__tree_get(item, "name")));
     if (source)
         *x = td__layer_tap(&l, source);
     *x = b->status ? NULL : d->build(&l, *x);

@@ -196,7 +196,8 @@ static td_status runner_of(td__shard_set *s, sized *z, int thread)
     return TD_OK;
 }
 
-/* A program knows only the inputs that it reads: prediction has no use for labels. */
+/* A program knows only the inputs that it reads: prediction has no use for labels. Where there is a
+ * loss, an input that nobody reads is a mistake that would train on zeros. */
 td_status td__shard_set_dataset(td__shard_set *s, const td__dataset *d, int64_t rows)
 {
     sized *z;
@@ -207,8 +208,11 @@ td_status td__shard_set_dataset(td__shard_set *s, const td__dataset *d, int64_t 
         int f = td__dataset_field(d, name);
         size_t nbytes;
         s->field_of[i] = -1;
-        if (!td_runner_input(z->runners[0], name, &nbytes))
+        if (!td_runner_input(z->runners[0], name, &nbytes)) {
+            if (s->o.use != TD__USE_PREDICT)
+                return TD_FAIL(TD_EINVAL, "the model says that it reads '%s', but does not", name);
             continue;
+        }
         if (f < 0)
             return TD_FAIL(TD_EINVAL, "the data have no field '%s', which the model reads", name);
         s->field_of[i] = f;

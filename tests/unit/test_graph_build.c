@@ -127,6 +127,8 @@ TEST(scopes_nest_and_names_are_found)
     td_node *y = td_named(g, td_relu(g, x), "act");
     td_graph_pop_scope(g);
     td_node *z = td_named(g, td_relu(g, y), "act");
+    td_graph_push_scope(g, "a/b"); /* one push, one pop, whatever is in the name */
+    td_graph_pop_scope(g);
     td_graph_pop_scope(g);
     td_node *w = td_relu(g, z);
     assert_string_equal(td_node_name(x), "block0/attn/x");
