@@ -161,10 +161,12 @@ static td_status on_step(td__observer *o, const td__step_event *e)
     p->loss = p->steps == 1 ? e->loss : 0.95 * p->loss + 0.05 * e->loss;
     p->samples += (double)e->samples;
     p->seconds += e->seconds;
-    if (p->seconds >= RATE_SECONDS || p->rate <= 0) {
+    if (p->seconds >= RATE_SECONDS || !p->settled) {
         p->rate = p->seconds > 0 ? p->samples / p->seconds : 0;
-        if (p->seconds >= RATE_SECONDS)
+        if (p->seconds >= RATE_SECONDS) {
             p->samples = p->seconds = 0;
+            p->settled = true;
+        }
     }
     if (p->mode == TD_PROGRESS_JSON) {
         td__json_step(&p->text, e);

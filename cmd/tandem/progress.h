@@ -23,6 +23,7 @@ typedef struct td__progress {
     td__train_info info;
     td__text text;
     uint64_t began_ns, drawn_ns, steps;  /* steps: in this process */
+    bool settled;                        /* rate has been measured for long enough once */
     double loss, rate, samples, seconds; /* loss smoothed; samples, seconds: since the last rate */
     char metric[64];                     /* "accuracy 97.10 %", of the last validation */
     int error;                           /* errno of a failed write to standard output; 0: none */

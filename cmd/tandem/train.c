@@ -310,7 +310,8 @@ static void print_table(const training *t)
     char b[TD__HUMAN], name[64];
 
     printf("\n%s: %s at step %" PRIu64 "\n", td__job_name(t->session.job), ENDS[r->end], r->step);
-    row("train loss", "%.4f", r->train_loss);
+    if (isfinite(r->train_loss)) /* else no step was left to do */
+        row("train loss", "%.4f", r->train_loss);
     if (isfinite(r->best))
         row("best", "valid %s %s at step %" PRIu64, watch, td__human_metric(watch, r->best, b),
             r->best_step);
@@ -330,8 +331,9 @@ static void print_line(const training *t)
     const char *watch = t->session.opts.watch ? t->session.opts.watch : "loss";
     char b[TD__HUMAN];
 
-    printf("%s %s step %" PRIu64 " loss %.4f", t->dir, td__train_end_name(r->end), r->step,
-           r->train_loss);
+    printf("%s %s step %" PRIu64, t->dir, td__train_end_name(r->end), r->step);
+    if (isfinite(r->train_loss))
+        printf(" loss %.4f", r->train_loss);
     if (isfinite(r->best))
         printf(" best %s %s", watch, td__human_metric(watch, r->best, b));
     for (int i = 1; i < t->test.n; i++)

@@ -338,15 +338,15 @@ static td_status print_profile(td__text *t, const td__report_opts *o)
     char value[TD__HUMAN];
     uint64_t total = 0;
 
-    if (!o->n_profile)
+    for (int i = 0; i < o->n_profile; i++)
+        total += o->profile[i].total_ns;
+    if (!total)
         return TD_OK;
     const td_node_time **rows = td__calloc((size_t)o->n_profile, sizeof *rows);
     if (!rows)
         return TD_FAIL(TD_ENOMEM, "no memory for %d nodes of the report", o->n_profile);
-    for (int i = 0; i < o->n_profile; i++) {
+    for (int i = 0; i < o->n_profile; i++)
         rows[i] = &o->profile[i];
-        total += rows[i]->total_ns;
-    }
     qsort(rows, (size_t)o->n_profile, sizeof(td_node_time *), by_total);
     td__text_add(t, "<h2>Where the time goes</h2>\n<div class=\"panel\"><table><tr><th>node</th>"
                     "<th>operator</th><th>kernel</th><th class=\"n\">calls</th>"

@@ -167,6 +167,7 @@ grep -q 'finished already' out || fail "a finished run: $(cat out)"
 rm killed/report.html # killed, say, before it was written
 "$tandem" train job.yaml --resume=killed -q >out 2>err || fail "resume at the end: $(cat err)"
 [ -s killed/report.html ] && grep -q "$want" out || fail "no report after resume: $(cat out)"
+! grep -q 'nan' out || fail "a loss of no step: $(cat out)"
 echo x >>killed/checkpoints/step-00000300/model.safetensors
 "$tandem" train job.yaml --resume=killed -q >out 2>err || fail "damaged at the end: $(cat err)"
 grep -q "step 300 .*$want" out || fail "a finished run with a damaged checkpoint: $(cat out)"
