@@ -363,6 +363,8 @@ static td_status fill_train(td__job *j)
         .checkpoint_every = td__keys_int(keys, j->root, "checkpoint.every"),
         .checkpoint_keep = (int)td__keys_int(keys, j->root, "checkpoint.keep"),
     };
+    if (!o->data_threads)
+        o->prefetch = -1;
     if (!o->epochs && !o->steps)
         return TD_FAIL(TD_EINVAL, "%s: train: missing; expected epochs or steps",
                        td__tree_where(t).text);

@@ -91,6 +91,11 @@ TEST(defaults)
     CHECK(t->schedule.lr == 0.001, "lr is %g", t->schedule.lr);
     CHECK(td__job_data(j)->valid_fraction == 0.1, "fraction");
     assert_string_equal(td__job_log_opts(j)->runs_dir, "runs");
+    CHECK_EQ_INT(t->prefetch, 4);
+    td__job_destroy(j);
+    const char *none = "data.threads=0"; /* that prepare batches: they are made when asked for */
+    j = parse(SMALL, &none, 1);
+    CHECK_EQ_INT(td__job_train(j)->prefetch, -1);
     td__job_destroy(j);
 }
 
