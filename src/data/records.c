@@ -3,6 +3,7 @@
 #include "data/records.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -24,6 +25,28 @@ void td__records_fini(td__records *r)
     *r = (td__records){0};
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Columns are found by name: with two of a name, one would be read in the place of the other. */
+static td_status check_names(const td__records *r)
+{
+    const char **sorted = td__calloc((size_t)r->cols, sizeof *sorted);
+    td_status st = TD_OK;
+
+    if (!sorted)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " columns", r->where, r->cols);
+    memcpy(sorted, r->names, (size_t)r->cols * sizeof *sorted);
+    qsort(sorted, (size_t)r->cols, sizeof *sorted, by_name);
+    for (int64_t c = 1; c < r->cols && !st; c++)
+        if (strcmp(sorted[c - 1], sorted[c]) == 0)
+            st = TD_FAIL(TD_EPROTO, "%s: two columns are called '%.60s'", r->where, sorted[c]);
+    td__free(sorted);
+    return st;
+}
+
 td_status td__records_columns(td__records *r, const td__cell *names, int64_t cols)
 {
     if (cols < 1 || cols > TD__MAX_COLUMNS)
@@ -41,7 +64,7 @@ td_status td__records_columns(td__records *r, const td__cell *names, int64_t col
         r->names[c] = name;
     }
     r->cols = cols;
-    return TD_OK;
+    return check_names(r);
 }
 
 td_status td__records_row(td__records *r, int64_t line, td__cell **cells)

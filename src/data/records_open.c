@@ -100,6 +100,17 @@ static td_status bad_cell(const td__records *r, int64_t row, const char *name, c
                    cell->text ? cell->text : "", cell->text ? "'" : "", expected);
 }
 
+/* The first row whose cell is no number; -1: all are. */
+static int64_t first_text(const td__records *r, int64_t at)
+{
+    double x;
+
+    for (int64_t i = 0; i < r->rows; i++)
+        if (!r->cells[i * r->cols + at].text || !parse_number(&r->cells[i * r->cols + at], &x))
+            return i;
+    return -1;
+}
+
 /* The sorted different texts of a column; `most` limits how many. */
 static td_status collect(const td__records *r, int64_t at, int64_t most, column *out)
 {
@@ -119,23 +130,23 @@ static td_status collect(const td__records *r, int64_t at, int64_t most, column 
     for (int64_t i = 0; i < r->rows; i++)
         if (i == 0 || compare_cells(&all[i], &all[kept - 1]) != 0)
             all[kept++] = all[i];
-    if (kept > most)
+    if (kept > most) {
+        int64_t text = first_text(r, at), row = text < 0 ? 0 : text;
+        const td__cell *c = &r->cells[row * r->cols + at];
         st = TD_FAIL(TD_EINVAL,
-                     "%s: column '%s' has %" PRId64 " different texts, at most %" PRId64
+                     "%s:%" PRId64 ": column '%s' is '%.*s', not a finite number, and has %" PRId64
+                     " different texts; at most %" PRId64
                      " can be a feature: leave it out of data.columns",
-                     r->where, out->name, kept, most);
+                     r->where, r->line[row], out->name,
+                     (int)(c->nbytes < SHOWN ? c->nbytes : SHOWN), c->text, kept, most);
+    }
     out->values = kept;
     return st;
 }
 
 static bool all_numbers(const td__records *r, int64_t at)
 {
-    double x;
-
-    for (int64_t i = 0; i < r->rows; i++)
-        if (!r->cells[i * r->cols + at].text || !parse_number(&r->cells[i * r->cols + at], &x))
-            return false;
-    return true;
+    return first_text(r, at) < 0;
 }
 
 static td_status make_label(schema *s, const td__source_opts *o, const td__records *train)

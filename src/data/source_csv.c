@@ -163,7 +163,7 @@ td_status td__csv_parse(td__records *r, const td__source_opts *o, const uint8_t 
 
 static td_status csv_open(const td__source_opts *o, const char *part, td__dataset **out)
 {
-    return td__records_open("csv", "a CSV file, with a header unless data.no_header is set",
+    return td__records_open("csv", "a CSV file, with a header unless data.header is false",
                             td__csv_parse, o, part, out);
 }
 
