@@ -55,6 +55,16 @@ void td__comm_leave(td_comm *c, uint64_t now_ns)
     open_slot(s);
 }
 
+void td__comm_reenter(td_comm *c, uint64_t now_ns)
+{
+    td__comm_slot *s = current(c);
+
+    open_slot(s);
+    PUT(s->in_call, true);
+    PUT(s->since_ns, now_ns);
+    open_slot(s);
+}
+
 void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n)
 {
     td__comm_slot *s = current(c);

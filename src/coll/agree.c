@@ -36,6 +36,8 @@ static void poison(td_comm *c, td_status st, const char *text, bool tell)
         c->hooks.tell(c->hooks.user, line);
     }
     interrupt(c, st, text);
+    if (c->hooks.interrupt)
+        c->hooks.interrupt(c->hooks.user, st, text);
     pthread_mutex_lock(&c->lock);
     pthread_cond_broadcast(&c->poisoned);
     pthread_mutex_unlock(&c->lock);

@@ -49,9 +49,9 @@ static td_status run_alone(const td__coll_call *call)
     return TD_OK;
 }
 
-/* The call failed with this thread's last error. The first cause may be elsewhere: a mesh that
- * fails takes its peers with it, for whom the failed rank is just a lost peer. */
-static td_status run_failed(td_comm *c, td_status st)
+/* The first cause may be elsewhere: a mesh that fails takes its peers with it, for whom the failed
+ * rank is just a lost peer. */
+td_status td__comm_failed(td_comm *c, td_status st)
 {
     char text[360];
 
@@ -86,7 +86,7 @@ td_status td__comm_run(td_comm *c, td__coll_call *call)
         st = c->hooks.run(c->hooks.user, c, call);
     }
     if (st)
-        st = run_failed(c, st);
+        st = td__comm_failed(c, st);
     td__comm_leave(c, td__clock_coarse_ns());
     return st;
 }

@@ -229,6 +229,22 @@ const td__region *td__comm_region(const td_comm *c, const void *p, size_t nbytes
     return NULL;
 }
 
+/* All ranks of m take part, so this one waits for all of them: the stall report says who is late. */
+static td_status share(td_comm *c, td__mesh *m, size_t nbytes, td__deadline until, void **base,
+                       uint64_t *id)
+{
+    int n = 0;
+
+    td__comm_reenter(c, td__clock_coarse_ns());
+    for (int r = 0; r < m->size; r++)
+        if (r != m->rank)
+            c->xfers[n++] = (td__xfer){.peer = r};
+    td__comm_waiting(c, m, c->xfers, n);
+    td_status st = m->ops->share(m, nbytes, until, base, id);
+    td__comm_leave(c, td__clock_coarse_ns());
+    return st;
+}
+
 td_status td_comm_alloc(td_comm *c, size_t nbytes, void **out)
 {
     td__mesh *m = c->ctx.mesh && c->ctx.mesh->ops->share     ? c->ctx.mesh
@@ -254,7 +270,7 @@ td_status td_comm_alloc(td_comm *c, size_t nbytes, void **out)
     }
     *g = (td__region){.next = c->regions, .mesh = m, .base = base, .nbytes = nbytes};
     if (m) {
-        TD_TRY_OR(st, fail, m->ops->share(m, nbytes, agree.deadline, base, &g->id));
+        TD_TRY_OR(st, fail, share(c, m, nbytes, agree.deadline, base, &g->id));
         g->mine = base[m->rank];
     } else {
         base[0] = nbytes <= SIZE_MAX - PAGE ? td__alloc_block(nbytes + PAGE) : NULL;
@@ -270,8 +286,7 @@ td_status td_comm_alloc(td_comm *c, size_t nbytes, void **out)
 fail:
     td__free(base);
     td__free(g);
-    td__comm_poison_all(c, st, td_last_error()); /* the others may have theirs */
-    return st;
+    return td__comm_failed(c, st); /* the others may have theirs */
 }
 
 void td_comm_free(td_comm *c, void *p)

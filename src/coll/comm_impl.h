@@ -42,6 +42,8 @@ typedef struct td__comm_hooks {
      * time. */
     td_status (*split)(void *user, td_comm *parent, const int *ranks, int n, int me,
                        const char *key, td__deadline until, struct td__comm_parts *out);
+    /* The comm is poisoned: end a split of it that is under way. Any thread, not for long. */
+    void (*interrupt)(void *user, td_status st, const char *text);
     /* Another engine: carries out a call instead of the algorithms of algos.def. */
     td_status (*run)(void *user, td_comm *c, const td__coll_call *call);
 } td__comm_hooks;
@@ -165,6 +167,8 @@ struct td_comm {
 void td__comm_enter(td_comm *c, const td__coll_call *call, const char *algo, uint32_t digest,
                     uint64_t now_ns);
 void td__comm_leave(td_comm *c, uint64_t now_ns);
+/* The last call goes on: something more is done for it. */
+void td__comm_reenter(td_comm *c, uint64_t now_ns);
 /* This rank waits for the peers of the transfers that are not done; n == 0: for nobody. */
 void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n);
 /* The call in the history with this sequence; false: too old or not reached. Any thread. */
@@ -183,6 +187,9 @@ void td__comm_ask(td_comm *c);
 void td__comm_differ(td_comm *c);
 /* Wait a moment for a first cause from elsewhere; true if there is one. */
 bool td__comm_await_poison(td_comm *c, unsigned ms);
+/* call.c: something of the comm failed with `st` and this thread's last error. Waits a moment for
+ * the first cause, which may be elsewhere, poisons all ranks and returns what they have. */
+td_status td__comm_failed(td_comm *c, td_status st);
 /* After td__comm_enter: has a rank that came earlier told another call of this number? */
 void td__comm_compare_told(td_comm *c);
 /* The rank in the comm of a peer of one of its meshes. */

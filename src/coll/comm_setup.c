@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@
 #include "net/mesh_shm.h"
 #include "net/mesh_tcp.h"
 
-enum { SETUP_MS = 30000, MAX_PATH_BYTES = 300 };
+enum { SETUP_MS = 30000, STALL_MS = 3000, MAX_PATH_BYTES = 300 };
 
 /* What the comms of one world have in common. */
 typedef struct world_link {
@@ -51,13 +52,16 @@ typedef struct world_link {
     bool has_faults;
     int streams;
     bool checksum;
+    uint32_t stall_ms;
 } world_link;
 
 /* One comm's part in it: the user of its hooks. */
 typedef struct member_link {
     world_link *l;
     td__watch *watch;
-    int *host_of; /* (n) */
+    pthread_mutex_t lock; /* protects splitting */
+    bool splitting;       /* the waits of the store are those of a split of this comm */
+    int *host_of;         /* (n) */
     int n;
     char key[64];
     int ranks[]; /* (n) world ranks */
@@ -202,6 +206,7 @@ static td_status meet(world_link *l, td__deadline until)
     td__monitor_opts mo = {
         .rank = w->rank, .size = w->size, .members = l->members, .hosted = w->meeting[0] != 0};
     TD_TRY(td__monitor_create(l->store, l->group, &mo, until, &l->monitor));
+    td__monitor_meeting(l->monitor, NULL, 0, l->group, 0);
     TD_TRY(publish_self(l, until));
 
     void *all = NULL;
@@ -332,6 +337,16 @@ static void tell(void *user, const char *line)
     td__monitor_tell(m->l->monitor, m->key, line);
 }
 
+/* All ranks of a comm take part in splitting it: if it fails, so does the split. */
+static void interrupt(void *user, td_status st, const char *text)
+{
+    member_link *m = user;
+    pthread_mutex_lock(&m->lock);
+    if (m->splitting)
+        td__store_stop_waits(m->l->store, st, text);
+    pthread_mutex_unlock(&m->lock);
+}
+
 static void attach(void *user, td_comm *c)
 {
     member_link *m = user;
@@ -343,12 +358,39 @@ static void detach(void *user)
     member_link *m = user;
     td__watch_destroy(m->watch);
     release_link(m->l);
+    pthread_mutex_destroy(&m->lock);
     td__free(m->host_of);
     td__free(m);
 }
 
 static td_status split(void *user, td_comm *parent, const int *ranks, int n, int me,
                        const char *key, td__deadline until, td__comm_parts *out);
+
+/* This rank could not do its part in making the comm `key`: the others need not wait for it. */
+static td_status say_failed(world_link *l, const char *key, td_status st)
+{
+    char line[TD_COMM_LINE], why[400];
+    snprintf(why, sizeof why, "%s", td_last_error());
+    snprintf(line, sizeof line, "poison %d %s", (int)(st == TD_EMISMATCH ? st : TD_EPEER), why);
+    if (l->monitor)
+        td__monitor_tell(l->monitor, key, line);
+    return TD_FAIL(st, "%s", why);
+}
+
+/* A mesh that is half made lost a rank, and numbers ranks in its own way: the store knows it
+ * better, if not yet then in a moment. */
+static td_status first_cause(world_link *l, td_status st)
+{
+    enum { CAUSE_MS = 300 };
+    char why[400];
+    td__deadline until = td__deadline_in_ms(CAUSE_MS);
+    snprintf(why, sizeof why, "%s", td_last_error());
+    while (!td__deadline_passed(until)) {
+        TD_TRY(td__store_may_wait(l->store));
+        poll(NULL, 0, 1);
+    }
+    return TD_FAIL(st, "%s", why);
+}
 
 /* A comm's part of the world: `of` maps `ranks` to world ranks; NULL: they are. On success *out
  * holds meshes, and hooks to be detached in the end. */
@@ -364,16 +406,30 @@ static td_status make_parts(world_link *l, const member_link *of, const int *ran
     snprintf(m->key, sizeof m->key, "%s", key);
     for (int i = 0; i < n; i++)
         m->ranks[i] = of ? of->ranks[ranks[i]] : i;
-    *out = (td__comm_parts){
-        .rank = me,
-        .size = n,
-        .hooks = {.user = m, .tell = tell, .attach = attach, .detach = detach, .split = split}};
+    *out = (td__comm_parts){.rank = me,
+                            .size = n,
+                            .hooks = {.user = m,
+                                      .tell = tell,
+                                      .attach = attach,
+                                      .detach = detach,
+                                      .split = split,
+                                      .interrupt = interrupt}};
+    pthread_mutex_init(&m->lock, NULL);
     m->host_of = td__calloc((size_t)n, sizeof *m->host_of);
     if (!m->host_of)
         TD_TRY_OR(st, fail, TD_FAIL(TD_ENOMEM, "no memory for a group of %d ranks", n));
     TD_TRY_OR(st, fail, td__watch_create(l->monitor, m->ranks, n, key, &m->watch));
-    TD_TRY_OR(st, fail, make_meshes(l, m->ranks, n, me, key, m->host_of, until, out));
-    return TD_OK;
+    if (of)
+        td__monitor_meeting(l->monitor, m->ranks, n, key, l->stall_ms);
+    st = make_meshes(l, m->ranks, n, me, key, m->host_of, until, out);
+    if (st == TD_EPEER)
+        st = first_cause(l, st);
+    if (st && of)
+        st = say_failed(l, key, st);
+    if (of)
+        td__monitor_met(l->monitor);
+    if (!st)
+        return TD_OK;
 fail:
     td__mesh_destroy(out->hosts);
     td__mesh_destroy(out->local);
@@ -392,14 +448,25 @@ static void short_key(const world_link *l, const char *key, char out[64])
     snprintf(out, 64, "%s.%016llx", l->group, (unsigned long long)h);
 }
 
+static void set_splitting(member_link *m, bool splitting)
+{
+    pthread_mutex_lock(&m->lock);
+    m->splitting = splitting;
+    td__store_stop_waits(m->l->store, TD_OK, "");
+    pthread_mutex_unlock(&m->lock);
+}
+
 static td_status split(void *user, td_comm *parent, const int *ranks, int n, int me,
                        const char *key, td__deadline until, td__comm_parts *out)
 {
-    const member_link *of = user;
+    member_link *of = user;
     char own_key[64];
-    (void)parent;
     short_key(of->l, key, own_key);
-    return make_parts(of->l, of, ranks, n, me, own_key, until, out);
+    set_splitting(of, true);
+    td_status st = td__poison_check(&parent->poison);
+    st = st ? st : make_parts(of->l, of, ranks, n, me, own_key, until, out);
+    set_splitting(of, false);
+    return st;
 }
 
 /* ---- the world ---- */
@@ -435,6 +502,7 @@ static td_status create_native(const td__world *w, const td_comm_opts *o, td_com
     l->w = *w;
     l->streams = o->streams;
     l->checksum = o->checksum;
+    l->stall_ms = o->stall_ms ? o->stall_ms : STALL_MS;
     snprintf(l->transport, sizeof l->transport, "%s", o->transport ? o->transport : "");
     l->has_faults = o->faults != NULL;
     if (o->faults)
@@ -443,9 +511,12 @@ static td_status create_native(const td__world *w, const td_comm_opts *o, td_com
     TD_TRY_OR(st, done, meet(l, until));
     TD_TRY_OR(st, done, make_parts(l, NULL, NULL, w->size, w->rank, l->group, until, &parts));
     TD_TRY_OR(st, done, all_are_ready(l, until));
+    td__monitor_met(l->monitor);
     TD_TRY_OR(st, done, td__monitor_begin(l->monitor));
     TD_TRY_OR(st, done, td__comm_assemble(&parts, o, out));
 done:
+    if (st)
+        st = say_failed(l, l->group, st);
     if (st && w->rank == 0 && w->meeting[0])
         unlink(w->meeting);
     if (st && parts.hooks.detach) {

@@ -18,8 +18,12 @@ enum {
     MAX_EARLY = 32,  /* lines kept for comms that are still being made */
     MAX_KEY = 64,
     MAX_STATUS = 400,
-    MAX_TOKENS = 4, /* several ranks may ask at once */
+    MAX_TOKENS = 16, /* several ranks may ask at once */
+    MAX_OTHERS = 64,
+    OTHERS_MS = 1000, /* for looking at them */
 };
+
+static const char SPLIT[] = "td_comm_split";
 
 typedef enum fate { HERE, LEFT, DEAD } fate;
 
@@ -57,6 +61,10 @@ struct td__monitor {
     uint64_t asked_ns; /* when anybody asked last */
     early *early;      /* (MAX_EARLY), the oldest is replaced */
     int n_early;
+    const char *meeting; /* key of the comm that is being made; NULL: none */
+    const int *meeting_ranks;
+    int n_meeting;
+    uint64_t meeting_ns, meeting_report_ns; /* since when; how long until the next report */
 };
 
 /* ---- news ---- */
@@ -93,15 +101,39 @@ static void poison_for(td__watch *w, int member, const char *what)
     td__comm_poison(w->c, TD_EPEER, text);
 }
 
+/* Ranks that are still meeting wait for `rank` in vain. */
+static void end_meeting(td__monitor *m, int rank, const char *line)
+{
+    char text[400], *end;
+    bool concerned = m->meeting && !m->meeting_ranks;
+    for (int i = 0; m->meeting && m->meeting_ranks && i < m->n_meeting; i++)
+        concerned |= m->meeting_ranks[i] == rank;
+    if (!concerned)
+        return;
+    if (line && strncmp(line, "poison ", 7) != 0)
+        return;
+    if (line) {
+        strtol(line + 7, &end, 10);
+        snprintf(text, sizeof text, "rank %d gave up:%s", rank, end);
+    } else {
+        snprintf(text, sizeof text, "rank %d died while the ranks were meeting", rank);
+    }
+    td__store_stop_waits(m->store, TD_EPEER, text);
+}
+
 static void on_death(td__monitor *m, int rank)
 {
     if (m->fates[rank] != HERE)
         return;
     m->fates[rank] = DEAD;
+    end_meeting(m, rank, NULL);
     for (td__watch *w = m->watches; w; w = w->next) {
         int member = rank_in(w, rank);
         if (member >= 0)
-            poison_for(w, member, "died");
+            poison_for(w, member,
+                       strcmp(m->members[rank].host, m->members[m->rank].host) != 0
+                           ? "died, or cannot be reached any more,"
+                           : "died");
     }
 }
 
@@ -118,6 +150,8 @@ static void on_comm_line(td__monitor *m, int from, const char *text)
                 td__comm_told(w->c, member, space + 1);
             return;
         }
+    if (m->meeting && !strncmp(m->meeting, text, n) && !m->meeting[n])
+        end_meeting(m, from, space + 1);
     if (!m->early && !(m->early = td__calloc(MAX_EARLY, sizeof *m->early)))
         return;
     early *e = &m->early[m->n_early++ % MAX_EARLY];
@@ -132,7 +166,9 @@ static void on_store_lost(td__monitor *m)
     if (m->hosted && m->rank != 0)
         on_death(m, 0);
     for (td__watch *w = m->watches; w && !m->hosted; w = w->next)
-        td__comm_poison(w->c, TD_EPEER, "lost the store: the agent of this host has died");
+        td__comm_poison(
+            w->c, TD_EPEER,
+            "lost the store: the agent of this host, or its way to the others, is gone");
 }
 
 static void note_question(td__monitor *m, uint64_t token)
@@ -189,6 +225,12 @@ static void describe_self(td__monitor *m, char *out, size_t max)
     }
     char call[160] = "no call";
     double age = 0;
+    if (m->meeting_ranks) {
+        age = 1e-9 * (double)(td__clock_ns() - m->meeting_ns);
+        snprintf(out, max, "%llx %s in %.1f %s", (unsigned long long)m->asked, m->meeting, age,
+                 SPLIT);
+        return;
+    }
     if (of && best.sequence) {
         td__comm_activity_text(&best, call, sizeof call);
         age = 1e-9 * (double)(td__clock_ns() - best.since_ns);
@@ -219,10 +261,11 @@ static void answer(td__monitor *m)
 
 /* What a waiting call looks like once the lock is released. */
 typedef struct stall {
-    td__comm_activity a;
-    char key[MAX_KEY], name[48];
+    char call[160], key[MAX_KEY], name[MAX_KEY];
     uint64_t waited_ns, asked_ns, tokens[MAX_TOKENS];
-    int n, world[TD_COMM_WAITING];
+    int n, n_more, waiting[TD_COMM_WAITING], world[TD_COMM_WAITING]; /* in the comm, in the world */
+    int n_others, others[MAX_OTHERS]; /* (rank in the comm) that are not waited for directly */
+    int others_world[MAX_OTHERS];
 } stall;
 
 static char process_state(int pid)
@@ -238,8 +281,8 @@ static char process_state(int pid)
     return p && p[1] ? p[2] : 0;
 }
 
-/* What is `world` doing, in words? */
-static void explain(td__monitor *m, const stall *s, int world, char *out, size_t max)
+/* What is `world` doing, in words? False: it waits in the same comm like this rank. */
+static bool explain(td__monitor *m, const stall *s, int world, char *out, size_t max)
 {
     const td__member *p = &m->members[world];
     char key[2 * MAX_KEY], call[MAX_STATUS] = "", of[MAX_KEY] = "", in[4] = "";
@@ -252,15 +295,15 @@ static void explain(td__monitor *m, const stall *s, int world, char *out, size_t
 
     if (m->fates[world] == DEAD || state == 0 || state == 'Z' || state == 'X') {
         snprintf(out, max, "dead");
-        return;
+        return true;
     }
     if (m->fates[world] == LEFT) {
         snprintf(out, max, "it has left");
-        return;
+        return true;
     }
     if (state == 'T' || state == 't') {
         snprintf(out, max, "stopped (by a signal or a debugger)");
-        return;
+        return true;
     }
     snprintf(key, sizeof key, "%s/doing%d", m->group, world);
     td_status st = td__store_get(m->store, key, td__deadline_in_ms(ANSWER_MS), &value, &nbytes);
@@ -279,22 +322,70 @@ static void explain(td__monitor *m, const stall *s, int world, char *out, size_t
         snprintf(out, max, "in %s of another group since %.1f s", call, age);
     else
         snprintf(out, max, "in %s since %.1f s", call, age);
+    return !fresh || !strcmp(in, "out") || strcmp(of, s->key) != 0;
+}
+
+/* Who is waited for may itself wait for somebody: of those not waited for directly, name all that
+ * hold the call up. */
+static void report_others(td__monitor *m, const stall *s)
+{
+    char what[MAX_STATUS + 64];
+    td__deadline until = td__deadline_in_ms(OTHERS_MS);
+    for (int i = 0; i < s->n_others && !td__deadline_passed(until); i++) {
+        const td__member *p = &m->members[s->others_world[i]];
+        if (explain(m, s, s->others_world[i], what, sizeof what))
+            TD_LOG(WARN, COLL,
+                   "stall: %s: %s waits since %.1f s for ranks that wait for rank %d on host %s, "
+                   "pid %d: %s",
+                   s->name, s->call, 1e-9 * (double)s->waited_ns, s->others[i], p->hostname, p->pid,
+                   what);
+    }
 }
 
 static void report(td__monitor *m, const stall *s)
 {
-    char call[160], what[MAX_STATUS + 64];
-    td__comm_activity_text(&s->a, call, sizeof call);
+    char what[MAX_STATUS + 64];
     for (int i = 0; i < s->n; i++) {
         const td__member *p = &m->members[s->world[i]];
         explain(m, s, s->world[i], what, sizeof what);
         TD_LOG(WARN, COLL, "stall: %s: %s waits since %.1f s for rank %d on host %s, pid %d: %s",
-               s->name, call, 1e-9 * (double)s->waited_ns, s->a.waiting[i], p->hostname, p->pid,
+               s->name, s->call, 1e-9 * (double)s->waited_ns, s->waiting[i], p->hostname, p->pid,
                what);
     }
-    if (s->a.n_waiting > s->n)
-        TD_LOG(WARN, COLL, "stall: %s: %s waits for %d more ranks", s->name, call,
-               s->a.n_waiting - s->n);
+    if (s->n_more > 0)
+        TD_LOG(WARN, COLL, "stall: %s: %s waits for %d more ranks", s->name, s->call, s->n_more);
+    else
+        report_others(m, s);
+}
+
+/* Asks at half the time, so that the answers are there when the report is due. */
+static bool is_due(td__monitor *m, uint64_t waited, uint64_t *report_ns, uint64_t now)
+{
+    if (waited > *report_ns / 2 && now - m->asked_ns > *report_ns / 4 * 3) {
+        note_question(m, now | 1);
+        char text[40];
+        snprintf(text, sizeof text, "ask %llx", (unsigned long long)m->asked);
+        td__store_tell(m->store, m->group, m->rank, text);
+        return false;
+    }
+    if (waited < *report_ns)
+        return false;
+    *report_ns *= 2;
+    return true;
+}
+
+static void add_others(const td__monitor *m, stall *s, const int *ranks, int size)
+{
+    for (int i = 0; i < size && size <= MAX_OTHERS; i++) {
+        bool known = ranks[i] == m->rank;
+        for (int k = 0; k < s->n; k++)
+            known |= s->waiting[k] == i;
+        if (!known) {
+            s->others[s->n_others] = i;
+            s->others_world[s->n_others++] = ranks[i];
+        }
+    }
+    memcpy(s->tokens, m->tokens, sizeof s->tokens);
 }
 
 /* Look at one comm; true: *s is to be reported. With the lock held. */
@@ -317,21 +408,31 @@ static bool look(td__watch *w, uint64_t now, stall *s)
         w->since_ns = a.since_ns;
         w->report_ns = stall_ns;
     }
-    if (waited > w->report_ns / 2 && now - m->asked_ns > w->report_ns / 2) {
-        note_question(m, now | 1);
-        char text[40];
-        snprintf(text, sizeof text, "ask %llx", (unsigned long long)m->asked);
-        td__store_tell(m->store, m->group, m->rank, text);
-    }
-    if (waited < w->report_ns)
+    if (!is_due(m, waited, &w->report_ns, now))
         return false;
-    w->report_ns *= 2;
-    *s = (stall){.a = a, .waited_ns = waited, .asked_ns = m->asked_ns, .n = n};
+    *s = (stall){.waited_ns = waited, .asked_ns = m->asked_ns, .n = n, .n_more = a.n_waiting - n};
+    td__comm_activity_text(&a, s->call, sizeof s->call);
     snprintf(s->key, sizeof s->key, "%s", w->key);
     snprintf(s->name, sizeof s->name, "%s", w->c->name);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        s->waiting[i] = a.waiting[i];
         s->world[i] = w->ranks[a.waiting[i]];
-    memcpy(s->tokens, m->tokens, sizeof s->tokens);
+    }
+    add_others(m, s, w->ranks, w->n);
+    return true;
+}
+
+/* The same for a sub-group that is being made. */
+static bool look_at_meeting(td__monitor *m, uint64_t now, stall *s)
+{
+    if (!m->meeting_ranks || now <= m->meeting_ns ||
+        !is_due(m, now - m->meeting_ns, &m->meeting_report_ns, now))
+        return false;
+    *s = (stall){.waited_ns = now - m->meeting_ns, .asked_ns = m->asked_ns};
+    snprintf(s->call, sizeof s->call, "%s", SPLIT);
+    snprintf(s->key, sizeof s->key, "%s", m->meeting);
+    snprintf(s->name, sizeof s->name, "%s", m->meeting);
+    add_others(m, s, m->meeting_ranks, m->n_meeting);
     return true;
 }
 
@@ -352,6 +453,7 @@ static void *watch_thread(void *arg)
         uint64_t now = td__clock_ns();
         for (td__watch *w = m->watches; w && !found && !m->ending; w = w->next)
             found = look(w, now, &s);
+        found = found || look_at_meeting(m, now, &s);
         if (m->asked)
             answer(m);
         if (found) {
@@ -422,6 +524,33 @@ void td__monitor_destroy(td__monitor *m)
     td__free(m->fates);
     td__free(m->early);
     td__free(m);
+}
+
+void td__monitor_meeting(td__monitor *m, const int *ranks, int n, const char *key,
+                         uint32_t stall_ms)
+{
+    pthread_mutex_lock(&m->lock);
+    m->meeting = key;
+    m->meeting_ranks = ranks;
+    m->n_meeting = n;
+    m->meeting_ns = td__clock_ns();
+    m->meeting_report_ns = (uint64_t)stall_ms * 1000000u;
+    for (int r = 0; r < m->size; r++)
+        if (m->fates[r] == DEAD)
+            end_meeting(m, r, NULL);
+    for (int i = 0; m->early && i < MAX_EARLY; i++)
+        if (!strcmp(m->early[i].key, key))
+            end_meeting(m, m->early[i].from, m->early[i].line);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void td__monitor_met(td__monitor *m)
+{
+    pthread_mutex_lock(&m->lock);
+    m->meeting = NULL;
+    m->meeting_ranks = NULL;
+    td__store_stop_waits(m->store, TD_OK, "");
+    pthread_mutex_unlock(&m->lock);
 }
 
 td_status td__watch_create(td__monitor *m, const int *ranks, int n, const char *key,

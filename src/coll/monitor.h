@@ -47,6 +47,13 @@ void td__monitor_destroy(td__monitor *m);
 /* Ends the thread; before the store is closed. */
 void td__monitor_end(td__monitor *m);
 
+/* While the n world ranks `ranks` (borrowed; NULL: all) meet to make the comm `key`: the death of
+ * one of them, or the word that it gave up, ends the waits of the store (td__store_stop_waits);
+ * a sub-group that takes longer than stall_ms is reported as a call is. */
+void td__monitor_meeting(td__monitor *m, const int *ranks, int n, const char *key,
+                         uint32_t stall_ms);
+void td__monitor_met(td__monitor *m);
+
 /* A watch over a comm of the n world ranks `ranks` (copied), known to all of them as `key`. */
 typedef struct td__watch td__watch;
 TD_NODISCARD td_status td__watch_create(td__monitor *m, const int *ranks, int n, const char *key,

@@ -21,7 +21,8 @@
 
 /* Where ranks meet to get the segment. */
 typedef struct td__shm_door {
-    int listener; /* rank 0 only, otherwise -1 */
+    int listener;     /* rank 0 only, otherwise -1 */
+    td__store *store; /* (optional) who may end the waiting: td__store_may_wait */
     char name[32];
     uint8_t token[16];
 } td__shm_door;

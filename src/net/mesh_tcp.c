@@ -15,7 +15,8 @@
  *             and over: a wake-up through the kernel costs more than the whole transfer. After some
  *             50 us, or sooner with more ranks than cores, it sleeps in epoll_wait.
  * Ends        Who destroys a healthy mesh says BYE; who fails says FAIL where it can and shuts all
- *             streams down. A stream that ends without BYE is a dead peer. */
+ *             streams down. A stream that ends without BYE is a dead peer, and so is
+ *             one whose host has been silent for TD_SOCKET_SILENCE_MS. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <poll.h>
@@ -32,6 +33,7 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "net/mesh_tcp_impl.h"
+#include "net/socket.h"
 
 enum {
     STRIPE_BYTES = 1 << 20, /* messages from this size on use all streams */
@@ -40,6 +42,7 @@ enum {
     RECV_BYTES = 1 << 20,
     FEW = 8, /* streams with something to do: they are tried without asking epoll first */
     SPIN_NS = 60000,
+    LOOK_NS = 1000000000,
     SPINS_CROWDED = 4,
     YIELDS_CROWDED = 60,
     EVENTS = 64,
@@ -456,6 +459,24 @@ static td_status harvest(td__mesh_tcp *m, int ms)
     return td__poison_check(&m->poison);
 }
 
+/* A host that is cut off says nothing, and the kernel would go on sending for a quarter of an hour:
+ * whoever sleeps here looks at the links now and then. */
+static td_status check_links(td__mesh_tcp *m, uint64_t now)
+{
+    if (now - m->looked_ns < LOOK_NS)
+        return TD_OK;
+    m->looked_ns = now;
+    for (int i = 0; i < m->base.size * m->streams; i++) {
+        const td__tcp_stream *s = &m->stream[i];
+        unsigned ms = s->conn.fd >= 0 && !s->ended ? td__socket_silence_ms(s->conn.fd) : 0;
+        if (ms >= TD_SOCKET_SILENCE_MS)
+            return fail(m, TD_EPEER,
+                        "tcp: rank %d lost rank %d: its host has not answered for %.1f s",
+                        m->base.rank, s->peer, 1e-3 * ms);
+    }
+    return TD_OK;
+}
+
 static td_status tcp_progress(td__mesh *mesh, td__deadline until)
 {
     td__mesh_tcp *m = (td__mesh_tcp *)mesh;
@@ -476,6 +497,7 @@ static td_status tcp_progress(td__mesh *mesh, td__deadline until)
         bool spin = m->crowded ? round < SPINS_CROWDED + YIELDS_CROWDED : now - start < SPIN_NS;
         if (!spin) {
             td__deadline end = retry && retry < until ? retry : until;
+            TD_TRY(check_links(m, now));
             TD_TRY(harvest(m, td__deadline_left_ms(end, 1000)));
         } else {
             if (m->crowded && round >= SPINS_CROWDED)

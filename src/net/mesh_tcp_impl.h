@@ -71,6 +71,7 @@ typedef struct td__mesh_tcp {
     td__tcp_stream *stream; /* (size * streams) */
     uint8_t *stage;         /* (size * streams * TD_TCP_STAGE_BYTES) */
     int epoll, wake;
+    uint64_t looked_ns; /* when the links were looked at last */
     td__poison poison;
 } td__mesh_tcp;
 

@@ -42,6 +42,7 @@ typedef struct caller {
 
 typedef struct setup {
     td__mesh_tcp *m;
+    td__store *store;
     const td__secret *secret;
     uint32_t group; /* crc32c of the prefix: strangers from another group of the same job */
     td__gate *gate;
@@ -51,7 +52,7 @@ typedef struct setup {
     td_status st; /* of what happened in enter() */
 } setup;
 
-enum { GATE = -1 };
+enum { GATE = -1, STEP_MS = 50 };
 
 static bool watch(const setup *u, caller *c, int op, bool write)
 {
@@ -97,6 +98,7 @@ static td_status adopt(setup *u, caller *c)
     epoll_ctl(u->epoll, EPOLL_CTL_DEL, c->greet.conn.fd, NULL);
     s->conn = c->greet.conn;
     widen(s->conn.fd);
+    td__socket_keep(s->conn.fd, false); /* a rank that computes leaves data unread for long */
     c->greet.conn = td__conn_of(-1);
     c->open = false;
     if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, s->conn.fd, &e))
@@ -223,7 +225,8 @@ static td_status meet_all(setup *u, char (*address)[TD_ADDRESS_BYTES], td__deadl
     while (u->n_missing > 0) {
         if (td__deadline_passed(until))
             return missing(u);
-        int n = epoll_wait(u->epoll, e, 64, td__deadline_left_ms(until, 500));
+        TD_TRY(td__store_may_wait(u->store));
+        int n = epoll_wait(u->epoll, e, 64, td__deadline_left_ms(until, STEP_MS));
         for (int i = 0; i < n; i++)
             if (e[i].data.u64 != (uint64_t)GATE && u->callers[e[i].data.u64].open)
                 TD_TRY(call_step(u, &u->callers[e[i].data.u64]));
@@ -310,7 +313,7 @@ static td_status connect_all(td__mesh_tcp *m, td__store *store, const char *pref
                              td__deadline until)
 {
     int rank = m->base.rank, size = m->base.size;
-    setup u = {.m = m, .secret = secret, .epoll = -1};
+    setup u = {.m = m, .store = store, .secret = secret, .epoll = -1};
     char own[TD_ADDRESS_BYTES];
     char(*address)[TD_ADDRESS_BYTES] = td__calloc((size_t)size, sizeof *address);
     td_status st = TD_OK;

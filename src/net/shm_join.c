@@ -276,6 +276,8 @@ static td_status host_door(shm_mesh *m, const td__shm_door *door, td__deadline u
     td_status st;
     TD_TRY(make_segment(m, &segment));
     while (missing > 0) {
+        if (door->store)
+            TD_TRY_OR(st, done, td__store_may_wait(door->store));
         struct pollfd p = {.fd = door->listener, .events = POLLIN};
         if (poll(&p, 1, td__deadline_left_ms(until, STEP_MS)) > 0) {
             int sock = accept4(door->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -298,6 +300,16 @@ static td_status host_door(shm_mesh *m, const td__shm_door *door, td__deadline u
 done:
     close(segment);
     return st;
+}
+
+/* Rank 0 sends when everybody has come, which may take long: until then somebody may be lost. */
+static td_status await_rank_0(const td__shm_door *door, int sock, td__deadline until)
+{
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    while (door->store && !td__deadline_passed(until) &&
+           poll(&p, 1, td__deadline_left_ms(until, STEP_MS)) == 0)
+        TD_TRY(td__store_may_wait(door->store));
+    return TD_OK;
 }
 
 static td_status come_to_door(shm_mesh *m, const td__shm_door *door, td__deadline until)
@@ -325,6 +337,7 @@ static td_status come_to_door(shm_mesh *m, const td__shm_door *door, td__deadlin
 
     char kind;
     int segment = -1, n = 1;
+    TD_TRY(await_rank_0(door, sock, until));
     TD_TRY(td__shm_recv_fds(NULL, sock, &kind, 1, &segment, &n, until));
     if (n != 1)
         return TD_FAIL(TD_EPROTO, "rank 0 sent no segment");

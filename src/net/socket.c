@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 
 enum { BACKLOG = 1024, RETRY_MS = 10, ATTEMPT_MS = 3000 };
@@ -257,6 +258,33 @@ int td__socket_accept(int listener)
     if (fd >= 0) /* no harm where it is a unix socket: then it just fails */
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
+}
+
+void td__socket_keep(int fd, bool prompt)
+{
+    enum { IDLE_S = 2, EVERY_S = 1, TIMES = TD_SOCKET_SILENCE_MS / 1000 - IDLE_S };
+    static const struct {
+        int level, option, value;
+    } ASK[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
+               {IPPROTO_TCP, TCP_KEEPIDLE, IDLE_S},
+               {IPPROTO_TCP, TCP_KEEPINTVL, EVERY_S},
+               {IPPROTO_TCP, TCP_KEEPCNT, TIMES},
+               {IPPROTO_TCP, TCP_USER_TIMEOUT, TD_SOCKET_SILENCE_MS}};
+
+    for (int i = 0; i < TD_LEN(ASK) - !prompt; i++)
+        setsockopt(fd, ASK[i].level, ASK[i].option, &ASK[i].value, sizeof ASK[i].value);
+}
+
+unsigned td__socket_silence_ms(int fd)
+{
+    struct tcp_info t = {0};
+    socklen_t n = sizeof t;
+
+    /* A window that is full leaves nothing unacknowledged; a link that is slow loses no packets
+     * over and over. */
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) || !t.tcpi_unacked || t.tcpi_retransmits < 2)
+        return 0;
+    return t.tcpi_last_ack_recv;
 }
 
 td_status td__socket_route(const char *address, char host[TD_ADDRESS_BYTES])

@@ -62,6 +62,12 @@ TD_NODISCARD td_status td__store_delete(td__store *s, const char *key, td__deadl
 TD_NODISCARD td_status td__store_wait_all(td__store *s, const char *prefix, int n,
                                           td__deadline until, void **value, size_t *nbytes);
 
+/* For whoever learns, on another thread, that what is waited for will not come: waits of this
+ * client, now and from now on, end with this status and text; TD_OK allows them again. */
+void td__store_stop_waits(td__store *s, td_status st, const char *text);
+/* TD_OK, or why waits end: for loops that wait for something else meanwhile. */
+TD_NODISCARD td_status td__store_may_wait(td__store *s);
+
 /* Membership. From now on this connection is rank `rank` of `group`. */
 typedef void (*td__store_event)(void *user, const char *group, int rank, const char *what);
 /* what: "dead" (connection lost), "left" (goodbye), or a text sent with td__store_tell. rank -1:

@@ -54,6 +54,8 @@ struct td__store {
     td__poison poison;
     call *calls;
     uint32_t last_id;
+    td_status stop; /* of waits; TD_OK: they may go on */
+    char stop_text[400];
     subscription *subscriptions; /* only grows; a listener may read it without lock */
     _Atomic(subscription *) first;
 };
@@ -244,6 +246,8 @@ static td_status await(td__store *s, call *c, const td__store_parts *p, td__dead
     pthread_mutex_lock(&s->lock);
     while (!c->done && !st) {
         st = td__poison_check(&s->poison);
+        if (!st && s->stop && (p->op == TD_STORE_WAIT || p->op == TD_STORE_WAIT_ALL))
+            st = TD_FAIL(s->stop, "%s", s->stop_text);
         if (st)
             break;
         if (until == TD_DEADLINE_NEVER)
@@ -299,13 +303,13 @@ static td_status ask(td__store *s, const char *key, td__store_parts *p, td__dead
         pthread_mutex_unlock(&s->lock);
     } else {
         st = await(s, c, p, until);
-        if (st == TD_ETIMEDOUT) {
+        if (st && !c->done) {
             td__store_parts cancel = {.op = TD_STORE_CANCEL, .id = c->id};
-            char text[300];
+            char text[sizeof s->stop_text];
             snprintf(text, sizeof text, "%s", td_last_error());
             if (send_parts(s, &cancel, td__deadline_in_ms(100)))
                 TD_LOG(DEBUG, NET, "store: cannot cancel a wait");
-            st = TD_FAIL(TD_ETIMEDOUT, "%s", text);
+            st = TD_FAIL(st, "%s", text);
         }
     }
     pthread_cond_destroy(&c->answered);
@@ -431,6 +435,26 @@ void td__store_tell(td__store *s, const char *group, int rank, const char *what)
         TD_LOG(DEBUG, NET, "store: telling group %s: %s", group, td_last_error());
 }
 
+void td__store_stop_waits(td__store *s, td_status st, const char *text)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stop = st;
+    snprintf(s->stop_text, sizeof s->stop_text, "%s", text);
+    for (call *c = s->calls; c && st; c = c->next)
+        pthread_cond_signal(&c->answered);
+    pthread_mutex_unlock(&s->lock);
+}
+
+td_status td__store_may_wait(td__store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    td_status st = td__poison_check(&s->poison);
+    if (!st && s->stop)
+        st = TD_FAIL(s->stop, "%s", s->stop_text);
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
 /* ---- coming and going ---- */
 
 static td_status start(td__store *s, const char *address, const td__secret *secret,
@@ -442,6 +466,7 @@ static td_status start(td__store *s, const char *address, const td__secret *secr
     if (o && o->tls_dir)
         TD_TRY(td__tls_create(o->tls_dir, &s->tls));
     TD_TRY(td__greet_connect(address, TD_HS_STORE, secret, s->tls, until, &s->conn));
+    td__socket_keep(s->conn.fd, true);
     int rc = pthread_create(&s->listener, NULL, listen_main, s);
     if (rc)
         return TD_FAIL(TD_EIO, "store: no thread: %s", strerror(rc));

@@ -225,6 +225,7 @@ static td_status client_create(td__store_server *s, td__conn conn, td__ss_client
         return TD_FAIL(TD_ENOMEM, "store: client %d; at most %d", s->n_clients + 1, MOST_CLIENTS);
     }
     c->conn = conn;
+    td__socket_keep(conn.fd, true);
     *out = c;
     return TD_OK;
 }

@@ -19,7 +19,15 @@
 #include "support/procs.h"
 #include "tandem/log.h"
 
-enum { SIZE = 4, COUNT = 2000, PATIENCE_MS = 20000, SURVIVED = 3, FAST_STALL_MS = 600, TRIES = 3 };
+enum {
+    SIZE = 4,
+    MOST = 5,
+    COUNT = 2000,
+    PATIENCE_MS = 20000,
+    SURVIVED = 3,
+    FAST_STALL_MS = 600,
+    TRIES = 3
+};
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { EPEER_MS = 5000, STALL_MS = 20000 };
 #else
@@ -33,7 +41,7 @@ typedef struct board {
     char meeting[128]; /* rank 0 hosts the store */
     atomic_int ready;  /* the above is filled in */
     const char *transport;
-    int call, victim;
+    int size, call, victim;
     uint32_t stall_ms;
     char needle[32];         /* what the report must say of the victim */
     int turns[PROCS_MOST];   /* calls done */
@@ -65,24 +73,24 @@ static td_status do_broadcast(td_comm *c, float *x, float *y)
 }
 static td_status do_reduce_scatter(td_comm *c, float *x, float *y)
 {
-    return td_reduce_scatter(c, x, y, COUNT / SIZE, TD_F32, TD_REDUCE_MAX, NULL);
+    return td_reduce_scatter(c, x, y, COUNT / (size_t)td_comm_size(c), TD_F32, TD_REDUCE_MAX, NULL);
 }
 static td_status do_all_gather(td_comm *c, float *x, float *y)
 {
-    return td_all_gather(c, x, y, COUNT / SIZE, TD_F32, NULL);
+    return td_all_gather(c, x, y, COUNT / (size_t)td_comm_size(c), TD_F32, NULL);
 }
 static td_status do_all_to_all(td_comm *c, float *x, float *y)
 {
-    return td_all_to_all(c, x, y, COUNT / SIZE, TD_F32, NULL);
+    return td_all_to_all(c, x, y, COUNT / (size_t)td_comm_size(c), TD_F32, NULL);
 }
 static td_status do_gather(td_comm *c, float *x, float *y)
 {
-    td_status st = td_coll_gather(c, x, y, COUNT / SIZE, TD_F32, 0, NULL);
+    td_status st = td_coll_gather(c, x, y, COUNT / (size_t)td_comm_size(c), TD_F32, 0, NULL);
     return st ? st : td_barrier(c, NULL);
 }
 static td_status do_scatter(td_comm *c, float *x, float *y)
 {
-    td_status st = td_coll_scatter(c, x, y, COUNT / SIZE, TD_F32, 3, NULL);
+    td_status st = td_coll_scatter(c, x, y, COUNT / (size_t)td_comm_size(c), TD_F32, 3, NULL);
     return st ? st : td_barrier(c, NULL);
 }
 static td_status do_barrier(td_comm *c, float *x, float *y)
@@ -120,6 +128,49 @@ static td_status do_other(td_comm *c, float *x, float *y)
     return td_barrier(c, NULL);
 }
 
+static td_status do_exchange(td_comm *c, float *x, float *y)
+{
+    int rank = td_comm_rank(c), size = td_comm_size(c);
+    int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    td_status st = rank % 2 ? td_recv(c, y, COUNT, TD_F32, before, NULL) : TD_OK;
+    st = st ? st : td_send(c, x, COUNT, TD_F32, next, NULL);
+    return st || rank % 2 ? st : td_recv(c, y, COUNT, TD_F32, before, NULL);
+}
+static td_status do_async(td_comm *c, float *x, float *y)
+{
+    enum { N = 3, EACH = COUNT / N };
+    td_work *work[N] = {0};
+    td_status st = TD_OK;
+    for (int i = 0; i < N && !st; i++)
+        st = td_allreduce(c, x + i * EACH, y + i * EACH, EACH, TD_F32, TD_REDUCE_SUM,
+                          &(td_coll_opts){.work = &work[i]});
+    for (int i = 0; i < N && work[i]; i++) {
+        td_status one = td_work_wait(work[i]);
+        st = st ? st : one;
+    }
+    return st;
+}
+static td_status do_split(td_comm *c, float *x, float *y)
+{
+    td_comm *half = NULL;
+    td_status st = td_comm_split(c, td_comm_rank(c) % 2, 0, &half);
+    st = st ? st : td_allreduce(half, x, y, COUNT, TD_F32, TD_REDUCE_MAX, NULL);
+    td_comm_destroy(half);
+    td_status all = td_barrier(c, NULL); /* only the victim's half fails by itself */
+    return all ? all : st;
+}
+static td_status do_alloc(td_comm *c, float *x, float *y)
+{
+    void *p;
+    (void)y;
+    td_status st = td_comm_alloc(c, COUNT * sizeof *x, &p);
+    if (!st) {
+        st = td_allreduce(c, x, p, COUNT, TD_F32, TD_REDUCE_SUM, NULL);
+        td_comm_free(c, p);
+    }
+    return st;
+}
+
 static const struct {
     const char *name;
     call_fn run;
@@ -134,6 +185,10 @@ static const struct {
     {"gather", do_gather},
     {"scatter", do_scatter},
     {"barrier", do_barrier},
+    {"send and recv", do_exchange},
+    {"asynchronous allreduce", do_async},
+    {"split", do_split},
+    {"alloc", do_alloc},
     {"a barrier while one computes", do_compute},
     {"a barrier while one receives", do_other},
 };
@@ -173,9 +228,14 @@ static td_status meet(board *b, int rank, int size, td_comm **out)
     return td__comm_create(&w, &o, out);
 }
 
+static void ignore_event(void *user, const char *group, int rank, const char *what)
+{
+    (void)user, (void)group, (void)rank, (void)what;
+}
+
 static int rank_body(int rank, int size, void *arg)
 {
-    static float x[COUNT], y[COUNT * SIZE];
+    static float x[COUNT], y[COUNT * MOST];
     board *b = arg;
     ear e = {b, rank};
     td_comm *c;
@@ -218,13 +278,14 @@ typedef struct scene {
     int n_fds;
 } scene;
 
-static void scene_open(scene *s, const char *transport, int call, int victim, bool hosted,
+static void scene_open(scene *s, const char *transport, int size, int call, int victim, bool hosted,
                        uint32_t stall_ms)
 {
     s->n_fds = procs_count_fds();
     s->server = NULL;
     s->b = procs_shared_alloc(sizeof *s->b);
     s->b->transport = transport;
+    s->b->size = size;
     s->b->call = call;
     s->b->victim = victim;
     s->b->stall_ms = stall_ms;
@@ -232,7 +293,7 @@ static void scene_open(scene *s, const char *transport, int call, int victim, bo
              call == COMPUTE ? "computing since"
              : call == OTHER ? "in recv #1"
                              : "stopped");
-    procs_start(&s->p, SIZE, rank_body, s->b); /* before this process has threads */
+    procs_start(&s->p, size, rank_body, s->b); /* before this process has threads */
     if (hosted) {
         snprintf(s->b->meeting, sizeof s->b->meeting, "%s/meet", check_tmpdir());
     } else {
@@ -242,14 +303,14 @@ static void scene_open(scene *s, const char *transport, int call, int victim, bo
         snprintf(s->b->store, sizeof s->b->store, "%s", td__store_server_address(s->server));
     }
     atomic_store(&s->b->ready, 1);
-    for (int r = 0; r < SIZE; r++)
+    for (int r = 0; r < size; r++)
         procs_await(&s->b->turns[r], 5, PATIENCE_MS);
 }
 
 /* All survivors have an error that names the victim; nothing is left. */
 static void scene_wait(scene *s, const char *what)
 {
-    for (int r = 0; r < SIZE; r++)
+    for (int r = 0; r < s->b->size; r++)
         if (r != s->b->victim) {
             int status = procs_wait(&s->p, r, PATIENCE_MS);
             CHECK(status == SURVIVED, "%s: rank %d gave %d: %s", what, r, status, s->b->text[r]);
@@ -279,26 +340,28 @@ static void scene_close(scene *s, const char *what)
 static int await_others(const scene *s, const int *words)
 {
     uint64_t t0 = td__clock_ns();
-    for (int r = 0; r < SIZE; r++)
+    for (int r = 0; r < s->b->size; r++)
         if (r != s->b->victim)
             procs_await(&words[r], 1, PATIENCE_MS);
     return (int)((td__clock_ns() - t0) / 1000000);
 }
 
-static int kill_once(const char *what, const char *transport, int call, int victim, bool hosted)
+static int kill_once(const char *what, const char *transport, int size, int call, int victim,
+                     bool hosted)
 {
     scene s;
-    scene_open(&s, transport, call, victim, hosted, 0);
+    scene_open(&s, transport, size, call, victim, hosted, 0);
     procs_signal(&s.p, victim, SIGKILL);
     int ms = await_others(&s, s.b->failed);
     scene_close(&s, what);
     return ms;
 }
 
-static int stop_once(const char *what, const char *transport, int victim, uint32_t stall_ms)
+static int stop_once(const char *what, const char *transport, int call, int victim,
+                     uint32_t stall_ms)
 {
     scene s;
-    scene_open(&s, transport, 0, victim, false, stall_ms);
+    scene_open(&s, transport, SIZE, call, victim, false, stall_ms);
     procs_signal(&s.p, victim, SIGSTOP);
     int ms = await_others(&s, s.b->stalled);
     procs_signal(&s.p, victim, SIGKILL);
@@ -307,24 +370,25 @@ static int stop_once(const char *what, const char *transport, int victim, uint32
 }
 
 /* Other programs may keep the processors busy for a while: only what is late three times is. */
-static void kill_one(const char *transport, int call, int victim, bool hosted)
+static void kill_one(const char *transport, int size, int call, int victim, bool hosted)
 {
     char what[96];
     int ms = EPEER_MS;
-    snprintf(what, sizeof what, "SIGKILL of rank %d in %s over %s%s", victim, CALLS[call].name,
-             transport, hosted ? ", rank 0 hosts the store" : "");
+    snprintf(what, sizeof what, "SIGKILL of rank %d of %d in %s over %s%s", victim, size,
+             CALLS[call].name, transport, hosted ? ", rank 0 hosts the store" : "");
     for (int i = 0; i < TRIES && ms >= EPEER_MS; i++)
-        ms = kill_once(what, transport, call, victim, hosted);
+        ms = kill_once(what, transport, size, call, victim, hosted);
     CHECK(ms < EPEER_MS, "%s: known after %d ms", what, ms);
 }
 
-static void stop_one(const char *transport, int victim, uint32_t stall_ms)
+static void stop_one(const char *transport, int call, int victim, uint32_t stall_ms)
 {
     char what[96];
     int ms = STALL_MS;
-    snprintf(what, sizeof what, "SIGSTOP of rank %d over %s", victim, transport);
+    snprintf(what, sizeof what, "SIGSTOP of rank %d in %s over %s", victim, CALLS[call].name,
+             transport);
     for (int i = 0; i < TRIES && ms >= STALL_MS; i++)
-        ms = stop_once(what, transport, victim, stall_ms);
+        ms = stop_once(what, transport, call, victim, stall_ms);
     CHECK(ms < STALL_MS, "%s: reported after %d ms", what, ms);
 }
 
@@ -334,7 +398,8 @@ TEST(killed_in_every_collective)
 {
     for (int t = 0; t < TD_LEN(TRANSPORTS); t++)
         for (int k = 0; k < N_CALLS; k++)
-            kill_one(TRANSPORTS[t], k, k % SIZE, false);
+            for (int size = SIZE; size <= MOST; size++)
+                kill_one(TRANSPORTS[t], size, k, (k + 2 * t + size) % size, false);
 }
 
 TEST(killed_whoever_it_is)
@@ -342,15 +407,78 @@ TEST(killed_whoever_it_is)
     for (int t = 0; t < TD_LEN(TRANSPORTS); t++)
         for (int victim = 0; victim < SIZE; victim++)
             for (int hosted = 0; hosted < 2; hosted++)
-                kill_one(TRANSPORTS[t], 0, victim, hosted);
+                kill_one(TRANSPORTS[t], SIZE, 0, victim, hosted);
+}
+
+/* A rank that dies when it has just joined, or when it has introduced itself and the others already
+ * wait for its connection. */
+static int meeting_body(int rank, int size, void *arg)
+{
+    board *b = arg;
+    td_comm *c;
+    while (!atomic_load(&b->ready))
+        poll(NULL, 0, 1);
+    if (rank == b->victim) {
+        td__store *s;
+        int64_t n;
+        td__deadline until = td__deadline_in_ms(PATIENCE_MS);
+        static const char SELF[] = "here\nhere\n1\n127.0.0.1\n";
+        if (td__store_connect(b->store, &b->secret, NULL, until, &s) ||
+            td__store_add(s, "worlds/1", 1, until, &n) ||
+            td__store_join(s, "w1", rank, ignore_event, NULL, until) ||
+            (b->call && td__store_set(s, "w1/rank1", SELF, sizeof SELF, until)))
+            return 1;
+        __atomic_store_n(&b->turns[rank], 1, __ATOMIC_RELEASE);
+        pause();
+    }
+    __atomic_store_n(&b->turns[rank], 1, __ATOMIC_RELEASE);
+    td_status st = meet(b, rank, size, &c);
+    snprintf(b->text[rank], sizeof b->text[rank], "%s: %s", td_status_name(st), td_last_error());
+    __atomic_store_n(&b->failed[rank], 1, __ATOMIC_RELEASE);
+    return st == TD_EPEER && strstr(b->text[rank], "rank 1") ? SURVIVED : 1;
+}
+
+static int meet_once(const char *transport, int stage)
+{
+    scene s = {.n_fds = procs_count_fds(), .b = procs_shared_alloc(sizeof *s.b)};
+    s.b->transport = transport;
+    s.b->call = stage;
+    s.b->victim = 1;
+    s.b->size = SIZE;
+    procs_start(&s.p, SIZE, meeting_body, s.b);
+    CHECK(getrandom(&s.b->secret, sizeof s.b->secret, 0) == sizeof s.b->secret, "random");
+    CHECK_OK(td__store_server_create(&s.b->secret, NULL, &s.server));
+    snprintf(s.b->store, sizeof s.b->store, "%s", td__store_server_address(s.server));
+    atomic_store(&s.b->ready, 1);
+    for (int r = 0; r < SIZE; r++)
+        procs_await(&s.b->turns[r], 1, PATIENCE_MS);
+    poll(NULL, 0, 50); /* into the midst of it, though any moment must do */
+    procs_signal(&s.p, s.b->victim, SIGKILL);
+    int ms = await_others(&s, s.b->failed);
+    scene_close(&s, "meeting");
+    return ms;
+}
+
+TEST(killed_while_meeting)
+{
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++)
+        for (int stage = 0; stage < 2; stage++) {
+            int ms = EPEER_MS;
+            for (int i = 0; i < TRIES && ms >= EPEER_MS; i++)
+                ms = meet_once(TRANSPORTS[t], stage);
+            CHECK(ms < EPEER_MS, "a death in stage %d of meeting over %s: known after %d ms", stage,
+                  TRANSPORTS[t], ms);
+        }
 }
 
 TEST(stopped_is_reported)
 {
     for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
-        stop_one(TRANSPORTS[t], 2, 0); /* the default: within 5 s */
+        stop_one(TRANSPORTS[t], 0, 2, 0); /* the default: within 5 s */
         for (int victim = 0; victim < SIZE; victim++)
-            stop_one(TRANSPORTS[t], victim, FAST_STALL_MS);
+            stop_one(TRANSPORTS[t], 0, victim, FAST_STALL_MS);
+        for (int k = 1; k < N_CALLS; k++)
+            stop_one(TRANSPORTS[t], k, k % SIZE, FAST_STALL_MS);
     }
 }
 
@@ -359,7 +487,7 @@ TEST(late_ranks_are_described)
     for (int t = 0; t < TD_LEN(TRANSPORTS); t++)
         for (int call = COMPUTE; call <= OTHER; call++) {
             scene s;
-            scene_open(&s, TRANSPORTS[t], call, 1, false, FAST_STALL_MS);
+            scene_open(&s, TRANSPORTS[t], SIZE, call, 1, false, FAST_STALL_MS);
             for (td__deadline until = td__deadline_in_ms(PATIENCE_MS); !is_described(s.b);
                  poll(NULL, 0, 10))
                 CHECK(!td__deadline_passed(until), "no report of %s over %s", CALLS[call].name,
@@ -384,6 +512,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_in_every_collective),
         cmocka_unit_test(killed_whoever_it_is),
+        cmocka_unit_test(killed_while_meeting),
         cmocka_unit_test(stopped_is_reported),
         cmocka_unit_test(late_ranks_are_described),
         cmocka_unit_test(nothing_is_left_in_shared_memory),
