@@ -66,7 +66,7 @@ static td_status check(td__session *s, const td__args *a)
 {
     const td__layer_row *rows;
 
-    td_status st = td__session_job(s, a, td__args_at(a, 0), NULL);
+    td_status st = td__session_job(s, a, td__args_at(a, 0));
     if (!st)
         st = td__session_data(s);
     s->opts.blank = true;

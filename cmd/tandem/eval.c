@@ -10,7 +10,7 @@ static td_status evaluate(td__session *s, const td__args *a, td__part *part,
                           td__checkpoint_info *info, td__eval_result *r)
 {
     td__dataset *d;
-    td_status st = td__session_trained(s, a, NULL, info);
+    td_status st = td__session_trained(s, a, info);
 
     if (!st)
         st = td__session_part(s, a, part, &d);

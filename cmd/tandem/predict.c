@@ -1,6 +1,7 @@
 /* predict.c -- `tandem predict`: what a trained model says of samples. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -9,26 +10,23 @@
 #include "predict_file.h"
 #include "session.h"
 
-/* New samples come as the test part of the job's own data, so that they are read, normalised and
- * tokenised as the model's training data were. */
-static td_status input_key(const char *path, char *set, size_t nbytes)
+/* New samples come in the place of the test part of the job's own data, so that they are read,
+ * normalised and tokenised as the model's training data were. */
+static td_status find_input(const char *path, char real[PATH_MAX])
 {
     struct stat info;
-    char real[TD__PATH];
 
     if (stat(path, &info) != 0)
         return TD_FAIL(TD_EINVAL, "--input: there is no file %s", path);
     if (!realpath(path, real)) /* relative names would start in the job's data.dir */
         return TD_FAIL(TD_EINVAL, "--input: cannot find %s", path);
-    if ((size_t)snprintf(set, nbytes, "data.test=%s", real) >= nbytes)
-        return TD_FAIL(TD_EINVAL, "--input: the path %.60s... is too long", path);
     return TD_OK;
 }
 
 static td_status predict(td__session *s, const td__args *a, td__predict_file **file)
 {
     const char *output = td__args_value(a, "output"), *input = td__args_value(a, "input");
-    char set[TD__PATH + 16], b[TD__HUMAN];
+    char real[PATH_MAX], b[TD__HUMAN];
     td__checkpoint_info info;
     const td__field *fields;
     td__dataset *d;
@@ -39,17 +37,14 @@ static td_status predict(td__session *s, const td__args *a, td__predict_file **f
     if (input && td__args_value(a, "part"))
         return TD_FAIL(TD_EINVAL, "--input and --part exclude each other");
     if (input)
-        TD_TRY(input_key(input, set, sizeof set));
+        TD_TRY(find_input(input, real));
     /* The ending is looked at before the model is loaded. */
     TD_TRY(td__predict_file_create(output, 0, NULL, 0, file));
     td__predict_file_destroy(*file);
     *file = NULL;
     TD_TRY(td__output_check(output));
-    s->unlabelled = input != NULL; /* that is what new samples are */
-    TD_TRY(td__session_trained(s, a, input ? set : NULL, &info));
-    if (input && !td__data_part(s->data, TD_PART_TEST))
-        return TD_FAIL(TD_EINVAL, "--input: the job's source cannot read %s as its test part",
-                       input);
+    s->input = input ? real : NULL;
+    TD_TRY(td__session_trained(s, a, &info));
     TD_TRY(td__session_part(s, a, &part, &d));
     int n = td__data_fields(s->data, &fields);
     TD_TRY(td__predict_file_create(output, d->count, fields, n, file));

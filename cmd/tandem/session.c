@@ -28,21 +28,12 @@ static td_status take_threads(td__session *s, const char *value)
     return TD_OK;
 }
 
-td_status td__session_job(td__session *s, const td__args *a, const char *path, const char *set)
+td_status td__session_job(td__session *s, const td__args *a, const char *path)
 {
-    const char *const *given;
-    int n = td__args_values(a, "set", &given);
-    const char **sets = td__calloc((size_t)n + 2, sizeof *sets);
+    const char *const *sets;
+    int n = td__args_values(a, "set", &sets);
 
-    if (!sets)
-        return TD_FAIL(TD_ENOMEM, "no memory for %d values", n);
-    for (int i = 0; i < n; i++)
-        sets[i] = given[i];
-    if (set)
-        sets[n++] = set;
-    td_status st = td__job_load(path, sets, n, &s->job);
-    td__free(sets);
-    TD_TRY(st);
+    TD_TRY(td__job_load(path, sets, n, &s->job));
     TD_TRY(td__job_digest(s->job, s->digest));
     s->opts = *td__job_train(s->job);
     s->opts.job_digest = s->digest;
@@ -54,7 +45,7 @@ td_status td__session_data(td__session *s)
     const td__field *fields;
     td__data_opts opts = *td__job_data(s->job);
 
-    opts.source_opts.unlabelled = s->unlabelled;
+    opts.input = s->input;
     TD_TRY(td__data_open(&opts, &s->data));
     int n = td__data_fields(s->data, &fields);
     return td__job_model(s->job, fields, n, &s->model);
@@ -146,15 +137,14 @@ static td_status find_run(td__session *s, const td__place *place, char run[TD__P
     return td__run_dir_newest(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), run);
 }
 
-td_status td__session_trained(td__session *s, const td__args *a, const char *set,
-                              td__checkpoint_info *info)
+td_status td__session_trained(td__session *s, const td__args *a, td__checkpoint_info *info)
 {
     const char *path = td__args_at(a, 0);
     td__place place;
     char run[TD__PATH];
 
     TD_TRY(td__place_find(path, &place));
-    TD_TRY(td__session_job(s, a, place.job, set));
+    TD_TRY(td__session_job(s, a, place.job));
     TD_TRY(find_run(s, &place, run));
     /* A checkpoint that is named by its own directory is the one that is meant. */
     bool own = *place.run && strcmp(place.run, path) != 0 && !td__args_value(a, "checkpoint");

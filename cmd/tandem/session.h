@@ -21,12 +21,11 @@ typedef struct td__session {
     td__trainer *trainer;
     td__train_opts opts; /* the job's; may be changed before td__session_trainer */
     char digest[65];     /* of the job */
-    bool unlabelled;     /* the test part may lack its labels */
+    const char *input;   /* new samples in the place of the test part; NULL: none */
 } td__session;
 
-/* The job at `path` with --set, --threads and `set` (may be NULL) applied. */
-TD_NODISCARD td_status td__session_job(td__session *s, const td__args *a, const char *path,
-                                       const char *set);
+/* The job at `path` with --set and --threads applied. */
+TD_NODISCARD td_status td__session_job(td__session *s, const td__args *a, const char *path);
 TD_NODISCARD td_status td__session_data(td__session *s);    /* then data and model */
 TD_NODISCARD td_status td__session_trainer(td__session *s); /* then the trainer */
 void td__session_fini(td__session *s);
@@ -39,7 +38,7 @@ typedef struct td__place {
 TD_NODISCARD td_status td__place_find(const char *path, td__place *out);
 
 /* A session on a trained model: the place of the command's first argument, --set, --checkpoint. */
-TD_NODISCARD td_status td__session_trained(td__session *s, const td__args *a, const char *set,
+TD_NODISCARD td_status td__session_trained(td__session *s, const td__args *a,
                                            td__checkpoint_info *info);
 /* The checkpoint of a run that --checkpoint asks for. */
 TD_NODISCARD td_status td__session_checkpoint(const td__args *a, const char *run,

@@ -185,7 +185,7 @@ static td_status prepare(training *t)
     td__session *s = &t->session;
 
     TD_TRY(find_job(t));
-    TD_TRY(td__session_job(s, t->args, t->job_path, NULL));
+    TD_TRY(td__session_job(s, t->args, t->job_path));
     if (t->resume)
         TD_TRY(find_run(t));
     if (t->past.finished)

@@ -27,6 +27,8 @@ struct td__data {
     int n_owned;
     td__map *maps[MAX_MAPS + TD__MAX_FIELDS];
     int n_maps;
+    bool
+        test_aside; /* the test part is another file (opts.input), but its share is cut all the same */
 };
 
 const char *td__part_name(td__part part)
@@ -101,7 +103,7 @@ static td_status split(td__data *d, const td__data_opts *o)
     td_status st = TD_OK;
 
     for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++)
-        if (!d->part[p])
+        if (!d->part[p] || (p == TD_PART_TEST && d->test_aside))
             want[p] = fraction_of(all->count, fraction[p]);
     if (!want[TD_PART_VALID] && !want[TD_PART_TEST])
         return TD_OK;
@@ -115,7 +117,7 @@ static td_status split(td__data *d, const td__data_opts *o)
     for (int p = 0; p < TD_PART_COUNT; p++) {
         td__dataset *cut;
         int64_t n = 0;
-        if (p != TD_PART_TRAIN && !want[p])
+        if (p != TD_PART_TRAIN && (!want[p] || d->part[p]))
             continue;
         for (int64_t i = 0; i < all->count; i++)
             if (role[i] == p)
@@ -142,6 +144,28 @@ static bool same_fields(const td__dataset *a, const td__dataset *b)
     return true;
 }
 
+/* New samples as the test part. */
+static td_status open_input(td__data *d, const td__data_opts *o, const td__source_def *def,
+                            td__dataset **out)
+{
+    td__source_opts with = o->source_opts;
+
+    if (!strstr(def->reads, "test"))
+        return TD_FAIL(TD_EINVAL, "the source %s cannot read %s: it has no files of its own choice",
+                       def->name, o->input);
+    if (!with.test) {
+        td__dataset *own = NULL;
+        td_status st = def->open(&with, td__part_name(TD_PART_TEST), &own);
+        td__dataset_destroy(own);
+        if (st && st != TD_ENOTSUP)
+            return st;
+        d->test_aside = st == TD_ENOTSUP;
+    }
+    with.test = o->input;
+    with.unlabelled = true;
+    return def->open(&with, td__part_name(TD_PART_TEST), out);
+}
+
 static td_status open_parts(td__data *d, const td__data_opts *o)
 {
     const td__source_def *def = td__source_find(o->source);
@@ -150,7 +174,9 @@ static td_status open_parts(td__data *d, const td__data_opts *o)
         return TD_FAIL(TD_EINVAL, "there is no data source '%s'", o->source);
     for (int p = 0; p < TD_PART_COUNT; p++) {
         td__dataset *part = NULL;
-        td_status st = def->open(&o->source_opts, td__part_name((td__part)p), &part);
+        td_status st = p == TD_PART_TEST && o->input
+                           ? open_input(d, o, def, &part)
+                           : def->open(&o->source_opts, td__part_name((td__part)p), &part);
         if (st == TD_ENOTSUP && p != TD_PART_TRAIN)
             continue;
         TD_TRY(st);
@@ -222,7 +248,7 @@ static td_status check_opts(const td__data_opts *o)
 td_status td__data_open(const td__data_opts *opts, td__data **out)
 {
     td_status st = TD_OK;
-    bool cached = !opts->cache;
+    bool cached = !opts->cache || opts->input;
 
     *out = NULL;
     TD_TRY(check_opts(opts));

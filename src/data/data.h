@@ -34,6 +34,10 @@ typedef struct td__data_opts {
      * before the first stage that draws. */
     const char *cache;
     uint64_t seed;
+    /* NULL, or a file of new samples, with labels or without, that takes the place of the test
+     * part. All else is as without it: what would have been cut off as test is set aside. Nothing
+     * is cached in a file. */
+    const char *input;
 } td__data_opts;
 
 typedef enum td__part { TD_PART_TRAIN, TD_PART_VALID, TD_PART_TEST, TD_PART_COUNT } td__part;

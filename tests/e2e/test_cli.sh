@@ -231,6 +231,16 @@ right = [row["kind"] for row in csv.DictReader(open("train.csv"))]
 assert len(said) == 200 and sum(a == b for a, b in zip(said, right)) > 190, said[:5]
 END
 wrong 2 'no column' eval runs/kinds-0001 --set data.test=new.csv
+# New samples are normalised as in training, though the test share is not the test part now.
+ok train kinds.yaml -q --set data.split.test=0.3 --set data.maps=[normalize] --run-dir shares
+cp train.csv "all #1: new.csv"
+ok predict shares --input "all #1: new.csv" -o all.csv
+ok predict shares --part train -o part.csv
+python3 - <<'END' || fail "--input changes what the model was trained with"
+rows = {name: {line.split(",", 1)[1] for line in open(name)} for name in ("all.csv", "part.csv")}
+assert len(rows["part.csv"]) > 100 and rows["part.csv"] <= rows["all.csv"]
+END
+wrong 2 'spirals cannot read' predict runs/tiny-0001 --input new.csv -o all.csv
 
 ok inspect runs/tiny-0001
 for word in 'step  *8' 'samples seen' sha256 'linear1.weight'; do
