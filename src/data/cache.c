@@ -12,8 +12,9 @@
  *              a multiple of 64 | crc32c of the arrays (u32)
  *
  *          The key is the sha256 of everything that decides the samples: source and stages with
- *          their options, seeds, fields, and the bytes of some samples, which tells changed files
- *          apart. A file with another key is made anew. */
+ *          their options, seeds, fields, size and time of the files that the options name, and the
+ *          bytes of some samples, which tells changed files apart. A file with another key is made
+ *          anew. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/cache.h"
 
@@ -21,6 +22,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -28,6 +30,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/sha256.h"
+#include "data/files.h"
 
 enum { ABSENT, FILLING, PRESENT };
 enum { ALIGN = 64, PROBES = 64, CHUNK = 64 };
@@ -139,6 +142,18 @@ static void add_int(td__sha256 *h, int64_t x)
     td__sha256_update(h, &x, sizeof x);
 }
 
+static void add_file(td__sha256 *h, const char *dir, const char *name)
+{
+    char path[TD__PATH];
+    struct stat info;
+
+    if (!name || td__data_path(dir, name, path) || stat(path, &info) != 0)
+        return;
+    add_int(h, (int64_t)info.st_size);
+    add_int(h, (int64_t)info.st_mtim.tv_sec);
+    add_int(h, (int64_t)info.st_mtim.tv_nsec);
+}
+
 static void add_options(td__sha256 *h, const td__data_opts *o, td__part part)
 {
     const td__source_opts *s = &o->source_opts;
@@ -154,6 +169,9 @@ static void add_options(td__sha256 *h, const td__data_opts *o, td__part part)
         add_int(h, ints[i]);
     for (int i = 0; i < s->n_columns; i++)
         add_text(h, s->columns[i]);
+    add_file(h, s->dir, s->train);
+    add_file(h, s->dir, s->valid);
+    add_file(h, s->dir, s->test);
     add_number(h, s->noise);
     add_number(h, o->valid_fraction);
     add_number(h, o->test_fraction);

@@ -27,8 +27,7 @@ struct td__data {
     int n_owned;
     td__map *maps[MAX_MAPS + TD__MAX_FIELDS];
     int n_maps;
-    bool
-        test_aside; /* the test part is another file (opts.input), but its share is cut all the same */
+    bool test_aside; /* opts.input is the test part, but the share is cut off all the same */
 };
 
 const char *td__part_name(td__part part)

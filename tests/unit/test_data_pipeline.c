@@ -1,5 +1,6 @@
 /* Splits, map stages, caches: the data of a job as a whole. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -310,6 +311,41 @@ static void collect(td__data *d, int threads, float *x, int32_t *y)
     td__loader_destroy(l);
 }
 
+static float first_of_row(const td__data_opts *o, int64_t row)
+{
+    float x = 0;
+    int32_t y = 0;
+    td__data *d;
+
+    CHECK_OK(td__data_open(o, &d));
+    td__dataset *train = td__data_part(d, TD_PART_TRAIN);
+    CHECK_OK(td__dataset_read(train, &row, 1, NULL, (void *const[]){&x, &y}));
+    td__data_close(d);
+    return x;
+}
+
+/* One cell of a thousand is changed: neither the size nor what the cache looks at tells. */
+TEST(a_changed_file_is_not_read_from_the_cache)
+{
+    enum { ROWS = 1000 };
+    static char text[ROWS * 4 + 8];
+    char cache[256];
+    td__data_opts o = {
+        .source = "csv", .source_opts = {.dir = check_tmpdir(), .train = "a.csv"}, .cache = cache};
+    snprintf(cache, sizeof cache, "%s", check_path("cache"));
+    for (int value = 1; value <= 2; value++) {
+        int n = snprintf(text, sizeof text, "x,y\n");
+        for (int i = 0; i < ROWS; i++)
+            n += snprintf(text + n, sizeof text - (size_t)n, "%d,%d\n", i == 1 ? value : 0, i % 2);
+        check_write_file(check_path("a.csv"), text, (size_t)n);
+        struct timespec times[2] = {{.tv_sec = 1000 + value}, {.tv_sec = 1000 + value}};
+        assert_int_equal(utimensat(AT_FDCWD, check_path("a.csv"), times, 0), 0);
+        float x = first_of_row(&o, 1);
+        CHECK(x == (float)value, "%g after the cell was set to %d", (double)x, value);
+    }
+    check_tmpdir_remove();
+}
+
 TEST(caches_change_nothing)
 {
     enum { N = 100 };
@@ -404,6 +440,7 @@ int main(void)
         cmocka_unit_test(filters_and_words),
         cmocka_unit_test(wrong_options),
         cmocka_unit_test(caches_change_nothing),
+        cmocka_unit_test(a_changed_file_is_not_read_from_the_cache),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
