@@ -360,6 +360,10 @@ td_status td__tree_parse(td__arena *a, const char *text, size_t nbytes, const ch
     if (nbytes > TD__TREE_MAX_BYTES)
         return TD_FAIL(TD_EINVAL, "%s: %zu bytes are more than a job file may have, %d", source,
                        nbytes, TD__TREE_MAX_BYTES);
+    if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte-order mark */
+        text += 3;
+        nbytes -= 3;
+    }
     if (!yaml_parser_initialize(&r.parser))
         return out_of_memory(&r);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);

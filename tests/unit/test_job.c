@@ -99,6 +99,25 @@ TEST(defaults)
     td__job_destroy(j);
 }
 
+TEST(files_of_other_editors)
+{
+    td__job *plain = parse(LARGE, NULL, 0), *marked;
+    char text[8192] = "\xef\xbb\xbf", a[65], b[65];
+    size_t n = 3;
+
+    for (const char *c = LARGE; *c; c++) {
+        if (*c == '\n')
+            text[n++] = '\r';
+        text[n++] = *c;
+    }
+    marked = parse(text, NULL, 0);
+    CHECK_OK(td__job_digest(plain, a));
+    CHECK_OK(td__job_digest(marked, b));
+    assert_string_equal(a, b);
+    td__job_destroy(plain);
+    td__job_destroy(marked);
+}
+
 TEST(all_kinds_of_values)
 {
     td__job *j = parse(LARGE, NULL, 0);
@@ -268,6 +287,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
+        cmocka_unit_test(files_of_other_editors),
         cmocka_unit_test(all_kinds_of_values),
         cmocka_unit_test(what_is_written_loads_to_the_same_job),
         cmocka_unit_test(overrides),
