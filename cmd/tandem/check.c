@@ -19,7 +19,7 @@ static void print_memory(const td__session *s)
     char b[TD__HUMAN];
 
     printf("\nmemory of one compute thread (a shard of %lld samples)\n",
-           (long long)(s->opts.batch / td__trainer_shards(s->trainer)));
+           (long long)td__trainer_shard_rows(s->trainer));
     for (int i = 0; i < TD_LEN(rows); i++)
         if (rows[i].nbytes)
             printf("  %-18s %10s\n", rows[i].name, td__human_bytes((double)rows[i].nbytes, b));

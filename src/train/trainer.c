@@ -97,7 +97,10 @@ static td_status make_model(td__trainer *t)
                                                       .seed = o->seed,
                                                       .profile = o->profile},
                                 &t->train_set));
-    t->shard_rows = (o->batch + o->shards - 1) / o->shards;
+    /* A batch is never larger than the data; how it is cut is the job's affair alone. */
+    const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
+    int64_t rows = d && d->count > 0 && d->count < o->batch ? d->count : o->batch;
+    t->shard_rows = (rows + o->shards - 1) / o->shards;
     TD_TRY(td__shard_program(t->train_set, t->shard_rows, &p, &t->facts));
     TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->params));
     td__shard_set_params(t->train_set, t->params);
@@ -255,6 +258,11 @@ const td_program *td__trainer_program(td__trainer *t)
 int td__trainer_shards(const td__trainer *t)
 {
     return t->o.shards;
+}
+
+int64_t td__trainer_shard_rows(const td__trainer *t)
+{
+    return t->shard_rows;
 }
 
 int td__trainer_profile_count(const td__trainer *t)

@@ -80,6 +80,7 @@ td_params *td__trainer_params(td__trainer *t);
 size_t td__trainer_optimizer_nbytes(const td__trainer *t); /* of its state */
 const td_program *td__trainer_program(td__trainer *t);     /* the training program of one shard */
 int td__trainer_shards(const td__trainer *t);
+int64_t td__trainer_shard_rows(const td__trainer *t); /* of the usual shard, rounded up */
 /* Per-node times of all compute threads together (profile). */
 int td__trainer_profile_count(const td__trainer *t);
 td_node_time td__trainer_profile(const td__trainer *t, int i);

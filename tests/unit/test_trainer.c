@@ -243,6 +243,19 @@ TEST(a_run_shorter_than_its_warm_up)
     td__data_close(d);
 }
 
+TEST(a_batch_larger_than_the_data)
+{
+    td__data *d = open_data();
+    td__train_opts o = base_opts();
+    notes n = new_notes();
+    bool resumed;
+    o.batch = 1000000000; /* no memory is taken for samples that never come */
+    td__train_result r = run(&o, d, &n, &resumed);
+    CHECK_EQ_INT(r.step, 3);
+    CHECK_EQ_INT(n.samples, 3 * TRAIN);
+    td__data_close(d);
+}
+
 TEST(patience_ends_the_run)
 {
     td__data *d = open_data();
@@ -474,6 +487,7 @@ int main(void)
         cmocka_unit_test(resumed_runs_are_uninterrupted_runs),
         cmocka_unit_test(every_checkpoint_leads_to_the_same_end),
         cmocka_unit_test(a_run_shorter_than_its_warm_up),
+        cmocka_unit_test(a_batch_larger_than_the_data),
         cmocka_unit_test(patience_ends_the_run),
         cmocka_unit_test(a_bad_loss_ends_the_run_and_keeps_the_last_checkpoint),
         cmocka_unit_test(bad_options_are_refused),
