@@ -150,7 +150,8 @@ static td_status open_input(td__data *d, const td__data_opts *o, const td__sourc
     td__source_opts with = o->source_opts;
 
     if (!strstr(def->reads, "test"))
-        return TD_FAIL(TD_EINVAL, "the source %s cannot read %s: it has no files of its own choice",
+        return TD_FAIL(TD_EINVAL,
+                       "the source %s cannot read %s: it takes no file for its test part",
                        def->name, o->input);
     if (!with.test) {
         td__dataset *own = NULL;

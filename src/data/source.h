@@ -17,7 +17,7 @@ typedef struct td__source_opts {
     const char *label;                /* csv, jsonl: column or key of the target */
     const char *const *columns;       /* csv, jsonl: features to take; all others by default */
     int n_columns;
-    bool unlabelled;    /* csv, jsonl: a test file without the label is fine; y is then 0 */
+    bool unlabelled;    /* csv, jsonl, npy: a test file without the label is fine; y is then 0 */
     const char *target; /* csv, jsonl: "class" (default) or "number" */
     char delimiter;     /* csv: ',' */
     bool no_header;     /* csv: columns are then named c0, c1, ... */

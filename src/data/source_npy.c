@@ -201,29 +201,56 @@ static td_status add_field(td__table *t, const td__source_opts *o, const char *n
     return TD_OK;
 }
 
-/* Parts other than train have train's classes. */
-static td_status adopt_classes(td__table *t, const td__source_opts *o)
+static int find_array(const arrays *a, const char *name)
 {
-    const char *label = o->label ? o->label : "y";
-    int at = td__dataset_field(&t->head, label);
-    arrays train;
-    td__table *seen = NULL;
-    td_status st = load(&train, o, "train");
+    for (int i = 0; i < a->n; i++)
+        if (strcmp(a->name[i], name) == 0)
+            return i;
+    return -1;
+}
 
-    for (int i = 0; !st && at >= 0 && i < train.n; i++) {
-        if (strcmp(train.name[i], label) != 0 || train.tensor[i].shape.ndim != 1)
-            continue;
-        TD_TRY_OR(st, done, td__table_create(train.tensor[i].shape.dim[0], &seen));
-        TD_TRY_OR(st, done, add_field(seen, o, label, &train.tensor[i]));
-        int64_t classes = seen->head.fields[0].classes;
-        if (t->head.fields[at].classes > classes)
-            st = TD_FAIL(TD_EINVAL, "npy: class %" PRId64 " of %s does not occur in train",
-                         t->head.fields[at].classes - 1, label);
-        t->head.fields[at].classes = classes;
-        break;
-    }
+/* Array i of train as a field of another part: with train's classes, and zeros where new samples
+ * have no labels. */
+static td_status add_field_like(td__table *t, const td__source_opts *o, const arrays *train, int i,
+                                const arrays *a)
+{
+    const char *name = train->name[i];
+    bool label = strcmp(name, o->label ? o->label : "y") == 0;
+    int k = find_array(a, name), at = t->head.n_fields;
+    td__table *seen = NULL;
+    td_status st = TD_OK;
+
+    if (k < 0 && !(label && o->unlabelled))
+        return TD_FAIL(TD_EINVAL, "npy: there is no array %s as train has", name);
+    if (k >= 0)
+        TD_TRY(add_field(t, o, name, &a->tensor[k]));
+    if (!label || train->tensor[i].shape.ndim < 1)
+        return TD_OK;
+    TD_TRY_OR(st, done, td__table_create(train->tensor[i].shape.dim[0], &seen));
+    TD_TRY_OR(st, done, add_field(seen, o, name, &train->tensor[i]));
+    const td__field *f = &seen->head.fields[0];
+    if (k < 0)
+        TD_TRY_OR(st, done, td__table_add(t, f));
+    if (t->head.fields[at].classes > f->classes)
+        st = TD_FAIL(TD_EINVAL, "npy: class %" PRId64 " of %s does not occur in train",
+                     t->head.fields[at].classes - 1, name);
+    t->head.fields[at].classes = f->classes;
 done:
     td__table_destroy(seen);
+    return st;
+}
+
+/* Parts other than train have train's arrays, in train's order. */
+static td_status add_fields_like_train(td__table *t, const td__source_opts *o, const arrays *a)
+{
+    arrays train;
+    td_status st = load(&train, o, "train");
+
+    for (int i = 0; !st && i < a->n; i++)
+        if (find_array(&train, a->name[i]) < 0)
+            st = TD_FAIL(TD_EINVAL, "npy: train has no array %s", a->name[i]);
+    for (int i = 0; !st && i < train.n; i++)
+        st = add_field_like(t, o, &train, i, a);
     fini_arrays(&train);
     return st;
 }
@@ -241,10 +268,11 @@ static td_status npy_open(const td__source_opts *o, const char *part, td__datase
         goto done;
     }
     TD_TRY_OR(st, done, td__table_create(a.tensor[0].shape.dim[0], &t));
-    for (int i = 0; i < a.n; i++)
-        TD_TRY_OR(st, done, add_field(t, o, a.name[i], &a.tensor[i]));
     if (strcmp(part, "train") != 0)
-        TD_TRY_OR(st, done, adopt_classes(t, o));
+        TD_TRY_OR(st, done, add_fields_like_train(t, o, &a));
+    else
+        for (int i = 0; i < a.n; i++)
+            TD_TRY_OR(st, done, add_field(t, o, a.name[i], &a.tensor[i]));
     *out = &t->head;
     t = NULL;
 done:

@@ -361,6 +361,24 @@ TEST(npy)
     td__dataset_destroy(d);
     check_refused("npy", &o, "valid", TD_ENOTSUP, "valid");
 
+    /* another order than train's, and new samples without labels */
+    td_named_tensor turned[] = {{"y", &ty}, {"x", &tx}};
+    CHECK_OK(td_npz_save(check_path("t.npz"), turned, 2, true));
+    CHECK_OK(td_npz_save(check_path("n.npz"), turned + 1, 1, true));
+    o.train = "x=x.npy,y=y.npy";
+    o.test = "t.npz";
+    CHECK_OK(open_part("npy", &o, "test", &d));
+    CHECK(strcmp(d->fields[0].name, "x") == 0 && d->fields[1].classes == 3, "fields as in train");
+    td__dataset_destroy(d);
+    o.test = "n.npz";
+    check_refused("npy", &o, "test", TD_EINVAL, "no array y");
+    o.unlabelled = true;
+    CHECK_OK(open_part("npy", &o, "test", &d));
+    v = read_sample(d, 0);
+    CHECK(d->fields[1].classes == 3 && *(int32_t *)v[1] == 0, "no label is class 0");
+    td__dataset_destroy(d);
+    o.test = NULL;
+
     values[3] = (float)strtod("nan", NULL);
     CHECK_OK(td_npy_save(check_path("x.npy"), &x));
     o.train = "x=x.npy,y=y.npy";
