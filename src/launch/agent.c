@@ -1,7 +1,7 @@
 /* agent.c -- one host's part of a launch: a store, the ranks of this host, their output.
  *
- * Conversation with the launcher (message.h): SPEC, PARENT; READY; GO; then output and exits until
- * the last rank has ended. SPEC holds "key=value" texts:
+ * Conversation with the launcher (message.h): SPEC, PARENT; READY; GO; then output and exits; END
+ * when the last rank of the last host has ended. SPEC holds "key=value" texts:
  *
  *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS cwd=PATH arg=TEXT...
  *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM]
@@ -66,7 +66,8 @@ typedef struct agent {
     int *ports;          /* one per own rank, then the master's */
     rank *ranks;         /* (count) */
     int n_running;
-    bool stopping, lost; /* lost: the launcher is gone */
+    bool stopping, ending;
+    bool lost; /* the launcher is gone */
     td__deadline kill_at;
 } agent;
 
@@ -423,6 +424,8 @@ static td_status hear(agent *a)
         if (m.kind == TD_MSG_KILL) {
             a->stopping = true;
             signal_ranks(a, SIGKILL);
+        } else if (m.kind == TD_MSG_END) {
+            a->ending = true;
         } else if (m.kind == TD_MSG_STOP && !a->stopping) {
             a->stopping = true;
             a->kill_at = td__deadline_in_ms(a->grace_ms);
@@ -481,7 +484,7 @@ static td_status watch_ranks(agent *a)
     if (!p)
         return TD_FAIL(TD_ENOMEM, "no memory to watch ranks");
     td_status st = TD_OK;
-    while (a->n_running && !a->lost && !st)
+    while (!(a->ending && !a->n_running) && !a->lost && !st)
         st = look(a, p);
     td__free(p);
     return st;

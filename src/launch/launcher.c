@@ -60,7 +60,7 @@ typedef struct launch {
     td_status failed;        /* could not be started or lost an agent */
     char why[512];
     bool gone; /* GO was sent */
-    bool stopping, killing;
+    bool stopping, killing, ending;
     td__deadline limit; /* of the current phase; 0: none */
 } launch;
 
@@ -355,6 +355,20 @@ static void hear_agent(launch *l, int index)
         agent_ended(l, a);
 }
 
+/* Ranks may need the stores of other hosts until they end: agents stay until all have. */
+static void end_agents(launch *l)
+{
+    for (int i = 0; i < l->hosts.n; i++)
+        if (!l->agents[i].ended && l->agents[i].n_ended < l->agents[i].host->count)
+            return;
+    for (int i = 0; i < l->hosts.n && !l->ending; i++)
+        if (!l->agents[i].ended) {
+            td_status st = td__channel_send(&l->agents[i].down, TD_MSG_END, -1, NULL, 0);
+            (void)st; /* it will be heard of */
+        }
+    l->ending = true;
+}
+
 static void hear_signal(launch *l, int fd)
 {
     struct signalfd_siginfo info;
@@ -416,6 +430,7 @@ static td_status watch(launch *l, int signals)
             if (p[1 + 2 * i].revents && !l->agents[i].ended)
                 hear_agent(l, i);
         }
+        end_agents(l);
     }
     td__free(p);
     return TD_OK;

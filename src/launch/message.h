@@ -16,6 +16,7 @@ typedef enum td__msg_kind {
     TD_MSG_GO,     /* "HOST:PORT" of every rank, then of the master */
     TD_MSG_STOP,   /* SIGTERM, SIGKILL after the grace time */
     TD_MSG_KILL,   /* SIGKILL */
+    TD_MSG_END,    /* the ranks of all hosts have ended: nobody needs the store any more */
     /* Up. */
     TD_MSG_READY,  /* own store's address, then "HOST:PORT" of own ranks (the first agent: and of
                       the master) */

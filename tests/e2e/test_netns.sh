@@ -20,13 +20,13 @@ clean() {
 }
 trap clean EXIT
 fail() { echo "test_netns: $*" >&2; cat "$dir/out" >&2; exit 1; }
-if ! { ip netns add $a && ip netns add $b; } 2>"$dir/out"; then
-    echo "test_netns: no network namespaces here: skipped"
+if ! { ip netns add $a && ip netns add $b && ip netns exec $a true &&
+    ip link add va$$ netns $a type veth peer name vb$$ netns $b; } 2>"$dir/out"; then
+    echo "test_netns: no network namespaces here: skipped: $(cat "$dir/out")"
     exit 77
 fi
 {
-    ip link add va$$ netns $a type veth peer name vb$$ netns $b &&
-        ip -n $a addr add 10.213.77.1/24 dev va$$ && ip -n $b addr add 10.213.77.2/24 dev vb$$ &&
+    ip -n $a addr add 10.213.77.1/24 dev va$$ && ip -n $b addr add 10.213.77.2/24 dev vb$$ &&
         ip -n $a link set va$$ up && ip -n $b link set vb$$ up &&
         ip -n $a link set lo up && ip -n $b link set lo up
 } >"$dir/out" 2>&1 || fail "cannot join the namespaces"
