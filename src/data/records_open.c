@@ -186,6 +186,25 @@ static bool wanted(const td__source_opts *o, const char *name)
     return false;
 }
 
+/* A column that could be a text, but is one of numbers with something else in between, would train
+ * on the digits' bytes. */
+static td_status check_text(const td__records *r, int64_t at)
+{
+    int64_t numbers = 0, odd = first_text(r, at);
+    double x;
+
+    for (int64_t i = 0; i < r->rows; i++) {
+        const td__cell *c = &r->cells[i * r->cols + at];
+        if (!c->text)
+            return bad_cell(r, i, r->names[at], c, "a value");
+        numbers += parse_number(c, &x);
+    }
+    if (numbers * 2 > r->rows)
+        return bad_cell(r, odd, r->names[at], &r->cells[odd * r->cols + at],
+                        "a finite number, as most others are");
+    return TD_OK;
+}
+
 static td_status make_feature(schema *s, const td__records *train, int64_t at, bool alone)
 {
     column *c = &s->features[s->n_features++];
@@ -196,6 +215,7 @@ static td_status make_feature(schema *s, const td__records *train, int64_t at, b
         c->kind = COLUMN_NUMBER;
     } else if (alone) {
         c->kind = COLUMN_TEXT;
+        TD_TRY(check_text(train, at));
         for (int64_t i = 0; i < train->rows; i++) {
             int64_t n = (int64_t)train->cells[i * train->cols + at].nbytes;
             c->width = n > c->width ? n : c->width;

@@ -245,6 +245,7 @@ TEST(csv_hostile)
         {"a,b\n1,2\n1,2,3\n", TD_EPROTO, "a.csv:3: 3 cells, expected 2"},
         {"a,b\n\"1,2\n", TD_EPROTO, "a.csv:2: a quote is not closed"},
         {"a,b,a\n1,2,3\n", TD_EPROTO, "two columns are called 'a'"},
+        {"a,b\n1,2\n3,4\nNA,6\n", TD_EPROTO, "a.csv:4: column 'a' is 'NA', expected a finite"},
         {"a,b\n\"1\"x,2\n", TD_EPROTO, "text follows a closing quote"},
         {"a,b\n1,\n", TD_EPROTO, "column 'b' is '', expected a value"},
         {"a,b\n1,2.5\n", TD_EPROTO, "set data.target to number"},
