@@ -229,7 +229,7 @@ const td__region *td__comm_region(const td_comm *c, const void *p, size_t nbytes
     return NULL;
 }
 
-/* All ranks of m take part, so this one waits for all of them: the stall report says who is late. */
+/* All ranks of m take part and are waited for: the stall report says who is late. */
 static td_status share(td_comm *c, td__mesh *m, size_t nbytes, td__deadline until, void **base,
                        uint64_t *id)
 {

@@ -8,7 +8,7 @@
  * learn of a death, and what the stall report is made of.
  *
  * Bootstrap is a tree: ranks talk to the agent of their host, agents to the agent above them; an
- * agent answers from its own copy what it has seen once. */
+ * agent answers from its own copy what it has seen once, until it hears that it has changed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_STORE_H
 #define TD_NET_STORE_H

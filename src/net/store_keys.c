@@ -152,6 +152,8 @@ static bool put(td__store_server *s, td__ss_client *c, const td__store_parts *p,
 {
     td__store_entry *e = td__store_enter(&s->keys, p->key);
 
+    if (e && e->value)
+        td__ss_forget(s, p->key);
     if (!e || !td__store_put(&s->keys, e, value, nbytes)) {
         td__ss_reply_error(s, c, p->id, full(p->key));
         return false;
@@ -220,8 +222,10 @@ static void delete (td__store_server *s, td__ss_client *c, const td__store_parts
 {
     td__store_entry *e = td__store_find(&s->keys, p->key);
 
-    if (e)
+    if (e) {
+        td__ss_forget(s, p->key);
         td__store_drop(&s->keys, e);
+    }
     td__ss_reply(s, c, p->id, &OK, NULL, 0);
 }
 

@@ -142,10 +142,13 @@ static td_status handle(td__store_server *s, td__ss_client *c, const td__frame *
         return TD_OK;
     }
     TD_TRY(td__store_parse(f, payload, &p));
-    if ((p.op == TD_STORE_EVENT) != (c == s->up) || p.op == TD_STORE_REPLY)
+    bool from_above = p.op == TD_STORE_EVENT || p.op == TD_STORE_FORGET;
+    if (from_above != (c == s->up) || p.op == TD_STORE_REPLY)
         return TD_FAIL(TD_EPROTO, "store: a message of kind %d does not belong here", p.op);
     switch (p.op) {
     case TD_STORE_BYE: c->bye = true; break;
+    case TD_STORE_BELOW: c->is_store = true; break;
+    case TD_STORE_FORGET: td__ss_forget(s, p.key); break;
     case TD_STORE_CANCEL:
         td__ss_keys_cancel(s, c, &p.id);
         td__ss_up_cancel(s, c, &p.id);
@@ -329,7 +332,9 @@ static td_status connect_up(td__store_server *s, const char *parent)
     snprintf(s->parent, sizeof s->parent, "%s", parent);
     TD_TRY(td__greet_connect(parent, TD_HS_STORE, &s->secret, s->tls, td__deadline_in_ms(PARENT_MS),
                              &conn));
-    return client_create(s, conn, &s->up);
+    TD_TRY(client_create(s, conn, &s->up));
+    td__ss_request(s, s->up, &(td__store_parts){.op = TD_STORE_BELOW}, 0);
+    return TD_OK;
 }
 
 static td_status start(td__store_server *s, const td__store_opts *o)

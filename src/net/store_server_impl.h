@@ -28,6 +28,7 @@ typedef struct td__ss_client {
     bool watches_write;
     bool gone; /* to be closed at the end of the round */
     bool bye;
+    bool is_store; /* one below, which keeps copies of answers */
     uint64_t stamp; /* the last event that it was given: one copy each */
 } td__ss_client;
 
@@ -87,6 +88,8 @@ void td__ss_up_handle(td__store_server *s, td__ss_client *c, const td__store_par
 /* A reply from above. */
 void td__ss_up_answer(td__store_server *s, const td__frame *f, const void *payload);
 void td__ss_up_cancel(td__store_server *s, const td__ss_client *c, const uint32_t *id);
+/* A key changed that stores below may have copies of; this one has too, if it is below itself. */
+void td__ss_forget(td__store_server *s, const char *key);
 void td__ss_up_fini(td__store_server *s);
 
 /* store_groups.c */

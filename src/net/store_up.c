@@ -2,9 +2,10 @@
  * stay here. A thousand ranks of a host that wait for the same world cost the store above one
  * question.
  *
- * What is remembered is dropped when a write to it passes through here. Writes elsewhere are not
- * seen, so keys that ranks wait for should be written once, as rendezvous does; `get` always goes
- * up. */
+ * What is remembered is dropped when a write to it passes through here, and when the root says that
+ * it was changed (FORGET). That word comes down the same connection as the answers, behind those
+ * that it makes obsolete, so a copy is old for the time of a message and no longer; `get` always
+ * goes up. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -73,6 +74,18 @@ static void forget(td__store_server *s, const char *key)
                 td__store_drop(&s->alls, e);
         }
     }
+}
+
+void td__ss_forget(td__store_server *s, const char *key)
+{
+    td__store_parts p = {.op = TD_STORE_FORGET};
+
+    if (s->up)
+        forget(s, key);
+    snprintf(p.key, sizeof p.key, "%s", key);
+    for (td__ss_client *c = s->clients; c; c = c->next)
+        if (c->is_store && !c->gone)
+            td__ss_request(s, c, &p, 0);
 }
 
 static void forward_free(td__ss_forward *f)

@@ -18,21 +18,23 @@
 #include "net/frame.h"
 #include "tandem/status.h"
 
-#define TD_STORE_OP_MAP(X)                                        \
-    X(SET)                                                        \
-    X(GET)                                                        \
-    X(WAIT)                                                       \
-    X(WAIT_ALL)                                                   \
-    X(ADD)                                                        \
-    X(COMPARE_SET)                                                \
-    X(DELETE)                                                     \
-    X(CANCEL) /* forget the wait with this tag; no reply */       \
-    X(JOIN)                                                       \
-    X(TELL)  /* a member says something to its group; no reply */ \
-    X(LEAVE) /* a member below this store left; no reply */       \
-    X(DEAD)  /* a member below this store died; no reply */       \
-    X(BYE)   /* the connection ends on purpose; no reply */       \
-    X(REPLY)                                                      \
+#define TD_STORE_OP_MAP(X)                                         \
+    X(SET)                                                         \
+    X(GET)                                                         \
+    X(WAIT)                                                        \
+    X(WAIT_ALL)                                                    \
+    X(ADD)                                                         \
+    X(COMPARE_SET)                                                 \
+    X(DELETE)                                                      \
+    X(CANCEL) /* forget the wait with this tag; no reply */        \
+    X(JOIN)                                                        \
+    X(TELL)   /* a member says something to its group; no reply */ \
+    X(LEAVE)  /* a member below this store left; no reply */       \
+    X(DEAD)   /* a member below this store died; no reply */       \
+    X(BYE)    /* the connection ends on purpose; no reply */       \
+    X(BELOW)  /* who says this is a store below; no reply */       \
+    X(FORGET) /* to stores below: this key has changed */          \
+    X(REPLY)                                                       \
     X(EVENT)
 
 typedef enum td__store_op {

@@ -373,6 +373,64 @@ TEST(stores_in_a_tree)
     td__store_server_destroy(root);
 }
 
+static bool still_reads(td__store *c, const char *key, const char *old)
+{
+    void *value;
+    size_t n;
+    td_status st = td__store_wait(c, key, td__deadline_in_ms(50), &value, &n);
+    bool same = !st && n == strlen(old) && memcmp(value, old, n) == 0;
+    td__free(value);
+    return same;
+}
+
+static void expect_forgotten(td__store *c, const char *key, const char *old)
+{
+    td__deadline until = soon();
+    while (still_reads(c, key, old))
+        CHECK(!td__deadline_passed(until), "%s is still %s in a store below", key, old);
+}
+
+/* Changes made in one branch of the tree reach the copies in another. */
+TEST(copies_in_a_tree_do_not_grow_old)
+{
+    td__store_server *root = serve(NULL);
+    td__store_opts below = {.parent = td__store_server_address(root)};
+    td__store_server *mid = serve(&below), *other = serve(&below);
+    below = (td__store_opts){.parent = td__store_server_address(mid)};
+    td__store_server *leaf = serve(&below);
+    td__store *reader = client_of(leaf, NULL), *writer = client_of(other, NULL);
+    void *all;
+    size_t n;
+    int64_t sum;
+    bool swapped;
+
+    CHECK_OK(td__store_set(writer, "k0", "old", 3, soon()));
+    expect_key(reader, "k0", "old");
+    CHECK_OK(td__store_wait_all(reader, "k", 1, soon(), &all, &n));
+    td__free(all);
+    CHECK_OK(td__store_set(writer, "k0", "new", 3, soon()));
+    expect_forgotten(reader, "k0", "old");
+    expect_key(reader, "k0", "new");
+    CHECK_OK(td__store_wait_all(reader, "k", 1, soon(), &all, &n));
+    CHECK(n == 7 && memcmp((char *)all + 4, "new", 3) == 0, "wait_all has an old copy");
+    td__free(all);
+    CHECK_OK(td__store_compare_set(writer, "k0", "new", 3, "7", 1, soon(), &swapped));
+    expect_forgotten(reader, "k0", "new");
+    expect_key(reader, "k0", "7");
+    CHECK_OK(td__store_add(writer, "k0", 1, soon(), &sum));
+    expect_forgotten(reader, "k0", "7");
+    expect_key(reader, "k0", "8");
+    CHECK_OK(td__store_delete(writer, "k0", soon()));
+    expect_forgotten(reader, "k0", "8");
+    CHECK_STATUS(td__store_wait(reader, "k0", td__deadline_in_ms(50), &all, &n), TD_ETIMEDOUT);
+    td__store_close(reader);
+    td__store_close(writer);
+    td__store_server_destroy(leaf);
+    td__store_server_destroy(other);
+    td__store_server_destroy(mid);
+    td__store_server_destroy(root);
+}
+
 TEST(with_tls)
 {
     const char *dir = check_tmpdir();
@@ -402,6 +460,7 @@ int main(void)
         cmocka_unit_test(two_hundred_meet),
         cmocka_unit_test(members_hear_of_each_other),
         cmocka_unit_test(stores_in_a_tree),
+        cmocka_unit_test(copies_in_a_tree_do_not_grow_old),
         cmocka_unit_test(with_tls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
