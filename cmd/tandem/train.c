@@ -209,11 +209,7 @@ static td_status start(training *t)
 
     if (t->resume) {
         TD_TRY(td__trainer_resume(t->session.trainer, &found));
-        if (found) {
-            td__checkpoint_info info;
-            TD_TRY(td__checkpoint_find(t->dir, NULL, &info));
-            t->from_step = info.state.step;
-        }
+        t->from_step = found ? td__trainer_step(t->session.trainer) : 0;
     }
     if (t->resume)
         TD_TRY(write_job(t)); /* it may be longer now */

@@ -178,7 +178,7 @@ static td_status find_newest(const char *dir, td__checkpoint_info *out)
     td__free(steps);
     if (st || found)
         return st;
-    return n ? TD_FAIL(TD_EPROTO, "%s: all %d checkpoints are damaged", dir, n)
+    return n ? TD_FAIL(TD_EPROTO, "%s: no checkpoint of %d is whole", dir, n)
              : TD_FAIL(TD_EINVAL, "%s: there is no checkpoint", dir);
 }
 

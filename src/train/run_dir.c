@@ -49,8 +49,9 @@ static td_status make_path(const char *path)
             continue;
         char c = *p;
         *p = 0;
-        if (mkdir(part, MODE) != 0 && errno != EEXIST && stat(part, &info) != 0)
-            return mkdir_failed(part, errno);
+        int error = mkdir(part, MODE) != 0 ? errno : 0;
+        if (error && error != EEXIST && stat(part, &info) != 0)
+            return mkdir_failed(part, error);
         *p = c;
         if (!c)
             break;

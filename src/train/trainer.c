@@ -241,6 +241,11 @@ td_params *td__trainer_params(td__trainer *t)
     return t->params;
 }
 
+uint64_t td__trainer_step(const td__trainer *t)
+{
+    return t->state.step;
+}
+
 size_t td__trainer_optimizer_nbytes(const td__trainer *t)
 {
     return (size_t)td_optimizer_state_count(t->optimizer) * td_params_trainable(t->params) *

@@ -2,6 +2,7 @@
  * the trace, the profile and the report, from made-up events. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -125,6 +126,11 @@ TEST(runs_are_numbered)
     CHECK_STATUS(td__run_dir_create(check_path("file"), NULL, c), TD_EINVAL);
     CHECK_STATUS(td__run_dir_create(check_path("file/sub"), "a", c), TD_EINVAL);
     CHECK_STATUS(td__run_dir_create("", "a", c), TD_EINVAL);
+    if (mkdir("/sys/no-run", 0777) != 0) { /* the reason is mkdir's own */
+        const char *why = strerror(errno);
+        CHECK_STATUS(td__run_dir_create("/sys/no-run", "a", c), TD_EINVAL);
+        CHECK(strstr(td_last_error(), why), "%s, not %s", td_last_error(), why);
+    }
     static const char *const BAD[] = {"", ".", "../x", "a/b"};
     for (int i = 0; i < TD_LEN(BAD); i++)
         CHECK_STATUS(td__run_dir_create(parent, BAD[i], c), TD_EINVAL);
