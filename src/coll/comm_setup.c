@@ -35,6 +35,7 @@
 #include "net/mesh_inproc.h"
 #include "net/mesh_shm.h"
 #include "net/mesh_tcp.h"
+#include "net/socket.h"
 
 enum { SETUP_MS = 30000, STALL_MS = 3000, MAX_PATH_BYTES = 300 };
 
@@ -69,6 +70,15 @@ typedef struct member_link {
 
 /* ---- meeting through a file ---- */
 
+static td_status set_address(td__world *w, const char *host)
+{
+    int n = snprintf(w->address, sizeof w->address, "%s", host);
+    w->route = false;
+    return n < (int)sizeof w->address ? TD_OK
+                                      : TD_FAIL(TD_EINVAL, "the address %s is too long; set %s",
+                                                host, td__env_name(TD_ENV_ADDRESS));
+}
+
 /* Rank 0 writes, with a new secret; nobody sees half a file, since it is renamed into place. */
 static td_status host_store(world_link *l)
 {
@@ -76,6 +86,11 @@ static td_status host_store(world_link *l)
     td__world *w = &l->w;
     if (getrandom(w->secret.bytes, sizeof w->secret.bytes, 0) != sizeof w->secret.bytes)
         return TD_FAIL(TD_EIO, "no random numbers for the secret: %s", strerror(errno));
+    if (w->route) {
+        char host[TD_ADDRESS_BYTES];
+        td__socket_own_host(host);
+        TD_TRY(set_address(w, host));
+    }
     snprintf(listen, sizeof listen, "%s:0", w->address);
     TD_TRY(td__store_server_create(&w->secret, &(td__store_opts){.listen = listen}, &l->server));
     snprintf(w->store, sizeof w->store, "%s", td__store_server_address(l->server));
@@ -138,12 +153,19 @@ static td_status connect_by_file(world_link *l, td__deadline until)
 static td_status connect_store(world_link *l, td__deadline until)
 {
     td__world *w = &l->w;
-    if (!w->store[0] && w->rank > 0)
-        return connect_by_file(l, until);
-    if (!w->store[0])
+    char host[TD_ADDRESS_BYTES];
+    if (!w->store[0] && w->rank == 0)
         TD_TRY(host_store(l));
-    td__store_opts o = {.tls_dir = w->tls ? w->tls_dir : NULL};
-    return td__store_connect(w->store, &w->secret, &o, until, &l->store);
+    if (w->store[0]) {
+        td__store_opts o = {.tls_dir = w->tls ? w->tls_dir : NULL};
+        TD_TRY(td__store_connect(w->store, &w->secret, &o, until, &l->store));
+    } else {
+        TD_TRY(connect_by_file(l, until));
+    }
+    if (!w->route)
+        return TD_OK;
+    TD_TRY(td__socket_route(w->store, host));
+    return set_address(w, host);
 }
 
 /* ---- meeting ---- */

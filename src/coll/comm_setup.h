@@ -13,6 +13,7 @@ typedef struct td__world {
     char host[64];     /* equal for ranks that can share memory: boot id and namespaces */
     char hostname[64]; /* for texts */
     char address[64];  /* of this host, where other ranks reach it; "127.0.0.1" */
+    bool route;        /* no: on the way to the store, or for who hosts it, its default route */
     char store[256];   /* address; "" for a world of one, or one that meets through a file */
     char meeting[256]; /* that file: rank 0 hosts the store and leaves address and secret there */
     td__secret secret;

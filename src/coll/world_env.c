@@ -318,6 +318,9 @@ td_status td__world_from_env(td__world *out)
         if (w.store[0] && !secret)
             return TD_FAIL(TD_EINVAL, "%s is set but %s is not: who connects needs the secret",
                            td__env_name(TD_ENV_STORE), td__env_name(TD_ENV_SECRET_FILE));
+        /* Ranks of several hosts: the address is found when there is somebody to reach. */
+        w.route = !td__env_get(TD_ENV_ADDRESS) && w.local_size != w.size &&
+                  (w.store[0] || td__env_get(TD_ENV_RENDEZVOUS));
         if (w.store[0])
             TD_TRY(read_secret(secret, &w.secret));
         else

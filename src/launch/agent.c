@@ -35,7 +35,7 @@
 
 extern char **environ;
 
-enum { MAX_LINE = 1 << 20, READ = 64 << 10, POLL_MS = 60000 };
+enum { MAX_LINE = 1 << 20, READ = 64 << 10, POLL_MS = 60000, LOOK_MS = 1000 };
 
 /* Output of one rank that is not yet a whole line. */
 typedef struct lines {
@@ -411,6 +411,13 @@ static void signal_ranks(agent *a, int sig)
         }
 }
 
+static void stop_ranks(agent *a)
+{
+    a->stopping = true;
+    a->kill_at = td__deadline_in_ms(a->grace_ms);
+    signal_ranks(a, SIGTERM);
+}
+
 static td_status hear(agent *a)
 {
     bool eof, found;
@@ -427,9 +434,7 @@ static td_status hear(agent *a)
         } else if (m.kind == TD_MSG_END) {
             a->ending = true;
         } else if (m.kind == TD_MSG_STOP && !a->stopping) {
-            a->stopping = true;
-            a->kill_at = td__deadline_in_ms(a->grace_ms);
-            signal_ranks(a, SIGTERM);
+            stop_ranks(a);
         }
     }
 }
@@ -453,7 +458,11 @@ static td_status look(agent *a, struct pollfd *p)
         p[2 + 3 * i] = (struct pollfd){c->out, POLLIN, 0};
         p[3 + 3 * i] = (struct pollfd){c->err, POLLIN, 0};
     }
-    int ms = a->kill_at ? td__deadline_left_ms(a->kill_at, POLL_MS) : POLL_MS;
+    /* Nobody else ends the ranks of a host that was cut off from the launcher's. */
+    if (!a->stopping && td__store_server_lost(a->store))
+        stop_ranks(a);
+    int most = a->index ? LOOK_MS : POLL_MS;
+    int ms = a->kill_at ? td__deadline_left_ms(a->kill_at, most) : most;
     if (poll(p, 1 + 3 * (nfds_t)n, ms) < 0 && errno != EINTR)
         return TD_FAIL(TD_EIO, "cannot wait for ranks: %s", strerror(errno));
     if (p[0].revents)
@@ -484,7 +493,8 @@ static td_status watch_ranks(agent *a)
     if (!p)
         return TD_FAIL(TD_ENOMEM, "no memory to watch ranks");
     td_status st = TD_OK;
-    while (!(a->ending && !a->n_running) && !a->lost && !st)
+    /* One that is cut off will hear nothing more. */
+    while (!a->lost && !st && (a->n_running || !(a->ending || td__store_server_lost(a->store))))
         st = look(a, p);
     td__free(p);
     return st;
@@ -513,7 +523,7 @@ static void clean_up(agent *a)
         td__free(a->ranks[i].err.data);
     }
     if (unclean && a->job && a->ranks)
-        td__kill_marked(a->job);
+        td__kill_marked(a->job, td__store_server_address(a->store));
     td__store_server_destroy(a->store);
     remove_tls(a);
     if (a->secret_fd >= 0)

@@ -64,6 +64,12 @@ typedef struct launch {
     td__deadline limit; /* of the current phase; 0: none */
 } launch;
 
+static void tell(agent *a, td__msg_kind what)
+{
+    if (a->started && !a->ended && td__channel_send(&a->down, what, -1, NULL, 0))
+        return; /* an agent that is gone needs no words */
+}
+
 static void stop(launch *l, td__msg_kind how)
 {
     if (how == TD_MSG_KILL ? l->killing : l->stopping)
@@ -72,10 +78,7 @@ static void stop(launch *l, td__msg_kind how)
     l->killing |= how == TD_MSG_KILL;
     l->limit = td__deadline_in_ms((l->killing ? 0 : l->o->grace_ms) + PATIENCE_MS);
     for (int i = 0; i < l->hosts.n; i++)
-        if (l->agents[i].started && !l->agents[i].ended) {
-            td_status st = td__channel_send(&l->agents[i].down, how, -1, NULL, 0);
-            (void)st; /* an agent that is gone needs no stopping */
-        }
+        tell(&l->agents[i], how);
 }
 
 /* Keep the first reason, and stop. */
@@ -148,11 +151,35 @@ static td_status start_local(agent *a)
     return TD_OK;
 }
 
+/* What ssh is given as command goes through the shell of the other side: quoted where that would
+ * see more than a word. */
+static td_status quote(const char *ssh, const char *text, char *out, size_t max)
+{
+    static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./+:=@%,";
+    const char *slash = strrchr(ssh, '/');
+    bool shell = !strcmp(slash ? slash + 1 : ssh, "ssh") && text[strspn(text, PLAIN)];
+    size_t n = 0;
+    if (shell)
+        out[n++] = '\'';
+    for (; *text && n + 8 < max; text++)
+        if (shell && *text == '\'')
+            n += (size_t)snprintf(out + n, max - n, "'\\''");
+        else
+            out[n++] = *text;
+    if (shell)
+        out[n++] = '\'';
+    out[n] = 0;
+    return *text ? TD_FAIL(TD_EINVAL, "the path of the agent is too long") : TD_OK;
+}
+
 /* Through ssh, or what was given in its place: WORDS... HOST PROGRAM agent. */
 static td_status start_remote(launch *l, agent *a)
 {
-    const char *words = l->o->ssh ? l->o->ssh : "ssh -T -o BatchMode=yes -o ConnectTimeout=10";
-    char *copy = td__strdup(words), *rest = copy;
+    const char *words = l->o->ssh ? l->o->ssh
+                                  : "ssh -T -o BatchMode=yes -o ConnectTimeout=10 "
+                                    "-o ServerAliveInterval=5 -o ServerAliveCountMax=2";
+    char *copy = td__strdup(words), *rest = copy, self[4200];
     const char *argv[64];
     int n = 0;
     if (!copy)
@@ -160,12 +187,15 @@ static td_status start_remote(launch *l, agent *a)
     for (char *word; n < 60 && (word = strsep(&rest, " "));)
         if (*word)
             argv[n++] = word;
+    td_status st = n ? quote(argv[0], l->o->self, self, sizeof self)
+                     : TD_FAIL(TD_EINVAL, "the command of the remote shell is empty");
     argv[n++] = a->host->name;
-    argv[n++] = l->o->self;
+    argv[n++] = self;
     argv[n++] = "agent";
     argv[n] = NULL;
-    td_status st =
-        td__spawn(argv, &(td__spawn_opts){.pipe_in = true, .death_signal = SIGTERM}, &a->child);
+    if (!st)
+        st =
+            td__spawn(argv, &(td__spawn_opts){.pipe_in = true, .death_signal = SIGTERM}, &a->child);
     td__free(copy);
     if (st)
         return st;
@@ -318,7 +348,7 @@ static void agent_ended(launch *l, agent *a)
     int status = 0;
     if (a->host->local) {
         snprintf(text, sizeof text, "the agent of this host ended before its ranks did");
-        td__kill_marked(l->job);
+        td__kill_marked(l->job, a->store);
     } else if (!a->ready) {
         waitpid(a->child.pid, &status, 0);
         close(a->child.pidfd);
@@ -362,10 +392,7 @@ static void end_agents(launch *l)
         if (!l->agents[i].ended && l->agents[i].n_ended < l->agents[i].host->count)
             return;
     for (int i = 0; i < l->hosts.n && !l->ending; i++)
-        if (!l->agents[i].ended) {
-            td_status st = td__channel_send(&l->agents[i].down, TD_MSG_END, -1, NULL, 0);
-            (void)st; /* it will be heard of */
-        }
+        tell(&l->agents[i], TD_MSG_END);
     l->ending = true;
 }
 

@@ -122,7 +122,7 @@ void td__child_close(td__child *c)
     }
 }
 
-static bool is_marked(const char *pid, const char *mark, char *buffer, size_t max)
+static bool is_marked(const char *pid, const char *const marks[2], char *buffer, size_t max)
 {
     char path[300];
     snprintf(path, sizeof path, "/proc/%s/environ", pid);
@@ -133,20 +133,23 @@ static bool is_marked(const char *pid, const char *mark, char *buffer, size_t ma
     for (ssize_t got; n < max && (got = read(fd, buffer + n, max - n)) > 0;)
         n += (size_t)got;
     close(fd);
-    return memmem(buffer, n, mark, strlen(mark) + 1) != NULL; /* with the 0 at its end */
+    return memmem(buffer, n, marks[0], strlen(marks[0]) + 1) && /* with the 0 at its end */
+           memmem(buffer, n, marks[1], strlen(marks[1]) + 1);
 }
 
-void td__kill_marked(const char *job)
+void td__kill_marked(const char *job, const char *store)
 {
     enum { MAX_ENVIRON = 2 << 20 };
-    char mark[128], own[16];
+    char mark[128], where[320], own[16];
+    const char *const marks[] = {mark, where};
     snprintf(mark, sizeof mark, "%s=%s", td__env_name(TD_ENV_JOB), job);
+    snprintf(where, sizeof where, "%s=%s", td__env_name(TD_ENV_STORE), store);
     snprintf(own, sizeof own, "%d", (int)getpid());
     char *buffer = td__malloc(MAX_ENVIRON);
     DIR *dir = buffer ? opendir("/proc") : NULL;
     for (struct dirent *e; dir && (e = readdir(dir));)
         if (isdigit((unsigned char)e->d_name[0]) && strcmp(e->d_name, own) != 0 &&
-            is_marked(e->d_name, mark, buffer, MAX_ENVIRON))
+            is_marked(e->d_name, marks, buffer, MAX_ENVIRON))
             kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
     if (dir)
         closedir(dir);

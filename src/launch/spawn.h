@@ -31,7 +31,8 @@ int td__child_reap(td__child *c);
 /* Closes descriptors; does not wait. */
 void td__child_close(td__child *c);
 
-/* Kill every process whose environment has TANDEM_JOB=job. */
-void td__kill_marked(const char *job);
+/* Kill every process whose environment has TANDEM_JOB=job and TANDEM_STORE=store: those that ranks
+ * of one agent left behind. Another agent of the job may run on the same machine. */
+void td__kill_marked(const char *job, const char *store);
 
 #endif

@@ -3,6 +3,8 @@
 #include "net/socket.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -310,6 +312,24 @@ td_status td__socket_route(const char *address, char host[TD_ADDRESS_BYTES])
     }
     freeaddrinfo(found);
     return known ? TD_OK : TD_FAIL(TD_EPEER, "no route to %s", address);
+}
+
+void td__socket_own_host(char host[TD_ADDRESS_BYTES])
+{
+    struct ifaddrs *all = NULL;
+
+    if (!td__socket_route("192.0.2.1:9", host)) /* an address that nobody has (RFC 5737) */
+        return;
+    snprintf(host, TD_ADDRESS_BYTES, "127.0.0.1");
+    if (getifaddrs(&all))
+        return;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next)
+        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) &&
+            !(i->ifa_flags & IFF_LOOPBACK) &&
+            !getnameinfo(i->ifa_addr, sizeof(struct sockaddr_in), host, TD_ADDRESS_BYTES, NULL, 0,
+                         NI_NUMERICHOST))
+            break;
+    freeifaddrs(all);
 }
 
 void td__socket_source(int fd, char host[TD_ADDRESS_BYTES])

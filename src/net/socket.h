@@ -35,6 +35,9 @@ unsigned td__socket_silence_ms(int fd);
 
 /* The numeric address that this host has on the way to `address`; "127.0.0.1" for unix sockets. */
 TD_NODISCARD td_status td__socket_route(const char *address, char host[TD_ADDRESS_BYTES]);
+/* The numeric address by which other hosts are likely to know this one: that of the default route,
+ * else of the first interface that is up; "127.0.0.1" if there is none. */
+void td__socket_own_host(char host[TD_ADDRESS_BYTES]);
 /* "host:port" from its parts; brackets around IPv6. */
 TD_NODISCARD td_status td__socket_join(const char *host, const char *port,
                                        char address[TD_ADDRESS_BYTES]);

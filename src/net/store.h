@@ -31,6 +31,8 @@ typedef struct td__store_opts {
 TD_NODISCARD td_status td__store_server_create(const td__secret *secret, const td__store_opts *o,
                                                td__store_server **out);
 void td__store_server_destroy(td__store_server *s);
+/* The store above is gone, and with it all clients of this one. Any thread. */
+bool td__store_server_lost(const td__store_server *s);
 const char *td__store_server_address(const td__store_server *s); /* "127.0.0.1:40123" */
 
 typedef struct td__store td__store; /* a client; any number of threads may use one */

@@ -285,6 +285,7 @@ static void lose_parent(td__store_server *s)
     TD_LOG(WARN, NET, "store: the store above, %s, is gone", s->parent);
     for (td__ss_client *c = s->clients; c; c = c->next)
         drop(c);
+    atomic_store(&s->lost, true);
 }
 
 static bool round_of(td__store_server *s)
@@ -414,6 +415,11 @@ void td__store_server_destroy(td__store_server *s)
     if (s->wake >= 0)
         close(s->wake);
     td__free(s);
+}
+
+bool td__store_server_lost(const td__store_server *s)
+{
+    return atomic_load(&s->lost);
 }
 
 const char *td__store_server_address(const td__store_server *s)

@@ -11,6 +11,7 @@
 #define TD_NET_STORE_SERVER_IMPL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "net/conn.h"
 #include "net/gate.h"
@@ -28,7 +29,7 @@ typedef struct td__ss_client {
     bool watches_write;
     bool gone; /* to be closed at the end of the round */
     bool bye;
-    bool is_store; /* one below, which keeps copies of answers */
+    bool is_store;  /* one below, which keeps copies of answers */
     uint64_t stamp; /* the last event that it was given: one copy each */
 } td__ss_client;
 
@@ -50,6 +51,7 @@ typedef struct td__ss_group td__ss_group;
 struct td__store_server {
     pthread_t thread;
     bool running;
+    atomic_bool lost; /* the store above */
     int epoll, wake;
     td__secret secret;
     td__tls *tls;

@@ -4,9 +4,11 @@
  *     join             meets, one barrier; prints the transport
  *     all [ALGO...]    every collective, with each algorithm, against closed forms
  *     loop SECONDS     allreduces until an error, which it prints; exit status 3
+ *     early            the first half of the ranks leaves at once, the others go on for a second
  *     digest [ALGO]    sums of fractions; prints their bits
  *     speed BYTES ALGO...   best time of an allreduce in milliseconds, one line each, on rank 0 */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +142,22 @@ static int loop(td_comm *c, double seconds)
     return 0;
 }
 
+static int early(td_comm *c)
+{
+    td_comm *half;
+    float x = 1;
+    bool leaves = td_comm_rank(c) < td_comm_size(c) / 2;
+    if (td_comm_split(c, leaves, 0, &half))
+        return give_up("split");
+    for (int i = 0; !leaves && i < 100; i++) {
+        poll(NULL, 0, 10); /* it is about time that passes */
+        if (td_allreduce(half, &x, &x, 1, TD_F32, TD_REDUCE_MAX, NULL))
+            return give_up("allreduce of those who stay");
+    }
+    td_comm_destroy(half);
+    return 0;
+}
+
 static int digest(td_comm *c, const char *algo)
 {
     static float x[COUNT];
@@ -215,6 +233,8 @@ int main(int argc, char **argv)
         for (int i = 3; i < argc && !rc; i++)
             rc = speed(c, x, nbytes, argv[i]);
         free(x);
+    } else if (!strcmp(what, "early")) {
+        rc = early(c);
     } else if (!strcmp(what, "digest")) {
         rc = digest(c, argc > 2 ? argv[2] : NULL);
     }

@@ -51,6 +51,14 @@ for algo in direct butterfly hierarchical; do
     [ "$(sed 's/.*digest //' "$dir/out" | sort -u)" = "$want" ] || fail "$algo: other bits: $want"
 done
 
+# Without the launcher: a folder that both share is enough.
+by_hand() { # RANK NAMESPACE
+    RANK=$1 WORLD_SIZE=2 TANDEM_RENDEZVOUS=$dir timeout 60 ip netns exec "$2" "$world" join
+}
+by_hand 0 $a >"$dir/out" 2>&1 &
+by_hand 1 $b >"$dir/out2" 2>&1 && wait $! && grep -q 'of 2 over tcp' "$dir/out" ||
+    { cat "$dir/out2" >&2; fail "ranks did not meet through a shared folder"; }
+
 # Encrypted.
 run --tls -- "$world" all direct
 
