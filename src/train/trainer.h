@@ -77,7 +77,7 @@ TD_NODISCARD td_status td__trainer_run(td__trainer *t, const atomic_int *stop,
                                        td__train_result *out);
 
 td_params *td__trainer_params(td__trainer *t);
-uint64_t td__trainer_step(const td__trainer *t); /* the last one done */
+uint64_t td__trainer_step(const td__trainer *t);           /* the last one done */
 size_t td__trainer_optimizer_nbytes(const td__trainer *t); /* of its state */
 const td_program *td__trainer_program(td__trainer *t);     /* the training program of one shard */
 int td__trainer_shards(const td__trainer *t);
