@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tandem launch --hosts through a real ssh: an sshd of this test's own on a picked loopback port,
 # with its own host key and user key. Three agents, failures in one line, no orphans.
+# Skipped where there is no sshd: its package would also start one for everybody.
 set -uo pipefail
 build=$(realpath "${TD_BUILD:-build}")
 tandem=$build/tandem
