@@ -34,10 +34,13 @@ static void on_signal(int sig)
 
 static void catch_signals(void)
 {
-    struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, old;
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
+    /* A terminal that goes away is no reason to lose work, and with nohup none to stop. */
+    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &act, NULL);
     /* A reader that goes away (`| head`) must not kill the run: writes then fail with EPIPE, which
      * nobody needs to be told. */
     signal(SIGPIPE, SIG_IGN);
@@ -488,12 +491,13 @@ const td__command td__command_train = {
     .name = "train",
     .args = "JOB.yaml",
     .summary = "train the model of a job file",
-    .text = "Shows progress on a terminal, writes lines where the output is no terminal, and ends "
-            "with a summary, the digest of the weights and the path of the report.\n\n"
-            "Ctrl-C (or SIGTERM) finishes the step in flight, writes a checkpoint and leaves with "
-            "status 130; a second one leaves at once. --resume goes on from the newest whole "
-            "checkpoint, also after a crash, and ends with the same weights, bit for bit, as a run "
-            "without interruption. A job that would give other numbers is refused.",
+    .text =
+        "Shows progress on a terminal, writes lines where the output is no terminal, and ends "
+        "with a summary, the digest of the weights and the path of the report.\n\n"
+        "Ctrl-C (or SIGTERM, SIGHUP) finishes the step in flight, writes a checkpoint and "
+        "leaves with status 130; a second one leaves at once. --resume goes on from the newest whole "
+        "checkpoint, also after a crash, and ends with the same weights, bit for bit, as a run "
+        "without interruption. A job that would give other numbers is refused.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .max_args = 1,

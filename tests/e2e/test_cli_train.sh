@@ -94,7 +94,7 @@ cmp -s a b || fail "--json and metrics.jsonl differ"
 [ "$(digest_of piped)" = "$want" ] || fail "a closed pipe changed the run"
 
 # --- Signals and --resume ------------------------------------------------------------------------
-for sig in INT TERM; do
+for sig in INT TERM HUP; do
     run=stop-$sig
     "$tandem" train job.yaml "${endless[@]}" --run-dir $run >out 2>err &
     pid=$!
