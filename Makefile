@@ -7,8 +7,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all setup configure test lint format soak-comm bench bench-torch bench-comm demo install \
-        sanitize asan tsan clean help
+.PHONY: all setup configure test lint format soak-comm bench bench-torch bench-comm bench-data demo \
+        install sanitize asan tsan fuzz clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -63,7 +63,6 @@ tsan:
 	    cmake_args="-G Ninja -DTD_SANITIZE=thread $(if $(WERROR),-DTD_WERROR=ON)"
 	@tools/with-sanitizers ctest --test-dir build-tsan --output-on-failure -j$(JOBS)
 
-.PHONY: fuzz bench-data
 bench-data: all ## the data pipeline beside PyTorch's DataLoader
 	@bench/data/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
