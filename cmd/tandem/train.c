@@ -494,8 +494,8 @@ const td__command td__command_train = {
     .text =
         "Shows progress on a terminal, writes lines where the output is no terminal, and ends "
         "with a summary, the digest of the weights and the path of the report.\n\n"
-        "Ctrl-C (or SIGTERM, SIGHUP) finishes the step in flight, writes a checkpoint and "
-        "leaves with status 130; a second one leaves at once. --resume goes on from the newest whole "
+        "Ctrl-C (or SIGTERM, SIGHUP) finishes the step in flight, writes a checkpoint and leaves "
+        "with status 130; a second one leaves at once. --resume goes on from the newest whole "
         "checkpoint, also after a crash, and ends with the same weights, bit for bit, as a run "
         "without interruption. A job that would give other numbers is refused.",
     .examples = EXAMPLES,
