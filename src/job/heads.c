@@ -153,6 +153,10 @@ static td_status add_metrics(td__build *b, const head *h, const loss_def *loss)
             if (!(METRICS[i].kinds & 1U << loss->kind))
                 return TD_FAIL(TD_EINVAL, "%s: metrics: %s does not go with the loss %s",
                                td__tree_where(t).text, t->text, loss->name);
+            for (int k = 0; k < b->out->n_metrics; k++)
+                if (!strcmp(b->out->metrics[k].name, t->text))
+                    return TD_FAIL(TD_EINVAL, "%s: metrics: %s is there twice",
+                                   td__tree_where(t).text, t->text);
             TD_TRY(add_metric(b, h, &METRICS[i]));
         }
     return TD_OK;
