@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -18,14 +17,13 @@
 #include "base/alloc.h"
 #include "base/deadline.h"
 #include "base/fail.h"
-#include "base/file.h"
 #include "coll/comm_setup.h"
 #include "launch/hosts.h"
 #include "launch/launch.h"
 #include "launch/message.h"
 #include "launch/output.h"
+#include "launch/secrets.h"
 #include "launch/spawn.h"
-#include "net/tls.h"
 
 enum {
     FAN_OUT = 16,      /* agents below one agent's store */
@@ -51,9 +49,7 @@ typedef struct launch {
     td__hosts hosts;
     agent *agents;
     td__output *output;
-    td__secret secret;
-    char *cert, *key; /* PEM; NULL without TLS */
-    char job[40];
+    td__job_secrets secrets;
     int n_ready, n_done;
     int first, first_status; /* rank that failed first; -1: none */
     int signal;              /* that we got */
@@ -96,10 +92,10 @@ static td_status send_spec(launch *l, int index)
     const td__launch_opts *o = l->o;
     char hex[TD_SECRET_HEX], cwd[4096];
     td__texts t = {0};
-    td__secret_hex(&l->secret, hex);
+    td__secret_hex(&l->secrets.secret, hex);
     td__texts_add(&t, "secret=%s", hex);
     explicit_bzero(hex, sizeof hex);
-    td__texts_add(&t, "job=%s", l->job);
+    td__texts_add(&t, "job=%s", l->secrets.job);
     td__texts_add(&t, "index=%d", index);
     for (int i = 0; i < l->hosts.n; i++)
         td__texts_add(&t, "entry=%s:%d", l->hosts.host[i].name, l->hosts.host[i].count);
@@ -107,9 +103,9 @@ static td_status send_spec(launch *l, int index)
     td__texts_add(&t, "cwd=%s", getcwd(cwd, sizeof cwd) ? cwd : "/");
     if (o->listen)
         td__texts_add(&t, "listen=%s", o->listen);
-    if (l->cert && l->key) {
-        td__texts_add(&t, "cert=%s", l->cert);
-        td__texts_add(&t, "key=%s", l->key);
+    if (l->secrets.cert && l->secrets.key) {
+        td__texts_add(&t, "cert=%s", l->secrets.cert);
+        td__texts_add(&t, "key=%s", l->secrets.key);
     }
     for (int i = 0; i < o->n_env; i++)
         td__texts_add(&t, "env=%s", o->env[i]);
@@ -348,7 +344,7 @@ static void agent_ended(launch *l, agent *a)
     int status = 0;
     if (a->host->local) {
         snprintf(text, sizeof text, "the agent of this host ended before its ranks did");
-        td__kill_marked(l->job, a->store);
+        td__kill_marked(l->secrets.job, a->store);
     } else if (!a->ready) {
         waitpid(a->child.pid, &status, 0);
         close(a->child.pidfd);
@@ -524,55 +520,6 @@ static td_status find_hosts(const td__launch_opts *o, td__hosts *out)
     return td__hosts_parse(here, 0, out);
 }
 
-static td_status new_secret(launch *l)
-{
-    uint8_t mark[8];
-    if (getrandom(l->secret.bytes, sizeof l->secret.bytes, 0) != sizeof l->secret.bytes ||
-        getrandom(mark, sizeof mark, 0) != sizeof mark)
-        return TD_FAIL(TD_EIO, "no random numbers for the secret: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof mark; i++)
-        snprintf(l->job + 2 * i, 3, "%02x", mark[i]);
-    return TD_OK;
-}
-
-static td_status read_pem(const char *dir, const char *name, char **out)
-{
-    char path[96];
-    td__file_map map;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    TD_TRY(td__file_map_open(&map, path));
-    *out = td__calloc(1, map.nbytes + 1);
-    if (*out)
-        memcpy(*out, map.data, map.nbytes);
-    td__file_map_close(&map);
-    unlink(path);
-    return *out ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a certificate");
-}
-
-/* A certificate for this launch; the agents get it with their orders. */
-static td_status new_certificate(launch *l)
-{
-    char dir[] = "/tmp/tandem-tls-XXXXXX";
-    if (!l->o->tls)
-        return TD_OK;
-    if (!mkdtemp(dir))
-        return TD_FAIL(TD_EIO, "cannot make a folder for the TLS key: %s", strerror(errno));
-    td_status st = td__tls_make(dir);
-    st = st ? st : read_pem(dir, "cert.pem", &l->cert);
-    st = st ? st : read_pem(dir, "key.pem", &l->key);
-    rmdir(dir);
-    return st;
-}
-
-static void forget_secrets(launch *l)
-{
-    explicit_bzero(&l->secret, sizeof l->secret);
-    if (l->key)
-        explicit_bzero(l->key, strlen(l->key));
-    td__free(l->key);
-    td__free(l->cert);
-}
-
 td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, int *exit_status)
 {
     td__launch_opts o = *opts;
@@ -593,8 +540,7 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
     if (signals < 0)
         TD_TRY_OR(st, done, TD_FAIL(TD_EIO, "cannot watch signals: %s", strerror(errno)));
     TD_TRY_OR(st, done, td__output_create(l.hosts.size, o.log_dir, o.out, o.err, &l.output));
-    TD_TRY_OR(st, done, new_secret(&l));
-    TD_TRY_OR(st, done, new_certificate(&l));
+    TD_TRY_OR(st, done, td__job_secrets_init(&l.secrets, o.tls));
     l.agents = td__calloc((size_t)l.hosts.n, sizeof *l.agents);
     if (!l.agents)
         TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l.hosts.n));
@@ -611,7 +557,7 @@ done:
         st = conclude(&l, exit_status);
     td__output_destroy(l.output);
     td__hosts_fini(&l.hosts);
-    forget_secrets(&l);
+    td__job_secrets_fini(&l.secrets);
     if (signals >= 0)
         close(signals);
     signal(SIGPIPE, old_pipe);
