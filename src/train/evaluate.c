@@ -118,8 +118,8 @@ static void fill_result(const td__trainer *t, const sums *s, int64_t samples, td
     }
 }
 
-td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part, const atomic_int *stop,
-                                     bool *stopped, td__eval_result *out)
+static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *stop, bool *stopped,
+                          td__eval_result *out)
 {
     uint64_t begin = td__clock_ns();
     int64_t batch = t->o.eval_batch < part->count ? t->o.eval_batch : part->count;
@@ -147,7 +147,13 @@ td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part, const at
     return st;
 }
 
+td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part, const atomic_int *stop,
+                                     bool *stopped, td__eval_result *out)
+{
+    return td__replicas_failed(t, evaluate(t, part, stop, stopped, out));
+}
+
 td_status td__trainer_evaluate(td__trainer *t, td__dataset *part, td__eval_result *out)
 {
-    return td__replicas_failed(t, td__trainer_evaluate_until(t, part, NULL, NULL, out));
+    return td__trainer_evaluate_until(t, part, NULL, NULL, out);
 }
