@@ -4,7 +4,6 @@
 #include "ranks.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,63 +38,61 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc)
 }
 
 /* The command line again, flag by flag, without -n. */
-static void fill_argv(const td__args *a, const td__command *c, const char **argv, char **text)
+static td_status make_argv(td__arena *arena, const td__args *a, const td__command *c,
+                           const char ***out)
 {
-    int n = 1;
+    const char *const *values;
+    size_t room = 5 + (size_t)td__args_count(a);
+    int n = 0;
+
+    for (const td__flag *f = c->flags; f && f->name; f++)
+        room += 1 + (size_t)td__args_values(a, f->name, &values);
+    const char **argv = *out = td__arena_alloc(arena, room * sizeof *argv);
+    if (!argv)
+        return TD_FAIL(TD_ENOMEM, "no memory for a command line");
+    argv[n++] = "/proc/self/exe";
     argv[n++] = c->name;
     for (const td__flag *f = c->flags; f && f->name; f++) {
-        const char *const *values;
         int count = td__args_values(a, f->name, &values);
         if (strcmp(f->name, "ranks") == 0 || !td__args_has(a, f->name))
             continue;
         for (int i = 0; i < (count ? count : 1); i++) {
             const char *value = count ? values[i] : NULL;
-            argv[n++] = *text;
-            *text += 1 + sprintf(*text, "--%s%s%s", f->name, value ? "=" : "", value ? value : "");
+            argv[n] =
+                td__arena_printf(arena, "--%s%s%s", f->name, value ? "=" : "", value ? value : "");
+            if (!argv[n++])
+                return TD_FAIL(TD_ENOMEM, "no memory for a command line");
         }
     }
     argv[n++] = "--";
     for (int i = 0; i < td__args_count(a); i++)
         argv[n++] = td__args_at(a, i);
     argv[n] = NULL;
+    return TD_OK;
 }
 
-/* Room for fill_argv. */
-static void measure(const td__args *a, const td__command *c, size_t *words, size_t *nbytes)
+static td_status run(td__arena *arena, const td__args *a, const td__command *c, int n, int *status)
 {
-    *words = 4 + (size_t)td__args_count(a);
-    *nbytes = 1;
-    for (const td__flag *f = c->flags; f && f->name; f++) {
-        const char *const *values;
-        int count = td__args_values(a, f->name, &values);
-        *words += 1 + (size_t)count;
-        *nbytes += strlen(f->name) + 4;
-        for (int i = 0; i < count; i++)
-            *nbytes += strlen(f->name) + 4 + (values[i] ? strlen(values[i]) : 0);
-    }
+    td__launch_opts o = {.size = n, .plain = true, .grace_ms = GRACE_MS};
+    char self[4096];
+    const char **argv;
+
+    TD_TRY(make_argv(arena, a, c, &argv));
+    ssize_t length = readlink(argv[0], self, sizeof self - 1);
+    self[length > 0 ? length : 0] = 0;
+    argv[0] = length > 0 ? self : "tandem";
+    return td__launch_run(&o, argv, status);
 }
 
 int td__ranks_run(const td__args *a, const td__command *c, int n)
 {
-    char self[4096] = "tandem";
-    size_t words, nbytes;
+    td__arena *arena = NULL;
     int status = 0;
+    td_status st = td__arena_create(&arena);
 
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length > 0)
-        self[length] = 0;
-    measure(a, c, &words, &nbytes);
-    const char **argv = td__calloc(words, sizeof *argv);
-    char *text = td__calloc(nbytes, 1), *at = text;
-    td_status st = argv && text ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a command line");
-    if (!st) {
-        argv[0] = self;
-        fill_argv(a, c, argv, &at);
-        st = td__launch_run(&(td__launch_opts){.size = n, .plain = true, .grace_ms = GRACE_MS},
-                            argv, &status);
-    }
-    td__free(argv);
-    td__free(text);
+    if (!st)
+        st = run(arena, a, c, n, &status);
+    td__arena_destroy(arena);
     if (st)
         return td__failure(a, st);
     if (status == 128 + SIGINT || status == 128 + SIGTERM || status == 128 + SIGHUP)

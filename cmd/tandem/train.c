@@ -5,9 +5,10 @@
  * again. Signals are caught from the directory on: the first one asks the trainer to stop after the
  * step in flight, with a checkpoint; a second one leaves at once.
  *
- * With -n this process starts the ranks, each of which is a `tandem train` of its own (ranks.h), and
- * so is one that mpirun or torchrun started. Rank 0 has the run's directory, prints, and says
- * whether the run begins. Another rank that fails says why by aborting the comm, in rank 0's words. */
+ * With -n this process starts the ranks, each of which is a `tandem train` of its own (ranks.h),
+ * and so is one that mpirun or torchrun started. Rank 0 has the run's directory, prints, and says
+ * whether the run begins. Another rank that fails says why by aborting the comm, in rank 0's
+ * words. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <math.h>

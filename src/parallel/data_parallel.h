@@ -1,12 +1,12 @@
 /* data_parallel.h -- adding up the gradients of a step over all ranks, with the bits of one.
  *
- * The shards of a step (of all its batches, with accumulation) are numbered through, and rank r of n
- * owns the contiguous range [v r/n, v (r+1)/n) of the v. It adds up what it can: the partials of the
- * aligned sub-trees of its range (grad_tree.h). Which partials a rank has is a function of v, n and
- * r, so nobody needs to be told. The rest is done slice by slice:
+ * The shards of a step (of all its batches, with accumulation) are numbered through, and rank r
+ * of n owns the contiguous range [v r/n, v (r+1)/n) of the v. It adds up what it can: the
+ * partials of the aligned sub-trees of its range (grad_tree.h). Which partials a rank has is a
+ * function of v, n and r, so nobody needs to be told. The rest is done slice by slice:
  *
  *   1. publish   each rank puts its partials into its slots, one slot for each;
- *   2. exchange  rank i is the owner of slice i of the gradient block, and gets slice i of all slots;
+ *   2. exchange  rank i, the owner of slice i of the gradient block, gets slice i of all slots;
  *   3. sum       it adds them up in the order of the shard tree;
  *   4. gather    every rank gets every slice.
  *

@@ -1,8 +1,8 @@
 /* sparse_gather.h -- row-sparse gradients of all ranks, merged in the shard tree.
  *
  * Lists are short compared with the tables that they belong to; every rank gets those of all
- * partials and merges them itself. A rank's lists travel as one message, the rows and values of list
- * after list; their lengths are exchanged before it. */
+ * partials and merges them itself. A rank's lists travel as one message, the rows and values of
+ * list after list; their lengths are exchanged before it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_SPARSE_GATHER_H
 #define TD_PARALLEL_SPARSE_GATHER_H

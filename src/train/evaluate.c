@@ -2,8 +2,8 @@
  *
  * Samples are taken in order, in batches cut in shards as in training. Each shard gives means over
  * its rows; the means, times their rows, are added in the order of the samples in double, after the
- * last batch. So the result does not depend on who ran which shard, and a short last batch counts by
- * its rows. With several ranks each runs its range of the shards of every batch. */
+ * last batch. So the result does not depend on who ran which shard, and a short last batch counts
+ * by its rows. With several ranks each runs its range of the shards of every batch. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

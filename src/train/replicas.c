@@ -1,7 +1,7 @@
 /* replicas.c -- a run on several ranks: every rank is a whole trainer with all weights, which reads
- * and computes its own shards (parallel/data_parallel.h). Ranks begin with what rank 0 has, fresh or
- * loaded from a checkpoint; from then on each makes the same updates and the same decisions from the
- * same numbers, and at the end their weights are compared. */
+ * and computes its own shards (parallel/data_parallel.h). Ranks begin with what rank 0 has, fresh
+ * or loaded from a checkpoint; from then on each makes the same updates and the same decisions
+ * from the same numbers, and at the end their weights are compared. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

@@ -6,7 +6,8 @@
  *   2. the rest of the tree, slice by slice over all threads: blends, and the optimizer's update of
  *      the slice while it is in the cache;
  *   with clipping by the norm, the update is a phase of its own after the norm is known;
- *   with several ranks, phase 2 ends with partials, which are added up with those of the others, and
+ *   with several ranks, phase 2 ends with partials, which are added up with those of the others,
+ * and
  *   the update is a phase of its own after that. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/step.h"

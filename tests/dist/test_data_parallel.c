@@ -1,6 +1,6 @@
 /* Synchronous data parallelism: the digest of a run does not depend on the number of ranks, nor on
- * how they reach each other; uneven ranges, ranks without work, batches with fewer rows than shards,
- * accumulation, resuming with another number of ranks, stopping, failures. */
+ * how they reach each other; uneven ranges, ranks without work, batches with fewer rows than
+ * shards, accumulation, resuming with another number of ranks, stopping, failures. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
