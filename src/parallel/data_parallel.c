@@ -84,7 +84,7 @@ static td_status set_up(td__dp *d, td__grad_pool *blocks)
         int n = most_partials(d, m);
         d->slots = n > d->slots ? n : d->slots;
     }
-    if (!td__size_mul(d->stride, (size_t)(SETS * d->slots), &floats) ||
+    if (!td__size_mul(d->stride, (size_t)SETS * (size_t)d->slots, &floats) ||
         !td__size_mul(floats, sizeof(float), &nbytes))
         return TD_FAIL(TD_ENOMEM, "gradients of %zu floats are too large", d->dense);
     void *mine;
