@@ -488,7 +488,11 @@ static int train(training *t)
         return rc;
     }
     if (is_first(t) && !td__args_has(t->args, "quiet") && !td__args_has(t->args, "json")) {
-        printf("%s: %s%s\n", td__job_name(t->session.job), t->resume ? "resumed in " : "", t->dir);
+        printf("%s: %s%s", td__job_name(t->session.job), t->resume ? "resumed in " : "", t->dir);
+        if (t->session.comm)
+            printf(", on %d ranks (%s)", td_comm_size(t->session.comm),
+                   td_comm_transport(t->session.comm));
+        putchar('\n');
         fflush(stdout);
     }
     st = td__trainer_run(t->session.trainer, &stop, &t->result);

@@ -474,7 +474,7 @@ static td_status conclude(launch *l, int *exit_status)
         if (s > 128 && s < 128 + NSIG)
             td__output_say(l->output, "killed by signal %d (%s): rank %d of %d on host %s", s - 128,
                            strsignal(s - 128), l->first, l->hosts.size, l->hosts.host[host].name);
-        else
+        else if (!l->o->plain)
             td__output_say(l->output, "failed with exit status %d: rank %d of %d on host %s", s,
                            l->first, l->hosts.size, l->hosts.host[host].name);
         *exit_status = s;

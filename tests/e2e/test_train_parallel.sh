@@ -58,16 +58,23 @@ run 0 "$tandem" train "$mark" -q --set train.precision=bf16
 [ "$(digest)" = "$bf16" ] || fail "bf16: other digests"
 run 0 "$tandem" launch -n 2 -- "$tandem" train "$mark" -q
 same "tandem launch"
-if command -v torchrun >/dev/null; then
-    run 0 torchrun --nproc-per-node 2 --no-python "$tandem" train "$mark" -q
-    same torchrun
-fi
+# What torchrun sets, with or without torchrun here.
+for r in 1 0; do
+    RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
+        timeout 100 "$tandem" train "$mark" -q >out.$r 2>&1 &
+done
+wait
+cp out.0 out
+same "torchrun's variables"
+[ ! -s out.1 ] || fail "rank 1 prints: $(cat out.1)"
 if command -v mpirun >/dev/null; then
     run 0 mpirun --allow-run-as-root --oversubscribe -n 3 "$tandem" train "$mark" -q
     same mpirun
 fi
 
 # Machines read rank 0's lines; a run of one job per directory.
+run 0 "$tandem" train "$mark" -n 2
+has '^net: runs/net-.*, on 2 ranks (shm)$'
 run 0 "$tandem" train "$mark" -n 2 --json --run-dir=first
 python3 -c 'import json
 lines = [json.loads(line) for line in open("out")]
