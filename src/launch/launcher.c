@@ -471,10 +471,12 @@ static td_status conclude(launch *l, int *exit_status)
             host++;
         if (!l->o->plain)
             td__output_tail(l->output, l->first);
-        if (s > 128 && s < 128 + NSIG)
+        /* A status of the program's own, 130 included, for which rank 0 has given the reason? */
+        bool said = l->o->plain && s <= 128 + SIGINT;
+        if (!said && s > 128 && s < 128 + NSIG)
             td__output_say(l->output, "killed by signal %d (%s): rank %d of %d on host %s", s - 128,
                            strsignal(s - 128), l->first, l->hosts.size, l->hosts.host[host].name);
-        else if (!l->o->plain)
+        else if (!said)
             td__output_say(l->output, "failed with exit status %d: rank %d of %d on host %s", s,
                            l->first, l->hosts.size, l->hosts.host[host].name);
         *exit_status = s;
