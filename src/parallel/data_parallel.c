@@ -58,13 +58,17 @@ static int most_partials(const td__dp *d, int batches)
     return most;
 }
 
-/* Slots of all ranks, as this rank sees them; NULL where they do not share memory. */
+/* Do all ranks share memory? The same answer on all of them. */
+static bool shares(const td_comm *c)
+{
+    return c->ctx.mesh && c->ctx.mesh->ops->share;
+}
+
+/* Slots of all ranks, as this rank sees them. */
 static td_status map_slots(td__dp *d, size_t nbytes)
 {
     const td__region *g = td__comm_region(d->comm, d->mine, nbytes);
-    d->shared = g && g->mesh->size == d->size;
-    if (!d->shared)
-        return TD_OK;
+    TD_ASSERT(g && g->mesh->size == d->size, "%zu bytes are not shared", nbytes);
     d->slots_of = td__calloc((size_t)d->size, sizeof *d->slots_of);
     if (!d->slots_of)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", d->size);
@@ -84,13 +88,15 @@ static td_status set_up(td__dp *d, td__grad_pool *blocks)
         int n = most_partials(d, m);
         d->slots = n > d->slots ? n : d->slots;
     }
-    if (!td__size_mul(d->stride, (size_t)SETS * (size_t)d->slots, &floats) ||
+    d->shared = shares(d->comm);
+    if (!td__size_mul(d->stride, (size_t)(d->shared ? SETS : 1) * (size_t)d->slots, &floats) ||
         !td__size_mul(floats, sizeof(float), &nbytes))
         return TD_FAIL(TD_ENOMEM, "gradients of %zu floats are too large", d->dense);
     void *mine;
     TD_TRY(td_comm_alloc(d->comm, nbytes, &mine));
     d->mine = mine;
-    TD_TRY(map_slots(d, nbytes));
+    if (d->shared)
+        TD_TRY(map_slots(d, nbytes));
     if (!d->shared) {
         d->inbox = td__alloc_block((size_t)d->slots * d->stride * sizeof(float));
         d->whole = td__alloc_block(d->stride * sizeof(float));
