@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/human.h"
+#include "ranks.h"
 
 enum { MOST_THREADS = 4096 };
 
@@ -40,6 +41,20 @@ td_status td__session_job(td__session *s, const td__args *a, const char *path)
     return take_threads(s, td__args_value(a, "threads"));
 }
 
+td_status td__session_join(td__session *s)
+{
+    const td__job_parallel *p = td__job_parallel_opts(s->job);
+
+    TD_TRY(td__ranks_join(&(td_comm_opts){.transport = p->transport, .algo = p->algo}, &s->comm));
+    s->opts.comm = s->comm;
+    return TD_OK;
+}
+
+int td__session_rank(const td__session *s)
+{
+    return s->comm ? td_comm_rank(s->comm) : 0;
+}
+
 td_status td__session_data(td__session *s)
 {
     const td__field *fields;
@@ -60,6 +75,7 @@ void td__session_fini(td__session *s)
 {
     td__trainer_destroy(s->trainer);
     td__data_close(s->data);
+    td_comm_destroy(s->comm);
     td__job_destroy(s->job);
     *s = (td__session){0};
 }

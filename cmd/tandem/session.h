@@ -16,6 +16,7 @@
 /* Zero-initialise. */
 typedef struct td__session {
     td__job *job;
+    td_comm *comm; /* the ranks that train together; NULL: this process is alone */
     td__data *data;
     td__model model;
     td__trainer *trainer;
@@ -29,6 +30,10 @@ TD_NODISCARD td_status td__session_job(td__session *s, const td__args *a, const 
 TD_NODISCARD td_status td__session_data(td__session *s);    /* then data and model */
 TD_NODISCARD td_status td__session_trainer(td__session *s); /* then the trainer */
 void td__session_fini(td__session *s);
+
+/* After the job: join the other ranks, if there are any. */
+TD_NODISCARD td_status td__session_join(td__session *s);
+int td__session_rank(const td__session *s); /* 0 if alone */
 
 /* What the user named: a run's directory, a checkpoint's, or a job file. */
 typedef struct td__place {

@@ -3,7 +3,12 @@
  * Order: everything that can be wrong with the job, its data and its model is found before the
  * run's directory is made; if the trainer then cannot be made, an empty directory is taken away
  * again. Signals are caught from the directory on: the first one asks the trainer to stop after the
- * step in flight, with a checkpoint; a second one leaves at once. */
+ * step in flight, with a checkpoint; a second one leaves at once.
+ *
+ * With -n this process starts the ranks, each of which is a `tandem train` of its own (ranks.h),
+ * and so is one that mpirun or torchrun started. Rank 0 has the run's directory, prints, and says
+ * whether the run begins. Another rank that fails says why by aborting the comm, in rank 0's
+ * words. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <math.h>
@@ -19,6 +24,7 @@
 #include "base/file.h"
 #include "base/human.h"
 #include "progress.h"
+#include "ranks.h"
 #include "resume.h"
 #include "session.h"
 #include "train/event_json.h"
@@ -182,6 +188,11 @@ static td_status observe(training *t)
     return td__trainer_observe(trainer, &t->progress.observer);
 }
 
+static bool is_first(const training *t)
+{
+    return td__session_rank(&t->session) == 0;
+}
+
 /* Everything up to the first step. */
 static td_status prepare(training *t)
 {
@@ -189,12 +200,19 @@ static td_status prepare(training *t)
 
     TD_TRY(find_job(t));
     TD_TRY(td__session_job(s, t->args, t->job_path));
-    if (t->resume)
+    TD_TRY(td__session_join(s));
+    if (s->comm) /* when a rank fails, the launcher ends the others, which have to say why */
+        catch_signals();
+    if (t->resume && is_first(t))
         TD_TRY(find_run(t));
     if (t->past.finished)
         return TD_OK;
     TD_TRY(td__session_data(s));
     catch_signals();
+    if (!is_first(t)) {
+        s->opts.blank = true; /* rank 0 sends the weights */
+        return td__session_trainer(s);
+    }
     if (!t->resume) {
         TD_TRY(make_run(t));
         TD_TRY(write_job(t)); /* from here on --resume can go on with it */
@@ -210,6 +228,8 @@ static td_status start(training *t)
 {
     bool found = false;
 
+    if (t->past.finished || !is_first(t))
+        return TD_OK;
     if (t->resume) {
         TD_TRY(td__trainer_resume(t->session.trainer, &found));
         t->from_step = found ? td__trainer_step(t->session.trainer) : 0;
@@ -341,21 +361,30 @@ static void print_line(const training *t)
     printf(" digest sha256:%s\n", r->digest);
 }
 
+/* The run failed, whatever the code: its input was fine. */
+static int failed(training *t, td_status st)
+{
+    td__progress_clear(&t->progress);
+    if (!is_first(t))
+        return TD_EXIT_FAILED;
+    return td__failure(t->args, st) == TD_EXIT_INTERRUPTED ? TD_EXIT_INTERRUPTED : TD_EXIT_FAILED;
+}
+
 static int conclude(training *t)
 {
     const td__job_log *log = td__job_log_opts(t->session.job);
     bool json = td__args_has(t->args, "json"), quiet = td__args_has(t->args, "quiet");
     td_status st = test(t);
 
-    if (!st && t->profile)
+    if (!st && t->profile && is_first(t))
         st = write_profile(t);
-    if (!st && log->report && !t->untested)
+    if (!st && log->report && !t->untested && is_first(t))
         st = write_report(t);
-    if (st) {
-        td__progress_clear(&t->progress);
-        return td__failure(t->args, st) == TD_EXIT_INTERRUPTED ? TD_EXIT_INTERRUPTED
-                                                               : TD_EXIT_FAILED;
-    }
+    if (st)
+        return failed(t, st);
+    if (!is_first(t))
+        return t->result.end == TD_TRAIN_INTERRUPTED || t->untested ? TD_EXIT_INTERRUPTED
+                                                                    : TD_EXIT_OK;
     if (quiet && !json)
         print_line(t);
     if (!quiet && !json) {
@@ -418,42 +447,89 @@ static int already_finished(const training *t)
     return TD_EXIT_OK;
 }
 
+/* Does the run begin? Rank 0 decides; *rc is the exit status if it does not. */
+static bool begins(training *t, td_status st, int *rc)
+{
+    td_comm *comm = t->session.comm;
+    int32_t leave = 0;
+
+    if (st && !is_first(t)) {
+        *rc = st == TD_EINVAL ? TD_EXIT_USAGE : TD_EXIT_FAILED;
+        td_comm_abort(comm, td_last_error());
+        return false;
+    }
+    if (st) {
+        *rc = td__failure(t->args, st);
+        leave = 1 + *rc;
+    } else if (t->past.finished) {
+        *rc = already_finished(t);
+        leave = 1 + *rc;
+    }
+    if (!comm)
+        return !leave;
+    st = td_broadcast(comm, &leave, 1, TD_I32, 0, NULL);
+    if (st)
+        *rc = failed(t, st);
+    else if (leave)
+        *rc = leave - 1;
+    return !st && !leave;
+}
+
 static int train(training *t)
 {
     td_status st = prepare(t);
+    int rc = TD_EXIT_FAILED;
 
-    if (!st && t->past.finished)
-        return already_finished(t);
     if (!st)
         st = start(t);
-    if (st) {
-        take_back(t);
-        return td__failure(t->args, st);
+    if (!begins(t, st, &rc)) {
+        if (st)
+            take_back(t);
+        return rc;
     }
-    if (!td__args_has(t->args, "quiet") && !td__args_has(t->args, "json")) {
-        printf("%s: %s%s\n", td__job_name(t->session.job), t->resume ? "resumed in " : "", t->dir);
+    if (is_first(t) && !td__args_has(t->args, "quiet") && !td__args_has(t->args, "json")) {
+        printf("%s: %s%s", td__job_name(t->session.job), t->resume ? "resumed in " : "", t->dir);
+        if (t->session.comm)
+            printf(", on %d ranks (%s)", td_comm_size(t->session.comm),
+                   td_comm_transport(t->session.comm));
+        putchar('\n');
         fflush(stdout);
     }
     st = td__trainer_run(t->session.trainer, &stop, &t->result);
-    if (st) { /* whatever the code: the input was fine, the run was not */
-        td__progress_clear(&t->progress);
-        return td__failure(t->args, st) == TD_EXIT_INTERRUPTED ? TD_EXIT_INTERRUPTED
-                                                               : TD_EXIT_FAILED;
-    }
-    return conclude(t);
+    if (st)
+        return failed(t, st);
+    rc = conclude(t);
+    /* Launchers end all ranks when the first one leaves with a status other than 0. */
+    if (t->session.comm && td_barrier(t->session.comm, NULL) && rc == TD_EXIT_OK)
+        rc = TD_EXIT_FAILED;
+    return rc;
+}
+
+/* A job that is wrong is said to be so once, not by every rank. */
+static int start_ranks(training *t, int n)
+{
+    td_status st = find_job(t);
+
+    if (!st)
+        st = td__session_job(&t->session, t->args, t->job_path);
+    return st ? td__failure(t->args, st) : td__ranks_run(t->args, &td__command_train, n);
 }
 
 static int run(const td__args *a)
 {
-    training *t = td__calloc(1, sizeof *t);
+    int ranks, rc;
+    bool start = td__ranks_wanted(a, &ranks, &rc);
 
+    if (rc)
+        return rc;
+    training *t = td__calloc(1, sizeof *t);
     if (!t)
         return td__failure(a, TD_ENOMEM);
     t->args = a;
     t->lock = -1;
     t->resume = td__args_has(a, "resume");
     t->profile = td__args_has(a, "profile");
-    int rc = train(t);
+    rc = start ? start_ranks(t, ranks) : train(t);
     finish(t);
     td__free(t);
     return rc;
@@ -472,6 +548,7 @@ static const td__flag FLAGS[] = {
     {.name = "json", .help = "one JSON object per line on standard output, for machines"},
     {.name = "quiet", .letter = 'q', .help = "print one line, at the end"},
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
+    TD_FLAG_RANKS,
     TD_FLAG_THREADS,
     {.name = NULL},
 };
@@ -485,6 +562,8 @@ static const char *const EXAMPLES[] = {
     "go on where the newest run stopped, with the same bits",
     "tandem train --resume=runs/digits-0001",
     "go on with this run",
+    "tandem train job.yaml -n 4",
+    "on four ranks of this host, with the same bits",
     NULL};
 
 const td__command td__command_train = {
@@ -497,7 +576,10 @@ const td__command td__command_train = {
         "Ctrl-C (or SIGTERM, SIGHUP) finishes the step in flight, writes a checkpoint and leaves "
         "with status 130; a second one leaves at once. --resume goes on from the newest whole "
         "checkpoint, also after a crash, and ends with the same weights, bit for bit, as a run "
-        "without interruption. A job that would give other numbers is refused.",
+        "without interruption. A job that would give other numbers is refused.\n\n"
+        "Several ranks (-n, tandem launch, mpirun, torchrun) share the batches and end with the "
+        "weights that one rank ends with, bit for bit; a run may be resumed with another number "
+        "of them.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .max_args = 1,

@@ -37,6 +37,9 @@ typedef struct slot {
 struct td__loader {
     td__dataset *data; /* borrowed */
     int64_t batch, batches;
+    int64_t room; /* the most rows of a batch that are read; at least 1 */
+    td__loader_rows *rows;
+    const void *rows_user;
     bool once, augment;
     td__share share;
     td__field fields[TD__MAX_FIELDS];
@@ -93,7 +96,8 @@ static void cut_columns(const td__loader *l, slot *s)
     size_t size = td_dtype_size(from->dtype);
     size_t wide = (size_t)from->shape.dim[from->shape.ndim - 1] * size;
     size_t narrow = (size_t)to->shape.dim[to->shape.ndim - 1] * size;
-    size_t lines = narrow ? td__field_nbytes(to) / narrow * (size_t)s->batch.rows : 0;
+    int64_t here = s->batch.here.end - s->batch.here.begin;
+    size_t lines = narrow ? td__field_nbytes(to) / narrow * (size_t)here : 0;
     const char *x = (const char *)s->whole + (size_t)l->cut_begin * size;
     char *y = s->batch.field[l->cut_field];
 
@@ -101,15 +105,28 @@ static void cut_columns(const td__loader *l, slot *s)
         memcpy(y + i * narrow, x + i * wide, narrow);
 }
 
+static int64_t rows_of(const td__loader *l, int64_t index)
+{
+    int64_t left = l->share.count - index * l->batch;
+    return left < l->batch ? left : l->batch;
+}
+
+static td__row_range range_of(const td__loader *l, int64_t index)
+{
+    int64_t rows = rows_of(l, index);
+    return l->rows ? l->rows(l->rows_user, index, rows) : (td__row_range){0, rows};
+}
+
 static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
 {
     td__draw draw = {.seed = l->share.seed, .epoch = epoch};
-    int64_t begin = index * l->batch;
-    int64_t rows = l->share.count - begin < l->batch ? l->share.count - begin : l->batch;
+    td__row_range here = range_of(l, index);
+    int64_t begin = index * l->batch + here.begin, rows = here.end - here.begin;
     void *out[TD__MAX_FIELDS];
     td__order order;
 
-    s->batch.rows = rows;
+    s->batch.rows = rows_of(l, index);
+    s->batch.here = here;
     s->batch.epoch = epoch;
     s->batch.index = index;
     td__order_init(&order, &l->share, epoch);
@@ -118,7 +135,9 @@ static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
     memcpy(out, s->batch.field, sizeof out);
     if (l->cut_field >= 0)
         out[l->cut_field] = s->whole;
-    s->status = td__dataset_read(l->data, s->index, rows, l->augment ? &draw : NULL, out);
+    s->status = TD_OK;
+    if (rows)
+        s->status = td__dataset_read(l->data, s->index, rows, l->augment ? &draw : NULL, out);
     if (s->status)
         snprintf(s->error, sizeof s->error, "%s", td_last_error());
     else if (l->cut_field >= 0)
@@ -155,19 +174,19 @@ static td_status init_slot(td__loader *l, slot *s)
 {
     size_t nbytes;
 
-    s->index = td__calloc((size_t)l->batch, sizeof *s->index);
+    s->index = td__calloc((size_t)l->room, sizeof *s->index);
     if (!s->index)
-        return TD_FAIL(TD_ENOMEM, "no memory for batches of %" PRId64, l->batch);
+        return TD_FAIL(TD_ENOMEM, "no memory for batches of %" PRId64, l->room);
     for (int f = 0; f < l->data->n_fields; f++) {
-        if (!td__size_mul(td__field_nbytes(&l->fields[f]), (size_t)l->batch, &nbytes))
-            return TD_FAIL(TD_EINVAL, "a batch of %" PRId64 " samples is too large", l->batch);
+        if (!td__size_mul(td__field_nbytes(&l->fields[f]), (size_t)l->room, &nbytes))
+            return TD_FAIL(TD_EINVAL, "a batch of %" PRId64 " samples is too large", l->room);
         s->batch.field[f] = td__alloc_block(nbytes);
         if (!s->batch.field[f])
             return TD_FAIL(TD_ENOMEM, "no memory for a batch: %zu bytes of field %s", nbytes,
                            l->fields[f].name);
     }
     if (l->cut_field >= 0) {
-        nbytes = td__field_nbytes(&l->data->fields[l->cut_field]) * (size_t)l->batch;
+        nbytes = td__field_nbytes(&l->data->fields[l->cut_field]) * (size_t)l->room;
         s->whole = td__alloc_block(nbytes);
         if (!s->whole)
             return TD_FAIL(TD_ENOMEM, "no memory for a batch of %zu bytes", nbytes);
@@ -178,10 +197,10 @@ static td_status init_slot(td__loader *l, slot *s)
 static void fini_slot(td__loader *l, slot *s)
 {
     for (int f = 0; f < l->data->n_fields; f++)
-        td__free_block(s->batch.field[f], td__field_nbytes(&l->fields[f]) * (size_t)l->batch);
+        td__free_block(s->batch.field[f], td__field_nbytes(&l->fields[f]) * (size_t)l->room);
     if (l->cut_field >= 0)
         td__free_block(s->whole,
-                       td__field_nbytes(&l->data->fields[l->cut_field]) * (size_t)l->batch);
+                       td__field_nbytes(&l->data->fields[l->cut_field]) * (size_t)l->room);
     td__free(s->index);
 }
 
@@ -234,6 +253,8 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
     l->once = opts->once;
     l->augment = opts->augment;
     l->batch = opts->batch;
+    l->rows = opts->rows;
+    l->rows_user = opts->rows_user;
     l->cut_field = -1;
     memcpy(l->fields, d->fields, sizeof l->fields);
     pthread_mutex_init(&l->lock, NULL);
@@ -253,6 +274,13 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
         st = TD_FAIL(TD_EINVAL, "%" PRId64 " samples make no batch of %" PRId64, l->share.count,
                      l->batch);
         goto fail;
+    }
+    l->room = 1;
+    for (int64_t k = 0; k < l->batches; k++) {
+        td__row_range here = range_of(l, k);
+        TD_ASSERT(0 <= here.begin && here.begin <= here.end && here.end <= rows_of(l, k),
+                  "rows %" PRId64 " to %" PRId64 " of batch %" PRId64, here.begin, here.end, k);
+        l->room = here.end - here.begin > l->room ? here.end - here.begin : l->room;
     }
     if (opts->prefetch >= 0)
         l->want_threads = opts->threads ? opts->threads : 1;

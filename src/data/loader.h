@@ -6,6 +6,9 @@
  * positions [k*batch, (k+1)*batch) of it; the last one may be short. Nothing is stored between
  * batches, so seek() costs nothing and resume in mid-epoch is exact.
  *
+ * Workers that share one order may each read some rows of every batch only (td__loader_rows): what
+ * a row holds does not depend on who reads it.
+ *
  * Partition modes (for workers that do not share one global order) choose which positions a
  * worker sees: see td__partition. Prefetching threads fill batches ahead of time; the result
  * does not depend on how many there are.
@@ -33,6 +36,15 @@ typedef struct td__partition {
     int field;             /* FEATURES: the field that is cut along its last axis */
 } td__partition;
 
+/* Rows [begin, end) of a batch. */
+typedef struct td__row_range {
+    int64_t begin, end;
+} td__row_range;
+
+/* Which rows of batch `index` of an epoch, which has `rows` of them, are read: always the same
+ * answer to the same question; from any thread. */
+typedef td__row_range td__loader_rows(const void *user, int64_t index, int64_t rows);
+
 typedef struct td__loader_opts {
     int64_t batch;
     bool shuffle, drop_last, once; /* once: stop after one epoch rather than repeat */
@@ -41,13 +53,16 @@ typedef struct td__loader_opts {
     int prefetch; /* batches ahead; 0: default 2; -1: none, read in next() */
     int threads;  /* that prefetch; 0: default 1 */
     td__partition partition;
+    td__loader_rows *rows; /* NULL: all */
+    const void *rows_user; /* borrowed */
 } td__loader_opts;
 
 typedef struct td__batch {
     int64_t rows;
+    td__row_range here; /* of them: those that were read */
     uint64_t epoch;
     int64_t index;               /* of the batch in its epoch */
-    void *field[TD__MAX_FIELDS]; /* (rows, shape...) dense, 64-byte aligned */
+    void *field[TD__MAX_FIELDS]; /* (rows here, shape...) dense, 64-byte aligned */
 } td__batch;
 
 typedef struct td__loader td__loader;

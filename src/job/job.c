@@ -435,6 +435,10 @@ static td_status resolve(td__job *j, td__tree *given)
                            .every = td__keys_int(td__job_keys, j->root, "log.every"),
                            .tensorboard = td__keys_bool(log, "tensorboard"),
                            .report = td__keys_bool(log, "report")};
+    const td__tree *parallel = td__tree_get(j->root, "parallel");
+    const char *transport = td__keys_text(parallel, "transport");
+    j->parallel = (td__job_parallel){.transport = strcmp(transport, "auto") ? transport : NULL,
+                                     .algo = td__keys_text(parallel, "algo")};
     return TD_OK;
 }
 
@@ -515,6 +519,11 @@ const td__data_opts *td__job_data(const td__job *j)
 const td__train_opts *td__job_train(const td__job *j)
 {
     return &j->train;
+}
+
+const td__job_parallel *td__job_parallel_opts(const td__job *j)
+{
+    return &j->parallel;
 }
 
 const td__job_log *td__job_log_opts(const td__job *j)

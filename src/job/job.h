@@ -50,6 +50,11 @@ typedef struct td__job_log {
 } td__job_log;
 const td__job_log *td__job_log_opts(const td__job *j);
 
+typedef struct td__job_parallel {
+    const char *transport, *algo; /* NULL: by themselves */
+} td__job_parallel;
+const td__job_parallel *td__job_parallel_opts(const td__job *j);
+
 /* The model for data with these fields (td__data_fields): resolves what depends on them
  * (classes, vocabulary, shapes) and checks that it fits; TD_EINVAL with file:line:column of the
  * layer that does not. *out is valid as long as the job. Refuses models that cannot fit in

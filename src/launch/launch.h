@@ -34,6 +34,7 @@ typedef struct td__launch_opts {
     int n_env;
     uint32_t grace_ms; /* between SIGTERM and SIGKILL; 5,000 */
     bool tls;
+    bool plain;   /* lines of rank 0 as they are, and it says itself why ranks failed */
     int out, err; /* descriptors for the ranks' output: 1, 2 */
 } td__launch_opts;
 

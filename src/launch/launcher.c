@@ -469,11 +469,14 @@ static td_status conclude(launch *l, int *exit_status)
         int host = 0, s = l->first_status;
         while (l->first >= l->hosts.host[host].first + l->hosts.host[host].count)
             host++;
-        td__output_tail(l->output, l->first);
-        if (s > 128 && s < 128 + NSIG)
+        if (!l->o->plain)
+            td__output_tail(l->output, l->first);
+        /* A status of the program's own, 130 included, for which rank 0 has given the reason? */
+        bool said = l->o->plain && s <= 128 + SIGINT;
+        if (!said && s > 128 && s < 128 + NSIG)
             td__output_say(l->output, "killed by signal %d (%s): rank %d of %d on host %s", s - 128,
                            strsignal(s - 128), l->first, l->hosts.size, l->hosts.host[host].name);
-        else
+        else if (!said)
             td__output_say(l->output, "failed with exit status %d: rank %d of %d on host %s", s,
                            l->first, l->hosts.size, l->hosts.host[host].name);
         *exit_status = s;
@@ -539,7 +542,7 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
     int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals < 0)
         TD_TRY_OR(st, done, TD_FAIL(TD_EIO, "cannot watch signals: %s", strerror(errno)));
-    TD_TRY_OR(st, done, td__output_create(l.hosts.size, o.log_dir, o.out, o.err, &l.output));
+    TD_TRY_OR(st, done, td__output_create(l.hosts.size, &o, &l.output));
     TD_TRY_OR(st, done, td__job_secrets_init(&l.secrets, o.tls));
     l.agents = td__calloc((size_t)l.hosts.n, sizeof *l.agents);
     if (!l.agents)

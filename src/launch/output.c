@@ -23,13 +23,15 @@ typedef struct stream {
 
 struct td__output {
     int size, out, err;
+    bool plain;
     stream *rank;
     char *buffer;
     size_t max;
 };
 
-td_status td__output_create(int size, const char *log_dir, int out, int err, td__output **ret)
+td_status td__output_create(int size, const td__launch_opts *opts, td__output **ret)
 {
+    const char *log_dir = opts->log_dir;
     td__output *o = td__calloc(1, sizeof *o);
     stream *rank = td__calloc((size_t)size, sizeof *rank);
     *ret = NULL;
@@ -38,7 +40,8 @@ td_status td__output_create(int size, const char *log_dir, int out, int err, td_
         td__free(rank);
         return TD_FAIL(TD_ENOMEM, "no memory for the output of %d ranks", size);
     }
-    *o = (td__output){.size = size, .out = out, .err = err, .rank = rank};
+    *o = (td__output){
+        .size = size, .out = opts->out, .err = opts->err, .plain = opts->plain, .rank = rank};
     for (int r = 0; r < size; r++)
         rank[r].log = -1;
     td_status st = TD_OK;
@@ -109,6 +112,8 @@ static td_status write_lines(td__output *o, int fd, int rank, const char *text, 
 {
     char prefix[24];
     size_t p = (size_t)snprintf(prefix, sizeof prefix, "[%d] ", rank), lines = 1, used = 0;
+    if (o->plain && rank == 0)
+        p = 0;
     for (size_t i = 0; i < nbytes; i++)
         lines += text[i] == '\n';
     size_t need = nbytes + lines * p + 1;

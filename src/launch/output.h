@@ -4,13 +4,12 @@
 #ifndef TD_LAUNCH_OUTPUT_H
 #define TD_LAUNCH_OUTPUT_H
 
-#include "tandem/status.h"
+#include "launch/launch.h"
 
 typedef struct td__output td__output;
 
-/* log_dir (NULL: none) is made if it does not exist. */
-TD_NODISCARD td_status td__output_create(int size, const char *log_dir, int out, int err,
-                                         td__output **ret);
+/* Reads log_dir, which is made if it does not exist, out, err and plain. */
+TD_NODISCARD td_status td__output_create(int size, const td__launch_opts *opts, td__output **ret);
 void td__output_destroy(td__output *o); /* NULL is allowed */
 /* Whole lines of a rank. TD_EPEER: nobody reads our standard output any more. */
 TD_NODISCARD td_status td__output_lines(td__output *o, int rank, bool is_err, const char *text,

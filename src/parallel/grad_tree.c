@@ -56,6 +56,16 @@ static td_status find_sparse(td__grad_pool *g, const td_program *p, const td_par
     return TD_OK;
 }
 
+static void add_up_nbytes(td__grad_pool *g)
+{
+    g->nbytes = td__align_up(g->dense * sizeof(float), TD_ALIGN);
+    for (int k = 0; k < g->n_sparse; k++)
+        g->nbytes +=
+            td__align_up((size_t)g->sparse[k].capacity * sizeof(int32_t), TD_ALIGN) +
+            td__align_up((size_t)(g->sparse[k].capacity * g->sparse[k].width) * sizeof(float),
+                         TD_ALIGN);
+}
+
 td_status td__grad_pool_create(const td_program *p, const td_params *ps, int shards,
                                td__grad_pool **out)
 {
@@ -67,17 +77,25 @@ td_status td__grad_pool_create(const td_program *p, const td_params *ps, int sha
     g->dense = ps->dense + ps->total - ps->trainable;
     pthread_mutex_init(&g->lock, NULL);
     td_status st = find_sparse(g, p, ps, shards);
-    g->nbytes = td__align_up(g->dense * sizeof(float), TD_ALIGN);
-    for (int k = 0; k < g->n_sparse; k++)
-        g->nbytes +=
-            td__align_up((size_t)g->sparse[k].capacity * sizeof(int32_t), TD_ALIGN) +
-            td__align_up((size_t)(g->sparse[k].capacity * g->sparse[k].width) * sizeof(float),
-                         TD_ALIGN);
+    add_up_nbytes(g);
     if (st) {
         td__grad_pool_destroy(g);
         return st;
     }
     *out = g;
+    return TD_OK;
+}
+
+td_status td__grad_pool_like(const td__grad_pool *g, td__grad_pool **out)
+{
+    td__grad_pool *like = *out = td__calloc(1, sizeof *like);
+    if (!like)
+        return TD_FAIL(TD_ENOMEM, "no memory for gradient blocks");
+    like->isa = g->isa;
+    memcpy(like->sparse, g->sparse, sizeof like->sparse);
+    like->n_sparse = g->n_sparse;
+    pthread_mutex_init(&like->lock, NULL);
+    add_up_nbytes(like);
     return TD_OK;
 }
 
@@ -153,6 +171,28 @@ size_t td__grad_dense(const td__grad_pool *g)
 int td__grad_sparse_count(const td__grad_pool *g)
 {
     return g->n_sparse;
+}
+
+int64_t td__grad_sparse_width(const td__grad_pool *g, int k)
+{
+    return g->sparse[k].width;
+}
+
+td_status td__grad_hold(td__grad_pool *g, td__partial *p)
+{
+    TD_TRY(take(g, &p->block));
+    p->dense = p->block->dense;
+    return TD_OK;
+}
+
+void td__grad_set_rows(const td__grad_pool *g, td__partial *p, int k, int64_t n,
+                       const int32_t *rows, const float *values)
+{
+    td__grad_rows *to = &p->block->sparse[k];
+    TD_ASSERT(n <= g->sparse[k].capacity, "%lld rows", (long long)n);
+    to->n = n;
+    memcpy(to->rows, rows, (size_t)n * sizeof *rows);
+    memcpy(to->values, values, (size_t)(n * g->sparse[k].width) * sizeof *values);
 }
 
 td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int k)
@@ -260,13 +300,18 @@ void td__grad_plan(td__grad_stack *s, bool all, td__grad_sum *sum)
 
 void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count)
 {
-    if (!sum->n_ops)
+    td__grad_blend_ops(sum->op, sum->n_ops, begin, count);
+}
+
+void td__grad_blend_ops(const td__blend_op *ops, int n_ops, size_t begin, size_t count)
+{
+    if (!n_ops)
         return;
     void (*blend)(float *, float, const float *, float, size_t) =
         TD_ISA_PICK(td__cpu_isa(), td__blend);
     unsigned mode = td__cpu_fp_flush(); /* as the kernels that made the gradients */
-    for (int i = 0; i < sum->n_ops; i++) {
-        const td__blend_op *op = &sum->op[i];
+    for (int i = 0; i < n_ops; i++) {
+        const td__blend_op *op = &ops[i];
         blend(op->dst + begin, op->a, op->src + begin, op->b, count);
     }
     td__cpu_fp_restore(mode);

@@ -51,6 +51,9 @@ void td__grad_pool_destroy(td__grad_pool *g); /* NULL is allowed; all blocks are
 TD_NODISCARD td_status td__grad_pool_reserve(td__grad_pool *g, int blocks);
 size_t td__grad_dense(const td__grad_pool *g); /* floats of the dense part */
 int td__grad_sparse_count(const td__grad_pool *g);
+int64_t td__grad_sparse_width(const td__grad_pool *g, int k); /* values in a row */
+/* A pool whose blocks have the lists of g's alone, no dense part. */
+TD_NODISCARD td_status td__grad_pool_like(const td__grad_pool *g, td__grad_pool **out);
 
 typedef struct td__grad_stack {
     int n;
@@ -87,10 +90,15 @@ typedef struct td__grad_sum {
 void td__grad_plan(td__grad_stack *s, bool all, td__grad_sum *sum);
 /* Carry out the dense part for elements [begin, begin + count). */
 void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count);
+void td__grad_blend_ops(const td__blend_op *op, int n_ops, size_t begin, size_t count);
 /* Carry out the row-sparse part and give back blocks. After all blends. */
 void td__grad_finish(td__grad_pool *g, td__grad_sum *sum);
 
 /* Row-sparse gradient k of a summed partial. */
 td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int k);
+/* Give p, which came from elsewhere, a block of g's, and list k in it. */
+TD_NODISCARD td_status td__grad_hold(td__grad_pool *g, td__partial *p);
+void td__grad_set_rows(const td__grad_pool *g, td__partial *p, int k, int64_t n,
+                       const int32_t *rows, const float *values);
 
 #endif

@@ -1,29 +1,45 @@
 /* evaluate.c -- loss and metrics of a whole part.
  *
  * Samples are taken in order, in batches cut in shards as in training. Each shard gives means over
- * its rows; the means, times their rows, are added in the order of the samples in double. So the
- * result does not depend on who ran which shard, and a short last batch counts by its rows. */
+ * its rows; the means, times their rows, are added in the order of the samples in double, after the
+ * last batch. So the result does not depend on who ran which shard, and a short last batch counts
+ * by its rows. With several ranks each runs its range of the shards of every batch. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "parallel/data_parallel.h"
 #include "train/trainer_impl.h"
 
-enum { MAX_SHARDS = 64 };
-
 typedef struct sums {
-    int n;                                         /* values: the loss, then the metrics */
-    double value[MAX_SHARDS][TD__MAX_METRICS + 1]; /* of the batch: by shard, times its rows */
-    double total[TD__MAX_METRICS + 1];
-    int64_t samples;
+    int n;      /* values of a shard: the loss, then the metrics */
+    int shards; /* of a batch */
+    int rank, ranks;
+    double
+        *value; /* ([stopped], batches, shards, n): means times rows; 0 for other ranks' shards */
+    size_t count;
+    double *at; /* of the batch being run */
 } sums;
+
+static td__shard_range own_shards(const sums *s)
+{
+    return td__rank_shards(s->shards, s->rank, s->ranks);
+}
+
+static td__row_range own_rows(const void *user, int64_t index, int64_t rows)
+{
+    const sums *s = user;
+    td__shard_range own = own_shards(s);
+    (void)index;
+    return (td__row_range){td__shard_begin(rows, s->shards, own.begin),
+                           td__shard_begin(rows, s->shards, own.end)};
+}
 
 static td_status note_shard(void *user, const td__shard *shard)
 {
-    sums *s = user;
-    double *value = s->value[shard->index];
-    memset(value, 0, sizeof s->value[0]);
+    const sums *s = user;
+    double *value = s->at + (size_t)shard->index * (size_t)s->n;
     if (!shard->runner)
         return TD_OK;
     value[0] = (double)td_runner_loss(shard->runner) * (double)shard->rows;
@@ -35,24 +51,42 @@ static td_status note_shard(void *user, const td__shard *shard)
     return TD_OK;
 }
 
-static td_status add_batches(td__trainer *t, td__loader *l, int shards, const atomic_int *stop,
-                             bool *stopped, sums *s)
+static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *stop, sums *s)
 {
-    for (;;) {
+    td__shard_range own = own_shards(s);
+    td__shard_cut cut = {s->shards, own.begin, own.end};
+    for (s->at = s->value + 1;; s->at += s->shards * s->n) {
         const td__batch *b;
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
         if (stop && atomic_load(stop)) {
-            *stopped = true;
+            s->value[0] = 1;
             return TD_OK;
         }
-        TD_TRY(td__shards_run(t->eval_set, b, shards, (uint32_t)t->state.step, 0, note_shard, s));
-        for (int k = 0; k < shards; k++)
-            for (int i = 0; i < s->n; i++)
-                s->total[i] += s->value[k][i];
-        s->samples += b->rows;
+        TD_TRY(td__shards_run(t->eval_set, b, cut, (uint32_t)t->state.step, 0, note_shard, s));
     }
+}
+
+static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, const atomic_int *stop,
+                          sums *s)
+{
+    td__loader *l;
+
+    TD_TRY(td__shard_set_dataset(t->eval_set, part, (batch + s->shards - 1) / s->shards));
+    TD_TRY(td__loader_create(part,
+                             &(td__loader_opts){.batch = batch,
+                                                .once = true,
+                                                .prefetch = t->o.prefetch,
+                                                .threads = t->o.data_threads,
+                                                .rows = own_rows,
+                                                .rows_user = s},
+                             &l));
+    td_status st = run_batches(t, l, stop, s);
+    td__loader_destroy(l);
+    if (!st && s->ranks > 1)
+        st = td_allreduce(t->o.comm, s->value, s->value, s->count, TD_F64, TD_REDUCE_SUM, NULL);
+    return st;
 }
 
 static td_status make_set(td__trainer *t)
@@ -70,47 +104,53 @@ static td_status make_set(td__trainer *t)
     return TD_OK;
 }
 
-static void fill_result(const td__trainer *t, const sums *s, td__eval_result *out)
+static void fill_result(const td__trainer *t, const sums *s, int64_t samples, td__eval_result *out)
 {
     out->n = s->n;
-    out->samples = s->samples;
+    out->samples = samples;
+    for (size_t k = 1; k < s->count; k += (size_t)s->n)
+        for (int i = 0; i < s->n; i++)
+            out->value[i] += s->value[k + (size_t)i];
     for (int i = 0; i < s->n; i++) {
         out->name[i] = i ? t->facts.metric[i - 1] : "loss";
         out->higher_is_better[i] = i && t->facts.higher_is_better[i - 1];
-        out->value[i] = s->total[i] / (double)s->samples;
+        out->value[i] /= (double)samples;
     }
 }
 
-td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part, const atomic_int *stop,
-                                     bool *stopped, td__eval_result *out)
+static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *stop, bool *stopped,
+                          td__eval_result *out)
 {
     uint64_t begin = td__clock_ns();
     int64_t batch = t->o.eval_batch < part->count ? t->o.eval_batch : part->count;
-    int shards = td__shards_default(batch);
-    sums s = {.n = 1 + t->facts.n_metrics};
-    bool left = false;
-    td__loader *l;
 
     memset(out, 0, sizeof *out);
     if (part->count < 1)
         return TD_FAIL(TD_EINVAL, "there are no samples to evaluate");
     TD_TRY(make_set(t));
-    TD_TRY(td__shard_set_dataset(t->eval_set, part, (batch + shards - 1) / shards));
-    TD_TRY(td__loader_create(
-        part,
-        &(td__loader_opts){
-            .batch = batch, .once = true, .prefetch = t->o.prefetch, .threads = t->o.data_threads},
-        &l));
-    td_status st = add_batches(t, l, shards, stop, &left, &s);
-    td__loader_destroy(l);
-    if (st)
-        return st;
-    if (stopped)
+    sums s = {.n = 1 + t->facts.n_metrics,
+              .shards = td__shards_default(batch),
+              .rank = td__trainer_rank(t),
+              .ranks = td__trainer_ranks(t)};
+    s.count = 1 + (size_t)((part->count + batch - 1) / batch) * (size_t)(s.shards * s.n);
+    s.value = td__calloc(s.count, sizeof *s.value);
+    if (!s.value)
+        return TD_FAIL(TD_ENOMEM, "no memory for the metrics of %zu shards", s.count);
+    td_status st = run_part(t, part, batch, stop, &s);
+    bool left = s.value[0] > 0;
+    if (!st && stopped)
         *stopped = left;
-    if (!left)
-        fill_result(t, &s, out);
+    if (!st && !left)
+        fill_result(t, &s, part->count, out);
+    td__free(s.value);
     out->seconds = 1e-9 * (double)(td__clock_ns() - begin);
-    return TD_OK;
+    return st;
+}
+
+td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part, const atomic_int *stop,
+                                     bool *stopped, td__eval_result *out)
+{
+    return td__replicas_failed(t, evaluate(t, part, stop, stopped, out));
 }
 
 td_status td__trainer_evaluate(td__trainer *t, td__dataset *part, td__eval_result *out)

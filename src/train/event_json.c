@@ -62,6 +62,7 @@ void td__json_begin(td__text *t, const td__train_info *e)
     whole(t, "params", e->params);
     whole(t, "shards", e->shards);
     whole(t, "threads", e->threads);
+    whole(t, "ranks", e->ranks);
     string(t, "precision", e->precision);
     close_line(t);
 }

@@ -11,7 +11,7 @@ typedef struct td__train_info { /* known before the first step */
     uint64_t first_step, steps,
         steps_per_epoch; /* steps: the last one, as far as known; 0: unknown */
     int64_t batch, params;
-    int shards, threads;
+    int shards, threads, ranks; /* threads: of each rank */
     const char *precision;
 } td__train_info;
 

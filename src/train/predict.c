@@ -34,7 +34,8 @@ static td_status send_batches(td__trainer *t, td__loader *l, int shards, rows *o
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
-        TD_TRY(td__shards_run(t->predict_set, b, shards, 0, 0, keep_rows, out));
+        TD_TRY(td__shards_run(t->predict_set, b, (td__shard_cut){shards, 0, shards}, 0, 0,
+                              keep_rows, out));
         TD_TRY(sink(user, first, b->rows, out->data, out->row_nbytes));
         first += b->rows;
     }

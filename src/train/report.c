@@ -71,6 +71,8 @@ static void print_head(td__text *t, const td__report_opts *o, const td__report_d
         td__text_printf(t, " of %.0f samples", d->batch);
     if (*d->precision)
         td__text_printf(t, " &middot; %s", d->precision);
+    if (d->ranks > 1)
+        td__text_printf(t, " &middot; %.0f ranks", d->ranks);
     if (d->threads > 0)
         td__text_printf(t, " &middot; %.0f thread%s", d->threads, d->threads > 1 ? "s" : "");
     if (d->n_begins > 1)

@@ -99,6 +99,7 @@ static void read_begin(td__report_data *d, const json_t *o)
     d->batch = number(o, "batch");
     d->shards = number(o, "shards");
     d->threads = number(o, "threads");
+    d->ranks = number(o, "ranks");
     d->steps = number(o, "steps");
     text(o, "precision", d->precision, sizeof d->precision);
     d->end[0] = 0;

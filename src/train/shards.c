@@ -24,7 +24,7 @@ typedef struct sized {
 /* The batch being run. */
 typedef struct run {
     const td__batch *batch;
-    int shards;
+    td__shard_cut cut;
     uint32_t step, first;
     sized *low, *high; /* for shards of rows / shards, and for those of one row more */
     td__shard_fn *fn;
@@ -242,7 +242,8 @@ static td_status run_one(td__shard_set *s, td__shard *shard)
             continue;
         const char *from = n->batch->field[s->field_of[i]];
         TD_TRY(td_runner_set_input(r, z->facts.input[i],
-                                   from + (size_t)shard->begin * s->row_nbytes[i],
+                                   from + (size_t)(shard->begin - n->batch->here.begin) *
+                                              s->row_nbytes[i],
                                    (size_t)shard->rows * s->row_nbytes[i]));
     }
     return td_runner_run(r, (td_run_key){.seed = s->o.seed,
@@ -252,7 +253,8 @@ static td_status run_one(td__shard_set *s, td__shard *shard)
 
 static int first_of(const td__shard_set *s, int thread)
 {
-    return (int)((int64_t)s->now.shards * thread / s->threads);
+    const td__shard_cut *c = &s->now.cut;
+    return c->begin + (int)((int64_t)(c->end - c->begin) * thread / s->threads);
 }
 
 static td_status run_range(void *user, int thread)
@@ -262,8 +264,8 @@ static td_status run_range(void *user, int thread)
     int end = first_of(s, thread + 1);
     for (int i = first_of(s, thread); i < end; i++) {
         td__shard shard = {.thread = thread, .index = i, .last = i + 1 == end};
-        shard.begin = td__shard_begin(n->batch->rows, n->shards, i);
-        shard.rows = td__shard_begin(n->batch->rows, n->shards, i + 1) - shard.begin;
+        shard.begin = td__shard_begin(n->batch->rows, n->cut.shards, i);
+        shard.rows = td__shard_begin(n->batch->rows, n->cut.shards, i + 1) - shard.begin;
         if (shard.rows)
             TD_TRY(run_one(s, &shard));
         TD_TRY(n->fn(n->user, &shard));
@@ -276,23 +278,28 @@ static td_status make_runners(td__shard_set *s, int thread)
 {
     const run *n = &s->now;
     for (int i = first_of(s, thread); i < first_of(s, thread + 1); i++) {
-        int64_t rows = td__shard_begin(n->batch->rows, n->shards, i + 1) -
-                       td__shard_begin(n->batch->rows, n->shards, i);
+        int64_t rows = td__shard_begin(n->batch->rows, n->cut.shards, i + 1) -
+                       td__shard_begin(n->batch->rows, n->cut.shards, i);
         if (rows)
             TD_TRY(runner_of(s, size_of(n, rows), thread));
     }
     return TD_OK;
 }
 
-td_status td__shards_run(td__shard_set *s, const td__batch *batch, int shards, uint32_t step,
+td_status td__shards_run(td__shard_set *s, const td__batch *batch, td__shard_cut cut, uint32_t step,
                          uint32_t first, td__shard_fn *fn, void *user)
 {
-    int64_t rows = batch->rows / shards;
-    s->now = (run){
-        .batch = batch, .shards = shards, .step = step, .first = first, .fn = fn, .user = user};
+    int64_t rows = batch->rows / cut.shards;
+    if (cut.begin == cut.end)
+        return TD_OK;
+    TD_ASSERT(batch->here.begin <= td__shard_begin(batch->rows, cut.shards, cut.begin) &&
+                  batch->here.end >= td__shard_begin(batch->rows, cut.shards, cut.end),
+              "rows of shards %d to %d were not read", cut.begin, cut.end);
+    s->now =
+        (run){.batch = batch, .cut = cut, .step = step, .first = first, .fn = fn, .user = user};
     if (rows)
         TD_TRY(find(s, rows, &s->now.low));
-    if (batch->rows % shards)
+    if (batch->rows % cut.shards)
         TD_TRY(find(s, rows + 1, &s->now.high));
     for (int t = 0; t < s->threads; t++)
         TD_TRY(make_runners(s, t));

@@ -5,7 +5,7 @@
  * per compute thread for each. All are made when they are first needed; the least recently used
  * are dropped beyond a few.
  *
- * Thread t of T runs shards [V t/T, V (t+1)/T), one after the other. */
+ * Of v shards to be run, thread t of T runs [v t/T, v (t+1)/T), one after the other. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_SHARDS_H
 #define TD_TRAIN_SHARDS_H
@@ -70,8 +70,12 @@ typedef struct td__shard {
 /* Called on the compute thread after each shard, empty ones included. */
 typedef td_status td__shard_fn(void *user, const td__shard *shard);
 
-/* Run all shards of the batch. Shard s runs with the key (seed, step, first + s). */
-TD_NODISCARD td_status td__shards_run(td__shard_set *s, const td__batch *batch, int shards,
+/* Run shards [begin, end) of the batch, whose rows must be there. Shard s runs with the key (seed,
+ * step, first + s). */
+typedef struct td__shard_cut {
+    int shards, begin, end;
+} td__shard_cut;
+TD_NODISCARD td_status td__shards_run(td__shard_set *s, const td__batch *batch, td__shard_cut cut,
                                       uint32_t step, uint32_t first, td__shard_fn *fn, void *user);
 
 #endif

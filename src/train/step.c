@@ -5,7 +5,10 @@
  *      partials); the stacks, in order of threads, are the batch's partials in order of shards;
  *   2. the rest of the tree, slice by slice over all threads: blends, and the optimizer's update of
  *      the slice while it is in the cache;
- *   with clipping by the norm, the update is a phase of its own after the norm is known. */
+ *   with clipping by the norm, the update is a phase of its own after the norm is known;
+ *   with several ranks, phase 2 ends with partials, which are added up with those of the others,
+ * and
+ *   the update is a phase of its own after that. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/step.h"
 
@@ -16,7 +19,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "optim/optimizer.h"
-#include "parallel/grad_tree.h"
+#include "parallel/data_parallel.h"
 
 enum { SLICE = 16 << 10, FEW_SLICES = 8 };
 
@@ -32,19 +35,20 @@ struct td__step_engine {
     td__grad_stack *stacks; /* by thread */
     td__grad_stack total;   /* of the batches before */
     td__grad_sum sum;
-    double *losses; /* by shard of the step, weighted */
-    int n_losses;
+    td__dp *world; /* NULL: alone */
+    int rank, size;
+    double *sums;   /* over ranks: how many ask to stop, then the losses */
+    double *losses; /* by shard of the step, weighted; 0 for those of other ranks */
     part *parts;
     int n_parts;
     double *squares; /* by param */
     /* The step under way. */
     uint32_t step;
-    int64_t rows;
-    int batches;
-    bool last;
-    atomic_int next; /* part or param that nobody has taken yet */
-    float *grads;    /* where the total will lie */
-    bool update;     /* phase 2 updates the params as well */
+    int64_t rows, last_rows;
+    int batches, done;  /* in the step; of them run */
+    atomic_int next;    /* part, slice or param that nobody has taken yet */
+    const float *grads; /* where the total will lie */
+    bool update;        /* phase 2 updates the params as well */
 };
 
 static void add_part(td__step_engine *e, size_t begin, size_t end, bool update)
@@ -80,12 +84,16 @@ static td_status make_parts(td__step_engine *e, size_t dense)
 }
 
 /* Blocks that are in use at once: each thread's for its range; with accumulation also the partials
- * of the batches before, and the last shard of each range, which is not left in its runner. */
+ * of the batches before, and the last shard of each range, which is not left in its runner. (With
+ * accumulation on several ranks ranges move from batch to batch, and this is an estimate.) */
 static int blocks_needed(const td__step_engine *e)
 {
     int threads = td__pool_threads(e->o.pool), v = e->o.shards, n = 0;
+    td__shard_range own = td__rank_shards(v, e->rank, e->size);
+    int64_t width = own.end - own.begin;
     for (int t = 0; t < threads; t++) {
-        int begin = (int)((int64_t)v * t / threads), end = (int)((int64_t)v * (t + 1) / threads);
+        int begin = own.begin + (int)(width * t / threads);
+        int end = own.begin + (int)(width * (t + 1) / threads);
         bool borrowed = e->o.accumulate == 1 && !td__grad_sparse_count(e->blocks);
         if (begin < end)
             n += td__grad_blocks_needed(e->blocks, begin, borrowed ? end - 1 : end);
@@ -108,13 +116,18 @@ static td_status set_up(td__step_engine *e)
             dense = info.offset + info.count;
     }
     int shards = e->o.shards * e->o.accumulate;
+    e->rank = e->o.comm ? td_comm_rank(e->o.comm) : 0;
+    e->size = e->o.comm ? td_comm_size(e->o.comm) : 1;
     TD_TRY(td__grad_pool_create(e->o.program, ps, shards, &e->blocks));
     TD_TRY(td__grad_pool_reserve(e->blocks, blocks_needed(e)));
     e->stacks = td__calloc((size_t)td__pool_threads(e->o.pool), sizeof *e->stacks);
-    e->losses = td__calloc((size_t)shards, sizeof *e->losses);
+    e->sums = td__calloc((size_t)shards + 1, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
-    if (!e->stacks || !e->losses || !e->squares)
+    if (!e->stacks || !e->sums || !e->squares)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
+    e->losses = e->sums + 1;
+    if (e->size > 1)
+        TD_TRY(td__dp_create(e->o.comm, e->blocks, e->o.shards, e->o.accumulate, &e->world));
     return make_parts(e, dense);
 }
 
@@ -140,9 +153,10 @@ void td__step_engine_destroy(td__step_engine *e)
         return;
     if (e->stacks)
         td__step_abandon(e);
+    td__dp_destroy(e->world);
     td__grad_pool_destroy(e->blocks);
     td__free(e->stacks);
-    td__free(e->losses);
+    td__free(e->sums);
     td__free(e->squares);
     td__free(e->parts);
     td__free(e);
@@ -155,12 +169,14 @@ void td__step_abandon(td__step_engine *e)
     td__grad_clear(e->blocks, &e->total);
 }
 
-void td__step_begin(td__step_engine *e, uint32_t step, int64_t rows)
+void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows)
 {
+    TD_ASSERT(batches >= 1 && batches <= e->o.accumulate, "a step of %d batches", batches);
     e->step = step;
     e->rows = rows;
-    e->batches = 0;
-    e->n_losses = 0;
+    e->batches = batches;
+    e->done = 0;
+    memset(e->sums, 0, (1 + (size_t)(batches * e->o.shards)) * sizeof *e->sums);
 }
 
 /* ---- 1. Shards ------------------------------------------------------------------------------- */
@@ -168,11 +184,11 @@ void td__step_begin(td__step_engine *e, uint32_t step, int64_t rows)
 static td_status add_shard(void *user, const td__shard *s)
 {
     td__step_engine *e = user;
-    int number = e->batches * e->o.shards + s->index;
+    int number = e->done * e->o.shards + s->index;
     double share = (double)s->rows / (double)e->rows;
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
     return td__grad_push(e->blocks, &e->stacks[s->thread], number, s->runner, (float)share,
-                         e->last && s->last);
+                         s->last && e->done + 1 == e->batches);
 }
 
 /* Blends, and the update where it goes with them, of parts until none is left. */
@@ -196,15 +212,14 @@ static td_status in_parts(td__step_engine *e, td__pool_fn *fn)
     return e->n_parts < FEW_SLICES ? fn(e, 0) : td__pool_run(e->o.pool, fn, e);
 }
 
-td_status td__step_batch(td__step_engine *e, const td__batch *batch, bool last)
+td_status td__step_batch(td__step_engine *e, const td__batch *batch)
 {
-    TD_ASSERT(e->batches < e->o.accumulate, "batch %d of a step of %d", e->batches,
-              e->o.accumulate);
-    e->last = last;
-    TD_TRY(td__shards_run(e->o.set, batch, e->o.shards, e->step,
-                          (uint32_t)(e->batches * e->o.shards), add_shard, e));
-    e->batches++;
-    e->n_losses += e->o.shards;
+    TD_ASSERT(e->done < e->batches, "batch %d of a step of %d", e->done, e->batches);
+    td__shard_range own = td__rank_cut(e->o.shards, e->batches, e->done, e->rank, e->size);
+    TD_TRY(td__shards_run(e->o.set, batch, (td__shard_cut){e->o.shards, own.begin, own.end},
+                          e->step, (uint32_t)(e->done * e->o.shards), add_shard, e));
+    e->done++;
+    e->last_rows = batch->rows;
     for (int t = 0; t < td__pool_threads(e->o.pool); t++) {
         td__grad_stack *s = &e->stacks[t];
         TD_ASSERT(e->total.n + s->n <= TD__GRAD_STACK, "%d partials", e->total.n + s->n);
@@ -212,7 +227,7 @@ td_status td__step_batch(td__step_engine *e, const td__batch *batch, bool last)
         e->total.n += s->n;
         s->n = 0;
     }
-    if (last)
+    if (e->done == e->batches)
         return TD_OK;
     td__grad_plan(&e->total, false, &e->sum);
     e->update = false;
@@ -222,6 +237,56 @@ td_status td__step_batch(td__step_engine *e, const td__batch *batch, bool last)
 }
 
 /* ---- 2. The rest of the tree and the update -------------------------------------------------- */
+
+static td_status publish_parts(void *user, int thread)
+{
+    td__step_engine *e = user;
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->n_parts;) {
+        const part *p = &e->parts[i];
+        td__grad_blend(&e->sum, p->begin, p->count);
+        td__dp_publish(e->world, &e->total, p->begin, p->count);
+    }
+    return TD_OK;
+}
+
+static td_status sum_slice(void *user, int thread)
+{
+    td__step_engine *e = user;
+    size_t all = td__dp_slice(e->world), begin;
+    (void)thread;
+    while ((begin = (size_t)atomic_fetch_add(&e->next, 1) * SLICE) < all)
+        td__dp_sum(e->world, begin, all - begin < SLICE ? all - begin : SLICE);
+    return TD_OK;
+}
+
+/* The sum over all ranks, in e->grads. */
+static td_status sum_world(td__step_engine *e, bool stop)
+{
+    TD_TRY(td__dp_begin(e->world, e->batches, e->last_rows));
+    td__grad_plan(&e->total, false, &e->sum);
+    TD_TRY(in_parts(e, publish_parts));
+    td__grad_finish(e->blocks, &e->sum);
+    e->sums[0] = stop;
+    TD_TRY(td__dp_exchange(e->world, &e->total, e->sums, 1 + (size_t)(e->batches * e->o.shards)));
+    TD_TRY(in_parts(e, sum_slice));
+    return td__dp_gather(e->world, &e->grads);
+}
+
+/* The blends of the sum over this rank's shards, which are all. */
+static void plan_local(td__step_engine *e)
+{
+    td__grad_plan(&e->total, true, &e->sum);
+    const td__partial *total = &e->total.at[0];
+    TD_ASSERT(e->total.n == 1 && total->dense && total->weight == 1, "%d partials of weight %g",
+              e->total.n, (double)total->weight);
+    e->grads = total->dense;
+}
+
+static td_sparse_grad sparse_grad(const td__step_engine *e, int k)
+{
+    return e->world ? td__dp_sparse(e->world, k) : td__grad_sparse(e->blocks, &e->total.at[0], k);
+}
 
 static td_status square_params(void *user, int thread)
 {
@@ -237,7 +302,7 @@ static td_status square_params(void *user, int thread)
     return TD_OK;
 }
 
-static td_status clip(td__step_engine *e, const td__partial *total, double *scale)
+static td_status clip(td__step_engine *e, double *scale)
 {
     td__tree_sum sum = {.n = 0};
     TD_TRY(in_parts(e, square_params));
@@ -247,7 +312,7 @@ static td_status clip(td__step_engine *e, const td__partial *total, double *scal
             td__tree_add(&sum, e->squares[i]);
     }
     for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {
-        td_sparse_grad sg = td__grad_sparse(e->blocks, total, k);
+        td_sparse_grad sg = sparse_grad(e, k);
         td__tree_add(&sum, td__optim_param_squares(e->o.optimizer, sg.values,
                                                    (size_t)(sg.n_rows * sg.width)));
     }
@@ -273,24 +338,23 @@ static td_status update(td__step_engine *e, double lr)
     bool clips = td__optim_clips(o);
     double scale = 1;
 
-    td__grad_plan(&e->total, true, &e->sum);
-    const td__partial *total = &e->total.at[0];
-    TD_ASSERT(e->total.n == 1 && total->dense && total->weight == 1, "%d partials of weight %g",
-              e->total.n, (double)total->weight);
-    e->grads = total->dense;
-    e->update = !clips;
     if (!clips)
         TD_TRY(td__optim_begin(o, lr, 1));
-    TD_TRY(in_parts(e, sum_parts));
-    td__grad_finish(e->blocks, &e->sum);
+    if (!e->world) {
+        e->update = !clips;
+        TD_TRY(in_parts(e, sum_parts));
+        td__grad_finish(e->blocks, &e->sum);
+    }
     if (clips) {
-        TD_TRY(clip(e, total, &scale));
+        TD_TRY(clip(e, &scale));
         TD_TRY(td__optim_begin(o, lr, scale));
+    }
+    if (clips || e->world) {
         e->update = true;
         TD_TRY(in_parts(e, sum_parts)); /* nothing left to blend */
     }
     for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {
-        td_sparse_grad sg = td__grad_sparse(e->blocks, total, k);
+        td_sparse_grad sg = sparse_grad(e, k);
         td__optim_apply_rows(o, &sg);
     }
     update_states(e, td__shard_any_runner(e->o.set));
@@ -298,14 +362,19 @@ static td_status update(td__step_engine *e, double lr)
     return TD_OK;
 }
 
-td_status td__step_end(td__step_engine *e, double lr, double *loss, double *grad_norm)
+td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result *out)
 {
     td__tree_sum sum = {.n = 0};
-    for (int i = 0; i < e->n_losses; i++)
+    if (e->world)
+        TD_TRY(sum_world(e, stop));
+    else
+        plan_local(e);
+    for (int i = 0; i < e->batches * e->o.shards; i++)
         td__tree_add(&sum, e->losses[i]);
-    *loss = td__tree_total(&sum);
     TD_TRY(update(e, lr));
     td__grad_clear(e->blocks, &e->total);
-    *grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
+    out->loss = td__tree_total(&sum);
+    out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
+    out->stop = e->world ? e->sums[0] > 0 : stop;
     return TD_OK;
 }

@@ -1,5 +1,7 @@
 /* step.h -- one training step: shards forward and backward, gradients added in the shard tree, one
- * update of the params. The result does not depend on the number of compute threads.
+ * update of the params. The result does not depend on the number of compute threads, nor on the
+ * number of ranks that share the work (parallel/data_parallel.h): with more than one, all of them
+ * make the same calls, each with the rows of its own shards.
  *
  * A step of k batches (accumulation) is one tree over k V shards. The weight of a shard is its
  * share of the step's rows, so that the sum is the gradient of the mean over all rows.
@@ -9,6 +11,7 @@
 #ifndef TD_TRAIN_STEP_H
 #define TD_TRAIN_STEP_H
 
+#include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "train/shards.h"
 
@@ -21,18 +24,25 @@ typedef struct td__step_opts {
     td_optimizer *optimizer;
     const td_program *program; /* of one shard of the usual size */
     int shards, accumulate;
+    td_comm *comm; /* of the ranks that share the work; NULL: this one is alone */
 } td__step_opts;
 
+typedef struct td__step_result {
+    double loss;      /* mean over the step's rows, before the update */
+    double grad_norm; /* -1 unless gradients are clipped by their norm */
+    bool stop;        /* some rank asked to stop; the same on all ranks */
+} td__step_result;
+
+/* With a comm: collective. */
 TD_NODISCARD td_status td__step_engine_create(const td__step_opts *opts, td__step_engine **out);
 void td__step_engine_destroy(td__step_engine *e); /* NULL is allowed */
 
-/* Begin step `step` (from 1) over `rows` rows in all. */
-void td__step_begin(td__step_engine *e, uint32_t step, int64_t rows);
-/* Run a batch; `last` says that it is the step's last. Borrowed for the call. */
-TD_NODISCARD td_status td__step_batch(td__step_engine *e, const td__batch *batch, bool last);
-/* Update the params. loss: mean over the step's rows, before the update; grad_norm: -1 unless
- * gradients are clipped by their norm. */
-TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, double *loss, double *grad_norm);
+/* Begin step `step` (from 1) of `batches` batches, with `rows` rows in all. */
+void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows);
+/* Run the next batch. Borrowed for the call. */
+TD_NODISCARD td_status td__step_batch(td__step_engine *e, const td__batch *batch);
+/* Update the params. stop: this rank asks to stop. */
+TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result *out);
 void td__step_abandon(td__step_engine *e);
 
 #endif

@@ -20,7 +20,7 @@ static double seconds_since(uint64_t ns)
 
 static bool asked_to_stop(const td__trainer *t)
 {
-    return t->stop && atomic_load(t->stop);
+    return t->stopping || (td__trainer_ranks(t) == 1 && t->stop && atomic_load(t->stop));
 }
 
 /* Call method of every observer that has it. */
@@ -79,7 +79,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     if (end > t->batches)
         end = t->batches;
     e->samples = rows_of(t, first, end);
-    td__step_begin(t->engine, (uint32_t)e->step, e->samples);
+    td__step_begin(t->engine, (uint32_t)e->step, (int)(end - first), e->samples);
     for (int64_t k = first; k < end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
@@ -88,10 +88,15 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
         TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
                   (unsigned long long)t->state.epoch);
-        TD_TRY(td__step_batch(t->engine, b, k + 1 == end));
+        TD_TRY(td__step_batch(t->engine, b));
     }
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
-    return td__step_end(t->engine, e->lr, &e->loss, &e->grad_norm);
+    td__step_result r;
+    TD_TRY(td__step_end(t->engine, e->lr, t->stop && atomic_load(t->stop), &r));
+    e->loss = r.loss;
+    e->grad_norm = r.grad_norm;
+    t->stopping = t->stopping || r.stop;
+    return TD_OK;
 }
 
 static td_status step(td__trainer *t)
@@ -142,6 +147,7 @@ static td_status validate(td__trainer *t, bool *best)
 
     TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID), t->stop, &stopped,
                                       &r));
+    t->stopping = t->stopping || stopped;
     if (stopped)
         return TD_OK;
     double value = r.value[t->watch + 1];
@@ -216,6 +222,7 @@ static td_status tell_begin(td__trainer *t)
                            .batch = t->o.batch,
                            .shards = t->o.shards,
                            .threads = td__pool_threads(t->pool),
+                           .ranks = td__trainer_ranks(t),
                            .precision = td_dtype_name(t->o.precision)};
     for (int i = 0; i < td_params_count(t->params); i++)
         if (!td_params_info(t->params, i).is_state)
@@ -239,11 +246,13 @@ static td_status prepare(td__trainer *t)
                                                        .optimizer = t->optimizer,
                                                        .program = td__trainer_program(t),
                                                        .shards = t->o.shards,
-                                                       .accumulate = t->o.accumulate},
+                                                       .accumulate = t->o.accumulate,
+                                                       .comm = t->o.comm},
                                       &t->engine));
     if (t->o.checkpoint_dir)
         TD_TRY(
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
+    TD_TRY(td__replicas_begin(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     return TD_OK;
 }
@@ -251,6 +260,8 @@ static td_status prepare(td__trainer *t)
 static td_status finish(td__trainer *t, td__train_result *out)
 {
     const td__train_state *s = &t->state;
+    TD_TRY(td_params_digest(t->params, out->digest));
+    TD_TRY(td__replicas_compare(t, out->digest));
     if (t->dirty || !s->step)
         TD_TRY(save(t, false));
     if (t->checkpointer) {
@@ -266,7 +277,6 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->train_loss = t->loss;
     out->best = s->best;
     out->best_step = s->best_step;
-    TD_TRY(td_params_digest(t->params, out->digest));
     TELL(t, end, out);
     return TD_OK;
 }
@@ -292,7 +302,8 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->seconds = 0;
     t->loss = (double)NAN;
     t->dirty = false;
-    td_status st = run(t, out);
+    t->stopping = false;
+    td_status st = td__replicas_failed(t, run(t, out));
     td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
     t->checkpointer = NULL;
     return st;

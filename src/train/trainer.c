@@ -83,7 +83,7 @@ static td_status find_watched(td__trainer *t)
 static td_status make_model(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
-    int threads = o->threads ? o->threads : td__processors();
+    int threads = o->threads ? o->threads : td__threads_per_rank(o->comm);
     int eval_shards = td__shards_default(o->eval_batch);
     int most = o->shards > eval_shards ? o->shards : eval_shards;
     const td_program *p;
@@ -114,15 +114,17 @@ static td_status make_data(td__trainer *t)
     td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
     if (!d) /* enough for evaluation */
         return TD_OK;
+    t->batches = (d->count + o->batch - 1) / o->batch;
     TD_TRY(td__loader_create(d,
                              &(td__loader_opts){.batch = o->batch,
                                                 .shuffle = true,
                                                 .augment = true,
                                                 .seed = o->seed,
                                                 .prefetch = o->prefetch,
-                                                .threads = o->data_threads},
+                                                .threads = o->data_threads,
+                                                .rows = td__train_rows,
+                                                .rows_user = t},
                              &t->loader));
-    t->batches = td__loader_batches(t->loader);
     t->steps_per_epoch = (uint64_t)((t->batches + o->accumulate - 1) / o->accumulate);
     t->total_steps = (uint64_t)o->steps;
     uint64_t all = (uint64_t)o->epochs * t->steps_per_epoch;

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "data/data.h"
+#include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "tandem/program.h"
 #include "train/model.h"
@@ -23,7 +24,7 @@ typedef struct td__train_opts {
     int64_t epochs, steps; /* one of them; both: whichever ends first; none: run() is refused */
     int shards;            /* 0: td__shards_default(batch) */
     int accumulate;        /* batches added up before an update; 0 means 1 */
-    int threads;           /* compute threads; 0: one per processor */
+    int threads;           /* compute threads; 0: one per processor, shared by ranks of a host */
     td_dtype precision;    /* TD_F32 or TD_BF16 */
     const char *backend;   /* NULL: "cpu" */
     uint64_t seed;
@@ -43,6 +44,10 @@ typedef struct td__train_opts {
     int checkpoint_keep;      /* newest ones kept, besides the best; 0 means 3 */
     const char *job_digest;   /* sha256 of the job as far as it decides the numbers */
     bool profile;
+    /* The ranks that train together; NULL: this one alone. Borrowed. They make the same calls with
+     * the same options, except for checkpoints, observers and resuming, which are rank 0's; a call
+     * that fails aborts the comm. The result has the same bits for any number of ranks. */
+    td_comm *comm;
 } td__train_opts;
 
 typedef enum td__train_end {

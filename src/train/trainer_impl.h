@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/sha256.h"
+#include "tandem/coll.h"
 #include "train/checkpoint.h"
 #include "train/shards.h"
 #include "train/step.h"
@@ -36,10 +37,24 @@ struct td__trainer {
     td__train_state state;
     td__checkpointer *checkpointer;
     const atomic_int *stop;
-    bool dirty; /* something happened since the last checkpoint */
+    bool stopping; /* with several ranks: one of them was asked to stop, and all know */
+    bool dirty;    /* something happened since the last checkpoint */
     uint64_t began_ns;
     uint64_t samples; /* in this run */
     double seconds, loss;
 };
+
+/* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
+int td__trainer_rank(const td__trainer *t);
+int td__trainer_ranks(const td__trainer *t);
+int td__threads_per_rank(const td_comm *comm); /* that a rank has for itself; at least 1 */
+/* A td__loader_rows: the rows of this rank's shards. */
+td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
+/* Begin with what rank 0 has. Collective. */
+TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
+/* Have all ranks the same weights? Collective. */
+TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65]);
+/* After a failure: the other ranks must not wait for this one. Returns st. */
+td_status td__replicas_failed(td__trainer *t, td_status st);
 
 #endif

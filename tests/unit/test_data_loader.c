@@ -228,6 +228,50 @@ TEST(errors_reach_the_reader)
     td__dataset_destroy(d);
 }
 
+/* Worker `w` of `workers` reads its share of the rows of each batch. */
+typedef struct share {
+    int worker, workers;
+} share;
+
+static td__row_range rows_of_share(const void *user, int64_t index, int64_t rows)
+{
+    const share *s = user;
+    (void)index;
+    return (td__row_range){rows * s->worker / s->workers, rows * (s->worker + 1) / s->workers};
+}
+
+TEST(rows_of_a_batch_may_be_read_alone)
+{
+    td__dataset *d = make_numbers(25);
+    for (int workers = 1; workers <= 12; workers += 3)
+        for (int worker = 0; worker < workers; worker++) {
+            share mine = {worker, workers};
+            td__loader_opts o = {
+                .batch = 10, .shuffle = true, .seed = 3, .prefetch = worker % 3 - 1};
+            td__loader *all, *some;
+            const td__batch *a, *b;
+            CHECK_OK(td__loader_create(d, &o, &all));
+            o.rows = rows_of_share;
+            o.rows_user = &mine;
+            CHECK_OK(td__loader_create(d, &o, &some));
+            for (int k = 0; k < 7; k++) {
+                CHECK_OK(td__loader_next(all, &a));
+                CHECK_OK(td__loader_next(some, &b));
+                td__row_range want = rows_of_share(&mine, k, a->rows);
+                CHECK(a->here.begin == 0 && a->here.end == a->rows, "all rows");
+                CHECK(b->rows == a->rows && b->index == a->index && b->epoch == a->epoch &&
+                          b->here.begin == want.begin && b->here.end == want.end,
+                      "batch %d", k);
+                for (int64_t i = want.begin; i < want.end; i++)
+                    CHECK_EQ_INT(((int64_t *)b->field[0])[i - want.begin],
+                                 ((int64_t *)a->field[0])[i]);
+            }
+            td__loader_destroy(all);
+            td__loader_destroy(some);
+        }
+    td__dataset_destroy(d);
+}
+
 /* How often each sample is seen by all workers together in one epoch. */
 static void count_views(td__dataset *d, td__partition p, int *seen, int64_t *sizes)
 {
@@ -330,6 +374,7 @@ int main(void)
         cmocka_unit_test(seek_equals_reading_through),
         cmocka_unit_test(once_drop_last_and_empty),
         cmocka_unit_test(errors_reach_the_reader),
+        cmocka_unit_test(rows_of_a_batch_may_be_read_alone),
         cmocka_unit_test(partitions_cover_the_data),
         cmocka_unit_test(features_are_dealt_out_in_ranges),
     };

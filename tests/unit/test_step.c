@@ -81,21 +81,21 @@ static void stop(trained *t)
 static double one_step(trained *t, const setup *s, uint32_t step, int index)
 {
     int64_t rows = 0;
-    double loss, norm;
+    td__step_result r;
     int batches = (int)td__loader_batches(t->loader);
     int end = index + s->accumulate < batches ? index + s->accumulate : batches;
     for (int k = index; k < end; k++)
         rows += k == batches - 1 ? LAST : BATCH;
-    td__step_begin(t->e, step, rows);
+    td__step_begin(t->e, step, end - index, rows);
     for (int k = index; k < end; k++) {
         const td__batch *b;
         td__loader_seek(t->loader, 0, k);
         CHECK_OK(td__loader_next(t->loader, &b));
-        CHECK_OK(td__step_batch(t->e, b, k + 1 == end));
+        CHECK_OK(td__step_batch(t->e, b));
     }
-    CHECK_OK(td__step_end(t->e, 0.05, &loss, &norm));
-    CHECK((norm >= 0) == (s->clip_norm > 0), "norm %g", norm);
-    return loss;
+    CHECK_OK(td__step_end(t->e, 0.05, false, &r));
+    CHECK((r.grad_norm >= 0) == (s->clip_norm > 0), "norm %g", r.grad_norm);
+    return r.loss;
 }
 
 /* Digest of params and losses after two passes over the data. */
@@ -221,10 +221,10 @@ TEST(nothing_leaks)
         setup s = {&TRAIN_MODELS[m], 2, 4, 2, NULL, 0};
         trained t = start(&s);
         const td__batch *b;
-        td__step_begin(t.e, 1, 2 * BATCH);
+        td__step_begin(t.e, 1, 2, 2 * BATCH);
         td__loader_seek(t.loader, 0, 0);
         CHECK_OK(td__loader_next(t.loader, &b));
-        CHECK_OK(td__step_batch(t.e, b, false)); /* and given up */
+        CHECK_OK(td__step_batch(t.e, b)); /* and given up */
         stop(&t);
     }
     CHECK_EQ_INT(td_alloc_get_stats().live, before);

@@ -1,0 +1,110 @@
+/* ranks.c -- `-n`: the command starts itself in several ranks. Only rank 0 prints, so its output is
+ * passed on as it is. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ranks.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "coll/comm_setup.h"
+#include "launch/launch.h"
+
+enum { MOST_RANKS = 4096, GRACE_MS = 60 * 1000 }; /* a step and a checkpoint may take a while */
+
+bool td__ranks_wanted(const td__args *a, int *n, int *rc)
+{
+    td__world w;
+    long ranks;
+
+    *rc = TD_EXIT_OK;
+    if (!td__args_int(a, "ranks", 1, MOST_RANKS, 0, &ranks)) {
+        *rc = TD_EXIT_USAGE;
+        return false;
+    }
+    if (!ranks)
+        return false;
+    *n = (int)ranks;
+    if (td__world_from_env(&w))
+        *rc = td__failure(a, TD_EINVAL);
+    else if (w.size > 1 && w.size != *n)
+        *rc =
+            td__usage_error(a, "-n %ld in a world of %d ranks: leave -n out there", ranks, w.size);
+    else
+        return ranks > 1 && w.size == 1;
+    return false;
+}
+
+/* The command line again, flag by flag, without -n. */
+static td_status make_argv(td__arena *arena, const td__args *a, const td__command *c,
+                           const char ***out)
+{
+    const char *const *values;
+    size_t room = 5 + (size_t)td__args_count(a);
+    int n = 0;
+
+    for (const td__flag *f = c->flags; f && f->name; f++)
+        room += 1 + (size_t)td__args_values(a, f->name, &values);
+    const char **argv = *out = td__arena_alloc(arena, room * sizeof *argv);
+    if (!argv)
+        return TD_FAIL(TD_ENOMEM, "no memory for a command line");
+    argv[n++] = "/proc/self/exe";
+    argv[n++] = c->name;
+    for (const td__flag *f = c->flags; f && f->name; f++) {
+        int count = td__args_values(a, f->name, &values);
+        if (strcmp(f->name, "ranks") == 0 || !td__args_has(a, f->name))
+            continue;
+        for (int i = 0; i < (count ? count : 1); i++) {
+            const char *value = count ? values[i] : NULL;
+            argv[n] =
+                td__arena_printf(arena, "--%s%s%s", f->name, value ? "=" : "", value ? value : "");
+            if (!argv[n++])
+                return TD_FAIL(TD_ENOMEM, "no memory for a command line");
+        }
+    }
+    argv[n++] = "--";
+    for (int i = 0; i < td__args_count(a); i++)
+        argv[n++] = td__args_at(a, i);
+    argv[n] = NULL;
+    return TD_OK;
+}
+
+static td_status run(td__arena *arena, const td__args *a, const td__command *c, int n, int *status)
+{
+    td__launch_opts o = {.size = n, .plain = true, .grace_ms = GRACE_MS};
+    char self[4096];
+    const char **argv;
+
+    TD_TRY(make_argv(arena, a, c, &argv));
+    ssize_t length = readlink(argv[0], self, sizeof self - 1);
+    self[length > 0 ? length : 0] = 0;
+    argv[0] = length > 0 ? self : "tandem";
+    return td__launch_run(&o, argv, status);
+}
+
+int td__ranks_run(const td__args *a, const td__command *c, int n)
+{
+    td__arena *arena = NULL;
+    int status = 0;
+    td_status st = td__arena_create(&arena);
+
+    if (!st)
+        st = run(arena, a, c, n, &status);
+    td__arena_destroy(arena);
+    if (st)
+        return td__failure(a, st);
+    if (status == 128 + SIGINT || status == 128 + SIGTERM || status == 128 + SIGHUP)
+        return TD_EXIT_INTERRUPTED;
+    return status > 128 ? TD_EXIT_FAILED : status;
+}
+
+td_status td__ranks_join(const td_comm_opts *opts, td_comm **out)
+{
+    td__world w;
+
+    *out = NULL;
+    TD_TRY(td__world_from_env(&w));
+    return w.size > 1 ? td_comm_world(opts, out) : TD_OK;
+}

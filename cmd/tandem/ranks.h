@@ -1,0 +1,23 @@
+/* ranks.h -- a command that several ranks carry out together. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_CMD_RANKS_H
+#define TD_CMD_RANKS_H
+
+#include "command.h"
+#include "tandem/coll.h"
+
+#define TD_FLAG_RANKS                                                            \
+    {                                                                            \
+        .name = "ranks", .letter = 'n', .value = "N",                            \
+        .help = "ranks on this host; the result does not depend on how many (1)" \
+    }
+
+/* Is this process to start ranks (-n) rather than to be one? *rc is set if neither can be. */
+bool td__ranks_wanted(const td__args *a, int *n, int *rc);
+/* Run this command, without -n, in n ranks; its exit status. */
+int td__ranks_run(const td__args *a, const td__command *c, int n);
+
+/* The world that this process was started in; NULL: it is alone. */
+TD_NODISCARD td_status td__ranks_join(const td_comm_opts *opts, td_comm **out);
+
+#endif

@@ -1,0 +1,108 @@
+/* replicas.c -- a run on several ranks: every rank is a whole trainer with all weights, which reads
+ * and computes its own shards (parallel/data_parallel.h). Ranks begin with what rank 0 has, fresh
+ * or loaded from a checkpoint; from then on each makes the same updates and the same decisions
+ * from the same numbers, and at the end their weights are compared. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/fail.h"
+#include "coll/comm_impl.h"
+#include "parallel/data_parallel.h"
+#include "train/trainer_impl.h"
+
+int td__trainer_rank(const td__trainer *t)
+{
+    return t->o.comm ? td_comm_rank(t->o.comm) : 0;
+}
+
+int td__trainer_ranks(const td__trainer *t)
+{
+    return t->o.comm ? td_comm_size(t->o.comm) : 1;
+}
+
+/* Ranks of a host share its processors. */
+int td__threads_per_rank(const td_comm *comm)
+{
+    int here = comm ? comm->size : 1;
+    if (comm && comm->host_of) {
+        here = 0;
+        for (int r = 0; r < comm->size; r++)
+            here += comm->host_of[r] == comm->host_of[comm->rank];
+    }
+    int threads = td__processors() / here;
+    return threads > 1 ? threads : 1;
+}
+
+td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
+{
+    const td__trainer *t = user;
+    int shards = t->o.shards;
+    int64_t first = index - index % t->o.accumulate, left = t->batches - first;
+    int batches = left < t->o.accumulate ? (int)left : t->o.accumulate;
+    td__shard_range own = td__rank_cut(shards, batches, (int)(index - first), td__trainer_rank(t),
+                                       td__trainer_ranks(t));
+    return (td__row_range){td__shard_begin(rows, shards, own.begin),
+                           td__shard_begin(rows, shards, own.end)};
+}
+
+/* What is not in the blocks. */
+typedef struct beginning {
+    td__train_state state;
+    uint64_t optimizer_steps;
+} beginning;
+
+td_status td__replicas_begin(td__trainer *t)
+{
+    td_comm *c = t->o.comm;
+    beginning b = {.state = t->state, .optimizer_steps = td_optimizer_steps(t->optimizer)};
+    size_t count;
+
+    if (td__trainer_ranks(t) == 1)
+        return TD_OK;
+    TD_TRY(td_broadcast(c, &b, sizeof b, TD_U8, 0, NULL));
+    if (strcmp(b.state.job_digest, t->state.job_digest) != 0)
+        return TD_FAIL(TD_EINVAL,
+                       "rank %d has another job than rank 0 (digest %.16s..., not %.16s...)",
+                       td_comm_rank(c), t->state.job_digest, b.state.job_digest);
+    t->state = b.state;
+    td_schedule_set_state(t->schedule, t->state.schedule);
+    td_optimizer_set_steps(t->optimizer, b.optimizer_steps);
+    float *params = td_params_block(t->params, &count);
+    TD_TRY(td_broadcast(c, params, count, TD_F32, 0, NULL));
+    td_params_touch(t->params);
+    for (int k = 0; k < td_optimizer_state_count(t->optimizer); k++) {
+        float *state = td_optimizer_state(t->optimizer, k, &count);
+        TD_TRY(td_broadcast(c, state, count, TD_F32, 0, NULL));
+    }
+    return TD_OK;
+}
+
+td_status td__replicas_compare(td__trainer *t, const char digest[65])
+{
+    char first[65];
+
+    if (td__trainer_ranks(t) == 1)
+        return TD_OK;
+    memcpy(first, digest, sizeof first);
+    TD_TRY(td_broadcast(t->o.comm, first, sizeof first, TD_U8, 0, NULL));
+    double differs = strcmp(first, digest) != 0, all = differs;
+    TD_TRY(td_allreduce(t->o.comm, &differs, &all, 1, TD_F64, TD_REDUCE_SUM, NULL));
+    if (all > 0)
+        return TD_FAIL(TD_EPROTO,
+                       "%.0f ranks have other weights than rank 0 at step %llu (rank %d: %.16s..., "
+                       "rank 0: %.16s...)",
+                       all, (unsigned long long)t->state.step, td_comm_rank(t->o.comm), digest,
+                       first);
+    return TD_OK;
+}
+
+td_status td__replicas_failed(td__trainer *t, td_status st)
+{
+    char text[512];
+
+    if (!st || td__trainer_ranks(t) == 1)
+        return st;
+    snprintf(text, sizeof text, "%s", td_last_error());
+    td_comm_abort(t->o.comm, text);
+    return TD_FAIL(st, "%s", text);
+}

@@ -1,0 +1,398 @@
+/* Synchronous data parallelism: the digest of a run does not depend on the number of ranks, nor on
+ * how they reach each other; uneven ranges, ranks without work, batches with fewer rows than
+ * shards, accumulation, resuming with another number of ranks, stopping, failures. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "support/check.h"
+#include "support/ranks.h"
+#include "support/train_models.h"
+#include "tandem/ops.h"
+#include "tandem/tandem.h"
+#include "train/checkpoint.h"
+#include "train/step.h"
+#include "train/trainer.h"
+
+enum { MOST_RANKS = 9 };
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+enum { BATCH = 12, SAMPLES = 40 }; /* three full batches and one of four */
+
+typedef struct setup {
+    const train_model *m;
+    int shards, accumulate, threads;
+    double clip_norm;
+    char digest[65]; /* what is expected; "" while it is being made */
+    double loss;
+} setup;
+
+typedef struct parts {
+    td__dataset *data;
+    td__loader *loader;
+    td__pool *pool;
+    td__shard_set *set;
+    td_params *ps;
+    td_optimizer *o;
+    td__step_engine *e;
+} parts;
+
+static td_status make_parts(const setup *s, td_comm *comm, parts *p)
+{
+    int64_t rows = (BATCH + s->shards - 1) / s->shards;
+    const td_program *program;
+    td_optim_opts o = {.name = s->m->optimizer, .lr = 0.05, .clip_norm = s->clip_norm};
+    td__loader_opts l = {.batch = BATCH, .shuffle = true, .seed = 9, .prefetch = -1};
+    td__shard_set_opts so = {.model = {.build = s->m->build},
+                             .use = TD__USE_TRAIN,
+                             .precision = s->m->precision,
+                             .seed = 9};
+    p->data = train_model_data(s->m, SAMPLES, 3);
+    TD_TRY(td__loader_create(p->data, &l, &p->loader));
+    TD_TRY(td__pool_create(s->threads, &p->pool));
+    so.pool = p->pool;
+    TD_TRY(td__shard_set_create(&so, &p->set));
+    TD_TRY(td__shard_program(p->set, rows, &program, NULL));
+    TD_TRY(td_params_create(program, 9, &p->ps));
+    td__shard_set_params(p->set, p->ps);
+    TD_TRY(td__shard_set_dataset(p->set, p->data, rows));
+    TD_TRY(td_optimizer_create(&o, p->ps, &p->o));
+    td__step_opts e = {.set = p->set,
+                       .pool = p->pool,
+                       .params = p->ps,
+                       .optimizer = p->o,
+                       .program = program,
+                       .shards = s->shards,
+                       .accumulate = s->accumulate,
+                       .comm = comm};
+    return td__step_engine_create(&e, &p->e);
+}
+
+static void drop_parts(parts *p)
+{
+    td__step_engine_destroy(p->e);
+    td_optimizer_destroy(p->o);
+    td__shard_set_destroy(p->set);
+    td_params_destroy(p->ps);
+    td__pool_destroy(p->pool);
+    td__loader_destroy(p->loader);
+    td__dataset_destroy(p->data);
+}
+
+/* Two passes over the data; losses become one number. */
+static td_status run_steps(const setup *s, parts *p, double *losses)
+{
+    int64_t batches = td__loader_batches(p->loader);
+    uint32_t step = 0;
+    *losses = 0;
+    for (int epoch = 0; epoch < 2; epoch++)
+        for (int64_t k = 0; k < batches; k += s->accumulate) {
+            int64_t end = k + s->accumulate < batches ? k + s->accumulate : batches;
+            int64_t stop = end * BATCH < SAMPLES ? end * BATCH : SAMPLES;
+            td__step_result r;
+            td__step_begin(p->e, ++step, (int)(end - k), stop - k * BATCH);
+            for (int64_t b = k; b < end; b++) {
+                const td__batch *batch;
+                td__loader_seek(p->loader, (uint64_t)epoch, b);
+                TD_TRY(td__loader_next(p->loader, &batch));
+                TD_TRY(td__step_batch(p->e, batch));
+            }
+            TD_TRY(td__step_end(p->e, 0.05, false, &r));
+            *losses = *losses * 3 + r.loss;
+        }
+    return TD_OK;
+}
+
+static void steps_body(ranks_ctx *r)
+{
+    const setup *s = r->arg;
+    parts p = {0};
+    char digest[65] = "";
+    double loss = 0;
+    td_status st = make_parts(s, r->comm, &p);
+    if (!st)
+        st = run_steps(s, &p, &loss);
+    if (!st)
+        st = td_params_digest(p.ps, digest);
+    drop_parts(&p);
+    RANK_OK(r, st);
+    RANK_CHECK(r, strcmp(digest, s->digest) == 0, "%s of %d shards, accumulate %d: other weights",
+               s->m->name, s->shards, s->accumulate);
+    RANK_CHECK(r, loss == s->loss, "%s of %d shards, accumulate %d: loss %a, not %a", s->m->name,
+               s->shards, s->accumulate, loss, s->loss);
+}
+
+/* What one rank alone makes of it. */
+static void expect(setup *s)
+{
+    parts p = {0};
+    CHECK_OK(make_parts(s, NULL, &p));
+    CHECK_OK(run_steps(s, &p, &s->loss));
+    CHECK_OK(td_params_digest(p.ps, s->digest));
+    drop_parts(&p);
+}
+
+TEST(every_model_has_the_same_bits_on_any_number_of_ranks)
+{
+    for (int m = 0; m < N_TRAIN_MODELS; m++) {
+        setup s = {&TRAIN_MODELS[m], 4 + m % 2 * 3, 1 + m % 4, 1, m % 3 ? 0 : 0.5, "", 0};
+        expect(&s);
+        for (int n = 1; n <= MOST_RANKS; n++)
+            ranks_run(n, NULL, steps_body, &s);
+        if (m % 4 == 1)
+            ranks_run(16, NULL, steps_body, &s);
+    }
+}
+
+TEST(shards_and_accumulation)
+{
+    static const int SHARDS[] = {1, 2, 3, 5, 8, 12};
+    for (size_t i = 0; i < sizeof SHARDS / sizeof *SHARDS; i++)
+        for (int accumulate = 1; accumulate <= 4; accumulate++) {
+            setup s = {&TRAIN_MODELS[i % 2 ? 3 : 0], SHARDS[i], accumulate, 2, 0, "", 0};
+            expect(&s);
+            for (int n = 2; n <= 7; n += 1 + accumulate % 2)
+                ranks_run(n, NULL, steps_body, &s);
+        }
+}
+
+/* Shared memory, messages, and both: two hosts of unequal size. */
+TEST(every_transport_has_the_same_bits)
+{
+    static const ranks_opts WAYS[] = {{.transport = "shm"},
+                                      {.transport = "tcp"},
+                                      {.transport = "shm", .per_host = 3},
+                                      {.transport = "shm", .processes = true},
+                                      {.transport = "tcp", .processes = true}};
+    for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++)
+        for (int m = 0; m < N_TRAIN_MODELS; m += 1 + (int)i % 2) {
+            setup s = {&TRAIN_MODELS[m], 7, 1 + (int)i % 3, 1, 1, "", 0};
+            expect(&s);
+            ranks_run(2 + (m + (int)i) % 4, &WAYS[i], steps_body, &s);
+        }
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
+/* Pixels (1, side, side) -> digits: convolution, batch norm, dropout. */
+enum { SIDE = 10, TRAIN = 49 };
+
+static td_status build_cnn(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
+{
+    (void)user;
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(rows, 1, SIDE, SIDE));
+    td_node *y = td_input(g, "y", TD_I32, TD_SHAPE(rows));
+    td_node *h = td_nn_conv2d(g, "conv", x, 4, 3, NULL);
+    h = td_relu(g, td_nn_batch_norm(g, "norm", h, NULL));
+    h = td_nn_dropout(g, td_reshape(g, h, TD_SHAPE(rows, -1)), 0.25);
+    td_node *logits = td_nn_linear(g, "fc", h, 10, NULL);
+    *out = (td__model_nodes){.loss = td_softmax_cross_entropy(g, logits, y, NULL),
+                             .output = logits,
+                             .metrics = {{"accuracy", td_accuracy(g, logits, y, 1), true}},
+                             .n_metrics = 1,
+                             .inputs = {"x", "y"},
+                             .n_inputs = 2};
+    return TD_OK;
+}
+
+/* Augmented (a random window) and cut in train and valid. */
+static td__data *open_data(void)
+{
+    static const td__map_opts CROP = {.name = "crop", .field = "x", .size = SIDE};
+    td__data *d;
+    td__data_opts o = {.source = "digits",
+                       .source_opts = {.count = TRAIN, .seed = 4},
+                       .maps = &CROP,
+                       .n_maps = 1,
+                       .seed = 4};
+    CHECK_OK(td__data_open(&o, &d));
+    return d;
+}
+
+typedef struct running {
+    td__data *data;
+    td__train_opts opts;
+    uint64_t stop_after; /* on this rank: */
+    int stopper;
+    uint64_t fail_at; /* in the last rank's observer */
+    bool resumed;
+    td__train_result want; /* digest "": nothing is expected, result is noted */
+    td__train_result got;
+} running;
+
+typedef struct watcher {
+    td__observer head;
+    atomic_int stop;
+    uint64_t stop_after, fail_at;
+} watcher;
+
+static td_status on_step(td__observer *o, const td__step_event *e)
+{
+    watcher *w = (watcher *)o;
+    if (e->step == w->stop_after)
+        atomic_store(&w->stop, 1);
+    if (e->step == w->fail_at)
+        return TD_FAIL(TD_EIO, "the disk is full of sand");
+    return TD_OK;
+}
+
+static td_status run_trainer(const running *u, td_comm *comm, int rank, int size,
+                             td__train_result *out)
+{
+    static const td__model MODEL = {.build = build_cnn};
+    td__train_opts o = u->opts;
+    td__trainer *t;
+    bool resumed;
+    watcher w = {.head = {.step = on_step},
+                 .stop_after = rank == u->stopper ? u->stop_after : 0,
+                 .fail_at = rank == size - 1 ? u->fail_at : 0};
+
+    o.comm = comm;
+    if (rank)
+        o.checkpoint_dir = NULL;
+    TD_TRY(td__trainer_create(&o, &MODEL, u->data, &t));
+    td_status st = td__trainer_observe(t, &w.head);
+    if (!st)
+        st = td__trainer_resume(t, &resumed);
+    if (!st)
+        st = td__trainer_run(t, &w.stop, out);
+    td__trainer_destroy(t);
+    return st;
+}
+
+static void run_body(ranks_ctx *r)
+{
+    running *u = r->arg;
+    td__train_result got;
+    td_status st = run_trainer(u, r->comm, r->rank, r->size, &got);
+    RANK_OK(r, st);
+    if (r->rank == 0)
+        u->got = got;
+    if (!u->want.digest[0])
+        return;
+    RANK_CHECK(r, strcmp(got.digest, u->want.digest) == 0, "other weights");
+    RANK_CHECK(r, got.best == u->want.best && got.train_loss == u->want.train_loss,
+               "best %a, not %a; loss %a, not %a", got.best, u->want.best, got.train_loss,
+               u->want.train_loss);
+    RANK_CHECK(r, got.end == u->want.end && got.step == u->want.step && got.epoch == u->want.epoch,
+               "end %d at %d", got.end, (int)got.step);
+}
+
+static running new_run(int accumulate)
+{
+    running u = {.data = open_data()};
+    u.opts = (td__train_opts){.batch = 16,
+                              .epochs = 2,
+                              .threads = 1,
+                              .shards = accumulate % 2 ? 4 : 6,
+                              .accumulate = accumulate,
+                              .eval_batch = 24,
+                              .valid_every = 2,
+                              .prefetch = accumulate % 2 ? 0 : -1,
+                              .seed = 7,
+                              .optim = {.name = "adam", .lr = 0.02, .clip_norm = 0.7},
+                              .schedule = {.name = "plateau", .patience = -1},
+                              .checkpoint_every = -1};
+    return u;
+}
+
+TEST(whole_runs_have_the_same_bits)
+{
+    for (int accumulate = 1; accumulate <= 3; accumulate++) {
+        running u = new_run(accumulate);
+        u.opts.precision = accumulate == 2 ? TD_BF16 : TD_F32;
+        CHECK_OK(run_trainer(&u, NULL, 0, 1, &u.want));
+        CHECK(isfinite(u.want.best), "there was no validation");
+        for (int n = 1; n <= MOST_RANKS; n += accumulate)
+            ranks_run(n, NULL, run_body, &u);
+        ranks_run(3, &(ranks_opts){.transport = "shm"}, run_body, &u);
+        ranks_run(2, &(ranks_opts){.transport = "tcp"}, run_body, &u);
+        td__data_close(u.data);
+    }
+}
+
+/* Some rank is asked to stop; all stop after that step, and any number of ranks goes on. */
+TEST(runs_are_resumed_with_another_number_of_ranks)
+{
+    static const int RANKS[] = {1, 2, 3, 5, 8};
+    enum { N = sizeof RANKS / sizeof *RANKS };
+    running u = new_run(1);
+    CHECK_OK(run_trainer(&u, NULL, 0, 1, &u.want));
+    td__train_result want = u.want;
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < N; k++) {
+            u.opts.checkpoint_dir = check_tmpdir();
+            u.want = (td__train_result){.digest = ""};
+            u.stop_after = (uint64_t)(1 + (i + k) % 6);
+            u.stopper = (i * 7 + k) % RANKS[i];
+            ranks_run(RANKS[i], NULL, run_body, &u);
+            CHECK_EQ_INT(u.got.end, TD_TRAIN_INTERRUPTED);
+            /* A rank's wish is known to the others one step later, unless it is rank 0's own. */
+            CHECK(u.got.step >= u.stop_after && u.got.step <= u.stop_after + 1, "step %d",
+                  (int)u.got.step);
+            u.want = want;
+            u.stop_after = 0;
+            ranks_run(RANKS[k], NULL, run_body, &u);
+            check_tmpdir_remove();
+        }
+    td__data_close(u.data);
+}
+
+/* ---- Failures -------------------------------------------------------------------------------- */
+
+static void fail_body(ranks_ctx *r)
+{
+    const running *u = r->arg;
+    td__train_result got;
+    td_status st = run_trainer(u, r->comm, r->rank, r->size, &got);
+    if (r->rank == r->size - 1) {
+        RANK_CHECK(r, st == TD_EIO, "%s", td_status_name(st));
+        return;
+    }
+    RANK_CHECK(r, st == TD_EPEER && strstr(td_last_error(), "full of sand"), "%s: %s",
+               td_status_name(st), td_last_error());
+}
+
+TEST(a_rank_that_fails_ends_all)
+{
+    running u = new_run(1);
+    u.fail_at = 3;
+    for (int n = 2; n <= 5; n++)
+        ranks_run(n, n % 2 ? NULL : &(ranks_opts){.transport = "tcp"}, fail_body, &u);
+    td__data_close(u.data);
+}
+
+static void differ_body(ranks_ctx *r)
+{
+    running u = *(const running *)r->arg;
+    td__train_result got;
+    u.opts.job_digest = r->rank == 1 ? "ab" : "cd";
+    td_status st = run_trainer(&u, r->comm, r->rank, r->size, &got);
+    RANK_CHECK(r,
+               st == (r->rank == 1 ? TD_EINVAL : TD_EPEER) &&
+                   strstr(td_last_error(), "rank 1 has another job"),
+               "%s: %s", td_status_name(st), td_last_error());
+}
+
+TEST(ranks_with_different_jobs_are_refused)
+{
+    running u = new_run(1);
+    ranks_run(3, NULL, differ_body, &u);
+    td__data_close(u.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_model_has_the_same_bits_on_any_number_of_ranks),
+        cmocka_unit_test(shards_and_accumulation),
+        cmocka_unit_test(every_transport_has_the_same_bits),
+        cmocka_unit_test(whole_runs_have_the_same_bits),
+        cmocka_unit_test(runs_are_resumed_with_another_number_of_ranks),
+        cmocka_unit_test(a_rank_that_fails_ends_all),
+        cmocka_unit_test(ranks_with_different_jobs_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

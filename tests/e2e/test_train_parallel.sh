@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# tandem train on several ranks as a user sees it: the same digest for any number of ranks over
+# shared memory and TCP and under every launcher, signals, a killed rank, bad input, no orphans.
+set -uo pipefail
+tandem=$(realpath "${TD_BUILD:-build}/tandem")
+dir=$(mktemp -d)
+mark=$dir/job.yaml # an argument by which processes of this test are found
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+
+fail() { echo "test_train_parallel: $*" >&2; [ -f out ] && cat out >&2; exit 1; }
+# wait_for SECONDS COMMAND...: until it succeeds
+wait_for() {
+    local end=$((SECONDS + $1)); shift
+    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
+}
+dead() { ! pgrep -f "$mark" >/dev/null; }
+# run EXPECTED_STATUS COMMAND...: output in ./out
+run() {
+    local want=$1 got; shift
+    timeout 100 "$@" >out 2>&1; got=$?
+    [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
+}
+has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
+digest() { grep -o 'sha256:[0-9a-f]*' out | tail -n 1; }
+same() { [ "$(digest)" = "$want" ] || fail "$1: another digest than that of one rank"; }
+
+cat >"$mark" <<'JOB'
+name: net
+model:
+  - {conv2d: 4, kernel: 3, stride: 2}
+  - batch_norm
+  - relu
+  - flatten
+  - dropout: 0.2
+  - linear
+data:
+  source: digits
+  count: 200
+  maps: [{crop: 24}]
+train: {batch: 32, epochs: 2, accumulate: 2, optimizer: {name: adam, lr: 0.01}, clip: 1}
+JOB
+
+run 0 "$tandem" train "$mark" -q
+want=$(digest)
+[ -n "$want" ] || fail "no digest"
+for n in 1 2 3 5; do
+    for transport in shm tcp; do
+        run 0 "$tandem" train "$mark" -q -n $n --set parallel.transport=$transport
+        [ "$(wc -l <out)" = 1 ] || fail "-n $n $transport: more than one line"
+        same "-n $n $transport"
+    done
+done
+run 0 "$tandem" train "$mark" -q -n 9 --set train.precision=bf16 # more ranks than shards
+bf16=$(digest)
+run 0 "$tandem" train "$mark" -q --set train.precision=bf16
+[ "$(digest)" = "$bf16" ] || fail "bf16: other digests"
+run 0 "$tandem" launch -n 2 -- "$tandem" train "$mark" -q
+same "tandem launch"
+# What torchrun sets, with or without torchrun here.
+for r in 1 0; do
+    RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
+        timeout 100 "$tandem" train "$mark" -q >out.$r 2>&1 &
+done
+wait
+cp out.0 out
+same "torchrun's variables"
+[ ! -s out.1 ] || fail "rank 1 prints: $(cat out.1)"
+if command -v mpirun >/dev/null; then
+    run 0 mpirun --allow-run-as-root --oversubscribe -n 3 "$tandem" train "$mark" -q
+    same mpirun
+fi
+
+# Machines read rank 0's lines; a run of one job per directory.
+run 0 "$tandem" train "$mark" -n 2
+has '^net: runs/net-.*, on 2 ranks (shm)$'
+run 0 "$tandem" train "$mark" -n 2 --json --run-dir=first
+python3 -c 'import json
+lines = [json.loads(line) for line in open("out")]
+assert lines[0]["kind"] == "begin" and lines[0]["ranks"] == 2, lines[0]' || fail "--json"
+run 2 "$tandem" train "$mark" -n 2 --run-dir=first
+has 'holds a run already'
+[ "$(grep -c 'holds a run already' out)" = 1 ] || fail "an error is said more than once"
+run 0 "$tandem" train --resume=first -n 3
+has 'finished already'
+
+# Wrong input, in the job and in the data.
+run 2 "$tandem" train "$mark" -n 2 --set train.bach=3
+[ "$(wc -l <out)" = 1 ] || fail "a wrong job is said more than once"
+run 2 "$tandem" train "$mark" -n 2 --set data.source=mnist --set data.dir=nowhere
+[ "$(grep -c '^tandem train:' out)" = 1 ] || fail "wrong data are said more than once"
+run 2 "$tandem" train "$mark" -n zero
+run 2 "$tandem" launch -n 2 -- "$tandem" train "$mark" -n 3
+wait_for 5 dead || fail "ranks outlived wrong input"
+
+# start_long N DIR: a run that would take long, up to its first steps
+start_long() {
+    rm -f out
+    "$tandem" train "$mark" -n "$1" --run-dir="$2" --set log.every=1 >out 2>&1 &
+    launcher=$!
+    wait_for 30 grep -qs '"kind": *"step"' "$2/metrics.jsonl" || fail "the run did not start"
+}
+sed -i 's/epochs: 2/epochs: 10000/' "$mark"
+
+# Ctrl-C: all ranks stop at one step with a checkpoint; any number of ranks goes on.
+start_long 3 stopped
+kill -INT $launcher
+wait $launcher; got=$?
+[ $got = 130 ] || fail "Ctrl-C gave $got"
+has 'interrupted after step'
+wait_for 5 dead || fail "ranks outlived Ctrl-C"
+step=$(grep -o 'interrupted after step [0-9]*' out | grep -o '[0-9]*$')
+more=$((step + 5))
+sed -i "s/epochs: 10000/steps: $more/" "$mark"
+run 0 "$tandem" train "$mark" -q
+want=$(digest)
+cp -r stopped again
+run 0 "$tandem" train "$mark" -q --resume=stopped -n 2
+same "interrupted on 3 ranks, resumed on 2"
+run 0 "$tandem" train "$mark" -q --resume=again
+same "interrupted on 3 ranks, resumed on one"
+
+# kill -9 of a rank.
+sed -i "s/steps: $more/epochs: 10000/" "$mark"
+start_long 3 killed
+victim=$(pgrep -f "train .*-- $mark" | while read -r p; do
+    grep -qz '^TANDEM_RANK=1$' "/proc/$p/environ" 2>/dev/null && echo "$p"; done)
+[ -n "$victim" ] || fail "no rank 1"
+begin=$SECONDS
+kill -9 "$victim"
+wait $launcher; got=$?
+[ $got = 1 ] || fail "kill -9 of a rank gave $got"
+[ $((SECONDS - begin)) -le 10 ] || fail "it took $((SECONDS - begin)) s to notice"
+has 'tandem train: .*rank 1'
+wait_for 5 dead || fail "ranks outlived the death of one"
