@@ -12,6 +12,9 @@ typedef struct td__output td__output;
 TD_NODISCARD td_status td__output_create(int size, const char *log_dir, int out, int err,
                                          td__output **ret);
 void td__output_destroy(td__output *o); /* NULL is allowed */
+/* While `fd` is readable (a signal has come) nothing waits for a reader who does not read: what it
+ * would have to wait for is dropped then, and from then on. */
+void td__output_interrupt(td__output *o, int fd);
 /* Whole lines of a rank. TD_EPEER: nobody reads our standard output any more. */
 TD_NODISCARD td_status td__output_lines(td__output *o, int rank, bool is_err, const char *text,
                                         size_t nbytes);
