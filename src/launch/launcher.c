@@ -523,12 +523,23 @@ static td_status find_hosts(const td__launch_opts *o, td__hosts *out)
     return td__hosts_parse(here, 0, out);
 }
 
+/* Descriptors 0, 1 and 2 must not become something else by chance. */
+static void hold_standard_fds(void)
+{
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = fcntl(fd, F_DUPFD, 0);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
 td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, int *exit_status)
 {
     td__launch_opts o = *opts;
     launch l = {.o = &o, .argv = argv, .first = -1};
     sigset_t set, old;
     td_status st = TD_OK;
+    hold_standard_fds();
     o.grace_ms = o.grace_ms ? o.grace_ms : 5000;
     o.out = o.out ? o.out : STDOUT_FILENO;
     o.err = o.err ? o.err : STDERR_FILENO;
@@ -543,6 +554,7 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
     if (signals < 0)
         TD_TRY_OR(st, done, TD_FAIL(TD_EIO, "cannot watch signals: %s", strerror(errno)));
     TD_TRY_OR(st, done, td__output_create(l.hosts.size, &o, &l.output));
+    td__output_interrupt(l.output, signals);
     TD_TRY_OR(st, done, td__job_secrets_init(&l.secrets, o.tls));
     l.agents = td__calloc((size_t)l.hosts.n, sizeof *l.agents);
     if (!l.agents)

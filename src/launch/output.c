@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +25,8 @@ typedef struct stream {
 
 struct td__output {
     int size, out, err;
+    int interrupt; /* -1: none */
+    bool hasty;    /* was interrupted while a reader did not read */
     bool plain;
     stream *rank;
     char *buffer;
@@ -40,8 +44,12 @@ td_status td__output_create(int size, const td__launch_opts *opts, td__output **
         td__free(rank);
         return TD_FAIL(TD_ENOMEM, "no memory for the output of %d ranks", size);
     }
-    *o = (td__output){
-        .size = size, .out = opts->out, .err = opts->err, .plain = opts->plain, .rank = rank};
+    *o = (td__output){.size = size,
+                      .out = opts->out,
+                      .err = opts->err,
+                      .interrupt = -1,
+                      .plain = opts->plain,
+                      .rank = rank};
     for (int r = 0; r < size; r++)
         rank[r].log = -1;
     td_status st = TD_OK;
@@ -91,6 +99,31 @@ static bool write_all(int fd, const char *data, size_t nbytes)
     return true;
 }
 
+void td__output_interrupt(td__output *o, int fd)
+{
+    o->interrupt = fd;
+}
+
+/* To a reader who may not read: a pipe that polls writable takes PIPE_BUF bytes without waiting. */
+static bool write_out(td__output *o, int fd, const char *data, size_t nbytes)
+{
+    while (nbytes) {
+        struct pollfd p[] = {{fd, POLLOUT, 0}, {o->interrupt, POLLIN, 0}};
+        if (poll(p, 2, o->hasty ? 0 : -1) < 0 && errno != EINTR)
+            return false;
+        if (!p[0].revents && (o->hasty || p[1].revents)) {
+            o->hasty = true;
+            return true;
+        }
+        size_t n = nbytes < PIPE_BUF ? nbytes : PIPE_BUF;
+        if (p[0].revents && !write_all(fd, data, n))
+            return false;
+        data += p[0].revents ? n : 0;
+        nbytes -= p[0].revents ? n : 0;
+    }
+    return true;
+}
+
 static void keep_tail(stream *s, const char *text, size_t nbytes)
 {
     if (!s->tail && !(s->tail = td__malloc(2 * (size_t)TAIL_BYTES)))
@@ -132,9 +165,11 @@ static td_status write_lines(td__output *o, int fd, int rank, const char *text, 
         o->buffer[used++] = '\n';
         at += n + 1;
     }
-    if (!write_all(fd, o->buffer, used))
-        return TD_FAIL(TD_EPEER, "nobody reads the output of the ranks: %s", strerror(errno));
-    return TD_OK;
+    if (write_out(o, fd, o->buffer, used))
+        return TD_OK;
+    if (errno == EPIPE)
+        return TD_FAIL(TD_EPEER, "nobody reads the output of the ranks");
+    return TD_FAIL(TD_EIO, "cannot write the output of the ranks: %s", strerror(errno));
 }
 
 td_status td__output_lines(td__output *o, int rank, bool is_err, const char *text, size_t nbytes)
@@ -175,5 +210,5 @@ void td__output_say(td__output *o, const char *fmt, ...)
     if (used > sizeof line - 2)
         used = sizeof line - 2;
     line[used++] = '\n';
-    write_all(o->err, line, used);
+    write_out(o, o->err, line, used);
 }

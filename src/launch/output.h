@@ -11,6 +11,9 @@ typedef struct td__output td__output;
 /* Reads log_dir, which is made if it does not exist, out, err and plain. */
 TD_NODISCARD td_status td__output_create(int size, const td__launch_opts *opts, td__output **ret);
 void td__output_destroy(td__output *o); /* NULL is allowed */
+/* While `fd` is readable (a signal has come) nothing waits for a reader who does not read: what it
+ * would have to wait for is dropped then, and from then on. */
+void td__output_interrupt(td__output *o, int fd);
 /* Whole lines of a rank. TD_EPEER: nobody reads our standard output any more. */
 TD_NODISCARD td_status td__output_lines(td__output *o, int rank, bool is_err, const char *text,
                                         size_t nbytes);

@@ -1,8 +1,8 @@
 /* gate.h -- the door of a listening socket: strangers knock, who proves the secret comes in.
  *
- * A half-open connection costs a fixed amount of memory, has 2 seconds for the handshake, and there
- * are at most 256 of them: when one more knocks, the oldest is thrown out (after 100 ms at least).
- * A member of the job needs a millisecond, so it is never the oldest for long, however many
+ * A half-open connection costs a fixed amount of memory, has 5 seconds for the handshake, and there
+ * are at most 1024 of them: when one more knocks, the oldest is thrown out (after 500 ms at least).
+ * A member of the job needs a millisecond, so it is not the oldest for long, however many
  * strangers hold on. Refusals are logged once per source.
  *
  * A gate has an epoll set of its own, whose descriptor is readable when there is something to do,
@@ -25,7 +25,7 @@ void td__gate_destroy(
     td__gate *g); /* NULL is allowed; closes the listener and all half-open ones */
 int td__gate_fd(const td__gate *g);
 /* Handle what there is, without blocking; for each authenticated connection, call `enter`, which
- * takes it. Call it at least every 2 seconds while half-open connections exist. */
+ * takes it. Call it at least every 5 seconds while half-open connections exist. */
 void td__gate_serve(td__gate *g, void (*enter)(void *user, td__conn conn), void *user);
 /* When half-open connections have to be looked at again; TD_DEADLINE_NEVER if there are none. */
 td__deadline td__gate_deadline(const td__gate *g);

@@ -42,7 +42,6 @@ enum {
     RECV_BYTES = 1 << 20,
     FEW = 8, /* streams with something to do: they are tried without asking epoll first */
     SPIN_NS = 60000,
-    LOOK_NS = 1000000000,
     SPINS_CROWDED = 4,
     YIELDS_CROWDED = 60,
     EVENTS = 64,
@@ -459,11 +458,10 @@ static td_status harvest(td__mesh_tcp *m, int ms)
     return td__poison_check(&m->poison);
 }
 
-/* A host that is cut off says nothing, and the kernel would go on sending for a quarter of an hour:
- * whoever sleeps here looks at the links now and then. */
+/* A host that is cut off says nothing: whoever sleeps here looks at the links now and then. */
 static td_status check_links(td__mesh_tcp *m, uint64_t now)
 {
-    if (now - m->looked_ns < LOOK_NS)
+    if (now - m->looked_ns < TD_SOCKET_LOOK_MS * 1000000ull)
         return TD_OK;
     m->looked_ns = now;
     for (int i = 0; i < m->base.size * m->streams; i++) {

@@ -98,7 +98,7 @@ static td_status adopt(setup *u, caller *c)
     epoll_ctl(u->epoll, EPOLL_CTL_DEL, c->greet.conn.fd, NULL);
     s->conn = c->greet.conn;
     widen(s->conn.fd);
-    td__socket_keep(s->conn.fd, false); /* a rank that computes leaves data unread for long */
+    td__socket_keep(s->conn.fd);
     c->greet.conn = td__conn_of(-1);
     c->open = false;
     if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, s->conn.fd, &e))

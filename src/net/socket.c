@@ -262,7 +262,7 @@ int td__socket_accept(int listener)
     return fd;
 }
 
-void td__socket_keep(int fd, bool prompt)
+void td__socket_keep(int fd)
 {
     enum { IDLE_S = 2, EVERY_S = 1, TIMES = TD_SOCKET_SILENCE_MS / 1000 - IDLE_S };
     static const struct {
@@ -270,10 +270,9 @@ void td__socket_keep(int fd, bool prompt)
     } ASK[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
                {IPPROTO_TCP, TCP_KEEPIDLE, IDLE_S},
                {IPPROTO_TCP, TCP_KEEPINTVL, EVERY_S},
-               {IPPROTO_TCP, TCP_KEEPCNT, TIMES},
-               {IPPROTO_TCP, TCP_USER_TIMEOUT, TD_SOCKET_SILENCE_MS}};
+               {IPPROTO_TCP, TCP_KEEPCNT, TIMES}};
 
-    for (int i = 0; i < TD_LEN(ASK) - !prompt; i++)
+    for (int i = 0; i < TD_LEN(ASK); i++)
         setsockopt(fd, ASK[i].level, ASK[i].option, &ASK[i].value, sizeof ASK[i].value);
 }
 

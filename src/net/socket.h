@@ -24,13 +24,13 @@ TD_NODISCARD td_status td__socket_connected(int fd, const char *address);
 int td__socket_accept(int listener);
 
 /* Have the kernel ask an idle peer for signs of life: a host that vanished without a word ends the
- * connection after some TD_SOCKET_SILENCE_MS. With `prompt` also while data waits to be
- * acknowledged; then a peer that leaves a full window unread for so long counts as gone too. No
- * effect on unix sockets. */
-enum { TD_SOCKET_SILENCE_MS = 5000 };
-void td__socket_keep(int fd, bool prompt);
-/* Milliseconds for which sent data has met nothing but silence; 0 where all is well, also with a
- * peer that does not read. */
+ * connection after some TD_SOCKET_SILENCE_MS. No effect on unix sockets. */
+enum { TD_SOCKET_SILENCE_MS = 5000, TD_SOCKET_LOOK_MS = 1000 };
+void td__socket_keep(int fd);
+/* The kernel does not ask while data waits to be acknowledged, but sends it again for a quarter of
+ * an hour. (TCP_USER_TIMEOUT would end that sooner, but also take a peer that is late to read for a
+ * dead one.) Milliseconds for which sent data has met nothing but silence; 0 where all is well. For
+ * who waits, to look at every TD_SOCKET_LOOK_MS. */
 unsigned td__socket_silence_ms(int fd);
 
 /* The numeric address that this host has on the way to `address`; "127.0.0.1" for unix sockets. */

@@ -99,14 +99,18 @@ static td_status deliver(td__store *s, const td__frame *f, const uint8_t *payloa
     return TD_OK;
 }
 
-/* Wait until the socket is readable; false when the listener is to end. */
-static bool readable(const td__store *s)
+/* Wait until the socket is readable; *ended: the listener is to end. */
+static td_status await_readable(const td__store *s, bool *ended)
 {
     struct pollfd p[2] = {{.fd = s->conn.fd, .events = POLLIN}, {.fd = s->wake, .events = POLLIN}};
+    int n;
 
-    while (poll(p, 2, -1) < 0 && errno == EINTR) {
-    }
-    return !p[1].revents;
+    while ((n = poll(p, 2, TD_SOCKET_LOOK_MS)) == 0 || (n < 0 && errno == EINTR))
+        if (td__socket_silence_ms(s->conn.fd) >= TD_SOCKET_SILENCE_MS)
+            return TD_FAIL(TD_EPEER, "the store at %s is gone: its host does not answer",
+                           s->address);
+    *ended = p[1].revents;
+    return TD_OK;
 }
 
 static td_status listen_all(td__store *s, void *data, size_t nbytes, bool *ended)
@@ -123,10 +127,9 @@ static td_status listen_all(td__store *s, void *data, size_t nbytes, bool *ended
             one.iov_base = (char *)one.iov_base + n;
             one.iov_len -= (size_t)n;
         } else if (n < 0 && (error == EAGAIN || error == EINTR)) {
-            if (!readable(s)) {
-                *ended = true;
+            TD_TRY(await_readable(s, ended));
+            if (*ended)
                 return TD_OK;
-            }
         } else {
             return TD_FAIL(TD_EPEER, "the store at %s is gone: %s", s->address,
                            n < 0 ? strerror(error) : "it closed the connection");
@@ -466,7 +469,7 @@ static td_status start(td__store *s, const char *address, const td__secret *secr
     if (o && o->tls_dir)
         TD_TRY(td__tls_create(o->tls_dir, &s->tls));
     TD_TRY(td__greet_connect(address, TD_HS_STORE, secret, s->tls, until, &s->conn));
-    td__socket_keep(s->conn.fd, true);
+    td__socket_keep(s->conn.fd);
     int rc = pthread_create(&s->listener, NULL, listen_main, s);
     if (rc)
         return TD_FAIL(TD_EIO, "store: no thread: %s", strerror(rc));

@@ -228,7 +228,7 @@ static td_status client_create(td__store_server *s, td__conn conn, td__ss_client
         return TD_FAIL(TD_ENOMEM, "store: client %d; at most %d", s->n_clients + 1, MOST_CLIENTS);
     }
     c->conn = conn;
-    td__socket_keep(conn.fd, true);
+    td__socket_keep(conn.fd);
     *out = c;
     return TD_OK;
 }
@@ -288,13 +288,34 @@ static void lose_parent(td__store_server *s)
     atomic_store(&s->lost, true);
 }
 
+static void look_at(td__ss_client *c)
+{
+    if (!c->gone && td__socket_silence_ms(c->conn.fd) >= TD_SOCKET_SILENCE_MS)
+        drop(c);
+}
+
+/* For hosts that are cut off. */
+static void look(td__store_server *s)
+{
+    uint64_t now = td__clock_ns();
+
+    if (now - s->looked_ns < TD_SOCKET_LOOK_MS * 1000000ull)
+        return;
+    s->looked_ns = now;
+    for (td__ss_client *c = s->clients; c; c = c->next)
+        look_at(c);
+    if (s->up)
+        look_at(s->up);
+}
+
 static bool round_of(td__store_server *s)
 {
     struct epoll_event e[EVENTS];
     td__deadline next = td__gate_deadline(s->gate);
-    int n = epoll_wait(s->epoll, e, EVENTS,
-                       next == TD_DEADLINE_NEVER ? -1 : td__deadline_left_ms(next, 2000));
+    int n = epoll_wait(s->epoll, e, EVENTS, td__deadline_left_ms(next, TD_SOCKET_LOOK_MS));
     bool stop = false;
+
+    look(s);
 
     for (int i = 0; i < n; i++) {
         if (e[i].data.ptr == s) {

@@ -68,6 +68,7 @@ struct td__store_server {
     td__ss_group *groups;
     uint64_t last_stamp;
     int n_members;
+    uint64_t looked_ns; /* at the connections, for silence */
 };
 
 /* store_server.c: queue a frame; a client that does not read is dropped. */

@@ -74,23 +74,41 @@ has 'cannot run'
 # kill -9 of the launcher, or of its agent, leaves nobody: also no grandchildren, not even those
 # that made a session of their own.
 for victim in launcher agent; do
+    rm -f "$dir/out" # what it held must not be taken for new
     "$tandem" launch -n 3 -- sh -c "setsid sh -c 'while :; do sleep 1000; done' $mark &
         sh -c 'while :; do sleep 1000; done' $mark & echo up; wait" "$mark" >"$dir/out" 2>&1 &
     launcher=$!
-    wait_for 10 grep -q '^\[2\] up' "$dir/out" || fail "ranks did not start"
+    wait_for 10 grep -qs '^\[2\] up' "$dir/out" || fail "ranks did not start"
     if [ $victim = launcher ]; then kill -9 $launcher; else kill -9 "$(pgrep -P $launcher)"; fi
     wait $launcher 2>/dev/null
     wait_for 5 dead || fail "kill -9 of the $victim left $(pgrep -fa "$mark")"
 done
 
 # Ctrl-C.
+rm -f "$dir/out"
 "$tandem" launch -n 2 -- sh -c 'echo up; while :; do sleep 1000; done' "$mark" >"$dir/out" 2>&1 &
 launcher=$!
-wait_for 10 grep -q '^\[1\] up' "$dir/out" || fail "ranks did not start"
+wait_for 10 grep -qs '^\[1\] up' "$dir/out" || fail "ranks did not start"
 kill -INT $launcher
 wait $launcher; got=$?
 [ $got = 130 ] || fail "Ctrl-C gave $got"
 wait_for 5 dead || fail "Ctrl-C left ranks"
+
+# Ctrl-C with a reader that does not read; a full disk; no descriptors at all.
+python3 - "$tandem" "$mark" <<'END' || fail "Ctrl-C with a reader that does not read"
+import fcntl, signal, struct, subprocess, sys, termios, time
+p = subprocess.Popen([sys.argv[1], "launch", "-n", "2", "--", "sh", "-c",
+                      "while :; do echo $0; done", sys.argv[2]], stdout=subprocess.PIPE)
+end = time.time() + 20
+while struct.unpack("i", fcntl.ioctl(p.stdout, termios.FIONREAD, bytes(4)))[0] < 60000:
+    assert time.time() < end
+p.send_signal(signal.SIGINT)
+sys.exit(p.wait(20) != 130)
+END
+wait_for 5 dead || fail "ranks of a blocked launcher are left"
+timeout 20 "$tandem" launch -n 2 -- echo hi >/dev/full 2>"$dir/out" && fail "a full disk is good"
+has 'cannot write the output.*No space left'
+timeout 20 "$tandem" launch -n 2 -- "$world" join <&- >&- 2>&- || fail "closed descriptors"
 
 # Nonsense.
 for args in "-n 0 -- true" "-n x -- true" "-n 2" "-- true" "--nonsense -n 2 -- true" \

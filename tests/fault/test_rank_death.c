@@ -25,7 +25,7 @@ enum {
     COUNT = 2000,
     PATIENCE_MS = 20000,
     SURVIVED = 3,
-    FAST_STALL_MS = 600,
+    FAST_STALL_MS = 300,
     TRIES = 3
 };
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
