@@ -106,9 +106,9 @@ TD_NODISCARD TD_API td_status td_coll_gather(td_comm *c, const void *in, void *o
 TD_NODISCARD TD_API td_status td_coll_scatter(td_comm *c, const void *in, void *out, size_t count,
                                               td_dtype dtype, int root, const td_coll_opts *opts);
 TD_NODISCARD TD_API td_status td_barrier(td_comm *c, const td_coll_opts *opts);
-/* One message between two ranks. A send may have to wait for its receive: of two ranks that exchange
- * messages one must receive first, or both wait until the deadline. (That they run asynchronously
- * does not help: the calls of a comm run one after the other.) */
+/* One message between two ranks. A send may have to wait for its receive: of two ranks that
+ * exchange messages one must receive first, or both wait until the deadline. (That they run
+ * asynchronously does not help: the calls of a comm run one after the other.) */
 TD_NODISCARD TD_API td_status td_send(td_comm *c, const void *data, size_t count, td_dtype dtype,
                                       int peer, const td_coll_opts *opts);
 TD_NODISCARD TD_API td_status td_recv(td_comm *c, void *data, size_t count, td_dtype dtype,
