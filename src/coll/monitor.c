@@ -10,26 +10,20 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "coll/stall.h"
 
 enum {
     TICK_MS = 100,   /* between looks at calls in progress */
-    ANSWER_MS = 300, /* for the store, in a report */
+    ANSWER_MS = 300, /* for the store, in an answer */
     LEFT_MS = 300,   /* that a call may wait for a rank that left: its data may be on the way */
     MAX_EARLY = 32,  /* lines kept for comms that are still being made */
-    MAX_KEY = 64,
-    MAX_STATUS = 400,
-    MAX_TOKENS = 16, /* several ranks may ask at once */
-    MAX_OTHERS = 64,
-    OTHERS_MS = 1000, /* for looking at them */
 };
 
 static const char SPLIT[] = "td_comm_split";
 
-typedef enum fate { HERE, LEFT, DEAD } fate;
-
 typedef struct early {
     int from;
-    char key[MAX_KEY], line[TD_COMM_LINE];
+    char key[TD_STALL_KEY], line[TD_COMM_LINE];
 } early;
 
 struct td__watch {
@@ -37,7 +31,7 @@ struct td__watch {
     td__monitor *m;
     td_comm *c;
     int n;
-    char key[MAX_KEY];
+    char key[TD_STALL_KEY];
     uint64_t since_ns;  /* of the call last reported */
     uint64_t report_ns; /* how long it has to wait for the next report */
     int ranks[];        /* (n) world ranks */
@@ -45,7 +39,7 @@ struct td__watch {
 
 struct td__monitor {
     td__store *store;
-    char group[MAX_KEY];
+    char group[TD_STALL_KEY];
     int rank, size;
     const td__member *members;
     bool hosted;
@@ -54,9 +48,9 @@ struct td__monitor {
     pthread_t thread;
     bool running, ending;
     td__watch *watches;
-    atomic_uchar *fates;         /* (size); read without the lock too */
-    uint64_t asked;              /* token to answer; 0: none */
-    uint64_t tokens[MAX_TOKENS]; /* of the last questions */
+    atomic_uchar *fates;              /* (size); read without the lock too */
+    uint64_t asked;                   /* token to answer; 0: none */
+    uint64_t tokens[TD_STALL_TOKENS]; /* of the last questions */
     unsigned n_tokens;
     uint64_t asked_ns; /* when anybody asked last */
     early *early;      /* (MAX_EARLY), the oldest is replaced */
@@ -123,9 +117,9 @@ static void end_meeting(td__monitor *m, int rank, const char *line)
 
 static void on_death(td__monitor *m, int rank)
 {
-    if (m->fates[rank] != HERE)
+    if (m->fates[rank] != TD_FATE_HERE)
         return;
-    m->fates[rank] = DEAD;
+    m->fates[rank] = TD_FATE_DEAD;
     end_meeting(m, rank, NULL);
     for (td__watch *w = m->watches; w; w = w->next) {
         int member = rank_in(w, rank);
@@ -141,7 +135,7 @@ static void on_comm_line(td__monitor *m, int from, const char *text)
 {
     const char *space = strchr(text, ' ');
     size_t n = space ? (size_t)(space - text) : 0;
-    if (!n || n >= MAX_KEY)
+    if (!n || n >= TD_STALL_KEY)
         return;
     for (td__watch *w = m->watches; w; w = w->next)
         if (!strncmp(w->key, text, n) && !w->key[n]) {
@@ -175,7 +169,7 @@ static void note_question(td__monitor *m, uint64_t token)
 {
     m->asked = token;
     m->asked_ns = td__clock_ns();
-    m->tokens[m->n_tokens++ % MAX_TOKENS] = token;
+    m->tokens[m->n_tokens++ % TD_STALL_TOKENS] = token;
 }
 
 /* On the store client's thread. */
@@ -190,8 +184,8 @@ static void on_event(void *user, const char *group, int rank, const char *what)
     } else if (!strcmp(what, "dead")) {
         on_death(m, rank);
     } else if (!strcmp(what, "left")) {
-        if (m->fates[rank] == HERE)
-            m->fates[rank] = LEFT;
+        if (m->fates[rank] == TD_FATE_HERE)
+            m->fates[rank] = TD_FATE_LEFT;
     } else if (!strncmp(what, "comm ", 5)) {
         on_comm_line(m, rank, what + 5);
     } else if (!strncmp(what, "ask ", 4)) {
@@ -203,7 +197,7 @@ static void on_event(void *user, const char *group, int rank, const char *what)
 
 void td__monitor_tell(td__monitor *m, const char *key, const char *line)
 {
-    char text[MAX_KEY + TD_COMM_LINE + 8];
+    char text[TD_STALL_KEY + TD_COMM_LINE + 8];
     snprintf(text, sizeof text, "comm %s %s", key, line);
     td__store_tell(m->store, m->group, m->rank, text);
 }
@@ -245,7 +239,7 @@ static void describe_self(td__monitor *m, char *out, size_t max)
 
 static void answer(td__monitor *m)
 {
-    char key[2 * MAX_KEY], text[MAX_STATUS];
+    char key[2 * TD_STALL_KEY], text[TD_STALL_TEXT];
     describe_self(m, text, sizeof text);
     m->asked = 0;
     pthread_mutex_unlock(&m->lock);
@@ -257,106 +251,7 @@ static void answer(td__monitor *m)
     pthread_mutex_lock(&m->lock);
 }
 
-/* ---- the stall report ---- */
-
-/* What a waiting call looks like once the lock is released. */
-typedef struct stall {
-    char call[160], key[MAX_KEY], name[MAX_KEY];
-    uint64_t waited_ns, asked_ns, tokens[MAX_TOKENS];
-    int n, n_more, waiting[TD_COMM_WAITING], world[TD_COMM_WAITING]; /* in the comm, in the world */
-    int n_others, others[MAX_OTHERS]; /* (rank in the comm) that are not waited for directly */
-    int others_world[MAX_OTHERS];
-} stall;
-
-static char process_state(int pid)
-{
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f)
-        fclose(f);
-    text[n] = 0;
-    const char *p = strrchr(text, ')');
-    return p && p[1] ? p[2] : 0;
-}
-
-/* What is `world` doing, in words? False: it waits in the same comm like this rank. */
-static bool explain(td__monitor *m, const stall *s, int world, char *out, size_t max)
-{
-    const td__member *p = &m->members[world];
-    char key[2 * MAX_KEY], call[MAX_STATUS] = "", of[MAX_KEY] = "", in[4] = "";
-    unsigned long long token = 0;
-    double age = 0;
-    void *value = NULL;
-    size_t nbytes = 0;
-    bool local = !strcmp(p->host, m->members[m->rank].host);
-    char state = local ? process_state(p->pid) : '?';
-
-    if (m->fates[world] == DEAD || state == 0 || state == 'Z' || state == 'X') {
-        snprintf(out, max, "dead");
-        return true;
-    }
-    if (m->fates[world] == LEFT) {
-        snprintf(out, max, "it has left");
-        return true;
-    }
-    if (state == 'T' || state == 't') {
-        snprintf(out, max, "stopped (by a signal or a debugger)");
-        return true;
-    }
-    snprintf(key, sizeof key, "%s/doing%d", m->group, world);
-    td_status st = td__store_get(m->store, key, td__deadline_in_ms(ANSWER_MS), &value, &nbytes);
-    bool known = !st && value && nbytes && !((char *)value)[nbytes - 1] &&
-                 sscanf(value, "%llx %63s %3s %lf %399[^\n]", &token, of, in, &age, call) == 5;
-    bool fresh = false;
-    for (int i = 0; i < MAX_TOKENS; i++)
-        fresh |= known && token == s->tokens[i];
-    td__free(value);
-    age += 1e-9 * (double)(td__clock_ns() - s->asked_ns); /* the answer is that old */
-    if (!fresh)
-        snprintf(out, max, "it does not answer: stopped, or its host cannot be reached");
-    else if (!strcmp(in, "out"))
-        snprintf(out, max, "computing since %.1f s (last: %s)", age, call);
-    else if (strcmp(of, s->key) != 0)
-        snprintf(out, max, "in %s of another group since %.1f s", call, age);
-    else
-        snprintf(out, max, "in %s since %.1f s", call, age);
-    return !fresh || !strcmp(in, "out") || strcmp(of, s->key) != 0;
-}
-
-/* Who is waited for may itself wait for somebody: of those not waited for directly, name all that
- * hold the call up. */
-static void report_others(td__monitor *m, const stall *s)
-{
-    char what[MAX_STATUS + 64];
-    td__deadline until = td__deadline_in_ms(OTHERS_MS);
-    for (int i = 0; i < s->n_others && !td__deadline_passed(until); i++) {
-        const td__member *p = &m->members[s->others_world[i]];
-        if (explain(m, s, s->others_world[i], what, sizeof what))
-            TD_LOG(WARN, COLL,
-                   "stall: %s: %s waits since %.1f s for ranks that wait for rank %d on host %s, "
-                   "pid %d: %s",
-                   s->name, s->call, 1e-9 * (double)s->waited_ns, s->others[i], p->hostname, p->pid,
-                   what);
-    }
-}
-
-static void report(td__monitor *m, const stall *s)
-{
-    char what[MAX_STATUS + 64];
-    for (int i = 0; i < s->n; i++) {
-        const td__member *p = &m->members[s->world[i]];
-        explain(m, s, s->world[i], what, sizeof what);
-        TD_LOG(WARN, COLL, "stall: %s: %s waits since %.1f s for rank %d on host %s, pid %d: %s",
-               s->name, s->call, 1e-9 * (double)s->waited_ns, s->waiting[i], p->hostname, p->pid,
-               what);
-    }
-    if (s->n_more > 0)
-        TD_LOG(WARN, COLL, "stall: %s: %s waits for %d more ranks", s->name, s->call, s->n_more);
-    else
-        report_others(m, s);
-}
+/* ---- calls that wait ---- */
 
 /* Asks at half the time, so that the answers are there when the report is due. */
 static bool is_due(td__monitor *m, uint64_t waited, uint64_t *report_ns, uint64_t now)
@@ -374,9 +269,9 @@ static bool is_due(td__monitor *m, uint64_t waited, uint64_t *report_ns, uint64_
     return true;
 }
 
-static void add_others(const td__monitor *m, stall *s, const int *ranks, int size)
+static void add_others(const td__monitor *m, td__stall *s, const int *ranks, int size)
 {
-    for (int i = 0; i < size && size <= MAX_OTHERS; i++) {
+    for (int i = 0; i < size && size <= TD_STALL_OTHERS; i++) {
         bool known = ranks[i] == m->rank;
         for (int k = 0; k < s->n; k++)
             known |= s->waiting[k] == i;
@@ -389,7 +284,7 @@ static void add_others(const td__monitor *m, stall *s, const int *ranks, int siz
 }
 
 /* Look at one comm; true: *s is to be reported. With the lock held. */
-static bool look(td__watch *w, uint64_t now, stall *s)
+static bool look(td__watch *w, uint64_t now, td__stall *s)
 {
     td__monitor *m = w->m;
     td__comm_activity a;
@@ -399,8 +294,8 @@ static bool look(td__watch *w, uint64_t now, stall *s)
     uint64_t waited = now - a.since_ns, stall_ns = (uint64_t)w->c->stall_ms * 1000000u;
     int n = a.n_waiting < TD_COMM_WAITING ? a.n_waiting : TD_COMM_WAITING;
     for (int i = 0; i < n; i++)
-        if (a.waiting[i] >= 0 && a.waiting[i] < w->n && m->fates[w->ranks[a.waiting[i]]] == LEFT &&
-            waited > LEFT_MS * 1000000ull) {
+        if (a.waiting[i] >= 0 && a.waiting[i] < w->n &&
+            m->fates[w->ranks[a.waiting[i]]] == TD_FATE_LEFT && waited > LEFT_MS * 1000000ull) {
             poison_for(w, a.waiting[i], "left");
             return false;
         }
@@ -410,7 +305,8 @@ static bool look(td__watch *w, uint64_t now, stall *s)
     }
     if (!is_due(m, waited, &w->report_ns, now))
         return false;
-    *s = (stall){.waited_ns = waited, .asked_ns = m->asked_ns, .n = n, .n_more = a.n_waiting - n};
+    *s = (td__stall){
+        .waited_ns = waited, .asked_ns = m->asked_ns, .n = n, .n_more = a.n_waiting - n};
     td__comm_activity_text(&a, s->call, sizeof s->call);
     snprintf(s->key, sizeof s->key, "%s", w->key);
     snprintf(s->name, sizeof s->name, "%s", w->c->name);
@@ -423,12 +319,12 @@ static bool look(td__watch *w, uint64_t now, stall *s)
 }
 
 /* The same for a sub-group that is being made. */
-static bool look_at_meeting(td__monitor *m, uint64_t now, stall *s)
+static bool look_at_meeting(td__monitor *m, uint64_t now, td__stall *s)
 {
     if (!m->meeting_ranks || now <= m->meeting_ns ||
         !is_due(m, now - m->meeting_ns, &m->meeting_report_ns, now))
         return false;
-    *s = (stall){.waited_ns = now - m->meeting_ns, .asked_ns = m->asked_ns};
+    *s = (td__stall){.waited_ns = now - m->meeting_ns, .asked_ns = m->asked_ns};
     snprintf(s->call, sizeof s->call, "%s", SPLIT);
     snprintf(s->key, sizeof s->key, "%s", m->meeting);
     snprintf(s->name, sizeof s->name, "%s", m->meeting);
@@ -439,6 +335,11 @@ static bool look_at_meeting(td__monitor *m, uint64_t now, stall *s)
 static void *watch_thread(void *arg)
 {
     td__monitor *m = arg;
+    const td__stall_world world = {.store = m->store,
+                                   .group = m->group,
+                                   .rank = m->rank,
+                                   .members = m->members,
+                                   .fates = m->fates};
     td_log_set_rank(m->rank);
     pthread_mutex_lock(&m->lock);
     while (!m->ending) {
@@ -448,7 +349,7 @@ static void *watch_thread(void *arg)
         at.tv_sec += at.tv_nsec / 1000000000L;
         at.tv_nsec %= 1000000000L;
         pthread_cond_timedwait(&m->wake, &m->lock, &at);
-        stall s;
+        td__stall s;
         bool found = false;
         uint64_t now = td__clock_ns();
         for (td__watch *w = m->watches; w && !found && !m->ending; w = w->next)
@@ -458,7 +359,7 @@ static void *watch_thread(void *arg)
             answer(m);
         if (found) {
             pthread_mutex_unlock(&m->lock);
-            report(m, &s);
+            td__stall_report(&world, &s);
             pthread_mutex_lock(&m->lock);
         }
     }
@@ -536,7 +437,7 @@ void td__monitor_meeting(td__monitor *m, const int *ranks, int n, const char *ke
     m->meeting_ns = td__clock_ns();
     m->meeting_report_ns = (uint64_t)stall_ms * 1000000u;
     for (int r = 0; r < m->size; r++)
-        if (m->fates[r] == DEAD)
+        if (m->fates[r] == TD_FATE_DEAD)
             end_meeting(m, r, NULL);
     for (int i = 0; m->early && i < MAX_EARLY; i++)
         if (!strcmp(m->early[i].key, key))
@@ -576,7 +477,7 @@ void td__watch_begin(td__watch *w, td_comm *c)
     w->next = m->watches;
     m->watches = w;
     for (int i = 0; i < w->n; i++)
-        if (m->fates[w->ranks[i]] == DEAD)
+        if (m->fates[w->ranks[i]] == TD_FATE_DEAD)
             poison_for(w, i, "died");
     for (int i = 0; m->early && i < MAX_EARLY; i++) {
         early *e = &m->early[i];
