@@ -128,11 +128,22 @@ static bool is_p2p(td__coll kind)
     return kind == TD_COLL_SEND || kind == TD_COLL_RECV;
 }
 
-bool td__comm_history(const td_comm *c, uint64_t sequence, bool p2p, td__comm_activity *out)
+bool td__comm_history(const td_comm *c, uint64_t sequence, td__comm_activity *out)
 {
     for (int i = 0; i < TD_COMM_HISTORY; i++) {
         read_slot_tries(&c->slots[i], out);
-        if (out->sequence && out->sequence == sequence && is_p2p(out->kind) == p2p)
+        if (out->sequence && out->sequence == sequence && !is_p2p(out->kind))
+            return true;
+    }
+    return false;
+}
+
+bool td__comm_history_p2p(const td_comm *c, td__coll kind, int peer, uint64_t sequence,
+                          td__comm_activity *out)
+{
+    for (int i = 0; i < TD_COMM_HISTORY; i++) {
+        read_slot_tries(&c->slots[i], out);
+        if (out->sequence && out->sequence == sequence && out->kind == kind && out->root == peer)
             return true;
     }
     return false;

@@ -129,6 +129,8 @@ static td_status issue(td_comm *c, td__coll_call call, const td_coll_opts *opts)
     static const td_coll_opts NONE = {0};
     const td_coll_opts *o = opts ? opts : &NONE;
 
+    if (!c)
+        return TD_FAIL(TD_EINVAL, "%s: the communicator is NULL", td__coll_name(call.kind));
     TD_TRY(check(c, &call));
     call.algo = o->algo;
     call.segment = o->segment;

@@ -180,6 +180,8 @@ void td_comm_abort(td_comm *c, const char *why)
 {
     char text[300];
 
+    if (!c)
+        return;
     snprintf(text, sizeof text, "rank %d aborted%s%s", c->rank, why ? ": " : "", why ? why : "");
     td__comm_poison_all(c, TD_EABORTED, text);
 }
@@ -207,8 +209,8 @@ void td_comm_blame(const td_comm *c, double *out)
 
 void *td__coll_scratch(td__coll_ctx *x, size_t nbytes)
 {
-    if (nbytes > x->scratch_nbytes) {
-        size_t more = td__align_up(nbytes, 1 << 16);
+    if (nbytes > x->scratch_nbytes || !x->scratch) { /* NULL means out of memory, also for none */
+        size_t more = td__align_up(nbytes ? nbytes : 1, 1 << 16);
         void *p = td__alloc_block(more);
         if (!p)
             return NULL;
@@ -247,6 +249,8 @@ static td_status share(td_comm *c, td__mesh *m, size_t nbytes, td__deadline unti
 
 td_status td_comm_alloc(td_comm *c, size_t nbytes, void **out)
 {
+    if (!c || !out)
+        return TD_FAIL(TD_EINVAL, "registered memory: the communicator or out is NULL");
     td__mesh *m = c->ctx.mesh && c->ctx.mesh->ops->share     ? c->ctx.mesh
                   : c->ctx.local && c->ctx.local->ops->share ? c->ctx.local
                                                              : NULL;
@@ -291,6 +295,8 @@ fail:
 
 void td_comm_free(td_comm *c, void *p)
 {
+    if (!c)
+        return;
     td__comm_drain(c);
     for (td__region **at = &c->regions; p && *at; at = &(*at)->next) {
         td__region *g = *at;

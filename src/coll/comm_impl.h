@@ -172,7 +172,10 @@ void td__comm_reenter(td_comm *c, uint64_t now_ns);
 /* This rank waits for the peers of the transfers that are not done; n == 0: for nobody. */
 void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n);
 /* The call in the history with this sequence; false: too old or not reached. Any thread. */
-bool td__comm_history(const td_comm *c, uint64_t sequence, bool p2p, td__comm_activity *out);
+bool td__comm_history(const td_comm *c, uint64_t sequence, td__comm_activity *out);
+/* The same for a message (TD_COLL_SEND or TD_COLL_RECV) to or from `peer`. */
+bool td__comm_history_p2p(const td_comm *c, td__coll kind, int peer, uint64_t sequence,
+                          td__comm_activity *out);
 
 /* call.c: run one call now, on this thread; work.c: in order, on the worker. */
 td_status td__comm_run(td_comm *c, td__coll_call *call);

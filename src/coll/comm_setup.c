@@ -614,6 +614,8 @@ td_status td__comm_create(const td__world *w, const td_comm_opts *opts, td_comm 
 td_status td_comm_world(const td_comm_opts *opts, td_comm **out)
 {
     td__world w;
+    if (!out)
+        return TD_FAIL(TD_EINVAL, "the world: out is NULL");
     *out = NULL;
     TD_TRY(td__world_from_env(&w));
     td_status st = td__comm_create(&w, opts, out);

@@ -204,6 +204,8 @@ td_status td_comm_threads(int size, const td_comm_opts *opts, td_comm **out)
 
     if (size < 1 || size > 4096)
         return TD_FAIL(TD_EINVAL, "a world of %d threads: 1 to 4096", size);
+    if (!out)
+        return TD_FAIL(TD_EINVAL, "a world of %d threads: out is NULL", size);
     for (int r = 0; r < size; r++)
         out[r] = NULL;
     TD_TRY(group_create("", size, &g));

@@ -60,10 +60,12 @@ static td_status make_group(td_comm *parent, int color, const int *ranks, int n,
 
 td_status td_comm_split(td_comm *parent, int color, int key, td_comm **out)
 {
-    size_t n = (size_t)parent->size;
     td_status st;
 
+    if (!parent || !out)
+        return TD_FAIL(TD_EINVAL, "split: the communicator or out is NULL");
     *out = NULL;
+    size_t n = (size_t)parent->size;
     int32_t(*all)[2] = td__calloc(n, sizeof *all);
     int *ranks = td__calloc(n, sizeof *ranks);
     if (!all || !ranks) {

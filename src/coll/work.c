@@ -163,6 +163,8 @@ void td__comm_drain(td_comm *c)
 
 td_status td_work_wait(td_work *w)
 {
+    if (!w)
+        return TD_FAIL(TD_EINVAL, "waiting for an asynchronous call that is NULL");
     td__queue *q = w->queue;
 
     pthread_mutex_lock(&q->lock);

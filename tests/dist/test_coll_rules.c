@@ -10,11 +10,12 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "coll/comm_impl.h"
+#include "net/tls.h"
 #include "support/check.h"
 #include "support/ranks.h"
 #include "tandem/alloc.h"
 
-enum { COUNT = 1000 };
+enum { COUNT = 1000, BIG = 1 << 20 }; /* BIG: more than sockets and rings hold */
 
 static float *buffer(int rank)
 {
@@ -27,12 +28,13 @@ static float *buffer(int rank)
 /* ---- disagreements ---- */
 
 /* What the odd one (the last rank) calls instead of an allreduce of 1000 f32. */
-typedef enum odd { COUNTS, TYPE, OPERATION, KIND, ALGORITHM, EXTRA, ODD_COUNT } odd;
+typedef enum odd { COUNTS, EMPTY, TYPE, OPERATION, KIND, ALGORITHM, EXTRA, ODD_COUNT } odd;
 
 static td_status call_odd(td_comm *c, odd what, float *p)
 {
     switch (what) {
     case COUNTS: return td_allreduce(c, p, p, COUNT / 2, TD_F32, TD_REDUCE_SUM, NULL);
+    case EMPTY: return td_allreduce(c, p, p, 0, TD_F32, TD_REDUCE_SUM, NULL);
     case TYPE: return td_allreduce(c, p, p, COUNT, TD_I32, TD_REDUCE_SUM, NULL);
     case OPERATION: return td_allreduce(c, p, p, COUNT, TD_F32, TD_REDUCE_MAX, NULL);
     case KIND: return td_broadcast(c, p, COUNT, TD_F32, 0, NULL);
@@ -86,8 +88,45 @@ TEST(disagreements_processes)
 {
     ranks_opts shm = {.transport = "shm", .processes = true, .comm = {.stall_ms = 100}};
     ranks_opts tcp = {.transport = "tcp", .processes = true, .comm = {.stall_ms = 100}};
+    ranks_opts tls = tcp;
     all_mismatches(&shm, 3);
     all_mismatches(&tcp, 3);
+    tls.tls_dir = check_tmpdir();
+    CHECK_OK(td__tls_make(tls.tls_dir));
+    all_mismatches(&tls, 3);
+    check_tmpdir_remove();
+}
+
+/* One rank has nothing to exchange, and makes no further call: found by asking. */
+static void empty_call(ranks_ctx *r)
+{
+    float *p = buffer(r->rank);
+    size_t count = r->rank == r->size - 1 ? 0 : COUNT;
+    td_status st;
+
+    switch (*(const int *)r->arg) {
+    case 0: st = td_allreduce(r->comm, p, p, count, TD_F32, TD_REDUCE_SUM, NULL); break;
+    case 1: st = td_all_gather(r->comm, p, p + COUNT, count, TD_F32, NULL); break;
+    case 2: st = td_broadcast(r->comm, p, count, TD_F32, r->size - 1, NULL); break;
+    default: st = td_all_to_all(r->comm, p, p + 4 * COUNT, count, TD_F32, NULL); break;
+    }
+    if (!st) {
+        RANK_CHECK(r, td__comm_await_poison(r->comm, 20000), "nobody noticed");
+        st = td_barrier(r->comm, NULL);
+    }
+    RANK_CHECK(r, st == TD_EMISMATCH, "%s: %s", td_status_name(st), td_last_error());
+    RANK_CHECK(r, strstr(td_last_error(), "(0 f32") && strstr(td_last_error(), "(1000 f32"), "%s",
+               td_last_error());
+    check_free_guarded(p);
+}
+
+TEST(empty_calls_that_differ)
+{
+    for (int k = 0; k < 4; k++) {
+        ranks_run(3, &(ranks_opts){.comm = {.stall_ms = 50}}, empty_call, &k);
+        ranks_run(3, &(ranks_opts){.transport = "shm", .comm = {.stall_ms = 50}}, empty_call, &k);
+        ranks_run(3, &(ranks_opts){.transport = "tcp", .comm = {.stall_ms = 50}}, empty_call, &k);
+    }
 }
 
 /* Nobody sends anything: found by asking. */
@@ -113,20 +152,41 @@ TEST(roots_that_differ)
 
 static void send_and_collective(ranks_ctx *r)
 {
-    float *p = buffer(r->rank);
-    td_status st = r->rank == 0 ? td_send(r->comm, p, 5, TD_F32, 1, NULL)
-                                : td_recv(r->comm, p, 6, TD_F32, 0, NULL);
+    const size_t *n = r->arg; /* of rank 0, which sends, and rank 1 */
+    char mine[2][32];
+    float *p = check_alloc_guarded((BIG + 1) * sizeof *p);
+    td_status st = r->rank == 0 ? td_send(r->comm, p, n[0], TD_F32, 1, NULL)
+                                : td_recv(r->comm, p, n[1], TD_F32, 0, NULL);
     if (!st)
         st = td_barrier(r->comm, NULL);
     RANK_CHECK(r, st == TD_EMISMATCH, "%s: %s", td_status_name(st), td_last_error());
-    RANK_CHECK(r, strstr(td_last_error(), "5 f32") && strstr(td_last_error(), "6 f32"), "%s",
-               td_last_error());
+    for (int i = 0; i < 2; i++) {
+        snprintf(mine[i], sizeof mine[i], "(%zu f32", n[i]);
+        RANK_CHECK(r, strstr(td_last_error(), mine[i]), "no %s: %s", mine[i], td_last_error());
+    }
     check_free_guarded(p);
 }
 
 TEST(messages_that_differ)
 {
-    ranks_run(2, &(ranks_opts){.comm = {.stall_ms = 50}}, send_and_collective, NULL);
+    static const struct {
+        size_t sent, received;
+    } COUNTS_OF[] = {{5, 6}, {6, 5}, {BIG, BIG + 1}, {BIG + 1, BIG}, {0, 5}, {5, 0}};
+
+    for (int i = 0; i < TD_LEN(COUNTS_OF); i++) {
+        size_t n[2] = {COUNTS_OF[i].sent, COUNTS_OF[i].received};
+        ranks_opts o = {.comm = {.stall_ms = 50}};
+        ranks_run(2, &o, send_and_collective, n);
+        o.processes = true;
+        o.transport = "shm";
+        ranks_run(2, &o, send_and_collective, n);
+        o.transport = "tcp";
+        ranks_run(2, &o, send_and_collective, n);
+        o.tls_dir = check_tmpdir();
+        CHECK_OK(td__tls_make(o.tls_dir));
+        ranks_run(2, &o, send_and_collective, n);
+        check_tmpdir_remove();
+    }
 }
 
 /* ---- abort and deadlines ---- */
@@ -423,11 +483,17 @@ TEST(steps_allocate_nothing)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(disagreements_threads),  cmocka_unit_test(disagreements_processes),
-        cmocka_unit_test(roots_that_differ),      cmocka_unit_test(messages_that_differ),
-        cmocka_unit_test(abort_wakes_all),        cmocka_unit_test(deadline_names_the_missing),
-        cmocka_unit_test(asynchronous_calls),     cmocka_unit_test(groups),
-        cmocka_unit_test(algorithms_by_name),     cmocka_unit_test(arguments_memory_blame),
+        cmocka_unit_test(disagreements_threads),
+        cmocka_unit_test(disagreements_processes),
+        cmocka_unit_test(empty_calls_that_differ),
+        cmocka_unit_test(roots_that_differ),
+        cmocka_unit_test(messages_that_differ),
+        cmocka_unit_test(abort_wakes_all),
+        cmocka_unit_test(deadline_names_the_missing),
+        cmocka_unit_test(asynchronous_calls),
+        cmocka_unit_test(groups),
+        cmocka_unit_test(algorithms_by_name),
+        cmocka_unit_test(arguments_memory_blame),
         cmocka_unit_test(steps_allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

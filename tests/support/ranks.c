@@ -111,6 +111,10 @@ static td_status make_comm(const plan *p, int rank, td_comm **out)
     memcpy(w.store, p->store, sizeof w.store);
     snprintf(w.host, sizeof w.host, "host%d", rank / p->per_host);
     snprintf(w.hostname, sizeof w.hostname, "%s", w.host);
+    if (p->o->tls_dir) {
+        w.tls = true;
+        snprintf(w.tls_dir, sizeof w.tls_dir, "%s", p->o->tls_dir);
+    }
     o.engine = "native";
     if (p->n_hosts == 1)
         o.transport = p->transport;
@@ -159,7 +163,8 @@ static td__store_server *make_store(plan *p)
 
     if (strcmp(p->transport, "inproc") == 0)
         return NULL;
-    CHECK_OK(td__store_server_create(&SECRET, &(td__store_opts){.listen = "127.0.0.1:0"}, &s));
+    td__store_opts o = {.listen = "127.0.0.1:0", .tls_dir = p->o->tls_dir};
+    CHECK_OK(td__store_server_create(&SECRET, &o, &s));
     snprintf(p->store, sizeof p->store, "%s", td__store_server_address(s));
     return s;
 }

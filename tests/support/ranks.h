@@ -21,6 +21,7 @@ typedef void (*ranks_body)(ranks_ctx *r);
 typedef struct ranks_opts {
     const char *transport; /* "inproc" (default), "shm", "tcp" */
     bool processes;        /* fork; not for inproc */
+    const char *tls_dir;   /* connections use the certificate there; not for inproc */
     int per_host;          /* ranks of a simulated host; 0: all on one */
     unsigned deadline_ms;  /* 60,000; more under sanitizers */
     td_comm_opts comm;
