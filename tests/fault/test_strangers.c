@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -16,6 +17,7 @@
 #include "net/socket.h"
 #include "net/store.h"
 #include "net/store_wire.h"
+#include "net/tls.h"
 #include "support/check.h"
 #include "tandem/log.h"
 
@@ -183,35 +185,94 @@ static void slow_loris(const char *address)
         expect_closed(fd[i], 5000);
 }
 
-static const struct {
+typedef struct stranger {
     const char *name;
     void (*knock)(const char *address);
-} STRANGERS[] = {
+} stranger;
+
+static const stranger STRANGERS[] = {
     {"wrong secret", wrong_secret}, {"port scan", port_scan},    {"random bytes", random_bytes},
     {"http", http_request},         {"2^63 bytes", huge_length}, {"replay", replayed_handshake},
     {"slow loris", slow_loris},
 };
 
+/* A stranger knocks at a store that has a member. */
+static void receive(const stranger *who, const td__store_opts *o)
+{
+    td__store_server *s;
+    td__store *c;
+    int64_t count = 0;
+    int before = refusals();
+
+    CHECK_OK(td__store_server_create(&SECRET, o, &s));
+    CHECK_OK(td__store_connect(td__store_server_address(s), &SECRET, o, soon(), &c));
+    CHECK_OK(td__store_add(c, "n", 1, soon(), &count));
+    print_message("%s\n", who->name);
+    who->knock(td__store_server_address(s));
+    CHECK_OK(td__store_add(c, "n", 1, soon(), &count));
+    CHECK_EQ_INT(count, 2);
+    td__store_close(c);
+    td__store_server_destroy(s);
+    CHECK(refusals() - before == 1, "%s: %d lines in the log", who->name, refusals() - before);
+}
+
 TEST(strangers_are_refused_and_members_go_on)
 {
-    for (int i = 0; i < TD_LEN(STRANGERS); i++) {
-        td__store_server *s;
-        td__store *c;
-        int64_t count = 0;
-        int before = refusals();
+    for (int i = 0; i < TD_LEN(STRANGERS); i++)
+        receive(&STRANGERS[i], NULL);
+}
 
-        CHECK_OK(td__store_server_create(&SECRET, NULL, &s));
-        CHECK_OK(td__store_connect(td__store_server_address(s), &SECRET, NULL, soon(), &c));
-        CHECK_OK(td__store_add(c, "n", 1, soon(), &count));
-        print_message("%s\n", STRANGERS[i].name);
-        STRANGERS[i].knock(td__store_server_address(s));
-        CHECK_OK(td__store_add(c, "n", 1, soon(), &count));
-        CHECK_EQ_INT(count, 2);
-        td__store_close(c);
-        td__store_server_destroy(s);
-        CHECK(refusals() - before == 1, "%s: %d lines in the log", STRANGERS[i].name,
-              refusals() - before);
-    }
+/* ---- at a store with TLS ---- */
+
+static td__store_opts tls_opts; /* of the members */
+
+static void knock_with(const char *address, const td__secret *secret, const char *tls_dir)
+{
+    td__store *c;
+    td__deadline until = td__deadline_in_ms(2000); /* without TLS, nobody may answer */
+    td_status st =
+        td__store_connect(address, secret, &(td__store_opts){.tls_dir = tls_dir}, until, &c);
+
+    CHECK(st == TD_EPROTO || st == TD_EPEER || st == TD_ETIMEDOUT, "%s: %s", td_status_name(st),
+          td_last_error());
+}
+
+static void tls_wrong_secret(const char *address)
+{
+    knock_with(address, &WRONG, tls_opts.tls_dir);
+}
+
+/* It has the secret, but another certificate: somebody in between would look like this. */
+static void tls_wrong_certificate(const char *address)
+{
+    const char *other = check_path("other");
+
+    CHECK(mkdir(other, 0700) == 0 || errno == EEXIST, "%s: %s", other, strerror(errno));
+    CHECK_OK(td__tls_make(other));
+    knock_with(address, &SECRET, other);
+}
+
+static void tls_none(const char *address)
+{
+    knock_with(address, &SECRET, NULL);
+}
+
+static const stranger TLS_STRANGERS[] = {
+    {"wrong secret", tls_wrong_secret},
+    {"wrong certificate", tls_wrong_certificate},
+    {"no TLS", tls_none},
+    {"random bytes", random_bytes},
+    {"http", http_request},
+    {"port scan", port_scan},
+};
+
+TEST(strangers_are_refused_by_tls_too)
+{
+    tls_opts.tls_dir = check_tmpdir();
+    CHECK_OK(td__tls_make(tls_opts.tls_dir));
+    for (int i = 0; i < TD_LEN(TLS_STRANGERS); i++)
+        receive(&TLS_STRANGERS[i], &tls_opts);
+    check_tmpdir_remove();
 }
 
 /* Who has the secret but speaks nonsense loses its connection; nobody else does. */
@@ -242,6 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_are_refused_and_members_go_on),
+        cmocka_unit_test(strangers_are_refused_by_tls_too),
         cmocka_unit_test(a_member_that_speaks_nonsense_is_cut_off),
     };
     td_log_set_sink(count_refusals, NULL);
