@@ -3,14 +3,14 @@
  * Threads   A td_comm is used by one thread at a time; td_comm_abort() by any thread at any
  *           time.
  *           Communicators are independent of one another.
- * Order     Every rank issues the same calls in the same order. When ranks disagree (order,
- *           count,
+ * Order     Every rank issues the same calls in the same order. When ranks disagree (order, count,
  *           dtype, op, root) all of them get TD_EMISMATCH with both sides named; a disagreement is
- *           never a hang.
- * Buffers   Borrowed until the call returns, or until td_work_wait() for asynchronous ones. in
- *           == out
- *           is allowed, any other overlap is not. Buffers from td_comm_alloc() are reduced straight
- *           from the peers' memory where ranks share a host.
+ *           never a hang. One that shows in no message (a rank whose count is 0 exchanges nothing)
+ *           is found by asking, after stall_ms; if that rank has made 16 more calls by then, the
+ *           deadline ends the call.
+ * Buffers   Borrowed until the call returns, or until td_work_wait() for asynchronous ones. in ==
+ *           out is allowed, any other overlap is not. Buffers from td_comm_alloc() are reduced
+ *           straight from the peers' memory where ranks share a host.
  * Failure   After TD_EPEER, TD_ETIMEDOUT, TD_EMISMATCH or TD_EABORTED the contents of `out` are
  *           undefined and the communicator is poisoned, on all ranks: every later call returns the
  *           same status with the first cause. Destroy it.

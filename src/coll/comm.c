@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm_impl.h"
+#include "coll/comm_setup.h"
 
 enum { TIMEOUT_MS = 300000, STALL_MS = 3000, COST_TAG = 0x636f7374, PAGE = 4096 };
 
@@ -131,7 +132,7 @@ td_status td__comm_assemble(const td__comm_parts *parts, const td_comm_opts *opt
     set_context(c, parts);
     if (parts->mesh && c->ctx.gamma <= 0) {
         c->ctx.gamma = td__reduce_measure();
-        uint32_t ms = o->setup_ms ? o->setup_ms : 30000;
+        uint32_t ms = o->setup_ms ? o->setup_ms : TD_COMM_SETUP_MS;
         if (c->size > 1)
             TD_TRY_OR(st, fail, agree_costs(&c->ctx, td__deadline_in_ms(ms)));
         TD_LOG(DEBUG, COLL,

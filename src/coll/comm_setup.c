@@ -31,13 +31,12 @@
 #include "base/log.h"
 #include "coll/comm_impl.h"
 #include "coll/monitor.h"
-#include "coll/mpi_mesh.h"
 #include "net/mesh_inproc.h"
 #include "net/mesh_shm.h"
 #include "net/mesh_tcp.h"
 #include "net/socket.h"
 
-enum { SETUP_MS = 30000, STALL_MS = 3000, MAX_PATH_BYTES = 300 };
+enum { STALL_MS = 3000, MAX_PATH_BYTES = 300 };
 
 /* What the comms of one world have in common. */
 typedef struct world_link {
@@ -514,7 +513,7 @@ static td_status all_are_ready(world_link *l, td__deadline until)
 
 static td_status create_native(const td__world *w, const td_comm_opts *o, td_comm **out)
 {
-    td__deadline until = td__deadline_in_ms(o->setup_ms ? o->setup_ms : SETUP_MS);
+    td__deadline until = td__deadline_in_ms(o->setup_ms ? o->setup_ms : TD_COMM_SETUP_MS);
     td__comm_parts parts = {0};
     td_status st = TD_OK;
     world_link *l = td__calloc(1, sizeof *l);
@@ -551,41 +550,7 @@ done:
     return st;
 }
 
-/* ---- MPI ---- */
-
-static td_status mpi_split(void *user, td_comm *parent, const int *ranks, int n, int me,
-                           const char *key, td__deadline until, td__comm_parts *out)
-{
-    (void)user;
-    *out = (td__comm_parts){.rank = me, .size = n, .hooks = {.split = mpi_split}};
-    TD_TRY(td__mesh_mpi_split(parent->ctx.mesh, ranks, n, key, &out->mesh));
-    td_status st = td__mesh_measure(out->mesh, until);
-    if (st)
-        td__mesh_destroy(out->mesh);
-    return st;
-}
-
-/* The world of an MPI launcher, which ends all ranks when one dies: nothing has to watch it.
- * TD_ENOTSUP: there is no module for this MPI. */
-static td_status create_mpi(const td__world *w, const td_comm_opts *o, td_comm **out)
-{
-    td__deadline until = td__deadline_in_ms(o->setup_ms ? o->setup_ms : SETUP_MS);
-    td__comm_parts parts = {.rank = w->rank, .size = w->size, .hooks = {.split = mpi_split}};
-    td_status st = TD_OK;
-    TD_TRY(td__mesh_mpi_world(&parts.mesh));
-    if (parts.mesh->rank != w->rank || parts.mesh->size != w->size)
-        TD_TRY_OR(st, fail,
-                  TD_FAIL(TD_EINVAL,
-                          "MPI says rank %d of %d, the environment rank %d of %d; start the "
-                          "program with that MPI's own mpirun",
-                          parts.mesh->rank, parts.mesh->size, w->rank, w->size));
-    TD_TRY_OR(st, fail, td__mesh_measure(parts.mesh, until));
-    TD_TRY_OR(st, fail, td__comm_assemble(&parts, o, out));
-    return TD_OK;
-fail:
-    td__mesh_destroy(parts.mesh);
-    return st;
-}
+/* ---- */
 
 td_status td__comm_create(const td__world *w, const td_comm_opts *opts, td_comm **out)
 {
@@ -601,7 +566,7 @@ td_status td__comm_create(const td__world *w, const td_comm_opts *opts, td_comm 
         return TD_FAIL(TD_EINVAL, "transport \"%s\" is not known: shm or tcp", o.transport);
     bool asked = o.engine && !strcmp(o.engine, "mpi");
     if (asked || (!o.engine && !o.transport && w->mpi && w->size > 1)) {
-        td_status st = create_mpi(w, &o, out);
+        td_status st = td__comm_create_mpi(w, &o, out);
         if (!st || asked || st != TD_ENOTSUP)
             return st;
         TD_LOG(INFO, COLL, "going on without MPI: %s", td_last_error());

@@ -33,5 +33,10 @@ TD_NODISCARD td_status td__secret_parse(const char *hex, td__secret *out);
 
 /* A comm of this world; what td_comm_world() does after td__world_from_env(). */
 TD_NODISCARD td_status td__comm_create(const td__world *w, const td_comm_opts *opts, td_comm **out);
+/* The part of it that MPI carries. TD_ENOTSUP: there is no module for this MPI. */
+TD_NODISCARD td_status td__comm_create_mpi(const td__world *w, const td_comm_opts *o,
+                                           td_comm **out);
+
+enum { TD_COMM_SETUP_MS = 30000 }; /* for ranks to meet, unless the options say so */
 
 #endif
