@@ -1,0 +1,66 @@
+/* members.h -- generations: who is in the world now, as one process of it sees it.
+ *
+ * A generation is one membership of the world: a number that only rises, and ranks 0 .. size-1.
+ * It ends when a member dies, is fenced off, joins or leaves; its comm is then poisoned on every
+ * member. A process that trains elastically holds a td__members and does this, over and over:
+ *
+ *     next()     wait for a generation newer than the last in which this process has a rank; its
+ *                comm comes with it
+ *     work       until a call on the comm fails, or wanted() says that the membership changes
+ *     leave()    what this process knows of why; the comm is destroyed by then
+ *
+ * Whatever state the members had in the last generation they bring along; who is the furthest
+ * brings the others forward (train/). Who decides about generations (agents, or a test) is behind
+ * the ops.
+ *
+ * Threads   next and leave: one thread; wanted and beat: any, they never block. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_COLL_MEMBERS_H
+#define TD_COLL_MEMBERS_H
+
+#include "base/deadline.h"
+#include "tandem/coll.h"
+
+typedef struct td__generation {
+    uint64_t number; /* from 1 */
+    int rank, size;
+    char why[256]; /* what ended the one before: "rank 2 (host a, pid 77) was killed by signal 9" */
+} td__generation;
+
+/* What a process is doing, for heartbeats, `tandem status` and the hang report. */
+typedef enum td__phase {
+    TD_PHASE_START,
+    TD_PHASE_DATA,
+    TD_PHASE_COMPUTE,
+    TD_PHASE_COMM,
+    TD_PHASE_DISK,
+    TD_PHASE_IDLE
+} td__phase;
+
+typedef struct td__beat {
+    uint64_t step;
+    td__phase phase;
+    const char *what; /* "allreduce", "checkpoint step-00000020"; a constant, or NULL */
+    double samples_per_second, loss;
+} td__beat;
+
+typedef struct td__members td__members;
+typedef struct td__members_ops {
+    /* TD_EABORTED: this process is to end (drained, fenced off, the job is over): *why in the last
+     * error. TD_ETIMEDOUT: no generation came. The comm is the caller's to destroy. */
+    TD_NODISCARD td_status (*next)(td__members *m, td__deadline until, td__generation *g,
+                                   td_comm **comm);
+    /* Is the generation to end at the next step border? The same answer need not come on all
+     * ranks at once: the caller agrees on it with the others (the step's small allreduce). */
+    bool (*wanted)(td__members *m);
+    /* Generation g is over for this process. st TD_OK: at a step border, as wanted. */
+    void (*leave)(td__members *m, uint64_t g, td_status st, const char *why);
+    void (*beat)(td__members *m, const td__beat *b);
+} td__members_ops;
+
+/* Every implementation begins with this. */
+struct td__members {
+    const td__members_ops *ops;
+};
+
+#endif

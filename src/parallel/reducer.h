@@ -1,0 +1,75 @@
+/* reducer.h -- how the gradients of several ranks become one gradient.
+ *
+ * The gradient block is cut in buckets, front to back in the order in which backward makes them
+ * final. As soon as this rank's part of a bucket is final the bucket is posted; a thread of its own
+ * (bucket_queue.h) takes buckets in order and calls the reducer's reduce(), which may block: so a
+ * reducer is a plain function of a bucket, and overlaps with backward for nothing.
+ *
+ * The tree of data_parallel.h is the default and keeps the bits of one rank. A reducer gives them
+ * up for something else: any algorithm (allreduce), fewer bytes on the wire (bf16, f16, top-k,
+ * PowerSGD, 1-bit). What it gets is the sum of this rank's shards, each weighted by its share of
+ * the step's rows; what it returns is the sum over ranks, the same bits on all of them.
+ *
+ * A reducer is one file (reduce_*.c) and one line in reducers.def.
+ *
+ * Threads   create and destroy: the owner's; step and reduce: the queue's thread, one at a time.
+ * Failure   As of the collectives: TD_EPEER and so on; the comm is then of no use. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PARALLEL_REDUCER_H
+#define TD_PARALLEL_REDUCER_H
+
+#include "tandem/coll.h"
+#include "tandem/program.h"
+
+/* Elements [begin, begin + count) of the gradient block. Buckets end where a param ends, unless
+ * a param alone is larger than a bucket. */
+typedef struct td__bucket {
+    size_t begin, count;
+    bool exact; /* statistics of states, not gradients: to be added up as they are */
+} td__bucket;
+
+typedef struct td__reducer_opts {
+    td_comm *comm; /* borrowed, all of them */
+    const td_params *params;
+    const td__bucket *buckets;
+    int n_buckets;
+    uint64_t seed;
+    const char *algo;     /* of collectives; NULL: the comm's choice */
+    double ratio;         /* topk: share of elements sent, 0.001 */
+    int rank;             /* powersgd: 2 */
+    int64_t warmup_steps; /* topk: the share falls from 25 % to ratio over these; powersgd: plain */
+    double momentum;      /* topk: of the optimizer, which then must not apply it itself */
+    bool nesterov;
+    double clip_norm; /* topk: local clipping, to clip_norm / sqrt(ranks); 0: none */
+} td__reducer_opts;
+
+typedef struct td__reducer td__reducer;
+typedef struct td__reducer_ops {
+    const char *name, *help;
+    bool takes_momentum; /* the optimizer's momentum is applied here, before the sum */
+    bool whole;          /* buckets are posted after backward only: it looks at all of them first */
+    TD_NODISCARD td_status (*create)(const td__reducer_opts *o, td__reducer **out);
+    void (*destroy)(td__reducer *r);
+    /* (optional) Step `step` (from 1) begins; local: the whole gradient block if `whole`. */
+    TD_NODISCARD td_status (*step)(td__reducer *r, uint64_t step, const float *local);
+    /* data: this rank's part of bucket k; becomes the sum over all ranks. */
+    TD_NODISCARD td_status (*reduce)(td__reducer *r, int k, float *data);
+} td__reducer_ops;
+
+/* Every reducer begins with this. */
+struct td__reducer {
+    const td__reducer_ops *ops;
+    td__reducer_opts o;
+    uint64_t sent_nbytes;  /* this rank's payload so far, as reduce() put it on the wire */
+    uint64_t plain_nbytes; /* what plain f32 would have been, counted the same way */
+};
+
+#define TD_REDUCER(name) extern const td__reducer_ops td__reducer_##name;
+#include "parallel/reducers.def"
+#undef TD_REDUCER
+
+/* NULL: there is none of that name. */
+const td__reducer_ops *td__reducer_find(const char *name);
+const char *td__reducer_list(int i); /* the names, i = 0, 1, ...; NULL after the last */
+
+#endif
