@@ -17,7 +17,7 @@ td__clock_sample td__clock_best(const td__ping *pings, int n)
         if (pings[i].got_ns - pings[i].sent_ns < best->got_ns - best->sent_ns)
             best = &pings[i];
     double half = 0.5 * (double)(best->got_ns - best->sent_ns);
-    /* Differences first: clocks count from the start of their machines, and a double has 53 bits. */
+    /* Differences first: clocks count from the start of their machines; a double has 53 bits. */
     return (td__clock_sample){.at_ns = best->sent_ns + (uint64_t)half,
                               .offset_ns = (double)(int64_t)(best->there_ns - best->sent_ns) - half,
                               .error_ns = half};
