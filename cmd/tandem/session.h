@@ -60,7 +60,8 @@ TD_NODISCARD td_status td__output_check(const char *path);
 #define TD_FLAG_SET                                                                         \
     {                                                                                       \
         .name = "set", .value = "KEY=VALUE",                                                \
-        .help = "change a key of the job: --set train.batch=64; may be given several times" \
+        .help = "change a key of the job: --set train.batch=64, or those in a file: --set " \
+                "@FILE; may be given several times"                                         \
     }
 #define TD_FLAG_THREADS                                                                   \
     {                                                                                     \

@@ -148,12 +148,61 @@ static td_status set_value(td__job *j, td__tree *t, const char *path, td__tree *
     }
 }
 
+/* A name that is wrong, not a disk that fails. */
+static td_status open_file(const char *path, td__file_map *m)
+{
+    char text[400];
+    td_status st = td__file_map_open(m, path);
+
+    if (st != TD_EIO)
+        return st;
+    snprintf(text, sizeof text, "%s", td_last_error());
+    return TD_FAIL(TD_EINVAL, "%s", text);
+}
+
+/* Keys of `from` in the places of those in `to`; maps are merged. */
+static void overlay(td__tree *to, const td__tree *from)
+{
+    for (td__tree *child = from->first, *next; child; child = next) {
+        td__tree *old = td__tree_get(to, child->key);
+        next = child->next;
+        if (old && old->kind == TD_TREE_MAP && child->kind == TD_TREE_MAP)
+            overlay(old, child);
+        else
+            td__tree_put(to, child->key, child);
+    }
+}
+
+/* "@FILE": its keys, any part of a job. */
+static td_status apply_file(td__job *j, td__tree *root, const char *path)
+{
+    td__tree *given = NULL;
+    td__file_map m;
+
+    TD_TRY(open_file(path, &m));
+    char *name = td__arena_strdup(j->arena, path);
+    td_status st =
+        name ? td__tree_parse(j->arena, (const char *)m.data, m.nbytes, name, true, &given)
+             : out_of_memory(j);
+    td__file_map_close(&m);
+    TD_TRY(st);
+    if (given->kind == TD_TREE_NULL)
+        return TD_OK;
+    if (given->kind != TD_TREE_MAP)
+        return TD_FAIL(TD_EINVAL, "%s: expected a map with keys of a job, found %s", path,
+                       td__tree_found(given).text);
+    overlay(root, given);
+    return expand(j, root);
+}
+
 static td_status apply_set(td__job *j, td__tree *root, const char *set)
 {
     const char *equals = strchr(set, '=');
     char *source = td__arena_printf(j->arena, "--set %s", set);
     td__tree *value;
 
+    if (set[0] == '@')
+        return apply_file(j, root, set + 1);
     if (!source)
         return out_of_memory(j);
     size_t n = equals ? (size_t)(equals - set) : 0;
@@ -172,16 +221,16 @@ static td_status apply_set(td__job *j, td__tree *root, const char *set)
 static td_status resolve_dir(td__job *j)
 {
     td__tree *data = td__tree_get(j->root, "data"), *dir = td__tree_get(data, "dir");
-    const char *slash = strrchr(j->file, '/');
     bool in_file = !dir || dir->line > 0;
+    const char *file = dir && in_file ? dir->source : j->file, *slash = strrchr(file, '/');
     char cwd[4096];
 
     if (dir && dir->text[0] == '/')
         return TD_OK;
     if (!getcwd(cwd, sizeof cwd))
         return TD_FAIL(TD_EIO, "%s: the current folder is not there any more", j->file);
-    const char *folder = in_file && slash ? j->file : "";
-    int n = in_file && slash ? (int)(slash - j->file) : 0;
+    const char *folder = in_file && slash ? file : "";
+    int n = in_file && slash ? (int)(slash - file) : 0;
     const char *start = folder[0] == '/' ? "" : cwd;
     char *path = td__arena_printf(j->arena, "%s%s%.*s%s%s", start, n && folder[0] != '/' ? "/" : "",
                                   n, folder, dir ? "/" : "", dir ? dir->text : "");
@@ -480,14 +529,8 @@ td_status td__job_load(const char *path, const char *const *sets, int n_sets, td
     td__file_map m;
 
     *out = NULL;
-    td_status st = td__file_map_open(&m, path);
-    if (st == TD_EIO) { /* a name that is wrong, not a disk that fails */
-        char text[400];
-        snprintf(text, sizeof text, "%s", td_last_error());
-        return TD_FAIL(TD_EINVAL, "%s", text);
-    }
-    TD_TRY(st);
-    st = td__job_parse((const char *)m.data, m.nbytes, path, sets, n_sets, out);
+    TD_TRY(open_file(path, &m));
+    td_status st = td__job_parse((const char *)m.data, m.nbytes, path, sets, n_sets, out);
     td__file_map_close(&m);
     return st;
 }

@@ -86,7 +86,7 @@ has 'holds a run already'
 run 0 "$tandem" train --resume=first -n 3
 has 'finished already'
 
-# On a terminal: the progress line of one rank, within its width, and lines of all ranks' logs alone.
+# On a terminal: the progress line of one rank within its width; lines of the ranks' logs alone.
 TANDEM_LOG=debug run 0 "$terminal" 70 seen "$tandem" train "$mark" -n 2 --set train.epochs=30 \
     </dev/null
 python3 - seen 70 <<'END' || fail "on a terminal: $(cat -v seen)"
