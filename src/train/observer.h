@@ -5,6 +5,7 @@
 #define TD_TRAIN_OBSERVER_H
 
 #include "tandem/status.h"
+#include "train/step_times.h"
 
 typedef struct td__train_info { /* known before the first step */
     const char *name;
@@ -22,6 +23,7 @@ typedef struct td__step_event {
     double seconds;             /* of this step */
     double data_wait;           /* of them, waiting for data */
     double elapsed;             /* since the run began */
+    td__step_times times;       /* of `seconds` */
 } td__step_event;
 
 typedef struct td__eval_event {

@@ -95,6 +95,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     TD_TRY(td__step_end(t->engine, e->lr, t->stop && atomic_load(t->stop), &r));
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
+    e->times = r.times;
     t->stopping = t->stopping || r.stop;
     return TD_OK;
 }
@@ -247,7 +248,11 @@ static td_status prepare(td__trainer *t)
                                                        .program = td__trainer_program(t),
                                                        .shards = t->o.shards,
                                                        .accumulate = t->o.accumulate,
-                                                       .comm = t->o.comm},
+                                                       .comm = t->o.comm,
+                                                       .bucket_nbytes = t->o.bucket_nbytes,
+                                                       .update_late = t->o.update_late,
+                                                       .reducer = t->o.reducer,
+                                                       .with = t->o.reduce_with},
                                       &t->engine));
     if (t->o.checkpoint_dir)
         TD_TRY(

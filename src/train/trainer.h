@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "data/data.h"
+#include "parallel/reducer.h"
 #include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "tandem/program.h"
@@ -48,6 +49,13 @@ typedef struct td__train_opts {
      * the same options, except for checkpoints, observers and resuming, which are rank 0's; a call
      * that fails aborts the comm. The result has the same bits for any number of ranks. */
     td_comm *comm;
+    size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
+    bool update_late;     /* see step.h, Recovery */
+    /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
+     * and nesterov are the optimizer's where the reducer takes them); NULL: in the shard tree. The
+     * result then depends on the number of ranks. One rank alone has nothing to reduce. */
+    const char *reducer;
+    td__reducer_opts reduce_with;
 } td__train_opts;
 
 typedef enum td__train_end {
