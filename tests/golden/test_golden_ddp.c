@@ -1,10 +1,10 @@
 /* test_golden_ddp.c -- data parallel training of ours against PyTorch's DistributedDataParallel.
  *
  * A CNN with batch norm, 24 steps with SGD and with AdamW, from the same weights, with the same
- * rows on each of two ranks: every loss within 1e-5 of PyTorch's. A shard is to us what a rank is to DDP
- * (whose batch norm sees a rank's rows alone), so with two shards the numbers are the same on one
- * rank, on two and on three. tests/golden/ddp/make.py made the losses and trains the same model;
- * sizes and rates below repeat its own. */
+ * rows on each of two ranks: every loss within 1e-5 of PyTorch's. A shard is to us what a rank is
+ * to DDP (whose batch norm sees a rank's rows alone), so with two shards the numbers are the same
+ * on one rank, on two and on three. tests/golden/ddp/make.py made the losses and trains the same
+ * model; sizes and rates below repeat its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>
