@@ -166,6 +166,7 @@ static void last_writers(const td_runner *r, int *step_of)
 static td_status find_marks(td_runner *r)
 {
     const td_params *ps = r->ps;
+    size_t total = r->space_bytes[TD_SPACE_GRAD] / sizeof(float);
     int last = r->p->n_steps - 1, step = 0;
     if (r->p->evaluate)
         return TD_OK;
@@ -183,9 +184,11 @@ static td_status find_marks(td_runner *r)
         r->marks[r->n_marks - 1].count =
             ps->info[i].offset + td__align_up(ps->info[i].count, TD_ALIGN_FLOATS);
     }
-    if (!r->n_marks || r->marks[r->n_marks - 1].step < last)
-        r->marks[r->n_marks++].step = last;
-    r->marks[r->n_marks - 1].count = r->space_bytes[TD_SPACE_GRAD] / sizeof(float);
+    if (!r->n_marks || r->marks[r->n_marks - 1].count < total) {
+        if (!r->n_marks || r->marks[r->n_marks - 1].step < last)
+            r->marks[r->n_marks++].step = last;
+        r->marks[r->n_marks - 1].count = total;
+    }
     td__free(step_of);
     return TD_OK;
 }
