@@ -23,8 +23,8 @@
 typedef struct td__job td__job;
 
 /* Read, override and check. `sets` are "path.to.key=value", or "@FILE": a file with any part of a
- * job, whose keys take the places of the job's (maps are merged, lists replaced). TD_EINVAL with the one line above for
- * anything wrong with the file. */
+ * job, whose keys take the places of the job's (maps are merged, lists replaced). TD_EINVAL with
+ * the one line above for anything wrong with the file. */
 TD_NODISCARD td_status td__job_load(const char *path, const char *const *sets, int n_sets,
                                     td__job **out);
 /* The same from memory; `name` stands for the file in texts. */

@@ -92,9 +92,18 @@ static td_status on_end(td__observer *o, const td__train_result *r)
     return write_line(m);
 }
 
+static td_status on_ranks(td__observer *o, const td__ranks_event *e)
+{
+    metrics_file *m = (metrics_file *)o;
+    td__text_clear(&m->line);
+    td__json_ranks(&m->line, e);
+    return write_line(m);
+}
+
 td_status td__metrics_file_create(const char *dir, uint64_t from_step, td__observer **out)
 {
-    static const td__observer OBSERVER = {on_begin, on_step, on_eval, on_checkpoint, on_end};
+    static const td__observer OBSERVER = {on_begin,      on_step, on_eval,
+                                          on_checkpoint, on_end,  on_ranks};
     char path[TD__PATH];
     struct stat info;
     uint64_t keep = 0;

@@ -100,6 +100,28 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     return TD_OK;
 }
 
+static void add_times(td__trainer *t, const td__step_event *e)
+{
+    td__rank_stats_add(t->stats, &(td__rank_times){.seconds = e->seconds,
+                                                   .compute = e->times.compute,
+                                                   .update = e->times.update,
+                                                   .comm = e->times.reduce,
+                                                   .wait = e->times.wait,
+                                                   .data = e->data_wait,
+                                                   .nbytes = (double)e->times.sent_nbytes,
+                                                   .plain = (double)e->times.plain_nbytes});
+}
+
+static td_status tell_ranks(td__trainer *t, bool end)
+{
+    td__ranks_event e;
+
+    TD_TRY(td__rank_stats_tell(t->stats, t->state.step, end, &e));
+    if (e.n)
+        TELL(t, ranks, &e);
+    return TD_OK;
+}
+
 static td_status step(td__trainer *t)
 {
     td__train_state *s = &t->state;
@@ -123,8 +145,9 @@ static td_status step(td__trainer *t)
     e.seconds = seconds_since(begin);
     e.elapsed = seconds_since(t->began_ns);
     t->seconds += e.seconds;
+    add_times(t, &e);
     TELL(t, step, &e);
-    return TD_OK;
+    return tell_ranks(t, false);
 }
 
 /* ---- Between steps --------------------------------------------------------------------------- */
@@ -224,7 +247,8 @@ static td_status tell_begin(td__trainer *t)
                            .shards = t->o.shards,
                            .threads = td__pool_threads(t->pool),
                            .ranks = td__trainer_ranks(t),
-                           .precision = td_dtype_name(t->o.precision)};
+                           .precision = td_dtype_name(t->o.precision),
+                           .job_digest = t->state.job_digest};
     for (int i = 0; i < td_params_count(t->params); i++)
         if (!td_params_info(t->params, i).is_state)
             info.params += (int64_t)td_params_info(t->params, i).count;
@@ -258,6 +282,8 @@ static td_status prepare(td__trainer *t)
         TD_TRY(
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
     TD_TRY(td__replicas_begin(t));
+    td__rank_stats_destroy(t->stats);
+    TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     return TD_OK;
 }
@@ -267,6 +293,7 @@ static td_status finish(td__trainer *t, td__train_result *out)
     const td__train_state *s = &t->state;
     TD_TRY(td_params_digest(t->params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
+    TD_TRY(tell_ranks(t, true));
     if (t->dirty || !s->step)
         TD_TRY(save(t, false));
     if (t->checkpointer) {

@@ -209,6 +209,7 @@ void td__trainer_destroy(td__trainer *t)
     if (!t)
         return;
     td__checkpointer_destroy(t->checkpointer);
+    td__rank_stats_destroy(t->stats);
     td__step_engine_destroy(t->engine);
     td__loader_destroy(t->loader);
     td_schedule_destroy(t->schedule);

@@ -7,6 +7,7 @@
 #include "base/sha256.h"
 #include "tandem/coll.h"
 #include "train/checkpoint.h"
+#include "train/rank_stats.h"
 #include "train/shards.h"
 #include "train/step.h"
 #include "train/trainer.h"
@@ -34,6 +35,7 @@ struct td__trainer {
     int n_observers;
 
     /* The run. */
+    td__rank_stats *stats;
     td__train_state state;
     td__checkpointer *checkpointer;
     const atomic_int *stop;

@@ -200,8 +200,7 @@ TEST(keys_of_a_file)
         const char *text, *wrong; /* wrong: the error's text; NULL: none */
     } CASES[] = {
         {"", NULL},
-        {"train: {batch: 128, optimizer: {lr: 0.5}}\ndata: {source: idx, dir: here}\nmetrics: [top5]\n",
-         NULL},
+        {"train: {batch: 128, optimizer: {lr: 0.5}}\ndata: {source: idx, dir: here}\n", NULL},
         {"train: {bach: 128}\n", "over.yaml:1:9: train.bach: unknown key"},
         {"train:\n  batch: -3\n", "over.yaml:2:10: train.batch: expected"},
         {"- a\n", "over.yaml: expected a map with keys of a job"},
