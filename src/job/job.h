@@ -53,6 +53,7 @@ const td__job_log *td__job_log_opts(const td__job *j);
 
 typedef struct td__job_parallel {
     const char *transport, *algo; /* NULL: by themselves */
+    const char *distribute;       /* of rank 0's data: "none" */
 } td__job_parallel;
 const td__job_parallel *td__job_parallel_opts(const td__job *j);
 
