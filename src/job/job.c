@@ -251,8 +251,8 @@ static td_status resolve_dir(td__job *j)
 
 static td_status check_source_options(td__job *j, const td__source_def *def)
 {
-    static const char *const GENERAL[] = {"source", "seed",    "split",   "maps",
-                                          "cache",  "threads", "prefetch",  "distribute"};
+    static const char *const GENERAL[] = {"source", "seed",    "split",    "maps",
+                                          "cache",  "threads", "prefetch", "distribute"};
 
     for (const td__tree *t = td__tree_get(j->root, "data")->first; t; t = t->next) {
         bool known = td__has_word(def->reads, strcmp(t->key, "header") ? t->key : "no_header");
@@ -486,10 +486,10 @@ static td_status resolve(td__job *j, td__tree *given)
                            .report = td__keys_bool(log, "report")};
     const td__tree *parallel = td__tree_get(j->root, "parallel");
     const char *transport = td__keys_text(parallel, "transport");
-    j->parallel = (td__job_parallel){.distribute = td__keys_text(td__tree_get(j->root, "data"),
-                                                                 "distribute"),
-                                     .transport = strcmp(transport, "auto") ? transport : NULL,
-                                     .algo = td__keys_text(parallel, "algo")};
+    j->parallel =
+        (td__job_parallel){.distribute = td__keys_text(td__tree_get(j->root, "data"), "distribute"),
+                           .transport = strcmp(transport, "auto") ? transport : NULL,
+                           .algo = td__keys_text(parallel, "algo")};
     return TD_OK;
 }
 

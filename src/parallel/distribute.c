@@ -123,7 +123,8 @@ static td_status check_head(const part_head *h)
         const td_shape *s = &h->fields[f].shape;
         ok = s->ndim >= 0 && s->ndim <= TD_MAX_DIMS && memchr(h->fields[f].name, 0, TD__FIELD_NAME);
     }
-    return ok ? TD_OK : TD_FAIL(TD_EPROTO, "rank 0 describes its data in a way that makes no sense");
+    return ok ? TD_OK
+              : TD_FAIL(TD_EPROTO, "rank 0 describes its data in a way that makes no sense");
 }
 
 /* d: rank 0's. The others: *head and the memory of its texts. */
@@ -149,8 +150,7 @@ static td_status send_head(td_comm *comm, const td__dataset *d, td__dataset *hea
     if (first)
         join_names(d, text);
     if (h.names_nbytes)
-        TD_TRY_OR(st, fail,
-                  td_broadcast(comm, text, (size_t)h.names_nbytes, TD_U8, 0, NULL));
+        TD_TRY_OR(st, fail, td_broadcast(comm, text, (size_t)h.names_nbytes, TD_U8, 0, NULL));
     if (first) {
         *head = *d;
         return TD_OK;
@@ -375,8 +375,7 @@ static td_status open_on_demand(td__distribution *d, td__data **out)
 {
     bool first = td_comm_rank(d->o.comm) == 0;
     /* Rank 0 splits, maps and caches. */
-    td__data_opts others = {
-        .source = d->data->source, .open_part = open_remote, .open_user = d};
+    td__data_opts others = {.source = d->data->source, .open_part = open_remote, .open_user = d};
 
     td_status st = first ? td__data_open(d->data, out) : TD_OK;
     TD_TRY(agree(d->o.comm, st));

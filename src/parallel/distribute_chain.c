@@ -74,8 +74,8 @@ static void *hand_on(void *arg)
     for (int64_t b = 0; b < r->s->blocks; b++) {
         if (!reach(r, &r->filled, b + 1))
             return NULL;
-        td_status st = td_send(r->after, r->ring[b % RING], td__spread_nbytes(r->s, b), TD_U8, 1,
-                               NULL);
+        td_status st =
+            td_send(r->after, r->ring[b % RING], td__spread_nbytes(r->s, b), TD_U8, 1, NULL);
         if (st) {
             fail(r, st);
             return NULL;
@@ -118,8 +118,7 @@ static td_status run(relay *r)
     if (r->after) {
         int error = pthread_create(&thread, NULL, hand_on, r);
         if (error)
-            return TD_FAIL(TD_EIO, "cannot start a thread that hands data on: %s",
-                           strerror(error));
+            return TD_FAIL(TD_EIO, "cannot start a thread that hands data on: %s", strerror(error));
     }
     fill_all(r);
     if (r->after)

@@ -118,9 +118,8 @@ static td_status read_rows(const desk *k, td__dataset *d, const request *q, cons
 static td_status reply(desk *k, const request *q)
 {
     server *v = k->owner;
-    td__dataset *d = q->part >= 0 && q->part < TD_PART_COUNT
-                         ? td__data_part(v->data, (td__part)q->part)
-                         : NULL;
+    td__dataset *d =
+        q->part >= 0 && q->part < TD_PART_COUNT ? td__data_part(v->data, (td__part)q->part) : NULL;
     if (!d || q->n < 0 || q->n > INT32_MAX)
         return TD_FAIL(TD_EPROTO, "a rank asks for %" PRId64 " rows of part %d", q->n, q->part);
     int64_t most = rows_in(v, d);
@@ -175,8 +174,7 @@ static td_status start_desks(server *v)
             pthread_mutex_lock(&v->lock);
             v->open--;
             pthread_mutex_unlock(&v->lock);
-            return TD_FAIL(TD_EIO, "cannot start a thread that sends samples: %s",
-                           strerror(error));
+            return TD_FAIL(TD_EIO, "cannot start a thread that sends samples: %s", strerror(error));
         }
         k->started = true;
     }
@@ -270,8 +268,8 @@ static td_status remote_read(td__dataset *d, const int64_t *index, int64_t n, co
 
 static const td__dataset_ops REMOTE = {.destroy = remote_destroy, .read = remote_read};
 
-static td_status make_remote(void *state, td__part part, const td__dataset *head,
-                             td__arena *names, td__dataset **out)
+static td_status make_remote(void *state, td__part part, const td__dataset *head, td__arena *names,
+                             td__dataset **out)
 {
     remote *m = td__calloc(1, sizeof *m);
     if (!m) {
@@ -294,8 +292,7 @@ static void end(void *state)
 
     if (first && v->desks)
         stop_desks(v);
-    if (!first && v->link && v->link[0] &&
-        td_send(v->link[0], &last, sizeof last, TD_U8, 0, NULL))
+    if (!first && v->link && v->link[0] && td_send(v->link[0], &last, sizeof last, TD_U8, 0, NULL))
         TD_LOG(DEBUG, TRAIN, "rank 0 is gone before the end: %s", td_last_error());
     for (int r = 0; v->link && r < v->size; r++)
         td_comm_destroy(v->link[r]);

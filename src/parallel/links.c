@@ -40,8 +40,7 @@ td_status td__links_line(td_comm *comm, td_comm **before, td_comm **after)
     for (int odd = 0; odd < 2; odd++) {
         int first = rank - (rank + odd) % 2; /* the lower rank of the pair that this one is in */
         bool in = first >= 0 && first + 1 < size;
-        TD_TRY_OR(st, fail,
-                  td__comm_split_with(comm, in ? first : -1, rank, &PATIENT, &made[odd]));
+        TD_TRY_OR(st, fail, td__comm_split_with(comm, in ? first : -1, rank, &PATIENT, &made[odd]));
         if (in)
             *(first == rank ? after : before) = made[odd];
     }

@@ -3,8 +3,8 @@
  * A comm is used by one thread at a time, but comms are independent: a rank that has to listen to
  * several others at once, or to receive while it sends, has a link and a thread for each.
  *
- * On a link it is no failure that the other side is silent for long: it may compute, or have nothing
- * to ask. So links report no stalls. They end when a side is aborted, dies or leaves; a side that
+ * On a link it is no failure that the other side is silent for long: it may compute, or have no
+ * question. So links report no stalls. They end when a side is aborted, dies or leaves; one that
  * fails for a reason of its own aborts its links, or others wait for it.
  *
  * All functions are collective over the comm. */

@@ -33,7 +33,8 @@ r = random.Random(1)
 with open("first/train.csv", "w") as f:
     f.write("a,b,c,kind\n")
     for i in range(400):
-        f.write("%g,%g,%g,%s\n" % (r.random(), r.gauss(0, 3), i % 7, r.choice(["cat", "dog", "ant"])))
+        kind = r.choice(["cat", "dog", "ant"])
+        f.write("%g,%g,%g,%s\n" % (r.random(), r.gauss(0, 3), i % 7, kind))
 PY
 cat >"$mark" <<'JOB'
 name: kinds
