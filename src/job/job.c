@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "job/job_impl.h"
 #include "optim/options.h"
+#include "train/compress.h"
 
 const td__key td__job_keys[] = {
 #define TD_KEY(...) TD_KEY_ROW(__VA_ARGS__),
@@ -425,6 +426,35 @@ static td_status fill_train(td__job *j)
     return fill_schedule(j);
 }
 
+static td_status fill_compress(td__job *j)
+{
+    const td__tree *p = td__tree_get(j->root, "parallel");
+    const char *name = td__keys_text(p, "compress");
+    const struct {
+        const char *key, *with;
+    } options[] = {{"compress_ratio", "topk"},
+                   {"compress_rank", "powersgd"},
+                   {"compress_warmup", "topk powersgd"}};
+
+    for (int i = 0; i < TD_LEN(options); i++) {
+        const td__tree *given = td__tree_get(p, options[i].key);
+        if (given && !td__has_word(options[i].with, name))
+            return TD_FAIL(TD_EINVAL, "%s: parallel.%s: goes with compress: %s, not %s",
+                           td__tree_where_key(given).text, options[i].key, options[i].with, name);
+    }
+    if (strcmp(name, "none") == 0)
+        return TD_OK;
+    bool warms = td__tree_get(p, "compress_warmup");
+    j->train.reducer = name;
+    j->train.reduce_with = (td__reducer_opts){
+        .ratio = td__keys_real(p, "compress_ratio"),
+        .rank = (int)td__keys_int(td__job_keys, j->root, "parallel.compress_rank"),
+        .warmup_steps = warms ? td__keys_int(td__job_keys, j->root, "parallel.compress_warmup")
+                              : TD__WARMUP_AUTO};
+    td_status st = td__compress_check(&j->train);
+    return st ? at(st, near(j, "parallel.compress"), "parallel.compress") : TD_OK;
+}
+
 /* A name is part of folders' names. */
 static td_status check_name(td__job *j)
 {
@@ -479,6 +509,7 @@ static td_status resolve(td__job *j, td__tree *given)
     }
     TD_TRY(fill_data(j));
     TD_TRY(fill_train(j));
+    TD_TRY(fill_compress(j));
     const td__tree *log = td__tree_get(j->root, "log");
     j->log = (td__job_log){.runs_dir = td__keys_text(log, "dir"),
                            .every = td__keys_int(td__job_keys, j->root, "log.every"),

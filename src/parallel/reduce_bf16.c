@@ -35,6 +35,7 @@ static td_status create(const td__reducer_opts *o, td__reducer **out)
 const td__reducer_ops td__reducer_bf16 = {
     .name = "bf16",
     .help = "bf16 on the wire, sums in f32",
+    .compresses = true,
     .create = create,
     .destroy = td__coded_destroy,
     .reduce = td__coded_reduce,

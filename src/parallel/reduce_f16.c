@@ -77,6 +77,7 @@ static td_status create(const td__reducer_opts *o, td__reducer **out)
 const td__reducer_ops td__reducer_f16 = {
     .name = "f16",
     .help = "f16 with a scale per 4096 on the wire, sums in f32",
+    .compresses = true,
     .create = create,
     .destroy = td__coded_destroy,
     .reduce = td__coded_reduce,

@@ -70,6 +70,8 @@ static td_status create(const td__reducer_opts *o, td__reducer **out)
 const td__reducer_ops td__reducer_onebit = {
     .name = "onebit",
     .help = "signs and a scale per 1024 on the wire, with error feedback",
+    .compresses = true,
+    .sgd_only = true,
     .create = create,
     .destroy = td__coded_destroy,
     .reduce = td__coded_reduce,

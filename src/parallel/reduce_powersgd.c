@@ -343,6 +343,7 @@ static td_status reduce(td__reducer *r, int k, float *data)
 const td__reducer_ops td__reducer_powersgd = {
     .name = "powersgd",
     .help = "matrices of low rank, with error feedback",
+    .compresses = true,
     .create = create,
     .destroy = destroy,
     .step = step,

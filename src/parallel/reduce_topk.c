@@ -206,6 +206,8 @@ static td_status reduce(td__reducer *r, int i, float *data)
 const td__reducer_ops td__reducer_topk = {
     .name = "topk",
     .help = "the largest gradients alone, the rest later (deep gradient compression)",
+    .compresses = true,
+    .sgd_only = true,
     .takes_momentum = true,
     .whole = true,
     .create = create,

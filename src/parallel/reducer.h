@@ -46,6 +46,8 @@ typedef struct td__reducer_opts {
 typedef struct td__reducer td__reducer;
 typedef struct td__reducer_ops {
     const char *name, *help;
+    bool compresses;
+    bool sgd_only;       /* feeds errors back, which only updates linear in gradients make up for */
     bool takes_momentum; /* the optimizer's momentum is applied here, before the sum */
     bool whole;          /* buckets are posted after backward only: it looks at all of them first */
     TD_NODISCARD td_status (*create)(const td__reducer_opts *o, td__reducer **out);

@@ -158,6 +158,10 @@ void td__json_end(td__text *t, const td__train_result *r)
     number(t, "train_loss", r->train_loss, VALUE_DIGITS);
     number(t, "best", r->best, VALUE_DIGITS);
     whole(t, "best_step", (int64_t)r->best_step);
+    if (r->plain_nbytes) {
+        whole(t, "sent_nbytes", (int64_t)r->sent_nbytes);
+        whole(t, "plain_nbytes", (int64_t)r->plain_nbytes);
+    }
     td__text_printf(t, ", \"digest\": \"sha256:%s\"", r->digest);
     close_line(t);
 }

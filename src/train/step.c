@@ -168,7 +168,7 @@ static td_status set_up(td__step_engine *e)
     if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
     e->losses = e->sums + 1;
-    if (e->size > 1)
+    if (e->size > 1 || (e->o.comm && e->o.reducer)) /* which may have the momentum */
         TD_TRY(join_world(e));
     return make_parts(e, dense);
 }

@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "graph/params.h"
 #include "optim/schedule.h"
+#include "train/compress.h"
 #include "train/trainer_impl.h"
 
 enum { MAX_SHARDS = 4096, KEEP = 3 };
@@ -58,24 +59,6 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     if (o->eval_batch < 1 || o->epochs < 0 || o->steps < 0 || o->patience < 0 || o->threads < 0)
         return TD_FAIL(TD_EINVAL, "eval_batch, epochs, steps, patience and threads must not be "
                                   "negative");
-    return TD_OK;
-}
-
-/* A reducer may want the optimizer's momentum for itself. */
-static td_status resolve_reducer(td__train_opts *o)
-{
-    const td__reducer_ops *ops = o->reducer ? td__reducer_find(o->reducer) : NULL;
-    if (o->reducer && !ops)
-        return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients", o->reducer);
-    if (!o->comm || td_comm_size(o->comm) == 1)
-        o->reducer = NULL;
-    o->reduce_with.seed = o->seed;
-    if (o->reducer && ops->takes_momentum && o->optim.momentum > 0) {
-        o->reduce_with.momentum = o->optim.momentum;
-        o->reduce_with.nesterov = o->optim.nesterov;
-        o->optim.momentum = TD_ZERO;
-        o->optim.nesterov = false;
-    }
     return TD_OK;
 }
 
@@ -175,9 +158,10 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
 {
     TD_TRY(td__arena_create(&t->arena));
     TD_TRY(resolve(t, opts));
-    TD_TRY(resolve_reducer(&t->o));
+    TD_TRY(td__compress_resolve(&t->o, td__trainer_ranks(t)));
     TD_TRY(make_model(t));
     TD_TRY(make_data(t));
+    t->o.reduce_with.warmup_steps = td__compress_warmup(&t->o, t->total_steps);
     TD_TRY(make_schedule(t));
     t->state = (td__train_state){
         .seed = t->o.seed, .best = (double)NAN, .schedule = td_schedule_get_state(t->schedule)};

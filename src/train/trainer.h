@@ -52,7 +52,7 @@ typedef struct td__train_opts {
     size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
     bool update_late;     /* see step.h, Recovery */
     /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
-     * and nesterov are the optimizer's where the reducer takes them); NULL: in the shard tree. The
+     * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard tree. The
      * result then depends on the number of ranks. One rank alone has nothing to reduce. */
     const char *reducer;
     td__reducer_opts reduce_with;
@@ -69,6 +69,7 @@ struct td__train_result {
     uint64_t step, epoch;
     double seconds; /* of training, without set-up and validation */
     double samples_per_second, train_loss, best;
+    uint64_t sent_nbytes, plain_nbytes; /* gradients sent by this rank; as plain f32 */
     uint64_t best_step;
     char digest[65]; /* of the weights */
 };
