@@ -14,6 +14,7 @@
 #include "train/report_chart.h"
 #include "train/report_data.h"
 #include "train/report_html.h"
+#include "train/report_scaling.h"
 #include "train/run_dir.h"
 
 enum { MOST_EVALS = 12, MOST_NODES = 20 };
@@ -250,12 +251,6 @@ static void print_memory(td__text *t, const td_memory_plan *m)
     td__text_add(t, "<td></td></tr></table></div></div>\n");
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void time_row(td__text *t, const char *name, const char *value, const char *note)
 {
     td__text_add(t, "<tr>");
@@ -268,26 +263,18 @@ static void time_row(td__text *t, const char *name, const char *value, const cha
 static td_status print_times(td__text *t, const td__report_data *d)
 {
     char value[TD__HUMAN], other[TD__HUMAN], note[96];
-    double seconds = sum(&d->seconds), wait = sum(&d->data_wait);
-    int n = 0;
+    double seconds = sum(&d->seconds), wait = sum(&d->data_wait), q[2];
+    static const double Q[] = {0.5, 0.95};
 
     if (!d->seconds.n)
         return TD_OK;
-    double *sorted = td__calloc((size_t)d->seconds.n, sizeof *sorted);
-    if (!sorted)
-        return TD_FAIL(TD_ENOMEM, "no memory for %d times of the report", d->seconds.n);
-    for (int i = 0; i < d->seconds.n; i++)
-        if (isfinite(d->seconds.v[i]))
-            sorted[n++] = d->seconds.v[i];
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-
+    TD_TRY(td__column_quantiles(&d->seconds, Q, 2, q));
     td__text_add(t, "<div><h2>Times</h2>\n<div class=\"panel\"><table>\n");
     snprintf(note, sizeof note, "%d steps", d->step.n);
     time_row(t, "training", td__human_seconds(seconds, value), note);
-    if (n) {
-        snprintf(note, sizeof note, "95 %% take at most %s",
-                 td__human_seconds(sorted[(int)((double)(n - 1) * 0.95)], other));
-        time_row(t, "step, median", td__human_seconds(sorted[n / 2], value), note);
+    if (isfinite(q[0])) {
+        snprintf(note, sizeof note, "95 %% take at most %s", td__human_seconds(q[1], other));
+        time_row(t, "step, median", td__human_seconds(q[0], value), note);
     }
     snprintf(note, sizeof note, "%.1f %% of training", seconds > 0 ? 100 * wait / seconds : 0);
     time_row(t, "waiting for data", td__human_seconds(wait, value), note);
@@ -303,7 +290,6 @@ static td_status print_times(td__text *t, const td__report_data *d)
                  "");
     }
     td__text_add(t, "</table></div></div>\n");
-    td__free(sorted);
     return TD_OK;
 }
 
@@ -358,6 +344,7 @@ static td_status print_page(td__text *t, const td__report_opts *o, const td__rep
     print_head(t, o, d);
     print_cards(t, d);
     print_charts(t, d);
+    TD_TRY(td__report_scaling(t, o->dir, d));
     print_evals(t, d);
     print_layers(t, o);
     td__text_add(t, "<div class=\"two\">\n");

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -218,4 +219,27 @@ void td__report_data_fini(td__report_data *d)
     }
     td__free(d->rank);
     *d = (td__report_data){0};
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+td_status td__column_quantiles(const td__column *c, const double *q, int n, double *out)
+{
+    double *sorted = td__calloc((size_t)c->n + 1, sizeof *sorted);
+    int count = 0;
+
+    if (!sorted)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d times of the report", c->n);
+    for (int i = 0; i < c->n; i++)
+        if (isfinite(c->v[i]))
+            sorted[count++] = c->v[i];
+    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
+    for (int i = 0; i < n; i++)
+        out[i] = count ? sorted[(int)((double)(count - 1) * q[i])] : (double)NAN;
+    td__free(sorted);
+    return TD_OK;
 }

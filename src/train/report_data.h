@@ -49,4 +49,8 @@ typedef struct td__report_data {
 TD_NODISCARD td_status td__report_data_read(const char *dir, td__report_data *d);
 void td__report_data_fini(td__report_data *d);
 
+/* out[i]: the value that a share q[i] of the finite ones are below; NaN where there are none. */
+TD_NODISCARD td_status td__column_quantiles(const td__column *c, const double *q, int n,
+                                            double *out);
+
 #endif

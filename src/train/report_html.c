@@ -13,6 +13,7 @@ void td__html_begin(td__text *t, const char *title)
     td__text_html(t, title);
     td__text_add(t, " &middot; tandem</title>\n<style>\n");
     td__text_add(t, REPORT_CSS);
+    td__text_add(t, REPORT_CSS_TABLES);
     td__text_add(t, "</style></head><body><main>\n");
 }
 

@@ -54,11 +54,16 @@ static const char REPORT_CSS[] =
     ".cursor{stroke:var(--dim);stroke-dasharray:3 3;visibility:hidden}output{position:absolute;"
     "display:none;pointer-events:none;background:var(--text);color:var(--bg);border-radius:6px;"
     "padding:4px 9px;font-size:12px;line-height:1.45;white-space:pre;"
-    "font-variant-numeric:tabular-nums;top:44px;z-index:1}\n"
+    "font-variant-numeric:tabular-nums;top:44px;z-index:1}\n";
+
+/* Compilers need not take longer texts than 4,095 bytes. */
+static const char REPORT_CSS_TABLES[] =
     ".panel{overflow:auto}table{border-collapse:collapse;width:100%;"
     "font-variant-numeric:tabular-nums}\n"
     "th{font-weight:600;color:var(--dim);font-size:12.5px;text-align:left}th,td{padding:7px 14px;"
     "border-bottom:1px solid var(--line);white-space:nowrap}tr:last-child td{border-bottom:0}\n"
+    "td.stack{min-width:240px}td.stack i{display:inline-block;height:14px;vertical-align:middle}\n"
+    "p{margin:10px 0}p.legend{margin-left:-8px}\n"
     "td.n,th.n{text-align:right}td.bar{width:26%;min-width:110px}td.bar i{display:block;"
     "height:8px;"
     "border-radius:4px;background:var(--c0);opacity:.75}\n"
