@@ -400,6 +400,7 @@ static td_status fill_train(td__job *j)
         .shards = (int)td__keys_int(keys, j->root, "train.shards"),
         .accumulate = (int)td__keys_int(keys, j->root, "train.accumulate"),
         .threads = (int)td__keys_int(keys, j->root, "parallel.threads"),
+        .zero = (int)td__keys_int(keys, j->root, "parallel.zero"),
         .precision = strcmp(td__keys_text(t, "precision"), "bf16") ? TD_F32 : TD_BF16,
         .backend = td__keys_text(t, "backend"),
         .seed = (uint64_t)td__keys_int(keys, j->root, "train.seed"),

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "train/slices.h"
 #include "train/trainer_impl.h"
 
 static double seconds_since(uint64_t ns)
@@ -216,12 +217,18 @@ static td_status report_saved(td__trainer *t)
 
 static td_status save(td__trainer *t, bool best)
 {
-    if (!t->checkpointer)
+    bool slices = t->zero && t->saves; /* then all ranks bring theirs */
+    if (!t->checkpointer && !slices)
         return TD_OK;
     uint64_t begin = td__clock_ns();
-    TD_TRY(td__checkpointer_wait(t->checkpointer));
-    TD_TRY(report_saved(t));
-    TD_TRY(td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best));
+    if (t->checkpointer) {
+        TD_TRY(td__checkpointer_wait(t->checkpointer));
+        TD_TRY(report_saved(t));
+    }
+    if (slices)
+        TD_TRY(td__slices_save(t, best));
+    else
+        TD_TRY(td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best));
     t->seconds += seconds_since(begin);
     t->dirty = false;
     return TD_OK;
@@ -275,6 +282,7 @@ static td_status prepare(td__trainer *t)
                                                        .shards = t->o.shards,
                                                        .accumulate = t->o.accumulate,
                                                        .comm = t->o.comm,
+                                                       .zero = t->zero,
                                                        .bucket_nbytes = t->o.bucket_nbytes,
                                                        .update_late = t->o.update_late,
                                                        .reducer = t->o.reducer,
@@ -293,7 +301,8 @@ static td_status prepare(td__trainer *t)
 static td_status finish(td__trainer *t, td__train_result *out)
 {
     const td__train_state *s = &t->state;
-    TD_TRY(td_params_digest(t->params, out->digest));
+    TD_TRY(t->o.zero == 3 ? td__slices_digest(t, out->digest)
+                          : td_params_digest(t->params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
     TD_TRY(tell_ranks(t, true));
     if (t->dirty || !s->step)

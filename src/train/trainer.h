@@ -49,6 +49,9 @@ typedef struct td__train_opts {
      * the same options, except for checkpoints, observers and resuming, which are rank 0's; a call
      * that fails aborts the comm. The result has the same bits for any number of ranks. */
     td_comm *comm;
+    /* What ranks hold in slices (parallel/zero.h): 0 nothing, 1 the optimizer's state, 2 gradients
+     * too, 3 params too. The result has the same bits. */
+    int zero;
     size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
     bool update_late;     /* see step.h, Recovery */
     /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum

@@ -7,6 +7,7 @@
 #include "base/sha256.h"
 #include "tandem/coll.h"
 #include "train/checkpoint.h"
+#include "train/lockstep.h"
 #include "train/rank_stats.h"
 #include "train/shards.h"
 #include "train/step.h"
@@ -23,6 +24,8 @@ struct td__trainer {
     td__pool *pool;
     td__shard_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
     td_params *params;
+    td__zero *zero;          /* NULL: every rank holds everything whole */
+    td__lockstep *eval_walk; /* stage 3: evaluation, made when needed */
     td_optimizer *optimizer;
     td_schedule *schedule;
     td__step_engine *engine;
@@ -41,6 +44,9 @@ struct td__trainer {
     const atomic_int *stop;
     bool stopping; /* with several ranks: one of them was asked to stop, and all know */
     bool dirty;    /* something happened since the last checkpoint */
+    bool goes_on;  /* from the checkpoint `resumed`, whose blocks are not loaded yet */
+    td__checkpoint_info resumed;
+    bool saves; /* rank 0 writes checkpoints */
     uint64_t began_ns;
     uint64_t samples; /* in this run */
     double seconds, loss;
