@@ -242,6 +242,7 @@ static td_status prepare(training *t)
     s->spreading_user = t;
     TD_TRY(td__session_data(s));
     catch_signals();
+    s->opts.profile = t->profile;
     if (!is_first(t)) {
         s->opts.blank = true; /* rank 0 sends the weights */
         return td__session_trainer(s);
@@ -253,7 +254,6 @@ static td_status prepare(training *t)
     }
     TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
     s->opts.checkpoint_dir = t->checkpoints;
-    s->opts.profile = t->profile;
     return td__session_trainer(s);
 }
 

@@ -102,8 +102,12 @@ static td_status on_ranks(td__observer *o, const td__ranks_event *e)
 
 td_status td__metrics_file_create(const char *dir, uint64_t from_step, td__observer **out)
 {
-    static const td__observer OBSERVER = {on_begin,      on_step, on_eval,
-                                          on_checkpoint, on_end,  on_ranks};
+    static const td__observer OBSERVER = {.begin = on_begin,
+                                          .step = on_step,
+                                          .eval = on_eval,
+                                          .checkpoint = on_checkpoint,
+                                          .end = on_end,
+                                          .ranks = on_ranks};
     char path[TD__PATH];
     struct stat info;
     uint64_t keep = 0;

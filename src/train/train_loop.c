@@ -14,6 +14,8 @@
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
+enum { MOST_SPANS = 1 << 17 }; /* of a trace: 5 MB */
+
 static double seconds_since(uint64_t ns)
 {
     return 1e-9 * (double)(td__clock_ns() - ns);
@@ -74,6 +76,30 @@ static int64_t rows_of(const td__trainer *t, int64_t first, int64_t end)
     return stop - first * t->o.batch;
 }
 
+/* From begin_ns until now, in the step under way. */
+static void add_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
+{
+    if (t->spans)
+        td__span_log_add(t->spans, &(td__span){.begin_ns = begin_ns,
+                                               .end_ns = td__clock_ns(),
+                                               .step = (uint32_t)t->state.step + 1,
+                                               .kind = (uint16_t)kind});
+}
+
+static void add_buckets(td__trainer *t)
+{
+    const td__bucket_span *b;
+    int n = t->spans ? td__step_spans(t->engine, &b) : 0;
+
+    for (int k = 0; k < n; k++)
+        td__span_log_add(t->spans, &(td__span){.begin_ns = b[k].begin_ns,
+                                               .end_ns = b[k].end_ns,
+                                               .posted_ns = b[k].posted_ns,
+                                               .step = (uint32_t)t->state.step + 1,
+                                               .kind = TD_SPAN_BUCKET,
+                                               .id = k});
+}
+
 static td_status run_batches(td__trainer *t, td__step_event *e)
 {
     int64_t first = t->state.batch_in_epoch, end = first + t->o.accumulate;
@@ -86,6 +112,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
         uint64_t begin = td__clock_ns();
         TD_TRY(td__loader_next(t->loader, &b));
         e->data_wait += seconds_since(begin);
+        add_span(t, TD_SPAN_DATA, begin);
         TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
                   (unsigned long long)t->state.epoch);
@@ -127,12 +154,14 @@ static td_status step(td__trainer *t)
 {
     td__train_state *s = &t->state;
     td__step_event e = {.step = s->step + 1, .epoch = s->epoch};
-    uint64_t begin = td__clock_ns();
+    uint64_t begin = e.begin_ns = td__clock_ns();
     td_status st = run_batches(t, &e);
     if (st) {
         td__step_abandon(t->engine);
         return st;
     }
+    add_buckets(t);
+    add_span(t, TD_SPAN_STEP, begin);
     s->step++;
     s->samples += (uint64_t)e.samples;
     s->batch_in_epoch += t->o.accumulate;
@@ -171,9 +200,11 @@ static td_status validate(td__trainer *t, bool *best)
     td__train_state *s = &t->state;
     td__eval_result r;
     bool stopped;
+    uint64_t begin = td__clock_ns();
 
     TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID), t->stop, &stopped,
                                       &r));
+    add_span(t, TD_SPAN_VALID, begin);
     t->stopping = t->stopping || stopped;
     if (stopped)
         return TD_OK;
@@ -273,6 +304,8 @@ static td_status prepare(td__trainer *t)
         return TD_FAIL(TD_EINVAL, "nothing to do: neither epochs nor steps are given");
     TD_TRY(
         td__shard_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN), t->shard_rows));
+    if (t->o.profile && !t->spans)
+        TD_TRY(td__span_log_create(MOST_SPANS, &t->spans));
     if (!t->engine)
         TD_TRY(td__step_engine_create(&(td__step_opts){.set = t->train_set,
                                                        .pool = t->pool,
@@ -283,6 +316,7 @@ static td_status prepare(td__trainer *t)
                                                        .accumulate = t->o.accumulate,
                                                        .comm = t->o.comm,
                                                        .zero = t->zero,
+                                                       .spans = t->spans,
                                                        .bucket_nbytes = t->o.bucket_nbytes,
                                                        .update_late = t->o.update_late,
                                                        .reducer = t->o.reducer,
@@ -294,7 +328,18 @@ static td_status prepare(td__trainer *t)
     TD_TRY(td__replicas_begin(t));
     td__rank_stats_destroy(t->stats);
     TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
+    if (t->spans)
+        TD_TRY(td__span_log_start(t->spans, t->o.comm));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
+    return TD_OK;
+}
+
+static td_status tell_spans(void *user, int rank, const td__span *spans, int n, uint64_t lost)
+{
+    td__trainer *t = user;
+    td__spans_event e = {.rank = rank, .n = n, .span = spans, .lost = lost};
+
+    TELL(t, spans, &e);
     return TD_OK;
 }
 
@@ -305,6 +350,8 @@ static td_status finish(td__trainer *t, td__train_result *out)
                           : td_params_digest(t->params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
     TD_TRY(tell_ranks(t, true));
+    if (t->spans)
+        TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
     if (t->dirty || !s->step)
         TD_TRY(save(t, false));
     if (t->checkpointer) {

@@ -201,6 +201,7 @@ void td__trainer_destroy(td__trainer *t)
         return;
     td__checkpointer_destroy(t->checkpointer);
     td__rank_stats_destroy(t->stats);
+    td__span_log_destroy(t->spans);
     td__step_engine_destroy(t->engine);
     td__loader_destroy(t->loader);
     td_schedule_destroy(t->schedule);

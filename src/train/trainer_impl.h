@@ -39,6 +39,7 @@ struct td__trainer {
 
     /* The run. */
     td__rank_stats *stats;
+    td__span_log *spans; /* NULL: not traced */
     td__train_state state;
     td__checkpointer *checkpointer;
     const atomic_int *stop;
