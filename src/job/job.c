@@ -398,9 +398,11 @@ static td_status fill_train(td__job *j)
         .epochs = td__keys_int(keys, j->root, "train.epochs"),
         .steps = td__keys_int(keys, j->root, "train.steps"),
         .shards = (int)td__keys_int(keys, j->root, "train.shards"),
+        .loose = !td__keys_bool(t, "reproducible"),
         .accumulate = (int)td__keys_int(keys, j->root, "train.accumulate"),
         .threads = (int)td__keys_int(keys, j->root, "parallel.threads"),
         .zero = (int)td__keys_int(keys, j->root, "parallel.zero"),
+        .bucket_nbytes = (size_t)(td__keys_real(j->root, "parallel.bucket_mb") * (1 << 20)),
         .precision = strcmp(td__keys_text(t, "precision"), "bf16") ? TD_F32 : TD_BF16,
         .backend = td__keys_text(t, "backend"),
         .seed = (uint64_t)td__keys_int(keys, j->root, "train.seed"),
@@ -423,6 +425,11 @@ static td_status fill_train(td__job *j)
         return TD_FAIL(
             TD_EINVAL, "%s: train.shards: expected a divisor of train.batch, %lld, found %d",
             td__tree_where(near(j, "train.shards")).text, (long long)o->batch, o->shards);
+    if (o->shards > 0 && o->loose)
+        return TD_FAIL(TD_EINVAL,
+                       "%s: train.shards: goes with reproducible: true; otherwise every compute "
+                       "thread has one shard",
+                       td__tree_where(near(j, "train.shards")).text);
     TD_TRY(fill_optimizer(j));
     return fill_schedule(j);
 }

@@ -11,6 +11,7 @@
 #include "graph/params.h"
 #include "optim/schedule.h"
 #include "train/compress.h"
+#include "train/loose.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
@@ -43,6 +44,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
+    TD_TRY(td__loose_resolve(o));
     if (!o->shards)
         o->shards = td__shards_default(o->batch);
     if (!o->accumulate)
