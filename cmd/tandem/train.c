@@ -352,6 +352,17 @@ static void row(const char *name, const char *fmt, ...)
     putchar('\n');
 }
 
+/* Only where they were compressed. */
+static void print_bytes(const td__train_result *r)
+{
+    char b[TD__HUMAN];
+    double sent = (double)r->sent_nbytes;
+
+    if (sent > 0 && r->sent_nbytes != r->plain_nbytes)
+        row("gradients", "%s sent by each rank, %.3g times less than plain (last step: %.3g)",
+            td__human_bytes(sent, b), (double)r->plain_nbytes / sent, r->last_ratio);
+}
+
 static void print_table(const training *t)
 {
     static const char *const ENDS[] = {[TD_TRAIN_DONE] = "finished",
@@ -373,6 +384,7 @@ static void print_table(const training *t)
     }
     row("time", "%s of training, %.0f samples/s", td__human_seconds(r->seconds, b),
         r->samples_per_second);
+    print_bytes(r);
     row("run", "%s", t->dir);
 }
 

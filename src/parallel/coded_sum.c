@@ -2,11 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parallel/coded_sum.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/kernels/blend.h"
+#include "parallel/kernels/compress.h"
 
 typedef struct coded {
     td__reducer base;
@@ -15,9 +17,11 @@ typedef struct coded {
     size_t rank, size;
     size_t wire_nbytes; /* of each of the two; for the largest bucket */
     uint8_t *send, *receive;
-    float *owed; /* what was lost so far, by element of the buckets from `first` on */
+    float *owed;     /* what was lost so far, by element of the buckets from `first` on */
+    float *velocity; /* likewise; NULL: no momentum */
     size_t first, n_owed;
-    float *sum; /* of a slice */
+    float scale; /* local clipping of this step */
+    float *sum;  /* of a slice */
     size_t n_sum;
 } coded;
 
@@ -57,7 +61,9 @@ static td_status set_up(coded *c)
     c->first = begin;
     c->n_owed = end - begin;
     c->owed = td__alloc_block((c->n_owed + 1) * sizeof *c->owed);
-    if (!c->owed)
+    if (c->base.o.momentum > 0)
+        c->velocity = td__alloc_block((c->n_owed + 1) * sizeof *c->velocity);
+    if (!c->owed || (c->base.o.momentum > 0 && !c->velocity))
         return TD_FAIL(TD_ENOMEM, "no memory for the rounding errors of %zu gradients", c->n_owed);
     return TD_OK;
 }
@@ -72,6 +78,7 @@ td_status td__coded_create(const td__reducer_ops *ops, const td__code *code,
     c->base = (td__reducer){.ops = ops, .o = *o};
     c->code = code;
     c->isa = td__cpu_isa();
+    c->scale = 1;
     c->rank = (size_t)td_comm_rank(o->comm);
     c->size = (size_t)td_comm_size(o->comm);
     td_status st = set_up(c);
@@ -92,7 +99,28 @@ void td__coded_destroy(td__reducer *r)
     td__free_block(c->receive, c->wire_nbytes + 1);
     td__free_block(c->sum, (c->n_sum + 1) * sizeof *c->sum);
     td__free_block(c->owed, (c->n_owed + 1) * sizeof *c->owed);
+    td__free_block(c->velocity, (c->n_owed + 1) * sizeof *c->velocity);
     td__free(c);
+}
+
+td_status td__coded_step(td__reducer *r, uint64_t step, const float *local)
+{
+    coded *c = (coded *)r;
+    (void)step;
+    c->scale = td__reduce_clip(r, local + c->first, c->n_owed);
+    return TD_OK;
+}
+
+/* Add elements [at, at + n) of the gradients, from `first` on, to what is owed. */
+static void owe(coded *c, size_t at, const float *data, size_t n)
+{
+    void (*move)(float *, float *, const float *, float, float, int, size_t) =
+        TD_ISA_PICK(c->isa, td__accumulate_velocity);
+    const td__reducer_opts *o = &c->base.o;
+    if (c->velocity)
+        move(c->velocity + at, c->owed + at, data, c->scale, (float)o->momentum, o->nesterov, n);
+    else
+        TD_ISA_PICK(c->isa, td__accumulate)(c->owed + at, data, c->scale, n);
 }
 
 /* 3. Slice `own` of this rank's numbers with those of the others, in the order of ranks. */
@@ -105,6 +133,16 @@ static void add_up(coded *c, const float *own, size_t count, size_t nbytes)
             add(c->sum, 1.0f, own, 1.0f, count);
         else
             c->code->add(c->isa, c->sum, c->receive + i * nbytes, count);
+}
+
+/* NaN and infinities have been seen in the sum, and are not to come again with the velocity. */
+static void forget(coded *c, const td__bucket *b, const float *data)
+{
+    float *u = c->velocity + (b->begin - c->first);
+    if (TD_ISA_PICK(c->isa, td__largest_bits)(data, b->count) < 0x7f800000u)
+        return;
+    for (size_t i = 0; i < b->count; i++)
+        u[i] = isfinite(u[i]) ? u[i] : 0;
 }
 
 td_status td__coded_reduce(td__reducer *r, int k, float *data)
@@ -123,7 +161,7 @@ td_status td__coded_reduce(td__reducer *r, int k, float *data)
         float *from = data + begin;
         if (owed) { /* the numbers and what is left of them lie in `owed` from here on */
             from = owed + begin;
-            TD_ISA_PICK(c->isa, td__blend)(from, 1.0f, data + begin, 1.0f, n);
+            owe(c, b->begin - c->first + begin, data + begin, n);
         }
         if (i != c->rank)
             code->pack(c->isa, c->send + i * nbytes, from, n);
@@ -142,6 +180,8 @@ td_status td__coded_reduce(td__reducer *r, int k, float *data)
         size_t begin = least(i * slice, count);
         code->unpack(c->isa, data + begin, c->receive + i * nbytes, least(slice, count - begin));
     }
+    if (c->velocity)
+        forget(c, b, data);
     r->sent_nbytes += 2 * (c->size - 1) * nbytes;
     r->plain_nbytes += td__reduce_sum_nbytes(r, count);
     return TD_OK;

@@ -12,9 +12,11 @@
  * rank sends 2 (n-1)/n of the bucket in the code: the ratio to a plain sum is the code's own.
  *
  * A code with feedback leaves what it lost, on both ways (as DoubleSqueeze, Tang et al. 2019, and
- * dist-EF-SGD, Zheng et al. 2019): the sender keeps it for the next step's number at 1, and the
+ * dist-EF-SGDM, Zheng et al. 2019): the sender keeps it for the next step's number at 1, and the
  * owner what was lost of the sum at 4. An owner sends itself nothing at 1, so one array of the
- * bucket's size holds both. */
+ * bucket's size holds both. The numbers are then velocities rather than gradients where there is
+ * momentum, and gradients are clipped by their norm before, on each rank by itself, to clip_norm /
+ * sqrt(n). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_CODED_SUM_H
 #define TD_PARALLEL_CODED_SUM_H
@@ -36,6 +38,7 @@ typedef struct td__code {
 TD_NODISCARD td_status td__coded_create(const td__reducer_ops *ops, const td__code *code,
                                         const td__reducer_opts *o, td__reducer **out);
 void td__coded_destroy(td__reducer *r);
+TD_NODISCARD td_status td__coded_step(td__reducer *r, uint64_t step, const float *local);
 TD_NODISCARD td_status td__coded_reduce(td__reducer *r, int k, float *data);
 
 #endif

@@ -61,5 +61,5 @@ int64_t td__compress_warmup(const td__train_opts *o, uint64_t steps)
     int64_t given = o->reduce_with.warmup_steps;
     if (given != TD__WARMUP_AUTO || !o->reducer)
         return given > 0 ? given : 0;
-    return td__reducer_find(o->reducer)->takes_momentum ? (int64_t)(steps / WARMUP_SHARE) : 0;
+    return strcmp(o->reducer, "topk") == 0 ? (int64_t)(steps / WARMUP_SHARE) : 0;
 }

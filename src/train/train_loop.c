@@ -174,6 +174,8 @@ static td_status step(td__trainer *t)
     t->samples += (uint64_t)e.samples;
     t->sent_nbytes += e.times.sent_nbytes;
     t->plain_nbytes += e.times.plain_nbytes;
+    if (e.times.sent_nbytes)
+        t->last_ratio = (double)e.times.plain_nbytes / (double)e.times.sent_nbytes;
     e.seconds = seconds_since(begin);
     e.elapsed = seconds_since(t->began_ns);
     t->seconds += e.seconds;
@@ -367,6 +369,7 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->train_loss = t->loss;
     out->sent_nbytes = t->sent_nbytes;
     out->plain_nbytes = t->plain_nbytes;
+    out->last_ratio = t->last_ratio;
     out->best = s->best;
     out->best_step = s->best_step;
     TELL(t, end, out);
@@ -392,6 +395,7 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->began_ns = td__clock_ns();
     t->samples = 0;
     t->sent_nbytes = t->plain_nbytes = 0;
+    t->last_ratio = 0;
     t->seconds = 0;
     t->loss = (double)NAN;
     t->dirty = false;

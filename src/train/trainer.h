@@ -56,8 +56,8 @@ typedef struct td__train_opts {
     size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
     bool update_late;     /* see step.h, Recovery */
     /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
-     * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard tree. The
-     * result then depends on the number of ranks. One rank alone has nothing to reduce. */
+     * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard
+     * tree. The result then depends on the number of ranks. One rank alone reduces nothing. */
     const char *reducer;
     td__reducer_opts reduce_with;
 } td__train_opts;
@@ -74,6 +74,7 @@ struct td__train_result {
     double seconds; /* of training, without set-up and validation */
     double samples_per_second, train_loss, best;
     uint64_t sent_nbytes, plain_nbytes; /* gradients sent by this rank; as plain f32 */
+    double last_ratio;                  /* plain to sent, in the last step alone; 0: none sent */
     uint64_t best_step;
     char digest[65]; /* of the weights */
 };

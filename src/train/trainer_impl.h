@@ -52,6 +52,7 @@ struct td__trainer {
     uint64_t samples; /* in this run */
     double seconds, loss;
     uint64_t sent_nbytes, plain_nbytes;
+    double last_ratio;
 };
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
