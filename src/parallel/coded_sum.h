@@ -24,14 +24,26 @@
 #include "base/cpu.h"
 #include "parallel/reducer.h"
 
+/* A code may see its numbers in chunks, none of which has numbers of two params. */
+typedef enum td__chunk_kind {
+    TD__CHUNK_CODED,
+    TD__CHUNK_FINE, /* of a vector, or of a very small param: deserves more bits */
+    TD__CHUNK_GAP,  /* between params: zeros */
+} td__chunk_kind;
+typedef struct td__chunk {
+    uint16_t count, kind;
+} td__chunk;
+
 typedef struct td__code {
     bool feedback;
-    size_t (*nbytes)(size_t count); /* of that many numbers; a multiple of 4 */
+    uint16_t chunk; /* numbers in a chunk at most; 0: the code has no need of them */
+    /* Of `count` numbers, which are whole chunks from `chunk` on: their bytes, a multiple of 4. */
+    size_t (*nbytes)(const td__chunk *chunk, size_t count);
     /* With feedback: x becomes what is left of it. */
-    void (*pack)(td__isa isa, void *wire, float *x, size_t count);
+    void (*pack)(td__isa isa, void *wire, float *x, const td__chunk *chunk, size_t count);
     /* y = the numbers; or y += them */
-    void (*unpack)(td__isa isa, float *y, const void *wire, size_t count);
-    void (*add)(td__isa isa, float *y, const void *wire, size_t count);
+    void (*unpack)(td__isa isa, float *y, const void *wire, const td__chunk *chunk, size_t count);
+    void (*add)(td__isa isa, float *y, const void *wire, const td__chunk *chunk, size_t count);
 } td__code;
 
 /* Methods of a reducer; `ops` and `code` are borrowed. */
