@@ -26,6 +26,9 @@ td_status td__compress_check(const td__train_opts *o)
         return TD_OK;
     if (!ops)
         return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients", o->reducer);
+    if (ops->compresses && o->zero > 0)
+        return TD_FAIL(TD_EINVAL, "%s needs whole gradients on all ranks: parallel.zero must be 0",
+                       ops->name);
     if (ops->sgd_only && strcmp(optimizer, "sgd") != 0)
         return TD_FAIL(TD_EINVAL,
                        "%s needs the optimizer sgd: what it sends late adds up where updates are "
