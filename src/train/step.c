@@ -73,6 +73,7 @@ struct td__step_engine {
     const float *grads; /* where the total will lie */
     bool update;        /* phase 2 updates the params as well */
     td__step_times times;
+    uint64_t sent_before; /* by td__zero, in the steps before */
 };
 
 static void add_part(td__step_engine *e, size_t begin, size_t end, bool update)
@@ -232,8 +233,10 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
     e->batches = batches;
     e->done = 0;
     e->times = (td__step_times){0};
-    if (e->zero)
+    if (e->zero) {
         td__step_zero_begin(e->zero, step, rows);
+        e->sent_before = td__zero_sent(e->o.zero);
+    }
     memset(e->sums, 0, (1 + (size_t)(batches * e->o.shards)) * sizeof *e->sums);
 }
 
@@ -638,6 +641,8 @@ td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result
     e->times.update = seconds_since(begin) - before - (e->buckets ? e->times.wait : 0);
     if (e->buckets)
         note_buckets(e);
+    if (e->zero)
+        e->times.sent_nbytes = e->times.plain_nbytes = td__zero_sent(e->o.zero) - e->sent_before;
     td__grad_clear(e->blocks, &e->total);
     for (int i = 0; i < e->batches * e->o.shards; i++)
         td__tree_add(&sum, e->losses[i]);
