@@ -363,6 +363,17 @@ static void print_bytes(const td__train_result *r)
             td__human_bytes(sent, b), (double)r->plain_nbytes / sent, r->last_ratio);
 }
 
+static void print_memory(const training *t)
+{
+    const td__train_result *r = &t->result;
+    char b[TD__HUMAN], c[TD__HUMAN], of[32] = "";
+
+    if (t->session.comm)
+        snprintf(of, sizeof of, " on rank %d", r->memory_rank);
+    row("memory", "%s at most%s, planned %s", td__human_bytes((double)r->memory_peak, b), of,
+        td__human_bytes((double)r->memory_planned, c));
+}
+
 static void print_table(const training *t)
 {
     static const char *const ENDS[] = {[TD_TRAIN_DONE] = "finished",
@@ -385,6 +396,8 @@ static void print_table(const training *t)
     row("time", "%s of training, %.0f samples/s", td__human_seconds(r->seconds, b),
         r->samples_per_second);
     print_bytes(r);
+    if (r->memory_peak)
+        print_memory(t);
     row("run", "%s", t->dir);
 }
 

@@ -163,6 +163,9 @@ void td__json_end(td__text *t, const td__train_result *r)
         whole(t, "plain_nbytes", (int64_t)r->plain_nbytes);
         number(t, "last_ratio", r->last_ratio, TIME_DIGITS);
     }
+    whole(t, "memory_planned", (int64_t)r->memory_planned);
+    whole(t, "memory_peak", (int64_t)r->memory_peak);
+    whole(t, "memory_rank", r->memory_rank);
     td__text_printf(t, ", \"digest\": \"sha256:%s\"", r->digest);
     close_line(t);
 }

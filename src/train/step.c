@@ -111,20 +111,20 @@ static td_status make_parts(td__step_engine *e, size_t dense)
 /* Blocks that are in use at once: each thread's for its range; with accumulation also the partials
  * of the batches before, and the last shard of each range, which is not left in its runner. (With
  * accumulation on several ranks ranges move from batch to batch, and this is an estimate.) */
-static int blocks_needed(const td__step_engine *e)
+int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
 {
-    int threads = td__pool_threads(e->o.pool), v = e->o.shards, n = 0;
-    td__shard_range own = td__rank_shards(v, e->rank, e->size);
-    int64_t width = own.end - own.begin;
-    for (int t = 0; t < threads; t++) {
-        int begin = own.begin + (int)(width * t / threads);
-        int end = own.begin + (int)(width * (t + 1) / threads);
-        bool lends = e->o.accumulate == 1 && !td__grad_sparse_count(e->blocks);
+    int v = o->shards, n = 0;
+    td__shard_range own = td__rank_shards(v, o->rank, o->size);
+    td__shard_cut cut = {v, own.begin, own.end};
+    for (int t = 0; t < o->threads; t++) {
+        int begin = td__shard_of_thread(cut, t, o->threads);
+        int end = td__shard_of_thread(cut, t + 1, o->threads);
+        bool lends = o->accumulate == 1 && !td__grad_sparse_count(g);
         if (begin < end)
-            n += td__grad_blocks_needed(e->blocks, begin, lends ? end - 1 : end);
+            n += td__grad_blocks_needed(g, begin, lends ? end - 1 : end);
     }
     int most = 0;
-    for (int a = 1; a < e->o.accumulate; a++) { /* the sub-trees of [0, a V) */
+    for (int a = 1; a < o->accumulate; a++) { /* the sub-trees of [0, a V) */
         int before = __builtin_popcount((unsigned)(a * v));
         most = before > most ? before : most;
     }
@@ -164,7 +164,11 @@ static td_status set_up(td__step_engine *e)
     e->size = e->o.comm ? td_comm_size(e->o.comm) : 1;
     TD_TRY(td__grad_pool_create(e->o.program, ps, shards, &e->blocks));
     if (!e->o.zero || td__zero_stage(e->o.zero) == 1) /* else gradients are not kept */
-        TD_TRY(td__grad_pool_reserve(e->blocks, blocks_needed(e)));
+        TD_TRY(td__grad_pool_reserve(
+            e->blocks,
+            td__step_blocks(e->blocks, &(td__step_blocks_opts){e->o.shards, e->o.accumulate,
+                                                               td__pool_threads(e->o.pool), e->rank,
+                                                               e->size})));
     size_t threads = (size_t)td__pool_threads(e->o.pool);
     e->stacks = td__calloc(threads, sizeof *e->stacks);
     e->lents = td__calloc(threads, sizeof *e->lents);

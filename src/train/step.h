@@ -54,6 +54,13 @@ typedef struct td__step_result {
     td__step_times times;
 } td__step_result;
 
+/* Blocks of gradients that a rank's shard tree needs at once; g only says if there are row-sparse
+ * ones. */
+typedef struct td__step_blocks_opts {
+    int shards, accumulate, threads, rank, size;
+} td__step_blocks_opts;
+int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o);
+
 /* With a comm: collective. */
 TD_NODISCARD td_status td__step_engine_create(const td__step_opts *opts, td__step_engine **out);
 void td__step_engine_destroy(td__step_engine *e); /* NULL is allowed */

@@ -11,6 +11,9 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/memory.h"
+#include "parallel/data_parallel.h"
+#include "train/memory.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
@@ -345,6 +348,32 @@ static td_status tell_spans(void *user, int rank, const td__span *spans, int n, 
     return TD_OK;
 }
 
+/* Planned and measured. Collective. */
+static td_status note_memory(td__trainer *t, td__train_result *out)
+{
+    int ranks = td__trainer_ranks(t);
+    td__memory_case c = {.ranks = ranks,
+                         .zero = t->o.zero,
+                         .shared = ranks > 1 && td__dp_shares(t->o.comm),
+                         .saves = t->saves || t->checkpointer};
+    td__train_memory m;
+    double peak = (double)td__memory_read().peak, *all = td__calloc((size_t)ranks, sizeof *all);
+    td_status st = all ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d numbers", ranks);
+
+    if (!st && ranks > 1)
+        st = td_all_gather(t->o.comm, &peak, all, 1, TD_F64, NULL);
+    for (int r = 0; !st && r < ranks; r++)
+        if ((ranks == 1 ? peak : all[r]) > (double)out->memory_peak) {
+            out->memory_peak = (size_t)(ranks == 1 ? peak : all[r]);
+            out->memory_rank = r;
+        }
+    td__free(all);
+    if (!st)
+        st = td__trainer_memory(t, &c, &m);
+    out->memory_planned = st ? 0 : m.total;
+    return st;
+}
+
 static td_status finish(td__trainer *t, td__train_result *out)
 {
     const td__train_state *s = &t->state;
@@ -372,6 +401,7 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->last_ratio = t->last_ratio;
     out->best = s->best;
     out->best_step = s->best_step;
+    TD_TRY(note_memory(t, out));
     TELL(t, end, out);
     return TD_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/nearest.h"
 #include "graph/params.h"
 #include "optim/schedule.h"
@@ -186,6 +187,7 @@ td_status td__trainer_create(const td__train_opts *opts, const td__model *model,
     td__trainer *t = td__calloc(1, sizeof *t);
     if (!t)
         return TD_FAIL(TD_ENOMEM, "no memory for a trainer");
+    t->program_nbytes = td__memory_read().now;
     t->model = *model;
     t->data = data;
     td_status st = make(t, opts);

@@ -77,6 +77,10 @@ struct td__train_result {
     double last_ratio;                  /* plain to sent, in the last step alone; 0: none sent */
     uint64_t best_step;
     char digest[65]; /* of the weights */
+    /* Bytes of the rank that had most at once: as memory.h says beforehand, and as it was; 0: not
+     * known. */
+    size_t memory_planned, memory_peak;
+    int memory_rank;
 };
 
 typedef struct td__trainer td__trainer;

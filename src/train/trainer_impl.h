@@ -20,7 +20,8 @@ struct td__trainer {
     td__arena *arena;
     td__model model;
     td__data *data;
-    int64_t shard_rows; /* of the usual shard: rounded up */
+    int64_t shard_rows;    /* of the usual shard: rounded up */
+    size_t program_nbytes; /* resident when the trainer was made */
     td__pool *pool;
     td__shard_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
     td_params *params;
@@ -54,6 +55,9 @@ struct td__trainer {
     uint64_t sent_nbytes, plain_nbytes;
     double last_ratio;
 };
+
+/* evaluate.c: t->eval_set, if there is none yet. */
+TD_NODISCARD td_status td__eval_set_make(td__trainer *t);
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
 int td__trainer_rank(const td__trainer *t);
