@@ -170,7 +170,8 @@ const td__command td__command_check = {
     .text =
         "Reads the job, opens its data, builds its model, and prints the job as resolved (every "
         "key with its value), the parts of the data, the layer table, the number of parameters "
-        "and the memory plan: of a compute thread, and of a rank in all. Whatever is wrong is one line and status 2.",
+        "and the memory plan: of a compute thread, and of a rank in all. Whatever is wrong is one "
+        "line and status 2.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

@@ -361,7 +361,8 @@ static td_status gather(td__zero *z, int b, const float *own, int root, float *o
     TD_TRY(have_send(z));
     for (size_t at = 0; at < widest; at += z->piece) {
         size_t count = piece_count(z, b, at);
-        memcpy(z->send, own + at, in_piece(z, b, z->rank, at) * sizeof *own);
+        if (in_piece(z, b, z->rank, at)) /* else own may be NULL */
+            memcpy(z->send, own + at, in_piece(z, b, z->rank, at) * sizeof *own);
         if (root < 0)
             note_sent(z, count);
         if (root < 0)

@@ -1,9 +1,9 @@
 /* memory.h -- what a rank of a training run will need of memory, before it runs.
  *
- * Everything is planned, so this is a sum and not a guess, but for one row: `program`, the code, its
- * libraries and the data set, is what this process had when the trainer was made. With n ranks, T
- * compute threads, p bytes of weights, g of gradients (p but for row-sparse params, plus statistics)
- * and s of optimizer state (docs/parallel.md has the table):
+ * Everything is planned, so this is a sum and not a guess, but for one row: `program`, the code,
+ * its libraries and the data set, is what this process had when the trainer was made. With n ranks,
+ * T compute threads, p bytes of weights, g of gradients (p but for row-sparse params, plus
+ * statistics) and s of optimizer state (docs/parallel.md has the table):
  *
  *   weights      p, at stage 3 p/n and the buckets that are there at once; beside them the kernels'
  *                own formats: all, or at stage 3 those of one step
