@@ -13,6 +13,7 @@
 #include "optim/schedule.h"
 #include "train/compress.h"
 #include "train/loose.h"
+#include "train/shard_count.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
@@ -47,7 +48,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
                        (long long)o->batch);
     TD_TRY(td__loose_resolve(o));
     if (!o->shards)
-        o->shards = td__shards_default(o->batch);
+        TD_TRY(td__shard_count_of(&t->model, o->batch, &o->shards));
     if (!o->accumulate)
         o->accumulate = 1;
     if (!o->eval_batch)

@@ -23,7 +23,7 @@ typedef struct td__train_opts {
     const char *name;      /* of the run, for observers; NULL: "" */
     int64_t batch;         /* global batch */
     int64_t epochs, steps; /* one of them; both: whichever ends first; none: run() is refused */
-    int shards;            /* 0: td__shards_default(batch) */
+    int shards;            /* 0: as train/shard_count.h says */
     bool loose;            /* the result may depend on ranks and threads; shards is 0 (loose.h) */
     int accumulate;        /* batches added up before an update; 0 means 1 */
     int threads;           /* compute threads; 0: one per processor, shared by ranks of a host */

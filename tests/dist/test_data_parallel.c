@@ -399,7 +399,7 @@ TEST(whole_runs_have_the_same_bits)
     }
 }
 
-/* Not reproducible: any algorithm, other numbers (batch norm sees other shards), but the same on all
+/* Not reproducible: any algorithm, other numbers (batch norm sees other shards), the same on all
  * ranks, which the trainer makes sure of. */
 static void loose_body(ranks_ctx *r)
 {
