@@ -232,6 +232,7 @@ static td_status prepare(training *t)
     TD_TRY(find_job(t));
     TD_TRY(td__session_job(s, t->args, t->job_path));
     TD_TRY(td__session_join(s));
+    TD_TRY(td__backup_check(&s->opts, s->comm ? td_comm_size(s->comm) : 1));
     if (s->comm) /* when a rank fails, the launcher ends the others, which have to say why */
         catch_signals();
     if (t->resume && is_first(t))
@@ -374,6 +375,22 @@ static void print_memory(const training *t)
         td__human_bytes((double)r->memory_planned, c));
 }
 
+/* Of backup workers: whose work was late. */
+static void print_dropped(const td__train_result *r)
+{
+    char text[256] = "";
+    int used = 0;
+    uint64_t all = 0;
+
+    for (int i = 0; i < r->n_dropped; i++) {
+        all += r->dropped[i];
+        if (r->dropped[i] && used < (int)sizeof text - 32)
+            used += snprintf(text + used, sizeof text - (size_t)used, "%srank %d %" PRIu64,
+                             used ? ", " : ": ", i, r->dropped[i]);
+    }
+    row("dropped", "%" PRIu64 " shares in %" PRIu64 " steps%s", all, r->step, text);
+}
+
 static void print_table(const training *t)
 {
     static const char *const ENDS[] = {[TD_TRAIN_DONE] = "finished",
@@ -398,6 +415,8 @@ static void print_table(const training *t)
     print_bytes(r);
     if (r->memory_peak)
         print_memory(t);
+    if (r->dropped)
+        print_dropped(r);
     row("run", "%s", t->dir);
 }
 

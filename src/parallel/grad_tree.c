@@ -195,6 +195,20 @@ void td__grad_set_rows(const td__grad_pool *g, td__partial *p, int k, int64_t n,
     memcpy(to->values, values, (size_t)(n * g->sparse[k].width) * sizeof *values);
 }
 
+void td__grad_no_rows(td__partial *p, int k)
+{
+    p->block->sparse[k].n = 0;
+}
+
+void td__grad_scale_rows(const td__grad_pool *g, td__partial *p, float by)
+{
+    for (int k = 0; k < g->n_sparse; k++) {
+        td__grad_rows *r = &p->block->sparse[k];
+        TD_ISA_PICK(g->isa, td__scaled_copy)
+        (r->values, r->values, by, (size_t)(r->n * g->sparse[k].width));
+    }
+}
+
 td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int k)
 {
     const td__grad_rows *r = &p->block->sparse[k];

@@ -42,6 +42,14 @@ typedef struct td__partial {
     td__grad_block *block; /* NULL: absent, or borrowed from a runner */
 } td__partial;
 
+/* What one rank has added up of a step, where ranks' sums are added as they are. */
+typedef struct td__grad_share {
+    int64_t rows;
+    double loss;                 /* weighted by the rows' share of the step, as the gradients */
+    const float *grads;          /* the dense part; NULL: no rows */
+    const td_sparse_grad *lists; /* (td__grad_sparse_count) */
+} td__grad_share;
+
 typedef struct td__grad_pool td__grad_pool;
 /* Blocks for gradients of p on ps; a step has at most `shards` shards of p's shapes. */
 TD_NODISCARD td_status td__grad_pool_create(const td_program *p, const td_params *ps, int shards,
@@ -104,5 +112,8 @@ td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int
 TD_NODISCARD td_status td__grad_hold(td__grad_pool *g, td__partial *p);
 void td__grad_set_rows(const td__grad_pool *g, td__partial *p, int k, int64_t n,
                        const int32_t *rows, const float *values);
+void td__grad_no_rows(td__partial *p, int k); /* an empty list k */
+/* Multiply the values of all its lists. */
+void td__grad_scale_rows(const td__grad_pool *g, td__partial *p, float by);
 
 #endif

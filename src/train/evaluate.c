@@ -169,8 +169,8 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
     TD_TRY(td__eval_set_make(t));
     sums s = {.n = 1 + t->facts.n_metrics,
               .shards = td__shards_default(batch),
-              .rank = td__trainer_rank(t),
-              .ranks = td__trainer_ranks(t)};
+              .rank = t->backup ? 0 : td__trainer_rank(t), /* the others train on */
+              .ranks = t->backup ? 1 : td__trainer_ranks(t)};
     s.count = 1 + (size_t)((part->count + batch - 1) / batch) * (size_t)(s.shards * s.n);
     s.value = td__calloc(s.count, sizeof *s.value);
     if (!s.value)

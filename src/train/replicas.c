@@ -138,5 +138,6 @@ td_status td__replicas_failed(td__trainer *t, td_status st)
         return st;
     snprintf(text, sizeof text, "%s", td_last_error());
     td_comm_abort(t->o.comm, text);
+    td__backup_run_failed(t, text);
     return TD_FAIL(st, "%s", text);
 }

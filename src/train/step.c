@@ -71,7 +71,11 @@ struct td__step_engine {
     atomic_int next;    /* part, slice or param that nobody has taken yet */
     int end;            /* and the one that is not to be taken */
     const float *grads; /* where the total will lie */
-    bool update;        /* phase 2 updates the params as well */
+    /* Shares that the caller adds up. */
+    td__blend_op *ops; /* (ranks) */
+    int n_ops;
+    td_sparse_grad lists[TD__MAX_SPARSE];
+    bool update; /* phase 2 updates the params as well */
     td__step_times times;
     uint64_t sent_before; /* by td__zero, in the steps before */
 };
@@ -160,8 +164,8 @@ static td_status set_up(td__step_engine *e)
             dense = info.offset + info.count;
     }
     int shards = e->o.shards * e->o.accumulate;
-    e->rank = e->o.comm ? td_comm_rank(e->o.comm) : 0;
-    e->size = e->o.comm ? td_comm_size(e->o.comm) : 1;
+    e->rank = e->o.comm ? td_comm_rank(e->o.comm) : e->o.rank;
+    e->size = e->o.comm ? td_comm_size(e->o.comm) : e->o.ranks ? e->o.ranks : 1;
     TD_TRY(td__grad_pool_create(e->o.program, ps, shards, &e->blocks));
     if (!e->o.zero || td__zero_stage(e->o.zero) == 1) /* else gradients are not kept */
         TD_TRY(td__grad_pool_reserve(
@@ -175,12 +179,13 @@ static td_status set_up(td__step_engine *e)
     e->busy = td__calloc(threads, sizeof *e->busy);
     e->sums = td__calloc((size_t)shards + 1, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
-    if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares)
+    e->ops = td__calloc((size_t)e->size, sizeof *e->ops);
+    if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares || !e->ops)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
     e->losses = e->sums + 1;
     if (e->o.zero)
         TD_TRY(td__step_zero_create(&e->o, e->blocks, &e->zero));
-    else if (e->size > 1 || (e->o.comm && e->o.reducer)) /* which may have the momentum */
+    else if (e->o.comm && (e->size > 1 || e->o.reducer)) /* which may have the momentum */
         TD_TRY(join_world(e));
     return make_parts(e, dense);
 }
@@ -216,6 +221,7 @@ void td__step_engine_destroy(td__step_engine *e)
     td__free(e->busy);
     td__free(e->sums);
     td__free(e->squares);
+    td__free(e->ops);
     td__free(e->parts);
     td__free(e);
 }
@@ -654,5 +660,131 @@ td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result
     out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
     out->stop = e->sums[0] > 0;
     out->times = e->times;
+    return TD_OK;
+}
+
+/* ---- Shares that the caller adds up ---------------------------------------------------------- */
+
+size_t td__step_floats(const td__step_engine *e)
+{
+    return td__grad_dense(e->blocks);
+}
+
+int td__step_lists(const td__step_engine *e)
+{
+    return td__grad_sparse_count(e->blocks);
+}
+
+void td__step_widths(const td__step_engine *e, int64_t *out)
+{
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
+        out[k] = td__grad_sparse_width(e->blocks, k);
+}
+
+static td_status blend_ops(void *user, int thread)
+{
+    td__step_engine *e = user;
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;)
+        td__grad_blend_ops(e->ops, e->n_ops, e->parts[i].begin, e->parts[i].count);
+    return TD_OK;
+}
+
+td_status td__step_own_share(td__step_engine *e, td__grad_share *out)
+{
+    td__tree_sum sum = {.n = 0};
+    td__grad_plan(&e->total, true, &e->sum);
+    e->update = false;
+    TD_TRY(in_parts(e, sum_parts));
+    td__grad_finish(e->blocks, &e->sum);
+    for (int i = 0; i < e->batches * e->o.shards; i++)
+        td__tree_add(&sum, e->losses[i]);
+    *out = (td__grad_share){.loss = td__tree_total(&sum), .lists = e->lists};
+    td__partial *own = e->total.n ? &e->total.at[0] : NULL;
+    if (!own || !own->dense)
+        return TD_OK;
+    if (own->weight != 1) { /* a single shard, still in its runner */
+        e->ops[0] = (td__blend_op){own->dense, own->dense, own->weight, 0};
+        e->n_ops = 1;
+        TD_TRY(in_parts(e, blend_ops));
+        own->weight = 1;
+    }
+    out->grads = own->dense;
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
+        e->lists[k] = td__grad_sparse(e->blocks, own, k);
+    return TD_OK;
+}
+
+/* The own partial, or zeros in its place. */
+static td_status hold_own(td__step_engine *e, td__partial **out)
+{
+    td__partial *own = *out = &e->total.at[0];
+    if (e->total.n && own->dense)
+        return TD_OK;
+    td__grad_clear(e->blocks, &e->total);
+    *own = (td__partial){.weight = 1};
+    TD_TRY(td__grad_hold(e->blocks, own));
+    e->total.n = 1;
+    memset(own->dense, 0, td__grad_dense(e->blocks) * sizeof *own->dense);
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
+        td__grad_no_rows(own, k);
+    return TD_OK;
+}
+
+/* The lists of all shares into the own one. */
+static td_status merge_lists(td__step_engine *e, td__partial *own, const td__grad_share *others,
+                             int n, float scale)
+{
+    int lists = td__grad_sparse_count(e->blocks);
+    if (!lists)
+        return TD_OK;
+    td__grad_scale_rows(e->blocks, own, scale);
+    for (int i = 0; i < n; i++) {
+        td__partial from = {.weight = 1};
+        TD_TRY(td__grad_hold(e->blocks, &from));
+        for (int k = 0; k < lists; k++)
+            td__grad_set_rows(e->blocks, &from, k, others[i].lists[k].n_rows,
+                              others[i].lists[k].rows, others[i].lists[k].values);
+        td__grad_scale_rows(e->blocks, &from, scale);
+        e->sum.n_ops = 1;
+        e->sum.dst_block[0] = own->block;
+        e->sum.src_block[0] = from.block;
+        td__grad_finish(e->blocks, &e->sum);
+    }
+    return TD_OK;
+}
+
+td_status td__step_apply(td__step_engine *e, int64_t own_rows, const td__grad_share *others, int n,
+                         double lr, td__step_result *out)
+{
+    uint64_t begin = td__clock_ns();
+    td__tree_sum own_loss = {.n = 0};
+    td__partial *own;
+    int64_t rows = own_rows;
+    for (int i = 0; i < e->batches * e->o.shards; i++)
+        td__tree_add(&own_loss, e->losses[i]);
+    double loss = td__tree_total(&own_loss);
+    for (int i = 0; i < n; i++) {
+        rows += others[i].rows;
+        loss += others[i].loss;
+    }
+    TD_ASSERT(rows > 0 && n < e->size, "%lld rows of %d shares", (long long)rows, n + 1);
+    double scale = (double)e->rows / (double)rows;
+    TD_TRY(hold_own(e, &own));
+    e->n_ops = 0;
+    if (n == 0 && scale != 1)
+        e->ops[e->n_ops++] = (td__blend_op){own->dense, own->dense, (float)scale, 0};
+    for (int i = 0; i < n; i++)
+        e->ops[e->n_ops++] =
+            (td__blend_op){own->dense, others[i].grads, i ? 1 : (float)scale, (float)scale};
+    TD_TRY(in_parts(e, blend_ops));
+    TD_TRY(merge_lists(e, own, others, n, (float)scale));
+    e->sum.n_ops = 0; /* all is blended */
+    e->grads = own->dense;
+    TD_TRY(update(e, lr));
+    td__grad_clear(e->blocks, &e->total);
+    e->times.update = seconds_since(begin);
+    *out = (td__step_result){.loss = loss * scale, .times = e->times};
+    out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
     return TD_OK;
 }

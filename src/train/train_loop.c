@@ -26,7 +26,8 @@ static double seconds_since(uint64_t ns)
 
 static bool asked_to_stop(const td__trainer *t)
 {
-    return t->stopping || (td__trainer_ranks(t) == 1 && t->stop && atomic_load(t->stop));
+    bool decides = td__trainer_ranks(t) == 1 || t->backup; /* alone */
+    return t->stopping || (decides && t->stop && atomic_load(t->stop));
 }
 
 /* Call method of every observer that has it. */
@@ -103,14 +104,15 @@ static void add_buckets(td__trainer *t)
                                                .id = k});
 }
 
-static td_status run_batches(td__trainer *t, td__step_event *e)
+td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, int64_t *end)
 {
-    int64_t first = t->state.batch_in_epoch, end = first + t->o.accumulate;
-    if (end > t->batches)
-        end = t->batches;
-    e->samples = rows_of(t, first, end);
-    td__step_begin(t->engine, (uint32_t)e->step, (int)(end - first), e->samples);
-    for (int64_t k = first; k < end; k++) {
+    *first = t->state.batch_in_epoch;
+    *end = *first + t->o.accumulate;
+    if (*end > t->batches)
+        *end = t->batches;
+    e->samples = rows_of(t, *first, *end);
+    td__step_begin(t->engine, (uint32_t)e->step, (int)(*end - *first), e->samples);
+    for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
         TD_TRY(td__loader_next(t->loader, &b));
@@ -121,9 +123,21 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
                   (unsigned long long)t->state.epoch);
         TD_TRY(td__step_batch(t->engine, b));
     }
+    return TD_OK;
+}
+
+static td_status run_batches(td__trainer *t, td__step_event *e)
+{
+    int64_t first, end;
+    if (t->backup)
+        TD_TRY(td__backup_step_begin(t));
+    TD_TRY(td__train_batches(t, e, &first, &end));
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
-    TD_TRY(td__step_end(t->engine, e->lr, t->stop && atomic_load(t->stop), &r));
+    if (t->backup)
+        TD_TRY(td__backup_step_end(t, first, end, e->lr, e, &r));
+    else
+        TD_TRY(td__step_end(t->engine, e->lr, t->stop && atomic_load(t->stop), &r));
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
     e->times = r.times;
@@ -303,6 +317,9 @@ static td_status tell_begin(td__trainer *t)
 
 static td_status prepare(td__trainer *t)
 {
+    bool backup = td__backup_wanted(t);
+    if (backup)
+        TD_TRY(td__backup_check(&t->o, td__trainer_ranks(t)));
     if (!t->loader)
         return TD_FAIL(TD_EINVAL, "there are no data to train on");
     if (!t->total_steps)
@@ -319,12 +336,14 @@ static td_status prepare(td__trainer *t)
                                                        .program = td__trainer_program(t),
                                                        .shards = t->o.shards,
                                                        .accumulate = t->o.accumulate,
-                                                       .comm = t->o.comm,
+                                                       .comm = backup ? NULL : t->o.comm,
+                                                       .rank = td__trainer_rank(t),
+                                                       .ranks = td__trainer_ranks(t),
                                                        .zero = t->zero,
                                                        .spans = t->spans,
                                                        .bucket_nbytes = t->o.bucket_nbytes,
                                                        .update_late = t->o.update_late,
-                                                       .reducer = t->o.reducer,
+                                                       .reducer = backup ? NULL : t->o.reducer,
                                                        .with = t->o.reduce_with},
                                       &t->engine));
     if (t->o.checkpoint_dir)
@@ -332,9 +351,11 @@ static td_status prepare(td__trainer *t)
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
     TD_TRY(td__replicas_begin(t));
     td__rank_stats_destroy(t->stats);
-    TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
+    TD_TRY(td__rank_stats_create(backup ? NULL : t->o.comm, &t->stats));
     if (t->spans)
         TD_TRY(td__span_log_start(t->spans, t->o.comm));
+    if (backup)
+        TD_TRY(td__backup_run_create(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     return TD_OK;
 }
@@ -377,6 +398,8 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
 static td_status finish(td__trainer *t, td__train_result *out)
 {
     const td__train_state *s = &t->state;
+    if (t->backup)
+        TD_TRY(td__backup_run_end(t, out));
     TD_TRY(t->o.zero == 3 ? td__slices_digest(t, out->digest)
                           : td_params_digest(t->params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
@@ -402,6 +425,8 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->best = s->best;
     out->best_step = s->best_step;
     TD_TRY(note_memory(t, out));
+    if (t->backup)
+        TD_TRY(td__backup_result(t, out));
     TELL(t, end, out);
     return TD_OK;
 }
@@ -409,6 +434,15 @@ static td_status finish(td__trainer *t, td__train_result *out)
 static td_status run(td__trainer *t, td__train_result *out)
 {
     TD_TRY(prepare(t));
+    if (t->backup && td__trainer_rank(t) > 0) {
+        TD_TRY(td__backup_follow(t));
+        TD_TRY(td_params_digest(t->params, out->digest));
+        TD_TRY(td__replicas_compare(t, out->digest));
+        if (t->spans)
+            TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
+        TD_TRY(note_memory(t, out));
+        return td__backup_result(t, out);
+    }
     TD_TRY(tell_begin(t));
     TD_TRY(between_steps(t)); /* a validation that an interrupted run still owes */
     while (!at_end(t) && !out_of_patience(t) && !asked_to_stop(t)) {
@@ -431,6 +465,7 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->dirty = false;
     t->stopping = false;
     td_status st = td__replicas_failed(t, run(t, out));
+    td__backup_run_destroy(t);
     td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
     t->checkpointer = NULL;
     return st;

@@ -42,6 +42,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
     TD_TRY(copy_text(t, &o->reducer));
+    TD_TRY(copy_text(t, &o->backup_replay));
     TD_TRY(copy_text(t, &o->reduce_with.algo));
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
@@ -207,6 +208,7 @@ void td__trainer_destroy(td__trainer *t)
     td__checkpointer_destroy(t->checkpointer);
     td__rank_stats_destroy(t->stats);
     td__span_log_destroy(t->spans);
+    td__backup_run_destroy(t);
     td__step_engine_destroy(t->engine);
     td__loader_destroy(t->loader);
     td_schedule_destroy(t->schedule);
@@ -218,6 +220,7 @@ void td__trainer_destroy(td__trainer *t)
     td__shard_set_destroy(t->predict_set);
     td_params_destroy(t->params);
     td__pool_destroy(t->pool);
+    td__free(t->dropped);
     td__arena_destroy(t->arena);
     td__free(t);
 }

@@ -57,9 +57,17 @@ typedef struct td__train_opts {
     bool update_late;     /* see step.h, Recovery */
     /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
      * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard
-     * tree. The result then depends on the number of ranks. One rank alone reduces nothing. */
+     * tree. The result then depends on the number of ranks. One rank has nothing to reduce. */
     const char *reducer;
     td__reducer_opts reduce_with;
+    /* Backup workers (parallel/backup.h): so many ranks may be late in each step without holding it
+     * up; the result then depends on who was. replay: a metrics.jsonl, to count as there. */
+    int backup;
+    const char *backup_replay;
+    /* (optional) Of backup workers, before a rank other than 0 hands in its share: where tests make
+     * it late. */
+    void (*before_share)(void *user, int rank, uint64_t step);
+    void *before_share_user;
 } td__train_opts;
 
 typedef enum td__train_end {
@@ -81,7 +89,14 @@ struct td__train_result {
      * known. */
     size_t memory_planned, memory_peak;
     int memory_rank;
+    /* With backup workers, on rank 0: shares of steps that were late, by rank; as long as the
+     * trainer. */
+    const uint64_t *dropped;
+    int n_dropped;
 };
+
+/* Can so many ranks have o's backup workers? */
+TD_NODISCARD td_status td__backup_check(const td__train_opts *o, int ranks);
 
 typedef struct td__trainer td__trainer;
 /* Builds programs, params, optimizer, loaders; nothing runs yet. All arguments but opts (copied)
