@@ -41,7 +41,8 @@ typedef struct part {
 typedef struct lent {
     td__step_engine *e;
     int thread;
-    td__grad_block *rows;
+    td__grad_block *rows; /* of a shard that is lent */
+    td__partial leaf;     /* of another that is running */
     float weight;
     uint64_t begin_ns; /* if the run is traced */
 } lent;
@@ -210,7 +211,7 @@ void td__step_engine_destroy(td__step_engine *e)
 {
     if (!e)
         return;
-    if (e->stacks)
+    if (e->stacks && e->lents)
         td__step_abandon(e);
     td__dp_destroy(e->world);
     td__bucket_sum_destroy(e->buckets);
@@ -230,8 +231,10 @@ void td__step_abandon(td__step_engine *e)
 {
     if (e->buckets)
         td__bucket_sum_cancel(e->buckets, td_last_error());
-    for (int t = 0; t < td__pool_threads(e->o.pool); t++)
+    for (int t = 0; t < td__pool_threads(e->o.pool); t++) {
         td__grad_clear(e->blocks, &e->stacks[t]);
+        td__grad_unbind(e->blocks, &e->lents[t].leaf);
+    }
     td__grad_clear(e->blocks, &e->total);
 }
 
@@ -288,12 +291,16 @@ static td_status lend_shard(void *user, const td__shard *s)
     td__grad_stack *stack = &e->stacks[s->thread];
     bool lends = e->lends && s->last;
 
-    *l = (lent){e, s->thread, NULL, share_of(e, s), e->o.spans ? td__clock_ns() : 0};
+    *l = (lent){.e = e,
+                .thread = s->thread,
+                .weight = share_of(e, s),
+                .begin_ns = e->o.spans ? td__clock_ns() : 0};
     if (s->runner)
         td__runner_on_final(s->runner, lends && e->buckets ? passed : NULL, l);
+    int number = e->done * e->o.shards + s->index;
     if (!lends)
-        return TD_OK;
-    TD_TRY(td__grad_lend(e->blocks, stack, e->done * e->o.shards + s->index, s->runner, l->weight));
+        return td__grad_bind(e->blocks, stack, number, s->runner, l->weight, &l->leaf);
+    TD_TRY(td__grad_lend(e->blocks, stack, number, s->runner, l->weight));
     if (s->runner)
         l->rows = stack->at[stack->n - 1].block;
     else if (e->buckets)
@@ -304,15 +311,16 @@ static td_status lend_shard(void *user, const td__shard *s)
 static td_status add_shard(void *user, const td__shard *s)
 {
     td__step_engine *e = user;
-    const lent *l = &e->lents[s->thread];
+    lent *l = &e->lents[s->thread];
     int number = e->done * e->o.shards + s->index;
     double share = (double)s->rows / (double)e->rows;
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
     if (e->o.spans)
         add_span(e, TD_SPAN_SHARD, l->begin_ns, td__clock_ns(), s->thread, number);
-    if (!e->lends || !s->last)
-        return td__grad_push(e->blocks, &e->stacks[s->thread], number, s->runner, l->weight);
-    if (s->runner)
+    if (!e->lends || !s->last) {
+        td__grad_push(e->blocks, &e->stacks[s->thread], &l->leaf, s->runner);
+        l->leaf.block = NULL;
+    } else if (s->runner)
         td__grad_lent(e->blocks, l->rows, s->runner, l->weight);
     return TD_OK;
 }
