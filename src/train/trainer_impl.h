@@ -42,7 +42,7 @@ struct td__trainer {
 
     /* The run. */
     td__rank_stats *stats;
-    td__span_log *spans; /* NULL: not traced */
+    td__span_log *spans;    /* NULL: not traced */
     td__backup_run *backup; /* NULL: nobody may be late */
     uint64_t *dropped;      /* (ranks) with backup workers: shares that were late */
     td__train_state state;

@@ -407,11 +407,11 @@ TEST(what_does_not_go_together_is_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slices_are_held_by_their_owners_alone),
         cmocka_unit_test(every_model_has_the_same_bits_at_every_stage),
         cmocka_unit_test(every_optimizer_has_the_same_bits_at_every_stage),
         cmocka_unit_test(shards_and_accumulation),
         cmocka_unit_test(every_transport_has_the_same_bits),
+        cmocka_unit_test(slices_are_held_by_their_owners_alone),
         cmocka_unit_test(runs_go_on_at_another_stage),
         cmocka_unit_test(what_does_not_go_together_is_refused),
     };
