@@ -123,6 +123,9 @@ static void read_end(td__report_data *d, const json_t *o)
     text(o, "digest", d->digest, sizeof d->digest);
     d->end_seconds = number(o, "seconds");
     d->end_rate = number(o, "samples_per_second");
+    d->memory_planned = number(o, "memory_planned");
+    d->memory_peak = number(o, "memory_peak");
+    d->memory_rank = number(o, "memory_rank");
 }
 
 static double item(const json_t *o, const char *key, int i)
