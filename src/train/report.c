@@ -97,6 +97,8 @@ static void print_cards(td__text *t, const td__report_data *d)
     }
     if (d->params > 0)
         td__html_card(t, td__human_count((int64_t)d->params, value), "trained parameters");
+    if (*d->dropped)
+        td__html_card(t, d->dropped, "late and dropped (backup workers)");
     td__text_add(t, "</div>\n");
 }
 
