@@ -232,9 +232,12 @@ static td_status prepare(training *t)
     TD_TRY(find_job(t));
     TD_TRY(td__session_job(s, t->args, t->job_path));
     TD_TRY(td__session_join(s));
-    TD_TRY(td__backup_check(&s->opts, s->comm ? td_comm_size(s->comm) : 1));
+    int ranks = s->comm ? td_comm_size(s->comm) : 1;
+    TD_TRY(td__backup_check(&s->opts, ranks));
     if (s->comm) /* when a rank fails, the launcher ends the others, which have to say why */
         catch_signals();
+    if (is_first(t))
+        TD_TRY(td__backup_check_replay(&s->opts, ranks));
     if (t->resume && is_first(t))
         TD_TRY(find_run(t));
     if (t->past.finished)

@@ -64,6 +64,16 @@ td_status td__backup_check(const td__train_opts *o, int ranks)
     return TD_OK;
 }
 
+td_status td__backup_check_replay(const td__train_opts *o, int ranks)
+{
+    td__backup_sets *sets;
+    if (!o->backup || !o->backup_replay)
+        return TD_OK;
+    TD_TRY(td__backup_sets_read(o->backup_replay, ranks, &sets));
+    td__backup_sets_destroy(sets);
+    return TD_OK;
+}
+
 static td_status make(td__trainer *t, td__backup_run *r)
 {
     size_t ranks = (size_t)td__trainer_ranks(t), params;

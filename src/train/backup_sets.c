@@ -61,6 +61,18 @@ static td_status add(td__backup_sets *s, uint64_t step, const json_t *ranks)
     return TD_OK;
 }
 
+/* A run, or what was resumed of it, begins. */
+static td_status check_begin(const td__backup_sets *s, const json_t *ranks)
+{
+    json_int_t then = json_integer_value(ranks);
+    if (json_is_integer(ranks) && then != s->ranks)
+        return TD_FAIL(TD_EINVAL,
+                       "%s is of a run on %lld ranks, and there are %d: replay with as "
+                       "many ranks as then",
+                       s->path, (long long)then, s->ranks);
+    return TD_OK;
+}
+
 static td_status read_line(td__backup_sets *s, const char *line, size_t nbytes)
 {
     json_t *event = json_loadb(line, nbytes, 0, NULL);
@@ -74,6 +86,8 @@ static td_status read_line(td__backup_sets *s, const char *line, size_t nbytes)
     else if (kind && strcmp(kind, "step") == 0 && !json_is_array(ranks))
         st = TD_FAIL(TD_EINVAL, "%s: step %lld is not one of a run with backup workers", s->path,
                      (long long)step);
+    else if (kind && strcmp(kind, "begin") == 0)
+        st = check_begin(s, json_object_get(event, "ranks"));
     else if (kind && strcmp(kind, "step") == 0)
         st = add(s, (uint64_t)step, ranks);
     json_decref(event);

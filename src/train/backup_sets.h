@@ -7,7 +7,8 @@
 #include "tandem/status.h"
 
 typedef struct td__backup_sets td__backup_sets;
-/* TD_EINVAL if a step of the file says nothing about it, or names a rank of `ranks` or more. */
+/* TD_EINVAL if a step of the file says nothing about it, or names a rank of `ranks` or more, or if
+ * the run was one on another number of ranks. */
 TD_NODISCARD td_status td__backup_sets_read(const char *path, int ranks, td__backup_sets **out);
 void td__backup_sets_destroy(td__backup_sets *s); /* NULL is allowed */
 /* Into counted (by rank). TD_EINVAL if the file does not have this step. */

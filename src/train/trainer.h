@@ -97,6 +97,8 @@ struct td__train_result {
 
 /* Can so many ranks have o's backup workers? */
 TD_NODISCARD td_status td__backup_check(const td__train_opts *o, int ranks);
+/* Rank 0: is backup_replay, if there is one, a record of a run on so many ranks? */
+TD_NODISCARD td_status td__backup_check_replay(const td__train_opts *o, int ranks);
 
 typedef struct td__trainer td__trainer;
 /* Builds programs, params, optimizer, loaders; nothing runs yet. All arguments but opts (copied)

@@ -64,9 +64,12 @@ run 2 "$tandem" train "$mark" -n 1
 has 'parallel.backup'
 run 2 "$tandem" train "$mark" -n 3 --set parallel.compress=bf16
 run 2 "$tandem" train "$mark" -n 3 --set parallel.backup=0 --set parallel.backup_replay=x
-timeout 60 "$tandem" train "$mark" -n 3 --set parallel.backup_replay=nowhere >out 2>&1 &&
-    fail "a replay of nothing"
-[ "$(grep -c '^tandem train:' out)" = 1 ] || fail "a missing replay is not said once"
+for replay in nowhere "$mark" .; do
+    run 2 "$tandem" train "$mark" -n 3 --run-dir never --set "parallel.backup_replay=$replay"
+    [ "$(wc -l <out)" = 1 ] && [ ! -e never ] || fail "a replay of $replay is not refused at once"
+done
+run 2 "$tandem" train "$mark" -n 4 --set parallel.backup_replay=shm/metrics.jsonl
+has 'shm/metrics.jsonl is of a run on 3 ranks, and there are 4'
 
 # A rank that stands still for a while.
 sed -i 's/epochs: 3/epochs: 100000/' "$mark"
