@@ -8,8 +8,9 @@ world=$build/tests/prog_world
 dir=$(mktemp -d)
 mark=tandem-test-$$ # an argument by which processes of this test are found
 trap 'rm -rf "$dir"' EXIT
+exec 3>&2 # where failures are told, also by commands whose standard error goes elsewhere
 
-fail() { echo "test_launch: $*" >&2; [ -f "$dir/out" ] && cat "$dir/out" >&2; exit 1; }
+fail() { echo "test_launch: $*" >&3; [ -f "$dir/out" ] && cat "$dir/out" >&3; exit 1; }
 # wait_for SECONDS COMMAND...: until it succeeds
 wait_for() {
     local end=$((SECONDS + $1)); shift
