@@ -13,7 +13,7 @@
  * brings the others forward (train/). Who decides about generations (agents, or a test) is behind
  * the ops.
  *
- * Threads   next and leave: one thread; wanted and beat: any, they never block. */
+ * Threads   next, leave and destroy: one thread; the others: any, they never block. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_MEMBERS_H
 #define TD_COLL_MEMBERS_H
@@ -56,11 +56,22 @@ typedef struct td__members_ops {
     /* Generation g is over for this process. st TD_OK: at a step border, as wanted. */
     void (*leave)(td__members *m, uint64_t g, td_status st, const char *why);
     void (*beat)(td__members *m, const td__beat *b);
+    /* This process wants to go, as after SIGTERM: wanted() becomes true on all members, and at the
+     * step border next() answers TD_EABORTED here. Any thread, never blocks. */
+    void (*drain)(td__members *m);
+    /* Where the run writes its files, once known: `tandem scale DIR` finds the job by it. */
+    void (*run_dir)(td__members *m, const char *dir);
+    void (*destroy)(td__members *m);
 } td__members_ops;
 
 /* Every implementation begins with this. */
 struct td__members {
     const td__members_ops *ops;
 };
+
+/* The generations that the agent of this host decides about, when this process was started by an
+ * elastic launch; *out is NULL when it was not. opts (may be NULL) are those of every generation's
+ * comm, and are copied. A thread of its own keeps the agent's lease. */
+TD_NODISCARD td_status td__members_from_env(const td_comm_opts *opts, td__members **out);
 
 #endif
