@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/point.h"
 #include "coll/algo.h"
 #include "net/poison.h"
 
@@ -72,6 +73,9 @@ enum { TD_COMM_LINE = 512 };
  * thread. */
 void td__comm_poison(td_comm *c, td_status st, const char *text);
 void td__comm_poison_all(td_comm *c, td_status st, const char *text);
+/* From now on every call passes p, which is borrowed; what fails there fails the call. Between
+ * calls. */
+void td__comm_points(td_comm *c, td__points *p);
 /* A line from rank `from`; false if it is none of the comm's own. Any thread. */
 bool td__comm_told(td_comm *c, int from, const char *line);
 
@@ -149,6 +153,7 @@ struct td_comm {
     td__choice choices[TD_COLL_COUNT]; /* (choose.c) */
     td__region *regions;
     td__queue *queue;
+    td__points *points; /* NULL: nobody counts calls */
 
     td__poison poison;
     pthread_mutex_t lock; /* with `poisoned`: waiting for the first cause; protects told_* */

@@ -12,7 +12,7 @@
 
 int td__trainer_rank(const td__trainer *t)
 {
-    return t->o.comm ? td_comm_rank(t->o.comm) : 0;
+    return t->o.comm ? td_comm_rank(t->o.comm) : t->rank;
 }
 
 int td__trainer_ranks(const td__trainer *t)
@@ -100,7 +100,7 @@ td_status td__replicas_failed(td__trainer *t, td_status st)
 {
     char text[512];
 
-    if (!st || td__trainer_ranks(t) == 1)
+    if (!st || td__trainer_ranks(t) == 1 || t->o.members)
         return st;
     snprintf(text, sizeof text, "%s", td_last_error());
     td_comm_abort(t->o.comm, text);

@@ -37,7 +37,7 @@ struct td__step_engine {
     td__grad_sum sum;
     td__dp *world; /* NULL: alone */
     int rank, size;
-    double *sums;   /* over ranks: how many ask to stop, then the losses */
+    double *sums;   /* over ranks: what they ask, then the losses */
     double *losses; /* by shard of the step, weighted; 0 for those of other ranks */
     part *parts;
     int n_parts;
@@ -261,13 +261,13 @@ static td_status sum_slice(void *user, int thread)
 }
 
 /* The sum over all ranks, in e->grads. */
-static td_status sum_world(td__step_engine *e, bool stop)
+static td_status sum_world(td__step_engine *e, double ask)
 {
     TD_TRY(td__dp_begin(e->world, e->batches, e->last_rows));
     td__grad_plan(&e->total, false, &e->sum);
     TD_TRY(in_parts(e, publish_parts));
     td__grad_finish(e->blocks, &e->sum);
-    e->sums[0] = stop;
+    e->sums[0] = ask;
     TD_TRY(td__dp_exchange(e->world, &e->total, e->sums, 1 + (size_t)(e->batches * e->o.shards)));
     TD_TRY(in_parts(e, sum_slice));
     return td__dp_gather(e->world, &e->grads);
@@ -362,11 +362,11 @@ static td_status update(td__step_engine *e, double lr)
     return TD_OK;
 }
 
-td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result *out)
+td_status td__step_end(td__step_engine *e, double lr, double ask, td__step_result *out)
 {
     td__tree_sum sum = {.n = 0};
     if (e->world)
-        TD_TRY(sum_world(e, stop));
+        TD_TRY(sum_world(e, ask));
     else
         plan_local(e);
     for (int i = 0; i < e->batches * e->o.shards; i++)
@@ -375,6 +375,6 @@ td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result
     td__grad_clear(e->blocks, &e->total);
     out->loss = td__tree_total(&sum);
     out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
-    out->stop = e->world ? e->sums[0] > 0 : stop;
+    out->asked = e->world ? e->sums[0] : ask;
     return TD_OK;
 }

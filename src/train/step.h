@@ -30,7 +30,7 @@ typedef struct td__step_opts {
 typedef struct td__step_result {
     double loss;      /* mean over the step's rows, before the update */
     double grad_norm; /* -1 unless gradients are clipped by their norm */
-    bool stop;        /* some rank asked to stop; the same on all ranks */
+    double asked;     /* what ranks asked, added up: the same on all of them */
 } td__step_result;
 
 /* With a comm: collective. */
@@ -41,8 +41,9 @@ void td__step_engine_destroy(td__step_engine *e); /* NULL is allowed */
 void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows);
 /* Run the next batch. Borrowed for the call. */
 TD_NODISCARD td_status td__step_batch(td__step_engine *e, const td__batch *batch);
-/* Update the params. stop: this rank asks to stop. */
-TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result *out);
+/* Update the params. ask: a number that means something to the caller, added up over ranks. */
+TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, double ask,
+                                    td__step_result *out);
 void td__step_abandon(td__step_engine *e);
 
 #endif

@@ -4,14 +4,23 @@
  * steps is a function of it: so a run that is resumed from a checkpoint makes the same decisions as
  * one that was never interrupted. A checkpoint of a step at which a validation is due is written
  * after it; one written before (the run was asked to stop) says so by valid_step, and the
- * validation is made up for on resume. */
+ * validation is made up for on resume.
+ *
+ * In an elastic run (elastic.h) the same steps are done generation after generation: each begins
+ * with a state that its ranks agree on, and ends at any failure of their comm. What ranks ask of
+ * each other (to stop, to let the membership change) travels with the losses of a step. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/log.h"
+#include "train/faults.h"
 #include "train/trainer_impl.h"
+
+/* What a rank asks, so that the sum over ranks tells how many ask what. */
+enum { ASK_STOP = 1, ASK_CHANGE = 1 << 16 };
 
 static double seconds_since(uint64_t ns)
 {
@@ -65,6 +74,37 @@ static bool out_of_patience(const td__trainer *t)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
+static void beat(const td__trainer *t, td__phase phase, const char *what)
+{
+    td__members *m = t->o.members;
+    if (m && m->ops->beat)
+        m->ops->beat(m, &(td__beat){.step = t->state.step,
+                                    .phase = phase,
+                                    .what = what,
+                                    .samples_per_second =
+                                        t->seconds > 0 ? (double)t->samples / t->seconds : 0,
+                                    .loss = t->loss});
+}
+
+static double ask(const td__trainer *t)
+{
+    td__members *m = t->o.members;
+    double change = m && m->ops->wanted && m->ops->wanted(m) ? ASK_CHANGE : 0;
+    return change + (t->stop && atomic_load(t->stop) ? ASK_STOP : 0);
+}
+
+/* `asked` of all ranks; this one asked `mine`. */
+static void answer(td__trainer *t, double asked, double mine)
+{
+    int64_t all = (int64_t)asked, stops = all % ASK_CHANGE;
+    if (!t->o.members || stops == td__trainer_ranks(t)) {
+        t->stopping = t->stopping || stops > 0;
+        return;
+    }
+    t->changing = all > 0;
+    t->leaving = (int64_t)mine % ASK_CHANGE > 0;
+}
+
 /* Rows of batches [first, end) of an epoch: all are full but the last, which may be short. */
 static int64_t rows_of(const td__trainer *t, int64_t first, int64_t end)
 {
@@ -83,7 +123,9 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     for (int64_t k = first; k < end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
+        beat(t, TD_PHASE_DATA, NULL);
         TD_TRY(td__loader_next(t->loader, &b));
+        beat(t, TD_PHASE_COMPUTE, NULL);
         e->data_wait += seconds_since(begin);
         TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
@@ -92,10 +134,12 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     }
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
-    TD_TRY(td__step_end(t->engine, e->lr, t->stop && atomic_load(t->stop), &r));
+    double mine = ask(t);
+    beat(t, TD_PHASE_COMM, "gradients");
+    TD_TRY(td__step_end(t->engine, e->lr, mine, &r));
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
-    t->stopping = t->stopping || r.stop;
+    answer(t, r.asked, mine);
     return TD_OK;
 }
 
@@ -104,6 +148,8 @@ static td_status step(td__trainer *t)
     td__train_state *s = &t->state;
     td__step_event e = {.step = s->step + 1, .epoch = s->epoch};
     uint64_t begin = td__clock_ns();
+    td__faults_step(t->o.faults, e.step, e.step > t->tried);
+    t->tried = e.step > t->tried ? e.step : t->tried;
     td_status st = run_batches(t, &e);
     if (st) {
         td__step_abandon(t->engine);
@@ -122,6 +168,10 @@ static td_status step(td__trainer *t)
     e.seconds = seconds_since(begin);
     e.elapsed = seconds_since(t->began_ns);
     t->seconds += e.seconds;
+    td__past_step(&t->past, &e);
+    if (t->checkpointer)
+        TD_TRY(td__point(td__faults_points(t->o.faults), TD_POINT_FILE, "metrics"));
+    t->told_step = e.step;
     TELL(t, step, &e);
     return TD_OK;
 }
@@ -145,8 +195,10 @@ static td_status validate(td__trainer *t, bool *best)
     td__eval_result r;
     bool stopped;
 
-    TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID), t->stop, &stopped,
-                                      &r));
+    /* A rank of an elastic run that is to stop does so at the border of a step. */
+    beat(t, TD_PHASE_COMPUTE, "validation");
+    TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID),
+                                      t->o.members ? NULL : t->stop, &stopped, &r));
     t->stopping = t->stopping || stopped;
     if (stopped)
         return TD_OK;
@@ -174,7 +226,22 @@ static td_status validate(td__trainer *t, bool *best)
                         .value = r.value,
                         .best = *best,
                         .seconds = r.seconds};
+    td__past_eval(&t->past, &e);
+    t->told_valid = e.step;
     TELL(t, eval, &e);
+    return TD_OK;
+}
+
+/* A checkpoint failed. Where other ranks hold the state, a full disk is no reason to end: it is
+ * tried again when the next one is due, and the run fails only if the last one does. */
+static td_status excuse(td__trainer *t, td_status st)
+{
+    if (st != TD_EIO || !t->o.members || at_end(t))
+        return st;
+    TD_LOG(WARN, TRAIN, "step %llu: no checkpoint was written, the run goes on: %s",
+           (unsigned long long)t->state.step, td_last_error());
+    td__checkpointer_excuse(t->checkpointer);
+    t->dirty = true;
     return TD_OK;
 }
 
@@ -182,7 +249,9 @@ static td_status report_saved(td__trainer *t)
 {
     td__checkpoint_event e;
     bool done;
-    TD_TRY(td__checkpointer_poll(t->checkpointer, &done, &e));
+    td_status st = td__checkpointer_poll(t->checkpointer, &done, &e);
+    if (st)
+        return excuse(t, st);
     if (done)
         TELL(t, checkpoint, &e);
     return TD_OK;
@@ -193,9 +262,14 @@ static td_status save(td__trainer *t, bool best)
     if (!t->checkpointer)
         return TD_OK;
     uint64_t begin = td__clock_ns();
-    TD_TRY(td__checkpointer_wait(t->checkpointer));
+    beat(t, TD_PHASE_DISK, "checkpoint");
+    td_status st = td__checkpointer_wait(t->checkpointer);
+    if (st)
+        TD_TRY(excuse(t, st));
     TD_TRY(report_saved(t));
-    TD_TRY(td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best));
+    st = td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
+    if (st)
+        return excuse(t, st);
     t->seconds += seconds_since(begin);
     t->dirty = false;
     return TD_OK;
@@ -203,7 +277,8 @@ static td_status save(td__trainer *t, bool best)
 
 static td_status between_steps(td__trainer *t)
 {
-    bool best = false;
+    bool best = t->owes_best;
+    t->owes_best = false;
     if (validation_due(t) && !asked_to_stop(t))
         TD_TRY(validate(t, &best));
     if (best || (t->dirty && due(t, t->o.checkpoint_every)))
@@ -231,12 +306,17 @@ static td_status tell_begin(td__trainer *t)
     return TD_OK;
 }
 
-static td_status prepare(td__trainer *t)
+static td_status check(const td__trainer *t)
 {
     if (!t->loader)
         return TD_FAIL(TD_EINVAL, "there are no data to train on");
     if (!t->total_steps)
         return TD_FAIL(TD_EINVAL, "nothing to do: neither epochs nor steps are given");
+    return TD_OK;
+}
+
+static td_status make_engine(td__trainer *t)
+{
     TD_TRY(
         td__shard_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN), t->shard_rows));
     if (!t->engine)
@@ -249,6 +329,13 @@ static td_status prepare(td__trainer *t)
                                                        .accumulate = t->o.accumulate,
                                                        .comm = t->o.comm},
                                       &t->engine));
+    return TD_OK;
+}
+
+static td_status prepare(td__trainer *t)
+{
+    TD_TRY(check(t));
+    TD_TRY(make_engine(t));
     if (t->o.checkpoint_dir)
         TD_TRY(
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
@@ -277,7 +364,39 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->train_loss = t->loss;
     out->best = s->best;
     out->best_step = s->best_step;
-    TELL(t, end, out);
+    if (!t->told_end)
+        TELL(t, end, out);
+    t->told_end = true;
+    return TD_OK;
+}
+
+static td_status evaluate_test(td__trainer *t, const td__train_result *r)
+{
+    td__dataset *part = td__data_part(t->data, TD_PART_TEST);
+    if (!part || !t->o.test || r->end == TD_TRAIN_INTERRUPTED)
+        return TD_OK;
+    beat(t, TD_PHASE_COMPUTE, "test");
+    TD_TRY(td__trainer_evaluate(t, part, &t->test));
+    td__eval_event e = {.step = r->step,
+                        .epoch = r->epoch,
+                        .part = td__part_name(TD_PART_TEST),
+                        .n = t->test.n,
+                        .name = t->test.name,
+                        .value = t->test.value,
+                        .seconds = t->test.seconds};
+    if (!t->told_test)
+        TELL(t, eval, &e);
+    t->told_test = true;
+    return TD_OK;
+}
+
+static td_status steps(td__trainer *t)
+{
+    TD_TRY(between_steps(t)); /* a validation that an interrupted run still owes */
+    while (!at_end(t) && !out_of_patience(t) && !asked_to_stop(t) && !t->changing) {
+        TD_TRY(step(t));
+        TD_TRY(between_steps(t));
+    }
     return TD_OK;
 }
 
@@ -285,12 +404,102 @@ static td_status run(td__trainer *t, td__train_result *out)
 {
     TD_TRY(prepare(t));
     TD_TRY(tell_begin(t));
-    TD_TRY(between_steps(t)); /* a validation that an interrupted run still owes */
-    while (!at_end(t) && !out_of_patience(t) && !asked_to_stop(t)) {
-        TD_TRY(step(t));
-        TD_TRY(between_steps(t));
+    TD_TRY(steps(t));
+    TD_TRY(finish(t, out));
+    return evaluate_test(t, out);
+}
+
+/* ---- A generation ---------------------------------------------------------------------------- */
+
+/* Rank 0 now, and not before: its files and observers, and what they have missed. */
+static td_status take_lead(td__trainer *t)
+{
+    const td__train_lead *lead = t->o.lead;
+    const td__train_state *s = &t->state;
+
+    if (t->o.checkpoint_dir) {
+        TD_TRY(td__checkpointer_take_over(t->o.checkpoint_dir, t->o.checkpoint_keep,
+                                          &t->checkpointer));
+        td__checkpointer_points(t->checkpointer, td__faults_points(t->o.faults));
     }
-    return finish(t, out);
+    t->leads = true;
+    t->n_own = t->n_observers;
+    t->told_step = s->step;
+    t->told_valid = s->valid_step;
+    t->told_end = t->told_test = false;
+    if (lead)
+        TD_TRY(lead->begin(lead->user, t, s->step, s->valid_step, &t->told_step, &t->told_valid));
+    return tell_begin(t);
+}
+
+/* Steps that others did and rank 0's observers have not heard of. */
+static td_status tell_past(td__trainer *t)
+{
+    const char *names[TD__MAX_METRICS + 1] = {"loss"};
+    for (int i = 0; i < t->facts.n_metrics; i++)
+        names[i + 1] = t->facts.metric[i];
+    for (int i = t->n_own; i < t->n_observers; i++)
+        TD_TRY(td__past_tell(&t->past, t->told_step, t->told_valid, names,
+                             td__part_name(TD_PART_VALID), t->observers[i]));
+    t->told_step = t->state.step;
+    t->told_valid = t->state.valid_step;
+    return TD_OK;
+}
+
+/* A state that came from elsewhere: was its checkpoint written by who was rank 0 then? */
+static void find_owed(td__trainer *t)
+{
+    const td__train_state *s = &t->state;
+    bool best = s->best_step == s->step && s->step > 0;
+    if (t->checkpointer && t->brought) {
+        t->dirty = s->step > 0 && !td__checkpointer_has(t->checkpointer, s->step, best);
+        t->owes_best = t->dirty && best;
+    }
+    t->brought = false;
+}
+
+static void drop_lead(td__trainer *t)
+{
+    if (!t->leads)
+        return;
+    td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
+    t->checkpointer = NULL;
+    t->n_observers = t->n_own;
+    t->leads = false;
+    if (t->o.lead)
+        t->o.lead->end(t->o.lead->user);
+}
+
+td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over)
+{
+    *over = false;
+    t->changing = t->leaving = false;
+    if (t->rank > 0)
+        drop_lead(t);
+    else if (!t->leads) {
+        TD_TRY(take_lead(t));
+        t->brought = true;
+    }
+    if (t->leads)
+        TD_TRY(tell_past(t));
+    find_owed(t);
+    TD_TRY(make_engine(t));
+    td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
+    TD_TRY(steps(t));
+    if (t->changing && !at_end(t) && !out_of_patience(t) && !asked_to_stop(t))
+        return TD_OK;
+    TD_TRY(finish(t, out));
+    TD_TRY(evaluate_test(t, out));
+    /* Nobody leaves before all are here: who does not come may have been rank 0 with its files. */
+    TD_TRY(td_barrier(t->o.comm, NULL));
+    *over = true;
+    return TD_OK;
+}
+
+void td__train_close(td__trainer *t)
+{
+    td__step_engine_destroy(t->engine);
+    t->engine = NULL;
 }
 
 td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_result *out)
@@ -303,6 +512,14 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->loss = (double)NAN;
     t->dirty = false;
     t->stopping = false;
+    t->changing = false;
+    t->told_end = t->told_test = false;
+    if (t->o.members) {
+        TD_TRY(check(t));
+        td_status st = td__elastic_run(t, out);
+        drop_lead(t);
+        return st;
+    }
     td_status st = td__replicas_failed(t, run(t, out));
     td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
     t->checkpointer = NULL;

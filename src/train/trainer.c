@@ -248,6 +248,11 @@ uint64_t td__trainer_step(const td__trainer *t)
     return t->state.step;
 }
 
+const td__eval_result *td__trainer_test(const td__trainer *t)
+{
+    return &t->test;
+}
+
 size_t td__trainer_optimizer_nbytes(const td__trainer *t)
 {
     return (size_t)td_optimizer_state_count(t->optimizer) * td_params_trainable(t->params) *

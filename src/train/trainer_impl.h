@@ -7,6 +7,7 @@
 #include "base/sha256.h"
 #include "tandem/coll.h"
 #include "train/checkpoint.h"
+#include "train/past.h"
 #include "train/shards.h"
 #include "train/step.h"
 #include "train/trainer.h"
@@ -42,10 +43,27 @@ struct td__trainer {
     uint64_t began_ns;
     uint64_t samples; /* in this run */
     double seconds, loss;
+
+    /* Elastic runs. */
+    td__past past;
+    td__eval_result test;
+    bool has_state; /* the blocks and `state` are a moment of the run, not just its beginning */
+    bool spoiled;   /* they are nothing whole: to be made or received again */
+    bool changing;  /* all know that the generation ends after this step */
+    bool leaving;   /* this process was asked to stop, others were not: it goes, they go on */
+    bool leads;     /* lead->begin was called */
+    bool brought;   /* by another rank, since the last step of its own */
+    bool owes_best; /* the best checkpoint was lost with the last rank 0 */
+    uint64_t generation, last_generation; /* this one; the last one that came to one state */
+    int last_rank, last_size;             /* there */
+    int rank, ranks;                      /* of the last generation */
+    int n_own;                            /* observers that were there before lead->begin */
+    uint64_t told_step, told_valid;       /* the last ones that observers were told */
+    bool told_end, told_test;
+    uint64_t tried; /* the highest step that any rank has begun */
 };
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
-int td__trainer_rank(const td__trainer *t);
 int td__trainer_ranks(const td__trainer *t);
 int td__threads_per_rank(const td_comm *comm); /* that a rank has for itself; at least 1 */
 /* A td__loader_rows: the rows of this rank's shards. */
@@ -54,6 +72,13 @@ td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
 TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
 /* Have all ranks the same weights? Collective. */
 TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65]);
+/* elastic.c: td__trainer_run with members. */
+TD_NODISCARD td_status td__elastic_run(td__trainer *t, td__train_result *out);
+/* catch_up.c: all ranks of the generation have the state of who is furthest. Collective. */
+TD_NODISCARD td_status td__catch_up(td__trainer *t);
+/* train_loop.c: what a generation does once ranks agree on the state; *over: the run is. */
+TD_NODISCARD td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over);
+void td__train_close(td__trainer *t); /* everything that knows the comm is dropped */
 /* After a failure: the other ranks must not wait for this one. Returns st. */
 td_status td__replicas_failed(td__trainer *t, td_status st);
 
