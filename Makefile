@@ -7,8 +7,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all setup configure test lint format soak-comm bench bench-torch bench-comm bench-data \
-        demo install sanitize asan tsan fuzz clean help
+.PHONY: all setup configure test lint format soak-comm bench bench-torch bench-comm bench-ddp \
+        bench-data demo install sanitize asan tsan fuzz clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -43,6 +43,9 @@ soak-comm: all ## 1000 seeded fault schedules on tcp; SEED=N replays one
 
 bench-comm: all ## collectives beside Open MPI and gloo; QUICK=1: under three minutes
 	@bench/comm/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
+
+bench-ddp: all ## data parallel training beside PyTorch DDP; QUICK=1: a first look
+	@bench/ddp/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
 
 demo: setup ## build, train examples/digits.yaml, end with the path of its report
 	@$(MAKE) --no-print-directory all

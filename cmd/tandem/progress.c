@@ -24,6 +24,7 @@
 
 enum { REDRAW_NS = 100000000, DEFAULT_WIDTH = 80, BAR = 20 };
 static const double RATE_SECONDS = 0.2; /* samples per second are measured over this */
+static const double LEAST_BLAME = 0.01; /* share of waiting that is worth a word */
 
 static int terminal_width(void)
 {
@@ -73,7 +74,7 @@ static double seconds_left(const td__progress *p, uint64_t step)
 /* The parts of the line, most important first; those that do not fit are left out. */
 static void draw(td__progress *p, const td__step_event *e)
 {
-    char part[6][80], left[TD__HUMAN], rate[TD__HUMAN];
+    char part[7][80], left[TD__HUMAN], rate[TD__HUMAN];
     int n = 0, width = terminal_width() - 1, used = 0;
     uint64_t steps = p->info.steps, per_epoch = p->info.steps_per_epoch;
 
@@ -89,6 +90,8 @@ static void draw(td__progress *p, const td__step_event *e)
         snprintf(part[n++], sizeof part[0], "%s left", td__human_seconds(s, left));
     if (p->rate > 0)
         snprintf(part[n++], sizeof part[0], "%s samples/s", td__human_si(p->rate, rate));
+    if (*p->blame)
+        snprintf(part[n++], sizeof part[0], "%s", p->blame);
     if (per_epoch && steps)
         snprintf(part[n++], sizeof part[0], "epoch %" PRIu64 "/%" PRIu64, e->epoch + 1,
                  (steps + per_epoch - 1) / per_epoch);
@@ -127,6 +130,8 @@ static void print_plain(const td__progress *p, const td__step_event *e)
         printf("  %s samples/s", td__human_si(p->rate, rate));
     if (isfinite(s))
         printf("  %s left", td__human_seconds(s, left));
+    if (*p->blame)
+        printf("  %s", p->blame);
     putchar('\n');
 }
 
@@ -223,6 +228,28 @@ static td_status on_checkpoint(td__observer *o, const td__checkpoint_event *e)
     return print_json(p);
 }
 
+/* Who makes the others wait the most: the share of the time of all ranks that went that way. */
+static td_status on_ranks(td__observer *o, const td__ranks_event *e)
+{
+    td__progress *p = (td__progress *)o;
+    double seconds = 0;
+    int worst = 0;
+
+    if (p->mode == TD_PROGRESS_JSON) {
+        td__json_ranks(&p->text, e);
+        return print_json(p);
+    }
+    *p->blame = 0;
+    for (int r = 0; r < e->n && e->blame; r++) {
+        seconds += e->rank[r].seconds;
+        worst = e->blame[r] > e->blame[worst] ? r : worst;
+    }
+    if (seconds > 0 && e->blame[worst] >= LEAST_BLAME * seconds)
+        snprintf(p->blame, sizeof p->blame, "waited %.0f %% for rank %d",
+                 100 * fmin(1, e->blame[worst] / seconds), worst);
+    return TD_OK;
+}
+
 static td_status on_end(td__observer *o, const td__train_result *r)
 {
     td__progress *p = (td__progress *)o;
@@ -239,7 +266,7 @@ void td__progress_init(td__progress *p, td__progress_mode mode, int64_t every)
     const char *term = getenv("TERM");
 
     *p = (td__progress){
-        .observer = {on_begin, on_step, on_eval, on_checkpoint, on_end},
+        .observer = {on_begin, on_step, on_eval, on_checkpoint, on_end, on_ranks},
         .mode = mode,
         .every = every > 0 ? every : 1,
     };

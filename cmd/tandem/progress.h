@@ -26,6 +26,7 @@ typedef struct td__progress {
     bool settled;                        /* rate has been measured for long enough once */
     double loss, rate, samples, seconds; /* loss smoothed; samples, seconds: since the last rate */
     char metric[64];                     /* "accuracy 97.10 %", of the last validation */
+    char blame[64];                      /* "waited 12 % for rank 3", lately; "" */
     int error;                           /* errno of a failed write to standard output; 0: none */
     atomic_bool shown;                   /* the line is on the screen */
 } td__progress;

@@ -1,5 +1,5 @@
 /* ranks.c -- `-n`: the command starts itself in several ranks. Only rank 0 prints, so its output is
- * passed on as it is. */
+ * passed on as it is; a terminal it gets itself, to draw its progress on. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ranks.h"
 
@@ -73,7 +73,8 @@ static td_status make_argv(td__arena *arena, const td__args *a, const td__comman
 
 static td_status run(td__arena *arena, const td__args *a, const td__command *c, int n, int *status)
 {
-    td__launch_opts o = {.size = n, .plain = true, .grace_ms = GRACE_MS};
+    td__launch_opts o = {
+        .size = n, .plain = true, .terminal = isatty(STDOUT_FILENO), .grace_ms = GRACE_MS};
     char self[4096];
     const char **argv;
 

@@ -61,7 +61,11 @@ td_status td__session_data(td__session *s)
     td__data_opts opts = *td__job_data(s->job);
 
     opts.input = s->input;
-    TD_TRY(td__data_open(&opts, &s->data));
+    const td__distribute_opts spread = {.method = td__job_parallel_opts(s->job)->distribute,
+                                        .comm = s->comm,
+                                        .progress = s->spreading,
+                                        .user = s->spreading_user};
+    TD_TRY(td__distribute_open(&opts, &spread, &s->distribution, &s->data));
     int n = td__data_fields(s->data, &fields);
     return td__job_model(s->job, fields, n, &s->model);
 }
@@ -74,6 +78,7 @@ td_status td__session_trainer(td__session *s)
 void td__session_fini(td__session *s)
 {
     td__trainer_destroy(s->trainer);
+    td__distribute_close(s->distribution);
     td__data_close(s->data);
     td_comm_destroy(s->comm);
     td__job_destroy(s->job);

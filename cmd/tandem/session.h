@@ -9,6 +9,7 @@
 #include "command.h"
 #include "data/data.h"
 #include "job/job.h"
+#include "parallel/distribute.h"
 #include "train/checkpoint.h"
 #include "train/run_dir.h"
 #include "train/trainer.h"
@@ -18,11 +19,15 @@ typedef struct td__session {
     td__job *job;
     td_comm *comm; /* the ranks that train together; NULL: this process is alone */
     td__data *data;
+    td__distribution *distribution; /* of rank 0's data; NULL: every rank has its own */
     td__model model;
     td__trainer *trainer;
     td__train_opts opts; /* the job's; may be changed before td__session_trainer */
     char digest[65];     /* of the job */
     const char *input;   /* new samples in the place of the test part; NULL: none */
+    /* Told how far rank 0's data have got on their way to the others; may be NULL. */
+    td_status (*spreading)(void *user, const char *part, uint64_t done, uint64_t all);
+    void *spreading_user;
 } td__session;
 
 /* The job at `path` with --set and --threads applied. */
@@ -60,7 +65,8 @@ TD_NODISCARD td_status td__output_check(const char *path);
 #define TD_FLAG_SET                                                                         \
     {                                                                                       \
         .name = "set", .value = "KEY=VALUE",                                                \
-        .help = "change a key of the job: --set train.batch=64; may be given several times" \
+        .help = "change a key of the job: --set train.batch=64, or those in a file: --set " \
+                "@FILE; may be given several times"                                         \
     }
 #define TD_FLAG_THREADS                                                                   \
     {                                                                                     \

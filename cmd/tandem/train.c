@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/human.h"
@@ -28,6 +29,8 @@
 #include "resume.h"
 #include "session.h"
 #include "train/event_json.h"
+
+enum { SPREAD_SILENT_NS = 1000000000, SPREAD_NS = 100000000 };
 
 static atomic_int stop; /* what signal handlers may reach is static */
 
@@ -62,6 +65,7 @@ typedef struct training {
     bool resume, profile;
     uint64_t from_step;
     td__progress progress;
+    uint64_t spread_ns; /* when the data began to travel, or were last said to; 0: not yet */
     td__observer *metrics, *tensorboard, *trace;
     td_node_time *times;
     int n_times;
@@ -193,6 +197,33 @@ static bool is_first(const training *t)
     return td__session_rank(&t->session) == 0;
 }
 
+/* Rank 0's data on their way: a line on a terminal, after the first second. Nothing is lost yet if
+ * the user wants to leave. */
+static td_status spreading(void *user, const char *part, uint64_t done, uint64_t all)
+{
+    training *t = user;
+    uint64_t now = td__clock_ns();
+    bool silent = td__args_has(t->args, "json") || td__args_has(t->args, "quiet");
+    char size[TD__HUMAN];
+
+    if (atomic_load(&stop))
+        return TD_FAIL(TD_EABORTED, "interrupted while the data were sent to all ranks");
+    if (silent || !isatty(STDOUT_FILENO))
+        return TD_OK;
+    if (!t->spread_ns)
+        t->spread_ns = now + SPREAD_SILENT_NS;
+    if (now < t->spread_ns && done < all)
+        return TD_OK;
+    if (now >= t->spread_ns)
+        printf("\r\033[K%s data to all ranks: %.0f %% of %s", part,
+               100 * (double)done / (double)all, td__human_bytes((double)all, size));
+    if (done == all)
+        fputs("\r\033[K", stdout);
+    fflush(stdout);
+    t->spread_ns = now + SPREAD_NS;
+    return TD_OK;
+}
+
 /* Everything up to the first step. */
 static td_status prepare(training *t)
 {
@@ -207,6 +238,8 @@ static td_status prepare(training *t)
         TD_TRY(find_run(t));
     if (t->past.finished)
         return TD_OK;
+    s->spreading = spreading;
+    s->spreading_user = t;
     TD_TRY(td__session_data(s));
     catch_signals();
     if (!is_first(t)) {
@@ -468,7 +501,7 @@ static bool begins(training *t, td_status st, int *rc)
     if (!comm)
         return !leave;
     st = td_broadcast(comm, &leave, 1, TD_I32, 0, NULL);
-    if (st)
+    if (st && !*rc) /* else it is said already */
         *rc = failed(t, st);
     else if (leave)
         *rc = leave - 1;

@@ -66,6 +66,11 @@ TD_NODISCARD td_status td__comm_assemble(const td__comm_parts *parts, const td_c
 /* Seconds per byte of a sum in cache on this processor; takes a fraction of a millisecond. */
 double td__reduce_measure(void);
 
+/* td_comm_split with a timeout_ms and a stall_ms of the group's own; 0: the parent's. opts may be
+ * NULL, and is the same on all members. */
+TD_NODISCARD td_status td__comm_split_with(td_comm *parent, int color, int key,
+                                           const td_comm_opts *opts, td_comm **out);
+
 enum { TD_COMM_LINE = 512 };
 
 /* End this comm here: the first cause wins, waits on its meshes are interrupted, and every call

@@ -23,7 +23,8 @@ static int members(const int32_t (*all)[2], int size, int color, int *ranks)
     return n;
 }
 
-static td_status make_group(td_comm *parent, int color, const int *ranks, int n, td_comm **out)
+static td_status make_group(td_comm *parent, int color, const td_comm_opts *given, const int *ranks,
+                            int n, td_comm **out)
 {
     td__comm_parts parts = {.rank = 0, .size = n};
     char key[96], name[sizeof parent->name];
@@ -38,8 +39,8 @@ static td_status make_group(td_comm *parent, int color, const int *ranks, int n,
     td_comm_opts opts = {
         .name = name,
         .algo = parent->algo[0] ? parent->algo : NULL,
-        .timeout_ms = parent->timeout_ms,
-        .stall_ms = parent->stall_ms,
+        .timeout_ms = given && given->timeout_ms ? given->timeout_ms : parent->timeout_ms,
+        .stall_ms = given && given->stall_ms ? given->stall_ms : parent->stall_ms,
     };
     if (n > 1) {
         if (!parent->hooks.split)
@@ -58,7 +59,8 @@ static td_status make_group(td_comm *parent, int color, const int *ranks, int n,
     return st;
 }
 
-td_status td_comm_split(td_comm *parent, int color, int key, td_comm **out)
+td_status td__comm_split_with(td_comm *parent, int color, int key, const td_comm_opts *given,
+                              td_comm **out)
 {
     td_status st;
 
@@ -77,10 +79,15 @@ td_status td_comm_split(td_comm *parent, int color, int key, td_comm **out)
     parent->splits++;
     if (color >= 0) {
         int count = members((const int32_t(*)[2])all, parent->size, color, ranks);
-        TD_TRY_OR(st, done, make_group(parent, color, ranks, count, out));
+        TD_TRY_OR(st, done, make_group(parent, color, given, ranks, count, out));
     }
 done:
     td__free(ranks);
     td__free(all);
     return st;
+}
+
+td_status td_comm_split(td_comm *parent, int color, int key, td_comm **out)
+{
+    return td__comm_split_with(parent, color, key, NULL, out);
 }

@@ -174,7 +174,8 @@ static td_status open_parts(td__data *d, const td__data_opts *o)
         return TD_FAIL(TD_EINVAL, "there is no data source '%s'", o->source);
     for (int p = 0; p < TD_PART_COUNT; p++) {
         td__dataset *part = NULL;
-        td_status st = p == TD_PART_TEST && o->input
+        td_status st = o->open_part ? o->open_part(o->open_user, (td__part)p, &part)
+                       : p == TD_PART_TEST && o->input
                            ? open_input(d, o, def, &part)
                            : def->open(&o->source_opts, td__part_name((td__part)p), &part);
         if (st == TD_ENOTSUP && p != TD_PART_TRAIN)

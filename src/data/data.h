@@ -24,6 +24,8 @@ typedef struct td__map_opts {
     const char *text; /* filter: "y < 5", tokenize: unit */
 } td__map_opts;
 
+typedef enum td__part { TD_PART_TRAIN, TD_PART_VALID, TD_PART_TEST, TD_PART_COUNT } td__part;
+
 typedef struct td__data_opts {
     const char *source;
     td__source_opts source_opts;
@@ -38,9 +40,11 @@ typedef struct td__data_opts {
      * part. All else is as without it: what would have been cut off as test is set aside. Nothing
      * is cached in a file. */
     const char *input;
+    /* NULL, or who opens a part instead of the source, with the same statuses: for samples that
+     * come from elsewhere. */
+    td_status (*open_part)(void *user, td__part part, td__dataset **out);
+    void *open_user;
 } td__data_opts;
-
-typedef enum td__part { TD_PART_TRAIN, TD_PART_VALID, TD_PART_TEST, TD_PART_COUNT } td__part;
 
 typedef struct td__data td__data;
 /* Opens everything there is to open and checks it. opts is copied as far as it is needed later. */

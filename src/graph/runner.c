@@ -11,11 +11,18 @@
 #include "base/fail.h"
 #include "base/half.h"
 #include "graph/program_impl.h"
+#include "graph/runner.h"
 
 typedef struct bound {
     td_kernel_call call;
     uint64_t calls, total_ns; /* while profiling */
 } bound;
+
+/* After step `step` elements [0, count) of the gradient block are final. */
+typedef struct mark {
+    int step;
+    size_t count;
+} mark;
 
 struct td_runner {
     const td_program *p;
@@ -26,6 +33,10 @@ struct td_runner {
     void *scratch, *packed;
     bound *steps;
     void **pointers; /* of all calls, one array */
+    mark *marks;     /* rising in both */
+    int n_marks;
+    td__grads_final_fn *final; /* NULL: nobody wants to know */
+    void *final_user;
     td_run_ctx ctx;
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
     bool profile;
@@ -137,6 +148,51 @@ static void bind(td_runner *r)
     }
 }
 
+/* By param: the last step that writes its gradient; -1: none does. */
+static void last_writers(const td_runner *r, int *step_of)
+{
+    for (int i = 0; i < r->ps->count; i++)
+        step_of[i] = -1;
+    for (int i = 0; i < r->p->n_steps; i++)
+        for (int k = 0; k < r->p->steps[i].node->n_out; k++) {
+            const td__place *place = td__place_of(r->p, r->p->steps[i].node, k);
+            if (place->space == TD_SPACE_GRAD)
+                step_of[r->info_of[place->slot]] = i;
+        }
+}
+
+/* A prefix of the block is final when all params in it are. Params are laid out in the order in
+ * which that happens, so there are about as many marks as params. Statistics come with the end. */
+static td_status find_marks(td_runner *r)
+{
+    const td_params *ps = r->ps;
+    size_t total = r->space_bytes[TD_SPACE_GRAD] / sizeof(float);
+    int last = r->p->n_steps - 1, step = 0;
+    if (r->p->evaluate)
+        return TD_OK;
+    int *step_of = td__calloc((size_t)ps->count + 1, sizeof *step_of);
+    r->marks = td__calloc((size_t)ps->count + 1, sizeof *r->marks);
+    if (!step_of || !r->marks) {
+        td__free(step_of);
+        return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory for %d params", ps->count);
+    }
+    last_writers(r, step_of);
+    for (int i = 0; i < ps->count && !ps->info[i].is_state && !ps->info[i].sparse; i++) {
+        step = step_of[i] > step ? step_of[i] : step;
+        if (!r->n_marks || r->marks[r->n_marks - 1].step < step)
+            r->marks[r->n_marks++].step = step;
+        r->marks[r->n_marks - 1].count =
+            ps->info[i].offset + td__align_up(ps->info[i].count, TD_ALIGN_FLOATS);
+    }
+    if (!r->n_marks || r->marks[r->n_marks - 1].count < total) {
+        if (!r->n_marks || r->marks[r->n_marks - 1].step < last)
+            r->marks[r->n_marks++].step = last;
+        r->marks[r->n_marks - 1].count = total;
+    }
+    td__free(step_of);
+    return TD_OK;
+}
+
 static td_status copy_in(td_runner *r, void *to, const void *from, size_t nbytes)
 {
     td_backend *b = r->p->backend;
@@ -164,6 +220,7 @@ static td_status make(td_runner *r)
     TD_TRY(match_params(r));
     TD_TRY(allocate(r));
     bind(r);
+    TD_TRY(find_marks(r));
     return fill_constants(r);
 }
 
@@ -199,6 +256,7 @@ void td_runner_destroy(td_runner *r)
     td__free(r->info_of);
     td__free(r->steps);
     td__free(r->pointers);
+    td__free(r->marks);
     td__free(r);
 }
 
@@ -246,16 +304,43 @@ static void prepare(td_runner *r)
     r->prepared = r->ps->version;
 }
 
-static void run_profiled(td_runner *r)
+static void run_profiled(td_runner *r, int begin, int end)
 {
     uint64_t before = td__clock_ns();
-    for (int i = 0; i < r->p->n_steps; i++) {
+    for (int i = begin; i < end; i++) {
         r->p->steps[i].kernel.run(&r->steps[i].call);
         uint64_t after = td__clock_ns();
         r->steps[i].calls++;
         r->steps[i].total_ns += after - before;
         before = after;
     }
+}
+
+static void run_steps(td_runner *r, int begin, int end)
+{
+    if (r->profile)
+        run_profiled(r, begin, end);
+    else
+        for (int i = begin; i < end; i++)
+            r->p->steps[i].kernel.run(&r->steps[i].call);
+}
+
+/* Run all, telling of gradients as they become final. */
+static void run_watched(td_runner *r)
+{
+    int done = 0;
+    for (int m = 0; m < r->n_marks; m++) {
+        run_steps(r, done, r->marks[m].step + 1);
+        done = r->marks[m].step + 1;
+        r->final(r->final_user, r->marks[m].count);
+    }
+    run_steps(r, done, r->p->n_steps);
+}
+
+void td__runner_on_final(td_runner *r, td__grads_final_fn *fn, void *user)
+{
+    r->final = fn;
+    r->final_user = user;
 }
 
 static bool all_finite(const td_desc *d, const void *data)
@@ -337,11 +422,10 @@ td_status td_runner_run(td_runner *r, td_run_key key)
         b->ops->enter(b, &saved);
     if (r->prepared != r->ps->version)
         prepare(r);
-    if (r->profile)
-        run_profiled(r);
+    if (r->final)
+        run_watched(r);
     else
-        for (int i = 0; i < p->n_steps; i++)
-            p->steps[i].kernel.run(&r->steps[i].call);
+        run_steps(r, 0, p->n_steps);
     td_status st = TD_OK;
     const td__root *loss = find_root(r, TD_ROOT_LOSS, 0);
     if (loss && !isfinite(td_runner_loss(r)))

@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "job/job_impl.h"
 #include "optim/options.h"
+#include "train/compress.h"
 
 const td__key td__job_keys[] = {
 #define TD_KEY(...) TD_KEY_ROW(__VA_ARGS__),
@@ -148,12 +149,61 @@ static td_status set_value(td__job *j, td__tree *t, const char *path, td__tree *
     }
 }
 
+/* A name that is wrong, not a disk that fails. */
+static td_status open_file(const char *path, td__file_map *m)
+{
+    char text[400];
+    td_status st = td__file_map_open(m, path);
+
+    if (st != TD_EIO)
+        return st;
+    snprintf(text, sizeof text, "%s", td_last_error());
+    return TD_FAIL(TD_EINVAL, "%s", text);
+}
+
+/* Keys of `from` in the places of those in `to`; maps are merged. */
+static void overlay(td__tree *to, const td__tree *from)
+{
+    for (td__tree *child = from->first, *next; child; child = next) {
+        td__tree *old = td__tree_get(to, child->key);
+        next = child->next;
+        if (old && old->kind == TD_TREE_MAP && child->kind == TD_TREE_MAP)
+            overlay(old, child);
+        else
+            td__tree_put(to, child->key, child);
+    }
+}
+
+/* "@FILE": its keys, any part of a job. */
+static td_status apply_file(td__job *j, td__tree *root, const char *path)
+{
+    td__tree *given = NULL;
+    td__file_map m;
+
+    TD_TRY(open_file(path, &m));
+    char *name = td__arena_strdup(j->arena, path);
+    td_status st =
+        name ? td__tree_parse(j->arena, (const char *)m.data, m.nbytes, name, true, &given)
+             : out_of_memory(j);
+    td__file_map_close(&m);
+    TD_TRY(st);
+    if (given->kind == TD_TREE_NULL)
+        return TD_OK;
+    if (given->kind != TD_TREE_MAP)
+        return TD_FAIL(TD_EINVAL, "%s: expected a map with keys of a job, found %s", path,
+                       td__tree_found(given).text);
+    overlay(root, given);
+    return expand(j, root);
+}
+
 static td_status apply_set(td__job *j, td__tree *root, const char *set)
 {
     const char *equals = strchr(set, '=');
     char *source = td__arena_printf(j->arena, "--set %s", set);
     td__tree *value;
 
+    if (set[0] == '@')
+        return apply_file(j, root, set + 1);
     if (!source)
         return out_of_memory(j);
     size_t n = equals ? (size_t)(equals - set) : 0;
@@ -172,16 +222,16 @@ static td_status apply_set(td__job *j, td__tree *root, const char *set)
 static td_status resolve_dir(td__job *j)
 {
     td__tree *data = td__tree_get(j->root, "data"), *dir = td__tree_get(data, "dir");
-    const char *slash = strrchr(j->file, '/');
     bool in_file = !dir || dir->line > 0;
+    const char *file = dir && in_file ? dir->source : j->file, *slash = strrchr(file, '/');
     char cwd[4096];
 
     if (dir && dir->text[0] == '/')
         return TD_OK;
     if (!getcwd(cwd, sizeof cwd))
         return TD_FAIL(TD_EIO, "%s: the current folder is not there any more", j->file);
-    const char *folder = in_file && slash ? j->file : "";
-    int n = in_file && slash ? (int)(slash - j->file) : 0;
+    const char *folder = in_file && slash ? file : "";
+    int n = in_file && slash ? (int)(slash - file) : 0;
     const char *start = folder[0] == '/' ? "" : cwd;
     char *path = td__arena_printf(j->arena, "%s%s%.*s%s%s", start, n && folder[0] != '/' ? "/" : "",
                                   n, folder, dir ? "/" : "", dir ? dir->text : "");
@@ -202,8 +252,8 @@ static td_status resolve_dir(td__job *j)
 
 static td_status check_source_options(td__job *j, const td__source_def *def)
 {
-    static const char *const GENERAL[] = {"source", "seed",    "split",   "maps",
-                                          "cache",  "threads", "prefetch"};
+    static const char *const GENERAL[] = {"source", "seed",    "split",    "maps",
+                                          "cache",  "threads", "prefetch", "distribute"};
 
     for (const td__tree *t = td__tree_get(j->root, "data")->first; t; t = t->next) {
         bool known = td__has_word(def->reads, strcmp(t->key, "header") ? t->key : "no_header");
@@ -376,6 +426,35 @@ static td_status fill_train(td__job *j)
     return fill_schedule(j);
 }
 
+static td_status fill_compress(td__job *j)
+{
+    const td__tree *p = td__tree_get(j->root, "parallel");
+    const char *name = td__keys_text(p, "compress");
+    const struct {
+        const char *key, *with;
+    } options[] = {{"compress_ratio", "topk"},
+                   {"compress_rank", "powersgd"},
+                   {"compress_warmup", "topk powersgd"}};
+
+    for (int i = 0; i < TD_LEN(options); i++) {
+        const td__tree *given = td__tree_get(p, options[i].key);
+        if (given && !td__has_word(options[i].with, name))
+            return TD_FAIL(TD_EINVAL, "%s: parallel.%s: goes with compress: %s, not %s",
+                           td__tree_where_key(given).text, options[i].key, options[i].with, name);
+    }
+    if (strcmp(name, "none") == 0)
+        return TD_OK;
+    bool warms = td__tree_get(p, "compress_warmup");
+    j->train.reducer = name;
+    j->train.reduce_with = (td__reducer_opts){
+        .ratio = td__keys_real(p, "compress_ratio"),
+        .rank = (int)td__keys_int(td__job_keys, j->root, "parallel.compress_rank"),
+        .warmup_steps = warms ? td__keys_int(td__job_keys, j->root, "parallel.compress_warmup")
+                              : TD__WARMUP_AUTO};
+    td_status st = td__compress_check(&j->train);
+    return st ? at(st, near(j, "parallel.compress"), "parallel.compress") : TD_OK;
+}
+
 /* A name is part of folders' names. */
 static td_status check_name(td__job *j)
 {
@@ -430,6 +509,7 @@ static td_status resolve(td__job *j, td__tree *given)
     }
     TD_TRY(fill_data(j));
     TD_TRY(fill_train(j));
+    TD_TRY(fill_compress(j));
     const td__tree *log = td__tree_get(j->root, "log");
     j->log = (td__job_log){.runs_dir = td__keys_text(log, "dir"),
                            .every = td__keys_int(td__job_keys, j->root, "log.every"),
@@ -437,8 +517,10 @@ static td_status resolve(td__job *j, td__tree *given)
                            .report = td__keys_bool(log, "report")};
     const td__tree *parallel = td__tree_get(j->root, "parallel");
     const char *transport = td__keys_text(parallel, "transport");
-    j->parallel = (td__job_parallel){.transport = strcmp(transport, "auto") ? transport : NULL,
-                                     .algo = td__keys_text(parallel, "algo")};
+    j->parallel =
+        (td__job_parallel){.distribute = td__keys_text(td__tree_get(j->root, "data"), "distribute"),
+                           .transport = strcmp(transport, "auto") ? transport : NULL,
+                           .algo = td__keys_text(parallel, "algo")};
     return TD_OK;
 }
 
@@ -480,14 +562,8 @@ td_status td__job_load(const char *path, const char *const *sets, int n_sets, td
     td__file_map m;
 
     *out = NULL;
-    td_status st = td__file_map_open(&m, path);
-    if (st == TD_EIO) { /* a name that is wrong, not a disk that fails */
-        char text[400];
-        snprintf(text, sizeof text, "%s", td_last_error());
-        return TD_FAIL(TD_EINVAL, "%s", text);
-    }
-    TD_TRY(st);
-    st = td__job_parse((const char *)m.data, m.nbytes, path, sets, n_sets, out);
+    TD_TRY(open_file(path, &m));
+    td_status st = td__job_parse((const char *)m.data, m.nbytes, path, sets, n_sets, out);
     td__file_map_close(&m);
     return st;
 }

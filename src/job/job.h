@@ -22,8 +22,9 @@
 
 typedef struct td__job td__job;
 
-/* Read, override and check. `sets` are "path.to.key=value". TD_EINVAL with the one line above for
- * anything wrong with the file. */
+/* Read, override and check. `sets` are "path.to.key=value", or "@FILE": a file with any part of a
+ * job, whose keys take the places of the job's (maps are merged, lists replaced). TD_EINVAL with
+ * the one line above for anything wrong with the file. */
 TD_NODISCARD td_status td__job_load(const char *path, const char *const *sets, int n_sets,
                                     td__job **out);
 /* The same from memory; `name` stands for the file in texts. */
@@ -52,6 +53,7 @@ const td__job_log *td__job_log_opts(const td__job *j);
 
 typedef struct td__job_parallel {
     const char *transport, *algo; /* NULL: by themselves */
+    const char *distribute;       /* of rank 0's data: "none" */
 } td__job_parallel;
 const td__job_parallel *td__job_parallel_opts(const td__job *j);
 

@@ -5,6 +5,7 @@
 
 #include "job/job.h"
 #include "job/keys.h"
+#include "parallel/distribute.h"
 
 struct td__job {
     td__arena *arena;

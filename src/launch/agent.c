@@ -4,7 +4,7 @@
  * when the last rank of the last host has ended. SPEC holds "key=value" texts:
  *
  *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS cwd=PATH arg=TEXT...
- *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM]
+ *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM] [terminal=]
  *
  * When the launcher's end of the pipe closes, everything here is killed at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -66,6 +66,7 @@ typedef struct agent {
     int *ports;          /* one per own rank, then the master's */
     rank *ranks;         /* (count) */
     int n_running;
+    bool terminal; /* ranks write to our standard output */
     bool stopping, ending;
     bool lost; /* the launcher is gone */
     td__deadline kill_at;
@@ -124,6 +125,8 @@ static td_status read_spec(agent *a)
             a->env[a->n_env++] = v;
         else if (take(text, "listen", &v))
             a->listen = v;
+        else if (take(text, "terminal", &v))
+            a->terminal = true;
         else if (take(text, "cert", &v))
             a->cert = v;
         else if (take(text, "key", &v))
@@ -287,11 +290,13 @@ static td_status start_rank(agent *a, td__rank_plan *plan, int i)
     td_status st = TD_OK;
     if (!env)
         TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for the environment of a rank"));
-    td__spawn_opts o = {.env = env, .death_signal = SIGKILL, .files = &a->files};
+    td__spawn_opts o = {
+        .env = env, .share_out = a->terminal, .death_signal = SIGKILL, .files = &a->files};
     TD_TRY_OR(st, done, td__spawn(a->argv, &o, &r->child));
     r->out = (lines){.fd = &r->child.out, .kind = TD_MSG_OUT};
     r->err = (lines){.fd = &r->child.err, .kind = TD_MSG_ERR};
-    fcntl(r->child.out, F_SETFL, O_NONBLOCK);
+    if (r->child.out >= 0)
+        fcntl(r->child.out, F_SETFL, O_NONBLOCK);
     fcntl(r->child.err, F_SETFL, O_NONBLOCK);
     a->n_running++;
 done:

@@ -34,8 +34,10 @@ typedef struct td__launch_opts {
     int n_env;
     uint32_t grace_ms; /* between SIGTERM and SIGKILL; 5,000 */
     bool tls;
-    bool plain;   /* lines of rank 0 as they are, and it says itself why ranks failed */
-    int out, err; /* descriptors for the ranks' output: 1, 2 */
+    bool plain;    /* lines of rank 0 as they are, and it says itself why ranks failed */
+    bool terminal; /* our standard output is one, and the ranks of this host write to it themselves:
+                      for programs of which one rank writes, and draws */
+    int out, err;  /* descriptors for the ranks' output: 1, 2 */
 } td__launch_opts;
 
 /* Run argv (NULL-terminated) in all ranks and wait for their end. *exit_status: 0, or that of the

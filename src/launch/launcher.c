@@ -107,6 +107,8 @@ static td_status send_spec(launch *l, int index)
         td__texts_add(&t, "cert=%s", l->secrets.cert);
         td__texts_add(&t, "key=%s", l->secrets.key);
     }
+    if (o->terminal && l->hosts.host[index].local)
+        td__texts_add(&t, "terminal=");
     for (int i = 0; i < o->n_env; i++)
         td__texts_add(&t, "env=%s", o->env[i]);
     for (int i = 0; l->argv[i]; i++)

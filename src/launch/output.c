@@ -16,6 +16,7 @@
 #include "base/fail.h"
 
 enum { TAIL_BYTES = 4096, TAIL_LINES = 10 };
+static const char CLEAR[] = "\r\033[K"; /* of a terminal: to the start of the line, nothing on it */
 
 typedef struct stream {
     int log;    /* -1: none */
@@ -28,6 +29,7 @@ struct td__output {
     int interrupt; /* -1: none */
     bool hasty;    /* was interrupted while a reader did not read */
     bool plain;
+    bool clear; /* err may have a line of the ranks' on it, which is taken away first */
     stream *rank;
     char *buffer;
     size_t max;
@@ -49,6 +51,7 @@ td_status td__output_create(int size, const td__launch_opts *opts, td__output **
                       .err = opts->err,
                       .interrupt = -1,
                       .plain = opts->plain,
+                      .clear = opts->terminal && isatty(opts->err),
                       .rank = rank};
     for (int r = 0; r < size; r++)
         rank[r].log = -1;
@@ -149,12 +152,16 @@ static td_status write_lines(td__output *o, int fd, int rank, const char *text, 
         p = 0;
     for (size_t i = 0; i < nbytes; i++)
         lines += text[i] == '\n';
-    size_t need = nbytes + lines * p + 1;
+    size_t need = nbytes + lines * p + 1 + sizeof CLEAR;
     if (need > o->max) {
         char *more = td__realloc(o->buffer, need);
         if (!more)
             return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of output", need);
         o->buffer = more, o->max = need;
+    }
+    if (o->clear && fd == o->err) {
+        memcpy(o->buffer, CLEAR, sizeof CLEAR - 1);
+        used = sizeof CLEAR - 1;
     }
     for (const char *at = text, *stop = text + nbytes; at < stop;) {
         const char *end = memchr(at, '\n', (size_t)(stop - at));
@@ -201,7 +208,7 @@ void td__output_tail(td__output *o, int rank)
 void td__output_say(td__output *o, const char *fmt, ...)
 {
     char line[1024];
-    int n = snprintf(line, sizeof line, "tandem launch: ");
+    int n = snprintf(line, sizeof line, "%standem launch: ", o->clear ? CLEAR : "");
     va_list args;
     va_start(args, fmt);
     int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, args);

@@ -8,7 +8,7 @@
 
 typedef struct td__output td__output;
 
-/* Reads log_dir, which is made if it does not exist, out, err and plain. */
+/* Reads log_dir, which is made if it does not exist, out, err, plain and terminal. */
 TD_NODISCARD td_status td__output_create(int size, const td__launch_opts *opts, td__output **ret);
 void td__output_destroy(td__output *o); /* NULL is allowed */
 /* While `fd` is readable (a signal has come) nothing waits for a reader who does not read: what it

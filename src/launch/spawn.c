@@ -43,6 +43,8 @@ _Noreturn static void become(const char *const *argv, const td__spawn_opts *o, p
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
+    if (o->share_out) /* stty tostop is against groups that interfere, not against this one */
+        signal(SIGTTOU, SIG_IGN);
     if (o->files)
         setrlimit(RLIMIT_NOFILE, o->files);
     for (int i = 0; i < 3; i++)
@@ -72,9 +74,11 @@ td_status td__spawn(const char *const *argv, const td__spawn_opts *o, td__child 
     pid_t parent = getpid(), pid = -1;
     if (o->pipe_in ? pipe2(in, O_CLOEXEC) : (in[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
         goto fail;
-    if (pipe2(pair, O_CLOEXEC))
+    if (o->share_out ? (to_out[0] = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)) < 0
+                     : pipe2(pair, O_CLOEXEC))
         goto fail;
-    to_out[0] = pair[1], to_out[1] = pair[0];
+    if (!o->share_out)
+        to_out[0] = pair[1], to_out[1] = pair[0];
     if (pipe2(pair, O_CLOEXEC))
         goto fail;
     to_err[0] = pair[1], to_err[1] = pair[0];

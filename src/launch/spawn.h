@@ -17,6 +17,7 @@ typedef struct td__child {
 typedef struct td__spawn_opts {
     char *const *env;           /* NULL: ours */
     bool pipe_in;               /* else /dev/null */
+    bool share_out;             /* its standard output is ours, of whichever group it is */
     int death_signal;           /* what it gets when we die */
     const struct rlimit *files; /* its limit of open files; NULL: ours */
 } td__spawn_opts;

@@ -1,21 +1,19 @@
-/* data_parallel.h -- adding up the gradients of a step over all ranks, with the bits of one.
+/* data_parallel.h -- adding up the gradients of a step over ranks that share memory, with the bits
+ * of one.
  *
- * The shards of a step (of all its batches, with accumulation) are numbered through, and rank r
- * of n owns the contiguous range [v r/n, v (r+1)/n) of the v. It adds up what it can: the
- * partials of the aligned sub-trees of its range (grad_tree.h). Which partials a rank has is a
- * function of v, n and r, so nobody needs to be told. The rest is done slice by slice:
+ * Which partials a rank has and in what order they are added is rank_tree.h's affair. The rest is
+ * done slice by slice, in memory that all ranks see:
  *
  *   1. publish   each rank puts its partials into its slots, one slot for each;
- *   2. exchange  rank i, the owner of slice i of the gradient block, gets slice i of all slots;
- *   3. sum       it adds them up in the order of the shard tree;
- *   4. gather    every rank gets every slice.
+ *   2. exchange  a moment to wait for: all have published;
+ *   3. sum       rank i, the owner of slice i of the gradient block, adds up slice i of all slots
+ *                in the order of the tree, in place; the sum lies in some rank's slot;
+ *   4. gather    another such moment: all have added.
  *
- * On one host slots lie in memory that all ranks share: 2 is a moment to wait for, the owner reads
- * the others' slots in place, the sum lies in the first slot of the first rank, and 4 is another
- * such moment. There are two sets of slots, used in turn, so that a rank may publish the next step
- * while others still read the last one's sum. Elsewhere 2 is an all-to-all per slot and 4 an
- * all-gather. Either way a rank sends and receives 2 (n-1)/n of the block where it has one
- * partial, which is the least possible.
+ * There are two sets of slots, used in turn, so that a rank may publish the next step while others
+ * still read the last one's sum. There is no second thread: all of it happens at memory's speed,
+ * and a thread that moved buckets meanwhile would only take the processor from those that compute.
+ * Ranks that do not share memory: bucket_sum.h.
  *
  * Row-sparse gradients are gathered whole and merged in the same tree by every rank.
  *
@@ -25,30 +23,11 @@
 #ifndef TD_PARALLEL_DATA_PARALLEL_H
 #define TD_PARALLEL_DATA_PARALLEL_H
 
-#include "parallel/grad_tree.h"
+#include "parallel/rank_tree.h"
 #include "tandem/coll.h"
 
-/* Shards [begin, end). */
-typedef struct td__shard_range {
-    int begin, end;
-} td__shard_range;
-
-/* The shards of rank r of n. */
-static inline td__shard_range td__rank_shards(int shards, int rank, int size)
-{
-    return (td__shard_range){(int)((int64_t)shards * rank / size),
-                             (int)((int64_t)shards * (rank + 1) / size)};
-}
-
-/* Those of them that are in batch `batch` of a step of `batches`, counted from its first shard. */
-static inline td__shard_range td__rank_cut(int shards, int batches, int batch, int rank, int size)
-{
-    td__shard_range r = td__rank_shards(batches * shards, rank, size);
-    int first = batch * shards;
-    r.begin = r.begin < first ? 0 : r.begin - first < shards ? r.begin - first : shards;
-    r.end = r.end < first ? 0 : r.end - first < shards ? r.end - first : shards;
-    return r;
-}
+/* Do all ranks share memory? The same answer on all of them. */
+bool td__dp_shares(const td_comm *comm);
 
 typedef struct td__dp td__dp;
 /* For gradients of `blocks` in steps of up to `accumulate` batches of `shards` shards. Collective;
@@ -70,6 +49,8 @@ size_t td__dp_slice(const td__dp *d);
 void td__dp_sum(td__dp *d, size_t begin, size_t count);
 /* 4. *grads: the sum of all, until the exchange of the next step. */
 TD_NODISCARD td_status td__dp_gather(td__dp *d, const float **grads);
+/* What the step would have sent from this rank as messages. */
+uint64_t td__dp_nbytes(const td__dp *d);
 /* Row-sparse gradient k of the sum; until the next step begins. */
 td_sparse_grad td__dp_sparse(const td__dp *d, int k);
 

@@ -344,7 +344,7 @@ int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end)
     return most;
 }
 
-static td_status copy_sparse(td__grad_pool *g, td__grad_block *b, td_runner *r, float weight)
+static void copy_sparse(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight)
 {
     void (*copy)(float *, const float *, float, size_t) = TD_ISA_PICK(g->isa, td__scaled_copy);
     for (int i = 0; i < g->n_sparse; i++) {
@@ -359,7 +359,6 @@ static td_status copy_sparse(td__grad_pool *g, td__grad_block *b, td_runner *r, 
         memcpy(to->rows, from.rows, (size_t)from.n_rows * sizeof *to->rows);
         copy(to->values, from.values, weight, (size_t)(from.n_rows * from.width));
     }
-    return TD_OK;
 }
 
 /* The new leaf in a block of its own, or, where its left sibling is a leaf too, added to that. */
@@ -374,7 +373,7 @@ static td_status add_leaf(td__grad_pool *g, td__grad_stack *s, td__partial p, td
         *left = joined(left, &p);
     } else if (!(st = take(g, &p.block))) {
         TD_ISA_PICK(g->isa, td__scaled_copy)(p.block->dense, p.dense, p.weight, g->dense);
-        st = copy_sparse(g, p.block, r, p.weight);
+        copy_sparse(g, p.block, r, p.weight);
         p.dense = p.block->dense;
         p.weight = 1;
         s->at[s->n++] = p;
@@ -383,28 +382,50 @@ static td_status add_leaf(td__grad_pool *g, td__grad_stack *s, td__partial p, td
     return st;
 }
 
-td_status td__grad_push(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r, float weight,
-                        bool borrow)
+static td__partial leaf_of(const td__grad_pool *g, int shard, td_runner *r, float weight)
 {
     td__partial p = {.tree = {shard, 0}, .weight = weight};
-    TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
     if (r) {
         size_t count;
         p.dense = td_runner_grads(r, &count);
         TD_ASSERT(count == g->dense, "%zu gradients, not %zu", count, g->dense);
     }
-    if (!r || (borrow && !g->n_sparse)) {
-        s->at[s->n++] = p;
-        if (r) /* what it would join is left to the final sum */
-            return TD_OK;
-    } else {
+    return p;
+}
+
+td_status td__grad_push(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r, float weight)
+{
+    td__partial p = leaf_of(g, shard, r, weight);
+    TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
+    if (r)
         TD_TRY(add_leaf(g, s, p, r));
-    }
+    else
+        s->at[s->n++] = p;
     td__grad_sum sum;
     td__grad_plan(s, false, &sum);
     td__grad_blend(&sum, 0, g->dense);
     td__grad_finish(g, &sum);
     return TD_OK;
+}
+
+td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r, float weight)
+{
+    td__partial p = leaf_of(g, shard, r, weight);
+    TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
+    if (!r) /* joins what is there, as any other */
+        return td__grad_push(g, s, shard, r, weight);
+    if (g->n_sparse)
+        TD_TRY(take(g, &p.block));
+    s->at[s->n++] = p; /* what it would join is left to the final sum */
+    return TD_OK;
+}
+
+void td__grad_lent(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight)
+{
+    unsigned mode = td__cpu_fp_flush();
+    if (b)
+        copy_sparse(g, b, r, weight);
+    td__cpu_fp_restore(mode);
 }
 
 void td__grad_clear(td__grad_pool *g, td__grad_stack *s)

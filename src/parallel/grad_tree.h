@@ -63,11 +63,15 @@ typedef struct td__grad_stack {
 /* The most blocks that a worker's stack holds while it adds up shards [begin, end). */
 int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end);
 
-/* Add shard s, whose weighted gradients are those of r's last run. r NULL: absent. borrow: leave
- * them in r, which then must not run before the stack is summed or cleared; ignored with
- * row-sparse gradients, which are always copied. */
+/* Add shard s, whose weighted gradients are those of r's last run. r NULL: absent. */
 TD_NODISCARD td_status td__grad_push(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r,
-                                     float weight, bool borrow);
+                                     float weight);
+/* The same before r runs: its gradients stay where they are, and r must not run again before the
+ * stack is summed or cleared. After the run td__grad_lent() copies the row-sparse ones, which is
+ * nothing to do where there are none. */
+TD_NODISCARD td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r,
+                                     float weight);
+void td__grad_lent(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight);
 /* Give the blocks back. */
 void td__grad_clear(td__grad_pool *g, td__grad_stack *s);
 

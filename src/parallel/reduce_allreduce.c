@@ -18,19 +18,10 @@ static void destroy(td__reducer *r)
     td__free(r);
 }
 
-static td_status reduce(td__reducer *r, int k, float *data)
-{
-    size_t count = r->o.buckets[k].count;
-    r->sent_nbytes += count * sizeof *data;
-    r->plain_nbytes += count * sizeof *data;
-    return td_allreduce(r->o.comm, data, data, count, TD_F32, TD_REDUCE_SUM,
-                        &(td_coll_opts){.algo = r->o.algo});
-}
-
 const td__reducer_ops td__reducer_allreduce = {
     .name = "allreduce",
     .help = "the plain sum, by any algorithm",
     .create = create,
     .destroy = destroy,
-    .reduce = reduce,
+    .reduce = td__reduce_plain,
 };

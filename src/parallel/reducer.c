@@ -1,4 +1,4 @@
-/* reducer.c -- the list of reducers. */
+/* reducer.c -- the list of reducers, and the sum without any compression. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parallel/reducer.h"
 
@@ -22,4 +22,19 @@ const td__reducer_ops *td__reducer_find(const char *name)
 const char *td__reducer_list(int i)
 {
     return i >= 0 && i < REDUCERS ? reducers[i]->name : NULL;
+}
+
+uint64_t td__reduce_sum_nbytes(const td__reducer *r, size_t count)
+{
+    uint64_t n = (uint64_t)td_comm_size(r->o.comm);
+    return 2 * count * sizeof(float) * (n - 1) / n;
+}
+
+td_status td__reduce_plain(td__reducer *r, int k, float *data)
+{
+    size_t count = r->o.buckets[k].count;
+    r->sent_nbytes += td__reduce_sum_nbytes(r, count);
+    r->plain_nbytes += td__reduce_sum_nbytes(r, count);
+    return td_allreduce(r->o.comm, data, data, count, TD_F32, TD_REDUCE_SUM,
+                        &(td_coll_opts){.algo = r->o.algo});
 }

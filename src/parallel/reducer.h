@@ -46,6 +46,8 @@ typedef struct td__reducer_opts {
 typedef struct td__reducer td__reducer;
 typedef struct td__reducer_ops {
     const char *name, *help;
+    bool compresses;
+    bool sgd_only;       /* feeds errors back, which only updates linear in gradients make up for */
     bool takes_momentum; /* the optimizer's momentum is applied here, before the sum */
     bool whole;          /* buckets are posted after backward only: it looks at all of them first */
     TD_NODISCARD td_status (*create)(const td__reducer_opts *o, td__reducer **out);
@@ -60,9 +62,16 @@ typedef struct td__reducer_ops {
 struct td__reducer {
     const td__reducer_ops *ops;
     td__reducer_opts o;
-    uint64_t sent_nbytes;  /* this rank's payload so far, as reduce() put it on the wire */
-    uint64_t plain_nbytes; /* what plain f32 would have been, counted the same way */
+    /* What this rank sent to others so far, and what the plain sum in f32 would have been. Messages
+     * between ranks are counted: of a sum of b bytes over n ranks 2 b (n-1)/n, the least possible;
+     * of an all-gather n-1 times this rank's part; of an all-to-all the parts of the others. */
+    uint64_t sent_nbytes, plain_nbytes;
 };
+
+/* The plain sum of bucket k, as exact ones are; counted. */
+TD_NODISCARD td_status td__reduce_plain(td__reducer *r, int k, float *data);
+/* Bytes that a rank sends in a sum of count f32. */
+uint64_t td__reduce_sum_nbytes(const td__reducer *r, size_t count);
 
 #define TD_REDUCER(name) extern const td__reducer_ops td__reducer_##name;
 #include "parallel/reducers.def"

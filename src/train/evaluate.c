@@ -64,7 +64,8 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
             s->value[0] = 1;
             return TD_OK;
         }
-        TD_TRY(td__shards_run(t->eval_set, b, cut, (uint32_t)t->state.step, 0, note_shard, s));
+        TD_TRY(td__shards_run(t->eval_set, b, cut, (uint32_t)t->state.step, 0,
+                              (td__shard_calls){.after = note_shard, .user = s}));
     }
 }
 

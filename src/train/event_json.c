@@ -3,6 +3,7 @@
 #include "train/event_json.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <time.h>
 
 enum { TIME_DIGITS = 6, VALUE_DIGITS = 9 /* a float comes back exactly */, CLOCK_DIGITS = 14 };
@@ -64,6 +65,7 @@ void td__json_begin(td__text *t, const td__train_info *e)
     whole(t, "threads", e->threads);
     whole(t, "ranks", e->ranks);
     string(t, "precision", e->precision);
+    string(t, "job", e->job_digest);
     close_line(t);
 }
 
@@ -110,6 +112,42 @@ void td__json_checkpoint(td__text *t, const td__checkpoint_event *e)
     close_line(t);
 }
 
+/* One number of every rank. */
+static void per_rank(td__text *t, const char *key, const td__ranks_event *e, size_t offset)
+{
+    td__text_printf(t, ", \"%s\": [", key);
+    for (int r = 0; r < e->n; r++) {
+        const char *rank = (const char *)&e->rank[r];
+        td__text_add(t, r ? ", " : "");
+        td__text_json_number(t, *(const double *)(const void *)(rank + offset), TIME_DIGITS);
+    }
+    td__text_add(t, "]");
+}
+
+void td__json_ranks(td__text *t, const td__ranks_event *e)
+{
+    open_line(t, "ranks", e->step);
+    whole(t, "steps", (int64_t)e->steps);
+    per_rank(t, "seconds", e, offsetof(td__rank_times, seconds));
+    per_rank(t, "compute", e, offsetof(td__rank_times, compute));
+    per_rank(t, "update", e, offsetof(td__rank_times, update));
+    per_rank(t, "comm", e, offsetof(td__rank_times, comm));
+    per_rank(t, "wait", e, offsetof(td__rank_times, wait));
+    per_rank(t, "data", e, offsetof(td__rank_times, data));
+    per_rank(t, "nbytes", e, offsetof(td__rank_times, nbytes));
+    per_rank(t, "plain_nbytes", e, offsetof(td__rank_times, plain));
+    per_rank(t, "memory", e, offsetof(td__rank_times, memory));
+    if (e->blame) {
+        td__text_add(t, ", \"blame\": [");
+        for (int r = 0; r < e->n; r++) {
+            td__text_add(t, r ? ", " : "");
+            td__text_json_number(t, e->blame[r], TIME_DIGITS);
+        }
+        td__text_add(t, "]");
+    }
+    close_line(t);
+}
+
 void td__json_end(td__text *t, const td__train_result *r)
 {
     open_line(t, "end", r->step);
@@ -120,6 +158,10 @@ void td__json_end(td__text *t, const td__train_result *r)
     number(t, "train_loss", r->train_loss, VALUE_DIGITS);
     number(t, "best", r->best, VALUE_DIGITS);
     whole(t, "best_step", (int64_t)r->best_step);
+    if (r->plain_nbytes) {
+        whole(t, "sent_nbytes", (int64_t)r->sent_nbytes);
+        whole(t, "plain_nbytes", (int64_t)r->plain_nbytes);
+    }
     td__text_printf(t, ", \"digest\": \"sha256:%s\"", r->digest);
     close_line(t);
 }

@@ -5,6 +5,7 @@
  *     {"kind": "step", "step": 1, "epoch": 0, "loss": 2.31, "lr": 0.001, "samples": 64, ...}
  *     {"kind": "eval", "step": 100, "epoch": 0, "part": "valid", "metrics": {"loss": ...}, ...}
  *     {"kind": "checkpoint", "step": 100, "path": "...", "nbytes": ..., ...}
+ *     {"kind": "ranks", "step": 100, "steps": 99, "compute": [...], "wait": [...], ...}
  *     {"kind": "end", "step": 500, "end": "done", "digest": "sha256:...", ...} */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_EVENT_JSON_H
@@ -20,6 +21,7 @@ void td__json_step(td__text *t, const td__step_event *e);
 void td__json_eval(td__text *t, const td__eval_event *e);
 void td__json_checkpoint(td__text *t, const td__checkpoint_event *e);
 void td__json_end(td__text *t, const td__train_result *r);
+void td__json_ranks(td__text *t, const td__ranks_event *e);
 
 const char *td__train_end_name(td__train_end end); /* "done" */
 

@@ -117,6 +117,14 @@ static td_status on_end(td__observer *o, const td__train_result *r)
     return write_line(m);
 }
 
+static td_status on_ranks(td__observer *o, const td__ranks_event *e)
+{
+    metrics_file *m = (metrics_file *)o;
+    td__text_clear(&m->line);
+    td__json_ranks(&m->line, e);
+    return write_line(m);
+}
+
 /* The bytes of the file to keep. copy: into a file of its own under the same name. */
 static td_status read_kept(const char *path, bool copy, kept *k, uint64_t *nbytes)
 {
@@ -143,7 +151,8 @@ static td_status read_kept(const char *path, bool copy, kept *k, uint64_t *nbyte
 
 static td_status create(const char *dir, bool take_over, kept *k, td__observer **out)
 {
-    static const td__observer OBSERVER = {on_begin, on_step, on_eval, on_checkpoint, on_end};
+    static const td__observer OBSERVER = {on_begin,      on_step, on_eval,
+                                          on_checkpoint, on_end,  on_ranks};
     char path[TD__PATH];
     uint64_t keep = 0;
 

@@ -5,6 +5,7 @@
 #define TD_TRAIN_OBSERVER_H
 
 #include "tandem/status.h"
+#include "train/step_times.h"
 
 typedef struct td__train_info { /* known before the first step */
     const char *name;
@@ -13,6 +14,7 @@ typedef struct td__train_info { /* known before the first step */
     int64_t batch, params;
     int shards, threads, ranks; /* threads: of each rank */
     const char *precision;
+    const char *job_digest; /* of the job; "" if there is none */
 } td__train_info;
 
 typedef struct td__step_event {
@@ -22,6 +24,7 @@ typedef struct td__step_event {
     double seconds;             /* of this step */
     double data_wait;           /* of them, waiting for data */
     double elapsed;             /* since the run began */
+    td__step_times times;       /* of `seconds` */
 } td__step_event;
 
 typedef struct td__eval_event {
@@ -42,6 +45,27 @@ typedef struct td__checkpoint_event {
     double stalled; /* of training */
 } td__checkpoint_event;
 
+/* Where the time of a rank's steps went since the last such event, in seconds. What is missing of
+ * `seconds` is comm that no compute was beside. */
+typedef struct td__rank_times {
+    double seconds; /* of steps */
+    double compute; /* shards */
+    double update;  /* of the params */
+    double comm;    /* adding up over ranks; beside compute where there is a thread for it */
+    double wait;    /* after compute, for other ranks or their bytes */
+    double data;    /* for samples */
+    double nbytes;  /* sent to other ranks */
+    double plain;   /* what plain f32 would have been */
+    double memory;  /* bytes: the most that the process has had at once so far */
+} td__rank_times;
+
+typedef struct td__ranks_event {
+    uint64_t step, steps; /* the last step, and how many */
+    int n;
+    const td__rank_times *rank; /* (n) */
+    const double *blame; /* (n) seconds that all ranks waited because of each; NULL: n is 1 */
+} td__ranks_event;
+
 typedef struct td__train_result td__train_result; /* train/trainer.h */
 
 typedef struct td__observer td__observer;
@@ -52,6 +76,8 @@ struct td__observer {
     td_status (*eval)(td__observer *o, const td__eval_event *e);
     td_status (*checkpoint)(td__observer *o, const td__checkpoint_event *e);
     td_status (*end)(td__observer *o, const td__train_result *r);
+    /* Now and then, and at the end. */
+    td_status (*ranks)(td__observer *o, const td__ranks_event *e);
 };
 
 #endif

@@ -35,7 +35,7 @@ static td_status send_batches(td__trainer *t, td__loader *l, int shards, rows *o
         if (!b)
             return TD_OK;
         TD_TRY(td__shards_run(t->predict_set, b, (td__shard_cut){shards, 0, shards}, 0, 0,
-                              keep_rows, out));
+                              (td__shard_calls){.after = keep_rows, .user = out}));
         TD_TRY(sink(user, first, b->rows, out->data, out->row_nbytes));
         first += b->rows;
     }

@@ -9,12 +9,12 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/file.h"
 #include "base/human.h"
 #include "base/text.h"
 #include "train/report_chart.h"
 #include "train/report_data.h"
-#include "train/report_style.h"
+#include "train/report_html.h"
+#include "train/report_scaling.h"
 #include "train/run_dir.h"
 
 enum { MOST_EVALS = 12, MOST_NODES = 20 };
@@ -26,29 +26,6 @@ static double value_at(const td__report_metric *m, double step)
         if (m->step.v[i] == step)
             return m->value.v[i];
     return NAN;
-}
-
-static void cell(td__text *t, const char *class, const char *text)
-{
-    td__text_printf(t, "<td%s%s%s>", class ? " class=\"" : "", class ? class : "",
-                    class ? "\"" : "");
-    td__text_html(t, text);
-    td__text_add(t, "</td>");
-}
-
-static void bar_cell(td__text *t, double part)
-{
-    td__text_printf(t, "<td class=\"bar\"><i style=\"width:%.1f%%\"></i></td>",
-                    part > 0 ? 100 * part : 0);
-}
-
-static void card(td__text *t, const char *value, const char *label)
-{
-    td__text_add(t, "<div class=\"card\"><b>");
-    td__text_html(t, value);
-    td__text_add(t, "</b><span>");
-    td__text_html(t, label);
-    td__text_add(t, "</span></div>\n");
 }
 
 static void print_head(td__text *t, const td__report_opts *o, const td__report_data *d)
@@ -108,17 +85,18 @@ static void print_cards(td__text *t, const td__report_data *d)
         if (!best)
             v = m->value.v[m->value.n - 1];
         snprintf(label, sizeof label, "%s %s, %s", m->part, m->name, best ? "best" : "last");
-        card(t, td__human_metric(m->name, v, value), label);
+        td__html_card(t, td__human_metric(m->name, v, value), label);
     }
     if (d->loss.n) {
-        card(t, td__human_metric("loss", d->loss.v[d->loss.n - 1], value), "train loss, last");
+        td__html_card(t, td__human_metric("loss", d->loss.v[d->loss.n - 1], value),
+                      "train loss, last");
     }
     if (seconds > 0) {
-        card(t, td__human_si(d->samples / seconds, value), "samples per second");
-        card(t, td__human_seconds(seconds, value), "of training");
+        td__html_card(t, td__human_si(d->samples / seconds, value), "samples per second");
+        td__html_card(t, td__human_seconds(seconds, value), "of training");
     }
     if (d->params > 0)
-        card(t, td__human_count((int64_t)d->params, value), "trained parameters");
+        td__html_card(t, td__human_count((int64_t)d->params, value), "trained parameters");
     td__text_add(t, "</div>\n");
 }
 
@@ -197,8 +175,9 @@ static void print_evals(td__text *t, const td__report_data *d)
                         step == d->best_step ? " class=\"best\"" : "", step);
         for (int k = 0; k < d->n_metrics; k++)
             if (strcmp(d->metric[k].part, first->part) == 0)
-                cell(t, "n",
-                     td__human_metric(d->metric[k].name, value_at(&d->metric[k], step), value));
+                td__html_cell(
+                    t, "n",
+                    td__human_metric(d->metric[k].name, value_at(&d->metric[k], step), value));
         td__text_printf(t, "<td>%s</td></tr>\n", step == d->best_step ? "best" : "");
     }
     td__text_add(t, "</table></div>\n");
@@ -223,18 +202,18 @@ static void print_layers(td__text *t, const td__report_opts *o)
     for (int i = 0; i < o->n_layers; i++) {
         const td__layer_row *r = &o->layers[i];
         td__text_add(t, "<tr>");
-        cell(t, "name", r->name);
-        cell(t, NULL, r->kind);
-        cell(t, NULL, td_shape_text(&r->out, buf, sizeof buf));
-        cell(t, "n", td__human_count(r->params, value));
-        bar_cell(t, (double)r->params / (double)most);
-        cell(t, "n", r->flops > 0 ? td__human_si(r->flops, value) : "");
+        td__html_cell(t, "name", r->name);
+        td__html_cell(t, NULL, r->kind);
+        td__html_cell(t, NULL, td_shape_text(&r->out, buf, sizeof buf));
+        td__html_cell(t, "n", td__human_count(r->params, value));
+        td__html_bar(t, (double)r->params / (double)most);
+        td__html_cell(t, "n", r->flops > 0 ? td__human_si(r->flops, value) : "");
         td__text_add(t, "</tr>\n");
     }
     td__text_add(t, "<tr class=\"sum\"><td>total</td><td></td><td></td>");
-    cell(t, "n", td__human_count(params, value));
+    td__html_cell(t, "n", td__human_count(params, value));
     td__text_add(t, "<td></td>");
-    cell(t, "n", flops > 0 ? td__human_si(flops, value) : "");
+    td__html_cell(t, "n", flops > 0 ? td__human_si(flops, value) : "");
     td__text_add(t, "</tr></table></div>\n");
 }
 
@@ -260,56 +239,42 @@ static void print_memory(td__text *t, const td_memory_plan *m)
         if (!rows[i].nbytes)
             continue;
         td__text_add(t, "<tr>");
-        cell(t, "name", rows[i].name);
-        cell(t, "n", td__human_bytes((double)rows[i].nbytes, value));
-        bar_cell(t, (double)rows[i].nbytes / (double)m->total);
+        td__html_cell(t, "name", rows[i].name);
+        td__html_cell(t, "n", td__human_bytes((double)rows[i].nbytes, value));
+        td__html_bar(t, (double)rows[i].nbytes / (double)m->total);
         td__text_add(t, "</tr>\n");
     }
     td__text_add(t, "<tr class=\"sum\"><td>total</td>");
-    cell(t, "n", td__human_bytes((double)m->total, value));
+    td__html_cell(t, "n", td__human_bytes((double)m->total, value));
     td__text_add(t, "<td></td></tr>\n<tr><td>activations without reuse</td>");
-    cell(t, "n", td__human_bytes((double)m->activations_unshared, value));
+    td__html_cell(t, "n", td__human_bytes((double)m->activations_unshared, value));
     td__text_add(t, "<td></td></tr></table></div></div>\n");
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
 }
 
 static void time_row(td__text *t, const char *name, const char *value, const char *note)
 {
     td__text_add(t, "<tr>");
-    cell(t, "name", name);
-    cell(t, "n", value);
-    cell(t, "sub", note);
+    td__html_cell(t, "name", name);
+    td__html_cell(t, "n", value);
+    td__html_cell(t, "sub", note);
     td__text_add(t, "</tr>\n");
 }
 
 static td_status print_times(td__text *t, const td__report_data *d)
 {
     char value[TD__HUMAN], other[TD__HUMAN], note[96];
-    double seconds = sum(&d->seconds), wait = sum(&d->data_wait);
-    int n = 0;
+    double seconds = sum(&d->seconds), wait = sum(&d->data_wait), q[2];
+    static const double Q[] = {0.5, 0.95};
 
     if (!d->seconds.n)
         return TD_OK;
-    double *sorted = td__calloc((size_t)d->seconds.n, sizeof *sorted);
-    if (!sorted)
-        return TD_FAIL(TD_ENOMEM, "no memory for %d times of the report", d->seconds.n);
-    for (int i = 0; i < d->seconds.n; i++)
-        if (isfinite(d->seconds.v[i]))
-            sorted[n++] = d->seconds.v[i];
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-
+    TD_TRY(td__column_quantiles(&d->seconds, Q, 2, q));
     td__text_add(t, "<div><h2>Times</h2>\n<div class=\"panel\"><table>\n");
     snprintf(note, sizeof note, "%d steps", d->step.n);
     time_row(t, "training", td__human_seconds(seconds, value), note);
-    if (n) {
-        snprintf(note, sizeof note, "95 %% take at most %s",
-                 td__human_seconds(sorted[(int)((double)(n - 1) * 0.95)], other));
-        time_row(t, "step, median", td__human_seconds(sorted[n / 2], value), note);
+    if (isfinite(q[0])) {
+        snprintf(note, sizeof note, "95 %% take at most %s", td__human_seconds(q[1], other));
+        time_row(t, "step, median", td__human_seconds(q[0], value), note);
     }
     snprintf(note, sizeof note, "%.1f %% of training", seconds > 0 ? 100 * wait / seconds : 0);
     time_row(t, "waiting for data", td__human_seconds(wait, value), note);
@@ -325,7 +290,6 @@ static td_status print_times(td__text *t, const td__report_data *d)
                  "");
     }
     td__text_add(t, "</table></div></div>\n");
-    td__free(sorted);
     return TD_OK;
 }
 
@@ -357,16 +321,16 @@ static td_status print_profile(td__text *t, const td__report_opts *o)
         const td_node_time *r = rows[i];
         double part = (double)r->total_ns / (double)total;
         td__text_add(t, "<tr>");
-        cell(t, "name", r->name ? r->name : "");
-        cell(t, NULL, r->op);
-        cell(t, NULL, r->impl ? r->impl : "");
-        cell(t, "n", td__human_count((int64_t)r->calls, value));
-        cell(t, "n",
-             td__human_seconds((double)r->total_ns * 1e-9 / (double)(r->calls ? r->calls : 1),
-                               value));
+        td__html_cell(t, "name", r->name ? r->name : "");
+        td__html_cell(t, NULL, r->op);
+        td__html_cell(t, NULL, r->impl ? r->impl : "");
+        td__html_cell(t, "n", td__human_count((int64_t)r->calls, value));
+        td__html_cell(t, "n",
+                      td__human_seconds(
+                          (double)r->total_ns * 1e-9 / (double)(r->calls ? r->calls : 1), value));
         snprintf(value, sizeof value, "%.1f %%", 100 * part);
-        cell(t, "n", value);
-        bar_cell(t, part);
+        td__html_cell(t, "n", value);
+        td__html_bar(t, part);
         td__text_add(t, "</tr>\n");
     }
     td__text_add(t, "</table></div>\n");
@@ -376,16 +340,11 @@ static td_status print_profile(td__text *t, const td__report_opts *o)
 
 static td_status print_page(td__text *t, const td__report_opts *o, const td__report_data *d)
 {
-    td__text_add(t, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-                    "<title>");
-    td__text_html(t, o->title);
-    td__text_add(t, " &middot; tandem</title>\n<style>\n");
-    td__text_add(t, REPORT_CSS);
-    td__text_add(t, "</style></head><body><main>\n");
+    td__html_begin(t, o->title);
     print_head(t, o, d);
     print_cards(t, d);
     print_charts(t, d);
+    TD_TRY(td__report_scaling(t, o->dir, d));
     print_evals(t, d);
     print_layers(t, o);
     td__text_add(t, "<div class=\"two\">\n");
@@ -398,11 +357,7 @@ static td_status print_page(td__text *t, const td__report_opts *o, const td__rep
         td__text_html(t, o->job_text);
         td__text_add(t, "</pre></details>\n");
     }
-    td__text_add(t, "<footer>");
-    td__text_html(t, o->dir);
-    td__text_add(t, "</footer>\n</main><script>\n");
-    td__text_add(t, REPORT_SCRIPT);
-    td__text_add(t, "</script></body></html>\n");
+    td__html_end(t, o->dir);
     return td__text_status(t);
 }
 
@@ -411,18 +366,13 @@ td_status td__report_write(const td__report_opts *o)
     char path[TD__PATH];
     td__report_data d;
     td__text t = {0};
-    td__file_out f;
 
     TD_TRY(td__run_dir_path(o->dir, "report.html", path));
     TD_TRY(td__report_data_read(o->dir, &d));
     td_status st = print_page(&t, o, &d);
     td__report_data_fini(&d);
     if (!st)
-        st = td__file_out_open(&f, path);
-    if (!st) {
-        td__file_out_write(&f, t.data, t.used);
-        st = td__file_out_commit(&f);
-    }
+        st = td__html_write(&t, path);
     td__text_fini(&t);
     return st;
 }

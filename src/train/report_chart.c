@@ -86,8 +86,9 @@ static void span_y(const curve *c, const td__series *s, int n, axis *y)
     for (int k = 0; k < n; k++) {
         wide = wide || s[k].wide;
         for (int i = 0; i < c[k].n; i++) {
-            lo = fmin(lo, s[k].smooth ? c[k].at[i].lo : c[k].at[i].y);
-            hi = fmax(hi, s[k].smooth ? c[k].at[i].hi : c[k].at[i].y);
+            bool band = s[k].smooth && !s[k].bare;
+            lo = fmin(lo, band ? c[k].at[i].lo : c[k].at[i].y);
+            hi = fmax(hi, band ? c[k].at[i].hi : c[k].at[i].y);
         }
     }
     y->log = wide && lo > 0 && hi / lo > 30;
@@ -142,7 +143,7 @@ static char *tick_text(double v, char buf[24])
     return buf;
 }
 
-static void print_axes(td__text *t, const axis *x, const axis *y)
+static void print_axes(td__text *t, const axis *x, const axis *y, bool whole)
 {
     double at[MOST_TICKS];
     char text[24];
@@ -157,7 +158,7 @@ static void print_axes(td__text *t, const axis *x, const axis *y)
     }
     n = ticks(x, 6, at);
     for (int i = 0; i < n; i++) {
-        if (at[i] != floor(at[i]))
+        if (whole && at[i] != floor(at[i]))
             continue; /* there are no half steps */
         td__text_printf(t, "<text class=\"tx\" x=\"%.1f\" y=\"%d\">%s</text>\n", place_x(x, at[i]),
                         HEIGHT - BOTTOM + 18, tick_text(at[i], text));
@@ -177,26 +178,30 @@ static void print_band(td__text *t, const curve *c, const axis *x, const axis *y
     td__text_add(t, "Z\"/>\n");
 }
 
-static void print_numbers(td__text *t, const char *name, const curve *c, bool y)
+static void print_numbers(td__text *t, const char *name, const curve *c, bool y, bool whole)
 {
     td__text_printf(t, " data-%s=\"[", name);
     for (int i = 0; i < c->n; i++) {
         td__text_add(t, i ? "," : "");
-        td__text_json_number(t, y ? c->at[i].y : round(c->at[i].x), y ? 5 : 12);
+        double v = y ? c->at[i].y : c->at[i].x;
+        td__text_json_number(t, whole ? round(v) : v, whole ? 12 : 5);
     }
     td__text_add(t, "]\"");
 }
 
 static void print_curve(td__text *t, const td__series *s, const curve *c, const axis *x,
-                        const axis *y)
+                        const axis *y, bool whole)
 {
-    if (s->smooth && c->n > 2)
-        print_band(t, c, x, y, s->colour);
-    td__text_printf(t, "<path class=\"line c%d\" data-name=\"", s->colour);
+    int colour = s->colour % TD__CHART_COLOURS;
+
+    if (s->smooth && !s->bare && c->n > 2)
+        print_band(t, c, x, y, colour);
+    td__text_printf(t, "<path class=\"line c%d%s\" data-name=\"", colour,
+                    s->colour < TD__CHART_COLOURS ? "" : " dash");
     td__text_html(t, s->name);
     td__text_add(t, "\"");
-    print_numbers(t, "x", c, false);
-    print_numbers(t, "y", c, true);
+    print_numbers(t, "x", c, false, whole);
+    print_numbers(t, "y", c, true, false);
     td__text_add(t, " d=\"");
     for (int i = 0; i < c->n; i++)
         td__text_printf(t, "%c%.1f %.1f", i ? 'L' : 'M', place_x(x, c->at[i].x),
@@ -205,16 +210,17 @@ static void print_curve(td__text *t, const td__series *s, const curve *c, const 
     if (s->dots && c->n <= 60)
         for (int i = 0; i < c->n; i++)
             td__text_printf(t, "<circle class=\"dot c%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\"/>\n",
-                            s->colour, place_x(x, c->at[i].x), place_y(y, c->at[i].y));
+                            colour, place_x(x, c->at[i].x), place_y(y, c->at[i].y));
 }
 
-void td__chart(td__text *t, const char *title, const char *unit, const td__series *s, int n)
+static void print_chart(td__text *t, const char *title, const char *unit, bool by_step,
+                        const td__series *s, int n)
 {
-    curve c[4];
+    curve c[TD__CHART_SERIES];
     axis x, y;
     int drawn = 0;
 
-    n = n < 4 ? n : 4;
+    n = n < TD__CHART_SERIES ? n : TD__CHART_SERIES;
     for (int k = 0; k < n; k++) {
         cut(&s[k], &c[k]);
         if (c[k].n < (s[k].dots ? 1 : 2))
@@ -238,21 +244,32 @@ void td__chart(td__text *t, const char *title, const char *unit, const td__serie
     td__text_add(t, "<span class=\"legend\">");
     for (int k = 0; k < n && drawn > 1; k++)
         if (c[k].n) {
-            td__text_printf(t, "<i class=\"key c%d\"></i>", s[k].colour);
+            td__text_printf(t, "<span><i class=\"key c%d\"></i>", s[k].colour % TD__CHART_COLOURS);
             td__text_html(t, s[k].name);
+            td__text_add(t, "</span>");
         }
     td__text_printf(t,
                     "</span></figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" "
                     "data-left=\"%d\" data-right=\"%d\" data-lo=\"%.9g\" data-hi=\"%.9g\" "
-                    "aria-label=\"",
-                    WIDTH, HEIGHT, LEFT, WIDTH - RIGHT, x.lo, x.hi);
+                    "data-by=\"%s\" aria-label=\"",
+                    WIDTH, HEIGHT, LEFT, WIDTH - RIGHT, x.lo, x.hi, by_step ? "step" : "second");
     td__text_html(t, title);
-    td__text_add(t, " by step\">\n");
-    print_axes(t, &x, &y);
+    td__text_add(t, by_step ? " by step\">\n" : " by second\">\n");
+    print_axes(t, &x, &y, by_step);
     for (int k = 0; k < n; k++)
         if (c[k].n)
-            print_curve(t, &s[k], &c[k], &x, &y);
+            print_curve(t, &s[k], &c[k], &x, &y, by_step);
     td__text_printf(t,
                     "<path class=\"cursor\" d=\"M0 %dV%d\"/>\n</svg><output></output></figure>\n",
                     TOP, HEIGHT - BOTTOM);
+}
+
+void td__chart(td__text *t, const char *title, const char *unit, const td__series *s, int n)
+{
+    print_chart(t, title, unit, true, s, n);
+}
+
+void td__chart_time(td__text *t, const char *title, const char *unit, const td__series *s, int n)
+{
+    print_chart(t, title, unit, false, s, n);
 }

@@ -5,12 +5,15 @@
 
 #include "base/text.h"
 
+enum { TD__CHART_SERIES = 16, TD__CHART_COLOURS = 8 };
+
 typedef struct td__series {
     const char *name;
     const double *x, *y; /* x rises; a y that is not finite is left out */
     int n;
-    int colour;  /* 0..3 */
+    int colour;  /* 0, 1, ...; after TD__CHART_COLOURS they come again, dashed */
     bool smooth; /* drawn as a moving average over a faint band of the values themselves */
+    bool bare;   /* without the band: where there are many */
     bool dots;   /* few points: each is marked */
     bool wide;   /* values of any size: the axis may become logarithmic */
 } td__series;
@@ -19,5 +22,7 @@ typedef struct td__series {
  * points or one with dots. The y axis is logarithmic where there is a wide series and
  * all values together span more than a factor of thirty. */
 void td__chart(td__text *t, const char *title, const char *unit, const td__series *s, int n);
+/* The same over seconds in place of steps. At most TD__CHART_SERIES are drawn. */
+void td__chart_time(td__text *t, const char *title, const char *unit, const td__series *s, int n);
 
 #endif

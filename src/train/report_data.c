@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -103,6 +104,8 @@ static void read_begin(td__report_data *d, const json_t *o)
     d->steps = number(o, "steps");
     text(o, "precision", d->precision, sizeof d->precision);
     d->end[0] = 0;
+    text(o, "job", d->job, sizeof d->job);
+    d->n_ranks = 0; /* what follows is of other ranks */
 }
 
 static void read_checkpoint(td__report_data *d, const json_t *o)
@@ -122,6 +125,42 @@ static void read_end(td__report_data *d, const json_t *o)
     d->end_rate = number(o, "samples_per_second");
 }
 
+static double item(const json_t *o, const char *key, int i)
+{
+    const json_t *v = json_array_get(json_object_get(o, key), (size_t)i);
+    return json_is_number(v) ? json_number_value(v) : 0;
+}
+
+static td_status read_ranks(td__report_data *d, const json_t *o)
+{
+    int n = (int)json_array_size(json_object_get(o, "compute"));
+
+    if (n != d->n_ranks) { /* the first such line of these ranks */
+        td__report_rank *rank = td__calloc((size_t)n + 1, sizeof *rank);
+        if (!rank)
+            return TD_FAIL(TD_ENOMEM, "no memory for %d ranks of the report", n);
+        td__free(d->rank);
+        d->rank = rank;
+        d->n_ranks = n;
+        d->ranked_steps = 0;
+    }
+    for (int r = 0; r < n; r++) {
+        td__rank_times *t = &d->rank[r].times;
+        t->seconds += item(o, "seconds", r);
+        t->compute += item(o, "compute", r);
+        t->update += item(o, "update", r);
+        t->comm += item(o, "comm", r);
+        t->wait += item(o, "wait", r);
+        t->data += item(o, "data", r);
+        t->nbytes += item(o, "nbytes", r);
+        t->plain += item(o, "plain_nbytes", r);
+        t->memory = fmax(t->memory, item(o, "memory", r));
+        d->rank[r].blame += item(o, "blame", r);
+    }
+    d->ranked_steps += fmax(0, number(o, "steps"));
+    return TD_OK;
+}
+
 static td_status read_line(td__report_data *d, json_t *o)
 {
     const char *kind = json_string_value(json_object_get(o, "kind"));
@@ -132,6 +171,8 @@ static td_status read_line(td__report_data *d, json_t *o)
         return read_step(d, o);
     if (strcmp(kind, "eval") == 0)
         return read_eval(d, o);
+    if (strcmp(kind, "ranks") == 0)
+        return read_ranks(d, o);
     if (strcmp(kind, "begin") == 0)
         read_begin(d, o);
     else if (strcmp(kind, "checkpoint") == 0)
@@ -176,5 +217,29 @@ void td__report_data_fini(td__report_data *d)
         td__free(d->metric[i].step.v);
         td__free(d->metric[i].value.v);
     }
+    td__free(d->rank);
     *d = (td__report_data){0};
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+td_status td__column_quantiles(const td__column *c, const double *q, int n, double *out)
+{
+    double *sorted = td__calloc((size_t)c->n + 1, sizeof *sorted);
+    int count = 0;
+
+    if (!sorted)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d times of the report", c->n);
+    for (int i = 0; i < c->n; i++)
+        if (isfinite(c->v[i]))
+            sorted[count++] = c->v[i];
+    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
+    for (int i = 0; i < n; i++)
+        out[i] = count ? sorted[(int)((double)(count - 1) * q[i])] : (double)NAN;
+    td__free(sorted);
+    return TD_OK;
 }

@@ -16,6 +16,11 @@ typedef struct td__report_metric { /* one metric of one part over the run */
     td__column step, value;
 } td__report_metric;
 
+typedef struct td__report_rank { /* sums over the run */
+    td__rank_times times;
+    double blame; /* seconds that all ranks waited because of it */
+} td__report_rank;
+
 enum { TD__REPORT_METRICS = 3 * (TD__MAX_METRICS + 1) };
 
 typedef struct td__report_data {
@@ -34,9 +39,18 @@ typedef struct td__report_data {
     char precision[16], end[16], digest[80];
     double end_seconds, end_rate;
     int n_begins; /* more than one: the run was resumed */
+    char job[80]; /* the job's digest */
+    /* From the lines about ranks since the last begin. */
+    td__report_rank *rank;
+    int n_ranks;         /* 0: there are no such lines */
+    double ranked_steps; /* that they speak of */
 } td__report_data;
 
 TD_NODISCARD td_status td__report_data_read(const char *dir, td__report_data *d);
 void td__report_data_fini(td__report_data *d);
+
+/* out[i]: the value that a share q[i] of the finite ones are below; NaN where there are none. */
+TD_NODISCARD td_status td__column_quantiles(const td__column *c, const double *q, int n,
+                                            double *out);
 
 #endif

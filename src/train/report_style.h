@@ -1,4 +1,4 @@
-/* report_style.h -- the look of report.html: colours for light and dark, and the few lines of
+/* report_style.h -- the look of our pages: colours for light and dark, and the few lines of
  * script that show values under the pointer. The page is whole without the script. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_REPORT_STYLE_H
@@ -6,11 +6,13 @@
 
 static const char REPORT_CSS[] =
     ":root{color-scheme:light dark;--bg:#f5f6f8;--card:#fff;--text:#1c2330;--dim:#667085;"
-    "--line:#e3e6ec;--c0:#2f6fed;--c1:#e8711a;--c2:#12946b;--c3:#8b4fd9;--ok:#12946b;"
+    "--line:#e3e6ec;--c0:#2f6fed;--c1:#e8711a;--c2:#12946b;--c3:#8b4fd9;--c4:#c2255c;"
+    "--c5:#0b8fa8;--c6:#997404;--c7:#5c677d;--ok:#12946b;"
     "--warn:#b45309}\n"
     "@media(prefers-color-scheme:dark){:root{--bg:#0f131a;--card:#171c26;--text:#e6e9ef;"
     "--dim:#94a0b4;"
-    "--line:#2a3140;--c0:#6ea0ff;--c1:#ff9a4d;--c2:#3ecf9b;--c3:#b98af5;--ok:#3ecf9b;"
+    "--line:#2a3140;--c0:#6ea0ff;--c1:#ff9a4d;--c2:#3ecf9b;--c3:#b98af5;--c4:#ff7aa8;"
+    "--c5:#4fd0e7;--c6:#e3bd4a;--c7:#a9b4c8;--ok:#3ecf9b;"
     "--warn:#f0b45a}}\n"
     "*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--text);"
     "font:14px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',sans-serif}\n"
@@ -34,7 +36,8 @@ static const char REPORT_CSS[] =
     "gap:14px;"
     "margin-top:14px}\n"
     ".chart{margin:0;padding:12px 12px 6px;position:relative}figcaption{display:flex;gap:8px;"
-    "align-items:baseline;padding:0 4px 6px}.unit{color:var(--dim);font-size:12px}\n"
+    "align-items:baseline;padding:0 4px 6px}"
+    "figcaption b,.unit{white-space:nowrap}.unit{color:var(--dim);font-size:12px}\n"
     ".legend{margin-left:auto;font-size:12.5px;color:var(--dim)}.key{display:inline-block;"
     "width:10px;"
     "height:10px;border-radius:3px;margin:0 5px 0 12px}\n"
@@ -44,21 +47,23 @@ static const char REPORT_CSS[] =
     "opacity:.6}\n"
     ".line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}"
     ".band{opacity:.17}\n"
-    ".line.c0{stroke:var(--c0)}.line.c1{stroke:var(--c1)}.line.c2{stroke:var(--c2)}"
-    ".line.c3{stroke:var(--c3)}\n"
-    ".band.c0,.dot.c0{fill:var(--c0)}.band.c1,.dot.c1{fill:var(--c1)}.band.c2,"
-    ".dot.c2{fill:var(--c2)}"
-    ".band.c3,.dot.c3{fill:var(--c3)}\n"
-    ".key.c0{background:var(--c0)}.key.c1{background:var(--c1)}.key.c2{background:var(--c2)}"
-    ".key.c3{background:var(--c3)}\n"
+    ".line{stroke:var(--c)}.band,.dot{fill:var(--c)}.key,.part{background:var(--c)}"
+    ".c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}"
+    ".c5{--c:var(--c5)}.c6{--c:var(--c6)}.c7{--c:var(--c7)}.line.dash{stroke-dasharray:6 4}\n"
+    ".legend span{white-space:nowrap}\n"
     ".cursor{stroke:var(--dim);stroke-dasharray:3 3;visibility:hidden}output{position:absolute;"
     "display:none;pointer-events:none;background:var(--text);color:var(--bg);border-radius:6px;"
     "padding:4px 9px;font-size:12px;line-height:1.45;white-space:pre;"
-    "font-variant-numeric:tabular-nums;top:44px;z-index:1}\n"
+    "font-variant-numeric:tabular-nums;top:44px;z-index:1}\n";
+
+/* Compilers need not take longer texts than 4,095 bytes. */
+static const char REPORT_CSS_TABLES[] =
     ".panel{overflow:auto}table{border-collapse:collapse;width:100%;"
     "font-variant-numeric:tabular-nums}\n"
     "th{font-weight:600;color:var(--dim);font-size:12.5px;text-align:left}th,td{padding:7px 14px;"
     "border-bottom:1px solid var(--line);white-space:nowrap}tr:last-child td{border-bottom:0}\n"
+    "td.stack{min-width:240px}td.stack i{display:inline-block;height:14px;vertical-align:middle}\n"
+    "p{margin:10px 0}p.legend{margin-left:-8px}\n"
     "td.n,th.n{text-align:right}td.bar{width:26%;min-width:110px}td.bar i{display:block;"
     "height:8px;"
     "border-radius:4px;background:var(--c0);opacity:.75}\n"
@@ -86,8 +91,8 @@ static const char REPORT_SCRIPT[] =
     "if(u<+d.left||u>+d.right){s.onpointerleave();return}\n"
     "const v=+d.lo+(u-d.left)/(d.right-d.left)*(d.hi-d.lo);let t='',at;\n"
     "for(const l of L){let b=0;l.x.forEach((x,i)=>{if(Math.abs(x-v)<Math.abs(l.x[b]-v))b=i});\n"
-    "if(at==null)at=l.x[b];t+='\\n'+l.n+'  '+l.y[b]+(l.x[b]!=at?'  (step '+l.x[b]+')':'')}\n"
-    "o.textContent='step '+at+t;o.style.display='block';k.style.visibility='visible';\n"
+    "if(at==null)at=l.x[b];t+='\\n'+l.n+'  '+l.y[b]+(l.x[b]!=at?'  ('+d.by+' '+l.x[b]+')':'')}\n"
+    "o.textContent=d.by+' '+at+t;o.style.display='block';k.style.visibility='visible';\n"
     "k.setAttribute('transform','translate('+u+')');const "
     "p=e.clientX-f.getBoundingClientRect().left;\n"
     "o.style.left=(p+o.offsetWidth+24>f.clientWidth?p-o.offsetWidth-12:p+14)+'px'};\n"

@@ -27,8 +27,7 @@ typedef struct run {
     td__shard_cut cut;
     uint32_t step, first;
     sized *low, *high; /* for shards of rows / shards, and for those of one row more */
-    td__shard_fn *fn;
-    void *user;
+    td__shard_calls calls;
 } run;
 
 struct td__shard_set {
@@ -232,11 +231,11 @@ static sized *size_of(const run *n, int64_t rows)
     return n->low && n->low->rows == rows ? n->low : n->high;
 }
 
-static td_status run_one(td__shard_set *s, td__shard *shard)
+static td_status run_one(td__shard_set *s, const td__shard *shard)
 {
     const run *n = &s->now;
     const sized *z = size_of(n, shard->rows);
-    td_runner *r = shard->runner = z->runners[shard->thread];
+    td_runner *r = shard->runner;
     for (int i = 0; i < z->facts.n_inputs; i++) {
         if (s->field_of[i] < 0)
             continue;
@@ -253,8 +252,7 @@ static td_status run_one(td__shard_set *s, td__shard *shard)
 
 static int first_of(const td__shard_set *s, int thread)
 {
-    const td__shard_cut *c = &s->now.cut;
-    return c->begin + (int)((int64_t)(c->end - c->begin) * thread / s->threads);
+    return td__shard_of_thread(s->now.cut, thread, s->threads);
 }
 
 static td_status run_range(void *user, int thread)
@@ -267,8 +265,12 @@ static td_status run_range(void *user, int thread)
         shard.begin = td__shard_begin(n->batch->rows, n->cut.shards, i);
         shard.rows = td__shard_begin(n->batch->rows, n->cut.shards, i + 1) - shard.begin;
         if (shard.rows)
+            shard.runner = size_of(n, shard.rows)->runners[thread];
+        if (n->calls.before)
+            TD_TRY(n->calls.before(n->calls.user, &shard));
+        if (shard.rows)
             TD_TRY(run_one(s, &shard));
-        TD_TRY(n->fn(n->user, &shard));
+        TD_TRY(n->calls.after(n->calls.user, &shard));
     }
     return TD_OK;
 }
@@ -287,7 +289,7 @@ static td_status make_runners(td__shard_set *s, int thread)
 }
 
 td_status td__shards_run(td__shard_set *s, const td__batch *batch, td__shard_cut cut, uint32_t step,
-                         uint32_t first, td__shard_fn *fn, void *user)
+                         uint32_t first, td__shard_calls calls)
 {
     int64_t rows = batch->rows / cut.shards;
     if (cut.begin == cut.end)
@@ -295,8 +297,7 @@ td_status td__shards_run(td__shard_set *s, const td__batch *batch, td__shard_cut
     TD_ASSERT(batch->here.begin <= td__shard_begin(batch->rows, cut.shards, cut.begin) &&
                   batch->here.end >= td__shard_begin(batch->rows, cut.shards, cut.end),
               "rows of shards %d to %d were not read", cut.begin, cut.end);
-    s->now =
-        (run){.batch = batch, .cut = cut, .step = step, .first = first, .fn = fn, .user = user};
+    s->now = (run){.batch = batch, .cut = cut, .step = step, .first = first, .calls = calls};
     if (rows)
         TD_TRY(find(s, rows, &s->now.low));
     if (batch->rows % cut.shards)

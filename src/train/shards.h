@@ -63,12 +63,16 @@ td_runner *td__shard_any_runner(const td__shard_set *s);
 typedef struct td__shard {
     int thread, index;   /* index: in the batch */
     int64_t begin, rows; /* rows of the batch; 0 rows: an empty shard, runner is NULL */
-    td_runner *runner;   /* has run */
+    td_runner *runner;   /* that runs it */
     bool last;           /* of this thread's */
 } td__shard;
 
-/* Called on the compute thread after each shard, empty ones included. */
+/* Called on the compute thread before (optional) and after each shard, empty ones included. */
 typedef td_status td__shard_fn(void *user, const td__shard *shard);
+typedef struct td__shard_calls {
+    td__shard_fn *before, *after;
+    void *user;
+} td__shard_calls;
 
 /* Run shards [begin, end) of the batch, whose rows must be there. Shard s runs with the key (seed,
  * step, first + s). */
@@ -76,6 +80,12 @@ typedef struct td__shard_cut {
     int shards, begin, end;
 } td__shard_cut;
 TD_NODISCARD td_status td__shards_run(td__shard_set *s, const td__batch *batch, td__shard_cut cut,
-                                      uint32_t step, uint32_t first, td__shard_fn *fn, void *user);
+                                      uint32_t step, uint32_t first, td__shard_calls calls);
+
+/* The first shard of thread t of `threads`; that of t + 1 is where its range ends. */
+static inline int td__shard_of_thread(td__shard_cut cut, int t, int threads)
+{
+    return cut.begin + (int)((int64_t)(cut.end - cut.begin) * t / threads);
+}
 
 #endif

@@ -2,13 +2,16 @@
  *
  * Phases, each one call of the pool:
  *   1. per batch: every thread runs its range of shards and adds up what it can (a stack of
- *      partials); the stacks, in order of threads, are the batch's partials in order of shards;
+ *      partials); the stacks, in order of threads, are the batch's partials in order of shards.
+ *      The last shard of a thread in the step is lent: its gradients are read where they are;
  *   2. the rest of the tree, slice by slice over all threads: blends, and the optimizer's update of
  *      the slice while it is in the cache;
- *   with clipping by the norm, the update is a phase of its own after the norm is known;
- *   with several ranks, phase 2 ends with partials, which are added up with those of the others,
- * and
- *   the update is a phase of its own after that. */
+ *   with clipping by the norm, the update is a phase of its own after the norm is known.
+ *
+ * With several ranks that share memory, phase 2 ends with partials, which are added up with those
+ * of the others, and the update is a phase of its own after that. With buckets there is no phase 2:
+ * threads tell how far backward is in the lent shard, the buckets leave meanwhile, and the update
+ * is a phase for each bucket that arrives. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/step.h"
 
@@ -17,8 +20,11 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
+#include "graph/runner.h"
 #include "optim/optimizer.h"
+#include "parallel/bucket_sum.h"
 #include "parallel/data_parallel.h"
 
 enum { SLICE = 16 << 10, FEW_SLICES = 8 };
@@ -29,13 +35,24 @@ typedef struct part {
     bool update; /* gradients; else statistics, or padding */
 } part;
 
+/* What a compute thread has lent to the sum. */
+typedef struct lent {
+    td__step_engine *e;
+    int thread;
+    td__grad_block *rows;
+    float weight;
+} lent;
+
 struct td__step_engine {
     td__step_opts o;
     td__grad_pool *blocks;
     td__grad_stack *stacks; /* by thread */
+    lent *lents;            /* by thread */
+    bool *busy;             /* by thread: it has shards in this batch */
     td__grad_stack total;   /* of the batches before */
     td__grad_sum sum;
-    td__dp *world; /* NULL: alone */
+    td__dp *world;           /* ranks that share memory */
+    td__bucket_sum *buckets; /* other ranks, or a reducer; both NULL: alone */
     int rank, size;
     double *sums;   /* over ranks: what they ask, then the losses */
     double *losses; /* by shard of the step, weighted; 0 for those of other ranks */
@@ -46,9 +63,12 @@ struct td__step_engine {
     uint32_t step;
     int64_t rows, last_rows;
     int batches, done;  /* in the step; of them run */
+    bool lends;         /* the batch being run is the last one in which this rank has shards */
     atomic_int next;    /* part, slice or param that nobody has taken yet */
+    int end;            /* and the one that is not to be taken */
     const float *grads; /* where the total will lie */
     bool update;        /* phase 2 updates the params as well */
+    td__step_times times;
 };
 
 static void add_part(td__step_engine *e, size_t begin, size_t end, bool update)
@@ -94,9 +114,9 @@ static int blocks_needed(const td__step_engine *e)
     for (int t = 0; t < threads; t++) {
         int begin = own.begin + (int)(width * t / threads);
         int end = own.begin + (int)(width * (t + 1) / threads);
-        bool borrowed = e->o.accumulate == 1 && !td__grad_sparse_count(e->blocks);
+        bool lends = e->o.accumulate == 1 && !td__grad_sparse_count(e->blocks);
         if (begin < end)
-            n += td__grad_blocks_needed(e->blocks, begin, borrowed ? end - 1 : end);
+            n += td__grad_blocks_needed(e->blocks, begin, lends ? end - 1 : end);
     }
     int most = 0;
     for (int a = 1; a < e->o.accumulate; a++) { /* the sub-trees of [0, a V) */
@@ -104,6 +124,25 @@ static int blocks_needed(const td__step_engine *e)
         most = before > most ? before : most;
     }
     return n + most;
+}
+
+/* Ranks that share memory need no second thread, not even with a reducer. */
+static td_status join_world(td__step_engine *e)
+{
+    bool shares = td__dp_shares(e->o.comm);
+    if (shares && !e->o.reducer)
+        return td__dp_create(e->o.comm, e->blocks, e->o.shards, e->o.accumulate, &e->world);
+    td__bucket_sum_opts o = {.comm = e->o.comm,
+                             .blocks = e->blocks,
+                             .params = e->o.params,
+                             .shards = e->o.shards,
+                             .accumulate = e->o.accumulate,
+                             .threads = td__pool_threads(e->o.pool),
+                             .bucket_nbytes = e->o.bucket_nbytes,
+                             .reducer = e->o.reducer,
+                             .with = e->o.with,
+                             .inline_ = shares};
+    return td__bucket_sum_create(&o, &e->buckets);
 }
 
 static td_status set_up(td__step_engine *e)
@@ -120,14 +159,17 @@ static td_status set_up(td__step_engine *e)
     e->size = e->o.comm ? td_comm_size(e->o.comm) : 1;
     TD_TRY(td__grad_pool_create(e->o.program, ps, shards, &e->blocks));
     TD_TRY(td__grad_pool_reserve(e->blocks, blocks_needed(e)));
-    e->stacks = td__calloc((size_t)td__pool_threads(e->o.pool), sizeof *e->stacks);
+    size_t threads = (size_t)td__pool_threads(e->o.pool);
+    e->stacks = td__calloc(threads, sizeof *e->stacks);
+    e->lents = td__calloc(threads, sizeof *e->lents);
+    e->busy = td__calloc(threads, sizeof *e->busy);
     e->sums = td__calloc((size_t)shards + 1, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
-    if (!e->stacks || !e->sums || !e->squares)
+    if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
     e->losses = e->sums + 1;
-    if (e->size > 1)
-        TD_TRY(td__dp_create(e->o.comm, e->blocks, e->o.shards, e->o.accumulate, &e->world));
+    if (e->size > 1 || (e->o.comm && e->o.reducer)) /* which may have the momentum */
+        TD_TRY(join_world(e));
     return make_parts(e, dense);
 }
 
@@ -154,8 +196,11 @@ void td__step_engine_destroy(td__step_engine *e)
     if (e->stacks)
         td__step_abandon(e);
     td__dp_destroy(e->world);
+    td__bucket_sum_destroy(e->buckets);
     td__grad_pool_destroy(e->blocks);
     td__free(e->stacks);
+    td__free(e->lents);
+    td__free(e->busy);
     td__free(e->sums);
     td__free(e->squares);
     td__free(e->parts);
@@ -164,6 +209,8 @@ void td__step_engine_destroy(td__step_engine *e)
 
 void td__step_abandon(td__step_engine *e)
 {
+    if (e->buckets)
+        td__bucket_sum_cancel(e->buckets, td_last_error());
     for (int t = 0; t < td__pool_threads(e->o.pool); t++)
         td__grad_clear(e->blocks, &e->stacks[t]);
     td__grad_clear(e->blocks, &e->total);
@@ -176,19 +223,61 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
     e->rows = rows;
     e->batches = batches;
     e->done = 0;
+    e->times = (td__step_times){0};
     memset(e->sums, 0, (1 + (size_t)(batches * e->o.shards)) * sizeof *e->sums);
 }
 
 /* ---- 1. Shards ------------------------------------------------------------------------------- */
 
+static double seconds_since(uint64_t ns)
+{
+    return 1e-9 * (double)(td__clock_ns() - ns);
+}
+
+static float share_of(const td__step_engine *e, const td__shard *s)
+{
+    return (float)((double)s->rows / (double)e->rows);
+}
+
+/* Backward has made elements [0, count) of a lent shard final. */
+static void passed(void *user, size_t count)
+{
+    const lent *l = user;
+    td__bucket_sum_passed(l->e->buckets, l->thread, count);
+}
+
+static td_status lend_shard(void *user, const td__shard *s)
+{
+    td__step_engine *e = user;
+    lent *l = &e->lents[s->thread];
+    td__grad_stack *stack = &e->stacks[s->thread];
+    bool lends = e->lends && s->last;
+
+    *l = (lent){e, s->thread, NULL, share_of(e, s)};
+    if (s->runner)
+        td__runner_on_final(s->runner, lends && e->buckets ? passed : NULL, l);
+    if (!lends)
+        return TD_OK;
+    TD_TRY(td__grad_lend(e->blocks, stack, e->done * e->o.shards + s->index, s->runner, l->weight));
+    if (s->runner)
+        l->rows = stack->at[stack->n - 1].block;
+    else if (e->buckets)
+        passed(l, SIZE_MAX);
+    return TD_OK;
+}
+
 static td_status add_shard(void *user, const td__shard *s)
 {
     td__step_engine *e = user;
+    const lent *l = &e->lents[s->thread];
     int number = e->done * e->o.shards + s->index;
     double share = (double)s->rows / (double)e->rows;
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
-    return td__grad_push(e->blocks, &e->stacks[s->thread], number, s->runner, (float)share,
-                         s->last && e->done + 1 == e->batches);
+    if (!e->lends || !s->last)
+        return td__grad_push(e->blocks, &e->stacks[s->thread], number, s->runner, l->weight);
+    if (s->runner)
+        td__grad_lent(e->blocks, l->rows, s->runner, l->weight);
+    return TD_OK;
 }
 
 /* Blends, and the update where it goes with them, of parts until none is left. */
@@ -196,7 +285,7 @@ static td_status sum_parts(void *user, int thread)
 {
     td__step_engine *e = user;
     (void)thread;
-    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->n_parts;) {
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const part *p = &e->parts[i];
         td__grad_blend(&e->sum, p->begin, p->count);
         if (e->update && p->update)
@@ -205,21 +294,33 @@ static td_status sum_parts(void *user, int thread)
     return TD_OK;
 }
 
-/* Little work is done by the caller alone, rather than wake everybody. */
-static td_status in_parts(td__step_engine *e, td__pool_fn *fn)
+/* Parts [begin, end). Little work is done by the caller alone, rather than wake everybody. */
+static td_status in_some_parts(td__step_engine *e, td__pool_fn *fn, int begin, int end)
 {
-    atomic_store(&e->next, 0);
-    return e->n_parts < FEW_SLICES ? fn(e, 0) : td__pool_run(e->o.pool, fn, e);
+    atomic_store(&e->next, begin);
+    e->end = end;
+    return end - begin < FEW_SLICES ? fn(e, 0) : td__pool_run(e->o.pool, fn, e);
 }
 
-td_status td__step_batch(td__step_engine *e, const td__batch *batch)
+static td_status in_parts(td__step_engine *e, td__pool_fn *fn)
 {
-    TD_ASSERT(e->done < e->batches, "batch %d of a step of %d", e->done, e->batches);
-    td__shard_range own = td__rank_cut(e->o.shards, e->batches, e->done, e->rank, e->size);
-    TD_TRY(td__shards_run(e->o.set, batch, (td__shard_cut){e->o.shards, own.begin, own.end},
-                          e->step, (uint32_t)(e->done * e->o.shards), add_shard, e));
-    e->done++;
-    e->last_rows = batch->rows;
+    return in_some_parts(e, fn, 0, e->n_parts);
+}
+
+/* Has this rank shards in batches after this one? */
+static bool shards_left(const td__step_engine *e)
+{
+    for (int k = e->done + 1; k < e->batches; k++) {
+        td__shard_range own = td__rank_cut(e->o.shards, e->batches, k, e->rank, e->size);
+        if (own.begin < own.end)
+            return true;
+    }
+    return false;
+}
+
+/* The stacks of a batch, one behind the other; siblings become one unless it is left to phase 2. */
+static td_status collect(td__step_engine *e)
+{
     for (int t = 0; t < td__pool_threads(e->o.pool); t++) {
         td__grad_stack *s = &e->stacks[t];
         TD_ASSERT(e->total.n + s->n <= TD__GRAD_STACK, "%d partials", e->total.n + s->n);
@@ -227,12 +328,64 @@ td_status td__step_batch(td__step_engine *e, const td__batch *batch)
         e->total.n += s->n;
         s->n = 0;
     }
-    if (e->done == e->batches)
+    if (e->lends)
         return TD_OK;
     td__grad_plan(&e->total, false, &e->sum);
     e->update = false;
     TD_TRY(in_parts(e, sum_parts));
     td__grad_finish(e->blocks, &e->sum);
+    return TD_OK;
+}
+
+/* The first batch tells what the last one will have. */
+static td_status begin_buckets(td__step_engine *e)
+{
+    return td__bucket_sum_begin(e->buckets, e->step, e->batches, e->last_rows);
+}
+
+static void open_buckets(td__step_engine *e, td__shard_cut cut)
+{
+    int threads = td__pool_threads(e->o.pool);
+    for (int t = 0; t < threads; t++)
+        e->busy[t] =
+            td__shard_of_thread(cut, t, threads) < td__shard_of_thread(cut, t + 1, threads);
+    td__bucket_sum_open(e->buckets, &e->total, e->stacks, e->busy);
+}
+
+static td_status run_batch(td__step_engine *e, const td__batch *batch)
+{
+    td__shard_range own = td__rank_cut(e->o.shards, e->batches, e->done, e->rank, e->size);
+    td__shard_cut cut = {e->o.shards, own.begin, own.end};
+    bool through = e->done && e->lends; /* this rank was through before */
+
+    if (e->done == 0) {
+        e->last_rows = e->rows - (int64_t)(e->batches - 1) * batch->rows;
+        if (e->buckets)
+            TD_TRY(begin_buckets(e));
+    }
+    TD_ASSERT(e->done + 1 < e->batches || batch->rows == e->last_rows, "%lld rows, not %lld",
+              (long long)batch->rows, (long long)e->last_rows);
+    if (through)
+        return TD_OK;
+    e->lends = !shards_left(e);
+    if (e->lends && e->buckets)
+        open_buckets(e, cut);
+    TD_TRY(td__shards_run(e->o.set, batch, cut, e->step, (uint32_t)(e->done * e->o.shards),
+                          (td__shard_calls){lend_shard, add_shard, e}));
+    if (e->lends && e->buckets)
+        td__bucket_sum_flush(e->buckets);
+    else
+        TD_TRY(collect(e));
+    return TD_OK;
+}
+
+td_status td__step_batch(td__step_engine *e, const td__batch *batch)
+{
+    uint64_t begin = td__clock_ns();
+    TD_ASSERT(e->done < e->batches, "batch %d of a step of %d", e->done, e->batches);
+    TD_TRY(run_batch(e, batch));
+    e->done++;
+    e->times.compute += seconds_since(begin);
     return TD_OK;
 }
 
@@ -242,7 +395,7 @@ static td_status publish_parts(void *user, int thread)
 {
     td__step_engine *e = user;
     (void)thread;
-    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->n_parts;) {
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const part *p = &e->parts[i];
         td__grad_blend(&e->sum, p->begin, p->count);
         td__dp_publish(e->world, &e->total, p->begin, p->count);
@@ -261,16 +414,24 @@ static td_status sum_slice(void *user, int thread)
 }
 
 /* The sum over all ranks, in e->grads. */
-static td_status sum_world(td__step_engine *e, double ask)
+static td_status sum_world(td__step_engine *e)
 {
+    uint64_t at[5] = {td__clock_ns()};
     TD_TRY(td__dp_begin(e->world, e->batches, e->last_rows));
     td__grad_plan(&e->total, false, &e->sum);
     TD_TRY(in_parts(e, publish_parts));
     td__grad_finish(e->blocks, &e->sum);
-    e->sums[0] = ask;
+    at[1] = td__clock_ns();
     TD_TRY(td__dp_exchange(e->world, &e->total, e->sums, 1 + (size_t)(e->batches * e->o.shards)));
+    at[2] = td__clock_ns();
     TD_TRY(in_parts(e, sum_slice));
-    return td__dp_gather(e->world, &e->grads);
+    at[3] = td__clock_ns();
+    TD_TRY(td__dp_gather(e->world, &e->grads));
+    at[4] = td__clock_ns();
+    e->times.reduce = 1e-9 * (double)(at[1] - at[0] + at[3] - at[2]);
+    e->times.wait = 1e-9 * (double)(at[2] - at[1] + at[4] - at[3]);
+    e->times.sent_nbytes = e->times.plain_nbytes = td__dp_nbytes(e->world);
+    return TD_OK;
 }
 
 /* The blends of the sum over this rank's shards, which are all. */
@@ -285,6 +446,8 @@ static void plan_local(td__step_engine *e)
 
 static td_sparse_grad sparse_grad(const td__step_engine *e, int k)
 {
+    if (e->buckets)
+        return td__bucket_sum_sparse(e->buckets, k);
     return e->world ? td__dp_sparse(e->world, k) : td__grad_sparse(e->blocks, &e->total.at[0], k);
 }
 
@@ -332,15 +495,42 @@ static void update_states(td__step_engine *e, td_runner *r)
     td_runner_update_states(r);
 }
 
+static td_status wait_bucket(td__step_engine *e, int k)
+{
+    uint64_t begin = td__clock_ns();
+    TD_TRY(td__bucket_sum_wait(e->buckets, k));
+    e->times.wait += seconds_since(begin);
+    return TD_OK;
+}
+
+/* Update parts as soon as all of their elements have arrived, which they do front to back. */
+static td_status update_arriving(td__step_engine *e)
+{
+    int from = 0, n = td__bucket_sum_count(e->buckets);
+    e->update = true;
+    for (int k = 0; k < n; k++) {
+        td__bucket b = td__bucket_sum_bucket(e->buckets, k);
+        int to = from;
+        while (to < e->n_parts && e->parts[to].begin + e->parts[to].count <= b.begin + b.count)
+            to++;
+        TD_TRY(wait_bucket(e, k));
+        TD_TRY(in_some_parts(e, sum_parts, from, to));
+        from = to;
+    }
+    return wait_bucket(e, n);
+}
+
 static td_status update(td__step_engine *e, double lr)
 {
     td_optimizer *o = e->o.optimizer;
-    bool clips = td__optim_clips(o);
+    bool clips = td__optim_clips(o), arriving = e->buckets && !clips && !e->o.update_late;
     double scale = 1;
 
+    if (e->buckets && !arriving)
+        TD_TRY(wait_bucket(e, td__bucket_sum_count(e->buckets)));
     if (!clips)
         TD_TRY(td__optim_begin(o, lr, 1));
-    if (!e->world) {
+    if (!e->world && !e->buckets) {
         e->update = !clips;
         TD_TRY(in_parts(e, sum_parts));
         td__grad_finish(e->blocks, &e->sum);
@@ -349,7 +539,9 @@ static td_status update(td__step_engine *e, double lr)
         TD_TRY(clip(e, &scale));
         TD_TRY(td__optim_begin(o, lr, scale));
     }
-    if (clips || e->world) {
+    if (arriving) {
+        TD_TRY(update_arriving(e));
+    } else if (clips || e->world || e->buckets) {
         e->update = true;
         TD_TRY(in_parts(e, sum_parts)); /* nothing left to blend */
     }
@@ -362,19 +554,46 @@ static td_status update(td__step_engine *e, double lr)
     return TD_OK;
 }
 
+/* What the queue did meanwhile. */
+static void note_buckets(td__step_engine *e)
+{
+    const td__bucket_span *spans = td__bucket_sum_spans(e->buckets);
+    for (int k = 0; k <= td__bucket_sum_count(e->buckets); k++)
+        e->times.reduce += 1e-9 * (double)(spans[k].end_ns - spans[k].begin_ns);
+    td__bucket_sum_nbytes(e->buckets, &e->times.sent_nbytes, &e->times.plain_nbytes);
+}
+
+int td__step_spans(const td__step_engine *e, const td__bucket_span **out)
+{
+    *out = e->buckets ? td__bucket_sum_spans(e->buckets) : NULL;
+    return e->buckets ? td__bucket_sum_count(e->buckets) + 1 : 0;
+}
+
 td_status td__step_end(td__step_engine *e, double lr, double ask, td__step_result *out)
 {
     td__tree_sum sum = {.n = 0};
-    if (e->world)
-        TD_TRY(sum_world(e, ask));
-    else
+    size_t n_sums = 1 + (size_t)(e->batches * e->o.shards);
+    e->sums[0] = ask;
+    uint64_t begin = td__clock_ns();
+    if (e->world) {
+        TD_TRY(sum_world(e));
+    } else if (e->buckets) {
+        td__bucket_sum_close(e->buckets, e->sums, n_sums);
+        e->grads = td__bucket_sum_grads(e->buckets);
+    } else {
         plan_local(e);
+    }
+    double before = e->world ? seconds_since(begin) : 0;
+    TD_TRY(update(e, lr));
+    e->times.update = seconds_since(begin) - before - (e->buckets ? e->times.wait : 0);
+    if (e->buckets)
+        note_buckets(e);
+    td__grad_clear(e->blocks, &e->total);
     for (int i = 0; i < e->batches * e->o.shards; i++)
         td__tree_add(&sum, e->losses[i]);
-    TD_TRY(update(e, lr));
-    td__grad_clear(e->blocks, &e->total);
     out->loss = td__tree_total(&sum);
     out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
-    out->asked = e->world ? e->sums[0] : ask;
+    out->asked = e->sums[0];
+    out->times = e->times;
     return TD_OK;
 }

@@ -1,19 +1,31 @@
 /* step.h -- one training step: shards forward and backward, gradients added in the shard tree, one
  * update of the params. The result does not depend on the number of compute threads, nor on the
- * number of ranks that share the work (parallel/data_parallel.h): with more than one, all of them
- * make the same calls, each with the rows of its own shards.
+ * number of ranks that share the work: with more than one, all of them make the same calls, each
+ * with the rows of its own shards. Ranks that share memory add up at the end of backward
+ * (parallel/data_parallel.h); others bucket by bucket while it runs (parallel/bucket_sum.h), and
+ * with a reducer (parallel/reducer.h) in another way than the tree, with other bits.
  *
  * A step of k batches (accumulation) is one tree over k V shards. The weight of a shard is its
  * share of the step's rows, so that the sum is the gradient of the mean over all rows.
  *
- *     begin, batch (k times), end        or abandon, after a failure */
+ *     begin, batch (k times), end        or abandon, after a failure
+ *
+ * Recovery  Params and optimizer state change in `end` alone. If it fails, some buckets may have
+ *           been updated and others not, on each rank different ones; with update_late, and always
+ *           when clipping by the norm, nothing changes before all of the sum has arrived, and a
+ *           failure of another rank leaves the state of before the step: ranks that were told of
+ *           the failure inside a step then differ from those that had got the whole sum by one
+ *           step at most. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_STEP_H
 #define TD_TRAIN_STEP_H
 
 #include "tandem/coll.h"
+#include "parallel/bucket_queue.h"
+#include "parallel/reducer.h"
 #include "tandem/optim.h"
 #include "train/shards.h"
+#include "train/step_times.h"
 
 typedef struct td__step_engine td__step_engine;
 
@@ -24,13 +36,18 @@ typedef struct td__step_opts {
     td_optimizer *optimizer;
     const td_program *program; /* of one shard of the usual size */
     int shards, accumulate;
-    td_comm *comm; /* of the ranks that share the work; NULL: this one is alone */
+    td_comm *comm;         /* of the ranks that share the work; NULL: this one is alone */
+    size_t bucket_nbytes;  /* what is reduced at once where messages are; 0: the default */
+    bool update_late;      /* no update before the sum has arrived whole: see Recovery */
+    const char *reducer;   /* a name of reducers.def; NULL: the tree, with the bits of one rank */
+    td__reducer_opts with; /* of the reducer; comm, params and buckets are filled in */
 } td__step_opts;
 
 typedef struct td__step_result {
     double loss;      /* mean over the step's rows, before the update */
     double grad_norm; /* -1 unless gradients are clipped by their norm */
     double asked;     /* what ranks asked, added up: the same on all of them */
+    td__step_times times;
 } td__step_result;
 
 /* With a comm: collective. */
@@ -44,6 +61,10 @@ TD_NODISCARD td_status td__step_batch(td__step_engine *e, const td__batch *batch
 /* Update the params. ask: a number that means something to the caller, added up over ranks. */
 TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, double ask,
                                     td__step_result *out);
+/* With buckets on their way this aborts the comm, telling the others td_last_error(). */
 void td__step_abandon(td__step_engine *e);
+
+/* When the buckets of the last step were carried, and last the losses; 0 of them if none were. */
+int td__step_spans(const td__step_engine *e, const td__bucket_span **out);
 
 #endif

@@ -31,7 +31,7 @@
 #include "train/run_dir.h"
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
-enum { MASK_DELTA = (int)0xa282ead8u, MOST_FILES = 10000 };
+enum { MASK_DELTA = (int)0xa282ead8u, MOST_FILES = 10000, MOST_RANKS = 64 };
 
 typedef struct tensorboard {
     td__observer observer;
@@ -156,6 +156,27 @@ static td_status on_eval(td__observer *o, const td__eval_event *e)
     return end_event(b);
 }
 
+/* Shares of the time per rank, and megabytes a step. */
+static td_status on_ranks(td__observer *o, const td__ranks_event *e)
+{
+    tensorboard *b = (tensorboard *)o;
+    char group[32];
+
+    if (e->n == 1)
+        return TD_OK;
+    begin_event(b, e->step);
+    for (int r = 0; r < e->n && r < MOST_RANKS; r++) {
+        const td__rank_times *t = &e->rank[r];
+        double seconds = t->seconds > 0 ? t->seconds : 1;
+        snprintf(group, sizeof group, "rank%d", r);
+        add_scalar(b, group, "compute", t->compute / seconds);
+        add_scalar(b, group, "comm", t->comm / seconds);
+        add_scalar(b, group, "wait", t->wait / seconds);
+        add_scalar(b, group, "mb_per_step", t->nbytes * 1e-6 / (double)e->steps);
+    }
+    return end_event(b);
+}
+
 /* A name that no run before has taken: files sort by time, resumes within a second by number. */
 static td_status open_file(tensorboard *b, const char *dir)
 {
@@ -195,7 +216,7 @@ td_status td__tensorboard_create(const char *dir, uint64_t from_step, td__observ
     *out = NULL;
     if (!b)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for TensorBoard files", dir);
-    b->observer = (td__observer){.step = on_step, .eval = on_eval};
+    b->observer = (td__observer){.step = on_step, .eval = on_eval, .ranks = on_ranks};
     b->file.fd = -1;
     td_status st = open_file(b, dir);
     if (!st)

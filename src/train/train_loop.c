@@ -139,7 +139,30 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     TD_TRY(td__step_end(t->engine, e->lr, mine, &r));
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
+    e->times = r.times;
     answer(t, r.asked, mine);
+    return TD_OK;
+}
+
+static void add_times(td__trainer *t, const td__step_event *e)
+{
+    td__rank_stats_add(t->stats, &(td__rank_times){.seconds = e->seconds,
+                                                   .compute = e->times.compute,
+                                                   .update = e->times.update,
+                                                   .comm = e->times.reduce,
+                                                   .wait = e->times.wait,
+                                                   .data = e->data_wait,
+                                                   .nbytes = (double)e->times.sent_nbytes,
+                                                   .plain = (double)e->times.plain_nbytes});
+}
+
+static td_status tell_ranks(td__trainer *t, bool end)
+{
+    td__ranks_event e;
+
+    TD_TRY(td__rank_stats_tell(t->stats, t->state.step, end, &e));
+    if (e.n)
+        TELL(t, ranks, &e);
     return TD_OK;
 }
 
@@ -165,6 +188,8 @@ static td_status step(td__trainer *t)
     t->dirty = true;
     t->loss = e.loss;
     t->samples += (uint64_t)e.samples;
+    t->sent_nbytes += e.times.sent_nbytes;
+    t->plain_nbytes += e.times.plain_nbytes;
     e.seconds = seconds_since(begin);
     e.elapsed = seconds_since(t->began_ns);
     t->seconds += e.seconds;
@@ -172,8 +197,9 @@ static td_status step(td__trainer *t)
     if (t->checkpointer)
         TD_TRY(td__point(td__faults_points(t->o.faults), TD_POINT_FILE, "metrics"));
     t->told_step = e.step;
+    add_times(t, &e);
     TELL(t, step, &e);
-    return TD_OK;
+    return tell_ranks(t, false);
 }
 
 /* ---- Between steps --------------------------------------------------------------------------- */
@@ -298,7 +324,8 @@ static td_status tell_begin(td__trainer *t)
                            .shards = t->o.shards,
                            .threads = td__pool_threads(t->pool),
                            .ranks = td__trainer_ranks(t),
-                           .precision = td_dtype_name(t->o.precision)};
+                           .precision = td_dtype_name(t->o.precision),
+                           .job_digest = t->state.job_digest};
     for (int i = 0; i < td_params_count(t->params); i++)
         if (!td_params_info(t->params, i).is_state)
             info.params += (int64_t)td_params_info(t->params, i).count;
@@ -320,15 +347,20 @@ static td_status make_engine(td__trainer *t)
     TD_TRY(
         td__shard_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN), t->shard_rows));
     if (!t->engine)
-        TD_TRY(td__step_engine_create(&(td__step_opts){.set = t->train_set,
-                                                       .pool = t->pool,
-                                                       .params = t->params,
-                                                       .optimizer = t->optimizer,
-                                                       .program = td__trainer_program(t),
-                                                       .shards = t->o.shards,
-                                                       .accumulate = t->o.accumulate,
-                                                       .comm = t->o.comm},
-                                      &t->engine));
+        TD_TRY(
+            td__step_engine_create(&(td__step_opts){.set = t->train_set,
+                                                    .pool = t->pool,
+                                                    .params = t->params,
+                                                    .optimizer = t->optimizer,
+                                                    .program = td__trainer_program(t),
+                                                    .shards = t->o.shards,
+                                                    .accumulate = t->o.accumulate,
+                                                    .comm = t->o.comm,
+                                                    .bucket_nbytes = t->o.bucket_nbytes,
+                                                    .update_late = t->o.update_late || t->o.members,
+                                                    .reducer = t->o.reducer,
+                                                    .with = t->o.reduce_with},
+                                   &t->engine));
     return TD_OK;
 }
 
@@ -340,6 +372,8 @@ static td_status prepare(td__trainer *t)
         TD_TRY(
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
     TD_TRY(td__replicas_begin(t));
+    td__rank_stats_destroy(t->stats);
+    TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     return TD_OK;
 }
@@ -349,6 +383,7 @@ static td_status finish(td__trainer *t, td__train_result *out)
     const td__train_state *s = &t->state;
     TD_TRY(td_params_digest(t->params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
+    TD_TRY(tell_ranks(t, true));
     if (t->dirty || !s->step)
         TD_TRY(save(t, false));
     if (t->checkpointer) {
@@ -362,6 +397,8 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->seconds = t->seconds;
     out->samples_per_second = t->seconds > 0 ? (double)t->samples / t->seconds : 0;
     out->train_loss = t->loss;
+    out->sent_nbytes = t->sent_nbytes;
+    out->plain_nbytes = t->plain_nbytes;
     out->best = s->best;
     out->best_step = s->best_step;
     if (!t->told_end)
@@ -484,6 +521,7 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
         TD_TRY(tell_past(t));
     find_owed(t);
     TD_TRY(make_engine(t));
+    TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     TD_TRY(steps(t));
     if (t->changing && !at_end(t) && !out_of_patience(t) && !asked_to_stop(t))
@@ -500,6 +538,8 @@ void td__train_close(td__trainer *t)
 {
     td__step_engine_destroy(t->engine);
     t->engine = NULL;
+    td__rank_stats_destroy(t->stats);
+    t->stats = NULL;
 }
 
 td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_result *out)
@@ -508,6 +548,7 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->stop = stop;
     t->began_ns = td__clock_ns();
     t->samples = 0;
+    t->sent_nbytes = t->plain_nbytes = 0;
     t->seconds = 0;
     t->loss = (double)NAN;
     t->dirty = false;

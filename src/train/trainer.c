@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "graph/params.h"
 #include "optim/schedule.h"
+#include "train/compress.h"
 #include "train/trainer_impl.h"
 
 enum { MAX_SHARDS = 4096, KEEP = 3 };
@@ -36,6 +37,8 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->watch));
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
+    TD_TRY(copy_text(t, &o->reducer));
+    TD_TRY(copy_text(t, &o->reduce_with.algo));
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
@@ -155,8 +158,10 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
 {
     TD_TRY(td__arena_create(&t->arena));
     TD_TRY(resolve(t, opts));
+    TD_TRY(td__compress_resolve(&t->o, td__trainer_ranks(t)));
     TD_TRY(make_model(t));
     TD_TRY(make_data(t));
+    t->o.reduce_with.warmup_steps = td__compress_warmup(&t->o, t->total_steps);
     TD_TRY(make_schedule(t));
     t->state = (td__train_state){
         .seed = t->o.seed, .best = (double)NAN, .schedule = td_schedule_get_state(t->schedule)};
@@ -188,6 +193,7 @@ void td__trainer_destroy(td__trainer *t)
     if (!t)
         return;
     td__checkpointer_destroy(t->checkpointer);
+    td__rank_stats_destroy(t->stats);
     td__step_engine_destroy(t->engine);
     td__loader_destroy(t->loader);
     td_schedule_destroy(t->schedule);

@@ -13,6 +13,7 @@
 
 #include "coll/members.h"
 #include "data/data.h"
+#include "parallel/reducer.h"
 #include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "tandem/program.h"
@@ -66,6 +67,13 @@ typedef struct td__train_opts {
      * the same options, except for checkpoints, observers and resuming, which are rank 0's; a call
      * that fails aborts the comm. The result has the same bits for any number of ranks. */
     td_comm *comm;
+    size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
+    bool update_late;     /* see step.h, Recovery */
+    /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
+     * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard tree. The
+     * result then depends on the number of ranks. One rank alone has nothing to reduce. */
+    const char *reducer;
+    td__reducer_opts reduce_with;
     /* Elastic (train/elastic.h): the world is that of members, generation after generation, rather
      * than comm's; all three are borrowed. checkpoint_dir is the same on all ranks, of whom only
      * rank 0 uses it; `lead` (NULL: nothing) is told when that is this one. */
@@ -86,6 +94,7 @@ struct td__train_result {
     uint64_t step, epoch;
     double seconds; /* of training, without set-up and validation */
     double samples_per_second, train_loss, best;
+    uint64_t sent_nbytes, plain_nbytes; /* gradients sent by this rank; as plain f32 */
     uint64_t best_step;
     char digest[65]; /* of the weights */
 };

@@ -8,6 +8,7 @@
 #include "tandem/coll.h"
 #include "train/checkpoint.h"
 #include "train/past.h"
+#include "train/rank_stats.h"
 #include "train/shards.h"
 #include "train/step.h"
 #include "train/trainer.h"
@@ -35,6 +36,7 @@ struct td__trainer {
     int n_observers;
 
     /* The run. */
+    td__rank_stats *stats;
     td__train_state state;
     td__checkpointer *checkpointer;
     const atomic_int *stop;
@@ -43,6 +45,7 @@ struct td__trainer {
     uint64_t began_ns;
     uint64_t samples; /* in this run */
     double seconds, loss;
+    uint64_t sent_nbytes, plain_nbytes;
 
     /* Elastic runs. */
     td__past past;

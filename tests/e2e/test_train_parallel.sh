@@ -4,6 +4,7 @@
 # shared memory and TCP and under every launcher, signals, a killed rank, bad input, no orphans.
 set -uo pipefail
 tandem=$(realpath "${TD_BUILD:-build}/tandem")
+terminal=$(realpath "${TD_SOURCE:-$PWD}")/tests/e2e/terminal.py
 dir=$(mktemp -d)
 mark=$dir/job.yaml # an argument by which processes of this test are found
 trap 'rm -rf "$dir"' EXIT
@@ -84,6 +85,26 @@ has 'holds a run already'
 [ "$(grep -c 'holds a run already' out)" = 1 ] || fail "an error is said more than once"
 run 0 "$tandem" train --resume=first -n 3
 has 'finished already'
+
+# On a terminal: the progress line of one rank within its width; lines of the ranks' logs alone.
+TANDEM_LOG=debug run 0 "$terminal" 70 seen "$tandem" train "$mark" -n 2 --set train.epochs=30 \
+    </dev/null
+python3 - seen 70 <<'END' || fail "on a terminal: $(cat -v seen)"
+import re, sys
+text, width = open(sys.argv[1], newline="").read(), int(sys.argv[2])
+drawn = re.findall(r"\r\x1b\[K(step \d+/\d+  loss [^\r]*)", text)
+assert drawn and all(len(line) < width for line in drawn), drawn
+assert any("samples/s" in line for line in drawn), drawn
+screen = [line.split("\r\x1b[K")[-1] for line in text.split("\r\n")]
+logged = [line for line in screen if " debug " in line]
+assert any(line.startswith("[1] ") for line in logged), logged
+assert all(re.match(r"(\[1\] )?\d{4}-\d\d-\d\dT", line) for line in logged), logged
+assert "digest sha256:" in text[text.rindex("samples/s"):], text
+END
+printf '%s\n' 'step 2 SIGINT' | timeout 100 "$terminal" 70 seen "$tandem" train "$mark" -n 2 \
+    --set train.epochs=10000
+[ $? = 130 ] || fail "Ctrl-C on a terminal: $(cat -v seen)"
+wait_for 5 dead || fail "ranks outlived Ctrl-C on a terminal"
 
 # Wrong input, in the job and in the data.
 run 2 "$tandem" train "$mark" -n 2 --set train.bach=3

@@ -13,30 +13,9 @@
 #include <string.h>
 
 #include "support/check.h"
-#include "tandem/tandem.h"
-#include "tandem/tensor.h"
+#include "support/golden.h"
 
 enum { STEPS = 20, BATCHES = 4 };
-
-/* The generator of make.py. */
-typedef struct lcg {
-    uint64_t s;
-} lcg;
-
-static lcg lcg_start(const char *name)
-{
-    lcg g = {.s = 0xcbf29ce484222325u};
-
-    for (; *name; name++)
-        g.s = (g.s ^ (uint8_t)*name) * 0x100000001b3u;
-    return g;
-}
-
-static double lcg_next(lcg *g) /* of [0, 1) */
-{
-    g->s = g->s * 6364136223846793005u + 1442695040888963407u;
-    return (double)(g->s >> 40) / 16777216.0;
-}
 
 static td_node *mlp(td_graph *g, td_node *x)
 {
@@ -91,51 +70,11 @@ static const model MODELS[] = {
 static void fill(td_runner *r, const char *input, int k, int n)
 {
     char name[] = {input[0], (char)('0' + k), '\0'};
-    lcg g = lcg_start(name);
     size_t nbytes;
     void *at = td_runner_input(r, input, &nbytes);
 
     CHECK(at, "no input '%s'", input);
-    for (size_t i = 0; i < nbytes / 4; i++) {
-        double u = lcg_next(&g);
-        if (n)
-            ((int32_t *)at)[i] = (int32_t)(u * n);
-        else
-            ((float *)at)[i] = (float)(2 * u - 1);
-    }
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-
-    return n >= m && !strcmp(s + n - m, end);
-}
-
-/* An element of resnet's first weights, from r of [-1, 1). */
-static double first_weight(const td_param_info *p, double r)
-{
-    if (p->shape.ndim > 1) {
-        double fan_in = (double)p->count / (double)p->shape.dim[0];
-        return r * sqrt((strcmp(p->name, "fc.weight") ? 6 : 1) / fan_in);
-    }
-    if (ends_with(p->name, "bn2.weight"))
-        return (1 + r / 4) / 4;
-    bool near_one = ends_with(p->name, ".weight") || ends_with(p->name, "running_var");
-    return near_one ? 1 + r / 4 : r / 8;
-}
-
-static void fill_params(td_params *ps)
-{
-    float *block = td_params_block(ps, NULL);
-
-    for (int i = 0; i < td_params_count(ps); i++) {
-        td_param_info p = td_params_info(ps, i);
-        lcg g = lcg_start(p.name);
-        for (size_t k = 0; k < p.count; k++)
-            block[p.offset + k] = (float)first_weight(&p, 2 * lcg_next(&g) - 1);
-    }
-    td_params_touch(ps);
+    golden_fill(name, n, at, nbytes / 4);
 }
 
 static td_program *program(const model *m, td_dtype precision, bool evaluate)
@@ -179,7 +118,7 @@ static void train(const model *m, const char *optimizer, td_dtype precision, dou
     if (m->stored)
         CHECK_OK(td_params_load(ps, path));
     else
-        fill_params(ps);
+        golden_params(ps);
     CHECK_OK(td_runner_create(p, ps, &r));
     CHECK_OK(td_runner_create(e, ps, &re));
     CHECK_OK(td_optimizer_create(&o, ps, &opt));
@@ -201,21 +140,6 @@ static void train(const model *m, const char *optimizer, td_dtype precision, dou
     td_program_destroy(p);
 }
 
-/* "mlp.sgd" of losses.safetensors. */
-static void read_golden(const char *name, double out[STEPS + 1])
-{
-    td_safetensors *s;
-    td_tensor to;
-
-    CHECK_OK(td_safetensors_open("tests/golden/train/losses.safetensors", &s));
-    int i = td_safetensors_find(s, name);
-    CHECK(i >= 0, "no losses of %s", name);
-    td_tensor from = td_safetensors_tensor(s, i);
-    CHECK_OK(td_tensor_wrap(&to, TD_F64, TD_SHAPE(STEPS + 1), out));
-    CHECK_OK(td_tensor_copy(&from, &to));
-    td_safetensors_close(s);
-}
-
 /* All models and optimizers in one precision; every run is made before the verdict. */
 static void check_runs(td_dtype precision, double tol)
 {
@@ -229,7 +153,7 @@ static void check_runs(td_dtype precision, double tol)
             char name[64];
 
             snprintf(name, sizeof name, "%s.%s", MODELS[i].name, OPTIMIZERS[k]);
-            read_golden(name, want);
+            golden_losses("tests/golden/train/losses.safetensors", name, want, STEPS + 1);
             train(&MODELS[i], OPTIMIZERS[k], precision, got);
             for (int step = 0; step <= STEPS; step++) {
                 double d = fabs(got[step] - want[step]) / want[step];

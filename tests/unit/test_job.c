@@ -193,6 +193,46 @@ TEST(overrides)
     td__job_destroy(j);
 }
 
+/* Overlays: "@FILE" in the place of an override. */
+TEST(keys_of_a_file)
+{
+    static const struct {
+        const char *text, *wrong; /* wrong: the error's text; NULL: none */
+    } CASES[] = {
+        {"", NULL},
+        {"train: {batch: 128, optimizer: {lr: 0.5}}\ndata: {source: idx, dir: here}\n", NULL},
+        {"train: {bach: 128}\n", "over.yaml:1:9: train.bach: unknown key"},
+        {"train:\n  batch: -3\n", "over.yaml:2:10: train.batch: expected"},
+        {"- a\n", "over.yaml: expected a map with keys of a job"},
+        {"train: {batch: 1, batch: 2}\n", "over.yaml:1:"},
+    };
+    char set[512], folder[512];
+
+    check_tmpdir();
+    const char *path = check_path("over.yaml");
+    snprintf(set, sizeof set, "@%s", path);
+    const char *const sets[] = {"train.optimizer=adam", set, "train.steps=7"};
+    for (int i = 0; i < TD_LEN(CASES); i++) {
+        td__job *j = NULL;
+        check_write_file(path, CASES[i].text, strlen(CASES[i].text));
+        td_status st = td__job_parse(SMALL, strlen(SMALL), "job.yaml", sets, TD_LEN(sets), &j);
+        CHECK(CASES[i].wrong ? st == TD_EINVAL && strstr(td_last_error(), CASES[i].wrong) : !st,
+              "case %d: %s: %s", i, td_status_name(st), td_last_error());
+        if (i == 1) {
+            snprintf(folder, sizeof folder, "%s", check_path("here"));
+            CHECK_EQ_INT(td__job_train(j)->batch, 128);
+            assert_string_equal(td__job_train(j)->optim.name, "adam");
+            CHECK(td__job_train(j)->optim.lr == 0.5, "lr is %g", td__job_train(j)->optim.lr);
+            assert_string_equal(td__job_data(j)->source_opts.dir, folder);
+        }
+        td__job_destroy(j);
+    }
+    const char *missing = "@nowhere/over.yaml";
+    td__job *j;
+    CHECK_STATUS(td__job_parse(SMALL, strlen(SMALL), "job.yaml", &missing, 1, &j), TD_EINVAL);
+    check_tmpdir_remove();
+}
+
 TEST(digest_is_of_what_decides_the_numbers)
 {
     static const struct {
@@ -291,6 +331,7 @@ int main(void)
         cmocka_unit_test(all_kinds_of_values),
         cmocka_unit_test(what_is_written_loads_to_the_same_job),
         cmocka_unit_test(overrides),
+        cmocka_unit_test(keys_of_a_file),
         cmocka_unit_test(digest_is_of_what_decides_the_numbers),
         cmocka_unit_test(help_names_every_section),
         cmocka_unit_test(the_page_is_up_to_date),

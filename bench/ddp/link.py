@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two network namespaces as two hosts, joined by a link of 1 Gbit/s (token bucket, both ways)."""
+import os
+import shutil
+import subprocess
+
+from sides import Place
+
+RATE, BURST, LATENCY = "1gbit", "256kb", "20ms"
+
+
+class Link(Place):
+    """A place of two hosts with one rank each. Use as a context."""
+
+    def __init__(self):
+        pid = os.getpid()
+        self.spaces, self.cards = (f"tdx{pid}", f"tdy{pid}"), (f"vx{pid}", f"vy{pid}")
+        self.addresses = ("10.213.78.1", "10.213.78.2")
+
+    @staticmethod
+    def missing():
+        """Why there can be no link here; "" if there can."""
+        if os.geteuid() != 0:
+            return "needs root"
+        for program in ("ip", "tc"):
+            if not shutil.which(program):
+                return f"needs {program} (Debian: iproute2)"
+        return ""
+
+    def __enter__(self):
+        """Raises OSError with what `ip` or `tc` said."""
+        (x, y), (a, b) = self.spaces, self.cards
+        steps = [f"ip netns add {x}", f"ip netns add {y}",
+                 f"ip link add {a} netns {x} type veth peer name {b} netns {y}"]
+        for space, card, address in zip(self.spaces, self.cards, self.addresses):
+            steps += [f"ip -n {space} addr add {address}/24 dev {card}",
+                      f"ip -n {space} link set {card} up", f"ip -n {space} link set lo up",
+                      f"ip netns exec {space} tc qdisc add dev {card} root tbf rate {RATE} "
+                      f"burst {BURST} latency {LATENCY}"]
+        for step in steps:
+            done = subprocess.run(step.split(), capture_output=True, text=True)
+            if done.returncode:
+                self.__exit__()
+                raise OSError(f"{step}: {done.stderr.strip()}")
+        return self
+
+    def __exit__(self, *_):
+        for space in self.spaces:
+            subprocess.run(["ip", "netns", "del", space], capture_output=True)
+
+    def wrap(self, rank):
+        return ["ip", "netns", "exec", self.spaces[rank]]
+
+    def across(self, tandem, command):
+        """One rank of a command on each side."""
+        return [*self.wrap(0), tandem, "launch", "--hosts", f"localhost:1,{self.spaces[1]}:1",
+                "--ssh", "ip netns exec", "--listen", self.addresses[0], "--", *command]
+
+    def launch(self, tandem, job):
+        return self.across(tandem, [tandem, "train", job])
+
+    def peer_env(self, rank):
+        return {"GLOO_SOCKET_IFNAME": self.cards[rank]}
+
+    def exchange(self, build, nbytes):
+        """Milliseconds of our allreduce of so many bytes and nothing else."""
+        command = self.across(build / "tandem", [build / "tests/prog_world", "speed", nbytes,
+                                                 "direct"])
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True,
+                              timeout=120)
+        for line in done.stdout.splitlines():
+            if "direct " in line:
+                return float(line.split()[-1])
+        raise OSError(f"no allreduce over the link: {done.stdout}{done.stderr}")

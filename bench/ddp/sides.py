@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two sides of make bench-ddp: `tandem train` and PyTorch DDP, each as milliseconds a step.
+
+Ours is the product as users start it: a job file, data read through the data pipeline, metrics
+written; the time of a step is the difference of `elapsed` between lines of metrics.jsonl. PyTorch
+trains on one batch that stays in memory, so what is measured of ours has more in it, never less.
+"""
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from jobs import ROWS
+
+HERE = Path(__file__).resolve().parent
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+CAPPED = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+WARM_UP, LEAST, MOST = 3, 6, 5000
+MOST_SECONDS = 600  # of one measurement
+
+
+class Place:
+    """Where ranks run: this host. A link between namespaces (link.py) is another one."""
+
+    ranks = 2
+    env = {"GLOO_SOCKET_IFNAME": "lo"}
+
+    def wrap(self, rank):
+        """What stands before the command of a process that is rank `rank`."""
+        return []
+
+    def launch(self, tandem, job):
+        """Two ranks train."""
+        return [tandem, "train", job, "-n", self.ranks]
+
+    def peer_env(self, rank):
+        return self.env
+
+
+class Ours:
+    """`tandem train`."""
+
+    def __init__(self, build, folder, seconds):
+        self.tandem, self.folder, self.seconds = build / "tandem", folder, seconds
+        self.known = {}  # what is being run: milliseconds a step, to know how many to make
+        text = subprocess.run([self.tandem, "help", "job"], capture_output=True, text=True).stdout
+        self.can_be_loose = "reproducible" in text
+
+    def start(self, command, model, precision, batch, steps, sets):
+        """A process and the folder of its run."""
+        run = Path(tempfile.mkdtemp(dir=self.folder)) / "run"
+        values = {"train.batch": batch, "train.steps": steps, "train.precision": precision, **sets}
+        command = [*command, "-q", f"--run-dir={run}"]
+        command += [f"--set={k}={v}" for k, v in values.items()]
+        return subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True), run
+
+    def read(self, process, run):
+        """Milliseconds of the median step, and the line with which the run began."""
+        try:
+            out, _ = process.communicate(timeout=MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, _ = process.communicate()
+        if process.returncode:
+            sys.exit(f"bench-ddp: failed: {' '.join(process.args)}\n{out}")
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        at = [line["elapsed"] for line in lines if line["kind"] == "step"]
+        shutil.rmtree(run.parent)
+        times = [b - a for a, b in zip(at[WARM_UP:], at[WARM_UP + 1:])]
+        return 1e3 * statistics.median(times), lines[0]
+
+    def measure(self, model, precision, ranks, sets=None, copies=1, place=Place()):
+        """Of one run on all ranks of the place, or of `copies` runs of one rank at once."""
+        job, sets = self.folder / f"{model}.yaml", sets or {}
+        key = (model, precision, ranks, copies, str(sets))
+
+        def once(steps):
+            batch, running = ROWS[model] * ranks, []
+            for i in range(copies):
+                command = (place.launch(self.tandem, job) if ranks > 1 else
+                           [*place.wrap(i), self.tandem, "train", job])
+                running.append(self.start(command, model, precision, batch, steps, sets))
+            read = [self.read(*r) for r in running]
+            return max(ms for ms, _ in read), read[0][1]
+
+        if key not in self.known:
+            self.known[key] = once(WARM_UP + LEAST)[0]
+        count = min(max(1e3 * self.seconds / self.known[key], LEAST), MOST)
+        self.known[key], begin = once(WARM_UP + int(count) + 1)
+        self.shards, self.params = begin["shards"], begin["params"]
+        return self.known[key]
+
+
+class Peer:
+    """Processes of PyTorch that stay for many measurements; a new set after one has died."""
+
+    def __init__(self, python, folder, place=Place()):
+        self.python, self.folder, self.place = python, folder, place
+        self.capped, self.processes = False, []
+
+    def begin(self):
+        meeting = tempfile.mktemp(dir=self.folder)
+        for rank in range(self.place.ranks):
+            env = dict(os.environ, **ONE_THREAD, **self.place.peer_env(rank),
+                       **(CAPPED if self.capped else {}))
+            command = [*self.place.wrap(rank), self.python, HERE / "peer.py", rank,
+                       self.place.ranks, meeting]
+            self.processes.append(subprocess.Popen(
+                [str(c) for c in command], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True))
+
+    def end(self):
+        for p in self.processes:
+            p.kill()
+        for p in self.processes:
+            p.wait()
+            p.stdin.close()
+            p.stdout.close()
+        self.processes = []
+
+    def ask(self, request, capped, ranks=None):
+        """Milliseconds of a step on the slowest rank, or None if a process died."""
+        if capped != self.capped:
+            self.end()
+        self.capped = capped
+        if not self.processes:
+            self.begin()
+        asked = self.processes[:ranks]
+        guard = threading.Timer(MOST_SECONDS, lambda: [p.kill() for p in asked])
+        guard.start()
+        try:
+            for p in asked:
+                p.stdin.write(json.dumps(request) + "\n")
+                p.stdin.flush()
+            answers = [json.loads(p.stdout.readline()) for p in asked]
+        except (OSError, ValueError):
+            self.end()
+            return None
+        finally:
+            guard.cancel()
+        self.version = answers[0]["torch"]
+        return max(a["ms"] for a in answers)
+
+
+PLAIN = {"compile": False, "channels_last": False, "bucket_mb": 25, "static_graph": True,
+         "bucket_view": True, "ftz": True, "pin": False}
+
+
+class Variant:
+    """One way to train a model with PyTorch DDP."""
+
+    def __init__(self, model, precision, flags, capped=False):
+        self.model, self.precision, self.flags, self.capped = model, precision, flags, capped
+
+    def measure(self, peer, seconds, mode="step", ranks=None):
+        request = dict(self.flags, model=self.model, precision=self.precision, seconds=seconds,
+                       mode=mode)
+        ms = peer.ask(request, self.capped, ranks)
+        if ms is None and self.precision == "bf16" and not self.capped:
+            self.capped = True  # machines that hide AMX's CPUID leaves
+            ms = peer.ask(request, self.capped, ranks)
+        return ms
+
+    def __str__(self):
+        f = self.flags
+        words = [self.precision, "compile" if f["compile"] else "eager"]
+        words += ["channels_last"] if f["channels_last"] else []
+        words += [] if f["bucket_mb"] == PLAIN["bucket_mb"] else [f"{f['bucket_mb']} MB buckets"]
+        words += [] if f["static_graph"] else ["no static_graph"]
+        words += [] if f["bucket_view"] else ["no bucket view"]
+        words += [] if f["ftz"] else ["denormals"]
+        words += ["pinned"] if f["pin"] else []
+        words += ["oneDNN capped"] if self.capped else []
+        return " ".join(words)
+
+
+def best_variant(peer, model, precision, seconds, quick, known):
+    """The fastest way: precision, compilation and layout in all combinations, then each other
+    option by itself on top of the best so far. `known`: times of those tried already, by name."""
+    def time_of(variant):
+        name = str(variant)
+        if name not in known:
+            ms = known[name] = variant.measure(peer, seconds)
+            if str(variant) != name:  # it had to be capped
+                known[str(variant)] = ms
+            print(f"  PyTorch DDP {model} {variant}: {f'{ms:.2f} ms' if ms else 'died'}",
+                  flush=True)
+        return known[name] or float("inf")
+
+    layouts = (False, True) if model in ("cnn", "resnet18") else (False,)
+    tried = [Variant(model, p, dict(PLAIN, compile=c, channels_last=layout))
+             for p in (("f32",) if precision == "f32" else ("bf16", "f32"))
+             for c in ((False,) if quick else (False, True)) for layout in layouts]
+    best = min(tried, key=time_of)
+    changes = [("pin", True)] if quick else [
+        ("bucket_mb", 1), ("bucket_mb", 5), ("bucket_mb", 100), ("static_graph", False),
+        ("bucket_view", False), ("ftz", False), ("pin", True)]
+    for key, value in changes:
+        other = Variant(model, best.precision, dict(best.flags, **{key: value}), best.capped)
+        best = min(best, other, key=time_of)
+    if time_of(best) == float("inf"):
+        sys.exit(f"bench-ddp: PyTorch cannot train {model} at all")
+    return best

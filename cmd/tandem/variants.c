@@ -1,0 +1,236 @@
+/* variants.c -- see variants.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "variants.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/nearest.h"
+
+enum { MOST = 64, MOST_RANKS = 4096, MOST_SETS = 32 };
+
+static const td__named_variant NAMED[] = {
+#define TD_VARIANT(name, sets, help) {name, sets, help},
+#include "variants.def"
+#undef TD_VARIANT
+};
+
+const td__named_variant *td__variant_list(int i)
+{
+    return i >= 0 && i < TD_LEN(NAMED) ? &NAMED[i] : NULL;
+}
+
+typedef struct maker {
+    td__arena *arena;
+    td__variants list;
+    const char *const *common; /* --set */
+    int n_common;
+} maker;
+
+static td_status out_of_memory(void)
+{
+    return TD_FAIL(TD_ENOMEM, "no memory for variants");
+}
+
+/* The next of a list of words between commas, those within brackets not counted; NULL after the
+ * last. */
+static char *next_word(maker *m, const char **rest)
+{
+    const char *from = *rest, *at = from;
+    int depth = 0;
+
+    if (!from)
+        return NULL;
+    for (; *at && (*at != ',' || depth); at++)
+        depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
+    *rest = *at ? at + 1 : NULL;
+    return td__arena_printf(m->arena, "%.*s", (int)(at - from), from);
+}
+
+/* A directory's name from any text. */
+static char *clean(maker *m, const char *text)
+{
+    char *name = td__arena_printf(m->arena, "%.60s", text);
+
+    for (char *c = name; c && *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("._=+-", *c))
+            *c = '_';
+    if (name && *name == '.')
+        *name = '_';
+    return name;
+}
+
+static bool is_taken(const maker *m, const char *name)
+{
+    for (int i = 0; i < m->list.n; i++)
+        if (strcmp(m->list.at[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* sets: separated by "; ". */
+static td_status add(maker *m, const char *name, const char *sets)
+{
+    td__variant v = {.what = sets};
+    const char *wanted = clean(m, name);
+
+    if (m->list.n == MOST)
+        return TD_FAIL(TD_EINVAL, "more than %d variants", MOST);
+    v.sets = td__arena_alloc(m->arena, MOST_SETS * sizeof *v.sets);
+    v.name = wanted;
+    for (int i = 2; v.name && is_taken(m, v.name); i++)
+        v.name = td__arena_printf(m->arena, "%s-%d", wanted, i);
+    if (!v.sets || !v.name)
+        return out_of_memory();
+    for (int i = 0; i < m->n_common; i++)
+        v.sets[v.n_sets++] = m->common[i];
+    for (const char *at = sets; *at;) {
+        const char *end = strstr(at, "; ");
+        size_t n = end ? (size_t)(end - at) : strlen(at);
+        if (v.n_sets == MOST_SETS)
+            return TD_FAIL(TD_EINVAL, "%s: more than %d overrides", name, MOST_SETS);
+        v.sets[v.n_sets] = td__arena_printf(m->arena, "%.*s", (int)n, at);
+        if (!v.sets[v.n_sets++])
+            return out_of_memory();
+        at += n + (end ? 2 : 0);
+    }
+    m->list.at[m->list.n++] = v;
+    return TD_OK;
+}
+
+static td_status add_named(maker *m, const char *name)
+{
+    td__nearest near = {.word = name};
+
+    for (int i = 0; i < TD_LEN(NAMED); i++) {
+        if (strcmp(NAMED[i].name, name) == 0)
+            return add(m, name, NAMED[i].sets);
+        td__nearest_offer(&near, NAMED[i].name);
+    }
+    return TD_FAIL(TD_EINVAL, "--sync: there is no variant '%.60s'; %s%s", name,
+                   near.best ? "did you mean " : "see tandem help compare",
+                   near.best ? near.best : "");
+}
+
+/* The file's keys; its name without folder and ending is the variant's. */
+static td_status add_file(maker *m, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    const char *dot = strrchr(file, '.');
+    int n = dot && dot > file ? (int)(dot - file) : (int)strlen(file);
+    char *name = td__arena_printf(m->arena, "%.*s", n, file);
+    char *sets = td__arena_printf(m->arena, "@%s", path);
+
+    if (!*path)
+        return TD_FAIL(TD_EINVAL, "--runs: expected FILE,FILE,...");
+    return name && sets ? add(m, name, sets) : out_of_memory();
+}
+
+/* KEY=V1,V2: one variant for each value, for each variant that --vary made before. */
+static td_status vary(maker *m, const char *text, int first)
+{
+    const char *equals = strchr(text, '='), *rest = equals ? equals + 1 : NULL;
+    td__variants old = {.at = m->list.at + first, .n = m->list.n - first};
+
+    if (!equals || equals == text || !*rest)
+        return TD_FAIL(TD_EINVAL, "--vary: expected KEY=VALUE,VALUE,..., found '%.60s'", text);
+    td__variant *before = td__arena_alloc(m->arena, MOST * sizeof *before);
+    if (!before)
+        return out_of_memory();
+    memcpy(before, old.at, (size_t)old.n * sizeof *before);
+    m->list.n = first;
+    const char *word = equals; /* the key's last word names the variant */
+    while (word > text && word[-1] != '.')
+        word--;
+    for (char *value; (value = next_word(m, &rest));)
+        for (int i = 0; i < (old.n ? old.n : 1); i++) {
+            const char *name = old.n ? before[i].name : "", *sets = old.n ? before[i].what : "";
+            char *more = td__arena_printf(m->arena, "%s%s%.*s=%s", sets, *sets ? "; " : "",
+                                          (int)(equals - text), text, value);
+            char *called = td__arena_printf(m->arena, "%s%s%.*s=%s", name, *name ? "+" : "",
+                                            (int)(equals - word), word, value);
+            if (!more || !called)
+                return out_of_memory();
+            TD_TRY(add(m, called, more));
+        }
+    return TD_OK;
+}
+
+/* The numbers of ranks: one for all, or every variant on each. */
+static td_status set_ranks(maker *m, const char *text)
+{
+    const char *rest = text ? text : "1";
+    bool several = strchr(rest, ',') != NULL;
+    int n = m->list.n;
+    td__variant *before = td__arena_alloc(m->arena, MOST * sizeof *before);
+
+    if (!before)
+        return out_of_memory();
+    memcpy(before, m->list.at, (size_t)n * sizeof *before);
+    m->list.n = 0;
+    for (char *word; (word = next_word(m, &rest));) {
+        char *end;
+        long ranks = strtol(word, &end, 10);
+        if (end == word || *end || ranks < 1 || ranks > MOST_RANKS)
+            return TD_FAIL(TD_EINVAL, "--ranks: expected whole numbers from 1 to %d, found '%.60s'",
+                           MOST_RANKS, word);
+        for (int i = 0; i < n; i++) {
+            td__variant v = before[i];
+            v.ranks = (int)ranks;
+            if (several)
+                v.name = td__arena_printf(m->arena, "%s%sn=%ld", n > 1 ? v.name : "",
+                                          n > 1 ? "+" : "", ranks);
+            if (!v.name)
+                return out_of_memory();
+            if (m->list.n == MOST)
+                return TD_FAIL(TD_EINVAL, "more than %d variants", MOST);
+            m->list.at[m->list.n++] = v;
+        }
+    }
+    return TD_OK;
+}
+
+static td_status add_words(maker *m, const td__args *a, const char *flag,
+                           td_status (*one)(maker *m, const char *word))
+{
+    const char *const *values;
+    int n = td__args_values(a, flag, &values);
+
+    for (int i = 0; i < n; i++) {
+        const char *rest = values[i];
+        for (char *word; (word = next_word(m, &rest));)
+            TD_TRY(one(m, word));
+    }
+    return TD_OK;
+}
+
+td_status td__variants_make(td__arena *arena, const td__args *a, td__variants *out)
+{
+    maker m = {.arena = arena};
+    const char *const *values, *ranks = td__args_value(a, "ranks");
+
+    m.list.at = td__arena_alloc(arena, (MOST + 1) * sizeof *m.list.at);
+    if (!m.list.at)
+        return out_of_memory();
+    m.n_common = td__args_values(a, "set", &m.common);
+    if (m.n_common > MOST_SETS)
+        return TD_FAIL(TD_EINVAL, "more than %d overrides", MOST_SETS);
+    if (td__args_has(a, "base"))
+        TD_TRY(add(&m, "job", ""));
+    TD_TRY(add_words(&m, a, "sync", add_named));
+    TD_TRY(add_words(&m, a, "runs", add_file));
+    int first = m.list.n, n = td__args_values(a, "vary", &values);
+    for (int i = 0; i < n; i++)
+        TD_TRY(vary(&m, values[i], first));
+    if (!m.list.n && (!ranks || !strchr(ranks, ',')))
+        return TD_FAIL(TD_EINVAL, "what is to be compared? give --sync, --runs, --vary or several "
+                                  "--ranks");
+    if (!m.list.n)
+        TD_TRY(add(&m, "job", ""));
+    TD_TRY(set_ranks(&m, ranks));
+    *out = m.list;
+    return TD_OK;
+}

@@ -1,0 +1,391 @@
+/* bucket_sum.c -- see bucket_sum.h.
+ *
+ * Memory of the tree: a bucket of c elements has n slices of s = c/n elements, rounded up to whole
+ * cache lines; in `mine` and `inbox` it takes n s elements, so buckets lie a little apart. In
+ * `whole`, where the sums arrive, buckets lie where the block has them, so that a param is in one
+ * piece: what the last slice of a bucket has too much is written over the beginning of the next,
+ * which arrives later. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parallel/bucket_sum.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+#include "parallel/sparse_gather.h"
+
+enum { ALIGN = 16, CHUNK = 16 << 10 };
+
+/* How a bucket is cut among ranks. */
+typedef struct cut {
+    size_t slice, offset; /* elements: of a rank's; of the bucket in a slot */
+} cut;
+
+struct td__bucket_sum {
+    td__bucket_sum_opts o;
+    int rank, size;
+    td__buckets buckets;
+    td__bucket_queue *queue;
+    td__sparse_gather *sparse; /* NULL: there are no row-sparse gradients */
+    td__rank_tree tree;
+    float *whole; /* (block, and a little more) registered: the sum of all */
+    /* The tree's. */
+    cut *cuts;     /* by bucket */
+    size_t stride; /* elements of a slot */
+    float *mine;   /* (slots, stride) */
+    float *inbox;  /* (slots, stride): of a bucket, (size, slice) */
+    /* The reducer's. */
+    td__reducer *reducer; /* NULL: the tree */
+    uint64_t sent_before, plain_before;
+
+    /* The step under way. */
+    uint64_t step;
+    td__grad_stack *total, *stacks;
+    td__grad_sum sum; /* what joins siblings */
+    td__grad_stack all;
+    td__grad_sum rest; /* for a reducer: what joins the rest */
+    double *sums;
+    size_t n_sums;
+    bool begun, sending; /* not yet over; some bucket was posted */
+
+    pthread_mutex_t lock; /* of the following; nothing else is taken under it */
+    size_t *marks;        /* by thread: elements that are final */
+    int next;             /* the first bucket that is not */
+    bool planned;
+};
+
+/* ---- Making one ------------------------------------------------------------------------------ */
+
+static td_status alloc_floats(size_t n, float **out)
+{
+    *out = td__alloc_block(n * sizeof **out);
+    if (!*out)
+        return TD_FAIL(TD_ENOMEM, "no memory for %zu floats of the ranks' gradients", n);
+    return TD_OK;
+}
+
+static td_status set_up_tree(td__bucket_sum *b)
+{
+    size_t floats;
+    b->cuts = td__calloc((size_t)b->buckets.n + 1, sizeof *b->cuts);
+    if (!b->cuts)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d buckets", b->buckets.n);
+    for (int k = 0; k < b->buckets.n; k++) {
+        size_t n = (size_t)b->size, count = b->buckets.at[k].count;
+        b->cuts[k] = (cut){td__align_up((count + n - 1) / n, ALIGN), b->stride};
+        b->stride += n * b->cuts[k].slice;
+    }
+    if (!td__size_mul(b->stride, (size_t)b->tree.slots, &floats) || floats > SIZE_MAX / 8)
+        return TD_FAIL(TD_ENOMEM, "gradients of %zu floats are too large", b->stride);
+    TD_TRY(alloc_floats(floats, &b->mine));
+    return alloc_floats(floats, &b->inbox);
+}
+
+static td_status set_up_reducer(td__bucket_sum *b)
+{
+    const td__reducer_ops *ops = td__reducer_find(b->o.reducer);
+    if (!ops)
+        return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients", b->o.reducer);
+    td__reducer_opts o = b->o.with;
+    o.comm = b->o.comm;
+    o.params = b->o.params;
+    o.buckets = b->buckets.at;
+    o.n_buckets = b->buckets.n;
+    return ops->create(&o, &b->reducer);
+}
+
+static td_status carry(void *user, int k);
+
+static td_status set_up(td__bucket_sum *b)
+{
+    size_t most;
+    void *whole;
+    TD_TRY(td__buckets_init(&b->buckets, b->o.params, b->o.bucket_nbytes));
+    TD_TRY(td__rank_tree_init(&b->tree, b->size, b->o.shards, b->o.accumulate));
+    b->marks = td__calloc((size_t)b->o.threads, sizeof *b->marks);
+    if (!b->marks)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d threads", b->o.threads);
+    if (!td__size_add(td__grad_dense(b->o.blocks), (size_t)b->size * ALIGN, &most))
+        return TD_FAIL(TD_ENOMEM, "gradients of %zu floats are too large",
+                       td__grad_dense(b->o.blocks));
+    TD_TRY(td_comm_alloc(b->o.comm, most * sizeof(float), &whole));
+    b->whole = whole;
+    TD_TRY(b->o.reducer ? set_up_reducer(b) : set_up_tree(b));
+    if (td__grad_sparse_count(b->o.blocks))
+        TD_TRY(td__sparse_gather_create(b->o.comm, b->o.blocks, b->tree.slots, &b->sparse));
+    return td__bucket_queue_create(b->buckets.n + 1, !b->o.inline_, carry, b, &b->queue);
+}
+
+td_status td__bucket_sum_create(const td__bucket_sum_opts *o, td__bucket_sum **out)
+{
+    *out = NULL;
+    td__bucket_sum *b = td__calloc(1, sizeof *b);
+    if (!b)
+        return TD_FAIL(TD_ENOMEM, "no memory for gradients of several ranks");
+    b->o = *o;
+    b->rank = td_comm_rank(o->comm);
+    b->size = td_comm_size(o->comm);
+    pthread_mutex_init(&b->lock, NULL);
+    td_status st = set_up(b);
+    if (st) {
+        td__bucket_sum_destroy(b);
+        return st;
+    }
+    *out = b;
+    return TD_OK;
+}
+
+void td__bucket_sum_destroy(td__bucket_sum *b)
+{
+    if (!b)
+        return;
+    td__bucket_queue_destroy(b->queue);
+    if (b->reducer)
+        b->reducer->ops->destroy(b->reducer);
+    td__sparse_gather_destroy(b->sparse);
+    if (b->whole)
+        td_comm_free(b->o.comm, b->whole);
+    td__free_block(b->mine, (size_t)b->tree.slots * b->stride * sizeof(float));
+    td__free_block(b->inbox, (size_t)b->tree.slots * b->stride * sizeof(float));
+    td__rank_tree_fini(&b->tree);
+    td__buckets_fini(&b->buckets);
+    td__free(b->cuts);
+    td__free(b->marks);
+    pthread_mutex_destroy(&b->lock);
+    td__free(b);
+}
+
+/* ---- What the queue's thread does ------------------------------------------------------------ */
+
+static float *slot_address(const td__bucket_sum *b, td__rank_slot s, int k)
+{
+    return b->inbox + (size_t)s.slot * b->stride + b->cuts[k].offset +
+           (size_t)s.rank * b->cuts[k].slice;
+}
+
+/* The tree's additions, for this rank's slice of bucket k; a chunk at a time, which stays in the
+ * cache. */
+static void add_up(const td__bucket_sum *b, int k)
+{
+    size_t slice = b->cuts[k].slice;
+    for (size_t at = 0; at < slice; at += CHUNK)
+        for (int i = 0; i < b->tree.n_adds; i++) {
+            const td__rank_add *a = &b->tree.adds[i];
+            td__blend_op op = {slot_address(b, a->dst, k), slot_address(b, a->src, k), 1, 1};
+            td__grad_blend_ops(&op, 1, at, slice - at < CHUNK ? slice - at : CHUNK);
+        }
+}
+
+static td_status carry_in_tree(td__bucket_sum *b, int k)
+{
+    const cut *c = &b->cuts[k];
+    for (int i = 0; i < b->tree.rounds; i++) {
+        size_t at = (size_t)i * b->stride + c->offset;
+        TD_TRY(td_all_to_all(b->o.comm, b->mine + at, b->inbox + at, c->slice, TD_F32, NULL));
+    }
+    add_up(b, k);
+    return td_all_gather(b->o.comm, slot_address(b, b->tree.total, k),
+                         b->whole + b->buckets.at[k].begin, c->slice, TD_F32, NULL);
+}
+
+static td_status carry_tail(td__bucket_sum *b)
+{
+    TD_TRY(td_allreduce(b->o.comm, b->sums, b->sums, b->n_sums, TD_F64, TD_REDUCE_SUM, NULL));
+    if (b->sparse)
+        TD_TRY(td__sparse_gather_run(b->sparse, b->total, b->tree.batches * b->tree.shards));
+    return TD_OK;
+}
+
+static td_status carry(void *user, int k)
+{
+    td__bucket_sum *b = user;
+    if (k == b->buckets.n)
+        return carry_tail(b);
+    if (!b->reducer)
+        return carry_in_tree(b, k);
+    const td__reducer_ops *ops = b->reducer->ops;
+    if (k == 0 && ops->step)
+        TD_TRY(ops->step(b->reducer, b->step, b->whole));
+    return ops->reduce(b->reducer, k, b->whole + b->buckets.at[k].begin);
+}
+
+/* ---- What the compute threads do ------------------------------------------------------------- */
+
+/* All threads have lent their last shard: what is to be added is known. With the lock held. */
+static void make_plan(td__bucket_sum *b)
+{
+    b->planned = true;
+    for (int t = 0; t < b->o.threads; t++) {
+        td__grad_stack *s = &b->stacks[t];
+        TD_ASSERT(b->total->n + s->n <= TD__GRAD_STACK, "%d partials", b->total->n + s->n);
+        memcpy(&b->total->at[b->total->n], s->at, (size_t)s->n * sizeof *s->at);
+        b->total->n += s->n;
+        s->n = 0;
+    }
+    td__grad_plan(b->total, false, &b->sum);
+    TD_ASSERT(b->total->n ==
+                  td__rank_partials(b->tree.batches * b->tree.shards, b->rank, b->size, NULL),
+              "%d partials of %d batches", b->total->n, b->tree.batches);
+    b->all = *b->total;
+    for (int i = 0; i < b->all.n; i++)
+        b->all.at[i].block = NULL; /* rows go their own way */
+    td__grad_plan(&b->all, true, &b->rest);
+}
+
+/* Bucket k of this rank is final: to where it leaves from. */
+static void publish(td__bucket_sum *b, int k)
+{
+    const td__bucket *at = &b->buckets.at[k];
+    td__grad_blend(&b->sum, at->begin, at->count);
+    if (!b->reducer) {
+        for (int i = 0; i < b->total->n; i++)
+            if (b->total->at[i].dense)
+                td__partial_copy(&b->total->at[i], at->begin, at->count,
+                                 b->mine + (size_t)i * b->stride + b->cuts[k].offset);
+        return;
+    }
+    td__grad_blend(&b->rest, at->begin, at->count);
+    if (b->all.n && b->all.at[0].dense)
+        td__partial_copy(&b->all.at[0], at->begin, at->count, b->whole + at->begin);
+    else
+        memset(b->whole + at->begin, 0, at->count * sizeof *b->whole);
+}
+
+static bool posts_at_once(const td__bucket_sum *b)
+{
+    return !b->reducer || !b->reducer->ops->whole;
+}
+
+/* Post what all threads have passed. */
+static void advance(td__bucket_sum *b, int thread, size_t count)
+{
+    pthread_mutex_lock(&b->lock);
+    size_t low = b->marks[thread] = count;
+    for (int t = 0; t < b->o.threads; t++)
+        low = b->marks[t] < low ? b->marks[t] : low;
+    if (low && !b->planned)
+        make_plan(b);
+    int from = b->next;
+    while (b->next < b->buckets.n &&
+           b->buckets.at[b->next].begin + b->buckets.at[b->next].count <= low)
+        b->next++;
+    int to = b->next;
+    b->sending = b->sending || to > from;
+    pthread_mutex_unlock(&b->lock);
+    for (int k = from; k < to; k++) {
+        publish(b, k);
+        if (posts_at_once(b))
+            td__bucket_queue_post(b->queue, k);
+    }
+}
+
+void td__bucket_sum_passed(td__bucket_sum *b, int thread, size_t count)
+{
+    advance(b, thread, count);
+}
+
+/* ---- A step ---------------------------------------------------------------------------------- */
+
+td_status td__bucket_sum_begin(td__bucket_sum *b, uint64_t step, int batches, int64_t last_rows)
+{
+    bool changed;
+    if (b->sparse)
+        td__sparse_gather_clear(b->sparse);
+    TD_TRY(td__rank_tree_plan(&b->tree, batches, last_rows, &changed));
+    td__bucket_queue_begin(b->queue);
+    b->step = step;
+    b->begun = true;
+    b->sending = b->planned = false;
+    b->next = 0;
+    if (b->reducer) {
+        b->sent_before = b->reducer->sent_nbytes;
+        b->plain_before = b->reducer->plain_nbytes;
+    }
+    return TD_OK;
+}
+
+void td__bucket_sum_open(td__bucket_sum *b, td__grad_stack *total, td__grad_stack *stacks,
+                         const bool *busy)
+{
+    b->total = total;
+    b->stacks = stacks;
+    for (int t = 0; t < b->o.threads; t++)
+        b->marks[t] = busy[t] ? 0 : SIZE_MAX;
+    advance(b, 0, b->marks[0]); /* a rank without shards is through at once */
+}
+
+void td__bucket_sum_flush(td__bucket_sum *b)
+{
+    if (!b->planned)
+        make_plan(b);
+    TD_ASSERT(b->next == b->buckets.n, "%d of %d buckets are final", b->next, b->buckets.n);
+    td__grad_finish(b->o.blocks, &b->sum);
+    for (int k = 0; !posts_at_once(b) && k < b->buckets.n; k++)
+        td__bucket_queue_post(b->queue, k);
+}
+
+void td__bucket_sum_close(td__bucket_sum *b, double *sums, size_t n_sums)
+{
+    b->sums = sums;
+    b->n_sums = n_sums;
+    b->sending = true;
+    td__bucket_queue_post(b->queue, b->buckets.n);
+}
+
+td_status td__bucket_sum_wait(td__bucket_sum *b, int k)
+{
+    TD_TRY(td__bucket_queue_wait(b->queue, k));
+    if (k == b->buckets.n)
+        b->begun = false;
+    return TD_OK;
+}
+
+void td__bucket_sum_cancel(td__bucket_sum *b, const char *why)
+{
+    if (!b->begun)
+        return;
+    if (b->sending)
+        td_comm_abort(b->o.comm, why);
+    td__bucket_queue_cancel(b->queue);
+    b->begun = false;
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+int td__bucket_sum_count(const td__bucket_sum *b)
+{
+    return b->buckets.n;
+}
+
+td__bucket td__bucket_sum_bucket(const td__bucket_sum *b, int k)
+{
+    return b->buckets.at[k];
+}
+
+const float *td__bucket_sum_grads(const td__bucket_sum *b)
+{
+    return b->whole;
+}
+
+td_sparse_grad td__bucket_sum_sparse(const td__bucket_sum *b, int k)
+{
+    return td__sparse_gather_sum(b->sparse, k);
+}
+
+const td__bucket_span *td__bucket_sum_spans(const td__bucket_sum *b)
+{
+    return td__bucket_queue_spans(b->queue);
+}
+
+void td__bucket_sum_nbytes(const td__bucket_sum *b, uint64_t *sent, uint64_t *plain)
+{
+    if (b->reducer) {
+        *sent = b->reducer->sent_nbytes - b->sent_before;
+        *plain = b->reducer->plain_nbytes - b->plain_before;
+        return;
+    }
+    uint64_t others = (uint64_t)(b->size - 1) * sizeof(float), sliced = b->stride / (size_t)b->size;
+    *sent = *plain = (uint64_t)(b->tree.rounds + 1) * others * sliced;
+}

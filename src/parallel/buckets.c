@@ -1,0 +1,69 @@
+/* buckets.c -- see buckets.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parallel/buckets.h"
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+#include "graph/program_impl.h"
+
+/* Where pieces of a range that is cut may begin: as params do. */
+enum { UNIT = TD_ALIGN_FLOATS };
+
+static void add(td__buckets *b, size_t begin, size_t end, bool exact)
+{
+    if (begin < end)
+        b->at[b->n++] = (td__bucket){begin, end - begin, exact};
+}
+
+static size_t pieces_of(size_t count, size_t most)
+{
+    return (count + most - 1) / most;
+}
+
+/* Equal pieces of at most `most` elements, a multiple of UNIT. */
+static void add_pieces(td__buckets *b, size_t begin, size_t end, size_t most, bool exact)
+{
+    size_t n = pieces_of(end - begin, most), units = pieces_of(end - begin, UNIT);
+    for (size_t i = 0; i < n; i++) {
+        size_t from = begin + units * i / n * UNIT, to = begin + units * (i + 1) / n * UNIT;
+        add(b, from, i + 1 == n ? end : to, exact);
+    }
+}
+
+/* An upper bound: two neighbours that are not pieces of one param are more than one bucket. */
+static size_t room_for(const td_params *ps, size_t most)
+{
+    return 2 * (size_t)ps->count + pieces_of(ps->total, most) + 4;
+}
+
+td_status td__buckets_init(td__buckets *b, const td_params *ps, size_t nbytes)
+{
+    size_t most = td__align_up((nbytes ? nbytes : TD__BUCKET_NBYTES) / sizeof(float), UNIT);
+    size_t begin = 0, end = 0, states = ps->total - ps->trainable;
+    most = most < UNIT ? UNIT : most;
+    *b = (td__buckets){.at = td__calloc(room_for(ps, most), sizeof *b->at)};
+    if (!b->at)
+        return TD_FAIL(TD_ENOMEM, "no memory for a list of buckets");
+    for (int i = 0; i < ps->count && end < ps->dense; i++) {
+        size_t next = ps->info[i].offset + td__align_up(ps->info[i].count, UNIT);
+        if (next - begin > most) {
+            add(b, begin, end, false); /* what came before */
+            begin = end;
+        }
+        if (next - begin > most) {
+            add_pieces(b, begin, next, most, false);
+            begin = next;
+        }
+        end = next;
+    }
+    add(b, begin, end, false);
+    add_pieces(b, ps->dense, ps->dense + states, most, true);
+    return TD_OK;
+}
+
+void td__buckets_fini(td__buckets *b)
+{
+    td__free(b->at);
+    *b = (td__buckets){.n = 0};
+}

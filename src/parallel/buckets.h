@@ -1,0 +1,26 @@
+/* buckets.h -- cutting the gradient block in buckets.
+ *
+ * A bucket is what is reduced at once: large enough that a message's fixed cost does not matter,
+ * small enough that the first one leaves while backward still has much to do. Buckets lie one
+ * behind the other, front to back as backward makes gradients final, and together cover the block.
+ * A bucket ends where a param ends, unless a param alone is larger: that one is cut in equal
+ * pieces. Statistics of states, which are final last, have buckets of their own (`exact`). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PARALLEL_BUCKETS_H
+#define TD_PARALLEL_BUCKETS_H
+
+#include "parallel/reducer.h"
+
+/* Of how many bytes, by default: see docs/parallel.md for the measurements. */
+enum { TD__BUCKET_NBYTES = 4 << 20 };
+
+typedef struct td__buckets {
+    td__bucket *at;
+    int n;
+} td__buckets;
+
+/* Of the gradient block of ps; nbytes 0: the default. */
+TD_NODISCARD td_status td__buckets_init(td__buckets *b, const td_params *ps, size_t nbytes);
+void td__buckets_fini(td__buckets *b);
+
+#endif

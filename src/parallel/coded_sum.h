@@ -1,0 +1,41 @@
+/* coded_sum.h -- the sum over ranks with every message in a shorter code: bf16, f16, signs.
+ *
+ * The bucket is cut in as many slices as there are ranks, and rank i is the owner of slice i:
+ *
+ *   1. pack      slice i of this rank's numbers, for every other owner i;
+ *   2. exchange  an all-to-all: the owner gets its slice of all ranks;
+ *   3. sum       in f32, in the order of ranks, its own part as it is: nothing was rounded there;
+ *   4. pack      the sum, once;
+ *   5. gather    an all-gather; every rank, the owner too, takes the unpacked numbers.
+ *
+ * So all ranks have the same bits, a number is rounded twice however many ranks there are, and a
+ * rank sends 2 (n-1)/n of the bucket in the code: the ratio to a plain sum is the code's own.
+ *
+ * A code with feedback leaves what it lost, on both ways (as DoubleSqueeze, Tang et al. 2019, and
+ * dist-EF-SGD, Zheng et al. 2019): the sender keeps it for the next step's number at 1, and the
+ * owner what was lost of the sum at 4. An owner sends itself nothing at 1, so one array of the
+ * bucket's size holds both. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PARALLEL_CODED_SUM_H
+#define TD_PARALLEL_CODED_SUM_H
+
+#include "base/cpu.h"
+#include "parallel/reducer.h"
+
+typedef struct td__code {
+    bool feedback;
+    size_t (*nbytes)(size_t count); /* of that many numbers; a multiple of 4 */
+    /* With feedback: x becomes what is left of it. */
+    void (*pack)(td__isa isa, void *wire, float *x, size_t count);
+    /* y = the numbers; or y += them */
+    void (*unpack)(td__isa isa, float *y, const void *wire, size_t count);
+    void (*add)(td__isa isa, float *y, const void *wire, size_t count);
+} td__code;
+
+/* Methods of a reducer; `ops` and `code` are borrowed. */
+TD_NODISCARD td_status td__coded_create(const td__reducer_ops *ops, const td__code *code,
+                                        const td__reducer_opts *o, td__reducer **out);
+void td__coded_destroy(td__reducer *r);
+TD_NODISCARD td_status td__coded_reduce(td__reducer *r, int k, float *data);
+
+#endif

@@ -1,0 +1,72 @@
+/* rank_tree.h -- which partials each rank has in a step, and in what order they are added.
+ *
+ * The shards of a step (of all its batches, with accumulation) are numbered through, and rank r
+ * of n owns the contiguous range [v r/n, v (r+1)/n) of the v. It adds up what it can: the
+ * partials of the aligned sub-trees of its range (grad_tree.h). All of this is a function of v, n
+ * and r, so nobody needs to be told: partial i of a rank travels in, or lies in, its slot i, and
+ * every rank knows the list of additions that make the sum of all of them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PARALLEL_RANK_TREE_H
+#define TD_PARALLEL_RANK_TREE_H
+
+#include "parallel/grad_tree.h"
+
+/* Shards [begin, end). */
+typedef struct td__shard_range {
+    int begin, end;
+} td__shard_range;
+
+/* The shards of rank r of n. */
+static inline td__shard_range td__rank_shards(int shards, int rank, int size)
+{
+    return (td__shard_range){(int)((int64_t)shards * rank / size),
+                             (int)((int64_t)shards * (rank + 1) / size)};
+}
+
+/* Those of them that are in batch `batch` of a step of `batches`, counted from its first shard. */
+static inline td__shard_range td__rank_cut(int shards, int batches, int batch, int rank, int size)
+{
+    td__shard_range r = td__rank_shards(batches * shards, rank, size);
+    int first = batch * shards;
+    r.begin = r.begin < first ? 0 : r.begin - first < shards ? r.begin - first : shards;
+    r.end = r.end < first ? 0 : r.end - first < shards ? r.end - first : shards;
+    return r;
+}
+
+/* The partials that rank r has; `out` may be NULL. */
+int td__rank_partials(int shards, int rank, int size, td__subtree out[64]);
+
+/* Slot `slot` of a rank. */
+typedef struct td__rank_slot {
+    int rank, slot;
+} td__rank_slot;
+
+/* dst += src */
+typedef struct td__rank_add {
+    td__rank_slot dst, src;
+} td__rank_add;
+
+typedef struct td__rank_tree {
+    int size, shards, accumulate; /* of ranks; of a batch; the most batches of a step */
+    int slots;                    /* the most partials that a rank has in any step */
+    /* The plan of a step, kept for the next of the same shape. */
+    int batches; /* 0: none yet */
+    int64_t last_rows;
+    td__rank_add *adds;
+    int n_adds, max_adds;
+    td__rank_slot total; /* where the sum lies afterwards */
+    int rounds;          /* the most partials that a rank has in this step */
+    float *tags;         /* (slots, size): addresses that stand for slots */
+} td__rank_tree;
+
+TD_NODISCARD td_status td__rank_tree_init(td__rank_tree *t, int size, int shards, int accumulate);
+void td__rank_tree_fini(td__rank_tree *t);
+/* The plan for a step of `batches` batches, all with at least as many rows as shards but the last
+ * one, which has last_rows. *changed: it is not the one of before. */
+TD_NODISCARD td_status td__rank_tree_plan(td__rank_tree *t, int batches, int64_t last_rows,
+                                          bool *changed);
+
+/* Elements [begin, begin + count) of a partial, weighted, to `to`: as publishing means. */
+void td__partial_copy(const td__partial *p, size_t begin, size_t count, float *to);
+
+#endif

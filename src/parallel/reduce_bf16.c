@@ -1,0 +1,42 @@
+/* reduce_bf16.c -- gradients as bf16 on the wire: half the bytes, the range of f32, 8 bits of it.
+ *
+ * Sums are taken in f32 (coded_sum.h), so the error does not grow with the number of ranks. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parallel/coded_sum.h"
+#include "parallel/kernels/compress.h"
+
+static size_t nbytes(size_t count)
+{
+    return (count + 1) / 2 * 4;
+}
+
+static void pack(td__isa isa, void *wire, float *x, size_t count)
+{
+    TD_ISA_PICK(isa, td__pack_bf16)(wire, x, count);
+}
+
+static void unpack(td__isa isa, float *y, const void *wire, size_t count)
+{
+    TD_ISA_PICK(isa, td__unpack_bf16)(y, wire, count);
+}
+
+static void add(td__isa isa, float *y, const void *wire, size_t count)
+{
+    TD_ISA_PICK(isa, td__add_bf16)(y, wire, count);
+}
+
+static const td__code code = {.nbytes = nbytes, .pack = pack, .unpack = unpack, .add = add};
+
+static td_status create(const td__reducer_opts *o, td__reducer **out)
+{
+    return td__coded_create(&td__reducer_bf16, &code, o, out);
+}
+
+const td__reducer_ops td__reducer_bf16 = {
+    .name = "bf16",
+    .help = "bf16 on the wire, sums in f32",
+    .compresses = true,
+    .create = create,
+    .destroy = td__coded_destroy,
+    .reduce = td__coded_reduce,
+};

@@ -1,0 +1,65 @@
+/* compress.c -- see compress.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/compress.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+
+enum { WARMUP_SHARE = 10 };
+
+const char *td__compress_word(int i)
+{
+    if (i == 0)
+        return "none";
+    for (int k = 0; td__reducer_list(k); k++)
+        if (td__reducer_find(td__reducer_list(k))->compresses && --i == 0)
+            return td__reducer_list(k);
+    return NULL;
+}
+
+td_status td__compress_check(const td__train_opts *o)
+{
+    const td__reducer_ops *ops = o->reducer ? td__reducer_find(o->reducer) : NULL;
+    const char *optimizer = o->optim.name ? o->optim.name : "sgd";
+    if (!o->reducer)
+        return TD_OK;
+    if (!ops)
+        return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients", o->reducer);
+    if (ops->sgd_only && strcmp(optimizer, "sgd") != 0)
+        return TD_FAIL(TD_EINVAL,
+                       "%s needs the optimizer sgd: what it sends late adds up where updates are "
+                       "sums of gradients, which those of %s are not; bf16, f16 and powersgd go "
+                       "with all",
+                       ops->name, optimizer);
+    if (ops->takes_momentum && o->optim.momentum > 0 && o->optim.dampening > 0)
+        return TD_FAIL(TD_EINVAL, "%s applies the momentum itself, without dampening: leave it out",
+                       ops->name);
+    return TD_OK;
+}
+
+td_status td__compress_resolve(td__train_opts *o, int ranks)
+{
+    TD_TRY(td__compress_check(o));
+    if (ranks == 1)
+        o->reducer = NULL;
+    o->reduce_with.seed = o->seed;
+    if (!o->reducer || !td__reducer_find(o->reducer)->takes_momentum)
+        return TD_OK;
+    o->reduce_with.momentum = o->optim.momentum;
+    o->reduce_with.nesterov = o->optim.nesterov;
+    o->reduce_with.clip_norm = o->optim.clip_norm;
+    o->optim.weight_decay /= 1 - o->optim.momentum;
+    o->optim.momentum = TD_ZERO;
+    o->optim.nesterov = false;
+    o->optim.clip_norm = TD_ZERO;
+    return TD_OK;
+}
+
+int64_t td__compress_warmup(const td__train_opts *o, uint64_t steps)
+{
+    int64_t given = o->reduce_with.warmup_steps;
+    if (given != TD__WARMUP_AUTO || !o->reducer)
+        return given > 0 ? given : 0;
+    return td__reducer_find(o->reducer)->takes_momentum ? (int64_t)(steps / WARMUP_SHARE) : 0;
+}

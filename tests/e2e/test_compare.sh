@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# tandem compare as a user sees it: the table, compare.json and compare.html of named variants, of
+# overlays, of values of a key and of numbers of ranks; a variant that fails; wrong input; Ctrl-C.
+set -uo pipefail
+tandem=$(realpath "${TD_BUILD:-build}/tandem")
+terminal=$(realpath "${TD_SOURCE:-$PWD}")/tests/e2e/terminal.py
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+bad=0
+
+fail() { echo "test_compare: $*" >&2; bad=1; }
+# run EXPECTED_STATUS COMMAND...: output in ./out, ./err
+run() {
+    local want=$1 got; shift
+    timeout 100 "$@" >out 2>err; got=$?
+    [ "$got" = "$want" ] || fail "$* gave $got instead of $want: $(cat out err)"
+}
+
+cat >job.yaml <<'END'
+name: tiny
+model: [flatten, {linear: {out: 32, act: relu}}, linear]
+data: {source: digits, count: 300}
+train: {batch: 32, steps: 12, optimizer: {name: sgd, lr: 0.1}, eval: {every: 6}}
+END
+cat >fast.yaml <<'END'
+train: {optimizer: {lr: 0.3}}
+END
+echo 'train: {optimizer: {lr: 1.0e+25}, steps: 40}' >wild.yaml # its loss is soon infinite
+
+# --- A table, its JSON, its page -----------------------------------------------------------------
+run 0 "$tandem" compare job.yaml --base --sync exact --runs fast.yaml --vary train.batch=16,64 \
+    --out two --json copy.json
+[ ! -s err ] || fail "standard error: $(cat err)"
+cmp -s two/compare.json copy.json || fail "--json writes something else than compare.json"
+python3 - <<'END' || fail "the table"
+import json, re
+d = json.load(open("two/compare.json"))
+runs = {r["variant"]: r for r in d["runs"]}
+assert list(runs) == ["job", "exact", "fast", "batch=16", "batch=64"], list(runs)
+assert runs["job"]["digest"] == runs["exact"]["digest"] != runs["fast"]["digest"]
+for r in runs.values():
+    assert r["steps"] == 12 and r["seconds"] > 0 and 0 < r["loss"] < 10 and r["memory"] > 1e6, r
+    lines = [json.loads(line) for line in open(r["dir"] + "/metrics.jsonl")]
+    losses = [line["loss"] for line in lines if line["kind"] == "step"]
+    assert abs(r["loss"] - losses[-1]) < 1e-6, (r["loss"], losses)
+    assert r["metric"] == "valid accuracy" and 0 <= r["best"] <= 1, r
+table = open("out").read()
+for r in runs.values():
+    line = next(l for l in table.splitlines() if l.startswith(r["variant"] + " "))
+    assert "%.4f" % r["loss"] in line and r["digest"][:12] in line, (line, r)
+assert re.search(r"^job .* 1\.00x", table, re.M), table
+page = open("two/compare.html").read()
+assert page.count("<svg") == 4 and "http" not in page.split("</style>")[1], page.count("<svg")
+for figure in re.findall(r"<figure.*?</figure>", page, re.S):
+    names = re.findall(r'class="line c\d" data-name="([^"]*)"', figure)
+    assert names == list(runs), (names, figure[:200])
+    xs = [json.loads(x) for x in re.findall(r'data-x="([^"]*)"', figure)]
+    assert all(x == sorted(x) for x in xs), xs
+    lo, hi = (float(re.search(r'data-%s="([^"]*)"' % k, figure)[1]) for k in ("lo", "hi"))
+    assert lo <= min(x[0] for x in xs) + 1e-3 and max(x[-1] for x in xs) <= hi * 1.001, (lo, hi)
+END
+run 2 "$tandem" compare job.yaml --sync exact --out two
+grep -q 'holds a comparison already' err || fail "an old comparison: $(cat err)"
+
+# --- Ranks and repeats: the same bits, bytes on the wire, a directory of its own ------------------
+run 0 "$tandem" compare job.yaml --ranks 1,2 --repeat 2 -q
+[ "$(wc -l <out)" = 3 ] || fail "-q prints more than the table: $(cat out)"
+python3 - <<'END' || fail "ranks"
+import json
+d = json.load(open("runs/compare-tiny-0001/compare.json"))
+assert [(r["variant"], r["ranks"], r["repeat"]) for r in d["runs"]] == [
+    ("n=1", 1, 1), ("n=1", 1, 2), ("n=2", 2, 1), ("n=2", 2, 2)], d
+assert len({r["digest"] for r in d["runs"]}) == 1, d
+assert [r["nbytes_per_step"] > 0 for r in d["runs"]] == [False, False, True, True], d
+END
+
+# --- What fails ----------------------------------------------------------------------------------
+run 1 "$tandem" compare job.yaml --runs wild.yaml,fast.yaml --out wild
+grep -q '^wild .*failed: .*loss' out || fail "no cause: $(cat out)"
+grep -q '^fast .*1.00x' out || fail "the others do not go on: $(cat out)"
+grep -q 'failed: ' wild/compare.html || fail "the page does not say what failed"
+# wrong PATTERN ARGUMENTS...: status 2, one line, nothing was run or made
+wrong() {
+    local pattern=$1; shift
+    run 2 "$tandem" compare "$@" --out never
+    [ "$(wc -l <err)" = 1 ] && grep -q -- "$pattern" err || fail "compare $*: $(cat err)"
+    [ ! -e never ] && [ ! -s out ] || fail "compare $* did something"
+}
+echo 'train: {bach: 3}' >wrong.yaml
+wrong 'wrong.yaml:1:9: train.bach: unknown key; did you mean train.batch' job.yaml \
+    --runs fast.yaml,wrong.yaml
+wrong 'what is to be compared' job.yaml
+wrong "no variant 'exakt'; did you mean exact" job.yaml --sync exakt
+wrong 'nowhere.yaml' job.yaml --runs nowhere.yaml
+wrong 'nowhere.yaml' nowhere.yaml --sync exact
+wrong 'expected KEY=VALUE' job.yaml --vary train.batch
+wrong 'train.batch' job.yaml --vary train.batch=-3
+wrong '--ranks' job.yaml --sync exact --ranks 1,x
+wrong '--repeat' job.yaml --sync exact --repeat 0
+
+# --- Ctrl-C: the run under way stops, the table has what there is --------------------------------
+printf '%s\n' 'slow  step 1 SIGINT' 2>/dev/null >script
+echo 'train: {steps: 100000000, eval: {every: 10000000}}' >slow.yaml
+timeout 100 "$terminal" 90 seen "$tandem" compare job.yaml --runs fast.yaml,slow.yaml,wild.yaml \
+    --out stopped <script
+[ $? = 130 ] || fail "Ctrl-C: status $?: $(cat -v seen)"
+python3 - <<'END' || fail "Ctrl-C: $(cat -v seen)"
+import json, re
+text = open("seen", newline="").read()
+drawn = re.findall(r"\r\x1b\[K(\[[^\r]*)", text)
+assert drawn and all(len(line) < 90 for line in drawn), drawn
+runs = json.load(open("stopped/compare.json"))["runs"]
+assert [r.get("interrupted") for r in runs] == [False, True, None], runs
+assert runs[1]["steps"] > 0 and runs[2]["failed"] == "not run", runs
+END
+pgrep -f "$dir" >/dev/null && fail "something outlived Ctrl-C"
+exit $bad

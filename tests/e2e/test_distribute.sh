@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# data.distribute as a user sees it: files that only rank 0 has, on any number of ranks, give the
+# digest of a run where every rank has them; what is wrong with them is said once; a rank that is
+# killed while data travel ends the run.
+set -uo pipefail
+tandem=$(realpath "${TD_BUILD:-build}/tandem")
+dir=$(mktemp -d)
+mark=$dir/job.yaml # an argument by which processes of this test are found
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+
+fail() { echo "test_distribute: $*" >&2; [ -f out ] && cat out >&2; exit 1; }
+# wait_for SECONDS COMMAND...: until it succeeds
+wait_for() {
+    local end=$((SECONDS + $1)); shift
+    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
+}
+dead() { ! pgrep -f "$mark" >/dev/null; }
+run() {
+    local want=$1 got; shift
+    timeout 100 "$@" >out 2>&1; got=$?
+    [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
+}
+has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
+digest() { grep -o 'sha256:[0-9a-f]*' "${1:-out}" | tail -n 1; }
+
+# Ranks find the files by a relative name, from where they are: rank 0 in first, others elsewhere.
+mkdir first others
+python3 - <<'PY'
+import random
+r = random.Random(1)
+with open("first/train.csv", "w") as f:
+    f.write("a,b,c,kind\n")
+    for i in range(400):
+        kind = r.choice(["cat", "dog", "ant"])
+        f.write("%g,%g,%g,%s\n" % (r.random(), r.gauss(0, 3), i % 7, kind))
+PY
+cat >"$mark" <<'JOB'
+name: kinds
+model: [{linear: 16}, batch_norm, relu, {dropout: 0.1}, linear]
+data: {source: csv, train: train.csv, label: kind, split: {test: 0.1}, maps: [normalize]}
+train: {batch: 32, epochs: 3, accumulate: 2, optimizer: {name: adam, lr: 0.01}}
+JOB
+cat >each <<'SH'
+#!/bin/sh
+[ "$TANDEM_RANK" = 0 ] && cd "$1/first" || cd "$1/others"
+shift
+exec "$@"
+SH
+chmod +x each
+# spread N ARGS...: a run whose files are in first/; output in ./out
+spread() {
+    local n=$1 in=$dir/first; shift
+    set -- "$tandem" train "$mark" -q --set data.dir=. --set log.dir="$dir/runs" "$@"
+    [ "$n" -gt 1 ] && set -- "$tandem" launch -n "$n" -- "$dir/each" "$dir" "$@"
+    (cd "$in" && timeout 100 "$@") >out 2>&1
+}
+
+spread 1 || fail "a run on one rank"
+want=$(digest)
+[ -n "$want" ] || fail "no digest"
+for method in broadcast chain all_gather scatter; do
+    for n in 1 2 3 4 5; do
+        for transport in shm tcp; do
+            [ $((n % 2)) = 1 ] && [ $transport = tcp ] && [ $n != 3 ] && continue
+            spread $n --set data.distribute=$method --set parallel.transport=$transport ||
+                fail "$method -n $n $transport failed"
+            [ "$(digest)" = "$want" ] || fail "$method -n $n $transport: another digest"
+        done
+    done
+done
+spread 3 && fail "every rank has the files"
+
+# Wrong data: said once, by rank 0.
+for method in broadcast scatter; do
+    run 2 "$tandem" train "$mark" -q -n 3 --set data.dir=nowhere --set data.distribute=$method
+    [ "$(grep -c '^tandem train:' out)" = 1 ] || fail "$method: missing data are not said once"
+    has 'train.csv'
+    printf 'a,b,kind\n1,2,dog\n3\n' >others/train.csv
+    timeout 100 "$tandem" train "$mark" -q -n 3 --set data.dir=others \
+        --set data.distribute=$method >out 2>&1 && fail "$method: a damaged file is fine"
+    [ "$(grep -c '^tandem train:' out)" = 1 ] || fail "$method: damaged data are not said once"
+done
+run 2 "$tandem" train "$mark" -n 2 --set data.distribute=pigeon
+wait_for 5 dead || fail "ranks outlived wrong data"
+
+# kill -9 of a rank while the data are on their way.
+cat >"$mark" <<'JOB'
+name: many
+model: [flatten, linear]
+data: {source: digits, count: 3000000}
+train: {batch: 32, epochs: 1}
+JOB
+for method in broadcast chain all_gather; do
+    rm -f out
+    "$tandem" train "$mark" -n 3 --set data.distribute=$method >out 2>&1 &
+    launcher=$!
+    victim() {
+        victim=$(pgrep -f "train .*-- $mark" | while read -r p; do
+            grep -qz '^TANDEM_RANK=1$' "/proc/$p/environ" 2>/dev/null &&
+                [ "$(awk '/VmRSS/ {print $2}' "/proc/$p/status")" -gt 20000 ] && echo "$p"; done)
+        [ -n "$victim" ]
+    }
+    wait_for 30 victim || fail "$method: no rank 1 with data"
+    begin=$SECONDS
+    kill -9 "$victim"
+    wait $launcher; got=$?
+    [ $got = 1 ] || fail "$method: kill -9 of a rank gave $got"
+    [ $((SECONDS - begin)) -le 10 ] || fail "$method: it took $((SECONDS - begin)) s to notice"
+    has 'tandem train: .*rank 1'
+    wait_for 5 dead || fail "$method: ranks outlived the death of one"
+done
