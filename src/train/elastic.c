@@ -72,7 +72,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }
 
-td_status td__elastic_run(td__trainer *t, td__train_result *out)
+td_status td__train_elastic(td__trainer *t, td__train_result *out)
 {
     for (bool over = false, none = false;;) {
         td_status st = one(t, out, &over, &none);

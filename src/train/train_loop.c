@@ -557,7 +557,7 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->told_end = t->told_test = false;
     if (t->o.members) {
         TD_TRY(check(t));
-        td_status st = td__elastic_run(t, out);
+        td_status st = td__train_elastic(t, out);
         drop_lead(t);
         return st;
     }

@@ -76,7 +76,7 @@ TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
 /* Have all ranks the same weights? Collective. */
 TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65]);
 /* elastic.c: td__trainer_run with members. */
-TD_NODISCARD td_status td__elastic_run(td__trainer *t, td__train_result *out);
+TD_NODISCARD td_status td__train_elastic(td__trainer *t, td__train_result *out);
 /* catch_up.c: all ranks of the generation have the state of who is furthest. Collective. */
 TD_NODISCARD td_status td__catch_up(td__trainer *t);
 /* train_loop.c: what a generation does once ranks agree on the state; *over: the run is. */
