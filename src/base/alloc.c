@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "tandem/alloc.h"
@@ -180,4 +181,28 @@ void td__free_block(void *p, size_t nbytes)
         munmap(p, taken);
     else
         free(p);
+}
+
+/* The whole pages in [p, p + nbytes). */
+static char *whole_pages(void *p, size_t nbytes, size_t *inside)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (size_t)(-(uintptr_t)p & (page - 1));
+    *inside = nbytes > before ? (nbytes - before) & ~(page - 1) : 0;
+    return (char *)p + before;
+}
+
+void td__block_thin(void *block, size_t nbytes)
+{
+    size_t inside;
+    char *from = whole_pages(block, nbytes, &inside);
+    if (inside)
+        madvise(from, inside, MADV_NOHUGEPAGE); /* without it parts come back in larger pieces */
+}
+
+void td__block_give_back(void *p, size_t nbytes)
+{
+    size_t inside;
+    char *from = whole_pages(p, nbytes, &inside);
+    if (inside && madvise(from, inside, MADV_DONTNEED) != 0)
+        memset(from, 0, inside); /* locked in memory: what it reads as, at least */
 }

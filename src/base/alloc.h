@@ -19,6 +19,11 @@ char *td__strdup(const char *s);
  * zero-filled. Freed with td__free_block and the same size. */
 void *td__alloc_block(size_t nbytes);
 void td__free_block(void *p, size_t nbytes);
+/* A block of which parts will be given back: from now on it is made of small pages. */
+void td__block_thin(void *block, size_t nbytes);
+/* Give the whole pages in [p, p + nbytes), part of a block, back to the system. They read as zeros,
+ * and are taken again when they are written. */
+void td__block_give_back(void *p, size_t nbytes);
 
 /* An arena: many small objects that die together. Memory is zero-filled, aligned to 16 bytes. */
 typedef struct td__arena td__arena;

@@ -39,6 +39,7 @@ struct td__loader {
     int64_t batch, batches;
     int64_t room; /* the most rows of a batch that are read; at least 1 */
     td__loader_rows *rows;
+    td__loader_pick *pick;
     const void *rows_user;
     bool once, augment;
     td__share share;
@@ -114,6 +115,8 @@ static int64_t rows_of(const td__loader *l, int64_t index)
 static td__row_range range_of(const td__loader *l, int64_t index)
 {
     int64_t rows = rows_of(l, index);
+    if (l->pick)
+        return (td__row_range){0, l->pick(l->rows_user, index, rows, NULL)};
     return l->rows ? l->rows(l->rows_user, index, rows) : (td__row_range){0, rows};
 }
 
@@ -121,7 +124,7 @@ static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
 {
     td__draw draw = {.seed = l->share.seed, .epoch = epoch};
     td__row_range here = range_of(l, index);
-    int64_t begin = index * l->batch + here.begin, rows = here.end - here.begin;
+    int64_t begin = index * l->batch, rows = here.end - here.begin;
     void *out[TD__MAX_FIELDS];
     td__order order;
 
@@ -130,8 +133,11 @@ static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
     s->batch.epoch = epoch;
     s->batch.index = index;
     td__order_init(&order, &l->share, epoch);
+    if (l->pick)
+        l->pick(l->rows_user, index, rows_of(l, index), s->index);
     for (int64_t i = 0; i < rows; i++)
-        s->index[i] = td__order_at(&order, &l->share, begin + i);
+        s->index[i] = td__order_at(&order, &l->share,
+                                   begin + (l->pick ? s->index[i] : here.begin + i));
     memcpy(out, s->batch.field, sizeof out);
     if (l->cut_field >= 0)
         out[l->cut_field] = s->whole;
@@ -254,6 +260,7 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
     l->augment = opts->augment;
     l->batch = opts->batch;
     l->rows = opts->rows;
+    l->pick = opts->pick;
     l->rows_user = opts->rows_user;
     l->cut_field = -1;
     memcpy(l->fields, d->fields, sizeof l->fields);

@@ -44,6 +44,9 @@ typedef struct td__row_range {
 /* Which rows of batch `index` of an epoch, which has `rows` of them, are read: always the same
  * answer to the same question; from any thread. */
 typedef td__row_range td__loader_rows(const void *user, int64_t index, int64_t rows);
+/* The same for rows that are no range: their numbers, rising, into out (NULL: only count them);
+ * returns how many. They lie in the batch one after the other, and `here` counts them from 0. */
+typedef int64_t td__loader_pick(const void *user, int64_t index, int64_t rows, int64_t *out);
 
 typedef struct td__loader_opts {
     int64_t batch;
@@ -54,6 +57,7 @@ typedef struct td__loader_opts {
     int threads;  /* that prefetch; 0: default 1 */
     td__partition partition;
     td__loader_rows *rows; /* NULL: all */
+    td__loader_pick *pick; /* instead of rows: not one range, but these */
     const void *rows_user; /* borrowed */
 } td__loader_opts;
 

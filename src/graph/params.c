@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "graph/init.h"
 #include "graph/program_impl.h"
+#include "graph/walk.h"
 
 static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
 {
@@ -31,10 +32,16 @@ static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
         if (!slot->is_state && !slot->sparse)
             ps->dense = at;
         if (seed)
-            TD_TRY(td__init_fill(&leaf->init, &leaf->shape, *seed, info->name,
-                                 ps->block + info->offset));
+            TD_TRY(td__params_fill(ps, p, i, *seed));
     }
     return TD_OK;
+}
+
+td_status td__params_fill(td_params *ps, const td_program *p, int i, uint64_t seed)
+{
+    const td_attr_leaf *leaf = p->slots[i].leaf->attr;
+    return td__init_fill(&leaf->init, &leaf->shape, seed, ps->info[i].name,
+                         ps->block + ps->info[i].offset);
 }
 
 td_status td__params_create(const td_program *p, const uint64_t *seed, td_params **out)

@@ -12,6 +12,7 @@
 #include "base/half.h"
 #include "graph/program_impl.h"
 #include "graph/runner.h"
+#include "graph/walk.h"
 
 typedef struct bound {
     td_kernel_call call;
@@ -432,6 +433,56 @@ td_status td_runner_run(td_runner *r, td_run_key key)
         st = blame(r, loss->node, td_runner_loss(r));
     if (b->ops->leave)
         b->ops->leave(b, saved);
+    return st;
+}
+
+/* ---- Running with somebody beside it --------------------------------------------------------- */
+
+void td__runner_thin(td_runner *r, bool packed)
+{
+    td__block_thin(r->space[TD_SPACE_GRAD], r->space_bytes[TD_SPACE_GRAD]);
+    if (packed && r->packed)
+        td__block_thin(r->packed, r->p->packed);
+}
+
+static td_status walk(td_runner *r, bool pack, td__walk_fn *fn, void *user)
+{
+    const td_program *p = r->p;
+    for (int i = 0; i < p->n_steps; i++) {
+        const td_kernel *k = &p->steps[i].kernel;
+        TD_TRY(fn(user, i));
+        uint64_t before = r->profile ? td__clock_ns() : 0;
+        if (pack && k->prepare)
+            k->prepare(&r->steps[i].call);
+        k->run(&r->steps[i].call);
+        if (pack && k->packed)
+            td__block_give_back(r->steps[i].call.packed, k->packed);
+        r->steps[i].calls += r->profile;
+        r->steps[i].total_ns += r->profile ? td__clock_ns() - before : 0;
+    }
+    return fn(user, p->n_steps);
+}
+
+td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *fn, void *user)
+{
+    td_backend *b = r->p->backend;
+    unsigned saved = 0;
+    r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .shard = key.shard};
+    if (b->ops->enter)
+        b->ops->enter(b, &saved);
+    if (pack)
+        r->prepared = 0;
+    else if (r->prepared != r->ps->version)
+        prepare(r);
+    td_status st = walk(r, pack, fn, user);
+    if (b->ops->leave)
+        b->ops->leave(b, saved);
+    float loss = td_runner_loss(r);
+    if (!st && !isfinite(loss))
+        st = TD_FAIL(TD_EINVAL,
+                     "the loss is %g at step %u, shard %u (train with parallel.zero: 0 to see in "
+                     "which node)",
+                     (double)loss, key.step, key.shard);
     return st;
 }
 

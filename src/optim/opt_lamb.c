@@ -40,28 +40,17 @@ static void begin(const td__optim_step *st, td__optim_hyper *h)
     h->root = (float)(1 / sqrt(1 - pow(o->beta2, (double)st->t)));
 }
 
-static void tensor(td__isa isa, const td_optim_opts *o, const td__optim_hyper *h,
-                   const td__optim_slice *s, bool adapt)
+static void chunk(td__isa isa, const td__optim_hyper *h, const td__optim_slice *s, double sums[2])
 {
-    void (*moments)(const td__optim_hyper *, const td__optim_slice *, double[2]) =
-        TD_ISA_PICK(isa, td__optim_k_lamb_moments);
-    td__tree_sum weight = {.n = 0}, update = {.n = 0};
+    TD_ISA_PICK(isa, td__optim_k_lamb_moments)(h, s, sums);
+}
+
+static float rate(const td_optim_opts *o, const td__optim_hyper *h, const double sums[2])
+{
+    double w = sqrt(sums[0]), u = sqrt(sums[1]);
 
     (void)o;
-    for (size_t at = 0; at < s->n; at += TD_OPTIM_CHUNK) {
-        size_t n = s->n - at < TD_OPTIM_CHUNK ? s->n - at : TD_OPTIM_CHUNK;
-        double sums[2];
-        td__optim_slice part = {
-            .p = s->p + at, .g = s->g + at, .s = {s->s[0] + at, s->s[1] + at}, .n = n};
-        moments(h, &part, sums);
-        td__tree_add(&weight, sums[0]);
-        td__tree_add(&update, sums[1]);
-    }
-    double w = sqrt(td__tree_total(&weight)), u = sqrt(td__tree_total(&update));
-    td__optim_hyper mine = *h;
-    if (adapt && w > 0 && u > 0)
-        mine.lr = (float)((double)h->lr * w / u);
-    TD_ISA_PICK(isa, td__optim_k_lamb_apply)(&mine, s);
+    return w > 0 && u > 0 ? (float)((double)h->lr * w / u) : h->lr;
 }
 
 static const td__optim_option OPTIONS[] = {
@@ -74,5 +63,7 @@ const td__optim_def td__optim_lamb = {
     .states = states,
     .no_rows = no_rows,
     .begin = begin,
-    .tensor = tensor,
+    .chunk = chunk,
+    .rate = rate,
+    .elements = TD__OPTIM_KERNELS(td__optim_k_lamb_apply),
 };

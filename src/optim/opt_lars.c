@@ -31,18 +31,19 @@ static void begin(const td__optim_step *st, td__optim_hyper *h)
     h->momentum = (float)st->opts->momentum;
 }
 
-static void tensor(td__isa isa, const td_optim_opts *o, const td__optim_hyper *h,
-                   const td__optim_slice *s, bool adapt)
+static void chunk(td__isa isa, const td__optim_hyper *h, const td__optim_slice *s, double sums[2])
 {
-    td__optim_hyper mine = *h;
+    sums[0] = TD_ISA_PICK(isa, td__optim_k_squares)(s->p, s->n, 1.0f, INFINITY);
+    sums[1] = TD_ISA_PICK(isa, td__optim_k_squares)(s->g, s->n, h->scale, h->clip);
+}
 
-    if (adapt) {
-        double w = sqrt(td__optim_squares(isa, s->p, s->n, 1.0f, INFINITY));
-        double g = sqrt(td__optim_squares(isa, s->g, s->n, h->scale, h->clip));
-        if (w > 0 && g > 0)
-            mine.lr = (float)((double)h->lr * o->trust * w / (g + o->weight_decay * w + o->eps));
-    }
-    TD_ISA_PICK(isa, td__optim_k_lars)(&mine, s);
+static float rate(const td_optim_opts *o, const td__optim_hyper *h, const double sums[2])
+{
+    double w = sqrt(sums[0]), g = sqrt(sums[1]);
+
+    return w > 0 && g > 0
+               ? (float)((double)h->lr * o->trust * w / (g + o->weight_decay * w + o->eps))
+               : h->lr;
 }
 
 static const td__optim_option OPTIONS[] = {
@@ -55,5 +56,7 @@ const td__optim_def td__optim_lars = {
     .states = states,
     .no_rows = no_rows,
     .begin = begin,
-    .tensor = tensor,
+    .chunk = chunk,
+    .rate = rate,
+    .elements = TD__OPTIM_KERNELS(td__optim_k_lars),
 };

@@ -2,7 +2,8 @@
  *
  * The params block is cut into segments once, at creation: runs of dense params that are treated
  * alike (whole tensors for per-tensor optimizers). A slice of the gradient block is then a range of
- * segments, the first and last of them cut. State k of param element i is state[k * stride + i]. */
+ * segments, the first and last of them cut. State k of param element i is state[k * stride + i];
+ * an optimizer of some elements holds their states side by side in the order of its own ranges. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
@@ -15,7 +16,14 @@
 typedef struct segment {
     size_t begin, end; /* elements of the params block */
     bool decay;        /* weight decay and trust ratio apply */
+    int chunk;         /* its first one */
+    float rate;        /* of whole tensors: the step's learning rate, once it is known */
 } segment;
+
+/* Elements [begin, end) are held, from `at` of the state on. */
+typedef struct held {
+    size_t begin, end, at;
+} held;
 
 struct td_optimizer {
     const td__optim_def *def;
@@ -25,6 +33,10 @@ struct td_optimizer {
     segment *segments; /* in rising order */
     int n_segments;
     size_t dense; /* elements of the params block that have dense gradients */
+    int *chunks;  /* by param, and one more: its first chunk */
+    held *own;    /* NULL: all */
+    int n_own;
+    bool rates;   /* of this step are known */
     float *state; /* (n_states, stride) */
     size_t stride, count, state_nbytes;
     const char *state_names[TD_OPTIM_MAX_STATE];
@@ -40,21 +52,24 @@ static td_status make_segments(td_optimizer *o)
     int n = td_params_count(o->params);
 
     o->segments = td__calloc((size_t)n + 1, sizeof *o->segments);
-    if (!o->segments)
+    o->chunks = td__calloc((size_t)n + 1, sizeof *o->chunks);
+    if (!o->segments || !o->chunks)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for %d segments", o->def->name, n);
     for (int i = 0; i < n; i++) {
         td_param_info info = td_params_info(o->params, i);
+        o->chunks[i + 1] = o->chunks[i];
         if (info.is_state || info.sparse || info.count == 0)
             continue;
+        o->chunks[i + 1] += (int)((info.count + TD_OPTIM_CHUNK - 1) / TD_OPTIM_CHUNK);
         TD_ASSERT(info.offset >= o->dense, "param %s lies at %zu, before %zu", info.name,
                   info.offset, o->dense);
         o->dense = info.offset + info.count;
         bool decay = !o->opts.no_decay_vectors || info.shape.ndim >= 2;
         segment *s = o->n_segments ? &o->segments[o->n_segments - 1] : NULL;
-        if (s && !o->def->tensor && s->end == info.offset && s->decay == decay)
+        if (s && !o->def->chunk && s->end == info.offset && s->decay == decay)
             s->end = o->dense;
         else
-            o->segments[o->n_segments++] = (segment){info.offset, o->dense, decay};
+            o->segments[o->n_segments++] = (segment){info.offset, o->dense, decay, o->chunks[i], 0};
     }
     return TD_OK;
 }
@@ -72,11 +87,32 @@ static td_status check_sparse(const td_optimizer *o)
     return TD_OK;
 }
 
+static td_status set_own(td_optimizer *o, const td__optim_range *own, int n_own)
+{
+    size_t at = 0;
+
+    o->count = td_params_trainable(o->params);
+    if (!own)
+        return TD_OK;
+    o->own = td__calloc((size_t)n_own + 1, sizeof *o->own);
+    if (!o->own)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for %d ranges", o->def->name, n_own);
+    o->n_own = n_own;
+    for (int i = 0; i < n_own; i++) {
+        TD_ASSERT(own[i].begin <= own[i].end && own[i].end <= o->count &&
+                      (!i || own[i - 1].end <= own[i].begin),
+                  "range %d of elements is [%zu, %zu)", i, own[i].begin, own[i].end);
+        o->own[i] = (held){own[i].begin, own[i].end, at};
+        at += own[i].end - own[i].begin;
+    }
+    o->count = at;
+    return TD_OK;
+}
+
 static td_status make_state(td_optimizer *o)
 {
     size_t elements;
 
-    o->count = td_params_trainable(o->params);
     o->n_states = o->def->states(&o->opts, o->state_names);
     o->stride = td__align_up(o->count, 16);
     if (!td__size_mul(o->stride, (size_t)o->n_states, &elements) ||
@@ -96,6 +132,12 @@ static td_status make_state(td_optimizer *o)
 
 td_status td_optimizer_create(const td_optim_opts *opts, td_params *ps, td_optimizer **out)
 {
+    return td__optim_create_own(opts, ps, NULL, 0, out);
+}
+
+td_status td__optim_create_own(const td_optim_opts *opts, td_params *ps, const td__optim_range *own,
+                               int n_own, td_optimizer **out)
+{
     td_status st = TD_OK;
 
     *out = NULL;
@@ -107,6 +149,7 @@ td_status td_optimizer_create(const td_optim_opts *opts, td_params *ps, td_optim
     TD_TRY_OR(st, fail, td__optim_resolve(opts, &o->def, &o->opts));
     TD_TRY_OR(st, fail, check_sparse(o));
     TD_TRY_OR(st, fail, make_segments(o));
+    TD_TRY_OR(st, fail, set_own(o, own, n_own));
     TD_TRY_OR(st, fail, make_state(o));
     *out = o;
     return TD_OK;
@@ -122,6 +165,8 @@ void td_optimizer_destroy(td_optimizer *o)
     if (o->state)
         td__free_block(o->state, o->state_nbytes);
     td__free(o->segments);
+    td__free(o->chunks);
+    td__free(o->own);
     td__free(o);
 }
 
@@ -141,27 +186,105 @@ td_status td__optim_begin(td_optimizer *o, double lr, double scale)
     o->def->begin(&st, &o->now);
     st.rows = true;
     o->def->begin(&st, &o->now_rows);
+    o->rates = false;
     return TD_OK;
 }
 
-/* Elements [at, at + n), of one segment, whose gradients are at g. */
-static void update(const td_optimizer *o, const td__optim_hyper *h, bool decay, size_t at, size_t n,
-                   const float *g)
+/* Where the states of elements [at, at + n) begin. */
+static size_t state_at(const td_optimizer *o, size_t at, size_t n)
+{
+    int low = 0, high = o->n_own;
+
+    if (!o->own)
+        return at;
+    while (high - low > 1) {
+        int mid = (low + high) / 2;
+        *(o->own[mid].begin <= at ? &low : &high) = mid;
+    }
+    const held *h = &o->own[low];
+    TD_ASSERT(o->n_own && h->begin <= at && at + n <= h->end,
+              "%s: elements [%zu, %zu) are another rank's", o->def->name, at, at + n);
+    return h->at + (at - h->begin);
+}
+
+/* Elements [at, at + n), of one segment, whose gradients are at g, with the segment's numbers. */
+static td__optim_slice slice_at(const td_optimizer *o, size_t at, size_t n, const float *g)
 {
     size_t all;
-    td__optim_hyper mine = *h;
     td__optim_slice s = {.p = td_params_block(o->params, &all) + at, .g = g, .n = n};
+    size_t from = o->n_states ? state_at(o, at, n) : 0;
 
     for (int k = 0; k < o->n_states; k++)
-        s.s[k] = o->state + (size_t)k * o->stride + at;
+        s.s[k] = o->state + (size_t)k * o->stride + from;
+    return s;
+}
+
+static td__optim_hyper hyper_of(const td__optim_hyper *h, bool decay)
+{
+    td__optim_hyper mine = *h;
+
     if (!decay) {
         mine.l2 = 0;
         mine.shrink = 1;
     }
-    if (o->def->tensor)
-        o->def->tensor(o->isa, &o->opts, &mine, &s, decay);
-    else
-        o->def->elements[o->isa >= TD_ISA_AVX512 ? 2 : o->isa >= TD_ISA_AVX2 ? 1 : 0](&mine, &s);
+    return mine;
+}
+
+static void run_kernel(const td_optimizer *o, const td__optim_hyper *h, const td__optim_slice *s)
+{
+    o->def->elements[o->isa >= TD_ISA_AVX512 ? 2 : o->isa >= TD_ISA_AVX2 ? 1 : 0](h, s);
+}
+
+/* The chunk of s that begins at its element `at`. */
+static td__optim_slice chunk_at(const td_optimizer *o, const td__optim_slice *s, size_t at)
+{
+    size_t left = s->n - at;
+    td__optim_slice c = {.p = s->p + at, .g = s->g + at};
+
+    c.n = left < TD_OPTIM_CHUNK ? left : TD_OPTIM_CHUNK;
+    for (int k = 0; k < o->n_states; k++)
+        c.s[k] = s->s[k] + at;
+    return c;
+}
+
+/* The learning rate of a tensor from the sums of its chunks, fed one by one. */
+typedef struct trust {
+    td__tree_sum sum[2];
+} trust;
+
+static void trust_add(trust *t, const double sums[2])
+{
+    td__tree_add(&t->sum[0], sums[0]);
+    td__tree_add(&t->sum[1], sums[1]);
+}
+
+static float trust_rate(const td_optimizer *o, const td__optim_hyper *h, const trust *t)
+{
+    double sums[2] = {td__tree_total(&t->sum[0]), td__tree_total(&t->sum[1])};
+    return o->def->rate(&o->opts, h, sums);
+}
+
+/* Elements [at, at + n), of one segment; rate NULL: the segment is all of them, a whole tensor. */
+static void update(const td_optimizer *o, const td__optim_hyper *h, bool decay, size_t at, size_t n,
+                   const float *g, const float *rate)
+{
+    td__optim_hyper mine = hyper_of(h, decay);
+    td__optim_slice s = slice_at(o, at, n, g);
+
+    if (o->def->chunk && rate) {
+        mine.lr = *rate;
+    } else if (o->def->chunk) {
+        trust t = {.sum = {{.n = 0}, {.n = 0}}};
+        for (size_t from = 0; from < n; from += TD_OPTIM_CHUNK) {
+            td__optim_slice c = chunk_at(o, &s, from);
+            double sums[2];
+            o->def->chunk(o->isa, &mine, &c, sums);
+            trust_add(&t, sums);
+        }
+        if (decay)
+            mine.lr = trust_rate(o, &mine, &t);
+    }
+    run_kernel(o, &mine, &s);
 }
 
 void td__optim_apply(td_optimizer *o, const float *grads, size_t begin, size_t count)
@@ -171,13 +294,14 @@ void td__optim_apply(td_optimizer *o, const float *grads, size_t begin, size_t c
 
     for (int i = 0; i < o->n_segments; i++) {
         const segment *s = &o->segments[i];
-        if (s->end <= begin || s->begin >= end)
+        if (s->end <= begin || s->begin >= end || !count)
             continue;
         size_t from = s->begin > begin ? s->begin : begin, to = s->end < end ? s->end : end;
-        TD_ASSERT(!o->def->tensor || to - from == s->end - s->begin,
+        TD_ASSERT(!o->def->chunk || o->rates || to - from == s->end - s->begin,
                   "%s: slice [%zu, %zu) cuts the tensor [%zu, %zu)", o->def->name, begin, end,
                   s->begin, s->end);
-        update(o, &o->now, s->decay, from, to - from, grads + (from - begin));
+        update(o, &o->now, s->decay, from, to - from, grads + (from - begin),
+               o->rates ? &s->rate : NULL);
     }
     td__cpu_fp_restore(mode);
 }
@@ -190,7 +314,7 @@ void td__optim_apply_rows(td_optimizer *o, const td_sparse_grad *sg)
 
     for (int64_t r = 0; r < sg->n_rows; r++)
         update(o, &o->now_rows, true, info.offset + (size_t)sg->rows[r] * width, width,
-               sg->values + (size_t)r * width);
+               sg->values + (size_t)r * width, NULL);
     td__cpu_fp_restore(mode);
 }
 
@@ -201,7 +325,7 @@ void td__optim_end(td_optimizer *o)
 
 bool td__optim_sliceable(const td_optimizer *o)
 {
-    return !o->def->tensor;
+    return !o->def->chunk;
 }
 
 /* ---- Clipping by the norm of all gradients --------------------------------------------------- */
@@ -227,6 +351,112 @@ td_status td__optim_clip(td_optimizer *o, double squares, double *scale)
     double want = o->opts.clip_norm / (norm + 1e-6); /* as torch.nn.utils.clip_grad_norm_ */
     *scale = want < 1 ? want : 1;
     return TD_OK;
+}
+
+/* ---- Elements of one rank -------------------------------------------------------------------- */
+
+int td__optim_chunk_of(const td_optimizer *o, int i)
+{
+    return o->chunks[i];
+}
+
+/* Chunks of param i that lie in [begin, end): elements [*from, *to) of the block, and the first. */
+static bool chunks_in(const td_optimizer *o, int i, size_t begin, size_t end, size_t *from,
+                      size_t *to, int *first)
+{
+    td_param_info info = td_params_info(o->params, i);
+    size_t stop = info.offset + info.count;
+
+    if (info.is_state || info.sparse || stop <= begin || info.offset >= end)
+        return false;
+    *from = info.offset > begin ? info.offset : begin;
+    *to = stop < end ? stop : end;
+    TD_ASSERT((*from - info.offset) % TD_OPTIM_CHUNK == 0 &&
+                  (*to == stop || (*to - info.offset) % TD_OPTIM_CHUNK == 0),
+              "[%zu, %zu) cuts a chunk of '%s'", begin, end, info.name);
+    *first = o->chunks[i] + (int)((*from - info.offset) / TD_OPTIM_CHUNK);
+    return *from < *to;
+}
+
+void td__optim_chunk_squares(const td_optimizer *o, const float *grads, size_t begin, size_t count,
+                             double *squares)
+{
+    double (*sum)(const float *, size_t, float, float) = TD_ISA_PICK(o->isa, td__optim_k_squares);
+    size_t from, to;
+    int chunk;
+
+    for (int i = 0; i < td_params_count(o->params); i++)
+        if (chunks_in(o, i, begin, begin + count, &from, &to, &chunk))
+            for (; from < to; from += TD_OPTIM_CHUNK)
+                squares[chunk++] =
+                    sum(grads + (from - begin),
+                        to - from < TD_OPTIM_CHUNK ? to - from : TD_OPTIM_CHUNK, 1.0f, INFINITY);
+}
+
+void td__optim_add_squares(const td_optimizer *o, const double *squares, td__tree_sum *sum)
+{
+    for (int i = 0; i < td_params_count(o->params); i++) {
+        td_param_info info = td_params_info(o->params, i);
+        td__tree_sum one = {.n = 0};
+        if (info.is_state || info.sparse)
+            continue;
+        for (int k = o->chunks[i]; k < o->chunks[i + 1]; k++)
+            td__tree_add(&one, squares[k]);
+        td__tree_add(sum, td__tree_total(&one));
+    }
+}
+
+void td__optim_chunk_sums(td_optimizer *o, const float *grads, size_t begin, size_t count,
+                          double *sums)
+{
+    size_t end = begin + count;
+    unsigned mode = td__cpu_fp_flush();
+
+    for (int i = 0; i < o->n_segments; i++) {
+        const segment *s = &o->segments[i];
+        if (s->end <= begin || s->begin >= end || !count)
+            continue;
+        size_t from = s->begin > begin ? s->begin : begin, to = s->end < end ? s->end : end;
+        td__optim_hyper mine = hyper_of(&o->now, s->decay);
+        td__optim_slice part = slice_at(o, from, to - from, grads + (from - begin));
+        double *to_sums = sums + 2 * ((size_t)s->chunk + (from - s->begin) / TD_OPTIM_CHUNK);
+        for (size_t at = 0; at < part.n; at += TD_OPTIM_CHUNK, to_sums += 2) {
+            td__optim_slice c = chunk_at(o, &part, at);
+            o->def->chunk(o->isa, &mine, &c, to_sums);
+        }
+    }
+    td__cpu_fp_restore(mode);
+}
+
+void td__optim_set_rates(td_optimizer *o, const double *sums)
+{
+    for (int i = 0; i < o->n_segments; i++) {
+        segment *s = &o->segments[i];
+        size_t n = (s->end - s->begin + TD_OPTIM_CHUNK - 1) / TD_OPTIM_CHUNK;
+        trust t = {.sum = {{.n = 0}, {.n = 0}}};
+        for (size_t k = 0; k < n; k++)
+            trust_add(&t, sums + 2 * ((size_t)s->chunk + k));
+        td__optim_hyper mine = hyper_of(&o->now, s->decay);
+        s->rate = s->decay ? trust_rate(o, &mine, &t) : mine.lr;
+    }
+    o->rates = true;
+}
+
+size_t td__optim_state_part(td_optimizer *o, int k, size_t begin, size_t end, size_t *first,
+                            float **state)
+{
+    held all = {0, o->count, 0};
+    const held *h = o->own ? o->own : &all;
+
+    for (int i = 0; i < (o->own ? o->n_own : 1); i++, h++) {
+        size_t from = h->begin > begin ? h->begin : begin, to = h->end < end ? h->end : end;
+        if (from >= to)
+            continue;
+        *first = from;
+        *state = o->state + (size_t)k * o->stride + h->at + (from - h->begin);
+        return to - from;
+    }
+    return 0;
 }
 
 /* Sum of squares per param, then over the params and row-sparse gradients in order. */
@@ -313,6 +543,7 @@ float *td_optimizer_state(td_optimizer *o, int k, size_t *count)
 {
     TD_ASSERT(k >= 0 && k < o->n_states, "%s has %d states, asked for %d", o->def->name,
               o->n_states, k);
+    TD_ASSERT(!o->own, "%s: state %d is not in one piece", o->def->name, k);
     if (count)
         *count = o->count;
     return o->state + (size_t)k * o->stride;

@@ -3,7 +3,7 @@
  *
  * A step is begin, apply for every part of the gradient block in any order, apply_rows for every
  * row-sparse gradient, end. Parts may be of any size, so that a part can be updated as soon as its
- * reduction has arrived; for an optimizer that looks at whole tensors (per_tensor) a part must not
+ * reduction has arrived; for an optimizer that looks at whole tensors (`chunk`) a part must not
  * cut one. td_optimizer_step() is all of this for a block that lies in one piece. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_OPTIM_OPTIMIZER_H
@@ -41,11 +41,13 @@ typedef struct td__optim_def {
     const char *(*no_rows)(const td_optim_opts *o);
     /* Work out the step's numbers; scale and clip are set already. */
     void (*begin)(const td__optim_step *st, td__optim_hyper *h);
-    /* Exactly one of these. elements: scalar, avx2, avx512. tensor: s is one whole tensor; adapt
-     * says whether its trust ratio applies. */
-    td__optim_kernel *elements[3];
-    void (*tensor)(td__isa isa, const td_optim_opts *o, const td__optim_hyper *h,
-                   const td__optim_slice *s, bool adapt);
+    td__optim_kernel *elements[3]; /* scalar, avx2, avx512 */
+    /* (optional, both) For optimizers that look at whole tensors before they change one: two sums
+     * of squares over a chunk (at most TD_OPTIM_CHUNK elements), which may update states; they are
+     * added over the tensor's chunks with td__tree_add, and give the learning rate of its elements,
+     * unless it is exempt from the trust ratio. */
+    void (*chunk)(td__isa isa, const td__optim_hyper *h, const td__optim_slice *s, double sums[2]);
+    float (*rate)(const td_optim_opts *o, const td__optim_hyper *h, const double sums[2]);
 } td__optim_def;
 
 #define TD_OPTIM(name) extern const td__optim_def td__optim_##name;
@@ -85,5 +87,39 @@ typedef struct td__tree_sum {
 } td__tree_sum;
 void td__tree_add(td__tree_sum *s, double x);
 double td__tree_total(const td__tree_sum *s);
+
+/* ---- An optimizer of some elements, where several ranks share the work (parallel/zero.h) --------
+ *
+ * It holds state for its own elements alone and updates only these. Own ranges begin and end
+ * where a chunk of a dense param does: the chunks of param i are its elements [c k, c (k+1)) with
+ * c = TD_OPTIM_CHUNK, numbered through over the dense params in order. What depends on whole
+ * tensors (the norm of all gradients, trust ratios) is then a matter of sums over chunks, which
+ * the ranks exchange: the bits are those of one rank. */
+
+/* Elements [begin, end) of the params block. */
+typedef struct td__optim_range {
+    size_t begin, end;
+} td__optim_range;
+
+/* own: rising, copied; row-sparse params that are to be updated must lie in it whole. */
+TD_NODISCARD td_status td__optim_create_own(const td_optim_opts *opts, td_params *ps,
+                                            const td__optim_range *own, int n_own,
+                                            td_optimizer **out);
+/* The part of state k that is held of elements [begin, end): how many of them, from *first on, and
+ * where; ranges are not crossed. 0: none. */
+size_t td__optim_state_part(td_optimizer *o, int k, size_t begin, size_t end, size_t *first,
+                            float **state);
+/* The first chunk of param i; of td_params_count(): how many there are. */
+int td__optim_chunk_of(const td_optimizer *o, int i);
+/* Sums of squares of the gradients of all chunks in [begin, begin + count), by chunk. */
+void td__optim_chunk_squares(const td_optimizer *o, const float *grads, size_t begin, size_t count,
+                             double *squares);
+/* The sum over all dense params of chunks' squares, to be gone on with for row-sparse ones. */
+void td__optim_add_squares(const td_optimizer *o, const double *squares, td__tree_sum *sum);
+/* After begin, if !td__optim_sliceable: two sums for each chunk in the range; then, when all are
+ * known, the tensors' learning rates. apply may then cut tensors. */
+void td__optim_chunk_sums(td_optimizer *o, const float *grads, size_t begin, size_t count,
+                          double *sums);
+void td__optim_set_rates(td_optimizer *o, const double *sums);
 
 #endif

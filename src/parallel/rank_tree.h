@@ -41,6 +41,13 @@ typedef struct td__rank_slot {
     int rank, slot;
 } td__rank_slot;
 
+/* A sub-tree that takes part in a sum: slot `slot` of a rank. All ranks know the list of them. */
+typedef struct td__rank_leaf {
+    td__subtree tree;
+    int rank, slot;
+    bool present; /* false: it has no rows */
+} td__rank_leaf;
+
 /* dst += src */
 typedef struct td__rank_add {
     td__rank_slot dst, src;

@@ -7,7 +7,6 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
-#include "parallel/data_parallel.h"
 
 struct td__sparse_gather {
     td_comm *comm;
@@ -18,6 +17,8 @@ struct td__sparse_gather {
     int64_t *own;      /* (slots, n_sparse) */
     int32_t *in, *out; /* words: (words), (size, words) */
     size_t words;
+    const int32_t **from;  /* by rank: how far its message has been read */
+    td__rank_leaf *leaves; /* (size, slots) */
     td__grad_stack sum;
 };
 
@@ -35,8 +36,12 @@ td_status td__sparse_gather_create(td_comm *comm, td__grad_pool *blocks, int slo
     size_t n = (size_t)slots * (size_t)s->n_sparse;
     s->own = td__calloc(n, sizeof *s->own);
     s->lengths = td__calloc(n * (size_t)td_comm_size(comm), sizeof *s->lengths);
-    td_status st = s->own && s->lengths ? td__grad_pool_like(blocks, &s->lists)
-                                        : TD_FAIL(TD_ENOMEM, "no memory for row-sparse gradients");
+    size_t size = (size_t)td_comm_size(comm);
+    s->from = td__calloc(size, sizeof *s->from);
+    s->leaves = td__calloc(size * (size_t)slots, sizeof *s->leaves);
+    td_status st = s->own && s->lengths && s->from && s->leaves
+                       ? td__grad_pool_like(blocks, &s->lists)
+                       : TD_FAIL(TD_ENOMEM, "no memory for row-sparse gradients");
     if (st) {
         td__sparse_gather_destroy(s);
         return st;
@@ -54,6 +59,8 @@ void td__sparse_gather_destroy(td__sparse_gather *s)
     td__grad_pool_destroy(s->lists);
     td__free(s->own);
     td__free(s->lengths);
+    td__free(s->from);
+    td__free(s->leaves);
     td__free(s->in);
     td__free(s->out);
     td__free(s);
@@ -133,35 +140,53 @@ static td_status unpack(td__sparse_gather *s, const int64_t *lengths, const int3
     return TD_OK;
 }
 
-static td_status merge(td__sparse_gather *s, int shards)
+/* A rank's slots come in rising order, so that its message is read front to back. */
+static td_status merge(td__sparse_gather *s, const td__rank_leaf *leaves, int n)
 {
-    int size = td_comm_size(s->comm);
     td__grad_sum sum;
-    for (int r = 0; r < size; r++) {
-        td__shard_range own = td__rank_shards(shards, r, size);
-        td__subtree trees[64];
-        int n = td__shard_subtrees(1 << 30, own.begin, own.end, trees);
-        const int32_t *from = s->out + (size_t)r * s->words;
-        const int64_t *lengths = s->lengths + (size_t)r * (size_t)(s->slots * s->n_sparse);
-        for (int i = 0; i < n; i++, lengths += s->n_sparse) {
-            td__partial *p = &s->sum.at[s->sum.n];
-            *p = (td__partial){.tree = trees[i], .weight = 1};
-            TD_TRY(unpack(s, lengths, &from, p));
-            s->sum.n++;
-            td__grad_plan(&s->sum, false, &sum);
-            td__grad_finish(s->lists, &sum);
-        }
+    for (int r = 0; r < td_comm_size(s->comm); r++)
+        s->from[r] = s->out + (size_t)r * s->words;
+    for (int i = 0; i < n; i++) {
+        const td__rank_leaf *l = &leaves[i];
+        size_t slot = (size_t)l->rank * (size_t)s->slots + (size_t)l->slot;
+        TD_ASSERT(s->sum.n < TD__GRAD_STACK && l->slot < s->slots, "%d partials", s->sum.n);
+        td__partial *p = &s->sum.at[s->sum.n];
+        *p = (td__partial){.tree = l->tree, .weight = 1};
+        TD_TRY(unpack(s, s->lengths + slot * (size_t)s->n_sparse, &s->from[l->rank], p));
+        s->sum.n++;
+        td__grad_plan(&s->sum, false, &sum);
+        td__grad_finish(s->lists, &sum);
     }
+    return TD_OK;
+}
+
+td_status td__sparse_gather_add(td__sparse_gather *s, const td__grad_stack *local,
+                                const td__rank_leaf *leaves, int n)
+{
+    TD_TRY(send(s, local));
+    return merge(s, leaves, n);
+}
+
+void td__sparse_gather_finish(td__sparse_gather *s)
+{
+    td__grad_sum sum;
     td__grad_plan(&s->sum, true, &sum);
     td__grad_finish(s->lists, &sum);
     TD_ASSERT(s->sum.n == 1 && s->sum.at[0].block, "%d partials are left", s->sum.n);
-    return TD_OK;
 }
 
 td_status td__sparse_gather_run(td__sparse_gather *s, const td__grad_stack *local, int shards)
 {
-    TD_TRY(send(s, local));
-    return merge(s, shards);
+    int size = td_comm_size(s->comm), n = 0;
+    for (int r = 0; r < size; r++) {
+        td__subtree trees[64];
+        int mine = td__rank_partials(shards, r, size, trees);
+        for (int i = 0; i < mine; i++)
+            s->leaves[n++] = (td__rank_leaf){.tree = trees[i], .rank = r, .slot = i};
+    }
+    TD_TRY(td__sparse_gather_add(s, local, s->leaves, n));
+    td__sparse_gather_finish(s);
+    return TD_OK;
 }
 
 td_sparse_grad td__sparse_gather_sum(const td__sparse_gather *s, int k)

@@ -7,7 +7,7 @@
 #ifndef TD_PARALLEL_SPARSE_GATHER_H
 #define TD_PARALLEL_SPARSE_GATHER_H
 
-#include "parallel/grad_tree.h"
+#include "parallel/rank_tree.h"
 #include "tandem/coll.h"
 
 typedef struct td__sparse_gather td__sparse_gather;
@@ -18,6 +18,11 @@ void td__sparse_gather_destroy(td__sparse_gather *s); /* NULL is allowed */
 /* Gather and merge; collective. `shards`: of the step; local: this rank's partials. */
 TD_NODISCARD td_status td__sparse_gather_run(td__sparse_gather *s, const td__grad_stack *local,
                                              int shards);
+/* The same in parts: add the leaves, rising, of which `local` are this rank's slots; after the last
+ * ones, finish. Collective. */
+TD_NODISCARD td_status td__sparse_gather_add(td__sparse_gather *s, const td__grad_stack *local,
+                                             const td__rank_leaf *leaves, int n);
+void td__sparse_gather_finish(td__sparse_gather *s);
 /* Gradient k of the sum; until clear. */
 td_sparse_grad td__sparse_gather_sum(const td__sparse_gather *s, int k);
 void td__sparse_gather_clear(td__sparse_gather *s);

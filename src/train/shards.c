@@ -231,20 +231,37 @@ static sized *size_of(const run *n, int64_t rows)
     return n->low && n->low->rows == rows ? n->low : n->high;
 }
 
+/* Inputs of r from row `at` of the batch's memory on. */
+static td_status set_inputs(const td__shard_set *s, const sized *z, td_runner *r,
+                            const td__batch *batch, int64_t at)
+{
+    for (int i = 0; i < z->facts.n_inputs; i++) {
+        if (s->field_of[i] < 0)
+            continue;
+        const char *from = batch->field[s->field_of[i]];
+        TD_TRY(td_runner_set_input(r, z->facts.input[i], from + (size_t)at * s->row_nbytes[i],
+                                   (size_t)z->rows * s->row_nbytes[i]));
+    }
+    return TD_OK;
+}
+
+td_status td__shard_ready(td__shard_set *s, const td__batch *batch, int64_t at, int64_t rows,
+                          td_runner **out, uint64_t *seed)
+{
+    sized *z;
+    TD_TRY(find(s, rows, &z));
+    TD_TRY(runner_of(s, z, 0));
+    *out = z->runners[0];
+    *seed = s->o.seed;
+    return set_inputs(s, z, *out, batch, at);
+}
+
 static td_status run_one(td__shard_set *s, const td__shard *shard)
 {
     const run *n = &s->now;
     const sized *z = size_of(n, shard->rows);
     td_runner *r = shard->runner;
-    for (int i = 0; i < z->facts.n_inputs; i++) {
-        if (s->field_of[i] < 0)
-            continue;
-        const char *from = n->batch->field[s->field_of[i]];
-        TD_TRY(td_runner_set_input(r, z->facts.input[i],
-                                   from + (size_t)(shard->begin - n->batch->here.begin) *
-                                              s->row_nbytes[i],
-                                   (size_t)shard->rows * s->row_nbytes[i]));
-    }
+    TD_TRY(set_inputs(s, z, r, n->batch, shard->begin - n->batch->here.begin));
     return td_runner_run(r, (td_run_key){.seed = s->o.seed,
                                          .step = n->step,
                                          .shard = n->first + (uint32_t)shard->index});

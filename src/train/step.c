@@ -26,6 +26,7 @@
 #include "optim/optimizer.h"
 #include "parallel/bucket_sum.h"
 #include "parallel/data_parallel.h"
+#include "train/step_zero.h"
 
 enum { SLICE = 16 << 10, FEW_SLICES = 8 };
 
@@ -52,7 +53,8 @@ struct td__step_engine {
     td__grad_stack total;   /* of the batches before */
     td__grad_sum sum;
     td__dp *world;           /* ranks that share memory */
-    td__bucket_sum *buckets; /* other ranks, or a reducer; both NULL: alone */
+    td__bucket_sum *buckets; /* other ranks, or a reducer */
+    td__step_zero *zero;     /* ranks that hold something in slices; all NULL: alone */
     int rank, size;
     double *sums;   /* over ranks: what they ask, then the losses */
     double *losses; /* by shard of the step, weighted; 0 for those of other ranks */
@@ -158,7 +160,8 @@ static td_status set_up(td__step_engine *e)
     e->rank = e->o.comm ? td_comm_rank(e->o.comm) : 0;
     e->size = e->o.comm ? td_comm_size(e->o.comm) : 1;
     TD_TRY(td__grad_pool_create(e->o.program, ps, shards, &e->blocks));
-    TD_TRY(td__grad_pool_reserve(e->blocks, blocks_needed(e)));
+    if (!e->o.zero || td__zero_stage(e->o.zero) == 1) /* else gradients are not kept */
+        TD_TRY(td__grad_pool_reserve(e->blocks, blocks_needed(e)));
     size_t threads = (size_t)td__pool_threads(e->o.pool);
     e->stacks = td__calloc(threads, sizeof *e->stacks);
     e->lents = td__calloc(threads, sizeof *e->lents);
@@ -168,7 +171,9 @@ static td_status set_up(td__step_engine *e)
     if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
     e->losses = e->sums + 1;
-    if (e->size > 1 || (e->o.comm && e->o.reducer)) /* which may have the momentum */
+    if (e->o.zero)
+        TD_TRY(td__step_zero_create(&e->o, e->blocks, &e->zero));
+    else if (e->size > 1 || (e->o.comm && e->o.reducer)) /* which may have the momentum */
         TD_TRY(join_world(e));
     return make_parts(e, dense);
 }
@@ -197,6 +202,7 @@ void td__step_engine_destroy(td__step_engine *e)
         td__step_abandon(e);
     td__dp_destroy(e->world);
     td__bucket_sum_destroy(e->buckets);
+    td__step_zero_destroy(e->zero);
     td__grad_pool_destroy(e->blocks);
     td__free(e->stacks);
     td__free(e->lents);
@@ -224,6 +230,8 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
     e->batches = batches;
     e->done = 0;
     e->times = (td__step_times){0};
+    if (e->zero)
+        td__step_zero_begin(e->zero, step, rows);
     memset(e->sums, 0, (1 + (size_t)(batches * e->o.shards)) * sizeof *e->sums);
 }
 
@@ -383,7 +391,10 @@ td_status td__step_batch(td__step_engine *e, const td__batch *batch)
 {
     uint64_t begin = td__clock_ns();
     TD_ASSERT(e->done < e->batches, "batch %d of a step of %d", e->done, e->batches);
-    TD_TRY(run_batch(e, batch));
+    if (e->zero && td__zero_stage(e->o.zero) > 1)
+        TD_TRY(td__step_zero_batch(e->zero, batch, e->done, e->losses + e->done * e->o.shards));
+    else
+        TD_TRY(run_batch(e, batch));
     e->done++;
     e->times.compute += seconds_since(begin);
     return TD_OK;
@@ -432,6 +443,20 @@ static td_status sum_world(td__step_engine *e)
     e->times.wait = 1e-9 * (double)(at[2] - at[1] + at[4] - at[3]);
     e->times.sent_nbytes = e->times.plain_nbytes = td__dp_nbytes(e->world);
     return TD_OK;
+}
+
+/* The sum over all ranks, in slices; at stages 2 and 3 the gradients have left already. */
+static td_status sum_zero(td__step_engine *e)
+{
+    TD_TRY(td_allreduce(e->o.comm, e->sums, e->sums, 1 + (size_t)(e->batches * e->o.shards), TD_F64,
+                        TD_REDUCE_SUM, NULL));
+    if (td__zero_stage(e->o.zero) > 1)
+        return TD_OK;
+    td__grad_plan(&e->total, false, &e->sum);
+    e->update = false;
+    TD_TRY(in_parts(e, sum_parts));
+    td__grad_finish(e->blocks, &e->sum);
+    return td__step_zero_sum(e->zero, &e->total, e->batches, e->last_rows);
 }
 
 /* The blends of the sum over this rank's shards, which are all. */
@@ -575,7 +600,9 @@ td_status td__step_end(td__step_engine *e, double lr, double ask, td__step_resul
     size_t n_sums = 1 + (size_t)(e->batches * e->o.shards);
     e->sums[0] = ask;
     uint64_t begin = td__clock_ns();
-    if (e->world) {
+    if (e->zero) {
+        TD_TRY(sum_zero(e));
+    } else if (e->world) {
         TD_TRY(sum_world(e));
     } else if (e->buckets) {
         td__bucket_sum_close(e->buckets, e->sums, n_sums);
@@ -583,8 +610,8 @@ td_status td__step_end(td__step_engine *e, double lr, double ask, td__step_resul
     } else {
         plan_local(e);
     }
-    double before = e->world ? seconds_since(begin) : 0;
-    TD_TRY(update(e, lr));
+    double before = e->world || e->zero ? seconds_since(begin) : 0;
+    TD_TRY(e->zero ? td__step_zero_update(e->zero, lr) : update(e, lr));
     e->times.update = seconds_since(begin) - before - (e->buckets ? e->times.wait : 0);
     if (e->buckets)
         note_buckets(e);

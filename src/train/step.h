@@ -20,9 +20,10 @@
 #ifndef TD_TRAIN_STEP_H
 #define TD_TRAIN_STEP_H
 
-#include "tandem/coll.h"
 #include "parallel/bucket_queue.h"
 #include "parallel/reducer.h"
+#include "parallel/zero.h"
+#include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "train/shards.h"
 #include "train/step_times.h"
@@ -41,6 +42,7 @@ typedef struct td__step_opts {
     bool update_late;      /* no update before the sum has arrived whole: see Recovery */
     const char *reducer;   /* a name of reducers.def; NULL: the tree, with the bits of one rank */
     td__reducer_opts with; /* of the reducer; comm, params and buckets are filled in */
+    td__zero *zero; /* what ranks hold in slices; NULL: nothing. The optimizer holds its ranges */
 } td__step_opts;
 
 typedef struct td__step_result {

@@ -1,0 +1,409 @@
+/* zero.c -- see zero.h.
+ *
+ * A bucket may be of any size; what travels at once is a piece: the same range of elements of every
+ * rank's slice, padded to one length. So buffers are small whatever the model. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parallel/zero.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/cpu.h"
+#include "base/fail.h"
+#include "base/kernels/blend.h"
+#include "coll/comm_impl.h"
+
+enum {
+    STAGING = 1 << 19, /* floats of all ranks' pieces together */
+    LEAST = 1 << 12,   /* floats of a piece at least, with many ranks */
+    MOST_PARTIALS = 40
+};
+
+/* A partial of this rank's slice of a bucket. */
+typedef struct entry {
+    td__subtree tree;
+    int store; /* which of the stores it lies in; -1: absent */
+} entry;
+
+typedef struct stack {
+    entry at[MOST_PARTIALS];
+    int n;
+} stack;
+
+struct td__zero {
+    td__zero_opts o;
+    td__zero_map map;
+    int rank, size;
+    size_t piece;        /* floats */
+    int slots, depth;    /* of a rank in one reduce; stores */
+    float *send, *inbox; /* (size, piece) registered; (slots, size, piece) */
+    size_t *own_at;      /* by bucket: where its slice lies in a store */
+    size_t owned;        /* floats of a store */
+    float *store;        /* (depth, owned) */
+    stack *stacks;       /* by bucket */
+};
+
+/* ---- Sizes ----------------------------------------------------------------------------------- */
+
+static size_t piece_of(const td__zero_map *m)
+{
+    size_t most = LEAST, piece = STAGING / (size_t)m->size;
+    for (int b = 0; b < m->n; b++)
+        if (td__zero_widest(m, b) > most)
+            most = td__zero_widest(m, b);
+    piece = piece > LEAST ? piece : LEAST;
+    return td__align_up(piece < most ? piece : most, 16);
+}
+
+/* Slots that a rank brings to one reduce: at stage 1 all its partials, else one leaf. */
+static int slots_of(int stage, int size, int shards, int accumulate)
+{
+    int most = 1;
+    for (int m = 1; stage == 1 && m <= accumulate; m++)
+        for (int r = 0; r < size; r++) {
+            int n = td__rank_partials(m * shards, r, size, NULL);
+            most = n > most ? n : most;
+        }
+    return most;
+}
+
+/* Stores that stacks need: one where all is added at once; else as many partials as are left after
+ * any round of leaves. */
+static int depth_of(int stage, int size, int shards, int accumulate)
+{
+    int most = 1;
+    td__grad_stack s = {.n = 0};
+    td__grad_sum sum;
+    for (int i = 0; stage > 1 && i < shards * accumulate; i++) {
+        int in_batch = i % shards;
+        s.at[s.n++] = (td__partial){.tree = {i, 0}};
+        td__grad_plan(&s, false, &sum);
+        if (in_batch % size == size - 1 || in_batch == shards - 1)
+            most = s.n > most ? s.n : most;
+    }
+    return most;
+}
+
+size_t td__zero_nbytes(const td__zero_map *m, int stage, int shards, int accumulate, bool shared)
+{
+    size_t owned = 0, piece = piece_of(m), size = (size_t)m->size;
+    for (int r = 0; r < m->size; r++)
+        if (td__zero_owned(m, r) > owned)
+            owned = td__zero_owned(m, r);
+    size_t slots = (size_t)slots_of(stage, m->size, shards, accumulate);
+    size_t depth = (size_t)depth_of(stage, m->size, shards, accumulate);
+    return sizeof(float) * (depth * owned + size * piece * ((shared ? size : 1) + slots));
+}
+
+/* ---- Making one ------------------------------------------------------------------------------ */
+
+static td_status set_up(td__zero *z)
+{
+    const td__zero_opts *o = &z->o;
+    size_t size = (size_t)z->size;
+
+    TD_TRY(td__zero_map_init(&z->map, o->params, z->size, o->bucket_nbytes));
+    z->piece = piece_of(&z->map);
+    z->slots = slots_of(o->stage, z->size, o->shards, o->accumulate);
+    z->depth = depth_of(o->stage, z->size, o->shards, o->accumulate);
+    z->owned = td__align_up(td__zero_owned(&z->map, z->rank) + 1, 16);
+    z->own_at = td__calloc((size_t)z->map.n + 1, sizeof *z->own_at);
+    z->stacks = td__calloc((size_t)z->map.n + 1, sizeof *z->stacks);
+    z->store = td__alloc_block((size_t)z->depth * z->owned * sizeof(float));
+    z->inbox = td__alloc_block((size_t)z->slots * size * z->piece * sizeof(float));
+    if (!z->own_at || !z->stacks || !z->store || !z->inbox)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d times %zu floats of gradients", z->depth,
+                       z->owned);
+    for (int b = 0; b < z->map.n; b++)
+        z->own_at[b + 1] = z->own_at[b] + td__zero_slice(&z->map, b, z->rank);
+    if (o->stage == 3) {
+        size_t all;
+        float *block = td_params_block(o->params, &all);
+        td__block_thin(block, all * sizeof *block);
+    }
+    return TD_OK;
+}
+
+td_status td__zero_create(const td__zero_opts *opts, td__zero **out)
+{
+    *out = NULL;
+    td__zero *z = td__calloc(1, sizeof *z);
+    if (!z)
+        return TD_FAIL(TD_ENOMEM, "no memory for a sharded optimizer");
+    z->o = *opts;
+    z->rank = td_comm_rank(opts->comm);
+    z->size = td_comm_size(opts->comm);
+    TD_ASSERT(z->size > 1 && opts->stage >= 1 && opts->stage < TD__ZERO_STAGES,
+              "stage %d with %d ranks", opts->stage, z->size);
+    td_status st = set_up(z);
+    if (st) {
+        td__zero_destroy(z);
+        return st;
+    }
+    *out = z;
+    return TD_OK;
+}
+
+void td__zero_destroy(td__zero *z)
+{
+    if (!z)
+        return;
+    if (z->send)
+        td_comm_free(z->o.comm, z->send);
+    td__free_block(z->store, (size_t)z->depth * z->owned * sizeof(float));
+    td__free_block(z->inbox, (size_t)z->slots * (size_t)z->size * z->piece * sizeof(float));
+    td__free(z->own_at);
+    td__free(z->stacks);
+    td__zero_map_fini(&z->map);
+    td__free(z);
+}
+
+int td__zero_stage(const td__zero *z)
+{
+    return z->o.stage;
+}
+
+int td__zero_rank(const td__zero *z)
+{
+    return z->rank;
+}
+
+const td__zero_map *td__zero_map_of(const td__zero *z)
+{
+    return &z->map;
+}
+
+/* Registered when it is first needed, so that making a td__zero is local. */
+static td_status have_send(td__zero *z)
+{
+    void *send;
+    if (z->send)
+        return TD_OK;
+    TD_TRY(td_comm_alloc(z->o.comm, (size_t)z->size * z->piece * sizeof(float), &send));
+    z->send = send;
+    return TD_OK;
+}
+
+/* ---- Sums ------------------------------------------------------------------------------------ */
+
+void td__zero_begin(td__zero *z)
+{
+    for (int b = 0; b < z->map.n; b++)
+        z->stacks[b].n = 0;
+}
+
+/* Elements of rank r's slice of bucket b in the piece that begins at `at`. */
+static size_t in_piece(const td__zero *z, int b, int r, size_t at)
+{
+    size_t n = td__zero_slice(&z->map, b, r);
+    return n <= at ? 0 : n - at < z->piece ? n - at : z->piece;
+}
+
+/* Elements that every rank sends of the piece, and of the last one no more than needed. */
+static size_t piece_count(const td__zero *z, int b, size_t at)
+{
+    size_t left = td__zero_widest(&z->map, b) - at;
+    return left < z->piece ? left : z->piece;
+}
+
+static void copy_scaled(float *to, const float *from, float weight, size_t n)
+{
+    if (weight == 1)
+        memcpy(to, from, n * sizeof *to);
+    else
+        TD_ISA_PICK(td__cpu_isa(), td__scaled_copy)(to, from, weight, n);
+}
+
+static td_status exchange(td__zero *z, int b, const td__partial *mine, int n_mine, int slots,
+                          size_t at)
+{
+    const size_t *cut = td__zero_cut(&z->map, b);
+    size_t count = piece_count(z, b, at);
+
+    TD_TRY(have_send(z));
+    for (int i = 0; i < slots; i++) {
+        unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
+        for (int r = 0; i < n_mine && mine[i].dense && r < z->size; r++)
+            if (in_piece(z, b, r, at))
+                copy_scaled(z->send + (size_t)r * count, mine[i].dense + cut[r] + at,
+                            mine[i].weight, in_piece(z, b, r, at));
+        td__cpu_fp_restore(mode);
+        TD_TRY(td_all_to_all(z->o.comm, z->send, z->inbox + (size_t)i * (size_t)z->size * z->piece,
+                             count, TD_F32, NULL));
+    }
+    return TD_OK;
+}
+
+static float *store_at(const td__zero *z, int store, int b, size_t at)
+{
+    return z->store + (size_t)store * z->owned + z->own_at[b] + at;
+}
+
+/* The stack of bucket b as partials of the piece. */
+static void open_stack(const td__zero *z, int b, size_t at, td__grad_stack *out)
+{
+    const stack *s = &z->stacks[b];
+    out->n = s->n;
+    for (int i = 0; i < s->n; i++)
+        out->at[i] =
+            (td__partial){.tree = s->at[i].tree,
+                          .weight = 1,
+                          .dense = s->at[i].store < 0 ? NULL : store_at(z, s->at[i].store, b, at)};
+}
+
+/* Which store a partial of the piece lies in; -1: in none. */
+static int store_of(const td__zero *z, int b, size_t at, const float *dense)
+{
+    for (int k = 0; k < z->depth; k++)
+        if (dense == store_at(z, k, b, at))
+            return k;
+    return -1;
+}
+
+/* Partials that lie in the inbox move to stores that are free. */
+static void close_stack(const td__zero *z, int b, size_t at, size_t n, const td__grad_stack *in,
+                        stack *out)
+{
+    unsigned long long used = 0;
+    out->n = in->n;
+    TD_ASSERT(in->n <= MOST_PARTIALS, "%d partials", in->n);
+    for (int i = 0; i < in->n; i++) {
+        int k = in->at[i].dense ? store_of(z, b, at, in->at[i].dense) : -1;
+        out->at[i] = (entry){in->at[i].tree, k};
+        used |= k < 0 ? 0 : 1ull << k;
+    }
+    for (int i = 0; i < in->n; i++) {
+        if (!in->at[i].dense || out->at[i].store >= 0)
+            continue;
+        int k = 0;
+        while (used & (1ull << k))
+            k++;
+        TD_ASSERT(k < z->depth, "%d partials of bucket %d, room for %d", in->n, b, z->depth);
+        used |= 1ull << k;
+        out->at[i].store = k;
+        memcpy(store_at(z, k, b, at), in->at[i].dense, n * sizeof(float));
+    }
+}
+
+static void add_leaves(td__zero *z, int b, size_t at, const td__rank_leaf *leaves, int n_leaves,
+                       stack *out)
+{
+    size_t count = piece_count(z, b, at), n = in_piece(z, b, z->rank, at);
+    td__grad_stack s;
+    td__grad_sum sum;
+
+    open_stack(z, b, at, &s);
+    for (int i = 0; i < n_leaves; i++) {
+        const td__rank_leaf *l = &leaves[i];
+        float *from =
+            z->inbox + (size_t)l->slot * (size_t)z->size * z->piece + (size_t)l->rank * count;
+        TD_ASSERT(s.n < TD__GRAD_STACK, "%d partials", s.n);
+        s.at[s.n++] =
+            (td__partial){.tree = l->tree, .weight = 1, .dense = l->present ? from : NULL};
+        td__grad_plan(&s, false, &sum);
+        td__grad_blend(&sum, 0, n);
+    }
+    if (z->o.stage == 1) { /* these were all */
+        td__grad_plan(&s, true, &sum);
+        td__grad_blend(&sum, 0, n);
+    }
+    close_stack(z, b, at, n, &s, out);
+}
+
+td_status td__zero_reduce(td__zero *z, int b, const td__partial *mine, int n_mine,
+                          const td__rank_leaf *leaves, int n_leaves)
+{
+    size_t widest = td__zero_widest(&z->map, b);
+    stack after = z->stacks[b];
+    int slots = 0;
+
+    for (int i = 0; i < n_leaves; i++)
+        slots = leaves[i].slot >= slots ? leaves[i].slot + 1 : slots;
+    TD_ASSERT(slots <= z->slots && n_mine <= slots, "%d slots, %d of them mine", slots, n_mine);
+    for (size_t at = 0; at < widest; at += z->piece) {
+        TD_TRY(exchange(z, b, mine, n_mine, slots, at));
+        add_leaves(z, b, at, leaves, n_leaves, &after);
+    }
+    z->stacks[b] = after;
+    return TD_OK;
+}
+
+const float *td__zero_sum(td__zero *z, int b)
+{
+    td__grad_stack s;
+    td__grad_sum sum;
+
+    open_stack(z, b, 0, &s);
+    td__grad_plan(&s, true, &sum);
+    td__grad_blend(&sum, 0, td__zero_slice(&z->map, b, z->rank));
+    TD_ASSERT(s.n == 1 && s.at[0].dense, "%d partials of bucket %d are left", s.n, b);
+    z->stacks[b] = (stack){.at = {{s.at[0].tree, store_of(z, b, 0, s.at[0].dense)}}, .n = 1};
+    return s.at[0].dense;
+}
+
+/* ---- Slices to all, or to one ---------------------------------------------------------------- */
+
+/* own: this rank's slice; out: the whole bucket; skip_own: it is there already. */
+static td_status gather(td__zero *z, int b, const float *own, int root, float *out, bool skip_own)
+{
+    const size_t *cut = td__zero_cut(&z->map, b);
+    size_t widest = td__zero_widest(&z->map, b);
+
+    TD_TRY(have_send(z));
+    for (size_t at = 0; at < widest; at += z->piece) {
+        size_t count = piece_count(z, b, at);
+        memcpy(z->send, own + at, in_piece(z, b, z->rank, at) * sizeof *own);
+        if (root < 0)
+            TD_TRY(td_all_gather(z->o.comm, z->send, z->inbox, count, TD_F32, NULL));
+        else
+            TD_TRY(td_coll_gather(z->o.comm, z->send, z->inbox, count, TD_F32, root, NULL));
+        for (int r = 0; out && r < z->size; r++)
+            if (r != z->rank || !skip_own)
+                memcpy(out + (cut[r] - cut[0]) + at, z->inbox + (size_t)r * count,
+                       in_piece(z, b, r, at) * sizeof *out);
+    }
+    return TD_OK;
+}
+
+td_status td__zero_gather_sum(td__zero *z, int b, float *out)
+{
+    return gather(z, b, td__zero_sum(z, b), -1, out, false);
+}
+
+td_status td__zero_gather(td__zero *z, int b)
+{
+    size_t all;
+    float *block = td_params_block(z->o.params, &all);
+    return gather(z, b, block + td__zero_cut(&z->map, b)[z->rank], -1, block + z->map.begin[b],
+                  true);
+}
+
+void td__zero_drop(td__zero *z, int b)
+{
+    const size_t *cut = td__zero_cut(&z->map, b);
+    size_t all;
+    float *block = td_params_block(z->o.params, &all);
+
+    td__block_give_back(block + cut[0], (cut[z->rank] - cut[0]) * sizeof *block);
+    td__block_give_back(block + cut[z->rank + 1],
+                        (cut[z->size] - cut[z->rank + 1]) * sizeof *block);
+}
+
+td_status td__zero_gather_all(td__zero *z)
+{
+    for (int b = 0; b < z->map.params; b++)
+        TD_TRY(td__zero_gather(z, b));
+    return TD_OK;
+}
+
+void td__zero_drop_all(td__zero *z)
+{
+    for (int b = 0; b < z->map.params; b++)
+        td__zero_drop(z, b);
+}
+
+td_status td__zero_collect(td__zero *z, int b, const float *own, int root, float *out)
+{
+    return gather(z, b, own, root, out, false);
+}

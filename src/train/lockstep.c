@@ -1,0 +1,166 @@
+/* lockstep.c -- see lockstep.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/lockstep.h"
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "graph/walk.h"
+#include "parallel/zero_script.h"
+
+enum { SCRIPTS = 8 };
+
+typedef struct sized {
+    int64_t rows; /* -1: free; 0: the plain script */
+    uint64_t used;
+    td__zero_script script;
+} sized;
+
+struct td__lockstep {
+    td__zero *zero;
+    td__shard_set *set;
+    td_params *ps;
+    bool evaluate;
+    int rank, size;
+    sized scripts[SCRIPTS];
+    uint64_t clock;
+    /* The round under way. */
+    const td__lockstep_round *round;
+    const td__zero_script *script;
+    int next;
+    float *grads;
+};
+
+td_status td__lockstep_create(td__zero *z, td__shard_set *set, td_params *ps, bool evaluate,
+                              td__lockstep **out)
+{
+    td__lockstep *l = *out = td__calloc(1, sizeof *l);
+    if (!l)
+        return TD_FAIL(TD_ENOMEM, "no memory to run shards in step");
+    *l = (td__lockstep){.zero = z, .set = set, .ps = ps, .evaluate = evaluate};
+    l->size = td__zero_map_of(z)->size;
+    l->rank = td__zero_rank(z);
+    for (int i = 0; i < SCRIPTS; i++)
+        l->scripts[i].rows = -1;
+    return TD_OK;
+}
+
+void td__lockstep_destroy(td__lockstep *l)
+{
+    if (!l)
+        return;
+    for (int i = 0; i < SCRIPTS; i++)
+        td__zero_script_fini(&l->scripts[i].script);
+    td__free(l);
+}
+
+/* The script for shards of `rows`; 0: the plain one. Valid until 7 others have been asked for. */
+static td_status find(td__lockstep *l, int64_t rows, const td__zero_script **out)
+{
+    sized *oldest = &l->scripts[0];
+    const td_program *p = NULL;
+
+    for (int i = 0; i < SCRIPTS; i++) {
+        sized *z = &l->scripts[i];
+        if (z->rows == rows) {
+            z->used = ++l->clock;
+            *out = &z->script;
+            return TD_OK;
+        }
+        if (z->used < oldest->used)
+            oldest = z;
+    }
+    td__zero_script_fini(&oldest->script);
+    oldest->rows = -1;
+    if (rows)
+        TD_TRY(td__shard_program(l->set, rows, &p, NULL));
+    TD_TRY(td__zero_script_init(&oldest->script, td__zero_map_of(l->zero), p, l->ps,
+                                td__zero_stage(l->zero), l->evaluate));
+    oldest->rows = rows;
+    oldest->used = ++l->clock;
+    *out = &oldest->script;
+    return TD_OK;
+}
+
+static int64_t rows_of(const td__lockstep_round *r, int index)
+{
+    int64_t rows = r->batch->rows;
+    return index < 0 ? 0
+                     : td__shard_begin(rows, r->shards, index + 1) -
+                           td__shard_begin(rows, r->shards, index);
+}
+
+/* The script that fits all shards of the round. */
+static td_status choose(td__lockstep *l, const td__lockstep_round *r)
+{
+    int64_t first = 0;
+    TD_TRY(find(l, 0, &l->script));
+    for (int k = 0; k < l->size; k++) {
+        int64_t rows = rows_of(r, r->run[k]);
+        const td__zero_script *other;
+        if (!rows || rows == first)
+            continue;
+        TD_TRY(find(l, rows, &other));
+        if (first && !td__zero_script_same(l->script, other))
+            return find(l, 0, &l->script);
+        l->script = first ? l->script : other;
+        first = first ? first : rows;
+    }
+    return TD_OK;
+}
+
+static td_status act(td__lockstep *l, const td__zero_op *op)
+{
+    const td__zero_map *m = td__zero_map_of(l->zero);
+    switch (op->act) {
+    case TD__ZERO_GATHER: return td__zero_gather(l->zero, op->bucket);
+    case TD__ZERO_DROP: td__zero_drop(l->zero, op->bucket); return TD_OK;
+    case TD__ZERO_REDUCE: break;
+    }
+    TD_TRY(l->round->reduce(l->round->user, op->bucket, l->grads));
+    if (l->grads && op->bucket < m->params) /* statistics are still to be read */
+        td__block_give_back(l->grads + m->begin[op->bucket],
+                            (m->begin[op->bucket + 1] - m->begin[op->bucket]) * sizeof(float));
+    return TD_OK;
+}
+
+/* Everything that is to be done before step `step`. */
+static td_status follow(void *user, int step)
+{
+    td__lockstep *l = user;
+    while (l->next < l->script->n && l->script->ops[l->next].step <= step)
+        TD_TRY(act(l, &l->script->ops[l->next++]));
+    return TD_OK;
+}
+
+td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_runner **ran)
+{
+    int index = round->run[l->rank];
+    int64_t rows = rows_of(round, index);
+    bool slices = td__zero_stage(l->zero) == 3;
+    td_runner *r = NULL;
+    uint64_t seed = 0;
+
+    *ran = NULL;
+    TD_TRY(choose(l, round));
+    l->round = round;
+    l->next = 0;
+    l->grads = NULL;
+    if (rows) {
+        TD_TRY(td__shard_ready(l->set, round->batch, round->at, rows, &r, &seed));
+        td__runner_thin(r, slices);
+        l->grads = l->evaluate ? NULL : td_runner_grads(r, NULL);
+        td_run_key key = {.seed = seed, .step = round->step, .shard = round->shard};
+        TD_TRY(td__runner_walk(r, key, slices, follow, l));
+    }
+    TD_TRY(follow(l, INT32_MAX));
+    *ran = r;
+    return TD_OK;
+}
+
+td_status td__lockstep_most(td__lockstep *l, int64_t rows, size_t *most)
+{
+    const td__zero_script *s;
+    TD_TRY(find(l, rows, &s));
+    *most = s->most;
+    return TD_OK;
+}

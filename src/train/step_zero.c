@@ -1,0 +1,321 @@
+/* step_zero.c -- see step_zero.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/step_zero.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+#include "parallel/sparse_gather.h"
+
+struct td__step_zero {
+    td__step_opts o;
+    td__zero *zero;
+    const td__zero_map *map;
+    td__grad_pool *blocks;
+    td__sparse_gather *sparse; /* NULL: there are no row-sparse gradients */
+    td__grad_pool *lists;      /* for them, of one leaf */
+    td__lockstep *lockstep;    /* NULL: stage 1 */
+    int rank, size;
+    td__rank_leaf *leaves;
+    int n_leaves;
+    int *run;           /* by rank: its shard of the round */
+    double *chunks;     /* squares or sums, by chunk of the params */
+    size_t n_chunks;    /* doubles of them */
+    const float **sums; /* by bucket: this rank's slice of the sum */
+    /* The step under way. */
+    uint32_t step;
+    int64_t rows;
+    float weight; /* of the shard that runs */
+    atomic_int next;
+};
+
+static td_status set_up(td__step_zero *z)
+{
+    td_optimizer *o = z->o.optimizer;
+    int all = z->o.shards * z->o.accumulate, slots = 1;
+    bool streams = td__zero_stage(z->zero) > 1;
+
+    for (int r = 0; !streams && r < z->size; r++)
+        for (int m = 1; m <= z->o.accumulate; m++) {
+            int n = td__rank_partials(m * z->o.shards, r, z->size, NULL);
+            slots = n > slots ? n : slots;
+        }
+    z->n_chunks = 2 * (size_t)td__optim_chunk_of(o, td_params_count(z->o.params));
+    z->leaves = td__calloc((size_t)(streams ? z->size : slots * z->size) + 1, sizeof *z->leaves);
+    z->run = td__calloc((size_t)z->size, sizeof *z->run);
+    z->chunks = td__calloc(z->n_chunks + 1, sizeof *z->chunks);
+    z->sums = td__calloc((size_t)z->map->n + 1, sizeof *z->sums);
+    if (!z->leaves || !z->run || !z->chunks || !z->sums)
+        return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", all);
+    if (td__grad_sparse_count(z->blocks)) {
+        TD_TRY(td__sparse_gather_create(z->o.comm, z->blocks, slots, &z->sparse));
+        TD_TRY(td__grad_pool_like(z->blocks, &z->lists));
+    }
+    return streams ? td__lockstep_create(z->zero, z->o.set, z->o.params, false, &z->lockstep)
+                   : TD_OK;
+}
+
+td_status td__step_zero_create(const td__step_opts *o, td__grad_pool *blocks, td__step_zero **out)
+{
+    *out = NULL;
+    td__step_zero *z = td__calloc(1, sizeof *z);
+    if (!z)
+        return TD_FAIL(TD_ENOMEM, "no memory for the step engine");
+    z->o = *o;
+    z->zero = o->zero;
+    z->map = td__zero_map_of(o->zero);
+    z->blocks = blocks;
+    z->rank = td_comm_rank(o->comm);
+    z->size = td_comm_size(o->comm);
+    td_status st = set_up(z);
+    if (st) {
+        td__step_zero_destroy(z);
+        return st;
+    }
+    *out = z;
+    return TD_OK;
+}
+
+void td__step_zero_destroy(td__step_zero *z)
+{
+    if (!z)
+        return;
+    td__lockstep_destroy(z->lockstep);
+    td__sparse_gather_destroy(z->sparse);
+    td__grad_pool_destroy(z->lists);
+    td__free(z->leaves);
+    td__free(z->run);
+    td__free(z->chunks);
+    td__free(z->sums);
+    td__free(z);
+}
+
+void td__step_zero_begin(td__step_zero *z, uint32_t step, int64_t rows)
+{
+    z->step = step;
+    z->rows = rows;
+    td__zero_begin(z->zero);
+    if (z->sparse)
+        td__sparse_gather_clear(z->sparse);
+}
+
+/* ---- Stages 2 and 3: shard by shard ---------------------------------------------------------- */
+
+int64_t td__zero_rows(int64_t rows, int shards, int rank, int size, int64_t *out)
+{
+    int64_t n = 0;
+    for (int s = rank; s < shards; s += size)
+        for (int64_t i = td__shard_begin(rows, shards, s); i < td__shard_begin(rows, shards, s + 1);
+             i++, n++)
+            if (out)
+                out[n] = i;
+    return n;
+}
+
+static int64_t shard_rows(const td__step_zero *z, const td__batch *b, int s)
+{
+    return td__shard_begin(b->rows, z->o.shards, s + 1) - td__shard_begin(b->rows, z->o.shards, s);
+}
+
+/* Where the rows of this rank's shard s lie: behind those of its shards before, unless the batch
+ * has the rows of all ranks. */
+static int64_t row_of(const td__step_zero *z, const td__batch *b, int s)
+{
+    int64_t at = 0;
+    if (b->here.end - b->here.begin == b->rows)
+        return td__shard_begin(b->rows, z->o.shards, s);
+    for (int k = z->rank; k < s; k += z->size)
+        at += shard_rows(z, b, k);
+    return at;
+}
+
+static td_status reduce(void *user, int bucket, const float *grads)
+{
+    td__step_zero *z = user;
+    td__partial mine = {.weight = z->weight, .dense = (float *)(uintptr_t)grads};
+    return td__zero_reduce(z->zero, bucket, &mine, grads ? 1 : 0, z->leaves, z->n_leaves);
+}
+
+/* Row-sparse gradients of the round. */
+static td_status reduce_rows(td__step_zero *z, td_runner *ran)
+{
+    td__grad_stack local = {.n = 0};
+    td_status st = TD_OK;
+    if (!z->sparse)
+        return TD_OK;
+    if (ran) {
+        TD_TRY(td__grad_hold(z->lists, &local.at[0]));
+        td__grad_lent(z->lists, local.at[0].block, ran, z->weight);
+        local.n = 1;
+    }
+    st = td__sparse_gather_add(z->sparse, &local, z->leaves, z->n_leaves);
+    td__grad_clear(z->lists, &local);
+    return st;
+}
+
+td_status td__step_zero_batch(td__step_zero *z, const td__batch *batch, int number, double *losses)
+{
+    int shards = z->o.shards;
+    td__lockstep_round round = {.batch = batch,
+                                .shards = shards,
+                                .run = z->run,
+                                .step = z->step,
+                                .reduce = reduce,
+                                .user = z};
+
+    for (int first = 0; first < shards; first += z->size) {
+        int mine = first + z->rank;
+        td_runner *ran;
+        z->n_leaves = 0;
+        for (int r = 0; r < z->size; r++) {
+            z->run[r] = first + r < shards ? first + r : -1;
+            if (z->run[r] >= 0)
+                z->leaves[z->n_leaves++] =
+                    (td__rank_leaf){.tree = {number * shards + first + r, 0},
+                                    .rank = r,
+                                    .present = shard_rows(z, batch, first + r) > 0};
+        }
+        double share = mine < shards ? (double)shard_rows(z, batch, mine) / (double)z->rows : 0;
+        z->weight = (float)share;
+        round.at = mine < shards ? row_of(z, batch, mine) : 0;
+        round.shard = (uint32_t)(number * shards + mine);
+        TD_TRY(td__lockstep_run(z->lockstep, &round, &ran));
+        TD_TRY(reduce_rows(z, ran));
+        if (ran)
+            losses[mine] = share * (double)td_runner_loss(ran);
+    }
+    return TD_OK;
+}
+
+/* ---- Stage 1: the ranks' partials ------------------------------------------------------------ */
+
+/* Has any shard of the sub-tree a row? Only the last batch may have fewer rows than shards. */
+static bool has_rows(const td__step_zero *z, const td__subtree *t, int batches, int64_t last_rows)
+{
+    int64_t first = (int64_t)(batches - 1) * z->o.shards, begin = t->begin;
+    int64_t end = begin + ((int64_t)1 << t->level);
+    if (begin < first)
+        return true;
+    return last_rows * (end - first) / z->o.shards > last_rows * (begin - first) / z->o.shards;
+}
+
+td_status td__step_zero_sum(td__step_zero *z, const td__grad_stack *local, int batches,
+                            int64_t last_rows)
+{
+    int all = batches * z->o.shards;
+
+    z->n_leaves = 0;
+    for (int r = 0; r < z->size; r++) {
+        td__subtree trees[64];
+        int n = td__rank_partials(all, r, z->size, trees);
+        for (int i = 0; i < n; i++)
+            z->leaves[z->n_leaves++] =
+                (td__rank_leaf){.tree = trees[i],
+                                .rank = r,
+                                .slot = i,
+                                .present = has_rows(z, &trees[i], batches, last_rows)};
+        TD_ASSERT(r != z->rank || local->n == n, "%d partials, not %d", local->n, n);
+    }
+    for (int b = 0; b < z->map->n; b++)
+        TD_TRY(td__zero_reduce(z->zero, b, local->at, local->n, z->leaves, z->n_leaves));
+    return z->sparse ? td__sparse_gather_run(z->sparse, local, all) : TD_OK;
+}
+
+/* ---- The update ------------------------------------------------------------------------------ */
+
+static size_t own_begin(const td__step_zero *z, int b)
+{
+    return td__zero_cut(z->map, b)[z->rank];
+}
+
+static size_t own_count(const td__step_zero *z, int b)
+{
+    return td__zero_slice(z->map, b, z->rank);
+}
+
+/* Numbers by chunk, of which each rank has those of its slices and 0 elsewhere. */
+static td_status exchange_chunks(td__step_zero *z, size_t n)
+{
+    return td_allreduce(z->o.comm, z->chunks, z->chunks, n, TD_F64, TD_REDUCE_SUM, NULL);
+}
+
+static td_status clip(td__step_zero *z, double *scale)
+{
+    td__tree_sum sum = {.n = 0};
+
+    memset(z->chunks, 0, z->n_chunks * sizeof *z->chunks);
+    for (int b = 0; b < z->map->params; b++)
+        td__optim_chunk_squares(z->o.optimizer, z->sums[b], own_begin(z, b), own_count(z, b),
+                                z->chunks);
+    TD_TRY(exchange_chunks(z, z->n_chunks / 2));
+    td__optim_add_squares(z->o.optimizer, z->chunks, &sum);
+    for (int k = 0; k < td__grad_sparse_count(z->blocks); k++) {
+        td_sparse_grad sg = td__sparse_gather_sum(z->sparse, k);
+        td__tree_add(&sum, td__optim_param_squares(z->o.optimizer, sg.values,
+                                                   (size_t)(sg.n_rows * sg.width)));
+    }
+    return td__optim_clip(z->o.optimizer, td__tree_total(&sum), scale);
+}
+
+/* What lamb and lars need to know of whole tensors. */
+static td_status find_rates(td__step_zero *z)
+{
+    if (td__optim_sliceable(z->o.optimizer))
+        return TD_OK;
+    memset(z->chunks, 0, z->n_chunks * sizeof *z->chunks);
+    for (int b = 0; b < z->map->params; b++)
+        td__optim_chunk_sums(z->o.optimizer, z->sums[b], own_begin(z, b), own_count(z, b),
+                             z->chunks);
+    TD_TRY(exchange_chunks(z, z->n_chunks));
+    td__optim_set_rates(z->o.optimizer, z->chunks);
+    return TD_OK;
+}
+
+static td_status apply(void *user, int thread)
+{
+    td__step_zero *z = user;
+    (void)thread;
+    for (int b; (b = atomic_fetch_add(&z->next, 1)) < z->map->params;)
+        td__optim_apply(z->o.optimizer, z->sums[b], own_begin(z, b), own_count(z, b));
+    return TD_OK;
+}
+
+/* Running averages: every rank has all of them. */
+static td_status update_states(td__step_zero *z)
+{
+    td_runner *r = td__shard_any_runner(z->o.set);
+    float *grads = td_runner_grads(r, NULL);
+    for (int b = z->map->params; b < z->map->n; b++)
+        TD_TRY(td__zero_gather_sum(z->zero, b, grads + z->map->begin[b]));
+    td_runner_update_states(r);
+    return TD_OK;
+}
+
+td_status td__step_zero_update(td__step_zero *z, double lr)
+{
+    td_optimizer *o = z->o.optimizer;
+    double scale = 1;
+
+    if (z->sparse && td__zero_stage(z->zero) > 1)
+        td__sparse_gather_finish(z->sparse);
+    for (int b = 0; b < z->map->params; b++)
+        z->sums[b] = td__zero_sum(z->zero, b);
+    if (td__optim_clips(o))
+        TD_TRY(clip(z, &scale));
+    TD_TRY(td__optim_begin(o, lr, scale));
+    TD_TRY(find_rates(z));
+    atomic_store(&z->next, 0);
+    TD_TRY(td__pool_run(z->o.pool, apply, z));
+    for (int k = 0; k < td__grad_sparse_count(z->blocks); k++) {
+        td_sparse_grad sg = td__sparse_gather_sum(z->sparse, k);
+        td__optim_apply_rows(o, &sg);
+    }
+    TD_TRY(update_states(z));
+    if (td__zero_stage(z->zero) < 3)
+        TD_TRY(td__zero_gather_all(z->zero));
+    td__optim_end(o);
+    return TD_OK;
+}
