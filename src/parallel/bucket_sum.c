@@ -103,7 +103,8 @@ static td_status set_up(td__bucket_sum *b)
     size_t most;
     void *whole;
     TD_TRY(td__buckets_init(&b->buckets, b->o.params, b->o.bucket_nbytes));
-    TD_TRY(td__rank_tree_init(&b->tree, b->size, b->o.shards, b->o.accumulate));
+    TD_TRY(td__rank_tree_init(&b->tree, (td__deal){b->size, b->o.bounds}, b->o.shards,
+                              b->o.accumulate));
     b->marks = td__calloc((size_t)b->o.threads, sizeof *b->marks);
     if (!b->marks)
         return TD_FAIL(TD_ENOMEM, "no memory for %d threads", b->o.threads);
@@ -194,7 +195,8 @@ static td_status carry_tail(td__bucket_sum *b)
 {
     TD_TRY(td_allreduce(b->o.comm, b->sums, b->sums, b->n_sums, TD_F64, TD_REDUCE_SUM, NULL));
     if (b->sparse)
-        TD_TRY(td__sparse_gather_run(b->sparse, b->total, b->tree.batches * b->tree.shards));
+        TD_TRY(td__sparse_gather_run(b->sparse, b->total, b->tree.batches * b->tree.shards,
+                                     b->tree.deal));
     return TD_OK;
 }
 
@@ -226,7 +228,7 @@ static void make_plan(td__bucket_sum *b)
     }
     td__grad_plan(b->total, false, &b->sum);
     TD_ASSERT(b->total->n ==
-                  td__rank_partials(b->tree.batches * b->tree.shards, b->rank, b->size, NULL),
+                  td__deal_partials(b->tree.deal, b->tree.batches * b->tree.shards, b->rank, NULL),
               "%d partials of %d batches", b->total->n, b->tree.batches);
     b->all = *b->total;
     for (int i = 0; i < b->all.n; i++)

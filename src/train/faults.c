@@ -38,6 +38,7 @@ struct td__faults {
     int rank, size;
     td_comm *comm;
     bool armed, flip;
+    uint64_t slow_ns; /* for each shard */
     bool done[TD_FAULT_EVENTS];
     tally ops[MOST_OPS];
     uint64_t kinds[2];
@@ -73,12 +74,11 @@ static td_status carry_out(td__faults *f, const td__fault_event *e, td_comm *com
         snprintf(why, sizeof why, "rank %d lost rank %d (fault: %s)", e->rank, e->peer, text);
         td__comm_poison_all(comm, TD_EPEER, why);
     }
-    if (e->act == TD_FAULT_FLIP) {
-        pthread_mutex_lock(&f->lock);
-        f->flip = true;
-        pthread_mutex_unlock(&f->lock);
-    }
-    if (e->act == TD_FAULT_CUT || e->act == TD_FAULT_FLIP)
+    pthread_mutex_lock(&f->lock);
+    f->flip = f->flip || e->act == TD_FAULT_FLIP;
+    f->slow_ns = e->act == TD_FAULT_SLOW ? e->for_ns : f->slow_ns;
+    pthread_mutex_unlock(&f->lock);
+    if (e->act == TD_FAULT_CUT || e->act == TD_FAULT_FLIP || e->act == TD_FAULT_SLOW)
         return TD_OK;
     if (e->act == TD_FAULT_FULL)
         return TD_FAIL(TD_EIO, "no space left on the device (fault: %s)", text);
@@ -303,6 +303,16 @@ bool td__faults_flip(td__faults *f)
     f->flip = false;
     pthread_mutex_unlock(&f->lock);
     return flip;
+}
+
+void td__faults_slow(td__faults *f, int shards)
+{
+    if (!f || !f->slow_ns || shards < 1)
+        return;
+    uint64_t ns = f->slow_ns * (uint64_t)shards;
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
+                                 .tv_nsec = (long)(ns % 1000000000u)},
+              NULL);
 }
 
 double td__faults_elapsed(const td__faults *f)

@@ -35,6 +35,8 @@ void td__faults_gone(td__faults *f, int rank, uint64_t step);
 uint32_t td__faults_past(td__faults *f, uint32_t also);
 /* Is a bit of this step's gradients to be flipped? Once. */
 bool td__faults_flip(td__faults *f);
+/* `shards` shards have been run; takes longer if this rank is to be slow. */
+void td__faults_slow(td__faults *f, int shards);
 /* Seconds since the run began, as far as this process knows; the longest that any knows counts. */
 double td__faults_elapsed(const td__faults *f);
 void td__faults_since(td__faults *f, double elapsed);

@@ -39,8 +39,9 @@ td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
     int shards = t->o.shards;
     int64_t first = index - index % t->o.accumulate, left = t->batches - first;
     int batches = left < t->o.accumulate ? (int)left : t->o.accumulate;
-    td__shard_range own = td__rank_cut(shards, batches, (int)(index - first), td__trainer_rank(t),
-                                       td__trainer_ranks(t));
+    td__deal deal = {td__trainer_ranks(t), t->balance ? td__balance_bounds(t->balance) : NULL};
+    td__shard_range own =
+        td__deal_cut(deal, shards, batches, (int)(index - first), td__trainer_rank(t));
     return (td__row_range){td__shard_begin(rows, shards, own.begin),
                            td__shard_begin(rows, shards, own.end)};
 }

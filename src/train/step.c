@@ -56,7 +56,7 @@ struct td__step_engine {
     td__bucket_sum *buckets; /* other ranks, or a reducer */
     td__step_zero *zero;     /* ranks that hold something in slices; all NULL: alone */
     int rank, size;
-    double *sums;   /* over ranks: what they ask, then the losses */
+    double *sums;   /* over ranks: what they ask, the seconds of each, then the losses */
     double *losses; /* by shard of the step, weighted; 0 for those of other ranks */
     part *parts;
     int n_parts;
@@ -105,13 +105,18 @@ static td_status make_parts(td__step_engine *e, size_t dense)
     return TD_OK;
 }
 
+static td__deal deal_of(const td__step_engine *e)
+{
+    return (td__deal){e->size, e->o.bounds};
+}
+
 /* Blocks that are in use at once: each thread's for its range; with accumulation also the partials
  * of the batches before, and the last shard of each range, which is not left in its runner. (With
  * accumulation on several ranks ranges move from batch to batch, and this is an estimate.) */
 static int blocks_needed(const td__step_engine *e)
 {
     int threads = td__pool_threads(e->o.pool), v = e->o.shards, n = 0;
-    td__shard_range own = td__rank_shards(v, e->rank, e->size);
+    td__shard_range own = td__deal_shards(deal_of(e), v, e->rank);
     int64_t width = own.end - own.begin;
     for (int t = 0; t < threads; t++) {
         int begin = own.begin + (int)(width * t / threads);
@@ -133,10 +138,12 @@ static td_status join_world(td__step_engine *e)
 {
     bool shares = td__dp_shares(e->o.comm);
     if (shares && !e->o.reducer)
-        return td__dp_create(e->o.comm, e->blocks, e->o.shards, e->o.accumulate, &e->world);
+        return td__dp_create(e->o.comm, e->blocks, e->o.bounds, e->o.shards, e->o.accumulate,
+                             &e->world);
     td__bucket_sum_opts o = {.comm = e->o.comm,
                              .blocks = e->blocks,
                              .params = e->o.params,
+                             .bounds = e->o.bounds,
                              .shards = e->o.shards,
                              .accumulate = e->o.accumulate,
                              .threads = td__pool_threads(e->o.pool),
@@ -166,11 +173,11 @@ static td_status set_up(td__step_engine *e)
     e->stacks = td__calloc(threads, sizeof *e->stacks);
     e->lents = td__calloc(threads, sizeof *e->lents);
     e->busy = td__calloc(threads, sizeof *e->busy);
-    e->sums = td__calloc((size_t)shards + 1, sizeof *e->sums);
+    e->sums = td__calloc((size_t)(shards + 1 + e->size), sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
     if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
-    e->losses = e->sums + 1;
+    e->losses = e->sums + 1 + e->size;
     if (e->o.zero)
         TD_TRY(td__step_zero_create(&e->o, e->blocks, &e->zero));
     else if (e->size > 1 || (e->o.comm && e->o.reducer)) /* which may have the momentum */
@@ -222,6 +229,11 @@ void td__step_abandon(td__step_engine *e)
     td__grad_clear(e->blocks, &e->total);
 }
 
+static size_t n_sums(const td__step_engine *e)
+{
+    return (size_t)(1 + e->size + e->batches * e->o.shards);
+}
+
 void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows)
 {
     TD_ASSERT(batches >= 1 && batches <= e->o.accumulate, "a step of %d batches", batches);
@@ -232,7 +244,7 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
     e->times = (td__step_times){0};
     if (e->zero)
         td__step_zero_begin(e->zero, step, rows);
-    memset(e->sums, 0, (1 + (size_t)(batches * e->o.shards)) * sizeof *e->sums);
+    memset(e->sums, 0, n_sums(e) * sizeof *e->sums);
 }
 
 /* ---- 1. Shards ------------------------------------------------------------------------------- */
@@ -319,7 +331,7 @@ static td_status in_parts(td__step_engine *e, td__pool_fn *fn)
 static bool shards_left(const td__step_engine *e)
 {
     for (int k = e->done + 1; k < e->batches; k++) {
-        td__shard_range own = td__rank_cut(e->o.shards, e->batches, k, e->rank, e->size);
+        td__shard_range own = td__deal_cut(deal_of(e), e->o.shards, e->batches, k, e->rank);
         if (own.begin < own.end)
             return true;
     }
@@ -362,7 +374,7 @@ static void open_buckets(td__step_engine *e, td__shard_cut cut)
 
 static td_status run_batch(td__step_engine *e, const td__batch *batch)
 {
-    td__shard_range own = td__rank_cut(e->o.shards, e->batches, e->done, e->rank, e->size);
+    td__shard_range own = td__deal_cut(deal_of(e), e->o.shards, e->batches, e->done, e->rank);
     td__shard_cut cut = {e->o.shards, own.begin, own.end};
     bool through = e->done && e->lends; /* this rank was through before */
 
@@ -385,6 +397,12 @@ static td_status run_batch(td__step_engine *e, const td__batch *batch)
     else
         TD_TRY(collect(e));
     return TD_OK;
+}
+
+int td__step_shards(const td__step_engine *e)
+{
+    td__shard_range own = td__deal_shards(deal_of(e), e->o.shards, e->rank);
+    return own.end - own.begin;
 }
 
 td_status td__step_batch(td__step_engine *e, const td__batch *batch)
@@ -433,7 +451,7 @@ static td_status sum_world(td__step_engine *e)
     TD_TRY(in_parts(e, publish_parts));
     td__grad_finish(e->blocks, &e->sum);
     at[1] = td__clock_ns();
-    TD_TRY(td__dp_exchange(e->world, &e->total, e->sums, 1 + (size_t)(e->batches * e->o.shards)));
+    TD_TRY(td__dp_exchange(e->world, &e->total, e->sums, n_sums(e)));
     at[2] = td__clock_ns();
     TD_TRY(in_parts(e, sum_slice));
     at[3] = td__clock_ns();
@@ -448,8 +466,7 @@ static td_status sum_world(td__step_engine *e)
 /* The sum over all ranks, in slices; at stages 2 and 3 the gradients have left already. */
 static td_status sum_zero(td__step_engine *e)
 {
-    TD_TRY(td_allreduce(e->o.comm, e->sums, e->sums, 1 + (size_t)(e->batches * e->o.shards), TD_F64,
-                        TD_REDUCE_SUM, NULL));
+    TD_TRY(td_allreduce(e->o.comm, e->sums, e->sums, n_sums(e), TD_F64, TD_REDUCE_SUM, NULL));
     if (td__zero_stage(e->o.zero) > 1)
         return TD_OK;
     td__grad_plan(&e->total, false, &e->sum);
@@ -594,18 +611,18 @@ int td__step_spans(const td__step_engine *e, const td__bucket_span **out)
     return e->buckets ? td__bucket_sum_count(e->buckets) + 1 : 0;
 }
 
-td_status td__step_end(td__step_engine *e, double lr, double ask, td__step_result *out)
+td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step_result *out)
 {
     td__tree_sum sum = {.n = 0};
-    size_t n_sums = 1 + (size_t)(e->batches * e->o.shards);
-    e->sums[0] = ask;
+    e->sums[0] = say.ask;
+    e->sums[1 + e->rank] = say.seconds;
     uint64_t begin = td__clock_ns();
     if (e->zero) {
         TD_TRY(sum_zero(e));
     } else if (e->world) {
         TD_TRY(sum_world(e));
     } else if (e->buckets) {
-        td__bucket_sum_close(e->buckets, e->sums, n_sums);
+        td__bucket_sum_close(e->buckets, e->sums, n_sums(e));
         e->grads = td__bucket_sum_grads(e->buckets);
     } else {
         plan_local(e);
@@ -621,6 +638,7 @@ td_status td__step_end(td__step_engine *e, double lr, double ask, td__step_resul
     out->loss = td__tree_total(&sum);
     out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
     out->asked = e->sums[0];
+    out->seconds = e->sums + 1;
     out->times = e->times;
     return TD_OK;
 }

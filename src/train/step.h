@@ -37,6 +37,7 @@ typedef struct td__step_opts {
     td_optimizer *optimizer;
     const td_program *program; /* of one shard of the usual size */
     int shards, accumulate;
+    const int *bounds;     /* of td__deal; NULL: all ranks have the same share */
     td_comm *comm;         /* of the ranks that share the work; NULL: this one is alone */
     size_t bucket_nbytes;  /* what is reduced at once where messages are; 0: the default */
     bool update_late;      /* no update before the sum has arrived whole: see Recovery */
@@ -45,10 +46,17 @@ typedef struct td__step_opts {
     td__zero *zero; /* what ranks hold in slices; NULL: nothing. The optimizer holds its ranges */
 } td__step_opts;
 
+/* What a rank has to say to the others in a step; it travels with the losses. */
+typedef struct td__step_say {
+    double ask;     /* a number that means something to the caller; added up over ranks */
+    double seconds; /* that it took to run its shards */
+} td__step_say;
+
 typedef struct td__step_result {
-    double loss;      /* mean over the step's rows, before the update */
-    double grad_norm; /* -1 unless gradients are clipped by their norm */
-    double asked;     /* what ranks asked, added up: the same on all of them */
+    double loss;           /* mean over the step's rows, before the update */
+    double grad_norm;      /* -1 unless gradients are clipped by their norm */
+    double asked;          /* what ranks asked, added up: the same on all of them */
+    const double *seconds; /* (ranks) what each said of itself; until the next step begins */
     td__step_times times;
 } td__step_result;
 
@@ -60,8 +68,9 @@ void td__step_engine_destroy(td__step_engine *e); /* NULL is allowed */
 void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows);
 /* Run the next batch. Borrowed for the call. */
 TD_NODISCARD td_status td__step_batch(td__step_engine *e, const td__batch *batch);
-/* Update the params. ask: a number that means something to the caller, added up over ranks. */
-TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, double ask,
+int td__step_shards(const td__step_engine *e); /* that this rank has in a batch; the first's */
+/* Update the params. */
+TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, td__step_say say,
                                     td__step_result *out);
 /* With buckets on their way this aborts the comm, telling the others td_last_error(). */
 void td__step_abandon(td__step_engine *e);

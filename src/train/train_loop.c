@@ -119,6 +119,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     if (end > t->batches)
         end = t->batches;
     e->samples = rows_of(t, first, end);
+    td__step_say say = {.seconds = 0};
     td__step_begin(t->engine, (uint32_t)e->step, (int)(end - first), e->samples);
     for (int64_t k = first; k < end; k++) {
         const td__batch *b;
@@ -130,17 +131,21 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
         TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
                   (unsigned long long)t->state.epoch);
+        uint64_t computes = td__clock_ns();
         TD_TRY(td__step_batch(t->engine, b));
+        td__faults_slow(t->o.faults, td__step_shards(t->engine));
+        say.seconds += seconds_since(computes);
     }
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
-    double mine = ask(t);
+    say.ask = ask(t);
     beat(t, TD_PHASE_COMM, "gradients");
-    TD_TRY(td__step_end(t->engine, e->lr, mine, &r));
+    TD_TRY(td__step_end(t->engine, e->lr, say, &r));
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
     e->times = r.times;
-    answer(t, r.asked, mine);
+    answer(t, r.asked, say.ask);
+    t->rebalance = t->balance && td__balance_add(t->balance, r.seconds);
     return TD_OK;
 }
 
@@ -335,11 +340,16 @@ static td_status tell_begin(td__trainer *t)
 
 static td_status check(const td__trainer *t)
 {
-    if (!t->loader)
+    if (!td__data_part(t->data, TD_PART_TRAIN))
         return TD_FAIL(TD_EINVAL, "there are no data to train on");
     if (!t->total_steps)
         return TD_FAIL(TD_EINVAL, "nothing to do: neither epochs nor steps are given");
     return TD_OK;
+}
+
+static const int *bounds_of(const td__trainer *t)
+{
+    return t->balance ? td__balance_bounds(t->balance) : NULL;
 }
 
 static td_status make_engine(td__trainer *t)
@@ -355,12 +365,28 @@ static td_status make_engine(td__trainer *t)
                                                     .program = td__trainer_program(t),
                                                     .shards = t->o.shards,
                                                     .accumulate = t->o.accumulate,
+                                                    .bounds = bounds_of(t),
                                                     .comm = t->o.comm,
                                                     .bucket_nbytes = t->o.bucket_nbytes,
                                                     .update_late = t->o.update_late || t->o.members,
                                                     .reducer = t->o.reducer,
                                                     .with = t->o.reduce_with},
                                    &t->engine));
+    return TD_OK;
+}
+
+/* Between two steps: slow ranks have fewer shards from now on. */
+static td_status deal_anew(td__trainer *t)
+{
+    const int *b = bounds_of(t);
+    for (int r = 0; r < td__trainer_ranks(t); r++)
+        TD_LOG(DEBUG, TRAIN, "rank %d: %d of %d shards from step %llu on", r, b[r + 1] - b[r],
+               t->o.shards, (unsigned long long)t->state.step + 1);
+    td__step_engine_destroy(t->engine);
+    t->engine = NULL;
+    TD_TRY(make_engine(t));
+    TD_TRY(td__trainer_loader(t));
+    td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     return TD_OK;
 }
 
@@ -433,6 +459,9 @@ static td_status steps(td__trainer *t)
     while (!at_end(t) && !out_of_patience(t) && !asked_to_stop(t) && !t->changing) {
         TD_TRY(step(t));
         TD_TRY(between_steps(t));
+        if (t->rebalance)
+            TD_TRY(deal_anew(t));
+        t->rebalance = false;
     }
     return TD_OK;
 }
@@ -520,8 +549,10 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
     if (t->leads)
         TD_TRY(tell_past(t));
     find_owed(t);
+    TD_TRY(td__trainer_balance(t));
     TD_TRY(make_engine(t));
     TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
+    TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     TD_TRY(steps(t));
     if (t->changing && !at_end(t) && !out_of_patience(t) && !asked_to_stop(t))
@@ -538,6 +569,8 @@ void td__train_close(td__trainer *t)
 {
     td__step_engine_destroy(t->engine);
     t->engine = NULL;
+    td__loader_destroy(t->loader); /* its threads ask which rows are this rank's */
+    t->loader = NULL;
     td__rank_stats_destroy(t->stats);
     t->stats = NULL;
 }
@@ -557,6 +590,7 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->told_end = t->told_test = false;
     if (t->o.members) {
         TD_TRY(check(t));
+        td__train_close(t);
         td_status st = td__train_elastic(t, out);
         drop_lead(t);
         return st;

@@ -111,14 +111,21 @@ static td_status make_model(td__trainer *t)
     return td_optimizer_create(&o->optim, t->params, &t->optimizer);
 }
 
-static td_status make_data(td__trainer *t)
+/* Only the sum in the shard tree is the same for every deal. */
+td_status td__trainer_balance(td__trainer *t)
+{
+    bool none = t->o.even || t->o.reducer || td__trainer_ranks(t) < 2;
+    td__balance_destroy(t->balance);
+    t->balance = NULL;
+    return none ? TD_OK : td__balance_create(t->o.shards, td__trainer_ranks(t), &t->balance);
+}
+
+td_status td__trainer_loader(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
-    td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
-    if (!d) /* enough for evaluation */
-        return TD_OK;
-    t->batches = (d->count + o->batch - 1) / o->batch;
-    TD_TRY(td__loader_create(d,
+    td__loader_destroy(t->loader);
+    t->loader = NULL;
+    return td__loader_create(td__data_part(t->data, TD_PART_TRAIN),
                              &(td__loader_opts){.batch = o->batch,
                                                 .shuffle = true,
                                                 .augment = true,
@@ -127,7 +134,18 @@ static td_status make_data(td__trainer *t)
                                                 .threads = o->data_threads,
                                                 .rows = td__train_rows,
                                                 .rows_user = t},
-                             &t->loader));
+                             &t->loader);
+}
+
+static td_status make_data(td__trainer *t)
+{
+    const td__train_opts *o = &t->o;
+    const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
+    if (!d) /* enough for evaluation */
+        return TD_OK;
+    t->batches = (d->count + o->batch - 1) / o->batch;
+    TD_TRY(td__trainer_balance(t));
+    TD_TRY(td__trainer_loader(t));
     t->steps_per_epoch = (uint64_t)((t->batches + o->accumulate - 1) / o->accumulate);
     t->total_steps = (uint64_t)o->steps;
     uint64_t all = (uint64_t)o->epochs * t->steps_per_epoch;
@@ -194,6 +212,7 @@ void td__trainer_destroy(td__trainer *t)
         return;
     td__checkpointer_destroy(t->checkpointer);
     td__rank_stats_destroy(t->stats);
+    td__balance_destroy(t->balance);
     td__step_engine_destroy(t->engine);
     td__loader_destroy(t->loader);
     td_schedule_destroy(t->schedule);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/sha256.h"
 #include "tandem/coll.h"
+#include "train/balance.h"
 #include "train/checkpoint.h"
 #include "train/past.h"
 #include "train/rank_stats.h"
@@ -27,6 +28,7 @@ struct td__trainer {
     td_optimizer *optimizer;
     td_schedule *schedule;
     td__step_engine *engine;
+    td__balance *balance; /* NULL: shards are dealt out evenly */
     td__loader *loader;
     td__model_facts facts;
     int watch; /* metric; -1: the loss */
@@ -40,8 +42,9 @@ struct td__trainer {
     td__train_state state;
     td__checkpointer *checkpointer;
     const atomic_int *stop;
-    bool stopping; /* with several ranks: one of them was asked to stop, and all know */
-    bool dirty;    /* something happened since the last checkpoint */
+    bool stopping;  /* with several ranks: one of them was asked to stop, and all know */
+    bool rebalance; /* shards are dealt out anew before the next step */
+    bool dirty;     /* something happened since the last checkpoint */
     uint64_t began_ns;
     uint64_t samples; /* in this run */
     double seconds, loss;
@@ -69,6 +72,10 @@ struct td__trainer {
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
 int td__trainer_ranks(const td__trainer *t);
 int td__threads_per_rank(const td_comm *comm); /* that a rank has for itself; at least 1 */
+/* Who has which shards, to begin with. While there is no loader. */
+TD_NODISCARD td_status td__trainer_balance(td__trainer *t);
+/* The loader, anew: the rows that this rank reads have changed, and its threads ask for them. */
+TD_NODISCARD td_status td__trainer_loader(td__trainer *t);
 /* A td__loader_rows: the rows of this rank's shards. */
 td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
 /* Begin with what rank 0 has. Collective. */
