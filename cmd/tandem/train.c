@@ -582,6 +582,7 @@ static const td__flag FLAGS[] = {
     {.name = "quiet", .letter = 'q', .help = "print one line, at the end"},
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
     TD_FLAG_RANKS,
+    TD_FLAGS_ELASTIC,
     TD_FLAG_THREADS,
     {.name = NULL},
 };

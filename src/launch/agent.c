@@ -2,7 +2,7 @@
  *
  * Conversation with the launcher (message.h): SPEC, PARENT; READY; GO; then output and exits; END
  * when the last rank of the last host has ended. An elastic launch goes another way after SPEC:
- * elastic.h.
+ * agent_elastic.h.
  *
  * When the launcher's end of the pipe closes, everything here is killed at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -27,7 +27,7 @@
 #include "base/fail.h"
 #include "coll/comm_setup.h"
 #include "launch/agent_spec.h"
-#include "launch/elastic.h"
+#include "launch/agent_elastic.h"
 #include "launch/launch.h"
 #include "launch/lines.h"
 #include "launch/rank_env.h"
@@ -330,7 +330,7 @@ td_status td__agent_run(int in, int out)
     signal(SIGPIPE, SIG_IGN);
     TD_TRY_OR(st, done, td__agent_spec_read(&a.s));
     if (a.s.most)
-        TD_TRY_OR(st, done, td__elastic_run(&a.s, &a.lost));
+        TD_TRY_OR(st, done, td__agent_elastic(&a.s, &a.lost));
     else
         TD_TRY_OR(st, done, run_fixed(&a));
 done:

@@ -1,10 +1,10 @@
-/* elastic.c -- the agent of an elastic launch: one loop that puts the parts together.
+/* agent_elastic.c -- the agent of an elastic launch: one loop that puts the parts together.
  *
  * In each round everything that has come is heard first, and time is looked at after that: an
  * agent that was stopped for a while must not take for silent those who spoke meanwhile. The leader
  * hosts the store in which the ranks of its generations meet. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/elastic.h"
+#include "launch/agent_elastic.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -358,7 +358,7 @@ static td_status run(elastic *e)
     }
 }
 
-td_status td__elastic_run(td__agent_spec *s, bool *lost)
+td_status td__agent_elastic(td__agent_spec *s, bool *lost)
 {
     elastic *e = td__calloc(1, sizeof *e);
     td_status st = TD_OK;
