@@ -24,6 +24,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/human.h"
+#include "elastic_args.h"
 #include "progress.h"
 #include "ranks.h"
 #include "resume.h"
