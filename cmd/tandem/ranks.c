@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "coll/comm_setup.h"
+#include "elastic_args.h"
 #include "launch/launch.h"
 
 enum { MOST_RANKS = 4096, GRACE_MS = 60 * 1000 }; /* a step and a checkpoint may take a while */
@@ -18,8 +19,19 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc)
 {
     td__world w;
     long ranks;
+    td__launch_opts elastic = {0};
 
-    *rc = TD_EXIT_OK;
+    *rc = td__elastic_args(a, &elastic);
+    if (*rc)
+        return false;
+    if (elastic.most) {
+        *n = elastic.most;
+        if (td__world_from_env(&w))
+            *rc = td__failure(a, TD_EINVAL);
+        else if (w.size > 1 || w.agent[0])
+            *rc = td__usage_error(a, "elastic ranks inside a launch: give -n and --elastic to it");
+        return !*rc;
+    }
     if (!td__args_int(a, "ranks", 1, MOST_RANKS, 0, &ranks)) {
         *rc = TD_EXIT_USAGE;
         return false;
@@ -37,7 +49,18 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc)
     return false;
 }
 
-/* The command line again, flag by flag, without -n. */
+/* Flags for who starts the ranks, not for them. */
+static bool is_ours(const char *flag)
+{
+    static const char *const OURS[] = {"ranks",    "elastic",   "spares",
+                                       "restarts", "heartbeat", "lease"};
+    for (size_t i = 0; i < sizeof OURS / sizeof OURS[0]; i++)
+        if (!strcmp(flag, OURS[i]))
+            return true;
+    return false;
+}
+
+/* The command line again, flag by flag, without those. */
 static td_status make_argv(td__arena *arena, const td__args *a, const td__command *c,
                            const char ***out)
 {
@@ -54,7 +77,7 @@ static td_status make_argv(td__arena *arena, const td__args *a, const td__comman
     argv[n++] = c->name;
     for (const td__flag *f = c->flags; f && f->name; f++) {
         int count = td__args_values(a, f->name, &values);
-        if (strcmp(f->name, "ranks") == 0 || !td__args_has(a, f->name))
+        if (is_ours(f->name) || !td__args_has(a, f->name))
             continue;
         for (int i = 0; i < (count ? count : 1); i++) {
             const char *value = count ? values[i] : NULL;
@@ -78,6 +101,8 @@ static td_status run(td__arena *arena, const td__args *a, const td__command *c, 
     char self[4096];
     const char **argv;
 
+    if (td__elastic_args(a, &o))
+        return TD_FAIL(TD_EINVAL, "the flags of elastic ranks");
     TD_TRY(make_argv(arena, a, c, &argv));
     ssize_t length = readlink(argv[0], self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;

@@ -24,6 +24,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/human.h"
+#include "elastic_args.h"
 #include "progress.h"
 #include "ranks.h"
 #include "resume.h"
@@ -582,6 +583,7 @@ static const td__flag FLAGS[] = {
     {.name = "quiet", .letter = 'q', .help = "print one line, at the end"},
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
     TD_FLAG_RANKS,
+    TD_FLAGS_ELASTIC,
     TD_FLAG_THREADS,
     {.name = NULL},
 };
