@@ -514,7 +514,8 @@ static void say_goodbye(td__store *s)
     until.tv_sec += PATIENCE_S;
     if (send_parts(s, &bye, s->hurry ? 0 : td__deadline_in_ms(SEND_MS)))
         TD_LOG(DEBUG, NET, "store: %s", td_last_error());
-    else if (!s->hurry && !shutdown(s->conn.fd, SHUT_WR) && !pthread_timedjoin_np(s->listener, NULL, &until))
+    else if (!s->hurry && !shutdown(s->conn.fd, SHUT_WR) &&
+             !pthread_timedjoin_np(s->listener, NULL, &until))
         return;
     ssize_t n = write(s->wake, &one, sizeof one);
     TD_ASSERT(n == (ssize_t)sizeof one, "eventfd: %zd", n);
