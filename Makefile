@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all setup configure test lint format soak-comm bench bench-torch bench-comm bench-ddp \
+.PHONY: all setup configure test lint format soak-comm model bench bench-torch bench-comm bench-ddp \
         bench-data demo install sanitize asan tsan fuzz clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
@@ -37,6 +37,9 @@ bench: all ## run the benchmarks; JSON=FILE also writes the numbers
 
 bench-torch: all ## tandem beside PyTorch, in turn, in one run
 	@bench/torch/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+
+model: all ## the membership protocol exhaustively, two events deeper than in the tests
+	@TD_MODEL_DEPTH=2 $(BUILD)/tests/test_membership_model
 
 soak-comm: all ## 1000 seeded fault schedules on tcp; SEED=N replays one
 	@TD_SOAK_SEEDS=1000 $(if $(SEED),TD_SOAK_SEED=$(SEED)) $(BUILD)/tests/test_comm_soak

@@ -387,11 +387,21 @@ static void stop_has(td__comm_stop *s, td_comm *c, td__store *store)
     pthread_mutex_unlock(&s->lock);
 }
 
+static bool is_stopped(td__comm_stop *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool stopped = s->stopped;
+    pthread_mutex_unlock(&s->lock);
+    return stopped;
+}
+
 static void release_link(world_link *l)
 {
     if (--l->n_users > 0)
         return;
     td__monitor_end(l->monitor);
+    if (l->store && l->w.stop && is_stopped(l->w.stop))
+        td__store_hurry(l->store);
     td__store_close(l->store);
     td__monitor_destroy(l->monitor);
     td__store_server_destroy(l->server);

@@ -1,5 +1,5 @@
-/* launch_elastic.c -- the launcher of an elastic job: starts the agents, shows the output, takes the
- * operator's orders, and ends the job when it is told to.
+/* launch_elastic.c -- the launcher of an elastic job: starts the agents, shows the output, takes
+ * the operator's orders, and ends the job when it is told to.
  *
  * It decides nothing about generations: the agents do (docs/membership.md), and go on without any
  * of them that is lost. Its own end is the job's: the agents see their pipes close. Hosts that

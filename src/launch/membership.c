@@ -249,9 +249,14 @@ static void hear_beat(td__ms *m, int from, const td__ms_msg *msg, const td__ms_o
     if (msg->leading && msg->term == m->accepted.term && msg->decided >= m->accepted.position &&
         is_open(m))
         decide(m, ops, user);
-    bool lags = msg->position != m->accepted.position || msg->accepted_term != m->accepted.term;
-    if (m->leading && lags && ((m->accepted.voters | m->accepted.before) & bit(from)))
+    if (!m->leading || !((m->accepted.voters | m->accepted.before) & bit(from)))
+        return;
+    if (msg->position != m->accepted.position || msg->accepted_term != m->accepted.term) {
         say(m, TD_MS_STATE, from, ops, user);
+    } else { /* as good as an ACK, which may be lost */
+        m->acks |= bit(from);
+        count_acks(m, ops, user);
+    }
 }
 
 static void hear_ask(td__ms *m, uint64_t now, int from, const td__ms_msg *msg,

@@ -19,7 +19,7 @@ RULES = [
     ("printf vprintf puts putchar perror psignal", PROGRAMS, "report through base/log.h"),
     # A child process of the launcher has nowhere to return to.
     ("exit _exit _Exit quick_exit atexit",
-     ["src/launch/spawn.c", "src/launch/launcher.c"] + PROGRAMS, "return a status"),
+     ["src/launch/spawn.c", "src/launch/agent_start.c"] + PROGRAMS, "return a status"),
     ("abort raise", ["src/base/fail.c"] + PROGRAMS, "use TD_ASSERT (base/fail.h)"),
     ("assert", PROGRAMS, "use TD_ASSERT: it stays on in release builds"),
     ("strcpy strcat sprintf vsprintf gets stpcpy", [], "use snprintf or memcpy with a size"),
