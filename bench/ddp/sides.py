@@ -24,6 +24,14 @@ WARM_UP, LEAST, MOST = 3, 6, 5000
 MOST_SECONDS = 600  # of one measurement
 
 
+def phases(lines):
+    """Where the time of a step went, in milliseconds: means over steps and ranks."""
+    lines = [line for line in lines if line["kind"] == "ranks"]
+    steps = sum(line["steps"] for line in lines)
+    return {key: 1e3 * sum(statistics.mean(line[key]) for line in lines) / steps
+            for key in ("compute", "update", "comm", "wait", "data")} if steps else {}
+
+
 class Place:
     """Where ranks run: this host. A link between namespaces (link.py) is another one."""
 
@@ -61,7 +69,7 @@ class Ours:
                                 stderr=subprocess.STDOUT, text=True), run
 
     def read(self, process, run):
-        """Milliseconds of the median step, and the line with which the run began."""
+        """Milliseconds of the median step, the line with which the run began, phases of a step."""
         try:
             out, _ = process.communicate(timeout=MOST_SECONDS)
         except subprocess.TimeoutExpired:
@@ -73,7 +81,7 @@ class Ours:
         at = [line["elapsed"] for line in lines if line["kind"] == "step"]
         shutil.rmtree(run.parent)
         times = [b - a for a, b in zip(at[WARM_UP:], at[WARM_UP + 1:])]
-        return 1e3 * statistics.median(times), lines[0]
+        return 1e3 * statistics.median(times), lines[0], phases(lines)
 
     def measure(self, model, precision, ranks, sets=None, copies=1, place=Place()):
         """Of one run on all ranks of the place, or of `copies` runs of one rank at once."""
@@ -87,12 +95,12 @@ class Ours:
                            [*place.wrap(i), self.tandem, "train", job])
                 running.append(self.start(command, model, precision, batch, steps, sets))
             read = [self.read(*r) for r in running]
-            return max(ms for ms, _ in read), read[0][1]
+            return max(ms for ms, *_ in read), *read[0][1:]
 
         if key not in self.known:
             self.known[key] = once(WARM_UP + LEAST)[0]
         count = min(max(1e3 * self.seconds / self.known[key], LEAST), MOST)
-        self.known[key], begin = once(WARM_UP + int(count) + 1)
+        self.known[key], begin, self.phases = once(WARM_UP + int(count) + 1)
         self.shards, self.params = begin["shards"], begin["params"]
         return self.known[key]
 

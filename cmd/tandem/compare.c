@@ -418,7 +418,7 @@ static int run(const td__args *a)
 }
 
 static const td__flag FLAGS[] = {
-    {.name = "sync", .value = "NAME,...", .help = "named variants, see below", .words =
+    {.name = "sync", .value = "NAME,...", .help = "the named variants above", .words =
 #define TD_VARIANT(name, sets, help) name " "
 #include "variants.def"
 #undef TD_VARIANT
@@ -452,7 +452,7 @@ static const td__flag FLAGS[] = {
     {.name = NULL},
 };
 
-static const char *const EXAMPLES[] = {"tandem compare job.yaml --sync exact,bf16-compute -n 2",
+static const char *const EXAMPLES[] = {"tandem compare job.yaml --sync exact,bf16 -n 2",
                                        "two named variants on two ranks",
                                        "tandem compare job.yaml --runs adam.yaml,lamb.yaml",
                                        "the job with the keys of two files",

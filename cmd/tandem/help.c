@@ -33,7 +33,7 @@ const td__run_file td__run_files[] = {
     {"events.out.tfevents.*", "the same scalars for TensorBoard"},
     {"checkpoints/step-NNNNNNNN/", "model.safetensors, optimizer.safetensors, state.json"},
     {"checkpoints/latest, checkpoints/best", "the names of two of them"},
-    {"profile.txt, trace.json", "time per node, and a trace for Perfetto (--profile)"},
+    {"profile.txt, trace.json", "time per node, and a trace of all ranks for Perfetto (--profile)"},
     {"report.html", "curves, layers, memory and times, in one page"},
     {NULL, NULL},
 };

@@ -266,7 +266,12 @@ void td__progress_init(td__progress *p, td__progress_mode mode, int64_t every)
     const char *term = getenv("TERM");
 
     *p = (td__progress){
-        .observer = {on_begin, on_step, on_eval, on_checkpoint, on_end, on_ranks},
+        .observer = {.begin = on_begin,
+                     .step = on_step,
+                     .eval = on_eval,
+                     .checkpoint = on_checkpoint,
+                     .end = on_end,
+                     .ranks = on_ranks},
         .mode = mode,
         .every = every > 0 ? every : 1,
     };

@@ -37,6 +37,7 @@ td_status td__session_job(td__session *s, const td__args *a, const char *path)
     TD_TRY(td__job_load(path, sets, n, &s->job));
     TD_TRY(td__job_digest(s->job, s->digest));
     s->opts = *td__job_train(s->job);
+    s->opts.name = td__job_name(s->job);
     s->opts.job_digest = s->digest;
     return take_threads(s, td__args_value(a, "threads"));
 }

@@ -346,6 +346,7 @@ static td_status prepare(training *t)
     s->spreading_user = t;
     TD_TRY(td__session_data(s));
     catch_signals();
+    s->opts.profile = t->profile;
     if (!is_first(t)) {
         s->opts.blank = true; /* rank 0 sends the weights */
         return td__session_trainer(s);
@@ -357,7 +358,6 @@ static td_status prepare(training *t)
     }
     TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
     s->opts.checkpoint_dir = t->checkpoints;
-    s->opts.profile = t->profile;
     return td__session_trainer(s);
 }
 
@@ -456,6 +456,17 @@ static void row(const char *name, const char *fmt, ...)
     putchar('\n');
 }
 
+/* Only where they were compressed. */
+static void print_bytes(const td__train_result *r)
+{
+    char b[TD__HUMAN];
+    double sent = (double)r->sent_nbytes;
+
+    if (sent > 0 && r->sent_nbytes != r->plain_nbytes)
+        row("gradients", "%s sent by each rank, %.3g times less than plain (last step: %.3g)",
+            td__human_bytes(sent, b), (double)r->plain_nbytes / sent, r->last_ratio);
+}
+
 static void print_table(const training *t)
 {
     static const char *const ENDS[] = {[TD_TRAIN_DONE] = "finished",
@@ -477,6 +488,7 @@ static void print_table(const training *t)
     }
     row("time", "%s of training, %.0f samples/s", td__human_seconds(r->seconds, b),
         r->samples_per_second);
+    print_bytes(r);
     row("run", "%s", t->dir);
 }
 

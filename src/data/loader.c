@@ -136,8 +136,8 @@ static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
     if (l->pick)
         l->pick(l->rows_user, index, rows_of(l, index), s->index);
     for (int64_t i = 0; i < rows; i++)
-        s->index[i] = td__order_at(&order, &l->share,
-                                   begin + (l->pick ? s->index[i] : here.begin + i));
+        s->index[i] =
+            td__order_at(&order, &l->share, begin + (l->pick ? s->index[i] : here.begin + i));
     memcpy(out, s->batch.field, sizeof out);
     if (l->cut_field >= 0)
         out[l->cut_field] = s->whole;

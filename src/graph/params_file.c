@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/sha256.h"
+#include "graph/params.h"
 #include "graph/program_impl.h"
 #include "tandem/tensor.h"
 
@@ -21,6 +22,12 @@ static int by_name(const void *a, const void *b)
  * sizes as 64-bit integers, values. */
 td_status td_params_digest(const td_params *ps, char hex[65])
 {
+    return td__params_digest(ps, NULL, NULL, hex);
+}
+
+td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int), void *user,
+                            char hex[65])
+{
     hex[0] = 0;
     const td_param_info **order = td__calloc((size_t)ps->count + 1, sizeof *order);
     if (!order)
@@ -32,6 +39,8 @@ td_status td_params_digest(const td_params *ps, char hex[65])
     td_status st = td__sha256_init(&h);
     for (int i = 0; i < ps->count && !st; i++) {
         int64_t ndim = order[i]->shape.ndim;
+        if (before && (st = before(user, (int)(order[i] - ps->info))))
+            break;
         td__sha256_update(&h, order[i]->name, strlen(order[i]->name) + 1);
         td__sha256_update(&h, &ndim, sizeof ndim);
         td__sha256_update(&h, order[i]->shape.dim, (size_t)ndim * sizeof(int64_t));
@@ -71,7 +80,7 @@ td_status td_params_save(const td_params *ps, const char *path)
 
 /* Everything is checked before the first number changes: a file that does not fit leaves the
  * params as they were. */
-static td_status check_file(const td_params *ps, const td_safetensors *s, const char *path)
+td_status td__params_check_file(const td_params *ps, const td_safetensors *s, const char *path)
 {
     for (int i = 0; i < ps->count; i++) {
         const td_param_info *info = &ps->info[i];
@@ -97,7 +106,7 @@ td_status td_params_load(td_params *ps, const char *path)
 {
     td_safetensors *s;
     TD_TRY(td_safetensors_open(path, &s));
-    td_status st = check_file(ps, s, path);
+    td_status st = td__params_check_file(ps, s, path);
     for (int i = 0; i < ps->count && !st; i++) {
         td_tensor from = td_safetensors_tensor(s, td_safetensors_find(s, ps->info[i].name)), to;
         st = wrap(ps, i, &to);

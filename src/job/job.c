@@ -51,172 +51,6 @@ static const td__tree *near(const td__job *j, const char *path)
     return t ? t : j->root;
 }
 
-/* Scalars that stand for sections become maps. */
-static td_status expand_mains(td__job *j, td__tree *root)
-{
-    for (const td__key *k = td__job_keys; k->path; k++) {
-        const char *dot = strrchr(k->path, '.');
-        char section[128];
-        if (!(k->flags & TD_KEY_MAIN) || !dot)
-            continue;
-        snprintf(section, sizeof section, "%.*s", (int)(dot - k->path), k->path);
-        const char *last = strrchr(section, '.');
-        td__tree *t = td__keys_node(root, section), *parent = root;
-        if (!t || t->kind != TD_TREE_SCALAR)
-            continue;
-        if (last) {
-            char above[128];
-            snprintf(above, sizeof above, "%.*s", (int)(last - section), section);
-            parent = td__keys_node(root, above);
-        }
-        td__tree *map = td__tree_new(j->arena, TD_TREE_MAP, t);
-        td__tree *copy = td__tree_scalar(j->arena, t->text, t);
-        if (!map || !copy)
-            return out_of_memory(j);
-        td__tree_append(map, dot + 1, copy);
-        td__tree_replace(parent, t, map);
-    }
-    return TD_OK;
-}
-
-/* `model: [..]` is {layers: [..]}, `model: lenet5` is {name: lenet5}. */
-static td_status expand_model(td__job *j, td__tree *root)
-{
-    td__tree *m = td__tree_get(root, "model");
-
-    if (!m || (m->kind != TD_TREE_LIST && m->kind != TD_TREE_SCALAR))
-        return TD_OK;
-    td__tree *map = td__tree_new(j->arena, TD_TREE_MAP, m);
-    td__tree *copy = td__arena_alloc(j->arena, sizeof *copy);
-    if (!map || !copy)
-        return out_of_memory(j);
-    map->key_line = m->key_line;
-    map->key_column = m->key_column;
-    td__tree_replace(root, m, map);
-    *copy = *m;
-    td__tree_append(map, m->kind == TD_TREE_LIST ? "layers" : "name", copy);
-    return TD_OK;
-}
-
-/* Everything in its full form, so that overrides find their way. */
-static td_status expand(td__job *j, td__tree *root)
-{
-    TD_TRY(expand_model(j, root));
-    TD_TRY(expand_mains(j, root));
-    td__tree *layers = td__keys_node(root, "model.layers"),
-             *maps = td__keys_node(root, "data.maps");
-    if (layers)
-        TD_TRY(td__layers_expand(j->arena, "model.layers", layers));
-    return maps ? td__stages_expand(j->arena, maps) : TD_OK;
-}
-
-/* Put value at the rest of an override's path below `t`, which is a map or a list. */
-static td_status set_value(td__job *j, td__tree *t, const char *path, td__tree *value)
-{
-    for (;;) {
-        size_t n = strcspn(path, ".");
-        char *word = td__arena_printf(j->arena, "%.*s", (int)n, path);
-        bool last = !path[n];
-        td__tree *next = NULL;
-        int64_t i = 0;
-        if (!word)
-            return out_of_memory(j);
-        if (t->kind == TD_TREE_LIST) {
-            if (!td__parse_int(word, &i) || i < 0 || i > t->count)
-                return TD_FAIL(TD_EINVAL, "%s: expected an item's number from 0 to %d, found %s",
-                               value->source, t->count, *word ? word : "nothing");
-            next = td__tree_at(t, (int)i);
-        } else {
-            next = td__tree_get(t, word);
-        }
-        bool descend = next && (next->kind == TD_TREE_MAP || next->kind == TD_TREE_LIST);
-        if (!last && descend) {
-            t = next;
-            path += n + 1;
-            continue;
-        }
-        td__tree *child = last ? value : td__tree_new(j->arena, TD_TREE_MAP, value);
-        if (!child)
-            return out_of_memory(j);
-        if (next)
-            td__tree_replace(t, next, child);
-        else
-            td__tree_append(t, t->kind == TD_TREE_LIST ? NULL : word, child);
-        if (last)
-            return TD_OK;
-        t = child;
-        path += n + 1;
-    }
-}
-
-/* A name that is wrong, not a disk that fails. */
-static td_status open_file(const char *path, td__file_map *m)
-{
-    char text[400];
-    td_status st = td__file_map_open(m, path);
-
-    if (st != TD_EIO)
-        return st;
-    snprintf(text, sizeof text, "%s", td_last_error());
-    return TD_FAIL(TD_EINVAL, "%s", text);
-}
-
-/* Keys of `from` in the places of those in `to`; maps are merged. */
-static void overlay(td__tree *to, const td__tree *from)
-{
-    for (td__tree *child = from->first, *next; child; child = next) {
-        td__tree *old = td__tree_get(to, child->key);
-        next = child->next;
-        if (old && old->kind == TD_TREE_MAP && child->kind == TD_TREE_MAP)
-            overlay(old, child);
-        else
-            td__tree_put(to, child->key, child);
-    }
-}
-
-/* "@FILE": its keys, any part of a job. */
-static td_status apply_file(td__job *j, td__tree *root, const char *path)
-{
-    td__tree *given = NULL;
-    td__file_map m;
-
-    TD_TRY(open_file(path, &m));
-    char *name = td__arena_strdup(j->arena, path);
-    td_status st =
-        name ? td__tree_parse(j->arena, (const char *)m.data, m.nbytes, name, true, &given)
-             : out_of_memory(j);
-    td__file_map_close(&m);
-    TD_TRY(st);
-    if (given->kind == TD_TREE_NULL)
-        return TD_OK;
-    if (given->kind != TD_TREE_MAP)
-        return TD_FAIL(TD_EINVAL, "%s: expected a map with keys of a job, found %s", path,
-                       td__tree_found(given).text);
-    overlay(root, given);
-    return expand(j, root);
-}
-
-static td_status apply_set(td__job *j, td__tree *root, const char *set)
-{
-    const char *equals = strchr(set, '=');
-    char *source = td__arena_printf(j->arena, "--set %s", set);
-    td__tree *value;
-
-    if (set[0] == '@')
-        return apply_file(j, root, set + 1);
-    if (!source)
-        return out_of_memory(j);
-    size_t n = equals ? (size_t)(equals - set) : 0;
-    if (n == 0 || n > 200 || set[0] == '.' || set[n - 1] == '.' || memmem(set, n, "..", 2))
-        return TD_FAIL(TD_EINVAL, "%.200s: expected path.to.key=value", source);
-    char *path = td__arena_printf(j->arena, "%.*s", (int)n, set);
-    if (!path)
-        return out_of_memory(j);
-    TD_TRY(td__tree_parse(j->arena, equals + 1, strlen(equals + 1), source, false, &value));
-    TD_TRY(set_value(j, root, path, value));
-    return expand(j, root);
-}
-
 /* data.dir as an absolute path: relative ones in a file start at the file's folder, those of
  * overrides where the program runs. */
 static td_status resolve_dir(td__job *j)
@@ -398,8 +232,11 @@ static td_status fill_train(td__job *j)
         .epochs = td__keys_int(keys, j->root, "train.epochs"),
         .steps = td__keys_int(keys, j->root, "train.steps"),
         .shards = (int)td__keys_int(keys, j->root, "train.shards"),
+        .loose = !td__keys_bool(t, "reproducible"),
         .accumulate = (int)td__keys_int(keys, j->root, "train.accumulate"),
         .threads = (int)td__keys_int(keys, j->root, "parallel.threads"),
+        .zero = (int)td__keys_int(keys, j->root, "parallel.zero"),
+        .bucket_nbytes = (size_t)(td__keys_real(j->root, "parallel.bucket_mb") * (1 << 20)),
         .precision = strcmp(td__keys_text(t, "precision"), "bf16") ? TD_F32 : TD_BF16,
         .backend = td__keys_text(t, "backend"),
         .seed = (uint64_t)td__keys_int(keys, j->root, "train.seed"),
@@ -422,6 +259,11 @@ static td_status fill_train(td__job *j)
         return TD_FAIL(
             TD_EINVAL, "%s: train.shards: expected a divisor of train.batch, %lld, found %d",
             td__tree_where(near(j, "train.shards")).text, (long long)o->batch, o->shards);
+    if (o->shards > 0 && o->loose)
+        return TD_FAIL(TD_EINVAL,
+                       "%s: train.shards: goes with reproducible: true; otherwise every compute "
+                       "thread has one shard",
+                       td__tree_where(near(j, "train.shards")).text);
     TD_TRY(fill_optimizer(j));
     return fill_schedule(j);
 }
@@ -546,9 +388,9 @@ td_status td__job_parse(const char *text, size_t nbytes, const char *name, const
                      td__tree_found(given).text);
         goto fail;
     }
-    TD_TRY_OR(st, fail, expand(j, given));
+    TD_TRY_OR(st, fail, td__job_expand(j, given));
     for (int i = 0; i < n_sets; i++)
-        TD_TRY_OR(st, fail, apply_set(j, given, sets[i]));
+        TD_TRY_OR(st, fail, td__job_override(j, given, sets[i]));
     TD_TRY_OR(st, fail, resolve(j, given));
     *out = j;
     return TD_OK;
@@ -562,7 +404,7 @@ td_status td__job_load(const char *path, const char *const *sets, int n_sets, td
     td__file_map m;
 
     *out = NULL;
-    TD_TRY(open_file(path, &m));
+    TD_TRY(td__job_open(path, &m));
     td_status st = td__job_parse((const char *)m.data, m.nbytes, path, sets, n_sets, out);
     td__file_map_close(&m);
     return st;

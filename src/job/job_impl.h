@@ -3,6 +3,7 @@
 #ifndef TD_JOB_JOB_IMPL_H
 #define TD_JOB_JOB_IMPL_H
 
+#include "base/file.h"
 #include "job/job.h"
 #include "job/keys.h"
 #include "parallel/distribute.h"
@@ -22,6 +23,12 @@ struct td__job {
     td__layer_row *rows;
     int n_rows, cap_rows;
 };
+
+/* overrides.c: a tree as given, in its full form (`optimizer: adam` is a map with a name); with one
+ * override applied; and a file that the user has named, whose absence is TD_EINVAL. */
+TD_NODISCARD td_status td__job_expand(td__job *j, td__tree *root);
+TD_NODISCARD td_status td__job_override(td__job *j, td__tree *root, const char *set);
+TD_NODISCARD td_status td__job_open(const char *path, td__file_map *m);
 
 /* The table of keys.def, ends with a path of NULL. */
 extern const td__key td__job_keys[];

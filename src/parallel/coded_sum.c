@@ -2,53 +2,139 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parallel/coded_sum.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "base/kernels/blend.h"
+#include "parallel/kernels/compress.h"
+
+enum { FEW = 64 }; /* params of fewer numbers are fine, as vectors are */
+
+/* What rank i owns of a bucket: numbers [begin, begin + count) of it. */
+typedef struct slice {
+    size_t begin, count, chunk; /* chunk: its first */
+} slice;
 
 typedef struct coded {
     td__reducer base;
     const td__code *code;
     td__isa isa;
     size_t rank, size;
+    td__chunk *chunks; /* of all buckets, if the code has any */
+    size_t n_chunks;
+    slice *slices;      /* (bucket, rank) */
+    size_t *nbytes;     /* of the longest slice of a bucket, in the code */
     size_t wire_nbytes; /* of each of the two; for the largest bucket */
     uint8_t *send, *receive;
-    float *owed; /* what was lost so far, by element of the buckets from `first` on */
+    float *owed;     /* what was lost so far, by element of the buckets from `first` on */
+    float *velocity; /* likewise; NULL: no momentum */
     size_t first, n_owed;
-    float *sum; /* of a slice */
+    float scale; /* local clipping of this step */
+    float *sum;  /* of a slice */
     size_t n_sum;
 } coded;
-
-static size_t slice_of(size_t count, size_t size)
-{
-    return (count + size - 1) / size;
-}
 
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- Cutting --------------------------------------------------------------------------------- */
+
+/* Without room, chunks are only counted. */
+static void add_chunks(coded *c, size_t count, td__chunk_kind kind)
+{
+    while (count > 0) {
+        size_t n = least(count, c->code->chunk);
+        if (c->chunks)
+            c->chunks[c->n_chunks] = (td__chunk){(uint16_t)n, (uint16_t)kind};
+        c->n_chunks++;
+        count -= n;
+    }
+}
+
+static void cut_in_chunks(coded *c, const td__bucket *b)
+{
+    const td_params *ps = c->base.o.params;
+    size_t at = b->begin, stop = b->begin + b->count;
+    for (int i = 0; i < td_params_count(ps); i++) {
+        td_param_info info = td_params_info(ps, i);
+        size_t begin = most(info.offset, at), end = least(info.offset + info.count, stop);
+        if (info.is_state || info.sparse || begin >= end)
+            continue;
+        add_chunks(c, begin - at, TD__CHUNK_GAP);
+        add_chunks(c, end - begin,
+                   info.shape.ndim < 2 || info.count < FEW ? TD__CHUNK_FINE : TD__CHUNK_CODED);
+        at = end;
+    }
+    add_chunks(c, stop - at, TD__CHUNK_GAP);
+}
+
+static td_status make_chunks(coded *c)
+{
+    const td__reducer_opts *o = &c->base.o;
+    for (int pass = 0; pass < 2 && c->code->chunk; pass++) {
+        if (pass && !(c->chunks = td__calloc(c->n_chunks + 1, sizeof *c->chunks)))
+            return TD_FAIL(TD_ENOMEM, "no memory for %zu chunks of gradients", c->n_chunks);
+        c->n_chunks = 0;
+        for (int k = 0; k < o->n_buckets; k++)
+            if (!o->buckets[k].exact)
+                cut_in_chunks(c, &o->buckets[k]);
+    }
+    return TD_OK;
+}
+
+/* Slices of equal length on the wire, up to a chunk. *chunk: the bucket's first, then the one after
+ * its last. */
+static void cut_in_slices(coded *c, int k, size_t *chunk)
+{
+    const td__code *code = c->code;
+    size_t count = c->base.o.buckets[k].count, at = 0, passed = 0, all = 0;
+    for (size_t i = 0, n = *chunk; c->chunks && i < count; i += c->chunks[n++].count)
+        all += code->nbytes(c->chunks + n, c->chunks[n].count);
+    for (size_t i = 0; i < c->size; i++) {
+        slice *s = &c->slices[(size_t)k * c->size + i];
+        *s = (slice){.begin = at, .chunk = *chunk};
+        if (!c->chunks)
+            at = least((count + c->size - 1) / c->size * (i + 1), count);
+        while (at < count && (passed * c->size < all * (i + 1) || i + 1 == c->size)) {
+            const td__chunk *next = &c->chunks[(*chunk)++];
+            passed += code->nbytes(next, next->count);
+            at += next->count;
+        }
+        s->count = at - s->begin;
+        c->nbytes[k] = most(c->nbytes[k], code->nbytes(c->chunks + s->chunk, s->count));
+        c->n_sum = most(c->n_sum, s->count);
+    }
+    c->wire_nbytes = most(c->wire_nbytes, c->size * c->nbytes[k]);
+}
+
 static td_status set_up(coded *c)
 {
     const td__reducer_opts *o = &c->base.o;
-    size_t begin = SIZE_MAX, end = 0, slice = 0;
+    size_t begin = SIZE_MAX, end = 0, chunk = 0;
+    c->slices = td__calloc((size_t)o->n_buckets * c->size + 1, sizeof *c->slices);
+    c->nbytes = td__calloc((size_t)o->n_buckets + 1, sizeof *c->nbytes);
+    if (!c->slices || !c->nbytes)
+        return TD_FAIL(TD_ENOMEM, "no memory for a reducer");
+    TD_TRY(make_chunks(c));
     for (int k = 0; k < o->n_buckets; k++) {
         const td__bucket *b = &o->buckets[k];
         if (b->exact)
             continue;
         begin = least(begin, b->begin);
-        end = b->begin + b->count > end ? b->begin + b->count : end;
-        size_t s = slice_of(b->count, c->size);
-        slice = s > slice ? s : slice;
+        end = most(end, b->begin + b->count);
+        cut_in_slices(c, k, &chunk);
     }
-    c->wire_nbytes = c->code->nbytes(slice) * c->size;
     c->send = td__alloc_block(c->wire_nbytes + 1);
     c->receive = td__alloc_block(c->wire_nbytes + 1);
-    c->n_sum = slice;
-    c->sum = td__alloc_block((slice + 1) * sizeof *c->sum);
+    c->sum = td__alloc_block((c->n_sum + 1) * sizeof *c->sum);
     if (!c->send || !c->receive || !c->sum)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of gradients on the wire",
                        2 * c->wire_nbytes);
@@ -57,7 +143,9 @@ static td_status set_up(coded *c)
     c->first = begin;
     c->n_owed = end - begin;
     c->owed = td__alloc_block((c->n_owed + 1) * sizeof *c->owed);
-    if (!c->owed)
+    if (o->momentum > 0)
+        c->velocity = td__alloc_block((c->n_owed + 1) * sizeof *c->velocity);
+    if (!c->owed || (o->momentum > 0 && !c->velocity))
         return TD_FAIL(TD_ENOMEM, "no memory for the rounding errors of %zu gradients", c->n_owed);
     return TD_OK;
 }
@@ -72,6 +160,7 @@ td_status td__coded_create(const td__reducer_ops *ops, const td__code *code,
     c->base = (td__reducer){.ops = ops, .o = *o};
     c->code = code;
     c->isa = td__cpu_isa();
+    c->scale = 1;
     c->rank = (size_t)td_comm_rank(o->comm);
     c->size = (size_t)td_comm_size(o->comm);
     td_status st = set_up(c);
@@ -88,23 +177,56 @@ void td__coded_destroy(td__reducer *r)
     coded *c = (coded *)r;
     if (!c)
         return;
+    td__free(c->chunks);
+    td__free(c->slices);
+    td__free(c->nbytes);
     td__free_block(c->send, c->wire_nbytes + 1);
     td__free_block(c->receive, c->wire_nbytes + 1);
     td__free_block(c->sum, (c->n_sum + 1) * sizeof *c->sum);
     td__free_block(c->owed, (c->n_owed + 1) * sizeof *c->owed);
+    td__free_block(c->velocity, (c->n_owed + 1) * sizeof *c->velocity);
     td__free(c);
 }
 
-/* 3. Slice `own` of this rank's numbers with those of the others, in the order of ranks. */
-static void add_up(coded *c, const float *own, size_t count, size_t nbytes)
+td_status td__coded_step(td__reducer *r, uint64_t step, const float *local)
 {
-    void (*add)(float *, float, const float *, float, size_t) = TD_ISA_PICK(c->isa, td__blend);
-    memset(c->sum, 0, count * sizeof *c->sum);
+    coded *c = (coded *)r;
+    (void)step;
+    c->scale = td__reduce_clip(r, local + c->first, c->n_owed);
+    return TD_OK;
+}
+
+/* Add elements [at, at + n) of the gradients, from `first` on, to what is owed. */
+static void owe(coded *c, size_t at, const float *data, size_t n)
+{
+    void (*move)(float *, float *, const float *, float, float, int, size_t) =
+        TD_ISA_PICK(c->isa, td__accumulate_velocity);
+    const td__reducer_opts *o = &c->base.o;
+    if (c->velocity)
+        move(c->velocity + at, c->owed + at, data, c->scale, (float)o->momentum, o->nesterov, n);
+    else
+        TD_ISA_PICK(c->isa, td__accumulate)(c->owed + at, data, c->scale, n);
+}
+
+/* 3. Slice `own` of this rank's numbers with those of the others, in the order of ranks. */
+static void add_up(coded *c, const float *own, const slice *s, size_t nbytes)
+{
+    memset(c->sum, 0, s->count * sizeof *c->sum);
     for (size_t i = 0; i < c->size; i++)
         if (i == c->rank)
-            add(c->sum, 1.0f, own, 1.0f, count);
+            TD_ISA_PICK(c->isa, td__accumulate)(c->sum, own, 1.0f, s->count);
         else
-            c->code->add(c->isa, c->sum, c->receive + i * nbytes, count);
+            c->code->add(c->isa, c->sum, c->receive + i * nbytes, c->chunks + s->chunk, s->count);
+}
+
+/* NaN and infinities have been seen in the sum, and are not to come again with the velocity. */
+static void forget(coded *c, const td__bucket *b, const float *data)
+{
+    float *u = c->velocity + (b->begin - c->first);
+    if (TD_ISA_PICK(c->isa, td__largest_bits)(data, b->count) < 0x7f800000u)
+        return;
+    for (size_t i = 0; i < b->count; i++)
+        u[i] = isfinite(u[i]) ? u[i] : 0;
 }
 
 td_status td__coded_reduce(td__reducer *r, int k, float *data)
@@ -112,37 +234,32 @@ td_status td__coded_reduce(td__reducer *r, int k, float *data)
     coded *c = (coded *)r;
     const td__bucket *b = &r->o.buckets[k];
     const td__code *code = c->code;
-    size_t count = b->count, slice = slice_of(count, c->size), nbytes = code->nbytes(slice);
-    float *owed = c->owed ? c->owed + (b->begin - c->first) : NULL;
-    size_t own = 0, own_count = 0;
+    const slice *slices = c->slices + (size_t)k * c->size, *own = &slices[c->rank];
+    size_t nbytes = c->nbytes[k];
+    /* With feedback numbers lie, from here on, where what is left of them will. */
+    float *x = c->owed ? c->owed + (b->begin - c->first) : data;
 
-    if (b->exact || !count)
+    if (b->exact || !b->count)
         return b->exact ? td__reduce_plain(r, k, data) : TD_OK;
-    for (size_t i = 0; i < c->size; i++) {
-        size_t begin = least(i * slice, count), n = least(slice, count - begin);
-        float *from = data + begin;
-        if (owed) { /* the numbers and what is left of them lie in `owed` from here on */
-            from = owed + begin;
-            TD_ISA_PICK(c->isa, td__blend)(from, 1.0f, data + begin, 1.0f, n);
-        }
+    if (c->owed)
+        owe(c, b->begin - c->first, data, b->count);
+    for (size_t i = 0; i < c->size; i++)
         if (i != c->rank)
-            code->pack(c->isa, c->send + i * nbytes, from, n);
-        else {
-            own = begin;
-            own_count = n;
-        }
-    }
+            code->pack(c->isa, c->send + i * nbytes, x + slices[i].begin,
+                       c->chunks + slices[i].chunk, slices[i].count);
     TD_TRY(td_all_to_all(r->o.comm, c->send, c->receive, nbytes, TD_U8, NULL));
-    add_up(c, owed ? owed + own : data + own, own_count, nbytes);
-    code->pack(c->isa, c->send + c->rank * nbytes, c->sum, own_count);
-    if (owed)
-        memcpy(owed + own, c->sum, own_count * sizeof *owed);
-    TD_TRY(td_all_gather(r->o.comm, c->send + c->rank * nbytes, c->receive, nbytes, TD_U8, NULL));
-    for (size_t i = 0; i < c->size; i++) {
-        size_t begin = least(i * slice, count);
-        code->unpack(c->isa, data + begin, c->receive + i * nbytes, least(slice, count - begin));
-    }
+    add_up(c, x + own->begin, own, nbytes);
+    uint8_t *mine = c->send + c->rank * nbytes;
+    code->pack(c->isa, mine, c->sum, c->chunks + own->chunk, own->count);
+    if (c->owed)
+        memcpy(x + own->begin, c->sum, own->count * sizeof *x);
+    TD_TRY(td_all_gather(r->o.comm, mine, c->receive, nbytes, TD_U8, NULL));
+    for (size_t i = 0; i < c->size; i++)
+        code->unpack(c->isa, data + slices[i].begin, c->receive + i * nbytes,
+                     c->chunks + slices[i].chunk, slices[i].count);
+    if (c->velocity)
+        forget(c, b, data);
     r->sent_nbytes += 2 * (c->size - 1) * nbytes;
-    r->plain_nbytes += td__reduce_sum_nbytes(r, count);
+    r->plain_nbytes += td__reduce_sum_nbytes(r, b->count);
     return TD_OK;
 }

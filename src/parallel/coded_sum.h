@@ -12,9 +12,11 @@
  * rank sends 2 (n-1)/n of the bucket in the code: the ratio to a plain sum is the code's own.
  *
  * A code with feedback leaves what it lost, on both ways (as DoubleSqueeze, Tang et al. 2019, and
- * dist-EF-SGD, Zheng et al. 2019): the sender keeps it for the next step's number at 1, and the
+ * dist-EF-SGDM, Zheng et al. 2019): the sender keeps it for the next step's number at 1, and the
  * owner what was lost of the sum at 4. An owner sends itself nothing at 1, so one array of the
- * bucket's size holds both. */
+ * bucket's size holds both. The numbers are then velocities rather than gradients where there is
+ * momentum, and gradients are clipped by their norm before, on each rank by itself, to clip_norm /
+ * sqrt(n). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_CODED_SUM_H
 #define TD_PARALLEL_CODED_SUM_H
@@ -22,20 +24,33 @@
 #include "base/cpu.h"
 #include "parallel/reducer.h"
 
+/* A code may see its numbers in chunks, none of which has numbers of two params. */
+typedef enum td__chunk_kind {
+    TD__CHUNK_CODED,
+    TD__CHUNK_FINE, /* of a vector, or of a very small param: deserves more bits */
+    TD__CHUNK_GAP,  /* between params: zeros */
+} td__chunk_kind;
+typedef struct td__chunk {
+    uint16_t count, kind;
+} td__chunk;
+
 typedef struct td__code {
     bool feedback;
-    size_t (*nbytes)(size_t count); /* of that many numbers; a multiple of 4 */
+    uint16_t chunk; /* numbers in a chunk at most; 0: the code has no need of them */
+    /* Of `count` numbers, which are whole chunks from `chunk` on: their bytes, a multiple of 4. */
+    size_t (*nbytes)(const td__chunk *chunk, size_t count);
     /* With feedback: x becomes what is left of it. */
-    void (*pack)(td__isa isa, void *wire, float *x, size_t count);
+    void (*pack)(td__isa isa, void *wire, float *x, const td__chunk *chunk, size_t count);
     /* y = the numbers; or y += them */
-    void (*unpack)(td__isa isa, float *y, const void *wire, size_t count);
-    void (*add)(td__isa isa, float *y, const void *wire, size_t count);
+    void (*unpack)(td__isa isa, float *y, const void *wire, const td__chunk *chunk, size_t count);
+    void (*add)(td__isa isa, float *y, const void *wire, const td__chunk *chunk, size_t count);
 } td__code;
 
 /* Methods of a reducer; `ops` and `code` are borrowed. */
 TD_NODISCARD td_status td__coded_create(const td__reducer_ops *ops, const td__code *code,
                                         const td__reducer_opts *o, td__reducer **out);
 void td__coded_destroy(td__reducer *r);
+TD_NODISCARD td_status td__coded_step(td__reducer *r, uint64_t step, const float *local);
 TD_NODISCARD td_status td__coded_reduce(td__reducer *r, int k, float *data);
 
 #endif

@@ -5,23 +5,27 @@
 #include "parallel/coded_sum.h"
 #include "parallel/kernels/compress.h"
 
-static size_t nbytes(size_t count)
+static size_t nbytes(const td__chunk *chunk, size_t count)
 {
+    (void)chunk;
     return (count + 1) / 2 * 4;
 }
 
-static void pack(td__isa isa, void *wire, float *x, size_t count)
+static void pack(td__isa isa, void *wire, float *x, const td__chunk *chunk, size_t count)
 {
+    (void)chunk;
     TD_ISA_PICK(isa, td__pack_bf16)(wire, x, count);
 }
 
-static void unpack(td__isa isa, float *y, const void *wire, size_t count)
+static void unpack(td__isa isa, float *y, const void *wire, const td__chunk *chunk, size_t count)
 {
+    (void)chunk;
     TD_ISA_PICK(isa, td__unpack_bf16)(y, wire, count);
 }
 
-static void add(td__isa isa, float *y, const void *wire, size_t count)
+static void add(td__isa isa, float *y, const void *wire, const td__chunk *chunk, size_t count)
 {
+    (void)chunk;
     TD_ISA_PICK(isa, td__add_bf16)(y, wire, count);
 }
 

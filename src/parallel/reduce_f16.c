@@ -15,8 +15,9 @@
 
 enum { CHUNK = 4096, CHUNK_NBYTES = sizeof(float) + CHUNK * sizeof(td_f16), TOP = 15 };
 
-static size_t nbytes(size_t count)
+static size_t nbytes(const td__chunk *chunk, size_t count)
 {
+    (void)chunk;
     size_t rest = count % CHUNK;
     return count / CHUNK * CHUNK_NBYTES + (rest ? sizeof(float) + (rest + 1) / 2 * 4 : 0);
 }
@@ -34,8 +35,9 @@ static float scale_for(uint32_t largest)
     return ldexpf(1, e > 126 ? 126 : e);
 }
 
-static void pack(td__isa isa, void *wire, float *x, size_t count)
+static void pack(td__isa isa, void *wire, float *x, const td__chunk *chunk, size_t count)
 {
+    (void)chunk;
     uint8_t *to = wire;
     for (size_t i = 0; i < count; i += CHUNK, to += CHUNK_NBYTES) {
         size_t n = count - i < CHUNK ? count - i : CHUNK;
@@ -57,13 +59,15 @@ static void each(void (*take)(float *, const td_f16 *, float, size_t), float *y,
     }
 }
 
-static void unpack(td__isa isa, float *y, const void *wire, size_t count)
+static void unpack(td__isa isa, float *y, const void *wire, const td__chunk *chunk, size_t count)
 {
+    (void)chunk;
     each(TD_ISA_PICK(isa, td__unpack_f16), y, wire, count);
 }
 
-static void add(td__isa isa, float *y, const void *wire, size_t count)
+static void add(td__isa isa, float *y, const void *wire, const td__chunk *chunk, size_t count)
 {
+    (void)chunk;
     each(TD_ISA_PICK(isa, td__add_f16), y, wire, count);
 }
 

@@ -134,13 +134,7 @@ static td_status step(td__reducer *r, uint64_t n, const float *local)
     if (o->warmup_steps > 0 && n <= (uint64_t)o->warmup_steps && o->ratio < FIRST_RATIO)
         t->ratio =
             FIRST_RATIO * pow(o->ratio / FIRST_RATIO, (double)(n - 1) / (double)o->warmup_steps);
-    t->scale = 1;
-    if (o->clip_norm > 0) {
-        double sum = TD_ISA_PICK(t->isa, td__sum_squares)(local + t->first, t->count);
-        double most = o->clip_norm / sqrt((double)t->size), norm = sqrt(sum);
-        if (norm > most && isfinite(norm)) /* else NaN and infinities are to be seen */
-            t->scale = (float)(most / norm);
-    }
+    t->scale = td__reduce_clip(r, local + t->first, t->count);
     return TD_OK;
 }
 

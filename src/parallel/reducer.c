@@ -2,7 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parallel/reducer.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "parallel/kernels/compress.h"
 
 static const td__reducer_ops *const reducers[] = {
 #define TD_REDUCER(name) &td__reducer_##name,
@@ -37,4 +40,13 @@ td_status td__reduce_plain(td__reducer *r, int k, float *data)
     r->plain_nbytes += td__reduce_sum_nbytes(r, count);
     return td_allreduce(r->o.comm, data, data, count, TD_F32, TD_REDUCE_SUM,
                         &(td_coll_opts){.algo = r->o.algo});
+}
+
+float td__reduce_clip(const td__reducer *r, const float *local, size_t count)
+{
+    if (!(r->o.clip_norm > 0))
+        return 1;
+    double norm = sqrt(TD_ISA_PICK(td__cpu_isa(), td__sum_squares)(local, count));
+    double most = r->o.clip_norm / sqrt(td_comm_size(r->o.comm));
+    return norm > most && isfinite(norm) ? (float)(most / norm) : 1;
 }

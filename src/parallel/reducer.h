@@ -38,9 +38,9 @@ typedef struct td__reducer_opts {
     double ratio;         /* topk: share of elements sent, 0.001 */
     int rank;             /* powersgd: 2 */
     int64_t warmup_steps; /* topk: the share falls from 25 % to ratio over these; powersgd: plain */
-    double momentum;      /* topk: of the optimizer, which then must not apply it itself */
+    double momentum;      /* topk, onebit: of the optimizer, which then must not apply it itself */
     bool nesterov;
-    double clip_norm; /* topk: local clipping, to clip_norm / sqrt(ranks); 0: none */
+    double clip_norm; /* topk, onebit: local clipping, to clip_norm / sqrt(ranks); 0: none */
 } td__reducer_opts;
 
 typedef struct td__reducer td__reducer;
@@ -70,6 +70,9 @@ struct td__reducer {
 
 /* The plain sum of bucket k, as exact ones are; counted. */
 TD_NODISCARD td_status td__reduce_plain(td__reducer *r, int k, float *data);
+/* Local clipping: what to multiply the gradients of this rank with, so that their norm is at most
+ * clip_norm / sqrt(ranks). 1 if it is not finite: that is to be seen. */
+float td__reduce_clip(const td__reducer *r, const float *local, size_t count);
 /* Bytes that a rank sends in a sum of count f32. */
 uint64_t td__reduce_sum_nbytes(const td__reducer *r, size_t count);
 

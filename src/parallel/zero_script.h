@@ -1,5 +1,5 @@
-/* zero_script.h -- what ranks do together while a shard runs: when to gather which bucket of params,
- * when to give it back, when to bring which bucket of gradients to its owners.
+/* zero_script.h -- what ranks do together while a shard runs: when to gather which bucket of
+ * params, when to give it back, when to bring which bucket of gradients to its owners.
  *
  * Made once for a program. All ranks follow the same script step by step, also those that have no
  * shard to run: that is why nothing in it may depend on a rank.

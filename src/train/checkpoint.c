@@ -56,6 +56,7 @@ struct td__checkpointer {
     float *states;
     int n_states;
     size_t block_nbytes, states_nbytes, stride;
+    uint64_t began_ns;
     double stalled, seconds;
     size_t nbytes;
     char path[TD__PATH];
@@ -460,32 +461,47 @@ static td_status make_room(td__checkpointer *c, const td_params *ps, td_optimize
     return TD_OK;
 }
 
-td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state, td_params *ps,
-                                td_optimizer *o, bool is_best)
+td_status td__checkpointer_room(td__checkpointer *c, const td_params *ps, td_optimizer *o,
+                                td__checkpoint_room *out)
 {
-    uint64_t begin = td__clock_ns();
+    c->began_ns = td__clock_ns();
     TD_TRY(wait_idle(c));
     TD_TRY(make_room(c, ps, o));
+    *out = (td__checkpoint_room){c->copy.block, c->states, c->stride};
+    return TD_OK;
+}
+
+void td__checkpointer_start(td__checkpointer *c, const td__train_state *state, const td_params *ps,
+                            td_optimizer *o, bool is_best)
+{
     float *block = c->copy.block;
-    memcpy(block, ps->block, c->block_nbytes);
     c->copy = *ps;
     c->copy.block = block;
-    for (int k = 0; k < c->n_states; k++) {
+    for (int k = 0; k < c->n_states; k++)
         c->state_name[k] = td_optimizer_state_name(o, k);
-        memcpy(c->states + (size_t)k * c->stride, td_optimizer_state(o, k, NULL),
-               c->stride * sizeof(float));
-    }
     memset(&c->m, 0, sizeof c->m);
     c->m.state = *state;
     c->m.optimizer_steps = td_optimizer_steps(o);
     snprintf(c->m.optimizer, sizeof c->m.optimizer, "%s", td_optimizer_name(o));
     c->is_best = is_best;
-    c->stalled = 1e-9 * (double)(td__clock_ns() - begin);
+    c->stalled = 1e-9 * (double)(td__clock_ns() - c->began_ns);
     pthread_mutex_lock(&c->lock);
     c->busy = true;
     c->finished = false;
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
+}
+
+td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state, td_params *ps,
+                                td_optimizer *o, bool is_best)
+{
+    td__checkpoint_room room;
+    TD_TRY(td__checkpointer_room(c, ps, o, &room));
+    memcpy(room.block, ps->block, c->block_nbytes);
+    for (int k = 0; k < c->n_states; k++)
+        memcpy(room.states + (size_t)k * room.stride, td_optimizer_state(o, k, NULL),
+               room.stride * sizeof(float));
+    td__checkpointer_start(c, state, ps, o, is_best);
     return TD_OK;
 }
 

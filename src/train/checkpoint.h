@@ -54,6 +54,17 @@ void td__checkpointer_destroy(td__checkpointer *c);
  * ps and o are copied, but the names in them are borrowed until the save is done. */
 TD_NODISCARD td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state,
                                              td_params *ps, td_optimizer *o, bool is_best);
+/* The same in two halves, for blocks that are not in one piece: wait as above, fill the room (laid
+ * out as the params' block and the optimizer's states), start. */
+typedef struct td__checkpoint_room {
+    float *block;
+    float *states; /* state k of param element i is states[k * stride + i] */
+    size_t stride;
+} td__checkpoint_room;
+TD_NODISCARD td_status td__checkpointer_room(td__checkpointer *c, const td_params *ps,
+                                             td_optimizer *o, td__checkpoint_room *out);
+void td__checkpointer_start(td__checkpointer *c, const td__train_state *state, const td_params *ps,
+                            td_optimizer *o, bool is_best);
 TD_NODISCARD td_status td__checkpointer_wait(td__checkpointer *c);
 /* *done is set, and e filled, once for each save that has ended; never waits. e->path is valid
  * until the next save. */
@@ -77,5 +88,16 @@ bool td__checkpoint_any(const char *path);
 /* Load it (hashes are checked). o may be NULL: weights only. */
 TD_NODISCARD td_status td__checkpoint_load(const td__checkpoint_info *info, td_params *ps,
                                            td_optimizer *o);
+
+/* The same tensor by tensor, for blocks that are not in one piece. Everything is checked by open,
+ * which also sets the optimizer's steps; ps and o are borrowed. */
+typedef struct td__checkpoint_reader td__checkpoint_reader;
+TD_NODISCARD td_status td__checkpoint_open(const td__checkpoint_info *info, const td_params *ps,
+                                           td_optimizer *o, td__checkpoint_reader **out);
+void td__checkpoint_close(td__checkpoint_reader *r); /* NULL is allowed */
+/* Param (or state of the model) i, to `to`. */
+TD_NODISCARD td_status td__checkpoint_read(const td__checkpoint_reader *r, int i, float *to);
+/* The optimizer's state k of param i, until close. */
+const float *td__checkpoint_state(const td__checkpoint_reader *r, int k, int i);
 
 #endif

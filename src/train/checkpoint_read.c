@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "graph/params.h"
 #include "tandem/tensor.h"
 #include "train/checkpoint_impl.h"
 
@@ -244,13 +246,19 @@ static td_status walk_optimizer(const td_safetensors *s, const char *path, const
     return TD_OK;
 }
 
+static td_status check_optimizer(const td__manifest *m, const char *path, const td_optimizer *o)
+{
+    if (strcmp(m->optimizer, td_optimizer_name(o)) != 0)
+        return TD_FAIL(TD_EINVAL, "%s: is the state of %s, but the job trains with %s", path,
+                       m->optimizer, td_optimizer_name(o));
+    return TD_OK;
+}
+
 static td_status load_with_optimizer(const char *model, const char *path, const td__manifest *m,
                                      td_params *ps, td_optimizer *o)
 {
     td_safetensors *s;
-    if (strcmp(m->optimizer, td_optimizer_name(o)) != 0)
-        return TD_FAIL(TD_EINVAL, "%s: is the state of %s, but the job trains with %s", path,
-                       m->optimizer, td_optimizer_name(o));
+    TD_TRY(check_optimizer(m, path, o));
     TD_TRY(td_safetensors_open(path, &s));
     td_status st = walk_optimizer(s, path, ps, o, false); /* nothing changes unless all fits */
     if (!st)
@@ -271,4 +279,76 @@ td_status td__checkpoint_load(const td__checkpoint_info *info, td_params *ps, td
     TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_MODEL), model));
     TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_OPTIMIZER), optimizer));
     return o ? load_with_optimizer(model, optimizer, &m, ps, o) : td_params_load(ps, model);
+}
+
+/* ---- Tensor by tensor ------------------------------------------------------------------------ */
+
+struct td__checkpoint_reader {
+    td_safetensors *model, *optimizer;
+    const td_params *ps;
+    const td_optimizer *o;
+    char path[TD__PATH]; /* of the optimizer's file */
+};
+
+static td_status open_files(const td__checkpoint_info *info, td_optimizer *o,
+                            td__checkpoint_reader *r)
+{
+    td__manifest m;
+    char model[TD__PATH];
+
+    TD_TRY(verify(info->path, &m));
+    TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_MODEL), model));
+    TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_OPTIMIZER), r->path));
+    TD_TRY(check_optimizer(&m, r->path, o));
+    TD_TRY(td_safetensors_open(model, &r->model));
+    TD_TRY(td__params_check_file(r->ps, r->model, model));
+    TD_TRY(td_safetensors_open(r->path, &r->optimizer));
+    TD_TRY(walk_optimizer(r->optimizer, r->path, r->ps, o, false));
+    td_optimizer_set_steps(o, m.optimizer_steps);
+    return TD_OK;
+}
+
+td_status td__checkpoint_open(const td__checkpoint_info *info, const td_params *ps, td_optimizer *o,
+                              td__checkpoint_reader **out)
+{
+    *out = NULL;
+    td__checkpoint_reader *r = td__calloc(1, sizeof *r);
+    if (!r)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory to read it", info->path);
+    r->ps = ps;
+    r->o = o;
+    td_status st = open_files(info, o, r);
+    if (st) {
+        td__checkpoint_close(r);
+        return st;
+    }
+    *out = r;
+    return TD_OK;
+}
+
+void td__checkpoint_close(td__checkpoint_reader *r)
+{
+    if (!r)
+        return;
+    td_safetensors_close(r->model);
+    td_safetensors_close(r->optimizer);
+    td__free(r);
+}
+
+td_status td__checkpoint_read(const td__checkpoint_reader *r, int i, float *to)
+{
+    td_param_info info = td_params_info(r->ps, i);
+    td_tensor here;
+    td_tensor from = td_safetensors_tensor(r->model, td_safetensors_find(r->model, info.name));
+    TD_TRY(td_tensor_wrap(&here, TD_F32, info.shape, to));
+    return td_tensor_copy(&from, &here);
+}
+
+const float *td__checkpoint_state(const td__checkpoint_reader *r, int k, int i)
+{
+    td_param_info info = td_params_info(r->ps, i);
+    td_tensor t;
+    td_status st = state_tensor(r->optimizer, r->path, td_optimizer_state_name(r->o, k), &info, &t);
+    TD_ASSERT(!st, "state %d of '%s' was there", k, info.name);
+    return t.data;
 }

@@ -26,6 +26,9 @@ td_status td__compress_check(const td__train_opts *o)
         return TD_OK;
     if (!ops)
         return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients", o->reducer);
+    if (ops->compresses && o->zero > 0)
+        return TD_FAIL(TD_EINVAL, "%s needs whole gradients on all ranks: parallel.zero must be 0",
+                       ops->name);
     if (ops->sgd_only && strcmp(optimizer, "sgd") != 0)
         return TD_FAIL(TD_EINVAL,
                        "%s needs the optimizer sgd: what it sends late adds up where updates are "
@@ -61,5 +64,5 @@ int64_t td__compress_warmup(const td__train_opts *o, uint64_t steps)
     int64_t given = o->reduce_with.warmup_steps;
     if (given != TD__WARMUP_AUTO || !o->reducer)
         return given > 0 ? given : 0;
-    return td__reducer_find(o->reducer)->takes_momentum ? (int64_t)(steps / WARMUP_SHARE) : 0;
+    return strcmp(o->reducer, "topk") == 0 ? (int64_t)(steps / WARMUP_SHARE) : 0;
 }

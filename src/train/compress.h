@@ -1,8 +1,8 @@
 /* compress.h -- a run with compressed gradients: what goes together, and who applies what.
  *
- * A reducer that takes the momentum (topk) applies it, and clipping by the norm, on every rank
- * before the sum; the optimizer then has neither. Its weight decay becomes wd / (1 - momentum):
- * the pull that it has with momentum once that is under way. */
+ * A reducer that takes the momentum (topk, onebit) applies it, and clipping by the norm, on every
+ * rank before the sum; the optimizer then has neither. Its weight decay becomes wd / (1 -
+ * momentum): the pull that it has with momentum once that is under way. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_COMPRESS_H
 #define TD_TRAIN_COMPRESS_H

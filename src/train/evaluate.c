@@ -51,6 +51,38 @@ static td_status note_shard(void *user, const td__shard *shard)
     return TD_OK;
 }
 
+/* A batch where params are in slices: one shard of each rank's range at a time. */
+static td_status run_together(td__trainer *t, const td__batch *b, const sums *s)
+{
+    int rounds = (s->shards + s->ranks - 1) / s->ranks;
+    td_status st = TD_OK;
+    int *run = td__calloc((size_t)s->ranks, sizeof *run);
+    if (!run)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", s->ranks);
+    for (int j = 0; j < rounds && !st; j++) {
+        for (int r = 0; r < s->ranks; r++) {
+            td__shard_range own = td__rank_shards(s->shards, r, s->ranks);
+            run[r] = own.begin + j < own.end ? own.begin + j : -1;
+        }
+        td__shard mine = {.index = run[s->rank]};
+        if (mine.index >= 0) {
+            mine.begin = td__shard_begin(b->rows, s->shards, mine.index);
+            mine.rows = td__shard_begin(b->rows, s->shards, mine.index + 1) - mine.begin;
+        }
+        td__lockstep_round round = {.batch = b,
+                                    .shards = s->shards,
+                                    .run = run,
+                                    .at = mine.begin - b->here.begin,
+                                    .step = (uint32_t)t->state.step,
+                                    .shard = (uint32_t)mine.index};
+        st = td__lockstep_run(t->eval_walk, &round, &mine.runner);
+        if (!st && mine.runner)
+            st = note_shard((void *)(uintptr_t)s, &mine);
+    }
+    td__free(run);
+    return st;
+}
+
 static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *stop, sums *s)
 {
     td__shard_range own = own_shards(s);
@@ -60,6 +92,10 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
+        if (t->o.zero == 3) { /* ranks must stay together: nobody leaves early */
+            TD_TRY(run_together(t, b, s));
+            continue;
+        }
         if (stop && atomic_load(stop)) {
             s->value[0] = 1;
             return TD_OK;
@@ -102,6 +138,8 @@ static td_status make_set(td__trainer *t)
                                                       .seed = t->o.seed},
                                 &t->eval_set));
     td__shard_set_params(t->eval_set, t->params);
+    if (t->o.zero == 3)
+        return td__lockstep_create(t->zero, t->eval_set, t->params, true, &t->eval_walk);
     return TD_OK;
 }
 

@@ -161,6 +161,7 @@ void td__json_end(td__text *t, const td__train_result *r)
     if (r->plain_nbytes) {
         whole(t, "sent_nbytes", (int64_t)r->sent_nbytes);
         whole(t, "plain_nbytes", (int64_t)r->plain_nbytes);
+        number(t, "last_ratio", r->last_ratio, TIME_DIGITS);
     }
     td__text_printf(t, ", \"digest\": \"sha256:%s\"", r->digest);
     close_line(t);

@@ -151,8 +151,12 @@ static td_status read_kept(const char *path, bool copy, kept *k, uint64_t *nbyte
 
 static td_status create(const char *dir, bool take_over, kept *k, td__observer **out)
 {
-    static const td__observer OBSERVER = {on_begin,      on_step, on_eval,
-                                          on_checkpoint, on_end,  on_ranks};
+    static const td__observer OBSERVER = {.begin = on_begin,
+                                          .step = on_step,
+                                          .eval = on_eval,
+                                          .checkpoint = on_checkpoint,
+                                          .end = on_end,
+                                          .ranks = on_ranks};
     char path[TD__PATH];
     uint64_t keep = 0;
 

@@ -5,6 +5,7 @@
 #define TD_TRAIN_OBSERVER_H
 
 #include "tandem/status.h"
+#include "train/span_log.h"
 #include "train/step_times.h"
 
 typedef struct td__train_info { /* known before the first step */
@@ -21,6 +22,7 @@ typedef struct td__step_event {
     uint64_t step, epoch;       /* step counts from 1; epoch from 0 */
     double loss, lr, grad_norm; /* grad_norm < 0: not known */
     int64_t samples;            /* in this step */
+    uint64_t begin_ns;          /* td__clock_ns(); 0: not known */
     double seconds;             /* of this step */
     double data_wait;           /* of them, waiting for data */
     double elapsed;             /* since the run began */
@@ -66,6 +68,13 @@ typedef struct td__ranks_event {
     const double *blame; /* (n) seconds that all ranks waited because of each; NULL: n is 1 */
 } td__ranks_event;
 
+/* What one rank did when, on rank 0's clock: at the end, if the run is traced. */
+typedef struct td__spans_event {
+    int rank, n;
+    const td__span *span;
+    uint64_t lost; /* older ones that are not there any more */
+} td__spans_event;
+
 typedef struct td__train_result td__train_result; /* train/trainer.h */
 
 typedef struct td__observer td__observer;
@@ -78,6 +87,7 @@ struct td__observer {
     td_status (*end)(td__observer *o, const td__train_result *r);
     /* Now and then, and at the end. */
     td_status (*ranks)(td__observer *o, const td__ranks_event *e);
+    td_status (*spans)(td__observer *o, const td__spans_event *e);
 };
 
 #endif

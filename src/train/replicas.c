@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "coll/comm_impl.h"
 #include "parallel/data_parallel.h"
+#include "train/slices.h"
 #include "train/trainer_impl.h"
 
 int td__trainer_rank(const td__trainer *t)
@@ -50,14 +51,29 @@ td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
 typedef struct beginning {
     td__train_state state;
     uint64_t optimizer_steps;
+    bool goes_on, saves; /* with slices: from a checkpoint; rank 0 writes checkpoints */
 } beginning;
+
+/* The optimizer's steps, which rank 0 has read with the checkpoint. */
+static td_status tell_steps(td__trainer *t)
+{
+    uint64_t steps = td_optimizer_steps(t->optimizer);
+    TD_TRY(td_broadcast(t->o.comm, &steps, sizeof steps, TD_U8, 0, NULL));
+    td_optimizer_set_steps(t->optimizer, steps);
+    return TD_OK;
+}
 
 td_status td__replicas_begin(td__trainer *t)
 {
     td_comm *c = t->o.comm;
-    beginning b = {.state = t->state, .optimizer_steps = td_optimizer_steps(t->optimizer)};
+    beginning b;
     size_t count;
 
+    memset(&b, 0, sizeof b);
+    b.state = t->state;
+    b.optimizer_steps = td_optimizer_steps(t->optimizer);
+    b.goes_on = t->goes_on;
+    b.saves = t->checkpointer != NULL;
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
     TD_TRY(td_broadcast(c, &b, sizeof b, TD_U8, 0, NULL));
@@ -68,6 +84,12 @@ td_status td__replicas_begin(td__trainer *t)
     t->state = b.state;
     td_schedule_set_state(t->schedule, t->state.schedule);
     td_optimizer_set_steps(t->optimizer, b.optimizer_steps);
+    t->saves = b.saves;
+    if (t->zero) {
+        t->goes_on = false;
+        TD_TRY(td__slices_begin(t, b.goes_on));
+        return tell_steps(t);
+    }
     float *params = td_params_block(t->params, &count);
     TD_TRY(td_broadcast(c, params, count, TD_F32, 0, NULL));
     td_params_touch(t->params);

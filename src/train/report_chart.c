@@ -244,7 +244,8 @@ static void print_chart(td__text *t, const char *title, const char *unit, bool b
     td__text_add(t, "<span class=\"legend\">");
     for (int k = 0; k < n && drawn > 1; k++)
         if (c[k].n) {
-            td__text_printf(t, "<span><i class=\"key c%d\"></i>", s[k].colour % TD__CHART_COLOURS);
+            td__text_printf(t, "<span><i class=\"key c%d%s\"></i>", s[k].colour % TD__CHART_COLOURS,
+                            s[k].colour < TD__CHART_COLOURS ? "" : " dash");
             td__text_html(t, s[k].name);
             td__text_add(t, "</span>");
         }

@@ -57,8 +57,8 @@ TD_NODISCARD td_status td__shard_set_dataset(td__shard_set *s, const td__dataset
 /* The runner of a thread for `rows`; NULL if there is none. For profiles. */
 td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int thread);
 
-/* The first thread's runner for a shard of `rows`, made if need be, with inputs from row `at` of the
- * batch's memory on; and the seed of its random numbers. */
+/* The first thread's runner for a shard of `rows`, made if need be, with inputs from row `at` of
+ * the batch's memory on; and the seed of its random numbers. */
 TD_NODISCARD td_status td__shard_ready(td__shard_set *s, const td__batch *batch, int64_t at,
                                        int64_t rows, td_runner **out, uint64_t *seed);
 

@@ -29,6 +29,7 @@
 #include "train/step_zero.h"
 
 enum { SLICE = 16 << 10, FEW_SLICES = 8 };
+enum { WAIT_SHOWN_NS = 2000 }; /* shorter ones are not worth a place in a trace */
 
 /* Elements [begin, begin + count) of the gradient block, one thread's work at a time. */
 typedef struct part {
@@ -42,6 +43,7 @@ typedef struct lent {
     int thread;
     td__grad_block *rows;
     float weight;
+    uint64_t begin_ns; /* if the run is traced */
 } lent;
 
 struct td__step_engine {
@@ -266,6 +268,18 @@ static void passed(void *user, size_t count)
     td__bucket_sum_passed(l->e->buckets, l->thread, count);
 }
 
+/* lane and id: a shard's. */
+static void add_span(td__step_engine *e, td__span_kind kind, uint64_t begin_ns, uint64_t end_ns,
+                     int lane, int id)
+{
+    td__span_log_add(e->o.spans, &(td__span){.begin_ns = begin_ns,
+                                             .end_ns = end_ns,
+                                             .step = e->step,
+                                             .kind = (uint16_t)kind,
+                                             .lane = (uint16_t)lane,
+                                             .id = id});
+}
+
 static td_status lend_shard(void *user, const td__shard *s)
 {
     td__step_engine *e = user;
@@ -273,7 +287,7 @@ static td_status lend_shard(void *user, const td__shard *s)
     td__grad_stack *stack = &e->stacks[s->thread];
     bool lends = e->lends && s->last;
 
-    *l = (lent){e, s->thread, NULL, share_of(e, s)};
+    *l = (lent){e, s->thread, NULL, share_of(e, s), e->o.spans ? td__clock_ns() : 0};
     if (s->runner)
         td__runner_on_final(s->runner, lends && e->buckets ? passed : NULL, l);
     if (!lends)
@@ -293,6 +307,8 @@ static td_status add_shard(void *user, const td__shard *s)
     int number = e->done * e->o.shards + s->index;
     double share = (double)s->rows / (double)e->rows;
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
+    if (e->o.spans)
+        add_span(e, TD_SPAN_SHARD, l->begin_ns, td__clock_ns(), s->thread, number);
     if (!e->lends || !s->last)
         return td__grad_push(e->blocks, &e->stacks[s->thread], number, s->runner, l->weight);
     if (s->runner)
@@ -460,6 +476,8 @@ static td_status sum_world(td__step_engine *e)
     e->times.reduce = 1e-9 * (double)(at[1] - at[0] + at[3] - at[2]);
     e->times.wait = 1e-9 * (double)(at[2] - at[1] + at[4] - at[3]);
     e->times.sent_nbytes = e->times.plain_nbytes = td__dp_nbytes(e->world);
+    for (int i = 0; i < 4; i++)
+        add_span(e, i % 2 ? TD_SPAN_WAIT : TD_SPAN_REDUCE, at[i], at[i + 1], 0, 0);
     return TD_OK;
 }
 
@@ -541,7 +559,10 @@ static td_status wait_bucket(td__step_engine *e, int k)
 {
     uint64_t begin = td__clock_ns();
     TD_TRY(td__bucket_sum_wait(e->buckets, k));
-    e->times.wait += seconds_since(begin);
+    uint64_t end = td__clock_ns();
+    e->times.wait += 1e-9 * (double)(end - begin);
+    if (end - begin > WAIT_SHOWN_NS)
+        add_span(e, TD_SPAN_WAIT, begin, end, 0, k);
     return TD_OK;
 }
 
@@ -628,7 +649,9 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
         plan_local(e);
     }
     double before = e->world || e->zero ? seconds_since(begin) : 0;
+    uint64_t summed = td__clock_ns();
     TD_TRY(e->zero ? td__step_zero_update(e->zero, lr) : update(e, lr));
+    add_span(e, TD_SPAN_UPDATE, summed, td__clock_ns(), 0, 0);
     e->times.update = seconds_since(begin) - before - (e->buckets ? e->times.wait : 0);
     if (e->buckets)
         note_buckets(e);

@@ -26,6 +26,7 @@
 #include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "train/shards.h"
+#include "train/span_log.h"
 #include "train/step_times.h"
 
 typedef struct td__step_engine td__step_engine;
@@ -40,6 +41,7 @@ typedef struct td__step_opts {
     const int *bounds;     /* of td__deal; NULL: all ranks have the same share */
     td_comm *comm;         /* of the ranks that share the work; NULL: this one is alone */
     size_t bucket_nbytes;  /* what is reduced at once where messages are; 0: the default */
+    td__span_log *spans;   /* where the step's phases are recorded; NULL: nowhere */
     bool update_late;      /* no update before the sum has arrived whole: see Recovery */
     const char *reducer;   /* a name of reducers.def; NULL: the tree, with the bits of one rank */
     td__reducer_opts with; /* of the reducer; comm, params and buckets are filled in */

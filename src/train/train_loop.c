@@ -16,11 +16,14 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "coll/comm_impl.h"
 #include "train/faults.h"
+#include "train/slices.h"
 #include "train/trainer_impl.h"
 
 /* What a rank asks, so that the sum over ranks tells how many ask what. */
 enum { ASK_STOP = 1, ASK_CHANGE = 1 << 16 };
+enum { MOST_SPANS = 1 << 17 }; /* of a trace: 5 MB */
 
 static double seconds_since(uint64_t ns)
 {
@@ -113,6 +116,30 @@ static int64_t rows_of(const td__trainer *t, int64_t first, int64_t end)
     return stop - first * t->o.batch;
 }
 
+/* From begin_ns until now, in the step under way. */
+static void add_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
+{
+    if (t->spans)
+        td__span_log_add(t->spans, &(td__span){.begin_ns = begin_ns,
+                                               .end_ns = td__clock_ns(),
+                                               .step = (uint32_t)t->state.step + 1,
+                                               .kind = (uint16_t)kind});
+}
+
+static void add_buckets(td__trainer *t)
+{
+    const td__bucket_span *b;
+    int n = t->spans ? td__step_spans(t->engine, &b) : 0;
+
+    for (int k = 0; k < n; k++)
+        td__span_log_add(t->spans, &(td__span){.begin_ns = b[k].begin_ns,
+                                               .end_ns = b[k].end_ns,
+                                               .posted_ns = b[k].posted_ns,
+                                               .step = (uint32_t)t->state.step + 1,
+                                               .kind = TD_SPAN_BUCKET,
+                                               .id = k});
+}
+
 static td_status run_batches(td__trainer *t, td__step_event *e)
 {
     int64_t first = t->state.batch_in_epoch, end = first + t->o.accumulate;
@@ -128,6 +155,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
         TD_TRY(td__loader_next(t->loader, &b));
         beat(t, TD_PHASE_COMPUTE, NULL);
         e->data_wait += seconds_since(begin);
+        add_span(t, TD_SPAN_DATA, begin);
         TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
                   (unsigned long long)t->state.epoch);
@@ -175,7 +203,7 @@ static td_status step(td__trainer *t)
 {
     td__train_state *s = &t->state;
     td__step_event e = {.step = s->step + 1, .epoch = s->epoch};
-    uint64_t begin = td__clock_ns();
+    uint64_t begin = e.begin_ns = td__clock_ns();
     td__faults_step(t->o.faults, e.step, e.step > t->tried);
     t->tried = e.step > t->tried ? e.step : t->tried;
     td_status st = run_batches(t, &e);
@@ -183,6 +211,8 @@ static td_status step(td__trainer *t)
         td__step_abandon(t->engine);
         return st;
     }
+    add_buckets(t);
+    add_span(t, TD_SPAN_STEP, begin);
     s->step++;
     s->samples += (uint64_t)e.samples;
     s->batch_in_epoch += t->o.accumulate;
@@ -195,6 +225,8 @@ static td_status step(td__trainer *t)
     t->samples += (uint64_t)e.samples;
     t->sent_nbytes += e.times.sent_nbytes;
     t->plain_nbytes += e.times.plain_nbytes;
+    if (e.times.sent_nbytes)
+        t->last_ratio = (double)e.times.plain_nbytes / (double)e.times.sent_nbytes;
     e.seconds = seconds_since(begin);
     e.elapsed = seconds_since(t->began_ns);
     t->seconds += e.seconds;
@@ -225,11 +257,13 @@ static td_status validate(td__trainer *t, bool *best)
     td__train_state *s = &t->state;
     td__eval_result r;
     bool stopped;
+    uint64_t begin = td__clock_ns();
 
     /* A rank of an elastic run that is to stop does so at the border of a step. */
     beat(t, TD_PHASE_COMPUTE, "validation");
     TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID),
                                       t->o.members ? NULL : t->stop, &stopped, &r));
+    add_span(t, TD_SPAN_VALID, begin);
     t->stopping = t->stopping || stopped;
     if (stopped)
         return TD_OK;
@@ -290,17 +324,25 @@ static td_status report_saved(td__trainer *t)
 
 static td_status save(td__trainer *t, bool best)
 {
-    if (!t->checkpointer)
+    bool slices = t->zero && t->saves; /* then all ranks bring theirs */
+    if (!t->checkpointer && !slices)
         return TD_OK;
     uint64_t begin = td__clock_ns();
     beat(t, TD_PHASE_DISK, "checkpoint");
-    td_status st = td__checkpointer_wait(t->checkpointer);
-    if (st)
-        TD_TRY(excuse(t, st));
-    TD_TRY(report_saved(t));
-    st = td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
-    if (st)
-        return excuse(t, st);
+    if (t->checkpointer) {
+        td_status st = td__checkpointer_wait(t->checkpointer);
+        if (st)
+            TD_TRY(excuse(t, st));
+        TD_TRY(report_saved(t));
+    }
+    if (slices) {
+        TD_TRY(td__slices_save(t, best));
+    } else {
+        td_status st =
+            td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
+        if (st)
+            return excuse(t, st);
+    }
     t->seconds += seconds_since(begin);
     t->dirty = false;
     return TD_OK;
@@ -356,6 +398,8 @@ static td_status make_engine(td__trainer *t)
 {
     TD_TRY(
         td__shard_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN), t->shard_rows));
+    if (t->o.profile && !t->o.members && !t->spans)
+        TD_TRY(td__span_log_create(MOST_SPANS, &t->spans));
     if (!t->engine)
         TD_TRY(
             td__step_engine_create(&(td__step_opts){.set = t->train_set,
@@ -367,6 +411,8 @@ static td_status make_engine(td__trainer *t)
                                                     .accumulate = t->o.accumulate,
                                                     .bounds = bounds_of(t),
                                                     .comm = t->o.comm,
+                                                    .zero = t->zero,
+                                                    .spans = t->spans,
                                                     .bucket_nbytes = t->o.bucket_nbytes,
                                                     .update_late = t->o.update_late || t->o.members,
                                                     .reducer = t->o.reducer,
@@ -400,16 +446,30 @@ static td_status prepare(td__trainer *t)
     TD_TRY(td__replicas_begin(t));
     td__rank_stats_destroy(t->stats);
     TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
+    if (t->spans)
+        TD_TRY(td__span_log_start(t->spans, t->o.comm));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
+    return TD_OK;
+}
+
+static td_status tell_spans(void *user, int rank, const td__span *spans, int n, uint64_t lost)
+{
+    td__trainer *t = user;
+    td__spans_event e = {.rank = rank, .n = n, .span = spans, .lost = lost};
+
+    TELL(t, spans, &e);
     return TD_OK;
 }
 
 static td_status finish(td__trainer *t, td__train_result *out)
 {
     const td__train_state *s = &t->state;
-    TD_TRY(td_params_digest(t->params, out->digest));
+    TD_TRY(t->o.zero == 3 ? td__slices_digest(t, out->digest)
+                          : td_params_digest(t->params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
     TD_TRY(tell_ranks(t, true));
+    if (t->spans)
+        TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
     if (t->dirty || !s->step)
         TD_TRY(save(t, false));
     if (t->checkpointer) {
@@ -425,6 +485,7 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->train_loss = t->loss;
     out->sent_nbytes = t->sent_nbytes;
     out->plain_nbytes = t->plain_nbytes;
+    out->last_ratio = t->last_ratio;
     out->best = s->best;
     out->best_step = s->best_step;
     if (!t->told_end)
@@ -468,6 +529,9 @@ static td_status steps(td__trainer *t)
 
 static td_status run(td__trainer *t, td__train_result *out)
 {
+    if (t->o.comm)
+        td__comm_points(t->o.comm, td__faults_points(t->o.faults));
+    td__faults_generation(t->o.faults, 1, td__trainer_rank(t), td__trainer_ranks(t), t->o.comm);
     TD_TRY(prepare(t));
     TD_TRY(tell_begin(t));
     TD_TRY(steps(t));
@@ -582,6 +646,7 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->began_ns = td__clock_ns();
     t->samples = 0;
     t->sent_nbytes = t->plain_nbytes = 0;
+    t->last_ratio = 0;
     t->seconds = 0;
     t->loss = (double)NAN;
     t->dirty = false;

@@ -11,6 +11,8 @@
 #include "graph/params.h"
 #include "optim/schedule.h"
 #include "train/compress.h"
+#include "train/loose.h"
+#include "train/slices.h"
 #include "train/trainer_impl.h"
 
 enum { MAX_SHARDS = 4096, KEEP = 3 };
@@ -39,9 +41,15 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->job_digest));
     TD_TRY(copy_text(t, &o->reducer));
     TD_TRY(copy_text(t, &o->reduce_with.algo));
+    if (o->members && o->zero)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.zero: %d on elastic ranks: each of them has to hold the "
+                       "whole state; set it to 0",
+                       o->zero);
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
+    TD_TRY(td__loose_resolve(o));
     if (!o->shards)
         o->shards = td__shards_default(o->batch);
     if (!o->accumulate)
@@ -86,7 +94,7 @@ static td_status find_watched(td__trainer *t)
 static td_status make_model(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
-    int threads = o->threads ? o->threads : td__threads_per_rank(o->comm);
+    int threads = o->zero > 1 ? 1 : o->threads ? o->threads : td__threads_per_rank(o->comm);
     int eval_shards = td__shards_default(o->eval_batch);
     int most = o->shards > eval_shards ? o->shards : eval_shards;
     const td_program *p;
@@ -105,16 +113,20 @@ static td_status make_model(td__trainer *t)
     int64_t rows = d && d->count > 0 && d->count < o->batch ? d->count : o->batch;
     t->shard_rows = (rows + o->shards - 1) / o->shards;
     TD_TRY(td__shard_program(t->train_set, t->shard_rows, &p, &t->facts));
-    TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->params));
+    if (o->zero) {
+        TD_TRY(td__slices_make(t, p));
+    } else {
+        TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->params));
+        TD_TRY(td_optimizer_create(&o->optim, t->params, &t->optimizer));
+    }
     td__shard_set_params(t->train_set, t->params);
-    TD_TRY(find_watched(t));
-    return td_optimizer_create(&o->optim, t->params, &t->optimizer);
+    return find_watched(t);
 }
 
 /* Only the sum in the shard tree is the same for every deal. */
 td_status td__trainer_balance(td__trainer *t)
 {
-    bool none = t->o.even || t->o.reducer || td__trainer_ranks(t) < 2;
+    bool none = t->o.even || t->o.reducer || t->o.zero || td__trainer_ranks(t) < 2;
     td__balance_destroy(t->balance);
     t->balance = NULL;
     return none ? TD_OK : td__balance_create(t->o.shards, td__trainer_ranks(t), &t->balance);
@@ -133,6 +145,7 @@ td_status td__trainer_loader(td__trainer *t)
                                                 .prefetch = o->prefetch,
                                                 .threads = o->data_threads,
                                                 .rows = td__train_rows,
+                                                .pick = o->zero > 1 ? td__slices_rows : NULL,
                                                 .rows_user = t},
                              &t->loader);
 }
@@ -177,6 +190,7 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
     TD_TRY(td__arena_create(&t->arena));
     TD_TRY(resolve(t, opts));
     TD_TRY(td__compress_resolve(&t->o, td__trainer_ranks(t)));
+    TD_TRY(td__slices_resolve(&t->o));
     TD_TRY(make_model(t));
     TD_TRY(make_data(t));
     t->o.reduce_with.warmup_steps = td__compress_warmup(&t->o, t->total_steps);
@@ -213,10 +227,13 @@ void td__trainer_destroy(td__trainer *t)
     td__checkpointer_destroy(t->checkpointer);
     td__rank_stats_destroy(t->stats);
     td__balance_destroy(t->balance);
+    td__span_log_destroy(t->spans);
     td__step_engine_destroy(t->engine);
     td__loader_destroy(t->loader);
     td_schedule_destroy(t->schedule);
     td_optimizer_destroy(t->optimizer);
+    td__lockstep_destroy(t->eval_walk);
+    td__zero_destroy(t->zero);
     td__shard_set_destroy(t->train_set);
     td__shard_set_destroy(t->eval_set);
     td__shard_set_destroy(t->predict_set);
@@ -243,7 +260,12 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     if (!t->o.checkpoint_dir || !td__checkpoint_any(t->o.checkpoint_dir))
         return TD_OK;
     TD_TRY(td__checkpoint_find(t->o.checkpoint_dir, NULL, &info));
-    TD_TRY(td__checkpoint_load(&info, t->params, t->optimizer));
+    if (t->zero) { /* to be loaded when all ranks have come */
+        t->resumed = info;
+        t->goes_on = true;
+    } else {
+        TD_TRY(td__checkpoint_load(&info, t->params, t->optimizer));
+    }
     if (strcmp(info.state.job_digest, t->state.job_digest) != 0)
         TD_LOG(WARN, TRAIN, "%s: was written by another job (digest %.16s..., now %.16s...)",
                info.path, info.state.job_digest, t->state.job_digest);

@@ -42,6 +42,7 @@ typedef struct td__train_opts {
     int64_t batch;         /* global batch */
     int64_t epochs, steps; /* one of them; both: whichever ends first; none: run() is refused */
     int shards;            /* 0: td__shards_default(batch) */
+    bool loose;            /* the result may depend on ranks and threads; shards is 0 (loose.h) */
     int accumulate;        /* batches added up before an update; 0 means 1 */
     int threads;           /* compute threads; 0: one per processor, shared by ranks of a host */
     td_dtype precision;    /* TD_F32 or TD_BF16 */
@@ -67,12 +68,15 @@ typedef struct td__train_opts {
      * the same options, except for checkpoints, observers and resuming, which are rank 0's; a call
      * that fails aborts the comm. The result has the same bits for any number of ranks. */
     td_comm *comm;
+    /* What ranks hold in slices (parallel/zero.h): 0 nothing, 1 the optimizer's state, 2 gradients
+     * too, 3 params too. The result has the same bits. */
+    int zero;
     size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
     bool update_late;     /* see step.h, Recovery */
     bool even;            /* all ranks have the same share of the shards, slow ones too */
     /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
-     * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard tree. The
-     * result then depends on the number of ranks. One rank alone has nothing to reduce. */
+     * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard
+     * tree. The result then depends on the number of ranks. One rank alone reduces nothing. */
     const char *reducer;
     td__reducer_opts reduce_with;
     /* Elastic (train/elastic.h): the world is that of members, generation after generation, rather
@@ -96,6 +100,7 @@ struct td__train_result {
     double seconds; /* of training, without set-up and validation */
     double samples_per_second, train_loss, best;
     uint64_t sent_nbytes, plain_nbytes; /* gradients sent by this rank; as plain f32 */
+    double last_ratio;                  /* plain to sent, in the last step alone; 0: none sent */
     uint64_t best_step;
     char digest[65]; /* of the weights */
 };

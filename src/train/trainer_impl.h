@@ -8,6 +8,7 @@
 #include "tandem/coll.h"
 #include "train/balance.h"
 #include "train/checkpoint.h"
+#include "train/lockstep.h"
 #include "train/past.h"
 #include "train/rank_stats.h"
 #include "train/shards.h"
@@ -25,6 +26,8 @@ struct td__trainer {
     td__pool *pool;
     td__shard_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
     td_params *params;
+    td__zero *zero;          /* NULL: every rank holds everything whole */
+    td__lockstep *eval_walk; /* stage 3: evaluation, made when needed */
     td_optimizer *optimizer;
     td_schedule *schedule;
     td__step_engine *engine;
@@ -39,16 +42,21 @@ struct td__trainer {
 
     /* The run. */
     td__rank_stats *stats;
+    td__span_log *spans; /* NULL: not traced */
     td__train_state state;
     td__checkpointer *checkpointer;
     const atomic_int *stop;
     bool stopping;  /* with several ranks: one of them was asked to stop, and all know */
     bool rebalance; /* shards are dealt out anew before the next step */
     bool dirty;     /* something happened since the last checkpoint */
+    bool goes_on;   /* from the checkpoint `resumed`, whose blocks are not loaded yet */
+    td__checkpoint_info resumed;
+    bool saves; /* rank 0 writes checkpoints */
     uint64_t began_ns;
     uint64_t samples; /* in this run */
     double seconds, loss;
     uint64_t sent_nbytes, plain_nbytes;
+    double last_ratio;
 
     /* Elastic runs. */
     td__past past;

@@ -96,6 +96,9 @@ static const char *const WAYS[][MOST_SETS] = {
     {"train.accumulate=4", "train.precision=bf16"},
     {"train.precision=bf16", "train.clip=0.2"},
     {"train.shards=1"},
+    {"parallel.bucket_mb=0.001"},
+    {"parallel.zero=1", "train.clip=0.2"},
+    {"parallel.zero=2", "train.accumulate=2"},
 };
 enum { N_WAYS = sizeof WAYS / sizeof *WAYS };
 
@@ -173,6 +176,8 @@ static const struct {
     const char *job, *saved, *loaded; /* keys that differ */
 } RESUMED[] = {
     {"gpt", "parallel.threads=1", "parallel.threads=2"},
+    {"cnn", "parallel.zero=1", "parallel.zero=2"},
+    {"gpt", "parallel.zero=2", "parallel.zero=0"},
 };
 
 TEST(resumed_on_any_other_number_of_ranks)
@@ -186,7 +191,7 @@ TEST(resumed_on_any_other_number_of_ranks)
         for (int i = 0; i < N; i++)
             for (int m = 0; m < N; m++) {
                 char steps[32];
-                snprintf(steps, sizeof steps, "train.steps=%d", 1 + (i + m) % 4);
+                snprintf(steps, sizeof steps, "train.steps=%d", 1 + (i + m) % 3); /* of 4 or 6 */
                 c.checkpoints = check_tmpdir();
                 c.set[1] = RESUMED[k].saved;
                 c.set[2] = steps;

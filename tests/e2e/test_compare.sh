@@ -4,7 +4,8 @@
 # overlays, of values of a key and of numbers of ranks; a variant that fails; wrong input; Ctrl-C.
 set -uo pipefail
 tandem=$(realpath "${TD_BUILD:-build}/tandem")
-terminal=$(realpath "${TD_SOURCE:-$PWD}")/tests/e2e/terminal.py
+source=$(realpath "${TD_SOURCE:-$PWD}")
+terminal=$source/tests/e2e/terminal.py
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
@@ -74,6 +75,22 @@ assert [(r["variant"], r["ranks"], r["repeat"]) for r in d["runs"]] == [
     ("n=1", 1, 1), ("n=1", 1, 2), ("n=2", 2, 1), ("n=2", 2, 2)], d
 assert len({r["digest"] for r in d["runs"]}) == 1, d
 assert [r["nbytes_per_step"] > 0 for r in d["runs"]] == [False, False, True, True], d
+END
+
+# --- Every named variant runs on several ranks ---------------------------------------------------
+names=$(sed -n 's/^TD_VARIANT("\([^"]*\)".*/\1/p' "$source/cmd/tandem/variants.def" | paste -sd,)
+run 0 "$tandem" compare job.yaml --sync "$names" -n 2 --out named --set train.steps=6
+python3 - "$names" <<'END' || fail "named variants: $(cat out)"
+import json, sys
+runs = {r["variant"]: r for r in json.load(open("named/compare.json"))["runs"]}
+assert list(runs) == sys.argv[1].split(","), list(runs)
+assert all(r["steps"] == 6 and 0 < r["loss"] < 10 for r in runs.values()), runs
+exact = runs["exact"]
+for name in ["zero1", "zero2"]:
+    assert runs[name]["digest"] == exact["digest"], (name, runs[name], exact)
+for name, least in [("bf16", 1.9), ("f16", 1.9), ("onebit", 10)]:
+    times = exact["nbytes_per_step"] / runs[name]["nbytes_per_step"]
+    assert times > least, (name, times)
 END
 
 # --- What fails ----------------------------------------------------------------------------------

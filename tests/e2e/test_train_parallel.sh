@@ -106,6 +106,40 @@ printf '%s\n' 'step 2 SIGINT' | timeout 100 "$terminal" 70 seen "$tandem" train 
 [ $? = 130 ] || fail "Ctrl-C on a terminal: $(cat -v seen)"
 wait_for 5 dead || fail "ranks outlived Ctrl-C on a terminal"
 
+# --profile: one trace of all ranks on one clock, with buckets where there are messages.
+for transport in shm tcp; do
+    run 0 "$tandem" train "$mark" -n 3 -q --profile --run-dir="trace-$transport" \
+        --set parallel.transport=$transport
+    python3 - "trace-$transport/trace.json" $transport <<'END' || fail "the trace over $transport"
+import json, sys
+trace = json.load(open(sys.argv[1]))
+spans = [e for e in trace if e["ph"] == "X"]
+end = lambda e: e["ts"] + e["dur"]
+of = lambda rank, word: [e for e in spans if e["pid"] == rank and e["name"].split()[0] == word]
+SLACK = 1  # a microsecond: times are rounded
+steps = [{e["name"]: e for e in of(r, "step")} for r in range(3)]
+assert steps[0] and list(steps[0]) == list(steps[1]) == list(steps[2]), steps
+for name in steps[0]:  # nobody ends a step before all have begun it
+    ranks = [s[name] for s in steps]
+    assert max(e["ts"] for e in ranks) < min(end(e) for e in ranks), ranks
+for rank in range(3):
+    for word in ["shard", "wait", "update", "data"] + (["bucket"] if sys.argv[2] == "tcp" else
+                                                       ["reduce"]):
+        found = of(rank, word)
+        assert found or word in ("data", "wait"), (rank, word)
+        for e in found:
+            step = steps[rank]["step %d" % e["args"]["step"]]
+            assert step["ts"] - SLACK <= e["ts"] and end(e) <= end(step) + SLACK, (e, step)
+            if word == "bucket":
+                assert step["ts"] <= e["args"]["ready"] <= e["ts"] + SLACK, (e, step)
+    assert len(of(rank, "valid")) == 2, of(rank, "valid")
+threads = {(e["pid"], e["args"]["name"]) for e in trace if e["name"] == "thread_name"}
+assert all((r, row) in threads for r in range(3) for row in ("compute 0", "communication")), threads
+names = [e["args"]["name"] for e in trace if e["name"] == "process_name"]
+assert names == ["net: rank 0", "rank 1", "rank 2"], names
+END
+done
+
 # Wrong input, in the job and in the data.
 run 2 "$tandem" train "$mark" -n 2 --set train.bach=3
 [ "$(wc -l <out)" = 1 ] || fail "a wrong job is said more than once"
@@ -118,7 +152,7 @@ wait_for 5 dead || fail "ranks outlived wrong input"
 # start_long N DIR: a run that would take long, up to its first steps
 start_long() {
     rm -f out
-    "$tandem" train "$mark" -n "$1" --run-dir="$2" --set log.every=1 >out 2>&1 &
+    "$tandem" train "$mark" -n "$1" --run-dir="$2" --set log.every=1 --profile >out 2>&1 &
     launcher=$!
     wait_for 30 grep -qs '"kind": *"step"' "$2/metrics.jsonl" || fail "the run did not start"
 }
@@ -131,6 +165,8 @@ wait $launcher; got=$?
 [ $got = 130 ] || fail "Ctrl-C gave $got"
 has 'interrupted after step'
 wait_for 5 dead || fail "ranks outlived Ctrl-C"
+python3 -c 'import json; t = json.load(open("stopped/trace.json"))
+assert {e["pid"] for e in t if e["ph"] == "X"} == {0, 1, 2}, len(t)' || fail "no trace after Ctrl-C"
 step=$(grep -o 'interrupted after step [0-9]*' out | grep -o '[0-9]*$')
 more=$((step + 5))
 sed -i "s/epochs: 10000/steps: $more/" "$mark"

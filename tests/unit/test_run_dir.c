@@ -314,12 +314,19 @@ TEST(trace_and_profile)
     eval(o, 500, 0.5);
     td__checkpoint_event c = {.step = 500, .path = "x", .nbytes = 10, .seconds = 0.1};
     CHECK_OK(o->checkpoint(o, &c));
+    td__span spans[] = {{.begin_ns = 1, .end_ns = 5, .step = 1, .kind = TD_SPAN_STEP},
+                        {.begin_ns = 2, .end_ns = 3, .step = 1, .kind = TD_SPAN_SHARD, .lane = 1},
+                        {.begin_ns = 4, .end_ns = 5, .posted_ns = 3, .kind = TD_SPAN_BUCKET}};
+    for (int r = 0; r < 2; r++)
+        CHECK_OK(o->spans(
+            o, &(td__spans_event){.rank = r, .n = TD_LEN(spans), .span = spans, .lost = 0}));
     CHECK_OK(td__trace_nodes(o, NODES, TD_LEN(NODES)));
     CHECK_OK(td__trace_finish(o));
     td__trace_destroy(o);
     json_t *t = json_load_file(check_path("trace.json"), 0, &why);
     CHECK(t != NULL, "trace.json:%d: %s", why.line, why.text);
-    CHECK_EQ_INT(json_array_size(t), 6 + 2 * 500 + 1 + 1 + 3);
+    /* Rank 0 has its step already; both have two lanes, a shard, a bucket and its arrow. */
+    CHECK_EQ_INT(json_array_size(t), 6 + 500 + 1 + 1 + 3 + (2 + 4) + (4 + 2 + 5));
     json_decref(t);
 
     CHECK_OK(td__profile_write(dir, NODES, TD_LEN(NODES)));

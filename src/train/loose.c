@@ -1,0 +1,37 @@
+/* loose.c -- see loose.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/loose.h"
+
+#include "base/fail.h"
+#include "coll/comm_impl.h"
+#include "parallel/data_parallel.h"
+#include "train/trainer_impl.h"
+
+/* Ranks on hosts of different sizes run the number of threads that all of them have. */
+static td_status agree_on_threads(td__train_opts *o, int ranks)
+{
+    int64_t threads = o->zero > 1 ? 1 : o->threads ? o->threads : td__threads_per_rank(o->comm);
+    if (ranks > 1)
+        TD_TRY(td_allreduce(o->comm, &threads, &threads, 1, TD_I64, TD_REDUCE_MIN, NULL));
+    o->threads = (int)threads;
+    return TD_OK;
+}
+
+td_status td__loose_resolve(td__train_opts *o)
+{
+    int ranks = o->comm ? td_comm_size(o->comm) : 1;
+    if (!o->loose)
+        return TD_OK;
+    if (o->shards)
+        return TD_FAIL(TD_EINVAL,
+                       "%d shards, but reproducible is false: then every thread of every "
+                       "rank has one shard; leave one of the two out",
+                       o->shards);
+    TD_TRY(agree_on_threads(o, ranks));
+    int64_t shards = (int64_t)ranks * o->threads;
+    o->shards = (int)(shards < o->batch ? shards : o->batch);
+    /* In shared memory the tree is as fast as anything, with as many partials as ranks. */
+    if (ranks > 1 && !o->reducer && !o->zero && (!td__dp_shares(o->comm) || o->comm->algo[0]))
+        o->reducer = "allreduce";
+    return TD_OK;
+}
