@@ -32,6 +32,7 @@
 #include "base/file.h"
 #include "base/human.h"
 #include "elastic_args.h"
+#include "faults_sweep.h"
 #include "progress.h"
 #include "ranks.h"
 #include "resume.h"
@@ -716,6 +717,8 @@ static int start_ranks(training *t, int n)
         st = td__faults_create(faults, NULL, NULL, &t->session.faults);
     if (st)
         return td__failure(t->args, st);
+    if (td__args_has(t->args, "faults-sweep"))
+        return td__faults_sweep(t->args, t->job_path, n);
     if (!td__elastic_args(t->args, &launch) && launch.most)
         return start_elastic(t, n);
     return td__ranks_run(t->args, &td__command_train, n, NULL);
@@ -735,7 +738,10 @@ static int run(const td__args *a)
     t->lock = -1;
     t->resume = td__args_has(a, "resume");
     t->profile = td__args_has(a, "profile");
-    rc = start ? start_ranks(t, ranks) : train(t);
+    if (!start && td__args_has(a, "faults-sweep"))
+        rc = td__usage_error(a, "--faults-sweep: on how many ranks? give -n 2 or more");
+    else
+        rc = start ? start_ranks(t, ranks) : train(t);
     finish(t);
     td__free(t);
     return rc;
@@ -756,6 +762,8 @@ static const td__flag FLAGS[] = {
     {.name = "faults",
      .value = "PLAN",
      .help = "things that break on purpose: \"kill rank=2 at=step:17:allreduce:3; ...\""},
+    {.name = "faults-sweep",
+     .help = "three steps, over and over: a kill at every operation of every rank (-n)"},
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
     TD_FLAG_RANKS,
     TD_FLAGS_ELASTIC,

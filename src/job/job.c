@@ -359,6 +359,7 @@ static td_status resolve(td__job *j, td__tree *given)
                            .report = td__keys_bool(log, "report")};
     const td__tree *parallel = td__tree_get(j->root, "parallel");
     const char *transport = td__keys_text(parallel, "transport");
+    j->train.even = strcmp(td__keys_text(parallel, "balance"), "off") == 0;
     j->parallel =
         (td__job_parallel){.distribute = td__keys_text(td__tree_get(j->root, "data"), "distribute"),
                            .transport = strcmp(transport, "auto") ? transport : NULL,
