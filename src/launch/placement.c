@@ -117,39 +117,57 @@ static bool must_go(const td__place *p, const td__ms_content *next, const td__ms
            nth_of_agent(old, rank) >= next->target[agent];
 }
 
+static uint32_t members_on(const td__ms_content *c, int agent)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_members; i++)
+        n += td__ms_proc_agent(c->member[i]) == agent;
+    return n;
+}
+
+static bool waits(const td__place_proc *k, const td__ms_content *old)
+{
+    return k->state == TD_PROC_WAITING && !k->leaving && !is_member(old, k->proc);
+}
+
 /* Members that stay, in their order, then those that wait, up to the number wanted. */
 static void choose(const td__place *p, const td__ms_content *old, td__ms_content *next)
 {
-    uint32_t n = 0, want = next->wanted < TD_MS_MEMBERS ? next->wanted : TD_MS_MEMBERS;
-    for (uint32_t i = 0; i < old->n_members && n < want; i++) {
+    uint32_t want = next->wanted < TD_MS_MEMBERS ? next->wanted : TD_MS_MEMBERS;
+    uint32_t *n = &next->n_members;
+    *n = 0;
+    for (uint32_t i = 0; i < old->n_members && *n < want; i++) {
         const td__place_proc *m = find(p, old->member[i]);
         if (m && m->state != TD_PROC_DONE && !must_go(p, next, old, i))
-            next->member[n++] = old->member[i];
+            next->member[(*n)++] = old->member[i];
     }
-    for (uint32_t i = 0; i < old->n_members && !n; i++) { /* somebody must bring the state along */
+    for (uint32_t i = 0; i < old->n_members && !*n; i++) { /* one must bring the state along */
         const td__place_proc *m = find(p, old->member[i]);
         if (m && m->state != TD_PROC_DONE)
-            next->member[n++] = old->member[i];
+            next->member[(*n)++] = old->member[i];
     }
     for (int a = 0; a < TD_MS_AGENTS && !old->finishing; a++) {
         const td__place_report *r = report_of(p, a);
-        for (uint32_t i = 0; r && i < r->n_procs && n < want; i++)
-            if (r->proc[i].state == TD_PROC_WAITING && !r->proc[i].leaving &&
-                !is_member(old, r->proc[i].proc))
-                next->member[n++] = r->proc[i].proc;
+        for (uint32_t i = 0; r && i < r->n_procs && *n < want; i++)
+            if (waits(&r->proc[i], old) && members_on(next, a) < next->target[a])
+                next->member[(*n)++] = r->proc[i].proc;
     }
-    memset(next->member + n, 0, (TD_MS_MEMBERS - n) * sizeof next->member[0]);
-    next->n_members = n;
+    memset(next->member + *n, 0, (TD_MS_MEMBERS - *n) * sizeof next->member[0]);
 }
 
-static uint32_t count_waiting(const td__place *p, const td__ms_content *c)
+/* Processes that wait for a place, and for which there is one on their host. */
+static uint32_t count_waiting(const td__place *p, const td__ms_content *old,
+                              const td__ms_content *next)
 {
     uint32_t n = 0;
     for (int a = 0; a < TD_MS_AGENTS; a++) {
         const td__place_report *r = report_of(p, a);
-        for (uint32_t i = 0; r && i < r->n_procs; i++)
-            n += r->proc[i].state == TD_PROC_WAITING && !r->proc[i].leaving &&
-                 !is_member(c, r->proc[i].proc);
+        uint32_t some = members_on(old, a);
+        for (uint32_t i = 0; r && i < r->n_procs && some < next->target[a]; i++)
+            if (waits(&r->proc[i], old)) {
+                n++;
+                some++;
+            }
     }
     return n;
 }
@@ -248,7 +266,7 @@ static bool form(td__place *p, const td__ms_content *old, td__ms_content *next)
 
 static bool form_first(td__place *p, const td__ms_content *old, uint64_t now, td__ms_content *next)
 {
-    uint32_t n = count_waiting(p, old), target = 0;
+    uint32_t n = count_waiting(p, old, next), target = 0;
     for (int a = 0; a < TD_MS_AGENTS; a++)
         target += next->target[a];
     uint32_t want = next->wanted < target ? next->wanted : target;
@@ -258,7 +276,7 @@ static bool form_first(td__place *p, const td__ms_content *old, uint64_t now, td
             return false;
         p->look_at = UINT64_MAX;
     }
-    set_text(next->why, "the job begins");
+    set_text(next->why, "the first generation");
     return n > 0 && form(p, old, next);
 }
 
@@ -308,13 +326,13 @@ static bool form_at_border(td__place *p, const td__ms_content *old, td__ms_conte
         n_out += m && m->state == TD_PROC_WAITING && m->out >= old->generation;
     }
     if (!next->finishing && old->n_members < next->wanted)
-        n_wait = count_waiting(p, old);
+        n_wait = count_waiting(p, old, next);
     if (n_out && n_out + n_done == old->n_members) {
         uint32_t n = old->n_members;
         if (!form(p, old, next))
             return false;
         uint32_t come = next->n_members > n - n_go ? next->n_members - (n - n_go) : 0;
-        set_text(next->why, "%u ranks leave, %u come", n_go, come);
+        set_text(next->why, "of %u rank%s %u leave, %u come", n, n == 1 ? "" : "s", n_go, come);
         return true;
     }
     if ((n_go || n_wait) && !old->ending && !n_done) {
