@@ -6,7 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETRY_MS = 50, MOST_DOUBLINGS = 7 };
+enum {
+    RETRY_MS = 50,
+    MOST_DOUBLINGS = 7,
+    SETTLE_MS = 300, /* that those who wait for a place wait for others that are starting */
+};
 
 static uint64_t bit(int agent)
 {
@@ -315,7 +319,33 @@ static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
     return form(p, old, next);
 }
 
-static bool form_at_border(td__place *p, const td__ms_content *old, td__ms_content *next)
+static bool some_start(const td__place *p)
+{
+    for (int a = 0; a < TD_MS_AGENTS; a++) {
+        const td__place_report *r = report_of(p, a);
+        for (uint32_t i = 0; r && i < r->n_procs; i++)
+            if (r->proc[i].state == TD_PROC_STARTING)
+                return true;
+    }
+    return false;
+}
+
+/* Is it time for those who wait? Together with those who are about to, rather than one by one. */
+static bool is_time_to_grow(td__place *p, uint32_t n_wait, uint32_t room, uint64_t now)
+{
+    uint64_t settle = SETTLE_MS * 1000000ull;
+    if (!n_wait)
+        p->grow_ns = 0;
+    else if (!p->grow_ns)
+        p->grow_ns = now;
+    if (!n_wait || n_wait >= room || !some_start(p) || now >= p->grow_ns + settle)
+        return n_wait > 0;
+    p->look_at = p->grow_ns + settle;
+    return false;
+}
+
+static bool form_at_border(td__place *p, const td__ms_content *old, uint64_t now,
+                           td__ms_content *next)
 {
     uint32_t n_go = 0, n_out = 0, n_done = 0, n_wait = 0;
     for (uint32_t i = 0; i < old->n_members; i++) {
@@ -335,7 +365,9 @@ static bool form_at_border(td__place *p, const td__ms_content *old, td__ms_conte
         set_text(next->why, "of %u rank%s %u leave, %u come", n, n == 1 ? "" : "s", n_go, come);
         return true;
     }
-    if ((n_go || n_wait) && !old->ending && !n_done) {
+    uint32_t room = next->wanted > old->n_members ? next->wanted - old->n_members : 0;
+    bool grow = is_time_to_grow(p, n_wait, room, now);
+    if ((n_go || grow) && !old->ending && !n_done) {
         next->ending = true;
         return true;
     }
@@ -370,6 +402,6 @@ bool td__place_next(td__place *p, const td__ms_state *s, uint64_t now, uint64_t 
     if (form_urgently(p, old, now, next, &urgent))
         return true;
     if (!urgent)
-        changed |= form_at_border(p, old, next);
+        changed |= form_at_border(p, old, now, next);
     return changed;
 }
