@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # An elastic launch as a user sees it: kill -9 and SIGSTOP of ranks and agents, on one host and on
 # three, spares, crash loops, other sizes, changing hosts, orders; and nothing is left behind.
+# shellcheck disable=SC2046 # the words of `steps` are words
 set -uo pipefail
 build=$(realpath "${TD_BUILD:-build}")
 tandem=$build/tandem
@@ -49,7 +50,6 @@ is_in() {
 all_in() { wait_for 20 is_in "$1" "$2" || fail "generation $1 of $2 ranks"; }
 
 # Quiet.
-# shellcheck disable=SC2046
 start -n 3 --elastic -- $(steps 20)
 ends 0
 count ' done 20' 3 || fail "not all were done"
