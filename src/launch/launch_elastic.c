@@ -24,6 +24,7 @@
 #include "launch/membership.h"
 #include "launch/output.h"
 #include "launch/placement.h"
+#include "launch/workers.h"
 
 enum { START_MS = 60000, PATIENCE_MS = 5000, LOOK_MS = 500 };
 
@@ -43,7 +44,7 @@ typedef struct launch {
     td__job_secrets secrets;
     td__control *control;
     int signals, signal;
-    uint64_t generation, order;
+    uint64_t generation;
     bool begun, stopping, killing, over;
     int status;
     char cause[TD_MS_TEXT];
@@ -153,7 +154,8 @@ static void hear_generation(launch *l, const char *number, const char *size, con
         return;
     l->generation = n;
     if (n > 1)
-        td__output_say(l->output, "generation %s, %s ranks: %s", number, size, why);
+        td__output_say(l->output, "generation %s, %s rank%s: %s", number, size,
+                       strcmp(size, "1") ? "s" : "", why);
 }
 
 static td_status take_message(launch *l, int index, const td__msg *m)
@@ -279,7 +281,7 @@ static void answer(void *user, const char *question, char *out, size_t max)
     } else if (n < l->o.least || n > slots) {
         snprintf(out, max, "error this job can have %d to %d ranks", l->o.least, slots);
     } else {
-        snprintf(order, sizeof order, "%llu", (unsigned long long)++l->order);
+        snprintf(order, sizeof order, "%llu", (unsigned long long)td__order_number());
         snprintf(text, sizeof text, "%ld", n);
         for (int i = 0; i < l->hosts.n; i++)
             tell(&l->agents[i], TD_MSG_ORDER, order, text);

@@ -6,7 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETRY_MS = 50, MOST_DOUBLINGS = 7 };
+enum {
+    RETRY_MS = 50,
+    MOST_DOUBLINGS = 7,
+    SETTLE_MS = 300, /* that those who wait for a place wait for others that are starting */
+};
 
 static uint64_t bit(int agent)
 {
@@ -117,39 +121,57 @@ static bool must_go(const td__place *p, const td__ms_content *next, const td__ms
            nth_of_agent(old, rank) >= next->target[agent];
 }
 
+static uint32_t members_on(const td__ms_content *c, int agent)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_members; i++)
+        n += td__ms_proc_agent(c->member[i]) == agent;
+    return n;
+}
+
+static bool waits(const td__place_proc *k, const td__ms_content *old)
+{
+    return k->state == TD_PROC_WAITING && !k->leaving && !is_member(old, k->proc);
+}
+
 /* Members that stay, in their order, then those that wait, up to the number wanted. */
 static void choose(const td__place *p, const td__ms_content *old, td__ms_content *next)
 {
-    uint32_t n = 0, want = next->wanted < TD_MS_MEMBERS ? next->wanted : TD_MS_MEMBERS;
-    for (uint32_t i = 0; i < old->n_members && n < want; i++) {
+    uint32_t want = next->wanted < TD_MS_MEMBERS ? next->wanted : TD_MS_MEMBERS;
+    uint32_t *n = &next->n_members;
+    *n = 0;
+    for (uint32_t i = 0; i < old->n_members && *n < want; i++) {
         const td__place_proc *m = find(p, old->member[i]);
         if (m && m->state != TD_PROC_DONE && !must_go(p, next, old, i))
-            next->member[n++] = old->member[i];
+            next->member[(*n)++] = old->member[i];
     }
-    for (uint32_t i = 0; i < old->n_members && !n; i++) { /* somebody must bring the state along */
+    for (uint32_t i = 0; i < old->n_members && !*n; i++) { /* one must bring the state along */
         const td__place_proc *m = find(p, old->member[i]);
         if (m && m->state != TD_PROC_DONE)
-            next->member[n++] = old->member[i];
+            next->member[(*n)++] = old->member[i];
     }
     for (int a = 0; a < TD_MS_AGENTS && !old->finishing; a++) {
         const td__place_report *r = report_of(p, a);
-        for (uint32_t i = 0; r && i < r->n_procs && n < want; i++)
-            if (r->proc[i].state == TD_PROC_WAITING && !r->proc[i].leaving &&
-                !is_member(old, r->proc[i].proc))
-                next->member[n++] = r->proc[i].proc;
+        for (uint32_t i = 0; r && i < r->n_procs && *n < want; i++)
+            if (waits(&r->proc[i], old) && members_on(next, a) < next->target[a])
+                next->member[(*n)++] = r->proc[i].proc;
     }
-    memset(next->member + n, 0, (TD_MS_MEMBERS - n) * sizeof next->member[0]);
-    next->n_members = n;
+    memset(next->member + *n, 0, (TD_MS_MEMBERS - *n) * sizeof next->member[0]);
 }
 
-static uint32_t count_waiting(const td__place *p, const td__ms_content *c)
+/* Processes that wait for a place, and for which there is one on their host. */
+static uint32_t count_waiting(const td__place *p, const td__ms_content *old,
+                              const td__ms_content *next)
 {
     uint32_t n = 0;
     for (int a = 0; a < TD_MS_AGENTS; a++) {
         const td__place_report *r = report_of(p, a);
-        for (uint32_t i = 0; r && i < r->n_procs; i++)
-            n += r->proc[i].state == TD_PROC_WAITING && !r->proc[i].leaving &&
-                 !is_member(c, r->proc[i].proc);
+        uint32_t some = members_on(old, a);
+        for (uint32_t i = 0; r && i < r->n_procs && some < next->target[a]; i++)
+            if (waits(&r->proc[i], old)) {
+                n++;
+                some++;
+            }
     }
     return n;
 }
@@ -248,7 +270,7 @@ static bool form(td__place *p, const td__ms_content *old, td__ms_content *next)
 
 static bool form_first(td__place *p, const td__ms_content *old, uint64_t now, td__ms_content *next)
 {
-    uint32_t n = count_waiting(p, old), target = 0;
+    uint32_t n = count_waiting(p, old, next), target = 0;
     for (int a = 0; a < TD_MS_AGENTS; a++)
         target += next->target[a];
     uint32_t want = next->wanted < target ? next->wanted : target;
@@ -258,7 +280,7 @@ static bool form_first(td__place *p, const td__ms_content *old, uint64_t now, td
             return false;
         p->look_at = UINT64_MAX;
     }
-    set_text(next->why, "the job begins");
+    set_text(next->why, "the first generation");
     return n > 0 && form(p, old, next);
 }
 
@@ -297,7 +319,33 @@ static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
     return form(p, old, next);
 }
 
-static bool form_at_border(td__place *p, const td__ms_content *old, td__ms_content *next)
+static bool some_start(const td__place *p)
+{
+    for (int a = 0; a < TD_MS_AGENTS; a++) {
+        const td__place_report *r = report_of(p, a);
+        for (uint32_t i = 0; r && i < r->n_procs; i++)
+            if (r->proc[i].state == TD_PROC_STARTING)
+                return true;
+    }
+    return false;
+}
+
+/* Is it time for those who wait? Together with those who are about to, rather than one by one. */
+static bool is_time_to_grow(td__place *p, uint32_t n_wait, uint32_t room, uint64_t now)
+{
+    uint64_t settle = SETTLE_MS * 1000000ull;
+    if (!n_wait)
+        p->grow_ns = 0;
+    else if (!p->grow_ns)
+        p->grow_ns = now;
+    if (!n_wait || n_wait >= room || !some_start(p) || now >= p->grow_ns + settle)
+        return n_wait > 0;
+    p->look_at = p->grow_ns + settle;
+    return false;
+}
+
+static bool form_at_border(td__place *p, const td__ms_content *old, uint64_t now,
+                           td__ms_content *next)
 {
     uint32_t n_go = 0, n_out = 0, n_done = 0, n_wait = 0;
     for (uint32_t i = 0; i < old->n_members; i++) {
@@ -308,16 +356,18 @@ static bool form_at_border(td__place *p, const td__ms_content *old, td__ms_conte
         n_out += m && m->state == TD_PROC_WAITING && m->out >= old->generation;
     }
     if (!next->finishing && old->n_members < next->wanted)
-        n_wait = count_waiting(p, old);
+        n_wait = count_waiting(p, old, next);
     if (n_out && n_out + n_done == old->n_members) {
         uint32_t n = old->n_members;
         if (!form(p, old, next))
             return false;
         uint32_t come = next->n_members > n - n_go ? next->n_members - (n - n_go) : 0;
-        set_text(next->why, "%u ranks leave, %u come", n_go, come);
+        set_text(next->why, "of %u rank%s %u leave, %u come", n, n == 1 ? "" : "s", n_go, come);
         return true;
     }
-    if ((n_go || n_wait) && !old->ending && !n_done) {
+    uint32_t room = next->wanted > old->n_members ? next->wanted - old->n_members : 0;
+    bool grow = is_time_to_grow(p, n_wait, room, now);
+    if ((n_go || grow) && !old->ending && !n_done) {
         next->ending = true;
         return true;
     }
@@ -352,6 +402,6 @@ bool td__place_next(td__place *p, const td__ms_state *s, uint64_t now, uint64_t 
     if (form_urgently(p, old, now, next, &urgent))
         return true;
     if (!urgent)
-        changed |= form_at_border(p, old, next);
+        changed |= form_at_border(p, old, now, next);
     return changed;
 }

@@ -76,6 +76,7 @@ typedef struct td__place {
     uint64_t since_ns;                            /* when this agent began to lead */
     uint64_t failed_ns; /* when the last generation was formed for want of a better one */
     uint32_t n_failed;  /* how many were, in a row */
+    uint64_t grow_ns;   /* since when somebody waits for a place; 0: nobody */
     uint64_t look_at;   /* out: when time alone changes the answer; UINT64_MAX: never */
 } td__place;
 

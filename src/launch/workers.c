@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -74,6 +75,13 @@ struct td__workers {
 static uint64_t ms(uint64_t n)
 {
     return n * 1000000u;
+}
+
+uint64_t td__order_number(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* ---- making ---- */
@@ -252,6 +260,14 @@ static void describe_end(const worker *k, int status, uint32_t lease_ms, char *o
                  k->err.recent[0] ? ": " : "", k->err.recent);
 }
 
+/* One that was asked to go takes its place along: as if the operator wanted one rank less. */
+static void want_less(td__workers *w)
+{
+    uint32_t now = w->report.order > w->now.order ? w->report.wanted : w->now.wanted;
+    if (!w->stopping && now > w->s->least)
+        td__workers_order(w, td__order_number(), now - 1);
+}
+
 static void pump(td__workers *w, worker *k, bool last)
 {
     td__lines_pump(&k->out, &w->s->up, w->lost, k->slot, last);
@@ -279,8 +295,8 @@ static void reap(td__workers *w, worker *k, uint64_t now)
                 }
             count_crash(w, k, status, text, now);
         }
-        if (k->leaving && !k->told_end && w->report.slots) /* went of itself, with its place */
-            w->report.slots--;
+        if (k->leaving && !k->told_end)
+            want_less(w);
     }
     release(k);
 }
@@ -511,8 +527,7 @@ static void watch(td__workers *w, worker *k, uint64_t now)
         later(w, k->kill_at);
     }
     if (k->leaving && !k->told_end && rank_of(&w->now, k->proc) < 0) {
-        if (w->report.slots) /* its place goes with it */
-            w->report.slots--;
+        want_less(w);
         end_worker(w, k, "it was asked to go", now);
     }
     if (w->now.over)
@@ -595,7 +610,6 @@ void td__workers_order(td__workers *w, uint64_t order, uint32_t wanted)
         return;
     w->report.order = order;
     w->report.wanted = wanted;
-    w->report.slots = (uint32_t)td__agent_spec_host(w->s)->count; /* places that went come back */
 }
 
 void td__workers_slots(td__workers *w, uint32_t slots)

@@ -7,8 +7,9 @@
  * another generation. Faults have budgets, everything else has none but the depth. States that were
  * met before with as much depth left are not entered again.
  *
- * What must hold, in every state: see check_decided. And from a sample of the states, when faults stop and everybody who can run does: if those are a quorum, they have one leader and
- * a generation of exactly themselves.
+ * What must hold, in every state: see check_decided. And from a sample of the states, when faults
+ * stop and everybody who can run does: if those are a quorum, they have one leader and a generation
+ * of exactly themselves.
  *
  * The checker can fail: when deaths are reported that did not happen, which the protocol excludes,
  * it must find two memberships for one place. TD_MODEL_DEPTH=N goes N events deeper. */
@@ -43,6 +44,7 @@ typedef struct pool {
 typedef struct message {
     uint8_t kind, leading;
     uint16_t state;
+    uint32_t pad; /* messages are compared and hashed as bytes */
     uint64_t term, position, decided, accepted_term;
 } message;
 
@@ -57,6 +59,7 @@ typedef struct agent {
 typedef struct fact {
     uint16_t state; /* 0: none */
     uint8_t knew;   /* agents that accepted it */
+    uint8_t pad;
 } fact;
 
 typedef struct world {
