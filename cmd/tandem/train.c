@@ -565,6 +565,11 @@ static int run_elastic(training *t)
 
     if (st == TD_EABORTED) /* fenced off, or not needed any more: others know better */
         return TD_EXIT_OK;
+    if (st == TD_EIO || st == TD_ENOMEM) { /* this process alone knows why it goes */
+        td__progress_clear(&t->progress);
+        (void)td__failure(t->args, st);
+        return TD_EXIT_FAILED;
+    }
     if (st)
         return failed(t, st);
     if (!*t->result.digest) /* drained: the others go on */

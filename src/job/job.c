@@ -234,6 +234,7 @@ static td_status fill_train(td__job *j)
         .shards = (int)td__keys_int(keys, j->root, "train.shards"),
         .loose = !td__keys_bool(t, "reproducible"),
         .accumulate = (int)td__keys_int(keys, j->root, "train.accumulate"),
+        .verify = td__keys_real(j->root, "train.verify"),
         .threads = (int)td__keys_int(keys, j->root, "parallel.threads"),
         .zero = (int)td__keys_int(keys, j->root, "parallel.zero"),
         .bucket_nbytes = (size_t)(td__keys_real(j->root, "parallel.bucket_mb") * (1 << 20)),

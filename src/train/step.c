@@ -44,6 +44,7 @@ typedef struct lent {
     td__grad_block *rows;
     float weight;
     uint64_t begin_ns; /* if the run is traced */
+    bool watched;      /* nothing leaves before somebody has looked at it */
 } lent;
 
 struct td__step_engine {
@@ -58,7 +59,7 @@ struct td__step_engine {
     td__bucket_sum *buckets; /* other ranks, or a reducer */
     td__step_zero *zero;     /* ranks that hold something in slices; all NULL: alone */
     int rank, size;
-    double *sums;   /* over ranks: what they ask, the seconds of each, then the losses */
+    double *sums;   /* over ranks: what they ask, the seconds of each, words, the losses */
     double *losses; /* by shard of the step, weighted; 0 for those of other ranks */
     part *parts;
     int n_parts;
@@ -105,6 +106,12 @@ static td_status make_parts(td__step_engine *e, size_t dense)
         add_slices(e, 0, dense, true);
     add_slices(e, dense, total, false);
     return TD_OK;
+}
+
+/* What is before the losses. */
+static size_t head(const td__step_engine *e)
+{
+    return (size_t)(1 + e->size + (e->o.watch ? TD__STEP_WORDS : 0));
 }
 
 static td__deal deal_of(const td__step_engine *e)
@@ -175,11 +182,11 @@ static td_status set_up(td__step_engine *e)
     e->stacks = td__calloc(threads, sizeof *e->stacks);
     e->lents = td__calloc(threads, sizeof *e->lents);
     e->busy = td__calloc(threads, sizeof *e->busy);
-    e->sums = td__calloc((size_t)(shards + 1 + e->size), sizeof *e->sums);
+    e->sums = td__calloc(head(e) + (size_t)shards, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
     if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
-    e->losses = e->sums + 1 + e->size;
+    e->losses = e->sums + head(e);
     if (e->o.zero)
         TD_TRY(td__step_zero_create(&e->o, e->blocks, &e->zero));
     else if (e->size > 1 || (e->o.comm && e->o.reducer)) /* which may have the momentum */
@@ -233,7 +240,7 @@ void td__step_abandon(td__step_engine *e)
 
 static size_t n_sums(const td__step_engine *e)
 {
-    return (size_t)(1 + e->size + e->batches * e->o.shards);
+    return head(e) + (size_t)(e->batches * e->o.shards);
 }
 
 void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows)
@@ -287,9 +294,10 @@ static td_status lend_shard(void *user, const td__shard *s)
     td__grad_stack *stack = &e->stacks[s->thread];
     bool lends = e->lends && s->last;
 
-    *l = (lent){e, s->thread, NULL, share_of(e, s), e->o.spans ? td__clock_ns() : 0};
+    *l = (lent){e, s->thread, NULL, share_of(e, s), e->o.spans ? td__clock_ns() : 0, false};
+    l->watched = e->o.watch && e->o.watch->watched(e->o.watch->user, e->done, s->index);
     if (s->runner)
-        td__runner_on_final(s->runner, lends && e->buckets ? passed : NULL, l);
+        td__runner_on_final(s->runner, lends && e->buckets && !l->watched ? passed : NULL, l);
     if (!lends)
         return TD_OK;
     TD_TRY(td__grad_lend(e->blocks, stack, e->done * e->o.shards + s->index, s->runner, l->weight));
@@ -309,10 +317,14 @@ static td_status add_shard(void *user, const td__shard *s)
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
     if (e->o.spans)
         add_span(e, TD_SPAN_SHARD, l->begin_ns, td__clock_ns(), s->thread, number);
+    if (e->o.watch)
+        e->o.watch->ran(e->o.watch->user, e->done, s);
     if (!e->lends || !s->last)
         return td__grad_push(e->blocks, &e->stacks[s->thread], number, s->runner, l->weight);
     if (s->runner)
         td__grad_lent(e->blocks, l->rows, s->runner, l->weight);
+    if (s->runner && l->watched && e->buckets)
+        td__bucket_sum_passed(e->buckets, s->thread, SIZE_MAX);
     return TD_OK;
 }
 
@@ -586,11 +598,14 @@ static td_status update_arriving(td__step_engine *e)
 static td_status update(td__step_engine *e, double lr)
 {
     td_optimizer *o = e->o.optimizer;
-    bool clips = td__optim_clips(o), arriving = e->buckets && !clips && !e->o.update_late;
+    bool clips = td__optim_clips(o),
+         arriving = e->buckets && !clips && !e->o.update_late && !e->o.watch;
     double scale = 1;
 
     if (e->buckets && !arriving)
         TD_TRY(wait_bucket(e, td__bucket_sum_count(e->buckets)));
+    if (e->o.watch)
+        TD_TRY(e->o.watch->check(e->o.watch->user, e->sums + 1 + e->size));
     if (!clips)
         TD_TRY(td__optim_begin(o, lr, 1));
     if (!e->world && !e->buckets) {
@@ -637,6 +652,8 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
     td__tree_sum sum = {.n = 0};
     e->sums[0] = say.ask;
     e->sums[1 + e->rank] = say.seconds;
+    if (e->o.watch)
+        e->o.watch->say(e->o.watch->user, e->sums + 1 + e->size);
     uint64_t begin = td__clock_ns();
     if (e->zero) {
         TD_TRY(sum_zero(e));

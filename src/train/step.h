@@ -31,6 +31,20 @@
 
 typedef struct td__step_engine td__step_engine;
 
+/* Somebody who looks at shards as they are run (verify.h). */
+enum { TD__STEP_WORDS = 32 };
+typedef struct td__step_watch {
+    void *user;
+    /* Is this shard to be looked at before its gradients are used? */
+    bool (*watched)(void *user, int batch, int shard);
+    /* It was run; its gradients are where it left them. On the compute thread, every shard. */
+    void (*ran)(void *user, int batch, const td__shard *s);
+    /* Words for the other ranks, added up over all of them: zeros, to be filled in. */
+    void (*say)(void *user, double *words);
+    /* What came of it; a failure is the step's, before anything is updated. */
+    td_status (*check)(void *user, const double *words);
+} td__step_watch;
+
 typedef struct td__step_opts {
     td__shard_set *set; /* of TD__USE_TRAIN; all are borrowed */
     td__pool *pool;
@@ -38,11 +52,12 @@ typedef struct td__step_opts {
     td_optimizer *optimizer;
     const td_program *program; /* of one shard of the usual size */
     int shards, accumulate;
-    const int *bounds;     /* of td__deal; NULL: all ranks have the same share */
-    td_comm *comm;         /* of the ranks that share the work; NULL: this one is alone */
-    size_t bucket_nbytes;  /* what is reduced at once where messages are; 0: the default */
-    td__span_log *spans;   /* where the step's phases are recorded; NULL: nowhere */
-    bool update_late;      /* no update before the sum has arrived whole: see Recovery */
+    const int *bounds;           /* of td__deal; NULL: all ranks have the same share */
+    td_comm *comm;               /* of the ranks that share the work; NULL: this one is alone */
+    size_t bucket_nbytes;        /* what is reduced at once where messages are; 0: the default */
+    td__span_log *spans;         /* where the step's phases are recorded; NULL: nowhere */
+    const td__step_watch *watch; /* NULL: nobody; with it updates are late */
+    bool update_late;            /* no update before the sum has arrived whole: see Recovery */
     const char *reducer;   /* a name of reducers.def; NULL: the tree, with the bits of one rank */
     td__reducer_opts with; /* of the reducer; comm, params and buckets are filled in */
     td__zero *zero; /* what ranks hold in slices; NULL: nothing. The optimizer holds its ranges */

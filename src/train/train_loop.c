@@ -147,6 +147,9 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
         end = t->batches;
     e->samples = rows_of(t, first, end);
     td__step_say say = {.seconds = 0};
+    if (t->verify)
+        TD_TRY(td__verify_begin(t->verify, (uint32_t)e->step, t->state.epoch, first,
+                                (int)(end - first)));
     td__step_begin(t->engine, (uint32_t)e->step, (int)(end - first), e->samples);
     for (int64_t k = first; k < end; k++) {
         const td__batch *b;
@@ -209,7 +212,7 @@ static td_status step(td__trainer *t)
     td_status st = run_batches(t, &e);
     if (st) {
         td__step_abandon(t->engine);
-        return st;
+        return td__verify_doubt(t->verify) ? td__verify_vote(t->verify) : st;
     }
     add_buckets(t);
     add_span(t, TD_SPAN_STEP, begin);
@@ -394,6 +397,25 @@ static const int *bounds_of(const td__trainer *t)
     return t->balance ? td__balance_bounds(t->balance) : NULL;
 }
 
+static td_status make_verify(td__trainer *t)
+{
+    td__loader_opts loader = td__trainer_loader_opts(t);
+    td__verify_destroy(t->verify);
+    t->verify = NULL;
+    if (!(t->o.verify > 0) || td__trainer_ranks(t) < 2)
+        return TD_OK;
+    return td__verify_create(&(td__verify_opts){.share = t->o.verify,
+                                                .shards = t->o.shards,
+                                                .seed = t->o.seed,
+                                                .set = t->train_set,
+                                                .data = td__data_part(t->data, TD_PART_TRAIN),
+                                                .loader = &loader,
+                                                .comm = t->o.comm,
+                                                .bounds = bounds_of(t),
+                                                .faults = t->o.faults},
+                             &t->verify);
+}
+
 static td_status make_engine(td__trainer *t)
 {
     TD_TRY(
@@ -401,23 +423,26 @@ static td_status make_engine(td__trainer *t)
     if (t->o.profile && !t->o.members && !t->spans)
         TD_TRY(td__span_log_create(MOST_SPANS, &t->spans));
     if (!t->engine)
-        TD_TRY(
-            td__step_engine_create(&(td__step_opts){.set = t->train_set,
-                                                    .pool = t->pool,
-                                                    .params = t->params,
-                                                    .optimizer = t->optimizer,
-                                                    .program = td__trainer_program(t),
-                                                    .shards = t->o.shards,
-                                                    .accumulate = t->o.accumulate,
-                                                    .bounds = bounds_of(t),
-                                                    .comm = t->o.comm,
-                                                    .zero = t->zero,
-                                                    .spans = t->spans,
-                                                    .bucket_nbytes = t->o.bucket_nbytes,
-                                                    .update_late = t->o.update_late || t->o.members,
-                                                    .reducer = t->o.reducer,
-                                                    .with = t->o.reduce_with},
-                                   &t->engine));
+        TD_TRY(make_verify(t));
+    if (!t->engine)
+        TD_TRY(td__step_engine_create(
+            &(td__step_opts){.set = t->train_set,
+                             .pool = t->pool,
+                             .params = t->params,
+                             .optimizer = t->optimizer,
+                             .program = td__trainer_program(t),
+                             .shards = t->o.shards,
+                             .accumulate = t->o.accumulate,
+                             .bounds = bounds_of(t),
+                             .watch = t->verify ? td__verify_watch(t->verify) : NULL,
+                             .comm = t->o.comm,
+                             .zero = t->zero,
+                             .spans = t->spans,
+                             .bucket_nbytes = t->o.bucket_nbytes,
+                             .update_late = t->o.update_late || t->o.members,
+                             .reducer = t->o.reducer,
+                             .with = t->o.reduce_with},
+            &t->engine));
     return TD_OK;
 }
 
@@ -633,6 +658,8 @@ void td__train_close(td__trainer *t)
 {
     td__step_engine_destroy(t->engine);
     t->engine = NULL;
+    td__verify_destroy(t->verify);
+    t->verify = NULL;
     td__loader_destroy(t->loader); /* its threads ask which rows are this rank's */
     t->loader = NULL;
     td__rank_stats_destroy(t->stats);

@@ -46,6 +46,9 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
                        "parallel.zero: %d on elastic ranks: each of them has to hold the "
                        "whole state; set it to 0",
                        o->zero);
+    if (o->verify < 0 || o->verify > 1 || (o->verify > 0 && o->zero))
+        return TD_FAIL(TD_EINVAL,
+                       "verify: a share of the shards from 0 to 1, without parallel.zero");
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
@@ -132,22 +135,26 @@ td_status td__trainer_balance(td__trainer *t)
     return none ? TD_OK : td__balance_create(t->o.shards, td__trainer_ranks(t), &t->balance);
 }
 
-td_status td__trainer_loader(td__trainer *t)
+td__loader_opts td__trainer_loader_opts(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
+    return (td__loader_opts){.batch = o->batch,
+                             .shuffle = true,
+                             .augment = true,
+                             .seed = o->seed,
+                             .prefetch = o->prefetch,
+                             .threads = o->data_threads,
+                             .rows = td__train_rows,
+                             .pick = o->zero > 1 ? td__slices_rows : NULL,
+                             .rows_user = t};
+}
+
+td_status td__trainer_loader(td__trainer *t)
+{
+    td__loader_opts o = td__trainer_loader_opts(t);
     td__loader_destroy(t->loader);
     t->loader = NULL;
-    return td__loader_create(td__data_part(t->data, TD_PART_TRAIN),
-                             &(td__loader_opts){.batch = o->batch,
-                                                .shuffle = true,
-                                                .augment = true,
-                                                .seed = o->seed,
-                                                .prefetch = o->prefetch,
-                                                .threads = o->data_threads,
-                                                .rows = td__train_rows,
-                                                .pick = o->zero > 1 ? td__slices_rows : NULL,
-                                                .rows_user = t},
-                             &t->loader);
+    return td__loader_create(td__data_part(t->data, TD_PART_TRAIN), &o, &t->loader);
 }
 
 static td_status make_data(td__trainer *t)
@@ -227,6 +234,7 @@ void td__trainer_destroy(td__trainer *t)
     td__checkpointer_destroy(t->checkpointer);
     td__rank_stats_destroy(t->stats);
     td__balance_destroy(t->balance);
+    td__verify_destroy(t->verify);
     td__span_log_destroy(t->spans);
     td__step_engine_destroy(t->engine);
     td__loader_destroy(t->loader);

@@ -73,6 +73,7 @@ typedef struct td__train_opts {
     int zero;
     size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
     bool update_late;     /* see step.h, Recovery */
+    double verify;        /* share of shards that are run twice (verify.h); 0: none */
     bool even;            /* all ranks have the same share of the shards, slow ones too */
     /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
      * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard

@@ -14,6 +14,7 @@
 #include "train/shards.h"
 #include "train/step.h"
 #include "train/trainer.h"
+#include "train/verify.h"
 
 enum { TD__MAX_OBSERVERS = 16 };
 
@@ -31,6 +32,7 @@ struct td__trainer {
     td_optimizer *optimizer;
     td_schedule *schedule;
     td__step_engine *engine;
+    td__verify *verify;   /* NULL: nothing is run twice */
     td__balance *balance; /* NULL: shards are dealt out evenly */
     td__loader *loader;
     td__model_facts facts;
@@ -82,6 +84,7 @@ int td__trainer_ranks(const td__trainer *t);
 int td__threads_per_rank(const td_comm *comm); /* that a rank has for itself; at least 1 */
 /* Who has which shards, to begin with. While there is no loader. */
 TD_NODISCARD td_status td__trainer_balance(td__trainer *t);
+td__loader_opts td__trainer_loader_opts(td__trainer *t);
 /* The loader, anew: the rows that this rank reads have changed, and its threads ask for them. */
 TD_NODISCARD td_status td__trainer_loader(td__trainer *t);
 /* A td__loader_rows: the rows of this rank's shards. */

@@ -21,6 +21,7 @@ data:
   count: 300
   split: {valid: 0.1, test: 0.1}
 train:
+  steps: 3
   batch: 64
   clip: {norm: 1}
   optimizer: {name: adam, lr: 0.01}

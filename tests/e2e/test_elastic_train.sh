@@ -86,8 +86,12 @@ done <<'CASES'
 2 slow rank=1 for=1ms at=step:1
 CASES
 [ "$(grep -c 'killed by signal 9' out)" = 0 ] || fail "a slow rank was killed"
+elastic flip -n 3 --faults 'flip rank=1 at=step:9' --set train.verify=1
+has 'rank 1 computed the gradients of shard [0-9]* of step 9 wrongly'
 
 # Parallel slices are not for elastic ranks; faults are read before anything begins.
+run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir slices --set parallel.zero=1
+has 'parallel.zero'
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1'
 has 'expected kill rank=2 at=step:17'
 [ ! -e no ] || fail "a run's directory was made"

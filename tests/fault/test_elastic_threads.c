@@ -4,6 +4,7 @@
  * metrics and decisions of a quiet run, and metrics.jsonl has every step once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "support/check.h"
 #include "support/elastic_world.h"
 #include "support/train_models.h"
+#include "tandem/log.h"
 #include "train/checkpoint.h"
 
 enum { SAMPLES = 90, BATCH = 16, STEPS = 6 };
@@ -319,6 +321,85 @@ TEST(a_process_that_is_asked_to_stop_goes_and_the_others_go_on)
     td__data_close(plan.data);
 }
 
+/* Two results of a shard that differ: the rank that is outvoted goes, the others go on. */
+TEST(a_rank_that_computes_wrongly_is_taken_out)
+{
+    for (int size = 2; size <= 4; size++)
+        for (int rank = 0; rank < size; rank += 2) {
+            elastic_plan plan = new_plan(size);
+            elastic_end end;
+            char faults[64];
+            snprintf(faults, sizeof faults, "flip rank=%d at=step:3", rank);
+            plan.faults = faults;
+            plan.opts.verify = 1;
+            run(&plan, &end);
+            CHECK(end.failure == TD_EIO && strstr(end.text, "wrongly"), "%s: %s",
+                  td_status_name(end.failure), end.text);
+            CHECK_EQ_INT(end.failed, 1);
+            CHECK_EQ_INT(end.finished, size - 1);
+            end.failure = TD_OK;
+            expect(&plan, &end);
+            check_tmpdir_remove();
+            td__data_close(plan.data);
+        }
+}
+
+TEST(verifying_changes_nothing)
+{
+    for (int n = 2; n <= 3; n++) {
+        elastic_plan plan = new_plan(n);
+        elastic_end end;
+        plan.opts.verify = 0.3 * n;
+        plan.faults = n == 3 ? "kill rank=1 at=step:4:comm:1" : NULL;
+        run(&plan, &end);
+        expect(&plan, &end);
+        CHECK_EQ_INT(end.finished, 2);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+    }
+}
+
+static atomic_int dealt; /* lines about shards dealt out anew */
+
+static void count_lines(void *user, td_log_level level, td_log_part part, const char *line)
+{
+    (void)user;
+    (void)level;
+    (void)part;
+    if (strstr(line, "shards from step"))
+        atomic_fetch_add(&dealt, 1);
+}
+
+/* A slow rank has fewer shards after a while, the bits are the same; also when another one dies. */
+TEST(a_slow_rank_gets_fewer_shards)
+{
+    enum { LONG = 60 };
+    elastic_plan alone = new_plan(1);
+    elastic_end one, end;
+    alone.opts.steps = LONG;
+    run(&alone, &one);
+    check_tmpdir_remove();
+    td_log_set_sink(count_lines, NULL);
+    CHECK_OK(td_log_configure("train=debug"));
+    for (int even = 0; even < 2; even++) {
+        elastic_plan plan = new_plan(3);
+        plan.opts.steps = LONG;
+        plan.opts.even = even;
+        plan.faults = "slow rank=1 for=2ms at=step:1; kill rank=0 at=step:40:comm:1";
+        atomic_store(&dealt, 0);
+        run(&plan, &end);
+        CHECK(!end.failure && end.finished == 2, "%s", end.text);
+        CHECK(strcmp(one.result.digest, end.result.digest) == 0, "other weights");
+        CHECK((atomic_load(&dealt) > 0) == !even, "dealt out %d times", atomic_load(&dealt));
+        check_metrics(plan.dir, LONG);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+    }
+    CHECK_OK(td_log_configure("warn"));
+    td_log_set_sink(NULL, NULL);
+    td__data_close(alone.data);
+}
+
 /* A checkpoint cannot be written for a while; the run goes on, and the last one is there. */
 TEST(a_disk_that_is_full_for_a_while)
 {
@@ -352,6 +433,9 @@ int main(void)
         cmocka_unit_test(the_world_grows_and_shrinks),
         cmocka_unit_test(a_process_that_is_asked_to_stop_goes_and_the_others_go_on),
         cmocka_unit_test(a_disk_that_is_full_for_a_while),
+        cmocka_unit_test(a_rank_that_computes_wrongly_is_taken_out),
+        cmocka_unit_test(verifying_changes_nothing),
+        cmocka_unit_test(a_slow_rank_gets_fewer_shards),
     };
     return cmocka_run_group_tests(tests, make_quiet, NULL);
 }

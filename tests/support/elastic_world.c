@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "support/check.h"
+#include "train/elastic.h"
 #include "train/faults.h"
 #include "train/run_dir.h"
 
@@ -139,7 +140,7 @@ static void leave(td__members *m, uint64_t g, td_status st, const char *why)
     process *p = process_of(m);
     (void)g;
     pthread_mutex_lock(&p->d->lock);
-    p->over = !st && strcmp(why, "the run is over") == 0;
+    p->over = st ? !td__elastic_survives(st) : strcmp(why, "the run is over") == 0;
     form(p->d);
     pthread_mutex_unlock(&p->d->lock);
 }
@@ -270,6 +271,7 @@ static void note(const process *p, elastic_end *out)
     else if (p->going)
         out->drained++;
     else if (p->st) {
+        out->failed++;
         if (!out->failure)
             snprintf(out->text, sizeof out->text, "%s", p->text);
         out->failure = out->failure ? out->failure : p->st;

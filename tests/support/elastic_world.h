@@ -27,7 +27,7 @@ typedef struct elastic_plan {
 } elastic_plan;
 
 typedef struct elastic_end {
-    int died, drained, finished; /* processes */
+    int died, drained, finished, failed; /* processes */
     uint64_t generations;
     td__train_result result; /* of those that finished: the same on all, or the test fails */
     td__eval_result test;
