@@ -398,7 +398,8 @@ bool td__place_next(td__place *p, const td__ms_state *s, uint64_t now, uint64_t 
         }
     }
     set_targets(p, *voters, next);
-    changed |= next->order != old->order || memcmp(next->target, old->target, sizeof old->target);
+    changed |=
+        next->order != old->order || memcmp(next->target, old->target, sizeof old->target) != 0;
     if (is_over(p, s, next))
         return true;
     changed |= next->finishing != old->finishing;
