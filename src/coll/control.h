@@ -24,6 +24,7 @@ typedef enum td__ctl_kind {
     TD_CTL_GENERATION, /* td__ctl_generation */
     TD_CTL_WANTED,     /* u64: this generation is to end at a step border */
     TD_CTL_END,        /* text: go */
+    TD_CTL_STOP,       /* the job ends: keep the work at the next step border, and go */
 } td__ctl_kind;
 
 typedef struct td__ctl_beat {

@@ -37,6 +37,7 @@ typedef struct agent_members {
     bool running;
     atomic_uint_fast64_t in;     /* generation whose comm is in use or being made; 0: none */
     atomic_uint_fast64_t wanted; /* generation that is to end */
+    atomic_bool stopping;        /* the job is */
     pthread_mutex_t lock;        /* protects all below; taken before that of `stop` */
     pthread_cond_t news;
     bool ending; /* the thread is to end */
@@ -102,6 +103,11 @@ static void hear(agent_members *m, const td__link_msg *msg)
     } else if (msg->kind == TD_CTL_WANTED && msg->nbytes == sizeof number) {
         memcpy(&number, msg->data, sizeof number);
         atomic_store(&m->wanted, number);
+    } else if (msg->kind == TD_CTL_STOP) {
+        atomic_store(&m->stopping, true);
+        pthread_mutex_lock(&m->lock);
+        pthread_cond_broadcast(&m->news);
+        pthread_mutex_unlock(&m->lock);
     } else if (msg->kind == TD_CTL_END) {
         snprintf(text, sizeof text, "%.*s", (int)(msg->nbytes < 250 ? msg->nbytes : 250),
                  (const char *)msg->data);
@@ -207,7 +213,7 @@ static td_status wait_for_news(agent_members *m, td__deadline until)
     m->say_wait = m->newest.number <= m->last;
     m->after = m->last;
     wake(m);
-    while (!m->over && m->newest.number <= m->last) {
+    while (!m->over && !atomic_load(&m->stopping) && m->newest.number <= m->last) {
         if (td__deadline_passed(until))
             return TD_FAIL(TD_ETIMEDOUT, "no generation after %llu came",
                            (unsigned long long)m->last);
@@ -217,6 +223,8 @@ static td_status wait_for_news(agent_members *m, td__deadline until)
             pthread_cond_timedwait(&m->news, &m->lock, &at);
     }
     m->say_wait = false;
+    if (!m->over && atomic_load(&m->stopping))
+        return TD_FAIL(TD_EABORTED, "the job is being stopped");
     return m->over ? TD_FAIL(TD_EABORTED, "%s", m->why_over) : TD_OK;
 }
 
@@ -256,7 +264,12 @@ static bool wanted(td__members *base)
 {
     agent_members *m = (agent_members *)base;
     uint64_t in = atomic_load(&m->in);
-    return in && atomic_load(&m->wanted) >= in;
+    return in && (atomic_load(&m->wanted) >= in || atomic_load(&m->stopping));
+}
+
+static bool stopping(td__members *base)
+{
+    return atomic_load(&((agent_members *)base)->stopping);
 }
 
 static void leave(td__members *base, uint64_t number, td_status st, const char *why)
@@ -329,6 +342,7 @@ static const td__members_ops OPS = {.next = next,
                                     .leave = leave,
                                     .beat = beat,
                                     .drain = drain,
+                                    .stopping = stopping,
                                     .run_dir = run_dir,
                                     .destroy = destroy};
 

@@ -328,7 +328,7 @@ static td_status go_round(elastic *e)
     p[1] = (struct pollfd){up->queue_used > up->queue_sent ? up->out : -1, POLLOUT, 0};
     int n_peers = td__peers_poll(e->peers, p + 2);
     int n_workers = td__workers_poll(e->workers, p + 2 + n_peers);
-    if (poll(p, (nfds_t)(2 + n_peers + n_workers), wait_ms(e)) < 0 && errno != EINTR)
+    if (poll(p, 2 + (nfds_t)n_peers + (nfds_t)n_workers, wait_ms(e)) < 0 && errno != EINTR)
         return TD_FAIL(TD_EIO, "cannot wait for processes: %s", strerror(errno));
     uint64_t now = td__clock_ns();
     if (p[0].revents)

@@ -155,7 +155,7 @@ static void hear_generation(launch *l, const char *number, const char *size, con
     l->generation = n;
     if (n > 1)
         td__output_say(l->output, "generation %s, %s rank%s: %s", number, size,
-                       strcmp(size, "1") ? "s" : "", why);
+                       strcmp(size, "1") != 0 ? "s" : "", why);
 }
 
 static td_status take_message(launch *l, int index, const td__msg *m)
@@ -348,7 +348,8 @@ static void look_at_hosts(launch *l)
             set_slots(l, i, 0);
     for (int k = 0; k < new.n && !st; k++) {
         int i = l->hosts.n;
-        while (i-- > 0 && (l->agents[i].ended || strcmp(l->hosts.host[i].name, new.host[k].name)))
+        while (i-- > 0 &&
+               (l->agents[i].ended || strcmp(l->hosts.host[i].name, new.host[k].name) != 0))
             ;
         if (i >= 0)
             set_slots(l, i, new.host[k].count);
@@ -418,7 +419,7 @@ static void watch(launch *l)
         int ms = l->limit ? td__deadline_left_ms(l->limit, START_MS) : START_MS;
         if (l->o.hosts_file)
             ms = td__deadline_left_ms(l->look_at, ms);
-        if (poll(p, (nfds_t)(first + 2 * n), ms) < 0 && errno != EINTR)
+        if (poll(p, (nfds_t)first + 2 * (nfds_t)n, ms) < 0 && errno != EINTR)
             break;
         if (l->limit && td__deadline_passed(l->limit))
             time_is_up(l);

@@ -49,6 +49,14 @@ static const td__place_report *report_of(const td__place *p, int agent)
     return (p->alive & bit(agent)) ? p->report[agent] : NULL;
 }
 
+static bool all_reported(const td__place *p)
+{
+    for (int a = 0; a < TD_MS_AGENTS; a++)
+        if ((p->alive & bit(a)) && !p->report[a])
+            return false;
+    return true;
+}
+
 /* NULL: it is gone, or its agent is. */
 static const td__place_proc *find(const td__place *p, uint32_t proc)
 {
@@ -236,10 +244,7 @@ static bool is_over(const td__place *p, const td__ms_state *s, td__ms_content *n
         return end_job(next, 0, "");
     if (!s->content.generation && n_ended && n_ended == n_target)
         return end_job(next, 0, ""); /* programs that want nothing of one another */
-    uint64_t unknown = 0;
-    for (int a = 0; a < TD_MS_AGENTS; a++)
-        unknown |= (p->alive & bit(a)) && !p->report[a] ? bit(a) : 0;
-    if (slots < p->min && !unknown && !next->finishing) {
+    if (slots < p->min && all_reported(p) && !next->finishing) {
         snprintf(text, sizeof text,
                  "%u ranks are the least, and the hosts that are left have %u "
                  "slots%s%s",
@@ -274,7 +279,7 @@ static bool form_first(td__place *p, const td__ms_content *old, uint64_t now, td
     for (int a = 0; a < TD_MS_AGENTS; a++)
         target += next->target[a];
     uint32_t want = next->wanted < target ? next->wanted : target;
-    if (n < want || !want) {
+    if (n < want || !want || !all_reported(p)) {
         p->look_at = p->since_ns + p->gather_ns;
         if (now < p->look_at)
             return false;
@@ -393,7 +398,8 @@ bool td__place_next(td__place *p, const td__ms_state *s, uint64_t now, uint64_t 
         }
     }
     set_targets(p, *voters, next);
-    changed |= next->order != old->order || memcmp(next->target, old->target, sizeof old->target);
+    changed |=
+        next->order != old->order || memcmp(next->target, old->target, sizeof old->target) != 0;
     if (is_over(p, s, next))
         return true;
     changed |= next->finishing != old->finishing;

@@ -339,8 +339,6 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
             k->failed = left.status != TD_OK;
     } else if (m->kind == TD_CTL_DRAIN) {
         k->leaving = true;
-        if (w->stopping)
-            end_worker(w, k, "the job is being stopped", now);
     } else if (m->kind == TD_CTL_RUN_DIR && !*w->lost) {
         char dir[4096];
         int n = snprintf(dir, sizeof dir, "%.*s", (int)(m->nbytes < 4000 ? m->nbytes : 4000),
@@ -586,9 +584,17 @@ void td__workers_stop(td__workers *w, uint64_t now)
         return;
     w->stopping = true;
     w->kill_at = now + ms(w->s->grace_ms);
-    for (int i = 0; i < MOST; i++)
-        if (w->all[i].used && !w->all[i].done)
-            kill_group(&w->all[i], SIGTERM);
+    for (int i = 0; i < MOST; i++) {
+        worker *k = &w->all[i];
+        if (!k->used || k->done)
+            continue;
+        if (td__link_up(&k->link)) { /* together: a signal would reach one a step before another */
+            td__link_send(&k->link, TD_CTL_STOP, NULL, 0);
+            kill_group(k, SIGCONT);
+        } else {
+            kill_group(k, SIGTERM);
+        }
+    }
 }
 
 void td__workers_kill(td__workers *w)

@@ -91,7 +91,8 @@ void td__link_send(td__link *l, uint8_t kind, const void *data, size_t nbytes)
 
 void td__link_fill(td__link *l)
 {
-    memmove(l->in, l->in + l->in_start, l->in_used - l->in_start);
+    if (l->in_start)
+        memmove(l->in, l->in + l->in_start, l->in_used - l->in_start);
     l->in_used -= l->in_start;
     l->in_start = 0;
     while (td__link_up(l)) {

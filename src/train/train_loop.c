@@ -23,7 +23,8 @@
 
 /* What a rank asks, so that the sum over ranks tells how many ask what. */
 enum { ASK_STOP = 1, ASK_CHANGE = 1 << 16 };
-enum { MOST_SPANS = 1 << 17 }; /* of a trace: 5 MB */
+static const double ASK_END = (double)(1ull << 36); /* the whole job is to stop: one voice counts */
+enum { MOST_SPANS = 1 << 17 };                      /* of a trace: 5 MB */
 
 static double seconds_since(uint64_t ns)
 {
@@ -93,6 +94,8 @@ static double ask(const td__trainer *t)
 {
     td__members *m = t->o.members;
     double change = m && m->ops->wanted && m->ops->wanted(m) ? ASK_CHANGE : 0;
+    if (m && m->ops->stopping && m->ops->stopping(m))
+        return ASK_END;
     return change + (t->stop && atomic_load(t->stop) ? ASK_STOP : 0);
 }
 
@@ -100,6 +103,10 @@ static double ask(const td__trainer *t)
 static void answer(td__trainer *t, double asked, double mine)
 {
     int64_t all = (int64_t)asked, stops = all % ASK_CHANGE;
+    if (asked >= ASK_END) {
+        t->stopping = true;
+        return;
+    }
     if (!t->o.members || stops == td__trainer_ranks(t)) {
         t->stopping = t->stopping || stops > 0;
         return;
