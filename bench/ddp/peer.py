@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "torch"))
 from models import MODELS  # noqa: E402
 
-WARM_UP, LEAST, MOST = 4, 6, 5000
+WARM_UP, LEAST, MOST = 3, 4, 5000
 
 
 def pin(rank, wanted):
@@ -108,8 +108,7 @@ def measure(request, rank):
             times.append(time.monotonic() - begin)
         return times
 
-    timed(WARM_UP)
-    count = torch.tensor(request["seconds"] / statistics.median(timed(LEAST)))
+    count = torch.tensor(request["seconds"] / timed(WARM_UP)[-1])
     if together:
         dist.broadcast(count, 0)
     times = timed(int(min(max(count.item(), LEAST), MOST)))

@@ -20,7 +20,7 @@ from jobs import ROWS
 HERE = Path(__file__).resolve().parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 CAPPED = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
-WARM_UP, LEAST, MOST = 3, 6, 5000
+WARM_UP, LEAST, MOST = 2, 4, 5000
 MOST_SECONDS = 600  # of one measurement
 
 
@@ -35,6 +35,7 @@ def phases(lines):
 class Place:
     """Where ranks run: this host. A link between namespaces (link.py) is another one."""
 
+    name = "here"
     ranks = 2
     env = {"GLOO_SOCKET_IFNAME": "lo"}
 
@@ -86,7 +87,7 @@ class Ours:
     def measure(self, model, precision, ranks, sets=None, copies=1, place=Place()):
         """Of one run on all ranks of the place, or of `copies` runs of one rank at once."""
         job, sets = self.folder / f"{model}.yaml", sets or {}
-        key = (model, precision, ranks, copies, str(sets))
+        key = (place.name, model, precision, ranks, copies, str(sets))
 
         def once(steps):
             batch, running = ROWS[model] * ranks, []
@@ -97,11 +98,13 @@ class Ours:
             read = [self.read(*r) for r in running]
             return max(ms for ms, *_ in read), *read[0][1:]
 
-        if key not in self.known:
-            self.known[key] = once(WARM_UP + LEAST)[0]
-        count = min(max(1e3 * self.seconds / self.known[key], LEAST), MOST)
-        self.known[key], begin, self.phases = once(WARM_UP + int(count) + 1)
+        steps = WARM_UP + LEAST + 1
+        if key in self.known:
+            steps = WARM_UP + 1 + int(min(max(1e3 * self.seconds / self.known[key], LEAST), MOST))
+        self.known[key], begin, self.phases = once(steps)
         self.shards, self.params = begin["shards"], begin["params"]
+        if self.known[key] * LEAST < 1e3 * self.seconds / 2 and steps == WARM_UP + LEAST + 1:
+            return self.measure(model, precision, ranks, sets, copies, place)  # too short a look
         return self.known[key]
 
 
@@ -188,30 +191,51 @@ class Variant:
         return " ".join(words)
 
 
-def best_variant(peer, model, precision, seconds, quick, known):
-    """The fastest way: precision, compilation and layout in all combinations, then each other
-    option by itself on top of the best so far. `known`: times of those tried already, by name."""
-    def time_of(variant):
-        name = str(variant)
-        if name not in known:
-            ms = known[name] = variant.measure(peer, seconds)
-            if str(variant) != name:  # it had to be capped
-                known[str(variant)] = ms
-            print(f"  PyTorch DDP {model} {variant}: {f'{ms:.2f} ms' if ms else 'died'}",
-                  flush=True)
-        return known[name] or float("inf")
+OPTIONS = (("bucket_mb", 1), ("bucket_mb", 5), ("bucket_mb", 100), ("static_graph", False),
+           ("bucket_view", False), ("ftz", False), ("pin", True))
 
-    layouts = (False, True) if model in ("cnn", "resnet18") else (False,)
-    tried = [Variant(model, p, dict(PLAIN, compile=c, channels_last=layout))
-             for p in (("f32",) if precision == "f32" else ("bf16", "f32"))
-             for c in ((False,) if quick else (False, True)) for layout in layouts]
-    best = min(tried, key=time_of)
-    changes = [("pin", True)] if quick else [
-        ("bucket_mb", 1), ("bucket_mb", 5), ("bucket_mb", 100), ("static_graph", False),
-        ("bucket_view", False), ("ftz", False), ("pin", True)]
-    for key, value in changes:
-        other = Variant(model, best.precision, dict(best.flags, **{key: value}), best.capped)
-        best = min(best, other, key=time_of)
-    if time_of(best) == float("inf"):
-        sys.exit(f"bench-ddp: PyTorch cannot train {model} at all")
-    return best
+
+class Search:
+    """For the fastest way to train a model with PyTorch DDP: precision, compilation and layout in
+    all combinations, then each other option by itself on top of the best so far. What was found for
+    f32 is where bf16 starts, and only buckets are tried again in another place."""
+
+    def __init__(self, model, seconds, quick):
+        self.model, self.seconds, self.quick = model, seconds, quick
+        self.times = {}  # by place and name
+        self.base = PLAIN
+
+    def time_of(self, peer, variant):
+        key = (peer.place.name, str(variant))
+        if key not in self.times:
+            ms = variant.measure(peer, self.seconds)
+            print(f"  PyTorch DDP {self.model} {variant}: {f'{ms:.2f} ms' if ms else 'died'}",
+                  flush=True)
+            self.times[key] = ms or float("inf")
+            self.times[peer.place.name, str(variant)] = self.times[key]  # it may be capped now
+        return self.times[key]
+
+    def improve(self, peer, best, options):
+        for key, value in options:
+            flags = dict(best.flags, **{key: value})
+            other = Variant(self.model, best.precision, flags, best.capped)
+            best = min(best, other, key=lambda v: self.time_of(peer, v))
+        return best
+
+    def best(self, peer, precision):
+        layouts = (False, True) if self.model in ("cnn", "resnet18") else (False,)
+        tried = [Variant(self.model, p, dict(self.base, compile=c, channels_last=layout))
+                 for p in (("f32",) if precision == "f32" else ("bf16", "f32"))
+                 for c in ((False,) if self.quick else (False, True)) for layout in layouts]
+        best = min(tried, key=lambda v: self.time_of(peer, v))
+        if self.base is PLAIN:
+            best = self.improve(peer, best, OPTIONS[-1:] if self.quick else OPTIONS)
+            self.base = best.flags
+        if self.time_of(peer, best) == float("inf"):
+            sys.exit(f"bench-ddp: PyTorch cannot train {self.model} at all")
+        return best
+
+    def elsewhere(self, peer, variant):
+        """The variant with the best buckets for the place of this peer."""
+        buckets = () if self.quick else (1, 5, 25, 100)
+        return self.improve(peer, variant, [("bucket_mb", b) for b in buckets])

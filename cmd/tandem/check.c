@@ -1,8 +1,15 @@
 /* check.c -- `tandem check`: everything that can be known of a job without training. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "base/check.h"
 #include "base/human.h"
+#include "base/fail.h"
+#include "parallel/zero.h"
 #include "session.h"
+#include "train/memory.h"
+
+enum { MOST_RANKS = 4096 };
 
 static void print_memory(const td__session *s)
 {
@@ -24,6 +31,43 @@ static void print_memory(const td__session *s)
         if (rows[i].nbytes)
             printf("  %-18s %10s\n", rows[i].name, td__human_bytes((double)rows[i].nbytes, b));
     printf("  %-18s %10s\n", "without reuse", td__human_bytes((double)m.activations_unshared, b));
+}
+
+/* A line of the table: one stage of parallel.zero. */
+static void print_case(const td__memory_case *c, bool chosen, const td__train_memory *m)
+{
+    char b[TD__HUMAN];
+
+    if (c->ranks > 1)
+        printf("  zero %d%s", c->zero, chosen ? " *" : "  ");
+    else
+        printf("  %-8s", "");
+#define X(id, name) printf(" %11s", td__human_bytes((double)m->id, b));
+    TD__MEMORY_MAP(X)
+#undef X
+    printf(" %11s\n", td__human_bytes((double)m->total, b));
+}
+
+static td_status print_ranks(const td__session *s, int ranks)
+{
+    const char *transport = td__job_parallel_opts(s->job)->transport;
+    int last = ranks > 1 ? TD__ZERO_STAGES - 1 : 0;
+
+    printf("\nmemory of a rank, of %d on this host, with its checkpoint copy\n  %8s", ranks, "");
+#define X(id, name) printf(" %11s", name);
+    TD__MEMORY_MAP(X)
+#undef X
+    printf(" %11s\n", "total");
+    for (int zero = 0; zero <= last; zero++) {
+        td__memory_case c = {.ranks = ranks,
+                             .zero = zero,
+                             .shared = !transport || strcmp(transport, "tcp") != 0,
+                             .saves = true};
+        td__train_memory m;
+        TD_TRY(td__trainer_memory(s->trainer, &c, &m));
+        print_case(&c, zero == td__job_train(s->job)->zero, &m);
+    }
+    return TD_OK;
 }
 
 static void print_params(const td_params *ps)
@@ -62,7 +106,7 @@ static void print_data(const td__session *s)
     }
 }
 
-static td_status check(td__session *s, const td__args *a)
+static td_status check(td__session *s, const td__args *a, int ranks)
 {
     const td__layer_row *rows;
 
@@ -83,6 +127,7 @@ static td_status check(td__session *s, const td__args *a)
     td__print_layers(stdout, rows, n);
     print_params(td__trainer_params(s->trainer));
     print_memory(s);
+    TD_TRY(print_ranks(s, ranks));
     printf("\njob sha256:%s\n", s->digest);
     return TD_OK;
 }
@@ -90,7 +135,10 @@ static td_status check(td__session *s, const td__args *a)
 static int run(const td__args *a)
 {
     td__session s = {0};
-    td_status st = check(&s, a);
+    long ranks;
+    if (!td__args_int(a, "ranks", 1, MOST_RANKS, 1, &ranks))
+        return TD_EXIT_USAGE;
+    td_status st = check(&s, a, (int)ranks);
     int rc = st ? td__failure(a, st) : TD_EXIT_OK;
 
     td__session_fini(&s);
@@ -99,12 +147,21 @@ static int run(const td__args *a)
 
 static const td__flag FLAGS[] = {
     TD_FLAG_SET,
+    {.name = "ranks",
+     .letter = 'n',
+     .value = "N",
+     .help = "the memory that each of N ranks needs, by parallel.zero (1)"},
     {.name = "quiet", .letter = 'q', .help = "print nothing: the exit status says it"},
     {.name = NULL}};
 
 static const char *const EXAMPLES[] = {
-    "tandem check job.yaml", "is it right, how large is it, what does it need?",
-    "tandem check job.yaml --set train.batch=512 -q && echo fine", "in a script", NULL};
+    "tandem check job.yaml -n 8",
+    "and what does a rank need, if 8 of them train together?",
+    "tandem check job.yaml",
+    "is it right, how large is it, what does it need?",
+    "tandem check job.yaml --set train.batch=512 -q && echo fine",
+    "in a script",
+    NULL};
 
 const td__command td__command_check = {
     .name = "check",
@@ -113,7 +170,8 @@ const td__command td__command_check = {
     .text =
         "Reads the job, opens its data, builds its model, and prints the job as resolved (every "
         "key with its value), the parts of the data, the layer table, the number of parameters "
-        "and the memory plan. Whatever is wrong is one line and status 2.",
+        "and the memory plan: of a compute thread, and of a rank in all. Whatever is wrong is one "
+        "line and status 2.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

@@ -337,6 +337,7 @@ static td_status prepare(training *t)
         catch_signals();
         return prepare_elastic(t);
     }
+    TD_TRY(td__backup_check(&s->opts, s->comm ? td_comm_size(s->comm) : 1));
     if (s->comm) /* when a rank fails, the launcher ends the others, which have to say why */
         catch_signals();
     if (t->resume && is_first(t))
@@ -468,6 +469,33 @@ static void print_bytes(const td__train_result *r)
             td__human_bytes(sent, b), (double)r->plain_nbytes / sent, r->last_ratio);
 }
 
+static void print_memory(const training *t)
+{
+    const td__train_result *r = &t->result;
+    char b[TD__HUMAN], c[TD__HUMAN], of[32] = "";
+
+    if (t->session.comm)
+        snprintf(of, sizeof of, " on rank %d", r->memory_rank);
+    row("memory", "%s at most%s, planned %s", td__human_bytes((double)r->memory_peak, b), of,
+        td__human_bytes((double)r->memory_planned, c));
+}
+
+/* Of backup workers: whose work was late. */
+static void print_dropped(const td__train_result *r)
+{
+    char text[256] = "";
+    int used = 0;
+    uint64_t all = 0;
+
+    for (int i = 0; i < r->n_dropped; i++) {
+        all += r->dropped[i];
+        if (r->dropped[i] && used < (int)sizeof text - 32)
+            used += snprintf(text + used, sizeof text - (size_t)used, "%srank %d %" PRIu64,
+                             used ? ", " : ": ", i, r->dropped[i]);
+    }
+    row("dropped", "%" PRIu64 " shares in %" PRIu64 " steps%s", all, r->step, text);
+}
+
 static void print_table(const training *t)
 {
     static const char *const ENDS[] = {[TD_TRAIN_DONE] = "finished",
@@ -490,6 +518,10 @@ static void print_table(const training *t)
     row("time", "%s of training, %.0f samples/s", td__human_seconds(r->seconds, b),
         r->samples_per_second);
     print_bytes(r);
+    if (r->memory_peak)
+        print_memory(t);
+    if (r->dropped)
+        print_dropped(r);
     row("run", "%s", t->dir);
 }
 

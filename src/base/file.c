@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
 
@@ -49,6 +50,14 @@ void td__file_map_close(td__file_map *m)
     if (m->nbytes)
         munmap((void *)(uintptr_t)m->data, m->nbytes);
     *m = (td__file_map){.data = EMPTY};
+}
+
+void td__file_map_forget(const td__file_map *m, size_t begin, size_t nbytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), from = td__align_up(begin, page);
+    size_t to = (begin + nbytes) & ~(page - 1);
+    if (from < to)
+        madvise((void *)(uintptr_t)(m->data + from), to - from, MADV_DONTNEED); /* a wish */
 }
 
 static void release(td__file_out *f)

@@ -14,6 +14,8 @@ typedef struct td__file_map {
 
 TD_NODISCARD td_status td__file_map_open(td__file_map *m, const char *path);
 void td__file_map_close(td__file_map *m); /* a zeroed struct is allowed */
+/* Bytes [begin, begin + nbytes) will not be read again soon: they need no memory of ours. */
+void td__file_map_forget(const td__file_map *m, size_t begin, size_t nbytes);
 
 /* A file in the making. Errors are kept: write any number of times, look once, at commit.
  *

@@ -34,6 +34,8 @@ struct td_runner {
     void *scratch, *packed;
     bound *steps;
     void **pointers; /* of all calls, one array */
+    size_t n_pointers;
+    void *own_grads; /* what space[TD_SPACE_GRAD] is unless set otherwise */
     mark *marks;     /* rising in both */
     int n_marks;
     td__grads_final_fn *final; /* NULL: nobody wants to know */
@@ -109,6 +111,8 @@ static td_status allocate(td_runner *r)
     size_t n_pointers = 0;
     for (int i = 0; i < p->n_steps; i++)
         n_pointers += (size_t)(p->steps[i].node->n_in + p->steps[i].node->n_out);
+    r->n_pointers = n_pointers;
+    r->own_grads = r->space[TD_SPACE_GRAD];
     r->steps = td__calloc((size_t)p->n_steps + 1, sizeof *r->steps);
     r->pointers = td__calloc(n_pointers + 1, sizeof *r->pointers);
     if (!r->steps || !r->pointers)
@@ -247,6 +251,8 @@ void td_runner_destroy(td_runner *r)
     if (!r)
         return;
     td_backend *b = r->p->backend;
+    if (r->own_grads)
+        r->space[TD_SPACE_GRAD] = r->own_grads;
     for (int s = 0; s < TD_SPACE_COUNT; s++)
         if (r->space[s])
             b->ops->free(b, r->space[s], held_bytes(r, s));
@@ -527,6 +533,19 @@ float *td_runner_grads(td_runner *r, size_t *count)
     if (count)
         *count = r->space_bytes[TD_SPACE_GRAD] / sizeof(float);
     return r->space[TD_SPACE_GRAD];
+}
+
+void td__runner_set_grads(td_runner *r, float *block)
+{
+    char *from = r->space[TD_SPACE_GRAD], *to = block ? (char *)block : r->own_grads;
+    if (from == to)
+        return;
+    for (size_t i = 0; i < r->n_pointers; i++) {
+        char *at = r->pointers[i];
+        if (at >= from && at < from + r->space_bytes[TD_SPACE_GRAD])
+            r->pointers[i] = to + (at - from);
+    }
+    r->space[TD_SPACE_GRAD] = to;
 }
 
 void td_runner_update_states(td_runner *r)

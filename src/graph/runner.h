@@ -17,4 +17,8 @@ typedef void td__grads_final_fn(void *user, size_t count);
 /* From the next run on; NULL: nobody. */
 void td__runner_on_final(td_runner *r, td__grads_final_fn *fn, void *user);
 
+/* Where the next runs put gradients and statistics: a block laid out as td_runner_grads(), which
+ * then returns it, with zeros where nothing will be written; borrowed. NULL: the runner's own. */
+void td__runner_set_grads(td_runner *r, float *block);
+
 #endif

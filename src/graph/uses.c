@@ -9,6 +9,15 @@ int td__program_steps(const td_program *p)
     return p->n_steps;
 }
 
+size_t td__program_packed_most(const td_program *p)
+{
+    size_t most = 0;
+    for (int i = 0; i < p->n_steps; i++)
+        if (p->steps[i].kernel.packed > most)
+            most = p->steps[i].kernel.packed;
+    return most;
+}
+
 /* The uses of step i; returns how many. at may be NULL. */
 static int uses_of(const td_program *p, const td_params *ps, int i, td__param_use *at)
 {

@@ -19,6 +19,7 @@ typedef struct td__param_use {
 TD_NODISCARD td_status td__program_uses(const td_program *p, const td_params *ps,
                                         td__param_use **out, int *n);
 int td__program_steps(const td_program *p);
+size_t td__program_packed_most(const td_program *p); /* bytes: of the step that packs most */
 
 /* Before step `step`, and after the last one with their number. */
 typedef td_status td__walk_fn(void *user, int step);

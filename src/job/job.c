@@ -298,6 +298,24 @@ static td_status fill_compress(td__job *j)
     return st ? at(st, near(j, "parallel.compress"), "parallel.compress") : TD_OK;
 }
 
+static td_status fill_backup(td__job *j)
+{
+    const td__tree *p = td__tree_get(j->root, "parallel");
+
+    j->train.backup = (int)td__keys_int(td__job_keys, j->root, "parallel.backup");
+    j->train.backup_replay = td__keys_text(p, "backup_replay");
+    if (j->train.backup && j->train.reducer)
+        return TD_FAIL(
+            TD_EINVAL,
+            "%s: parallel.backup: backup workers hand in plain gradients, not compressed "
+            "ones (parallel.compress: %s)",
+            td__tree_where(near(j, "parallel.backup")).text, j->train.reducer);
+    if (j->train.backup_replay && !j->train.backup)
+        return TD_FAIL(TD_EINVAL, "%s: parallel.backup_replay: goes with parallel.backup",
+                       td__tree_where(near(j, "parallel.backup_replay")).text);
+    return TD_OK;
+}
+
 /* A name is part of folders' names. */
 static td_status check_name(td__job *j)
 {
@@ -353,6 +371,7 @@ static td_status resolve(td__job *j, td__tree *given)
     TD_TRY(fill_data(j));
     TD_TRY(fill_train(j));
     TD_TRY(fill_compress(j));
+    TD_TRY(fill_backup(j));
     const td__tree *log = td__tree_get(j->root, "log");
     j->log = (td__job_log){.runs_dir = td__keys_text(log, "dir"),
                            .every = td__keys_int(td__job_keys, j->root, "log.every"),

@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "graph/cost.h"
 #include "job/build.h"
-#include "job/cost.h"
 
 enum { MAX_NAME = 100 };
 

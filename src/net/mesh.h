@@ -15,6 +15,8 @@
 #ifndef TD_NET_MESH_H
 #define TD_NET_MESH_H
 
+#include <stdatomic.h>
+
 #include "base/deadline.h"
 #include "tandem/status.h"
 
@@ -55,6 +57,9 @@ struct td__mesh {
     const td__mesh_ops *ops;
     int rank, size;
     double alpha, beta; /* seconds per message, per byte: measured at set-up, agreed by all ranks */
+    /* Set by any thread: this process has something better to do with the processor than to spin
+     * in progress(), which is then to sleep at once. */
+    atomic_bool patient;
 };
 
 static inline void td__mesh_destroy(td__mesh *m) /* NULL is allowed */

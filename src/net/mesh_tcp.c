@@ -498,6 +498,8 @@ static td_status tcp_progress(td__mesh *mesh, td__deadline until)
         if (until != TD_DEADLINE_NEVER && now >= until)
             return harvest(m, 0);
         bool spin = m->crowded ? round < SPINS_CROWDED + YIELDS_CROWDED : now - start < SPIN_NS;
+        if (atomic_load_explicit(&mesh->patient, memory_order_relaxed))
+            spin = false;
         if (!spin) {
             td__deadline end = retry && retry < until ? retry : until;
             TD_TRY(check_links(m, now));

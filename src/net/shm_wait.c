@@ -178,7 +178,8 @@ td_status td__shm_wait(shm_mesh *m, bool (*ready)(shm_mesh *m, const void *arg),
                        uint32_t waits_for, td__deadline until)
 {
     for (;;) {
-        td__backoff b = td__backoff_start(m->crowded);
+        td__backoff b = td__backoff_start(
+            m->crowded || atomic_load_explicit(&m->mesh.patient, memory_order_relaxed));
         do {
             if (ready(m, arg))
                 return TD_OK;

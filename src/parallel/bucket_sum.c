@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "coll/comm_impl.h"
 #include "parallel/sparse_gather.h"
 
 enum { ALIGN = 16, CHUNK = 16 << 10 };
@@ -288,6 +289,15 @@ void td__bucket_sum_passed(td__bucket_sum *b, int thread, size_t count)
     advance(b, thread, count);
 }
 
+/* While this rank computes, who waits for messages sleeps; afterwards, spinning is quicker. */
+static void set_patient(td__bucket_sum *b, bool patient)
+{
+    td__mesh *const meshes[] = {b->o.comm->ctx.mesh, b->o.comm->ctx.local, b->o.comm->ctx.hosts};
+    for (int i = 0; !b->o.inline_ && i < TD_LEN(meshes); i++)
+        if (meshes[i])
+            atomic_store_explicit(&meshes[i]->patient, patient, memory_order_relaxed);
+}
+
 /* ---- A step ---------------------------------------------------------------------------------- */
 
 td_status td__bucket_sum_begin(td__bucket_sum *b, uint64_t step, int batches, int64_t last_rows)
@@ -315,6 +325,7 @@ void td__bucket_sum_open(td__bucket_sum *b, td__grad_stack *total, td__grad_stac
     b->stacks = stacks;
     for (int t = 0; t < b->o.threads; t++)
         b->marks[t] = busy[t] ? 0 : SIZE_MAX;
+    set_patient(b, true);
     advance(b, 0, b->marks[0]); /* a rank without shards is through at once */
 }
 
@@ -330,6 +341,7 @@ void td__bucket_sum_flush(td__bucket_sum *b)
 
 void td__bucket_sum_close(td__bucket_sum *b, double *sums, size_t n_sums)
 {
+    set_patient(b, false);
     b->sums = sums;
     b->n_sums = n_sums;
     b->sending = true;
@@ -348,6 +360,7 @@ void td__bucket_sum_cancel(td__bucket_sum *b, const char *why)
 {
     if (!b->begun)
         return;
+    set_patient(b, false);
     if (b->sending)
         td_comm_abort(b->o.comm, why);
     td__bucket_queue_cancel(b->queue);

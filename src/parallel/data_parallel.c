@@ -55,7 +55,7 @@ static td_status set_up(td__dp *d, td__grad_pool *blocks, td__deal deal, int sha
     d->slice = td__align_up((d->dense + (size_t)d->size - 1) / (size_t)d->size, ALIGN);
     d->slice = d->slice ? d->slice : ALIGN;
     d->stride = d->slice * (size_t)d->size;
-    if (!td__size_mul(d->stride, (size_t)(SETS * d->tree.slots), &floats) ||
+    if (!td__size_mul(d->stride, (size_t)SETS * (size_t)d->tree.slots, &floats) ||
         !td__size_mul(floats, sizeof(float), &nbytes))
         return TD_FAIL(TD_ENOMEM, "gradients of %zu floats are too large", d->dense);
     void *mine;

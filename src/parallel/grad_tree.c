@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/kernels/blend.h"
 #include "graph/program_impl.h"
+#include "graph/runner.h"
 
 struct td__grad_block {
     td__grad_block *next; /* in the free list */
@@ -195,6 +196,20 @@ void td__grad_set_rows(const td__grad_pool *g, td__partial *p, int k, int64_t n,
     memcpy(to->values, values, (size_t)(n * g->sparse[k].width) * sizeof *values);
 }
 
+void td__grad_no_rows(td__partial *p, int k)
+{
+    p->block->sparse[k].n = 0;
+}
+
+void td__grad_scale_rows(const td__grad_pool *g, td__partial *p, float by)
+{
+    for (int k = 0; k < g->n_sparse; k++) {
+        td__grad_rows *r = &p->block->sparse[k];
+        TD_ISA_PICK(g->isa, td__scaled_copy)
+        (r->values, r->values, by, (size_t)(r->n * g->sparse[k].width));
+    }
+}
+
 td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int k)
 {
     const td__grad_rows *r = &p->block->sparse[k];
@@ -361,30 +376,10 @@ static void copy_sparse(const td__grad_pool *g, td__grad_block *b, td_runner *r,
     }
 }
 
-/* The new leaf in a block of its own, or, where its left sibling is a leaf too, added to that. */
-static td_status add_leaf(td__grad_pool *g, td__grad_stack *s, td__partial p, td_runner *r)
+static td__partial leaf_of(const td__grad_pool *g, int shard, td_runner *r, float weight,
+                           td__grad_block *block)
 {
-    td__partial *left = s->n ? &s->at[s->n - 1] : NULL;
-    unsigned mode = td__cpu_fp_flush();
-    td_status st = TD_OK;
-
-    if (left && left->block && siblings(&left->tree, &p.tree) && !g->n_sparse) {
-        TD_ISA_PICK(g->isa, td__blend)(left->dense, left->weight, p.dense, p.weight, g->dense);
-        *left = joined(left, &p);
-    } else if (!(st = take(g, &p.block))) {
-        TD_ISA_PICK(g->isa, td__scaled_copy)(p.block->dense, p.dense, p.weight, g->dense);
-        copy_sparse(g, p.block, r, p.weight);
-        p.dense = p.block->dense;
-        p.weight = 1;
-        s->at[s->n++] = p;
-    }
-    td__cpu_fp_restore(mode);
-    return st;
-}
-
-static td__partial leaf_of(const td__grad_pool *g, int shard, td_runner *r, float weight)
-{
-    td__partial p = {.tree = {shard, 0}, .weight = weight};
+    td__partial p = {.tree = {shard, 0}, .weight = weight, .block = block};
     if (r) {
         size_t count;
         p.dense = td_runner_grads(r, &count);
@@ -393,37 +388,61 @@ static td__partial leaf_of(const td__grad_pool *g, int shard, td_runner *r, floa
     return p;
 }
 
-td_status td__grad_push(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r, float weight)
+td_status td__grad_bind(td__grad_pool *g, const td__grad_stack *s, int shard, td_runner *r,
+                        float weight, td__partial *leaf)
 {
-    td__partial p = leaf_of(g, shard, r, weight);
+    const td__partial *left = s->n ? &s->at[s->n - 1] : NULL;
+    *leaf = (td__partial){.tree = {shard, 0}, .weight = weight};
+    if (!r)
+        return TD_OK;
+    bool joins = left && left->block && siblings(&left->tree, &leaf->tree);
+    if (!joins || g->n_sparse)
+        TD_TRY(take(g, &leaf->block));
+    td__runner_set_grads(r, joins || !leaf->block ? NULL : leaf->block->dense);
+    *leaf = leaf_of(g, shard, r, weight, leaf->block);
+    return TD_OK;
+}
+
+void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf, td_runner *r)
+{
     TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
-    if (r)
-        TD_TRY(add_leaf(g, s, p, r));
-    else
-        s->at[s->n++] = p;
+    if (r) {
+        td__grad_lent(g, leaf->block, r, leaf->weight);
+        td__runner_set_grads(r, NULL);
+    }
+    s->at[s->n++] = *leaf;
     td__grad_sum sum;
     td__grad_plan(s, false, &sum);
     td__grad_blend(&sum, 0, g->dense);
     td__grad_finish(g, &sum);
-    return TD_OK;
+}
+
+void td__grad_unbind(td__grad_pool *g, td__partial *leaf)
+{
+    if (leaf->block)
+        give(g, leaf->block);
+    leaf->block = NULL;
 }
 
 td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r, float weight)
 {
-    td__partial p = leaf_of(g, shard, r, weight);
+    td__grad_block *rows = NULL;
     TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
-    if (!r) /* joins what is there, as any other */
-        return td__grad_push(g, s, shard, r, weight);
+    if (!r) { /* joins what is there, as any other */
+        td__grad_push(g, s, &(td__partial){.tree = {shard, 0}, .weight = weight}, NULL);
+        return TD_OK;
+    }
     if (g->n_sparse)
-        TD_TRY(take(g, &p.block));
-    s->at[s->n++] = p; /* what it would join is left to the final sum */
+        TD_TRY(take(g, &rows));
+    td__runner_set_grads(r, NULL);
+    s->at[s->n++] = leaf_of(g, shard, r, weight, rows); /* what it would join is left to the end */
     return TD_OK;
 }
 
 void td__grad_lent(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight)
 {
     unsigned mode = td__cpu_fp_flush();
-    if (b)
+    if (b && g->n_sparse)
         copy_sparse(g, b, r, weight);
     td__cpu_fp_restore(mode);
 }

@@ -42,6 +42,14 @@ typedef struct td__partial {
     td__grad_block *block; /* NULL: absent, or borrowed from a runner */
 } td__partial;
 
+/* What one rank has added up of a step, where ranks' sums are added as they are. */
+typedef struct td__grad_share {
+    int64_t rows;
+    double loss;                 /* weighted by the rows' share of the step, as the gradients */
+    const float *grads;          /* the dense part; NULL: no rows */
+    const td_sparse_grad *lists; /* (td__grad_sparse_count) */
+} td__grad_share;
+
 typedef struct td__grad_pool td__grad_pool;
 /* Blocks for gradients of p on ps; a step has at most `shards` shards of p's shapes. */
 TD_NODISCARD td_status td__grad_pool_create(const td_program *p, const td_params *ps, int shards,
@@ -63,11 +71,16 @@ typedef struct td__grad_stack {
 /* The most blocks that a worker's stack holds while it adds up shards [begin, end). */
 int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end);
 
-/* Add shard s, whose weighted gradients are those of r's last run. r NULL: absent. */
-TD_NODISCARD td_status td__grad_push(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r,
-                                     float weight);
-/* The same before r runs: its gradients stay where they are, and r must not run again before the
- * stack is summed or cleared. After the run td__grad_lent() copies the row-sparse ones, which is
+/* Before r runs shard `shard`, the next one of stack s: give it a block to write to, unless what it
+ * writes to its own can be added to the left sibling at once. r NULL: the shard is absent. */
+TD_NODISCARD td_status td__grad_bind(td__grad_pool *g, const td__grad_stack *s, int shard,
+                                     td_runner *r, float weight, td__partial *leaf);
+/* After it has run: add the leaf. */
+void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf, td_runner *r);
+/* If it has failed instead: give the block back. */
+void td__grad_unbind(td__grad_pool *g, td__partial *leaf);
+/* Instead of both, before r runs: its gradients stay where they are, and r must not run again before
+ * the stack is summed or cleared. After the run td__grad_lent() copies the row-sparse ones, which is
  * nothing to do where there are none. */
 TD_NODISCARD td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r,
                                      float weight);
@@ -104,5 +117,8 @@ td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int
 TD_NODISCARD td_status td__grad_hold(td__grad_pool *g, td__partial *p);
 void td__grad_set_rows(const td__grad_pool *g, td__partial *p, int k, int64_t n,
                        const int32_t *rows, const float *values);
+void td__grad_no_rows(td__partial *p, int k); /* an empty list k */
+/* Multiply the values of all its lists. */
+void td__grad_scale_rows(const td__grad_pool *g, td__partial *p, float by);
 
 #endif

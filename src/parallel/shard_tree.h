@@ -12,7 +12,7 @@
 
 #include "tandem/types.h"
 
-/* The default V of a global batch: a power of two, 16 rows a shard where that gives at least 4
+/* The default V of evaluation: a power of two, 16 rows a shard where that gives at least 4
  * shards, never more than 64 shards or more than rows. */
 int td__shards_default(int64_t batch);
 

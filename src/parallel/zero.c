@@ -42,6 +42,7 @@ struct td__zero {
     size_t owned;        /* floats of a store */
     float *store;        /* (depth, owned) */
     stack *stacks;       /* by bucket */
+    uint64_t sent;       /* bytes, so far */
 };
 
 /* ---- Sizes ----------------------------------------------------------------------------------- */
@@ -215,6 +216,12 @@ static void copy_scaled(float *to, const float *from, float weight, size_t n)
         TD_ISA_PICK(td__cpu_isa(), td__scaled_copy)(to, from, weight, n);
 }
 
+/* This rank sends `count` floats to each of the others. */
+static void note_sent(td__zero *z, size_t count)
+{
+    z->sent += (uint64_t)(z->size - 1) * count * sizeof(float);
+}
+
 static td_status exchange(td__zero *z, int b, const td__partial *mine, int n_mine, int slots,
                           size_t at)
 {
@@ -231,6 +238,7 @@ static td_status exchange(td__zero *z, int b, const td__partial *mine, int n_min
         td__cpu_fp_restore(mode);
         TD_TRY(td_all_to_all(z->o.comm, z->send, z->inbox + (size_t)i * (size_t)z->size * z->piece,
                              count, TD_F32, NULL));
+        note_sent(z, count);
     }
     return TD_OK;
 }
@@ -353,7 +361,10 @@ static td_status gather(td__zero *z, int b, const float *own, int root, float *o
     TD_TRY(have_send(z));
     for (size_t at = 0; at < widest; at += z->piece) {
         size_t count = piece_count(z, b, at);
-        memcpy(z->send, own + at, in_piece(z, b, z->rank, at) * sizeof *own);
+        if (in_piece(z, b, z->rank, at)) /* else own may be NULL */
+            memcpy(z->send, own + at, in_piece(z, b, z->rank, at) * sizeof *own);
+        if (root < 0)
+            note_sent(z, count);
         if (root < 0)
             TD_TRY(td_all_gather(z->o.comm, z->send, z->inbox, count, TD_F32, NULL));
         else
@@ -401,6 +412,11 @@ void td__zero_drop_all(td__zero *z)
 {
     for (int b = 0; b < z->map.params; b++)
         td__zero_drop(z, b);
+}
+
+uint64_t td__zero_sent(const td__zero *z)
+{
+    return z->sent;
 }
 
 td_status td__zero_collect(td__zero *z, int b, const float *own, int root, float *out)

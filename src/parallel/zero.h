@@ -65,6 +65,9 @@ void td__zero_drop(td__zero *z, int b);
 TD_NODISCARD td_status td__zero_gather_all(td__zero *z);
 void td__zero_drop_all(td__zero *z);
 
+/* Bytes that this rank has sent so far to add up and to gather, as messages. */
+uint64_t td__zero_sent(const td__zero *z);
+
 /* Slices of a block that is laid out like the params: that of this rank is at `own`. The whole
  * bucket goes to rank `root`'s `out` (elsewhere NULL). Collective. */
 TD_NODISCARD td_status td__zero_collect(td__zero *z, int b, const float *own, int root, float *out);

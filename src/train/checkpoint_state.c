@@ -20,7 +20,7 @@
 #include "train/checkpoint_impl.h"
 
 #define FORMAT "tandem checkpoint"
-enum { VERSION = 1, MAX_STATE_BYTES = 1 << 20 };
+enum { VERSION = 1, MAX_STATE_BYTES = 1 << 20, HASH_PIECE = 1 << 22 };
 #define REALS JSON_REAL_PRECISION(17)
 
 static const char *const NAMES[TD__FILE_COUNT] = {
@@ -54,11 +54,19 @@ td_status td__manifest_hash(td__manifest *m, td__checkpoint_file f, const char *
     td__file_map map;
     uint8_t digest[TD_SHA256_BYTES];
     TD_TRY(td__file_map_open(&map, path));
-    td_status st = td__sha256_of(map.data, map.nbytes, digest);
+    td__sha256 h;
+    td_status st = td__sha256_init(&h);
+    for (size_t at = 0; !st && at < map.nbytes; at += HASH_PIECE) {
+        size_t n = map.nbytes - at < HASH_PIECE ? map.nbytes - at : HASH_PIECE;
+        td__sha256_update(&h, map.data + at, n);
+        td__file_map_forget(&map, at, n);
+    }
     m->file[f].nbytes = map.nbytes;
     td__file_map_close(&map);
-    if (!st)
+    if (!st) {
+        td__sha256_final(&h, digest);
         td__sha256_hex(digest, m->file[f].sha256);
+    }
     return st;
 }
 

@@ -126,7 +126,7 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
     return st;
 }
 
-static td_status make_set(td__trainer *t)
+td_status td__eval_set_make(td__trainer *t)
 {
     if (t->eval_set)
         return TD_OK;
@@ -166,11 +166,11 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
     memset(out, 0, sizeof *out);
     if (part->count < 1)
         return TD_FAIL(TD_EINVAL, "there are no samples to evaluate");
-    TD_TRY(make_set(t));
+    TD_TRY(td__eval_set_make(t));
     sums s = {.n = 1 + t->facts.n_metrics,
               .shards = td__shards_default(batch),
-              .rank = td__trainer_rank(t),
-              .ranks = td__trainer_ranks(t)};
+              .rank = t->backup ? 0 : td__trainer_rank(t), /* the others train on */
+              .ranks = t->backup ? 1 : td__trainer_ranks(t)};
     s.count = 1 + (size_t)((part->count + batch - 1) / batch) * (size_t)(s.shards * s.n);
     s.value = td__calloc(s.count, sizeof *s.value);
     if (!s.value)

@@ -81,6 +81,12 @@ void td__json_step(td__text *t, const td__step_event *e)
     number(t, "seconds", e->seconds, TIME_DIGITS);
     number(t, "data_wait", e->data_wait, TIME_DIGITS);
     number(t, "elapsed", e->elapsed, TIME_DIGITS + 3);
+    if (e->counted) {
+        td__text_add(t, ", \"counted\": [");
+        for (int i = 0; i < e->n_counted; i++)
+            td__text_printf(t, "%s%d", i ? ", " : "", e->counted[i]);
+        td__text_add(t, "]");
+    }
     close_line(t);
 }
 
@@ -162,6 +168,15 @@ void td__json_end(td__text *t, const td__train_result *r)
         whole(t, "sent_nbytes", (int64_t)r->sent_nbytes);
         whole(t, "plain_nbytes", (int64_t)r->plain_nbytes);
         number(t, "last_ratio", r->last_ratio, TIME_DIGITS);
+    }
+    whole(t, "memory_planned", (int64_t)r->memory_planned);
+    whole(t, "memory_peak", (int64_t)r->memory_peak);
+    whole(t, "memory_rank", r->memory_rank);
+    if (r->dropped) {
+        td__text_add(t, ", \"dropped\": [");
+        for (int i = 0; i < r->n_dropped; i++)
+            td__text_printf(t, "%s%" PRIu64, i ? ", " : "", r->dropped[i]);
+        td__text_add(t, "]");
     }
     td__text_printf(t, ", \"digest\": \"sha256:%s\"", r->digest);
     close_line(t);

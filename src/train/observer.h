@@ -27,6 +27,8 @@ typedef struct td__step_event {
     double data_wait;           /* of them, waiting for data */
     double elapsed;             /* since the run began */
     td__step_times times;       /* of `seconds` */
+    const int *counted;         /* with backup workers: the ranks whose work counts */
+    int n_counted;
 } td__step_event;
 
 typedef struct td__eval_event {

@@ -3,11 +3,11 @@
 #include "train/rank_stats.h"
 
 #include <math.h>
-#include <sys/resource.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/memory.h"
 
 enum { FIELDS = sizeof(td__rank_times) / sizeof(double), MOST_GROWTH = 8 };
 static const double EVERY_SECONDS = 0.5;
@@ -75,12 +75,6 @@ void td__rank_stats_add(td__rank_stats *s, const td__rank_times *step)
     s->steps++;
 }
 
-static double peak_memory(void)
-{
-    struct rusage u;
-    return getrusage(RUSAGE_SELF, &u) ? 0 : 1024 * (double)u.ru_maxrss;
-}
-
 static td_status exchange(td__rank_stats *s)
 {
     size_t n = (size_t)s->size;
@@ -111,7 +105,7 @@ td_status td__rank_stats_tell(td__rank_stats *s, uint64_t step, bool end, td__ra
     *e = (td__ranks_event){.step = step};
     if (!s->steps || (!end && (!s->comm || s->steps < s->every)))
         return TD_OK;
-    s->own.memory = peak_memory();
+    s->own.memory = (double)td__memory_read().peak;
     if (s->comm)
         TD_TRY(exchange(s));
     else

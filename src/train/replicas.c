@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/log.h"
 #include "coll/comm_impl.h"
 #include "parallel/data_parallel.h"
 #include "train/slices.h"
@@ -63,6 +64,16 @@ static td_status tell_steps(td__trainer *t)
     return TD_OK;
 }
 
+/* Ranks beyond the shards of a step are of no use. */
+static void warn_of_idle(const td__trainer *t)
+{
+    int64_t shards = (int64_t)t->o.shards * t->o.accumulate, ranks = td__trainer_ranks(t);
+    if (ranks > shards && td__trainer_rank(t) == 0)
+        TD_LOG(WARN, TRAIN,
+               "%lld of %lld ranks have nothing to do: a step has %lld shards (train.shards)",
+               (long long)(ranks - shards), (long long)ranks, (long long)shards);
+}
+
 td_status td__replicas_begin(td__trainer *t)
 {
     td_comm *c = t->o.comm;
@@ -76,6 +87,7 @@ td_status td__replicas_begin(td__trainer *t)
     b.saves = t->checkpointer != NULL;
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
+    warn_of_idle(t);
     TD_TRY(td_broadcast(c, &b, sizeof b, TD_U8, 0, NULL));
     if (strcmp(b.state.job_digest, t->state.job_digest) != 0)
         return TD_FAIL(TD_EINVAL,
@@ -127,5 +139,6 @@ td_status td__replicas_failed(td__trainer *t, td_status st)
         return st;
     snprintf(text, sizeof text, "%s", td_last_error());
     td_comm_abort(t->o.comm, text);
+    td__backup_run_failed(t, text);
     return TD_FAIL(st, "%s", text);
 }

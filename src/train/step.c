@@ -41,7 +41,8 @@ typedef struct part {
 typedef struct lent {
     td__step_engine *e;
     int thread;
-    td__grad_block *rows;
+    td__grad_block *rows; /* of a shard that is lent */
+    td__partial leaf;     /* of another that is running */
     float weight;
     uint64_t begin_ns; /* if the run is traced */
     bool watched;      /* nothing leaves before somebody has looked at it */
@@ -72,8 +73,13 @@ struct td__step_engine {
     atomic_int next;    /* part, slice or param that nobody has taken yet */
     int end;            /* and the one that is not to be taken */
     const float *grads; /* where the total will lie */
-    bool update;        /* phase 2 updates the params as well */
+    /* Shares that the caller adds up. */
+    td__blend_op *ops; /* (ranks) */
+    int n_ops;
+    td_sparse_grad lists[TD__MAX_SPARSE];
+    bool update; /* phase 2 updates the params as well */
     td__step_times times;
+    uint64_t sent_before; /* by td__zero, in the steps before */
 };
 
 static void add_part(td__step_engine *e, size_t begin, size_t end, bool update)
@@ -122,20 +128,20 @@ static td__deal deal_of(const td__step_engine *e)
 /* Blocks that are in use at once: each thread's for its range; with accumulation also the partials
  * of the batches before, and the last shard of each range, which is not left in its runner. (With
  * accumulation on several ranks ranges move from batch to batch, and this is an estimate.) */
-static int blocks_needed(const td__step_engine *e)
+int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
 {
-    int threads = td__pool_threads(e->o.pool), v = e->o.shards, n = 0;
-    td__shard_range own = td__deal_shards(deal_of(e), v, e->rank);
-    int64_t width = own.end - own.begin;
-    for (int t = 0; t < threads; t++) {
-        int begin = own.begin + (int)(width * t / threads);
-        int end = own.begin + (int)(width * (t + 1) / threads);
-        bool lends = e->o.accumulate == 1 && !td__grad_sparse_count(e->blocks);
+    int v = o->shards, n = 0;
+    td__shard_range own = td__deal_shards((td__deal){o->size, o->bounds}, v, o->rank);
+    td__shard_cut cut = {v, own.begin, own.end};
+    for (int t = 0; t < o->threads; t++) {
+        int begin = td__shard_of_thread(cut, t, o->threads);
+        int end = td__shard_of_thread(cut, t + 1, o->threads);
+        bool lends = o->accumulate == 1 && !td__grad_sparse_count(g);
         if (begin < end)
-            n += td__grad_blocks_needed(e->blocks, begin, lends ? end - 1 : end);
+            n += td__grad_blocks_needed(g, begin, lends ? end - 1 : end);
     }
     int most = 0;
-    for (int a = 1; a < e->o.accumulate; a++) { /* the sub-trees of [0, a V) */
+    for (int a = 1; a < o->accumulate; a++) { /* the sub-trees of [0, a V) */
         int before = __builtin_popcount((unsigned)(a * v));
         most = before > most ? before : most;
     }
@@ -173,23 +179,28 @@ static td_status set_up(td__step_engine *e)
             dense = info.offset + info.count;
     }
     int shards = e->o.shards * e->o.accumulate;
-    e->rank = e->o.comm ? td_comm_rank(e->o.comm) : 0;
-    e->size = e->o.comm ? td_comm_size(e->o.comm) : 1;
+    e->rank = e->o.comm ? td_comm_rank(e->o.comm) : e->o.rank;
+    e->size = e->o.comm ? td_comm_size(e->o.comm) : e->o.ranks ? e->o.ranks : 1;
     TD_TRY(td__grad_pool_create(e->o.program, ps, shards, &e->blocks));
     if (!e->o.zero || td__zero_stage(e->o.zero) == 1) /* else gradients are not kept */
-        TD_TRY(td__grad_pool_reserve(e->blocks, blocks_needed(e)));
+        TD_TRY(td__grad_pool_reserve(
+            e->blocks,
+            td__step_blocks(e->blocks, &(td__step_blocks_opts){e->o.shards, e->o.accumulate,
+                                                               td__pool_threads(e->o.pool), e->rank,
+                                                               e->size, e->o.bounds})));
     size_t threads = (size_t)td__pool_threads(e->o.pool);
     e->stacks = td__calloc(threads, sizeof *e->stacks);
     e->lents = td__calloc(threads, sizeof *e->lents);
     e->busy = td__calloc(threads, sizeof *e->busy);
     e->sums = td__calloc(head(e) + (size_t)shards, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
-    if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares)
+    e->ops = td__calloc((size_t)e->size, sizeof *e->ops);
+    if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares || !e->ops)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
     e->losses = e->sums + head(e);
     if (e->o.zero)
         TD_TRY(td__step_zero_create(&e->o, e->blocks, &e->zero));
-    else if (e->size > 1 || (e->o.comm && e->o.reducer)) /* which may have the momentum */
+    else if (e->o.comm && (e->size > 1 || e->o.reducer)) /* which may have the momentum */
         TD_TRY(join_world(e));
     return make_parts(e, dense);
 }
@@ -214,7 +225,7 @@ void td__step_engine_destroy(td__step_engine *e)
 {
     if (!e)
         return;
-    if (e->stacks)
+    if (e->stacks && e->lents)
         td__step_abandon(e);
     td__dp_destroy(e->world);
     td__bucket_sum_destroy(e->buckets);
@@ -225,6 +236,7 @@ void td__step_engine_destroy(td__step_engine *e)
     td__free(e->busy);
     td__free(e->sums);
     td__free(e->squares);
+    td__free(e->ops);
     td__free(e->parts);
     td__free(e);
 }
@@ -233,8 +245,10 @@ void td__step_abandon(td__step_engine *e)
 {
     if (e->buckets)
         td__bucket_sum_cancel(e->buckets, td_last_error());
-    for (int t = 0; t < td__pool_threads(e->o.pool); t++)
+    for (int t = 0; t < td__pool_threads(e->o.pool); t++) {
         td__grad_clear(e->blocks, &e->stacks[t]);
+        td__grad_unbind(e->blocks, &e->lents[t].leaf);
+    }
     td__grad_clear(e->blocks, &e->total);
 }
 
@@ -251,8 +265,10 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
     e->batches = batches;
     e->done = 0;
     e->times = (td__step_times){0};
-    if (e->zero)
+    if (e->zero) {
         td__step_zero_begin(e->zero, step, rows);
+        e->sent_before = td__zero_sent(e->o.zero);
+    }
     memset(e->sums, 0, n_sums(e) * sizeof *e->sums);
 }
 
@@ -294,13 +310,17 @@ static td_status lend_shard(void *user, const td__shard *s)
     td__grad_stack *stack = &e->stacks[s->thread];
     bool lends = e->lends && s->last;
 
-    *l = (lent){e, s->thread, NULL, share_of(e, s), e->o.spans ? td__clock_ns() : 0, false};
+    *l = (lent){.e = e,
+                .thread = s->thread,
+                .weight = share_of(e, s),
+                .begin_ns = e->o.spans ? td__clock_ns() : 0};
     l->watched = e->o.watch && e->o.watch->watched(e->o.watch->user, e->done, s->index);
     if (s->runner)
         td__runner_on_final(s->runner, lends && e->buckets && !l->watched ? passed : NULL, l);
+    int number = e->done * e->o.shards + s->index;
     if (!lends)
-        return TD_OK;
-    TD_TRY(td__grad_lend(e->blocks, stack, e->done * e->o.shards + s->index, s->runner, l->weight));
+        return td__grad_bind(e->blocks, stack, number, s->runner, l->weight, &l->leaf);
+    TD_TRY(td__grad_lend(e->blocks, stack, number, s->runner, l->weight));
     if (s->runner)
         l->rows = stack->at[stack->n - 1].block;
     else if (e->buckets)
@@ -311,7 +331,7 @@ static td_status lend_shard(void *user, const td__shard *s)
 static td_status add_shard(void *user, const td__shard *s)
 {
     td__step_engine *e = user;
-    const lent *l = &e->lents[s->thread];
+    lent *l = &e->lents[s->thread];
     int number = e->done * e->o.shards + s->index;
     double share = (double)s->rows / (double)e->rows;
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
@@ -319,9 +339,10 @@ static td_status add_shard(void *user, const td__shard *s)
         add_span(e, TD_SPAN_SHARD, l->begin_ns, td__clock_ns(), s->thread, number);
     if (e->o.watch)
         e->o.watch->ran(e->o.watch->user, e->done, s);
-    if (!e->lends || !s->last)
-        return td__grad_push(e->blocks, &e->stacks[s->thread], number, s->runner, l->weight);
-    if (s->runner)
+    if (!e->lends || !s->last) {
+        td__grad_push(e->blocks, &e->stacks[s->thread], &l->leaf, s->runner);
+        l->leaf.block = NULL;
+    } else if (s->runner)
         td__grad_lent(e->blocks, l->rows, s->runner, l->weight);
     if (s->runner && l->watched && e->buckets)
         td__bucket_sum_passed(e->buckets, s->thread, SIZE_MAX);
@@ -672,6 +693,8 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
     e->times.update = seconds_since(begin) - before - (e->buckets ? e->times.wait : 0);
     if (e->buckets)
         note_buckets(e);
+    if (e->zero)
+        e->times.sent_nbytes = e->times.plain_nbytes = td__zero_sent(e->o.zero) - e->sent_before;
     td__grad_clear(e->blocks, &e->total);
     for (int i = 0; i < e->batches * e->o.shards; i++)
         td__tree_add(&sum, e->losses[i]);
@@ -680,5 +703,131 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
     out->asked = e->sums[0];
     out->seconds = e->sums + 1;
     out->times = e->times;
+    return TD_OK;
+}
+
+/* ---- Shares that the caller adds up ---------------------------------------------------------- */
+
+size_t td__step_floats(const td__step_engine *e)
+{
+    return td__grad_dense(e->blocks);
+}
+
+int td__step_lists(const td__step_engine *e)
+{
+    return td__grad_sparse_count(e->blocks);
+}
+
+void td__step_widths(const td__step_engine *e, int64_t *out)
+{
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
+        out[k] = td__grad_sparse_width(e->blocks, k);
+}
+
+static td_status blend_ops(void *user, int thread)
+{
+    td__step_engine *e = user;
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;)
+        td__grad_blend_ops(e->ops, e->n_ops, e->parts[i].begin, e->parts[i].count);
+    return TD_OK;
+}
+
+td_status td__step_own_share(td__step_engine *e, td__grad_share *out)
+{
+    td__tree_sum sum = {.n = 0};
+    td__grad_plan(&e->total, true, &e->sum);
+    e->update = false;
+    TD_TRY(in_parts(e, sum_parts));
+    td__grad_finish(e->blocks, &e->sum);
+    for (int i = 0; i < e->batches * e->o.shards; i++)
+        td__tree_add(&sum, e->losses[i]);
+    *out = (td__grad_share){.loss = td__tree_total(&sum), .lists = e->lists};
+    td__partial *own = e->total.n ? &e->total.at[0] : NULL;
+    if (!own || !own->dense)
+        return TD_OK;
+    if (own->weight != 1) { /* a single shard, still in its runner */
+        e->ops[0] = (td__blend_op){own->dense, own->dense, own->weight, 0};
+        e->n_ops = 1;
+        TD_TRY(in_parts(e, blend_ops));
+        own->weight = 1;
+    }
+    out->grads = own->dense;
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
+        e->lists[k] = td__grad_sparse(e->blocks, own, k);
+    return TD_OK;
+}
+
+/* The own partial, or zeros in its place. */
+static td_status hold_own(td__step_engine *e, td__partial **out)
+{
+    td__partial *own = *out = &e->total.at[0];
+    if (e->total.n && own->dense)
+        return TD_OK;
+    td__grad_clear(e->blocks, &e->total);
+    *own = (td__partial){.weight = 1};
+    TD_TRY(td__grad_hold(e->blocks, own));
+    e->total.n = 1;
+    memset(own->dense, 0, td__grad_dense(e->blocks) * sizeof *own->dense);
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
+        td__grad_no_rows(own, k);
+    return TD_OK;
+}
+
+/* The lists of all shares into the own one. */
+static td_status merge_lists(td__step_engine *e, td__partial *own, const td__grad_share *others,
+                             int n, float scale)
+{
+    int lists = td__grad_sparse_count(e->blocks);
+    if (!lists)
+        return TD_OK;
+    td__grad_scale_rows(e->blocks, own, scale);
+    for (int i = 0; i < n; i++) {
+        td__partial from = {.weight = 1};
+        TD_TRY(td__grad_hold(e->blocks, &from));
+        for (int k = 0; k < lists; k++)
+            td__grad_set_rows(e->blocks, &from, k, others[i].lists[k].n_rows,
+                              others[i].lists[k].rows, others[i].lists[k].values);
+        td__grad_scale_rows(e->blocks, &from, scale);
+        e->sum.n_ops = 1;
+        e->sum.dst_block[0] = own->block;
+        e->sum.src_block[0] = from.block;
+        td__grad_finish(e->blocks, &e->sum);
+    }
+    return TD_OK;
+}
+
+td_status td__step_apply(td__step_engine *e, int64_t own_rows, const td__grad_share *others, int n,
+                         double lr, td__step_result *out)
+{
+    uint64_t begin = td__clock_ns();
+    td__tree_sum own_loss = {.n = 0};
+    td__partial *own;
+    int64_t rows = own_rows;
+    for (int i = 0; i < e->batches * e->o.shards; i++)
+        td__tree_add(&own_loss, e->losses[i]);
+    double loss = td__tree_total(&own_loss);
+    for (int i = 0; i < n; i++) {
+        rows += others[i].rows;
+        loss += others[i].loss;
+    }
+    TD_ASSERT(rows > 0 && n < e->size, "%lld rows of %d shares", (long long)rows, n + 1);
+    double scale = (double)e->rows / (double)rows;
+    TD_TRY(hold_own(e, &own));
+    e->n_ops = 0;
+    if (n == 0 && scale != 1)
+        e->ops[e->n_ops++] = (td__blend_op){own->dense, own->dense, (float)scale, 0};
+    for (int i = 0; i < n; i++)
+        e->ops[e->n_ops++] =
+            (td__blend_op){own->dense, others[i].grads, i ? 1 : (float)scale, (float)scale};
+    TD_TRY(in_parts(e, blend_ops));
+    TD_TRY(merge_lists(e, own, others, n, (float)scale));
+    e->sum.n_ops = 0; /* all is blended */
+    e->grads = own->dense;
+    TD_TRY(update(e, lr));
+    td__grad_clear(e->blocks, &e->total);
+    e->times.update = seconds_since(begin);
+    *out = (td__step_result){.loss = loss * scale, .times = e->times};
+    out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
     return TD_OK;
 }

@@ -21,6 +21,7 @@
 #define TD_TRAIN_STEP_H
 
 #include "parallel/bucket_queue.h"
+#include "parallel/grad_tree.h"
 #include "parallel/reducer.h"
 #include "parallel/zero.h"
 #include "tandem/coll.h"
@@ -61,6 +62,9 @@ typedef struct td__step_opts {
     const char *reducer;   /* a name of reducers.def; NULL: the tree, with the bits of one rank */
     td__reducer_opts with; /* of the reducer; comm, params and buckets are filled in */
     td__zero *zero; /* what ranks hold in slices; NULL: nothing. The optimizer holds its ranges */
+    /* Without a comm: run the shards of rank `rank` of `ranks` alone; the caller carries shares
+     * from rank to rank. ranks 0: all shards. */
+    int rank, ranks;
 } td__step_opts;
 
 /* What a rank has to say to the others in a step; it travels with the losses. */
@@ -77,6 +81,14 @@ typedef struct td__step_result {
     td__step_times times;
 } td__step_result;
 
+/* Blocks of gradients that a rank's shard tree needs at once; g only says if there are row-sparse
+ * ones. */
+typedef struct td__step_blocks_opts {
+    int shards, accumulate, threads, rank, size;
+    const int *bounds; /* of td__deal */
+} td__step_blocks_opts;
+int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o);
+
 /* With a comm: collective. */
 TD_NODISCARD td_status td__step_engine_create(const td__step_opts *opts, td__step_engine **out);
 void td__step_engine_destroy(td__step_engine *e); /* NULL is allowed */
@@ -89,6 +101,17 @@ int td__step_shards(const td__step_engine *e); /* that this rank has in a batch;
 /* Update the params. */
 TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, td__step_say say,
                                     td__step_result *out);
+/* Where the caller adds up: this rank's share, but for its rows, instead of `end`; valid until the
+ * next step begins. Shares have td__step_floats() elements and td__step_lists() lists. */
+size_t td__step_floats(const td__step_engine *e);
+int td__step_lists(const td__step_engine *e);
+void td__step_widths(const td__step_engine *e, int64_t *out); /* of the lists' rows */
+TD_NODISCARD td_status td__step_own_share(td__step_engine *e, td__grad_share *out);
+/* Then: update the params with the mean over the rows of the own share, which has own_rows, and of
+ * n others, added in this order. */
+TD_NODISCARD td_status td__step_apply(td__step_engine *e, int64_t own_rows,
+                                      const td__grad_share *others, int n, double lr,
+                                      td__step_result *out);
 /* With buckets on their way this aborts the comm, telling the others td_last_error(). */
 void td__step_abandon(td__step_engine *e);
 

@@ -18,6 +18,9 @@
 #include "base/log.h"
 #include "coll/comm_impl.h"
 #include "train/faults.h"
+#include "base/memory.h"
+#include "parallel/data_parallel.h"
+#include "train/memory.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
@@ -33,7 +36,8 @@ static double seconds_since(uint64_t ns)
 
 static bool asked_to_stop(const td__trainer *t)
 {
-    return t->stopping || (td__trainer_ranks(t) == 1 && t->stop && atomic_load(t->stop));
+    bool decides = td__trainer_ranks(t) == 1 || t->backup; /* alone */
+    return t->stopping || (decides && t->stop && atomic_load(t->stop));
 }
 
 /* Call method of every observer that has it. */
@@ -147,18 +151,19 @@ static void add_buckets(td__trainer *t)
                                                .id = k});
 }
 
-static td_status run_batches(td__trainer *t, td__step_event *e)
+td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, int64_t *end)
 {
-    int64_t first = t->state.batch_in_epoch, end = first + t->o.accumulate;
-    if (end > t->batches)
-        end = t->batches;
-    e->samples = rows_of(t, first, end);
-    td__step_say say = {.seconds = 0};
+    *first = t->state.batch_in_epoch;
+    *end = *first + t->o.accumulate;
+    if (*end > t->batches)
+        *end = t->batches;
+    e->samples = rows_of(t, *first, *end);
+    t->say = (td__step_say){.seconds = 0};
     if (t->verify)
-        TD_TRY(td__verify_begin(t->verify, (uint32_t)e->step, t->state.epoch, first,
-                                (int)(end - first)));
-    td__step_begin(t->engine, (uint32_t)e->step, (int)(end - first), e->samples);
-    for (int64_t k = first; k < end; k++) {
+        TD_TRY(td__verify_begin(t->verify, (uint32_t)e->step, t->state.epoch, *first,
+                                (int)(*end - *first)));
+    td__step_begin(t->engine, (uint32_t)e->step, (int)(*end - *first), e->samples);
+    for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
         beat(t, TD_PHASE_DATA, NULL);
@@ -172,17 +177,29 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
         uint64_t computes = td__clock_ns();
         TD_TRY(td__step_batch(t->engine, b));
         td__faults_slow(t->o.faults, td__step_shards(t->engine));
-        say.seconds += seconds_since(computes);
+        t->say.seconds += seconds_since(computes);
     }
+    return TD_OK;
+}
+
+static td_status run_batches(td__trainer *t, td__step_event *e)
+{
+    int64_t first, end;
+    if (t->backup)
+        TD_TRY(td__backup_step_begin(t));
+    TD_TRY(td__train_batches(t, e, &first, &end));
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
-    say.ask = ask(t);
+    t->say.ask = ask(t);
     beat(t, TD_PHASE_COMM, "gradients");
-    TD_TRY(td__step_end(t->engine, e->lr, say, &r));
+    if (t->backup)
+        TD_TRY(td__backup_step_end(t, first, end, e->lr, e, &r));
+    else
+        TD_TRY(td__step_end(t->engine, e->lr, t->say, &r));
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
     e->times = r.times;
-    answer(t, r.asked, say.ask);
+    answer(t, r.asked, t->say.ask);
     t->rebalance = t->balance && td__balance_add(t->balance, r.seconds);
     return TD_OK;
 }
@@ -392,6 +409,8 @@ static td_status tell_begin(td__trainer *t)
 
 static td_status check(const td__trainer *t)
 {
+    if (td__backup_wanted(t))
+        TD_TRY(td__backup_check(&t->o, td__trainer_ranks(t)));
     if (!td__data_part(t->data, TD_PART_TRAIN))
         return TD_FAIL(TD_EINVAL, "there are no data to train on");
     if (!t->total_steps)
@@ -425,6 +444,7 @@ static td_status make_verify(td__trainer *t)
 
 static td_status make_engine(td__trainer *t)
 {
+    bool backup = td__backup_wanted(t);
     TD_TRY(
         td__shard_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN), t->shard_rows));
     if (t->o.profile && !t->o.members && !t->spans)
@@ -442,12 +462,14 @@ static td_status make_engine(td__trainer *t)
                              .accumulate = t->o.accumulate,
                              .bounds = bounds_of(t),
                              .watch = t->verify ? td__verify_watch(t->verify) : NULL,
-                             .comm = t->o.comm,
+                             .comm = backup ? NULL : t->o.comm,
+                             .rank = td__trainer_rank(t),
+                             .ranks = td__trainer_ranks(t),
                              .zero = t->zero,
                              .spans = t->spans,
                              .bucket_nbytes = t->o.bucket_nbytes,
                              .update_late = t->o.update_late || t->o.members,
-                             .reducer = t->o.reducer,
+                             .reducer = backup ? NULL : t->o.reducer,
                              .with = t->o.reduce_with},
             &t->engine));
     return TD_OK;
@@ -470,6 +492,7 @@ static td_status deal_anew(td__trainer *t)
 
 static td_status prepare(td__trainer *t)
 {
+    bool backup = td__backup_wanted(t);
     TD_TRY(check(t));
     TD_TRY(make_engine(t));
     if (t->o.checkpoint_dir)
@@ -477,9 +500,11 @@ static td_status prepare(td__trainer *t)
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
     TD_TRY(td__replicas_begin(t));
     td__rank_stats_destroy(t->stats);
-    TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
+    TD_TRY(td__rank_stats_create(backup ? NULL : t->o.comm, &t->stats));
     if (t->spans)
         TD_TRY(td__span_log_start(t->spans, t->o.comm));
+    if (backup)
+        TD_TRY(td__backup_run_create(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     return TD_OK;
 }
@@ -493,9 +518,37 @@ static td_status tell_spans(void *user, int rank, const td__span *spans, int n, 
     return TD_OK;
 }
 
+/* Planned and measured. Collective. */
+static td_status note_memory(td__trainer *t, td__train_result *out)
+{
+    int ranks = td__trainer_ranks(t);
+    td__memory_case c = {.ranks = ranks,
+                         .zero = t->o.zero,
+                         .shared = ranks > 1 && td__dp_shares(t->o.comm),
+                         .saves = t->saves || t->checkpointer};
+    td__train_memory m;
+    double peak = (double)td__memory_read().peak, *all = td__calloc((size_t)ranks, sizeof *all);
+    td_status st = all ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d numbers", ranks);
+
+    if (!st && ranks > 1)
+        st = td_all_gather(t->o.comm, &peak, all, 1, TD_F64, NULL);
+    for (int r = 0; !st && r < ranks; r++)
+        if ((ranks == 1 ? peak : all[r]) > (double)out->memory_peak) {
+            out->memory_peak = (size_t)(ranks == 1 ? peak : all[r]);
+            out->memory_rank = r;
+        }
+    td__free(all);
+    if (!st)
+        st = td__trainer_memory(t, &c, &m);
+    out->memory_planned = st ? 0 : m.total;
+    return st;
+}
+
 static td_status finish(td__trainer *t, td__train_result *out)
 {
     const td__train_state *s = &t->state;
+    if (t->backup)
+        TD_TRY(td__backup_run_end(t, out));
     TD_TRY(t->o.zero == 3 ? td__slices_digest(t, out->digest)
                           : td_params_digest(t->params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
@@ -520,6 +573,9 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->last_ratio = t->last_ratio;
     out->best = s->best;
     out->best_step = s->best_step;
+    TD_TRY(note_memory(t, out));
+    if (t->backup)
+        TD_TRY(td__backup_result(t, out));
     if (!t->told_end)
         TELL(t, end, out);
     t->told_end = true;
@@ -565,6 +621,15 @@ static td_status run(td__trainer *t, td__train_result *out)
         td__comm_points(t->o.comm, td__faults_points(t->o.faults));
     td__faults_generation(t->o.faults, 1, td__trainer_rank(t), td__trainer_ranks(t), t->o.comm);
     TD_TRY(prepare(t));
+    if (t->backup && td__trainer_rank(t) > 0) {
+        TD_TRY(td__backup_follow(t));
+        TD_TRY(td_params_digest(t->params, out->digest));
+        TD_TRY(td__replicas_compare(t, out->digest));
+        if (t->spans)
+            TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
+        TD_TRY(note_memory(t, out));
+        return td__backup_result(t, out);
+    }
     TD_TRY(tell_begin(t));
     TD_TRY(steps(t));
     TD_TRY(finish(t, out));
@@ -695,6 +760,7 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
         return st;
     }
     td_status st = td__replicas_failed(t, run(t, out));
+    td__backup_run_destroy(t);
     td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
     t->checkpointer = NULL;
     return st;

@@ -7,11 +7,13 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/nearest.h"
 #include "graph/params.h"
 #include "optim/schedule.h"
 #include "train/compress.h"
 #include "train/loose.h"
+#include "train/shard_count.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
@@ -40,21 +42,26 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
     TD_TRY(copy_text(t, &o->reducer));
+    TD_TRY(copy_text(t, &o->backup_replay));
     TD_TRY(copy_text(t, &o->reduce_with.algo));
+    if (o->members && (o->backup || o->backup_replay))
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.backup: not on elastic ranks, which wait for nobody who "
+                       "is gone");
     if (o->members && o->zero)
         return TD_FAIL(TD_EINVAL,
                        "parallel.zero: %d on elastic ranks: each of them has to hold the "
                        "whole state; set it to 0",
                        o->zero);
-    if (o->verify < 0 || o->verify > 1 || (o->verify > 0 && o->zero))
-        return TD_FAIL(TD_EINVAL,
-                       "verify: a share of the shards from 0 to 1, without parallel.zero");
+    if (o->verify < 0 || o->verify > 1 || (o->verify > 0 && (o->zero || o->backup)))
+        return TD_FAIL(TD_EINVAL, "train.verify: a share of the shards from 0 to 1, without "
+                                  "parallel.zero and parallel.backup");
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
     TD_TRY(td__loose_resolve(o));
     if (!o->shards)
-        o->shards = td__shards_default(o->batch);
+        TD_TRY(td__shard_count_of(&t->model, o->batch, &o->shards));
     if (!o->accumulate)
         o->accumulate = 1;
     if (!o->eval_batch)
@@ -129,7 +136,7 @@ static td_status make_model(td__trainer *t)
 /* Only the sum in the shard tree is the same for every deal. */
 td_status td__trainer_balance(td__trainer *t)
 {
-    bool none = t->o.even || t->o.reducer || t->o.zero || td__trainer_ranks(t) < 2;
+    bool none = t->o.even || t->o.reducer || t->o.zero || t->o.backup || td__trainer_ranks(t) < 2;
     td__balance_destroy(t->balance);
     t->balance = NULL;
     return none ? TD_OK : td__balance_create(t->o.shards, td__trainer_ranks(t), &t->balance);
@@ -216,6 +223,7 @@ td_status td__trainer_create(const td__train_opts *opts, const td__model *model,
     td__trainer *t = td__calloc(1, sizeof *t);
     if (!t)
         return TD_FAIL(TD_ENOMEM, "no memory for a trainer");
+    t->program_nbytes = td__memory_read().now;
     t->model = *model;
     t->data = data;
     td_status st = make(t, opts);
@@ -236,6 +244,7 @@ void td__trainer_destroy(td__trainer *t)
     td__balance_destroy(t->balance);
     td__verify_destroy(t->verify);
     td__span_log_destroy(t->spans);
+    td__backup_run_destroy(t);
     td__step_engine_destroy(t->engine);
     td__loader_destroy(t->loader);
     td_schedule_destroy(t->schedule);
@@ -247,6 +256,7 @@ void td__trainer_destroy(td__trainer *t)
     td__shard_set_destroy(t->predict_set);
     td_params_destroy(t->params);
     td__pool_destroy(t->pool);
+    td__free(t->dropped);
     td__arena_destroy(t->arena);
     td__free(t);
 }

@@ -41,7 +41,7 @@ typedef struct td__train_opts {
     const char *name;      /* of the run, for observers; NULL: "" */
     int64_t batch;         /* global batch */
     int64_t epochs, steps; /* one of them; both: whichever ends first; none: run() is refused */
-    int shards;            /* 0: td__shards_default(batch) */
+    int shards;            /* 0: as train/shard_count.h says */
     bool loose;            /* the result may depend on ranks and threads; shards is 0 (loose.h) */
     int accumulate;        /* batches added up before an update; 0 means 1 */
     int threads;           /* compute threads; 0: one per processor, shared by ranks of a host */
@@ -77,9 +77,17 @@ typedef struct td__train_opts {
     bool even;            /* all ranks have the same share of the shards, slow ones too */
     /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
      * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard
-     * tree. The result then depends on the number of ranks. One rank alone reduces nothing. */
+     * tree. The result then depends on the number of ranks. One rank has nothing to reduce. */
     const char *reducer;
     td__reducer_opts reduce_with;
+    /* Backup workers (parallel/backup.h): so many ranks may be late in each step without holding it
+     * up; the result then depends on who was. replay: a metrics.jsonl, to count as there. */
+    int backup;
+    const char *backup_replay;
+    /* (optional) Of backup workers, before a rank other than 0 hands in its share: where tests make
+     * it late. */
+    void (*before_share)(void *user, int rank, uint64_t step);
+    void *before_share_user;
     /* Elastic (train/elastic.h): the world is that of members, generation after generation, rather
      * than comm's; all three are borrowed. checkpoint_dir is the same on all ranks, of whom only
      * rank 0 uses it; `lead` (NULL: nothing) is told when that is this one. */
@@ -104,6 +112,14 @@ struct td__train_result {
     double last_ratio;                  /* plain to sent, in the last step alone; 0: none sent */
     uint64_t best_step;
     char digest[65]; /* of the weights */
+    /* Bytes of the rank that had most at once: as memory.h says beforehand, and as it was; 0: not
+     * known. */
+    size_t memory_planned, memory_peak;
+    int memory_rank;
+    /* With backup workers, on rank 0: shares of steps that were late, by rank; as long as the
+     * trainer. */
+    const uint64_t *dropped;
+    int n_dropped;
 };
 
 /* Metrics of a whole part: loss first, then the model's metrics. */
@@ -115,6 +131,9 @@ typedef struct td__eval_result {
     int64_t samples;
     double seconds;
 } td__eval_result;
+
+/* Can so many ranks have o's backup workers? */
+TD_NODISCARD td_status td__backup_check(const td__train_opts *o, int ranks);
 
 /* Builds programs, params, optimizer, loaders; nothing runs yet. All arguments but opts (copied)
  * are borrowed. */

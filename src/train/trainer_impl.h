@@ -18,12 +18,15 @@
 
 enum { TD__MAX_OBSERVERS = 16 };
 
+typedef struct td__backup_run td__backup_run;
+
 struct td__trainer {
     td__train_opts o; /* resolved; texts are in the arena */
     td__arena *arena;
     td__model model;
     td__data *data;
-    int64_t shard_rows; /* of the usual shard: rounded up */
+    int64_t shard_rows;    /* of the usual shard: rounded up */
+    size_t program_nbytes; /* resident when the trainer was made */
     td__pool *pool;
     td__shard_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
     td_params *params;
@@ -32,6 +35,7 @@ struct td__trainer {
     td_optimizer *optimizer;
     td_schedule *schedule;
     td__step_engine *engine;
+    td__step_say say;     /* of this rank, in the step under way */
     td__verify *verify;   /* NULL: nothing is run twice */
     td__balance *balance; /* NULL: shards are dealt out evenly */
     td__loader *loader;
@@ -44,7 +48,9 @@ struct td__trainer {
 
     /* The run. */
     td__rank_stats *stats;
-    td__span_log *spans; /* NULL: not traced */
+    td__span_log *spans;    /* NULL: not traced */
+    td__backup_run *backup; /* NULL: nobody may be late */
+    uint64_t *dropped;      /* (ranks) with backup workers: shares that were late */
     td__train_state state;
     td__checkpointer *checkpointer;
     const atomic_int *stop;
@@ -78,6 +84,29 @@ struct td__trainer {
     bool told_end, told_test;
     uint64_t tried; /* the highest step that any rank has begun */
 };
+
+/* evaluate.c: t->eval_set, if there is none yet. */
+TD_NODISCARD td_status td__eval_set_make(td__trainer *t);
+
+/* train_loop.c: run this rank's shards of step e->step at the state's position: batches [*first,
+ * *end) of the epoch. */
+TD_NODISCARD td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first,
+                                         int64_t *end);
+
+/* backup_run.c: training with backup workers. */
+bool td__backup_wanted(const td__trainer *t);
+TD_NODISCARD td_status td__backup_run_create(td__trainer *t); /* collective */
+void td__backup_run_destroy(td__trainer *t);
+void td__backup_run_failed(td__trainer *t, const char *why); /* let nobody wait; NULL is allowed */
+/* Rank 0, before and instead of td__step_end. */
+TD_NODISCARD td_status td__backup_step_begin(td__trainer *t);
+TD_NODISCARD td_status td__backup_step_end(td__trainer *t, int64_t first, int64_t end, double lr,
+                                           td__step_event *e, td__step_result *r);
+TD_NODISCARD td_status td__backup_run_end(td__trainer *t, td__train_result *out);
+/* The others: work until rank 0 says that it is over. */
+TD_NODISCARD td_status td__backup_follow(td__trainer *t);
+/* What rank 0 has come to, to all. Collective. */
+TD_NODISCARD td_status td__backup_result(td__trainer *t, td__train_result *out);
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
 int td__trainer_ranks(const td__trainer *t);

@@ -135,8 +135,10 @@ static td_status note(void *user, const td__shard *s)
 static td_status unfollow(void *user, const td__shard *s)
 {
     (void)user;
-    if (s->runner)
+    if (s->runner) {
         td__runner_on_final(s->runner, NULL, NULL);
+        td__runner_set_grads(s->runner, NULL);
+    }
     return TD_OK;
 }
 

@@ -169,6 +169,68 @@ static void body(ranks_ctx *r)
                s->stage, s->shards, s->accumulate, loss, s->loss);
 }
 
+/* ---- What is held ---------------------------------------------------------------------------- */
+
+/* Elements of optimizer state on this rank. */
+static double held_elements(rig *p)
+{
+    size_t first, n, sum = 0, end = td_params_trainable(p->ps);
+    float *state;
+    for (size_t x = 0; (n = td__optim_state_part(p->o, 0, x, end, &first, &state)); x = first + n)
+        sum += n;
+    return (double)sum;
+}
+
+/* Elements in the middle of others' slices that are not 0, though weights are not 0. */
+static int known_of_others(const rig *p, int rank)
+{
+    enum { MIDDLE = 2048 }; /* two pages from either end, so that they are given back */
+    const td__zero_map *m = td__zero_map_of(p->zero);
+    size_t all;
+    const float *block = td_params_block(p->ps, &all);
+    int n = 0;
+    for (int b = 0; b < m->params; b++)
+        for (int r = 0; r < m->size; r++)
+            for (size_t i = td__zero_cut(m, b)[r] + MIDDLE;
+                 r != rank && i + MIDDLE < td__zero_cut(m, b)[r + 1]; i++)
+                n += block[i] != 0;
+    return n;
+}
+
+static void held_body(ranks_ctx *r)
+{
+    const setup *s = r->arg;
+    rig p = {0};
+    double loss, held = 0, all = 0;
+    int known = 0;
+    td_status st = make_rig(s, r->comm, &p);
+    if (!st)
+        st = run_steps(s, &p, &loss);
+    if (!st)
+        held = all = held_elements(&p);
+    if (!st)
+        st = td_allreduce(r->comm, &all, &all, 1, TD_F64, TD_REDUCE_SUM, NULL);
+    double want = st ? 0 : (double)td_params_trainable(p.ps);
+    if (!st && s->stage == 3)
+        known = known_of_others(&p, r->rank);
+    drop_rig(&p);
+    RANK_OK(r, st);
+    RANK_CHECK(r, all == want, "%g elements of state on all ranks, not %g", all, want);
+    RANK_CHECK(r, held < 1.5 * want / r->size, "%g of %g elements on rank %d", held, want, r->rank);
+    RANK_CHECK(r, known == 0, "%d weights of others are still known", known);
+}
+
+TEST(slices_are_held_by_their_owners_alone)
+{
+    for (int stage = 1; stage <= 3; stage++) {
+        setup s = {&WIDE, "adam", 4, 1, stage, 1 << 14, 0, "", 0};
+        for (int n = 2; n <= 4; n++)
+            ranks_run(n, NULL, held_body, &s);
+    }
+}
+
+/* ---- The same bits --------------------------------------------------------------------------- */
+
 /* What one rank alone makes of it. */
 static void expect(setup *s)
 {
@@ -345,6 +407,7 @@ TEST(what_does_not_go_together_is_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_are_held_by_their_owners_alone),
         cmocka_unit_test(every_model_has_the_same_bits_at_every_stage),
         cmocka_unit_test(every_optimizer_has_the_same_bits_at_every_stage),
         cmocka_unit_test(shards_and_accumulation),

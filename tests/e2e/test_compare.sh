@@ -88,6 +88,7 @@ assert all(r["steps"] == 6 and 0 < r["loss"] < 10 for r in runs.values()), runs
 exact = runs["exact"]
 for name in ["zero1", "zero2"]:
     assert runs[name]["digest"] == exact["digest"], (name, runs[name], exact)
+    assert runs[name]["nbytes_per_step"] >= exact["nbytes_per_step"], (name, runs[name], exact)
 for name, least in [("bf16", 1.9), ("f16", 1.9), ("onebit", 10)]:
     times = exact["nbytes_per_step"] / runs[name]["nbytes_per_step"]
     assert times > least, (name, times)

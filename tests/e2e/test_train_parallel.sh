@@ -76,6 +76,8 @@ fi
 # Machines read rank 0's lines; a run of one job per directory.
 run 0 "$tandem" train "$mark" -n 2
 has '^net: runs/net-.*, on 2 ranks (shm)$'
+page=$(sed -n 's/^report //p' out)
+grep -q '>Ranks<' "$page" && grep -q 'Measured against runs/net-' "$page" || fail "the report"
 run 0 "$tandem" train "$mark" -n 2 --json --run-dir=first
 python3 -c 'import json
 lines = [json.loads(line) for line in open("out")]

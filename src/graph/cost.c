@@ -1,10 +1,12 @@
 /* cost.c -- params and forward arithmetic of parts of a graph, from its nodes. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/cost.h"
+
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "graph/graph_impl.h"
-#include "job/cost.h"
 
 static double count(const td_node *n)
 {
@@ -65,6 +67,9 @@ td__cost td__graph_cost(const td_graph *g, int from, int to)
         if (n->op == TD_OP_PARAM)
             c.params += td_shape_count(&n->out[0].shape);
         c.flops += node_flops(n);
+        for (int k = 0; k < n->n_in && n->op != TD_OP_EMBEDDING; k++)
+            if (n->in[k]->op == TD_OP_PARAM)
+                c.weights += count(n->in[k]);
     }
     return c;
 }

@@ -1,13 +1,14 @@
 /* cost.h -- what parts of a graph cost: params and forward arithmetic. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_JOB_COST_H
-#define TD_JOB_COST_H
+#ifndef TD_GRAPH_COST_H
+#define TD_GRAPH_COST_H
 
 #include "tandem/graph.h"
 
 typedef struct td__cost {
     int64_t params;
-    double flops; /* a multiply-add counts as two; what only moves data counts nothing */
+    double flops;   /* a multiply-add counts as two; what only moves data counts nothing */
+    double weights; /* elements that arithmetic reads: params, but not tables for looking up */
 } td__cost;
 
 /* Of nodes [from, to). */

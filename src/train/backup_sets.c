@@ -1,0 +1,133 @@
+/* backup_sets.c -- the `counted` of every step in a metrics.jsonl. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/backup_sets.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "base/file.h"
+
+typedef struct step_set {
+    uint64_t step;
+    bool *counted; /* (ranks) */
+} step_set;
+
+struct td__backup_sets {
+    char *path;
+    int ranks;
+    step_set *at; /* in the order of the file; a step that was made twice counts as the last time */
+    size_t n, room;
+};
+
+void td__backup_sets_destroy(td__backup_sets *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n; i++)
+        td__free(s->at[i].counted);
+    td__free(s->at);
+    td__free(s->path);
+    td__free(s);
+}
+
+static td_status add(td__backup_sets *s, uint64_t step, const json_t *ranks)
+{
+    size_t i;
+    json_t *rank;
+    if (s->n == s->room) {
+        size_t room = s->room ? 2 * s->room : 256;
+        step_set *more = td__realloc(s->at, room * sizeof *more);
+        if (!more)
+            return TD_FAIL(TD_ENOMEM, "no memory for %zu steps of %s", room, s->path);
+        s->at = more;
+        s->room = room;
+    }
+    bool *counted = td__calloc((size_t)s->ranks, sizeof *counted);
+    if (!counted)
+        return TD_FAIL(TD_ENOMEM, "no memory for the steps of %s", s->path);
+    s->at[s->n++] = (step_set){step, counted};
+    json_array_foreach(ranks, i, rank)
+    {
+        json_int_t r = json_integer_value(rank);
+        if (!json_is_integer(rank) || r < 0 || r >= s->ranks)
+            return TD_FAIL(TD_EINVAL,
+                           "%s: step %llu counts rank %lld, and there are %d: replay with as many "
+                           "ranks as then",
+                           s->path, (unsigned long long)step, (long long)r, s->ranks);
+        counted[r] = true;
+    }
+    return TD_OK;
+}
+
+static td_status read_line(td__backup_sets *s, const char *line, size_t nbytes)
+{
+    json_t *event = json_loadb(line, nbytes, 0, NULL);
+    const json_t *ranks = json_object_get(event, "counted");
+    const char *kind = json_string_value(json_object_get(event, "kind"));
+    json_int_t step = json_integer_value(json_object_get(event, "step"));
+    td_status st = TD_OK;
+    if (!event)
+        st = TD_FAIL(TD_EINVAL, "%s: not lines of JSON: %.*s", s->path,
+                     (int)(nbytes < 40 ? nbytes : 40), line);
+    else if (kind && strcmp(kind, "step") == 0 && !json_is_array(ranks))
+        st = TD_FAIL(TD_EINVAL, "%s: step %lld is not one of a run with backup workers", s->path,
+                     (long long)step);
+    else if (kind && strcmp(kind, "step") == 0)
+        st = add(s, (uint64_t)step, ranks);
+    json_decref(event);
+    return st;
+}
+
+static td_status read_all(td__backup_sets *s, const char *text, size_t nbytes)
+{
+    for (const char *end = text + nbytes, *next; text < end; text = next) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        size_t n = (size_t)((stop ? stop : end) - text);
+        TD_TRY(read_line(s, text, n));
+        next = text + n + 1;
+    }
+    return TD_OK;
+}
+
+td_status td__backup_sets_read(const char *path, int ranks, td__backup_sets **out)
+{
+    td__file_map map;
+    td_status st = TD_OK;
+
+    *out = NULL;
+    if (td__file_map_open(&map, path))
+        return TD_FAIL(TD_EINVAL,
+                       "%s cannot be read; expected the metrics.jsonl of a run with backup workers",
+                       path);
+    td__backup_sets *s = td__calloc(1, sizeof *s);
+    if (s)
+        *s = (td__backup_sets){.path = td__strdup(path), .ranks = ranks};
+    if (!s || !s->path)
+        st = TD_FAIL(TD_ENOMEM, "no memory to read %s", path);
+    if (!st)
+        st = read_all(s, (const char *)map.data, map.nbytes);
+    td__file_map_close(&map);
+    if (st) {
+        td__backup_sets_destroy(s);
+        return st;
+    }
+    *out = s;
+    return TD_OK;
+}
+
+td_status td__backup_sets_get(const td__backup_sets *s, uint64_t step, bool *counted)
+{
+    /* A run begins with step 1: a step is at its place, unless the run was resumed. */
+    if (step && step <= s->n && s->at[step - 1].step == step) {
+        memcpy(counted, s->at[step - 1].counted, (size_t)s->ranks * sizeof *counted);
+        return TD_OK;
+    }
+    for (size_t i = s->n; i > 0; i--)
+        if (s->at[i - 1].step == step) {
+            memcpy(counted, s->at[i - 1].counted, (size_t)s->ranks * sizeof *counted);
+            return TD_OK;
+        }
+    return TD_FAIL(TD_EINVAL, "%s: has no step %llu", s->path, (unsigned long long)step);
+}

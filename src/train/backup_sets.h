@@ -1,0 +1,16 @@
+/* backup_sets.h -- whose work counted in each step of a run with backup workers, as its
+ * metrics.jsonl tells: for a run that is to have the same bits. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_BACKUP_SETS_H
+#define TD_TRAIN_BACKUP_SETS_H
+
+#include "tandem/status.h"
+
+typedef struct td__backup_sets td__backup_sets;
+/* TD_EINVAL if a step of the file says nothing about it, or names a rank of `ranks` or more. */
+TD_NODISCARD td_status td__backup_sets_read(const char *path, int ranks, td__backup_sets **out);
+void td__backup_sets_destroy(td__backup_sets *s); /* NULL is allowed */
+/* Into counted (by rank). TD_EINVAL if the file does not have this step. */
+TD_NODISCARD td_status td__backup_sets_get(const td__backup_sets *s, uint64_t step, bool *counted);
+
+#endif

@@ -1,0 +1,233 @@
+/* memory.c -- see memory.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/memory.h"
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "graph/walk.h"
+#include "parallel/zero_script.h"
+#include "train/step_zero.h"
+#include "train/trainer_impl.h"
+
+enum { SIZES = 8, SHM_SETS = 2 };
+
+/* What runners of one kind need, over all sizes of shard that one thread meets. */
+typedef struct runners {
+    size_t grads, packed, other;
+    size_t packed_most; /* of one step */
+} runners;
+
+typedef struct estimate {
+    td__trainer *t;
+    const td__memory_case *c;
+    td__zero_map map;
+    int threads;
+    size_t whole; /* bytes of params and states */
+    td__train_memory *out;
+} estimate;
+
+static int threads_of(const td__trainer *t, const td__memory_case *c)
+{
+    int eval = td__shards_default(t->o.eval_batch);
+    int most = t->o.shards > eval ? t->o.shards : eval;
+    int threads = t->o.threads ? t->o.threads : td__processors() / c->ranks;
+    threads = c->ranks > 1 && c->zero > 1 ? 1 : threads > 1 ? threads : 1;
+    return threads < most ? threads : most;
+}
+
+/* ---- Runners --------------------------------------------------------------------------------- */
+
+static void note_rows(int64_t rows, int64_t *sizes, int *n)
+{
+    for (int i = 0; i < *n; i++)
+        if (sizes[i] == rows)
+            return;
+    if (rows && *n < SIZES)
+        sizes[(*n)++] = rows;
+}
+
+/* Sizes of the shards of batches of `count` samples in all. */
+static int sizes_of(int64_t count, int64_t batch, int shards, int64_t sizes[SIZES])
+{
+    int n = 0;
+    batch = batch < count ? batch : count;
+    for (int64_t rows = batch, last = 0; rows; rows = last ? 0 : count % batch, last = 1) {
+        note_rows(rows / shards, sizes, &n);
+        if (rows % shards)
+            note_rows(rows / shards + 1, sizes, &n);
+    }
+    return n;
+}
+
+static td_status add_runners(const estimate *e, td__shard_set *set, int64_t count, int64_t batch,
+                             int shards, runners *r)
+{
+    int64_t sizes[SIZES];
+    int n = sizes_of(count, batch, shards, sizes);
+    for (int i = 0; i < n; i++) {
+        const td_program *p;
+        TD_TRY(td__shard_program(set, sizes[i], &p, NULL));
+        td_memory_plan m = td_program_memory(p);
+        size_t most = td__program_packed_most(p);
+        r->grads += e->map.total * sizeof(float);
+        r->packed += m.packed;
+        r->packed_most = most > r->packed_most ? most : r->packed_most;
+        r->other += m.activations + m.scratch + m.constants + m.inputs;
+    }
+    return TD_OK;
+}
+
+/* ---- Between ranks --------------------------------------------------------------------------- */
+
+/* Floats that are open in the shard tree of the busiest rank. */
+static td_status open_partials(const estimate *e, size_t *blocks)
+{
+    td__trainer *t = e->t;
+    td__grad_pool *pool;
+    *blocks = 0;
+    TD_TRY(td__grad_pool_create(td__trainer_program(t), t->params, t->o.shards * t->o.accumulate,
+                                &pool));
+    for (int r = 0; r < e->c->ranks; r++) {
+        int n = td__step_blocks(pool, &(td__step_blocks_opts){t->o.shards, t->o.accumulate,
+                                                              e->threads, r, e->c->ranks, NULL});
+        *blocks = (size_t)n > *blocks ? (size_t)n : *blocks;
+    }
+    td__grad_pool_destroy(pool);
+    return TD_OK;
+}
+
+/* Where every rank has whole gradients: slots of all ranks in shared memory, or slots, inbox and
+ * the sum. */
+static size_t whole_exchange(const estimate *e)
+{
+    const td__train_opts *o = &e->t->o;
+    size_t size = (size_t)e->c->ranks, g = e->map.total * sizeof(float), slots = 1;
+    for (int m = 1; m <= o->accumulate; m++)
+        for (int r = 0; r < e->c->ranks; r++) {
+            size_t n = (size_t)td__rank_partials(m * o->shards, r, e->c->ranks, NULL);
+            slots = n > slots ? n : slots;
+        }
+    if (size == 1)
+        return 0;
+    return e->c->shared ? size * SHM_SETS * slots * g : (2 * slots + 1) * g;
+}
+
+static size_t largest_bucket(const td__zero_map *m)
+{
+    size_t most = 0;
+    for (int b = 0; b < m->n; b++)
+        if (m->begin[b + 1] - m->begin[b] > most)
+            most = m->begin[b + 1] - m->begin[b];
+    return most * sizeof(float);
+}
+
+/* Elements that the optimizer of the busiest rank holds. */
+static td_status most_held(const estimate *e, int zero, size_t *out)
+{
+    *out = td_params_trainable(e->t->params);
+    for (int r = 0; zero && r < e->c->ranks; r++) {
+        td__optim_range *own;
+        int n;
+        size_t sum = 0;
+        TD_TRY(td__zero_ranges(&e->map, e->t->params, r, &own, &n));
+        for (int i = 0; i < n; i++)
+            sum += own[i].end - own[i].begin;
+        td__free(own);
+        *out = r == 0 || sum > *out ? sum : *out;
+    }
+    return TD_OK;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------- */
+
+static td_status add_weights(const estimate *e, int zero, const runners *train, const runners *eval)
+{
+    td__train_memory *out = e->out;
+    size_t packed = train->packed + eval->packed, held;
+    out->weights = e->whole + (size_t)e->threads * packed;
+    if (zero < 3)
+        return TD_OK;
+    td__zero_script script;
+    TD_TRY(most_held(e, zero, &held));
+    TD_TRY(
+        td__zero_script_init(&script, &e->map, td__trainer_program(e->t), e->t->params, 3, false));
+    size_t trainable = td_params_trainable(e->t->params) * sizeof(float);
+    size_t slices = (held + script.most) * sizeof(float);
+    size_t most = train->packed_most > eval->packed_most ? train->packed_most : eval->packed_most;
+    td__zero_script_fini(&script);
+    out->weights = (slices < trainable ? slices : trainable) + (e->whole - trainable) + most;
+    return TD_OK;
+}
+
+static td_status add_grads(const estimate *e, int zero, const runners *train)
+{
+    td__train_memory *out = e->out;
+    const td__train_opts *o = &e->t->o;
+    size_t g = e->map.total * sizeof(float), blocks, bucket = largest_bucket(&e->map);
+
+    TD_TRY(open_partials(e, &blocks));
+    out->grads = zero > 1 ? 2 * bucket : (size_t)e->threads * train->grads + blocks * g;
+    if (zero > 1 && out->grads > g)
+        out->grads = g;
+    out->buffers += zero ? td__zero_nbytes(&e->map, zero, o->shards, o->accumulate, e->c->shared)
+                         : whole_exchange(e);
+    return TD_OK;
+}
+
+/* Batches read ahead. */
+static size_t batches_ahead(const estimate *e)
+{
+    const td__dataset *d = td__data_part(e->t->data, TD_PART_TRAIN);
+    size_t row = 0;
+    for (int f = 0; d && f < d->n_fields; f++)
+        row += td__field_nbytes(&d->fields[f]);
+    int64_t rows = (e->t->o.batch + e->c->ranks - 1) / e->c->ranks;
+    int ahead = e->t->o.prefetch > 0 ? e->t->o.prefetch : 2;
+    return (size_t)(ahead + 1) * (size_t)rows * row;
+}
+
+static td_status sum_up(estimate *e)
+{
+    td__trainer *t = e->t;
+    td__train_memory *out = e->out;
+    const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
+    const td__dataset *v = td__data_part(t->data, TD_PART_VALID);
+    int zero = e->c->ranks > 1 ? e->c->zero : 0;
+    runners train = {0}, eval = {0};
+    size_t held, states = (size_t)td_optimizer_state_count(t->optimizer) * sizeof(float);
+
+    TD_TRY(add_runners(e, t->train_set, d && d->count ? d->count : t->o.batch, t->o.batch,
+                       t->o.shards, &train));
+    if (v && v->count && t->o.valid_every >= 0) {
+        int64_t batch = t->o.eval_batch < v->count ? t->o.eval_batch : v->count;
+        TD_TRY(td__eval_set_make(t));
+        TD_TRY(add_runners(e, t->eval_set, v->count, batch, td__shards_default(batch), &eval));
+    }
+    TD_TRY(add_weights(e, zero, &train, &eval));
+    TD_TRY(add_grads(e, zero, &train));
+    TD_TRY(most_held(e, zero, &held));
+    out->optimizer = states * held;
+    out->activations = (size_t)e->threads * (train.other + eval.other);
+    out->buffers += batches_ahead(e);
+    if (e->c->saves)
+        out->buffers += e->whole + states * td_params_trainable(t->params);
+    out->program = t->program_nbytes;
+#define X(id, name) out->total += out->id;
+    TD__MEMORY_MAP(X)
+#undef X
+    return TD_OK;
+}
+
+td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train_memory *out)
+{
+    estimate e = {.t = t, .c = c, .out = out, .threads = threads_of(t, c)};
+    size_t all;
+
+    *out = (td__train_memory){0};
+    td_params_block(t->params, &all);
+    e.whole = all * sizeof(float);
+    TD_TRY(td__zero_map_init(&e.map, t->params, c->ranks, t->o.bucket_nbytes));
+    td_status st = sum_up(&e);
+    td__zero_map_fini(&e.map);
+    return st;
+}

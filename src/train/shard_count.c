@@ -1,0 +1,47 @@
+/* shard_count.c -- see shard_count.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/shard_count.h"
+
+#include "base/fail.h"
+#include "graph/cost.h"
+#include "tandem/graph.h"
+
+int td__shard_count(int64_t batch, double uses)
+{
+    int shards = 1;
+    while (shards < TD__SHARDS_MOST) {
+        int64_t half = batch / (2 * (int64_t)shards); /* rows of a shard, if halved once more */
+        if (half < 1)
+            break;
+        if (shards > 1 && half < TD__SHARD_ROWS && (double)half * uses < TD__SHARD_USES)
+            break;
+        shards *= 2;
+    }
+    return shards;
+}
+
+/* Uses by one row, from the arithmetic of forward. Few rows are enough to see: counts are in
+ * proportion. */
+static td_status uses_of(const td__model *m, td_graph *g, double *out)
+{
+    enum { ROWS = 2 };
+    td__model_nodes nodes = {0};
+    TD_TRY(m->build(m->user, g, ROWS, &nodes));
+    if (td_graph_status(g))
+        return TD_FAIL(td_graph_status(g), "%s", td_graph_error(g));
+    td__cost c = td__graph_cost(g, 0, td_graph_node_count(g));
+    *out = c.weights > 0 ? c.flops / (2 * c.weights * ROWS) : 1;
+    return TD_OK;
+}
+
+td_status td__shard_count_of(const td__model *m, int64_t batch, int *out)
+{
+    td_graph *g;
+    double uses;
+    TD_TRY(td_graph_create(&g));
+    td_status st = uses_of(m, g, &uses);
+    td_graph_destroy(g);
+    if (!st)
+        *out = td__shard_count(batch, uses);
+    return st;
+}
