@@ -188,7 +188,8 @@ all_in 3 2
 ends 0
 
 # How long it takes from kill -9 to the next generation: the best of three.
-best=100000
+best=100000 most=500
+case $build in *san*) most=5000 ;; esac # instrumented
 for try in 1 2 3; do
     start -n 3 --elastic -- $(steps 60)
     all_in 1 3
@@ -199,5 +200,5 @@ for try in 1 2 3; do
     ends 0
 done
 echo "test_elastic: $best ms from the last step with a rank to the first without it (try $try)"
-[ "$best" -lt 500 ] || fail "the next generation took $best ms"
+[ "$best" -lt "$most" ] || fail "the next generation took $best ms"
 echo "test_elastic: good"
