@@ -2,9 +2,10 @@
  *
  * A quiet run on elastic ranks writes down every point that its ranks pass (faults "trace=PATH")
  * and has the digest that all others must have. Then each point of each step becomes a case: a run
- * of its own, in a directory of its own, whose rank is killed there. File operations of a checkpoint
- * are done beside the steps, so one of them may be counted in another step than in the quiet run;
- * the case then ends without a kill, or with one at another operation, and must still be right. */
+ * of its own, in a directory of its own, whose rank is killed there. File operations of a
+ * checkpoint are done beside the steps, so one of them may be counted in another step than in the
+ * quiet run; the case then ends without a kill, or with one at another operation, and must still be
+ * right. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "faults_sweep.h"
 

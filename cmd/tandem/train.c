@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -255,7 +256,7 @@ static void print_head(training *t, int ranks, const char *how)
 
 /* ---- Elastic ranks --------------------------------------------------------------------------- */
 
-enum { LOCK_MS = 2000, LOCK_POLL_NS = 5000000 };
+enum { LOCK_MS = 2000, LOCK_POLL_MS = 5 };
 
 /* Who was rank 0 before may not be gone yet, or be fenced off and never let go: what it has open is
  * not what we write. */
@@ -263,7 +264,7 @@ static void take_lock(training *t)
 {
     td__deadline until = td__deadline_in_ms(LOCK_MS);
     while (td__run_dir_lock(t->dir, &t->lock) && !td__deadline_passed(until))
-        nanosleep(&(struct timespec){.tv_nsec = LOCK_POLL_NS}, NULL);
+        (void)poll(NULL, 0, LOCK_POLL_MS);
 }
 
 static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uint64_t valid,

@@ -3,8 +3,9 @@
  * The shards of a step (of all its batches, with accumulation) are numbered through, and rank r
  * of n owns a contiguous range of the v: [v r/n, v (r+1)/n), unless they are dealt out otherwise
  * (td__deal). It adds up what it can: the partials of the aligned sub-trees of its range
- * (grad_tree.h). All of this is a function of v, r and the deal, so nobody needs to be told: partial i of a rank travels in, or lies in, its slot i, and
- * every rank knows the list of additions that make the sum of all of them. */
+ * (grad_tree.h). All of this is a function of v, r and the deal, so nobody needs to be told:
+ * partial i of a rank travels in, or lies in, its slot i, and every rank knows the list of
+ * additions that make the sum of all of them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_RANK_TREE_H
 #define TD_PARALLEL_RANK_TREE_H

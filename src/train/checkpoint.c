@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +35,7 @@
 #include "tandem/tensor.h"
 #include "train/checkpoint_impl.h"
 
-enum { PATIENCE_MS = 600000, TEXT = 1024, LOCK_MS = 2000, LOCK_POLL_NS = 2000000 };
+enum { PATIENCE_MS = 600000, TEXT = 1024, LOCK_MS = 2000, LOCK_POLL_MS = 2 };
 
 struct td__checkpointer {
     char dir[TD__PATH];
@@ -309,7 +310,7 @@ static td_status lock_dir(const td__checkpointer *c, bool force)
             TD_LOG(WARN, TRAIN, "%s: taken over from a process that does not let go of it", c->dir);
             return TD_OK;
         }
-        nanosleep(&(struct timespec){.tv_nsec = LOCK_POLL_NS}, NULL);
+        (void)poll(NULL, 0, LOCK_POLL_MS); /* locks cannot be waited for with a deadline */
     }
     return TD_OK;
 }

@@ -25,7 +25,7 @@ TD_NODISCARD td_status td__faults_create(const char *text, td__fault_do *act, vo
                                          td__faults **out);
 void td__faults_destroy(td__faults *f); /* NULL is allowed, here and below */
 td__points *td__faults_points(td__faults *f);
-/* This process is `rank` of `size` in a generation, whose comm is borrowed; comm NULL: no longer. */
+/* This process is `rank` of `size` in a generation, whose comm is borrowed; NULL: no longer. */
 void td__faults_generation(td__faults *f, uint64_t number, int rank, int size, td_comm *comm);
 /* Step `step` begins; first: it has not been tried before. */
 void td__faults_step(td__faults *f, uint64_t step, bool first);

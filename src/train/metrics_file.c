@@ -23,7 +23,7 @@ typedef struct metrics_file {
     td__text line;
 } metrics_file;
 
-/* What of a file is true of a run that has come to `step`, and to the validation of step `valid`. */
+/* What of a file is true of a run that has come to `step` and to the validation of step `valid`. */
 typedef struct kept {
     uint64_t step, valid;
     bool again;                     /* the end, if it is there, is about to happen again as well */

@@ -388,7 +388,7 @@ static td_status between_steps(td__trainer *t)
 
 /* ---- The run --------------------------------------------------------------------------------- */
 
-static td_status tell_begin(td__trainer *t)
+td_status td__train_tell_begin(td__trainer *t)
 {
     td__train_info info = {.name = t->o.name,
                            .first_step = t->state.step + 1,
@@ -442,7 +442,7 @@ static td_status make_verify(td__trainer *t)
                              &t->verify);
 }
 
-static td_status make_engine(td__trainer *t)
+td_status td__train_engine(td__trainer *t)
 {
     bool backup = td__backup_wanted(t);
     TD_TRY(
@@ -484,7 +484,7 @@ static td_status deal_anew(td__trainer *t)
                t->o.shards, (unsigned long long)t->state.step + 1);
     td__step_engine_destroy(t->engine);
     t->engine = NULL;
-    TD_TRY(make_engine(t));
+    TD_TRY(td__train_engine(t));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     return TD_OK;
@@ -494,7 +494,7 @@ static td_status prepare(td__trainer *t)
 {
     bool backup = td__backup_wanted(t);
     TD_TRY(check(t));
-    TD_TRY(make_engine(t));
+    TD_TRY(td__train_engine(t));
     if (t->o.checkpoint_dir)
         TD_TRY(
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
@@ -602,10 +602,21 @@ static td_status evaluate_test(td__trainer *t, const td__train_result *r)
     return TD_OK;
 }
 
-static td_status steps(td__trainer *t)
+td_status td__train_finish(td__trainer *t, td__train_result *out)
+{
+    TD_TRY(finish(t, out));
+    return evaluate_test(t, out);
+}
+
+bool td__train_over(const td__trainer *t)
+{
+    return at_end(t) || out_of_patience(t) || asked_to_stop(t);
+}
+
+td_status td__train_steps(td__trainer *t)
 {
     TD_TRY(between_steps(t)); /* a validation that an interrupted run still owes */
-    while (!at_end(t) && !out_of_patience(t) && !asked_to_stop(t) && !t->changing) {
+    while (!td__train_over(t) && !t->changing) {
         TD_TRY(step(t));
         TD_TRY(between_steps(t));
         if (t->rebalance)
@@ -630,112 +641,9 @@ static td_status run(td__trainer *t, td__train_result *out)
         TD_TRY(note_memory(t, out));
         return td__backup_result(t, out);
     }
-    TD_TRY(tell_begin(t));
-    TD_TRY(steps(t));
-    TD_TRY(finish(t, out));
-    return evaluate_test(t, out);
-}
-
-/* ---- A generation ---------------------------------------------------------------------------- */
-
-/* Rank 0 now, and not before: its files and observers, and what they have missed. */
-static td_status take_lead(td__trainer *t)
-{
-    const td__train_lead *lead = t->o.lead;
-    const td__train_state *s = &t->state;
-
-    if (t->o.checkpoint_dir) {
-        TD_TRY(td__checkpointer_take_over(t->o.checkpoint_dir, t->o.checkpoint_keep,
-                                          &t->checkpointer));
-        td__checkpointer_points(t->checkpointer, td__faults_points(t->o.faults));
-    }
-    t->leads = true;
-    t->n_own = t->n_observers;
-    t->told_step = s->step;
-    t->told_valid = s->valid_step;
-    t->told_end = t->told_test = false;
-    if (lead)
-        TD_TRY(lead->begin(lead->user, t, s->step, s->valid_step, &t->told_step, &t->told_valid));
-    return tell_begin(t);
-}
-
-/* Steps that others did and rank 0's observers have not heard of. */
-static td_status tell_past(td__trainer *t)
-{
-    const char *names[TD__MAX_METRICS + 1] = {"loss"};
-    for (int i = 0; i < t->facts.n_metrics; i++)
-        names[i + 1] = t->facts.metric[i];
-    for (int i = t->n_own; i < t->n_observers; i++)
-        TD_TRY(td__past_tell(&t->past, t->told_step, t->told_valid, names,
-                             td__part_name(TD_PART_VALID), t->observers[i]));
-    t->told_step = t->state.step;
-    t->told_valid = t->state.valid_step;
-    return TD_OK;
-}
-
-/* A state that came from elsewhere: was its checkpoint written by who was rank 0 then? */
-static void find_owed(td__trainer *t)
-{
-    const td__train_state *s = &t->state;
-    bool best = s->best_step == s->step && s->step > 0;
-    if (t->checkpointer && t->brought) {
-        t->dirty = s->step > 0 && !td__checkpointer_has(t->checkpointer, s->step, best);
-        t->owes_best = t->dirty && best;
-    }
-    t->brought = false;
-}
-
-static void drop_lead(td__trainer *t)
-{
-    if (!t->leads)
-        return;
-    td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
-    t->checkpointer = NULL;
-    t->n_observers = t->n_own;
-    t->leads = false;
-    if (t->o.lead)
-        t->o.lead->end(t->o.lead->user);
-}
-
-td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over)
-{
-    *over = false;
-    t->changing = t->leaving = false;
-    if (t->rank > 0)
-        drop_lead(t);
-    else if (!t->leads) {
-        TD_TRY(take_lead(t));
-        t->brought = true;
-    }
-    if (t->leads)
-        TD_TRY(tell_past(t));
-    find_owed(t);
-    TD_TRY(td__trainer_balance(t));
-    TD_TRY(make_engine(t));
-    TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
-    TD_TRY(td__trainer_loader(t));
-    td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
-    TD_TRY(steps(t));
-    if (t->changing && !at_end(t) && !out_of_patience(t) && !asked_to_stop(t))
-        return TD_OK;
-    TD_TRY(finish(t, out));
-    TD_TRY(evaluate_test(t, out));
-    /* Nobody leaves before all are here: who does not come may have been rank 0 with its files. */
-    TD_TRY(td_barrier(t->o.comm, NULL));
-    *over = true;
-    return TD_OK;
-}
-
-void td__train_close(td__trainer *t)
-{
-    td__step_engine_destroy(t->engine);
-    t->engine = NULL;
-    td__verify_destroy(t->verify);
-    t->verify = NULL;
-    td__loader_destroy(t->loader); /* its threads ask which rows are this rank's */
-    t->loader = NULL;
-    td__rank_stats_destroy(t->stats);
-    t->stats = NULL;
+    TD_TRY(td__train_tell_begin(t));
+    TD_TRY(td__train_steps(t));
+    return td__train_finish(t, out);
 }
 
 td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_result *out)
@@ -756,7 +664,7 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
         TD_TRY(check(t));
         td__train_close(t);
         td_status st = td__train_elastic(t, out);
-        drop_lead(t);
+        td__train_drop_lead(t);
         return st;
     }
     td_status st = td__replicas_failed(t, run(t, out));

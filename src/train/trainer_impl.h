@@ -126,9 +126,17 @@ TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65
 TD_NODISCARD td_status td__train_elastic(td__trainer *t, td__train_result *out);
 /* catch_up.c: all ranks of the generation have the state of who is furthest. Collective. */
 TD_NODISCARD td_status td__catch_up(td__trainer *t);
-/* train_loop.c: what a generation does once ranks agree on the state; *over: the run is. */
+/* train_loop.c: its parts, for a run of generations. */
+TD_NODISCARD td_status td__train_engine(td__trainer *t); /* made, if there is none */
+TD_NODISCARD td_status td__train_tell_begin(td__trainer *t);
+/* Until the run is over, or the generation is to end. */
+TD_NODISCARD td_status td__train_steps(td__trainer *t);
+bool td__train_over(const td__trainer *t);
+TD_NODISCARD td_status td__train_finish(td__trainer *t, td__train_result *out);
+/* generation.c: what a generation does once ranks agree on the state; *over: the run is. */
 TD_NODISCARD td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over);
-void td__train_close(td__trainer *t); /* everything that knows the comm is dropped */
+void td__train_drop_lead(td__trainer *t); /* this rank is not rank 0 any more */
+void td__train_close(td__trainer *t);     /* everything that knows the comm is dropped */
 /* After a failure: the other ranks must not wait for this one. Returns st. */
 td_status td__replicas_failed(td__trainer *t, td_status st);
 

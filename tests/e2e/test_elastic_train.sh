@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Elastic training as a user sees it, with real processes: kills of one rank, of rank 0 and of all,
-# stops, cuts, a full disk; every case ends with the digest of the quiet run, metrics.jsonl has every
-# step once, and nothing is left behind.
+# stops, cuts, a full disk, a wrong bit; every case ends with the digest of the quiet run,
+# metrics.jsonl has every step once, and nothing is left behind.
 set -uo pipefail
 tandem=$(realpath "${TD_BUILD:-build}/tandem")
 dir=$(mktemp -d)
@@ -63,7 +63,7 @@ elastic() {
     [ "$(cat run/checkpoints/latest)" = step-00000024 ] || fail "$name: another last checkpoint"
     diff -q quiet/checkpoints/step-00000024/model.safetensors \
         run/checkpoints/step-00000024/model.safetensors >/dev/null || fail "$name: other weights"
-    [ -z "$(find run -name '*tmp*')" ] || fail "$name: left half written:" "$(find run -name '*tmp*')"
+    [ -z "$(find run -name '*tmp*')" ] || fail "$name: something is left half written"
     [ -f run/report.html ] || fail "$name: no report"
     wait_for 5 dead || fail "$name: processes are left"
 }
