@@ -30,8 +30,8 @@ TD_NODISCARD td_status td__run_dir_path(const char *dir, const char *file, char 
 TD_NODISCARD td_status td__metrics_file_create(const char *dir, uint64_t from_step,
                                                td__observer **out);
 /* The same after another process, which may still hold the file open: lines about steps after
- * `step` and validations after that of step `valid` are cut off, and what it goes on to write is lost.
- * *told_step, *told_valid: the last ones that the file has. */
+ * `step` and validations after that of step `valid` are cut off, and what it goes on to write is
+ * lost. *told_step, *told_valid: the last ones that the file has. */
 TD_NODISCARD td_status td__metrics_file_take_over(const char *dir, uint64_t step, uint64_t valid,
                                                   uint64_t *told_step, uint64_t *told_valid,
                                                   td__observer **out);
