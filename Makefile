@@ -7,8 +7,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all setup configure test lint format soak-comm model bench bench-torch bench-comm bench-ddp \
-        bench-data demo install sanitize asan tsan fuzz clean help
+.PHONY: all setup configure test lint format soak-comm model bench bench-torch bench-comm \
+        bench-ddp bench-data demo install sanitize asan tsan fuzz clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 

@@ -59,8 +59,8 @@ typedef struct td__members_ops {
     /* This process wants to go, as after SIGTERM: wanted() becomes true on all members, and at the
      * step border next() answers TD_EABORTED here. Any thread, never blocks. */
     void (*drain)(td__members *m);
-    /* The whole job is being stopped (Ctrl-C): wanted() is true too, and all members, once they have
-     * agreed on the step, keep their work and end. Any thread, never blocks. */
+    /* The whole job is being stopped (Ctrl-C): wanted() is true too, and all members, once they
+     * have agreed on the step, keep their work and end. Any thread, never blocks. */
     bool (*stopping)(td__members *m);
     /* Where the run writes its files, once known: `tandem scale DIR` finds the job by it. */
     void (*run_dir)(td__members *m, const char *dir);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@
 enum { QUESTION = 1, ANSWER = 2 };
 
 struct td__control {
-    const td__job_secrets *s;
+    td__secret secret; /* its own: who has it can give orders, and nothing else */
     td__gate *gate;
     char address[TD_ADDRESS_BYTES], file[4096];
     td__link callers[TD_CONTROL_CALLERS];
@@ -34,7 +35,7 @@ static td_status write_file(td__control *c, const char *path)
     char hex[TD_SECRET_HEX], text[TD_ADDRESS_BYTES + TD_SECRET_HEX + 4], temp[4096 + 8];
     snprintf(temp, sizeof temp, "%s.%d", path, (int)getpid());
     unlink(temp);
-    td__secret_hex(&c->s->secret, hex);
+    td__secret_hex(&c->secret, hex);
     int n = snprintf(text, sizeof text, "%s %s\n", c->address, hex);
     int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     bool good = fd >= 0 && write(fd, text, (size_t)n) == n;
@@ -51,7 +52,7 @@ static td_status write_file(td__control *c, const char *path)
     return TD_OK;
 }
 
-td_status td__control_create(const td__job_secrets *s, const char *file, td__control **out)
+td_status td__control_create(const char *job, const char *file, td__control **out)
 {
     char address[TD_ADDRESS_BYTES];
     int fd;
@@ -60,12 +61,15 @@ td_status td__control_create(const td__job_secrets *s, const char *file, td__con
     *out = NULL;
     if (!c)
         return TD_FAIL(TD_ENOMEM, "no memory to take orders");
-    c->s = s;
+    if (getrandom(c->secret.bytes, sizeof c->secret.bytes, 0) != sizeof c->secret.bytes) {
+        td__free(c);
+        return TD_FAIL(TD_EIO, "no random numbers for a secret: %s", strerror(errno));
+    }
     for (int i = 0; i < TD_CONTROL_CALLERS; i++)
         c->callers[i].conn.fd = -1;
-    snprintf(address, sizeof address, "unix:@tandem-%s-control", s->job);
+    snprintf(address, sizeof address, "unix:@tandem-%s-control", job);
     TD_TRY_OR(st, fail, td__socket_listen(address, &fd, c->address));
-    TD_TRY_OR(st, fail, td__gate_create_take(fd, TD_HS_AGENT, &s->secret, NULL, &c->gate));
+    TD_TRY_OR(st, fail, td__gate_create_take(fd, TD_HS_AGENT, &c->secret, NULL, &c->gate));
     if (file)
         TD_TRY_OR(st, fail, write_file(c, file));
     *out = c;
@@ -84,6 +88,7 @@ void td__control_destroy(td__control *c)
     for (int i = 0; i < TD_CONTROL_CALLERS; i++)
         td__link_fini(&c->callers[i]);
     td__gate_destroy(c->gate);
+    explicit_bzero(&c->secret, sizeof c->secret);
     td__free(c);
 }
 

@@ -1,5 +1,5 @@
 /* control.h -- where a running elastic job takes orders: an abstract socket of the launcher, and a
- * file (mode 0600) that says which, with the secret that it takes to be heard.
+ * file (mode 0600) that says which, with a secret (not the job's) that it takes to be heard.
  *
  * A question and its answer are one line each: "scale 4" -> "ok ..." or "error ...". */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -9,15 +9,14 @@
 #include <poll.h>
 
 #include "base/deadline.h"
-#include "launch/secrets.h"
+#include "tandem/status.h"
 
 enum { TD_CONTROL_CALLERS = 4, TD_CONTROL_FDS = 1 + TD_CONTROL_CALLERS, TD_CONTROL_LINE = 4096 };
 
 typedef struct td__control td__control;
 
-/* file NULL: none until td__control_offer. */
-TD_NODISCARD td_status td__control_create(const td__job_secrets *s, const char *file,
-                                          td__control **out);
+/* job: its mark. file NULL: none until td__control_offer. */
+TD_NODISCARD td_status td__control_create(const char *job, const char *file, td__control **out);
 void td__control_destroy(td__control *c); /* removes the file; NULL is allowed */
 /* Write DIR/control, if no file was written yet. */
 void td__control_offer(td__control *c, const char *dir);

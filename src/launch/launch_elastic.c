@@ -486,7 +486,7 @@ static td_status run(launch *l)
     TD_TRY(td__output_create(l->o.most, &l->o, &l->output));
     td__output_interrupt(l->output, l->signals);
     TD_TRY(td__job_secrets_init(&l->secrets, l->o.tls));
-    TD_TRY(td__control_create(&l->secrets, l->o.control, &l->control));
+    TD_TRY(td__control_create(l->secrets.job, l->o.control, &l->control));
     l->limit = td__deadline_in_ms(START_MS);
     l->look_at = td__deadline_in_ms(LOOK_MS);
     for (int i = 0; i < l->hosts.n; i++)
