@@ -53,7 +53,8 @@ static td_status print_ranks(const td__session *s, int ranks)
     const char *transport = td__job_parallel_opts(s->job)->transport;
     int last = ranks > 1 ? TD__ZERO_STAGES - 1 : 0;
 
-    printf("\nmemory of a rank, of %d on this host, with its checkpoint copy\n  %8s", ranks, "");
+    printf("\nmemory of a rank, of %d on this host, the one that writes checkpoints\n  %8s", ranks,
+           "");
 #define X(id, name) printf(" %11s", name);
     TD__MEMORY_MAP(X)
 #undef X

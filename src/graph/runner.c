@@ -444,11 +444,9 @@ td_status td_runner_run(td_runner *r, td_run_key key)
 
 /* ---- Running with somebody beside it --------------------------------------------------------- */
 
-void td__runner_thin(td_runner *r, bool packed)
+void td__runner_thin(td_runner *r)
 {
     td__block_thin(r->space[TD_SPACE_GRAD], r->space_bytes[TD_SPACE_GRAD]);
-    if (packed && r->packed)
-        td__block_thin(r->packed, r->p->packed);
 }
 
 static td_status walk(td_runner *r, bool pack, td__walk_fn *fn, void *user)
@@ -456,13 +454,14 @@ static td_status walk(td_runner *r, bool pack, td__walk_fn *fn, void *user)
     const td_program *p = r->p;
     for (int i = 0; i < p->n_steps; i++) {
         const td_kernel *k = &p->steps[i].kernel;
+        td_kernel_call call = r->steps[i].call;
         TD_TRY(fn(user, i));
         uint64_t before = r->profile ? td__clock_ns() : 0;
+        if (pack) /* all in the same place: only this step's are needed */
+            call.packed = r->packed;
         if (pack && k->prepare)
-            k->prepare(&r->steps[i].call);
-        k->run(&r->steps[i].call);
-        if (pack && k->packed)
-            td__block_give_back(r->steps[i].call.packed, k->packed);
+            k->prepare(&call);
+        k->run(&call);
         r->steps[i].calls += r->profile;
         r->steps[i].total_ns += r->profile ? td__clock_ns() - before : 0;
     }

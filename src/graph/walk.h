@@ -24,12 +24,12 @@ size_t td__program_packed_most(const td_program *p); /* bytes: of the step that 
 /* Before step `step`, and after the last one with their number. */
 typedef td_status td__walk_fn(void *user, int step);
 /* As td_runner_run. pack: weights are put into the kernels' formats step by step, right before they
- * are used, and the memory is given back after it; else all at once, as usual. A loss that is not
- * finite is not looked into. */
+ * are used, all in the same memory; else all at once, as usual. A loss that is not finite is not
+ * looked into. */
 TD_NODISCARD td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *fn,
                                        void *user);
-/* Parts of its memory will be given back: let it be made of small pages. */
-void td__runner_thin(td_runner *r, bool packed);
+/* Parts of its gradients' memory will be given back: let it be made of small pages. */
+void td__runner_thin(td_runner *r);
 
 /* The first values of param i (states included), as td_params_create would set them. */
 TD_NODISCARD td_status td__params_fill(td_params *ps, const td_program *p, int i, uint64_t seed);

@@ -79,9 +79,9 @@ TD_NODISCARD td_status td__grad_bind(td__grad_pool *g, const td__grad_stack *s, 
 void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf, td_runner *r);
 /* If it has failed instead: give the block back. */
 void td__grad_unbind(td__grad_pool *g, td__partial *leaf);
-/* Instead of both, before r runs: its gradients stay where they are, and r must not run again before
- * the stack is summed or cleared. After the run td__grad_lent() copies the row-sparse ones, which is
- * nothing to do where there are none. */
+/* Instead of both, before r runs: its gradients stay where they are, and r must not run again
+ * before the stack is summed or cleared. After the run td__grad_lent() copies the row-sparse ones,
+ * which is nothing to do where there are none. */
 TD_NODISCARD td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r,
                                      float weight);
 void td__grad_lent(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight);

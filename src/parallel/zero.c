@@ -15,7 +15,7 @@
 #include "coll/comm_impl.h"
 
 enum {
-    STAGING = 1 << 19, /* floats of all ranks' pieces together */
+    STAGING = 1 << 20, /* floats of all ranks' pieces together */
     LEAST = 1 << 12,   /* floats of a piece at least, with many ranks */
     MOST_PARTIALS = 40
 };

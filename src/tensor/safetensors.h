@@ -25,4 +25,15 @@ static inline const char *td__st_dtype_name(td_dtype t)
     return NAMES[t];
 }
 
+/* Called before the data of items[i] are read, so that they need not all be there at once. */
+typedef struct td__st_show {
+    td_status (*fn)(void *user, int i);
+    void *user;
+} td__st_show;
+
+/* td_safetensors_save; show may be NULL. */
+TD_NODISCARD td_status td__safetensors_save(const char *path, const td_named_tensor *items, int n,
+                                            const td_metadata *metadata, int n_metadata,
+                                            const td__st_show *show);
+
 #endif

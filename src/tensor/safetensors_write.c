@@ -99,8 +99,10 @@ static td_status write_tensor(td__file_out *f, const td_tensor *t)
     return TD_OK;
 }
 
+/* items[i] is one of `all`, which `show` knows by their numbers. */
 static td_status write_file(const char *path, const char *header,
-                            const td_named_tensor *const *items, int n)
+                            const td_named_tensor *const *items, int n, const td_named_tensor *all,
+                            const td__st_show *show)
 {
     uint8_t prefix[TD_ST_PREFIX];
     size_t len = strlen(header), padded = td__align_up(len, ALIGN);
@@ -115,8 +117,11 @@ static td_status write_file(const char *path, const char *header,
     td__file_out_write(&f, prefix, sizeof prefix);
     td__file_out_write(&f, header, len);
     td__file_out_write(&f, "       ", padded - len);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        if (show)
+            TD_TRY_OR(st, fail, show->fn(show->user, (int)(items[i] - all)));
         TD_TRY_OR(st, fail, write_tensor(&f, items[i]->tensor));
+    }
     return td__file_out_commit(&f);
 fail:
     td__file_out_abandon(&f);
@@ -125,6 +130,12 @@ fail:
 
 td_status td_safetensors_save(const char *path, const td_named_tensor *items, int n,
                               const td_metadata *metadata, int n_metadata)
+{
+    return td__safetensors_save(path, items, n, metadata, n_metadata, NULL);
+}
+
+td_status td__safetensors_save(const char *path, const td_named_tensor *items, int n,
+                               const td_metadata *metadata, int n_metadata, const td__st_show *show)
 {
     const td_named_tensor **sorted = NULL;
     char *header = NULL;
@@ -145,7 +156,7 @@ td_status td_safetensors_save(const char *path, const td_named_tensor *items, in
         sorted[i] = &items[i];
     qsort(sorted, (size_t)n, sizeof(*sorted), compare_items);
     TD_TRY_OR(st, done, make_header(path, sorted, n, metadata, n_metadata, &header));
-    st = write_file(path, header, sorted, n);
+    st = write_file(path, header, sorted, n, items, show);
 done:
     free(header); /* jansson's memory, not ours */
     td__free(sorted);

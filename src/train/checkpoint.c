@@ -33,6 +33,7 @@
 #include "graph/program_impl.h"
 #include "optim/kernels/kernels.h"
 #include "tandem/tensor.h"
+#include "tensor/safetensors.h"
 #include "train/checkpoint_impl.h"
 
 enum { PATIENCE_MS = 600000, TEXT = 1024, LOCK_MS = 2000, LOCK_POLL_MS = 2 };
@@ -57,7 +58,7 @@ struct td__checkpointer {
     float *states;
     int n_states;
     size_t block_nbytes, states_nbytes, stride;
-    uint64_t began_ns;
+    const td__checkpoint_source *from; /* NULL: the copies are saved */
     double stalled, seconds;
     size_t nbytes;
     char path[TD__PATH];
@@ -123,43 +124,80 @@ static td_status sweep(const char *dir)
 
 /* ---- Writing (the thread) -------------------------------------------------------------------- */
 
-static td_status check_finite(const td_params *ps)
+/* The tensors of a file: of the model, or one per state and param, "exp_avg/fc1.weight". */
+typedef struct listing {
+    td__checkpointer *c;
+    td_tensor *tensors;
+    td_named_tensor *items;
+    int *state, *param; /* by item */
+    int n;
+} listing;
+
+static td_status list_tensor(listing *l, td__arena *a, int k, int i, float *data)
 {
-    for (int i = 0; i < ps->count; i++)
-        for (size_t k = 0; k < ps->info[i].count; k++)
-            if (!isfinite(ps->block[ps->info[i].offset + k]))
-                return TD_FAIL(TD_EINVAL, "'%s' holds NaN or Inf: no checkpoint was written",
-                               ps->info[i].name);
+    const td_param_info *info = &l->c->copy.info[i];
+    td_named_tensor *item = &l->items[l->n];
+    item->tensor = &l->tensors[l->n];
+    item->name = k < 0 ? info->name : td__arena_printf(a, "%s/%s", l->c->state_name[k], info->name);
+    l->state[l->n] = k;
+    l->param[l->n++] = i;
+    if (!item->name)
+        return TD_FAIL(TD_ENOMEM, "no memory for the names of a checkpoint");
+    return td_tensor_wrap(&l->tensors[l->n - 1], TD_F32, info->shape, data);
+}
+
+static td_status list_file(listing *l, td__arena *a, td__checkpoint_file f, float *empty)
+{
+    td__checkpointer *c = l->c;
+    int states = f == TD__FILE_MODEL ? 1 : c->n_states;
+    size_t most = (size_t)states * (size_t)c->copy.count + 1;
+    l->tensors = td__arena_alloc(a, most * sizeof *l->tensors);
+    l->items = td__arena_alloc(a, most * sizeof *l->items);
+    l->state = td__arena_alloc(a, most * sizeof *l->state);
+    l->param = td__arena_alloc(a, most * sizeof *l->param);
+    if (!l->tensors || !l->items || !l->state || !l->param)
+        return TD_FAIL(TD_ENOMEM, "no memory for %zu names of a checkpoint", most);
+    for (int k = 0; k < states; k++)
+        for (int i = 0; i < c->copy.count; i++) {
+            size_t at = c->copy.info[i].offset;
+            if (f == TD__FILE_MODEL)
+                TD_TRY(list_tensor(l, a, -1, i, c->from ? empty : c->copy.block + at));
+            else if (!c->copy.info[i].is_state)
+                TD_TRY(list_tensor(l, a, k, i,
+                                   c->from ? empty : c->states + (size_t)k * c->stride + at));
+        }
     return TD_OK;
 }
 
-/* One tensor per state and param, "exp_avg/fc1.weight". */
-static td_status write_optimizer(td__checkpointer *c, const char *path)
+static td_status check_finite(const td_param_info *info, const float *data)
+{
+    for (size_t k = 0; k < info->count; k++)
+        if (!isfinite(data[k]))
+            return TD_FAIL(TD_EINVAL, "'%s' holds NaN or Inf: no checkpoint was written",
+                           info->name);
+    return TD_OK;
+}
+
+static td_status show(void *user, int i)
+{
+    const listing *l = user;
+    float *data;
+    TD_TRY(l->c->from->show(l->c->from->user, l->state[i], l->param[i], &data));
+    l->tensors[i].data = data;
+    return l->state[i] < 0 ? check_finite(&l->c->copy.info[l->param[i]], data) : TD_OK;
+}
+
+static td_status write_tensors(td__checkpointer *c, td__checkpoint_file f, const char *path)
 {
     td__arena *a;
-    td_status st = TD_OK;
-    int n = 0;
+    float empty = 0; /* an address for tensors that are not there yet */
+    listing l = {.c = c};
 
     TD_TRY(td__arena_create(&a));
-    size_t most = (size_t)c->n_states * (size_t)c->copy.count + 1;
-    td_tensor *tensors = td__arena_alloc(a, most * sizeof *tensors);
-    td_named_tensor *items = td__arena_alloc(a, most * sizeof *items);
-    if (!tensors || !items)
-        st = TD_FAIL(TD_ENOMEM, "%s: no memory for %zu names", path, most);
-    for (int k = 0; k < c->n_states; k++)
-        for (int i = 0; i < c->copy.count && !st; i++) {
-            const td_param_info *info = &c->copy.info[i];
-            if (info->is_state)
-                continue;
-            items[n].name = td__arena_printf(a, "%s/%s", c->state_name[k], info->name);
-            items[n].tensor = &tensors[n];
-            st = items[n].name ? td_tensor_wrap(&tensors[n], TD_F32, info->shape,
-                                                c->states + (size_t)k * c->stride + info->offset)
-                               : TD_FAIL(TD_ENOMEM, "%s: no memory for names", path);
-            n++;
-        }
+    td_status st = list_file(&l, a, f, &empty);
     if (!st)
-        st = td_safetensors_save(path, items, n, NULL, 0);
+        st = td__safetensors_save(path, l.items, l.n, NULL, 0,
+                                  c->from ? &(td__st_show){show, &l} : NULL);
     td__arena_destroy(a);
     return st;
 }
@@ -172,11 +210,14 @@ static td_status write_files(td__checkpointer *c, const char *temp)
         td__checkpoint_file f = (td__checkpoint_file)i;
         TD_TRY(td__point(c->points, TD_POINT_FILE, td__checkpoint_file_name(f)));
         TD_TRY(td__run_dir_path(temp, td__checkpoint_file_name(f), path));
-        TD_TRY(f == TD__FILE_MODEL ? td_params_save(&c->copy, path) : write_optimizer(c, path));
+        TD_TRY(write_tensors(c, f, path));
         TD_TRY(td__manifest_hash(&c->m, f, path));
         c->nbytes += (size_t)c->m.file[i].nbytes;
     }
-    TD_TRY(td_params_digest(&c->copy, c->m.state.digest));
+    if (c->from)
+        snprintf(c->m.state.digest, sizeof c->m.state.digest, "%s", c->from->digest);
+    else
+        TD_TRY(td_params_digest(&c->copy, c->m.state.digest));
     TD_TRY(td__run_dir_path(temp, TD__STATE_FILE, path));
     TD_TRY(td__point(c->points, TD_POINT_FILE, TD__STATE_FILE));
     TD_TRY(td__manifest_write(&c->m, path));
@@ -249,7 +290,8 @@ static td_status write_checkpoint(td__checkpointer *c)
     snprintf(hidden, sizeof hidden, TD__TEMP_PREFIX "%s", name);
     TD_TRY(td__run_dir_path(c->dir, hidden, temp));
     TD_TRY(td__run_dir_path(c->dir, name, c->path));
-    TD_TRY(check_finite(&c->copy));
+    for (int i = 0; !c->from && i < c->copy.count; i++)
+        TD_TRY(check_finite(&c->copy.info[i], c->copy.block + c->copy.info[i].offset));
     remove_dir(temp);
     if (mkdir(temp, 0777) != 0)
         return disk_failed(temp, "make it");
@@ -462,22 +504,14 @@ static td_status make_room(td__checkpointer *c, const td_params *ps, td_optimize
     return TD_OK;
 }
 
-td_status td__checkpointer_room(td__checkpointer *c, const td_params *ps, td_optimizer *o,
-                                td__checkpoint_room *out)
-{
-    c->began_ns = td__clock_ns();
-    TD_TRY(wait_idle(c));
-    TD_TRY(make_room(c, ps, o));
-    *out = (td__checkpoint_room){c->copy.block, c->states, c->stride};
-    return TD_OK;
-}
-
-void td__checkpointer_start(td__checkpointer *c, const td__train_state *state, const td_params *ps,
-                            td_optimizer *o, bool is_best)
+/* Everything but the blocks. */
+static void note(td__checkpointer *c, const td__train_state *state, const td_params *ps,
+                 const td_optimizer *o, bool is_best)
 {
     float *block = c->copy.block;
     c->copy = *ps;
     c->copy.block = block;
+    c->n_states = td_optimizer_state_count(o);
     for (int k = 0; k < c->n_states; k++)
         c->state_name[k] = td_optimizer_state_name(o, k);
     memset(&c->m, 0, sizeof c->m);
@@ -485,24 +519,42 @@ void td__checkpointer_start(td__checkpointer *c, const td__train_state *state, c
     c->m.optimizer_steps = td_optimizer_steps(o);
     snprintf(c->m.optimizer, sizeof c->m.optimizer, "%s", td_optimizer_name(o));
     c->is_best = is_best;
-    c->stalled = 1e-9 * (double)(td__clock_ns() - c->began_ns);
-    pthread_mutex_lock(&c->lock);
-    c->busy = true;
-    c->finished = false;
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->lock);
+    c->from = NULL;
 }
 
 td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state, td_params *ps,
                                 td_optimizer *o, bool is_best)
 {
-    td__checkpoint_room room;
-    TD_TRY(td__checkpointer_room(c, ps, o, &room));
-    memcpy(room.block, ps->block, c->block_nbytes);
+    uint64_t begin = td__clock_ns();
+    TD_TRY(wait_idle(c));
+    TD_TRY(make_room(c, ps, o));
+    memcpy(c->copy.block, ps->block, c->block_nbytes);
     for (int k = 0; k < c->n_states; k++)
-        memcpy(room.states + (size_t)k * room.stride, td_optimizer_state(o, k, NULL),
-               room.stride * sizeof(float));
-    td__checkpointer_start(c, state, ps, o, is_best);
+        memcpy(c->states + (size_t)k * c->stride, td_optimizer_state(o, k, NULL),
+               c->stride * sizeof(float));
+    note(c, state, ps, o, is_best);
+    c->stalled = 1e-9 * (double)(td__clock_ns() - begin);
+    pthread_mutex_lock(&c->lock);
+    c->busy = true;
+    c->finished = false;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    return TD_OK;
+}
+
+td_status td__checkpointer_write(td__checkpointer *c, const td__train_state *state,
+                                 const td_params *ps, td_optimizer *o, bool is_best,
+                                 const td__checkpoint_source *from)
+{
+    uint64_t begin = td__clock_ns();
+    TD_TRY(wait_idle(c));
+    note(c, state, ps, o, is_best);
+    c->from = from;
+    TD_TRY(write_checkpoint(c));
+    c->stalled = c->seconds = 1e-9 * (double)(td__clock_ns() - begin);
+    pthread_mutex_lock(&c->lock);
+    c->finished = true;
+    pthread_mutex_unlock(&c->lock);
     return TD_OK;
 }
 

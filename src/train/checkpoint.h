@@ -54,17 +54,17 @@ void td__checkpointer_destroy(td__checkpointer *c);
  * ps and o are copied, but the names in them are borrowed until the save is done. */
 TD_NODISCARD td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state,
                                              td_params *ps, td_optimizer *o, bool is_best);
-/* The same in two halves, for blocks that are not in one piece: wait as above, fill the room (laid
- * out as the params' block and the optimizer's states), start. */
-typedef struct td__checkpoint_room {
-    float *block;
-    float *states; /* state k of param element i is states[k * stride + i] */
-    size_t stride;
-} td__checkpoint_room;
-TD_NODISCARD td_status td__checkpointer_room(td__checkpointer *c, const td_params *ps,
-                                             td_optimizer *o, td__checkpoint_room *out);
-void td__checkpointer_start(td__checkpointer *c, const td__train_state *state, const td_params *ps,
-                            td_optimizer *o, bool is_best);
+/* Blocks that are nowhere in one piece: tensor i of the params (k < 0) or of the optimizer's state
+ * k, at *data until the next call. */
+typedef struct td__checkpoint_source {
+    td_status (*show)(void *user, int k, int i, float **data);
+    void *user;
+    const char *digest; /* of the params */
+} td__checkpoint_source;
+/* Save from there, tensor by tensor, on the caller's thread: it is done when this returns. */
+TD_NODISCARD td_status td__checkpointer_write(td__checkpointer *c, const td__train_state *state,
+                                              const td_params *ps, td_optimizer *o, bool is_best,
+                                              const td__checkpoint_source *from);
 TD_NODISCARD td_status td__checkpointer_wait(td__checkpointer *c);
 /* *done is set, and e filled, once for each save that has ended; never waits. e->path is valid
  * until the next save. */

@@ -147,7 +147,7 @@ td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_
     l->grads = NULL;
     if (rows) {
         TD_TRY(td__shard_ready(l->set, round->batch, round->at, rows, &r, &seed));
-        td__runner_thin(r, slices);
+        td__runner_thin(r);
         l->grads = l->evaluate ? NULL : td_runner_grads(r, NULL);
         td_run_key key = {.seed = seed, .step = round->step, .shard = round->shard};
         TD_TRY(td__runner_walk(r, key, slices, follow, l));

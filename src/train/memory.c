@@ -59,6 +59,14 @@ static int sizes_of(int64_t count, int64_t batch, int shards, int64_t sizes[SIZE
     return n;
 }
 
+/* Samples of an epoch that the run meets: a short run may end before the short last batch. */
+static int64_t rows_met(const td__trainer *t, int64_t count)
+{
+    int64_t full = count - count % t->o.batch, batches = full / t->o.batch;
+    bool ends = t->total_steps && t->total_steps * (uint64_t)t->o.accumulate <= (uint64_t)batches;
+    return ends ? full : count;
+}
+
 static td_status add_runners(const estimate *e, td__shard_set *set, int64_t count, int64_t batch,
                              int shards, runners *r)
 {
@@ -152,7 +160,8 @@ static td_status add_weights(const estimate *e, int zero, const runners *train, 
     TD_TRY(
         td__zero_script_init(&script, &e->map, td__trainer_program(e->t), e->t->params, 3, false));
     size_t trainable = td_params_trainable(e->t->params) * sizeof(float);
-    size_t slices = (held + script.most) * sizeof(float);
+    size_t others = script.most / (size_t)e->c->ranks * (size_t)(e->c->ranks - 1);
+    size_t slices = (held + others) * sizeof(float);
     size_t most = train->packed_most > eval->packed_most ? train->packed_most : eval->packed_most;
     td__zero_script_fini(&script);
     out->weights = (slices < trainable ? slices : trainable) + (e->whole - trainable) + most;
@@ -166,9 +175,9 @@ static td_status add_grads(const estimate *e, int zero, const runners *train)
     size_t g = e->map.total * sizeof(float), blocks, bucket = largest_bucket(&e->map);
 
     TD_TRY(open_partials(e, &blocks));
-    out->grads = zero > 1 ? 2 * bucket : (size_t)e->threads * train->grads + blocks * g;
-    if (zero > 1 && out->grads > g)
-        out->grads = g;
+    out->grads = (size_t)e->threads * train->grads + blocks * g;
+    if (zero > 1) /* one bucket, and what has been begun of the next */
+        out->grads = bucket + TD__ZERO_BUCKET_NBYTES < g ? bucket + TD__ZERO_BUCKET_NBYTES : g;
     out->buffers += zero ? td__zero_nbytes(&e->map, zero, o->shards, o->accumulate, e->c->shared)
                          : whole_exchange(e);
     return TD_OK;
@@ -196,8 +205,8 @@ static td_status sum_up(estimate *e)
     runners train = {0}, eval = {0};
     size_t held, states = (size_t)td_optimizer_state_count(t->optimizer) * sizeof(float);
 
-    TD_TRY(add_runners(e, t->train_set, d && d->count ? d->count : t->o.batch, t->o.batch,
-                       t->o.shards, &train));
+    TD_TRY(add_runners(e, t->train_set, rows_met(t, d && d->count ? d->count : t->o.batch),
+                       t->o.batch, t->o.shards, &train));
     if (v && v->count && t->o.valid_every >= 0) {
         int64_t batch = t->o.eval_batch < v->count ? t->o.eval_batch : v->count;
         TD_TRY(td__eval_set_make(t));
@@ -209,8 +218,10 @@ static td_status sum_up(estimate *e)
     out->optimizer = states * held;
     out->activations = (size_t)e->threads * (train.other + eval.other);
     out->buffers += batches_ahead(e);
-    if (e->c->saves)
-        out->buffers += e->whole + states * td_params_trainable(t->params);
+    /* Rank 0: a copy of all, or a bucket at a time, from stage 2 on in the place of gradients. */
+    if (e->c->saves && zero < 2)
+        out->buffers +=
+            zero ? largest_bucket(&e->map) : e->whole + states * td_params_trainable(t->params);
     out->program = t->program_nbytes;
 #define X(id, name) out->total += out->id;
     TD__MEMORY_MAP(X)

@@ -8,10 +8,10 @@
  *   weights      p, at stage 3 p/n and the buckets that are there at once; beside them the kernels'
  *                own formats: all, or at stage 3 those of one step
  *   gradients    g T of the runners and g for each partial of the shard tree that is open; from
- *                stage 2 on two buckets
+ *                stage 2 on a bucket and a little more
  *   optimizer    s; from stage 1 on s/n
  *   activations  T times the planned block, inputs, constants, scratch; for training and evaluation
- *   buffers      what ranks exchange, batches read ahead, rank 0's copy for checkpoints
+ *   buffers      what ranks exchange, batches read ahead, what rank 0 writes checkpoints from
  *
  * Pages of shared memory are counted for every rank that has them mapped, as the operating system
  * does. The rank that needs most is meant, which is rank 0 where it writes checkpoints. */

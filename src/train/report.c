@@ -97,6 +97,8 @@ static void print_cards(td__text *t, const td__report_data *d)
     }
     if (d->params > 0)
         td__html_card(t, td__human_count((int64_t)d->params, value), "trained parameters");
+    if (*d->dropped)
+        td__html_card(t, d->dropped, "late and dropped (backup workers)");
     td__text_add(t, "</div>\n");
 }
 
@@ -217,7 +219,7 @@ static void print_layers(td__text *t, const td__report_opts *o)
     td__text_add(t, "</tr></table></div>\n");
 }
 
-static void print_memory(td__text *t, const td_memory_plan *m)
+static void print_memory(td__text *t, const td_memory_plan *m, const td__report_data *d)
 {
     const struct {
         const char *name;
@@ -248,7 +250,13 @@ static void print_memory(td__text *t, const td_memory_plan *m)
     td__html_cell(t, "n", td__human_bytes((double)m->total, value));
     td__text_add(t, "<td></td></tr>\n<tr><td>activations without reuse</td>");
     td__html_cell(t, "n", td__human_bytes((double)m->activations_unshared, value));
-    td__text_add(t, "<td></td></tr></table></div></div>\n");
+    td__text_add(t, "<td></td></tr>\n");
+    if (d->memory_peak > 0) {
+        td__text_printf(t, "<tr><td>the process of rank %.0f, in all</td>", d->memory_rank);
+        td__html_cell(t, "n", td__human_bytes(d->memory_peak, value));
+        td__text_printf(t, "<td>planned %s</td></tr>\n", td__human_bytes(d->memory_planned, value));
+    }
+    td__text_add(t, "</table></div></div>\n");
 }
 
 static void time_row(td__text *t, const char *name, const char *value, const char *note)
@@ -349,7 +357,7 @@ static td_status print_page(td__text *t, const td__report_opts *o, const td__rep
     print_layers(t, o);
     td__text_add(t, "<div class=\"two\">\n");
     TD_TRY(print_times(t, d));
-    print_memory(t, &o->memory);
+    print_memory(t, &o->memory, d);
     td__text_add(t, "</div>\n");
     TD_TRY(print_profile(t, o));
     if (o->job_text) {

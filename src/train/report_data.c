@@ -117,18 +117,38 @@ static void read_checkpoint(td__report_data *d, const json_t *o)
     d->checkpoint_stalled += stalled > 0 ? stalled : 0;
 }
 
+static double item(const json_t *o, const char *key, int i)
+{
+    const json_t *v = json_array_get(json_object_get(o, key), (size_t)i);
+    return json_is_number(v) ? json_number_value(v) : 0;
+}
+
+/* Shares that came too late, by rank. */
+static void read_dropped(td__report_data *d, const json_t *o)
+{
+    const json_t *list = json_object_get(o, "dropped");
+    double all = 0;
+    for (size_t r = 0; r < json_array_size(list); r++)
+        all += item(o, "dropped", (int)r);
+    if (!json_is_array(list))
+        return;
+    int used = snprintf(d->dropped, sizeof d->dropped, "%.0f shares", all);
+    for (size_t r = 0; r < json_array_size(list) && used < (int)sizeof d->dropped - 32; r++)
+        if (item(o, "dropped", (int)r) > 0)
+            used += snprintf(d->dropped + used, sizeof d->dropped - (size_t)used, ", rank %zu %.0f",
+                             r, item(o, "dropped", (int)r));
+}
+
 static void read_end(td__report_data *d, const json_t *o)
 {
     text(o, "end", d->end, sizeof d->end);
     text(o, "digest", d->digest, sizeof d->digest);
     d->end_seconds = number(o, "seconds");
     d->end_rate = number(o, "samples_per_second");
-}
-
-static double item(const json_t *o, const char *key, int i)
-{
-    const json_t *v = json_array_get(json_object_get(o, key), (size_t)i);
-    return json_is_number(v) ? json_number_value(v) : 0;
+    d->memory_planned = number(o, "memory_planned");
+    d->memory_peak = number(o, "memory_peak");
+    d->memory_rank = number(o, "memory_rank");
+    read_dropped(d, o);
 }
 
 static td_status read_ranks(td__report_data *d, const json_t *o)

@@ -2,8 +2,9 @@
  *
  * Checkpoints hold whole blocks and know nothing of slices, so a run may go on at another stage or
  * with another number of ranks. Loading one goes tensor by tensor: rank 0 reads, all are told, each
- * keeps what is its own; nobody ever holds more than a tensor that it does not keep. Writing one
- * brings the slices of bucket after bucket to rank 0, which holds a whole copy while it writes. */
+ * keeps what is its own. Writing one goes tensor by tensor too, in the order of the file: rank 0
+ * tells the others which bucket it needs next, they bring their slices, it writes, and training
+ * waits. So nobody ever holds more than a tensor, or a bucket, that it does not keep. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/slices.h"
 
@@ -165,45 +166,100 @@ td_status td__slices_begin(td__trainer *t, bool resumed)
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* Bucket after bucket of the params (k < 0) or of state k; out is rank 0's. */
-static td_status collect(td__trainer *t, int k, float *out)
+/* What rank 0 asks for: bucket b of the params (k < 0) or of state k; b < 0: nothing more. */
+typedef struct request {
+    int32_t k, b;
+} request;
+
+typedef struct stream {
+    td__trainer *t;
+    float *window; /* rank 0: the bucket asked for last */
+    request last;
+} stream;
+
+static td_status bring(td__trainer *t, request q, float *window)
+{
+    const size_t *cut = td__zero_cut(td__zero_map_of(t->zero), q.b);
+    int rank = td__trainer_rank(t);
+    size_t all, first;
+    float *own = NULL;
+
+    if (q.k < 0)
+        own = td_params_block(t->params, &all) + cut[rank];
+    else
+        (void)td__optim_state_part(t->optimizer, q.k, cut[rank], cut[rank + 1], &first, &own);
+    return td__zero_collect(t->zero, q.b, own, 0, window);
+}
+
+static td_status ask(stream *s, request q)
+{
+    s->last = q;
+    TD_TRY(td_broadcast(s->t->o.comm, &q, sizeof q, TD_U8, 0, NULL));
+    return q.b < 0 ? TD_OK : bring(s->t, q, s->window);
+}
+
+static td_status serve(td__trainer *t)
+{
+    for (request q;;) {
+        TD_TRY(td_broadcast(t->o.comm, &q, sizeof q, TD_U8, 0, NULL));
+        if (q.b < 0)
+            return TD_OK;
+        TD_TRY(bring(t, q, NULL));
+    }
+}
+
+/* A td__checkpoint_source's: what rank 0 holds whole is shown where it is. */
+static td_status show_tensor(void *user, int k, int i, float **data)
+{
+    stream *s = user;
+    td__trainer *t = s->t;
+    const td__zero_map *m = td__zero_map_of(t->zero);
+    td_param_info info = td_params_info(t->params, i);
+    bool sliced = !info.is_state && !info.sparse && info.count && (k >= 0 || t->o.zero == 3);
+    size_t all, first;
+    int b = 0;
+
+    *data = td_params_block(t->params, &all) + info.offset;
+    if (!sliced && k >= 0)
+        (void)td__optim_state_part(t->optimizer, k, info.offset, info.offset + info.count, &first,
+                                   data);
+    if (!sliced)
+        return TD_OK;
+    while (info.offset >= m->begin[b + 1])
+        b++;
+    if (s->last.k != k || s->last.b != b)
+        TD_TRY(ask(s, (request){k, b}));
+    *data = s->window + (info.offset - m->begin[b]);
+    return TD_OK;
+}
+
+static td_status write_whole(td__trainer *t, bool best, const char *digest)
 {
     const td__zero_map *m = td__zero_map_of(t->zero);
-    int rank = td__trainer_rank(t);
-    size_t all, first, held;
-    float *own = NULL, *block = td_params_block(t->params, &all);
+    stream s = {.t = t, .last = {-1, -1}};
+    td__checkpoint_source from = {show_tensor, &s, digest};
+    size_t most = 1;
 
-    for (int b = 0; b < m->params; b++) {
-        const size_t *cut = td__zero_cut(m, b);
-        if (k < 0)
-            own = block + cut[rank];
-        else
-            (void)td__optim_state_part(t->optimizer, k, cut[rank], cut[rank + 1], &first, &own);
-        TD_TRY(td__zero_collect(t->zero, b, own, 0, out ? out + m->begin[b] : NULL));
-    }
-    size_t begin = m->params ? m->begin[m->params] : 0;
-    size_t end = k < 0 ? all : td_params_trainable(t->params);
-    if (out && k < 0) /* row-sparse params and states: rank 0 has them whole */
-        memcpy(out + begin, block + begin, (end - begin) * sizeof *out);
-    for (size_t x = begin;
-         out && k >= 0 && (held = td__optim_state_part(t->optimizer, k, x, end, &first, &own));
-         x = first + held)
-        memcpy(out + first, own, held * sizeof *out);
-    return TD_OK;
+    for (int b = 0; b < m->params; b++)
+        most = m->begin[b + 1] - m->begin[b] > most ? m->begin[b + 1] - m->begin[b] : most;
+    s.window = td__alloc_block(most * sizeof *s.window);
+    if (!s.window)
+        return TD_FAIL(TD_ENOMEM, "no memory for %zu floats of a checkpoint", most);
+    td_status st =
+        td__checkpointer_write(t->checkpointer, &t->state, t->params, t->optimizer, best, &from);
+    td__free_block(s.window, most * sizeof *s.window);
+    return st ? st : ask(&s, (request){-1, -1});
 }
 
 td_status td__slices_save(td__trainer *t, bool best)
 {
-    td__checkpoint_room room = {0};
+    char digest[65];
 
-    if (t->checkpointer)
-        TD_TRY(td__checkpointer_room(t->checkpointer, t->params, t->optimizer, &room));
-    TD_TRY(collect(t, -1, room.block));
-    for (int k = 0; k < td_optimizer_state_count(t->optimizer); k++)
-        TD_TRY(collect(t, k, room.states ? room.states + (size_t)k * room.stride : NULL));
-    if (t->checkpointer)
-        td__checkpointer_start(t->checkpointer, &t->state, t->params, t->optimizer, best);
-    return TD_OK;
+    if (t->o.zero == 3)
+        TD_TRY(td__slices_digest(t, digest));
+    else if (t->checkpointer)
+        TD_TRY(td_params_digest(t->params, digest));
+    return t->checkpointer ? write_whole(t, best, digest) : serve(t);
 }
 
 /* ---- The digest ------------------------------------------------------------------------------ */

@@ -16,7 +16,7 @@ TD_NODISCARD td_status td__slices_make(td__trainer *t, const td_program *p);
 int64_t td__slices_rows(const void *user, int64_t index, int64_t rows, int64_t *out);
 /* Blocks at the start of a run: rank 0's, or from the checkpoint that it goes on from. */
 TD_NODISCARD td_status td__slices_begin(td__trainer *t, bool resumed);
-/* A checkpoint of all slices, written by rank 0; room and start are its checkpointer's. */
+/* A checkpoint of all slices, written by rank 0 while all wait. */
 TD_NODISCARD td_status td__slices_save(td__trainer *t, bool best);
 /* td_params_digest(), bucket by bucket. */
 TD_NODISCARD td_status td__slices_digest(td__trainer *t, char hex[65]);

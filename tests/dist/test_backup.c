@@ -160,6 +160,17 @@ static void body(ranks_ctx *r)
     RANK_CHECK(r, st == u->want, "%s (%s)", td_status_name(st), text);
 }
 
+/* Kernels are made once here: thread sanitizers do not see the locks of the library that makes
+ * them, when ranks do it at once. */
+static void make_kernels(run *u)
+{
+    td__train_result got;
+    int backup = u->opts.backup;
+    u->opts.backup = 0;
+    CHECK_OK(run_rank(u, NULL, 0, &got));
+    u->opts.backup = backup;
+}
+
 static void start(run *u, const train_model *m, int accumulate)
 {
     *u = (run){.m = m, .stopper = -1};
@@ -177,6 +188,7 @@ static void start(run *u, const train_model *m, int accumulate)
     pthread_mutex_init(&u->lock, NULL);
     pthread_cond_init(&u->stepped, NULL);
     u->data = open_data(u);
+    make_kernels(u);
 }
 
 static void finish(run *u)

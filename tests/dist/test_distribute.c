@@ -144,9 +144,11 @@ static void same_body(ranks_ctx *r)
         else if (a && (!same_samples(a, b, NULL) || !same_samples(a, b, &draw)))
             wrong = "samples";
     }
+    td_status st = td_barrier(r->comm, NULL); /* rank 0 does not wait for long */
     td__distribute_close(keep);
     td__data_close(got);
     td__data_close(want);
+    RANK_OK(r, st);
     RANK_CHECK(r, !wrong, "%s by %s on %d ranks: other %s than where the files are", j->name,
                j->method, r->size, wrong);
 }

@@ -293,13 +293,14 @@ typedef struct running {
     td__data *data;
     td__train_opts opts;
     uint64_t stop_after;   /* 0: never */
+    uint64_t fail_at;      /* on rank 1; 0: never */
     td__train_result want; /* digest "": nothing is expected */
 } running;
 
 typedef struct watcher {
     td__observer head;
     atomic_int stop;
-    uint64_t stop_after;
+    uint64_t stop_after, fail_at;
 } watcher;
 
 static td_status on_step(td__observer *o, const td__step_event *e)
@@ -307,6 +308,8 @@ static td_status on_step(td__observer *o, const td__step_event *e)
     watcher *w = (watcher *)o;
     if (e->step == w->stop_after)
         atomic_store(&w->stop, 1);
+    if (e->step == w->fail_at)
+        return TD_FAIL(TD_EIO, "the disk is full of sand");
     return TD_OK;
 }
 
@@ -316,7 +319,9 @@ static td_status run_trainer(const running *u, td_comm *comm, int rank, td__trai
     td__train_opts o = u->opts;
     td__trainer *t;
     bool resumed;
-    watcher w = {.head = {.step = on_step}, .stop_after = u->stop_after};
+    watcher w = {.head = {.step = on_step},
+                 .stop_after = u->stop_after,
+                 .fail_at = rank == 1 ? u->fail_at : 0};
 
     o.comm = comm;
     if (rank) {
@@ -385,6 +390,24 @@ TEST(runs_go_on_at_another_stage)
     td__data_close(u.data);
 }
 
+static void fail_body(ranks_ctx *r)
+{
+    td__train_result got;
+    td_status st = run_trainer(r->arg, r->comm, r->rank, &got);
+    RANK_CHECK(r,
+               st == (r->rank == 1 ? TD_EIO : TD_EPEER) && strstr(td_last_error(), "full of sand"),
+               "%s: %s", td_status_name(st), td_last_error());
+}
+
+TEST(a_rank_that_fails_ends_all)
+{
+    running u = new_run();
+    u.fail_at = 3;
+    for (u.opts.zero = 1; u.opts.zero <= 3; u.opts.zero++)
+        ranks_run(3, u.opts.zero == 2 ? &(ranks_opts){.transport = "tcp"} : NULL, fail_body, &u);
+    td__data_close(u.data);
+}
+
 static void refuse_body(ranks_ctx *r)
 {
     running u = *(const running *)r->arg;
@@ -407,12 +430,13 @@ TEST(what_does_not_go_together_is_refused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slices_are_held_by_their_owners_alone),
         cmocka_unit_test(every_model_has_the_same_bits_at_every_stage),
         cmocka_unit_test(every_optimizer_has_the_same_bits_at_every_stage),
         cmocka_unit_test(shards_and_accumulation),
         cmocka_unit_test(every_transport_has_the_same_bits),
+        cmocka_unit_test(slices_are_held_by_their_owners_alone),
         cmocka_unit_test(runs_go_on_at_another_stage),
+        cmocka_unit_test(a_rank_that_fails_ends_all),
         cmocka_unit_test(what_does_not_go_together_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,7 @@ for transport in shm tcp; do
     run 0 "$tandem" train "$mark" -n 3 --run-dir=$transport --set parallel.transport=$transport
     has '^  dropped  '
     want=$(digest)
+    grep -q 'late and dropped' $transport/report.html || fail "$transport: nothing in the report"
     python3 - $transport <<'PY' || fail "metrics.jsonl"
 import json, sys
 events = [json.loads(line) for line in open(sys.argv[1] + "/metrics.jsonl")]

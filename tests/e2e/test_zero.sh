@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# parallel.zero as a user sees it: the digest of one rank at every stage, over shared memory and TCP,
-# going on at another stage; memory that is planned by `tandem check -n`, told at the end of a run,
-# less at every stage, and about as planned.
+# parallel.zero as a user sees it: the digest of one rank at every stage, over shared memory and
+# TCP, going on at another stage; memory that is planned by `tandem check -n`, told at the end of a
+# run, less at every stage, and about as planned.
 set -uo pipefail
 tandem=$(realpath "${TD_BUILD:-build}/tandem")
 sanitized=$(grep -c '^TD_SANITIZE:STRING=.' "${TD_BUILD:-build}/CMakeCache.txt")
