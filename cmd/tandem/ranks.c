@@ -110,10 +110,13 @@ static td_status make_argv(td__arena *arena, const td__args *a, const td__comman
 }
 
 static td_status run(td__arena *arena, const td__args *a, const td__command *c, int n,
-                     const char *const *more, int *status)
+                     const char *const *more, char *cause, int *status)
 {
-    td__launch_opts o = {
-        .size = n, .plain = true, .terminal = isatty(STDOUT_FILENO), .grace_ms = GRACE_MS};
+    td__launch_opts o = {.size = n,
+                         .plain = true,
+                         .terminal = isatty(STDOUT_FILENO),
+                         .grace_ms = GRACE_MS,
+                         .cause = cause};
     char self[4096];
     const char **argv;
 
@@ -126,14 +129,15 @@ static td_status run(td__arena *arena, const td__args *a, const td__command *c, 
     return td__launch_run(&o, argv, status);
 }
 
-int td__ranks_run(const td__args *a, const td__command *c, int n, const char *const *more)
+int td__ranks_run(const td__args *a, const td__command *c, int n, const char *const *more,
+                  char *cause)
 {
     td__arena *arena = NULL;
     int status = 0;
     td_status st = td__arena_create(&arena);
 
     if (!st)
-        st = run(arena, a, c, n, more, &status);
+        st = run(arena, a, c, n, more, cause, &status);
     td__arena_destroy(arena);
     if (st)
         return td__failure(a, st);

@@ -11,19 +11,23 @@ enum { ANSWER_MS = 10000 };
 
 static int run(const td__args *a)
 {
-    char question[64], answer[TD_CONTROL_LINE], *end;
+    char question[64], *end;
+    td__text answer = {0};
     long n = strtol(td__args_at(a, 1), &end, 10);
     if (*end || n < 1)
         return td__usage_error(a, "expected a number of ranks, found '%s'", td__args_at(a, 1));
     snprintf(question, sizeof question, "scale %ld", n);
     td_status st =
-        td__control_ask(td__args_at(a, 0), question, td__deadline_in_ms(ANSWER_MS), answer);
+        td__control_ask(td__args_at(a, 0), question, td__deadline_in_ms(ANSWER_MS), &answer);
+    int rc = TD_EXIT_OK;
     if (st)
-        return td__failure(a, st);
-    if (strncmp(answer, "ok ", 3) != 0)
-        return td__usage_error(a, "%s", answer + (strncmp(answer, "error ", 6) ? 0 : 6));
-    puts(answer + 3);
-    return TD_EXIT_OK;
+        rc = td__failure(a, st);
+    else if (strncmp(answer.data, "ok ", 3) != 0)
+        rc = td__usage_error(a, "%s", answer.data + (strncmp(answer.data, "error ", 6) ? 0 : 6));
+    else
+        puts(answer.data + 3);
+    td__text_fini(&answer);
+    return rc;
 }
 
 static const char *const EXAMPLES[] = {"tandem scale runs/digits 4",

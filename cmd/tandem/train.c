@@ -130,6 +130,7 @@ static td_status find_run(training *t)
         return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
                        t->dir);
     TD_TRY(td__run_dir_lock(t->dir, &t->lock));
+    td__run_dir_failed(t->dir, NULL);
     return td__resume_check(s, t->dir, &t->past);
 }
 
@@ -550,6 +551,8 @@ static int failed(training *t, td_status st)
     td__progress_clear(&t->progress);
     if (!is_first(t))
         return TD_EXIT_FAILED;
+    if (st != TD_EABORTED)
+        td__run_dir_failed(t->dir, td_last_error());
     return td__failure(t->args, st) == TD_EXIT_INTERRUPTED ? TD_EXIT_INTERRUPTED : TD_EXIT_FAILED;
 }
 
@@ -739,7 +742,11 @@ static int start_elastic(training *t, int n)
     if (t->session.opts.threads)
         each = t->session.opts.threads;
     snprintf(threads, sizeof threads, "--threads=%d", each > 1 ? each : 1);
-    return td__ranks_run(t->args, &td__command_train, n, more);
+    char cause[TD_LAUNCH_CAUSE] = "";
+    int rc = td__ranks_run(t->args, &td__command_train, n, more, cause);
+    if (*cause && rc != TD_EXIT_INTERRUPTED)
+        td__run_dir_failed(dir, cause);
+    return rc;
 }
 
 /* A job that is wrong is said to be so once, not by every rank. */
@@ -759,7 +766,7 @@ static int start_ranks(training *t, int n)
         return td__faults_sweep(t->args, t->job_path, n);
     if (!td__elastic_args(t->args, &launch) && launch.most)
         return start_elastic(t, n);
-    return td__ranks_run(t->args, &td__command_train, n, NULL);
+    return td__ranks_run(t->args, &td__command_train, n, NULL, NULL);
 }
 
 static int run(const td__args *a)

@@ -106,6 +106,16 @@ void td__comm_activity_get(const td_comm *c, td__comm_activity *out);
 /* "allreduce #7 (1024 f32 sum, direct)" */
 char *td__comm_activity_text(const td__comm_activity *a, char *buf, size_t nbytes);
 
+/* What the program that uses the comm says of itself, for the stall report. Atomic, so that any
+ * thread may look; texts are constants, or live as long as the comm. */
+typedef struct td__comm_note {
+    atomic_uint phase;               /* td__phase */
+    _Atomic uint64_t step, since_ns; /* since_ns 0: nothing was said */
+    _Atomic(const char *) what;
+    atomic_int bucket;            /* of the calls that follow, from 1; 0: none */
+    _Atomic(const char *) tensor; /* the first in it */
+} td__comm_note;
+
 /* One call of the recent past; fields are atomic so that any thread may look (activity.c). */
 typedef struct td__comm_slot {
     atomic_uint version; /* odd while being written */
@@ -169,9 +179,17 @@ struct td_comm {
     uint32_t told_digest;
     char told_text[160];
 
+    td__comm_note note;
     atomic_uint slot; /* of the current or last call */
     td__comm_slot slots[TD_COMM_HISTORY];
 };
+
+/* activity.c: what the program does from now on (what may be NULL); what its calls are about. c may
+ * be NULL. */
+void td__comm_says(td_comm *c, unsigned phase, uint64_t step, const char *what);
+void td__comm_about(td_comm *c, int bucket, const char *tensor);
+/* "data at step 17 since 3.1 s: samples"; "" if nothing was said. */
+char *td__comm_note_text(const td_comm *c, char *buf, size_t nbytes);
 
 /* activity.c: used by the thread that runs calls. */
 void td__comm_enter(td_comm *c, const td__coll_call *call, const char *algo, uint32_t digest,

@@ -27,13 +27,14 @@ typedef enum td__ctl_kind {
     TD_CTL_STOP,       /* the job ends: keep the work at the next step border, and go */
 } td__ctl_kind;
 
-typedef struct td__ctl_beat {
-    uint64_t step;
-    double samples_per_second, loss;
-    uint32_t phase;
-    char what[52];
+typedef struct td__ctl_beat { /* td__beat */
+    uint64_t step, steps;
+    double samples_per_second, loss, speed, wait;
+    double since; /* seconds that step, phase and what are so */
+    uint32_t phase, faults;
+    char what[48];
 } td__ctl_beat;
-static_assert(sizeof(td__ctl_beat) == 80 && offsetof(td__ctl_beat, what) == 28, "wire");
+static_assert(sizeof(td__ctl_beat) == 112 && offsetof(td__ctl_beat, what) == 64, "wire");
 
 typedef struct td__ctl_left {
     uint64_t generation;

@@ -19,6 +19,7 @@
 #define TD_COLL_MEMBERS_H
 
 #include "base/deadline.h"
+#include "coll/hang.h"
 #include "tandem/coll.h"
 
 typedef struct td__generation {
@@ -27,21 +28,15 @@ typedef struct td__generation {
     char why[256]; /* what ended the one before: "rank 2 (host a, pid 77) was killed by signal 9" */
 } td__generation;
 
-/* What a process is doing, for heartbeats, `tandem status` and the hang report. */
-typedef enum td__phase {
-    TD_PHASE_START,
-    TD_PHASE_DATA,
-    TD_PHASE_COMPUTE,
-    TD_PHASE_COMM,
-    TD_PHASE_DISK,
-    TD_PHASE_IDLE
-} td__phase;
-
 typedef struct td__beat {
     uint64_t step;
     td__phase phase;
     const char *what; /* "allreduce", "checkpoint step-00000020"; a constant, or NULL */
-    double samples_per_second, loss;
+    double samples_per_second, loss; /* of the run */
+    uint64_t steps;                  /* of the run, as far as known; 0: unknown */
+    double speed;                    /* samples/s of this process while it computes */
+    double wait;                     /* share of its time in which it waits for others */
+    uint32_t faults;                 /* that were made on purpose, as far as it knows */
 } td__beat;
 
 typedef struct td__members td__members;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm_setup.h"
@@ -47,6 +48,7 @@ typedef struct agent_members {
     uint64_t last;             /* number of the last that next() gave or tried */
     uint32_t beat_ms;
     td__ctl_beat beat;
+    uint64_t since_ns; /* of what it says */
     /* To be said. */
     bool say_left, say_wait, say_drain;
     td__ctl_left left;
@@ -119,6 +121,7 @@ static void say_beat(agent_members *m)
 {
     pthread_mutex_lock(&m->lock);
     td__ctl_beat b = m->beat;
+    b.since = m->since_ns ? 1e-9 * (double)(td__clock_ns() - m->since_ns) : 0;
     pthread_mutex_unlock(&m->lock);
     td__link_send(&m->link, TD_CTL_BEAT, &b, sizeof b);
 }
@@ -283,12 +286,20 @@ static void leave(td__members *base, uint64_t number, td_status st, const char *
 static void beat(td__members *base, const td__beat *b)
 {
     agent_members *m = (agent_members *)base;
+    td__ctl_beat new = {.step = b->step,
+                        .steps = b->steps,
+                        .samples_per_second = b->samples_per_second,
+                        .loss = b->loss,
+                        .speed = b->speed,
+                        .wait = b->wait,
+                        .phase = (uint32_t)b->phase,
+                        .faults = b->faults};
+    snprintf(new.what, sizeof new.what, "%s", b->what ? b->what : "");
     pthread_mutex_lock(&m->lock);
-    m->beat = (td__ctl_beat){.step = b->step,
-                             .samples_per_second = b->samples_per_second,
-                             .loss = b->loss,
-                             .phase = (uint32_t)b->phase};
-    snprintf(m->beat.what, sizeof m->beat.what, "%s", b->what ? b->what : "");
+    if (!m->since_ns || new.step != m->beat.step || new.phase != m->beat.phase ||
+        strcmp(new.what, m->beat.what) != 0)
+        m->since_ns = td__clock_ns();
+    m->beat = new;
     pthread_mutex_unlock(&m->lock);
 }
 

@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "launch/membership.h"
 #include "launch/peers.h"
 #include "launch/placement.h"
@@ -24,6 +25,7 @@
 #include "net/store.h"
 
 enum { KIND_MEMBERSHIP = 1, KIND_REPORT = 2, GATHER_MS = 10000, GIVE_UP = 10, REPORT_MS = 1000 };
+enum { STATUS_MS = 500 }; /* between words for `tandem status` */
 
 typedef struct elastic {
     td__agent_spec *s;
@@ -35,7 +37,7 @@ typedef struct elastic {
     td__place place;
     td__place_report *report[TD_MS_AGENTS]; /* of the others */
     uint64_t reported;                      /* number of the last own report that was sent */
-    uint64_t report_at;
+    uint64_t report_at, status_at;
     uint64_t said; /* generation that the launcher was told of */
     bool led, over_said;
     bool stopping, ending; /* the launcher's words */
@@ -320,6 +322,28 @@ static void report(elastic *e, uint64_t now)
         td__peers_send(e->peers, a, KIND_REPORT, r, td__place_report_nbytes(r));
 }
 
+/* For `tandem status`. */
+static void say_status(elastic *e, uint64_t now)
+{
+    td__text t = {0};
+    if (now < e->status_at || *e->lost || td__channel_full(&e->s->up))
+        return;
+    e->status_at = now + STATUS_MS * 1000000ull;
+    const td__ms_content *c = &e->ms.decided.content;
+    td__text_add(&t, "{\"host\": ");
+    td__text_json(&t, td__agent_spec_host(e->s)->name);
+    td__text_printf(
+        &t,
+        ", \"leads\": %s, \"generation\": %" PRIu64 ", \"wanted\": %u, \"started\": %u, "
+        "\"processes\": [",
+        e->led ? "true" : "false", c->generation, c->wanted, td__workers_started(e->workers));
+    td__workers_status(e->workers, now, &t);
+    td__text_add(&t, "]}");
+    if (!td__text_status(&t) && td__channel_send(&e->s->up, TD_MSG_STATUS, -1, t.data, t.used + 1))
+        *e->lost = true;
+    td__text_fini(&t);
+}
+
 static td_status go_round(elastic *e)
 {
     td__channel *up = &e->s->up;
@@ -343,6 +367,7 @@ static td_status go_round(elastic *e)
         TD_TRY(lead(e, now));
     td__workers_tick(e->workers, now);
     report(e, now);
+    say_status(e, now);
     say_over(e);
     return TD_OK;
 }

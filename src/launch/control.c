@@ -106,7 +106,8 @@ void td__control_poll(td__control *c, struct pollfd p[TD_CONTROL_FDS])
 {
     p[0] = (struct pollfd){c ? td__gate_fd(c->gate) : -1, POLLIN, 0};
     for (int i = 0; i < TD_CONTROL_CALLERS; i++)
-        p[1 + i] = (struct pollfd){c ? c->callers[i].conn.fd : -1, POLLIN, 0};
+        p[1 + i] = (struct pollfd){c ? c->callers[i].conn.fd : -1,
+                                   c ? td__link_events(&c->callers[i]) : 0, 0};
 }
 
 static void enter(void *user, td__conn conn)
@@ -118,10 +119,9 @@ static void enter(void *user, td__conn conn)
 }
 
 void td__control_serve(td__control *c, const struct pollfd p[TD_CONTROL_FDS],
-                       void (*answer)(void *user, const char *question, char *out, size_t max),
-                       void *user)
+                       void (*answer)(void *user, const char *question, td__text *out), void *user)
 {
-    char question[TD_CONTROL_LINE], out[TD_CONTROL_LINE];
+    char question[TD_CONTROL_LINE];
     td__link_msg m;
     if (!c)
         return;
@@ -131,14 +131,18 @@ void td__control_serve(td__control *c, const struct pollfd p[TD_CONTROL_FDS],
         td__link *l = &c->callers[i];
         if (l->conn.fd < 0)
             continue;
+        td__link_flush(l);
         td__link_fill(l);
         while (td__link_next(l, &m)) {
             if (m.kind != QUESTION || m.nbytes >= sizeof question)
                 continue;
             memcpy(question, m.data, m.nbytes);
             question[m.nbytes] = 0;
-            answer(user, question, out, sizeof out);
-            td__link_send(l, ANSWER, out, strlen(out));
+            td__text out = {0};
+            answer(user, question, &out);
+            if (!td__text_status(&out))
+                td__link_send(l, ANSWER, out.data, out.used);
+            td__text_fini(&out);
         }
         if (!td__link_up(l))
             td__link_fini(l);
@@ -167,8 +171,7 @@ static td_status read_file(const char *run, char address[TD_ADDRESS_BYTES], td__
     return status;
 }
 
-td_status td__control_ask(const char *run, const char *question, td__deadline until,
-                          char out[TD_CONTROL_LINE])
+td_status td__control_ask(const char *run, const char *question, td__deadline until, td__text *out)
 {
     char address[TD_ADDRESS_BYTES];
     td__secret secret;
@@ -184,9 +187,9 @@ td_status td__control_ask(const char *run, const char *question, td__deadline un
     td__link_init_take(&link, conn);
     td__link_send(&link, QUESTION, question, strlen(question));
     for (;;) {
-        if (td__link_next(&link, &m) && m.kind == ANSWER && m.nbytes < TD_CONTROL_LINE) {
-            memcpy(out, m.data, m.nbytes);
-            out[m.nbytes] = 0;
+        if (td__link_next(&link, &m) && m.kind == ANSWER) {
+            td__text_append(out, m.data, m.nbytes);
+            st = td__text_status(out);
             break;
         }
         if (!td__link_up(&link))

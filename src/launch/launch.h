@@ -22,6 +22,8 @@
 
 #include "tandem/status.h"
 
+enum { TD_LAUNCH_CAUSE = 512 };
+
 typedef struct td__launch_opts {
     int size;               /* ranks; 0: as many as the hosts have slots */
     const char *hosts;      /* "a:4,b:4"; NULL: this host */
@@ -44,6 +46,7 @@ typedef struct td__launch_opts {
     int n_first;       /* set by the launcher: agents at the start */
     const char
         *control; /* a file that says where the job takes orders; NULL: in the run's folder */
+    char *cause;  /* (TD_LAUNCH_CAUSE) receives why the job failed, "": it did not; may be NULL */
     bool tls;
     bool plain;    /* lines of rank 0 as they are, and it says itself why ranks failed */
     bool terminal; /* our standard output is one, and the ranks of this host write to it themselves:

@@ -21,6 +21,7 @@
 #include "base/fail.h"
 #include "launch/agent_start.h"
 #include "launch/control.h"
+#include "launch/job_status.h"
 #include "launch/membership.h"
 #include "launch/output.h"
 #include "launch/placement.h"
@@ -43,8 +44,11 @@ typedef struct launch {
     td__output *output;
     td__job_secrets secrets;
     td__control *control;
+    td__job_status *news;
     int signals, signal;
     uint64_t generation;
+    int ranks;               /* of the generation, */
+    char reason[TD_MS_TEXT]; /* and why it was formed */
     bool begun, stopping, killing, over;
     int status;
     char cause[TD_MS_TEXT];
@@ -152,10 +156,15 @@ static void hear_generation(launch *l, const char *number, const char *size, con
     uint64_t n = strtoull(number, NULL, 10);
     if (n <= l->generation)
         return;
+    char text[TD_STATUS_TEXT];
     l->generation = n;
+    l->ranks = (int)strtol(size, NULL, 10);
+    snprintf(l->reason, sizeof l->reason, "%s", why);
+    snprintf(text, sizeof text, "generation %s, %s rank%s: %s", number, size,
+             l->ranks != 1 ? "s" : "", why);
+    td__job_status_event(l->news, text, false);
     if (n > 1)
-        td__output_say(l->output, "generation %s, %s rank%s: %s", number, size,
-                       strcmp(size, "1") != 0 ? "s" : "", why);
+        td__output_say(l->output, "%s", text);
 }
 
 static td_status take_message(launch *l, int index, const td__msg *m)
@@ -196,6 +205,16 @@ static td_status take_message(launch *l, int index, const td__msg *m)
     case TD_MSG_RUN_DIR:
         if (one && l->control)
             td__control_offer(l->control, one);
+        return TD_OK;
+    case TD_MSG_STATUS:
+        if (one)
+            td__job_status_host(l->news, index, one);
+        return TD_OK;
+    case TD_MSG_HANG:
+        if (one) {
+            td__job_status_event(l->news, one, true);
+            td__output_say(l->output, "%s", one);
+        }
         return TD_OK;
     case TD_MSG_LEAVES:
     case TD_MSG_FAILED:
@@ -266,9 +285,35 @@ static void hear_agent(launch *l, int index)
 
 /* ---- orders ---- */
 
-static void answer(void *user, const char *question, char *out, size_t max)
+static void tell_status(const launch *l, td__text *out)
+{
+    const char *host[TD_MS_AGENTS];
+    bool up[TD_MS_AGENTS];
+    for (int i = 0; i < l->hosts.n; i++) {
+        host[i] = l->hosts.host[i].name;
+        up[i] = l->agents[i].started && !l->agents[i].ended;
+    }
+    td__text_add(out, "ok ");
+    td__job_status_write(l->news,
+                         &(td__job_facts){.generation = l->generation,
+                                          .ranks = l->ranks,
+                                          .why = l->reason,
+                                          .least = l->o.least,
+                                          .most = l->o.most,
+                                          .spares = l->o.spares,
+                                          .n_agents = l->hosts.n,
+                                          .host = host,
+                                          .up = up},
+                         out);
+}
+
+static void answer(void *user, const char *question, td__text *out)
 {
     launch *l = user;
+    if (!strcmp(question, "status")) {
+        tell_status(l, out);
+        return;
+    }
     char *end, order[24], text[24];
     long n = strncmp(question, "scale ", 6) == 0 ? strtol(question + 6, &end, 10) : 0;
     int slots = 0;
@@ -277,15 +322,15 @@ static void answer(void *user, const char *question, char *out, size_t max)
     if (l->o.capped && l->o.most < slots)
         slots = l->o.most;
     if (strncmp(question, "scale ", 6) != 0 || *end) {
-        snprintf(out, max, "error the order is not understood: %.60s", question);
+        td__text_printf(out, "error the order is not understood: %.60s", question);
     } else if (n < l->o.least || n > slots) {
-        snprintf(out, max, "error this job can have %d to %d ranks", l->o.least, slots);
+        td__text_printf(out, "error this job can have %d to %d ranks", l->o.least, slots);
     } else {
         snprintf(order, sizeof order, "%llu", (unsigned long long)td__order_number());
         snprintf(text, sizeof text, "%ld", n);
         for (int i = 0; i < l->hosts.n; i++)
             tell(&l->agents[i], TD_MSG_ORDER, order, text);
-        snprintf(out, max, "ok %ld ranks are wanted from the next step border on", n);
+        td__text_printf(out, "ok %ld ranks are wanted from the next step border on", n);
     }
 }
 
@@ -440,6 +485,9 @@ static void watch(launch *l)
 static td_status conclude(launch *l, int *exit_status)
 {
     *exit_status = 0;
+    const char *cause = l->failed ? l->why : l->over && l->status ? l->cause : "";
+    if (l->o.cause)
+        snprintf(l->o.cause, TD_LAUNCH_CAUSE, "%s", cause);
     if (l->failed)
         return TD_FAIL(l->failed, "%s", l->why);
     if (l->over) {
@@ -486,6 +534,7 @@ static td_status run(launch *l)
     TD_TRY(td__output_create(l->o.most, &l->o, &l->output));
     td__output_interrupt(l->output, l->signals);
     TD_TRY(td__job_secrets_init(&l->secrets, l->o.tls));
+    TD_TRY(td__job_status_create(&l->news));
     TD_TRY(td__control_create(l->secrets.job, l->o.control, &l->control));
     l->limit = td__deadline_in_ms(START_MS);
     l->look_at = td__deadline_in_ms(LOOK_MS);
@@ -527,6 +576,7 @@ td_status td__launch_elastic(const td__launch_opts *opts, const char *const *arg
     if (!st)
         st = conclude(l, exit_status);
     td__control_destroy(l->control);
+    td__job_status_destroy(l->news);
     td__output_destroy(l->output);
     td__hosts_fini(&l->hosts);
     td__job_secrets_fini(&l->secrets);

@@ -1,6 +1,6 @@
 /* workers.c -- see workers.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/workers.h"
+#include "launch/workers_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,19 +15,12 @@
 #include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "coll/control.h"
-#include "launch/lines.h"
 #include "launch/rank_env.h"
-#include "launch/spawn.h"
-#include "net/gate.h"
-#include "net/link.h"
 #include "net/socket.h"
 
 extern char **environ;
 
 enum {
-    MOST = TD_PLACE_PROCS,
-    STRANGERS = 32,  /* connections that have not said hello */
     FDS_EACH = 4,    /* pidfd, out, err, link */
     WINDOW_MS = 250, /* crashes this close together have one cause */
     BACK_OFF_MS = 100,
@@ -36,41 +29,8 @@ enum {
     EXIT_NOT_RUN = 127,
 };
 
-typedef struct worker {
-    bool used, done;
-    uint32_t proc;
-    int slot; /* lowest that was free: names its output */
-    td__child child;
-    td__lines out, err;
-    td__link link; /* fd -1: has not come yet */
-    td__proc_state state;
-    bool leaving, failed, told_end, fenced, was_in;
-    uint64_t out_of; /* generation that it has left, or waits after */
-    uint64_t told;   /* generation that it was told of */
-    uint64_t told_wanted;
-    uint64_t heard_ns, kill_at; /* kill_at 0: no */
-    td__ctl_beat beat;
-} worker;
-
-struct td__workers {
-    td__agent_spec *s;
-    bool *lost;
-    td__gate *gate;
-    char socket[96];
-    td__link strangers[STRANGERS];
-    int next_stranger;
-    worker *all; /* (MOST) */
-    uint32_t n_started;
-    int n_running;
-    td__ms_content now; /* of the last decided state */
-    td__place_report report, sent;
-    uint64_t start_at;         /* not before */
-    uint64_t crash_ns;         /* when the last crash counted */
-    uint64_t step, crash_step; /* furthest so far; at the last crash */
-    uint64_t ticked_ns, next_ns;
-    bool stopping;
-    uint64_t kill_at;
-};
+enum { MOST = TD_PLACE_PROCS, STRANGERS = TD_WORKERS_STRANGERS };
+typedef td__worker worker;
 
 static uint64_t ms(uint64_t n)
 {
@@ -247,19 +207,6 @@ static void count_crash(td__workers *w, const worker *k, int status, const char 
         w->start_at = now + (ms(BACK_OFF_MS) << (n - 1));
 }
 
-static void describe_end(const worker *k, int status, uint32_t lease_ms, char *out, size_t max)
-{
-    int pid = (int)k->child.pid;
-    if (k->fenced)
-        snprintf(out, max, "pid %d) was silent for more than %u ms and was killed", pid, lease_ms);
-    else if (status > 128 && status < 128 + NSIG)
-        snprintf(out, max, "pid %d) was killed by signal %d (%s)", pid, status - 128,
-                 strsignal(status - 128));
-    else
-        snprintf(out, max, "pid %d) ended with exit status %d%s%.90s", pid, status,
-                 k->err.recent[0] ? ": " : "", k->err.recent);
-}
-
 /* One that was asked to go takes its place along: as if the operator wanted one rank less. */
 static void want_less(td__workers *w)
 {
@@ -282,7 +229,7 @@ static void reap(td__workers *w, worker *k, uint64_t now)
     w->n_running--;
     k->done = !status && !k->told_end && !k->leaving;
     if (!k->done) {
-        describe_end(k, status, w->s->lease_ms, text, sizeof text);
+        td__worker_end_text(k, status, w->s->lease_ms, text, sizeof text);
         td__place_end *e = &w->report.end[w->report.n_ends++ % TD_PLACE_ENDS];
         memset(e, 0, sizeof *e);
         e->proc = k->proc;
@@ -294,6 +241,7 @@ static void reap(td__workers *w, worker *k, uint64_t now)
                     break;
                 }
             count_crash(w, k, status, text, now);
+            td__worker_say_hang(w, k, status);
         }
         if (k->leaving && !k->told_end)
             want_less(w);
@@ -448,7 +396,7 @@ void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now)
 
 /* ---- doing what was decided ---- */
 
-static int rank_of(const td__ms_content *c, uint32_t proc)
+int td__worker_rank(const td__ms_content *c, uint32_t proc)
 {
     for (uint32_t i = 0; i < c->n_members; i++)
         if (c->member[i] == proc)
@@ -474,7 +422,7 @@ void td__workers_apply(td__workers *w, const td__ms_state *s)
     w->now = *c;
     for (int i = 0; i < MOST; i++) {
         worker *k = &w->all[i];
-        int rank = k->used && !k->done ? rank_of(c, k->proc) : -1;
+        int rank = k->used && !k->done ? td__worker_rank(c, k->proc) : -1;
         if (rank < 0)
             continue;
         if (c->generation > k->told)
@@ -492,7 +440,7 @@ static worker *find_surplus(td__workers *w)
     worker *found = NULL;
     for (int i = 0; i < MOST; i++) {
         worker *k = &w->all[i];
-        if (k->used && !k->done && !k->told_end && rank_of(&w->now, k->proc) < 0 &&
+        if (k->used && !k->done && !k->told_end && td__worker_rank(&w->now, k->proc) < 0 &&
             (!found || k->leaving || (k->proc > found->proc && !found->leaving)))
             found = k;
     }
@@ -513,6 +461,7 @@ static void watch(td__workers *w, worker *k, uint64_t now)
     if (td__link_up(&k->link) && !k->fenced) {
         if (now > k->heard_ns + lease) {
             k->fenced = true;
+            k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
             kill_group(k, SIGKILL);
         } else {
             later(w, k->heard_ns + lease + 1);
@@ -524,7 +473,7 @@ static void watch(td__workers *w, worker *k, uint64_t now)
     } else if (k->kill_at) {
         later(w, k->kill_at);
     }
-    if (k->leaving && !k->told_end && rank_of(&w->now, k->proc) < 0) {
+    if (k->leaving && !k->told_end && td__worker_rank(&w->now, k->proc) < 0) {
         want_less(w);
         end_worker(w, k, "it was asked to go", now);
     }

@@ -14,6 +14,7 @@
 
 #include <poll.h>
 
+#include "base/text.h"
 #include "launch/agent_spec.h"
 #include "launch/placement.h"
 
@@ -46,5 +47,10 @@ const td__place_report *td__workers_report(td__workers *w);
 uint64_t td__order_number(void);
 void td__workers_order(td__workers *w, uint64_t order, uint32_t wanted);
 void td__workers_slots(td__workers *w, uint32_t slots);
+
+/* What its processes do, as elements of a JSON array, separated by commas. */
+void td__workers_status(const td__workers *w, uint64_t now, td__text *out);
+/* Processes started so far. */
+uint32_t td__workers_started(const td__workers *w);
 
 #endif

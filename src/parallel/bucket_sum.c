@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "coll/comm_impl.h"
+#include "graph/program_impl.h"
 #include "parallel/sparse_gather.h"
 
 enum { ALIGN = 16, CHUNK = 16 << 10 };
@@ -147,6 +148,7 @@ void td__bucket_sum_destroy(td__bucket_sum *b)
     if (b->reducer)
         b->reducer->ops->destroy(b->reducer);
     td__sparse_gather_destroy(b->sparse);
+    td__comm_about(b->o.comm, 0, NULL);
     if (b->whole)
         td_comm_free(b->o.comm, b->whole);
     td__free_block(b->mine, (size_t)b->tree.slots * b->stride * sizeof(float));
@@ -201,9 +203,21 @@ static td_status carry_tail(td__bucket_sum *b)
     return TD_OK;
 }
 
+/* For the stall report: what the calls that follow carry. */
+static void say_what(td__bucket_sum *b, int k)
+{
+    const td_params *ps = b->o.params;
+    size_t begin = k < b->buckets.n ? b->buckets.at[k].begin : SIZE_MAX;
+    const char *name = NULL;
+    for (int i = 0; i < ps->count && ps->info[i].offset <= begin && k < b->buckets.n; i++)
+        name = ps->info[i].name;
+    td__comm_about(b->o.comm, k < b->buckets.n ? k + 1 : 0, name);
+}
+
 static td_status carry(void *user, int k)
 {
     td__bucket_sum *b = user;
+    say_what(b, k);
     if (k == b->buckets.n)
         return carry_tail(b);
     if (!b->reducer)

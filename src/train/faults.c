@@ -294,6 +294,19 @@ uint32_t td__faults_past(td__faults *f, uint32_t also)
     return past;
 }
 
+uint32_t td__faults_count(td__faults *f)
+{
+    uint32_t n = 0;
+    if (!f)
+        return 0;
+    pthread_mutex_lock(&f->lock);
+    for (int i = 0; i < f->plan.n_events; i++)
+        n += f->done[i];
+    n += (uint32_t)f->drawn;
+    pthread_mutex_unlock(&f->lock);
+    return n;
+}
+
 bool td__faults_flip(td__faults *f)
 {
     if (!f)

@@ -33,6 +33,8 @@ void td__faults_step(td__faults *f, uint64_t step, bool first);
 void td__faults_gone(td__faults *f, int rank, uint64_t step);
 /* A bit for each event of the schedule that is past; those of `also` are from now on. */
 uint32_t td__faults_past(td__faults *f, uint32_t also);
+/* How many are past, as far as this process knows. */
+uint32_t td__faults_count(td__faults *f);
 /* Is a bit of this step's gradients to be flipped? Once. */
 bool td__faults_flip(td__faults *f);
 /* `shards` shards have been run; takes longer if this rank is to be slow. */

@@ -1,5 +1,5 @@
 /* run_dir.h -- the directory of a run: job.yaml as resolved, metrics.jsonl, TensorBoard event
- * files, checkpoints/, profile.txt and trace.json (--profile), report.html. Observers that write
+ * files, failed.txt, checkpoints/, profile.txt and trace.json (--profile), report.html. Observers that write
  * into it are made here. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_RUN_DIR_H
@@ -22,6 +22,9 @@ TD_NODISCARD td_status td__run_dir_newest(const char *parent, const char *name,
 /* Only one process at a time may write into a run's directory: TD_EINVAL if another does. *fd is
  * the lock, closed to give it up. */
 TD_NODISCARD td_status td__run_dir_lock(const char *dir, int *fd);
+/* Leave a line about why the run failed in its directory (failed.txt), or take it away (why NULL).
+ * Nobody depends on it: failures are not told. */
+void td__run_dir_failed(const char *dir, const char *why);
 /* dir/file; TD_EINVAL if it is too long. */
 TD_NODISCARD td_status td__run_dir_path(const char *dir, const char *file, char path[TD__PATH]);
 

@@ -27,6 +27,7 @@
 /* What a rank asks, so that the sum over ranks tells how many ask what. */
 enum { ASK_STOP = 1, ASK_CHANGE = 1 << 16 };
 static const double ASK_END = (double)(1ull << 36); /* the whole job is to stop: one voice counts */
+static const double SMOOTH = 0.9;                   /* of what is said of the last steps */
 enum { MOST_SPANS = 1 << 17 };                      /* of a trace: 5 MB */
 
 static double seconds_since(uint64_t ns)
@@ -85,13 +86,18 @@ static bool out_of_patience(const td__trainer *t)
 static void beat(const td__trainer *t, td__phase phase, const char *what)
 {
     td__members *m = t->o.members;
+    td__comm_says(t->o.comm, phase, t->state.step + 1, what);
     if (m && m->ops->beat)
         m->ops->beat(m, &(td__beat){.step = t->state.step,
+                                    .steps = t->total_steps,
                                     .phase = phase,
                                     .what = what,
                                     .samples_per_second =
                                         t->seconds > 0 ? (double)t->samples / t->seconds : 0,
-                                    .loss = t->loss});
+                                    .loss = t->loss,
+                                    .speed = t->speed,
+                                    .wait = t->waits,
+                                    .faults = td__faults_count(t->o.faults)});
 }
 
 static double ask(const td__trainer *t)
@@ -166,7 +172,7 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
     for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
-        beat(t, TD_PHASE_DATA, NULL);
+        beat(t, TD_PHASE_DATA, "samples");
         TD_TRY(td__loader_next(t->loader, &b));
         beat(t, TD_PHASE_COMPUTE, NULL);
         e->data_wait += seconds_since(begin);
@@ -206,6 +212,11 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
 
 static void add_times(td__trainer *t, const td__step_event *e)
 {
+    double part = (double)td__step_shards(t->engine) / (double)td__trainer_shards(t);
+    if (e->times.compute > 0)
+        t->speed = SMOOTH * t->speed + (1 - SMOOTH) * part * (double)e->samples / e->times.compute;
+    if (e->seconds > 0)
+        t->waits = SMOOTH * t->waits + (1 - SMOOTH) * e->times.wait / e->seconds;
     td__rank_stats_add(t->stats, &(td__rank_times){.seconds = e->seconds,
                                                    .compute = e->times.compute,
                                                    .update = e->times.update,

@@ -65,6 +65,7 @@ struct td__trainer {
     double seconds, loss;
     uint64_t sent_nbytes, plain_nbytes;
     double last_ratio;
+    double speed, waits; /* lately: samples/s while it computes; share of waiting for others */
 
     /* Elastic runs. */
     td__past past;
