@@ -232,6 +232,13 @@ td__points *td__faults_points(td__faults *f)
     return f ? &f->points : NULL;
 }
 
+/* What was due before this generation has hit somebody, who may be gone. */
+static void skip_drawn(td__faults *f)
+{
+    uint64_t past = f->plan.every_ns ? (td__clock_ns() - f->began_ns) / f->plan.every_ns : 0;
+    f->drawn = past > f->drawn ? past : f->drawn;
+}
+
 static void begin(td__faults *f)
 {
     memset(f->ops, 0, sizeof f->ops);
@@ -249,6 +256,7 @@ void td__faults_generation(td__faults *f, uint64_t number, int rank, int size, t
     f->comm = comm;
     f->step = 0;
     f->armed = true;
+    skip_drawn(f);
     begin(f);
     pthread_mutex_unlock(&f->lock);
 }
@@ -339,6 +347,5 @@ void td__faults_since(td__faults *f, double elapsed)
         return;
     uint64_t now = td__clock_ns(), ns = (uint64_t)(elapsed * 1e9);
     f->began_ns = now > ns ? now - ns : 0;
-    if (f->plan.every_ns && !f->drawn) /* what was before this process came hit others */
-        f->drawn = ns / f->plan.every_ns;
+    skip_drawn(f);
 }
