@@ -24,7 +24,14 @@
 #include "launch/workers.h"
 #include "net/store.h"
 
-enum { KIND_MEMBERSHIP = 1, KIND_REPORT = 2, GATHER_MS = 10000, GIVE_UP = 10, REPORT_MS = 1000 };
+enum {
+    KIND_MEMBERSHIP = 1,
+    KIND_REPORT = 2,
+    GATHER_MS = 10000,
+    GIVE_UP = 10,
+    REPORT_MS = 1000,
+    LAST_WORDS_MS = 1000
+};
 enum { STATUS_MS = 500 }; /* between words for `tandem status` */
 
 typedef struct elastic {
@@ -383,6 +390,17 @@ static td_status run(elastic *e)
     }
 }
 
+/* The last words: for a launcher that is slow to read, not for one that does not. */
+static void say_the_rest(td__channel *up, bool *lost)
+{
+    td__deadline until = td__deadline_in_ms(LAST_WORDS_MS);
+    while (!*lost && up->queue_used > up->queue_sent && !td__deadline_passed(until)) {
+        struct pollfd p = {up->out, POLLOUT, 0};
+        poll(&p, 1, td__deadline_left_ms(until, LAST_WORDS_MS));
+        *lost = td__channel_flush(up) != TD_OK;
+    }
+}
+
 td_status td__agent_elastic(td__agent_spec *s, bool *lost)
 {
     elastic *e = td__calloc(1, sizeof *e);
@@ -395,8 +413,7 @@ td_status td__agent_elastic(td__agent_spec *s, bool *lost)
     TD_TRY_OR(st, done, run(e));
 done:
     td__workers_destroy(e->workers); /* before the others hear that we are gone */
-    if (td__channel_flush(&s->up))
-        *lost = true;
+    say_the_rest(&s->up, lost);
     td__peers_destroy(e->peers);
     td__store_server_destroy(e->store);
     for (int a = 0; a < TD_MS_AGENTS; a++)
