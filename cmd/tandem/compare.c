@@ -113,7 +113,7 @@ static td_status prepare(comparison *c)
     TD_TRY(td__variants_make(c->arena, c->args, &c->variants));
     TD_TRY(check_variants(c));
     if (json)
-        TD_TRY(td__output_check(json));
+        TD_TRY(td__output_check("json", json));
     ssize_t length = readlink("/proc/self/exe", c->self, sizeof c->self - 1);
     if (length <= 0)
         return TD_FAIL(TD_EIO, "cannot find the program itself: %s", strerror(errno));

@@ -70,7 +70,7 @@ static td_status export(const td__args *a)
     if (!path)
         return TD_FAIL(TD_EINVAL, "expected --output FILE.safetensors or FILE.npz");
     TD_TRY(pick_format(path, &f));
-    TD_TRY(td__output_check(path));
+    TD_TRY(td__output_check("output", path));
     if (stat(from, &st) != 0 || !S_ISDIR(st.st_mode))
         return TD_FAIL(TD_EINVAL, "%s is not a run's directory", from);
     TD_TRY(td__session_checkpoint(a, from, &info));

@@ -42,7 +42,7 @@ static td_status predict(td__session *s, const td__args *a, td__predict_file **f
     TD_TRY(td__predict_file_create(output, 0, NULL, 0, file));
     td__predict_file_destroy(*file);
     *file = NULL;
-    TD_TRY(td__output_check(output));
+    TD_TRY(td__output_check("output", output));
     s->input = input ? real : NULL;
     TD_TRY(td__session_trained(s, a, &info));
     TD_TRY(td__session_part(s, a, &part, &d));

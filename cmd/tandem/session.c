@@ -214,21 +214,21 @@ td_status td__session_part(const td__session *s, const td__args *a, td__part *pa
                    td__job_name(s->job));
 }
 
-td_status td__output_check(const char *path)
+td_status td__output_check(const char *flag, const char *path)
 {
     char dir[TD__PATH];
     struct stat info;
     const char *slash = strrchr(path, '/');
 
     if (strlen(path) >= sizeof dir)
-        return TD_FAIL(TD_EINVAL, "--output: the path %.60s... is too long", path);
+        return TD_FAIL(TD_EINVAL, "--%s: the path %.60s... is too long", flag, path);
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return TD_FAIL(TD_EINVAL, "--output: %s is not a regular file", path);
+        return TD_FAIL(TD_EINVAL, "--%s: %s is not a regular file", flag, path);
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))
-        return TD_FAIL(TD_EINVAL, "--output: there is no directory %s", dir);
+        return TD_FAIL(TD_EINVAL, "--%s: there is no directory %s", flag, dir);
     if (access(dir, W_OK) != 0)
-        return TD_FAIL(TD_EINVAL, "--output: no permission to write into %s", dir);
+        return TD_FAIL(TD_EINVAL, "--%s: no permission to write into %s", flag, dir);
     return TD_OK;
 }
 

@@ -62,8 +62,8 @@ TD_NODISCARD td_status td__session_checkpoint(const td__args *a, const char *run
 TD_NODISCARD td_status td__session_part(const td__session *s, const td__args *a, td__part *part,
                                         td__dataset **out);
 
-/* Can a file be written at `path` (--output)? Asked before the work, not after. */
-TD_NODISCARD td_status td__output_check(const char *path);
+/* Can a file be written at `path` (--FLAG)? Asked before the work, not after. */
+TD_NODISCARD td_status td__output_check(const char *flag, const char *path);
 
 /* Flags that several commands have. */
 #define TD_FLAG_SET                                                                         \

@@ -63,41 +63,66 @@ static char *clean(maker *m, const char *text)
     return name;
 }
 
+/* By another variant, or by a file of the comparison itself. */
 static bool is_taken(const maker *m, const char *name)
 {
     for (int i = 0; i < m->list.n; i++)
         if (strcmp(m->list.at[i].name, name) == 0)
             return true;
-    return false;
+    return strcmp(name, "compare.json") == 0 || strcmp(name, "compare.html") == 0;
 }
 
-/* sets: separated by "; ". */
-static td_status add(maker *m, const char *name, const char *sets)
+/* `wanted`, or with the first number that makes it the only one. */
+static const char *own_name(maker *m, const char *wanted)
 {
-    td__variant v = {.what = sets};
+    const char *name = wanted;
+
+    for (int i = 2; name && is_taken(m, name); i++)
+        name = td__arena_printf(m->arena, "%s-%d", wanted, i);
+    return name;
+}
+
+static td_status push(td__variant *v, const char *set)
+{
+    if (!set)
+        return out_of_memory();
+    if (v->n_sets == MOST_SETS)
+        return TD_FAIL(TD_EINVAL, "%s: more than %d overrides", v->name, MOST_SETS);
+    v->sets[v->n_sets++] = set;
+    return TD_OK;
+}
+
+/* A variant with the overrides of all, without any of its own; the list has room for one more. */
+static td_status begin(maker *m, const char *name, const char *what, td__variant **out)
+{
     const char *wanted = clean(m, name);
+    td__variant *v = &m->list.at[m->list.n];
 
     if (m->list.n == MOST)
         return TD_FAIL(TD_EINVAL, "more than %d variants", MOST);
-    v.sets = td__arena_alloc(m->arena, MOST_SETS * sizeof *v.sets);
-    v.name = wanted;
-    for (int i = 2; v.name && is_taken(m, v.name); i++)
-        v.name = td__arena_printf(m->arena, "%s-%d", wanted, i);
-    if (!v.sets || !v.name)
+    *v = (td__variant){.what = what, .name = wanted ? own_name(m, wanted) : NULL};
+    v->sets = td__arena_alloc(m->arena, MOST_SETS * sizeof *v->sets);
+    if (!v->sets || !v->name || !what)
         return out_of_memory();
+    m->list.n++;
     for (int i = 0; i < m->n_common; i++)
-        v.sets[v.n_sets++] = m->common[i];
+        TD_TRY(push(v, m->common[i]));
+    *out = v;
+    return TD_OK;
+}
+
+/* sets: separated by "; ", as in variants.def. */
+static td_status add(maker *m, const char *name, const char *sets)
+{
+    td__variant *v;
+
+    TD_TRY(begin(m, name, sets, &v));
     for (const char *at = sets; *at;) {
         const char *end = strstr(at, "; ");
         size_t n = end ? (size_t)(end - at) : strlen(at);
-        if (v.n_sets == MOST_SETS)
-            return TD_FAIL(TD_EINVAL, "%s: more than %d overrides", name, MOST_SETS);
-        v.sets[v.n_sets] = td__arena_printf(m->arena, "%.*s", (int)n, at);
-        if (!v.sets[v.n_sets++])
-            return out_of_memory();
+        TD_TRY(push(v, td__arena_printf(m->arena, "%.*s", (int)n, at)));
         at += n + (end ? 2 : 0);
     }
-    m->list.at[m->list.n++] = v;
     return TD_OK;
 }
 
@@ -123,10 +148,14 @@ static td_status add_file(maker *m, const char *path)
     int n = dot && dot > file ? (int)(dot - file) : (int)strlen(file);
     char *name = td__arena_printf(m->arena, "%.*s", n, file);
     char *sets = td__arena_printf(m->arena, "@%s", path);
+    td__variant *v;
 
     if (!*path)
         return TD_FAIL(TD_EINVAL, "--runs: expected FILE,FILE,...");
-    return name && sets ? add(m, name, sets) : out_of_memory();
+    if (!name)
+        return out_of_memory();
+    TD_TRY(begin(m, name, sets, &v));
+    return push(v, sets);
 }
 
 /* KEY=V1,V2: one variant for each value, for each variant that --vary made before. */
@@ -148,13 +177,17 @@ static td_status vary(maker *m, const char *text, int first)
     for (char *value; (value = next_word(m, &rest));)
         for (int i = 0; i < (old.n ? old.n : 1); i++) {
             const char *name = old.n ? before[i].name : "", *sets = old.n ? before[i].what : "";
-            char *more = td__arena_printf(m->arena, "%s%s%.*s=%s", sets, *sets ? "; " : "",
-                                          (int)(equals - text), text, value);
+            char *set = td__arena_printf(m->arena, "%.*s=%s", (int)(equals - text), text, value);
             char *called = td__arena_printf(m->arena, "%s%s%.*s=%s", name, *name ? "+" : "",
                                             (int)(equals - word), word, value);
-            if (!more || !called)
+            if (!set || !called)
                 return out_of_memory();
-            TD_TRY(add(m, called, more));
+            td__variant *v;
+            TD_TRY(begin(m, called,
+                         td__arena_printf(m->arena, "%s%s%s", sets, *sets ? "; " : "", set), &v));
+            for (int k = m->n_common; old.n && k < before[i].n_sets; k++)
+                TD_TRY(push(v, before[i].sets[k]));
+            TD_TRY(push(v, set));
         }
     return TD_OK;
 }
@@ -183,6 +216,7 @@ static td_status set_ranks(maker *m, const char *text)
             if (several)
                 v.name = td__arena_printf(m->arena, "%s%sn=%ld", n > 1 ? v.name : "",
                                           n > 1 ? "+" : "", ranks);
+            v.name = v.name ? own_name(m, v.name) : NULL;
             if (!v.name)
                 return out_of_memory();
             if (m->list.n == MOST)

@@ -245,9 +245,11 @@ static void make_plan(td__bucket_sum *b)
     TD_ASSERT(b->total->n ==
                   td__deal_partials(b->tree.deal, b->tree.batches * b->tree.shards, b->rank, NULL),
               "%d partials of %d batches", b->total->n, b->tree.batches);
-    b->all = *b->total;
-    for (int i = 0; i < b->all.n; i++)
+    b->all.n = b->total->n;
+    for (int i = 0; i < b->all.n; i++) {
+        b->all.at[i] = b->total->at[i];
         b->all.at[i].block = NULL; /* rows go their own way */
+    }
     td__grad_plan(&b->all, true, &b->rest);
 }
 

@@ -292,25 +292,23 @@ static void add_op(td__grad_sum *sum, const td__partial *a, const td__partial *b
 
 void td__grad_plan(td__grad_stack *s, bool all, td__grad_sum *sum)
 {
-    td__grad_stack out = {.n = 0};
+    td__partial *at = s->at;
+    int n = 0; /* of the result, which takes the place of what it was made from */
 
     sum->n_ops = 0;
     for (int i = 0; i < s->n; i++) {
-        td__partial p = s->at[i];
-        while (out.n && siblings(&out.at[out.n - 1].tree, &p.tree)) {
-            const td__partial *left = &out.at[--out.n];
-            add_op(sum, left, &p);
-            p = joined(left, &p);
+        td__partial p = at[i];
+        while (n && siblings(&at[n - 1].tree, &p.tree)) {
+            add_op(sum, &at[n - 1], &p);
+            p = joined(&at[--n], &p);
         }
-        out.at[out.n++] = p;
+        at[n++] = p;
     }
-    while (all && out.n > 1) { /* missing right halves: the rest is passed up */
-        const td__partial *left = &out.at[out.n - 2], *right = &out.at[out.n - 1];
-        add_op(sum, left, right);
-        out.at[out.n - 2] = joined(left, right);
-        out.n--;
+    for (; all && n > 1; n--) { /* missing right halves: the rest is passed up */
+        add_op(sum, &at[n - 2], &at[n - 1]);
+        at[n - 2] = joined(&at[n - 2], &at[n - 1]);
     }
-    *s = out;
+    s->n = n;
 }
 
 void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count)
@@ -347,9 +345,10 @@ void td__grad_finish(td__grad_pool *g, td__grad_sum *sum)
 
 int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end)
 {
-    td__grad_stack s = {.n = 0};
+    td__grad_stack s;
     td__grad_sum sum;
     int most = 0;
+    s.n = 0;
     for (int i = begin; i < end; i++) {
         bool joins = i > begin && i % 2 == 1 && !g->n_sparse; /* its left sibling, at once */
         s.at[s.n++] = (td__partial){.tree = {i, 0}};

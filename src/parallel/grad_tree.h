@@ -23,7 +23,8 @@
 #include "parallel/shard_tree.h"
 #include "tandem/program.h"
 
-enum { TD__GRAD_STACK = 64, TD__MAX_SPARSE = 16 };
+/* The stacks of all compute threads of a rank together must fit: see td__step_threads(). */
+enum { TD__GRAD_STACK = 2048, TD__MAX_SPARSE = 16 };
 
 /* A block with its lists. */
 typedef struct td__grad_block td__grad_block;

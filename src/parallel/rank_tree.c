@@ -84,10 +84,11 @@ static td_status add_all(td__rank_tree *t, const td__grad_sum *sum)
 
 static td_status make_plan(td__rank_tree *t)
 {
-    td__grad_stack all = {.n = 0};
+    td__grad_stack all;
     td__grad_sum sum;
     td__subtree trees[64];
 
+    all.n = 0;
     t->n_adds = 0;
     t->rounds = most_partials(t, t->batches);
     for (int r = 0; r < t->size; r++) {

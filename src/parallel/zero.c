@@ -74,8 +74,9 @@ static int slots_of(int stage, int size, int shards, int accumulate)
 static int depth_of(int stage, int size, int shards, int accumulate)
 {
     int most = 1;
-    td__grad_stack s = {.n = 0};
+    td__grad_stack s;
     td__grad_sum sum;
+    s.n = 0;
     for (int i = 0; stage > 1 && i < shards * accumulate; i++) {
         int in_batch = i % shards;
         s.at[s.n++] = (td__partial){.tree = {i, 0}};

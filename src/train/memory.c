@@ -32,7 +32,7 @@ static int threads_of(const td__trainer *t, const td__memory_case *c)
     int most = t->o.shards > eval ? t->o.shards : eval;
     int threads = t->o.threads ? t->o.threads : td__processors() / c->ranks;
     threads = c->ranks > 1 && c->zero > 1 ? 1 : threads > 1 ? threads : 1;
-    return threads < most ? threads : most;
+    return td__step_threads(threads < most ? threads : most, t->o.shards);
 }
 
 /* ---- Runners --------------------------------------------------------------------------------- */

@@ -148,6 +148,19 @@ int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
     return n + most;
 }
 
+/* Partials of a range: on each side one per level at most, and the shard that is lent. */
+int td__step_threads(int threads, int shards)
+{
+    enum { BATCHES_BEFORE = 32 }; /* theirs: one per bit of their number of shards */
+    for (;; threads--) {
+        int each = (shards + threads - 1) / threads, levels = 0;
+        while (1 << levels < each)
+            levels++;
+        if (threads == 1 || threads * (2 * levels + 1) + BATCHES_BEFORE <= TD__GRAD_STACK)
+            return threads;
+    }
+}
+
 /* Ranks that share memory need no second thread, not even with a reducer. */
 static td_status join_world(td__step_engine *e)
 {

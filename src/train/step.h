@@ -89,6 +89,9 @@ typedef struct td__step_blocks_opts {
 } td__step_blocks_opts;
 int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o);
 
+/* How many of `threads` compute threads a step of so many shards may have: all, but for hundreds of
+ * threads with many shards each, whose partials would be more than TD__GRAD_STACK. */
+int td__step_threads(int threads, int shards);
 /* With a comm: collective. */
 TD_NODISCARD td_status td__step_engine_create(const td__step_opts *opts, td__step_engine **out);
 void td__step_engine_destroy(td__step_engine *e); /* NULL is allowed */

@@ -142,11 +142,13 @@ static td_status reduce(void *user, int bucket, const float *grads)
 /* Row-sparse gradients of the round. */
 static td_status reduce_rows(td__step_zero *z, td_runner *ran)
 {
-    td__grad_stack local = {.n = 0};
+    td__grad_stack local;
     td_status st = TD_OK;
     if (!z->sparse)
         return TD_OK;
+    local.n = 0;
     if (ran) {
+        local.at[0] = (td__partial){.weight = z->weight};
         TD_TRY(td__grad_hold(z->lists, &local.at[0]));
         td__grad_lent(z->lists, local.at[0].block, ran, z->weight);
         local.n = 1;

@@ -109,7 +109,8 @@ static td_status make_model(td__trainer *t)
     int most = o->shards > eval_shards ? o->shards : eval_shards;
     const td_program *p;
 
-    TD_TRY(td__pool_create(threads < most ? threads : most, &t->pool));
+    threads = td__step_threads(threads < most ? threads : most, o->shards);
+    TD_TRY(td__pool_create(threads, &t->pool));
     TD_TRY(td__shard_set_create(&(td__shard_set_opts){.model = t->model,
                                                       .pool = t->pool,
                                                       .use = TD__USE_TRAIN,

@@ -94,6 +94,20 @@ for name, least in [("bf16", 1.9), ("f16", 1.9), ("onebit", 10)]:
     assert times > least, (name, times)
 END
 
+# --- Names: no two alike, and any that a file or a value may have ---------------------------------
+mkdir -p 'a; b'
+cp fast.yaml 'a; b/or; so.yaml'
+cp fast.yaml compare.json.yaml
+run 0 "$tandem" compare job.yaml --out names --set train.steps=2 --ranks 1,1 \
+    --runs 'a; b/or; so.yaml,compare.json.yaml' --vary 'log.dir="x; y"'
+python3 - <<'END' || fail "names: $(cat out err)"
+import json
+runs = json.load(open("names/compare.json"))["runs"]
+assert [r["variant"] for r in runs] == [
+    n + e for e in ("+n=1", "+n=1-2") for n in ("or__so", "compare.json-2", "dir=_x__y_")], runs
+assert all(r["steps"] == 2 for r in runs), runs
+END
+
 # --- What fails ----------------------------------------------------------------------------------
 run 1 "$tandem" compare job.yaml --runs wild.yaml,fast.yaml --out wild
 grep -q '^wild .*failed: .*loss' out || fail "no cause: $(cat out)"
@@ -116,6 +130,8 @@ wrong 'nowhere.yaml' nowhere.yaml --sync exact
 wrong 'expected KEY=VALUE' job.yaml --vary train.batch
 wrong 'train.batch' job.yaml --vary train.batch=-3
 wrong '--ranks' job.yaml --sync exact --ranks 1,x
+wrong '^tandem compare: --json: there is no directory nowhere/' job.yaml --sync exact \
+    --json nowhere/table.json
 wrong '--repeat' job.yaml --sync exact --repeat 0
 
 # --- Ctrl-C: the run under way stops, the table has what there is --------------------------------

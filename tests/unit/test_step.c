@@ -145,6 +145,30 @@ TEST(accumulation_and_clipping_too)
     }
 }
 
+TEST(hundreds_of_threads_too)
+{
+    char want[65], have[65];
+    double loss;
+    setup s = {&TRAIN_MODELS[0], 1, 100, 2, NULL, 0};
+    train(&s, want, &loss);
+    s.threads = 90;
+    train(&s, have, &loss);
+    assert_string_equal(have, want);
+    /* Every thread's shards, each a partial at worst, fit behind those of other batches. */
+    static const int CASES[][3] = {{100, 100, 100}, {1, 4096, 1}, {512, 512, 512}, {64, 4096, 64}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
+        assert_int_equal(td__step_threads(CASES[i][0], CASES[i][1]), CASES[i][2]);
+    for (int threads = 1; threads <= 4096; threads += 31) {
+        int n = td__step_threads(threads, 4093), partials = 32;
+        for (int t = 0; t < n; t++) { /* before the last one, which is lent */
+            td__subtree trees[64];
+            int begin = 4093 * t / n, end = 4093 * (t + 1) / n;
+            partials += 1 + td__shard_subtrees(1 << 30, begin, end - 1, trees);
+        }
+        CHECK(n >= 1 && partials <= TD__GRAD_STACK, "%d threads, %d partials", n, partials);
+    }
+}
+
 /* One shard on one thread is what the public functions do. */
 TEST(one_shard_is_the_plain_loop)
 {
@@ -234,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
+        cmocka_unit_test(hundreds_of_threads_too),
         cmocka_unit_test(accumulation_and_clipping_too),
         cmocka_unit_test(one_shard_is_the_plain_loop),
         cmocka_unit_test(shards_and_accumulation_are_one_large_batch),

@@ -225,7 +225,9 @@ td_status td__conv_plan_onednn(const td__cpu *cpu, const td__conv *v, td_kernel 
     onednn_conv *s = td__calloc(1, sizeof *s);
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory to plan a convolution");
+    td__dnnl_lock();
     td_status st = make_state(s, v);
+    td__dnnl_unlock();
     if (st) {
         fini_state(s);
         return st;

@@ -22,6 +22,7 @@ typedef struct td__dnnl_set {
     dnnl_exec_arg_t arg[TD__DNNL_MAX_ARGS + 1];
 } dnnl_set;
 
+static pthread_mutex_t planning = PTHREAD_MUTEX_INITIALIZER; /* the order in oneDNN's cache */
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 static dnnl_engine_t engine; /* constant once made */
 
@@ -137,6 +138,31 @@ static td_status make_set(dnnl_set *set, const td__dnnl *p)
     return TD_OK;
 }
 
+void td__dnnl_lock(void)
+{
+    pthread_mutex_lock(&planning);
+}
+
+void td__dnnl_unlock(void)
+{
+    pthread_mutex_unlock(&planning);
+}
+
+static void release(td__dnnl *p)
+{
+    for (int s = 0; p->sets && s < MAX_SETS; s++) {
+        for (int i = 0; i <= p->n_args; i++)
+            if (p->sets[s].arg[i].memory)
+                dnnl_memory_destroy(p->sets[s].arg[i].memory);
+        if (p->sets[s].stream)
+            dnnl_stream_destroy(p->sets[s].stream);
+    }
+    td__free(p->sets);
+    if (p->primitive)
+        dnnl_primitive_destroy(p->primitive);
+    *p = (td__dnnl){0};
+}
+
 td_status td__dnnl_init(td__dnnl *out, dnnl_primitive_desc_t pd, const int *args, int n_args)
 {
     td_status st;
@@ -165,23 +191,15 @@ td_status td__dnnl_init(td__dnnl *out, dnnl_primitive_desc_t pd, const int *args
 done:
     dnnl_primitive_desc_destroy(pd);
     if (st)
-        td__dnnl_fini(out);
+        release(out);
     return st;
 }
 
 void td__dnnl_fini(td__dnnl *p)
 {
-    for (int s = 0; p->sets && s < MAX_SETS; s++) {
-        for (int i = 0; i <= p->n_args; i++)
-            if (p->sets[s].arg[i].memory)
-                dnnl_memory_destroy(p->sets[s].arg[i].memory);
-        if (p->sets[s].stream)
-            dnnl_stream_destroy(p->sets[s].stream);
-    }
-    td__free(p->sets);
-    if (p->primitive)
-        dnnl_primitive_destroy(p->primitive);
-    *p = (td__dnnl){0};
+    td__dnnl_lock();
+    release(p);
+    td__dnnl_unlock();
 }
 
 static dnnl_set *take_set(const td__dnnl *p)

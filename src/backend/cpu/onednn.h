@@ -45,11 +45,18 @@ TD_NODISCARD td_status td__dnnl_md_desc(dnnl_memory_desc_t *out, const td_desc *
 /* A primitive attribute with user scratchpad mode; destroyed by the caller. */
 TD_NODISCARD td_status td__dnnl_attr(dnnl_primitive_attr_t *out);
 
+/* Descriptors and primitives are made and destroyed between these, by one thread at a time: oneDNN
+ * keeps primitives in a cache of the process, through which one thread gets what another made. Its
+ * own order among them is inside a binary that ThreadSanitizer does not see; ours is seen, and
+ * plans are made one after another anyway. */
+void td__dnnl_lock(void);
+void td__dnnl_unlock(void);
+
 /* Make *out from a primitive descriptor (which is destroyed here, also on failure). args[i] are
- * the DNNL_ARG_* that td__dnnl_run gets pointers for, in that order. */
+ * the DNNL_ARG_* that td__dnnl_run gets pointers for, in that order. Under the lock. */
 TD_NODISCARD td_status td__dnnl_init(td__dnnl *out, dnnl_primitive_desc_t pd, const int *args,
                                      int n_args);
-void td__dnnl_fini(td__dnnl *p);
+void td__dnnl_fini(td__dnnl *p); /* takes the lock itself */
 
 /* Execute on ptr[0 .. n_args); scratch has p->scratch bytes. Any number of threads may run one p.
  * Aborts if oneDNN reports an error, which for a primitive that was created means a broken

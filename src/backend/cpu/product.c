@@ -179,7 +179,9 @@ td_status td__product_init(td__product *p, const td__product_spec *spec)
         (b != TD_F32 && (b != TD_BF16 || a != TD_BF16)))
         return TD_ENOTSUP;
     if (choose(spec) == TD__ENGINE_ONEDNN) {
+        td__dnnl_lock();
         const td_status st = init_onednn(p);
+        td__dnnl_unlock();
         if (st == TD_OK) {
             p->onednn = true;
             return TD_OK;
