@@ -1,8 +1,8 @@
 /* control.h -- where a running elastic job takes orders: an abstract socket of the launcher, and a
  * file (mode 0600) that says which, with a secret (not the job's) that it takes to be heard.
  *
- * A question and its answer are one line each: "scale 4" -> "ok ..." or "error ...", "status" -> "ok
- * {...}". */
+ * A question and its answer are one line each: "scale 4" -> "ok ..." or "error ...", "status" ->
+ * "ok {...}". */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_CONTROL_H
 #define TD_LAUNCH_CONTROL_H
