@@ -104,13 +104,14 @@ static uint64_t count(td__faults *f, const char *op)
     return 0;
 }
 
-static bool is_here(const td__faults *f, const td__fault_event *e)
+/* late: or in a later step. */
+static bool is_here(const td__faults *f, const td__fault_event *e, bool late)
 {
     if (e->rank != f->rank)
         return false;
     if (e->generation)
         return f->step == 0 && e->number == f->generation;
-    return f->armed && e->number == f->step;
+    return f->armed && (e->number == f->step || (late && e->number < f->step));
 }
 
 /* The events of this point, op "": of a beginning. */
@@ -126,7 +127,8 @@ static int due(td__faults *f, td__point_kind kind, const char *op, td__fault_eve
                       : strcmp(e->op, "op") == 0 ? f->kinds[0] + f->kinds[1]
                                                  : 0;
         bool here = *op ? *e->op && at == e->count : !*e->op;
-        if (f->done[i] || !here || !is_here(f, e))
+        bool late = kind == TD_POINT_FILE && strcmp(e->op, op) == 0; /* written beside the steps */
+        if (f->done[i] || !here || !is_here(f, e, late))
             continue;
         f->done[i] = true;
         out[found++] = *e;
