@@ -33,8 +33,9 @@
  * After the step (or generation) comes an operation: a collective's or a file's name, `comm`,
  * `file`, or `op` for any, and its number in the step, from 1. What is done between two steps
  * belongs to the one before; a file that is named is hit when it is next written, which may be a
- * step later: checkpoints are written beside the steps. `seed=7,rate=1/10s` draws one such fault every ten seconds;
- * `trace=PATH` has every rank append a line "rank step kind operation" there for each point. */
+ * step later: checkpoints are written beside the steps. `seed=7,rate=1/10s` draws one such fault
+ * every ten seconds; `trace=PATH` has every rank append a line "rank step kind operation" there for
+ * each point. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_FAULT_H
 #define TD_NET_FAULT_H
