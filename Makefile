@@ -7,8 +7,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all setup configure test lint format soak-comm bench bench-torch bench-comm bench-ddp \
-        bench-data demo install sanitize asan tsan fuzz clean help
+.PHONY: all setup configure test lint format soak soak-comm model bench bench-torch bench-comm \
+        bench-ddp bench-elastic bench-data demo install sanitize asan tsan fuzz clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -38,11 +38,22 @@ bench: all ## run the benchmarks; JSON=FILE also writes the numbers
 bench-torch: all ## tandem beside PyTorch, in turn, in one run
 	@bench/torch/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
+model: all ## the membership protocol exhaustively, two events deeper than in the tests
+	@TD_MODEL_DEPTH=2 $(BUILD)/tests/test_membership_model
+
 soak-comm: all ## 1000 seeded fault schedules on tcp; SEED=N replays one
 	@TD_SOAK_SEEDS=1000 $(if $(SEED),TD_SOAK_SEED=$(SEED)) $(BUILD)/tests/test_comm_soak
 
 bench-comm: all ## collectives beside Open MPI and gloo; QUICK=1: under three minutes
 	@bench/comm/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
+
+SOAK_SECONDS ?= 600
+soak: all ## 16 elastic ranks, a fault every 10 s for SOAK_SECONDS=600, beside a run without
+	@tests/soak/run $(BUILD) --seconds $(SOAK_SECONDS) $(if $(SEED),--seed $(SEED)) \
+	    $(if $(JSON),--json $(abspath $(JSON)))
+
+bench-elastic: all ## from kill -9 to the next finished step, beside torchrun
+	@bench/elastic/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
 bench-ddp: all ## data parallel training beside PyTorch DDP; QUICK=1: a first look
 	@bench/ddp/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))

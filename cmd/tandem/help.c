@@ -34,6 +34,7 @@ const td__run_file td__run_files[] = {
     {"checkpoints/step-NNNNNNNN/", "model.safetensors, optimizer.safetensors, state.json"},
     {"checkpoints/latest, checkpoints/best", "the names of two of them"},
     {"profile.txt, trace.json", "time per node, and a trace of all ranks for Perfetto (--profile)"},
+    {"failed.txt", "why the run failed, if it did"},
     {"report.html", "curves, layers, memory and times, in one page"},
     {NULL, NULL},
 };

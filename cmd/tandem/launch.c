@@ -9,21 +9,7 @@
 #include <unistd.h>
 
 #include "command.h"
-
-/* "5s", "200ms" or "5". */
-static bool parse_ms(const char *text, uint32_t *out)
-{
-    char *end;
-    double v = strtod(text, &end);
-    if (end == text || !(v > 0) || v > 86400e3)
-        return false;
-    if (!strcmp(end, "ms"))
-        v /= 1e3;
-    else if (*end && strcmp(end, "s") != 0)
-        return false;
-    *out = (uint32_t)(v * 1e3 + 0.5);
-    return *out > 0;
-}
+#include "elastic_args.h"
 
 static int run(const td__args *a)
 {
@@ -37,8 +23,13 @@ static int run(const td__args *a)
                          .log_dir = td__args_value(a, "log-dir"),
                          .tls = td__args_has(a, "tls")};
     const char *grace = td__args_value(a, "grace");
-    if (!td__args_int(a, "ranks", 1, 65536, 0, &n))
+    int rc = td__elastic_args(a, &o);
+    if (rc)
+        return rc;
+    o.control = td__args_value(a, "control");
+    if (!o.most && !td__args_int(a, "ranks", 1, 65536, 0, &n))
         return TD_EXIT_USAGE;
+    n = o.most ? o.most : n;
     o.size = (int)n;
     if (!n && !o.hosts && !o.hosts_file)
         return td__usage_error(a, "how many ranks? give -n N or --hosts");
@@ -47,7 +38,7 @@ static int run(const td__args *a)
     if (o.hosts_file && access(o.hosts_file, R_OK))
         return td__usage_error(a, "--hosts-file: cannot read %s: %s", o.hosts_file,
                                strerror(errno));
-    if (grace && !parse_ms(grace, &o.grace_ms))
+    if (grace && !td__parse_ms(grace, &o.grace_ms))
         return td__usage_error(a, "--grace: expected a time such as 5s or 200ms, found '%s'",
                                grace);
     o.n_env = td__args_values(a, "env", &o.env);
@@ -72,7 +63,9 @@ static int run(const td__args *a)
 }
 
 static const td__flag FLAGS[] = {
-    {"ranks", 'n', "N", "number of ranks; with hosts, at most their slots", NULL},
+    {"ranks", 'n', "N", "number of ranks; with hosts, at most their slots. 2:8: elastic", NULL},
+    TD_FLAGS_ELASTIC,
+    {"control", 0, "FILE", "elastic: write there where `tandem scale FILE` finds the job", "FILE"},
     {"hosts", 0, "HOST:SLOTS,...", "the hosts and how many ranks each may run", NULL},
     {"hosts-file", 0, "FILE", "the same, a line 'HOST:SLOTS' or 'HOST slots=N' each", "FILE"},
     {"ssh", 0, "COMMAND", "reaches other hosts: COMMAND HOST PROGRAM agent (ssh)", NULL},
@@ -103,7 +96,10 @@ const td__command td__command_launch = {
             "line, after [rank].\n\n"
             "When a rank fails, the others are ended, the last lines of the first that failed "
             "are shown again, and its exit status is ours (128 + N for signal N). Ctrl-C ends "
-            "all ranks (130); a second one at once.",
+            "all ranks (130); a second one at once.\n\n"
+            "With -n 2:8 or --elastic the ranks are members of generations (td__members): one that "
+            "fails is replaced, one that is silent for the lease is killed, hosts may be lost, and "
+            "the job goes on as long as the least number of ranks is there.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

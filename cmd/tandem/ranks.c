@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "coll/comm_setup.h"
+#include "elastic_args.h"
 #include "launch/launch.h"
 
 enum { MOST_RANKS = 4096, GRACE_MS = 60 * 1000 }; /* a step and a checkpoint may take a while */
@@ -18,8 +19,19 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc)
 {
     td__world w;
     long ranks;
+    td__launch_opts elastic = {0};
 
-    *rc = TD_EXIT_OK;
+    *rc = td__elastic_args(a, &elastic);
+    if (*rc)
+        return false;
+    if (elastic.most) {
+        *n = elastic.most;
+        if (td__world_from_env(&w))
+            *rc = td__failure(a, TD_EINVAL);
+        else if (w.size > 1 || w.agent[0])
+            *rc = td__usage_error(a, "elastic ranks inside a launch: give -n and --elastic to it");
+        return !*rc;
+    }
     if (!td__args_int(a, "ranks", 1, MOST_RANKS, 0, &ranks)) {
         *rc = TD_EXIT_USAGE;
         return false;
@@ -37,13 +49,37 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc)
     return false;
 }
 
-/* The command line again, flag by flag, without -n. */
+/* Flags for who starts the ranks, not for them. */
+static bool is_ours(const char *flag)
+{
+    static const char *const OURS[] = {"ranks",    "elastic",   "spares",
+                                       "restarts", "heartbeat", "lease"};
+    for (size_t i = 0; i < sizeof OURS / sizeof OURS[0]; i++)
+        if (!strcmp(flag, OURS[i]))
+            return true;
+    return false;
+}
+
+static bool is_among(const char *flag, const char *const *more)
+{
+    size_t length = strlen(flag);
+    if (more && strcmp(flag, "resume") == 0) /* done, by who starts them */
+        return true;
+    for (; more && *more; more++)
+        if (strncmp(*more + 2, flag, length) == 0 && strchr("=", (*more)[2 + length]))
+            return true;
+    return false;
+}
+
+/* The command line again, flag by flag, without those. */
 static td_status make_argv(td__arena *arena, const td__args *a, const td__command *c,
-                           const char ***out)
+                           const char *const *more, const char ***out)
 {
     const char *const *values;
     size_t room = 5 + (size_t)td__args_count(a);
     int n = 0;
+    for (const char *const *m = more; m && *m; m++)
+        room++;
 
     for (const td__flag *f = c->flags; f && f->name; f++)
         room += 1 + (size_t)td__args_values(a, f->name, &values);
@@ -54,7 +90,7 @@ static td_status make_argv(td__arena *arena, const td__args *a, const td__comman
     argv[n++] = c->name;
     for (const td__flag *f = c->flags; f && f->name; f++) {
         int count = td__args_values(a, f->name, &values);
-        if (strcmp(f->name, "ranks") == 0 || !td__args_has(a, f->name))
+        if (is_ours(f->name) || is_among(f->name, more) || !td__args_has(a, f->name))
             continue;
         for (int i = 0; i < (count ? count : 1); i++) {
             const char *value = count ? values[i] : NULL;
@@ -64,6 +100,8 @@ static td_status make_argv(td__arena *arena, const td__args *a, const td__comman
                 return TD_FAIL(TD_ENOMEM, "no memory for a command line");
         }
     }
+    for (; more && *more; more++)
+        argv[n++] = *more;
     argv[n++] = "--";
     for (int i = 0; i < td__args_count(a); i++)
         argv[n++] = td__args_at(a, i);
@@ -71,28 +109,35 @@ static td_status make_argv(td__arena *arena, const td__args *a, const td__comman
     return TD_OK;
 }
 
-static td_status run(td__arena *arena, const td__args *a, const td__command *c, int n, int *status)
+static td_status run(td__arena *arena, const td__args *a, const td__command *c, int n,
+                     const char *const *more, char *cause, int *status)
 {
-    td__launch_opts o = {
-        .size = n, .plain = true, .terminal = isatty(STDOUT_FILENO), .grace_ms = GRACE_MS};
+    td__launch_opts o = {.size = n,
+                         .plain = true,
+                         .terminal = isatty(STDOUT_FILENO),
+                         .grace_ms = GRACE_MS,
+                         .cause = cause};
     char self[4096];
     const char **argv;
 
-    TD_TRY(make_argv(arena, a, c, &argv));
+    if (td__elastic_args(a, &o))
+        return TD_FAIL(TD_EINVAL, "the flags of elastic ranks");
+    TD_TRY(make_argv(arena, a, c, more, &argv));
     ssize_t length = readlink(argv[0], self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;
     argv[0] = length > 0 ? self : "tandem";
     return td__launch_run(&o, argv, status);
 }
 
-int td__ranks_run(const td__args *a, const td__command *c, int n)
+int td__ranks_run(const td__args *a, const td__command *c, int n, const char *const *more,
+                  char *cause)
 {
     td__arena *arena = NULL;
     int status = 0;
     td_status st = td__arena_create(&arena);
 
     if (!st)
-        st = run(arena, a, c, n, &status);
+        st = run(arena, a, c, n, more, cause, &status);
     td__arena_destroy(arena);
     if (st)
         return td__failure(a, st);

@@ -6,16 +6,18 @@
 #include "command.h"
 #include "tandem/coll.h"
 
-#define TD_FLAG_RANKS                                                            \
-    {                                                                            \
-        .name = "ranks", .letter = 'n', .value = "N",                            \
-        .help = "ranks on this host; the result does not depend on how many (1)" \
+#define TD_FLAG_RANKS                                                                \
+    {                                                                                \
+        .name = "ranks", .letter = 'n', .value = "N",                                \
+        .help = "ranks on this host, 4 or 2:8; the result does not depend on it (1)" \
     }
 
 /* Is this process to start ranks (-n) rather than to be one? *rc is set if neither can be. */
 bool td__ranks_wanted(const td__args *a, int *n, int *rc);
-/* Run this command, without -n, in n ranks; its exit status. */
-int td__ranks_run(const td__args *a, const td__command *c, int n);
+/* Run this command, without -n, in n ranks; its exit status. more: further flags for them, NULL at
+ * the end, in the place of those of the same names; may be NULL. cause: td__launch_opts has it. */
+int td__ranks_run(const td__args *a, const td__command *c, int n, const char *const *more,
+                  char *cause);
 
 /* The world that this process was started in; NULL: it is alone. */
 TD_NODISCARD td_status td__ranks_join(const td_comm_opts *opts, td_comm **out);

@@ -46,13 +46,24 @@ td_status td__session_join(td__session *s)
 {
     const td__job_parallel *p = td__job_parallel_opts(s->job);
 
-    TD_TRY(td__ranks_join(&(td_comm_opts){.transport = p->transport, .algo = p->algo}, &s->comm));
+    const td_comm_opts opts = {.transport = p->transport, .algo = p->algo};
+
+    TD_TRY(td__members_from_env(&opts, &s->members));
+    if (s->members) {
+        s->opts.members = s->members;
+        if (strcmp(p->distribute, "none") != 0)
+            return TD_FAIL(TD_EINVAL, "data.distribute: elastic ranks read their data themselves");
+        return TD_OK;
+    }
+    TD_TRY(td__ranks_join(&opts, &s->comm));
     s->opts.comm = s->comm;
     return TD_OK;
 }
 
 int td__session_rank(const td__session *s)
 {
+    if (s->members)
+        return s->trainer ? td__trainer_rank(s->trainer) : 0;
     return s->comm ? td_comm_rank(s->comm) : 0;
 }
 
@@ -82,6 +93,9 @@ void td__session_fini(td__session *s)
     td__distribute_close(s->distribution);
     td__data_close(s->data);
     td_comm_destroy(s->comm);
+    if (s->members)
+        s->members->ops->destroy(s->members);
+    td__faults_destroy(s->faults);
     td__job_destroy(s->job);
     *s = (td__session){0};
 }

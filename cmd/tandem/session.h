@@ -11,13 +11,16 @@
 #include "job/job.h"
 #include "parallel/distribute.h"
 #include "train/checkpoint.h"
+#include "train/faults.h"
 #include "train/run_dir.h"
 #include "train/trainer.h"
 
 /* Zero-initialise. */
 typedef struct td__session {
     td__job *job;
-    td_comm *comm; /* the ranks that train together; NULL: this process is alone */
+    td_comm *comm; /* the ranks that train together; NULL: this process is alone, or elastic */
+    td__members *members; /* of an elastic launch; NULL: it is not one */
+    td__faults *faults;   /* --faults; NULL: none */
     td__data *data;
     td__distribution *distribution; /* of rank 0's data; NULL: every rank has its own */
     td__model model;
@@ -38,7 +41,8 @@ void td__session_fini(td__session *s);
 
 /* After the job: join the other ranks, if there are any. */
 TD_NODISCARD td_status td__session_join(td__session *s);
-int td__session_rank(const td__session *s); /* 0 if alone */
+/* 0 if alone; of an elastic rank, as it is now or was last. */
+int td__session_rank(const td__session *s);
 
 /* What the user named: a run's directory, a checkpoint's, or a job file. */
 typedef struct td__place {

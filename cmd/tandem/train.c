@@ -8,10 +8,17 @@
  * With -n this process starts the ranks, each of which is a `tandem train` of its own (ranks.h),
  * and so is one that mpirun or torchrun started. Rank 0 has the run's directory, prints, and says
  * whether the run begins. Another rank that fails says why by aborting the comm, in rank 0's
- * words. */
+ * words.
+ *
+ * Elastic ranks (-n 2:8, --elastic) come and go, so the process that starts them makes the run's
+ * directory, and every rank is told which it is: whoever is rank 0 opens it (lead_begin), and goes
+ * on with what it holds. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -21,14 +28,18 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/human.h"
+#include "elastic_args.h"
+#include "faults_sweep.h"
 #include "progress.h"
 #include "ranks.h"
 #include "resume.h"
 #include "session.h"
 #include "train/event_json.h"
+#include "train/pool.h"
 
 enum { SPREAD_SILENT_NS = 1000000000, SPREAD_NS = 100000000 };
 
@@ -63,6 +74,7 @@ typedef struct training {
     int lock;             /* of the directory; -1: not yet */
     bool made, described; /* the directory, its job.yaml: taken away if nothing comes of it */
     bool resume, profile;
+    td__train_lead lead; /* of elastic ranks */
     uint64_t from_step;
     td__progress progress;
     uint64_t spread_ns; /* when the data began to travel, or were last said to; 0: not yet */
@@ -80,6 +92,8 @@ static td_status find_job(training *t)
 {
     const char *job = td__args_at(t->args, 0), *run = td__args_value(t->args, "resume");
 
+    if (!job && !run && !t->resume) /* elastic ranks are told so */
+        run = td__args_value(t->args, "run-dir");
     if (!job && !run)
         return TD_FAIL(TD_EINVAL, "expected JOB.yaml, or --resume with a run's directory");
     if (!job)
@@ -116,6 +130,7 @@ static td_status find_run(training *t)
         return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
                        t->dir);
     TD_TRY(td__run_dir_lock(t->dir, &t->lock));
+    td__run_dir_failed(t->dir, NULL);
     return td__resume_check(s, t->dir, &t->past);
 }
 
@@ -168,11 +183,20 @@ static td_status write_job(training *t)
     return st;
 }
 
+static void begin_progress(training *t)
+{
+    const td__args *a = t->args;
+    td__progress_init(&t->progress,
+                      td__args_has(a, "json")    ? TD_PROGRESS_JSON
+                      : td__args_has(a, "quiet") ? TD_PROGRESS_QUIET
+                                                 : TD_PROGRESS_LINE,
+                      td__job_log_opts(t->session.job)->every);
+}
+
 static td_status observe(training *t)
 {
     const td__job_log *log = td__job_log_opts(t->session.job);
     td__trainer *trainer = t->session.trainer;
-    const td__args *a = t->args;
 
     TD_TRY(td__metrics_file_create(t->dir, t->from_step, &t->metrics));
     TD_TRY(td__trainer_observe(trainer, t->metrics));
@@ -184,11 +208,7 @@ static td_status observe(training *t)
         TD_TRY(td__trace_create(t->dir, &t->trace));
         TD_TRY(td__trainer_observe(trainer, t->trace));
     }
-    td__progress_init(&t->progress,
-                      td__args_has(a, "json")    ? TD_PROGRESS_JSON
-                      : td__args_has(a, "quiet") ? TD_PROGRESS_QUIET
-                                                 : TD_PROGRESS_LINE,
-                      log->every);
+    begin_progress(t);
     return td__trainer_observe(trainer, &t->progress.observer);
 }
 
@@ -224,14 +244,101 @@ static td_status spreading(void *user, const char *part, uint64_t done, uint64_t
     return TD_OK;
 }
 
+static void print_head(training *t, int ranks, const char *how)
+{
+    if (td__args_has(t->args, "quiet") || td__args_has(t->args, "json"))
+        return;
+    printf("%s: %s%s", td__job_name(t->session.job), t->resume ? "resumed in " : "", t->dir);
+    if (ranks > 1)
+        printf(", on %d ranks (%s)", ranks, how);
+    putchar('\n');
+    fflush(stdout);
+}
+
+/* ---- Elastic ranks --------------------------------------------------------------------------- */
+
+enum { LOCK_MS = 2000, LOCK_POLL_MS = 5 };
+
+/* Who was rank 0 before may not be gone yet, or be fenced off and never let go: what it has open is
+ * not what we write. */
+static void take_lock(training *t)
+{
+    td__deadline until = td__deadline_in_ms(LOCK_MS);
+    while (td__run_dir_lock(t->dir, &t->lock) && !td__deadline_passed(until))
+        (void)poll(NULL, 0, LOCK_POLL_MS);
+}
+
+static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uint64_t valid,
+                            uint64_t *told_step, uint64_t *told_valid)
+{
+    training *t = user;
+    const td__job_log *log = td__job_log_opts(t->session.job);
+    td__members *m = t->session.members;
+
+    take_lock(t);
+    TD_TRY(td__metrics_file_take_over(t->dir, step, valid, told_step, told_valid, &t->metrics));
+    TD_TRY(td__trainer_observe(trainer, t->metrics));
+    if (log->tensorboard) {
+        TD_TRY(td__tensorboard_create(t->dir, step, &t->tensorboard));
+        TD_TRY(td__trainer_observe(trainer, t->tensorboard));
+    }
+    m->ops->run_dir(m, t->dir);
+    begin_progress(t);
+    return td__trainer_observe(trainer, &t->progress.observer);
+}
+
+static void lead_end(void *user)
+{
+    training *t = user;
+
+    td__progress_fini(&t->progress);
+    td__tensorboard_destroy(t->tensorboard);
+    td__metrics_file_destroy(t->metrics);
+    t->tensorboard = t->metrics = NULL;
+    if (t->lock >= 0)
+        close(t->lock);
+    t->lock = -1;
+}
+
+static td_status prepare_elastic(training *t)
+{
+    td__session *s = &t->session;
+    const char *dir = td__args_value(t->args, "run-dir");
+    char job[TD__PATH];
+    struct stat info;
+
+    if (!dir)
+        return TD_FAIL(TD_EINVAL, "elastic ranks need --run-dir, the same for all (tandem train -n "
+                                  "LEAST:MOST makes it)");
+    TD_TRY(td__run_dir_create(dir, NULL, t->dir));
+    TD_TRY(td__run_dir_path(t->dir, "job.yaml", job));
+    if (stat(job, &info) != 0)
+        TD_TRY(write_job(t));
+    TD_TRY(td__session_data(s));
+    TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
+    t->lead = (td__train_lead){.user = t, .begin = lead_begin, .end = lead_end};
+    s->opts.checkpoint_dir = t->checkpoints;
+    s->opts.lead = &t->lead;
+    s->opts.test = true;
+    return td__session_trainer(s);
+}
+
 /* Everything up to the first step. */
 static td_status prepare(training *t)
 {
     td__session *s = &t->session;
+    const char *faults = td__args_value(t->args, "faults");
 
     TD_TRY(find_job(t));
     TD_TRY(td__session_job(s, t->args, t->job_path));
+    if (faults)
+        TD_TRY(td__faults_create(faults, NULL, NULL, &s->faults));
+    s->opts.faults = s->faults;
     TD_TRY(td__session_join(s));
+    if (s->members) {
+        catch_signals();
+        return prepare_elastic(t);
+    }
     int ranks = s->comm ? td_comm_size(s->comm) : 1;
     TD_TRY(td__backup_check(&s->opts, ranks));
     if (s->comm) /* when a rank fails, the launcher ends the others, which have to say why */
@@ -447,6 +554,8 @@ static int failed(training *t, td_status st)
     td__progress_clear(&t->progress);
     if (!is_first(t))
         return TD_EXIT_FAILED;
+    if (st != TD_EABORTED)
+        td__run_dir_failed(t->dir, td_last_error());
     return td__failure(t->args, st) == TD_EXIT_INTERRUPTED ? TD_EXIT_INTERRUPTED : TD_EXIT_FAILED;
 }
 
@@ -454,7 +563,7 @@ static int conclude(training *t)
 {
     const td__job_log *log = td__job_log_opts(t->session.job);
     bool json = td__args_has(t->args, "json"), quiet = td__args_has(t->args, "quiet");
-    td_status st = test(t);
+    td_status st = t->session.members ? TD_OK : test(t);
 
     if (!st && t->profile && is_first(t))
         st = write_profile(t);
@@ -486,6 +595,26 @@ static int conclude(training *t)
             "--resume=%s\n",
             t->result.step, t->dir);
     return TD_EXIT_INTERRUPTED;
+}
+
+/* The run is over, or this process has no more part in it. */
+static int run_elastic(training *t)
+{
+    td_status st = td__trainer_run(t->session.trainer, &stop, &t->result);
+
+    if (st == TD_EABORTED) /* fenced off, or not needed any more: others know better */
+        return TD_EXIT_OK;
+    if (st == TD_EIO || st == TD_ENOMEM) { /* this process alone knows why it goes */
+        td__progress_clear(&t->progress);
+        (void)td__failure(t->args, st);
+        return TD_EXIT_FAILED;
+    }
+    if (st)
+        return failed(t, st);
+    if (!*t->result.digest) /* drained: the others go on */
+        return TD_EXIT_INTERRUPTED;
+    t->test = *td__trainer_test(t->session.trainer);
+    return conclude(t);
 }
 
 static void finish(training *t)
@@ -560,6 +689,8 @@ static int train(training *t)
     td_status st = prepare(t);
     int rc = TD_EXIT_FAILED;
 
+    if (t->session.members)
+        return st ? td__failure(t->args, st) : run_elastic(t);
     if (!st)
         st = start(t);
     if (!begins(t, st, &rc)) {
@@ -567,13 +698,9 @@ static int train(training *t)
             take_back(t);
         return rc;
     }
-    if (is_first(t) && !td__args_has(t->args, "quiet") && !td__args_has(t->args, "json")) {
-        printf("%s: %s%s", td__job_name(t->session.job), t->resume ? "resumed in " : "", t->dir);
-        if (t->session.comm)
-            printf(", on %d ranks (%s)", td_comm_size(t->session.comm),
-                   td_comm_transport(t->session.comm));
-        putchar('\n');
-        fflush(stdout);
+    if (is_first(t)) {
+        const td_comm *c = t->session.comm;
+        print_head(t, c ? td_comm_size(c) : 1, c ? td_comm_transport(c) : "");
     }
     st = td__trainer_run(t->session.trainer, &stop, &t->result);
     if (st)
@@ -585,14 +712,64 @@ static int train(training *t)
     return rc;
 }
 
+/* The directory of elastic ranks, which no rank is there to make. */
+static td_status offer_run(training *t)
+{
+    if (t->resume)
+        TD_TRY(find_run(t));
+    else
+        TD_TRY(make_run(t));
+    if (!t->past.finished)
+        TD_TRY(write_job(t));
+    if (t->lock >= 0)
+        close(t->lock); /* whoever is rank 0 takes it */
+    t->lock = -1;
+    return TD_OK;
+}
+
+static int start_elastic(training *t, int n)
+{
+    char dir[PATH_MAX], run_dir[PATH_MAX + 16], threads[32];
+    const char *more[] = {run_dir, threads, NULL};
+    int each = td__processors() / n;
+    td_status st = offer_run(t);
+
+    if (!st && t->past.finished)
+        return already_finished(t);
+    if (!st && !realpath(t->dir, dir))
+        st = TD_FAIL(TD_EIO, "%s: %s", t->dir, strerror(errno));
+    if (st)
+        return td__failure(t->args, st);
+    print_head(t, n, "elastic");
+    snprintf(run_dir, sizeof run_dir, "--run-dir=%s", dir);
+    if (t->session.opts.threads)
+        each = t->session.opts.threads;
+    snprintf(threads, sizeof threads, "--threads=%d", each > 1 ? each : 1);
+    char cause[TD_LAUNCH_CAUSE] = "";
+    int rc = td__ranks_run(t->args, &td__command_train, n, more, cause);
+    if (*cause && rc != TD_EXIT_INTERRUPTED)
+        td__run_dir_failed(dir, cause);
+    return rc;
+}
+
 /* A job that is wrong is said to be so once, not by every rank. */
 static int start_ranks(training *t, int n)
 {
+    const char *faults = td__args_value(t->args, "faults");
+    td__launch_opts launch = {0};
     td_status st = find_job(t);
 
     if (!st)
         st = td__session_job(&t->session, t->args, t->job_path);
-    return st ? td__failure(t->args, st) : td__ranks_run(t->args, &td__command_train, n);
+    if (!st && faults)
+        st = td__faults_create(faults, NULL, NULL, &t->session.faults);
+    if (st)
+        return td__failure(t->args, st);
+    if (td__args_has(t->args, "faults-sweep"))
+        return td__faults_sweep(t->args, t->job_path, n);
+    if (!td__elastic_args(t->args, &launch) && launch.most)
+        return start_elastic(t, n);
+    return td__ranks_run(t->args, &td__command_train, n, NULL, NULL);
 }
 
 static int run(const td__args *a)
@@ -609,7 +786,10 @@ static int run(const td__args *a)
     t->lock = -1;
     t->resume = td__args_has(a, "resume");
     t->profile = td__args_has(a, "profile");
-    rc = start ? start_ranks(t, ranks) : train(t);
+    if (!start && td__args_has(a, "faults-sweep"))
+        rc = td__usage_error(a, "--faults-sweep: on how many ranks? give -n 2 or more");
+    else
+        rc = start ? start_ranks(t, ranks) : train(t);
     finish(t);
     td__free(t);
     return rc;
@@ -627,8 +807,14 @@ static const td__flag FLAGS[] = {
      .words = "FILE"},
     {.name = "json", .help = "one JSON object per line on standard output, for machines"},
     {.name = "quiet", .letter = 'q', .help = "print one line, at the end"},
+    {.name = "faults",
+     .value = "PLAN",
+     .help = "things that break on purpose: \"kill rank=2 at=step:17:allreduce:3; ...\""},
+    {.name = "faults-sweep",
+     .help = "three steps, over and over: a kill at every operation of every rank (-n)"},
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
     TD_FLAG_RANKS,
+    TD_FLAGS_ELASTIC,
     TD_FLAG_THREADS,
     {.name = NULL},
 };

@@ -18,6 +18,8 @@
     X(ADDRESS, "TANDEM_ADDRESS", "address of this host for the other hosts")               \
     X(TLS_DIR, "TANDEM_TLS_DIR", "folder with cert.pem and key.pem: connections use TLS")  \
     X(JOB, "TANDEM_JOB", "mark of all processes of one launch")                            \
+    X(AGENT, "TANDEM_AGENT", "socket of the agent of an elastic launch")                   \
+    X(PROC, "TANDEM_PROC", "number of this process in an elastic launch")                  \
     X(ENGINE, "TANDEM_ENGINE", "who carries out collectives: native, mpi")                 \
     X(TRANSPORT, "TANDEM_TRANSPORT", "how bytes move between ranks: shm, tcp")             \
     X(ALGO, "TANDEM_ALGO", "algorithm of collectives that name none")                      \

@@ -7,7 +7,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "coll/comm_impl.h"
+#include "coll/hang.h"
 
 #define PUT(field, value) atomic_store_explicit(&(field), (value), memory_order_release)
 #define GET(field) atomic_load_explicit(&(field), memory_order_acquire)
@@ -175,5 +177,47 @@ char *td__comm_activity_text(const td__comm_activity *a, char *buf, size_t nbyte
         snprintf(data, sizeof data, "%zu %s", a->count, td_dtype_name(a->dtype));
     snprintf(buf, nbytes, "%s #%llu (%s%s%s%s)", td__coll_name(a->kind),
              (unsigned long long)a->sequence, data, with, colon, a->algo);
+    return buf;
+}
+
+/* ---- what the program says ---- */
+
+void td__comm_says(td_comm *c, unsigned phase, uint64_t step, const char *what)
+{
+    if (!c)
+        return;
+    td__comm_note *n = &c->note;
+    bool news =
+        !GET(n->since_ns) || GET(n->phase) != phase || GET(n->step) != step || GET(n->what) != what;
+    PUT(n->phase, phase);
+    PUT(n->step, step);
+    PUT(n->what, what);
+    if (news)
+        PUT(n->since_ns, td__clock_ns());
+}
+
+void td__comm_about(td_comm *c, int bucket, const char *tensor)
+{
+    if (!c)
+        return;
+    PUT(c->note.tensor, tensor);
+    PUT(c->note.bucket, bucket);
+}
+
+char *td__comm_note_text(const td_comm *c, char *buf, size_t nbytes)
+{
+    const td__comm_note *n = &c->note;
+    uint64_t since = GET(n->since_ns);
+    const char *what = GET(n->what), *tensor = GET(n->tensor);
+    int bucket = GET(n->bucket), used = 0;
+    buf[0] = 0;
+    if (since)
+        used =
+            snprintf(buf, nbytes, "step %llu, %s%s%s since %.1f s",
+                     (unsigned long long)GET(n->step), td__phase_name(GET(n->phase)),
+                     what ? ": " : "", what ? what : "", 1e-9 * (double)(td__clock_ns() - since));
+    if (bucket && used >= 0 && (size_t)used < nbytes)
+        snprintf(buf + used, nbytes - (size_t)used, "%sbucket %d%s%s", used ? ", " : "", bucket,
+                 tensor ? " from " : "", tensor ? tensor : "");
     return buf;
 }

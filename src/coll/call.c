@@ -70,6 +70,9 @@ td_status td__comm_run(td_comm *c, td__coll_call *call)
     td_status st;
 
     TD_TRY(td__poison_check(&c->poison));
+    st = td__point(c->points, TD_POINT_COMM, td__coll_name(call->kind));
+    if (st)
+        return td__comm_failed(c, st);
     if (c->size == 1)
         return run_alone(call);
     if (!c->hooks.run)

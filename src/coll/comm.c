@@ -208,6 +208,11 @@ void td_comm_blame(const td_comm *c, double *out)
         out[r] = atomic_load_explicit(&c->blame_s[r], memory_order_relaxed);
 }
 
+void td__comm_points(td_comm *c, td__points *p)
+{
+    c->points = p;
+}
+
 void *td__coll_scratch(td__coll_ctx *x, size_t nbytes)
 {
     if (nbytes > x->scratch_nbytes || !x->scratch) { /* NULL means out of memory, also for none */

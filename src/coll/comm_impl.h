@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/point.h"
 #include "coll/algo.h"
 #include "net/poison.h"
 
@@ -77,6 +78,9 @@ enum { TD_COMM_LINE = 512 };
  * thread. */
 void td__comm_poison(td_comm *c, td_status st, const char *text);
 void td__comm_poison_all(td_comm *c, td_status st, const char *text);
+/* From now on every call passes p, which is borrowed; what fails there fails the call. Between
+ * calls. */
+void td__comm_points(td_comm *c, td__points *p);
 /* A line from rank `from`; false if it is none of the comm's own. Any thread. */
 bool td__comm_told(td_comm *c, int from, const char *line);
 
@@ -101,6 +105,16 @@ typedef struct td__comm_activity {
 void td__comm_activity_get(const td_comm *c, td__comm_activity *out);
 /* "allreduce #7 (1024 f32 sum, direct)" */
 char *td__comm_activity_text(const td__comm_activity *a, char *buf, size_t nbytes);
+
+/* What the program that uses the comm says of itself, for the stall report. Atomic, so that any
+ * thread may look; texts are constants, or live as long as the comm. */
+typedef struct td__comm_note {
+    atomic_uint phase;               /* td__phase */
+    _Atomic uint64_t step, since_ns; /* since_ns 0: nothing was said */
+    _Atomic(const char *) what;
+    atomic_int bucket;            /* of the calls that follow, from 1; 0: none */
+    _Atomic(const char *) tensor; /* the first in it */
+} td__comm_note;
 
 /* One call of the recent past; fields are atomic so that any thread may look (activity.c). */
 typedef struct td__comm_slot {
@@ -154,6 +168,7 @@ struct td_comm {
     td__choice choices[TD_COLL_COUNT]; /* (choose.c) */
     td__region *regions;
     td__queue *queue;
+    td__points *points; /* NULL: nobody counts calls */
 
     td__poison poison;
     pthread_mutex_t lock; /* with `poisoned`: waiting for the first cause; protects told_* */
@@ -164,9 +179,17 @@ struct td_comm {
     uint32_t told_digest;
     char told_text[160];
 
+    td__comm_note note;
     atomic_uint slot; /* of the current or last call */
     td__comm_slot slots[TD_COMM_HISTORY];
 };
+
+/* activity.c: what the program does from now on (what may be NULL); what its calls are about. c may
+ * be NULL. */
+void td__comm_says(td_comm *c, unsigned phase, uint64_t step, const char *what);
+void td__comm_about(td_comm *c, int bucket, const char *tensor);
+/* "data at step 17 since 3.1 s: samples"; "" if nothing was said. */
+char *td__comm_note_text(const td_comm *c, char *buf, size_t nbytes);
 
 /* activity.c: used by the thread that runs calls. */
 void td__comm_enter(td_comm *c, const td__coll_call *call, const char *algo, uint32_t digest,

@@ -59,6 +59,7 @@ typedef struct world_link {
 typedef struct member_link {
     world_link *l;
     td__watch *watch;
+    td__comm_stop *stop;  /* NULL: none */
     pthread_mutex_t lock; /* protects splitting */
     bool splitting;       /* the waits of the store are those of a split of this comm */
     int *host_of;         /* (n) */
@@ -218,9 +219,13 @@ static td_status meet(world_link *l, td__deadline until)
     char key[64];
     int64_t number;
     td__world *w = &l->w;
-    snprintf(key, sizeof key, "worlds/%d", w->rank);
-    TD_TRY(td__store_add(l->store, key, 1, until, &number));
-    snprintf(l->group, sizeof l->group, "w%lld", (long long)number);
+    if (w->space[0]) {
+        snprintf(l->group, sizeof l->group, "%s", w->space);
+    } else {
+        snprintf(key, sizeof key, "worlds/%d", w->rank);
+        TD_TRY(td__store_add(l->store, key, 1, until, &number));
+        snprintf(l->group, sizeof l->group, "w%lld", (long long)number);
+    }
     l->members = td__calloc((size_t)w->size, sizeof *l->members);
     if (!l->members)
         return TD_FAIL(TD_ENOMEM, "no memory for a world of %d ranks", w->size);
@@ -339,11 +344,64 @@ static td_status make_meshes(world_link *l, const int *ranks, int n, int me, con
 
 /* ---- hooks ---- */
 
+void td__comm_stop_init(td__comm_stop *s)
+{
+    *s = (td__comm_stop){0};
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+void td__comm_stop_fini(td__comm_stop *s)
+{
+    pthread_mutex_destroy(&s->lock);
+}
+
+void td__comm_stop_now(td__comm_stop *s, const char *why)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stopped = true;
+    snprintf(s->why, sizeof s->why, "%s", why);
+    if (s->comm)
+        td_comm_abort(s->comm, why);
+    else if (s->store)
+        td__store_stop_waits(s->store, TD_EABORTED, why);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void td__comm_stop_reset(td__comm_stop *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stopped = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* What is to be ended, if the time has come already: at once. */
+static void stop_has(td__comm_stop *s, td_comm *c, td__store *store)
+{
+    pthread_mutex_lock(&s->lock);
+    s->comm = c;
+    s->store = store;
+    if (s->stopped && c)
+        td_comm_abort(c, s->why);
+    else if (s->stopped && store)
+        td__store_stop_waits(store, TD_EABORTED, s->why);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool is_stopped(td__comm_stop *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool stopped = s->stopped;
+    pthread_mutex_unlock(&s->lock);
+    return stopped;
+}
+
 static void release_link(world_link *l)
 {
     if (--l->n_users > 0)
         return;
     td__monitor_end(l->monitor);
+    if (l->store && l->w.stop && is_stopped(l->w.stop))
+        td__store_hurry(l->store);
     td__store_close(l->store);
     td__monitor_destroy(l->monitor);
     td__store_server_destroy(l->server);
@@ -372,11 +430,15 @@ static void attach(void *user, td_comm *c)
 {
     member_link *m = user;
     td__watch_begin(m->watch, c);
+    if (m->stop)
+        stop_has(m->stop, c, NULL);
 }
 
 static void detach(void *user)
 {
     member_link *m = user;
+    if (m->stop)
+        stop_has(m->stop, NULL, NULL);
     td__watch_destroy(m->watch);
     release_link(m->l);
     pthread_mutex_destroy(&m->lock);
@@ -422,7 +484,7 @@ static td_status make_parts(world_link *l, const member_link *of, const int *ran
     td_status st = TD_OK;
     if (!m)
         return TD_FAIL(TD_ENOMEM, "no memory for a group of %d ranks", n);
-    *m = (member_link){.l = l, .n = n};
+    *m = (member_link){.l = l, .n = n, .stop = of ? NULL : l->w.stop};
     l->n_users++;
     snprintf(m->key, sizeof m->key, "%s", key);
     for (int i = 0; i < n; i++)
@@ -529,6 +591,8 @@ static td_status create_native(const td__world *w, const td_comm_opts *o, td_com
     if (o->faults)
         TD_TRY_OR(st, done, td__fault_parse(o->faults, &l->faults));
     TD_TRY_OR(st, done, connect_store(l, until));
+    if (l->w.stop)
+        stop_has(l->w.stop, NULL, l->store);
     TD_TRY_OR(st, done, meet(l, until));
     TD_TRY_OR(st, done, make_parts(l, NULL, NULL, w->size, w->rank, l->group, until, &parts));
     TD_TRY_OR(st, done, all_are_ready(l, until));
@@ -536,6 +600,8 @@ static td_status create_native(const td__world *w, const td_comm_opts *o, td_com
     TD_TRY_OR(st, done, td__monitor_begin(l->monitor));
     TD_TRY_OR(st, done, td__comm_assemble(&parts, o, out));
 done:
+    if (st && l->w.stop)
+        stop_has(l->w.stop, NULL, NULL);
     if (st)
         st = say_failed(l, l->group, st);
     if (st && w->rank == 0 && w->meeting[0])

@@ -5,8 +5,25 @@
 #ifndef TD_COLL_COMM_SETUP_H
 #define TD_COLL_COMM_SETUP_H
 
+#include <pthread.h>
+
 #include "net/store.h"
 #include "tandem/coll.h"
+
+/* The handle by which another thread ends a comm, whether it is still being made, in use, or gone
+ * by then. Belongs to who asks for the comm, and outlives it. */
+typedef struct td__comm_stop {
+    pthread_mutex_t lock; /* protects all below; taken before the locks of comms and stores */
+    td_comm *comm;
+    td__store *store; /* of a comm that is being made */
+    bool stopped;     /* comms that ask for it from now on are not made */
+    char why[256];
+} td__comm_stop;
+void td__comm_stop_init(td__comm_stop *s);
+void td__comm_stop_fini(td__comm_stop *s);
+/* As td_comm_abort. Any thread. */
+void td__comm_stop_now(td__comm_stop *s, const char *why);
+void td__comm_stop_reset(td__comm_stop *s);
 
 typedef struct td__world {
     int rank, size, local_rank, local_size;
@@ -19,7 +36,11 @@ typedef struct td__world {
     td__secret secret;
     bool tls;
     char tls_dir[256];
-    bool mpi; /* started by an MPI launcher: the MPI engine can be used */
+    bool mpi;        /* started by an MPI launcher: the MPI engine can be used */
+    char agent[256]; /* an elastic launch: where the agent of this host listens; "" */
+    uint32_t proc;   /* and which of its processes this is */
+    char space[32]; /* this world's name in the store; "": the process' nth meets the others' nth */
+    td__comm_stop *stop; /* borrowed; NULL: none */
 } td__world;
 
 /* Read the environment (world_env.c): TANDEM_*, then OMPI_COMM_WORLD_*, PMI_*, SLURM_*,

@@ -13,12 +13,13 @@
  * brings the others forward (train/). Who decides about generations (agents, or a test) is behind
  * the ops.
  *
- * Threads   next and leave: one thread; wanted and beat: any, they never block. */
+ * Threads   next, leave and destroy: one thread; the others: any, they never block. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_MEMBERS_H
 #define TD_COLL_MEMBERS_H
 
 #include "base/deadline.h"
+#include "coll/hang.h"
 #include "tandem/coll.h"
 
 typedef struct td__generation {
@@ -27,21 +28,15 @@ typedef struct td__generation {
     char why[256]; /* what ended the one before: "rank 2 (host a, pid 77) was killed by signal 9" */
 } td__generation;
 
-/* What a process is doing, for heartbeats, `tandem status` and the hang report. */
-typedef enum td__phase {
-    TD_PHASE_START,
-    TD_PHASE_DATA,
-    TD_PHASE_COMPUTE,
-    TD_PHASE_COMM,
-    TD_PHASE_DISK,
-    TD_PHASE_IDLE
-} td__phase;
-
 typedef struct td__beat {
     uint64_t step;
     td__phase phase;
     const char *what; /* "allreduce", "checkpoint step-00000020"; a constant, or NULL */
-    double samples_per_second, loss;
+    double samples_per_second, loss; /* of the run */
+    uint64_t steps;                  /* of the run, as far as known; 0: unknown */
+    double speed;                    /* samples/s of this process while it computes */
+    double wait;                     /* share of its time in which it waits for others */
+    uint32_t faults;                 /* that were made on purpose, as far as it knows */
 } td__beat;
 
 typedef struct td__members td__members;
@@ -56,11 +51,25 @@ typedef struct td__members_ops {
     /* Generation g is over for this process. st TD_OK: at a step border, as wanted. */
     void (*leave)(td__members *m, uint64_t g, td_status st, const char *why);
     void (*beat)(td__members *m, const td__beat *b);
+    /* This process wants to go, as after SIGTERM: wanted() becomes true on all members, and at the
+     * step border next() answers TD_EABORTED here. Any thread, never blocks. */
+    void (*drain)(td__members *m);
+    /* The whole job is being stopped (Ctrl-C): wanted() is true too, and all members, once they
+     * have agreed on the step, keep their work and end. Any thread, never blocks. */
+    bool (*stopping)(td__members *m);
+    /* Where the run writes its files, once known: `tandem scale DIR` finds the job by it. */
+    void (*run_dir)(td__members *m, const char *dir);
+    void (*destroy)(td__members *m);
 } td__members_ops;
 
 /* Every implementation begins with this. */
 struct td__members {
     const td__members_ops *ops;
 };
+
+/* The generations that the agent of this host decides about, when this process was started by an
+ * elastic launch; *out is NULL when it was not. opts (may be NULL) are those of every generation's
+ * comm, and are copied. A thread of its own keeps the agent's lease. */
+TD_NODISCARD td_status td__members_from_env(const td_comm_opts *opts, td__members **out);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "coll/hang.h"
 #include "coll/stall.h"
 
 enum {
@@ -204,37 +205,44 @@ void td__monitor_tell(td__monitor *m, const char *key, const char *line)
 
 /* ---- what this rank is doing ---- */
 
-/* "TOKEN KEY in|out SECONDS TEXT": the comm whose call began or ended last. */
+/* "TOKEN KEY in|out SECONDS PHASE CALL[; NOTE]": the comm whose call began or ended last, and what
+ * the program says of itself. */
 static void describe_self(td__monitor *m, char *out, size_t max)
 {
     td__comm_activity best = {0}, a;
     const td__watch *of = NULL;
+    const td_comm *says = NULL;
     for (const td__watch *w = m->watches; w; w = w->next) {
         td__comm_activity_get(w->c, &a);
+        if (w->c->note.since_ns && (!says || w->c->note.since_ns > says->note.since_ns))
+            says = w->c;
         if (!of || a.in_call > best.in_call ||
             (a.in_call == best.in_call && a.since_ns > best.since_ns)) {
             best = a;
             of = w;
         }
     }
-    char call[160] = "no call";
+    char call[160] = "no call", note[120];
     double age = 0;
+    unsigned phase = says ? atomic_load(&says->note.phase) : TD_PHASE_COMPUTE;
     if (m->meeting_ranks) {
         age = 1e-9 * (double)(td__clock_ns() - m->meeting_ns);
-        snprintf(out, max, "%llx %s in %.1f %s", (unsigned long long)m->asked, m->meeting, age,
-                 SPLIT);
+        snprintf(out, max, "%llx %s in %.1f %u %s", (unsigned long long)m->asked, m->meeting, age,
+                 phase, SPLIT);
         return;
     }
     if (of && best.sequence) {
         td__comm_activity_text(&best, call, sizeof call);
         age = 1e-9 * (double)(td__clock_ns() - best.since_ns);
     }
-    int n = snprintf(out, max, "%llx %s %s %.1f %s", (unsigned long long)m->asked,
-                     of ? of->key : "-", of && best.in_call ? "in" : "out", age, call);
+    int n = snprintf(out, max, "%llx %s %s %.1f %u %s", (unsigned long long)m->asked,
+                     of ? of->key : "-", of && best.in_call ? "in" : "out", age, phase, call);
     for (int i = 0; i < best.n_waiting && i < TD_COMM_WAITING && of && best.in_call; i++)
         if (n > 0 && (size_t)n < max)
             n += snprintf(out + n, max - (size_t)n, "%s%d", i ? ", " : ", waiting for rank ",
                           best.waiting[i]);
+    if (says && n > 0 && (size_t)n < max)
+        snprintf(out + n, max - (size_t)n, "; %s", td__comm_note_text(says, note, sizeof note));
 }
 
 static void answer(td__monitor *m)
@@ -305,9 +313,15 @@ static bool look(td__watch *w, uint64_t now, td__stall *s)
     }
     if (!is_due(m, waited, &w->report_ns, now))
         return false;
-    *s = (td__stall){
-        .waited_ns = waited, .asked_ns = m->asked_ns, .n = n, .n_more = a.n_waiting - n};
-    td__comm_activity_text(&a, s->call, sizeof s->call);
+    *s = (td__stall){.waited_ns = waited,
+                     .fails_ns = (uint64_t)w->c->timeout_ms * 1000000u,
+                     .asked_ns = m->asked_ns,
+                     .n = n,
+                     .n_more = a.n_waiting - n};
+    char note[120], call[160];
+    td__comm_note_text(w->c, note, sizeof note);
+    snprintf(s->call, sizeof s->call, "%s%s%s", td__comm_activity_text(&a, call, sizeof call),
+             note[0] ? "; " : "", note);
     snprintf(s->key, sizeof s->key, "%s", w->key);
     snprintf(s->name, sizeof s->name, "%s", w->c->name);
     for (int i = 0; i < n; i++) {

@@ -7,24 +7,12 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "coll/hang.h"
 
 enum {
     ANSWER_MS = 300,  /* for the store */
     OTHERS_MS = 1000, /* for looking at ranks that are not waited for directly */
 };
-
-static char process_state(int pid)
-{
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f)
-        fclose(f);
-    text[n] = 0;
-    const char *p = strrchr(text, ')');
-    return p && p[1] ? p[2] : 0;
-}
 
 /* What is `world` doing, in words? False: it waits in the same comm like this rank. */
 static bool explain(const td__stall_world *m, const td__stall *s, int world, char *out, size_t max)
@@ -33,12 +21,14 @@ static bool explain(const td__stall_world *m, const td__stall *s, int world, cha
     char key[2 * TD_STALL_KEY], call[TD_STALL_TEXT] = "", of[TD_STALL_KEY] = "", in[4] = "";
     unsigned long long token = 0;
     double age = 0;
+    unsigned phase = TD_PHASE_COMPUTE;
     void *value = NULL;
     size_t nbytes = 0;
     bool local = !strcmp(p->host, m->members[m->rank].host);
-    char state = local ? process_state(p->pid) : '?';
+    char state = local ? td__process_state(p->pid) : '?';
 
-    if (m->fates[world] == TD_FATE_DEAD || state == 0 || state == 'Z' || state == 'X') {
+    td__hang hang = td__hang_class(state, phase);
+    if (m->fates[world] == TD_FATE_DEAD || hang == TD_HANG_DEAD) {
         snprintf(out, max, "dead");
         return true;
     }
@@ -46,59 +36,85 @@ static bool explain(const td__stall_world *m, const td__stall *s, int world, cha
         snprintf(out, max, "it has left");
         return true;
     }
-    if (state == 'T' || state == 't') {
+    if (hang == TD_HANG_STOPPED) {
         snprintf(out, max, "stopped (by a signal or a debugger)");
         return true;
     }
     snprintf(key, sizeof key, "%s/doing%d", m->group, world);
     td_status st = td__store_get(m->store, key, td__deadline_in_ms(ANSWER_MS), &value, &nbytes);
-    bool known = !st && value && nbytes && !((char *)value)[nbytes - 1] &&
-                 sscanf(value, "%llx %63s %3s %lf %399[^\n]", &token, of, in, &age, call) == 5;
+    bool known =
+        !st && value && nbytes && !((char *)value)[nbytes - 1] &&
+        sscanf(value, "%llx %63s %3s %lf %u %399[^\n]", &token, of, in, &age, &phase, call) == 6;
     bool fresh = false;
     for (int i = 0; i < TD_STALL_TOKENS; i++)
         fresh |= known && token == s->tokens[i];
     td__free(value);
     age += 1e-9 * (double)(td__clock_ns() - s->asked_ns); /* the answer is that old */
+    bool out_of = !strcmp(in, "out"), other = strcmp(of, s->key) != 0;
+    hang = td__hang_class(state, !fresh || !out_of ? TD_PHASE_COMM : phase);
     if (!fresh)
-        snprintf(out, max, "it does not answer: stopped, or its host cannot be reached");
-    else if (!strcmp(in, "out"))
-        snprintf(out, max, "computing since %.1f s (last: %s)", age, call);
-    else if (strcmp(of, s->key) != 0)
-        snprintf(out, max, "in %s of another group since %.1f s", call, age);
+        snprintf(out, max, "%s: it does not answer: stopped, or its host cannot be reached",
+                 td__hang_name(hang));
+    else if (out_of)
+        snprintf(out, max, "%s: in no call since %.1f s (last: %s)", td__hang_name(hang), age,
+                 call);
     else
-        snprintf(out, max, "in %s since %.1f s", call, age);
-    return !fresh || !strcmp(in, "out") || strcmp(of, s->key) != 0;
+        snprintf(out, max, "%s: in %s%s since %.1f s", td__hang_name(hang), call,
+                 other ? " of another group" : "", age);
+    return !fresh || out_of || other;
+}
+
+/* Does a lower rank wait as well? Then that one warns. */
+static bool is_first(const td__stall_world *m, const td__stall *s)
+{
+    char what[TD_STALL_TEXT + 64];
+    td__deadline until = td__deadline_in_ms(OTHERS_MS);
+    for (int i = 0; i < s->n_others && !td__deadline_passed(until); i++)
+        if (s->others_world[i] < m->rank && !explain(m, s, s->others_world[i], what, sizeof what))
+            return false;
+    for (int i = 0; i < s->n && !td__deadline_passed(until); i++)
+        if (s->world[i] < m->rank && !explain(m, s, s->world[i], what, sizeof what))
+            return false;
+    return true;
+}
+
+static void say(bool warn, const td__stall_world *m, const td__stall *s, const char *via, int rank,
+                int world, const char *what)
+{
+    const td__member *p = &m->members[world];
+    char then[64] = "";
+    if (s->fails_ns > s->waited_ns)
+        snprintf(then, sizeof then, "; it is waited for until %.0f s, then the call fails",
+                 1e-9 * (double)s->fails_ns);
+    td_log_level level = warn ? TD_LOG_WARN : TD_LOG_INFO;
+    if (td__log_enabled(level, TD_LOG_PART_COLL))
+        td__log_write(level, TD_LOG_PART_COLL,
+                      "stall: %s: %s waits since %.1f s for %srank %d on host %s, pid %d: %s%s",
+                      s->name, s->call, 1e-9 * (double)s->waited_ns, via, rank, p->hostname, p->pid,
+                      what, then);
 }
 
 /* Who is waited for may itself wait for somebody: of those not waited for directly, name all that
  * hold the call up. */
-static void report_others(const td__stall_world *m, const td__stall *s)
+static void report_others(bool warn, const td__stall_world *m, const td__stall *s)
 {
     char what[TD_STALL_TEXT + 64];
     td__deadline until = td__deadline_in_ms(OTHERS_MS);
-    for (int i = 0; i < s->n_others && !td__deadline_passed(until); i++) {
-        const td__member *p = &m->members[s->others_world[i]];
+    for (int i = 0; i < s->n_others && !td__deadline_passed(until); i++)
         if (explain(m, s, s->others_world[i], what, sizeof what))
-            TD_LOG(WARN, COLL,
-                   "stall: %s: %s waits since %.1f s for ranks that wait for rank %d on host %s, "
-                   "pid %d: %s",
-                   s->name, s->call, 1e-9 * (double)s->waited_ns, s->others[i], p->hostname, p->pid,
-                   what);
-    }
+            say(warn, m, s, "ranks that wait for ", s->others[i], s->others_world[i], what);
 }
 
 void td__stall_report(const td__stall_world *m, const td__stall *s)
 {
     char what[TD_STALL_TEXT + 64];
+    bool warn = is_first(m, s);
     for (int i = 0; i < s->n; i++) {
-        const td__member *p = &m->members[s->world[i]];
         explain(m, s, s->world[i], what, sizeof what);
-        TD_LOG(WARN, COLL, "stall: %s: %s waits since %.1f s for rank %d on host %s, pid %d: %s",
-               s->name, s->call, 1e-9 * (double)s->waited_ns, s->waiting[i], p->hostname, p->pid,
-               what);
+        say(warn, m, s, "", s->waiting[i], s->world[i], what);
     }
     if (s->n_more > 0)
         TD_LOG(WARN, COLL, "stall: %s: %s waits for %d more ranks", s->name, s->call, s->n_more);
     else
-        report_others(m, s);
+        report_others(warn, m, s);
 }

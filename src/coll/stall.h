@@ -17,8 +17,8 @@ typedef enum td__fate { TD_FATE_HERE, TD_FATE_LEFT, TD_FATE_DEAD } td__fate;
 
 /* What a waiting call looks like once the lock is released. */
 typedef struct td__stall {
-    char call[160], key[TD_STALL_KEY], name[TD_STALL_KEY];
-    uint64_t waited_ns, asked_ns, tokens[TD_STALL_TOKENS];
+    char call[320], key[TD_STALL_KEY], name[TD_STALL_KEY];
+    uint64_t waited_ns, fails_ns, asked_ns, tokens[TD_STALL_TOKENS];
     int n, n_more, waiting[TD_COMM_WAITING], world[TD_COMM_WAITING]; /* in the comm, in the world */
     int n_others, others[TD_STALL_OTHERS]; /* (rank in the comm) that are not waited for directly */
     int others_world[TD_STALL_OTHERS];
@@ -33,7 +33,8 @@ typedef struct td__stall_world {
     const atomic_uchar *fates; /* (size) td__fate */
 } td__stall_world;
 
-/* One log line for each rank that holds the call up. Asks the store and /proc, for up to some
+/* One log line for each rank that holds the call up, with its class (hang.h): of the ranks that
+ * wait the lowest warns, for the others it is information. Asks the store and /proc, for up to some
  * seconds: without locks. */
 void td__stall_report(const td__stall_world *m, const td__stall *s);
 

@@ -13,6 +13,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,6 +313,19 @@ td_status td__world_from_env(td__world *out)
     TD_TRY(copy_text(TD_ENV_ADDRESS, w.address, sizeof w.address));
     TD_TRY(copy_text(TD_ENV_TLS_DIR, w.tls_dir, sizeof w.tls_dir));
     w.tls = w.tls_dir[0] != 0;
+    TD_TRY(copy_text(TD_ENV_AGENT, w.agent, sizeof w.agent));
+    if (w.agent[0]) {
+        int proc;
+        const char *secret = td__env_get(TD_ENV_SECRET_FILE);
+        if (!secret || !td__env_get(TD_ENV_PROC))
+            return TD_FAIL(TD_EINVAL, "%s is set but %s or %s is not", td__env_name(TD_ENV_AGENT),
+                           td__env_name(TD_ENV_SECRET_FILE), td__env_name(TD_ENV_PROC));
+        TD_TRY(whole_number(TD_ENV_PROC, 0, INT_MAX, &proc));
+        w.proc = (uint32_t)proc;
+        TD_TRY(read_secret(secret, &w.secret));
+        *out = w;
+        return TD_OK;
+    }
     if (w.size > 1) {
         TD_TRY(copy_text(TD_ENV_STORE, w.store, sizeof w.store));
         const char *secret = td__env_get(TD_ENV_SECRET_FILE);

@@ -234,6 +234,7 @@ static td_status fill_train(td__job *j)
         .shards = (int)td__keys_int(keys, j->root, "train.shards"),
         .loose = !td__keys_bool(t, "reproducible"),
         .accumulate = (int)td__keys_int(keys, j->root, "train.accumulate"),
+        .verify = td__keys_real(j->root, "train.verify"),
         .threads = (int)td__keys_int(keys, j->root, "parallel.threads"),
         .zero = (int)td__keys_int(keys, j->root, "parallel.zero"),
         .bucket_nbytes = (size_t)(td__keys_real(j->root, "parallel.bucket_mb") * (1 << 20)),
@@ -378,6 +379,7 @@ static td_status resolve(td__job *j, td__tree *given)
                            .report = td__keys_bool(log, "report")};
     const td__tree *parallel = td__tree_get(j->root, "parallel");
     const char *transport = td__keys_text(parallel, "transport");
+    j->train.even = strcmp(td__keys_text(parallel, "balance"), "off") == 0;
     j->parallel =
         (td__job_parallel){.distribute = td__keys_text(td__tree_get(j->root, "data"), "distribute"),
                            .transport = strcmp(transport, "auto") ? transport : NULL,

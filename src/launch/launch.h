@@ -22,6 +22,8 @@
 
 #include "tandem/status.h"
 
+enum { TD_LAUNCH_CAUSE = 512 };
+
 typedef struct td__launch_opts {
     int size;               /* ranks; 0: as many as the hosts have slots */
     const char *hosts;      /* "a:4,b:4"; NULL: this host */
@@ -33,6 +35,18 @@ typedef struct td__launch_opts {
     const char *const *env; /* "K=V" for all ranks */
     int n_env;
     uint32_t grace_ms; /* between SIGTERM and SIGKILL; 5,000 */
+    /* An elastic launch, if most > 0: ranks come and go, and those that fail are replaced. Needs
+     * programs that hold a td__members (coll/members.h). size is not looked at. */
+    int least, most;   /* ranks */
+    bool capped;       /* orders may not ask for more than `most` */
+    int spares;        /* processes that wait for a place */
+    int crashes;       /* failures in a row without a step forward that end the job; 5 */
+    uint32_t beat_ms;  /* between signs of life; 200 */
+    uint32_t lease_ms; /* silence that counts as death; 1,000 */
+    int n_first;       /* set by the launcher: agents at the start */
+    const char
+        *control; /* a file that says where the job takes orders; NULL: in the run's folder */
+    char *cause;  /* (TD_LAUNCH_CAUSE) receives why the job failed, "": it did not; may be NULL */
     bool tls;
     bool plain;    /* lines of rank 0 as they are, and it says itself why ranks failed */
     bool terminal; /* our standard output is one, and the ranks of this host write to it themselves:
@@ -45,6 +59,10 @@ typedef struct td__launch_opts {
  * other than TD_OK: the job could not be started. */
 TD_NODISCARD td_status td__launch_run(const td__launch_opts *o, const char *const *argv,
                                       int *exit_status);
+
+/* The same for an elastic launch: td__launch_run comes here by itself. */
+TD_NODISCARD td_status td__launch_elastic(const td__launch_opts *o, const char *const *argv,
+                                          int *exit_status);
 
 /* The agent of one host: speaks with its launcher over these descriptors until the job ends. */
 TD_NODISCARD td_status td__agent_run(int in, int out);

@@ -17,7 +17,7 @@
 #include "base/alloc.h"
 #include "base/deadline.h"
 #include "base/fail.h"
-#include "coll/comm_setup.h"
+#include "launch/agent_start.h"
 #include "launch/hosts.h"
 #include "launch/launch.h"
 #include "launch/message.h"
@@ -33,14 +33,11 @@ enum {
 
 typedef struct agent {
     const td__host *host;
-    td__channel down;
-    td__child child; /* of a local agent only pid and pidfd */
+    td__agent_link link;
     bool started, ready, ended;
     int n_ended; /* ranks */
     char store[256];
-    char **address;  /* "HOST:PORT" of its ranks, (count + 1) */
-    char noise[200]; /* last line of its standard error */
-    size_t noise_used;
+    char **address; /* "HOST:PORT" of its ranks, (count + 1) */
 } agent;
 
 typedef struct launch {
@@ -62,7 +59,7 @@ typedef struct launch {
 
 static void tell(agent *a, td__msg_kind what)
 {
-    if (a->started && !a->ended && td__channel_send(&a->down, what, -1, NULL, 0))
+    if (a->started && !a->ended && td__channel_send(&a->link.down, what, -1, NULL, 0))
         return; /* an agent that is gone needs no words */
 }
 
@@ -87,122 +84,6 @@ static void give_up(launch *l, td_status st, const char *text)
     stop(l, TD_MSG_STOP);
 }
 
-static td_status send_spec(launch *l, int index)
-{
-    const td__launch_opts *o = l->o;
-    char hex[TD_SECRET_HEX], cwd[4096];
-    td__texts t = {0};
-    td__secret_hex(&l->secrets.secret, hex);
-    td__texts_add(&t, "secret=%s", hex);
-    explicit_bzero(hex, sizeof hex);
-    td__texts_add(&t, "job=%s", l->secrets.job);
-    td__texts_add(&t, "index=%d", index);
-    for (int i = 0; i < l->hosts.n; i++)
-        td__texts_add(&t, "entry=%s:%d", l->hosts.host[i].name, l->hosts.host[i].count);
-    td__texts_add(&t, "grace=%u", o->grace_ms);
-    td__texts_add(&t, "cwd=%s", getcwd(cwd, sizeof cwd) ? cwd : "/");
-    if (o->listen)
-        td__texts_add(&t, "listen=%s", o->listen);
-    if (l->secrets.cert && l->secrets.key) {
-        td__texts_add(&t, "cert=%s", l->secrets.cert);
-        td__texts_add(&t, "key=%s", l->secrets.key);
-    }
-    if (o->terminal && l->hosts.host[index].local)
-        td__texts_add(&t, "terminal=");
-    for (int i = 0; i < o->n_env; i++)
-        td__texts_add(&t, "env=%s", o->env[i]);
-    for (int i = 0; l->argv[i]; i++)
-        td__texts_add(&t, "arg=%s", l->argv[i]);
-    td_status st = t.failed
-                       ? TD_FAIL(TD_ENOMEM, "no memory for the command line")
-                       : td__channel_send(&l->agents[index].down, TD_MSG_SPEC, -1, t.data, t.used);
-    td__texts_fini(&t);
-    return st;
-}
-
-/* The agent of this host: a copy of this process, with none of its descriptors. */
-static td_status start_local(agent *a)
-{
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
-        return TD_FAIL(TD_EIO, "cannot make a socket pair: %s", strerror(errno));
-    pid_t pid = fork();
-    if (pid == 0) {
-        setpgid(0, 0); /* Ctrl-C is for the launcher */
-        if (dup2(pair[1], STDERR_FILENO + 1) != STDERR_FILENO + 1)
-            _exit(1);
-        fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC);
-        syscall(SYS_close_range, STDERR_FILENO + 2, ~0u, 0);
-        sigset_t none;
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-        _exit(td__agent_run(STDERR_FILENO + 1, STDERR_FILENO + 1) ? 1 : 0);
-    }
-    close(pair[1]);
-    if (pid < 0) {
-        close(pair[0]);
-        return TD_FAIL(TD_EIO, "cannot start an agent: %s", strerror(errno));
-    }
-    setpgid(pid, pid);
-    a->child = (td__child){pid, (int)syscall(SYS_pidfd_open, pid, 0), -1, -1, -1};
-    td__channel_init(&a->down, pair[0], pair[0]);
-    return TD_OK;
-}
-
-/* What ssh is given as command goes through the shell of the other side: quoted where that would
- * see more than a word. */
-static td_status quote(const char *ssh, const char *text, char *out, size_t max)
-{
-    static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-./+:=@%,";
-    const char *slash = strrchr(ssh, '/');
-    bool shell = !strcmp(slash ? slash + 1 : ssh, "ssh") && text[strspn(text, PLAIN)];
-    size_t n = 0;
-    if (shell)
-        out[n++] = '\'';
-    for (; *text && n + 8 < max; text++)
-        if (shell && *text == '\'')
-            n += (size_t)snprintf(out + n, max - n, "'\\''");
-        else
-            out[n++] = *text;
-    if (shell)
-        out[n++] = '\'';
-    out[n] = 0;
-    return *text ? TD_FAIL(TD_EINVAL, "the path of the agent is too long") : TD_OK;
-}
-
-/* Through ssh, or what was given in its place: WORDS... HOST PROGRAM agent. */
-static td_status start_remote(launch *l, agent *a)
-{
-    const char *words = l->o->ssh ? l->o->ssh
-                                  : "ssh -T -o BatchMode=yes -o ConnectTimeout=10 "
-                                    "-o ServerAliveInterval=5 -o ServerAliveCountMax=2";
-    char *copy = td__strdup(words), *rest = copy, self[4200];
-    const char *argv[64];
-    int n = 0;
-    if (!copy)
-        return TD_FAIL(TD_ENOMEM, "no memory for the command of a remote shell");
-    for (char *word; n < 60 && (word = strsep(&rest, " "));)
-        if (*word)
-            argv[n++] = word;
-    td_status st = n ? quote(argv[0], l->o->self, self, sizeof self)
-                     : TD_FAIL(TD_EINVAL, "the command of the remote shell is empty");
-    argv[n++] = a->host->name;
-    argv[n++] = self;
-    argv[n++] = "agent";
-    argv[n] = NULL;
-    if (!st)
-        st =
-            td__spawn(argv, &(td__spawn_opts){.pipe_in = true, .death_signal = SIGTERM}, &a->child);
-    td__free(copy);
-    if (st)
-        return st;
-    td__channel_init(&a->down, a->child.out, a->child.in);
-    a->child.in = a->child.out = -1;
-    fcntl(a->child.err, F_SETFL, O_NONBLOCK);
-    return TD_OK;
-}
-
 static td_status start_agents(launch *l)
 {
     for (int i = 0; i < l->hosts.n; i++) {
@@ -210,18 +91,16 @@ static td_status start_agents(launch *l)
         a->address = td__calloc((size_t)a->host->count + 1, sizeof *a->address);
         if (!a->address)
             return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", a->host->count);
-        if (a->host->local)
-            TD_TRY(start_local(a));
-        else
-            TD_TRY(start_remote(l, a));
+        TD_TRY(td__agent_start(l->o, a->host, &a->link));
         a->started = true;
     }
     for (int i = 0; i < l->hosts.n; i++) {
-        td_status st = send_spec(l, i);
+        td_status st =
+            td__agent_tell_spec(&l->agents[i].link, l->o, &l->secrets, &l->hosts, i, l->argv);
         if (st && st != TD_EPEER) /* who is gone will be heard of with its own words */
             return st;
     }
-    td_status st = td__channel_send(&l->agents[0].down, TD_MSG_PARENT, -1, NULL, 0);
+    td_status st = td__channel_send(&l->agents[0].link.down, TD_MSG_PARENT, -1, NULL, 0);
     return st == TD_EPEER ? TD_OK : st;
 }
 
@@ -236,7 +115,7 @@ static td_status send_go(launch *l)
     td_status st =
         t.failed ? TD_FAIL(TD_ENOMEM, "no memory for %d addresses", l->hosts.size) : TD_OK;
     for (int i = 0; i < l->hosts.n && !st; i++)
-        st = td__channel_send(&l->agents[i].down, TD_MSG_GO, -1, t.data, t.used);
+        st = td__channel_send(&l->agents[i].link.down, TD_MSG_GO, -1, t.data, t.used);
     td__texts_fini(&t);
     l->gone = true;
     l->limit = 0;
@@ -260,8 +139,8 @@ static td_status agent_ready(launch *l, int index, const td__msg *m)
     a->ready = true;
     l->n_ready++;
     for (int i = FAN_OUT * index + 1; i <= FAN_OUT * (index + 1) && i < l->hosts.n; i++) {
-        td_status st =
-            td__channel_send(&l->agents[i].down, TD_MSG_PARENT, -1, a->store, strlen(a->store) + 1);
+        td_status st = td__channel_send(&l->agents[i].link.down, TD_MSG_PARENT, -1, a->store,
+                                        strlen(a->store) + 1);
         if (st && st != TD_EPEER)
             return st;
     }
@@ -309,36 +188,14 @@ static td_status take_message(launch *l, int index, const td__msg *m)
     return TD_FAIL(TD_EPROTO, "the agent on %s says nonsense", a->host->name);
 }
 
-/* What a remote shell writes to its standard error: its last line explains its failure. */
-static void hear_noise(agent *a)
-{
-    char text[512];
-    ssize_t n = read(a->child.err, text, sizeof text);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        close(a->child.err);
-        a->child.err = -1;
-        return;
-    }
-    for (ssize_t i = 0; i < n; i++) {
-        bool line_end = text[i] == '\n' || text[i] == '\r';
-        if (!line_end && a->noise_used < sizeof a->noise - 1)
-            a->noise[a->noise_used++] = text[i];
-        if (line_end && i + 1 < n)
-            a->noise_used = 0;
-        a->noise[a->noise_used] = a->noise_used ? 0 : a->noise[0];
-    }
-}
-
 static void agent_ended(launch *l, agent *a)
 {
     a->ended = true;
-    while (a->child.err >= 0) { /* its last words may still be on their way */
-        struct pollfd p = {a->child.err, POLLIN, 0};
+    while (a->link.child.err >= 0) { /* its last words may still be on their way */
+        struct pollfd p = {a->link.child.err, POLLIN, 0};
         if (poll(&p, 1, 200) <= 0)
             break;
-        hear_noise(a);
+        td__agent_noise(&a->link);
     }
     if (a->n_ended == a->host->count)
         return;
@@ -346,17 +203,18 @@ static void agent_ended(launch *l, agent *a)
     int status = 0;
     if (a->host->local) {
         snprintf(text, sizeof text, "the agent of this host ended before its ranks did");
-        td__kill_marked(l->secrets.job, a->store);
+        td__kill_marked(l->secrets.job, TD_ENV_STORE, a->store);
     } else if (!a->ready) {
-        waitpid(a->child.pid, &status, 0);
-        close(a->child.pidfd);
-        a->child.pidfd = -1;
+        waitpid(a->link.child.pid, &status, 0);
+        close(a->link.child.pidfd);
+        a->link.child.pidfd = -1;
         snprintf(text, sizeof text, "cannot start an agent on host %s: %s%s(exit status %d)",
-                 a->host->name, a->noise, a->noise[0] ? " " : "",
+                 a->host->name, a->link.noise, a->link.noise[0] ? " " : "",
                  WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
     } else {
         snprintf(text, sizeof text, "lost the agent on host %s with %d of its ranks running%s%s",
-                 a->host->name, a->host->count - a->n_ended, a->noise[0] ? ": " : "", a->noise);
+                 a->host->name, a->host->count - a->n_ended, a->link.noise[0] ? ": " : "",
+                 a->link.noise);
     }
     give_up(l, TD_EPEER, text);
 }
@@ -366,9 +224,9 @@ static void hear_agent(launch *l, int index)
     agent *a = &l->agents[index];
     bool eof, found = true;
     td__msg m;
-    td_status st = td__channel_fill(&a->down, &eof);
+    td_status st = td__channel_fill(&a->link.down, &eof);
     while (!st && found) {
-        st = td__channel_next(&a->down, &m, &found);
+        st = td__channel_next(&a->link.down, &m, &found);
         if (!st && found)
             st = take_message(l, index, &m);
         if (st == TD_EPEER && found) { /* our reader is gone: as if by SIGPIPE */
@@ -437,8 +295,8 @@ static td_status watch(launch *l, int signals)
         for (int i = 0; i < l->hosts.n; i++) {
             const agent *a = &l->agents[i];
             alive += !a->ended;
-            p[1 + 2 * i] = (struct pollfd){a->ended ? -1 : a->down.in, POLLIN, 0};
-            p[2 + 2 * i] = (struct pollfd){a->ended ? -1 : a->child.err, POLLIN, 0};
+            p[1 + 2 * i] = (struct pollfd){a->ended ? -1 : a->link.down.in, POLLIN, 0};
+            p[2 + 2 * i] = (struct pollfd){a->ended ? -1 : a->link.child.err, POLLIN, 0};
         }
         if (!alive)
             break;
@@ -451,7 +309,7 @@ static td_status watch(launch *l, int signals)
             hear_signal(l, signals);
         for (int i = 0; i < l->hosts.n; i++) {
             if (p[2 + 2 * i].revents && !l->agents[i].ended)
-                hear_noise(&l->agents[i]);
+                td__agent_noise(&l->agents[i].link);
             if (p[1 + 2 * i].revents && !l->agents[i].ended)
                 hear_agent(l, i);
         }
@@ -494,15 +352,8 @@ static void release_agents(launch *l)
 {
     for (int i = 0; l->agents && i < l->hosts.n; i++) {
         agent *a = &l->agents[i];
-        if (a->started) {
-            td__channel_fini(&a->down); /* an agent that still runs kills its ranks and ends */
-            struct pollfd p = {a->child.pidfd, POLLIN, 0};
-            if (a->child.pidfd >= 0 && poll(&p, 1, PATIENCE_MS) == 0)
-                kill(-a->child.pid, SIGKILL);
-            if (a->child.pidfd >= 0)
-                td__child_reap(&a->child);
-            td__child_close(&a->child);
-        }
+        if (a->started)
+            td__agent_release(&a->link, PATIENCE_MS);
         for (int k = 0; a->address && k <= a->host->count; k++)
             td__free(a->address[k]);
         td__free(a->address);
@@ -545,6 +396,8 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
     o.grace_ms = o.grace_ms ? o.grace_ms : 5000;
     o.out = o.out ? o.out : STDOUT_FILENO;
     o.err = o.err ? o.err : STDERR_FILENO;
+    if (o.most)
+        return td__launch_elastic(&o, argv, exit_status);
     TD_TRY(find_hosts(&o, &l.hosts));
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
@@ -563,7 +416,7 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
         TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l.hosts.n));
     for (int i = 0; i < l.hosts.n; i++) {
         l.agents[i].host = &l.hosts.host[i];
-        l.agents[i].child = (td__child){0, -1, -1, -1, -1};
+        l.agents[i].link.child = (td__child){0, -1, -1, -1, -1};
     }
     l.limit = td__deadline_in_ms(START_MS);
     TD_TRY_OR(st, done, start_agents(&l));

@@ -3,6 +3,7 @@
 #include "launch/message.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 
-enum { HEADER = 12, MAX_BODY = 16 << 20, CHUNK = 64 << 10 };
+enum { HEADER = 12, MAX_BODY = 16 << 20, MOST_QUEUED = 4 << 20, CHUNK = 64 << 10 };
 
 void td__channel_init(td__channel *c, int in, int out)
 {
@@ -26,6 +27,7 @@ void td__channel_fini(td__channel *c)
     if (c->out >= 0 && c->out != c->in)
         close(c->out);
     td__free(c->buffer);
+    td__free(c->queue);
     *c = (td__channel){.in = -1, .out = -1};
 }
 
@@ -43,6 +45,52 @@ static uint32_t get_u32(const char *p)
     return v;
 }
 
+td_status td__channel_queue(td__channel *c)
+{
+    int flags = fcntl(c->out, F_GETFL);
+    if (flags < 0 || fcntl(c->out, F_SETFL, flags | O_NONBLOCK))
+        return TD_FAIL(TD_EIO, "cannot talk to the launcher without waiting: %s", strerror(errno));
+    c->queued = true;
+    return TD_OK;
+}
+
+bool td__channel_full(const td__channel *c)
+{
+    return c->queue_used - c->queue_sent > MOST_QUEUED;
+}
+
+td_status td__channel_flush(td__channel *c)
+{
+    while (c->queue_sent < c->queue_used) {
+        ssize_t n = write(c->out, c->queue + c->queue_sent, c->queue_used - c->queue_sent);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return TD_OK;
+        if (n < 0)
+            return TD_FAIL(TD_EPEER, "the other end of the launch is gone: %s", strerror(errno));
+        c->queue_sent += (size_t)n;
+    }
+    c->queue_sent = c->queue_used = 0;
+    return TD_OK;
+}
+
+static td_status keep(td__channel *c, const void *header, const void *data, size_t nbytes)
+{
+    size_t need = c->queue_used + HEADER + nbytes;
+    if (need > c->queue_max) {
+        char *more = td__realloc(c->queue, 2 * need);
+        if (!more)
+            return TD_FAIL(TD_ENOMEM, "no memory for messages of %zu bytes", need);
+        c->queue = more, c->queue_max = 2 * need;
+    }
+    memcpy(c->queue + c->queue_used, header, HEADER);
+    if (nbytes)
+        memcpy(c->queue + c->queue_used + HEADER, data, nbytes);
+    c->queue_used = need;
+    return td__channel_flush(c);
+}
+
 td_status td__channel_send(td__channel *c, td__msg_kind kind, int rank, const void *data,
                            size_t nbytes)
 {
@@ -52,6 +100,8 @@ td_status td__channel_send(td__channel *c, td__msg_kind kind, int rank, const vo
     put_u32(header, (uint32_t)kind);
     put_u32(header + 4, (uint32_t)rank);
     put_u32(header + 8, (uint32_t)nbytes);
+    if (c->queued)
+        return keep(c, header, data, nbytes);
     struct iovec v[2] = {{header, HEADER}, {(void *)(uintptr_t)data, nbytes}};
     int at = 0;
     while (at < 2) {
@@ -91,9 +141,9 @@ td_status td__channel_fill(td__channel *c, bool *eof)
     do
         n = read(c->in, c->buffer + c->used, c->max - c->used);
     while (n < 0 && errno == EINTR);
-    if (n <= 0)
+    if (n == 0 || (n < 0 && errno != EAGAIN))
         *eof = true;
-    else
+    else if (n > 0)
         c->used += (size_t)n;
     return TD_OK;
 }

@@ -24,6 +24,15 @@ typedef enum td__msg_kind {
     TD_MSG_ERR,    /* and of its standard error */
     TD_MSG_EXIT,   /* a rank's exit: decimal, 128 + N for signal N */
     TD_MSG_FAILED, /* one line: why this agent gives up */
+    /* Of an elastic launch. */
+    TD_MSG_ORDER,      /* down: decimal number of the order, then of the ranks wanted */
+    TD_MSG_SLOTS,      /* down: decimal, processes that this host may run from now on */
+    TD_MSG_GENERATION, /* up: number, ranks, why */
+    TD_MSG_OVER,       /* up: exit status, cause */
+    TD_MSG_LEAVES,     /* up: one line: why this agent leaves the others */
+    TD_MSG_RUN_DIR,    /* up: the folder of the run */
+    TD_MSG_HANG,       /* up: one line of the hang report */
+    TD_MSG_STATUS,     /* up: what the processes of this host do, as a JSON object */
     TD_MSG_COUNT
 } td__msg_kind;
 
@@ -38,6 +47,9 @@ typedef struct td__channel {
     int in, out;
     char *buffer;
     size_t start, used, max;
+    bool queued; /* sending never waits: what cannot go now is kept */
+    char *queue; /* (queue_max), bytes [queue_sent, queue_used) are to go */
+    size_t queue_sent, queue_used, queue_max;
 } td__channel;
 
 void td__channel_init(td__channel *c, int in, int out);
@@ -46,6 +58,11 @@ void td__channel_fini(td__channel *c); /* closes both ends */
 /* TD_EPEER when the other side is gone. */
 TD_NODISCARD td_status td__channel_send(td__channel *c, td__msg_kind kind, int rank,
                                         const void *data, size_t nbytes);
+/* From now on sending does not wait. td__channel_flush when `out` is writable. */
+TD_NODISCARD td_status td__channel_queue(td__channel *c);
+TD_NODISCARD td_status td__channel_flush(td__channel *c);
+/* So much is kept that whoever has more to say should wait. */
+bool td__channel_full(const td__channel *c);
 /* Read what is there (blocks if nothing is); *eof: the other side is gone. */
 TD_NODISCARD td_status td__channel_fill(td__channel *c, bool *eof);
 /* Take the next whole message, if there is one. TD_EPROTO for nonsense. */

@@ -26,46 +26,58 @@ typedef struct stream {
 
 struct td__output {
     int size, out, err;
-    int interrupt; /* -1: none */
-    bool hasty;    /* was interrupted while a reader did not read */
-    bool plain;
-    bool clear; /* err may have a line of the ranks' on it, which is taken away first */
+    int interrupt;  /* -1: none */
+    bool hasty;     /* was interrupted while a reader did not read */
+    bool plain;     /* lines of rank 0 as they are */
+    bool all_plain; /* of all: any process may be rank 0 at some time */
+    bool clear;     /* err may have a line of the ranks' on it, which is taken away first */
     stream *rank;
     char *buffer;
     size_t max;
 };
 
-td_status td__output_create(int size, const td__launch_opts *opts, td__output **ret)
+td_status td__output_room(td__output *o, int size, const td__launch_opts *opts)
 {
     const char *log_dir = opts->log_dir;
-    td__output *o = td__calloc(1, sizeof *o);
-    stream *rank = td__calloc((size_t)size, sizeof *rank);
-    *ret = NULL;
-    if (!o || !rank) {
-        td__free(o);
-        td__free(rank);
+    td_status st = TD_OK;
+    if (size <= o->size)
+        return TD_OK;
+    stream *rank = td__realloc(o->rank, (size_t)size * sizeof *rank);
+    if (!rank)
         return TD_FAIL(TD_ENOMEM, "no memory for the output of %d ranks", size);
+    o->rank = rank;
+    for (; o->size < size && !st; o->size++) {
+        char path[4096];
+        stream *s = &rank[o->size];
+        *s = (stream){.log = -1};
+        if (!log_dir)
+            continue;
+        int n = snprintf(path, sizeof path, "%s/rank-%d.log", log_dir, o->size);
+        if (n < (int)sizeof path)
+            s->log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (s->log < 0)
+            st = TD_FAIL(TD_EINVAL, "cannot write %s: %s", path, strerror(errno));
     }
-    *o = (td__output){.size = size,
-                      .out = opts->out,
+    return st;
+}
+
+td_status td__output_create(int size, const td__launch_opts *opts, td__output **ret)
+{
+    td__output *o = td__calloc(1, sizeof *o);
+    td_status st = TD_OK;
+    *ret = NULL;
+    if (!o)
+        return TD_FAIL(TD_ENOMEM, "no memory for the output of %d ranks", size);
+    *o = (td__output){.out = opts->out,
                       .err = opts->err,
                       .interrupt = -1,
                       .plain = opts->plain,
                       .clear = opts->terminal && isatty(opts->err),
-                      .rank = rank};
-    for (int r = 0; r < size; r++)
-        rank[r].log = -1;
-    td_status st = TD_OK;
-    if (log_dir && mkdir(log_dir, 0777) && errno != EEXIST)
-        st = TD_FAIL(TD_EINVAL, "cannot make the log folder %s: %s", log_dir, strerror(errno));
-    for (int r = 0; log_dir && r < size && !st; r++) {
-        char path[4096];
-        int n = snprintf(path, sizeof path, "%s/rank-%d.log", log_dir, r);
-        if (n < (int)sizeof path)
-            rank[r].log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (rank[r].log < 0)
-            st = TD_FAIL(TD_EINVAL, "cannot write %s: %s", path, strerror(errno));
-    }
+                      .all_plain = opts->plain && opts->most};
+    if (opts->log_dir && mkdir(opts->log_dir, 0777) && errno != EEXIST)
+        st =
+            TD_FAIL(TD_EINVAL, "cannot make the log folder %s: %s", opts->log_dir, strerror(errno));
+    st = st ? st : td__output_room(o, size, opts);
     if (st) {
         td__output_destroy(o);
         return st;
@@ -148,7 +160,7 @@ static td_status write_lines(td__output *o, int fd, int rank, const char *text, 
 {
     char prefix[24];
     size_t p = (size_t)snprintf(prefix, sizeof prefix, "[%d] ", rank), lines = 1, used = 0;
-    if (o->plain && rank == 0)
+    if ((o->plain && rank == 0) || o->all_plain)
         p = 0;
     for (size_t i = 0; i < nbytes; i++)
         lines += text[i] == '\n';

@@ -10,6 +10,8 @@ typedef struct td__output td__output;
 
 /* Reads log_dir, which is made if it does not exist, out, err, plain and terminal. */
 TD_NODISCARD td_status td__output_create(int size, const td__launch_opts *opts, td__output **ret);
+/* There are at least `size` ranks now. */
+TD_NODISCARD td_status td__output_room(td__output *o, int size, const td__launch_opts *opts);
 void td__output_destroy(td__output *o); /* NULL is allowed */
 /* While `fd` is readable (a signal has come) nothing waits for a reader who does not read: what it
  * would have to wait for is dropped then, and from then on. */

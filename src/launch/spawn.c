@@ -141,13 +141,13 @@ static bool is_marked(const char *pid, const char *const marks[2], char *buffer,
            memmem(buffer, n, marks[1], strlen(marks[1]) + 1);
 }
 
-void td__kill_marked(const char *job, const char *store)
+void td__kill_marked(const char *job, td__env var, const char *value)
 {
     enum { MAX_ENVIRON = 2 << 20 };
     char mark[128], where[320], own[16];
     const char *const marks[] = {mark, where};
     snprintf(mark, sizeof mark, "%s=%s", td__env_name(TD_ENV_JOB), job);
-    snprintf(where, sizeof where, "%s=%s", td__env_name(TD_ENV_STORE), store);
+    snprintf(where, sizeof where, "%s=%s", td__env_name(var), value);
     snprintf(own, sizeof own, "%d", (int)getpid());
     char *buffer = td__malloc(MAX_ENVIRON);
     DIR *dir = buffer ? opendir("/proc") : NULL;

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "base/config.h"
 #include "tandem/status.h"
 
 typedef struct td__child {
@@ -32,8 +33,9 @@ int td__child_reap(td__child *c);
 /* Closes descriptors; does not wait. */
 void td__child_close(td__child *c);
 
-/* Kill every process whose environment has TANDEM_JOB=job and TANDEM_STORE=store: those that ranks
- * of one agent left behind. Another agent of the job may run on the same machine. */
-void td__kill_marked(const char *job, const char *store);
+/* Kill every process whose environment has TANDEM_JOB=job, and `var` (the agent's store or socket)
+ * with this value: those that ranks of one agent left behind. Another agent of the job may run on
+ * the same machine. */
+void td__kill_marked(const char *job, td__env var, const char *value);
 
 #endif

@@ -77,26 +77,156 @@ static bool parse_word(const char *name, const char *value, td__fault_plan *p)
         p->delay_share = 1;
         return !*rest || (*rest == '@' && probability(rest + 1, &p->delay_share));
     }
+    if (strcmp(name, "rate") == 0 && strncmp(value, "1/", 2) == 0) {
+        bool good = with_unit(value + 2, TIMES, TD_LEN(TIMES), &v, &rest) && !*rest && v >= 1e6;
+        p->every_ns = good ? (uint64_t)v : 0;
+        return good;
+    }
+    if (strcmp(name, "trace") == 0)
+        return (size_t)snprintf(p->trace, sizeof p->trace, "%s", value) < sizeof p->trace && *value;
     return strcmp(name, "rate") == 0 && with_unit(value, RATES, TD_LEN(RATES), &p->rate, &rest) &&
            !*rest && p->rate >= 1;
 }
 
-td_status td__fault_parse(const char *text, td__fault_plan *out)
+static bool whole(const char *text, char stop, uint64_t *out, const char **rest)
 {
-    char copy[512], *save = NULL;
+    char *end;
 
-    *out = (td__fault_plan){0};
-    if ((size_t)snprintf(copy, sizeof copy, "%s", text) >= sizeof copy)
-        return TD_FAIL(TD_EINVAL, "faults: a schedule of more than %zu bytes", sizeof copy);
-    for (char *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+    *out = strtoull(text, &end, 10);
+    *rest = end + (*end == stop && stop);
+    return end != text && *text >= '0' && *text <= '9' && (*end == stop || !*end);
+}
+
+/* "step:17:allreduce:3" */
+static bool parse_at(const char *text, td__fault_event *e)
+{
+    const char *rest;
+
+    e->generation = strncmp(text, "generation:", 11) == 0;
+    if (!e->generation && strncmp(text, "step:", 5) != 0)
+        return false;
+    if (!whole(text + (e->generation ? 11 : 5), ':', &e->number, &rest))
+        return false;
+    e->count = 1;
+    if (!*rest)
+        return true;
+    size_t length = strcspn(rest, ":");
+    if (length == 0 || length >= sizeof e->op)
+        return false;
+    memcpy(e->op, rest, length);
+    rest += length;
+    return !*rest || (whole(rest + 1, 0, &e->count, &rest) && !*rest && e->count > 0);
+}
+
+static bool parse_event_word(const char *word, td__fault_event *e, bool *placed)
+{
+    const char *rest;
+    uint64_t rank, peer;
+    double v;
+
+    if (strncmp(word, "at=", 3) == 0)
+        return *placed = parse_at(word + 3, e);
+    if (strncmp(word, "for=", 4) == 0 && (e->act == TD_FAULT_STOP || e->act == TD_FAULT_SLOW)) {
+        bool good = with_unit(word + 4, TIMES, TD_LEN(TIMES), &v, &rest) && !*rest;
+        e->for_ns = good ? (uint64_t)v : 0;
+        return good;
+    }
+    if (e->act == TD_FAULT_CUT) {
+        bool good = whole(word, '-', &rank, &rest) && whole(rest, 0, &peer, &rest) && !*rest &&
+                    rank != peer && rank < INT32_MAX && peer < INT32_MAX;
+        e->rank = good ? (int)rank : 0;
+        e->peer = good ? (int)peer : 0;
+        return good;
+    }
+    if (strncmp(word, "rank=", 5) != 0 || !whole(word + 5, 0, &rank, &rest) || *rest ||
+        rank >= INT32_MAX)
+        return false;
+    e->rank = (int)rank;
+    return true;
+}
+
+static const char *const ACTS[] = {
+#define X(id, name) name,
+    TD_FAULT_ACT_MAP(X)
+#undef X
+};
+
+/* "kill rank=2 at=step:17"; *is: the clause is of this kind. */
+static td_status parse_event(const char *clause, td__fault_plan *p, bool *is)
+{
+    char copy[TD_FAULT_TEXT], *save = NULL;
+    td__fault_event e = {.rank = -1};
+    bool placed = false;
+
+    while (*clause == ' ')
+        clause++;
+    size_t length = strcspn(clause, " ");
+    while (e.act < TD_FAULT_COUNT &&
+           (strlen(ACTS[e.act]) != length || strncmp(ACTS[e.act], clause, length) != 0))
+        e.act++;
+    *is = e.act < TD_FAULT_COUNT;
+    if (!*is)
+        return TD_OK;
+    if (p->n_events == TD_FAULT_EVENTS)
+        return TD_FAIL(TD_EINVAL, "faults: more than %d events", TD_FAULT_EVENTS);
+    bool good = (size_t)snprintf(copy, sizeof copy, "%s", clause + length) < sizeof copy;
+    for (char *w = strtok_r(copy, " ", &save); w && good; w = strtok_r(NULL, " ", &save))
+        good = parse_event_word(w, &e, &placed);
+    if (!good || !placed || e.rank < 0)
+        return TD_FAIL(TD_EINVAL,
+                       "faults: cannot use \"%s\"; expected kill rank=2 at=step:17:allreduce:3, "
+                       "stop rank=1 for=3s at=step:20, cut 0-1 at=step:5 or flip rank=1 at=step:9",
+                       clause);
+    p->events[p->n_events++] = e;
+    return TD_OK;
+}
+
+char *td__fault_text(const td__fault_event *e, char text[TD_FAULT_TEXT])
+{
+    char who[48], span[48] = "", op[48] = "";
+
+    if (e->act == TD_FAULT_CUT)
+        snprintf(who, sizeof who, "%d-%d", e->rank, e->peer);
+    else
+        snprintf(who, sizeof who, "rank=%d", e->rank);
+    if (e->for_ns)
+        snprintf(span, sizeof span, " for=%gs", 1e-9 * (double)e->for_ns);
+    if (*e->op)
+        snprintf(op, sizeof op, ":%s:%llu", e->op, (unsigned long long)e->count);
+    snprintf(text, TD_FAULT_TEXT, "%s %s%s at=%s:%llu%s", ACTS[e->act], who, span,
+             e->generation ? "generation" : "step", (unsigned long long)e->number, op);
+    return text;
+}
+
+static td_status parse_words(char *clause, td__fault_plan *out)
+{
+    char *save = NULL;
+
+    for (char *word = strtok_r(clause, ", ", &save); word; word = strtok_r(NULL, ", ", &save)) {
         char *value = strchr(word, '=');
         if (value)
             *value++ = 0;
         if (!value || !parse_word(word, value, out))
             return TD_FAIL(TD_EINVAL,
                            "faults: cannot use \"%s%s%s\"; expected seed=N, drop|truncate|cut|flip|"
-                           "stop=0..1, delay=5ms[@0..1], rate=125MB/s",
+                           "stop=0..1, delay=5ms[@0..1], rate=125MB/s or, for ranks, rate=1/10s",
                            word, value ? "=" : "", value ? value : "");
+    }
+    return TD_OK;
+}
+
+td_status td__fault_parse(const char *text, td__fault_plan *out)
+{
+    char copy[2048], *save = NULL;
+    bool event;
+
+    *out = (td__fault_plan){0};
+    if ((size_t)snprintf(copy, sizeof copy, "%s", text) >= sizeof copy)
+        return TD_FAIL(TD_EINVAL, "faults: a schedule of more than %zu bytes", sizeof copy);
+    for (char *clause = strtok_r(copy, ";", &save); clause; clause = strtok_r(NULL, ";", &save)) {
+        TD_TRY(parse_event(clause, out, &event));
+        if (!event)
+            TD_TRY(parse_words(clause, out));
     }
     return TD_OK;
 }

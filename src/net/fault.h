@@ -1,4 +1,7 @@
-/* fault.h -- broken networks on purpose: a seeded schedule of faults, for tests.
+/* fault.h -- things that break on purpose: a schedule of faults, for tests. Clauses are separated
+ * by semicolons; there are two kinds.
+ *
+ * Messages, by chance:
  *
  *     seed=7,drop=0.01,delay=5ms@0.1,cut=0.001,truncate=0.001,flip=0.001,stop=0.001,rate=125MB/s
  *
@@ -15,12 +18,55 @@
  *     stop      nothing is sent any more, as if the sender were stopped; the stream stays open
  *
  * The first two only slow down. The others must end as errors that name the peer, never as wrong
- * data. */
+ * data.
+ *
+ * Ranks of a run (train/faults.h), at a point of it, each once:
+ *
+ *     kill rank=2 at=step:17:allreduce:3     before the third allreduce of step 17
+ *     stop rank=1 for=3s at=step:20          as step 20 begins
+ *     cut 0-1 at=step:5:comm:2               the link between two ranks, before the second call
+ *     flip rank=1 at=step:9                  one bit of a gradient
+ *     slow rank=1 for=2ms at=step:3          each of its shards takes so much longer from there on
+ *     full rank=0 at=step:4:state.json       the disk: the operation fails for want of space
+ *     kill rank=0 at=generation:2:broadcast  while generation 2 comes to the same state
+ *
+ * After the step (or generation) comes an operation: a collective's or a file's name, `comm`,
+ * `file`, or `op` for any, and its number in the step, from 1. What is done between two steps
+ * belongs to the one before; a file that is named is hit when it is next written, which may be a
+ * step later: checkpoints are written beside the steps. `seed=7,rate=1/10s` draws one such fault
+ * every ten seconds; `trace=PATH` has every rank append a line "rank step kind operation" there for
+ * each point. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_FAULT_H
 #define TD_NET_FAULT_H
 
 #include "net/conn.h"
+
+#define TD_FAULT_ACT_MAP(X) \
+    X(KILL, "kill")         \
+    X(STOP, "stop")         \
+    X(CUT, "cut")           \
+    X(FLIP, "flip")         \
+    X(FULL, "full")         \
+    X(SLOW, "slow")
+typedef enum td__fault_act {
+#define X(id, name) TD_FAULT_##id,
+    TD_FAULT_ACT_MAP(X)
+#undef X
+        TD_FAULT_COUNT
+} td__fault_act;
+
+/* A fault at a point of a run. */
+typedef struct td__fault_event {
+    td__fault_act act;
+    int rank, peer;  /* peer: the other end of a cut */
+    uint64_t for_ns; /* of a stop (0: for ever), or more for each shard */
+    bool generation; /* number is one, not a step */
+    uint64_t number;
+    char op[24];    /* "": as it begins */
+    uint64_t count; /* which of them, from 1 */
+} td__fault_event;
+enum { TD_FAULT_EVENTS = 16, TD_FAULT_TEXT = 160 };
 
 typedef struct td__fault_plan {
     uint64_t seed;
@@ -28,10 +74,17 @@ typedef struct td__fault_plan {
     double delay_share;
     uint64_t delay_ns;
     double rate; /* bytes per second; 0: unlimited */
+    td__fault_event events[TD_FAULT_EVENTS];
+    int n_events;
+    uint64_t every_ns; /* one drawn event each time this has passed; 0: never */
+    char trace[256];   /* "": none */
 } td__fault_plan;
 
 /* TD_EINVAL names the word that is wrong. */
 TD_NODISCARD td_status td__fault_parse(const char *text, td__fault_plan *out);
+
+/* "kill rank=2 at=step:17:allreduce:3", as it can be parsed again. */
+char *td__fault_text(const td__fault_event *e, char text[TD_FAULT_TEXT]);
 
 /* What happens to one message. */
 typedef struct td__fault {

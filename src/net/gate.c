@@ -117,6 +117,7 @@ static void refuse(td__gate *g, slot *s, const char *why)
     if (!logged_before(g, s->source))
         TD_LOG(WARN, NET, "refused a connection from %s: %s (further ones are not logged)",
                s->source, why);
+    epoll_ctl(g->epoll, EPOLL_CTL_DEL, s->greet.conn.fd, NULL); /* a fork may still have it */
     slot_free(g, s);
 }
 

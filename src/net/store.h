@@ -41,6 +41,9 @@ TD_NODISCARD td_status td__store_connect(const char *address, const td__secret *
                                          td__store **out);
 /* Says goodbye; NULL is allowed. Not from an event's callback. */
 void td__store_close(td__store *s);
+/* From now on closing does not wait for the server to hear the goodbye: it may be stopped, and what
+ * it would tell the others concerns nobody any more. */
+void td__store_hurry(td__store *s);
 const char *td__store_address(const td__store *s); /* of the server */
 
 TD_NODISCARD td_status td__store_set(td__store *s, const char *key, const void *value,

@@ -50,6 +50,7 @@ struct td__store {
     pthread_t listener;
     bool listening;
     atomic_bool closing;
+    bool hurry; /* closing does not wait */
     pthread_mutex_t send_lock, lock;
     td__poison poison;
     call *calls;
@@ -503,7 +504,7 @@ td_status td__store_connect(const char *address, const td__secret *secret, const
  * with it. So the listener reads on until the server has closed its end, for a while. */
 static void say_goodbye(td__store *s)
 {
-    enum { PATIENCE_S = 2 };
+    enum { PATIENCE_S = 2, SEND_MS = 1000 };
     td__store_parts bye = {.op = TD_STORE_BYE};
     uint64_t one = 1;
     struct timespec until;
@@ -511,9 +512,10 @@ static void say_goodbye(td__store *s)
     atomic_store(&s->closing, true);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE_S;
-    if (send_parts(s, &bye, td__deadline_in_ms(1000)))
+    if (send_parts(s, &bye, s->hurry ? 0 : td__deadline_in_ms(SEND_MS)))
         TD_LOG(DEBUG, NET, "store: %s", td_last_error());
-    else if (!shutdown(s->conn.fd, SHUT_WR) && !pthread_timedjoin_np(s->listener, NULL, &until))
+    else if (!s->hurry && !shutdown(s->conn.fd, SHUT_WR) &&
+             !pthread_timedjoin_np(s->listener, NULL, &until))
         return;
     ssize_t n = write(s->wake, &one, sizeof one);
     TD_ASSERT(n == (ssize_t)sizeof one, "eventfd: %zd", n);
@@ -539,6 +541,11 @@ void td__store_close(td__store *s)
     pthread_mutex_destroy(&s->send_lock);
     pthread_mutex_destroy(&s->lock);
     td__free(s);
+}
+
+void td__store_hurry(td__store *s)
+{
+    s->hurry = true;
 }
 
 const char *td__store_address(const td__store *s)

@@ -274,6 +274,8 @@ static void sweep(td__store_server *s)
         td__ss_keys_cancel(s, c, NULL);
         td__ss_up_cancel(s, c, NULL);
         td__ss_groups_lost(s, c);
+        /* Closing alone would not do: a child between fork and exec still has the descriptor. */
+        watch(s, c->conn.fd, NULL, EPOLL_CTL_DEL, 0);
         client_destroy(c);
         at = &s->clients;
     }

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "coll/comm_impl.h"
+#include "graph/program_impl.h"
 #include "parallel/sparse_gather.h"
 
 enum { ALIGN = 16, CHUNK = 16 << 10 };
@@ -104,7 +105,8 @@ static td_status set_up(td__bucket_sum *b)
     size_t most;
     void *whole;
     TD_TRY(td__buckets_init(&b->buckets, b->o.params, b->o.bucket_nbytes));
-    TD_TRY(td__rank_tree_init(&b->tree, b->size, b->o.shards, b->o.accumulate));
+    TD_TRY(td__rank_tree_init(&b->tree, (td__deal){b->size, b->o.bounds}, b->o.shards,
+                              b->o.accumulate));
     b->marks = td__calloc((size_t)b->o.threads, sizeof *b->marks);
     if (!b->marks)
         return TD_FAIL(TD_ENOMEM, "no memory for %d threads", b->o.threads);
@@ -146,6 +148,7 @@ void td__bucket_sum_destroy(td__bucket_sum *b)
     if (b->reducer)
         b->reducer->ops->destroy(b->reducer);
     td__sparse_gather_destroy(b->sparse);
+    td__comm_about(b->o.comm, 0, NULL);
     if (b->whole)
         td_comm_free(b->o.comm, b->whole);
     td__free_block(b->mine, (size_t)b->tree.slots * b->stride * sizeof(float));
@@ -195,13 +198,26 @@ static td_status carry_tail(td__bucket_sum *b)
 {
     TD_TRY(td_allreduce(b->o.comm, b->sums, b->sums, b->n_sums, TD_F64, TD_REDUCE_SUM, NULL));
     if (b->sparse)
-        TD_TRY(td__sparse_gather_run(b->sparse, b->total, b->tree.batches * b->tree.shards));
+        TD_TRY(td__sparse_gather_run(b->sparse, b->total, b->tree.batches * b->tree.shards,
+                                     b->tree.deal));
     return TD_OK;
+}
+
+/* For the stall report: what the calls that follow carry. */
+static void say_what(td__bucket_sum *b, int k)
+{
+    const td_params *ps = b->o.params;
+    size_t begin = k < b->buckets.n ? b->buckets.at[k].begin : SIZE_MAX;
+    const char *name = NULL;
+    for (int i = 0; i < ps->count && ps->info[i].offset <= begin && k < b->buckets.n; i++)
+        name = ps->info[i].name;
+    td__comm_about(b->o.comm, k < b->buckets.n ? k + 1 : 0, name);
 }
 
 static td_status carry(void *user, int k)
 {
     td__bucket_sum *b = user;
+    say_what(b, k);
     if (k == b->buckets.n)
         return carry_tail(b);
     if (!b->reducer)
@@ -227,7 +243,7 @@ static void make_plan(td__bucket_sum *b)
     }
     td__grad_plan(b->total, false, &b->sum);
     TD_ASSERT(b->total->n ==
-                  td__rank_partials(b->tree.batches * b->tree.shards, b->rank, b->size, NULL),
+                  td__deal_partials(b->tree.deal, b->tree.batches * b->tree.shards, b->rank, NULL),
               "%d partials of %d batches", b->total->n, b->tree.batches);
     b->all.n = b->total->n;
     for (int i = 0; i < b->all.n; i++) {

@@ -34,6 +34,7 @@ typedef struct td__bucket_sum_opts {
     td_comm *comm; /* borrowed, all of them */
     td__grad_pool *blocks;
     const td_params *params;
+    const int *bounds;               /* of td__deal; NULL: all ranks have the same share */
     int shards, accumulate, threads; /* threads: of this rank, that compute */
     size_t bucket_nbytes;            /* 0: the default */
     const char *reducer;             /* NULL: the tree */

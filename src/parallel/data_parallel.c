@@ -47,10 +47,10 @@ static td_status map_slots(td__dp *d, size_t nbytes)
     return TD_OK;
 }
 
-static td_status set_up(td__dp *d, td__grad_pool *blocks, int shards, int accumulate)
+static td_status set_up(td__dp *d, td__grad_pool *blocks, td__deal deal, int shards, int accumulate)
 {
     size_t floats, nbytes;
-    TD_TRY(td__rank_tree_init(&d->tree, d->size, shards, accumulate));
+    TD_TRY(td__rank_tree_init(&d->tree, deal, shards, accumulate));
     d->dense = td__grad_dense(blocks);
     d->slice = td__align_up((d->dense + (size_t)d->size - 1) / (size_t)d->size, ALIGN);
     d->slice = d->slice ? d->slice : ALIGN;
@@ -67,8 +67,8 @@ static td_status set_up(td__dp *d, td__grad_pool *blocks, int shards, int accumu
     return TD_OK;
 }
 
-td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, int shards, int accumulate,
-                        td__dp **out)
+td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, const int *bounds, int shards,
+                        int accumulate, td__dp **out)
 {
     *out = NULL;
     td__dp *d = td__calloc(1, sizeof *d);
@@ -77,7 +77,7 @@ td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, int shards, int ac
     d->comm = comm;
     d->rank = td_comm_rank(comm);
     d->size = td_comm_size(comm);
-    td_status st = set_up(d, blocks, shards, accumulate);
+    td_status st = set_up(d, blocks, (td__deal){d->size, bounds}, shards, accumulate);
     if (st) {
         td__dp_destroy(d);
         return st;
@@ -140,7 +140,7 @@ static size_t set_offset(const td__dp *d)
 void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t count)
 {
     const td__rank_tree *t = &d->tree;
-    TD_ASSERT(local->n == td__rank_partials(t->batches * t->shards, d->rank, d->size, NULL),
+    TD_ASSERT(local->n == td__deal_partials(t->deal, t->batches * t->shards, d->rank, NULL),
               "%d partials of %d batches", local->n, t->batches);
     for (int i = 0; i < local->n; i++)
         if (local->at[i].dense)
@@ -153,7 +153,8 @@ td_status td__dp_exchange(td__dp *d, const td__grad_stack *local, double *sums, 
     /* Nobody leaves this call before all have come to it, and that is enough. */
     TD_TRY(td_allreduce(d->comm, sums, sums, n_sums, TD_F64, TD_REDUCE_SUM, NULL));
     if (d->sparse)
-        TD_TRY(td__sparse_gather_run(d->sparse, local, d->tree.batches * d->tree.shards));
+        TD_TRY(td__sparse_gather_run(d->sparse, local, d->tree.batches * d->tree.shards,
+                                     d->tree.deal));
     return TD_OK;
 }
 

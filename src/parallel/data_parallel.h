@@ -30,10 +30,10 @@
 bool td__dp_shares(const td_comm *comm);
 
 typedef struct td__dp td__dp;
-/* For gradients of `blocks` in steps of up to `accumulate` batches of `shards` shards. Collective;
- * both are borrowed. */
-TD_NODISCARD td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, int shards,
-                                     int accumulate, td__dp **out);
+/* For gradients of `blocks` in steps of up to `accumulate` batches of `shards` shards; bounds: of
+ * td__deal, NULL for equal shares. Collective; all are borrowed. */
+TD_NODISCARD td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, const int *bounds,
+                                     int shards, int accumulate, td__dp **out);
 void td__dp_destroy(td__dp *d); /* NULL is allowed; local */
 
 /* A step of `batches` batches, all with at least as many rows as shards but the last one, which has

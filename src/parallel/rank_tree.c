@@ -12,10 +12,10 @@
 /* No sub-tree of a range is cut off: what the last shards pass up is left to the whole sum. */
 static const int ENDLESS = 1 << 30;
 
-int td__rank_partials(int shards, int rank, int size, td__subtree out[64])
+int td__deal_partials(td__deal d, int shards, int rank, td__subtree out[64])
 {
     td__subtree trees[64];
-    td__shard_range r = td__rank_shards(shards, rank, size);
+    td__shard_range r = td__deal_shards(d, shards, rank);
     return td__shard_subtrees(ENDLESS, r.begin, r.end, out ? out : trees);
 }
 
@@ -23,15 +23,16 @@ static int most_partials(const td__rank_tree *t, int batches)
 {
     int most = 0;
     for (int r = 0; r < t->size; r++) {
-        int n = td__rank_partials(batches * t->shards, r, t->size, NULL);
+        int n = td__deal_partials(t->deal, batches * t->shards, r, NULL);
         most = n > most ? n : most;
     }
     return most;
 }
 
-td_status td__rank_tree_init(td__rank_tree *t, int size, int shards, int accumulate)
+td_status td__rank_tree_init(td__rank_tree *t, td__deal deal, int shards, int accumulate)
 {
-    *t = (td__rank_tree){.size = size, .shards = shards, .accumulate = accumulate};
+    int size = deal.size;
+    *t = (td__rank_tree){.deal = deal, .size = size, .shards = shards, .accumulate = accumulate};
     for (int m = 1; m <= accumulate; m++) {
         int n = most_partials(t, m);
         t->slots = n > t->slots ? n : t->slots;
@@ -91,7 +92,7 @@ static td_status make_plan(td__rank_tree *t)
     t->n_adds = 0;
     t->rounds = most_partials(t, t->batches);
     for (int r = 0; r < t->size; r++) {
-        int n = td__rank_partials(t->batches * t->shards, r, t->size, trees);
+        int n = td__deal_partials(t->deal, t->batches * t->shards, r, trees);
         for (int i = 0; i < n; i++) {
             all.at[all.n++] =
                 (td__partial){.tree = trees[i],

@@ -1,10 +1,11 @@
 /* rank_tree.h -- which partials each rank has in a step, and in what order they are added.
  *
  * The shards of a step (of all its batches, with accumulation) are numbered through, and rank r
- * of n owns the contiguous range [v r/n, v (r+1)/n) of the v. It adds up what it can: the
- * partials of the aligned sub-trees of its range (grad_tree.h). All of this is a function of v, n
- * and r, so nobody needs to be told: partial i of a rank travels in, or lies in, its slot i, and
- * every rank knows the list of additions that make the sum of all of them. */
+ * of n owns a contiguous range of the v: [v r/n, v (r+1)/n), unless they are dealt out otherwise
+ * (td__deal). It adds up what it can: the partials of the aligned sub-trees of its range
+ * (grad_tree.h). All of this is a function of v, r and the deal, so nobody needs to be told:
+ * partial i of a rank travels in, or lies in, its slot i, and every rank knows the list of
+ * additions that make the sum of all of them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_RANK_TREE_H
 #define TD_PARALLEL_RANK_TREE_H
@@ -16,25 +17,52 @@ typedef struct td__shard_range {
     int begin, end;
 } td__shard_range;
 
-/* The shards of rank r of n. */
+/* How shards are dealt out to ranks; the same on all of them. */
+typedef struct td__deal {
+    int size;          /* ranks */
+    const int *bounds; /* (size + 1), borrowed: of every bounds[size] shards, rank r has those from
+                          bounds[r] to bounds[r + 1]; NULL: all have the same share */
+} td__deal;
+
+static inline int td__deal_first(td__deal d, int shards, int rank)
+{
+    int64_t at = d.bounds ? d.bounds[rank] : rank, all = d.bounds ? d.bounds[d.size] : d.size;
+    return (int)(shards * at / all);
+}
+
+/* The shards of rank r. */
+static inline td__shard_range td__deal_shards(td__deal d, int shards, int rank)
+{
+    return (td__shard_range){td__deal_first(d, shards, rank), td__deal_first(d, shards, rank + 1)};
+}
+
 static inline td__shard_range td__rank_shards(int shards, int rank, int size)
 {
-    return (td__shard_range){(int)((int64_t)shards * rank / size),
-                             (int)((int64_t)shards * (rank + 1) / size)};
+    return td__deal_shards((td__deal){.size = size}, shards, rank);
 }
 
 /* Those of them that are in batch `batch` of a step of `batches`, counted from its first shard. */
-static inline td__shard_range td__rank_cut(int shards, int batches, int batch, int rank, int size)
+static inline td__shard_range td__deal_cut(td__deal d, int shards, int batches, int batch, int rank)
 {
-    td__shard_range r = td__rank_shards(batches * shards, rank, size);
+    td__shard_range r = td__deal_shards(d, batches * shards, rank);
     int first = batch * shards;
     r.begin = r.begin < first ? 0 : r.begin - first < shards ? r.begin - first : shards;
     r.end = r.end < first ? 0 : r.end - first < shards ? r.end - first : shards;
     return r;
 }
 
+static inline td__shard_range td__rank_cut(int shards, int batches, int batch, int rank, int size)
+{
+    return td__deal_cut((td__deal){.size = size}, shards, batches, batch, rank);
+}
+
 /* The partials that rank r has; `out` may be NULL. */
-int td__rank_partials(int shards, int rank, int size, td__subtree out[64]);
+int td__deal_partials(td__deal d, int shards, int rank, td__subtree out[64]);
+
+static inline int td__rank_partials(int shards, int rank, int size, td__subtree out[64])
+{
+    return td__deal_partials((td__deal){.size = size}, shards, rank, out);
+}
 
 /* Slot `slot` of a rank. */
 typedef struct td__rank_slot {
@@ -54,6 +82,7 @@ typedef struct td__rank_add {
 } td__rank_add;
 
 typedef struct td__rank_tree {
+    td__deal deal;
     int size, shards, accumulate; /* of ranks; of a batch; the most batches of a step */
     int slots;                    /* the most partials that a rank has in any step */
     /* The plan of a step, kept for the next of the same shape. */
@@ -66,7 +95,8 @@ typedef struct td__rank_tree {
     float *tags;         /* (slots, size): addresses that stand for slots */
 } td__rank_tree;
 
-TD_NODISCARD td_status td__rank_tree_init(td__rank_tree *t, int size, int shards, int accumulate);
+TD_NODISCARD td_status td__rank_tree_init(td__rank_tree *t, td__deal deal, int shards,
+                                          int accumulate);
 void td__rank_tree_fini(td__rank_tree *t);
 /* The plan for a step of `batches` batches, all with at least as many rows as shards but the last
  * one, which has last_rows. *changed: it is not the one of before. */

@@ -17,7 +17,7 @@ TD_NODISCARD td_status td__sparse_gather_create(td_comm *comm, td__grad_pool *bl
 void td__sparse_gather_destroy(td__sparse_gather *s); /* NULL is allowed */
 /* Gather and merge; collective. `shards`: of the step; local: this rank's partials. */
 TD_NODISCARD td_status td__sparse_gather_run(td__sparse_gather *s, const td__grad_stack *local,
-                                             int shards);
+                                             int shards, td__deal deal);
 /* The same in parts: add the leaves, rising, of which `local` are this rank's slots; after the last
  * ones, finish. Collective. */
 TD_NODISCARD td_status td__sparse_gather_add(td__sparse_gather *s, const td__grad_stack *local,

@@ -183,7 +183,7 @@ td_status td__backup_step_end(td__trainer *t, int64_t first, int64_t end, double
     double wait = 1e-9 * (double)(td__clock_ns() - begin);
     TD_TRY(td__step_apply(t->engine, own_rows, r->shares, n, lr, out));
     out->times.wait = wait;
-    out->stop = stop || (t->stop && atomic_load(t->stop));
+    out->asked = stop || (t->stop && atomic_load(t->stop));
     e->n_counted = 0;
     if (own_rows)
         r->counted[e->n_counted++] = 0;

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,12 +36,13 @@
 #include "tensor/safetensors.h"
 #include "train/checkpoint_impl.h"
 
-enum { PATIENCE_MS = 600000, TEXT = 1024 };
+enum { PATIENCE_MS = 600000, TEXT = 1024, LOCK_MS = 2000, LOCK_POLL_MS = 2 };
 
 struct td__checkpointer {
     char dir[TD__PATH];
     int dir_fd; /* locked, for as long as we live */
     int keep;
+    td__points *points; /* NULL: nobody counts what is done to files */
     pthread_t thread;
     bool started;
     pthread_mutex_t lock; /* of the five below; nothing else is taken under it */
@@ -206,6 +208,7 @@ static td_status write_files(td__checkpointer *c, const char *temp)
     c->nbytes = 0;
     for (int i = 0; i < TD__FILE_COUNT; i++) {
         td__checkpoint_file f = (td__checkpoint_file)i;
+        TD_TRY(td__point(c->points, TD_POINT_FILE, td__checkpoint_file_name(f)));
         TD_TRY(td__run_dir_path(temp, td__checkpoint_file_name(f), path));
         TD_TRY(write_tensors(c, f, path));
         TD_TRY(td__manifest_hash(&c->m, f, path));
@@ -216,6 +219,7 @@ static td_status write_files(td__checkpointer *c, const char *temp)
     else
         TD_TRY(td_params_digest(&c->copy, c->m.state.digest));
     TD_TRY(td__run_dir_path(temp, TD__STATE_FILE, path));
+    TD_TRY(td__point(c->points, TD_POINT_FILE, TD__STATE_FILE));
     TD_TRY(td__manifest_write(&c->m, path));
     return sync_dir(temp);
 }
@@ -244,6 +248,7 @@ static td_status point(const td__checkpointer *c, const char *pointer, const cha
     char path[TD__PATH], line[TD__STEP_NAME + 1];
     td__file_out f;
     TD_TRY(td__run_dir_path(c->dir, pointer, path));
+    TD_TRY(td__point(c->points, TD_POINT_FILE, pointer));
     TD_TRY(td__file_out_open(&f, path));
     td__file_out_write(&f, line, (size_t)snprintf(line, sizeof line, "%s\n", name));
     return td__file_out_commit(&f);
@@ -292,7 +297,11 @@ static td_status write_checkpoint(td__checkpointer *c)
         return disk_failed(temp, "make it");
     td_status st = write_files(c, temp);
     if (!st)
+        st = td__point(c->points, TD_POINT_FILE, "rename");
+    if (!st)
         st = install(c, temp, c->path);
+    if (!st)
+        st = td__point(c->points, TD_POINT_FILE, "remove");
     remove_dir(temp);
     if (st)
         return st;
@@ -300,6 +309,7 @@ static td_status write_checkpoint(td__checkpointer *c)
     TD_TRY(point(c, TD__LATEST_FILE, name));
     if (c->is_best)
         TD_TRY(point(c, TD__BEST_FILE, name));
+    TD_TRY(td__point(c->points, TD_POINT_FILE, "prune"));
     return prune(c);
 }
 
@@ -331,15 +341,30 @@ static void *work(void *arg)
 
 /* ---- The caller's side ----------------------------------------------------------------------- */
 
-static td_status open_dir(td__checkpointer *c)
+/* force: after a while without the lock, if need be. */
+static td_status lock_dir(const td__checkpointer *c, bool force)
+{
+    td__deadline until = td__deadline_in_ms(force ? LOCK_MS : 0);
+    while (flock(c->dir_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        if (!force)
+            return TD_FAIL(TD_EINVAL, "%s: another run is writing its checkpoints there", c->dir);
+        if (td__deadline_passed(until)) {
+            TD_LOG(WARN, TRAIN, "%s: taken over from a process that does not let go of it", c->dir);
+            return TD_OK;
+        }
+        (void)poll(NULL, 0, LOCK_POLL_MS); /* locks cannot be waited for with a deadline */
+    }
+    return TD_OK;
+}
+
+static td_status open_dir(td__checkpointer *c, bool force)
 {
     if (access(c->dir, W_OK | X_OK) != 0)
         return TD_FAIL(TD_EIO, "%s: cannot write checkpoints there: %s", c->dir, strerror(errno));
     c->dir_fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->dir_fd < 0)
         return disk_failed(c->dir, "open it");
-    if (flock(c->dir_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return TD_FAIL(TD_EINVAL, "%s: another run is writing its checkpoints there", c->dir);
+    TD_TRY(lock_dir(c, force));
     return sweep(c->dir);
 }
 
@@ -353,7 +378,7 @@ static void init_sync(td__checkpointer *c)
     pthread_mutex_init(&c->lock, NULL);
 }
 
-td_status td__checkpointer_create(const char *dir, int keep, td__checkpointer **out)
+static td_status create(const char *dir, int keep, bool force, td__checkpointer **out)
 {
     td_status st;
     *out = NULL;
@@ -366,7 +391,7 @@ td_status td__checkpointer_create(const char *dir, int keep, td__checkpointer **
     c->keep = keep ? keep : 1;
     init_sync(c);
     TD_TRY_OR(st, fail, td__run_dir_create(dir, NULL, c->dir));
-    TD_TRY_OR(st, fail, open_dir(c));
+    TD_TRY_OR(st, fail, open_dir(c, force));
     int error = pthread_create(&c->thread, NULL, work, c);
     if (error) {
         st = TD_FAIL(TD_ENOMEM, "cannot start the thread that writes checkpoints: %s",
@@ -379,6 +404,37 @@ td_status td__checkpointer_create(const char *dir, int keep, td__checkpointer **
 fail:
     td__checkpointer_destroy(c);
     return st;
+}
+
+td_status td__checkpointer_create(const char *dir, int keep, td__checkpointer **out)
+{
+    return create(dir, keep, false, out);
+}
+
+td_status td__checkpointer_take_over(const char *dir, int keep, td__checkpointer **out)
+{
+    return create(dir, keep, true, out);
+}
+
+void td__checkpointer_points(td__checkpointer *c, td__points *p)
+{
+    c->points = p;
+}
+
+bool td__checkpointer_has(const td__checkpointer *c, uint64_t step, bool best)
+{
+    char name[TD__STEP_NAME], at[TD__STEP_NAME] = "";
+    td__step_name(step, name);
+    return td__checkpoint_pointer(c->dir, TD__LATEST_FILE, at) && strcmp(at, name) == 0 &&
+           (!best || (td__checkpoint_pointer(c->dir, TD__BEST_FILE, at) && strcmp(at, name) == 0));
+}
+
+void td__checkpointer_excuse(td__checkpointer *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (!c->busy)
+        c->status = TD_OK;
+    pthread_mutex_unlock(&c->lock);
 }
 
 void td__checkpointer_destroy(td__checkpointer *c)

@@ -16,6 +16,7 @@
 #ifndef TD_TRAIN_CHECKPOINT_H
 #define TD_TRAIN_CHECKPOINT_H
 
+#include "base/point.h"
 #include "tandem/optim.h"
 #include "tandem/program.h"
 #include "train/observer.h"
@@ -37,6 +38,15 @@ typedef struct td__checkpointer td__checkpointer;
 /* Makes dir if need be, locks it against a second run, clears away what a killed run left half
  * written. keep: the newest ones that stay, besides the best. */
 TD_NODISCARD td_status td__checkpointer_create(const char *dir, int keep, td__checkpointer **out);
+/* The same when the process that wrote there before has just died, or is fenced off: what holds its
+ * lock has a moment to go away, and is then no longer asked. */
+TD_NODISCARD td_status td__checkpointer_take_over(const char *dir, int keep,
+                                                  td__checkpointer **out);
+void td__checkpointer_points(td__checkpointer *c, td__points *p); /* p: borrowed; before saves */
+/* Is the checkpoint of `step` the latest there, and (best) the best? */
+bool td__checkpointer_has(const td__checkpointer *c, uint64_t step, bool best);
+/* The failure of the last save is dealt with: the next one is tried as if nothing had been. */
+void td__checkpointer_excuse(td__checkpointer *c);
 /* Waits for what is being written (bounded by a deadline of the disk's own: it is local work). */
 void td__checkpointer_destroy(td__checkpointer *c);
 /* Start saving. Waits only if the one before is still being written. A failure of an earlier

@@ -97,7 +97,7 @@ static td_status open_partials(const estimate *e, size_t *blocks)
                                 &pool));
     for (int r = 0; r < e->c->ranks; r++) {
         int n = td__step_blocks(pool, &(td__step_blocks_opts){t->o.shards, t->o.accumulate,
-                                                              e->threads, r, e->c->ranks});
+                                                              e->threads, r, e->c->ranks, NULL});
         *blocks = (size_t)n > *blocks ? (size_t)n : *blocks;
     }
     td__grad_pool_destroy(pool);

@@ -23,8 +23,35 @@ typedef struct metrics_file {
     td__text line;
 } metrics_file;
 
-/* How many bytes of the file belong to steps up to `step`. */
-static uint64_t kept_bytes(const td__file_map *m, uint64_t step)
+/* What of a file is true of a run that has come to `step` and to the validation of step `valid`. */
+typedef struct kept {
+    uint64_t step, valid;
+    bool again;                     /* the end, if it is there, is about to happen again as well */
+    uint64_t last_step, last_valid; /* of the lines kept; 0: none */
+} kept;
+
+static bool keeps(kept *k, const json_t *line)
+{
+    const json_t *n = json_object_get(line, "step");
+    const char *kind = json_string_value(json_object_get(line, "kind"));
+    const char *part = json_string_value(json_object_get(line, "part"));
+    if (!json_is_integer(n) || json_integer_value(n) < 0)
+        return false;
+    uint64_t step = (uint64_t)json_integer_value(n);
+    bool eval = kind && strcmp(kind, "eval") == 0 && part && strcmp(part, "valid") == 0;
+    if (step > (eval ? k->valid : k->step))
+        return false;
+    if (k->again && step == k->step && kind && strcmp(kind, "end") == 0)
+        return false;
+    if (eval)
+        k->last_valid = step;
+    if (kind && strcmp(kind, "step") == 0)
+        k->last_step = step;
+    return true;
+}
+
+/* How many bytes of the file belong to it. */
+static uint64_t kept_bytes(const td__file_map *m, kept *k)
 {
     const char *text = (const char *)m->data;
     size_t at = 0;
@@ -35,9 +62,7 @@ static uint64_t kept_bytes(const td__file_map *m, uint64_t step)
             break;
         size_t len = (size_t)(end - (text + at));
         json_t *line = json_loadb(text + at, len, JSON_REJECT_DUPLICATES, NULL);
-        json_t *n = line ? json_object_get(line, "step") : NULL;
-        bool keep = json_is_integer(n) && json_integer_value(n) >= 0 &&
-                    (uint64_t)json_integer_value(n) <= step;
+        bool keep = line && keeps(k, line);
         json_decref(line);
         if (!keep)
             break;
@@ -100,7 +125,31 @@ static td_status on_ranks(td__observer *o, const td__ranks_event *e)
     return write_line(m);
 }
 
-td_status td__metrics_file_create(const char *dir, uint64_t from_step, td__observer **out)
+/* The bytes of the file to keep. copy: into a file of its own under the same name. */
+static td_status read_kept(const char *path, bool copy, kept *k, uint64_t *nbytes)
+{
+    td__file_map map;
+    struct stat info;
+    td__file_out f;
+    td_status st = TD_OK;
+
+    *nbytes = 0;
+    if (stat(path, &info) != 0)
+        return TD_OK;
+    TD_TRY(td__file_map_open(&map, path));
+    if (k->step > 0)
+        *nbytes = kept_bytes(&map, k);
+    if (copy)
+        st = td__file_out_open(&f, path);
+    if (copy && !st) {
+        td__file_out_write(&f, map.data, (size_t)*nbytes);
+        st = td__file_out_commit(&f);
+    }
+    td__file_map_close(&map);
+    return st;
+}
+
+static td_status create(const char *dir, bool take_over, kept *k, td__observer **out)
 {
     static const td__observer OBSERVER = {.begin = on_begin,
                                           .step = on_step,
@@ -109,17 +158,11 @@ td_status td__metrics_file_create(const char *dir, uint64_t from_step, td__obser
                                           .end = on_end,
                                           .ranks = on_ranks};
     char path[TD__PATH];
-    struct stat info;
     uint64_t keep = 0;
 
     *out = NULL;
     TD_TRY(td__run_dir_path(dir, "metrics.jsonl", path));
-    if (from_step > 0 && stat(path, &info) == 0) {
-        td__file_map map;
-        TD_TRY(td__file_map_open(&map, path));
-        keep = kept_bytes(&map, from_step);
-        td__file_map_close(&map);
-    }
+    TD_TRY(read_kept(path, take_over, k, &keep));
     metrics_file *m = td__calloc(1, sizeof *m);
     if (!m)
         return TD_FAIL(TD_ENOMEM, "%s: no memory to write it", path);
@@ -130,6 +173,21 @@ td_status td__metrics_file_create(const char *dir, uint64_t from_step, td__obser
         return st;
     }
     *out = &m->observer;
+    return TD_OK;
+}
+
+td_status td__metrics_file_create(const char *dir, uint64_t from_step, td__observer **out)
+{
+    return create(dir, false, &(kept){.step = from_step, .valid = from_step}, out);
+}
+
+td_status td__metrics_file_take_over(const char *dir, uint64_t step, uint64_t valid,
+                                     uint64_t *told_step, uint64_t *told_valid, td__observer **out)
+{
+    kept k = {.step = step, .valid = valid, .again = true};
+    TD_TRY(create(dir, true, &k, out));
+    *told_step = k.last_step;
+    *told_valid = k.last_valid;
     return TD_OK;
 }
 

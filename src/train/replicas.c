@@ -14,7 +14,7 @@
 
 int td__trainer_rank(const td__trainer *t)
 {
-    return t->o.comm ? td_comm_rank(t->o.comm) : 0;
+    return t->o.comm ? td_comm_rank(t->o.comm) : t->rank;
 }
 
 int td__trainer_ranks(const td__trainer *t)
@@ -41,8 +41,9 @@ td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
     int shards = t->o.shards;
     int64_t first = index - index % t->o.accumulate, left = t->batches - first;
     int batches = left < t->o.accumulate ? (int)left : t->o.accumulate;
-    td__shard_range own = td__rank_cut(shards, batches, (int)(index - first), td__trainer_rank(t),
-                                       td__trainer_ranks(t));
+    td__deal deal = {td__trainer_ranks(t), t->balance ? td__balance_bounds(t->balance) : NULL};
+    td__shard_range own =
+        td__deal_cut(deal, shards, batches, (int)(index - first), td__trainer_rank(t));
     return (td__row_range){td__shard_begin(rows, shards, own.begin),
                            td__shard_begin(rows, shards, own.end)};
 }
@@ -134,7 +135,7 @@ td_status td__replicas_failed(td__trainer *t, td_status st)
 {
     char text[512];
 
-    if (!st || td__trainer_ranks(t) == 1)
+    if (!st || td__trainer_ranks(t) == 1 || t->o.members)
         return st;
     snprintf(text, sizeof text, "%s", td_last_error());
     td_comm_abort(t->o.comm, text);

@@ -112,6 +112,7 @@ static void read_checkpoint(td__report_data *d, const json_t *o)
 {
     double seconds = number(o, "seconds"), stalled = number(o, "stalled");
     d->n_checkpoints++;
+    d->checkpoint_step = number(o, "step");
     d->checkpoint_bytes = number(o, "nbytes");
     d->checkpoint_seconds += seconds > 0 ? seconds : 0;
     d->checkpoint_stalled += stalled > 0 ? stalled : 0;
@@ -208,7 +209,11 @@ td_status td__report_data_read(const char *dir, td__report_data *d)
     td__file_map m;
     td_status st = TD_OK;
 
-    *d = (td__report_data){.best_step = NAN, .params = NAN, .end_seconds = NAN, .end_rate = NAN};
+    *d = (td__report_data){.best_step = NAN,
+                           .params = NAN,
+                           .end_seconds = NAN,
+                           .end_rate = NAN,
+                           .checkpoint_step = NAN};
     TD_TRY(td__run_dir_path(dir, "metrics.jsonl", path));
     TD_TRY(td__file_map_open(&m, path));
     for (size_t at = 0; at < m.nbytes && !st;) {

@@ -157,3 +157,19 @@ td_status td__run_dir_lock(const char *dir, int *fd)
     }
     return TD_OK;
 }
+
+void td__run_dir_failed(const char *dir, const char *why)
+{
+    char path[TD__PATH];
+    if (!*dir || td__run_dir_path(dir, "failed.txt", path))
+        return;
+    if (!why) {
+        unlink(path);
+        return;
+    }
+    FILE *f = fopen(path, "we");
+    if (f) {
+        fprintf(f, "%s\n", why);
+        fclose(f);
+    }
+}

@@ -1,5 +1,5 @@
 /* run_dir.h -- the directory of a run: job.yaml as resolved, metrics.jsonl, TensorBoard event
- * files, checkpoints/, profile.txt and trace.json (--profile), report.html. Observers that write
+ * files, failed.txt, checkpoints/, profile.txt and trace.json (--profile), report.html. Observers that write
  * into it are made here. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_RUN_DIR_H
@@ -22,6 +22,9 @@ TD_NODISCARD td_status td__run_dir_newest(const char *parent, const char *name,
 /* Only one process at a time may write into a run's directory: TD_EINVAL if another does. *fd is
  * the lock, closed to give it up. */
 TD_NODISCARD td_status td__run_dir_lock(const char *dir, int *fd);
+/* Leave a line about why the run failed in its directory (failed.txt), or take it away (why NULL).
+ * Nobody depends on it: failures are not told. */
+void td__run_dir_failed(const char *dir, const char *why);
 /* dir/file; TD_EINVAL if it is too long. */
 TD_NODISCARD td_status td__run_dir_path(const char *dir, const char *file, char path[TD__PATH]);
 
@@ -29,6 +32,12 @@ TD_NODISCARD td_status td__run_dir_path(const char *dir, const char *file, char 
  * the checkpoint's step are cut off first; from_step 0 begins anew. */
 TD_NODISCARD td_status td__metrics_file_create(const char *dir, uint64_t from_step,
                                                td__observer **out);
+/* The same after another process, which may still hold the file open: lines about steps after
+ * `step` and validations after that of step `valid` are cut off, and what it goes on to write is
+ * lost. *told_step, *told_valid: the last ones that the file has. */
+TD_NODISCARD td_status td__metrics_file_take_over(const char *dir, uint64_t step, uint64_t valid,
+                                                  uint64_t *told_step, uint64_t *told_valid,
+                                                  td__observer **out);
 void td__metrics_file_destroy(td__observer *o); /* NULL is allowed, as for all below */
 /* events.out.tfevents.*: TFRecord with masked crc32c, Event protobufs written by hand (scalars). */
 TD_NODISCARD td_status td__tensorboard_create(const char *dir, uint64_t from_step,

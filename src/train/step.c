@@ -45,6 +45,7 @@ typedef struct lent {
     td__partial leaf;     /* of another that is running */
     float weight;
     uint64_t begin_ns; /* if the run is traced */
+    bool watched;      /* nothing leaves before somebody has looked at it */
 } lent;
 
 struct td__step_engine {
@@ -59,7 +60,7 @@ struct td__step_engine {
     td__bucket_sum *buckets; /* other ranks, or a reducer */
     td__step_zero *zero;     /* ranks that hold something in slices; all NULL: alone */
     int rank, size;
-    double *sums;   /* over ranks: how many ask to stop, then the losses */
+    double *sums;   /* over ranks: what they ask, the seconds of each, words, the losses */
     double *losses; /* by shard of the step, weighted; 0 for those of other ranks */
     part *parts;
     int n_parts;
@@ -113,13 +114,24 @@ static td_status make_parts(td__step_engine *e, size_t dense)
     return TD_OK;
 }
 
+/* What is before the losses. */
+static size_t head(const td__step_engine *e)
+{
+    return (size_t)(1 + e->size + (e->o.watch ? TD__STEP_WORDS : 0));
+}
+
+static td__deal deal_of(const td__step_engine *e)
+{
+    return (td__deal){e->size, e->o.bounds};
+}
+
 /* Blocks that are in use at once: each thread's for its range; with accumulation also the partials
  * of the batches before, and the last shard of each range, which is not left in its runner. (With
  * accumulation on several ranks ranges move from batch to batch, and this is an estimate.) */
 int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
 {
     int v = o->shards, n = 0;
-    td__shard_range own = td__rank_shards(v, o->rank, o->size);
+    td__shard_range own = td__deal_shards((td__deal){o->size, o->bounds}, v, o->rank);
     td__shard_cut cut = {v, own.begin, own.end};
     for (int t = 0; t < o->threads; t++) {
         int begin = td__shard_of_thread(cut, t, o->threads);
@@ -154,10 +166,12 @@ static td_status join_world(td__step_engine *e)
 {
     bool shares = td__dp_shares(e->o.comm);
     if (shares && !e->o.reducer)
-        return td__dp_create(e->o.comm, e->blocks, e->o.shards, e->o.accumulate, &e->world);
+        return td__dp_create(e->o.comm, e->blocks, e->o.bounds, e->o.shards, e->o.accumulate,
+                             &e->world);
     td__bucket_sum_opts o = {.comm = e->o.comm,
                              .blocks = e->blocks,
                              .params = e->o.params,
+                             .bounds = e->o.bounds,
                              .shards = e->o.shards,
                              .accumulate = e->o.accumulate,
                              .threads = td__pool_threads(e->o.pool),
@@ -186,17 +200,17 @@ static td_status set_up(td__step_engine *e)
             e->blocks,
             td__step_blocks(e->blocks, &(td__step_blocks_opts){e->o.shards, e->o.accumulate,
                                                                td__pool_threads(e->o.pool), e->rank,
-                                                               e->size})));
+                                                               e->size, e->o.bounds})));
     size_t threads = (size_t)td__pool_threads(e->o.pool);
     e->stacks = td__calloc(threads, sizeof *e->stacks);
     e->lents = td__calloc(threads, sizeof *e->lents);
     e->busy = td__calloc(threads, sizeof *e->busy);
-    e->sums = td__calloc((size_t)shards + 1, sizeof *e->sums);
+    e->sums = td__calloc(head(e) + (size_t)shards, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
     e->ops = td__calloc((size_t)e->size, sizeof *e->ops);
     if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares || !e->ops)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
-    e->losses = e->sums + 1;
+    e->losses = e->sums + head(e);
     if (e->o.zero)
         TD_TRY(td__step_zero_create(&e->o, e->blocks, &e->zero));
     else if (e->o.comm && (e->size > 1 || e->o.reducer)) /* which may have the momentum */
@@ -251,6 +265,11 @@ void td__step_abandon(td__step_engine *e)
     td__grad_clear(e->blocks, &e->total);
 }
 
+static size_t n_sums(const td__step_engine *e)
+{
+    return head(e) + (size_t)(e->batches * e->o.shards);
+}
+
 void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows)
 {
     TD_ASSERT(batches >= 1 && batches <= e->o.accumulate, "a step of %d batches", batches);
@@ -263,7 +282,7 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
         td__step_zero_begin(e->zero, step, rows);
         e->sent_before = td__zero_sent(e->o.zero);
     }
-    memset(e->sums, 0, (1 + (size_t)(batches * e->o.shards)) * sizeof *e->sums);
+    memset(e->sums, 0, n_sums(e) * sizeof *e->sums);
 }
 
 /* ---- 1. Shards ------------------------------------------------------------------------------- */
@@ -308,8 +327,9 @@ static td_status lend_shard(void *user, const td__shard *s)
                 .thread = s->thread,
                 .weight = share_of(e, s),
                 .begin_ns = e->o.spans ? td__clock_ns() : 0};
+    l->watched = e->o.watch && e->o.watch->watched(e->o.watch->user, e->done, s->index);
     if (s->runner)
-        td__runner_on_final(s->runner, lends && e->buckets ? passed : NULL, l);
+        td__runner_on_final(s->runner, lends && e->buckets && !l->watched ? passed : NULL, l);
     int number = e->done * e->o.shards + s->index;
     if (!lends)
         return td__grad_bind(e->blocks, stack, number, s->runner, l->weight, &l->leaf);
@@ -330,11 +350,15 @@ static td_status add_shard(void *user, const td__shard *s)
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
     if (e->o.spans)
         add_span(e, TD_SPAN_SHARD, l->begin_ns, td__clock_ns(), s->thread, number);
+    if (e->o.watch)
+        e->o.watch->ran(e->o.watch->user, e->done, s);
     if (!e->lends || !s->last) {
         td__grad_push(e->blocks, &e->stacks[s->thread], &l->leaf, s->runner);
         l->leaf.block = NULL;
     } else if (s->runner)
         td__grad_lent(e->blocks, l->rows, s->runner, l->weight);
+    if (s->runner && l->watched && e->buckets)
+        td__bucket_sum_passed(e->buckets, s->thread, SIZE_MAX);
     return TD_OK;
 }
 
@@ -369,7 +393,7 @@ static td_status in_parts(td__step_engine *e, td__pool_fn *fn)
 static bool shards_left(const td__step_engine *e)
 {
     for (int k = e->done + 1; k < e->batches; k++) {
-        td__shard_range own = td__rank_cut(e->o.shards, e->batches, k, e->rank, e->size);
+        td__shard_range own = td__deal_cut(deal_of(e), e->o.shards, e->batches, k, e->rank);
         if (own.begin < own.end)
             return true;
     }
@@ -412,7 +436,7 @@ static void open_buckets(td__step_engine *e, td__shard_cut cut)
 
 static td_status run_batch(td__step_engine *e, const td__batch *batch)
 {
-    td__shard_range own = td__rank_cut(e->o.shards, e->batches, e->done, e->rank, e->size);
+    td__shard_range own = td__deal_cut(deal_of(e), e->o.shards, e->batches, e->done, e->rank);
     td__shard_cut cut = {e->o.shards, own.begin, own.end};
     bool through = e->done && e->lends; /* this rank was through before */
 
@@ -435,6 +459,12 @@ static td_status run_batch(td__step_engine *e, const td__batch *batch)
     else
         TD_TRY(collect(e));
     return TD_OK;
+}
+
+int td__step_shards(const td__step_engine *e)
+{
+    td__shard_range own = td__deal_shards(deal_of(e), e->o.shards, e->rank);
+    return own.end - own.begin;
 }
 
 td_status td__step_batch(td__step_engine *e, const td__batch *batch)
@@ -483,7 +513,7 @@ static td_status sum_world(td__step_engine *e)
     TD_TRY(in_parts(e, publish_parts));
     td__grad_finish(e->blocks, &e->sum);
     at[1] = td__clock_ns();
-    TD_TRY(td__dp_exchange(e->world, &e->total, e->sums, 1 + (size_t)(e->batches * e->o.shards)));
+    TD_TRY(td__dp_exchange(e->world, &e->total, e->sums, n_sums(e)));
     at[2] = td__clock_ns();
     TD_TRY(in_parts(e, sum_slice));
     at[3] = td__clock_ns();
@@ -500,8 +530,7 @@ static td_status sum_world(td__step_engine *e)
 /* The sum over all ranks, in slices; at stages 2 and 3 the gradients have left already. */
 static td_status sum_zero(td__step_engine *e)
 {
-    TD_TRY(td_allreduce(e->o.comm, e->sums, e->sums, 1 + (size_t)(e->batches * e->o.shards), TD_F64,
-                        TD_REDUCE_SUM, NULL));
+    TD_TRY(td_allreduce(e->o.comm, e->sums, e->sums, n_sums(e), TD_F64, TD_REDUCE_SUM, NULL));
     if (td__zero_stage(e->o.zero) > 1)
         return TD_OK;
     td__grad_plan(&e->total, false, &e->sum);
@@ -603,11 +632,14 @@ static td_status update_arriving(td__step_engine *e)
 static td_status update(td__step_engine *e, double lr)
 {
     td_optimizer *o = e->o.optimizer;
-    bool clips = td__optim_clips(o), arriving = e->buckets && !clips && !e->o.update_late;
+    bool clips = td__optim_clips(o),
+         arriving = e->buckets && !clips && !e->o.update_late && !e->o.watch;
     double scale = 1;
 
     if (e->buckets && !arriving)
         TD_TRY(wait_bucket(e, td__bucket_sum_count(e->buckets)));
+    if (e->o.watch)
+        TD_TRY(e->o.watch->check(e->o.watch->user, e->sums + 1 + e->size));
     if (!clips)
         TD_TRY(td__optim_begin(o, lr, 1));
     if (!e->world && !e->buckets) {
@@ -649,18 +681,20 @@ int td__step_spans(const td__step_engine *e, const td__bucket_span **out)
     return e->buckets ? td__bucket_sum_count(e->buckets) + 1 : 0;
 }
 
-td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result *out)
+td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step_result *out)
 {
     td__tree_sum sum = {.n = 0};
-    size_t n_sums = 1 + (size_t)(e->batches * e->o.shards);
-    e->sums[0] = stop;
+    e->sums[0] = say.ask;
+    e->sums[1 + e->rank] = say.seconds;
+    if (e->o.watch)
+        e->o.watch->say(e->o.watch->user, e->sums + 1 + e->size);
     uint64_t begin = td__clock_ns();
     if (e->zero) {
         TD_TRY(sum_zero(e));
     } else if (e->world) {
         TD_TRY(sum_world(e));
     } else if (e->buckets) {
-        td__bucket_sum_close(e->buckets, e->sums, n_sums);
+        td__bucket_sum_close(e->buckets, e->sums, n_sums(e));
         e->grads = td__bucket_sum_grads(e->buckets);
     } else {
         plan_local(e);
@@ -679,7 +713,8 @@ td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result
         td__tree_add(&sum, e->losses[i]);
     out->loss = td__tree_total(&sum);
     out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
-    out->stop = e->sums[0] > 0;
+    out->asked = e->sums[0];
+    out->seconds = e->sums + 1;
     out->times = e->times;
     return TD_OK;
 }

@@ -32,6 +32,20 @@
 
 typedef struct td__step_engine td__step_engine;
 
+/* Somebody who looks at shards as they are run (verify.h). */
+enum { TD__STEP_WORDS = 32 };
+typedef struct td__step_watch {
+    void *user;
+    /* Is this shard to be looked at before its gradients are used? */
+    bool (*watched)(void *user, int batch, int shard);
+    /* It was run; its gradients are where it left them. On the compute thread, every shard. */
+    void (*ran)(void *user, int batch, const td__shard *s);
+    /* Words for the other ranks, added up over all of them: zeros, to be filled in. */
+    void (*say)(void *user, double *words);
+    /* What came of it; a failure is the step's, before anything is updated. */
+    td_status (*check)(void *user, const double *words);
+} td__step_watch;
+
 typedef struct td__step_opts {
     td__shard_set *set; /* of TD__USE_TRAIN; all are borrowed */
     td__pool *pool;
@@ -39,10 +53,12 @@ typedef struct td__step_opts {
     td_optimizer *optimizer;
     const td_program *program; /* of one shard of the usual size */
     int shards, accumulate;
-    td_comm *comm;         /* of the ranks that share the work; NULL: this one is alone */
-    size_t bucket_nbytes;  /* what is reduced at once where messages are; 0: the default */
-    td__span_log *spans;   /* where the step's phases are recorded; NULL: nowhere */
-    bool update_late;      /* no update before the sum has arrived whole: see Recovery */
+    const int *bounds;           /* of td__deal; NULL: all ranks have the same share */
+    td_comm *comm;               /* of the ranks that share the work; NULL: this one is alone */
+    size_t bucket_nbytes;        /* what is reduced at once where messages are; 0: the default */
+    td__span_log *spans;         /* where the step's phases are recorded; NULL: nowhere */
+    const td__step_watch *watch; /* NULL: nobody; with it updates are late */
+    bool update_late;            /* no update before the sum has arrived whole: see Recovery */
     const char *reducer;   /* a name of reducers.def; NULL: the tree, with the bits of one rank */
     td__reducer_opts with; /* of the reducer; comm, params and buckets are filled in */
     td__zero *zero; /* what ranks hold in slices; NULL: nothing. The optimizer holds its ranges */
@@ -51,10 +67,17 @@ typedef struct td__step_opts {
     int rank, ranks;
 } td__step_opts;
 
+/* What a rank has to say to the others in a step; it travels with the losses. */
+typedef struct td__step_say {
+    double ask;     /* a number that means something to the caller; added up over ranks */
+    double seconds; /* that it took to run its shards */
+} td__step_say;
+
 typedef struct td__step_result {
-    double loss;      /* mean over the step's rows, before the update */
-    double grad_norm; /* -1 unless gradients are clipped by their norm */
-    bool stop;        /* some rank asked to stop; the same on all ranks */
+    double loss;           /* mean over the step's rows, before the update */
+    double grad_norm;      /* -1 unless gradients are clipped by their norm */
+    double asked;          /* what ranks asked, added up: the same on all of them */
+    const double *seconds; /* (ranks) what each said of itself; until the next step begins */
     td__step_times times;
 } td__step_result;
 
@@ -62,6 +85,7 @@ typedef struct td__step_result {
  * ones. */
 typedef struct td__step_blocks_opts {
     int shards, accumulate, threads, rank, size;
+    const int *bounds; /* of td__deal */
 } td__step_blocks_opts;
 int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o);
 
@@ -76,8 +100,10 @@ void td__step_engine_destroy(td__step_engine *e); /* NULL is allowed */
 void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows);
 /* Run the next batch. Borrowed for the call. */
 TD_NODISCARD td_status td__step_batch(td__step_engine *e, const td__batch *batch);
-/* Update the params. stop: this rank asks to stop. */
-TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, bool stop, td__step_result *out);
+int td__step_shards(const td__step_engine *e); /* that this rank has in a batch; the first's */
+/* Update the params. */
+TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, td__step_say say,
+                                    td__step_result *out);
 /* Where the caller adds up: this rank's share, but for its rows, instead of `end`; valid until the
  * next step begins. Shares have td__step_floats() elements and td__step_lists() lists. */
 size_t td__step_floats(const td__step_engine *e);

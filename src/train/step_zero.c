@@ -223,7 +223,8 @@ td_status td__step_zero_sum(td__step_zero *z, const td__grad_stack *local, int b
     }
     for (int b = 0; b < z->map->n; b++)
         TD_TRY(td__zero_reduce(z->zero, b, local->at, local->n, z->leaves, z->n_leaves));
-    return z->sparse ? td__sparse_gather_run(z->sparse, local, all) : TD_OK;
+    return z->sparse ? td__sparse_gather_run(z->sparse, local, all, (td__deal){.size = z->size})
+                     : TD_OK;
 }
 
 /* ---- The update ------------------------------------------------------------------------------ */

@@ -4,20 +4,31 @@
  * steps is a function of it: so a run that is resumed from a checkpoint makes the same decisions as
  * one that was never interrupted. A checkpoint of a step at which a validation is due is written
  * after it; one written before (the run was asked to stop) says so by valid_step, and the
- * validation is made up for on resume. */
+ * validation is made up for on resume.
+ *
+ * In an elastic run (elastic.h) the same steps are done generation after generation: each begins
+ * with a state that its ranks agree on, and ends at any failure of their comm. What ranks ask of
+ * each other (to stop, to let the membership change) travels with the losses of a step. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/log.h"
+#include "coll/comm_impl.h"
+#include "train/faults.h"
 #include "base/memory.h"
 #include "parallel/data_parallel.h"
 #include "train/memory.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
-enum { MOST_SPANS = 1 << 17 }; /* of a trace: 5 MB */
+/* What a rank asks, so that the sum over ranks tells how many ask what. */
+enum { ASK_STOP = 1, ASK_CHANGE = 1 << 16 };
+static const double ASK_END = (double)(1ull << 36); /* the whole job is to stop: one voice counts */
+static const double SMOOTH = 0.9;                   /* of what is said of the last steps */
+enum { MOST_SPANS = 1 << 17 };                      /* of a trace: 5 MB */
 
 static double seconds_since(uint64_t ns)
 {
@@ -72,6 +83,48 @@ static bool out_of_patience(const td__trainer *t)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
+static void beat(const td__trainer *t, td__phase phase, const char *what)
+{
+    td__members *m = t->o.members;
+    td__comm_says(t->o.comm, phase, t->state.step + 1, what);
+    if (m && m->ops->beat)
+        m->ops->beat(m, &(td__beat){.step = t->state.step,
+                                    .steps = t->total_steps,
+                                    .phase = phase,
+                                    .what = what,
+                                    .samples_per_second =
+                                        t->seconds > 0 ? (double)t->samples / t->seconds : 0,
+                                    .loss = t->loss,
+                                    .speed = t->speed,
+                                    .wait = t->waits,
+                                    .faults = td__faults_count(t->o.faults)});
+}
+
+static double ask(const td__trainer *t)
+{
+    td__members *m = t->o.members;
+    double change = m && m->ops->wanted && m->ops->wanted(m) ? ASK_CHANGE : 0;
+    if (m && m->ops->stopping && m->ops->stopping(m))
+        return ASK_END;
+    return change + (t->stop && atomic_load(t->stop) ? ASK_STOP : 0);
+}
+
+/* `asked` of all ranks; this one asked `mine`. */
+static void answer(td__trainer *t, double asked, double mine)
+{
+    int64_t all = (int64_t)asked, stops = all % ASK_CHANGE;
+    if (asked >= ASK_END) {
+        t->stopping = true;
+        return;
+    }
+    if (!t->o.members || stops == td__trainer_ranks(t)) {
+        t->stopping = t->stopping || stops > 0;
+        return;
+    }
+    t->changing = all > 0;
+    t->leaving = (int64_t)mine % ASK_CHANGE > 0;
+}
+
 /* Rows of batches [first, end) of an epoch: all are full but the last, which may be short. */
 static int64_t rows_of(const td__trainer *t, int64_t first, int64_t end)
 {
@@ -111,17 +164,26 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
     if (*end > t->batches)
         *end = t->batches;
     e->samples = rows_of(t, *first, *end);
+    t->say = (td__step_say){.seconds = 0};
+    if (t->verify)
+        TD_TRY(td__verify_begin(t->verify, (uint32_t)e->step, t->state.epoch, *first,
+                                (int)(*end - *first)));
     td__step_begin(t->engine, (uint32_t)e->step, (int)(*end - *first), e->samples);
     for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
+        beat(t, TD_PHASE_DATA, "samples");
         TD_TRY(td__loader_next(t->loader, &b));
+        beat(t, TD_PHASE_COMPUTE, NULL);
         e->data_wait += seconds_since(begin);
         add_span(t, TD_SPAN_DATA, begin);
         TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
                   (unsigned long long)t->state.epoch);
+        uint64_t computes = td__clock_ns();
         TD_TRY(td__step_batch(t->engine, b));
+        td__faults_slow(t->o.faults, td__step_shards(t->engine));
+        t->say.seconds += seconds_since(computes);
     }
     return TD_OK;
 }
@@ -134,19 +196,27 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     TD_TRY(td__train_batches(t, e, &first, &end));
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
+    t->say.ask = ask(t);
+    beat(t, TD_PHASE_COMM, "gradients");
     if (t->backup)
         TD_TRY(td__backup_step_end(t, first, end, e->lr, e, &r));
     else
-        TD_TRY(td__step_end(t->engine, e->lr, t->stop && atomic_load(t->stop), &r));
+        TD_TRY(td__step_end(t->engine, e->lr, t->say, &r));
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
     e->times = r.times;
-    t->stopping = t->stopping || r.stop;
+    answer(t, r.asked, t->say.ask);
+    t->rebalance = t->balance && td__balance_add(t->balance, r.seconds);
     return TD_OK;
 }
 
 static void add_times(td__trainer *t, const td__step_event *e)
 {
+    double part = (double)td__step_shards(t->engine) / (double)td__trainer_shards(t);
+    if (e->times.compute > 0)
+        t->speed = SMOOTH * t->speed + (1 - SMOOTH) * part * (double)e->samples / e->times.compute;
+    if (e->seconds > 0)
+        t->waits = SMOOTH * t->waits + (1 - SMOOTH) * e->times.wait / e->seconds;
     td__rank_stats_add(t->stats, &(td__rank_times){.seconds = e->seconds,
                                                    .compute = e->times.compute,
                                                    .update = e->times.update,
@@ -172,10 +242,12 @@ static td_status step(td__trainer *t)
     td__train_state *s = &t->state;
     td__step_event e = {.step = s->step + 1, .epoch = s->epoch};
     uint64_t begin = e.begin_ns = td__clock_ns();
+    td__faults_step(t->o.faults, e.step, e.step > t->tried);
+    t->tried = e.step > t->tried ? e.step : t->tried;
     td_status st = run_batches(t, &e);
     if (st) {
         td__step_abandon(t->engine);
-        return st;
+        return td__verify_doubt(t->verify) ? td__verify_vote(t->verify) : st;
     }
     add_buckets(t);
     add_span(t, TD_SPAN_STEP, begin);
@@ -196,6 +268,10 @@ static td_status step(td__trainer *t)
     e.seconds = seconds_since(begin);
     e.elapsed = seconds_since(t->began_ns);
     t->seconds += e.seconds;
+    td__past_step(&t->past, &e);
+    if (t->checkpointer)
+        TD_TRY(td__point(td__faults_points(t->o.faults), TD_POINT_FILE, "metrics"));
+    t->told_step = e.step;
     add_times(t, &e);
     TELL(t, step, &e);
     return tell_ranks(t, false);
@@ -221,8 +297,10 @@ static td_status validate(td__trainer *t, bool *best)
     bool stopped;
     uint64_t begin = td__clock_ns();
 
-    TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID), t->stop, &stopped,
-                                      &r));
+    /* A rank of an elastic run that is to stop does so at the border of a step. */
+    beat(t, TD_PHASE_COMPUTE, "validation");
+    TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID),
+                                      t->o.members ? NULL : t->stop, &stopped, &r));
     add_span(t, TD_SPAN_VALID, begin);
     t->stopping = t->stopping || stopped;
     if (stopped)
@@ -251,7 +329,22 @@ static td_status validate(td__trainer *t, bool *best)
                         .value = r.value,
                         .best = *best,
                         .seconds = r.seconds};
+    td__past_eval(&t->past, &e);
+    t->told_valid = e.step;
     TELL(t, eval, &e);
+    return TD_OK;
+}
+
+/* A checkpoint failed. Where other ranks hold the state, a full disk is no reason to end: it is
+ * tried again when the next one is due, and the run fails only if the last one does. */
+static td_status excuse(td__trainer *t, td_status st)
+{
+    if (st != TD_EIO || !t->o.members || at_end(t))
+        return st;
+    TD_LOG(WARN, TRAIN, "step %llu: no checkpoint was written, the run goes on: %s",
+           (unsigned long long)t->state.step, td_last_error());
+    td__checkpointer_excuse(t->checkpointer);
+    t->dirty = true;
     return TD_OK;
 }
 
@@ -259,7 +352,9 @@ static td_status report_saved(td__trainer *t)
 {
     td__checkpoint_event e;
     bool done;
-    TD_TRY(td__checkpointer_poll(t->checkpointer, &done, &e));
+    td_status st = td__checkpointer_poll(t->checkpointer, &done, &e);
+    if (st)
+        return excuse(t, st);
     if (done)
         TELL(t, checkpoint, &e);
     return TD_OK;
@@ -271,14 +366,21 @@ static td_status save(td__trainer *t, bool best)
     if (!t->checkpointer && !slices)
         return TD_OK;
     uint64_t begin = td__clock_ns();
+    beat(t, TD_PHASE_DISK, "checkpoint");
     if (t->checkpointer) {
-        TD_TRY(td__checkpointer_wait(t->checkpointer));
+        td_status st = td__checkpointer_wait(t->checkpointer);
+        if (st)
+            TD_TRY(excuse(t, st));
         TD_TRY(report_saved(t));
     }
-    if (slices)
+    if (slices) {
         TD_TRY(td__slices_save(t, best));
-    else
-        TD_TRY(td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best));
+    } else {
+        td_status st =
+            td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
+        if (st)
+            return excuse(t, st);
+    }
     t->seconds += seconds_since(begin);
     t->dirty = false;
     return TD_OK;
@@ -286,7 +388,8 @@ static td_status save(td__trainer *t, bool best)
 
 static td_status between_steps(td__trainer *t)
 {
-    bool best = false;
+    bool best = t->owes_best;
+    t->owes_best = false;
     if (validation_due(t) && !asked_to_stop(t))
         TD_TRY(validate(t, &best));
     if (best || (t->dirty && due(t, t->o.checkpoint_every)))
@@ -296,7 +399,7 @@ static td_status between_steps(td__trainer *t)
 
 /* ---- The run --------------------------------------------------------------------------------- */
 
-static td_status tell_begin(td__trainer *t)
+td_status td__train_tell_begin(td__trainer *t)
 {
     td__train_info info = {.name = t->o.name,
                            .first_step = t->state.step + 1,
@@ -315,37 +418,94 @@ static td_status tell_begin(td__trainer *t)
     return TD_OK;
 }
 
-static td_status prepare(td__trainer *t)
+static td_status check(const td__trainer *t)
 {
-    bool backup = td__backup_wanted(t);
-    if (backup)
+    if (td__backup_wanted(t))
         TD_TRY(td__backup_check(&t->o, td__trainer_ranks(t)));
-    if (!t->loader)
+    if (!td__data_part(t->data, TD_PART_TRAIN))
         return TD_FAIL(TD_EINVAL, "there are no data to train on");
     if (!t->total_steps)
         return TD_FAIL(TD_EINVAL, "nothing to do: neither epochs nor steps are given");
+    return TD_OK;
+}
+
+static const int *bounds_of(const td__trainer *t)
+{
+    return t->balance ? td__balance_bounds(t->balance) : NULL;
+}
+
+static td_status make_verify(td__trainer *t)
+{
+    td__loader_opts loader = td__trainer_loader_opts(t);
+    td__verify_destroy(t->verify);
+    t->verify = NULL;
+    if (!(t->o.verify > 0) || td__trainer_ranks(t) < 2)
+        return TD_OK;
+    return td__verify_create(&(td__verify_opts){.share = t->o.verify,
+                                                .shards = t->o.shards,
+                                                .seed = t->o.seed,
+                                                .set = t->train_set,
+                                                .data = td__data_part(t->data, TD_PART_TRAIN),
+                                                .loader = &loader,
+                                                .comm = t->o.comm,
+                                                .bounds = bounds_of(t),
+                                                .faults = t->o.faults},
+                             &t->verify);
+}
+
+td_status td__train_engine(td__trainer *t)
+{
+    bool backup = td__backup_wanted(t);
     TD_TRY(
         td__shard_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN), t->shard_rows));
-    if (t->o.profile && !t->spans)
+    if (t->o.profile && !t->o.members && !t->spans)
         TD_TRY(td__span_log_create(MOST_SPANS, &t->spans));
     if (!t->engine)
-        TD_TRY(td__step_engine_create(&(td__step_opts){.set = t->train_set,
-                                                       .pool = t->pool,
-                                                       .params = t->params,
-                                                       .optimizer = t->optimizer,
-                                                       .program = td__trainer_program(t),
-                                                       .shards = t->o.shards,
-                                                       .accumulate = t->o.accumulate,
-                                                       .comm = backup ? NULL : t->o.comm,
-                                                       .rank = td__trainer_rank(t),
-                                                       .ranks = td__trainer_ranks(t),
-                                                       .zero = t->zero,
-                                                       .spans = t->spans,
-                                                       .bucket_nbytes = t->o.bucket_nbytes,
-                                                       .update_late = t->o.update_late,
-                                                       .reducer = backup ? NULL : t->o.reducer,
-                                                       .with = t->o.reduce_with},
-                                      &t->engine));
+        TD_TRY(make_verify(t));
+    if (!t->engine)
+        TD_TRY(td__step_engine_create(
+            &(td__step_opts){.set = t->train_set,
+                             .pool = t->pool,
+                             .params = t->params,
+                             .optimizer = t->optimizer,
+                             .program = td__trainer_program(t),
+                             .shards = t->o.shards,
+                             .accumulate = t->o.accumulate,
+                             .bounds = bounds_of(t),
+                             .watch = t->verify ? td__verify_watch(t->verify) : NULL,
+                             .comm = backup ? NULL : t->o.comm,
+                             .rank = td__trainer_rank(t),
+                             .ranks = td__trainer_ranks(t),
+                             .zero = t->zero,
+                             .spans = t->spans,
+                             .bucket_nbytes = t->o.bucket_nbytes,
+                             .update_late = t->o.update_late || t->o.members,
+                             .reducer = backup ? NULL : t->o.reducer,
+                             .with = t->o.reduce_with},
+            &t->engine));
+    return TD_OK;
+}
+
+/* Between two steps: slow ranks have fewer shards from now on. */
+static td_status deal_anew(td__trainer *t)
+{
+    const int *b = bounds_of(t);
+    for (int r = 0; r < td__trainer_ranks(t); r++)
+        TD_LOG(DEBUG, TRAIN, "rank %d: %d of %d shards from step %llu on", r, b[r + 1] - b[r],
+               t->o.shards, (unsigned long long)t->state.step + 1);
+    td__step_engine_destroy(t->engine);
+    t->engine = NULL;
+    TD_TRY(td__train_engine(t));
+    TD_TRY(td__trainer_loader(t));
+    td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
+    return TD_OK;
+}
+
+static td_status prepare(td__trainer *t)
+{
+    bool backup = td__backup_wanted(t);
+    TD_TRY(check(t));
+    TD_TRY(td__train_engine(t));
     if (t->o.checkpoint_dir)
         TD_TRY(
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
@@ -427,12 +587,61 @@ static td_status finish(td__trainer *t, td__train_result *out)
     TD_TRY(note_memory(t, out));
     if (t->backup)
         TD_TRY(td__backup_result(t, out));
-    TELL(t, end, out);
+    if (!t->told_end)
+        TELL(t, end, out);
+    t->told_end = true;
+    return TD_OK;
+}
+
+static td_status evaluate_test(td__trainer *t, const td__train_result *r)
+{
+    td__dataset *part = td__data_part(t->data, TD_PART_TEST);
+    if (!part || !t->o.test || r->end == TD_TRAIN_INTERRUPTED)
+        return TD_OK;
+    beat(t, TD_PHASE_COMPUTE, "test");
+    TD_TRY(td__trainer_evaluate(t, part, &t->test));
+    td__eval_event e = {.step = r->step,
+                        .epoch = r->epoch,
+                        .part = td__part_name(TD_PART_TEST),
+                        .n = t->test.n,
+                        .name = t->test.name,
+                        .value = t->test.value,
+                        .seconds = t->test.seconds};
+    if (!t->told_test)
+        TELL(t, eval, &e);
+    t->told_test = true;
+    return TD_OK;
+}
+
+td_status td__train_finish(td__trainer *t, td__train_result *out)
+{
+    TD_TRY(finish(t, out));
+    return evaluate_test(t, out);
+}
+
+bool td__train_over(const td__trainer *t)
+{
+    return at_end(t) || out_of_patience(t) || asked_to_stop(t);
+}
+
+td_status td__train_steps(td__trainer *t)
+{
+    TD_TRY(between_steps(t)); /* a validation that an interrupted run still owes */
+    while (!td__train_over(t) && !t->changing) {
+        TD_TRY(step(t));
+        TD_TRY(between_steps(t));
+        if (t->rebalance)
+            TD_TRY(deal_anew(t));
+        t->rebalance = false;
+    }
     return TD_OK;
 }
 
 static td_status run(td__trainer *t, td__train_result *out)
 {
+    if (t->o.comm)
+        td__comm_points(t->o.comm, td__faults_points(t->o.faults));
+    td__faults_generation(t->o.faults, 1, td__trainer_rank(t), td__trainer_ranks(t), t->o.comm);
     TD_TRY(prepare(t));
     if (t->backup && td__trainer_rank(t) > 0) {
         TD_TRY(td__backup_follow(t));
@@ -443,13 +652,9 @@ static td_status run(td__trainer *t, td__train_result *out)
         TD_TRY(note_memory(t, out));
         return td__backup_result(t, out);
     }
-    TD_TRY(tell_begin(t));
-    TD_TRY(between_steps(t)); /* a validation that an interrupted run still owes */
-    while (!at_end(t) && !out_of_patience(t) && !asked_to_stop(t)) {
-        TD_TRY(step(t));
-        TD_TRY(between_steps(t));
-    }
-    return finish(t, out);
+    TD_TRY(td__train_tell_begin(t));
+    TD_TRY(td__train_steps(t));
+    return td__train_finish(t, out);
 }
 
 td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_result *out)
@@ -464,6 +669,15 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
     t->loss = (double)NAN;
     t->dirty = false;
     t->stopping = false;
+    t->changing = false;
+    t->told_end = t->told_test = false;
+    if (t->o.members) {
+        TD_TRY(check(t));
+        td__train_close(t);
+        td_status st = td__train_elastic(t, out);
+        td__train_drop_lead(t);
+        return st;
+    }
     td_status st = td__replicas_failed(t, run(t, out));
     td__backup_run_destroy(t);
     td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */

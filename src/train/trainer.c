@@ -44,6 +44,18 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->reducer));
     TD_TRY(copy_text(t, &o->backup_replay));
     TD_TRY(copy_text(t, &o->reduce_with.algo));
+    if (o->members && (o->backup || o->backup_replay))
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.backup: not on elastic ranks, which wait for nobody who "
+                       "is gone");
+    if (o->members && o->zero)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.zero: %d on elastic ranks: each of them has to hold the "
+                       "whole state; set it to 0",
+                       o->zero);
+    if (o->verify < 0 || o->verify > 1 || (o->verify > 0 && (o->zero || o->backup)))
+        return TD_FAIL(TD_EINVAL, "train.verify: a share of the shards from 0 to 1, without "
+                                  "parallel.zero and parallel.backup");
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
@@ -122,24 +134,46 @@ static td_status make_model(td__trainer *t)
     return find_watched(t);
 }
 
+/* Only the sum in the shard tree is the same for every deal. */
+td_status td__trainer_balance(td__trainer *t)
+{
+    bool none = t->o.even || t->o.reducer || t->o.zero || t->o.backup || td__trainer_ranks(t) < 2;
+    td__balance_destroy(t->balance);
+    t->balance = NULL;
+    return none ? TD_OK : td__balance_create(t->o.shards, td__trainer_ranks(t), &t->balance);
+}
+
+td__loader_opts td__trainer_loader_opts(td__trainer *t)
+{
+    const td__train_opts *o = &t->o;
+    return (td__loader_opts){.batch = o->batch,
+                             .shuffle = true,
+                             .augment = true,
+                             .seed = o->seed,
+                             .prefetch = o->prefetch,
+                             .threads = o->data_threads,
+                             .rows = td__train_rows,
+                             .pick = o->zero > 1 ? td__slices_rows : NULL,
+                             .rows_user = t};
+}
+
+td_status td__trainer_loader(td__trainer *t)
+{
+    td__loader_opts o = td__trainer_loader_opts(t);
+    td__loader_destroy(t->loader);
+    t->loader = NULL;
+    return td__loader_create(td__data_part(t->data, TD_PART_TRAIN), &o, &t->loader);
+}
+
 static td_status make_data(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
-    td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
+    const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
     if (!d) /* enough for evaluation */
         return TD_OK;
     t->batches = (d->count + o->batch - 1) / o->batch;
-    TD_TRY(td__loader_create(d,
-                             &(td__loader_opts){.batch = o->batch,
-                                                .shuffle = true,
-                                                .augment = true,
-                                                .seed = o->seed,
-                                                .prefetch = o->prefetch,
-                                                .threads = o->data_threads,
-                                                .rows = td__train_rows,
-                                                .pick = o->zero > 1 ? td__slices_rows : NULL,
-                                                .rows_user = t},
-                             &t->loader));
+    TD_TRY(td__trainer_balance(t));
+    TD_TRY(td__trainer_loader(t));
     t->steps_per_epoch = (uint64_t)((t->batches + o->accumulate - 1) / o->accumulate);
     t->total_steps = (uint64_t)o->steps;
     uint64_t all = (uint64_t)o->epochs * t->steps_per_epoch;
@@ -208,6 +242,8 @@ void td__trainer_destroy(td__trainer *t)
         return;
     td__checkpointer_destroy(t->checkpointer);
     td__rank_stats_destroy(t->stats);
+    td__balance_destroy(t->balance);
+    td__verify_destroy(t->verify);
     td__span_log_destroy(t->spans);
     td__backup_run_destroy(t);
     td__step_engine_destroy(t->engine);
@@ -276,6 +312,11 @@ td_params *td__trainer_params(td__trainer *t)
 uint64_t td__trainer_step(const td__trainer *t)
 {
     return t->state.step;
+}
+
+const td__eval_result *td__trainer_test(const td__trainer *t)
+{
+    return &t->test;
 }
 
 size_t td__trainer_optimizer_nbytes(const td__trainer *t)

@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 
+#include "coll/members.h"
 #include "data/data.h"
 #include "parallel/reducer.h"
 #include "tandem/coll.h"
@@ -18,6 +19,23 @@
 #include "tandem/program.h"
 #include "train/model.h"
 #include "train/observer.h"
+
+typedef struct td__trainer td__trainer;
+typedef struct td__faults td__faults; /* train/faults.h */
+
+/* What rank 0 does besides training (the run's directory, files, the terminal), where the rank may
+ * move from one process to another. */
+typedef struct td__train_lead {
+    void *user;
+    /* This process is rank 0 from here on. The run goes on after step `step` and validation
+     * `valid` (the step at which it was; 0: none); observers are added with td__trainer_observe.
+     * *told_step, *told_valid: the last ones that are on record; what is newer is told to them
+     * now. */
+    td_status (*begin)(void *user, td__trainer *t, uint64_t step, uint64_t valid,
+                       uint64_t *told_step, uint64_t *told_valid);
+    /* It is no longer; the observers that begin added are not used any more. */
+    void (*end)(void *user);
+} td__train_lead;
 
 typedef struct td__train_opts {
     const char *name;      /* of the run, for observers; NULL: "" */
@@ -55,6 +73,8 @@ typedef struct td__train_opts {
     int zero;
     size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
     bool update_late;     /* see step.h, Recovery */
+    double verify;        /* share of shards that are run twice (verify.h); 0: none */
+    bool even;            /* all ranks have the same share of the shards, slow ones too */
     /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
      * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard
      * tree. The result then depends on the number of ranks. One rank has nothing to reduce. */
@@ -68,6 +88,13 @@ typedef struct td__train_opts {
      * it late. */
     void (*before_share)(void *user, int rank, uint64_t step);
     void *before_share_user;
+    /* Elastic (train/elastic.h): the world is that of members, generation after generation, rather
+     * than comm's; all three are borrowed. checkpoint_dir is the same on all ranks, of whom only
+     * rank 0 uses it; `lead` (NULL: nothing) is told when that is this one. */
+    td__members *members;
+    const td__train_lead *lead;
+    td__faults *faults; /* NULL: none */
+    bool test;          /* also evaluate the test part at the end, and tell it */
 } td__train_opts;
 
 typedef enum td__train_end {
@@ -95,12 +122,21 @@ struct td__train_result {
     int n_dropped;
 };
 
+/* Metrics of a whole part: loss first, then the model's metrics. */
+typedef struct td__eval_result {
+    int n;
+    const char *name[TD__MAX_METRICS + 1];
+    double value[TD__MAX_METRICS + 1];
+    bool higher_is_better[TD__MAX_METRICS + 1];
+    int64_t samples;
+    double seconds;
+} td__eval_result;
+
 /* Can so many ranks have o's backup workers? */
 TD_NODISCARD td_status td__backup_check(const td__train_opts *o, int ranks);
 /* Rank 0: is backup_replay, if there is one, a record of a run on so many ranks? */
 TD_NODISCARD td_status td__backup_check_replay(const td__train_opts *o, int ranks);
 
-typedef struct td__trainer td__trainer;
 /* Builds programs, params, optimizer, loaders; nothing runs yet. All arguments but opts (copied)
  * are borrowed. */
 TD_NODISCARD td_status td__trainer_create(const td__train_opts *opts, const td__model *model,
@@ -117,25 +153,18 @@ TD_NODISCARD td_status td__trainer_run(td__trainer *t, const atomic_int *stop,
                                        td__train_result *out);
 
 td_params *td__trainer_params(td__trainer *t);
-uint64_t td__trainer_step(const td__trainer *t);           /* the last one done */
-size_t td__trainer_optimizer_nbytes(const td__trainer *t); /* of its state */
-const td_program *td__trainer_program(td__trainer *t);     /* the training program of one shard */
+uint64_t td__trainer_step(const td__trainer *t);               /* the last one done */
+int td__trainer_rank(const td__trainer *t);                    /* now, or when the run ended */
+const td__eval_result *td__trainer_test(const td__trainer *t); /* of the run's end; n 0: none */
+size_t td__trainer_optimizer_nbytes(const td__trainer *t);     /* of its state */
+const td_program *td__trainer_program(td__trainer *t); /* the training program of one shard */
 int td__trainer_shards(const td__trainer *t);
 int64_t td__trainer_shard_rows(const td__trainer *t); /* of the usual shard, rounded up */
 /* Per-node times of all compute threads together (profile). */
 int td__trainer_profile_count(const td__trainer *t);
 td_node_time td__trainer_profile(const td__trainer *t, int i);
 
-/* Metrics of a whole part with the current weights: loss first, then the model's metrics. The same
- * bits for any number of threads. */
-typedef struct td__eval_result {
-    int n;
-    const char *name[TD__MAX_METRICS + 1];
-    double value[TD__MAX_METRICS + 1];
-    bool higher_is_better[TD__MAX_METRICS + 1];
-    int64_t samples;
-    double seconds;
-} td__eval_result;
+/* Evaluates with the current weights. The same bits for any number of threads. */
 TD_NODISCARD td_status td__trainer_evaluate(td__trainer *t, td__dataset *part,
                                             td__eval_result *out);
 /* The same; *stopped, instead of a result, if `stop` was set meanwhile. Both may be NULL. */

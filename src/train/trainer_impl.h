@@ -6,12 +6,15 @@
 #include "base/alloc.h"
 #include "base/sha256.h"
 #include "tandem/coll.h"
+#include "train/balance.h"
 #include "train/checkpoint.h"
 #include "train/lockstep.h"
+#include "train/past.h"
 #include "train/rank_stats.h"
 #include "train/shards.h"
 #include "train/step.h"
 #include "train/trainer.h"
+#include "train/verify.h"
 
 enum { TD__MAX_OBSERVERS = 16 };
 
@@ -32,6 +35,9 @@ struct td__trainer {
     td_optimizer *optimizer;
     td_schedule *schedule;
     td__step_engine *engine;
+    td__step_say say;     /* of this rank, in the step under way */
+    td__verify *verify;   /* NULL: nothing is run twice */
+    td__balance *balance; /* NULL: shards are dealt out evenly */
     td__loader *loader;
     td__model_facts facts;
     int watch; /* metric; -1: the loss */
@@ -48,9 +54,10 @@ struct td__trainer {
     td__train_state state;
     td__checkpointer *checkpointer;
     const atomic_int *stop;
-    bool stopping; /* with several ranks: one of them was asked to stop, and all know */
-    bool dirty;    /* something happened since the last checkpoint */
-    bool goes_on;  /* from the checkpoint `resumed`, whose blocks are not loaded yet */
+    bool stopping;  /* with several ranks: one of them was asked to stop, and all know */
+    bool rebalance; /* shards are dealt out anew before the next step */
+    bool dirty;     /* something happened since the last checkpoint */
+    bool goes_on;   /* from the checkpoint `resumed`, whose blocks are not loaded yet */
     td__checkpoint_info resumed;
     bool saves; /* rank 0 writes checkpoints */
     uint64_t began_ns;
@@ -58,6 +65,25 @@ struct td__trainer {
     double seconds, loss;
     uint64_t sent_nbytes, plain_nbytes;
     double last_ratio;
+    double speed, waits; /* lately: samples/s while it computes; share of waiting for others */
+
+    /* Elastic runs. */
+    td__past past;
+    td__eval_result test;
+    bool has_state; /* the blocks and `state` are a moment of the run, not just its beginning */
+    bool spoiled;   /* they are nothing whole: to be made or received again */
+    bool changing;  /* all know that the generation ends after this step */
+    bool leaving;   /* this process was asked to stop, others were not: it goes, they go on */
+    bool leads;     /* lead->begin was called */
+    bool brought;   /* by another rank, since the last step of its own */
+    bool owes_best; /* the best checkpoint was lost with the last rank 0 */
+    uint64_t generation, last_generation; /* this one; the last one that came to one state */
+    int last_rank, last_size;             /* there */
+    int rank, ranks;                      /* of the last generation */
+    int n_own;                            /* observers that were there before lead->begin */
+    uint64_t told_step, told_valid;       /* the last ones that observers were told */
+    bool told_end, told_test;
+    uint64_t tried; /* the highest step that any rank has begun */
 };
 
 /* evaluate.c: t->eval_set, if there is none yet. */
@@ -84,15 +110,34 @@ TD_NODISCARD td_status td__backup_follow(td__trainer *t);
 TD_NODISCARD td_status td__backup_result(td__trainer *t, td__train_result *out);
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
-int td__trainer_rank(const td__trainer *t);
 int td__trainer_ranks(const td__trainer *t);
 int td__threads_per_rank(const td_comm *comm); /* that a rank has for itself; at least 1 */
+/* Who has which shards, to begin with. While there is no loader. */
+TD_NODISCARD td_status td__trainer_balance(td__trainer *t);
+td__loader_opts td__trainer_loader_opts(td__trainer *t);
+/* The loader, anew: the rows that this rank reads have changed, and its threads ask for them. */
+TD_NODISCARD td_status td__trainer_loader(td__trainer *t);
 /* A td__loader_rows: the rows of this rank's shards. */
 td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
 /* Begin with what rank 0 has. Collective. */
 TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
 /* Have all ranks the same weights? Collective. */
 TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65]);
+/* elastic.c: td__trainer_run with members. */
+TD_NODISCARD td_status td__train_elastic(td__trainer *t, td__train_result *out);
+/* catch_up.c: all ranks of the generation have the state of who is furthest. Collective. */
+TD_NODISCARD td_status td__catch_up(td__trainer *t);
+/* train_loop.c: its parts, for a run of generations. */
+TD_NODISCARD td_status td__train_engine(td__trainer *t); /* made, if there is none */
+TD_NODISCARD td_status td__train_tell_begin(td__trainer *t);
+/* Until the run is over, or the generation is to end. */
+TD_NODISCARD td_status td__train_steps(td__trainer *t);
+bool td__train_over(const td__trainer *t);
+TD_NODISCARD td_status td__train_finish(td__trainer *t, td__train_result *out);
+/* generation.c: what a generation does once ranks agree on the state; *over: the run is. */
+TD_NODISCARD td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over);
+void td__train_drop_lead(td__trainer *t); /* this rank is not rank 0 any more */
+void td__train_close(td__trainer *t);     /* everything that knows the comm is dropped */
 /* After a failure: the other ranks must not wait for this one. Returns st. */
 td_status td__replicas_failed(td__trainer *t, td_status st);
 

@@ -116,7 +116,7 @@ static td_status run_steps(const setup *s, int rank, parts *p, double *losses)
                 TD_TRY(td__loader_next(p->loader, &batch));
                 TD_TRY(td__step_batch(p->e, batch));
             }
-            TD_TRY(td__step_end(p->e, 0.05, false, &r));
+            TD_TRY(td__step_end(p->e, 0.05, (td__step_say){0}, &r));
             *losses = *losses * 3 + r.loss;
         }
     return TD_OK;

@@ -76,9 +76,9 @@ if command -v man >/dev/null; then
     [ "$(man -l tandem.1 2>/dev/null | wc -l)" -gt 100 ] || fail "the manual page renders short"
 fi
 bash -n completion.bash || fail "completion.bash is no bash"
-# What bash offers after "tandem tr" and after "tandem train --re".
+# What bash offers after "tandem tr" and after "tandem train --resu".
 offers=$(bash -c 'source completion.bash; COMP_WORDS=(tandem tr); COMP_CWORD=1; _tandem
-    echo "${COMPREPLY[@]}"; COMP_WORDS=(tandem train --re); COMP_CWORD=2; _tandem
+    echo "${COMPREPLY[@]}"; COMP_WORDS=(tandem train --resu); COMP_CWORD=2; _tandem
     echo "${COMPREPLY[@]}"; COMP_WORDS=(tandem eval --part ""); COMP_CWORD=3; _tandem
     echo "${COMPREPLY[@]}"')
 [ "$offers" = $'train\n--resume\ntrain valid test' ] || fail "bash completes to: $offers"

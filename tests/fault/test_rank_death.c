@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "coll/comm_impl.h"
 #include "coll/comm_setup.h"
+#include "coll/hang.h"
 #include "support/check.h"
 #include "support/procs.h"
 #include "tandem/log.h"
@@ -233,6 +235,12 @@ static void ignore_event(void *user, const char *group, int rank, const char *wh
     (void)user, (void)group, (void)rank, (void)what;
 }
 
+/* Is the late rank one that tells what it does? */
+static bool says_why(const board *b)
+{
+    return b->call == COMPUTE && strcmp(b->transport, "tcp") == 0;
+}
+
 static int rank_body(int rank, int size, void *arg)
 {
     static float x[COUNT], y[COUNT * MOST];
@@ -241,6 +249,7 @@ static int rank_body(int rank, int size, void *arg)
     td_comm *c;
     char name[16];
     td_log_set_sink(listen_to_log, &e);
+    td_log_set_level(TD_LOG_INFO); /* of several that wait only one warns */
     while (!atomic_load(&b->ready))
         poll(NULL, 0, 1); /* ranks die with the test */
     if (meet(b, rank, size, &c)) {
@@ -250,6 +259,8 @@ static int rank_body(int rank, int size, void *arg)
     td_status st;
     late_rank = b->victim;
     late_board = b;
+    if (says_why(b) && rank == b->victim)
+        td__comm_says(c, TD_PHASE_DATA, 17, "samples");
     while (!(st = CALLS[b->call].run(c, x, y)) && !(b->call == COMPUTE && turns_done == 10)) {
         __atomic_add_fetch(&b->turns[rank], 1, __ATOMIC_RELEASE);
         turns_done++;
@@ -290,9 +301,10 @@ static void scene_open(scene *s, const char *transport, int size, int call, int 
     s->b->victim = victim;
     s->b->stall_ms = stall_ms;
     snprintf(s->b->needle, sizeof s->b->needle, "%s",
-             call == COMPUTE ? "computing since"
-             : call == OTHER ? "in recv #1"
-                             : "stopped");
+             says_why(s->b)    ? "step 17, data: samples since"
+             : call == COMPUTE ? "compute: in no call since"
+             : call == OTHER   ? "in recv #1"
+                               : "stopped");
     procs_start(&s->p, size, rank_body, s->b); /* before this process has threads */
     if (hosted) {
         snprintf(s->b->meeting, sizeof s->b->meeting, "%s/meet", check_tmpdir());

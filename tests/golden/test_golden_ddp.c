@@ -108,7 +108,7 @@ static td_status train(parts *p, double lr, double losses[STEPS])
         td__step_result r;
         td__step_begin(p->e, (uint32_t)step + 1, 1, ROWS);
         TD_TRY(td__step_batch(p->e, &batch));
-        TD_TRY(td__step_end(p->e, lr, false, &r));
+        TD_TRY(td__step_end(p->e, lr, (td__step_say){0}, &r));
         losses[step] = r.loss;
     }
     return TD_OK;

@@ -202,6 +202,49 @@ TEST(fault_schedules_are_read)
     }
 }
 
+TEST(faults_of_ranks_are_read_and_written)
+{
+    static const char *const GOOD[] = {
+        "kill rank=2 at=step:17:allreduce:3", "stop rank=1 for=3s at=step:20",
+        "cut 0-1 at=step:5:comm:2",           "flip rank=1 at=step:9",
+        "full rank=0 at=step:4:state.json:1", "kill rank=0 at=generation:2:op:7",
+        "slow rank=1 for=0.002s at=step:3"};
+    static const char *const WRONG[] = {"kill",
+                                        "kill rank=2",
+                                        "kill at=step:3",
+                                        "kill rank=x at=step:3",
+                                        "kill rank=-1 at=step:3",
+                                        "kill rank=2 at=3",
+                                        "kill rank=2 at=step:",
+                                        "kill rank=2 at=step:3:allreduce:0",
+                                        "kill rank=2 at=step:3:allreduce:1x",
+                                        "kill rank=2 for=3s at=step:3",
+                                        "stop rank=2 for=3 at=step:3",
+                                        "cut 1 at=step:3",
+                                        "cut 1-1 at=step:3",
+                                        "seed=1; kill rank=2"};
+    td__fault_plan p;
+    char text[TD_FAULT_TEXT], all[1024] = "";
+
+    for (int i = 0; i < TD_LEN(GOOD); i++) {
+        CHECK_OK(td__fault_parse(GOOD[i], &p));
+        CHECK_EQ_INT(p.n_events, 1);
+        assert_string_equal(td__fault_text(&p.events[0], text), GOOD[i]);
+        size_t used = strlen(all);
+        snprintf(all + used, sizeof all - used, "%s%s", i ? "; " : "", GOOD[i]);
+    }
+    CHECK_OK(td__fault_parse(all, &p));
+    CHECK_EQ_INT(p.n_events, TD_LEN(GOOD));
+    CHECK_OK(td__fault_parse("kill rank=1 at=step:2:barrier; seed=7,rate=1/10s", &p));
+    assert_true(p.events[0].count == 1 && p.seed == 7 && p.every_ns == 10000000000u);
+    for (int i = 0; i < TD_LEN(WRONG); i++)
+        CHECK(td__fault_parse(WRONG[i], &p) == TD_EINVAL, "%s is taken", WRONG[i]);
+    all[0] = 0;
+    for (int i = 0; i <= TD_FAULT_EVENTS; i++)
+        memcpy(all + 22 * i, "kill rank=1 at=step:2;", 23);
+    CHECK_STATUS(td__fault_parse(all, &p), TD_EINVAL);
+}
+
 TEST(the_same_seed_gives_the_same_faults)
 {
     td__fault_plan p, q;
@@ -240,6 +283,7 @@ int main(void)
         cmocka_unit_test(a_replayed_handshake_is_refused),
         cmocka_unit_test(a_reflected_handshake_is_refused),
         cmocka_unit_test(fault_schedules_are_read),
+        cmocka_unit_test(faults_of_ranks_are_read_and_written),
         cmocka_unit_test(the_same_seed_gives_the_same_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,7 @@ static double one_step(trained *t, const setup *s, uint32_t step, int index)
         CHECK_OK(td__loader_next(t->loader, &b));
         CHECK_OK(td__step_batch(t->e, b));
     }
-    CHECK_OK(td__step_end(t->e, 0.05, false, &r));
+    CHECK_OK(td__step_end(t->e, 0.05, (td__step_say){0}, &r));
     CHECK((r.grad_norm >= 0) == (s->clip_norm > 0), "norm %g", r.grad_norm);
     return r.loss;
 }

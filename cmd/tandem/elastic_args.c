@@ -1,0 +1,70 @@
+/* elastic_args.c -- see elastic_args.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "elastic_args.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 1024, MOST_SPARES = 64 };
+
+bool td__parse_ms(const char *text, uint32_t *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || !(v > 0) || v > 86400e3)
+        return false;
+    if (!strcmp(end, "ms"))
+        v /= 1e3;
+    else if (*end && strcmp(end, "s") != 0)
+        return false;
+    *out = (uint32_t)(v * 1e3 + 0.5);
+    return *out > 0;
+}
+
+/* "4" or "2:8". */
+static bool parse_range(const char *text, int *least, int *most, bool *range)
+{
+    char *end;
+    long lo = strtol(text, &end, 10), hi = lo;
+    *range = *end == ':';
+    if (*range)
+        hi = strtol(end + 1, &end, 10);
+    if (end == text || *end || lo < 1 || hi < lo || hi > MOST_RANKS)
+        return false;
+    *least = *range ? (int)lo : 1;
+    *most = (int)hi;
+    return true;
+}
+
+int td__elastic_args(const td__args *a, td__launch_opts *o)
+{
+    const char *ranks = td__args_value(a, "ranks"), *beat = td__args_value(a, "heartbeat");
+    const char *lease = td__args_value(a, "lease");
+    bool range = false, asked = td__args_has(a, "elastic") || td__args_has(a, "spares");
+    long spares, crashes;
+    if (!asked && !(ranks && strchr(ranks, ':'))) {
+        if (beat || lease || td__args_has(a, "restarts"))
+            return td__usage_error(a, "--heartbeat, --lease and --restarts are for elastic ranks: "
+                                      "add --elastic, or give a range such as -n 2:8");
+        return TD_EXIT_OK;
+    }
+    if (!ranks)
+        return td__usage_error(a, "how many ranks? give -n N or -n LEAST:MOST");
+    if (!parse_range(ranks, &o->least, &o->most, &range))
+        return td__usage_error(a, "-n: expected N or LEAST:MOST, up to %d, found '%s'",
+                               (int)MOST_RANKS, ranks);
+    o->capped = range;
+    if (!td__args_int(a, "spares", 0, MOST_SPARES, 0, &spares) ||
+        !td__args_int(a, "restarts", 1, 1000000, 5, &crashes))
+        return TD_EXIT_USAGE;
+    o->spares = (int)spares;
+    o->crashes = (int)crashes;
+    if ((beat && !td__parse_ms(beat, &o->beat_ms)) || (lease && !td__parse_ms(lease, &o->lease_ms)))
+        return td__usage_error(a, "--heartbeat, --lease: expected a time such as 1s or 200ms");
+    uint32_t b = o->beat_ms ? o->beat_ms : 200, l = o->lease_ms ? o->lease_ms : 1000;
+    if (l < 2 * b)
+        return td__usage_error(a, "a lease of %u ms is too short for a heartbeat every %u ms", l,
+                               b);
+    return TD_EXIT_OK;
+}

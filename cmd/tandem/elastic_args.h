@@ -1,0 +1,24 @@
+/* elastic_args.h -- the flags of commands that start ranks which may come and go. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_CMD_ELASTIC_ARGS_H
+#define TD_CMD_ELASTIC_ARGS_H
+
+#include "command.h"
+#include "launch/launch.h"
+
+/* clang-format off */
+#define TD_FLAGS_ELASTIC \
+    {"elastic", 0, NULL, "ranks that fail are replaced, and the others go on meanwhile", NULL}, \
+    {"spares", 0, "K", "elastic: processes that wait for a place", NULL}, \
+    {"restarts", 0, "K", "elastic: end after K failures without a step forward (5)", NULL}, \
+    {"heartbeat", 0, "TIME", "elastic: between signs of life (200ms)", NULL}, \
+    {"lease", 0, "TIME", "elastic: silence that counts as death (1s)", NULL}
+/* clang-format on */
+
+/* "5s", "200ms" or "5". */
+bool td__parse_ms(const char *text, uint32_t *out);
+/* Sets what belongs to an elastic launch in *o, if these flags ask for one (o->most > 0 then);
+ * otherwise an exit status. */
+int td__elastic_args(const td__args *a, td__launch_opts *o);
+
+#endif

@@ -1,0 +1,448 @@
+/* status.c -- `tandem status`: what a run is doing, or what its end was.
+ *
+ * A running elastic job is asked through its control socket (launch/control.h) and answers with
+ * what its processes said last. Of any run, metrics.jsonl tells how far it is; whether somebody
+ * writes there is seen by the lock on its directory. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/fail.h"
+#include "base/human.h"
+#include "command.h"
+#include "launch/control.h"
+#include "train/report_data.h"
+
+enum { ANSWER_MS = 3000, LATELY = 100 /* steps */, SHOWN_EVENTS = 3 };
+
+typedef struct status {
+    char dir[TD__PATH]; /* or the control file of a launch */
+    json_t *job;        /* what a running elastic job says; NULL: nothing */
+    bool running, has_data;
+    td__report_data data;
+    char failed[512];
+    /* From either. */
+    double step, steps, loss, rate, left; /* NaN: not known; rate: samples/s */
+} status;
+
+static double number(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : (double)NAN;
+}
+
+static const char *text(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+/* ---- Finding out ----------------------------------------------------------------------------- */
+
+/* The folder in `runs` whose metrics changed last. */
+static td_status find_newest(char dir[TD__PATH])
+{
+    struct timespec best = {0};
+    DIR *d = opendir("runs");
+    dir[0] = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[TD__PATH];
+        struct stat st;
+        int n = snprintf(path, sizeof path, "runs/%s/job.yaml", e->d_name);
+        if (e->d_name[0] == '.' || n >= (int)sizeof path || stat(path, &st) != 0)
+            continue;
+        struct timespec t = st.st_mtim;
+        snprintf(path, sizeof path, "runs/%s/metrics.jsonl", e->d_name);
+        if (stat(path, &st) == 0)
+            t = st.st_mtim;
+        if (t.tv_sec > best.tv_sec || (t.tv_sec == best.tv_sec && t.tv_nsec > best.tv_nsec)) {
+            best = t;
+            snprintf(dir, TD__PATH, "runs/%s", e->d_name);
+        }
+    }
+    if (d)
+        closedir(d);
+    return *dir ? TD_OK
+                : TD_FAIL(TD_EINVAL, "there is no run in ./runs; which one? give its folder");
+}
+
+static void ask_job(status *s)
+{
+    td__text answer = {0};
+    char file[TD__PATH];
+    struct stat info;
+    bool folder = stat(s->dir, &info) == 0 && S_ISDIR(info.st_mode);
+    if (folder && (td__run_dir_path(s->dir, "control", file) || access(file, R_OK) != 0))
+        return; /* not an elastic one */
+    if (!td__control_ask(s->dir, "status", td__deadline_in_ms(ANSWER_MS), &answer) &&
+        strncmp(answer.data, "ok ", 3) == 0)
+        s->job = json_loads(answer.data + 3, 0, NULL);
+    td__text_fini(&answer);
+}
+
+static void read_failed(status *s)
+{
+    char path[TD__PATH];
+    FILE *f = td__run_dir_path(s->dir, "failed.txt", path) ? NULL : fopen(path, "re");
+    if (f && fgets(s->failed, sizeof s->failed, f))
+        s->failed[strcspn(s->failed, "\n")] = 0;
+    if (f)
+        fclose(f);
+}
+
+static double last_of(const td__column *c)
+{
+    return c->n ? c->v[c->n - 1] : (double)NAN;
+}
+
+/* Means over the last steps. */
+static void look_at_steps(status *s)
+{
+    const td__report_data *d = &s->data;
+    double seconds = 0, samples = 0;
+    int n = d->seconds.n < LATELY ? d->seconds.n : LATELY;
+    s->step = last_of(&d->step);
+    s->loss = last_of(&d->loss);
+    s->steps = d->steps > 0 ? d->steps : (double)NAN;
+    for (int i = d->seconds.n - n; i < d->seconds.n; i++) {
+        if (!isfinite(d->seconds.v[i]) || !isfinite(d->rate.v[i]))
+            continue;
+        seconds += d->seconds.v[i];
+        samples += d->rate.v[i] * d->seconds.v[i];
+    }
+    if (seconds > 0) {
+        s->rate = samples / seconds;
+        s->left = (s->steps - s->step) * seconds / n;
+    }
+}
+
+static void look_at_processes(status *s)
+{
+    size_t i, k;
+    const json_t *host, *p;
+    json_array_foreach(json_object_get(s->job, "hosts"), i, host)
+    {
+        json_array_foreach(json_object_get(json_object_get(host, "says"), "processes"), k, p)
+        {
+            double step = number(p, "step"), steps = number(p, "steps");
+            if (!(step > s->step) && isfinite(s->step))
+                continue;
+            s->step = step;
+            s->loss = step > 0 ? number(p, "loss") : (double)NAN;
+            s->steps = steps > 0 ? steps : s->steps;
+        }
+    }
+}
+
+static td_status gather(const char *run, status *s)
+{
+    struct stat info;
+    int lock;
+    *s = (status){.step = NAN, .steps = NAN, .loss = NAN, .rate = NAN, .left = NAN};
+    if (!run)
+        TD_TRY(find_newest(s->dir));
+    else if (snprintf(s->dir, sizeof s->dir, "%s", run) >= (int)sizeof s->dir)
+        return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", run);
+    if (stat(s->dir, &info) != 0)
+        return TD_FAIL(TD_EINVAL, "%s: there is no such run", s->dir);
+    ask_job(s);
+    s->running = s->job != NULL;
+    if (!S_ISDIR(info.st_mode))
+        return s->job ? TD_OK : TD_FAIL(TD_EINVAL, "%s: no job answers there", s->dir);
+    s->has_data = !td__report_data_read(s->dir, &s->data);
+    char job[TD__PATH];
+    TD_TRY(td__run_dir_path(s->dir, "job.yaml", job));
+    if (!s->has_data && !s->running && access(job, R_OK) != 0)
+        return TD_FAIL(TD_EINVAL, "%s holds no run", s->dir);
+    if (s->has_data)
+        look_at_steps(s);
+    if (s->job)
+        look_at_processes(s);
+    if (!s->running) {
+        s->running = td__run_dir_lock(s->dir, &lock) != TD_OK;
+        if (!s->running)
+            close(lock);
+    }
+    if (!s->running)
+        read_failed(s);
+    return TD_OK;
+}
+
+static void release(status *s)
+{
+    json_decref(s->job);
+    if (s->has_data)
+        td__report_data_fini(&s->data);
+}
+
+/* ---- For people ------------------------------------------------------------------------------ */
+
+static const char *end_of(const status *s)
+{
+    if (s->running)
+        return "running";
+    if (s->has_data && s->data.end[0])
+        return s->data.end;
+    return s->failed[0] ? "failed" : "dead";
+}
+
+static void print_progress(const status *s)
+{
+    char b[TD__HUMAN];
+    if (!isfinite(s->step))
+        printf("  no step is finished yet");
+    else if (isfinite(s->steps))
+        printf("  step %.0f of %.0f", s->step, s->steps);
+    else
+        printf("  step %.0f", s->step);
+    if (isfinite(s->loss))
+        printf(", loss %.4f", s->loss);
+    if (isfinite(s->rate))
+        printf(", %s samples/s", td__human_si(s->rate, b));
+    if (isfinite(s->left))
+        printf(", %s left", td__human_seconds(fmax(0, s->left), b));
+    if (s->has_data && isfinite(s->data.checkpoint_step))
+        printf("; checkpoint of step %.0f", s->data.checkpoint_step);
+    putchar('\n');
+}
+
+static void print_process(const json_t *host, const json_t *p)
+{
+    char rank[16], doing[64], since[TD__HUMAN], beat[TD__HUMAN], speed[TD__HUMAN] = "-";
+    const char *state = text(p, "state"), *what = text(p, "what"), *hang = text(p, "hang");
+    double r = number(p, "rank"), v = number(p, "speed");
+    if (r >= 0)
+        snprintf(rank, sizeof rank, "%.0f", r);
+    else
+        snprintf(rank, sizeof rank, "-");
+    if (r < 0)
+        snprintf(doing, sizeof doing, "%s", strcmp(state, "waiting") == 0 ? "spare" : state);
+    else
+        snprintf(doing, sizeof doing, "%s%s%.40s", text(p, "phase"), *what ? ": " : "", what);
+    if (v > 0)
+        td__human_si(v, speed);
+    printf("  %4s  %-14s %8.0f %9.0f  %-26s %8s %9s %4.0f %% %8s%s%s\n", rank, text(host, "name"),
+           number(p, "pid"), number(p, "step"), doing,
+           td__human_seconds(number(p, "since") + number(host, "age"), since), speed,
+           100 * number(p, "wait"),
+           td__human_seconds(number(p, "beat") + number(host, "age"), beat), *hang ? "  " : "",
+           hang);
+}
+
+/* Those of this rank; -1: all that have none. */
+static void print_processes(const status *s, double rank)
+{
+    const json_t *host, *p;
+    size_t i, k;
+    json_array_foreach(json_object_get(s->job, "hosts"), i, host)
+    {
+        if (rank < 0 && !json_is_true(json_object_get(host, "up")))
+            printf("     -  %-14s lost\n", text(host, "name"));
+        json_array_foreach(json_object_get(json_object_get(host, "says"), "processes"), k, p)
+        {
+            double r = number(p, "rank");
+            if (r == rank || (r < 0 && rank < 0))
+                print_process(host, p);
+        }
+    }
+}
+
+static void print_job(const status *s)
+{
+    const json_t *host, *p, *e, *events = json_object_get(s->job, "events");
+    size_t i, k, n = json_array_size(events);
+    double started = 0, waiting = 0, faults = 0, wanted = NAN;
+    char b[TD__HUMAN];
+    json_array_foreach(json_object_get(s->job, "hosts"), i, host)
+    {
+        const json_t *says = json_object_get(host, "says");
+        started += says ? number(says, "started") : 0;
+        wanted = says ? number(says, "wanted") : wanted;
+        json_array_foreach(json_object_get(says, "processes"), k, p)
+        {
+            waiting += number(p, "rank") < 0 && strcmp(text(p, "state"), "waiting") == 0;
+            faults = fmax(faults, number(p, "faults"));
+        }
+    }
+    printf("  generation %.0f, %.0f ranks (%.0f wanted, %.0f at least): %s\n",
+           number(s->job, "generation"), number(s->job, "ranks"), wanted, number(s->job, "least"),
+           text(s->job, "why"));
+    printf("  %.0f processes started, %.0f of them failed; %.0f spares of %.0f; %.0f faults made\n",
+           started, number(s->job, "failures"), waiting, number(s->job, "spares"), faults);
+    printf(
+        "  rank  host                pid      step  doing                         since samples/s"
+        "  waits     beat\n");
+    for (double rank = 0; rank < number(s->job, "ranks"); rank++)
+        print_processes(s, rank);
+    print_processes(s, -1);
+    json_array_foreach(events, i, e) if (i + SHOWN_EVENTS >= n)
+        printf("  %s ago: %s\n", td__human_seconds(number(e, "ago"), b), text(e, "text"));
+}
+
+/* Of ranks that do not tell of themselves: what metrics.jsonl says of them. */
+static void print_ranks(const status *s)
+{
+    const td__report_data *d = &s->data;
+    if (d->n_ranks < 2)
+        return;
+    printf("  rank   compute  network    waits     data\n");
+    for (int r = 0; r < d->n_ranks; r++) {
+        const td__rank_times *t = &d->rank[r].times;
+        double all = t->seconds > 0 ? t->seconds / 100 : 1;
+        printf("  %4d   %5.0f %%  %5.0f %%  %5.0f %%  %5.0f %%\n", r, t->compute / all,
+               t->comm / all, t->wait / all, t->data / all);
+    }
+}
+
+static void print_end(const status *s)
+{
+    char b[TD__HUMAN];
+    printf("%s: ", s->dir);
+    const char *end = end_of(s);
+    if (strcmp(end, "dead") == 0)
+        printf("ended without a word, killed perhaps");
+    else if (strcmp(end, "failed") == 0)
+        printf("failed");
+    else
+        printf("%s", end);
+    if (isfinite(s->step))
+        printf(" after step %.0f", s->step);
+    if (strcmp(end, "done") != 0 && strcmp(end, "early") != 0 && isfinite(s->steps))
+        printf(" of %.0f", s->steps);
+    if (isfinite(s->loss))
+        printf(", loss %.4f", s->loss);
+    if (s->has_data && s->data.end[0] && isfinite(s->data.end_seconds))
+        printf(", %s", td__human_seconds(s->data.end_seconds, b));
+    if (s->has_data && s->data.end[0])
+        printf(", digest %s", s->data.digest);
+    else if (s->has_data && isfinite(s->data.checkpoint_step))
+        printf("; to go on from step %.0f: tandem train --resume=%s", s->data.checkpoint_step,
+               s->dir);
+    if (strcmp(end, "failed") == 0)
+        printf(": %s", s->failed);
+    putchar('\n');
+}
+
+static void print_status(const status *s)
+{
+    char b[TD__HUMAN];
+    if (!s->running) {
+        print_end(s);
+        return;
+    }
+    printf("%s: running", s->dir);
+    if (s->job)
+        printf(" since %s", td__human_seconds(number(s->job, "seconds"), b));
+    putchar('\n');
+    print_progress(s);
+    if (s->job)
+        print_job(s);
+    else if (s->has_data)
+        print_ranks(s);
+}
+
+/* ---- For machines ---------------------------------------------------------------------------- */
+
+static void add_number(json_t *o, const char *key, double v)
+{
+    json_object_set_new(o, key, isfinite(v) ? json_real(v) : json_null());
+}
+
+static int print_json(const status *s)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "run", json_string(s->dir));
+    json_object_set_new(o, "state", json_string(end_of(s)));
+    add_number(o, "step", s->step);
+    add_number(o, "steps", s->steps);
+    add_number(o, "loss", s->loss);
+    add_number(o, "samples_per_second", s->rate);
+    add_number(o, "seconds_left", s->running ? s->left : (double)NAN);
+    add_number(o, "checkpoint_step", s->has_data ? s->data.checkpoint_step : (double)NAN);
+    if (s->failed[0] && !s->running)
+        json_object_set_new(o, "why", json_string(s->failed));
+    if (s->has_data && s->data.end[0] && !s->running)
+        json_object_set_new(o, "digest", json_string(s->data.digest));
+    if (s->job)
+        json_object_set(o, "job", s->job);
+    char *line = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (line)
+        puts(line);
+    free(line);
+    json_decref(o);
+    return fflush(stdout) ? TD_EXIT_FAILED : TD_EXIT_OK;
+}
+
+static int show(const td__args *a, bool again, bool *running)
+{
+    status s;
+    td_status st = gather(td__args_count(a) ? td__args_at(a, 0) : NULL, &s);
+    *running = !st && s.running;
+    int rc = *running ? TD_EXIT_OK : TD_EXIT_FAILED;
+    if (st) {
+        fprintf(stderr, "tandem status: %s\n", td_last_error());
+    } else if (td__args_has(a, "json")) {
+        if (print_json(&s))
+            rc = TD_EXIT_FAILED;
+    } else {
+        if (isatty(STDOUT_FILENO) && td__args_has(a, "watch") && s.running)
+            fputs("\033[H\033[J", stdout);
+        else if (again)
+            putchar('\n');
+        print_status(&s);
+        if (fflush(stdout))
+            *running = false;
+    }
+    release(&s);
+    return rc;
+}
+
+static int run(const td__args *a)
+{
+    bool running, watch = td__args_has(a, "watch");
+    int rc = show(a, false, &running);
+    while (watch && running) {
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+        rc = show(a, true, &running);
+        if (!running)
+            rc = TD_EXIT_OK; /* its end was what it waited for */
+    }
+    return rc;
+}
+
+static const td__flag FLAGS[] = {
+    {.name = "json", .help = "one JSON object"},
+    {.name = "watch", .letter = 'w', .help = "again every second, until the run ends"},
+    {.name = NULL},
+};
+
+static const char *const EXAMPLES[] = {"tandem status", "the newest run in ./runs",
+                                       "tandem status runs/digits-0003 --watch",
+                                       "a run, again and again until it ends", NULL};
+
+const td__command td__command_status = {
+    .name = "status",
+    .args = "[RUN]",
+    .summary = "what a run is doing, or what its end was",
+    .text =
+        "RUN is the folder of a run (the newest in ./runs), or the file that `tandem launch "
+        "--control FILE` writes. Shows how far it is; of elastic ranks also the generation, what "
+        "each process does, how fast it is and how long it waits for others, and what "
+        "happened lately.\n\nExit status 0: it runs; 1: it does not, and one line says what its "
+        "end was.",
+    .examples = EXAMPLES,
+    .flags = FLAGS,
+    .min_args = 0,
+    .max_args = 1,
+    .run = run,
+};

@@ -1,0 +1,54 @@
+/* control.h -- what a process of an elastic launch and the agent of its host say to each other.
+ *
+ * The process connects to the agent's abstract socket (TANDEM_AGENT), proves the secret, says which
+ * process it is (TANDEM_PROC) and beats from then on: an agent that hears nothing for the lease
+ * kills it. Frames (net/frame.h) of these kinds; little-endian, offsets pinned below. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_COLL_CONTROL_H
+#define TD_COLL_CONTROL_H
+
+#include <assert.h>
+
+#include "tandem/status.h"
+
+typedef enum td__ctl_kind {
+    /* To the agent. */
+    TD_CTL_HELLO,   /* u32 process, u32 pid */
+    TD_CTL_BEAT,    /* td__ctl_beat */
+    TD_CTL_WAIT,    /* u64: wants a place in a generation after this one */
+    TD_CTL_LEFT,    /* td__ctl_left, text: is out of a generation */
+    TD_CTL_DRAIN,   /* wants to go */
+    TD_CTL_RUN_DIR, /* text */
+    /* To the process. */
+    TD_CTL_WELCOME,    /* u32: milliseconds between beats */
+    TD_CTL_GENERATION, /* td__ctl_generation */
+    TD_CTL_WANTED,     /* u64: this generation is to end at a step border */
+    TD_CTL_END,        /* text: go */
+    TD_CTL_STOP,       /* the job ends: keep the work at the next step border, and go */
+} td__ctl_kind;
+
+typedef struct td__ctl_beat { /* td__beat */
+    uint64_t step, steps;
+    double samples_per_second, loss, speed, wait;
+    double since; /* seconds that step, phase and what are so */
+    uint32_t phase, faults;
+    char what[48];
+} td__ctl_beat;
+static_assert(sizeof(td__ctl_beat) == 112 && offsetof(td__ctl_beat, what) == 64, "wire");
+
+typedef struct td__ctl_left {
+    uint64_t generation;
+    int32_t status;
+    char why[252];
+} td__ctl_left;
+static_assert(sizeof(td__ctl_left) == 264 && offsetof(td__ctl_left, why) == 12, "wire");
+
+typedef struct td__ctl_generation {
+    uint64_t number;
+    int32_t rank, size;
+    char store[64];
+    char why[256];
+} td__ctl_generation;
+static_assert(sizeof(td__ctl_generation) == 336 && offsetof(td__ctl_generation, why) == 80, "wire");
+
+#endif

@@ -1,0 +1,52 @@
+/* hang.c -- see hang.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coll/hang.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *td__phase_name(unsigned phase)
+{
+    static const char *const NAMES[] = {
+#define X(id, name) name,
+        TD_PHASE_MAP(X)
+#undef X
+    };
+    return phase < TD_PHASE_COUNT ? NAMES[phase] : "?";
+}
+
+const char *td__hang_name(td__hang h)
+{
+    static const char *const NAMES[] = {
+#define X(id, name) name,
+        TD_HANG_MAP(X)
+#undef X
+    };
+    return h < TD_HANG_COUNT ? NAMES[h] : "?";
+}
+
+char td__process_state(int pid)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = 0;
+    const char *p = strrchr(text, ')'); /* the name before it may hold anything */
+    return p && p[1] ? p[2] : 0;
+}
+
+td__hang td__hang_class(char state, unsigned phase)
+{
+    if (state == 0 || state == 'Z' || state == 'X')
+        return TD_HANG_DEAD;
+    if (state == 'T' || state == 't')
+        return TD_HANG_STOPPED;
+    if (state == 'D' || phase == TD_PHASE_DISK)
+        return TD_HANG_DISK;
+    if (phase == TD_PHASE_DATA)
+        return TD_HANG_DATA;
+    return phase == TD_PHASE_COMM ? TD_HANG_NETWORK : TD_HANG_COMPUTE;
+}

@@ -1,0 +1,424 @@
+/* members_agent.c -- generations as the agent of this host decides about them: the process' end of
+ * the control connection (control.h).
+ *
+ * A thread owns the connection: it beats, and hears of new generations. What other threads have to
+ * say they leave under the lock, and wake it. When a newer generation comes while the comm of an
+ * older one is in use or being made, that comm is ended at once, so that no call goes on waiting
+ * for a member that is gone. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/poll.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "coll/comm_setup.h"
+#include "coll/control.h"
+#include "coll/members.h"
+#include "net/greet.h"
+#include "net/link.h"
+
+enum { CONNECT_MS = 30000, BEAT_MS = 200 };
+
+typedef struct agent_members {
+    td__members base;
+    td__world world;
+    td_comm_opts opts;
+    char *texts[5]; /* copies, of opts */
+    td__comm_stop stop;
+    td__link link; /* the thread's own */
+    int wake;
+    pthread_t thread;
+    bool running;
+    atomic_uint_fast64_t in;     /* generation whose comm is in use or being made; 0: none */
+    atomic_uint_fast64_t wanted; /* generation that is to end */
+    atomic_bool stopping;        /* the job is */
+    pthread_mutex_t lock;        /* protects all below; taken before that of `stop` */
+    pthread_cond_t news;
+    bool ending; /* the thread is to end */
+    bool over;   /* this process is */
+    char why_over[256];
+    td__ctl_generation newest; /* number 0: none */
+    uint64_t last;             /* number of the last that next() gave or tried */
+    uint32_t beat_ms;
+    td__ctl_beat beat;
+    uint64_t since_ns; /* of what it says */
+    /* To be said. */
+    bool say_left, say_wait, say_drain;
+    td__ctl_left left;
+    uint64_t after; /* of the wait */
+    char *run_dir;
+} agent_members;
+
+static void wake(agent_members *m)
+{
+    ssize_t ignored = write(m->wake, &(uint64_t){1}, sizeof(uint64_t));
+    (void)ignored;
+}
+
+/* ---- the thread ---- */
+
+static void end_process(agent_members *m, const char *why)
+{
+    pthread_mutex_lock(&m->lock);
+    if (!m->over) {
+        m->over = true;
+        snprintf(m->why_over, sizeof m->why_over, "%s", why);
+        td__comm_stop_now(&m->stop, why);
+        pthread_cond_broadcast(&m->news);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void hear_generation(agent_members *m, const td__ctl_generation *g)
+{
+    pthread_mutex_lock(&m->lock);
+    if (g->number > m->newest.number) {
+        m->newest = *g;
+        m->newest.store[sizeof g->store - 1] = m->newest.why[sizeof g->why - 1] = 0;
+        uint64_t in = atomic_load(&m->in);
+        if (in && in < g->number)
+            td__comm_stop_now(&m->stop, m->newest.why);
+        pthread_cond_broadcast(&m->news);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void hear(agent_members *m, const td__link_msg *msg)
+{
+    uint64_t number;
+    uint32_t ms;
+    td__ctl_generation g;
+    char text[256];
+    if (msg->kind == TD_CTL_WELCOME && msg->nbytes == sizeof ms) {
+        memcpy(&ms, msg->data, sizeof ms);
+        m->beat_ms = ms ? ms : BEAT_MS;
+    } else if (msg->kind == TD_CTL_GENERATION && msg->nbytes == sizeof g) {
+        memcpy(&g, msg->data, sizeof g);
+        hear_generation(m, &g);
+    } else if (msg->kind == TD_CTL_WANTED && msg->nbytes == sizeof number) {
+        memcpy(&number, msg->data, sizeof number);
+        atomic_store(&m->wanted, number);
+    } else if (msg->kind == TD_CTL_STOP) {
+        atomic_store(&m->stopping, true);
+        pthread_mutex_lock(&m->lock);
+        pthread_cond_broadcast(&m->news);
+        pthread_mutex_unlock(&m->lock);
+    } else if (msg->kind == TD_CTL_END) {
+        snprintf(text, sizeof text, "%.*s", (int)(msg->nbytes < 250 ? msg->nbytes : 250),
+                 (const char *)msg->data);
+        end_process(m, text);
+    }
+}
+
+static void say_beat(agent_members *m)
+{
+    pthread_mutex_lock(&m->lock);
+    td__ctl_beat b = m->beat;
+    b.since = m->since_ns ? 1e-9 * (double)(td__clock_ns() - m->since_ns) : 0;
+    pthread_mutex_unlock(&m->lock);
+    td__link_send(&m->link, TD_CTL_BEAT, &b, sizeof b);
+}
+
+/* What other threads left to be said; true: the end. */
+static bool say_all(agent_members *m)
+{
+    pthread_mutex_lock(&m->lock);
+    bool ending = m->ending, left = m->say_left, wait = m->say_wait, drain = m->say_drain;
+    td__ctl_left l = m->left;
+    uint64_t after = m->after;
+    char *dir = m->run_dir;
+    m->say_left = m->say_wait = m->say_drain = false;
+    m->run_dir = NULL;
+    pthread_mutex_unlock(&m->lock);
+    if (dir)
+        td__link_send(&m->link, TD_CTL_RUN_DIR, dir, strlen(dir));
+    if (drain)
+        td__link_send(&m->link, TD_CTL_DRAIN, NULL, 0);
+    if (left)
+        td__link_send(&m->link, TD_CTL_LEFT, &l, sizeof l);
+    if (wait)
+        td__link_send(&m->link, TD_CTL_WAIT, &after, sizeof after);
+    td__free(dir);
+    return ending;
+}
+
+static void *keep(void *arg)
+{
+    agent_members *m = arg;
+    td__deadline beat_at = 0;
+    while (!say_all(m)) {
+        if (td__deadline_passed(beat_at)) {
+            say_beat(m);
+            beat_at = td__deadline_in_ms(m->beat_ms);
+        }
+        bool up = td__link_up(&m->link);
+        struct pollfd p[] = {{m->wake, POLLIN, 0},
+                             {up ? m->link.conn.fd : -1, td__link_events(&m->link), 0}};
+        if (poll(p, 2, td__deadline_left_ms(beat_at, BEAT_MS * 10)) < 0)
+            continue;
+        if (p[0].revents) {
+            uint64_t n;
+            ssize_t ignored = read(m->wake, &n, sizeof n);
+            (void)ignored;
+        }
+        if (!up || !p[1].revents)
+            continue;
+        td__link_msg msg;
+        td__link_flush(&m->link);
+        td__link_fill(&m->link);
+        while (td__link_next(&m->link, &msg))
+            hear(m, &msg);
+        if (!td__link_up(&m->link))
+            end_process(m, "the agent of this host is gone");
+    }
+    td__link_flush(&m->link);
+    return NULL;
+}
+
+/* ---- the ops ---- */
+
+/* The comm of generation g. */
+static td_status make_comm(agent_members *m, const td__ctl_generation *g, td_comm **comm)
+{
+    td__world w = m->world;
+    w.rank = g->rank;
+    w.size = g->size;
+    w.local_rank = w.local_size = -1;
+    w.stop = &m->stop;
+    snprintf(w.store, sizeof w.store, "%s", g->store);
+    snprintf(w.space, sizeof w.space, "g%llu", (unsigned long long)g->number);
+    td_status st = td__comm_create(&w, &m->opts, comm);
+    explicit_bzero(&w.secret, sizeof w.secret);
+    return st;
+}
+
+/* With the lock held. */
+static void note_left(agent_members *m, uint64_t number, td_status st, const char *why)
+{
+    m->left = (td__ctl_left){.generation = number, .status = (int32_t)st};
+    snprintf(m->left.why, sizeof m->left.why, "%s", why ? why : "");
+    m->say_left = true;
+    atomic_store(&m->in, 0);
+    wake(m);
+}
+
+static td_status wait_for_news(agent_members *m, td__deadline until)
+{
+    struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
+                          .tv_nsec = (long)(until % 1000000000u)};
+    m->say_wait = m->newest.number <= m->last;
+    m->after = m->last;
+    wake(m);
+    while (!m->over && !atomic_load(&m->stopping) && m->newest.number <= m->last) {
+        if (td__deadline_passed(until))
+            return TD_FAIL(TD_ETIMEDOUT, "no generation after %llu came",
+                           (unsigned long long)m->last);
+        if (until == TD_DEADLINE_NEVER)
+            pthread_cond_wait(&m->news, &m->lock);
+        else
+            pthread_cond_timedwait(&m->news, &m->lock, &at);
+    }
+    m->say_wait = false;
+    if (!m->over && atomic_load(&m->stopping))
+        return TD_FAIL(TD_EABORTED, "the job is being stopped");
+    return m->over ? TD_FAIL(TD_EABORTED, "%s", m->why_over) : TD_OK;
+}
+
+static td_status next(td__members *base, td__deadline until, td__generation *g, td_comm **comm)
+{
+    agent_members *m = (agent_members *)base;
+    *comm = NULL;
+    pthread_mutex_lock(&m->lock);
+    for (;;) {
+        td_status st = wait_for_news(m, until);
+        if (st) {
+            pthread_mutex_unlock(&m->lock);
+            return st;
+        }
+        td__ctl_generation new = m->newest;
+        m->last = new.number;
+        atomic_store(&m->in, new.number);
+        td__comm_stop_reset(&m->stop);
+        pthread_mutex_unlock(&m->lock);
+        st = make_comm(m, &new, comm);
+        if (!st) {
+            *g = (td__generation){.number = new.number, .rank = new.rank, .size = new.size};
+            snprintf(g->why, sizeof g->why, "%s", new.why);
+            return TD_OK;
+        }
+        TD_LOG(INFO, COLL, "generation %llu: %s", (unsigned long long)new.number, td_last_error());
+        pthread_mutex_lock(&m->lock);
+        note_left(m, new.number, st, td_last_error());
+        if (st == TD_EINVAL || st == TD_ENOMEM || st == TD_ENOTSUP) {
+            pthread_mutex_unlock(&m->lock);
+            return st; /* another generation would not help */
+        }
+    }
+}
+
+static bool wanted(td__members *base)
+{
+    agent_members *m = (agent_members *)base;
+    uint64_t in = atomic_load(&m->in);
+    return in && (atomic_load(&m->wanted) >= in || atomic_load(&m->stopping));
+}
+
+static bool stopping(td__members *base)
+{
+    return atomic_load(&((agent_members *)base)->stopping);
+}
+
+static void leave(td__members *base, uint64_t number, td_status st, const char *why)
+{
+    agent_members *m = (agent_members *)base;
+    pthread_mutex_lock(&m->lock);
+    note_left(m, number, st, why);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void beat(td__members *base, const td__beat *b)
+{
+    agent_members *m = (agent_members *)base;
+    td__ctl_beat new = {.step = b->step,
+                        .steps = b->steps,
+                        .samples_per_second = b->samples_per_second,
+                        .loss = b->loss,
+                        .speed = b->speed,
+                        .wait = b->wait,
+                        .phase = (uint32_t)b->phase,
+                        .faults = b->faults};
+    snprintf(new.what, sizeof new.what, "%s", b->what ? b->what : "");
+    pthread_mutex_lock(&m->lock);
+    if (!m->since_ns || new.step != m->beat.step || new.phase != m->beat.phase ||
+        strcmp(new.what, m->beat.what) != 0)
+        m->since_ns = td__clock_ns();
+    m->beat = new;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void drain(td__members *base)
+{
+    agent_members *m = (agent_members *)base;
+    pthread_mutex_lock(&m->lock);
+    m->say_drain = true;
+    pthread_mutex_unlock(&m->lock);
+    wake(m);
+}
+
+static void run_dir(td__members *base, const char *dir)
+{
+    agent_members *m = (agent_members *)base;
+    char *copy = td__strdup(dir);
+    pthread_mutex_lock(&m->lock);
+    td__free(m->run_dir);
+    m->run_dir = copy;
+    pthread_mutex_unlock(&m->lock);
+    wake(m);
+}
+
+static void destroy(td__members *base)
+{
+    agent_members *m = (agent_members *)base;
+    if (!m)
+        return;
+    if (m->running) {
+        pthread_mutex_lock(&m->lock);
+        m->ending = true;
+        pthread_mutex_unlock(&m->lock);
+        wake(m);
+        pthread_join(m->thread, NULL);
+    }
+    td__link_fini(&m->link);
+    if (m->wake >= 0)
+        close(m->wake);
+    for (size_t i = 0; i < sizeof m->texts / sizeof m->texts[0]; i++)
+        td__free(m->texts[i]);
+    td__comm_stop_fini(&m->stop);
+    pthread_cond_destroy(&m->news);
+    pthread_mutex_destroy(&m->lock);
+    explicit_bzero(&m->world.secret, sizeof m->world.secret);
+    td__free(m->run_dir);
+    td__free(m);
+}
+
+static const td__members_ops OPS = {.next = next,
+                                    .wanted = wanted,
+                                    .leave = leave,
+                                    .beat = beat,
+                                    .drain = drain,
+                                    .stopping = stopping,
+                                    .run_dir = run_dir,
+                                    .destroy = destroy};
+
+/* ---- making ---- */
+
+static td_status copy_opts(agent_members *m, const td_comm_opts *o)
+{
+    if (!o)
+        return TD_OK;
+    m->opts = *o;
+    const char **text[] = {&m->opts.engine, &m->opts.transport, &m->opts.algo, &m->opts.name,
+                           &m->opts.faults};
+    for (size_t i = 0; i < sizeof text / sizeof text[0]; i++) {
+        m->texts[i] = *text[i] ? td__strdup(*text[i]) : NULL;
+        if (*text[i] && !m->texts[i])
+            return TD_FAIL(TD_ENOMEM, "no memory for the options of a comm");
+        *text[i] = m->texts[i];
+    }
+    return TD_OK;
+}
+
+static td_status begin(agent_members *m)
+{
+    td__conn conn;
+    uint32_t hello[2] = {m->world.proc, (uint32_t)getpid()};
+    m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (m->wake < 0)
+        return TD_FAIL(TD_EIO, "cannot make an event for the agent's thread");
+    TD_TRY(td__greet_connect(m->world.agent, TD_HS_AGENT, &m->world.secret, NULL,
+                             td__deadline_in_ms(CONNECT_MS), &conn));
+    td__link_init_take(&m->link, conn);
+    td__link_send(&m->link, TD_CTL_HELLO, hello, sizeof hello);
+    if (pthread_create(&m->thread, NULL, keep, m))
+        return TD_FAIL(TD_EIO, "cannot start the thread that talks to the agent");
+    m->running = true;
+    return TD_OK;
+}
+
+td_status td__members_from_env(const td_comm_opts *opts, td__members **out)
+{
+    td__world w;
+    *out = NULL;
+    TD_TRY(td__world_from_env(&w));
+    if (!w.agent[0])
+        return TD_OK;
+    agent_members *m = td__calloc(1, sizeof *m);
+    if (!m)
+        return TD_FAIL(TD_ENOMEM, "no memory for the members of a world");
+    pthread_condattr_t attr;
+    m->base.ops = &OPS;
+    m->world = w;
+    m->link.conn.fd = m->wake = -1;
+    m->beat_ms = BEAT_MS;
+    td__comm_stop_init(&m->stop);
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->news, &attr);
+    pthread_condattr_destroy(&attr);
+    td_status st = copy_opts(m, opts);
+    st = st ? st : begin(m);
+    if (st) {
+        destroy(&m->base);
+        return st;
+    }
+    *out = &m->base;
+    return TD_OK;
+}

@@ -1,0 +1,55 @@
+/* agent_spec.h -- what an agent is told by its launcher, and what it prepares for its ranks: the
+ * secret as a file, the certificate, its own address.
+ *
+ * SPEC holds "key=value" texts:
+ *
+ *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS cwd=PATH arg=TEXT...
+ *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM] [terminal=]
+ *     [elastic=MIN:MAX first=N spares=N crashes=N beat=MS lease=MS grows=1] */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_LAUNCH_AGENT_SPEC_H
+#define TD_LAUNCH_AGENT_SPEC_H
+
+#include <sys/resource.h>
+
+#include "coll/comm_setup.h"
+#include "launch/hosts.h"
+#include "launch/message.h"
+
+typedef struct td__agent_spec {
+    td__channel up; /* to the launcher */
+    td__msg spec;   /* a copy; texts below point into it */
+    td__secret secret;
+    const char *job, *cwd, *listen, *cert, *key; /* cert, key: NULL without TLS */
+    const char **argv, **env;                    /* NULL-terminated */
+    int n_argv, n_env, index;
+    uint32_t grace_ms;
+    td__hosts hosts;
+    char address[64]; /* where the others reach this host */
+    char secret_file[64], tls_dir[64];
+    int secret_fd;
+    bool terminal;       /* ranks write to our standard output */
+    struct rlimit files; /* of the ranks: as it was before ours was raised */
+    /* Of an elastic launch; most is 0 otherwise. */
+    uint32_t least, most, spares, crashes, beat_ms, lease_ms;
+    int first;  /* agents that were there from the start: 0 .. first-1 */
+    bool grows; /* hosts may come later */
+} td__agent_spec;
+
+/* The zeroed struct, but for `up` and secret_fd -1, becomes what the launcher says. */
+TD_NODISCARD td_status td__agent_spec_read(td__agent_spec *a);
+/* Find the address of this host (parent: who is to be reached, "" for the first agent), leave the
+ * certificate and the secret where ranks find them. */
+TD_NODISCARD td_status td__agent_spec_offer(td__agent_spec *a, const char *parent);
+void td__agent_spec_fini(td__agent_spec *a); /* but for `up` */
+
+static inline const td__host *td__agent_spec_host(const td__agent_spec *a)
+{
+    return &a->hosts.host[a->index];
+}
+static inline const char *td__agent_spec_tls(const td__agent_spec *a)
+{
+    return a->tls_dir[0] ? a->tls_dir : NULL;
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* workers.h -- the processes of one host in an elastic launch: started, heard, fenced, replaced.
+ *
+ * lease      A process that has said hello must beat; one that is silent for longer than the lease
+ *            is killed: whatever it was doing, it does no more.
+ * crash      A process that ends with its work not done and without having been told to go. The
+ *            next one is started at once if a step forward was made since the last crash, later
+ *            and later otherwise.
+ *
+ * The decided state (membership.h) says how many are to run and who is in the generation; the
+ * report (placement.h) says what became of them. One thread; nothing here waits. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_LAUNCH_WORKERS_H
+#define TD_LAUNCH_WORKERS_H
+
+#include <poll.h>
+
+#include "base/text.h"
+#include "launch/agent_spec.h"
+#include "launch/placement.h"
+
+typedef struct td__workers td__workers;
+
+/* s and lost (set when the launcher is gone) are borrowed. */
+TD_NODISCARD td_status td__workers_create(td__agent_spec *s, bool *lost, td__workers **out);
+void td__workers_destroy(td__workers *w); /* kills what still runs; NULL is allowed */
+
+/* What to wait for: at most td__workers_most_fds() of them; how many. */
+int td__workers_most_fds(const td__workers *w);
+int td__workers_poll(td__workers *w, struct pollfd *p);
+/* After poll, with the same array: hear, reap. */
+void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now);
+
+/* A state was decided. */
+void td__workers_apply(td__workers *w, const td__ms_state *s);
+/* Start, end and kill what the time has come for. */
+void td__workers_tick(td__workers *w, uint64_t now);
+uint64_t td__workers_deadline(const td__workers *w); /* of the next thing to do */
+
+/* Start nobody any more; all are asked to end, and killed after the grace time. */
+void td__workers_stop(td__workers *w, uint64_t now);
+void td__workers_kill(td__workers *w);
+int td__workers_running(const td__workers *w);
+
+/* The report of this agent; `number` rises when it has changed. */
+const td__place_report *td__workers_report(td__workers *w);
+/* Orders are numbered by the clock on the wall: the newest counts, whoever gives it. */
+uint64_t td__order_number(void);
+void td__workers_order(td__workers *w, uint64_t order, uint32_t wanted);
+void td__workers_slots(td__workers *w, uint32_t slots);
+
+/* What its processes do, as elements of a JSON array, separated by commas. */
+void td__workers_status(const td__workers *w, uint64_t now, td__text *out);
+/* Processes started so far. */
+uint32_t td__workers_started(const td__workers *w);
+
+#endif

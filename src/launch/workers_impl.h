@@ -1,0 +1,63 @@
+/* workers_impl.h -- the inside of workers.h, shared by what runs the processes (workers.c) and what
+ * tells of them (workers_say.c). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_LAUNCH_WORKERS_IMPL_H
+#define TD_LAUNCH_WORKERS_IMPL_H
+
+#include "coll/control.h"
+#include "coll/hang.h"
+#include "launch/lines.h"
+#include "launch/spawn.h"
+#include "launch/workers.h"
+#include "net/gate.h"
+#include "net/link.h"
+
+enum { TD_WORKERS_STRANGERS = 32 }; /* connections that have not said hello */
+
+typedef struct td__worker {
+    bool used, done;
+    uint32_t proc;
+    int slot; /* lowest that was free: names its output */
+    td__child child;
+    td__lines out, err;
+    td__link link; /* fd -1: has not come yet */
+    td__proc_state state;
+    bool leaving, failed, told_end, fenced, was_in;
+    uint64_t out_of; /* generation that it has left, or waits after */
+    uint64_t told;   /* generation that it was told of */
+    uint64_t told_wanted;
+    uint64_t heard_ns, kill_at; /* kill_at 0: no */
+    td__ctl_beat beat;
+    td__hang hang; /* why it was silent, if fenced */
+} td__worker;
+
+struct td__workers {
+    td__agent_spec *s;
+    bool *lost;
+    td__gate *gate;
+    char socket[96];
+    td__link strangers[TD_WORKERS_STRANGERS];
+    int next_stranger;
+    td__worker *all; /* (TD_PLACE_PROCS) */
+    uint32_t n_started;
+    int n_running;
+    td__ms_content now; /* of the last decided state */
+    td__place_report report, sent;
+    uint64_t start_at;         /* not before */
+    uint64_t crash_ns;         /* when the last crash counted */
+    uint64_t step, crash_step; /* furthest so far; at the last crash */
+    uint64_t ticked_ns, next_ns;
+    bool stopping;
+    uint64_t kill_at;
+};
+
+/* Its rank in the generation of c; -1: none. */
+int td__worker_rank(const td__ms_content *c, uint32_t proc);
+
+/* workers_say.c: "pid 7) was killed by signal 9 (Killed), in network: gradients of step 17"; after
+ * "rank 2 (host a, ". */
+void td__worker_end_text(const td__worker *k, int status, uint32_t lease_ms, char *out, size_t max);
+/* To the launcher: the line of the hang report about a process that is gone or was killed. */
+void td__worker_say_hang(td__workers *w, const td__worker *k, int status);
+
+#endif

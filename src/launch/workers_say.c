@@ -1,0 +1,118 @@
+/* workers_say.c -- what an agent tells of its processes: how one ended, the hang report, and what
+ * they do now. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "launch/workers_impl.h"
+
+enum { DIGITS = 6 };
+
+/* "network: gradients of step 17", as the last beat said; "" if it had not begun. */
+static void where(const td__worker *k, char *out, size_t max)
+{
+    const td__ctl_beat *b = &k->beat;
+    out[0] = 0;
+    if (k->was_in && b->phase != TD_PHASE_START)
+        snprintf(out, max, "%s%s%s of step %" PRIu64, td__phase_name(b->phase),
+                 b->what[0] ? ": " : "", b->what, b->step + 1);
+}
+
+void td__worker_end_text(const td__worker *k, int status, uint32_t lease_ms, char *out, size_t max)
+{
+    int pid = (int)k->child.pid;
+    char at[80];
+    where(k, at, sizeof at);
+    if (k->fenced)
+        snprintf(out, max, "pid %d) was silent for more than %u ms and was killed: %s%s%s", pid,
+                 lease_ms, td__hang_name(k->hang), at[0] ? ", in " : "", at);
+    else if (status > 128 && status < 128 + NSIG)
+        snprintf(out, max, "pid %d) was killed by signal %d (%s)%s%s", pid, status - 128,
+                 strsignal(status - 128), at[0] ? ", in " : "", at);
+    else
+        snprintf(out, max, "pid %d) ended with exit status %d%s%.90s", pid, status,
+                 k->err.recent[0] ? ": " : "", k->err.recent);
+}
+
+void td__worker_say_hang(td__workers *w, const td__worker *k, int status)
+{
+    char line[512], at[80], rank[32] = "a process", how[160] = "";
+    int r = td__worker_rank(&w->now, k->proc);
+    double silent = 1e-9 * (double)(td__clock_ns() - k->heard_ns);
+    where(k, at, sizeof at);
+    if (r >= 0)
+        snprintf(rank, sizeof rank, "rank %d", r);
+    if (k->fenced)
+        snprintf(how, sizeof how, "silent since %.1f s, killed", silent);
+    else if (status > 128 && status < 128 + NSIG)
+        snprintf(how, sizeof how, "by signal %d (%s)", status - 128, strsignal(status - 128));
+    else
+        snprintf(how, sizeof how, "with exit status %d%s%.90s", status,
+                 k->err.recent[0] ? ": " : "", k->err.recent);
+    int n =
+        snprintf(line, sizeof line,
+                 "hang: %s on host %s, pid %d: %s%s%s, %s; the others go on without it, another "
+                 "process takes its place",
+                 rank, w->report.host, (int)k->child.pid,
+                 td__hang_name(k->fenced ? k->hang : TD_HANG_DEAD), at[0] ? " in " : "", at, how);
+    if (n > 0 && !*w->lost)
+        *w->lost |= td__channel_send(&w->s->up, TD_MSG_HANG, k->slot, line, strlen(line) + 1) != 0;
+}
+
+static const char *state_name(const td__worker *k)
+{
+    if (k->told_end || k->leaving)
+        return "leaving";
+    switch (k->state) {
+    case TD_PROC_STARTING: return "starting";
+    case TD_PROC_WAITING: return "waiting";
+    case TD_PROC_BUSY: return "busy";
+    case TD_PROC_DONE: return "done";
+    }
+    return "?";
+}
+
+static void number(td__text *out, const char *key, double v)
+{
+    td__text_printf(out, ", \"%s\": ", key);
+    td__text_json_number(out, v, DIGITS);
+}
+
+void td__workers_status(const td__workers *w, uint64_t now, td__text *out)
+{
+    bool first = true;
+    for (int i = 0; i < TD_PLACE_PROCS; i++) {
+        const td__worker *k = &w->all[i];
+        const td__ctl_beat *b = &k->beat;
+        if (!k->used || k->done)
+            continue;
+        td__text_printf(out,
+                        "%s{\"rank\": %d, \"pid\": %d, \"state\": \"%s\", \"step\": %" PRIu64
+                        ", \"steps\": %" PRIu64 ", \"phase\": \"%s\", \"what\": ",
+                        first ? "" : ", ", td__worker_rank(&w->now, k->proc), (int)k->child.pid,
+                        state_name(k), b->step, b->steps, td__phase_name(b->phase));
+        first = false;
+        td__text_json(out, b->what);
+        number(out, "since", b->since);
+        number(out, "samples_per_second", b->samples_per_second);
+        number(out, "loss", b->loss);
+        number(out, "speed", b->speed);
+        number(out, "wait", b->wait);
+        td__text_printf(out, ", \"faults\": %u", b->faults);
+        double beat = 1e-9 * (double)(now - k->heard_ns);
+        number(out, "beat", beat);
+        if (beat * 1000 > 2.5 * w->s->beat_ms) /* late: why? */
+            td__text_printf(
+                out, ", \"hang\": \"%s\"",
+                td__hang_name(td__hang_class(td__process_state((int)k->child.pid), b->phase)));
+        td__text_add(out, "}");
+    }
+}
+
+uint32_t td__workers_started(const td__workers *w)
+{
+    return w->n_started;
+}

@@ -1,0 +1,326 @@
+/* catch_up.c -- at the start of a generation all ranks come to the same moment of the run.
+ *
+ *   1. hello      all-gather of what each rank holds: step, validation, a checksum of the weights,
+ *                 and the rest of its state besides the blocks.
+ *   2. who        The furthest moment that any rank holds; among those that hold it, the weights
+ *                 that most of them have (they should not differ), and the lowest rank.
+ *   3. transfer   From one holder to all others: a broadcast. From several: each sends to its share
+ *                 of those that are behind, one after the other; the rest do nothing.
+ *   4. commit     What arrived is copied over the old state, which until then is whole.
+ *
+ * A failure anywhere leaves every rank with the state that it had, or with the new one. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "graph/params.h"
+#include "optim/kernels/kernels.h"
+#include "train/faults.h"
+#include "train/trainer_impl.h"
+
+typedef struct hello {
+    td__train_state state;
+    uint64_t optimizer_steps, tried;
+    double elapsed;     /* since the run began, for faults by the clock */
+    uint32_t crc;       /* of the params block */
+    uint32_t has;       /* 0: only the beginning */
+    uint32_t faults;    /* that are past */
+    uint64_t last;      /* generation that this process was in; 0: none */
+    int32_t rank, size; /* there */
+} hello;
+
+/* What travels: everything that a rank needs besides the hello. */
+enum { MOST_PIECES = 2 + TD_OPTIM_MAX_STATE };
+typedef struct cargo {
+    void *at[MOST_PIECES];
+    size_t nbytes[MOST_PIECES];
+    int n;
+    size_t total;
+} cargo;
+
+static void add(cargo *c, void *p, size_t nbytes)
+{
+    c->at[c->n] = p;
+    c->nbytes[c->n++] = nbytes;
+    c->total += td__align_up(nbytes, 64);
+}
+
+static cargo cargo_of(td__trainer *t)
+{
+    cargo c = {.n = 0};
+    size_t count;
+    float *params = td_params_block(t->params, &count);
+    add(&c, &t->past, sizeof t->past);
+    add(&c, params, count * sizeof *params);
+    for (int k = 0; k < td_optimizer_state_count(t->optimizer); k++) {
+        float *state = td_optimizer_state(t->optimizer, k, &count);
+        add(&c, state, count * sizeof *state);
+    }
+    return c;
+}
+
+/* ---- 1, 2 ------------------------------------------------------------------------------------ */
+
+static void fill(td__trainer *t, hello *h)
+{
+    size_t count;
+    memset(h, 0, sizeof *h); /* it travels with its padding */
+    h->state = t->state;
+    h->optimizer_steps = td_optimizer_steps(t->optimizer);
+    h->tried = t->tried;
+    h->elapsed = td__faults_elapsed(t->o.faults);
+    h->faults = td__faults_past(t->o.faults, 0);
+    h->has = t->has_state && !t->spoiled;
+    h->last = t->last_generation;
+    h->rank = t->last_rank;
+    h->size = t->last_size;
+    const float *params = td_params_block(t->params, &count);
+    if (h->has)
+        h->crc = td__crc32c(0, params, count * sizeof *params);
+}
+
+/* Above 0: a is further. */
+static int compare(const hello *a, const hello *b)
+{
+    if (a->has != b->has)
+        return a->has ? 1 : -1;
+    if (a->state.step != b->state.step)
+        return a->state.step > b->state.step ? 1 : -1;
+    if (a->state.valid_step != b->state.valid_step)
+        return a->state.valid_step > b->state.valid_step ? 1 : -1;
+    return 0;
+}
+
+static int holders(const hello *all, int n, int who)
+{
+    int same = 0;
+    for (int r = 0; r < n; r++)
+        same += compare(&all[r], &all[who]) == 0 && all[r].crc == all[who].crc;
+    return same;
+}
+
+static int furthest(const hello *all, int n)
+{
+    int best = 0;
+    for (int r = 1; r < n; r++) {
+        int c = compare(&all[r], &all[best]);
+        if (c > 0 || (c == 0 && holders(all, n, r) > holders(all, n, best)))
+            best = r;
+    }
+    return best;
+}
+
+/* A rank with another job cannot take part: it goes, and the others try again without it. */
+static td_status check_jobs(const td__trainer *t, const hello *all, int best)
+{
+    const char *want = all[best].state.job_digest, *mine = t->state.job_digest;
+    if (strcmp(mine, want) != 0)
+        return TD_FAIL(TD_EINVAL,
+                       "rank %d has another job than rank %d (digest %.16s..., not %.16s...)",
+                       t->rank, best, mine, want);
+    for (int r = 0; r < t->ranks; r++)
+        if (strcmp(all[r].state.job_digest, want) != 0)
+            return TD_FAIL(TD_EPEER, "rank %d has another job than rank %d", r, best);
+    return TD_OK;
+}
+
+/* ---- 3, 4 ------------------------------------------------------------------------------------ */
+
+static td_status send_all(td_comm *comm, const cargo *c, int peer)
+{
+    for (int i = 0; i < c->n; i++)
+        TD_TRY(td_send(comm, c->at[i], c->nbytes[i], TD_U8, peer, NULL));
+    return TD_OK;
+}
+
+static td_status receive_all(td_comm *comm, const cargo *c, int peer)
+{
+    for (int i = 0; i < c->n; i++)
+        TD_TRY(td_recv(comm, c->at[i], c->nbytes[i], TD_U8, peer, NULL));
+    return TD_OK;
+}
+
+static td_status broadcast_all(td_comm *comm, const cargo *c, int root)
+{
+    for (int i = 0; i < c->n; i++)
+        TD_TRY(td_broadcast(comm, c->at[i], c->nbytes[i], TD_U8, root, NULL));
+    return TD_OK;
+}
+
+/* Holder number k of h sends to those behind whose numbers are k, k + h, ... */
+static td_status transfer(td__trainer *t, const hello *all, int best, const cargo *c)
+{
+    int n = t->ranks, h = holders(all, n, best), k = 0, behind = 0;
+    if (h == 1)
+        return broadcast_all(t->o.comm, c, best);
+    int *holder = td__calloc((size_t)n, sizeof *holder);
+    if (!holder)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n);
+    for (int r = 0; r < n; r++)
+        if (compare(&all[r], &all[best]) == 0 && all[r].crc == all[best].crc)
+            holder[k++] = r;
+    td_status st = TD_OK;
+    for (int r = 0; r < n && !st; r++) {
+        if (compare(&all[r], &all[best]) == 0 && all[r].crc == all[best].crc)
+            continue;
+        int from = holder[behind++ % h];
+        if (t->rank == from)
+            st = send_all(t->o.comm, c, r);
+        else if (t->rank == r)
+            st = receive_all(t->o.comm, c, from);
+    }
+    td__free(holder);
+    return st;
+}
+
+static void commit(td__trainer *t, const hello *from)
+{
+    char digest[TD_SHA256_HEX];
+    memcpy(digest, t->state.job_digest, sizeof digest);
+    t->state = from->state;
+    memcpy(t->state.job_digest, digest, sizeof digest);
+    td_schedule_set_state(t->schedule, t->state.schedule);
+    td_optimizer_set_steps(t->optimizer, from->optimizer_steps);
+    td_params_touch(t->params);
+    t->has_state = true;
+    t->spoiled = false;
+    t->brought = true;
+    if (t->past.n)
+        t->loss = t->past.step[(t->past.n - 1) % TD__PAST_STEPS].loss;
+}
+
+/* This rank is behind. A state that it has stays whole until the new one is. */
+static td_status receive(td__trainer *t, const hello *all, int best)
+{
+    cargo own = cargo_of(t), c = own;
+    char *staging = NULL;
+
+    if (t->has_state && !t->spoiled) {
+        staging = td__alloc_block(own.total);
+        if (!staging)
+            return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of a peer's state", own.total);
+        size_t at = 0;
+        for (int i = 0; i < c.n; at += td__align_up(c.nbytes[i++], 64))
+            c.at[i] = staging + at;
+    } else {
+        t->spoiled = true; /* until all of it is there */
+    }
+    td_status st = transfer(t, all, best, &c);
+    for (int i = 0; staging && !st && i < c.n; i++)
+        memcpy(own.at[i], c.at[i], c.nbytes[i]);
+    td__free_block(staging, own.total);
+    if (!st)
+        commit(t, &all[best]);
+    return st;
+}
+
+/* ---- Nobody has any -------------------------------------------------------------------------- */
+
+/* The blocks as they were when the trainer was made. */
+static td_status begin_again(td__trainer *t)
+{
+    td_params *fresh;
+    td_optimizer *o;
+    size_t count;
+
+    TD_TRY(td__params_create(td__trainer_program(t), &t->o.seed, &fresh));
+    td_status st = td_optimizer_create(&t->o.optim, t->params, &o);
+    if (!st) {
+        float *params = td_params_block(t->params, &count);
+        memcpy(params, td_params_block(fresh, NULL), count * sizeof *params);
+        td_params_touch(t->params);
+        td_optimizer_destroy(t->optimizer);
+        t->optimizer = o;
+        t->past = (td__past){.n = 0};
+        t->spoiled = false;
+    }
+    td_params_destroy(fresh);
+    return st;
+}
+
+/* Rank 0 looks for a checkpoint; the others are told by another hello. */
+static td_status from_disk(td__trainer *t)
+{
+    bool found = false;
+    if (t->spoiled)
+        TD_TRY(begin_again(t));
+    if (t->rank == 0)
+        TD_TRY(td__trainer_resume(t, &found));
+    if (t->generation > 1) /* nobody knows which faults have been: there are no more */
+        t->tried = UINT64_MAX - 1;
+    t->has_state = found;
+    return TD_OK;
+}
+
+static td_status exchange(td__trainer *t, hello *all)
+{
+    hello mine;
+    fill(t, &mine);
+    return td_all_gather(t->o.comm, &mine, all, sizeof mine, TD_U8, NULL);
+}
+
+/* Which faults are past: those of all steps that were tried, and those of who is gone, who may have
+ * been a step further than anybody who is left. */
+static void note_faults(td__trainer *t, const hello *all)
+{
+    const hello *last = &all[0];
+    for (int r = 0; r < t->ranks; r++) {
+        t->tried = all[r].tried > t->tried ? all[r].tried : t->tried;
+        td__faults_since(t->o.faults, all[r].elapsed);
+        (void)td__faults_past(t->o.faults, all[r].faults);
+        last = all[r].last > last->last ? &all[r] : last;
+    }
+    for (int gone = 0; t->o.faults && last->last && gone < last->size; gone++) {
+        bool here = false;
+        for (int r = 0; r < t->ranks; r++)
+            here = here || (all[r].last == last->last && all[r].rank == gone);
+        if (!here)
+            td__faults_gone(t->o.faults, gone, t->tried + 1);
+    }
+    t->last_generation = t->generation;
+    t->last_rank = t->rank;
+    t->last_size = t->ranks;
+}
+
+static td_status agree(td__trainer *t, hello *all)
+{
+    TD_TRY(exchange(t, all));
+    int best = furthest(all, t->ranks);
+    TD_TRY(check_jobs(t, all, best));
+    note_faults(t, all);
+    if (!all[best].has) {
+        TD_TRY(from_disk(t));
+        TD_TRY(exchange(t, all));
+        best = furthest(all, t->ranks);
+    }
+    if (!all[best].has) { /* all begin, with the same weights: they are made from the seed */
+        t->has_state = true;
+        return TD_OK;
+    }
+    bool behind = compare(&all[t->rank], &all[best]) < 0;
+    if (!behind && all[t->rank].crc != all[best].crc) {
+        TD_LOG(WARN, TRAIN, "rank %d has other weights than rank %d at step %llu: taken from there",
+               t->rank, best, (unsigned long long)t->state.step);
+        behind = true;
+    }
+    if (behind)
+        return receive(t, all, best);
+    if (holders(all, t->ranks, best) == t->ranks)
+        return TD_OK;
+    cargo c = cargo_of(t);
+    return transfer(t, all, best, &c);
+}
+
+td_status td__catch_up(td__trainer *t)
+{
+    hello *all = td__calloc((size_t)t->ranks, sizeof *all);
+    if (!all)
+        return TD_FAIL(TD_ENOMEM, "no memory for the states of %d ranks", t->ranks);
+    td_status st = agree(t, all);
+    td__free(all);
+    return st;
+}

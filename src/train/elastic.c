@@ -1,0 +1,93 @@
+/* elastic.c -- the loop over generations; see elastic.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/elastic.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "coll/comm_impl.h"
+#include "train/faults.h"
+#include "train/trainer_impl.h"
+
+enum { NEXT_MS = 120000 }; /* for a generation to form: new processes may have to be started */
+
+/* What is wrong with the job is wrong on all ranks: the others fail with the same words. */
+static td_status end_run(td__trainer *t, td_status st)
+{
+    char text[360];
+    snprintf(text, sizeof text, "%s", td_last_error());
+    td__comm_poison_all(t->o.comm, st, text);
+    return TD_FAIL(st, "%s", text);
+}
+
+static td_status generation(td__trainer *t, td__train_result *out, bool *over)
+{
+    *over = false;
+    TD_TRY(td__catch_up(t));
+    td_status st = td__train_generation(t, out, over);
+    bool mine = st == TD_ENOMEM || st == TD_EIO; /* this host's trouble: the others go on */
+    return st && !mine && !td__elastic_survives(st) ? end_run(t, st) : st;
+}
+
+static void say(const td__generation *g, const td__trainer *t)
+{
+    if (g->rank == 0 && g->number > 1)
+        TD_LOG(INFO, TRAIN, "generation %llu: %d ranks from step %llu on%s%s",
+               (unsigned long long)g->number, g->size, (unsigned long long)t->state.step,
+               *g->why ? "; " : "", g->why);
+}
+
+/* One generation, from next() to leave(). *none: there is no more for this process. */
+static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *none)
+{
+    td__members *m = t->o.members;
+    td__generation g = {0};
+    td_comm *comm = NULL;
+    char why[360] = "";
+
+    *none = true;
+    TD_TRY(m->ops->next(m, td__deadline_in_ms(NEXT_MS), &g, &comm));
+    *none = false;
+    t->o.comm = comm;
+    t->rank = g.rank;
+    t->ranks = g.size;
+    t->generation = g.number;
+    td__comm_points(comm, td__faults_points(t->o.faults));
+    td__faults_generation(t->o.faults, g.number, g.rank, g.size, comm);
+    say(&g, t);
+    td_status st = generation(t, out, over);
+    if (st)
+        snprintf(why, sizeof why, "%s", td_last_error());
+    td__faults_generation(t->o.faults, g.number, g.rank, g.size, NULL);
+    td__train_close(t);
+    t->o.comm = NULL;
+    if (st) /* the others must not wait for this rank */
+        td_comm_abort(comm, why);
+    td_comm_destroy(comm);
+    if (t->leaving && m->ops->drain)
+        m->ops->drain(m);
+    m->ops->leave(m, g.number, st, st ? why : *over ? "the run is over" : "");
+    return st ? TD_FAIL(st, "%s", why) : TD_OK;
+}
+
+td_status td__train_elastic(td__trainer *t, td__train_result *out)
+{
+    for (bool over = false, none = false;;) {
+        td_status st = one(t, out, &over, &none);
+        if (over && !st)
+            return TD_OK;
+        if (none && st == TD_EABORTED && t->leaving) { /* as it was asked to */
+            out->end = TD_TRAIN_INTERRUPTED;
+            out->step = t->state.step;
+            out->epoch = t->state.epoch;
+            return TD_OK;
+        }
+        if (st && (none || !td__elastic_survives(st)))
+            return st;
+        if (st)
+            TD_LOG(DEBUG, TRAIN, "rank %d leaves after step %llu: %s", t->rank,
+                   (unsigned long long)t->state.step, td_last_error());
+    }
+}

@@ -1,0 +1,105 @@
+/* generation.c -- what a generation of an elastic run does once its ranks have come to the same
+ * moment (elastic.h): rank 0 takes the lead, then steps until the run or the generation is over. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fail.h"
+#include "train/faults.h"
+#include "train/trainer_impl.h"
+
+/* Rank 0 now, and not before: its files and observers, and what they have missed. */
+static td_status take_lead(td__trainer *t)
+{
+    const td__train_lead *lead = t->o.lead;
+    const td__train_state *s = &t->state;
+
+    if (t->o.checkpoint_dir) {
+        TD_TRY(td__checkpointer_take_over(t->o.checkpoint_dir, t->o.checkpoint_keep,
+                                          &t->checkpointer));
+        td__checkpointer_points(t->checkpointer, td__faults_points(t->o.faults));
+    }
+    t->leads = true;
+    t->n_own = t->n_observers;
+    t->told_step = s->step;
+    t->told_valid = s->valid_step;
+    t->told_end = t->told_test = false;
+    if (lead)
+        TD_TRY(lead->begin(lead->user, t, s->step, s->valid_step, &t->told_step, &t->told_valid));
+    return td__train_tell_begin(t);
+}
+
+/* Steps that others did and rank 0's observers have not heard of. */
+static td_status tell_past(td__trainer *t)
+{
+    const char *names[TD__MAX_METRICS + 1] = {"loss"};
+    for (int i = 0; i < t->facts.n_metrics; i++)
+        names[i + 1] = t->facts.metric[i];
+    for (int i = t->n_own; i < t->n_observers; i++)
+        TD_TRY(td__past_tell(&t->past, t->told_step, t->told_valid, names,
+                             td__part_name(TD_PART_VALID), t->observers[i]));
+    t->told_step = t->state.step;
+    t->told_valid = t->state.valid_step;
+    return TD_OK;
+}
+
+/* A state that came from elsewhere: was its checkpoint written by who was rank 0 then? */
+static void find_owed(td__trainer *t)
+{
+    const td__train_state *s = &t->state;
+    bool best = s->best_step == s->step && s->step > 0;
+    if (t->checkpointer && t->brought) {
+        t->dirty = s->step > 0 && !td__checkpointer_has(t->checkpointer, s->step, best);
+        t->owes_best = t->dirty && best;
+    }
+    t->brought = false;
+}
+
+void td__train_drop_lead(td__trainer *t)
+{
+    if (!t->leads)
+        return;
+    td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
+    t->checkpointer = NULL;
+    t->n_observers = t->n_own;
+    t->leads = false;
+    if (t->o.lead)
+        t->o.lead->end(t->o.lead->user);
+}
+
+td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over)
+{
+    *over = false;
+    t->changing = t->leaving = false;
+    if (t->rank > 0)
+        td__train_drop_lead(t);
+    else if (!t->leads) {
+        TD_TRY(take_lead(t));
+        t->brought = true;
+    }
+    if (t->leads)
+        TD_TRY(tell_past(t));
+    find_owed(t);
+    TD_TRY(td__trainer_balance(t));
+    TD_TRY(td__train_engine(t));
+    TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
+    TD_TRY(td__trainer_loader(t));
+    td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
+    TD_TRY(td__train_steps(t));
+    if (t->changing && !td__train_over(t))
+        return TD_OK;
+    TD_TRY(td__train_finish(t, out));
+    /* Nobody leaves before all are here: who does not come may have been rank 0 with its files. */
+    TD_TRY(td_barrier(t->o.comm, NULL));
+    *over = true;
+    return TD_OK;
+}
+
+void td__train_close(td__trainer *t)
+{
+    td__step_engine_destroy(t->engine);
+    t->engine = NULL;
+    td__verify_destroy(t->verify);
+    t->verify = NULL;
+    td__loader_destroy(t->loader); /* its threads ask which rows are this rank's */
+    t->loader = NULL;
+    td__rank_stats_destroy(t->stats);
+    t->stats = NULL;
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A kill at every communication and file operation of three steps with three ranks: every case ends
+# with the digest of the quiet run, and nothing is left behind.
+set -uo pipefail
+tandem=$(realpath "${TD_BUILD:-build}/tandem")
+dir=$(mktemp -d)
+mark=$dir/job.yaml # an argument by which processes of this test are found
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+
+fail() { echo "test_elastic_sweep: $*" >&2; cat out >&2; exit 1; }
+dead() { ! pgrep -f "$mark" >/dev/null; }
+
+cat >"$mark" <<'JOB'
+name: spirals
+model: [{linear: 24, act: relu}, batch_norm, {dropout: 0.1}, linear]
+loss: cross_entropy
+data:
+  source: spirals
+  count: 300
+  split: {valid: 0.1, test: 0.1}
+train:
+  steps: 3
+  batch: 64
+  clip: {norm: 1}
+  optimizer: {name: adam, lr: 0.01}
+JOB
+timeout 400 "$tandem" train "$mark" -n 3 --faults-sweep -q >out 2>&1 || fail "status $?"
+grep -q ', 0 did not' out || fail "cases that differ"
+[ "$(grep -o '[0-9]* kills' out | grep -o '[0-9]*')" -gt 60 ] || fail "too few kills"
+end=$((SECONDS + 5))
+until dead; do [ "$SECONDS" -lt "$end" ] || fail "processes are left"; sleep 0.02; done

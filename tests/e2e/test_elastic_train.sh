@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Elastic training as a user sees it, with real processes: kills of one rank, of rank 0 and of all,
+# stops, cuts, a full disk, a wrong bit; every case ends with the digest of the quiet run,
+# metrics.jsonl has every step once, and nothing is left behind.
+set -uo pipefail
+tandem=$(realpath "${TD_BUILD:-build}/tandem")
+dir=$(mktemp -d)
+mark=$dir/job.yaml # an argument by which processes of this test are found
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+
+fail() { echo "test_elastic_train: $*" >&2; [ -f out ] && cat out >&2; exit 1; }
+wait_for() {
+    local end=$((SECONDS + $1)); shift
+    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
+}
+dead() { ! pgrep -f "$mark" >/dev/null; }
+# run EXPECTED_STATUS COMMAND...: output in ./out
+run() {
+    local want=$1 got; shift
+    timeout 100 "$@" >out 2>&1; got=$?
+    [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
+}
+has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
+digest() { grep -o 'sha256:[0-9a-f]*' out | tail -n 1; }
+
+cat >"$mark" <<'JOB'
+name: spirals
+model:
+  - {linear: 24, act: relu}
+  - batch_norm
+  - dropout: 0.1
+  - linear
+loss: cross_entropy
+metrics: [accuracy]
+data:
+  source: spirals
+  count: 500
+  split: {valid: 0.1, test: 0.1}
+train:
+  batch: 64
+  steps: 24
+  eval: {every: 6}
+  clip: {norm: 1}
+  optimizer: {name: adam, lr: 0.01}
+checkpoint: {every: 4}
+JOB
+run 0 "$tandem" train "$mark" -q --run-dir quiet
+want=$(digest)
+
+# elastic NAME ARGUMENTS...: the quiet run's digest, metrics and checkpoint
+elastic() {
+    local name=$1; shift
+    rm -rf run
+    run 0 "$tandem" train "$mark" -q --run-dir run --elastic "$@"
+    [ "$(digest)" = "$want" ] || fail "$name: another digest than that of the quiet run"
+    steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
+    [ "$steps" = "$(seq 24)" ] || fail "$name: metrics.jsonl has steps" $steps
+    evals=$(grep '"part": "valid"' run/metrics.jsonl | grep -o '"step": [0-9]*' | grep -o '[0-9]*$')
+    [ "$evals" = "$(seq 6 6 24)" ] || fail "$name: metrics.jsonl has validations of" $evals
+    [ "$(grep -c '"kind": "end"' run/metrics.jsonl)" = 1 ] || fail "$name: not one end"
+    [ "$(cat run/checkpoints/latest)" = step-00000024 ] || fail "$name: another last checkpoint"
+    diff -q quiet/checkpoints/step-00000024/model.safetensors \
+        run/checkpoints/step-00000024/model.safetensors >/dev/null || fail "$name: other weights"
+    [ -z "$(find run -name '*tmp*')" ] || fail "$name: something is left half written"
+    [ -f run/report.html ] || fail "$name: no report"
+    wait_for 5 dead || fail "$name: processes are left"
+}
+
+elastic quiet -n 3
+while read -r ranks faults; do
+    elastic "$faults" -n "$ranks" --faults "$faults"
+    grep -q 'fault: ' out || fail "$faults: never happened"
+done <<'CASES'
+3 kill rank=2 at=step:17:allreduce:1
+3 kill rank=0 at=step:12
+2 kill rank=1 at=step:8:barrier; kill rank=0 at=step:16:comm:2
+4 kill rank=3 at=step:3; kill rank=0 at=step:9; kill rank=1 at=step:15; kill rank=0 at=step:21
+3 kill rank=0 at=step:12:state.json
+3 kill rank=1 at=step:6:comm:3
+3 stop rank=1 for=3s at=step:8
+3 cut 0-1 at=step:5
+2 full rank=0 at=step:8:rename
+1 kill rank=0 at=step:10
+2 slow rank=1 for=1ms at=step:1
+CASES
+[ "$(grep -c 'killed by signal 9' out)" = 0 ] || fail "a slow rank was killed"
+elastic flip -n 3 --faults 'flip rank=1 at=step:9' --set train.verify=1
+has 'rank 1 computed the gradients of shard [0-9]* of step 9 wrongly'
+
+# Parallel slices are not for elastic ranks; faults are read before anything begins.
+run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir slices --set parallel.zero=1
+has 'parallel.zero'
+run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1'
+has 'expected kill rank=2 at=step:17'
+[ ! -e no ] || fail "a run's directory was made"
+run 2 "$tandem" train "$mark" --faults-sweep
+has 'how many ranks'
+
+# Ctrl-C interrupts all, and --resume goes on with another number of ranks.
+rm -rf run
+"$tandem" train "$mark" -q --run-dir run --elastic -n 3 --faults 'slow rank=0 for=20ms at=step:1' \
+    >out 2>&1 &
+pid=$!
+wait_for 20 grep -q '"step": 5' run/metrics.jsonl 2>/dev/null || fail "no step 5"
+kill -INT $pid
+wait $pid
+[ $? = 130 ] || fail "interrupted: $?"
+run 0 "$tandem" train "$mark" -q --resume=run --elastic -n 2
+[ "$(digest)" = "$want" ] || fail "resumed: another digest"
+run 0 "$tandem" train "$mark" --resume=run --elastic -n 2
+has 'is finished already'
+wait_for 5 dead || fail "processes are left"

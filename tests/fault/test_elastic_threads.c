@@ -1,0 +1,441 @@
+/* Elastic training, with threads as processes: ranks die at every communication call, all but one
+ * die, rank 0 moves, the world grows and shrinks, a process is asked to go; failures while a state
+ * is being transferred, in validations and in checkpoints. Every case ends with the weights,
+ * metrics and decisions of a quiet run, and metrics.jsonl has every step once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <jansson.h>
+
+#include "support/check.h"
+#include "support/elastic_world.h"
+#include "support/train_models.h"
+#include "tandem/log.h"
+#include "train/checkpoint.h"
+
+enum { SAMPLES = 90, BATCH = 16, STEPS = 6 };
+
+static const td__model MODEL = {.build = spirals_build};
+
+static td__data *open_data(void)
+{
+    td__data *d;
+    td__data_opts o = {.source = "spirals",
+                       .source_opts = {.count = SAMPLES, .seed = 4},
+                       .valid_fraction = 0.2,
+                       .test_fraction = 0.1,
+                       .seed = 4};
+    CHECK_OK(td__data_open(&o, &d));
+    return d;
+}
+
+static elastic_plan new_plan(int size)
+{
+    elastic_plan p = {.model = &MODEL, .data = open_data(), .size = size};
+    p.opts = (td__train_opts){.batch = BATCH,
+                              .steps = STEPS,
+                              .threads = 1,
+                              .shards = 8,
+                              .valid_every = 2,
+                              .eval_batch = 8,
+                              .prefetch = -1,
+                              .seed = 7,
+                              .test = true,
+                              .job_digest = "ab",
+                              .optim = {.name = "adam", .lr = 0.02, .clip_norm = 0.7},
+                              .schedule = {.name = "plateau", .patience = -1},
+                              .checkpoint_every = 2};
+    return p;
+}
+
+/* metrics.jsonl: steps 1 to `steps` and the validations after every second one, each once, in
+ * order, then one end. */
+static void check_metrics(const char *dir, int steps)
+{
+    char path[512], line[4096];
+    int step = 0, eval = 0, ends = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *f = fopen(path, "r");
+    CHECK(f, "there is no %s", path);
+    while (fgets(line, sizeof line, f)) {
+        json_t *o = json_loads(line, 0, NULL);
+        CHECK(o, "a broken line: %s", line);
+        const char *kind = json_string_value(json_object_get(o, "kind"));
+        const char *part = json_string_value(json_object_get(o, "part"));
+        int n = (int)json_integer_value(json_object_get(o, "step"));
+        if (strcmp(kind, "step") == 0)
+            CHECK(n == ++step, "step %d after step %d", n, step - 1);
+        if (strcmp(kind, "eval") == 0 && strcmp(part, "valid") == 0) {
+            eval += 2;
+            CHECK(n == eval && n == step, "validation %d after step %d", n, step);
+        }
+        ends += strcmp(kind, "end") == 0;
+        json_decref(o);
+    }
+    fclose(f);
+    CHECK(step == steps && eval == steps / 2 * 2 && ends == 1, "%d steps, validation %d, %d ends",
+          step, eval, ends);
+}
+
+static elastic_end quiet;
+
+static void expect(const elastic_plan *plan, const elastic_end *end)
+{
+    CHECK(!end->failure, "%s: %s", plan->faults ? plan->faults : "", end->text);
+    CHECK(end->finished > 0, "%s: nobody finished", plan->faults ? plan->faults : "");
+    CHECK(strcmp(end->result.digest, quiet.result.digest) == 0, "%s: other weights",
+          plan->faults ? plan->faults : "");
+    CHECK(end->result.best == quiet.result.best &&
+              end->result.best_step == quiet.result.best_step &&
+              end->result.train_loss == quiet.result.train_loss &&
+              end->result.end == quiet.result.end,
+          "%s: best %a at %d, loss %a", plan->faults ? plan->faults : "", end->result.best,
+          (int)end->result.best_step, end->result.train_loss);
+    CHECK(end->test.n == quiet.test.n && end->test.value[0] == quiet.test.value[0],
+          "%s: other test loss", plan->faults ? plan->faults : "");
+    if (plan->dir)
+        check_metrics(plan->dir, STEPS);
+}
+
+/* Run in a directory of its own. */
+static void run(elastic_plan *plan, elastic_end *end)
+{
+    static char checkpoints[512];
+    plan->dir = check_tmpdir();
+    snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", plan->dir);
+    plan->opts.checkpoint_dir = checkpoints;
+    elastic_run(plan, end);
+}
+
+/* The newest checkpoint is that of the last step; nothing half written is left. */
+static void check_saved(const elastic_plan *plan)
+{
+    td__checkpoint_info info;
+    CHECK_OK(td__checkpoint_find(plan->opts.checkpoint_dir, NULL, &info));
+    CHECK_EQ_INT(info.state.step, STEPS);
+    CHECK(strcmp(info.state.digest, quiet.result.digest) == 0, "another digest on disk");
+    CHECK_OK(td__checkpoint_find(plan->opts.checkpoint_dir, "best", &info));
+    CHECK_EQ_INT(info.state.step, quiet.result.best_step);
+}
+
+static int make_quiet(void **state)
+{
+    elastic_plan plan = new_plan(1);
+    (void)state;
+    run(&plan, &quiet);
+    CHECK(quiet.finished == 1 && isfinite(quiet.result.best), "%s", quiet.text);
+    check_metrics(plan.dir, STEPS);
+    check_saved(&plan);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+    return 0;
+}
+
+TEST(any_number_of_ranks)
+{
+    for (int n = 1; n <= 5; n++) {
+        elastic_plan plan = new_plan(n);
+        elastic_end end;
+        run(&plan, &end);
+        expect(&plan, &end);
+        check_saved(&plan);
+        CHECK_EQ_INT(end.finished, n);
+        CHECK_EQ_INT(end.generations, 1);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+    }
+}
+
+/* A kill at every call of every step, of every rank, with and without a new process in its place,
+ * which may become rank 0. Returns how many calls there were. */
+static int sweep(const char *where, int rank, int number, int variant)
+{
+    for (int k = 1;; k++) {
+        elastic_plan plan = new_plan(3);
+        elastic_end end;
+        char faults[128];
+        snprintf(faults, sizeof faults, "kill rank=%d at=%s:%d:comm:%d", rank, where, number, k);
+        plan.faults = faults;
+        plan.replace = (k + variant) % 2;
+        plan.newest_first = (k + variant) / 2 % 2;
+        run(&plan, &end);
+        expect(&plan, &end);
+        check_saved(&plan);
+        CHECK(end.died <= 1, "%d died", end.died);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+        if (!end.died)
+            return k - 1;
+        CHECK_EQ_INT(end.finished, plan.replace ? 3 : 2);
+        CHECK(end.generations >= 2, "%d generations", (int)end.generations);
+    }
+}
+
+TEST(a_rank_dies_at_any_call_of_a_step)
+{
+    for (int rank = 0; rank < 3; rank++)
+        for (int step = 1; step <= 3; step++) {
+            int calls = sweep("step", rank, step, rank + step);
+            CHECK(calls >= (step == 2 ? 3 : 2), "only %d calls in step %d", calls, step);
+        }
+}
+
+TEST(a_rank_dies_while_the_first_generation_forms)
+{
+    for (int rank = 0; rank < 3; rank++)
+        CHECK(sweep("generation", rank, 1, rank) >= 2, "nothing happened");
+}
+
+TEST(a_rank_dies_as_the_run_ends)
+{
+    for (int rank = 0; rank < 3; rank++)
+        CHECK(sweep("step", rank, STEPS, rank) >= 5, "nothing happened");
+}
+
+/* Generation 2 is the one that recovers from the first fault: it is hit as well. */
+TEST(ranks_die_while_the_state_is_transferred)
+{
+    for (int rank = 0; rank < 4; rank++)
+        for (int k = 1; k <= 6; k++) {
+            elastic_plan plan = new_plan(4);
+            elastic_end end;
+            char faults[256];
+            snprintf(faults, sizeof faults,
+                     "kill rank=%d at=step:3:comm:%d; kill rank=%d at=generation:2:comm:%d",
+                     (rank + 1) % 4, 1 + k % 2, rank, k);
+            plan.faults = faults;
+            plan.replace = rank % 2;
+            plan.newest_first = k % 2;
+            run(&plan, &end);
+            expect(&plan, &end);
+            check_saved(&plan);
+            CHECK(end.died >= 1 && end.died <= 2, "%d died", end.died);
+            check_tmpdir_remove();
+            td__data_close(plan.data);
+        }
+}
+
+TEST(all_but_one_die)
+{
+    static const char *const FAULTS[] = {
+        "kill rank=0 at=step:1; kill rank=0 at=step:3; kill rank=0 at=step:5",
+        "kill rank=3 at=step:1; kill rank=2 at=step:3:comm:2; kill rank=1 at=step:6:comm:3",
+        "kill rank=1 at=step:1; kill rank=1 at=step:3:barrier; kill rank=0 at=step:5:allreduce",
+    };
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
+        elastic_plan plan = new_plan(4);
+        elastic_end end;
+        plan.faults = FAULTS[i];
+        run(&plan, &end);
+        expect(&plan, &end);
+        check_saved(&plan);
+        CHECK_EQ_INT(end.finished, 1);
+        CHECK_EQ_INT(end.died, 3);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+    }
+}
+
+/* Several in the same step: how many of them it reaches is a matter of time. */
+TEST(ranks_die_together)
+{
+    static const char *const FAULTS[] = {
+        "kill rank=0 at=step:2:comm:1; kill rank=1 at=step:2:comm:1; kill rank=2 at=step:2:comm:1",
+        "kill rank=1 at=step:3; kill rank=2 at=step:3; kill rank=3 at=step:3",
+        "kill rank=0 at=step:4; kill rank=1 at=step:4:barrier; kill rank=3 at=step:4:comm:2",
+    };
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++)
+        for (int replace = 0; replace < 2; replace++) {
+            elastic_plan plan = new_plan(4);
+            elastic_end end;
+            plan.faults = FAULTS[i];
+            plan.replace = replace;
+            run(&plan, &end);
+            expect(&plan, &end);
+            check_saved(&plan);
+            CHECK_EQ_INT(end.finished, replace ? 4 : 4 - end.died);
+            check_tmpdir_remove();
+            td__data_close(plan.data);
+        }
+}
+
+/* The only one dies: the new one has nothing but the disk. */
+TEST(all_die_and_the_disk_is_left)
+{
+    for (int step = 1; step <= STEPS; step++)
+        for (int k = 0; k < 2; k++) {
+            elastic_plan plan = new_plan(1 + k);
+            elastic_end end;
+            char faults[128];
+            snprintf(faults, sizeof faults, "kill rank=0 at=step:%d; kill rank=1 at=step:%d", step,
+                     step);
+            plan.faults = faults;
+            plan.replace = true;
+            run(&plan, &end);
+            expect(&plan, &end);
+            check_saved(&plan);
+            CHECK(end.died >= 1 && end.died <= 1 + k, "%d died", end.died);
+            check_tmpdir_remove();
+            td__data_close(plan.data);
+        }
+}
+
+TEST(the_world_grows_and_shrinks)
+{
+    static const struct {
+        int from, to[3], finished;
+    } CASES[] = {{2, {4, 0, 0}, 4}, {4, {1, 0, 0}, 1}, {1, {3, 2, 0}, 2}, {3, {1, 4, 2}, 2}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
+        for (int newest = 0; newest < 2; newest++) {
+            elastic_plan plan = new_plan(CASES[i].from);
+            elastic_end end;
+            for (int k = 0; k < 3; k++) {
+                plan.change[k].step = (uint64_t)(1 + k);
+                plan.change[k].size = CASES[i].to[k];
+            }
+            plan.newest_first = newest;
+            run(&plan, &end);
+            expect(&plan, &end);
+            check_saved(&plan);
+            CHECK_EQ_INT(end.finished, CASES[i].finished);
+            check_tmpdir_remove();
+            td__data_close(plan.data);
+        }
+}
+
+TEST(a_process_that_is_asked_to_stop_goes_and_the_others_go_on)
+{
+    elastic_plan plan = new_plan(3);
+    elastic_end end;
+    plan.stop_one_after = 2;
+    run(&plan, &end);
+    expect(&plan, &end);
+    CHECK_EQ_INT(end.drained, 1);
+    CHECK_EQ_INT(end.finished, 2);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+}
+
+/* Two results of a shard that differ: the rank that is outvoted goes, the others go on. */
+TEST(a_rank_that_computes_wrongly_is_taken_out)
+{
+    for (int size = 2; size <= 4; size++)
+        for (int rank = 0; rank < size; rank += 2) {
+            elastic_plan plan = new_plan(size);
+            elastic_end end;
+            char faults[64];
+            snprintf(faults, sizeof faults, "flip rank=%d at=step:3", rank);
+            plan.faults = faults;
+            plan.opts.verify = 1;
+            run(&plan, &end);
+            CHECK(end.failure == TD_EIO && strstr(end.text, "wrongly"), "%s: %s",
+                  td_status_name(end.failure), end.text);
+            CHECK_EQ_INT(end.failed, 1);
+            CHECK_EQ_INT(end.finished, size - 1);
+            end.failure = TD_OK;
+            expect(&plan, &end);
+            check_tmpdir_remove();
+            td__data_close(plan.data);
+        }
+}
+
+TEST(verifying_changes_nothing)
+{
+    for (int n = 2; n <= 3; n++) {
+        elastic_plan plan = new_plan(n);
+        elastic_end end;
+        plan.opts.verify = 0.3 * n;
+        plan.faults = n == 3 ? "kill rank=1 at=step:4:comm:1" : NULL;
+        run(&plan, &end);
+        expect(&plan, &end);
+        CHECK_EQ_INT(end.finished, 2);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+    }
+}
+
+static atomic_int dealt; /* lines about shards dealt out anew */
+
+static void count_lines(void *user, td_log_level level, td_log_part part, const char *line)
+{
+    (void)user;
+    (void)level;
+    (void)part;
+    if (strstr(line, "shards from step"))
+        atomic_fetch_add(&dealt, 1);
+}
+
+/* A slow rank has fewer shards after a while, the bits are the same; also when another one dies. */
+TEST(a_slow_rank_gets_fewer_shards)
+{
+    enum { LONG = 60 };
+    elastic_plan alone = new_plan(1);
+    elastic_end one, end;
+    alone.opts.steps = LONG;
+    run(&alone, &one);
+    check_tmpdir_remove();
+    td_log_set_sink(count_lines, NULL);
+    CHECK_OK(td_log_configure("train=debug"));
+    for (int even = 0; even < 2; even++) {
+        elastic_plan plan = new_plan(3);
+        plan.opts.steps = LONG;
+        plan.opts.even = even;
+        plan.faults = "slow rank=1 for=2ms at=step:1; kill rank=0 at=step:40:comm:1";
+        atomic_store(&dealt, 0);
+        run(&plan, &end);
+        CHECK(!end.failure && end.finished == 2, "%s", end.text);
+        CHECK(strcmp(one.result.digest, end.result.digest) == 0, "other weights");
+        CHECK((atomic_load(&dealt) > 0) == !even, "dealt out %d times", atomic_load(&dealt));
+        check_metrics(plan.dir, LONG);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+    }
+    CHECK_OK(td_log_configure("warn"));
+    td_log_set_sink(NULL, NULL);
+    td__data_close(alone.data);
+}
+
+/* A checkpoint cannot be written for a while; the run goes on, and the last one is there. */
+TEST(a_disk_that_is_full_for_a_while)
+{
+    static const char *const OPS[] = {"model.safetensors", "state.json", "rename", "latest"};
+    for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++) {
+        elastic_plan plan = new_plan(2);
+        elastic_end end;
+        char faults[128];
+        snprintf(faults, sizeof faults, "full rank=0 at=step:2:%s", OPS[i]);
+        plan.faults = faults;
+        run(&plan, &end);
+        expect(&plan, &end);
+        check_saved(&plan);
+        CHECK_EQ_INT(end.finished, 2);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_ranks),
+        cmocka_unit_test(a_rank_dies_at_any_call_of_a_step),
+        cmocka_unit_test(a_rank_dies_while_the_first_generation_forms),
+        cmocka_unit_test(a_rank_dies_as_the_run_ends),
+        cmocka_unit_test(ranks_die_while_the_state_is_transferred),
+        cmocka_unit_test(all_but_one_die),
+        cmocka_unit_test(ranks_die_together),
+        cmocka_unit_test(all_die_and_the_disk_is_left),
+        cmocka_unit_test(the_world_grows_and_shrinks),
+        cmocka_unit_test(a_process_that_is_asked_to_stop_goes_and_the_others_go_on),
+        cmocka_unit_test(a_disk_that_is_full_for_a_while),
+        cmocka_unit_test(a_rank_that_computes_wrongly_is_taken_out),
+        cmocka_unit_test(verifying_changes_nothing),
+        cmocka_unit_test(a_slow_rank_gets_fewer_shards),
+    };
+    return cmocka_run_group_tests(tests, make_quiet, NULL);
+}

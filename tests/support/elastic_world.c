@@ -1,0 +1,319 @@
+/* elastic_world.c -- see elastic_world.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/elastic_world.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "support/check.h"
+#include "train/elastic.h"
+#include "train/faults.h"
+#include "train/run_dir.h"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { PATIENCE_S = 240 };
+#else
+enum { PATIENCE_S = 60 };
+#endif
+
+typedef struct director director;
+
+typedef struct process {
+    td__members members; /* first */
+    td__observer watch;
+    director *d;
+    int id;
+    pthread_t thread;
+    bool dead, going, waiting, over, ended;
+    td_comm *comm;
+    td__generation g;
+    td__faults *faults;
+    td__observer *metrics;
+    atomic_int stop;
+    td_status st;
+    char text[400];
+    td__train_result result;
+    td__eval_result test;
+} process;
+
+struct director {
+    const elastic_plan *plan;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    process *all[ELASTIC_MOST];
+    int n, changes; /* changes: of the plan that have been made */
+    uint64_t generation;
+    bool wanted;
+};
+
+static process *process_of(td__members *m)
+{
+    return (process *)m;
+}
+
+static bool is_in(const process *p)
+{
+    return !p->dead && !p->going && !p->over && !p->ended;
+}
+
+/* ---- Generations (under the lock) ------------------------------------------------------------ */
+
+/* All who are in wait for the next one: make it. */
+static void form(director *d)
+{
+    process *in[ELASTIC_MOST];
+    td_comm *comms[ELASTIC_MOST];
+    int n = 0;
+    for (int i = 0; i < d->n; i++) {
+        process *p = d->all[d->plan->newest_first ? d->n - 1 - i : i];
+        if (!is_in(p))
+            continue;
+        if (!p->waiting)
+            return;
+        in[n++] = p;
+    }
+    if (!n || td_comm_threads(n, NULL, comms))
+        return;
+    d->generation++;
+    d->wanted = false;
+    for (int r = 0; r < n; r++) {
+        in[r]->waiting = false;
+        in[r]->comm = comms[r];
+        in[r]->g = (td__generation){.number = d->generation, .rank = r, .size = n};
+    }
+    pthread_cond_broadcast(&d->changed);
+}
+
+static void *live(void *arg);
+
+static void start(director *d)
+{
+    CHECK(d->n < ELASTIC_MOST, "too many processes");
+    process *p = td__calloc(1, sizeof *p);
+    p->d = d;
+    p->id = d->n;
+    d->all[d->n++] = p;
+    d->wanted = d->generation > 0;
+    CHECK(pthread_create(&p->thread, NULL, live, p) == 0, "no thread");
+}
+
+static td_status next(td__members *m, td__deadline until, td__generation *g, td_comm **comm)
+{
+    process *p = process_of(m);
+    director *d = p->d;
+    td_status st = TD_OK;
+    struct timespec ts = {.tv_sec = (time_t)(until / 1000000000u),
+                          .tv_nsec = (long)(until % 1000000000u)};
+
+    pthread_mutex_lock(&d->lock);
+    p->waiting = true;
+    form(d);
+    while (!p->comm && !p->dead && !p->going && !st)
+        if (pthread_cond_timedwait(&d->changed, &d->lock, &ts) == ETIMEDOUT)
+            st = TD_FAIL(TD_ETIMEDOUT, "no generation came");
+    p->waiting = false;
+    *comm = p->comm;
+    *g = p->g;
+    p->comm = NULL;
+    if (!st && (p->dead || p->going))
+        st = TD_FAIL(TD_EABORTED, "this process is %s", p->dead ? "dead" : "drained");
+    form(d);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+static bool wanted(td__members *m)
+{
+    director *d = process_of(m)->d;
+    pthread_mutex_lock(&d->lock);
+    bool w = d->wanted;
+    pthread_mutex_unlock(&d->lock);
+    return w;
+}
+
+static void leave(td__members *m, uint64_t g, td_status st, const char *why)
+{
+    process *p = process_of(m);
+    (void)g;
+    pthread_mutex_lock(&p->d->lock);
+    p->over = st ? !td__elastic_survives(st) : strcmp(why, "the run is over") == 0;
+    form(p->d);
+    pthread_mutex_unlock(&p->d->lock);
+}
+
+static void drain(td__members *m)
+{
+    process *p = process_of(m);
+    pthread_mutex_lock(&p->d->lock);
+    p->going = true;
+    p->d->wanted = true;
+    pthread_mutex_unlock(&p->d->lock);
+}
+
+static const td__members_ops OPS = {.next = next, .wanted = wanted, .leave = leave, .drain = drain};
+
+/* ---- A process ------------------------------------------------------------------------------- */
+
+static td_status die(void *user, const td__fault_event *e)
+{
+    process *p = user;
+    director *d = p->d;
+    (void)e;
+    pthread_mutex_lock(&d->lock);
+    if (!p->dead) {
+        p->dead = true;
+        if (d->plan->replace)
+            start(d);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return TD_FAIL(TD_EABORTED, "rank %d died", p->g.rank);
+}
+
+static td_status lead_begin(void *user, td__trainer *t, uint64_t step, uint64_t valid,
+                            uint64_t *told_step, uint64_t *told_valid)
+{
+    process *p = user;
+    if (!p->d->plan->dir)
+        return TD_OK;
+    TD_TRY(td__metrics_file_take_over(p->d->plan->dir, step, valid, told_step, told_valid,
+                                      &p->metrics));
+    return td__trainer_observe(t, p->metrics);
+}
+
+static void lead_end(void *user)
+{
+    process *p = user;
+    td__metrics_file_destroy(p->metrics);
+    p->metrics = NULL;
+}
+
+/* The world becomes larger or smaller. */
+static void resize(director *d, int size)
+{
+    int in = 0;
+    for (int i = 0; i < d->n; i++)
+        in += is_in(d->all[i]);
+    for (; in < size; in++)
+        start(d);
+    for (int i = 0; i < d->n && in > size; i++)
+        if (is_in(d->all[i])) {
+            d->all[i]->going = true;
+            in--;
+        }
+    d->wanted = true;
+}
+
+static td_status on_step(td__observer *o, const td__step_event *e)
+{
+    process *p = (process *)((char *)o - offsetof(process, watch));
+    director *d = p->d;
+    const elastic_plan *plan = d->plan;
+    if (p->id == 0 && e->step == plan->stop_one_after)
+        atomic_store(&p->stop, 1);
+    if (p->g.rank > 0)
+        return TD_OK;
+    pthread_mutex_lock(&d->lock);
+    if (d->changes < 4 && plan->change[d->changes].size && e->step >= plan->change[d->changes].step)
+        resize(d, plan->change[d->changes++].size);
+    pthread_mutex_unlock(&d->lock);
+    return TD_OK;
+}
+
+static td_status run(process *p)
+{
+    const elastic_plan *plan = p->d->plan;
+    td__train_opts o = plan->opts;
+    td__train_lead lead = {.user = p, .begin = lead_begin, .end = lead_end};
+    td__trainer *t = NULL;
+
+    p->members.ops = &OPS;
+    p->watch.step = on_step;
+    if (plan->faults)
+        TD_TRY(td__faults_create(plan->faults, die, p, &p->faults));
+    o.members = &p->members;
+    o.lead = &lead;
+    o.faults = p->faults;
+    td_status st = td__trainer_create(&o, plan->model, plan->data, &t);
+    if (!st)
+        st = td__trainer_observe(t, &p->watch);
+    if (!st)
+        st = td__trainer_run(t, &p->stop, &p->result);
+    if (!st)
+        p->test = *td__trainer_test(t);
+    if (st)
+        snprintf(p->text, sizeof p->text, "%s", td_last_error());
+    td__trainer_destroy(t);
+    td__faults_destroy(p->faults);
+    return st;
+}
+
+static void *live(void *arg)
+{
+    process *p = arg;
+    td_status st = run(p);
+    pthread_mutex_lock(&p->d->lock);
+    p->st = st;
+    p->ended = true;
+    form(p->d); /* the others need not wait for this one */
+    pthread_cond_broadcast(&p->d->changed);
+    pthread_mutex_unlock(&p->d->lock);
+    return NULL;
+}
+
+static void note(const process *p, elastic_end *out)
+{
+    if (p->dead)
+        out->died++;
+    else if (p->going)
+        out->drained++;
+    else if (p->st) {
+        out->failed++;
+        if (!out->failure)
+            snprintf(out->text, sizeof out->text, "%s", p->text);
+        out->failure = out->failure ? out->failure : p->st;
+    } else {
+        if (!out->finished)
+            out->result = p->result;
+        CHECK(strcmp(out->result.digest, p->result.digest) == 0, "ranks have different weights");
+        out->test = p->test;
+        out->finished++;
+    }
+}
+
+void elastic_run(const elastic_plan *plan, elastic_end *out)
+{
+    director d = {.plan = plan};
+    struct timespec until;
+    pthread_condattr_t attr;
+
+    *out = (elastic_end){.failure = TD_OK};
+    pthread_mutex_init(&d.lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&d.changed, &attr);
+    pthread_condattr_destroy(&attr);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += PATIENCE_S;
+    pthread_mutex_lock(&d.lock);
+    for (int i = 0; i < plan->size; i++)
+        start(&d);
+    for (int i = 0; i < d.n; i++)
+        while (!d.all[i]->ended)
+            CHECK(pthread_cond_timedwait(&d.changed, &d.lock, &until) == 0,
+                  "process %d of %d hangs in generation %d (faults: %s)", i, d.n, (int)d.generation,
+                  plan->faults ? plan->faults : "none");
+    pthread_mutex_unlock(&d.lock);
+    for (int i = 0; i < d.n; i++) {
+        pthread_join(d.all[i]->thread, NULL);
+        td_comm_destroy(d.all[i]->comm);
+        note(d.all[i], out);
+        td__free(d.all[i]);
+    }
+    out->generations = d.generation;
+    pthread_cond_destroy(&d.changed);
+    pthread_mutex_destroy(&d.lock);
+}

@@ -1,0 +1,41 @@
+/* elastic_world.h -- an elastic run as threads of one process: every "process" is a thread with a
+ * trainer of its own; a director forms generations of those that are there. Faults kill a thread
+ * by failing the call it is in: it never takes part again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TESTS_SUPPORT_ELASTIC_WORLD_H
+#define TD_TESTS_SUPPORT_ELASTIC_WORLD_H
+
+#include "train/trainer.h"
+
+enum { ELASTIC_MOST = 24 };
+
+typedef struct elastic_plan {
+    const td__model *model;
+    td__data *data;
+    td__train_opts opts; /* without members and faults */
+    const char *dir;     /* of metrics.jsonl; NULL: none is written */
+    int size;            /* processes at the start */
+    const char *faults;  /* of every process; NULL: none */
+    bool replace;        /* a new process for each that dies */
+    bool newest_first;   /* ranks are given from the newest process on: rank 0 moves */
+    /* Sizes to come to: when the step is done on rank 0, processes join or are told to go. */
+    struct {
+        uint64_t step;
+        int size;
+    } change[4];
+    uint64_t stop_one_after; /* process 0 is asked to stop after that step; 0: no */
+} elastic_plan;
+
+typedef struct elastic_end {
+    int died, drained, finished, failed; /* processes */
+    uint64_t generations;
+    td__train_result result; /* of those that finished: the same on all, or the test fails */
+    td__eval_result test;
+    td_status failure; /* of the first that failed otherwise; TD_OK: none */
+    char text[400];
+} elastic_end;
+
+/* Fails the test if it does not end in time. */
+void elastic_run(const elastic_plan *plan, elastic_end *out);
+
+#endif
