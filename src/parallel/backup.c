@@ -22,6 +22,7 @@ typedef struct share_head {
     double loss;
     int32_t stop, here;             /* here: gradients follow */
     int64_t n_rows[TD__MAX_SPARSE]; /* and lists of so many rows */
+    double notes[TD__BACKUP_NOTES];
 } share_head;
 
 /* What there is for one other rank. */
@@ -33,6 +34,7 @@ typedef struct seat {
     bool started;
     uint64_t step; /* the last that it was told to work on */
     bool counted;  /* in the step that is open, or was last */
+    double notes[TD__BACKUP_NOTES];
     td__grad_share share;
     float *block;   /* weights on their way there, then gradients that came back */
     int32_t *words; /* rows and values of the lists that came back */
@@ -51,7 +53,7 @@ struct td__backup {
     seat *seats;    /* (size) on rank 0 by rank; elsewhere the first is this rank's */
     uint64_t *dropped;
 
-    /* The lock protects what follows, and seats' step, counted, share and dropped. */
+    /* The lock protects what follows, and seats' step, counted, notes, share and dropped. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     phase phase;
@@ -59,6 +61,8 @@ struct td__backup {
     const float *params;
     const bool *only;
     int needed, counted;
+    int last; /* rank of the newest share that counted */
+    uint64_t orders;
     int copying; /* threads that read params */
     int running; /* threads */
     bool stop;
@@ -144,6 +148,7 @@ static bool await_order(seat *s, td__backup_order *order)
     if (ok) {
         *order = b->order;
         s->step = order->step;
+        b->orders++;
         b->copying++;
     }
     const float *params = b->params;
@@ -166,6 +171,8 @@ static void arrive(seat *s, const share_head *h)
                   b->counted < b->needed && (!b->only || b->only[s->rank]);
     s->counted = counts;
     b->counted += counts;
+    b->last = counts ? s->rank : b->last;
+    memcpy(s->notes, h->notes, sizeof s->notes);
     b->dropped[s->rank] += h->here && !counts;
     b->stop = b->stop || h->stop;
     s->share = (td__grad_share){h->rows, h->loss, s->block, s->lists};
@@ -255,7 +262,7 @@ void td__backup_open(td__backup *b, const td__backup_order *order, const float *
     b->params = params;
     b->needed = needed;
     b->only = only;
-    b->counted = 0;
+    b->counted = b->last = 0;
     for (int r = 1; r < b->size; r++)
         b->seats[r].counted = false;
     pthread_cond_broadcast(&b->changed);
@@ -286,6 +293,29 @@ td_status td__backup_close(td__backup *b, int *rank, td__grad_share *share, int 
     *stop = b->stop;
     pthread_mutex_unlock(&b->lock);
     return st;
+}
+
+int td__backup_last(td__backup *b)
+{
+    pthread_mutex_lock(&b->lock);
+    int last = b->last;
+    pthread_mutex_unlock(&b->lock);
+    return last;
+}
+
+void td__backup_notes(td__backup *b, int rank, double *out)
+{
+    pthread_mutex_lock(&b->lock);
+    memcpy(out, b->seats[rank].notes, sizeof b->seats[rank].notes);
+    pthread_mutex_unlock(&b->lock);
+}
+
+uint64_t td__backup_sent(td__backup *b)
+{
+    pthread_mutex_lock(&b->lock);
+    uint64_t orders = b->orders;
+    pthread_mutex_unlock(&b->lock);
+    return orders * b->o.params * sizeof(float);
 }
 
 td_status td__backup_end(td__backup *b, const float *params)
@@ -322,7 +352,8 @@ td_status td__backup_next(td__backup *b, float *params, td__backup_order *order)
     return td_recv(b->link[0], params, b->o.params, TD_F32, 0, NULL);
 }
 
-td_status td__backup_hand_in(td__backup *b, uint64_t step, const td__grad_share *share, bool stop)
+td_status td__backup_hand_in(td__backup *b, uint64_t step, const td__grad_share *share,
+                             const double *notes, bool stop)
 {
     share_head h = {.step = step,
                     .rows = share->rows,
@@ -330,6 +361,7 @@ td_status td__backup_hand_in(td__backup *b, uint64_t step, const td__grad_share 
                     .stop = stop,
                     .here = share->grads != NULL};
     seat *s = &b->seats[0];
+    memcpy(h.notes, notes, sizeof h.notes);
     for (int k = 0; h.here && k < b->o.lists; k++)
         h.n_rows[k] = share->lists[k].n_rows;
     TD_TRY(td_send(b->link[0], &h, sizeof h, TD_U8, 0, NULL));

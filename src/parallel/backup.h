@@ -23,6 +23,9 @@
 #include "parallel/grad_tree.h"
 #include "tandem/coll.h"
 
+/* Numbers that a rank gives with a share, for those who watch: nobody looks at them here. */
+enum { TD__BACKUP_NOTES = 9 };
+
 typedef struct td__backup_opts {
     td_comm *comm;         /* borrowed */
     size_t grads, params;  /* floats of a share, and of the weights */
@@ -54,6 +57,11 @@ void td__backup_open(td__backup *b, const td__backup_order *order, const float *
  * the next step is opened. *stop: some rank asks to stop. */
 TD_NODISCARD td_status td__backup_close(td__backup *b, int *rank, td__grad_share *share, int *n,
                                         bool *stop);
+/* Whose share was the last that the step waited for; 0: it needed none. */
+int td__backup_last(td__backup *b);
+/* The newest notes of another rank, zeros before the first; bytes of weights sent so far. */
+void td__backup_notes(td__backup *b, int rank, double *out);
+uint64_t td__backup_sent(td__backup *b);
 /* All others get the last weights; those that are late are waited for. */
 TD_NODISCARD td_status td__backup_end(td__backup *b, const float *params);
 /* Shares dropped so far, by rank; (ranks). */
@@ -62,6 +70,6 @@ void td__backup_dropped(td__backup *b, uint64_t *out);
 /* The others. */
 TD_NODISCARD td_status td__backup_next(td__backup *b, float *params, td__backup_order *order);
 TD_NODISCARD td_status td__backup_hand_in(td__backup *b, uint64_t step, const td__grad_share *share,
-                                          bool stop);
+                                          const double *notes, bool stop);
 
 #endif

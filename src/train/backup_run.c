@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/memory.h"
 #include "parallel/backup.h"
 #include "parallel/data_parallel.h"
 #include "train/backup_sets.h"
@@ -25,11 +26,21 @@ struct td__backup_run {
     bool *only;              /* (ranks) in this step, of a replay */
     td__grad_share *shares;  /* (ranks) */
     int *ranks, *counted;    /* (ranks): of the shares; with rank 0 */
+    uint64_t sent;           /* rank 0: bytes, up to the last step */
+    uint64_t began_ns;       /* another rank */
+    td__rank_times total;    /* of another rank, given with each share */
 };
 
 bool td__backup_wanted(const td__trainer *t)
 {
     return t->o.backup > 0;
+}
+
+_Static_assert(sizeof(td__rank_times) == TD__BACKUP_NOTES * sizeof(double), "sent as notes");
+
+static double seconds_since(uint64_t ns)
+{
+    return 1e-9 * (double)(td__clock_ns() - ns);
 }
 
 /* Rows of rank r in batches [first, end) of an epoch. */
@@ -168,6 +179,16 @@ td_status td__backup_step_begin(td__trainer *t)
     return TD_OK;
 }
 
+/* What the others have told of their times. */
+static void take_notes(td__trainer *t)
+{
+    for (int r = 1; r < td__trainer_ranks(t); r++) {
+        td__rank_times total;
+        td__backup_notes(t->backup->b, r, (double *)&total);
+        td__rank_stats_put(t->stats, r, &total);
+    }
+}
+
 td_status td__backup_step_end(td__trainer *t, int64_t first, int64_t end, double lr,
                               td__step_event *e, td__step_result *out)
 {
@@ -180,9 +201,16 @@ td_status td__backup_step_end(td__trainer *t, int64_t first, int64_t end, double
     TD_TRY(td__step_own_share(t->engine, &own));
     uint64_t begin = td__clock_ns();
     TD_TRY(td__backup_close(r->b, r->ranks, r->shares, &n, &stop));
-    double wait = 1e-9 * (double)(td__clock_ns() - begin);
+    double wait = seconds_since(begin);
+    uint64_t sent = td__backup_sent(r->b);
+    td__train_span(t, TD_SPAN_WAIT, begin);
+    take_notes(t);
+    if (n)
+        td__rank_stats_blame(t->stats, td__backup_last(r->b), wait);
     TD_TRY(td__step_apply(t->engine, own_rows, r->shares, n, lr, out));
     out->times.wait = wait;
+    out->times.sent_nbytes = out->times.plain_nbytes = sent - r->sent;
+    r->sent = sent;
     out->asked = stop || (t->stop && atomic_load(t->stop));
     e->n_counted = 0;
     if (own_rows)
@@ -200,6 +228,7 @@ td_status td__backup_run_end(td__trainer *t, td__train_result *out)
 {
     size_t count;
     TD_TRY(td__backup_end(t->backup->b, td_params_block(t->params, &count)));
+    take_notes(t);
     td__backup_dropped(t->backup->b, t->dropped);
     out->dropped = t->dropped;
     out->n_dropped = td__trainer_ranks(t);
@@ -208,18 +237,40 @@ td_status td__backup_run_end(td__trainer *t, td__train_result *out)
 
 /* ---- The others ------------------------------------------------------------------------------ */
 
+/* Of the gradients. */
+static double share_nbytes(const td__trainer *t, const td__grad_share *share)
+{
+    size_t floats = share->grads ? td__step_floats(t->engine) : 0;
+    for (int k = 0; share->grads && k < td__step_lists(t->engine); k++)
+        floats += (size_t)(share->lists[k].n_rows * (1 + share->lists[k].width));
+    return (double)(floats * sizeof(float));
+}
+
 static td_status work(td__trainer *t, const td__backup_order *order)
 {
     td__step_event e = {.step = order->step, .epoch = order->epoch};
     td__grad_share share;
     int64_t first, end;
 
+    uint64_t begin = td__clock_ns();
+    td__rank_times *total = &t->backup->total;
     TD_TRY(td__train_batches(t, &e, &first, &end));
     TD_TRY(td__step_own_share(t->engine, &share));
+    td__train_span(t, TD_SPAN_STEP, begin);
     share.rows = rows_of_rank(t, first, end, td__trainer_rank(t));
     if (t->o.before_share)
         t->o.before_share(t->o.before_share_user, td__trainer_rank(t), order->step);
-    return td__backup_hand_in(t->backup->b, order->step, &share, t->stop && atomic_load(t->stop));
+    total->compute += td__step_compute(t->engine);
+    total->data += e.data_wait;
+    total->nbytes += share_nbytes(t, &share);
+    total->plain = total->nbytes;
+    total->memory = (double)td__memory_read().peak;
+    begin = td__clock_ns();
+    total->seconds = seconds_since(t->backup->began_ns);
+    TD_TRY(td__backup_hand_in(t->backup->b, order->step, &share, (const double *)total,
+                              t->stop && atomic_load(t->stop)));
+    total->comm += seconds_since(begin);
+    return TD_OK;
 }
 
 td_status td__backup_follow(td__trainer *t)
@@ -230,9 +281,13 @@ td_status td__backup_follow(td__trainer *t)
     uint64_t epoch = s->epoch; /* where the loader is */
     int64_t batch = s->batch_in_epoch;
 
+    t->backup->began_ns = td__clock_ns();
     for (;;) {
         td__backup_order order;
+        uint64_t begin = td__clock_ns();
         TD_TRY(td__backup_next(t->backup->b, params, &order));
+        t->backup->total.wait += seconds_since(begin);
+        td__train_span(t, TD_SPAN_WAIT, begin);
         td_params_touch(t->params);
         if (order.end)
             return TD_OK;

@@ -12,12 +12,16 @@
 
 typedef struct td__rank_stats td__rank_stats;
 
-/* comm NULL: one rank, which has something to say at the end only. Borrowed. */
-TD_NODISCARD td_status td__rank_stats_create(td_comm *comm, td__rank_stats **out);
+/* comm: borrowed. NULL with size 1: one rank, which has something to say at the end only. NULL with
+ * more: rank 0, which is told by put and blame what the others did, who call nothing here. */
+TD_NODISCARD td_status td__rank_stats_create(td_comm *comm, int size, td__rank_stats **out);
 void td__rank_stats_destroy(td__rank_stats *s); /* NULL is allowed */
 
 /* This rank's part of a step; memory is filled in here. */
 void td__rank_stats_add(td__rank_stats *s, const td__rank_times *step);
+/* Without a comm: what rank `rank` has done since the start, and what was waited because of it. */
+void td__rank_stats_put(td__rank_stats *s, int rank, const td__rank_times *total);
+void td__rank_stats_blame(td__rank_stats *s, int rank, double seconds);
 /* After step `step`: *e has n ranks if there is something to tell, n == 0 otherwise; valid until
  * the next call. end: whatever is left. Collective. */
 TD_NODISCARD td_status td__rank_stats_tell(td__rank_stats *s, uint64_t step, bool end,

@@ -771,6 +771,11 @@ td_status td__step_own_share(td__step_engine *e, td__grad_share *out)
     return TD_OK;
 }
 
+double td__step_compute(const td__step_engine *e)
+{
+    return e->times.compute;
+}
+
 /* The own partial, or zeros in its place. */
 static td_status hold_own(td__step_engine *e, td__partial **out)
 {

@@ -110,6 +110,7 @@ size_t td__step_floats(const td__step_engine *e);
 int td__step_lists(const td__step_engine *e);
 void td__step_widths(const td__step_engine *e, int64_t *out); /* of the lists' rows */
 TD_NODISCARD td_status td__step_own_share(td__step_engine *e, td__grad_share *out);
+double td__step_compute(const td__step_engine *e); /* seconds of the step's shards */
 /* Then: update the params with the mean over the rows of the own share, which has own_rows, and of
  * n others, added in this order. */
 TD_NODISCARD td_status td__step_apply(td__step_engine *e, int64_t own_rows,

@@ -133,8 +133,7 @@ static int64_t rows_of(const td__trainer *t, int64_t first, int64_t end)
     return stop - first * t->o.batch;
 }
 
-/* From begin_ns until now, in the step under way. */
-static void add_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
+void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
 {
     if (t->spans)
         td__span_log_add(t->spans, &(td__span){.begin_ns = begin_ns,
@@ -176,7 +175,7 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
         TD_TRY(td__loader_next(t->loader, &b));
         beat(t, TD_PHASE_COMPUTE, NULL);
         e->data_wait += seconds_since(begin);
-        add_span(t, TD_SPAN_DATA, begin);
+        td__train_span(t, TD_SPAN_DATA, begin);
         TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
                   (unsigned long long)t->state.epoch);
@@ -250,7 +249,7 @@ static td_status step(td__trainer *t)
         return td__verify_doubt(t->verify) ? td__verify_vote(t->verify) : st;
     }
     add_buckets(t);
-    add_span(t, TD_SPAN_STEP, begin);
+    td__train_span(t, TD_SPAN_STEP, begin);
     s->step++;
     s->samples += (uint64_t)e.samples;
     s->batch_in_epoch += t->o.accumulate;
@@ -301,7 +300,7 @@ static td_status validate(td__trainer *t, bool *best)
     beat(t, TD_PHASE_COMPUTE, "validation");
     TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID),
                                       t->o.members ? NULL : t->stop, &stopped, &r));
-    add_span(t, TD_SPAN_VALID, begin);
+    td__train_span(t, TD_SPAN_VALID, begin);
     t->stopping = t->stopping || stopped;
     if (stopped)
         return TD_OK;
@@ -511,7 +510,7 @@ static td_status prepare(td__trainer *t)
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
     TD_TRY(td__replicas_begin(t));
     td__rank_stats_destroy(t->stats);
-    TD_TRY(td__rank_stats_create(backup ? NULL : t->o.comm, &t->stats));
+    TD_TRY(td__rank_stats_create(backup ? NULL : t->o.comm, td__trainer_ranks(t), &t->stats));
     if (t->spans)
         TD_TRY(td__span_log_start(t->spans, t->o.comm));
     if (backup)

@@ -93,6 +93,8 @@ TD_NODISCARD td_status td__eval_set_make(td__trainer *t);
  * *end) of the epoch. */
 TD_NODISCARD td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first,
                                          int64_t *end);
+/* train_loop.c: if the run is traced: from begin_ns until now, in the step under way. */
+void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns);
 
 /* backup_run.c: training with backup workers. */
 bool td__backup_wanted(const td__trainer *t);

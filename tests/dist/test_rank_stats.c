@@ -60,7 +60,7 @@ static void body(ranks_ctx *r)
     td__ranks_event e;
     uint64_t steps = 0;
 
-    RANK_OK(r, td__rank_stats_create(r->comm, &s));
+    RANK_OK(r, td__rank_stats_create(r->comm, 0, &s));
     for (uint64_t k = 1; k <= STEPS; k++) {
         td__rank_stats_add(s, &step);
         RANK_OK(r, td__rank_stats_tell(s, k, k == STEPS, &e));
@@ -97,7 +97,7 @@ TEST(one_rank_tells_at_the_end)
     td__rank_stats *s;
     td__ranks_event e;
 
-    CHECK_OK(td__rank_stats_create(NULL, &s));
+    CHECK_OK(td__rank_stats_create(NULL, 1, &s));
     for (uint64_t k = 1; k <= STEPS; k++) {
         td__rank_stats_add(s, &step);
         CHECK_OK(td__rank_stats_tell(s, k, k == STEPS, &e));
@@ -107,11 +107,41 @@ TEST(one_rank_tells_at_the_end)
     td__rank_stats_destroy(s);
 }
 
+/* Rank 0 alone speaks for three. */
+TEST(others_by_what_is_put)
+{
+    td__rank_times step = step_of(0), total = {0}, want = step_of(1);
+    td__rank_stats *s;
+    td__ranks_event e;
+    double seconds = 0, blame = 0;
+    int told = 0;
+
+    CHECK_OK(td__rank_stats_create(NULL, 3, &s));
+    for (uint64_t k = 1; k <= STEPS; k++) {
+        td__rank_stats_add(s, &step);
+        total.seconds += want.seconds;
+        total.memory = 1e6;
+        td__rank_stats_put(s, 1, &total);
+        td__rank_stats_blame(s, 2, 0.25);
+        CHECK_OK(td__rank_stats_tell(s, k, k == STEPS, &e));
+        if (!e.n)
+            continue;
+        told++;
+        CHECK(e.n == 3 && e.rank[1].memory == 1e6 && e.rank[2].seconds == 0, "%d ranks", e.n);
+        seconds += e.rank[1].seconds;
+        blame += e.blame[2];
+    }
+    CHECK(told > 2 && near(seconds, STEPS * want.seconds) && near(blame, STEPS * 0.25),
+          "%d times, %g s, %g s", told, seconds, blame);
+    td__rank_stats_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_tell_at_the_same_steps),
         cmocka_unit_test(one_rank_tells_at_the_end),
+        cmocka_unit_test(others_by_what_is_put),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

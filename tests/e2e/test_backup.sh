@@ -41,9 +41,11 @@ JOB
 
 # A run, and its replays.
 for transport in shm tcp; do
-    run 0 "$tandem" train "$mark" -n 3 --run-dir=$transport --set parallel.transport=$transport
+    run 0 "$tandem" train "$mark" -n 3 --run-dir=$transport --set parallel.transport=$transport \
+        --profile
     has '^  dropped  '
     want=$(digest)
+    grep -q 'sent by a rank in a step' $transport/report.html || fail "$transport: no ranks"
     grep -q 'late and dropped' $transport/report.html || fail "$transport: nothing in the report"
     python3 - $transport <<'PY' || fail "metrics.jsonl"
 import json, sys
@@ -53,6 +55,16 @@ assert all(len(e["counted"]) == 2 and e["counted"][0] == 0 for e in steps), step
 end = [e for e in events if e["kind"] == "end"][-1]
 assert len(end["dropped"]) == 3 and sum(end["dropped"]) <= len(steps), end
 assert any(e["kind"] == "eval" for e in events)
+# Times, bytes and blame of all ranks; what they did when.
+params = events[0]["params"]
+total = lambda key: [sum(e[key][r] for e in events if e["kind"] == "ranks") for r in range(3)]
+sent, n = total("nbytes"), len(steps)
+assert params * 4 * n <= sent[0] <= (params + 99) * 4 * (2 * n + 2), (params, n, sent)
+assert all(params * 4 <= s <= (params + 99) * 4 * n for s in sent[1:]), (params, n, sent)
+assert all(min(total(k)) > 0 for k in ("seconds", "compute", "wait")), total("compute")
+assert total("blame")[0] == 0 < sum(total("blame")), total("blame")
+spans = {(e["pid"], e["name"].split()[0]) for e in json.load(open(sys.argv[1] + "/trace.json"))}
+assert all((r, name) in spans for r in range(3) for name in ("step", "wait", "shard")), spans
 PY
     run 0 "$tandem" train "$mark" -q -n 3 --set parallel.backup_replay=$transport/metrics.jsonl
     [ "$(digest)" = "$want" ] || fail "$transport: the replay has other weights"

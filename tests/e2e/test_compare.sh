@@ -86,6 +86,7 @@ runs = {r["variant"]: r for r in json.load(open("named/compare.json"))["runs"]}
 assert list(runs) == sys.argv[1].split(","), list(runs)
 assert all(r["steps"] == 6 and 0 < r["loss"] < 10 for r in runs.values()), runs
 exact = runs["exact"]
+assert runs["backup"]["nbytes_per_step"] > 0, runs["backup"]
 for name in ["zero1", "zero2"]:
     assert runs[name]["digest"] == exact["digest"], (name, runs[name], exact)
     assert runs[name]["nbytes_per_step"] >= exact["nbytes_per_step"], (name, runs[name], exact)
