@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The source map in README.md names every folder, and no folder that is not there."""
+"""The source map in README.md names every folder, and no folder that is not there. Every page of docs/
+is named by another document."""
 import re
 from source import ROOT, Report, files, read
 
@@ -17,4 +18,8 @@ for folder in sorted(folders - mapped):
 for folder in sorted(mapped):
     if not (ROOT / folder).is_dir():
         report.error("README.md", 0, f"the source map names {folder}/, which does not exist")
+documents = {path: read(path) for path in files(".md")}
+for page in sorted(path for path in documents if path.startswith("docs/")):
+    if not any(page in text for path, text in documents.items() if path != page):
+        report.error(page, 0, "no other document names this page")
 report.done()
