@@ -79,7 +79,7 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
     find_owed(t);
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__train_engine(t));
-    TD_TRY(td__rank_stats_create(t->o.comm, &t->stats));
+    TD_TRY(td__rank_stats_create(t->o.comm, td__trainer_ranks(t), &t->stats));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     TD_TRY(td__train_steps(t));
