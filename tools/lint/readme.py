@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The source map in README.md names every folder, and no folder that is not there. Every page of docs/
-is named by another document."""
+"""The source map in README.md names every folder, and no folder that is not there. Every page of
+docs/ is named by another document."""
 import re
 from source import ROOT, Report, files, read
 
