@@ -89,10 +89,6 @@ td_status td__replicas_begin(td__trainer *t)
         return TD_OK;
     warn_of_idle(t);
     TD_TRY(td_broadcast(c, &b, sizeof b, TD_U8, 0, NULL));
-    if (strcmp(b.state.job_digest, t->state.job_digest) != 0)
-        return TD_FAIL(TD_EINVAL,
-                       "rank %d has another job than rank 0 (digest %.16s..., not %.16s...)",
-                       td_comm_rank(c), t->state.job_digest, b.state.job_digest);
     t->state = b.state;
     td_schedule_set_state(t->schedule, t->state.schedule);
     td_optimizer_set_steps(t->optimizer, b.optimizer_steps);

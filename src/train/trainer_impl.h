@@ -121,6 +121,8 @@ td__loader_opts td__trainer_loader_opts(td__trainer *t);
 TD_NODISCARD td_status td__trainer_loader(td__trainer *t);
 /* A td__loader_rows: the rows of this rank's shards. */
 td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
+/* agree.c: do all ranks train the same thing? Collective, the first call of a run. */
+TD_NODISCARD td_status td__trainer_agree(td__trainer *t);
 /* Begin with what rank 0 has. Collective. */
 TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
 /* Have all ranks the same weights? Collective. */

@@ -539,23 +539,58 @@ TEST(a_rank_that_fails_in_the_middle_of_a_step_ends_all)
         }
 }
 
+/* What rank 1 has different, and what it is told. */
+typedef struct difference {
+    const char *text, *reducer, *digest;
+    int zero;
+    int64_t steps;
+    size_t bucket_nbytes;
+    bool profile;
+} difference;
+
+typedef struct differing {
+    running u;
+    const difference *d;
+} differing;
+
 static void differ_body(ranks_ctx *r)
 {
-    running u = *(const running *)r->arg;
+    const differing *all = r->arg;
+    running u = all->u;
     td__train_result got;
-    u.opts.job_digest = r->rank == 1 ? "ab" : "cd";
-    td_status st = run_trainer(&u, r->comm, r->rank, r->size, &got);
+    td_status st = td_barrier(r->comm, NULL); /* all are there when rank 1 gives up */
+    u.opts.job_digest = "cd";
+    if (r->rank == 1) {
+        const difference *d = all->d;
+        u.opts.job_digest = d->digest ? d->digest : "cd";
+        u.opts.reducer = d->reducer;
+        u.opts.zero = d->zero;
+        u.opts.steps = d->steps;
+        u.opts.bucket_nbytes = d->bucket_nbytes;
+        u.opts.profile = d->profile;
+    }
+    if (!st) /* or it has given up while this one was on its way out */
+        st = run_trainer(&u, r->comm, r->rank, r->size, &got);
     RANK_CHECK(r,
-               st == (r->rank == 1 ? TD_EINVAL : TD_EPEER) &&
-                   strstr(td_last_error(), "rank 1 has another job"),
+               st == (r->rank == 1 ? TD_EINVAL : TD_EPEER) && strstr(td_last_error(), all->d->text),
                "%s: %s", td_status_name(st), td_last_error());
 }
 
 TEST(ranks_with_different_jobs_are_refused)
 {
-    running u = new_run(1);
-    ranks_run(3, NULL, differ_body, &u);
-    td__data_close(u.data);
+    static const difference ALL[] = {
+        {"rank 1 has another job", .digest = "ab"},
+        {"rank 1 adds up gradients by 'bf16', rank 0 by 'none'", .reducer = "bf16"},
+        {"rank 1 has another parallel.zero than rank 0 (2, not 0)", .zero = 2},
+        {"rank 1 has another number of steps than rank 0 (1, not ", .steps = 1},
+        {"rank 1 has another parallel.bucket_mb", .bucket_nbytes = 64},
+        {"rank 1 has another choice about --profile", .profile = true},
+    };
+    for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) {
+        differing all = {new_run(1), &ALL[i]};
+        ranks_run(3, i % 2 ? &(ranks_opts){.transport = "tcp"} : NULL, differ_body, &all);
+        td__data_close(all.u.data);
+    }
 }
 
 int main(void)
