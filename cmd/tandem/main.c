@@ -7,6 +7,7 @@
 #include "args.h"
 #include "base/check.h"
 #include "base/nearest.h"
+#include "bus_error.h"
 #include "help.h"
 
 static const td__command *const COMMANDS[] = {
@@ -72,6 +73,7 @@ static int run(int argc, char *const *argv)
 
 int main(int argc, char **argv)
 {
+    td__explain_bus_errors();
     int rc = run(argc, argv);
     errno = 0;
     if (fflush(stdout) != 0 && errno != EPIPE && rc == TD_EXIT_OK) {

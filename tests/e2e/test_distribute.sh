@@ -85,6 +85,30 @@ done
 run 2 "$tandem" train "$mark" -n 2 --set data.distribute=pigeon
 wait_for 5 dead || fail "ranks outlived wrong data"
 
+# A file that is cut short while rows of it are asked for: said which, nothing is left.
+python3 - <<'PY'
+import struct
+for part, n in ("train", 20000), ("t10k", 10):
+    with open(part + "-images-idx3-ubyte", "wb") as f:
+        f.write(struct.pack(">IIII", 2051, n, 28, 28) + bytes(n * 784))
+    with open(part + "-labels-idx1-ubyte", "wb") as f:
+        f.write(struct.pack(">II", 2049, n) + bytes(i % 10 for i in range(n)))
+PY
+cat >"$mark" <<'JOB'
+name: cut
+model: [flatten, linear]
+data: {source: idx, dir: ., distribute: scatter}
+train: {batch: 32, shards: 2, steps: 100000000, eval: {every: never}}
+JOB
+"$tandem" train "$mark" -n 2 --run-dir=cut >out 2>&1 &
+launcher=$!
+wait_for 30 grep -q '"kind": "step"' cut/metrics.jsonl 2>/dev/null || fail "no step"
+truncate -s 5000 train-images-idx3-ubyte
+wait $launcher; got=$?
+[ $got = 1 ] || fail "a file that is cut short gave $got"
+has 'train-images-idx3-ubyte cannot be read any more'
+wait_for 5 dead || fail "ranks outlived a file that was cut short"
+
 # kill -9 of a rank while the data are on their way.
 cat >"$mark" <<'JOB'
 name: many
