@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -411,8 +412,8 @@ static int run(const td__args *a)
 {
     bool running, watch = td__args_has(a, "watch");
     int rc = show(a, false, &running);
-    while (watch && running) {
-        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    struct pollfd reader = {.fd = STDOUT_FILENO}; /* told of only when nobody reads any more */
+    while (watch && running && poll(&reader, 1, 1000) == 0) {
         rc = show(a, true, &running);
         if (!running)
             rc = TD_EXIT_OK; /* its end was what it waited for */

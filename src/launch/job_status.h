@@ -1,5 +1,5 @@
-/* job_status.h -- what a launcher knows of its job, for `tandem status`: what the agents said last of
- * their processes, and what happened lately. Written as one JSON object:
+/* job_status.h -- what a launcher knows of its job, for `tandem status`: what the agents said last
+ * of their processes, and what happened lately. Written as one JSON object:
  *
  *     {"seconds": 41.9, "generation": 9, "ranks": 15, "why": "...", "least": 1, "most": 16,
  *      "spares": 0, "failures": 3,

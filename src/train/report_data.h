@@ -32,7 +32,7 @@ typedef struct td__report_data {
     int n_evals;
     double best_step; /* of the last validation that was the best so far; NaN: none */
     int n_checkpoints;
-    double checkpoint_step; /* of the last; NaN: none */
+    double checkpoint_step;                                          /* of the last; NaN: none */
     double checkpoint_bytes, checkpoint_seconds, checkpoint_stalled; /* bytes: of the last */
     /* From the last begin and end. */
     double params, batch, shards, threads, ranks, steps;

@@ -56,7 +56,9 @@ state 1 empty; lines 1
 # A live elastic job.
 start -n 2:3 --spares 1
 wait_for 20 busy || fail "no step"
-members() { "$tandem" status run | grep -q "generation 1, 3 ranks" && "$tandem" status run | grep -q spare; }
+members() {
+    "$tandem" status run | grep -q "generation 1, 3 ranks" && "$tandem" status run | grep -q spare
+}
 wait_for 10 members || fail "not three ranks and a spare"
 state 0 run
 has "running since"; has "3 wanted, 2 at least"; has "samples/s"; has "left"
@@ -66,18 +68,20 @@ json 0 run "all(p['beat'] < 5 for p in s['job']['hosts'][0]['says']['processes']
 
 # A rank is killed, another stopped: both are in the hang report, with what was done.
 of() { "$tandem" status run --json | python3 -c "import json, sys
-print([p['pid'] for p in json.load(sys.stdin)['job']['hosts'][0]['says']['processes'] if p['rank'] == $1][0])"; }
+processes = json.load(sys.stdin)['job']['hosts'][0]['says']['processes']
+print([p['pid'] for p in processes if p['rank'] == $1][0])"; }
 victim=$(of 1)
 kill -KILL "$victim"
-wait_for 10 says "hang: rank 1 on host localhost, pid $victim: dead.*signal 9.*takes its place" || fail "dead"
+wait_for 10 says "hang: rank 1 on host localhost, pid $victim: dead.*signal 9.*takes its place" ||
+    fail "dead"
 later() { json 0 run "s['job']['failures'] >= $1 and s['job']['generation'] > $1"; }
 full() { "$tandem" status run | grep -q ", 3 ranks (3 wanted"; }
 wait_for 10 full || fail "not three ranks again"
 later 1
 victim=$(of 2)
 kill -STOP "$victim"
-wait_for 10 says "hang: rank [0-9] on host localhost, pid $victim: stopped.*step [0-9]*, silent since.*killed" ||
-    fail "stopped"
+stopped="hang: rank [0-9] on host localhost, pid $victim: stopped.*step [0-9]*"
+wait_for 10 says "$stopped, silent since.*killed" || fail "stopped"
 wait_for 10 full || fail "not three ranks once more"
 json 0 run "s['job']['failures'] == 2 and any('stopped' in e['text'] for e in s['job']['events'])"
 
@@ -111,8 +115,10 @@ wait_for 20 busy || fail "no step"
 state 0 run
 has "compute  network"
 kill -STOP "$(pgrep -f -- "train.*$mark" | tail -n 1)"
-wait_for 15 says "stall: .*step [0-9]*.* waits since .* for rank [01] on host .*: stopped" || fail "no stall report"
-[ "$(grep -c 'stall: .*waits since 3' job.err)" = 1 ] || fail "more than one line for one stuck rank"
+wait_for 15 says "stall: .*step [0-9]*.* waits since .* for rank [01] on host .*: stopped" ||
+    fail "no stall report"
+[ "$(grep -c 'stall: .*waits since 3' job.err)" = 1 ] ||
+    fail "more than one line for one stuck rank"
 end_all
 wait $pid 2>/dev/null
 
