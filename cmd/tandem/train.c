@@ -201,7 +201,7 @@ static td_status observe(training *t)
     TD_TRY(td__metrics_file_create(t->dir, t->from_step, &t->metrics));
     TD_TRY(td__trainer_observe(trainer, t->metrics));
     if (log->tensorboard) {
-        TD_TRY(td__tensorboard_create(t->dir, t->from_step, &t->tensorboard));
+        TD_TRY(td__tensorboard_create(t->dir, t->from_step, false, &t->tensorboard));
         TD_TRY(td__trainer_observe(trainer, t->tensorboard));
     }
     if (t->profile) {
@@ -279,7 +279,7 @@ static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uin
     TD_TRY(td__metrics_file_take_over(t->dir, step, valid, told_step, told_valid, &t->metrics));
     TD_TRY(td__trainer_observe(trainer, t->metrics));
     if (log->tensorboard) {
-        TD_TRY(td__tensorboard_create(t->dir, step, &t->tensorboard));
+        TD_TRY(td__tensorboard_create(t->dir, step, true, &t->tensorboard));
         TD_TRY(td__trainer_observe(trainer, t->tensorboard));
     }
     m->ops->run_dir(m, t->dir);

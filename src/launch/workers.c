@@ -27,6 +27,7 @@ enum {
     MOST_DOUBLINGS = 8,
     EXIT_USAGE = 2,
     EXIT_NOT_RUN = 127,
+    TEXT = 224, /* of how one ended: fits into the cause of the job's end */
 };
 
 enum { MOST = TD_PLACE_PROCS, STRANGERS = TD_WORKERS_STRANGERS };
@@ -180,87 +181,6 @@ static td_status start(td__workers *w, uint64_t now)
     return TD_OK;
 }
 
-/* ---- ends ---- */
-
-/* One more that failed; text: "pid 7 was killed by signal 9". */
-static void count_crash(td__workers *w, const worker *k, int status, const char *text, uint64_t now)
-{
-    td__place_report *r = &w->report;
-    bool forward = w->step > w->crash_step;
-    if (forward || !r->crashes) {
-        r->crashes = 1;
-        r->status = status;
-        snprintf(r->first, sizeof r->first, "host %s, %s", r->host, text);
-        w->crash_ns = now;
-    } else if (now > w->crash_ns + ms(WINDOW_MS)) {
-        r->crashes++;
-        w->crash_ns = now;
-    }
-    w->crash_step = w->step;
-    if ((status == EXIT_USAGE || status == EXIT_NOT_RUN) && !w->step && !k->was_in) {
-        r->hopeless = true;
-        r->status = status;
-        snprintf(r->first, sizeof r->first, "host %s, %s", r->host, text);
-    }
-    uint32_t n = r->crashes < MOST_DOUBLINGS ? r->crashes : MOST_DOUBLINGS;
-    if (r->crashes > 1 || !k->was_in)
-        w->start_at = now + (ms(BACK_OFF_MS) << (n - 1));
-}
-
-/* One that was asked to go takes its place along: as if the operator wanted one rank less. */
-static void want_less(td__workers *w)
-{
-    uint32_t now = w->report.order > w->now.order ? w->report.wanted : w->now.wanted;
-    if (!w->stopping && now > w->s->least)
-        td__workers_order(w, td__order_number(), now - 1);
-}
-
-static void pump(td__workers *w, worker *k, bool last)
-{
-    td__lines_pump(&k->out, &w->s->up, w->lost, k->slot, last);
-    td__lines_pump(&k->err, &w->s->up, w->lost, k->slot, last);
-}
-
-static void reap(td__workers *w, worker *k, uint64_t now)
-{
-    char text[sizeof w->report.end[0].why];
-    int status = td__child_reap(&k->child);
-    pump(w, k, true);
-    w->n_running--;
-    k->done = !status && !k->told_end && !k->leaving;
-    if (!k->done) {
-        td__worker_end_text(k, status, w->s->lease_ms, text, sizeof text);
-        td__place_end *e = &w->report.end[w->report.n_ends++ % TD_PLACE_ENDS];
-        memset(e, 0, sizeof *e);
-        e->proc = k->proc;
-        memcpy(e->why, text, sizeof text);
-        if (!k->told_end && !k->leaving && !w->stopping && !w->now.over) {
-            for (char *p = text; *p; p++) /* the bracket belongs to the other form */
-                if (*p == ')' && p[1] == ' ') {
-                    memmove(p, p + 1, strlen(p));
-                    break;
-                }
-            count_crash(w, k, status, text, now);
-            td__worker_say_hang(w, k, status);
-        }
-        if (k->leaving && !k->told_end)
-            want_less(w);
-    }
-    release(k);
-}
-
-static void end_worker(td__workers *w, worker *k, const char *why, uint64_t now)
-{
-    if (k->told_end)
-        return;
-    k->told_end = true;
-    k->kill_at = now + ms(w->s->grace_ms);
-    if (td__link_up(&k->link))
-        td__link_send(&k->link, TD_CTL_END, why, strlen(why));
-    else
-        kill_group(k, SIGTERM);
-}
-
 /* ---- hearing ---- */
 
 static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
@@ -283,8 +203,12 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
         memcpy(&left, m->data, sizeof left);
         left.why[sizeof left.why - 1] = 0;
         k->out_of = left.generation > k->out_of ? left.generation : k->out_of;
-        if (left.generation >= k->told)
-            k->failed = left.status != TD_OK;
+        if (left.generation < k->told)
+            return;
+        k->failed = left.status != TD_OK;
+        if (left.status == TD_EINVAL || left.status == TD_EIO || left.status == TD_ENOMEM)
+            snprintf(k->said, sizeof k->said, "%.159s", left.why);
+        k->hopeless = left.status == TD_EINVAL;
     } else if (m->kind == TD_CTL_DRAIN) {
         k->leaving = true;
     } else if (m->kind == TD_CTL_RUN_DIR && !*w->lost) {
@@ -305,6 +229,97 @@ static void hear_all(td__workers *w, worker *k, uint64_t now)
     if (!td__link_up(&k->link) && k->child.pidfd >= 0 && !k->link.ended)
         kill_group(k, SIGKILL); /* speaks nonsense */
 }
+
+/* ---- ends ---- */
+
+static void note_first(td__place_report *r, int status, const char *text)
+{
+    r->status = status;
+    snprintf(r->first, sizeof r->first, "host %.60s, %.186s", r->host, text);
+}
+
+/* One more that failed; text: "pid 7 was killed by signal 9". */
+static void count_crash(td__workers *w, const worker *k, int status, const char *text, uint64_t now)
+{
+    td__place_report *r = &w->report;
+    bool forward = w->step > w->crash_step;
+    if (forward || !r->crashes) {
+        r->crashes = 1;
+        note_first(r, status, text);
+        w->crash_ns = now;
+    } else if (now > w->crash_ns + ms(WINDOW_MS)) {
+        r->crashes++;
+        w->crash_ns = now;
+    }
+    w->crash_step = w->step;
+    bool not_run = (status == EXIT_USAGE || status == EXIT_NOT_RUN) && !w->step && !k->was_in;
+    if ((not_run || k->hopeless) && !r->hopeless) {
+        r->hopeless = true;
+        note_first(r, status, text);
+    }
+    uint32_t n = r->crashes < MOST_DOUBLINGS ? r->crashes : MOST_DOUBLINGS;
+    if (r->crashes > 1 || !k->was_in)
+        w->start_at = now + (ms(BACK_OFF_MS) << (n - 1));
+}
+
+/* One that was asked to go takes its place along: as if the operator wanted one rank less. */
+static void want_less(td__workers *w)
+{
+    uint32_t now = w->report.order > w->now.order ? w->report.wanted : w->now.wanted;
+    if (!w->stopping && now > w->s->least)
+        td__workers_order(w, td__order_number(), now - 1);
+}
+
+static void pump(td__workers *w, worker *k, bool last)
+{
+    td__lines_pump(&k->out, &w->s->up, w->lost, k->slot, last);
+    td__lines_pump(&k->err, &w->s->up, w->lost, k->slot, last);
+}
+
+static void reap(td__workers *w, worker *k, uint64_t now)
+{
+    char text[TEXT];
+    if (td__link_up(&k->link)) /* its last words */
+        hear_all(w, k, now);
+    int status = td__child_reap(&k->child);
+    pump(w, k, true);
+    w->n_running--;
+    k->done = !status && !k->told_end && !k->leaving;
+    if (!k->done) {
+        td__worker_end_text(k, status, w->s->lease_ms, text, sizeof text);
+        td__place_end *e = &w->report.end[w->report.n_ends++ % TD_PLACE_ENDS];
+        memset(e, 0, sizeof *e);
+        e->proc = k->proc;
+        snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, text);
+        if (!k->told_end && !k->leaving && !w->stopping && !w->now.over) {
+            for (char *p = text; *p; p++) /* the bracket belongs to the other form */
+                if (*p == ')' && p[1] == ' ') {
+                    memmove(p, p + 1, strlen(p));
+                    break;
+                }
+            count_crash(w, k, status, text, now);
+            if (!k->hopeless)
+                td__worker_say_hang(w, k, status);
+        }
+        if (k->leaving && !k->told_end)
+            want_less(w);
+    }
+    release(k);
+}
+
+static void end_worker(td__workers *w, worker *k, const char *why, uint64_t now)
+{
+    if (k->told_end)
+        return;
+    k->told_end = true;
+    k->kill_at = now + ms(w->s->grace_ms);
+    if (td__link_up(&k->link))
+        td__link_send(&k->link, TD_CTL_END, why, strlen(why));
+    else
+        kill_group(k, SIGTERM);
+}
+
+/* ---- new ones ---- */
 
 static void welcome(td__workers *w, td__link *l, uint64_t now)
 {
@@ -413,7 +428,8 @@ static void tell_generation(worker *k, const td__ms_content *c, int rank)
     k->told = c->generation;
     k->state = TD_PROC_BUSY;
     k->was_in = true;
-    k->failed = false;
+    k->failed = k->hopeless = false;
+    k->said[0] = 0;
 }
 
 void td__workers_apply(td__workers *w, const td__ms_state *s)

@@ -21,6 +21,12 @@ static void where(const td__worker *k, char *out, size_t max)
                  b->what[0] ? ": " : "", b->what, b->step + 1);
 }
 
+/* Why it ended, as it told the agent, or else its last line. */
+static const char *words(const td__worker *k)
+{
+    return k->said[0] ? k->said : k->err.recent;
+}
+
 void td__worker_end_text(const td__worker *k, int status, uint32_t lease_ms, char *out, size_t max)
 {
     int pid = (int)k->child.pid;
@@ -33,13 +39,13 @@ void td__worker_end_text(const td__worker *k, int status, uint32_t lease_ms, cha
         snprintf(out, max, "pid %d) was killed by signal %d (%s)%s%s", pid, status - 128,
                  strsignal(status - 128), at[0] ? ", in " : "", at);
     else
-        snprintf(out, max, "pid %d) ended with exit status %d%s%.90s", pid, status,
-                 k->err.recent[0] ? ": " : "", k->err.recent);
+        snprintf(out, max, "pid %d) ended with exit status %d%s%s", pid, status,
+                 words(k)[0] ? ": " : "", words(k));
 }
 
 void td__worker_say_hang(td__workers *w, const td__worker *k, int status)
 {
-    char line[512], at[80], rank[32] = "a process", how[160] = "";
+    char line[640], at[80], rank[32] = "a process", how[256] = "";
     int r = td__worker_rank(&w->now, k->proc);
     double silent = 1e-9 * (double)(td__clock_ns() - k->heard_ns);
     where(k, at, sizeof at);
@@ -50,8 +56,8 @@ void td__worker_say_hang(td__workers *w, const td__worker *k, int status)
     else if (status > 128 && status < 128 + NSIG)
         snprintf(how, sizeof how, "by signal %d (%s)", status - 128, strsignal(status - 128));
     else
-        snprintf(how, sizeof how, "with exit status %d%s%.90s", status,
-                 k->err.recent[0] ? ": " : "", k->err.recent);
+        snprintf(how, sizeof how, "with exit status %d%s%s", status, words(k)[0] ? ": " : "",
+                 words(k));
     int n =
         snprintf(line, sizeof line,
                  "hang: %s on host %s, pid %d: %s%s%s, %s; the others go on without it, another "

@@ -8,10 +8,13 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/log.h"
+
+enum { MOST_HELD = 64 << 20 };
 
 td_status td__append_open(td__append_file *f, const char *dir, const char *file, uint64_t keep)
 {
-    f->fd = -1;
+    *f = (td__append_file){.fd = -1};
     TD_TRY(td__run_dir_path(dir, file, f->path));
     int fd = open(f->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0)
@@ -26,21 +29,53 @@ td_status td__append_open(td__append_file *f, const char *dir, const char *file,
     return TD_OK;
 }
 
-td_status td__append_write(td__append_file *f, const void *data, size_t nbytes)
+/* *done: how much of it was written. */
+static td_status put(td__append_file *f, const char *p, size_t nbytes, size_t *done)
 {
-    const char *p = data;
-
-    while (nbytes) {
-        ssize_t n = write(f->fd, p, nbytes);
+    for (*done = 0; *done < nbytes;) {
+        ssize_t n = write(f->fd, p + *done, nbytes - *done);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0)
-            return TD_FAIL(TD_EIO, "%s: cannot write: %s", f->path,
-                           strerror(n < 0 ? errno : ENOSPC));
-        p += n;
-        nbytes -= (size_t)n;
+        if (n <= 0) {
+            f->error = n < 0 ? errno : ENOSPC;
+            return TD_FAIL(TD_EIO, "%s: cannot write: %s", f->path, strerror(f->error));
+        }
+        *done += (size_t)n;
     }
     return TD_OK;
+}
+
+/* What was left of it is to be written before all that follows. */
+static td_status hold(td__append_file *f, const char *p, size_t nbytes)
+{
+    if (f->held.used + nbytes > MOST_HELD)
+        return TD_FAIL(TD_EIO, "%s: no room on the disk, and too much to hold in memory", f->path);
+    if (!f->held.used)
+        TD_LOG(WARN, TRAIN, "%s; held in memory until there is room", td_last_error());
+    td__text_append(&f->held, p, nbytes);
+    return td__text_status(&f->held);
+}
+
+td_status td__append_flush(td__append_file *f)
+{
+    size_t done;
+    if (!f->held.used)
+        return TD_OK;
+    td_status st = put(f, f->held.data, f->held.used, &done);
+    memmove(f->held.data, f->held.data + done, f->held.used - done);
+    f->held.used -= done;
+    return st;
+}
+
+td_status td__append_write(td__append_file *f, const void *data, size_t nbytes)
+{
+    size_t done = 0;
+    td_status st = td__append_flush(f);
+    if (!st)
+        st = put(f, data, nbytes, &done);
+    if (!st || !f->holds || (f->error != ENOSPC && f->error != EDQUOT))
+        return st;
+    return hold(f, (const char *)data + done, nbytes - done);
 }
 
 void td__append_close(td__append_file *f)
@@ -48,4 +83,5 @@ void td__append_close(td__append_file *f)
     if (f->fd >= 0)
         close(f->fd);
     f->fd = -1;
+    td__text_fini(&f->held);
 }

@@ -22,13 +22,15 @@ static td_status end_run(td__trainer *t, td_status st)
     return TD_FAIL(st, "%s", text);
 }
 
-static td_status generation(td__trainer *t, td__train_result *out, bool *over)
+/* *all: it is wrong with the job, not with this process. */
+static td_status generation(td__trainer *t, td__train_result *out, bool *over, bool *all)
 {
-    *over = false;
+    *over = *all = false;
     TD_TRY(td__catch_up(t));
     td_status st = td__train_generation(t, out, over);
     bool mine = st == TD_ENOMEM || st == TD_EIO; /* this host's trouble: the others go on */
-    return st && !mine && !td__elastic_survives(st) ? end_run(t, st) : st;
+    *all = st && !mine && !td__elastic_survives(st);
+    return *all ? end_run(t, st) : st;
 }
 
 static void say(const td__generation *g, const td__trainer *t)
@@ -46,6 +48,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     td__generation g = {0};
     td_comm *comm = NULL;
     char why[360] = "";
+    bool all;
 
     *none = true;
     TD_TRY(m->ops->next(m, td__deadline_in_ms(NEXT_MS), &g, &comm));
@@ -57,7 +60,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     td__comm_points(comm, td__faults_points(t->o.faults));
     td__faults_generation(t->o.faults, g.number, g.rank, g.size, comm);
     say(&g, t);
-    td_status st = generation(t, out, over);
+    td_status st = generation(t, out, over, &all);
     if (st)
         snprintf(why, sizeof why, "%s", td_last_error());
     td__faults_generation(t->o.faults, g.number, g.rank, g.size, NULL);
@@ -68,7 +71,9 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     td_comm_destroy(comm);
     if (t->leaving && m->ops->drain)
         m->ops->drain(m);
-    m->ops->leave(m, g.number, st, st ? why : *over ? "the run is over" : "");
+    /* TD_EINVAL ends the whole job: what is wrong with this process alone does not. */
+    td_status told = st == TD_EINVAL && !all ? TD_EIO : st;
+    m->ops->leave(m, g.number, told, st ? why : *over ? "the run is over" : "");
     return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }
 

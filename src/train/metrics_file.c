@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "train/append_file.h"
 #include "train/event_json.h"
 #include "train/run_dir.h"
@@ -114,7 +115,8 @@ static td_status on_end(td__observer *o, const td__train_result *r)
     metrics_file *m = (metrics_file *)o;
     td__text_clear(&m->line);
     td__json_end(&m->line, r);
-    return write_line(m);
+    TD_TRY(write_line(m));
+    return td__append_flush(&m->file);
 }
 
 static td_status on_ranks(td__observer *o, const td__ranks_event *e)
@@ -146,6 +148,10 @@ static td_status read_kept(const char *path, bool copy, kept *k, uint64_t *nbyte
         st = td__file_out_commit(&f);
     }
     td__file_map_close(&map);
+    if (st == TD_EIO) { /* a full disk: who has the old one open is dead, or soon will be */
+        TD_LOG(WARN, TRAIN, "%s", td_last_error());
+        st = TD_OK;
+    }
     return st;
 }
 
@@ -172,6 +178,7 @@ static td_status create(const char *dir, bool take_over, kept *k, td__observer *
         td__free(m);
         return st;
     }
+    m->file.holds = take_over;
     *out = &m->observer;
     return TD_OK;
 }

@@ -40,7 +40,7 @@ TD_NODISCARD td_status td__metrics_file_take_over(const char *dir, uint64_t step
                                                   td__observer **out);
 void td__metrics_file_destroy(td__observer *o); /* NULL is allowed, as for all below */
 /* events.out.tfevents.*: TFRecord with masked crc32c, Event protobufs written by hand (scalars). */
-TD_NODISCARD td_status td__tensorboard_create(const char *dir, uint64_t from_step,
+TD_NODISCARD td_status td__tensorboard_create(const char *dir, uint64_t from_step, bool holds,
                                               td__observer **out);
 void td__tensorboard_destroy(td__observer *o);
 

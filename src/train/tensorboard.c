@@ -209,7 +209,8 @@ static td_status write_head(tensorboard *b, uint64_t from_step)
     return TD_OK;
 }
 
-td_status td__tensorboard_create(const char *dir, uint64_t from_step, td__observer **out)
+td_status td__tensorboard_create(const char *dir, uint64_t from_step, bool holds,
+                                 td__observer **out)
 {
     tensorboard *b = td__calloc(1, sizeof *b);
 
@@ -219,6 +220,7 @@ td_status td__tensorboard_create(const char *dir, uint64_t from_step, td__observ
     b->observer = (td__observer){.step = on_step, .eval = on_eval, .ranks = on_ranks};
     b->file.fd = -1;
     td_status st = open_file(b, dir);
+    b->file.holds = holds;
     if (!st)
         st = write_head(b, from_step);
     if (st) {

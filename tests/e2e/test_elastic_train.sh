@@ -98,6 +98,33 @@ has 'expected kill rank=2 at=step:17'
 run 2 "$tandem" train "$mark" --faults-sweep
 has 'how many ranks'
 
+# What is wrong with the job ends it at once: nobody is started again, and the cause is the last line.
+rm -rf run
+run 1 "$tandem" train "$mark" -q --run-dir run --elastic -n 3 --set train.optimizer.name=sgd \
+    --set train.optimizer.lr=1e30
+tail -n 1 out | grep -q 'the loss is nan at step 2, shard .*batch_norm1' || fail "not the cause"
+! grep -q 'generation 2' out || fail "a job that cannot go on was tried again"
+wait_for 5 dead || fail "processes are left"
+
+# A disk that is really full, and is not any more: lines and checkpoints wait for room.
+mkdir small
+if mount -t tmpfs -o size=2m none small 2>/dev/null; then
+    trap 'umount "$dir/small"; rm -rf "$dir"' EXIT
+    "$tandem" train "$mark" -q --run-dir small/run --elastic -n 2 --set log.report=false \
+        --faults 'slow rank=0 for=20ms at=step:1' >out 2>&1 &
+    pid=$!
+    wait_for 20 grep -q '"step": 5' small/run/metrics.jsonl 2>/dev/null || fail "no step 5"
+    dd if=/dev/zero of=small/filler bs=4k status=none 2>/dev/null
+    wait_for 20 grep -q 'no checkpoint was written' out || fail "the disk was never full"
+    rm small/filler
+    wait $pid || fail "a full disk ended the run: $?"
+    [ "$(digest)" = "$want" ] || fail "full disk: another digest"
+    ! grep -q 'generation 2' out || fail "a full disk cost a rank"
+    [ "$(grep -c '"kind": "step"' small/run/metrics.jsonl)" = 24 ] || fail "full disk: lines are lost"
+    [ "$(cat small/run/checkpoints/latest)" = step-00000024 ] || fail "full disk: no checkpoint"
+    [ -z "$(find small -name '*tmp*')" ] || fail "full disk: something is left half written"
+fi
+
 # Ctrl-C interrupts all, and --resume goes on with another number of ranks.
 rm -rf run
 "$tandem" train "$mark" -q --run-dir run --elastic -n 3 --faults 'slow rank=0 for=20ms at=step:1' \

@@ -279,7 +279,7 @@ TEST(tensorboard_records_are_whole)
     char first[64];
     const char *dir = check_tmpdir();
 
-    CHECK_OK(td__tensorboard_create(dir, 0, &o));
+    CHECK_OK(td__tensorboard_create(dir, 0, false, &o));
     for (uint64_t i = 1; i <= 300; i++) /* steps of one and of two bytes */
         step(o, i);
     eval(o, 300, 0.9);
@@ -289,7 +289,7 @@ TEST(tensorboard_records_are_whole)
     CHECK(first[0] == 0x09 && first[9] == 0x1a && first[10] == 13 &&
               memcmp(first + 11, "brain.Event:2", 13) == 0,
           "the first event has no version");
-    CHECK_OK(td__tensorboard_create(dir, 300, &o)); /* a second file, with its session start */
+    CHECK_OK(td__tensorboard_create(dir, 300, false, &o)); /* a second file */
     td__tensorboard_destroy(o);
     CHECK_EQ_INT(count_records(dir, first, sizeof first), 304);
     check_tmpdir_remove();
