@@ -98,7 +98,7 @@ has 'expected kill rank=2 at=step:17'
 run 2 "$tandem" train "$mark" --faults-sweep
 has 'how many ranks'
 
-# What is wrong with the job ends it at once: nobody is started again, and the cause is the last line.
+# What is wrong with the job ends it at once: the cause is the last line, nobody is started again.
 rm -rf run
 run 1 "$tandem" train "$mark" -q --run-dir run --elastic -n 3 --set train.optimizer.name=sgd \
     --set train.optimizer.lr=1e30
@@ -120,7 +120,7 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     wait $pid || fail "a full disk ended the run: $?"
     [ "$(digest)" = "$want" ] || fail "full disk: another digest"
     ! grep -q 'generation 2' out || fail "a full disk cost a rank"
-    [ "$(grep -c '"kind": "step"' small/run/metrics.jsonl)" = 24 ] || fail "full disk: lines are lost"
+    [ "$(grep -c '"kind": "step"' small/run/metrics.jsonl)" = 24 ] || fail "full disk: lost lines"
     [ "$(cat small/run/checkpoints/latest)" = step-00000024 ] || fail "full disk: no checkpoint"
     [ -z "$(find small -name '*tmp*')" ] || fail "full disk: something is left half written"
 fi
