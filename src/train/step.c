@@ -117,7 +117,7 @@ static td_status make_parts(td__step_engine *e, size_t dense)
 /* What is before the losses. */
 static size_t head(const td__step_engine *e)
 {
-    return (size_t)(1 + e->size + (e->o.watch ? TD__STEP_WORDS : 0));
+    return 1 + (size_t)e->size + (e->o.watch ? (size_t)TD__STEP_WORDS : 0);
 }
 
 static td__deal deal_of(const td__step_engine *e)
