@@ -15,6 +15,7 @@
 #include "tandem/alloc.h"
 
 enum {
+    FIRST_RESERVE = 4096,
     HEADER = 16, /* bytes in front; keeps malloc's 16-byte alignment */
     BLOCK_ALIGN = 64,
     HUGE_PAGE = 2 << 20,
@@ -124,6 +125,22 @@ char *td__strdup(const char *s)
     size_t nbytes = strlen(s) + 1;
     char *copy = td__malloc(nbytes);
     return copy ? memcpy(copy, s, nbytes) : NULL;
+}
+
+bool td__reserve(uint8_t **buf, size_t *cap, size_t nbytes)
+{
+    size_t bigger = *cap ? *cap : FIRST_RESERVE;
+
+    if (nbytes <= *cap)
+        return true;
+    while (bigger < nbytes)
+        bigger *= 2;
+    uint8_t *p = td__realloc(*buf, bigger);
+    if (!p)
+        return false;
+    *buf = p;
+    *cap = bigger;
+    return true;
 }
 
 /* Zeroed memory from the kernel, aligned to a huge page: map one page more and cut both ends. */

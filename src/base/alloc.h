@@ -14,6 +14,9 @@ void *td__calloc(size_t count, size_t nbytes_each) __attribute__((malloc));
 void *td__realloc(void *p, size_t nbytes);
 void td__free(void *p);
 char *td__strdup(const char *s);
+/* Have room for nbytes in *buf, of which *cap are there: grown by doubling, so that many small
+ * growths cost little. false: out of memory, and nothing has changed. */
+bool td__reserve(uint8_t **buf, size_t *cap, size_t nbytes);
 
 /* Large blocks: aligned to 64 bytes (2 MB with transparent huge pages asked for from 4 MB up),
  * zero-filled. Freed with td__free_block and the same size. */

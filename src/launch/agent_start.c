@@ -167,6 +167,26 @@ void td__agent_noise(td__agent_link *a)
     }
 }
 
+td_status td__agent_hear(td__agent_link *a, td__agent_take *take, void *user, int index, bool *eof,
+                         bool *unread)
+{
+    bool found = true;
+    td__msg m;
+    td_status st = td__channel_fill(&a->down, eof);
+    *unread = false;
+    while (!st && found) {
+        st = td__channel_next(&a->down, &m, &found);
+        if (!st && found)
+            st = take(user, index, &m);
+        if (st == TD_EPEER && found) {
+            *unread = true;
+            st = TD_OK;
+        }
+    }
+    *eof = *eof || st == TD_EPROTO;
+    return st;
+}
+
 void td__agent_release(td__agent_link *a, int patience_ms)
 {
     td__channel_fini(&a->down);

@@ -167,8 +167,9 @@ static void hear_generation(launch *l, const char *number, const char *size, con
         td__output_say(l->output, "%s", text);
 }
 
-static td_status take_message(launch *l, int index, const td__msg *m)
+static td_status take_message(void *user, int index, const td__msg *m)
 {
+    launch *l = user;
     agent *a = &l->agents[index];
     size_t at = 0;
     const char *one = td__texts_next(m->data, m->nbytes, &at);
@@ -264,22 +265,15 @@ static void agent_ended(launch *l, int index)
 static void hear_agent(launch *l, int index)
 {
     agent *a = &l->agents[index];
-    bool eof, found = true;
-    td__msg m;
-    td_status st = td__channel_fill(&a->link.down, &eof);
-    while (!st && found) {
-        st = td__channel_next(&a->link.down, &m, &found);
-        if (!st && found)
-            st = take_message(l, index, &m);
-        if (st == TD_EPEER && found) { /* our reader is gone: as if by SIGPIPE */
-            l->signal = l->signal ? l->signal : SIGPIPE;
-            stop(l, TD_MSG_STOP);
-            st = TD_OK;
-        }
+    bool eof, unread;
+    td_status st = td__agent_hear(&a->link, take_message, l, index, &eof, &unread);
+    if (unread) { /* as if by SIGPIPE */
+        l->signal = l->signal ? l->signal : SIGPIPE;
+        stop(l, TD_MSG_STOP);
     }
     if (st)
         give_up(l, st, td_last_error());
-    if (eof || st == TD_EPROTO)
+    if (eof)
         agent_ended(l, index);
 }
 

@@ -160,8 +160,9 @@ static td_status rank_ended(launch *l, agent *a, const td__msg *m)
     return TD_OK;
 }
 
-static td_status take_message(launch *l, int index, const td__msg *m)
+static td_status take_message(void *user, int index, const td__msg *m)
 {
+    launch *l = user;
     agent *a = &l->agents[index];
     bool is_text = m->nbytes && !m->data[m->nbytes - 1];
     bool is_own = m->rank >= a->host->first && m->rank < a->host->first + a->host->count;
@@ -222,22 +223,15 @@ static void agent_ended(launch *l, agent *a)
 static void hear_agent(launch *l, int index)
 {
     agent *a = &l->agents[index];
-    bool eof, found = true;
-    td__msg m;
-    td_status st = td__channel_fill(&a->link.down, &eof);
-    while (!st && found) {
-        st = td__channel_next(&a->link.down, &m, &found);
-        if (!st && found)
-            st = take_message(l, index, &m);
-        if (st == TD_EPEER && found) { /* our reader is gone: as if by SIGPIPE */
-            l->signal = l->signal ? l->signal : SIGPIPE;
-            stop(l, TD_MSG_STOP);
-            st = TD_OK;
-        }
+    bool eof, unread;
+    td_status st = td__agent_hear(&a->link, take_message, l, index, &eof, &unread);
+    if (unread) { /* as if by SIGPIPE */
+        l->signal = l->signal ? l->signal : SIGPIPE;
+        stop(l, TD_MSG_STOP);
     }
     if (st)
         give_up(l, st, td_last_error());
-    if (eof || st == TD_EPROTO)
+    if (eof)
         agent_ended(l, a);
 }
 

@@ -31,22 +31,6 @@ short td__link_events(const td__link *l)
     return (short)(l->out_used > l->out_sent ? POLLIN | POLLOUT : POLLIN);
 }
 
-static bool reserve(uint8_t **buf, size_t *cap, size_t nbytes)
-{
-    size_t bigger = *cap ? *cap : FIRST;
-
-    if (nbytes <= *cap)
-        return true;
-    while (bigger < nbytes)
-        bigger *= 2;
-    uint8_t *p = td__realloc(*buf, bigger);
-    if (!p)
-        return false;
-    *buf = p;
-    *cap = bigger;
-    return true;
-}
-
 static void fail(td__link *l)
 {
     if (errno == ECONNRESET || errno == EPIPE)
@@ -77,7 +61,7 @@ void td__link_send(td__link *l, uint8_t kind, const void *data, size_t nbytes)
     if (!td__link_up(l))
         return;
     size_t need = l->out_used + sizeof f + nbytes;
-    if (nbytes > TD_LINK_MOST || need > MOST_QUEUED || !reserve(&l->out, &l->out_cap, need)) {
+    if (nbytes > TD_LINK_MOST || need > MOST_QUEUED || !td__reserve(&l->out, &l->out_cap, need)) {
         l->broken = true;
         return;
     }
@@ -96,7 +80,7 @@ void td__link_fill(td__link *l)
     l->in_used -= l->in_start;
     l->in_start = 0;
     while (td__link_up(l)) {
-        if (!reserve(&l->in, &l->in_cap, l->in_used + FIRST)) {
+        if (!td__reserve(&l->in, &l->in_cap, l->in_used + FIRST)) {
             l->broken = true;
             return;
         }

@@ -18,7 +18,6 @@
 enum {
     MOST_CLIENTS = 16384,
     MOST_QUEUED = 256 << 20, /* bytes that a client may leave unread */
-    FIRST_IN = 4096,
     EVENTS = 128,
     PARENT_MS = 30000,
 };
@@ -59,22 +58,6 @@ static void flush(td__store_server *s, td__ss_client *c)
     }
 }
 
-static bool reserve(uint8_t **buf, size_t *cap, size_t nbytes)
-{
-    size_t bigger = *cap ? *cap : FIRST_IN;
-
-    if (nbytes <= *cap)
-        return true;
-    while (bigger < nbytes)
-        bigger *= 2;
-    uint8_t *p = td__realloc(*buf, bigger);
-    if (!p)
-        return false;
-    *buf = p;
-    *cap = bigger;
-    return true;
-}
-
 static void append(td__ss_client *c, const void *data, size_t nbytes)
 {
     if (nbytes)
@@ -91,7 +74,7 @@ void td__ss_send(td__store_server *s, td__ss_client *c, td__store_op op, uint32_
         f.length += rest[i].iov_len;
     f.total = f.length;
     size_t need = c->out_used + sizeof f + (size_t)f.length;
-    if (c->gone || need > MOST_QUEUED || !reserve(&c->out, &c->out_cap, need)) {
+    if (c->gone || need > MOST_QUEUED || !td__reserve(&c->out, &c->out_cap, need)) {
         drop(c);
         return;
     }
@@ -178,7 +161,7 @@ static td_status handle_all(td__store_server *s, td__ss_client *c)
         TD_TRY(td__frame_open(c->in + at, most, &f));
         size_t whole = sizeof f + (size_t)f.length;
         if (c->in_used - at < whole) {
-            if (!reserve(&c->in, &c->in_cap, at + whole))
+            if (!td__reserve(&c->in, &c->in_cap, at + whole))
                 return TD_FAIL(TD_ENOMEM, "store: a message of %zu bytes", whole);
             break;
         }
@@ -193,7 +176,7 @@ static td_status handle_all(td__store_server *s, td__ss_client *c)
 static void receive(td__store_server *s, td__ss_client *c)
 {
     while (!c->gone) {
-        if (c->in_used == c->in_cap && !reserve(&c->in, &c->in_cap, c->in_cap + 1)) {
+        if (c->in_used == c->in_cap && !td__reserve(&c->in, &c->in_cap, c->in_cap + 1)) {
             drop(c);
             return;
         }
