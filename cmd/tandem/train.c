@@ -707,8 +707,10 @@ static int train(training *t)
         return failed(t, st);
     rc = conclude(t);
     /* Launchers end all ranks when the first one leaves with a status other than 0. */
-    if (t->session.comm && td_barrier(t->session.comm, NULL) && rc == TD_EXIT_OK)
+    if (t->session.comm && td_barrier(t->session.comm, NULL) && rc == TD_EXIT_OK) {
+        fprintf(stderr, "tandem train: %s, when the run was finished\n", td_last_error());
         rc = TD_EXIT_FAILED;
+    }
     return rc;
 }
 
