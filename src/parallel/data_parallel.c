@@ -4,7 +4,9 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/fail.h"
+#include "base/kernels/blend.h"
 #include "coll/comm_impl.h"
 #include "parallel/sparse_gather.h"
 
@@ -142,10 +144,15 @@ void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t
     const td__rank_tree *t = &d->tree;
     TD_ASSERT(local->n == td__deal_partials(t->deal, t->batches * t->shards, d->rank, NULL),
               "%d partials of %d batches", local->n, t->batches);
-    for (int i = 0; i < local->n; i++)
-        if (local->at[i].dense)
-            td__partial_copy(&local->at[i], begin, count,
-                             d->mine + set_offset(d) + (size_t)i * d->stride + begin);
+    unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
+    for (int i = 0; i < local->n; i++) {
+        const td__partial *p = &local->at[i];
+        float *slot = d->mine + set_offset(d) + (size_t)i * d->stride;
+        if (p->dense)
+            TD_ISA_PICK(td__cpu_isa(), td__scaled_stream)
+            (slot + begin, p->dense + begin, p->weight, count);
+    }
+    td__cpu_fp_restore(mode);
 }
 
 td_status td__dp_exchange(td__dp *d, const td__grad_stack *local, double *sums, size_t n_sums)
@@ -156,6 +163,25 @@ td_status td__dp_exchange(td__dp *d, const td__grad_stack *local, double *sums, 
         TD_TRY(td__sparse_gather_run(d->sparse, local, d->tree.batches * d->tree.shards,
                                      d->tree.deal));
     return TD_OK;
+}
+
+bool td__dp_simple(const td__dp *d)
+{
+    return d->size == 2 && d->tree.n_adds == 1;
+}
+
+/* Its own part a rank takes from where it is still in the cache. Which of two comes first is the
+ * same to a sum. */
+void td__dp_total(const td__dp *d, const td__grad_stack *local, size_t begin, size_t count,
+                  float *to)
+{
+    const td__rank_add *add = &d->tree.adds[0];
+    const td__partial *own = &local->at[0];
+    const float *other = address(d, add->dst.rank == d->rank ? add->src : add->dst);
+    unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
+    TD_ISA_PICK(td__cpu_isa(), td__blended)
+    (to, own->dense + begin, own->weight, other + set_offset(d) + begin, 1, count);
+    td__cpu_fp_restore(mode);
 }
 
 size_t td__dp_slice(const td__dp *d)

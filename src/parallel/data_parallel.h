@@ -4,11 +4,17 @@
  * Which partials a rank has and in what order they are added is rank_tree.h's affair. The rest is
  * done slice by slice, in memory that all ranks see:
  *
- *   1. publish   each rank puts its partials into its slots, one slot for each;
+ *   1. publish   each rank puts its partials into its slots, one slot for each, past its caches:
+ *                ordinary stores to lines that another rank has read last take 20 times as long,
+ *                which is also why backward does not write there;
  *   2. exchange  a moment to wait for: all have published;
  *   3. sum       rank i, the owner of slice i of the gradient block, adds up slice i of all slots
  *                in the order of the tree, in place; the sum lies in some rank's slot;
  *   4. gather    another such moment: all have added.
+ *
+ * If there is only one addition to do, of two ranks with one partial each, steps 3 and 4 would read
+ * as much from the other rank as the addition itself: then every rank adds up all elements, block
+ * by block where it needs them (total), and nothing is waited for again.
  *
  * There are two sets of slots, used in turn, so that a rank may publish the next step while others
  * still read the last one's sum. There is no second thread: all of it happens at memory's speed,
@@ -17,8 +23,8 @@
  *
  * Row-sparse gradients are gathered whole and merged in the same tree by every rank.
  *
- * Threads   publish and sum may be called by several threads for different elements; the rest by
- *           one. Every rank makes the same calls; failures are those of tandem/coll.h. */
+ * Threads   publish, total and sum may be called by several threads for different elements; the
+ *           rest by one. Every rank makes the same calls; failures are those of tandem/coll.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_DATA_PARALLEL_H
 #define TD_PARALLEL_DATA_PARALLEL_H
@@ -44,6 +50,10 @@ void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t
 /* 2. Also adds up `sums` over ranks, of which all but one give 0 for each element. */
 TD_NODISCARD td_status td__dp_exchange(td__dp *d, const td__grad_stack *local, double *sums,
                                        size_t n_sums);
+/* Instead of 3 and 4, if td__dp_simple(): elements of the sum, to `to`. */
+bool td__dp_simple(const td__dp *d);
+void td__dp_total(const td__dp *d, const td__grad_stack *local, size_t begin, size_t count,
+                  float *to);
 /* 3. Elements of this rank's slice: [0, td__dp_slice()). */
 size_t td__dp_slice(const td__dp *d);
 void td__dp_sum(td__dp *d, size_t begin, size_t count);

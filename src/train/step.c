@@ -9,7 +9,8 @@
  *   with clipping by the norm, the update is a phase of its own after the norm is known.
  *
  * With several ranks that share memory, phase 2 ends with partials, which are added up with those
- * of the others, and the update is a phase of its own after that. With buckets there is no phase 2:
+ * of the others, and the update is a phase of its own after that; the sum of two partials, one of
+ * each of two ranks, is made block by block while updating. With buckets there is no phase 2:
  * threads tell how far backward is in the lent shard, the buckets leave meanwhile, and the update
  * is a phase for each bucket that arrives. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -28,7 +29,7 @@
 #include "parallel/data_parallel.h"
 #include "train/step_zero.h"
 
-enum { SLICE = 16 << 10, FEW_SLICES = 8 };
+enum { SLICE = 16 << 10, FEW_SLICES = 8, BLOCK = 512 };
 enum { WAIT_SHOWN_NS = 2000 }; /* shorter ones are not worth a place in a trace */
 
 /* Elements [begin, begin + count) of the gradient block, one thread's work at a time. */
@@ -78,6 +79,7 @@ struct td__step_engine {
     int n_ops;
     td_sparse_grad lists[TD__MAX_SPARSE];
     bool update; /* phase 2 updates the params as well */
+    bool totals; /* the sum over ranks is made while updating */
     td__step_times times;
     uint64_t sent_before; /* by td__zero, in the steps before */
 };
@@ -504,25 +506,57 @@ static td_status sum_slice(void *user, int thread)
     return TD_OK;
 }
 
-/* The sum over all ranks, in e->grads. */
+/* The sum over all ranks and the update in one; statistics go to where update_states wants them. */
+static td_status update_totals(void *user, int thread)
+{
+    td__step_engine *e = user;
+    float sum[BLOCK], *mine = td_runner_grads(td__shard_any_runner(e->o.set), NULL);
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
+        const part *p = &e->parts[i];
+        for (size_t at = p->begin, end = at + p->count, n; at < end; at += n) {
+            n = end - at < BLOCK ? end - at : BLOCK;
+            td__dp_total(e->world, &e->total, at, n, sum);
+            if (p->update)
+                td__optim_apply(e->o.optimizer, sum, at, n);
+            else
+                memcpy(mine + at, sum, n * sizeof *sum);
+        }
+    }
+    return TD_OK;
+}
+
+/* May they be one? Then the sum is not there before. */
+static bool has_totals(const td__step_engine *e)
+{
+    td_optimizer *o = e->o.optimizer;
+    return td__dp_simple(e->world) && td__optim_sliceable(o) && !td__optim_clips(o);
+}
+
+/* The sum over all ranks, in e->grads, unless it is left to the update. */
 static td_status sum_world(td__step_engine *e)
 {
     uint64_t at[5] = {td__clock_ns()};
+    int n = 2;
     TD_TRY(td__dp_begin(e->world, e->batches, e->last_rows));
     td__grad_plan(&e->total, false, &e->sum);
     TD_TRY(in_parts(e, publish_parts));
     td__grad_finish(e->blocks, &e->sum);
     at[1] = td__clock_ns();
     TD_TRY(td__dp_exchange(e->world, &e->total, e->sums, n_sums(e)));
-    at[2] = td__clock_ns();
-    TD_TRY(in_parts(e, sum_slice));
-    at[3] = td__clock_ns();
-    TD_TRY(td__dp_gather(e->world, &e->grads));
-    at[4] = td__clock_ns();
+    at[2] = at[3] = at[4] = td__clock_ns();
+    e->totals = has_totals(e);
+    if (!e->totals) {
+        TD_TRY(in_parts(e, sum_slice));
+        at[3] = td__clock_ns();
+        TD_TRY(td__dp_gather(e->world, &e->grads));
+        at[4] = td__clock_ns();
+        n = 4;
+    }
     e->times.reduce = 1e-9 * (double)(at[1] - at[0] + at[3] - at[2]);
     e->times.wait = 1e-9 * (double)(at[2] - at[1] + at[4] - at[3]);
     e->times.sent_nbytes = e->times.plain_nbytes = td__dp_nbytes(e->world);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < n; i++)
         add_span(e, i % 2 ? TD_SPAN_WAIT : TD_SPAN_REDUCE, at[i], at[i + 1], 0, 0);
     return TD_OK;
 }
@@ -593,7 +627,7 @@ static void update_states(td__step_engine *e, td_runner *r)
 {
     size_t count;
     float *mine = td_runner_grads(r, &count);
-    if (mine != e->grads)
+    if (!e->totals && mine != e->grads)
         for (int i = 0; i < e->n_parts; i++)
             if (!e->parts[i].update)
                 memcpy(mine + e->parts[i].begin, e->grads + e->parts[i].begin,
@@ -653,6 +687,8 @@ static td_status update(td__step_engine *e, double lr)
     }
     if (arriving) {
         TD_TRY(update_arriving(e));
+    } else if (e->totals) {
+        TD_TRY(in_parts(e, update_totals));
     } else if (clips || e->world || e->buckets) {
         e->update = true;
         TD_TRY(in_parts(e, sum_parts)); /* nothing left to blend */

@@ -12,7 +12,13 @@
 
 /* y = a y + b x; the arrays do not overlap. */
 TD_ISA_DECLARE(void, td__blend, (float *y, float a, const float *x, float b, size_t n));
+/* z = a y + b x; z overlaps neither. */
+TD_ISA_DECLARE(void, td__blended,
+               (float *z, const float *y, float a, const float *x, float b, size_t n));
 /* y = b x */
 TD_ISA_DECLARE(void, td__scaled_copy, (float *y, const float *x, float b, size_t n));
+/* The same, past the caches, for memory that others will read: it is there for them as soon as
+ * something else is that was written later. */
+TD_ISA_DECLARE(void, td__scaled_stream, (float *y, const float *x, float b, size_t n));
 
 #endif
