@@ -287,15 +287,30 @@ static void update(const td_optimizer *o, const td__optim_hyper *h, bool decay, 
     run_kernel(o, &mine, &s);
 }
 
+/* The first segment that ends after element `at`. */
+static int segment_at(const td_optimizer *o, size_t at)
+{
+    int low = 0, high = o->n_segments;
+
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (o->segments[mid].end <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
 void td__optim_apply(td_optimizer *o, const float *grads, size_t begin, size_t count)
 {
     size_t end = begin + count;
     unsigned mode = td__cpu_fp_flush(); /* averages decay into denormals, which are slow */
 
-    for (int i = 0; i < o->n_segments; i++) {
+    for (int i = segment_at(o, begin); count && i < o->n_segments; i++) {
         const segment *s = &o->segments[i];
-        if (s->end <= begin || s->begin >= end || !count)
-            continue;
+        if (s->begin >= end)
+            break;
         size_t from = s->begin > begin ? s->begin : begin, to = s->end < end ? s->end : end;
         TD_ASSERT(!o->def->chunk || o->rates || to - from == s->end - s->begin,
                   "%s: slice [%zu, %zu) cuts the tensor [%zu, %zu)", o->def->name, begin, end,

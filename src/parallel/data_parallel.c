@@ -150,7 +150,7 @@ void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t
         float *slot = d->mine + set_offset(d) + (size_t)i * d->stride;
         if (p->dense)
             TD_ISA_PICK(td__cpu_isa(), td__scaled_stream)
-            (slot + begin, p->dense + begin, p->weight, count);
+        (slot + begin, p->dense + begin, p->weight, count);
     }
     td__cpu_fp_restore(mode);
 }

@@ -14,8 +14,6 @@
  * threads tell how far backward is in the lent shard, the buckets leave meanwhile, and the update
  * is a phase for each bucket that arrives. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/step.h"
-
 #include <stdatomic.h>
 #include <string.h>
 
@@ -25,69 +23,14 @@
 #include "base/fail.h"
 #include "graph/runner.h"
 #include "optim/optimizer.h"
-#include "parallel/bucket_sum.h"
-#include "parallel/data_parallel.h"
-#include "train/step_zero.h"
+#include "train/step_impl.h"
 
-enum { SLICE = 16 << 10, FEW_SLICES = 8, BLOCK = 512 };
-enum { WAIT_SHOWN_NS = 2000 }; /* shorter ones are not worth a place in a trace */
-
-/* Elements [begin, begin + count) of the gradient block, one thread's work at a time. */
-typedef struct part {
-    size_t begin, count;
-    bool update; /* gradients; else statistics, or padding */
-} part;
-
-/* What a compute thread has lent to the sum. */
-typedef struct lent {
-    td__step_engine *e;
-    int thread;
-    td__grad_block *rows; /* of a shard that is lent */
-    td__partial leaf;     /* of another that is running */
-    float weight;
-    uint64_t begin_ns; /* if the run is traced */
-    bool watched;      /* nothing leaves before somebody has looked at it */
-} lent;
-
-struct td__step_engine {
-    td__step_opts o;
-    td__grad_pool *blocks;
-    td__grad_stack *stacks; /* by thread */
-    lent *lents;            /* by thread */
-    bool *busy;             /* by thread: it has shards in this batch */
-    td__grad_stack total;   /* of the batches before */
-    td__grad_sum sum;
-    td__dp *world;           /* ranks that share memory */
-    td__bucket_sum *buckets; /* other ranks, or a reducer */
-    td__step_zero *zero;     /* ranks that hold something in slices; all NULL: alone */
-    int rank, size;
-    double *sums;   /* over ranks: what they ask, the seconds of each, words, the losses */
-    double *losses; /* by shard of the step, weighted; 0 for those of other ranks */
-    part *parts;
-    int n_parts;
-    double *squares; /* by param */
-    /* The step under way. */
-    uint32_t step;
-    int64_t rows, last_rows;
-    int batches, done;  /* in the step; of them run */
-    bool lends;         /* the batch being run is the last one in which this rank has shards */
-    atomic_int next;    /* part, slice or param that nobody has taken yet */
-    int end;            /* and the one that is not to be taken */
-    const float *grads; /* where the total will lie */
-    /* Shares that the caller adds up. */
-    td__blend_op *ops; /* (ranks) */
-    int n_ops;
-    td_sparse_grad lists[TD__MAX_SPARSE];
-    bool update; /* phase 2 updates the params as well */
-    bool totals; /* the sum over ranks is made while updating */
-    td__step_times times;
-    uint64_t sent_before; /* by td__zero, in the steps before */
-};
+enum { SLICE = 16 << 10 };
 
 static void add_part(td__step_engine *e, size_t begin, size_t end, bool update)
 {
     if (begin < end)
-        e->parts[e->n_parts++] = (part){begin, end - begin, update};
+        e->parts[e->n_parts++] = (td__step_part){begin, end - begin, update};
 }
 
 static void add_slices(td__step_engine *e, size_t begin, size_t end, bool update)
@@ -267,7 +210,7 @@ void td__step_abandon(td__step_engine *e)
     td__grad_clear(e->blocks, &e->total);
 }
 
-static size_t n_sums(const td__step_engine *e)
+size_t td__step_n_sums(const td__step_engine *e)
 {
     return head(e) + (size_t)(e->batches * e->o.shards);
 }
@@ -284,15 +227,10 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
         td__step_zero_begin(e->zero, step, rows);
         e->sent_before = td__zero_sent(e->o.zero);
     }
-    memset(e->sums, 0, n_sums(e) * sizeof *e->sums);
+    memset(e->sums, 0, td__step_n_sums(e) * sizeof *e->sums);
 }
 
 /* ---- 1. Shards ------------------------------------------------------------------------------- */
-
-static double seconds_since(uint64_t ns)
-{
-    return 1e-9 * (double)(td__clock_ns() - ns);
-}
 
 static float share_of(const td__step_engine *e, const td__shard *s)
 {
@@ -302,33 +240,21 @@ static float share_of(const td__step_engine *e, const td__shard *s)
 /* Backward has made elements [0, count) of a lent shard final. */
 static void passed(void *user, size_t count)
 {
-    const lent *l = user;
+    const td__step_lent *l = user;
     td__bucket_sum_passed(l->e->buckets, l->thread, count);
-}
-
-/* lane and id: a shard's. */
-static void add_span(td__step_engine *e, td__span_kind kind, uint64_t begin_ns, uint64_t end_ns,
-                     int lane, int id)
-{
-    td__span_log_add(e->o.spans, &(td__span){.begin_ns = begin_ns,
-                                             .end_ns = end_ns,
-                                             .step = e->step,
-                                             .kind = (uint16_t)kind,
-                                             .lane = (uint16_t)lane,
-                                             .id = id});
 }
 
 static td_status lend_shard(void *user, const td__shard *s)
 {
     td__step_engine *e = user;
-    lent *l = &e->lents[s->thread];
+    td__step_lent *l = &e->lents[s->thread];
     td__grad_stack *stack = &e->stacks[s->thread];
     bool lends = e->lends && s->last;
 
-    *l = (lent){.e = e,
-                .thread = s->thread,
-                .weight = share_of(e, s),
-                .begin_ns = e->o.spans ? td__clock_ns() : 0};
+    *l = (td__step_lent){.e = e,
+                         .thread = s->thread,
+                         .weight = share_of(e, s),
+                         .begin_ns = e->o.spans ? td__clock_ns() : 0};
     l->watched = e->o.watch && e->o.watch->watched(e->o.watch->user, e->done, s->index);
     if (s->runner)
         td__runner_on_final(s->runner, lends && e->buckets && !l->watched ? passed : NULL, l);
@@ -346,12 +272,12 @@ static td_status lend_shard(void *user, const td__shard *s)
 static td_status add_shard(void *user, const td__shard *s)
 {
     td__step_engine *e = user;
-    lent *l = &e->lents[s->thread];
+    td__step_lent *l = &e->lents[s->thread];
     int number = e->done * e->o.shards + s->index;
     double share = (double)s->rows / (double)e->rows;
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
     if (e->o.spans)
-        add_span(e, TD_SPAN_SHARD, l->begin_ns, td__clock_ns(), s->thread, number);
+        td__step_span(e, TD_SPAN_SHARD, l->begin_ns, td__clock_ns(), s->thread, number);
     if (e->o.watch)
         e->o.watch->ran(e->o.watch->user, e->done, s);
     if (!e->lends || !s->last) {
@@ -362,33 +288,6 @@ static td_status add_shard(void *user, const td__shard *s)
     if (s->runner && l->watched && e->buckets)
         td__bucket_sum_passed(e->buckets, s->thread, SIZE_MAX);
     return TD_OK;
-}
-
-/* Blends, and the update where it goes with them, of parts until none is left. */
-static td_status sum_parts(void *user, int thread)
-{
-    td__step_engine *e = user;
-    (void)thread;
-    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
-        const part *p = &e->parts[i];
-        td__grad_blend(&e->sum, p->begin, p->count);
-        if (e->update && p->update)
-            td__optim_apply(e->o.optimizer, e->grads + p->begin, p->begin, p->count);
-    }
-    return TD_OK;
-}
-
-/* Parts [begin, end). Little work is done by the caller alone, rather than wake everybody. */
-static td_status in_some_parts(td__step_engine *e, td__pool_fn *fn, int begin, int end)
-{
-    atomic_store(&e->next, begin);
-    e->end = end;
-    return end - begin < FEW_SLICES ? fn(e, 0) : td__pool_run(e->o.pool, fn, e);
-}
-
-static td_status in_parts(td__step_engine *e, td__pool_fn *fn)
-{
-    return in_some_parts(e, fn, 0, e->n_parts);
 }
 
 /* Has this rank shards in batches after this one? */
@@ -416,7 +315,7 @@ static td_status collect(td__step_engine *e)
         return TD_OK;
     td__grad_plan(&e->total, false, &e->sum);
     e->update = false;
-    TD_TRY(in_parts(e, sum_parts));
+    TD_TRY(td__step_in_parts(e, td__step_sum_parts));
     td__grad_finish(e->blocks, &e->sum);
     return TD_OK;
 }
@@ -478,98 +377,22 @@ td_status td__step_batch(td__step_engine *e, const td__batch *batch)
     else
         TD_TRY(run_batch(e, batch));
     e->done++;
-    e->times.compute += seconds_since(begin);
+    e->times.compute += td__step_seconds_since(begin);
     return TD_OK;
 }
 
 /* ---- 2. The rest of the tree and the update -------------------------------------------------- */
 
-static td_status publish_parts(void *user, int thread)
-{
-    td__step_engine *e = user;
-    (void)thread;
-    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
-        const part *p = &e->parts[i];
-        td__grad_blend(&e->sum, p->begin, p->count);
-        td__dp_publish(e->world, &e->total, p->begin, p->count);
-    }
-    return TD_OK;
-}
-
-static td_status sum_slice(void *user, int thread)
-{
-    td__step_engine *e = user;
-    size_t all = td__dp_slice(e->world), begin;
-    (void)thread;
-    while ((begin = (size_t)atomic_fetch_add(&e->next, 1) * SLICE) < all)
-        td__dp_sum(e->world, begin, all - begin < SLICE ? all - begin : SLICE);
-    return TD_OK;
-}
-
-/* The sum over all ranks and the update in one; statistics go to where update_states wants them. */
-static td_status update_totals(void *user, int thread)
-{
-    td__step_engine *e = user;
-    float sum[BLOCK], *mine = td_runner_grads(td__shard_any_runner(e->o.set), NULL);
-    (void)thread;
-    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
-        const part *p = &e->parts[i];
-        for (size_t at = p->begin, end = at + p->count, n; at < end; at += n) {
-            n = end - at < BLOCK ? end - at : BLOCK;
-            td__dp_total(e->world, &e->total, at, n, sum);
-            if (p->update)
-                td__optim_apply(e->o.optimizer, sum, at, n);
-            else
-                memcpy(mine + at, sum, n * sizeof *sum);
-        }
-    }
-    return TD_OK;
-}
-
-/* May they be one? Then the sum is not there before. */
-static bool has_totals(const td__step_engine *e)
-{
-    td_optimizer *o = e->o.optimizer;
-    return td__dp_simple(e->world) && td__optim_sliceable(o) && !td__optim_clips(o);
-}
-
-/* The sum over all ranks, in e->grads, unless it is left to the update. */
-static td_status sum_world(td__step_engine *e)
-{
-    uint64_t at[5] = {td__clock_ns()};
-    int n = 2;
-    TD_TRY(td__dp_begin(e->world, e->batches, e->last_rows));
-    td__grad_plan(&e->total, false, &e->sum);
-    TD_TRY(in_parts(e, publish_parts));
-    td__grad_finish(e->blocks, &e->sum);
-    at[1] = td__clock_ns();
-    TD_TRY(td__dp_exchange(e->world, &e->total, e->sums, n_sums(e)));
-    at[2] = at[3] = at[4] = td__clock_ns();
-    e->totals = has_totals(e);
-    if (!e->totals) {
-        TD_TRY(in_parts(e, sum_slice));
-        at[3] = td__clock_ns();
-        TD_TRY(td__dp_gather(e->world, &e->grads));
-        at[4] = td__clock_ns();
-        n = 4;
-    }
-    e->times.reduce = 1e-9 * (double)(at[1] - at[0] + at[3] - at[2]);
-    e->times.wait = 1e-9 * (double)(at[2] - at[1] + at[4] - at[3]);
-    e->times.sent_nbytes = e->times.plain_nbytes = td__dp_nbytes(e->world);
-    for (int i = 0; i < n; i++)
-        add_span(e, i % 2 ? TD_SPAN_WAIT : TD_SPAN_REDUCE, at[i], at[i + 1], 0, 0);
-    return TD_OK;
-}
-
 /* The sum over all ranks, in slices; at stages 2 and 3 the gradients have left already. */
 static td_status sum_zero(td__step_engine *e)
 {
-    TD_TRY(td_allreduce(e->o.comm, e->sums, e->sums, n_sums(e), TD_F64, TD_REDUCE_SUM, NULL));
+    TD_TRY(
+        td_allreduce(e->o.comm, e->sums, e->sums, td__step_n_sums(e), TD_F64, TD_REDUCE_SUM, NULL));
     if (td__zero_stage(e->o.zero) > 1)
         return TD_OK;
     td__grad_plan(&e->total, false, &e->sum);
     e->update = false;
-    TD_TRY(in_parts(e, sum_parts));
+    TD_TRY(td__step_in_parts(e, td__step_sum_parts));
     td__grad_finish(e->blocks, &e->sum);
     return td__step_zero_sum(e->zero, &e->total, e->batches, e->last_rows);
 }
@@ -582,124 +405,6 @@ static void plan_local(td__step_engine *e)
     TD_ASSERT(e->total.n == 1 && total->dense && total->weight == 1, "%d partials of weight %g",
               e->total.n, (double)total->weight);
     e->grads = total->dense;
-}
-
-static td_sparse_grad sparse_grad(const td__step_engine *e, int k)
-{
-    if (e->buckets)
-        return td__bucket_sum_sparse(e->buckets, k);
-    return e->world ? td__dp_sparse(e->world, k) : td__grad_sparse(e->blocks, &e->total.at[0], k);
-}
-
-static td_status square_params(void *user, int thread)
-{
-    td__step_engine *e = user;
-    int n = td_params_count(e->o.params);
-    (void)thread;
-    for (int i; (i = atomic_fetch_add(&e->next, 1)) < n;) {
-        td_param_info info = td_params_info(e->o.params, i);
-        if (!info.is_state && !info.sparse)
-            e->squares[i] =
-                td__optim_param_squares(e->o.optimizer, e->grads + info.offset, info.count);
-    }
-    return TD_OK;
-}
-
-static td_status clip(td__step_engine *e, double *scale)
-{
-    td__tree_sum sum = {.n = 0};
-    TD_TRY(in_parts(e, square_params));
-    for (int i = 0; i < td_params_count(e->o.params); i++) {
-        td_param_info info = td_params_info(e->o.params, i);
-        if (!info.is_state && !info.sparse)
-            td__tree_add(&sum, e->squares[i]);
-    }
-    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {
-        td_sparse_grad sg = sparse_grad(e, k);
-        td__tree_add(&sum, td__optim_param_squares(e->o.optimizer, sg.values,
-                                                   (size_t)(sg.n_rows * sg.width)));
-    }
-    return td__optim_clip(e->o.optimizer, td__tree_total(&sum), scale);
-}
-
-/* Running averages: a runner folds in the statistics that lie in its own gradient block. */
-static void update_states(td__step_engine *e, td_runner *r)
-{
-    size_t count;
-    float *mine = td_runner_grads(r, &count);
-    if (!e->totals && mine != e->grads)
-        for (int i = 0; i < e->n_parts; i++)
-            if (!e->parts[i].update)
-                memcpy(mine + e->parts[i].begin, e->grads + e->parts[i].begin,
-                       e->parts[i].count * sizeof *mine);
-    td_runner_update_states(r);
-}
-
-static td_status wait_bucket(td__step_engine *e, int k)
-{
-    uint64_t begin = td__clock_ns();
-    TD_TRY(td__bucket_sum_wait(e->buckets, k));
-    uint64_t end = td__clock_ns();
-    e->times.wait += 1e-9 * (double)(end - begin);
-    if (end - begin > WAIT_SHOWN_NS)
-        add_span(e, TD_SPAN_WAIT, begin, end, 0, k);
-    return TD_OK;
-}
-
-/* Update parts as soon as all of their elements have arrived, which they do front to back. */
-static td_status update_arriving(td__step_engine *e)
-{
-    int from = 0, n = td__bucket_sum_count(e->buckets);
-    e->update = true;
-    for (int k = 0; k < n; k++) {
-        td__bucket b = td__bucket_sum_bucket(e->buckets, k);
-        int to = from;
-        while (to < e->n_parts && e->parts[to].begin + e->parts[to].count <= b.begin + b.count)
-            to++;
-        TD_TRY(wait_bucket(e, k));
-        TD_TRY(in_some_parts(e, sum_parts, from, to));
-        from = to;
-    }
-    return wait_bucket(e, n);
-}
-
-static td_status update(td__step_engine *e, double lr)
-{
-    td_optimizer *o = e->o.optimizer;
-    bool clips = td__optim_clips(o),
-         arriving = e->buckets && !clips && !e->o.update_late && !e->o.watch;
-    double scale = 1;
-
-    if (e->buckets && !arriving)
-        TD_TRY(wait_bucket(e, td__bucket_sum_count(e->buckets)));
-    if (e->o.watch)
-        TD_TRY(e->o.watch->check(e->o.watch->user, e->sums + 1 + e->size));
-    if (!clips)
-        TD_TRY(td__optim_begin(o, lr, 1));
-    if (!e->world && !e->buckets) {
-        e->update = !clips;
-        TD_TRY(in_parts(e, sum_parts));
-        td__grad_finish(e->blocks, &e->sum);
-    }
-    if (clips) {
-        TD_TRY(clip(e, &scale));
-        TD_TRY(td__optim_begin(o, lr, scale));
-    }
-    if (arriving) {
-        TD_TRY(update_arriving(e));
-    } else if (e->totals) {
-        TD_TRY(in_parts(e, update_totals));
-    } else if (clips || e->world || e->buckets) {
-        e->update = true;
-        TD_TRY(in_parts(e, sum_parts)); /* nothing left to blend */
-    }
-    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {
-        td_sparse_grad sg = sparse_grad(e, k);
-        td__optim_apply_rows(o, &sg);
-    }
-    update_states(e, td__shard_any_runner(e->o.set));
-    td__optim_end(o);
-    return TD_OK;
 }
 
 /* What the queue did meanwhile. */
@@ -728,18 +433,18 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
     if (e->zero) {
         TD_TRY(sum_zero(e));
     } else if (e->world) {
-        TD_TRY(sum_world(e));
+        TD_TRY(td__step_sum_world(e));
     } else if (e->buckets) {
-        td__bucket_sum_close(e->buckets, e->sums, n_sums(e));
+        td__bucket_sum_close(e->buckets, e->sums, td__step_n_sums(e));
         e->grads = td__bucket_sum_grads(e->buckets);
     } else {
         plan_local(e);
     }
-    double before = e->world || e->zero ? seconds_since(begin) : 0;
+    double before = e->world || e->zero ? td__step_seconds_since(begin) : 0;
     uint64_t summed = td__clock_ns();
-    TD_TRY(e->zero ? td__step_zero_update(e->zero, lr) : update(e, lr));
-    add_span(e, TD_SPAN_UPDATE, summed, td__clock_ns(), 0, 0);
-    e->times.update = seconds_since(begin) - before - (e->buckets ? e->times.wait : 0);
+    TD_TRY(e->zero ? td__step_zero_update(e->zero, lr) : td__step_update(e, lr));
+    td__step_span(e, TD_SPAN_UPDATE, summed, td__clock_ns(), 0, 0);
+    e->times.update = td__step_seconds_since(begin) - before - (e->buckets ? e->times.wait : 0);
     if (e->buckets)
         note_buckets(e);
     if (e->zero)
@@ -752,136 +457,5 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
     out->asked = e->sums[0];
     out->seconds = e->sums + 1;
     out->times = e->times;
-    return TD_OK;
-}
-
-/* ---- Shares that the caller adds up ---------------------------------------------------------- */
-
-size_t td__step_floats(const td__step_engine *e)
-{
-    return td__grad_dense(e->blocks);
-}
-
-int td__step_lists(const td__step_engine *e)
-{
-    return td__grad_sparse_count(e->blocks);
-}
-
-void td__step_widths(const td__step_engine *e, int64_t *out)
-{
-    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
-        out[k] = td__grad_sparse_width(e->blocks, k);
-}
-
-static td_status blend_ops(void *user, int thread)
-{
-    td__step_engine *e = user;
-    (void)thread;
-    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;)
-        td__grad_blend_ops(e->ops, e->n_ops, e->parts[i].begin, e->parts[i].count);
-    return TD_OK;
-}
-
-td_status td__step_own_share(td__step_engine *e, td__grad_share *out)
-{
-    td__tree_sum sum = {.n = 0};
-    td__grad_plan(&e->total, true, &e->sum);
-    e->update = false;
-    TD_TRY(in_parts(e, sum_parts));
-    td__grad_finish(e->blocks, &e->sum);
-    for (int i = 0; i < e->batches * e->o.shards; i++)
-        td__tree_add(&sum, e->losses[i]);
-    *out = (td__grad_share){.loss = td__tree_total(&sum), .lists = e->lists};
-    td__partial *own = e->total.n ? &e->total.at[0] : NULL;
-    if (!own || !own->dense)
-        return TD_OK;
-    if (own->weight != 1) { /* a single shard, still in its runner */
-        e->ops[0] = (td__blend_op){own->dense, own->dense, own->weight, 0};
-        e->n_ops = 1;
-        TD_TRY(in_parts(e, blend_ops));
-        own->weight = 1;
-    }
-    out->grads = own->dense;
-    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
-        e->lists[k] = td__grad_sparse(e->blocks, own, k);
-    return TD_OK;
-}
-
-double td__step_compute(const td__step_engine *e)
-{
-    return e->times.compute;
-}
-
-/* The own partial, or zeros in its place. */
-static td_status hold_own(td__step_engine *e, td__partial **out)
-{
-    td__partial *own = *out = &e->total.at[0];
-    if (e->total.n && own->dense)
-        return TD_OK;
-    td__grad_clear(e->blocks, &e->total);
-    *own = (td__partial){.weight = 1};
-    TD_TRY(td__grad_hold(e->blocks, own));
-    e->total.n = 1;
-    memset(own->dense, 0, td__grad_dense(e->blocks) * sizeof *own->dense);
-    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
-        td__grad_no_rows(own, k);
-    return TD_OK;
-}
-
-/* The lists of all shares into the own one. */
-static td_status merge_lists(td__step_engine *e, td__partial *own, const td__grad_share *others,
-                             int n, float scale)
-{
-    int lists = td__grad_sparse_count(e->blocks);
-    if (!lists)
-        return TD_OK;
-    td__grad_scale_rows(e->blocks, own, scale);
-    for (int i = 0; i < n; i++) {
-        td__partial from = {.weight = 1};
-        TD_TRY(td__grad_hold(e->blocks, &from));
-        for (int k = 0; k < lists; k++)
-            td__grad_set_rows(e->blocks, &from, k, others[i].lists[k].n_rows,
-                              others[i].lists[k].rows, others[i].lists[k].values);
-        td__grad_scale_rows(e->blocks, &from, scale);
-        e->sum.n_ops = 1;
-        e->sum.dst_block[0] = own->block;
-        e->sum.src_block[0] = from.block;
-        td__grad_finish(e->blocks, &e->sum);
-    }
-    return TD_OK;
-}
-
-td_status td__step_apply(td__step_engine *e, int64_t own_rows, const td__grad_share *others, int n,
-                         double lr, td__step_result *out)
-{
-    uint64_t begin = td__clock_ns();
-    td__tree_sum own_loss = {.n = 0};
-    td__partial *own;
-    int64_t rows = own_rows;
-    for (int i = 0; i < e->batches * e->o.shards; i++)
-        td__tree_add(&own_loss, e->losses[i]);
-    double loss = td__tree_total(&own_loss);
-    for (int i = 0; i < n; i++) {
-        rows += others[i].rows;
-        loss += others[i].loss;
-    }
-    TD_ASSERT(rows > 0 && n < e->size, "%lld rows of %d shares", (long long)rows, n + 1);
-    double scale = (double)e->rows / (double)rows;
-    TD_TRY(hold_own(e, &own));
-    e->n_ops = 0;
-    if (n == 0 && scale != 1)
-        e->ops[e->n_ops++] = (td__blend_op){own->dense, own->dense, (float)scale, 0};
-    for (int i = 0; i < n; i++)
-        e->ops[e->n_ops++] =
-            (td__blend_op){own->dense, others[i].grads, i ? 1 : (float)scale, (float)scale};
-    TD_TRY(in_parts(e, blend_ops));
-    TD_TRY(merge_lists(e, own, others, n, (float)scale));
-    e->sum.n_ops = 0; /* all is blended */
-    e->grads = own->dense;
-    TD_TRY(update(e, lr));
-    td__grad_clear(e->blocks, &e->total);
-    e->times.update = seconds_since(begin);
-    *out = (td__step_result){.loss = loss * scale, .times = e->times};
-    out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
     return TD_OK;
 }
