@@ -108,6 +108,18 @@ static td_status find_job(training *t)
     return TD_OK;
 }
 
+enum { LOCK_MS = 2000, LOCK_POLL_MS = 5 };
+
+/* Who trained there before may have been killed a moment ago, and not be gone yet. */
+static td_status lock_run(training *t)
+{
+    td__deadline until = td__deadline_in_ms(LOCK_MS);
+    td_status st;
+    while ((st = td__run_dir_lock(t->dir, &t->lock)) && !td__deadline_passed(until))
+        (void)poll(NULL, 0, LOCK_POLL_MS);
+    return st;
+}
+
 /* An existing run to go on with. */
 static td_status find_run(training *t)
 {
@@ -129,7 +141,7 @@ static td_status find_run(training *t)
     if (stat(job, &info) != 0)
         return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
                        t->dir);
-    TD_TRY(td__run_dir_lock(t->dir, &t->lock));
+    TD_TRY(lock_run(t));
     td__run_dir_failed(t->dir, NULL);
     return td__resume_check(s, t->dir, &t->past);
 }
@@ -257,17 +269,6 @@ static void print_head(training *t, int ranks, const char *how)
 
 /* ---- Elastic ranks --------------------------------------------------------------------------- */
 
-enum { LOCK_MS = 2000, LOCK_POLL_MS = 5 };
-
-/* Who was rank 0 before may not be gone yet, or be fenced off and never let go: what it has open is
- * not what we write. */
-static void take_lock(training *t)
-{
-    td__deadline until = td__deadline_in_ms(LOCK_MS);
-    while (td__run_dir_lock(t->dir, &t->lock) && !td__deadline_passed(until))
-        (void)poll(NULL, 0, LOCK_POLL_MS);
-}
-
 static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uint64_t valid,
                             uint64_t *told_step, uint64_t *told_valid)
 {
@@ -275,7 +276,10 @@ static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uin
     const td__job_log *log = td__job_log_opts(t->session.job);
     td__members *m = t->session.members;
 
-    take_lock(t);
+    /* Who was rank 0 before may be fenced off and never let go: what it has open is not what we
+     * write. */
+    td_status locked = lock_run(t);
+    (void)locked;
     TD_TRY(td__metrics_file_take_over(t->dir, step, valid, told_step, told_valid, &t->metrics));
     TD_TRY(td__trainer_observe(trainer, t->metrics));
     if (log->tensorboard) {

@@ -257,6 +257,9 @@ static void agent_ended(launch *l, int index)
         snprintf(text, sizeof text, "the agent on host %s was lost, and no other is left%s%s", name,
                  a->link.noise[0] ? ": " : "", a->link.noise);
         give_up(l, TD_EPEER, text);
+    } else if (!a->ready) { /* one that was added */
+        td__output_say(l->output, "cannot start an agent on host %s, the others go on%s%s", name,
+                       a->link.noise[0] ? ": " : "", a->link.noise);
     } else {
         td__output_say(l->output, "the agent on host %s is gone; %d left", name, n_left);
     }

@@ -141,6 +141,15 @@ kill -CONT "$(agent_of 0)"
 ends 0
 ! has 'generation 2' || fail "ranks were fenced off by an agent that had been stopped"
 
+# So does a job whose launcher is stopped: its output waits.
+start -n 2 --elastic --lease 400ms --heartbeat 50ms -- $(steps 150)
+all_in 1 2
+kill -STOP "$launcher"
+sleep 0.8 # longer than the lease
+kill -CONT "$launcher"
+ends 0
+! has 'generation 2' || fail "ranks were lost while the launcher was stopped"
+
 # Three hosts: any agent may die or be stopped, the first one too.
 three() { start --hosts localhost:2,b:2,c:2 --listen 127.0.0.1 --ssh "$dir/rsh" -n 2:6 "$@"; }
 for index in 0 1 2; do
@@ -186,6 +195,24 @@ all_in 2 4
 echo 'b:2' >"$dir/hosts"
 all_in 3 2
 ends 0
+
+# A host that cannot be reached, or an entry that is wrong, costs nobody anything.
+cat >"$dir/rsh2" <<'SH'
+#!/bin/sh
+[ "$1" != nowhere ] || { echo "no route to $1" >&2; exit 255; }
+shift
+exec "$@"
+SH
+chmod +x "$dir/rsh2"
+echo 'localhost:2' >"$dir/hosts"
+start --hosts-file "$dir/hosts" --listen 127.0.0.1 --ssh "$dir/rsh2" -n 1:4 -- $(steps 300)
+all_in 1 2
+echo 'nowhere:2' >>"$dir/hosts"
+must 'cannot start an agent on host nowhere, the others go on: no route to nowhere'
+echo 'localhost:many' >"$dir/hosts"
+must 'the file of hosts: host "localhost:many": expected NAME or NAME:SLOTS'
+ends 0
+! has 'generation 2' || fail "a wrong entry cost a generation"
 
 # How long it takes from kill -9 to the next generation: the best of three.
 best=100000 most=500

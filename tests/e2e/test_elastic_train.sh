@@ -56,9 +56,9 @@ elastic() {
     run 0 "$tandem" train "$mark" -q --run-dir run --elastic "$@"
     [ "$(digest)" = "$want" ] || fail "$name: another digest than that of the quiet run"
     steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
-    [ "$steps" = "$(seq 24)" ] || fail "$name: metrics.jsonl has steps" $steps
+    [ "$steps" = "$(seq 24)" ] || fail "$name: metrics.jsonl has steps $steps"
     evals=$(grep '"part": "valid"' run/metrics.jsonl | grep -o '"step": [0-9]*' | grep -o '[0-9]*$')
-    [ "$evals" = "$(seq 6 6 24)" ] || fail "$name: metrics.jsonl has validations of" $evals
+    [ "$evals" = "$(seq 6 6 24)" ] || fail "$name: metrics.jsonl has validations of $evals"
     [ "$(grep -c '"kind": "end"' run/metrics.jsonl)" = 1 ] || fail "$name: not one end"
     [ "$(cat run/checkpoints/latest)" = step-00000024 ] || fail "$name: another last checkpoint"
     diff -q quiet/checkpoints/step-00000024/model.safetensors \
@@ -97,6 +97,60 @@ has 'expected kill rank=2 at=step:17'
 [ ! -e no ] || fail "a run's directory was made"
 run 2 "$tandem" train "$mark" --faults-sweep
 has 'how many ranks'
+
+# A live run, slow enough to be worked on: the steps that it is to have reached, and its ranks.
+slow='slow rank=0 for=20ms at=step:1'
+live() { # ARGUMENTS...
+    rm -rf run
+    "$tandem" train "$mark" -q --run-dir run --elastic --set train.steps=120 --faults "$slow" "$@" \
+        >out 2>&1 &
+    pid=$!
+}
+reach() { wait_for 60 grep -q "\"kind\": \"step\", \"step\": $1," run/metrics.jsonl 2>/dev/null; }
+said() { grep -q -- "$1" out; }
+rank_0() { "$tandem" status run | awk '$1 == "0" { print $3; found = 1 } END { exit !found }'; }
+ranks() { pgrep -P "$(pgrep -P $pid | head -n 1)"; }
+# same NAME: the run ends well, and as if nothing had happened
+same() {
+    wait $pid || fail "$1: status $?"
+    [ "$(digest)" = "$long" ] || fail "$1: another digest than that of the quiet run"
+    steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
+    [ "$steps" = "$(seq 120)" ] || fail "$1: metrics.jsonl has steps $steps"
+    [ ! -e run/control ] || fail "$1: the control file is left"
+    wait_for 5 dead || fail "$1: processes are left"
+}
+run 0 "$tandem" train "$mark" -q --run-dir long --set train.steps=120
+long=$(digest)
+
+# Grow from 2 to 4 and shrink to 1 in mid-run.
+live -n 2
+reach 3 || fail "no step 3"
+"$tandem" scale run 4 >/dev/null || fail "scale 4"
+wait_for 30 said 'generation [0-9]*, 4 ranks' || fail "never four ranks"
+"$tandem" scale run 1 >/dev/null || fail "scale 1"
+wait_for 30 said 'generation [0-9]*, 1 rank:' || fail "never one rank"
+same scale
+
+# A spare takes over from rank 0, and from who took over from it; all of them at once.
+live -n 2 --spares 1
+reach 3 || fail "no step 3"
+wait_for 30 rank_0 >id || fail "status does not name rank 0"
+xargs kill -9 <id
+wait_for 30 said 'generation 2, 2 ranks' || fail "the spare did not take over"
+reach 30 || fail "no step 30"
+ranks | xargs -r kill -9
+same spare
+
+# The only agent is killed: no orphan, and --resume goes on.
+live -n 2
+reach 30 || fail "no step 30"
+kill -9 "$(pgrep -P $pid | head -n 1)"
+wait $pid && fail "a job without its agent ended well"
+tail -n 1 out | grep -q 'the agent on host localhost was lost, and no other is left' || fail "cause"
+wait_for 5 dead || fail "kill -9 of the agent left processes"
+"$tandem" train "$mark" -q --resume=run --elastic -n 3 --set train.steps=120 >out 2>&1 &
+pid=$!
+same resume
 
 # What is wrong with the job ends it at once: the cause is the last line, nobody is started again.
 rm -rf run
