@@ -480,6 +480,8 @@ td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *
     else if (r->prepared != r->ps->version)
         prepare(r);
     td_status st = walk(r, pack, fn, user);
+    if (pack && r->packed) /* runners of other sizes have such a place too */
+        td__block_give_back(r->packed, r->p->packed);
     if (b->ops->leave)
         b->ops->leave(b, saved);
     float loss = td_runner_loss(r);
