@@ -49,7 +49,8 @@ typedef struct td__members_ops {
      * ranks at once: the caller agrees on it with the others (the step's small allreduce). */
     bool (*wanted)(td__members *m);
     /* Generation g is over for this process. st TD_OK: at a step border, as wanted; TD_EINVAL: what
-     * is wrong is wrong with the job, and no other process could go on either. */
+     * is wrong is wrong with the job, and no other process could go on either; TD_EMISMATCH: this
+     * host computes wrongly. */
     void (*leave)(td__members *m, uint64_t g, td_status st, const char *why);
     void (*beat)(td__members *m, const td__beat *b);
     /* This process wants to go, as after SIGTERM: wanted() becomes true on all members, and at the

@@ -206,9 +206,11 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
         if (left.generation < k->told)
             return;
         k->failed = left.status != TD_OK;
-        if (left.status == TD_EINVAL || left.status == TD_EIO || left.status == TD_ENOMEM)
+        if (left.status == TD_EINVAL || left.status == TD_EIO || left.status == TD_ENOMEM ||
+            left.status == TD_EMISMATCH)
             snprintf(k->said, sizeof k->said, "%.159s", left.why);
         k->hopeless = left.status == TD_EINVAL;
+        k->wrong = left.status == TD_EMISMATCH && w->s->hosts.n > 1;
     } else if (m->kind == TD_CTL_DRAIN) {
         k->leaving = true;
     } else if (m->kind == TD_CTL_RUN_DIR && !*w->lost) {
@@ -297,7 +299,10 @@ static void reap(td__workers *w, worker *k, uint64_t now)
                     memmove(p, p + 1, strlen(p));
                     break;
                 }
-            count_crash(w, k, status, text, now);
+            if (k->wrong) /* it goes, with all of its places; the job has other hosts */
+                td__workers_slots(w, 0);
+            else
+                count_crash(w, k, status, text, now);
             if (!k->hopeless)
                 td__worker_say_hang(w, k, status);
         }
@@ -428,7 +433,7 @@ static void tell_generation(worker *k, const td__ms_content *c, int rank)
     k->told = c->generation;
     k->state = TD_PROC_BUSY;
     k->was_in = true;
-    k->failed = k->hopeless = false;
+    k->failed = k->hopeless = k->wrong = false;
     k->said[0] = 0;
 }
 

@@ -29,7 +29,8 @@ typedef struct td__worker {
     uint64_t heard_ns, kill_at; /* kill_at 0: no */
     td__ctl_beat beat;
     td__hang hang;  /* why it was silent, if fenced */
-    bool hopeless;  /* it said that the job itself is wrong */
+    bool hopeless;  /* it said that the job itself is wrong, */
+    bool wrong;     /* that this host is */
     char said[160]; /* why it cannot go on, in its own words; "": it did not say */
 } td__worker;
 

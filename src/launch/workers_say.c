@@ -58,12 +58,11 @@ void td__worker_say_hang(td__workers *w, const td__worker *k, int status)
     else
         snprintf(how, sizeof how, "with exit status %d%s%s", status, words(k)[0] ? ": " : "",
                  words(k));
-    int n =
-        snprintf(line, sizeof line,
-                 "hang: %s on host %s, pid %d: %s%s%s, %s; the others go on without it, another "
-                 "process takes its place",
-                 rank, w->report.host, (int)k->child.pid,
-                 td__hang_name(k->fenced ? k->hang : TD_HANG_DEAD), at[0] ? " in " : "", at, how);
+    int n = snprintf(line, sizeof line,
+                     "hang: %s on host %s, pid %d: %s%s%s, %s; the others go on without it, %s",
+                     rank, w->report.host, (int)k->child.pid,
+                     td__hang_name(k->fenced ? k->hang : TD_HANG_DEAD), at[0] ? " in " : "", at,
+                     how, k->wrong ? "and without its host" : "another process takes its place");
     if (n > 0 && !*w->lost)
         *w->lost |= td__channel_send(&w->s->up, TD_MSG_HANG, k->slot, line, strlen(line) + 1) != 0;
 }

@@ -63,6 +63,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     td_status st = generation(t, out, over, &all);
     if (st)
         snprintf(why, sizeof why, "%s", td_last_error());
+    bool wrong = st == TD_EIO && td__verify_doubt(t->verify); /* who is outvoted */
     td__faults_generation(t->o.faults, g.number, g.rank, g.size, NULL);
     td__train_close(t);
     t->o.comm = NULL;
@@ -72,7 +73,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     if (t->leaving && m->ops->drain)
         m->ops->drain(m);
     /* TD_EINVAL ends the whole job: what is wrong with this process alone does not. */
-    td_status told = st == TD_EINVAL && !all ? TD_EIO : st;
+    td_status told = wrong ? TD_EMISMATCH : st == TD_EINVAL && !all ? TD_EIO : st;
     m->ops->leave(m, g.number, told, st ? why : *over ? "the run is over" : "");
     return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }

@@ -89,6 +89,21 @@ CASES
 elastic flip -n 3 --faults 'flip rank=1 at=step:9' --set train.verify=1
 has 'rank 1 computed the gradients of shard [0-9]* of step 9 wrongly'
 
+# A host that computes wrongly goes with all of its ranks, if there are others.
+printf '#!/bin/sh\nshift\nexec "$@"\n' >rsh
+chmod +x rsh
+rm -rf run
+run 0 "$tandem" launch --hosts localhost:2,b:2 --listen 127.0.0.1 --ssh "$dir/rsh" -n 1:4 -- \
+    "$tandem" train "$mark" -q -j 1 --run-dir "$dir/run" --set train.shards=8 \
+    --set train.verify=1 --faults 'flip rank=2 at=step:9; slow rank=0 for=20ms at=step:1'
+has 'rank 2 on host b, .* computed the gradients of shard .* and without its host'
+has 'generation [0-9]*, 2 ranks'
+last=$(grep -o 'generation [0-9]*, [0-9]* ranks' out | tail -n 1)
+[ "${last##*, }" = "2 ranks" ] || fail "a host that computes wrongly came back"
+with=$(digest)
+run 0 "$tandem" train "$mark" -q --run-dir eight --set train.shards=8
+[ "$(digest)" = "$with" ] || fail "a wrong host: another digest"
+
 # Parallel slices are not for elastic ranks; faults are read before anything begins.
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir slices --set parallel.zero=1
 has 'parallel.zero'
