@@ -242,12 +242,12 @@ void td__trainer_destroy(td__trainer *t)
         return;
     td__checkpointer_destroy(t->checkpointer);
     td__rank_stats_destroy(t->stats);
-    td__balance_destroy(t->balance);
-    td__verify_destroy(t->verify);
     td__span_log_destroy(t->spans);
     td__backup_run_destroy(t);
     td__step_engine_destroy(t->engine);
     td__loader_destroy(t->loader);
+    td__balance_destroy(t->balance); /* whose bounds the engine and the loader's threads use */
+    td__verify_destroy(t->verify);
     td_schedule_destroy(t->schedule);
     td_optimizer_destroy(t->optimizer);
     td__lockstep_destroy(t->eval_walk);
