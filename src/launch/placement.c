@@ -205,6 +205,17 @@ static void say_lost(const td__place *p, const td__ms_content *c, uint32_t rank,
     set_text(text, "rank %u on host %s ended", rank, host);
 }
 
+/* Who was lost last: since this generation, or before it. */
+static void why_fewer(const td__place *p, const td__ms_content *c, char *text)
+{
+    set_text(text, "%s", c->generation > 1 ? c->why : "");
+    for (uint32_t i = 0; i < c->n_members; i++)
+        if (!find(p, c->member[i])) {
+            say_lost(p, c, i, text);
+            return;
+        }
+}
+
 /* ---- the end ---- */
 
 static bool end_job(td__ms_content *c, int status, const char *cause)
@@ -245,10 +256,12 @@ static bool is_over(const td__place *p, const td__ms_state *s, td__ms_content *n
     if (!s->content.generation && n_ended && n_ended == n_target)
         return end_job(next, 0, ""); /* programs that want nothing of one another */
     if (slots < p->min && all_reported(p) && !next->finishing) {
+        char why[TD_MS_TEXT];
+        why_fewer(p, &s->content, why);
         snprintf(text, sizeof text,
                  "%u ranks are the least, and the hosts that are left have %u "
                  "slots%s%s",
-                 p->min, slots, s->content.why[0] ? "; " : "", s->content.why);
+                 p->min, slots, why[0] ? "; " : "", why);
         return end_job(next, 1, text);
     }
     return false;

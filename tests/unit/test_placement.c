@@ -134,7 +134,7 @@ static const row ROWS[] = {
     {"an agent is silent", {{.slots = 2, .procs = "bb", .silent = true}, H(2, "bb")}, 2, 3,
      "01021112", 4, 1, 0, 1, 4, "1112", false, false, "does not answer"},
     {"no room is left", {H(2, "bb"), {.slots = 2, .procs = "bb", .dead = true}}, 2, 3, "01021112",
-     4, 3, 0, 1, 0, "01021112", false, true, "3 ranks are the least"},
+     4, 3, 0, 1, 0, "01021112", false, true, "have 2 slots; host"},
     {"crash loop", {{.slots = 4, .procs = "ss", .crashes = 6}}, 1, 0, "", 2, 1, 0, 1, 0, "", false,
      true, "6 failures without a step forward; the first: the first"},
     {"hopeless", {{.slots = 4, .procs = "s", .hopeless = true}}, 1, 0, "", 2, 1, 0, 1, 0, "", false,
