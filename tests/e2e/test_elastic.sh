@@ -188,7 +188,8 @@ ends 0
 
 # Hosts come and go with the file that names them.
 echo 'localhost:2' >"$dir/hosts"
-start --hosts-file "$dir/hosts" --listen 127.0.0.1 --ssh "$dir/rsh" -n 1:4 -- $(steps 400)
+start --hosts-file "$dir/hosts" --lease 5s --listen 127.0.0.1 \
+    --ssh "$dir/rsh" -n 1:4 -- $(steps 400)
 all_in 1 2
 echo 'b:2' >>"$dir/hosts"
 all_in 2 4
@@ -205,7 +206,8 @@ exec "$@"
 SH
 chmod +x "$dir/rsh2"
 echo 'localhost:2' >"$dir/hosts"
-start --hosts-file "$dir/hosts" --listen 127.0.0.1 --ssh "$dir/rsh2" -n 1:4 -- $(steps 300)
+start --hosts-file "$dir/hosts" --lease 5s --listen 127.0.0.1 \
+    --ssh "$dir/rsh2" -n 1:4 -- $(steps 300)
 all_in 1 2
 echo 'nowhere:2' >>"$dir/hosts"
 must 'cannot start an agent on host nowhere, the others go on: no route to nowhere'
