@@ -14,13 +14,11 @@
 #include "support/check.h"
 #include "support/procs.h"
 #include "support/ranks.h"
+#include "support/sanitized.h"
 #include "tandem/alloc.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SLOWER = 10, GROWTH_KB = 1 << 20 }; /* their own memory grows */
-#else
-enum { SLOWER = 1, GROWTH_KB = 2048 };
-#endif
+enum { SLOWER = SANITIZED ? 10 : 1 };
+enum { GROWTH_KB = SANITIZED ? 1 << 20 : 2048 }; /* their own memory grows */
 enum { COUNT = 300 };
 
 /* ---- every call, by number ---- */

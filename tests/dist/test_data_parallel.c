@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "support/check.h"
 #include "support/ranks.h"
+#include "support/sanitized.h"
 #include "support/train_models.h"
 #include "tandem/ops.h"
 #include "tandem/tandem.h"
@@ -15,7 +16,8 @@
 #include "train/step.h"
 #include "train/trainer.h"
 
-enum { MOST_RANKS = 9 };
+/* Races and bad memory show on few ranks as well as on many. */
+enum { MOST_RANKS = SANITIZED ? 5 : 9 };
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
@@ -177,7 +179,7 @@ TEST(shards_and_accumulation)
                        .accumulate = accumulate,
                        .threads = 2};
             expect(&s);
-            for (int n = 2; n <= 7; n += 1 + accumulate % 2)
+            for (int n = 2; n <= 7 && n <= MOST_RANKS; n += 1 + accumulate % 2)
                 ranks_run(n, NULL, steps_body, &s);
         }
 }
@@ -462,8 +464,8 @@ TEST(runs_are_resumed_with_another_number_of_ranks)
     running u = new_run(1);
     CHECK_OK(run_trainer(&u, NULL, 0, 1, &u.want));
     td__train_result want = u.want;
-    for (int i = 0; i < N; i++)
-        for (int k = 0; k < N; k++) {
+    for (int i = 0; i < N && RANKS[i] <= MOST_RANKS; i++)
+        for (int k = 0; k < N && RANKS[k] <= MOST_RANKS; k++) {
             u.opts.checkpoint_dir = check_tmpdir();
             u.want = (td__train_result){.digest = ""};
             u.stop_after = (uint64_t)(1 + (i + k) % 6);

@@ -19,6 +19,7 @@
 #include "coll/hang.h"
 #include "support/check.h"
 #include "support/procs.h"
+#include "support/sanitized.h"
 #include "tandem/log.h"
 
 enum {
@@ -30,11 +31,7 @@ enum {
     FAST_STALL_MS = 300,
     TRIES = 3
 };
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { EPEER_MS = 5000, STALL_MS = 20000 };
-#else
-enum { EPEER_MS = 1000, STALL_MS = 5000 };
-#endif
+enum { EPEER_MS = SANITIZED ? 5000 : 1000, STALL_MS = SANITIZED ? 20000 : 5000 };
 
 /* Between the test and its ranks. */
 typedef struct board {

@@ -10,15 +10,12 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "support/check.h"
+#include "support/sanitized.h"
 #include "train/elastic.h"
 #include "train/faults.h"
 #include "train/run_dir.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { PATIENCE_S = 240 };
-#else
-enum { PATIENCE_S = 60 };
-#endif
+enum { PATIENCE_S = SANITIZED ? 240 : 60 };
 
 typedef struct director director;
 

@@ -17,12 +17,9 @@
 #include "net/mesh_inproc.h"
 #include "net/store.h"
 #include "support/check.h"
+#include "support/sanitized.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { PATIENCE_MS = 240000 };
-#else
-enum { PATIENCE_MS = 60000 };
-#endif
+enum { PATIENCE_MS = SANITIZED ? 240000 : 60000 };
 enum { MOST = 64, TEXT = 1024 };
 
 /* The meshes of one world, ready (inproc) or to be joined by each rank. */
