@@ -2,27 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Backup workers as a user sees them: a rank that stands still holds nobody up, what it does later
 # is dropped and reported, a run is replayed from its metrics with the same digest; a killed rank.
-set -uo pipefail
-tandem=$(realpath "${TD_BUILD:-build}/tandem")
-dir=$(mktemp -d)
-mark=$dir/job.yaml # an argument by which processes of this test are found
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+. "$(dirname "$0")/lib.sh"
 
-fail() { echo "test_backup: $*" >&2; [ -f out ] && cat out >&2; exit 1; }
-# wait_for SECONDS COMMAND...: until it succeeds
-wait_for() {
-    local end=$((SECONDS + $1)); shift
-    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
-}
-dead() { ! pgrep -f "$mark" >/dev/null; }
-run() {
-    local want=$1 got; shift
-    timeout 100 "$@" >out 2>&1; got=$?
-    [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
-}
-has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
-digest() { grep -o 'sha256:[0-9a-f]*' out | tail -n 1; }
 steps() { cat "$1/metrics.jsonl" 2>/dev/null | grep -c '"kind": *"step"'; }
 past() { [ "$(steps "$1")" -ge "$2" ]; }
 # pid_of RANK

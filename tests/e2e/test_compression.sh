@@ -3,21 +3,8 @@
 # parallel.compress as a user sees it: a small convolutional network learns its digits on four ranks
 # with every compressor, with as few bytes as promised; the same bits over shared memory and TCP;
 # resuming; what is refused.
-set -uo pipefail
-tandem=$(realpath "${TD_BUILD:-build}/tandem")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+. "$(dirname "$0")/lib.sh"
 
-fail() { echo "test_compression: $*" >&2; [ -f out ] && cat out >&2; exit 1; }
-# run EXPECTED_STATUS COMMAND...: output in ./out
-run() {
-    local want=$1 got; shift
-    timeout 100 "$@" >out 2>&1; got=$?
-    [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
-}
-has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
-digest() { grep -o 'sha256:[0-9a-f]*' out | tail -n 1; }
 # accuracy: of the test part, in hundredths of a per cent
 accuracy() { sed -n 's/.*test accuracy \([0-9]*\)\.\([0-9][0-9]\) %.*/\1\2/p' out; }
 # ended KEY: its number in the last run's end event

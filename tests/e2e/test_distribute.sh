@@ -3,27 +3,7 @@
 # data.distribute as a user sees it: files that only rank 0 has, on any number of ranks, give the
 # digest of a run where every rank has them; what is wrong with them is said once; a rank that is
 # killed while data travel ends the run.
-set -uo pipefail
-tandem=$(realpath "${TD_BUILD:-build}/tandem")
-dir=$(mktemp -d)
-mark=$dir/job.yaml # an argument by which processes of this test are found
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-
-fail() { echo "test_distribute: $*" >&2; [ -f out ] && cat out >&2; exit 1; }
-# wait_for SECONDS COMMAND...: until it succeeds
-wait_for() {
-    local end=$((SECONDS + $1)); shift
-    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
-}
-dead() { ! pgrep -f "$mark" >/dev/null; }
-run() {
-    local want=$1 got; shift
-    timeout 100 "$@" >out 2>&1; got=$?
-    [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
-}
-has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
-digest() { grep -o 'sha256:[0-9a-f]*' "${1:-out}" | tail -n 1; }
+. "$(dirname "$0")/lib.sh"
 
 # Ranks find the files by a relative name, from where they are: rank 0 in first, others elsewhere.
 mkdir first others

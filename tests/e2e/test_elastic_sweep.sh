@@ -2,15 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A kill at every communication and file operation of three steps with three ranks: every case ends
 # with the digest of the quiet run, and nothing is left behind.
-set -uo pipefail
-tandem=$(realpath "${TD_BUILD:-build}/tandem")
-dir=$(mktemp -d)
-mark=$dir/job.yaml # an argument by which processes of this test are found
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-
-fail() { echo "test_elastic_sweep: $*" >&2; cat out >&2; exit 1; }
-dead() { ! pgrep -f "$mark" >/dev/null; }
+. "$(dirname "$0")/lib.sh"
 
 cat >"$mark" <<'JOB'
 name: spirals

@@ -3,27 +3,7 @@
 # Elastic training as a user sees it, with real processes: kills of one rank, of rank 0 and of all,
 # stops, cuts, a full disk, a wrong bit; every case ends with the digest of the quiet run,
 # metrics.jsonl has every step once, and nothing is left behind.
-set -uo pipefail
-tandem=$(realpath "${TD_BUILD:-build}/tandem")
-dir=$(mktemp -d)
-mark=$dir/job.yaml # an argument by which processes of this test are found
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-
-fail() { echo "test_elastic_train: $*" >&2; [ -f out ] && cat out >&2; exit 1; }
-wait_for() {
-    local end=$((SECONDS + $1)); shift
-    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
-}
-dead() { ! pgrep -f "$mark" >/dev/null; }
-# run EXPECTED_STATUS COMMAND...: output in ./out
-run() {
-    local want=$1 got; shift
-    timeout 100 "$@" >out 2>&1; got=$?
-    [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
-}
-has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
-digest() { grep -o 'sha256:[0-9a-f]*' out | tail -n 1; }
+. "$(dirname "$0")/lib.sh"
 
 cat >"$mark" <<'JOB'
 name: spirals

@@ -2,30 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tandem train on several ranks as a user sees it: the same digest for any number of ranks over
 # shared memory and TCP and under every launcher, signals, a killed rank, bad input, no orphans.
-set -uo pipefail
-tandem=$(realpath "${TD_BUILD:-build}/tandem")
-terminal=$(realpath "${TD_SOURCE:-$PWD}")/tests/e2e/terminal.py
-dir=$(mktemp -d)
-mark=$dir/job.yaml # an argument by which processes of this test are found
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-
-fail() { echo "test_train_parallel: $*" >&2; [ -f out ] && cat out >&2; exit 1; }
-# wait_for SECONDS COMMAND...: until it succeeds
-wait_for() {
-    local end=$((SECONDS + $1)); shift
-    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
-}
-dead() { ! pgrep -f "$mark" >/dev/null; }
-# run EXPECTED_STATUS COMMAND...: output in ./out
-run() {
-    local want=$1 got; shift
-    timeout 100 "$@" >out 2>&1; got=$?
-    [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
-}
-has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
-digest() { grep -o 'sha256:[0-9a-f]*' out | tail -n 1; }
-same() { [ "$(digest)" = "$want" ] || fail "$1: another digest than that of one rank"; }
+. "$(dirname "$0")/lib.sh"
 
 cat >"$mark" <<'JOB'
 name: net

@@ -3,23 +3,9 @@
 # parallel.zero as a user sees it: the digest of one rank at every stage, over shared memory and
 # TCP, going on at another stage; memory that is planned by `tandem check -n`, told at the end of a
 # run, less at every stage, and about as planned.
-set -uo pipefail
-tandem=$(realpath "${TD_BUILD:-build}/tandem")
-sanitized=$(grep -c '^TD_SANITIZE:STRING=.' "${TD_BUILD:-build}/CMakeCache.txt")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+. "$(dirname "$0")/lib.sh"
 
-fail() { echo "test_zero: $*" >&2; [ -f out ] && cat out >&2; exit 1; }
-# run EXPECTED_STATUS COMMAND...: output in ./out
-run() {
-    local want=$1 got; shift
-    timeout 100 "$@" >out 2>&1; got=$?
-    [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
-}
-has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
-digest() { grep -o 'sha256:[0-9a-f]*' out | tail -n 1; }
-same() { [ "$(digest)" = "$want" ] || fail "$1: another digest than that of one rank"; }
+sanitized=$(grep -c '^TD_SANITIZE:STRING=.' "$build/CMakeCache.txt")
 
 cat >job.yaml <<'JOB'
 name: net
