@@ -92,9 +92,10 @@ static bool whole(const char *text, char stop, uint64_t *out, const char **rest)
 {
     char *end;
 
+    errno = 0;
     *out = strtoull(text, &end, 10);
     *rest = end + (*end == stop && stop);
-    return end != text && *text >= '0' && *text <= '9' && (*end == stop || !*end);
+    return end != text && !errno && *text >= '0' && *text <= '9' && (*end == stop || !*end);
 }
 
 /* "step:17:allreduce:3" */
@@ -105,8 +106,8 @@ static bool parse_at(const char *text, td__fault_event *e)
     e->generation = strncmp(text, "generation:", 11) == 0;
     if (!e->generation && strncmp(text, "step:", 5) != 0)
         return false;
-    if (!whole(text + (e->generation ? 11 : 5), ':', &e->number, &rest))
-        return false;
+    if (!whole(text + (e->generation ? 11 : 5), ':', &e->number, &rest) || !e->number)
+        return false; /* both count from 1 */
     e->count = 1;
     if (!*rest)
         return true;
@@ -118,19 +119,23 @@ static bool parse_at(const char *text, td__fault_event *e)
     return !*rest || (whole(rest + 1, 0, &e->count, &rest) && !*rest && e->count > 0);
 }
 
+/* Each word may be said once. */
 static bool parse_event_word(const char *word, td__fault_event *e, bool *placed)
 {
     const char *rest;
     uint64_t rank, peer;
     double v;
 
-    if (strncmp(word, "at=", 3) == 0)
+    if (strncmp(word, "at=", 3) == 0 && !*placed)
         return *placed = parse_at(word + 3, e);
-    if (strncmp(word, "for=", 4) == 0 && (e->act == TD_FAULT_STOP || e->act == TD_FAULT_SLOW)) {
+    if (strncmp(word, "for=", 4) == 0 && !e->for_ns &&
+        (e->act == TD_FAULT_STOP || e->act == TD_FAULT_SLOW)) {
         bool good = with_unit(word + 4, TIMES, TD_LEN(TIMES), &v, &rest) && !*rest;
         e->for_ns = good ? (uint64_t)v : 0;
         return good;
     }
+    if (e->rank >= 0)
+        return false;
     if (e->act == TD_FAULT_CUT) {
         bool good = whole(word, '-', &rank, &rest) && whole(rest, 0, &peer, &rest) && !*rest &&
                     rank != peer && rank < INT32_MAX && peer < INT32_MAX;

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "coll/comm_impl.h"
+#include "train/checkpoint_impl.h"
 
 enum { MOST_OPS = 32, DRAWN_STOP_NS = 1500000000 };
 
@@ -193,6 +194,35 @@ static td_status at_point(td__points *p, td__point_kind kind, const char *op)
 
 /* ---- The trainer's side ---------------------------------------------------------------------- */
 
+/* Is there a point of this name? A fault at any other would never happen, and nobody would know. */
+static bool known_operation(const char *op)
+{
+    static const char *const OTHERS[] = {
+        "",        "comm",         "file",          "op",         "rename", "remove", "prune",
+        "metrics", TD__STATE_FILE, TD__LATEST_FILE, TD__BEST_FILE};
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
+        if (strcmp(op, OTHERS[i]) == 0)
+            return true;
+    for (int i = 0; i < TD__FILE_COUNT; i++)
+        if (strcmp(op, td__checkpoint_file_name((td__checkpoint_file)i)) == 0)
+            return true;
+    for (int i = 0; i < TD_COLL_COUNT; i++)
+        if (strcmp(op, td__coll_name((td__coll)i)) == 0)
+            return true;
+    return false;
+}
+
+static td_status check_operations(const td__fault_plan *p)
+{
+    for (int i = 0; i < p->n_events; i++)
+        if (!known_operation(p->events[i].op))
+            return TD_FAIL(TD_EINVAL,
+                           "faults: no operation is called \"%s\"; there are comm, file, op, a "
+                           "collective (allreduce, ...) and a file (state.json, metrics, ...)",
+                           p->events[i].op);
+    return TD_OK;
+}
+
 td_status td__faults_create(const char *text, td__fault_do *act, void *user, td__faults **out)
 {
     *out = NULL;
@@ -206,6 +236,8 @@ td_status td__faults_create(const char *text, td__fault_do *act, void *user, td_
     f->began_ns = td__clock_ns();
     pthread_mutex_init(&f->lock, NULL);
     td_status st = td__fault_parse(text, &f->plan);
+    if (!st)
+        st = check_operations(&f->plan);
     if (!st && *f->plan.trace) {
         f->trace = open(f->plan.trace, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
         if (f->trace < 0)

@@ -89,6 +89,8 @@ run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir slices --set parallel.zer
 has 'parallel.zero'
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1'
 has 'expected kill rank=2 at=step:17'
+run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1 at=step:3:alreduce'
+has 'no operation is called "alreduce"'
 [ ! -e no ] || fail "a run's directory was made"
 run 2 "$tandem" train "$mark" --faults-sweep
 has 'how many ranks'
