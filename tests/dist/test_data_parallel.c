@@ -9,7 +9,7 @@
 #include "support/check.h"
 #include "support/ranks.h"
 #include "support/sanitized.h"
-#include "support/train_models.h"
+#include "support/step_rig.h"
 #include "tandem/ops.h"
 #include "tandem/tandem.h"
 #include "train/checkpoint.h"
@@ -21,151 +21,19 @@ enum { MOST_RANKS = SANITIZED ? 5 : 9 };
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-enum { BATCH = 12, SAMPLES = 40 }; /* three full batches and one of four */
-
-typedef struct setup {
-    const train_model *m;
-    int shards, accumulate, threads;
-    double clip_norm;
-    char digest[65]; /* what is expected; "" while it is being made */
-    double loss;
-    size_t bucket_nbytes;
-    bool late;
-    const char *reducer;
-    int bad_rank; /* whose weights are spoilt before step bad_step; 0: never */
-    uint32_t bad_step;
-} setup;
-
-typedef struct parts {
-    td__dataset *data;
-    td__loader *loader;
-    td__pool *pool;
-    td__shard_set *set;
-    td_params *ps;
-    td_optimizer *o;
-    td__step_engine *e;
-} parts;
-
-static td_status make_parts(const setup *s, td_comm *comm, parts *p)
-{
-    int64_t rows = (BATCH + s->shards - 1) / s->shards;
-    const td_program *program;
-    td_optim_opts o = {.name = s->m->optimizer, .lr = 0.05, .clip_norm = s->clip_norm};
-    td__loader_opts l = {.batch = BATCH, .shuffle = true, .seed = 9, .prefetch = -1};
-    td__shard_set_opts so = {.model = {.build = s->m->build},
-                             .use = TD__USE_TRAIN,
-                             .precision = s->m->precision,
-                             .seed = 9};
-    p->data = train_model_data(s->m, SAMPLES, 3);
-    TD_TRY(td__loader_create(p->data, &l, &p->loader));
-    TD_TRY(td__pool_create(s->threads, &p->pool));
-    so.pool = p->pool;
-    TD_TRY(td__shard_set_create(&so, &p->set));
-    TD_TRY(td__shard_program(p->set, rows, &program, NULL));
-    TD_TRY(td_params_create(program, 9, &p->ps));
-    td__shard_set_params(p->set, p->ps);
-    TD_TRY(td__shard_set_dataset(p->set, p->data, rows));
-    TD_TRY(td_optimizer_create(&o, p->ps, &p->o));
-    td__step_opts e = {.set = p->set,
-                       .pool = p->pool,
-                       .params = p->ps,
-                       .optimizer = p->o,
-                       .program = program,
-                       .shards = s->shards,
-                       .accumulate = s->accumulate,
-                       .comm = comm,
-                       .bucket_nbytes = s->bucket_nbytes,
-                       .update_late = s->late,
-                       .reducer = s->reducer};
-    return td__step_engine_create(&e, &p->e);
-}
-
-static void drop_parts(parts *p)
-{
-    td__step_engine_destroy(p->e);
-    td_optimizer_destroy(p->o);
-    td__shard_set_destroy(p->set);
-    td_params_destroy(p->ps);
-    td__pool_destroy(p->pool);
-    td__loader_destroy(p->loader);
-    td__dataset_destroy(p->data);
-}
-
-static void spoil(td_params *ps)
-{
-    size_t count;
-    td_params_block(ps, &count)[0] = NAN;
-    td_params_touch(ps);
-}
-
-/* Two passes over the data; losses become one number. */
-static td_status run_steps(const setup *s, int rank, parts *p, double *losses)
-{
-    int64_t batches = td__loader_batches(p->loader);
-    uint32_t step = 0;
-    *losses = 0;
-    for (int epoch = 0; epoch < 2; epoch++)
-        for (int64_t k = 0; k < batches; k += s->accumulate) {
-            int64_t end = k + s->accumulate < batches ? k + s->accumulate : batches;
-            int64_t stop = end * BATCH < SAMPLES ? end * BATCH : SAMPLES;
-            td__step_result r;
-            if (++step == s->bad_step && rank == s->bad_rank)
-                spoil(p->ps);
-            td__step_begin(p->e, step, (int)(end - k), stop - k * BATCH);
-            for (int64_t b = k; b < end; b++) {
-                const td__batch *batch;
-                td__loader_seek(p->loader, (uint64_t)epoch, b);
-                TD_TRY(td__loader_next(p->loader, &batch));
-                TD_TRY(td__step_batch(p->e, batch));
-            }
-            TD_TRY(td__step_end(p->e, 0.05, (td__step_say){0}, &r));
-            *losses = *losses * 3 + r.loss;
-        }
-    return TD_OK;
-}
-
-static void steps_body(ranks_ctx *r)
-{
-    const setup *s = r->arg;
-    parts p = {0};
-    char digest[65] = "";
-    double loss = 0;
-    td_status st = make_parts(s, r->comm, &p);
-    if (!st)
-        st = run_steps(s, r->rank, &p, &loss);
-    if (!st)
-        st = td_params_digest(p.ps, digest);
-    drop_parts(&p);
-    RANK_OK(r, st);
-    RANK_CHECK(r, strcmp(digest, s->digest) == 0, "%s of %d shards, accumulate %d: other weights",
-               s->m->name, s->shards, s->accumulate);
-    RANK_CHECK(r, loss == s->loss, "%s of %d shards, accumulate %d: loss %a, not %a", s->m->name,
-               s->shards, s->accumulate, loss, s->loss);
-}
-
-/* What one rank alone makes of it. */
-static void expect(setup *s)
-{
-    parts p = {0};
-    CHECK_OK(make_parts(s, NULL, &p));
-    CHECK_OK(run_steps(s, 0, &p, &s->loss));
-    CHECK_OK(td_params_digest(p.ps, s->digest));
-    drop_parts(&p);
-}
-
 TEST(every_model_has_the_same_bits_on_any_number_of_ranks)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++) {
-        setup s = {.m = &TRAIN_MODELS[m],
-                   .shards = 4 + m % 2 * 3,
-                   .accumulate = 1 + m % 4,
-                   .threads = 1,
-                   .clip_norm = m % 3 ? 0 : 0.5};
-        expect(&s);
+        step_case s = {.m = &TRAIN_MODELS[m],
+                       .shards = 4 + m % 2 * 3,
+                       .accumulate = 1 + m % 4,
+                       .threads = 1,
+                       .clip_norm = m % 3 ? 0 : 0.5};
+        step_case_expect(&s);
         for (int n = 1; n <= MOST_RANKS; n++)
-            ranks_run(n, NULL, steps_body, &s);
+            ranks_run(n, NULL, step_case_body, &s);
         if (m % 4 == 1)
-            ranks_run(16, NULL, steps_body, &s);
+            ranks_run(16, NULL, step_case_body, &s);
     }
 }
 
@@ -174,13 +42,13 @@ TEST(shards_and_accumulation)
     static const int SHARDS[] = {1, 2, 3, 5, 8, 12};
     for (size_t i = 0; i < sizeof SHARDS / sizeof *SHARDS; i++)
         for (int accumulate = 1; accumulate <= 4; accumulate++) {
-            setup s = {.m = &TRAIN_MODELS[i % 2 ? 3 : 0],
-                       .shards = SHARDS[i],
-                       .accumulate = accumulate,
-                       .threads = 2};
-            expect(&s);
+            step_case s = {.m = &TRAIN_MODELS[i % 2 ? 3 : 0],
+                           .shards = SHARDS[i],
+                           .accumulate = accumulate,
+                           .threads = 2};
+            step_case_expect(&s);
             for (int n = 2; n <= 7 && n <= MOST_RANKS; n += 1 + accumulate % 2)
-                ranks_run(n, NULL, steps_body, &s);
+                ranks_run(n, NULL, step_case_body, &s);
         }
 }
 
@@ -194,13 +62,13 @@ TEST(every_transport_has_the_same_bits)
                                       {.transport = "tcp", .processes = true}};
     for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++)
         for (int m = 0; m < N_TRAIN_MODELS; m += 1 + (int)i % 2) {
-            setup s = {.m = &TRAIN_MODELS[m],
-                       .shards = 7,
-                       .accumulate = 1 + (int)i % 3,
-                       .threads = 1,
-                       .clip_norm = 1};
-            expect(&s);
-            ranks_run(2 + (m + (int)i) % 4, &WAYS[i], steps_body, &s);
+            step_case s = {.m = &TRAIN_MODELS[m],
+                           .shards = 7,
+                           .accumulate = 1 + (int)i % 3,
+                           .threads = 1,
+                           .clip_norm = 1};
+            step_case_expect(&s);
+            ranks_run(2 + (m + (int)i) % 4, &WAYS[i], step_case_body, &s);
         }
 }
 
@@ -211,14 +79,14 @@ TEST(buckets_of_any_size_have_the_same_bits)
     static const size_t NBYTES[] = {1, 256, 2000, 20000, 1 << 30};
     for (int i = 0; i < (int)(sizeof NBYTES / sizeof *NBYTES); i++)
         for (int m = i % 2; m < N_TRAIN_MODELS; m += 2) {
-            setup s = {.m = &TRAIN_MODELS[m],
-                       .shards = 3 + 2 * i,
-                       .accumulate = 1 + (i + m) % 3,
-                       .threads = 1 + m % 3};
-            expect(&s);
+            step_case s = {.m = &TRAIN_MODELS[m],
+                           .shards = 3 + 2 * i,
+                           .accumulate = 1 + (i + m) % 3,
+                           .threads = 1 + m % 3};
+            step_case_expect(&s);
             s.bucket_nbytes = NBYTES[i];
             s.late = (i + m) % 2;
-            ranks_run(2 + (i + m) % 4, &(ranks_opts){.transport = "tcp"}, steps_body, &s);
+            ranks_run(2 + (i + m) % 4, &(ranks_opts){.transport = "tcp"}, step_case_body, &s);
         }
 }
 
@@ -226,16 +94,16 @@ TEST(buckets_of_any_size_have_the_same_bits)
  * nearly those of the tree. */
 static void reduce_body(ranks_ctx *r)
 {
-    const setup *s = r->arg;
-    parts p = {0};
+    const step_case *s = r->arg;
+    step_rig p = {0};
     char mine[65] = "", first[65];
     double loss = 0;
-    td_status st = make_parts(s, r->comm, &p);
+    td_status st = step_rig_make(s, r->comm, &p);
     if (!st)
-        st = run_steps(s, r->rank, &p, &loss);
+        st = step_rig_run(s, r->rank, &p, &loss);
     if (!st)
         st = td_params_digest(p.ps, mine);
-    drop_parts(&p);
+    step_rig_drop(&p);
     RANK_OK(r, st);
     memcpy(first, mine, sizeof first);
     RANK_OK(r, td_broadcast(r->comm, first, sizeof first, TD_U8, 0, NULL));
@@ -248,14 +116,14 @@ static void reduce_body(ranks_ctx *r)
 TEST(a_reducer_keeps_ranks_together)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++) {
-        setup s = {.m = &TRAIN_MODELS[m],
-                   .shards = 4 + m % 3,
-                   .accumulate = 1 + m % 2,
-                   .threads = 1 + m % 2,
-                   .clip_norm = m % 3 ? 0 : 0.5};
+        step_case s = {.m = &TRAIN_MODELS[m],
+                       .shards = 4 + m % 3,
+                       .accumulate = 1 + m % 2,
+                       .threads = 1 + m % 2,
+                       .clip_norm = m % 3 ? 0 : 0.5};
         if (s.m->precision == TD_BF16)
             continue; /* a last bit more or less becomes a step of bf16 */
-        expect(&s);
+        step_case_expect(&s);
         s.reducer = "allreduce";
         s.bucket_nbytes = m % 2 ? 2000 : 0;
         ranks_run(2 + m % 4, NULL, reduce_body, &s);
@@ -268,14 +136,14 @@ TEST(compressed_gradients_keep_ranks_together)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++)
         for (int i = 0; td__reducer_list(i); i++) {
-            setup s = {.m = &TRAIN_MODELS[m],
-                       .shards = 4,
-                       .accumulate = 1 + i % 2,
-                       .threads = 1 + m % 2,
-                       .bucket_nbytes = m % 2 ? 2000 : 0};
+            step_case s = {.m = &TRAIN_MODELS[m],
+                           .shards = 4,
+                           .accumulate = 1 + i % 2,
+                           .threads = 1 + m % 2,
+                           .bucket_nbytes = m % 2 ? 2000 : 0};
             if (i == 0 || m % 3 != i % 3)
                 continue;
-            expect(&s);
+            step_case_expect(&s);
             s.reducer = td__reducer_list(i);
             ranks_run(1, NULL, reduce_body, &s);
             ranks_run(3, &(ranks_opts){.transport = i % 2 ? "tcp" : NULL}, reduce_body, &s);
@@ -510,19 +378,19 @@ TEST(a_rank_that_fails_ends_all)
 /* Buckets have left before the rank finds that its loss is not a number. */
 static void spoilt_body(ranks_ctx *r)
 {
-    const setup *s = r->arg;
-    parts p = {0};
+    const step_case *s = r->arg;
+    step_rig p = {0};
     char text[512] = "";
     double loss;
-    td_status st = make_parts(s, r->comm, &p);
+    td_status st = step_rig_make(s, r->comm, &p);
     if (!st)
-        st = run_steps(s, r->rank, &p, &loss);
+        st = step_rig_run(s, r->rank, &p, &loss);
     snprintf(text, sizeof text, "%s", td_last_error());
     if (st && r->rank == s->bad_rank)
         td_comm_abort(r->comm, text); /* as the trainer does; buckets do it by themselves */
     if (p.e)
         td__step_abandon(p.e);
-    drop_parts(&p);
+    step_rig_drop(&p);
     RANK_CHECK(r, st == (r->rank == s->bad_rank ? TD_EINVAL : TD_EPEER) && strstr(text, "the loss"),
                "%s: %s", td_status_name(st), text);
 }
@@ -531,7 +399,7 @@ TEST(a_rank_that_fails_in_the_middle_of_a_step_ends_all)
 {
     for (int n = 2; n <= 4; n++)
         for (int k = 0; k < 4; k++) {
-            setup s = {
+            step_case s = {
                 .m = &TRAIN_MODELS[0], .shards = 8, .accumulate = 1 + k % 2, .threads = 1 + k % 2};
             s.bucket_nbytes = k % 2 ? 64 : 0;
             s.late = k == 3;

@@ -8,14 +8,11 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "support/check.h"
-#include "support/ranks.h"
-#include "support/train_models.h"
+#include "support/step_rig.h"
 #include "tandem/ops.h"
 #include "tandem/tandem.h"
 #include "train/step.h"
 #include "train/trainer.h"
-
-enum { BATCH = 12, SAMPLES = 40, THREADS = 1 }; /* three full batches and one of four */
 
 /* Tensors of many chunks, so that slices cut them. */
 static td_status build_wide(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
@@ -35,144 +32,10 @@ static td_status build_wide(void *user, td_graph *g, int64_t rows, td__model_nod
 
 static const train_model WIDE = {"wide", "adamw", TD_F32, build_wide, {1, {20}}, false, 5, false};
 
-typedef struct setup {
-    const train_model *m;
-    const char *optimizer;
-    int shards, accumulate, stage;
-    size_t bucket;
-    double clip_norm;
-    char digest[65]; /* what is expected; "" while it is being made */
-    double loss;
-} setup;
-
-typedef struct rig {
-    td__dataset *data;
-    td__loader *loader;
-    td__pool *pool;
-    td__shard_set *set;
-    td_params *ps;
-    td__zero *zero;
-    td_optimizer *o;
-    td__step_engine *e;
-} rig;
-
-static td_status make_optimizer(const setup *s, td_comm *comm, rig *p)
-{
-    td_optim_opts o = {.name = s->optimizer, .lr = 0.05, .clip_norm = s->clip_norm};
-    td__optim_range *own;
-    int n;
-
-    if (strcmp(s->optimizer, "sgd") == 0 && strcmp(s->m->name, "words") != 0)
-        o.momentum = 0.9;
-    if (!s->stage || !comm || td_comm_size(comm) == 1)
-        return td_optimizer_create(&o, p->ps, &p->o);
-    td__zero_opts z = {.comm = comm,
-                       .params = p->ps,
-                       .stage = s->stage,
-                       .shards = s->shards,
-                       .accumulate = s->accumulate,
-                       .bucket_nbytes = s->bucket};
-    TD_TRY(td__zero_create(&z, &p->zero));
-    TD_TRY(td__zero_ranges(td__zero_map_of(p->zero), p->ps, td_comm_rank(comm), &own, &n));
-    td_status st = td__optim_create_own(&o, p->ps, own, n, &p->o);
-    td__free(own);
-    if (s->stage == 3)
-        td__zero_drop_all(p->zero);
-    return st;
-}
-
-static td_status make_rig(const setup *s, td_comm *comm, rig *p)
-{
-    int64_t rows = (BATCH + s->shards - 1) / s->shards;
-    const td_program *program;
-    td__loader_opts l = {.batch = BATCH, .shuffle = true, .seed = 9, .prefetch = -1};
-    td__shard_set_opts so = {.model = {.build = s->m->build},
-                             .use = TD__USE_TRAIN,
-                             .precision = s->m->precision,
-                             .seed = 9};
-    p->data = train_model_data(s->m, SAMPLES, 3);
-    TD_TRY(td__loader_create(p->data, &l, &p->loader));
-    TD_TRY(td__pool_create(s->stage == 1 ? 2 : THREADS, &p->pool));
-    so.pool = p->pool;
-    TD_TRY(td__shard_set_create(&so, &p->set));
-    TD_TRY(td__shard_program(p->set, rows, &program, NULL));
-    TD_TRY(td_params_create(program, 9, &p->ps));
-    td__shard_set_params(p->set, p->ps);
-    TD_TRY(td__shard_set_dataset(p->set, p->data, rows));
-    TD_TRY(make_optimizer(s, comm, p));
-    td__step_opts e = {.set = p->set,
-                       .pool = p->pool,
-                       .params = p->ps,
-                       .optimizer = p->o,
-                       .program = program,
-                       .shards = s->shards,
-                       .accumulate = s->accumulate,
-                       .zero = p->zero,
-                       .comm = comm};
-    return td__step_engine_create(&e, &p->e);
-}
-
-static void drop_rig(rig *p)
-{
-    td__step_engine_destroy(p->e);
-    td_optimizer_destroy(p->o);
-    td__zero_destroy(p->zero);
-    td__shard_set_destroy(p->set);
-    td_params_destroy(p->ps);
-    td__pool_destroy(p->pool);
-    td__loader_destroy(p->loader);
-    td__dataset_destroy(p->data);
-}
-
-/* Two passes over the data; losses become one number. */
-static td_status run_steps(const setup *s, rig *p, double *losses)
-{
-    int64_t batches = td__loader_batches(p->loader);
-    uint32_t step = 0;
-    *losses = 0;
-    for (int epoch = 0; epoch < 2; epoch++)
-        for (int64_t k = 0; k < batches; k += s->accumulate) {
-            int64_t end = k + s->accumulate < batches ? k + s->accumulate : batches;
-            int64_t stop = end * BATCH < SAMPLES ? end * BATCH : SAMPLES;
-            td__step_result r;
-            td__step_begin(p->e, ++step, (int)(end - k), stop - k * BATCH);
-            for (int64_t b = k; b < end; b++) {
-                const td__batch *batch;
-                td__loader_seek(p->loader, (uint64_t)epoch, b);
-                TD_TRY(td__loader_next(p->loader, &batch));
-                TD_TRY(td__step_batch(p->e, batch));
-            }
-            TD_TRY(td__step_end(p->e, 0.05, (td__step_say){0}, &r));
-            *losses = *losses * 3 + r.loss;
-        }
-    return TD_OK;
-}
-
-static void body(ranks_ctx *r)
-{
-    const setup *s = r->arg;
-    rig p = {0};
-    char digest[65] = "";
-    double loss = 0;
-    td_status st = make_rig(s, r->comm, &p);
-    if (!st)
-        st = run_steps(s, &p, &loss);
-    if (!st && p.zero && s->stage == 3)
-        st = td__zero_gather_all(p.zero);
-    if (!st)
-        st = td_params_digest(p.ps, digest);
-    drop_rig(&p);
-    RANK_OK(r, st);
-    RANK_CHECK(r, strcmp(digest, s->digest) == 0, "%s, %s, stage %d, %d shards x %d: other weights",
-               s->m->name, s->optimizer, s->stage, s->shards, s->accumulate);
-    RANK_CHECK(r, loss == s->loss, "%s, stage %d, %d shards x %d: loss %a, not %a", s->m->name,
-               s->stage, s->shards, s->accumulate, loss, s->loss);
-}
-
 /* ---- What is held ---------------------------------------------------------------------------- */
 
 /* Elements of optimizer state on this rank. */
-static double held_elements(rig *p)
+static double held_elements(step_rig *p)
 {
     size_t first, n, sum = 0, end = td_params_trainable(p->ps);
     float *state;
@@ -182,7 +45,7 @@ static double held_elements(rig *p)
 }
 
 /* Elements in the middle of others' slices that are not 0, though weights are not 0. */
-static int known_of_others(const rig *p, int rank)
+static int known_of_others(const step_rig *p, int rank)
 {
     enum { MIDDLE = 2048 }; /* two pages from either end, so that they are given back */
     const td__zero_map *m = td__zero_map_of(p->zero);
@@ -199,13 +62,13 @@ static int known_of_others(const rig *p, int rank)
 
 static void held_body(ranks_ctx *r)
 {
-    const setup *s = r->arg;
-    rig p = {0};
+    const step_case *s = r->arg;
+    step_rig p = {0};
     double loss, held = 0, all = 0;
     int known = 0;
-    td_status st = make_rig(s, r->comm, &p);
+    td_status st = step_rig_make(s, r->comm, &p);
     if (!st)
-        st = run_steps(s, &p, &loss);
+        st = step_rig_run(s, r->rank, &p, &loss);
     if (!st)
         held = all = held_elements(&p);
     if (!st)
@@ -213,7 +76,7 @@ static void held_body(ranks_ctx *r)
     double want = st ? 0 : (double)td_params_trainable(p.ps);
     if (!st && s->stage == 3)
         known = known_of_others(&p, r->rank);
-    drop_rig(&p);
+    step_rig_drop(&p);
     RANK_OK(r, st);
     RANK_CHECK(r, all == want, "%g elements of state on all ranks, not %g", all, want);
     RANK_CHECK(r, held < 1.5 * want / r->size, "%g of %g elements on rank %d", held, want, r->rank);
@@ -223,7 +86,13 @@ static void held_body(ranks_ctx *r)
 TEST(slices_are_held_by_their_owners_alone)
 {
     for (int stage = 1; stage <= 3; stage++) {
-        setup s = {&WIDE, "adam", 4, 1, stage, 1 << 14, 0, "", 0};
+        step_case s = {.m = &WIDE,
+                       .optimizer = "adam",
+                       .shards = 4,
+                       .accumulate = 1,
+                       .stage = stage,
+                       .threads = stage == 1 ? 2 : 1,
+                       .bucket_nbytes = 1 << 14};
         for (int n = 2; n <= 4; n++)
             ranks_run(n, NULL, held_body, &s);
     }
@@ -231,37 +100,37 @@ TEST(slices_are_held_by_their_owners_alone)
 
 /* ---- The same bits --------------------------------------------------------------------------- */
 
-/* What one rank alone makes of it. */
-static void expect(setup *s)
-{
-    rig p = {0};
-    CHECK_OK(make_rig(s, NULL, &p));
-    CHECK_OK(run_steps(s, &p, &s->loss));
-    CHECK_OK(td_params_digest(p.ps, s->digest));
-    drop_rig(&p);
-}
-
-static void run_stages(setup s, int from, int to, const ranks_opts *opts)
+static void run_stages(step_case s, int from, int to, const ranks_opts *opts)
 {
     s.stage = 0;
-    expect(&s);
-    for (s.stage = 1; s.stage <= 3; s.stage++)
+    step_case_expect(&s);
+    for (s.stage = 1; s.stage <= 3; s.stage++) {
+        s.threads = s.stage == 1 ? 2 : 1; /* the others have one */
         for (int n = from; n <= to; n++)
-            ranks_run(n, opts, body, &s);
+            ranks_run(n, opts, step_case_body, &s);
+    }
 }
 
 TEST(every_model_has_the_same_bits_at_every_stage)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++)
-        run_stages((setup){&TRAIN_MODELS[m], TRAIN_MODELS[m].optimizer, 4 + m % 2 * 3, 1 + m % 3, 0,
-                           m % 2 ? 1024 : 0, m % 3 ? 0 : 0.5, "", 0},
+        run_stages((step_case){.m = &TRAIN_MODELS[m],
+                               .shards = 4 + m % 2 * 3,
+                               .accumulate = 1 + m % 3,
+                               .bucket_nbytes = m % 2 ? 1024 : 0,
+                               .clip_norm = m % 3 ? 0 : 0.5},
                    1, 5, NULL);
 }
 
 TEST(every_optimizer_has_the_same_bits_at_every_stage)
 {
     for (int i = 0; td_optimizer_list(i); i++)
-        run_stages((setup){&WIDE, td_optimizer_list(i), 4, 1, 0, 1 << 14, i % 2 ? 0.3 : 0, "", 0},
+        run_stages((step_case){.m = &WIDE,
+                               .optimizer = td_optimizer_list(i),
+                               .shards = 4,
+                               .accumulate = 1,
+                               .bucket_nbytes = 1 << 14,
+                               .clip_norm = i % 2 ? 0.3 : 0},
                    2 + i % 2, 3 + i % 2, NULL);
 }
 
@@ -270,8 +139,11 @@ TEST(shards_and_accumulation)
     static const int SHARDS[] = {1, 2, 3, 5, 8, 12};
     for (size_t i = 0; i < sizeof SHARDS / sizeof *SHARDS; i++)
         for (int accumulate = 1 + (int)i % 2; accumulate <= 4; accumulate += 2)
-            run_stages((setup){i % 2 ? &WIDE : &TRAIN_MODELS[3], "adam", SHARDS[i], accumulate, 0,
-                               2048, 0, "", 0},
+            run_stages((step_case){.m = i % 2 ? &WIDE : &TRAIN_MODELS[3],
+                                   .optimizer = "adam",
+                                   .shards = SHARDS[i],
+                                   .accumulate = accumulate,
+                                   .bucket_nbytes = 2048},
                        3 - (int)i % 2, 4, NULL);
 }
 
@@ -283,8 +155,13 @@ TEST(every_transport_has_the_same_bits)
                                       {.transport = "shm", .processes = true},
                                       {.transport = "tcp", .processes = true}};
     for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++)
-        run_stages((setup){i % 2 ? &WIDE : &TRAIN_MODELS[5], "lamb", 7, 1, 0, 1 << 13, 1, "", 0}, 3,
-                   3, &WAYS[i]);
+        run_stages((step_case){.m = i % 2 ? &WIDE : &TRAIN_MODELS[5],
+                               .optimizer = "lamb",
+                               .shards = 7,
+                               .accumulate = 1,
+                               .bucket_nbytes = 1 << 13,
+                               .clip_norm = 1},
+                   3, 3, &WAYS[i]);
 }
 
 /* ---- Runs ------------------------------------------------------------------------------------ */

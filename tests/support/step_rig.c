@@ -1,0 +1,147 @@
+/* step_rig.c -- see step_rig.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/step_rig.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "support/check.h"
+
+enum { BATCH = 12, SAMPLES = 40 }; /* three full batches and one of four */
+
+static td_status make_optimizer(const step_case *c, td_comm *comm, step_rig *rig)
+{
+    td_optim_opts o = {.name = c->optimizer ? c->optimizer : c->m->optimizer,
+                       .lr = 0.05,
+                       .clip_norm = c->clip_norm};
+    td__optim_range *own;
+    int n;
+
+    if (strcmp(o.name, "sgd") == 0 && strcmp(c->m->name, "words") != 0)
+        o.momentum = 0.9; /* not with row-sparse gradients */
+    if (!c->stage || !comm || td_comm_size(comm) == 1)
+        return td_optimizer_create(&o, rig->ps, &rig->o);
+    td__zero_opts z = {.comm = comm,
+                       .params = rig->ps,
+                       .stage = c->stage,
+                       .shards = c->shards,
+                       .accumulate = c->accumulate,
+                       .bucket_nbytes = c->bucket_nbytes};
+    TD_TRY(td__zero_create(&z, &rig->zero));
+    TD_TRY(td__zero_ranges(td__zero_map_of(rig->zero), rig->ps, td_comm_rank(comm), &own, &n));
+    td_status st = td__optim_create_own(&o, rig->ps, own, n, &rig->o);
+    td__free(own);
+    if (c->stage == 3)
+        td__zero_drop_all(rig->zero);
+    return st;
+}
+
+td_status step_rig_make(const step_case *c, td_comm *comm, step_rig *rig)
+{
+    int64_t rows = (BATCH + c->shards - 1) / c->shards;
+    const td_program *program;
+    td__loader_opts l = {.batch = BATCH, .shuffle = true, .seed = 9, .prefetch = -1};
+    td__shard_set_opts so = {.model = {.build = c->m->build},
+                             .use = TD__USE_TRAIN,
+                             .precision = c->m->precision,
+                             .seed = 9};
+    rig->data = train_model_data(c->m, SAMPLES, 3);
+    TD_TRY(td__loader_create(rig->data, &l, &rig->loader));
+    TD_TRY(td__pool_create(c->threads ? c->threads : 1, &rig->pool));
+    so.pool = rig->pool;
+    TD_TRY(td__shard_set_create(&so, &rig->set));
+    TD_TRY(td__shard_program(rig->set, rows, &program, NULL));
+    TD_TRY(td_params_create(program, 9, &rig->ps));
+    td__shard_set_params(rig->set, rig->ps);
+    TD_TRY(td__shard_set_dataset(rig->set, rig->data, rows));
+    TD_TRY(make_optimizer(c, comm, rig));
+    td__step_opts e = {.set = rig->set,
+                       .pool = rig->pool,
+                       .params = rig->ps,
+                       .optimizer = rig->o,
+                       .program = program,
+                       .shards = c->shards,
+                       .accumulate = c->accumulate,
+                       .zero = rig->zero,
+                       .comm = comm,
+                       .bucket_nbytes = c->bucket_nbytes,
+                       .update_late = c->late,
+                       .reducer = c->reducer};
+    return td__step_engine_create(&e, &rig->e);
+}
+
+void step_rig_drop(step_rig *rig)
+{
+    td__step_engine_destroy(rig->e);
+    td_optimizer_destroy(rig->o);
+    td__zero_destroy(rig->zero);
+    td__shard_set_destroy(rig->set);
+    td_params_destroy(rig->ps);
+    td__pool_destroy(rig->pool);
+    td__loader_destroy(rig->loader);
+    td__dataset_destroy(rig->data);
+}
+
+static void spoil(td_params *ps)
+{
+    size_t count;
+    td_params_block(ps, &count)[0] = NAN;
+    td_params_touch(ps);
+}
+
+td_status step_rig_run(const step_case *c, int rank, step_rig *rig, double *losses)
+{
+    int64_t batches = td__loader_batches(rig->loader);
+    uint32_t step = 0;
+    *losses = 0;
+    for (int epoch = 0; epoch < 2; epoch++)
+        for (int64_t k = 0; k < batches; k += c->accumulate) {
+            int64_t end = k + c->accumulate < batches ? k + c->accumulate : batches;
+            int64_t stop = end * BATCH < SAMPLES ? end * BATCH : SAMPLES;
+            td__step_result r;
+            if (++step == c->bad_step && rank == c->bad_rank)
+                spoil(rig->ps);
+            td__step_begin(rig->e, step, (int)(end - k), stop - k * BATCH);
+            for (int64_t b = k; b < end; b++) {
+                const td__batch *batch;
+                td__loader_seek(rig->loader, (uint64_t)epoch, b);
+                TD_TRY(td__loader_next(rig->loader, &batch));
+                TD_TRY(td__step_batch(rig->e, batch));
+            }
+            TD_TRY(td__step_end(rig->e, 0.05, (td__step_say){0}, &r));
+            *losses = *losses * 3 + r.loss;
+        }
+    return TD_OK;
+}
+
+void step_case_expect(step_case *c)
+{
+    step_rig rig = {0};
+    CHECK_OK(step_rig_make(c, NULL, &rig));
+    CHECK_OK(step_rig_run(c, 0, &rig, &c->loss));
+    CHECK_OK(td_params_digest(rig.ps, c->digest));
+    step_rig_drop(&rig);
+}
+
+void step_case_body(ranks_ctx *r)
+{
+    const step_case *c = r->arg;
+    step_rig rig = {0};
+    char digest[65] = "";
+    double loss = 0;
+    td_status st = step_rig_make(c, r->comm, &rig);
+    if (!st)
+        st = step_rig_run(c, r->rank, &rig, &loss);
+    if (!st && rig.zero && c->stage == 3)
+        st = td__zero_gather_all(rig.zero);
+    if (!st)
+        st = td_params_digest(rig.ps, digest);
+    step_rig_drop(&rig);
+    RANK_OK(r, st);
+    RANK_CHECK(r, strcmp(digest, c->digest) == 0, "%s, stage %d, %d shards x %d: other weights",
+               c->m->name, c->stage, c->shards, c->accumulate);
+    RANK_CHECK(r, loss == c->loss, "%s, stage %d, %d shards x %d: loss %a, not %a", c->m->name,
+               c->stage, c->shards, c->accumulate, loss, c->loss);
+}
