@@ -2,33 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Elastic ranks on two network namespaces as two hosts: a link that is cut leaves one half going on,
 # and the other stopping with one line; a short cut costs nobody anything. Needs root.
-set -uo pipefail
-build=$(realpath "${TD_BUILD:-build}")
-tandem=$build/tandem
+net=78
+. "$(dirname "$0")/two_hosts.sh"
 prog=$build/tests/prog_members
-if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
-    echo "test_elastic_netns: needs root and ip: skipped"
-    exit 77
-fi
-dir=$(mktemp -d)
-a=tea$$ b=teb$$
-clean() {
-    ip netns del $a 2>/dev/null
-    ip netns del $b 2>/dev/null
-    rm -rf "$dir"
-}
-trap clean EXIT
-fail() { echo "test_elastic_netns: $*" >&2; cat "$dir/out" >&2; exit 1; }
-if ! { ip netns add $a && ip netns add $b && ip netns exec $a true &&
-    ip link add va$$ netns $a type veth peer name vb$$ netns $b; } 2>"$dir/out"; then
-    echo "test_elastic_netns: no network namespaces here: skipped: $(cat "$dir/out")"
-    exit 77
-fi
-{
-    ip -n $a addr add 10.213.78.1/24 dev va$$ && ip -n $b addr add 10.213.78.2/24 dev vb$$ &&
-        ip -n $a link set va$$ up && ip -n $b link set vb$$ up &&
-        ip -n $a link set lo up && ip -n $b link set lo up
-} >"$dir/out" 2>&1 || fail "cannot join the namespaces"
 
 wait_for() {
     local end=$((SECONDS + $1)); shift

@@ -3,33 +3,9 @@
 # Two network namespaces, joined by a pair of virtual cards, as two hosts: launch, rendezvous, all
 # collectives, flat and hierarchical; a slow link, on which hierarchical wins; a link that is cut,
 # which ends in errors and not in a hang. Needs root.
-set -uo pipefail
-build=$(realpath "${TD_BUILD:-build}")
-tandem=$build/tandem
+net=77
+. "$(dirname "$0")/two_hosts.sh"
 world=$build/tests/prog_world
-if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
-    echo "test_netns: needs root and ip: skipped"
-    exit 77
-fi
-dir=$(mktemp -d)
-a=tda$$ b=tdb$$
-clean() {
-    ip netns del $a 2>/dev/null
-    ip netns del $b 2>/dev/null
-    rm -rf "$dir"
-}
-trap clean EXIT
-fail() { echo "test_netns: $*" >&2; cat "$dir/out" >&2; exit 1; }
-if ! { ip netns add $a && ip netns add $b && ip netns exec $a true &&
-    ip link add va$$ netns $a type veth peer name vb$$ netns $b; } 2>"$dir/out"; then
-    echo "test_netns: no network namespaces here: skipped: $(cat "$dir/out")"
-    exit 77
-fi
-{
-    ip -n $a addr add 10.213.77.1/24 dev va$$ && ip -n $b addr add 10.213.77.2/24 dev vb$$ &&
-        ip -n $a link set va$$ up && ip -n $b link set vb$$ up &&
-        ip -n $a link set lo up && ip -n $b link set lo up
-} >"$dir/out" 2>&1 || fail "cannot join the namespaces"
 
 launch() { # ARGUMENTS...: as on the first host; the second is reached by `ip netns exec`
     timeout 60 ip netns exec $a "$tandem" launch --hosts "localhost:2,$b:2" --ssh "ip netns exec" \
