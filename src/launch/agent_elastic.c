@@ -63,6 +63,29 @@ static void tell(elastic *e, td__msg_kind kind, const td__texts *t)
         *e->lost = true;
 }
 
+/* ---- for `tandem status` ---- */
+
+static void say_status(elastic *e, uint64_t now)
+{
+    td__text t = {0};
+    if (*e->lost || td__channel_full(&e->s->up))
+        return;
+    e->status_at = now + STATUS_MS * 1000000ull;
+    const td__ms_content *c = &e->ms.decided.content;
+    td__text_add(&t, "{\"host\": ");
+    td__text_json(&t, td__agent_spec_host(e->s)->name);
+    td__text_printf(
+        &t,
+        ", \"leads\": %s, \"generation\": %" PRIu64 ", \"wanted\": %u, \"started\": %u, "
+        "\"processes\": [",
+        e->led ? "true" : "false", c->generation, c->wanted, td__workers_started(e->workers));
+    td__workers_status(e->workers, now, &t);
+    td__text_add(&t, "]}");
+    if (!td__text_status(&t) && td__channel_send(&e->s->up, TD_MSG_STATUS, -1, t.data, t.used + 1))
+        *e->lost = true;
+    td__text_fini(&t);
+}
+
 /* ---- what the state machine wants ---- */
 
 static void send_message(void *user, int to, const td__ms_msg *m)
@@ -77,6 +100,7 @@ static void decided(void *user, const td__ms_state *s)
     const td__ms_content *c = &s->content;
     td__workers_apply(e->workers, s);
     if (c->generation > e->said) {
+        say_status(e, td__clock_ns()); /* first: who hears of a generation knows its ranks */
         td__texts t = {0};
         td__texts_add(&t, "%" PRIu64, c->generation);
         td__texts_add(&t, "%u", c->n_members);
@@ -329,28 +353,6 @@ static void report(elastic *e, uint64_t now)
         td__peers_send(e->peers, a, KIND_REPORT, r, td__place_report_nbytes(r));
 }
 
-/* For `tandem status`. */
-static void say_status(elastic *e, uint64_t now)
-{
-    td__text t = {0};
-    if (now < e->status_at || *e->lost || td__channel_full(&e->s->up))
-        return;
-    e->status_at = now + STATUS_MS * 1000000ull;
-    const td__ms_content *c = &e->ms.decided.content;
-    td__text_add(&t, "{\"host\": ");
-    td__text_json(&t, td__agent_spec_host(e->s)->name);
-    td__text_printf(
-        &t,
-        ", \"leads\": %s, \"generation\": %" PRIu64 ", \"wanted\": %u, \"started\": %u, "
-        "\"processes\": [",
-        e->led ? "true" : "false", c->generation, c->wanted, td__workers_started(e->workers));
-    td__workers_status(e->workers, now, &t);
-    td__text_add(&t, "]}");
-    if (!td__text_status(&t) && td__channel_send(&e->s->up, TD_MSG_STATUS, -1, t.data, t.used + 1))
-        *e->lost = true;
-    td__text_fini(&t);
-}
-
 static td_status go_round(elastic *e)
 {
     td__channel *up = &e->s->up;
@@ -374,7 +376,8 @@ static td_status go_round(elastic *e)
         TD_TRY(lead(e, now));
     td__workers_tick(e->workers, now);
     report(e, now);
-    say_status(e, now);
+    if (now >= e->status_at)
+        say_status(e, now);
     say_over(e);
     return TD_OK;
 }

@@ -9,7 +9,8 @@ source=$(realpath "${TD_SOURCE:-$PWD}")
 terminal=$source/tests/e2e/terminal.py
 dir=$(mktemp -d)
 mark=$dir/job.yaml # an argument by which processes of this test are found
-trap 'rm -rf "$dir"' EXIT
+end_all() { for p in $(pgrep -f "$mark"); do kill -KILL "$p" 2>/dev/null; done; }
+trap 'end_all; rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 
 fail() { echo "$(basename "$0" .sh): $*" >&2; [ -f out ] && cat out >&2; exit 1; }
