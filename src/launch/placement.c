@@ -7,8 +7,8 @@
 #include <string.h>
 
 enum {
-    RETRY_MS = 50,
-    MOST_DOUBLINGS = 7,
+    RETRY_MS = 10,
+    MOST_DOUBLINGS = 9,
     SETTLE_MS = 300, /* that those who wait for a place wait for others that are starting */
 };
 
@@ -142,6 +142,12 @@ static bool waits(const td__place_proc *k, const td__ms_content *old)
     return k->state == TD_PROC_WAITING && !k->leaving && !is_member(old, k->proc);
 }
 
+/* A member that the others do not wait for. Rank 0 may be in the middle of a file. */
+static bool parked(const td__place_proc *m, uint32_t rank)
+{
+    return m->stopped && rank > 0 && m->state == TD_PROC_BUSY;
+}
+
 /* Members that stay, in their order, then those that wait, up to the number wanted. */
 static void choose(const td__place *p, const td__ms_content *old, td__ms_content *next)
 {
@@ -150,7 +156,7 @@ static void choose(const td__place *p, const td__ms_content *old, td__ms_content
     *n = 0;
     for (uint32_t i = 0; i < old->n_members && *n < want; i++) {
         const td__place_proc *m = find(p, old->member[i]);
-        if (m && m->state != TD_PROC_DONE && !must_go(p, next, old, i))
+        if (m && m->state != TD_PROC_DONE && !parked(m, i) && !must_go(p, next, old, i))
             next->member[(*n)++] = old->member[i];
     }
     for (uint32_t i = 0; i < old->n_members && !*n; i++) { /* one must bring the state along */
@@ -302,24 +308,30 @@ static bool form_first(td__place *p, const td__ms_content *old, uint64_t now, td
     return n > 0 && form(p, old, next);
 }
 
-/* Members that are gone, or could not go on. */
+/* Members that are gone or stopped, or could not go on. */
 static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
                           td__ms_content *next, bool *urgent)
 {
-    int lost = -1, failed = -1;
+    int lost = -1, failed = -1, stopped = -1;
     for (uint32_t i = 0; i < old->n_members; i++) {
         const td__place_proc *m = find(p, old->member[i]);
         if (!m && lost < 0)
             lost = (int)i;
+        if (m && parked(m, i) && stopped < 0)
+            stopped = (int)i;
         if (m && m->failed && m->out >= old->generation && failed < 0)
             failed = (int)i;
     }
-    *urgent = lost >= 0 || failed >= 0;
+    *urgent = lost >= 0 || failed >= 0 || stopped >= 0;
     if (!*urgent)
         return false;
     if (lost >= 0) {
         say_lost(p, old, (uint32_t)lost, next->why);
         p->n_failed = 0;
+    } else if (stopped >= 0) {
+        const td__place_report *r = report_of(p, td__ms_proc_agent(old->member[stopped]));
+        set_text(next->why, "rank %d on host %s is stopped; the others do not wait for it", stopped,
+                 r ? r->host : "?");
     } else {
         /* All are here, yet not together: again, but not as fast as it goes. */
         uint64_t wait = (uint64_t)RETRY_MS * 1000000u

@@ -5,6 +5,10 @@
  * urgent     A member died, was fenced off, lost its agent, or could not go on with the others: the
  *            next generation is formed at once from those that are left, and from processes that
  *            wait.
+ * parked     A member that is stopped (SIGSTOP) and misses a beat holds all others up, yet may come
+ *            back before its lease is over: they go on without it, and if it does it waits for a
+ *            place like a new one. Not so rank 0: it writes the run's files, and only one that is
+ *            known to be dead can be followed by another.
  * border     Processes wait and there is room for them; or there are more members than wanted; or
  *            one wants to go: the generation is marked as ending, its members leave it at their
  *            next step border, and when all have, the next is formed.
@@ -29,7 +33,7 @@ typedef struct td__place_proc {
     uint8_t state;
     uint8_t leaving; /* wants to go */
     uint8_t failed;  /* left `out` because it could not go on */
-    uint8_t pad;
+    uint8_t stopped; /* and has missed a beat */
     uint64_t out; /* is out of this generation and of all before */
 } td__place_proc;
 

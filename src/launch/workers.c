@@ -433,6 +433,7 @@ static void tell_generation(worker *k, const td__ms_content *c, int rank)
     k->told = c->generation;
     k->state = TD_PROC_BUSY;
     k->was_in = true;
+    k->rank = rank;
     k->failed = k->hopeless = k->wrong = false;
     k->said[0] = 0;
 }
@@ -473,6 +474,14 @@ static void later(td__workers *w, uint64_t at)
     w->next_ns = at < w->next_ns ? at : w->next_ns;
 }
 
+/* One that has missed a beat: because it is stopped? */
+static void look_at_silent(td__workers *w, worker *k, uint64_t now)
+{
+    uint64_t beat = ms(w->s->beat_ms), missed = k->heard_ns + beat + beat / 2;
+    k->stopped = now >= missed && td__process_state((int)k->child.pid) == 'T';
+    later(w, now >= missed ? now + beat : missed);
+}
+
 /* Leases, and the grace of those that were told to go. */
 static void watch(td__workers *w, worker *k, uint64_t now)
 {
@@ -485,6 +494,7 @@ static void watch(td__workers *w, worker *k, uint64_t now)
             k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
             kill_group(k, SIGKILL);
         } else {
+            look_at_silent(w, k, now);
             later(w, k->heard_ns + lease + 1);
         }
     }
@@ -605,6 +615,7 @@ const td__place_report *td__workers_report(td__workers *w)
                                                      .state = (uint8_t)k->state,
                                                      .leaving = k->leaving,
                                                      .failed = k->failed,
+                                                     .stopped = k->stopped,
                                                      .out = k->out_of};
     }
     size_t n = td__place_report_nbytes(r);

@@ -46,11 +46,10 @@ void td__worker_end_text(const td__worker *k, int status, uint32_t lease_ms, cha
 void td__worker_say_hang(td__workers *w, const td__worker *k, int status)
 {
     char line[640], at[80], rank[32] = "a process", how[256] = "";
-    int r = td__worker_rank(&w->now, k->proc);
     double silent = 1e-9 * (double)(td__clock_ns() - k->heard_ns);
     where(k, at, sizeof at);
-    if (r >= 0)
-        snprintf(rank, sizeof rank, "rank %d", r);
+    if (k->was_in)
+        snprintf(rank, sizeof rank, "rank %d", k->rank);
     if (k->fenced)
         snprintf(how, sizeof how, "silent since %.1f s, killed", silent);
     else if (status > 128 && status < 128 + NSIG)

@@ -86,6 +86,18 @@ kill -CONT "$victim" 2>/dev/null && fail "a fenced process lives"
 all_in 3 2
 ends 0
 
+# The others do not wait for it that long; one that comes back within its lease has a place again.
+start -n 2 --elastic --lease 20s --heartbeat 50ms -- $(steps 200)
+all_in 1 2
+victim=$(pid_of 1 1)
+kill -STOP "$victim"
+must "generation 2, 1 rank: rank 1 on host localhost is stopped; the others do not wait for it"
+all_in 2 1
+kill -CONT "$victim"
+all_in 3 2
+[ "$(pid_of 1 3)" = "$victim" ] || fail "another process took the place"
+ends 0
+
 # SIGTERM lets a rank go at a step border, with its place.
 start -n 3 --elastic -- $(steps 100)
 all_in 1 3

@@ -11,7 +11,7 @@ enum { SECOND = 1000000000 };
 
 /* A small language for processes: agent, and one letter per process in the order of their numbers:
  *     s starting, w waiting, b busy, o out of the generation and waiting, f the same after a
- *     failure, l busy but wants to go, d done, x gone */
+ *     failure, l busy but wants to go, t busy but stopped, d done, x gone */
 typedef struct host {
     uint32_t slots;
     const char *procs;
@@ -56,6 +56,7 @@ static void setup(fixture *f, const host *hosts, int n, uint64_t generation, con
             td__proc_state st = k == 's'   ? TD_PROC_STARTING
                                 : k == 'b' ? TD_PROC_BUSY
                                 : k == 'l' ? TD_PROC_BUSY
+                                : k == 't' ? TD_PROC_BUSY
                                 : k == 'd' ? TD_PROC_DONE
                                            : TD_PROC_WAITING;
             r->proc[r->n_procs++] =
@@ -63,6 +64,7 @@ static void setup(fixture *f, const host *hosts, int n, uint64_t generation, con
                                  .state = (uint8_t)st,
                                  .leaving = k == 'l',
                                  .failed = k == 'f',
+                                 .stopped = k == 't',
                                  .out = k == 'o' || k == 'f' ? generation : generation - 1};
         }
     }
@@ -143,6 +145,16 @@ static const row ROWS[] = {
      NULL},
     {"all are done", {H(4, "dd")}, 1, 3, "0102", 2, 1, 0, 1, 0, "0102", false, true, ""},
     {"one is done, one died", {H(4, "dxb")}, 1, 3, "010203", 3, 3, 0, 1, 4, "03", false, false,
+     NULL},
+    {"one is stopped", {H(4, "bbtb")}, 1, 3, "01020304", 4, 1, 0, 1, 4, "010204", false, false,
+     "rank 2 on host h is stopped"},
+    {"a stopped one cannot be spared", {H(4, "bbtb")}, 1, 3, "01020304", 4, 4, 0, 1, 0, "01020304",
+     false, false, NULL},
+    {"rank 0 is waited for", {H(4, "tbbb")}, 1, 3, "01020304", 4, 1, 0, 1, 0, "01020304", false,
+     false, NULL},
+    {"one is stopped, one died", {H(4, "btxb")}, 1, 3, "01020304", 4, 1, 0, 1, 4, "0104", false,
+     false, "rank 2"},
+    {"a stopped one is back", {H(4, "bbwb")}, 1, 4, "010204", 4, 1, 0, 1, 0, "010204", true, false,
      NULL},
     {"the rest are going: one stays", {H(4, "lx")}, 1, 3, "0102", 2, 1, 0, 1, 4, "01", false, false,
      NULL},
