@@ -34,7 +34,7 @@ typedef struct td__place_proc {
     uint8_t leaving; /* wants to go */
     uint8_t failed;  /* left `out` because it could not go on */
     uint8_t stopped; /* and has missed a beat */
-    uint64_t out; /* is out of this generation and of all before */
+    uint64_t out;    /* is out of this generation and of all before */
 } td__place_proc;
 
 /* Why a process ended that did not do so with its work done. */

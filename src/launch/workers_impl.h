@@ -23,8 +23,8 @@ typedef struct td__worker {
     td__link link; /* fd -1: has not come yet */
     td__proc_state state;
     bool leaving, failed, told_end, fenced, was_in;
-    bool stopped; /* by a signal, and has missed a beat */
-    int rank;     /* in the last generation that it was told of */
+    bool stopped;    /* by a signal, and has missed a beat */
+    int rank;        /* in the last generation that it was told of */
     uint64_t out_of; /* generation that it has left, or waits after */
     uint64_t told;   /* generation that it was told of */
     uint64_t told_wanted;
