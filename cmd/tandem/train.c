@@ -319,6 +319,7 @@ static td_status prepare_elastic(training *t)
     if (stat(job, &info) != 0)
         TD_TRY(write_job(t));
     TD_TRY(td__session_data(s));
+    TD_TRY(td__faults_record(s->faults, t->dir));
     TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
     t->lead = (td__train_lead){.user = t, .begin = lead_begin, .end = lead_end};
     s->opts.checkpoint_dir = t->checkpoints;
@@ -815,7 +816,8 @@ static const td__flag FLAGS[] = {
     {.name = "quiet", .letter = 'q', .help = "print one line, at the end"},
     {.name = "faults",
      .value = "PLAN",
-     .help = "things that break on purpose: \"kill rank=2 at=step:17:allreduce:3; ...\""},
+     .help = "things that break on purpose: \"kill rank=2 at=step:17:allreduce:3; ...\", by a seed "
+             "(seed=7,rate=1/50steps, rate=1/10s), or again (@RUN/faults.txt)"},
     {.name = "faults-sweep",
      .help = "three steps, over and over: a kill at every operation of every rank (-n)"},
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},

@@ -22,6 +22,7 @@ typedef struct unit {
 } unit;
 
 static const unit TIMES[] = {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+static const unit STEPS[] = {{"steps", 1}, {"step", 1}};
 static const unit RATES[] = {{"B/s", 1}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}};
 
 /* A number with one of the units, and what is behind it. */
@@ -80,7 +81,9 @@ static bool parse_word(const char *name, const char *value, td__fault_plan *p)
     if (strcmp(name, "rate") == 0 && strncmp(value, "1/", 2) == 0) {
         bool good = with_unit(value + 2, TIMES, TD_LEN(TIMES), &v, &rest) && !*rest && v >= 1e6;
         p->every_ns = good ? (uint64_t)v : 0;
-        return good;
+        if (!good && with_unit(value + 2, STEPS, TD_LEN(STEPS), &v, &rest) && !*rest && v >= 1)
+            p->every_steps = (uint64_t)v;
+        return good || p->every_steps;
     }
     if (strcmp(name, "trace") == 0)
         return (size_t)snprintf(p->trace, sizeof p->trace, "%s", value) < sizeof p->trace && *value;
@@ -214,7 +217,8 @@ static td_status parse_words(char *clause, td__fault_plan *out)
         if (!value || !parse_word(word, value, out))
             return TD_FAIL(TD_EINVAL,
                            "faults: cannot use \"%s%s%s\"; expected seed=N, drop|truncate|cut|flip|"
-                           "stop=0..1, delay=5ms[@0..1], rate=125MB/s or, for ranks, rate=1/10s",
+                           "stop=0..1, delay=5ms[@0..1], rate=125MB/s or, for ranks, rate=1/10s or "
+                           "rate=1/50steps",
                            word, value ? "=" : "", value ? value : "");
     }
     return TD_OK;
@@ -222,18 +226,19 @@ static td_status parse_words(char *clause, td__fault_plan *out)
 
 td_status td__fault_parse(const char *text, td__fault_plan *out)
 {
-    char copy[2048], *save = NULL;
-    bool event;
+    char *copy = td__strdup(text), *save = NULL;
+    bool event = false;
+    td_status st = copy ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a schedule of faults");
 
     *out = (td__fault_plan){0};
-    if ((size_t)snprintf(copy, sizeof copy, "%s", text) >= sizeof copy)
-        return TD_FAIL(TD_EINVAL, "faults: a schedule of more than %zu bytes", sizeof copy);
-    for (char *clause = strtok_r(copy, ";", &save); clause; clause = strtok_r(NULL, ";", &save)) {
-        TD_TRY(parse_event(clause, out, &event));
-        if (!event)
-            TD_TRY(parse_words(clause, out));
+    for (char *clause = copy ? strtok_r(copy, ";\n", &save) : NULL; clause && !st;
+         clause = strtok_r(NULL, ";\n", &save)) {
+        st = parse_event(clause, out, &event);
+        if (!st && !event)
+            st = parse_words(clause, out);
     }
-    return TD_OK;
+    td__free(copy);
+    return st;
 }
 
 void td__fault_decide(const td__fault_plan *p, int rank, int peer, uint32_t message,

@@ -1,5 +1,5 @@
 /* fault.h -- things that break on purpose: a schedule of faults, for tests. Clauses are separated
- * by semicolons; there are two kinds.
+ * by semicolons or ends of lines; there are two kinds.
  *
  * Messages, by chance:
  *
@@ -33,9 +33,13 @@
  * After the step (or generation) comes an operation: a collective's or a file's name, `comm`,
  * `file`, or `op` for any, and its number in the step, from 1. What is done between two steps
  * belongs to the one before; a file that is named is hit when it is next written, which may be a
- * step later: checkpoints are written beside the steps. `seed=7,rate=1/10s` draws one such fault
- * every ten seconds; `trace=PATH` has every rank append a line "rank step kind operation" there for
- * each point. */
+ * step later: checkpoints are written beside the steps. If there are fewer ranks by then they are
+ * counted round and round: a schedule does not depend on how fast lost ranks are replaced.
+ *
+ * `seed=7,rate=1/50steps` draws one such fault for every fifty steps: what, who, and when is a pure
+ * function of the seed. `seed=7,rate=1/10s` draws the same, one every ten seconds; at which steps
+ * they are is the clock's to say. `trace=PATH` has every rank append a line "rank step kind
+ * operation" there for each point. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_FAULT_H
 #define TD_NET_FAULT_H
@@ -66,7 +70,7 @@ typedef struct td__fault_event {
     char op[24];    /* "": as it begins */
     uint64_t count; /* which of them, from 1 */
 } td__fault_event;
-enum { TD_FAULT_EVENTS = 16, TD_FAULT_TEXT = 160 };
+enum { TD_FAULT_EVENTS = 256, TD_FAULT_TEXT = 160 };
 
 typedef struct td__fault_plan {
     uint64_t seed;
@@ -76,8 +80,9 @@ typedef struct td__fault_plan {
     double rate; /* bytes per second; 0: unlimited */
     td__fault_event events[TD_FAULT_EVENTS];
     int n_events;
-    uint64_t every_ns; /* one drawn event each time this has passed; 0: never */
-    char trace[256];   /* "": none */
+    uint64_t every_ns;    /* one drawn event each time this has passed; 0: never */
+    uint64_t every_steps; /* one in so many steps */
+    char trace[256];      /* "": none */
 } td__fault_plan;
 
 /* TD_EINVAL names the word that is wrong. */
@@ -85,6 +90,11 @@ TD_NODISCARD td_status td__fault_parse(const char *text, td__fault_plan *out);
 
 /* "kill rank=2 at=step:17:allreduce:3", as it can be parsed again. */
 char *td__fault_text(const td__fault_event *e, char text[TD_FAULT_TEXT]);
+
+/* Fault number n (from 1) that the seed gives to a world of so many ranks; its step is not set. */
+void td__fault_draw(const td__fault_plan *p, uint64_t n, int ranks, td__fault_event *out);
+/* Of plans by steps: the number of the fault of this step; 0: it has none. */
+uint64_t td__fault_of_step(const td__fault_plan *p, uint64_t step);
 
 /* What happens to one message. */
 typedef struct td__fault {

@@ -25,10 +25,9 @@
 typedef struct hello {
     td__train_state state;
     uint64_t optimizer_steps, tried;
-    double elapsed;     /* since the run began, for faults by the clock */
+    td__faults_known faults;
     uint32_t crc;       /* of the params block */
     uint32_t has;       /* 0: only the beginning */
-    uint32_t faults;    /* that are past */
     uint64_t last;      /* generation that this process was in; 0: none */
     int32_t rank, size; /* there */
 } hello;
@@ -72,8 +71,7 @@ static void fill(td__trainer *t, hello *h)
     h->state = t->state;
     h->optimizer_steps = td_optimizer_steps(t->optimizer);
     h->tried = t->tried;
-    h->elapsed = td__faults_elapsed(t->o.faults);
-    h->faults = td__faults_past(t->o.faults, 0);
+    td__faults_tell(t->o.faults, &h->faults);
     h->has = t->has_state && !t->spoiled;
     h->last = t->last_generation;
     h->rank = t->last_rank;
@@ -270,8 +268,7 @@ static void note_faults(td__trainer *t, const hello *all)
     const hello *last = &all[0];
     for (int r = 0; r < t->ranks; r++) {
         t->tried = all[r].tried > t->tried ? all[r].tried : t->tried;
-        td__faults_since(t->o.faults, all[r].elapsed);
-        (void)td__faults_past(t->o.faults, all[r].faults);
+        td__faults_learn(t->o.faults, &all[r].faults);
         last = all[r].last > last->last ? &all[r] : last;
     }
     for (int gone = 0; t->o.faults && last->last && gone < last->size; gone++) {
@@ -279,7 +276,7 @@ static void note_faults(td__trainer *t, const hello *all)
         for (int r = 0; r < t->ranks; r++)
             here = here || (all[r].last == last->last && all[r].rank == gone);
         if (!here)
-            td__faults_gone(t->o.faults, gone, t->tried + 1);
+            td__faults_gone(t->o.faults, gone, last->size, t->tried + 1);
     }
     t->last_generation = t->generation;
     t->last_rank = t->rank;

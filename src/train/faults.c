@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,12 +17,14 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/file.h"
 #include "base/log.h"
-#include "base/rng.h"
 #include "coll/comm_impl.h"
 #include "train/checkpoint_impl.h"
+#include "train/run_dir.h"
 
-enum { MOST_OPS = 32, DRAWN_STOP_NS = 1500000000 };
+enum { MOST_OPS = 32, AHEAD = 2, MOST_TEXT = 1 << 20 };
+#define FILE_NAME "faults.txt"
 
 typedef struct tally {
     const char *op; /* a constant */
@@ -40,10 +43,11 @@ struct td__faults {
     td_comm *comm;
     bool armed, flip;
     uint64_t slow_ns; /* for each shard */
-    bool done[TD_FAULT_EVENTS];
     tally ops[MOST_OPS];
     uint64_t kinds[2];
-    uint64_t began_ns, drawn; /* drawn: events by the clock that are past */
+    uint64_t began_ns;
+    td__faults_known known;                  /* but for `elapsed` */
+    char source[TD__PATH], record[TD__PATH]; /* files; "": none */
 };
 
 /* ---- Carrying out ---------------------------------------------------------------------------- */
@@ -67,10 +71,25 @@ static void stop_self(uint64_t for_ns)
             ;
 }
 
+/* One line, by one write: ranks share the file. */
+static void write_down(const td__faults *f, const char *text)
+{
+    char line[TD_FAULT_TEXT + 2];
+    int n = snprintf(line, sizeof line, "%s\n", text);
+    if (!*f->record)
+        return;
+    int fd = open(f->record, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 || write(fd, line, (size_t)n) != n)
+        TD_LOG(WARN, TRAIN, "faults: cannot write %s: %s", f->record, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
 static td_status carry_out(td__faults *f, const td__fault_event *e, td_comm *comm)
 {
     char text[TD_FAULT_TEXT], why[TD_FAULT_TEXT + 32];
     TD_LOG(WARN, TRAIN, "fault: %s", td__fault_text(e, text));
+    write_down(f, text);
     if (e->act == TD_FAULT_CUT && comm) {
         snprintf(why, sizeof why, "rank %d lost rank %d (fault: %s)", e->rank, e->peer, text);
         td__comm_poison_all(comm, TD_EPEER, why);
@@ -105,62 +124,67 @@ static uint64_t count(td__faults *f, const char *op)
     return 0;
 }
 
+static bool is_past(const td__faults_known *k, int event)
+{
+    return k->past[event / 8] >> event % 8 & 1;
+}
+
+static void set_past(td__faults_known *k, int event)
+{
+    k->past[event / 8] = (uint8_t)(k->past[event / 8] | 1u << event % 8);
+}
+
+/* A point, with its numbers in the step: of its operation, and of its kind. */
+typedef struct place {
+    td__point_kind kind;
+    const char *op; /* "": a beginning */
+    uint64_t n, of_kind;
+} place;
+
 /* late: or in a later step. */
 static bool is_here(const td__faults *f, const td__fault_event *e, bool late)
 {
-    if (e->rank != f->rank)
-        return false;
     if (e->generation)
-        return f->step == 0 && e->number == f->generation;
-    return f->armed && (e->number == f->step || (late && e->number < f->step));
+        return e->rank == f->rank && f->step == 0 && e->number == f->generation;
+    return f->size > 0 && e->rank % f->size == f->rank && f->armed &&
+           (e->number == f->step || (late && e->number < f->step));
 }
 
-/* The events of this point, op "": of a beginning. */
-static int due(td__faults *f, td__point_kind kind, const char *op, td__fault_event *out)
+static bool is_due(const td__faults *f, const td__fault_event *e, const place *p)
 {
-    uint64_t n = *op ? count(f, op) : 0, of_kind = *op ? ++f->kinds[kind] : 0;
-    int found = 0;
-
-    for (int i = 0; i < f->plan.n_events; i++) {
-        const td__fault_event *e = &f->plan.events[i];
-        uint64_t at = strcmp(e->op, op) == 0                                        ? n
-                      : strcmp(e->op, kind == TD_POINT_COMM ? "comm" : "file") == 0 ? of_kind
-                      : strcmp(e->op, "op") == 0 ? f->kinds[0] + f->kinds[1]
-                                                 : 0;
-        bool here = *op ? *e->op && at == e->count : !*e->op;
-        bool late = kind == TD_POINT_FILE && strcmp(e->op, op) == 0; /* written beside the steps */
-        if (f->done[i] || !here || !is_here(f, e, late))
-            continue;
-        f->done[i] = true;
-        out[found++] = *e;
-    }
-    return found;
+    uint64_t at = strcmp(e->op, p->op) == 0                                        ? p->n
+                  : strcmp(e->op, p->kind == TD_POINT_COMM ? "comm" : "file") == 0 ? p->of_kind
+                  : strcmp(e->op, "op") == 0 ? f->kinds[0] + f->kinds[1]
+                                             : 0;
+    bool late = p->kind == TD_POINT_FILE && strcmp(e->op, p->op) == 0; /* beside the steps */
+    return (*p->op ? *e->op && at == e->count : !*e->op) && is_here(f, e, late);
 }
 
-/* One event for each time that the clock has gone round, for the rank that it hits. */
-static bool drawn(td__faults *f, const char *op, td__fault_event *out)
+/* The fault that the seed gives to this step, if there is one: of a world that can stand it. */
+static bool drawn(const td__faults *f, uint64_t step, td__fault_event *out)
 {
-    if (!f->plan.every_ns || f->size < 2 || !f->step)
+    const td__faults_known *k = &f->known;
+    uint64_t n = k->drawn && k->at == step ? k->drawn : td__fault_of_step(&f->plan, step);
+    if (!n || f->size < 2 || step <= k->hit)
         return false;
-    uint64_t now = (td__clock_ns() - f->began_ns) / f->plan.every_ns;
-    if (now <= f->drawn)
+    td__fault_draw(&f->plan, n, k->world, out);
+    out->number = step;
+    return true;
+}
+
+/* The next event of this point, from number *i on. */
+static bool next_due(td__faults *f, const place *p, int *i, td__fault_event *out)
+{
+    for (; *i < f->plan.n_events; ++*i)
+        if (!is_past(&f->known, *i) && is_due(f, &f->plan.events[*i], p)) {
+            set_past(&f->known, *i);
+            *out = f->plan.events[(*i)++];
+            return true;
+        }
+    if (!drawn(f, f->step, out) || !is_due(f, out, p))
         return false;
-    f->drawn = now;
-    td__rng_key key = {.seed = f->plan.seed, .step = (uint32_t)now};
-    double what = (double)td__rng_uniform(&key, 0), who = (double)td__rng_uniform(&key, 1);
-    int rank = (int)(who * f->size);
-    *out = (td__fault_event){.act = what < 0.6   ? TD_FAULT_KILL
-                                    : what < 0.8 ? TD_FAULT_STOP
-                                                 : TD_FAULT_CUT,
-                             .rank = rank,
-                             .peer = (rank + 1) % f->size,
-                             .for_ns = what >= 0.6 && what < 0.8 ? DRAWN_STOP_NS : 0,
-                             .number = f->step};
-    snprintf(out->op, sizeof out->op, "%s", op);
-    for (int i = 0; i < MOST_OPS && f->ops[i].op; i++)
-        if (strcmp(f->ops[i].op, op) == 0)
-            out->count = f->ops[i].n;
-    return rank == f->rank;
+    f->known.hit = f->step;
+    return true;
 }
 
 static void trace(const td__faults *f, td__point_kind kind, const char *op)
@@ -174,22 +198,28 @@ static void trace(const td__faults *f, td__point_kind kind, const char *op)
         TD_LOG(WARN, TRAIN, "faults: cannot write the trace: %s", strerror(errno));
 }
 
-static td_status at_point(td__points *p, td__point_kind kind, const char *op)
+static td_status at_point(td__points *points, td__point_kind kind, const char *op)
 {
-    td__faults *f = (td__faults *)p;
-    td__fault_event events[TD_FAULT_EVENTS + 1];
+    td__faults *f = (td__faults *)points;
+    td__fault_event e;
+    td_status st = TD_OK;
+    int i = 0;
 
     pthread_mutex_lock(&f->lock);
-    int n = due(f, kind, op, events);
-    if (*op && drawn(f, op, &events[n]))
-        n++;
-    if (*op)
+    place p = {.kind = kind, .op = op};
+    if (*op) {
+        p.n = count(f, op);
+        p.of_kind = ++f->kinds[kind];
         trace(f, kind, op);
-    td_comm *comm = f->comm;
+    }
+    while (!st && next_due(f, &p, &i, &e)) {
+        td_comm *comm = f->comm;
+        pthread_mutex_unlock(&f->lock);
+        st = carry_out(f, &e, comm);
+        pthread_mutex_lock(&f->lock);
+    }
     pthread_mutex_unlock(&f->lock);
-    for (int i = 0; i < n; i++)
-        TD_TRY(carry_out(f, &events[i], comm));
-    return TD_OK;
+    return st;
 }
 
 /* ---- The trainer's side ---------------------------------------------------------------------- */
@@ -223,6 +253,24 @@ static td_status check_operations(const td__fault_plan *p)
     return TD_OK;
 }
 
+/* The schedule in the file of this name, "@PATH". */
+static td_status parse_file(td__faults *f, const char *path)
+{
+    td__file_map map;
+    if ((size_t)snprintf(f->source, sizeof f->source, "%s", path) >= sizeof f->source)
+        return TD_FAIL(TD_EINVAL, "faults: the path %.60s... is too long", path);
+    if (td__file_map_open(&map, path))
+        return TD_FAIL(TD_EINVAL, "faults: cannot read %s", path);
+    char *text = map.nbytes < MOST_TEXT ? td__calloc(map.nbytes + 1, 1) : NULL;
+    if (text)
+        memcpy(text, map.data, map.nbytes);
+    td__file_map_close(&map);
+    td_status st = text ? td__fault_parse(text, &f->plan)
+                        : TD_FAIL(TD_EINVAL, "faults: %s is too long for a schedule", path);
+    td__free(text);
+    return st;
+}
+
 td_status td__faults_create(const char *text, td__fault_do *act, void *user, td__faults **out)
 {
     *out = NULL;
@@ -235,7 +283,7 @@ td_status td__faults_create(const char *text, td__fault_do *act, void *user, td_
     f->trace = -1;
     f->began_ns = td__clock_ns();
     pthread_mutex_init(&f->lock, NULL);
-    td_status st = td__fault_parse(text, &f->plan);
+    td_status st = *text == '@' ? parse_file(f, text + 1) : td__fault_parse(text, &f->plan);
     if (!st)
         st = check_operations(&f->plan);
     if (!st && *f->plan.trace) {
@@ -266,11 +314,17 @@ td__points *td__faults_points(td__faults *f)
     return f ? &f->points : NULL;
 }
 
-/* What was due before this generation has hit somebody, who may be gone. */
-static void skip_drawn(td__faults *f)
+td_status td__faults_record(td__faults *f, const char *dir)
 {
-    uint64_t past = f->plan.every_ns ? (td__clock_ns() - f->began_ns) / f->plan.every_ns : 0;
-    f->drawn = past > f->drawn ? past : f->drawn;
+    struct stat from, to;
+    if (!f)
+        return TD_OK;
+    TD_TRY(td__run_dir_path(dir, FILE_NAME, f->record));
+    /* What is replayed in its own directory is there already. */
+    if (*f->source && stat(f->source, &from) == 0 && stat(f->record, &to) == 0 &&
+        from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+        f->record[0] = 0;
+    return TD_OK;
 }
 
 static void begin(td__faults *f)
@@ -290,7 +344,7 @@ void td__faults_generation(td__faults *f, uint64_t number, int rank, int size, t
     f->comm = comm;
     f->step = 0;
     f->armed = true;
-    skip_drawn(f);
+    f->known.world = size > f->known.world ? size : f->known.world;
     begin(f);
     pthread_mutex_unlock(&f->lock);
 }
@@ -309,31 +363,62 @@ void td__faults_step(td__faults *f, uint64_t step, bool first)
         td_comm_abort(f->comm, td_last_error());
 }
 
-void td__faults_gone(td__faults *f, int rank, uint64_t step)
+void td__faults_gone(td__faults *f, int rank, int size, uint64_t step)
 {
+    td__fault_event e;
     if (!f)
         return;
     pthread_mutex_lock(&f->lock);
     for (int i = 0; i < f->plan.n_events; i++) {
-        const td__fault_event *e = &f->plan.events[i];
-        if (!e->generation && e->rank == rank && e->number <= step)
-            f->done[i] = true;
+        const td__fault_event *p = &f->plan.events[i];
+        if (!p->generation && p->rank % size == rank && p->number <= step)
+            set_past(&f->known, i);
     }
+    if (drawn(f, step, &e) && e.rank % size == rank)
+        f->known.hit = step;
     pthread_mutex_unlock(&f->lock);
 }
 
-uint32_t td__faults_past(td__faults *f, uint32_t also)
+static uint64_t the_most(uint64_t a, uint64_t b)
 {
-    uint32_t past = 0;
+    return a > b ? a : b;
+}
+
+/* Rounds of the clock since the run began. */
+static uint64_t rounds(const td__faults *f)
+{
+    return f->plan.every_ns ? (td__clock_ns() - f->began_ns) / f->plan.every_ns : 0;
+}
+
+void td__faults_tell(td__faults *f, td__faults_known *out)
+{
+    memset(out, 0, sizeof *out);
     if (!f)
-        return 0;
+        return;
     pthread_mutex_lock(&f->lock);
-    for (int i = 0; i < f->plan.n_events; i++) {
-        f->done[i] = f->done[i] || (also >> i & 1);
-        past |= (uint32_t)f->done[i] << i;
-    }
+    *out = f->known;
+    out->elapsed = 1e-9 * (double)(td__clock_ns() - f->began_ns);
     pthread_mutex_unlock(&f->lock);
-    return past;
+}
+
+void td__faults_learn(td__faults *f, const td__faults_known *k)
+{
+    if (!f)
+        return;
+    uint64_t now = td__clock_ns(), ns = (uint64_t)(k->elapsed * 1e9);
+    pthread_mutex_lock(&f->lock);
+    if (ns < now && now - ns < f->began_ns)
+        f->began_ns = now - ns;
+    if (k->drawn > f->known.drawn) {
+        f->known.drawn = k->drawn;
+        f->known.at = k->at;
+    }
+    f->known.round = the_most(f->known.round, k->round);
+    f->known.hit = the_most(f->known.hit, k->hit);
+    f->known.world = k->world > f->known.world ? k->world : f->known.world;
+    for (size_t i = 0; i < sizeof k->past; i++)
+        f->known.past[i] |= k->past[i];
+    pthread_mutex_unlock(&f->lock);
 }
 
 uint32_t td__faults_count(td__faults *f)
@@ -343,10 +428,34 @@ uint32_t td__faults_count(td__faults *f)
         return 0;
     pthread_mutex_lock(&f->lock);
     for (int i = 0; i < f->plan.n_events; i++)
-        n += f->done[i];
-    n += (uint32_t)f->drawn;
+        n += is_past(&f->known, i);
+    n += (uint32_t)f->known.drawn;
+    if (f->plan.every_steps && f->known.hit)
+        n += (uint32_t)((f->known.hit - 1) / f->plan.every_steps + 1);
     pthread_mutex_unlock(&f->lock);
     return n;
+}
+
+bool td__faults_due(td__faults *f)
+{
+    if (!f)
+        return false;
+    pthread_mutex_lock(&f->lock);
+    bool last_is_past = f->step > f->known.at;
+    bool due = f->size > 1 && f->step && last_is_past && rounds(f) > f->known.round;
+    pthread_mutex_unlock(&f->lock);
+    return due;
+}
+
+void td__faults_call(td__faults *f, uint64_t step)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->known.drawn++;
+    f->known.round = the_most(f->known.round + 1, rounds(f));
+    f->known.at = step + AHEAD;
+    pthread_mutex_unlock(&f->lock);
 }
 
 bool td__faults_flip(td__faults *f)
@@ -368,18 +477,4 @@ void td__faults_slow(td__faults *f, int shards)
     nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
                                  .tv_nsec = (long)(ns % 1000000000u)},
               NULL);
-}
-
-double td__faults_elapsed(const td__faults *f)
-{
-    return f ? 1e-9 * (double)(td__clock_ns() - f->began_ns) : 0;
-}
-
-void td__faults_since(td__faults *f, double elapsed)
-{
-    if (!f || elapsed <= td__faults_elapsed(f))
-        return;
-    uint64_t now = td__clock_ns(), ns = (uint64_t)(elapsed * 1e9);
-    f->began_ns = now > ns ? now - ns : 0;
-    skip_drawn(f);
 }

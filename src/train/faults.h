@@ -3,8 +3,13 @@
  * A point is a communication or file operation (base/point.h). Points of a step are counted by the
  * name of their operation, on every rank for itself, so the same schedule hits the same operation
  * of the same run every time. A step that is done again after a failure is not hit again: faults
- * of a step belong to the first rank that begins it. What is done is logged, in words that can be
- * given as a schedule.
+ * of a step belong to the first rank that begins it. What is done is logged, and written down in
+ * the run's directory, in words that can be given as a schedule.
+ *
+ * Drawn     Faults drawn by steps need nobody's word. Those drawn by the clock are rank 0's to call
+ *           for (it says so with the losses of a step): all ranks then know that there is one in
+ *           the step after the next, and everybody has done the step before by the time it
+ *           happens. So nobody is left to call for it again.
  *
  * Threads   A td__points is used by any thread; the rest by the trainer's. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -21,26 +26,42 @@ typedef struct td__faults td__faults;
  * does; only a kill and a stop are its affair. */
 typedef td_status td__fault_do(void *user, const td__fault_event *e);
 
+/* text: the schedule, or "@PATH" of a file that holds it. */
 TD_NODISCARD td_status td__faults_create(const char *text, td__fault_do *act, void *user,
                                          td__faults **out);
 void td__faults_destroy(td__faults *f); /* NULL is allowed, here and below */
 td__points *td__faults_points(td__faults *f);
+/* From now on every fault that happens is a line of dir/faults.txt. */
+TD_NODISCARD td_status td__faults_record(td__faults *f, const char *dir);
 /* This process is `rank` of `size` in a generation, whose comm is borrowed; NULL: no longer. */
 void td__faults_generation(td__faults *f, uint64_t number, int rank, int size, td_comm *comm);
 /* Step `step` begins; first: it has not been tried before. */
 void td__faults_step(td__faults *f, uint64_t step, bool first);
-/* Who was `rank` is gone: what was to befall it up to step `step` has. */
-void td__faults_gone(td__faults *f, int rank, uint64_t step);
-/* A bit for each event of the schedule that is past; those of `also` are from now on. */
-uint32_t td__faults_past(td__faults *f, uint32_t also);
+/* Who was `rank` of `size` is gone: what was to befall it up to step `step` has. */
+void td__faults_gone(td__faults *f, int rank, int size, uint64_t step);
+
+/* What a process knows of the faults so far. It travels as it is; of several the most counts. */
+typedef struct td__faults_known {
+    double elapsed; /* seconds since the run began */
+    uint64_t drawn; /* by the clock, so far; */
+    uint64_t round; /* of the clock, and */
+    uint64_t at;    /* step of the last of them */
+    uint64_t hit;   /* the last step that a drawn fault has befallen */
+    int32_t world;  /* most ranks that there have been */
+    uint32_t pad;
+    uint8_t past[TD_FAULT_EVENTS / 8]; /* a bit for each event of the schedule */
+} td__faults_known;
+void td__faults_tell(td__faults *f, td__faults_known *out); /* zeros, if f is NULL */
+void td__faults_learn(td__faults *f, const td__faults_known *k);
 /* How many are past, as far as this process knows. */
 uint32_t td__faults_count(td__faults *f);
+/* Rank 0: is it time for a fault by the clock? */
+bool td__faults_due(td__faults *f);
+/* All ranks, at the end of step `step`: rank 0 has called for one. */
+void td__faults_call(td__faults *f, uint64_t step);
 /* Is a bit of this step's gradients to be flipped? Once. */
 bool td__faults_flip(td__faults *f);
 /* `shards` shards have been run; takes longer if this rank is to be slow. */
 void td__faults_slow(td__faults *f, int shards);
-/* Seconds since the run began, as far as this process knows; the longest that any knows counts. */
-double td__faults_elapsed(const td__faults *f);
-void td__faults_since(td__faults *f, double elapsed);
 
 #endif

@@ -1,6 +1,6 @@
 /* run_dir.h -- the directory of a run: job.yaml as resolved, metrics.jsonl, TensorBoard event
- * files, failed.txt, checkpoints/, profile.txt and trace.json (--profile), report.html. Observers
- * that write into it are made here. */
+ * files, failed.txt, faults.txt (--faults), checkpoints/, profile.txt and trace.json (--profile),
+ * report.html. Observers that write into it are made here. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_RUN_DIR_H
 #define TD_TRAIN_RUN_DIR_H

@@ -26,6 +26,7 @@
 
 /* What a rank asks, so that the sum over ranks tells how many ask what. */
 enum { ASK_STOP = 1, ASK_CHANGE = 1 << 16 };
+static const double ASK_FAULT = (double)(1ull << 33); /* rank 0 alone: one is drawn by the clock */
 static const double ASK_END = (double)(1ull << 36); /* the whole job is to stop: one voice counts */
 static const double SMOOTH = 0.9;                   /* of what is said of the last steps */
 enum { MOST_SPANS = 1 << 17 };                      /* of a trace: 5 MB */
@@ -106,17 +107,21 @@ static double ask(const td__trainer *t)
     double change = m && m->ops->wanted && m->ops->wanted(m) ? ASK_CHANGE : 0;
     if (m && m->ops->stopping && m->ops->stopping(m))
         return ASK_END;
+    if (td__trainer_rank(t) == 0 && td__faults_due(t->o.faults))
+        change += ASK_FAULT;
     return change + (t->stop && atomic_load(t->stop) ? ASK_STOP : 0);
 }
 
 /* `asked` of all ranks; this one asked `mine`. */
 static void answer(td__trainer *t, double asked, double mine)
 {
-    int64_t all = (int64_t)asked, stops = all % ASK_CHANGE;
+    int64_t all = (int64_t)fmod(asked, ASK_FAULT), stops = all % ASK_CHANGE;
     if (asked >= ASK_END) {
         t->stopping = true;
         return;
     }
+    if (asked >= ASK_FAULT)
+        td__faults_call(t->o.faults, t->state.step + 1);
     if (!t->o.members || stops == td__trainer_ranks(t)) {
         t->stopping = t->stopping || stops > 0;
         return;

@@ -66,6 +66,14 @@ done <<'CASES'
 2 slow rank=1 for=1ms at=step:1
 CASES
 [ "$(grep -c 'killed by signal 9' out)" = 0 ] || fail "a slow rank was killed"
+# A seed gives the same faults to every run, and what happened to a run can be had again.
+elastic seed -n 3 --faults 'seed=7,rate=1/12steps'
+[ "$(wc -l <run/faults.txt)" = 2 ] || fail "not one fault in every twelve steps"
+cp run/faults.txt first
+elastic 'the same seed' -n 3 --faults 'seed=7,rate=1/12steps'
+diff first run/faults.txt || fail "the same seed gave other faults"
+elastic 'the same faults' -n 3 --faults "@$dir/first"
+diff first run/faults.txt || fail "a file of faults gave others"
 elastic flip -n 3 --faults 'flip rank=1 at=step:9' --set train.verify=1
 has 'rank 1 computed the gradients of shard [0-9]* of step 9 wrongly'
 
@@ -91,6 +99,8 @@ run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1'
 has 'expected kill rank=2 at=step:17'
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1 at=step:3:alreduce'
 has 'no operation is called "alreduce"'
+run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults @no-such-file
+has 'cannot read no-such-file'
 [ ! -e no ] || fail "a run's directory was made"
 run 2 "$tandem" train "$mark" --faults-sweep
 has 'how many ranks'

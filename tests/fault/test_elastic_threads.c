@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -419,6 +420,77 @@ TEST(a_disk_that_is_full_for_a_while)
     }
 }
 
+/* faults.txt of a run on four ranks, each of which is replaced when it dies; the weights are those
+ * of one rank. The steps of the faults are in order. */
+static char *faults_of(const char *faults, const elastic_end *one, int steps)
+{
+    elastic_plan plan = new_plan(4);
+    elastic_end end;
+    char path[512], *text = NULL, line[256];
+    size_t nbytes;
+    unsigned long long at, last = 0;
+
+    plan.opts.steps = steps;
+    plan.faults = faults;
+    plan.replace = true;
+    run(&plan, &end);
+    CHECK(!end.failure && end.finished > 0, "%s: %s", faults, end.text);
+    CHECK(strcmp(one->result.digest, end.result.digest) == 0, "%s: other weights", faults);
+    check_metrics(plan.dir, steps);
+    snprintf(path, sizeof path, "%s/faults.txt", plan.dir);
+    FILE *f = fopen(path, "r"), *mem = open_memstream(&text, &nbytes);
+    CHECK(f && mem, "%s: no %s", faults, path);
+    while (fgets(line, sizeof line, f)) {
+        const char *step = strstr(line, "at=step:");
+        CHECK(step && sscanf(step, "at=step:%llu", &at) == 1 && at > last, "after %llu: %s", last,
+              line);
+        last = at;
+        fputs(line, mem);
+    }
+    fclose(f);
+    fclose(mem);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+    return text;
+}
+
+/* A seed gives the same faults to every run; what the clock gave to one can be had again. */
+TEST(faults_can_be_had_again)
+{
+    enum { LONG = 48, EVERY = 8 };
+    static const char *const SEEDS[] = {"seed=5,rate=1/8steps", "seed=6,rate=1/20ms"};
+    elastic_plan alone = new_plan(1);
+    elastic_end one;
+    char path[64] = "/tmp/tandem-faults-XXXXXX", from[80];
+    int fd = mkstemp(path);
+
+    CHECK(fd >= 0, "no file");
+    snprintf(from, sizeof from, "@%s", path);
+    alone.opts.steps = LONG;
+    run(&alone, &one);
+    check_tmpdir_remove();
+    for (int clock = 0; clock < 2; clock++) {
+        char *first = faults_of(SEEDS[clock], &one, LONG), *again;
+        int lines = 0;
+        for (const char *p = first; *p; p++)
+            lines += *p == '\n';
+        CHECK(clock ? lines > 0 : lines == LONG / EVERY, "%d faults:\n%s", lines, first);
+        if (!clock) {
+            again = faults_of(SEEDS[clock], &one, LONG);
+            CHECK(strcmp(first, again) == 0, "the same seed gave\n%sand\n%s", first, again);
+            free(again);
+        }
+        CHECK(ftruncate(fd, 0) == 0 && pwrite(fd, first, strlen(first), 0) > 0, "cannot write");
+        again = faults_of(from, &one, LONG);
+        CHECK(strcmp(first, again) == 0, "the file\n%sgave\n%s", first, again);
+        free(again);
+        free(first);
+    }
+    close(fd);
+    unlink(path);
+    td__data_close(alone.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +508,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_computes_wrongly_is_taken_out),
         cmocka_unit_test(verifying_changes_nothing),
         cmocka_unit_test(a_slow_rank_gets_fewer_shards),
+        cmocka_unit_test(faults_can_be_had_again),
     };
     return cmocka_run_group_tests(tests, make_quiet, NULL);
 }

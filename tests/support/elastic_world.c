@@ -231,6 +231,8 @@ static td_status run(process *p)
     p->watch.step = on_step;
     if (plan->faults)
         TD_TRY(td__faults_create(plan->faults, die, p, &p->faults));
+    if (plan->dir)
+        TD_TRY(td__faults_record(p->faults, plan->dir));
     o.members = &p->members;
     o.lead = &lead;
     o.faults = p->faults;

@@ -231,14 +231,14 @@ TEST(faults_of_ranks_are_read_and_written)
                                         "cut 1-1 at=step:3",
                                         "seed=1; kill rank=2"};
     td__fault_plan p;
-    char text[TD_FAULT_TEXT], all[1024] = "";
+    char text[TD_FAULT_TEXT], all[22 * (TD_FAULT_EVENTS + 2)] = "";
 
     for (int i = 0; i < TD_LEN(GOOD); i++) {
         CHECK_OK(td__fault_parse(GOOD[i], &p));
         CHECK_EQ_INT(p.n_events, 1);
         assert_string_equal(td__fault_text(&p.events[0], text), GOOD[i]);
         size_t used = strlen(all);
-        snprintf(all + used, sizeof all - used, "%s%s", i ? "; " : "", GOOD[i]);
+        snprintf(all + used, sizeof all - used, "%s%s", i % 2 ? "; " : "\n", GOOD[i]);
     }
     CHECK_OK(td__fault_parse(all, &p));
     CHECK_EQ_INT(p.n_events, TD_LEN(GOOD));
@@ -250,6 +250,44 @@ TEST(faults_of_ranks_are_read_and_written)
     for (int i = 0; i <= TD_FAULT_EVENTS; i++)
         memcpy(all + 22 * i, "kill rank=1 at=step:2;", 23);
     CHECK_STATUS(td__fault_parse(all, &p), TD_EINVAL);
+}
+
+TEST(faults_of_ranks_are_drawn)
+{
+    enum { EVERY = 10, INTERVALS = 300, RANKS = 5 };
+    td__fault_plan p, q;
+    td__fault_event a, b;
+    int acts[TD_FAULT_COUNT] = {0}, who[RANKS] = {0}, differ = 0;
+    uint64_t last = 0;
+
+    CHECK_OK(td__fault_parse("seed=7,rate=1/10steps", &p));
+    assert_true(p.every_steps == EVERY && !p.every_ns);
+    q = p;
+    q.seed = 8;
+    for (uint64_t n = 1; n <= INTERVALS; n++) { /* one in each, never close to the one before */
+        int found = 0;
+        for (uint64_t s = (n - 1) * EVERY + 1; s <= n * EVERY; s++) {
+            uint64_t is = td__fault_of_step(&p, s);
+            CHECK(!is || is == n, "fault %d in step %d", (int)is, (int)s);
+            CHECK(!is || n == 1 || s > last + 3, "steps %d and %d", (int)last, (int)s);
+            found += is > 0;
+            last = is ? s : last;
+            differ += is != td__fault_of_step(&q, s);
+        }
+        CHECK_EQ_INT(found, 1);
+        td__fault_draw(&p, n, RANKS, &a);
+        td__fault_draw(&p, n, RANKS, &b);
+        assert_memory_equal(&a, &b, sizeof a);
+        CHECK(a.rank >= 0 && a.rank < RANKS && a.peer != a.rank && a.count > 0, "event %d", (int)n);
+        acts[a.act]++;
+        who[a.rank]++;
+    }
+    assert_true(acts[TD_FAULT_KILL] > acts[TD_FAULT_STOP] && acts[TD_FAULT_STOP] > 30 &&
+                acts[TD_FAULT_CUT] > 30 && differ > INTERVALS);
+    for (int r = 0; r < RANKS; r++)
+        CHECK(who[r] > 30, "rank %d was hit %d times", r, who[r]);
+    CHECK_STATUS(td__fault_parse("seed=7,rate=1/0steps", &p), TD_EINVAL);
+    CHECK_STATUS(td__fault_parse("seed=7,rate=1/5stepss", &p), TD_EINVAL);
 }
 
 TEST(the_same_seed_gives_the_same_faults)
@@ -291,6 +329,7 @@ int main(void)
         cmocka_unit_test(a_reflected_handshake_is_refused),
         cmocka_unit_test(fault_schedules_are_read),
         cmocka_unit_test(faults_of_ranks_are_read_and_written),
+        cmocka_unit_test(faults_of_ranks_are_drawn),
         cmocka_unit_test(the_same_seed_gives_the_same_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
