@@ -124,6 +124,7 @@ const td__reducer_ops td__reducer_onebit = {
     .name = "onebit",
     .help = "signs and a scale per 256 on the wire, with error feedback",
     .compresses = true,
+    .kept = 1,
     .sgd_only = true,
     .takes_momentum = true,
     .whole = true,

@@ -344,6 +344,7 @@ const td__reducer_ops td__reducer_powersgd = {
     .name = "powersgd",
     .help = "matrices of low rank, with error feedback",
     .compresses = true,
+    .kept = 1,
     .create = create,
     .destroy = destroy,
     .step = step,

@@ -201,6 +201,7 @@ const td__reducer_ops td__reducer_topk = {
     .name = "topk",
     .help = "the largest gradients alone, the rest later (deep gradient compression)",
     .compresses = true,
+    .kept = 1,
     .sgd_only = true,
     .takes_momentum = true,
     .whole = true,

@@ -50,6 +50,7 @@ typedef struct td__reducer_ops {
     bool sgd_only;       /* feeds errors back, which only updates linear in gradients make up for */
     bool takes_momentum; /* the optimizer's momentum is applied here, before the sum */
     bool whole;          /* buckets are posted after backward only: it looks at all of them first */
+    int kept; /* blocks of all gradients that it keeps from step to step; momentum aside */
     TD_NODISCARD td_status (*create)(const td__reducer_opts *o, td__reducer **out);
     void (*destroy)(td__reducer *r);
     /* (optional) Step `step` (from 1) begins; local: the whole gradient block if `whole`. */

@@ -22,7 +22,9 @@ typedef struct estimate {
     const td__memory_case *c;
     td__zero_map map;
     int threads;
-    size_t whole; /* bytes of params and states */
+    size_t whole;                   /* bytes of params and states */
+    const td__reducer_ops *reducer; /* NULL: the tree */
+    bool velocity;                  /* it has the optimizer's momentum */
     td__train_memory *out;
 } estimate;
 
@@ -104,12 +106,23 @@ static td_status open_partials(const estimate *e, size_t *blocks)
     return TD_OK;
 }
 
+/* The sum, which is registered with all ranks of the host, and what is still owed. */
+static size_t reducer_exchange(const estimate *e, size_t g)
+{
+    size_t sums = e->c->shared ? (size_t)e->c->ranks : 1;
+    return (sums + (size_t)e->reducer->kept + e->velocity) * g;
+}
+
 /* Where every rank has whole gradients: slots of all ranks in shared memory, or slots, inbox and
- * the sum. */
+ * the sum. With backup ranks it is rank 0 that has most: a share of everybody else. */
 static size_t whole_exchange(const estimate *e)
 {
     const td__train_opts *o = &e->t->o;
     size_t size = (size_t)e->c->ranks, g = e->map.total * sizeof(float), slots = 1;
+    if (o->backup && size > 1)
+        return (size - 1) * (g > e->whole ? g : e->whole);
+    if (e->reducer)
+        return reducer_exchange(e, g);
     for (int m = 1; m <= o->accumulate; m++)
         for (int r = 0; r < e->c->ranks; r++) {
             size_t n = (size_t)td__rank_partials(m * o->shards, r, e->c->ranks, NULL);
@@ -203,7 +216,8 @@ static td_status sum_up(estimate *e)
     const td__dataset *v = td__data_part(t->data, TD_PART_VALID);
     int zero = e->c->ranks > 1 ? e->c->zero : 0;
     runners train = {0}, eval = {0};
-    size_t held, states = (size_t)td_optimizer_state_count(t->optimizer) * sizeof(float);
+    bool moves = e->velocity && !t->o.reducer; /* not yet: t is of one rank */
+    size_t held, states = (size_t)(td_optimizer_state_count(t->optimizer) - moves) * sizeof(float);
 
     TD_TRY(add_runners(e, t->train_set, rows_met(t, d && d->count ? d->count : t->o.batch),
                        t->o.batch, t->o.shards, &train));
@@ -237,6 +251,10 @@ td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train
     *out = (td__train_memory){0};
     td_params_block(t->params, &all);
     e.whole = all * sizeof(float);
+    const char *reducer = t->o.reducer ? t->o.reducer : t->reducer;
+    if (reducer && c->ranks > 1 && !c->zero)
+        e.reducer = td__reducer_find(reducer);
+    e.velocity = e.reducer && e.reducer->takes_momentum && t->reducer_momentum;
     TD_TRY(td__zero_map_init(&e.map, t->params, c->ranks, t->o.bucket_nbytes));
     td_status st = sum_up(&e);
     td__zero_map_fini(&e.map);

@@ -204,6 +204,8 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
 {
     TD_TRY(td__arena_create(&t->arena));
     TD_TRY(resolve(t, opts));
+    t->reducer = t->o.reducer;
+    t->reducer_momentum = t->o.optim.momentum > 0;
     TD_TRY(td__compress_resolve(&t->o, td__trainer_ranks(t)));
     TD_TRY(td__slices_resolve(&t->o));
     TD_TRY(make_model(t));

@@ -21,7 +21,9 @@ enum { TD__MAX_OBSERVERS = 16 };
 typedef struct td__backup_run td__backup_run;
 
 struct td__trainer {
-    td__train_opts o; /* resolved; texts are in the arena */
+    td__train_opts o;      /* resolved; texts are in the arena */
+    const char *reducer;   /* of the job, also where one rank has no use for it, */
+    bool reducer_momentum; /* and would take the momentum over from the optimizer */
     td__arena *arena;
     td__model model;
     td__data *data;

@@ -78,6 +78,19 @@ want=$(digest)
 run 0 "$tandem" train job.yaml -q "${short[@]}" --set parallel.compress=topk
 [ "$(digest)" = "$want" ] || fail "one rank: compress changed the weights"
 
+# What is kept between steps is in the plan: of a model large enough that it is seen.
+planned() { # ARGS...: is it within a sixth of what was measured?
+    run 0 "$tandem" train job.yaml -n 4 --set train.steps=2 --set train.eval.every=never \
+        --set 'model=[flatten, {linear: 2000, act: relu}, {linear: 2000, act: relu}, linear]' "$@"
+    # (the units of both are the same, or a sixth it is not)
+    sed -n 's/^  memory *\([0-9.]*\) \([kMG]B\) .* planned \([0-9.]*\) \2.*/\1 \3/p' out |
+        awk '{d = $1 - $2; ok = d * d * 36 < $1 * $1} END {exit !ok}' ||
+        fail "$* needed other memory than planned"
+}
+planned --set parallel.compress=topk
+planned --set parallel.compress=powersgd --set parallel.transport=tcp
+planned --set parallel.backup=1
+
 train 2 --set parallel.compress=topk --set train.optimizer=adam
 [ "$(wc -l <out)" = 1 ] || fail "more than one line"
 has 'parallel.compress: topk needs the optimizer sgd'
