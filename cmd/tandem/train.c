@@ -17,10 +17,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,12 +32,9 @@
 #include "base/human.h"
 #include "elastic_args.h"
 #include "faults_sweep.h"
-#include "progress.h"
 #include "ranks.h"
-#include "resume.h"
-#include "session.h"
-#include "train/event_json.h"
 #include "train/pool.h"
+#include "train_impl.h"
 
 enum { SPREAD_SILENT_NS = 1000000000, SPREAD_NS = 100000000 };
 
@@ -66,29 +61,8 @@ static void catch_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* One training on the way through its stages; all of it is released by finish(). */
-typedef struct training {
-    const td__args *args;
-    td__session session;
-    char dir[TD__PATH], checkpoints[TD__PATH], job_path[TD__PATH];
-    int lock;             /* of the directory; -1: not yet */
-    bool made, described; /* the directory, its job.yaml: taken away if nothing comes of it */
-    bool resume, profile;
-    td__train_lead lead; /* of elastic ranks */
-    uint64_t from_step;
-    td__progress progress;
-    uint64_t spread_ns; /* when the data began to travel, or were last said to; 0: not yet */
-    td__observer *metrics, *tensorboard, *trace;
-    td_node_time *times;
-    int n_times;
-    td__train_result result;
-    td__eval_result test; /* n 0: there is no test part */
-    bool untested;        /* interrupted meanwhile */
-    td__run_past past;
-} training;
-
 /* The job file: the argument, or the one of the run that --resume names. */
-static td_status find_job(training *t)
+static td_status find_job(td__training *t)
 {
     const char *job = td__args_at(t->args, 0), *run = td__args_value(t->args, "resume");
 
@@ -111,7 +85,7 @@ static td_status find_job(training *t)
 enum { LOCK_MS = 2000, LOCK_POLL_MS = 5 };
 
 /* Who trained there before may have been killed a moment ago, and not be gone yet. */
-static td_status lock_run(training *t)
+static td_status lock_run(td__training *t)
 {
     td__deadline until = td__deadline_in_ms(LOCK_MS);
     td_status st;
@@ -121,7 +95,7 @@ static td_status lock_run(training *t)
 }
 
 /* An existing run to go on with. */
-static td_status find_run(training *t)
+static td_status find_run(td__training *t)
 {
     const char *dir = td__args_value(t->args, "resume");
     td__session *s = &t->session;
@@ -147,7 +121,7 @@ static td_status find_run(training *t)
 }
 
 /* A directory of our own. */
-static td_status make_run(training *t)
+static td_status make_run(td__training *t)
 {
     const char *dir = td__args_value(t->args, "run-dir");
     td__session *s = &t->session;
@@ -172,7 +146,7 @@ static td_status make_run(training *t)
     return TD_OK;
 }
 
-static td_status write_job(training *t)
+static td_status write_job(td__training *t)
 {
     char path[TD__PATH], *text = NULL;
     size_t nbytes = 0;
@@ -195,7 +169,7 @@ static td_status write_job(training *t)
     return st;
 }
 
-static void begin_progress(training *t)
+static void begin_progress(td__training *t)
 {
     const td__args *a = t->args;
     td__progress_init(&t->progress,
@@ -205,7 +179,7 @@ static void begin_progress(training *t)
                       td__job_log_opts(t->session.job)->every);
 }
 
-static td_status observe(training *t)
+static td_status observe(td__training *t)
 {
     const td__job_log *log = td__job_log_opts(t->session.job);
     td__trainer *trainer = t->session.trainer;
@@ -224,16 +198,11 @@ static td_status observe(training *t)
     return td__trainer_observe(trainer, &t->progress.observer);
 }
 
-static bool is_first(const training *t)
-{
-    return td__session_rank(&t->session) == 0;
-}
-
 /* Rank 0's data on their way: a line on a terminal, after the first second. Nothing is lost yet if
  * the user wants to leave. */
 static td_status spreading(void *user, const char *part, uint64_t done, uint64_t all)
 {
-    training *t = user;
+    td__training *t = user;
     uint64_t now = td__clock_ns();
     bool silent = td__args_has(t->args, "json") || td__args_has(t->args, "quiet");
     char size[TD__HUMAN];
@@ -256,7 +225,7 @@ static td_status spreading(void *user, const char *part, uint64_t done, uint64_t
     return TD_OK;
 }
 
-static void print_head(training *t, int ranks, const char *how)
+static void print_head(td__training *t, int ranks, const char *how)
 {
     if (td__args_has(t->args, "quiet") || td__args_has(t->args, "json"))
         return;
@@ -272,7 +241,7 @@ static void print_head(training *t, int ranks, const char *how)
 static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uint64_t valid,
                             uint64_t *told_step, uint64_t *told_valid)
 {
-    training *t = user;
+    td__training *t = user;
     const td__job_log *log = td__job_log_opts(t->session.job);
     td__members *m = t->session.members;
 
@@ -293,7 +262,7 @@ static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uin
 
 static void lead_end(void *user)
 {
-    training *t = user;
+    td__training *t = user;
 
     td__progress_fini(&t->progress);
     td__tensorboard_destroy(t->tensorboard);
@@ -304,7 +273,16 @@ static void lead_end(void *user)
     t->lock = -1;
 }
 
-static td_status prepare_elastic(training *t)
+/* What is asked for and cannot be had. */
+static td_status check_elastic(const td__training *t)
+{
+    if (t->profile)
+        return TD_FAIL(TD_EINVAL, "--profile follows ranks from the first step to the last, and "
+                                  "elastic ranks come and go: profile with -n N alone");
+    return TD_OK;
+}
+
+static td_status prepare_elastic(td__training *t)
 {
     td__session *s = &t->session;
     const char *dir = td__args_value(t->args, "run-dir");
@@ -329,7 +307,7 @@ static td_status prepare_elastic(training *t)
 }
 
 /* Everything up to the first step. */
-static td_status prepare(training *t)
+static td_status prepare(td__training *t)
 {
     td__session *s = &t->session;
     const char *faults = td__args_value(t->args, "faults");
@@ -341,6 +319,7 @@ static td_status prepare(training *t)
     s->opts.faults = s->faults;
     TD_TRY(td__session_join(s));
     if (s->members) {
+        TD_TRY(check_elastic(t));
         catch_signals();
         return prepare_elastic(t);
     }
@@ -348,9 +327,9 @@ static td_status prepare(training *t)
     TD_TRY(td__backup_check(&s->opts, ranks));
     if (s->comm) /* when a rank fails, the launcher ends the others, which have to say why */
         catch_signals();
-    if (is_first(t))
+    if (td__training_leads(t))
         TD_TRY(td__backup_check_replay(&s->opts, ranks));
-    if (t->resume && is_first(t))
+    if (t->resume && td__training_leads(t))
         TD_TRY(find_run(t));
     if (t->past.finished)
         return TD_OK;
@@ -359,7 +338,7 @@ static td_status prepare(training *t)
     TD_TRY(td__session_data(s));
     catch_signals();
     s->opts.profile = t->profile;
-    if (!is_first(t)) {
+    if (!td__training_leads(t)) {
         s->opts.blank = true; /* rank 0 sends the weights */
         return td__session_trainer(s);
     }
@@ -373,11 +352,11 @@ static td_status prepare(training *t)
     return td__session_trainer(s);
 }
 
-static td_status start(training *t)
+static td_status start(td__training *t)
 {
     bool found = false;
 
-    if (t->past.finished || !is_first(t))
+    if (t->past.finished || !td__training_leads(t))
         return TD_OK;
     if (t->resume) {
         TD_TRY(td__trainer_resume(t->session.trainer, &found));
@@ -388,222 +367,8 @@ static td_status start(training *t)
     return observe(t);
 }
 
-/* After the last step: the test part with the weights as they are, for all who keep records. If it
- * is interrupted there is no report, and --resume makes up for both. */
-static td_status test(training *t)
-{
-    td__dataset *part = td__data_part(t->session.data, TD_PART_TEST);
-    td__observer *const watchers[] = {t->metrics, t->tensorboard, t->trace, &t->progress.observer};
-    td__eval_result *r = &t->test;
-
-    if (!part || t->result.end == TD_TRAIN_INTERRUPTED)
-        return TD_OK;
-    TD_TRY(td__trainer_evaluate_until(t->session.trainer, part, &stop, &t->untested, r));
-    if (t->untested)
-        return TD_OK;
-    td__eval_event e = {.step = t->result.step,
-                        .epoch = t->result.epoch,
-                        .part = td__part_name(TD_PART_TEST),
-                        .n = r->n,
-                        .name = r->name,
-                        .value = r->value,
-                        .seconds = r->seconds};
-    for (size_t i = 0; i < sizeof watchers / sizeof watchers[0]; i++)
-        if (watchers[i] && watchers[i]->eval)
-            TD_TRY(watchers[i]->eval(watchers[i], &e));
-    return TD_OK;
-}
-
-static td_status write_profile(training *t)
-{
-    td__trainer *trainer = t->session.trainer;
-    int n = td__trainer_profile_count(trainer);
-
-    t->times = td__calloc((size_t)n + 1, sizeof *t->times);
-    if (!t->times)
-        return TD_FAIL(TD_ENOMEM, "no memory for the times of %d nodes", n);
-    for (int i = 0; i < n; i++)
-        t->times[i] = td__trainer_profile(trainer, i);
-    t->n_times = n;
-    TD_TRY(td__profile_write(t->dir, t->times, n));
-    TD_TRY(td__trace_nodes(t->trace, t->times, n));
-    return td__trace_finish(t->trace);
-}
-
-static td_status write_report(training *t)
-{
-    td__session *s = &t->session;
-    const td__layer_row *layers;
-    char path[TD__PATH];
-    td__file_map job;
-    int n = td__job_layers(s->job, &layers);
-
-    TD_TRY(td__run_dir_path(t->dir, "job.yaml", path));
-    TD_TRY(td__file_map_open(&job, path));
-    char *text = td__calloc(job.nbytes + 1, 1);
-    if (text)
-        memcpy(text, job.data, job.nbytes);
-    td__file_map_close(&job);
-    td__report_opts o = {.dir = t->dir,
-                         .title = td__job_name(s->job),
-                         .job_text = text,
-                         .layers = layers,
-                         .n_layers = n,
-                         .memory = td_program_memory(td__trainer_program(s->trainer)),
-                         .profile = t->times,
-                         .n_profile = t->n_times};
-    td_status st = td__report_write(&o);
-    td__free(text);
-    return st;
-}
-
-static void row(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void row(const char *name, const char *fmt, ...)
-{
-    va_list ap;
-    printf("  %-14s ", name);
-    va_start(ap, fmt);
-    vprintf(fmt, ap);
-    va_end(ap);
-    putchar('\n');
-}
-
-/* Only where they were compressed. */
-static void print_bytes(const td__train_result *r)
-{
-    char b[TD__HUMAN];
-    double sent = (double)r->sent_nbytes;
-
-    if (sent > 0 && r->sent_nbytes != r->plain_nbytes)
-        row("gradients", "%s sent by each rank, %.3g times less than plain (last step: %.3g)",
-            td__human_bytes(sent, b), (double)r->plain_nbytes / sent, r->last_ratio);
-}
-
-static void print_memory(const training *t)
-{
-    const td__train_result *r = &t->result;
-    char b[TD__HUMAN], c[TD__HUMAN], of[32] = "";
-
-    if (t->session.comm)
-        snprintf(of, sizeof of, " on rank %d", r->memory_rank);
-    row("memory", "%s at most%s, planned %s", td__human_bytes((double)r->memory_peak, b), of,
-        td__human_bytes((double)r->memory_planned, c));
-}
-
-/* Of backup workers: whose work was late. */
-static void print_dropped(const td__train_result *r)
-{
-    char text[256] = "";
-    int used = 0;
-    uint64_t all = 0;
-
-    for (int i = 0; i < r->n_dropped; i++) {
-        all += r->dropped[i];
-        if (r->dropped[i] && used < (int)sizeof text - 32)
-            used += snprintf(text + used, sizeof text - (size_t)used, "%srank %d %" PRIu64,
-                             used ? ", " : ": ", i, r->dropped[i]);
-    }
-    row("dropped", "%" PRIu64 " shares in %" PRIu64 " steps%s", all, r->step, text);
-}
-
-static void print_table(const training *t)
-{
-    static const char *const ENDS[] = {[TD_TRAIN_DONE] = "finished",
-                                       [TD_TRAIN_EARLY] = "stopped early",
-                                       [TD_TRAIN_INTERRUPTED] = "interrupted"};
-    const td__train_result *r = &t->result;
-    const char *watch = t->session.opts.watch ? t->session.opts.watch : "loss";
-    char b[TD__HUMAN], name[64];
-
-    printf("\n%s: %s at step %" PRIu64 "\n", td__job_name(t->session.job), ENDS[r->end], r->step);
-    if (isfinite(r->train_loss)) /* else no step was left to do */
-        row("train loss", "%.4f", r->train_loss);
-    if (isfinite(r->best))
-        row("best", "valid %s %s at step %" PRIu64, watch, td__human_metric(watch, r->best, b),
-            r->best_step);
-    for (int i = 0; i < t->test.n; i++) {
-        snprintf(name, sizeof name, "test %s", t->test.name[i]);
-        row(name, "%s", td__human_metric(t->test.name[i], t->test.value[i], b));
-    }
-    row("time", "%s of training, %.0f samples/s", td__human_seconds(r->seconds, b),
-        r->samples_per_second);
-    print_bytes(r);
-    if (r->memory_peak)
-        print_memory(t);
-    if (r->dropped)
-        print_dropped(r);
-    row("run", "%s", t->dir);
-}
-
-/* One line for everything, for --quiet. */
-static void print_line(const training *t)
-{
-    const td__train_result *r = &t->result;
-    const char *watch = t->session.opts.watch ? t->session.opts.watch : "loss";
-    char b[TD__HUMAN];
-
-    printf("%s %s step %" PRIu64, t->dir, td__train_end_name(r->end), r->step);
-    if (isfinite(r->train_loss))
-        printf(" loss %.4f", r->train_loss);
-    if (isfinite(r->best))
-        printf(" best %s %s", watch, td__human_metric(watch, r->best, b));
-    for (int i = 1; i < t->test.n; i++)
-        printf(" test %s %s", t->test.name[i],
-               td__human_metric(t->test.name[i], t->test.value[i], b));
-    printf(" digest sha256:%s\n", r->digest);
-}
-
-/* The run failed, whatever the code: its input was fine. */
-static int failed(training *t, td_status st)
-{
-    td__progress_clear(&t->progress);
-    if (!is_first(t))
-        return TD_EXIT_FAILED;
-    if (st != TD_EABORTED)
-        td__run_dir_failed(t->dir, td_last_error());
-    return td__failure(t->args, st) == TD_EXIT_INTERRUPTED ? TD_EXIT_INTERRUPTED : TD_EXIT_FAILED;
-}
-
-static int conclude(training *t)
-{
-    const td__job_log *log = td__job_log_opts(t->session.job);
-    bool json = td__args_has(t->args, "json"), quiet = td__args_has(t->args, "quiet");
-    td_status st = t->session.members ? TD_OK : test(t);
-
-    if (!st && t->profile && is_first(t))
-        st = write_profile(t);
-    if (!st && log->report && !t->untested && is_first(t))
-        st = write_report(t);
-    if (st)
-        return failed(t, st);
-    if (!is_first(t))
-        return t->result.end == TD_TRAIN_INTERRUPTED || t->untested ? TD_EXIT_INTERRUPTED
-                                                                    : TD_EXIT_OK;
-    if (quiet && !json)
-        print_line(t);
-    if (!quiet && !json) {
-        print_table(t);
-        printf("digest sha256:%s\n", t->result.digest);
-        if (log->report && !t->untested)
-            printf("report %s/report.html\n", t->dir);
-    }
-    td__progress_flush(&t->progress);
-    if (t->progress.error) {
-        fprintf(stderr, "tandem train: cannot write to standard output: %s; the run is in %s\n",
-                strerror(t->progress.error), t->dir);
-        return TD_EXIT_FAILED;
-    }
-    if (t->result.end != TD_TRAIN_INTERRUPTED && !t->untested)
-        return TD_EXIT_OK;
-    fprintf(stderr,
-            "tandem train: interrupted after step %" PRIu64 "; to go on: tandem train "
-            "--resume=%s\n",
-            t->result.step, t->dir);
-    return TD_EXIT_INTERRUPTED;
-}
-
 /* The run is over, or this process has no more part in it. */
-static int run_elastic(training *t)
+static int run_elastic(td__training *t)
 {
     td_status st = td__trainer_run(t->session.trainer, &stop, &t->result);
 
@@ -615,14 +380,14 @@ static int run_elastic(training *t)
         return TD_EXIT_FAILED;
     }
     if (st)
-        return failed(t, st);
+        return td__training_failed(t, st);
     if (!*t->result.digest) /* drained: the others go on */
         return TD_EXIT_INTERRUPTED;
     t->test = *td__trainer_test(t->session.trainer);
-    return conclude(t);
+    return td__training_conclude(t, &stop);
 }
 
-static void finish(training *t)
+static void finish(td__training *t)
 {
     td__free(t->times);
     td__progress_fini(&t->progress);
@@ -635,7 +400,7 @@ static void finish(training *t)
 }
 
 /* Nothing came of it: take away what was made, if nothing else is in it. */
-static void take_back(training *t)
+static void take_back(td__training *t)
 {
     char job[TD__PATH];
 
@@ -649,7 +414,7 @@ static void take_back(training *t)
     rmdir(t->dir);
 }
 
-static int already_finished(const training *t)
+static int already_finished(const td__training *t)
 {
     if (td__args_has(t->args, "json"))
         printf("{\"kind\": \"end\", \"step\": %" PRIu64
@@ -662,12 +427,12 @@ static int already_finished(const training *t)
 }
 
 /* Does the run begin? Rank 0 decides; *rc is the exit status if it does not. */
-static bool begins(training *t, td_status st, int *rc)
+static bool begins(td__training *t, td_status st, int *rc)
 {
     td_comm *comm = t->session.comm;
     int32_t leave = 0;
 
-    if (st && !is_first(t)) {
+    if (st && !td__training_leads(t)) {
         *rc = st == TD_EINVAL ? TD_EXIT_USAGE : TD_EXIT_FAILED;
         td_comm_abort(comm, td_last_error());
         return false;
@@ -683,13 +448,13 @@ static bool begins(training *t, td_status st, int *rc)
         return !leave;
     st = td_broadcast(comm, &leave, 1, TD_I32, 0, NULL);
     if (st && !*rc) /* else it is said already */
-        *rc = failed(t, st);
+        *rc = td__training_failed(t, st);
     else if (leave)
         *rc = leave - 1;
     return !st && !leave;
 }
 
-static int train(training *t)
+static int train(td__training *t)
 {
     td_status st = prepare(t);
     int rc = TD_EXIT_FAILED;
@@ -703,14 +468,14 @@ static int train(training *t)
             take_back(t);
         return rc;
     }
-    if (is_first(t)) {
+    if (td__training_leads(t)) {
         const td_comm *c = t->session.comm;
         print_head(t, c ? td_comm_size(c) : 1, c ? td_comm_transport(c) : "");
     }
     st = td__trainer_run(t->session.trainer, &stop, &t->result);
     if (st)
-        return failed(t, st);
-    rc = conclude(t);
+        return td__training_failed(t, st);
+    rc = td__training_conclude(t, &stop);
     /* Launchers end all ranks when the first one leaves with a status other than 0. */
     if (t->session.comm && td_barrier(t->session.comm, NULL) && rc == TD_EXIT_OK) {
         fprintf(stderr, "tandem train: %s, when the run was finished\n", td_last_error());
@@ -720,7 +485,7 @@ static int train(training *t)
 }
 
 /* The directory of elastic ranks, which no rank is there to make. */
-static td_status offer_run(training *t)
+static td_status offer_run(td__training *t)
 {
     if (t->resume)
         TD_TRY(find_run(t));
@@ -734,7 +499,7 @@ static td_status offer_run(training *t)
     return TD_OK;
 }
 
-static int start_elastic(training *t, int n)
+static int start_elastic(td__training *t, int n)
 {
     char dir[PATH_MAX], run_dir[PATH_MAX + 16], threads[32];
     const char *more[] = {run_dir, threads, NULL};
@@ -760,11 +525,15 @@ static int start_elastic(training *t, int n)
 }
 
 /* A job that is wrong is said to be so once, not by every rank. */
-static int start_ranks(training *t, int n)
+static int start_ranks(td__training *t, int n)
 {
     const char *faults = td__args_value(t->args, "faults");
     td__launch_opts launch = {0};
-    td_status st = find_job(t);
+    bool elastic = !td__elastic_args(t->args, &launch) && launch.most;
+    td_status st = elastic ? check_elastic(t) : TD_OK;
+
+    if (!st)
+        st = find_job(t);
 
     if (!st)
         st = td__session_job(&t->session, t->args, t->job_path);
@@ -774,7 +543,7 @@ static int start_ranks(training *t, int n)
         return td__failure(t->args, st);
     if (td__args_has(t->args, "faults-sweep"))
         return td__faults_sweep(t->args, t->job_path, n);
-    if (!td__elastic_args(t->args, &launch) && launch.most)
+    if (elastic)
         return start_elastic(t, n);
     return td__ranks_run(t->args, &td__command_train, n, NULL, NULL);
 }
@@ -786,7 +555,7 @@ static int run(const td__args *a)
 
     if (rc)
         return rc;
-    training *t = td__calloc(1, sizeof *t);
+    td__training *t = td__calloc(1, sizeof *t);
     if (!t)
         return td__failure(a, TD_ENOMEM);
     t->args = a;

@@ -52,6 +52,7 @@ typedef struct launch {
     bool begun, stopping, killing, over;
     int status;
     char cause[TD_MS_TEXT];
+    char last[1024]; /* line that a process wrote to its standard error */
     td_status failed;
     char why[512];
     td__deadline limit; /* of the current phase; 0: none */
@@ -167,6 +168,23 @@ static void hear_generation(launch *l, const char *number, const char *size, con
         td__output_say(l->output, "%s", text);
 }
 
+/* data: whole lines. */
+static void note_line(launch *l, const char *data, size_t nbytes)
+{
+    size_t end = nbytes && data[nbytes - 1] == '\n' ? nbytes - 1 : nbytes, begin = end;
+    while (begin > 0 && data[begin - 1] != '\n')
+        begin--;
+    snprintf(l->last, sizeof l->last, "%.*s", (int)(end - begin), data + begin);
+}
+
+/* Has the process that gave the cause said it itself, as the last thing that was said? */
+static bool is_said(const launch *l)
+{
+    const char *status = strstr(l->cause, "exit status "),
+               *words = status ? strchr(status, ':') : "";
+    return l->o.plain && words && strlen(words) > 2 && strstr(l->last, words + 2);
+}
+
 static td_status take_message(void *user, int index, const td__msg *m)
 {
     launch *l = user;
@@ -187,6 +205,8 @@ static td_status take_message(void *user, int index, const td__msg *m)
         if (m->rank >= 0 && m->rank < TD_PLACE_PROCS) {
             int number = a->base + m->rank;
             TD_TRY(td__output_room(l->output, number + 1, &l->o));
+            if (m->kind == TD_MSG_ERR)
+                note_line(l, m->data, m->nbytes);
             return td__output_lines(l->output, number, m->kind == TD_MSG_ERR, m->data, m->nbytes);
         }
         break;
@@ -488,7 +508,7 @@ static td_status conclude(launch *l, int *exit_status)
     if (l->failed)
         return TD_FAIL(l->failed, "%s", l->why);
     if (l->over) {
-        if (l->status)
+        if (l->status && !is_said(l))
             td__output_say(l->output, "%s", l->cause);
         *exit_status = l->status;
     } else if (l->signal) {

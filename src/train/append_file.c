@@ -29,23 +29,26 @@ td_status td__append_open(td__append_file *f, const char *dir, const char *file,
     return TD_OK;
 }
 
-/* *done: how much of it was written. */
-static td_status put(td__append_file *f, const char *p, size_t nbytes, size_t *done)
+/* All of it, or nothing: half a line would be taken for a broken file. */
+static td_status put(td__append_file *f, const char *p, size_t nbytes)
 {
-    for (*done = 0; *done < nbytes;) {
-        ssize_t n = write(f->fd, p + *done, nbytes - *done);
+    for (size_t done = 0; done < nbytes;) {
+        ssize_t n = write(f->fd, p + done, nbytes - done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
             f->error = n < 0 ? errno : ENOSPC;
+            off_t end = lseek(f->fd, 0, SEEK_END);
+            if (done && end >= (off_t)done && ftruncate(f->fd, end - (off_t)done) != 0)
+                TD_LOG(WARN, TRAIN, "%s: cannot cut it: %s", f->path, strerror(errno));
             return TD_FAIL(TD_EIO, "%s: cannot write: %s", f->path, strerror(f->error));
         }
-        *done += (size_t)n;
+        done += (size_t)n;
     }
     return TD_OK;
 }
 
-/* What was left of it is to be written before all that follows. */
+/* It is to be written before all that follows. */
 static td_status hold(td__append_file *f, const char *p, size_t nbytes)
 {
     if (f->held.used + nbytes > MOST_HELD)
@@ -58,24 +61,21 @@ static td_status hold(td__append_file *f, const char *p, size_t nbytes)
 
 td_status td__append_flush(td__append_file *f)
 {
-    size_t done;
     if (!f->held.used)
         return TD_OK;
-    td_status st = put(f, f->held.data, f->held.used, &done);
-    memmove(f->held.data, f->held.data + done, f->held.used - done);
-    f->held.used -= done;
-    return st;
+    TD_TRY(put(f, f->held.data, f->held.used));
+    td__text_clear(&f->held);
+    return TD_OK;
 }
 
 td_status td__append_write(td__append_file *f, const void *data, size_t nbytes)
 {
-    size_t done = 0;
     td_status st = td__append_flush(f);
     if (!st)
-        st = put(f, data, nbytes, &done);
+        st = put(f, data, nbytes);
     if (!st || !f->holds || (f->error != ENOSPC && f->error != EDQUOT))
         return st;
-    return hold(f, (const char *)data + done, nbytes - done);
+    return hold(f, data, nbytes);
 }
 
 void td__append_close(td__append_file *f)

@@ -72,9 +72,14 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     td_comm_destroy(comm);
     if (t->leaving && m->ops->drain)
         m->ops->drain(m);
-    /* TD_EINVAL ends the whole job: what is wrong with this process alone does not. */
+    /* TD_EINVAL ends the whole job: what is wrong with this process alone does not. A result that
+     * cannot be written here does, as another rank would have no other disk to write it to. */
     td_status told = wrong ? TD_EMISMATCH : st == TD_EINVAL && !all ? TD_EIO : st;
-    m->ops->leave(m, g.number, told, st ? why : *over ? "the run is over" : "");
+    if (*over && !st && *out->unsaved) {
+        told = TD_EINVAL;
+        snprintf(why, sizeof why, "%.300s", out->unsaved);
+    }
+    m->ops->leave(m, g.number, told, *why ? why : *over ? "the run is over" : "");
     return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }
 

@@ -168,8 +168,9 @@ void td__run_dir_failed(const char *dir, const char *why)
         return;
     }
     FILE *f = fopen(path, "we");
-    if (f) {
-        fprintf(f, "%s\n", why);
-        fclose(f);
-    }
+    if (!f)
+        return;
+    bool good = fprintf(f, "%s\n", why) > 0;
+    if (fclose(f) != 0 || !good)
+        unlink(path);
 }

@@ -18,10 +18,6 @@
 #include "base/log.h"
 #include "coll/comm_impl.h"
 #include "train/faults.h"
-#include "base/memory.h"
-#include "parallel/data_parallel.h"
-#include "train/memory.h"
-#include "train/slices.h"
 #include "train/trainer_impl.h"
 
 /* What a rank asks, so that the sum over ranks tells how many ask what. */
@@ -42,14 +38,6 @@ static bool asked_to_stop(const td__trainer *t)
     return t->stopping || (decides && t->stop && atomic_load(t->stop));
 }
 
-/* Call method of every observer that has it. */
-#define TELL(t, method, event)                                                   \
-    do {                                                                         \
-        for (int i_ = 0; i_ < (t)->n_observers; i_++)                            \
-            if ((t)->observers[i_]->method)                                      \
-                TD_TRY((t)->observers[i_]->method((t)->observers[i_], (event))); \
-    } while (0)
-
 /* ---- When ------------------------------------------------------------------------------------ */
 
 /* Steps end epochs exactly: the position is then at the start of the next one. */
@@ -58,7 +46,7 @@ static bool at_epoch_end(const td__trainer *t)
     return t->state.step > 0 && t->state.batch_in_epoch == 0;
 }
 
-static bool at_end(const td__trainer *t)
+bool td__train_at_end(const td__trainer *t)
 {
     return t->state.step >= t->total_steps;
 }
@@ -70,21 +58,22 @@ static bool due(const td__trainer *t, int64_t every)
     return every == 0 && at_epoch_end(t);
 }
 
-static bool validation_due(const td__trainer *t)
+bool td__train_owes_validation(const td__trainer *t)
 {
     const td__train_state *s = &t->state;
     return s->step > 0 && s->valid_step != s->step && t->o.valid_every >= 0 &&
-           td__data_part(t->data, TD_PART_VALID) && (due(t, t->o.valid_every) || at_end(t));
+           td__data_part(t->data, TD_PART_VALID) &&
+           (due(t, t->o.valid_every) || td__train_at_end(t));
 }
 
-static bool out_of_patience(const td__trainer *t)
+bool td__train_gives_up(const td__trainer *t)
 {
     return t->o.patience > 0 && t->state.bad_validations >= t->o.patience;
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-static void beat(const td__trainer *t, td__phase phase, const char *what)
+void td__train_beat(const td__trainer *t, td__phase phase, const char *what)
 {
     td__members *m = t->o.members;
     td__comm_says(t->o.comm, phase, t->state.step + 1, what);
@@ -176,9 +165,9 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
     for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
-        beat(t, TD_PHASE_DATA, "samples");
+        td__train_beat(t, TD_PHASE_DATA, "samples");
         TD_TRY(td__loader_next(t->loader, &b));
-        beat(t, TD_PHASE_COMPUTE, NULL);
+        td__train_beat(t, TD_PHASE_COMPUTE, NULL);
         e->data_wait += seconds_since(begin);
         td__train_span(t, TD_SPAN_DATA, begin);
         TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
@@ -201,7 +190,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
     t->say.ask = ask(t);
-    beat(t, TD_PHASE_COMM, "gradients");
+    td__train_beat(t, TD_PHASE_COMM, "gradients");
     if (t->backup)
         TD_TRY(td__backup_step_end(t, first, end, e->lr, e, &r));
     else
@@ -231,13 +220,13 @@ static void add_times(td__trainer *t, const td__step_event *e)
                                                    .plain = (double)e->times.plain_nbytes});
 }
 
-static td_status tell_ranks(td__trainer *t, bool end)
+td_status td__train_tell_ranks(td__trainer *t, bool end)
 {
     td__ranks_event e;
 
     TD_TRY(td__rank_stats_tell(t->stats, t->state.step, end, &e));
     if (e.n)
-        TELL(t, ranks, &e);
+        TD__TELL(t, ranks, &e);
     return TD_OK;
 }
 
@@ -277,8 +266,8 @@ static td_status step(td__trainer *t)
         TD_TRY(td__point(td__faults_points(t->o.faults), TD_POINT_FILE, "metrics"));
     t->told_step = e.step;
     add_times(t, &e);
-    TELL(t, step, &e);
-    return tell_ranks(t, false);
+    TD__TELL(t, step, &e);
+    return td__train_tell_ranks(t, false);
 }
 
 /* ---- Between steps --------------------------------------------------------------------------- */
@@ -302,7 +291,7 @@ static td_status validate(td__trainer *t, bool *best)
     uint64_t begin = td__clock_ns();
 
     /* A rank of an elastic run that is to stop does so at the border of a step. */
-    beat(t, TD_PHASE_COMPUTE, "validation");
+    td__train_beat(t, TD_PHASE_COMPUTE, "validation");
     TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID),
                                       t->o.members ? NULL : t->stop, &stopped, &r));
     td__train_span(t, TD_SPAN_VALID, begin);
@@ -335,58 +324,7 @@ static td_status validate(td__trainer *t, bool *best)
                         .seconds = r.seconds};
     td__past_eval(&t->past, &e);
     t->told_valid = e.step;
-    TELL(t, eval, &e);
-    return TD_OK;
-}
-
-/* A checkpoint failed. Where other ranks hold the state, a full disk is no reason to end: it is
- * tried again when the next one is due, and the run fails only if the last one does. */
-static td_status excuse(td__trainer *t, td_status st)
-{
-    if (st != TD_EIO || !t->o.members || at_end(t))
-        return st;
-    TD_LOG(WARN, TRAIN, "step %llu: no checkpoint was written, the run goes on: %s",
-           (unsigned long long)t->state.step, td_last_error());
-    td__checkpointer_excuse(t->checkpointer);
-    t->dirty = true;
-    return TD_OK;
-}
-
-static td_status report_saved(td__trainer *t)
-{
-    td__checkpoint_event e;
-    bool done;
-    td_status st = td__checkpointer_poll(t->checkpointer, &done, &e);
-    if (st)
-        return excuse(t, st);
-    if (done)
-        TELL(t, checkpoint, &e);
-    return TD_OK;
-}
-
-static td_status save(td__trainer *t, bool best)
-{
-    bool slices = t->zero && t->saves; /* then all ranks bring theirs */
-    if (!t->checkpointer && !slices)
-        return TD_OK;
-    uint64_t begin = td__clock_ns();
-    beat(t, TD_PHASE_DISK, "checkpoint");
-    if (t->checkpointer) {
-        td_status st = td__checkpointer_wait(t->checkpointer);
-        if (st)
-            TD_TRY(excuse(t, st));
-        TD_TRY(report_saved(t));
-    }
-    if (slices) {
-        TD_TRY(td__slices_save(t, best));
-    } else {
-        td_status st =
-            td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
-        if (st)
-            return excuse(t, st);
-    }
-    t->seconds += seconds_since(begin);
-    t->dirty = false;
+    TD__TELL(t, eval, &e);
     return TD_OK;
 }
 
@@ -394,11 +332,11 @@ static td_status between_steps(td__trainer *t)
 {
     bool best = t->owes_best;
     t->owes_best = false;
-    if (validation_due(t) && !asked_to_stop(t))
+    if (td__train_owes_validation(t) && !asked_to_stop(t))
         TD_TRY(validate(t, &best));
     if (best || (t->dirty && due(t, t->o.checkpoint_every)))
-        return save(t, best);
-    return t->checkpointer ? report_saved(t) : TD_OK;
+        return td__train_save(t, best);
+    return t->checkpointer ? td__train_saved(t) : TD_OK;
 }
 
 /* ---- The run --------------------------------------------------------------------------------- */
@@ -418,7 +356,7 @@ td_status td__train_tell_begin(td__trainer *t)
     for (int i = 0; i < td_params_count(t->params); i++)
         if (!td_params_info(t->params, i).is_state)
             info.params += (int64_t)td_params_info(t->params, i).count;
-    TELL(t, begin, &info);
+    TD__TELL(t, begin, &info);
     return TD_OK;
 }
 
@@ -525,108 +463,9 @@ static td_status prepare(td__trainer *t)
     return TD_OK;
 }
 
-static td_status tell_spans(void *user, int rank, const td__span *spans, int n, uint64_t lost)
-{
-    td__trainer *t = user;
-    td__spans_event e = {.rank = rank, .n = n, .span = spans, .lost = lost};
-
-    TELL(t, spans, &e);
-    return TD_OK;
-}
-
-/* Planned and measured. Collective. */
-static td_status note_memory(td__trainer *t, td__train_result *out)
-{
-    int ranks = td__trainer_ranks(t);
-    td__memory_case c = {.ranks = ranks,
-                         .zero = t->o.zero,
-                         .shared = ranks > 1 && td__dp_shares(t->o.comm),
-                         .saves = t->saves || t->checkpointer};
-    td__train_memory m;
-    double peak = (double)td__memory_read().peak, *all = td__calloc((size_t)ranks, sizeof *all);
-    td_status st = all ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d numbers", ranks);
-
-    if (!st && ranks > 1)
-        st = td_all_gather(t->o.comm, &peak, all, 1, TD_F64, NULL);
-    for (int r = 0; !st && r < ranks; r++)
-        if ((ranks == 1 ? peak : all[r]) > (double)out->memory_peak) {
-            out->memory_peak = (size_t)(ranks == 1 ? peak : all[r]);
-            out->memory_rank = r;
-        }
-    td__free(all);
-    if (!st)
-        st = td__trainer_memory(t, &c, &m);
-    out->memory_planned = st ? 0 : m.total;
-    return st;
-}
-
-static td_status finish(td__trainer *t, td__train_result *out)
-{
-    const td__train_state *s = &t->state;
-    if (t->backup)
-        TD_TRY(td__backup_run_end(t, out));
-    TD_TRY(t->o.zero == 3 ? td__slices_digest(t, out->digest)
-                          : td_params_digest(t->params, out->digest));
-    TD_TRY(td__replicas_compare(t, out->digest));
-    TD_TRY(tell_ranks(t, true));
-    if (t->spans)
-        TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
-    if (t->dirty || !s->step)
-        TD_TRY(save(t, false));
-    if (t->checkpointer) {
-        TD_TRY(td__checkpointer_wait(t->checkpointer));
-        TD_TRY(report_saved(t));
-    }
-    bool whole = at_end(t) && !validation_due(t);
-    out->end = out_of_patience(t) ? TD_TRAIN_EARLY : whole ? TD_TRAIN_DONE : TD_TRAIN_INTERRUPTED;
-    out->step = s->step;
-    out->epoch = s->epoch;
-    out->seconds = t->seconds;
-    out->samples_per_second = t->seconds > 0 ? (double)t->samples / t->seconds : 0;
-    out->train_loss = t->loss;
-    out->sent_nbytes = t->sent_nbytes;
-    out->plain_nbytes = t->plain_nbytes;
-    out->last_ratio = t->last_ratio;
-    out->best = s->best;
-    out->best_step = s->best_step;
-    TD_TRY(note_memory(t, out));
-    if (t->backup)
-        TD_TRY(td__backup_result(t, out));
-    if (!t->told_end)
-        TELL(t, end, out);
-    t->told_end = true;
-    return TD_OK;
-}
-
-static td_status evaluate_test(td__trainer *t, const td__train_result *r)
-{
-    td__dataset *part = td__data_part(t->data, TD_PART_TEST);
-    if (!part || !t->o.test || r->end == TD_TRAIN_INTERRUPTED)
-        return TD_OK;
-    beat(t, TD_PHASE_COMPUTE, "test");
-    TD_TRY(td__trainer_evaluate(t, part, &t->test));
-    td__eval_event e = {.step = r->step,
-                        .epoch = r->epoch,
-                        .part = td__part_name(TD_PART_TEST),
-                        .n = t->test.n,
-                        .name = t->test.name,
-                        .value = t->test.value,
-                        .seconds = t->test.seconds};
-    if (!t->told_test)
-        TELL(t, eval, &e);
-    t->told_test = true;
-    return TD_OK;
-}
-
-td_status td__train_finish(td__trainer *t, td__train_result *out)
-{
-    TD_TRY(finish(t, out));
-    return evaluate_test(t, out);
-}
-
 bool td__train_over(const td__trainer *t)
 {
-    return at_end(t) || out_of_patience(t) || asked_to_stop(t);
+    return td__train_at_end(t) || td__train_gives_up(t) || asked_to_stop(t);
 }
 
 td_status td__train_steps(td__trainer *t)
@@ -650,12 +489,7 @@ static td_status run(td__trainer *t, td__train_result *out)
     TD_TRY(prepare(t));
     if (t->backup && td__trainer_rank(t) > 0) {
         TD_TRY(td__backup_follow(t));
-        TD_TRY(td_params_digest(t->params, out->digest));
-        TD_TRY(td__replicas_compare(t, out->digest));
-        if (t->spans)
-            TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
-        TD_TRY(note_memory(t, out));
-        return td__backup_result(t, out);
+        return td__train_follow_end(t, out);
     }
     TD_TRY(td__train_tell_begin(t));
     TD_TRY(td__train_steps(t));

@@ -112,6 +112,9 @@ struct td__train_result {
     double last_ratio;                  /* plain to sent, in the last step alone; 0: none sent */
     uint64_t best_step;
     char digest[65]; /* of the weights */
+    /* On rank 0: why what was to be written at the end is not there, as when the disk is full; "":
+     * it is. Everything else is as it would be. */
+    char unsaved[512];
     /* Bytes of the rank that had most at once: as memory.h says beforehand, and as it was; 0: not
      * known. */
     size_t memory_planned, memory_peak;

@@ -18,6 +18,14 @@
 
 enum { TD__MAX_OBSERVERS = 16 };
 
+/* Call method of every observer that has it. */
+#define TD__TELL(t, method, event)                                               \
+    do {                                                                         \
+        for (int i_ = 0; i_ < (t)->n_observers; i_++)                            \
+            if ((t)->observers[i_]->method)                                      \
+                TD_TRY((t)->observers[i_]->method((t)->observers[i_], (event))); \
+    } while (0)
+
 typedef struct td__backup_run td__backup_run;
 
 struct td__trainer {
@@ -59,7 +67,9 @@ struct td__trainer {
     bool stopping;  /* with several ranks: one of them was asked to stop, and all know */
     bool rebalance; /* shards are dealt out anew before the next step */
     bool dirty;     /* something happened since the last checkpoint */
-    bool goes_on;   /* from the checkpoint `resumed`, whose blocks are not loaded yet */
+    bool finishing; /* what is saved now is the last */
+    char unsaved[512];
+    bool goes_on; /* from the checkpoint `resumed`, whose blocks are not loaded yet */
     td__checkpoint_info resumed;
     bool saves; /* rank 0 writes checkpoints */
     uint64_t began_ns;
@@ -136,10 +146,23 @@ TD_NODISCARD td_status td__catch_up(td__trainer *t);
 /* train_loop.c: its parts, for a run of generations. */
 TD_NODISCARD td_status td__train_engine(td__trainer *t); /* made, if there is none */
 TD_NODISCARD td_status td__train_tell_begin(td__trainer *t);
+/* A checkpoint of where the run is; one that is done, told to observers. */
+TD_NODISCARD td_status td__train_save(td__trainer *t, bool best);
+TD_NODISCARD td_status td__train_saved(td__trainer *t);
+bool td__train_at_end(const td__trainer *t);
+/* What the trainer does now, for heartbeats and the hang report. */
+void td__train_beat(const td__trainer *t, td__phase phase, const char *what);
+/* Now and then, and at the end: where the time of all ranks went. Collective. */
+TD_NODISCARD td_status td__train_tell_ranks(td__trainer *t, bool end);
+bool td__train_owes_validation(const td__trainer *t);
+bool td__train_gives_up(const td__trainer *t); /* by patience */
 /* Until the run is over, or the generation is to end. */
 TD_NODISCARD td_status td__train_steps(td__trainer *t);
 bool td__train_over(const td__trainer *t);
+/* train_end.c: the last checkpoint, the digest, the test part, and what observers are told. */
 TD_NODISCARD td_status td__train_finish(td__trainer *t, td__train_result *out);
+/* The same of a rank that has followed rank 0 with backup workers. */
+TD_NODISCARD td_status td__train_follow_end(td__trainer *t, td__train_result *out);
 /* generation.c: what a generation does once ranks agree on the state; *over: the run is. */
 TD_NODISCARD td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over);
 void td__train_drop_lead(td__trainer *t); /* this rank is not rank 0 any more */

@@ -167,6 +167,24 @@ tail -n 1 out | grep -q 'the loss is nan at step 2, shard .*batch_norm1' || fail
 ! grep -q 'generation 2' out || fail "a job that cannot go on was tried again"
 wait_for 5 dead || fail "processes are left"
 
+# No room for the last checkpoint: nothing is tried again, the result is said, and one line says why
+# it is not saved; --resume makes up for it.
+rm -rf run
+run 1 "$tandem" train "$mark" -q --run-dir run --elastic -n 2 \
+    --faults 'full rank=0 at=step:24:state.json'
+[ "$(digest)" = "$want" ] || fail "no room at the end: another digest"
+tail -n 1 out | grep -q 'step 24 is done but could not be saved: no space .* --resume=.*/run$' ||
+    fail "no room at the end: not the cause"
+[ "$(grep -c 'no space left' out)" = 1 ] || fail "no room at the end: more than one line"
+! grep -q 'generation 2' out || fail "no room at the end: tried again"
+[ -z "$(find run -name '*tmp*')" ] || fail "no room at the end: something is left half written"
+wait_for 5 dead || fail "processes are left"
+run 0 "$tandem" train "$mark" -q --resume=run --elastic -n 2
+[ "$(digest)" = "$want" ] || fail "saved later: another digest"
+run 2 "$tandem" train "$mark" -q --run-dir no --elastic -n 2 --profile
+has 'profile with -n N alone'
+[ ! -e no ] || fail "a run's directory was made"
+
 # A disk that is really full, and is not any more: lines and checkpoints wait for room.
 mkdir small
 if mount -t tmpfs -o size=2m none small 2>/dev/null; then
@@ -184,6 +202,21 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     [ "$(grep -c '"kind": "step"' small/run/metrics.jsonl)" = 24 ] || fail "full disk: lost lines"
     [ "$(cat small/run/checkpoints/latest)" = step-00000024 ] || fail "full disk: no checkpoint"
     [ -z "$(find small -name '*tmp*')" ] || fail "full disk: something is left half written"
+    # Full to the end: no line is broken.
+    rm -rf small/run
+    "$tandem" train "$mark" -q --run-dir small/run --elastic -n 2 --set log.report=false \
+        --set checkpoint.keep=1 --faults 'slow rank=0 for=20ms at=step:1' >out 2>&1 &
+    pid=$!
+    wait_for 20 grep -q '"step": 5' small/run/metrics.jsonl 2>/dev/null || fail "no step 5"
+    dd if=/dev/zero of=small/filler bs=4k status=none 2>/dev/null
+    wait $pid
+    [ $? = 1 ] || fail "full to the end: status $?"
+    [ "$(digest)" = "$want" ] || fail "full to the end: another digest"
+    tail -n 1 out | grep -q 'step 24 is done but could not be saved' || fail "full to the end: why"
+    ! grep -q 'generation 2' out || fail "full to the end: tried again"
+    [ -z "$(find small -name '*tmp*')" ] || fail "full to the end: something is left half written"
+    [ "$(tail -c 1 small/run/metrics.jsonl | od -An -tx1)" = " 0a" ] || fail "a broken line"
+    rm small/filler
 fi
 
 # Ctrl-C interrupts all, and --resume goes on with another number of ranks.

@@ -1,0 +1,213 @@
+/* train_end.c -- checkpoints of a run, and its end: the last of them, the digest, the test part. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "parallel/data_parallel.h"
+#include "train/memory.h"
+#include "train/slices.h"
+#include "train/trainer_impl.h"
+
+/* ---- Checkpoints ----------------------------------------------------------------------------- */
+
+/* Something could not be written. Where other ranks hold the state, a full disk is no reason to
+ * end: it is tried again when the next checkpoint is due. At the end of a run nobody would be
+ * helped by losing the result as well: it goes on to its end and says what is missing. */
+static td_status excuse(td__trainer *t, td_status st)
+{
+    if (st != TD_EIO || !(t->o.members || t->finishing || td__train_at_end(t)))
+        return st;
+    if (t->finishing && !*t->unsaved)
+        snprintf(t->unsaved, sizeof t->unsaved, "%s", td_last_error());
+    if (!t->finishing && !td__train_at_end(t))
+        TD_LOG(WARN, TRAIN, "step %llu: no checkpoint was written, the run goes on: %s",
+               (unsigned long long)t->state.step, td_last_error());
+    if (t->checkpointer)
+        td__checkpointer_excuse(t->checkpointer);
+    t->dirty = true;
+    return TD_OK;
+}
+
+td_status td__train_saved(td__trainer *t)
+{
+    td__checkpoint_event e;
+    bool done;
+    td_status st = td__checkpointer_poll(t->checkpointer, &done, &e);
+    if (st)
+        return excuse(t, st);
+    if (done)
+        TD__TELL(t, checkpoint, &e);
+    return TD_OK;
+}
+
+td_status td__train_save(td__trainer *t, bool best)
+{
+    bool slices = t->zero && t->saves; /* then all ranks bring theirs */
+    if (!t->checkpointer && !slices)
+        return TD_OK;
+    uint64_t begin = td__clock_ns();
+    td__train_beat(t, TD_PHASE_DISK, "checkpoint");
+    if (t->checkpointer) {
+        td_status st = td__checkpointer_wait(t->checkpointer);
+        if (st)
+            TD_TRY(excuse(t, st));
+        TD_TRY(td__train_saved(t));
+    }
+    if (slices) {
+        TD_TRY(td__slices_save(t, best));
+    } else {
+        td_status st =
+            td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
+        if (st)
+            return excuse(t, st);
+    }
+    t->seconds += 1e-9 * (double)(td__clock_ns() - begin);
+    t->dirty = false;
+    return TD_OK;
+}
+
+/* ---- The end --------------------------------------------------------------------------------- */
+
+/* Planned and measured. Collective. */
+static td_status note_memory(td__trainer *t, td__train_result *out)
+{
+    int ranks = td__trainer_ranks(t);
+    td__memory_case c = {.ranks = ranks,
+                         .zero = t->o.zero,
+                         .shared = ranks > 1 && td__dp_shares(t->o.comm),
+                         .saves = t->saves || t->checkpointer};
+    td__train_memory m;
+    double peak = (double)td__memory_read().peak, *all = td__calloc((size_t)ranks, sizeof *all);
+    td_status st = all ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d numbers", ranks);
+
+    if (!st && ranks > 1)
+        st = td_all_gather(t->o.comm, &peak, all, 1, TD_F64, NULL);
+    for (int r = 0; !st && r < ranks; r++)
+        if ((ranks == 1 ? peak : all[r]) > (double)out->memory_peak) {
+            out->memory_peak = (size_t)(ranks == 1 ? peak : all[r]);
+            out->memory_rank = r;
+        }
+    td__free(all);
+    if (!st)
+        st = td__trainer_memory(t, &c, &m);
+    out->memory_planned = st ? 0 : m.total;
+    return st;
+}
+
+static td_status tell_spans(void *user, int rank, const td__span *spans, int n, uint64_t lost)
+{
+    td__trainer *t = user;
+    td__spans_event e = {.rank = rank, .n = n, .span = spans, .lost = lost};
+
+    TD__TELL(t, spans, &e);
+    return TD_OK;
+}
+
+static td_status tell_end(td__trainer *t, const td__train_result *out)
+{
+    for (int i = 0; i < t->n_observers && !t->told_end; i++) {
+        td__observer *o = t->observers[i];
+        td_status st = o->end ? o->end(o, out) : TD_OK;
+        if (st)
+            TD_TRY(excuse(t, st));
+    }
+    t->told_end = true;
+    return TD_OK;
+}
+
+/* The checkpoint of the last step, whole and on disk. */
+static td_status save_last(td__trainer *t)
+{
+    const td__train_state *s = &t->state;
+    if (t->dirty || !s->step)
+        TD_TRY(td__train_save(t, s->step > 0 && s->best_step == s->step));
+    if (!t->checkpointer)
+        return TD_OK;
+    td_status st = td__checkpointer_wait(t->checkpointer);
+    if (st)
+        TD_TRY(excuse(t, st));
+    return td__train_saved(t);
+}
+
+static td_status finish(td__trainer *t, td__train_result *out)
+{
+    const td__train_state *s = &t->state;
+    if (t->backup)
+        TD_TRY(td__backup_run_end(t, out));
+    TD_TRY(t->o.zero == 3 ? td__slices_digest(t, out->digest)
+                          : td_params_digest(t->params, out->digest));
+    TD_TRY(td__replicas_compare(t, out->digest));
+    td_status told = td__train_tell_ranks(t, true);
+    if (told)
+        TD_TRY(excuse(t, told));
+    if (t->spans)
+        TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
+    TD_TRY(save_last(t));
+    bool whole = td__train_at_end(t) && !td__train_owes_validation(t);
+    out->end = td__train_gives_up(t) ? TD_TRAIN_EARLY
+               : whole               ? TD_TRAIN_DONE
+                                     : TD_TRAIN_INTERRUPTED;
+    out->step = s->step;
+    out->epoch = s->epoch;
+    out->seconds = t->seconds;
+    out->samples_per_second = t->seconds > 0 ? (double)t->samples / t->seconds : 0;
+    out->train_loss = t->loss;
+    out->sent_nbytes = t->sent_nbytes;
+    out->plain_nbytes = t->plain_nbytes;
+    out->last_ratio = t->last_ratio;
+    out->best = s->best;
+    out->best_step = s->best_step;
+    TD_TRY(note_memory(t, out));
+    if (t->backup)
+        TD_TRY(td__backup_result(t, out));
+    return tell_end(t, out);
+}
+
+static td_status evaluate_test(td__trainer *t, const td__train_result *r)
+{
+    td__dataset *part = td__data_part(t->data, TD_PART_TEST);
+    if (!part || !t->o.test || r->end == TD_TRAIN_INTERRUPTED)
+        return TD_OK;
+    td__train_beat(t, TD_PHASE_COMPUTE, "test");
+    TD_TRY(td__trainer_evaluate(t, part, &t->test));
+    td__eval_event e = {.step = r->step,
+                        .epoch = r->epoch,
+                        .part = td__part_name(TD_PART_TEST),
+                        .n = t->test.n,
+                        .name = t->test.name,
+                        .value = t->test.value,
+                        .seconds = t->test.seconds};
+    for (int i = 0; i < t->n_observers && !t->told_test; i++) {
+        td__observer *o = t->observers[i];
+        td_status st = o->eval ? o->eval(o, &e) : TD_OK;
+        if (st)
+            TD_TRY(excuse(t, st));
+    }
+    t->told_test = true;
+    return TD_OK;
+}
+
+td_status td__train_finish(td__trainer *t, td__train_result *out)
+{
+    t->finishing = true;
+    t->unsaved[0] = 0;
+    td_status st = finish(t, out);
+    if (!st)
+        st = evaluate_test(t, out);
+    t->finishing = false;
+    snprintf(out->unsaved, sizeof out->unsaved, "%s", t->unsaved);
+    return st;
+}
+
+td_status td__train_follow_end(td__trainer *t, td__train_result *out)
+{
+    TD_TRY(td_params_digest(t->params, out->digest));
+    TD_TRY(td__replicas_compare(t, out->digest));
+    if (t->spans)
+        TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
+    TD_TRY(note_memory(t, out));
+    return td__backup_result(t, out);
+}
