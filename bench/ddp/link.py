@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two network namespaces as two hosts, joined by a link of 1 Gbit/s (token bucket, both ways)."""
+"""Two network namespaces as two hosts, joined by a link of 1 Gbit/s (token bucket, both ways). Each
+has half of the processors: what one rank sends is not to take the time of the other one's."""
 import os
 import shutil
 import subprocess
@@ -19,16 +20,18 @@ class Link(Place):
         pid = os.getpid()
         self.spaces, self.cards = (f"tdx{pid}", f"tdy{pid}"), (f"vx{pid}", f"vy{pid}")
         self.addresses = ("10.213.78.1", "10.213.78.2")
+        processors = sorted(os.sched_getaffinity(0))
+        self.processors = [",".join(map(str, processors[i::2])) for i in range(2)]
 
     @staticmethod
     def missing():
         """Why there can be no link here; "" if there can."""
         if os.geteuid() != 0:
             return "needs root"
-        for program in ("ip", "tc"):
+        for program, package in (("ip", "iproute2"), ("tc", "iproute2"), ("taskset", "util-linux")):
             if not shutil.which(program):
-                return f"needs {program} (Debian: iproute2)"
-        return ""
+                return f"needs {program} (Debian: {package})"
+        return "" if len(os.sched_getaffinity(0)) > 1 else "needs two processors"
 
     def open(self):
         """What `ip` or `tc` said against it; "" if it is there."""
@@ -51,13 +54,17 @@ class Link(Place):
         for space in self.spaces:
             subprocess.run(["ip", "netns", "del", space], capture_output=True)
 
+    def enter(self, rank):
+        """Before the name of the namespace."""
+        return ["taskset", "-c", self.processors[rank], "ip", "netns", "exec"]
+
     def wrap(self, rank):
-        return ["ip", "netns", "exec", self.spaces[rank]]
+        return [*self.enter(rank), self.spaces[rank]]
 
     def across(self, tandem, command):
         """One rank of a command on each side."""
         return [*self.wrap(0), tandem, "launch", "--hosts", f"localhost:1,{self.spaces[1]}:1",
-                "--ssh", "ip netns exec", "--listen", self.addresses[0], "--", *command]
+                "--ssh", " ".join(self.enter(1)), "--listen", self.addresses[0], "--", *command]
 
     def launch(self, tandem, job):
         return self.across(tandem, [tandem, "train", job])

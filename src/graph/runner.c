@@ -38,9 +38,9 @@ struct td_runner {
     void *own_grads; /* what space[TD_SPACE_GRAD] is unless set otherwise */
     mark *marks;     /* rising in both */
     int n_marks;
-    td__grads_final_fn *final; /* NULL: nobody wants to know */
-    void *final_user;
     td_run_ctx ctx;
+    int done, passed;  /* of the run under way: steps, marks */
+    td_runner *lender; /* whose scratch, packed weights and own gradients these are; NULL: own */
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
     bool profile;
 };
@@ -83,10 +83,10 @@ static td_status match_params(td_runner *r)
 }
 
 /* What to allocate for a space of the runner's own. An empty one has an address all the same, so
- * that kernels never see NULL, but there are no gradients in evaluation. */
+ * that kernels never see NULL, but there are no gradients in evaluation, or they are lent. */
 static size_t held_bytes(const td_runner *r, int space)
 {
-    if (space == TD_SPACE_PARAM || (space == TD_SPACE_GRAD && r->p->evaluate))
+    if (space == TD_SPACE_PARAM || (space == TD_SPACE_GRAD && (r->p->evaluate || r->lender)))
         return 0;
     return r->space_bytes[space] ? r->space_bytes[space] : TD_ALIGN;
 }
@@ -104,9 +104,14 @@ static td_status allocate(td_runner *r)
     for (int s = 0; s < TD_SPACE_COUNT; s++)
         if (held_bytes(r, s))
             TD_TRY(b->ops->alloc(b, held_bytes(r, s), &r->space[s]));
-    if (p->scratch)
+    if (r->lender) {
+        r->space[TD_SPACE_GRAD] = r->lender->own_grads;
+        r->scratch = r->lender->scratch;
+        r->packed = r->lender->packed;
+    }
+    if (p->scratch && !r->lender)
         TD_TRY(b->ops->alloc(b, p->scratch, &r->scratch));
-    if (p->packed)
+    if (p->packed && !r->lender)
         TD_TRY(b->ops->alloc(b, p->packed, &r->packed));
     size_t n_pointers = 0;
     for (int i = 0; i < p->n_steps; i++)
@@ -229,7 +234,7 @@ static td_status make(td_runner *r)
     return fill_constants(r);
 }
 
-td_status td_runner_create(const td_program *p, td_params *ps, td_runner **out)
+static td_status create(const td_program *p, td_params *ps, td_runner *lender, td_runner **out)
 {
     *out = NULL;
     td_runner *r = td__calloc(1, sizeof *r);
@@ -237,6 +242,7 @@ td_status td_runner_create(const td_program *p, td_params *ps, td_runner **out)
         return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory");
     r->p = p;
     r->ps = ps;
+    r->lender = lender;
     td_status st = make(r);
     if (st) {
         td_runner_destroy(r);
@@ -246,19 +252,31 @@ td_status td_runner_create(const td_program *p, td_params *ps, td_runner **out)
     return TD_OK;
 }
 
+td_status td_runner_create(const td_program *p, td_params *ps, td_runner **out)
+{
+    return create(p, ps, NULL, out);
+}
+
+td_status td__runner_create_beside(td_runner *first, td_runner **out)
+{
+    return create(first->p, first->ps, first, out);
+}
+
 void td_runner_destroy(td_runner *r)
 {
     if (!r)
         return;
     td_backend *b = r->p->backend;
-    if (r->own_grads)
+    if (r->lender)
+        r->space[TD_SPACE_GRAD] = NULL;
+    else if (r->own_grads)
         r->space[TD_SPACE_GRAD] = r->own_grads;
     for (int s = 0; s < TD_SPACE_COUNT; s++)
         if (r->space[s])
             b->ops->free(b, r->space[s], held_bytes(r, s));
-    if (r->scratch)
+    if (r->scratch && !r->lender)
         b->ops->free(b, r->scratch, r->p->scratch);
-    if (r->packed)
+    if (r->packed && !r->lender)
         b->ops->free(b, r->packed, r->p->packed);
     td__free(r->info_of);
     td__free(r->steps);
@@ -302,9 +320,12 @@ td_status td_runner_set_input(td_runner *r, const char *name, const void *data, 
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* Weights in the kernels' own formats, after the params have changed. */
+/* Weights in the kernels' own formats, if the params have changed. */
 static void prepare(td_runner *r)
 {
+    r = r->lender ? r->lender : r;
+    if (r->prepared == r->ps->version)
+        return;
     for (int i = 0; i < r->p->n_steps; i++)
         if (r->p->steps[i].kernel.prepare)
             r->p->steps[i].kernel.prepare(&r->steps[i].call);
@@ -330,24 +351,6 @@ static void run_steps(td_runner *r, int begin, int end)
     else
         for (int i = begin; i < end; i++)
             r->p->steps[i].kernel.run(&r->steps[i].call);
-}
-
-/* Run all, telling of gradients as they become final. */
-static void run_watched(td_runner *r)
-{
-    int done = 0;
-    for (int m = 0; m < r->n_marks; m++) {
-        run_steps(r, done, r->marks[m].step + 1);
-        done = r->marks[m].step + 1;
-        r->final(r->final_user, r->marks[m].count);
-    }
-    run_steps(r, done, r->p->n_steps);
-}
-
-void td__runner_on_final(td_runner *r, td__grads_final_fn *fn, void *user)
-{
-    r->final = fn;
-    r->final_user = user;
 }
 
 static bool all_finite(const td_desc *d, const void *data)
@@ -419,20 +422,43 @@ static const td__root *find_root(const td_runner *r, td__root_kind kind, int ind
     return NULL;
 }
 
-td_status td_runner_run(td_runner *r, td_run_key key)
+void td__runner_begin(td_runner *r, td_run_key key)
 {
-    const td_program *p = r->p;
-    td_backend *b = p->backend;
-    unsigned saved = 0;
     r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .shard = key.shard};
+    r->done = r->passed = 0;
+}
+
+static void proceed(td_runner *r, int end)
+{
+    if (r->done == 0)
+        prepare(r);
+    run_steps(r, r->done, end);
+    r->done = end;
+}
+
+void td__runner_until(td_runner *r, size_t count)
+{
+    td_backend *b = r->p->backend;
+    unsigned saved = 0;
+    int end = r->done;
+    while (r->passed < r->n_marks && (!r->passed || r->marks[r->passed - 1].count < count))
+        end = r->marks[r->passed++].step + 1;
+    if (end == r->done)
+        return;
     if (b->ops->enter)
         b->ops->enter(b, &saved);
-    if (r->prepared != r->ps->version)
-        prepare(r);
-    if (r->final)
-        run_watched(r);
-    else
-        run_steps(r, 0, p->n_steps);
+    proceed(r, end);
+    if (b->ops->leave)
+        b->ops->leave(b, saved);
+}
+
+td_status td__runner_end(td_runner *r)
+{
+    td_backend *b = r->p->backend;
+    unsigned saved = 0;
+    if (b->ops->enter)
+        b->ops->enter(b, &saved);
+    proceed(r, r->p->n_steps);
     td_status st = TD_OK;
     const td__root *loss = find_root(r, TD_ROOT_LOSS, 0);
     if (loss && !isfinite(td_runner_loss(r)))
@@ -440,6 +466,12 @@ td_status td_runner_run(td_runner *r, td_run_key key)
     if (b->ops->leave)
         b->ops->leave(b, saved);
     return st;
+}
+
+td_status td_runner_run(td_runner *r, td_run_key key)
+{
+    td__runner_begin(r, key);
+    return td__runner_end(r);
 }
 
 /* ---- Running with somebody beside it --------------------------------------------------------- */
@@ -477,7 +509,7 @@ td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *
         b->ops->enter(b, &saved);
     if (pack)
         r->prepared = 0;
-    else if (r->prepared != r->ps->version)
+    else
         prepare(r);
     td_status st = walk(r, pack, fn, user);
     if (pack && r->packed) /* runners of other sizes have such a place too */

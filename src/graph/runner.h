@@ -1,21 +1,31 @@
-/* runner.h -- being told of gradients while a run is under way.
+/* runner.h -- running a program in pieces, and several runs side by side.
  *
  * Gradients become final front to back (tandem/program.h, "Params"). Whoever wants to send them on
- * before backward ends is told after each step that makes more of the block final: "elements [0,
- * count) will not change any more in this run". Which steps these are is found once, when the
- * runner is made; a run that nobody watches does not look. Statistics of the states, which lie
- * behind the gradients, are final with the last call, whose count is the whole block. That comes
- * before the loss is looked at: the run may still fail. */
+ * before backward ends runs the program in pieces: each until elements [0, count) of the block will
+ * not change any more in this run. Statistics of the states, which lie behind the gradients, are
+ * final with the last step. After which step how much is final is found once, when the runner is
+ * made.
+ *
+ *     begin, until (rising counts; as often as one likes), end        all of it: td_runner_run()
+ *
+ * Between two pieces another runner may run on the same thread. Runs that take turns have their
+ * activations each; what no piece leaves behind, or all make alike, one lends to the others. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_RUNNER_H
 #define TD_GRAPH_RUNNER_H
 
 #include "tandem/program.h"
 
-/* On the thread that runs; rising counts. */
-typedef void td__grads_final_fn(void *user, size_t count);
-/* From the next run on; NULL: nobody. */
-void td__runner_on_final(td_runner *r, td__grads_final_fn *fn, void *user);
+void td__runner_begin(td_runner *r, td_run_key key);
+/* As far as needed. Nothing is run if that much is final already. */
+void td__runner_until(td_runner *r, size_t count);
+/* The rest. Fails as td_runner_run(). */
+TD_NODISCARD td_status td__runner_end(td_runner *r);
+
+/* A runner for the program and the params of `first`, which lends it scratch, packed weights and,
+ * unless set otherwise, its block of gradients: one thread runs both, in turns. Destroyed before
+ * `first`. */
+TD_NODISCARD td_status td__runner_create_beside(td_runner *first, td_runner **out);
 
 /* Where the next runs put gradients and statistics: a block laid out as td_runner_grads(), which
  * then returns it, with zeros where nothing will be written; borrowed. NULL: the runner's own. */

@@ -237,6 +237,7 @@ static td_status fill_train(td__job *j)
         .verify = td__keys_real(j->root, "train.verify"),
         .threads = (int)td__keys_int(keys, j->root, "parallel.threads"),
         .zero = (int)td__keys_int(keys, j->root, "parallel.zero"),
+        .beside = (int)td__keys_int(keys, j->root, "parallel.beside"),
         .bucket_nbytes = (size_t)(td__keys_real(j->root, "parallel.bucket_mb") * (1 << 20)),
         .precision = strcmp(td__keys_text(t, "precision"), "bf16") ? TD_F32 : TD_BF16,
         .backend = td__keys_text(t, "backend"),

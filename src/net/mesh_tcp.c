@@ -13,7 +13,9 @@
  * Waiting     All sockets are in one edge-triggered epoll set, and `readable` / `writable` say what
  *             is known of them. While few transfers are under way, waiting means trying them over
  *             and over: a wake-up through the kernel costs more than the whole transfer. After some
- *             50 us, or sooner with more ranks than cores, it sleeps in epoll_wait.
+ *             50 us, or sooner with more ranks than cores, it sleeps in epoll_wait. In the
+ *             middle of a large message it sleeps until a good piece of it is there: somebody
+ *             else is computing on this core, and every packet would wake it up.
  * Ends        Who destroys a healthy mesh says BYE; who fails says FAIL where it can and shuts all
  *             streams down. A stream that ends without BYE is a dead peer, and so is
  *             one whose host has been silent for TD_SOCKET_SILENCE_MS. */
@@ -40,6 +42,7 @@ enum {
     PAGE = 4096,
     SEND_BYTES = 1 << 20, /* per call, so that sending and receiving take turns */
     RECV_BYTES = 1 << 20,
+    LOW_BYTES = 256 << 10, /* of a message, that are worth waking up for; TLS counts otherwise */
     FEW = 8, /* streams with something to do: they are tried without asking epoll first */
     SPIN_NS = 60000,
     SPINS_CROWDED = 4,
@@ -463,6 +466,21 @@ static td_status harvest(td__mesh_tcp *m, int ms)
     return td__poison_check(&m->poison);
 }
 
+/* Before sleeping: never more than what is still to come of a message, nor than half of what the
+ * socket holds, which is the kernel's own limit. */
+static void set_low_water(td__mesh_tcp *m)
+{
+    for (int i = 0; !m->tls && i < m->base.size * m->streams; i++) {
+        td__tcp_stream *s = &m->stream[i];
+        uint64_t left = s->in_head ? s->head.length - s->in_got : 1;
+        int low = left < LOW_BYTES ? left ? (int)left : 1 : LOW_BYTES;
+        if (s->conn.fd < 0 || s->ended || low == s->in_low)
+            continue;
+        s->in_low = low;
+        setsockopt(s->conn.fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+    }
+}
+
 /* A host that is cut off says nothing: whoever sleeps here looks at the links now and then. */
 static td_status check_links(td__mesh_tcp *m, uint64_t now)
 {
@@ -503,6 +521,7 @@ static td_status tcp_progress(td__mesh *mesh, td__deadline until)
         if (!spin) {
             td__deadline end = retry && retry < until ? retry : until;
             TD_TRY(check_links(m, now));
+            set_low_water(m);
             TD_TRY(harvest(m, td__deadline_left_ms(end, 1000)));
         } else {
             if (m->crowded && round >= SPINS_CROWDED)

@@ -45,6 +45,7 @@ typedef struct td__tcp_stream {
     bool in_head; /* the header is read, its payload is not */
     td__frame head;
     uint64_t in_got;
+    int in_low;       /* bytes that must be there before epoll tells of them */
     uint32_t in_next; /* lowest message number that may come */
     /* sending */
     bool out_active;

@@ -1,10 +1,11 @@
 /* bucket_sum.c -- see bucket_sum.h.
  *
  * Memory of the tree: a bucket of c elements has n slices of s = c/n elements, rounded up to whole
- * cache lines; in `mine` and `inbox` it takes n s elements, so buckets lie a little apart. In
- * `whole`, where the sums arrive, buckets lie where the block has them, so that a param is in one
- * piece: what the last slice of a bucket has too much is written over the beginning of the next,
- * which arrives later. */
+ * cache lines; in a slot it takes 2 n s elements, so buckets lie a little apart: n s that leave,
+ * then n s that arrive. Where two ranks swap whole partials, these lie there one behind the other,
+ * in the order of ranks. In `whole`, where the sums arrive, buckets lie where the block has them,
+ * so that a param is in one piece: what the last slice of a bucket has too much is written over
+ * the beginning of the next, which arrives later. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parallel/bucket_sum.h"
 
@@ -13,7 +14,9 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/fail.h"
+#include "base/kernels/blend.h"
 #include "coll/comm_impl.h"
 #include "graph/program_impl.h"
 #include "parallel/sparse_gather.h"
@@ -22,7 +25,7 @@ enum { ALIGN = 16, CHUNK = 16 << 10 };
 
 /* How a bucket is cut among ranks. */
 typedef struct cut {
-    size_t slice, offset; /* elements: of a rank's; of the bucket in a slot */
+    size_t slice, offset; /* elements: of a rank's; of the bucket in half a slot */
 } cut;
 
 struct td__bucket_sum {
@@ -35,9 +38,8 @@ struct td__bucket_sum {
     float *whole; /* (block, and a little more) registered: the sum of all */
     /* The tree's. */
     cut *cuts;     /* by bucket */
-    size_t stride; /* elements of a slot */
-    float *mine;   /* (slots, stride) */
-    float *inbox;  /* (slots, stride): of a bucket, (size, slice) */
+    size_t stride; /* elements of half a slot */
+    float *slots;  /* (slots, 2 stride): of a bucket, (2, size, slice), or (size, count) */
     /* The reducer's. */
     td__reducer *reducer; /* NULL: the tree */
     uint64_t sent_before, plain_before;
@@ -60,14 +62,6 @@ struct td__bucket_sum {
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
-static td_status alloc_floats(size_t n, float **out)
-{
-    *out = td__alloc_block(n * sizeof **out);
-    if (!*out)
-        return TD_FAIL(TD_ENOMEM, "no memory for %zu floats of the ranks' gradients", n);
-    return TD_OK;
-}
-
 static td_status set_up_tree(td__bucket_sum *b)
 {
     size_t floats;
@@ -79,10 +73,12 @@ static td_status set_up_tree(td__bucket_sum *b)
         b->cuts[k] = (cut){td__align_up((count + n - 1) / n, ALIGN), b->stride};
         b->stride += n * b->cuts[k].slice;
     }
-    if (!td__size_mul(b->stride, (size_t)b->tree.slots, &floats) || floats > SIZE_MAX / 8)
+    if (!td__size_mul(b->stride, 2 * (size_t)b->tree.slots, &floats) || floats > SIZE_MAX / 8)
         return TD_FAIL(TD_ENOMEM, "gradients of %zu floats are too large", b->stride);
-    TD_TRY(alloc_floats(floats, &b->mine));
-    return alloc_floats(floats, &b->inbox);
+    b->slots = td__alloc_block(floats * sizeof *b->slots);
+    if (!b->slots)
+        return TD_FAIL(TD_ENOMEM, "no memory for %zu floats of the ranks' gradients", floats);
+    return TD_OK;
 }
 
 static td_status set_up_reducer(td__bucket_sum *b)
@@ -151,8 +147,7 @@ void td__bucket_sum_destroy(td__bucket_sum *b)
     td__comm_about(b->o.comm, 0, NULL);
     if (b->whole)
         td_comm_free(b->o.comm, b->whole);
-    td__free_block(b->mine, (size_t)b->tree.slots * b->stride * sizeof(float));
-    td__free_block(b->inbox, (size_t)b->tree.slots * b->stride * sizeof(float));
+    td__free_block(b->slots, 2 * (size_t)b->tree.slots * b->stride * sizeof(float));
     td__rank_tree_fini(&b->tree);
     td__buckets_fini(&b->buckets);
     td__free(b->cuts);
@@ -163,10 +158,31 @@ void td__bucket_sum_destroy(td__bucket_sum *b)
 
 /* ---- What the queue's thread does ------------------------------------------------------------ */
 
+static bool swaps(const td__bucket_sum *b)
+{
+    return b->size == 2 && b->tree.rounds == 1;
+}
+
+static float *in_slot(const td__bucket_sum *b, int slot, int k)
+{
+    return b->slots + 2 * ((size_t)slot * b->stride + b->cuts[k].offset);
+}
+
+/* Where partial i of this rank leaves from. */
+static float *outbox(const td__bucket_sum *b, int i, int k)
+{
+    return in_slot(b, i, k) + (swaps(b) ? (size_t)b->rank * b->buckets.at[k].count : 0);
+}
+
+/* Where slices of a partial arrive from all ranks. */
+static float *inbox(const td__bucket_sum *b, int i, int k)
+{
+    return in_slot(b, i, k) + (size_t)b->size * b->cuts[k].slice;
+}
+
 static float *slot_address(const td__bucket_sum *b, td__rank_slot s, int k)
 {
-    return b->inbox + (size_t)s.slot * b->stride + b->cuts[k].offset +
-           (size_t)s.rank * b->cuts[k].slice;
+    return inbox(b, s.slot, k) + (size_t)s.rank * b->cuts[k].slice;
 }
 
 /* The tree's additions, for this rank's slice of bucket k; a chunk at a time, which stays in the
@@ -185,13 +201,29 @@ static void add_up(const td__bucket_sum *b, int k)
 static td_status carry_in_tree(td__bucket_sum *b, int k)
 {
     const cut *c = &b->cuts[k];
-    for (int i = 0; i < b->tree.rounds; i++) {
-        size_t at = (size_t)i * b->stride + c->offset;
-        TD_TRY(td_all_to_all(b->o.comm, b->mine + at, b->inbox + at, c->slice, TD_F32, NULL));
-    }
+    for (int i = 0; i < b->tree.rounds; i++)
+        TD_TRY(td_all_to_all(b->o.comm, outbox(b, i, k), inbox(b, i, k), c->slice, TD_F32, NULL));
     add_up(b, k);
     return td_all_gather(b->o.comm, slot_address(b, b->tree.total, k),
                          b->whole + b->buckets.at[k].begin, c->slice, TD_F32, NULL);
+}
+
+/* Which of two is added to the other does not matter to a sum. */
+static td_status carry_swapped(td__bucket_sum *b, int k)
+{
+    td__bucket at = b->buckets.at[k];
+    const float *both = in_slot(b, 0, k);
+    TD_TRY(td_all_gather(b->o.comm, outbox(b, 0, k), in_slot(b, 0, k), at.count, TD_F32, NULL));
+    unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
+    void (*add)(float *, const float *, float, const float *, float, size_t) =
+        TD_ISA_PICK(td__cpu_isa(), td__blended);
+    if (b->tree.n_adds)
+        add(b->whole + at.begin, both, 1, both + at.count, 1, at.count);
+    else
+        memcpy(b->whole + at.begin, both + (size_t)b->tree.total.rank * at.count,
+               at.count * sizeof *both);
+    td__cpu_fp_restore(mode);
+    return TD_OK;
 }
 
 static td_status carry_tail(td__bucket_sum *b)
@@ -221,7 +253,7 @@ static td_status carry(void *user, int k)
     if (k == b->buckets.n)
         return carry_tail(b);
     if (!b->reducer)
-        return carry_in_tree(b, k);
+        return swaps(b) ? carry_swapped(b, k) : carry_in_tree(b, k);
     const td__reducer_ops *ops = b->reducer->ops;
     if (k == 0 && ops->step)
         TD_TRY(ops->step(b->reducer, b->step, b->whole));
@@ -253,23 +285,30 @@ static void make_plan(td__bucket_sum *b)
     td__grad_plan(&b->all, true, &b->rest);
 }
 
-/* Bucket k of this rank is final: to where it leaves from. */
-static void publish(td__bucket_sum *b, int k)
+/* Elements of bucket k to where it leaves from. */
+static void publish_some(td__bucket_sum *b, int k, size_t at, size_t count)
 {
-    const td__bucket *at = &b->buckets.at[k];
-    td__grad_blend(&b->sum, at->begin, at->count);
+    size_t begin = b->buckets.at[k].begin + at;
+    td__grad_blend(&b->sum, begin, count);
     if (!b->reducer) {
         for (int i = 0; i < b->total->n; i++)
             if (b->total->at[i].dense)
-                td__partial_copy(&b->total->at[i], at->begin, at->count,
-                                 b->mine + (size_t)i * b->stride + b->cuts[k].offset);
+                td__partial_copy(&b->total->at[i], begin, count, outbox(b, i, k) + at);
         return;
     }
-    td__grad_blend(&b->rest, at->begin, at->count);
+    td__grad_blend(&b->rest, begin, count);
     if (b->all.n && b->all.at[0].dense)
-        td__partial_copy(&b->all.at[0], at->begin, at->count, b->whole + at->begin);
+        td__partial_copy(&b->all.at[0], begin, count, b->whole + begin);
     else
-        memset(b->whole + at->begin, 0, at->count * sizeof *b->whole);
+        memset(b->whole + begin, 0, count * sizeof *b->whole);
+}
+
+/* Bucket k of this rank is final. What was added up is still in the cache when it is copied. */
+static void publish(td__bucket_sum *b, int k)
+{
+    size_t all = b->buckets.at[k].count;
+    for (size_t at = 0; at < all; at += CHUNK)
+        publish_some(b, k, at, all - at < CHUNK ? all - at : CHUNK);
 }
 
 static bool posts_at_once(const td__bucket_sum *b)

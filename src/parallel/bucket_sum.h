@@ -9,7 +9,9 @@
  *                             to rank i, which adds them up in the order of the shard tree
  *                             (rank_tree.h); an all-gather brings the sum to all. The bits are
  *                             those of one rank. With one partial a rank, it sends and receives
- *                             2 (n-1)/n of the bucket, the least possible;
+ *                             2 (n-1)/n of the bucket, the least possible. Two ranks with one
+ *                             partial each swap them whole, and both add up: as many bytes, but
+ *                             nobody waits for a sum;
  *   by a reducer (reducer.h)  which gets the sum of this rank's shards.
  *
  * The last job of a step, the tail, adds up some numbers of the caller (losses) and gathers the

@@ -31,7 +31,14 @@ static void add_pieces(td__buckets *b, size_t begin, size_t end, size_t most, bo
     }
 }
 
-/* An upper bound: two neighbours that are not pieces of one param are more than one bucket. */
+/* What a bucket may have whose begin is so far from the end: half of it. */
+static size_t most_here(size_t left, size_t most)
+{
+    size_t least = most / (1 << TD__BUCKET_HALVINGS), half = left / 2;
+    return half > most ? most : half < least ? least : half;
+}
+
+/* An upper bound: buckets end where params do, or are pieces of one. */
 static size_t room_for(const td_params *ps, size_t most)
 {
     return 2 * (size_t)ps->count + pieces_of(ps->total, most) + 4;
@@ -47,7 +54,7 @@ td_status td__buckets_init(td__buckets *b, const td_params *ps, size_t nbytes)
         return TD_FAIL(TD_ENOMEM, "no memory for a list of buckets");
     for (int i = 0; i < ps->count && end < ps->dense; i++) {
         size_t next = ps->info[i].offset + td__align_up(ps->info[i].count, UNIT);
-        if (next - begin > most) {
+        if (next - begin > most_here(ps->dense - begin, most)) {
             add(b, begin, end, false); /* what came before */
             begin = end;
         }

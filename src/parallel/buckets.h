@@ -4,7 +4,9 @@
  * small enough that the first one leaves while backward still has much to do. Buckets lie one
  * behind the other, front to back as backward makes gradients final, and together cover the block.
  * A bucket ends where a param ends, unless a param alone is larger: that one is cut in equal
- * pieces. Statistics of states, which are final last, have buckets of their own (`exact`). */
+ * pieces. The last few are smaller, each half of what is left: what is final when backward ends has
+ * nothing to hide behind. Statistics of states, which are final last, have buckets of their own
+ * (`exact`). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_BUCKETS_H
 #define TD_PARALLEL_BUCKETS_H
@@ -13,7 +15,7 @@
 
 /* Of how many bytes, by default. Over 1 Gbit/s a bucket then takes some 35 ms, a small part of a
  * backward that is worth overlapping with; tried: a quarter to 16 MiB. */
-enum { TD__BUCKET_NBYTES = 4 << 20 };
+enum { TD__BUCKET_NBYTES = 4 << 20, TD__BUCKET_HALVINGS = 4 };
 
 typedef struct td__buckets {
     td__bucket *at;

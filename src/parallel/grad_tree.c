@@ -343,19 +343,20 @@ void td__grad_finish(td__grad_pool *g, td__grad_sum *sum)
 
 /* ---- Stacks ---------------------------------------------------------------------------------- */
 
-int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end)
+int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end, int lent)
 {
     td__grad_stack s;
     td__grad_sum sum;
-    int most = 0;
+    int most = 0, alone = end - lent > begin ? end - lent : begin;
     s.n = 0;
-    for (int i = begin; i < end; i++) {
+    for (int i = begin; i < alone; i++) {
         bool joins = i > begin && i % 2 == 1 && !g->n_sparse; /* its left sibling, at once */
         s.at[s.n++] = (td__partial){.tree = {i, 0}};
         most = !joins && s.n > most ? s.n : most;
         td__grad_plan(&s, false, &sum);
     }
-    return most;
+    int held = end - alone - (alone < end && !g->n_sparse); /* one stays in the runner's own */
+    return s.n + held > most ? s.n + held : most;
 }
 
 static void copy_sparse(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight)
@@ -423,18 +424,16 @@ void td__grad_unbind(td__grad_pool *g, td__partial *leaf)
     leaf->block = NULL;
 }
 
-td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r, float weight)
+td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r, float weight,
+                        bool held)
 {
-    td__grad_block *rows = NULL;
+    td__grad_block *block = NULL;
     TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
-    if (!r) { /* joins what is there, as any other */
-        td__grad_push(g, s, &(td__partial){.tree = {shard, 0}, .weight = weight}, NULL);
-        return TD_OK;
-    }
-    if (g->n_sparse)
-        TD_TRY(take(g, &rows));
-    td__runner_set_grads(r, NULL);
-    s->at[s->n++] = leaf_of(g, shard, r, weight, rows); /* what it would join is left to the end */
+    if (r && (g->n_sparse || held))
+        TD_TRY(take(g, &block));
+    if (r)
+        td__runner_set_grads(r, held ? block->dense : NULL);
+    s->at[s->n++] = leaf_of(g, shard, r, weight, block); /* what it would join is left to the end */
     return TD_OK;
 }
 

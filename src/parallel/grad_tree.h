@@ -6,9 +6,10 @@
  * worker has added up so far: partials in rising order of shards.
  *
  * A stack works like a binary counter: a new leaf joins its left sibling if that is there, the pair
- * joins its own, and so on; so a worker holds at most one partial per level and side. The last leaf
- * may be left where the runner put it ("borrowed") with its weight still to be applied: the final
- * sum then reads it in place, which saves a pass over memory.
+ * joins its own, and so on; so a worker holds at most one partial per level and side. The last
+ * leaves, which may be run side by side, are left where the runners put them ("lent") with their
+ * weights still to be applied: the final sum then reads them in place, which saves a pass over
+ * memory.
  *
  * The final sum is a list of blends (dst = a dst + b src) over whole blocks. Blends work
  * element by element, so any number of threads may carry them out slice by slice.
@@ -40,7 +41,7 @@ typedef struct td__partial {
     td__subtree tree;
     float weight;          /* still to be applied to the dense part */
     float *dense;          /* NULL: absent */
-    td__grad_block *block; /* NULL: absent, or borrowed from a runner */
+    td__grad_block *block; /* NULL: absent, or lent by a runner */
 } td__partial;
 
 /* What one rank has added up of a step, where ranks' sums are added as they are. */
@@ -69,8 +70,9 @@ typedef struct td__grad_stack {
     td__partial at[TD__GRAD_STACK];
 } td__grad_stack;
 
-/* The most blocks that a worker's stack holds while it adds up shards [begin, end). */
-int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end);
+/* The most blocks that a worker's stack holds while it adds up shards [begin, end), of which it
+ * lends the last `lent`. */
+int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end, int lent);
 
 /* Before r runs shard `shard`, the next one of stack s: give it a block to write to, unless what it
  * writes to its own can be added to the left sibling at once. r NULL: the shard is absent. */
@@ -80,11 +82,12 @@ TD_NODISCARD td_status td__grad_bind(td__grad_pool *g, const td__grad_stack *s, 
 void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf, td_runner *r);
 /* If it has failed instead: give the block back. */
 void td__grad_unbind(td__grad_pool *g, td__partial *leaf);
-/* Instead of both, before r runs: its gradients stay where they are, and r must not run again
- * before the stack is summed or cleared. After the run td__grad_lent() copies the row-sparse ones,
- * which is nothing to do where there are none. */
+/* Instead of both, before r runs: its gradients stay where they are, in its own block or (`held`)
+ * in one that it is given, and r must not run again before the stack is summed or cleared. Nothing
+ * is pushed on top of it. After the run td__grad_lent() copies the row-sparse ones, which is
+ * nothing to do where there are none. */
 TD_NODISCARD td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r,
-                                     float weight);
+                                     float weight, bool held);
 void td__grad_lent(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight);
 /* Give the blocks back. */
 void td__grad_clear(td__grad_pool *g, td__grad_stack *s);

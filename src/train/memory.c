@@ -14,6 +14,7 @@ enum { SIZES = 8, SHM_SETS = 2 };
 /* What runners of one kind need, over all sizes of shard that one thread meets. */
 typedef struct runners {
     size_t grads, packed, other;
+    size_t beside;      /* of one more that is lent the rest */
     size_t packed_most; /* of one step */
 } runners;
 
@@ -21,7 +22,7 @@ typedef struct estimate {
     td__trainer *t;
     const td__memory_case *c;
     td__zero_map map;
-    int threads;
+    int threads, beside;
     size_t whole;                   /* bytes of params and states */
     const td__reducer_ops *reducer; /* NULL: the tree */
     bool velocity;                  /* it has the optimizer's momentum */
@@ -35,6 +36,19 @@ static int threads_of(const td__trainer *t, const td__memory_case *c)
     int threads = t->o.threads ? t->o.threads : td__processors() / c->ranks;
     threads = c->ranks > 1 && c->zero > 1 ? 1 : threads > 1 ? threads : 1;
     return td__step_threads(threads < most ? threads : most, t->o.shards);
+}
+
+/* Shards that a thread of the busiest rank runs side by side. */
+static int beside_of(const td__trainer *t, const td__memory_case *c, int threads)
+{
+    int most = td__step_beside(&(td__step_beside_opts){.size = c->ranks,
+                                                       .shared = c->shared,
+                                                       .watched = t->o.verify > 0,
+                                                       .zero = c->zero,
+                                                       .reducer = t->o.reducer,
+                                                       .most = t->o.beside});
+    int own = (t->o.shards + c->ranks - 1) / c->ranks, each = (own + threads - 1) / threads;
+    return each < most ? each : most;
 }
 
 /* ---- Runners --------------------------------------------------------------------------------- */
@@ -82,6 +96,7 @@ static td_status add_runners(const estimate *e, td__shard_set *set, int64_t coun
         r->grads += e->map.total * sizeof(float);
         r->packed += m.packed;
         r->packed_most = most > r->packed_most ? most : r->packed_most;
+        r->beside += m.activations + m.constants + m.inputs;
         r->other += m.activations + m.scratch + m.constants + m.inputs;
     }
     return TD_OK;
@@ -98,8 +113,9 @@ static td_status open_partials(const estimate *e, size_t *blocks)
     TD_TRY(td__grad_pool_create(td__trainer_program(t), t->params, t->o.shards * t->o.accumulate,
                                 &pool));
     for (int r = 0; r < e->c->ranks; r++) {
-        int n = td__step_blocks(pool, &(td__step_blocks_opts){t->o.shards, t->o.accumulate,
-                                                              e->threads, r, e->c->ranks, NULL});
+        int n =
+            td__step_blocks(pool, &(td__step_blocks_opts){t->o.shards, t->o.accumulate, e->threads,
+                                                          r, e->c->ranks, NULL, e->beside});
         *blocks = (size_t)n > *blocks ? (size_t)n : *blocks;
     }
     td__grad_pool_destroy(pool);
@@ -230,7 +246,8 @@ static td_status sum_up(estimate *e)
     TD_TRY(add_grads(e, zero, &train));
     TD_TRY(most_held(e, zero, &held));
     out->optimizer = states * held;
-    out->activations = (size_t)e->threads * (train.other + eval.other);
+    out->activations =
+        (size_t)e->threads * (train.other + (size_t)(e->beside - 1) * train.beside + eval.other);
     out->buffers += batches_ahead(e);
     /* Rank 0: a copy of all, or a bucket at a time, from stage 2 on in the place of gradients. */
     if (e->c->saves && zero < 2)
@@ -249,6 +266,7 @@ td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train
     size_t all;
 
     *out = (td__train_memory){0};
+    e.beside = beside_of(t, c, e.threads);
     td_params_block(t->params, &all);
     e.whole = all * sizeof(float);
     const char *reducer = t->o.reducer ? t->o.reducer : t->reducer;

@@ -10,7 +10,8 @@
  *   gradients    g T of the runners and g for each partial of the shard tree that is open; from
  *                stage 2 on a bucket and a little more
  *   optimizer    s; from stage 1 on s/n
- *   activations  T times the planned block, inputs, constants, scratch; for training and evaluation
+ *   activations  T times the planned block, inputs, constants, scratch; for training and
+ *                evaluation; all but scratch for every shard that a thread runs side by side
  *   buffers      what ranks exchange, batches read ahead, what rank 0 writes checkpoints from
  *
  * Pages of shared memory are counted for every rank that has them mapped, as the operating system

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "graph/runner.h"
 
 enum { MAX_SIZES = 6 };
 
@@ -18,7 +19,7 @@ typedef struct sized {
     uint64_t used;
     td_program *program;
     td__model_facts facts;
-    td_runner **runners; /* by thread; NULL until needed */
+    td_runner **runners; /* (threads, TD__MOST_BESIDE) NULL until needed */
 } sized;
 
 /* The batch being run. */
@@ -53,8 +54,8 @@ td_status td__shard_set_create(const td__shard_set_opts *opts, td__shard_set **o
 
 static void drop(td__shard_set *s, sized *z)
 {
-    for (int t = 0; z->runners && t < s->threads; t++)
-        td_runner_destroy(z->runners[t]);
+    for (int k = td__shard_runners(s); z->runners && k > 0; k--) /* borrowers first */
+        td_runner_destroy(z->runners[k - 1]);
     td__free(z->runners);
     td_program_destroy(z->program);
     memset(z, 0, sizeof *z);
@@ -142,9 +143,9 @@ static td_status find(td__shard_set *s, int64_t rows, sized **out)
     td_status st = make_program(s, g, oldest);
     td_graph_destroy(g);
     if (!st) {
-        oldest->runners = td__calloc((size_t)s->threads, sizeof(*oldest->runners));
+        oldest->runners = td__calloc((size_t)td__shard_runners(s), sizeof(*oldest->runners));
         if (!oldest->runners)
-            st = TD_FAIL(TD_ENOMEM, "no memory for %d runners", s->threads);
+            st = TD_FAIL(TD_ENOMEM, "no memory for %d runners", td__shard_runners(s));
     }
     if (st) {
         drop(s, oldest);
@@ -168,30 +169,39 @@ td_status td__shard_program(td__shard_set *s, int64_t rows, const td_program **o
     return TD_OK;
 }
 
-td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int thread)
+int td__shard_runners(const td__shard_set *s)
+{
+    return s->threads * TD__MOST_BESIDE;
+}
+
+td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int k)
 {
     for (int i = 0; i < MAX_SIZES; i++)
         if (s->sizes[i].rows == rows)
-            return s->sizes[i].runners[thread];
+            return s->sizes[i].runners[k];
     return NULL;
 }
 
 td_runner *td__shard_any_runner(const td__shard_set *s)
 {
     for (int i = 0; i < MAX_SIZES; i++)
-        for (int t = 0; s->sizes[i].rows && t < s->threads; t++)
-            if (s->sizes[i].runners[t])
-                return s->sizes[i].runners[t];
+        for (int k = 0; s->sizes[i].rows && k < td__shard_runners(s); k++)
+            if (s->sizes[i].runners[k])
+                return s->sizes[i].runners[k];
     TD_ASSERT(false, "nothing has run");
     return NULL;
 }
 
-static td_status runner_of(td__shard_set *s, sized *z, int thread)
+/* The nth runner of a thread; those before it are there. */
+static td_status runner_of(td__shard_set *s, sized *z, int thread, int n, td_runner **out)
 {
-    if (z->runners[thread])
-        return TD_OK;
-    TD_TRY(td_runner_create(z->program, s->ps, &z->runners[thread]));
-    td_runner_set_profile(z->runners[thread], s->o.profile);
+    td_runner **all = &z->runners[thread * TD__MOST_BESIDE];
+    if (!all[n]) {
+        TD_TRY(n ? td__runner_create_beside(all[0], &all[n])
+                 : td_runner_create(z->program, s->ps, &all[n]));
+        td_runner_set_profile(all[n], s->o.profile);
+    }
+    *out = all[n];
     return TD_OK;
 }
 
@@ -200,14 +210,15 @@ static td_status runner_of(td__shard_set *s, sized *z, int thread)
 td_status td__shard_set_dataset(td__shard_set *s, const td__dataset *d, int64_t rows)
 {
     sized *z;
+    td_runner *r;
     TD_TRY(find(s, rows, &z));
-    TD_TRY(runner_of(s, z, 0));
+    TD_TRY(runner_of(s, z, 0, 0, &r));
     for (int i = 0; i < z->facts.n_inputs; i++) {
         const char *name = z->facts.input[i];
         int f = td__dataset_field(d, name);
         size_t nbytes;
         s->field_of[i] = -1;
-        if (!td_runner_input(z->runners[0], name, &nbytes)) {
+        if (!td_runner_input(r, name, &nbytes)) {
             if (s->o.use != TD__USE_PREDICT)
                 return TD_FAIL(TD_EINVAL, "the model says that it reads '%s', but does not", name);
             continue;
@@ -250,21 +261,9 @@ td_status td__shard_ready(td__shard_set *s, const td__batch *batch, int64_t at, 
 {
     sized *z;
     TD_TRY(find(s, rows, &z));
-    TD_TRY(runner_of(s, z, 0));
-    *out = z->runners[0];
+    TD_TRY(runner_of(s, z, 0, 0, out));
     *seed = s->o.seed;
     return set_inputs(s, z, *out, batch, at);
-}
-
-static td_status run_one(td__shard_set *s, const td__shard *shard)
-{
-    const run *n = &s->now;
-    const sized *z = size_of(n, shard->rows);
-    td_runner *r = shard->runner;
-    TD_TRY(set_inputs(s, z, r, n->batch, shard->begin - n->batch->here.begin));
-    return td_runner_run(r, (td_run_key){.seed = s->o.seed,
-                                         .step = n->step,
-                                         .shard = n->first + (uint32_t)shard->index});
 }
 
 static int first_of(const td__shard_set *s, int thread)
@@ -272,36 +271,97 @@ static int first_of(const td__shard_set *s, int thread)
     return td__shard_of_thread(s->now.cut, thread, s->threads);
 }
 
-static td_status run_range(void *user, int thread)
+/* The thread's next shards, from i on: one, or those that it runs last. A runner has one of them at
+ * a time, so of those of one size each has its own. */
+static td_status take(td__shard_set *s, int thread, int i, td__shard *out, int *n)
 {
-    td__shard_set *s = user;
-    const run *n = &s->now;
-    int end = first_of(s, thread + 1);
-    for (int i = first_of(s, thread); i < end; i++) {
-        td__shard shard = {.thread = thread, .index = i, .last = i + 1 == end};
-        shard.begin = td__shard_begin(n->batch->rows, n->cut.shards, i);
-        shard.rows = td__shard_begin(n->batch->rows, n->cut.shards, i + 1) - shard.begin;
-        if (shard.rows)
-            shard.runner = size_of(n, shard.rows)->runners[thread];
-        if (n->calls.before)
-            TD_TRY(n->calls.before(n->calls.user, &shard));
-        if (shard.rows)
-            TD_TRY(run_one(s, &shard));
-        TD_TRY(n->calls.after(n->calls.user, &shard));
+    const run *now = &s->now;
+    int end = first_of(s, thread + 1), last = end - (now->calls.passed ? now->calls.beside : 1);
+    last = last > first_of(s, thread) ? last : first_of(s, thread);
+    *n = i < last ? 1 : end - i;
+    for (int k = 0; k < *n; k++) {
+        int64_t begin = td__shard_begin(now->batch->rows, now->cut.shards, i + k);
+        int64_t rows = td__shard_begin(now->batch->rows, now->cut.shards, i + k + 1) - begin;
+        int same = 0;
+        out[k] = (td__shard){.thread = thread,
+                             .index = i + k,
+                             .begin = begin,
+                             .rows = rows,
+                             .last = i >= last,
+                             .place = k};
+        for (int other = 0; other < k; other++)
+            same += out[other].rows == rows;
+        if (rows)
+            TD_TRY(runner_of(s, size_of(now, rows), thread, same, &out[k].runner));
     }
     return TD_OK;
 }
 
-/* Runners of the thread for the sizes of its shards. */
-static td_status make_runners(td__shard_set *s, int thread)
+/* Ready to be run. */
+static td_status begin(td__shard_set *s, const td__shard *shard)
 {
     const run *n = &s->now;
-    for (int i = first_of(s, thread); i < first_of(s, thread + 1); i++) {
-        int64_t rows = td__shard_begin(n->batch->rows, n->cut.shards, i + 1) -
-                       td__shard_begin(n->batch->rows, n->cut.shards, i);
-        if (rows)
-            TD_TRY(runner_of(s, size_of(n, rows), thread));
+    if (n->calls.before)
+        TD_TRY(n->calls.before(n->calls.user, shard));
+    if (!shard->rows)
+        return TD_OK;
+    TD_TRY(set_inputs(s, size_of(n, shard->rows), shard->runner, n->batch,
+                      shard->begin - n->batch->here.begin));
+    td__runner_begin(shard->runner, (td_run_key){.seed = s->o.seed,
+                                                 .step = n->step,
+                                                 .shard = n->first + (uint32_t)shard->index});
+    return TD_OK;
+}
+
+static td_status run_alone(td__shard_set *s, const td__shard *shard)
+{
+    TD_TRY(begin(s, shard));
+    if (shard->rows)
+        TD_TRY(td__runner_end(shard->runner));
+    return s->now.calls.after(s->now.calls.user, shard);
+}
+
+static td_status run_beside(td__shard_set *s, const td__shard *shards, int n)
+{
+    const td__shard_calls *c = &s->now.calls;
+    bool some = false;
+    for (int i = 0; i < n; i++) {
+        TD_TRY(begin(s, &shards[i]));
+        some = some || shards[i].rows;
     }
+    for (int m = 0; some && m < c->n_marks; m++) {
+        for (int i = 0; i < n; i++)
+            if (shards[i].rows)
+                td__runner_until(shards[i].runner, c->marks[m]);
+        c->passed(c->user, shards[0].thread, c->marks[m]);
+    }
+    for (int i = 0; i < n; i++)
+        if (shards[i].rows)
+            TD_TRY(td__runner_end(shards[i].runner));
+    while (n-- > 0) /* as brackets: the first one began first, and ends last */
+        TD_TRY(c->after(c->user, &shards[n]));
+    c->passed(c->user, shards[0].thread, SIZE_MAX);
+    return TD_OK;
+}
+
+static td_status run_range(void *user, int thread)
+{
+    td__shard_set *s = user;
+    td__shard shards[TD__MOST_BESIDE];
+    for (int i = first_of(s, thread), n; i < first_of(s, thread + 1); i += n) {
+        TD_TRY(take(s, thread, i, shards, &n));
+        TD_TRY(shards[0].last && s->now.calls.passed ? run_beside(s, shards, n)
+                                                     : run_alone(s, &shards[0]));
+    }
+    return TD_OK;
+}
+
+/* Runners of the thread for its shards, made before the threads are on their way. */
+static td_status make_runners(td__shard_set *s, int thread)
+{
+    td__shard shards[TD__MOST_BESIDE];
+    for (int i = first_of(s, thread), n; i < first_of(s, thread + 1); i += n)
+        TD_TRY(take(s, thread, i, shards, &n));
     return TD_OK;
 }
 

@@ -5,7 +5,10 @@
  * per compute thread for each. All are made when they are first needed; the least recently used
  * are dropped beyond a few.
  *
- * Of v shards to be run, thread t of T runs [v t/T, v (t+1)/T), one after the other. */
+ * Of v shards to be run, thread t of T runs [v t/T, v (t+1)/T), one after the other. If somebody
+ * wants gradients before all of that is over, the last few of them are run side by side: the first
+ * one as far as a part of its gradients is final, then the next one as far, and so on; then all of
+ * them up to the next part. That takes a runner for each. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_SHARDS_H
 #define TD_TRAIN_SHARDS_H
@@ -54,8 +57,10 @@ TD_NODISCARD td_status td__shard_program(td__shard_set *s, int64_t rows, const t
 /* Which fields of d feed the inputs; TD_EINVAL where one is missing or of another size. Before
  * runs with batches of d; `rows` is a shard's size that they will have. */
 TD_NODISCARD td_status td__shard_set_dataset(td__shard_set *s, const td__dataset *d, int64_t rows);
-/* The runner of a thread for `rows`; NULL if there is none. For profiles. */
-td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int thread);
+/* Runner k, of td__shard_runners() that there may be, for `rows`; NULL if it was not made. For
+ * profiles. */
+int td__shard_runners(const td__shard_set *s);
+td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int k);
 
 /* The first thread's runner for a shard of `rows`, made if need be, with inputs from row `at` of
  * the batch's memory on; and the seed of its random numbers. */
@@ -65,18 +70,27 @@ TD_NODISCARD td_status td__shard_ready(td__shard_set *s, const td__batch *batch,
 /* Some runner that has been made. */
 td_runner *td__shard_any_runner(const td__shard_set *s);
 
+enum { TD__MOST_BESIDE = 16 };
 typedef struct td__shard {
     int thread, index;   /* index: in the batch */
     int64_t begin, rows; /* rows of the batch; 0 rows: an empty shard, runner is NULL */
     td_runner *runner;   /* that runs it */
-    bool last;           /* of this thread's */
+    bool last;           /* of this thread's; all that are run side by side are */
+    int place;           /* among those */
 } td__shard;
 
 /* Called on the compute thread before (optional) and after each shard, empty ones included. */
 typedef td_status td__shard_fn(void *user, const td__shard *shard);
+/* Elements [0, count) of the gradients of all shards that the thread runs side by side are final;
+ * SIZE_MAX: all, and `after` has been called for all of them. */
+typedef void td__shard_passed_fn(void *user, int thread, size_t count);
 typedef struct td__shard_calls {
     td__shard_fn *before, *after;
     void *user;
+    td__shard_passed_fn *passed; /* NULL: shards are run one after the other */
+    int beside;                  /* how many are run side by side: 1 to TD__MOST_BESIDE */
+    const size_t *marks;         /* (n_marks) counts to be told of, rising */
+    int n_marks;
 } td__shard_calls;
 
 /* Run shards [begin, end) of the batch, whose rows must be there. Shard s runs with the key (seed,

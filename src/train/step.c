@@ -3,7 +3,8 @@
  * Phases, each one call of the pool:
  *   1. per batch: every thread runs its range of shards and adds up what it can (a stack of
  *      partials); the stacks, in order of threads, are the batch's partials in order of shards.
- *      The last shard of a thread in the step is lent: its gradients are read where they are;
+ *      The last shard of a thread in the step is lent: its gradients are read where they are; with
+ *      buckets the last few are, which run side by side;
  *   2. the rest of the tree, slice by slice over all threads: blends, and the optimizer's update of
  *      the slice while it is in the cache;
  *   with clipping by the norm, the update is a phase of its own after the norm is known.
@@ -11,7 +12,7 @@
  * With several ranks that share memory, phase 2 ends with partials, which are added up with those
  * of the others, and the update is a phase of its own after that; the sum of two partials, one of
  * each of two ranks, is made block by block while updating. With buckets there is no phase 2:
- * threads tell how far backward is in the lent shard, the buckets leave meanwhile, and the update
+ * threads tell how far backward is in the lent shards, the buckets leave meanwhile, and the update
  * is a phase for each bucket that arrives. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdatomic.h>
@@ -21,7 +22,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
-#include "graph/runner.h"
 #include "optim/optimizer.h"
 #include "train/step_impl.h"
 
@@ -71,7 +71,7 @@ static td__deal deal_of(const td__step_engine *e)
 }
 
 /* Blocks that are in use at once: each thread's for its range; with accumulation also the partials
- * of the batches before, and the last shard of each range, which is not left in its runner. (With
+ * of the batches before, in which no shard is left in its runner. (With
  * accumulation on several ranks ranges move from batch to batch, and this is an estimate.) */
 int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
 {
@@ -81,9 +81,9 @@ int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
     for (int t = 0; t < o->threads; t++) {
         int begin = td__shard_of_thread(cut, t, o->threads);
         int end = td__shard_of_thread(cut, t + 1, o->threads);
-        bool lends = o->accumulate == 1 && !td__grad_sparse_count(g);
-        if (begin < end)
-            n += td__grad_blocks_needed(g, begin, lends ? end - 1 : end);
+        int lends = td__grad_blocks_needed(g, begin, end, o->beside);
+        int keeps = o->accumulate == 1 ? 0 : td__grad_blocks_needed(g, begin, end, 0);
+        n += lends > keeps ? lends : keeps;
     }
     int most = 0;
     for (int a = 1; a < o->accumulate; a++) { /* the sub-trees of [0, a V) */
@@ -93,7 +93,7 @@ int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
     return n + most;
 }
 
-/* Partials of a range: on each side one per level at most, and the shard that is lent. */
+/* Partials of a range: on each side one per level at most, and the shards that are lent. */
 int td__step_threads(int threads, int shards)
 {
     enum { BATCHES_BEFORE = 32 }; /* theirs: one per bit of their number of shards */
@@ -101,7 +101,8 @@ int td__step_threads(int threads, int shards)
         int each = (shards + threads - 1) / threads, levels = 0;
         while (1 << levels < each)
             levels++;
-        if (threads == 1 || threads * (2 * levels + 1) + BATCHES_BEFORE <= TD__GRAD_STACK)
+        int lent = each < TD__MOST_BESIDE ? each : TD__MOST_BESIDE;
+        if (threads == 1 || threads * (2 * levels + lent) + BATCHES_BEFORE <= TD__GRAD_STACK)
             return threads;
     }
 }
@@ -124,7 +125,25 @@ static td_status join_world(td__step_engine *e)
                              .reducer = e->o.reducer,
                              .with = e->o.with,
                              .inline_ = shares};
-    return td__bucket_sum_create(&o, &e->buckets);
+    TD_TRY(td__bucket_sum_create(&o, &e->buckets));
+    int n = td__bucket_sum_count(e->buckets);
+    e->marks = td__calloc((size_t)n + 1, sizeof *e->marks);
+    if (!e->marks)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d buckets", n);
+    for (int k = 0; k < n; k++) {
+        td__bucket b = td__bucket_sum_bucket(e->buckets, k);
+        e->marks[k] = b.begin + b.count;
+    }
+    return TD_OK;
+}
+
+int td__step_beside(const td__step_beside_opts *o)
+{
+    const td__reducer_ops *ops = o->reducer ? td__reducer_find(o->reducer) : NULL;
+    if (o->size == 1 || o->shared || o->watched || o->zero || (ops && ops->whole))
+        return 1; /* nothing leaves early */
+    int most = o->most ? o->most : TD__BESIDE;
+    return most < TD__MOST_BESIDE ? most : TD__MOST_BESIDE;
 }
 
 static td_status set_up(td__step_engine *e)
@@ -139,16 +158,23 @@ static td_status set_up(td__step_engine *e)
     int shards = e->o.shards * e->o.accumulate;
     e->rank = e->o.comm ? td_comm_rank(e->o.comm) : e->o.rank;
     e->size = e->o.comm ? td_comm_size(e->o.comm) : e->o.ranks ? e->o.ranks : 1;
+    e->beside =
+        td__step_beside(&(td__step_beside_opts){.size = e->o.comm ? e->size : 1,
+                                                .shared = e->o.comm && td__dp_shares(e->o.comm),
+                                                .watched = e->o.watch,
+                                                .zero = e->o.zero,
+                                                .reducer = e->o.reducer,
+                                                .most = e->o.beside});
     TD_TRY(td__grad_pool_create(e->o.program, ps, shards, &e->blocks));
     if (!e->o.zero || td__zero_stage(e->o.zero) == 1) /* else gradients are not kept */
         TD_TRY(td__grad_pool_reserve(
             e->blocks,
             td__step_blocks(e->blocks, &(td__step_blocks_opts){e->o.shards, e->o.accumulate,
                                                                td__pool_threads(e->o.pool), e->rank,
-                                                               e->size, e->o.bounds})));
+                                                               e->size, e->o.bounds, e->beside})));
     size_t threads = (size_t)td__pool_threads(e->o.pool);
     e->stacks = td__calloc(threads, sizeof *e->stacks);
-    e->lents = td__calloc(threads, sizeof *e->lents);
+    e->lents = td__calloc(threads * TD__MOST_BESIDE, sizeof *e->lents);
     e->busy = td__calloc(threads, sizeof *e->busy);
     e->sums = td__calloc(head(e) + (size_t)shards, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
@@ -179,6 +205,11 @@ td_status td__step_engine_create(const td__step_opts *opts, td__step_engine **ou
     return TD_OK;
 }
 
+static td__step_lent *lent_of(td__step_engine *e, int thread, int place)
+{
+    return &e->lents[thread * TD__MOST_BESIDE + place];
+}
+
 void td__step_engine_destroy(td__step_engine *e)
 {
     if (!e)
@@ -196,6 +227,7 @@ void td__step_engine_destroy(td__step_engine *e)
     td__free(e->squares);
     td__free(e->ops);
     td__free(e->parts);
+    td__free(e->marks);
     td__free(e);
 }
 
@@ -205,7 +237,7 @@ void td__step_abandon(td__step_engine *e)
         td__bucket_sum_cancel(e->buckets, td_last_error());
     for (int t = 0; t < td__pool_threads(e->o.pool); t++) {
         td__grad_clear(e->blocks, &e->stacks[t]);
-        td__grad_unbind(e->blocks, &e->lents[t].leaf);
+        td__grad_unbind(e->blocks, &lent_of(e, t, 0)->leaf); /* others are on the stack */
     }
     td__grad_clear(e->blocks, &e->total);
 }
@@ -237,42 +269,34 @@ static float share_of(const td__step_engine *e, const td__shard *s)
     return (float)((double)s->rows / (double)e->rows);
 }
 
-/* Backward has made elements [0, count) of a lent shard final. */
-static void passed(void *user, size_t count)
+/* Backward has made elements [0, count) of the lent shards of a thread final. */
+static void passed(void *user, int thread, size_t count)
 {
-    const td__step_lent *l = user;
-    td__bucket_sum_passed(l->e->buckets, l->thread, count);
+    td__step_engine *e = user;
+    if (count == SIZE_MAX || !lent_of(e, thread, 0)->watched)
+        td__bucket_sum_passed(e->buckets, thread, count);
 }
 
 static td_status lend_shard(void *user, const td__shard *s)
 {
     td__step_engine *e = user;
-    td__step_lent *l = &e->lents[s->thread];
+    td__step_lent *l = lent_of(e, s->thread, s->place);
     td__grad_stack *stack = &e->stacks[s->thread];
-    bool lends = e->lends && s->last;
 
-    *l = (td__step_lent){.e = e,
-                         .thread = s->thread,
-                         .weight = share_of(e, s),
-                         .begin_ns = e->o.spans ? td__clock_ns() : 0};
+    *l = (td__step_lent){.weight = share_of(e, s), .begin_ns = e->o.spans ? td__clock_ns() : 0};
     l->watched = e->o.watch && e->o.watch->watched(e->o.watch->user, e->done, s->index);
-    if (s->runner)
-        td__runner_on_final(s->runner, lends && e->buckets && !l->watched ? passed : NULL, l);
     int number = e->done * e->o.shards + s->index;
-    if (!lends)
+    if (!e->lends || !s->last)
         return td__grad_bind(e->blocks, stack, number, s->runner, l->weight, &l->leaf);
-    TD_TRY(td__grad_lend(e->blocks, stack, number, s->runner, l->weight));
-    if (s->runner)
-        l->rows = stack->at[stack->n - 1].block;
-    else if (e->buckets)
-        passed(l, SIZE_MAX);
+    TD_TRY(td__grad_lend(e->blocks, stack, number, s->runner, l->weight, s->place > 0));
+    l->rows = stack->at[stack->n - 1].block;
     return TD_OK;
 }
 
 static td_status add_shard(void *user, const td__shard *s)
 {
     td__step_engine *e = user;
-    td__step_lent *l = &e->lents[s->thread];
+    td__step_lent *l = lent_of(e, s->thread, s->place);
     int number = e->done * e->o.shards + s->index;
     double share = (double)s->rows / (double)e->rows;
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
@@ -285,8 +309,6 @@ static td_status add_shard(void *user, const td__shard *s)
         l->leaf.block = NULL;
     } else if (s->runner)
         td__grad_lent(e->blocks, l->rows, s->runner, l->weight);
-    if (s->runner && l->watched && e->buckets)
-        td__bucket_sum_passed(e->buckets, s->thread, SIZE_MAX);
     return TD_OK;
 }
 
@@ -353,8 +375,14 @@ static td_status run_batch(td__step_engine *e, const td__batch *batch)
     e->lends = !shards_left(e);
     if (e->lends && e->buckets)
         open_buckets(e, cut);
-    TD_TRY(td__shards_run(e->o.set, batch, cut, e->step, (uint32_t)(e->done * e->o.shards),
-                          (td__shard_calls){lend_shard, add_shard, e}));
+    td__shard_calls calls = {.before = lend_shard, .after = add_shard, .user = e};
+    if (e->lends && e->buckets) {
+        calls.passed = passed;
+        calls.beside = e->beside;
+        calls.marks = e->marks;
+        calls.n_marks = td__bucket_sum_count(e->buckets);
+    }
+    TD_TRY(td__shards_run(e->o.set, batch, cut, e->step, (uint32_t)(e->done * e->o.shards), calls));
     if (e->lends && e->buckets)
         td__bucket_sum_flush(e->buckets);
     else

@@ -56,6 +56,7 @@ typedef struct td__step_opts {
     const int *bounds;           /* of td__deal; NULL: all ranks have the same share */
     td_comm *comm;               /* of the ranks that share the work; NULL: this one is alone */
     size_t bucket_nbytes;        /* what is reduced at once where messages are; 0: the default */
+    int beside;                  /* shards that a thread runs side by side there; 0: the default */
     td__span_log *spans;         /* where the step's phases are recorded; NULL: nowhere */
     const td__step_watch *watch; /* NULL: nobody; with it updates are late */
     bool update_late;            /* no update before the sum has arrived whole: see Recovery */
@@ -86,8 +87,20 @@ typedef struct td__step_result {
 typedef struct td__step_blocks_opts {
     int shards, accumulate, threads, rank, size;
     const int *bounds; /* of td__deal */
+    int beside;        /* td__step_beside() */
 } td__step_blocks_opts;
 int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o);
+
+/* How many shards a thread runs side by side at the end of a step, so that buckets leave while
+ * backward goes on in all of them: `most`, where messages are; 1 where nothing leaves early. */
+typedef struct td__step_beside_opts {
+    int size;
+    bool shared, watched, zero;
+    const char *reducer;
+    int most; /* 0: the default */
+} td__step_beside_opts;
+enum { TD__BESIDE = 4 };
+int td__step_beside(const td__step_beside_opts *o);
 
 /* How many of `threads` compute threads a step of so many shards may have: all, but for hundreds of
  * threads with many shards each, whose partials would be more than TD__GRAD_STACK. */

@@ -21,8 +21,6 @@ typedef struct td__step_part {
 
 /* What a compute thread has lent to the sum. */
 typedef struct td__step_lent {
-    td__step_engine *e;
-    int thread;
     td__grad_block *rows; /* of a shard that is lent */
     td__partial leaf;     /* of another that is running */
     float weight;
@@ -34,12 +32,14 @@ struct td__step_engine {
     td__step_opts o;
     td__grad_pool *blocks;
     td__grad_stack *stacks; /* by thread */
-    td__step_lent *lents;   /* by thread */
+    td__step_lent *lents;   /* (threads, TD__MOST_BESIDE) */
     bool *busy;             /* by thread: it has shards in this batch */
     td__grad_stack total;   /* of the batches before */
     td__grad_sum sum;
     td__dp *world;           /* ranks that share memory */
     td__bucket_sum *buckets; /* other ranks, or a reducer */
+    size_t *marks;           /* by bucket: where it ends */
+    int beside;              /* shards that a thread runs side by side in the last batch */
     td__step_zero *zero;     /* ranks that hold something in slices; all NULL: alone */
     int rank, size;
     double *sums;   /* over ranks: what they ask, the seconds of each, words, the losses */

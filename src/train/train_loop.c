@@ -421,6 +421,7 @@ td_status td__train_engine(td__trainer *t)
                              .zero = t->zero,
                              .spans = t->spans,
                              .bucket_nbytes = t->o.bucket_nbytes,
+                             .beside = t->o.beside,
                              .update_late = t->o.update_late || t->o.members,
                              .reducer = backup ? NULL : t->o.reducer,
                              .with = t->o.reduce_with},

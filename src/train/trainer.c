@@ -354,7 +354,7 @@ int td__trainer_profile_count(const td__trainer *t)
 td_node_time td__trainer_profile(const td__trainer *t, int i)
 {
     td_node_time sum = {0};
-    for (int k = 0; k < td__pool_threads(t->pool); k++) {
+    for (int k = 0; k < td__shard_runners(t->train_set); k++) {
         const td_runner *r = td__shard_runner(t->train_set, t->shard_rows, k);
         if (!r)
             continue;

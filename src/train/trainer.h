@@ -72,6 +72,7 @@ typedef struct td__train_opts {
      * too, 3 params too. The result has the same bits. */
     int zero;
     size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
+    int beside;           /* shards side by side on a thread, between hosts; 0: the default */
     bool update_late;     /* see step.h, Recovery */
     double verify;        /* share of shards that are run twice (verify.h); 0: none */
     bool even;            /* all ranks have the same share of the shards, slow ones too */

@@ -131,14 +131,11 @@ static td_status note(void *user, const td__shard *s)
     return TD_OK;
 }
 
-/* Whoever follows this runner in a step is not to hear of this. */
-static td_status unfollow(void *user, const td__shard *s)
+static td_status own_grads(void *user, const td__shard *s)
 {
     (void)user;
-    if (s->runner) {
-        td__runner_on_final(s->runner, NULL, NULL);
+    if (s->runner)
         td__runner_set_grads(s->runner, NULL);
-    }
     return TD_OK;
 }
 
@@ -151,7 +148,7 @@ static td_status run(td__verify *v, const pick *p)
     TD_TRY(td__loader_next(v->loader, &b));
     return td__shards_run(v->o.set, b, (td__shard_cut){v->o.shards, p->shard, p->shard + 1},
                           v->step, (uint32_t)(p->batch * v->o.shards),
-                          (td__shard_calls){.before = unfollow, .after = note, .user = v});
+                          (td__shard_calls){.before = own_grads, .after = note, .user = v});
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */

@@ -90,6 +90,27 @@ TEST(buckets_of_any_size_have_the_same_bits)
         }
 }
 
+/* One after the other, in pairs, all at once; shards of two sizes and empty ones among them, and
+ * others before them on the same thread. */
+TEST(shards_side_by_side_have_the_same_bits)
+{
+    static const int BESIDE[] = {1, 2, 3, 16}, SHARDS[] = {4, 7, 9, 16, 26};
+    for (int i = 0; i < (int)(sizeof SHARDS / sizeof *SHARDS); i++)
+        for (int m = i % 2; m < N_TRAIN_MODELS; m += 2) {
+            step_case s = {.m = &TRAIN_MODELS[m],
+                           .shards = SHARDS[i],
+                           .accumulate = 1 + m % 2,
+                           .threads = 1 + (i + m) % 2,
+                           .bucket_nbytes = 500};
+            step_case_expect(&s);
+            for (int k = 0; k < (int)(sizeof BESIDE / sizeof *BESIDE); k++) {
+                s.beside = BESIDE[k];
+                ranks_run(2 + (k + m) % 2, &(ranks_opts){.transport = k % 2 ? "tcp" : NULL},
+                          step_case_body, &s);
+            }
+        }
+}
+
 /* With a reducer there is no promise beyond this: all ranks end with the same weights, which are
  * nearly those of the tree. */
 static void reduce_body(ranks_ctx *r)
@@ -470,6 +491,7 @@ int main(void)
         cmocka_unit_test(shards_and_accumulation),
         cmocka_unit_test(every_transport_has_the_same_bits),
         cmocka_unit_test(buckets_of_any_size_have_the_same_bits),
+        cmocka_unit_test(shards_side_by_side_have_the_same_bits),
         cmocka_unit_test(a_reducer_keeps_ranks_together),
         cmocka_unit_test(compressed_gradients_keep_ranks_together),
         cmocka_unit_test(whole_runs_have_the_same_bits),

@@ -100,7 +100,7 @@ static const char *const WAYS[][MOST_SETS] = {
     {"train.accumulate=4", "train.precision=bf16"},
     {"train.precision=bf16", "train.clip=0.2"},
     {"train.shards=1"},
-    {"parallel.bucket_mb=0.001"},
+    {"parallel.bucket_mb=0.001", "parallel.beside=2"},
     {"parallel.zero=1", "train.clip=0.2"},
     {"parallel.zero=2", "train.accumulate=2"},
 };

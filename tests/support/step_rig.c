@@ -67,6 +67,7 @@ td_status step_rig_make(const step_case *c, td_comm *comm, step_rig *rig)
                        .zero = rig->zero,
                        .comm = comm,
                        .bucket_nbytes = c->bucket_nbytes,
+                       .beside = c->beside,
                        .update_late = c->late,
                        .reducer = c->reducer};
     return td__step_engine_create(&e, &rig->e);

@@ -16,6 +16,7 @@ typedef struct step_case {
     int threads; /* 0 means 1 */
     int stage;   /* of a sharded optimizer */
     size_t bucket_nbytes;
+    int beside; /* shards side by side on a thread; 0: the default */
     double clip_norm;
     bool late;
     const char *reducer;
