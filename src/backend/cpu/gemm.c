@@ -11,9 +11,9 @@
  *           after the last pass: post
  *
  * Sums live in C itself where C is f32 and the panel is whole; otherwise in a buffer of mc x nc.
- * The copy of A gives rows a constant stride (gemm_impl.h), zero padding, rounding and
- * transposition; it costs one move per 16 units against 16 x panel products for each panel. Tiles
- * can also be loaded from A in place, which pays when there are few panels. */
+ * A is read where it is if its elements already are units; else the copy of it gives rows an odd
+ * stride (gemm_impl.h), zero padding, rounding and transposition, at one move per 16 units against
+ * 16 x panel products for each panel. Tiles are loaded from A in place only for few panels. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/gemm.h"
 
@@ -206,7 +206,7 @@ typedef struct run {
     int64_t n_passes, per_pass; /* per_pass: A_i of a pass, or units of it if passes cut an A_i */
     int64_t cuts;               /* passes per A_i; 0 if passes hold whole A_i */
     int64_t reduce;
-    bool in_place;   /* tiles are loaded from A itself */
+    bool in_place;   /* A is read where it is */
     bool b_in_place; /* whole panels of an unpacked B are read from B itself */
 } run;
 
@@ -291,7 +291,7 @@ static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, i
         .units = p->units,
         .a = r->copy,
         .a_off = off,
-        .a_row = 64,
+        .a_row = impl->tiles ? 64 : TD__GEMM_A_STRIDE,
         .a_step = 1024,
         .a_half = p->segs * p->units * 64,
         .b = b,
@@ -301,11 +301,12 @@ static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, i
         .accumulate = accumulate,
     };
 
+    const int64_t size = (int64_t)td_dtype_size(r->a->a_dtype);
     for (int64_t s = 0; s < p->segs; s++)
-        off[s] = r->in_place ? ((r->a->a_off ? r->a->a_off[p->first + s] : 0) + p->unit * 2) * 2
+        off[s] = r->in_place ? (r->a->a_off ? r->a->a_off[p->first + s] : 0) * size + p->unit * 4
                              : s * p->units * (impl->tiles ? 64 : 4);
     if (r->in_place) {
-        blk.a_row = r->a->lda * 2;
+        blk.a_row = r->a->lda * size;
         blk.a_step = 64;
         blk.a_half = 16 * blk.a_row;
     }
@@ -387,6 +388,21 @@ static void block_mn(run *r, int64_t m, int64_t rows, int64_t n0, int64_t n1)
     }
 }
 
+/* Is A read where it is? Its elements must be units as they lie, and rows that fall on one another
+ * in the first-level cache are better copied. */
+static bool reads_in_place(const td__gemm *g, const td__gemm_args *a)
+{
+    const td__gemm_unit unit = unit_of(g, a->a_dtype);
+    const int64_t row = a->lda * (int64_t)td_dtype_size(a->a_dtype);
+
+    if (a->a_trans || (unit != TD__UNIT_F32_FROM_F32 && unit != TD__UNIT_PAIR_FROM_BF16))
+        return false;
+    if (IMPLS[g->kind].tiles)
+        return g->k % 32 == 0 &&
+               (g->n <= 4 * g->panel || (row % 2048 != 0 && g->n <= 8 * g->panel));
+    return g->k % per_unit(unit) == 0 && row % 4096 != 0;
+}
+
 void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
 {
     const gemm_impl *impl = &IMPLS[g->kind];
@@ -401,8 +417,7 @@ void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
     r.copy = scratch;
     r.b_panel = r.copy + copy_bytes(g);
     r.sums = (float *)(void *)(r.b_panel + panel_bytes(g));
-    r.in_place = impl->tiles && !a->a_trans && a->a_dtype == TD_BF16 && g->k % 32 == 0 &&
-                 (g->n <= 4 * g->panel || (a->lda % 1024 != 0 && g->n <= 8 * g->panel));
+    r.in_place = reads_in_place(g, a);
     /* Row-major f32 needs no packing, unless its rows would fall on one another in the caches. */
     r.b_in_place = g->dtype == TD_F32 && !a->b && !a->b_trans && a->ldb % 256 != 0;
     plan_passes(&r);

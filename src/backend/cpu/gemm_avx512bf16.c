@@ -11,6 +11,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
                                                         const int vecs)
 {
     __m512 acc[MAX_ROWS][VECS];
+    const int64_t row = g->a_row;
 
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -22,21 +23,28 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
     for (int s = 0; s < g->segs; s++) {
         const char *a = g->a + g->a_off[s];
         const char *b = g->b + s * g->b_seg;
-        const char *end = a + g->units * 4;
+        const char *end = b + g->units * PANEL * 4;
+        const char *third[TD__GEMM_THIRDS];
+#pragma GCC unroll 5
+        for (int i = 0; i < (rows + 2) / 3; i++)
+            third[i] = a + 3 * i * row;
 #pragma GCC unroll 4
-        for (; a < end; a += 4, b += PANEL * 4) {
+        for (; b < end; b += PANEL * 4) {
             __m512bh bv[VECS];
 #pragma GCC unroll 2
             for (int v = 0; v < vecs; v++)
                 bv[v] = (__m512bh)_mm512_load_si512(b + v * 64);
 #pragma GCC unroll 16
             for (int r = 0; r < rows; r++) {
-                const void *pair = a + r * TD__GEMM_A_STRIDE;
+                const void *pair = third[r / 3] + r % 3 * row;
                 const __m512bh av = (__m512bh)_mm512_set1_epi32(*(const int *)pair);
 #pragma GCC unroll 2
                 for (int v = 0; v < vecs; v++)
                     acc[r][v] = _mm512_dpbf16_ps(acc[r][v], av, bv[v]);
             }
+#pragma GCC unroll 5
+            for (int i = 0; i < (rows + 2) / 3; i++)
+                third[i] += 4;
         }
     }
 #pragma GCC unroll 16

@@ -19,8 +19,7 @@
 enum {
     MAX_ROWS = TD_ISA_PASTE(TD__GEMM_ROWS, TD_ISA),
     PANEL = TD_ISA_PASTE(TD__GEMM_PANEL, TD_ISA),
-    VECS = PANEL / LANES,
-    A_STRIDE = TD__GEMM_A_STRIDE / 4
+    VECS = PANEL / LANES
 };
 
 typedef float vec __attribute__((vector_size(LANES * 4)));
@@ -30,6 +29,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
                                                         const int vecs)
 {
     vec acc[MAX_ROWS][VECS];
+    const int64_t row = g->a_row / (int64_t)sizeof(float);
 
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -41,20 +41,26 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
     for (int s = 0; s < g->segs; s++) {
         const float *a = (const float *)(g->a + g->a_off[s]);
         const float *b = (const float *)(g->b + s * g->b_seg);
-        const float *end = a + g->units;
+        const float *third[TD__GEMM_THIRDS];
+#pragma GCC unroll 5
+        for (int i = 0; i < (rows + 2) / 3; i++)
+            third[i] = a + 3 * i * row;
 #pragma GCC unroll 4
-        for (; a < end; a++, b += g->b_row) {
+        for (const float *end = a + g->units; third[0] < end; b += g->b_row) {
             vec bv[VECS];
 #pragma GCC unroll 4
             for (int v = 0; v < vecs; v++)
                 bv[v] = *(const vec_any *)(b + v * LANES);
 #pragma GCC unroll 16
             for (int r = 0; r < rows; r++) {
-                const vec av = a[r * A_STRIDE] - (vec){0};
+                const vec av = third[r / 3][r % 3 * row] - (vec){0};
 #pragma GCC unroll 4
                 for (int v = 0; v < vecs; v++)
                     acc[r][v] += av * bv[v];
             }
+#pragma GCC unroll 5
+            for (int i = 0; i < (rows + 2) / 3; i++)
+                third[i]++;
         }
     }
 #pragma GCC unroll 16
