@@ -113,7 +113,7 @@ INLINE void post_rows(void *c, int64_t ldc, const float *sums, int64_t ld, int64
 #define POST_ROWS(...) \
     post_rows(c, ldc, sums, ld, rows, cols, post, (what){.bf16 = bf16, __VA_ARGS__})
 
-/* The common combinations get code of their own; others share one that is careful. */
+/* The common combinations get code of their own; others share one per activation that is careful. */
 INLINE void post_block(void *c, int64_t ldc, const float *sums, int64_t ld, int64_t rows,
                        int64_t cols, const td__gemm_post *post, const bool bf16)
 {
@@ -125,10 +125,10 @@ INLINE void post_block(void *c, int64_t ldc, const float *sums, int64_t ld, int6
         POST_ROWS(.bias = true);
     else if (!pre && !mask && bias && post->act == TD_ACT_RELU)
         POST_ROWS(.bias = true, .act = TD_ACT_RELU);
-    else if (pre && !mask && bias && post->act == TD_ACT_GELU)
-        POST_ROWS(.bias = true, .pre = true, .act = TD_ACT_GELU);
-    else if (pre && !mask && bias && post->act == TD_ACT_GELU_TANH)
-        POST_ROWS(.bias = true, .pre = true, .act = TD_ACT_GELU_TANH);
+    else if (post->act == TD_ACT_GELU)
+        POST_ROWS(.bias = bias, .pre = pre, .mask = mask, .act = TD_ACT_GELU);
+    else if (post->act == TD_ACT_GELU_TANH)
+        POST_ROWS(.bias = bias, .pre = pre, .mask = mask, .act = TD_ACT_GELU_TANH);
     else
         POST_ROWS(.bias = bias, .pre = pre, .mask = mask, .act = post->act);
 }
