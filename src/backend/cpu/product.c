@@ -9,10 +9,11 @@
 #include "base/fail.h"
 
 /* Packing a param once per update writes a second copy of it through all caches; packing on the
- * way, in each run, stays in the nearest ones but costs a run of few rows a good part of its time.
- * In f32 the first pays below this many rows, even if there is one run per update. bf16 products
- * are so much faster that it always pays. */
-enum { PREPACK_MAX_ROWS = 40 };
+ * way, in each run, stays in the nearest ones but costs a run of few rows a good part of its time,
+ * and one of many rows the even flow of its products. In f32 the first pays up to FEW rows, even if
+ * there is one run per update, and from MANY on. bf16 products are so much faster that it always
+ * pays. */
+enum { PREPACK_FEW_ROWS = 40, PREPACK_MANY_ROWS = 256 };
 /* Up to this many rows the gemm packs on the way; beyond, blocks of B are packed ahead. */
 enum { ON_THE_WAY_MAX_ROWS = 288 };
 /* Bytes of B that are packed at a time during a run: they shall stay in the second-level cache. */
@@ -33,6 +34,12 @@ static const tuned TUNED[] = {
 #undef TD_TUNED_
 #undef TD_TUNED
 };
+
+static bool wants_prepack(const td__product_spec *s)
+{
+    return s->b_param &&
+           (s->a_dtype == TD_BF16 || s->m <= PREPACK_FEW_ROWS || s->m >= PREPACK_MANY_ROWS);
+}
 
 static td__product_engine choose(const td__product_spec *s)
 {
@@ -95,7 +102,7 @@ static td_status init_onednn(td__product *p)
     const int reorder_args[] = {DNNL_ARG_FROM, DNNL_ARG_TO};
     const int64_t dims[] = {s->k, s->n};
     const int64_t strides[] = {s->b_trans ? 1 : s->ldb, s->b_trans ? s->ldb : 1};
-    const bool prepack = s->b_param && (s->a_dtype == TD_BF16 || s->m <= PREPACK_MAX_ROWS);
+    const bool prepack = wants_prepack(s);
     dnnl_memory_desc_t plain, b;
     dnnl_primitive_desc_t pd, reorder_pd;
     dnnl_primitive_attr_t attr;
@@ -134,13 +141,12 @@ static td_status init_onednn(td__product *p)
 static void init_own(td__product *p, td_dtype dtype)
 {
     const td__product_spec *s = &p->spec;
-    const bool prepack = s->b_param && (dtype == TD_BF16 || s->m <= PREPACK_MAX_ROWS);
     size_t rest;
 
     p->whole = td__gemm_plan(s->m, s->n, s->k, 1, dtype, s->isa);
     p->impl = td__gemm_name(&p->whole);
     p->block = s->n;
-    if (prepack) {
+    if (wants_prepack(s)) {
         p->packed = td__gemm_packed_bytes(&p->whole);
         p->scratch = td__gemm_scratch_bytes(&p->whole);
         return;
