@@ -24,7 +24,7 @@
 #include "base/fail.h"
 #include "ops/attr.h"
 
-enum { ROWS = 64, KEYS = 64 };
+enum { ROWS = 32, KEYS = 32 };
 
 typedef struct state {
     int64_t b, t, s, h, hkv, d;
