@@ -51,6 +51,17 @@ static const product_case CASES[] = {
      .pre = true,
      .act = TD_ACT_GELU_TANH},
     {.m = 64, .n = 10, .k = 256, .b_param = true},
+    {.m = 64, .n = 10, .k = 256, .b_trans = true}, /* turned, columns that fill no vector */
+    {.m = 30,
+     .n = 45,
+     .k = 600,
+     .b_trans = true,
+     .b_param = true,
+     .bias = true,
+     .pre = true,
+     .act = TD_ACT_GELU},
+    {.m = 128, .n = 40, .k = 2048, .b_trans = true, .bias = true, .act = TD_ACT_RELU},
+    {.m = 48, .n = 20, .k = 0, .b_trans = true, .bias = true}, /* turned, the empty sum */
     {.m = 0, .n = 10, .k = 3, .b_param = true},
     {.m = 4, .n = 10, .k = 0, .b_param = true, .bias = true},
     {.m = 4, .n = 10, .k = 0, .a_trans = true},

@@ -277,9 +277,11 @@ static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
     }
 }
 
-/* The kernel calls of one panel in one pass: rows [m, m + rows) into sums at c. */
+/* The kernel calls of one panel in one pass: rows [m, m + rows) into sums at c. `first`: the rows
+ * of A have not been read before. */
 static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, int64_t cols,
-                         const char *b, int64_t b_row, float *c, int64_t ldc, bool accumulate)
+                         const char *b, int64_t b_row, float *c, int64_t ldc, bool accumulate,
+                         bool first)
 {
     const td__gemm *g = r->g;
     const gemm_impl *impl = r->impl;
@@ -315,6 +317,7 @@ static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, i
         const int64_t n =
             impl->tiles ? td__min64(32, rows - at) : rows / count + (i < rows % count);
         blk.rows = (int)n;
+        blk.a_ahead = first && r->in_place ? n * blk.a_row : 0;
         blk.c = c + at * ldc;
         if (r->in_place)
             blk.a = (const char *)r->a->a + (m + at) * blk.a_row;
@@ -380,7 +383,7 @@ static void block_mn(run *r, int64_t m, int64_t rows, int64_t n0, int64_t n1)
                 pack_piece(g, r->b_panel, n, p.unit, p.units, a->b_plain, a->b_dtype, a->ldb,
                            a->b_trans);
             }
-            panel_blocks(r, &p, m, rows, cols, b, b_row, c, ldc, i > 0 || a->accumulate);
+            panel_blocks(r, &p, m, rows, cols, b, b_row, c, ldc, i > 0 || a->accumulate, n == n0);
             if (i == r->n_passes - 1)
                 finish(r, m, rows, n, cols, c, ldc);
         }

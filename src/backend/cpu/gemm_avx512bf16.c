@@ -5,7 +5,7 @@
 
 #include "backend/cpu/gemm_impl.h"
 
-enum { MAX_ROWS = 14, VECS = 2, PANEL = 32 };
+enum { MAX_ROWS = 14, VECS = 2, PANEL = 32, LINE = 16 /* units of a cache line */ };
 
 static inline __attribute__((always_inline)) void block(const td__gemm_block *g, const int rows,
                                                         const int vecs)
@@ -23,28 +23,33 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
     for (int s = 0; s < g->segs; s++) {
         const char *a = g->a + g->a_off[s];
         const char *b = g->b + s * g->b_seg;
-        const char *end = b + g->units * PANEL * 4;
         const char *third[TD__GEMM_THIRDS];
 #pragma GCC unroll 5
         for (int i = 0; i < (rows + 2) / 3; i++)
             third[i] = a + 3 * i * row;
-#pragma GCC unroll 4
-        for (; b < end; b += PANEL * 4) {
-            __m512bh bv[VECS];
-#pragma GCC unroll 2
-            for (int v = 0; v < vecs; v++)
-                bv[v] = (__m512bh)_mm512_load_si512(b + v * 64);
+        for (int64_t left = g->units; left > 0; left -= LINE) {
+            if (g->a_ahead)
 #pragma GCC unroll 16
-            for (int r = 0; r < rows; r++) {
-                const void *pair = third[r / 3] + r % 3 * row;
-                const __m512bh av = (__m512bh)_mm512_set1_epi32(*(const int *)pair);
+                for (int r = 0; r < rows; r++)
+                    _mm_prefetch(third[r / 3] + r % 3 * row + g->a_ahead, _MM_HINT_T0);
+#pragma GCC unroll 4
+            for (int64_t u = left < LINE ? left : LINE; u > 0; u--, b += PANEL * 4) {
+                __m512bh bv[VECS];
 #pragma GCC unroll 2
                 for (int v = 0; v < vecs; v++)
-                    acc[r][v] = _mm512_dpbf16_ps(acc[r][v], av, bv[v]);
-            }
+                    bv[v] = (__m512bh)_mm512_load_si512(b + v * 64);
+#pragma GCC unroll 16
+                for (int r = 0; r < rows; r++) {
+                    const void *pair = third[r / 3] + r % 3 * row;
+                    const __m512bh av = (__m512bh)_mm512_set1_epi32(*(const int *)pair);
+#pragma GCC unroll 2
+                    for (int v = 0; v < vecs; v++)
+                        acc[r][v] = _mm512_dpbf16_ps(acc[r][v], av, bv[v]);
+                }
 #pragma GCC unroll 5
-            for (int i = 0; i < (rows + 2) / 3; i++)
-                third[i] += 4;
+                for (int i = 0; i < (rows + 2) / 3; i++)
+                    third[i] += 4;
+            }
         }
     }
 #pragma GCC unroll 16

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "backend/cpu/kernels/gemm_lay.h"
 #include "backend/cpu/kernels/gemm_post.h"
 #include "base/check.h"
 #include "base/fail.h"
@@ -14,6 +15,10 @@
  * there is one run per update, and from MANY on. bf16 products are so much faster that it always
  * pays. */
 enum { PREPACK_FEW_ROWS = 40, PREPACK_MANY_ROWS = 256 };
+/* With this many rows a product turns the roles round: the weight (n, k) is the left factor, read
+ * where it lies, the rows are packed as panels, and the result is transposed. Panels should be
+ * filled. */
+enum { TURNED_MIN_ROWS = 24, TURNED_MAX_ROWS = 128, HALF_PANEL = 16 };
 /* Up to this many rows the gemm packs on the way; beyond, blocks of B are packed ahead. */
 enum { ON_THE_WAY_MAX_ROWS = 288 };
 /* Bytes of B that are packed at a time during a run: they shall stay in the second-level cache. */
@@ -39,6 +44,14 @@ static bool wants_prepack(const td__product_spec *s)
 {
     return s->b_param &&
            (s->a_dtype == TD_BF16 || s->m <= PREPACK_FEW_ROWS || s->m >= PREPACK_MANY_ROWS);
+}
+
+static bool wants_turned(const td__product_spec *s)
+{
+    const int64_t filled = (s->m + HALF_PANEL - 1) / HALF_PANEL * HALF_PANEL;
+
+    return s->a_dtype == TD_F32 && s->c_dtype == TD_F32 && s->b_trans && !s->a_trans &&
+           s->m >= TURNED_MIN_ROWS && s->m <= TURNED_MAX_ROWS && 8 * s->m >= 7 * filled;
 }
 
 static td__product_engine choose(const td__product_spec *s)
@@ -138,14 +151,28 @@ static td_status init_onednn(td__product *p)
     return TD_OK;
 }
 
+/* Elements from row to row of the transposed C': the transposition writes whole vectors. */
+static int64_t padded_row(const td__product_spec *s)
+{
+    return (s->n + 15) / 16 * 16;
+}
+
 static void init_own(td__product *p, td_dtype dtype)
 {
     const td__product_spec *s = &p->spec;
     size_t rest;
 
-    p->whole = td__gemm_plan(s->m, s->n, s->k, 1, dtype, s->isa);
+    p->turned = wants_turned(s);
+    p->whole = p->turned ? td__gemm_plan(s->n, s->m, s->k, 1, dtype, s->isa)
+                         : td__gemm_plan(s->m, s->n, s->k, 1, dtype, s->isa);
     p->impl = td__gemm_name(&p->whole);
     p->block = s->n;
+    if (p->turned) {
+        p->packed_block = td__align_up(td__gemm_packed_bytes(&p->whole), 64);
+        p->turned_c = (size_t)(s->m * padded_row(s)) * sizeof(float);
+        p->scratch = p->packed_block + 2 * p->turned_c + td__gemm_scratch_bytes(&p->whole);
+        return;
+    }
     if (wants_prepack(s)) {
         p->packed = td__gemm_packed_bytes(&p->whole);
         p->scratch = td__gemm_scratch_bytes(&p->whole);
@@ -234,6 +261,43 @@ static void run_onednn(const td__product *p, void *c, void *pre, const void *a, 
      &(td__gemm_post){.act = later ? s->act : TD_ACT_NONE});
 }
 
+/* C' (n, m) = B' A' and its transpose in scratch, then what follows the sums. */
+static void run_turned(const td__product *p, void *c, void *pre, const void *a, const void *b,
+                       const float *bias, char *scratch)
+{
+    const td__product_spec *s = &p->spec;
+    const int64_t row = padded_row(s);
+    float *turned = (float *)(void *)(scratch + p->packed_block), *sums = turned + s->m * row;
+
+    td__gemm_pack(&p->whole, scratch, a, TD_F32, s->lda, true);
+    td__gemm_run(&p->whole,
+                 &(td__gemm_args){.m = s->n,
+                                  .a = b,
+                                  .lda = s->ldb,
+                                  .a_dtype = TD_F32,
+                                  .b = scratch,
+                                  .c = turned,
+                                  .ldc = s->m,
+                                  .c_dtype = TD_F32},
+                 scratch + p->packed_block + 2 * p->turned_c);
+    TD_ISA_PICK(s->isa, td__gemm_lay_out)
+    (&(td__gemm_lay){.unit = TD__UNIT_F32_FROM_F32,
+                     .src = turned,
+                     .ld = s->m,
+                     .k = s->n,
+                     .x = s->m,
+                     .dst = sums,
+                     .dst_along_k = true,
+                     .units = s->n,
+                     .xs = s->m,
+                     .row = row * 4,
+                     .u16 = 64,
+                     .x16 = 16 * row * 4});
+    TD_ISA_PICK(s->isa, td__gemm_post_block)
+    (c, s->n, TD_F32, sums, row, s->m, s->n,
+     &(td__gemm_post){.bias = bias, .pre = pre, .act = s->act});
+}
+
 void td__product_run(const td__product *p, void *c, void *pre, const void *a, const void *b,
                      const void *packed, const float *bias, void *scratch)
 {
@@ -253,6 +317,10 @@ void td__product_run(const td__product *p, void *c, void *pre, const void *a, co
 
     if (p->onednn) {
         run_onednn(p, c, pre, a, p->packed ? packed : b, bias, scratch);
+        return;
+    }
+    if (p->turned) {
+        run_turned(p, c, pre, a, b, bias, scratch);
         return;
     }
     if (p->packed || p->on_the_way) {

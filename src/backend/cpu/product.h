@@ -49,7 +49,9 @@ typedef struct td__product {
     int64_t block; /* columns, or rows of B if by_k, per block */
     bool by_k;
     bool on_the_way;     /* few rows: the gemm itself packs, panel by panel */
+    bool turned;         /* few rows of f32: C' = B' A', which reads a transposed B as it lies */
     size_t packed_block; /* bytes of the packed block in scratch */
+    size_t turned_c;     /* bytes of C', and of its transpose, behind it */
     /* oneDNN: */
     bool onednn;
     td__dnnl matmul, reorder;

@@ -19,7 +19,8 @@
 enum {
     MAX_ROWS = TD_ISA_PASTE(TD__GEMM_ROWS, TD_ISA),
     PANEL = TD_ISA_PASTE(TD__GEMM_PANEL, TD_ISA),
-    VECS = PANEL / LANES
+    VECS = PANEL / LANES,
+    LINE = 16 /* units of a cache line */
 };
 
 typedef float vec __attribute__((vector_size(LANES * 4)));
@@ -45,22 +46,28 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
 #pragma GCC unroll 5
         for (int i = 0; i < (rows + 2) / 3; i++)
             third[i] = a + 3 * i * row;
-#pragma GCC unroll 4
-        for (const float *end = a + g->units; third[0] < end; b += g->b_row) {
-            vec bv[VECS];
-#pragma GCC unroll 4
-            for (int v = 0; v < vecs; v++)
-                bv[v] = *(const vec_any *)(b + v * LANES);
+        for (int64_t left = g->units; left > 0; left -= LINE) {
+            if (g->a_ahead)
 #pragma GCC unroll 16
-            for (int r = 0; r < rows; r++) {
-                const vec av = third[r / 3][r % 3 * row] - (vec){0};
+                for (int r = 0; r < rows; r++)
+                    __builtin_prefetch((const char *)(third[r / 3] + r % 3 * row) + g->a_ahead);
+#pragma GCC unroll 4
+            for (int64_t u = left < LINE ? left : LINE; u > 0; u--, b += g->b_row) {
+                vec bv[VECS];
 #pragma GCC unroll 4
                 for (int v = 0; v < vecs; v++)
-                    acc[r][v] += av * bv[v];
-            }
+                    bv[v] = *(const vec_any *)(b + v * LANES);
+#pragma GCC unroll 16
+                for (int r = 0; r < rows; r++) {
+                    const vec av = third[r / 3][r % 3 * row] - (vec){0};
+#pragma GCC unroll 4
+                    for (int v = 0; v < vecs; v++)
+                        acc[r][v] += av * bv[v];
+                }
 #pragma GCC unroll 5
-            for (int i = 0; i < (rows + 2) / 3; i++)
-                third[i]++;
+                for (int i = 0; i < (rows + 2) / 3; i++)
+                    third[i]++;
+            }
         }
     }
 #pragma GCC unroll 16

@@ -113,7 +113,7 @@ INLINE void post_rows(void *c, int64_t ldc, const float *sums, int64_t ld, int64
 #define POST_ROWS(...) \
     post_rows(c, ldc, sums, ld, rows, cols, post, (what){.bf16 = bf16, __VA_ARGS__})
 
-/* The common combinations get code of their own; others share one per activation that is careful. */
+/* The common combinations get code of their own; others share one that is careful, per gelu. */
 INLINE void post_block(void *c, int64_t ldc, const float *sums, int64_t ld, int64_t rows,
                        int64_t cols, const td__gemm_post *post, const bool bf16)
 {
