@@ -19,8 +19,9 @@ typedef enum td__ctl_kind {
     TD_CTL_LEFT,    /* td__ctl_left, text: is out of a generation */
     TD_CTL_DRAIN,   /* wants to go */
     TD_CTL_RUN_DIR, /* text */
+    TD_CTL_KEPT,    /* all were asked to go, and the work is kept; before TD_CTL_LEFT */
     /* To the process. */
-    TD_CTL_WELCOME,    /* u32: milliseconds between beats */
+    TD_CTL_WELCOME,    /* u32: milliseconds between beats, u32: fewest ranks */
     TD_CTL_GENERATION, /* td__ctl_generation */
     TD_CTL_WANTED,     /* u64: this generation is to end at a step border */
     TD_CTL_END,        /* text: go */

@@ -56,6 +56,12 @@ typedef struct td__members_ops {
     /* This process wants to go, as after SIGTERM: wanted() becomes true on all members, and at the
      * step border next() answers TD_EABORTED here. Any thread, never blocks. */
     void (*drain)(td__members *m);
+    /* Fewer ranks than this are none: if more want to go at once, all do. The same on all members;
+     * NULL: 1. Any thread, never blocks. */
+    int (*least)(td__members *m);
+    /* All were asked to go and the work is kept: the job is over when this process has left. May be
+     * NULL. */
+    void (*kept)(td__members *m);
     /* The whole job is being stopped (Ctrl-C): wanted() is true too, and all members, once they
      * have agreed on the step, keep their work and end. Any thread, never blocks. */
     bool (*stopping)(td__members *m);

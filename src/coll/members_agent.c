@@ -39,6 +39,7 @@ typedef struct agent_members {
     atomic_uint_fast64_t in;     /* generation whose comm is in use or being made; 0: none */
     atomic_uint_fast64_t wanted; /* generation that is to end */
     atomic_bool stopping;        /* the job is */
+    atomic_int least;            /* ranks */
     pthread_mutex_t lock;        /* protects all below; taken before that of `stop` */
     pthread_cond_t news;
     bool ending; /* the thread is to end */
@@ -50,7 +51,7 @@ typedef struct agent_members {
     td__ctl_beat beat;
     uint64_t since_ns; /* of what it says */
     /* To be said. */
-    bool say_left, say_wait, say_drain;
+    bool say_left, say_wait, say_drain, say_kept;
     td__ctl_left left;
     uint64_t after; /* of the wait */
     char *run_dir;
@@ -93,12 +94,13 @@ static void hear_generation(agent_members *m, const td__ctl_generation *g)
 static void hear(agent_members *m, const td__link_msg *msg)
 {
     uint64_t number;
-    uint32_t ms;
+    uint32_t welcome[2];
     td__ctl_generation g;
     char text[256];
-    if (msg->kind == TD_CTL_WELCOME && msg->nbytes == sizeof ms) {
-        memcpy(&ms, msg->data, sizeof ms);
-        m->beat_ms = ms ? ms : BEAT_MS;
+    if (msg->kind == TD_CTL_WELCOME && msg->nbytes == sizeof welcome) {
+        memcpy(welcome, msg->data, sizeof welcome);
+        m->beat_ms = welcome[0] ? welcome[0] : BEAT_MS;
+        atomic_store(&m->least, (int)welcome[1]);
     } else if (msg->kind == TD_CTL_GENERATION && msg->nbytes == sizeof g) {
         memcpy(&g, msg->data, sizeof g);
         hear_generation(m, &g);
@@ -131,16 +133,19 @@ static bool say_all(agent_members *m)
 {
     pthread_mutex_lock(&m->lock);
     bool ending = m->ending, left = m->say_left, wait = m->say_wait, drain = m->say_drain;
+    bool kept = m->say_kept;
     td__ctl_left l = m->left;
     uint64_t after = m->after;
     char *dir = m->run_dir;
-    m->say_left = m->say_wait = m->say_drain = false;
+    m->say_left = m->say_wait = m->say_drain = m->say_kept = false;
     m->run_dir = NULL;
     pthread_mutex_unlock(&m->lock);
     if (dir)
         td__link_send(&m->link, TD_CTL_RUN_DIR, dir, strlen(dir));
     if (drain)
         td__link_send(&m->link, TD_CTL_DRAIN, NULL, 0);
+    if (kept)
+        td__link_send(&m->link, TD_CTL_KEPT, NULL, 0);
     if (left)
         td__link_send(&m->link, TD_CTL_LEFT, &l, sizeof l);
     if (wait)
@@ -275,6 +280,12 @@ static bool stopping(td__members *base)
     return atomic_load(&((agent_members *)base)->stopping);
 }
 
+static int least(td__members *base)
+{
+    int n = atomic_load(&((agent_members *)base)->least);
+    return n > 1 ? n : 1;
+}
+
 static void leave(td__members *base, uint64_t number, td_status st, const char *why)
 {
     agent_members *m = (agent_members *)base;
@@ -310,6 +321,14 @@ static void drain(td__members *base)
     m->say_drain = true;
     pthread_mutex_unlock(&m->lock);
     wake(m);
+}
+
+static void kept(td__members *base)
+{
+    agent_members *m = (agent_members *)base;
+    pthread_mutex_lock(&m->lock);
+    m->say_kept = true;
+    pthread_mutex_unlock(&m->lock);
 }
 
 static void run_dir(td__members *base, const char *dir)
@@ -353,6 +372,8 @@ static const td__members_ops OPS = {.next = next,
                                     .leave = leave,
                                     .beat = beat,
                                     .drain = drain,
+                                    .least = least,
+                                    .kept = kept,
                                     .stopping = stopping,
                                     .run_dir = run_dir,
                                     .destroy = destroy};

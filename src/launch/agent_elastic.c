@@ -9,9 +9,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -33,6 +35,7 @@ enum {
     LAST_WORDS_MS = 1000
 };
 enum { STATUS_MS = 500 }; /* between words for `tandem status` */
+enum { FDS = 3 };         /* of the launcher's pipe both ends, and signals */
 
 typedef struct elastic {
     td__agent_spec *s;
@@ -49,6 +52,8 @@ typedef struct elastic {
     bool led, over_said;
     bool stopping, ending; /* the launcher's words */
     bool out;              /* must not go on */
+    bool drained;          /* asked to go, by a signal: when its processes are gone, so is it */
+    int signals;
     struct pollfd *fds;
 } elastic;
 
@@ -264,6 +269,17 @@ static td_status hear_launcher(elastic *e, uint64_t now)
     }
 }
 
+/* SIGTERM, as of a scheduler that wants the host back: the launcher knows whether the others can go
+ * on without it. */
+static void hear_signal(elastic *e)
+{
+    struct signalfd_siginfo info;
+    if (read(e->signals, &info, sizeof info) != sizeof info || e->drained)
+        return;
+    e->drained = true;
+    tell(e, TD_MSG_DRAIN, &(td__texts){0});
+}
+
 static void say_over(elastic *e)
 {
     const td__ms_content *c = &e->ms.decided.content;
@@ -288,7 +304,8 @@ static td_status make_ready(elastic *e)
     TD_TRY(td__agent_spec_offer(e->s, parent));
     TD_TRY(td__peers_create(e->s, &PEERS_OPS, e, &e->peers));
     TD_TRY(td__workers_create(e->s, e->lost, &e->workers));
-    size_t n = (size_t)td__peers_most_fds(e->peers) + (size_t)td__workers_most_fds(e->workers) + 2;
+    size_t n =
+        (size_t)td__peers_most_fds(e->peers) + (size_t)td__workers_most_fds(e->workers) + FDS;
     e->fds = td__calloc(n, sizeof *e->fds);
     if (!e->fds)
         return TD_FAIL(TD_ENOMEM, "no memory to watch processes");
@@ -359,17 +376,20 @@ static td_status go_round(elastic *e)
     struct pollfd *p = e->fds;
     p[0] = (struct pollfd){up->in, POLLIN, 0};
     p[1] = (struct pollfd){up->queue_used > up->queue_sent ? up->out : -1, POLLOUT, 0};
-    int n_peers = td__peers_poll(e->peers, p + 2);
-    int n_workers = td__workers_poll(e->workers, p + 2 + n_peers);
-    if (poll(p, 2 + (nfds_t)n_peers + (nfds_t)n_workers, wait_ms(e)) < 0 && errno != EINTR)
+    p[2] = (struct pollfd){e->signals, POLLIN, 0};
+    int n_peers = td__peers_poll(e->peers, p + FDS);
+    int n_workers = td__workers_poll(e->workers, p + FDS + n_peers);
+    if (poll(p, FDS + (nfds_t)n_peers + (nfds_t)n_workers, wait_ms(e)) < 0 && errno != EINTR)
         return TD_FAIL(TD_EIO, "cannot wait for processes: %s", strerror(errno));
     uint64_t now = td__clock_ns();
     if (p[0].revents)
         TD_TRY(hear_launcher(e, now));
     if (p[1].revents && td__channel_flush(up))
         *e->lost = true;
-    td__peers_serve(e->peers, p + 2);
-    td__workers_serve(e->workers, p + 2 + n_peers, now);
+    if (p[2].revents)
+        hear_signal(e);
+    td__peers_serve(e->peers, p + FDS);
+    td__workers_serve(e->workers, p + FDS + n_peers, now);
     now = td__clock_ns();
     td__ms_tick(&e->ms, now, &MS_OPS, e);
     if (!e->stopping && !e->out)
@@ -387,6 +407,8 @@ static td_status run(elastic *e)
     begin(e);
     for (;;) {
         bool idle = !td__workers_running(e->workers);
+        if (e->drained && idle && !td__workers_report(e->workers)->slots) /* the others have it */
+            return TD_OK;
         if (*e->lost || (idle && (e->out || e->stopping || e->ending)))
             return TD_OK;
         TD_TRY(go_round(e));
@@ -412,6 +434,11 @@ td_status td__agent_elastic(td__agent_spec *s, bool *lost)
         return TD_FAIL(TD_ENOMEM, "no memory for an agent");
     e->s = s;
     e->lost = lost;
+    sigset_t set, old;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    e->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     TD_TRY_OR(st, done, make_ready(e));
     TD_TRY_OR(st, done, run(e));
 done:
@@ -419,6 +446,9 @@ done:
     say_the_rest(&s->up, lost);
     td__peers_destroy(e->peers);
     td__store_server_destroy(e->store);
+    if (e->signals >= 0)
+        close(e->signals);
+    sigprocmask(SIG_SETMASK, &old, NULL);
     for (int a = 0; a < TD_MS_AGENTS; a++)
         td__free(e->report[a]);
     td__free(e->fds);

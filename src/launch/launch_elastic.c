@@ -185,6 +185,36 @@ static bool is_said(const launch *l)
     return l->o.plain && words && strlen(words) > 2 && strstr(l->last, words + 2);
 }
 
+static void set_slots(launch *l, int index, int slots)
+{
+    char text[24];
+    agent *a = &l->agents[index];
+    if (a->slots == slots || a->ended)
+        return;
+    a->slots = slots;
+    snprintf(text, sizeof text, "%d", slots);
+    tell(a, TD_MSG_SLOTS, text, NULL);
+}
+
+/* A host was asked to go: its ranks do, at a step border, or the job does if the others are too
+ * few. */
+static void drain(launch *l, int index)
+{
+    int left = 0;
+    if (l->over || l->stopping)
+        return;
+    for (int i = 0; i < l->hosts.n; i++)
+        left += i != index && l->agents[i].started && !l->agents[i].ended ? l->agents[i].slots : 0;
+    if (left < l->o.least) {
+        l->signal = SIGTERM;
+        stop(l, TD_MSG_STOP);
+        return;
+    }
+    td__output_say(l->output, "host %s was asked to go (SIGTERM): its ranks leave at a step border",
+                   l->hosts.host[index].name);
+    set_slots(l, index, 0);
+}
+
 static td_status take_message(void *user, int index, const td__msg *m)
 {
     launch *l = user;
@@ -237,6 +267,7 @@ static td_status take_message(void *user, int index, const td__msg *m)
             td__output_say(l->output, "%s", one);
         }
         return TD_OK;
+    case TD_MSG_DRAIN: drain(l, index); return TD_OK;
     case TD_MSG_LEAVES:
     case TD_MSG_FAILED:
         if (one && !a->gone)
@@ -357,17 +388,6 @@ static int find_host(const td__hosts *h, const char *name)
         if (!strcmp(h->host[i].name, name))
             return i;
     return -1;
-}
-
-static void set_slots(launch *l, int index, int slots)
-{
-    char text[24];
-    agent *a = &l->agents[index];
-    if (a->slots == slots || a->ended)
-        return;
-    a->slots = slots;
-    snprintf(text, sizeof text, "%d", slots);
-    tell(a, TD_MSG_SLOTS, text, NULL);
 }
 
 static td_status add_host(launch *l, const td__host *host)
@@ -508,7 +528,7 @@ static td_status conclude(launch *l, int *exit_status)
     if (l->failed)
         return TD_FAIL(l->failed, "%s", l->why);
     if (l->over) {
-        if (l->status && !is_said(l))
+        if (l->status && *l->cause && !is_said(l))
             td__output_say(l->output, "%s", l->cause);
         *exit_status = l->status;
     } else if (l->signal) {

@@ -234,7 +234,7 @@ static bool end_job(td__ms_content *c, int status, const char *cause)
 
 static bool is_over(const td__place *p, const td__ms_state *s, td__ms_content *next)
 {
-    uint32_t slots = 0, n_done = 0, n_ended = 0, n_target = 0;
+    uint32_t slots = 0, n_done = 0, n_gone = 0, n_ended = 0, n_target = 0;
     char text[2 * TD_MS_TEXT];
     for (int a = 0; a < TD_MS_AGENTS; a++) {
         const td__place_report *r = report_of(p, a);
@@ -255,10 +255,19 @@ static bool is_over(const td__place *p, const td__ms_state *s, td__ms_content *n
     for (uint32_t i = 0; i < s->content.n_members; i++) {
         const td__place_proc *m = find(p, s->content.member[i]);
         n_done += m && m->state == TD_PROC_DONE;
+        n_gone += !m;
     }
     next->finishing |= n_done > 0;
     if (n_done && n_done == s->content.n_members)
         return end_job(next, 0, "");
+    if (next->finishing && n_gone && n_done + n_gone == s->content.n_members && all_reported(p)) {
+        /* The run is over, and who was lost can add nothing to it, unless it was rank 0. */
+        char why[TD_MS_TEXT];
+        bool whole = find(p, s->content.member[0]) != NULL;
+        why_fewer(p, &s->content, why);
+        snprintf(text, sizeof text, "%s, when the run was finished", why);
+        return end_job(next, !whole, whole ? "" : text);
+    }
     if (!s->content.generation && n_ended && n_ended == n_target)
         return end_job(next, 0, ""); /* programs that want nothing of one another */
     if (slots < p->min && all_reported(p) && !next->finishing) {

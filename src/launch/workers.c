@@ -27,6 +27,7 @@ enum {
     MOST_DOUBLINGS = 8,
     EXIT_USAGE = 2,
     EXIT_NOT_RUN = 127,
+    EXIT_INTERRUPTED = 130,
     TEXT = 224, /* of how one ended: fits into the cause of the job's end */
 };
 
@@ -205,12 +206,16 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
         k->out_of = left.generation > k->out_of ? left.generation : k->out_of;
         if (left.generation < k->told)
             return;
-        k->failed = left.status != TD_OK;
+        /* One that is about to end the job must not be given another generation meanwhile. */
+        k->failed = left.status && left.status != TD_EINVAL;
         if (left.status == TD_EINVAL || left.status == TD_EIO || left.status == TD_ENOMEM ||
             left.status == TD_EMISMATCH)
             snprintf(k->said, sizeof k->said, "%.159s", left.why);
         k->hopeless = left.status == TD_EINVAL;
         k->wrong = left.status == TD_EMISMATCH && w->s->hosts.n > 1;
+        k->ends = k->hopeless || left.status == TD_EMISMATCH || left.status == TD_ENOMEM;
+    } else if (m->kind == TD_CTL_KEPT) {
+        k->kept = true;
     } else if (m->kind == TD_CTL_DRAIN) {
         k->leaving = true;
     } else if (m->kind == TD_CTL_RUN_DIR && !*w->lost) {
@@ -299,11 +304,15 @@ static void reap(td__workers *w, worker *k, uint64_t now)
                     memmove(p, p + 1, strlen(p));
                     break;
                 }
-            if (k->wrong) /* it goes, with all of its places; the job has other hosts */
+            if (k->kept && status == EXIT_INTERRUPTED) {
+                w->report.hopeless = true; /* who were to go on would be asked to go as well */
+                w->report.status = status;
+                w->report.first[0] = 0;
+            } else if (k->wrong) /* it goes, with all of its places; the job has other hosts */
                 td__workers_slots(w, 0);
             else
                 count_crash(w, k, status, text, now);
-            if (!k->hopeless)
+            if (!k->hopeless && !w->report.hopeless)
                 td__worker_say_hang(w, k, status);
         }
         if (k->leaving && !k->told_end)
@@ -351,7 +360,8 @@ static void welcome(td__workers *w, td__link *l, uint64_t now)
     k->link = *l;
     *l = (td__link){.conn = {.fd = -1}};
     k->heard_ns = now;
-    td__link_send(&k->link, TD_CTL_WELCOME, &w->s->beat_ms, sizeof w->s->beat_ms);
+    uint32_t hail[] = {w->s->beat_ms, w->s->least};
+    td__link_send(&k->link, TD_CTL_WELCOME, hail, sizeof hail);
     hear_all(w, k, now);
 }
 
@@ -434,7 +444,9 @@ static void tell_generation(worker *k, const td__ms_content *c, int rank)
     k->state = TD_PROC_BUSY;
     k->was_in = true;
     k->rank = rank;
-    k->failed = k->hopeless = k->wrong = false;
+    if (k->ends) /* what it said holds: it does not listen any more */
+        return;
+    k->failed = k->hopeless = k->wrong = k->kept = false;
     k->said[0] = 0;
 }
 
@@ -515,7 +527,7 @@ static void watch(td__workers *w, worker *k, uint64_t now)
 void td__workers_tick(td__workers *w, uint64_t now)
 {
     bool paused = w->ticked_ns && now > w->ticked_ns + ms(w->s->lease_ms) / 2 + ms(100);
-    uint32_t n_live = 0, n_done = 0, target = w->now.target[w->s->index];
+    uint32_t n_live = 0, n_done = 0, n_going = 0, target = w->now.target[w->s->index];
     w->ticked_ns = now;
     w->next_ns = now + ms(w->s->lease_ms) / 4; /* so that a pause of this process is noticed */
     for (int i = 0; i < MOST; i++) {
@@ -528,6 +540,7 @@ void td__workers_tick(td__workers *w, uint64_t now)
             watch(w, k, now);
         n_done += k->done;
         n_live += !k->done && !k->told_end;
+        n_going += k->leaving && k->told_end; /* with its place, as soon as that is decided */
     }
     if (w->stopping) {
         if (w->kill_at && now >= w->kill_at)
@@ -541,6 +554,7 @@ void td__workers_tick(td__workers *w, uint64_t now)
     worker *k;
     for (; n_live + n_done > target && n_live && (k = find_surplus(w)); n_live--)
         end_worker(w, k, "there is no place for it any more", now);
+    n_done += n_going;
     if (n_live + n_done < target && now < w->start_at)
         later(w, w->start_at);
     while (n_live + n_done < target && now >= w->start_at && !w->report.hopeless) {
@@ -613,7 +627,7 @@ const td__place_report *td__workers_report(td__workers *w)
         if (k->used && !k->told_end)
             r->proc[r->n_procs++] = (td__place_proc){.proc = k->proc,
                                                      .state = (uint8_t)k->state,
-                                                     .leaving = k->leaving,
+                                                     .leaving = k->leaving || k->ends,
                                                      .failed = k->failed,
                                                      .stopped = k->stopped,
                                                      .out = k->out_of};

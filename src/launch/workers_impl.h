@@ -32,7 +32,9 @@ typedef struct td__worker {
     td__ctl_beat beat;
     td__hang hang;  /* why it was silent, if fenced */
     bool hopeless;  /* it said that the job itself is wrong, */
-    bool wrong;     /* that this host is */
+    bool wrong;     /* that this host is, */
+    bool kept;      /* or that all were asked to go, and the work is kept */
+    bool ends;      /* it is about to end, because of what it said */
     char said[160]; /* why it cannot go on, in its own words; "": it did not say */
 } td__worker;
 

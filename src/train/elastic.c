@@ -79,6 +79,8 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
         told = TD_EINVAL;
         snprintf(why, sizeof why, "%.300s", out->unsaved);
     }
+    if (*over && !st && out->end == TD_TRAIN_INTERRUPTED && m->ops->kept)
+        m->ops->kept(m);
     m->ops->leave(m, g.number, told, *why ? why : *over ? "the run is over" : "");
     return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }

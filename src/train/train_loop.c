@@ -111,7 +111,9 @@ static void answer(td__trainer *t, double asked, double mine)
     }
     if (asked >= ASK_FAULT)
         td__faults_call(t->o.faults, t->state.step + 1);
-    if (!t->o.members || stops == td__trainer_ranks(t)) {
+    td__members *m = t->o.members;
+    int least = m && m->ops->least ? m->ops->least(m) : 1;
+    if (!m || (stops > 0 && td__trainer_ranks(t) - stops < least)) {
         t->stopping = t->stopping || stops > 0;
         return;
     }

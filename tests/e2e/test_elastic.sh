@@ -183,6 +183,21 @@ for index in 0 2; do
     ends 0
     count ' done 400' 4 || fail "not all were done after a stop of agent $index"
 done
+# SIGTERM to an agent, as of a scheduler that wants the host back: its ranks leave at a step border,
+# and the agent with them. If the others are too few, the whole job is stopped.
+three -- $(steps 200)
+all_in 1 6
+kill -TERM "$(agent_of 1)"
+must 'host b was asked to go (SIGTERM): its ranks leave at a step border'
+all_in 2 4
+must 'the agent on host b is gone; 2 left'
+ends 0
+count ' done 200' 4 || fail "not all were done after a host was asked to go"
+! has 'killed by signal' || fail "a host that was asked to go lost ranks"
+start -n 2 --elastic --grace 500ms -- $(steps 100000)
+all_in 1 2
+kill -TERM "$(agent_of 0)"
+ends 143
 three --tls -- $(steps 60)
 all_in 1 6
 kill -9 "$(agent_of 0)"

@@ -171,7 +171,7 @@ wait_for 5 dead || fail "processes are left"
 # it is not saved; --resume makes up for it.
 rm -rf run
 run 1 "$tandem" train "$mark" -q --run-dir run --elastic -n 2 \
-    --faults 'full rank=0 at=step:24:state.json'
+    --faults 'full rank=0 at=step:24:state.json; full rank=0 at=step:24:state.json:2'
 [ "$(digest)" = "$want" ] || fail "no room at the end: another digest"
 tail -n 1 out | grep -q 'step 24 is done but could not be saved: no space .* --resume=.*/run$' ||
     fail "no room at the end: not the cause"
@@ -218,6 +218,33 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     [ "$(tail -c 1 small/run/metrics.jsonl | od -An -tx1)" = " 0a" ] || fail "a broken line"
     rm small/filler
 fi
+
+# SIGTERM to ranks: to all of them (a scheduler wants the host back), or one after the other until
+# too few would be left. The run is interrupted, with a checkpoint, and nobody is started again.
+every='slow rank=0 for=20ms at=step:1; slow rank=1 for=20ms at=step:1'
+every="$every; slow rank=2 for=20ms at=step:1"
+for n in 3 2:3; do
+    live -n $n --faults "$every"
+    reach 5 || fail "no step 5"
+    if [ $n = 3 ]; then
+        ranks | xargs kill -TERM
+    else
+        ranks | head -n 1 | xargs kill -TERM
+        wait_for 30 said 'generation 2, 2 ranks: of 3 ranks 1 leave' || fail "nobody left"
+        ranks | head -n 1 | xargs kill -TERM
+    fi
+    wait $pid
+    [ $? = 130 ] || fail "SIGTERM to ranks of $n: status $?"
+    tail -n 1 out | grep -q 'interrupted after step [0-9]*; to go on: ' || fail "SIGTERM: last line"
+    [ "$(grep -c 'interrupted after step' out)" = 1 ] || fail "SIGTERM to ranks of $n: went on"
+    ! grep -q 'hang:' out || fail "SIGTERM to ranks of $n: taken for a failure"
+    step=$(sed -n 's/.*interrupted after step \([0-9]*\);.*/\1/p' out)
+    [ "$(cat run/checkpoints/latest)" = "$(printf 'step-%08d' "$step")" ] || fail "no checkpoint"
+    wait_for 5 dead || fail "SIGTERM to ranks of $n left processes"
+    "$tandem" train "$mark" -q --resume=run --elastic -n 2 --set train.steps=120 >out 2>&1 &
+    pid=$!
+    same "SIGTERM to ranks of $n"
+done
 
 # Ctrl-C interrupts all, and --resume goes on with another number of ranks.
 rm -rf run

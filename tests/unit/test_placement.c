@@ -115,6 +115,10 @@ typedef struct row {
 /* clang-format off */
 #define H(n, p) {.slots = (n), .procs = (p)}
 static const row ROWS[] = {
+    {"rank 0 is lost when the run is finished", {H(3, "xdd")}, 1, 5, "010203", 3, 1, 0, 1, 0,
+     "010203", false, true, "when the run was finished"},
+    {"another is lost then: all is there", {H(3, "dxd")}, 1, 5, "010203", 3, 1, 0, 1, 0, "010203",
+     false, true, ""},
     {"waits for all", {H(4, "wwws")}, 1, 0, "", 4, 1, 0, 1, 0, "", false, false, NULL},
     {"all are here", {H(4, "wwww")}, 1, 0, "", 4, 1, 0, 1, 1, "01020304", false, false, "first"},
     {"goes with fewer after a while", {H(4, "wws")}, 1, 0, "", 4, 2, 0, 11, 1, "0102", false, false,
