@@ -28,8 +28,10 @@ def phases(lines):
     """Where the time of a step went, in milliseconds: means over steps and ranks."""
     lines = [line for line in lines if line["kind"] == "ranks"]
     steps = sum(line["steps"] for line in lines)
-    return {key: 1e3 * sum(statistics.mean(line[key]) for line in lines) / steps
-            for key in ("compute", "update", "comm", "wait", "data")} if steps else {}
+    keys = {"compute": "compute", "update": "update", "comm": "comm", "busy": "comm_busy",
+            "wait": "wait", "data": "data"}
+    return {name: 1e3 * sum(statistics.mean(line[key]) for line in lines) / steps
+            for name, key in keys.items()} if steps else {}
 
 
 class Place:

@@ -36,13 +36,15 @@ static void run_next(td__bucket_queue *q)
     int k = q->done;
     q->running = true;
     pthread_mutex_unlock(&q->lock);
-    uint64_t begin = td__clock_ns();
+    uint64_t begin = td__clock_ns(), cpu = td__clock_thread_ns();
     td_status st = q->fn(q->user, k);
     uint64_t end = td__clock_ns();
+    cpu = td__clock_thread_ns() - cpu;
     pthread_mutex_lock(&q->lock);
     q->running = false;
     q->spans[k].begin_ns = begin;
     q->spans[k].end_ns = end;
+    q->spans[k].cpu_ns = cpu;
     q->done = k + 1;
     if (st) {
         q->status = st;

@@ -21,9 +21,9 @@
 
 typedef td_status td__bucket_fn(void *user, int k);
 
-/* When a job was posted, begun and ended: td__clock_ns(). */
+/* When a job was posted, begun and ended: td__clock_ns(). cpu_ns: of that it had a processor. */
 typedef struct td__bucket_span {
-    uint64_t posted_ns, begin_ns, end_ns;
+    uint64_t posted_ns, begin_ns, end_ns, cpu_ns;
 } td__bucket_span;
 
 typedef struct td__bucket_queue td__bucket_queue;

@@ -419,6 +419,8 @@ void td__bucket_sum_cancel(td__bucket_sum *b, const char *why)
     if (b->sending)
         td_comm_abort(b->o.comm, why);
     td__bucket_queue_cancel(b->queue);
+    if (b->planned)
+        td__grad_drop(b->o.blocks, &b->sum);
     b->begun = false;
 }
 

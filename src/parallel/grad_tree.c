@@ -330,15 +330,19 @@ void td__grad_blend_ops(const td__blend_op *ops, int n_ops, size_t begin, size_t
     td__cpu_fp_restore(mode);
 }
 
-void td__grad_finish(td__grad_pool *g, td__grad_sum *sum)
+void td__grad_drop(td__grad_pool *g, td__grad_sum *sum)
 {
-    for (int i = 0; i < sum->n_ops; i++) {
-        if (g->n_sparse)
-            merge_sparse(g, sum->dst_block[i], sum->src_block[i]);
+    for (int i = 0; i < sum->n_ops; i++)
         if (sum->src_block[i])
             give(g, sum->src_block[i]);
-    }
     sum->n_ops = 0;
+}
+
+void td__grad_finish(td__grad_pool *g, td__grad_sum *sum)
+{
+    for (int i = 0; g->n_sparse && i < sum->n_ops; i++)
+        merge_sparse(g, sum->dst_block[i], sum->src_block[i]);
+    td__grad_drop(g, sum);
 }
 
 /* ---- Stacks ---------------------------------------------------------------------------------- */

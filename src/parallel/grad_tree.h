@@ -114,6 +114,8 @@ void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count);
 void td__grad_blend_ops(const td__blend_op *op, int n_ops, size_t begin, size_t count);
 /* Carry out the row-sparse part and give back blocks. After all blends. */
 void td__grad_finish(td__grad_pool *g, td__grad_sum *sum);
+/* Instead: it will not be carried out. */
+void td__grad_drop(td__grad_pool *g, td__grad_sum *sum);
 
 /* Row-sparse gradient k of a summed partial. */
 td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int k);

@@ -138,6 +138,7 @@ void td__json_ranks(td__text *t, const td__ranks_event *e)
     per_rank(t, "compute", e, offsetof(td__rank_times, compute));
     per_rank(t, "update", e, offsetof(td__rank_times, update));
     per_rank(t, "comm", e, offsetof(td__rank_times, comm));
+    per_rank(t, "comm_busy", e, offsetof(td__rank_times, busy));
     per_rank(t, "wait", e, offsetof(td__rank_times, wait));
     per_rank(t, "data", e, offsetof(td__rank_times, data));
     per_rank(t, "nbytes", e, offsetof(td__rank_times, nbytes));

@@ -56,6 +56,7 @@ typedef struct td__rank_times {
     double compute; /* shards */
     double update;  /* of the params */
     double comm;    /* adding up over ranks; beside compute where there is a thread for it */
+    double busy;    /* of comm: what that thread had a processor for */
     double wait;    /* after compute, for other ranks or their bytes */
     double data;    /* for samples */
     double nbytes;  /* sent to other ranks */

@@ -12,7 +12,7 @@
 enum { FIELDS = sizeof(td__rank_times) / sizeof(double), MOST_GROWTH = 8 };
 static const double EVERY_SECONDS = 0.5;
 
-_Static_assert(sizeof(td__rank_times) == 9 * sizeof(double), "sent as doubles");
+_Static_assert(sizeof(td__rank_times) == 10 * sizeof(double), "sent as doubles");
 
 struct td__rank_stats {
     td_comm *comm;
@@ -74,6 +74,7 @@ void td__rank_stats_add(td__rank_stats *s, const td__rank_times *step)
     s->own.compute += step->compute;
     s->own.update += step->update;
     s->own.comm += step->comm;
+    s->own.busy += step->busy;
     s->own.wait += step->wait;
     s->own.data += step->data;
     s->own.nbytes += step->nbytes;

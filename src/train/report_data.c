@@ -171,6 +171,7 @@ static td_status read_ranks(td__report_data *d, const json_t *o)
         t->compute += item(o, "compute", r);
         t->update += item(o, "update", r);
         t->comm += item(o, "comm", r);
+        t->busy += item(o, "comm_busy", r);
         t->wait += item(o, "wait", r);
         t->data += item(o, "data", r);
         t->nbytes += item(o, "nbytes", r);

@@ -439,8 +439,10 @@ static void plan_local(td__step_engine *e)
 static void note_buckets(td__step_engine *e)
 {
     const td__bucket_span *spans = td__bucket_sum_spans(e->buckets);
-    for (int k = 0; k <= td__bucket_sum_count(e->buckets); k++)
+    for (int k = 0; k <= td__bucket_sum_count(e->buckets); k++) {
         e->times.reduce += 1e-9 * (double)(spans[k].end_ns - spans[k].begin_ns);
+        e->times.busy += 1e-9 * (double)spans[k].cpu_ns;
+    }
     td__bucket_sum_nbytes(e->buckets, &e->times.sent_nbytes, &e->times.plain_nbytes);
 }
 

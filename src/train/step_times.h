@@ -9,6 +9,7 @@
 typedef struct td__step_times {
     double compute; /* shards, and the sum of this rank's gradients */
     double reduce;  /* adding up over ranks: a thread beside compute, or this one after it */
+    double busy;    /* of reduce: what its thread had a processor for */
     double wait;    /* after compute, for other ranks or for buckets that have not arrived */
     double update;
     uint64_t sent_nbytes;  /* payload of gradients to other ranks (as messages) */

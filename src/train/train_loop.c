@@ -216,6 +216,7 @@ static void add_times(td__trainer *t, const td__step_event *e)
                                                    .compute = e->times.compute,
                                                    .update = e->times.update,
                                                    .comm = e->times.reduce,
+                                                   .busy = e->times.busy,
                                                    .wait = e->times.wait,
                                                    .data = e->data_wait,
                                                    .nbytes = (double)e->times.sent_nbytes,
