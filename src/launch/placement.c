@@ -322,6 +322,7 @@ static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
                           td__ms_content *next, bool *urgent)
 {
     int lost = -1, failed = -1, stopped = -1;
+    bool ends = false;
     for (uint32_t i = 0; i < old->n_members; i++) {
         const td__place_proc *m = find(p, old->member[i]);
         if (!m && lost < 0)
@@ -330,9 +331,10 @@ static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
             stopped = (int)i;
         if (m && m->failed && m->out >= old->generation && failed < 0)
             failed = (int)i;
+        ends |= m && m->failed == TD_FAILED_ENDS && m->out >= old->generation;
     }
     *urgent = lost >= 0 || failed >= 0 || stopped >= 0;
-    if (!*urgent)
+    if (!*urgent || ends)
         return false;
     if (lost >= 0) {
         say_lost(p, old, (uint32_t)lost, next->why);

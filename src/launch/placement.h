@@ -4,7 +4,8 @@
  *
  * urgent     A member died, was fenced off, lost its agent, or could not go on with the others: the
  *            next generation is formed at once from those that are left, and from processes that
- *            wait.
+ *            wait. Only one that ends because the job itself is wrong is waited for: its end is
+ *            that of the job, and others have failed for want of it alone.
  * parked     A member that is stopped (SIGSTOP) and misses a beat holds all others up, yet may come
  *            back before its lease is over: they go on without it, and if it does it waits for a
  *            place like a new one. Not so rank 0: it writes the run's files, and only one that is
@@ -28,11 +29,17 @@ typedef enum td__proc_state {
     TD_PROC_DONE /* ended, its work done */
 } td__proc_state;
 
+typedef enum td__proc_failed {
+    TD_FAILED_NOT,
+    TD_FAILED_SOME, /* with these others: it would try again */
+    TD_FAILED_ENDS  /* for good: it is about to end, and how is worth waiting for */
+} td__proc_failed;
+
 typedef struct td__place_proc {
     uint32_t proc;
     uint8_t state;
     uint8_t leaving; /* wants to go */
-    uint8_t failed;  /* left `out` because it could not go on */
+    uint8_t failed;  /* left `out` because it could not go on; a td__proc_failed */
     uint8_t stopped; /* and has missed a beat */
     uint64_t out;    /* is out of this generation and of all before */
 } td__place_proc;

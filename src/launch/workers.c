@@ -214,6 +214,8 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
         k->hopeless = left.status == TD_EINVAL;
         k->wrong = left.status == TD_EMISMATCH && w->s->hosts.n > 1;
         k->ends = k->hopeless || left.status == TD_EMISMATCH || left.status == TD_ENOMEM;
+        if (k->hopeless || k->wrong) /* all others wait for its end */
+            k->kill_at = now + ms(w->s->grace_ms);
     } else if (m->kind == TD_CTL_KEPT) {
         k->kept = true;
     } else if (m->kind == TD_CTL_DRAIN) {
@@ -624,11 +626,14 @@ const td__place_report *td__workers_report(td__workers *w)
     r->n_procs = 0;
     for (int i = 0; i < MOST; i++) {
         const worker *k = &w->all[i];
+        td__proc_failed failed = k->hopeless || k->wrong ? TD_FAILED_ENDS
+                                 : k->failed             ? TD_FAILED_SOME
+                                                         : TD_FAILED_NOT;
         if (k->used && !k->told_end)
             r->proc[r->n_procs++] = (td__place_proc){.proc = k->proc,
                                                      .state = (uint8_t)k->state,
                                                      .leaving = k->leaving || k->ends,
-                                                     .failed = k->failed,
+                                                     .failed = (uint8_t)failed,
                                                      .stopped = k->stopped,
                                                      .out = k->out_of};
     }

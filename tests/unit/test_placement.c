@@ -11,7 +11,8 @@ enum { SECOND = 1000000000 };
 
 /* A small language for processes: agent, and one letter per process in the order of their numbers:
  *     s starting, w waiting, b busy, o out of the generation and waiting, f the same after a
- *     failure, l busy but wants to go, t busy but stopped, d done, x gone */
+ *     failure, e after one for which it will end, l busy but wants to go, t busy but stopped, d
+ *     done, x gone */
 typedef struct host {
     uint32_t slots;
     const char *procs;
@@ -63,9 +64,11 @@ static void setup(fixture *f, const host *hosts, int n, uint64_t generation, con
                 (td__place_proc){.proc = td__ms_proc(a, i + 1),
                                  .state = (uint8_t)st,
                                  .leaving = k == 'l',
-                                 .failed = k == 'f',
+                                 .failed = k == 'f'   ? TD_FAILED_SOME
+                                           : k == 'e' ? TD_FAILED_ENDS
+                                                      : TD_FAILED_NOT,
                                  .stopped = k == 't',
-                                 .out = k == 'o' || k == 'f' ? generation : generation - 1};
+                                 .out = strchr("ofe", k) ? generation : generation - 1};
         }
     }
     f->s.before = f->s.known = f->s.voters;
@@ -145,6 +148,8 @@ static const row ROWS[] = {
      true, "6 failures without a step forward; the first: the first"},
     {"hopeless", {{.slots = 4, .procs = "s", .hopeless = true}}, 1, 0, "", 2, 1, 0, 1, 0, "", false,
      true, "the first"},
+    {"the end of one is waited for", {H(4, "efx")}, 1, 3, "010203", 3, 1, 0, 1, 0, "010203", false,
+     false, NULL},
     {"one is done: nobody joins", {H(4, "dbw")}, 1, 3, "0102", 3, 1, 0, 1, 0, "0102", false, false,
      NULL},
     {"all are done", {H(4, "dd")}, 1, 3, "0102", 2, 1, 0, 1, 0, "0102", false, true, ""},
