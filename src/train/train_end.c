@@ -122,7 +122,16 @@ static td_status tell_end(td__trainer *t, const td__train_result *out)
 static td_status save_last(td__trainer *t)
 {
     const td__train_state *s = &t->state;
-    if (t->dirty || !s->step)
+    if (t->checkpointer) { /* whether one that fails has done so before, or does only now */
+        td_status st = td__checkpointer_wait(t->checkpointer);
+        if (st && st != TD_EIO)
+            return st;
+        if (st) {
+            td__checkpointer_excuse(t->checkpointer);
+            t->dirty = true;
+        }
+    }
+    if (t->dirty || !s->step) /* once more: there may be room by now */
         TD_TRY(td__train_save(t, s->step > 0 && s->best_step == s->step));
     if (!t->checkpointer)
         return TD_OK;
