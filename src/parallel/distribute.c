@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/log.h"
 
 enum { BLOCK = 1 << 20, TEXT = 512, CHUNK = 256 };
 
@@ -43,13 +44,19 @@ typedef struct verdict {
 static td_status agree(td_comm *comm, td_status mine)
 {
     verdict v = {.status = mine};
-    bool first = td_comm_rank(comm) == 0;
 
     if (mine)
         snprintf(v.text, sizeof v.text, "%s", td_last_error());
-    TD_TRY(td_broadcast(comm, &v, sizeof v, TD_U8, 0, NULL));
-    if (!v.status || first)
-        return mine;
+    td_status st = td_broadcast(comm, &v, sizeof v, TD_U8, 0, NULL);
+    if (mine)
+        v.status = mine; /* rank 0 knows it in any case */
+    else if (st)
+        return st;
+    if (!v.status)
+        return TD_OK;
+    /* Who knows first may abort the comm on its way out: not before all others know. */
+    if (!st && v.status != TD_ENOTSUP && td_barrier(comm, NULL))
+        TD_LOG(DEBUG, DATA, "not all ranks heard why: %s", td_last_error());
     v.text[sizeof v.text - 1] = 0;
     return TD_FAIL((td_status)v.status, "%s", v.text);
 }
