@@ -1,32 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 # What scripts that run `tandem` share; sourced at their beginning. Afterwards the script is in a
-# folder of its own, $dir, which goes with it.
+# folder of its own, $dir, which goes with it, as does every process that has $mark as an argument.
+#
+# Tests run side by side, on machines of any speed: nothing here or in a script looks once at what
+# changes with time (`soon` waits for it), sleeps, or judges how long something took.
 # shellcheck shell=bash disable=SC2034 # variables are the script's to use
 set -uo pipefail
 build=$(realpath "${TD_BUILD:-build}")
 tandem=$build/tandem
 source=$(realpath "${TD_SOURCE:-$PWD}")
 terminal=$source/tests/e2e/terminal.py
-dir=$(mktemp -d)
-mark=$dir/job.yaml # an argument by which processes of this test are found
+patience=100 # seconds, for what takes a moment on a machine that has time for it
+dir=$(mktemp -d "${TMPDIR:-/tmp}/tandem-e2e-XXXXXX") || exit 1
+mark=$dir/job.yaml
 end_all() { for p in $(pgrep -f "$mark"); do kill -KILL "$p" 2>/dev/null; done; }
-trap 'end_all; rm -rf "$dir"' EXIT
+also_clean() { :; } # a script's own
+clean() {
+    [ "$BASHPID" = $$ ] || return # a child that was not yet another program
+    end_all
+    also_clean
+    rm -rf "$dir"
+}
+trap clean EXIT
 cd "$dir" || exit 1
 
-fail() { echo "$(basename "$0" .sh): $*" >&2; [ -f out ] && cat out >&2; exit 1; }
-# wait_for SECONDS COMMAND...: until it succeeds
-wait_for() {
-    local end=$((SECONDS + $1)); shift
+exec 3>&2 # where failures are told, also by commands whose standard error goes elsewhere
+fail() { echo "$(basename "$0" .sh): $*" >&3; [ -f out ] && cat out >&3; exit 1; }
+# soon COMMAND...: until it succeeds; 1: it never did
+soon() {
+    local end=$((SECONDS + patience))
     until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
 }
+wait_for() { soon "${@:2}"; } # SECONDS COMMAND...: the same; the seconds are patience
 dead() { ! pgrep -f "$mark" >/dev/null; }
+# none_left WHAT: no process of this test is left, or soon none
+none_left() { soon dead || fail "$1 left $(pgrep -fa "$mark")"; }
+limited() { timeout $((2 * patience)) "$@"; }
 # run EXPECTED_STATUS COMMAND...: output in ./out
 run() {
     local want=$1 got; shift
-    timeout 100 "$@" >out 2>&1; got=$?
+    limited "$@" >out 2>&1; got=$?
     [ "$got" = "$want" ] || fail "$* gave $got instead of $want"
 }
 has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
+# said TEXT: the output of a program that runs has it
+said() { grep -qs -- "$1" out; }
+said_soon() { soon said "$1" || fail "no '$1' in the output"; }
 digest() { grep -o 'sha256:[0-9a-f]*' "${1:-out}" | tail -n 1; }
 # same WHAT: the last digest is $want, that of one rank
 same() { [ "$(digest)" = "$want" ] || fail "$1: another digest than that of one rank"; }

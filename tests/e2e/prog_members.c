@@ -1,9 +1,10 @@
 /* prog_members.c -- a process of an elastic launch for the end-to-end tests: sums over the members,
  * step after step, through any number of generations.
  *
- *     steps N [MS]   N steps of MS milliseconds each; prints "begin PID", "generation G rank R of S
- *                    at step K after T ms" (T since the last finished step), "done N". A rank that
- *                    comes late starts where the furthest member is.
+ *     steps N MS [FILE]   N steps of MS milliseconds each, more as long as there is FILE; prints
+ *                    "begin PID", "generation G rank R of S at step K after T ms" (T since the last
+ *                    finished step), "done K". A rank that comes late starts where the furthest
+ *                    member is.
  *     crash          joins and exits with status 7, saying why
  *     early          exits with status 3 before it joins
  *
@@ -32,12 +33,18 @@ static int fail(const char *what)
     return 1;
 }
 
-/* One step: who is in says so, and whether the generation is to end. */
-static td_status step(td_comm *c, bool wanted, double *sum)
+/* What the members have agreed on in a step. */
+typedef struct agreed {
+    bool ending; /* the generation is to end */
+    bool more;   /* steps are to come */
+} agreed;
+
+/* One step: who is in says so, whether the generation is to end, and whether there are more. */
+static td_status step(td_comm *c, bool ending, bool more, agreed *a)
 {
-    double in[2] = {1, wanted}, out[2];
-    td_status st = td_allreduce(c, in, out, 2, TD_F64, TD_REDUCE_SUM, NULL);
-    *sum = out[1];
+    double in[3] = {1, ending, more}, out[3];
+    td_status st = td_allreduce(c, in, out, 3, TD_F64, TD_REDUCE_SUM, NULL);
+    *a = (agreed){.ending = out[1] > 0, .more = out[2] > 0};
     if (!st && out[0] != (double)td_comm_size(c)) {
         fprintf(stderr, "the sum over %d ranks is %g\n", td_comm_size(c), out[0]);
         exit(4);
@@ -45,7 +52,7 @@ static td_status step(td_comm *c, bool wanted, double *sum)
     return st;
 }
 
-static int run(td__members *m, double n, int ms)
+static int run(td__members *m, double n, int ms, const char *file)
 {
     double at = 0;
     uint64_t last_ns = td__clock_ns();
@@ -53,7 +60,7 @@ static int run(td__members *m, double n, int ms)
     for (;;) {
         td__generation g;
         td_comm *c;
-        td_status st = m->ops->next(m, td__deadline_in_ms(60000), &g, &c);
+        td_status st = m->ops->next(m, td__deadline_in_ms(100000), &g, &c);
         if (st == TD_EABORTED) {
             printf("end: %s\n", td_last_error());
             return 0;
@@ -61,21 +68,22 @@ static int run(td__members *m, double n, int ms)
         if (st)
             return fail("no generation");
         st = td_allreduce(c, &at, &at, 1, TD_F64, TD_REDUCE_MAX, NULL);
-        double wants = 0;
+        agreed all = {0};
         if (!st)
-            st = step(c, false, &wants);
+            st = step(c, false, true, &all);
         if (!st)
             printf("generation %llu rank %d of %d at step %.0f after %.0f ms: %s\n",
                    (unsigned long long)g.number, g.rank, g.size, at,
                    (double)(td__clock_ns() - last_ns) / 1e6, g.why);
-        while (!st && at < n && !(wants > 0)) {
+        while (!st && all.more && !all.ending) {
             if (asked_to_go && !draining) {
                 draining = true;
                 m->ops->drain(m);
             }
             if (ms)
                 poll(NULL, 0, ms);
-            st = step(c, m->ops->wanted(m), &wants);
+            bool more = at + 1 < n || (file && access(file, F_OK) == 0);
+            st = step(c, m->ops->wanted(m), more, &all);
             if (!st) {
                 at++;
                 last_ns = td__clock_ns();
@@ -88,7 +96,7 @@ static int run(td__members *m, double n, int ms)
             printf("left generation %llu at step %.0f: %s\n", (unsigned long long)g.number, at,
                    why);
         td_comm_destroy(c);
-        if (!st && at >= n) {
+        if (!st && !all.more) {
             printf("done %.0f\n", at);
             return 0;
         }
@@ -115,12 +123,13 @@ int main(int argc, char **argv)
     if (!strcmp(what, "crash")) {
         td__generation g;
         td_comm *c;
-        if (!m->ops->next(m, td__deadline_in_ms(60000), &g, &c))
+        if (!m->ops->next(m, td__deadline_in_ms(100000), &g, &c))
             td_comm_destroy(c);
         fprintf(stderr, "the disk is made of cheese\n");
         rc = 7;
-    } else if (!strcmp(what, "steps") && argc > 2) {
-        rc = run(m, strtod(argv[2], NULL), argc > 3 ? (int)strtol(argv[3], NULL, 10) : 0);
+    } else if (!strcmp(what, "steps") && argc > 3) {
+        rc = run(m, strtod(argv[2], NULL), (int)strtol(argv[3], NULL, 10),
+                 argc > 4 ? argv[4] : NULL);
     }
     m->ops->destroy(m);
     return rc;

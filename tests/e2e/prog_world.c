@@ -18,7 +18,7 @@
 #include "tandem/coll.h"
 #include "tandem/log.h"
 
-enum { COUNT = 1003 };
+enum { COUNT = 1003, PATIENCE_MS = 100000 };
 
 static int give_up(const char *what)
 {
@@ -38,7 +38,7 @@ static int check_all(td_comm *c, const char *algo, float *in, float *out)
 {
     int rank = td_comm_rank(c), size = td_comm_size(c);
     size_t n = (size_t)size, r = (size_t)rank;
-    td_coll_opts o = {.algo = algo, .timeout_ms = 20000};
+    td_coll_opts o = {.algo = algo, .timeout_ms = PATIENCE_MS};
     const char *what = "allreduce";
     for (size_t i = 0; i < n * COUNT; i++)
         in[i] = (float)(i + r);
@@ -200,8 +200,8 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "join";
     const char *timeout = getenv("PROG_TIMEOUT_MS"), *setup = getenv("PROG_SETUP_MS");
-    td_comm_opts o = {.timeout_ms = timeout ? (uint32_t)strtoul(timeout, NULL, 10) : 20000,
-                      .setup_ms = setup ? (uint32_t)strtoul(setup, NULL, 10) : 20000};
+    td_comm_opts o = {.timeout_ms = timeout ? (uint32_t)strtoul(timeout, NULL, 10) : PATIENCE_MS,
+                      .setup_ms = setup ? (uint32_t)strtoul(setup, NULL, 10) : PATIENCE_MS};
     td_comm *c;
     int rc = 2;
     if (!strcmp(what, "nothing"))

@@ -2,15 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # `tandem train` while it runs: the progress line on a terminal, plain lines elsewhere, JSON for
 # machines; signals, kill -9 and --resume with the same bits; readers that go away, full disks.
-set -uo pipefail
-source=$(realpath "${TD_SOURCE:-$PWD}")
-tandem=$(realpath "${TD_BUILD:-build}")/tandem
-terminal=$source/tests/e2e/terminal.py
-dir=$(mktemp -d)
-mounted=
-trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
+. "$(dirname "$0")/lib.sh"
 bad=0
+mounted=
+also_clean() { [ -z "$mounted" ] || umount "$mounted"; }
 
 fail() { echo "test_cli_train: $*" >&2; bad=1; }
 
@@ -25,13 +20,6 @@ END
 endless=(--set train.steps=100000000 --set train.eval.every=1000000 --set checkpoint.every=200)
 
 digest_of() { "$tandem" inspect "$1" | sed -n 's/.*weights *//p'; }
-# Waits until the command holds, at most a minute.
-wait_for() {
-    local end=$((SECONDS + 60))
-    until "$@"; do
-        [ $SECONDS -lt $end ] || { fail "waited in vain for: $*"; return 1; }
-    done
-}
 # The run in $1 has more than $2 lines of metrics.
 has_lines() { [ -e "$1/metrics.jsonl" ] && [ "$(wc -l <"$1/metrics.jsonl")" -gt "$2" ]; }
 
@@ -98,7 +86,7 @@ for sig in INT TERM HUP; do
     run=stop-$sig
     "$tandem" train job.yaml "${endless[@]}" --run-dir $run >out 2>err &
     pid=$!
-    wait_for has_lines $run 90
+    soon has_lines $run 90 || fail "waited in vain for: has_lines $run 90"
     kill -$sig $pid
     wait $pid
     status=$?
@@ -118,7 +106,7 @@ done
 # A second process keeps its hands off a run that is going on.
 "$tandem" train job.yaml "${endless[@]}" --run-dir mine >/dev/null 2>&1 &
 pid=$!
-wait_for has_lines mine 90
+soon has_lines mine 90 || fail "waited in vain for: has_lines mine 90"
 for how in --resume=mine '--run-dir mine'; do
     # shellcheck disable=SC2086
     "$tandem" train job.yaml "${endless[@]}" $how >out 2>err
@@ -147,16 +135,10 @@ printf 'step  SIGINT\nstep  SIGINT\n' | "$terminal" 80 out "$tandem" train job.y
 [ $? -eq 130 ] || fail "Ctrl-C twice: status not 130"
 
 # kill -9 at three moments; the newest whole checkpoint and the data's position give the same bits.
-lines=25
 for i in 1 2 3; do
     if [ $i -eq 1 ]; then how=(--run-dir killed); else how=(--resume=killed); fi
-    "$tandem" train job.yaml "${how[@]}" --set log.every=1 -q >out 2>err &
-    pid=$!
-    wait_for has_lines killed $lines
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
-    [ $? -eq 137 ] || fail "kill $i came too late: nothing was tested"
-    lines=$((lines + 60))
+    "$source/tests/e2e/kill_at.py" $((25 + 60 * i)) 0 \
+        "$tandem" train job.yaml "${how[@]}" --json 2>err || fail "kill $i: $(cat err)"
 done
 "$tandem" train job.yaml --resume=killed -q >out 2>err || fail "resume after kill -9: $(cat err)"
 [ "$(digest_of killed)" = "$want" ] || fail "kill -9 and resume gave other bits"

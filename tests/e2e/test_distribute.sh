@@ -34,7 +34,7 @@ spread() {
     local n=$1 in=$dir/first; shift
     set -- "$tandem" train "$mark" -q --set data.dir=. --set log.dir="$dir/runs" "$@"
     [ "$n" -gt 1 ] && set -- "$tandem" launch -n "$n" -- "$dir/each" "$dir" "$@"
-    (cd "$in" && timeout 100 "$@") >out 2>&1
+    (cd "$in" && timeout $((2 * patience)) "$@") >out 2>&1
 }
 
 spread 1 || fail "a run on one rank"
@@ -58,12 +58,12 @@ for method in broadcast scatter; do
     [ "$(grep -c '^tandem train:' out)" = 1 ] || fail "$method: missing data are not said once"
     has 'train.csv'
     printf 'a,b,kind\n1,2,dog\n3\n' >others/train.csv
-    timeout 100 "$tandem" train "$mark" -q -n 3 --set data.dir=others \
+    limited "$tandem" train "$mark" -q -n 3 --set data.dir=others \
         --set data.distribute=$method >out 2>&1 && fail "$method: a damaged file is fine"
     [ "$(grep -c '^tandem train:' out)" = 1 ] || fail "$method: damaged data are not said once"
 done
 run 2 "$tandem" train "$mark" -n 2 --set data.distribute=pigeon
-wait_for 5 dead || fail "ranks outlived wrong data"
+none_left "wrong data"
 
 # A file that is cut short while rows of it are asked for: said which, nothing is left.
 python3 - <<'PY'
@@ -82,12 +82,12 @@ train: {batch: 32, shards: 2, steps: 100000000, eval: {every: never}}
 JOB
 "$tandem" train "$mark" -n 2 --run-dir=cut >out 2>&1 &
 launcher=$!
-wait_for 30 grep -q '"kind": "step"' cut/metrics.jsonl 2>/dev/null || fail "no step"
+soon grep -q '"kind": "step"' cut/metrics.jsonl 2>/dev/null || fail "no step"
 truncate -s 5000 train-images-idx3-ubyte
 wait $launcher; got=$?
 [ $got = 1 ] || fail "a file that is cut short gave $got"
 has 'train-images-idx3-ubyte cannot be read any more'
-wait_for 5 dead || fail "ranks outlived a file that was cut short"
+none_left "a file that was cut short"
 
 # kill -9 of a rank while the data are on their way.
 cat >"$mark" <<'JOB'
@@ -106,12 +106,10 @@ for method in broadcast chain all_gather; do
                 [ "$(awk '/VmRSS/ {print $2}' "/proc/$p/status")" -gt 20000 ] && echo "$p"; done)
         [ -n "$victim" ]
     }
-    wait_for 30 victim || fail "$method: no rank 1 with data"
-    begin=$SECONDS
+    soon victim || fail "$method: no rank 1 with data"
     kill -9 "$victim"
     wait $launcher; got=$?
     [ $got = 1 ] || fail "$method: kill -9 of a rank gave $got"
-    [ $((SECONDS - begin)) -le 10 ] || fail "$method: it took $((SECONDS - begin)) s to notice"
     has 'tandem train: .*rank 1'
-    wait_for 5 dead || fail "$method: ranks outlived the death of one"
+    none_left "$method: the death of one"
 done

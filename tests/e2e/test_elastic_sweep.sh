@@ -18,8 +18,7 @@ train:
   clip: {norm: 1}
   optimizer: {name: adam, lr: 0.01}
 JOB
-timeout 400 "$tandem" train "$mark" -n 3 --faults-sweep -q >out 2>&1 || fail "status $?"
+timeout 800 "$tandem" train "$mark" -n 3 --faults-sweep -q >out 2>&1 || fail "status $?"
 grep -q ', 0 did not' out || fail "cases that differ"
 [ "$(grep -o '[0-9]* kills' out | grep -o '[0-9]*')" -gt 60 ] || fail "too few kills"
-end=$((SECONDS + 5))
-until dead; do [ "$SECONDS" -lt "$end" ] || fail "processes are left"; sleep 0.02; done
+none_left "the sweep"

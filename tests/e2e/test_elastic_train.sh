@@ -45,7 +45,7 @@ elastic() {
         run/checkpoints/step-00000024/model.safetensors >/dev/null || fail "$name: other weights"
     [ -z "$(find run -name '*tmp*')" ] || fail "$name: something is left half written"
     [ -f run/report.html ] || fail "$name: no report"
-    wait_for 5 dead || fail "$name: processes are left"
+    none_left "$name"
 }
 
 elastic quiet -n 3
@@ -105,18 +105,29 @@ has 'cannot read no-such-file'
 run 2 "$tandem" train "$mark" --faults-sweep
 has 'how many ranks'
 
-# A live run, slow enough to be worked on: the steps that it is to have reached, and its ranks.
-slow='slow rank=0 for=20ms at=step:1'
+# A live run is worked on while it runs. Where it was over too soon, it is done again, slower.
+slow_ms=20
+slowly() { echo "slow rank=0 for=${slow_ms}ms at=step:1"; }
+patiently() { # FUNCTION: one that fails if the run was over too soon
+    for slow_ms in 20 100 500; do
+        "$1" && return
+        wait $pid
+    done
+    fail "$1: the run never was as it should be"
+}
 live() { # ARGUMENTS...
     rm -rf run
-    "$tandem" train "$mark" -q --run-dir run --elastic --set train.steps=120 --faults "$slow" "$@" \
-        >out 2>&1 &
+    "$tandem" train "$mark" -q --run-dir run --elastic --lease 10s --set train.steps=120 \
+        --faults "$(slowly)" "$@" >out 2>&1 &
     pid=$!
 }
-reach() { wait_for 60 grep -q "\"kind\": \"step\", \"step\": $1," run/metrics.jsonl 2>/dev/null; }
-said() { grep -q -- "$1" out; }
+# while_it_runs COMMAND...: waits until it succeeds; 1: the run ended without
+while_it_runs() {
+    until "$@"; do kill -0 $pid 2>/dev/null || { "$@"; return; }; sleep 0.02; done
+}
+step() { grep -qs "\"kind\": \"step\", \"step\": $1," "${2:-run}/metrics.jsonl"; }
 rank_0() { "$tandem" status run | awk '$1 == "0" { print $3; found = 1 } END { exit !found }'; }
-ranks() { pgrep -P "$(pgrep -P $pid | head -n 1)"; }
+agent() { pgrep -P $pid | head -n 1; }
 # same NAME: the run ends well, and as if nothing had happened
 same() {
     wait $pid || fail "$1: status $?"
@@ -124,37 +135,39 @@ same() {
     steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
     [ "$steps" = "$(seq 120)" ] || fail "$1: metrics.jsonl has steps $steps"
     [ ! -e run/control ] || fail "$1: the control file is left"
-    wait_for 5 dead || fail "$1: processes are left"
+    none_left "$1"
 }
 run 0 "$tandem" train "$mark" -q --run-dir long --set train.steps=120
 long=$(digest)
 
 # Grow from 2 to 4 and shrink to 1 in mid-run.
-live -n 2
-reach 3 || fail "no step 3"
-"$tandem" scale run 4 >/dev/null || fail "scale 4"
-wait_for 30 said 'generation [0-9]*, 4 ranks' || fail "never four ranks"
-"$tandem" scale run 1 >/dev/null || fail "scale 1"
-wait_for 30 said 'generation [0-9]*, 1 rank:' || fail "never one rank"
-same scale
+scaled() {
+    live -n 2
+    while_it_runs step 3 && "$tandem" scale run 4 >/dev/null &&
+        while_it_runs said 'generation [0-9]*, 4 ranks' && "$tandem" scale run 1 >/dev/null &&
+        while_it_runs said 'generation [0-9]*, 1 rank:' || return 1
+    same scale
+}
+patiently scaled
 
 # A spare takes over from rank 0, and from who took over from it; all of them at once.
-live -n 2 --spares 1
-reach 3 || fail "no step 3"
-wait_for 30 rank_0 >id || fail "status does not name rank 0"
-xargs kill -9 <id
-wait_for 30 said 'generation 2, 2 ranks' || fail "the spare did not take over"
-reach 30 || fail "no step 30"
-ranks | xargs -r kill -9
-same spare
+spared() {
+    live -n 2 --spares 1
+    while_it_runs step 3 && while_it_runs rank_0 >id && xargs kill -9 <id &&
+        while_it_runs said 'generation 2, 2 ranks' && while_it_runs step 30 || return 1
+    pgrep -P "$(agent)" | xargs -r kill -9
+    same spare
+}
+patiently spared
 
 # The only agent is killed: no orphan, and --resume goes on.
-live -n 2
-reach 30 || fail "no step 30"
-kill -9 "$(pgrep -P $pid | head -n 1)"
-wait $pid && fail "a job without its agent ended well"
+orphaned() {
+    live -n 2
+    while_it_runs step 30 && kill -9 "$(agent)" && ! wait $pid
+}
+patiently orphaned
 tail -n 1 out | grep -q 'the agent on host localhost was lost, and no other is left' || fail "cause"
-wait_for 5 dead || fail "kill -9 of the agent left processes"
+none_left "kill -9 of the agent"
 "$tandem" train "$mark" -q --resume=run --elastic -n 3 --set train.steps=120 >out 2>&1 &
 pid=$!
 same resume
@@ -165,20 +178,20 @@ run 1 "$tandem" train "$mark" -q --run-dir run --elastic -n 3 --set train.optimi
     --set train.optimizer.lr=1e30
 tail -n 1 out | grep -q 'the loss is nan at step 2, shard .*batch_norm1' || fail "not the cause"
 ! grep -q 'generation 2' out || fail "a job that cannot go on was tried again"
-wait_for 5 dead || fail "processes are left"
+none_left "the run"
 
 # No room for the last checkpoint: nothing is tried again, the result is said, and one line says why
 # it is not saved; --resume makes up for it.
 rm -rf run
 run 1 "$tandem" train "$mark" -q --run-dir run --elastic -n 2 \
-    --faults 'full rank=0 at=step:24:state.json; full rank=0 at=step:24:state.json:2'
+    --faults "$(printf 'full rank=0 at=step:24:state.json:%d;' 1 2 3 4)" # as often as it tries
 [ "$(digest)" = "$want" ] || fail "no room at the end: another digest"
 tail -n 1 out | grep -q 'step 24 is done but could not be saved: no space .* --resume=.*/run$' ||
     fail "no room at the end: not the cause"
 [ "$(grep -c 'no space left' out)" = 1 ] || fail "no room at the end: more than one line"
 ! grep -q 'generation 2' out || fail "no room at the end: tried again"
 [ -z "$(find run -name '*tmp*')" ] || fail "no room at the end: something is left half written"
-wait_for 5 dead || fail "processes are left"
+none_left "no room at the end"
 run 0 "$tandem" train "$mark" -q --resume=run --elastic -n 2
 [ "$(digest)" = "$want" ] || fail "saved later: another digest"
 run 2 "$tandem" train "$mark" -q --run-dir no --elastic -n 2 --profile
@@ -187,15 +200,25 @@ has 'profile with -n N alone'
 
 # A disk that is really full, and is not any more: lines and checkpoints wait for room.
 mkdir small
-if mount -t tmpfs -o size=2m none small 2>/dev/null; then
-    trap 'umount "$dir/small"; rm -rf "$dir"' EXIT
-    "$tandem" train "$mark" -q --run-dir small/run --elastic -n 2 --set log.report=false \
-        --faults 'slow rank=0 for=20ms at=step:1' >out 2>&1 &
+fill() { # ARGUMENTS...: a run, and its disk as full as can be after a few steps
+    rm -rf small/*
+    "$tandem" train "$mark" -q --run-dir small/run --elastic -n 2 --lease 10s \
+        --set log.report=false --faults "$(slowly)" "$@" >out 2>&1 &
     pid=$!
-    wait_for 20 grep -q '"step": 5' small/run/metrics.jsonl 2>/dev/null || fail "no step 5"
+    while_it_runs step 5 small/run || return 1
     dd if=/dev/zero of=small/filler bs=4k status=none 2>/dev/null
-    wait_for 20 grep -q 'no checkpoint was written' out || fail "the disk was never full"
+    kill -0 $pid 2>/dev/null
+}
+filled() {
+    fill || return 1
+    while_it_runs said 'no checkpoint was written'
+    local full=$?
     rm small/filler
+    return $full
+}
+if mount -t tmpfs -o size=2m none small 2>/dev/null; then
+    also_clean() { umount "$dir/small"; }
+    patiently filled
     wait $pid || fail "a full disk ended the run: $?"
     [ "$(digest)" = "$want" ] || fail "full disk: another digest"
     ! grep -q 'generation 2' out || fail "a full disk cost a rank"
@@ -203,14 +226,12 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     [ "$(cat small/run/checkpoints/latest)" = step-00000024 ] || fail "full disk: no checkpoint"
     [ -z "$(find small -name '*tmp*')" ] || fail "full disk: something is left half written"
     # Full to the end: no line is broken.
-    rm -rf small/run
-    "$tandem" train "$mark" -q --run-dir small/run --elastic -n 2 --set log.report=false \
-        --set checkpoint.keep=1 --faults 'slow rank=0 for=20ms at=step:1' >out 2>&1 &
-    pid=$!
-    wait_for 20 grep -q '"step": 5' small/run/metrics.jsonl 2>/dev/null || fail "no step 5"
-    dd if=/dev/zero of=small/filler bs=4k status=none 2>/dev/null
-    wait $pid
-    [ $? = 1 ] || fail "full to the end: status $?"
+    filled_for_good() {
+        fill --set checkpoint.keep=1 || return 1
+        wait $pid
+        [ $? = 1 ]
+    }
+    patiently filled_for_good
     [ "$(digest)" = "$want" ] || fail "full to the end: another digest"
     tail -n 1 out | grep -q 'step 24 is done but could not be saved' || fail "full to the end: why"
     ! grep -q 'generation 2' out || fail "full to the end: tried again"
@@ -221,42 +242,44 @@ fi
 
 # SIGTERM to ranks: to all of them (a scheduler wants the host back), or one after the other until
 # too few would be left. The run is interrupted, with a checkpoint, and nobody is started again.
-every='slow rank=0 for=20ms at=step:1; slow rank=1 for=20ms at=step:1'
-every="$every; slow rank=2 for=20ms at=step:1"
-for n in 3 2:3; do
-    live -n $n --faults "$every"
-    reach 5 || fail "no step 5"
+terminated() {
+    live -n $n --faults "$(printf "slow rank=%d for=${slow_ms}ms at=step:1;" 0 1 2)"
+    while_it_runs step 5 || return 1
     if [ $n = 3 ]; then
-        ranks | xargs kill -TERM
+        pgrep -P "$(agent)" | xargs kill -TERM
     else
-        ranks | head -n 1 | xargs kill -TERM
-        wait_for 30 said 'generation 2, 2 ranks: of 3 ranks 1 leave' || fail "nobody left"
-        ranks | head -n 1 | xargs kill -TERM
+        pgrep -P "$(agent)" | head -n 1 | xargs kill -TERM
+        while_it_runs said 'generation 2, 2 ranks: of 3 ranks 1 leave' || return 1
+        pgrep -P "$(agent)" | head -n 1 | xargs kill -TERM
     fi
     wait $pid
-    [ $? = 130 ] || fail "SIGTERM to ranks of $n: status $?"
+    [ $? = 130 ]
+}
+for n in 3 2:3; do
+    patiently terminated
     tail -n 1 out | grep -q 'interrupted after step [0-9]*; to go on: ' || fail "SIGTERM: last line"
     [ "$(grep -c 'interrupted after step' out)" = 1 ] || fail "SIGTERM to ranks of $n: went on"
     ! grep -q 'hang:' out || fail "SIGTERM to ranks of $n: taken for a failure"
     step=$(sed -n 's/.*interrupted after step \([0-9]*\);.*/\1/p' out)
     [ "$(cat run/checkpoints/latest)" = "$(printf 'step-%08d' "$step")" ] || fail "no checkpoint"
-    wait_for 5 dead || fail "SIGTERM to ranks of $n left processes"
+    none_left "SIGTERM to ranks of $n"
     "$tandem" train "$mark" -q --resume=run --elastic -n 2 --set train.steps=120 >out 2>&1 &
     pid=$!
     same "SIGTERM to ranks of $n"
 done
 
 # Ctrl-C interrupts all, and --resume goes on with another number of ranks.
-rm -rf run
-"$tandem" train "$mark" -q --run-dir run --elastic -n 3 --faults 'slow rank=0 for=20ms at=step:1' \
-    >out 2>&1 &
-pid=$!
-wait_for 20 grep -q '"step": 5' run/metrics.jsonl 2>/dev/null || fail "no step 5"
-kill -INT $pid
-wait $pid
-[ $? = 130 ] || fail "interrupted: $?"
+interrupted() {
+    rm -rf run
+    "$tandem" train "$mark" -q --run-dir run --elastic -n 3 --faults "$(slowly)" >out 2>&1 &
+    pid=$!
+    while_it_runs step 5 && kill -INT $pid || return 1
+    wait $pid
+    [ $? = 130 ]
+}
+patiently interrupted
 run 0 "$tandem" train "$mark" -q --resume=run --elastic -n 2
 [ "$(digest)" = "$want" ] || fail "resumed: another digest"
 run 0 "$tandem" train "$mark" --resume=run --elastic -n 2
 has 'is finished already'
-wait_for 5 dead || fail "processes are left"
+none_left "the run"

@@ -18,8 +18,8 @@ s = json.load(open('now'))
 p = s['job']['hosts'][0]['says']['processes'] if 'job' in s else []
 sys.exit(0 if $1 else 1)" 2>/dev/null
 }
-# soon COMMAND...: so it will be
-soon() { wait_for 60 "$@" || { cat now job.err >&2; fail "not so: $*"; }; }
+# must COMMAND...: so it will be
+must() { soon "$@" || { cat now job.err >&2; fail "not so: $*"; }; }
 # start ARGS...: in the background, output in ./job.out and ./job.err
 start() {
     rm -rf run
@@ -44,15 +44,15 @@ state 1 empty; lines 1
 
 # A live elastic job. Who is told of a generation is told who is in it.
 start -n 2:3 --spares 1
-soon is "generation 1, 3 ranks"
+must is "generation 1, 3 ranks"
 ranks="sorted(q['rank'] for q in p if q['rank'] >= 0) == [0, 1, 2]"
 json "$ranks" || fail "a generation without its ranks"
-soon json "len(p) == 4 and [q['state'] for q in p if q['rank'] < 0] == ['waiting']"
-soon is "samples/s.*left"
+must json "len(p) == 4 and [q['state'] for q in p if q['rank'] < 0] == ['waiting']"
+must is "samples/s.*left"
 state 0 run
 has "running since"; has "3 wanted, 2 at least"; has "spare"
-soon json "s['state'] == 'running' and s['steps'] == 1000000 and s['job']['ranks'] == 3"
-soon json "all(q['beat'] < 5 for q in p)"
+must json "s['state'] == 'running' and s['steps'] == 1000000 and s['job']['ranks'] == 3"
+must json "all(q['beat'] < 5 for q in p)"
 
 # A rank is killed, another stopped: both are in the hang report, with what was done.
 of() { "$tandem" status run --json | python3 -c "import json, sys
@@ -60,18 +60,18 @@ processes = json.load(sys.stdin)['job']['hosts'][0]['says']['processes']
 print([p['pid'] for p in processes if p['rank'] == $1][0])"; }
 victim=$(of 1)
 kill -KILL "$victim"
-soon says "hang: rank 1 on host localhost, pid $victim: dead.*signal 9.*takes its place"
-soon json "s['job']['failures'] == 1 and s['job']['generation'] > 1 and $ranks"
+must says "hang: rank 1 on host localhost, pid $victim: dead.*signal 9.*takes its place"
+must json "s['job']['failures'] == 1 and s['job']['generation'] > 1 and $ranks"
 victim=$(of 2)
 kill -STOP "$victim"
-soon says "hang: rank [0-9] on host localhost, pid $victim: stopped.*step.*, silent since.*killed"
-soon json "s['job']['failures'] == 2 and any('stopped' in e['text'] for e in s['job']['events'])"
-soon json "s['job']['generation'] > 2 and $ranks"
+must says "hang: rank [0-9] on host localhost, pid $victim: stopped.*step.*, silent since.*killed"
+must json "s['job']['failures'] == 2 and any('stopped' in e['text'] for e in s['job']['events'])"
+must json "s['job']['generation'] > 2 and $ranks"
 
 # --watch ends with the job; an interrupted run says so, with status 1.
-timeout 100 "$tandem" status run --watch >watched &
+limited "$tandem" status run --watch >watched &
 watcher=$!
-soon grep -q "running since" watched
+must grep -q "running since" watched
 kill -INT $pid
 wait $pid
 wait $watcher || fail "watch gave $?"
@@ -82,20 +82,20 @@ has "interrupted after step"
 # A job whose launcher is killed: known at once, though its control file is still there.
 start -n 2 --elastic
 saved() { "$tandem" status run --json 2>/dev/null | grep -q '"checkpoint_step":[1-9]'; }
-soon saved
+must saved
 kill -KILL $pid
 wait $pid 2>/dev/null
-soon dead
+must dead
 state 1 run; lines 1
 has "ended without a word"
 has "resume=run"
 
 # A plain run; one line for a rank that is stopped there.
 start -n 2
-soon is "compute  network"
-soon is "step [1-9]"
+must is "compute  network"
+must is "step [1-9]"
 kill -STOP "$(pgrep -f -- "train.*$mark" | tail -n 1)"
-soon says "stall: .*step [0-9]*.* waits since .* for rank [01] on host .*: stopped"
+must says "stall: .*step [0-9]*.* waits since .* for rank [01] on host .*: stopped"
 [ -z "$(grep -o 'stall: .*waits since [0-9]*' job.err | sort | uniq -d)" ] ||
     fail "more than one line for one stuck rank"
 end_all

@@ -3,26 +3,20 @@
 # they go with the script that sources this. Expects $net, a number of its own for each script:
 # addresses are 10.213.$net.1 and .2. Skips where there are none.
 # shellcheck shell=bash disable=SC2034,SC2154 # variables are the script's
-set -uo pipefail
-build=$(realpath "${TD_BUILD:-build}")
-tandem=$build/tandem
+. "$(dirname "$0")/lib.sh"
 name=$(basename "$0" .sh)
 if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
     echo "$name: needs root and ip: skipped"
     exit 77
 fi
-dir=$(mktemp -d)
 a=td${net}a$$ b=td${net}b$$
-clean() {
+also_clean() {
     ip netns del $a 2>/dev/null
     ip netns del $b 2>/dev/null
-    rm -rf "$dir"
 }
-trap clean EXIT
-fail() { echo "$name: $*" >&2; cat "$dir/out" >&2; exit 1; }
 if ! { ip netns add $a && ip netns add $b && ip netns exec $a true &&
-    ip link add va$$ netns $a type veth peer name vb$$ netns $b; } 2>"$dir/out"; then
-    echo "$name: no network namespaces here: skipped: $(cat "$dir/out")"
+    ip link add va$$ netns $a type veth peer name vb$$ netns $b; } 2>out; then
+    echo "$name: no network namespaces here: skipped: $(cat out)"
     exit 77
 fi
 {
@@ -30,4 +24,4 @@ fi
         ip -n $b addr add "10.213.$net.2/24" dev vb$$ &&
         ip -n $a link set va$$ up && ip -n $b link set vb$$ up &&
         ip -n $a link set lo up && ip -n $b link set lo up
-} >"$dir/out" 2>&1 || fail "cannot join the namespaces"
+} >out 2>&1 || fail "cannot join the namespaces"
