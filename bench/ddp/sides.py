@@ -86,6 +86,33 @@ class Ours:
         times = [b - a for a, b in zip(at[WARM_UP:], at[WARM_UP + 1:])]
         return 1e3 * statistics.median(times), lines[0], phases(lines)
 
+    def ready(self, model, precision, place):
+        """Buckets of a step over the place: (after which share of backward and all before it a
+        bucket is final, its share of the bytes), in order; medians over steps and ranks."""
+        command = [*place.launch(self.tandem, self.folder / f"{model}.yaml"), "--profile"]
+        process, run = self.start(command, model, precision, ROWS[model] * place.ranks,
+                                  WARM_UP + LEAST + 1, {})
+        out, _ = process.communicate(timeout=MOST_SECONDS)
+        if process.returncode:
+            sys.exit(f"bench-ddp: failed: {' '.join(process.args)}\n{out}")
+        events = json.loads((run / "trace.json").read_text())
+        shutil.rmtree(run.parent)
+        shards, buckets = {}, {}
+        for e in events:
+            kind, step = e.get("name", "").split(" ")[0], e.get("args", {}).get("step", 0)
+            if step > WARM_UP and kind in ("shard", "bucket"):
+                (shards if kind == "shard" else buckets).setdefault((e["pid"], step), []).append(e)
+        found = {}
+        for key, list_ in buckets.items():
+            begin = min(e["ts"] for e in shards[key])
+            end = max(e["ts"] + e["dur"] for e in shards[key])
+            for e in list_:
+                at = (e["args"]["ready"] - begin) / (end - begin)
+                found.setdefault((int(e["name"].split(" ")[1]), e["args"]["kib"]), []).append(at)
+        total = sum(kib for _, kib in found)
+        return [(min(1, statistics.median(at)), kib / total)
+                for (_, kib), at in sorted(found.items())]
+
     def measure(self, model, precision, ranks, sets=None, copies=1, place=Place()):
         """Of one run on all ranks of the place, or of `copies` runs of one rank at once."""
         job, sets = self.folder / f"{model}.yaml", sets or {}

@@ -42,7 +42,7 @@ enum {
     PAGE = 4096,
     SEND_BYTES = 1 << 20, /* per call, so that sending and receiving take turns */
     RECV_BYTES = 1 << 20,
-    LOW_BYTES = 256 << 10, /* of a message, that are worth waking up for; TLS counts otherwise */
+    LOW_BYTES = 512 << 10, /* of a message, that are worth waking up for; TLS counts otherwise */
     FEW = 8, /* streams with something to do: they are tried without asking epoll first */
     SPIN_NS = 60000,
     SPINS_CROWDED = 4,

@@ -289,6 +289,12 @@ static void make_plan(td__bucket_sum *b)
 static void publish_some(td__bucket_sum *b, int k, size_t at, size_t count)
 {
     size_t begin = b->buckets.at[k].begin + at;
+    int n = b->sum.n_ops;
+    if (!b->reducer && b->total->n == 1 && n) { /* the last addition makes the one partial */
+        td__grad_blend_ops(b->sum.op, n - 1, begin, count);
+        td__grad_blended(&b->sum.op[n - 1], begin, count, outbox(b, 0, k) + at);
+        return;
+    }
     td__grad_blend(&b->sum, begin, count);
     if (!b->reducer) {
         for (int i = 0; i < b->total->n; i++)
@@ -303,7 +309,7 @@ static void publish_some(td__bucket_sum *b, int k, size_t at, size_t count)
         memset(b->whole + begin, 0, count * sizeof *b->whole);
 }
 
-/* Bucket k of this rank is final. What was added up is still in the cache when it is copied. */
+/* Bucket k of this rank is final. A chunk at a time, which stays in the cache. */
 static void publish(td__bucket_sum *b, int k)
 {
     size_t all = b->buckets.at[k].count;

@@ -330,6 +330,14 @@ void td__grad_blend_ops(const td__blend_op *ops, int n_ops, size_t begin, size_t
     td__cpu_fp_restore(mode);
 }
 
+void td__grad_blended(const td__blend_op *op, size_t begin, size_t count, float *to)
+{
+    unsigned mode = td__cpu_fp_flush(); /* as there */
+    TD_ISA_PICK(td__cpu_isa(), td__blended)
+    (to, op->dst + begin, op->a, op->src + begin, op->b, count);
+    td__cpu_fp_restore(mode);
+}
+
 void td__grad_drop(td__grad_pool *g, td__grad_sum *sum)
 {
     for (int i = 0; i < sum->n_ops; i++)

@@ -112,6 +112,8 @@ void td__grad_plan(td__grad_stack *s, bool all, td__grad_sum *sum);
 /* Carry out the dense part for elements [begin, begin + count). */
 void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count);
 void td__grad_blend_ops(const td__blend_op *op, int n_ops, size_t begin, size_t count);
+/* One of them, with the result in `to` and dst as it was. */
+void td__grad_blended(const td__blend_op *op, size_t begin, size_t count, float *to);
 /* Carry out the row-sparse part and give back blocks. After all blends. */
 void td__grad_finish(td__grad_pool *g, td__grad_sum *sum);
 /* Instead: it will not be carried out. */

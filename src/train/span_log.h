@@ -34,7 +34,7 @@ typedef struct td__span {
     uint32_t step;
     uint16_t kind, lane; /* lane: of a shard, its compute thread */
     int32_t id;          /* of a shard or bucket, its number */
-    uint32_t reserved;
+    uint32_t kib;        /* of a bucket: its size, in units of 1,024 bytes */
 } td__span;
 
 typedef struct td__span_log td__span_log;

@@ -452,6 +452,13 @@ int td__step_spans(const td__step_engine *e, const td__bucket_span **out)
     return e->buckets ? td__bucket_sum_count(e->buckets) + 1 : 0;
 }
 
+size_t td__step_bucket_nbytes(const td__step_engine *e, int k)
+{
+    if (k == td__bucket_sum_count(e->buckets))
+        return 0;
+    return td__bucket_sum_bucket(e->buckets, k).count * sizeof(float);
+}
+
 td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step_result *out)
 {
     td__tree_sum sum = {.n = 0};

@@ -134,5 +134,7 @@ void td__step_abandon(td__step_engine *e);
 
 /* When the buckets of the last step were carried, and last the losses; 0 of them if none were. */
 int td__step_spans(const td__step_engine *e, const td__bucket_span **out);
+/* Of bucket k of them; of the losses 0. */
+size_t td__step_bucket_nbytes(const td__step_engine *e, int k);
 
 #endif

@@ -184,7 +184,8 @@ static td_status print_span(trace *t, int rank, const td__span *s)
     begin_span(t, rank, row_of(s), name, start, us_of(t, s->end_ns) - start);
     td__text_printf(&t->buf, "\"step\": %" PRIu32, s->step);
     if (s->posted_ns)
-        td__text_printf(&t->buf, ", \"ready\": %.3f", us_of(t, s->posted_ns));
+        td__text_printf(&t->buf, ", \"ready\": %.3f, \"kib\": %" PRIu32, us_of(t, s->posted_ns),
+                        s->kib);
     TD_TRY(end_span(t));
     if (s->posted_ns)
         print_arrow(t, rank, s);

@@ -138,18 +138,25 @@ void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
                                                .kind = (uint16_t)kind});
 }
 
+static uint32_t kib_of(size_t nbytes)
+{
+    return (uint32_t)((nbytes + 1023) / 1024);
+}
+
 static void add_buckets(td__trainer *t)
 {
     const td__bucket_span *b;
     int n = t->spans ? td__step_spans(t->engine, &b) : 0;
 
     for (int k = 0; k < n; k++)
-        td__span_log_add(t->spans, &(td__span){.begin_ns = b[k].begin_ns,
-                                               .end_ns = b[k].end_ns,
-                                               .posted_ns = b[k].posted_ns,
-                                               .step = (uint32_t)t->state.step + 1,
-                                               .kind = TD_SPAN_BUCKET,
-                                               .id = k});
+        td__span_log_add(t->spans,
+                         &(td__span){.begin_ns = b[k].begin_ns,
+                                     .end_ns = b[k].end_ns,
+                                     .posted_ns = b[k].posted_ns,
+                                     .step = (uint32_t)t->state.step + 1,
+                                     .kind = TD_SPAN_BUCKET,
+                                     .id = k,
+                                     .kib = kib_of(td__step_bucket_nbytes(t->engine, k))});
 }
 
 td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, int64_t *end)
