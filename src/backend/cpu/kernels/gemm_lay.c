@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #endif
 
+#include "backend/cpu/kernels/turn16.h"
 #include "base/half.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -134,61 +135,6 @@ INLINE void across(uint32_t *restrict out, const void *s0, const void *s1, int64
     across_whole(out, l0, l1, unit);
 }
 
-/* The transpose of the 16 rows of 16 units at from[]: its first `rows` rows go to dst, `row` bytes
- * apart. */
-#if defined(__AVX512F__)
-INLINE void transpose(char *dst, int64_t row, int64_t rows, const void *const *from)
-{
-    __m512i a[16], b[16];
-
-    /* Exchange halves of pairs of rows: 32-bit, then 64-bit pieces within 128-bit lanes... */
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        a[i] = _mm512_loadu_si512(from[i]);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
-        a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
-        a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
-        a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
-    }
-    /* ...a[4 g + j] then holds, in lane l, column 4 l + j of rows 4 g .. 4 g + 3: the lanes. */
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        b[j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88); /* lanes 0, 2 of rows 0 .. 7 */
-        b[4 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88);
-        b[8 + j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd); /* lanes 1, 3 */
-        b[12 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        a[j] = _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88);
-        a[8 + j] = _mm512_shuffle_i32x4(b[j], b[4 + j], 0xdd);
-        a[4 + j] = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88);
-        a[12 + j] = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xdd);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        if (i < rows)
-            _mm512_storeu_si512(dst + i * row, a[i]);
-}
-#else
-INLINE void transpose(char *dst, int64_t row, int64_t rows, const void *const *from)
-{
-    for (int64_t i = 0; i < rows && i < 16; i++) {
-        uint32_t line[16];
-        for (int j = 0; j < 16; j++)
-            memcpy(&line[j], (const char *)from[j] + i * 4, 4);
-        memcpy(dst + i * row, line, 64);
-    }
-}
-#endif
-
 /* Source and target run the same way: line by line, whole pieces first, then what is left. */
 INLINE void lay_straight(const td__gemm_lay *l, const td__gemm_unit unit)
 {
@@ -260,9 +206,9 @@ INLINE void lay_crossed(const td__gemm_lay *l, const td__gemm_unit unit)
                            unit);
             }
             if (rows >= 16)
-                transpose(dst, l->row, 16, from);
+                td__turn16(dst, l->row, 16, from);
             else
-                transpose(dst, l->row, rows, from);
+                td__turn16(dst, l->row, (int)rows, from);
         }
 }
 

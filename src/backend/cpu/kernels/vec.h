@@ -67,6 +67,18 @@ TD_INLINE td__vu td__vf_round_bf16(td__vf v)
     return (r & ~nan) | ((u | 0x400000u) & nan);
 }
 
+/* Pairs (lower half a, upper half b) of two vectors rounded to bf16. */
+TD_INLINE td__vu td__vf_pair_bf16(td__vf a, td__vf b)
+{
+#if defined(__AVX512BF16__)
+    const __m512i lower = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)a));
+    const __m512i upper = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)b));
+    return (td__vu)_mm512_or_si512(lower, _mm512_slli_epi32(upper, 16));
+#else
+    return td__vf_round_bf16(a) >> 16 | (td__vf_round_bf16(b) & 0xffff0000u);
+#endif
+}
+
 TD_INLINE void td__vf_store_bf16(td_bf16 *p, td__vf v)
 {
 #if defined(__AVX512BF16__)

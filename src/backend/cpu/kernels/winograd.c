@@ -6,6 +6,7 @@
 #include "backend/cpu/kernels/winograd.h"
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/turn16.h"
 #include "backend/cpu/kernels/vec.h"
 
 enum { LANES = TD_VEC_LANES };
@@ -162,7 +163,7 @@ TD_INLINE void put_unit(void *u, const td__wino_packing *p, int64_t f, int64_t u
     int64_t at = (n / p->panel * p->units + unit) * p->panel + n % p->panel;
 
     if (bf16) {
-        td__vu pair = td__vf_round_bf16(v0) >> 16 | (td__vf_round_bf16(v1) & 0xffff0000u);
+        td__vu pair = td__vf_pair_bf16(v0, v1);
         memcpy((td_bf16 *)u + f * p->matrix + at * 2, &pair, sizeof pair);
     } else {
         td__vf_store((float *)u + f * p->matrix + at, v0);
@@ -221,6 +222,44 @@ static void wino_gradient(const td__wino *g, void *z, const td__wino_packing *p,
         gradient_tiles(g, z, p, dy, zeros, first, count, 0, 0);
 }
 
+/* Taps of a weight are read and written for BLOCK input channels at a time: whole blocks of floats
+ * that are transposed. */
+enum { BLOCK = 16 };
+
+/* to[j][i] = from[i row + j], j < n, for LANES filters i. */
+TD_INLINE void gather(float (*to)[LANES], const float *from, int64_t row, const int n)
+{
+#if TD_VEC_LANES == 16
+    const void *lines[16];
+    for (int j = 0; j < n; j += 16) {
+        for (int i = 0; i < 16; i++)
+            lines[i] = from + i * row + j;
+        td__turn16(to[j], sizeof to[j], n - j < 16 ? n - j : 16, lines);
+    }
+#else
+    for (int j = 0; j < n; j++)
+        for (int i = 0; i < LANES; i++)
+            to[j][i] = from[i * row + j];
+#endif
+}
+
+/* to[i row + j] = from[j][i], j < 9 BLOCK. */
+TD_INLINE void scatter(float *to, int64_t row, float (*from)[LANES])
+{
+#if TD_VEC_LANES == 16
+    const void *lines[16];
+    for (int j = 0; j < 9 * BLOCK; j += 16) {
+        for (int i = 0; i < 16; i++)
+            lines[i] = from[j + i];
+        td__turn16(to + j, row * (int64_t)sizeof *to, 16, lines);
+    }
+#else
+    for (int i = 0; i < LANES; i++)
+        for (int j = 0; j < 9 * BLOCK; j++)
+            to[i * row + j] = from[j][i];
+#endif
+}
+
 /* G applied to three vectors. */
 TD_INLINE void gt(td__vf out[4], td__vf a, td__vf b, td__vf c)
 {
@@ -244,6 +283,28 @@ TD_INLINE void weight_row(td__vf out[4], const td__vf taps[9], const int r)
     gt(out, m[0], m[1], m[2]);
 }
 
+/* Columns n.. of unit row `unit` of all 16 packed matrices, from the taps of its one or two rows. */
+TD_INLINE void weight_unit(void *u, const td__wino_packing *p, int64_t unit, int64_t n,
+                           float (*taps)[LANES], const int flipped, const int bf16)
+{
+    const int second = bf16 ? 9 : 0;
+    td__vf v[2][9];
+#pragma GCC unroll 9
+    for (int j = 0; j < 9; j++) {
+        v[0][j] = td__vf_load(taps[flipped ? 8 - j : j]);
+        v[1][j] = td__vf_load(taps[second + (flipped ? 8 - j : j)]);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) {
+        td__vf row[2][4];
+        weight_row(row[0], v[0], r);
+        weight_row(row[1], v[1], r);
+#pragma GCC unroll 4
+        for (int s = 0; s < 4; s++)
+            put_unit(u, p, r * 4 + s, unit, n, row[0][s], row[1][s], bf16);
+    }
+}
+
 TD_INLINE void weight_all(void *u, const td__wino_packing *p, const float *w, int64_t o, int64_t c,
                           const int flipped, const int bf16)
 {
@@ -251,32 +312,15 @@ TD_INLINE void weight_all(void *u, const td__wino_packing *p, const float *w, in
     const int per = rows_per_unit(bf16); /* rows is even */
 
     for (int64_t n = 0; n < columns; n += LANES) {
-        for (int64_t k = 0; k < rows; k += per) {
-            float taps[2][9][LANES];
-            td__vf v[2][9];
-            for (int h = 0; h < per; h++) {
-                for (int i = 0; i < LANES; i++) {
-                    const float *from =
-                        flipped ? w + ((k + h) * c + n + i) * 9 : w + ((n + i) * c + k + h) * 9;
-#pragma GCC unroll 9
-                    for (int j = 0; j < 9; j++)
-                        taps[h][flipped ? 8 - j : j][i] = from[j];
-                }
-            }
-#pragma GCC unroll 9
-            for (int j = 0; j < 9; j++) {
-                v[0][j] = td__vf_load(taps[0][j]);
-                v[1][j] = per == 2 ? td__vf_load(taps[1][j]) : v[0][j];
-            }
-#pragma GCC unroll 4
-            for (int r = 0; r < 4; r++) {
-                td__vf row[2][4];
-                weight_row(row[0], v[0], r);
-                weight_row(row[1], v[1], r);
-#pragma GCC unroll 4
-                for (int s = 0; s < 4; s++)
-                    put_unit(u, p, r * 4 + s, k / per, n, row[0][s], row[1][s], bf16);
-            }
+        for (int64_t first = 0; first < rows; first += BLOCK) {
+            float taps[BLOCK * 9][LANES];
+            if (flipped)
+                for (int k = 0; k < BLOCK; k++)
+                    gather(taps + k * 9, w + ((first + k) * c + n) * 9, 9, 9);
+            else
+                gather(taps, w + (n * c + first) * 9, c * 9, BLOCK * 9);
+            for (int k = 0; k < BLOCK; k += per)
+                weight_unit(u, p, (first + k) / per, n, taps + k * 9, flipped, bf16);
         }
     }
 }
@@ -301,31 +345,32 @@ TD_INLINE void gtb(td__vf out[3], td__vf a, td__vf b, td__vf c, td__vf d)
     out[2] = half + d;
 }
 
+/* The nine taps of columns n.. of row k of the weight's gradient. */
+TD_INLINE void weight_back_taps(float (*taps)[LANES], const float *du, int64_t stride)
+{
+    td__vf m[4][3];
+#pragma GCC unroll 4
+    for (int s = 0; s < 4; s++)
+        gtb(m[s], td__vf_load(du + s * stride), td__vf_load(du + (4 + s) * stride),
+            td__vf_load(du + (8 + s) * stride), td__vf_load(du + (12 + s) * stride));
+#pragma GCC unroll 3
+    for (int r = 0; r < 3; r++) {
+        td__vf out[3];
+        gtb(out, m[0][r], m[1][r], m[2][r], m[3][r]);
+        td__vf_store(taps[r * 3], out[0]);
+        td__vf_store(taps[r * 3 + 1], out[1]);
+        td__vf_store(taps[r * 3 + 2], out[2]);
+    }
+}
+
 static void wino_weight_back(float *dw, const float *du, int64_t stride, int64_t o, int64_t c)
 {
     for (int64_t n = 0; n < o; n += LANES) {
-        for (int64_t k = 0; k < c; k++) {
-            const float *from = du + k * o + n;
-            td__vf m[4][3];
-            float taps[9][LANES];
-#pragma GCC unroll 4
-            for (int s = 0; s < 4; s++)
-                gtb(m[s], td__vf_load(from + s * stride), td__vf_load(from + (4 + s) * stride),
-                    td__vf_load(from + (8 + s) * stride), td__vf_load(from + (12 + s) * stride));
-#pragma GCC unroll 3
-            for (int r = 0; r < 3; r++) {
-                td__vf out[3];
-                gtb(out, m[0][r], m[1][r], m[2][r], m[3][r]);
-                td__vf_store(taps[r * 3], out[0]);
-                td__vf_store(taps[r * 3 + 1], out[1]);
-                td__vf_store(taps[r * 3 + 2], out[2]);
-            }
-            for (int i = 0; i < LANES; i++) {
-                float *to = dw + ((n + i) * c + k) * 9;
-#pragma GCC unroll 9
-                for (int j = 0; j < 9; j++)
-                    to[j] = taps[j][i];
-            }
+        for (int64_t first = 0; first < c; first += BLOCK) {
+            float taps[BLOCK * 9][LANES];
+            for (int k = 0; k < BLOCK; k++)
+                weight_back_taps(taps + k * 9, du + (first + k) * o + n, stride);
+            scatter(dw + (n * c + first) * 9, c * 9, taps);
         }
     }
 }
