@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -55,7 +55,11 @@ TD_INLINE td__vf td__vf_load_bf16(const td_bf16 *p)
 {
     td__vh h;
     memcpy(&h, p, sizeof h);
+#if defined(__AVX512F__) /* the compiler would widen halves and join them */
+    return (td__vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#else
     return (td__vf)(__builtin_convertvector(h, td__vu) << 16);
+#endif
 }
 
 /* v rounded to bf16, in the upper halves; the lower ones hold rubbish. */
@@ -83,6 +87,8 @@ TD_INLINE void td__vf_store_bf16(td_bf16 *p, td__vf v)
 {
 #if defined(__AVX512BF16__)
     __m256bh h = _mm512_cvtneps_pbh((__m512)v);
+#elif defined(__AVX512F__)
+    __m256i h = _mm512_cvtepi32_epi16((__m512i)(td__vf_round_bf16(v) >> 16));
 #else
     td__vh h = __builtin_convertvector(td__vf_round_bf16(v) >> 16, td__vh);
 #endif

@@ -64,34 +64,61 @@ TD_INLINE void bt(td__vf *o0, td__vf *o1, td__vf *o2, td__vf *o3, td__vf a, td__
     *o3 = b - d;
 }
 
+/* B' applied down two neighbouring columns, of which px holds the four rows each. */
+TD_INLINE void input_columns(td__vf m[4][4], const int to, const void *const *px, int64_t c,
+                             const int bf16)
+{
+#pragma GCC unroll 2
+    for (int s = to; s < to + 2; s++)
+        bt(&m[0][s], &m[1][s], &m[2][s], &m[3][s], td__vf_get(px[s], c, bf16),
+           td__vf_get(px[4 + s], c, bf16), td__vf_get(px[8 + s], c, bf16),
+           td__vf_get(px[12 + s], c, bf16));
+}
+
+/* A run of `count` <= RUN tiles that lie side by side: the right two columns of a tile are the left
+ * two of the next, and are transformed once. */
+enum { RUN = 16 };
+
+TD_INLINE void input_run(const td__wino *g, void *v, int64_t stride, const void *x,
+                         const void *zeros, place p, int64_t count, const int bf16,
+                         const int v_bf16)
+{
+    const void *px[RUN][16];
+
+    for (int64_t t = 0; t < count; t++)
+        pixels(px[t], x, zeros, p.n, 2 * p.i - g->pad[0], 2 * (p.j + t) - g->pad[1], g->h, g->w,
+               g->c, 4, bf16);
+    for (int64_t c = 0; c < g->c; c += LANES) {
+        td__vf m[4][4];
+        input_columns(m, 0, px[0], c, bf16);
+        for (int64_t t = 0; t < count; t++) {
+            input_columns(m, 2, px[t], c, bf16);
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) {
+                td__vf out[4];
+                int64_t at = r * 4 * stride + t * g->c + c;
+                bt(&out[0], &out[1], &out[2], &out[3], m[r][0], m[r][1], m[r][2], m[r][3]);
+#pragma GCC unroll 4
+                for (int s = 0; s < 4; s++)
+                    td__vf_put(v, at + s * stride, out[s], v_bf16);
+                m[r][0] = m[r][2];
+                m[r][1] = m[r][3];
+            }
+        }
+    }
+}
+
 TD_INLINE void input_tiles(const td__wino *g, void *v, int64_t stride, const void *x,
                            const void *zeros, int64_t first, int64_t count, const int bf16,
                            const int v_bf16)
 {
-    place p = place_of(g, first);
+    const int64_t size = v_bf16 ? 2 : 4;
 
-    for (int64_t t = 0; t < count; t++, p = next_place(g, p)) {
-        const void *px[16];
-        pixels(px, x, zeros, p.n, 2 * p.i - g->pad[0], 2 * p.j - g->pad[1], g->h, g->w, g->c, 4,
-               bf16);
-        for (int64_t c = 0; c < g->c; c += LANES) {
-            td__vf m[16];
-#pragma GCC unroll 4
-            for (int s = 0; s < 4; s++)
-                bt(&m[s], &m[4 + s], &m[8 + s], &m[12 + s], td__vf_get(px[s], c, bf16),
-                   td__vf_get(px[4 + s], c, bf16), td__vf_get(px[8 + s], c, bf16),
-                   td__vf_get(px[12 + s], c, bf16));
-#pragma GCC unroll 4
-            for (int r = 0; r < 4; r++) {
-                td__vf a, b, d, e;
-                bt(&a, &b, &d, &e, m[r * 4], m[r * 4 + 1], m[r * 4 + 2], m[r * 4 + 3]);
-                int64_t at = r * 4 * stride + t * g->c + c;
-                td__vf_put(v, at, a, v_bf16);
-                td__vf_put(v, at + stride, b, v_bf16);
-                td__vf_put(v, at + 2 * stride, d, v_bf16);
-                td__vf_put(v, at + 3 * stride, e, v_bf16);
-            }
-        }
+    for (int64_t t = 0, n; t < count; t += n) {
+        place p = place_of(g, first + t);
+        n = g->cols - p.j < count - t ? g->cols - p.j : count - t;
+        n = n < RUN ? n : RUN;
+        input_run(g, (char *)v + t * g->c * size, stride, x, zeros, p, n, bf16, v_bf16);
     }
 }
 
@@ -283,7 +310,7 @@ TD_INLINE void weight_row(td__vf out[4], const td__vf taps[9], const int r)
     gt(out, m[0], m[1], m[2]);
 }
 
-/* Columns n.. of unit row `unit` of all 16 packed matrices, from the taps of its one or two rows. */
+/* Columns n.. of a unit row of all 16 packed matrices, from the taps of its one or two rows. */
 TD_INLINE void weight_unit(void *u, const td__wino_packing *p, int64_t unit, int64_t n,
                            float (*taps)[LANES], const int flipped, const int bf16)
 {
