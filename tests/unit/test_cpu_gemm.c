@@ -293,6 +293,46 @@ static void test_rows_do_not_depend_on_m(void **state)
     }
 }
 
+/* A transposed factor that comes as pairs of rows gives the bits of one paired on the way. */
+static void test_paired_rows(void **state)
+{
+    enum { M = 45, N = 40, K = 62 };
+    (void)state;
+    if (!can_run(TD__GEMM_AVX512_BF16))
+        skip();
+    const td__gemm g = td__gemm_plan_kind(M, N, K, 1, TD_BF16, TD__GEMM_AVX512_BF16);
+    tensor a = make(TD_BF16, (int64_t)M * K, true), b = make(TD_BF16, (int64_t)N * K, true);
+    void *packed = aligned_alloc(64, td__align_up(td__gemm_packed_bytes(&g), 64));
+    void *scratch = aligned_alloc(64, td__align_up(td__gemm_scratch_bytes(&g), 64));
+    const td_bf16 *rows = a.data;
+    td_bf16 pairs[K / 2][M][2];
+    float want[M * N], got[M * N];
+
+    assert_true(packed && scratch);
+    for (int k = 0; k < K; k++)
+        for (int i = 0; i < M; i++)
+            pairs[k / 2][i][k % 2] = rows[k * M + i];
+    td__gemm_pack(&g, packed, b.data, TD_BF16, N, false);
+    td__gemm_args args = {.m = M,
+                          .a = a.data,
+                          .lda = M,
+                          .a_trans = true,
+                          .a_dtype = TD_BF16,
+                          .b = packed,
+                          .c = want,
+                          .ldc = N};
+    td__gemm_run(&g, &args, scratch);
+    args.a = pairs;
+    args.a_paired = true;
+    args.c = got;
+    td__gemm_run(&g, &args, scratch);
+    assert_memory_equal(got, want, sizeof want);
+    drop(&a);
+    drop(&b);
+    free(packed);
+    free(scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -303,6 +343,7 @@ int main(void)
         cmocka_unit_test(test_tile_emul),
         cmocka_unit_test(test_amx),
         cmocka_unit_test(test_rows_do_not_depend_on_m),
+        cmocka_unit_test(test_paired_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,15 +95,17 @@ static void run_weight(const td_kernel_call *c)
         int64_t count = td__min64(s->block, s->tiles - t);
         bool whole = count == s->block;
         const td__wino_packing *packing = whole ? &s->packing : &s->tail_packing;
-        s->kernels.input(&s->g, v, s->v_stride, c->in[1], scratch, t, count);
+        (s->g.v_bf16 ? s->kernels.input_pairs : s->kernels.input)(&s->g, v, s->v_stride, c->in[1],
+                                                                  scratch, t, count);
         s->kernels.gradient(&s->g, z, packing, c->in[0], scratch, t, count);
         for (int64_t f = 0; f < FREQS; f++)
             td__gemm_run(whole ? &s->gemm : &s->tail,
                          &(td__gemm_args){
                              .m = s->g.c,
-                             .a = v + (size_t)(f * s->v_stride) * s->element,
+                             .a = v + (size_t)(f * s->v_stride) * sizeof(float),
                              .lda = s->g.c,
                              .a_trans = true,
+                             .a_paired = s->g.v_bf16,
                              .a_dtype = s->gemm.dtype,
                              .b = z + (size_t)(f * packing->matrix) * s->element,
                              .c = du + f * s->m_stride,
@@ -169,11 +171,11 @@ static void plan_weight(const td__cpu *cpu, wino_state *s, td_kernel *k)
     s->tail = td__gemm_plan(s->g.c, s->g.o, rest ? rest : s->block, 1, dtype, cpu->isa);
     s->packing = packing_of(&s->gemm, s->element);
     s->tail_packing = packing_of(&s->tail, s->element);
-    s->v_stride = s->block * s->g.c + SKEW * 2;
+    s->v_stride = (s->g.v_bf16 ? (s->block + 1) / 2 : s->block) * s->g.c + SKEW; /* units */
     s->m_stride = s->g.c * s->g.o + SKEW;
     td__take(&at, (size_t)(s->g.c > s->g.o ? s->g.c : s->g.o) * 4);
     s->u_at = td__take(&at, (size_t)(FREQS * s->packing.matrix) * s->element);
-    s->v_at = td__take(&at, (size_t)(FREQS * s->v_stride) * s->element);
+    s->v_at = td__take(&at, (size_t)(FREQS * s->v_stride) * sizeof(float));
     s->m_at = td__take(&at, (size_t)(FREQS * s->m_stride) * sizeof(float));
     s->gemm_at = td__take(&at, td__gemm_scratch_bytes(&s->gemm));
     k->scratch = at;

@@ -28,7 +28,8 @@
 #include "base/fail.h"
 
 enum { MC_VECTOR = 140, MC_TILE = 128, KC_TILE = 256 };
-enum { SUMS_MAX = 96 * 1024 }; /* elements of the buffer of sums */
+enum { SUMS_MAX = 96 * 1024 };     /* elements of the buffer of sums */
+enum { IN_PLACE_MAX_STEP = 2048 }; /* bytes between units of a transposed A that is not copied */
 
 typedef struct gemm_impl {
     const char *name[2]; /* f32, bf16 */
@@ -277,6 +278,20 @@ static void copy_a(const run *r, const pass *p, int64_t m, int64_t rows)
     }
 }
 
+/* Where a block finds A itself: the slices of a pass, rows and units. */
+static void place_in_place(const run *r, const pass *p, td__gemm_block *blk, int64_t *off)
+{
+    const td__gemm_args *a = r->a;
+    const int64_t size = (int64_t)td_dtype_size(a->a_dtype);
+    const int64_t unit = a->a_trans ? a->lda * 4 : 4;
+
+    for (int64_t s = 0; s < p->segs; s++)
+        off[s] = (a->a_off ? a->a_off[p->first + s] : 0) * size + p->unit * unit;
+    blk->a_row = a->a_trans ? 4 : a->lda * size;
+    blk->a_step = r->impl->tiles ? 64 : unit;
+    blk->a_half = 16 * blk->a_row;
+}
+
 /* The kernel calls of one panel in one pass: rows [m, m + rows) into sums at c. `first`: the rows
  * of A have not been read before. */
 static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, int64_t cols,
@@ -294,7 +309,7 @@ static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, i
         .a = r->copy,
         .a_off = off,
         .a_row = impl->tiles ? 64 : TD__GEMM_A_STRIDE,
-        .a_step = 1024,
+        .a_step = impl->tiles ? 1024 : 4,
         .a_half = p->segs * p->units * 64,
         .b = b,
         .b_seg = (int64_t)td__gemm_packed_bytes(g),
@@ -303,21 +318,17 @@ static void panel_blocks(const run *r, const pass *p, int64_t m, int64_t rows, i
         .accumulate = accumulate,
     };
 
-    const int64_t size = (int64_t)td_dtype_size(r->a->a_dtype);
-    for (int64_t s = 0; s < p->segs; s++)
-        off[s] = r->in_place ? (r->a->a_off ? r->a->a_off[p->first + s] : 0) * size + p->unit * 4
-                             : s * p->units * (impl->tiles ? 64 : 4);
-    if (r->in_place) {
-        blk.a_row = r->a->lda * size;
-        blk.a_step = 64;
-        blk.a_half = 16 * blk.a_row;
-    }
+    if (r->in_place)
+        place_in_place(r, p, &blk, off);
+    else
+        for (int64_t s = 0; s < p->segs; s++)
+            off[s] = s * p->units * (impl->tiles ? 64 : 4);
     for (int64_t i = 0, at = 0; i < count; i++) {
         /* Vectors share the rows out evenly; tiles take 32 at a time. */
         const int64_t n =
             impl->tiles ? td__min64(32, rows - at) : rows / count + (i < rows % count);
         blk.rows = (int)n;
-        blk.a_ahead = first && r->in_place ? n * blk.a_row : 0;
+        blk.a_ahead = first && r->in_place && !r->a->a_trans ? n * blk.a_row : 0;
         blk.c = c + at * ldc;
         if (r->in_place)
             blk.a = (const char *)r->a->a + (m + at) * blk.a_row;
@@ -391,15 +402,19 @@ static void block_mn(run *r, int64_t m, int64_t rows, int64_t n0, int64_t n1)
     }
 }
 
-/* Is A read where it is? Its elements must be units as they lie, and rows that fall on one another
- * in the first-level cache are better copied. */
+/* Is A read where it is? Its elements must be units as they lie. Rows that fall on one another in
+ * the first-level cache are better copied, and so are units that lie far apart. */
 static bool reads_in_place(const td__gemm *g, const td__gemm_args *a)
 {
     const td__gemm_unit unit = unit_of(g, a->a_dtype);
     const int64_t row = a->lda * (int64_t)td_dtype_size(a->a_dtype);
 
-    if (a->a_trans || (unit != TD__UNIT_F32_FROM_F32 && unit != TD__UNIT_PAIR_FROM_BF16))
+    if (a->a_paired)
+        return true;
+    if (unit != TD__UNIT_F32_FROM_F32 && unit != TD__UNIT_PAIR_FROM_BF16)
         return false;
+    if (a->a_trans)
+        return unit == TD__UNIT_F32_FROM_F32 && row <= IN_PLACE_MAX_STEP;
     if (IMPLS[g->kind].tiles)
         return g->k % 32 == 0 &&
                (g->n <= 4 * g->panel || (row % 2048 != 0 && g->n <= 8 * g->panel));
@@ -415,6 +430,8 @@ void td__gemm_run(const td__gemm *g, const td__gemm_args *a, void *scratch)
 
     TD_ASSERT(!a->accumulate || plain, "only f32 sums can be added to");
     TD_ASSERT(a->b || r.reduce == 1, "%d factors are not packed", (int)r.reduce);
+    TD_ASSERT(!a->a_paired || (a->a_trans && impl->pairs && !impl->tiles && r.reduce == 1),
+              "pairs of rows are for vectors of pairs");
     if (a->m <= 0 || g->n <= 0)
         return;
     r.copy = scratch;

@@ -80,9 +80,11 @@ typedef struct td__gemm_args {
     int64_t reduce;       /* 0 means 1 */
     int64_t lda;          /* elements from row to row (from column to column if a_trans) */
     bool a_trans;         /* element (r, c) of A_i is a[c * lda + r] */
-    td_dtype a_dtype;     /* F32, or BF16 in a BF16 plan */
-    const void *b;        /* packed B_0, B_1, ... */
-    const void *b_plain;  /* or, with b NULL and reduce 1: B as td__gemm_pack takes it, packed
+    bool a_paired;       /* BF16, vector kinds, a_trans, reduce 1: rows of A come in pairs, elements
+                             (r, 2 c) and (r, 2 c + 1) side by side at pair c * lda + r */
+    td_dtype a_dtype;    /* F32, or BF16 in a BF16 plan */
+    const void *b;       /* packed B_0, B_1, ... */
+    const void *b_plain; /* or, with b NULL and reduce 1: B as td__gemm_pack takes it, packed
                                  panel by panel on the way; for runs of few rows */
     td_dtype b_dtype;
     int64_t ldb;

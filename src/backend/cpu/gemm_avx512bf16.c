@@ -7,11 +7,13 @@
 
 enum { MAX_ROWS = 14, VECS = 2, PANEL = 32, LINE = 16 /* units of a cache line */ };
 
+typedef int pair_any __attribute__((aligned(2), may_alias));
+
 static inline __attribute__((always_inline)) void block(const td__gemm_block *g, const int rows,
                                                         const int vecs)
 {
     __m512 acc[MAX_ROWS][VECS];
-    const int64_t row = g->a_row;
+    const int64_t row = g->a_row, step = g->a_step;
 
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -40,15 +42,15 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
                     bv[v] = (__m512bh)_mm512_load_si512(b + v * 64);
 #pragma GCC unroll 16
                 for (int r = 0; r < rows; r++) {
-                    const void *pair = third[r / 3] + r % 3 * row;
-                    const __m512bh av = (__m512bh)_mm512_set1_epi32(*(const int *)pair);
+                    const pair_any *pair = (const pair_any *)(third[r / 3] + r % 3 * row);
+                    const __m512bh av = (__m512bh)_mm512_set1_epi32(*pair);
 #pragma GCC unroll 2
                     for (int v = 0; v < vecs; v++)
                         acc[r][v] = _mm512_dpbf16_ps(acc[r][v], av, bv[v]);
                 }
 #pragma GCC unroll 5
                 for (int i = 0; i < (rows + 2) / 3; i++)
-                    third[i] += 4;
+                    third[i] += step;
             }
         }
     }

@@ -27,7 +27,7 @@ typedef struct td__gemm_block {
     const int64_t *a_off;
     int64_t a_row;   /* bytes from row to row */
     int64_t a_ahead; /* vectors: bytes from a row to the one to prefetch meanwhile; 0: none */
-    int64_t a_step;  /* tiles: bytes from one block of 16 units to the next */
+    int64_t a_step;  /* bytes from one unit (tiles: block of 16 units) to the next */
     int64_t a_half;  /* tiles: bytes from rows 0..15 to rows 16..31 */
     const char *b;   /* the panel of segment s starts at b + s * b_seg bytes */
     int64_t b_seg;

@@ -31,6 +31,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
 {
     vec acc[MAX_ROWS][VECS];
     const int64_t row = g->a_row / (int64_t)sizeof(float);
+    const int64_t step = g->a_step / (int64_t)sizeof(float);
 
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -66,7 +67,7 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
                 }
 #pragma GCC unroll 5
                 for (int i = 0; i < (rows + 2) / 3; i++)
-                    third[i]++;
+                    third[i] += step;
             }
         }
     }

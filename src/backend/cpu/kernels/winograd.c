@@ -75,6 +75,12 @@ TD_INLINE void input_columns(td__vf m[4][4], const int to, const void *const *px
            td__vf_get(px[12 + s], c, bf16));
 }
 
+/* B' d B of one tile, its column transform in m, row r of it in out. */
+TD_INLINE void input_row(td__vf out[4], td__vf m[4][4], const int r)
+{
+    bt(&out[0], &out[1], &out[2], &out[3], m[r][0], m[r][1], m[r][2], m[r][3]);
+}
+
 /* A run of `count` <= RUN tiles that lie side by side: the right two columns of a tile are the left
  * two of the next, and are transformed once. */
 enum { RUN = 16 };
@@ -97,7 +103,7 @@ TD_INLINE void input_run(const td__wino *g, void *v, int64_t stride, const void 
             for (int r = 0; r < 4; r++) {
                 td__vf out[4];
                 int64_t at = r * 4 * stride + t * g->c + c;
-                bt(&out[0], &out[1], &out[2], &out[3], m[r][0], m[r][1], m[r][2], m[r][3]);
+                input_row(out, m, r);
 #pragma GCC unroll 4
                 for (int s = 0; s < 4; s++)
                     td__vf_put(v, at + s * stride, out[s], v_bf16);
@@ -131,6 +137,44 @@ static void wino_input(const td__wino *g, void *v, int64_t stride, const void *x
         input_tiles(g, v, stride, x, zeros, first, count, 1, 0);
     else
         input_tiles(g, v, stride, x, zeros, first, count, 0, 0);
+}
+
+static void wino_input_pairs(const td__wino *g, void *v, int64_t stride, const void *x,
+                             const void *zeros, int64_t first, int64_t count)
+{
+    place p = place_of(g, first);
+
+    for (int64_t t = 0; t < count; t += 2) {
+        const void *px[2][16];
+        for (int k = 0; k < 2; k++, p = next_place(g, p)) {
+            if (t + k < count)
+                pixels(px[k], x, zeros, p.n, 2 * p.i - g->pad[0], 2 * p.j - g->pad[1], g->h, g->w,
+                       g->c, 4, 1);
+            else
+                for (int s = 0; s < 16; s++)
+                    px[k][s] = zeros;
+        }
+        for (int64_t c = 0; c < g->c; c += LANES) {
+            td__vf m[2][4][4];
+#pragma GCC unroll 2
+            for (int k = 0; k < 2; k++) {
+                input_columns(m[k], 0, px[k], c, 1);
+                input_columns(m[k], 2, px[k], c, 1);
+            }
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) {
+                td__vf out[2][4];
+                input_row(out[0], m[0], r);
+                input_row(out[1], m[1], r);
+#pragma GCC unroll 4
+                for (int s = 0; s < 4; s++) {
+                    td__vu pair = td__vf_pair_bf16(out[0][s], out[1][s]);
+                    int64_t at = (r * 4 + s) * stride + t / 2 * g->c + c;
+                    memcpy((uint32_t *)v + at, &pair, sizeof pair);
+                }
+            }
+        }
+    }
 }
 
 TD_INLINE void output_tiles(const td__wino *g, void *y, const float *m, int64_t stride,
@@ -404,6 +448,7 @@ static void wino_weight_back(float *dw, const float *du, int64_t stride, int64_t
 
 const td__wino_kernels TD_ISA_SYM(td__wino) = {
     .input = wino_input,
+    .input_pairs = wino_input_pairs,
     .output = wino_output,
     .gradient = wino_gradient,
     .weight = wino_weight,

@@ -43,6 +43,11 @@ typedef struct td__wino_kernels {
      * zeros: c zero elements of x's type. */
     void (*input)(const td__wino *g, void *v, int64_t stride, const void *x, const void *zeros,
                   int64_t first, int64_t count);
+    /* The same in bf16 for the left factor of back_weight: tiles in pairs (td__gemm_args.a_paired),
+     * pair (t - first) / 2 * c + channel of matrix f, f * stride pairs on; a last odd tile is
+     * paired with zeros. */
+    void (*input_pairs)(const td__wino *g, void *v, int64_t stride, const void *x,
+                        const void *zeros, int64_t first, int64_t count);
     /* y = act(A' m A + bias) from m, f32, laid out like v with o channels; bias may be NULL. */
     void (*output)(const td__wino *g, void *y, const float *m, int64_t stride, const float *bias,
                    bool relu, int64_t first, int64_t count);
