@@ -40,13 +40,14 @@ static bool parse_range(const char *text, int *least, int *most, bool *range)
 int td__elastic_args(const td__args *a, td__launch_opts *o)
 {
     const char *ranks = td__args_value(a, "ranks"), *beat = td__args_value(a, "heartbeat");
-    const char *lease = td__args_value(a, "lease");
+    const char *lease = td__args_value(a, "lease"), *hang = td__args_value(a, "hang");
     bool range = false, asked = td__args_has(a, "elastic") || td__args_has(a, "spares");
     long spares, crashes;
     if (!asked && !(ranks && strchr(ranks, ':'))) {
-        if (beat || lease || td__args_has(a, "restarts"))
-            return td__usage_error(a, "--heartbeat, --lease and --restarts are for elastic ranks: "
-                                      "add --elastic, or give a range such as -n 2:8");
+        if (beat || lease || hang || td__args_has(a, "restarts"))
+            return td__usage_error(
+                a, "--heartbeat, --lease, --hang and --restarts are for elastic ranks: "
+                   "add --elastic, or give a range such as -n 2:8");
         return TD_EXIT_OK;
     }
     if (!ranks)
@@ -62,6 +63,10 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
     o->crashes = (int)crashes;
     if ((beat && !td__parse_ms(beat, &o->beat_ms)) || (lease && !td__parse_ms(lease, &o->lease_ms)))
         return td__usage_error(a, "--heartbeat, --lease: expected a time such as 1s or 200ms");
+    if (hang && !strcmp(hang, "0"))
+        o->hang_ms = UINT32_MAX;
+    else if (hang && !td__parse_ms(hang, &o->hang_ms))
+        return td__usage_error(a, "--hang: expected a time such as 240s, or 0 for never");
     uint32_t b = o->beat_ms ? o->beat_ms : 200, l = o->lease_ms ? o->lease_ms : 1000;
     if (l < 2 * b)
         return td__usage_error(a, "a lease of %u ms is too short for a heartbeat every %u ms", l,

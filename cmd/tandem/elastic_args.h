@@ -12,7 +12,8 @@
     {"spares", 0, "K", "elastic: processes that wait for a place", NULL}, \
     {"restarts", 0, "K", "elastic: end after K failures without a step forward (5)", NULL}, \
     {"heartbeat", 0, "TIME", "elastic: between signs of life (200ms)", NULL}, \
-    {"lease", 0, "TIME", "elastic: silence that counts as death (1s)", NULL}
+    {"lease", 0, "TIME", "elastic: silence that counts as death (1s)", NULL}, \
+    {"hang", 0, "TIME", "elastic: time without a step forward that is a hang (240s; 0: none)", NULL}
 /* clang-format on */
 
 /* "5s", "200ms" or "5". */

@@ -52,8 +52,8 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc)
 /* Flags for who starts the ranks, not for them. */
 static bool is_ours(const char *flag)
 {
-    static const char *const OURS[] = {"ranks",    "elastic",   "spares",
-                                       "restarts", "heartbeat", "lease"};
+    static const char *const OURS[] = {"ranks",     "elastic", "spares", "restarts",
+                                       "heartbeat", "lease",   "hang"};
     for (size_t i = 0; i < sizeof OURS / sizeof OURS[0]; i++)
         if (!strcmp(flag, OURS[i]))
             return true;

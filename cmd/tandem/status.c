@@ -221,6 +221,7 @@ static void print_process(const json_t *host, const json_t *p)
 {
     char rank[16], doing[64], since[TD__HUMAN], beat[TD__HUMAN], speed[TD__HUMAN] = "-";
     const char *state = text(p, "state"), *what = text(p, "what"), *hang = text(p, "hang");
+    const char *about = text(p, "about");
     double r = number(p, "rank"), v = number(p, "speed");
     if (r >= 0)
         snprintf(rank, sizeof rank, "%.0f", r);
@@ -229,7 +230,8 @@ static void print_process(const json_t *host, const json_t *p)
     if (r < 0)
         snprintf(doing, sizeof doing, "%s", strcmp(state, "waiting") == 0 ? "spare" : state);
     else
-        snprintf(doing, sizeof doing, "%s%s%.40s", text(p, "phase"), *what ? ": " : "", what);
+        snprintf(doing, sizeof doing, "%s%s%.24s%s%.24s", text(p, "phase"), *what ? ": " : "", what,
+                 *about ? ", " : "", about);
     if (v > 0)
         td__human_si(v, speed);
     printf("  %4s  %-14s %8.0f %9.0f  %-26s %8s %9s %4.0f %% %8s%s%s\n", rank, text(host, "name"),

@@ -221,3 +221,19 @@ char *td__comm_note_text(const td_comm *c, char *buf, size_t nbytes)
                  tensor ? " from " : "", tensor ? tensor : "");
     return buf;
 }
+
+bool td__comm_now(const td_comm *c, char *out, size_t max)
+{
+    td__comm_activity a;
+    if (!c)
+        return false;
+    td__comm_activity_get(c, &a);
+    if (!a.in_call)
+        return false;
+    const char *tensor = GET(c->note.tensor);
+    int bucket = GET(c->note.bucket), n = snprintf(out, max, "%s", td__coll_name(a.kind));
+    if (bucket && n > 0 && (size_t)n < max)
+        snprintf(out + n, max - (size_t)n, ", bucket %d%s%s", bucket, tensor ? " from " : "",
+                 tensor ? tensor : "");
+    return true;
+}

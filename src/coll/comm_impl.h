@@ -188,6 +188,9 @@ struct td_comm {
  * be NULL. */
 void td__comm_says(td_comm *c, unsigned phase, uint64_t step, const char *what);
 void td__comm_about(td_comm *c, int bucket, const char *tensor);
+/* "allreduce, bucket 2 from fc1.weight": the call under way; false: none is. Any thread, while the
+ * comm lives. */
+bool td__comm_now(const td_comm *c, char *out, size_t max);
 /* "data at step 17 since 3.1 s: samples"; "" if nothing was said. */
 char *td__comm_note_text(const td_comm *c, char *buf, size_t nbytes);
 

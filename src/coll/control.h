@@ -32,10 +32,11 @@ typedef struct td__ctl_beat { /* td__beat */
     uint64_t step, steps;
     double samples_per_second, loss, speed, wait;
     double since; /* seconds that step, phase and what are so */
+    double idle;  /* seconds since it last said anything */
     uint32_t phase, faults;
-    char what[48];
+    char what[48], about[64];
 } td__ctl_beat;
-static_assert(sizeof(td__ctl_beat) == 112 && offsetof(td__ctl_beat, what) == 64, "wire");
+static_assert(sizeof(td__ctl_beat) == 184 && offsetof(td__ctl_beat, what) == 72, "wire");
 
 typedef struct td__ctl_left {
     uint64_t generation;

@@ -37,7 +37,11 @@ typedef struct td__beat {
     double speed;                    /* samples/s of this process while it computes */
     double wait;                     /* share of its time in which it waits for others */
     uint32_t faults;                 /* that were made on purpose, as far as it knows */
+    const char *about;               /* more of `what`: a tensor, a file, a source; or NULL */
 } td__beat;
+
+/* What a process is at now, beyond what its last beat said: a tensor, a node. False: nothing. */
+typedef bool td__explain(void *user, char *out, size_t max);
 
 typedef struct td__members td__members;
 typedef struct td__members_ops {
@@ -52,7 +56,12 @@ typedef struct td__members_ops {
      * is wrong is wrong with the job, and no other process could go on either; TD_EMISMATCH: this
      * host computes wrongly. */
     void (*leave)(td__members *m, uint64_t g, td_status st, const char *why);
+    /* Every call is a step forward: who computes or waits for samples and makes none for long is
+     * taken to hang. */
     void (*beat)(td__members *m, const td__beat *b);
+    /* Who is asked what this process is at, on another thread, until the next call; NULL: nobody.
+     * May be NULL. */
+    void (*explain)(td__members *m, td__explain *fn, void *user);
     /* This process wants to go, as after SIGTERM: wanted() becomes true on all members, and at the
      * step border next() answers TD_EABORTED here. Any thread, never blocks. */
     void (*drain)(td__members *m);

@@ -49,7 +49,9 @@ typedef struct agent_members {
     uint64_t last;             /* number of the last that next() gave or tried */
     uint32_t beat_ms;
     td__ctl_beat beat;
-    uint64_t since_ns; /* of what it says */
+    uint64_t since_ns, said_ns; /* of what it says; when it last did */
+    td__explain *explain;
+    void *explain_user;
     /* To be said. */
     bool say_left, say_wait, say_drain, say_kept;
     td__ctl_left left;
@@ -123,7 +125,12 @@ static void say_beat(agent_members *m)
 {
     pthread_mutex_lock(&m->lock);
     td__ctl_beat b = m->beat;
-    b.since = m->since_ns ? 1e-9 * (double)(td__clock_ns() - m->since_ns) : 0;
+    uint64_t now = td__clock_ns();
+    char about[sizeof b.about];
+    b.since = m->since_ns ? 1e-9 * (double)(now - m->since_ns) : 0;
+    b.idle = m->said_ns ? 1e-9 * (double)(now - m->said_ns) : 0;
+    if (m->explain && m->explain(m->explain_user, about, sizeof about))
+        memcpy(b.about, about, sizeof about);
     pthread_mutex_unlock(&m->lock);
     td__link_send(&m->link, TD_CTL_BEAT, &b, sizeof b);
 }
@@ -306,11 +313,23 @@ static void beat(td__members *base, const td__beat *b)
                         .phase = (uint32_t)b->phase,
                         .faults = b->faults};
     snprintf(new.what, sizeof new.what, "%s", b->what ? b->what : "");
+    snprintf(new.about, sizeof new.about, "%s", b->about ? b->about : "");
+    uint64_t now = td__clock_ns();
     pthread_mutex_lock(&m->lock);
     if (!m->since_ns || new.step != m->beat.step || new.phase != m->beat.phase ||
         strcmp(new.what, m->beat.what) != 0)
-        m->since_ns = td__clock_ns();
+        m->since_ns = now;
+    m->said_ns = now;
     m->beat = new;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void explain(td__members *base, td__explain *fn, void *user)
+{
+    agent_members *m = (agent_members *)base;
+    pthread_mutex_lock(&m->lock);
+    m->explain = fn;
+    m->explain_user = user;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -371,6 +390,7 @@ static const td__members_ops OPS = {.next = next,
                                     .wanted = wanted,
                                     .leave = leave,
                                     .beat = beat,
+                                    .explain = explain,
                                     .drain = drain,
                                     .least = least,
                                     .kept = kept,

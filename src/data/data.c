@@ -27,6 +27,7 @@ struct td__data {
     int n_owned;
     td__map *maps[MAX_MAPS + TD__MAX_FIELDS];
     int n_maps;
+    char source[48];
     bool test_aside; /* opts.input is the test part, but the share is cut off all the same */
 };
 
@@ -34,6 +35,11 @@ const char *td__part_name(td__part part)
 {
     static const char *const NAMES[TD_PART_COUNT] = {"train", "valid", "test"};
     return NAMES[part];
+}
+
+const char *td__data_source(const td__data *d)
+{
+    return d->source;
 }
 
 td__dataset *td__data_part(td__data *d, td__part part)
@@ -256,6 +262,7 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
     td__data *d = td__calloc(1, sizeof *d);
     if (!d)
         return TD_FAIL(TD_ENOMEM, "no memory for data");
+    snprintf(d->source, sizeof d->source, "%s", opts->source);
     TD_TRY_OR(st, fail, open_parts(d, opts));
     TD_TRY_OR(st, fail, split(d, opts));
     for (int i = 0; i < opts->n_maps; i++) {

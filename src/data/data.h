@@ -50,6 +50,7 @@ typedef struct td__data td__data;
 /* Opens everything there is to open and checks it. opts is copied as far as it is needed later. */
 TD_NODISCARD td_status td__data_open(const td__data_opts *opts, td__data **out);
 void td__data_close(td__data *d);                       /* NULL is allowed */
+const char *td__data_source(const td__data *d);         /* "digits" */
 td__dataset *td__data_part(td__data *d, td__part part); /* NULL: there is none */
 const char *td__part_name(td__part part);               /* "train" */
 /* The fields that samples have after the maps, the same for all parts. */

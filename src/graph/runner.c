@@ -4,6 +4,7 @@
  * allocates nothing, looks nothing up and decides nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -43,6 +44,7 @@ struct td_runner {
     td_runner *lender; /* whose scratch, packed weights and own gradients these are; NULL: own */
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
     bool profile;
+    atomic_int now; /* the step being run, from 1; 0: none. Any thread may look */
 };
 
 /* ---- Making one ------------------------------------------------------------------------------ */
@@ -336,6 +338,7 @@ static void run_profiled(td_runner *r, int begin, int end)
 {
     uint64_t before = td__clock_ns();
     for (int i = begin; i < end; i++) {
+        atomic_store_explicit(&r->now, i + 1, memory_order_relaxed);
         r->p->steps[i].kernel.run(&r->steps[i].call);
         uint64_t after = td__clock_ns();
         r->steps[i].calls++;
@@ -349,8 +352,17 @@ static void run_steps(td_runner *r, int begin, int end)
     if (r->profile)
         run_profiled(r, begin, end);
     else
-        for (int i = begin; i < end; i++)
+        for (int i = begin; i < end; i++) {
+            atomic_store_explicit(&r->now, i + 1, memory_order_relaxed);
             r->p->steps[i].kernel.run(&r->steps[i].call);
+        }
+    atomic_store_explicit(&r->now, 0, memory_order_relaxed);
+}
+
+const char *td__runner_now(const td_runner *r)
+{
+    int i = atomic_load_explicit(&r->now, memory_order_relaxed);
+    return i ? r->p->steps[i - 1].node->name : NULL;
 }
 
 static bool all_finite(const td_desc *d, const void *data)

@@ -31,4 +31,7 @@ TD_NODISCARD td_status td__runner_create_beside(td_runner *first, td_runner **ou
  * then returns it, with zeros where nothing will be written; borrowed. NULL: the runner's own. */
 void td__runner_set_grads(td_runner *r, float *block);
 
+/* The name of the node that is being run; NULL: none is. Any thread, while the runner lives. */
+const char *td__runner_now(const td_runner *r);
+
 #endif

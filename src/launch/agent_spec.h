@@ -5,7 +5,7 @@
  *
  *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS cwd=PATH arg=TEXT...
  *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM] [terminal=]
- *     [elastic=MIN:MAX first=N spares=N crashes=N beat=MS lease=MS grows=1] */
+ *     [elastic=MIN:MAX first=N spares=N crashes=N beat=MS lease=MS hang=MS grows=1] */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_AGENT_SPEC_H
 #define TD_LAUNCH_AGENT_SPEC_H
@@ -31,7 +31,7 @@ typedef struct td__agent_spec {
     bool terminal;       /* ranks write to our standard output */
     struct rlimit files; /* of the ranks: as it was before ours was raised */
     /* Of an elastic launch; most is 0 otherwise. */
-    uint32_t least, most, spares, crashes, beat_ms, lease_ms;
+    uint32_t least, most, spares, crashes, beat_ms, lease_ms, hang_ms;
     int first;  /* agents that were there from the start: 0 .. first-1 */
     bool grows; /* hosts may come later */
 } td__agent_spec;

@@ -45,6 +45,7 @@ td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const
         td__texts_add(&t, "crashes=%d", o->crashes);
         td__texts_add(&t, "beat=%u", o->beat_ms);
         td__texts_add(&t, "lease=%u", o->lease_ms);
+        td__texts_add(&t, "hang=%u", o->hang_ms);
         if (o->hosts_file)
             td__texts_add(&t, "grows=1");
     }

@@ -43,6 +43,7 @@ typedef struct td__launch_opts {
     int crashes;       /* failures in a row without a step forward that end the job; 5 */
     uint32_t beat_ms;  /* between signs of life; 200 */
     uint32_t lease_ms; /* silence that counts as death; 1,000 */
+    uint32_t hang_ms;  /* without a step forward that is a hang; UINT32_MAX: none; 240,000 */
     int n_first;       /* set by the launcher: agents at the start */
     const char
         *control; /* a file that says where the job takes orders; NULL: in the run's folder */

@@ -27,7 +27,7 @@
 #include "launch/placement.h"
 #include "launch/workers.h"
 
-enum { START_MS = 60000, PATIENCE_MS = 5000, LOOK_MS = 500 };
+enum { START_MS = 60000, PATIENCE_MS = 5000, LOOK_MS = 500, HANG_MS = 240000 };
 
 typedef struct agent {
     td__agent_link link;
@@ -593,6 +593,7 @@ td_status td__launch_elastic(const td__launch_opts *opts, const char *const *arg
     l->o.crashes = l->o.crashes ? l->o.crashes : 5;
     l->o.beat_ms = l->o.beat_ms ? l->o.beat_ms : 200;
     l->o.lease_ms = l->o.lease_ms ? l->o.lease_ms : 1000;
+    l->o.hang_ms = l->o.hang_ms ? l->o.hang_ms : HANG_MS;
     td_status st = find_hosts(l);
     if (st) {
         td__hosts_fini(&l->hosts);

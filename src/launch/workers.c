@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -191,19 +192,21 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
     k->heard_ns = now;
     if (m->kind == TD_CTL_BEAT && m->nbytes == sizeof k->beat) {
         memcpy(&k->beat, m->data, sizeof k->beat);
-        k->beat.what[sizeof k->beat.what - 1] = 0;
+        k->beat.what[sizeof k->beat.what - 1] = k->beat.about[sizeof k->beat.about - 1] = 0;
         w->step = k->beat.step > w->step ? k->beat.step : w->step;
         if (w->step > w->crash_step)
             w->report.crashes = 0;
     } else if (m->kind == TD_CTL_WAIT && m->nbytes == sizeof number) {
         memcpy(&number, m->data, sizeof number);
         k->out_of = number > k->out_of ? number : k->out_of;
+        k->late_ns = 0;
         if (k->told <= number)
             k->state = TD_PROC_WAITING;
     } else if (m->kind == TD_CTL_LEFT && m->nbytes == sizeof left) {
         memcpy(&left, m->data, sizeof left);
         left.why[sizeof left.why - 1] = 0;
         k->out_of = left.generation > k->out_of ? left.generation : k->out_of;
+        k->late_ns = 0;
         if (left.generation < k->told)
             return;
         /* One that is about to end the job must not be given another generation meanwhile. */
@@ -295,7 +298,7 @@ static void reap(td__workers *w, worker *k, uint64_t now)
     w->n_running--;
     k->done = !status && !k->told_end && !k->leaving;
     if (!k->done) {
-        td__worker_end_text(k, status, w->s->lease_ms, text, sizeof text);
+        td__worker_end_text(w, k, status, text, sizeof text);
         td__place_end *e = &w->report.end[w->report.n_ends++ % TD_PLACE_ENDS];
         memset(e, 0, sizeof *e);
         e->proc = k->proc;
@@ -436,8 +439,10 @@ int td__worker_rank(const td__ms_content *c, uint32_t proc)
     return -1;
 }
 
-static void tell_generation(worker *k, const td__ms_content *c, int rank)
+static void tell_generation(worker *k, const td__ms_content *c, int rank, uint64_t now)
 {
+    if (k->out_of < k->told && !k->late_ns) /* it has yet to notice that that one is over */
+        k->late_ns = now;
     td__ctl_generation g = {.number = c->generation, .rank = rank, .size = (int32_t)c->n_members};
     memcpy(g.store, c->store, sizeof g.store);
     memcpy(g.why, c->why, sizeof g.why);
@@ -462,7 +467,7 @@ void td__workers_apply(td__workers *w, const td__ms_state *s)
         if (rank < 0)
             continue;
         if (c->generation > k->told)
-            tell_generation(k, c, rank);
+            tell_generation(k, c, rank, td__clock_ns());
         if (c->ending && k->told_wanted < c->generation) {
             td__link_send(&k->link, TD_CTL_WANTED, &c->generation, sizeof c->generation);
             k->told_wanted = c->generation;
@@ -496,6 +501,23 @@ static void look_at_silent(td__workers *w, worker *k, uint64_t now)
     later(w, now >= missed ? now + beat : missed);
 }
 
+/* It beats, but goes no further, and it is not others that it waits for: it computes, or waits for
+ * samples, and has not finished a batch for too long; or it has not left a generation that the
+ * others have left. Who writes files is left alone: disks have a deadline of their own. */
+static bool is_stuck(td__workers *w, const worker *k, uint64_t now)
+{
+    const td__ctl_beat *b = &k->beat;
+    uint64_t most = ms(w->s->hang_ms), idle = (uint64_t)(b->idle * 1e9) + (now - k->heard_ns);
+    bool own = b->phase == TD_PHASE_COMPUTE || b->phase == TD_PHASE_DATA;
+    if (!w->s->hang_ms || w->s->hang_ms == UINT32_MAX || k->state != TD_PROC_BUSY || !k->was_in ||
+        k->told_end || w->stopping || w->now.over)
+        return false;
+    if (k->late_ns)
+        later(w, k->late_ns + most + 1);
+    return (own && idle > most) ||
+           (k->late_ns && now > k->late_ns + most && b->phase != TD_PHASE_DISK);
+}
+
 /* Leases, and the grace of those that were told to go. */
 static void watch(td__workers *w, worker *k, uint64_t now)
 {
@@ -505,6 +527,10 @@ static void watch(td__workers *w, worker *k, uint64_t now)
     if (td__link_up(&k->link) && !k->fenced) {
         if (now > k->heard_ns + lease) {
             k->fenced = true;
+            k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
+            kill_group(k, SIGKILL);
+        } else if (is_stuck(w, k, now)) {
+            k->fenced = k->stuck = true;
             k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
             kill_group(k, SIGKILL);
         } else {

@@ -23,10 +23,12 @@ typedef struct td__worker {
     td__link link; /* fd -1: has not come yet */
     td__proc_state state;
     bool leaving, failed, told_end, fenced, was_in;
-    bool stopped;    /* by a signal, and has missed a beat */
-    int rank;        /* in the last generation that it was told of */
-    uint64_t out_of; /* generation that it has left, or waits after */
-    uint64_t told;   /* generation that it was told of */
+    bool stuck;       /* fenced because it went no further */
+    uint64_t late_ns; /* since when it has not left a generation that is over; 0: it has */
+    bool stopped;     /* by a signal, and has missed a beat */
+    int rank;         /* in the last generation that it was told of */
+    uint64_t out_of;  /* generation that it has left, or waits after */
+    uint64_t told;    /* generation that it was told of */
     uint64_t told_wanted;
     uint64_t heard_ns, kill_at; /* kill_at 0: no */
     td__ctl_beat beat;
@@ -63,7 +65,8 @@ int td__worker_rank(const td__ms_content *c, uint32_t proc);
 
 /* workers_say.c: "pid 7) was killed by signal 9 (Killed), in network: gradients of step 17"; after
  * "rank 2 (host a, ". */
-void td__worker_end_text(const td__worker *k, int status, uint32_t lease_ms, char *out, size_t max);
+void td__worker_end_text(const td__workers *w, const td__worker *k, int status, char *out,
+                         size_t max);
 /* To the launcher: the line of the hang report about a process that is gone or was killed. */
 void td__worker_say_hang(td__workers *w, const td__worker *k, int status);
 

@@ -9,16 +9,19 @@
 #include "base/clock.h"
 #include "launch/workers_impl.h"
 
-enum { DIGITS = 6 };
+enum { DIGITS = 6, WHERE = 192 };
 
-/* "network: gradients of step 17", as the last beat said; "" if it had not begun. */
+/* "network: gradients (allreduce, bucket 2 from fc1.weight) of step 17 since 3.1 s", as the last
+ * beat said; "" if it had not begun. */
 static void where(const td__worker *k, char *out, size_t max)
 {
     const td__ctl_beat *b = &k->beat;
     out[0] = 0;
     if (k->was_in && b->phase != TD_PHASE_START)
-        snprintf(out, max, "%s%s%s of step %" PRIu64, td__phase_name(b->phase),
-                 b->what[0] ? ": " : "", b->what, b->step + 1);
+        snprintf(out, max, "%s%s%s%s%s%s of step %" PRIu64 " since %.1f s",
+                 td__phase_name(b->phase), b->what[0] ? ": " : "", b->what, b->about[0] ? " (" : "",
+                 b->about, b->about[0] ? ")" : "", b->step + 1,
+                 b->since + 1e-9 * (double)(td__clock_ns() - k->heard_ns));
 }
 
 /* Why it ended, as it told the agent, or else its last line. */
@@ -27,14 +30,18 @@ static const char *words(const td__worker *k)
     return k->said[0] ? k->said : k->err.recent;
 }
 
-void td__worker_end_text(const td__worker *k, int status, uint32_t lease_ms, char *out, size_t max)
+void td__worker_end_text(const td__workers *w, const td__worker *k, int status, char *out,
+                         size_t max)
 {
     int pid = (int)k->child.pid;
-    char at[80];
+    char at[WHERE];
     where(k, at, sizeof at);
-    if (k->fenced)
+    if (k->stuck)
+        snprintf(out, max, "pid %d) went no further for more than %.1f s and was killed: %s%s%s",
+                 pid, 1e-3 * w->s->hang_ms, td__hang_name(k->hang), at[0] ? ", in " : "", at);
+    else if (k->fenced)
         snprintf(out, max, "pid %d) was silent for more than %u ms and was killed: %s%s%s", pid,
-                 lease_ms, td__hang_name(k->hang), at[0] ? ", in " : "", at);
+                 w->s->lease_ms, td__hang_name(k->hang), at[0] ? ", in " : "", at);
     else if (status > 128 && status < 128 + NSIG)
         snprintf(out, max, "pid %d) was killed by signal %d (%s)%s%s", pid, status - 128,
                  strsignal(status - 128), at[0] ? ", in " : "", at);
@@ -45,12 +52,15 @@ void td__worker_end_text(const td__worker *k, int status, uint32_t lease_ms, cha
 
 void td__worker_say_hang(td__workers *w, const td__worker *k, int status)
 {
-    char line[640], at[80], rank[32] = "a process", how[256] = "";
+    char line[720], at[WHERE], rank[32] = "a process", how[256] = "";
     double silent = 1e-9 * (double)(td__clock_ns() - k->heard_ns);
     where(k, at, sizeof at);
     if (k->was_in)
         snprintf(rank, sizeof rank, "rank %d", k->rank);
-    if (k->fenced)
+    if (k->stuck)
+        snprintf(how, sizeof how, "no step forward for more than %.1f s (--hang), killed",
+                 1e-3 * w->s->hang_ms);
+    else if (k->fenced)
         snprintf(how, sizeof how, "silent since %.1f s, killed", silent);
     else if (status > 128 && status < 128 + NSIG)
         snprintf(how, sizeof how, "by signal %d (%s)", status - 128, strsignal(status - 128));
@@ -100,6 +110,8 @@ void td__workers_status(const td__workers *w, uint64_t now, td__text *out)
                         state_name(k), b->step, b->steps, td__phase_name(b->phase));
         first = false;
         td__text_json(out, b->what);
+        td__text_add(out, ", \"about\": ");
+        td__text_json(out, b->about);
         number(out, "since", b->since);
         number(out, "samples_per_second", b->samples_per_second);
         number(out, "loss", b->loss);

@@ -132,7 +132,7 @@ static bool parse_event_word(const char *word, td__fault_event *e, bool *placed)
     if (strncmp(word, "at=", 3) == 0 && !*placed)
         return *placed = parse_at(word + 3, e);
     if (strncmp(word, "for=", 4) == 0 && !e->for_ns &&
-        (e->act == TD_FAULT_STOP || e->act == TD_FAULT_SLOW)) {
+        (e->act == TD_FAULT_STOP || e->act == TD_FAULT_SLOW || e->act == TD_FAULT_HANG)) {
         bool good = with_unit(word + 4, TIMES, TD_LEN(TIMES), &v, &rest) && !*rest;
         e->for_ns = good ? (uint64_t)v : 0;
         return good;

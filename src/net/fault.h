@@ -25,6 +25,7 @@
  *     kill rank=2 at=step:17:allreduce:3     before the third allreduce of step 17
  *     stop rank=1 for=3s at=step:20          as step 20 begins
  *     cut 0-1 at=step:5:comm:2               the link between two ranks, before the second call
+ *     hang rank=1 for=9s at=step:20          does not go on, though its process beats
  *     flip rank=1 at=step:9                  one bit of a gradient
  *     slow rank=1 for=2ms at=step:3          each of its shards takes so much longer from there on
  *     full rank=0 at=step:4:state.json       the disk: the operation fails for want of space
@@ -52,7 +53,8 @@
     X(CUT, "cut")           \
     X(FLIP, "flip")         \
     X(FULL, "full")         \
-    X(SLOW, "slow")
+    X(SLOW, "slow")         \
+    X(HANG, "hang")
 typedef enum td__fault_act {
 #define X(id, name) TD_FAULT_##id,
     TD_FAULT_ACT_MAP(X)
@@ -64,7 +66,7 @@ typedef enum td__fault_act {
 typedef struct td__fault_event {
     td__fault_act act;
     int rank, peer;  /* peer: the other end of a cut */
-    uint64_t for_ns; /* of a stop (0: for ever), or more for each shard */
+    uint64_t for_ns; /* of a stop or hang (0: for ever), or more for each shard */
     bool generation; /* number is one, not a step */
     uint64_t number;
     char op[24];    /* "": as it begins */

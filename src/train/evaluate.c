@@ -89,9 +89,15 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
     td__shard_cut cut = {s->shards, own.begin, own.end};
     for (s->at = s->value + 1;; s->at += s->shards * s->n) {
         const td__batch *b;
+        if (!t->backup) /* with backup workers the others train on meanwhile */
+            td__train_beat(t, TD_PHASE_DATA, "samples of an evaluation", td__data_source(t->data));
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
+        if (!t->backup) {
+            td__train_beat(t, TD_PHASE_COMPUTE, "evaluation", NULL);
+            atomic_store(&t->at, t->eval_set);
+        }
         if (t->o.zero == 3) { /* ranks must stay together: nobody leaves early */
             TD_TRY(run_together(t, b, s));
             continue;
@@ -120,6 +126,8 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
                                                 .rows_user = s},
                              &l));
     td_status st = run_batches(t, l, stop, s);
+    if (!t->backup)
+        td__train_beat(t, TD_PHASE_COMM, "metrics of an evaluation", NULL);
     td__loader_destroy(l);
     if (!st && s->ranks > 1)
         st = td_allreduce(t->o.comm, s->value, s->value, s->count, TD_F64, TD_REDUCE_SUM, NULL);

@@ -23,7 +23,7 @@
 #include "train/checkpoint_impl.h"
 #include "train/run_dir.h"
 
-enum { MOST_OPS = 32, AHEAD = 2, MOST_TEXT = 1 << 20 };
+enum { MOST_OPS = 32, AHEAD = 2, MOST_TEXT = 1 << 20, HANG_NS = 10000000 };
 #define FILE_NAME "faults.txt"
 
 typedef struct tally {
@@ -85,6 +85,14 @@ static void write_down(const td__faults *f, const char *text)
         close(fd);
 }
 
+/* This thread goes no further; 0: for ever. */
+static void hang(uint64_t for_ns)
+{
+    uint64_t until = for_ns ? td__clock_ns() + for_ns : UINT64_MAX;
+    while (td__clock_ns() < until)
+        nanosleep(&(struct timespec){.tv_nsec = HANG_NS}, NULL);
+}
+
 static td_status carry_out(td__faults *f, const td__fault_event *e, td_comm *comm)
 {
     char text[TD_FAULT_TEXT], why[TD_FAULT_TEXT + 32];
@@ -98,7 +106,10 @@ static td_status carry_out(td__faults *f, const td__fault_event *e, td_comm *com
     f->flip = f->flip || e->act == TD_FAULT_FLIP;
     f->slow_ns = e->act == TD_FAULT_SLOW ? e->for_ns : f->slow_ns;
     pthread_mutex_unlock(&f->lock);
-    if (e->act == TD_FAULT_CUT || e->act == TD_FAULT_FLIP || e->act == TD_FAULT_SLOW)
+    if (e->act == TD_FAULT_HANG)
+        hang(e->for_ns);
+    if (e->act == TD_FAULT_CUT || e->act == TD_FAULT_FLIP || e->act == TD_FAULT_SLOW ||
+        e->act == TD_FAULT_HANG)
         return TD_OK;
     if (e->act == TD_FAULT_FULL)
         return TD_FAIL(TD_EIO, "no space left on the device (fault: %s)", text);

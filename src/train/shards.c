@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/shards.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ struct td__shard_set {
     int field_of[TD__MAX_MODEL_INPUTS]; /* by input; -1: the program does not read it */
     size_t row_nbytes[TD__MAX_MODEL_INPUTS];
     run now;
+    pthread_mutex_t lock; /* of which programs and runners there are, for who looks from outside */
 };
 
 td_status td__shard_set_create(const td__shard_set_opts *opts, td__shard_set **out)
@@ -49,16 +51,19 @@ td_status td__shard_set_create(const td__shard_set_opts *opts, td__shard_set **o
         return TD_FAIL(TD_ENOMEM, "no memory for programs");
     (*out)->o = *opts;
     (*out)->threads = td__pool_threads(opts->pool);
+    pthread_mutex_init(&(*out)->lock, NULL);
     return TD_OK;
 }
 
 static void drop(td__shard_set *s, sized *z)
 {
+    pthread_mutex_lock(&s->lock);
     for (int k = td__shard_runners(s); z->runners && k > 0; k--) /* borrowers first */
         td_runner_destroy(z->runners[k - 1]);
     td__free(z->runners);
     td_program_destroy(z->program);
     memset(z, 0, sizeof *z);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void td__shard_set_destroy(td__shard_set *s)
@@ -67,6 +72,7 @@ void td__shard_set_destroy(td__shard_set *s)
         return;
     for (int i = 0; i < MAX_SIZES; i++)
         drop(s, &s->sizes[i]);
+    pthread_mutex_destroy(&s->lock);
     td__free(s);
 }
 
@@ -143,8 +149,11 @@ static td_status find(td__shard_set *s, int64_t rows, sized **out)
     td_status st = make_program(s, g, oldest);
     td_graph_destroy(g);
     if (!st) {
-        oldest->runners = td__calloc((size_t)td__shard_runners(s), sizeof(*oldest->runners));
-        if (!oldest->runners)
+        td_runner **all = td__calloc((size_t)td__shard_runners(s), sizeof *all);
+        pthread_mutex_lock(&s->lock);
+        oldest->runners = all;
+        pthread_mutex_unlock(&s->lock);
+        if (!all)
             st = TD_FAIL(TD_ENOMEM, "no memory for %d runners", td__shard_runners(s));
     }
     if (st) {
@@ -192,14 +201,31 @@ td_runner *td__shard_any_runner(const td__shard_set *s)
     return NULL;
 }
 
+bool td__shard_set_now(td__shard_set *s, char *out, size_t max)
+{
+    const char *name = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < MAX_SIZES && !name; i++)
+        for (int k = 0; s->sizes[i].runners && k < td__shard_runners(s) && !name; k++)
+            if (s->sizes[i].runners[k])
+                name = td__runner_now(s->sizes[i].runners[k]);
+    if (name)
+        snprintf(out, max, "%s", name);
+    pthread_mutex_unlock(&s->lock);
+    return name != NULL;
+}
+
 /* The nth runner of a thread; those before it are there. */
 static td_status runner_of(td__shard_set *s, sized *z, int thread, int n, td_runner **out)
 {
     td_runner **all = &z->runners[thread * TD__MOST_BESIDE];
     if (!all[n]) {
-        TD_TRY(n ? td__runner_create_beside(all[0], &all[n])
-                 : td_runner_create(z->program, s->ps, &all[n]));
-        td_runner_set_profile(all[n], s->o.profile);
+        td_runner *r;
+        TD_TRY(n ? td__runner_create_beside(all[0], &r) : td_runner_create(z->program, s->ps, &r));
+        td_runner_set_profile(r, s->o.profile);
+        pthread_mutex_lock(&s->lock);
+        all[n] = r;
+        pthread_mutex_unlock(&s->lock);
     }
     *out = all[n];
     return TD_OK;

@@ -67,6 +67,9 @@ td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int k);
 TD_NODISCARD td_status td__shard_ready(td__shard_set *s, const td__batch *batch, int64_t at,
                                        int64_t rows, td_runner **out, uint64_t *seed);
 
+/* The name of a node that is being run; false: none is. Any thread, while the set lives. */
+bool td__shard_set_now(td__shard_set *s, char *out, size_t max);
+
 /* Some runner that has been made. */
 td_runner *td__shard_any_runner(const td__shard_set *s);
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "parallel/data_parallel.h"
+#include "train/checkpoint_impl.h"
 #include "train/memory.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
@@ -49,7 +50,9 @@ td_status td__train_save(td__trainer *t, bool best)
     if (!t->checkpointer && !slices)
         return TD_OK;
     uint64_t begin = td__clock_ns();
-    td__train_beat(t, TD_PHASE_DISK, "checkpoint");
+    char name[TD__STEP_NAME];
+    td__step_name(t->state.step, name);
+    td__train_beat(t, TD_PHASE_DISK, "checkpoint", name);
     if (t->checkpointer) {
         td_status st = td__checkpointer_wait(t->checkpointer);
         if (st)
@@ -180,7 +183,7 @@ static td_status evaluate_test(td__trainer *t, const td__train_result *r)
     td__dataset *part = td__data_part(t->data, TD_PART_TEST);
     if (!part || !t->o.test || r->end == TD_TRAIN_INTERRUPTED)
         return TD_OK;
-    td__train_beat(t, TD_PHASE_COMPUTE, "test");
+    td__train_beat(t, TD_PHASE_COMPUTE, "test", NULL);
     TD_TRY(td__trainer_evaluate(t, part, &t->test));
     td__eval_event e = {.step = r->step,
                         .epoch = r->epoch,

@@ -73,21 +73,34 @@ bool td__train_gives_up(const td__trainer *t)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-void td__train_beat(const td__trainer *t, td__phase phase, const char *what)
+void td__train_beat(td__trainer *t, td__phase phase, const char *what, const char *about)
 {
     td__members *m = t->o.members;
+    if (phase != TD_PHASE_COMPUTE)
+        atomic_store(&t->at, NULL);
     td__comm_says(t->o.comm, phase, t->state.step + 1, what);
     if (m && m->ops->beat)
         m->ops->beat(m, &(td__beat){.step = t->state.step,
                                     .steps = t->total_steps,
                                     .phase = phase,
                                     .what = what,
+                                    .about = about,
                                     .samples_per_second =
                                         t->seconds > 0 ? (double)t->samples / t->seconds : 0,
                                     .loss = t->loss,
                                     .speed = t->speed,
                                     .wait = t->waits,
                                     .faults = td__faults_count(t->o.faults)});
+}
+
+/* What a call is about, or the node that is being run. */
+bool td__train_explain(void *trainer, char *out, size_t max)
+{
+    td__trainer *t = trainer;
+    td__shard_set *at = atomic_load(&t->at);
+    if (at)
+        return td__shard_set_now(at, out, max);
+    return td__comm_now(t->o.comm, out, max);
 }
 
 static double ask(const td__trainer *t)
@@ -174,9 +187,10 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
     for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
-        td__train_beat(t, TD_PHASE_DATA, "samples");
+        td__train_beat(t, TD_PHASE_DATA, "samples", td__data_source(t->data));
         TD_TRY(td__loader_next(t->loader, &b));
-        td__train_beat(t, TD_PHASE_COMPUTE, NULL);
+        td__train_beat(t, TD_PHASE_COMPUTE, "shards", NULL);
+        atomic_store(&t->at, t->train_set);
         e->data_wait += seconds_since(begin);
         td__train_span(t, TD_SPAN_DATA, begin);
         TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
@@ -199,7 +213,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
     t->say.ask = ask(t);
-    td__train_beat(t, TD_PHASE_COMM, "gradients");
+    td__train_beat(t, TD_PHASE_COMM, "gradients", NULL);
     if (t->backup)
         TD_TRY(td__backup_step_end(t, first, end, e->lr, e, &r));
     else
@@ -245,6 +259,7 @@ static td_status step(td__trainer *t)
     td__train_state *s = &t->state;
     td__step_event e = {.step = s->step + 1, .epoch = s->epoch};
     uint64_t begin = e.begin_ns = td__clock_ns();
+    td__train_beat(t, TD_PHASE_COMPUTE, "the step's beginning", NULL);
     td__faults_step(t->o.faults, e.step, e.step > t->tried);
     t->tried = e.step > t->tried ? e.step : t->tried;
     td_status st = run_batches(t, &e);
@@ -301,7 +316,7 @@ static td_status validate(td__trainer *t, bool *best)
     uint64_t begin = td__clock_ns();
 
     /* A rank of an elastic run that is to stop does so at the border of a step. */
-    td__train_beat(t, TD_PHASE_COMPUTE, "validation");
+    td__train_beat(t, TD_PHASE_COMPUTE, "validation", NULL);
     TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID),
                                       t->o.members ? NULL : t->stop, &stopped, &r));
     td__train_span(t, TD_SPAN_VALID, begin);

@@ -45,9 +45,10 @@ struct td__trainer {
     td_optimizer *optimizer;
     td_schedule *schedule;
     td__step_engine *engine;
-    td__step_say say;     /* of this rank, in the step under way */
-    td__verify *verify;   /* NULL: nothing is run twice */
-    td__balance *balance; /* NULL: shards are dealt out evenly */
+    td__step_say say;            /* of this rank, in the step under way */
+    _Atomic(td__shard_set *) at; /* whose nodes are being run; NULL: nobody's */
+    td__verify *verify;          /* NULL: nothing is run twice */
+    td__balance *balance;        /* NULL: shards are dealt out evenly */
     td__loader *loader;
     td__model_facts facts;
     int watch; /* metric; -1: the loss */
@@ -151,7 +152,8 @@ TD_NODISCARD td_status td__train_save(td__trainer *t, bool best);
 TD_NODISCARD td_status td__train_saved(td__trainer *t);
 bool td__train_at_end(const td__trainer *t);
 /* What the trainer does now, for heartbeats and the hang report. */
-void td__train_beat(const td__trainer *t, td__phase phase, const char *what);
+void td__train_beat(td__trainer *t, td__phase phase, const char *what, const char *about);
+bool td__train_explain(void *trainer, char *out, size_t max); /* a td__explain */
 /* Now and then, and at the end: where the time of all ranks went. Collective. */
 TD_NODISCARD td_status td__train_tell_ranks(td__trainer *t, bool end);
 bool td__train_owes_validation(const td__trainer *t);

@@ -77,6 +77,19 @@ diff first run/faults.txt || fail "a file of faults gave others"
 elastic flip -n 3 --faults 'flip rank=1 at=step:9' --set train.verify=1
 has 'rank 1 computed the gradients of shard [0-9]* of step 9 wrongly'
 
+# A rank that beats but goes no further is killed, and not those that wait for it; so is one that
+# does not leave when the others do.
+while read -r faults; do
+    elastic "$faults" -n 3 --hang 2s --faults "$faults"
+    has 'hang: rank 1 on .*: \(compute in\|network in\) .* of step 5 since [0-9.]* s, no step forward'
+    [ "$(grep -c 'killed; the others' out)" = 1 ] || fail "$faults: others were killed too"
+done <<'CASES'
+hang rank=1 at=step:5
+hang rank=1 at=step:5:comm:1; kill rank=2 at=step:5:comm:1
+CASES
+elastic 'a short hang' -n 3 --hang 5s --faults 'hang rank=1 for=1s at=step:5'
+! grep -q 'hang: ' out || fail "a rank that was slow was killed"
+
 # A host that computes wrongly goes with all of its ranks, if there are others.
 printf '#!/bin/sh\nshift\nexec "$@"\n' >rsh
 chmod +x rsh

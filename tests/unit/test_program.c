@@ -2,11 +2,15 @@
  * steps allocate nothing; gradients go where they belong; bad numbers are named. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/deadline.h"
 #include "base/half.h"
 #include "graph/program_impl.h"
+#include "graph/runner.h"
 #include "support/check.h"
 #include "support/nets.h"
 #include "tandem/alloc.h"
@@ -432,6 +436,44 @@ TEST(a_cast_rounds_inside_a_chain)
     td_graph_destroy(g);
 }
 
+typedef struct onlooker {
+    td_runner *r;
+    atomic_bool seen;
+    char name[64];
+} onlooker;
+
+static void *look_on(void *arg)
+{
+    onlooker *o = arg;
+    td__deadline until = td__deadline_in_ms(20000);
+    const char *name = NULL;
+    while (!name && !td__deadline_passed(until))
+        name = td__runner_now(o->r);
+    snprintf(o->name, sizeof o->name, "%s", name ? name : "");
+    atomic_store(&o->seen, true);
+    return NULL;
+}
+
+/* Another thread sees which node is being run, for reports of what hangs. */
+TEST(a_runner_says_where_it_is)
+{
+    const net *n = &NETS[0];
+    trained t = start(n, NULL);
+    onlooker o = {.r = t.r};
+    pthread_t thread;
+    bool known = false;
+    CHECK(td__runner_now(t.r) == NULL, "it is not running");
+    CHECK(pthread_create(&thread, NULL, look_on, &o) == 0, "no thread");
+    for (unsigned k = 0; !atomic_load(&o.seen); k++)
+        (void)step(&t, k);
+    pthread_join(thread, NULL);
+    CHECK(td__runner_now(t.r) == NULL, "it has run");
+    for (int i = 0; i < td_runner_profile_count(t.r); i++)
+        known = known || strcmp(td_runner_profile(t.r, i).name, o.name) == 0;
+    CHECK(known, "'%s' is no node", o.name);
+    trained_stop(&t);
+}
+
 TEST(params_survive_a_file)
 {
     check_tmpdir();
@@ -470,6 +512,7 @@ int main(void)
         cmocka_unit_test(losses_of_every_type),
         cmocka_unit_test(a_state_belongs_to_one_node),
         cmocka_unit_test(a_cast_rounds_inside_a_chain),
+        cmocka_unit_test(a_runner_says_where_it_is),
         cmocka_unit_test(params_survive_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
