@@ -48,13 +48,13 @@ static void print_case(const td__memory_case *c, bool chosen, const td__train_me
     printf(" %11s\n", td__human_bytes((double)m->total, b));
 }
 
-static td_status print_ranks(const td__session *s, int ranks)
+static td_status print_ranks(const td__session *s, int ranks, bool elastic)
 {
     const char *transport = td__job_parallel_opts(s->job)->transport;
     int last = ranks > 1 ? TD__ZERO_STAGES - 1 : 0;
 
-    printf("\nmemory of a rank, of %d on this host, the one that writes checkpoints\n  %8s", ranks,
-           "");
+    printf("\nmemory of %s rank, of %d on this host, the one that writes checkpoints\n  %8s",
+           elastic ? "an elastic" : "a", ranks, "");
 #define X(id, name) printf(" %11s", name);
     TD__MEMORY_MAP(X)
 #undef X
@@ -63,7 +63,8 @@ static td_status print_ranks(const td__session *s, int ranks)
         td__memory_case c = {.ranks = ranks,
                              .zero = zero,
                              .shared = !transport || strcmp(transport, "tcp") != 0,
-                             .saves = true};
+                             .saves = true,
+                             .mirrors = elastic};
         td__train_memory m;
         TD_TRY(td__trainer_memory(s->trainer, &c, &m));
         print_case(&c, zero == td__job_train(s->job)->zero, &m);
@@ -128,7 +129,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     td__print_layers(stdout, rows, n);
     print_params(td__trainer_params(s->trainer));
     print_memory(s);
-    TD_TRY(print_ranks(s, ranks));
+    TD_TRY(print_ranks(s, ranks, td__args_has(a, "elastic")));
     printf("\njob sha256:%s\n", s->digest);
     return TD_OK;
 }
@@ -152,6 +153,8 @@ static const td__flag FLAGS[] = {
      .letter = 'n',
      .value = "N",
      .help = "the memory that each of N ranks needs, by parallel.zero (1)"},
+    {.name = "elastic",
+     .help = "of ranks that may be lost: with slices they hold those of another too"},
     {.name = "quiet", .letter = 'q', .help = "print nothing: the exit status says it"},
     {.name = NULL}};
 

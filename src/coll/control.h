@@ -23,7 +23,7 @@ typedef enum td__ctl_kind {
     /* To the process. */
     TD_CTL_WELCOME,    /* u32: milliseconds between beats, u32: fewest ranks */
     TD_CTL_GENERATION, /* td__ctl_generation */
-    TD_CTL_WANTED,     /* u64: this generation is to end at a step border */
+    TD_CTL_WANTED,     /* td__ctl_wanted: a generation is to end at a step border */
     TD_CTL_END,        /* text: go */
     TD_CTL_STOP,       /* the job ends: keep the work at the next step border, and go */
 } td__ctl_kind;
@@ -37,6 +37,13 @@ typedef struct td__ctl_beat { /* td__beat */
     char what[48], about[64];
 } td__ctl_beat;
 static_assert(sizeof(td__ctl_beat) == 184 && offsetof(td__ctl_beat, what) == 72, "wire");
+
+typedef struct td__ctl_wanted {
+    uint64_t generation;
+    uint32_t goes; /* the process will have no place in the next one, as it seems */
+    uint32_t pad;
+} td__ctl_wanted;
+static_assert(sizeof(td__ctl_wanted) == 16 && offsetof(td__ctl_wanted, goes) == 8, "wire");
 
 typedef struct td__ctl_left {
     uint64_t generation;

@@ -52,6 +52,9 @@ typedef struct td__members_ops {
     /* Is the generation to end at the next step border? The same answer need not come on all
      * ranks at once: the caller agrees on it with the others (the step's small allreduce). */
     bool (*wanted)(td__members *m);
+    /* (optional) Will this process be without a place once the generation that is to end has ended,
+     * as far as is known? It gives what it holds to the others before. Any thread, never blocks. */
+    bool (*going)(td__members *m);
     /* Generation g is over for this process. st TD_OK: at a step border, as wanted; TD_EINVAL: what
      * is wrong is wrong with the job, and no other process could go on either; TD_EMISMATCH: this
      * host computes wrongly. */

@@ -38,6 +38,7 @@ typedef struct agent_members {
     bool running;
     atomic_uint_fast64_t in;     /* generation whose comm is in use or being made; 0: none */
     atomic_uint_fast64_t wanted; /* generation that is to end */
+    atomic_bool goes;            /* this process has no place after it */
     atomic_bool stopping;        /* the job is */
     atomic_int least;            /* ranks */
     pthread_mutex_t lock;        /* protects all below; taken before that of `stop` */
@@ -95,7 +96,7 @@ static void hear_generation(agent_members *m, const td__ctl_generation *g)
 
 static void hear(agent_members *m, const td__link_msg *msg)
 {
-    uint64_t number;
+    td__ctl_wanted w;
     uint32_t welcome[2];
     td__ctl_generation g;
     char text[256];
@@ -106,9 +107,10 @@ static void hear(agent_members *m, const td__link_msg *msg)
     } else if (msg->kind == TD_CTL_GENERATION && msg->nbytes == sizeof g) {
         memcpy(&g, msg->data, sizeof g);
         hear_generation(m, &g);
-    } else if (msg->kind == TD_CTL_WANTED && msg->nbytes == sizeof number) {
-        memcpy(&number, msg->data, sizeof number);
-        atomic_store(&m->wanted, number);
+    } else if (msg->kind == TD_CTL_WANTED && msg->nbytes == sizeof w) {
+        memcpy(&w, msg->data, sizeof w);
+        atomic_store(&m->goes, w.goes != 0);
+        atomic_store(&m->wanted, w.generation);
     } else if (msg->kind == TD_CTL_STOP) {
         atomic_store(&m->stopping, true);
         pthread_mutex_lock(&m->lock);
@@ -282,6 +284,11 @@ static bool wanted(td__members *base)
     return in && (atomic_load(&m->wanted) >= in || atomic_load(&m->stopping));
 }
 
+static bool going(td__members *base)
+{
+    return wanted(base) && atomic_load(&((agent_members *)base)->goes);
+}
+
 static bool stopping(td__members *base)
 {
     return atomic_load(&((agent_members *)base)->stopping);
@@ -388,6 +395,7 @@ static void destroy(td__members *base)
 
 static const td__members_ops OPS = {.next = next,
                                     .wanted = wanted,
+                                    .going = going,
                                     .leave = leave,
                                     .beat = beat,
                                     .explain = explain,

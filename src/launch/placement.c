@@ -120,13 +120,23 @@ static uint32_t nth_of_agent(const td__ms_content *c, uint32_t rank)
     return n;
 }
 
+/* Is a rank of old one too many by the numbers of next? */
+static bool too_many(const td__ms_content *next, const td__ms_content *old, uint32_t rank)
+{
+    int agent = td__ms_proc_agent(old->member[rank]);
+    return rank >= next->wanted || nth_of_agent(old, rank) >= next->target[agent];
+}
+
+bool td__place_too_many(const td__ms_content *c, uint32_t rank)
+{
+    return too_many(c, c, rank);
+}
+
 static bool must_go(const td__place *p, const td__ms_content *next, const td__ms_content *old,
                     uint32_t rank)
 {
     const td__place_proc *m = find(p, old->member[rank]);
-    int agent = td__ms_proc_agent(old->member[rank]);
-    return !m || m->leaving || rank >= next->wanted ||
-           nth_of_agent(old, rank) >= next->target[agent];
+    return !m || m->leaving || too_many(next, old, rank);
 }
 
 static uint32_t members_on(const td__ms_content *c, int agent)

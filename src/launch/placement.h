@@ -91,6 +91,8 @@ typedef struct td__place {
     uint64_t look_at;   /* out: when time alone changes the answer; UINT64_MAX: never */
 } td__place;
 
+/* Of the members of c's generation: is this rank one too many, in all or on its host? */
+bool td__place_too_many(const td__ms_content *c, uint32_t rank);
 /* true: *next is to be proposed, with *voters. */
 bool td__place_next(td__place *p, const td__ms_state *s, uint64_t now, uint64_t *voters,
                     td__ms_content *next);

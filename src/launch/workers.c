@@ -457,6 +457,17 @@ static void tell_generation(worker *k, const td__ms_content *c, int rank, uint64
     k->said[0] = 0;
 }
 
+static void tell_wanted(worker *k, const td__ms_content *c, int rank)
+{
+    bool goes = k->leaving || td__place_too_many(c, (uint32_t)rank);
+    if (k->told_wanted == c->generation && k->told_goes == goes)
+        return;
+    td__ctl_wanted w = {.generation = c->generation, .goes = goes};
+    td__link_send(&k->link, TD_CTL_WANTED, &w, sizeof w);
+    k->told_wanted = c->generation;
+    k->told_goes = goes;
+}
+
 void td__workers_apply(td__workers *w, const td__ms_state *s)
 {
     const td__ms_content *c = &s->content;
@@ -468,10 +479,8 @@ void td__workers_apply(td__workers *w, const td__ms_state *s)
             continue;
         if (c->generation > k->told)
             tell_generation(k, c, rank, td__clock_ns());
-        if (c->ending && k->told_wanted < c->generation) {
-            td__link_send(&k->link, TD_CTL_WANTED, &c->generation, sizeof c->generation);
-            k->told_wanted = c->generation;
-        }
+        if (c->ending)
+            tell_wanted(k, c, rank);
     }
 }
 

@@ -30,6 +30,7 @@ typedef struct td__worker {
     uint64_t out_of;  /* generation that it has left, or waits after */
     uint64_t told;    /* generation that it was told of */
     uint64_t told_wanted;
+    bool told_goes;             /* with it */
     uint64_t heard_ns, kill_at; /* kill_at 0: no */
     td__ctl_beat beat;
     td__hang hang;  /* why it was silent, if fenced */

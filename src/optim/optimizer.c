@@ -6,6 +6,7 @@
  * an optimizer of some elements holds their states side by side in the order of its own ranges. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -421,9 +422,20 @@ void td__optim_add_squares(const td_optimizer *o, const double *squares, td__tre
     }
 }
 
-void td__optim_chunk_sums(td_optimizer *o, const float *grads, size_t begin, size_t count,
-                          double *sums)
+/* A chunk's states, beside the real ones. */
+static void copy_states(const td_optimizer *o, td__optim_slice *c,
+                        float beside[TD_OPTIM_MAX_STATE][TD_OPTIM_CHUNK])
 {
+    for (int k = 0; k < o->n_states; k++) {
+        memcpy(beside[k], c->s[k], c->n * sizeof *beside[k]);
+        c->s[k] = beside[k];
+    }
+}
+
+void td__optim_chunk_sums(td_optimizer *o, const float *grads, size_t begin, size_t count,
+                          bool keep, double *sums)
+{
+    float beside[TD_OPTIM_MAX_STATE][TD_OPTIM_CHUNK];
     size_t end = begin + count;
     unsigned mode = td__cpu_fp_flush();
 
@@ -437,6 +449,8 @@ void td__optim_chunk_sums(td_optimizer *o, const float *grads, size_t begin, siz
         double *to_sums = sums + 2 * ((size_t)s->chunk + (from - s->begin) / TD_OPTIM_CHUNK);
         for (size_t at = 0; at < part.n; at += TD_OPTIM_CHUNK, to_sums += 2) {
             td__optim_slice c = chunk_at(o, &part, at);
+            if (!keep)
+                copy_states(o, &c, beside);
             o->def->chunk(o->isa, &mine, &c, to_sums);
         }
     }

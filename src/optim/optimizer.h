@@ -117,9 +117,10 @@ void td__optim_chunk_squares(const td_optimizer *o, const float *grads, size_t b
 /* The sum over all dense params of chunks' squares, to be gone on with for row-sparse ones. */
 void td__optim_add_squares(const td_optimizer *o, const double *squares, td__tree_sum *sum);
 /* After begin, if !td__optim_sliceable: two sums for each chunk in the range; then, when all are
- * known, the tensors' learning rates. apply may then cut tensors. */
+ * known, the tensors' learning rates. apply may then cut tensors. keep: the states that this
+ * changes; without it they stay as they are, and it is called again, to keep, before apply. */
 void td__optim_chunk_sums(td_optimizer *o, const float *grads, size_t begin, size_t count,
-                          double *sums);
+                          bool keep, double *sums);
 void td__optim_set_rates(td_optimizer *o, const double *sums);
 
 #endif

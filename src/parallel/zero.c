@@ -43,6 +43,11 @@ struct td__zero {
     float *store;        /* (depth, owned) */
     stack *stacks;       /* by bucket */
     uint64_t sent;       /* bytes, so far */
+    /* Mirrors. */
+    int mirror, mirrored_by; /* -1: nobody */
+    int place;               /* in the ring */
+    size_t *mirror_at;       /* by bucket: where its slice lies in mirror_sums */
+    float *mirror_sums;      /* of params alone */
 };
 
 /* ---- Sizes ----------------------------------------------------------------------------------- */
@@ -87,18 +92,46 @@ static int depth_of(int stage, int size, int shards, int accumulate)
     return most;
 }
 
-size_t td__zero_nbytes(const td__zero_map *m, int stage, int shards, int accumulate, bool shared)
+size_t td__zero_nbytes(const td__zero_map *m, const td__zero_case *c)
 {
     size_t owned = 0, piece = piece_of(m), size = (size_t)m->size;
     for (int r = 0; r < m->size; r++)
         if (td__zero_owned(m, r) > owned)
             owned = td__zero_owned(m, r);
-    size_t slots = (size_t)slots_of(stage, m->size, shards, accumulate);
-    size_t depth = (size_t)depth_of(stage, m->size, shards, accumulate);
-    return sizeof(float) * (depth * owned + size * piece * ((shared ? size : 1) + slots));
+    size_t slots = (size_t)slots_of(c->stage, m->size, c->shards, c->accumulate);
+    size_t depth = (size_t)depth_of(c->stage, m->size, c->shards, c->accumulate);
+    return sizeof(float) * ((depth + (c->mirrors ? 1 : 0)) * owned +
+                            size * piece * ((c->shared ? size : 1) + slots));
 }
 
 /* ---- Making one ------------------------------------------------------------------------------ */
+
+static size_t mirror_nbytes(const td__zero *z)
+{
+    return z->mirror_at ? (z->mirror_at[z->map.params] + 1) * sizeof(float) : 0;
+}
+
+static td_status set_up_mirror(td__zero *z)
+{
+    int *order = td__calloc((size_t)z->size, sizeof *order);
+    z->mirror_at = td__calloc((size_t)z->map.params + 1, sizeof *z->mirror_at);
+    if (!order || !z->mirror_at) {
+        td__free(order);
+        return TD_FAIL(TD_ENOMEM, "no memory for a ring of %d ranks", z->size);
+    }
+    td__zero_ring(z->o.comm->host_of, z->size, order);
+    z->mirror = td__zero_before(order, z->size, z->rank);
+    while (order[z->place] != z->rank)
+        z->place++;
+    z->mirrored_by = order[(z->place + 1) % z->size];
+    td__free(order);
+    for (int b = 0; b < z->map.params; b++)
+        z->mirror_at[b + 1] = z->mirror_at[b] + td__zero_slice(&z->map, b, z->mirror);
+    z->mirror_sums = td__alloc_block(mirror_nbytes(z));
+    return z->mirror_sums ? TD_OK
+                          : TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of mirrored gradients",
+                                    mirror_nbytes(z));
+}
 
 static td_status set_up(td__zero *z)
 {
@@ -124,7 +157,7 @@ static td_status set_up(td__zero *z)
         float *block = td_params_block(o->params, &all);
         td__block_thin(block, all * sizeof *block);
     }
-    return TD_OK;
+    return o->mirrors ? set_up_mirror(z) : TD_OK;
 }
 
 td_status td__zero_create(const td__zero_opts *opts, td__zero **out)
@@ -136,6 +169,7 @@ td_status td__zero_create(const td__zero_opts *opts, td__zero **out)
     z->o = *opts;
     z->rank = td_comm_rank(opts->comm);
     z->size = td_comm_size(opts->comm);
+    z->mirror = z->mirrored_by = -1;
     TD_ASSERT(z->size > 1 && opts->stage >= 1 && opts->stage < TD__ZERO_STAGES,
               "stage %d with %d ranks", opts->stage, z->size);
     td_status st = set_up(z);
@@ -155,6 +189,8 @@ void td__zero_destroy(td__zero *z)
         td_comm_free(z->o.comm, z->send);
     td__free_block(z->store, (size_t)z->depth * z->owned * sizeof(float));
     td__free_block(z->inbox, (size_t)z->slots * (size_t)z->size * z->piece * sizeof(float));
+    td__free_block(z->mirror_sums, mirror_nbytes(z));
+    td__free(z->mirror_at);
     td__free(z->own_at);
     td__free(z->stacks);
     td__zero_map_fini(&z->map);
@@ -174,6 +210,19 @@ int td__zero_rank(const td__zero *z)
 const td__zero_map *td__zero_map_of(const td__zero *z)
 {
     return &z->map;
+}
+
+int td__zero_mirror(const td__zero *z)
+{
+    return z->mirror;
+}
+
+void td__zero_leave(td__zero *z)
+{
+    if (z->send)
+        td_comm_free(z->o.comm, z->send);
+    z->send = NULL;
+    z->o.comm = NULL;
 }
 
 /* Registered when it is first needed, so that making a td__zero is local. */
@@ -351,6 +400,57 @@ const float *td__zero_sum(td__zero *z, int b)
     return s.at[0].dense;
 }
 
+/* ---- Mirrors --------------------------------------------------------------------------------- */
+
+/* The sums of buckets [b, end) lie side by side, on all ranks alike: which store a sum is in is a
+ * matter of the shard tree. */
+static int side_by_side(td__zero *z, int b)
+{
+    (void)td__zero_sum(z, b);
+    int store = z->stacks[b].at[0].store, end = b + 1;
+    for (; end < z->map.params; end++) {
+        (void)td__zero_sum(z, end);
+        if (z->stacks[end].at[0].store != store)
+            break;
+    }
+    return end;
+}
+
+static td_status pass_on(td__zero *z, int b, int end)
+{
+    size_t n = z->own_at[end] - z->own_at[b];
+    z->sent += n * sizeof(float);
+    return n ? td_send(z->o.comm, td__zero_sum(z, b), n, TD_F32, z->mirrored_by, NULL) : TD_OK;
+}
+
+static td_status take(td__zero *z, int b, int end)
+{
+    size_t n = z->mirror_at[end] - z->mirror_at[b];
+    return n ? td_recv(z->o.comm, z->mirror_sums + z->mirror_at[b], n, TD_F32, z->mirror, NULL)
+             : TD_OK;
+}
+
+/* A send may have to wait for its receive, so every other rank of the ring receives first. */
+td_status td__zero_mirror_sums(td__zero *z)
+{
+    for (int b = 0, end; z->mirror >= 0 && b < z->map.params; b = end) {
+        end = side_by_side(z, b);
+        if (z->place % 2) {
+            TD_TRY(take(z, b, end));
+            TD_TRY(pass_on(z, b, end));
+        } else {
+            TD_TRY(pass_on(z, b, end));
+            TD_TRY(take(z, b, end));
+        }
+    }
+    return TD_OK;
+}
+
+const float *td__zero_mirror_sum(const td__zero *z, int b)
+{
+    return z->mirror_sums + z->mirror_at[b];
+}
+
 /* ---- Slices to all, or to one ---------------------------------------------------------------- */
 
 /* own: this rank's slice; out: the whole bucket; skip_own: it is there already. */
@@ -397,9 +497,12 @@ void td__zero_drop(td__zero *z, int b)
     size_t all;
     float *block = td_params_block(z->o.params, &all);
 
-    td__block_give_back(block + cut[0], (cut[z->rank] - cut[0]) * sizeof *block);
-    td__block_give_back(block + cut[z->rank + 1],
-                        (cut[z->size] - cut[z->rank + 1]) * sizeof *block);
+    int low = z->mirror >= 0 && z->mirror < z->rank ? z->mirror : z->rank;
+    int high = z->mirror > z->rank ? z->mirror : z->rank;
+    td__block_give_back(block + cut[0], (cut[low] - cut[0]) * sizeof *block);
+    if (low < high)
+        td__block_give_back(block + cut[low + 1], (cut[high] - cut[low + 1]) * sizeof *block);
+    td__block_give_back(block + cut[high + 1], (cut[z->size] - cut[high + 1]) * sizeof *block);
 }
 
 td_status td__zero_gather_all(td__zero *z)

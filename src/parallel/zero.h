@@ -38,6 +38,7 @@ typedef struct td__zero_opts {
     int stage;              /* 1 to 3 */
     int shards, accumulate; /* of a batch; the most batches of a step */
     size_t bucket_nbytes;   /* 0: the default */
+    bool mirrors;           /* every rank holds the slices of another too (zero_map.h) */
 } td__zero_opts;
 
 TD_NODISCARD td_status td__zero_create(const td__zero_opts *opts, td__zero **out);
@@ -45,6 +46,9 @@ void td__zero_destroy(td__zero *z); /* NULL is allowed; local */
 int td__zero_stage(const td__zero *z);
 int td__zero_rank(const td__zero *z);
 const td__zero_map *td__zero_map_of(const td__zero *z);
+int td__zero_mirror(const td__zero *z); /* the rank whose slices this one mirrors; -1: none */
+/* The comm is about to be destroyed, what is local stays: the sums of a step can still be read. */
+void td__zero_leave(td__zero *z);
 
 /* A step begins: nothing is added up yet. */
 void td__zero_begin(td__zero *z);
@@ -54,12 +58,16 @@ TD_NODISCARD td_status td__zero_reduce(td__zero *z, int b, const td__partial *mi
                                        const td__rank_leaf *leaves, int n_leaves);
 /* This rank's slice of the sum of bucket b, until the next step begins. */
 const float *td__zero_sum(td__zero *z, int b);
+/* With mirrors: every rank gets the sums of the slices that it mirrors, so that it can make the
+ * same update as their owner. Collective. Then: that of bucket b. */
+TD_NODISCARD td_status td__zero_mirror_sums(td__zero *z);
+const float *td__zero_mirror_sum(const td__zero *z, int b);
 /* All slices of the sum of bucket b, to `out`, which has the bucket's elements. Collective. */
 TD_NODISCARD td_status td__zero_gather_sum(td__zero *z, int b, float *out);
 
 /* All slices of bucket b of the params into the block. Collective. */
 TD_NODISCARD td_status td__zero_gather(td__zero *z, int b);
-/* Give back the memory of others' slices; they are no longer known. */
+/* Give back the memory of others' slices, mirrored ones aside; they are no longer known. */
 void td__zero_drop(td__zero *z, int b);
 /* gather and drop of all buckets. */
 TD_NODISCARD td_status td__zero_gather_all(td__zero *z);
@@ -74,6 +82,10 @@ TD_NODISCARD td_status td__zero_collect(td__zero *z, int b, const float *own, in
 
 /* Bytes that a td__zero of these numbers holds on a rank (widest slices), as the operating system
  * counts them: pages shared with others count for each. */
-size_t td__zero_nbytes(const td__zero_map *m, int stage, int shards, int accumulate, bool shared);
+typedef struct td__zero_case {
+    int stage, shards, accumulate;
+    bool shared, mirrors;
+} td__zero_case;
+size_t td__zero_nbytes(const td__zero_map *m, const td__zero_case *c);
 
 #endif

@@ -118,21 +118,48 @@ static void add_range(td__optim_range *ranges, int *n, size_t begin, size_t end)
         ranges[(*n)++] = (td__optim_range){begin, end};
 }
 
-td_status td__zero_ranges(const td__zero_map *m, td_params *ps, int rank, td__optim_range **out,
-                          int *n)
+td_status td__zero_ranges(const td__zero_map *m, td_params *ps, int rank, int mirror,
+                          td__optim_range **out, int *n)
 {
+    int low = mirror >= 0 && mirror < rank ? mirror : rank;
+    int high = mirror > rank ? mirror : low == mirror ? rank : -1;
     td__optim_range *ranges = *out =
-        td__calloc((size_t)m->params + (size_t)td_params_count(ps) + 1, sizeof *ranges);
+        td__calloc(2 * (size_t)m->params + (size_t)td_params_count(ps) + 1, sizeof *ranges);
 
     *n = 0;
     if (!ranges)
         return TD_FAIL(TD_ENOMEM, "no memory for the slices of rank %d", rank);
-    for (int b = 0; b < m->params; b++)
-        add_range(ranges, n, td__zero_cut(m, b)[rank], td__zero_cut(m, b)[rank + 1]);
+    for (int b = 0; b < m->params; b++) {
+        add_range(ranges, n, td__zero_cut(m, b)[low], td__zero_cut(m, b)[low + 1]);
+        if (high >= 0)
+            add_range(ranges, n, td__zero_cut(m, b)[high], td__zero_cut(m, b)[high + 1]);
+    }
     for (int i = 0; i < td_params_count(ps); i++) {
         td_param_info info = td_params_info(ps, i);
         if (!info.is_state && info.sparse)
             add_range(ranges, n, info.offset, info.offset + info.count);
     }
     return TD_OK;
+}
+
+/* The first rank of every host, then the second of every host, and so on. */
+void td__zero_ring(const int *host_of, int size, int *order)
+{
+    int n = 0;
+    for (int turn = 0; n < size; turn++)
+        for (int r = 0; r < size; r++) {
+            int nth = 0;
+            for (int k = 0; k < r; k++)
+                nth += !host_of || host_of[k] == host_of[r];
+            if (nth == turn)
+                order[n++] = r;
+        }
+}
+
+int td__zero_before(const int *order, int size, int rank)
+{
+    for (int i = 0; i < size && size > 1; i++)
+        if (order[i] == rank)
+            return order[(i + size - 1) % size];
+    return -1;
 }

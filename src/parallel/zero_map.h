@@ -43,9 +43,16 @@ static inline size_t td__zero_slice(const td__zero_map *m, int bucket, int rank)
 size_t td__zero_widest(const td__zero_map *m, int bucket);
 /* Elements of all slices of a rank, statistics included. */
 size_t td__zero_owned(const td__zero_map *m, int rank);
-/* What an optimizer on `rank` is to hold: its slices of params, and row-sparse params, which every
- * rank holds and updates whole. The caller frees *out. */
-TD_NODISCARD td_status td__zero_ranges(const td__zero_map *m, td_params *ps, int rank,
+/* What an optimizer on `rank` is to hold: its slices of params, those of `mirror` too (-1: nobody),
+ * and row-sparse params, which every rank holds and updates whole. The caller frees *out. */
+TD_NODISCARD td_status td__zero_ranges(const td__zero_map *m, td_params *ps, int rank, int mirror,
                                        td__optim_range **out, int *n);
+
+/* Mirrors: in a world whose ranks may be lost every slice is held by a second rank. Ranks stand in
+ * a ring in which neighbours are on different hosts as far as possible, and each mirrors the one
+ * before it. order: (size) the ring; host_of: by rank, NULL: one host. */
+void td__zero_ring(const int *host_of, int size, int *order);
+/* Whose slices does `rank` mirror? -1: it is alone. */
+int td__zero_before(const int *order, int size, int rank);
 
 #endif

@@ -8,7 +8,8 @@
  *                 of those that are behind, one after the other; the rest do nothing.
  *   4. commit     What arrived is copied over the old state, which until then is whole.
  *
- * A failure anywhere leaves every rank with the state that it had, or with the new one. */
+ * A failure anywhere leaves every rank with the state that it had, or with the new one. Where ranks
+ * hold slices (parallel.zero), 3 and 4 are those of catch_up_slices.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -19,18 +20,9 @@
 #include "base/log.h"
 #include "graph/params.h"
 #include "optim/kernels/kernels.h"
+#include "train/catch_up.h"
 #include "train/faults.h"
-#include "train/trainer_impl.h"
-
-typedef struct hello {
-    td__train_state state;
-    uint64_t optimizer_steps, tried;
-    td__faults_known faults;
-    uint32_t crc;       /* of the params block */
-    uint32_t has;       /* 0: only the beginning */
-    uint64_t last;      /* generation that this process was in; 0: none */
-    int32_t rank, size; /* there */
-} hello;
+#include "train/slices.h"
 
 /* What travels: everything that a rank needs besides the hello. */
 enum { MOST_PIECES = 2 + TD_OPTIM_MAX_STATE };
@@ -64,7 +56,7 @@ static cargo cargo_of(td__trainer *t)
 
 /* ---- 1, 2 ------------------------------------------------------------------------------------ */
 
-static void fill(td__trainer *t, hello *h)
+static void fill(td__trainer *t, td__hello *h)
 {
     size_t count;
     memset(h, 0, sizeof *h); /* it travels with its padding */
@@ -77,12 +69,13 @@ static void fill(td__trainer *t, hello *h)
     h->rank = t->last_rank;
     h->size = t->last_size;
     const float *params = td_params_block(t->params, &count);
-    if (h->has)
+    if (t->stage)
+        td__slices_say(t, h);
+    else if (h->has)
         h->crc = td__crc32c(0, params, count * sizeof *params);
 }
 
-/* Above 0: a is further. */
-static int compare(const hello *a, const hello *b)
+int td__hello_compare(const td__hello *a, const td__hello *b)
 {
     if (a->has != b->has)
         return a->has ? 1 : -1;
@@ -93,19 +86,19 @@ static int compare(const hello *a, const hello *b)
     return 0;
 }
 
-static int holders(const hello *all, int n, int who)
+static int holders(const td__hello *all, int n, int who)
 {
     int same = 0;
     for (int r = 0; r < n; r++)
-        same += compare(&all[r], &all[who]) == 0 && all[r].crc == all[who].crc;
+        same += td__hello_compare(&all[r], &all[who]) == 0 && all[r].crc == all[who].crc;
     return same;
 }
 
-static int furthest(const hello *all, int n)
+static int furthest(const td__hello *all, int n)
 {
     int best = 0;
     for (int r = 1; r < n; r++) {
-        int c = compare(&all[r], &all[best]);
+        int c = td__hello_compare(&all[r], &all[best]);
         if (c > 0 || (c == 0 && holders(all, n, r) > holders(all, n, best)))
             best = r;
     }
@@ -113,7 +106,7 @@ static int furthest(const hello *all, int n)
 }
 
 /* A rank with another job cannot take part: it goes, and the others try again without it. */
-static td_status check_jobs(const td__trainer *t, const hello *all, int best)
+static td_status check_jobs(const td__trainer *t, const td__hello *all, int best)
 {
     const char *want = all[best].state.job_digest, *mine = t->state.job_digest;
     if (strcmp(mine, want) != 0)
@@ -150,7 +143,7 @@ static td_status broadcast_all(td_comm *comm, const cargo *c, int root)
 }
 
 /* Holder number k of h sends to those behind whose numbers are k, k + h, ... */
-static td_status transfer(td__trainer *t, const hello *all, int best, const cargo *c)
+static td_status transfer(td__trainer *t, const td__hello *all, int best, const cargo *c)
 {
     int n = t->ranks, h = holders(all, n, best), k = 0, behind = 0;
     if (h == 1)
@@ -159,11 +152,11 @@ static td_status transfer(td__trainer *t, const hello *all, int best, const carg
     if (!holder)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n);
     for (int r = 0; r < n; r++)
-        if (compare(&all[r], &all[best]) == 0 && all[r].crc == all[best].crc)
+        if (td__hello_compare(&all[r], &all[best]) == 0 && all[r].crc == all[best].crc)
             holder[k++] = r;
     td_status st = TD_OK;
     for (int r = 0; r < n && !st; r++) {
-        if (compare(&all[r], &all[best]) == 0 && all[r].crc == all[best].crc)
+        if (td__hello_compare(&all[r], &all[best]) == 0 && all[r].crc == all[best].crc)
             continue;
         int from = holder[behind++ % h];
         if (t->rank == from)
@@ -175,7 +168,7 @@ static td_status transfer(td__trainer *t, const hello *all, int best, const carg
     return st;
 }
 
-static void commit(td__trainer *t, const hello *from)
+void td__catch_up_commit(td__trainer *t, const td__hello *from)
 {
     char digest[TD_SHA256_HEX];
     memcpy(digest, t->state.job_digest, sizeof digest);
@@ -192,7 +185,7 @@ static void commit(td__trainer *t, const hello *from)
 }
 
 /* This rank is behind. A state that it has stays whole until the new one is. */
-static td_status receive(td__trainer *t, const hello *all, int best)
+static td_status receive(td__trainer *t, const td__hello *all, int best)
 {
     cargo own = cargo_of(t), c = own;
     char *staging = NULL;
@@ -212,7 +205,7 @@ static td_status receive(td__trainer *t, const hello *all, int best)
         memcpy(own.at[i], c.at[i], c.nbytes[i]);
     td__free_block(staging, own.total);
     if (!st)
-        commit(t, &all[best]);
+        td__catch_up_commit(t, &all[best]);
     return st;
 }
 
@@ -254,18 +247,18 @@ static td_status from_disk(td__trainer *t)
     return TD_OK;
 }
 
-static td_status exchange(td__trainer *t, hello *all)
+static td_status exchange(td__trainer *t, td__hello *all)
 {
-    hello mine;
+    td__hello mine;
     fill(t, &mine);
     return td_all_gather(t->o.comm, &mine, all, sizeof mine, TD_U8, NULL);
 }
 
 /* Which faults are past: those of all steps that were tried, and those of who is gone, who may have
  * been a step further than anybody who is left. */
-static void note_faults(td__trainer *t, const hello *all)
+static void note_faults(td__trainer *t, const td__hello *all)
 {
-    const hello *last = &all[0];
+    const td__hello *last = &all[0];
     for (int r = 0; r < t->ranks; r++) {
         t->tried = all[r].tried > t->tried ? all[r].tried : t->tried;
         td__faults_learn(t->o.faults, &all[r].faults);
@@ -283,12 +276,14 @@ static void note_faults(td__trainer *t, const hello *all)
     t->last_size = t->ranks;
 }
 
-static td_status agree(td__trainer *t, hello *all)
+static td_status agree(td__trainer *t, td__hello *all)
 {
     TD_TRY(exchange(t, all));
     int best = furthest(all, t->ranks);
     TD_TRY(check_jobs(t, all, best));
     note_faults(t, all);
+    if (t->stage)
+        return td__slices_catch_up(t, all, best);
     if (!all[best].has) {
         TD_TRY(from_disk(t));
         TD_TRY(exchange(t, all));
@@ -298,7 +293,7 @@ static td_status agree(td__trainer *t, hello *all)
         t->has_state = true;
         return TD_OK;
     }
-    bool behind = compare(&all[t->rank], &all[best]) < 0;
+    bool behind = td__hello_compare(&all[t->rank], &all[best]) < 0;
     if (!behind && all[t->rank].crc != all[best].crc) {
         TD_LOG(WARN, TRAIN, "rank %d has other weights than rank %d at step %llu: taken from there",
                t->rank, best, (unsigned long long)t->state.step);
@@ -314,7 +309,7 @@ static td_status agree(td__trainer *t, hello *all)
 
 td_status td__catch_up(td__trainer *t)
 {
-    hello *all = td__calloc((size_t)t->ranks, sizeof *all);
+    td__hello *all = td__calloc((size_t)t->ranks, sizeof *all);
     if (!all)
         return TD_FAIL(TD_ENOMEM, "no memory for the states of %d ranks", t->ranks);
     td_status st = agree(t, all);

@@ -134,10 +134,18 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
     return st;
 }
 
+/* Where params are in slices, which may be other ones than last time. */
+static td_status make_walk(td__trainer *t)
+{
+    if (t->o.zero < 3 || t->eval_walk)
+        return TD_OK;
+    return td__lockstep_create(t->zero, t->eval_set, t->params, true, &t->eval_walk);
+}
+
 td_status td__eval_set_make(td__trainer *t)
 {
     if (t->eval_set)
-        return TD_OK;
+        return make_walk(t);
     TD_TRY(td__shard_set_create(&(td__shard_set_opts){.model = t->model,
                                                       .pool = t->pool,
                                                       .use = TD__USE_EVALUATE,
@@ -146,9 +154,7 @@ td_status td__eval_set_make(td__trainer *t)
                                                       .seed = t->o.seed},
                                 &t->eval_set));
     td__shard_set_params(t->eval_set, t->params);
-    if (t->o.zero == 3)
-        return td__lockstep_create(t->zero, t->eval_set, t->params, true, &t->eval_walk);
-    return TD_OK;
+    return make_walk(t);
 }
 
 static void fill_result(const td__trainer *t, const sums *s, int64_t samples, td__eval_result *out)

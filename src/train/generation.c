@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 #include "train/faults.h"
+#include "train/slices.h"
 #include "train/trainer_impl.h"
 
 /* Rank 0 now, and not before: its files and observers, and what they have missed. */
@@ -77,6 +78,7 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
     if (t->leads)
         TD_TRY(tell_past(t));
     find_owed(t);
+    TD_TRY(td__slices_owed(t));
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__train_engine(t));
     TD_TRY(td__rank_stats_create(t->o.comm, td__trainer_ranks(t), &t->stats));
@@ -84,7 +86,7 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     TD_TRY(td__train_steps(t));
     if (t->changing && !td__train_over(t))
-        return TD_OK;
+        return td__slices_hand_over(t);
     TD_TRY(td__train_finish(t, out));
     /* Nobody leaves before all are here: who does not come may have been rank 0 with its files. */
     TD_TRY(td_barrier(t->o.comm, NULL));
@@ -94,8 +96,10 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
 
 void td__train_close(td__trainer *t)
 {
-    td__step_engine_destroy(t->engine);
-    t->engine = NULL;
+    if (t->engine && td__step_prepared(t->engine)) /* others may have made this step */
+        td__zero_leave(t->zero);
+    else
+        td__slices_close(t);
     td__verify_destroy(t->verify);
     t->verify = NULL;
     td__loader_destroy(t->loader); /* its threads ask which rows are this rank's */

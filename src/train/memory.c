@@ -166,7 +166,8 @@ static td_status most_held(const estimate *e, int zero, size_t *out)
         td__optim_range *own;
         int n;
         size_t sum = 0;
-        TD_TRY(td__zero_ranges(&e->map, e->t->params, r, &own, &n));
+        int mirror = e->c->mirrors ? (r + e->c->ranks - 1) % e->c->ranks : -1;
+        TD_TRY(td__zero_ranges(&e->map, e->t->params, r, mirror, &own, &n));
         for (int i = 0; i < n; i++)
             sum += own[i].end - own[i].begin;
         td__free(own);
@@ -207,8 +208,8 @@ static td_status add_grads(const estimate *e, int zero, const runners *train)
     out->grads = (size_t)e->threads * train->grads + blocks * g;
     if (zero > 1) /* one bucket, and what has been begun of the next */
         out->grads = bucket + TD__ZERO_BUCKET_NBYTES < g ? bucket + TD__ZERO_BUCKET_NBYTES : g;
-    out->buffers += zero ? td__zero_nbytes(&e->map, zero, o->shards, o->accumulate, e->c->shared)
-                         : whole_exchange(e);
+    td__zero_case z = {zero, o->shards, o->accumulate, e->c->shared, e->c->mirrors};
+    out->buffers += zero ? td__zero_nbytes(&e->map, &z) : whole_exchange(e);
     return TD_OK;
 }
 

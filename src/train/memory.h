@@ -9,7 +9,7 @@
  *                own formats: all, or at stage 3 those of one step
  *   gradients    g T of the runners and g for each partial of the shard tree that is open; from
  *                stage 2 on a bucket and a little more
- *   optimizer    s; from stage 1 on s/n
+ *   optimizer    s; from stage 1 on s/n; with mirrors (elastic runs) both twice, and g/n in buffers
  *   activations  T times the planned block, inputs, constants, scratch; for training and
  *                evaluation; all but scratch for every shard that a thread runs side by side
  *   buffers      what ranks exchange, batches read ahead, what rank 0 writes checkpoints from
@@ -39,8 +39,9 @@ typedef struct td__train_memory {
 
 typedef struct td__memory_case {
     int ranks, zero;
-    bool shared; /* ranks share memory */
-    bool saves;  /* rank 0 writes checkpoints */
+    bool shared;  /* ranks share memory */
+    bool saves;   /* rank 0 writes checkpoints */
+    bool mirrors; /* elastic: with slices, every rank holds those of another too */
 } td__memory_case;
 
 /* For t's job in this case, whatever it is in now. Programs are made where need be. */

@@ -55,8 +55,7 @@ typedef struct beginning {
     bool goes_on, saves; /* with slices: from a checkpoint; rank 0 writes checkpoints */
 } beginning;
 
-/* The optimizer's steps, which rank 0 has read with the checkpoint. */
-static td_status tell_steps(td__trainer *t)
+td_status td__replicas_tell_steps(td__trainer *t)
 {
     uint64_t steps = td_optimizer_steps(t->optimizer);
     TD_TRY(td_broadcast(t->o.comm, &steps, sizeof steps, TD_U8, 0, NULL));
@@ -96,7 +95,7 @@ td_status td__replicas_begin(td__trainer *t)
     if (t->zero) {
         t->goes_on = false;
         TD_TRY(td__slices_begin(t, b.goes_on));
-        return tell_steps(t);
+        return td__replicas_tell_steps(t);
     }
     float *params = td_params_block(t->params, &count);
     TD_TRY(td_broadcast(c, params, count, TD_F32, 0, NULL));

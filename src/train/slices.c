@@ -8,6 +8,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/slices.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -20,37 +21,53 @@ enum { PIECE = 1 << 18 }; /* floats that are told at once */
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-td_status td__slices_resolve(td__train_opts *o)
+td_status td__slices_resolve(td__train_opts *o, int *stage)
 {
+    *stage = 0;
     if (o->zero < 0 || o->zero >= TD__ZERO_STAGES)
         return TD_FAIL(TD_EINVAL, "parallel.zero is %d: must be 0 to 3", o->zero);
     if (o->zero && o->reducer)
         return TD_FAIL(TD_EINVAL, "parallel.zero %d: gradients cannot be reduced by '%s' as well",
                        o->zero, o->reducer);
+    if (o->members)
+        *stage = o->zero;
     if (!o->comm || td_comm_size(o->comm) == 1)
         o->zero = 0;
-    if (o->zero > 1 && o->threads > 1)
+    if ((o->zero > 1 || *stage > 1) && o->threads > 1)
         return TD_FAIL(TD_EINVAL,
                        "parallel.zero %d: ranks run one compute thread each, not %d; start more "
                        "ranks instead",
-                       o->zero, o->threads);
+                       o->zero > 1 ? o->zero : *stage, o->threads);
     return TD_OK;
 }
 
 /* The first values, tensor by tensor, so that the block never is there whole. No rank may leave it
  * to others (`blank`): nobody else has its slices. */
-static td_status fill(td__trainer *t, const td_program *p)
+td_status td__slices_fill(td__trainer *t)
 {
-    const td__zero_map *m = td__zero_map_of(t->zero);
+    const td__zero_map *m = t->o.zero == 3 ? td__zero_map_of(t->zero) : NULL;
     int b = 0;
     for (int i = 0; i < td_params_count(t->params); i++) {
         size_t at = td_params_info(t->params, i).offset;
-        for (; b < m->params && at >= m->begin[b + 1]; b++)
+        for (; m && b < m->params && at >= m->begin[b + 1]; b++)
             td__zero_drop(t->zero, b);
-        TD_TRY(td__params_fill(t->params, p, i, t->o.seed));
+        TD_TRY(td__params_fill(t->params, td__trainer_program(t), i, t->o.seed));
     }
-    td__zero_drop_all(t->zero);
+    if (m)
+        td__zero_drop_all(t->zero);
     return TD_OK;
+}
+
+td_status td__slices_join(td__trainer *t)
+{
+    td__zero_opts z = {.comm = t->o.comm,
+                       .params = t->params,
+                       .stage = t->o.zero,
+                       .shards = t->o.shards,
+                       .accumulate = t->o.accumulate,
+                       .bucket_nbytes = t->o.bucket_nbytes,
+                       .mirrors = t->o.members != NULL};
+    return td__zero_create(&z, &t->zero);
 }
 
 td_status td__slices_make(td__trainer *t, const td_program *p)
@@ -60,19 +77,29 @@ td_status td__slices_make(td__trainer *t, const td_program *p)
     bool late = t->o.zero == 3 || t->o.blank;
 
     TD_TRY(td__params_create(p, late ? NULL : &t->o.seed, &t->params));
-    td__zero_opts z = {.comm = t->o.comm,
-                       .params = t->params,
-                       .stage = t->o.zero,
-                       .shards = t->o.shards,
-                       .accumulate = t->o.accumulate,
-                       .bucket_nbytes = t->o.bucket_nbytes};
-    TD_TRY(td__zero_create(&z, &t->zero));
+    TD_TRY(td__slices_join(t));
     if (t->o.zero == 3)
-        TD_TRY(fill(t, p));
-    TD_TRY(td__zero_ranges(td__zero_map_of(t->zero), t->params, td__trainer_rank(t), &own, &n));
+        TD_TRY(td__slices_fill(t));
+    TD_TRY(td__zero_ranges(td__zero_map_of(t->zero), t->params, td__trainer_rank(t), -1, &own, &n));
     td_status st = td__optim_create_own(&t->o.optim, t->params, own, n, &t->optimizer);
     td__free(own);
     return st;
+}
+
+td_status td__slices_make_none(td__trainer *t, const td_program *p)
+{
+    TD_TRY(td__params_create(p, NULL, &t->params));
+    return td__optim_create_own(&t->o.optim, t->params, &(td__optim_range){0, 0}, 0, &t->optimizer);
+}
+
+void td__slices_close(td__trainer *t)
+{
+    td__step_engine_destroy(t->engine);
+    t->engine = NULL;
+    td__lockstep_destroy(t->eval_walk);
+    t->eval_walk = NULL;
+    td__zero_destroy(t->zero);
+    t->zero = NULL;
 }
 
 int64_t td__slices_rows(const void *user, int64_t index, int64_t rows, int64_t *out)
@@ -166,7 +193,8 @@ td_status td__slices_begin(td__trainer *t, bool resumed)
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* What rank 0 asks for: bucket b of the params (k < 0) or of state k; b < 0: nothing more. */
+/* What rank 0 asks for: bucket b of the params (k < 0) or of state k; or nothing more. */
+enum { DONE = -1, FAILED = -2 };
 typedef struct request {
     int32_t k, b;
 } request;
@@ -198,10 +226,11 @@ static td_status ask(stream *s, request q)
     return q.b < 0 ? TD_OK : bring(s->t, q, s->window);
 }
 
-static td_status serve(td__trainer *t)
+static td_status serve(td__trainer *t, bool *saved)
 {
     for (request q;;) {
         TD_TRY(td_broadcast(t->o.comm, &q, sizeof q, TD_U8, 0, NULL));
+        *saved = q.b == DONE;
         if (q.b < 0)
             return TD_OK;
         TD_TRY(bring(t, q, NULL));
@@ -233,6 +262,17 @@ static td_status show_tensor(void *user, int k, int i, float **data)
     return TD_OK;
 }
 
+/* The others learn what became of it, unless they cannot be reached. */
+static td_status end_stream(stream *s, td_status st)
+{
+    char why[360];
+    if (st != TD_EIO)
+        return st ? st : ask(s, (request){-1, DONE});
+    snprintf(why, sizeof why, "%s", td_last_error());
+    TD_TRY(ask(s, (request){-1, FAILED}));
+    return TD_FAIL(st, "%s", why);
+}
+
 static td_status write_whole(td__trainer *t, bool best, const char *digest)
 {
     const td__zero_map *m = td__zero_map_of(t->zero);
@@ -248,18 +288,36 @@ static td_status write_whole(td__trainer *t, bool best, const char *digest)
     td_status st =
         td__checkpointer_write(t->checkpointer, &t->state, t->params, t->optimizer, best, &from);
     td__free_block(s.window, most * sizeof *s.window);
-    return st ? st : ask(&s, (request){-1, -1});
+    return end_stream(&s, st);
 }
 
-td_status td__slices_save(td__trainer *t, bool best)
+td_status td__slices_save(td__trainer *t, bool best, bool *saved)
 {
     char digest[65];
 
+    *saved = false;
     if (t->o.zero == 3)
         TD_TRY(td__slices_digest(t, digest));
     else if (t->checkpointer)
         TD_TRY(td_params_digest(t->params, digest));
-    return t->checkpointer ? write_whole(t, best, digest) : serve(t);
+    if (!t->checkpointer)
+        return serve(t, saved);
+    TD_TRY(write_whole(t, best, digest));
+    *saved = true;
+    return TD_OK;
+}
+
+td_status td__slices_owed(td__trainer *t)
+{
+    uint8_t owed[2] = {t->dirty, t->owes_best};
+    if (!t->zero)
+        return TD_OK;
+    TD_TRY(td_broadcast(t->o.comm, owed, sizeof owed, TD_U8, 0, NULL));
+    t->dirty = owed[0];
+    t->owes_best = owed[1];
+    if (t->o.members)
+        t->saves = t->o.checkpoint_dir != NULL;
+    return TD_OK;
 }
 
 /* ---- The digest ------------------------------------------------------------------------------ */

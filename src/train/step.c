@@ -412,10 +412,8 @@ td_status td__step_batch(td__step_engine *e, const td__batch *batch)
 /* ---- 2. The rest of the tree and the update -------------------------------------------------- */
 
 /* The sum over all ranks, in slices; at stages 2 and 3 the gradients have left already. */
-static td_status sum_zero(td__step_engine *e)
+static td_status sum_slices(td__step_engine *e)
 {
-    TD_TRY(
-        td_allreduce(e->o.comm, e->sums, e->sums, td__step_n_sums(e), TD_F64, TD_REDUCE_SUM, NULL));
     if (td__zero_stage(e->o.zero) > 1)
         return TD_OK;
     td__grad_plan(&e->total, false, &e->sum);
@@ -423,6 +421,15 @@ static td_status sum_zero(td__step_engine *e)
     TD_TRY(td__step_in_parts(e, td__step_sum_parts));
     td__grad_finish(e->blocks, &e->sum);
     return td__step_zero_sum(e->zero, &e->total, e->batches, e->last_rows);
+}
+
+/* The losses come last: who has them knows that all ranks are prepared. */
+static td_status sum_zero(td__step_engine *e, double lr)
+{
+    TD_TRY(sum_slices(e));
+    TD_TRY(td__step_zero_prepare(e->zero, lr));
+    return td_allreduce(e->o.comm, e->sums, e->sums, td__step_n_sums(e), TD_F64, TD_REDUCE_SUM,
+                        NULL);
 }
 
 /* The blends of the sum over this rank's shards, which are all. */
@@ -468,7 +475,7 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
         e->o.watch->say(e->o.watch->user, e->sums + 1 + e->size);
     uint64_t begin = td__clock_ns();
     if (e->zero) {
-        TD_TRY(sum_zero(e));
+        TD_TRY(sum_zero(e, lr));
     } else if (e->world) {
         TD_TRY(td__step_sum_world(e));
     } else if (e->buckets) {
@@ -479,7 +486,7 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
     }
     double before = e->world || e->zero ? td__step_seconds_since(begin) : 0;
     uint64_t summed = td__clock_ns();
-    TD_TRY(e->zero ? td__step_zero_update(e->zero, lr) : td__step_update(e, lr));
+    TD_TRY(e->zero ? td__step_zero_apply(e->zero) : td__step_update(e, lr));
     td__step_span(e, TD_SPAN_UPDATE, summed, td__clock_ns(), 0, 0);
     e->times.update = td__step_seconds_since(begin) - before - (e->buckets ? e->times.wait : 0);
     if (e->buckets)
@@ -495,4 +502,25 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
     out->seconds = e->sums + 1;
     out->times = e->times;
     return TD_OK;
+}
+
+td_status td__step_gather(td__step_engine *e, td__step_times *times)
+{
+    uint64_t begin = td__clock_ns();
+    if (!e->zero)
+        return TD_OK;
+    TD_TRY(td__step_zero_gather(e->zero));
+    times->update += td__step_seconds_since(begin);
+    times->sent_nbytes = times->plain_nbytes = td__zero_sent(e->o.zero) - e->sent_before;
+    return TD_OK;
+}
+
+bool td__step_prepared(const td__step_engine *e)
+{
+    return e->zero && td__step_zero_prepared(e->zero);
+}
+
+td_status td__step_forward(td__step_engine *e)
+{
+    return td__step_zero_apply(e->zero);
 }

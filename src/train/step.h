@@ -8,7 +8,7 @@
  * A step of k batches (accumulation) is one tree over k V shards. The weight of a shard is its
  * share of the step's rows, so that the sum is the gradient of the mean over all rows.
  *
- *     begin, batch (k times), end        or abandon, after a failure
+ *     begin, batch (k times), end, gather        or abandon, after a failure
  *
  * Recovery  Params and optimizer state change in `end` alone. If it fails, some buckets may have
  *           been updated and others not, on each rank different ones; with update_late, and always
@@ -117,6 +117,13 @@ int td__step_shards(const td__step_engine *e); /* that this rank has in a batch;
 /* Update the params. */
 TD_NODISCARD td_status td__step_end(td__step_engine *e, double lr, td__step_say say,
                                     td__step_result *out);
+/* After end: where ranks hold slices, params that others have updated come to this one. Adds to
+ * times. Collective; if it fails the step is done all the same, with these params missing. */
+TD_NODISCARD td_status td__step_gather(td__step_engine *e, td__step_times *times);
+/* end has failed, yet nothing is missing for the update: other ranks may have made it. Then, if
+ * they have: make it too; local, until the next step begins. */
+bool td__step_prepared(const td__step_engine *e);
+TD_NODISCARD td_status td__step_forward(td__step_engine *e);
 /* Where the caller adds up: this rank's share, but for its rows, instead of `end`; valid until the
  * next step begins. Shares have td__step_floats() elements and td__step_lists() lists. */
 size_t td__step_floats(const td__step_engine *e);

@@ -23,6 +23,7 @@ struct td__step_zero {
     int n_leaves;
     int *run;           /* by rank: its shard of the round */
     double *chunks;     /* squares or sums, by chunk of the params */
+    double *again;      /* the same, of no use: where sums over chunks are made a second time */
     size_t n_chunks;    /* doubles of them */
     const float **sums; /* by bucket: this rank's slice of the sum */
     /* The step under way. */
@@ -30,6 +31,7 @@ struct td__step_zero {
     int64_t rows;
     float weight; /* of the shard that runs */
     atomic_int next;
+    bool prepared; /* nothing is missing for the update */
 };
 
 static td_status set_up(td__step_zero *z)
@@ -47,8 +49,9 @@ static td_status set_up(td__step_zero *z)
     z->leaves = td__calloc((size_t)(streams ? z->size : slots * z->size) + 1, sizeof *z->leaves);
     z->run = td__calloc((size_t)z->size, sizeof *z->run);
     z->chunks = td__calloc(z->n_chunks + 1, sizeof *z->chunks);
+    z->again = td__calloc(td__optim_sliceable(o) ? 1 : z->n_chunks + 1, sizeof *z->again);
     z->sums = td__calloc((size_t)z->map->n + 1, sizeof *z->sums);
-    if (!z->leaves || !z->run || !z->chunks || !z->sums)
+    if (!z->leaves || !z->run || !z->chunks || !z->again || !z->sums)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", all);
     if (td__grad_sparse_count(z->blocks)) {
         TD_TRY(td__sparse_gather_create(z->o.comm, z->blocks, slots, &z->sparse));
@@ -89,6 +92,7 @@ void td__step_zero_destroy(td__step_zero *z)
     td__free(z->leaves);
     td__free(z->run);
     td__free(z->chunks);
+    td__free(z->again);
     td__free(z->sums);
     td__free(z);
 }
@@ -97,6 +101,7 @@ void td__step_zero_begin(td__step_zero *z, uint32_t step, int64_t rows)
 {
     z->step = step;
     z->rows = rows;
+    z->prepared = false;
     td__zero_begin(z->zero);
     if (z->sparse)
         td__sparse_gather_clear(z->sparse);
@@ -263,7 +268,23 @@ static td_status clip(td__step_zero *z, double *scale)
     return td__optim_clip(z->o.optimizer, td__tree_total(&sum), scale);
 }
 
-/* What lamb and lars need to know of whole tensors. */
+/* Slices of bucket b of another rank, which this one mirrors. */
+static size_t mirror_begin(const td__step_zero *z, int b)
+{
+    return td__zero_cut(z->map, b)[td__zero_mirror(z->zero)];
+}
+
+static size_t mirror_count(const td__step_zero *z, int b)
+{
+    return td__zero_slice(z->map, b, td__zero_mirror(z->zero));
+}
+
+static bool mirrors(const td__step_zero *z)
+{
+    return td__zero_mirror(z->zero) >= 0;
+}
+
+/* What lamb and lars need to know of whole tensors. With mirrors no state may change yet. */
 static td_status find_rates(td__step_zero *z)
 {
     if (td__optim_sliceable(z->o.optimizer))
@@ -271,54 +292,101 @@ static td_status find_rates(td__step_zero *z)
     memset(z->chunks, 0, z->n_chunks * sizeof *z->chunks);
     for (int b = 0; b < z->map->params; b++)
         td__optim_chunk_sums(z->o.optimizer, z->sums[b], own_begin(z, b), own_count(z, b),
-                             z->chunks);
+                             !mirrors(z), z->chunks);
     TD_TRY(exchange_chunks(z, z->n_chunks));
     td__optim_set_rates(z->o.optimizer, z->chunks);
     return TD_OK;
 }
 
-static td_status apply(void *user, int thread)
+/* Statistics of running averages, of which every rank has all: to where a runner folds them in. */
+static td_status gather_statistics(td__step_zero *z)
 {
-    td__step_zero *z = user;
-    (void)thread;
-    for (int b; (b = atomic_fetch_add(&z->next, 1)) < z->map->params;)
-        td__optim_apply(z->o.optimizer, z->sums[b], own_begin(z, b), own_count(z, b));
-    return TD_OK;
-}
-
-/* Running averages: every rank has all of them. */
-static td_status update_states(td__step_zero *z)
-{
-    td_runner *r = td__shard_any_runner(z->o.set);
-    float *grads = td_runner_grads(r, NULL);
+    float *grads = td_runner_grads(td__shard_any_runner(z->o.set), NULL);
     for (int b = z->map->params; b < z->map->n; b++)
         TD_TRY(td__zero_gather_sum(z->zero, b, grads + z->map->begin[b]));
-    td_runner_update_states(r);
     return TD_OK;
 }
 
-td_status td__step_zero_update(td__step_zero *z, double lr)
+td_status td__step_zero_prepare(td__step_zero *z, double lr)
 {
     td_optimizer *o = z->o.optimizer;
+    uint64_t steps = td_optimizer_steps(o);
     double scale = 1;
 
     if (z->sparse && td__zero_stage(z->zero) > 1)
         td__sparse_gather_finish(z->sparse);
     for (int b = 0; b < z->map->params; b++)
         z->sums[b] = td__zero_sum(z->zero, b);
+    TD_TRY(td__zero_mirror_sums(z->zero));
+    TD_TRY(gather_statistics(z));
     if (td__optim_clips(o))
         TD_TRY(clip(z, &scale));
     TD_TRY(td__optim_begin(o, lr, scale));
+    td_optimizer_set_steps(o, steps); /* it is not done yet */
     TD_TRY(find_rates(z));
+    z->prepared = true;
+    return TD_OK;
+}
+
+bool td__step_zero_prepared(const td__step_zero *z)
+{
+    return z->prepared && mirrors(z);
+}
+
+/* The sums of find_rates, for their effect on the states. */
+static void keep_moments(td__step_zero *z)
+{
+    if (td__optim_sliceable(z->o.optimizer) || !mirrors(z))
+        return;
+    for (int b = 0; b < z->map->params; b++) {
+        td__optim_chunk_sums(z->o.optimizer, z->sums[b], own_begin(z, b), own_count(z, b), true,
+                             z->again);
+        td__optim_chunk_sums(z->o.optimizer, td__zero_mirror_sum(z->zero, b), mirror_begin(z, b),
+                             mirror_count(z, b), true, z->again);
+    }
+}
+
+/* Bucket b of the own slices, or, after all of them, of the mirrored ones. */
+static td_status apply(void *user, int thread)
+{
+    td__step_zero *z = user;
+    int own = z->map->params, all = mirrors(z) ? 2 * own : own;
+    (void)thread;
+    for (int k; (k = atomic_fetch_add(&z->next, 1)) < all;) {
+        int b = k % own;
+        if (k < own)
+            td__optim_apply(z->o.optimizer, z->sums[b], own_begin(z, b), own_count(z, b));
+        else
+            td__optim_apply(z->o.optimizer, td__zero_mirror_sum(z->zero, b), mirror_begin(z, b),
+                            mirror_count(z, b));
+    }
+    return TD_OK;
+}
+
+td_status td__step_zero_apply(td__step_zero *z)
+{
+    td_optimizer *o = z->o.optimizer;
+
+    TD_ASSERT(z->prepared, "an update of step %u that is not prepared", z->step);
+    z->prepared = false;
+    td_optimizer_set_steps(o, td_optimizer_steps(o) + 1);
+    keep_moments(z);
     atomic_store(&z->next, 0);
     TD_TRY(td__pool_run(z->o.pool, apply, z));
     for (int k = 0; k < td__grad_sparse_count(z->blocks); k++) {
         td_sparse_grad sg = td__sparse_gather_sum(z->sparse, k);
         td__optim_apply_rows(o, &sg);
     }
-    TD_TRY(update_states(z));
-    if (td__zero_stage(z->zero) < 3)
-        TD_TRY(td__zero_gather_all(z->zero));
+    td_runner_update_states(td__shard_any_runner(z->o.set));
     td__optim_end(o);
+    return TD_OK;
+}
+
+td_status td__step_zero_gather(td__step_zero *z)
+{
+    if (td__zero_stage(z->zero) == 3)
+        return TD_OK;
+    TD_TRY(td__zero_gather_all(z->zero));
+    td_params_touch(z->o.params);
     return TD_OK;
 }

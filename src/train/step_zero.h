@@ -8,6 +8,11 @@
  * the shard tree, and what it keeps between rounds is a few partials of its slices.
  * Then, at all stages: the owner updates its slices; at stages 1 and 2 all ranks get the params.
  *
+ * The update is in two parts. prepare does everything that needs other ranks, and changes nothing
+ * of the state; apply changes it and needs nobody. Between them ranks exchange the losses: who gets
+ * through this knows that all are prepared. So after a failure either nobody has applied, or all
+ * have, or can still do so: with mirrors, prepared stays true until apply, or the next begin.
+ *
  * Threads   One, the trainer's; at stage 1 the update is shared among the pool's. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_STEP_ZERO_H
@@ -32,8 +37,12 @@ TD_NODISCARD td_status td__step_zero_batch(td__step_zero *z, const td__batch *ba
  * last_rows. Collective. */
 TD_NODISCARD td_status td__step_zero_sum(td__step_zero *z, const td__grad_stack *local, int batches,
                                          int64_t last_rows);
-/* The update. Collective. */
-TD_NODISCARD td_status td__step_zero_update(td__step_zero *z, double lr);
+/* The update, as above: prepare is collective, apply local. gather, collective: what others have
+ * updated. */
+TD_NODISCARD td_status td__step_zero_prepare(td__step_zero *z, double lr);
+bool td__step_zero_prepared(const td__step_zero *z);
+TD_NODISCARD td_status td__step_zero_apply(td__step_zero *z);
+TD_NODISCARD td_status td__step_zero_gather(td__step_zero *z);
 
 /* Which rows of a batch a rank runs at stages 2 and 3, as a td__loader_pick does it. */
 int64_t td__zero_rows(int64_t rows, int shards, int rank, int size, int64_t *out);

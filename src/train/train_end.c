@@ -54,21 +54,19 @@ td_status td__train_save(td__trainer *t, bool best)
     td__step_name(t->state.step, name);
     td__train_beat(t, TD_PHASE_DISK, "checkpoint", name);
     if (t->checkpointer) {
-        td_status st = td__checkpointer_wait(t->checkpointer);
-        if (st)
-            TD_TRY(excuse(t, st));
+        td_status failed = td__checkpointer_wait(t->checkpointer);
+        if (failed)
+            TD_TRY(excuse(t, failed));
         TD_TRY(td__train_saved(t));
     }
-    if (slices) {
-        TD_TRY(td__slices_save(t, best));
-    } else {
-        td_status st =
-            td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
-        if (st)
-            return excuse(t, st);
-    }
+    bool saved = true;
+    td_status st =
+        slices ? td__slices_save(t, best, &saved)
+               : td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
+    if (st)
+        return excuse(t, st);
     t->seconds += 1e-9 * (double)(td__clock_ns() - begin);
-    t->dirty = false;
+    t->dirty = !saved;
     return TD_OK;
 }
 
@@ -80,6 +78,7 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
     int ranks = td__trainer_ranks(t);
     td__memory_case c = {.ranks = ranks,
                          .zero = t->o.zero,
+                         .mirrors = t->stage > 0,
                          .shared = ranks > 1 && td__dp_shares(t->o.comm),
                          .saves = t->saves || t->checkpointer};
     td__train_memory m;
@@ -134,6 +133,7 @@ static td_status save_last(td__trainer *t)
             t->dirty = true;
         }
     }
+    TD_TRY(td__slices_owed(t));
     if (t->dirty || !s->step) /* once more: there may be room by now */
         TD_TRY(td__train_save(t, s->step > 0 && s->best_step == s->step));
     if (!t->checkpointer)

@@ -142,13 +142,18 @@ static int64_t rows_of(const td__trainer *t, int64_t first, int64_t end)
     return stop - first * t->o.batch;
 }
 
-void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
+static void add_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns, uint64_t step)
 {
     if (t->spans)
         td__span_log_add(t->spans, &(td__span){.begin_ns = begin_ns,
                                                .end_ns = td__clock_ns(),
-                                               .step = (uint32_t)t->state.step + 1,
+                                               .step = (uint32_t)step,
                                                .kind = (uint16_t)kind});
+}
+
+void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
+{
+    add_span(t, kind, begin_ns, t->state.step + 1);
 }
 
 static uint32_t kib_of(size_t nbytes)
@@ -254,6 +259,20 @@ td_status td__train_tell_ranks(td__trainer *t, bool end)
     return TD_OK;
 }
 
+/* The state's position, when a step of so many samples is done. */
+static void advance(td__trainer *t, int64_t samples)
+{
+    td__train_state *s = &t->state;
+    s->step++;
+    s->samples += (uint64_t)samples;
+    s->batch_in_epoch += t->o.accumulate;
+    if (s->batch_in_epoch >= t->batches) {
+        s->batch_in_epoch = 0;
+        s->epoch++;
+    }
+    t->dirty = true;
+}
+
 static td_status step(td__trainer *t)
 {
     td__train_state *s = &t->state;
@@ -268,15 +287,10 @@ static td_status step(td__trainer *t)
         return td__verify_doubt(t->verify) ? td__verify_vote(t->verify) : st;
     }
     add_buckets(t);
-    td__train_span(t, TD_SPAN_STEP, begin);
-    s->step++;
-    s->samples += (uint64_t)e.samples;
-    s->batch_in_epoch += t->o.accumulate;
-    if (s->batch_in_epoch >= t->batches) {
-        s->batch_in_epoch = 0;
-        s->epoch++;
-    }
-    t->dirty = true;
+    advance(t, e.samples);
+    st = td__step_gather(t->engine, &e.times); /* if it fails the step is done all the same */
+    t->whole = !st && t->o.zero < 3;
+    add_span(t, TD_SPAN_STEP, begin, e.step);
     t->loss = e.loss;
     t->samples += (uint64_t)e.samples;
     t->sent_nbytes += e.times.sent_nbytes;
@@ -287,6 +301,7 @@ static td_status step(td__trainer *t)
     e.elapsed = seconds_since(t->began_ns);
     t->seconds += e.seconds;
     td__past_step(&t->past, &e);
+    TD_TRY(st);
     if (t->checkpointer)
         TD_TRY(td__point(td__faults_points(t->o.faults), TD_POINT_FILE, "metrics"));
     t->told_step = e.step;
@@ -356,12 +371,15 @@ static td_status validate(td__trainer *t, bool *best)
 static td_status between_steps(td__trainer *t)
 {
     bool best = t->owes_best;
-    t->owes_best = false;
     if (td__train_owes_validation(t) && !asked_to_stop(t))
         TD_TRY(validate(t, &best));
+    t->owes_best = best; /* until it is saved: other ranks may be needed for that */
     if (best || (t->dirty && due(t, t->o.checkpoint_every)))
-        return td__train_save(t, best);
-    return t->checkpointer ? td__train_saved(t) : TD_OK;
+        TD_TRY(td__train_save(t, best));
+    else if (t->checkpointer)
+        TD_TRY(td__train_saved(t));
+    t->owes_best = false;
+    return TD_OK;
 }
 
 /* ---- The run --------------------------------------------------------------------------------- */

@@ -48,11 +48,6 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
         return TD_FAIL(TD_EINVAL,
                        "parallel.backup: not on elastic ranks, which wait for nobody who "
                        "is gone");
-    if (o->members && o->zero)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.zero: %d on elastic ranks: each of them has to hold the "
-                       "whole state; set it to 0",
-                       o->zero);
     if (o->verify < 0 || o->verify > 1 || (o->verify > 0 && (o->zero || o->backup)))
         return TD_FAIL(TD_EINVAL, "train.verify: a share of the shards from 0 to 1, without "
                                   "parallel.zero and parallel.backup");
@@ -104,7 +99,9 @@ static td_status find_watched(td__trainer *t)
 static td_status make_model(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
-    int threads = o->zero > 1 ? 1 : o->threads ? o->threads : td__threads_per_rank(o->comm);
+    int threads = o->zero > 1 || t->stage > 1 ? 1
+                  : o->threads                ? o->threads
+                                              : td__threads_per_rank(o->comm);
     int eval_shards = td__shards_default(o->eval_batch);
     int most = o->shards > eval_shards ? o->shards : eval_shards;
     const td_program *p;
@@ -126,6 +123,8 @@ static td_status make_model(td__trainer *t)
     TD_TRY(td__shard_program(t->train_set, t->shard_rows, &p, &t->facts));
     if (o->zero) {
         TD_TRY(td__slices_make(t, p));
+    } else if (t->stage) {
+        TD_TRY(td__slices_make_none(t, p));
     } else {
         TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->params));
         TD_TRY(td_optimizer_create(&o->optim, t->params, &t->optimizer));
@@ -207,7 +206,7 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
     t->reducer = t->o.reducer;
     t->reducer_momentum = t->o.optim.momentum > 0;
     TD_TRY(td__compress_resolve(&t->o, td__trainer_ranks(t)));
-    TD_TRY(td__slices_resolve(&t->o));
+    TD_TRY(td__slices_resolve(&t->o, &t->stage));
     TD_TRY(make_model(t));
     TD_TRY(make_data(t));
     t->o.reduce_with.warmup_steps = td__compress_warmup(&t->o, t->total_steps);
@@ -216,6 +215,7 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
         .seed = t->o.seed, .best = (double)NAN, .schedule = td_schedule_get_state(t->schedule)};
     if (t->o.job_digest)
         snprintf(t->state.job_digest, sizeof t->state.job_digest, "%s", t->o.job_digest);
+    t->first = t->state;
     return TD_OK;
 }
 
@@ -252,6 +252,8 @@ void td__trainer_destroy(td__trainer *t)
     td__verify_destroy(t->verify);
     td_schedule_destroy(t->schedule);
     td_optimizer_destroy(t->optimizer);
+    for (int i = 0; i < t->n_old; i++)
+        td_optimizer_destroy(t->old_optimizer[i]);
     td__lockstep_destroy(t->eval_walk);
     td__zero_destroy(t->zero);
     td__shard_set_destroy(t->train_set);

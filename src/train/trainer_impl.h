@@ -12,6 +12,7 @@
 #include "train/past.h"
 #include "train/rank_stats.h"
 #include "train/shards.h"
+#include "train/slices_move.h"
 #include "train/step.h"
 #include "train/trainer.h"
 #include "train/verify.h"
@@ -83,6 +84,12 @@ struct td__trainer {
     /* Elastic runs. */
     td__past past;
     td__eval_result test;
+    int stage; /* parallel.zero of the job: o.zero is that of the generation, 0 on one rank */
+    td__layout layout; /* of slices that params and optimizer hold; size 0: none */
+    td__layout old_layout[TD__MOST_LAYOUTS - 1]; /* held too until all ranks have the new ones: */
+    td_optimizer *old_optimizer[TD__MOST_LAYOUTS - 1]; /* oldest first */
+    int n_old;
+    bool whole;     /* the params block has all params, not only those of the layout */
     bool has_state; /* the blocks and `state` are a moment of the run, not just its beginning */
     bool spoiled;   /* they are nothing whole: to be made or received again */
     bool changing;  /* all know that the generation ends after this step */
@@ -96,7 +103,8 @@ struct td__trainer {
     int n_own;                            /* observers that were there before lead->begin */
     uint64_t told_step, told_valid;       /* the last ones that observers were told */
     bool told_end, told_test;
-    uint64_t tried; /* the highest step that any rank has begun */
+    td__train_state first; /* at the beginning of the run */
+    uint64_t tried;        /* the highest step that any rank has begun */
 };
 
 /* evaluate.c: t->eval_set, if there is none yet. */
@@ -138,6 +146,8 @@ td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
 TD_NODISCARD td_status td__trainer_agree(td__trainer *t);
 /* Begin with what rank 0 has. Collective. */
 TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
+/* The optimizer's steps, which rank 0 has read with a checkpoint. Collective. */
+TD_NODISCARD td_status td__replicas_tell_steps(td__trainer *t);
 /* Have all ranks the same weights? Collective. */
 TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65]);
 /* elastic.c: td__trainer_run with members. */

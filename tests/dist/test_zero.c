@@ -106,8 +106,10 @@ static void run_stages(step_case s, int from, int to, const ranks_opts *opts)
     step_case_expect(&s);
     for (s.stage = 1; s.stage <= 3; s.stage++) {
         s.threads = s.stage == 1 ? 2 : 1; /* the others have one */
-        for (int n = from; n <= to; n++)
+        for (int n = from; n <= to; n++) {
+            s.mirrors = (n + s.stage) % 2;
             ranks_run(n, opts, step_case_body, &s);
+        }
     }
 }
 

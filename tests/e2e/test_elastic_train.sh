@@ -105,9 +105,7 @@ with=$(digest)
 run 0 "$tandem" train "$mark" -q --run-dir eight --set train.shards=8
 [ "$(digest)" = "$with" ] || fail "a wrong host: another digest"
 
-# Parallel slices are not for elastic ranks; faults are read before anything begins.
-run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir slices --set parallel.zero=1
-has 'parallel.zero'
+# Faults are read before anything begins.
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1'
 has 'expected kill rank=2 at=step:17'
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1 at=step:3:alreduce'

@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "support/check.h"
 #include "support/elastic_world.h"
 #include "support/train_models.h"
@@ -54,35 +52,6 @@ static elastic_plan new_plan(int size)
     return p;
 }
 
-/* metrics.jsonl: steps 1 to `steps` and the validations after every second one, each once, in
- * order, then one end. */
-static void check_metrics(const char *dir, int steps)
-{
-    char path[512], line[4096];
-    int step = 0, eval = 0, ends = 0;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    FILE *f = fopen(path, "r");
-    CHECK(f, "there is no %s", path);
-    while (fgets(line, sizeof line, f)) {
-        json_t *o = json_loads(line, 0, NULL);
-        CHECK(o, "a broken line: %s", line);
-        const char *kind = json_string_value(json_object_get(o, "kind"));
-        const char *part = json_string_value(json_object_get(o, "part"));
-        int n = (int)json_integer_value(json_object_get(o, "step"));
-        if (strcmp(kind, "step") == 0)
-            CHECK(n == ++step, "step %d after step %d", n, step - 1);
-        if (strcmp(kind, "eval") == 0 && strcmp(part, "valid") == 0) {
-            eval += 2;
-            CHECK(n == eval && n == step, "validation %d after step %d", n, step);
-        }
-        ends += strcmp(kind, "end") == 0;
-        json_decref(o);
-    }
-    fclose(f);
-    CHECK(step == steps && eval == steps / 2 * 2 && ends == 1, "%d steps, validation %d, %d ends",
-          step, eval, ends);
-}
-
 static elastic_end quiet;
 
 static void expect(const elastic_plan *plan, const elastic_end *end)
@@ -100,7 +69,7 @@ static void expect(const elastic_plan *plan, const elastic_end *end)
     CHECK(end->test.n == quiet.test.n && end->test.value[0] == quiet.test.value[0],
           "%s: other test loss", plan->faults ? plan->faults : "");
     if (plan->dir)
-        check_metrics(plan->dir, STEPS);
+        elastic_check_metrics(plan->dir, STEPS);
 }
 
 /* Run in a directory of its own. */
@@ -130,7 +99,7 @@ static int make_quiet(void **state)
     (void)state;
     run(&plan, &quiet);
     CHECK(quiet.finished == 1 && isfinite(quiet.result.best), "%s", quiet.text);
-    check_metrics(plan.dir, STEPS);
+    elastic_check_metrics(plan.dir, STEPS);
     check_saved(&plan);
     check_tmpdir_remove();
     td__data_close(plan.data);
@@ -392,7 +361,7 @@ TEST(a_slow_rank_gets_fewer_shards)
         CHECK(!end.failure && end.finished == 2, "%s", end.text);
         CHECK(strcmp(one.result.digest, end.result.digest) == 0, "other weights");
         CHECK((atomic_load(&dealt) > 0) == !even, "dealt out %d times", atomic_load(&dealt));
-        check_metrics(plan.dir, LONG);
+        elastic_check_metrics(plan.dir, LONG);
         check_tmpdir_remove();
         td__data_close(plan.data);
     }
@@ -436,7 +405,7 @@ static char *faults_of(const char *faults, const elastic_end *one, int steps)
     run(&plan, &end);
     CHECK(!end.failure && end.finished > 0, "%s: %s", faults, end.text);
     CHECK(strcmp(one->result.digest, end.result.digest) == 0, "%s: other weights", faults);
-    check_metrics(plan.dir, steps);
+    elastic_check_metrics(plan.dir, steps);
     snprintf(path, sizeof path, "%s/faults.txt", plan.dir);
     FILE *f = fopen(path, "r"), *mem = open_memstream(&text, &nbytes);
     CHECK(f && mem, "%s: no %s", faults, path);

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "support/check.h"
@@ -132,6 +134,15 @@ static bool wanted(td__members *m)
     return w;
 }
 
+static bool going(td__members *m)
+{
+    process *p = process_of(m);
+    pthread_mutex_lock(&p->d->lock);
+    bool g = p->going;
+    pthread_mutex_unlock(&p->d->lock);
+    return g;
+}
+
 static void leave(td__members *m, uint64_t g, td_status st, const char *why)
 {
     process *p = process_of(m);
@@ -151,7 +162,8 @@ static void drain(td__members *m)
     pthread_mutex_unlock(&p->d->lock);
 }
 
-static const td__members_ops OPS = {.next = next, .wanted = wanted, .leave = leave, .drain = drain};
+static const td__members_ops OPS = {
+    .next = next, .wanted = wanted, .going = going, .leave = leave, .drain = drain};
 
 /* ---- A process ------------------------------------------------------------------------------- */
 
@@ -163,6 +175,9 @@ static td_status die(void *user, const td__fault_event *e)
     pthread_mutex_lock(&d->lock);
     if (!p->dead) {
         p->dead = true;
+        for (int i = 0; d->plan->takes_next && i < d->n; i++)
+            if (d->all[i]->g.number == p->g.number && d->all[i]->g.rank == p->g.rank + 1)
+                d->all[i]->dead = true;
         if (d->plan->replace)
             start(d);
     }
@@ -281,6 +296,33 @@ static void note(const process *p, elastic_end *out)
         out->test = p->test;
         out->finished++;
     }
+}
+
+void elastic_check_metrics(const char *dir, int steps)
+{
+    char path[512], line[4096];
+    int step = 0, eval = 0, ends = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *f = fopen(path, "r");
+    CHECK(f, "there is no %s", path);
+    while (fgets(line, sizeof line, f)) {
+        json_t *o = json_loads(line, 0, NULL);
+        CHECK(o, "a broken line: %s", line);
+        const char *kind = json_string_value(json_object_get(o, "kind"));
+        const char *part = json_string_value(json_object_get(o, "part"));
+        int n = (int)json_integer_value(json_object_get(o, "step"));
+        if (strcmp(kind, "step") == 0)
+            CHECK(n == ++step, "step %d after step %d", n, step - 1);
+        if (strcmp(kind, "eval") == 0 && strcmp(part, "valid") == 0) {
+            eval += 2;
+            CHECK(n == eval && n == step, "validation %d after step %d", n, step);
+        }
+        ends += strcmp(kind, "end") == 0;
+        json_decref(o);
+    }
+    fclose(f);
+    CHECK(step == steps && eval == steps / 2 * 2 && ends == 1, "%d steps, validation %d, %d ends",
+          step, eval, ends);
 }
 
 void elastic_run(const elastic_plan *plan, elastic_end *out)

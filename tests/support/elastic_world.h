@@ -17,6 +17,7 @@ typedef struct elastic_plan {
     int size;            /* processes at the start */
     const char *faults;  /* of every process; NULL: none */
     bool replace;        /* a new process for each that dies */
+    bool takes_next;     /* who dies takes the rank after it along, at once */
     bool newest_first;   /* ranks are given from the newest process on: rank 0 moves */
     /* Sizes to come to: when the step is done on rank 0, processes join or are told to go. */
     struct {
@@ -37,5 +38,9 @@ typedef struct elastic_end {
 
 /* Fails the test if it does not end in time. */
 void elastic_run(const elastic_plan *plan, elastic_end *out);
+
+/* metrics.jsonl in dir: steps 1 to `steps` and the validations after every second one, each once,
+ * in order, then one end. */
+void elastic_check_metrics(const char *dir, int steps);
 
 #endif

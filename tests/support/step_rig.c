@@ -28,9 +28,11 @@ static td_status make_optimizer(const step_case *c, td_comm *comm, step_rig *rig
                        .stage = c->stage,
                        .shards = c->shards,
                        .accumulate = c->accumulate,
-                       .bucket_nbytes = c->bucket_nbytes};
+                       .bucket_nbytes = c->bucket_nbytes,
+                       .mirrors = c->mirrors};
     TD_TRY(td__zero_create(&z, &rig->zero));
-    TD_TRY(td__zero_ranges(td__zero_map_of(rig->zero), rig->ps, td_comm_rank(comm), &own, &n));
+    TD_TRY(td__zero_ranges(td__zero_map_of(rig->zero), rig->ps, td_comm_rank(comm),
+                           td__zero_mirror(rig->zero), &own, &n));
     td_status st = td__optim_create_own(&o, rig->ps, own, n, &rig->o);
     td__free(own);
     if (c->stage == 3)
@@ -112,6 +114,7 @@ td_status step_rig_run(const step_case *c, int rank, step_rig *rig, double *loss
                 TD_TRY(td__step_batch(rig->e, batch));
             }
             TD_TRY(td__step_end(rig->e, 0.05, (td__step_say){0}, &r));
+            TD_TRY(td__step_gather(rig->e, &r.times));
             *losses = *losses * 3 + r.loss;
         }
     return TD_OK;

@@ -13,8 +13,9 @@ typedef struct step_case {
     const train_model *m;
     const char *optimizer; /* NULL: the model's */
     int shards, accumulate;
-    int threads; /* 0 means 1 */
-    int stage;   /* of a sharded optimizer */
+    int threads;  /* 0 means 1 */
+    int stage;    /* of a sharded optimizer */
+    bool mirrors; /* every rank holds the slices of another too */
     size_t bucket_nbytes;
     int beside; /* shards side by side on a thread; 0: the default */
     double clip_norm;

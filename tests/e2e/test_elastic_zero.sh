@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Elastic training with parallel.zero, with real processes: kill -9 of ranks at every stage, slices
+# from mirrors and not from disk; a world that grows and shrinks; both holders of a slice killed;
+# the memory of mirrors, planned and measured; a sweep of kills.
+. "$(dirname "$0")/lib.sh"
+
+sanitized=$(grep -c '^TD_SANITIZE:STRING=.' "$build/CMakeCache.txt")
+
+cat >"$mark" <<'JOB'
+name: spirals
+model: [{linear: 64, act: relu}, batch_norm, {dropout: 0.1}, {linear: 96, act: relu}, linear]
+loss: cross_entropy
+data:
+  source: spirals
+  count: 500
+  split: {valid: 0.1, test: 0.1}
+train:
+  batch: 64
+  steps: 24
+  eval: {every: 12}
+  clip: {norm: 1}
+  optimizer: {name: adam, lr: 0.01}
+checkpoint: {every: end}
+JOB
+run 0 "$tandem" train "$mark" -q --run-dir quiet
+want=$(digest)
+
+# elastic NAME ARGUMENTS...: the quiet run's digest, metrics and checkpoint
+elastic() {
+    local name=$1; shift
+    rm -rf run
+    run 0 "$tandem" train "$mark" -q --run-dir run --elastic "$@"
+    same "$name"
+    steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
+    [ "$steps" = "$(seq 24)" ] || fail "$name: metrics.jsonl has steps $steps"
+    [ "$(cat run/checkpoints/latest)" = step-00000024 ] || fail "$name: another last checkpoint"
+    diff -q quiet/checkpoints/step-00000024/model.safetensors \
+        run/checkpoints/step-00000024/model.safetensors >/dev/null || fail "$name: other weights"
+    diff -q quiet/checkpoints/step-00000024/optimizer.safetensors \
+        run/checkpoints/step-00000024/optimizer.safetensors >/dev/null ||
+        fail "$name: another state of the optimizer"
+    wait_for 5 dead || fail "$name: processes are left"
+}
+
+for zero in 1 2 3; do
+    while read -r ranks faults; do
+        elastic "stage $zero, $faults" -n "$ranks" --set parallel.zero=$zero --faults "$faults"
+        grep -q 'fault: ' out || fail "stage $zero, $faults: never happened"
+        ! grep -q 'the run goes back' out || fail "stage $zero, $faults: a slice was lost"
+    done <<'CASES'
+3 kill rank=2 at=step:17:allreduce:1
+3 kill rank=0 at=step:12; kill rank=1 at=step:20:send
+4 stop rank=1 for=3s at=step:8
+CASES
+done
+elastic 'over tcp' -n 3 --set parallel.zero=3 --set parallel.transport=tcp \
+    --faults 'kill rank=1 at=step:9:comm:4'
+
+# Both holders of a slice at once: the run begins again, and says so.
+long() { # ARGUMENTS...
+    rm -rf run
+    "$tandem" train "$mark" -q --run-dir run --elastic --set train.steps=150 \
+        --faults 'slow rank=0 for=10ms at=step:1' "$@" >out 2>&1 &
+    pid=$!
+}
+reach() { wait_for 60 grep -q "\"kind\": \"step\", \"step\": $1," run/metrics.jsonl 2>/dev/null; }
+said() { grep -q -- "$1" out; }
+process() { "$tandem" status run | awk -v r="$1" '$1 == r { print $3 }'; }
+# good NAME: it ends well, and as if nothing had happened
+good() {
+    wait $pid || fail "$1: status $?"
+    same "$1"
+    steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
+    [ "$steps" = "$(seq 150)" ] || fail "$1: metrics.jsonl has steps $steps"
+    wait_for 5 dead || fail "$1: processes are left"
+}
+run 0 "$tandem" train "$mark" -q --run-dir long --set train.steps=150
+want=$(digest)
+long -n 4 --set parallel.zero=2
+reach 5 || fail "no step 5"
+a=$(process 1) b=$(process 2)
+kill -9 "$a" "$b" || fail "no ranks 1 and 2"
+wait_for 30 said 'generation [2-9]' || fail "no new generation"
+good 'both holders'
+
+# Grow from 2 to 4, shrink to 1, grow again: from memory alone.
+for zero in 1 3; do
+    long -n 2 --set parallel.zero=$zero
+    reach 3 || fail "no step 3"
+    "$tandem" scale run 4 >/dev/null || fail "scale 4"
+    wait_for 30 said 'generation [0-9]*, 4 ranks' || fail "never four ranks"
+    "$tandem" scale run 1 >/dev/null || fail "scale 1"
+    wait_for 30 said 'generation [0-9]*, 1 rank:' || fail "never one rank"
+    "$tandem" scale run 3 >/dev/null || fail "scale 3"
+    good "scale, stage $zero"
+    ! grep -q 'the run goes back' out || fail "scale, stage $zero: a slice was lost"
+done
+
+# Mirrors are memory: planned, and about as planned.
+cat >big.yaml <<'JOB'
+name: big
+model: [flatten, {linear: 1200}, relu, {linear: 1200}, relu, {linear: 600}, relu, linear]
+data: {source: digits, count: 64, split: {valid: 0}}
+train: {batch: 64, steps: 2, shards: 4, optimizer: adam}
+log: {report: false, tensorboard: false}
+JOB
+run 0 "$tandem" check big.yaml -n 3 --elastic
+has 'memory of an elastic rank, of 3 on this host'
+for zero in 1 2 3; do
+    run 0 "$tandem" train big.yaml -n 3 --elastic --set parallel.zero=$zero --run-dir big$zero
+    end=$(grep '"kind": "end"' big$zero/metrics.jsonl)
+    planned=$(grep -o '"memory_planned": [0-9]*' <<<"$end" | grep -o '[0-9]*$')
+    peak=$(grep -o '"memory_peak": [0-9]*' <<<"$end" | grep -o '[0-9]*$')
+    [ "$sanitized" != 0 ] || { [ $((peak * 10)) -lt $((planned * 14)) ] &&
+        [ $((peak * 14)) -gt $((planned * 10)) ]; } || fail "stage $zero: $peak, planned $planned"
+done
+
+cat >"$mark" <<'JOB'
+name: spirals
+model: [{linear: 24, act: relu}, batch_norm, linear]
+loss: cross_entropy
+data: {source: spirals, count: 100, split: {valid: 0}}
+train: {steps: 3, batch: 16, shards: 2, optimizer: adam}
+JOB
+timeout 300 "$tandem" train "$mark" -n 2 --faults-sweep -q --set parallel.zero=1 >out 2>&1 ||
+    fail "status $?"
+grep -q ', 0 did not' out || fail "cases that differ"
+wait_for 5 dead || fail "processes are left"
+echo "test_elastic_zero: good"
