@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two network namespaces as two hosts, joined by a link of 1 Gbit/s (token bucket, both ways). Each
-has half of the processors: what one rank sends is not to take the time of the other one's."""
+has half of the processors: what one rank sends is not to take the time of the other one's. Congestion
+control is Linux's default, whatever this host has: BBR, for one, sets a timer for every packet."""
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from sides import Place
 
 RATE, BURST, LATENCY = "1gbit", "256kb", "20ms"
+NETWORK, CONGESTION = "10.213.78.0/24", "cubic"
 
 
 class Link(Place):
@@ -41,6 +43,7 @@ class Link(Place):
         for space, card, address in zip(self.spaces, self.cards, self.addresses):
             steps += [f"ip -n {space} addr add {address}/24 dev {card}",
                       f"ip -n {space} link set {card} up", f"ip -n {space} link set lo up",
+                      f"ip -n {space} route replace {NETWORK} dev {card} congctl {CONGESTION}",
                       f"ip netns exec {space} tc qdisc add dev {card} root tbf rate {RATE} "
                       f"burst {BURST} latency {LATENCY}"]
         for step in steps:
