@@ -260,6 +260,20 @@ static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uin
     return td__trainer_observe(trainer, &t->progress.observer);
 }
 
+/* Once, however often the others' loss makes it the end. */
+static void lead_conclude(void *user, td__train_result *r)
+{
+    td__training *t = user;
+
+    if (t->concluded)
+        return;
+    t->result = *r;
+    t->test = *td__trainer_test(t->session.trainer);
+    t->rc = td__training_conclude(t, &stop);
+    t->concluded = true;
+    *r = t->result;
+}
+
 static void lead_end(void *user)
 {
     td__training *t = user;
@@ -299,7 +313,8 @@ static td_status prepare_elastic(td__training *t)
     TD_TRY(td__session_data(s));
     TD_TRY(td__faults_record(s->faults, t->dir));
     TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
-    t->lead = (td__train_lead){.user = t, .begin = lead_begin, .end = lead_end};
+    t->lead = (td__train_lead){
+        .user = t, .begin = lead_begin, .conclude = lead_conclude, .end = lead_end};
     s->opts.checkpoint_dir = t->checkpoints;
     s->opts.lead = &t->lead;
     s->opts.test = true;
@@ -383,8 +398,7 @@ static int run_elastic(td__training *t)
         return td__training_failed(t, st);
     if (!*t->result.digest) /* drained: the others go on */
         return TD_EXIT_INTERRUPTED;
-    t->test = *td__trainer_test(t->session.trainer);
-    return td__training_conclude(t, &stop);
+    return t->concluded ? t->rc : td__training_conclude(t, &stop);
 }
 
 static void finish(td__training *t)

@@ -20,6 +20,8 @@ typedef struct td__training {
     bool made, described; /* the directory, its job.yaml: taken away if nothing comes of it */
     bool resume, profile;
     td__train_lead lead; /* of elastic ranks */
+    bool concluded;      /* as rank 0 of elastic ranks, */
+    int rc;              /* with this exit status */
     uint64_t from_step;
     td__progress progress;
     uint64_t spread_ns; /* when the data began to travel, or were last said to; 0: not yet */

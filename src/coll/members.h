@@ -7,7 +7,8 @@
  *     next()     wait for a generation newer than the last in which this process has a rank; its
  *                comm comes with it
  *     work       until a call on the comm fails, or wanted() says that the membership changes
- *     leave()    what this process knows of why; the comm is destroyed by then
+ *     leave()    what this process knows of why; the comm is destroyed by then. Also when the work
+ *                is done, before the process ends
  *
  * Whatever state the members had in the last generation they bring along; who is the furthest
  * brings the others forward (train/). Who decides about generations (agents, or a test) is behind

@@ -174,7 +174,7 @@ static void choose(const td__place *p, const td__ms_content *old, td__ms_content
         if (m && m->state != TD_PROC_DONE)
             next->member[(*n)++] = old->member[i];
     }
-    for (int a = 0; a < TD_MS_AGENTS && !old->finishing; a++) {
+    for (int a = 0; a < TD_MS_AGENTS && !next->finishing; a++) {
         const td__place_report *r = report_of(p, a);
         for (uint32_t i = 0; r && i < r->n_procs && *n < want; i++)
             if (waits(&r->proc[i], old) && members_on(next, a) < next->target[a])
@@ -268,16 +268,9 @@ static bool is_over(const td__place *p, const td__ms_state *s, td__ms_content *n
         n_gone += !m;
     }
     next->finishing |= n_done > 0;
-    if (n_done && n_done == s->content.n_members)
+    /* Who is done has seen all others come to the end: one that was lost there has done its work. */
+    if (next->finishing && all_reported(p) && n_done + n_gone == s->content.n_members)
         return end_job(next, 0, "");
-    if (next->finishing && n_gone && n_done + n_gone == s->content.n_members && all_reported(p)) {
-        /* The run is over, and who was lost can add nothing to it, unless it was rank 0. */
-        char why[TD_MS_TEXT];
-        bool whole = find(p, s->content.member[0]) != NULL;
-        why_fewer(p, &s->content, why);
-        snprintf(text, sizeof text, "%s, when the run was finished", why);
-        return end_job(next, !whole, whole ? "" : text);
-    }
     if (!s->content.generation && n_ended && n_ended == n_target)
         return end_job(next, 0, ""); /* programs that want nothing of one another */
     if (slots < p->min && all_reported(p) && !next->finishing) {
@@ -327,11 +320,17 @@ static bool form_first(td__place *p, const td__ms_content *old, uint64_t now, td
     return n > 0 && form(p, old, next);
 }
 
-/* Members that are gone or stopped, or could not go on. */
+/* A member that was through with its work before it heard of this generation: it will not come. */
+static bool absent(const td__place_proc *m, const td__ms_content *c)
+{
+    return m->state == TD_PROC_DONE && m->out < c->generation;
+}
+
+/* Members that are gone or stopped, that will not come, or that could not go on. */
 static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
                           td__ms_content *next, bool *urgent)
 {
-    int lost = -1, failed = -1, stopped = -1;
+    int lost = -1, failed = -1, stopped = -1, done = -1;
     bool ends = false;
     for (uint32_t i = 0; i < old->n_members; i++) {
         const td__place_proc *m = find(p, old->member[i]);
@@ -342,8 +341,10 @@ static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
         if (m && m->failed && m->out >= old->generation && failed < 0)
             failed = (int)i;
         ends |= m && m->failed == TD_FAILED_ENDS && m->out >= old->generation;
+        if (m && absent(m, old) && done < 0)
+            done = (int)i;
     }
-    *urgent = lost >= 0 || failed >= 0 || stopped >= 0;
+    *urgent = lost >= 0 || failed >= 0 || stopped >= 0 || done >= 0;
     if (!*urgent || ends)
         return false;
     if (lost >= 0) {
@@ -353,6 +354,8 @@ static bool form_urgently(td__place *p, const td__ms_content *old, uint64_t now,
         const td__place_report *r = report_of(p, td__ms_proc_agent(old->member[stopped]));
         set_text(next->why, "rank %d on host %s is stopped; the others do not wait for it", stopped,
                  r ? r->host : "?");
+    } else if (done >= 0) {
+        set_text(next->why, "rank %d had done its work before", done);
     } else {
         /* All are here, yet not together: again, but not as fast as it goes. */
         uint64_t wait = (uint64_t)RETRY_MS * 1000000u

@@ -85,10 +85,12 @@ static void release(worker *k)
     td__lines_fini(&k->err);
     bool done = k->done;
     uint32_t proc = k->proc;
+    uint64_t out_of = k->out_of;
     *k = (worker){.link = {.conn = {.fd = -1}}};
     if (done) { /* the others are to know that its work is done */
         k->used = k->done = true;
         k->proc = proc;
+        k->out_of = out_of;
         k->state = TD_PROC_DONE;
         k->child = (td__child){0, -1, -1, -1, -1};
     }
@@ -533,6 +535,13 @@ static void watch(td__workers *w, worker *k, uint64_t now)
     uint64_t lease = ms(w->s->lease_ms);
     if (k->link.ended && !k->kill_at) /* has said all; a hang at the end is one too */
         k->kill_at = now + ms(w->s->grace_ms);
+    if (k->link.ended && !k->fenced) { /* who is stopped there is not waited for that long */
+        k->fenced = now > k->heard_ns + lease && td__process_state((int)k->child.pid) == 'T';
+        k->hang = k->fenced ? TD_HANG_STOPPED : k->hang;
+        if (k->fenced)
+            kill_group(k, SIGKILL);
+        later(w, now + lease / 4);
+    }
     if (td__link_up(&k->link) && !k->fenced) {
         if (now > k->heard_ns + lease) {
             k->fenced = true;

@@ -33,6 +33,9 @@ typedef struct td__train_lead {
      * now. */
     td_status (*begin)(void *user, td__trainer *t, uint64_t step, uint64_t valid,
                        uint64_t *told_step, uint64_t *told_valid);
+    /* The run is over: its last files and words, which the others wait for, so that another rank
+     * can make up for this one's. May set r->unsaved; NULL: nothing is left to do. */
+    void (*conclude)(void *user, td__train_result *r);
     /* It is no longer; the observers that begin added are not used any more. */
     void (*end)(void *user);
 } td__train_lead;

@@ -96,11 +96,11 @@ static int run(td__members *m, double n, int ms, const char *file)
             printf("left generation %llu at step %.0f: %s\n", (unsigned long long)g.number, at,
                    why);
         td_comm_destroy(c);
+        m->ops->leave(m, g.number, st, why);
         if (!st && !all.more) {
             printf("done %.0f\n", at);
             return 0;
         }
-        m->ops->leave(m, g.number, st, why);
     }
 }
 

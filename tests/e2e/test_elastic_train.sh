@@ -104,6 +104,10 @@ last=$(grep -o 'generation [0-9]*, [0-9]* ranks' out | tail -n 1)
 with=$(digest)
 run 0 "$tandem" train "$mark" -q --run-dir eight --set train.shards=8
 [ "$(digest)" = "$with" ] || fail "a wrong host: another digest"
+# Over TCP, where gradients leave while shards are still being run.
+run 0 "$tandem" train "$mark" -q -n 2 -j 1 --run-dir tcp --set train.shards=8 \
+    --set train.verify=1 --set parallel.transport=tcp
+[ "$(digest)" = "$with" ] || fail "verified over TCP: another digest"
 
 # Faults are read before anything begins.
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1'

@@ -12,7 +12,7 @@ enum { SECOND = 1000000000 };
 /* A small language for processes: agent, and one letter per process in the order of their numbers:
  *     s starting, w waiting, b busy, o out of the generation and waiting, f the same after a
  *     failure, e after one for which it will end, l busy but wants to go, t busy but stopped, d
- *     done, x gone */
+ *     done, p done before this generation, x gone */
 typedef struct host {
     uint32_t slots;
     const char *procs;
@@ -59,6 +59,7 @@ static void setup(fixture *f, const host *hosts, int n, uint64_t generation, con
                                 : k == 'l' ? TD_PROC_BUSY
                                 : k == 't' ? TD_PROC_BUSY
                                 : k == 'd' ? TD_PROC_DONE
+                                : k == 'p' ? TD_PROC_DONE
                                            : TD_PROC_WAITING;
             r->proc[r->n_procs++] =
                 (td__place_proc){.proc = td__ms_proc(a, i + 1),
@@ -68,7 +69,7 @@ static void setup(fixture *f, const host *hosts, int n, uint64_t generation, con
                                            : k == 'e' ? TD_FAILED_ENDS
                                                       : TD_FAILED_NOT,
                                  .stopped = k == 't',
-                                 .out = strchr("ofe", k) ? generation : generation - 1};
+                                 .out = strchr("ofed", k) ? generation : generation - 1};
         }
     }
     f->s.before = f->s.known = f->s.voters;
@@ -119,7 +120,7 @@ typedef struct row {
 #define H(n, p) {.slots = (n), .procs = (p)}
 static const row ROWS[] = {
     {"rank 0 is lost when the run is finished", {H(3, "xdd")}, 1, 5, "010203", 3, 1, 0, 1, 0,
-     "010203", false, true, "when the run was finished"},
+     "010203", false, true, ""},
     {"another is lost then: all is there", {H(3, "dxd")}, 1, 5, "010203", 3, 1, 0, 1, 0, "010203",
      false, true, ""},
     {"waits for all", {H(4, "wwws")}, 1, 0, "", 4, 1, 0, 1, 0, "", false, false, NULL},
@@ -155,6 +156,8 @@ static const row ROWS[] = {
     {"all are done", {H(4, "dd")}, 1, 3, "0102", 2, 1, 0, 1, 0, "0102", false, true, ""},
     {"one is done, one died", {H(4, "dxb")}, 1, 3, "010203", 3, 3, 0, 1, 4, "03", false, false,
      NULL},
+    {"one had been done before", {H(4, "bp")}, 1, 3, "0102", 2, 2, 0, 1, 4, "01", false, false,
+     "rank 1 had done its work before"},
     {"one is stopped", {H(4, "bbtb")}, 1, 3, "01020304", 4, 1, 0, 1, 4, "010204", false, false,
      "rank 2 on host h is stopped"},
     {"a stopped one cannot be spared", {H(4, "bbtb")}, 1, 3, "01020304", 4, 4, 0, 1, 0, "01020304",
