@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two network namespaces as two hosts, joined by a link of 1 Gbit/s (token bucket, both ways). Each
-has half of the processors: what one rank sends is not to take the time of the other one's. Congestion
-control is Linux's default, whatever this host has: BBR, for one, sets a timer for every packet."""
+has half of the processors: what one rank sends is not to take the time of the other one's.
+Congestion control is Linux's default, whatever this host has: BBR, for one, sets a timer for every
+packet."""
 import os
 import shutil
 import subprocess
