@@ -1,7 +1,8 @@
 /* elastic.h -- a run whose ranks come and go.
  *
- * Every process holds the whole state of the run: weights, optimizer, schedule, position. The world
- * is that of td__members (coll/members.h): a run is a loop over generations.
+ * Every process holds the whole state of the run: weights, optimizer, schedule, position; with
+ * parallel.zero slices of it, each of which a second process holds too (catch_up_slices.c). The
+ * world is that of td__members (coll/members.h): a run is a loop over generations.
  *
  *   1. next       a comm of the ranks that are there now.
  *   2. catch up   Every rank says which moment of the run it holds. Who is furthest brings the
