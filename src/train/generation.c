@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 #include "train/faults.h"
+#include "train/heir.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
@@ -73,6 +74,7 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
         td__train_drop_lead(t);
     else if (!t->leads) {
         TD_TRY(take_lead(t));
+        TD_TRY(td__heir_write(t));
         t->brought = true;
     }
     if (t->leads)

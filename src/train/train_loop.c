@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "coll/comm_impl.h"
 #include "train/faults.h"
+#include "train/heir.h"
 #include "train/trainer_impl.h"
 
 /* What a rank asks, so that the sum over ranks tells how many ask what. */
@@ -353,6 +354,8 @@ static td_status validate(td__trainer *t, bool *best)
     s->valid_step = s->step;
     TD_TRY(td_schedule_metric(t->schedule, value));
     s->schedule = td_schedule_get_state(t->schedule);
+    if (*best)
+        TD_TRY(td__heir_keep(t));
     t->dirty = true;
     td__eval_event e = {.step = s->step,
                         .epoch = s->epoch - (at_epoch_end(t) ? 1 : 0),
@@ -371,6 +374,7 @@ static td_status validate(td__trainer *t, bool *best)
 static td_status between_steps(td__trainer *t)
 {
     bool best = t->owes_best;
+    td__heir_look(t);
     if (td__train_owes_validation(t) && !asked_to_stop(t))
         TD_TRY(validate(t, &best));
     t->owes_best = best; /* until it is saved: other ranks may be needed for that */

@@ -12,6 +12,7 @@
 #include "graph/params.h"
 #include "optim/schedule.h"
 #include "train/compress.h"
+#include "train/heir.h"
 #include "train/loose.h"
 #include "train/shard_count.h"
 #include "train/slices.h"
@@ -243,6 +244,7 @@ void td__trainer_destroy(td__trainer *t)
     if (!t)
         return;
     td__checkpointer_destroy(t->checkpointer);
+    td__heir_drop(t);
     td__rank_stats_destroy(t->stats);
     td__span_log_destroy(t->spans);
     td__backup_run_destroy(t);

@@ -28,6 +28,7 @@ enum { TD__MAX_OBSERVERS = 16 };
     } while (0)
 
 typedef struct td__backup_run td__backup_run;
+typedef struct td__heir td__heir;
 
 struct td__trainer {
     td__train_opts o;      /* resolved; texts are in the arena */
@@ -96,6 +97,7 @@ struct td__trainer {
     bool leaving;   /* this process was asked to stop, others were not: it goes, they go on */
     bool leads;     /* lead->begin was called */
     bool brought;   /* by another rank, since the last step of its own */
+    td__heir *heir; /* NULL: nothing is kept (heir.h) */
     bool owes_best; /* the best checkpoint was lost with the last rank 0 */
     uint64_t generation, last_generation; /* this one; the last one that came to one state */
     int last_rank, last_size;             /* there */

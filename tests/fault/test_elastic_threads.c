@@ -389,6 +389,34 @@ TEST(a_disk_that_is_full_for_a_while)
     }
 }
 
+/* The first validation is the best; rank 0 dies while it writes that one down, and the others have
+ * gone on by then: who is rank 0 next has kept it. */
+TEST(the_best_checkpoint_outlives_rank_0)
+{
+    static const char *const OPS[] = {"model.safetensors", "state.json", "rename", "best"};
+    for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++) {
+        elastic_plan plan = new_plan(3);
+        elastic_end end;
+        char faults[128];
+        td__checkpoint_info info;
+        snprintf(faults, sizeof faults, "kill rank=0 at=step:2:%s", OPS[i]);
+        plan.faults = faults;
+        plan.opts.min_delta = 100;
+        plan.opts.checkpoint_every = -1;
+        run(&plan, &end);
+        CHECK(!end.failure && end.died == 1 && end.finished == 2, "%s: %s", faults, end.text);
+        CHECK(strcmp(end.result.digest, quiet.result.digest) == 0, "%s: other weights", faults);
+        CHECK_EQ_INT(end.result.best_step, 2);
+        CHECK_OK(td__checkpoint_find(plan.opts.checkpoint_dir, "best", &info));
+        CHECK(info.state.step == 2, "%s: the best checkpoint is of step %d", faults,
+              (int)info.state.step);
+        CHECK_OK(td__checkpoint_find(plan.opts.checkpoint_dir, NULL, &info));
+        CHECK_EQ_INT(info.state.step, STEPS);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+    }
+}
+
 /* faults.txt of a run on four ranks, each of which is replaced when it dies; the weights are those
  * of one rank. The steps of the faults are in order. */
 static char *faults_of(const char *faults, const elastic_end *one, int steps)
@@ -477,6 +505,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_computes_wrongly_is_taken_out),
         cmocka_unit_test(verifying_changes_nothing),
         cmocka_unit_test(a_slow_rank_gets_fewer_shards),
+        cmocka_unit_test(the_best_checkpoint_outlives_rank_0),
         cmocka_unit_test(faults_can_be_had_again),
     };
     return cmocka_run_group_tests(tests, make_quiet, NULL);
