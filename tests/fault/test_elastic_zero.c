@@ -150,7 +150,7 @@ TEST(any_number_of_ranks)
 }
 
 /* A kill at every call of a step or generation, or at some, of one rank after the other, with and
- * without a new process in its place, which may become rank 0. Returns how many calls there were. */
+ * without a new process in its place, which may become rank 0. Returns how many there were. */
 static int sweep(int stage, const char *where, int number, int every)
 {
     for (int k = 1;; k += every) {
