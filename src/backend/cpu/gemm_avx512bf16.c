@@ -30,10 +30,11 @@ static inline __attribute__((always_inline)) void block(const td__gemm_block *g,
         for (int i = 0; i < (rows + 2) / 3; i++)
             third[i] = a + 3 * i * row;
         for (int64_t left = g->units; left > 0; left -= LINE) {
-            if (g->a_ahead)
+            if (g->a_ahead) {
 #pragma GCC unroll 16
                 for (int r = 0; r < rows; r++)
                     _mm_prefetch(third[r / 3] + r % 3 * row + g->a_ahead, _MM_HINT_T0);
+            }
 #pragma GCC unroll 4
             for (int64_t u = left < LINE ? left : LINE; u > 0; u--, b += PANEL * 4) {
                 __m512bh bv[VECS];
