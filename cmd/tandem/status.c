@@ -320,6 +320,8 @@ static void print_end(const status *s)
         printf("%s", end);
     if (isfinite(s->step))
         printf(" after step %.0f", s->step);
+    else
+        printf(" before its first step");
     if (strcmp(end, "done") != 0 && strcmp(end, "early") != 0 && isfinite(s->steps))
         printf(" of %.0f", s->steps);
     if (isfinite(s->loss))

@@ -89,6 +89,9 @@ must dead
 state 1 run; lines 1
 has "ended without a word"
 has "resume=run"
+sed -i '2,$d' run/metrics.jsonl # as if it had never come to a step
+state 1 run; lines 1
+has "killed perhaps before its first step of [0-9]"
 
 # A plain run; one line for a rank that is stopped there.
 start -n 2
