@@ -116,6 +116,7 @@ static td_status find_run(td__training *t)
         return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
                        t->dir);
     TD_TRY(lock_run(t));
+    td__run_dir_sweep(t->dir);
     td__run_dir_failed(t->dir, NULL);
     return td__resume_check(s, t->dir, &t->past);
 }
@@ -249,6 +250,7 @@ static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uin
      * write. */
     td_status locked = lock_run(t);
     (void)locked;
+    td__run_dir_sweep(t->dir);
     TD_TRY(td__metrics_file_take_over(t->dir, step, valid, told_step, told_valid, &t->metrics));
     TD_TRY(td__trainer_observe(trainer, t->metrics));
     if (log->tensorboard) {

@@ -158,6 +158,21 @@ td_status td__run_dir_lock(const char *dir, int *fd)
     return TD_OK;
 }
 
+void td__run_dir_sweep(const char *dir)
+{
+    static const char *const FILES[] = {"job.yaml.tmp-", "metrics.jsonl.tmp-", "report.html.tmp-",
+                                        "trace.json.tmp-", "profile.txt.tmp-"};
+    DIR *d = opendir(dir);
+
+    if (!d)
+        return;
+    for (struct dirent *e; (e = readdir(d));)
+        for (size_t i = 0; i < sizeof FILES / sizeof FILES[0]; i++)
+            if (strncmp(e->d_name, FILES[i], strlen(FILES[i])) == 0)
+                unlinkat(dirfd(d), e->d_name, 0); /* one that stays does no harm */
+    closedir(d);
+}
+
 void td__run_dir_failed(const char *dir, const char *why)
 {
     char path[TD__PATH];

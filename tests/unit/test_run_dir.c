@@ -153,6 +153,28 @@ TEST(one_process_writes_into_a_run)
     check_tmpdir_remove();
 }
 
+TEST(what_killed_writers_left_is_swept_up)
+{
+    static const struct {
+        const char *name;
+        bool stays;
+    } FILES[] = {{"job.yaml", true},
+                 {"job.yaml.tmp-12-5f", false},
+                 {"metrics.jsonl", true},
+                 {"metrics.jsonl.tmp-7-a0", false},
+                 {"report.html.tmp-7-a1", false},
+                 {"notes.tmp-1", true}}; /* a user's own */
+    check_tmpdir();
+    for (size_t i = 0; i < sizeof FILES / sizeof FILES[0]; i++)
+        check_write_file(check_path(FILES[i].name), "x", 1);
+    td__run_dir_sweep(check_path("."));
+    for (size_t i = 0; i < sizeof FILES / sizeof FILES[0]; i++)
+        CHECK((access(check_path(FILES[i].name), F_OK) == 0) == FILES[i].stays, "%s",
+              FILES[i].name);
+    td__run_dir_sweep(check_path("nosuch"));
+    check_tmpdir_remove();
+}
+
 typedef struct racer {
     pthread_t thread;
     const char *parent;
@@ -421,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_numbered),
         cmocka_unit_test(one_process_writes_into_a_run),
+        cmocka_unit_test(what_killed_writers_left_is_swept_up),
         cmocka_unit_test(runs_that_start_together_get_their_own_directory),
         cmocka_unit_test(metrics_are_cut_on_resume),
         cmocka_unit_test(numbers_that_json_lacks_become_null),
