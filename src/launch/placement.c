@@ -268,7 +268,8 @@ static bool is_over(const td__place *p, const td__ms_state *s, td__ms_content *n
         n_gone += !m;
     }
     next->finishing |= n_done > 0;
-    /* Who is done has seen all others come to the end: one that was lost there has done its work. */
+    /* Who is done has seen all others come to the end: one that was lost there had done its
+     * work. */
     if (next->finishing && all_reported(p) && n_done + n_gone == s->content.n_members)
         return end_job(next, 0, "");
     if (!s->content.generation && n_ended && n_ended == n_target)
