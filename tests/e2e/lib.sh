@@ -33,8 +33,29 @@ soon() {
 }
 wait_for() { soon "${@:2}"; } # SECONDS COMMAND...: the same; the seconds are patience
 dead() { ! pgrep -f "$mark" >/dev/null; }
-# none_left WHAT: no process of this test is left, or soon none
-none_left() { soon dead || fail "$1 left $(pgrep -fa "$mark")"; }
+# note: remember what the processes of this test and their children hold now: sockets by number, and
+# jobs, which are part of the names of their shared memory
+note() {
+    local p
+    for p in $(pgrep -f "$mark") $(pgrep -f "$mark" | xargs -rn 1 pgrep -P); do
+        find "/proc/$p/fd" -lname 'socket:*' -printf '%l\n' | tr -dc '0-9\n' >>"$dir/.sockets"
+        sed -zn 's/^TANDEM_JOB=//p' "/proc/$p/environ" | tr '\0' '\n' >>"$dir/.names"
+    done 2>/dev/null
+    return 0
+}
+# held: what is left of that, a line each
+held() {
+    pgrep -fa "$mark"
+    [ -f "$dir/.sockets" ] || return
+    awk 'FILENAME ~ /sockets$/ { mine[$1]; next }
+        FILENAME ~ /unix$/ && $7 in mine { print "socket", $7, $8 }
+        FILENAME ~ /tcp/ && $10 in mine { print "port", $2 }' \
+        "$dir/.sockets" /proc/net/unix /proc/net/tcp /proc/net/tcp6
+    sort -u "$dir/.names" | while read -r job; do find /dev/shm -name "*$job*"; done
+}
+nothing_held() { [ -z "$(held)" ]; }
+# none_left WHAT: no process of this test is left, nor anything noted that one held, or soon none
+none_left() { soon nothing_held || fail "$1 left $(held)"; }
 limited() { timeout $((2 * patience)) "$@"; }
 # run EXPECTED_STATUS COMMAND...: output in ./out
 run() {

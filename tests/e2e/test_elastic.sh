@@ -38,7 +38,7 @@ is_in() {
     awk -v g="$1" -v n="$2" '$2 == "generation" && $3 >= g && $7 == n && ++seen[$3] == n {
         found = 1 } END { exit !found }' out 2>/dev/null
 }
-all_in() { soon is_in "$1" "$2" || fail "generation $1 of $2 ranks"; }
+all_in() { soon is_in "$1" "$2" || fail "generation $1 of $2 ranks"; note; }
 
 # Quiet.
 start -n 3 --elastic -- "${steps[@]}"
@@ -242,4 +242,5 @@ all_in 2 2
 ends 0
 echo "test_elastic: from the last step with a rank to the first without it:" \
     "$(grep -o 'generation 2 rank 0 of 2 at .* ms' out | grep -o '[0-9]* ms')"
+[ -s .sockets ] && [ -s .names ] || fail "nothing was ever held: what is left cannot be known"
 echo "test_elastic: good"
