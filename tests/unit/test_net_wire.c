@@ -208,7 +208,7 @@ TEST(faults_of_ranks_are_read_and_written)
         "kill rank=2 at=step:17:allreduce:3", "stop rank=1 for=3s at=step:20",
         "cut 0-1 at=step:5:comm:2",           "flip rank=1 at=step:9",
         "full rank=0 at=step:4:state.json:1", "kill rank=0 at=generation:2:op:7",
-        "slow rank=1 for=0.002s at=step:3", "hang rank=1 at=step:3:comm:1"};
+        "slow rank=1 for=0.002s at=step:3",   "hang rank=1 at=step:3:comm:1"};
     static const char *const WRONG[] = {"kill",
                                         "kill rank=2",
                                         "kill at=step:3",
