@@ -306,6 +306,30 @@ TEST(what_does_not_go_together_is_refused)
     td__data_close(u.data);
 }
 
+/* Who mirrors whom: everybody is mirrored once, on another host wherever that is possible. */
+TEST(mirrors_are_on_other_hosts)
+{
+    static const struct {
+        int n, host_of[6], together; /* ranks whose mirror is on their own host */
+    } CASES[] = {{2, {0, 0}, 2},          {2, {0, 1}, 0},
+                 {4, {0, 0, 1, 1}, 0},    {6, {0, 0, 1, 1, 2, 2}, 0},
+                 {5, {0, 1, 0, 1, 2}, 0}, {4, {0, 0, 0, 1}, 2}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        int order[6], n = CASES[i].n, together = 0;
+        unsigned mirrored = 0;
+        td__zero_ring(CASES[i].host_of, n, order);
+        for (int r = 0; r < n; r++) {
+            int of = td__zero_before(order, n, r);
+            CHECK(of >= 0 && of < n && of != r, "rank %d mirrors %d", r, of);
+            mirrored |= 1u << of;
+            together += CASES[i].host_of[of] == CASES[i].host_of[r];
+        }
+        CHECK(mirrored == (1u << n) - 1, "case %zu: somebody is not mirrored", i);
+        CHECK_EQ_INT(together, CASES[i].together);
+    }
+    CHECK_EQ_INT(td__zero_before(&(int){0}, 1, 0), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +341,7 @@ int main(void)
         cmocka_unit_test(runs_go_on_at_another_stage),
         cmocka_unit_test(a_rank_that_fails_ends_all),
         cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(mirrors_are_on_other_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
