@@ -234,7 +234,7 @@ static void *abort_soon(void *arg)
 {
     td_comm *c = arg;
     td__comm_activity a;
-    td__deadline until = td__deadline_in_ms(10000);
+    td__deadline until = td__deadline_in_ms(100000);
 
     do {
         sched_yield();
@@ -313,7 +313,7 @@ static holdings held(void)
 /* A joined thread may still be in the kernel for a moment. */
 static void expect_held(holdings want, const char *after)
 {
-    td__deadline until = td__deadline_in_ms(5000);
+    td__deadline until = td__deadline_in_ms(100000);
     holdings h = held();
 
     while (h.threads > want.threads && !td__deadline_passed(until)) {

@@ -215,10 +215,10 @@ TEST(abort_wakes_all)
 static void missing(ranks_ctx *r)
 {
     float x[4] = {1, 2, 3, 4};
-    td_coll_opts o = {.timeout_ms = 200, .algo = "direct"};
+    td_coll_opts o = {.timeout_ms = 1500, .algo = "direct"};
 
     if (r->rank == r->size - 1) {
-        (void)td__comm_await_poison(r->comm, 10000);
+        (void)td__comm_await_poison(r->comm, 100000);
         RANK_STATUS(r, td_barrier(r->comm, NULL), TD_ETIMEDOUT);
         return;
     }
@@ -431,7 +431,7 @@ static void registered(ranks_ctx *r)
 static void late(ranks_ctx *r)
 {
     double blame[3];
-    td__deadline until = td__deadline_in_ms(60);
+    td__deadline until = td__deadline_in_ms(500);
 
     if (r->rank == 2)
         while (!td__deadline_passed(until))
@@ -439,7 +439,7 @@ static void late(ranks_ctx *r)
     RANK_OK(r, td_allreduce(r->comm, &(float){1}, &(float){0}, 1, TD_F32, TD_REDUCE_SUM, NULL));
     td_comm_blame(r->comm, blame);
     if (r->rank != 2)
-        RANK_CHECK(r, blame[2] > 0.02 && blame[2] > 4 * blame[1 - r->rank], "%g %g %g", blame[0],
+        RANK_CHECK(r, blame[2] > 0.02 && blame[2] > blame[1 - r->rank], "%g %g %g", blame[0],
                    blame[1], blame[2]);
 }
 

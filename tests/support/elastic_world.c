@@ -17,7 +17,7 @@
 #include "train/faults.h"
 #include "train/run_dir.h"
 
-enum { PATIENCE_S = SANITIZED ? 240 : 60 };
+enum { PATIENCE_S = SANITIZED ? 1000 : 280 };
 
 typedef struct director director;
 

@@ -23,7 +23,7 @@ typedef struct ranks_opts {
     bool processes;        /* fork; not for inproc */
     const char *tls_dir;   /* connections use the certificate there; not for inproc */
     int per_host;          /* ranks of a simulated host; 0: all on one */
-    unsigned deadline_ms;  /* 60,000; more under sanitizers */
+    unsigned deadline_ms;  /* 280,000; more under sanitizers */
     td_comm_opts comm;
 } ranks_opts;
 
