@@ -31,7 +31,6 @@ soon() {
     local end=$((SECONDS + patience))
     until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
 }
-wait_for() { soon "${@:2}"; } # SECONDS COMMAND...: the same; the seconds are patience
 dead() { ! pgrep -f "$mark" >/dev/null; }
 # note: remember what the processes of this test and their children hold now: sockets by number, and
 # jobs, which are part of the names of their shared memory
@@ -70,3 +69,22 @@ said_soon() { soon said "$1" || fail "no '$1' in the output"; }
 digest() { grep -o 'sha256:[0-9a-f]*' "${1:-out}" | tail -n 1; }
 # same WHAT: the last digest is $want, that of one rank
 same() { [ "$(digest)" = "$want" ] || fail "$1: another digest than that of one rank"; }
+
+# A run in the background, $pid, that is worked on while it runs. Where it was over too soon, it is
+# done again, slower: `slowly` gives the faults for that.
+slow_ms=20
+slowly() { printf "slow rank=%d for=${slow_ms}ms at=step:1;" "${@:-0}"; } # RANKS...: 0
+patiently() { # FUNCTION: one that fails if the run was over too soon
+    for slow_ms in 20 100 500; do
+        "$1" && return
+        wait "$pid"
+    done
+    fail "$1: the run never was as it should be"
+}
+# while_it_runs COMMAND...: waits until it succeeds; 1: the run ended without
+while_it_runs() {
+    until "$@"; do kill -0 "$pid" 2>/dev/null || { "$@"; return; }; sleep 0.02; done
+    note & # what follows is in a hurry
+}
+# step K [DIR]: that step of the run is done
+step() { grep -qs "\"kind\": \"step\", \"step\": $1," "${2:-run}/metrics.jsonl"; }

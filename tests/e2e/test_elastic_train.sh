@@ -120,28 +120,13 @@ has 'cannot read no-such-file'
 run 2 "$tandem" train "$mark" --faults-sweep
 has 'how many ranks'
 
-# A live run is worked on while it runs. Where it was over too soon, it is done again, slower.
-slow_ms=20
-slowly() { echo "slow rank=0 for=${slow_ms}ms at=step:1"; }
-patiently() { # FUNCTION: one that fails if the run was over too soon
-    for slow_ms in 20 100 500; do
-        "$1" && return
-        wait $pid
-    done
-    fail "$1: the run never was as it should be"
-}
+# A live run.
 live() { # ARGUMENTS...
     rm -rf run
     "$tandem" train "$mark" -q --run-dir run --elastic --lease 10s --set train.steps=120 \
         --faults "$(slowly)" "$@" >out 2>&1 &
     pid=$!
 }
-# while_it_runs COMMAND...: waits until it succeeds; 1: the run ended without
-while_it_runs() {
-    until "$@"; do kill -0 $pid 2>/dev/null || { "$@"; return; }; sleep 0.02; done
-    note & # what follows is in a hurry
-}
-step() { grep -qs "\"kind\": \"step\", \"step\": $1," "${2:-run}/metrics.jsonl"; }
 rank_0() { "$tandem" status run | awk '$1 == "0" { print $3; found = 1 } END { exit !found }'; }
 agent() { pgrep -P $pid | head -n 1; }
 # same NAME: the run ends well, and as if nothing had happened
@@ -259,7 +244,7 @@ fi
 # SIGTERM to ranks: to all of them (a scheduler wants the host back), or one after the other until
 # too few would be left. The run is interrupted, with a checkpoint, and nobody is started again.
 terminated() {
-    live -n $n --faults "$(printf "slow rank=%d for=${slow_ms}ms at=step:1;" 0 1 2)"
+    live -n $n --faults "$(slowly 0 1 2)"
     while_it_runs step 5 || return 1
     if [ $n = 3 ]; then
         pgrep -P "$(agent)" | xargs kill -TERM

@@ -40,7 +40,7 @@ elastic() {
     diff -q quiet/checkpoints/step-00000024/optimizer.safetensors \
         run/checkpoints/step-00000024/optimizer.safetensors >/dev/null ||
         fail "$name: another state of the optimizer"
-    wait_for 5 dead || fail "$name: processes are left"
+    none_left "$name"
 }
 
 for zero in 1 2 3; do
@@ -61,11 +61,9 @@ elastic 'over tcp' -n 3 --set parallel.zero=3 --set parallel.transport=tcp \
 long() { # ARGUMENTS...
     rm -rf run
     "$tandem" train "$mark" -q --run-dir run --elastic --set train.steps=150 \
-        --faults 'slow rank=0 for=10ms at=step:1' "$@" >out 2>&1 &
+        --lease 10s --faults "$(slowly)" "$@" >out 2>&1 &
     pid=$!
 }
-reach() { wait_for 60 grep -q "\"kind\": \"step\", \"step\": $1," run/metrics.jsonl 2>/dev/null; }
-said() { grep -q -- "$1" out; }
 process() { "$tandem" status run | awk -v r="$1" '$1 == r { print $3 }'; }
 # good NAME: it ends well, and as if nothing had happened
 good() {
@@ -73,27 +71,29 @@ good() {
     same "$1"
     steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
     [ "$steps" = "$(seq 150)" ] || fail "$1: metrics.jsonl has steps $steps"
-    wait_for 5 dead || fail "$1: processes are left"
+    none_left "$1"
 }
 run 0 "$tandem" train "$mark" -q --run-dir long --set train.steps=150
 want=$(digest)
-long -n 4 --set parallel.zero=2
-reach 5 || fail "no step 5"
-a=$(process 1) b=$(process 2)
-kill -9 "$a" "$b" || fail "no ranks 1 and 2"
-wait_for 30 said 'generation [2-9]' || fail "no new generation"
-good 'both holders'
+both() {
+    long -n 4 --set parallel.zero=2
+    while_it_runs step 5 && kill -9 "$(process 1)" "$(process 2)" &&
+        while_it_runs said 'generation [2-9]' || return 1
+    good 'both holders'
+}
+patiently both
 
 # Grow from 2 to 4, shrink to 1, grow again: from memory alone.
-for zero in 1 3; do
+scaled() {
     long -n 2 --set parallel.zero=$zero
-    reach 3 || fail "no step 3"
-    "$tandem" scale run 4 >/dev/null || fail "scale 4"
-    wait_for 30 said 'generation [0-9]*, 4 ranks' || fail "never four ranks"
-    "$tandem" scale run 1 >/dev/null || fail "scale 1"
-    wait_for 30 said 'generation [0-9]*, 1 rank:' || fail "never one rank"
-    "$tandem" scale run 3 >/dev/null || fail "scale 3"
+    while_it_runs step 3 && "$tandem" scale run 4 >/dev/null &&
+        while_it_runs said 'generation [0-9]*, 4 ranks' && "$tandem" scale run 1 >/dev/null &&
+        while_it_runs said 'generation [0-9]*, 1 rank:' && "$tandem" scale run 3 >/dev/null ||
+        return 1
     good "scale, stage $zero"
+}
+for zero in 1 3; do
+    patiently scaled
     ! grep -q 'the run goes back' out || fail "scale, stage $zero: a slice was lost"
 done
 
@@ -123,8 +123,8 @@ loss: cross_entropy
 data: {source: spirals, count: 100, split: {valid: 0}}
 train: {steps: 3, batch: 16, shards: 2, optimizer: adam}
 JOB
-timeout 300 "$tandem" train "$mark" -n 2 --faults-sweep -q --set parallel.zero=1 >out 2>&1 ||
+timeout 800 "$tandem" train "$mark" -n 2 --faults-sweep -q --set parallel.zero=1 >out 2>&1 ||
     fail "status $?"
 grep -q ', 0 did not' out || fail "cases that differ"
-wait_for 5 dead || fail "processes are left"
+none_left "the sweep"
 echo "test_elastic_zero: good"

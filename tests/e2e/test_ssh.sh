@@ -3,26 +3,16 @@
 # tandem launch --hosts through a real ssh: an sshd of this test's own on a picked loopback port,
 # with its own host key and user key. Three agents, failures in one line, no orphans.
 # Skipped where there is no sshd: its package would also start one for everybody.
-set -uo pipefail
-build=$(realpath "${TD_BUILD:-build}")
-tandem=$build/tandem
+. "$(dirname "$0")/lib.sh"
 world=$build/tests/prog_world
 sshd=$(command -v sshd || ls /usr/sbin/sshd 2>/dev/null)
 if [ -z "$sshd" ] || ! command -v ssh >/dev/null; then
     echo "test_ssh: needs ssh and sshd: skipped"
     exit 77
 fi
-dir=$(mktemp -d)
-mark=tandem-ssh-$$
 daemon=
-clean() { [ -n "$daemon" ] && kill "$daemon" 2>/dev/null; rm -rf "$dir"; }
-trap clean EXIT
+also_clean() { [ -z "$daemon" ] || kill "$daemon" 2>/dev/null; }
 fail() { echo "test_ssh: $*" >&2; cat "$dir/out" "$dir/log" >&2; exit 1; }
-wait_for() {
-    local end=$((SECONDS + $1)); shift
-    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
-}
-dead() { ! pgrep -f "$mark" >/dev/null; }
 
 chmod 700 "$dir"
 for key in host user stranger; do ssh-keygen -q -t ed25519 -N '' -f "$dir/$key"; done
@@ -45,7 +35,9 @@ MaxStartups 100
 END
     "$sshd" -D -e -f "$dir/sshd_config" >"$dir/log" 2>&1 &
     daemon=$!
-    wait_for 5 grep -qs "Server listening" "$dir/log"
+    listening() { grep -qs "Server listening" log || ! kill -0 "$daemon" 2>/dev/null; }
+    soon listening
+    grep -qs "Server listening" log
 }
 : >"$dir/out"
 start || start || start || fail "sshd does not start"
@@ -60,7 +52,7 @@ Host near*
     BatchMode yes
     LogLevel ERROR
 END
-launch() { timeout 60 "$tandem" launch --listen 127.0.0.1 --ssh "ssh -T -F $dir/config" "$@"; }
+launch() { limited "$tandem" launch --listen 127.0.0.1 --ssh "ssh -T -F $dir/config" "$@"; }
 
 # Three agents, one here and two through ssh; arguments arrive as they are.
 launch --hosts localhost:1,near1:2,near2:1 -- "$world" all >"$dir/out" 2>&1 || fail "no launch"
@@ -73,7 +65,7 @@ launch --hosts near1:1,near2:1 -- sh -c 'echo "$RANK $0 $1"' 'a  b' "c'\$d" >"$d
 sort "$dir/out" | diff - <(printf "[%d] %d a  b c'\$d\n" 0 0 1 1) >/dev/null || fail "arguments"
 # A program whose path has a space.
 mkdir "$dir/a b" && ln -s "$tandem" "$dir/a b/tandem"
-timeout 60 "$dir/a b/tandem" launch --listen 127.0.0.1 --ssh "ssh -T -F $dir/config" \
+limited "$dir/a b/tandem" launch --listen 127.0.0.1 --ssh "ssh -T -F $dir/config" \
     --agent "$dir/a b/tandem" --hosts near1:1 -- true >"$dir/out" 2>&1 || fail "a path with a space"
 
 # A rank that fails there: its status and its name.
@@ -82,24 +74,24 @@ launch --hosts localhost:1,near1:2 -- sh -c \
     >"$dir/out" 2>&1
 [ $? = 9 ] || fail "status of a remote failure"
 tail -n 1 "$dir/out" | grep -q 'exit status 9: rank 2 of 3 on host near1' || fail "no name"
-wait_for 5 dead || fail "ranks outlived a failure"
+none_left "a failure"
 
 # kill -9 of the launcher.
 "$tandem" launch --listen 127.0.0.1 --ssh "ssh -T -F $dir/config" --hosts \
     localhost:1,near1:1,near2:1 -- sh -c "echo up; while :; do sleep 1000; done" $mark \
     >"$dir/out" 2>&1 &
 job=$!
-wait_for 20 eval '[ "$(grep -c " up" "$dir/out")" = 3 ]' || fail "ranks did not start"
+soon eval '[ "$(grep -c " up" "$dir/out")" = 3 ]' || fail "ranks did not start"
 kill -9 $job
 wait $job 2>/dev/null
-wait_for 10 dead || fail "kill -9 left $(pgrep -fa $mark)"
+none_left "kill -9"
 
 # What cannot work says so in one line.
 one_line() { # PATTERN
     [ "$(wc -l <"$dir/out")" = 1 ] && grep -q "$1" "$dir/out" || fail "expected one line with $1"
 }
 refused() { # HOSTS SSH PATTERN
-    timeout 60 "$tandem" launch --listen 127.0.0.1 --hosts "$1" --ssh "$2" -- true >"$dir/out" 2>&1
+    limited "$tandem" launch --listen 127.0.0.1 --hosts "$1" --ssh "$2" -- true >"$dir/out" 2>&1
     [ $? = 1 ] || fail "$1 was not refused"
     one_line "$3"
 }
