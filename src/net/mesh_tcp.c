@@ -43,6 +43,7 @@ enum {
     SEND_BYTES = 1 << 20, /* per call, so that sending and receiving take turns */
     RECV_BYTES = 1 << 20,
     LOW_BYTES = 512 << 10, /* of a message, that are worth waking up for; TLS counts otherwise */
+    LEAST_LOW = 64 << 10,  /* less than this is not worth telling the kernel */
     FEW = 8, /* streams with something to do: they are tried without asking epoll first */
     SPIN_NS = 60000,
     SPINS_CROWDED = 4,
@@ -473,7 +474,7 @@ static void set_low_water(td__mesh_tcp *m)
     for (int i = 0; !m->tls && i < m->base.size * m->streams; i++) {
         td__tcp_stream *s = &m->stream[i];
         uint64_t left = s->in_head ? s->head.length - s->in_got : 1;
-        int low = left < LOW_BYTES ? left ? (int)left : 1 : LOW_BYTES;
+        int low = left < LEAST_LOW ? 1 : left < LOW_BYTES ? (int)left : LOW_BYTES;
         if (s->conn.fd < 0 || s->ended || low == s->in_low)
             continue;
         s->in_low = low;
