@@ -39,7 +39,7 @@ same "tandem launch"
 # What torchrun sets, with or without torchrun here.
 for r in 1 0; do
     RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
-        limited "$tandem" train "$mark" -q >out.$r 2>&1 &
+        timeout $((2 * patience)) "$tandem" train "$mark" -q >out.$r 2>&1 & # no shell in between
 done
 wait
 cp out.0 out
