@@ -16,7 +16,7 @@
     X(RENDEZVOUS, "TANDEM_RENDEZVOUS", "folder all ranks see, to meet in without a store") \
     X(HOST, "TANDEM_HOST", "name of this host; equal names may share memory")              \
     X(ADDRESS, "TANDEM_ADDRESS", "address of this host for the other hosts")               \
-    X(TLS_DIR, "TANDEM_TLS_DIR", "folder with cert.pem and key.pem: connections use TLS")  \
+    X(TLS_DIR, "TANDEM_TLS_DIR", "folder with cert.pem and key.pem, or file: for TLS")     \
     X(JOB, "TANDEM_JOB", "mark of all processes of one launch")                            \
     X(AGENT, "TANDEM_AGENT", "socket of the agent of an elastic launch")                   \
     X(PROC, "TANDEM_PROC", "number of this process in an elastic launch")                  \

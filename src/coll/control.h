@@ -23,6 +23,7 @@ typedef enum td__ctl_kind {
     /* To the process. */
     TD_CTL_WELCOME,    /* u32: milliseconds between beats, u32: fewest ranks */
     TD_CTL_GENERATION, /* td__ctl_generation */
+    TD_CTL_EXPECTED,   /* u32: ranks, once those that are being started have come */
     TD_CTL_WANTED,     /* td__ctl_wanted: a generation is to end at a step border */
     TD_CTL_END,        /* text: go */
     TD_CTL_STOP,       /* the job ends: keep the work at the next step border, and go */

@@ -72,6 +72,10 @@ typedef struct td__members_ops {
     /* Fewer ranks than this are none: if more want to go at once, all do. The same on all members;
      * NULL: 1. Any thread, never blocks. */
     int (*least)(td__members *m);
+    /* Ranks that there will be once those that are being started have come, as far as this host
+     * knows; members need not know the same. NULL: those that are there. Any thread, never blocks.
+     */
+    int (*expected)(td__members *m);
     /* All were asked to go and the work is kept: the job is over when this process has left. May be
      * NULL. */
     void (*kept)(td__members *m);

@@ -40,7 +40,7 @@ typedef struct agent_members {
     atomic_uint_fast64_t wanted; /* generation that is to end */
     atomic_bool goes;            /* this process has no place after it */
     atomic_bool stopping;        /* the job is */
-    atomic_int least;            /* ranks */
+    atomic_int least, expected;  /* ranks */
     pthread_mutex_t lock;        /* protects all below; taken before that of `stop` */
     pthread_cond_t news;
     bool ending; /* the thread is to end */
@@ -99,11 +99,15 @@ static void hear(agent_members *m, const td__link_msg *msg)
     td__ctl_wanted w;
     uint32_t welcome[2];
     td__ctl_generation g;
+    uint32_t expected;
     char text[256];
     if (msg->kind == TD_CTL_WELCOME && msg->nbytes == sizeof welcome) {
         memcpy(welcome, msg->data, sizeof welcome);
         m->beat_ms = welcome[0] ? welcome[0] : BEAT_MS;
         atomic_store(&m->least, (int)welcome[1]);
+    } else if (msg->kind == TD_CTL_EXPECTED && msg->nbytes == sizeof expected) {
+        memcpy(&expected, msg->data, sizeof expected);
+        atomic_store(&m->expected, (int)expected);
     } else if (msg->kind == TD_CTL_GENERATION && msg->nbytes == sizeof g) {
         memcpy(&g, msg->data, sizeof g);
         hear_generation(m, &g);
@@ -300,6 +304,11 @@ static int least(td__members *base)
     return n > 1 ? n : 1;
 }
 
+static int expected(td__members *base)
+{
+    return atomic_load(&((agent_members *)base)->expected);
+}
+
 static void leave(td__members *base, uint64_t number, td_status st, const char *why)
 {
     agent_members *m = (agent_members *)base;
@@ -401,6 +410,7 @@ static const td__members_ops OPS = {.next = next,
                                     .explain = explain,
                                     .drain = drain,
                                     .least = least,
+                                    .expected = expected,
                                     .kept = kept,
                                     .stopping = stopping,
                                     .run_dir = run_dir,

@@ -324,7 +324,7 @@ static td_status run_fixed(agent *a)
 
 td_status td__agent_run(int in, int out)
 {
-    agent a = {.s = {.secret_fd = -1}};
+    agent a = {.s = {.secret_fd = -1, .tls_fd = -1}};
     td_status st = TD_OK;
     td__channel_init(&a.s.up, in, out);
     signal(SIGPIPE, SIG_IGN);

@@ -118,57 +118,39 @@ done:
     return st;
 }
 
-/* The secret as a file of this process alone: it is gone when we are. */
+/* A file in this process' memory alone, and the path by which ranks read it: gone when we are. */
+static td_status offer(const char *name, const char *text, int *fd, char path[64])
+{
+    size_t n = strlen(text);
+    *fd = memfd_create(name, MFD_CLOEXEC);
+    if (*fd < 0 || fchmod(*fd, 0600) || write(*fd, text, n) != (ssize_t)n)
+        return TD_FAIL(TD_EIO, "cannot keep the %s for the ranks: %s", name, strerror(errno));
+    snprintf(path, 64, "/proc/%d/fd/%d", (int)getpid(), *fd);
+    return TD_OK;
+}
+
 static td_status offer_secret(td__agent_spec *a)
 {
     char hex[TD_SECRET_HEX];
-    a->secret_fd = memfd_create("tandem-secret", MFD_CLOEXEC);
     td__secret_hex(&a->secret, hex);
-    if (a->secret_fd < 0 || fchmod(a->secret_fd, 0600) ||
-        write(a->secret_fd, hex, TD_SECRET_HEX - 1) != TD_SECRET_HEX - 1)
-        return TD_FAIL(TD_EIO, "cannot keep the secret for the ranks: %s", strerror(errno));
+    td_status st = offer("tandem-secret", hex, &a->secret_fd, a->secret_file);
     explicit_bzero(hex, sizeof hex);
-    snprintf(a->secret_file, sizeof a->secret_file, "/proc/%d/fd/%d", (int)getpid(), a->secret_fd);
-    return TD_OK;
+    return st;
 }
 
-static td_status write_pem(const td__agent_spec *a, const char *name, const char *text)
-{
-    char path[96];
-    snprintf(path, sizeof path, "%s/%s", a->tls_dir, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    size_t n = strlen(text);
-    bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n;
-    if (fd >= 0)
-        close(fd);
-    if (!good)
-        return TD_FAIL(TD_EIO, "cannot write %s: %s", path, strerror(errno));
-    return TD_OK;
-}
-
-static td_status write_tls(td__agent_spec *a)
+static td_status offer_tls(td__agent_spec *a)
 {
     if (!a->cert || !a->key)
         return TD_OK;
-    snprintf(a->tls_dir, sizeof a->tls_dir, "/tmp/tandem-tls-XXXXXX");
-    if (!mkdtemp(a->tls_dir)) { /* mode 0700 */
-        a->tls_dir[0] = 0;
-        return TD_FAIL(TD_EIO, "cannot make a folder for the TLS key: %s", strerror(errno));
-    }
-    TD_TRY(write_pem(a, "cert.pem", a->cert));
-    return write_pem(a, "key.pem", a->key);
-}
-
-static void remove_tls(td__agent_spec *a)
-{
-    char path[96];
-    if (!a->tls_dir[0])
-        return;
-    snprintf(path, sizeof path, "%s/cert.pem", a->tls_dir);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/key.pem", a->tls_dir);
-    unlink(path);
-    rmdir(a->tls_dir);
+    size_t nbytes = strlen(a->cert) + strlen(a->key) + 1;
+    char *both = td__calloc(1, nbytes);
+    if (!both)
+        return TD_FAIL(TD_ENOMEM, "no memory for the certificate of the job");
+    snprintf(both, nbytes, "%s%s", a->cert, a->key);
+    td_status st = offer("tandem-tls", both, &a->tls_fd, a->tls_file);
+    explicit_bzero(both, nbytes);
+    td__free(both);
+    return st;
 }
 
 /* Where the others reach this host. */
@@ -203,13 +185,14 @@ static td_status find_address(td__agent_spec *a, const char *parent)
 td_status td__agent_spec_offer(td__agent_spec *a, const char *parent)
 {
     TD_TRY(find_address(a, parent));
-    TD_TRY(write_tls(a));
+    TD_TRY(offer_tls(a));
     return offer_secret(a);
 }
 
 void td__agent_spec_fini(td__agent_spec *a)
 {
-    remove_tls(a);
+    if (a->tls_fd >= 0)
+        close(a->tls_fd);
     if (a->secret_fd >= 0)
         close(a->secret_fd);
     td__hosts_fini(&a->hosts);

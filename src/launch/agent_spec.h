@@ -26,8 +26,8 @@ typedef struct td__agent_spec {
     uint32_t grace_ms;
     td__hosts hosts;
     char address[64]; /* where the others reach this host */
-    char secret_file[64], tls_dir[64];
-    int secret_fd;
+    char secret_file[64], tls_file[64];
+    int secret_fd, tls_fd; /* of these files, in memory */
     bool terminal;       /* ranks write to our standard output */
     struct rlimit files; /* of the ranks: as it was before ours was raised */
     /* Of an elastic launch; most is 0 otherwise. */
@@ -36,7 +36,7 @@ typedef struct td__agent_spec {
     bool grows; /* hosts may come later */
 } td__agent_spec;
 
-/* The zeroed struct, but for `up` and secret_fd -1, becomes what the launcher says. */
+/* The zeroed struct, but for `up` and fds of -1, becomes what the launcher says. */
 TD_NODISCARD td_status td__agent_spec_read(td__agent_spec *a);
 /* Find the address of this host (parent: who is to be reached, "" for the first agent), leave the
  * certificate and the secret where ranks find them. */
@@ -49,7 +49,7 @@ static inline const td__host *td__agent_spec_host(const td__agent_spec *a)
 }
 static inline const char *td__agent_spec_tls(const td__agent_spec *a)
 {
-    return a->tls_dir[0] ? a->tls_dir : NULL;
+    return a->tls_file[0] ? a->tls_file : NULL;
 }
 
 #endif

@@ -53,7 +53,7 @@ td_status td__peers_create(const td__agent_spec *s, const td__peers_ops *ops, vo
     for (int i = 0; i < STRANGERS; i++)
         p->strangers[i].conn.fd = -1;
     if (td__agent_spec_tls(s))
-        TD_TRY_OR(st, fail, td__tls_create(s->tls_dir, &p->tls));
+        TD_TRY_OR(st, fail, td__tls_create(s->tls_file, &p->tls));
     snprintf(listen, sizeof listen, "%s:0", s->address);
     TD_TRY_OR(st, fail, td__socket_listen(listen, &fd, p->address));
     TD_TRY_OR(st, fail, td__gate_create_take(fd, TD_HS_AGENT, &s->secret, p->tls, &p->gate));

@@ -136,8 +136,8 @@ static void add_env(const td__workers *w, const worker *k, td__texts *t)
     td__texts_add(t, "%s=%s", td__env_name(TD_ENV_SECRET_FILE), s->secret_file);
     td__texts_add(t, "%s=%s", td__env_name(TD_ENV_ADDRESS), s->address);
     td__texts_add(t, "%s=%s", td__env_name(TD_ENV_JOB), s->job);
-    if (s->tls_dir[0])
-        td__texts_add(t, "%s=%s", td__env_name(TD_ENV_TLS_DIR), s->tls_dir);
+    if (s->tls_file[0])
+        td__texts_add(t, "%s=%s", td__env_name(TD_ENV_TLS_DIR), s->tls_file);
     for (int i = 0; s->env[i]; i++)
         td__texts_add(t, "%s", s->env[i]);
 }
@@ -441,6 +441,23 @@ int td__worker_rank(const td__ms_content *c, uint32_t proc)
     return -1;
 }
 
+/* Ranks of c, and those that its agents are starting. */
+static uint32_t expected(const td__workers *w, const td__ms_content *c)
+{
+    uint32_t n = 0;
+    for (int a = 0; a < TD_MS_AGENTS; a++)
+        n += c->target[a];
+    n = n > w->s->spares ? n - w->s->spares : 0;
+    return n > c->n_members ? n : c->n_members;
+}
+
+static void tell_expected(worker *k, uint32_t n)
+{
+    if (n != k->told_expected)
+        td__link_send(&k->link, TD_CTL_EXPECTED, &n, sizeof n);
+    k->told_expected = n;
+}
+
 static void tell_generation(worker *k, const td__ms_content *c, int rank, uint64_t now)
 {
     if (k->out_of < k->told && !k->late_ns) /* it has yet to notice that that one is over */
@@ -481,6 +498,7 @@ void td__workers_apply(td__workers *w, const td__ms_state *s)
             continue;
         if (c->generation > k->told)
             tell_generation(k, c, rank, td__clock_ns());
+        tell_expected(k, expected(w, c));
         if (c->ending)
             tell_wanted(k, c, rank);
     }
@@ -519,7 +537,8 @@ static bool is_stuck(td__workers *w, const worker *k, uint64_t now)
 {
     const td__ctl_beat *b = &k->beat;
     uint64_t most = ms(w->s->hang_ms), idle = (uint64_t)(b->idle * 1e9) + (now - k->heard_ns);
-    bool own = b->phase == TD_PHASE_COMPUTE || b->phase == TD_PHASE_DATA;
+    bool own = b->phase == TD_PHASE_COMPUTE || b->phase == TD_PHASE_DATA ||
+               (b->phase == TD_PHASE_COMM && !b->about[0]); /* and in no call */
     if (!w->s->hang_ms || w->s->hang_ms == UINT32_MAX || k->state != TD_PROC_BUSY || !k->was_in ||
         k->told_end || w->stopping || w->now.over)
         return false;

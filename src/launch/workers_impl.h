@@ -12,7 +12,8 @@
 #include "net/gate.h"
 #include "net/link.h"
 
-enum { TD_WORKERS_STRANGERS = 32 }; /* connections that have not said hello */
+/* Connections that have not said hello: of all processes, where they start at once. */
+enum { TD_WORKERS_STRANGERS = TD_PLACE_PROCS };
 
 typedef struct td__worker {
     bool used, done;
@@ -30,6 +31,7 @@ typedef struct td__worker {
     uint64_t out_of;  /* generation that it has left, or waits after */
     uint64_t told;    /* generation that it was told of */
     uint64_t told_wanted;
+    uint32_t told_expected;
     bool told_goes;             /* with it */
     uint64_t heard_ns, kill_at; /* kill_at 0: no */
     td__ctl_beat beat;

@@ -206,7 +206,8 @@ char *td__fault_text(const td__fault_event *e, char text[TD_FAULT_TEXT])
     return text;
 }
 
-static td_status parse_words(char *clause, td__fault_plan *out)
+/* *asks: something besides the seed was said. */
+static td_status parse_words(char *clause, td__fault_plan *out, bool *asks)
 {
     char *save = NULL;
 
@@ -220,6 +221,7 @@ static td_status parse_words(char *clause, td__fault_plan *out)
                            "stop=0..1, delay=5ms[@0..1], rate=125MB/s or, for ranks, rate=1/10s or "
                            "rate=1/50steps",
                            word, value ? "=" : "", value ? value : "");
+        *asks |= strcmp(word, "seed") != 0;
     }
     return TD_OK;
 }
@@ -227,7 +229,7 @@ static td_status parse_words(char *clause, td__fault_plan *out)
 td_status td__fault_parse(const char *text, td__fault_plan *out)
 {
     char *copy = td__strdup(text), *save = NULL;
-    bool event = false;
+    bool event = false, asks = false;
     td_status st = copy ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a schedule of faults");
 
     *out = (td__fault_plan){0};
@@ -235,9 +237,15 @@ td_status td__fault_parse(const char *text, td__fault_plan *out)
          clause = strtok_r(NULL, ";\n", &save)) {
         st = parse_event(clause, out, &event);
         if (!st && !event)
-            st = parse_words(clause, out);
+            st = parse_words(clause, out, &asks);
+        asks |= event;
     }
     td__free(copy);
+    if (!st && !asks && *text)
+        st = TD_FAIL(TD_EINVAL,
+                     "faults: \"%s\" asks for none; a seed goes with rate=1/50steps, rate=1/10s or "
+                     "a share of messages, as in drop=0.01",
+                     text);
     return st;
 }
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -152,7 +153,15 @@ static int same_cert(X509_STORE_CTX *x, void *ours)
     return theirs && X509_cmp(theirs, ours) == 0;
 }
 
-td_status td__tls_create(const char *dir, td__tls **out)
+/* Where `name` is: in the folder `from`, or `from` itself. */
+static void pem_path(const char *from, const char *name, char out[PATH_MAX])
+{
+    struct stat s;
+    bool folder = !stat(from, &s) && S_ISDIR(s.st_mode);
+    snprintf(out, PATH_MAX, "%s%s%s", from, folder ? "/" : "", folder ? name : "");
+}
+
+td_status td__tls_create(const char *from, td__tls **out)
 {
     char cert[PATH_MAX], key[PATH_MAX];
     td__tls *t = td__calloc(1, sizeof *t);
@@ -160,15 +169,15 @@ td_status td__tls_create(const char *dir, td__tls **out)
     *out = NULL;
     if (!t)
         return TD_FAIL(TD_ENOMEM, "tls: settings");
-    snprintf(cert, sizeof cert, "%s/cert.pem", dir);
-    snprintf(key, sizeof key, "%s/key.pem", dir);
+    pem_path(from, "cert.pem", cert);
+    pem_path(from, "key.pem", key);
     t->socket = make_socket_method();
     t->ctx = t->socket ? SSL_CTX_new(TLS_method()) : NULL;
     if (!t->ctx || !SSL_CTX_set_min_proto_version(t->ctx, TLS1_3_VERSION) ||
         SSL_CTX_use_certificate_file(t->ctx, cert, SSL_FILETYPE_PEM) != 1 ||
         SSL_CTX_use_PrivateKey_file(t->ctx, key, SSL_FILETYPE_PEM) != 1) {
         td__tls_destroy(t);
-        return openssl_failed(dir);
+        return openssl_failed(from);
     }
     t->cert = SSL_CTX_get0_certificate(t->ctx);
     SSL_CTX_set_verify(t->ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);

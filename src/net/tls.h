@@ -14,7 +14,8 @@ typedef struct td__tls td__tls; /* certificate and settings, for any number of c
 
 /* Makes dir/cert.pem and dir/key.pem (mode 0600), good for a year. */
 TD_NODISCARD td_status td__tls_make(const char *dir);
-TD_NODISCARD td_status td__tls_create(const char *dir, td__tls **out);
+/* from: such a folder, or one file that has both. */
+TD_NODISCARD td_status td__tls_create(const char *from, td__tls **out);
 void td__tls_destroy(td__tls *t); /* NULL is allowed */
 
 /* Put TLS on a connection. Then step until *done; *write says what the socket must become first. */

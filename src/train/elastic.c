@@ -51,7 +51,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     bool all;
 
     *none = true;
-    td__train_beat(t, TD_PHASE_COMM, "a generation", NULL);
+    td__train_beat(t, TD_PHASE_COMM, "a generation", "its members");
     TD_TRY(m->ops->next(m, td__deadline_in_ms(NEXT_MS), &g, &comm));
     *none = false;
     t->o.comm = comm;
@@ -61,7 +61,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     td__comm_points(comm, td__faults_points(t->o.faults));
     td__faults_generation(t->o.faults, g.number, g.rank, g.size, comm);
     say(&g, t);
-    td__train_beat(t, TD_PHASE_COMM, "the state of the run", NULL);
+    td__train_beat(t, TD_PHASE_COMM, "the state of the run", "catching up");
     if (m->ops->explain)
         m->ops->explain(m, td__train_explain, t);
     td_status st = generation(t, out, over, &all);

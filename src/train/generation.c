@@ -69,7 +69,7 @@ void td__train_drop_lead(td__trainer *t)
 td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over)
 {
     *over = false;
-    t->changing = t->leaving = false;
+    t->changing = t->leaving = t->ending = false;
     if (t->rank > 0)
         td__train_drop_lead(t);
     else if (!t->leads) {

@@ -35,7 +35,7 @@ static double seconds_since(uint64_t ns)
 
 static bool asked_to_stop(const td__trainer *t)
 {
-    bool decides = td__trainer_ranks(t) == 1 || t->backup; /* alone */
+    bool decides = (td__trainer_ranks(t) == 1 && !t->o.members) || t->backup; /* alone */
     return t->stopping || (decides && t->stop && atomic_load(t->stop));
 }
 
@@ -108,7 +108,7 @@ static double ask(const td__trainer *t)
 {
     td__members *m = t->o.members;
     double change = m && m->ops->wanted && m->ops->wanted(m) ? ASK_CHANGE : 0;
-    if (m && m->ops->stopping && m->ops->stopping(m))
+    if (t->ending || (m && m->ops->stopping && m->ops->stopping(m)))
         return ASK_END;
     if (td__trainer_rank(t) == 0 && td__faults_due(t->o.faults))
         change += ASK_FAULT;
@@ -126,13 +126,18 @@ static void answer(td__trainer *t, double asked, double mine)
     if (asked >= ASK_FAULT)
         td__faults_call(t->o.faults, t->state.step + 1);
     td__members *m = t->o.members;
-    int least = m && m->ops->least ? m->ops->least(m) : 1;
-    if (!m || (stops > 0 && td__trainer_ranks(t) - stops < least)) {
+    if (!m) {
         t->stopping = t->stopping || stops > 0;
         return;
     }
-    t->changing = all > 0;
-    t->leaving = (int64_t)mine % ASK_CHANGE > 0;
+    /* Who cannot be spared before others have come asks again, at the next step. If none will come,
+     * as far as rank 0 knows, it tells all of them, then, that the job is to stop. */
+    int least = m->ops->least ? m->ops->least(m) : 1, ranks = td__trainer_ranks(t);
+    int expected = m->ops->expected ? m->ops->expected(m) : ranks;
+    bool stay = ranks - stops < least;
+    t->ending = stay && stops > 0 && td__trainer_rank(t) == 0 && expected - stops < least;
+    t->changing = all >= ASK_CHANGE || (stops > 0 && !stay);
+    t->leaving = !stay && (int64_t)mine % ASK_CHANGE > 0;
 }
 
 /* Rows of batches [first, end) of an epoch: all are full but the last, which may be short. */

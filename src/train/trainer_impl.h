@@ -68,6 +68,7 @@ struct td__trainer {
     td__checkpointer *checkpointer;
     const atomic_int *stop;
     bool stopping;  /* with several ranks: one of them was asked to stop, and all know */
+    bool ending;    /* rank 0: too few would be left, and all are to be told so */
     bool rebalance; /* shards are dealt out anew before the next step */
     bool dirty;     /* something happened since the last checkpoint */
     bool finishing; /* what is saved now is the last */

@@ -189,11 +189,14 @@ start -n 2 --elastic --grace 500ms -- "${steps[@]}"
 all_in 1 2
 kill -TERM "$(agent_of 0)"
 ends 143
+: >before
 three --tls -- "${steps[@]}"
 all_in 1 6
 kill -9 "$(agent_of 0)"
 all_in 2 4
 ends 0
+no_key() { [ -z "$(find /tmp -maxdepth 1 -name 'tandem-tls-*' -newer before)" ]; }
+soon no_key || fail "the key of a killed agent is left"
 
 # Two agents die one after the other: the last one goes on.
 three -- "${steps[@]}"

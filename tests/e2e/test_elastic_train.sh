@@ -81,10 +81,11 @@ has 'rank 1 computed the gradients of shard [0-9]* of step 9 wrongly'
 # does not leave when the others do.
 while read -r faults; do
     elastic "$faults" -n 3 --hang 2s --faults "$faults"
-    has 'hang: rank 1 on .*: \(compute\|network\) in .* of step 5 since [0-9.]* s, no step forward'
+    has 'hang: rank 1 on .*: \(compute\|network\) in .* of step 5 since .* s, no step forward'
     [ "$(grep -c 'killed; the others' out)" = 1 ] || fail "$faults: others were killed too"
 done <<'CASES'
 hang rank=1 at=step:5
+hang rank=1 at=step:5:comm:1
 hang rank=1 at=step:5:comm:1; kill rank=2 at=step:5:comm:1
 CASES
 elastic 'a short hang' -n 3 --hang 5s --faults 'hang rank=1 for=1s at=step:5'
@@ -268,6 +269,20 @@ for n in 3 2:3; do
     pid=$!
     same "SIGTERM to ranks of $n"
 done
+
+# SIGTERM to the only rank that is there while another is away: it stays until that one is back.
+needed() {
+    live -n 2
+    while_it_runs step 5 && while_it_runs rank_0 >id || return 1
+    other=$(pgrep -P "$(agent)" | grep -vx "$(cat id)")
+    kill -STOP "$other"
+    while_it_runs said 'generation 2, 1 rank: rank 1 on host localhost is stopped' || return 1
+    xargs kill -TERM <id
+    kill -CONT "$other"
+    while_it_runs said 'generation 4, 1 rank: of 2 ranks 1 leave' || return 1
+    same "SIGTERM to who is needed"
+}
+patiently needed
 
 # Ctrl-C interrupts all, and --resume goes on with another number of ranks.
 interrupted() {

@@ -184,9 +184,9 @@ TEST(a_reflected_handshake_is_refused)
 
 TEST(fault_schedules_are_read)
 {
-    static const char *const WRONG[] = {"drop",    "drop=2",      "drop=x",
-                                        "delay=5", "delay=5ms@2", "rate=0MB/s",
-                                        "seed=-1", "speed=1",     "rate=5MB"};
+    static const char *const WRONG[] = {";",          " ",       "seed=1",  "drop",
+                                        "drop=2",     "drop=x",  "delay=5", "delay=5ms@2",
+                                        "rate=0MB/s", "seed=-1", "speed=1", "rate=5MB"};
     td__fault_plan p;
 
     CHECK_OK(td__fault_parse("seed=7,drop=0.25,delay=5ms@0.5,cut=1,rate=125MB/s", &p));
