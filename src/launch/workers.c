@@ -35,11 +35,6 @@ enum {
 enum { MOST = TD_PLACE_PROCS, STRANGERS = TD_WORKERS_STRANGERS };
 typedef td__worker worker;
 
-static uint64_t ms(uint64_t n)
-{
-    return n * 1000000u;
-}
-
 uint64_t td__order_number(void)
 {
     struct timespec t;
@@ -96,7 +91,7 @@ static void release(worker *k)
     }
 }
 
-static void kill_group(const worker *k, int sig)
+void td__worker_kill(const worker *k, int sig)
 {
     if (k->child.pidfd < 0)
         return;
@@ -220,7 +215,7 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
         k->wrong = left.status == TD_EMISMATCH && w->s->hosts.n > 1;
         k->ends = k->hopeless || left.status == TD_EMISMATCH || left.status == TD_ENOMEM;
         if (k->hopeless || k->wrong) /* all others wait for its end */
-            k->kill_at = now + ms(w->s->grace_ms);
+            k->kill_at = now + td__worker_ns(w->s->grace_ms);
     } else if (m->kind == TD_CTL_KEPT) {
         k->kept = true;
     } else if (m->kind == TD_CTL_DRAIN) {
@@ -241,7 +236,7 @@ static void hear_all(td__workers *w, worker *k, uint64_t now)
     while (td__link_next(&k->link, &m))
         hear(w, k, &m, now);
     if (!td__link_up(&k->link) && k->child.pidfd >= 0 && !k->link.ended)
-        kill_group(k, SIGKILL); /* speaks nonsense */
+        td__worker_kill(k, SIGKILL); /* speaks nonsense */
 }
 
 /* ---- ends ---- */
@@ -261,7 +256,7 @@ static void count_crash(td__workers *w, const worker *k, int status, const char 
         r->crashes = 1;
         note_first(r, status, text);
         w->crash_ns = now;
-    } else if (now > w->crash_ns + ms(WINDOW_MS)) {
+    } else if (now > w->crash_ns + td__worker_ns(WINDOW_MS)) {
         r->crashes++;
         w->crash_ns = now;
     }
@@ -273,7 +268,7 @@ static void count_crash(td__workers *w, const worker *k, int status, const char 
     }
     uint32_t n = r->crashes < MOST_DOUBLINGS ? r->crashes : MOST_DOUBLINGS;
     if (r->crashes > 1 || !k->was_in)
-        w->start_at = now + (ms(BACK_OFF_MS) << (n - 1));
+        w->start_at = now + (td__worker_ns(BACK_OFF_MS) << (n - 1));
 }
 
 /* One that was asked to go takes its place along: as if the operator wanted one rank less. */
@@ -333,11 +328,11 @@ static void end_worker(td__workers *w, worker *k, const char *why, uint64_t now)
     if (k->told_end)
         return;
     k->told_end = true;
-    k->kill_at = now + ms(w->s->grace_ms);
+    k->kill_at = now + td__worker_ns(w->s->grace_ms);
     if (td__link_up(&k->link))
         td__link_send(&k->link, TD_CTL_END, why, strlen(why));
     else
-        kill_group(k, SIGTERM);
+        td__worker_kill(k, SIGTERM);
 }
 
 /* ---- new ones ---- */
@@ -433,77 +428,6 @@ void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now)
 
 /* ---- doing what was decided ---- */
 
-int td__worker_rank(const td__ms_content *c, uint32_t proc)
-{
-    for (uint32_t i = 0; i < c->n_members; i++)
-        if (c->member[i] == proc)
-            return (int)i;
-    return -1;
-}
-
-/* Ranks of c, and those that its agents are starting. */
-static uint32_t expected(const td__workers *w, const td__ms_content *c)
-{
-    uint32_t n = 0;
-    for (int a = 0; a < TD_MS_AGENTS; a++)
-        n += c->target[a];
-    n = n > w->s->spares ? n - w->s->spares : 0;
-    return n > c->n_members ? n : c->n_members;
-}
-
-static void tell_expected(worker *k, uint32_t n)
-{
-    if (n != k->told_expected)
-        td__link_send(&k->link, TD_CTL_EXPECTED, &n, sizeof n);
-    k->told_expected = n;
-}
-
-static void tell_generation(worker *k, const td__ms_content *c, int rank, uint64_t now)
-{
-    if (k->out_of < k->told && !k->late_ns) /* it has yet to notice that that one is over */
-        k->late_ns = now;
-    td__ctl_generation g = {.number = c->generation, .rank = rank, .size = (int32_t)c->n_members};
-    memcpy(g.store, c->store, sizeof g.store);
-    memcpy(g.why, c->why, sizeof g.why);
-    td__link_send(&k->link, TD_CTL_GENERATION, &g, sizeof g);
-    k->told = c->generation;
-    k->state = TD_PROC_BUSY;
-    k->was_in = true;
-    k->rank = rank;
-    if (k->ends) /* what it said holds: it does not listen any more */
-        return;
-    k->failed = k->hopeless = k->wrong = k->kept = false;
-    k->said[0] = 0;
-}
-
-static void tell_wanted(worker *k, const td__ms_content *c, int rank)
-{
-    bool goes = k->leaving || td__place_too_many(c, (uint32_t)rank);
-    if (k->told_wanted == c->generation && k->told_goes == goes)
-        return;
-    td__ctl_wanted w = {.generation = c->generation, .goes = goes};
-    td__link_send(&k->link, TD_CTL_WANTED, &w, sizeof w);
-    k->told_wanted = c->generation;
-    k->told_goes = goes;
-}
-
-void td__workers_apply(td__workers *w, const td__ms_state *s)
-{
-    const td__ms_content *c = &s->content;
-    w->now = *c;
-    for (int i = 0; i < MOST; i++) {
-        worker *k = &w->all[i];
-        int rank = k->used && !k->done ? td__worker_rank(c, k->proc) : -1;
-        if (rank < 0)
-            continue;
-        if (c->generation > k->told)
-            tell_generation(k, c, rank, td__clock_ns());
-        tell_expected(k, expected(w, c));
-        if (c->ending)
-            tell_wanted(k, c, rank);
-    }
-}
-
 /* One that may go: not a member, the youngest first; NULL: none. */
 static worker *find_surplus(td__workers *w)
 {
@@ -517,70 +441,9 @@ static worker *find_surplus(td__workers *w)
     return found;
 }
 
-static void later(td__workers *w, uint64_t at)
+/* Those that leave, or have nothing more to do. */
+static void let_go(td__workers *w, worker *k, uint64_t now)
 {
-    w->next_ns = at < w->next_ns ? at : w->next_ns;
-}
-
-/* One that has missed a beat: because it is stopped? */
-static void look_at_silent(td__workers *w, worker *k, uint64_t now)
-{
-    uint64_t beat = ms(w->s->beat_ms), missed = k->heard_ns + beat + beat / 2;
-    k->stopped = now >= missed && td__process_state((int)k->child.pid) == 'T';
-    later(w, now >= missed ? now + beat : missed);
-}
-
-/* It beats, but goes no further, and it is not others that it waits for: it computes, or waits for
- * samples, and has not finished a batch for too long; or it has not left a generation that the
- * others have left. Who writes files is left alone: disks have a deadline of their own. */
-static bool is_stuck(td__workers *w, const worker *k, uint64_t now)
-{
-    const td__ctl_beat *b = &k->beat;
-    uint64_t most = ms(w->s->hang_ms), idle = (uint64_t)(b->idle * 1e9) + (now - k->heard_ns);
-    bool own = b->phase == TD_PHASE_COMPUTE || b->phase == TD_PHASE_DATA ||
-               (b->phase == TD_PHASE_COMM && !b->about[0]); /* and in no call */
-    if (!w->s->hang_ms || w->s->hang_ms == UINT32_MAX || k->state != TD_PROC_BUSY || !k->was_in ||
-        k->told_end || w->stopping || w->now.over)
-        return false;
-    if (k->late_ns)
-        later(w, k->late_ns + most + 1);
-    return (own && idle > most) ||
-           (k->late_ns && now > k->late_ns + most && b->phase != TD_PHASE_DISK);
-}
-
-/* Leases, and the grace of those that were told to go. */
-static void watch(td__workers *w, worker *k, uint64_t now)
-{
-    uint64_t lease = ms(w->s->lease_ms);
-    if (k->link.ended && !k->kill_at) /* has said all; a hang at the end is one too */
-        k->kill_at = now + ms(w->s->grace_ms);
-    if (k->link.ended && !k->fenced) { /* who is stopped there is not waited for that long */
-        k->fenced = now > k->heard_ns + lease && td__process_state((int)k->child.pid) == 'T';
-        k->hang = k->fenced ? TD_HANG_STOPPED : k->hang;
-        if (k->fenced)
-            kill_group(k, SIGKILL);
-        later(w, now + lease / 4);
-    }
-    if (td__link_up(&k->link) && !k->fenced) {
-        if (now > k->heard_ns + lease) {
-            k->fenced = true;
-            k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
-            kill_group(k, SIGKILL);
-        } else if (is_stuck(w, k, now)) {
-            k->fenced = k->stuck = true;
-            k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
-            kill_group(k, SIGKILL);
-        } else {
-            look_at_silent(w, k, now);
-            later(w, k->heard_ns + lease + 1);
-        }
-    }
-    if (k->kill_at && now >= k->kill_at) {
-        k->kill_at = 0;
-        kill_group(k, SIGKILL);
-    } else if (k->kill_at) {
-        later(w, k->kill_at);
-    }
     if (k->leaving && !k->told_end && td__worker_rank(&w->now, k->proc) < 0) {
         want_less(w);
         end_worker(w, k, "it was asked to go", now);
@@ -591,18 +454,22 @@ static void watch(td__workers *w, worker *k, uint64_t now)
 
 void td__workers_tick(td__workers *w, uint64_t now)
 {
-    bool paused = w->ticked_ns && now > w->ticked_ns + ms(w->s->lease_ms) / 2 + ms(100);
+    bool paused =
+        w->ticked_ns && now > w->ticked_ns + td__worker_ns(w->s->lease_ms) / 2 + td__worker_ns(100);
     uint32_t n_live = 0, n_done = 0, n_going = 0, target = w->now.target[w->s->index];
     w->ticked_ns = now;
-    w->next_ns = now + ms(w->s->lease_ms) / 4; /* so that a pause of this process is noticed */
+    w->next_ns =
+        now + td__worker_ns(w->s->lease_ms) / 4; /* so that a pause of this process is noticed */
     for (int i = 0; i < MOST; i++) {
         worker *k = &w->all[i];
         if (!k->used)
             continue;
         if (paused) /* it was this process that did not listen */
             k->heard_ns = now;
-        if (!k->done)
-            watch(w, k, now);
+        if (!k->done) {
+            td__worker_watch(w, k, now);
+            let_go(w, k, now);
+        }
         n_done += k->done;
         n_live += !k->done && !k->told_end;
         n_going += k->leaving && k->told_end; /* with its place, as soon as that is decided */
@@ -611,7 +478,7 @@ void td__workers_tick(td__workers *w, uint64_t now)
         if (w->kill_at && now >= w->kill_at)
             td__workers_kill(w);
         else if (w->kill_at)
-            later(w, w->kill_at);
+            td__workers_later(w, w->kill_at);
         return;
     }
     if (w->now.over)
@@ -621,11 +488,11 @@ void td__workers_tick(td__workers *w, uint64_t now)
         end_worker(w, k, "there is no place for it any more", now);
     n_done += n_going;
     if (n_live + n_done < target && now < w->start_at)
-        later(w, w->start_at);
+        td__workers_later(w, w->start_at);
     while (n_live + n_done < target && now >= w->start_at && !w->report.hopeless) {
         if (start(w, now)) {
             TD_LOG(WARN, LAUNCH, "%s", td_last_error());
-            w->start_at = now + ms(1000);
+            w->start_at = now + td__worker_ns(1000);
             break;
         }
         n_live++;
@@ -642,16 +509,16 @@ void td__workers_stop(td__workers *w, uint64_t now)
     if (w->stopping)
         return;
     w->stopping = true;
-    w->kill_at = now + ms(w->s->grace_ms);
+    w->kill_at = now + td__worker_ns(w->s->grace_ms);
     for (int i = 0; i < MOST; i++) {
         worker *k = &w->all[i];
         if (!k->used || k->done)
             continue;
         if (td__link_up(&k->link)) { /* together: a signal would reach one a step before another */
             td__link_send(&k->link, TD_CTL_STOP, NULL, 0);
-            kill_group(k, SIGCONT);
+            td__worker_kill(k, SIGCONT);
         } else {
-            kill_group(k, SIGTERM);
+            td__worker_kill(k, SIGTERM);
         }
     }
 }
@@ -661,7 +528,7 @@ void td__workers_kill(td__workers *w)
     w->stopping = true;
     for (int i = 0; w->all && i < MOST; i++)
         if (w->all[i].used && !w->all[i].done)
-            kill_group(&w->all[i], SIGKILL);
+            td__worker_kill(&w->all[i], SIGKILL);
 }
 
 int td__workers_running(const td__workers *w)

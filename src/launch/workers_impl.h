@@ -1,5 +1,5 @@
-/* workers_impl.h -- the inside of workers.h, shared by what runs the processes (workers.c) and what
- * tells of them (workers_say.c). */
+/* workers_impl.h -- the inside of workers.h, shared by what runs the processes (workers.c), watches
+ * them (workers_watch.c), tells them (workers_tell.c) and tells of them (workers_say.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_WORKERS_IMPL_H
 #define TD_LAUNCH_WORKERS_IMPL_H
@@ -63,7 +63,24 @@ struct td__workers {
     uint64_t kill_at;
 };
 
-/* Its rank in the generation of c; -1: none. */
+static inline uint64_t td__worker_ns(uint64_t ms)
+{
+    return ms * 1000000u;
+}
+
+/* The agent is to look again at this time, at the latest. */
+static inline void td__workers_later(td__workers *w, uint64_t at)
+{
+    w->next_ns = at < w->next_ns ? at : w->next_ns;
+}
+
+/* With its children. */
+void td__worker_kill(const td__worker *k, int sig);
+
+/* workers_watch.c: kill it if it is silent or hangs; note that it is stopped. */
+void td__worker_watch(td__workers *w, td__worker *k, uint64_t now);
+
+/* workers_tell.c: its rank in the generation of c; -1: none. */
 int td__worker_rank(const td__ms_content *c, uint32_t proc);
 
 /* workers_say.c: "pid 7) was killed by signal 9 (Killed), in network: gradients of step 17"; after

@@ -1,0 +1,78 @@
+/* workers_tell.c -- what a decided state means for the processes of this host: their generation and
+ * rank, that it is to end, how many ranks there will be. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/clock.h"
+#include "launch/workers_impl.h"
+
+int td__worker_rank(const td__ms_content *c, uint32_t proc)
+{
+    for (uint32_t i = 0; i < c->n_members; i++)
+        if (c->member[i] == proc)
+            return (int)i;
+    return -1;
+}
+
+/* Ranks of c, and those that its agents are starting. */
+static uint32_t expected(const td__workers *w, const td__ms_content *c)
+{
+    uint32_t n = 0;
+    for (int a = 0; a < TD_MS_AGENTS; a++)
+        n += c->target[a];
+    n = n > w->s->spares ? n - w->s->spares : 0;
+    return n > c->n_members ? n : c->n_members;
+}
+
+static void tell_expected(td__worker *k, uint32_t n)
+{
+    if (n != k->told_expected)
+        td__link_send(&k->link, TD_CTL_EXPECTED, &n, sizeof n);
+    k->told_expected = n;
+}
+
+static void tell_generation(td__worker *k, const td__ms_content *c, int rank, uint64_t now)
+{
+    if (k->out_of < k->told && !k->late_ns) /* it has yet to notice that that one is over */
+        k->late_ns = now;
+    td__ctl_generation g = {.number = c->generation, .rank = rank, .size = (int32_t)c->n_members};
+    memcpy(g.store, c->store, sizeof g.store);
+    memcpy(g.why, c->why, sizeof g.why);
+    td__link_send(&k->link, TD_CTL_GENERATION, &g, sizeof g);
+    k->told = c->generation;
+    k->state = TD_PROC_BUSY;
+    k->was_in = true;
+    k->rank = rank;
+    if (k->ends) /* what it said holds: it does not listen any more */
+        return;
+    k->failed = k->hopeless = k->wrong = k->kept = false;
+    k->said[0] = 0;
+}
+
+static void tell_wanted(td__worker *k, const td__ms_content *c, int rank)
+{
+    bool goes = k->leaving || td__place_too_many(c, (uint32_t)rank);
+    if (k->told_wanted == c->generation && k->told_goes == goes)
+        return;
+    td__ctl_wanted w = {.generation = c->generation, .goes = goes};
+    td__link_send(&k->link, TD_CTL_WANTED, &w, sizeof w);
+    k->told_wanted = c->generation;
+    k->told_goes = goes;
+}
+
+void td__workers_apply(td__workers *w, const td__ms_state *s)
+{
+    const td__ms_content *c = &s->content;
+    w->now = *c;
+    for (int i = 0; i < TD_PLACE_PROCS; i++) {
+        td__worker *k = &w->all[i];
+        int rank = k->used && !k->done ? td__worker_rank(c, k->proc) : -1;
+        if (rank < 0)
+            continue;
+        if (c->generation > k->told)
+            tell_generation(k, c, rank, td__clock_ns());
+        tell_expected(k, expected(w, c));
+        if (c->ending)
+            tell_wanted(k, c, rank);
+    }
+}
