@@ -37,6 +37,7 @@ td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int
     qsort(order, (size_t)ps->count, sizeof *order, by_name);
     td__sha256 h;
     td_status st = td__sha256_init(&h);
+    bool made = !st;
     for (int i = 0; i < ps->count && !st; i++) {
         int64_t ndim = order[i]->shape.ndim;
         if (before && (st = before(user, (int)(order[i] - ps->info))))
@@ -50,6 +51,8 @@ td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int
         uint8_t digest[TD_SHA256_BYTES];
         td__sha256_final(&h, digest);
         td__sha256_hex(digest, hex);
+    } else if (made) {
+        td__sha256_fini(&h);
     }
     td__free(order);
     return st;

@@ -28,8 +28,8 @@ typedef struct td__agent_spec {
     char address[64]; /* where the others reach this host */
     char secret_file[64], tls_file[64];
     int secret_fd, tls_fd; /* of these files, in memory */
-    bool terminal;       /* ranks write to our standard output */
-    struct rlimit files; /* of the ranks: as it was before ours was raised */
+    bool terminal;         /* ranks write to our standard output */
+    struct rlimit files;   /* of the ranks: as it was before ours was raised */
     /* Of an elastic launch; most is 0 otherwise. */
     uint32_t least, most, spares, crashes, beat_ms, lease_ms, hang_ms;
     int first;  /* agents that were there from the start: 0 .. first-1 */

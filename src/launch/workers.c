@@ -32,6 +32,8 @@ enum {
     TEXT = 224, /* of how one ended: fits into the cause of the job's end */
 };
 
+static const char TOO_LATE[] = "there is no place for it any more";
+
 enum { MOST = TD_PLACE_PROCS, STRANGERS = TD_WORKERS_STRANGERS };
 typedef td__worker worker;
 
@@ -364,6 +366,8 @@ static void welcome(td__workers *w, td__link *l, uint64_t now)
     k->heard_ns = now;
     uint32_t hail[] = {w->s->beat_ms, w->s->least};
     td__link_send(&k->link, TD_CTL_WELCOME, hail, sizeof hail);
+    if (k->told_end) /* by a signal, which it may have been too young to understand */
+        td__link_send(&k->link, TD_CTL_END, TOO_LATE, strlen(TOO_LATE));
     hear_all(w, k, now);
 }
 
@@ -485,7 +489,7 @@ void td__workers_tick(td__workers *w, uint64_t now)
         return;
     worker *k;
     for (; n_live + n_done > target && n_live && (k = find_surplus(w)); n_live--)
-        end_worker(w, k, "there is no place for it any more", now);
+        end_worker(w, k, TOO_LATE, now);
     n_done += n_going;
     if (n_live + n_done < target && now < w->start_at)
         td__workers_later(w, w->start_at);

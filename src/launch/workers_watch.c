@@ -15,7 +15,8 @@ static void look_at_silent(td__workers *w, td__worker *k, uint64_t now)
 
 /* It beats, but goes no further, and it is not others that it waits for: it computes, waits for
  * samples, or is between two calls, and has not finished a batch for too long; or it has not left a
- * generation that the others have left. Who writes files is left alone: disks have a deadline of their own. */
+ * generation that the others have left. Who writes files is left alone: disks have a deadline of
+ * their own. */
 static bool is_stuck(td__workers *w, const td__worker *k, uint64_t now)
 {
     const td__ctl_beat *b = &k->beat;

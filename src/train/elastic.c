@@ -11,7 +11,9 @@
 #include "train/faults.h"
 #include "train/trainer_impl.h"
 
-enum { NEXT_MS = 120000 }; /* for a generation to form: new processes may have to be started */
+/* A place may be long in coming: for a spare, or while a host is away. What bounds the wait is that
+ * the agent lives, which is asked so often. */
+enum { NEXT_MS = 10000 };
 
 /* What is wrong with the job is wrong on all ranks: the others fail with the same words. */
 static td_status end_run(td__trainer *t, td_status st)
@@ -104,6 +106,8 @@ td_status td__train_elastic(td__trainer *t, td__train_result *out)
             out->epoch = t->state.epoch;
             return TD_OK;
         }
+        if (none && st == TD_ETIMEDOUT)
+            continue;
         if (st && (none || !td__elastic_survives(st)))
             return st;
         if (st)

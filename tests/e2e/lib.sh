@@ -67,6 +67,20 @@ has() { grep -q -- "$1" out || fail "no '$1' in the output"; }
 said() { grep -qs -- "$1" out; }
 said_soon() { soon said "$1" || fail "no '$1' in the output"; }
 digest() { grep -o 'sha256:[0-9a-f]*' "${1:-out}" | tail -n 1; }
+# every_step NAME STEPS: metrics.jsonl of ./run has the line of each step once, in order
+every_step() {
+    local steps
+    steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
+    [ "$steps" = "$(seq "$2")" ] || fail "$1: metrics.jsonl has steps $steps"
+}
+# like_quiet NAME FILES...: the last checkpoint of ./run is of step 24, and as that of ./quiet
+like_quiet() {
+    local name=$1 file; shift
+    [ "$(cat run/checkpoints/latest)" = step-00000024 ] || fail "$name: another last checkpoint"
+    for file; do
+        cmp -s {quiet,run}/checkpoints/step-00000024/"$file" || fail "$name: another $file"
+    done
+}
 # same WHAT: the last digest is $want, that of one rank
 same() { [ "$(digest)" = "$want" ] || fail "$1: another digest than that of one rank"; }
 

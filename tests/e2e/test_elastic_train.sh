@@ -35,14 +35,11 @@ elastic() {
     rm -rf run
     run 0 "$tandem" train "$mark" -q --run-dir run --elastic "$@"
     [ "$(digest)" = "$want" ] || fail "$name: another digest than that of the quiet run"
-    steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
-    [ "$steps" = "$(seq 24)" ] || fail "$name: metrics.jsonl has steps $steps"
+    every_step "$name" 24
     evals=$(grep '"part": "valid"' run/metrics.jsonl | grep -o '"step": [0-9]*' | grep -o '[0-9]*$')
     [ "$evals" = "$(seq 6 6 24)" ] || fail "$name: metrics.jsonl has validations of $evals"
     [ "$(grep -c '"kind": "end"' run/metrics.jsonl)" = 1 ] || fail "$name: not one end"
-    [ "$(cat run/checkpoints/latest)" = step-00000024 ] || fail "$name: another last checkpoint"
-    diff -q quiet/checkpoints/step-00000024/model.safetensors \
-        run/checkpoints/step-00000024/model.safetensors >/dev/null || fail "$name: other weights"
+    like_quiet "$name" model.safetensors
     [ -z "$(find run -name '*tmp*')" ] || fail "$name: something is left half written"
     [ -f run/report.html ] || fail "$name: no report"
     none_left "$name"
@@ -134,8 +131,7 @@ agent() { pgrep -P $pid | head -n 1; }
 same() {
     wait $pid || fail "$1: status $?"
     [ "$(digest)" = "$long" ] || fail "$1: another digest than that of the quiet run"
-    steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
-    [ "$steps" = "$(seq 120)" ] || fail "$1: metrics.jsonl has steps $steps"
+    every_step "$1" 120
     [ ! -e run/control ] || fail "$1: the control file is left"
     none_left "$1"
 }

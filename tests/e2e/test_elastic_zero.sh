@@ -32,14 +32,8 @@ elastic() {
     rm -rf run
     run 0 "$tandem" train "$mark" -q --run-dir run --elastic "$@"
     same "$name"
-    steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
-    [ "$steps" = "$(seq 24)" ] || fail "$name: metrics.jsonl has steps $steps"
-    [ "$(cat run/checkpoints/latest)" = step-00000024 ] || fail "$name: another last checkpoint"
-    diff -q quiet/checkpoints/step-00000024/model.safetensors \
-        run/checkpoints/step-00000024/model.safetensors >/dev/null || fail "$name: other weights"
-    diff -q quiet/checkpoints/step-00000024/optimizer.safetensors \
-        run/checkpoints/step-00000024/optimizer.safetensors >/dev/null ||
-        fail "$name: another state of the optimizer"
+    every_step "$name" 24
+    like_quiet "$name" {model,optimizer}.safetensors
     none_left "$name"
 }
 
@@ -69,8 +63,7 @@ process() { "$tandem" status run | awk -v r="$1" '$1 == r { print $3 }'; }
 good() {
     wait $pid || fail "$1: status $?"
     same "$1"
-    steps=$(grep -o '"kind": "step", "step": [0-9]*' run/metrics.jsonl | grep -o '[0-9]*$')
-    [ "$steps" = "$(seq 150)" ] || fail "$1: metrics.jsonl has steps $steps"
+    every_step "$1" 150
     none_left "$1"
 }
 run 0 "$tandem" train "$mark" -q --run-dir long --set train.steps=150
