@@ -2,18 +2,23 @@
  * fails, ends the process by a signal, wherever it is read. Nothing can be saved then, but it can
  * be said which file it was: the kernel tells the address, /proc/self/maps whose it is.
  *
- * All of it is fit for a signal handler: open, read, write. The signal's action is back to what it
- * was when the handler returns, so the same access then ends the process. */
+ * All of it is fit for a signal handler: open, read, write, poll. The action is the default again
+ * when the handler returns, so the same access then ends the process. Several threads may meet the
+ * end of the file at once: the first one speaks, the others wait for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bus_error.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE = 1024, READ = 4096, PATH_FIELD = 5 };
+enum { LINE = 1024, READ = 4096, PATH_FIELD = 5, PATIENCE_MS = 2000 };
+
+static atomic_flag speaking = ATOMIC_FLAG_INIT; /* a handler has nothing else to keep it in */
 
 static const char *hex(const char *at, uintptr_t *out)
 {
@@ -61,15 +66,24 @@ static void say(const char *path)
     (void)written;
 }
 
+/* Until the process is gone, as a rule. */
+static void wait_for_the_end(void)
+{
+    poll(NULL, 0, PATIENCE_MS);
+}
+
 static void on_bus_error(int sig, siginfo_t *info, void *context)
 {
     char buf[READ], line[LINE];
     size_t used = 0;
     const char *path = NULL;
-    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 
-    (void)sig;
     (void)context;
+    if (atomic_flag_test_and_set(&speaking)) {
+        wait_for_the_end();
+        return;
+    }
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     for (ssize_t n; fd >= 0 && !path && (n = read(fd, buf, sizeof buf)) > 0;)
         for (ssize_t i = 0; i < n && !path; i++) {
             if (buf[i] != '\n') {
@@ -84,12 +98,12 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
     if (fd >= 0)
         close(fd);
     say(path && *path ? path : "a file or memory");
+    signal(sig, SIG_DFL);
 }
 
 void td__explain_bus_errors(void)
 {
-    struct sigaction act = {.sa_sigaction = on_bus_error,
-                            .sa_flags = (int)(SA_SIGINFO | SA_RESETHAND)};
+    struct sigaction act = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
 
     sigemptyset(&act.sa_mask);
     sigaction(SIGBUS, &act, NULL);
