@@ -111,6 +111,7 @@ for method in broadcast chain all_gather; do
     wait $launcher; got=$?
     [ $got = 1 ] || fail "$method: kill -9 of a rank gave $got"
     # Said by a survivor, or by the launcher if it ends them before they notice.
-    tail -n 1 out | grep -q 'rank 1' || fail "$method: not the cause"
+    tail -n 1 out | grep -qE 'train: .*rank 1 on .* died|killed by signal 9 .*: rank 1 of 3' ||
+        fail "$method: not the cause"
     none_left "$method: the death of one"
 done
