@@ -295,6 +295,8 @@ static td_status check_elastic(const td__training *t)
     if (t->profile)
         return TD_FAIL(TD_EINVAL, "--profile follows ranks from the first step to the last, and "
                                   "elastic ranks come and go: profile with -n N alone");
+    if (strcmp(td__job_parallel_opts(t->session.job)->distribute, "none") != 0)
+        return TD_FAIL(TD_EINVAL, "data.distribute: elastic ranks read their data themselves");
     return TD_OK;
 }
 
@@ -546,13 +548,14 @@ static int start_ranks(td__training *t, int n)
     const char *faults = td__args_value(t->args, "faults");
     td__launch_opts launch = {0};
     bool elastic = !td__elastic_args(t->args, &launch) && launch.most;
-    td_status st = elastic ? check_elastic(t) : TD_OK;
-
-    if (!st)
-        st = find_job(t);
+    td_status st = find_job(t);
 
     if (!st)
         st = td__session_job(&t->session, t->args, t->job_path);
+    if (!st && elastic)
+        st = check_elastic(t);
+    if (!st)
+        st = td__train_check(&t->session.opts, elastic);
     if (!st && faults)
         st = td__faults_create(faults, NULL, NULL, &t->session.faults);
     if (st)

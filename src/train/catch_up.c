@@ -241,8 +241,8 @@ static td_status from_disk(td__trainer *t)
         TD_TRY(begin_again(t));
     if (t->rank == 0)
         TD_TRY(td__trainer_resume(t, &found));
-    if (t->generation > 1) /* nobody knows which faults have been: there are no more */
-        t->tried = UINT64_MAX - 1;
+    if (t->generation > 1)
+        td__faults_over(t->o.faults);
     t->has_state = found;
     return TD_OK;
 }
@@ -254,8 +254,8 @@ static td_status exchange(td__trainer *t, td__hello *all)
     return td_all_gather(t->o.comm, &mine, all, sizeof mine, TD_U8, NULL);
 }
 
-/* Which faults are past: those of all steps that were tried, and those of who is gone, who may have
- * been a step further than anybody who is left. */
+/* Which faults are past: those that anybody knows of, and those of who is gone, who may have been a
+ * step further than anybody who is left. */
 static void note_faults(td__trainer *t, const td__hello *all)
 {
     const td__hello *last = &all[0];
@@ -269,7 +269,7 @@ static void note_faults(td__trainer *t, const td__hello *all)
         for (int r = 0; r < t->ranks; r++)
             here = here || (all[r].last == last->last && all[r].rank == gone);
         if (!here)
-            td__faults_gone(t->o.faults, gone, last->size, t->tried + 1);
+            td__faults_gone(t->o.faults, gone, last->size, t->tried);
     }
     t->last_generation = t->generation;
     t->last_rank = t->rank;

@@ -298,8 +298,8 @@ td_status td__slices_catch_up(td__trainer *t, const td__hello *all, int best)
         st = from_disk(t, w.to[t->rank]);
         if (!st && all[best].has)
             say_lost(t, all, best, missing);
-        else if (!st && t->generation > 1) /* nobody knows which faults have been: no more come */
-            t->tried = UINT64_MAX - 1;
+        else if (!st && t->generation > 1)
+            td__faults_over(t->o.faults);
     }
     td__move_destroy(m);
     free_worlds(&w);

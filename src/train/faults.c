@@ -41,7 +41,7 @@ struct td__faults {
     uint64_t generation, step; /* step 0: none of this generation has begun */
     int rank, size;
     td_comm *comm;
-    bool armed, flip;
+    bool flip;
     uint64_t slow_ns; /* for each shard */
     tally ops[MOST_OPS];
     uint64_t kinds[2];
@@ -157,7 +157,7 @@ static bool is_here(const td__faults *f, const td__fault_event *e, bool late)
 {
     if (e->generation)
         return e->rank == f->rank && f->step == 0 && e->number == f->generation;
-    return f->size > 0 && e->rank % f->size == f->rank && f->armed &&
+    return !f->known.over && f->size > 0 && e->rank % f->size == f->rank &&
            (e->number == f->step || (late && e->number < f->step));
 }
 
@@ -354,19 +354,17 @@ void td__faults_generation(td__faults *f, uint64_t number, int rank, int size, t
     f->size = size;
     f->comm = comm;
     f->step = 0;
-    f->armed = true;
     f->known.world = size > f->known.world ? size : f->known.world;
     begin(f);
     pthread_mutex_unlock(&f->lock);
 }
 
-void td__faults_step(td__faults *f, uint64_t step, bool first)
+void td__faults_step(td__faults *f, uint64_t step)
 {
     if (!f)
         return;
     pthread_mutex_lock(&f->lock);
     f->step = step;
-    f->armed = first;
     begin(f);
     pthread_mutex_unlock(&f->lock);
     td_status st = at_point(&f->points, TD_POINT_COMM, "");
@@ -374,19 +372,47 @@ void td__faults_step(td__faults *f, uint64_t step, bool first)
         td_comm_abort(f->comm, td_last_error());
 }
 
-void td__faults_gone(td__faults *f, int rank, int size, uint64_t step)
+/* Does this event end a rank? */
+static bool is_end(const td__fault_event *e)
+{
+    return e->act == TD_FAULT_KILL || e->act == TD_FAULT_STOP || e->act == TD_FAULT_HANG;
+}
+
+/* What was to befall that rank in steps from `first` to `last` has; is one of them its end? */
+static bool befallen(td__faults *f, int rank, int size, uint64_t first, uint64_t last)
 {
     td__fault_event e;
+    bool end = false;
+    for (int i = 0; i < f->plan.n_events; i++) {
+        const td__fault_event *p = &f->plan.events[i];
+        if (p->generation || p->rank % size != rank || p->number < first || p->number > last)
+            continue;
+        end = end || (is_end(p) && !is_past(&f->known, i));
+        set_past(&f->known, i);
+    }
+    if (drawn(f, last, &e) && e.rank % size == rank) {
+        end = end || is_end(&e);
+        f->known.hit = last;
+    }
+    return end;
+}
+
+void td__faults_gone(td__faults *f, int rank, int size, uint64_t tried)
+{
     if (!f)
         return;
     pthread_mutex_lock(&f->lock);
-    for (int i = 0; i < f->plan.n_events; i++) {
-        const td__fault_event *p = &f->plan.events[i];
-        if (!p->generation && p->rank % size == rank && p->number <= step)
-            set_past(&f->known, i);
-    }
-    if (drawn(f, step, &e) && e.rank % size == rank)
-        f->known.hit = step;
+    if (!befallen(f, rank, size, 0, tried))
+        befallen(f, rank, size, tried + 1, tried + 1);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void td__faults_over(td__faults *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->known.over = 1;
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -427,6 +453,7 @@ void td__faults_learn(td__faults *f, const td__faults_known *k)
     f->known.round = the_most(f->known.round, k->round);
     f->known.hit = the_most(f->known.hit, k->hit);
     f->known.world = k->world > f->known.world ? k->world : f->known.world;
+    f->known.over |= k->over;
     for (size_t i = 0; i < sizeof k->past; i++)
         f->known.past[i] |= k->past[i];
     pthread_mutex_unlock(&f->lock);

@@ -2,9 +2,9 @@
  *
  * A point is a communication or file operation (base/point.h). Points of a step are counted by the
  * name of their operation, on every rank for itself, so the same schedule hits the same operation
- * of the same run every time. A step that is done again after a failure is not hit again: faults
- * of a step belong to the first rank that begins it. What is done is logged, and written down in
- * the run's directory, in words that can be given as a schedule.
+ * of the same run every time. A fault happens once: a step that is done again after a failure has
+ * only those that did not happen the first time, since its rank had not come so far. What is done
+ * is logged, and written down in the run's directory, in words that can be given as a schedule.
  *
  * Drawn     Faults drawn by steps need nobody's word. Those drawn by the clock are rank 0's to call
  *           for (it says so with the losses of a step): all ranks then know that there is one in
@@ -35,10 +35,13 @@ td__points *td__faults_points(td__faults *f);
 TD_NODISCARD td_status td__faults_record(td__faults *f, const char *dir);
 /* This process is `rank` of `size` in a generation, whose comm is borrowed; NULL: no longer. */
 void td__faults_generation(td__faults *f, uint64_t number, int rank, int size, td_comm *comm);
-/* Step `step` begins; first: it has not been tried before. */
-void td__faults_step(td__faults *f, uint64_t step, bool first);
-/* Who was `rank` of `size` is gone: what was to befall it up to step `step` has. */
-void td__faults_gone(td__faults *f, int rank, int size, uint64_t step);
+void td__faults_step(td__faults *f, uint64_t step); /* it begins, or begins again */
+/* Who was `rank` of `size` is gone, and cannot say which faults have befallen it: those up to step
+ * `tried`, the last that any rank that is left has begun, and if there was no end to it among them,
+ * those of the step after. */
+void td__faults_gone(td__faults *f, int rank, int size, uint64_t tried);
+/* Nobody is left who could say which faults have been: there are no more. */
+void td__faults_over(td__faults *f);
 
 /* What a process knows of the faults so far. It travels as it is; of several the most counts. */
 typedef struct td__faults_known {
@@ -48,7 +51,7 @@ typedef struct td__faults_known {
     uint64_t at;    /* step of the last of them */
     uint64_t hit;   /* the last step that a drawn fault has befallen */
     int32_t world;  /* most ranks that there have been */
-    uint32_t pad;
+    uint32_t over;  /* 1: nobody knows which faults have been, so there are no more */
     uint8_t past[TD_FAULT_EVENTS / 8]; /* a bit for each event of the schedule */
 } td__faults_known;
 void td__faults_tell(td__faults *f, td__faults_known *out); /* zeros, if f is NULL */

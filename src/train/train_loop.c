@@ -285,7 +285,7 @@ static td_status step(td__trainer *t)
     td__step_event e = {.step = s->step + 1, .epoch = s->epoch};
     uint64_t begin = e.begin_ns = td__clock_ns();
     td__train_beat(t, TD_PHASE_COMPUTE, "the step's beginning", NULL);
-    td__faults_step(t->o.faults, e.step, e.step > t->tried);
+    td__faults_step(t->o.faults, e.step);
     t->tried = e.step > t->tried ? e.step : t->tried;
     td_status st = run_batches(t, &e);
     if (st) {

@@ -29,6 +29,18 @@ static td_status copy_text(td__trainer *t, const char **text)
     return TD_OK;
 }
 
+td_status td__train_check(const td__train_opts *o, bool elastic)
+{
+    if (elastic && (o->backup || o->backup_replay))
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.backup: not on elastic ranks, which wait for nobody who "
+                       "is gone");
+    if (o->verify < 0 || o->verify > 1 || (o->verify > 0 && (o->zero || o->backup)))
+        return TD_FAIL(TD_EINVAL, "train.verify: a share of the shards from 0 to 1, without "
+                                  "parallel.zero and parallel.backup");
+    return TD_OK;
+}
+
 static td_status resolve(td__trainer *t, const td__train_opts *opts)
 {
     td__train_opts *o = &t->o;
@@ -45,13 +57,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->reducer));
     TD_TRY(copy_text(t, &o->backup_replay));
     TD_TRY(copy_text(t, &o->reduce_with.algo));
-    if (o->members && (o->backup || o->backup_replay))
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.backup: not on elastic ranks, which wait for nobody who "
-                       "is gone");
-    if (o->verify < 0 || o->verify > 1 || (o->verify > 0 && (o->zero || o->backup)))
-        return TD_FAIL(TD_EINVAL, "train.verify: a share of the shards from 0 to 1, without "
-                                  "parallel.zero and parallel.backup");
+    TD_TRY(td__train_check(o, o->members != NULL));
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);

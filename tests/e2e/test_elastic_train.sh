@@ -84,6 +84,7 @@ done <<'CASES'
 hang rank=1 at=step:5
 hang rank=1 at=step:5:comm:1
 hang rank=1 at=step:5:comm:1; kill rank=2 at=step:5:comm:1
+slow rank=1 for=50ms at=step:4; kill rank=2 at=step:5; hang rank=1 at=step:5:comm:1
 CASES
 elastic 'a short hang' -n 3 --hang 5s --faults 'hang rank=1 for=1s at=step:5'
 ! grep -q 'hang: ' out || fail "a rank that was slow was killed"
@@ -115,6 +116,12 @@ has 'no operation is called "alreduce"'
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults @no-such-file
 has 'cannot read no-such-file'
 [ ! -e no ] || fail "a run's directory was made"
+for wrong in parallel.backup=1 data.distribute=chain 'parallel.zero=2 --set train.verify=0.1'; do
+    # shellcheck disable=SC2086 # the last one is two flags
+    run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --set $wrong
+    [ "$(wc -l <out)" = 1 ] || fail "$wrong: more than one line"
+    [ ! -e no ] || fail "$wrong: a directory is left"
+done
 run 2 "$tandem" train "$mark" --faults-sweep
 has 'how many ranks'
 
