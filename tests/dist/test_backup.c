@@ -2,6 +2,7 @@
  * is counted, and a run is a function of who counted: replayed from its metrics.jsonl it has the
  * same bits. Batch norm, dropout, clipping, row-sparse gradients; stopping, resuming, failures. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -36,7 +37,7 @@ typedef struct run {
     pthread_cond_t stepped;
     uint64_t step, total; /* done by rank 0; of the run */
     uint64_t handed_in;   /* by the slow rank */
-    bool over;
+    bool over, stuck;     /* stuck: the others never got so far */
     int n_counted[MOST_STEPS];
     bool counted[MOST_STEPS][MOST_RANKS];
     td__train_result got;
@@ -71,9 +72,10 @@ static void make_late(void *user, int rank, uint64_t step)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += WAIT_S;
     pthread_mutex_lock(&u->lock);
-    uint64_t goal = step + (uint64_t)u->lag < u->total ? step + (uint64_t)u->lag : u->total;
-    while (u->step < goal && !u->over && pthread_cond_timedwait(&u->stepped, &u->lock, &until) == 0)
-        ;
+    uint64_t last = u->stop_after ? u->stop_after : u->total;
+    uint64_t goal = step + (uint64_t)u->lag < last ? step + (uint64_t)u->lag : last;
+    while (u->step < goal && !u->over && !u->stuck)
+        u->stuck = pthread_cond_timedwait(&u->stepped, &u->lock, &until) == ETIMEDOUT;
     u->handed_in++;
     pthread_mutex_unlock(&u->lock);
 }
@@ -207,6 +209,7 @@ static void again(run *u, int ranks, const char *transport)
     u->step = u->handed_in = 0;
     u->over = false;
     ranks_run(ranks, &(ranks_opts){.transport = transport}, body, u);
+    CHECK(!u->stuck, "after %d s in which the slow rank waited: step %d", WAIT_S, (int)u->step);
 }
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
