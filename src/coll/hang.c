@@ -25,17 +25,34 @@ const char *td__hang_name(td__hang h)
     return h < TD_HANG_COUNT ? NAMES[h] : "?";
 }
 
-char td__process_state(int pid)
+enum { STAT = 512, EXITING = 4 }; /* PF_EXITING of the kernel */
+
+/* What /proc/PID/stat says behind the name, which may hold anything: "S 1 ..."; "": nothing. */
+static const char *stat_of(int pid, char text[STAT])
 {
-    char path[32], text[512];
+    char path[32];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    size_t n = f ? fread(text, 1, STAT - 1, f) : 0;
     if (f)
         fclose(f);
     text[n] = 0;
-    const char *p = strrchr(text, ')'); /* the name before it may hold anything */
-    return p && p[1] ? p[2] : 0;
+    const char *p = strrchr(text, ')');
+    return p && p[1] ? p + 2 : "";
+}
+
+char td__process_state(int pid)
+{
+    char text[STAT];
+    return *stat_of(pid, text);
+}
+
+bool td__process_ends(int pid)
+{
+    char text[STAT], state;
+    unsigned flags;
+    int n = sscanf(stat_of(pid, text), "%c %*d %*d %*d %*d %*d %u", &state, &flags);
+    return n < 2 || state == 'Z' || state == 'X' || (flags & EXITING);
 }
 
 td__hang td__hang_class(char state, unsigned phase)

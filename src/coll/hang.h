@@ -47,6 +47,9 @@ const char *td__hang_name(td__hang h);
 
 /* The letter of /proc/PID/stat; 0: there is no such process. Only for processes of this host. */
 char td__process_state(int pid);
+/* It is dead, or on its way: nothing of it runs any more, though its end cannot be waited for yet.
+ * Some of its connections may be closed by then. */
+bool td__process_ends(int pid);
 /* state: that letter, or '?' for a process of another host. */
 td__hang td__hang_class(char state, unsigned phase);
 

@@ -4,8 +4,9 @@
  *
  * urgent     A member died, was fenced off, lost its agent, or could not go on with the others: the
  *            next generation is formed at once from those that are left, and from processes that
- *            wait. Only one that ends because the job itself is wrong is waited for: its end is
- *            that of the job, and others have failed for want of it alone.
+ *            wait. Only one that is about to end is waited for, since others have failed for want
+ *            of it alone: one that says that the job itself is wrong, whose end is that of the job,
+ *            and one that is dying.
  * parked     A member that is stopped (SIGSTOP) and misses a beat holds all others up, yet may come
  *            back before its lease is over: they go on without it, and if it does it waits for a
  *            place like a new one. Not so rank 0: it writes the run's files, and only one that is

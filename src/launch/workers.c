@@ -428,6 +428,7 @@ void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now)
     for (int i = 0; i < STRANGERS; i++)
         if (w->strangers[i].conn.fd >= 0)
             welcome(w, &w->strangers[i], now);
+    td__workers_find_dying(w);
 }
 
 /* ---- doing what was decided ---- */
@@ -560,16 +561,16 @@ const td__place_report *td__workers_report(td__workers *w)
     r->n_procs = 0;
     for (int i = 0; i < MOST; i++) {
         const worker *k = &w->all[i];
-        td__proc_failed failed = k->hopeless || k->wrong ? TD_FAILED_ENDS
-                                 : k->failed             ? TD_FAILED_SOME
-                                                         : TD_FAILED_NOT;
+        td__proc_failed failed = k->hopeless || k->wrong || k->dying ? TD_FAILED_ENDS
+                                 : k->failed                         ? TD_FAILED_SOME
+                                                                     : TD_FAILED_NOT;
         if (k->used && !k->told_end)
             r->proc[r->n_procs++] = (td__place_proc){.proc = k->proc,
                                                      .state = (uint8_t)k->state,
                                                      .leaving = k->leaving || k->ends,
                                                      .failed = (uint8_t)failed,
                                                      .stopped = k->stopped,
-                                                     .out = k->out_of};
+                                                     .out = k->dying ? k->told : k->out_of};
     }
     size_t n = td__place_report_nbytes(r);
     r->number = w->sent.number;

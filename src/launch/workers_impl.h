@@ -40,6 +40,7 @@ typedef struct td__worker {
     bool wrong;     /* that this host is, */
     bool kept;      /* or that all were asked to go, and the work is kept */
     bool ends;      /* it is about to end, because of what it said */
+    bool dying;     /* it is ending, as the kernel says */
     char said[160]; /* why it cannot go on, in its own words; "": it did not say */
 } td__worker;
 
@@ -79,6 +80,9 @@ void td__worker_kill(const td__worker *k, int sig);
 
 /* workers_watch.c: kill it if it is silent or hangs; note that it is stopped. */
 void td__worker_watch(td__workers *w, td__worker *k, uint64_t now);
+
+/* workers_watch.c: who is ending, if others could not go on: for want of it, perhaps. */
+void td__workers_find_dying(td__workers *w);
 
 /* workers_tell.c: its rank in the generation of c; -1: none. */
 int td__worker_rank(const td__ms_content *c, uint32_t proc);

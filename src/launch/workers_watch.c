@@ -33,6 +33,20 @@ static bool is_stuck(td__workers *w, const td__worker *k, uint64_t now)
            (k->late_ns && now > k->late_ns + most && b->phase != TD_PHASE_DISK);
 }
 
+/* Its connections are closed one after the other, and only then is it a dead child: the others may
+ * have told of a call that failed before. */
+void td__workers_find_dying(td__workers *w)
+{
+    bool failed = false;
+    for (int i = 0; i < TD_PLACE_PROCS; i++)
+        failed |= w->all[i].used && w->all[i].failed;
+    for (int i = 0; i < TD_PLACE_PROCS; i++) {
+        td__worker *k = &w->all[i];
+        if (k->used && !k->done && k->was_in && (failed || k->link.ended) && !k->dying)
+            k->dying = td__process_ends((int)k->child.pid);
+    }
+}
+
 /* Leases, and the grace of those that were told to go. */
 void td__worker_watch(td__workers *w, td__worker *k, uint64_t now)
 {

@@ -1,23 +1,28 @@
 /* prog_members.c -- a process of an elastic launch for the end-to-end tests: sums over the members,
  * step after step, through any number of generations.
  *
- *     steps N MS [FILE]   N steps of MS milliseconds each, more as long as there is FILE; prints
- *                    "begin PID", "generation G rank R of S at step K after T ms" (T since the last
- *                    finished step), "done K". A rank that comes late starts where the furthest
- *                    member is.
+ *     steps N MS [FILE [FILES]]   N steps of MS milliseconds each, more as long as there is FILE;
+ *                    prints "begin PID", "generation G rank R of S at step K after T ms" (T since
+ *                    the last finished step), "done K". A rank that comes late starts where the
+ *                    furthest member is. With so many FILES open, or as many as it may: its
+ *                    connections are closed long before it is dead when it is killed.
  *     crash          joins and exits with status 7, saying why
  *     early          exits with status 3 before it joins
  *
  * SIGTERM asks to be let go at the next step border. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "coll/members.h"
+
+enum { OWN_FILES = 256 }; /* at most */
 
 static volatile sig_atomic_t asked_to_go;
 
@@ -104,6 +109,20 @@ static int run(td__members *m, double n, int ms, const char *file)
     }
 }
 
+/* The kernel closes what was opened last first, and the end of a process is known when all is. */
+static void open_files(long n)
+{
+    struct rlimit most;
+    if (getrlimit(RLIMIT_NOFILE, &most))
+        return;
+    most.rlim_cur = most.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &most);
+    if (n > (long)most.rlim_cur - OWN_FILES)
+        n = (long)most.rlim_cur - OWN_FILES;
+    while (n-- > 0 && open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0)
+        ;
+}
+
 int main(int argc, char **argv)
 {
     td__members *m;
@@ -113,6 +132,8 @@ int main(int argc, char **argv)
     printf("begin %d\n", (int)getpid());
     if (!strcmp(what, "early"))
         return 3;
+    if (argc > 5)
+        open_files(strtol(argv[5], NULL, 10));
     if (td__members_from_env(NULL, &m))
         return fail("no members");
     if (!m) {

@@ -4,7 +4,14 @@
 # three, spares, crash loops, other sizes, changing hosts, orders; and nothing is left behind.
 . "$(dirname "$0")/lib.sh"
 prog=$build/tests/prog_members
-printf '#!/bin/sh\nshift\nexec "$@"\n' >rsh # a remote shell to "hosts" that are this one
+cat >rsh <<'SH'
+#!/bin/sh
+# A remote shell to "hosts" that are this one; notes the number of the agent that it becomes.
+[ "$1" != nowhere ] || { echo "no route to $1" >&2; exit 255; }
+echo $$ >"${0%/*}/agent-$1"
+shift
+exec "$@"
+SH
 chmod +x rsh
 
 must() { said_soon "$1"; }
@@ -13,14 +20,18 @@ count() { [ "$(grep -c -- "$1" out)" -ge "$2" ]; }
 # `ends`: how fast this machine is does not matter.
 start() {
     case " $* " in *" --lease "*) ;; *) set -- --lease 10s "$@" ;; esac # no faults by load
-    rm -f out
+    rm -f out agent-*
     : >"$mark"
     "$tandem" launch "$@" >out 2>&1 &
     launcher=$!
 }
-# ends STATUS: the launch ends so, and leaves no process
+# ends STATUS: the steps end, and the launch does so; it leaves no process
 ends() {
     rm -f "$mark"
+    ended "$1"
+}
+# ended STATUS: the launch ends so by itself, in the middle of its steps
+ended() {
     wait "$launcher"
     local got=$?
     [ "$got" = "$1" ] || fail "exit status $got instead of $1"
@@ -32,7 +43,12 @@ pid_of() { # RANK GENERATION: of the process that has this rank
     slot=$(grep -o "^\[[0-9]*\] generation $2 rank $1 of" out | tail -n 1 | grep -o '^\[[0-9]*\]')
     grep -F "$slot begin " out | tail -n 1 | sed 's/.*begin //'
 }
-agent_of() { pgrep -P "$launcher" | sed -n "$(($1 + 1))p"; }
+# agent_of [HOST]: numbers of processes say nothing about who was started first
+agent_of() {
+    if [ $# = 1 ]; then cat "agent-$1"; return; fi
+    cat agent-* >others 2>/dev/null
+    pgrep -P "$launcher" | grep -vxFf others
+}
 # all_in GENERATION SIZE: all ranks of this generation, or of a later one, of this size are there
 is_in() {
     awk -v g="$1" -v n="$2" '$2 == "generation" && $3 >= g && $7 == n && ++seen[$3] == n {
@@ -47,9 +63,11 @@ ends 0
 count ' done [0-9]' 3 || fail "not all were done"
 ! said 'generation 2' || fail "a generation too many"
 
-# kill -9 of each rank: the others go on, and a new process comes.
+# kill -9 of each rank: the others go on, and a new process comes. Who is slow to die has closed its
+# connections, and made calls of the others fail, before it is dead: still it is its death that they
+# go on from.
 for rank in 0 1 2; do
-    start -n 3 --elastic -- "${steps[@]}"
+    start -n 3 --elastic -- "${steps[@]}" 100000
     all_in 1 3
     kill -9 "$(pid_of $rank 1)"
     must "generation 2, 2 ranks: rank $rank (host localhost, pid [0-9]*) was killed by signal 9"
@@ -126,21 +144,21 @@ ends 0
 for victim in launcher agent; do
     start -n 2 --elastic -- "${steps[@]}"
     all_in 1 2
-    if [ $victim = agent ]; then kill -9 "$(agent_of 0)"; else kill -9 "$launcher"; fi
+    if [ $victim = agent ]; then kill -9 "$(agent_of)"; else kill -9 "$launcher"; fi
     wait "$launcher" 2>/dev/null
     none_left "kill -9 of the $victim"
 done
 start -n 2 --elastic --grace 500ms -- "${steps[@]}"
 all_in 1 2
 kill -INT "$launcher"
-ends 130
+ended 130
 
 # A stopped agent that is alone goes on where it was.
 start -n 2 --elastic --lease 2s --heartbeat 50ms -- "${steps[@]}"
 all_in 1 2
-kill -STOP "$(agent_of 0)"
+kill -STOP "$(agent_of)"
 sleep 2.5 # the fault itself, longer than the lease
-kill -CONT "$(agent_of 0)"
+kill -CONT "$(agent_of)"
 ends 0
 ! said 'generation 2' || fail "ranks were fenced off by an agent that had been stopped"
 
@@ -155,30 +173,30 @@ ends 0
 
 # Three hosts: any agent may die or be stopped, the first one too.
 three() { start --hosts localhost:2,b:2,c:2 --listen 127.0.0.1 --ssh "$dir/rsh" -n 2:6 "$@"; }
-for index in 0 1 2; do
+for host in '' b c; do
     three -- "${steps[@]}"
     all_in 1 6
-    kill -9 "$(agent_of $index)"
+    kill -9 "$(agent_of ${host:+"$host"})"
     all_in 2 4
     ends 0
-    count ' done [0-9]' 4 || fail "not all were done after the death of agent $index"
+    count ' done [0-9]' 4 || fail "not all were done after the death of the agent on host $host"
 done
-for index in 0 2; do
+for host in '' c; do
     three --lease 2500ms -- "${steps[@]}"
     all_in 1 6
-    agent=$(agent_of $index)
+    agent=$(agent_of ${host:+"$host"})
     kill -STOP "$agent"
     all_in 2 4
     kill -CONT "$agent"
     must 'leaves the job: the other hosts went on without this one'
     ends 0
-    count ' done [0-9]' 4 || fail "not all were done after a stop of agent $index"
+    count ' done [0-9]' 4 || fail "not all were done after a stop of the agent on host $host"
 done
 # SIGTERM to an agent, as of a scheduler that wants the host back: its ranks leave at a step border,
 # and the agent with them. If the others are too few, the whole job is stopped.
 three -- "${steps[@]}"
 all_in 1 6
-kill -TERM "$(agent_of 1)"
+kill -TERM "$(agent_of b)"
 must 'host b was asked to go (SIGTERM): its ranks leave at a step border'
 all_in 2 4
 must 'the agent on host b is gone; 2 left'
@@ -187,12 +205,12 @@ count ' done [0-9]' 4 || fail "not all were done after a host was asked to go"
 ! said 'killed by signal' || fail "a host that was asked to go lost ranks"
 start -n 2 --elastic --grace 500ms -- "${steps[@]}"
 all_in 1 2
-kill -TERM "$(agent_of 0)"
-ends 143
+kill -TERM "$(agent_of)"
+ended 143
 : >before
 three --tls -- "${steps[@]}"
 all_in 1 6
-kill -9 "$(agent_of 0)"
+kill -9 "$(agent_of)"
 all_in 2 4
 ends 0
 no_key() { [ -z "$(find /tmp -maxdepth 1 -name 'tandem-tls-*' -newer before)" ]; }
@@ -201,9 +219,9 @@ soon no_key || fail "the key of a killed agent is left"
 # Two agents die one after the other: the last one goes on.
 three -- "${steps[@]}"
 all_in 1 6
-kill -9 "$(agent_of 0)"
+kill -9 "$(agent_of)"
 all_in 2 4
-kill -9 "$(agent_of 1)"
+kill -9 "$(agent_of b)"
 all_in 3 2
 ends 0
 
@@ -219,16 +237,9 @@ all_in 3 2
 ends 0
 
 # A host that cannot be reached, or an entry that is wrong, costs nobody anything.
-cat >rsh2 <<'SH'
-#!/bin/sh
-[ "$1" != nowhere ] || { echo "no route to $1" >&2; exit 255; }
-shift
-exec "$@"
-SH
-chmod +x rsh2
 echo 'localhost:2' >hosts
 start --hosts-file hosts --lease 5s --listen 127.0.0.1 \
-    --ssh "$dir/rsh2" -n 1:4 -- "${steps[@]}"
+    --ssh "$dir/rsh" -n 1:4 -- "${steps[@]}"
 all_in 1 2
 echo 'nowhere:2' >>hosts
 must 'cannot start an agent on host nowhere, the others go on: no route to nowhere'
