@@ -343,9 +343,11 @@ static td_status prepare(td__training *t)
         return prepare_elastic(t);
     }
     int ranks = s->comm ? td_comm_size(s->comm) : 1;
-    TD_TRY(td__backup_check(&s->opts, ranks));
-    if (s->comm) /* when a rank fails, the launcher ends the others, which have to say why */
+    if (s->comm) { /* when a rank fails, the launcher ends the others, which have to say why: */
         catch_signals();
+        TD_TRY(td_barrier(s->comm, NULL)); /* so none does before all are ready for that */
+    }
+    TD_TRY(td__backup_check(&s->opts, ranks));
     if (td__training_leads(t))
         TD_TRY(td__backup_check_replay(&s->opts, ranks));
     if (t->resume && td__training_leads(t))

@@ -160,11 +160,12 @@ void td__agent_noise(td__agent_link *a)
     }
     for (ssize_t i = 0; i < n; i++) {
         bool line_end = text[i] == '\n' || text[i] == '\r';
+        if (!line_end && a->noise_whole)
+            a->noise_used = 0;
         if (!line_end && a->noise_used < sizeof a->noise - 1)
             a->noise[a->noise_used++] = text[i];
-        if (line_end && i + 1 < n)
-            a->noise_used = 0;
-        a->noise[a->noise_used] = a->noise_used ? 0 : a->noise[0];
+        a->noise[a->noise_used] = 0;
+        a->noise_whole = line_end;
     }
 }
 

@@ -14,6 +14,7 @@ typedef struct td__agent_link {
     td__child child; /* of a local agent only pid and pidfd */
     char noise[200]; /* last line of its standard error */
     size_t noise_used;
+    bool noise_whole; /* its end was read */
 } td__agent_link;
 
 TD_NODISCARD td_status td__agent_start(const td__launch_opts *o, const td__host *host,

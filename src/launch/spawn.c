@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 
 #include "base/alloc.h"
 #include "base/config.h"
+#include "base/deadline.h"
 #include "base/fail.h"
 
 extern char **environ;
@@ -126,36 +128,78 @@ void td__child_close(td__child *c)
     }
 }
 
-static bool is_marked(const char *pid, const char *const marks[2], char *buffer, size_t max)
+typedef enum trace { NONE, MARKED, UNKNOWN } trace;
+
+/* In the middle of exec a process has no environment yet; those that never get one (threads of the
+ * kernel) or lose it (who exits) look the same, but for their flags (<linux/sched.h>). */
+static bool is_in_exec(const char *pid)
+{
+    enum { EXITING = 0x4, KERNEL = 0x200000 };
+    char path[300], text[512], state = 'Z';
+    unsigned flags = 0;
+    snprintf(path, sizeof path, "/proc/%s/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *p = strrchr(text, ')'); /* the name before it may hold anything */
+    return p && sscanf(p + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 && state != 'Z' &&
+           !(flags & (EXITING | KERNEL));
+}
+
+static trace trace_of(const char *pid, const char *const marks[2], char *buffer, size_t max)
 {
     char path[300];
     snprintf(path, sizeof path, "/proc/%s/environ", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return false;
+        return NONE;
     size_t n = 0;
     for (ssize_t got; n < max && (got = read(fd, buffer + n, max - n)) > 0;)
         n += (size_t)got;
     close(fd);
+    if (!n)
+        return is_in_exec(pid) ? UNKNOWN : NONE;
     return memmem(buffer, n, marks[0], strlen(marks[0]) + 1) && /* with the 0 at its end */
-           memmem(buffer, n, marks[1], strlen(marks[1]) + 1);
+                   memmem(buffer, n, marks[1], strlen(marks[1]) + 1)
+               ? MARKED
+               : NONE;
 }
 
-void td__kill_marked(const char *job, td__env var, const char *value)
+/* One look at all processes; true: there were marked ones, or may be. */
+static bool kill_once(const char *const marks[2], char *buffer, size_t max)
 {
-    enum { MAX_ENVIRON = 2 << 20 };
-    char mark[128], where[320], own[16];
-    const char *const marks[] = {mark, where};
-    snprintf(mark, sizeof mark, "%s=%s", td__env_name(TD_ENV_JOB), job);
-    snprintf(where, sizeof where, "%s=%s", td__env_name(var), value);
+    char own[16];
+    bool found = false;
+    DIR *dir = opendir("/proc");
     snprintf(own, sizeof own, "%d", (int)getpid());
-    char *buffer = td__malloc(MAX_ENVIRON);
-    DIR *dir = buffer ? opendir("/proc") : NULL;
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        if (isdigit((unsigned char)e->d_name[0]) && strcmp(e->d_name, own) != 0 &&
-            is_marked(e->d_name, marks, buffer, MAX_ENVIRON))
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (!isdigit((unsigned char)e->d_name[0]) || strcmp(e->d_name, own) == 0)
+            continue;
+        trace t = trace_of(e->d_name, marks, buffer, max);
+        if (t == MARKED)
             kill((pid_t)strtol(e->d_name, NULL, 10), SIGKILL);
+        found |= t != NONE;
+    }
     if (dir)
         closedir(dir);
+    return found;
+}
+
+/* Who is killed may have had a child just before, whose number was passed already: again, until
+ * there is nobody. */
+void td__kill_marked(const char *job, td__env var, const char *value)
+{
+    enum { MAX_ENVIRON = 2 << 20, MOST_MS = 1000 };
+    char mark[128], where[320];
+    const char *const marks[] = {mark, where};
+    td__deadline until = td__deadline_in_ms(MOST_MS);
+    snprintf(mark, sizeof mark, "%s=%s", td__env_name(TD_ENV_JOB), job);
+    snprintf(where, sizeof where, "%s=%s", td__env_name(var), value);
+    char *buffer = td__malloc(MAX_ENVIRON);
+    while (buffer && kill_once(marks, buffer, MAX_ENVIRON) && !td__deadline_passed(until))
+        (void)poll(NULL, 0, 1);
     td__free(buffer);
 }
