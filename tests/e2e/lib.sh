@@ -3,9 +3,19 @@
 # folder of its own, $dir, which goes with it, as does every process that has $mark as an argument.
 #
 # Tests run side by side, on machines of any speed: nothing here or in a script looks once at what
-# changes with time (`soon` waits for it), sleeps, or judges how long something took.
+# changes with time (`soon` waits for it), sleeps, or judges how long something took. Nor does what
+# the script was given by whoever started it matter: standard input, language, the job it is part of.
 # shellcheck shell=bash disable=SC2034 # variables are the script's to use
 set -uo pipefail
+exec </dev/null
+export LC_ALL=C.UTF-8
+for v in $(compgen -e); do
+    case $v in
+    TANDEM_ISA) ;; # which kernels are tested
+    TANDEM_* | OMPI_COMM_* | PMI* | MPI_LOCAL* | SLURM_* | MASTER_* | TORCHELASTIC_* | RANK | \
+        WORLD_SIZE | LOCAL_RANK | LOCAL_WORLD_SIZE) unset "$v" ;;
+    esac
+done
 build=$(realpath "${TD_BUILD:-build}")
 tandem=$build/tandem
 source=$(realpath "${TD_SOURCE:-$PWD}")
@@ -25,19 +35,29 @@ trap clean EXIT
 cd "$dir" || exit 1
 
 exec 3>&2 # where failures are told, also by commands whose standard error goes elsewhere
-fail() { echo "$(basename "$0" .sh): $*" >&3; [ -f out ] && cat out >&3; exit 1; }
+# With go_on set, a failure is told and the script goes on to its end, `exit $bad`.
+go_on=
+bad=0
+fail() {
+    echo "$(basename "$0" .sh): $*" >&3
+    if [ -n "$go_on" ]; then bad=1; return; fi
+    [ -f out ] && cat out >&3
+    exit 1
+}
 # soon COMMAND...: until it succeeds; 1: it never did
 soon() {
     local end=$((SECONDS + patience))
     until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
 }
 dead() { ! pgrep -f "$mark" >/dev/null; }
+sockets_of() { find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' | tr -dc '0-9\n'; }
 # note: remember what the processes of this test and their children hold now: sockets by number, and
-# jobs, which are part of the names of their shared memory
+# jobs, which are part of the names of their shared memory. What the script has too (its standard
+# error may be a socket) is not theirs.
 note() {
     local p
     for p in $(pgrep -f "$mark") $(pgrep -f "$mark" | xargs -rn 1 pgrep -P); do
-        find "/proc/$p/fd" -lname 'socket:*' -printf '%l\n' | tr -dc '0-9\n' >>"$dir/.sockets"
+        sockets_of "$p" | grep -vxFf <(sockets_of $$) >>"$dir/.sockets"
         sed -zn 's/^TANDEM_JOB=//p' "/proc/$p/environ" | tr '\0' '\n' >>"$dir/.names"
     done 2>/dev/null
     return 0

@@ -2,15 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The program's surface: help, manual page and completion name every command and flag; every command
 # answers nonsense with exactly one line on standard error and status 2, and leaves nothing behind.
-set -uo pipefail
-build=$(realpath "${TD_BUILD:-build}")
-tandem=$build/tandem
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-bad=0
-
-fail() { echo "test_cli: $*" >&2; bad=1; }
+. "$(dirname "$0")/lib.sh"
+go_on=1
 
 cat >job.yaml <<'END'
 name: tiny
@@ -21,14 +14,14 @@ END
 
 # ok COMMAND...: status 0, nothing on standard error
 ok() {
-    "$tandem" "$@" >out 2>err || fail "tandem $*: status $?: $(cat err)"
+    limited "$tandem" "$@" >out 2>err || fail "tandem $*: status $?: $(cat err)"
     [ ! -s err ] || fail "tandem $*: standard error: $(cat err)"
 }
 # wrong STATUS PATTERN COMMAND...: that status, one line on standard error that has the pattern
 wrong() {
     local want=$1 pattern=$2
     shift 2
-    "$tandem" "$@" >out 2>err
+    limited "$tandem" "$@" >out 2>err
     local got=$?
     [ $got -eq "$want" ] || fail "tandem $*: status $got, expected $want: $(cat err)"
     [ "$(wc -l <err)" -eq 1 ] || fail "tandem $*: not one line: $(cat err)"
@@ -269,5 +262,4 @@ wrong 2 'damaged' inspect runs/tiny-0003 --checkpoint step-8
 wrong 2 'damaged' eval runs/tiny-0003 --checkpoint step-8
 [ ! -e q.csv ] || fail "a refused prediction left a file"
 
-[ $bad -eq 0 ] && echo "test_cli: good"
 exit $bad

@@ -2,15 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Wrong job files through the program: `check` and `train` each answer with exactly one line on
 # standard error that names what is wrong, and status 2; no run is made.
-set -uo pipefail
-tandem=$(realpath "${TD_BUILD:-build}")/tandem
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-bad=0
+. "$(dirname "$0")/lib.sh"
+go_on=1
 count=0
-
-fail() { echo "test_cli_jobs: $*" >&2; bad=1; }
 
 # try PATTERN: the job on standard input is refused with one line that has the pattern.
 try() {
@@ -18,7 +12,7 @@ try() {
     local command status
     count=$((count + 1))
     for command in check train; do
-        timeout 60 "$tandem" $command job.yaml >out 2>err
+        limited "$tandem" $command job.yaml >out 2>err
         status=$?
         [ $status -eq 2 ] || fail "$command, '$1': status $status: $(cat err)"
         [ "$(wc -l <err)" -eq 1 ] || fail "$command, '$1': not one line: $(cat err)"
@@ -94,5 +88,5 @@ ln -s job.yaml job.yaml
 [ $? -eq 2 ] && [ "$(wc -l <err)" -eq 1 ] || fail "a link to itself: $(cat err)"
 rm -f job.yaml
 [ ! -e runs ] || fail "a wrong job made a run: $(ls runs)"
-[ $bad -eq 0 ] && echo "test_cli_jobs: good, $count wrong jobs"
+echo "test_cli_jobs: $count wrong jobs"
 exit $bad

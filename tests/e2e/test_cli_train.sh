@@ -3,11 +3,9 @@
 # `tandem train` while it runs: the progress line on a terminal, plain lines elsewhere, JSON for
 # machines; signals, kill -9 and --resume with the same bits; readers that go away, full disks.
 . "$(dirname "$0")/lib.sh"
-bad=0
+go_on=1
 mounted=
 also_clean() { [ -z "$mounted" ] || umount "$mounted"; }
-
-fail() { echo "test_cli_train: $*" >&2; bad=1; }
 
 cat >job.yaml <<'END'
 name: tiny
@@ -57,11 +55,16 @@ screen = [l.split("\r\x1b[K")[-1] for l in open(sys.argv[1], newline="").read().
 lines = [l for l in screen if " debug " in l]
 assert lines and all(re.match(r"\d{4}-\d\d-\d\dT", l) for l in lines), lines
 END
-# Ctrl-C while the test part is measured.
-printf '%s\n' 'valid: SIGINT' | "$terminal" 80 out "$tandem" train job.yaml --run-dir untested \
-    --set data.count=3000000 \
-    --set train.steps=1 --set train.batch=10 --set train.eval.batch=50
-[ $? -eq 130 ] && [ ! -e untested/report.html ] || fail "Ctrl-C in the test: $(tail -c 300 out)"
+# Ctrl-C while the test part is measured; in smaller batches, where that was over too soon.
+for batch in 50 5 1; do
+    echo 'valid: SIGINT' | "$terminal" 80 out "$tandem" train job.yaml --run-dir untested-$batch \
+        --set data.count=3000000 --set train.steps=1 --set train.batch=10 \
+        --set train.eval.batch=$batch
+    status=$?
+    [ $status -eq 0 ] || break
+done
+[ $status -eq 130 ] && [ ! -e untested-$batch/report.html ] ||
+    fail "Ctrl-C in the test: status $status: $(tail -c 300 out)"
 
 "$tandem" train job.yaml --run-dir json --json >out || fail "--json: status $?"
 python3 - out "$want" <<'END' || fail "--json"
@@ -183,5 +186,4 @@ fi
 one_line $? "--json to a full disk"
 [ -s lost/checkpoints/latest ] || fail "a full disk behind --json lost the run"
 
-[ $bad -eq 0 ] && echo "test_cli_train: good"
 exit $bad

@@ -3,13 +3,11 @@
 # tandem compare as a user sees it: the table, compare.json and compare.html of named variants, of
 # overlays, of values of a key and of numbers of ranks; a variant that fails; wrong input; Ctrl-C.
 . "$(dirname "$0")/lib.sh"
-bad=0
-
-fail() { echo "test_compare: $*" >&2; bad=1; }
+go_on=1
 # run EXPECTED_STATUS COMMAND...: output in ./out, ./err
 run() {
     local want=$1 got; shift
-    timeout $((2 * patience)) "$@" >out 2>err; got=$?
+    limited "$@" >out 2>err; got=$?
     [ "$got" = "$want" ] || fail "$* gave $got instead of $want: $(cat out err)"
 }
 
@@ -129,11 +127,12 @@ wrong '^tandem compare: --json: there is no directory nowhere/' job.yaml --sync 
 wrong '--repeat' job.yaml --sync exact --repeat 0
 
 # --- Ctrl-C: the run under way stops, the table has what there is --------------------------------
-printf '%s\n' 'slow  step 1 SIGINT' 2>/dev/null >script
+echo 'slow  step 1 SIGINT' >script
 echo 'train: {steps: 100000000, eval: {every: 10000000}}' >slow.yaml
 limited "$terminal" 90 seen "$tandem" compare "$mark" --runs fast.yaml,slow.yaml,wild.yaml \
     --out stopped <script
-[ $? = 130 ] || fail "Ctrl-C: status $?: $(cat -v seen)"
+got=$?
+[ $got = 130 ] || fail "Ctrl-C: status $got: $(cat -v seen)"
 python3 - <<'END' || fail "Ctrl-C: $(cat -v seen)"
 import json, re
 text = open("seen", newline="").read()

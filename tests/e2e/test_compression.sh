@@ -7,9 +7,9 @@
 
 # accuracy: of the test part, in hundredths of a per cent
 accuracy() { sed -n 's/.*test accuracy \([0-9]*\)\.\([0-9][0-9]\) %.*/\1\2/p' out; }
-# ended KEY: its number in the last run's end event
+# ended KEY: its number in the end event of the run that ./out is of
 ended() {
-    grep -h '"kind": "end"' "runs/$(ls -t runs | head -n 1)/metrics.jsonl" |
+    grep -h '"kind": "end"' "$(sed -n 's/ done step .*//p' out)/metrics.jsonl" |
         sed -n "s/.*\"$1\": \([0-9.e+]*\).*/\1/p"
 }
 train() { local status=$1; shift; run "$status" "$tandem" train job.yaml -q -n 4 "$@"; }

@@ -40,11 +40,13 @@ for r in 0 1 2 3; do
 done
 
 # The first failure: its status, its last lines, its name last; the others are ended.
-go 7 -n 4 -- sh -c 'if [ $RANK = 2 ]; then echo the cause; exit 7; fi; exec sleep 1000' "$mark"
+go 7 -n 4 -- sh -c 'if [ $RANK = 2 ]; then echo the cause; exit 7; fi
+    while :; do sleep 1000; done' "$mark"
 tail -n 1 out | grep -q 'exit status 7: rank 2 of 4' || fail "the failed rank is not named"
 tail -n 2 out | head -n 1 | grep -qx '\[2\] the cause' || fail "no last lines"
 none_left "a failure"
-go 137 -n 2 -- sh -c 'if [ $RANK = 1 ]; then kill -9 $$; fi; exec sleep 1000' "$mark"
+go 137 -n 2 -- sh -c 'if [ $RANK = 1 ]; then kill -9 $$; fi
+    while :; do sleep 1000; done' "$mark"
 has 'signal 9.*rank 1 of 2'
 go 7 -n 2 --grace 200ms -- sh -c \
     'trap "" TERM; if [ $RANK = 0 ]; then exit 7; fi; while :; do sleep 1000; done' "$mark"

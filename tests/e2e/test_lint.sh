@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each lint check can fail: a small tree that is clean passes, and each of a list of spoilt files is
 # refused by its check, with its reason.
-set -euo pipefail
-source=${TD_SOURCE:-$PWD}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir" "$dir.log"' EXIT
-log=$dir.log
-cd "$dir"
-git init -q .
+. "$(dirname "$0")/lib.sh"
+go_on=1
+# shellcheck disable=SC2046 # names of variables, set where a hook of git runs this
+unset $(git rev-parse --local-env-vars)
+mkdir tree && cd tree || exit 1
+git init -q . || exit 1
 mkdir -p tools src/base src/ops include/tandem tests/unit
 cp -r "$source/tools/lint" "$source/tools/deps.txt" tools/
 cp "$source/.clang-format" .
@@ -27,22 +26,17 @@ for f in src/ops/x.h src/base/x.h tests/unit/x.h; do
     printf '%s\nint td__x(void);\n' "$spdx" >$f
 done
 
-lint() { tools/lint/run build "$@" 2>&1; }
+lint() { limited tools/lint/run build "$@" >../out 2>&1; }
 
-lint text layers banned readme format headers >"$log" ||
-    { cat "$log"; echo "the clean tree fails"; exit 1; }
+lint text layers banned readme format headers || fail "the clean tree fails: $(cat ../out)"
 
-bad=0
 refuses() { # check, file, text of the file, reason expected
     mkdir -p "$(dirname "$2")"
     printf '%b' "$3" >"$2"
-    if lint "$1" >"$log"; then
-        echo "lint $1 accepts: $3"
-        bad=1
-    elif ! grep -qF -- "$4" "$log"; then
-        echo "lint $1 refuses $2, but not with \"$4\":"
-        cat "$log"
-        bad=1
+    if lint "$1"; then
+        fail "lint $1 accepts: $3"
+    elif ! grep -qF -- "$4" ../out; then
+        fail "lint $1 refuses $2, but not with \"$4\": $(cat ../out)"
     fi
     rm "$2"
     rmdir -p --ignore-fail-on-non-empty "$(dirname "$2")"
@@ -74,5 +68,5 @@ refuses headers include/tandem/a.h "$spdx\nint td_f(int class);\n" 'does not com
 # Comments, strings and members of the same name are not calls.
 printf '%b' "$spdx\n/* malloc(1) */ char *s = \"free(x)\"; void g(struct q *p) { p->free(p); }\n" \
     >src/ops/a.c
-lint banned >"$log" || { cat "$log"; bad=1; }
+lint banned || fail "what is no call is refused: $(cat ../out)"
 exit $bad

@@ -7,13 +7,13 @@ world=$build/tests/prog_world
 export TANDEM_MODULES=$build
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
-turning() { [ "$(grep -c turning out)" = 3 ]; }
+turning() { [ "$(grep -cs turning out)" = 3 ]; }
 # run MPI RANKS ARGUMENTS...: prog_world; output in $dir/out
 run() {
     local mpi=$1 n=$2; shift 2
     limited "mpirun.$mpi" -n "$n" "$world" "$@" >out 2>&1 || fail "$mpi, $n ranks: $*"
 }
-want=$("$build/tandem" launch -n 4 -- "$world" digest direct | sed 's/.*digest //' | sort -u)
+want=$("$tandem" launch -n 4 -- "$world" digest direct | sed 's/.*digest //' | sort -u)
 
 tested=0
 for mpi in openmpi mpich; do
@@ -35,13 +35,15 @@ for mpi in openmpi mpich; do
     TANDEM_MODULES=$dir run $mpi 2 join
     [ "$(grep -c 'of 2 over shm' out)" = 2 ] || fail "$mpi: no module"
     # A dead rank ends the job.
-    limited "mpirun.$mpi" -n 3 "$world" loop 1000 >out 2>&1 &
+    rm -f out # what it held must not be taken for new
+    limited "mpirun.$mpi" -n 3 "$world" loop 1000 "$mark" >out 2>&1 &
     job=$!
     soon turning || fail "$mpi: ranks do not turn"
     kill -9 "$(sed -n 's/turning, pid //p' out | tail -n 1)" || fail "$mpi: no ranks"
     wait $job
     got=$?
     [ $got != 124 ] && [ $got != 0 ] || fail "$mpi: a dead rank gave $got"
+    none_left "$mpi: a dead rank"
 done
 [ $tested -gt 0 ] || { echo "test_mpi: no MPI here: skipped"; exit 77; }
 echo "test_mpi: good"

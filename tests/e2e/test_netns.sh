@@ -60,10 +60,11 @@ else
 fi
 
 # Cut the link in the middle. Silence is noticed long before the calls' own deadline.
+rm -f out # what it held must not be taken for new
 launch --env PROG_TIMEOUT_MS=$((1000 * patience)) --grace ${patience}s -- sh -c \
     "trap '' TERM; $world loop 1000 $mark" >out 2>&1 &
 job=$!
-turning() { [ "$(grep -c turning out)" = 4 ]; }
+turning() { [ "$(grep -cs turning out)" = 4 ]; }
 soon turning || fail "ranks do not turn"
 t0=$SECONDS
 ip -n $b link set vb$$ down

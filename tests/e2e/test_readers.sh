@@ -4,25 +4,21 @@
 # safetensors and numpy, event files with TensorBoard's own reader. The environment with these
 # packages is made on first use in BUILD/venv-readers; where it cannot be made (no network), the
 # test says so and is skipped.
-set -uo pipefail
-build=$(realpath "${TD_BUILD:-build}")
-source=$(realpath "${TD_SOURCE:-$PWD}")
-tandem=$build/tandem
+. "$(dirname "$0")/lib.sh"
 venv=$build/venv-readers
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
 
-if [ ! -e "$venv/ready" ]; then
-    {
-        python3 -m venv "$venv" && timeout 250 "$venv/bin/pip" install --quiet \
-            --disable-pip-version-check --retries 1 -r "$source/tests/e2e/readers.txt" &&
-            touch "$venv/ready"
-    } >"$dir/log" 2>&1 || {
-        echo "test_readers: skipped: the Python environment cannot be made: $(tail -1 "$dir/log")"
-        exit 77
-    }
+make_venv() {
+    python3 -m venv "$venv" && limited "$venv/bin/pip" install --quiet \
+        --disable-pip-version-check --retries 1 -r "$source/tests/e2e/readers.txt" &&
+        touch "$venv/ready"
+}
+exec 9>"$venv.lock"
+flock 9 # who comes second waits for what the first one makes
+if [ ! -e "$venv/ready" ] && ! make_venv >out 2>&1; then
+    echo "test_readers: skipped: the Python environment cannot be made: $(tail -n 1 out)"
+    exit 77
 fi
-cd "$dir" || exit 1
+exec 9>&-
 cat >job.yaml <<'END'
 name: read
 model: [{conv2d: 4, kernel: 3}, {batch_norm: , act: relu}, flatten, linear]
@@ -30,13 +26,14 @@ data: {source: digits, count: 320, split: {valid: 0.2, test: 0.2}}
 train: {batch: 32, steps: 30, optimizer: adamw, eval: {every: 10}}
 checkpoint: {every: 10}
 END
-"$tandem" train job.yaml -q || exit 1
+run 0 "$tandem" train job.yaml -q
 # A run that is cut short and goes on: TensorBoard must see each step once.
-"$tandem" train job.yaml -q --set train.steps=17 || exit 1
-"$tandem" train job.yaml -q --resume || exit 1
-"$tandem" export runs/read-0001 -o m.npz && "$tandem" export runs/read-0001 -o m.safetensors &&
-    "$tandem" predict runs/read-0001 -o p.npy || exit 1
-"$venv/bin/python" - <<'END'
+run 0 "$tandem" train job.yaml -q --set train.steps=17
+run 0 "$tandem" train job.yaml -q --resume
+run 0 "$tandem" export runs/read-0001 -o m.npz
+run 0 "$tandem" export runs/read-0001 -o m.safetensors
+run 0 "$tandem" predict runs/read-0001 -o p.npy
+"$venv/bin/python" - <<'END' || fail "what others read is not what was written"
 import glob, json
 import numpy as np
 from safetensors.numpy import load_file
@@ -73,5 +70,4 @@ for run, files in (("read-0001", 1), ("read-0002", 2)):
     valid = [line for line in lines if line["kind"] == "eval" and line["part"] == "valid"]
     seen = events.Scalars("valid/accuracy")
     assert [s.step for s in seen] == [line["step"] for line in valid], (run, seen)
-print("test_readers: good")
 END

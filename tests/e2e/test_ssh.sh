@@ -20,7 +20,7 @@ cp "$dir/user.pub" "$dir/authorized"
 [ "$(id -u)" = 0 ] && mkdir -p /run/sshd
 picked() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0))
 print(s.getsockname()[1])'; }
-start() { # a port may be taken between picking and listening: then again
+start() { # a port may be taken between picking and listening: 1
     port=$(picked)
     cat >"$dir/sshd_config" <<END
 ListenAddress 127.0.0.1:$port
@@ -40,7 +40,7 @@ END
     grep -qs "Server listening" log
 }
 : >"$dir/out"
-start || start || start || fail "sshd does not start"
+soon start || fail "sshd does not start"
 cat >"$dir/config" <<END
 Host near*
     HostName 127.0.0.1
@@ -97,7 +97,12 @@ refused() { # HOSTS SSH PATTERN
 }
 sed "s|$dir/user|$dir/stranger|" "$dir/config" >"$dir/config2"
 refused localhost:1,near1:1 "ssh -T -F $dir/config2" 'host near1.*Permission denied'
-refused localhost:1,near1:1 "ssh -T -F $dir/config -p $(picked)" 'host near1.*refused'
+# A port that nobody listens on, and that nobody else gets.
+python3 -c 'import signal, socket; s = socket.socket(); s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True); signal.pause()' "$mark" >closed &
+disown # its end is nobody's news
+soon test -s closed || fail "no port"
+refused localhost:1,near1:1 "ssh -T -F $dir/config -p $(cat closed)" 'host near1.*refused'
 refused localhost:1,near1:1 "$dir/no-such-ssh" 'no-such-ssh'
 launch --hosts near1:1 --agent "$dir/nothing" -- true >"$dir/out" 2>&1
 [ $? = 1 ] || fail "an agent that is not there"

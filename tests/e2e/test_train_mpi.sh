@@ -2,20 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # The jobs of the digest matrix (tests/dist/jobs) inside mpirun, on 1 to 9 ranks: MPI carries the
 # messages, and the digest is that of one rank. Open MPI and MPICH take turns where both are here.
-set -uo pipefail
-build=$(realpath "${TD_BUILD:-build}")
-jobs=$(realpath "${TD_SOURCE:-.}")/tests/dist/jobs
+. "$(dirname "$0")/lib.sh"
+jobs=$source/tests/dist/jobs
 export TANDEM_MODULES=$build
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-
-fail() { echo "test_train_mpi: $*" >&2; cat out >&2; exit 1; }
-digest() { grep -o 'sha256:[0-9a-f]*' out | tail -n 1; }
 # train COMMAND...: one of the jobs, to its end; output in ./out
-train() { timeout 100 "$@" "$build/tandem" train "$jobs/$job.yaml" --set train.clip=0.2 >out 2>&1; }
+train() { run 0 "$@" "$tandem" train "$jobs/$job.yaml" --set train.clip=0.2; }
 
 mpis=()
 for mpi in openmpi mpich; do
@@ -24,14 +17,13 @@ done
 [ ${#mpis[@]} -gt 0 ] || { echo "test_train_mpi: no MPI here: skipped"; exit 77; }
 turn=0
 for job in mlp cnn gpt; do
-    train env || fail "$job on one rank"
+    train env
     want=$(digest)
     [ -n "$want" ] || fail "$job: no digest"
     for n in 1 2 3 4 5 6 7 8 9; do
         mpi=${mpis[turn++ % ${#mpis[@]}]}
-        train "mpirun.$mpi" -n $n || fail "$job, $n ranks, $mpi"
+        train "mpirun.$mpi" -n $n
         [ $n = 1 ] || grep -q "on $n ranks (mpi)" out || fail "$job, $n ranks: $mpi was not used"
-        [ "$(digest)" = "$want" ] || fail "$job, $n ranks, $mpi: another digest than $want"
+        same "$job, $n ranks, $mpi"
     done
 done
-echo "test_train_mpi: good"

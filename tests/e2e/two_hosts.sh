@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two network namespaces, $a and $b, joined by a pair of virtual cards, va$$ and vb$$, as two hosts;
-# they go with the script that sources this. Expects $net, a number of its own for each script:
+# they go with the script that sources this, and are named after its folder. Expects $net, a number of its own for each script:
 # addresses are 10.213.$net.1 and .2. Skips where there are none.
 # shellcheck shell=bash disable=SC2034,SC2154 # variables are the script's
 . "$(dirname "$0")/lib.sh"
@@ -9,7 +9,7 @@ if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null; then
     echo "$name: needs root and ip: skipped"
     exit 77
 fi
-a=td${net}a$$ b=td${net}b$$
+a=td${net}a${dir##*-} b=td${net}b${dir##*-}
 also_clean() {
     ip netns del $a 2>/dev/null
     ip netns del $b 2>/dev/null
