@@ -158,6 +158,8 @@ void td__comm_compare_told(td_comm *c)
     if (!atomic_load_explicit(&c->told, memory_order_acquire))
         return;
     td__comm_activity_get(c, &mine);
+    if (mine.kind == TD_COLL_SEND || mine.kind == TD_COLL_RECV)
+        return; /* counted by themselves: what was told is about a later call */
     pthread_mutex_lock(&c->lock);
     if (c->told_sequence <= mine.sequence) {
         other = c->told_sequence == mine.sequence && c->told_digest != mine.digest;

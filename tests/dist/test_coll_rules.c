@@ -189,6 +189,27 @@ TEST(messages_that_differ)
     }
 }
 
+/* Rank 1 is told of a barrier, which it will come to, before it takes the message. */
+static void late_message(ranks_ctx *r)
+{
+    td__deadline until = td__deadline_in_ms(100000);
+    float x = 1;
+
+    if (r->rank == 0)
+        RANK_OK(r, td_send(r->comm, &x, 1, TD_F32, 1, NULL));
+    for (; r->rank == 1 && !atomic_load(&r->comm->told); sched_yield())
+        RANK_CHECK(r, !td__deadline_passed(until), "nobody asked");
+    if (r->rank == 1)
+        RANK_OK(r, td_recv(r->comm, &x, 1, TD_F32, 0, NULL));
+    RANK_OK(r, td_barrier(r->comm, NULL));
+}
+
+TEST(a_message_is_not_taken_for_a_collective)
+{
+    ranks_run(2, &(ranks_opts){.transport = "shm", .comm = {.stall_ms = 50}}, late_message, NULL);
+    ranks_run(2, &(ranks_opts){.transport = "tcp", .comm = {.stall_ms = 50}}, late_message, NULL);
+}
+
 /* ---- abort and deadlines ---- */
 
 static void aborted(ranks_ctx *r)
@@ -488,6 +509,7 @@ int main(void)
         cmocka_unit_test(empty_calls_that_differ),
         cmocka_unit_test(roots_that_differ),
         cmocka_unit_test(messages_that_differ),
+        cmocka_unit_test(a_message_is_not_taken_for_a_collective),
         cmocka_unit_test(abort_wakes_all),
         cmocka_unit_test(deadline_names_the_missing),
         cmocka_unit_test(asynchronous_calls),
