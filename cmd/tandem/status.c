@@ -145,10 +145,19 @@ static void look_at_processes(status *s)
     }
 }
 
+static bool is_locked(const char *dir)
+{
+    int lock;
+    if (td__run_dir_lock(dir, &lock))
+        return true;
+    close(lock);
+    return false;
+}
+
 static td_status gather(const char *run, status *s)
 {
     struct stat info;
-    int lock;
+    char job[TD__PATH];
     *s = (status){.step = NAN, .steps = NAN, .loss = NAN, .rate = NAN, .left = NAN};
     if (!run)
         TD_TRY(find_newest(s->dir));
@@ -160,20 +169,18 @@ static td_status gather(const char *run, status *s)
     s->running = s->job != NULL;
     if (!S_ISDIR(info.st_mode))
         return s->job ? TD_OK : TD_FAIL(TD_EINVAL, "%s: no job answers there", s->dir);
-    s->has_data = !td__report_data_read(s->dir, &s->data);
-    char job[TD__PATH];
     TD_TRY(td__run_dir_path(s->dir, "job.yaml", job));
+    /* Not where a run is just being made; and before its files are read: if nobody writes them any
+     * more, they tell of its end. */
+    if (!s->running && access(job, R_OK) == 0)
+        s->running = is_locked(s->dir);
+    s->has_data = !td__report_data_read(s->dir, &s->data);
     if (!s->has_data && !s->running && access(job, R_OK) != 0)
         return TD_FAIL(TD_EINVAL, "%s holds no run", s->dir);
     if (s->has_data)
         look_at_steps(s);
     if (s->job)
         look_at_processes(s);
-    if (!s->running) {
-        s->running = td__run_dir_lock(s->dir, &lock) != TD_OK;
-        if (!s->running)
-            close(lock);
-    }
     if (!s->running)
         read_failed(s);
     return TD_OK;

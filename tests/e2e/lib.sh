@@ -23,7 +23,12 @@ terminal=$source/tests/e2e/terminal.py
 patience=100 # seconds, for what takes a moment on a machine that has time for it
 dir=$(mktemp -d "${TMPDIR:-/tmp}/tandem-e2e-XXXXXX") || exit 1
 mark=$dir/job.yaml
-end_all() { for p in $(pgrep -f "$mark"); do kill -KILL "$p" 2>/dev/null; done; }
+echo "$mark" >"$dir/.mark"
+# processes: their numbers; also of one that is killed and has a thread left that waits for a disk
+processes() {
+    grep -lsaFf "$dir/.mark" /proc/[0-9]*/task/[0-9]*/cmdline | cut -d / -f 3 | sort -u
+}
+end_all() { for p in $(processes); do kill -KILL "$p" 2>/dev/null; done; }
 also_clean() { :; } # a script's own
 clean() {
     [ "$BASHPID" = $$ ] || return # a child that was not yet another program
@@ -49,14 +54,14 @@ soon() {
     local end=$((SECONDS + patience))
     until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
 }
-dead() { ! pgrep -f "$mark" >/dev/null; }
+dead() { [ -z "$(processes)" ]; }
 sockets_of() { find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' | tr -dc '0-9\n'; }
 # note: remember what the processes of this test and their children hold now: sockets by number, and
 # jobs, which are part of the names of their shared memory. What the script has too (its standard
 # error may be a socket) is not theirs.
 note() {
     local p
-    for p in $(pgrep -f "$mark") $(pgrep -f "$mark" | xargs -rn 1 pgrep -P); do
+    for p in $(processes) $(processes | xargs -rn 1 pgrep -P); do
         sockets_of "$p" | grep -vxFf <(sockets_of $$) >>"$dir/.sockets"
         sed -zn 's/^TANDEM_JOB=//p' "/proc/$p/environ" | tr '\0' '\n' >>"$dir/.names"
     done 2>/dev/null
@@ -64,7 +69,7 @@ note() {
 }
 # held: what is left of that, a line each
 held() {
-    pgrep -fa "$mark"
+    processes | xargs -rn 1 ps -L -o pid=,stat=,args= -p
     [ -f "$dir/.sockets" ] || return
     awk 'FILENAME ~ /sockets$/ { mine[$1]; next }
         FILENAME ~ /unix$/ && $7 in mine { print "socket", $7, $8 }

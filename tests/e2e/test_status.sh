@@ -43,7 +43,7 @@ mkdir empty
 state 1 empty; lines 1
 
 # A live elastic job. Who is told of a generation is told who is in it.
-start -n 2:3 --spares 1
+start -n 2:3 --spares 1 --lease 4s
 must is "generation 1, 3 ranks"
 ranks="sorted(q['rank'] for q in p if q['rank'] >= 0) == [0, 1, 2]"
 json "$ranks" || fail "a generation without its ranks"
@@ -55,9 +55,7 @@ must json "s['state'] == 'running' and s['steps'] == 1000000 and s['job']['ranks
 must json "all(q['beat'] < 5 for q in p)"
 
 # A rank is killed, another stopped: both are in the hang report, with what was done.
-of() { "$tandem" status run --json | python3 -c "import json, sys
-processes = json.load(sys.stdin)['job']['hosts'][0]['says']['processes']
-print([p['pid'] for p in processes if p['rank'] == $1][0])"; }
+of() { soon json "[print(q['pid']) for q in p if q['rank'] == $1]"; }
 victim=$(of 1)
 kill -KILL "$victim"
 must says "hang: rank 1 on host localhost, pid $victim: dead.*signal 9.*takes its place"
@@ -85,7 +83,8 @@ saved() { "$tandem" status run --json 2>/dev/null | grep -q '"checkpoint_step":[
 must saved
 kill -KILL $pid
 wait $pid 2>/dev/null
-must dead
+gone() { ! "$tandem" status run >now 2>&1; }
+must gone
 state 1 run; lines 1
 has "ended without a word"
 has "resume=run"
@@ -97,12 +96,13 @@ has "killed perhaps before its first step of [0-9]"
 start -n 2
 must is "compute  network"
 must is "step [1-9]"
-kill -STOP "$(pgrep -f -- "train.*$mark" | tail -n 1)"
+kill -STOP "$(pgrep -P "$(pgrep -P $pid)" | head -n 1)"
 must says "stall: .*step [0-9]*.* waits since .* for rank [01] on host .*: stopped"
 [ -z "$(grep -o 'stall: .*waits since [0-9]*' job.err | sort | uniq -d)" ] ||
     fail "more than one line for one stuck rank"
 end_all
 wait $pid 2>/dev/null
+must dead
 
 # Done, and failed.
 sed -i 's/1000000/20/' "$mark"
