@@ -41,6 +41,7 @@ enum { POLL_MS = 60000, LOOK_MS = 1000 };
 typedef struct rank {
     td__child child;
     td__lines out, err;
+    bool ending; /* it was when all were told to end */
 } rank;
 
 typedef struct agent {
@@ -123,11 +124,11 @@ static td_status start_rank(agent *a, td__rank_plan *plan, int i)
     td_status st = TD_OK;
     if (!env)
         TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for the environment of a rank"));
+    TD_TRY_OR(st, done, td__lines_init(&r->out, &r->child.out, TD_MSG_OUT));
+    TD_TRY_OR(st, done, td__lines_init(&r->err, &r->child.err, TD_MSG_ERR));
     td__spawn_opts o = {
         .env = env, .share_out = a->s.terminal, .death_signal = SIGKILL, .files = &a->s.files};
     TD_TRY_OR(st, done, td__spawn(a->s.argv, &o, &r->child));
-    r->out = (td__lines){.fd = &r->child.out, .kind = TD_MSG_OUT};
-    r->err = (td__lines){.fd = &r->child.err, .kind = TD_MSG_ERR};
     if (r->child.out >= 0)
         fcntl(r->child.out, F_SETFL, O_NONBLOCK);
     fcntl(r->child.err, F_SETFL, O_NONBLOCK);
@@ -188,12 +189,13 @@ static void end_rank(agent *a, int i)
 {
     rank *r = &a->ranks[i];
     int who = own_host(a)->first + i;
-    char text[16];
+    char text[24];
+    bool first = (!a->stopping || r->ending) && td__child_killed(&r->child);
     int status = td__child_reap(&r->child); /* its helpers are gone too: the pipes end */
     pump(a, &r->out, who, true);
     pump(a, &r->err, who, true);
     td__child_close(&r->child);
-    int n = snprintf(text, sizeof text, "%d", status);
+    int n = snprintf(text, sizeof text, "%d%s", status, first ? " killed" : "");
     send_up(a, TD_MSG_EXIT, who, text, (size_t)n + 1);
     a->n_running--;
 }
@@ -208,9 +210,18 @@ static void signal_ranks(agent *a, int sig)
         }
 }
 
+/* From now on ranks end because they were told to. */
+static void begin_to_stop(agent *a)
+{
+    for (int i = 0; a->ranks && !a->stopping && i < own_host(a)->count; i++)
+        if (a->ranks[i].child.pidfd >= 0)
+            a->ranks[i].ending = td__child_ending(&a->ranks[i].child);
+    a->stopping = true;
+}
+
 static void stop_ranks(agent *a)
 {
-    a->stopping = true;
+    begin_to_stop(a);
     a->kill_at = td__deadline_in_ms(a->s.grace_ms);
     signal_ranks(a, SIGTERM);
 }
@@ -226,7 +237,7 @@ static td_status hear(agent *a)
         if (!found)
             return TD_OK;
         if (m.kind == TD_MSG_KILL) {
-            a->stopping = true;
+            begin_to_stop(a);
             signal_ranks(a, SIGKILL);
         } else if (m.kind == TD_MSG_END) {
             a->ending = true;
@@ -236,15 +247,9 @@ static td_status hear(agent *a)
     }
 }
 
-static bool was_killed(pid_t pid)
-{
-    siginfo_t info = {0};
-    return !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG) && info.si_pid &&
-           info.si_code != CLD_EXITED;
-}
-
 /* One look at everything. Of ranks that ended since the last look, those killed by a signal are
- * named first: they are the likelier cause of the others' end. */
+ * named first: they are the likelier cause of the others' end. One whose connections are closed may
+ * be still on its way to its end when others have left because of that: see begin_to_stop. */
 static td_status look(agent *a, struct pollfd *p)
 {
     int n = own_host(a)->count;
@@ -278,7 +283,7 @@ static td_status look(agent *a, struct pollfd *p)
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n; i++)
             if (p[1 + 3 * i].revents && a->ranks[i].child.pidfd >= 0 &&
-                (pass || was_killed(a->ranks[i].child.pid)))
+                (pass || td__child_killed(&a->ranks[i].child)))
                 end_rank(a, i);
     return TD_OK;
 }

@@ -49,6 +49,7 @@ typedef struct launch {
     td__job_secrets secrets;
     int n_ready, n_done;
     int first, first_status; /* rank that failed first; -1: none */
+    bool killed;             /* by a signal */
     int signal;              /* that we got */
     td_status failed;        /* could not be started or lost an agent */
     char why[512];
@@ -149,14 +150,20 @@ static td_status agent_ready(launch *l, int index, const td__msg *m)
 
 static td_status rank_ended(launch *l, agent *a, const td__msg *m)
 {
-    int status = (int)strtol(m->data, NULL, 10); /* ends with 0: checked by the caller */
+    char *end;
+    int status = (int)strtol(m->data, &end, 10); /* ends with 0: checked by the caller */
+    bool killed = strcmp(end, " killed") == 0, none = l->first < 0 && !l->stopping;
     a->n_ended++;
     l->n_done++;
-    if (status && l->first < 0 && !l->stopping) {
+    /* Who was killed before anybody was told to end is the cause of those that left by themselves,
+     * also if the news of it comes later. */
+    if (status && (none || (killed && l->first >= 0 && !l->killed))) {
         l->first = m->rank;
         l->first_status = status;
-        stop(l, TD_MSG_STOP);
+        l->killed = killed;
     }
+    if (status && none)
+        stop(l, TD_MSG_STOP);
     return TD_OK;
 }
 

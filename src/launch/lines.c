@@ -8,8 +8,26 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fail.h"
 
-enum { MAX_LINE = 1 << 20, READ = 64 << 10 };
+enum { MAX_LINE = 1 << 20, READ = 16 << 10 };
+
+static bool have_room(td__lines *l)
+{
+    size_t max = l->max + 2 * READ;
+    if (l->max - l->used >= READ + 1)
+        return true;
+    char *more = td__realloc(l->data, max);
+    if (more)
+        l->data = more, l->max = max;
+    return more;
+}
+
+td_status td__lines_init(td__lines *l, int *fd, td__msg_kind kind)
+{
+    *l = (td__lines){.fd = fd, .kind = kind};
+    return have_room(l) ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the output of a process");
+}
 
 void td__lines_fini(td__lines *l)
 {
@@ -42,13 +60,8 @@ static void flush_line(td__lines *l, td__channel *up, bool *lost, int who)
 void td__lines_pump(td__lines *l, td__channel *up, bool *lost, int who, bool last)
 {
     while (*l->fd >= 0) {
-        if (l->max - l->used < READ + 1) {
-            size_t max = l->max + 2 * READ;
-            char *more = td__realloc(l->data, max);
-            if (!more)
-                return; /* the process waits; memory may come back */
-            l->data = more, l->max = max;
-        }
+        if (!have_room(l)) /* of a very long line this is the end */
+            flush_line(l, up, lost, who);
         ssize_t n = read(*l->fd, l->data + l->used, READ);
         if (n < 0 && errno == EINTR)
             continue;

@@ -13,6 +13,9 @@ typedef struct td__lines {
     char recent[160]; /* the last line that was passed on, without its end */
 } td__lines;
 
+/* For what comes out of *fd, which is borrowed. The first memory is taken now: a process whose
+ * output cannot be told is better not started. */
+TD_NODISCARD td_status td__lines_init(td__lines *l, int *fd, td__msg_kind kind);
 void td__lines_fini(td__lines *l);
 /* Read what is there and pass on the whole lines as of `who`. At the end of the stream, or `last`,
  * the rest. *lost is set when the launcher is gone. */
