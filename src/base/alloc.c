@@ -187,6 +187,17 @@ void *td__alloc_block(size_t nbytes)
     return p;
 }
 
+bool td__room_for(size_t nbytes)
+{
+    if (!may_allocate())
+        return false;
+    void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return false;
+    munmap(p, nbytes);
+    return true;
+}
+
 void td__free_block(void *p, size_t nbytes)
 {
     if (!p)

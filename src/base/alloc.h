@@ -27,6 +27,9 @@ void td__block_thin(void *block, size_t nbytes);
 /* Give the whole pages in [p, p + nbytes), part of a block, back to the system. They read as zeros,
  * and are taken again when they are written. */
 void td__block_give_back(void *p, size_t nbytes);
+/* Could nbytes more be had now? For libraries that do not look whether they got what they asked for
+ * (RLIMIT_AS, or no memory to promise): they are called only if they would. */
+bool td__room_for(size_t nbytes);
 
 /* An arena: many small objects that die together. Memory is zero-filled, aligned to 16 bytes. */
 typedef struct td__arena td__arena;

@@ -274,9 +274,9 @@ static td_status next(td__members *base, td__deadline until, td__generation *g, 
         TD_LOG(INFO, COLL, "generation %llu: %s", (unsigned long long)new.number, td_last_error());
         pthread_mutex_lock(&m->lock);
         note_left(m, new.number, st, td_last_error());
-        if (st == TD_EINVAL || st == TD_ENOMEM || st == TD_ENOTSUP) {
+        if (st == TD_EINVAL || st == TD_ENOMEM || st == TD_EIO || st == TD_ENOTSUP) {
             pthread_mutex_unlock(&m->lock);
-            return st; /* another generation would not help */
+            return st; /* it is this process, or its host: another generation would not help */
         }
     }
 }
@@ -445,8 +445,10 @@ static td_status begin(agent_members *m)
                              td__deadline_in_ms(CONNECT_MS), &conn));
     td__link_init_take(&m->link, conn);
     td__link_send(&m->link, TD_CTL_HELLO, hello, sizeof hello);
-    if (pthread_create(&m->thread, NULL, keep, m))
-        return TD_FAIL(TD_EIO, "cannot start the thread that talks to the agent");
+    int error = pthread_create(&m->thread, NULL, keep, m);
+    if (error)
+        return TD_FAIL(TD_ENOMEM, "cannot start the thread that talks to the agent: %s",
+                       strerror(error));
     m->running = true;
     return TD_OK;
 }

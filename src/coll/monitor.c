@@ -412,8 +412,10 @@ td_status td__monitor_create(td__store *s, const char *group, const td__monitor_
 
 td_status td__monitor_begin(td__monitor *m)
 {
-    if (pthread_create(&m->thread, NULL, watch_thread, m))
-        return TD_FAIL(TD_EIO, "cannot start the thread that watches the ranks");
+    int error = pthread_create(&m->thread, NULL, watch_thread, m);
+    if (error)
+        return TD_FAIL(TD_ENOMEM, "cannot start the thread that watches the ranks: %s",
+                       strerror(error));
     m->running = true;
     return TD_OK;
 }

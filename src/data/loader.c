@@ -349,7 +349,7 @@ static td_status start_threads(td__loader *l)
     for (; l->n_threads < l->want_threads; l->n_threads++) {
         int error = pthread_create(&l->threads[l->n_threads], NULL, prefetch, l);
         if (error && l->n_threads == 0)
-            return TD_FAIL(TD_EIO, "cannot start a thread that reads data: %s", strerror(error));
+            return TD_FAIL(TD_ENOMEM, "cannot start a thread that reads data: %s", strerror(error));
         if (error)
             l->want_threads = l->n_threads; /* fewer do as well */
     }

@@ -215,6 +215,15 @@ static void drain(launch *l, int index)
     set_slots(l, index, 0);
 }
 
+/* Agents that are there besides this one. */
+static int others(const launch *l, int index)
+{
+    int n = 0;
+    for (int i = 0; i < l->hosts.n; i++)
+        n += i != index && l->agents[i].started && !l->agents[i].ended;
+    return n;
+}
+
 static td_status take_message(void *user, int index, const td__msg *m)
 {
     launch *l = user;
@@ -272,7 +281,9 @@ static td_status take_message(void *user, int index, const td__msg *m)
     case TD_MSG_FAILED:
         if (one && !a->gone)
             return TD_FAIL(TD_EIO, "host %s: %s", l->hosts.host[index].name, one);
-        if (one && !l->over && !l->stopping)
+        if (one && !others(l, index)) /* its end comes next, with these words */
+            snprintf(a->link.noise, sizeof a->link.noise, "%s", one);
+        else if (one && !l->over && !l->stopping)
             td__output_say(l->output, "%s", one);
         return TD_OK;
     default: break;
@@ -285,7 +296,7 @@ static void agent_ended(launch *l, int index)
     agent *a = &l->agents[index];
     const char *name = l->hosts.host[index].name;
     char text[512], socket[96];
-    int n_left = 0;
+    int n_left = others(l, index);
     a->ended = true;
     while (a->link.child.err >= 0) { /* its last words may still be on their way */
         struct pollfd p = {a->link.child.err, POLLIN, 0};
@@ -296,8 +307,6 @@ static void agent_ended(launch *l, int index)
     snprintf(socket, sizeof socket, "unix:@tandem-%s-%d", l->secrets.job, index);
     if (l->hosts.host[index].local)
         td__kill_marked(l->secrets.job, TD_ENV_AGENT, socket);
-    for (int i = 0; i < l->hosts.n; i++)
-        n_left += l->agents[i].started && !l->agents[i].ended;
     if (l->over || l->stopping)
         return;
     if (!a->gone && !l->begun) {

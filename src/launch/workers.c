@@ -25,7 +25,9 @@ enum {
     FDS_EACH = 4,    /* pidfd, out, err, link */
     WINDOW_MS = 250, /* crashes this close together have one cause */
     BACK_OFF_MS = 100,
+    START_AGAIN_MS = 1000, /* what this host lacks may come back */
     MOST_DOUBLINGS = 8,
+    EXIT_FAILED = 1,
     EXIT_USAGE = 2,
     EXIT_NOT_RUN = 127,
     EXIT_INTERRUPTED = 130,
@@ -166,15 +168,21 @@ static td_status start(td__workers *w, uint64_t now)
     char **env = td__rank_environ(environ, &t);
     td__spawn_opts o = {
         .env = env, .share_out = w->s->terminal, .death_signal = SIGKILL, .files = &w->s->files};
-    td_status st = env ? td__spawn(w->s->argv, &o, &k->child)
-                       : TD_FAIL(TD_ENOMEM, "no memory for the environment of a process");
+    td_status st = env ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the environment of a process");
+    if (!st)
+        st = td__lines_init(&k->out, &k->child.out, TD_MSG_OUT);
+    if (!st)
+        st = td__lines_init(&k->err, &k->child.err, TD_MSG_ERR);
+    if (!st)
+        st = td__spawn(w->s->argv, &o, &k->child);
     td__free(env);
     td__texts_fini(&t);
-    if (st)
+    if (st) {
+        td__lines_fini(&k->out);
+        td__lines_fini(&k->err);
         return st;
+    }
     k->used = true;
-    k->out = (td__lines){.fd = &k->child.out, .kind = TD_MSG_OUT};
-    k->err = (td__lines){.fd = &k->child.err, .kind = TD_MSG_ERR};
     if (k->child.out >= 0)
         fcntl(k->child.out, F_SETFL, O_NONBLOCK);
     fcntl(k->child.err, F_SETFL, O_NONBLOCK);
@@ -497,7 +505,8 @@ void td__workers_tick(td__workers *w, uint64_t now)
     while (n_live + n_done < target && now >= w->start_at && !w->report.hopeless) {
         if (start(w, now)) {
             TD_LOG(WARN, LAUNCH, "%s", td_last_error());
-            w->start_at = now + td__worker_ns(1000);
+            count_crash(w, &(worker){.used = false}, EXIT_FAILED, td_last_error(), now);
+            w->start_at = now + td__worker_ns(START_AGAIN_MS);
             break;
         }
         n_live++;

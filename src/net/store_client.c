@@ -473,7 +473,7 @@ static td_status start(td__store *s, const char *address, const td__secret *secr
     td__socket_keep(s->conn.fd);
     int rc = pthread_create(&s->listener, NULL, listen_main, s);
     if (rc)
-        return TD_FAIL(TD_EIO, "store: no thread: %s", strerror(rc));
+        return TD_FAIL(TD_ENOMEM, "store: no thread: %s", strerror(rc));
     s->listening = true;
     return TD_OK;
 }

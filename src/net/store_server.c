@@ -362,7 +362,7 @@ static td_status start(td__store_server *s, const td__store_opts *o)
         return TD_FAIL(TD_EIO, "store: %s", strerror(errno));
     int rc = pthread_create(&s->thread, NULL, serve, s);
     if (rc)
-        return TD_FAIL(TD_EIO, "store: no thread: %s", strerror(rc));
+        return TD_FAIL(TD_ENOMEM, "store: no thread: %s", strerror(rc));
     s->running = true;
     return TD_OK;
 }

@@ -118,7 +118,8 @@ static td_status run(relay *r)
     if (r->after) {
         int error = pthread_create(&thread, NULL, hand_on, r);
         if (error)
-            return TD_FAIL(TD_EIO, "cannot start a thread that hands data on: %s", strerror(error));
+            return TD_FAIL(TD_ENOMEM, "cannot start a thread that hands data on: %s",
+                           strerror(error));
     }
     fill_all(r);
     if (r->after)

@@ -174,7 +174,8 @@ static td_status start_desks(server *v)
             pthread_mutex_lock(&v->lock);
             v->open--;
             pthread_mutex_unlock(&v->lock);
-            return TD_FAIL(TD_EIO, "cannot start a thread that sends samples: %s", strerror(error));
+            return TD_FAIL(TD_ENOMEM, "cannot start a thread that sends samples: %s",
+                           strerror(error));
         }
         k->started = true;
     }

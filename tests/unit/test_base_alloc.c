@@ -124,6 +124,19 @@ TEST(arena_survives_every_failure)
     }
 }
 
+static void room_is_asked_for_and_not_taken(void **state)
+{
+    (void)state;
+    td_alloc_stats before = td_alloc_get_stats();
+    assert_true(td__room_for(1));
+    assert_true(td__room_for(1 << 20));
+    assert_false(td__room_for(SIZE_MAX / 2));
+    td_alloc_fail_at(1);
+    assert_false(td__room_for(1));
+    td_alloc_fail_at(0);
+    assert_true(td_alloc_get_stats().live_bytes == before.live_bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +146,7 @@ int main(void)
         cmocka_unit_test(blocks_are_aligned_and_zero),
         cmocka_unit_test(arena_gives_aligned_zeroed_memory),
         cmocka_unit_test(arena_survives_every_failure),
+        cmocka_unit_test(room_is_asked_for_and_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

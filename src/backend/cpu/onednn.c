@@ -10,8 +10,10 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 
-/* More threads than this in one primitive at once wait for one another. */
-enum { MAX_SETS = 16 };
+enum {
+    MAX_SETS = 16,       /* more threads in one primitive at once wait for one another */
+    CODE_ROOM = 16 << 20 /* bytes: more than the code of a primitive takes, 256 kB a kernel */
+};
 
 /* What one execution needs besides the primitive. The first set is made at plan time, the others
  * when threads first meet in a primitive. */
@@ -171,6 +173,10 @@ td_status td__dnnl_init(td__dnnl *out, dnnl_primitive_desc_t pd, const int *args
     TD_ASSERT(n_args <= TD__DNNL_MAX_ARGS, "%d arguments", n_args);
     out->scratch =
         dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
+    /* It writes code to where it asked for memory, and does not look whether it got any. */
+    if (!td__room_for(CODE_ROOM))
+        TD_TRY_OR(st, done,
+                  TD_FAIL(TD_ENOMEM, "no memory for %d bytes of machine code", (int)CODE_ROOM));
     TD_TRY_OR(st, done,
               td__dnnl_status(dnnl_primitive_create(&out->primitive, pd), "dnnl_primitive_create"));
     const_dnnl_primitive_desc_t own;
