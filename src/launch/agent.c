@@ -26,6 +26,7 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "coll/comm_setup.h"
+#include "coll/hang.h"
 #include "launch/agent_spec.h"
 #include "launch/agent_elastic.h"
 #include "launch/launch.h"
@@ -215,7 +216,7 @@ static void begin_to_stop(agent *a)
 {
     for (int i = 0; a->ranks && !a->stopping && i < own_host(a)->count; i++)
         if (a->ranks[i].child.pidfd >= 0)
-            a->ranks[i].ending = td__child_ending(&a->ranks[i].child);
+            a->ranks[i].ending = td__process_ends(a->ranks[i].child.pid);
     a->stopping = true;
 }
 

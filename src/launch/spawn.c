@@ -118,35 +118,11 @@ int td__child_reap(td__child *c)
     return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
 
-static bool has_ended(pid_t pid, siginfo_t *info)
-{
-    *info = (siginfo_t){0};
-    return !waitid(P_PID, (id_t)pid, info, WEXITED | WNOWAIT | WNOHANG) && info->si_pid;
-}
-
-bool td__child_ending(const td__child *c)
-{
-    enum { PF_EXITING = 4, FLAGS = 7 }; /* proc(5): stat; the seventh word after the name */
-    char path[64], text[1024];
-    siginfo_t info;
-    if (has_ended(c->pid, &info))
-        return true;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)c->pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = 0;
-    char *at = strrchr(text, ')');
-    for (int i = 0; at && i < FLAGS; i++)
-        at = strchr(at + 1, ' ');
-    return at && strtoul(at, NULL, 10) & PF_EXITING;
-}
-
 bool td__child_killed(const td__child *c)
 {
-    siginfo_t info;
-    return has_ended(c->pid, &info) && info.si_code != CLD_EXITED;
+    siginfo_t info = {0};
+    return !waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOWAIT | WNOHANG) && info.si_pid &&
+           info.si_code != CLD_EXITED;
 }
 
 void td__child_close(td__child *c)

@@ -30,9 +30,6 @@ TD_NODISCARD td_status td__spawn(const char *const *argv, const td__spawn_opts *
 /* Once pidfd is readable: kill what is left of its group, reap it. Its exit status, 128 + N for
  * signal N. */
 int td__child_reap(td__child *c);
-/* Has it ended, or is it about to? What it held may be closed already, and others know of it,
- * before pidfd tells. */
-bool td__child_ending(const td__child *c);
 /* Has it ended by a signal? Not yet reaped. */
 bool td__child_killed(const td__child *c);
 /* Closes descriptors; does not wait. */
