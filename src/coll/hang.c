@@ -25,34 +25,32 @@ const char *td__hang_name(td__hang h)
     return h < TD_HANG_COUNT ? NAMES[h] : "?";
 }
 
-enum { STAT = 512, EXITING = 4 }; /* PF_EXITING of the kernel */
-
-/* What /proc/PID/stat says behind the name, which may hold anything: "S 1 ..."; "": nothing. */
-static const char *stat_of(int pid, char text[STAT])
+bool td__process_stat(int pid, char *state, unsigned *flags)
 {
-    char path[32];
+    char path[32], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, STAT - 1, f) : 0;
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
     if (f)
         fclose(f);
     text[n] = 0;
-    const char *p = strrchr(text, ')');
-    return p && p[1] ? p + 2 : "";
+    const char *p = strrchr(text, ')'); /* the name before it may hold anything */
+    return p && sscanf(p + 1, " %c %*d %*d %*d %*d %*d %u", state, flags) == 2;
 }
 
 char td__process_state(int pid)
 {
-    char text[STAT];
-    return *stat_of(pid, text);
+    char state;
+    unsigned flags;
+    return td__process_stat(pid, &state, &flags) ? state : 0;
 }
 
 bool td__process_ends(int pid)
 {
-    char text[STAT], state;
+    char state;
     unsigned flags;
-    int n = sscanf(stat_of(pid, text), "%c %*d %*d %*d %*d %*d %u", &state, &flags);
-    return n < 2 || state == 'Z' || state == 'X' || (flags & EXITING);
+    return !td__process_stat(pid, &state, &flags) || state == 'Z' || state == 'X' ||
+           (flags & TD_PROCESS_EXITS);
 }
 
 td__hang td__hang_class(char state, unsigned phase)

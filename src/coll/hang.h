@@ -45,7 +45,11 @@ typedef enum td__hang {
 const char *td__phase_name(unsigned phase); /* "?" for one that is none */
 const char *td__hang_name(td__hang h);
 
-/* The letter of /proc/PID/stat; 0: there is no such process. Only for processes of this host. */
+/* Of /proc/PID/stat, the letter and the flags of <linux/sched.h>; false: there is no such process.
+ * Only for processes of this host. */
+enum { TD_PROCESS_EXITS = 0x4, TD_PROCESS_KERNEL = 0x200000 };
+bool td__process_stat(int pid, char *state, unsigned *flags);
+/* That letter; 0: there is no such process. */
 char td__process_state(int pid);
 /* It is dead, or on its way: nothing of it runs any more, though its end cannot be waited for yet.
  * Some of its connections may be closed by then. */

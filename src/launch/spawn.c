@@ -23,6 +23,7 @@
 #include "base/config.h"
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "coll/hang.h"
 
 extern char **environ;
 
@@ -138,22 +139,13 @@ void td__child_close(td__child *c)
 typedef enum trace { NONE, MARKED, UNKNOWN } trace;
 
 /* In the middle of exec a process has no environment yet; those that never get one (threads of the
- * kernel) or lose it (who exits) look the same, but for their flags (<linux/sched.h>). */
+ * kernel) or lose it (who exits) look the same, but for their flags. */
 static bool is_in_exec(const char *pid)
 {
-    enum { EXITING = 0x4, KERNEL = 0x200000 };
-    char path[300], text[512], state = 'Z';
-    unsigned flags = 0;
-    snprintf(path, sizeof path, "/proc/%s/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = 0;
-    const char *p = strrchr(text, ')'); /* the name before it may hold anything */
-    return p && sscanf(p + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 && state != 'Z' &&
-           !(flags & (EXITING | KERNEL));
+    char state;
+    unsigned flags;
+    return td__process_stat((int)strtol(pid, NULL, 10), &state, &flags) && state != 'Z' &&
+           !(flags & (TD_PROCESS_EXITS | TD_PROCESS_KERNEL));
 }
 
 static trace trace_of(const char *pid, const char *const marks[2], char *buffer, size_t max)
