@@ -42,6 +42,7 @@ void td__comm_enter(td_comm *c, const td__coll_call *call, const char *algo, uin
     PUT(s->root, call->root);
     PUT(s->algo, algo);
     PUT(s->n_waiting, 0);
+    PUT(s->looks, 0);
     open_slot(s);
     PUT(c->slot, at);
 }
@@ -88,6 +89,13 @@ void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n)
     open_slot(s);
 }
 
+void td__comm_looked(td_comm *c)
+{
+    td__comm_slot *s = current(c);
+
+    PUT(s->looks, GET(s->looks) + 1);
+}
+
 static bool read_slot(const td__comm_slot *s, td__comm_activity *out)
 {
     unsigned before = GET(s->version);
@@ -104,6 +112,7 @@ static bool read_slot(const td__comm_slot *s, td__comm_activity *out)
         .root = GET(s->root),
         .algo = GET(s->algo),
         .n_waiting = GET(s->n_waiting),
+        .looks = GET(s->looks),
     };
     for (int i = 0; i < TD_COMM_WAITING; i++)
         out->waiting[i] = GET(s->waiting[i]);

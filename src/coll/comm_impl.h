@@ -99,6 +99,7 @@ typedef struct td__comm_activity {
     const char *algo;             /* a name of algos.def; "" for another engine */
     int n_waiting;                /* ranks that have been waited for since a while; may be more */
     int waiting[TD_COMM_WAITING]; /* the first of them */
+    unsigned looks;               /* in this call that found nothing of them (TD_COMM_LOOK_MS) */
 } td__comm_activity;
 
 /* A consistent snapshot, without a lock. Any thread, as long as the comm lives. */
@@ -121,7 +122,7 @@ typedef struct td__comm_slot {
     atomic_uint version; /* odd while being written */
     atomic_bool in_call;
     atomic_int kind, dtype, op, root, n_waiting, waiting[TD_COMM_WAITING];
-    atomic_uint digest;
+    atomic_uint digest, looks;
     _Atomic uint64_t since_ns, sequence, count;
     _Atomic(const char *) algo;
 } td__comm_slot;
@@ -202,6 +203,14 @@ void td__comm_leave(td_comm *c, uint64_t now_ns);
 void td__comm_reenter(td_comm *c, uint64_t now_ns);
 /* This rank waits for the peers of the transfers that are not done; n == 0: for nobody. */
 void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n);
+/* It looked for what they send, waited for TD_COMM_LOOK_MS (or the stall time, if that is less), and
+ * nothing came. Who waits says so each time. */
+void td__comm_looked(td_comm *c);
+enum { TD_COMM_LOOK_MS = 100 };
+static inline uint64_t td__comm_look_ns(const td_comm *c)
+{
+    return 1000000u * (uint64_t)(c->stall_ms < TD_COMM_LOOK_MS ? c->stall_ms : TD_COMM_LOOK_MS);
+}
 /* The call in the history with this sequence; false: too old or not reached. Any thread. */
 bool td__comm_history(const td_comm *c, uint64_t sequence, td__comm_activity *out);
 /* The same for a message (TD_COLL_SEND or TD_COLL_RECV) to or from `peer`. */

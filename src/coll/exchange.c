@@ -2,8 +2,8 @@
  *
  * The fast path reads no clock: transfers that are done at once cost nothing. Else the time from
  * here to the last arrival is put to the account of the rank that came last (td_comm_blame). After
- * WATCH_MS the peers still missing are published for the stall report, and after the comm's stall
- * time the side channel asks the others whether they are in the same call: a disagreement in which
+ * WATCH_MS the peers still missing are published for the stall report, and again after each look
+ * that found nothing; after the comm's stall time the side channel asks the others whether they are in the same call: a disagreement in which
  * everybody only waits (two roots of one gather) shows in no message. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/exchange.h"
@@ -85,9 +85,9 @@ td_status td__coll_wait(td__coll_ctx *x, td__mesh *m, td__xfer *t, int n)
     if (last < 0)
         return TD_OK;
 
-    uint64_t start = td__clock_ns();
-    td__deadline watch = start + WATCH_MS * 1000000u;
-    bool watched = false;
+    uint64_t start = td__clock_ns(), stall_ns = (uint64_t)x->comm->stall_ms * 1000000u;
+    td__deadline watch = start + WATCH_MS * 1000000u, ask = start + stall_ns;
+    bool watched = false, moved = false;
     for (;;) {
         TD_TRY(m->ops->progress(m, watch < x->deadline ? watch : x->deadline));
         next = pending(t, n);
@@ -97,13 +97,20 @@ td_status td__coll_wait(td__coll_ctx *x, td__mesh *m, td__xfer *t, int n)
         uint64_t now = td__clock_ns();
         if (now >= x->deadline)
             return timed_out(x, m, t, n);
-        if (now >= watch) {
-            td__comm_waiting(x->comm, m, t, n);
-            if (now - start >= (uint64_t)x->comm->stall_ms * 1000000u)
-                td__comm_ask(x->comm);
-            watch = now + (uint64_t)x->comm->stall_ms * 1000000u;
-            watched = true;
+        if (now < watch) {
+            moved = true;
+            continue;
         }
+        td__comm_waiting(x->comm, m, t, n);
+        if (!moved)
+            td__comm_looked(x->comm);
+        if (now >= ask) {
+            td__comm_ask(x->comm);
+            ask = now + stall_ns;
+        }
+        watch = now + td__comm_look_ns(x->comm);
+        watched = true;
+        moved = false;
     }
     if (watched)
         td__comm_waiting(x->comm, m, NULL, 0);

@@ -16,7 +16,8 @@
 enum {
     TICK_MS = 100,   /* between looks at calls in progress */
     ANSWER_MS = 300, /* for the store, in an answer */
-    LEFT_MS = 300,   /* that a call may wait for a rank that left: its data may be on the way */
+    LEFT_MS = 300,   /* that a call may wait for a rank that left: its data may be on the way, */
+    LEFT_LOOKS = 3,  /* or here already, and the call has not had the time to look */
     MAX_EARLY = 32,  /* lines kept for comms that are still being made */
 };
 
@@ -35,7 +36,10 @@ struct td__watch {
     char key[TD_STALL_KEY];
     uint64_t since_ns;  /* of the call last reported */
     uint64_t report_ns; /* how long it has to wait for the next report */
-    int ranks[];        /* (n) world ranks */
+    uint64_t left_ns;   /* when the call of left_since was first seen to wait for one that left */
+    uint64_t left_since;
+    unsigned left_looks; /* of that call, then */
+    int ranks[];         /* (n) world ranks */
 };
 
 struct td__monitor {
@@ -291,6 +295,25 @@ static void add_others(const td__monitor *m, td__stall *s, const int *ranks, int
     memcpy(s->tokens, m->tokens, sizeof s->tokens);
 }
 
+/* Whom of those that have left the call waits for, -1 if for nobody, or if what it waits for may
+ * still be found. */
+static int missed(td__watch *w, const td__comm_activity *a, uint64_t now)
+{
+    int n = a->n_waiting < TD_COMM_WAITING ? a->n_waiting : TD_COMM_WAITING, who_left = -1;
+    for (int i = 0; i < n && who_left < 0; i++)
+        if (a->waiting[i] >= 0 && a->waiting[i] < w->n &&
+            w->m->fates[w->ranks[a->waiting[i]]] == TD_FATE_LEFT)
+            who_left = a->waiting[i];
+    if (who_left < 0 || w->left_since != a->since_ns) {
+        w->left_since = who_left < 0 ? 0 : a->since_ns;
+        w->left_ns = now;
+        w->left_looks = a->looks;
+        return -1;
+    }
+    bool in_vain = now - w->left_ns > LEFT_MS * 1000000ull && a->looks - w->left_looks > LEFT_LOOKS;
+    return in_vain ? who_left : -1;
+}
+
 /* Look at one comm; true: *s is to be reported. With the lock held. */
 static bool look(td__watch *w, uint64_t now, td__stall *s)
 {
@@ -301,12 +324,11 @@ static bool look(td__watch *w, uint64_t now, td__stall *s)
         return false;
     uint64_t waited = now - a.since_ns, stall_ns = (uint64_t)w->c->stall_ms * 1000000u;
     int n = a.n_waiting < TD_COMM_WAITING ? a.n_waiting : TD_COMM_WAITING;
-    for (int i = 0; i < n; i++)
-        if (a.waiting[i] >= 0 && a.waiting[i] < w->n &&
-            m->fates[w->ranks[a.waiting[i]]] == TD_FATE_LEFT && waited > LEFT_MS * 1000000ull) {
-            poison_for(w, a.waiting[i], "left");
-            return false;
-        }
+    int left = missed(w, &a, now);
+    if (left >= 0) {
+        poison_for(w, left, "left");
+        return false;
+    }
     if (w->since_ns != a.since_ns) {
         w->since_ns = a.since_ns;
         w->report_ns = stall_ns;

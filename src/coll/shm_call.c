@@ -104,6 +104,7 @@ static td_status wait_watched(const td__shmcall *s, int rank, int what, uint64_t
     td_comm *comm = s->x->comm;
     td__deadline limit = s->x->deadline;
     uint64_t start = td__clock_coarse_ns(), watch = start + WATCH_MS * 1000000u;
+    uint64_t stall_ns = (uint64_t)comm->stall_ms * 1000000u, ask = start + stall_ns;
     td__xfer missing = {.peer = rank};
     bool watched = false;
     td_status st;
@@ -112,9 +113,12 @@ static td_status wait_watched(const td__shmcall *s, int rank, int what, uint64_t
         if (now >= limit)
             return timed_out(s);
         td__comm_waiting(comm, s->m, &missing, 1);
-        if (now - start >= (uint64_t)comm->stall_ms * 1000000u)
+        td__comm_looked(comm);
+        if (now >= ask) {
             td__comm_ask(comm);
-        watch = now + (uint64_t)comm->stall_ms * 1000000u;
+            ask = now + stall_ns;
+        }
+        watch = now + td__comm_look_ns(comm);
         watched = true;
     }
     if (watched)

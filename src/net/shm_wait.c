@@ -132,26 +132,35 @@ static const char *doing(const shm_mesh *m, int rank)
     }
 }
 
-static td_status look_around(shm_mesh *m, uint32_t waits_for)
+/* What a wait is for. */
+typedef struct wait_for {
+    bool (*ready)(shm_mesh *m, const void *arg);
+    const void *arg;
+    uint32_t who; /* WAITS_ANY, or WAITS_RANK and the rank */
+} wait_for;
+
+static td_status look_around(shm_mesh *m, const wait_for *w)
 {
     int dead = dead_peer(m);
     if (dead >= 0)
         return td__shm_fail(m, TD_EPEER, "rank %d (process %d) died", dead, m->ranks[dead].pid);
-    if (waits_for >= WAITS_RANK) {
-        int peer = (int)(waits_for - WAITS_RANK);
-        if (__atomic_load_n(&m->ranks[peer].state, __ATOMIC_ACQUIRE) == STATE_LEFT)
+    if (w->who >= WAITS_RANK) {
+        int peer = (int)(w->who - WAITS_RANK);
+        /* Looked at in this order: it may have done its part just before it left. */
+        if (__atomic_load_n(&m->ranks[peer].state, __ATOMIC_ACQUIRE) == STATE_LEFT &&
+            !w->ready(m, w->arg))
             return td__shm_fail(m, TD_EPEER, "rank %d left while rank %d waited for it", peer,
                                 m->mesh.rank);
     }
     return TD_OK;
 }
 
-static td_status time_is_up(shm_mesh *m, uint32_t waits_for)
+static td_status time_is_up(shm_mesh *m, const wait_for *w)
 {
-    TD_TRY(look_around(m, waits_for));
-    if (waits_for < WAITS_RANK)
+    TD_TRY(look_around(m, w));
+    if (w->who < WAITS_RANK)
         return TD_FAIL(TD_ETIMEDOUT, "rank %d waited for its peers in vain", m->mesh.rank);
-    int peer = (int)(waits_for - WAITS_RANK);
+    int peer = (int)(w->who - WAITS_RANK);
     return TD_FAIL(TD_ETIMEDOUT, "rank %d waited in vain for rank %d (process %d, %s)",
                    m->mesh.rank, peer, m->ranks[peer].pid, doing(m, peer));
 }
@@ -159,16 +168,15 @@ static td_status time_is_up(shm_mesh *m, uint32_t waits_for)
 /* ---- waiting ---- */
 
 /* Asleep until the bell rings, at most LOOK_NS. */
-static void doze(shm_mesh *m, bool (*ready)(shm_mesh *m, const void *arg), const void *arg,
-                 uint32_t waits_for, td__deadline until)
+static void doze(shm_mesh *m, const wait_for *w, td__deadline until)
 {
     shm_rank *me = &m->ranks[m->mesh.rank];
     uint32_t bell = atomic_load_explicit(&me->bell, memory_order_acquire);
     td__deadline look = td__clock_ns() + LOOK_NS;
-    __atomic_store_n(&me->waits_for, waits_for, __ATOMIC_RELAXED);
+    __atomic_store_n(&me->waits_for, w->who, __ATOMIC_RELAXED);
     __atomic_fetch_add(&m->head->sleepers, 1, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (!ready(m, arg) && !has_failed(m))
+    if (!w->ready(m, w->arg) && !has_failed(m))
         td__futex_wait(&me->bell, bell, look < until ? look : until, true);
     __atomic_fetch_sub(&m->head->sleepers, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&me->waits_for, WAITS_NONE, __ATOMIC_RELAXED);
@@ -177,6 +185,7 @@ static void doze(shm_mesh *m, bool (*ready)(shm_mesh *m, const void *arg), const
 td_status td__shm_wait(shm_mesh *m, bool (*ready)(shm_mesh *m, const void *arg), const void *arg,
                        uint32_t waits_for, td__deadline until)
 {
+    const wait_for w = {ready, arg, waits_for};
     for (;;) {
         td__backoff b = td__backoff_start(
             m->crowded || atomic_load_explicit(&m->mesh.patient, memory_order_relaxed));
@@ -186,16 +195,16 @@ td_status td__shm_wait(shm_mesh *m, bool (*ready)(shm_mesh *m, const void *arg),
             if (has_failed(m))
                 return td__shm_health(m);
         } while (td__backoff_pause(&b));
-        doze(m, ready, arg, waits_for, until);
+        doze(m, &w, until);
         if (ready(m, arg))
             return TD_OK;
         TD_TRY(td__shm_health(m));
         uint64_t now = td__clock_ns();
         if (now >= until)
-            return time_is_up(m, waits_for);
+            return time_is_up(m, &w);
         if (now - m->last_look >= LOOK_NS) {
             m->last_look = now;
-            TD_TRY(look_around(m, waits_for));
+            TD_TRY(look_around(m, &w));
         }
     }
 }

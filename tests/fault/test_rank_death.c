@@ -494,6 +494,60 @@ TEST(late_ranks_are_described)
         }
 }
 
+/* Rank 1 is late, does its part while rank 0 is stopped, and leaves: when rank 0 goes on, all that
+ * it waited for is there, and so is the news that rank 1 has left. */
+static int leaving_body(int rank, int size, void *arg)
+{
+    board *b = arg;
+    ear e = {b, rank};
+    float x = 0;
+    td_comm *c;
+    td_log_set_sink(listen_to_log, &e);
+    td_log_set_level(TD_LOG_INFO);
+    while (!atomic_load(&b->ready))
+        poll(NULL, 0, 1);
+    td_status st = meet(b, rank, size, &c);
+    if (!st && rank == b->victim)
+        procs_await(&b->turns[rank], 1, PATIENCE_MS);
+    if (!st)
+        st = b->call     ? td_barrier(c, NULL)
+             : rank == 0 ? td_recv(c, &x, 1, TD_F32, 1, NULL)
+                         : td_send(c, &x, 1, TD_F32, 0, NULL);
+    if (st)
+        fprintf(stderr, "rank %d: %s\n", rank, td_last_error());
+    td_comm_destroy(c);
+    return st ? 1 : 0;
+}
+
+TEST(a_rank_that_has_done_its_part_may_leave)
+{
+    enum { TIMES = 4 };
+    for (int k = 0; k < 2 * TD_LEN(TRANSPORTS) * TIMES; k++) {
+        scene s = {.n_fds = procs_count_fds(), .b = procs_shared_alloc(sizeof *s.b)};
+        board *b = s.b;
+        b->transport = TRANSPORTS[k % TD_LEN(TRANSPORTS)];
+        b->call = k / TD_LEN(TRANSPORTS) % 2;
+        b->victim = 1;
+        b->size = 2;
+        b->stall_ms = FAST_STALL_MS;
+        snprintf(b->needle, sizeof b->needle, "compute: in no call");
+        procs_start(&s.p, 2, leaving_body, b);
+        CHECK(getrandom(&b->secret, sizeof b->secret, 0) == sizeof b->secret, "random");
+        CHECK_OK(td__store_server_create(&b->secret, NULL, &s.server));
+        snprintf(b->store, sizeof b->store, "%s", td__store_server_address(s.server));
+        atomic_store(&b->ready, 1);
+        procs_await(&b->stalled[0], 1, PATIENCE_MS); /* it has waited for some time */
+        procs_signal(&s.p, 0, SIGSTOP);
+        __atomic_store_n(&b->turns[1], 1, __ATOMIC_RELEASE);
+        CHECK_EQ_INT(procs_wait(&s.p, 1, PATIENCE_MS), 0);
+        procs_signal(&s.p, 0, SIGCONT);
+        int status = procs_wait(&s.p, 0, PATIENCE_MS);
+        CHECK(status == 0, "%s, %s: rank 0 ended with %d", b->transport,
+              b->call ? "a barrier" : "a receive", status);
+        scene_leave(&s);
+    }
+}
+
 TEST(nothing_is_left_in_shared_memory)
 {
     DIR *dir = opendir("/dev/shm");
@@ -511,6 +565,7 @@ int main(void)
         cmocka_unit_test(killed_while_meeting),
         cmocka_unit_test(stopped_is_reported),
         cmocka_unit_test(late_ranks_are_described),
+        cmocka_unit_test(a_rank_that_has_done_its_part_may_leave),
         cmocka_unit_test(nothing_is_left_in_shared_memory),
     };
     return cmocka_run_group_tests_name("rank_death", tests, NULL, NULL);
