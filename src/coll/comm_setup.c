@@ -573,6 +573,16 @@ static td_status all_are_ready(world_link *l, td__deadline until)
     return st;
 }
 
+/* What goes wrong with the store, or in a handshake, does not know in which rank. */
+static td_status name_self(const td__world *w, td_status st)
+{
+    char why[400];
+    snprintf(why, sizeof why, "%s", td_last_error());
+    if ((st != TD_ETIMEDOUT && st != TD_EPEER && st != TD_EPROTO) || strstr(why, "rank "))
+        return st;
+    return TD_FAIL(st, "rank %d of %d did not get to the others: %s", w->rank, w->size, why);
+}
+
 static td_status create_native(const td__world *w, const td_comm_opts *o, td_comm **out)
 {
     td__deadline until = td__deadline_in_ms(o->setup_ms ? o->setup_ms : TD_COMM_SETUP_MS);
@@ -603,7 +613,7 @@ done:
     if (st && l->w.stop)
         stop_has(l->w.stop, NULL, NULL);
     if (st)
-        st = say_failed(l, l->group, st);
+        st = say_failed(l, l->group, name_self(w, st));
     if (st && w->rank == 0 && w->meeting[0])
         unlink(w->meeting);
     if (st && parts.hooks.detach) {
