@@ -111,7 +111,7 @@ static void empty_call(ranks_ctx *r)
     default: st = td_all_to_all(r->comm, p, p + 4 * COUNT, count, TD_F32, NULL); break;
     }
     if (!st) {
-        RANK_CHECK(r, td__comm_await_poison(r->comm, 20000), "nobody noticed");
+        RANK_CHECK(r, td__comm_await_poison(r->comm, 100000), "nobody noticed");
         st = td_barrier(r->comm, NULL);
     }
     RANK_CHECK(r, st == TD_EMISMATCH, "%s: %s", td_status_name(st), td_last_error());
@@ -232,16 +232,33 @@ TEST(abort_wakes_all)
     ranks_run(3, &(ranks_opts){.transport = "tcp", .processes = true}, aborted, NULL);
 }
 
-/* The last rank stays away; all others name it. */
+/* Does rank r, a thread of this process, wait in a call? */
+static bool waits(_Atomic(td_comm *) *comms, int rank)
+{
+    td_comm *c = atomic_load(&comms[rank]);
+    td__comm_activity a = {0};
+    if (c)
+        td__comm_activity_get(c, &a);
+    return a.in_call && a.n_waiting > 0;
+}
+
+/* The last rank stays away; all others name it. Rank 0 comes when the others wait already. */
 static void missing(ranks_ctx *r)
 {
+    _Atomic(td_comm *) *comms = r->arg; /* (size) */
     float x[4] = {1, 2, 3, 4};
-    td_coll_opts o = {.timeout_ms = 1500, .algo = "direct"};
+    td_coll_opts o = {.timeout_ms = r->rank ? 0 : 500, .algo = "direct"};
+    td__deadline until = td__deadline_in_ms(100000);
 
+    atomic_store(&comms[r->rank], r->comm);
     if (r->rank == r->size - 1) {
         (void)td__comm_await_poison(r->comm, 100000);
         RANK_STATUS(r, td_barrier(r->comm, NULL), TD_ETIMEDOUT);
         return;
+    }
+    for (int i = 1; r->rank == 0 && i < r->size - 1; i += waits(comms, i)) {
+        RANK_CHECK(r, !td__deadline_passed(until), "rank %d does not wait", i);
+        sched_yield();
     }
     td_status st = td_allreduce(r->comm, x, x, 4, TD_F32, TD_REDUCE_SUM, &o);
     RANK_CHECK(r, st == TD_ETIMEDOUT, "%s: %s", td_status_name(st), td_last_error());
@@ -250,8 +267,11 @@ static void missing(ranks_ctx *r)
 
 TEST(deadline_names_the_missing)
 {
-    ranks_run(3, NULL, missing, NULL);
-    ranks_run(3, &(ranks_opts){.transport = "tcp"}, missing, NULL);
+    static const char *const TRANSPORTS[] = {"inproc", "tcp"};
+    for (int i = 0; i < TD_LEN(TRANSPORTS); i++) {
+        _Atomic(td_comm *) comms[3] = {NULL};
+        ranks_run(3, &(ranks_opts){.transport = TRANSPORTS[i]}, missing, comms);
+    }
 }
 
 /* ---- asynchronous calls ---- */
@@ -299,9 +319,9 @@ static void overlap(ranks_ctx *r)
         atomic_store((atomic_int *)r->arg, 1);
         RANK_OK(r, td_work_wait(work));
     } else {
-        td__deadline until = td__deadline_in_ms(10000);
-        while (!atomic_load((atomic_int *)r->arg) && !td__deadline_passed(until))
-            sched_yield();
+        td__deadline until = td__deadline_in_ms(100000);
+        for (; !atomic_load((atomic_int *)r->arg); sched_yield())
+            RANK_CHECK(r, !td__deadline_passed(until), "rank 0 does not come");
         RANK_OK(r, td_allreduce(r->comm, &x, &x, 1, TD_F32, TD_REDUCE_SUM, NULL));
     }
     RANK_CHECK(r, x == 1, "%g", (double)x);
@@ -449,14 +469,22 @@ static void registered(ranks_ctx *r)
     RANK_OK(r, td_barrier(r->comm, NULL));
 }
 
+/* Rank 2 is later than the others, and by more than they are apart. */
 static void late(ranks_ctx *r)
 {
+    _Atomic(td_comm *) *comms = r->arg; /* (size) */
     double blame[3];
-    td__deadline until = td__deadline_in_ms(500);
+    td__deadline until = td__deadline_in_ms(100000);
+    uint64_t first = 0, both = 0;
 
-    if (r->rank == 2)
-        while (!td__deadline_passed(until))
-            sched_yield();
+    atomic_store(&comms[r->rank], r->comm);
+    while (r->rank == 2 && (!both || td__clock_ns() - both <= 2 * (both - first))) {
+        int n = waits(comms, 0) + waits(comms, 1);
+        RANK_CHECK(r, !td__deadline_passed(until), "only %d ranks wait", n);
+        first = n && !first ? td__clock_ns() : first;
+        both = n == 2 && !both ? td__clock_ns() : both;
+        sched_yield();
+    }
     RANK_OK(r, td_allreduce(r->comm, &(float){1}, &(float){0}, 1, TD_F32, TD_REDUCE_SUM, NULL));
     td_comm_blame(r->comm, blame);
     if (r->rank != 2)
@@ -471,7 +499,8 @@ TEST(arguments_memory_blame)
         ranks_run(n, NULL, registered, NULL);
     }
     ranks_run(3, &(ranks_opts){.transport = "tcp"}, registered, NULL);
-    ranks_run(3, NULL, late, NULL);
+    _Atomic(td_comm *) comms[3] = {NULL};
+    ranks_run(3, NULL, late, comms);
 }
 
 /* A step makes no memory: neither calls nor asynchronous ones. */
