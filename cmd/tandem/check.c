@@ -45,7 +45,10 @@ static void print_case(const td__memory_case *c, bool chosen, const td__train_me
 #define X(id, name) printf(" %11s", td__human_bytes((double)m->id, b));
     TD__MEMORY_MAP(X)
 #undef X
-    printf(" %11s\n", td__human_bytes((double)m->total, b));
+    printf(" %11s", td__human_bytes((double)m->total, b));
+    if (m->changing)
+        printf(" %11s", td__human_bytes((double)m->changing, b));
+    putchar('\n');
 }
 
 static td_status print_ranks(const td__session *s, int ranks, bool elastic)
@@ -58,7 +61,7 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
 #define X(id, name) printf(" %11s", name);
     TD__MEMORY_MAP(X)
 #undef X
-    printf(" %11s\n", "total");
+    printf(" %11s%s\n", "total", elastic && ranks > 1 ? " in a change" : "");
     for (int zero = 0; zero <= last; zero++) {
         td__memory_case c = {.ranks = ranks,
                              .zero = zero,

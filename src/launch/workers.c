@@ -230,6 +230,7 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
         k->kept = true;
     } else if (m->kind == TD_CTL_DRAIN) {
         k->leaving = true;
+        k->spare = td__worker_rank(&w->now, k->proc) < 0 && w->now.n_members >= w->now.wanted;
     } else if (m->kind == TD_CTL_RUN_DIR && !*w->lost) {
         char dir[4096];
         int n = snprintf(dir, sizeof dir, "%.*s", (int)(m->nbytes < 4000 ? m->nbytes : 4000),
@@ -281,11 +282,12 @@ static void count_crash(td__workers *w, const worker *k, int status, const char 
         w->start_at = now + (td__worker_ns(BACK_OFF_MS) << (n - 1));
 }
 
-/* One that was asked to go takes its place along: as if the operator wanted one rank less. */
-static void want_less(td__workers *w)
+/* One that was asked to go takes its place along: as if the operator wanted one rank less. A spare
+ * has none; another takes over. */
+static void want_less(td__workers *w, const worker *k)
 {
     uint32_t now = w->report.order > w->now.order ? w->report.wanted : w->now.wanted;
-    if (!w->stopping && now > w->s->least)
+    if (!w->stopping && !k->spare && now > w->s->least)
         td__workers_order(w, td__order_number(), now - 1);
 }
 
@@ -328,7 +330,7 @@ static void reap(td__workers *w, worker *k, uint64_t now)
                 td__worker_say_hang(w, k, status);
         }
         if (k->leaving && !k->told_end)
-            want_less(w);
+            want_less(w, k);
     }
     release(k);
 }
@@ -458,7 +460,7 @@ static worker *find_surplus(td__workers *w)
 static void let_go(td__workers *w, worker *k, uint64_t now)
 {
     if (k->leaving && !k->told_end && td__worker_rank(&w->now, k->proc) < 0) {
-        want_less(w);
+        want_less(w, k);
         end_worker(w, k, "it was asked to go", now);
     }
     if (w->now.over)
@@ -485,7 +487,7 @@ void td__workers_tick(td__workers *w, uint64_t now)
         }
         n_done += k->done;
         n_live += !k->done && !k->told_end;
-        n_going += k->leaving && k->told_end; /* with its place, as soon as that is decided */
+        n_going += k->leaving && k->told_end && !k->spare; /* with its place, soon */
     }
     if (w->stopping) {
         if (w->kill_at && now >= w->kill_at)

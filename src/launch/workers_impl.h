@@ -24,6 +24,7 @@ typedef struct td__worker {
     td__link link; /* fd -1: has not come yet */
     td__proc_state state;
     bool leaving, failed, told_end, fenced, was_in;
+    bool spare;       /* it waited beside a full world when it asked to go */
     bool stuck;       /* fenced because it went no further */
     uint64_t late_ns; /* since when it has not left a generation that is over; 0: it has */
     bool stopped;     /* by a signal, and has missed a beat */

@@ -12,8 +12,8 @@
 #include "train/trainer_impl.h"
 
 /* A place may be long in coming: for a spare, or while a host is away. What bounds the wait is that
- * the agent lives, which is asked so often. */
-enum { NEXT_MS = 10000 };
+ * the agent lives; so often is looked whether this process was asked to go meanwhile. */
+enum { NEXT_MS = 200 };
 
 /* What is wrong with the job is wrong on all ranks: the others fail with the same words. */
 static td_status end_run(td__trainer *t, td_status st)
@@ -94,6 +94,16 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }
 
+/* Asked to go while it waits for a place: it needs no step border for that. */
+static void go_without_place(td__trainer *t)
+{
+    td__members *m = t->o.members;
+    if (!t->leaving && t->stop && atomic_load(t->stop) && m->ops->drain) {
+        t->leaving = true;
+        m->ops->drain(m);
+    }
+}
+
 td_status td__train_elastic(td__trainer *t, td__train_result *out)
 {
     for (bool over = false, none = false;;) {
@@ -106,8 +116,10 @@ td_status td__train_elastic(td__trainer *t, td__train_result *out)
             out->epoch = t->state.epoch;
             return TD_OK;
         }
-        if (none && st == TD_ETIMEDOUT)
+        if (none && st == TD_ETIMEDOUT) {
+            go_without_place(t);
             continue;
+        }
         if (st && (none || !td__elastic_survives(st)))
             return st;
         if (st)

@@ -176,6 +176,29 @@ static td_status most_held(const estimate *e, int zero, size_t *out)
     return TD_OK;
 }
 
+/* What an elastic rank holds beside all else while the world changes: it held most in a world of
+ * one rank less. */
+static td_status add_change(const estimate *e, int zero, size_t states)
+{
+    td__memory_case c = *e->c;
+    estimate before = *e;
+    size_t held, trainable = td_params_trainable(e->t->params);
+
+    if (!zero) {
+        e->out->changing = e->out->total + e->whole + states * trainable;
+        return TD_OK;
+    }
+    c.ranks--;
+    before.c = &c;
+    TD_TRY(td__zero_map_init(&before.map, e->t->params, c.ranks, e->t->o.bucket_nbytes));
+    td_status st = most_held(&before, c.ranks > 1 ? zero : 0, &held);
+    td__zero_map_fini(&before.map);
+    TD_TRY(st);
+    size_t slices = zero == 3 ? held * sizeof(float) : 0, all = trainable * sizeof(float);
+    e->out->changing = e->out->total + states * held + (slices < all ? slices : all);
+    return TD_OK;
+}
+
 /* ---- All of it ------------------------------------------------------------------------------- */
 
 static td_status add_weights(const estimate *e, int zero, const runners *train, const runners *eval)
@@ -258,7 +281,7 @@ static td_status sum_up(estimate *e)
 #define X(id, name) out->total += out->id;
     TD__MEMORY_MAP(X)
 #undef X
-    return TD_OK;
+    return e->c->mirrors && e->c->ranks > 1 ? add_change(e, zero, states) : TD_OK;
 }
 
 td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train_memory *out)

@@ -14,6 +14,9 @@
  *                evaluation; all but scratch for every shard that a thread runs side by side
  *   buffers      what ranks exchange, batches read ahead, what rank 0 writes checkpoints from
  *
+ * An elastic rank has more while the world changes, until all have what they need: the slices that
+ * it held in a world of n - 1 ranks beside those of its n; without slices, a second whole state.
+ *
  * Pages of shared memory are counted for every rank that has them mapped, as the operating system
  * does. The rank that needs most is meant, which is rank 0 where it writes checkpoints. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -35,6 +38,7 @@ typedef struct td__train_memory {
     TD__MEMORY_MAP(X)
 #undef X
     size_t total;
+    size_t changing; /* elastic: the total while the world changes; 0: it does not */
 } td__train_memory;
 
 typedef struct td__memory_case {
