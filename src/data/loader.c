@@ -125,6 +125,7 @@ static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
     td__draw draw = {.seed = l->share.seed, .epoch = epoch};
     td__row_range here = range_of(l, index);
     int64_t begin = index * l->batch, rows = here.end - here.begin;
+    TD_ASSERT(rows <= l->room, "%" PRId64 " rows in the room of %" PRId64, rows, l->room);
     void *out[TD__MAX_FIELDS];
     td__order order;
 

@@ -122,8 +122,12 @@ bool td__balance_add(td__balance *b, const double *seconds)
     if (b->asked < WINDOWS)
         return false;
     b->asked = 0;
+    return true;
+}
+
+void td__balance_change(td__balance *b)
+{
     b->changed = true;
     for (int r = 0; r < b->ranks; r++)
         b->bounds[r + 1] = b->bounds[r] + b->counts[r];
-    return true;
 }

@@ -20,10 +20,12 @@ typedef struct td__balance td__balance;
 /* For batches of `shards` shards on `ranks` ranks. */
 TD_NODISCARD td_status td__balance_create(int shards, int ranks, td__balance **out);
 void td__balance_destroy(td__balance *b); /* NULL is allowed */
-/* The bounds of the deal (parallel/rank_tree.h), NULL while all have the same share; they lie still
- * until `add` says otherwise. */
+/* The bounds of the deal (parallel/rank_tree.h), NULL while all have the same share. They lie still
+ * until `change`: threads that read ahead look at them at any time. */
 const int *td__balance_bounds(const td__balance *b);
-/* After a step: the seconds of each rank. True: the deal is another from the next step on. */
+/* After a step: the seconds of each rank. True: another deal is due before the next step. */
 bool td__balance_add(td__balance *b, const double *seconds);
+/* The deal that is due, once nobody who has room for the shares of the old one looks any more. */
+void td__balance_change(td__balance *b);
 
 #endif

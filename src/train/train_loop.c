@@ -484,12 +484,15 @@ td_status td__train_engine(td__trainer *t)
 /* Between two steps: slow ranks have fewer shards from now on. */
 static td_status deal_anew(td__trainer *t)
 {
+    td__loader_destroy(t->loader); /* its threads have room for this rank's old share */
+    t->loader = NULL;
+    td__step_engine_destroy(t->engine);
+    t->engine = NULL;
+    td__balance_change(t->balance);
     const int *b = bounds_of(t);
     for (int r = 0; r < td__trainer_ranks(t); r++)
         TD_LOG(DEBUG, TRAIN, "rank %d: %d of %d shards from step %llu on", r, b[r + 1] - b[r],
                t->o.shards, (unsigned long long)t->state.step + 1);
-    td__step_engine_destroy(t->engine);
-    t->engine = NULL;
     TD_TRY(td__train_engine(t));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);

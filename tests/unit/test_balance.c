@@ -1,5 +1,7 @@
 /* Shares of slow and fast ranks: who gets how many shards, when, and that noise changes nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "support/check.h"
 #include "train/balance.h"
 
@@ -16,8 +18,17 @@ static int steps_until(td__balance *b, const double *speed, int shards, int rank
             seconds[r] = speed[r] * (bounds ? bounds[r + 1] - bounds[r] : even) *
                          (every && s % every == r ? 3 : 1);
         }
-        if (td__balance_add(b, seconds))
-            return s;
+        int before[MOST + 1];
+        if (bounds)
+            memcpy(before, bounds, ((size_t)ranks + 1) * sizeof *before);
+        if (!td__balance_add(b, seconds))
+            continue;
+        /* Who reads ahead looks at any time: what it sees must be what it has room for. */
+        CHECK(td__balance_bounds(b) == bounds, "other bounds before the change");
+        for (int r = 0; bounds && r <= ranks; r++)
+            CHECK(bounds[r] == before[r], "bound %d is %d before the change", r, bounds[r]);
+        td__balance_change(b);
+        return s;
     }
     return 0;
 }
