@@ -14,7 +14,7 @@ import sys
 import termios
 import time
 
-DEADLINE = time.monotonic() + 120
+DEADLINE = time.monotonic() + 200  # as long as lib.sh gives any command
 columns, output, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 script = [] if sys.stdin.isatty() else [line.rsplit(None, 1) for line in sys.stdin if line.strip()]
 
