@@ -13,7 +13,11 @@
 #include "coll/comm_impl.h"
 #include "coll/exchange.h"
 
-enum { CAUSE_MS = 400 }; /* for the first cause to come from elsewhere */
+enum {
+    CAUSE_MS = 400,   /* for the first cause to come from elsewhere */
+    SETTLE_MS = 5000, /* for it to come to an end of its way, if it is on it */
+    ANSWER_MS = 3000, /* for a rank in another call to say so: it may be busy */
+};
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
@@ -49,6 +53,18 @@ static td_status run_alone(const td__coll_call *call)
     return TD_OK;
 }
 
+/* Wait until this comm knows why, if another rank does: whoever gives up says so before it lets go
+ * of its peers. */
+static void await_cause(td_comm *c, td_status st)
+{
+    if (td__comm_await_poison(c, CAUSE_MS))
+        return;
+    if (c->hooks.settle)
+        c->hooks.settle(c->hooks.user, td__deadline_in_ms(SETTLE_MS));
+    if (st == TD_EMISMATCH)
+        (void)td__comm_await_poison(c, ANSWER_MS);
+}
+
 /* The first cause may be elsewhere: a mesh that fails takes its peers with it, for whom the failed
  * rank is just a lost peer. */
 td_status td__comm_failed(td_comm *c, td_status st)
@@ -59,7 +75,7 @@ td_status td__comm_failed(td_comm *c, td_status st)
     if (st == TD_EMISMATCH)
         td__comm_differ(c);
     if (c->hooks.tell && (st == TD_EMISMATCH || st == TD_EPEER))
-        (void)td__comm_await_poison(c, CAUSE_MS);
+        await_cause(c, st);
     td__comm_poison_all(c, st, text);
     return td__poison_check(&c->poison);
 }

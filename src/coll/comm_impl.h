@@ -33,6 +33,9 @@ typedef struct td__comm_hooks {
     /* Send a line (at most TD_COMM_LINE bytes) to all other ranks. Any thread; must not block for
      * long, and may call td__comm_told of comms in this process. */
     void (*tell)(void *user, const char *line);
+    /* Return when all that other ranks told before this call, and the news of those that died
+     * before it, has come; or when time is up. */
+    void (*settle)(void *user, td__deadline until);
     /* The comm is made: td__comm_told and td__comm_poison may be called from now on. */
     void (*attach)(void *user, td_comm *c);
     /* The comm is going: stop calling td__comm_told and td__comm_poison before returning. Called

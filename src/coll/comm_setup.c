@@ -416,6 +416,27 @@ static void tell(void *user, const char *line)
     td__monitor_tell(m->l->monitor, m->key, line);
 }
 
+/* News come in order, and before answers to later questions. The store may answer the first one
+ * just before it looks at another rank's line that was there already; not the second. */
+static void settle_store(const world_link *l, td__deadline until)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s/settle", l->group);
+    for (int i = 0; i < 2; i++) {
+        void *value = NULL;
+        size_t nbytes;
+        if (td__store_get(l->store, key, until, &value, &nbytes))
+            return;
+        td__free(value);
+    }
+}
+
+static void settle(void *user, td__deadline until)
+{
+    const member_link *m = user;
+    settle_store(m->l, until);
+}
+
 /* All ranks of a comm take part in splitting it: if it fails, so does the split. */
 static void interrupt(void *user, td_status st, const char *text)
 {
@@ -464,7 +485,7 @@ static td_status say_failed(world_link *l, const char *key, td_status st)
  * better, if not yet then in a moment. */
 static td_status first_cause(world_link *l, td_status st)
 {
-    enum { CAUSE_MS = 300 };
+    enum { CAUSE_MS = 300, SETTLE_MS = 5000 };
     char why[400];
     td__deadline until = td__deadline_in_ms(CAUSE_MS);
     snprintf(why, sizeof why, "%s", td_last_error());
@@ -472,6 +493,8 @@ static td_status first_cause(world_link *l, td_status st)
         TD_TRY(td__store_may_wait(l->store));
         poll(NULL, 0, 1);
     }
+    settle_store(l, td__deadline_in_ms(SETTLE_MS));
+    TD_TRY(td__store_may_wait(l->store));
     return TD_FAIL(st, "%s", why);
 }
 
@@ -493,6 +516,7 @@ static td_status make_parts(world_link *l, const member_link *of, const int *ran
                             .size = n,
                             .hooks = {.user = m,
                                       .tell = tell,
+                                      .settle = settle,
                                       .attach = attach,
                                       .detach = detach,
                                       .split = split,

@@ -355,7 +355,7 @@ TEST(a_slow_rank_gets_fewer_shards)
         elastic_plan plan = new_plan(3);
         plan.opts.steps = LONG;
         plan.opts.even = even;
-        plan.faults = "slow rank=1 for=2ms at=step:1; kill rank=0 at=step:40:comm:1";
+        plan.faults = "slow rank=1 for=5ms at=step:1; kill rank=0 at=step:40:comm:1";
         atomic_store(&dealt, 0);
         run(&plan, &end);
         CHECK(!end.failure && end.finished == 2, "%s", end.text);
