@@ -214,7 +214,11 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
         left.why[sizeof left.why - 1] = 0;
         k->out_of = left.generation > k->out_of ? left.generation : k->out_of;
         k->late_ns = 0;
-        if (left.generation < k->told)
+        /* Who goes for good goes, also if it was given another generation meanwhile since others
+         * had left this one sooner. */
+        bool ends =
+            left.status == TD_EINVAL || left.status == TD_EMISMATCH || left.status == TD_ENOMEM;
+        if (left.generation < k->told && !ends)
             return;
         /* One that is about to end the job must not be given another generation meanwhile. */
         k->failed = left.status && left.status != TD_EINVAL;
@@ -223,7 +227,7 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
             snprintf(k->said, sizeof k->said, "%.159s", left.why);
         k->hopeless = left.status == TD_EINVAL;
         k->wrong = left.status == TD_EMISMATCH && w->s->hosts.n > 1;
-        k->ends = k->hopeless || left.status == TD_EMISMATCH || left.status == TD_ENOMEM;
+        k->ends = ends;
         if (k->hopeless || k->wrong) /* all others wait for its end */
             k->kill_at = now + td__worker_ns(w->s->grace_ms);
     } else if (m->kind == TD_CTL_KEPT) {
@@ -576,12 +580,13 @@ const td__place_report *td__workers_report(td__workers *w)
                                  : k->failed                         ? TD_FAILED_SOME
                                                                      : TD_FAILED_NOT;
         if (k->used && !k->told_end)
-            r->proc[r->n_procs++] = (td__place_proc){.proc = k->proc,
-                                                     .state = (uint8_t)k->state,
-                                                     .leaving = k->leaving || k->ends,
-                                                     .failed = (uint8_t)failed,
-                                                     .stopped = k->stopped,
-                                                     .out = k->dying ? k->told : k->out_of};
+            r->proc[r->n_procs++] =
+                (td__place_proc){.proc = k->proc,
+                                 .state = (uint8_t)k->state,
+                                 .leaving = k->leaving || k->ends,
+                                 .failed = (uint8_t)failed,
+                                 .stopped = k->stopped,
+                                 .out = k->dying || k->ends ? k->told : k->out_of};
     }
     size_t n = td__place_report_nbytes(r);
     r->number = w->sent.number;
