@@ -206,8 +206,8 @@ void td__comm_leave(td_comm *c, uint64_t now_ns);
 void td__comm_reenter(td_comm *c, uint64_t now_ns);
 /* This rank waits for the peers of the transfers that are not done; n == 0: for nobody. */
 void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n);
-/* It looked for what they send, waited for TD_COMM_LOOK_MS (or the stall time, if that is less), and
- * nothing came. Who waits says so each time. */
+/* It looked for what they send, waited for TD_COMM_LOOK_MS (or the stall time, if that is less),
+ * and nothing came. Who waits says so each time. */
 void td__comm_looked(td_comm *c);
 enum { TD_COMM_LOOK_MS = 100 };
 static inline uint64_t td__comm_look_ns(const td_comm *c)

@@ -3,8 +3,9 @@
  * The fast path reads no clock: transfers that are done at once cost nothing. Else the time from
  * here to the last arrival is put to the account of the rank that came last (td_comm_blame). After
  * WATCH_MS the peers still missing are published for the stall report, and again after each look
- * that found nothing; after the comm's stall time the side channel asks the others whether they are in the same call: a disagreement in which
- * everybody only waits (two roots of one gather) shows in no message. */
+ * that found nothing; after the comm's stall time the side channel asks the others whether they are
+ * in the same call: a disagreement in which everybody only waits (two roots of one gather) shows in
+ * no message. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/exchange.h"
 

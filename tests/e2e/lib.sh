@@ -4,7 +4,8 @@
 #
 # Tests run side by side, on machines of any speed: nothing here or in a script looks once at what
 # changes with time (`soon` waits for it), sleeps, or judges how long something took. Nor does what
-# the script was given by whoever started it matter: standard input, language, the job it is part of.
+# the script was given by whoever started it matter: standard input, language, the job it is part
+# of.
 # shellcheck shell=bash disable=SC2034 # variables are the script's to use
 set -uo pipefail
 exec </dev/null

@@ -5,7 +5,8 @@
 . "$(dirname "$0")/lib.sh"
 mkdir bench
 row() { # program, then the arguments of bench_row
-    printf '#include "bench_report.h"\nint main(int c, char **v)\n{\n    bench_begin(c, v);\n' >"$1.c"
+    printf '#include "bench_report.h"\nint main(int c, char **v)\n{\n' >"$1.c"
+    printf '    bench_begin(c, v);\n' >>"$1.c"
     printf '    bench_row(%s);\n    return bench_end();\n}\n' "$2" >>"$1.c"
     # shellcheck disable=SC2046
     run 0 cc -D_GNU_SOURCE -I"$source/bench" "$1.c" "$source/bench/bench_report.c" \

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two network namespaces, $a and $b, joined by a pair of virtual cards, va$$ and vb$$, as two hosts;
-# they go with the script that sources this, and are named after its folder. Expects $net, a number of its own for each script:
-# addresses are 10.213.$net.1 and .2. Skips where there are none.
+# they go with the script that sources this, and are named after its folder. Expects $net, a number
+# of its own for each script: addresses are 10.213.$net.1 and .2. Skips where there are none.
 # shellcheck shell=bash disable=SC2034,SC2154 # variables are the script's
 . "$(dirname "$0")/lib.sh"
 name=$(basename "$0" .sh)
