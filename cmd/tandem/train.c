@@ -557,7 +557,7 @@ static int start_ranks(td__training *t, int n)
     if (!st && elastic)
         st = check_elastic(t);
     if (!st)
-        st = td__train_check(&t->session.opts, elastic);
+        st = td__train_check(&t->session.opts, n, elastic);
     if (!st && faults)
         st = td__faults_create(faults, NULL, NULL, &t->session.faults);
     if (st)

@@ -33,11 +33,6 @@ td_status td__slices_resolve(td__train_opts *o, int *stage)
         *stage = o->zero;
     if (!o->comm || td_comm_size(o->comm) == 1)
         o->zero = 0;
-    if ((o->zero > 1 || *stage > 1) && o->threads > 1)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.zero %d: ranks run one compute thread each, not %d; start more "
-                       "ranks instead",
-                       o->zero > 1 ? o->zero : *stage, o->threads);
     return TD_OK;
 }
 

@@ -29,8 +29,13 @@ static td_status copy_text(td__trainer *t, const char **text)
     return TD_OK;
 }
 
-td_status td__train_check(const td__train_opts *o, bool elastic)
+td_status td__train_check(const td__train_opts *o, int ranks, bool elastic)
 {
+    if (o->zero > 1 && o->threads > 1 && (ranks > 1 || elastic))
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.zero %d: ranks run one compute thread each, not %d; start more "
+                       "ranks instead",
+                       o->zero, o->threads);
     if (elastic && (o->backup || o->backup_replay))
         return TD_FAIL(TD_EINVAL,
                        "parallel.backup: not on elastic ranks, which wait for nobody who "
@@ -57,7 +62,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->reducer));
     TD_TRY(copy_text(t, &o->backup_replay));
     TD_TRY(copy_text(t, &o->reduce_with.algo));
-    TD_TRY(td__train_check(o, o->members != NULL));
+    TD_TRY(td__train_check(o, o->comm ? td_comm_size(o->comm) : 1, o->members != NULL));
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);

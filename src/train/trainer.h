@@ -140,7 +140,7 @@ typedef struct td__eval_result {
 } td__eval_result;
 
 /* What does not go together, before any rank is started. */
-TD_NODISCARD td_status td__train_check(const td__train_opts *o, bool elastic);
+TD_NODISCARD td_status td__train_check(const td__train_opts *o, int ranks, bool elastic);
 /* Can so many ranks have o's backup workers? */
 TD_NODISCARD td_status td__backup_check(const td__train_opts *o, int ranks);
 /* Rank 0: is backup_replay, if there is one, a record of a run on so many ranks? */
