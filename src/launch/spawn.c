@@ -138,9 +138,9 @@ void td__child_close(td__child *c)
 
 typedef enum trace { NONE, MARKED, UNKNOWN } trace;
 
-/* In the middle of exec a process has no environment yet; those that never get one (threads of the
- * kernel) or lose it (who exits) look the same, but for their flags. */
-static bool is_in_exec(const char *pid)
+/* In the middle of exec a process has neither an environment nor arguments; those that never get
+ * them (threads of the kernel) or lose them (who exits) look the same, but for their flags. */
+static bool may_be_in_exec(const char *pid)
 {
     char state;
     unsigned flags;
@@ -148,19 +148,30 @@ static bool is_in_exec(const char *pid)
            !(flags & (TD_PROCESS_EXITS | TD_PROCESS_KERNEL));
 }
 
-static trace trace_of(const char *pid, const char *const marks[2], char *buffer, size_t max)
+/* Bytes of /proc/PID/NAME; 0 also if it cannot be read. */
+static size_t read_proc(const char *pid, const char *name, char *out, size_t max)
 {
     char path[300];
-    snprintf(path, sizeof path, "/proc/%s/environ", pid);
+    size_t n = 0;
+    snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return NONE;
-    size_t n = 0;
-    for (ssize_t got; n < max && (got = read(fd, buffer + n, max - n)) > 0;)
+        return 0;
+    for (ssize_t got; n < max && (got = read(fd, out + n, max - n)) > 0;)
         n += (size_t)got;
     close(fd);
-    if (!n)
-        return is_in_exec(pid) ? UNKNOWN : NONE;
+    return n;
+}
+
+static trace trace_of(const char *pid, const char *const marks[2], char *buffer, size_t max)
+{
+    char argument;
+    size_t n = read_proc(pid, "environ", buffer, max);
+    if (!n && may_be_in_exec(pid)) {
+        if (!read_proc(pid, "cmdline", &argument, 1))
+            return UNKNOWN;
+        n = read_proc(pid, "environ", buffer, max); /* it may have got one meanwhile, or has none */
+    }
     return memmem(buffer, n, marks[0], strlen(marks[0]) + 1) && /* with the 0 at its end */
                    memmem(buffer, n, marks[1], strlen(marks[1]) + 1)
                ? MARKED
