@@ -536,6 +536,8 @@ static int start_elastic(td__training *t, int n)
     snprintf(run_dir, sizeof run_dir, "--run-dir=%s", dir);
     if (t->session.opts.threads)
         each = t->session.opts.threads;
+    else if (t->session.opts.zero > 1) /* ranks that run in step have one */
+        each = 1;
     snprintf(threads, sizeof threads, "--threads=%d", each > 1 ? each : 1);
     char cause[TD_LAUNCH_CAUSE] = "";
     int rc = td__ranks_run(t->args, &td__command_train, n, more, cause);

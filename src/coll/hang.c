@@ -49,8 +49,8 @@ bool td__process_ends(int pid)
 {
     char state;
     unsigned flags;
-    return !td__process_stat(pid, &state, &flags) || state == 'Z' || state == 'X' ||
-           (flags & TD_PROCESS_EXITS);
+    return td__process_stat(pid, &state, &flags) &&
+           (state == 'Z' || state == 'X' || (flags & TD_PROCESS_EXITS));
 }
 
 td__hang td__hang_class(char state, unsigned phase)

@@ -232,7 +232,7 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
             k->kill_at = now + td__worker_ns(w->s->grace_ms);
     } else if (m->kind == TD_CTL_KEPT) {
         k->kept = true;
-    } else if (m->kind == TD_CTL_DRAIN) {
+    } else if (m->kind == TD_CTL_DRAIN && w->now.generation) { /* before the first: it asks again */
         k->leaving = true;
         k->spare = td__worker_rank(&w->now, k->proc) < 0 && w->now.n_members >= w->now.wanted;
     } else if (m->kind == TD_CTL_RUN_DIR && !*w->lost) {

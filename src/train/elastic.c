@@ -94,11 +94,12 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }
 
-/* Asked to go while it waits for a place: it needs no step border for that. */
+/* Asked to go while it waits for a place: it needs no step border for that. Who holds a state hands
+ * it over at one first. */
 static void go_without_place(td__trainer *t)
 {
     td__members *m = t->o.members;
-    if (!t->leaving && t->stop && atomic_load(t->stop) && m->ops->drain) {
+    if (!t->has_state && t->stop && atomic_load(t->stop) && m->ops->drain) {
         t->leaving = true;
         m->ops->drain(m);
     }

@@ -31,7 +31,9 @@ typedef struct kept {
     uint64_t last_step, last_valid; /* of the lines kept; 0: none */
 } kept;
 
-static bool keeps(kept *k, const json_t *line)
+/* *next: it is the beginning of a run from the step after on, which is true only if something follows
+ * that is: a rank that took over, and then wrote of the step before what its predecessor had not. */
+static bool keeps(kept *k, const json_t *line, bool *next)
 {
     const json_t *n = json_object_get(line, "step");
     const char *kind = json_string_value(json_object_get(line, "kind"));
@@ -40,6 +42,9 @@ static bool keeps(kept *k, const json_t *line)
         return false;
     uint64_t step = (uint64_t)json_integer_value(n);
     bool eval = kind && strcmp(kind, "eval") == 0 && part && strcmp(part, "valid") == 0;
+    *next = kind && strcmp(kind, "begin") == 0 && step == k->step + 1;
+    if (*next)
+        return true;
     if (step > (eval ? k->valid : k->step))
         return false;
     if (k->again && step == k->step && kind && strcmp(kind, "end") == 0)
@@ -55,7 +60,7 @@ static bool keeps(kept *k, const json_t *line)
 static uint64_t kept_bytes(const td__file_map *m, kept *k)
 {
     const char *text = (const char *)m->data;
-    size_t at = 0;
+    size_t at = 0, good = 0;
 
     while (at < m->nbytes) {
         const char *end = memchr(text + at, '\n', m->nbytes - at);
@@ -63,13 +68,14 @@ static uint64_t kept_bytes(const td__file_map *m, kept *k)
             break;
         size_t len = (size_t)(end - (text + at));
         json_t *line = json_loadb(text + at, len, JSON_REJECT_DUPLICATES, NULL);
-        bool keep = line && keeps(k, line);
+        bool next = false, keep = line && keeps(k, line, &next);
         json_decref(line);
         if (!keep)
             break;
         at += len + 1;
+        good = next ? good : at;
     }
-    return at;
+    return good;
 }
 
 static td_status write_line(metrics_file *m)

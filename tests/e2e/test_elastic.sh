@@ -67,7 +67,7 @@ count ' done [0-9]' 3 || fail "not all were done"
 # connections, and made calls of the others fail, before it is dead: still it is its death that they
 # go on from.
 for rank in 0 1 2; do
-    start -n 3 --elastic -- "${steps[@]}" 100000
+    start -n 3 --elastic -- "${steps[@]}" 20000
     all_in 1 3
     kill -9 "$(pid_of $rank 1)"
     must "generation 2, 2 ranks: rank $rank (host localhost, pid [0-9]*) was killed by signal 9"

@@ -57,6 +57,7 @@ done <<'CASES'
 2 kill rank=1 at=step:8:barrier; kill rank=0 at=step:16:comm:2
 4 kill rank=3 at=step:3; kill rank=0 at=step:9; kill rank=1 at=step:15; kill rank=0 at=step:21
 3 kill rank=0 at=step:12:state.json
+2 kill rank=0 at=step:12:metrics; kill rank=0 at=step:14; kill rank=1 at=step:14
 3 kill rank=1 at=step:6:comm:3
 3 stop rank=1 for=3s at=step:8
 3 cut 0-1 at=step:5

@@ -47,8 +47,17 @@ static void make_engine(void)
         engine = NULL;
 }
 
+/* oneDNN writes code to where it asked for memory, and does not look whether it got any. */
+static td_status room_for_code(void)
+{
+    if (!td__room_for(CODE_ROOM))
+        return TD_FAIL(TD_ENOMEM, "no memory for %d bytes of machine code", (int)CODE_ROOM);
+    return TD_OK;
+}
+
 td_status td__dnnl_engine(dnnl_engine_t *out)
 {
+    TD_TRY(room_for_code());
     pthread_once(&engine_once, make_engine);
     *out = engine;
     if (!engine)
@@ -173,10 +182,7 @@ td_status td__dnnl_init(td__dnnl *out, dnnl_primitive_desc_t pd, const int *args
     TD_ASSERT(n_args <= TD__DNNL_MAX_ARGS, "%d arguments", n_args);
     out->scratch =
         dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
-    /* It writes code to where it asked for memory, and does not look whether it got any. */
-    if (!td__room_for(CODE_ROOM))
-        TD_TRY_OR(st, done,
-                  TD_FAIL(TD_ENOMEM, "no memory for %d bytes of machine code", (int)CODE_ROOM));
+    TD_TRY_OR(st, done, room_for_code());
     TD_TRY_OR(st, done,
               td__dnnl_status(dnnl_primitive_create(&out->primitive, pd), "dnnl_primitive_create"));
     const_dnnl_primitive_desc_t own;
