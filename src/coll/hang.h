@@ -51,9 +51,9 @@ enum { TD_PROCESS_EXITS = 0x4, TD_PROCESS_KERNEL = 0x200000 };
 bool td__process_stat(int pid, char *state, unsigned *flags);
 /* That letter; 0: there is no such process. */
 char td__process_state(int pid);
-/* A child that is not reaped yet: is it dead, or on its way? Nothing of it runs any more, though its
- * end cannot be waited for yet, and some of its connections may be closed. false also if /proc does
- * not tell. */
+/* A child that is not reaped yet: is it dead, or on its way? Nothing of it runs any more then,
+ * though its end cannot be waited for yet, and some of its connections may be closed. false also if
+ * /proc does not tell. */
 bool td__process_ends(int pid);
 /* state: that letter, or '?' for a process of another host. */
 td__hang td__hang_class(char state, unsigned phase);

@@ -31,8 +31,8 @@ typedef struct kept {
     uint64_t last_step, last_valid; /* of the lines kept; 0: none */
 } kept;
 
-/* *next: it is the beginning of a run from the step after on, which is true only if something follows
- * that is: a rank that took over, and then wrote of the step before what its predecessor had not. */
+/* *next: it is the beginning of a run from the step after on, and stays if something follows that
+ * does: who took over then wrote of the step before what its predecessor had not. */
 static bool keeps(kept *k, const json_t *line, bool *next)
 {
     const json_t *n = json_object_get(line, "step");
