@@ -509,9 +509,13 @@ bool td__faults_flip(td__faults *f)
 
 void td__faults_slow(td__faults *f, int shards)
 {
-    if (!f || !f->slow_ns || shards < 1)
+    if (!f || shards < 1)
         return;
+    pthread_mutex_lock(&f->lock); /* the thread that writes files carries out faults too */
     uint64_t ns = f->slow_ns * (uint64_t)shards;
+    pthread_mutex_unlock(&f->lock);
+    if (!ns)
+        return;
     nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
                                  .tv_nsec = (long)(ns % 1000000000u)},
               NULL);
