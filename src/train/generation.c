@@ -90,8 +90,10 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
     if (t->changing && !td__train_over(t))
         return td__slices_hand_over(t);
     TD_TRY(td__train_finish(t, out));
-    if (t->leads && t->o.lead && t->o.lead->conclude)
+    if (t->leads && t->o.lead && t->o.lead->conclude) {
+        td__train_beat(t, TD_PHASE_DISK, "the report", NULL); /* however long: it does not hang */
         t->o.lead->conclude(t->o.lead->user, out);
+    }
     /* Nobody leaves before all are here: who does not come may have been rank 0 with its files. */
     TD_TRY(td_barrier(t->o.comm, NULL));
     *over = true;
