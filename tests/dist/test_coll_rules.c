@@ -232,14 +232,14 @@ TEST(abort_wakes_all)
     ranks_run(3, &(ranks_opts){.transport = "tcp", .processes = true}, aborted, NULL);
 }
 
-/* Does rank r, a thread of this process, wait in a call? */
-static bool waits(_Atomic(td_comm *) *comms, int rank)
+/* Since when does rank r, a thread of this process, wait in a call? 0: it does not. */
+static uint64_t waits_since(_Atomic(td_comm *) *comms, int rank)
 {
     td_comm *c = atomic_load(&comms[rank]);
     td__comm_activity a = {0};
     if (c)
         td__comm_activity_get(c, &a);
-    return a.in_call && a.n_waiting > 0;
+    return a.in_call && a.n_waiting > 0 ? a.since_ns : 0;
 }
 
 /* The last rank stays away; all others name it. Rank 0 comes when the others wait already. */
@@ -256,7 +256,7 @@ static void missing(ranks_ctx *r)
         RANK_STATUS(r, td_barrier(r->comm, NULL), TD_ETIMEDOUT);
         return;
     }
-    for (int i = 1; r->rank == 0 && i < r->size - 1; i += waits(comms, i)) {
+    for (int i = 1; r->rank == 0 && i < r->size - 1; i += waits_since(comms, i) != 0) {
         RANK_CHECK(r, !td__deadline_passed(until), "rank %d does not wait", i);
         sched_yield();
     }
@@ -475,15 +475,15 @@ static void late(ranks_ctx *r)
     _Atomic(td_comm *) *comms = r->arg; /* (size) */
     double blame[3];
     td__deadline until = td__deadline_in_ms(100000);
-    uint64_t first = 0, both = 0;
 
     atomic_store(&comms[r->rank], r->comm);
-    while (r->rank == 2 && (!both || td__clock_ns() - both <= 2 * (both - first))) {
-        int n = waits(comms, 0) + waits(comms, 1);
-        RANK_CHECK(r, !td__deadline_passed(until), "only %d ranks wait", n);
-        first = n && !first ? td__clock_ns() : first;
-        both = n == 2 && !both ? td__clock_ns() : both;
-        sched_yield();
+    for (uint64_t gap, last; r->rank == 2; sched_yield()) {
+        uint64_t a = waits_since(comms, 0), b = waits_since(comms, 1);
+        RANK_CHECK(r, !td__deadline_passed(until), "rank %d does not wait", a ? 1 : 0);
+        gap = a > b ? a - b : b - a;
+        last = a > b ? a : b;
+        if (a && b && td__clock_ns() - last > 2 * gap)
+            break;
     }
     RANK_OK(r, td_allreduce(r->comm, &(float){1}, &(float){0}, 1, TD_F32, TD_REDUCE_SUM, NULL));
     td_comm_blame(r->comm, blame);
