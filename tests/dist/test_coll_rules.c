@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "base/fail.h"
 #include "coll/comm_impl.h"
 #include "net/tls.h"
 #include "support/check.h"
@@ -230,6 +231,43 @@ TEST(abort_wakes_all)
     ranks_run(5, NULL, aborted, NULL);
     ranks_run(3, &(ranks_opts){.transport = "shm", .processes = true}, aborted, NULL);
     ranks_run(3, &(ranks_opts){.transport = "tcp", .processes = true}, aborted, NULL);
+}
+
+/* Ranks that give up at the same call at the same moment: none of them, nor who is left, may take
+ * it for done. */
+typedef struct quitter {
+    td__points points; /* first */
+    atomic_int *here;  /* of all who give up */
+    int all;
+} quitter;
+
+static td_status quit(td__points *p, td__point_kind kind, const char *op)
+{
+    quitter *q = (quitter *)p;
+    (void)kind;
+    atomic_fetch_add(q->here, 1);
+    while (atomic_load(q->here) < q->all)
+        sched_yield();
+    return TD_FAIL(TD_EABORTED, "no %s today", op);
+}
+
+static void quits(ranks_ctx *r)
+{
+    quitter q = {{quit}, r->arg, r->size - 1};
+    if (r->rank)
+        td__comm_points(r->comm, &q.points);
+    td_status st = td_barrier(r->comm, NULL);
+    RANK_CHECK(r, st == TD_EABORTED || st == TD_EPEER, "%s: %s", td_status_name(st),
+               td_last_error());
+    RANK_CHECK(r, strstr(td_last_error(), "no barrier today"), "%s", td_last_error());
+}
+
+TEST(ranks_that_give_up_together)
+{
+    for (int i = 0; i < 300; i++) {
+        atomic_int here = 0;
+        ranks_run(2 + i % 4, NULL, quits, &here);
+    }
 }
 
 /* Since when does rank r, a thread of this process, wait in a call? 0: it does not. */
@@ -540,6 +578,7 @@ int main(void)
         cmocka_unit_test(messages_that_differ),
         cmocka_unit_test(a_message_is_not_taken_for_a_collective),
         cmocka_unit_test(abort_wakes_all),
+        cmocka_unit_test(ranks_that_give_up_together),
         cmocka_unit_test(deadline_names_the_missing),
         cmocka_unit_test(asynchronous_calls),
         cmocka_unit_test(groups),
