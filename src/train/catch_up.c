@@ -65,6 +65,7 @@ static void fill(td__trainer *t, td__hello *h)
     h->tried = t->tried;
     td__faults_tell(t->o.faults, &h->faults);
     h->has = t->has_state && !t->spoiled;
+    h->stopping = t->stopping;
     h->last = t->last_generation;
     h->rank = t->last_rank;
     h->size = t->last_size;
@@ -276,12 +277,21 @@ static void note_faults(td__trainer *t, const td__hello *all)
     t->last_size = t->ranks;
 }
 
+/* Who did not come to the end of the step in which ranks agreed to stop, or is new, has not heard
+ * of it. */
+static void note_stopping(td__trainer *t, const td__hello *all)
+{
+    for (int r = 0; r < t->ranks; r++)
+        t->stopping = t->stopping || all[r].stopping;
+}
+
 static td_status agree(td__trainer *t, td__hello *all)
 {
     TD_TRY(exchange(t, all));
     int best = furthest(all, t->ranks);
     TD_TRY(check_jobs(t, all, best));
     note_faults(t, all);
+    note_stopping(t, all);
     if (t->stage)
         return td__slices_catch_up(t, all, best);
     if (!all[best].has) {

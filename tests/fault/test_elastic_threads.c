@@ -291,6 +291,43 @@ TEST(a_process_that_is_asked_to_stop_goes_and_the_others_go_on)
     td__data_close(plan.data);
 }
 
+/* The job is stopped after step 2, and a rank dies at any call of step 3, in which the others agree
+ * on that, or of what they do then to end; a new one, which has not heard of it, takes its place or
+ * not. All end after the same step, with its checkpoint. */
+static int sweep_stop(int rank, bool replace)
+{
+    for (int k = 1;; k++) {
+        elastic_plan plan = new_plan(3);
+        elastic_end end;
+        td__checkpoint_info info;
+        char faults[128];
+        snprintf(faults, sizeof faults, "kill rank=%d at=step:3:comm:%d", rank, k);
+        plan.faults = faults;
+        plan.replace = replace;
+        plan.newest_first = k % 2;
+        plan.stop_all_after = 2;
+        run(&plan, &end);
+        CHECK(!end.failure && end.finished > 0, "%s: %s", faults, end.text);
+        CHECK(end.result.end == TD_TRAIN_INTERRUPTED && end.result.step == 3,
+              "%s: end %d after step %d", faults, (int)end.result.end, (int)end.result.step);
+        CHECK_OK(td__checkpoint_find(plan.opts.checkpoint_dir, NULL, &info));
+        CHECK_EQ_INT(info.state.step, 3);
+        elastic_check_metrics(plan.dir, 3);
+        check_tmpdir_remove();
+        td__data_close(plan.data);
+        if (!end.died)
+            return k - 1;
+        CHECK_EQ_INT(end.finished, plan.replace ? 3 : 2);
+    }
+}
+
+TEST(a_rank_dies_as_all_agree_to_stop)
+{
+    for (int rank = 0; rank < 3; rank++)
+        for (int replace = 0; replace < 2; replace++)
+            CHECK(sweep_stop(rank, replace) >= 4, "nothing happened");
+}
+
 /* Two results of a shard that differ: the rank that is outvoted goes, the others go on. */
 TEST(a_rank_that_computes_wrongly_is_taken_out)
 {
@@ -501,6 +538,7 @@ int main(void)
         cmocka_unit_test(all_die_and_the_disk_is_left),
         cmocka_unit_test(the_world_grows_and_shrinks),
         cmocka_unit_test(a_process_that_is_asked_to_stop_goes_and_the_others_go_on),
+        cmocka_unit_test(a_rank_dies_as_all_agree_to_stop),
         cmocka_unit_test(a_disk_that_is_full_for_a_while),
         cmocka_unit_test(a_rank_that_computes_wrongly_is_taken_out),
         cmocka_unit_test(verifying_changes_nothing),

@@ -46,7 +46,7 @@ struct director {
     process *all[ELASTIC_MOST];
     int n, changes; /* changes: of the plan that have been made */
     uint64_t generation;
-    bool wanted;
+    bool wanted, stopping;
 };
 
 static process *process_of(td__members *m)
@@ -162,8 +162,21 @@ static void drain(td__members *m)
     pthread_mutex_unlock(&p->d->lock);
 }
 
-static const td__members_ops OPS = {
-    .next = next, .wanted = wanted, .going = going, .leave = leave, .drain = drain};
+static bool stopping(td__members *m)
+{
+    director *d = process_of(m)->d;
+    pthread_mutex_lock(&d->lock);
+    bool s = d->stopping;
+    pthread_mutex_unlock(&d->lock);
+    return s;
+}
+
+static const td__members_ops OPS = {.next = next,
+                                    .wanted = wanted,
+                                    .going = going,
+                                    .leave = leave,
+                                    .drain = drain,
+                                    .stopping = stopping};
 
 /* ---- A process ------------------------------------------------------------------------------- */
 
@@ -229,6 +242,7 @@ static td_status on_step(td__observer *o, const td__step_event *e)
     if (p->g.rank > 0)
         return TD_OK;
     pthread_mutex_lock(&d->lock);
+    d->stopping = d->stopping || (plan->stop_all_after && e->step >= plan->stop_all_after);
     if (d->changes < 4 && plan->change[d->changes].size && e->step >= plan->change[d->changes].step)
         resize(d, plan->change[d->changes++].size);
     pthread_mutex_unlock(&d->lock);

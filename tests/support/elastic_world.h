@@ -25,6 +25,7 @@ typedef struct elastic_plan {
         int size;
     } change[4];
     uint64_t stop_one_after; /* process 0 is asked to stop after that step; 0: no */
+    uint64_t stop_all_after; /* the whole job is, once rank 0 has done that step; 0: no */
 } elastic_plan;
 
 typedef struct elastic_end {
