@@ -6,7 +6,8 @@
  *      is written, fsynced and renamed into its name, and so is the directory that holds them
  *   2. rename .tmp-step-N to step-N (if that is there already, the two are exchanged at once, and
  *      the old one is then the temporary one); fsync the directory above
- *   3. replace `latest`, and `best` where it is the best
+ *   3. replace `best` where it is the best, then `latest`: a run that goes on from it takes for
+ *      granted that it is marked
  *   4. remove what is beyond `keep`: rename it to a temporary name first, so that a checkpoint
  *      half removed is never taken for a whole one
  *
@@ -306,9 +307,9 @@ static td_status write_checkpoint(td__checkpointer *c)
     if (st)
         return st;
     TD_TRY(sync_dir(c->dir));
-    TD_TRY(point(c, TD__LATEST_FILE, name));
     if (c->is_best)
         TD_TRY(point(c, TD__BEST_FILE, name));
+    TD_TRY(point(c, TD__LATEST_FILE, name));
     TD_TRY(td__point(c->points, TD_POINT_FILE, "prune"));
     return prune(c);
 }

@@ -6,9 +6,10 @@
  *                            digest, digest of the weights, sha256 and size of every other file
  *
  * It is written under a temporary name (".tmp-step-..."), every file fsynced, then the directory
- * is fsynced and renamed, then the file `latest` (one line: the directory's name) is replaced.
- * `best` likewise. It does not know how many workers or threads wrote it. Loading checks every
- * hash and falls back from a damaged one to the newest whole one, saying so.
+ * is fsynced and renamed, then the file `best`, if it is the best, and last the file `latest` are
+ * replaced (one line each: the directory's name). It does not know how many workers or threads
+ * wrote it. Loading checks every hash and falls back from a damaged one to the newest whole one,
+ * saying so.
  *
  * Saving copies the blocks (a memcpy, the only time that training waits) and writes them on a
  * background thread. */

@@ -237,6 +237,13 @@ static int count_names(const char *dir, const char *prefix)
     return n;
 }
 
+/* The step of the checkpoint that is marked as the best; 0: none is. */
+static uint64_t best_of(const char *dir)
+{
+    td__checkpoint_info info;
+    return td__checkpoint_find(dir, "best", &info) ? 0 : info.state.step;
+}
+
 /* The next run saves as if nothing had happened, and nothing half written stays. */
 static void goes_on(const char *dir)
 {
@@ -292,6 +299,9 @@ static void walk(const scenario *s, what m)
               (int)step, variant);
         CHECK(is_new || (status != 0 && status != SURVIVED), "%s, call %d: saved, but not loaded",
               s->name, n);
+        /* A run that goes on from it knows it as its best, and will not mark it any more. */
+        CHECK(!is_new || !s->now.best || best_of(dir) == step, "%s, call %d: the best is step %d",
+              s->name, n, (int)best_of(dir));
         goes_on(dir);
     } while (status != 0 && n < 500);
     check_tmpdir_remove();
