@@ -201,6 +201,14 @@ td_runner *td__shard_any_runner(const td__shard_set *s)
     return NULL;
 }
 
+void td__shard_own_grads(td__shard_set *s)
+{
+    for (int i = 0; i < MAX_SIZES; i++)
+        for (int k = 0; s->sizes[i].rows && k < td__shard_runners(s); k++)
+            if (s->sizes[i].runners[k])
+                td__runner_set_grads(s->sizes[i].runners[k], NULL);
+}
+
 bool td__shard_set_now(td__shard_set *s, char *out, size_t max)
 {
     const char *name = NULL;

@@ -70,6 +70,9 @@ TD_NODISCARD td_status td__shard_ready(td__shard_set *s, const td__batch *batch,
 /* The name of a node that is being run; false: none is. Any thread, while the set lives. */
 bool td__shard_set_now(td__shard_set *s, char *out, size_t max);
 
+/* Gradients of all runners go to their own memory again: what they were given is about to go. */
+void td__shard_own_grads(td__shard_set *s);
+
 /* Some runner that has been made. */
 td_runner *td__shard_any_runner(const td__shard_set *s);
 

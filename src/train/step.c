@@ -219,6 +219,7 @@ void td__step_engine_destroy(td__step_engine *e)
     td__dp_destroy(e->world);
     td__bucket_sum_destroy(e->buckets);
     td__step_zero_destroy(e->zero);
+    td__shard_own_grads(e->o.set); /* runners that lent a block write to it still */
     td__grad_pool_destroy(e->blocks);
     td__free(e->stacks);
     td__free(e->lents);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "graph/runner.h"
 #include "support/check.h"
 #include "support/ranks.h"
 #include "support/sanitized.h"
@@ -109,6 +110,36 @@ TEST(shards_side_by_side_have_the_same_bits)
                           step_case_body, &s);
             }
         }
+}
+
+/* A world that changes has another engine, and the same runners. Shards of two sizes run side by
+ * side: the runner that the usual size has first is not the first to run, and lent a block. */
+static void engine_goes_body(ranks_ctx *r)
+{
+    const step_case *c = r->arg;
+    step_rig rig = {0};
+    double loss = 0;
+    float *grads = NULL, *own = NULL;
+    td_status st = step_rig_make(c, r->comm, &rig);
+    if (!st)
+        st = step_rig_run(c, r->rank, &rig, &loss);
+    td__step_engine_destroy(rig.e);
+    rig.e = NULL;
+    if (!st) {
+        td_runner *runner = td__shard_any_runner(rig.set);
+        grads = td_runner_grads(runner, NULL);
+        td__runner_set_grads(runner, NULL);
+        own = td_runner_grads(runner, NULL);
+    }
+    step_rig_drop(&rig);
+    RANK_OK(r, st);
+    RANK_CHECK(r, grads == own, "gradients would go to a block that is gone");
+}
+
+TEST(no_runner_writes_to_what_an_engine_has_freed)
+{
+    step_case s = {.m = &TRAIN_MODELS[0], .shards = 7, .accumulate = 1, .beside = 4};
+    ranks_run(2, &(ranks_opts){.transport = "tcp"}, engine_goes_body, &s);
 }
 
 /* With a reducer there is no promise beyond this: all ranks end with the same weights, which are
@@ -492,6 +523,7 @@ int main(void)
         cmocka_unit_test(every_transport_has_the_same_bits),
         cmocka_unit_test(buckets_of_any_size_have_the_same_bits),
         cmocka_unit_test(shards_side_by_side_have_the_same_bits),
+        cmocka_unit_test(no_runner_writes_to_what_an_engine_has_freed),
         cmocka_unit_test(a_reducer_keeps_ranks_together),
         cmocka_unit_test(compressed_gradients_keep_ranks_together),
         cmocka_unit_test(whole_runs_have_the_same_bits),
