@@ -19,7 +19,7 @@
 
 enum { SLOWER = SANITIZED ? 10 : 1 };
 enum { GROWTH_KB = SANITIZED ? 1 << 20 : 2048 }; /* their own memory grows */
-enum { COUNT = 300 };
+enum { COUNT = 300, SOON_MS = 100000 };
 
 /* ---- every call, by number ---- */
 
@@ -200,7 +200,7 @@ static void poisoned(ranks_ctx *r)
     (void)all_here(r->comm);
     if (r->rank == 0)
         td_comm_abort(r->comm, "the first cause");
-    RANK_CHECK(r, td__comm_await_poison(r->comm, 20000), "not told");
+    RANK_CHECK(r, td__comm_await_poison(r->comm, SOON_MS), "not told");
     td_comm_abort(r->comm, "a later one");
     td_status want = r->rank == 0 ? TD_EABORTED : TD_EPEER;
     RANK_STATUS(r, td_barrier(r->comm, NULL), want);
@@ -234,7 +234,7 @@ static void *abort_soon(void *arg)
 {
     td_comm *c = arg;
     td__comm_activity a;
-    td__deadline until = td__deadline_in_ms(100000);
+    td__deadline until = td__deadline_in_ms(SOON_MS);
 
     do {
         sched_yield();
@@ -268,7 +268,7 @@ static void aborted(ranks_ctx *r)
                    td_comm_transport(r->comm), td_status_name(st), text);
         RANK_CHECK(r, strstr(text, "from another thread"), "%s: %s", CALLS[k].name, text);
     } else {
-        RANK_CHECK(r, td__comm_await_poison(r->comm, 20000), "%s: not told", CALLS[k].name);
+        RANK_CHECK(r, td__comm_await_poison(r->comm, SOON_MS), "%s: not told", CALLS[k].name);
         RANK_STATUS(r, td_barrier(r->comm, NULL), TD_EPEER);
         RANK_CHECK(r, strstr(td_last_error(), "rank 0 aborted: from another thread"), "%s",
                    td_last_error());
@@ -313,7 +313,7 @@ static holdings held(void)
 /* A joined thread may still be in the kernel for a moment. */
 static void expect_held(holdings want, const char *after)
 {
-    td__deadline until = td__deadline_in_ms(100000);
+    td__deadline until = td__deadline_in_ms(SOON_MS);
     holdings h = held();
 
     while (h.threads > want.threads && !td__deadline_passed(until)) {
@@ -337,7 +337,7 @@ static void left_in_flight(ranks_ctx *r)
     if (!all_here(r->comm))
         return;
     if (r->rank == 2) { /* never comes */
-        RANK_CHECK(r, td__comm_await_poison(r->comm, 20000), "not told");
+        RANK_CHECK(r, td__comm_await_poison(r->comm, SOON_MS), "not told");
         return;
     }
     for (int i = 0; i < N; i++)

@@ -74,7 +74,8 @@ TEST(every_transport_has_the_same_bits)
 }
 
 /* Buckets of one cache line up to the whole block; threads that are through at different times; an
- * update that waits for all of them. */
+ * update that waits for all of them. The largest models have not quite as many of them: messages by
+ * the ten thousand take minutes where ranks share one busy core. */
 TEST(buckets_of_any_size_have_the_same_bits)
 {
     static const size_t NBYTES[] = {1, 256, 2000, 20000, 1 << 30};
@@ -85,7 +86,8 @@ TEST(buckets_of_any_size_have_the_same_bits)
                            .accumulate = 1 + (i + m) % 3,
                            .threads = 1 + m % 3};
             step_case_expect(&s);
-            s.bucket_nbytes = NBYTES[i];
+            bool large = strncmp(s.m->name, "gpt", 3) == 0;
+            s.bucket_nbytes = large && NBYTES[i] < 1000 ? 1000 : NBYTES[i];
             s.late = (i + m) % 2;
             ranks_run(2 + (i + m) % 4, &(ranks_opts){.transport = "tcp"}, step_case_body, &s);
         }

@@ -2,6 +2,7 @@
  * what a rank's death, stop and goodbye do to the others, strangers at the door, and that nothing
  * is left afterwards. (test_mesh.c has what all transports share.) */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -211,10 +212,9 @@ TEST(registered_memory_of_other_sizes_is_a_mismatch)
 
 /* ---- what goes wrong ---- */
 
-/* Calls of some kind until one fails. */
-static td_status calls(td__mesh *m, scene *s)
+/* One call of a kind. */
+static td_status call(td__mesh *m, const scene *s, td__deadline until)
 {
-    td__deadline until = s->want == TD_ETIMEDOUT ? td__deadline_in_ms(2000) : soon();
     if (s->how == 0)
         return m->ops->meet(m, until);
     if (s->how == 1) {
@@ -230,20 +230,36 @@ static td_status calls(td__mesh *m, scene *s)
     return st ? st : td__mesh_wait(m, both, 2, until);
 }
 
+/* All ranks but one. */
+static void come_together(const td__mesh *m, int *here)
+{
+    td__deadline until = soon();
+    __atomic_fetch_add(here, 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(here, __ATOMIC_ACQUIRE) < m->size - 1 && !td__deadline_passed(until))
+        sched_yield();
+}
+
+/* Calls until one fails. The victim leaves or stops itself after 20, else it is killed some time
+ * after that. */
 static int until_failure(td__mesh *m, scene *s)
 {
     td_status st = TD_OK;
-    while (!st) {
+    for (int round = 0; !st; round++) {
+        bool stops = s->want == TD_ETIMEDOUT && round == 20;
         if (m->rank == VICTIM)
             __atomic_fetch_add(&s->shared[0], 1, __ATOMIC_RELEASE);
-        if (m->rank == VICTIM && s->how >= 3 && s->shared[0] > 20)
+        if (m->rank == VICTIM && s->how >= 3 && round == 20)
             return 0; /* leaves */
-        st = calls(m, s);
+        if (m->rank == VICTIM && stops)
+            kill(getpid(), SIGSTOP);
+        if (stops) /* nobody but the victim is late */
+            come_together(m, &s->shared[1]);
+        st = call(m, s, stops ? td__deadline_in_ms(2000) : soon());
     }
     if (st != s->want || !strstr(td_last_error(), s->text))
         return complain(m->rank, td_status_name(st));
     /* A failure is for ever, except that a wait in shared memory may be tried again. */
-    if (s->want == TD_EPEER && calls(m, s) != st)
+    if (s->want == TD_EPEER && call(m, s, soon()) != st)
         return complain(m->rank, "the mesh recovered");
     return 0;
 }
@@ -261,7 +277,7 @@ static void survive(int how, int signal, td_status want, const char *text)
     procs_start(&p, 4, body_until_failure, &s);
     close(s.door.listener);
     procs_await(s.shared, 20, SOON_MS);
-    if (signal)
+    if (signal == SIGKILL)
         procs_signal(&p, VICTIM, signal);
     for (int r = 0; r < 4; r++)
         if (r != VICTIM)
