@@ -43,6 +43,24 @@ static void say(const td__generation *g, const td__trainer *t)
                *g->why ? "; " : "", g->why);
 }
 
+/* A rank 0 that goes: the others are given the next generation when it has left this one, and by
+ * then what it has begun to write is there, so that no two processes write checkpoints. A disk that
+ * takes nothing any more does not hold the others up for ever. */
+static void let_go_of_lead(td__trainer *t)
+{
+    td__members *m = t->o.members;
+    if (!t->leads || !(t->leaving || (m->ops->going && m->ops->going(m))))
+        return;
+    td__train_beat(t, TD_PHASE_DISK, "the last checkpoint before it goes", NULL);
+    td_status st = t->checkpointer ? td__checkpointer_wait(t->checkpointer) : TD_OK;
+    if (st)
+        TD_LOG(WARN, TRAIN, "rank 0 goes, and its last checkpoint is not written: %s",
+               td_last_error());
+    if (st != TD_ETIMEDOUT)
+        td__train_drop_lead(t);
+    td__train_beat(t, TD_PHASE_IDLE, NULL, NULL);
+}
+
 /* One generation, from next() to leave(). *none: there is no more for this process. */
 static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *none)
 {
@@ -79,6 +97,8 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     if (st) /* the others must not wait for this rank */
         td_comm_abort(comm, why);
     td_comm_destroy(comm);
+    if (!*over)
+        let_go_of_lead(t);
     if (t->leaving && m->ops->drain)
         m->ops->drain(m);
     /* TD_EINVAL ends the whole job: what is wrong with this process alone does not. A result that

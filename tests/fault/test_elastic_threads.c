@@ -291,6 +291,35 @@ TEST(a_process_that_is_asked_to_stop_goes_and_the_others_go_on)
     td__data_close(plan.data);
 }
 
+/* Rank 0 goes while it writes a checkpoint, because it is asked to, or since there are to be fewer
+ * ranks: the checkpoint is there, and nobody writes any more, before there is another rank 0. */
+TEST(rank_0_goes_with_all_checkpoints_written)
+{
+    static const char *const OPS[] = {"model.safetensors", "state.json", "rename", "latest",
+                                      "prune"};
+    for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++)
+        for (int asked = 0; asked < 2; asked++) {
+            elastic_plan plan = new_plan(3);
+            elastic_end end;
+            char faults[128];
+            snprintf(faults, sizeof faults, "stop rank=0 for=1s at=step:2:%s", OPS[i]);
+            plan.faults = faults;
+            plan.slow_disk_at = 2;
+            if (asked)
+                plan.stop_one_after = 2;
+            else
+                plan.change[0].step = 2, plan.change[0].size = 2;
+            run(&plan, &end);
+            expect(&plan, &end);
+            check_saved(&plan);
+            CHECK_EQ_INT(end.two_writers, 0);
+            CHECK_EQ_INT(end.drained, 1);
+            CHECK_EQ_INT(end.finished, 2);
+            check_tmpdir_remove();
+            td__data_close(plan.data);
+        }
+}
+
 /* The job is stopped after step 2, and a rank dies at any call of step 3, in which the others agree
  * on that, or of what they do then to end; a new one, which has not heard of it, takes its place or
  * not. All end after the same step, with its checkpoint. */
@@ -538,6 +567,7 @@ int main(void)
         cmocka_unit_test(all_die_and_the_disk_is_left),
         cmocka_unit_test(the_world_grows_and_shrinks),
         cmocka_unit_test(a_process_that_is_asked_to_stop_goes_and_the_others_go_on),
+        cmocka_unit_test(rank_0_goes_with_all_checkpoints_written),
         cmocka_unit_test(a_rank_dies_as_all_agree_to_stop),
         cmocka_unit_test(a_disk_that_is_full_for_a_while),
         cmocka_unit_test(a_rank_that_computes_wrongly_is_taken_out),

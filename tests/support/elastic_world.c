@@ -3,9 +3,12 @@
 #include "support/elastic_world.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -28,6 +31,10 @@ typedef struct process {
     int id;
     pthread_t thread;
     bool dead, going, waiting, over, ended;
+    bool in;      /* the generation g, and has not left it */
+    bool writing; /* it has come to the slow disk */
+    bool leaving; /* it leaves the generation now, */
+    bool holds;   /* and holds the checkpoints all the same */
     td_comm *comm;
     td__generation g;
     td__faults *faults;
@@ -69,6 +76,8 @@ static void form(director *d)
     int n = 0;
     for (int i = 0; i < d->n; i++) {
         process *p = d->all[d->plan->newest_first ? d->n - 1 - i : i];
+        if (p->going && p->in && !p->dead && !p->ended)
+            return;
         if (!is_in(p))
             continue;
         if (!p->waiting)
@@ -80,7 +89,8 @@ static void form(director *d)
     d->generation++;
     d->wanted = false;
     for (int r = 0; r < n; r++) {
-        in[r]->waiting = false;
+        in[r]->waiting = in[r]->leaving = false;
+        in[r]->in = true;
         in[r]->comm = comms[r];
         in[r]->g = (td__generation){.number = d->generation, .rank = r, .size = n};
     }
@@ -143,11 +153,25 @@ static bool going(td__members *m)
     return g;
 }
 
+static bool is_locked(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    CHECK(fd >= 0, "cannot open %s", dir);
+    close(fd);
+    return locked;
+}
+
 static void leave(td__members *m, uint64_t g, td_status st, const char *why)
 {
     process *p = process_of(m);
+    const elastic_plan *plan = p->d->plan;
     (void)g;
     pthread_mutex_lock(&p->d->lock);
+    p->holds = plan->slow_disk_at && p->going && !p->g.rank && is_locked(plan->opts.checkpoint_dir);
+    p->in = false;
+    p->leaving = true;
+    pthread_cond_broadcast(&p->d->changed);
     p->over = st ? !td__elastic_survives(st) : strcmp(why, "the run is over") == 0;
     form(p->d);
     pthread_mutex_unlock(&p->d->lock);
@@ -171,10 +195,22 @@ static bool stopping(td__members *m)
     return s;
 }
 
+static void beat(td__members *m, const td__beat *b)
+{
+    process *p = process_of(m);
+    pthread_mutex_lock(&p->d->lock);
+    if (b->phase == TD_PHASE_DISK && b->what && strstr(b->what, "before it goes")) {
+        p->leaving = true;
+        pthread_cond_broadcast(&p->d->changed);
+    }
+    pthread_mutex_unlock(&p->d->lock);
+}
+
 static const td__members_ops OPS = {.next = next,
                                     .wanted = wanted,
                                     .going = going,
                                     .leave = leave,
+                                    .beat = beat,
                                     .drain = drain,
                                     .stopping = stopping};
 
@@ -184,8 +220,15 @@ static td_status die(void *user, const td__fault_event *e)
 {
     process *p = user;
     director *d = p->d;
-    (void)e;
     pthread_mutex_lock(&d->lock);
+    if (d->plan->slow_disk_at && e->act == TD_FAULT_STOP) {
+        p->writing = true;
+        pthread_cond_broadcast(&d->changed);
+        while (!p->leaving)
+            pthread_cond_wait(&d->changed, &d->lock);
+        pthread_mutex_unlock(&d->lock);
+        return TD_OK;
+    }
     if (!p->dead) {
         p->dead = true;
         for (int i = 0; d->plan->takes_next && i < d->n; i++)
@@ -242,6 +285,8 @@ static td_status on_step(td__observer *o, const td__step_event *e)
     if (p->g.rank > 0)
         return TD_OK;
     pthread_mutex_lock(&d->lock);
+    while (plan->slow_disk_at && e->step == plan->slow_disk_at + 1 && !p->writing)
+        pthread_cond_wait(&d->changed, &d->lock);
     d->stopping = d->stopping || (plan->stop_all_after && e->step >= plan->stop_all_after);
     if (d->changes < 4 && plan->change[d->changes].size && e->step >= plan->change[d->changes].step)
         resize(d, plan->change[d->changes++].size);
@@ -294,6 +339,7 @@ static void *live(void *arg)
 
 static void note(const process *p, elastic_end *out)
 {
+    out->two_writers += p->holds;
     if (p->dead)
         out->died++;
     else if (p->going)

@@ -25,11 +25,15 @@ typedef struct elastic_plan {
         int size;
     } change[4];
     uint64_t stop_one_after; /* process 0 is asked to stop after that step; 0: no */
+    /* The checkpoint of that step (0: none), which a "stop" hits, goes on being written only when
+     * its process is about to leave the generation, after the next step. */
+    uint64_t slow_disk_at;
     uint64_t stop_all_after; /* the whole job is, once rank 0 has done that step; 0: no */
 } elastic_plan;
 
 typedef struct elastic_end {
     int died, drained, finished, failed; /* processes */
+    int two_writers; /* processes that left while they might still write that checkpoint */
     uint64_t generations;
     td__train_result result; /* of those that finished: the same on all, or the test fails */
     td__eval_result test;
