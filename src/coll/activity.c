@@ -5,9 +5,10 @@
  * acquires, so that fields cannot move across the versions (no fences: thread sanitizer does not
  * know them); on x86 both are plain moves. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sched.h>
 #include <stdio.h>
 
-#include "base/clock.h"
+#include "base/deadline.h"
 #include "coll/comm_impl.h"
 #include "coll/hang.h"
 
@@ -121,17 +122,27 @@ static bool read_slot(const td__comm_slot *s, td__comm_activity *out)
     return before % 2 == 0 && GET(s->version) == before;
 }
 
-/* Writers are quick, but one may be stopped in the middle: the last try is taken as it is. */
-static void read_slot_tries(const td__comm_slot *s, td__comm_activity *out)
+/* Writers are quick, but one may have lost its core in the middle. False: it has not come back for
+ * long, and *out may be of two calls. */
+static bool read_slot_tries(const td__comm_slot *s, td__comm_activity *out)
 {
-    for (int i = 0; i < 1000; i++)
-        if (read_slot(s, out))
-            return;
+    enum { SPINS = 1000, PATIENCE_MS = 100 };
+    td__deadline until = 0;
+
+    for (int i = 0; !read_slot(s, out); i++) {
+        if (i < SPINS)
+            continue;
+        until = until ? until : td__deadline_in_ms(PATIENCE_MS);
+        if (td__deadline_passed(until))
+            return false;
+        sched_yield();
+    }
+    return true;
 }
 
 void td__comm_activity_get(const td_comm *c, td__comm_activity *out)
 {
-    read_slot_tries(&c->slots[GET(c->slot) % TD_COMM_HISTORY], out);
+    (void)read_slot_tries(&c->slots[GET(c->slot) % TD_COMM_HISTORY], out);
 }
 
 static bool is_p2p(td__coll kind)
@@ -142,8 +153,8 @@ static bool is_p2p(td__coll kind)
 bool td__comm_history(const td_comm *c, uint64_t sequence, td__comm_activity *out)
 {
     for (int i = 0; i < TD_COMM_HISTORY; i++) {
-        read_slot_tries(&c->slots[i], out);
-        if (out->sequence && out->sequence == sequence && !is_p2p(out->kind))
+        if (read_slot_tries(&c->slots[i], out) && out->sequence && out->sequence == sequence &&
+            !is_p2p(out->kind))
             return true;
     }
     return false;
@@ -153,8 +164,8 @@ bool td__comm_history_p2p(const td_comm *c, td__coll kind, int peer, uint64_t se
                           td__comm_activity *out)
 {
     for (int i = 0; i < TD_COMM_HISTORY; i++) {
-        read_slot_tries(&c->slots[i], out);
-        if (out->sequence && out->sequence == sequence && out->kind == kind && out->root == peer)
+        if (read_slot_tries(&c->slots[i], out) && out->sequence && out->sequence == sequence &&
+            out->kind == kind && out->root == peer)
             return true;
     }
     return false;

@@ -43,6 +43,17 @@ static void poison(td_comm *c, td_status st, const char *text, bool tell)
     pthread_mutex_unlock(&c->lock);
 }
 
+void td__comm_let_go(td_comm *c)
+{
+    td__mesh *const meshes[] = {c->ctx.mesh, c->ctx.local, c->ctx.hosts};
+    td_status st = td__poison_check(&c->poison);
+
+    interrupt(c, st, td_last_error());
+    for (int i = 0; i < 3; i++)
+        if (meshes[i])
+            (void)meshes[i]->ops->progress(meshes[i], 0);
+}
+
 void td__comm_poison(td_comm *c, td_status st, const char *text)
 {
     poison(c, st, text, false);

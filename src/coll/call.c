@@ -77,6 +77,7 @@ td_status td__comm_failed(td_comm *c, td_status st)
     if (c->hooks.tell && (st == TD_EMISMATCH || st == TD_EPEER))
         await_cause(c, st);
     td__comm_poison_all(c, st, text);
+    td__comm_let_go(c);
     return td__poison_check(&c->poison);
 }
 

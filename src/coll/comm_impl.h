@@ -233,6 +233,10 @@ void td__comm_ask(td_comm *c);
 void td__comm_differ(td_comm *c);
 /* Wait a moment for a first cause from elsewhere; true if there is one. */
 bool td__comm_await_poison(td_comm *c, unsigned ms);
+/* The comm is poisoned, and the call under way gives its buffers back: from here on no transfer of
+ * it touches them, also one that a peer has just begun. Whoever set the poison may not have come to
+ * the meshes yet. For the thread that runs calls. */
+void td__comm_let_go(td_comm *c);
 /* call.c: something of the comm failed with `st` and this thread's last error. Waits a moment for
  * the first cause, which may be elsewhere, poisons all ranks and returns what they have. */
 td_status td__comm_failed(td_comm *c, td_status st);

@@ -5,6 +5,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -315,6 +316,73 @@ TEST(deadline_names_the_missing)
     }
 }
 
+/* A message comes as the deadline passes. Whoever gave up has its buffer back: what is written there
+ * from then on is its own, also if the sender is in the middle of copying. */
+enum { LATE_BYTES = 32 << 20, LATE_MS = 20, LATE_ROUNDS = 16 };
+typedef struct latecomer {
+    _Atomic uint64_t began_ns;
+    uint64_t ahead_ns; /* of the deadline */
+    uint8_t *from, *to;
+} latecomer;
+
+static void comes_late(ranks_ctx *r)
+{
+    latecomer *l = r->arg;
+    td_coll_opts o = {.timeout_ms = LATE_MS};
+    if (r->rank) {
+        uint64_t began, at = LATE_MS * 1000000u - l->ahead_ns;
+        while (!(began = atomic_load(&l->began_ns)) || td__clock_ns() < began + at)
+            sched_yield();
+        td_status st = td_send(r->comm, l->from, LATE_BYTES, TD_U8, 0, NULL);
+        RANK_CHECK(r, !st || st == TD_ETIMEDOUT, "%s: %s", td_status_name(st), td_last_error());
+        return;
+    }
+    atomic_store(&l->began_ns, td__clock_ns());
+    td_status st = td_recv(r->comm, l->to, LATE_BYTES, TD_U8, 1, &o);
+    RANK_CHECK(r, !st || st == TD_ETIMEDOUT, "%s: %s", td_status_name(st), td_last_error());
+    memset(l->to, st ? 2 : 1, LATE_BYTES);
+}
+
+TEST(a_call_that_failed_leaves_buffers_alone)
+{
+    latecomer l = {.from = malloc(LATE_BYTES), .to = malloc(LATE_BYTES)};
+    CHECK(l.from && l.to, "no memory");
+    memset(l.from, 1, LATE_BYTES);
+    memset(l.to, 0, LATE_BYTES);
+    for (int i = 0; i < LATE_ROUNDS; i++) {
+        l.began_ns = 0;
+        l.ahead_ns = (uint64_t)(i % 8) * 1500000u;
+        ranks_run(2, NULL, comes_late, &l);
+        for (size_t k = 1; k < LATE_BYTES; k++)
+            CHECK(l.to[k] == l.to[0], "round %d: byte %zu was written after the call", i, k);
+    }
+    free(l.from);
+    free(l.to);
+}
+
+/* A rank is asked about a call while it writes down that it has begun it, and has just lost its
+ * core: what is written by then is no disagreement. */
+TEST(half_a_call_is_not_compared)
+{
+    static const char SAME[] = "ask 17 12345 -1 barrier #17 ()", OTHER[] = "ask 17 54321 -1 x";
+    td_comm *c[2];
+    CHECK_OK(td_comm_threads(2, NULL, c));
+    td__comm_slot *s = &c[0]->slots[1];
+    atomic_store(&s->kind, TD_COLL_BARRIER);
+    atomic_fetch_add(&s->version, 1);
+    atomic_store(&s->sequence, 17);
+    td__comm_told(c[0], 1, SAME);
+    CHECK_OK(td__poison_check(&c[0]->poison));
+    atomic_store(&s->digest, 12345);
+    atomic_fetch_add(&s->version, 1);
+    td__comm_told(c[0], 1, SAME);
+    CHECK_OK(td__poison_check(&c[0]->poison));
+    td__comm_told(c[0], 1, OTHER);
+    CHECK_EQ_INT(td__poison_check(&c[0]->poison), TD_EMISMATCH);
+    for (int r = 0; r < 2; r++)
+        td_comm_destroy(c[r]);
+}
+
 /* ---- asynchronous calls ---- */
 
 static void asynchronous(ranks_ctx *r)
@@ -580,6 +648,8 @@ int main(void)
         cmocka_unit_test(abort_wakes_all),
         cmocka_unit_test(ranks_that_give_up_together),
         cmocka_unit_test(deadline_names_the_missing),
+        cmocka_unit_test(a_call_that_failed_leaves_buffers_alone),
+        cmocka_unit_test(half_a_call_is_not_compared),
         cmocka_unit_test(asynchronous_calls),
         cmocka_unit_test(groups),
         cmocka_unit_test(algorithms_by_name),
