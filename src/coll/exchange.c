@@ -45,6 +45,8 @@ int td__coll_rank_of(const td__coll_ctx *x, const td__mesh *m, int peer)
     return 0;
 }
 
+/* The comm fails here and now: what the transfers move may be the stack or a passing block of the
+ * algorithm, which is gone when it returns. */
 static td_status timed_out(td__coll_ctx *x, td__mesh *m, const td__xfer *t, int n)
 {
     td__comm_activity a;
@@ -61,9 +63,11 @@ static td_status timed_out(td__coll_ctx *x, td__mesh *m, const td__xfer *t, int 
             used += snprintf(who + used, sizeof who - (size_t)used, "%s%d", listed > 1 ? ", " : "",
                              td__coll_rank_of(x, m, t[i].peer));
     }
-    return TD_FAIL(TD_ETIMEDOUT, "rank %d waited %.1f s in %s for rank%s %s%s; it is late or gone",
-                   x->comm->rank, 1e-9 * (double)(td__clock_ns() - a.since_ns), call,
-                   listed > 1 ? "s" : "", who, listed > 8 ? ", ..." : "");
+    td_status st =
+        TD_FAIL(TD_ETIMEDOUT, "rank %d waited %.1f s in %s for rank%s %s%s; it is late or gone",
+                x->comm->rank, 1e-9 * (double)(td__clock_ns() - a.since_ns), call,
+                listed > 1 ? "s" : "", who, listed > 8 ? ", ..." : "");
+    return td__comm_failed(x->comm, st);
 }
 
 /* The first transfer that is not done, receives before sends; -1 if there is none. */

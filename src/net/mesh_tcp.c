@@ -49,8 +49,9 @@ enum {
     SPINS_CROWDED = 4,
     YIELDS_CROWDED = 60,
     EVENTS = 64,
-    TEXT = 350, /* why a rank gave up */
-    WAKE = -1,  /* mark of the eventfd in the epoll set */
+    BYE_MS = 5000, /* for peers to make room for a goodbye */
+    TEXT = 350,    /* why a rank gave up */
+    WAKE = -1,     /* mark of the eventfd in the epoll set */
 };
 
 /* ---- failing ---- */
@@ -567,29 +568,41 @@ static void tcp_interrupt(td__mesh *mesh, td_status st, const char *text)
     give_up((td__mesh_tcp *)mesh, st, text, false);
 }
 
-/* A peer that is gone needs no goodbye. A slow link (fault.h) is given a moment. */
-static void say_bye(td__tcp_stream *s)
+/* A peer that is gone needs no goodbye. One that has not read yet what was sent to it before is
+ * waited for until there is room for this too: without it, that peer would be told of a lost one.
+ * A slow link (fault.h) is given a moment. */
+static void say_bye(td__tcp_stream *s, td__deadline until)
 {
-    enum { PATIENCE_MS = 50 };
+    enum { SLOW_MS = 50, LOOK_MS = 10 };
     td__frame f = {.kind = TD_TCP_BYE};
-    struct iovec one = {.iov_base = &f, .iov_len = sizeof f};
-    td__deadline until = td__deadline_in_ms(PATIENCE_MS);
+    struct iovec one = {.iov_base = &f, .iov_len = sizeof f}, *at = &one;
+    td__deadline slow = td__deadline_in_ms(SLOW_MS);
+    int n = 1;
 
     td__frame_seal(&f);
-    while (!s->out_active && td__conn_send(&s->conn, &one, 1) < 0 && errno == EAGAIN &&
-           td__conn_retry_ns(&s->conn) && !td__deadline_passed(until))
-        poll(NULL, 0, 1);
+    while (!s->out_active && n > 0) {
+        ssize_t sent = td__conn_send(&s->conn, at, n);
+        bool waits = sent < 0 && errno == EAGAIN && td__conn_retry_ns(&s->conn);
+        struct pollfd room = {.fd = waits ? -1 : s->conn.fd, .events = POLLOUT};
+        if (sent >= 0)
+            td__iov_advance(&at, &n, (size_t)sent);
+        else if ((errno != EAGAIN && errno != EINTR) || td__deadline_passed(waits ? slow : until))
+            return;
+        else
+            poll(&room, 1, waits ? 1 : LOOK_MS);
+    }
 }
 
 static void tcp_destroy(td__mesh *mesh)
 {
     td__mesh_tcp *m = (td__mesh_tcp *)mesh;
     bool healthy = !td__poison_is_set(&m->poison);
+    td__deadline until = td__deadline_in_ms(BYE_MS);
 
     for (int i = 0; m->stream && i < mesh->size * m->streams; i++) {
         td__tcp_stream *s = &m->stream[i];
         if (s->conn.fd >= 0 && healthy)
-            say_bye(s);
+            say_bye(s, until);
         td__conn_close(&s->conn);
     }
     for (int r = 0; m->peer && r < mesh->size; r++) {

@@ -4,7 +4,9 @@
  * Ranks are threads here, whatever the transport; a transport is a row of TRANSPORTS. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -427,6 +429,58 @@ TEST(who_has_left_is_missed_only_when_needed)
     }
 }
 
+/* Rank 0 sends as many messages as there is room for, to the last byte, and leaves: rank 1, which
+ * has all of them before it still, gets them, and hears no word of a lost peer. How many that are
+ * shows when rank 0 goes on until there is no room: of long ones first, then of short ones. */
+enum { FULL_MOST = 1 << 14, FULL_LONG = 1000, FULL_SPARE = 20 };
+static struct {
+    int n_long, most; /* short ones follow the long ones */
+    atomic_int sent;  /* 0: not yet */
+} full;
+
+static td_status leave_in_full(td__mesh *m)
+{
+    static td__xfer x[FULL_MOST];
+    static char data[2][FULL_LONG];
+    td_status st = TD_OK;
+    int n = 0;
+
+    if (m->rank == 0) {
+        do
+            st = td__mesh_send(m, &x[n], 1, 1, data[0], n < full.n_long ? FULL_LONG : 1);
+        while (!st && x[n++].done && n < full.most);
+        atomic_store(&full.sent, n);
+        return st ? st : wait_one(m, &x[n - 1]);
+    }
+    while (!atomic_load(&full.sent))
+        sched_yield();
+    for (; !st && n < atomic_load(&full.sent); n++) {
+        td__xfer one;
+        st = td__mesh_recv(m, &one, 0, 1, data[1], n < full.n_long ? FULL_LONG : 1);
+        st = st ? st : wait_one(m, &one);
+    }
+    return st;
+}
+
+TEST(what_was_sent_before_leaving_arrives)
+{
+    enum { ROUNDS = 6 };
+    rank_arg r[MOST];
+
+    for (int t = 0; t < TD_LEN(TRANSPORTS); t++) {
+        full.n_long = full.most = FULL_MOST;
+        for (int i = 0; i < ROUNDS; i++) {
+            atomic_store(&full.sent, 0);
+            run_ranks(t, 2, leave_in_full, r);
+            expect_ok(r, 2, t);
+            if (i == 0)
+                full.n_long = full.sent > FULL_SPARE ? full.sent - FULL_SPARE : 0;
+            else if (full.sent > 1)
+                full.most = full.sent - 1;
+        }
+    }
+}
+
 /* ---- faults: slow links only slow down, all else is an error that names the peer ---- */
 
 static td_status many_exchanges(td__mesh *m, unsigned ms)
@@ -574,6 +628,7 @@ int main(void)
         cmocka_unit_test(deadlines_name_who_is_missing),
         cmocka_unit_test(an_interrupt_wakes_all),
         cmocka_unit_test(who_has_left_is_missed_only_when_needed),
+        cmocka_unit_test(what_was_sent_before_leaving_arrives),
         cmocka_unit_test(faults_end_as_errors),
         cmocka_unit_test(shared_memory_is_shared),
     };
