@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,13 @@ static int refusals(void)
     int n = seen.refusals;
     pthread_mutex_unlock(&seen.lock);
     return n;
+}
+
+/* A server that is destroyed may have taken a stranger in and not yet looked at it. */
+static void await_refusal(int before, const char *who)
+{
+    for (td__deadline until = soon(); refusals() == before; sched_yield())
+        CHECK(!td__deadline_passed(until), "%s: not refused", who);
 }
 
 static int connect_raw(const char *address)
@@ -209,6 +217,7 @@ static void receive(const stranger *who, const td__store_opts *o)
     who->knock(td__store_server_address(s));
     CHECK_OK(td__store_add(c, "n", 1, soon(), &count));
     CHECK_EQ_INT(count, 2);
+    await_refusal(before, who->name);
     td__store_close(c);
     td__store_server_destroy(s);
     CHECK(refusals() - before == 1, "%s: %d lines in the log", who->name, refusals() - before);
@@ -227,12 +236,10 @@ static td__store_opts tls_opts; /* of the members */
 static void knock_with(const char *address, const td__secret *secret, const char *tls_dir)
 {
     td__store *c;
-    td__deadline until = td__deadline_in_ms(2000); /* without TLS, nobody may answer */
     td_status st =
-        td__store_connect(address, secret, &(td__store_opts){.tls_dir = tls_dir}, until, &c);
+        td__store_connect(address, secret, &(td__store_opts){.tls_dir = tls_dir}, soon(), &c);
 
-    CHECK(st == TD_EPROTO || st == TD_EPEER || st == TD_ETIMEDOUT, "%s: %s", td_status_name(st),
-          td_last_error());
+    CHECK(st == TD_EPROTO || st == TD_EPEER, "%s: %s", td_status_name(st), td_last_error());
 }
 
 static void tls_wrong_secret(const char *address)
