@@ -37,7 +37,7 @@ struct td__faults {
     td__fault_do *act;
     void *user;
     int trace;                 /* file; -1: none */
-    pthread_mutex_t lock;      /* of all below; held while a fault is carried out by nobody */
+    pthread_mutex_t lock;      /* of all below; not held while a fault takes its time */
     uint64_t generation, step; /* step 0: none of this generation has begun */
     int rank, size;
     td_comm *comm;
@@ -93,16 +93,15 @@ static void hang(uint64_t for_ns)
         nanosleep(&(struct timespec){.tv_nsec = HANG_NS}, NULL);
 }
 
-static td_status carry_out(td__faults *f, const td__fault_event *e, td_comm *comm)
+static td_status carry_out(td__faults *f, const td__fault_event *e)
 {
     char text[TD_FAULT_TEXT], why[TD_FAULT_TEXT + 32];
     TD_LOG(WARN, TRAIN, "fault: %s", td__fault_text(e, text));
     write_down(f, text);
-    if (e->act == TD_FAULT_CUT && comm) {
-        snprintf(why, sizeof why, "rank %d lost rank %d (fault: %s)", e->rank, e->peer, text);
-        td__comm_poison_all(comm, TD_EPEER, why);
-    }
+    snprintf(why, sizeof why, "rank %d lost rank %d (fault: %s)", e->rank, e->peer, text);
     pthread_mutex_lock(&f->lock);
+    if (e->act == TD_FAULT_CUT && f->comm) /* which is there for as long as the lock is held */
+        td__comm_poison_all(f->comm, TD_EPEER, why);
     f->flip = f->flip || e->act == TD_FAULT_FLIP;
     f->slow_ns = e->act == TD_FAULT_SLOW ? e->for_ns : f->slow_ns;
     pthread_mutex_unlock(&f->lock);
@@ -224,9 +223,8 @@ static td_status at_point(td__points *points, td__point_kind kind, const char *o
         trace(f, kind, op);
     }
     while (!st && next_due(f, &p, &i, &e)) {
-        td_comm *comm = f->comm;
         pthread_mutex_unlock(&f->lock);
-        st = carry_out(f, &e, comm);
+        st = carry_out(f, &e);
         pthread_mutex_lock(&f->lock);
     }
     pthread_mutex_unlock(&f->lock);
