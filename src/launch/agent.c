@@ -227,12 +227,11 @@ static void stop_ranks(agent *a)
     signal_ranks(a, SIGTERM);
 }
 
-static td_status hear(agent *a)
+/* What has been read already. */
+static td_status obey(agent *a)
 {
-    bool eof, found;
+    bool found;
     td__msg m;
-    TD_TRY(td__channel_fill(&a->s.up, &eof));
-    a->lost |= eof;
     for (;;) {
         TD_TRY(td__channel_next(&a->s.up, &m, &found));
         if (!found)
@@ -246,6 +245,14 @@ static td_status hear(agent *a)
             stop_ranks(a);
         }
     }
+}
+
+static td_status hear(agent *a)
+{
+    bool eof;
+    TD_TRY(td__channel_fill(&a->s.up, &eof));
+    a->lost |= eof;
+    return obey(a);
 }
 
 /* One look at everything. Of ranks that ended since the last look, those killed by a signal are
@@ -295,7 +302,7 @@ static td_status watch_ranks(agent *a)
     struct pollfd *p = td__calloc(n, sizeof *p);
     if (!p)
         return TD_FAIL(TD_ENOMEM, "no memory to watch ranks");
-    td_status st = TD_OK;
+    td_status st = obey(a); /* where others failed at once, it came together with GO */
     /* One that is cut off will hear nothing more. */
     while (!a->lost && !st && (a->n_running || !(a->ending || td__store_server_lost(a->store))))
         st = look(a, p);

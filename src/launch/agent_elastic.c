@@ -239,12 +239,11 @@ static td_status lead(elastic *e, uint64_t now)
 
 /* ---- the launcher ---- */
 
-static td_status hear_launcher(elastic *e, uint64_t now)
+/* What has been read already. */
+static td_status obey_launcher(elastic *e, uint64_t now)
 {
-    bool eof, found;
+    bool found;
     td__msg m;
-    TD_TRY(td__channel_fill(&e->s->up, &eof));
-    *e->lost |= eof;
     for (;;) {
         TD_TRY(td__channel_next(&e->s->up, &m, &found));
         if (!found)
@@ -267,6 +266,14 @@ static td_status hear_launcher(elastic *e, uint64_t now)
             td__workers_slots(e->workers, (uint32_t)strtoul(one, NULL, 10));
         }
     }
+}
+
+static td_status hear_launcher(elastic *e, uint64_t now)
+{
+    bool eof;
+    TD_TRY(td__channel_fill(&e->s->up, &eof));
+    *e->lost |= eof;
+    return obey_launcher(e, now);
 }
 
 /* SIGTERM, as of a scheduler that wants the host back: the launcher knows whether the others can go
@@ -405,6 +412,7 @@ static td_status go_round(elastic *e)
 static td_status run(elastic *e)
 {
     begin(e);
+    TD_TRY(obey_launcher(e, td__clock_ns())); /* what came together with GO */
     for (;;) {
         bool idle = !td__workers_running(e->workers);
         if (e->drained && idle && !td__workers_report(e->workers)->slots) /* the others have it */
@@ -421,8 +429,11 @@ static void say_the_rest(td__channel *up, bool *lost)
     td__deadline until = td__deadline_in_ms(LAST_WORDS_MS);
     while (!*lost && up->queue_used > up->queue_sent && !td__deadline_passed(until)) {
         struct pollfd p = {up->out, POLLOUT, 0};
+        size_t sent = up->queue_sent;
         poll(&p, 1, td__deadline_left_ms(until, LAST_WORDS_MS));
         *lost = td__channel_flush(up) != TD_OK;
+        if (up->queue_sent != sent) /* it reads */
+            until = td__deadline_in_ms(LAST_WORDS_MS);
     }
 }
 

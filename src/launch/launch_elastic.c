@@ -246,7 +246,11 @@ static td_status take_message(void *user, int index, const td__msg *m)
             TD_TRY(td__output_room(l->output, number + 1, &l->o));
             if (m->kind == TD_MSG_ERR)
                 note_line(l, m->data, m->nbytes);
-            return td__output_lines(l->output, number, m->kind == TD_MSG_ERR, m->data, m->nbytes);
+            td_status st =
+                td__output_lines(l->output, number, m->kind == TD_MSG_ERR, m->data, m->nbytes);
+            if (l->over && !l->stopping) /* who has more to say ends when it is said */
+                l->limit = td__deadline_in_ms(l->o.grace_ms + PATIENCE_MS);
+            return st;
         }
         break;
     case TD_MSG_GENERATION:

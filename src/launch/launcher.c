@@ -196,6 +196,17 @@ static td_status take_message(void *user, int index, const td__msg *m)
     return TD_FAIL(TD_EPROTO, "the agent on %s says nonsense", a->host->name);
 }
 
+/* What cannot be done with one message (no disk for the output) is no reason to leave those that
+ * came with it unheard: nothing else may follow that would wake us. */
+static td_status take(void *user, int index, const td__msg *m)
+{
+    td_status st = take_message(user, index, m);
+    if (!st || st == TD_EPEER || st == TD_EPROTO)
+        return st;
+    give_up(user, st, td_last_error());
+    return TD_OK;
+}
+
 static void agent_ended(launch *l, agent *a)
 {
     a->ended = true;
@@ -231,7 +242,7 @@ static void hear_agent(launch *l, int index)
 {
     agent *a = &l->agents[index];
     bool eof, unread;
-    td_status st = td__agent_hear(&a->link, take_message, l, index, &eof, &unread);
+    td_status st = td__agent_hear(&a->link, take, l, index, &eof, &unread);
     if (unread) { /* as if by SIGPIPE */
         l->signal = l->signal ? l->signal : SIGPIPE;
         stop(l, TD_MSG_STOP);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -57,9 +58,18 @@ static void flush_line(td__lines *l, td__channel *up, bool *lost, int who)
     l->used = 0;
 }
 
+static size_t left_in(int fd)
+{
+    int n = 0;
+    return fd >= 0 && !ioctl(fd, FIONREAD, &n) && n > 0 ? (size_t)n : 0;
+}
+
 void td__lines_pump(td__lines *l, td__channel *up, bool *lost, int who, bool last)
 {
-    while (*l->fd >= 0) {
+    /* At the last all that is there, also where the launcher is slow; not what others may go on
+     * writing to the same pipe. */
+    size_t rest = last ? left_in(*l->fd) : SIZE_MAX;
+    while (*l->fd >= 0 && rest) {
         if (!have_room(l)) /* of a very long line this is the end */
             flush_line(l, up, lost, who);
         ssize_t n = read(*l->fd, l->data + l->used, READ);
@@ -74,6 +84,7 @@ void td__lines_pump(td__lines *l, td__channel *up, bool *lost, int who, bool las
             break;
         }
         l->used += (size_t)n;
+        rest -= (size_t)n < rest ? (size_t)n : rest;
         char *end = memrchr(l->data + l->used - n, '\n', (size_t)n);
         if (end) {
             size_t whole = (size_t)(end - l->data) + 1;
@@ -83,7 +94,7 @@ void td__lines_pump(td__lines *l, td__channel *up, bool *lost, int who, bool las
         } else if (l->used > MAX_LINE) {
             flush_line(l, up, lost, who);
         }
-        if (td__channel_full(up))
+        if (!last && td__channel_full(up))
             break;
     }
     if (last)

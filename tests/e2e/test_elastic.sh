@@ -216,6 +216,16 @@ ends 0
 no_key() { [ -z "$(find /tmp -maxdepth 1 -name 'tandem-tls-*' -newer before)" ]; }
 soon no_key || fail "the key of a killed agent is left"
 
+# All that the processes of a host have written is read, however slow the reader, and although the
+# job is over by then.
+limited "$tandem" launch --hosts localhost:1,b:1 --listen 127.0.0.1 --ssh "$dir/rsh" -n 2:2 -- \
+    sh -c '[ "$TANDEM_PROC" -lt 16777216 ] || seq 400000' 2>out | python3 -c '
+import os, time
+while text := os.read(0, 1 << 16):
+    os.write(1, text)
+    time.sleep(0.03)' >seen || fail "a slow reader: status $?"
+[ "$(wc -l <seen)" = 400000 ] || fail "a slow reader got $(wc -l <seen) lines of 400000"
+
 # Two agents die one after the other: the last one goes on.
 three -- "${steps[@]}"
 all_in 1 6

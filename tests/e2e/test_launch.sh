@@ -93,7 +93,8 @@ p.send_signal(signal.SIGINT)
 sys.exit(p.wait(100) != 130)
 END
 none_left "Ctrl-C of a blocked launcher"
-timeout $patience "$tandem" launch -n 2 -- echo hi >/dev/full 2>out && fail "a full disk is good"
+timeout $patience "$tandem" launch -n 2 --grace 1000s -- echo hi >/dev/full 2>out &&
+    fail "a full disk is good"
 has 'cannot write the output.*No space left'
 timeout $patience "$tandem" launch -n 2 -- "$world" join <&- >&- 2>&- || fail "closed descriptors"
 
