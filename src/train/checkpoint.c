@@ -244,21 +244,34 @@ static td_status install(const td__checkpointer *c, const char *temp, const char
     return rename(temp, path) == 0 ? TD_OK : disk_failed(path, "rename it into place");
 }
 
-static td_status point(const td__checkpointer *c, const char *pointer, const char *name)
+td_status td__checkpoint_point(const char *dir, td__points *points, const char *pointer,
+                               const char *name)
 {
     char path[TD__PATH], line[TD__STEP_NAME + 1];
     td__file_out f;
-    TD_TRY(td__run_dir_path(c->dir, pointer, path));
-    TD_TRY(td__point(c->points, TD_POINT_FILE, pointer));
+    TD_TRY(td__run_dir_path(dir, pointer, path));
+    TD_TRY(td__point(points, TD_POINT_FILE, pointer));
     TD_TRY(td__file_out_open(&f, path));
     td__file_out_write(&f, line, (size_t)snprintf(line, sizeof line, "%s\n", name));
     return td__file_out_commit(&f);
 }
 
+td_status td__checkpoint_remove(const char *dir, const char *name)
+{
+    char path[TD__PATH], temp[TD__PATH], gone[TD__STEP_NAME + sizeof TD__TEMP_PREFIX];
+
+    snprintf(gone, sizeof gone, TD__TEMP_PREFIX "%s", name);
+    TD_TRY(td__run_dir_path(dir, name, path));
+    TD_TRY(td__run_dir_path(dir, gone, temp));
+    if (rename(path, temp) != 0)
+        return disk_failed(path, "rename it to remove it");
+    remove_dir(temp);
+    return TD_OK;
+}
+
 static td_status prune(const td__checkpointer *c)
 {
     char latest[TD__STEP_NAME] = "", best[TD__STEP_NAME] = "", name[TD__STEP_NAME];
-    char path[TD__PATH], temp[TD__PATH], gone[TD__STEP_NAME + sizeof TD__TEMP_PREFIX];
     uint64_t *steps;
     int n;
     td_status st = TD_OK;
@@ -270,15 +283,8 @@ static td_status prune(const td__checkpointer *c)
         td__step_name(steps[i], name);
         if (strcmp(name, latest) == 0 || strcmp(name, best) == 0)
             continue;
-        snprintf(gone, sizeof gone, TD__TEMP_PREFIX "%s", name);
-        TD_TRY_OR(st, done, td__run_dir_path(c->dir, name, path));
-        TD_TRY_OR(st, done, td__run_dir_path(c->dir, gone, temp));
-        if (rename(path, temp) == 0)
-            remove_dir(temp);
-        else
-            st = disk_failed(path, "rename it to remove it");
+        st = td__checkpoint_remove(c->dir, name);
     }
-done:
     td__free(steps);
     return st;
 }
@@ -308,8 +314,8 @@ static td_status write_checkpoint(td__checkpointer *c)
         return st;
     TD_TRY(sync_dir(c->dir));
     if (c->is_best)
-        TD_TRY(point(c, TD__BEST_FILE, name));
-    TD_TRY(point(c, TD__LATEST_FILE, name));
+        TD_TRY(td__checkpoint_point(c->dir, c->points, TD__BEST_FILE, name));
+    TD_TRY(td__checkpoint_point(c->dir, c->points, TD__LATEST_FILE, name));
     TD_TRY(td__point(c->points, TD_POINT_FILE, "prune"));
     return prune(c);
 }

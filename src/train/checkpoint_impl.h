@@ -51,5 +51,10 @@ bool td__step_parse(const char *name, uint64_t *step);
 TD_NODISCARD td_status td__checkpoint_list(const char *dir, uint64_t **out, int *count);
 /* The name in the file `pointer` of dir (latest, best); false if there is none. */
 bool td__checkpoint_pointer(const char *dir, const char *pointer, char name[TD__STEP_NAME]);
+/* Replace that name, at once. */
+TD_NODISCARD td_status td__checkpoint_point(const char *dir, td__points *points,
+                                            const char *pointer, const char *name);
+/* Take the checkpoint away; it is there whole, or not at all. */
+TD_NODISCARD td_status td__checkpoint_remove(const char *dir, const char *name);
 
 #endif

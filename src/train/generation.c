@@ -2,10 +2,22 @@
  * moment (elastic.h): rank 0 takes the lead, then steps until the run or the generation is over. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
+#include "base/log.h"
 #include "train/faults.h"
 #include "train/heir.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
+
+/* What the last rank 0 alone has done is done again. A full disk is no reason not to go on. */
+static td_status go_back(td__trainer *t)
+{
+    td_status st = td__checkpoint_go_back(t->o.checkpoint_dir, td__faults_points(t->o.faults),
+                                          t->state.step, t->state.valid_step);
+    if (st != TD_EIO)
+        return st;
+    TD_LOG(WARN, TRAIN, "%s", td_last_error());
+    return TD_OK;
+}
 
 /* Rank 0 now, and not before: its files and observers, and what they have missed. */
 static td_status take_lead(td__trainer *t)
@@ -20,6 +32,8 @@ static td_status take_lead(td__trainer *t)
     }
     t->leads = true;
     t->n_own = t->n_observers;
+    if (t->checkpointer)
+        TD_TRY(go_back(t)); /* before metrics.jsonl does */
     t->told_step = s->step;
     t->told_valid = s->valid_step;
     t->told_end = t->told_test = false;

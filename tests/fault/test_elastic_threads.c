@@ -11,13 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "support/check.h"
 #include "support/elastic_world.h"
 #include "support/train_models.h"
 #include "tandem/log.h"
 #include "train/checkpoint.h"
 
-enum { SAMPLES = 90, BATCH = 16, STEPS = 6 };
+enum { SAMPLES = 90, BATCH = 16, STEPS = 6, PATIENCE_MS = 200000 };
 
 static const td__model MODEL = {.build = spirals_build};
 
@@ -72,14 +73,19 @@ static void expect(const elastic_plan *plan, const elastic_end *end)
         elastic_check_metrics(plan->dir, STEPS);
 }
 
-/* Run in a directory of its own. */
-static void run(elastic_plan *plan, elastic_end *end)
+static void run_in(elastic_plan *plan, const char *dir, elastic_end *end)
 {
     static char checkpoints[512];
-    plan->dir = check_tmpdir();
+    plan->dir = dir;
     snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", plan->dir);
     plan->opts.checkpoint_dir = checkpoints;
     elastic_run(plan, end);
+}
+
+/* Run in a directory of its own. */
+static void run(elastic_plan *plan, elastic_end *end)
+{
+    run_in(plan, check_tmpdir(), end);
 }
 
 /* The newest checkpoint is that of the last step; nothing half written is left. */
@@ -483,6 +489,60 @@ TEST(the_best_checkpoint_outlives_rank_0)
     }
 }
 
+/* After step ahead_at - 1 the directory has the checkpoint of the next one, as if rank 0 had done
+ * that step alone. */
+static uint64_t ahead_at;
+
+static void put_ahead(const elastic_plan *plan, uint64_t step)
+{
+    char from[600], to[600], latest[600];
+    td__deadline until = td__deadline_in_ms(PATIENCE_MS);
+
+    snprintf(from, sizeof from, "%s/ahead/step-%08d", plan->dir, (int)ahead_at);
+    snprintf(to, sizeof to, "%s/step-%08d", plan->opts.checkpoint_dir, (int)ahead_at);
+    snprintf(latest, sizeof latest, "%s/latest", plan->opts.checkpoint_dir);
+    if (step != ahead_at - 1 || access(from, F_OK) != 0)
+        return;
+    while (ahead_at > 2 && access(latest, F_OK) != 0) /* what rank 0 writes itself is there first */
+        CHECK(!td__deadline_passed(until), "no %s", latest);
+    CHECK(rename(from, to) == 0, "cannot rename %s", from);
+    FILE *f = fopen(latest, "w");
+    CHECK(f && fprintf(f, "step-%08d\n", (int)ahead_at) > 0 && fclose(f) == 0, "no %s", latest);
+}
+
+/* Rank 0 dies with a checkpoint of a step that nobody else has done, then all others before they
+ * have done it: the next ones have the disk alone, and metrics.jsonl still has all steps once. */
+TEST(a_checkpoint_that_was_ahead_is_not_gone_on_from)
+{
+    for (ahead_at = 2; ahead_at <= 4; ahead_at += 2)
+        for (int all = 0; all < 2; all++) {
+            elastic_plan first = new_plan(1), plan = new_plan(2);
+            elastic_end end;
+            char faults[160], ahead[600];
+            plan.dir = check_tmpdir();
+            snprintf(ahead, sizeof ahead, "%s/ahead", plan.dir);
+            first.opts.checkpoint_dir = ahead;
+            first.stop_all_after = ahead_at - 1;
+            elastic_run(&first, &end);
+            CHECK(end.result.end == TD_TRAIN_INTERRUPTED && end.result.step == ahead_at, "%s",
+                  end.text);
+            snprintf(faults, sizeof faults, "kill rank=0 at=step:%d; kill rank=%s", (int)ahead_at,
+                     all ? ahead_at == 2 ? "1 at=step:2:comm:2" : "1 at=step:4:comm:2"
+                         : "0 at=generation:2:latest");
+            plan.faults = faults;
+            plan.replace = true;
+            plan.all_die_in = all ? 2 : 0;
+            plan.rank_0_did = put_ahead;
+            run_in(&plan, plan.dir, &end);
+            expect(&plan, &end);
+            check_saved(&plan);
+            CHECK_EQ_INT(end.died, all ? 3 : ahead_at == 2 ? 1 : 2);
+            check_tmpdir_remove();
+            td__data_close(plan.data);
+            td__data_close(first.data);
+        }
+}
+
 /* faults.txt of a run on four ranks, each of which is replaced when it dies; the weights are those
  * of one rank. The steps of the faults are in order. */
 static char *faults_of(const char *faults, const elastic_end *one, int steps)
@@ -574,6 +634,7 @@ int main(void)
         cmocka_unit_test(verifying_changes_nothing),
         cmocka_unit_test(a_slow_rank_gets_fewer_shards),
         cmocka_unit_test(the_best_checkpoint_outlives_rank_0),
+        cmocka_unit_test(a_checkpoint_that_was_ahead_is_not_gone_on_from),
         cmocka_unit_test(faults_can_be_had_again),
     };
     return cmocka_run_group_tests(tests, make_quiet, NULL);

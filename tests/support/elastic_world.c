@@ -231,8 +231,10 @@ static td_status die(void *user, const td__fault_event *e)
     }
     if (!p->dead) {
         p->dead = true;
-        for (int i = 0; d->plan->takes_next && i < d->n; i++)
-            if (d->all[i]->g.number == p->g.number && d->all[i]->g.rank == p->g.rank + 1)
+        for (int i = 0; i < d->n; i++)
+            if (d->all[i]->g.number == p->g.number &&
+                (p->g.number == d->plan->all_die_in ||
+                 (d->plan->takes_next && d->all[i]->g.rank == p->g.rank + 1)))
                 d->all[i]->dead = true;
         if (d->plan->replace)
             start(d);
@@ -284,6 +286,8 @@ static td_status on_step(td__observer *o, const td__step_event *e)
         atomic_store(&p->stop, 1);
     if (p->g.rank > 0)
         return TD_OK;
+    if (plan->rank_0_did)
+        plan->rank_0_did(plan, e->step);
     pthread_mutex_lock(&d->lock);
     while (plan->slow_disk_at && e->step == plan->slow_disk_at + 1 && !p->writing)
         pthread_cond_wait(&d->changed, &d->lock);

@@ -18,12 +18,15 @@ typedef struct elastic_plan {
     const char *faults;  /* of every process; NULL: none */
     bool replace;        /* a new process for each that dies */
     bool takes_next;     /* who dies takes the rank after it along, at once */
+    uint64_t all_die_in; /* generation in which who dies takes all others along; 0: none */
     bool newest_first;   /* ranks are given from the newest process on: rank 0 moves */
     /* Sizes to come to: when the step is done on rank 0, processes join or are told to go. */
     struct {
         uint64_t step;
         int size;
     } change[4];
+    /* (optional) Rank 0 has done a step; its line is about to be written. */
+    void (*rank_0_did)(const struct elastic_plan *plan, uint64_t step);
     uint64_t stop_one_after; /* process 0 is asked to stop after that step; 0: no */
     /* The checkpoint of that step (0: none), which a "stop" hits, goes on being written only when
      * its process is about to leave the generation, after the next step. */
