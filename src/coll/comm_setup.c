@@ -416,19 +416,11 @@ static void tell(void *user, const char *line)
     td__monitor_tell(m->l->monitor, m->key, line);
 }
 
-/* News come in order, and before answers to later questions. The store may answer the first one
- * just before it looks at another rank's line that was there already; not the second. */
 static void settle_store(const world_link *l, td__deadline until)
 {
     char key[64];
     snprintf(key, sizeof key, "%s/settle", l->group);
-    for (int i = 0; i < 2; i++) {
-        void *value = NULL;
-        size_t nbytes;
-        if (td__store_get(l->store, key, until, &value, &nbytes))
-            return;
-        td__free(value);
-    }
+    td__store_settle(l->store, key, until);
 }
 
 static void settle(void *user, td__deadline until)

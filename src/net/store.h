@@ -83,5 +83,8 @@ TD_NODISCARD td_status td__store_join(td__store *s, const char *group, int rank,
 /* To all other members of the group. Never blocks for long; errors are the event thread's
  * business. */
 void td__store_tell(td__store *s, const char *group, int rank, const char *what);
+/* When this returns before `until`, all that was told to this store's members before the call has
+ * been heard. Asks for `key`, which need not exist. */
+void td__store_settle(td__store *s, const char *key, td__deadline until);
 
 #endif

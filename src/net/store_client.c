@@ -376,6 +376,21 @@ td_status td__store_get(td__store *s, const char *key, td__deadline until, void 
     return ask_value(s, key, (td__store_parts){.op = TD_STORE_GET}, until, value, nbytes);
 }
 
+/* News come in order, and before answers to later questions. What another client has said may be
+ * there, and the server not know it: it answers the first question in a round that began before;
+ * the second in the next one, perhaps just before it looks at that client; not the third. */
+void td__store_settle(td__store *s, const char *key, td__deadline until)
+{
+    td_status st = TD_OK;
+
+    for (int i = 0; i < 3 && !st; i++) {
+        void *value = NULL;
+        size_t nbytes;
+        st = td__store_get(s, key, until, &value, &nbytes);
+        td__free(value);
+    }
+}
+
 td_status td__store_add(td__store *s, const char *key, int64_t delta, td__deadline until,
                         int64_t *out)
 {

@@ -173,9 +173,13 @@ static td_status handle_all(td__store_server *s, td__ss_client *c)
     return TD_OK;
 }
 
+/* All that has come is read before any of it is answered (td__store_settle counts on that: who asks
+ * again when it has its answer is heard in a later round); a full buffer is emptied at once. */
 static void receive(td__store_server *s, td__ss_client *c)
 {
-    while (!c->gone) {
+    bool ended = false;
+
+    for (bool more = true; more && !c->gone;) {
         if (c->in_used == c->in_cap && !td__reserve(&c->in, &c->in_cap, c->in_cap + 1)) {
             drop(c);
             return;
@@ -184,18 +188,18 @@ static void receive(td__store_server *s, td__ss_client *c)
         ssize_t n = td__conn_recv(&c->conn, &one, 1);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EAGAIN)
-            return;
-        if (n <= 0) {
-            drop(c);
-            return;
-        }
-        c->in_used += (size_t)n;
+        ended = n == 0 || (n < 0 && errno != EAGAIN);
+        more = n > 0;
+        c->in_used += n > 0 ? (size_t)n : 0;
+        if (more && c->in_used < c->in_cap)
+            continue;
         if (handle_all(s, c)) {
             TD_LOG(WARN, NET, "store: closing a connection: %s", td_last_error());
             drop(c);
         }
     }
+    if (ended)
+        drop(c);
 }
 
 /* ---- coming and going ---- */

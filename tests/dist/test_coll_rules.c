@@ -316,8 +316,8 @@ TEST(deadline_names_the_missing)
     }
 }
 
-/* A message comes as the deadline passes. Whoever gave up has its buffer back: what is written there
- * from then on is its own, also if the sender is in the middle of copying. */
+/* A message comes as the deadline passes. Whoever gave up has its buffer back: what is written
+ * there from then on is its own, also if the sender is in the middle of copying. */
 enum { LATE_BYTES = 32 << 20, LATE_MS = 20, LATE_ROUNDS = 16 };
 typedef struct latecomer {
     _Atomic uint64_t began_ns;

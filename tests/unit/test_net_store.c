@@ -370,6 +370,37 @@ TEST(stores_in_a_tree)
     td__store_server_destroy(root);
 }
 
+/* News that are on their way when a client asks have come when it has its answers, also to a server
+ * that is busy with that client. */
+TEST(what_was_told_before_is_known_when_all_is_settled)
+{
+    enum { ROUNDS = 3000 };
+    td__store_server *s = serve(NULL);
+    td__store *a = client_of(s, NULL), *b = client_of(s, NULL);
+    heard hb = heard_new();
+    char text[16], want[32];
+
+    CHECK_OK(td__store_join(a, "g", 0, hear, &hb, soon()));
+    CHECK_OK(td__store_join(b, "g", 1, hear, &hb, soon()));
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_mutex_lock(&hb.lock);
+        hb.text[0] = 0;
+        pthread_mutex_unlock(&hb.lock);
+        snprintf(text, sizeof text, "news %d", i);
+        snprintf(want, sizeof want, "g 0 %s;", text);
+        expect_key(b, "nothing", NULL);
+        td__store_tell(a, "g", 0, text);
+        td__store_settle(b, "nothing", soon());
+        pthread_mutex_lock(&hb.lock);
+        bool known = strcmp(hb.text, want) == 0;
+        pthread_mutex_unlock(&hb.lock);
+        CHECK(known, "round %d: \"%s\" is not known", i, text);
+    }
+    td__store_close(a);
+    td__store_close(b);
+    td__store_server_destroy(s);
+}
+
 static bool still_reads(td__store *c, const char *key, const char *old)
 {
     void *value;
@@ -456,6 +487,7 @@ int main(void)
         cmocka_unit_test(a_wrong_secret_is_refused),
         cmocka_unit_test(two_hundred_meet),
         cmocka_unit_test(members_hear_of_each_other),
+        cmocka_unit_test(what_was_told_before_is_known_when_all_is_settled),
         cmocka_unit_test(stores_in_a_tree),
         cmocka_unit_test(copies_in_a_tree_do_not_grow_old),
         cmocka_unit_test(with_tls),
