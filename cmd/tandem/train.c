@@ -39,11 +39,16 @@
 enum { SPREAD_SILENT_NS = 1000000000, SPREAD_NS = 100000000 };
 
 static atomic_int stop; /* what signal handlers may reach is static */
+static _Atomic uint64_t stopped_ns;
 
 static void on_signal(int sig)
 {
+    uint64_t first = 0, now = td__clock_ns();
+
     (void)sig;
-    if (atomic_fetch_add(&stop, 1))
+    if (atomic_compare_exchange_strong(&stopped_ns, &first, now))
+        atomic_store(&stop, 1);
+    else if (now > first + TD_SIGNAL_MS * UINT64_C(1000000))
         _exit(TD_EXIT_INTERRUPTED);
 }
 

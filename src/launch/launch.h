@@ -22,7 +22,12 @@
 
 #include "tandem/status.h"
 
-enum { TD_LAUNCH_CAUSE = 512 };
+enum {
+    TD_LAUNCH_CAUSE = 512,
+    /* Signals this close together are one: timeout(1) sends its own to the program and then to its
+     * group, which is not somebody in a hurry. */
+    TD_SIGNAL_MS = 250
+};
 
 typedef struct td__launch_opts {
     int size;               /* ranks; 0: as many as the hosts have slots */

@@ -46,6 +46,7 @@ typedef struct launch {
     td__control *control;
     td__job_status *news;
     int signals, signal;
+    td__deadline once; /* until then another signal is the same */
     uint64_t generation;
     int ranks;               /* of the generation, */
     char reason[TD_MS_TEXT]; /* and why it was formed */
@@ -463,11 +464,14 @@ static void hear_signal(launch *l)
     struct signalfd_siginfo info;
     if (read(l->signals, &info, sizeof info) != sizeof info)
         return;
+    if (l->signal && !td__deadline_passed(l->once))
+        return;
     if (l->signal || l->stopping) {
         stop(l, TD_MSG_KILL);
         return;
     }
     l->signal = (int)info.ssi_signo;
+    l->once = td__deadline_in_ms(TD_SIGNAL_MS);
     stop(l, TD_MSG_STOP);
 }
 

@@ -51,6 +51,7 @@ typedef struct launch {
     int first, first_status; /* rank that failed first; -1: none */
     bool killed;             /* by a signal */
     int signal;              /* that we got */
+    td__deadline once;       /* until then another one is the same */
     td_status failed;        /* could not be started or lost an agent */
     char why[512];
     bool gone; /* GO was sent */
@@ -269,11 +270,14 @@ static void hear_signal(launch *l, int fd)
     struct signalfd_siginfo info;
     if (read(fd, &info, sizeof info) != sizeof info)
         return;
+    if (l->signal && !td__deadline_passed(l->once))
+        return;
     if (l->signal || l->stopping) {
         stop(l, TD_MSG_KILL);
         return;
     }
     l->signal = (int)info.ssi_signo;
+    l->once = td__deadline_in_ms(TD_SIGNAL_MS);
     stop(l, TD_MSG_STOP);
 }
 

@@ -85,12 +85,15 @@ cmp -s a b || fail "--json and metrics.jsonl differ"
 [ "$(digest_of piped)" = "$want" ] || fail "a closed pipe changed the run"
 
 # --- Signals and --resume ------------------------------------------------------------------------
-for sig in INT TERM HUP; do
+# Two that come together are one: `timeout` sends its signal to the program and to its group.
+for sig in INT TERM HUP INT-TERM; do
     run=stop-$sig
     "$tandem" train job.yaml "${endless[@]}" --run-dir $run >out 2>err &
     pid=$!
     soon has_lines $run 90 || fail "waited in vain for: has_lines $run 90"
-    kill -$sig $pid
+    kill -STOP $pid
+    for one in ${sig//-/ }; do kill -"$one" $pid; done
+    kill -CONT $pid
     wait $pid
     status=$?
     [ $status -eq 130 ] || fail "SIG$sig: status $status: $(cat err)"

@@ -77,6 +77,20 @@ wait $launcher; got=$?
 [ $got = 130 ] || fail "Ctrl-C gave $got"
 none_left "Ctrl-C"
 
+# Two signals that come together are one: ranks have their time to end.
+rm -f out
+"$tandem" launch -n 2 -- sh -c 'trap "echo saved; exit" TERM; echo up
+    while :; do sleep 1000; done' "$mark" >out 2>&1 &
+launcher=$!
+said_soon '^\[0\] up' && said_soon '^\[1\] up'
+kill -STOP $launcher
+kill -INT $launcher
+kill -TERM $launcher
+kill -CONT $launcher
+wait $launcher; got=$?
+[ $got = 130 ] && [ "$(grep -c saved out)" = 2 ] || fail "SIGINT with SIGTERM gave $got"
+none_left "two signals"
+
 # Ctrl-C with a reader that does not read; a full disk; no descriptors at all.
 python3 - "$tandem" "$mark" <<'END' || fail "Ctrl-C with a reader that does not read"
 import fcntl, signal, struct, subprocess, sys, termios, time
