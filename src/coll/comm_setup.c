@@ -150,6 +150,31 @@ static td_status connect_by_file(world_link *l, td__deadline until)
     }
 }
 
+static td_status check_stop(td__comm_stop *s)
+{
+    pthread_mutex_lock(&s->lock);
+    td_status st = s->stopped ? TD_FAIL(TD_EABORTED, "%s", s->why) : TD_OK;
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+/* Whoever hosts the store may be gone or stopped, and this comm not wanted any more: looked at in
+ * between, each time after twice as long, so that a server that is only slow is reached too. */
+static td_status connect_or_stop(world_link *l, const td__store_opts *o, td__deadline until)
+{
+    enum { FIRST_MS = 500 };
+    td__world *w = &l->w;
+    td_status st = TD_ETIMEDOUT;
+    for (uint64_t ms = FIRST_MS; st == TD_ETIMEDOUT; ms *= 2) {
+        td__deadline soon = td__deadline_in_ms(ms);
+        TD_TRY(check_stop(w->stop));
+        st = td__store_connect(w->store, &w->secret, o, soon < until ? soon : until, &l->store);
+        if (td__deadline_passed(until))
+            break;
+    }
+    return st;
+}
+
 static td_status connect_store(world_link *l, td__deadline until)
 {
     td__world *w = &l->w;
@@ -158,7 +183,8 @@ static td_status connect_store(world_link *l, td__deadline until)
         TD_TRY(host_store(l));
     if (w->store[0]) {
         td__store_opts o = {.tls_dir = w->tls ? w->tls_dir : NULL};
-        TD_TRY(td__store_connect(w->store, &w->secret, &o, until, &l->store));
+        TD_TRY(w->stop ? connect_or_stop(l, &o, until)
+                       : td__store_connect(w->store, &w->secret, &o, until, &l->store));
     } else {
         TD_TRY(connect_by_file(l, until));
     }

@@ -68,7 +68,8 @@ TD_NODISCARD td_status td__store_wait_all(td__store *s, const char *prefix, int 
                                           td__deadline until, void **value, size_t *nbytes);
 
 /* For whoever learns, on another thread, that what is waited for will not come: waits of this
- * client, now and from now on, end with this status and text; TD_OK allows them again. */
+ * client, now and from now on, end with this status and text; TD_OK allows them again. TD_EABORTED
+ * ends all that is asked, not waits alone. */
 void td__store_stop_waits(td__store *s, td_status st, const char *text);
 /* TD_OK, or why waits end: for loops that wait for something else meanwhile. */
 TD_NODISCARD td_status td__store_may_wait(td__store *s);

@@ -240,6 +240,13 @@ static void forget_call(td__store *s, const call *c)
     *at = c->next;
 }
 
+/* Is a question to be given up? Of those that are answered at once only if nobody wants to know any
+ * more: the server may be stopped. */
+static bool ends(const td__store *s, td__store_op op)
+{
+    return s->stop == TD_EABORTED || (s->stop && (op == TD_STORE_WAIT || op == TD_STORE_WAIT_ALL));
+}
+
 /* Sleep until the answer, the deadline, or the end of the connection. */
 static td_status await(td__store *s, call *c, const td__store_parts *p, td__deadline until)
 {
@@ -250,7 +257,7 @@ static td_status await(td__store *s, call *c, const td__store_parts *p, td__dead
     pthread_mutex_lock(&s->lock);
     while (!c->done && !st) {
         st = td__poison_check(&s->poison);
-        if (!st && s->stop && (p->op == TD_STORE_WAIT || p->op == TD_STORE_WAIT_ALL))
+        if (!st && ends(s, p->op))
             st = TD_FAIL(s->stop, "%s", s->stop_text);
         if (st)
             break;
