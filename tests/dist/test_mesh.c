@@ -400,20 +400,20 @@ TEST(an_interrupt_wakes_all)
 /* Rank 0 leaves at once; rank 1 and 2 have business with each other only, then with rank 0. */
 static td_status leave_early(td__mesh *m)
 {
-    char data[16] = {0};
+    char out[16] = {0}, in[16]; /* both are under way at once */
     td__xfer x[2], *p[2] = {&x[0], &x[1]};
     td_status st;
 
     if (m->rank == 0)
         return TD_OK;
     for (int i = 0; i < 100; i++) {
-        st = td__mesh_send(m, &x[0], 3 - m->rank, 1, data, sizeof data);
-        st = st ? st : td__mesh_recv(m, &x[1], 3 - m->rank, 1, data, sizeof data);
+        st = td__mesh_send(m, &x[0], 3 - m->rank, 1, out, sizeof out);
+        st = st ? st : td__mesh_recv(m, &x[1], 3 - m->rank, 1, in, sizeof in);
         st = st ? st : td__mesh_wait(m, p, 2, td__deadline_in_ms(SOON_MS));
         if (st) /* the last round may be cut short by who is ahead */
             return i == 99 ? st : TD_EIO;
     }
-    st = td__mesh_recv(m, &x[0], 0, 1, data, sizeof data);
+    st = td__mesh_recv(m, &x[0], 0, 1, in, sizeof in);
     return st ? st : wait_one(m, &x[0]);
 }
 
