@@ -145,15 +145,6 @@ static void look_at_processes(status *s)
     }
 }
 
-static bool is_locked(const char *dir)
-{
-    int lock;
-    if (td__run_dir_lock(dir, &lock))
-        return true;
-    close(lock);
-    return false;
-}
-
 static td_status gather(const char *run, status *s)
 {
     struct stat info;
@@ -173,7 +164,7 @@ static td_status gather(const char *run, status *s)
     /* Not where a run is just being made; and before its files are read: if nobody writes them any
      * more, they tell of its end. */
     if (!s->running && access(job, R_OK) == 0)
-        s->running = is_locked(s->dir);
+        s->running = td__run_dir_locked(s->dir);
     s->has_data = !td__report_data_read(s->dir, &s->data);
     if (!s->has_data && !s->running && access(job, R_OK) != 0)
         return TD_FAIL(TD_EINVAL, "%s holds no run", s->dir);

@@ -158,6 +158,15 @@ td_status td__run_dir_lock(const char *dir, int *fd)
     return TD_OK;
 }
 
+bool td__run_dir_locked(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool locked = fd < 0 || (flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+    if (fd >= 0)
+        close(fd);
+    return locked;
+}
+
 void td__run_dir_sweep(const char *dir)
 {
     static const char *const FILES[] = {"job.yaml.tmp-", "metrics.jsonl.tmp-", "report.html.tmp-",

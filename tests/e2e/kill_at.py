@@ -7,13 +7,17 @@ told of STEP, and a moment of LOOPS turns later. It cannot be done before that o
 talks into a pipe of one page, and waits in it for who reads. Ends with 1 if it ended by itself."""
 import fcntl
 import json
+import os
 import subprocess
 import sys
 
 step, loops, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-run = subprocess.Popen(command, bufsize=0, stdout=subprocess.PIPE)
-fcntl.fcntl(run.stdout, fcntl.F_SETPIPE_SZ, 4096)
-for line in iter(run.stdout.readline, b""):
+reader, writer = os.pipe()
+fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)  # while there is nothing in it
+run = subprocess.Popen(command, stdout=writer)
+os.close(writer)
+told = os.fdopen(reader, "rb", 0)
+for line in iter(told.readline, b""):
     event = json.loads(line)
     if event["kind"] == "step" and event["step"] >= step:
         break

@@ -24,6 +24,7 @@ terminal=$source/tests/e2e/terminal.py
 patience=100 # seconds, for what takes a moment on a machine that has time for it
 dir=$(mktemp -d "${TMPDIR:-/tmp}/tandem-e2e-XXXXXX") || exit 1
 mark=$dir/job.yaml
+export OMPI_MCA_orte_tmpdir_base=$dir # Open MPI's folder for all jobs vanishes with any of them
 echo "$mark" >"$dir/.mark"
 # processes: their numbers; also of one that is killed and has a thread left that waits for a disk
 processes() {

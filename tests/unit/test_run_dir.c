@@ -3,11 +3,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -146,6 +148,11 @@ TEST(one_process_writes_into_a_run)
     CHECK_OK(td__run_dir_lock(dir, &one));
     CHECK_STATUS(td__run_dir_lock(dir, &two), TD_EINVAL);
     CHECK(two < 0 && strstr(td_last_error(), "another process"), "%s", td_last_error());
+    CHECK(td__run_dir_locked(dir), "nobody writes");
+    close(one);
+    /* Somebody looks, as we do. */
+    CHECK((one = open(dir, O_RDONLY | O_DIRECTORY)) >= 0 && !flock(one, LOCK_SH), "no lock");
+    CHECK(!td__run_dir_locked(dir), "who looks is taken for one who writes");
     close(one);
     CHECK_OK(td__run_dir_lock(dir, &two));
     close(two);
