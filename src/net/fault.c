@@ -281,6 +281,7 @@ typedef struct fault_filter {
     uint64_t passed;      /* bytes of it */
     uint64_t not_before;  /* nothing is sent before this time */
     uint64_t credit_from; /* rate: bytes may be sent as time passes from here */
+    bool held;            /* it was here, not at the socket, that the last bytes were refused */
     bool ended;           /* the rest vanishes */
 } fault_filter;
 
@@ -299,9 +300,9 @@ static uint64_t fault_retry_ns(const td__filter *f)
 {
     const fault_filter *t = (const fault_filter *)f;
 
-    if (t->now.stop)
-        return td__clock_ns() + STOP_POLL_NS;
-    return t->not_before > td__clock_ns() ? t->not_before : 0;
+    if (!t->held)
+        return 0;
+    return t->now.stop ? td__clock_ns() + STOP_POLL_NS : t->not_before;
 }
 
 static size_t iov_bytes(const struct iovec *iov, int n)
@@ -350,7 +351,8 @@ static ssize_t fault_send(td__filter *f, const struct iovec *iov, int n)
         iov++;
         n--;
     }
-    if (t->now.stop || now < t->not_before) {
+    t->held = t->now.stop || now < t->not_before;
+    if (t->held) {
         errno = EAGAIN;
         return -1;
     }

@@ -581,12 +581,14 @@ static void say_bye(td__tcp_stream *s, td__deadline until)
 
     td__frame_seal(&f);
     while (!s->out_active && n > 0) {
+        /* Looked at before trying: whoever lost its core for long has one try more. */
+        bool too_slow = td__deadline_passed(slow), late = td__deadline_passed(until);
         ssize_t sent = td__conn_send(&s->conn, at, n);
         bool waits = sent < 0 && errno == EAGAIN && td__conn_retry_ns(&s->conn);
         struct pollfd room = {.fd = waits ? -1 : s->conn.fd, .events = POLLOUT};
         if (sent >= 0)
             td__iov_advance(&at, &n, (size_t)sent);
-        else if ((errno != EAGAIN && errno != EINTR) || td__deadline_passed(waits ? slow : until))
+        else if ((errno != EAGAIN && errno != EINTR) || (waits ? too_slow : late))
             return;
         else
             poll(&room, 1, waits ? 1 : LOOK_MS);

@@ -1,8 +1,12 @@
 /* What goes over the wire: frames, the handshake as a state machine, requests to the store, and the
  * schedule of faults. No sockets here. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "net/fault.h"
@@ -202,6 +206,36 @@ TEST(fault_schedules_are_read)
     }
 }
 
+/* Who is refused by a slow link asks when to try again, perhaps when that time has passed already:
+ * the socket would never say. */
+TEST(a_slow_link_says_when_to_try_again)
+{
+    td__fault_plan p;
+    char byte = 1;
+    struct iovec one = {.iov_base = &byte, .iov_len = 1};
+    int fd[2];
+    CHECK_OK(td__fault_parse("delay=20ms", &p));
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd) == 0, "no sockets");
+    td__conn c = td__conn_of(fd[0]);
+    CHECK_OK(td__fault_push(&c, &p, 0, 1));
+    CHECK_EQ_INT(td__conn_retry_ns(&c), 0);
+    ssize_t sent = 1;
+    for (uint32_t n = 1; n < 1000 && sent == 1; n++) { /* a delay may be over by the time of use */
+        td__conn_message(&c, n, 1);
+        sent = td__conn_send(&c, &one, 1);
+    }
+    CHECK(sent < 0 && errno == EAGAIN, "not slow");
+    uint64_t at = td__conn_retry_ns(&c);
+    CHECK(at, "refused by the socket");
+    while (td__clock_ns() <= at)
+        sched_yield();
+    CHECK(td__conn_retry_ns(&c) == at, "it is the socket now");
+    CHECK_EQ_INT(td__conn_send(&c, &one, 1), 1);
+    CHECK_EQ_INT(td__conn_retry_ns(&c), 0);
+    td__conn_close(&c);
+    close(fd[1]);
+}
+
 TEST(faults_of_ranks_are_read_and_written)
 {
     static const char *const GOOD[] = {
@@ -328,6 +362,7 @@ int main(void)
         cmocka_unit_test(a_replayed_handshake_is_refused),
         cmocka_unit_test(a_reflected_handshake_is_refused),
         cmocka_unit_test(fault_schedules_are_read),
+        cmocka_unit_test(a_slow_link_says_when_to_try_again),
         cmocka_unit_test(faults_of_ranks_are_read_and_written),
         cmocka_unit_test(faults_of_ranks_are_drawn),
         cmocka_unit_test(the_same_seed_gives_the_same_faults),
