@@ -1,6 +1,7 @@
 /* main.c -- finds the command, parses its arguments, runs it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -74,6 +75,7 @@ static int run(int argc, char *const *argv)
 int main(int argc, char **argv)
 {
     td__explain_bus_errors();
+    signal(SIGCHLD, SIG_DFL); /* ignored by who started us: how a child ended would not be known */
     int rc = run(argc, argv);
     errno = 0;
     if (fflush(stdout) != 0 && errno != EPIPE && rc == TD_EXIT_OK) {

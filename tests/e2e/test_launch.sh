@@ -112,6 +112,11 @@ timeout $patience "$tandem" launch -n 2 --grace 1000s -- echo hi >/dev/full 2>ou
 has 'cannot write the output.*No space left'
 timeout $patience "$tandem" launch -n 2 -- "$world" join <&- >&- 2>&- || fail "closed descriptors"
 
+# Started by who ignores the ends of its children, which is inherited.
+run 7 python3 -c 'import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])' "$tandem" launch -n 2 -- sh -c 'exit 7'
+
 # Nonsense.
 for args in "-n 0 -- true" "-n x -- true" "-n 2" "-- true" "--nonsense -n 2 -- true" \
     "-n 2 --grace x -- true" "-n 2 --env X -- true" "-n 9 --hosts localhost:2 -- true" \
