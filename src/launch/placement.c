@@ -272,7 +272,7 @@ static bool is_over(const td__place *p, const td__ms_state *s, td__ms_content *n
      * work. */
     if (next->finishing && all_reported(p) && n_done + n_gone == s->content.n_members)
         return end_job(next, 0, "");
-    if (!s->content.generation && n_ended && n_ended == n_target)
+    if (!s->content.generation && n_ended && n_ended == n_target && all_reported(p))
         return end_job(next, 0, ""); /* programs that want nothing of one another */
     if (slots < p->min && all_reported(p) && !next->finishing) {
         char why[TD_MS_TEXT];

@@ -218,8 +218,8 @@ soon no_key || fail "the key of a killed agent is left"
 
 # All that the processes of a host have written is read, however slow the reader, and although the
 # job is over by then.
-limited "$tandem" launch --hosts localhost:1,b:1 --listen 127.0.0.1 --ssh "$dir/rsh" -n 2:2 -- \
-    sh -c '[ "$TANDEM_PROC" -lt 16777216 ] || seq 400000' 2>out | python3 -c '
+limited "$tandem" launch --hosts localhost:1,b:1 --listen 127.0.0.1 --ssh "$dir/rsh" -n 2:2 \
+    --lease 10s -- sh -c '[ "$TANDEM_PROC" -lt 16777216 ] || seq 400000' 2>out | python3 -c '
 import os, time
 while text := os.read(0, 1 << 16):
     os.write(1, text)

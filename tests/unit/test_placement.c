@@ -276,9 +276,28 @@ static void reports_are_checked(void **unused)
     free(r);
 }
 
+/* Programs that want nothing of one another end by themselves, on a fast host before a slow one has
+ * said what it can run. */
+TEST(programs_of_every_host_run_before_the_job_is_over)
+{
+    fixture f;
+    setup(&f, (const host[]){{1, "d", 0, false, false, false}, {1, "", 0, false, false, false}}, 2,
+          0, "");
+    f.p.report[1] = NULL;
+    CHECK(next(&f, 1) && !f.next.over, "over without the second host");
+    f.s.content = f.next;
+    f.p.report[1] = &f.report[1];
+    CHECK(next(&f, 2) && !f.next.over, "over before the second host has run anything");
+    CHECK_EQ_INT(f.next.target[1], 1);
+    setup(&f, (const host[]){{1, "d", 0, false, false, false}, {1, "d", 0, false, false, false}}, 2,
+          0, "");
+    CHECK(next(&f, 3) && f.next.over && !f.next.status, "not over");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_of_every_host_run_before_the_job_is_over),
         cmocka_unit_test(the_next_state_follows),
         cmocka_unit_test(trying_again_slows_down),
         cmocka_unit_test(processes_are_spread),
