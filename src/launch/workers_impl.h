@@ -36,13 +36,15 @@ typedef struct td__worker {
     bool told_goes;             /* with it */
     uint64_t heard_ns, kill_at; /* kill_at 0: no */
     td__ctl_beat beat;
-    td__hang hang;  /* why it was silent, if fenced */
-    bool hopeless;  /* it said that the job itself is wrong, */
-    bool wrong;     /* that this host is, */
-    bool kept;      /* or that all were asked to go, and the work is kept */
-    bool ends;      /* it is about to end, because of what it said */
-    bool dying;     /* it is ending, as the kernel says */
-    char said[160]; /* why it cannot go on, in its own words; "": it did not say */
+    uint64_t killed_ns; /* when it was, first; 0: it was not */
+    bool lingers;       /* it was, and does not end: that has been said */
+    td__hang hang;      /* why it was silent, if fenced */
+    bool hopeless;      /* it said that the job itself is wrong, */
+    bool wrong;         /* that this host is, */
+    bool kept;          /* or that all were asked to go, and the work is kept */
+    bool ends;          /* it is about to end, because of what it said */
+    bool dying;         /* it is ending, as the kernel says */
+    char said[160];     /* why it cannot go on, in its own words; "": it did not say */
 } td__worker;
 
 struct td__workers {
@@ -94,5 +96,7 @@ void td__worker_end_text(const td__workers *w, const td__worker *k, int status, 
                          size_t max);
 /* To the launcher: the line of the hang report about a process that is gone or was killed. */
 void td__worker_say_hang(td__workers *w, const td__worker *k, int status);
+/* The same about one that was killed and is still there. */
+void td__worker_say_lingers(td__workers *w, const td__worker *k, uint64_t now);
 
 #endif

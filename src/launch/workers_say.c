@@ -76,6 +76,23 @@ void td__worker_say_hang(td__workers *w, const td__worker *k, int status)
         *w->lost |= td__channel_send(&w->s->up, TD_MSG_HANG, k->slot, line, strlen(line) + 1) != 0;
 }
 
+void td__worker_say_lingers(td__workers *w, const td__worker *k, uint64_t now)
+{
+    char line[480], rank[32] = "a process";
+    bool waited_for = td__worker_rank(&w->now, k->proc) >= 0;
+    if (k->was_in)
+        snprintf(rank, sizeof rank, "rank %d", k->rank);
+    int n = snprintf(
+        line, sizeof line,
+        "hang: %s on host %s, pid %d: killed %.1f s ago, and has not ended (state %c): "
+        "the kernel does not let go of it, as when a disk or a network file system "
+        "does not answer%s",
+        rank, w->report.host, (int)k->child.pid, 1e-9 * (double)(now - k->killed_ns),
+        td__process_state((int)k->child.pid), waited_for ? "; the others wait for its end" : "");
+    if (n > 0 && !*w->lost)
+        *w->lost |= td__channel_send(&w->s->up, TD_MSG_HANG, k->slot, line, strlen(line) + 1) != 0;
+}
+
 static const char *state_name(const td__worker *k)
 {
     if (k->told_end || k->leaving)

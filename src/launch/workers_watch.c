@@ -47,6 +47,26 @@ void td__workers_find_dying(td__workers *w)
     }
 }
 
+static void put_down(td__worker *k, uint64_t now)
+{
+    td__worker_kill(k, SIGKILL);
+    k->killed_ns = k->killed_ns ? k->killed_ns : now;
+}
+
+/* Nobody is given its place while it might still act. Where the kernel does not end it, somebody
+ * has to know what all wait for. */
+static void look_at_killed(td__workers *w, td__worker *k, uint64_t now)
+{
+    uint64_t at = k->killed_ns + td__worker_ns(w->s->lease_ms);
+    if (!k->killed_ns || k->lingers)
+        return;
+    k->lingers = now > at;
+    if (k->lingers)
+        td__worker_say_lingers(w, k, now);
+    else
+        td__workers_later(w, at + 1);
+}
+
 /* Leases, and the grace of those that were told to go. */
 void td__worker_watch(td__workers *w, td__worker *k, uint64_t now)
 {
@@ -57,18 +77,18 @@ void td__worker_watch(td__workers *w, td__worker *k, uint64_t now)
         k->fenced = now > k->heard_ns + lease && td__process_state((int)k->child.pid) == 'T';
         k->hang = k->fenced ? TD_HANG_STOPPED : k->hang;
         if (k->fenced)
-            td__worker_kill(k, SIGKILL);
+            put_down(k, now);
         td__workers_later(w, now + lease / 4);
     }
     if (td__link_up(&k->link) && !k->fenced) {
         if (now > k->heard_ns + lease) {
             k->fenced = true;
             k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
-            td__worker_kill(k, SIGKILL);
+            put_down(k, now);
         } else if (is_stuck(w, k, now)) {
             k->fenced = k->stuck = true;
             k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
-            td__worker_kill(k, SIGKILL);
+            put_down(k, now);
         } else {
             look_at_silent(w, k, now);
             td__workers_later(w, k->heard_ns + lease + 1);
@@ -76,8 +96,9 @@ void td__worker_watch(td__workers *w, td__worker *k, uint64_t now)
     }
     if (k->kill_at && now >= k->kill_at) {
         k->kill_at = 0;
-        td__worker_kill(k, SIGKILL);
+        put_down(k, now);
     } else if (k->kill_at) {
         td__workers_later(w, k->kill_at);
     }
+    look_at_killed(w, k, now);
 }
