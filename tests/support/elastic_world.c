@@ -122,14 +122,20 @@ static td_status next(td__members *m, td__deadline until, td__generation *g, td_
     p->waiting = true;
     form(d);
     while (!p->comm && !p->dead && !p->going && !st)
-        if (pthread_cond_timedwait(&d->changed, &d->lock, &ts) == ETIMEDOUT)
+        if (pthread_cond_timedwait(&d->changed, &d->lock, &ts) == ETIMEDOUT && !p->comm)
             st = TD_FAIL(TD_ETIMEDOUT, "no generation came");
     p->waiting = false;
-    *comm = p->comm;
-    *g = p->g;
-    p->comm = NULL;
-    if (!st && (p->dead || p->going))
+    if (p->dead || p->going)
         st = TD_FAIL(TD_EABORTED, "this process is %s", p->dead ? "dead" : "drained");
+    if (st && p->comm) { /* the others must not wait for it */
+        td_comm_abort(p->comm, "it died before it came");
+        p->in = false;
+    }
+    if (!st) {
+        *comm = p->comm;
+        *g = p->g;
+        p->comm = NULL;
+    }
     form(d);
     pthread_mutex_unlock(&d->lock);
     return st;
