@@ -1,4 +1,4 @@
-/* file.c -- whole files: mapped for reading, and replaced as a whole when written. */
+/* file.c -- whole files: mapped or copied for reading, and replaced as a whole when written. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 
@@ -16,9 +16,39 @@
 #include "base/clock.h"
 #include "base/fail.h"
 
-enum { BUFFER = 64 << 10, TRIES = 100, TEMP_EXTRA = 64 };
+enum { BUFFER = 64 << 10, TRIES = 100, TEMP_EXTRA = 64, SMALL = 4 << 20 };
 
 static const uint8_t EMPTY[1];
+
+static td_status map_file(td__file_map *m, int fd, size_t nbytes, const char *path)
+{
+    void *p = mmap(NULL, nbytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        return TD_FAIL(TD_EIO, "%s: cannot map %zu bytes: %s", path, nbytes, strerror(errno));
+    *m = (td__file_map){.data = p, .nbytes = nbytes, .mapped = nbytes};
+    return TD_OK;
+}
+
+/* What is there, if the file has become shorter meanwhile. */
+static td_status copy_file(td__file_map *m, int fd, size_t nbytes, const char *path)
+{
+    uint8_t *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t got = 0;
+    ssize_t n = 1;
+
+    if (p == MAP_FAILED)
+        return TD_FAIL(TD_EIO, "%s: cannot map %zu bytes: %s", path, nbytes, strerror(errno));
+    while (got < nbytes && (n > 0 || (n < 0 && errno == EINTR))) {
+        n = read(fd, p + got, nbytes - got);
+        got += n > 0 ? (size_t)n : 0;
+    }
+    *m = (td__file_map){.data = p, .nbytes = got, .mapped = nbytes};
+    if (n >= 0)
+        return TD_OK;
+    td_status st = TD_FAIL(TD_EIO, "%s: cannot read: %s", path, strerror(errno));
+    td__file_map_close(m);
+    return st;
+}
 
 td_status td__file_map_open(td__file_map *m, const char *path)
 {
@@ -34,12 +64,8 @@ td_status td__file_map_open(td__file_map *m, const char *path)
     } else if (!S_ISREG(info.st_mode)) {
         st = TD_FAIL(TD_EIO, "%s: not a regular file", path);
     } else if (info.st_size > 0) {
-        void *p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED)
-            st = TD_FAIL(TD_EIO, "%s: cannot map %jd bytes: %s", path, (intmax_t)info.st_size,
-                         strerror(errno));
-        else
-            *m = (td__file_map){.data = p, .nbytes = (size_t)info.st_size};
+        st = (size_t)info.st_size > SMALL ? map_file(m, fd, (size_t)info.st_size, path)
+                                          : copy_file(m, fd, (size_t)info.st_size, path);
     }
     close(fd);
     return st;
@@ -47,8 +73,8 @@ td_status td__file_map_open(td__file_map *m, const char *path)
 
 void td__file_map_close(td__file_map *m)
 {
-    if (m->nbytes)
-        munmap((void *)(uintptr_t)m->data, m->nbytes);
+    if (m->mapped)
+        munmap((void *)(uintptr_t)m->data, m->mapped);
     *m = (td__file_map){.data = EMPTY};
 }
 
@@ -56,7 +82,7 @@ void td__file_map_forget(const td__file_map *m, size_t begin, size_t nbytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), from = td__align_up(begin, page);
     size_t to = (begin + nbytes) & ~(page - 1);
-    if (from < to)
+    if (from < to && m->mapped > SMALL) /* a copy would be lost */
         madvise((void *)(uintptr_t)(m->data + from), to - from, MADV_DONTNEED); /* a wish */
 }
 

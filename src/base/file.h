@@ -1,15 +1,18 @@
-/* file.h -- whole files: mapped for reading, and replaced as a whole when written. */
+/* file.h -- whole files: mapped or copied for reading, and replaced as a whole when written. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BASE_FILE_H
 #define TD_BASE_FILE_H
 
 #include "tandem/status.h"
 
-/* A regular file mapped read-only. Files of ours are replaced by renaming and never cut, so that a
- * mapping stays whole; who cuts a file under a running reader gets SIGBUS, as with any mapping. */
+/* A regular file, read-only. Small ones are copied: lists of hosts, logs and the like are edited
+ * and cut while somebody reads them. Large ones are mapped: data and weights are replaced by
+ * renaming, so that a mapping stays whole; who cuts one under its reader gets SIGBUS, as with any
+ * mapping. */
 typedef struct td__file_map {
     const uint8_t *data; /* not NULL, also for an empty file */
     size_t nbytes;
+    size_t mapped; /* of memory; 0: none */
 } td__file_map;
 
 TD_NODISCARD td_status td__file_map_open(td__file_map *m, const char *path);

@@ -255,6 +255,26 @@ static int files_in(const char *path)
     return n;
 }
 
+/* As an editor, or a shell's `>`, does. */
+TEST(a_small_file_that_is_cut_is_there_for_who_has_opened_it)
+{
+    char path[128], text[9000];
+    td__file_map m;
+
+    memset(text, 'x', sizeof text);
+    snprintf(path, sizeof path, "%s/file", check_tmpdir());
+    check_write_file(path, text, sizeof text);
+    CHECK_OK(td__file_map_open(&m, path));
+    CHECK_EQ_INT(truncate(path, 0), 0);
+    td__file_map_forget(&m, 0, m.nbytes);
+    CHECK(m.nbytes == sizeof text && memcmp(m.data, text, sizeof text) == 0, "wrong content");
+    td__file_map_close(&m);
+    CHECK_OK(td__file_map_open(&m, path));
+    CHECK_EQ_INT(m.nbytes, 0);
+    td__file_map_close(&m);
+    check_tmpdir_remove();
+}
+
 TEST(files_are_replaced_as_a_whole)
 {
     const char *dir = check_tmpdir();
@@ -332,6 +352,7 @@ int main(void)
         cmocka_unit_test(a_broken_invariant_aborts),
         cmocka_unit_test(cpu_features_are_consistent),
         cmocka_unit_test(files_are_replaced_as_a_whole),
+        cmocka_unit_test(a_small_file_that_is_cut_is_there_for_who_has_opened_it),
         cmocka_unit_test(a_full_disk_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
