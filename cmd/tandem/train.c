@@ -3,7 +3,7 @@
  * Order: everything that can be wrong with the job, its data and its model is found before the
  * run's directory is made; if the trainer then cannot be made, an empty directory is taken away
  * again. Signals are caught from the directory on: the first one asks the trainer to stop after the
- * step in flight, with a checkpoint; a second one leaves at once.
+ * step in flight, with a checkpoint; a second one, if not of the same moment, leaves at once.
  *
  * With -n this process starts the ranks, each of which is a `tandem train` of its own (ranks.h),
  * and so is one that mpirun or torchrun started. Rank 0 has the run's directory, prints, and says

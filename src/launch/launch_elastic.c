@@ -46,7 +46,7 @@ typedef struct launch {
     td__control *control;
     td__job_status *news;
     int signals, signal;
-    td__deadline once; /* until then another signal is the same */
+    td__deadline once; /* until then a signal is of what stops us already */
     uint64_t generation;
     int ranks;               /* of the generation, */
     char reason[TD_MS_TEXT]; /* and why it was formed */
@@ -85,6 +85,7 @@ static void stop(launch *l, td__msg_kind how)
 {
     if (how == TD_MSG_KILL ? l->killing : l->stopping)
         return;
+    l->once = l->stopping ? l->once : td__deadline_in_ms(TD_SIGNAL_MS);
     l->stopping = true;
     l->killing |= how == TD_MSG_KILL;
     l->limit = td__deadline_in_ms((l->killing ? 0 : l->o.grace_ms) + PATIENCE_MS);
@@ -461,17 +462,16 @@ static void look_at_hosts(launch *l)
 
 static void hear_signal(launch *l)
 {
-    struct signalfd_siginfo info;
-    if (read(l->signals, &info, sizeof info) != sizeof info)
+    struct signalfd_siginfo all[8]; /* those that wait together are one */
+    if (read(l->signals, all, sizeof all) < (ssize_t)sizeof *all)
         return;
-    if (l->signal && !td__deadline_passed(l->once))
+    if (l->stopping && !td__deadline_passed(l->once))
         return;
-    if (l->signal || l->stopping) {
+    if (l->stopping) {
         stop(l, TD_MSG_KILL);
         return;
     }
-    l->signal = (int)info.ssi_signo;
-    l->once = td__deadline_in_ms(TD_SIGNAL_MS);
+    l->signal = (int)all[0].ssi_signo;
     stop(l, TD_MSG_STOP);
 }
 

@@ -51,7 +51,7 @@ typedef struct launch {
     int first, first_status; /* rank that failed first; -1: none */
     bool killed;             /* by a signal */
     int signal;              /* that we got */
-    td__deadline once;       /* until then another one is the same */
+    td__deadline once;       /* until then a signal is of what stops us already */
     td_status failed;        /* could not be started or lost an agent */
     char why[512];
     bool gone; /* GO was sent */
@@ -69,6 +69,7 @@ static void stop(launch *l, td__msg_kind how)
 {
     if (how == TD_MSG_KILL ? l->killing : l->stopping)
         return;
+    l->once = l->stopping ? l->once : td__deadline_in_ms(TD_SIGNAL_MS);
     l->stopping = true;
     l->killing |= how == TD_MSG_KILL;
     l->limit = td__deadline_in_ms((l->killing ? 0 : l->o->grace_ms) + PATIENCE_MS);
@@ -116,8 +117,10 @@ static td_status send_go(launch *l)
     td__texts_add(&t, "%s", l->agents[0].address[l->hosts.host[0].count]);
     td_status st =
         t.failed ? TD_FAIL(TD_ENOMEM, "no memory for %d addresses", l->hosts.size) : TD_OK;
-    for (int i = 0; i < l->hosts.n && !st; i++)
+    for (int i = 0; i < l->hosts.n && !st; i++) {
         st = td__channel_send(&l->agents[i].link.down, TD_MSG_GO, -1, t.data, t.used);
+        st = st == TD_EPEER ? TD_OK : st; /* as above */
+    }
     td__texts_fini(&t);
     l->gone = true;
     l->limit = 0;
@@ -267,17 +270,16 @@ static void end_agents(launch *l)
 
 static void hear_signal(launch *l, int fd)
 {
-    struct signalfd_siginfo info;
-    if (read(fd, &info, sizeof info) != sizeof info)
+    struct signalfd_siginfo all[8]; /* those that wait together are one */
+    if (read(fd, all, sizeof all) < (ssize_t)sizeof *all)
         return;
-    if (l->signal && !td__deadline_passed(l->once))
+    if (l->stopping && !td__deadline_passed(l->once))
         return;
-    if (l->signal || l->stopping) {
+    if (l->stopping) {
         stop(l, TD_MSG_KILL);
         return;
     }
-    l->signal = (int)info.ssi_signo;
-    l->once = td__deadline_in_ms(TD_SIGNAL_MS);
+    l->signal = (int)all[0].ssi_signo;
     stop(l, TD_MSG_STOP);
 }
 

@@ -85,7 +85,7 @@ td_status td__shm_health(shm_mesh *m)
 {
     /* Once a failure of others has been reported here it is this rank's too: its transfers are the
      * caller's again and must not be touched. */
-    if (td__poison_is_set(&m->head->poison)) {
+    if (!td__poison_is_set(&m->poison) && td__poison_is_set(&m->head->poison)) {
         td_status st = td__poison_check(&m->head->poison);
         td__poison_set(&m->poison, st, td_last_error());
     }

@@ -46,10 +46,13 @@ TD_NODISCARD td_status td__checkpointer_take_over(const char *dir, int keep,
 void td__checkpointer_points(td__checkpointer *c, td__points *p); /* p: borrowed; before saves */
 /* Is the checkpoint of `step` the latest there, and (best) the best? */
 bool td__checkpointer_has(const td__checkpointer *c, uint64_t step, bool best);
-/* Before the first save, by who takes over: the run goes on after step `step` and the validation of
- * step `valid`, and does again what its predecessor alone had done. A checkpoint of that is not to
- * be gone on from any more, since metrics.jsonl is about to forget it: `latest` names the one
- * before, or if there is none it is removed. p: as in td__checkpointer_points. */
+/* For who takes over: the run goes on after step `step` and the validation of step `valid`, and does
+ * again what its predecessor alone had done. Has the latest checkpoint seen that? Then it is not to
+ * be gone on from any more, since metrics.jsonl is about to forget it. */
+TD_NODISCARD td_status td__checkpoint_ahead(const char *dir, uint64_t step, uint64_t valid,
+                                            bool *ahead);
+/* And none can be written of where the run is: `latest` names the one before, if there is one. p:
+ * as in td__checkpointer_points. */
 TD_NODISCARD td_status td__checkpoint_go_back(const char *dir, td__points *p, uint64_t step,
                                               uint64_t valid);
 /* The failure of the last save is dealt with: the next one is tried as if nothing had been. */

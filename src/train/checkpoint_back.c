@@ -2,12 +2,15 @@
  *
  * When rank 0 dies, it may have been a step or a validation ahead of all others, and have a
  * checkpoint of it. Who is rank 0 next takes what is said of that in metrics.jsonl back; were the
- * run resumed from that checkpoint after this, the line would be missing for ever. So, before:
+ * run resumed from that checkpoint after this, the line would be missing for ever. So it first
+ * writes a checkpoint of where the run is now, which becomes the latest (generation.c). Where that
+ * is the beginning there is nothing to write, and where it cannot be written, this is left:
  *
  *   1. `latest` is made to name the newest one that is not ahead. The other stays: it is written
  *      anew when the run has come there, and it may be marked as the best.
- *   2. If all are ahead: `latest` is removed, then each of them but the best. A run that is killed
- *      between these finds the newest that is left, and in metrics.jsonl all that belongs to it. */
+ *   2. If all are ahead: at the beginning `latest` is removed, then each of them but the best. A
+ *      run that is killed between these finds the newest that is left, and in metrics.jsonl all
+ *      that belongs to it. Later a line is worth less than the steps: they stay. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <string.h>
@@ -48,27 +51,43 @@ static td_status remove_all(const char *dir, const uint64_t *steps, int n)
     return TD_OK;
 }
 
-td_status td__checkpoint_go_back(const char *dir, td__points *p, uint64_t step, uint64_t valid)
+/* The step of the one that would be gone on from; false: there is none. */
+static bool newest(const char *dir, const uint64_t *steps, int n, uint64_t *at)
 {
-    char latest[TD__STEP_NAME], name[TD__STEP_NAME] = "none";
+    char latest[TD__STEP_NAME];
+
+    if (!td__checkpoint_pointer(dir, TD__LATEST_FILE, latest) || !td__step_parse(latest, at))
+        *at = n ? steps[0] : 0;
+    return n > 0;
+}
+
+td_status td__checkpoint_ahead(const char *dir, uint64_t step, uint64_t valid, bool *ahead)
+{
     uint64_t *steps, at;
-    int n, older = 0;
+    int n;
 
     TD_TRY(td__checkpoint_list(dir, &steps, &n));
-    if (!td__checkpoint_pointer(dir, TD__LATEST_FILE, latest) || !td__step_parse(latest, &at))
-        at = n ? steps[0] : 0; /* what would be gone on from */
-    if (!n || !is_ahead(dir, at, step, valid)) {
-        td__free(steps);
-        return TD_OK;
-    }
+    *ahead = newest(dir, steps, n, &at) && is_ahead(dir, at, step, valid);
+    td__free(steps);
+    return TD_OK;
+}
+
+td_status td__checkpoint_go_back(const char *dir, td__points *p, uint64_t step, uint64_t valid)
+{
+    char name[TD__STEP_NAME];
+    uint64_t *steps;
+    int n, older = 0;
+    td_status st = TD_OK;
+
+    TD_TRY(td__checkpoint_list(dir, &steps, &n));
     while (older < n && is_ahead(dir, steps[older], step, valid))
         older++;
-    if (older < n)
+    if (older < n) {
         td__step_name(steps[older], name);
-    TD_LOG(INFO, TRAIN, "%s: step %llu was done by the last rank 0 alone; the latest is now: %s",
-           dir, (unsigned long long)at, name);
-    td_status st =
-        older < n ? td__checkpoint_point(dir, p, TD__LATEST_FILE, name) : remove_all(dir, steps, n);
+        st = td__checkpoint_point(dir, p, TD__LATEST_FILE, name);
+    } else if (step == 0) {
+        st = remove_all(dir, steps, n);
+    }
     td__free(steps);
     return st;
 }

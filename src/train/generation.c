@@ -8,15 +8,40 @@
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
-/* What the last rank 0 alone has done is done again. A full disk is no reason not to go on. */
+static td_status save_now(td__trainer *t)
+{
+    const td__train_state *s = &t->state;
+    td__checkpoint_event told_to_nobody;
+    bool done;
+
+    td__train_beat(t, TD_PHASE_DISK, "checkpoint", "of where the run is");
+    TD_TRY(td__checkpointer_save(t->checkpointer, s, t->params, t->optimizer,
+                                 s->best_step == s->step));
+    TD_TRY(td__checkpointer_wait(t->checkpointer));
+    return td__checkpointer_poll(t->checkpointer, &done, &told_to_nobody);
+}
+
+/* What the last rank 0 alone has done is done again: the latest checkpoint must not be of that. A
+ * full disk is no reason not to go on. (Where all ranks write one, none of them is ahead.) */
 static td_status go_back(td__trainer *t)
 {
-    td_status st = td__checkpoint_go_back(t->o.checkpoint_dir, td__faults_points(t->o.faults),
-                                          t->state.step, t->state.valid_step);
+    const char *dir = t->o.checkpoint_dir;
+    uint64_t step = t->state.step, valid = t->state.valid_step;
+    bool ahead;
+
+    TD_TRY(td__checkpoint_ahead(dir, step, valid, &ahead));
+    if (!ahead)
+        return TD_OK;
+    TD_LOG(INFO, TRAIN, "%s: the latest is of what the last rank 0 did alone; now it is step %llu",
+           dir, (unsigned long long)step);
+    td_status st = step > 0 && !t->stage ? save_now(t) : TD_EIO;
     if (st != TD_EIO)
         return st;
-    TD_LOG(WARN, TRAIN, "%s", td_last_error());
-    return TD_OK;
+    td__checkpointer_excuse(t->checkpointer);
+    st = td__checkpoint_go_back(dir, td__faults_points(t->o.faults), step, valid);
+    if (st == TD_EIO)
+        TD_LOG(WARN, TRAIN, "%s", td_last_error());
+    return st == TD_EIO ? TD_OK : st;
 }
 
 /* Rank 0 now, and not before: its files and observers, and what they have missed. */

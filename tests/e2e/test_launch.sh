@@ -91,6 +91,20 @@ wait $launcher; got=$?
 [ $got = 130 ] && [ "$(grep -c saved out)" = 2 ] || fail "SIGINT with SIGTERM gave $got"
 none_left "two signals"
 
+# The second Ctrl-C of somebody in a hurry: nobody is waited for.
+rm -f out
+"$tandem" launch -n 2 --grace 1000s -- sh -c 'trap "echo heard" TERM; echo up
+    while :; do sleep 1000; done' "$mark" >out 2>&1 &
+launcher=$!
+said_soon '^\[0\] up' && said_soon '^\[1\] up'
+kill -INT $launcher
+said_soon '^\[0\] heard' && said_soon '^\[1\] heard'
+sleep 0.3 # what comes sooner would be the same signal
+kill -INT $launcher
+wait $launcher; got=$?
+[ $got = 130 ] || fail "two Ctrl-C gave $got"
+none_left "two Ctrl-C"
+
 # Ctrl-C with a reader that does not read; a full disk; no descriptors at all.
 python3 - "$tandem" "$mark" <<'END' || fail "Ctrl-C with a reader that does not read"
 import fcntl, signal, struct, subprocess, sys, termios, time
