@@ -149,7 +149,7 @@ static void agent_ready(launch *l, int index, const char *address)
     if (!all)
         return;
     l->begun = true;
-    l->limit = 0;
+    l->limit = l->stopping ? l->limit : 0;
     for (int i = 0; i < l->hosts.n; i++)
         send_go(l, i);
 }

@@ -123,7 +123,7 @@ static td_status send_go(launch *l)
     }
     td__texts_fini(&t);
     l->gone = true;
-    l->limit = 0;
+    l->limit = l->stopping ? l->limit : 0;
     return st;
 }
 

@@ -32,9 +32,12 @@ static td_status go_back(td__trainer *t)
     TD_TRY(td__checkpoint_ahead(dir, step, valid, &ahead));
     if (!ahead)
         return TD_OK;
-    TD_LOG(INFO, TRAIN, "%s: the latest is of what the last rank 0 did alone; now it is step %llu",
-           dir, (unsigned long long)step);
+    TD_LOG(INFO, TRAIN,
+           "%s: the latest is of what the last rank 0 did alone; the run is at step %llu", dir,
+           (unsigned long long)step);
     td_status st = step > 0 && !t->stage ? save_now(t) : TD_EIO;
+    if (st == TD_ETIMEDOUT) /* it is still being written: another process has to lead */
+        return TD_FAIL(TD_EIO, "%s", td_last_error());
     if (st != TD_EIO)
         return st;
     td__checkpointer_excuse(t->checkpointer);

@@ -77,10 +77,11 @@ wait $launcher; got=$?
 [ $got = 130 ] || fail "Ctrl-C gave $got"
 none_left "Ctrl-C"
 
-# Two signals that come together are one: ranks have their time to end.
+# Two signals that come together are one: ranks have their time to end. (A shell that has just begun
+# a program hears of a signal when that has ended; one in wait, at once.)
 rm -f out
 "$tandem" launch -n 2 -- sh -c 'trap "echo saved; exit" TERM; echo up
-    while :; do sleep 1000; done' "$mark" >out 2>&1 &
+    while :; do sleep 1000 & wait; done' "$mark" >out 2>&1 &
 launcher=$!
 said_soon '^\[0\] up' && said_soon '^\[1\] up'
 kill -STOP $launcher
@@ -94,7 +95,7 @@ none_left "two signals"
 # The second Ctrl-C of somebody in a hurry: nobody is waited for.
 rm -f out
 "$tandem" launch -n 2 --grace 1000s -- sh -c 'trap "echo heard" TERM; echo up
-    while :; do sleep 1000; done' "$mark" >out 2>&1 &
+    while :; do sleep 1000 & wait; done' "$mark" >out 2>&1 &
 launcher=$!
 said_soon '^\[0\] up' && said_soon '^\[1\] up'
 kill -INT $launcher
