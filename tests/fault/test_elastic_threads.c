@@ -14,6 +14,7 @@
 #include "base/deadline.h"
 #include "support/check.h"
 #include "support/elastic_world.h"
+#include "support/sanitized.h"
 #include "support/train_models.h"
 #include "tandem/log.h"
 #include "train/checkpoint.h"
@@ -428,7 +429,8 @@ TEST(a_slow_rank_gets_fewer_shards)
         elastic_plan plan = new_plan(3);
         plan.opts.steps = LONG;
         plan.opts.even = even;
-        plan.faults = "slow rank=1 for=10ms at=step:1; kill rank=0 at=step:40:comm:1";
+        plan.faults = SANITIZED ? "slow rank=1 for=30ms at=step:1; kill rank=0 at=step:40:comm:1"
+                                : "slow rank=1 for=10ms at=step:1; kill rank=0 at=step:40:comm:1";
         atomic_store(&dealt, 0);
         run(&plan, &end);
         CHECK(!end.failure && end.finished == 2, "%s", end.text);
