@@ -140,6 +140,16 @@ printf 'step  SIGINT\nstep  SIGINT\n' | "$terminal" 80 out "$tandem" train job.y
     "${endless[@]}" --run-dir twice
 [ $? -eq 130 ] || fail "Ctrl-C twice: status not 130"
 
+# A step that does not end: Ctrl-C again, when it is not the same moment any more, leaves at once.
+"$tandem" train job.yaml "${endless[@]}" --run-dir hung --faults "hang rank=0 at=step:5" >out 2>err &
+pid=$!
+soon grep -q 'fault: hang' err || fail "no fault: $(cat err)"
+ended_by_more() { ! kill -INT $pid 2>/dev/null; }
+soon ended_by_more || fail "Ctrl-C again and again does not end it"
+wait $pid
+status=$?
+[ $status -eq 130 ] || fail "Ctrl-C twice: status $status"
+
 # kill -9 at three moments; the newest whole checkpoint and the data's position give the same bits.
 for i in 1 2 3; do
     if [ $i -eq 1 ]; then how=(--run-dir killed); else how=(--resume=killed); fi
