@@ -141,7 +141,8 @@ printf 'step  SIGINT\nstep  SIGINT\n' | "$terminal" 80 out "$tandem" train job.y
 [ $? -eq 130 ] || fail "Ctrl-C twice: status not 130"
 
 # A step that does not end: Ctrl-C again, when it is not the same moment any more, leaves at once.
-"$tandem" train job.yaml "${endless[@]}" --run-dir hung --faults "hang rank=0 at=step:5" >out 2>err &
+"$tandem" train job.yaml "${endless[@]}" --run-dir hung --faults "hang rank=0 at=step:5" \
+    >out 2>err &
 pid=$!
 soon grep -q 'fault: hang' err || fail "no fault: $(cat err)"
 ended_by_more() { ! kill -INT $pid 2>/dev/null; }
