@@ -1,0 +1,67 @@
+/* runner_blame.c -- a loss is not finite: where did it begin? */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "base/fail.h"
+#include "base/half.h"
+#include "graph/runner_impl.h"
+
+static bool all_finite(const td_desc *d, const void *data)
+{
+    int64_t n = td__desc_count(d);
+    for (int64_t i = 0; i < n; i++) {
+        double v = 0;
+        switch (d->dtype) {
+        case TD_F32: v = (double)((const float *)data)[i]; break;
+        case TD_F64: v = ((const double *)data)[i]; break;
+        case TD_BF16: v = (double)td__bf16_to_f32(((const td_bf16 *)data)[i]); break;
+        case TD_F16: v = (double)td__f16_to_f32(((const td_f16 *)data)[i]); break;
+        default: return true;
+        }
+        if (!isfinite(v))
+            return false;
+    }
+    return true;
+}
+
+/* Is n, or what it is a view of, a leaf with a bad number in it? */
+static const td_node *bad_leaf(const td_runner *r, const td_node *n)
+{
+    int k;
+    n = td__view_base(n, &k);
+    return td__is_leaf(n) && !all_finite(&n->out[0], td__runner_address(r, n, 0)) ? n : NULL;
+}
+
+static td_status blame_leaf(const td_runner *r, float loss, const td_node *leaf)
+{
+    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u: %s '%s' holds NaN or Inf",
+                   (double)loss, r->ctx.step, r->ctx.shard, td__op(leaf->op)->name, leaf->name);
+}
+
+/* A loss went bad: run once more, looking at every value as soon as it is made, and name the first
+ * that is not finite, or the leaf that it was made from. (A leaf alone proves nothing: masks hold
+ * -Inf.) The second run has the same bits as the first, so it finds the culprit. */
+td_status td__runner_blame(td_runner *r, const td_node *loss_node, float loss)
+{
+    const td_program *p = r->p;
+    const td_node *leaf;
+    for (int i = 0; i < p->n_steps; i++) {
+        const td_node *n = p->steps[i].node;
+        p->steps[i].kernel.run(&r->steps[i].call);
+        for (int k = 0; k < n->n_out; k++) {
+            if (all_finite(&n->out[k], r->steps[i].call.out[k]))
+                continue;
+            for (int j = 0; j < n->n_in; j++)
+                if ((leaf = bad_leaf(r, n->in[j])))
+                    return blame_leaf(r, loss, leaf);
+            return TD_FAIL(TD_EINVAL,
+                           "the loss is %g at step %u, shard %u: the first NaN or "
+                           "Inf is in '%s' (%s)",
+                           (double)loss, r->ctx.step, r->ctx.shard, n->name, td__op(n->op)->name);
+        }
+    }
+    if ((leaf = bad_leaf(r, loss_node)))
+        return blame_leaf(r, loss, leaf);
+    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u", (double)loss, r->ctx.step,
+                   r->ctx.shard);
+}

@@ -1,0 +1,249 @@
+/* runner_create.c -- making a runner.
+ *
+ * Everything is bound here: every pointer of every call is final, so that a run allocates nothing,
+ * looks nothing up and decides nothing. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "graph/runner.h"
+#include "graph/runner_impl.h"
+
+static td_status match_params(td_runner *r)
+{
+    const td_program *p = r->p;
+    r->info_of = td__calloc((size_t)p->n_slots + 1, sizeof *r->info_of);
+    if (!r->info_of)
+        return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory");
+    for (int i = 0; i < p->n_slots; i++) {
+        const td_node *leaf = p->slots[i].leaf;
+        int k = td_params_find(r->ps, leaf->name);
+        if (k < 0)
+            return TD_FAIL(TD_EINVAL, "td_runner_create: the params hold no '%s'", leaf->name);
+        const td_param_info *info = &r->ps->info[k];
+        char have[128], want[128];
+        if (!td_shape_equal(&info->shape, &leaf->out[0].shape))
+            return TD_FAIL(TD_EINVAL,
+                           "td_runner_create: '%s' is %s in the params and %s in the "
+                           "program",
+                           leaf->name, td_shape_text(&info->shape, have, sizeof have),
+                           td_shape_text(&leaf->out[0].shape, want, sizeof want));
+        if (info->is_state != p->slots[i].is_state)
+            return TD_FAIL(TD_EINVAL,
+                           "td_runner_create: '%s' is a %s in the params and a %s in the "
+                           "program",
+                           leaf->name, info->is_state ? "state" : "param",
+                           p->slots[i].is_state ? "state" : "param");
+        if (!p->evaluate && !p->slots[i].is_state && info->sparse != p->slots[i].sparse)
+            return TD_FAIL(TD_EINVAL,
+                           "td_runner_create: the gradient of '%s' is row-sparse in one "
+                           "of params and program, and dense in the other",
+                           leaf->name);
+        r->info_of[i] = k;
+    }
+    return TD_OK;
+}
+
+/* What to allocate for a space of the runner's own. An empty one has an address all the same, so
+ * that kernels never see NULL, but there are no gradients in evaluation, or they are lent. */
+static size_t held_bytes(const td_runner *r, int space)
+{
+    if (space == TD_SPACE_PARAM || (space == TD_SPACE_GRAD && (r->p->evaluate || r->lender)))
+        return 0;
+    return r->space_bytes[space] ? r->space_bytes[space] : TD_ALIGN;
+}
+
+static td_status allocate(td_runner *r)
+{
+    const td_program *p = r->p;
+    td_backend *b = p->backend;
+    for (int s = 0; s < TD_SPACE_COUNT; s++)
+        r->space_bytes[s] = p->space_bytes[s];
+    r->space_bytes[TD_SPACE_PARAM] = 0; /* theirs is the params' block */
+    if (!p->evaluate)
+        r->space_bytes[TD_SPACE_GRAD] =
+            (r->ps->dense + r->ps->total - r->ps->trainable) * sizeof(float);
+    for (int s = 0; s < TD_SPACE_COUNT; s++)
+        if (held_bytes(r, s))
+            TD_TRY(b->ops->alloc(b, held_bytes(r, s), &r->space[s]));
+    if (r->lender) {
+        r->space[TD_SPACE_GRAD] = r->lender->own_grads;
+        r->scratch = r->lender->scratch;
+        r->packed = r->lender->packed;
+    }
+    if (p->scratch && !r->lender)
+        TD_TRY(b->ops->alloc(b, p->scratch, &r->scratch));
+    if (p->packed && !r->lender)
+        TD_TRY(b->ops->alloc(b, p->packed, &r->packed));
+    size_t n_pointers = 0;
+    for (int i = 0; i < p->n_steps; i++)
+        n_pointers += (size_t)(p->steps[i].node->n_in + p->steps[i].node->n_out);
+    r->n_pointers = n_pointers;
+    r->own_grads = r->space[TD_SPACE_GRAD];
+    r->steps = td__calloc((size_t)p->n_steps + 1, sizeof *r->steps);
+    r->pointers = td__calloc(n_pointers + 1, sizeof *r->pointers);
+    if (!r->steps || !r->pointers)
+        return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory for %d steps", p->n_steps);
+    return TD_OK;
+}
+
+void *td__runner_address(const td_runner *r, const td_node *n, int k)
+{
+    const td__place *place = td__place_of(r->p, n, k);
+    if (place->space == TD_SPACE_PARAM)
+        return r->ps->block + r->ps->info[r->info_of[place->slot]].offset;
+    if (place->space == TD_SPACE_GRAD) {
+        const td_param_info *info = &r->ps->info[r->info_of[place->slot]];
+        float *grads = r->space[TD_SPACE_GRAD];
+        return info->is_state ? grads + r->ps->dense + (info->offset - r->ps->trainable)
+                              : grads + info->offset;
+    }
+    return (char *)r->space[place->space] + place->offset;
+}
+
+static void bind(td_runner *r)
+{
+    void **at = r->pointers;
+    for (int i = 0; i < r->p->n_steps; i++) {
+        const td__step *step = &r->p->steps[i];
+        td_kernel_call *c = &r->steps[i].call;
+        c->in = (const void *const *)at;
+        for (int k = 0; k < step->node->n_in; k++)
+            *at++ = td__runner_address(r, step->node->in[k], 0);
+        c->out = at;
+        for (int k = 0; k < step->node->n_out; k++)
+            *at++ = td__runner_address(r, step->node, k);
+        c->scratch = r->scratch;
+        c->packed = r->packed ? (char *)r->packed + step->packed_offset : NULL;
+        c->kernel = &step->kernel;
+        c->ctx = &r->ctx;
+    }
+}
+
+/* By param: the last step that writes its gradient; -1: none does. */
+static void last_writers(const td_runner *r, int *step_of)
+{
+    for (int i = 0; i < r->ps->count; i++)
+        step_of[i] = -1;
+    for (int i = 0; i < r->p->n_steps; i++)
+        for (int k = 0; k < r->p->steps[i].node->n_out; k++) {
+            const td__place *place = td__place_of(r->p, r->p->steps[i].node, k);
+            if (place->space == TD_SPACE_GRAD)
+                step_of[r->info_of[place->slot]] = i;
+        }
+}
+
+/* A prefix of the block is final when all params in it are. Params are laid out in the order in
+ * which that happens, so there are about as many marks as params. Statistics come with the end. */
+static td_status find_marks(td_runner *r)
+{
+    const td_params *ps = r->ps;
+    size_t total = r->space_bytes[TD_SPACE_GRAD] / sizeof(float);
+    int last = r->p->n_steps - 1, step = 0;
+    if (r->p->evaluate)
+        return TD_OK;
+    int *step_of = td__calloc((size_t)ps->count + 1, sizeof *step_of);
+    r->marks = td__calloc((size_t)ps->count + 1, sizeof *r->marks);
+    if (!step_of || !r->marks) {
+        td__free(step_of);
+        return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory for %d params", ps->count);
+    }
+    last_writers(r, step_of);
+    for (int i = 0; i < ps->count && !ps->info[i].is_state && !ps->info[i].sparse; i++) {
+        step = step_of[i] > step ? step_of[i] : step;
+        if (!r->n_marks || r->marks[r->n_marks - 1].step < step)
+            r->marks[r->n_marks++].step = step;
+        r->marks[r->n_marks - 1].count =
+            ps->info[i].offset + td__align_up(ps->info[i].count, TD_ALIGN_FLOATS);
+    }
+    if (!r->n_marks || r->marks[r->n_marks - 1].count < total) {
+        if (!r->n_marks || r->marks[r->n_marks - 1].step < last)
+            r->marks[r->n_marks++].step = last;
+        r->marks[r->n_marks - 1].count = total;
+    }
+    td__free(step_of);
+    return TD_OK;
+}
+
+td_status td__runner_copy_in(td_runner *r, void *to, const void *from, size_t nbytes)
+{
+    td_backend *b = r->p->backend;
+    if (!nbytes) /* empty tensors may have no memory at all */
+        return TD_OK;
+    if (b->ops->upload)
+        return b->ops->upload(b, to, from, nbytes);
+    memcpy(to, from, nbytes);
+    return TD_OK;
+}
+
+static td_status fill_constants(td_runner *r)
+{
+    for (int i = 0; i < r->p->g->n_nodes; i++) {
+        const td_node *n = r->p->g->nodes[i];
+        const td_attr_leaf *leaf = n->attr;
+        if (n->op == TD_OP_CONSTANT && leaf->data)
+            TD_TRY(td__runner_copy_in(r, td__runner_address(r, n, 0), leaf->data, leaf->nbytes));
+    }
+    return TD_OK;
+}
+
+static td_status make(td_runner *r)
+{
+    TD_TRY(match_params(r));
+    TD_TRY(allocate(r));
+    bind(r);
+    TD_TRY(find_marks(r));
+    return fill_constants(r);
+}
+
+static td_status create(const td_program *p, td_params *ps, td_runner *lender, td_runner **out)
+{
+    *out = NULL;
+    td_runner *r = td__calloc(1, sizeof *r);
+    if (!r)
+        return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory");
+    r->p = p;
+    r->ps = ps;
+    r->lender = lender;
+    td_status st = make(r);
+    if (st) {
+        td_runner_destroy(r);
+        return st;
+    }
+    *out = r;
+    return TD_OK;
+}
+
+td_status td_runner_create(const td_program *p, td_params *ps, td_runner **out)
+{
+    return create(p, ps, NULL, out);
+}
+
+td_status td__runner_create_beside(td_runner *first, td_runner **out)
+{
+    return create(first->p, first->ps, first, out);
+}
+
+void td_runner_destroy(td_runner *r)
+{
+    if (!r)
+        return;
+    td_backend *b = r->p->backend;
+    if (r->lender)
+        r->space[TD_SPACE_GRAD] = NULL;
+    else if (r->own_grads)
+        r->space[TD_SPACE_GRAD] = r->own_grads;
+    for (int s = 0; s < TD_SPACE_COUNT; s++)
+        if (r->space[s])
+            b->ops->free(b, r->space[s], held_bytes(r, s));
+    if (r->scratch && !r->lender)
+        b->ops->free(b, r->scratch, r->p->scratch);
+    if (r->packed && !r->lender)
+        b->ops->free(b, r->packed, r->p->packed);
+    td__free(r->info_of);
+    td__free(r->steps);
+    td__free(r->pointers);
+    td__free(r->marks);
+    td__free(r);
+}

@@ -1,0 +1,55 @@
+/* runner_impl.h -- the inside of runners, shared by runner*.c: runner_create.c makes one,
+ * runner_values.c is its inputs and results, runner.c and runner_walk.c run it, runner_blame.c looks
+ * for the first number that is not finite. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_GRAPH_RUNNER_IMPL_H
+#define TD_GRAPH_RUNNER_IMPL_H
+
+#include <stdatomic.h>
+
+#include "graph/program_impl.h"
+
+typedef struct td__bound {
+    td_kernel_call call;
+    uint64_t calls, total_ns; /* while profiling */
+} td__bound;
+
+/* After step `step` elements [0, count) of the gradient block are final. */
+typedef struct td__mark {
+    int step;
+    size_t count;
+} td__mark;
+
+struct td_runner {
+    const td_program *p;
+    td_params *ps;
+    int *info_of; /* by slot: index in ps */
+    void *space[TD_SPACE_COUNT];
+    size_t space_bytes[TD_SPACE_COUNT];
+    void *scratch, *packed;
+    td__bound *steps;
+    void **pointers; /* of all calls, one array */
+    size_t n_pointers;
+    void *own_grads; /* what space[TD_SPACE_GRAD] is unless set otherwise */
+    td__mark *marks; /* rising in both */
+    int n_marks;
+    td_run_ctx ctx;
+    int done, passed;  /* of the run under way: steps, marks */
+    td_runner *lender; /* whose scratch, packed weights and own gradients these are; NULL: own */
+    uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
+    bool profile;
+    atomic_int now; /* the step being run, from 1; 0: none. Any thread may look */
+};
+
+/* Where output k of n lies. */
+void *td__runner_address(const td_runner *r, const td_node *n, int k);
+/* From host memory into a value. */
+TD_NODISCARD td_status td__runner_copy_in(td_runner *r, void *to, const void *from, size_t nbytes);
+/* NULL if the program has none. */
+const td__root *td__runner_root(const td_runner *r, td__root_kind kind, int index);
+/* Weights in the kernels' own formats, if the params have changed. */
+void td__runner_prepare(td_runner *r);
+/* Why the loss of the run just made is not finite: always a failure (runner_blame.c). */
+TD_NODISCARD td_status td__runner_blame(td_runner *r, const td_node *loss_node, float loss);
+
+#endif

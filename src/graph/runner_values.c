@@ -1,0 +1,161 @@
+/* runner_values.c -- what goes into a run and what comes out of it: inputs, loss, outputs, gradients,
+ * statistics of states. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/half.h"
+#include "graph/runner.h"
+#include "graph/runner_impl.h"
+
+/* ---- Inputs ---------------------------------------------------------------------------------- */
+
+static const td_node *find_input(const td_runner *r, const char *name)
+{
+    for (int i = 0; i < r->p->g->n_nodes; i++)
+        if (r->p->g->nodes[i]->op == TD_OP_INPUT && strcmp(r->p->g->nodes[i]->name, name) == 0)
+            return r->p->g->nodes[i];
+    return NULL;
+}
+
+void *td_runner_input(td_runner *r, const char *name, size_t *nbytes)
+{
+    const td_node *n = find_input(r, name);
+    if (!n)
+        return NULL;
+    if (nbytes)
+        *nbytes = td__desc_bytes(&n->out[0]);
+    return td__runner_address(r, n, 0);
+}
+
+td_status td_runner_set_input(td_runner *r, const char *name, const void *data, size_t nbytes)
+{
+    const td_node *n = find_input(r, name);
+    if (!n)
+        return TD_FAIL(TD_EINVAL, "td_runner_set_input: the program has no input '%s'", name);
+    char text[160];
+    if (nbytes != td__desc_bytes(&n->out[0]))
+        return TD_FAIL(TD_EINVAL, "td_runner_set_input: '%s' is %s: %zu bytes, but %zu were given",
+                       name, td__desc_text(&n->out[0], text, sizeof text),
+                       td__desc_bytes(&n->out[0]), nbytes);
+    return td__runner_copy_in(r, td__runner_address(r, n, 0), data, nbytes);
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+const td__root *td__runner_root(const td_runner *r, td__root_kind kind, int index)
+{
+    const td_graph *g = r->p->g;
+    for (int i = 0; i < g->n_roots; i++)
+        if (g->roots[i].kind == kind && g->roots[i].index == index)
+            return &g->roots[i];
+    return NULL;
+}
+
+float td_runner_loss(const td_runner *r)
+{
+    const td__root *root = td__runner_root(r, TD_ROOT_LOSS, 0);
+    if (!root)
+        return 0;
+    const void *at = td__runner_address(r, root->node, 0);
+    switch (root->node->out[0].dtype) {
+    case TD_F64: return (float)*(const double *)at;
+    case TD_BF16: return td__bf16_to_f32(*(const td_bf16 *)at);
+    case TD_F16: return td__f16_to_f32(*(const td_f16 *)at);
+    default: return *(const float *)at;
+    }
+}
+
+static const void *root_value(const td_runner *r, td__root_kind kind, int i, size_t *nbytes)
+{
+    const td__root *root = td__runner_root(r, kind, i);
+    if (!root)
+        return NULL;
+    if (nbytes)
+        *nbytes = td__desc_bytes(&root->node->out[0]);
+    return td__runner_address(r, root->node, 0);
+}
+
+const void *td_runner_output(const td_runner *r, int i, size_t *nbytes)
+{
+    return root_value(r, TD_ROOT_OUTPUT, i, nbytes);
+}
+
+const void *td_runner_grad_input(const td_runner *r, int i, size_t *nbytes)
+{
+    return root_value(r, TD_ROOT_INPUT_GRAD, i, nbytes);
+}
+
+float *td_runner_grads(td_runner *r, size_t *count)
+{
+    if (count)
+        *count = r->space_bytes[TD_SPACE_GRAD] / sizeof(float);
+    return r->space[TD_SPACE_GRAD];
+}
+
+void td__runner_set_grads(td_runner *r, float *block)
+{
+    char *from = r->space[TD_SPACE_GRAD], *to = block ? (char *)block : r->own_grads;
+    if (from == to)
+        return;
+    for (size_t i = 0; i < r->n_pointers; i++) {
+        char *at = r->pointers[i];
+        if (at >= from && at < from + r->space_bytes[TD_SPACE_GRAD])
+            r->pointers[i] = to + (at - from);
+    }
+    r->space[TD_SPACE_GRAD] = to;
+}
+
+void td_runner_update_states(td_runner *r)
+{
+    for (int i = 0; i < r->p->n_slots; i++) {
+        const td__slot *slot = &r->p->slots[i];
+        if (!slot->is_state || !(slot->weight > 0))
+            continue;
+        const td_param_info *info = &r->ps->info[r->info_of[i]];
+        float *state = r->ps->block + info->offset;
+        const float *now =
+            (float *)r->space[TD_SPACE_GRAD] + r->ps->dense + (info->offset - r->ps->trainable);
+        float w = (float)slot->weight;
+        for (size_t k = 0; k < info->count; k++)
+            state[k] = (1 - w) * state[k] + w * now[k];
+    }
+    td_params_touch(r->ps);
+}
+
+static const td__root *sparse_root(const td_runner *r, int i)
+{
+    const td_graph *g = r->p->g;
+    for (int k = 0; k < g->n_roots; k++)
+        if (g->roots[k].kind == TD_ROOT_SPARSE_GRAD && i-- == 0)
+            return &g->roots[k];
+    return NULL;
+}
+
+int td_runner_sparse_count(const td_runner *r)
+{
+    int n = 0;
+    while (sparse_root(r, n))
+        n++;
+    return n;
+}
+
+td_sparse_grad td_runner_sparse_grad(const td_runner *r, int i)
+{
+    const td__root *root = sparse_root(r, i);
+    TD_ASSERT(root, "sparse gradient %d", i);
+    const td_shape *shape = &root->node->out[0].shape; /* (n, D) */
+    td_sparse_grad s = {.param = td_params_find(r->ps, root->leaf->name),
+                        .width = shape->dim[1],
+                        .values = td__runner_address(r, root->node, 0),
+                        .rows = td__runner_address(r, root->node, 1)};
+    while (s.n_rows < shape->dim[0] && s.rows[s.n_rows] >= 0)
+        s.n_rows++;
+    return s;
+}
+
+td_params *td_runner_params(td_runner *r)
+{
+    return r->ps;
+}

@@ -1,0 +1,57 @@
+/* runner_walk.c -- running a program step by step, with a call before each (walk.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "graph/runner_impl.h"
+#include "graph/walk.h"
+
+void td__runner_thin(td_runner *r)
+{
+    td__block_thin(r->space[TD_SPACE_GRAD], r->space_bytes[TD_SPACE_GRAD]);
+}
+
+static td_status walk(td_runner *r, bool pack, td__walk_fn *fn, void *user)
+{
+    const td_program *p = r->p;
+    for (int i = 0; i < p->n_steps; i++) {
+        const td_kernel *k = &p->steps[i].kernel;
+        td_kernel_call call = r->steps[i].call;
+        TD_TRY(fn(user, i));
+        uint64_t before = r->profile ? td__clock_ns() : 0;
+        if (pack) /* all in the same place: only this step's are needed */
+            call.packed = r->packed;
+        if (pack && k->prepare)
+            k->prepare(&call);
+        k->run(&call);
+        r->steps[i].calls += r->profile;
+        r->steps[i].total_ns += r->profile ? td__clock_ns() - before : 0;
+    }
+    return fn(user, p->n_steps);
+}
+
+td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *fn, void *user)
+{
+    td_backend *b = r->p->backend;
+    unsigned saved = 0;
+    r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .shard = key.shard};
+    if (b->ops->enter)
+        b->ops->enter(b, &saved);
+    if (pack)
+        r->prepared = 0;
+    else
+        td__runner_prepare(r);
+    td_status st = walk(r, pack, fn, user);
+    if (pack && r->packed) /* runners of other sizes have such a place too */
+        td__block_give_back(r->packed, r->p->packed);
+    if (b->ops->leave)
+        b->ops->leave(b, saved);
+    float loss = td_runner_loss(r);
+    if (!st && !isfinite(loss))
+        st = TD_FAIL(TD_EINVAL,
+                     "the loss is %g at step %u, shard %u (train with parallel.zero: 0 to see in "
+                     "which node)",
+                     (double)loss, key.step, key.shard);
+    return st;
+}
