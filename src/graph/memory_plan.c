@@ -114,14 +114,14 @@ static void place_fixed(planner *pl)
         for (int k = 0; k < n->n_out; k++)
             if (pl->last[i * TD_MAX_OUT + k] < i)
                 pl->last[i * TD_MAX_OUT + k] = i;
-        td__place *place = td__place_of(p, n, 0);
+        td__location *location = td__location_of(p, n, 0);
         if (n->op == TD_OP_INPUT || n->op == TD_OP_CONSTANT) {
-            place->space = n->op == TD_OP_INPUT ? TD_SPACE_INPUT : TD_SPACE_CONSTANT;
-            place->offset = p->space_bytes[place->space];
-            p->space_bytes[place->space] += td__align_up(td__desc_bytes(&n->out[0]), TD_ALIGN);
+            location->space = n->op == TD_OP_INPUT ? TD_SPACE_INPUT : TD_SPACE_CONSTANT;
+            location->offset = p->space_bytes[location->space];
+            p->space_bytes[location->space] += td__align_up(td__desc_bytes(&n->out[0]), TD_ALIGN);
         } else if (td__is_leaf(n)) {
-            place->space = TD_SPACE_PARAM;
-            place->slot = slot_of(p, n);
+            location->space = TD_SPACE_PARAM;
+            location->slot = slot_of(p, n);
         }
     }
     for (int i = 0; i < g->n_roots; i++) {
@@ -131,8 +131,8 @@ static void place_fixed(planner *pl)
         if (r->kind == TD_ROOT_SPARSE_GRAD) /* its rows are read too */
             pl->last[value + 1] = g->n_nodes;
         if (is_grad_root(r)) {
-            p->place[value].space = TD_SPACE_GRAD;
-            p->place[value].slot = slot_of(p, r->leaf);
+            p->location[value].space = TD_SPACE_GRAD;
+            p->location[value].slot = slot_of(p, r->leaf);
         }
     }
 }
@@ -168,7 +168,7 @@ static void make_buffers(planner *pl, bool no_reuse)
             continue;
         for (int k = 0; k < n->n_out; k++) {
             int value = i * TD_MAX_OUT + k;
-            if (p->place[value].space != TD_SPACE_ACTIVATION)
+            if (p->location[value].space != TD_SPACE_ACTIVATION)
                 continue;
             size_t nbytes = td__align_up(td__desc_bytes(&n->out[k]), TD_ALIGN);
             p->activations_unshared += nbytes;
@@ -242,10 +242,10 @@ static td_status plan_with(planner *pl, bool no_reuse)
     td__free(order);
     for (int v = 0; v < pl->n_values; v++)
         if (pl->owner[v] >= 0)
-            p->place[v].offset = pl->buffers[pl->owner[v]].offset;
+            p->location[v].offset = pl->buffers[pl->owner[v]].offset;
     for (int i = 0; i < p->g->n_nodes; i++)
         if (td__op(p->g->nodes[i]->op)->is_view)
-            *td__place_of(p, p->g->nodes[i], 0) = p->place[value_of(p->g->nodes[i])];
+            *td__location_of(p, p->g->nodes[i], 0) = p->location[value_of(p->g->nodes[i])];
     return TD_OK;
 }
 
@@ -257,8 +257,8 @@ td_status td__plan_memory(td_program *p, bool no_reuse)
                   .last = td__calloc(n, sizeof(int)),
                   .owner = td__calloc(n, sizeof(int)),
                   .buffers = td__calloc(n, sizeof(buffer))};
-    p->place = td__calloc(n, sizeof *p->place);
-    td_status st = pl.last && pl.owner && pl.buffers && p->place
+    p->location = td__calloc(n, sizeof *p->location);
+    td_status st = pl.last && pl.owner && pl.buffers && p->location
                        ? plan_with(&pl, no_reuse)
                        : TD_FAIL(TD_ENOMEM, "no memory to plan %d nodes", p->g->n_nodes);
     td__free(pl.last);

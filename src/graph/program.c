@@ -209,7 +209,7 @@ static td_status plan_kernels(td_program *p)
             continue;
         bool is_param[TD_MAX_IN];
         for (int k = 0; k < n->n_in; k++)
-            is_param[k] = td__place_of(p, n->in[k], 0)->space == TD_SPACE_PARAM;
+            is_param[k] = td__location_of(p, n->in[k], 0)->space == TD_SPACE_PARAM;
         td__step *step = &p->steps[p->n_steps];
         step->node = n;
         step->kernel.node = n;
@@ -266,7 +266,7 @@ void td_program_destroy(td_program *p)
             p->steps[i].kernel.fini(p->steps[i].kernel.state);
     td__free(p->steps);
     td__free(p->slots);
-    td__free(p->place);
+    td__free(p->location);
     td_graph_destroy(p->g);
     td__backend_destroy(p->backend);
     td__free(p);

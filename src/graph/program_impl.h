@@ -1,6 +1,6 @@
 /* program_impl.h -- the inside of programs, params and runners.
  *
- * Words: a value is one output of one node; a slot is a param or state of a program; a place is
+ * Words: a value is one output of one node; a slot is a param or state of a program; a location is
  * where a value lies: a space (block of memory) and an offset in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_PROGRAM_IMPL_H
@@ -21,11 +21,11 @@ typedef enum td__space {
     TD_SPACE_COUNT
 } td__space;
 
-typedef struct td__place {
+typedef struct td__location {
     td__space space;
     size_t offset; /* bytes; PARAM and GRAD: unused */
     int slot;      /* PARAM and GRAD: index in program->slots */
-} td__place;
+} td__location;
 
 typedef struct td__slot {
     const td_node *leaf;
@@ -43,7 +43,7 @@ struct td_program {
     td_graph *g;
     td_backend *backend;
     bool evaluate;
-    td__place *place; /* by node id * TD_MAX_OUT + output; views have their base's */
+    td__location *location; /* by node id * TD_MAX_OUT + output; views have their base's */
     size_t space_bytes[TD_SPACE_COUNT];
     size_t activations_unshared;
     td__slot *slots; /* dense params in the order of their gradients, sparse params, states */
@@ -62,17 +62,17 @@ struct td_params {
     uint64_t version;               /* rises with every change of the numbers */
 };
 
-/* The place of output k of n. */
-static inline td__place *td__place_of(const td_program *p, const td_node *n, int k)
+/* The location of output k of n. */
+static inline td__location *td__location_of(const td_program *p, const td_node *n, int k)
 {
-    return &p->place[(size_t)n->id * TD_MAX_OUT + (size_t)k];
+    return &p->location[(size_t)n->id * TD_MAX_OUT + (size_t)k];
 }
 
 /* Give every gradient root a value of its own that may lie in the gradient block, adding copies
  * where a root is a leaf, a shared value or not plain (graph/memory_plan.c). */
 TD_NODISCARD td_status td__own_gradients(td_graph *g);
 
-/* Fill p->place, space_bytes and activations_unshared (graph/memory_plan.c). */
+/* Fill p->location, space_bytes and activations_unshared (graph/memory_plan.c). */
 TD_NODISCARD td_status td__plan_memory(td_program *p, bool no_reuse);
 
 #endif

@@ -90,16 +90,16 @@ static td_status allocate(td_runner *r)
 
 void *td__runner_address(const td_runner *r, const td_node *n, int k)
 {
-    const td__place *place = td__place_of(r->p, n, k);
-    if (place->space == TD_SPACE_PARAM)
-        return r->ps->block + r->ps->info[r->info_of[place->slot]].offset;
-    if (place->space == TD_SPACE_GRAD) {
-        const td_param_info *info = &r->ps->info[r->info_of[place->slot]];
+    const td__location *location = td__location_of(r->p, n, k);
+    if (location->space == TD_SPACE_PARAM)
+        return r->ps->block + r->ps->info[r->info_of[location->slot]].offset;
+    if (location->space == TD_SPACE_GRAD) {
+        const td_param_info *info = &r->ps->info[r->info_of[location->slot]];
         float *grads = r->space[TD_SPACE_GRAD];
         return info->is_state ? grads + r->ps->dense + (info->offset - r->ps->trainable)
                               : grads + info->offset;
     }
-    return (char *)r->space[place->space] + place->offset;
+    return (char *)r->space[location->space] + location->offset;
 }
 
 static void bind(td_runner *r)
@@ -128,9 +128,9 @@ static void last_writers(const td_runner *r, int *step_of)
         step_of[i] = -1;
     for (int i = 0; i < r->p->n_steps; i++)
         for (int k = 0; k < r->p->steps[i].node->n_out; k++) {
-            const td__place *place = td__place_of(r->p, r->p->steps[i].node, k);
-            if (place->space == TD_SPACE_GRAD)
-                step_of[r->info_of[place->slot]] = i;
+            const td__location *location = td__location_of(r->p, r->p->steps[i].node, k);
+            if (location->space == TD_SPACE_GRAD)
+                step_of[r->info_of[location->slot]] = i;
         }
 }
 

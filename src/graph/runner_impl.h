@@ -1,6 +1,6 @@
 /* runner_impl.h -- the inside of runners, shared by runner*.c: runner_create.c makes one,
- * runner_values.c is its inputs and results, runner.c and runner_walk.c run it, runner_blame.c looks
- * for the first number that is not finite. */
+ * runner_values.c is its inputs and results, runner.c and runner_walk.c run it, runner_blame.c
+ * finds the first number that is not finite. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_RUNNER_IMPL_H
 #define TD_GRAPH_RUNNER_IMPL_H

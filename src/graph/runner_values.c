@@ -1,5 +1,5 @@
-/* runner_values.c -- what goes into a run and what comes out of it: inputs, loss, outputs, gradients,
- * statistics of states. */
+/* runner_values.c -- what goes into a run and what comes out of it: inputs, loss, outputs,
+ * gradients, statistics of states. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 

@@ -26,14 +26,15 @@ static int uses_of(const td_program *p, const td_params *ps, int i, td__param_us
 
     for (int k = 0; k < node->n_in + node->n_out; k++) {
         bool in = k < node->n_in;
-        const td__place *place =
-            in ? td__place_of(p, node->in[k], 0) : td__place_of(p, node, k - node->n_in);
-        if (place->space != (in ? TD_SPACE_PARAM : TD_SPACE_GRAD))
+        const td__location *location =
+            in ? td__location_of(p, node->in[k], 0) : td__location_of(p, node, k - node->n_in);
+        if (location->space != (in ? TD_SPACE_PARAM : TD_SPACE_GRAD))
             continue;
         if (at)
-            at[n] = (td__param_use){.step = i,
-                                    .param = td_params_find(ps, p->slots[place->slot].leaf->name),
-                                    .grad = !in};
+            at[n] =
+                (td__param_use){.step = i,
+                                .param = td_params_find(ps, p->slots[location->slot].leaf->name),
+                                .grad = !in};
         n++;
     }
     return n;

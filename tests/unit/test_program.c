@@ -126,7 +126,8 @@ TEST(live_values_do_not_overlap)
                 if (ka >= a->n_out || kb >= b->n_out || td__is_leaf(a) || td__is_leaf(b) ||
                     td__op(a->op)->is_view || td__op(b->op)->is_view)
                     continue;
-                const td__place *pa = td__place_of(t.p, a, ka), *pb = td__place_of(t.p, b, kb);
+                const td__location *pa = td__location_of(t.p, a, ka),
+                                   *pb = td__location_of(t.p, b, kb);
                 if (pa->space != TD_SPACE_ACTIVATION || pb->space != TD_SPACE_ACTIVATION)
                     continue;
                 bool apart = pa->offset + td__desc_bytes(&a->out[ka]) <= pb->offset ||
