@@ -32,16 +32,11 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/crc32c.h"
 #include "base/fail.h"
 #include "net/mesh_tcp_impl.h"
 #include "net/socket.h"
 
 enum {
-    STRIPE_BYTES = 1 << 20, /* messages from this size on use all streams */
-    PAGE = 4096,
-    SEND_BYTES = 1 << 20, /* per call, so that sending and receiving take turns */
-    RECV_BYTES = 1 << 20,
     LOW_BYTES = 512 << 10, /* of a message, that are worth waking up for; TLS counts otherwise */
     LEAST_LOW = 64 << 10,  /* less than this is not worth telling the kernel */
     FEW = 8, /* streams with something to do: they are tried without asking epoll first */
@@ -93,9 +88,7 @@ static void give_up(td__mesh_tcp *m, td_status st, const char *text, bool driver
     }
 }
 
-static td_status fail(td__mesh_tcp *m, td_status st, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static td_status fail(td__mesh_tcp *m, td_status st, const char *fmt, ...)
+td_status td__tcp_fail(td__mesh_tcp *m, td_status st, const char *fmt, ...)
 {
     char text[TEXT];
     va_list ap;
@@ -110,293 +103,8 @@ static td_status fail(td__mesh_tcp *m, td_status st, const char *fmt, ...)
 static td_status push(td__mesh_tcp *m, td__tcp_ring *r, td__xfer *x)
 {
     if (!td__tcp_ring_push(r, x))
-        return fail(m, TD_ENOMEM, "tcp: rank %d: %u transfers at once", m->base.rank, r->cap);
-    return TD_OK;
-}
-
-/* ---- parts ---- */
-
-static bool striped(const td__mesh_tcp *m, uint64_t nbytes)
-{
-    return m->streams > 1 && nbytes >= STRIPE_BYTES;
-}
-
-/* The part of a message that goes over stream `index`: [*from, *from + result). */
-static uint64_t part(const td__mesh_tcp *m, uint64_t nbytes, int index, uint64_t *from)
-{
-    *from = 0;
-    if (!striped(m, nbytes))
-        return index == 0 ? nbytes : 0;
-    uint64_t each = td__align_up((size_t)(nbytes / (uint64_t)m->streams), PAGE);
-    *from = each * (uint64_t)index;
-    return index == m->streams - 1 ? nbytes - *from : each;
-}
-
-/* ---- sending ---- */
-
-/* The next message with a part on this stream; false if there is none yet. */
-static bool begin_frame(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s)
-{
-    if (p->out.begin - s->out_next < UINT32_MAX / 2) /* those are done without this stream */
-        s->out_next = p->out.begin;
-    while (td__tcp_ring_has(&p->out, s->out_next)) {
-        const td__tcp_msg *msg = td__tcp_ring_at(&p->out, s->out_next);
-        uint64_t from;
-        if (s->index > 0 && (!msg->x || !striped(m, msg->nbytes))) {
-            s->out_next++;
-            continue;
-        }
-        uint64_t nbytes = part(m, msg->nbytes, s->index, &from);
-        s->out_head = (td__frame){.kind = TD_TCP_DATA,
-                                  .length = nbytes,
-                                  .total = msg->nbytes,
-                                  .tag = msg->tag,
-                                  .sequence = s->out_next};
-        if (m->checksum) {
-            s->out_head.flags = TD_FRAME_HAS_CRC;
-            s->out_head.payload_crc = td__crc32c(0, msg->data + from, (size_t)nbytes);
-        }
-        td__frame_seal(&s->out_head);
-        s->out_sent = 0;
-        s->out_active = true;
-        td__conn_message(&s->conn, s->out_next, sizeof s->out_head + nbytes);
-        return true;
-    }
-    return false;
-}
-
-static int frame_iov(const td__mesh_tcp *m, const td__tcp_stream *s, const td__tcp_msg *msg,
-                     struct iovec iov[2])
-{
-    uint64_t from, nbytes = part(m, msg->nbytes, s->index, &from);
-    uint64_t head = sizeof s->out_head, at = s->out_sent > head ? s->out_sent - head : 0;
-    uint64_t most = nbytes - at < SEND_BYTES ? nbytes - at : SEND_BYTES;
-    int n = 0;
-
-    if (s->out_sent < head)
-        iov[n++] = (struct iovec){.iov_base = (uint8_t *)(uintptr_t)&s->out_head + s->out_sent,
-                                  .iov_len = (size_t)(head - s->out_sent)};
-    if (most > 0)
-        iov[n++] = (struct iovec){.iov_base = msg->data + from + at, .iov_len = (size_t)most};
-    return n;
-}
-
-static td_status send_step(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s, bool *moved)
-{
-    for (;;) {
-        struct iovec iov[2];
-        if (!s->out_active && !begin_frame(m, p, s))
-            return TD_OK;
-        td__tcp_msg *msg = td__tcp_ring_at(&p->out, s->out_next);
-        ssize_t n = td__conn_send(&s->conn, iov, frame_iov(m, s, msg, iov));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            s->writable = false;
-            return TD_OK;
-        }
-        if (n < 0) {
-            s->broken = s->readable = true; /* the peer's last words may explain it */
-            s->writable = false;
-            return TD_OK;
-        }
-        *moved = true;
-        s->out_sent += (uint64_t)n;
-        if (s->out_sent == sizeof s->out_head + s->out_head.length) {
-            s->out_active = false;
-            s->out_next++;
-            td__tcp_ring_moved(&p->out, msg, s->out_head.length);
-        } else if (n >= SEND_BYTES / 2) {
-            return TD_OK; /* a good piece: now the other direction */
-        }
-    }
-}
-
-/* ---- receiving ---- */
-
-static uint32_t staged(const td__tcp_stream *s)
-{
-    return s->stage_end - s->stage_begin;
-}
-
-static void stage_compact(td__tcp_stream *s)
-{
-    if (s->stage_begin == 0)
-        return;
-    memmove(s->stage, s->stage + s->stage_begin, staged(s));
-    s->stage_end = staged(s);
-    s->stage_begin = 0;
-}
-
-static td_status stream_ended(td__mesh_tcp *m, td__tcp_stream *s, int error)
-{
-    s->ended = true;
-    s->readable = false;
-    if (m->peer[s->peer].left)
-        return TD_OK;
-    return fail(m, TD_EPEER, "tcp: rank %d lost rank %d: %s", m->base.rank, s->peer,
-                error ? strerror(error) : "it closed the connection without goodbye");
-}
-
-/* Read into `iov`; *n is 0 when there is nothing now. */
-static td_status read_some(td__mesh_tcp *m, td__tcp_stream *s, const struct iovec *iov, int parts,
-                           ssize_t *n)
-{
-    do
-        *n = td__conn_recv(&s->conn, iov, parts);
-    while (*n < 0 && errno == EINTR);
-    if (*n > 0)
-        return TD_OK;
-    int error = *n < 0 ? errno : 0;
-    *n = 0;
-    if (error == EAGAIN) {
-        s->readable = false;
-        return TD_OK;
-    }
-    return stream_ended(m, s, error);
-}
-
-static td_status check_message(td__mesh_tcp *m, const td__tcp_stream *s, const td__tcp_msg *msg)
-{
-    const td__frame *f = &s->head;
-    uint64_t from;
-
-    if (msg->tag != f->tag || msg->nbytes != f->total)
-        return fail(m, TD_EMISMATCH,
-                    "tcp: rank %d sends %llu bytes with tag %u, rank %d receives %llu bytes with "
-                    "tag %u",
-                    s->peer, (unsigned long long)f->total, f->tag, m->base.rank,
-                    (unsigned long long)msg->nbytes, msg->tag);
-    if (!msg->x || f->length != part(m, f->total, s->index, &from))
-        return fail(m, TD_EPROTO, "tcp: rank %d sent a part of %llu bytes on stream %d twice",
-                    s->peer, (unsigned long long)f->length, s->index);
-    return TD_OK;
-}
-
-/* A failed peer said why. */
-static td_status take_fail(td__mesh_tcp *m, td__tcp_stream *s)
-{
-    char text[300];
-    uint32_t n = staged(s) < s->head.length ? staged(s) : (uint32_t)s->head.length;
-    bool mismatch = s->head.tag == (uint32_t)-TD_EMISMATCH;
-
-    snprintf(text, sizeof text, "%.*s", (int)n, (const char *)s->stage + s->stage_begin);
-    if (mismatch)
-        return fail(m, TD_EMISMATCH, "%s", text);
-    return fail(m, TD_EPEER, "tcp: rank %d gave up: %s", s->peer, text);
-}
-
-/* Look at the header in the stage. */
-static td_status take_head(td__mesh_tcp *m, td__tcp_stream *s)
-{
-    if (td__frame_open(s->stage + s->stage_begin, UINT64_MAX / 2, &s->head))
-        return fail(m, TD_EPROTO, "tcp: damaged data from rank %d: %s", s->peer, td_last_error());
-    s->stage_begin += (uint32_t)sizeof s->head;
-    switch (s->head.kind) {
-    case TD_TCP_BYE: m->peer[s->peer].left = true; return TD_OK;
-    case TD_TCP_FAIL: return take_fail(m, s);
-    case TD_TCP_DATA: break;
-    default:
-        return fail(m, TD_EPROTO, "tcp: rank %d sent a frame of kind %d", s->peer, s->head.kind);
-    }
-    uint32_t ahead = s->head.sequence - s->in_next;
-    if (ahead > UINT32_MAX / 2 || (s->index == 0 && ahead != 0))
-        return fail(m, TD_EPROTO, "tcp: rank %d sent message %u where %u was due: some were lost",
-                    s->peer, s->head.sequence, s->in_next);
-    s->in_next = s->head.sequence + 1;
-    s->in_got = 0;
-    s->in_head = true;
-    return TD_OK;
-}
-
-/* Payload of the current frame: from the stage first, then from the socket. */
-static td_status take_payload(td__mesh_tcp *m, td__tcp_stream *s, const td__tcp_msg *msg,
-                              bool *moved)
-{
-    uint64_t from, nbytes = part(m, msg->nbytes, s->index, &from), want = nbytes - s->in_got;
-    uint8_t *to = msg->data + from + s->in_got;
-
-    if (staged(s) > 0 && want > 0) {
-        uint64_t n = staged(s) < want ? staged(s) : want;
-        memcpy(to, s->stage + s->stage_begin, (size_t)n);
-        s->stage_begin += (uint32_t)n;
-        s->in_got += n;
-        *moved = true;
-    } else if (want > 0) {
-        struct iovec iov[2] = {
-            {.iov_base = to, .iov_len = (size_t)(want < RECV_BYTES ? want : RECV_BYTES)},
-            {.iov_base = s->stage, .iov_len = TD_TCP_STAGE_BYTES}};
-        ssize_t n;
-        s->stage_begin = s->stage_end = 0;
-        TD_TRY(read_some(m, s, iov, want <= RECV_BYTES ? 2 : 1, &n));
-        uint64_t direct = (uint64_t)n < want ? (uint64_t)n : want;
-        s->in_got += direct;
-        s->stage_end = (uint32_t)((uint64_t)n - direct);
-        *moved = *moved || n > 0;
-    }
-    return TD_OK;
-}
-
-static td_status finish_frame(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s, td__tcp_msg *msg)
-{
-    uint64_t from, nbytes = part(m, msg->nbytes, s->index, &from);
-
-    s->in_head = false;
-    if ((s->head.flags & TD_FRAME_HAS_CRC) &&
-        td__crc32c(0, msg->data + from, (size_t)nbytes) != s->head.payload_crc)
-        return fail(m, TD_EPROTO,
-                    "tcp: damaged data from rank %d: crc32c of message %u (%llu bytes) differs",
-                    s->peer, s->head.sequence, (unsigned long long)nbytes);
-    td__tcp_ring_moved(&p->in, msg, nbytes);
-    if (!msg->x && striped(m, msg->nbytes))
-        p->in_striped--;
-    return TD_OK;
-}
-
-/* What is known to be there, up to a good piece. Reads ahead into the stage also without a posted
- * receive: that is how the end of a stream is noticed. */
-static td_status recv_step(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s, bool *moved)
-{
-    uint64_t budget = RECV_BYTES;
-
-    while (budget > 0) {
-        if (!s->in_head && staged(s) >= sizeof s->head) {
-            TD_TRY(take_head(m, s));
-            *moved = true;
-            continue;
-        }
-        if (s->in_head) {
-            if (!td__tcp_ring_has(&p->in, s->head.sequence)) {
-                if (p->in.end - s->head.sequence - 1 < UINT32_MAX / 2)
-                    return fail(m, TD_EPROTO, "tcp: rank %d repeats message %u", s->peer,
-                                s->head.sequence);
-                return TD_OK; /* not posted yet */
-            }
-            td__tcp_msg *msg = td__tcp_ring_at(&p->in, s->head.sequence);
-            if (s->in_got == 0)
-                TD_TRY(check_message(m, s, msg));
-            uint64_t before = s->in_got;
-            TD_TRY(take_payload(m, s, msg, moved));
-            if (s->in_got == s->head.length) {
-                TD_TRY(finish_frame(m, p, s, msg));
-                *moved = true;
-            } else if (s->in_got == before) {
-                return TD_OK; /* it would block */
-            }
-            budget -= s->in_got - before < budget ? s->in_got - before : budget;
-            continue;
-        }
-        stage_compact(s);
-        struct iovec one = {.iov_base = s->stage + s->stage_end,
-                            .iov_len = TD_TCP_STAGE_BYTES - s->stage_end};
-        ssize_t n = 0;
-        if (s->ended)
-            return TD_OK;
-        TD_TRY(read_some(m, s, &one, 1, &n));
-        if (n == 0)
-            return TD_OK;
-        s->stage_end += (uint32_t)n;
-    }
+        return td__tcp_fail(m, TD_ENOMEM, "tcp: rank %d: %u transfers at once", m->base.rank,
+                            r->cap);
     return TD_OK;
 }
 
@@ -429,23 +137,24 @@ static td_status try_all(td__mesh_tcp *m, bool *moved, uint64_t *retry)
             bool few = busy < FEW;
             busy += in;
             if (wants_send(p, s) && (s->writable || m->has_faults)) {
-                TD_TRY(send_step(m, p, s, moved));
+                TD_TRY(td__tcp_send_step(m, p, s, moved));
                 uint64_t at = m->has_faults && !s->writable ? td__conn_retry_ns(&s->conn) : 0;
                 if (at && (!*retry || at < *retry))
                     *retry = at;
             }
-            if (s->readable || (in && (few || staged(s) > 0)))
-                TD_TRY(recv_step(m, p, s, moved));
+            if (s->readable || (in && (few || td__tcp_staged(s) > 0)))
+                TD_TRY(td__tcp_recv_step(m, p, s, moved));
             open += !s->ended;
             if (s->broken)
-                return fail(m, TD_EPEER,
-                            p->left ? "tcp: rank %d wants to send to rank %d, which has left"
-                                    : "tcp: rank %d lost rank %d: it does not receive any more",
-                            m->base.rank, r);
+                return td__tcp_fail(m, TD_EPEER,
+                                    p->left
+                                        ? "tcp: rank %d wants to send to rank %d, which has left"
+                                        : "tcp: rank %d lost rank %d: it does not receive any more",
+                                    m->base.rank, r);
         }
         if (open == 0 && wants_recv(p))
-            return fail(m, TD_EPEER, "tcp: rank %d waits for rank %d, which has left", m->base.rank,
-                        r);
+            return td__tcp_fail(m, TD_EPEER, "tcp: rank %d waits for rank %d, which has left",
+                                m->base.rank, r);
     }
     return TD_OK;
 }
@@ -493,9 +202,9 @@ static td_status check_links(td__mesh_tcp *m, uint64_t now)
         const td__tcp_stream *s = &m->stream[i];
         unsigned ms = s->conn.fd >= 0 && !s->ended ? td__socket_silence_ms(s->conn.fd) : 0;
         if (ms >= TD_SOCKET_SILENCE_MS)
-            return fail(m, TD_EPEER,
-                        "tcp: rank %d lost rank %d: its host has not answered for %.1f s",
-                        m->base.rank, s->peer, 1e-3 * ms);
+            return td__tcp_fail(m, TD_EPEER,
+                                "tcp: rank %d lost rank %d: its host has not answered for %.1f s",
+                                m->base.rank, s->peer, 1e-3 * ms);
     }
     return TD_OK;
 }
@@ -545,10 +254,10 @@ static td_status tcp_send(td__mesh *mesh, td__xfer *x)
     TD_TRY(td__poison_check(&m->poison));
     TD_TRY(push(m, &p->out, x));
     if (p->left)
-        return fail(m, TD_EPEER, "tcp: rank %d has left", x->peer);
+        return td__tcp_fail(m, TD_EPEER, "tcp: rank %d has left", x->peer);
     for (int k = 0; k < m->streams; k++)
         if (p->stream[k].writable && wants_send(p, &p->stream[k]))
-            TD_TRY(send_step(m, p, &p->stream[k], &moved));
+            TD_TRY(td__tcp_send_step(m, p, &p->stream[k], &moved));
     return TD_OK;
 }
 
@@ -559,7 +268,7 @@ static td_status tcp_recv(td__mesh *mesh, td__xfer *x)
     td__tcp_peer *p = &m->peer[x->peer];
 
     TD_TRY(td__poison_check(&m->poison));
-    p->in_striped += striped(m, x->nbytes);
+    p->in_striped += td__tcp_striped(m, x->nbytes);
     return push(m, &p->in, x);
 }
 

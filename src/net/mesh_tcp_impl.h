@@ -1,5 +1,5 @@
-/* mesh_tcp_impl.h -- the insides of the tcp mesh, shared by mesh_tcp.c (moving messages) and
- * mesh_tcp_setup.c (finding each other). */
+/* mesh_tcp_impl.h -- the insides of the tcp mesh, shared by mesh_tcp.c (all streams),
+ * mesh_tcp_stream.c (moving messages over one) and mesh_tcp_setup.c (finding each other). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_MESH_TCP_IMPL_H
 #define TD_NET_MESH_TCP_IMPL_H
@@ -90,5 +90,21 @@ static inline bool td__tcp_ring_has(const td__tcp_ring *r, uint32_t n)
 bool td__tcp_ring_push(td__tcp_ring *r, td__xfer *x);
 /* nbytes more of a message have moved; a whole one is done, and its owner's again. */
 void td__tcp_ring_moved(td__tcp_ring *r, td__tcp_msg *msg, uint64_t nbytes);
+
+/* mesh_tcp.c: the first failure. Tells the peers, ends all streams and returns it. */
+TD_NODISCARD td_status td__tcp_fail(td__mesh_tcp *m, td_status st, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* mesh_tcp_stream.c. Does a message of this size use all streams? */
+bool td__tcp_striped(const td__mesh_tcp *m, uint64_t nbytes);
+/* Bytes that are read and not yet taken. */
+uint32_t td__tcp_staged(const td__tcp_stream *s);
+/* As much as the socket takes, up to a good piece; *moved is set if anything did. */
+TD_NODISCARD td_status td__tcp_send_step(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s,
+                                         bool *moved);
+/* What is known to be there, up to a good piece. Reads ahead into the stage also without a posted
+ * receive: that is how the end of a stream is noticed. */
+TD_NODISCARD td_status td__tcp_recv_step(td__mesh_tcp *m, td__tcp_peer *p, td__tcp_stream *s,
+                                         bool *moved);
 
 #endif
