@@ -6,7 +6,7 @@
  * metrics.jsonl the table. With --repeat the variants take turns: what else the machine does hits
  * all of them alike. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/compare.h"
+#include "run/compare.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -200,7 +200,7 @@ static void draw(const comparison *c, const td__compare_run *r, child *k)
     fflush(stdout);
 }
 
-/* Our own lines: train/event_json.h. */
+/* Our own lines: run/event_json.h. */
 static void take_line(child *k, const char *line)
 {
     const char *step = strstr(line, "\"step\": "), *loss = strstr(line, "\"loss\": ");

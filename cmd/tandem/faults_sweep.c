@@ -25,7 +25,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "launch/spawn.h"
-#include "train/run_dir.h"
+#include "run/run_dir.h"
 
 enum { STEPS = 3, CASE_MS = 60000, MOST_OUTPUT = 64 << 10, DIGEST = 64, OP = 24 };
 

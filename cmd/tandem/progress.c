@@ -20,7 +20,7 @@
 #include "base/fail.h"
 #include "base/human.h"
 #include "tandem/log.h"
-#include "train/event_json.h"
+#include "run/event_json.h"
 
 enum { REDRAW_NS = 100000000, DEFAULT_WIDTH = 80, BAR = 20 };
 static const double RATE_SECONDS = 0.2; /* samples per second are measured over this */

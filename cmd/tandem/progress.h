@@ -6,13 +6,13 @@
 #include <stdatomic.h>
 
 #include "base/text.h"
-#include "train/observer.h"
+#include "run/observer.h"
 #include "train/trainer.h"
 
 typedef enum td__progress_mode {
     TD_PROGRESS_LINE,  /* one line, drawn again and again: for terminals */
     TD_PROGRESS_PLAIN, /* a line every so many steps */
-    TD_PROGRESS_JSON,  /* every event as an object (train/event_json.h) */
+    TD_PROGRESS_JSON,  /* every event as an object (run/event_json.h) */
     TD_PROGRESS_QUIET,
 } td__progress_mode;
 

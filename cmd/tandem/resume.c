@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "train/checkpoint.h"
-#include "train/report_data.h"
+#include "checkpoint/checkpoint.h"
+#include "run/report_data.h"
 
 static bool same_length(const td__train_opts *a, const td__train_opts *b)
 {

@@ -10,9 +10,9 @@
 #include "data/data.h"
 #include "job/job.h"
 #include "parallel/distribute.h"
-#include "train/checkpoint.h"
-#include "train/faults.h"
-#include "train/run_dir.h"
+#include "checkpoint/checkpoint.h"
+#include "fault/faults.h"
+#include "run/run_dir.h"
 #include "train/trainer.h"
 
 /* Zero-initialise. */

@@ -22,7 +22,7 @@
 #include "base/human.h"
 #include "command.h"
 #include "launch/control.h"
-#include "train/report_data.h"
+#include "run/report_data.h"
 
 enum { ANSWER_MS = 3000, LATELY = 100 /* steps */, SHOWN_EVENTS = 3 };
 

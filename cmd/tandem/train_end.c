@@ -14,7 +14,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/human.h"
-#include "train/event_json.h"
+#include "run/event_json.h"
 #include "train_impl.h"
 
 /* After the last step: the test part with the weights as they are, for all who keep records. If it

@@ -9,7 +9,7 @@
 #include "progress.h"
 #include "resume.h"
 #include "session.h"
-#include "train/run_dir.h"
+#include "run/run_dir.h"
 
 /* One training on the way through its stages; all of it is released by finish(). */
 typedef struct td__training {

@@ -1,5 +1,5 @@
 /* point.h -- places at which a fault may be asked for: every communication and file operation of a
- * run passes one. Who counts them, and what happens there, is behind the ops (train/faults.h). */
+ * run passes one. Who counts them, and what happens there, is behind the ops (fault/faults.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BASE_POINT_H
 #define TD_BASE_POINT_H

@@ -17,7 +17,7 @@
 
 #include "data/data.h"
 #include "train/model.h"
-#include "train/run_dir.h"
+#include "run/run_dir.h"
 #include "train/trainer.h"
 
 typedef struct td__job td__job;

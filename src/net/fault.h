@@ -20,7 +20,7 @@
  * The first two only slow down. The others must end as errors that name the peer, never as wrong
  * data.
  *
- * Ranks of a run (train/faults.h), at a point of it, each once:
+ * Ranks of a run (fault/faults.h), at a point of it, each once:
  *
  *     kill rank=2 at=step:17:allreduce:3     before the third allreduce of step 17
  *     stop rank=1 for=3s at=step:20          as step 20 begins

@@ -21,7 +21,7 @@
 #include "graph/params.h"
 #include "optim/kernels/kernels.h"
 #include "train/catch_up.h"
-#include "train/faults.h"
+#include "fault/faults.h"
 #include "train/slices.h"
 
 /* What travels: everything that a rank needs besides the hello. */

@@ -4,7 +4,7 @@
 #ifndef TD_TRAIN_CATCH_UP_H
 #define TD_TRAIN_CATCH_UP_H
 
-#include "train/faults.h"
+#include "fault/faults.h"
 #include "train/trainer_impl.h"
 
 typedef struct td__hello {

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm_impl.h"
-#include "train/faults.h"
+#include "fault/faults.h"
 #include "train/trainer_impl.h"
 
 /* A place may be long in coming: for a spare, or while a host is away. What bounds the wait is that

@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 #include "base/log.h"
-#include "train/faults.h"
+#include "fault/faults.h"
 #include "train/heir.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"

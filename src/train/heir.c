@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "graph/params.h"
-#include "train/checkpoint_impl.h"
+#include "checkpoint/checkpoint_impl.h"
 #include "train/trainer_impl.h"
 
 struct td__heir {

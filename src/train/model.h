@@ -3,9 +3,10 @@
 #ifndef TD_TRAIN_MODEL_H
 #define TD_TRAIN_MODEL_H
 
+#include "run/result.h"
 #include "tandem/graph.h"
 
-enum { TD__MAX_MODEL_INPUTS = 8, TD__MAX_METRICS = 8 };
+enum { TD__MAX_MODEL_INPUTS = 8 };
 
 /* A metric of one shard of rows. The graph gives a node; the rest is how rows become one number. */
 typedef struct td__metric_node {

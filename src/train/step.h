@@ -27,8 +27,8 @@
 #include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "train/shards.h"
-#include "train/span_log.h"
-#include "train/step_times.h"
+#include "run/span_log.h"
+#include "run/step_times.h"
 
 typedef struct td__step_engine td__step_engine;
 

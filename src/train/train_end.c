@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "parallel/data_parallel.h"
-#include "train/checkpoint_impl.h"
+#include "checkpoint/checkpoint_impl.h"
 #include "train/memory.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"

@@ -17,7 +17,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm_impl.h"
-#include "train/faults.h"
+#include "fault/faults.h"
 #include "train/heir.h"
 #include "train/trainer_impl.h"
 

@@ -17,11 +17,12 @@
 #include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "tandem/program.h"
+#include "run/observer.h"
+#include "run/result.h"
 #include "train/model.h"
-#include "train/observer.h"
 
 typedef struct td__trainer td__trainer;
-typedef struct td__faults td__faults; /* train/faults.h */
+typedef struct td__faults td__faults; /* fault/faults.h */
 
 /* What rank 0 does besides training (the run's directory, files, the terminal), where the rank may
  * move from one process to another. */
@@ -100,44 +101,6 @@ typedef struct td__train_opts {
     td__faults *faults; /* NULL: none */
     bool test;          /* also evaluate the test part at the end, and tell it */
 } td__train_opts;
-
-typedef enum td__train_end {
-    TD_TRAIN_DONE,        /* all steps */
-    TD_TRAIN_EARLY,       /* stopped by patience */
-    TD_TRAIN_INTERRUPTED, /* asked to stop; a checkpoint was written */
-} td__train_end;
-
-struct td__train_result {
-    td__train_end end;
-    uint64_t step, epoch;
-    double seconds; /* of training, without set-up and validation */
-    double samples_per_second, train_loss, best;
-    uint64_t sent_nbytes, plain_nbytes; /* gradients sent by this rank; as plain f32 */
-    double last_ratio;                  /* plain to sent, in the last step alone; 0: none sent */
-    uint64_t best_step;
-    char digest[65]; /* of the weights */
-    /* On rank 0: why what was to be written at the end is not there, as when the disk is full; "":
-     * it is. Everything else is as it would be. */
-    char unsaved[512];
-    /* Bytes of the rank that had most at once: as memory.h says beforehand, and as it was; 0: not
-     * known. */
-    size_t memory_planned, memory_peak;
-    int memory_rank;
-    /* With backup workers, on rank 0: shares of steps that were late, by rank; as long as the
-     * trainer. */
-    const uint64_t *dropped;
-    int n_dropped;
-};
-
-/* Metrics of a whole part: loss first, then the model's metrics. */
-typedef struct td__eval_result {
-    int n;
-    const char *name[TD__MAX_METRICS + 1];
-    double value[TD__MAX_METRICS + 1];
-    bool higher_is_better[TD__MAX_METRICS + 1];
-    int64_t samples;
-    double seconds;
-} td__eval_result;
 
 /* What does not go together, before any rank is started. */
 TD_NODISCARD td_status td__train_check(const td__train_opts *o, int ranks, bool elastic);

@@ -17,7 +17,7 @@
 
 #include "data/data.h"
 #include "tandem/coll.h"
-#include "train/faults.h"
+#include "fault/faults.h"
 #include "train/shards.h"
 #include "train/step.h"
 

@@ -14,8 +14,8 @@
 #include "support/check.h"
 #include "support/ranks.h"
 #include "support/train_models.h"
-#include "train/checkpoint.h"
-#include "train/run_dir.h"
+#include "checkpoint/checkpoint.h"
+#include "run/run_dir.h"
 #include "train/trainer.h"
 
 enum { SAMPLES = 70, BATCH = 16, MOST_RANKS = 6, MOST_STEPS = 64, WAIT_S = 60 };

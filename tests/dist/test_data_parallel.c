@@ -13,7 +13,7 @@
 #include "support/step_rig.h"
 #include "tandem/ops.h"
 #include "tandem/tandem.h"
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "train/step.h"
 #include "train/trainer.h"
 

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "support/check.h"
 #include "support/ranks.h"
-#include "train/rank_stats.h"
+#include "run/rank_stats.h"
 
 enum { STEPS = 50 };
 

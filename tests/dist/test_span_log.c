@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "support/check.h"
 #include "support/ranks.h"
-#include "train/span_log.h"
+#include "run/span_log.h"
 
 enum { ROOM = 10, THREADS = 4, EACH = 1000 };
 

@@ -17,7 +17,7 @@
 #include "support/sanitized.h"
 #include "support/train_models.h"
 #include "tandem/log.h"
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 enum { SAMPLES = 90, BATCH = 16, STEPS = 6, PATIENCE_MS = 200000 };
 

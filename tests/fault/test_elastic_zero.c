@@ -14,7 +14,7 @@
 #include "tandem/log.h"
 #include "tandem/ops.h"
 #include "tandem/tandem.h"
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 enum { STEPS = 4 };
 

@@ -5,7 +5,7 @@
 
 #include "support/check.h"
 #include "tandem/log.h"
-#include "train/faults.h"
+#include "fault/faults.h"
 
 typedef struct writer {
     td__points *points;

@@ -5,7 +5,7 @@
 #define TD_TESTS_SUPPORT_CHECKPOINTS_H
 
 #include "support/optim_model.h"
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 typedef struct saved_model {
     optim_model m;

@@ -17,8 +17,8 @@
 #include "support/check.h"
 #include "support/sanitized.h"
 #include "train/elastic.h"
-#include "train/faults.h"
-#include "train/run_dir.h"
+#include "fault/faults.h"
+#include "run/run_dir.h"
 
 enum { PATIENCE_S = SANITIZED ? 1000 : 280 };
 

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "support/check.h"
-#include "train/report_scaling.h"
+#include "run/report_scaling.h"
 
 enum { STEPS = 100 };
 

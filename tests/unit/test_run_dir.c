@@ -21,7 +21,7 @@
 #include "base/nearest.h"
 #include "base/text.h"
 #include "support/check.h"
-#include "train/run_dir.h"
+#include "run/run_dir.h"
 #include "train/trainer.h"
 
 static const char *const METRICS[] = {"loss", "accuracy"};

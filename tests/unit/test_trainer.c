@@ -12,7 +12,7 @@
 #include "tandem/alloc.h"
 #include "tandem/log.h"
 #include "tandem/ops.h"
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 enum { TRAIN = 49, SAMPLES = 100, BATCH = 16 }; /* 16, 16, 16 and 1; the source's 100 to validate */
 

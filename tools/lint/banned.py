@@ -19,7 +19,7 @@ RULES = [
     ("printf vprintf puts putchar perror psignal", PROGRAMS, "report through base/log.h"),
     # A child process of the launcher has nowhere to return to.
     ("exit _exit _Exit quick_exit atexit",
-     ["src/launch/spawn.c", "src/launch/agent_start.c", "src/train/faults.c"] + PROGRAMS,
+     ["src/launch/spawn.c", "src/launch/agent_start.c", "src/fault/faults.c"] + PROGRAMS,
      "return a status"),
     ("abort raise", ["src/base/fail.c"] + PROGRAMS, "use TD_ASSERT (base/fail.h)"),
     ("assert", PROGRAMS, "use TD_ASSERT: it stays on in release builds"),
@@ -31,7 +31,7 @@ RULES = [
      "use base/rng.h: keyed, the same everywhere"),
     ("alloca", [], "use scratch memory planned beforehand"),
     # Faults stop and slow down on purpose.
-    ("sleep usleep nanosleep", ["bench/*", "tools/*", "src/train/faults.c"],
+    ("sleep usleep nanosleep", ["bench/*", "tools/*", "src/fault/faults.c"],
      "wait for a condition with a deadline"),
 ]
 STREAMS = re.compile(r"\b(stdout|stderr)\b")

@@ -1,0 +1,582 @@
+/* checkpoint.c -- saving checkpoints in the background.
+ *
+ * What the caller waits for is a copy of the blocks. The thread then goes, in this order:
+ *
+ *   1. .tmp-step-N/ with model.safetensors, optimizer.safetensors, and state.json last; each file
+ *      is written, fsynced and renamed into its name, and so is the directory that holds them
+ *   2. rename .tmp-step-N to step-N (if that is there already, the two are exchanged at once, and
+ *      the old one is then the temporary one); fsync the directory above
+ *   3. replace `best` where it is the best, then `latest`: a run that goes on from it takes for
+ *      granted that it is marked
+ *   4. remove what is beyond `keep`: rename it to a temporary name first, so that a checkpoint
+ *      half removed is never taken for a whole one
+ *
+ * A crash between any two of these leaves a whole checkpoint; the temporary names are swept up when
+ * the next run begins. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/deadline.h"
+#include "base/fail.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "graph/program_impl.h"
+#include "optim/kernels/kernels.h"
+#include "tandem/tensor.h"
+#include "tensor/safetensors.h"
+#include "checkpoint/checkpoint_impl.h"
+
+enum { PATIENCE_MS = 600000, TEXT = 1024, LOCK_MS = 2000, LOCK_POLL_MS = 2 };
+
+struct td__checkpointer {
+    char dir[TD__PATH];
+    int dir_fd; /* locked, for as long as we live */
+    int keep;
+    td__points *points; /* NULL: nobody counts what is done to files */
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock; /* of the five below; nothing else is taken under it */
+    pthread_cond_t changed;
+    bool busy, stop, finished; /* finished: a save that nobody has polled yet */
+    td_status status;          /* of the last save */
+    char error[TEXT];
+    /* The save under way: the caller's while not busy, the thread's while busy. */
+    td__manifest m;
+    bool is_best;
+    td_params copy; /* the caller's names, our block */
+    const char *state_name[TD_OPTIM_MAX_STATE];
+    float *states;
+    int n_states;
+    size_t block_nbytes, states_nbytes, stride;
+    const td__checkpoint_source *from; /* NULL: the copies are saved */
+    double stalled, seconds;
+    size_t nbytes;
+    char path[TD__PATH];
+};
+
+static td_status disk_failed(const char *path, const char *what)
+{
+    return TD_FAIL(TD_EIO, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+/* ---- Directories ----------------------------------------------------------------------------- */
+
+static td_status sync_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return disk_failed(path, "open it");
+    /* Some network file systems cannot sync a directory, and say so. */
+    td_status st = fsync(fd) != 0 && errno != EINVAL ? disk_failed(path, "fsync it") : TD_OK;
+    close(fd);
+    return st;
+}
+
+/* A checkpoint's directory holds files only. What cannot be removed is left to the next sweep. */
+static void remove_dir(const char *path)
+{
+    DIR *d = opendir(path);
+    if (d) {
+        for (const struct dirent *e; (e = readdir(d));)
+            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+                unlinkat(dirfd(d), e->d_name, 0);
+        closedir(d);
+    }
+    if (rmdir(path) != 0 && errno != ENOENT)
+        TD_LOG(WARN, TRAIN, "%s: cannot remove it: %s", path, strerror(errno));
+}
+
+/* Is it one of ours, left by a run that was killed? */
+static bool is_leftover(const char *name)
+{
+    return strncmp(name, TD__TEMP_PREFIX "step-", sizeof TD__TEMP_PREFIX + 4) == 0 ||
+           strncmp(name, TD__LATEST_FILE ".tmp-", sizeof TD__LATEST_FILE + 4) == 0 ||
+           strncmp(name, TD__BEST_FILE ".tmp-", sizeof TD__BEST_FILE + 4) == 0;
+}
+
+static td_status sweep(const char *dir)
+{
+    char path[TD__PATH];
+    DIR *d = opendir(dir);
+    if (!d)
+        return disk_failed(dir, "read it");
+    for (const struct dirent *e; (e = readdir(d));)
+        if (is_leftover(e->d_name) && !td__run_dir_path(dir, e->d_name, path)) {
+            TD_LOG(INFO, TRAIN, "%s: removing what a run left half written", path);
+            if (e->d_name[0] == '.')
+                remove_dir(path);
+            else
+                unlink(path);
+        }
+    closedir(d);
+    return TD_OK;
+}
+
+/* ---- Writing (the thread) -------------------------------------------------------------------- */
+
+/* The tensors of a file: of the model, or one per state and param, "exp_avg/fc1.weight". */
+typedef struct listing {
+    td__checkpointer *c;
+    td_tensor *tensors;
+    td_named_tensor *items;
+    int *state, *param; /* by item */
+    int n;
+} listing;
+
+static td_status list_tensor(listing *l, td__arena *a, int k, int i, float *data)
+{
+    const td_param_info *info = &l->c->copy.info[i];
+    td_named_tensor *item = &l->items[l->n];
+    item->tensor = &l->tensors[l->n];
+    item->name = k < 0 ? info->name : td__arena_printf(a, "%s/%s", l->c->state_name[k], info->name);
+    l->state[l->n] = k;
+    l->param[l->n++] = i;
+    if (!item->name)
+        return TD_FAIL(TD_ENOMEM, "no memory for the names of a checkpoint");
+    return td_tensor_wrap(&l->tensors[l->n - 1], TD_F32, info->shape, data);
+}
+
+static td_status list_file(listing *l, td__arena *a, td__checkpoint_file f, float *empty)
+{
+    td__checkpointer *c = l->c;
+    int states = f == TD__FILE_MODEL ? 1 : c->n_states;
+    size_t most = (size_t)states * (size_t)c->copy.count + 1;
+    l->tensors = td__arena_alloc(a, most * sizeof *l->tensors);
+    l->items = td__arena_alloc(a, most * sizeof *l->items);
+    l->state = td__arena_alloc(a, most * sizeof *l->state);
+    l->param = td__arena_alloc(a, most * sizeof *l->param);
+    if (!l->tensors || !l->items || !l->state || !l->param)
+        return TD_FAIL(TD_ENOMEM, "no memory for %zu names of a checkpoint", most);
+    for (int k = 0; k < states; k++)
+        for (int i = 0; i < c->copy.count; i++) {
+            size_t at = c->copy.info[i].offset;
+            if (f == TD__FILE_MODEL)
+                TD_TRY(list_tensor(l, a, -1, i, c->from ? empty : c->copy.block + at));
+            else if (!c->copy.info[i].is_state)
+                TD_TRY(list_tensor(l, a, k, i,
+                                   c->from ? empty : c->states + (size_t)k * c->stride + at));
+        }
+    return TD_OK;
+}
+
+static td_status check_finite(const td_param_info *info, const float *data)
+{
+    for (size_t k = 0; k < info->count; k++)
+        if (!isfinite(data[k]))
+            return TD_FAIL(TD_EINVAL, "'%s' holds NaN or Inf: no checkpoint was written",
+                           info->name);
+    return TD_OK;
+}
+
+static td_status show(void *user, int i)
+{
+    const listing *l = user;
+    float *data;
+    TD_TRY(l->c->from->show(l->c->from->user, l->state[i], l->param[i], &data));
+    l->tensors[i].data = data;
+    return l->state[i] < 0 ? check_finite(&l->c->copy.info[l->param[i]], data) : TD_OK;
+}
+
+static td_status write_tensors(td__checkpointer *c, td__checkpoint_file f, const char *path)
+{
+    td__arena *a;
+    float empty = 0; /* an address for tensors that are not there yet */
+    listing l = {.c = c};
+
+    TD_TRY(td__arena_create(&a));
+    td_status st = list_file(&l, a, f, &empty);
+    if (!st)
+        st = td__safetensors_save(path, l.items, l.n, NULL, 0,
+                                  c->from ? &(td__st_show){show, &l} : NULL);
+    td__arena_destroy(a);
+    return st;
+}
+
+static td_status write_files(td__checkpointer *c, const char *temp)
+{
+    char path[TD__PATH];
+    c->nbytes = 0;
+    for (int i = 0; i < TD__FILE_COUNT; i++) {
+        td__checkpoint_file f = (td__checkpoint_file)i;
+        TD_TRY(td__point(c->points, TD_POINT_FILE, td__checkpoint_file_name(f)));
+        TD_TRY(td__run_dir_path(temp, td__checkpoint_file_name(f), path));
+        TD_TRY(write_tensors(c, f, path));
+        TD_TRY(td__manifest_hash(&c->m, f, path));
+        c->nbytes += (size_t)c->m.file[i].nbytes;
+    }
+    if (c->from)
+        snprintf(c->m.state.digest, sizeof c->m.state.digest, "%s", c->from->digest);
+    else
+        TD_TRY(td_params_digest(&c->copy, c->m.state.digest));
+    TD_TRY(td__run_dir_path(temp, TD__STATE_FILE, path));
+    TD_TRY(td__point(c->points, TD_POINT_FILE, TD__STATE_FILE));
+    TD_TRY(td__manifest_write(&c->m, path));
+    return sync_dir(temp);
+}
+
+/* Step 2. `temp` holds the old one afterwards, if there was one. */
+static td_status install(const td__checkpointer *c, const char *temp, const char *path)
+{
+    if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
+        return TD_OK;
+    if (errno != ENOENT) { /* the file system cannot exchange: one after the other */
+        char old[TD__PATH];
+        TD_TRY(td__run_dir_path(c->dir, TD__TEMP_PREFIX "step-replaced", old));
+        remove_dir(old);
+        if (rename(path, old) != 0 && errno != ENOENT)
+            return disk_failed(path, "rename it");
+        if (rename(temp, path) != 0)
+            return disk_failed(path, "rename it into place");
+        remove_dir(old);
+        return TD_OK;
+    }
+    return rename(temp, path) == 0 ? TD_OK : disk_failed(path, "rename it into place");
+}
+
+td_status td__checkpoint_point(const char *dir, td__points *points, const char *pointer,
+                               const char *name)
+{
+    char path[TD__PATH], line[TD__STEP_NAME + 1];
+    td__file_out f;
+    TD_TRY(td__run_dir_path(dir, pointer, path));
+    TD_TRY(td__point(points, TD_POINT_FILE, pointer));
+    TD_TRY(td__file_out_open(&f, path));
+    td__file_out_write(&f, line, (size_t)snprintf(line, sizeof line, "%s\n", name));
+    return td__file_out_commit(&f);
+}
+
+td_status td__checkpoint_remove(const char *dir, const char *name)
+{
+    char path[TD__PATH], temp[TD__PATH], gone[TD__STEP_NAME + sizeof TD__TEMP_PREFIX];
+
+    snprintf(gone, sizeof gone, TD__TEMP_PREFIX "%s", name);
+    TD_TRY(td__run_dir_path(dir, name, path));
+    TD_TRY(td__run_dir_path(dir, gone, temp));
+    if (rename(path, temp) != 0)
+        return disk_failed(path, "rename it to remove it");
+    remove_dir(temp);
+    return TD_OK;
+}
+
+static td_status prune(const td__checkpointer *c)
+{
+    char latest[TD__STEP_NAME] = "", best[TD__STEP_NAME] = "", name[TD__STEP_NAME];
+    uint64_t *steps;
+    int n;
+    td_status st = TD_OK;
+
+    (void)td__checkpoint_pointer(c->dir, TD__LATEST_FILE, latest);
+    (void)td__checkpoint_pointer(c->dir, TD__BEST_FILE, best);
+    TD_TRY(td__checkpoint_list(c->dir, &steps, &n));
+    for (int i = c->keep; i < n && !st; i++) {
+        td__step_name(steps[i], name);
+        if (strcmp(name, latest) == 0 || strcmp(name, best) == 0)
+            continue;
+        st = td__checkpoint_remove(c->dir, name);
+    }
+    td__free(steps);
+    return st;
+}
+
+static td_status write_checkpoint(td__checkpointer *c)
+{
+    char name[TD__STEP_NAME], hidden[TD__STEP_NAME + sizeof TD__TEMP_PREFIX], temp[TD__PATH];
+
+    td__step_name(c->m.state.step, name);
+    snprintf(hidden, sizeof hidden, TD__TEMP_PREFIX "%s", name);
+    TD_TRY(td__run_dir_path(c->dir, hidden, temp));
+    TD_TRY(td__run_dir_path(c->dir, name, c->path));
+    for (int i = 0; !c->from && i < c->copy.count; i++)
+        TD_TRY(check_finite(&c->copy.info[i], c->copy.block + c->copy.info[i].offset));
+    remove_dir(temp);
+    if (mkdir(temp, 0777) != 0)
+        return disk_failed(temp, "make it");
+    td_status st = write_files(c, temp);
+    if (!st)
+        st = td__point(c->points, TD_POINT_FILE, "rename");
+    if (!st)
+        st = install(c, temp, c->path);
+    if (!st)
+        st = td__point(c->points, TD_POINT_FILE, "remove");
+    remove_dir(temp);
+    if (st)
+        return st;
+    TD_TRY(sync_dir(c->dir));
+    if (c->is_best)
+        TD_TRY(td__checkpoint_point(c->dir, c->points, TD__BEST_FILE, name));
+    TD_TRY(td__checkpoint_point(c->dir, c->points, TD__LATEST_FILE, name));
+    TD_TRY(td__point(c->points, TD_POINT_FILE, "prune"));
+    return prune(c);
+}
+
+static void *work(void *arg)
+{
+    td__checkpointer *c = arg;
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
+        while (!c->busy && !c->stop)
+            pthread_cond_wait(&c->changed, &c->lock);
+        if (!c->busy)
+            break;
+        pthread_mutex_unlock(&c->lock);
+        uint64_t begin = td__clock_ns();
+        td_status st = write_checkpoint(c);
+        double seconds = 1e-9 * (double)(td__clock_ns() - begin);
+        pthread_mutex_lock(&c->lock);
+        c->seconds = seconds;
+        c->status = st;
+        if (st)
+            snprintf(c->error, sizeof c->error, "%s", td_last_error());
+        c->finished = !st;
+        c->busy = false;
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* ---- The caller's side ----------------------------------------------------------------------- */
+
+/* force: after a while without the lock, if need be. */
+static td_status lock_dir(const td__checkpointer *c, bool force)
+{
+    td__deadline until = td__deadline_in_ms(force ? LOCK_MS : 0);
+    while (flock(c->dir_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        if (!force)
+            return TD_FAIL(TD_EINVAL, "%s: another run is writing its checkpoints there", c->dir);
+        if (td__deadline_passed(until)) {
+            TD_LOG(WARN, TRAIN, "%s: taken over from a process that does not let go of it", c->dir);
+            return TD_OK;
+        }
+        (void)poll(NULL, 0, LOCK_POLL_MS); /* locks cannot be waited for with a deadline */
+    }
+    return TD_OK;
+}
+
+static td_status open_dir(td__checkpointer *c, bool force)
+{
+    if (access(c->dir, W_OK | X_OK) != 0)
+        return TD_FAIL(TD_EIO, "%s: cannot write checkpoints there: %s", c->dir, strerror(errno));
+    c->dir_fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c->dir_fd < 0)
+        return disk_failed(c->dir, "open it");
+    TD_TRY(lock_dir(c, force));
+    return sweep(c->dir);
+}
+
+static void init_sync(td__checkpointer *c)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&c->lock, NULL);
+}
+
+static td_status create(const char *dir, int keep, bool force, td__checkpointer **out)
+{
+    td_status st;
+    *out = NULL;
+    if (keep < 0)
+        return TD_FAIL(TD_EINVAL, "%d checkpoints to keep: must not be negative", keep);
+    td__checkpointer *c = td__calloc(1, sizeof *c);
+    if (!c)
+        return TD_FAIL(TD_ENOMEM, "no memory for checkpoints");
+    c->dir_fd = -1;
+    c->keep = keep ? keep : 1;
+    init_sync(c);
+    TD_TRY_OR(st, fail, td__run_dir_create(dir, NULL, c->dir));
+    TD_TRY_OR(st, fail, open_dir(c, force));
+    int error = pthread_create(&c->thread, NULL, work, c);
+    if (error) {
+        st = TD_FAIL(TD_ENOMEM, "cannot start the thread that writes checkpoints: %s",
+                     strerror(error));
+        goto fail;
+    }
+    c->started = true;
+    *out = c;
+    return TD_OK;
+fail:
+    td__checkpointer_destroy(c);
+    return st;
+}
+
+td_status td__checkpointer_create(const char *dir, int keep, td__checkpointer **out)
+{
+    return create(dir, keep, false, out);
+}
+
+td_status td__checkpointer_take_over(const char *dir, int keep, td__checkpointer **out)
+{
+    return create(dir, keep, true, out);
+}
+
+void td__checkpointer_points(td__checkpointer *c, td__points *p)
+{
+    c->points = p;
+}
+
+bool td__checkpointer_has(const td__checkpointer *c, uint64_t step, bool best)
+{
+    char name[TD__STEP_NAME], at[TD__STEP_NAME] = "";
+    td__step_name(step, name);
+    return td__checkpoint_pointer(c->dir, TD__LATEST_FILE, at) && strcmp(at, name) == 0 &&
+           (!best || (td__checkpoint_pointer(c->dir, TD__BEST_FILE, at) && strcmp(at, name) == 0));
+}
+
+void td__checkpointer_excuse(td__checkpointer *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (!c->busy)
+        c->status = TD_OK;
+    pthread_mutex_unlock(&c->lock);
+}
+
+void td__checkpointer_destroy(td__checkpointer *c)
+{
+    if (!c)
+        return;
+    if (c->started) {
+        pthread_mutex_lock(&c->lock);
+        c->stop = true;
+        pthread_cond_broadcast(&c->changed);
+        pthread_mutex_unlock(&c->lock);
+        pthread_join(c->thread, NULL);
+    }
+    if (c->dir_fd >= 0)
+        close(c->dir_fd);
+    td__free_block(c->copy.block, c->block_nbytes);
+    td__free_block(c->states, c->states_nbytes);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    td__free(c);
+}
+
+/* Until the thread is idle; its failure, if the last save failed. */
+static td_status wait_idle(td__checkpointer *c)
+{
+    td__deadline end = td__deadline_in_ms(PATIENCE_MS);
+    struct timespec until = {.tv_sec = (time_t)(end / 1000000000u),
+                             .tv_nsec = (long)(end % 1000000000u)};
+    int error = 0;
+
+    pthread_mutex_lock(&c->lock);
+    while (c->busy && error != ETIMEDOUT)
+        error = pthread_cond_timedwait(&c->changed, &c->lock, &until);
+    td_status st = c->status;
+    bool busy = c->busy;
+    pthread_mutex_unlock(&c->lock);
+    if (busy)
+        return TD_FAIL(TD_ETIMEDOUT, "%s: the disk has not taken a checkpoint in %d seconds",
+                       c->dir, PATIENCE_MS / 1000);
+    return st ? TD_FAIL(st, "%s", c->error) : TD_OK;
+}
+
+td_status td__checkpointer_wait(td__checkpointer *c)
+{
+    return wait_idle(c);
+}
+
+static td_status make_room(td__checkpointer *c, const td_params *ps, td_optimizer *o)
+{
+    c->n_states = td_optimizer_state_count(o);
+    c->stride = ps->trainable;
+    size_t block = ps->total * sizeof(float);
+    size_t states = (size_t)c->n_states * c->stride * sizeof(float);
+    if (!c->copy.block || c->block_nbytes != block) {
+        td__free_block(c->copy.block, c->block_nbytes);
+        c->copy.block = td__alloc_block(block);
+        c->block_nbytes = block;
+    }
+    if (!c->states || c->states_nbytes != states) {
+        td__free_block(c->states, c->states_nbytes);
+        c->states = td__alloc_block(states);
+        c->states_nbytes = states;
+    }
+    if (!c->copy.block || !c->states)
+        return TD_FAIL(TD_ENOMEM, "no memory for a copy of %zu bytes to checkpoint",
+                       block + states);
+    return TD_OK;
+}
+
+/* Everything but the blocks. */
+static void note(td__checkpointer *c, const td__train_state *state, const td_params *ps,
+                 const td_optimizer *o, bool is_best)
+{
+    float *block = c->copy.block;
+    c->copy = *ps;
+    c->copy.block = block;
+    c->n_states = td_optimizer_state_count(o);
+    for (int k = 0; k < c->n_states; k++)
+        c->state_name[k] = td_optimizer_state_name(o, k);
+    memset(&c->m, 0, sizeof c->m);
+    c->m.state = *state;
+    c->m.optimizer_steps = td_optimizer_steps(o);
+    snprintf(c->m.optimizer, sizeof c->m.optimizer, "%s", td_optimizer_name(o));
+    c->is_best = is_best;
+    c->from = NULL;
+}
+
+td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state, td_params *ps,
+                                td_optimizer *o, bool is_best)
+{
+    uint64_t begin = td__clock_ns();
+    TD_TRY(wait_idle(c));
+    TD_TRY(make_room(c, ps, o));
+    memcpy(c->copy.block, ps->block, c->block_nbytes);
+    for (int k = 0; k < c->n_states; k++)
+        memcpy(c->states + (size_t)k * c->stride, td_optimizer_state(o, k, NULL),
+               c->stride * sizeof(float));
+    note(c, state, ps, o, is_best);
+    c->stalled = 1e-9 * (double)(td__clock_ns() - begin);
+    pthread_mutex_lock(&c->lock);
+    c->busy = true;
+    c->finished = false;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    return TD_OK;
+}
+
+td_status td__checkpointer_write(td__checkpointer *c, const td__train_state *state,
+                                 const td_params *ps, td_optimizer *o, bool is_best,
+                                 const td__checkpoint_source *from)
+{
+    uint64_t begin = td__clock_ns();
+    TD_TRY(wait_idle(c));
+    note(c, state, ps, o, is_best);
+    c->from = from;
+    TD_TRY(write_checkpoint(c));
+    c->stalled = c->seconds = 1e-9 * (double)(td__clock_ns() - begin);
+    pthread_mutex_lock(&c->lock);
+    c->finished = true;
+    pthread_mutex_unlock(&c->lock);
+    return TD_OK;
+}
+
+td_status td__checkpointer_poll(td__checkpointer *c, bool *done, td__checkpoint_event *e)
+{
+    pthread_mutex_lock(&c->lock);
+    *done = c->finished;
+    td_status st = c->busy ? TD_OK : c->status;
+    if (c->finished)
+        *e = (td__checkpoint_event){.step = c->m.state.step,
+                                    .path = c->path,
+                                    .nbytes = c->nbytes,
+                                    .seconds = c->seconds,
+                                    .stalled = c->stalled};
+    c->finished = false;
+    pthread_mutex_unlock(&c->lock);
+    return st ? TD_FAIL(st, "%s", c->error) : TD_OK;
+}

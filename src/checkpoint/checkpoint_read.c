@@ -1,0 +1,354 @@
+/* checkpoint_read.c -- finding a whole checkpoint, and loading it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "graph/params.h"
+#include "tandem/tensor.h"
+#include "checkpoint/checkpoint_impl.h"
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+static int highest_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+td_status td__checkpoint_list(const char *dir, uint64_t **out, int *count)
+{
+    int room = 0;
+    uint64_t step;
+    td_status st = TD_OK;
+
+    *out = NULL;
+    *count = 0;
+    DIR *d = opendir(dir);
+    if (!d)
+        return TD_OK;
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (!td__step_parse(e->d_name, &step))
+            continue;
+        if (*count == room) {
+            room = room ? 2 * room : 64;
+            uint64_t *more = td__realloc(*out, (size_t)room * sizeof *more);
+            if (!more) {
+                st = TD_FAIL(TD_ENOMEM, "%s: no memory for a list of checkpoints", dir);
+                break;
+            }
+            *out = more;
+        }
+        (*out)[(*count)++] = step;
+    }
+    closedir(d);
+    if (st) {
+        td__free(*out);
+        *out = NULL;
+        *count = 0;
+    } else if (*count) {
+        qsort(*out, (size_t)*count, sizeof **out, highest_first);
+    }
+    return st;
+}
+
+bool td__checkpoint_pointer(const char *dir, const char *pointer, char name[TD__STEP_NAME])
+{
+    char path[TD__PATH];
+    td__file_map map;
+    uint64_t step;
+    size_t n = 0;
+
+    if (td__run_dir_path(dir, pointer, path) || access(path, F_OK) != 0 ||
+        td__file_map_open(&map, path))
+        return false;
+    while (n < map.nbytes && n < TD__STEP_NAME - 1 && map.data[n] > ' ')
+        n++;
+    memcpy(name, map.data, n);
+    name[n] = 0;
+    td__file_map_close(&map);
+    return td__step_parse(name, &step);
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Where the checkpoints of `path` are: of a run, or itself. */
+static td_status folder_of(const char *path, char dir[TD__PATH])
+{
+    TD_TRY(td__run_dir_path(path, "checkpoints", dir));
+    if (!is_dir(dir))
+        snprintf(dir, TD__PATH, "%s", path);
+    return TD_OK;
+}
+
+bool td__checkpoint_any(const char *path)
+{
+    char dir[TD__PATH];
+    uint64_t *steps;
+    int n;
+    if (folder_of(path, dir) || td__checkpoint_list(dir, &steps, &n))
+        return false;
+    td__free(steps);
+    return n > 0;
+}
+
+/* ---- Finding --------------------------------------------------------------------------------- */
+
+/* Read state.json and hold every file against it. */
+static td_status verify(const char *dir, td__manifest *m)
+{
+    char path[TD__PATH];
+    TD_TRY(td__run_dir_path(dir, TD__STATE_FILE, path));
+    TD_TRY(td__manifest_read(m, path));
+    for (int i = 0; i < TD__FILE_COUNT; i++) {
+        td__manifest now;
+        TD_TRY(td__run_dir_path(dir, td__checkpoint_file_name((td__checkpoint_file)i), path));
+        TD_TRY(td__manifest_hash(&now, (td__checkpoint_file)i, path));
+        if (now.file[i].nbytes != m->file[i].nbytes)
+            return TD_FAIL(TD_EPROTO, "%s: damaged: %llu bytes, not %llu", path,
+                           (unsigned long long)now.file[i].nbytes,
+                           (unsigned long long)m->file[i].nbytes);
+        if (strcmp(now.file[i].sha256, m->file[i].sha256) != 0)
+            return TD_FAIL(TD_EPROTO, "%s: damaged: its sha256 is %.16s..., not %.16s...", path,
+                           now.file[i].sha256, m->file[i].sha256);
+    }
+    return TD_OK;
+}
+
+static td_status look(const char *dir, td__checkpoint_info *out)
+{
+    td__manifest m;
+    TD_TRY(verify(dir, &m));
+    snprintf(out->path, sizeof out->path, "%s", dir);
+    out->state = m.state;
+    out->model_nbytes = (size_t)m.file[TD__FILE_MODEL].nbytes;
+    out->optimizer_nbytes = (size_t)m.file[TD__FILE_OPTIMIZER].nbytes;
+    return TD_OK;
+}
+
+static td_status look_named(const char *dir, const char *name, td__checkpoint_info *out)
+{
+    char path[TD__PATH];
+    TD_TRY(td__run_dir_path(dir, name, path));
+    if (!is_dir(path))
+        return TD_FAIL(TD_EINVAL, "%s: there is no such checkpoint", path);
+    return look(path, out);
+}
+
+/* A damaged one costs a warning, lack of memory the whole search. */
+static td_status try_one(const char *dir, const char *name, td__checkpoint_info *out, bool *found)
+{
+    td_status st = look_named(dir, name, out);
+    *found = !st;
+    if (st == TD_ENOMEM)
+        return st;
+    if (st)
+        TD_LOG(WARN, TRAIN, "%s; falling back to an older checkpoint", td_last_error());
+    return TD_OK;
+}
+
+static td_status find_newest(const char *dir, td__checkpoint_info *out)
+{
+    char latest[TD__STEP_NAME] = "", name[TD__STEP_NAME];
+    uint64_t *steps;
+    int n;
+    bool found = false;
+    td_status st = TD_OK;
+
+    if (td__checkpoint_pointer(dir, TD__LATEST_FILE, latest))
+        TD_TRY(try_one(dir, latest, out, &found));
+    if (found)
+        return TD_OK;
+    TD_TRY(td__checkpoint_list(dir, &steps, &n));
+    for (int i = 0; i < n && !found && !st; i++) {
+        td__step_name(steps[i], name);
+        if (strcmp(name, latest) != 0)
+            st = try_one(dir, name, out, &found);
+    }
+    td__free(steps);
+    if (st || found)
+        return st;
+    return n ? TD_FAIL(TD_EPROTO, "%s: no checkpoint of %d is whole", dir, n)
+             : TD_FAIL(TD_EINVAL, "%s: there is no checkpoint", dir);
+}
+
+td_status td__checkpoint_find(const char *path, const char *which, td__checkpoint_info *out)
+{
+    char dir[TD__PATH], name[TD__STEP_NAME];
+
+    memset(out, 0, sizeof *out);
+    TD_TRY(td__run_dir_path(path, TD__STATE_FILE, dir));
+    if (!which && access(dir, F_OK) == 0)
+        return look(path, out);
+    TD_TRY(folder_of(path, dir));
+    if (!is_dir(dir))
+        return TD_FAIL(TD_EINVAL, "%s: not a folder with checkpoints", dir);
+    if (!which)
+        return find_newest(dir, out);
+    uint64_t step;
+    if (strcmp(which, TD__BEST_FILE) == 0) {
+        if (!td__checkpoint_pointer(dir, TD__BEST_FILE, name))
+            return TD_FAIL(TD_EINVAL, "%s: no checkpoint is marked as the best", dir);
+        which = name;
+    } else if (!td__step_parse(which, &step)) {
+        return TD_FAIL(TD_EINVAL, "%s: '%s' is not the name of a checkpoint (step-00000100, best)",
+                       dir, which);
+    }
+    return look_named(dir, which, out);
+}
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+static td_status state_tensor(const td_safetensors *s, const char *path, const char *state,
+                              const td_param_info *info, td_tensor *out)
+{
+    char name[1024];
+    int len = snprintf(name, sizeof name, "%s/%s", state, info->name);
+    int k = len < (int)sizeof name ? td_safetensors_find(s, name) : -1;
+    if (k < 0)
+        return TD_FAIL(TD_EINVAL, "%s: holds no '%s'", path, name);
+    *out = td_safetensors_tensor(s, k);
+    if (!td_shape_equal(&out->shape, &info->shape) || out->dtype != TD_F32)
+        return TD_FAIL(TD_EINVAL, "%s: '%s' has another shape or type than the model's param", path,
+                       name);
+    return TD_OK;
+}
+
+/* Check all, or copy all. */
+static td_status walk_optimizer(const td_safetensors *s, const char *path, const td_params *ps,
+                                td_optimizer *o, bool copy)
+{
+    for (int k = 0; k < td_optimizer_state_count(o); k++)
+        for (int i = 0; i < td_params_count(ps); i++) {
+            td_param_info info = td_params_info(ps, i);
+            td_tensor from, to;
+            if (info.is_state)
+                continue;
+            TD_TRY(state_tensor(s, path, td_optimizer_state_name(o, k), &info, &from));
+            if (!copy)
+                continue;
+            TD_TRY(td_tensor_wrap(&to, TD_F32, info.shape,
+                                  td_optimizer_state(o, k, NULL) + info.offset));
+            TD_TRY(td_tensor_copy(&from, &to));
+        }
+    return TD_OK;
+}
+
+static td_status check_optimizer(const td__manifest *m, const char *path, const td_optimizer *o)
+{
+    if (strcmp(m->optimizer, td_optimizer_name(o)) != 0)
+        return TD_FAIL(TD_EINVAL, "%s: is the state of %s, but the job trains with %s", path,
+                       m->optimizer, td_optimizer_name(o));
+    return TD_OK;
+}
+
+static td_status load_with_optimizer(const char *model, const char *path, const td__manifest *m,
+                                     td_params *ps, td_optimizer *o)
+{
+    td_safetensors *s;
+    TD_TRY(check_optimizer(m, path, o));
+    TD_TRY(td_safetensors_open(path, &s));
+    td_status st = walk_optimizer(s, path, ps, o, false); /* nothing changes unless all fits */
+    if (!st)
+        st = td_params_load(ps, model);
+    if (!st)
+        st = walk_optimizer(s, path, ps, o, true);
+    if (!st)
+        td_optimizer_set_steps(o, m->optimizer_steps);
+    td_safetensors_close(s);
+    return st;
+}
+
+td_status td__checkpoint_load(const td__checkpoint_info *info, td_params *ps, td_optimizer *o)
+{
+    td__manifest m;
+    char model[TD__PATH], optimizer[TD__PATH];
+    TD_TRY(verify(info->path, &m));
+    TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_MODEL), model));
+    TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_OPTIMIZER), optimizer));
+    return o ? load_with_optimizer(model, optimizer, &m, ps, o) : td_params_load(ps, model);
+}
+
+/* ---- Tensor by tensor ------------------------------------------------------------------------ */
+
+struct td__checkpoint_reader {
+    td_safetensors *model, *optimizer;
+    const td_params *ps;
+    const td_optimizer *o;
+    char path[TD__PATH]; /* of the optimizer's file */
+};
+
+static td_status open_files(const td__checkpoint_info *info, td_optimizer *o,
+                            td__checkpoint_reader *r)
+{
+    td__manifest m;
+    char model[TD__PATH];
+
+    TD_TRY(verify(info->path, &m));
+    TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_MODEL), model));
+    TD_TRY(td__run_dir_path(info->path, td__checkpoint_file_name(TD__FILE_OPTIMIZER), r->path));
+    TD_TRY(check_optimizer(&m, r->path, o));
+    TD_TRY(td_safetensors_open(model, &r->model));
+    TD_TRY(td__params_check_file(r->ps, r->model, model));
+    TD_TRY(td_safetensors_open(r->path, &r->optimizer));
+    TD_TRY(walk_optimizer(r->optimizer, r->path, r->ps, o, false));
+    td_optimizer_set_steps(o, m.optimizer_steps);
+    return TD_OK;
+}
+
+td_status td__checkpoint_open(const td__checkpoint_info *info, const td_params *ps, td_optimizer *o,
+                              td__checkpoint_reader **out)
+{
+    *out = NULL;
+    td__checkpoint_reader *r = td__calloc(1, sizeof *r);
+    if (!r)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory to read it", info->path);
+    r->ps = ps;
+    r->o = o;
+    td_status st = open_files(info, o, r);
+    if (st) {
+        td__checkpoint_close(r);
+        return st;
+    }
+    *out = r;
+    return TD_OK;
+}
+
+void td__checkpoint_close(td__checkpoint_reader *r)
+{
+    if (!r)
+        return;
+    td_safetensors_close(r->model);
+    td_safetensors_close(r->optimizer);
+    td__free(r);
+}
+
+td_status td__checkpoint_read(const td__checkpoint_reader *r, int i, float *to)
+{
+    td_param_info info = td_params_info(r->ps, i);
+    td_tensor here;
+    td_tensor from = td_safetensors_tensor(r->model, td_safetensors_find(r->model, info.name));
+    TD_TRY(td_tensor_wrap(&here, TD_F32, info.shape, to));
+    return td_tensor_copy(&from, &here);
+}
+
+const float *td__checkpoint_state(const td__checkpoint_reader *r, int k, int i)
+{
+    td_param_info info = td_params_info(r->ps, i);
+    td_tensor t;
+    td_status st = state_tensor(r->optimizer, r->path, td_optimizer_state_name(r->o, k), &info, &t);
+    TD_ASSERT(!st, "state %d of '%s' was there", k, info.name);
+    return t.data;
+}

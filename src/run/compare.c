@@ -1,0 +1,250 @@
+/* compare.c -- numbers of a run from its directory, and the table of several. The page is in
+ * compare_page.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/compare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/human.h"
+#include "run/compare_impl.h"
+
+enum { DIGEST_SHOWN = 12, NAME_MOST = 32 };
+static const double LESS = 1.05; /* times fewer bytes than the first variant: worth a word */
+
+/* The loss at the end: the mean of the last twentieth of the steps, since one batch says little. */
+static double last_loss(const td__report_data *d)
+{
+    int n = d->loss.n, from = n - (n + 19) / 20;
+    double sum = 0;
+
+    for (int i = from; i < n; i++)
+        sum += d->loss.v[i];
+    return n ? sum / (n - from) : (double)NAN;
+}
+
+/* The first metric of the validation part besides the loss, at the best step. */
+static void find_best(td__compare_run *r)
+{
+    const td__report_metric *m = NULL;
+
+    r->best = NAN;
+    for (int i = 0; i < r->data.n_metrics; i++) {
+        const td__report_metric *k = &r->data.metric[i];
+        if (strcmp(k->part, "test") != 0 && (!m || strcmp(m->name, "loss") == 0) && k->value.n)
+            m = k;
+    }
+    if (!m)
+        return;
+    snprintf(r->metric, sizeof r->metric, "%s %s", m->part, m->name);
+    r->best = m->value.v[m->value.n - 1];
+    for (int i = 0; i < m->value.n; i++)
+        if (m->step.v[i] == r->data.best_step)
+            r->best = m->value.v[i];
+}
+
+static void sum_ranks(td__compare_run *r)
+{
+    const td__report_data *d = &r->data;
+    double nbytes = 0;
+
+    r->step_nbytes = r->memory = NAN;
+    for (int k = 0; k < d->n_ranks; k++) {
+        nbytes += d->rank[k].times.nbytes;
+        r->memory = fmax(r->memory, d->rank[k].times.memory);
+    }
+    if (d->n_ranks && d->ranked_steps > 0)
+        r->step_nbytes = nbytes / d->n_ranks / d->ranked_steps;
+}
+
+td_status td__compare_read(td__compare_run *r)
+{
+    td_status st = td__report_data_read(r->dir, &r->data);
+
+    r->steps = r->seconds = r->loss = r->samples_per_second = NAN;
+    r->step_nbytes = r->memory = r->best = NAN;
+    if (st)
+        return st;
+    const td__report_data *d = &r->data;
+    r->steps = d->step.n;
+    r->seconds = 0;
+    for (int i = 0; i < d->seconds.n; i++)
+        r->seconds += isfinite(d->seconds.v[i]) ? d->seconds.v[i] : 0;
+    r->samples_per_second = r->seconds > 0 ? d->samples / r->seconds : (double)NAN;
+    r->loss = last_loss(d);
+    find_best(r);
+    sum_ranks(r);
+    const char *hex = strchr(d->digest, ':');
+    snprintf(r->digest, sizeof r->digest, "%.64s", hex ? hex + 1 : d->digest);
+    return TD_OK;
+}
+
+void td__compare_fini(td__compare_run *r)
+{
+    td__report_data_fini(&r->data);
+}
+
+int td__compare_median(const td__compare_run *runs, int n)
+{
+    int good = 0, best = 0;
+
+    for (int i = 0; i < n; i++)
+        good += !runs[i].failed;
+    for (int i = 0; i < n; i++) {
+        int rank = 0; /* among those that went well */
+        for (int k = 0; k < n && !runs[i].failed; k++)
+            rank += !runs[k].failed && (runs[k].seconds < runs[i].seconds ||
+                                        (runs[k].seconds == runs[i].seconds && k < i));
+        if (!runs[i].failed && rank == (good - 1) / 2)
+            best = i;
+    }
+    return best;
+}
+
+const td__compare_run *td__compare_variant(const td__compare_opts *o, int v)
+{
+    const td__compare_run *runs = o->at + v * o->repeat;
+    return runs + td__compare_median(runs, o->repeat);
+}
+
+const td__compare_run *td__compare_first(const td__compare_opts *o)
+{
+    for (int v = 0; v < o->n / o->repeat; v++)
+        if (!td__compare_variant(o, v)->failed)
+            return td__compare_variant(o, v);
+    return NULL;
+}
+
+const char *const td__compare_columns[] = {"variant",    "#loss",  "#best",  "#steps/s",
+                                           "#samples/s", "#time",  "#speed", "#B/step",
+                                           "#memory",    "digest", NULL};
+_Static_assert(TD_LEN(td__compare_columns) == TD__COMPARE_CELLS + 1, "as many as cells");
+
+static void ratio(char *cell, double a, double b)
+{
+    if (isfinite(a) && b > 0)
+        snprintf(cell, TD__COMPARE_CELL, "%.2fx", a / b);
+}
+
+void td__compare_cells(const td__compare_run *r, const td__compare_run *first,
+                       char cell[TD__COMPARE_CELLS][TD__COMPARE_CELL])
+{
+    char b[TD__HUMAN];
+
+    for (int i = 0; i < TD__COMPARE_CELLS; i++)
+        snprintf(cell[i], TD__COMPARE_CELL, "-");
+    snprintf(cell[0], TD__COMPARE_CELL, "%s", r->name);
+    if (r->failed)
+        return;
+    if (isfinite(r->loss))
+        snprintf(cell[1], TD__COMPARE_CELL, "%.4f", r->loss);
+    if (isfinite(r->best)) {
+        const char *space = strchr(r->metric, ' ');
+        snprintf(cell[2], TD__COMPARE_CELL, "%s",
+                 td__human_metric(space ? space + 1 : "", r->best, b));
+    }
+    if (r->seconds > 0)
+        snprintf(cell[3], TD__COMPARE_CELL, "%s", td__human_si(r->steps / r->seconds, b));
+    if (isfinite(r->samples_per_second))
+        snprintf(cell[4], TD__COMPARE_CELL, "%s", td__human_si(r->samples_per_second, b));
+    snprintf(cell[5], TD__COMPARE_CELL, "%s", td__human_seconds(r->seconds, b));
+    ratio(cell[6], r->samples_per_second, first->samples_per_second);
+    if (isfinite(r->step_nbytes))
+        snprintf(cell[7], TD__COMPARE_CELL, "%s", td__human_bytes(r->step_nbytes, b));
+    if (r->step_nbytes > 0 && first->step_nbytes > LESS * r->step_nbytes) {
+        size_t n = strlen(cell[7]);
+        snprintf(cell[7] + n, TD__COMPARE_CELL - n, " (1/%.3g)",
+                 first->step_nbytes / r->step_nbytes);
+    }
+    if (isfinite(r->memory))
+        snprintf(cell[8], TD__COMPARE_CELL, "%s", td__human_bytes(r->memory, b));
+    if (*r->digest)
+        snprintf(cell[9], TD__COMPARE_CELL, "%.*s", DIGEST_SHOWN, r->digest);
+}
+
+static void print_row(td__text *t, char cell[TD__COMPARE_CELLS][TD__COMPARE_CELL], const int *width,
+                      const char *failed)
+{
+    td__text_printf(t, "%-*s", width[0], cell[0]);
+    if (failed) {
+        td__text_printf(t, "  failed: %s\n", failed);
+        return;
+    }
+    for (int i = 1; i < TD__COMPARE_CELLS; i++) {
+        bool number = *td__compare_columns[i] == '#';
+        td__text_printf(t, "  %*s", number ? width[i] : -width[i], cell[i]);
+    }
+    td__text_add(t, "\n");
+}
+
+void td__compare_table(td__text *t, const td__compare_opts *o)
+{
+    const td__compare_run *first = td__compare_first(o);
+    char cell[TD__COMPARE_CELLS][TD__COMPARE_CELL];
+    int width[TD__COMPARE_CELLS];
+
+    for (int i = 0; i < TD__COMPARE_CELLS; i++)
+        width[i] = (int)strlen(td__compare_columns[i]) - (*td__compare_columns[i] == '#');
+    for (int v = 0; v < o->n / o->repeat; v++) {
+        td__compare_cells(td__compare_variant(o, v), first, cell);
+        for (int i = 0; i < TD__COMPARE_CELLS; i++) {
+            int n = (int)strlen(cell[i]);
+            width[i] = n > width[i] && (i || n <= NAME_MOST) ? n : width[i];
+        }
+    }
+    for (int i = 0; i < TD__COMPARE_CELLS; i++)
+        snprintf(cell[i], TD__COMPARE_CELL, "%s",
+                 td__compare_columns[i] + (*td__compare_columns[i] == '#'));
+    print_row(t, cell, width, NULL);
+    for (int v = 0; v < o->n / o->repeat; v++) {
+        const td__compare_run *r = td__compare_variant(o, v);
+        td__compare_cells(r, first, cell);
+        print_row(t, cell, width, r->failed);
+    }
+}
+
+static void json_number(td__text *t, const char *key, double v)
+{
+    td__text_printf(t, ", \"%s\": ", key);
+    td__text_json_number(t, v, 9);
+}
+
+static void json_text(td__text *t, const char *key, const char *v)
+{
+    td__text_printf(t, ", \"%s\": ", key);
+    td__text_json(t, v);
+}
+
+void td__compare_json(td__text *t, const td__compare_opts *o)
+{
+    td__text_add(t, "{\"name\": ");
+    td__text_json(t, o->title);
+    json_text(t, "job", o->job);
+    td__text_printf(t, ", \"repeat\": %d, \"runs\": [", o->repeat);
+    for (int i = 0; i < o->n; i++) {
+        const td__compare_run *r = &o->at[i];
+        td__text_printf(t, "%s\n  {\"variant\": ", i ? "," : "");
+        td__text_json(t, r->name);
+        json_text(t, "sets", r->what);
+        td__text_printf(t, ", \"ranks\": %d, \"repeat\": %d", r->ranks, r->repeat);
+        json_text(t, "dir", r->dir);
+        if (r->failed) {
+            json_text(t, "failed", r->failed);
+        } else {
+            td__text_printf(t, ", \"interrupted\": %s", r->interrupted ? "true" : "false");
+            json_number(t, "steps", r->steps);
+            json_number(t, "seconds", r->seconds);
+            json_number(t, "samples_per_second", r->samples_per_second);
+            json_number(t, "loss", r->loss);
+            json_text(t, "metric", r->metric);
+            json_number(t, "best", r->best);
+            json_number(t, "nbytes_per_step", r->step_nbytes);
+            json_number(t, "memory", r->memory);
+            json_text(t, "digest", r->digest);
+        }
+        td__text_add(t, "}");
+    }
+    td__text_add(t, "\n]}\n");
+}

@@ -1,0 +1,48 @@
+/* compare.h -- several runs of one job beside each other: numbers, a table, a page. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_RUN_COMPARE_H
+#define TD_RUN_COMPARE_H
+
+#include "base/text.h"
+#include "run/report_data.h"
+
+/* One run of one variant. Numbers that are not known are NaN. */
+typedef struct td__compare_run {
+    const char *name;   /* of the variant */
+    const char *what;   /* what it changes, for people; "" nothing */
+    const char *dir;    /* the run's directory */
+    const char *failed; /* one line: why there is no result; NULL: there is one */
+    int ranks, repeat;
+    bool interrupted; /* there is a part of a result */
+
+    td__report_data data; /* td__compare_fini */
+    double steps, seconds, loss, samples_per_second;
+    double step_nbytes; /* sent by a rank in a step, on average */
+    double memory;      /* of the rank that had the most */
+    double best;        /* the metric below, at the best step */
+    char metric[64];    /* "valid accuracy"; "" */
+    char digest[65];    /* of the weights; "" */
+} td__compare_run;
+
+/* Fill in what the directory tells. A directory without a run is TD_EINVAL. */
+TD_NODISCARD td_status td__compare_read(td__compare_run *r);
+void td__compare_fini(td__compare_run *r);
+
+/* Of several runs of a variant the one with the median time stands for it. runs: those of one
+ * variant, next to each other; the index of that one, or of the first if none went well. */
+int td__compare_median(const td__compare_run *runs, int n);
+
+typedef struct td__compare_opts {
+    const char *title;         /* the job's name */
+    const char *job;           /* its file */
+    const td__compare_run *at; /* all runs, those of a variant next to each other */
+    int n, repeat;             /* n is a multiple of repeat */
+} td__compare_opts;
+/* A line per variant, aligned. Speeds and bytes are also given relative to the first variant that
+ * went well. */
+void td__compare_table(td__text *t, const td__compare_opts *o);
+void td__compare_json(td__text *t, const td__compare_opts *o);
+/* A page with the table and the curves of all variants. */
+TD_NODISCARD td_status td__compare_page(const td__compare_opts *o, const char *path);
+
+#endif

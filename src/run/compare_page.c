@@ -1,0 +1,215 @@
+/* compare_page.c -- compare.html: the table, and the curves of all variants over steps and over
+ * seconds of training. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "run/compare_impl.h"
+#include "run/report_chart.h"
+#include "run/report_html.h"
+
+typedef struct page {
+    td__text *t;
+    const td__compare_opts *o;
+    int n;            /* variants */
+    double **elapsed; /* by variant: seconds of training after each step; NULL: it failed */
+} page;
+
+static td_status add_times(page *p)
+{
+    p->elapsed = td__calloc((size_t)p->n + 1, sizeof *p->elapsed);
+    if (!p->elapsed)
+        return TD_FAIL(TD_ENOMEM, "no memory for the curves of %d variants", p->n);
+    for (int v = 0; v < p->n; v++) {
+        const td__compare_run *r = td__compare_variant(p->o, v);
+        const td__column *c = &r->data.seconds;
+        double at = 0;
+        if (r->failed || !c->n)
+            continue;
+        p->elapsed[v] = td__calloc((size_t)c->n, sizeof **p->elapsed);
+        if (!p->elapsed[v])
+            return TD_FAIL(TD_ENOMEM, "no memory for a curve of %d steps", c->n);
+        for (int i = 0; i < c->n; i++) {
+            at += isfinite(c->v[i]) ? c->v[i] : 0;
+            p->elapsed[v][i] = at;
+        }
+    }
+    return TD_OK;
+}
+
+static void print_head(const page *p)
+{
+    td__text *t = p->t;
+
+    td__text_add(t, "<header><h1>");
+    td__text_html(t, p->o->title);
+    td__text_printf(t, "</h1><span class=\"sub\">%d variant%s compared", p->n,
+                    p->n == 1 ? "" : "s");
+    if (p->o->repeat > 1)
+        td__text_printf(t, " &middot; %d runs each, the median by time is shown", p->o->repeat);
+    td__text_add(t, "</span></header>\n");
+}
+
+/* The longest is 1. */
+static double speed_part(const page *p, const td__compare_run *r)
+{
+    double most = 0;
+    for (int v = 0; v < p->n; v++) {
+        const td__compare_run *k = td__compare_variant(p->o, v);
+        if (!k->failed && k->samples_per_second > most)
+            most = k->samples_per_second;
+    }
+    return most > 0 && r->samples_per_second > 0 ? r->samples_per_second / most : 0;
+}
+
+static void print_table(const page *p)
+{
+    const td__compare_run *first = td__compare_first(p->o);
+    char cell[TD__COMPARE_CELLS][TD__COMPARE_CELL];
+    const char *names[TD__COMPARE_CELLS + 3];
+    td__text *t = p->t;
+    int speed = 0, n = 0;
+
+    for (int i = 0; i < TD__COMPARE_CELLS; i++) {
+        names[n++] = td__compare_columns[i];
+        if (strcmp(td__compare_columns[i], "#speed") == 0) {
+            speed = i;
+            names[n++] = "";
+        }
+    }
+    names[n] = NULL;
+    td__text_add(t, "<div class=\"panel\"><table>\n");
+    td__html_head(t, names);
+    for (int v = 0; v < p->n; v++) {
+        const td__compare_run *r = td__compare_variant(p->o, v);
+        td__compare_cells(r, first, cell);
+        td__text_add(t, "<tr>");
+        td__html_cell(t, "name", cell[0]);
+        if (r->failed) {
+            td__text_printf(t, "<td class=\"sub\" colspan=\"%d\">failed: ", n - 1);
+            td__text_html(t, r->failed);
+            td__text_add(t, "</td></tr>\n");
+            continue;
+        }
+        for (int i = 1; i < TD__COMPARE_CELLS; i++) {
+            td__html_cell(t, *td__compare_columns[i] == '#' ? "n" : NULL, cell[i]);
+            if (i == speed)
+                td__html_bar(t, speed_part(p, r));
+        }
+        td__text_add(t, "</tr>\n");
+    }
+    td__text_add(t, "</table></div>\n");
+}
+
+static td__series series(const td__compare_run *r, const double *x, const td__column *y, int colour)
+{
+    return (td__series){.name = r->name, .x = x, .y = y->v, .n = y->n, .colour = colour};
+}
+
+static void print_losses(const page *p)
+{
+    td__series s[TD__CHART_SERIES];
+
+    for (int time = 0; time < 2; time++) {
+        int n = 0;
+        for (int v = 0; v < p->n && n < TD__CHART_SERIES; v++) {
+            const td__compare_run *r = td__compare_variant(p->o, v);
+            if (!p->elapsed[v])
+                continue;
+            s[n] = series(r, time ? p->elapsed[v] : r->data.step.v, &r->data.loss, v);
+            s[n].smooth = s[n].bare = s[n].wide = true;
+            n++;
+        }
+        if (time)
+            td__chart_time(p->t, "Loss", "over seconds", s, n);
+        else
+            td__chart(p->t, "Loss", "over steps", s, n);
+    }
+}
+
+/* The metric that the table has as "best", over steps. */
+static void print_metric(const page *p)
+{
+    const td__compare_run *first = td__compare_first(p->o);
+    const char *space = first ? strchr(first->metric, ' ') : NULL;
+    td__series s[TD__CHART_SERIES];
+    int n = 0;
+
+    for (int v = 0; space && v < p->n && n < TD__CHART_SERIES; v++) {
+        const td__compare_run *r = td__compare_variant(p->o, v);
+        for (int i = 0; i < r->data.n_metrics && !r->failed; i++) {
+            const td__report_metric *m = &r->data.metric[i];
+            if (strcmp(m->name, space + 1) != 0 || strcmp(m->part, "test") == 0)
+                continue;
+            s[n] = series(r, m->step.v, &m->value, v);
+            s[n++].dots = true;
+            break;
+        }
+    }
+    if (n)
+        td__chart(p->t, first->metric, "over steps", s, n);
+}
+
+static void print_rates(const page *p)
+{
+    td__series s[TD__CHART_SERIES];
+    int n = 0;
+
+    for (int v = 0; v < p->n && n < TD__CHART_SERIES; v++) {
+        const td__compare_run *r = td__compare_variant(p->o, v);
+        if (r->failed)
+            continue;
+        s[n] = series(r, r->data.step.v, &r->data.rate, v);
+        s[n].smooth = s[n].bare = true;
+        n++;
+    }
+    td__chart(p->t, "Throughput", "samples per second, over steps", s, n);
+}
+
+static void print_variants(const page *p)
+{
+    static const char *const NAMES[] = {"variant", "changes", "#ranks", "directory", NULL};
+    char ranks[16];
+
+    td__text_add(p->t, "<h2>Variants</h2>\n<div class=\"panel\"><table>\n");
+    td__html_head(p->t, NAMES);
+    for (int v = 0; v < p->n; v++) {
+        const td__compare_run *r = td__compare_variant(p->o, v);
+        snprintf(ranks, sizeof ranks, "%d", r->ranks);
+        td__text_add(p->t, "<tr>");
+        td__html_cell(p->t, "name", r->name);
+        td__html_cell(p->t, "sub", *r->what ? r->what : "the job as it is");
+        td__html_cell(p->t, "n", ranks);
+        td__html_cell(p->t, "sub", r->dir);
+        td__text_add(p->t, "</tr>\n");
+    }
+    td__text_add(p->t, "</table></div>\n");
+}
+
+td_status td__compare_page(const td__compare_opts *o, const char *path)
+{
+    td__text t = {0};
+    page p = {.t = &t, .o = o, .n = o->n / o->repeat};
+    td_status st = add_times(&p);
+
+    if (!st) {
+        td__html_begin(&t, o->title);
+        print_head(&p);
+        print_table(&p);
+        td__text_add(&t, "<div class=\"charts\">\n");
+        print_losses(&p);
+        print_metric(&p);
+        print_rates(&p);
+        td__text_add(&t, "</div>\n");
+        print_variants(&p);
+        td__html_end(&t, o->job);
+        st = td__html_write(&t, path);
+    }
+    for (int v = 0; p.elapsed && v < p.n; v++)
+        td__free(p.elapsed[v]);
+    td__free(p.elapsed);
+    td__text_fini(&t);
+    return st;
+}

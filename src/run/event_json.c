@@ -1,0 +1,184 @@
+/* event_json.c -- events of a run as lines of JSON. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/event_json.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <time.h>
+
+enum { TIME_DIGITS = 6, VALUE_DIGITS = 9 /* a float comes back exactly */, CLOCK_DIGITS = 14 };
+
+const char *td__train_end_name(td__train_end end)
+{
+    switch (end) {
+    case TD_TRAIN_DONE: return "done";
+    case TD_TRAIN_EARLY: return "early";
+    case TD_TRAIN_INTERRUPTED: return "interrupted";
+    }
+    return "?";
+}
+
+static void open_line(td__text *t, const char *kind, uint64_t step)
+{
+    td__text_printf(t, "{\"kind\": \"%s\", \"step\": %" PRIu64, kind, step);
+}
+
+static void number(td__text *t, const char *key, double v, int digits)
+{
+    td__text_printf(t, ", \"%s\": ", key);
+    td__text_json_number(t, v, digits);
+}
+
+static void whole(td__text *t, const char *key, int64_t v)
+{
+    td__text_printf(t, ", \"%s\": %" PRId64, key, v);
+}
+
+static void string(td__text *t, const char *key, const char *v)
+{
+    td__text_printf(t, ", \"%s\": ", key);
+    td__text_json(t, v ? v : "");
+}
+
+static void close_line(td__text *t)
+{
+    td__text_add(t, "}\n");
+}
+
+static double unix_time(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void td__json_begin(td__text *t, const td__train_info *e)
+{
+    open_line(t, "begin", e->first_step);
+    string(t, "name", e->name);
+    number(t, "time", unix_time(), CLOCK_DIGITS);
+    whole(t, "steps", (int64_t)e->steps);
+    whole(t, "steps_per_epoch", (int64_t)e->steps_per_epoch);
+    whole(t, "batch", e->batch);
+    whole(t, "params", e->params);
+    whole(t, "shards", e->shards);
+    whole(t, "threads", e->threads);
+    whole(t, "ranks", e->ranks);
+    string(t, "precision", e->precision);
+    string(t, "job", e->job_digest);
+    close_line(t);
+}
+
+void td__json_step(td__text *t, const td__step_event *e)
+{
+    open_line(t, "step", e->step);
+    whole(t, "epoch", (int64_t)e->epoch);
+    number(t, "loss", e->loss, VALUE_DIGITS);
+    number(t, "lr", e->lr, VALUE_DIGITS);
+    if (!(e->grad_norm < 0))
+        number(t, "grad_norm", e->grad_norm, VALUE_DIGITS);
+    whole(t, "samples", e->samples);
+    number(t, "seconds", e->seconds, TIME_DIGITS);
+    number(t, "data_wait", e->data_wait, TIME_DIGITS);
+    number(t, "elapsed", e->elapsed, TIME_DIGITS + 3);
+    if (e->counted) {
+        td__text_add(t, ", \"counted\": [");
+        for (int i = 0; i < e->n_counted; i++)
+            td__text_printf(t, "%s%d", i ? ", " : "", e->counted[i]);
+        td__text_add(t, "]");
+    }
+    close_line(t);
+}
+
+void td__json_eval(td__text *t, const td__eval_event *e)
+{
+    open_line(t, "eval", e->step);
+    whole(t, "epoch", (int64_t)e->epoch);
+    string(t, "part", e->part);
+    td__text_add(t, ", \"metrics\": {");
+    for (int i = 0; i < e->n; i++) {
+        if (i)
+            td__text_add(t, ", ");
+        td__text_json(t, e->name[i]);
+        td__text_add(t, ": ");
+        td__text_json_number(t, e->value[i], VALUE_DIGITS);
+    }
+    td__text_printf(t, "}, \"best\": %s", e->best ? "true" : "false");
+    number(t, "seconds", e->seconds, TIME_DIGITS);
+    close_line(t);
+}
+
+void td__json_checkpoint(td__text *t, const td__checkpoint_event *e)
+{
+    open_line(t, "checkpoint", e->step);
+    string(t, "path", e->path);
+    whole(t, "nbytes", (int64_t)e->nbytes);
+    number(t, "seconds", e->seconds, TIME_DIGITS);
+    number(t, "stalled", e->stalled, TIME_DIGITS);
+    close_line(t);
+}
+
+/* One number of every rank. */
+static void per_rank(td__text *t, const char *key, const td__ranks_event *e, size_t offset)
+{
+    td__text_printf(t, ", \"%s\": [", key);
+    for (int r = 0; r < e->n; r++) {
+        const char *rank = (const char *)&e->rank[r];
+        td__text_add(t, r ? ", " : "");
+        td__text_json_number(t, *(const double *)(const void *)(rank + offset), TIME_DIGITS);
+    }
+    td__text_add(t, "]");
+}
+
+void td__json_ranks(td__text *t, const td__ranks_event *e)
+{
+    open_line(t, "ranks", e->step);
+    whole(t, "steps", (int64_t)e->steps);
+    per_rank(t, "seconds", e, offsetof(td__rank_times, seconds));
+    per_rank(t, "compute", e, offsetof(td__rank_times, compute));
+    per_rank(t, "update", e, offsetof(td__rank_times, update));
+    per_rank(t, "comm", e, offsetof(td__rank_times, comm));
+    per_rank(t, "comm_busy", e, offsetof(td__rank_times, busy));
+    per_rank(t, "wait", e, offsetof(td__rank_times, wait));
+    per_rank(t, "data", e, offsetof(td__rank_times, data));
+    per_rank(t, "nbytes", e, offsetof(td__rank_times, nbytes));
+    per_rank(t, "plain_nbytes", e, offsetof(td__rank_times, plain));
+    per_rank(t, "memory", e, offsetof(td__rank_times, memory));
+    if (e->blame) {
+        td__text_add(t, ", \"blame\": [");
+        for (int r = 0; r < e->n; r++) {
+            td__text_add(t, r ? ", " : "");
+            td__text_json_number(t, e->blame[r], TIME_DIGITS);
+        }
+        td__text_add(t, "]");
+    }
+    close_line(t);
+}
+
+void td__json_end(td__text *t, const td__train_result *r)
+{
+    open_line(t, "end", r->step);
+    string(t, "end", td__train_end_name(r->end));
+    whole(t, "epoch", (int64_t)r->epoch);
+    number(t, "seconds", r->seconds, TIME_DIGITS);
+    number(t, "samples_per_second", r->samples_per_second, TIME_DIGITS);
+    number(t, "train_loss", r->train_loss, VALUE_DIGITS);
+    number(t, "best", r->best, VALUE_DIGITS);
+    whole(t, "best_step", (int64_t)r->best_step);
+    if (r->plain_nbytes) {
+        whole(t, "sent_nbytes", (int64_t)r->sent_nbytes);
+        whole(t, "plain_nbytes", (int64_t)r->plain_nbytes);
+        number(t, "last_ratio", r->last_ratio, TIME_DIGITS);
+    }
+    whole(t, "memory_planned", (int64_t)r->memory_planned);
+    whole(t, "memory_peak", (int64_t)r->memory_peak);
+    whole(t, "memory_rank", r->memory_rank);
+    if (r->dropped) {
+        td__text_add(t, ", \"dropped\": [");
+        for (int i = 0; i < r->n_dropped; i++)
+            td__text_printf(t, "%s%" PRIu64, i ? ", " : "", r->dropped[i]);
+        td__text_add(t, "]");
+    }
+    td__text_printf(t, ", \"digest\": \"sha256:%s\"", r->digest);
+    close_line(t);
+}

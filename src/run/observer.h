@@ -1,0 +1,95 @@
+/* observer.h -- who watches a run: the progress line, metrics.jsonl, TensorBoard files, the report.
+ * Each is one td__observer; the trainer calls them on its own thread, between steps. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_RUN_OBSERVER_H
+#define TD_RUN_OBSERVER_H
+
+#include "tandem/status.h"
+#include "run/result.h"
+#include "run/span_log.h"
+#include "run/step_times.h"
+
+typedef struct td__train_info { /* known before the first step */
+    const char *name;
+    uint64_t first_step, steps,
+        steps_per_epoch; /* steps: the last one, as far as known; 0: unknown */
+    int64_t batch, params;
+    int shards, threads, ranks; /* threads: of each rank */
+    const char *precision;
+    const char *job_digest; /* of the job; "" if there is none */
+} td__train_info;
+
+typedef struct td__step_event {
+    uint64_t step, epoch;       /* step counts from 1; epoch from 0 */
+    double loss, lr, grad_norm; /* grad_norm < 0: not known */
+    int64_t samples;            /* in this step */
+    uint64_t begin_ns;          /* td__clock_ns(); 0: not known */
+    double seconds;             /* of this step */
+    double data_wait;           /* of them, waiting for data */
+    double elapsed;             /* since the run began */
+    td__step_times times;       /* of `seconds` */
+    const int *counted;         /* with backup workers: the ranks whose work counts */
+    int n_counted;
+} td__step_event;
+
+typedef struct td__eval_event {
+    uint64_t step, epoch;
+    const char *part; /* "valid" */
+    int n;
+    const char *const *name;
+    const double *value;
+    bool best; /* the best so far by the watched metric */
+    double seconds;
+} td__eval_event;
+
+typedef struct td__checkpoint_event {
+    uint64_t step;
+    const char *path;
+    size_t nbytes;
+    double seconds; /* in the background */
+    double stalled; /* of training */
+} td__checkpoint_event;
+
+/* Where the time of a rank's steps went since the last such event, in seconds. What is missing of
+ * `seconds` is comm that no compute was beside. */
+typedef struct td__rank_times {
+    double seconds; /* of steps */
+    double compute; /* shards */
+    double update;  /* of the params */
+    double comm;    /* adding up over ranks; beside compute where there is a thread for it */
+    double busy;    /* of comm: what that thread had a processor for */
+    double wait;    /* after compute, for other ranks or their bytes */
+    double data;    /* for samples */
+    double nbytes;  /* sent to other ranks */
+    double plain;   /* what plain f32 would have been */
+    double memory;  /* bytes: the most that the process has had at once so far */
+} td__rank_times;
+
+typedef struct td__ranks_event {
+    uint64_t step, steps; /* the last step, and how many */
+    int n;
+    const td__rank_times *rank; /* (n) */
+    const double *blame; /* (n) seconds that all ranks waited because of each; NULL: n is 1 */
+} td__ranks_event;
+
+/* What one rank did when, on rank 0's clock: at the end, if the run is traced. */
+typedef struct td__spans_event {
+    int rank, n;
+    const td__span *span;
+    uint64_t lost; /* older ones that are not there any more */
+} td__spans_event;
+
+typedef struct td__observer td__observer;
+struct td__observer {
+    /* All optional. A failure of an observer ends the run. */
+    td_status (*begin)(td__observer *o, const td__train_info *info);
+    td_status (*step)(td__observer *o, const td__step_event *e);
+    td_status (*eval)(td__observer *o, const td__eval_event *e);
+    td_status (*checkpoint)(td__observer *o, const td__checkpoint_event *e);
+    td_status (*end)(td__observer *o, const td__train_result *r);
+    /* Now and then, and at the end. */
+    td_status (*ranks)(td__observer *o, const td__ranks_event *e);
+    td_status (*spans)(td__observer *o, const td__spans_event *e);
+};
+
+#endif

@@ -1,0 +1,55 @@
+/* past.c -- see past.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/past.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+
+void td__past_step(td__past *p, const td__step_event *e)
+{
+    p->step[p->n++ % TD__PAST_STEPS] = *e;
+}
+
+void td__past_eval(td__past *p, const td__eval_event *e)
+{
+    p->eval.step = e->step;
+    p->eval.epoch = e->epoch;
+    p->eval.seconds = e->seconds;
+    p->eval.best = e->best;
+    p->eval.n = e->n;
+    for (int i = 0; i < e->n; i++)
+        p->eval.value[i] = e->value[i];
+}
+
+static td_status tell_eval(const td__past *p, const char *const *names, const char *part,
+                           td__observer *o)
+{
+    td__eval_event e = {.step = p->eval.step,
+                        .epoch = p->eval.epoch,
+                        .part = part,
+                        .n = p->eval.n,
+                        .name = names,
+                        .value = p->eval.value,
+                        .best = p->eval.best,
+                        .seconds = p->eval.seconds};
+    return o->eval ? o->eval(o, &e) : TD_OK;
+}
+
+td_status td__past_tell(const td__past *p, uint64_t step, uint64_t valid, const char *const *names,
+                        const char *part, td__observer *o)
+{
+    uint64_t first = p->n > TD__PAST_STEPS ? p->n - TD__PAST_STEPS : 0;
+    bool eval = p->eval.step > valid;
+
+    for (uint64_t i = first; i < p->n; i++) {
+        const td__step_event *e = &p->step[i % TD__PAST_STEPS];
+        if (eval && p->eval.step < e->step) {
+            TD_TRY(tell_eval(p, names, part, o));
+            eval = false;
+        }
+        if (e->step > step && o->step)
+            TD_TRY(o->step(o, e));
+    }
+    return eval ? tell_eval(p, names, part, o) : TD_OK;
+}

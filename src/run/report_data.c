@@ -1,0 +1,271 @@
+/* report_data.c -- metrics.jsonl read back as columns. Lines that are not ours (or the torn last
+ * line of a killed run) are passed over: the report is for people, and says what is known. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/report_data.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <jansson.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "base/file.h"
+
+static td_status push(td__column *c, double v)
+{
+    if (c->n == c->room) {
+        int room = c->room ? 2 * c->room : 1024;
+        double *p = c->room < (1 << 29) ? td__realloc(c->v, (size_t)room * sizeof *p) : NULL;
+        if (!p)
+            return TD_FAIL(TD_ENOMEM, "no memory for %d points of the report", room);
+        c->v = p;
+        c->room = room;
+    }
+    c->v[c->n++] = v;
+    return TD_OK;
+}
+
+static double number(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : (double)NAN;
+}
+
+static void text(const json_t *o, const char *key, char *buf, size_t nbytes)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    snprintf(buf, nbytes, "%s", s ? s : "");
+}
+
+static td_status read_step(td__report_data *d, const json_t *o)
+{
+    double samples = number(o, "samples"), seconds = number(o, "seconds");
+
+    TD_TRY(push(&d->step, number(o, "step")));
+    TD_TRY(push(&d->loss, number(o, "loss")));
+    TD_TRY(push(&d->lr, number(o, "lr")));
+    TD_TRY(push(&d->grad_norm, number(o, "grad_norm")));
+    TD_TRY(push(&d->rate, seconds > 0 ? samples / seconds : (double)NAN));
+    TD_TRY(push(&d->seconds, seconds));
+    TD_TRY(push(&d->data_wait, number(o, "data_wait")));
+    if (samples > 0)
+        d->samples += samples;
+    return TD_OK;
+}
+
+static td__report_metric *metric(td__report_data *d, const char *part, const char *name)
+{
+    for (int i = 0; i < d->n_metrics; i++)
+        if (strcmp(d->metric[i].part, part) == 0 && strcmp(d->metric[i].name, name) == 0)
+            return &d->metric[i];
+    if (d->n_metrics == TD__REPORT_METRICS)
+        return NULL;
+    td__report_metric *m = &d->metric[d->n_metrics++];
+    snprintf(m->part, sizeof m->part, "%s", part);
+    snprintf(m->name, sizeof m->name, "%s", name);
+    return m;
+}
+
+static td_status read_eval(td__report_data *d, json_t *o)
+{
+    char part[16];
+    const char *name;
+    json_t *value;
+    double seconds = number(o, "seconds");
+
+    text(o, "part", part, sizeof part);
+    d->n_evals++;
+    d->eval_seconds += seconds > 0 ? seconds : 0;
+    if (json_is_true(json_object_get(o, "best")))
+        d->best_step = number(o, "step");
+    json_object_foreach(json_object_get(o, "metrics"), name, value)
+    {
+        td__report_metric *m = metric(d, part, name);
+        if (!m)
+            continue;
+        TD_TRY(push(&m->step, number(o, "step")));
+        TD_TRY(push(&m->value, json_is_number(value) ? json_number_value(value) : (double)NAN));
+    }
+    return TD_OK;
+}
+
+static void read_begin(td__report_data *d, const json_t *o)
+{
+    d->n_begins++;
+    d->params = number(o, "params");
+    d->batch = number(o, "batch");
+    d->shards = number(o, "shards");
+    d->threads = number(o, "threads");
+    d->ranks = number(o, "ranks");
+    d->steps = number(o, "steps");
+    text(o, "precision", d->precision, sizeof d->precision);
+    d->end[0] = 0;
+    text(o, "job", d->job, sizeof d->job);
+    d->n_ranks = 0; /* what follows is of other ranks */
+}
+
+static void read_checkpoint(td__report_data *d, const json_t *o)
+{
+    double seconds = number(o, "seconds"), stalled = number(o, "stalled");
+    d->n_checkpoints++;
+    d->checkpoint_step = number(o, "step");
+    d->checkpoint_bytes = number(o, "nbytes");
+    d->checkpoint_seconds += seconds > 0 ? seconds : 0;
+    d->checkpoint_stalled += stalled > 0 ? stalled : 0;
+}
+
+static double item(const json_t *o, const char *key, int i)
+{
+    const json_t *v = json_array_get(json_object_get(o, key), (size_t)i);
+    return json_is_number(v) ? json_number_value(v) : 0;
+}
+
+/* Shares that came too late, by rank. */
+static void read_dropped(td__report_data *d, const json_t *o)
+{
+    const json_t *list = json_object_get(o, "dropped");
+    double all = 0;
+    for (size_t r = 0; r < json_array_size(list); r++)
+        all += item(o, "dropped", (int)r);
+    if (!json_is_array(list))
+        return;
+    int used = snprintf(d->dropped, sizeof d->dropped, "%.0f shares", all);
+    for (size_t r = 0; r < json_array_size(list) && used < (int)sizeof d->dropped - 32; r++)
+        if (item(o, "dropped", (int)r) > 0)
+            used += snprintf(d->dropped + used, sizeof d->dropped - (size_t)used, ", rank %zu %.0f",
+                             r, item(o, "dropped", (int)r));
+}
+
+static void read_end(td__report_data *d, const json_t *o)
+{
+    text(o, "end", d->end, sizeof d->end);
+    text(o, "digest", d->digest, sizeof d->digest);
+    d->end_seconds = number(o, "seconds");
+    d->end_rate = number(o, "samples_per_second");
+    d->memory_planned = number(o, "memory_planned");
+    d->memory_peak = number(o, "memory_peak");
+    d->memory_rank = number(o, "memory_rank");
+    read_dropped(d, o);
+}
+
+static td_status read_ranks(td__report_data *d, const json_t *o)
+{
+    int n = (int)json_array_size(json_object_get(o, "compute"));
+
+    if (n != d->n_ranks) { /* the first such line of these ranks */
+        td__report_rank *rank = td__calloc((size_t)n + 1, sizeof *rank);
+        if (!rank)
+            return TD_FAIL(TD_ENOMEM, "no memory for %d ranks of the report", n);
+        td__free(d->rank);
+        d->rank = rank;
+        d->n_ranks = n;
+        d->ranked_steps = 0;
+    }
+    for (int r = 0; r < n; r++) {
+        td__rank_times *t = &d->rank[r].times;
+        t->seconds += item(o, "seconds", r);
+        t->compute += item(o, "compute", r);
+        t->update += item(o, "update", r);
+        t->comm += item(o, "comm", r);
+        t->busy += item(o, "comm_busy", r);
+        t->wait += item(o, "wait", r);
+        t->data += item(o, "data", r);
+        t->nbytes += item(o, "nbytes", r);
+        t->plain += item(o, "plain_nbytes", r);
+        t->memory = fmax(t->memory, item(o, "memory", r));
+        d->rank[r].blame += item(o, "blame", r);
+    }
+    d->ranked_steps += fmax(0, number(o, "steps"));
+    return TD_OK;
+}
+
+static td_status read_line(td__report_data *d, json_t *o)
+{
+    const char *kind = json_string_value(json_object_get(o, "kind"));
+
+    if (!kind)
+        return TD_OK;
+    if (strcmp(kind, "step") == 0)
+        return read_step(d, o);
+    if (strcmp(kind, "eval") == 0)
+        return read_eval(d, o);
+    if (strcmp(kind, "ranks") == 0)
+        return read_ranks(d, o);
+    if (strcmp(kind, "begin") == 0)
+        read_begin(d, o);
+    else if (strcmp(kind, "checkpoint") == 0)
+        read_checkpoint(d, o);
+    else if (strcmp(kind, "end") == 0)
+        read_end(d, o);
+    return TD_OK;
+}
+
+td_status td__report_data_read(const char *dir, td__report_data *d)
+{
+    char path[TD__PATH];
+    td__file_map m;
+    td_status st = TD_OK;
+
+    *d = (td__report_data){.best_step = NAN,
+                           .params = NAN,
+                           .end_seconds = NAN,
+                           .end_rate = NAN,
+                           .checkpoint_step = NAN};
+    TD_TRY(td__run_dir_path(dir, "metrics.jsonl", path));
+    TD_TRY(td__file_map_open(&m, path));
+    for (size_t at = 0; at < m.nbytes && !st;) {
+        const char *line = (const char *)m.data + at;
+        const char *end = memchr(line, '\n', m.nbytes - at);
+        size_t len = end ? (size_t)(end - line) : m.nbytes - at;
+        json_t *o = json_loadb(line, len, 0, NULL);
+        if (o)
+            st = read_line(d, o);
+        json_decref(o);
+        at += len + 1;
+    }
+    td__file_map_close(&m);
+    if (st)
+        td__report_data_fini(d);
+    return st;
+}
+
+void td__report_data_fini(td__report_data *d)
+{
+    td__column *columns[] = {&d->step, &d->loss,    &d->lr,       &d->grad_norm,
+                             &d->rate, &d->seconds, &d->data_wait};
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
+        td__free(columns[i]->v);
+    for (int i = 0; i < d->n_metrics; i++) {
+        td__free(d->metric[i].step.v);
+        td__free(d->metric[i].value.v);
+    }
+    td__free(d->rank);
+    *d = (td__report_data){0};
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+td_status td__column_quantiles(const td__column *c, const double *q, int n, double *out)
+{
+    double *sorted = td__calloc((size_t)c->n + 1, sizeof *sorted);
+    int count = 0;
+
+    if (!sorted)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d times of the report", c->n);
+    for (int i = 0; i < c->n; i++)
+        if (isfinite(c->v[i]))
+            sorted[count++] = c->v[i];
+    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
+    for (int i = 0; i < n; i++)
+        out[i] = count ? sorted[(int)((double)(count - 1) * q[i])] : (double)NAN;
+    td__free(sorted);
+    return TD_OK;
+}

@@ -1,0 +1,59 @@
+/* report_data.h -- metrics.jsonl read back as columns. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_RUN_REPORT_DATA_H
+#define TD_RUN_REPORT_DATA_H
+
+#include "run/result.h"
+#include "run/run_dir.h"
+
+typedef struct td__column {
+    double *v;
+    int n, room;
+} td__column;
+
+typedef struct td__report_metric { /* one metric of one part over the run */
+    char part[16], name[48];
+    td__column step, value;
+} td__report_metric;
+
+typedef struct td__report_rank { /* sums over the run */
+    td__rank_times times;
+    double blame; /* seconds that all ranks waited because of it */
+} td__report_rank;
+
+enum { TD__REPORT_METRICS = 3 * (TD__MAX_METRICS + 1) };
+
+typedef struct td__report_data {
+    /* One entry per step. Missing numbers are NaN. */
+    td__column step, loss, lr, grad_norm, rate, seconds, data_wait;
+    td__report_metric metric[TD__REPORT_METRICS];
+    int n_metrics;
+    double eval_seconds;
+    int n_evals;
+    double best_step; /* of the last validation that was the best so far; NaN: none */
+    int n_checkpoints;
+    double checkpoint_step;                                          /* of the last; NaN: none */
+    double checkpoint_bytes, checkpoint_seconds, checkpoint_stalled; /* bytes: of the last */
+    /* From the last begin and end. */
+    double params, batch, shards, threads, ranks, steps;
+    double samples; /* seen in all steps */
+    char precision[16], end[16], digest[80];
+    double end_seconds, end_rate;
+    char dropped[160]; /* of backup workers: "12 shares late: rank 1 8, rank 2 4"; "" */
+    double memory_planned, memory_peak, memory_rank; /* bytes of the rank that had most */
+    int n_begins;                                    /* more than one: the run was resumed */
+    char job[80];                                    /* the job's digest */
+    /* From the lines about ranks since the last begin. */
+    td__report_rank *rank;
+    int n_ranks;         /* 0: there are no such lines */
+    double ranked_steps; /* that they speak of */
+} td__report_data;
+
+TD_NODISCARD td_status td__report_data_read(const char *dir, td__report_data *d);
+void td__report_data_fini(td__report_data *d);
+
+/* out[i]: the value that a share q[i] of the finite ones are below; NaN where there are none. */
+TD_NODISCARD td_status td__column_quantiles(const td__column *c, const double *q, int n,
+                                            double *out);
+
+#endif

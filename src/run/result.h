@@ -1,0 +1,50 @@
+/* result.h -- how a run or an evaluation ended: what the trainer returns and observers are told. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_RUN_RESULT_H
+#define TD_RUN_RESULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TD__MAX_METRICS = 8 };
+
+typedef enum td__train_end {
+    TD_TRAIN_DONE,        /* all steps */
+    TD_TRAIN_EARLY,       /* stopped by patience */
+    TD_TRAIN_INTERRUPTED, /* asked to stop; a checkpoint was written */
+} td__train_end;
+
+typedef struct td__train_result {
+    td__train_end end;
+    uint64_t step, epoch;
+    double seconds; /* of training, without set-up and validation */
+    double samples_per_second, train_loss, best;
+    uint64_t sent_nbytes, plain_nbytes; /* gradients sent by this rank; as plain f32 */
+    double last_ratio;                  /* plain to sent, in the last step alone; 0: none sent */
+    uint64_t best_step;
+    char digest[65]; /* of the weights */
+    /* On rank 0: why what was to be written at the end is not there, as when the disk is full; "":
+     * it is. Everything else is as it would be. */
+    char unsaved[512];
+    /* Bytes of the rank that had most at once: as memory.h says beforehand, and as it was; 0: not
+     * known. */
+    size_t memory_planned, memory_peak;
+    int memory_rank;
+    /* With backup workers, on rank 0: shares of steps that were late, by rank; as long as the
+     * trainer. */
+    const uint64_t *dropped;
+    int n_dropped;
+} td__train_result;
+
+/* Metrics of a whole part: loss first, then the model's metrics. */
+typedef struct td__eval_result {
+    int n;
+    const char *name[TD__MAX_METRICS + 1];
+    double value[TD__MAX_METRICS + 1];
+    bool higher_is_better[TD__MAX_METRICS + 1];
+    int64_t samples;
+    double seconds;
+} td__eval_result;
+
+#endif

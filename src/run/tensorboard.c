@@ -1,0 +1,245 @@
+/* tensorboard.c -- event files for TensorBoard.
+ *
+ * A file is a row of TFRecords, little-endian:
+ *
+ *     u64 length | u32 masked crc32c of the length | the bytes | u32 masked crc32c of the bytes
+ *     masked(c) = rotate right(c, 15) + 0xa282ead8
+ *
+ * The bytes are Event protobufs (wire types: 0 varint, 1 eight bytes, 2 length and bytes, 5 four
+ * bytes), of which few fields are needed:
+ *
+ *     Event       1 wall_time (double)  2 step (varint)  3 file_version (string)
+ *                 5 summary (Summary)   7 session_log (SessionLog)
+ *     Summary     1 value (Summary.Value, any number)
+ *     Value       1 tag (string)        2 simple_value (float)
+ *     SessionLog  1 status (varint; 1 is START)
+ *
+ * The first event has file_version alone. A resumed run writes a further file that begins with a
+ * session START at its first step: TensorBoard then forgets later steps of the files before. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "run/append_file.h"
+#include "run/run_dir.h"
+
+enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
+enum { MASK_DELTA = (int)0xa282ead8u, MOST_FILES = 10000, MOST_RANKS = 64 };
+
+typedef struct tensorboard {
+    td__observer observer;
+    td__append_file file;
+    td__text event, summary, value, record; /* bytes, not characters */
+} tensorboard;
+
+static void put_varint(td__text *t, uint64_t v)
+{
+    char buf[10];
+    size_t n = 0;
+    do {
+        buf[n] = (char)(v & 0x7f);
+        v >>= 7;
+        if (v)
+            buf[n] = (char)(buf[n] | (char)0x80);
+        n++;
+    } while (v);
+    td__text_append(t, buf, n);
+}
+
+static void put_little(td__text *t, uint64_t v, size_t nbytes)
+{
+    char buf[8];
+    for (size_t i = 0; i < nbytes; i++)
+        buf[i] = (char)(v >> (8 * i) & 0xff);
+    td__text_append(t, buf, nbytes);
+}
+
+static void put_key(td__text *t, unsigned field, unsigned wire)
+{
+    put_varint(t, field << 3 | wire);
+}
+
+static void put_bytes(td__text *t, unsigned field, const char *data, size_t nbytes)
+{
+    put_key(t, field, BYTES);
+    put_varint(t, nbytes);
+    td__text_append(t, data, nbytes);
+}
+
+static uint32_t masked_crc(const void *data, size_t nbytes)
+{
+    uint32_t c = td__crc32c(0, data, nbytes);
+    return (c >> 15 | c << 17) + (uint32_t)MASK_DELTA;
+}
+
+static void begin_event(tensorboard *b, uint64_t step)
+{
+    struct timespec now;
+    uint64_t bits;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    double seconds = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    memcpy(&bits, &seconds, sizeof bits);
+    td__text_clear(&b->event);
+    td__text_clear(&b->summary);
+    put_key(&b->event, 1, FIXED64);
+    put_little(&b->event, bits, sizeof bits);
+    if (step) {
+        put_key(&b->event, 2, VARINT);
+        put_varint(&b->event, step);
+    }
+}
+
+static void add_scalar(tensorboard *b, const char *group, const char *name, double v)
+{
+    char tag[128];
+    uint32_t bits;
+    float f = (float)v;
+
+    snprintf(tag, sizeof tag, "%s/%s", group, name);
+    memcpy(&bits, &f, sizeof bits);
+    td__text_clear(&b->value);
+    put_bytes(&b->value, 1, tag, strlen(tag));
+    put_key(&b->value, 2, FIXED32);
+    put_little(&b->value, bits, sizeof bits);
+    put_bytes(&b->summary, 1, b->value.data, b->value.used);
+}
+
+/* The event as one record, in one write. */
+static td_status end_event(tensorboard *b)
+{
+    td__text *r = &b->record;
+
+    if (b->summary.used)
+        put_bytes(&b->event, 5, b->summary.data, b->summary.used);
+    TD_TRY(td__text_status(&b->event));
+    TD_TRY(td__text_status(&b->value));
+    TD_TRY(td__text_status(&b->summary));
+    td__text_clear(r);
+    put_little(r, b->event.used, 8);
+    TD_TRY(td__text_status(r));
+    put_little(r, masked_crc(r->data, 8), 4);
+    td__text_append(r, b->event.data, b->event.used);
+    put_little(r, masked_crc(b->event.data, b->event.used), 4);
+    TD_TRY(td__text_status(r));
+    return td__append_write(&b->file, r->data, r->used);
+}
+
+static td_status on_step(td__observer *o, const td__step_event *e)
+{
+    tensorboard *b = (tensorboard *)o;
+
+    begin_event(b, e->step);
+    add_scalar(b, "train", "loss", e->loss);
+    add_scalar(b, "train", "lr", e->lr);
+    if (e->grad_norm >= 0)
+        add_scalar(b, "train", "grad_norm", e->grad_norm);
+    if (e->seconds > 0)
+        add_scalar(b, "train", "samples_per_second", (double)e->samples / e->seconds);
+    return end_event(b);
+}
+
+static td_status on_eval(td__observer *o, const td__eval_event *e)
+{
+    tensorboard *b = (tensorboard *)o;
+
+    begin_event(b, e->step);
+    for (int i = 0; i < e->n; i++)
+        add_scalar(b, e->part, e->name[i], e->value[i]);
+    return end_event(b);
+}
+
+/* Shares of the time per rank, and megabytes a step. */
+static td_status on_ranks(td__observer *o, const td__ranks_event *e)
+{
+    tensorboard *b = (tensorboard *)o;
+    char group[32];
+
+    if (e->n == 1)
+        return TD_OK;
+    begin_event(b, e->step);
+    for (int r = 0; r < e->n && r < MOST_RANKS; r++) {
+        const td__rank_times *t = &e->rank[r];
+        double seconds = t->seconds > 0 ? t->seconds : 1;
+        snprintf(group, sizeof group, "rank%d", r);
+        add_scalar(b, group, "compute", t->compute / seconds);
+        add_scalar(b, group, "comm", t->comm / seconds);
+        add_scalar(b, group, "wait", t->wait / seconds);
+        add_scalar(b, group, "mb_per_step", t->nbytes * 1e-6 / (double)e->steps);
+    }
+    return end_event(b);
+}
+
+/* A name that no run before has taken: files sort by time, resumes within a second by number. */
+static td_status open_file(tensorboard *b, const char *dir)
+{
+    char host[64] = "", name[160], path[TD__PATH];
+
+    if (gethostname(host, sizeof host - 1) != 0 || !*host)
+        snprintf(host, sizeof host, "localhost");
+    for (int i = 0; i < MOST_FILES; i++) {
+        snprintf(name, sizeof name, "events.out.tfevents.%010jd.%s.%jd.%d", (intmax_t)time(NULL),
+                 host, (intmax_t)getpid(), i);
+        TD_TRY(td__run_dir_path(dir, name, path));
+        if (access(path, F_OK) != 0)
+            return td__append_open(&b->file, dir, name, 0);
+    }
+    return TD_FAIL(TD_EINVAL, "%s holds too many TensorBoard files", dir);
+}
+
+static td_status write_head(tensorboard *b, uint64_t from_step)
+{
+    static const char VERSION[] = "brain.Event:2", START[] = {1 << 3 | VARINT, 1};
+
+    begin_event(b, 0);
+    put_bytes(&b->event, 3, VERSION, sizeof VERSION - 1);
+    TD_TRY(end_event(b));
+    if (from_step) {
+        begin_event(b, from_step + 1);
+        put_bytes(&b->event, 7, START, sizeof START);
+        TD_TRY(end_event(b));
+    }
+    return TD_OK;
+}
+
+td_status td__tensorboard_create(const char *dir, uint64_t from_step, bool holds,
+                                 td__observer **out)
+{
+    tensorboard *b = td__calloc(1, sizeof *b);
+
+    *out = NULL;
+    if (!b)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for TensorBoard files", dir);
+    b->observer = (td__observer){.step = on_step, .eval = on_eval, .ranks = on_ranks};
+    b->file.fd = -1;
+    td_status st = open_file(b, dir);
+    b->file.holds = holds;
+    if (!st)
+        st = write_head(b, from_step);
+    if (st) {
+        td__tensorboard_destroy(&b->observer);
+        return st;
+    }
+    *out = &b->observer;
+    return TD_OK;
+}
+
+void td__tensorboard_destroy(td__observer *o)
+{
+    tensorboard *b = (tensorboard *)o;
+    if (!b)
+        return;
+    td__append_close(&b->file);
+    td__text_fini(&b->event);
+    td__text_fini(&b->summary);
+    td__text_fini(&b->value);
+    td__text_fini(&b->record);
+    td__free(b);
+}
