@@ -1,9 +1,9 @@
 /* bench_trainer.c -- what the training loop costs beside its arithmetic: the trainer (loader,
- * shards, sum in the tree, update; no observers) against a bare loop of td_runner_run and
+ * micro-batches, sum in the tree, update; no observers) against a bare loop of td_runner_run and
  * td_optimizer_step on the same batch in place, one compute thread each.
  *
- * With one shard the two do the same arithmetic; with more, shards are smaller matrices, and their
- * gradients are added up. */
+ * With one micro-batch the two do the same arithmetic; with more, micro-batches are smaller
+ * matrices, and their gradients are added up. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,13 +47,13 @@ static td_status build(void *user, td_graph *g, int64_t rows, td__model_nodes *o
 static const td_optim_opts OPTIM = {.name = "sgd", .lr = 0.01, .momentum = 0.9};
 
 /* Seconds per step of the trainer. */
-static double trainer(td__data *d, int shards, td_dtype precision)
+static double trainer(td__data *d, int micro_batches, td_dtype precision)
 {
     td__trainer *t;
     td__train_result r;
     td__train_opts o = {.batch = BATCH,
                         .steps = STEPS,
-                        .shards = shards,
+                        .micro_batches = micro_batches,
                         .threads = 1,
                         .precision = precision,
                         .optim = OPTIM,
@@ -106,7 +106,7 @@ static double bare(td__data *d, td_dtype precision)
 
 int main(int argc, char **argv)
 {
-    static const int SHARDS[] = {1, 4};
+    static const int MICRO_BATCHES[] = {1, 4};
     static const td_dtype PRECISIONS[] = {TD_F32, TD_BF16};
     td__data *d;
     td__data_opts o = {
@@ -119,13 +119,13 @@ int main(int argc, char **argv)
         for (int v = 0; v < 2; v++) {
             double ours = 1e9, peer = 1e9;
             for (int i = 0; i < ROUNDS; i++) {
-                double a = bare(d, PRECISIONS[k]), b = trainer(d, SHARDS[v], PRECISIONS[k]);
+                double a = bare(d, PRECISIONS[k]), b = trainer(d, MICRO_BATCHES[v], PRECISIONS[k]);
                 peer = a < peer ? a : peer;
                 ours = b < ours ? b : ours;
             }
             char name[64];
-            snprintf(name, sizeof name, "mlp 64 %s, %d shards, against a bare loop",
-                     td_dtype_name(PRECISIONS[k]), SHARDS[v]);
+            snprintf(name, sizeof name, "mlp 64 %s, %d micro-batches, against a bare loop",
+                     td_dtype_name(PRECISIONS[k]), MICRO_BATCHES[v]);
             bench_row(name, ours * 1e3, peer * 1e3, "ms", false);
         }
     td__data_close(d);

@@ -97,15 +97,16 @@ class Ours:
             sys.exit(f"bench-ddp: failed: {' '.join(process.args)}\n{out}")
         events = json.loads((run / "trace.json").read_text())
         shutil.rmtree(run.parent)
-        shards, buckets = {}, {}
+        pieces, buckets = {}, {}
         for e in events:
             kind, step = e.get("name", "").split(" ")[0], e.get("args", {}).get("step", 0)
-            if step > WARM_UP and kind in ("shard", "bucket"):
-                (shards if kind == "shard" else buckets).setdefault((e["pid"], step), []).append(e)
+            if step > WARM_UP and kind in ("micro-batch", "bucket"):
+                spans = pieces if kind == "micro-batch" else buckets
+                spans.setdefault((e["pid"], step), []).append(e)
         found = {}
         for key, list_ in buckets.items():
-            begin = min(e["ts"] for e in shards[key])
-            end = max(e["ts"] + e["dur"] for e in shards[key])
+            begin = min(e["ts"] for e in pieces[key])
+            end = max(e["ts"] + e["dur"] for e in pieces[key])
             for e in list_:
                 at = (e["args"]["ready"] - begin) / (end - begin)
                 found.setdefault((int(e["name"].split(" ")[1]), e["args"]["kib"]), []).append(at)

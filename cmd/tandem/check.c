@@ -25,8 +25,8 @@ static void print_memory(const td__session *s)
                 {"inputs", m.inputs},           {"total", m.total + optimizer}};
     char b[TD__HUMAN];
 
-    printf("\nmemory of one compute thread (a shard of %lld samples)\n",
-           (long long)td__trainer_shard_rows(s->trainer));
+    printf("\nmemory of one compute thread (a micro-batch of %lld samples)\n",
+           (long long)td__trainer_micro_batch_rows(s->trainer));
     for (int i = 0; i < TD_LEN(rows); i++)
         if (rows[i].nbytes)
             printf("  %-18s %10s\n", rows[i].name, td__human_bytes((double)rows[i].nbytes, b));

@@ -23,7 +23,7 @@ bool td__parse_ms(const char *text, uint32_t *out)
 }
 
 /* "4" or "2:8". */
-static bool parse_range(const char *text, int *least, int *most, bool *range)
+static bool parse_range(const char *text, int *min_ranks, int *most, bool *range)
 {
     char *end;
     long lo = strtol(text, &end, 10), hi = lo;
@@ -32,19 +32,19 @@ static bool parse_range(const char *text, int *least, int *most, bool *range)
         hi = strtol(end + 1, &end, 10);
     if (end == text || *end || lo < 1 || hi < lo || hi > MOST_RANKS)
         return false;
-    *least = *range ? (int)lo : 1;
+    *min_ranks = *range ? (int)lo : 1;
     *most = (int)hi;
     return true;
 }
 
 int td__elastic_args(const td__args *a, td__launch_opts *o)
 {
-    const char *ranks = td__args_value(a, "ranks"), *beat = td__args_value(a, "heartbeat");
+    const char *ranks = td__args_value(a, "ranks"), *heartbeat = td__args_value(a, "heartbeat");
     const char *lease = td__args_value(a, "lease"), *hang = td__args_value(a, "hang");
     bool range = false, asked = td__args_has(a, "elastic") || td__args_has(a, "spares");
     long spares, crashes;
     if (!asked && !(ranks && strchr(ranks, ':'))) {
-        if (beat || lease || hang || td__args_has(a, "restarts"))
+        if (heartbeat || lease || hang || td__args_has(a, "restarts"))
             return td__usage_error(
                 a, "--heartbeat, --lease, --hang and --restarts are for elastic ranks: "
                    "add --elastic, or give a range such as -n 2:8");
@@ -52,7 +52,7 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
     }
     if (!ranks)
         return td__usage_error(a, "how many ranks? give -n N or -n LEAST:MOST");
-    if (!parse_range(ranks, &o->least, &o->most, &range))
+    if (!parse_range(ranks, &o->min_ranks, &o->most, &range))
         return td__usage_error(a, "-n: expected N or LEAST:MOST, up to %d, found '%s'",
                                (int)MOST_RANKS, ranks);
     o->capped = range;
@@ -61,13 +61,14 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
         return TD_EXIT_USAGE;
     o->spares = (int)spares;
     o->crashes = (int)crashes;
-    if ((beat && !td__parse_ms(beat, &o->beat_ms)) || (lease && !td__parse_ms(lease, &o->lease_ms)))
+    if ((heartbeat && !td__parse_ms(heartbeat, &o->heartbeat_ms)) ||
+        (lease && !td__parse_ms(lease, &o->lease_ms)))
         return td__usage_error(a, "--heartbeat, --lease: expected a time such as 1s or 200ms");
     if (hang && !strcmp(hang, "0"))
         o->hang_ms = UINT32_MAX;
     else if (hang && !td__parse_ms(hang, &o->hang_ms))
         return td__usage_error(a, "--hang: expected a time such as 240s, or 0 for never");
-    uint32_t b = o->beat_ms ? o->beat_ms : 200, l = o->lease_ms ? o->lease_ms : 1000;
+    uint32_t b = o->heartbeat_ms ? o->heartbeat_ms : 200, l = o->lease_ms ? o->lease_ms : 1000;
     if (l < 2 * b)
         return td__usage_error(a, "a lease of %u ms is too short for a heartbeat every %u ms", l,
                                b);

@@ -217,7 +217,7 @@ static void print_progress(const status *s)
 
 static void print_process(const json_t *host, const json_t *p)
 {
-    char rank[16], doing[64], since[TD__HUMAN], beat[TD__HUMAN], speed[TD__HUMAN] = "-";
+    char rank[16], doing[64], since[TD__HUMAN], heartbeat[TD__HUMAN], speed[TD__HUMAN] = "-";
     const char *state = text(p, "state"), *what = text(p, "what"), *hang = text(p, "hang");
     const char *about = text(p, "about");
     double r = number(p, "rank"), v = number(p, "speed");
@@ -236,7 +236,7 @@ static void print_process(const json_t *host, const json_t *p)
            number(p, "pid"), number(p, "step"), doing,
            td__human_seconds(number(p, "since") + number(host, "age"), since), speed,
            100 * number(p, "wait"),
-           td__human_seconds(number(p, "beat") + number(host, "age"), beat), *hang ? "  " : "",
+           td__human_seconds(number(p, "beat") + number(host, "age"), heartbeat), *hang ? "  " : "",
            hang);
 }
 

@@ -89,7 +89,7 @@ TD_NODISCARD TD_API td_status td_runner_set_input(td_runner *r, const char *name
 /* What the run's random numbers are keyed by, besides the node: see DESIGN "same bits". */
 typedef struct td_run_key {
     uint64_t seed;
-    uint32_t step, shard;
+    uint32_t step, micro_batch;
 } td_run_key;
 
 /* Forward and, in training programs, backward. Afterwards loss, outputs and gradients are valid

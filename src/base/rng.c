@@ -17,7 +17,7 @@ enum { ROUNDS = 10 };
 
 void td__philox4(const td__rng_key *key, uint32_t block, uint32_t out[4])
 {
-    uint32_t c0 = block, c1 = key->stream, c2 = key->step, c3 = key->shard;
+    uint32_t c0 = block, c1 = key->stream, c2 = key->step, c3 = key->micro_batch;
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
 
     for (int r = 0; r < ROUNDS; r++) {

@@ -1,5 +1,5 @@
 /* comm_impl.h -- what a communicator is, for the files of this layer: those that make one from
- * meshes (comm_threads.c, comm_setup.c, the MPI module), that watch it (monitor.c), and that carry
+ * meshes (comm_threads.c, comm_setup.c, the MPI module), that watch it (watchdog.c), and that carry
  * out its calls.
  *
  * A comm owns its meshes. Beside them ranks have a side channel, used only when something is wrong:

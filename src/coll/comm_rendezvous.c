@@ -201,10 +201,10 @@ td_status td__world_meet(td__world_link *l, td__deadline until)
     l->members = td__calloc((size_t)w->size, sizeof *l->members);
     if (!l->members)
         return TD_FAIL(TD_ENOMEM, "no memory for a world of %d ranks", w->size);
-    td__monitor_opts mo = {
+    td__watchdog_opts mo = {
         .rank = w->rank, .size = w->size, .members = l->members, .hosted = w->meeting[0] != 0};
-    TD_TRY(td__monitor_create(l->store, l->group, &mo, until, &l->monitor));
-    td__monitor_meeting(l->monitor, NULL, 0, l->group, 0);
+    TD_TRY(td__watchdog_create(l->store, l->group, &mo, until, &l->watchdog));
+    td__watchdog_meeting(l->watchdog, NULL, 0, l->group, 0);
     TD_TRY(publish_self(l, until));
 
     void *all = NULL;

@@ -1,7 +1,7 @@
 /* comm_setup.c -- from a description of the world to a comm.
  *
  * Native engine: the ranks find each other through the store (comm_rendezvous.c), agree on meshes
- * (comm_meshes.c), and a monitor watches over them. Sub-groups are made by the same steps from the
+ * (comm_meshes.c), and a watchdog watches over them. Sub-groups are made by the same steps from the
  * same knowledge. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/comm_setup.h"
@@ -17,7 +17,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm_impl.h"
-#include "coll/monitor.h"
+#include "coll/watchdog.h"
 #include "coll/world_link.h"
 
 enum { STALL_MS = 3000 };
@@ -41,11 +41,11 @@ static void release_link(td__world_link *l)
 {
     if (--l->n_users > 0)
         return;
-    td__monitor_end(l->monitor);
+    td__watchdog_end(l->watchdog);
     if (l->store && l->w.stop && td__comm_stop_is_set(l->w.stop))
         td__store_hurry(l->store);
     td__store_close(l->store);
-    td__monitor_destroy(l->monitor);
+    td__watchdog_destroy(l->watchdog);
     td__store_server_destroy(l->server);
     td__free(l->members);
     explicit_bzero(&l->w.secret, sizeof l->w.secret);
@@ -55,7 +55,7 @@ static void release_link(td__world_link *l)
 static void tell(void *user, const char *line)
 {
     member_link *m = user;
-    td__monitor_tell(m->l->monitor, m->key, line);
+    td__watchdog_tell(m->l->watchdog, m->key, line);
 }
 
 static void settle_store(const td__world_link *l, td__deadline until)
@@ -110,8 +110,8 @@ static td_status say_failed(td__world_link *l, const char *key, td_status st)
     char line[TD_COMM_LINE], why[400];
     snprintf(why, sizeof why, "%s", td_last_error());
     snprintf(line, sizeof line, "poison %d %s", (int)(st == TD_EMISMATCH ? st : TD_EPEER), why);
-    if (l->monitor)
-        td__monitor_tell(l->monitor, key, line);
+    if (l->watchdog)
+        td__watchdog_tell(l->watchdog, key, line);
     return TD_FAIL(st, "%s", why);
 }
 
@@ -159,16 +159,16 @@ static td_status make_parts(td__world_link *l, const member_link *of, const int 
     m->host_of = td__calloc((size_t)n, sizeof *m->host_of);
     if (!m->host_of)
         TD_TRY_OR(st, fail, TD_FAIL(TD_ENOMEM, "no memory for a group of %d ranks", n));
-    TD_TRY_OR(st, fail, td__watch_create(l->monitor, m->ranks, n, key, &m->watch));
+    TD_TRY_OR(st, fail, td__watch_create(l->watchdog, m->ranks, n, key, &m->watch));
     if (of)
-        td__monitor_meeting(l->monitor, m->ranks, n, key, l->stall_ms);
+        td__watchdog_meeting(l->watchdog, m->ranks, n, key, l->stall_ms);
     st = td__world_meshes(l, m->ranks, n, me, key, m->host_of, until, out);
     if (st == TD_EPEER)
         st = first_cause(l, st);
     if (st && of)
         st = say_failed(l, key, st);
     if (of)
-        td__monitor_met(l->monitor);
+        td__watchdog_met(l->watchdog);
     if (!st)
         return TD_OK;
 fail:
@@ -264,8 +264,8 @@ static td_status create_native(const td__world *w, const td_comm_opts *o, td_com
     TD_TRY_OR(st, done, td__world_meet(l, until));
     TD_TRY_OR(st, done, make_parts(l, NULL, NULL, w->size, w->rank, l->group, until, &parts));
     TD_TRY_OR(st, done, all_are_ready(l, until));
-    td__monitor_met(l->monitor);
-    TD_TRY_OR(st, done, td__monitor_begin(l->monitor));
+    td__watchdog_met(l->watchdog);
+    TD_TRY_OR(st, done, td__watchdog_begin(l->watchdog));
     TD_TRY_OR(st, done, td__comm_assemble(&parts, o, out));
 done:
     if (st && l->w.stop)

@@ -13,13 +13,13 @@
 
 typedef enum td__ctl_kind {
     /* To the agent. */
-    TD_CTL_HELLO,   /* u32 process, u32 pid */
-    TD_CTL_BEAT,    /* td__ctl_beat */
-    TD_CTL_WAIT,    /* u64: wants a place in a generation after this one */
-    TD_CTL_LEFT,    /* td__ctl_left, text: is out of a generation */
-    TD_CTL_DRAIN,   /* wants to go */
-    TD_CTL_RUN_DIR, /* text */
-    TD_CTL_KEPT,    /* all were asked to go, and the work is kept; before TD_CTL_LEFT */
+    TD_CTL_HELLO,     /* u32 process, u32 pid */
+    TD_CTL_HEARTBEAT, /* td__ctl_heartbeat */
+    TD_CTL_WAIT,      /* u64: wants a place in a generation after this one */
+    TD_CTL_LEFT,      /* td__ctl_left, text: is out of a generation */
+    TD_CTL_DRAIN,     /* wants to go */
+    TD_CTL_RUN_DIR,   /* text */
+    TD_CTL_KEPT,      /* all were asked to go, and the work is kept; before TD_CTL_LEFT */
     /* To the process. */
     TD_CTL_WELCOME,    /* u32: milliseconds between beats, u32: fewest ranks */
     TD_CTL_GENERATION, /* td__ctl_generation */
@@ -29,15 +29,15 @@ typedef enum td__ctl_kind {
     TD_CTL_STOP,       /* the job ends: keep the work at the next step border, and go */
 } td__ctl_kind;
 
-typedef struct td__ctl_beat { /* td__beat */
+typedef struct td__ctl_heartbeat { /* td__heartbeat */
     uint64_t step, steps;
     double samples_per_second, loss, speed, wait;
     double since; /* seconds that step, phase and what are so */
     double idle;  /* seconds since it last said anything */
     uint32_t phase, faults;
     char what[48], about[64];
-} td__ctl_beat;
-static_assert(sizeof(td__ctl_beat) == 184 && offsetof(td__ctl_beat, what) == 72, "wire");
+} td__ctl_heartbeat;
+static_assert(sizeof(td__ctl_heartbeat) == 184 && offsetof(td__ctl_heartbeat, what) == 72, "wire");
 
 typedef struct td__ctl_wanted {
     uint64_t generation;

@@ -29,7 +29,7 @@ typedef struct td__generation {
     char why[256]; /* what ended the one before: "rank 2 (host a, pid 77) was killed by signal 9" */
 } td__generation;
 
-typedef struct td__beat {
+typedef struct td__heartbeat {
     uint64_t step;
     td__phase phase;
     const char *what; /* "allreduce", "checkpoint step-00000020"; a constant, or NULL */
@@ -39,7 +39,7 @@ typedef struct td__beat {
     double wait;                     /* share of its time in which it waits for others */
     uint32_t faults;                 /* that were made on purpose, as far as it knows */
     const char *about;               /* more of `what`: a tensor, a file, a source; or NULL */
-} td__beat;
+} td__heartbeat;
 
 /* What a process is at now, beyond what its last beat said: a tensor, a node. False: nothing. */
 typedef bool td__explain(void *user, char *out, size_t max);
@@ -62,7 +62,7 @@ typedef struct td__members_ops {
     void (*leave)(td__members *m, uint64_t g, td_status st, const char *why);
     /* Every call is a step forward: who computes or waits for samples and makes none for long is
      * taken to hang. */
-    void (*beat)(td__members *m, const td__beat *b);
+    void (*heartbeat)(td__members *m, const td__heartbeat *b);
     /* Who is asked what this process is at, on another thread, until the next call; NULL: nobody.
      * May be NULL. */
     void (*explain)(td__members *m, td__explain *fn, void *user);
@@ -71,7 +71,7 @@ typedef struct td__members_ops {
     void (*drain)(td__members *m);
     /* Fewer ranks than this are none: if more want to go at once, all do. The same on all members;
      * NULL: 1. Any thread, never blocks. */
-    int (*least)(td__members *m);
+    int (*min_ranks)(td__members *m);
     /* Ranks that there will be once those that are being started have come, as far as this host
      * knows; members need not know the same. NULL: those that are there. Any thread, never blocks.
      */

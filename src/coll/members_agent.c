@@ -24,7 +24,7 @@
 #include "net/greet.h"
 #include "net/link.h"
 
-enum { CONNECT_MS = 30000, BEAT_MS = 200 };
+enum { CONNECT_MS = 30000, HEARTBEAT_MS = 200 };
 
 typedef struct agent_members {
     td__members base;
@@ -36,20 +36,20 @@ typedef struct agent_members {
     int wake;
     pthread_t thread;
     bool running;
-    atomic_uint_fast64_t in;     /* generation whose comm is in use or being made; 0: none */
-    atomic_uint_fast64_t wanted; /* generation that is to end */
-    atomic_bool goes;            /* this process has no place after it */
-    atomic_bool stopping;        /* the job is */
-    atomic_int least, expected;  /* ranks */
-    pthread_mutex_t lock;        /* protects all below; taken before that of `stop` */
+    atomic_uint_fast64_t in;        /* generation whose comm is in use or being made; 0: none */
+    atomic_uint_fast64_t wanted;    /* generation that is to end */
+    atomic_bool goes;               /* this process has no place after it */
+    atomic_bool stopping;           /* the job is */
+    atomic_int min_ranks, expected; /* ranks */
+    pthread_mutex_t lock;           /* protects all below; taken before that of `stop` */
     pthread_cond_t news;
     bool ending; /* the thread is to end */
     bool over;   /* this process is */
     char why_over[256];
     td__ctl_generation newest; /* number 0: none */
     uint64_t last;             /* number of the last that next() gave or tried */
-    uint32_t beat_ms;
-    td__ctl_beat beat;
+    uint32_t heartbeat_ms;
+    td__ctl_heartbeat heartbeat;
     uint64_t since_ns, said_ns; /* of what it says; when it last did */
     td__explain *explain;
     void *explain_user;
@@ -103,8 +103,8 @@ static void hear(agent_members *m, const td__link_msg *msg)
     char text[256];
     if (msg->kind == TD_CTL_WELCOME && msg->nbytes == sizeof welcome) {
         memcpy(welcome, msg->data, sizeof welcome);
-        m->beat_ms = welcome[0] ? welcome[0] : BEAT_MS;
-        atomic_store(&m->least, (int)welcome[1]);
+        m->heartbeat_ms = welcome[0] ? welcome[0] : HEARTBEAT_MS;
+        atomic_store(&m->min_ranks, (int)welcome[1]);
     } else if (msg->kind == TD_CTL_EXPECTED && msg->nbytes == sizeof expected) {
         memcpy(&expected, msg->data, sizeof expected);
         atomic_store(&m->expected, (int)expected);
@@ -127,10 +127,10 @@ static void hear(agent_members *m, const td__link_msg *msg)
     }
 }
 
-static void say_beat(agent_members *m)
+static void say_heartbeat(agent_members *m)
 {
     pthread_mutex_lock(&m->lock);
-    td__ctl_beat b = m->beat;
+    td__ctl_heartbeat b = m->heartbeat;
     uint64_t now = td__clock_ns();
     char about[sizeof b.about];
     b.since = m->since_ns ? 1e-9 * (double)(now - m->since_ns) : 0;
@@ -138,7 +138,7 @@ static void say_beat(agent_members *m)
     if (m->explain && m->explain(m->explain_user, about, sizeof about))
         memcpy(b.about, about, sizeof about);
     pthread_mutex_unlock(&m->lock);
-    td__link_send(&m->link, TD_CTL_BEAT, &b, sizeof b);
+    td__link_send(&m->link, TD_CTL_HEARTBEAT, &b, sizeof b);
 }
 
 /* What other threads left to be said; true: the end. */
@@ -170,16 +170,16 @@ static bool say_all(agent_members *m)
 static void *keep(void *arg)
 {
     agent_members *m = arg;
-    td__deadline beat_at = 0;
+    td__deadline heartbeat_at = 0;
     while (!say_all(m)) {
-        if (td__deadline_passed(beat_at)) {
-            say_beat(m);
-            beat_at = td__deadline_in_ms(m->beat_ms);
+        if (td__deadline_passed(heartbeat_at)) {
+            say_heartbeat(m);
+            heartbeat_at = td__deadline_in_ms(m->heartbeat_ms);
         }
         bool up = td__link_up(&m->link);
         struct pollfd p[] = {{m->wake, POLLIN, 0},
                              {up ? m->link.conn.fd : -1, td__link_events(&m->link), 0}};
-        if (poll(p, 2, td__deadline_left_ms(beat_at, BEAT_MS * 10)) < 0)
+        if (poll(p, 2, td__deadline_left_ms(heartbeat_at, HEARTBEAT_MS * 10)) < 0)
             continue;
         if (p[0].revents) {
             uint64_t n;
@@ -298,9 +298,9 @@ static bool stopping(td__members *base)
     return atomic_load(&((agent_members *)base)->stopping);
 }
 
-static int least(td__members *base)
+static int min_ranks(td__members *base)
 {
-    int n = atomic_load(&((agent_members *)base)->least);
+    int n = atomic_load(&((agent_members *)base)->min_ranks);
     return n > 1 ? n : 1;
 }
 
@@ -317,26 +317,26 @@ static void leave(td__members *base, uint64_t number, td_status st, const char *
     pthread_mutex_unlock(&m->lock);
 }
 
-static void beat(td__members *base, const td__beat *b)
+static void heartbeat(td__members *base, const td__heartbeat *b)
 {
     agent_members *m = (agent_members *)base;
-    td__ctl_beat new = {.step = b->step,
-                        .steps = b->steps,
-                        .samples_per_second = b->samples_per_second,
-                        .loss = b->loss,
-                        .speed = b->speed,
-                        .wait = b->wait,
-                        .phase = (uint32_t)b->phase,
-                        .faults = b->faults};
+    td__ctl_heartbeat new = {.step = b->step,
+                             .steps = b->steps,
+                             .samples_per_second = b->samples_per_second,
+                             .loss = b->loss,
+                             .speed = b->speed,
+                             .wait = b->wait,
+                             .phase = (uint32_t)b->phase,
+                             .faults = b->faults};
     snprintf(new.what, sizeof new.what, "%s", b->what ? b->what : "");
     snprintf(new.about, sizeof new.about, "%s", b->about ? b->about : "");
     uint64_t now = td__clock_ns();
     pthread_mutex_lock(&m->lock);
-    if (!m->since_ns || new.step != m->beat.step || new.phase != m->beat.phase ||
-        strcmp(new.what, m->beat.what) != 0)
+    if (!m->since_ns || new.step != m->heartbeat.step || new.phase != m->heartbeat.phase ||
+        strcmp(new.what, m->heartbeat.what) != 0)
         m->since_ns = now;
     m->said_ns = now;
-    m->beat = new;
+    m->heartbeat = new;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -406,10 +406,10 @@ static const td__members_ops OPS = {.next = next,
                                     .wanted = wanted,
                                     .going = going,
                                     .leave = leave,
-                                    .beat = beat,
+                                    .heartbeat = heartbeat,
                                     .explain = explain,
                                     .drain = drain,
-                                    .least = least,
+                                    .min_ranks = min_ranks,
                                     .expected = expected,
                                     .kept = kept,
                                     .stopping = stopping,
@@ -467,7 +467,7 @@ td_status td__members_from_env(const td_comm_opts *opts, td__members **out)
     m->base.ops = &OPS;
     m->world = w;
     m->link.conn.fd = m->wake = -1;
-    m->beat_ms = BEAT_MS;
+    m->heartbeat_ms = HEARTBEAT_MS;
     td__comm_stop_init(&m->stop);
     pthread_mutex_init(&m->lock, NULL);
     pthread_condattr_init(&attr);

@@ -1,4 +1,4 @@
-/* stall.c -- the stall report. See stall.h; who asks and who answers is in monitor.h. */
+/* stall.c -- the stall report. See stall.h; who asks and who answers is in watchdog.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/stall.h"
 

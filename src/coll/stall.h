@@ -1,10 +1,10 @@
 /* stall.h -- the stall report: who holds a waiting call up, and what each of them is doing. The
- * monitor finds the call and asks all ranks; here the answers become log lines. */
+ * watchdog finds the call and asks all ranks; here the answers become log lines. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_STALL_H
 #define TD_COLL_STALL_H
 
-#include "coll/monitor.h"
+#include "coll/watchdog.h"
 
 enum {
     TD_STALL_KEY = 64,

@@ -7,7 +7,7 @@
 
 #include "coll/comm_impl.h"
 #include "coll/comm_setup.h"
-#include "coll/monitor.h"
+#include "coll/watchdog.h"
 #include "net/fault.h"
 
 /* What the comms of one world have in common. */
@@ -16,7 +16,7 @@ typedef struct td__world_link {
     td__world w;
     td__store_server *server; /* rank 0 of a world without an agent; otherwise NULL */
     td__store *store;
-    td__monitor *monitor;
+    td__watchdog *watchdog;
     td__member *members; /* (size) */
     char group[32];
     char transport[16]; /* asked for; "" */
@@ -29,7 +29,7 @@ typedef struct td__world_link {
 
 /* Connect to the store, which rank 0 may have to host first. */
 TD_NODISCARD td_status td__world_connect(td__world_link *l, td__deadline until);
-/* Wait for all ranks: fills group, members and monitor. */
+/* Wait for all ranks: fills group, members and watchdog. */
 TD_NODISCARD td_status td__world_meet(td__world_link *l, td__deadline until);
 /* The meshes of n world ranks, of which this is the one at `me`. host_of is (n), filled here. */
 TD_NODISCARD td_status td__world_meshes(td__world_link *l, const int *ranks, int n, int me,

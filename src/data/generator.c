@@ -35,5 +35,5 @@ td__rng_key td__generator_key(uint64_t seed, uint32_t part, int64_t sample)
     return (td__rng_key){.seed = seed,
                          .stream = UINT32_C(0x6e0d1915) ^ (uint32_t)((uint64_t)sample >> 32),
                          .step = part,
-                         .shard = (uint32_t)sample};
+                         .micro_batch = (uint32_t)sample};
 }

@@ -42,7 +42,7 @@ td__rng_key td__map_key(const td__map *m, const td__draw *draw, int64_t index)
     return (td__rng_key){.seed = draw->seed ^ (uint64_t)m->stage << 32 ^ (uint64_t)index >> 32,
                          .stream = TD__STREAM_DRAW,
                          .step = (uint32_t)draw->epoch,
-                         .shard = (uint32_t)index};
+                         .micro_batch = (uint32_t)index};
 }
 
 td_status td__map_open(const td__map_opts *o, int stage, td__dataset *train, td__map **out)

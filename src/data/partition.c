@@ -106,7 +106,7 @@ int64_t td__order_at(const td__order *o, const td__share *s, int64_t position)
         td__rng_key key = {.seed = s->seed ^ (uint64_t)s->worker << 40,
                            .stream = TD__STREAM_REPLACE,
                            .step = (uint32_t)o->epoch,
-                           .shard = (uint32_t)(position >> 32)};
+                           .micro_batch = (uint32_t)(position >> 32)};
         uint32_t word[4];
         td__philox4(&key, (uint32_t)position, word);
         uint64_t bits = (uint64_t)word[0] << 32 | word[1];

@@ -6,8 +6,10 @@
 
 void td__permute_init(td__permute *p, int64_t n, uint64_t seed, uint32_t stream, uint64_t step)
 {
-    td__rng_key key = {
-        .seed = seed, .stream = stream, .step = (uint32_t)step, .shard = (uint32_t)(step >> 32)};
+    td__rng_key key = {.seed = seed,
+                       .stream = stream,
+                       .step = (uint32_t)step,
+                       .micro_batch = (uint32_t)(step >> 32)};
     int bits = n > 1 ? 64 - __builtin_clzll((uint64_t)n - 1) : 0;
 
     *p = (td__permute){.n = n, .low_bits = bits - bits / 2};

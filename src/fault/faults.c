@@ -42,7 +42,7 @@ struct td__faults {
     int rank, size;
     td_comm *comm;
     bool flip;
-    uint64_t slow_ns; /* for each shard */
+    uint64_t slow_ns; /* for each micro-batch */
     tally ops[MOST_OPS];
     uint64_t kinds[2];
     uint64_t began_ns;
@@ -505,12 +505,12 @@ bool td__faults_flip(td__faults *f)
     return flip;
 }
 
-void td__faults_slow(td__faults *f, int shards)
+void td__faults_slow(td__faults *f, int micro_batches)
 {
-    if (!f || shards < 1)
+    if (!f || micro_batches < 1)
         return;
     pthread_mutex_lock(&f->lock); /* the thread that writes files carries out faults too */
-    uint64_t ns = f->slow_ns * (uint64_t)shards;
+    uint64_t ns = f->slow_ns * (uint64_t)micro_batches;
     pthread_mutex_unlock(&f->lock);
     if (!ns)
         return;

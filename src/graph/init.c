@@ -11,7 +11,7 @@
  *     orthogonal       gain Q, where Q R is the factorisation of a normal (rows, columns) matrix
  *                      with diag R > 0: orthonormal rows if there are fewer of them, else columns
  *
- * Randomness comes from Philox keyed by (seed, hash of the param's name). No run uses shard
+ * Randomness comes from Philox keyed by (seed, hash of the param's name). No run uses micro-batch
  * 0xffffffff, so these streams never meet those of dropout. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/init.h"
@@ -202,7 +202,7 @@ static td_status check(const td_init *init, const td_shape *shape, const char *n
 td_status td__init_fill(const td_init *init, const td_shape *shape, uint64_t seed, const char *name,
                         float *out)
 {
-    td__rng_key key = {.seed = seed, .stream = hash_name(name), .shard = UINT32_MAX};
+    td__rng_key key = {.seed = seed, .stream = hash_name(name), .micro_batch = UINT32_MAX};
 
     TD_TRY(check(init, shape, name));
     size_t n = (size_t)td_shape_count(shape);

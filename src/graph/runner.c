@@ -52,7 +52,7 @@ const char *td__runner_now(const td_runner *r)
 
 void td__runner_begin(td_runner *r, td_run_key key)
 {
-    r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .shard = key.shard};
+    r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .micro_batch = key.micro_batch};
     r->done = r->passed = 0;
 }
 

@@ -25,7 +25,7 @@ TD_NODISCARD td_status td__runner_end(td_runner *r);
 /* A runner for the program and the params of `first`, which lends it scratch, packed weights and,
  * unless set otherwise, its block of gradients: one thread runs both, in turns. Destroyed before
  * `first`. */
-TD_NODISCARD td_status td__runner_create_beside(td_runner *first, td_runner **out);
+TD_NODISCARD td_status td__runner_create_sibling(td_runner *first, td_runner **out);
 
 /* Where the next runs put gradients and statistics: a block laid out as td_runner_grads(), which
  * then returns it, with zeros where nothing will be written; borrowed. NULL: the runner's own. */

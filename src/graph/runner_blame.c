@@ -34,8 +34,9 @@ static const td_node *bad_leaf(const td_runner *r, const td_node *n)
 
 static td_status blame_leaf(const td_runner *r, float loss, const td_node *leaf)
 {
-    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u: %s '%s' holds NaN or Inf",
-                   (double)loss, r->ctx.step, r->ctx.shard, td__op(leaf->op)->name, leaf->name);
+    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, micro-batch %u: %s '%s' holds NaN or Inf",
+                   (double)loss, r->ctx.step, r->ctx.micro_batch, td__op(leaf->op)->name,
+                   leaf->name);
 }
 
 /* A loss went bad: run once more, looking at every value as soon as it is made, and name the first
@@ -55,13 +56,14 @@ td_status td__runner_blame(td_runner *r, const td_node *loss_node, float loss)
                 if ((leaf = bad_leaf(r, n->in[j])))
                     return blame_leaf(r, loss, leaf);
             return TD_FAIL(TD_EINVAL,
-                           "the loss is %g at step %u, shard %u: the first NaN or "
+                           "the loss is %g at step %u, micro-batch %u: the first NaN or "
                            "Inf is in '%s' (%s)",
-                           (double)loss, r->ctx.step, r->ctx.shard, n->name, td__op(n->op)->name);
+                           (double)loss, r->ctx.step, r->ctx.micro_batch, n->name,
+                           td__op(n->op)->name);
         }
     }
     if ((leaf = bad_leaf(r, loss_node)))
         return blame_leaf(r, loss, leaf);
-    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, shard %u", (double)loss, r->ctx.step,
-                   r->ctx.shard);
+    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, micro-batch %u", (double)loss,
+                   r->ctx.step, r->ctx.micro_batch);
 }

@@ -220,7 +220,7 @@ td_status td_runner_create(const td_program *p, td_params *ps, td_runner **out)
     return create(p, ps, NULL, out);
 }
 
-td_status td__runner_create_beside(td_runner *first, td_runner **out)
+td_status td__runner_create_sibling(td_runner *first, td_runner **out)
 {
     return create(first->p, first->ps, first, out);
 }

@@ -35,7 +35,7 @@ td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *
 {
     td_backend *b = r->p->backend;
     unsigned saved = 0;
-    r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .shard = key.shard};
+    r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .micro_batch = key.micro_batch};
     if (b->ops->enter)
         b->ops->enter(b, &saved);
     if (pack)
@@ -49,9 +49,10 @@ td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *
         b->ops->leave(b, saved);
     float loss = td_runner_loss(r);
     if (!st && !isfinite(loss))
-        st = TD_FAIL(TD_EINVAL,
-                     "the loss is %g at step %u, shard %u (train with parallel.zero: 0 to see in "
-                     "which node)",
-                     (double)loss, key.step, key.shard);
+        st = TD_FAIL(
+            TD_EINVAL,
+            "the loss is %g at step %u, micro-batch %u (train with parallel.zero: 0 to see in "
+            "which node)",
+            (double)loss, key.step, key.micro_batch);
     return st;
 }

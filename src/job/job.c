@@ -231,13 +231,13 @@ static td_status fill_train(td__job *j)
         .batch = td__keys_int(keys, j->root, "train.batch"),
         .epochs = td__keys_int(keys, j->root, "train.epochs"),
         .steps = td__keys_int(keys, j->root, "train.steps"),
-        .shards = (int)td__keys_int(keys, j->root, "train.shards"),
-        .loose = !td__keys_bool(t, "reproducible"),
+        .micro_batches = (int)td__keys_int(keys, j->root, "train.shards"),
+        .nondeterministic = !td__keys_bool(t, "reproducible"),
         .accumulate = (int)td__keys_int(keys, j->root, "train.accumulate"),
         .verify = td__keys_real(j->root, "train.verify"),
         .threads = (int)td__keys_int(keys, j->root, "parallel.threads"),
         .zero = (int)td__keys_int(keys, j->root, "parallel.zero"),
-        .beside = (int)td__keys_int(keys, j->root, "parallel.beside"),
+        .in_flight = (int)td__keys_int(keys, j->root, "parallel.beside"),
         .bucket_nbytes = (size_t)(td__keys_real(j->root, "parallel.bucket_mb") * (1 << 20)),
         .precision = strcmp(td__keys_text(t, "precision"), "bf16") ? TD_F32 : TD_BF16,
         .backend = td__keys_text(t, "backend"),
@@ -257,14 +257,14 @@ static td_status fill_train(td__job *j)
     if (!o->epochs && !o->steps)
         return TD_FAIL(TD_EINVAL, "%s: train: missing; expected epochs or steps",
                        td__tree_where(t).text);
-    if (o->shards > 0 && o->batch % o->shards)
+    if (o->micro_batches > 0 && o->batch % o->micro_batches)
         return TD_FAIL(
             TD_EINVAL, "%s: train.shards: expected a divisor of train.batch, %lld, found %d",
-            td__tree_where(near(j, "train.shards")).text, (long long)o->batch, o->shards);
-    if (o->shards > 0 && o->loose)
+            td__tree_where(near(j, "train.shards")).text, (long long)o->batch, o->micro_batches);
+    if (o->micro_batches > 0 && o->nondeterministic)
         return TD_FAIL(TD_EINVAL,
                        "%s: train.shards: goes with reproducible: true; otherwise every compute "
-                       "thread has one shard",
+                       "thread has one micro-batch",
                        td__tree_where(near(j, "train.shards")).text);
     TD_TRY(fill_optimizer(j));
     return fill_schedule(j);
@@ -289,8 +289,8 @@ static td_status fill_compress(td__job *j)
     if (strcmp(name, "none") == 0)
         return TD_OK;
     bool warms = td__tree_get(p, "compress_warmup");
-    j->train.reducer = name;
-    j->train.reduce_with = (td__reducer_opts){
+    j->train.compressor = name;
+    j->train.compress_with = (td__compressor_opts){
         .ratio = td__keys_real(p, "compress_ratio"),
         .rank = (int)td__keys_int(td__job_keys, j->root, "parallel.compress_rank"),
         .warmup_steps = warms ? td__keys_int(td__job_keys, j->root, "parallel.compress_warmup")
@@ -305,12 +305,12 @@ static td_status fill_backup(td__job *j)
 
     j->train.backup = (int)td__keys_int(td__job_keys, j->root, "parallel.backup");
     j->train.backup_replay = td__keys_text(p, "backup_replay");
-    if (j->train.backup && j->train.reducer)
+    if (j->train.backup && j->train.compressor)
         return TD_FAIL(
             TD_EINVAL,
             "%s: parallel.backup: backup workers hand in plain gradients, not compressed "
             "ones (parallel.compress: %s)",
-            td__tree_where(near(j, "parallel.backup")).text, j->train.reducer);
+            td__tree_where(near(j, "parallel.backup")).text, j->train.compressor);
     if (j->train.backup_replay && !j->train.backup)
         return TD_FAIL(TD_EINVAL, "%s: parallel.backup_replay: goes with parallel.backup",
                        td__tree_where(near(j, "parallel.backup_replay")).text);

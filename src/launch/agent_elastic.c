@@ -335,7 +335,8 @@ static td_status make_ready(elastic *e)
 static void begin(elastic *e)
 {
     const td__agent_spec *s = e->s;
-    uint64_t beat = (uint64_t)s->beat_ms * 1000000u, lease = (uint64_t)s->lease_ms * 1000000u;
+    uint64_t heartbeat = (uint64_t)s->heartbeat_ms * 1000000u,
+             lease = (uint64_t)s->lease_ms * 1000000u;
     td__ms_content *first = td__calloc(1, sizeof *first);
     bool late = s->index >= s->first;
     if (first) {
@@ -343,13 +344,13 @@ static void begin(elastic *e)
         td__ms_init(&e->ms,
                     &(td__ms_config){.self = s->index,
                                      .voters = late ? 0 : (uint64_t)-1 >> (64 - s->first),
-                                     .beat_ns = beat,
+                                     .heartbeat_ns = heartbeat,
                                      .silence_ns = lease,
                                      .give_up_ns = GIVE_UP * lease},
                     first, td__clock_ns());
     }
     td__free(first);
-    e->place = (td__place){.min = s->least,
+    e->place = (td__place){.min = s->min_ranks,
                            .spares = s->spares,
                            .most_crashes = s->crashes,
                            .gather_ns = GATHER_MS * 1000000ull};
@@ -363,7 +364,7 @@ static int wait_ms(const elastic *e)
     at = w < at ? w : at;
     if (e->led && e->place.look_at < at)
         at = e->place.look_at;
-    return td__deadline_left_ms(at, (int)e->s->beat_ms);
+    return td__deadline_left_ms(at, (int)e->s->heartbeat_ms);
 }
 
 static void report(elastic *e, uint64_t now)

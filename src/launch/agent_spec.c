@@ -92,10 +92,10 @@ td_status td__agent_spec_read(td__agent_spec *a)
             a->key = v;
         else if (take_number(text, "spares", &a->spares) ||
                  take_number(text, "crashes", &a->crashes) ||
-                 take_number(text, "beat", &a->beat_ms) ||
+                 take_number(text, "beat", &a->heartbeat_ms) ||
                  take_number(text, "lease", &a->lease_ms) || take_number(text, "hang", &a->hang_ms))
             continue;
-        else if (take(text, "elastic", &v) && sscanf(v, "%u:%u", &a->least, &a->most) == 2)
+        else if (take(text, "elastic", &v) && sscanf(v, "%u:%u", &a->min_ranks, &a->most) == 2)
             continue;
         else if (take(text, "first", &v))
             a->first = (int)strtol(v, NULL, 10);

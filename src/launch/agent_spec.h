@@ -31,7 +31,7 @@ typedef struct td__agent_spec {
     bool terminal;         /* ranks write to our standard output */
     struct rlimit files;   /* of the ranks: as it was before ours was raised */
     /* Of an elastic launch; most is 0 otherwise. */
-    uint32_t least, most, spares, crashes, beat_ms, lease_ms, hang_ms;
+    uint32_t min_ranks, most, spares, crashes, heartbeat_ms, lease_ms, hang_ms;
     int first;  /* agents that were there from the start: 0 .. first-1 */
     bool grows; /* hosts may come later */
 } td__agent_spec;

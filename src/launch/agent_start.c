@@ -39,11 +39,11 @@ td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const
     if (o->terminal && hosts->host[index].local)
         td__texts_add(&t, "terminal=");
     if (o->most) {
-        td__texts_add(&t, "elastic=%d:%d", o->least, o->most);
+        td__texts_add(&t, "elastic=%d:%d", o->min_ranks, o->most);
         td__texts_add(&t, "first=%d", o->n_first);
         td__texts_add(&t, "spares=%d", o->spares);
         td__texts_add(&t, "crashes=%d", o->crashes);
-        td__texts_add(&t, "beat=%u", o->beat_ms);
+        td__texts_add(&t, "beat=%u", o->heartbeat_ms);
         td__texts_add(&t, "lease=%u", o->lease_ms);
         td__texts_add(&t, "hang=%u", o->hang_ms);
         if (o->hosts_file)

@@ -91,7 +91,7 @@ void td__job_status_write(const td__job_status *s, const td__job_facts *f, td__t
                     f->ranks);
     td__text_json(out, f->why);
     td__text_printf(out, ", \"least\": %d, \"most\": %d, \"spares\": %d, \"failures\": %u",
-                    f->least, f->most, f->spares, s->n_failures);
+                    f->min_ranks, f->most, f->spares, s->n_failures);
     write_hosts(s, f, now, out);
     td__text_add(out, ", \"events\": [");
     for (uint32_t i = first; i < n; i++) {

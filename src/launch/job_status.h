@@ -29,7 +29,7 @@ typedef struct td__job_facts {
     uint64_t generation;
     int ranks;
     const char *why; /* of the generation */
-    int least, most, spares;
+    int min_ranks, most, spares;
     int n_agents;
     const char *const *host; /* (n_agents) names */
     const bool *up;          /* (n_agents) */

@@ -42,14 +42,14 @@ typedef struct td__launch_opts {
     uint32_t grace_ms; /* between SIGTERM and SIGKILL; 5,000 */
     /* An elastic launch, if most > 0: ranks come and go, and those that fail are replaced. Needs
      * programs that hold a td__members (coll/members.h). size is not looked at. */
-    int least, most;   /* ranks */
-    bool capped;       /* orders may not ask for more than `most` */
-    int spares;        /* processes that wait for a place */
-    int crashes;       /* failures in a row without a step forward that end the job; 5 */
-    uint32_t beat_ms;  /* between signs of life; 200 */
-    uint32_t lease_ms; /* silence that counts as death; 1,000 */
-    uint32_t hang_ms;  /* without a step forward that is a hang; UINT32_MAX: none; 240,000 */
-    int n_first;       /* set by the launcher: agents at the start */
+    int min_ranks, most;   /* ranks */
+    bool capped;           /* orders may not ask for more than `most` */
+    int spares;            /* processes that wait for a place */
+    int crashes;           /* failures in a row without a step forward that end the job; 5 */
+    uint32_t heartbeat_ms; /* between signs of life; 200 */
+    uint32_t lease_ms;     /* silence that counts as death; 1,000 */
+    uint32_t hang_ms;      /* without a step forward that is a hang; UINT32_MAX: none; 240,000 */
+    int n_first;           /* set by the launcher: agents at the start */
     const char
         *control; /* a file that says where the job takes orders; NULL: in the run's folder */
     char *cause;  /* (TD_LAUNCH_CAUSE) receives why the job failed, "": it did not; may be NULL */

@@ -207,7 +207,7 @@ static void drain(launch *l, int index)
         return;
     for (int i = 0; i < l->hosts.n; i++)
         left += i != index && l->agents[i].started && !l->agents[i].ended ? l->agents[i].slots : 0;
-    if (left < l->o.least) {
+    if (left < l->o.min_ranks) {
         l->signal = SIGTERM;
         stop(l, TD_MSG_STOP);
         return;
@@ -361,7 +361,7 @@ static void tell_status(const launch *l, td__text *out)
                          &(td__job_facts){.generation = l->generation,
                                           .ranks = l->ranks,
                                           .why = l->reason,
-                                          .least = l->o.least,
+                                          .min_ranks = l->o.min_ranks,
                                           .most = l->o.most,
                                           .spares = l->o.spares,
                                           .n_agents = l->hosts.n,
@@ -386,8 +386,8 @@ static void answer(void *user, const char *question, td__text *out)
         slots = l->o.most;
     if (strncmp(question, "scale ", 6) != 0 || *end) {
         td__text_printf(out, "error the order is not understood: %.60s", question);
-    } else if (n < l->o.least || n > slots) {
-        td__text_printf(out, "error this job can have %d to %d ranks", l->o.least, slots);
+    } else if (n < l->o.min_ranks || n > slots) {
+        td__text_printf(out, "error this job can have %d to %d ranks", l->o.min_ranks, slots);
     } else {
         snprintf(order, sizeof order, "%llu", (unsigned long long)td__order_number());
         snprintf(text, sizeof text, "%ld", n);
@@ -577,8 +577,8 @@ static td_status find_hosts(launch *l)
     if (l->hosts.n > TD_MS_AGENTS || l->o.most > TD_MS_MEMBERS)
         return TD_FAIL(TD_EINVAL, "an elastic job has at most %d hosts and %d ranks",
                        (int)TD_MS_AGENTS, (int)TD_MS_MEMBERS);
-    if (size < l->o.least)
-        return TD_FAIL(TD_EINVAL, "%d ranks, but the hosts have %d slots", l->o.least, size);
+    if (size < l->o.min_ranks)
+        return TD_FAIL(TD_EINVAL, "%d ranks, but the hosts have %d slots", l->o.min_ranks, size);
     l->o.n_first = l->hosts.n;
     return TD_OK;
 }
@@ -608,7 +608,7 @@ td_status td__launch_elastic(const td__launch_opts *opts, const char *const *arg
     l->o = *opts;
     l->argv = argv;
     l->o.crashes = l->o.crashes ? l->o.crashes : 5;
-    l->o.beat_ms = l->o.beat_ms ? l->o.beat_ms : 200;
+    l->o.heartbeat_ms = l->o.heartbeat_ms ? l->o.heartbeat_ms : 200;
     l->o.lease_ms = l->o.lease_ms ? l->o.lease_ms : 1000;
     l->o.hang_ms = l->o.hang_ms ? l->o.hang_ms : HANG_MS;
     td_status st = find_hosts(l);

@@ -63,7 +63,7 @@ void td__ms_init(td__ms *m, const td__ms_config *c, const td__ms_content *first,
     m->accepted.content = *first;
     m->decided = m->accepted;
     m->led_ns = now;
-    m->beat_at = now;
+    m->heartbeat_at = now;
     for (int a = 0; a < TD_MS_AGENTS; a++)
         m->heard_ns[a] = now;
 }
@@ -89,7 +89,7 @@ uint64_t td__ms_alive(const td__ms *m, uint64_t now)
 
 uint64_t td__ms_deadline(const td__ms *m)
 {
-    return m->beat_at;
+    return m->heartbeat_at;
 }
 
 /* ---- saying ---- */
@@ -152,7 +152,7 @@ static void count_acks(td__ms *m, const td__ms_ops *ops, void *user)
     uint64_t all = m->accepted.voters | m->accepted.before;
     decide(m, ops, user);
     if (!m->stopped)
-        say_all(m, TD_MS_BEAT, all, ops, user);
+        say_all(m, TD_MS_HEARTBEAT, all, ops, user);
 }
 
 /* Everybody is asked to accept m->accepted, in our term. */
@@ -240,7 +240,8 @@ static bool has_leader(const td__ms *m, uint64_t now)
 
 /* ---- hearing ---- */
 
-static void hear_beat(td__ms *m, int from, const td__ms_msg *msg, const td__ms_ops *ops, void *user)
+static void hear_heartbeat(td__ms *m, int from, const td__ms_msg *msg, const td__ms_ops *ops,
+                           void *user)
 {
     if (msg->leading && msg->term >= m->term)
         follow(m, msg->term, from);
@@ -263,7 +264,7 @@ static void hear_ask(td__ms *m, uint64_t now, int from, const td__ms_msg *msg,
                      const td__ms_ops *ops, void *user)
 {
     if (msg->term <= m->term) {
-        say(m, TD_MS_BEAT, from, ops, user);
+        say(m, TD_MS_HEARTBEAT, from, ops, user);
         return;
     }
     if (m->leader != from && has_leader(m, now))
@@ -294,7 +295,7 @@ static void hear_state(td__ms *m, int from, const td__ms_msg *msg, const td__ms_
                        void *user)
 {
     if (msg->term < m->term) {
-        say(m, TD_MS_BEAT, from, ops, user);
+        say(m, TD_MS_HEARTBEAT, from, ops, user);
         return;
     }
     follow(m, msg->term, from);
@@ -321,7 +322,7 @@ void td__ms_hear(td__ms *m, uint64_t now, int from, const td__ms_msg *msg, const
     }
     m->heard_ns[from] = now;
     switch ((td__ms_kind)msg->kind) {
-    case TD_MS_BEAT: hear_beat(m, from, msg, ops, user); break;
+    case TD_MS_HEARTBEAT: hear_heartbeat(m, from, msg, ops, user); break;
     case TD_MS_ASK: hear_ask(m, now, from, msg, ops, user); break;
     case TD_MS_PROMISE: hear_promise(m, from, msg, ops, user); break;
     case TD_MS_STATE: hear_state(m, from, msg, ops, user); break;
@@ -351,7 +352,7 @@ static void look_for_leader(td__ms *m, uint64_t now, const td__ms_ops *ops, void
     if (m->leading || !(voters & bit(m->c.self)) || has_leader(m, now))
         return;
     uint64_t turn = (uint64_t)count(alive & (bit(m->c.self) - 1)) * 2 * m->c.silence_ns;
-    if (now >= m->led_ns + turn && now >= m->asked_ns + 2 * m->c.beat_ns &&
+    if (now >= m->led_ns + turn && now >= m->asked_ns + 2 * m->c.heartbeat_ns &&
         td__ms_quorum(voters, alive, m->dead))
         ask(m, now, ops, user);
 }
@@ -372,9 +373,10 @@ void td__ms_tick(td__ms *m, uint64_t now, const td__ms_ops *ops, void *user)
 {
     if (m->stopped)
         return;
-    if (now >= m->beat_at) {
-        m->beat_at = now + m->c.beat_ns;
-        say_all(m, TD_MS_BEAT, (m->accepted.voters | m->accepted.before | m->peers), ops, user);
+    if (now >= m->heartbeat_at) {
+        m->heartbeat_at = now + m->c.heartbeat_ns;
+        say_all(m, TD_MS_HEARTBEAT, (m->accepted.voters | m->accepted.before | m->peers), ops,
+                user);
     }
     if (has_leader(m, now))
         m->led_ns = now;

@@ -66,12 +66,12 @@ static inline int td__ms_proc_agent(uint32_t proc)
 }
 
 typedef enum td__ms_kind {
-    TD_MS_BEAT,    /* I am here; leaders: decided, the position up to which all is */
-    TD_MS_ASK,     /* let me lead in this term */
-    TD_MS_PROMISE, /* yes: and this is the last state that I accepted */
-    TD_MS_STATE,   /* accept this */
-    TD_MS_ACK,     /* done: position */
-    TD_MS_OUT,     /* you are not a voter any more */
+    TD_MS_HEARTBEAT, /* I am here; leaders: decided, the position up to which all is */
+    TD_MS_ASK,       /* let me lead in this term */
+    TD_MS_PROMISE,   /* yes: and this is the last state that I accepted */
+    TD_MS_STATE,     /* accept this */
+    TD_MS_ACK,       /* done: position */
+    TD_MS_OUT,       /* you are not a voter any more */
     TD_MS_KIND_COUNT
 } td__ms_kind;
 
@@ -99,10 +99,10 @@ typedef struct td__ms_ops {
 
 typedef struct td__ms_config {
     int self;
-    uint64_t voters;     /* at the start, the same on all; a later agent is not among them */
-    uint64_t beat_ns;    /* 200 ms */
-    uint64_t silence_ns; /* 1 s */
-    uint64_t give_up_ns; /* without a leader: 10 s */
+    uint64_t voters;       /* at the start, the same on all; a later agent is not among them */
+    uint64_t heartbeat_ns; /* 200 ms */
+    uint64_t silence_ns;   /* 1 s */
+    uint64_t give_up_ns;   /* without a leader: 10 s */
 } td__ms_config;
 
 typedef struct td__ms {
@@ -116,7 +116,7 @@ typedef struct td__ms {
     uint64_t dead;
     uint64_t peers; /* agents that there is a connection to */
     uint64_t heard_ns[TD_MS_AGENTS];
-    uint64_t beat_at;
+    uint64_t heartbeat_at;
     uint64_t asked_ns; /* when this agent asked, or promised */
     uint64_t led_ns;   /* when there last was a leader */
 } td__ms;

@@ -291,8 +291,8 @@ static bool is_over(const td__place *p, const td__ms_state *s, td__ms_content *n
 static bool form(td__place *p, const td__ms_content *old, td__ms_content *next)
 {
     choose(p, old, next);
-    uint32_t least = next->finishing ? 1 : p->min;
-    if (next->n_members < least) { /* the rest is starting, or will be */
+    uint32_t min_ranks = next->finishing ? 1 : p->min;
+    if (next->n_members < min_ranks) { /* the rest is starting, or will be */
         memcpy(next->member, old->member, sizeof next->member);
         next->n_members = old->n_members;
         memcpy(next->why, old->why, sizeof next->why);

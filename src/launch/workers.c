@@ -197,10 +197,11 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
     td__ctl_left left;
     uint64_t number;
     k->heard_ns = now;
-    if (m->kind == TD_CTL_BEAT && m->nbytes == sizeof k->beat) {
-        memcpy(&k->beat, m->data, sizeof k->beat);
-        k->beat.what[sizeof k->beat.what - 1] = k->beat.about[sizeof k->beat.about - 1] = 0;
-        w->step = k->beat.step > w->step ? k->beat.step : w->step;
+    if (m->kind == TD_CTL_HEARTBEAT && m->nbytes == sizeof k->heartbeat) {
+        memcpy(&k->heartbeat, m->data, sizeof k->heartbeat);
+        k->heartbeat.what[sizeof k->heartbeat.what - 1] =
+            k->heartbeat.about[sizeof k->heartbeat.about - 1] = 0;
+        w->step = k->heartbeat.step > w->step ? k->heartbeat.step : w->step;
         if (w->step > w->crash_step)
             w->report.crashes = 0;
     } else if (m->kind == TD_CTL_WAIT && m->nbytes == sizeof number) {
@@ -291,7 +292,7 @@ static void count_crash(td__workers *w, const worker *k, int status, const char 
 static void want_less(td__workers *w, const worker *k)
 {
     uint32_t now = w->report.order > w->now.order ? w->report.wanted : w->now.wanted;
-    if (!w->stopping && !k->spare && now > w->s->least)
+    if (!w->stopping && !k->spare && now > w->s->min_ranks)
         td__workers_order(w, td__order_number(), now - 1);
 }
 
@@ -378,7 +379,7 @@ static void welcome(td__workers *w, td__link *l, uint64_t now)
     k->link = *l;
     *l = (td__link){.conn = {.fd = -1}};
     k->heard_ns = now;
-    uint32_t hail[] = {w->s->beat_ms, w->s->least};
+    uint32_t hail[] = {w->s->heartbeat_ms, w->s->min_ranks};
     td__link_send(&k->link, TD_CTL_WELCOME, hail, sizeof hail);
     if (k->told_end) /* by a signal, which it may have been too young to understand */
         td__link_send(&k->link, TD_CTL_END, TOO_LATE, strlen(TOO_LATE));

@@ -35,7 +35,7 @@ typedef struct td__worker {
     uint32_t told_expected;
     bool told_goes;             /* with it */
     uint64_t heard_ns, kill_at; /* kill_at 0: no */
-    td__ctl_beat beat;
+    td__ctl_heartbeat heartbeat;
     uint64_t killed_ns; /* when it was, first; 0: it was not */
     bool lingers;       /* it was, and does not end: that has been said */
     td__hang hang;      /* why it was silent, if fenced */

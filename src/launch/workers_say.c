@@ -15,7 +15,7 @@ enum { DIGITS = 6, WHERE = 192 };
  * beat said; "" if it had not begun. */
 static void where(const td__worker *k, char *out, size_t max)
 {
-    const td__ctl_beat *b = &k->beat;
+    const td__ctl_heartbeat *b = &k->heartbeat;
     out[0] = 0;
     if (k->was_in && b->phase != TD_PHASE_START)
         snprintf(out, max, "%s%s%s%s%s%s of step %" PRIu64 " since %.1f s",
@@ -117,7 +117,7 @@ void td__workers_status(const td__workers *w, uint64_t now, td__text *out)
     bool first = true;
     for (int i = 0; i < TD_PLACE_PROCS; i++) {
         const td__worker *k = &w->all[i];
-        const td__ctl_beat *b = &k->beat;
+        const td__ctl_heartbeat *b = &k->heartbeat;
         if (!k->used || k->done)
             continue;
         td__text_printf(out,
@@ -135,9 +135,9 @@ void td__workers_status(const td__workers *w, uint64_t now, td__text *out)
         number(out, "speed", b->speed);
         number(out, "wait", b->wait);
         td__text_printf(out, ", \"faults\": %u", b->faults);
-        double beat = 1e-9 * (double)(now - k->heard_ns);
-        number(out, "beat", beat);
-        if (beat * 1000 > 2.5 * w->s->beat_ms) /* late: why? */
+        double heartbeat = 1e-9 * (double)(now - k->heard_ns);
+        number(out, "beat", heartbeat);
+        if (heartbeat * 1000 > 2.5 * w->s->heartbeat_ms) /* late: why? */
             td__text_printf(
                 out, ", \"hang\": \"%s\"",
                 td__hang_name(td__hang_class(td__process_state((int)k->child.pid), b->phase)));

@@ -8,9 +8,10 @@
 /* One that has missed a beat: because it is stopped? */
 static void look_at_silent(td__workers *w, td__worker *k, uint64_t now)
 {
-    uint64_t beat = td__worker_ns(w->s->beat_ms), missed = k->heard_ns + beat + beat / 2;
+    uint64_t heartbeat = td__worker_ns(w->s->heartbeat_ms),
+             missed = k->heard_ns + heartbeat + heartbeat / 2;
     k->stopped = now >= missed && td__process_state((int)k->child.pid) == 'T';
-    td__workers_later(w, now >= missed ? now + beat : missed);
+    td__workers_later(w, now >= missed ? now + heartbeat : missed);
 }
 
 /* It beats, but goes no further, and it is not others that it waits for: it computes, waits for
@@ -19,7 +20,7 @@ static void look_at_silent(td__workers *w, td__worker *k, uint64_t now)
  * their own. */
 static bool is_stuck(td__workers *w, const td__worker *k, uint64_t now)
 {
-    const td__ctl_beat *b = &k->beat;
+    const td__ctl_heartbeat *b = &k->heartbeat;
     uint64_t most = td__worker_ns(w->s->hang_ms),
              idle = (uint64_t)(b->idle * 1e9) + (now - k->heard_ns);
     bool own = b->phase == TD_PHASE_COMPUTE || b->phase == TD_PHASE_DATA ||
@@ -83,11 +84,11 @@ void td__worker_watch(td__workers *w, td__worker *k, uint64_t now)
     if (td__link_up(&k->link) && !k->fenced) {
         if (now > k->heard_ns + lease) {
             k->fenced = true;
-            k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
+            k->hang = td__hang_class(td__process_state((int)k->child.pid), k->heartbeat.phase);
             put_down(k, now);
         } else if (is_stuck(w, k, now)) {
             k->fenced = k->stuck = true;
-            k->hang = td__hang_class(td__process_state((int)k->child.pid), k->beat.phase);
+            k->hang = td__hang_class(td__process_state((int)k->child.pid), k->heartbeat.phase);
             put_down(k, now);
         } else {
             look_at_silent(w, k, now);

@@ -253,7 +253,7 @@ void td__fault_decide(const td__fault_plan *p, int rank, int peer, uint32_t mess
                       uint64_t nbytes, td__fault *out)
 {
     td__rng_key key = {
-        .seed = p->seed, .stream = (uint32_t)rank, .step = (uint32_t)peer, .shard = message};
+        .seed = p->seed, .stream = (uint32_t)rank, .step = (uint32_t)peer, .micro_batch = message};
     enum { DROP, TRUNCATE, CUT, FLIP, STOP, DELAY, HOW_LONG, WHERE };
 
     *out = (td__fault){.keep = UINT64_MAX, .flip = UINT64_MAX};

@@ -27,9 +27,9 @@
  *     cut 0-1 at=step:5:comm:2               the link between two ranks, before the second call
  *     hang rank=1 for=9s at=step:20          does not go on, though its process beats
  *     flip rank=1 at=step:9                  one bit of a gradient
- *     slow rank=1 for=2ms at=step:3          each of its shards takes so much longer from there on
- *     full rank=0 at=step:4:state.json       the disk: the operation fails for want of space
- *     kill rank=0 at=generation:2:broadcast  while generation 2 comes to the same state
+ *     slow rank=1 for=2ms at=step:3          each of its micro-batches takes so much longer from
+ *     there on full rank=0 at=step:4:state.json       the disk: the operation fails for want of
+ *     space kill rank=0 at=generation:2:broadcast  while generation 2 comes to the same state
  *
  * After the step (or generation) comes an operation: a collective's or a file's name, `comm`,
  * `file`, or `op` for any, and its number in the step, from 1. What is done between two steps
@@ -66,7 +66,7 @@ typedef enum td__fault_act {
 typedef struct td__fault_event {
     td__fault_act act;
     int rank, peer;  /* peer: the other end of a cut */
-    uint64_t for_ns; /* of a stop or hang (0: for ever), or more for each shard */
+    uint64_t for_ns; /* of a stop or hang (0: for ever), or more for each micro-batch */
     bool generation; /* number is one, not a step */
     uint64_t number;
     char op[24];    /* "": as it begins */

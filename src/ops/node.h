@@ -57,7 +57,8 @@ td_node *td__graph_fail(td_graph *g, td_status code, const char *call, const cha
 /* A fresh random stream number for ops such as dropout; same for the same order of calls. */
 uint32_t td__graph_next_stream(td_graph *g);
 
-/* After each training step, state `s` becomes (1 - weight) s + weight mean-over-shards(value). */
+/* After each training step, state `s` becomes (1 - weight) s + weight
+ * mean-over-micro-batches(value). */
 void td__graph_track(td_graph *g, td_node *state, td_node *value, double weight);
 
 int64_t td__desc_count(const td_desc *d); /* elements */

@@ -15,7 +15,7 @@
 typedef struct td_run_ctx {
     uint64_t seed;
     uint32_t step;
-    uint32_t shard;
+    uint32_t micro_batch;
 } td_run_ctx;
 
 typedef struct td_op_args {

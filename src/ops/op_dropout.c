@@ -1,6 +1,6 @@
 /* op_dropout.c -- zero with probability p, the rest scaled so that the mean stays.
  *
- *    y_i = x_i / (1 - p)  where u32(seed, stream, step, shard, i) >= p 2^32,  else 0
+ *    y_i = x_i / (1 - p)  where u32(seed, stream, step, micro-batch, i) >= p 2^32,  else 0
  *    dx  = the same applied to dy
  *
  * The mask is a function of the run's key, the node's stream and the element's number, so nothing
@@ -27,7 +27,7 @@ static void dropout_ref(const td_op_args *a)
     const td_attr_dropout *d = a->attr;
     const double *x = a->in[0];
     double *y = a->out[0], threshold = d->p * 4294967296.0, scale = 1 / (1 - d->p);
-    td__rng_key key = {a->ctx->seed, d->stream, a->ctx->step, a->ctx->shard};
+    td__rng_key key = {a->ctx->seed, d->stream, a->ctx->step, a->ctx->micro_batch};
     int64_t n = td__count(&a->in_desc[0]->shape);
     for (int64_t i = 0; i < n; i++)
         y[i] = (double)td__rng_u32(&key, (uint64_t)i) >= threshold ? x[i] * scale : 0;

@@ -40,8 +40,8 @@ struct td__bucket_sum {
     cut *cuts;     /* by bucket */
     size_t stride; /* elements of half a slot */
     float *slots;  /* (slots, 2 stride): of a bucket, (2, size, slice), or (size, count) */
-    /* The reducer's. */
-    td__reducer *reducer; /* NULL: the tree */
+    /* The compressor's. */
+    td__compressor *compressor; /* NULL: the tree */
     uint64_t sent_before, plain_before;
 
     /* The step under way. */
@@ -49,7 +49,7 @@ struct td__bucket_sum {
     td__grad_stack *total, *stacks;
     td__grad_sum sum; /* what joins siblings */
     td__grad_stack all;
-    td__grad_sum rest; /* for a reducer: what joins the rest */
+    td__grad_sum rest; /* for a compressor: what joins the rest */
     double *sums;
     size_t n_sums;
     bool begun, sending; /* not yet over; some bucket was posted */
@@ -81,17 +81,17 @@ static td_status set_up_tree(td__bucket_sum *b)
     return TD_OK;
 }
 
-static td_status set_up_reducer(td__bucket_sum *b)
+static td_status set_up_compressor(td__bucket_sum *b)
 {
-    const td__reducer_ops *ops = td__reducer_find(b->o.reducer);
+    const td__compressor_ops *ops = td__compressor_find(b->o.compressor);
     if (!ops)
-        return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients", b->o.reducer);
-    td__reducer_opts o = b->o.with;
+        return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients", b->o.compressor);
+    td__compressor_opts o = b->o.with;
     o.comm = b->o.comm;
     o.params = b->o.params;
     o.buckets = b->buckets.at;
     o.n_buckets = b->buckets.n;
-    return ops->create(&o, &b->reducer);
+    return ops->create(&o, &b->compressor);
 }
 
 static td_status carry(void *user, int k);
@@ -101,8 +101,8 @@ static td_status set_up(td__bucket_sum *b)
     size_t most;
     void *whole;
     TD_TRY(td__buckets_init(&b->buckets, b->o.params, b->o.bucket_nbytes));
-    TD_TRY(td__rank_tree_init(&b->tree, (td__deal){b->size, b->o.bounds}, b->o.shards,
-                              b->o.accumulate));
+    TD_TRY(td__rank_tree_init(&b->tree, (td__work_partition){b->size, b->o.bounds},
+                              b->o.micro_batches, b->o.accumulate));
     b->marks = td__calloc((size_t)b->o.threads, sizeof *b->marks);
     if (!b->marks)
         return TD_FAIL(TD_ENOMEM, "no memory for %d threads", b->o.threads);
@@ -111,7 +111,7 @@ static td_status set_up(td__bucket_sum *b)
                        td__grad_dense(b->o.blocks));
     TD_TRY(td_comm_alloc(b->o.comm, most * sizeof(float), &whole));
     b->whole = whole;
-    TD_TRY(b->o.reducer ? set_up_reducer(b) : set_up_tree(b));
+    TD_TRY(b->o.compressor ? set_up_compressor(b) : set_up_tree(b));
     if (td__grad_sparse_count(b->o.blocks))
         TD_TRY(td__sparse_gather_create(b->o.comm, b->o.blocks, b->tree.slots, &b->sparse));
     return td__bucket_queue_create(b->buckets.n + 1, !b->o.inline_, carry, b, &b->queue);
@@ -141,8 +141,8 @@ void td__bucket_sum_destroy(td__bucket_sum *b)
     if (!b)
         return;
     td__bucket_queue_destroy(b->queue);
-    if (b->reducer)
-        b->reducer->ops->destroy(b->reducer);
+    if (b->compressor)
+        b->compressor->ops->destroy(b->compressor);
     td__sparse_gather_destroy(b->sparse);
     td__comm_about(b->o.comm, 0, NULL);
     if (b->whole)
@@ -230,8 +230,8 @@ static td_status carry_tail(td__bucket_sum *b)
 {
     TD_TRY(td_allreduce(b->o.comm, b->sums, b->sums, b->n_sums, TD_F64, TD_REDUCE_SUM, NULL));
     if (b->sparse)
-        TD_TRY(td__sparse_gather_run(b->sparse, b->total, b->tree.batches * b->tree.shards,
-                                     b->tree.deal));
+        TD_TRY(td__sparse_gather_run(b->sparse, b->total, b->tree.batches * b->tree.micro_batches,
+                                     b->tree.partition));
     return TD_OK;
 }
 
@@ -252,17 +252,18 @@ static td_status carry(void *user, int k)
     say_what(b, k);
     if (k == b->buckets.n)
         return carry_tail(b);
-    if (!b->reducer)
+    if (!b->compressor)
         return swaps(b) ? carry_swapped(b, k) : carry_in_tree(b, k);
-    const td__reducer_ops *ops = b->reducer->ops;
+    const td__compressor_ops *ops = b->compressor->ops;
     if (k == 0 && ops->step)
-        TD_TRY(ops->step(b->reducer, b->step, b->whole));
-    return ops->reduce(b->reducer, k, b->whole + b->buckets.at[k].begin);
+        TD_TRY(ops->step(b->compressor, b->step, b->whole));
+    return ops->reduce(b->compressor, k, b->whole + b->buckets.at[k].begin);
 }
 
 /* ---- What the compute threads do ------------------------------------------------------------- */
 
-/* All threads have lent their last shard: what is to be added is known. With the lock held. */
+/* All threads have lent their last micro-batch: what is to be added is known. With the lock held.
+ * */
 static void make_plan(td__bucket_sum *b)
 {
     b->planned = true;
@@ -274,8 +275,9 @@ static void make_plan(td__bucket_sum *b)
         s->n = 0;
     }
     td__grad_plan(b->total, false, &b->sum);
-    TD_ASSERT(b->total->n ==
-                  td__deal_partials(b->tree.deal, b->tree.batches * b->tree.shards, b->rank, NULL),
+    TD_ASSERT(b->total->n == td__work_partials(b->tree.partition,
+                                               b->tree.batches * b->tree.micro_batches, b->rank,
+                                               NULL),
               "%d partials of %d batches", b->total->n, b->tree.batches);
     b->all.n = b->total->n;
     for (int i = 0; i < b->all.n; i++) {
@@ -290,13 +292,13 @@ static void publish_some(td__bucket_sum *b, int k, size_t at, size_t count)
 {
     size_t begin = b->buckets.at[k].begin + at;
     int n = b->sum.n_ops;
-    if (!b->reducer && b->total->n == 1 && n) { /* the last addition makes the one partial */
+    if (!b->compressor && b->total->n == 1 && n) { /* the last addition makes the one partial */
         td__grad_blend_ops(b->sum.op, n - 1, begin, count);
         td__grad_blended(&b->sum.op[n - 1], begin, count, outbox(b, 0, k) + at);
         return;
     }
     td__grad_blend(&b->sum, begin, count);
-    if (!b->reducer) {
+    if (!b->compressor) {
         for (int i = 0; i < b->total->n; i++)
             if (b->total->at[i].dense)
                 td__partial_copy(&b->total->at[i], begin, count, outbox(b, i, k) + at);
@@ -319,7 +321,7 @@ static void publish(td__bucket_sum *b, int k)
 
 static bool posts_at_once(const td__bucket_sum *b)
 {
-    return !b->reducer || !b->reducer->ops->whole;
+    return !b->compressor || !b->compressor->ops->whole;
 }
 
 /* Post what all threads have passed. */
@@ -372,9 +374,9 @@ td_status td__bucket_sum_begin(td__bucket_sum *b, uint64_t step, int batches, in
     b->begun = true;
     b->sending = b->planned = false;
     b->next = 0;
-    if (b->reducer) {
-        b->sent_before = b->reducer->sent_nbytes;
-        b->plain_before = b->reducer->plain_nbytes;
+    if (b->compressor) {
+        b->sent_before = b->compressor->sent_nbytes;
+        b->plain_before = b->compressor->plain_nbytes;
     }
     return TD_OK;
 }
@@ -387,7 +389,7 @@ void td__bucket_sum_open(td__bucket_sum *b, td__grad_stack *total, td__grad_stac
     for (int t = 0; t < b->o.threads; t++)
         b->marks[t] = busy[t] ? 0 : SIZE_MAX;
     set_patient(b, true);
-    advance(b, 0, b->marks[0]); /* a rank without shards is through at once */
+    advance(b, 0, b->marks[0]); /* a rank without micro-batches is through at once */
 }
 
 void td__bucket_sum_flush(td__bucket_sum *b)
@@ -459,9 +461,9 @@ const td__bucket_span *td__bucket_sum_spans(const td__bucket_sum *b)
 
 void td__bucket_sum_nbytes(const td__bucket_sum *b, uint64_t *sent, uint64_t *plain)
 {
-    if (b->reducer) {
-        *sent = b->reducer->sent_nbytes - b->sent_before;
-        *plain = b->reducer->plain_nbytes - b->plain_before;
+    if (b->compressor) {
+        *sent = b->compressor->sent_nbytes - b->sent_before;
+        *plain = b->compressor->plain_nbytes - b->plain_before;
         return;
     }
     uint64_t others = (uint64_t)(b->size - 1) * sizeof(float), sliced = b->stride / (size_t)b->size;

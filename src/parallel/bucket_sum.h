@@ -1,18 +1,19 @@
 /* bucket_sum.h -- adding up the gradients of a step over ranks that exchange messages, bucket by
  * bucket (buckets.h), while backward still runs.
  *
- * As soon as every compute thread of this rank has passed the end of a bucket in its last shard,
- * the thread that was last adds up what it can for these elements, puts the result where the
- * others can have it, and posts the bucket; the queue's thread (bucket_queue.h) then carries it:
+ * As soon as every compute thread of this rank has passed the end of a bucket in its last
+ * micro-batch, the thread that was last adds up what it can for these elements, puts the result
+ * where the others can have it, and posts the bucket; the queue's thread (bucket_queue.h) then
+ * carries it:
  *
  *   in the tree (default)     an all-to-all per partial brings slice i of the bucket from all ranks
- *                             to rank i, which adds them up in the order of the shard tree
+ *                             to rank i, which adds them up in the order of the micro-batch tree
  *                             (rank_tree.h); an all-gather brings the sum to all. The bits are
  *                             those of one rank. With one partial a rank, it sends and receives
  *                             2 (n-1)/n of the bucket, the least possible. Two ranks with one
  *                             partial each swap them whole, and both add up: as many bytes, but
  *                             nobody waits for a sum;
- *   by a reducer (reducer.h)  which gets the sum of this rank's shards.
+ *   by a compressor (compressor.h)  which gets the sum of this rank's micro-batches.
  *
  * The last job of a step, the tail, adds up some numbers of the caller (losses) and gathers the
  * row-sparse gradients.
@@ -30,36 +31,36 @@
 #include "parallel/bucket_queue.h"
 #include "parallel/buckets.h"
 #include "parallel/rank_tree.h"
-#include "parallel/reducer.h"
+#include "parallel/compressor.h"
 
 typedef struct td__bucket_sum_opts {
     td_comm *comm; /* borrowed, all of them */
     td__grad_pool *blocks;
     const td_params *params;
-    const int *bounds;               /* of td__deal; NULL: all ranks have the same share */
-    int shards, accumulate, threads; /* threads: of this rank, that compute */
-    size_t bucket_nbytes;            /* 0: the default */
-    const char *reducer;             /* NULL: the tree */
-    td__reducer_opts with;           /* of the reducer; comm, params and buckets are filled in */
-    bool inline_;                    /* no second thread: buckets are carried when waited for */
+    const int *bounds; /* of td__work_partition; NULL: all ranks have the same share */
+    int micro_batches, accumulate, threads; /* threads: of this rank, that compute */
+    size_t bucket_nbytes;                   /* 0: the default */
+    const char *compressor;                 /* NULL: the tree */
+    td__compressor_opts with; /* of the compressor; comm, params and buckets are filled in */
+    bool inline_;             /* no second thread: buckets are carried when waited for */
 } td__bucket_sum_opts;
 
 typedef struct td__bucket_sum td__bucket_sum;
-/* Collective. TD_EINVAL if there is no such reducer. */
+/* Collective. TD_EINVAL if there is no such compressor. */
 TD_NODISCARD td_status td__bucket_sum_create(const td__bucket_sum_opts *o, td__bucket_sum **out);
 void td__bucket_sum_destroy(td__bucket_sum *b); /* NULL is allowed; local */
 
 /* Step `step` (from 1); batches and last_rows as in rank_tree.h. */
 TD_NODISCARD td_status td__bucket_sum_begin(td__bucket_sum *b, uint64_t step, int batches,
                                             int64_t last_rows);
-/* This rank's last batch with shards begins. total: partials of those before; stacks: by thread, on
- * which each thread with shards lends its last one (td__grad_lend) before it first says how far it
- * is; busy: which threads have shards. Stacks end up in total. */
+/* This rank's last batch with micro-batches begins. total: partials of those before; stacks: by
+ * thread, on which each thread with micro-batches lends its last one (td__grad_lend) before it
+ * first says how far it is; busy: which threads have micro-batches. Stacks end up in total. */
 void td__bucket_sum_open(td__bucket_sum *b, td__grad_stack *total, td__grad_stack *stacks,
                          const bool *busy);
-/* Elements [0, count) of the thread's last shard are final. */
+/* Elements [0, count) of the thread's last micro-batch are final. */
 void td__bucket_sum_passed(td__bucket_sum *b, int thread, size_t count);
-/* All shards of this rank have been run: row-sparse gradients are there as well. */
+/* All micro-batches of this rank have been run: row-sparse gradients are there as well. */
 void td__bucket_sum_flush(td__bucket_sum *b);
 /* The tail: add up `sums` over ranks, of which all but one give 0 for each element. Borrowed until
  * the tail has been waited for. */

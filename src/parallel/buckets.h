@@ -11,7 +11,7 @@
 #ifndef TD_PARALLEL_BUCKETS_H
 #define TD_PARALLEL_BUCKETS_H
 
-#include "parallel/reducer.h"
+#include "parallel/compressor.h"
 
 /* Of how many bytes, by default. Over 1 Gbit/s a bucket then takes some 35 ms, a small part of a
  * backward that is worth overlapping with; tried: a quarter to 16 MiB. */

@@ -17,7 +17,7 @@ typedef struct slice {
 } slice;
 
 typedef struct coded {
-    td__reducer base;
+    td__compressor base;
     const td__code *code;
     td__isa isa;
     size_t rank, size;
@@ -78,7 +78,7 @@ static void cut_in_chunks(coded *c, const td__bucket *b)
 
 static td_status make_chunks(coded *c)
 {
-    const td__reducer_opts *o = &c->base.o;
+    const td__compressor_opts *o = &c->base.o;
     for (int pass = 0; pass < 2 && c->code->chunk; pass++) {
         if (pass && !(c->chunks = td__calloc(c->n_chunks + 1, sizeof *c->chunks)))
             return TD_FAIL(TD_ENOMEM, "no memory for %zu chunks of gradients", c->n_chunks);
@@ -117,12 +117,12 @@ static void cut_in_slices(coded *c, int k, size_t *chunk)
 
 static td_status set_up(coded *c)
 {
-    const td__reducer_opts *o = &c->base.o;
+    const td__compressor_opts *o = &c->base.o;
     size_t begin = SIZE_MAX, end = 0, chunk = 0;
     c->slices = td__calloc((size_t)o->n_buckets * c->size + 1, sizeof *c->slices);
     c->nbytes = td__calloc((size_t)o->n_buckets + 1, sizeof *c->nbytes);
     if (!c->slices || !c->nbytes)
-        return TD_FAIL(TD_ENOMEM, "no memory for a reducer");
+        return TD_FAIL(TD_ENOMEM, "no memory for a compressor");
     TD_TRY(make_chunks(c));
     for (int k = 0; k < o->n_buckets; k++) {
         const td__bucket *b = &o->buckets[k];
@@ -150,14 +150,14 @@ static td_status set_up(coded *c)
     return TD_OK;
 }
 
-td_status td__coded_create(const td__reducer_ops *ops, const td__code *code,
-                           const td__reducer_opts *o, td__reducer **out)
+td_status td__coded_create(const td__compressor_ops *ops, const td__code *code,
+                           const td__compressor_opts *o, td__compressor **out)
 {
     *out = NULL;
     coded *c = td__calloc(1, sizeof *c);
     if (!c)
-        return TD_FAIL(TD_ENOMEM, "no memory for a reducer");
-    c->base = (td__reducer){.ops = ops, .o = *o};
+        return TD_FAIL(TD_ENOMEM, "no memory for a compressor");
+    c->base = (td__compressor){.ops = ops, .o = *o};
     c->code = code;
     c->isa = td__cpu_isa();
     c->scale = 1;
@@ -172,7 +172,7 @@ td_status td__coded_create(const td__reducer_ops *ops, const td__code *code,
     return TD_OK;
 }
 
-void td__coded_destroy(td__reducer *r)
+void td__coded_destroy(td__compressor *r)
 {
     coded *c = (coded *)r;
     if (!c)
@@ -188,7 +188,7 @@ void td__coded_destroy(td__reducer *r)
     td__free(c);
 }
 
-td_status td__coded_step(td__reducer *r, uint64_t step, const float *local)
+td_status td__coded_step(td__compressor *r, uint64_t step, const float *local)
 {
     coded *c = (coded *)r;
     (void)step;
@@ -201,7 +201,7 @@ static void owe(coded *c, size_t at, const float *data, size_t n)
 {
     void (*move)(float *, float *, const float *, float, float, int, size_t) =
         TD_ISA_PICK(c->isa, td__accumulate_velocity);
-    const td__reducer_opts *o = &c->base.o;
+    const td__compressor_opts *o = &c->base.o;
     if (c->velocity)
         move(c->velocity + at, c->owed + at, data, c->scale, (float)o->momentum, o->nesterov, n);
     else
@@ -229,7 +229,7 @@ static void forget(coded *c, const td__bucket *b, const float *data)
         u[i] = isfinite(u[i]) ? u[i] : 0;
 }
 
-td_status td__coded_reduce(td__reducer *r, int k, float *data)
+td_status td__coded_reduce(td__compressor *r, int k, float *data)
 {
     coded *c = (coded *)r;
     const td__bucket *b = &r->o.buckets[k];

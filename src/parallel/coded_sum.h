@@ -22,7 +22,7 @@
 #define TD_PARALLEL_CODED_SUM_H
 
 #include "base/cpu.h"
-#include "parallel/reducer.h"
+#include "parallel/compressor.h"
 
 /* A code may see its numbers in chunks, none of which has numbers of two params. */
 typedef enum td__chunk_kind {
@@ -46,11 +46,11 @@ typedef struct td__code {
     void (*add)(td__isa isa, float *y, const void *wire, const td__chunk *chunk, size_t count);
 } td__code;
 
-/* Methods of a reducer; `ops` and `code` are borrowed. */
-TD_NODISCARD td_status td__coded_create(const td__reducer_ops *ops, const td__code *code,
-                                        const td__reducer_opts *o, td__reducer **out);
-void td__coded_destroy(td__reducer *r);
-TD_NODISCARD td_status td__coded_step(td__reducer *r, uint64_t step, const float *local);
-TD_NODISCARD td_status td__coded_reduce(td__reducer *r, int k, float *data);
+/* Methods of a compressor; `ops` and `code` are borrowed. */
+TD_NODISCARD td_status td__coded_create(const td__compressor_ops *ops, const td__code *code,
+                                        const td__compressor_opts *o, td__compressor **out);
+void td__coded_destroy(td__compressor *r);
+TD_NODISCARD td_status td__coded_step(td__compressor *r, uint64_t step, const float *local);
+TD_NODISCARD td_status td__coded_reduce(td__compressor *r, int k, float *data);
 
 #endif

@@ -49,10 +49,11 @@ static td_status map_slots(td__dp *d, size_t nbytes)
     return TD_OK;
 }
 
-static td_status set_up(td__dp *d, td__grad_pool *blocks, td__deal deal, int shards, int accumulate)
+static td_status set_up(td__dp *d, td__grad_pool *blocks, td__work_partition partition,
+                        int micro_batches, int accumulate)
 {
     size_t floats, nbytes;
-    TD_TRY(td__rank_tree_init(&d->tree, deal, shards, accumulate));
+    TD_TRY(td__rank_tree_init(&d->tree, partition, micro_batches, accumulate));
     d->dense = td__grad_dense(blocks);
     d->slice = td__align_up((d->dense + (size_t)d->size - 1) / (size_t)d->size, ALIGN);
     d->slice = d->slice ? d->slice : ALIGN;
@@ -69,7 +70,7 @@ static td_status set_up(td__dp *d, td__grad_pool *blocks, td__deal deal, int sha
     return TD_OK;
 }
 
-td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, const int *bounds, int shards,
+td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, const int *bounds, int micro_batches,
                         int accumulate, td__dp **out)
 {
     *out = NULL;
@@ -79,7 +80,8 @@ td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, const int *bounds,
     d->comm = comm;
     d->rank = td_comm_rank(comm);
     d->size = td_comm_size(comm);
-    td_status st = set_up(d, blocks, (td__deal){d->size, bounds}, shards, accumulate);
+    td_status st =
+        set_up(d, blocks, (td__work_partition){d->size, bounds}, micro_batches, accumulate);
     if (st) {
         td__dp_destroy(d);
         return st;
@@ -142,7 +144,8 @@ static size_t set_offset(const td__dp *d)
 void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t count)
 {
     const td__rank_tree *t = &d->tree;
-    TD_ASSERT(local->n == td__deal_partials(t->deal, t->batches * t->shards, d->rank, NULL),
+    TD_ASSERT(local->n ==
+                  td__work_partials(t->partition, t->batches * t->micro_batches, d->rank, NULL),
               "%d partials of %d batches", local->n, t->batches);
     unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
     for (int i = 0; i < local->n; i++) {
@@ -160,8 +163,8 @@ td_status td__dp_exchange(td__dp *d, const td__grad_stack *local, double *sums, 
     /* Nobody leaves this call before all have come to it, and that is enough. */
     TD_TRY(td_allreduce(d->comm, sums, sums, n_sums, TD_F64, TD_REDUCE_SUM, NULL));
     if (d->sparse)
-        TD_TRY(td__sparse_gather_run(d->sparse, local, d->tree.batches * d->tree.shards,
-                                     d->tree.deal));
+        TD_TRY(td__sparse_gather_run(d->sparse, local, d->tree.batches * d->tree.micro_batches,
+                                     d->tree.partition));
     return TD_OK;
 }
 

@@ -36,14 +36,15 @@
 bool td__dp_shares(const td_comm *comm);
 
 typedef struct td__dp td__dp;
-/* For gradients of `blocks` in steps of up to `accumulate` batches of `shards` shards; bounds: of
- * td__deal, NULL for equal shares. Collective; all are borrowed. */
+/* For gradients of `blocks` in steps of up to `accumulate` batches of `micro-batches`
+ * micro-batches; bounds: of td__work_partition, NULL for equal shares. Collective; all are
+ * borrowed. */
 TD_NODISCARD td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, const int *bounds,
-                                     int shards, int accumulate, td__dp **out);
+                                     int micro_batches, int accumulate, td__dp **out);
 void td__dp_destroy(td__dp *d); /* NULL is allowed; local */
 
-/* A step of `batches` batches, all with at least as many rows as shards but the last one, which has
- * last_rows. */
+/* A step of `batches` batches, all with at least as many rows as micro-batches but the last one,
+ * which has last_rows. */
 TD_NODISCARD td_status td__dp_begin(td__dp *d, int batches, int64_t last_rows);
 /* 1. Elements [begin, begin + count) of this rank's partials, siblings joined. */
 void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t count);

@@ -342,7 +342,8 @@ fail:
 
 const td__distribute_def td__distribute_scatter = {
     .name = "scatter",
-    .help = "each rank gets the rows of its own shards from rank 0, batches ahead; little memory",
+    .help =
+        "each rank gets the rows of its micro-batches from rank 0, batches ahead; little memory",
     .serve = serve,
     .remote = make_remote,
     .end = end,

@@ -35,8 +35,9 @@ struct td__grad_pool {
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
-/* Rows of a step are at most those of all its shards, and at most those of the table. */
-static td_status find_sparse(td__grad_pool *g, const td_program *p, const td_params *ps, int shards)
+/* Rows of a step are at most those of all its micro-batches, and at most those of the table. */
+static td_status find_sparse(td__grad_pool *g, const td_program *p, const td_params *ps,
+                             int micro_batches)
 {
     for (int i = 0; i < p->g->n_roots; i++) {
         const td__root *root = &p->g->roots[i];
@@ -50,7 +51,7 @@ static td_status find_sparse(td__grad_pool *g, const td_program *p, const td_par
         TD_ASSERT(s->param >= 0, "no param %s", root->leaf->name);
         int64_t rows, table = ps->info[s->param].shape.dim[0];
         s->width = root->node->out[0].shape.dim[1];
-        if (!td__i64_mul(root->node->out[0].shape.dim[0], shards, &rows) || rows > table)
+        if (!td__i64_mul(root->node->out[0].shape.dim[0], micro_batches, &rows) || rows > table)
             rows = table;
         s->capacity = rows;
     }
@@ -67,7 +68,7 @@ static void add_up_nbytes(td__grad_pool *g)
                          TD_ALIGN);
 }
 
-td_status td__grad_pool_create(const td_program *p, const td_params *ps, int shards,
+td_status td__grad_pool_create(const td_program *p, const td_params *ps, int micro_batches,
                                td__grad_pool **out)
 {
     *out = NULL;
@@ -77,7 +78,7 @@ td_status td__grad_pool_create(const td_program *p, const td_params *ps, int sha
     g->isa = td__cpu_isa();
     g->dense = ps->dense + ps->total - ps->trainable;
     pthread_mutex_init(&g->lock, NULL);
-    td_status st = find_sparse(g, p, ps, shards);
+    td_status st = find_sparse(g, p, ps, micro_batches);
     add_up_nbytes(g);
     if (st) {
         td__grad_pool_destroy(g);
@@ -355,11 +356,11 @@ void td__grad_finish(td__grad_pool *g, td__grad_sum *sum)
 
 /* ---- Stacks ---------------------------------------------------------------------------------- */
 
-int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end, int lent)
+int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end, int borrowed)
 {
     td__grad_stack s;
     td__grad_sum sum;
-    int most = 0, alone = end - lent > begin ? end - lent : begin;
+    int most = 0, alone = end - borrowed > begin ? end - borrowed : begin;
     s.n = 0;
     for (int i = begin; i < alone; i++) {
         bool joins = i > begin && i % 2 == 1 && !g->n_sparse; /* its left sibling, at once */
@@ -388,10 +389,10 @@ static void copy_sparse(const td__grad_pool *g, td__grad_block *b, td_runner *r,
     }
 }
 
-static td__partial leaf_of(const td__grad_pool *g, int shard, td_runner *r, float weight,
+static td__partial leaf_of(const td__grad_pool *g, int micro_batch, td_runner *r, float weight,
                            td__grad_block *block)
 {
-    td__partial p = {.tree = {shard, 0}, .weight = weight, .block = block};
+    td__partial p = {.tree = {micro_batch, 0}, .weight = weight, .block = block};
     if (r) {
         size_t count;
         p.dense = td_runner_grads(r, &count);
@@ -400,18 +401,18 @@ static td__partial leaf_of(const td__grad_pool *g, int shard, td_runner *r, floa
     return p;
 }
 
-td_status td__grad_bind(td__grad_pool *g, const td__grad_stack *s, int shard, td_runner *r,
+td_status td__grad_bind(td__grad_pool *g, const td__grad_stack *s, int micro_batch, td_runner *r,
                         float weight, td__partial *leaf)
 {
     const td__partial *left = s->n ? &s->at[s->n - 1] : NULL;
-    *leaf = (td__partial){.tree = {shard, 0}, .weight = weight};
+    *leaf = (td__partial){.tree = {micro_batch, 0}, .weight = weight};
     if (!r)
         return TD_OK;
     bool joins = left && left->block && siblings(&left->tree, &leaf->tree);
     if (!joins || g->n_sparse)
         TD_TRY(take(g, &leaf->block));
     td__runner_set_grads(r, joins || !leaf->block ? NULL : leaf->block->dense);
-    *leaf = leaf_of(g, shard, r, weight, leaf->block);
+    *leaf = leaf_of(g, micro_batch, r, weight, leaf->block);
     return TD_OK;
 }
 
@@ -419,7 +420,7 @@ void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf,
 {
     TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
     if (r) {
-        td__grad_lent(g, leaf->block, r, leaf->weight);
+        td__grad_borrowed(g, leaf->block, r, leaf->weight);
         td__runner_set_grads(r, NULL);
     }
     s->at[s->n++] = *leaf;
@@ -436,8 +437,8 @@ void td__grad_unbind(td__grad_pool *g, td__partial *leaf)
     leaf->block = NULL;
 }
 
-td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r, float weight,
-                        bool held)
+td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int micro_batch, td_runner *r,
+                        float weight, bool held)
 {
     td__grad_block *block = NULL;
     TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
@@ -445,11 +446,12 @@ td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runne
         TD_TRY(take(g, &block));
     if (r)
         td__runner_set_grads(r, held ? block->dense : NULL);
-    s->at[s->n++] = leaf_of(g, shard, r, weight, block); /* what it would join is left to the end */
+    s->at[s->n++] =
+        leaf_of(g, micro_batch, r, weight, block); /* what it would join is left to the end */
     return TD_OK;
 }
 
-void td__grad_lent(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight)
+void td__grad_borrowed(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight)
 {
     unsigned mode = td__cpu_fp_flush();
     if (b && g->n_sparse)

@@ -1,9 +1,10 @@
-/* grad_tree.h -- adding up the gradients of shards in the shard tree (shard_tree.h).
+/* grad_tree.h -- adding up the gradients of micro-batches in the micro-batch tree
+ * (micro_batch_tree.h).
  *
  * Words: a partial is the sum of the weighted gradients of one sub-tree. Its dense part is one
  * block: the gradients, then the statistics of the states, as td_runner_grads() lays them out.
  * Row-sparse gradients lie beside it as lists of (row, values), sorted by row. A stack is what one
- * worker has added up so far: partials in rising order of shards.
+ * worker has added up so far: partials in rising order of micro-batches.
  *
  * A stack works like a binary counter: a new leaf joins its left sibling if that is there, the pair
  * joins its own, and so on; so a worker holds at most one partial per level and side. The last
@@ -14,14 +15,14 @@
  * The final sum is a list of blends (dst = a dst + b src) over whole blocks. Blends work
  * element by element, so any number of threads may carry them out slice by slice.
  *
- * A shard without rows is absent: its sibling is passed up as it is.
+ * A micro-batch without rows is absent: its sibling is passed up as it is.
  *
  * Threads   A pool of blocks may be used by several threads; a stack belongs to one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_GRAD_TREE_H
 #define TD_PARALLEL_GRAD_TREE_H
 
-#include "parallel/shard_tree.h"
+#include "parallel/micro_batch_tree.h"
 #include "tandem/program.h"
 
 /* The stacks of all compute threads of a rank together must fit: see td__step_threads(). */
@@ -53,9 +54,10 @@ typedef struct td__grad_share {
 } td__grad_share;
 
 typedef struct td__grad_pool td__grad_pool;
-/* Blocks for gradients of p on ps; a step has at most `shards` shards of p's shapes. */
-TD_NODISCARD td_status td__grad_pool_create(const td_program *p, const td_params *ps, int shards,
-                                            td__grad_pool **out);
+/* Blocks for gradients of p on ps; a step has at most `micro-batches` micro-batches of p's shapes.
+ * */
+TD_NODISCARD td_status td__grad_pool_create(const td_program *p, const td_params *ps,
+                                            int micro_batches, td__grad_pool **out);
 void td__grad_pool_destroy(td__grad_pool *g); /* NULL is allowed; all blocks are back */
 /* Have at least `blocks` blocks, so that steps allocate nothing. */
 TD_NODISCARD td_status td__grad_pool_reserve(td__grad_pool *g, int blocks);
@@ -70,13 +72,14 @@ typedef struct td__grad_stack {
     td__partial at[TD__GRAD_STACK];
 } td__grad_stack;
 
-/* The most blocks that a worker's stack holds while it adds up shards [begin, end), of which it
- * lends the last `lent`. */
-int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end, int lent);
+/* The most blocks that a worker's stack holds while it adds up micro-batches [begin, end), of which
+ * it lends the last `lent`. */
+int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end, int borrowed);
 
-/* Before r runs shard `shard`, the next one of stack s: give it a block to write to, unless what it
- * writes to its own can be added to the left sibling at once. r NULL: the shard is absent. */
-TD_NODISCARD td_status td__grad_bind(td__grad_pool *g, const td__grad_stack *s, int shard,
+/* Before r runs micro-batch `micro-batch`, the next one of stack s: give it a block to write to,
+ * unless what it writes to its own can be added to the left sibling at once. r NULL: the
+ * micro-batch is absent. */
+TD_NODISCARD td_status td__grad_bind(td__grad_pool *g, const td__grad_stack *s, int micro_batch,
                                      td_runner *r, float weight, td__partial *leaf);
 /* After it has run: add the leaf. */
 void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf, td_runner *r);
@@ -84,11 +87,11 @@ void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf,
 void td__grad_unbind(td__grad_pool *g, td__partial *leaf);
 /* Instead of both, before r runs: its gradients stay where they are, in its own block or (`held`)
  * in one that it is given, and r must not run again before the stack is summed or cleared. Nothing
- * is pushed on top of it. After the run td__grad_lent() copies the row-sparse ones, which is
+ * is pushed on top of it. After the run td__grad_borrowed() copies the row-sparse ones, which is
  * nothing to do where there are none. */
-TD_NODISCARD td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int shard, td_runner *r,
-                                     float weight, bool held);
-void td__grad_lent(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight);
+TD_NODISCARD td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int micro_batch,
+                                     td_runner *r, float weight, bool held);
+void td__grad_borrowed(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight);
 /* Give the blocks back. */
 void td__grad_clear(td__grad_pool *g, td__grad_stack *s);
 
@@ -107,7 +110,7 @@ typedef struct td__grad_sum {
 } td__grad_sum;
 
 /* What is to be done so that siblings in s become one; `all`: also what a full tree of that many
- * shards passes up, so that one partial is left. The stack is as it will be afterwards. */
+ * micro-batches passes up, so that one partial is left. The stack is as it will be afterwards. */
 void td__grad_plan(td__grad_stack *s, bool all, td__grad_sum *sum);
 /* Carry out the dense part for elements [begin, begin + count). */
 void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count);

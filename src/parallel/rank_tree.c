@@ -9,30 +9,35 @@
 #include "base/fail.h"
 #include "base/kernels/blend.h"
 
-/* No sub-tree of a range is cut off: what the last shards pass up is left to the whole sum. */
+/* No sub-tree of a range is cut off: what the last micro-batches pass up is left to the whole sum.
+ * */
 static const int ENDLESS = 1 << 30;
 
-int td__deal_partials(td__deal d, int shards, int rank, td__subtree out[64])
+int td__work_partials(td__work_partition d, int micro_batches, int rank, td__subtree out[64])
 {
     td__subtree trees[64];
-    td__shard_range r = td__deal_shards(d, shards, rank);
-    return td__shard_subtrees(ENDLESS, r.begin, r.end, out ? out : trees);
+    td__micro_batch_range r = td__work_micro_batches(d, micro_batches, rank);
+    return td__micro_batch_subtrees(ENDLESS, r.begin, r.end, out ? out : trees);
 }
 
 static int most_partials(const td__rank_tree *t, int batches)
 {
     int most = 0;
     for (int r = 0; r < t->size; r++) {
-        int n = td__deal_partials(t->deal, batches * t->shards, r, NULL);
+        int n = td__work_partials(t->partition, batches * t->micro_batches, r, NULL);
         most = n > most ? n : most;
     }
     return most;
 }
 
-td_status td__rank_tree_init(td__rank_tree *t, td__deal deal, int shards, int accumulate)
+td_status td__rank_tree_init(td__rank_tree *t, td__work_partition partition, int micro_batches,
+                             int accumulate)
 {
-    int size = deal.size;
-    *t = (td__rank_tree){.deal = deal, .size = size, .shards = shards, .accumulate = accumulate};
+    int size = partition.size;
+    *t = (td__rank_tree){.partition = partition,
+                         .size = size,
+                         .micro_batches = micro_batches,
+                         .accumulate = accumulate};
     for (int m = 1; m <= accumulate; m++) {
         int n = most_partials(t, m);
         t->slots = n > t->slots ? n : t->slots;
@@ -50,14 +55,16 @@ void td__rank_tree_fini(td__rank_tree *t)
     *t = (td__rank_tree){.size = 0};
 }
 
-/* Has any shard of the sub-tree a row? Only the last batch may have fewer rows than shards. */
+/* Has any micro-batch of the sub-tree a row? Only the last batch may have fewer rows than
+ * micro-batches. */
 static bool has_rows(const td__rank_tree *t, const td__subtree *s)
 {
-    int64_t first = (int64_t)(t->batches - 1) * t->shards, begin = s->begin;
+    int64_t first = (int64_t)(t->batches - 1) * t->micro_batches, begin = s->begin;
     int64_t end = begin + ((int64_t)1 << s->level);
     if (begin < first)
         return true;
-    return t->last_rows * (end - first) / t->shards > t->last_rows * (begin - first) / t->shards;
+    return t->last_rows * (end - first) / t->micro_batches >
+           t->last_rows * (begin - first) / t->micro_batches;
 }
 
 static td__rank_slot slot_of(const td__rank_tree *t, const float *tag)
@@ -92,7 +99,7 @@ static td_status make_plan(td__rank_tree *t)
     t->n_adds = 0;
     t->rounds = most_partials(t, t->batches);
     for (int r = 0; r < t->size; r++) {
-        int n = td__deal_partials(t->deal, t->batches * t->shards, r, trees);
+        int n = td__work_partials(t->partition, t->batches * t->micro_batches, r, trees);
         for (int i = 0; i < n; i++) {
             all.at[all.n++] =
                 (td__partial){.tree = trees[i],

@@ -175,13 +175,13 @@ void td__sparse_gather_finish(td__sparse_gather *s)
     TD_ASSERT(s->sum.n == 1 && s->sum.at[0].block, "%d partials are left", s->sum.n);
 }
 
-td_status td__sparse_gather_run(td__sparse_gather *s, const td__grad_stack *local, int shards,
-                                td__deal deal)
+td_status td__sparse_gather_run(td__sparse_gather *s, const td__grad_stack *local,
+                                int micro_batches, td__work_partition partition)
 {
     int size = td_comm_size(s->comm), n = 0;
     for (int r = 0; r < size; r++) {
         td__subtree trees[64];
-        int mine = td__deal_partials(deal, shards, r, trees);
+        int mine = td__work_partials(partition, micro_batches, r, trees);
         for (int i = 0; i < mine; i++)
             s->leaves[n++] = (td__rank_leaf){.tree = trees[i], .rank = r, .slot = i};
     }

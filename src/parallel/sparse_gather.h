@@ -1,4 +1,4 @@
-/* sparse_gather.h -- row-sparse gradients of all ranks, merged in the shard tree.
+/* sparse_gather.h -- row-sparse gradients of all ranks, merged in the micro-batch tree.
  *
  * Lists are short compared with the tables that they belong to; every rank gets those of all
  * partials and merges them itself. A rank's lists travel as one message, the rows and values of
@@ -15,9 +15,9 @@ typedef struct td__sparse_gather td__sparse_gather;
 TD_NODISCARD td_status td__sparse_gather_create(td_comm *comm, td__grad_pool *blocks, int slots,
                                                 td__sparse_gather **out);
 void td__sparse_gather_destroy(td__sparse_gather *s); /* NULL is allowed */
-/* Gather and merge; collective. `shards`: of the step; local: this rank's partials. */
+/* Gather and merge; collective. `micro-batches`: of the step; local: this rank's partials. */
 TD_NODISCARD td_status td__sparse_gather_run(td__sparse_gather *s, const td__grad_stack *local,
-                                             int shards, td__deal deal);
+                                             int micro_batches, td__work_partition partition);
 /* The same in parts: add the leaves, rising, of which `local` are this rank's slots; after the last
  * ones, finish. Collective. */
 TD_NODISCARD td_status td__sparse_gather_add(td__sparse_gather *s, const td__grad_stack *local,

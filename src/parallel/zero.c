@@ -63,12 +63,12 @@ static size_t piece_of(const td__zero_map *m)
 }
 
 /* Slots that a rank brings to one reduce: at stage 1 all its partials, else one leaf. */
-static int slots_of(int stage, int size, int shards, int accumulate)
+static int slots_of(int stage, int size, int micro_batches, int accumulate)
 {
     int most = 1;
     for (int m = 1; stage == 1 && m <= accumulate; m++)
         for (int r = 0; r < size; r++) {
-            int n = td__rank_partials(m * shards, r, size, NULL);
+            int n = td__rank_partials(m * micro_batches, r, size, NULL);
             most = n > most ? n : most;
         }
     return most;
@@ -76,17 +76,17 @@ static int slots_of(int stage, int size, int shards, int accumulate)
 
 /* Stores that stacks need: one where all is added at once; else as many partials as are left after
  * any round of leaves. */
-static int depth_of(int stage, int size, int shards, int accumulate)
+static int depth_of(int stage, int size, int micro_batches, int accumulate)
 {
     int most = 1;
     td__grad_stack s;
     td__grad_sum sum;
     s.n = 0;
-    for (int i = 0; stage > 1 && i < shards * accumulate; i++) {
-        int in_batch = i % shards;
+    for (int i = 0; stage > 1 && i < micro_batches * accumulate; i++) {
+        int in_batch = i % micro_batches;
         s.at[s.n++] = (td__partial){.tree = {i, 0}};
         td__grad_plan(&s, false, &sum);
-        if (in_batch % size == size - 1 || in_batch == shards - 1)
+        if (in_batch % size == size - 1 || in_batch == micro_batches - 1)
             most = s.n > most ? s.n : most;
     }
     return most;
@@ -98,8 +98,8 @@ size_t td__zero_nbytes(const td__zero_map *m, const td__zero_case *c)
     for (int r = 0; r < m->size; r++)
         if (td__zero_owned(m, r) > owned)
             owned = td__zero_owned(m, r);
-    size_t slots = (size_t)slots_of(c->stage, m->size, c->shards, c->accumulate);
-    size_t depth = (size_t)depth_of(c->stage, m->size, c->shards, c->accumulate);
+    size_t slots = (size_t)slots_of(c->stage, m->size, c->micro_batches, c->accumulate);
+    size_t depth = (size_t)depth_of(c->stage, m->size, c->micro_batches, c->accumulate);
     return sizeof(float) * ((depth + (c->mirrors ? 1 : 0)) * owned +
                             size * piece * ((c->shared ? size : 1) + slots));
 }
@@ -140,8 +140,8 @@ static td_status set_up(td__zero *z)
 
     TD_TRY(td__zero_map_init(&z->map, o->params, z->size, o->bucket_nbytes));
     z->piece = piece_of(&z->map);
-    z->slots = slots_of(o->stage, z->size, o->shards, o->accumulate);
-    z->depth = depth_of(o->stage, z->size, o->shards, o->accumulate);
+    z->slots = slots_of(o->stage, z->size, o->micro_batches, o->accumulate);
+    z->depth = depth_of(o->stage, z->size, o->micro_batches, o->accumulate);
     z->owned = td__align_up(td__zero_owned(&z->map, z->rank) + 1, 16);
     z->own_at = td__calloc((size_t)z->map.n + 1, sizeof *z->own_at);
     z->stacks = td__calloc((size_t)z->map.n + 1, sizeof *z->stacks);
@@ -403,7 +403,7 @@ const float *td__zero_sum(td__zero *z, int b)
 /* ---- Mirrors --------------------------------------------------------------------------------- */
 
 /* The sums of buckets [b, end) lie side by side, on all ranks alike: which store a sum is in is a
- * matter of the shard tree. */
+ * matter of the micro-batch tree. */
 static int side_by_side(td__zero *z, int b)
 {
     (void)td__zero_sum(z, b);

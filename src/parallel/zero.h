@@ -8,8 +8,8 @@
  *   3       -                             params too: a bucket is gathered before it is used, in
  *                                         forward and in backward, and given back after
  *
- * Gradients are added in the shard tree at every stage, so the bits are those of one rank. This is
- * the part between ranks: bringing gradients to their owners, params to everybody.
+ * Gradients are added in the micro-batch tree at every stage, so the bits are those of one rank.
+ * This is the part between ranks: bringing gradients to their owners, params to everybody.
  *
  *   reduce   the leaves (or sub-trees) that ranks have of a bucket: by pieces, an all-to-all brings
  *            every owner its slice of all of them, and it adds them to what it has, in the order of
@@ -35,10 +35,10 @@ typedef struct td__zero td__zero;
 typedef struct td__zero_opts {
     td_comm *comm; /* borrowed; of at least 2 ranks */
     td_params *params;
-    int stage;              /* 1 to 3 */
-    int shards, accumulate; /* of a batch; the most batches of a step */
-    size_t bucket_nbytes;   /* 0: the default */
-    bool mirrors;           /* every rank holds the slices of another too (zero_map.h) */
+    int stage;                     /* 1 to 3 */
+    int micro_batches, accumulate; /* of a batch; the most batches of a step */
+    size_t bucket_nbytes;          /* 0: the default */
+    bool mirrors;                  /* every rank holds the slices of another too (zero_map.h) */
 } td__zero_opts;
 
 TD_NODISCARD td_status td__zero_create(const td__zero_opts *opts, td__zero **out);
@@ -52,8 +52,8 @@ void td__zero_leave(td__zero *z);
 
 /* A step begins: nothing is added up yet. */
 void td__zero_begin(td__zero *z);
-/* Add the leaves, in rising order of shards, of bucket b; `mine` are this rank's slots, dense parts
- * that begin with the gradient block. Collective. */
+/* Add the leaves, in rising order of micro-batches, of bucket b; `mine` are this rank's slots,
+ * dense parts that begin with the gradient block. Collective. */
 TD_NODISCARD td_status td__zero_reduce(td__zero *z, int b, const td__partial *mine, int n_mine,
                                        const td__rank_leaf *leaves, int n_leaves);
 /* This rank's slice of the sum of bucket b, until the next step begins. */
@@ -83,7 +83,7 @@ TD_NODISCARD td_status td__zero_collect(td__zero *z, int b, const float *own, in
 /* Bytes that a td__zero of these numbers holds on a rank (widest slices), as the operating system
  * counts them: pages shared with others count for each. */
 typedef struct td__zero_case {
-    int stage, shards, accumulate;
+    int stage, micro_batches, accumulate;
     bool shared, mirrors;
 } td__zero_case;
 size_t td__zero_nbytes(const td__zero_map *m, const td__zero_case *c);

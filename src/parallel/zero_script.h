@@ -1,8 +1,8 @@
-/* zero_script.h -- what ranks do together while a shard runs: when to gather which bucket of
+/* zero_script.h -- what ranks do together while a micro-batch runs: when to gather which bucket of
  * params, when to give it back, when to bring which bucket of gradients to its owners.
  *
  * Made once for a program. All ranks follow the same script step by step, also those that have no
- * shard to run: that is why nothing in it may depend on a rank.
+ * micro-batch to run: that is why nothing in it may depend on a rank.
  *
  * Gathering (stage 3): a bucket is gathered before the first step that reads it and stays as long
  * as there is room for it; if there is not, the one goes whose next use is farthest away (Belady's

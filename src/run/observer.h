@@ -14,7 +14,7 @@ typedef struct td__train_info { /* known before the first step */
     uint64_t first_step, steps,
         steps_per_epoch; /* steps: the last one, as far as known; 0: unknown */
     int64_t batch, params;
-    int shards, threads, ranks; /* threads: of each rank */
+    int micro_batches, threads, ranks; /* threads: of each rank */
     const char *precision;
     const char *job_digest; /* of the job; "" if there is none */
 } td__train_info;
@@ -54,7 +54,7 @@ typedef struct td__checkpoint_event {
  * `seconds` is comm that no compute was beside. */
 typedef struct td__rank_times {
     double seconds; /* of steps */
-    double compute; /* shards */
+    double compute; /* micro-batches */
     double update;  /* of the params */
     double comm;    /* adding up over ranks; beside compute where there is a thread for it */
     double busy;    /* of comm: what that thread had a processor for */

@@ -98,7 +98,7 @@ static void read_begin(td__report_data *d, const json_t *o)
     d->n_begins++;
     d->params = number(o, "params");
     d->batch = number(o, "batch");
-    d->shards = number(o, "shards");
+    d->micro_batches = number(o, "shards");
     d->threads = number(o, "threads");
     d->ranks = number(o, "ranks");
     d->steps = number(o, "steps");

@@ -35,7 +35,7 @@ typedef struct td__report_data {
     double checkpoint_step;                                          /* of the last; NaN: none */
     double checkpoint_bytes, checkpoint_seconds, checkpoint_stalled; /* bytes: of the last */
     /* From the last begin and end. */
-    double params, batch, shards, threads, ranks, steps;
+    double params, batch, micro_batches, threads, ranks, steps;
     double samples; /* seen in all steps */
     char precision[16], end[16], digest[80];
     double end_seconds, end_rate;

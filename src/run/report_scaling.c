@@ -1,9 +1,9 @@
 /* report_scaling.c -- see report_scaling.h.
  *
  * Speed-up is the median step of one rank over the median step of this run. Where no run of the
- * same job on one rank is found, its step is estimated: one rank would have computed the shards of
- * all ranks, one after the other, and updated once. Efficiency is the speed-up over the number of
- * compute threads relative to the one rank's. */
+ * same job on one rank is found, its step is estimated: one rank would have computed the
+ * micro-batches of all ranks, one after the other, and updated once. Efficiency is the speed-up
+ * over the number of compute threads relative to the one rank's. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/report_scaling.h"
 

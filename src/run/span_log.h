@@ -9,15 +9,16 @@
 #include "tandem/coll.h"
 
 /* Identifier, name. Those of the first group are one after the other or within each other, on the
- * thread that trains; shards are on compute threads, buckets on the one that carries them. */
-#define TD_SPAN_MAP(X)  \
-    X(STEP, "step")     \
-    X(DATA, "data")     \
-    X(REDUCE, "reduce") \
-    X(WAIT, "wait")     \
-    X(UPDATE, "update") \
-    X(VALID, "valid")   \
-    X(SHARD, "shard")   \
+ * thread that trains; micro-batches are on compute threads, buckets on the one that carries them.
+ * */
+#define TD_SPAN_MAP(X)            \
+    X(STEP, "step")               \
+    X(DATA, "data")               \
+    X(REDUCE, "reduce")           \
+    X(WAIT, "wait")               \
+    X(UPDATE, "update")           \
+    X(VALID, "valid")             \
+    X(MICRO_BATCH, "micro-batch") \
     X(BUCKET, "bucket")
 
 typedef enum td__span_kind {
@@ -32,8 +33,8 @@ typedef struct td__span {
     uint64_t begin_ns, end_ns; /* td__clock_ns() */
     uint64_t posted_ns;        /* of a bucket: when it was ready to be carried; else 0 */
     uint32_t step;
-    uint16_t kind, lane; /* lane: of a shard, its compute thread */
-    int32_t id;          /* of a shard or bucket, its number */
+    uint16_t kind, lane; /* lane: of a micro-batch, its compute thread */
+    int32_t id;          /* of a micro-batch or bucket, its number */
     uint32_t kib;        /* of a bucket: its size, in units of 1,024 bytes */
 } td__span;
 

@@ -7,7 +7,7 @@
 
 /* On this rank, in seconds, and what it sent. */
 typedef struct td__step_times {
-    double compute; /* shards, and the sum of this rank's gradients */
+    double compute; /* micro-batches, and the sum of this rank's gradients */
     double reduce;  /* adding up over ranks: a thread beside compute, or this one after it */
     double busy;    /* of reduce: what its thread had a processor for */
     double wait;    /* after compute, for other ranks or for buckets that have not arrived */

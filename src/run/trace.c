@@ -26,7 +26,7 @@ static const char *const ROWS[] = {[ROW_STEPS] = "steps",
                                    [ROW_COMM] = "communication",
                                    [ROW_VALID] = "validation",
                                    [ROW_CHECKPOINT] = "checkpoints (background)",
-                                   [ROW_NODES] = "nodes (mean of one shard)"};
+                                   [ROW_NODES] = "nodes (mean of one micro-batch)"};
 
 typedef struct trace {
     td__observer observer;
@@ -147,15 +147,15 @@ static td_status on_checkpoint(td__observer *o, const td__checkpoint_event *e)
 static int row_of(const td__span *s)
 {
     switch (s->kind) {
-    case TD_SPAN_SHARD: return ROW_COMPUTE + s->lane;
+    case TD_SPAN_MICRO_BATCH: return ROW_COMPUTE + s->lane;
     case TD_SPAN_BUCKET: return ROW_COMM;
     case TD_SPAN_VALID: return ROW_VALID;
     default: return ROW_STEPS;
     }
 }
 
-/* From the end of the shard that made a bucket ready to where it is carried: arrows start within a
- * span, here the step's. */
+/* From the end of the micro-batch that made a bucket ready to where it is carried: arrows start
+ * within a span, here the step's. */
 static void print_arrow(trace *t, int rank, const td__span *s)
 {
     uint64_t id = t->arrows++;
@@ -177,7 +177,7 @@ static td_status print_span(trace *t, int rank, const td__span *s)
 
     if (s->kind == TD_SPAN_STEP)
         snprintf(name, sizeof name, "step %" PRIu32, s->step);
-    else if (s->kind == TD_SPAN_SHARD || s->kind == TD_SPAN_BUCKET)
+    else if (s->kind == TD_SPAN_MICRO_BATCH || s->kind == TD_SPAN_BUCKET)
         snprintf(name, sizeof name, "%s %d", td__span_name(s->kind), (int)s->id);
     else
         snprintf(name, sizeof name, "%s", td__span_name(s->kind));
@@ -198,7 +198,7 @@ static void name_lanes(trace *t, const td__spans_event *e)
     int lanes = 0;
 
     for (int i = 0; i < e->n; i++)
-        if (e->span[i].kind == TD_SPAN_SHARD && e->span[i].lane >= lanes)
+        if (e->span[i].kind == TD_SPAN_MICRO_BATCH && e->span[i].lane >= lanes)
             lanes = e->span[i].lane + 1;
     for (int k = 0; k < lanes && k < MOST_LANES; k++) {
         snprintf(name, sizeof name, "compute %d", k);

@@ -17,7 +17,7 @@ typedef struct number {
 enum { MOST = 20, NAMES = 2 };
 
 typedef struct answer {
-    char name[NAMES][72]; /* digest of the job; reducer */
+    char name[NAMES][72]; /* digest of the job; compressor */
     int64_t value[MOST];
 } answer;
 
@@ -32,7 +32,7 @@ static int numbers_of(const td__trainer *t, number out[MOST])
     const td__train_opts *o = &t->o;
     const number all[] = {
         {"batch", o->batch},
-        {"shards", o->shards},
+        {"shards", o->micro_batches},
         {"accumulate", o->accumulate},
         {"number of weights", (int64_t)td_params_trainable(t->params)},
         {"number of training samples", count_of(t, TD_PART_TRAIN)},
@@ -58,7 +58,7 @@ td_status td__trainer_agree(td__trainer *t)
 {
     number mine[MOST];
     int n = numbers_of(t, mine), rank = td__trainer_rank(t);
-    const char *names[NAMES] = {t->state.job_digest, t->o.reducer ? t->o.reducer : "none"};
+    const char *names[NAMES] = {t->state.job_digest, t->o.compressor ? t->o.compressor : "none"};
     answer a;
 
     if (td__trainer_ranks(t) == 1)

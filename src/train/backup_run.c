@@ -49,10 +49,10 @@ static int64_t rows_of_rank(const td__trainer *t, int64_t first, int64_t end, in
     int64_t all = td__data_part(t->data, TD_PART_TRAIN)->count, sum = 0;
     for (int64_t k = first; k < end; k++) {
         int64_t left = all - k * t->o.batch, rows = left < t->o.batch ? left : t->o.batch;
-        td__shard_range own = td__rank_cut(t->o.shards, (int)(end - first), (int)(k - first), rank,
-                                           td__trainer_ranks(t));
-        sum += td__shard_begin(rows, t->o.shards, own.end) -
-               td__shard_begin(rows, t->o.shards, own.begin);
+        td__micro_batch_range own = td__rank_cut(t->o.micro_batches, (int)(end - first),
+                                                 (int)(k - first), rank, td__trainer_ranks(t));
+        sum += td__micro_batch_begin(rows, t->o.micro_batches, own.end) -
+               td__micro_batch_begin(rows, t->o.micro_batches, own.begin);
     }
     return sum;
 }
@@ -68,10 +68,10 @@ td_status td__backup_check(const td__train_opts *o, int ranks)
         return TD_FAIL(TD_EINVAL,
                        "parallel.backup: rank 0 keeps all weights and states: it does not "
                        "go with parallel.zero");
-    if (o->backup && o->reducer)
+    if (o->backup && o->compressor)
         return TD_FAIL(TD_EINVAL,
                        "backup workers hand in plain gradients: %s does not go with them",
-                       o->reducer);
+                       o->compressor);
     return TD_OK;
 }
 

@@ -9,25 +9,26 @@
 
 enum { WINDOW = 8, WINDOWS = 3 }; /* steps; windows in a row that ask for a change */
 static const double GAIN = 0.75; /* of the slowest rank's time, that a new deal must come down to */
-static const double FORGET = 0.98; /* a window: how slow a rank was that has no shards any more */
+static const double FORGET =
+    0.98; /* a window: how slow a rank was that has no micro-batches any more */
 
 struct td__balance {
-    int shards, ranks;
+    int micro_batches, ranks;
     int steps, asked; /* in this window; windows that asked for a change */
     int *bounds;      /* (ranks + 1) */
     int *counts;      /* (ranks) of a new deal */
     double *seconds;  /* (ranks) in this window */
-    double *each;     /* (ranks) of a shard */
+    double *each;     /* (ranks) of a micro-batch */
     bool changed;
 };
 
-td_status td__balance_create(int shards, int ranks, td__balance **out)
+td_status td__balance_create(int micro_batches, int ranks, td__balance **out)
 {
     *out = NULL;
     td__balance *b = td__calloc(1, sizeof *b);
     if (!b)
         return TD_FAIL(TD_ENOMEM, "no memory for the shares of %d ranks", ranks);
-    b->shards = shards;
+    b->micro_batches = micro_batches;
     b->ranks = ranks;
     b->bounds = td__calloc((size_t)ranks + 1, sizeof *b->bounds);
     b->counts = td__calloc((size_t)ranks, sizeof *b->counts);
@@ -38,7 +39,7 @@ td_status td__balance_create(int shards, int ranks, td__balance **out)
         return TD_FAIL(TD_ENOMEM, "no memory for the shares of %d ranks", ranks);
     }
     for (int r = 0; r <= ranks; r++)
-        b->bounds[r] = (int)((int64_t)shards * r / ranks);
+        b->bounds[r] = (int)((int64_t)micro_batches * r / ranks);
     *out = b;
     return TD_OK;
 }
@@ -64,10 +65,10 @@ static int width(const td__balance *b, int rank)
     return b->bounds[rank + 1] - b->bounds[rank];
 }
 
-/* Seconds of a shard on each rank: as in this window; of a rank that had none, the mean of the
- * others, or more if it was slower when it last had some: a little less each time, so that it is
- * tried again. Returns those of the slowest rank. */
-static double per_shard(td__balance *b)
+/* Seconds of a micro-batch on each rank: as in this window; of a rank that had none, the mean of
+ * the others, or more if it was slower when it last had some: a little less each time, so that it
+ * is tried again. Returns those of the slowest rank. */
+static double per_micro_batch(td__balance *b)
 {
     double sum = 0, slowest = 0;
     int busy = 0;
@@ -88,11 +89,11 @@ static double per_shard(td__balance *b)
 }
 
 /* The best deal for these seconds; what its slowest rank will take. Ties go to the lower rank. */
-static double deal(td__balance *b)
+static double repartition(td__balance *b)
 {
     double slowest = 0;
     memset(b->counts, 0, (size_t)b->ranks * sizeof *b->counts);
-    for (int s = 0; s < b->shards; s++) {
+    for (int s = 0; s < b->micro_batches; s++) {
         int best = 0;
         for (int r = 1; r < b->ranks; r++)
             if ((b->counts[r] + 1) * b->each[r] < (b->counts[best] + 1) * b->each[best])
@@ -114,8 +115,8 @@ bool td__balance_add(td__balance *b, const double *seconds)
         b->seconds[r] += seconds[r];
     if (++b->steps < WINDOW)
         return false;
-    double now = per_shard(b);
-    bool gains = deal(b) < GAIN * now;
+    double now = per_micro_batch(b);
+    bool gains = repartition(b) < GAIN * now;
     memset(b->seconds, 0, (size_t)b->ranks * sizeof *b->seconds);
     b->steps = 0;
     b->asked = gains ? b->asked + 1 : 0;

@@ -45,7 +45,7 @@ static cargo cargo_of(td__trainer *t)
     cargo c = {.n = 0};
     size_t count;
     float *params = td_params_block(t->params, &count);
-    add(&c, &t->past, sizeof t->past);
+    add(&c, &t->event_log, sizeof t->event_log);
     add(&c, params, count * sizeof *params);
     for (int k = 0; k < td_optimizer_state_count(t->optimizer); k++) {
         float *state = td_optimizer_state(t->optimizer, k, &count);
@@ -64,7 +64,7 @@ static void fill(td__trainer *t, td__hello *h)
     h->optimizer_steps = td_optimizer_steps(t->optimizer);
     h->tried = t->tried;
     td__faults_tell(t->o.faults, &h->faults);
-    h->has = t->has_state && !t->spoiled;
+    h->has = t->has_state && !t->state_invalid;
     h->stopping = t->stopping;
     h->last = t->last_generation;
     h->rank = t->last_rank;
@@ -179,10 +179,10 @@ void td__catch_up_commit(td__trainer *t, const td__hello *from)
     td_optimizer_set_steps(t->optimizer, from->optimizer_steps);
     td_params_touch(t->params);
     t->has_state = true;
-    t->spoiled = false;
-    t->brought = true;
-    if (t->past.n)
-        t->loss = t->past.step[(t->past.n - 1) % TD__PAST_STEPS].loss;
+    t->state_invalid = false;
+    t->state_received = true;
+    if (t->event_log.n)
+        t->loss = t->event_log.step[(t->event_log.n - 1) % TD__EVENT_LOG_STEPS].loss;
 }
 
 /* This rank is behind. A state that it has stays whole until the new one is. */
@@ -191,7 +191,7 @@ static td_status receive(td__trainer *t, const td__hello *all, int best)
     cargo own = cargo_of(t), c = own;
     char *staging = NULL;
 
-    if (t->has_state && !t->spoiled) {
+    if (t->has_state && !t->state_invalid) {
         staging = td__alloc_block(own.total);
         if (!staging)
             return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of a peer's state", own.total);
@@ -199,7 +199,7 @@ static td_status receive(td__trainer *t, const td__hello *all, int best)
         for (int i = 0; i < c.n; at += td__align_up(c.nbytes[i++], 64))
             c.at[i] = staging + at;
     } else {
-        t->spoiled = true; /* until all of it is there */
+        t->state_invalid = true; /* until all of it is there */
     }
     td_status st = transfer(t, all, best, &c);
     for (int i = 0; staging && !st && i < c.n; i++)
@@ -227,8 +227,8 @@ static td_status begin_again(td__trainer *t)
         td_params_touch(t->params);
         td_optimizer_destroy(t->optimizer);
         t->optimizer = o;
-        t->past = (td__past){.n = 0};
-        t->spoiled = false;
+        t->event_log = (td__event_log){.n = 0};
+        t->state_invalid = false;
     }
     td_params_destroy(fresh);
     return st;
@@ -238,7 +238,7 @@ static td_status begin_again(td__trainer *t)
 static td_status from_disk(td__trainer *t)
 {
     bool found = false;
-    if (t->spoiled)
+    if (t->state_invalid)
         TD_TRY(begin_again(t));
     if (t->rank == 0)
         TD_TRY(td__trainer_resume(t, &found));

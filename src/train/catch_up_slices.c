@@ -191,21 +191,21 @@ static bool rolls(const td__hello *all, int r, int best)
 
 static td_status go_on(td__trainer *t, const td__hello *all, int best, const worlds *w, td__move *m)
 {
-    td__past past = t->past;
+    td__event_log event_log = t->event_log;
     bool all_whole = true, behind = td__hello_compare(&all[t->rank], &all[best]) < 0;
 
-    TD_TRY(td_broadcast(t->o.comm, &past, sizeof past, TD_U8, best, NULL));
+    TD_TRY(td_broadcast(t->o.comm, &event_log, sizeof event_log, TD_U8, best, NULL));
     TD_TRY(settle(t, rolls(all, t->rank, best)));
     if (!is_there(all, t->rank, best))
         TD_TRY(release(t));
     if (is_there(all, t->rank, best) && behind) {
-        t->past = past;
+        t->event_log = event_log;
         td__catch_up_commit(t, &all[best]);
     }
     TD_TRY(join(t));
     TD_TRY(run_move(t, m, w->to[t->rank], all[best].optimizer_steps));
     if (!is_there(all, t->rank, best)) {
-        t->past = past;
+        t->event_log = event_log;
         td__catch_up_commit(t, &all[best]);
     }
     for (int r = 0; r < t->ranks; r++)
@@ -234,7 +234,7 @@ static td_status from_disk(td__trainer *t, td__layout to)
     td__train_drop_lead(t); /* steps that it has told are about to happen again */
     TD_TRY(settle(t, false));
     TD_TRY(release(t));
-    t->past = (td__past){.n = 0};
+    t->event_log = (td__event_log){.n = 0};
     t->loss = (double)NAN;
     t->state = t->first;
     td_schedule_set_state(t->schedule, t->state.schedule);
@@ -251,7 +251,7 @@ static td_status from_disk(td__trainer *t, td__layout to)
     TD_TRY(td_broadcast(t->o.comm, &f, sizeof f, TD_U8, 0, NULL));
     t->state = f.state;
     td_schedule_set_state(t->schedule, t->state.schedule);
-    t->goes_on = false;
+    t->resuming = false;
     if (!f.yes)
         TD_TRY(td__slices_fill(t));
     else if (t->zero)

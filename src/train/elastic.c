@@ -51,14 +51,14 @@ static void let_go_of_lead(td__trainer *t)
     td__members *m = t->o.members;
     if (!t->leads || !(t->leaving || (m->ops->going && m->ops->going(m))))
         return;
-    td__train_beat(t, TD_PHASE_DISK, "the last checkpoint before it goes", NULL);
+    td__train_heartbeat(t, TD_PHASE_DISK, "the last checkpoint before it goes", NULL);
     td_status st = t->checkpointer ? td__checkpointer_wait(t->checkpointer) : TD_OK;
     if (st)
         TD_LOG(WARN, TRAIN, "rank 0 goes, and its last checkpoint is not written: %s",
                td_last_error());
     if (st != TD_ETIMEDOUT)
         td__train_drop_lead(t);
-    td__train_beat(t, TD_PHASE_IDLE, NULL, NULL);
+    td__train_heartbeat(t, TD_PHASE_IDLE, NULL, NULL);
 }
 
 /* One generation, from next() to leave(). *none: there is no more for this process. */
@@ -71,7 +71,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     bool all;
 
     *none = true;
-    td__train_beat(t, TD_PHASE_COMM, "a generation", "its members");
+    td__train_heartbeat(t, TD_PHASE_COMM, "a generation", "its members");
     TD_TRY(m->ops->next(m, td__deadline_in_ms(NEXT_MS), &g, &comm));
     *none = false;
     t->o.comm = comm;
@@ -81,7 +81,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     td__comm_points(comm, td__faults_points(t->o.faults));
     td__faults_generation(t->o.faults, g.number, g.rank, g.size, comm);
     say(&g, t);
-    td__train_beat(t, TD_PHASE_COMM, "the state of the run", "catching up");
+    td__train_heartbeat(t, TD_PHASE_COMM, "the state of the run", "catching up");
     if (m->ops->explain)
         m->ops->explain(m, td__train_explain, t);
     td_status st = generation(t, out, over, &all);
@@ -90,7 +90,7 @@ static td_status one(td__trainer *t, td__train_result *out, bool *over, bool *no
     bool wrong = st == TD_EIO && td__verify_doubt(t->verify); /* who is outvoted */
     if (m->ops->explain)
         m->ops->explain(m, NULL, NULL);
-    td__train_beat(t, TD_PHASE_IDLE, NULL, NULL);
+    td__train_heartbeat(t, TD_PHASE_IDLE, NULL, NULL);
     td__faults_generation(t->o.faults, g.number, g.rank, g.size, NULL);
     td__train_close(t);
     t->o.comm = NULL;

@@ -11,8 +11,8 @@
  *                 holds any: the newest checkpoint on disk, or else the beginning.
  *   3. lead       Rank 0 may be another process now. It opens the run's directory as --resume does,
  *                 cuts off what its predecessor wrote about steps that are about to happen again,
- *                 and writes what it had no time to write (past.h).
- *   4. steps      Shards are dealt out to the ranks that there are, so bits stay the same.
+ *                 and writes what it had no time to write (event_log.h).
+ *   4. steps      Micro-batches are dealt out to the ranks that there are, so bits stay the same.
  *   5. leave      When a call on the comm fails, or all agreed at a step's border that the
  *                 membership changes. Engine, buffers and comm are dropped; programs, runners,
  *                 weights and the loader stay.

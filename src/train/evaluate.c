@@ -1,9 +1,10 @@
 /* evaluate.c -- loss and metrics of a whole part.
  *
- * Samples are taken in order, in batches cut in shards as in training. Each shard gives means over
- * its rows; the means, times their rows, are added in the order of the samples in double, after the
- * last batch. So the result does not depend on who ran which shard, and a short last batch counts
- * by its rows. With several ranks each runs its range of the shards of every batch. */
+ * Samples are taken in order, in batches cut in micro-batches as in training. Each micro-batch
+ * gives means over its rows; the means, times their rows, are added in the order of the samples in
+ * double, after the last batch. So the result does not depend on who ran which micro-batch, and a
+ * short last batch counts by its rows. With several ranks each runs its range of the micro-batches
+ * of every batch. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -13,71 +14,72 @@
 #include "train/trainer_impl.h"
 
 typedef struct sums {
-    int n;      /* values of a shard: the loss, then the metrics */
-    int shards; /* of a batch */
+    int n;             /* values of a micro-batch: the loss, then the metrics */
+    int micro_batches; /* of a batch */
     int rank, ranks;
-    double
-        *value; /* ([stopped], batches, shards, n): means times rows; 0 for other ranks' shards */
+    /* ([stopped], batches, micro-batches, n): means times rows; 0 for those of other ranks */
+    double *value;
     size_t count;
     double *at; /* of the batch being run */
 } sums;
 
-static td__shard_range own_shards(const sums *s)
+static td__micro_batch_range own_micro_batches(const sums *s)
 {
-    return td__rank_shards(s->shards, s->rank, s->ranks);
+    return td__rank_micro_batches(s->micro_batches, s->rank, s->ranks);
 }
 
 static td__row_range own_rows(const void *user, int64_t index, int64_t rows)
 {
     const sums *s = user;
-    td__shard_range own = own_shards(s);
+    td__micro_batch_range own = own_micro_batches(s);
     (void)index;
-    return (td__row_range){td__shard_begin(rows, s->shards, own.begin),
-                           td__shard_begin(rows, s->shards, own.end)};
+    return (td__row_range){td__micro_batch_begin(rows, s->micro_batches, own.begin),
+                           td__micro_batch_begin(rows, s->micro_batches, own.end)};
 }
 
-static td_status note_shard(void *user, const td__shard *shard)
+static td_status note_micro_batch(void *user, const td__micro_batch *micro_batch)
 {
     const sums *s = user;
-    double *value = s->at + (size_t)shard->index * (size_t)s->n;
-    if (!shard->runner)
+    double *value = s->at + (size_t)micro_batch->index * (size_t)s->n;
+    if (!micro_batch->runner)
         return TD_OK;
-    value[0] = (double)td_runner_loss(shard->runner) * (double)shard->rows;
+    value[0] = (double)td_runner_loss(micro_batch->runner) * (double)micro_batch->rows;
     for (int i = 1; i < s->n; i++) {
         float mean;
-        memcpy(&mean, td_runner_output(shard->runner, i - 1, NULL), sizeof mean);
-        value[i] = (double)mean * (double)shard->rows;
+        memcpy(&mean, td_runner_output(micro_batch->runner, i - 1, NULL), sizeof mean);
+        value[i] = (double)mean * (double)micro_batch->rows;
     }
     return TD_OK;
 }
 
-/* A batch where params are in slices: one shard of each rank's range at a time. */
+/* A batch where params are in slices: one micro-batch of each rank's range at a time. */
 static td_status run_together(td__trainer *t, const td__batch *b, const sums *s)
 {
-    int rounds = (s->shards + s->ranks - 1) / s->ranks;
+    int rounds = (s->micro_batches + s->ranks - 1) / s->ranks;
     td_status st = TD_OK;
     int *run = td__calloc((size_t)s->ranks, sizeof *run);
     if (!run)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", s->ranks);
     for (int j = 0; j < rounds && !st; j++) {
         for (int r = 0; r < s->ranks; r++) {
-            td__shard_range own = td__rank_shards(s->shards, r, s->ranks);
+            td__micro_batch_range own = td__rank_micro_batches(s->micro_batches, r, s->ranks);
             run[r] = own.begin + j < own.end ? own.begin + j : -1;
         }
-        td__shard mine = {.index = run[s->rank]};
+        td__micro_batch mine = {.index = run[s->rank]};
         if (mine.index >= 0) {
-            mine.begin = td__shard_begin(b->rows, s->shards, mine.index);
-            mine.rows = td__shard_begin(b->rows, s->shards, mine.index + 1) - mine.begin;
+            mine.begin = td__micro_batch_begin(b->rows, s->micro_batches, mine.index);
+            mine.rows =
+                td__micro_batch_begin(b->rows, s->micro_batches, mine.index + 1) - mine.begin;
         }
         td__lockstep_round round = {.batch = b,
-                                    .shards = s->shards,
+                                    .micro_batches = s->micro_batches,
                                     .run = run,
                                     .at = mine.begin - b->here.begin,
                                     .step = (uint32_t)t->state.step,
-                                    .shard = (uint32_t)mine.index};
+                                    .micro_batch = (uint32_t)mine.index};
         st = td__lockstep_run(t->eval_walk, &round, &mine.runner);
         if (!st && mine.runner)
-            st = note_shard((void *)(uintptr_t)s, &mine);
+            st = note_micro_batch((void *)(uintptr_t)s, &mine);
     }
     td__free(run);
     return st;
@@ -85,17 +87,18 @@ static td_status run_together(td__trainer *t, const td__batch *b, const sums *s)
 
 static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *stop, sums *s)
 {
-    td__shard_range own = own_shards(s);
-    td__shard_cut cut = {s->shards, own.begin, own.end};
-    for (s->at = s->value + 1;; s->at += s->shards * s->n) {
+    td__micro_batch_range own = own_micro_batches(s);
+    td__micro_batch_cut cut = {s->micro_batches, own.begin, own.end};
+    for (s->at = s->value + 1;; s->at += s->micro_batches * s->n) {
         const td__batch *b;
         if (!t->backup) /* with backup workers the others train on meanwhile */
-            td__train_beat(t, TD_PHASE_DATA, "samples of an evaluation", td__data_source(t->data));
+            td__train_heartbeat(t, TD_PHASE_DATA, "samples of an evaluation",
+                                td__data_source(t->data));
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
         if (!t->backup) {
-            td__train_beat(t, TD_PHASE_COMPUTE, "evaluation", NULL);
+            td__train_heartbeat(t, TD_PHASE_COMPUTE, "evaluation", NULL);
             atomic_store(&t->at, t->eval_set);
         }
         if (t->o.zero == 3) { /* ranks must stay together: nobody leaves early */
@@ -106,8 +109,9 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
             s->value[0] = 1;
             return TD_OK;
         }
-        TD_TRY(td__shards_run(t->eval_set, b, cut, (uint32_t)t->state.step, 0,
-                              (td__shard_calls){.after = note_shard, .user = s}));
+        TD_TRY(
+            td__micro_batches_run(t->eval_set, b, cut, (uint32_t)t->state.step, 0,
+                                  (td__micro_batch_calls){.after = note_micro_batch, .user = s}));
     }
 }
 
@@ -116,7 +120,8 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
 {
     td__loader *l;
 
-    TD_TRY(td__shard_set_dataset(t->eval_set, part, (batch + s->shards - 1) / s->shards));
+    TD_TRY(td__micro_batch_set_dataset(t->eval_set, part,
+                                       (batch + s->micro_batches - 1) / s->micro_batches));
     TD_TRY(td__loader_create(part,
                              &(td__loader_opts){.batch = batch,
                                                 .once = true,
@@ -127,7 +132,7 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
                              &l));
     td_status st = run_batches(t, l, stop, s);
     if (!t->backup)
-        td__train_beat(t, TD_PHASE_COMM, "metrics of an evaluation", NULL);
+        td__train_heartbeat(t, TD_PHASE_COMM, "metrics of an evaluation", NULL);
     td__loader_destroy(l);
     if (!st && s->ranks > 1)
         st = td_allreduce(t->o.comm, s->value, s->value, s->count, TD_F64, TD_REDUCE_SUM, NULL);
@@ -146,14 +151,14 @@ td_status td__eval_set_make(td__trainer *t)
 {
     if (t->eval_set)
         return make_walk(t);
-    TD_TRY(td__shard_set_create(&(td__shard_set_opts){.model = t->model,
-                                                      .pool = t->pool,
-                                                      .use = TD__USE_EVALUATE,
-                                                      .backend = t->o.backend,
-                                                      .precision = t->o.precision,
-                                                      .seed = t->o.seed},
-                                &t->eval_set));
-    td__shard_set_params(t->eval_set, t->params);
+    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->model,
+                                                                  .pool = t->pool,
+                                                                  .use = TD__USE_EVALUATE,
+                                                                  .backend = t->o.backend,
+                                                                  .precision = t->o.precision,
+                                                                  .seed = t->o.seed},
+                                      &t->eval_set));
+    td__micro_batch_set_params(t->eval_set, t->params);
     return make_walk(t);
 }
 
@@ -182,13 +187,13 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
         return TD_FAIL(TD_EINVAL, "there are no samples to evaluate");
     TD_TRY(td__eval_set_make(t));
     sums s = {.n = 1 + t->facts.n_metrics,
-              .shards = td__shards_default(batch),
+              .micro_batches = td__micro_batches_default(batch),
               .rank = t->backup ? 0 : td__trainer_rank(t), /* the others train on */
               .ranks = t->backup ? 1 : td__trainer_ranks(t)};
-    s.count = 1 + (size_t)((part->count + batch - 1) / batch) * (size_t)(s.shards * s.n);
+    s.count = 1 + (size_t)((part->count + batch - 1) / batch) * (size_t)(s.micro_batches * s.n);
     s.value = td__calloc(s.count, sizeof *s.value);
     if (!s.value)
-        return TD_FAIL(TD_ENOMEM, "no memory for the metrics of %zu shards", s.count);
+        return TD_FAIL(TD_ENOMEM, "no memory for the metrics of %zu micro-batches", s.count);
     td_status st = run_part(t, part, batch, stop, &s);
     bool left = s.value[0] > 0;
     if (!st && stopped)

@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "fault/faults.h"
-#include "train/heir.h"
+#include "train/best_replica.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
@@ -14,7 +14,7 @@ static td_status save_now(td__trainer *t)
     td__checkpoint_event told_to_nobody;
     bool done;
 
-    td__train_beat(t, TD_PHASE_DISK, "checkpoint", "of where the run is");
+    td__train_heartbeat(t, TD_PHASE_DISK, "checkpoint", "of where the run is");
     TD_TRY(td__checkpointer_save(t->checkpointer, s, t->params, t->optimizer,
                                  s->best_step == s->step));
     TD_TRY(td__checkpointer_wait(t->checkpointer));
@@ -77,8 +77,8 @@ static td_status tell_past(td__trainer *t)
     for (int i = 0; i < t->facts.n_metrics; i++)
         names[i + 1] = t->facts.metric[i];
     for (int i = t->n_own; i < t->n_observers; i++)
-        TD_TRY(td__past_tell(&t->past, t->told_step, t->told_valid, names,
-                             td__part_name(TD_PART_VALID), t->observers[i]));
+        TD_TRY(td__event_log_tell(&t->event_log, t->told_step, t->told_valid, names,
+                                  td__part_name(TD_PART_VALID), t->observers[i]));
     t->told_step = t->state.step;
     t->told_valid = t->state.valid_step;
     return TD_OK;
@@ -89,11 +89,11 @@ static void find_owed(td__trainer *t)
 {
     const td__train_state *s = &t->state;
     bool best = s->best_step == s->step && s->step > 0;
-    if (t->checkpointer && t->brought) {
+    if (t->checkpointer && t->state_received) {
         t->dirty = s->step > 0 && !td__checkpointer_has(t->checkpointer, s->step, best);
         t->owes_best = t->dirty && best;
     }
-    t->brought = false;
+    t->state_received = false;
 }
 
 void td__train_drop_lead(td__trainer *t)
@@ -116,8 +116,8 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
         td__train_drop_lead(t);
     else if (!t->leads) {
         TD_TRY(take_lead(t));
-        TD_TRY(td__heir_write(t));
-        t->brought = true;
+        TD_TRY(td__best_replica_write(t));
+        t->state_received = true;
     }
     if (t->leads)
         TD_TRY(tell_past(t));
@@ -133,7 +133,8 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
         return td__slices_hand_over(t);
     TD_TRY(td__train_finish(t, out));
     if (t->leads && t->o.lead && t->o.lead->conclude) {
-        td__train_beat(t, TD_PHASE_DISK, "the report", NULL); /* however long: it does not hang */
+        td__train_heartbeat(t, TD_PHASE_DISK, "the report",
+                            NULL); /* however long: it does not hang */
         t->o.lead->conclude(t->o.lead->user, out);
     }
     /* Nobody leaves before all are here: who does not come may have been rank 0 with its files. */

@@ -17,7 +17,7 @@ typedef struct sized {
 
 struct td__lockstep {
     td__zero *zero;
-    td__shard_set *set;
+    td__micro_batch_set *set;
     td_params *ps;
     bool evaluate;
     int rank, size;
@@ -30,12 +30,12 @@ struct td__lockstep {
     float *grads;
 };
 
-td_status td__lockstep_create(td__zero *z, td__shard_set *set, td_params *ps, bool evaluate,
+td_status td__lockstep_create(td__zero *z, td__micro_batch_set *set, td_params *ps, bool evaluate,
                               td__lockstep **out)
 {
     td__lockstep *l = *out = td__calloc(1, sizeof *l);
     if (!l)
-        return TD_FAIL(TD_ENOMEM, "no memory to run shards in step");
+        return TD_FAIL(TD_ENOMEM, "no memory to run micro-batches in step");
     *l = (td__lockstep){.zero = z, .set = set, .ps = ps, .evaluate = evaluate};
     l->size = td__zero_map_of(z)->size;
     l->rank = td__zero_rank(z);
@@ -53,7 +53,8 @@ void td__lockstep_destroy(td__lockstep *l)
     td__free(l);
 }
 
-/* The script for shards of `rows`; 0: the plain one. Valid until 7 others have been asked for. */
+/* The script for micro-batches of `rows`; 0: the plain one. Valid until 7 others have been asked
+ * for. */
 static td_status find(td__lockstep *l, int64_t rows, const td__zero_script **out)
 {
     sized *oldest = &l->scripts[0];
@@ -72,7 +73,7 @@ static td_status find(td__lockstep *l, int64_t rows, const td__zero_script **out
     td__zero_script_fini(&oldest->script);
     oldest->rows = -1;
     if (rows)
-        TD_TRY(td__shard_program(l->set, rows, &p, NULL));
+        TD_TRY(td__micro_batch_program(l->set, rows, &p, NULL));
     TD_TRY(td__zero_script_init(&oldest->script, td__zero_map_of(l->zero), p, l->ps,
                                 td__zero_stage(l->zero), l->evaluate));
     oldest->rows = rows;
@@ -85,11 +86,11 @@ static int64_t rows_of(const td__lockstep_round *r, int index)
 {
     int64_t rows = r->batch->rows;
     return index < 0 ? 0
-                     : td__shard_begin(rows, r->shards, index + 1) -
-                           td__shard_begin(rows, r->shards, index);
+                     : td__micro_batch_begin(rows, r->micro_batches, index + 1) -
+                           td__micro_batch_begin(rows, r->micro_batches, index);
 }
 
-/* The script that fits all shards of the round. */
+/* The script that fits all micro-batches of the round. */
 static td_status choose(td__lockstep *l, const td__lockstep_round *r)
 {
     int64_t first = 0;
@@ -146,10 +147,10 @@ td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_
     l->next = 0;
     l->grads = NULL;
     if (rows) {
-        TD_TRY(td__shard_ready(l->set, round->batch, round->at, rows, &r, &seed));
+        TD_TRY(td__micro_batch_ready(l->set, round->batch, round->at, rows, &r, &seed));
         td__runner_thin(r);
         l->grads = l->evaluate ? NULL : td_runner_grads(r, NULL);
-        td_run_key key = {.seed = seed, .step = round->step, .shard = round->shard};
+        td_run_key key = {.seed = seed, .step = round->step, .micro_batch = round->micro_batch};
         TD_TRY(td__runner_walk(r, key, slices, follow, l));
     }
     TD_TRY(follow(l, INT32_MAX));

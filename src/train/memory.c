@@ -11,10 +11,10 @@
 
 enum { SIZES = 8, SHM_SETS = 2 };
 
-/* What runners of one kind need, over all sizes of shard that one thread meets. */
+/* What runners of one kind need, over all sizes of micro-batch that one thread meets. */
 typedef struct runners {
     size_t grads, packed, other;
-    size_t beside;      /* of one more that is lent the rest */
+    size_t in_flight;   /* of one more that is lent the rest */
     size_t packed_most; /* of one step */
 } runners;
 
@@ -22,32 +22,32 @@ typedef struct estimate {
     td__trainer *t;
     const td__memory_case *c;
     td__zero_map map;
-    int threads, beside;
-    size_t whole;                   /* bytes of params and states */
-    const td__reducer_ops *reducer; /* NULL: the tree */
-    bool velocity;                  /* it has the optimizer's momentum */
+    int threads, in_flight;
+    size_t whole;                         /* bytes of params and states */
+    const td__compressor_ops *compressor; /* NULL: the tree */
+    bool velocity;                        /* it has the optimizer's momentum */
     td__train_memory *out;
 } estimate;
 
 static int threads_of(const td__trainer *t, const td__memory_case *c)
 {
-    int eval = td__shards_default(t->o.eval_batch);
-    int most = t->o.shards > eval ? t->o.shards : eval;
+    int eval = td__micro_batches_default(t->o.eval_batch);
+    int most = t->o.micro_batches > eval ? t->o.micro_batches : eval;
     int threads = t->o.threads ? t->o.threads : td__processors() / c->ranks;
     threads = c->ranks > 1 && c->zero > 1 ? 1 : threads > 1 ? threads : 1;
-    return td__step_threads(threads < most ? threads : most, t->o.shards);
+    return td__step_threads(threads < most ? threads : most, t->o.micro_batches);
 }
 
-/* Shards that a thread of the busiest rank runs side by side. */
+/* Micro-batches that a thread of the busiest rank runs side by side. */
 static int beside_of(const td__trainer *t, const td__memory_case *c, int threads)
 {
-    int most = td__step_beside(&(td__step_beside_opts){.size = c->ranks,
-                                                       .shared = c->shared,
-                                                       .watched = t->o.verify > 0,
-                                                       .zero = c->zero,
-                                                       .reducer = t->o.reducer,
-                                                       .most = t->o.beside});
-    int own = (t->o.shards + c->ranks - 1) / c->ranks, each = (own + threads - 1) / threads;
+    int most = td__step_in_flight(&(td__step_in_flight_opts){.size = c->ranks,
+                                                             .shared = c->shared,
+                                                             .watched = t->o.verify > 0,
+                                                             .zero = c->zero,
+                                                             .compressor = t->o.compressor,
+                                                             .most = t->o.in_flight});
+    int own = (t->o.micro_batches + c->ranks - 1) / c->ranks, each = (own + threads - 1) / threads;
     return each < most ? each : most;
 }
 
@@ -62,15 +62,15 @@ static void note_rows(int64_t rows, int64_t *sizes, int *n)
         sizes[(*n)++] = rows;
 }
 
-/* Sizes of the shards of batches of `count` samples in all. */
-static int sizes_of(int64_t count, int64_t batch, int shards, int64_t sizes[SIZES])
+/* Sizes of the micro-batches of batches of `count` samples in all. */
+static int sizes_of(int64_t count, int64_t batch, int micro_batches, int64_t sizes[SIZES])
 {
     int n = 0;
     batch = batch < count ? batch : count;
     for (int64_t rows = batch, last = 0; rows; rows = last ? 0 : count % batch, last = 1) {
-        note_rows(rows / shards, sizes, &n);
-        if (rows % shards)
-            note_rows(rows / shards + 1, sizes, &n);
+        note_rows(rows / micro_batches, sizes, &n);
+        if (rows % micro_batches)
+            note_rows(rows / micro_batches + 1, sizes, &n);
     }
     return n;
 }
@@ -83,20 +83,20 @@ static int64_t rows_met(const td__trainer *t, int64_t count)
     return ends ? full : count;
 }
 
-static td_status add_runners(const estimate *e, td__shard_set *set, int64_t count, int64_t batch,
-                             int shards, runners *r)
+static td_status add_runners(const estimate *e, td__micro_batch_set *set, int64_t count,
+                             int64_t batch, int micro_batches, runners *r)
 {
     int64_t sizes[SIZES];
-    int n = sizes_of(count, batch, shards, sizes);
+    int n = sizes_of(count, batch, micro_batches, sizes);
     for (int i = 0; i < n; i++) {
         const td_program *p;
-        TD_TRY(td__shard_program(set, sizes[i], &p, NULL));
+        TD_TRY(td__micro_batch_program(set, sizes[i], &p, NULL));
         td_memory_plan m = td_program_memory(p);
         size_t most = td__program_packed_most(p);
         r->grads += e->map.total * sizeof(float);
         r->packed += m.packed;
         r->packed_most = most > r->packed_most ? most : r->packed_most;
-        r->beside += m.activations + m.constants + m.inputs;
+        r->in_flight += m.activations + m.constants + m.inputs;
         r->other += m.activations + m.scratch + m.constants + m.inputs;
     }
     return TD_OK;
@@ -104,18 +104,18 @@ static td_status add_runners(const estimate *e, td__shard_set *set, int64_t coun
 
 /* ---- Between ranks --------------------------------------------------------------------------- */
 
-/* Floats that are open in the shard tree of the busiest rank. */
+/* Floats that are open in the micro-batch tree of the busiest rank. */
 static td_status open_partials(const estimate *e, size_t *blocks)
 {
     td__trainer *t = e->t;
     td__grad_pool *pool;
     *blocks = 0;
-    TD_TRY(td__grad_pool_create(td__trainer_program(t), t->params, t->o.shards * t->o.accumulate,
-                                &pool));
+    TD_TRY(td__grad_pool_create(td__trainer_program(t), t->params,
+                                t->o.micro_batches * t->o.accumulate, &pool));
     for (int r = 0; r < e->c->ranks; r++) {
-        int n =
-            td__step_blocks(pool, &(td__step_blocks_opts){t->o.shards, t->o.accumulate, e->threads,
-                                                          r, e->c->ranks, NULL, e->beside});
+        int n = td__step_blocks(pool, &(td__step_blocks_opts){t->o.micro_batches, t->o.accumulate,
+                                                              e->threads, r, e->c->ranks, NULL,
+                                                              e->in_flight});
         *blocks = (size_t)n > *blocks ? (size_t)n : *blocks;
     }
     td__grad_pool_destroy(pool);
@@ -123,10 +123,10 @@ static td_status open_partials(const estimate *e, size_t *blocks)
 }
 
 /* The sum, which is registered with all ranks of the host, and what is still owed. */
-static size_t reducer_exchange(const estimate *e, size_t g)
+static size_t compressor_exchange(const estimate *e, size_t g)
 {
     size_t sums = e->c->shared ? (size_t)e->c->ranks : 1;
-    return (sums + (size_t)e->reducer->kept + e->velocity) * g;
+    return (sums + (size_t)e->compressor->kept + e->velocity) * g;
 }
 
 /* Where every rank has whole gradients: slots of all ranks in shared memory, or slots, inbox and
@@ -137,11 +137,11 @@ static size_t whole_exchange(const estimate *e)
     size_t size = (size_t)e->c->ranks, g = e->map.total * sizeof(float), slots = 1;
     if (o->backup && size > 1)
         return (size - 1) * (g > e->whole ? g : e->whole);
-    if (e->reducer)
-        return reducer_exchange(e, g);
+    if (e->compressor)
+        return compressor_exchange(e, g);
     for (int m = 1; m <= o->accumulate; m++)
         for (int r = 0; r < e->c->ranks; r++) {
-            size_t n = (size_t)td__rank_partials(m * o->shards, r, e->c->ranks, NULL);
+            size_t n = (size_t)td__rank_partials(m * o->micro_batches, r, e->c->ranks, NULL);
             slots = n > slots ? n : slots;
         }
     if (size == 1)
@@ -231,7 +231,7 @@ static td_status add_grads(const estimate *e, int zero, const runners *train)
     out->grads = (size_t)e->threads * train->grads + blocks * g;
     if (zero > 1) /* one bucket, and what has been begun of the next */
         out->grads = bucket + TD__ZERO_BUCKET_NBYTES < g ? bucket + TD__ZERO_BUCKET_NBYTES : g;
-    td__zero_case z = {zero, o->shards, o->accumulate, e->c->shared, e->c->mirrors};
+    td__zero_case z = {zero, o->micro_batches, o->accumulate, e->c->shared, e->c->mirrors};
     out->buffers += zero ? td__zero_nbytes(&e->map, &z) : whole_exchange(e);
     return TD_OK;
 }
@@ -256,22 +256,23 @@ static td_status sum_up(estimate *e)
     const td__dataset *v = td__data_part(t->data, TD_PART_VALID);
     int zero = e->c->ranks > 1 ? e->c->zero : 0;
     runners train = {0}, eval = {0};
-    bool moves = e->velocity && !t->o.reducer; /* not yet: t is of one rank */
+    bool moves = e->velocity && !t->o.compressor; /* not yet: t is of one rank */
     size_t held, states = (size_t)(td_optimizer_state_count(t->optimizer) - moves) * sizeof(float);
 
     TD_TRY(add_runners(e, t->train_set, rows_met(t, d && d->count ? d->count : t->o.batch),
-                       t->o.batch, t->o.shards, &train));
+                       t->o.batch, t->o.micro_batches, &train));
     if (v && v->count && t->o.valid_every >= 0) {
         int64_t batch = t->o.eval_batch < v->count ? t->o.eval_batch : v->count;
         TD_TRY(td__eval_set_make(t));
-        TD_TRY(add_runners(e, t->eval_set, v->count, batch, td__shards_default(batch), &eval));
+        TD_TRY(
+            add_runners(e, t->eval_set, v->count, batch, td__micro_batches_default(batch), &eval));
     }
     TD_TRY(add_weights(e, zero, &train, &eval));
     TD_TRY(add_grads(e, zero, &train));
     TD_TRY(most_held(e, zero, &held));
     out->optimizer = states * held;
-    out->activations =
-        (size_t)e->threads * (train.other + (size_t)(e->beside - 1) * train.beside + eval.other);
+    out->activations = (size_t)e->threads *
+                       (train.other + (size_t)(e->in_flight - 1) * train.in_flight + eval.other);
     out->buffers += batches_ahead(e);
     /* Rank 0: a copy of all, or a bucket at a time, from stage 2 on in the place of gradients. */
     if (e->c->saves && zero < 2)
@@ -290,13 +291,13 @@ td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train
     size_t all;
 
     *out = (td__train_memory){0};
-    e.beside = beside_of(t, c, e.threads);
+    e.in_flight = beside_of(t, c, e.threads);
     td_params_block(t->params, &all);
     e.whole = all * sizeof(float);
-    const char *reducer = t->o.reducer ? t->o.reducer : t->reducer;
-    if (reducer && c->ranks > 1 && !c->zero)
-        e.reducer = td__reducer_find(reducer);
-    e.velocity = e.reducer && e.reducer->takes_momentum && t->reducer_momentum;
+    const char *compressor = t->o.compressor ? t->o.compressor : t->compressor;
+    if (compressor && c->ranks > 1 && !c->zero)
+        e.compressor = td__compressor_find(compressor);
+    e.velocity = e.compressor && e.compressor->takes_momentum && t->compressor_momentum;
     TD_TRY(td__zero_map_init(&e.map, t->params, c->ranks, t->o.bucket_nbytes));
     td_status st = sum_up(&e);
     td__zero_map_fini(&e.map);

@@ -7,12 +7,12 @@
  *
  *   weights      p, at stage 3 p/n and the buckets that are there at once; beside them the kernels'
  *                own formats: all, or at stage 3 those of one step
- *   gradients    g T of the runners and g for each partial of the shard tree that is open; from
- *                stage 2 on a bucket and a little more
- *   optimizer    s; from stage 1 on s/n; with mirrors (elastic runs) both twice, and g/n in buffers
- *   activations  T times the planned block, inputs, constants, scratch; for training and
- *                evaluation; all but scratch for every shard that a thread runs side by side
- *   buffers      what ranks exchange, batches read ahead, what rank 0 writes checkpoints from
+ *   gradients    g T of the runners and g for each partial of the micro-batch tree that is open;
+ *   from stage 2 on a bucket and a little more optimizer    s; from stage 1 on s/n; with mirrors
+ *   (elastic runs) both twice, and g/n in buffers activations  T times the planned block, inputs,
+ *   constants, scratch; for training and evaluation; all but scratch for every micro-batch that a
+ *   thread runs side by side buffers      what ranks exchange, batches read ahead, what rank 0
+ *   writes checkpoints from
  *
  * An elastic rank has more while the world changes, until all have what they need: the slices that
  * it held in a world of n - 1 ranks beside those of its n; without slices, a second whole state.

@@ -8,10 +8,12 @@
 
 enum { TD__MAX_MODEL_INPUTS = 8 };
 
-/* A metric of one shard of rows. The graph gives a node; the rest is how rows become one number. */
+/* A metric of one micro-batch of rows. The graph gives a node; the rest is how rows become one
+ * number. */
 typedef struct td__metric_node {
     const char *name; /* "accuracy" */
-    td_node *node; /* f32 scalar: the mean over the shard's rows (tokens, pixels count as rows) */
+    td_node
+        *node; /* f32 scalar: the mean over the micro-batch's rows (tokens, pixels count as rows) */
     bool higher_is_better;
 } td__metric_node;
 

@@ -12,7 +12,7 @@ typedef struct rows {
     size_t row_nbytes;
 } rows;
 
-static td_status keep_rows(void *user, const td__shard *s)
+static td_status keep_rows(void *user, const td__micro_batch *s)
 {
     const rows *out = user;
     if (!s->runner)
@@ -26,7 +26,7 @@ static td_status keep_rows(void *user, const td__shard *s)
     return TD_OK;
 }
 
-static td_status send_batches(td__trainer *t, td__loader *l, int shards, rows *out,
+static td_status send_batches(td__trainer *t, td__loader *l, int micro_batches, rows *out,
                               td__predict_sink sink, void *user)
 {
     for (int64_t first = 0;;) {
@@ -34,8 +34,9 @@ static td_status send_batches(td__trainer *t, td__loader *l, int shards, rows *o
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
-        TD_TRY(td__shards_run(t->predict_set, b, (td__shard_cut){shards, 0, shards}, 0, 0,
-                              (td__shard_calls){.after = keep_rows, .user = out}));
+        TD_TRY(td__micro_batches_run(t->predict_set, b,
+                                     (td__micro_batch_cut){micro_batches, 0, micro_batches}, 0, 0,
+                                     (td__micro_batch_calls){.after = keep_rows, .user = out}));
         TD_TRY(sink(user, first, b->rows, out->data, out->row_nbytes));
         first += b->rows;
     }
@@ -45,29 +46,30 @@ static td_status make_set(td__trainer *t)
 {
     if (t->predict_set)
         return TD_OK;
-    TD_TRY(td__shard_set_create(&(td__shard_set_opts){.model = t->model,
-                                                      .pool = t->pool,
-                                                      .use = TD__USE_PREDICT,
-                                                      .backend = t->o.backend,
-                                                      .precision = t->o.precision},
-                                &t->predict_set));
-    td__shard_set_params(t->predict_set, t->params);
+    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->model,
+                                                                  .pool = t->pool,
+                                                                  .use = TD__USE_PREDICT,
+                                                                  .backend = t->o.backend,
+                                                                  .precision = t->o.precision},
+                                      &t->predict_set));
+    td__micro_batch_set_params(t->predict_set, t->params);
     return TD_OK;
 }
 
 /* What one row of the output is. */
-static td_status describe(td__trainer *t, int64_t shard_rows, td_dtype *dtype, td_shape *row)
+static td_status describe(td__trainer *t, int64_t micro_batch_rows, td_dtype *dtype, td_shape *row)
 {
     const td_program *p;
     td__model_facts f;
     char text[128];
 
-    TD_TRY(td__shard_program(t->predict_set, shard_rows, &p, &f));
-    if (f.output_shape.ndim < 1 || f.output_shape.dim[0] != shard_rows)
+    TD_TRY(td__micro_batch_program(t->predict_set, micro_batch_rows, &p, &f));
+    if (f.output_shape.ndim < 1 || f.output_shape.dim[0] != micro_batch_rows)
         return TD_FAIL(TD_EINVAL,
                        "the model's output is %s for %lld rows: its first axis must be "
                        "the rows",
-                       td_shape_text(&f.output_shape, text, sizeof text), (long long)shard_rows);
+                       td_shape_text(&f.output_shape, text, sizeof text),
+                       (long long)micro_batch_rows);
     *dtype = f.output_dtype;
     row->ndim = f.output_shape.ndim - 1;
     for (int i = 0; i < row->ndim; i++)
@@ -79,8 +81,8 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
                               td_dtype *dtype, td_shape *row_shape)
 {
     int64_t batch = t->o.eval_batch < d->count ? t->o.eval_batch : d->count;
-    int shards = td__shards_default(batch);
-    int64_t shard_rows = (batch + shards - 1) / shards;
+    int micro_batches = td__micro_batches_default(batch);
+    int64_t micro_batch_rows = (batch + micro_batches - 1) / micro_batches;
     rows out = {NULL, 0};
     td__loader *l = NULL;
     td_status st;
@@ -88,8 +90,8 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
     if (d->count < 1)
         return TD_FAIL(TD_EINVAL, "there are no samples to predict");
     TD_TRY(make_set(t));
-    TD_TRY(describe(t, shard_rows, dtype, row_shape));
-    TD_TRY(td__shard_set_dataset(t->predict_set, d, shard_rows));
+    TD_TRY(describe(t, micro_batch_rows, dtype, row_shape));
+    TD_TRY(td__micro_batch_set_dataset(t->predict_set, d, micro_batch_rows));
     out.row_nbytes = (size_t)td_shape_count(row_shape) * td_dtype_size(*dtype);
     out.data = td__calloc((size_t)batch, out.row_nbytes ? out.row_nbytes : 1);
     if (!out.data)
@@ -103,7 +105,7 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
                                 &l));
     if (t->o.zero == 3)
         TD_TRY_OR(st, done, td__zero_gather_all(t->zero));
-    st = send_batches(t, l, shards, &out, sink, user);
+    st = send_batches(t, l, micro_batches, &out, sink, user);
     if (t->o.zero == 3)
         td__zero_drop_all(t->zero);
 done:

@@ -1,7 +1,7 @@
 /* replicas.c -- a run on several ranks: every rank is a whole trainer with all weights, which reads
- * and computes its own shards (parallel/data_parallel.h). Ranks begin with what rank 0 has, fresh
- * or loaded from a checkpoint; from then on each makes the same updates and the same decisions
- * from the same numbers, and at the end their weights are compared. */
+ * and computes its own micro-batches (parallel/data_parallel.h). Ranks begin with what rank 0 has,
+ * fresh or loaded from a checkpoint; from then on each makes the same updates and the same
+ * decisions from the same numbers, and at the end their weights are compared. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -38,21 +38,22 @@ int td__threads_per_rank(const td_comm *comm)
 td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
 {
     const td__trainer *t = user;
-    int shards = t->o.shards;
+    int micro_batches = t->o.micro_batches;
     int64_t first = index - index % t->o.accumulate, left = t->batches - first;
     int batches = left < t->o.accumulate ? (int)left : t->o.accumulate;
-    td__deal deal = {td__trainer_ranks(t), t->balance ? td__balance_bounds(t->balance) : NULL};
-    td__shard_range own =
-        td__deal_cut(deal, shards, batches, (int)(index - first), td__trainer_rank(t));
-    return (td__row_range){td__shard_begin(rows, shards, own.begin),
-                           td__shard_begin(rows, shards, own.end)};
+    td__work_partition repartition = {td__trainer_ranks(t),
+                                      t->balance ? td__balance_bounds(t->balance) : NULL};
+    td__micro_batch_range own = td__work_cut(repartition, micro_batches, batches,
+                                             (int)(index - first), td__trainer_rank(t));
+    return (td__row_range){td__micro_batch_begin(rows, micro_batches, own.begin),
+                           td__micro_batch_begin(rows, micro_batches, own.end)};
 }
 
 /* What is not in the blocks. */
 typedef struct beginning {
     td__train_state state;
     uint64_t optimizer_steps;
-    bool goes_on, saves; /* with slices: from a checkpoint; rank 0 writes checkpoints */
+    bool resuming, saves; /* with slices: from a checkpoint; rank 0 writes checkpoints */
 } beginning;
 
 td_status td__replicas_tell_steps(td__trainer *t)
@@ -63,14 +64,16 @@ td_status td__replicas_tell_steps(td__trainer *t)
     return TD_OK;
 }
 
-/* Ranks beyond the shards of a step are of no use. */
+/* Ranks beyond the micro-batches of a step are of no use. */
 static void warn_of_idle(const td__trainer *t)
 {
-    int64_t shards = (int64_t)t->o.shards * t->o.accumulate, ranks = td__trainer_ranks(t);
-    if (ranks > shards && td__trainer_rank(t) == 0)
-        TD_LOG(WARN, TRAIN,
-               "%lld of %lld ranks have nothing to do: a step has %lld shards (train.shards)",
-               (long long)(ranks - shards), (long long)ranks, (long long)shards);
+    int64_t micro_batches = (int64_t)t->o.micro_batches * t->o.accumulate,
+            ranks = td__trainer_ranks(t);
+    if (ranks > micro_batches && td__trainer_rank(t) == 0)
+        TD_LOG(
+            WARN, TRAIN,
+            "%lld of %lld ranks have nothing to do: a step has %lld micro-batches (train.shards)",
+            (long long)(ranks - micro_batches), (long long)ranks, (long long)micro_batches);
 }
 
 td_status td__replicas_begin(td__trainer *t)
@@ -82,7 +85,7 @@ td_status td__replicas_begin(td__trainer *t)
     memset(&b, 0, sizeof b);
     b.state = t->state;
     b.optimizer_steps = td_optimizer_steps(t->optimizer);
-    b.goes_on = t->goes_on;
+    b.resuming = t->resuming;
     b.saves = t->checkpointer != NULL;
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
@@ -93,8 +96,8 @@ td_status td__replicas_begin(td__trainer *t)
     td_optimizer_set_steps(t->optimizer, b.optimizer_steps);
     t->saves = b.saves;
     if (t->zero) {
-        t->goes_on = false;
-        TD_TRY(td__slices_begin(t, b.goes_on));
+        t->resuming = false;
+        TD_TRY(td__slices_begin(t, b.resuming));
         return td__replicas_tell_steps(t);
     }
     float *params = td_params_block(t->params, &count);

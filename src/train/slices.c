@@ -26,9 +26,9 @@ td_status td__slices_resolve(td__train_opts *o, int *stage)
     *stage = 0;
     if (o->zero < 0 || o->zero >= TD__ZERO_STAGES)
         return TD_FAIL(TD_EINVAL, "parallel.zero is %d: must be 0 to 3", o->zero);
-    if (o->zero && o->reducer)
+    if (o->zero && o->compressor)
         return TD_FAIL(TD_EINVAL, "parallel.zero %d: gradients cannot be reduced by '%s' as well",
-                       o->zero, o->reducer);
+                       o->zero, o->compressor);
     if (o->members)
         *stage = o->zero;
     if (!o->comm || td_comm_size(o->comm) == 1)
@@ -58,7 +58,7 @@ td_status td__slices_join(td__trainer *t)
     td__zero_opts z = {.comm = t->o.comm,
                        .params = t->params,
                        .stage = t->o.zero,
-                       .shards = t->o.shards,
+                       .micro_batches = t->o.micro_batches,
                        .accumulate = t->o.accumulate,
                        .bucket_nbytes = t->o.bucket_nbytes,
                        .mirrors = t->o.members != NULL};
@@ -101,7 +101,7 @@ int64_t td__slices_rows(const void *user, int64_t index, int64_t rows, int64_t *
 {
     const td__trainer *t = user;
     (void)index;
-    return td__zero_rows(rows, t->o.shards, td__trainer_rank(t), td__trainer_ranks(t), out);
+    return td__zero_rows(rows, t->o.micro_batches, td__trainer_rank(t), td__trainer_ranks(t), out);
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------- */

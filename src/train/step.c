@@ -1,19 +1,19 @@
 /* step.c -- see step.h.
  *
  * Phases, each one call of the pool:
- *   1. per batch: every thread runs its range of shards and adds up what it can (a stack of
- *      partials); the stacks, in order of threads, are the batch's partials in order of shards.
- *      The last shard of a thread in the step is lent: its gradients are read where they are; with
- *      buckets the last few are, which run side by side;
- *   2. the rest of the tree, slice by slice over all threads: blends, and the optimizer's update of
- *      the slice while it is in the cache;
- *   with clipping by the norm, the update is a phase of its own after the norm is known.
+ *   1. per batch: every thread runs its range of micro-batches and adds up what it can (a stack of
+ *      partials); the stacks, in order of threads, are the batch's partials in order of
+ *      micro-batches. The last micro-batch of a thread in the step is lent: its gradients are read
+ *      where they are; with buckets the last few are, which run side by side; 2. the rest of the
+ *      tree, slice by slice over all threads: blends, and the optimizer's update of the slice while
+ *      it is in the cache; with clipping by the norm, the update is a phase of its own after the
+ *      norm is known.
  *
  * With several ranks that share memory, phase 2 ends with partials, which are added up with those
  * of the others, and the update is a phase of its own after that; the sum of two partials, one of
  * each of two ranks, is made block by block while updating. With buckets there is no phase 2:
- * threads tell how far backward is in the lent shards, the buckets leave meanwhile, and the update
- * is a phase for each bucket that arrives. */
+ * threads tell how far backward is in the lent micro-batches, the buckets leave meanwhile, and the
+ * update is a phase for each bucket that arrives. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdatomic.h>
 #include <string.h>
@@ -65,23 +65,24 @@ static size_t head(const td__step_engine *e)
     return 1 + (size_t)e->size + (e->o.watch ? (size_t)TD__STEP_WORDS : 0);
 }
 
-static td__deal deal_of(const td__step_engine *e)
+static td__work_partition deal_of(const td__step_engine *e)
 {
-    return (td__deal){e->size, e->o.bounds};
+    return (td__work_partition){e->size, e->o.bounds};
 }
 
 /* Blocks that are in use at once: each thread's for its range; with accumulation also the partials
- * of the batches before, in which no shard is left in its runner. (With
+ * of the batches before, in which no micro-batch is left in its runner. (With
  * accumulation on several ranks ranges move from batch to batch, and this is an estimate.) */
 int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
 {
-    int v = o->shards, n = 0;
-    td__shard_range own = td__deal_shards((td__deal){o->size, o->bounds}, v, o->rank);
-    td__shard_cut cut = {v, own.begin, own.end};
+    int v = o->micro_batches, n = 0;
+    td__micro_batch_range own =
+        td__work_micro_batches((td__work_partition){o->size, o->bounds}, v, o->rank);
+    td__micro_batch_cut cut = {v, own.begin, own.end};
     for (int t = 0; t < o->threads; t++) {
-        int begin = td__shard_of_thread(cut, t, o->threads);
-        int end = td__shard_of_thread(cut, t + 1, o->threads);
-        int lends = td__grad_blocks_needed(g, begin, end, o->beside);
+        int begin = td__micro_batch_of_thread(cut, t, o->threads);
+        int end = td__micro_batch_of_thread(cut, t + 1, o->threads);
+        int lends = td__grad_blocks_needed(g, begin, end, o->in_flight);
         int keeps = o->accumulate == 1 ? 0 : td__grad_blocks_needed(g, begin, end, 0);
         n += lends > keeps ? lends : keeps;
     }
@@ -93,36 +94,36 @@ int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
     return n + most;
 }
 
-/* Partials of a range: on each side one per level at most, and the shards that are lent. */
-int td__step_threads(int threads, int shards)
+/* Partials of a range: on each side one per level at most, and the micro-batches that are lent. */
+int td__step_threads(int threads, int micro_batches)
 {
-    enum { BATCHES_BEFORE = 32 }; /* theirs: one per bit of their number of shards */
+    enum { BATCHES_BEFORE = 32 }; /* theirs: one per bit of their number of micro-batches */
     for (;; threads--) {
-        int each = (shards + threads - 1) / threads, levels = 0;
+        int each = (micro_batches + threads - 1) / threads, levels = 0;
         while (1 << levels < each)
             levels++;
-        int lent = each < TD__MOST_BESIDE ? each : TD__MOST_BESIDE;
-        if (threads == 1 || threads * (2 * levels + lent) + BATCHES_BEFORE <= TD__GRAD_STACK)
+        int borrowed = each < TD__MOST_BESIDE ? each : TD__MOST_BESIDE;
+        if (threads == 1 || threads * (2 * levels + borrowed) + BATCHES_BEFORE <= TD__GRAD_STACK)
             return threads;
     }
 }
 
-/* Ranks that share memory need no second thread, not even with a reducer. */
+/* Ranks that share memory need no second thread, not even with a compressor. */
 static td_status join_world(td__step_engine *e)
 {
     bool shares = td__dp_shares(e->o.comm);
-    if (shares && !e->o.reducer)
-        return td__dp_create(e->o.comm, e->blocks, e->o.bounds, e->o.shards, e->o.accumulate,
+    if (shares && !e->o.compressor)
+        return td__dp_create(e->o.comm, e->blocks, e->o.bounds, e->o.micro_batches, e->o.accumulate,
                              &e->world);
     td__bucket_sum_opts o = {.comm = e->o.comm,
                              .blocks = e->blocks,
                              .params = e->o.params,
                              .bounds = e->o.bounds,
-                             .shards = e->o.shards,
+                             .micro_batches = e->o.micro_batches,
                              .accumulate = e->o.accumulate,
                              .threads = td__pool_threads(e->o.pool),
                              .bucket_nbytes = e->o.bucket_nbytes,
-                             .reducer = e->o.reducer,
+                             .compressor = e->o.compressor,
                              .with = e->o.with,
                              .inline_ = shares};
     TD_TRY(td__bucket_sum_create(&o, &e->buckets));
@@ -137,9 +138,9 @@ static td_status join_world(td__step_engine *e)
     return TD_OK;
 }
 
-int td__step_beside(const td__step_beside_opts *o)
+int td__step_in_flight(const td__step_in_flight_opts *o)
 {
-    const td__reducer_ops *ops = o->reducer ? td__reducer_find(o->reducer) : NULL;
+    const td__compressor_ops *ops = o->compressor ? td__compressor_find(o->compressor) : NULL;
     if (o->size == 1 || o->shared || o->watched || o->zero || (ops && ops->whole))
         return 1; /* nothing leaves early */
     int most = o->most ? o->most : TD__BESIDE;
@@ -155,36 +156,36 @@ static td_status set_up(td__step_engine *e)
         if (!info.is_state && !info.sparse && info.offset + info.count > dense)
             dense = info.offset + info.count;
     }
-    int shards = e->o.shards * e->o.accumulate;
+    int micro_batches = e->o.micro_batches * e->o.accumulate;
     e->rank = e->o.comm ? td_comm_rank(e->o.comm) : e->o.rank;
     e->size = e->o.comm ? td_comm_size(e->o.comm) : e->o.ranks ? e->o.ranks : 1;
-    e->beside =
-        td__step_beside(&(td__step_beside_opts){.size = e->o.comm ? e->size : 1,
-                                                .shared = e->o.comm && td__dp_shares(e->o.comm),
-                                                .watched = e->o.watch,
-                                                .zero = e->o.zero,
-                                                .reducer = e->o.reducer,
-                                                .most = e->o.beside});
-    TD_TRY(td__grad_pool_create(e->o.program, ps, shards, &e->blocks));
+    e->in_flight = td__step_in_flight(
+        &(td__step_in_flight_opts){.size = e->o.comm ? e->size : 1,
+                                   .shared = e->o.comm && td__dp_shares(e->o.comm),
+                                   .watched = e->o.watch,
+                                   .zero = e->o.zero,
+                                   .compressor = e->o.compressor,
+                                   .most = e->o.in_flight});
+    TD_TRY(td__grad_pool_create(e->o.program, ps, micro_batches, &e->blocks));
     if (!e->o.zero || td__zero_stage(e->o.zero) == 1) /* else gradients are not kept */
         TD_TRY(td__grad_pool_reserve(
-            e->blocks,
-            td__step_blocks(e->blocks, &(td__step_blocks_opts){e->o.shards, e->o.accumulate,
-                                                               td__pool_threads(e->o.pool), e->rank,
-                                                               e->size, e->o.bounds, e->beside})));
+            e->blocks, td__step_blocks(e->blocks, &(td__step_blocks_opts){
+                                                      e->o.micro_batches, e->o.accumulate,
+                                                      td__pool_threads(e->o.pool), e->rank, e->size,
+                                                      e->o.bounds, e->in_flight})));
     size_t threads = (size_t)td__pool_threads(e->o.pool);
     e->stacks = td__calloc(threads, sizeof *e->stacks);
-    e->lents = td__calloc(threads * TD__MOST_BESIDE, sizeof *e->lents);
+    e->borrowed = td__calloc(threads * TD__MOST_BESIDE, sizeof *e->borrowed);
     e->busy = td__calloc(threads, sizeof *e->busy);
-    e->sums = td__calloc(head(e) + (size_t)shards, sizeof *e->sums);
+    e->sums = td__calloc(head(e) + (size_t)micro_batches, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
     e->ops = td__calloc((size_t)e->size, sizeof *e->ops);
-    if (!e->stacks || !e->lents || !e->busy || !e->sums || !e->squares || !e->ops)
-        return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", shards);
+    if (!e->stacks || !e->borrowed || !e->busy || !e->sums || !e->squares || !e->ops)
+        return TD_FAIL(TD_ENOMEM, "no memory for a step of %d micro-batches", micro_batches);
     e->losses = e->sums + head(e);
     if (e->o.zero)
         TD_TRY(td__step_zero_create(&e->o, e->blocks, &e->zero));
-    else if (e->o.comm && (e->size > 1 || e->o.reducer)) /* which may have the momentum */
+    else if (e->o.comm && (e->size > 1 || e->o.compressor)) /* which may have the momentum */
         TD_TRY(join_world(e));
     return make_parts(e, dense);
 }
@@ -205,24 +206,24 @@ td_status td__step_engine_create(const td__step_opts *opts, td__step_engine **ou
     return TD_OK;
 }
 
-static td__step_lent *lent_of(td__step_engine *e, int thread, int place)
+static td__step_borrowed *borrowed_of(td__step_engine *e, int thread, int place)
 {
-    return &e->lents[thread * TD__MOST_BESIDE + place];
+    return &e->borrowed[thread * TD__MOST_BESIDE + place];
 }
 
 void td__step_engine_destroy(td__step_engine *e)
 {
     if (!e)
         return;
-    if (e->stacks && e->lents)
+    if (e->stacks && e->borrowed)
         td__step_abandon(e);
     td__dp_destroy(e->world);
     td__bucket_sum_destroy(e->buckets);
     td__step_zero_destroy(e->zero);
-    td__shard_own_grads(e->o.set); /* runners that lent a block write to it still */
+    td__micro_batch_own_grads(e->o.set); /* runners that lent a block write to it still */
     td__grad_pool_destroy(e->blocks);
     td__free(e->stacks);
-    td__free(e->lents);
+    td__free(e->borrowed);
     td__free(e->busy);
     td__free(e->sums);
     td__free(e->squares);
@@ -238,14 +239,14 @@ void td__step_abandon(td__step_engine *e)
         td__bucket_sum_cancel(e->buckets, td_last_error());
     for (int t = 0; t < td__pool_threads(e->o.pool); t++) {
         td__grad_clear(e->blocks, &e->stacks[t]);
-        td__grad_unbind(e->blocks, &lent_of(e, t, 0)->leaf); /* others are on the stack */
+        td__grad_unbind(e->blocks, &borrowed_of(e, t, 0)->leaf); /* others are on the stack */
     }
     td__grad_clear(e->blocks, &e->total);
 }
 
 size_t td__step_n_sums(const td__step_engine *e)
 {
-    return head(e) + (size_t)(e->batches * e->o.shards);
+    return head(e) + (size_t)(e->batches * e->o.micro_batches);
 }
 
 void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows)
@@ -263,30 +264,31 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
     memset(e->sums, 0, td__step_n_sums(e) * sizeof *e->sums);
 }
 
-/* ---- 1. Shards ------------------------------------------------------------------------------- */
+/* ---- 1. Micro-batches
+ * ------------------------------------------------------------------------------- */
 
-static float share_of(const td__step_engine *e, const td__shard *s)
+static float share_of(const td__step_engine *e, const td__micro_batch *s)
 {
     return (float)((double)s->rows / (double)e->rows);
 }
 
-/* Backward has made elements [0, count) of the lent shards of a thread final. */
+/* Backward has made elements [0, count) of the lent micro-batches of a thread final. */
 static void passed(void *user, int thread, size_t count)
 {
     td__step_engine *e = user;
-    if (count == SIZE_MAX || !lent_of(e, thread, 0)->watched)
+    if (count == SIZE_MAX || !borrowed_of(e, thread, 0)->watched)
         td__bucket_sum_passed(e->buckets, thread, count);
 }
 
-static td_status lend_shard(void *user, const td__shard *s)
+static td_status lend_micro_batch(void *user, const td__micro_batch *s)
 {
     td__step_engine *e = user;
-    td__step_lent *l = lent_of(e, s->thread, s->place);
+    td__step_borrowed *l = borrowed_of(e, s->thread, s->place);
     td__grad_stack *stack = &e->stacks[s->thread];
 
-    *l = (td__step_lent){.weight = share_of(e, s), .begin_ns = e->o.spans ? td__clock_ns() : 0};
+    *l = (td__step_borrowed){.weight = share_of(e, s), .begin_ns = e->o.spans ? td__clock_ns() : 0};
     l->watched = e->o.watch && e->o.watch->watched(e->o.watch->user, e->done, s->index);
-    int number = e->done * e->o.shards + s->index;
+    int number = e->done * e->o.micro_batches + s->index;
     if (!e->lends || !s->last)
         return td__grad_bind(e->blocks, stack, number, s->runner, l->weight, &l->leaf);
     TD_TRY(td__grad_lend(e->blocks, stack, number, s->runner, l->weight, s->place > 0));
@@ -294,30 +296,31 @@ static td_status lend_shard(void *user, const td__shard *s)
     return TD_OK;
 }
 
-static td_status add_shard(void *user, const td__shard *s)
+static td_status add_micro_batch(void *user, const td__micro_batch *s)
 {
     td__step_engine *e = user;
-    td__step_lent *l = lent_of(e, s->thread, s->place);
-    int number = e->done * e->o.shards + s->index;
+    td__step_borrowed *l = borrowed_of(e, s->thread, s->place);
+    int number = e->done * e->o.micro_batches + s->index;
     double share = (double)s->rows / (double)e->rows;
     e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
     if (e->o.spans)
-        td__step_span(e, TD_SPAN_SHARD, l->begin_ns, td__clock_ns(), s->thread, number);
+        td__step_span(e, TD_SPAN_MICRO_BATCH, l->begin_ns, td__clock_ns(), s->thread, number);
     if (e->o.watch)
         e->o.watch->ran(e->o.watch->user, e->done, s);
     if (!e->lends || !s->last) {
         td__grad_push(e->blocks, &e->stacks[s->thread], &l->leaf, s->runner);
         l->leaf.block = NULL;
     } else if (s->runner)
-        td__grad_lent(e->blocks, l->rows, s->runner, l->weight);
+        td__grad_borrowed(e->blocks, l->rows, s->runner, l->weight);
     return TD_OK;
 }
 
-/* Has this rank shards in batches after this one? */
-static bool shards_left(const td__step_engine *e)
+/* Has this rank micro-batches in batches after this one? */
+static bool micro_batches_left(const td__step_engine *e)
 {
     for (int k = e->done + 1; k < e->batches; k++) {
-        td__shard_range own = td__deal_cut(deal_of(e), e->o.shards, e->batches, k, e->rank);
+        td__micro_batch_range own =
+            td__work_cut(deal_of(e), e->o.micro_batches, e->batches, k, e->rank);
         if (own.begin < own.end)
             return true;
     }
@@ -349,19 +352,20 @@ static td_status begin_buckets(td__step_engine *e)
     return td__bucket_sum_begin(e->buckets, e->step, e->batches, e->last_rows);
 }
 
-static void open_buckets(td__step_engine *e, td__shard_cut cut)
+static void open_buckets(td__step_engine *e, td__micro_batch_cut cut)
 {
     int threads = td__pool_threads(e->o.pool);
     for (int t = 0; t < threads; t++)
-        e->busy[t] =
-            td__shard_of_thread(cut, t, threads) < td__shard_of_thread(cut, t + 1, threads);
+        e->busy[t] = td__micro_batch_of_thread(cut, t, threads) <
+                     td__micro_batch_of_thread(cut, t + 1, threads);
     td__bucket_sum_open(e->buckets, &e->total, e->stacks, e->busy);
 }
 
 static td_status run_batch(td__step_engine *e, const td__batch *batch)
 {
-    td__shard_range own = td__deal_cut(deal_of(e), e->o.shards, e->batches, e->done, e->rank);
-    td__shard_cut cut = {e->o.shards, own.begin, own.end};
+    td__micro_batch_range own =
+        td__work_cut(deal_of(e), e->o.micro_batches, e->batches, e->done, e->rank);
+    td__micro_batch_cut cut = {e->o.micro_batches, own.begin, own.end};
     bool through = e->done && e->lends; /* this rank was through before */
 
     if (e->done == 0) {
@@ -373,17 +377,18 @@ static td_status run_batch(td__step_engine *e, const td__batch *batch)
               (long long)batch->rows, (long long)e->last_rows);
     if (through)
         return TD_OK;
-    e->lends = !shards_left(e);
+    e->lends = !micro_batches_left(e);
     if (e->lends && e->buckets)
         open_buckets(e, cut);
-    td__shard_calls calls = {.before = lend_shard, .after = add_shard, .user = e};
+    td__micro_batch_calls calls = {.before = lend_micro_batch, .after = add_micro_batch, .user = e};
     if (e->lends && e->buckets) {
         calls.passed = passed;
-        calls.beside = e->beside;
+        calls.in_flight = e->in_flight;
         calls.marks = e->marks;
         calls.n_marks = td__bucket_sum_count(e->buckets);
     }
-    TD_TRY(td__shards_run(e->o.set, batch, cut, e->step, (uint32_t)(e->done * e->o.shards), calls));
+    TD_TRY(td__micro_batches_run(e->o.set, batch, cut, e->step,
+                                 (uint32_t)(e->done * e->o.micro_batches), calls));
     if (e->lends && e->buckets)
         td__bucket_sum_flush(e->buckets);
     else
@@ -391,9 +396,9 @@ static td_status run_batch(td__step_engine *e, const td__batch *batch)
     return TD_OK;
 }
 
-int td__step_shards(const td__step_engine *e)
+int td__step_micro_batches(const td__step_engine *e)
 {
-    td__shard_range own = td__deal_shards(deal_of(e), e->o.shards, e->rank);
+    td__micro_batch_range own = td__work_micro_batches(deal_of(e), e->o.micro_batches, e->rank);
     return own.end - own.begin;
 }
 
@@ -402,7 +407,8 @@ td_status td__step_batch(td__step_engine *e, const td__batch *batch)
     uint64_t begin = td__clock_ns();
     TD_ASSERT(e->done < e->batches, "batch %d of a step of %d", e->done, e->batches);
     if (e->zero && td__zero_stage(e->o.zero) > 1)
-        TD_TRY(td__step_zero_batch(e->zero, batch, e->done, e->losses + e->done * e->o.shards));
+        TD_TRY(
+            td__step_zero_batch(e->zero, batch, e->done, e->losses + e->done * e->o.micro_batches));
     else
         TD_TRY(run_batch(e, batch));
     e->done++;
@@ -433,7 +439,7 @@ static td_status sum_zero(td__step_engine *e, double lr)
                         NULL);
 }
 
-/* The blends of the sum over this rank's shards, which are all. */
+/* The blends of the sum over this rank's micro-batches, which are all. */
 static void plan_local(td__step_engine *e)
 {
     td__grad_plan(&e->total, true, &e->sum);
@@ -495,7 +501,7 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
     if (e->zero)
         e->times.sent_nbytes = e->times.plain_nbytes = td__zero_sent(e->o.zero) - e->sent_before;
     td__grad_clear(e->blocks, &e->total);
-    for (int i = 0; i < e->batches * e->o.shards; i++)
+    for (int i = 0; i < e->batches * e->o.micro_batches; i++)
         td__tree_add(&sum, e->losses[i]);
     out->loss = td__tree_total(&sum);
     out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;

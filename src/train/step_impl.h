@@ -1,6 +1,6 @@
-/* step_impl.h -- the step engine, for the files that make it up: step.c (the step and its shards),
- * step_update.c (the rest of the tree and the update), step_world.c (ranks that share memory),
- * step_shares.c (shares that the caller adds up). */
+/* step_impl.h -- the step engine, for the files that make it up: step.c (the step and its
+ * micro-batches), step_update.c (the rest of the tree and the update), step_world.c (ranks that
+ * share memory), step_shares.c (shares that the caller adds up). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_STEP_IMPL_H
 #define TD_TRAIN_STEP_IMPL_H
@@ -20,40 +20,40 @@ typedef struct td__step_part {
 } td__step_part;
 
 /* What a compute thread has lent to the sum. */
-typedef struct td__step_lent {
-    td__grad_block *rows; /* of a shard that is lent */
+typedef struct td__step_borrowed {
+    td__grad_block *rows; /* of a micro-batch that is lent */
     td__partial leaf;     /* of another that is running */
     float weight;
     uint64_t begin_ns; /* if the run is traced */
     bool watched;      /* nothing leaves before somebody has looked at it */
-} td__step_lent;
+} td__step_borrowed;
 
 struct td__step_engine {
     td__step_opts o;
     td__grad_pool *blocks;
-    td__grad_stack *stacks; /* by thread */
-    td__step_lent *lents;   /* (threads, TD__MOST_BESIDE) */
-    bool *busy;             /* by thread: it has shards in this batch */
-    td__grad_stack total;   /* of the batches before */
+    td__grad_stack *stacks;      /* by thread */
+    td__step_borrowed *borrowed; /* (threads, TD__MOST_BESIDE) */
+    bool *busy;                  /* by thread: it has micro-batches in this batch */
+    td__grad_stack total;        /* of the batches before */
     td__grad_sum sum;
     td__dp *world;           /* ranks that share memory */
-    td__bucket_sum *buckets; /* other ranks, or a reducer */
+    td__bucket_sum *buckets; /* other ranks, or a compressor */
     size_t *marks;           /* by bucket: where it ends */
-    int beside;              /* shards that a thread runs side by side in the last batch */
+    int in_flight;           /* micro-batches that a thread runs side by side in the last batch */
     td__step_zero *zero;     /* ranks that hold something in slices; all NULL: alone */
     int rank, size;
     double *sums;   /* over ranks: what they ask, the seconds of each, words, the losses */
-    double *losses; /* by shard of the step, weighted; 0 for those of other ranks */
+    double *losses; /* by micro-batch of the step, weighted; 0 for those of other ranks */
     td__step_part *parts;
     int n_parts;
     double *squares; /* by param */
     /* The step under way. */
     uint32_t step;
     int64_t rows, last_rows;
-    int batches, done;  /* in the step; of them run */
-    bool lends;         /* the batch being run is the last one in which this rank has shards */
-    atomic_int next;    /* part, slice or param that nobody has taken yet */
-    int end;            /* and the one that is not to be taken */
+    int batches, done; /* in the step; of them run */
+    bool lends;      /* the batch being run is the last one in which this rank has micro-batches */
+    atomic_int next; /* part, slice or param that nobody has taken yet */
+    int end;         /* and the one that is not to be taken */
     const float *grads; /* where the total will lie */
     /* Shares that the caller adds up. */
     td__blend_op *ops; /* (ranks) */
@@ -73,7 +73,7 @@ static inline double td__step_seconds_since(uint64_t ns)
 /* Numbers in e->sums: what is before the losses, and they. */
 size_t td__step_n_sums(const td__step_engine *e);
 
-/* For the trace. lane and id: a shard's. */
+/* For the trace. lane and id: a micro-batch's. */
 void td__step_span(td__step_engine *e, td__span_kind kind, uint64_t begin_ns, uint64_t end_ns,
                    int lane, int id);
 

@@ -42,13 +42,13 @@ td_status td__step_own_share(td__step_engine *e, td__grad_share *out)
     e->update = false;
     TD_TRY(td__step_in_parts(e, td__step_sum_parts));
     td__grad_finish(e->blocks, &e->sum);
-    for (int i = 0; i < e->batches * e->o.shards; i++)
+    for (int i = 0; i < e->batches * e->o.micro_batches; i++)
         td__tree_add(&sum, e->losses[i]);
     *out = (td__grad_share){.loss = td__tree_total(&sum), .lists = e->lists};
     td__partial *own = e->total.n ? &e->total.at[0] : NULL;
     if (!own || !own->dense)
         return TD_OK;
-    if (own->weight != 1) { /* a single shard, still in its runner */
+    if (own->weight != 1) { /* a single micro-batch, still in its runner */
         e->ops[0] = (td__blend_op){own->dense, own->dense, own->weight, 0};
         e->n_ops = 1;
         TD_TRY(td__step_in_parts(e, blend_ops));
@@ -111,7 +111,7 @@ td_status td__step_apply(td__step_engine *e, int64_t own_rows, const td__grad_sh
     td__tree_sum own_loss = {.n = 0};
     td__partial *own;
     int64_t rows = own_rows;
-    for (int i = 0; i < e->batches * e->o.shards; i++)
+    for (int i = 0; i < e->batches * e->o.micro_batches; i++)
         td__tree_add(&own_loss, e->losses[i]);
     double loss = td__tree_total(&own_loss);
     for (int i = 0; i < n; i++) {

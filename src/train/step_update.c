@@ -1,4 +1,4 @@
-/* step_update.c -- the end of a step: what is left of the shard tree, and the update. */
+/* step_update.c -- the end of a step: what is left of the micro-batch tree, and the update. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdatomic.h>
 #include <string.h>
@@ -160,7 +160,7 @@ td_status td__step_update(td__step_engine *e, double lr)
         td_sparse_grad sg = sparse_grad(e, k);
         td__optim_apply_rows(o, &sg);
     }
-    update_states(e, td__shard_any_runner(e->o.set));
+    update_states(e, td__micro_batch_any_runner(e->o.set));
     td__optim_end(o);
     return TD_OK;
 }

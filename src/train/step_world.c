@@ -38,7 +38,7 @@ static td_status sum_slice(void *user, int thread)
 td_status td__step_totals(void *user, int thread)
 {
     td__step_engine *e = user;
-    float sum[BLOCK], *mine = td_runner_grads(td__shard_any_runner(e->o.set), NULL);
+    float sum[BLOCK], *mine = td_runner_grads(td__micro_batch_any_runner(e->o.set), NULL);
     (void)thread;
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const td__step_part *p = &e->parts[i];

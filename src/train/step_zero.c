@@ -21,7 +21,7 @@ struct td__step_zero {
     int rank, size;
     td__rank_leaf *leaves;
     int n_leaves;
-    int *run;           /* by rank: its shard of the round */
+    int *run;           /* by rank: its micro-batch of the round */
     double *chunks;     /* squares or sums, by chunk of the params */
     double *again;      /* the same, of no use: where sums over chunks are made a second time */
     size_t n_chunks;    /* doubles of them */
@@ -29,7 +29,7 @@ struct td__step_zero {
     /* The step under way. */
     uint32_t step;
     int64_t rows;
-    float weight; /* of the shard that runs */
+    float weight; /* of the micro-batch that runs */
     atomic_int next;
     bool prepared; /* nothing is missing for the update */
 };
@@ -37,12 +37,12 @@ struct td__step_zero {
 static td_status set_up(td__step_zero *z)
 {
     td_optimizer *o = z->o.optimizer;
-    int all = z->o.shards * z->o.accumulate, slots = 1;
+    int all = z->o.micro_batches * z->o.accumulate, slots = 1;
     bool streams = td__zero_stage(z->zero) > 1;
 
     for (int r = 0; !streams && r < z->size; r++)
         for (int m = 1; m <= z->o.accumulate; m++) {
-            int n = td__rank_partials(m * z->o.shards, r, z->size, NULL);
+            int n = td__rank_partials(m * z->o.micro_batches, r, z->size, NULL);
             slots = n > slots ? n : slots;
         }
     z->n_chunks = 2 * (size_t)td__optim_chunk_of(o, td_params_count(z->o.params));
@@ -52,7 +52,7 @@ static td_status set_up(td__step_zero *z)
     z->again = td__calloc(td__optim_sliceable(o) ? 1 : z->n_chunks + 1, sizeof *z->again);
     z->sums = td__calloc((size_t)z->map->n + 1, sizeof *z->sums);
     if (!z->leaves || !z->run || !z->chunks || !z->again || !z->sums)
-        return TD_FAIL(TD_ENOMEM, "no memory for a step of %d shards", all);
+        return TD_FAIL(TD_ENOMEM, "no memory for a step of %d micro-batches", all);
     if (td__grad_sparse_count(z->blocks)) {
         TD_TRY(td__sparse_gather_create(z->o.comm, z->blocks, slots, &z->sparse));
         TD_TRY(td__grad_pool_like(z->blocks, &z->lists));
@@ -107,33 +107,35 @@ void td__step_zero_begin(td__step_zero *z, uint32_t step, int64_t rows)
         td__sparse_gather_clear(z->sparse);
 }
 
-/* ---- Stages 2 and 3: shard by shard ---------------------------------------------------------- */
+/* ---- Stages 2 and 3: micro-batch by micro-batch
+ * ---------------------------------------------------------- */
 
-int64_t td__zero_rows(int64_t rows, int shards, int rank, int size, int64_t *out)
+int64_t td__zero_rows(int64_t rows, int micro_batches, int rank, int size, int64_t *out)
 {
     int64_t n = 0;
-    for (int s = rank; s < shards; s += size)
-        for (int64_t i = td__shard_begin(rows, shards, s); i < td__shard_begin(rows, shards, s + 1);
-             i++, n++)
+    for (int s = rank; s < micro_batches; s += size)
+        for (int64_t i = td__micro_batch_begin(rows, micro_batches, s);
+             i < td__micro_batch_begin(rows, micro_batches, s + 1); i++, n++)
             if (out)
                 out[n] = i;
     return n;
 }
 
-static int64_t shard_rows(const td__step_zero *z, const td__batch *b, int s)
+static int64_t micro_batch_rows(const td__step_zero *z, const td__batch *b, int s)
 {
-    return td__shard_begin(b->rows, z->o.shards, s + 1) - td__shard_begin(b->rows, z->o.shards, s);
+    return td__micro_batch_begin(b->rows, z->o.micro_batches, s + 1) -
+           td__micro_batch_begin(b->rows, z->o.micro_batches, s);
 }
 
-/* Where the rows of this rank's shard s lie: behind those of its shards before, unless the batch
- * has the rows of all ranks. */
+/* Where the rows of this rank's micro-batch s lie: behind those of its micro-batches before, unless
+ * the batch has the rows of all ranks. */
 static int64_t row_of(const td__step_zero *z, const td__batch *b, int s)
 {
     int64_t at = 0;
     if (b->here.end - b->here.begin == b->rows)
-        return td__shard_begin(b->rows, z->o.shards, s);
+        return td__micro_batch_begin(b->rows, z->o.micro_batches, s);
     for (int k = z->rank; k < s; k += z->size)
-        at += shard_rows(z, b, k);
+        at += micro_batch_rows(z, b, k);
     return at;
 }
 
@@ -155,7 +157,7 @@ static td_status reduce_rows(td__step_zero *z, td_runner *ran)
     if (ran) {
         local.at[0] = (td__partial){.weight = z->weight};
         TD_TRY(td__grad_hold(z->lists, &local.at[0]));
-        td__grad_lent(z->lists, local.at[0].block, ran, z->weight);
+        td__grad_borrowed(z->lists, local.at[0].block, ran, z->weight);
         local.n = 1;
     }
     st = td__sparse_gather_add(z->sparse, &local, z->leaves, z->n_leaves);
@@ -165,30 +167,31 @@ static td_status reduce_rows(td__step_zero *z, td_runner *ran)
 
 td_status td__step_zero_batch(td__step_zero *z, const td__batch *batch, int number, double *losses)
 {
-    int shards = z->o.shards;
+    int micro_batches = z->o.micro_batches;
     td__lockstep_round round = {.batch = batch,
-                                .shards = shards,
+                                .micro_batches = micro_batches,
                                 .run = z->run,
                                 .step = z->step,
                                 .reduce = reduce,
                                 .user = z};
 
-    for (int first = 0; first < shards; first += z->size) {
+    for (int first = 0; first < micro_batches; first += z->size) {
         int mine = first + z->rank;
         td_runner *ran;
         z->n_leaves = 0;
         for (int r = 0; r < z->size; r++) {
-            z->run[r] = first + r < shards ? first + r : -1;
+            z->run[r] = first + r < micro_batches ? first + r : -1;
             if (z->run[r] >= 0)
                 z->leaves[z->n_leaves++] =
-                    (td__rank_leaf){.tree = {number * shards + first + r, 0},
+                    (td__rank_leaf){.tree = {number * micro_batches + first + r, 0},
                                     .rank = r,
-                                    .present = shard_rows(z, batch, first + r) > 0};
+                                    .present = micro_batch_rows(z, batch, first + r) > 0};
         }
-        double share = mine < shards ? (double)shard_rows(z, batch, mine) / (double)z->rows : 0;
+        double share =
+            mine < micro_batches ? (double)micro_batch_rows(z, batch, mine) / (double)z->rows : 0;
         z->weight = (float)share;
-        round.at = mine < shards ? row_of(z, batch, mine) : 0;
-        round.shard = (uint32_t)(number * shards + mine);
+        round.at = mine < micro_batches ? row_of(z, batch, mine) : 0;
+        round.micro_batch = (uint32_t)(number * micro_batches + mine);
         TD_TRY(td__lockstep_run(z->lockstep, &round, &ran));
         TD_TRY(reduce_rows(z, ran));
         if (ran)
@@ -199,20 +202,22 @@ td_status td__step_zero_batch(td__step_zero *z, const td__batch *batch, int numb
 
 /* ---- Stage 1: the ranks' partials ------------------------------------------------------------ */
 
-/* Has any shard of the sub-tree a row? Only the last batch may have fewer rows than shards. */
+/* Has any micro-batch of the sub-tree a row? Only the last batch may have fewer rows than
+ * micro-batches. */
 static bool has_rows(const td__step_zero *z, const td__subtree *t, int batches, int64_t last_rows)
 {
-    int64_t first = (int64_t)(batches - 1) * z->o.shards, begin = t->begin;
+    int64_t first = (int64_t)(batches - 1) * z->o.micro_batches, begin = t->begin;
     int64_t end = begin + ((int64_t)1 << t->level);
     if (begin < first)
         return true;
-    return last_rows * (end - first) / z->o.shards > last_rows * (begin - first) / z->o.shards;
+    return last_rows * (end - first) / z->o.micro_batches >
+           last_rows * (begin - first) / z->o.micro_batches;
 }
 
 td_status td__step_zero_sum(td__step_zero *z, const td__grad_stack *local, int batches,
                             int64_t last_rows)
 {
-    int all = batches * z->o.shards;
+    int all = batches * z->o.micro_batches;
 
     z->n_leaves = 0;
     for (int r = 0; r < z->size; r++) {
@@ -228,8 +233,9 @@ td_status td__step_zero_sum(td__step_zero *z, const td__grad_stack *local, int b
     }
     for (int b = 0; b < z->map->n; b++)
         TD_TRY(td__zero_reduce(z->zero, b, local->at, local->n, z->leaves, z->n_leaves));
-    return z->sparse ? td__sparse_gather_run(z->sparse, local, all, (td__deal){.size = z->size})
-                     : TD_OK;
+    return z->sparse
+               ? td__sparse_gather_run(z->sparse, local, all, (td__work_partition){.size = z->size})
+               : TD_OK;
 }
 
 /* ---- The update ------------------------------------------------------------------------------ */
@@ -301,7 +307,7 @@ static td_status find_rates(td__step_zero *z)
 /* Statistics of running averages, of which every rank has all: to where a runner folds them in. */
 static td_status gather_statistics(td__step_zero *z)
 {
-    float *grads = td_runner_grads(td__shard_any_runner(z->o.set), NULL);
+    float *grads = td_runner_grads(td__micro_batch_any_runner(z->o.set), NULL);
     for (int b = z->map->params; b < z->map->n; b++)
         TD_TRY(td__zero_gather_sum(z->zero, b, grads + z->map->begin[b]));
     return TD_OK;
@@ -377,7 +383,7 @@ td_status td__step_zero_apply(td__step_zero *z)
         td_sparse_grad sg = td__sparse_gather_sum(z->sparse, k);
         td__optim_apply_rows(o, &sg);
     }
-    td_runner_update_states(td__shard_any_runner(z->o.set));
+    td_runner_update_states(td__micro_batch_any_runner(z->o.set));
     td__optim_end(o);
     return TD_OK;
 }

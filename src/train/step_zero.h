@@ -1,12 +1,12 @@
 /* step_zero.h -- a training step on ranks that hold optimizer state, gradients or params in slices
  * (parallel/zero.h): the part of td__step_engine that differs.
  *
- * Stage 1: ranks run their shards as usual (parallel/data_parallel.h) and have partials of whole
- * gradients; these are brought to the owners after the last batch.
- * Stages 2 and 3: shards are dealt to the ranks in turn, shard s of a batch to rank s mod n, one at
- * a time, in step (lockstep.h). So the leaves that arrive at an owner in a round are neighbours in
- * the shard tree, and what it keeps between rounds is a few partials of its slices.
- * Then, at all stages: the owner updates its slices; at stages 1 and 2 all ranks get the params.
+ * Stage 1: ranks run their micro-batches as usual (parallel/data_parallel.h) and have partials of
+ * whole gradients; these are brought to the owners after the last batch. Stages 2 and 3:
+ * micro-batches are dealt to the ranks in turn, micro-batch s of a batch to rank s mod n, one at a
+ * time, in step (lockstep.h). So the leaves that arrive at an owner in a round are neighbours in
+ * the micro-batch tree, and what it keeps between rounds is a few partials of its slices. Then, at
+ * all stages: the owner updates its slices; at stages 1 and 2 all ranks get the params.
  *
  * The update is in two parts. prepare does everything that needs other ranks, and changes nothing
  * of the state; apply changes it and needs nobody. Between them ranks exchange the losses: who gets
@@ -29,8 +29,8 @@ void td__step_zero_destroy(td__step_zero *z); /* NULL is allowed */
 
 /* A step with `rows` rows in all. */
 void td__step_zero_begin(td__step_zero *z, uint32_t step, int64_t rows);
-/* Stages 2 and 3: batch `number` of the step. losses: by shard of the batch, those of this rank's
- * are set. Collective. */
+/* Stages 2 and 3: batch `number` of the step. losses: by micro-batch of the batch, those of this
+ * rank's are set. Collective. */
 TD_NODISCARD td_status td__step_zero_batch(td__step_zero *z, const td__batch *batch, int number,
                                            double *losses);
 /* Stage 1: the partials of this rank, in a step of `batches` batches, the last of which has
@@ -45,6 +45,6 @@ TD_NODISCARD td_status td__step_zero_apply(td__step_zero *z);
 TD_NODISCARD td_status td__step_zero_gather(td__step_zero *z);
 
 /* Which rows of a batch a rank runs at stages 2 and 3, as a td__loader_pick does it. */
-int64_t td__zero_rows(int64_t rows, int shards, int rank, int size, int64_t *out);
+int64_t td__zero_rows(int64_t rows, int micro_batches, int rank, int size, int64_t *out);
 
 #endif

@@ -52,7 +52,7 @@ td_status td__train_save(td__trainer *t, bool best)
     uint64_t begin = td__clock_ns();
     char name[TD__STEP_NAME];
     td__step_name(t->state.step, name);
-    td__train_beat(t, TD_PHASE_DISK, "checkpoint", name);
+    td__train_heartbeat(t, TD_PHASE_DISK, "checkpoint", name);
     if (t->checkpointer) {
         td_status failed = td__checkpointer_wait(t->checkpointer);
         if (failed)
@@ -183,7 +183,7 @@ static td_status evaluate_test(td__trainer *t, const td__train_result *r)
     td__dataset *part = td__data_part(t->data, TD_PART_TEST);
     if (!part || !t->o.test || r->end == TD_TRAIN_INTERRUPTED)
         return TD_OK;
-    td__train_beat(t, TD_PHASE_COMPUTE, "test", NULL);
+    td__train_heartbeat(t, TD_PHASE_COMPUTE, "test", NULL);
     TD_TRY(td__trainer_evaluate(t, part, &t->test));
     td__eval_event e = {.step = r->step,
                         .epoch = r->epoch,

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "coll/comm_impl.h"
 #include "fault/faults.h"
-#include "train/heir.h"
+#include "train/best_replica.h"
 #include "train/trainer_impl.h"
 
 /* What a rank asks, so that the sum over ranks tells how many ask what. */
@@ -74,33 +74,34 @@ bool td__train_gives_up(const td__trainer *t)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-void td__train_beat(td__trainer *t, td__phase phase, const char *what, const char *about)
+void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about)
 {
     td__members *m = t->o.members;
     if (phase != TD_PHASE_COMPUTE)
         atomic_store(&t->at, NULL);
     td__comm_says(t->o.comm, phase, t->state.step + 1, what);
-    if (m && m->ops->beat)
-        m->ops->beat(m, &(td__beat){.step = t->state.step,
-                                    .steps = t->total_steps,
-                                    .phase = phase,
-                                    .what = what,
-                                    .about = about,
-                                    .samples_per_second =
-                                        t->seconds > 0 ? (double)t->samples / t->seconds : 0,
-                                    .loss = t->loss,
-                                    .speed = t->speed,
-                                    .wait = t->waits,
-                                    .faults = td__faults_count(t->o.faults)});
+    if (m && m->ops->heartbeat)
+        m->ops->heartbeat(m,
+                          &(td__heartbeat){.step = t->state.step,
+                                           .steps = t->total_steps,
+                                           .phase = phase,
+                                           .what = what,
+                                           .about = about,
+                                           .samples_per_second =
+                                               t->seconds > 0 ? (double)t->samples / t->seconds : 0,
+                                           .loss = t->loss,
+                                           .speed = t->speed,
+                                           .wait = t->waits,
+                                           .faults = td__faults_count(t->o.faults)});
 }
 
 /* What a call is about, or the node that is being run. */
 bool td__train_explain(void *trainer, char *out, size_t max)
 {
     td__trainer *t = trainer;
-    td__shard_set *at = atomic_load(&t->at);
+    td__micro_batch_set *at = atomic_load(&t->at);
     if (at)
-        return td__shard_set_now(at, out, max);
+        return td__micro_batch_set_now(at, out, max);
     return td__comm_now(t->o.comm, out, max);
 }
 
@@ -132,10 +133,10 @@ static void answer(td__trainer *t, double asked, double mine)
     }
     /* Who cannot be spared before others have come asks again, at the next step. If none will come,
      * as far as rank 0 knows, it tells all of them, then, that the job is to stop. */
-    int least = m->ops->least ? m->ops->least(m) : 1, ranks = td__trainer_ranks(t);
+    int min_ranks = m->ops->min_ranks ? m->ops->min_ranks(m) : 1, ranks = td__trainer_ranks(t);
     int expected = m->ops->expected ? m->ops->expected(m) : ranks;
-    bool stay = ranks - stops < least;
-    t->ending = stay && stops > 0 && td__trainer_rank(t) == 0 && expected - stops < least;
+    bool stay = ranks - stops < min_ranks;
+    t->ending = stay && stops > 0 && td__trainer_rank(t) == 0 && expected - stops < min_ranks;
     t->changing = all >= ASK_CHANGE || (stops > 0 && !stay);
     t->leaving = !stay && (int64_t)mine % ASK_CHANGE > 0;
 }
@@ -198,9 +199,9 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
     for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
-        td__train_beat(t, TD_PHASE_DATA, "samples", td__data_source(t->data));
+        td__train_heartbeat(t, TD_PHASE_DATA, "samples", td__data_source(t->data));
         TD_TRY(td__loader_next(t->loader, &b));
-        td__train_beat(t, TD_PHASE_COMPUTE, "shards", NULL);
+        td__train_heartbeat(t, TD_PHASE_COMPUTE, "micro-batches", NULL);
         atomic_store(&t->at, t->train_set);
         e->data_wait += seconds_since(begin);
         td__train_span(t, TD_SPAN_DATA, begin);
@@ -209,7 +210,7 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
                   (unsigned long long)t->state.epoch);
         uint64_t computes = td__clock_ns();
         TD_TRY(td__step_batch(t->engine, b));
-        td__faults_slow(t->o.faults, td__step_shards(t->engine));
+        td__faults_slow(t->o.faults, td__step_micro_batches(t->engine));
         t->say.seconds += seconds_since(computes);
     }
     return TD_OK;
@@ -224,7 +225,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
     t->say.ask = ask(t);
-    td__train_beat(t, TD_PHASE_COMM, "gradients", NULL);
+    td__train_heartbeat(t, TD_PHASE_COMM, "gradients", NULL);
     if (t->backup)
         TD_TRY(td__backup_step_end(t, first, end, e->lr, e, &r));
     else
@@ -239,7 +240,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
 
 static void add_times(td__trainer *t, const td__step_event *e)
 {
-    double part = (double)td__step_shards(t->engine) / (double)td__trainer_shards(t);
+    double part = (double)td__step_micro_batches(t->engine) / (double)td__trainer_micro_batches(t);
     if (e->times.compute > 0)
         t->speed = SMOOTH * t->speed + (1 - SMOOTH) * part * (double)e->samples / e->times.compute;
     if (e->seconds > 0)
@@ -284,7 +285,7 @@ static td_status step(td__trainer *t)
     td__train_state *s = &t->state;
     td__step_event e = {.step = s->step + 1, .epoch = s->epoch};
     uint64_t begin = e.begin_ns = td__clock_ns();
-    td__train_beat(t, TD_PHASE_COMPUTE, "the step's beginning", NULL);
+    td__train_heartbeat(t, TD_PHASE_COMPUTE, "the step's beginning", NULL);
     td__faults_step(t->o.faults, e.step);
     t->tried = e.step > t->tried ? e.step : t->tried;
     td_status st = run_batches(t, &e);
@@ -306,7 +307,7 @@ static td_status step(td__trainer *t)
     e.seconds = seconds_since(begin);
     e.elapsed = seconds_since(t->began_ns);
     t->seconds += e.seconds;
-    td__past_step(&t->past, &e);
+    td__event_log_step(&t->event_log, &e);
     TD_TRY(st);
     if (t->checkpointer)
         TD_TRY(td__point(td__faults_points(t->o.faults), TD_POINT_FILE, "metrics"));
@@ -337,7 +338,7 @@ static td_status validate(td__trainer *t, bool *best)
     uint64_t begin = td__clock_ns();
 
     /* A rank of an elastic run that is to stop does so at the border of a step. */
-    td__train_beat(t, TD_PHASE_COMPUTE, "validation", NULL);
+    td__train_heartbeat(t, TD_PHASE_COMPUTE, "validation", NULL);
     TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID),
                                       t->o.members ? NULL : t->stop, &stopped, &r));
     td__train_span(t, TD_SPAN_VALID, begin);
@@ -360,7 +361,7 @@ static td_status validate(td__trainer *t, bool *best)
     TD_TRY(td_schedule_metric(t->schedule, value));
     s->schedule = td_schedule_get_state(t->schedule);
     if (*best)
-        TD_TRY(td__heir_keep(t));
+        TD_TRY(td__best_replica_keep(t));
     t->dirty = true;
     td__eval_event e = {.step = s->step,
                         .epoch = s->epoch - (at_epoch_end(t) ? 1 : 0),
@@ -370,7 +371,7 @@ static td_status validate(td__trainer *t, bool *best)
                         .value = r.value,
                         .best = *best,
                         .seconds = r.seconds};
-    td__past_eval(&t->past, &e);
+    td__event_log_eval(&t->event_log, &e);
     t->told_valid = e.step;
     TD__TELL(t, eval, &e);
     return TD_OK;
@@ -379,7 +380,7 @@ static td_status validate(td__trainer *t, bool *best)
 static td_status between_steps(td__trainer *t)
 {
     bool best = t->owes_best;
-    td__heir_look(t);
+    td__best_replica_look(t);
     if (td__train_owes_validation(t) && !asked_to_stop(t))
         TD_TRY(validate(t, &best));
     t->owes_best = best; /* until it is saved: other ranks may be needed for that */
@@ -400,7 +401,7 @@ td_status td__train_tell_begin(td__trainer *t)
                            .steps = t->total_steps,
                            .steps_per_epoch = t->steps_per_epoch,
                            .batch = t->o.batch,
-                           .shards = t->o.shards,
+                           .micro_batches = t->o.micro_batches,
                            .threads = td__pool_threads(t->pool),
                            .ranks = td__trainer_ranks(t),
                            .precision = td_dtype_name(t->o.precision),
@@ -436,7 +437,7 @@ static td_status make_verify(td__trainer *t)
     if (!(t->o.verify > 0) || td__trainer_ranks(t) < 2)
         return TD_OK;
     return td__verify_create(&(td__verify_opts){.share = t->o.verify,
-                                                .shards = t->o.shards,
+                                                .micro_batches = t->o.micro_batches,
                                                 .seed = t->o.seed,
                                                 .set = t->train_set,
                                                 .data = td__data_part(t->data, TD_PART_TRAIN),
@@ -450,8 +451,8 @@ static td_status make_verify(td__trainer *t)
 td_status td__train_engine(td__trainer *t)
 {
     bool backup = td__backup_wanted(t);
-    TD_TRY(
-        td__shard_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN), t->shard_rows));
+    TD_TRY(td__micro_batch_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN),
+                                       t->micro_batch_rows));
     if (t->o.profile && !t->o.members && !t->spans)
         TD_TRY(td__span_log_create(MOST_SPANS, &t->spans));
     if (!t->engine)
@@ -463,7 +464,7 @@ td_status td__train_engine(td__trainer *t)
                              .params = t->params,
                              .optimizer = t->optimizer,
                              .program = td__trainer_program(t),
-                             .shards = t->o.shards,
+                             .micro_batches = t->o.micro_batches,
                              .accumulate = t->o.accumulate,
                              .bounds = bounds_of(t),
                              .watch = t->verify ? td__verify_watch(t->verify) : NULL,
@@ -473,16 +474,16 @@ td_status td__train_engine(td__trainer *t)
                              .zero = t->zero,
                              .spans = t->spans,
                              .bucket_nbytes = t->o.bucket_nbytes,
-                             .beside = t->o.beside,
+                             .in_flight = t->o.in_flight,
                              .update_late = t->o.update_late || t->o.members,
-                             .reducer = backup ? NULL : t->o.reducer,
-                             .with = t->o.reduce_with},
+                             .compressor = backup ? NULL : t->o.compressor,
+                             .with = t->o.compress_with},
             &t->engine));
     return TD_OK;
 }
 
-/* Between two steps: slow ranks have fewer shards from now on. */
-static td_status deal_anew(td__trainer *t)
+/* Between two steps: slow ranks have fewer micro-batches from now on. */
+static td_status rebalance(td__trainer *t)
 {
     td__loader_destroy(t->loader); /* its threads have room for this rank's old share */
     t->loader = NULL;
@@ -491,8 +492,8 @@ static td_status deal_anew(td__trainer *t)
     td__balance_change(t->balance);
     const int *b = bounds_of(t);
     for (int r = 0; r < td__trainer_ranks(t); r++)
-        TD_LOG(DEBUG, TRAIN, "rank %d: %d of %d shards from step %llu on", r, b[r + 1] - b[r],
-               t->o.shards, (unsigned long long)t->state.step + 1);
+        TD_LOG(DEBUG, TRAIN, "rank %d: %d of %d micro-batches from step %llu on", r,
+               b[r + 1] - b[r], t->o.micro_batches, (unsigned long long)t->state.step + 1);
     TD_TRY(td__train_engine(t));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
@@ -531,7 +532,7 @@ td_status td__train_steps(td__trainer *t)
         TD_TRY(step(t));
         TD_TRY(between_steps(t));
         if (t->rebalance)
-            TD_TRY(deal_anew(t));
+            TD_TRY(rebalance(t));
         t->rebalance = false;
     }
     return TD_OK;

@@ -12,13 +12,13 @@
 #include "graph/params.h"
 #include "optim/schedule.h"
 #include "train/compress.h"
-#include "train/heir.h"
-#include "train/loose.h"
-#include "train/shard_count.h"
+#include "train/best_replica.h"
+#include "train/nondeterministic.h"
+#include "train/micro_batch_count.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
 
-enum { MAX_SHARDS = 4096, KEEP = 3 };
+enum { MAX_MICRO_BATCHES = 4096, KEEP = 3 };
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
@@ -41,7 +41,7 @@ td_status td__train_check(const td__train_opts *o, int ranks, bool elastic)
                        "parallel.backup: not on elastic ranks, which wait for nobody who "
                        "is gone");
     if (o->verify < 0 || o->verify > 1 || (o->verify > 0 && (o->zero || o->backup)))
-        return TD_FAIL(TD_EINVAL, "train.verify: a share of the shards from 0 to 1, without "
+        return TD_FAIL(TD_EINVAL, "train.verify: a share of the micro-batches from 0 to 1, without "
                                   "parallel.zero and parallel.backup");
     return TD_OK;
 }
@@ -59,27 +59,27 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->watch));
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
-    TD_TRY(copy_text(t, &o->reducer));
+    TD_TRY(copy_text(t, &o->compressor));
     TD_TRY(copy_text(t, &o->backup_replay));
-    TD_TRY(copy_text(t, &o->reduce_with.algo));
+    TD_TRY(copy_text(t, &o->compress_with.algo));
     TD_TRY(td__train_check(o, o->comm ? td_comm_size(o->comm) : 1, o->members != NULL));
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
-    TD_TRY(td__loose_resolve(o));
-    if (!o->shards)
-        TD_TRY(td__shard_count_of(&t->model, o->batch, &o->shards));
+    TD_TRY(td__nondeterministic_resolve(o));
+    if (!o->micro_batches)
+        TD_TRY(td__micro_batch_count_of(&t->model, o->batch, &o->micro_batches));
     if (!o->accumulate)
         o->accumulate = 1;
     if (!o->eval_batch)
         o->eval_batch = o->batch;
     if (!o->checkpoint_keep)
         o->checkpoint_keep = KEEP;
-    if (o->shards < 1 || o->shards > o->batch || o->shards > MAX_SHARDS)
-        return TD_FAIL(TD_EINVAL, "%d shards of a batch of %lld samples: must be 1 to %lld",
-                       o->shards, (long long)o->batch,
-                       (long long)(o->batch < MAX_SHARDS ? o->batch : MAX_SHARDS));
-    if (o->accumulate < 1 || (int64_t)o->accumulate * o->shards > INT32_MAX)
+    if (o->micro_batches < 1 || o->micro_batches > o->batch || o->micro_batches > MAX_MICRO_BATCHES)
+        return TD_FAIL(TD_EINVAL, "%d micro-batches of a batch of %lld samples: must be 1 to %lld",
+                       o->micro_batches, (long long)o->batch,
+                       (long long)(o->batch < MAX_MICRO_BATCHES ? o->batch : MAX_MICRO_BATCHES));
+    if (o->accumulate < 1 || (int64_t)o->accumulate * o->micro_batches > INT32_MAX)
         return TD_FAIL(TD_EINVAL, "%d batches in a step: must be at least 1", o->accumulate);
     if (o->eval_batch < 1 || o->epochs < 0 || o->steps < 0 || o->patience < 0 || o->threads < 0)
         return TD_FAIL(TD_EINVAL, "eval_batch, epochs, steps, patience and threads must not be "
@@ -114,25 +114,25 @@ static td_status make_model(td__trainer *t)
     int threads = o->zero > 1 || t->stage > 1 ? 1
                   : o->threads                ? o->threads
                                               : td__threads_per_rank(o->comm);
-    int eval_shards = td__shards_default(o->eval_batch);
-    int most = o->shards > eval_shards ? o->shards : eval_shards;
+    int eval_micro_batches = td__micro_batches_default(o->eval_batch);
+    int most = o->micro_batches > eval_micro_batches ? o->micro_batches : eval_micro_batches;
     const td_program *p;
 
-    threads = td__step_threads(threads < most ? threads : most, o->shards);
+    threads = td__step_threads(threads < most ? threads : most, o->micro_batches);
     TD_TRY(td__pool_create(threads, &t->pool));
-    TD_TRY(td__shard_set_create(&(td__shard_set_opts){.model = t->model,
-                                                      .pool = t->pool,
-                                                      .use = TD__USE_TRAIN,
-                                                      .backend = o->backend,
-                                                      .precision = o->precision,
-                                                      .seed = o->seed,
-                                                      .profile = o->profile},
-                                &t->train_set));
+    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->model,
+                                                                  .pool = t->pool,
+                                                                  .use = TD__USE_TRAIN,
+                                                                  .backend = o->backend,
+                                                                  .precision = o->precision,
+                                                                  .seed = o->seed,
+                                                                  .profile = o->profile},
+                                      &t->train_set));
     /* A batch is never larger than the data; how it is cut is the job's affair alone. */
     const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
     int64_t rows = d && d->count > 0 && d->count < o->batch ? d->count : o->batch;
-    t->shard_rows = (rows + o->shards - 1) / o->shards;
-    TD_TRY(td__shard_program(t->train_set, t->shard_rows, &p, &t->facts));
+    t->micro_batch_rows = (rows + o->micro_batches - 1) / o->micro_batches;
+    TD_TRY(td__micro_batch_program(t->train_set, t->micro_batch_rows, &p, &t->facts));
     if (o->zero) {
         TD_TRY(td__slices_make(t, p));
     } else if (t->stage) {
@@ -141,17 +141,18 @@ static td_status make_model(td__trainer *t)
         TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->params));
         TD_TRY(td_optimizer_create(&o->optim, t->params, &t->optimizer));
     }
-    td__shard_set_params(t->train_set, t->params);
+    td__micro_batch_set_params(t->train_set, t->params);
     return find_watched(t);
 }
 
-/* Only the sum in the shard tree is the same for every deal. */
+/* Only the sum in the micro-batch tree is the same for every deal. */
 td_status td__trainer_balance(td__trainer *t)
 {
-    bool none = t->o.even || t->o.reducer || t->o.zero || t->o.backup || td__trainer_ranks(t) < 2;
+    bool none =
+        t->o.even || t->o.compressor || t->o.zero || t->o.backup || td__trainer_ranks(t) < 2;
     td__balance_destroy(t->balance);
     t->balance = NULL;
-    return none ? TD_OK : td__balance_create(t->o.shards, td__trainer_ranks(t), &t->balance);
+    return none ? TD_OK : td__balance_create(t->o.micro_batches, td__trainer_ranks(t), &t->balance);
 }
 
 td__loader_opts td__trainer_loader_opts(td__trainer *t)
@@ -215,13 +216,13 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
 {
     TD_TRY(td__arena_create(&t->arena));
     TD_TRY(resolve(t, opts));
-    t->reducer = t->o.reducer;
-    t->reducer_momentum = t->o.optim.momentum > 0;
+    t->compressor = t->o.compressor;
+    t->compressor_momentum = t->o.optim.momentum > 0;
     TD_TRY(td__compress_resolve(&t->o, td__trainer_ranks(t)));
     TD_TRY(td__slices_resolve(&t->o, &t->stage));
     TD_TRY(make_model(t));
     TD_TRY(make_data(t));
-    t->o.reduce_with.warmup_steps = td__compress_warmup(&t->o, t->total_steps);
+    t->o.compress_with.warmup_steps = td__compress_warmup(&t->o, t->total_steps);
     TD_TRY(make_schedule(t));
     t->state = (td__train_state){
         .seed = t->o.seed, .best = (double)NAN, .schedule = td_schedule_get_state(t->schedule)};
@@ -255,7 +256,7 @@ void td__trainer_destroy(td__trainer *t)
     if (!t)
         return;
     td__checkpointer_destroy(t->checkpointer);
-    td__heir_drop(t);
+    td__best_replica_drop(t);
     td__rank_stats_destroy(t->stats);
     td__span_log_destroy(t->spans);
     td__backup_run_destroy(t);
@@ -269,9 +270,9 @@ void td__trainer_destroy(td__trainer *t)
         td_optimizer_destroy(t->old_optimizer[i]);
     td__lockstep_destroy(t->eval_walk);
     td__zero_destroy(t->zero);
-    td__shard_set_destroy(t->train_set);
-    td__shard_set_destroy(t->eval_set);
-    td__shard_set_destroy(t->predict_set);
+    td__micro_batch_set_destroy(t->train_set);
+    td__micro_batch_set_destroy(t->eval_set);
+    td__micro_batch_set_destroy(t->predict_set);
     td_params_destroy(t->params);
     td__pool_destroy(t->pool);
     td__free(t->dropped);
@@ -298,7 +299,7 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     TD_TRY(td__checkpoint_find(t->o.checkpoint_dir, NULL, &info));
     if (t->zero) { /* to be loaded when all ranks have come */
         t->resumed = info;
-        t->goes_on = true;
+        t->resuming = true;
     } else {
         TD_TRY(td__checkpoint_load(&info, t->params, t->optimizer));
     }
@@ -345,32 +346,33 @@ size_t td__trainer_optimizer_nbytes(const td__trainer *t)
 const td_program *td__trainer_program(td__trainer *t)
 {
     const td_program *p;
-    td_status st = td__shard_program(t->train_set, t->shard_rows, &p, NULL);
-    TD_ASSERT(!st, "the program of the usual shard"); /* made at creation, used in every step */
+    td_status st = td__micro_batch_program(t->train_set, t->micro_batch_rows, &p, NULL);
+    TD_ASSERT(!st,
+              "the program of the usual micro-batch"); /* made at creation, used in every step */
     return p;
 }
 
-int td__trainer_shards(const td__trainer *t)
+int td__trainer_micro_batches(const td__trainer *t)
 {
-    return t->o.shards;
+    return t->o.micro_batches;
 }
 
-int64_t td__trainer_shard_rows(const td__trainer *t)
+int64_t td__trainer_micro_batch_rows(const td__trainer *t)
 {
-    return t->shard_rows;
+    return t->micro_batch_rows;
 }
 
 int td__trainer_profile_count(const td__trainer *t)
 {
-    const td_runner *r = td__shard_runner(t->train_set, t->shard_rows, 0);
+    const td_runner *r = td__micro_batch_runner(t->train_set, t->micro_batch_rows, 0);
     return r ? td_runner_profile_count(r) : 0;
 }
 
 td_node_time td__trainer_profile(const td__trainer *t, int i)
 {
     td_node_time sum = {0};
-    for (int k = 0; k < td__shard_runners(t->train_set); k++) {
-        const td_runner *r = td__shard_runner(t->train_set, t->shard_rows, k);
+    for (int k = 0; k < td__micro_batch_runners(t->train_set); k++) {
+        const td_runner *r = td__micro_batch_runner(t->train_set, t->micro_batch_rows, k);
         if (!r)
             continue;
         td_node_time one = td_runner_profile(r, i);

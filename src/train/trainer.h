@@ -1,10 +1,10 @@
 /* trainer.h -- the training loop.
  *
- * One step: the loader's batch is cut in shards (parallel/shard_tree.h); T compute threads run
- * them, each shard forward and backward with the same kernels in the same shapes; gradients are
- * added in the shard tree; the optimizer updates the params block. The result does not depend on
- * T. Between steps: validation, early stopping, checkpoints, signals; every one of these is told
- * to the observers (observer.h), which print, write files or draw. */
+ * One step: the loader's batch is cut in micro-batches (parallel/micro_batch_tree.h); T compute
+ * threads run them, each micro-batch forward and backward with the same kernels in the same shapes;
+ * gradients are added in the micro-batch tree; the optimizer updates the params block. The result
+ * does not depend on T. Between steps: validation, early stopping, checkpoints, signals; every one
+ * of these is told to the observers (observer.h), which print, write files or draw. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TRAIN_TRAINER_H
 #define TD_TRAIN_TRAINER_H
@@ -13,7 +13,7 @@
 
 #include "coll/members.h"
 #include "data/data.h"
-#include "parallel/reducer.h"
+#include "parallel/compressor.h"
 #include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "tandem/program.h"
@@ -45,12 +45,13 @@ typedef struct td__train_opts {
     const char *name;      /* of the run, for observers; NULL: "" */
     int64_t batch;         /* global batch */
     int64_t epochs, steps; /* one of them; both: whichever ends first; none: run() is refused */
-    int shards;            /* 0: as train/shard_count.h says */
-    bool loose;            /* the result may depend on ranks and threads; shards is 0 (loose.h) */
-    int accumulate;        /* batches added up before an update; 0 means 1 */
-    int threads;           /* compute threads; 0: one per processor, shared by ranks of a host */
-    td_dtype precision;    /* TD_F32 or TD_BF16 */
-    const char *backend;   /* NULL: "cpu" */
+    int micro_batches;     /* 0: as train/micro_batch_count.h says */
+    /* The result may depend on ranks and threads; micro_batches is 0 (nondeterministic.h). */
+    bool nondeterministic;
+    int accumulate;      /* batches added up before an update; 0 means 1 */
+    int threads;         /* compute threads; 0: one per processor, shared by ranks of a host */
+    td_dtype precision;  /* TD_F32 or TD_BF16 */
+    const char *backend; /* NULL: "cpu" */
     uint64_t seed;
     bool blank;          /* first weights are zeros: to look at the plan, or to load others */
     td_optim_opts optim; /* with clip etc. */
@@ -76,15 +77,16 @@ typedef struct td__train_opts {
      * too, 3 params too. The result has the same bits. */
     int zero;
     size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
-    int beside;           /* shards side by side on a thread, between hosts; 0: the default */
-    bool update_late;     /* see step.h, Recovery */
-    double verify;        /* share of shards that are run twice (verify.h); 0: none */
-    bool even;            /* all ranks have the same share of the shards, slow ones too */
-    /* How gradients of ranks become one: a name of parallel/reducers.def with its options (momentum
-     * and so on are the optimizer's where the reducer takes them: compress.h); NULL: in the shard
-     * tree. The result then depends on the number of ranks. One rank has nothing to reduce. */
-    const char *reducer;
-    td__reducer_opts reduce_with;
+    int in_flight;    /* micro-batches side by side on a thread, between hosts; 0: the default */
+    bool update_late; /* see step.h, Recovery */
+    double verify;    /* share of micro-batches that are run twice (verify.h); 0: none */
+    bool even;        /* all ranks have the same share of the micro-batches, slow ones too */
+    /* How gradients of ranks become one: a name of parallel/compressors.def with its options
+     * (momentum and so on are the optimizer's where the compressor takes them: compress.h); NULL:
+     * in the micro-batch tree. The result then depends on the number of ranks. One rank has nothing
+     * to reduce. */
+    const char *compressor;
+    td__compressor_opts compress_with;
     /* Backup workers (parallel/backup.h): so many ranks may be late in each step without holding it
      * up; the result then depends on who was. replay: a metrics.jsonl, to count as there. */
     int backup;
@@ -120,7 +122,8 @@ TD_NODISCARD td_status td__trainer_observe(td__trainer *t, td__observer *o);
 TD_NODISCARD td_status td__trainer_resume(td__trainer *t, bool *found);
 /* Train to the end. Observers' `end` is called unless the run fails. *stop (NULL: never) may be set
  * from a signal handler: leave after the step in flight, with a checkpoint. A loss that is NaN or
- * infinite is TD_EINVAL with step, shard and first bad node; the last good checkpoint stays. */
+ * infinite is TD_EINVAL with step, micro-batch and first bad node; the last good checkpoint stays.
+ * */
 TD_NODISCARD td_status td__trainer_run(td__trainer *t, const atomic_int *stop,
                                        td__train_result *out);
 
@@ -129,9 +132,10 @@ uint64_t td__trainer_step(const td__trainer *t);               /* the last one d
 int td__trainer_rank(const td__trainer *t);                    /* now, or when the run ended */
 const td__eval_result *td__trainer_test(const td__trainer *t); /* of the run's end; n 0: none */
 size_t td__trainer_optimizer_nbytes(const td__trainer *t);     /* of its state */
-const td_program *td__trainer_program(td__trainer *t); /* the training program of one shard */
-int td__trainer_shards(const td__trainer *t);
-int64_t td__trainer_shard_rows(const td__trainer *t); /* of the usual shard, rounded up */
+const td_program *td__trainer_program(td__trainer *t); /* the training program of one micro-batch */
+int td__trainer_micro_batches(const td__trainer *t);
+int64_t td__trainer_micro_batch_rows(
+    const td__trainer *t); /* of the usual micro-batch, rounded up */
 /* Per-node times of all compute threads together (profile). */
 int td__trainer_profile_count(const td__trainer *t);
 td_node_time td__trainer_profile(const td__trainer *t, int i);

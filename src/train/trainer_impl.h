@@ -9,9 +9,9 @@
 #include "train/balance.h"
 #include "checkpoint/checkpoint.h"
 #include "train/lockstep.h"
-#include "run/past.h"
+#include "run/event_log.h"
 #include "run/rank_stats.h"
-#include "train/shards.h"
+#include "train/micro_batches.h"
 #include "train/slices_move.h"
 #include "train/step.h"
 #include "train/trainer.h"
@@ -28,29 +28,29 @@ enum { TD__MAX_OBSERVERS = 16 };
     } while (0)
 
 typedef struct td__backup_run td__backup_run;
-typedef struct td__heir td__heir;
+typedef struct td__best_replica td__best_replica;
 
 struct td__trainer {
-    td__train_opts o;      /* resolved; texts are in the arena */
-    const char *reducer;   /* of the job, also where one rank has no use for it, */
-    bool reducer_momentum; /* and would take the momentum over from the optimizer */
+    td__train_opts o;         /* resolved; texts are in the arena */
+    const char *compressor;   /* of the job, also where one rank has no use for it, */
+    bool compressor_momentum; /* and would take the momentum over from the optimizer */
     td__arena *arena;
     td__model model;
     td__data *data;
-    int64_t shard_rows;    /* of the usual shard: rounded up */
-    size_t program_nbytes; /* resident when the trainer was made */
+    int64_t micro_batch_rows; /* of the usual micro-batch: rounded up */
+    size_t program_nbytes;    /* resident when the trainer was made */
     td__pool *pool;
-    td__shard_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
+    td__micro_batch_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
     td_params *params;
     td__zero *zero;          /* NULL: every rank holds everything whole */
     td__lockstep *eval_walk; /* stage 3: evaluation, made when needed */
     td_optimizer *optimizer;
     td_schedule *schedule;
     td__step_engine *engine;
-    td__step_say say;            /* of this rank, in the step under way */
-    _Atomic(td__shard_set *) at; /* whose nodes are being run; NULL: nobody's */
-    td__verify *verify;          /* NULL: nothing is run twice */
-    td__balance *balance;        /* NULL: shards are dealt out evenly */
+    td__step_say say;                  /* of this rank, in the step under way */
+    _Atomic(td__micro_batch_set *) at; /* whose nodes are being run; NULL: nobody's */
+    td__verify *verify;                /* NULL: nothing is run twice */
+    td__balance *balance;              /* NULL: micro-batches are dealt out evenly */
     td__loader *loader;
     td__model_facts facts;
     int watch; /* metric; -1: the loss */
@@ -69,11 +69,11 @@ struct td__trainer {
     const atomic_int *stop;
     bool stopping;  /* with several ranks: one of them was asked to stop, and all know */
     bool ending;    /* rank 0: too few would be left, and all are to be told so */
-    bool rebalance; /* shards are dealt out anew before the next step */
+    bool rebalance; /* micro-batches are dealt out anew before the next step */
     bool dirty;     /* something happened since the last checkpoint */
     bool finishing; /* what is saved now is the last */
     char unsaved[512];
-    bool goes_on; /* from the checkpoint `resumed`, whose blocks are not loaded yet */
+    bool resuming; /* from the checkpoint `resumed`, whose blocks are not loaded yet */
     td__checkpoint_info resumed;
     bool saves; /* rank 0 writes checkpoints */
     uint64_t began_ns;
@@ -84,22 +84,22 @@ struct td__trainer {
     double speed, waits; /* lately: samples/s while it computes; share of waiting for others */
 
     /* Elastic runs. */
-    td__past past;
+    td__event_log event_log;
     td__eval_result test;
     int stage; /* parallel.zero of the job: o.zero is that of the generation, 0 on one rank */
     td__layout layout; /* of slices that params and optimizer hold; size 0: none */
     td__layout old_layout[TD__MOST_LAYOUTS - 1]; /* held too until all ranks have the new ones: */
     td_optimizer *old_optimizer[TD__MOST_LAYOUTS - 1]; /* oldest first */
     int n_old;
-    bool whole;     /* the params block has all params, not only those of the layout */
-    bool has_state; /* the blocks and `state` are a moment of the run, not just its beginning */
-    bool spoiled;   /* they are nothing whole: to be made or received again */
-    bool changing;  /* all know that the generation ends after this step */
-    bool leaving;   /* this process was asked to stop, others were not: it goes, they go on */
-    bool leads;     /* lead->begin was called */
-    bool brought;   /* by another rank, since the last step of its own */
-    td__heir *heir; /* NULL: nothing is kept (heir.h) */
-    bool owes_best; /* the best checkpoint was lost with the last rank 0 */
+    bool whole;         /* the params block has all params, not only those of the layout */
+    bool has_state;     /* the blocks and `state` are a moment of the run, not just its beginning */
+    bool state_invalid; /* they are nothing whole: to be made or received again */
+    bool changing;      /* all know that the generation ends after this step */
+    bool leaving;       /* this process was asked to stop, others were not: it goes, they go on */
+    bool leads;         /* lead->begin was called */
+    bool state_received;                  /* by another rank, since the last step of its own */
+    td__best_replica *best_replica;       /* NULL: nothing is kept (best_replica.h) */
+    bool owes_best;                       /* the best checkpoint was lost with the last rank 0 */
     uint64_t generation, last_generation; /* this one; the last one that came to one state */
     int last_rank, last_size;             /* there */
     int rank, ranks;                      /* of the last generation */
@@ -113,8 +113,8 @@ struct td__trainer {
 /* evaluate.c: t->eval_set, if there is none yet. */
 TD_NODISCARD td_status td__eval_set_make(td__trainer *t);
 
-/* train_loop.c: run this rank's shards of step e->step at the state's position: batches [*first,
- * *end) of the epoch. */
+/* train_loop.c: run this rank's micro-batches of step e->step at the state's position: batches
+ * [*first, *end) of the epoch. */
 TD_NODISCARD td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first,
                                          int64_t *end);
 /* train_loop.c: if the run is traced: from begin_ns until now, in the step under way. */
@@ -138,12 +138,12 @@ TD_NODISCARD td_status td__backup_result(td__trainer *t, td__train_result *out);
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
 int td__trainer_ranks(const td__trainer *t);
 int td__threads_per_rank(const td_comm *comm); /* that a rank has for itself; at least 1 */
-/* Who has which shards, to begin with. While there is no loader. */
+/* Who has which micro-batches, to begin with. While there is no loader. */
 TD_NODISCARD td_status td__trainer_balance(td__trainer *t);
 td__loader_opts td__trainer_loader_opts(td__trainer *t);
 /* The loader, anew: the rows that this rank reads have changed, and its threads ask for them. */
 TD_NODISCARD td_status td__trainer_loader(td__trainer *t);
-/* A td__loader_rows: the rows of this rank's shards. */
+/* A td__loader_rows: the rows of this rank's micro-batches. */
 td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
 /* agree.c: do all ranks train the same thing? Collective, the first call of a run. */
 TD_NODISCARD td_status td__trainer_agree(td__trainer *t);
@@ -165,7 +165,7 @@ TD_NODISCARD td_status td__train_save(td__trainer *t, bool best);
 TD_NODISCARD td_status td__train_saved(td__trainer *t);
 bool td__train_at_end(const td__trainer *t);
 /* What the trainer does now, for heartbeats and the hang report. */
-void td__train_beat(td__trainer *t, td__phase phase, const char *what, const char *about);
+void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about);
 bool td__train_explain(void *trainer, char *out, size_t max); /* a td__explain */
 /* Now and then, and at the end: where the time of all ranks went. Collective. */
 TD_NODISCARD td_status td__train_tell_ranks(td__trainer *t, bool end);

@@ -15,7 +15,7 @@
 enum { MOST = TD__STEP_WORDS / 2, FLIP = 12345 }; /* of a step: words hold two hashes of each */
 
 typedef struct pick {
-    int batch, shard, owner, checker;
+    int batch, micro_batch, owner, checker;
     uint32_t mine, check; /* hashes that this rank took; as owner, as checker */
 } pick;
 
@@ -30,8 +30,8 @@ struct td__verify {
     int64_t first;
     int batches, n;
     pick picks[MOST];
-    int reading;     /* the shard whose rows the loader is to read; -1: any, as many as there are */
-    uint32_t hash;   /* of the last shard run here */
+    int reading;     /* the micro-batch whose rows the loader reads next; -1: any number of rows */
+    uint32_t hash;   /* of the last micro-batch run here */
     int doubt;       /* pick; -1: none */
     uint32_t two[2]; /* its owner's hash, its checker's */
 };
@@ -53,23 +53,23 @@ static uint32_t hash_of(td_runner *r)
     return h ? h : 1; /* 0 is what ranks that took none have */
 }
 
-static pick *find(td__verify *v, int batch, int shard)
+static pick *find(td__verify *v, int batch, int micro_batch)
 {
     for (int i = 0; i < v->n; i++)
-        if (v->picks[i].batch == batch && v->picks[i].shard == shard)
+        if (v->picks[i].batch == batch && v->picks[i].micro_batch == micro_batch)
             return &v->picks[i];
     return NULL;
 }
 
 /* ---- What the engine asks -------------------------------------------------------------------- */
 
-static bool watched(void *user, int batch, int shard)
+static bool watched(void *user, int batch, int micro_batch)
 {
-    return find(user, batch, shard) != NULL;
+    return find(user, batch, micro_batch) != NULL;
 }
 
-/* A shard of this rank's own has been run; any thread, each with its own shards. */
-static void ran(void *user, int batch, const td__shard *s)
+/* A micro-batch of this rank's own has been run; any thread, each with its own micro-batches. */
+static void ran(void *user, int batch, const td__micro_batch *s)
 {
     td__verify *v = user;
     pick *p = find(v, batch, s->index);
@@ -106,32 +106,33 @@ static td_status check(void *user, const double *words)
     v->two[0] = (uint32_t)words[2 * v->doubt];
     v->two[1] = (uint32_t)words[2 * v->doubt + 1];
     const pick *p = &v->picks[v->doubt];
-    return TD_FAIL(TD_EPROTO, "step %u: ranks %d and %d have other gradients of shard %d", v->step,
-                   p->owner, p->checker, p->shard);
+    return TD_FAIL(TD_EPROTO, "step %u: ranks %d and %d have other gradients of micro-batch %d",
+                   v->step, p->owner, p->checker, p->micro_batch);
 }
 
-/* ---- Running a shard once more --------------------------------------------------------------- */
+/* ---- Running a micro-batch once more
+ * --------------------------------------------------------------- */
 
 /* A td__loader_rows. */
 static td__row_range rows_of(const void *user, int64_t index, int64_t rows)
 {
     const td__verify *v = user;
-    int n = v->o.shards;
+    int n = v->o.micro_batches;
     (void)index;
     if (v->reading < 0)
         return (td__row_range){0, (rows + n - 1) / n};
-    return (td__row_range){td__shard_begin(rows, n, v->reading),
-                           td__shard_begin(rows, n, v->reading + 1)};
+    return (td__row_range){td__micro_batch_begin(rows, n, v->reading),
+                           td__micro_batch_begin(rows, n, v->reading + 1)};
 }
 
-static td_status note(void *user, const td__shard *s)
+static td_status note(void *user, const td__micro_batch *s)
 {
     td__verify *v = user;
     v->hash = s->runner ? hash_of(s->runner) : 0;
     return TD_OK;
 }
 
-static td_status own_grads(void *user, const td__shard *s)
+static td_status own_grads(void *user, const td__micro_batch *s)
 {
     (void)user;
     if (s->runner)
@@ -143,21 +144,22 @@ static td_status run(td__verify *v, const pick *p)
 {
     const td__batch *b;
     v->hash = 0;
-    v->reading = p->shard;
+    v->reading = p->micro_batch;
     td__loader_seek(v->loader, v->epoch, v->first + p->batch);
     TD_TRY(td__loader_next(v->loader, &b));
-    return td__shards_run(v->o.set, b, (td__shard_cut){v->o.shards, p->shard, p->shard + 1},
-                          v->step, (uint32_t)(p->batch * v->o.shards),
-                          (td__shard_calls){.before = own_grads, .after = note, .user = v});
+    return td__micro_batches_run(
+        v->o.set, b, (td__micro_batch_cut){v->o.micro_batches, p->micro_batch, p->micro_batch + 1},
+        v->step, (uint32_t)(p->batch * v->o.micro_batches),
+        (td__micro_batch_calls){.before = own_grads, .after = note, .user = v});
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
 static int owner_of(const td__verify *v, int number)
 {
-    td__deal deal = {v->size, v->o.bounds};
+    td__work_partition repartition = {v->size, v->o.bounds};
     int r = 0;
-    while (td__deal_shards(deal, v->batches * v->o.shards, r).end <= number)
+    while (td__work_micro_batches(repartition, v->batches * v->o.micro_batches, r).end <= number)
         r++;
     return r;
 }
@@ -166,14 +168,14 @@ static void draw(td__verify *v)
 {
     td__rng_key key = {.seed = v->o.seed, .stream = 0x7665, .step = v->step};
     v->n = 0;
-    for (int k = 0; k < v->batches * v->o.shards && v->n < MOST; k++) {
-        key.shard = (uint32_t)k;
+    for (int k = 0; k < v->batches * v->o.micro_batches && v->n < MOST; k++) {
+        key.micro_batch = (uint32_t)k;
         if ((double)td__rng_uniform(&key, 0) >= v->o.share)
             continue;
         int owner = owner_of(v, k), other = (int)(td__rng_uniform(&key, 1) * (float)(v->size - 1));
         other = other < v->size - 1 ? other : v->size - 2;
-        v->picks[v->n++] = (pick){.batch = k / v->o.shards,
-                                  .shard = k % v->o.shards,
+        v->picks[v->n++] = (pick){.batch = k / v->o.micro_batches,
+                                  .micro_batch = k % v->o.micro_batches,
                                   .owner = owner,
                                   .checker = (owner + 1 + other) % v->size};
     }
@@ -243,14 +245,16 @@ td_status td__verify_vote(td__verify *v)
         TD_LOG(DEBUG, TRAIN, "after a vote: %s", td_last_error());
     int wrong = v->two[0] != right ? p->owner : p->checker;
     if (!sure || (v->two[0] != right && v->two[1] != right))
-        return TD_FAIL(TD_EPROTO,
-                       "step %u: ranks %d and %d have other gradients of shard %d, and all ranks "
-                       "together cannot say which are right",
-                       v->step, p->owner, p->checker, p->shard);
-    return TD_FAIL(wrong == v->rank ? TD_EIO : TD_EPEER,
-                   "rank %d computed the gradients of shard %d of step %u wrongly: its host is not "
-                   "to be trusted",
-                   wrong, p->shard, v->step);
+        return TD_FAIL(
+            TD_EPROTO,
+            "step %u: ranks %d and %d have other gradients of micro-batch %d, and all ranks "
+            "together cannot say which are right",
+            v->step, p->owner, p->checker, p->micro_batch);
+    return TD_FAIL(
+        wrong == v->rank ? TD_EIO : TD_EPEER,
+        "rank %d computed the gradients of micro-batch %d of step %u wrongly: its host is not "
+        "to be trusted",
+        wrong, p->micro_batch, v->step);
 }
 
 /* ---- Making one ------------------------------------------------------------------------------ */
@@ -260,7 +264,7 @@ td_status td__verify_create(const td__verify_opts *o, td__verify **out)
     *out = NULL;
     td__verify *v = td__calloc(1, sizeof *v);
     if (!v)
-        return TD_FAIL(TD_ENOMEM, "no memory to verify shards");
+        return TD_FAIL(TD_ENOMEM, "no memory to verify micro-batches");
     v->o = *o;
     v->rank = td_comm_rank(o->comm);
     v->size = td_comm_size(o->comm);

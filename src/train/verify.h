@@ -1,14 +1,15 @@
 /* verify.h -- looking for processors that compute wrongly without saying so.
  *
- * Of every step some shards are run twice: by the rank that has them, and before that by another
- * one. Both take a hash of what came out, gradients and loss, bit for bit; the hashes travel with
- * the losses, and are compared before the step is applied. Shards have the same bits wherever they
- * are run, so two hashes that differ mean that one of the two ranks computed wrongly. Which, is
- * then put to the vote: all ranks run the shard once more, and with the two first results these
- * are the votes. The one that is outvoted is named and goes; the step is done again without it.
+ * Of every step some micro-batches are run twice: by the rank that has them, and before that by
+ * another one. Both take a hash of what came out, gradients and loss, bit for bit; the hashes
+ * travel with the losses, and are compared before the step is applied. Micro-batches have the same
+ * bits wherever they are run, so two hashes that differ mean that one of the two ranks computed
+ * wrongly. Which, is then put to the vote: all ranks run the micro-batch once more, and with the
+ * two first results these are the votes. The one that is outvoted is named and goes; the step is
+ * done again without it.
  *
- * Which shards, and who runs them the second time, is drawn by (seed, step, shard): all ranks know
- * without asking.
+ * Which micro-batches, and who runs them the second time, is drawn by (seed, step, micro-batch):
+ * all ranks know without asking.
  *
  *     begin, [engine's step with td__verify_watch], after it vote if it failed with `doubt` */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -18,18 +19,18 @@
 #include "data/data.h"
 #include "tandem/coll.h"
 #include "fault/faults.h"
-#include "train/shards.h"
+#include "train/micro_batches.h"
 #include "train/step.h"
 
 typedef struct td__verify_opts {
-    double share; /* of all shards: 0 to 1 */
-    int shards;   /* of a batch */
+    double share;      /* of all micro-batches: 0 to 1 */
+    int micro_batches; /* of a batch */
     uint64_t seed;
-    td__shard_set *set; /* all are borrowed */
+    td__micro_batch_set *set; /* all are borrowed */
     td__dataset *data;
     const td__loader_opts *loader; /* of the training loader; rows and prefetch are our own */
     td_comm *comm;                 /* more than one rank */
-    const int *bounds;             /* of td__deal */
+    const int *bounds;             /* of td__work_partition */
     td__faults *faults;
 } td__verify_opts;
 
@@ -38,7 +39,7 @@ TD_NODISCARD td_status td__verify_create(const td__verify_opts *o, td__verify **
 void td__verify_destroy(td__verify *v);                /* NULL is allowed */
 const td__step_watch *td__verify_watch(td__verify *v); /* for the engine */
 /* Step `step` of `batches` batches from batch `first` of `epoch` on: run what this rank is to
- * check. While no shard of the step has been run. */
+ * check. While no micro-batch of the step has been run. */
 TD_NODISCARD td_status td__verify_begin(td__verify *v, uint32_t step, uint64_t epoch, int64_t first,
                                         int batches);
 /* The step failed because two hashes differ. */

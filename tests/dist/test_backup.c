@@ -179,7 +179,7 @@ static void start(run *u, const train_model *m, int accumulate)
     u->opts = (td__train_opts){.batch = BATCH,
                                .epochs = 3,
                                .threads = 1,
-                               .shards = 8,
+                               .micro_batches = 8,
                                .accumulate = accumulate,
                                .valid_every = 2,
                                .seed = 7,
@@ -270,13 +270,13 @@ TEST(a_run_is_replayed_from_its_metrics)
         }
 }
 
-/* Five ranks, four shards: rank 0 has no rows, and everybody else is needed. */
+/* Five ranks, four micro-batches: rank 0 has no rows, and everybody else is needed. */
 TEST(all_that_counts_is_the_mean)
 {
     run u;
     td__train_result want;
     start(&u, &TRAIN_MODELS[0], 1);
-    u.opts.shards = 4;
+    u.opts.micro_batches = 4;
     u.opts.backup = 0;
     u.opts.epochs = 1;
     CHECK_OK(run_rank(&u, NULL, 0, &want));
@@ -332,7 +332,7 @@ TEST(what_cannot_be)
     u.opts.backup = 3;
     again(&u, 3, "inproc");
     u.opts.backup = 1;
-    u.opts.reducer = "allreduce";
+    u.opts.compressor = "allreduce";
     again(&u, 3, "inproc");
     finish(&u);
 }

@@ -1,6 +1,6 @@
 /* Synchronous data parallelism: the digest of a run does not depend on the number of ranks, nor on
  * how they reach each other; uneven ranges, ranks without work, batches with fewer rows than
- * shards, accumulation, resuming with another number of ranks, stopping, failures. */
+ * micro-batches, accumulation, resuming with another number of ranks, stopping, failures. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -26,7 +26,7 @@ TEST(every_model_has_the_same_bits_on_any_number_of_ranks)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++) {
         step_case s = {.m = &TRAIN_MODELS[m],
-                       .shards = 4 + m % 2 * 3,
+                       .micro_batches = 4 + m % 2 * 3,
                        .accumulate = 1 + m % 4,
                        .threads = 1,
                        .clip_norm = m % 3 ? 0 : 0.5};
@@ -38,13 +38,13 @@ TEST(every_model_has_the_same_bits_on_any_number_of_ranks)
     }
 }
 
-TEST(shards_and_accumulation)
+TEST(micro_batches_and_accumulation)
 {
-    static const int SHARDS[] = {1, 2, 3, 5, 8, 12};
-    for (size_t i = 0; i < sizeof SHARDS / sizeof *SHARDS; i++)
+    static const int MICRO_BATCHES[] = {1, 2, 3, 5, 8, 12};
+    for (size_t i = 0; i < sizeof MICRO_BATCHES / sizeof *MICRO_BATCHES; i++)
         for (int accumulate = 1; accumulate <= 4; accumulate++) {
             step_case s = {.m = &TRAIN_MODELS[i % 2 ? 3 : 0],
-                           .shards = SHARDS[i],
+                           .micro_batches = MICRO_BATCHES[i],
                            .accumulate = accumulate,
                            .threads = 2};
             step_case_expect(&s);
@@ -64,7 +64,7 @@ TEST(every_transport_has_the_same_bits)
     for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++)
         for (int m = 0; m < N_TRAIN_MODELS; m += 1 + (int)i % 2) {
             step_case s = {.m = &TRAIN_MODELS[m],
-                           .shards = 7,
+                           .micro_batches = 7,
                            .accumulate = 1 + (int)i % 3,
                            .threads = 1,
                            .clip_norm = 1};
@@ -82,7 +82,7 @@ TEST(buckets_of_any_size_have_the_same_bits)
     for (int i = 0; i < (int)(sizeof NBYTES / sizeof *NBYTES); i++)
         for (int m = i % 2; m < N_TRAIN_MODELS; m += 2) {
             step_case s = {.m = &TRAIN_MODELS[m],
-                           .shards = 3 + 2 * i,
+                           .micro_batches = 3 + 2 * i,
                            .accumulate = 1 + (i + m) % 3,
                            .threads = 1 + m % 3};
             step_case_expect(&s);
@@ -93,15 +93,15 @@ TEST(buckets_of_any_size_have_the_same_bits)
         }
 }
 
-/* One after the other, in pairs, all at once; shards of two sizes and empty ones among them, and
- * others before them on the same thread. */
-TEST(shards_side_by_side_have_the_same_bits)
+/* One after the other, in pairs, all at once; micro-batches of two sizes and empty ones among them,
+ * and others before them on the same thread. */
+TEST(micro_batches_side_by_side_have_the_same_bits)
 {
-    static const int BESIDE[] = {1, 2, 3, 16}, SHARDS[] = {4, 7, 9, 16, 26};
-    for (int i = 0; i < (int)(sizeof SHARDS / sizeof *SHARDS); i++)
+    static const int BESIDE[] = {1, 2, 3, 16}, MICRO_BATCHES[] = {4, 7, 9, 16, 26};
+    for (int i = 0; i < (int)(sizeof MICRO_BATCHES / sizeof *MICRO_BATCHES); i++)
         for (int m = i % 2; m < N_TRAIN_MODELS; m += 2) {
             step_case s = {.m = &TRAIN_MODELS[m],
-                           .shards = SHARDS[i],
+                           .micro_batches = MICRO_BATCHES[i],
                            .accumulate = 1 + m % 2,
                            .threads = 1 + (i + m) % 2,
                            .bucket_nbytes = 500};
@@ -114,8 +114,9 @@ TEST(shards_side_by_side_have_the_same_bits)
         }
 }
 
-/* A world that changes has another engine, and the same runners. Shards of two sizes run side by
- * side: the runner that the usual size has first is not the first to run, and lent a block. */
+/* A world that changes has another engine, and the same runners. Micro-batches of two sizes run
+ * side by side: the runner that the usual size has first is not the first to run, and lent a block.
+ * */
 static void engine_goes_body(ranks_ctx *r)
 {
     const step_case *c = r->arg;
@@ -128,7 +129,7 @@ static void engine_goes_body(ranks_ctx *r)
     td__step_engine_destroy(rig.e);
     rig.e = NULL;
     if (!st) {
-        td_runner *runner = td__shard_any_runner(rig.set);
+        td_runner *runner = td__micro_batch_any_runner(rig.set);
         grads = td_runner_grads(runner, NULL);
         td__runner_set_grads(runner, NULL);
         own = td_runner_grads(runner, NULL);
@@ -140,11 +141,11 @@ static void engine_goes_body(ranks_ctx *r)
 
 TEST(no_runner_writes_to_what_an_engine_has_freed)
 {
-    step_case s = {.m = &TRAIN_MODELS[0], .shards = 7, .accumulate = 1, .beside = 4};
+    step_case s = {.m = &TRAIN_MODELS[0], .micro_batches = 7, .accumulate = 1, .beside = 4};
     ranks_run(2, &(ranks_opts){.transport = "tcp"}, engine_goes_body, &s);
 }
 
-/* With a reducer there is no promise beyond this: all ranks end with the same weights, which are
+/* With a compressor there is no promise beyond this: all ranks end with the same weights, which are
  * nearly those of the tree. */
 static void reduce_body(ranks_ctx *r)
 {
@@ -162,23 +163,23 @@ static void reduce_body(ranks_ctx *r)
     memcpy(first, mine, sizeof first);
     RANK_OK(r, td_broadcast(r->comm, first, sizeof first, TD_U8, 0, NULL));
     RANK_CHECK(r, strcmp(first, mine) == 0, "%s: weights differ from rank 0's", s->m->name);
-    double within = strcmp(s->reducer, "allreduce") ? 0.3 : 1e-3;
+    double within = strcmp(s->compressor, "allreduce") ? 0.3 : 1e-3;
     RANK_CHECK(r, fabs(loss - s->loss) <= within * fabs(s->loss), "%s, %s: loss %g, not %g",
-               s->m->name, s->reducer, loss, s->loss);
+               s->m->name, s->compressor, loss, s->loss);
 }
 
-TEST(a_reducer_keeps_ranks_together)
+TEST(a_compressor_keeps_ranks_together)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++) {
         step_case s = {.m = &TRAIN_MODELS[m],
-                       .shards = 4 + m % 3,
+                       .micro_batches = 4 + m % 3,
                        .accumulate = 1 + m % 2,
                        .threads = 1 + m % 2,
                        .clip_norm = m % 3 ? 0 : 0.5};
         if (s.m->precision == TD_BF16)
             continue; /* a last bit more or less becomes a step of bf16 */
         step_case_expect(&s);
-        s.reducer = "allreduce";
+        s.compressor = "allreduce";
         s.bucket_nbytes = m % 2 ? 2000 : 0;
         ranks_run(2 + m % 4, NULL, reduce_body, &s);
         ranks_run(2, &(ranks_opts){.transport = m % 2 ? "tcp" : "shm"}, reduce_body, &s);
@@ -189,16 +190,16 @@ TEST(a_reducer_keeps_ranks_together)
 TEST(compressed_gradients_keep_ranks_together)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++)
-        for (int i = 0; td__reducer_list(i); i++) {
+        for (int i = 0; td__compressor_list(i); i++) {
             step_case s = {.m = &TRAIN_MODELS[m],
-                           .shards = 4,
+                           .micro_batches = 4,
                            .accumulate = 1 + i % 2,
                            .threads = 1 + m % 2,
                            .bucket_nbytes = m % 2 ? 2000 : 0};
             if (i == 0 || m % 3 != i % 3)
                 continue;
             step_case_expect(&s);
-            s.reducer = td__reducer_list(i);
+            s.compressor = td__compressor_list(i);
             ranks_run(1, NULL, reduce_body, &s);
             ranks_run(3, &(ranks_opts){.transport = i % 2 ? "tcp" : NULL}, reduce_body, &s);
         }
@@ -316,7 +317,7 @@ static running new_run(int accumulate)
     u.opts = (td__train_opts){.batch = 16,
                               .epochs = 2,
                               .threads = 1,
-                              .shards = accumulate % 2 ? 4 : 6,
+                              .micro_batches = accumulate % 2 ? 4 : 6,
                               .accumulate = accumulate,
                               .eval_batch = 24,
                               .valid_every = 2,
@@ -343,8 +344,8 @@ TEST(whole_runs_have_the_same_bits)
     }
 }
 
-/* Not reproducible: any algorithm, other numbers (batch norm sees other shards), the same on all
- * ranks, which the trainer makes sure of. */
+/* Not reproducible: any algorithm, other numbers (batch norm sees other micro-batches), the same on
+ * all ranks, which the trainer makes sure of. */
 static void loose_body(ranks_ctx *r)
 {
     const running *u = r->arg;
@@ -358,11 +359,11 @@ TEST(runs_that_are_not_reproducible)
 {
     static const char *const ALGOS[] = {NULL, "ring", "star"};
     running u = new_run(1);
-    u.opts.shards = 0;
+    u.opts.micro_batches = 0;
     u.opts.valid_every = -1;
     u.opts.schedule = (td_schedule_opts){.name = "constant"};
     CHECK_OK(run_trainer(&u, NULL, 0, 1, &u.want));
-    u.opts.loose = true;
+    u.opts.nondeterministic = true;
     for (int i = 0; i < (int)(sizeof ALGOS / sizeof *ALGOS); i++) {
         u.opts.threads = 1 + i % 2;
         u.opts.bucket_nbytes = i ? 1000 : 0;
@@ -372,7 +373,7 @@ TEST(runs_that_are_not_reproducible)
         ranks_run(4 - i, &o, loose_body, &u);
     }
     ranks_run(1, NULL, loose_body, &u);
-    u.opts.shards = 4;
+    u.opts.micro_batches = 4;
     td__train_result got;
     CHECK_EQ_INT(run_trainer(&u, NULL, 0, 1, &got), TD_EINVAL);
     td__data_close(u.data);
@@ -453,8 +454,10 @@ TEST(a_rank_that_fails_in_the_middle_of_a_step_ends_all)
 {
     for (int n = 2; n <= 4; n++)
         for (int k = 0; k < 4; k++) {
-            step_case s = {
-                .m = &TRAIN_MODELS[0], .shards = 8, .accumulate = 1 + k % 2, .threads = 1 + k % 2};
+            step_case s = {.m = &TRAIN_MODELS[0],
+                           .micro_batches = 8,
+                           .accumulate = 1 + k % 2,
+                           .threads = 1 + k % 2};
             s.bucket_nbytes = k % 2 ? 64 : 0;
             s.late = k == 3;
             s.bad_rank = n - 1;
@@ -465,7 +468,7 @@ TEST(a_rank_that_fails_in_the_middle_of_a_step_ends_all)
 
 /* What rank 1 has different, and what it is told. */
 typedef struct difference {
-    const char *text, *reducer, *digest;
+    const char *text, *compressor, *digest;
     int zero;
     int64_t steps;
     size_t bucket_nbytes;
@@ -487,7 +490,7 @@ static void differ_body(ranks_ctx *r)
     if (r->rank == 1) {
         const difference *d = all->d;
         u.opts.job_digest = d->digest ? d->digest : "cd";
-        u.opts.reducer = d->reducer;
+        u.opts.compressor = d->compressor;
         u.opts.zero = d->zero;
         u.opts.steps = d->steps;
         u.opts.bucket_nbytes = d->bucket_nbytes;
@@ -504,7 +507,7 @@ TEST(ranks_with_different_jobs_are_refused)
 {
     static const difference ALL[] = {
         {"rank 1 has another job", .digest = "ab"},
-        {"rank 1 adds up gradients by 'bf16', rank 0 by 'none'", .reducer = "bf16"},
+        {"rank 1 adds up gradients by 'bf16', rank 0 by 'none'", .compressor = "bf16"},
         {"rank 1 has another parallel.zero than rank 0 (2, not 0)", .zero = 2},
         {"rank 1 has another number of steps than rank 0 (1, not ", .steps = 1},
         {"rank 1 has another parallel.bucket_mb", .bucket_nbytes = 64},
@@ -521,12 +524,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_has_the_same_bits_on_any_number_of_ranks),
-        cmocka_unit_test(shards_and_accumulation),
+        cmocka_unit_test(micro_batches_and_accumulation),
         cmocka_unit_test(every_transport_has_the_same_bits),
         cmocka_unit_test(buckets_of_any_size_have_the_same_bits),
-        cmocka_unit_test(shards_side_by_side_have_the_same_bits),
+        cmocka_unit_test(micro_batches_side_by_side_have_the_same_bits),
         cmocka_unit_test(no_runner_writes_to_what_an_engine_has_freed),
-        cmocka_unit_test(a_reducer_keeps_ranks_together),
+        cmocka_unit_test(a_compressor_keeps_ranks_together),
         cmocka_unit_test(compressed_gradients_keep_ranks_together),
         cmocka_unit_test(whole_runs_have_the_same_bits),
         cmocka_unit_test(runs_that_are_not_reproducible),

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "parallel/reducer.h"
+#include "parallel/compressor.h"
 #include "support/check.h"
 #include "support/optim_model.h"
 #include "support/ranks.h"
@@ -16,8 +16,8 @@
 enum { GRADS = 37 * 11 + 5 + 3 * 17 * 101 + 1, STATS = 7, BLOCK = GRADS + STATS, MOST_BUCKETS = 9 };
 
 typedef struct plan {
-    const td__reducer_ops *ops;
-    td__reducer_opts o;
+    const td__compressor_ops *ops;
+    td__compressor_opts o;
     td__bucket bucket[MOST_BUCKETS];
     td_params *params;
     int steps;
@@ -73,8 +73,8 @@ static void fill(const plan *p, int rank, int step, float *data)
 static void body(ranks_ctx *r)
 {
     plan *p = r->arg;
-    td__reducer_opts o = p->o;
-    td__reducer *red = NULL;
+    td__compressor_opts o = p->o;
+    td__compressor *red = NULL;
     float *data = malloc(BLOCK * sizeof *data), *first = malloc(BLOCK * sizeof *data);
     double *sum = calloc(BLOCK, sizeof *sum), *want = calloc(BLOCK, sizeof *want);
     RANK_CHECK(r, data && first && sum && want, "no memory for %d numbers", BLOCK);
@@ -130,8 +130,8 @@ static void body(ranks_ctx *r)
 
 static plan plan_of(const char *name, td_params *params)
 {
-    plan p = {.ops = td__reducer_find(name), .params = params, .o = {.ratio = 0.02}, .steps = 3};
-    CHECK(p.ops, "there is no reducer %s", name);
+    plan p = {.ops = td__compressor_find(name), .params = params, .o = {.ratio = 0.02}, .steps = 3};
+    CHECK(p.ops, "there is no compressor %s", name);
     return p;
 }
 
@@ -139,10 +139,10 @@ TEST(ranks_get_the_same_bits_of_any_bucket)
 {
     static const int sizes[] = {1, 2, 3, 4, 7};
     optim_model m = optim_model_create();
-    for (int i = 0; td__reducer_list(i); i++)
+    for (int i = 0; td__compressor_list(i); i++)
         for (int c = 0; c < TD_LEN(CUTS); c++)
             for (int s = 0; s < TD_LEN(sizes); s++) {
-                plan p = plan_of(td__reducer_list(i), m.params);
+                plan p = plan_of(td__compressor_list(i), m.params);
                 cut(&p, CUTS[c]);
                 ranks_run(sizes[s], NULL, body, &p);
             }
@@ -176,9 +176,9 @@ TEST(strange_numbers_pass)
 {
     static const char *const strange[] = {"nan", "inf", "tiny"};
     optim_model m = optim_model_create();
-    for (int i = 0; td__reducer_list(i); i++)
+    for (int i = 0; td__compressor_list(i); i++)
         for (int s = 0; s < TD_LEN(strange); s++) {
-            plan p = plan_of(td__reducer_list(i), m.params);
+            plan p = plan_of(td__compressor_list(i), m.params);
             p.steps = 6;
             p.strange = strange[s];
             p.o.momentum = p.ops->takes_momentum ? 0.5 : 0;
@@ -235,24 +235,24 @@ static void dgc_body(ranks_ctx *r)
 {
     const dgc *d = r->arg;
     td__bucket all = {.count = N};
-    td__reducer *red;
-    td__reducer_opts o = {.comm = r->comm,
-                          .buckets = &all,
-                          .n_buckets = 1,
-                          .ratio = (double)K / N,
-                          .momentum = d->momentum,
-                          .nesterov = d->nesterov,
-                          .clip_norm = d->clip};
+    td__compressor *red;
+    td__compressor_opts o = {.comm = r->comm,
+                             .buckets = &all,
+                             .n_buckets = 1,
+                             .ratio = (double)K / N,
+                             .momentum = d->momentum,
+                             .nesterov = d->nesterov,
+                             .clip_norm = d->clip};
     float u[N] = {0}, v[N] = {0}, sent[N], lists[8 * N];
-    RANK_OK(r, td__reducer_topk.create(&o, &red));
+    RANK_OK(r, td__compressor_topk.create(&o, &red));
     for (int step = 1; step <= DGC_STEPS; step++) {
         float g[N];
         for (size_t i = 0; i < N; i++)
             g[i] = gradient(r->rank, step, i);
         dgc_step(d, r->size, g, u, v, sent);
         RANK_OK(r, td_all_gather(r->comm, sent, lists, N, TD_F32, NULL));
-        RANK_OK(r, td__reducer_topk.step(red, (uint64_t)step, g));
-        RANK_OK(r, td__reducer_topk.reduce(red, 0, g));
+        RANK_OK(r, td__compressor_topk.step(red, (uint64_t)step, g));
+        RANK_OK(r, td__compressor_topk.reduce(red, 0, g));
         for (int i = 0; i < N; i++) {
             float want = 0;
             for (int q = 0; q < r->size; q++)
@@ -261,7 +261,7 @@ static void dgc_body(ranks_ctx *r)
                        (double)want);
         }
     }
-    td__reducer_topk.destroy(red);
+    td__compressor_topk.destroy(red);
 }
 
 TEST(topk_is_deep_gradient_compression)
@@ -279,7 +279,7 @@ enum { LARGE = 1000000, SIDE = 1000 };
 
 typedef struct bytes_case {
     const char *name;
-    double least, most; /* of the ratio on 4 ranks */
+    double min_ranks, most; /* of the ratio on 4 ranks */
     td_params *params;
 } bytes_case;
 
@@ -302,10 +302,10 @@ static optim_model matrix_model(void)
 static void bytes_body(ranks_ctx *r)
 {
     const bytes_case *c = r->arg;
-    const td__reducer_ops *ops = td__reducer_find(c->name);
+    const td__compressor_ops *ops = td__compressor_find(c->name);
     td__bucket all = {.count = LARGE};
-    td__reducer *red;
-    td__reducer_opts o = {.comm = r->comm, .params = c->params, .buckets = &all, .n_buckets = 1};
+    td__compressor *red;
+    td__compressor_opts o = {.comm = r->comm, .params = c->params, .buckets = &all, .n_buckets = 1};
     float *data = malloc(LARGE * sizeof *data);
     RANK_CHECK(r, data, "no memory for %d numbers", LARGE);
     for (size_t i = 0; i < LARGE; i++)
@@ -317,7 +317,7 @@ static void bytes_body(ranks_ctx *r)
     double ratio = (double)red->plain_nbytes / (double)red->sent_nbytes;
     ops->destroy(red);
     free(data);
-    RANK_CHECK(r, ratio >= c->least && ratio <= c->most, "%s: %.1f times fewer bytes", c->name,
+    RANK_CHECK(r, ratio >= c->min_ranks && ratio <= c->most, "%s: %.1f times fewer bytes", c->name,
                ratio);
 }
 
@@ -338,20 +338,20 @@ TEST(bytes_are_as_published)
 static void warm_up_body(ranks_ctx *r)
 {
     td__bucket all = {.count = LARGE / 10};
-    td__reducer *red;
-    td__reducer_opts o = {
+    td__compressor *red;
+    td__compressor_opts o = {
         .comm = r->comm, .buckets = &all, .n_buckets = 1, .ratio = 0.001, .warmup_steps = 4};
     float *data = calloc(all.count, sizeof *data);
     uint64_t sent[7] = {0}, before = 0;
     RANK_CHECK(r, data, "no memory for %zu numbers", all.count);
-    RANK_OK(r, td__reducer_topk.create(&o, &red));
+    RANK_OK(r, td__compressor_topk.create(&o, &red));
     for (uint64_t step = 1; step <= 6; step++) {
-        RANK_OK(r, td__reducer_topk.step(red, step, data));
-        RANK_OK(r, td__reducer_topk.reduce(red, 0, data));
+        RANK_OK(r, td__compressor_topk.step(red, step, data));
+        RANK_OK(r, td__compressor_topk.reduce(red, 0, data));
         sent[step] = red->sent_nbytes - before;
         before = red->sent_nbytes;
     }
-    td__reducer_topk.destroy(red);
+    td__compressor_topk.destroy(red);
     free(data);
     RANK_CHECK(r, sent[5] == sent[6] && sent[6] < 400, "%llu bytes at the end",
                (unsigned long long)sent[6]);

@@ -1,7 +1,7 @@
 /* A sharded optimizer: at every stage, on any number of ranks, the digest is that of one rank.
- * Uneven slices, ranks without work, batches with fewer rows than shards, accumulation, clipping,
- * optimizers that look at whole tensors, row-sparse params; and that slices really are held in
- * slices. */
+ * Uneven slices, ranks without work, batches with fewer rows than micro-batches, accumulation,
+ * clipping, optimizers that look at whole tensors, row-sparse params; and that slices really are
+ * held in slices. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -88,7 +88,7 @@ TEST(slices_are_held_by_their_owners_alone)
     for (int stage = 1; stage <= 3; stage++) {
         step_case s = {.m = &WIDE,
                        .optimizer = "adam",
-                       .shards = 4,
+                       .micro_batches = 4,
                        .accumulate = 1,
                        .stage = stage,
                        .threads = stage == 1 ? 2 : 1,
@@ -117,7 +117,7 @@ TEST(every_model_has_the_same_bits_at_every_stage)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++)
         run_stages((step_case){.m = &TRAIN_MODELS[m],
-                               .shards = 4 + m % 2 * 3,
+                               .micro_batches = 4 + m % 2 * 3,
                                .accumulate = 1 + m % 3,
                                .bucket_nbytes = m % 2 ? 1024 : 0,
                                .clip_norm = m % 3 ? 0 : 0.5},
@@ -129,21 +129,21 @@ TEST(every_optimizer_has_the_same_bits_at_every_stage)
     for (int i = 0; td_optimizer_list(i); i++)
         run_stages((step_case){.m = &WIDE,
                                .optimizer = td_optimizer_list(i),
-                               .shards = 4,
+                               .micro_batches = 4,
                                .accumulate = 1,
                                .bucket_nbytes = 1 << 14,
                                .clip_norm = i % 2 ? 0.3 : 0},
                    2 + i % 2, 3 + i % 2, NULL);
 }
 
-TEST(shards_and_accumulation)
+TEST(micro_batches_and_accumulation)
 {
-    static const int SHARDS[] = {1, 2, 3, 5, 8, 12};
-    for (size_t i = 0; i < sizeof SHARDS / sizeof *SHARDS; i++)
+    static const int MICRO_BATCHES[] = {1, 2, 3, 5, 8, 12};
+    for (size_t i = 0; i < sizeof MICRO_BATCHES / sizeof *MICRO_BATCHES; i++)
         for (int accumulate = 1 + (int)i % 2; accumulate <= 4; accumulate += 2)
             run_stages((step_case){.m = i % 2 ? &WIDE : &TRAIN_MODELS[3],
                                    .optimizer = "adam",
-                                   .shards = SHARDS[i],
+                                   .micro_batches = MICRO_BATCHES[i],
                                    .accumulate = accumulate,
                                    .bucket_nbytes = 2048},
                        3 - (int)i % 2, 4, NULL);
@@ -159,7 +159,7 @@ TEST(every_transport_has_the_same_bits)
     for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++)
         run_stages((step_case){.m = i % 2 ? &WIDE : &TRAIN_MODELS[5],
                                .optimizer = "lamb",
-                               .shards = 7,
+                               .micro_batches = 7,
                                .accumulate = 1,
                                .bucket_nbytes = 1 << 13,
                                .clip_norm = 1},
@@ -235,7 +235,7 @@ static running new_run(void)
     running u = {.opts = {.batch = 24,
                           .steps = 9,
                           .threads = 1,
-                          .shards = 6,
+                          .micro_batches = 6,
                           .eval_batch = 20,
                           .valid_every = 4,
                           .seed = 7,
@@ -294,7 +294,7 @@ static void refuse_body(ranks_ctx *r)
     u.opts.threads = 2;
     RANK_STATUS(r, run_trainer(&u, r->comm, r->rank, &got), TD_EINVAL);
     u.opts.threads = 1;
-    u.opts.reducer = "bf16";
+    u.opts.compressor = "bf16";
     RANK_STATUS(r, run_trainer(&u, r->comm, r->rank, &got), TD_EINVAL);
 }
 
@@ -335,7 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_has_the_same_bits_at_every_stage),
         cmocka_unit_test(every_optimizer_has_the_same_bits_at_every_stage),
-        cmocka_unit_test(shards_and_accumulation),
+        cmocka_unit_test(micro_batches_and_accumulation),
         cmocka_unit_test(every_transport_has_the_same_bits),
         cmocka_unit_test(slices_are_held_by_their_owners_alone),
         cmocka_unit_test(runs_go_on_at_another_stage),

@@ -92,7 +92,8 @@ static int run(td__members *m, double n, int ms, const char *file)
             if (!st) {
                 at++;
                 last_ns = td__clock_ns();
-                m->ops->beat(m, &(td__beat){.step = (uint64_t)at, .phase = TD_PHASE_COMM});
+                m->ops->heartbeat(m,
+                                  &(td__heartbeat){.step = (uint64_t)at, .phase = TD_PHASE_COMM});
             }
         }
         char why[300];

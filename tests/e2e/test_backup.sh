@@ -59,7 +59,7 @@ assert all(params * 4 <= s <= (params + 99) * 4 * n for s in sent[1:]), (params,
 assert all(min(total(k)) > 0 for k in ("seconds", "compute", "wait")), total("compute")
 assert total("blame")[0] == 0 < sum(total("blame")), total("blame")
 spans = {(e["pid"], e["name"].split()[0]) for e in json.load(open(sys.argv[1] + "/trace.json"))}
-assert all((r, name) in spans for r in range(3) for name in ("step", "wait", "shard")), spans
+assert all((r, name) in spans for r in range(3) for name in ("step", "wait", "micro-batch")), spans
 PY
 done
 run 0 "$tandem" eval shm

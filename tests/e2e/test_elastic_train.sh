@@ -75,7 +75,7 @@ diff first run/faults.txt || fail "the same seed gave other faults"
 elastic 'the same faults' -n 3 --faults "@$dir/first"
 diff first run/faults.txt || fail "a file of faults gave others"
 elastic flip -n 3 --faults 'flip rank=1 at=step:9' --set train.verify=1
-has 'rank 1 computed the gradients of shard [0-9]* of step 9 wrongly'
+has 'rank 1 computed the gradients of micro-batch [0-9]* of step 9 wrongly'
 
 # A rank that beats but goes no further is killed, and not those that wait for it; so is one that
 # does not leave when the others do.
@@ -99,14 +99,14 @@ rm -rf run
 run 0 "$tandem" launch --hosts localhost:2,b:2 --lease 10s --listen 127.0.0.1 --ssh "$dir/rsh" \
     -n 1:4 -- "$tandem" train "$mark" -q -j 1 --run-dir "$dir/run" --set train.shards=8 \
     --set train.verify=1 --faults 'flip rank=2 at=step:9; slow rank=0 for=20ms at=step:1'
-has 'rank 2 on host b, .* computed the gradients of shard .* and without its host'
+has 'rank 2 on host b, .* computed the gradients of micro-batch .* and without its host'
 has 'generation [0-9]*, 2 ranks'
 last=$(grep -o 'generation [0-9]*, [0-9]* ranks' out | tail -n 1)
 [ "${last##*, }" = "2 ranks" ] || fail "a host that computes wrongly came back"
 with=$(digest)
 run 0 "$tandem" train "$mark" -q --run-dir eight --set train.shards=8
 [ "$(digest)" = "$with" ] || fail "a wrong host: another digest"
-# Over TCP, where gradients leave while shards are still being run.
+# Over TCP, where gradients leave while micro-batches are still being run.
 run 0 "$tandem" train "$mark" -q -n 2 -j 1 --run-dir tcp --set train.shards=8 \
     --set train.verify=1 --set parallel.transport=tcp
 [ "$(digest)" = "$with" ] || fail "verified over TCP: another digest"
@@ -185,7 +185,8 @@ same resume
 rm -rf run
 run 1 "$tandem" train "$mark" -q --run-dir run --elastic -n 3 --set train.optimizer.name=sgd \
     --set train.optimizer.lr=1e30
-tail -n 1 out | grep -q 'the loss is nan at step 2, shard .*batch_norm1' || fail "not the cause"
+tail -n 1 out | grep -q 'the loss is nan at step 2, micro-batch .*batch_norm1' ||
+    fail "not the cause"
 ! grep -q 'generation 2' out || fail "a job that cannot go on was tried again"
 none_left "the run"
 

@@ -31,7 +31,7 @@ for n in 1 2 3 5; do
         same "-n $n $transport"
     done
 done
-run 0 "$tandem" train "$mark" -q -n 9 --set train.precision=bf16 # more ranks than shards
+run 0 "$tandem" train "$mark" -q -n 9 --set train.precision=bf16 # more ranks than micro-batches
 bf16=$(digest)
 run 0 "$tandem" train "$mark" -q --set train.precision=bf16
 [ "$(digest)" = "$bf16" ] || fail "bf16: other digests"
@@ -103,7 +103,7 @@ for name in steps[0]:  # nobody ends a step before all have begun it
     ranks = [s[name] for s in steps]
     assert max(e["ts"] for e in ranks) < min(end(e) for e in ranks), ranks
 for rank in range(3):
-    for word in ["shard", "wait", "update", "data"] + (["bucket"] if sys.argv[2] == "tcp" else
+    for word in ["micro-batch", "wait", "update", "data"] + (["bucket"] if sys.argv[2] == "tcp" else
                                                        ["reduce"]):
         found = of(rank, word)
         assert found or word in ("data", "wait"), (rank, word)

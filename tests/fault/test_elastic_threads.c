@@ -41,7 +41,7 @@ static elastic_plan new_plan(int size)
     p.opts = (td__train_opts){.batch = BATCH,
                               .steps = STEPS,
                               .threads = 1,
-                              .shards = 8,
+                              .micro_batches = 8,
                               .valid_every = 2,
                               .eval_batch = 8,
                               .prefetch = -1,
@@ -364,7 +364,7 @@ TEST(a_rank_dies_as_all_agree_to_stop)
             CHECK(sweep_stop(rank, replace) >= 4, "nothing happened");
 }
 
-/* Two results of a shard that differ: the rank that is outvoted goes, the others go on. */
+/* Two results of a micro-batch that differ: the rank that is outvoted goes, the others go on. */
 TEST(a_rank_that_computes_wrongly_is_taken_out)
 {
     for (int size = 2; size <= 4; size++)
@@ -402,20 +402,21 @@ TEST(verifying_changes_nothing)
     }
 }
 
-static atomic_int dealt; /* lines about shards dealt out anew */
+static atomic_int dealt; /* lines about micro-batches dealt out anew */
 
 static void count_lines(void *user, td_log_level level, td_log_part part, const char *line)
 {
     (void)user;
     (void)level;
     (void)part;
-    if (strstr(line, "shards from step"))
+    if (strstr(line, "micro-batches from step"))
         atomic_fetch_add(&dealt, 1);
 }
 
-/* A slow rank has fewer shards after a while, the bits are the same; also when another one dies. It
- * must seem slow in three windows in a row, also beside a rank that has just lost its core. */
-TEST(a_slow_rank_gets_fewer_shards)
+/* A slow rank has fewer micro-batches after a while, the bits are the same; also when another one
+ * dies. It must seem slow in three windows in a row, also beside a rank that has just lost its
+ * core. */
+TEST(a_slow_rank_gets_fewer_micro_batches)
 {
     enum { LONG = 60 };
     elastic_plan alone = new_plan(1);
@@ -643,7 +644,7 @@ int main(void)
         cmocka_unit_test(a_disk_that_is_full_for_a_while),
         cmocka_unit_test(a_rank_that_computes_wrongly_is_taken_out),
         cmocka_unit_test(verifying_changes_nothing),
-        cmocka_unit_test(a_slow_rank_gets_fewer_shards),
+        cmocka_unit_test(a_slow_rank_gets_fewer_micro_batches),
         cmocka_unit_test(the_best_checkpoint_outlives_rank_0),
         cmocka_unit_test(a_checkpoint_that_was_ahead_is_not_gone_on_from),
         cmocka_unit_test(faults_can_be_had_again),

@@ -53,7 +53,7 @@ static elastic_plan new_plan(int stage, int size)
     p.opts = (td__train_opts){.batch = 12,
                               .steps = STEPS,
                               .threads = 1,
-                              .shards = 4,
+                              .micro_batches = 4,
                               .valid_every = 2,
                               .eval_batch = 6,
                               .prefetch = -1,

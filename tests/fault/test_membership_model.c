@@ -28,7 +28,7 @@ enum {
     GENERATIONS = 12,
     MOST_STATES = 1 << 16,
     VISITED_BITS = 22,
-    BEAT = 1,
+    HEARTBEAT = 1,
     SILENCE = 10,
     FAIR_ROUNDS = 60,
 };
@@ -49,7 +49,7 @@ typedef struct message {
 } message;
 
 typedef struct agent {
-    uint64_t term, votes, acks, dead, heard[N], beat_at, asked_ns, led_ns;
+    uint64_t term, votes, acks, dead, heard[N], heartbeat_at, asked_ns, led_ns;
     int leader;
     bool leading, asking, stopped, crashed, paused;
     uint16_t best, accepted, decided;
@@ -137,7 +137,7 @@ static void load(model *m, world *w, int i)
     m->at = i;
     m->ms.c.self = i;
     m->ms.term = a->term, m->ms.votes = a->votes, m->ms.acks = a->acks, m->ms.dead = a->dead;
-    m->ms.beat_at = a->beat_at, m->ms.asked_ns = a->asked_ns, m->ms.led_ns = a->led_ns;
+    m->ms.heartbeat_at = a->heartbeat_at, m->ms.asked_ns = a->asked_ns, m->ms.led_ns = a->led_ns;
     m->ms.leader = a->leader, m->ms.leading = a->leading, m->ms.asking = a->asking;
     m->ms.stopped = a->stopped;
     memcpy(m->ms.heard_ns, a->heard, sizeof a->heard);
@@ -164,7 +164,7 @@ static void store(model *m)
 {
     agent *a = &m->w->a[m->at];
     a->term = m->ms.term, a->votes = m->ms.votes, a->acks = m->ms.acks, a->dead = m->ms.dead;
-    a->beat_at = m->ms.beat_at, a->asked_ns = m->ms.asked_ns, a->led_ns = m->ms.led_ns;
+    a->heartbeat_at = m->ms.heartbeat_at, a->asked_ns = m->ms.asked_ns, a->led_ns = m->ms.led_ns;
     a->leader = m->ms.leader, a->leading = m->ms.leading, a->asking = m->ms.asking;
     a->stopped = m->ms.stopped;
     memcpy(a->heard, m->ms.heard_ns, sizeof a->heard);
@@ -393,7 +393,7 @@ static void check_fair(model *m, const world *start)
     uint64_t run = 0, dead = 0;
     int leader = -1;
     for (int round = 0; round < FAIR_ROUNDS; round++) {
-        w.now += BEAT;
+        w.now += HEARTBEAT;
         for (int i = 0; i < N; i++)
             if (runs(&w, i))
                 tick(m, &w, i, false);
@@ -437,7 +437,7 @@ static uint64_t hash_world(model *m, const world *w)
                         a->votes,
                         a->acks,
                         a->dead,
-                        w->now >= a->beat_at,
+                        w->now >= a->heartbeat_at,
                         w->now - a->asked_ns < 4 ? w->now - a->asked_ns : 4,
                         w->now - a->led_ns < 64 ? w->now - a->led_ns : 64,
                         (uint64_t)a->leader,
@@ -534,7 +534,7 @@ static void explore_agents(model *m, const world *w, int depth)
     for (int i = 0; i < N; i++) {
         const agent *a = &w->a[i];
         world x = *w;
-        if (runs(w, i) && (w->now >= a->beat_at || (a->leader < 0 && !a->leading))) {
+        if (runs(w, i) && (w->now >= a->heartbeat_at || (a->leader < 0 && !a->leading))) {
             tick(m, &x, i, false);
             go_on(m, &x, depth);
         }
@@ -576,7 +576,7 @@ static void explore(model *m, const world *w, int depth)
                 x.silences--;
             else
                 x.waits--;
-            x.now += i ? SILENCE + 1 : 2 * BEAT;
+            x.now += i ? SILENCE + 1 : 2 * HEARTBEAT;
             go_on(m, &x, depth);
         }
 }
@@ -592,8 +592,10 @@ static void model_init(model *m)
     m->seen = calloc((size_t)1 << VISITED_BITS, sizeof *m->seen);
     assert_true(m->p.state && m->p.hash && m->p.table && m->seen);
     m->p.n = 1; /* 0: none */
-    m->ms.c = (td__ms_config){
-        .voters = (1u << N) - 1, .beat_ns = BEAT, .silence_ns = SILENCE, .give_up_ns = 100000};
+    m->ms.c = (td__ms_config){.voters = (1u << N) - 1,
+                              .heartbeat_ns = HEARTBEAT,
+                              .silence_ns = SILENCE,
+                              .give_up_ns = 100000};
 }
 
 static void model_fini(model *m)
@@ -616,7 +618,7 @@ static void world_init(model *m, world *w, const world *budgets)
         td__ms_init(&m->ms, &c, first, w->now);
         m->w = w;
         m->at = i;
-        w->a[i].beat_at = w->now;
+        w->a[i].heartbeat_at = w->now;
         store(m);
     }
     free(first);
@@ -640,7 +642,7 @@ static void search(const world *budgets, bool settled, int depth, const char *na
         for (int i = 0; i < N; i++)
             tick(&m, &w, i, false);
         deliver_all(&m, &w);
-        w.now += BEAT;
+        w.now += HEARTBEAT;
     }
     if (settled)
         assert_true(m.p.state[w.a[N - 1].decided].content.generation == 1);

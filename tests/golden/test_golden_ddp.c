@@ -1,10 +1,10 @@
 /* test_golden_ddp.c -- data parallel training of ours against PyTorch's DistributedDataParallel.
  *
  * A CNN with batch norm, 24 steps with SGD and with AdamW, from the same weights, with the same
- * rows on each of two ranks: every loss within 1e-5 of PyTorch's. A shard is to us what a rank is
- * to DDP (whose batch norm sees a rank's rows alone), so with two shards the numbers are the same
- * on one rank, on two and on three. tests/golden/ddp/make.py made the losses and trains the same
- * model; sizes and rates below repeat its own. */
+ * rows on each of two ranks: every loss within 1e-5 of PyTorch's. A micro-batch is to us what a
+ * rank is to DDP (whose batch norm sees a rank's rows alone), so with two micro-batches the numbers
+ * are the same on one rank, on two and on three. tests/golden/ddp/make.py made the losses and
+ * trains the same model; sizes and rates below repeat its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "support/ranks.h"
 #include "train/step.h"
 
-enum { ROWS = 16, SHARDS = 2, STEPS = 24, BATCHES = 4, SIDE = 12, CLASSES = 10 };
+enum { ROWS = 16, MICRO_BATCHES = 2, STEPS = 24, BATCHES = 4, SIDE = 12, CLASSES = 10 };
 static const double TOLERANCE = 1e-5;
 
 static td_status build(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
@@ -51,7 +51,7 @@ typedef struct golden_run {
 
 typedef struct parts {
     td__pool *pool;
-    td__shard_set *set;
+    td__micro_batch_set *set;
     td_params *ps;
     td_optimizer *o;
     td__step_engine *e;
@@ -66,20 +66,20 @@ static td_status make_parts(size_t k, td_comm *comm, parts *p)
                    {.name = "y", .dtype = TD_I32, .classes = CLASSES}}};
     const td_program *program;
     TD_TRY(td__pool_create(1, &p->pool));
-    td__shard_set_opts so = {.model = {.build = build}, .pool = p->pool, .precision = TD_F32};
-    TD_TRY(td__shard_set_create(&so, &p->set));
-    TD_TRY(td__shard_program(p->set, ROWS / SHARDS, &program, NULL));
+    td__micro_batch_set_opts so = {.model = {.build = build}, .pool = p->pool, .precision = TD_F32};
+    TD_TRY(td__micro_batch_set_create(&so, &p->set));
+    TD_TRY(td__micro_batch_program(p->set, ROWS / MICRO_BATCHES, &program, NULL));
     TD_TRY(td_params_create(program, 1, &p->ps));
     golden_params(p->ps);
-    td__shard_set_params(p->set, p->ps);
-    TD_TRY(td__shard_set_dataset(p->set, &FIELDS, ROWS / SHARDS));
+    td__micro_batch_set_params(p->set, p->ps);
+    TD_TRY(td__micro_batch_set_dataset(p->set, &FIELDS, ROWS / MICRO_BATCHES));
     TD_TRY(td_optimizer_create(&RUNS[k].optim, p->ps, &p->o));
     td__step_opts e = {.set = p->set,
                        .pool = p->pool,
                        .params = p->ps,
                        .optimizer = p->o,
                        .program = program,
-                       .shards = SHARDS,
+                       .micro_batches = MICRO_BATCHES,
                        .accumulate = 1,
                        .comm = comm};
     return td__step_engine_create(&e, &p->e);
@@ -89,7 +89,7 @@ static void drop_parts(parts *p)
 {
     td__step_engine_destroy(p->e);
     td_optimizer_destroy(p->o);
-    td__shard_set_destroy(p->set);
+    td__micro_batch_set_destroy(p->set);
     td_params_destroy(p->ps);
     td__pool_destroy(p->pool);
 }

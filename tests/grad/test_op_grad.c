@@ -143,7 +143,7 @@ static double run(const machine *m, const trial *t)
     for (int k = 0; k < t->n_weights; k++)
         CHECK_OK(td_runner_set_input(m->r, t->weight[k]->name, t->weights[k],
                                      td__desc_bytes(&t->weight[k]->out[0])));
-    CHECK_OK(td_runner_run(m->r, (td_run_key){.seed = 5, .step = 3, .shard = 1}));
+    CHECK_OK(td_runner_run(m->r, (td_run_key){.seed = 5, .step = 3, .micro_batch = 1}));
     size_t nbytes = 0;
     const double *loss = td_runner_output(m->r, 0, &nbytes);
     CHECK(loss && nbytes == sizeof *loss, "%s: the loss has %zu bytes", t->c.text, nbytes);

@@ -201,7 +201,7 @@ static bool stopping(td__members *m)
     return s;
 }
 
-static void beat(td__members *m, const td__beat *b)
+static void heartbeat(td__members *m, const td__heartbeat *b)
 {
     process *p = process_of(m);
     pthread_mutex_lock(&p->d->lock);
@@ -216,7 +216,7 @@ static const td__members_ops OPS = {.next = next,
                                     .wanted = wanted,
                                     .going = going,
                                     .leave = leave,
-                                    .beat = beat,
+                                    .heartbeat = heartbeat,
                                     .drain = drain,
                                     .stopping = stopping};
 

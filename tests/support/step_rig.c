@@ -26,7 +26,7 @@ static td_status make_optimizer(const step_case *c, td_comm *comm, step_rig *rig
     td__zero_opts z = {.comm = comm,
                        .params = rig->ps,
                        .stage = c->stage,
-                       .shards = c->shards,
+                       .micro_batches = c->micro_batches,
                        .accumulate = c->accumulate,
                        .bucket_nbytes = c->bucket_nbytes,
                        .mirrors = c->mirrors};
@@ -42,36 +42,36 @@ static td_status make_optimizer(const step_case *c, td_comm *comm, step_rig *rig
 
 td_status step_rig_make(const step_case *c, td_comm *comm, step_rig *rig)
 {
-    int64_t rows = (BATCH + c->shards - 1) / c->shards;
+    int64_t rows = (BATCH + c->micro_batches - 1) / c->micro_batches;
     const td_program *program;
     td__loader_opts l = {.batch = BATCH, .shuffle = true, .seed = 9, .prefetch = -1};
-    td__shard_set_opts so = {.model = {.build = c->m->build},
-                             .use = TD__USE_TRAIN,
-                             .precision = c->m->precision,
-                             .seed = 9};
+    td__micro_batch_set_opts so = {.model = {.build = c->m->build},
+                                   .use = TD__USE_TRAIN,
+                                   .precision = c->m->precision,
+                                   .seed = 9};
     rig->data = train_model_data(c->m, SAMPLES, 3);
     TD_TRY(td__loader_create(rig->data, &l, &rig->loader));
     TD_TRY(td__pool_create(c->threads ? c->threads : 1, &rig->pool));
     so.pool = rig->pool;
-    TD_TRY(td__shard_set_create(&so, &rig->set));
-    TD_TRY(td__shard_program(rig->set, rows, &program, NULL));
+    TD_TRY(td__micro_batch_set_create(&so, &rig->set));
+    TD_TRY(td__micro_batch_program(rig->set, rows, &program, NULL));
     TD_TRY(td_params_create(program, 9, &rig->ps));
-    td__shard_set_params(rig->set, rig->ps);
-    TD_TRY(td__shard_set_dataset(rig->set, rig->data, rows));
+    td__micro_batch_set_params(rig->set, rig->ps);
+    TD_TRY(td__micro_batch_set_dataset(rig->set, rig->data, rows));
     TD_TRY(make_optimizer(c, comm, rig));
     td__step_opts e = {.set = rig->set,
                        .pool = rig->pool,
                        .params = rig->ps,
                        .optimizer = rig->o,
                        .program = program,
-                       .shards = c->shards,
+                       .micro_batches = c->micro_batches,
                        .accumulate = c->accumulate,
                        .zero = rig->zero,
                        .comm = comm,
                        .bucket_nbytes = c->bucket_nbytes,
-                       .beside = c->beside,
+                       .in_flight = c->beside,
                        .update_late = c->late,
-                       .reducer = c->reducer};
+                       .compressor = c->compressor};
     return td__step_engine_create(&e, &rig->e);
 }
 
@@ -80,7 +80,7 @@ void step_rig_drop(step_rig *rig)
     td__step_engine_destroy(rig->e);
     td_optimizer_destroy(rig->o);
     td__zero_destroy(rig->zero);
-    td__shard_set_destroy(rig->set);
+    td__micro_batch_set_destroy(rig->set);
     td_params_destroy(rig->ps);
     td__pool_destroy(rig->pool);
     td__loader_destroy(rig->loader);
@@ -144,8 +144,9 @@ void step_case_body(ranks_ctx *r)
         st = td_params_digest(rig.ps, digest);
     step_rig_drop(&rig);
     RANK_OK(r, st);
-    RANK_CHECK(r, strcmp(digest, c->digest) == 0, "%s, stage %d, %d shards x %d: other weights",
-               c->m->name, c->stage, c->shards, c->accumulate);
-    RANK_CHECK(r, loss == c->loss, "%s, stage %d, %d shards x %d: loss %a, not %a", c->m->name,
-               c->stage, c->shards, c->accumulate, loss, c->loss);
+    RANK_CHECK(r, strcmp(digest, c->digest) == 0,
+               "%s, stage %d, %d micro-batches x %d: other weights", c->m->name, c->stage,
+               c->micro_batches, c->accumulate);
+    RANK_CHECK(r, loss == c->loss, "%s, stage %d, %d micro-batches x %d: loss %a, not %a",
+               c->m->name, c->stage, c->micro_batches, c->accumulate, loss, c->loss);
 }

@@ -12,15 +12,15 @@
 typedef struct step_case {
     const train_model *m;
     const char *optimizer; /* NULL: the model's */
-    int shards, accumulate;
+    int micro_batches, accumulate;
     int threads;  /* 0 means 1 */
     int stage;    /* of a sharded optimizer */
     bool mirrors; /* every rank holds the slices of another too */
     size_t bucket_nbytes;
-    int beside; /* shards side by side on a thread; 0: the default */
+    int beside; /* micro-batches side by side on a thread; 0: the default */
     double clip_norm;
     bool late;
-    const char *reducer;
+    const char *compressor;
     int bad_rank; /* whose weights are spoilt before step bad_step; 0: never */
     uint32_t bad_step;
     char digest[65]; /* what is expected (step_case_expect) */
@@ -31,7 +31,7 @@ typedef struct step_rig {
     td__dataset *data;
     td__loader *loader;
     td__pool *pool;
-    td__shard_set *set;
+    td__micro_batch_set *set;
     td_params *ps;
     td__zero *zero;
     td_optimizer *o;

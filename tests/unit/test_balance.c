@@ -1,4 +1,5 @@
-/* Shares of slow and fast ranks: who gets how many shards, when, and that noise changes nothing. */
+/* Shares of slow and fast ranks: who gets how many micro-batches, when, and that noise changes
+ * nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -7,14 +8,14 @@
 
 enum { MOST = 8, STEPS = 400 };
 
-/* Steps with these seconds a shard until the deal changes; 0: it never did. */
-static int steps_until(td__balance *b, const double *speed, int shards, int ranks, int every)
+/* Steps with these seconds a micro-batch until the deal changes; 0: it never did. */
+static int steps_until(td__balance *b, const double *speed, int micro_batches, int ranks, int every)
 {
     for (int s = 1; s <= STEPS; s++) {
         const int *bounds = td__balance_bounds(b);
         double seconds[MOST];
         for (int r = 0; r < ranks; r++) {
-            int even = shards * (r + 1) / ranks - shards * r / ranks;
+            int even = micro_batches * (r + 1) / ranks - micro_batches * r / ranks;
             seconds[r] = speed[r] * (bounds ? bounds[r + 1] - bounds[r] : even) *
                          (every && s % every == r ? 3 : 1);
         }
@@ -36,7 +37,7 @@ static int steps_until(td__balance *b, const double *speed, int shards, int rank
 TEST(slow_ranks_get_fewer)
 {
     static const struct {
-        int shards, ranks;
+        int micro_batches, ranks;
         double speed[MOST];
         int want[MOST + 1];
     } CASES[] = {
@@ -48,13 +49,13 @@ TEST(slow_ranks_get_fewer)
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         td__balance *b;
         int n = CASES[i].ranks;
-        CHECK_OK(td__balance_create(CASES[i].shards, n, &b));
-        int s = steps_until(b, CASES[i].speed, CASES[i].shards, n, 0);
+        CHECK_OK(td__balance_create(CASES[i].micro_batches, n, &b));
+        int s = steps_until(b, CASES[i].speed, CASES[i].micro_batches, n, 0);
         CHECK(s > 8 && s < 50, "case %d: changed at %d", (int)i, s);
         for (int r = 0; r <= n; r++)
             CHECK(td__balance_bounds(b)[r] == CASES[i].want[r], "case %d: bound %d is %d", (int)i,
                   r, td__balance_bounds(b)[r]);
-        CHECK_EQ_INT(steps_until(b, CASES[i].speed, CASES[i].shards, n, 0), 0);
+        CHECK_EQ_INT(steps_until(b, CASES[i].speed, CASES[i].micro_batches, n, 0), 0);
         td__balance_destroy(b);
     }
 }
@@ -63,13 +64,13 @@ TEST(equal_ranks_and_noise_change_nothing)
 {
     static const double EQUAL[MOST] = {1, 1, 1, 1, 1, 1, 1, 1}, NEAR[MOST] = {1, 1.2, 0.9, 1.1};
     for (int n = 1; n <= MOST; n++)
-        for (int shards = 1; shards <= 64; shards *= 4) {
+        for (int micro_batches = 1; micro_batches <= 64; micro_batches *= 4) {
             td__balance *b;
-            CHECK_OK(td__balance_create(shards, n, &b));
-            CHECK_EQ_INT(steps_until(b, EQUAL, shards, n, 0), 0);
-            CHECK_EQ_INT(steps_until(b, EQUAL, shards, n, 40), 0);
+            CHECK_OK(td__balance_create(micro_batches, n, &b));
+            CHECK_EQ_INT(steps_until(b, EQUAL, micro_batches, n, 0), 0);
+            CHECK_EQ_INT(steps_until(b, EQUAL, micro_batches, n, 40), 0);
             if (n <= 4)
-                CHECK_EQ_INT(steps_until(b, NEAR, shards, n, 0), 0);
+                CHECK_EQ_INT(steps_until(b, NEAR, micro_batches, n, 0), 0);
             td__balance_destroy(b);
         }
 }

@@ -29,7 +29,7 @@ TEST(philox_known_answers)
             .seed = (uint64_t)CASES[i].key[1] << 32 | CASES[i].key[0],
             .stream = c[1],
             .step = c[2],
-            .shard = c[3],
+            .micro_batch = c[3],
         };
         uint32_t got[4];
         td__philox4(&key, c[0], got);
@@ -43,7 +43,7 @@ TEST(philox_known_answers)
 TEST(random_numbers_have_the_right_moments)
 {
     enum { N = 200000 };
-    td__rng_key key = {.seed = 42, .stream = 1, .step = 2, .shard = 3};
+    td__rng_key key = {.seed = 42, .stream = 1, .step = 2, .micro_batch = 3};
     double u1 = 0, u2 = 0, n1 = 0, n2 = 0, n4 = 0, pairs = 0, before = 0;
 
     for (uint64_t i = 0; i < N; i++) {
@@ -68,13 +68,13 @@ TEST(random_numbers_have_the_right_moments)
 
 TEST(random_numbers_depend_on_every_part_of_the_key)
 {
-    td__rng_key base = {.seed = 1, .stream = 1, .step = 1, .shard = 1};
+    td__rng_key base = {.seed = 1, .stream = 1, .step = 1, .micro_batch = 1};
     td__rng_key others[] = {base, base, base, base, base};
     others[0].seed ^= 1;
     others[1].seed ^= UINT64_C(1) << 63;
     others[2].stream ^= 1;
     others[3].step ^= 1;
-    others[4].shard ^= 1;
+    others[4].micro_batch ^= 1;
     for (int k = 0; k < 5; k++) {
         int same = 0;
         for (uint64_t i = 0; i < 64; i++)

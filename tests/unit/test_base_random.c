@@ -22,7 +22,8 @@ static int n_isa(void)
 TEST(words_are_philox)
 {
     static const size_t BLOCKS[] = {0, 1, 3, 15, 16, 17, 100};
-    td__rng_key key = {.seed = 0x123456789abcdef0, .stream = 7, .step = 11, .shard = UINT32_MAX};
+    td__rng_key key = {
+        .seed = 0x123456789abcdef0, .stream = 7, .step = 11, .micro_batch = UINT32_MAX};
     for (int isa = 0; isa < n_isa(); isa++)
         for (int i = 0; i < TD_LEN(BLOCKS); i++) {
             uint32_t first = UINT32_MAX - 50, want[4]; /* the counter goes round */

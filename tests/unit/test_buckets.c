@@ -136,7 +136,7 @@ TEST(what_is_final_stays)
         float *copy = check_alloc_guarded(total * sizeof(float) + 1);
         float *block = td__alloc_block(total * sizeof(float) + 1);
         td_runner *other;
-        CHECK_OK(td__runner_create_beside(n.r, &other));
+        CHECK_OK(td__runner_create_sibling(n.r, &other));
         td__runner_set_grads(other, block);
         for (int k = 0; k < 4; k++) {
             td_runner_set_profile(n.r, k % 2);

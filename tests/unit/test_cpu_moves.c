@@ -204,7 +204,7 @@ TEST(dropout_keeps_what_the_key_says)
             one_node n;
 
             one_node_init(&n, TD_OP_DROPOUT, &a, 1, &x);
-            n.ctx = (td_run_ctx){.seed = 0x123456789abcdef0u, .step = 77, .shard = 3};
+            n.ctx = (td_run_ctx){.seed = 0x123456789abcdef0u, .step = 77, .micro_batch = 3};
             n.in_place = t == 1;
             one_node_fill(&n, 0, 1, 2, 1);
             check(&n, TYPES[t] == TD_F32 ? 2e-7 : 0.01, 0, "dropout");

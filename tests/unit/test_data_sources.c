@@ -455,7 +455,7 @@ static void write_tokens(const char *name, int32_t magic, int32_t count, const u
     check_write_file(check_path(name), file, 1024 + n * 2);
 }
 
-TEST(token_shards)
+TEST(token_micro_batches)
 {
     td__source_opts o = {.dir = check_tmpdir(), .context = 2, .vocab = 100};
     uint16_t tokens[10];
@@ -596,7 +596,7 @@ int main(void)
         cmocka_unit_test(jsonl),
         cmocka_unit_test(npy),
         cmocka_unit_test(text_windows),
-        cmocka_unit_test(token_shards),
+        cmocka_unit_test(token_micro_batches),
         cmocka_unit_test(intents),
         cmocka_unit_test(generators),
         cmocka_unit_test(the_list_has_every_source),

@@ -25,7 +25,7 @@ typedef struct bench {
 } bench;
 
 static td_backend *cpu, *ref;
-static const td_run_ctx CTX = {.seed = 11, .step = 4, .shard = 2};
+static const td_run_ctx CTX = {.seed = 11, .step = 4, .micro_batch = 2};
 
 static void plan(td_backend *b, const bench *t, const bool *is_param, td_kernel *k)
 {

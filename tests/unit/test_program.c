@@ -268,7 +268,7 @@ TEST(a_bad_loss_names_its_first_cause)
     CHECK_OK(td_runner_create(p, ps, &r));
     float values[4] = {1, 2, -3, 4};
     CHECK_OK(td_runner_set_input(r, "x", values, sizeof values));
-    CHECK_STATUS(td_runner_run(r, (td_run_key){.step = 17, .shard = 2}), TD_EINVAL);
+    CHECK_STATUS(td_runner_run(r, (td_run_key){.step = 17, .micro_batch = 2}), TD_EINVAL);
     CHECK(strstr(td_last_error(), "culprit") && strstr(td_last_error(), "17"), "%s",
           td_last_error());
     values[1] = NAN;

@@ -63,7 +63,7 @@ static void begin(td__observer *o, uint64_t from)
                            .steps_per_epoch = 100,
                            .batch = 64,
                            .params = 235146,
-                           .shards = 4,
+                           .micro_batches = 4,
                            .threads = 2,
                            .precision = "f32"};
     if (o->begin)
@@ -343,9 +343,10 @@ TEST(trace_and_profile)
     eval(o, 500, 0.5);
     td__checkpoint_event c = {.step = 500, .path = "x", .nbytes = 10, .seconds = 0.1};
     CHECK_OK(o->checkpoint(o, &c));
-    td__span spans[] = {{.begin_ns = 1, .end_ns = 5, .step = 1, .kind = TD_SPAN_STEP},
-                        {.begin_ns = 2, .end_ns = 3, .step = 1, .kind = TD_SPAN_SHARD, .lane = 1},
-                        {.begin_ns = 4, .end_ns = 5, .posted_ns = 3, .kind = TD_SPAN_BUCKET}};
+    td__span spans[] = {
+        {.begin_ns = 1, .end_ns = 5, .step = 1, .kind = TD_SPAN_STEP},
+        {.begin_ns = 2, .end_ns = 3, .step = 1, .kind = TD_SPAN_MICRO_BATCH, .lane = 1},
+        {.begin_ns = 4, .end_ns = 5, .posted_ns = 3, .kind = TD_SPAN_BUCKET}};
     for (int r = 0; r < 2; r++)
         CHECK_OK(o->spans(
             o, &(td__spans_event){.rank = r, .n = TD_LEN(spans), .span = spans, .lost = 0}));
@@ -354,7 +355,7 @@ TEST(trace_and_profile)
     td__trace_destroy(o);
     json_t *t = json_load_file(check_path("trace.json"), 0, &why);
     CHECK(t != NULL, "trace.json:%d: %s", why.line, why.text);
-    /* Rank 0 has its step already; both have two lanes, a shard, a bucket and its arrow. */
+    /* Rank 0 has its step already; both have two lanes, a micro-batch, a bucket and its arrow. */
     CHECK_EQ_INT(json_array_size(t), 6 + 500 + 1 + 1 + 3 + (2 + 4) + (4 + 2 + 5));
     json_decref(t);
 

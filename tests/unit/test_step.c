@@ -1,5 +1,6 @@
 /* The step engine: the same bits for any number of compute threads; sums in the tree of
- * shard_tree.h; the plain loop's result where there is one shard; no allocation in a step. */
+ * micro_batch_tree.h; the plain loop's result where there is one micro-batch; no allocation in a
+ * step. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,7 @@ enum { BATCH = 12, SAMPLES = 40, LAST = SAMPLES % BATCH }; /* three full batches
 
 typedef struct setup {
     const train_model *m;
-    int threads, shards, accumulate;
+    int threads, micro_batches, accumulate;
     const char *optimizer; /* NULL: the model's */
     double clip_norm;
 } setup;
@@ -25,7 +26,7 @@ typedef struct trained {
     td__dataset *data;
     td__loader *loader;
     td__pool *pool;
-    td__shard_set *set;
+    td__micro_batch_set *set;
     td_params *ps;
     td_optimizer *o;
     td__step_engine *e;
@@ -35,7 +36,7 @@ typedef struct trained {
 static trained start(const setup *s)
 {
     trained t = {.model = {.build = s->m->build}};
-    int64_t rows = (BATCH + s->shards - 1) / s->shards;
+    int64_t rows = (BATCH + s->micro_batches - 1) / s->micro_batches;
     td_optim_opts o = {.name = s->optimizer ? s->optimizer : s->m->optimizer,
                        .lr = 0.05,
                        .clip_norm = s->clip_norm};
@@ -44,23 +45,23 @@ static trained start(const setup *s)
     td__loader_opts l = {.batch = BATCH, .shuffle = true, .seed = 9, .prefetch = -1};
     CHECK_OK(td__loader_create(t.data, &l, &t.loader));
     CHECK_OK(td__pool_create(s->threads, &t.pool));
-    td__shard_set_opts so = {.model = t.model,
-                             .pool = t.pool,
-                             .use = TD__USE_TRAIN,
-                             .precision = s->m->precision,
-                             .seed = 9};
-    CHECK_OK(td__shard_set_create(&so, &t.set));
-    CHECK_OK(td__shard_program(t.set, rows, &t.p, NULL));
+    td__micro_batch_set_opts so = {.model = t.model,
+                                   .pool = t.pool,
+                                   .use = TD__USE_TRAIN,
+                                   .precision = s->m->precision,
+                                   .seed = 9};
+    CHECK_OK(td__micro_batch_set_create(&so, &t.set));
+    CHECK_OK(td__micro_batch_program(t.set, rows, &t.p, NULL));
     CHECK_OK(td_params_create(t.p, 9, &t.ps));
-    td__shard_set_params(t.set, t.ps);
-    CHECK_OK(td__shard_set_dataset(t.set, t.data, rows));
+    td__micro_batch_set_params(t.set, t.ps);
+    CHECK_OK(td__micro_batch_set_dataset(t.set, t.data, rows));
     CHECK_OK(td_optimizer_create(&o, t.ps, &t.o));
     td__step_opts e = {.set = t.set,
                        .pool = t.pool,
                        .params = t.ps,
                        .optimizer = t.o,
                        .program = t.p,
-                       .shards = s->shards,
+                       .micro_batches = s->micro_batches,
                        .accumulate = s->accumulate};
     CHECK_OK(td__step_engine_create(&e, &t.e));
     return t;
@@ -70,7 +71,7 @@ static void stop(trained *t)
 {
     td__step_engine_destroy(t->e);
     td_optimizer_destroy(t->o);
-    td__shard_set_destroy(t->set);
+    td__micro_batch_set_destroy(t->set);
     td_params_destroy(t->ps);
     td__pool_destroy(t->pool);
     td__loader_destroy(t->loader);
@@ -122,19 +123,21 @@ static void same_for_all_threads(setup s)
     for (size_t i = 0; i < sizeof THREADS / sizeof *THREADS; i++) {
         s.threads = THREADS[i];
         train(&s, i ? have : want, i ? &have_loss : &want_loss);
-        CHECK(!i || (strcmp(have, want) == 0 && have_loss == want_loss),
-              "%s, %d shards, accumulate %d, clip %g: %d threads give %.8s %.17g, one %.8s %.17g",
-              s.m->name, s.shards, s.accumulate, s.clip_norm, s.threads, have, have_loss, want,
-              want_loss);
+        CHECK(
+            !i || (strcmp(have, want) == 0 && have_loss == want_loss),
+            "%s, %d micro-batches, accumulate %d, clip %g: %d threads: %.8s %.17g, one: %.8s %.17g",
+            s.m->name, s.micro_batches, s.accumulate, s.clip_norm, s.threads, have, have_loss, want,
+            want_loss);
     }
 }
 
 TEST(any_number_of_threads_gives_the_same_bits)
 {
-    static const int SHARDS[] = {1, 4, 5, 12}; /* 5: unequal; 12: empty ones in the last batch */
+    static const int MICRO_BATCHES[] = {1, 4, 5,
+                                        12}; /* 5: unequal; 12: empty ones in the last batch */
     for (int m = 0; m < N_TRAIN_MODELS; m++)
-        for (size_t v = 0; v < sizeof SHARDS / sizeof *SHARDS; v++)
-            same_for_all_threads((setup){&TRAIN_MODELS[m], 0, SHARDS[v], 1, NULL, 0});
+        for (size_t v = 0; v < sizeof MICRO_BATCHES / sizeof *MICRO_BATCHES; v++)
+            same_for_all_threads((setup){&TRAIN_MODELS[m], 0, MICRO_BATCHES[v], 1, NULL, 0});
 }
 
 TEST(accumulation_and_clipping_too)
@@ -154,7 +157,7 @@ TEST(hundreds_of_threads_too)
     s.threads = 90;
     train(&s, have, &loss);
     assert_string_equal(have, want);
-    /* Every thread's shards, each a partial at worst, fit behind those of other batches. */
+    /* Every thread's micro-batches, each a partial at worst, fit behind those of other batches. */
     static const int CASES[][3] = {{100, 100, 100}, {1, 4096, 1}, {512, 512, 512}, {64, 4096, 64}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
         assert_int_equal(td__step_threads(CASES[i][0], CASES[i][1]), CASES[i][2]);
@@ -163,14 +166,14 @@ TEST(hundreds_of_threads_too)
         for (int t = 0; t < n; t++) { /* before the last one, which is lent */
             td__subtree trees[64];
             int begin = 4093 * t / n, end = 4093 * (t + 1) / n;
-            partials += 1 + td__shard_subtrees(1 << 30, begin, end - 1, trees);
+            partials += 1 + td__micro_batch_subtrees(1 << 30, begin, end - 1, trees);
         }
         CHECK(n >= 1 && partials <= TD__GRAD_STACK, "%d threads, %d partials", n, partials);
     }
 }
 
-/* One shard on one thread is what the public functions do. */
-TEST(one_shard_is_the_plain_loop)
+/* One micro-batch on one thread is what the public functions do. */
+TEST(one_micro_batch_is_the_plain_loop)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++)
         for (int clip = 0; clip < 2; clip++) {
@@ -201,8 +204,8 @@ TEST(one_shard_is_the_plain_loop)
         }
 }
 
-/* Where rows do not meet, shards and accumulated batches are the mean over all rows. */
-TEST(shards_and_accumulation_are_one_large_batch)
+/* Where rows do not meet, micro-batches and accumulated batches are the mean over all rows. */
+TEST(micro_batches_and_accumulation_are_one_large_batch)
 {
     for (int m = 0; m < N_TRAIN_MODELS; m++) {
         const train_model *model = &TRAIN_MODELS[m];
@@ -260,8 +263,8 @@ int main(void)
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(hundreds_of_threads_too),
         cmocka_unit_test(accumulation_and_clipping_too),
-        cmocka_unit_test(one_shard_is_the_plain_loop),
-        cmocka_unit_test(shards_and_accumulation_are_one_large_batch),
+        cmocka_unit_test(one_micro_batch_is_the_plain_loop),
+        cmocka_unit_test(micro_batches_and_accumulation_are_one_large_batch),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(nothing_leaks),
     };

@@ -1,7 +1,7 @@
 /* The trainer: the same bits for any number of threads and for any interruption; validation, early
  * stopping, stopping on request; evaluation and prediction; bad numbers. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/shard_count.h"
+#include "train/micro_batch_count.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -130,7 +130,7 @@ TEST(any_number_of_threads_gives_the_same_bits)
             notes n = new_notes();
             bool resumed;
             o.threads = THREADS[i];
-            o.shards = 4;
+            o.micro_batches = 4;
             o.accumulate = accumulate;
             td__train_result r = run(&o, d, &n, &resumed);
             int steps = accumulate == 1 ? 12 : 6;
@@ -142,7 +142,7 @@ TEST(any_number_of_threads_gives_the_same_bits)
             CHECK_EQ_INT(n.ends, 1);
             CHECK_EQ_INT(n.evals, 3);
             CHECK_EQ_INT(n.info.steps, steps);
-            CHECK_EQ_INT(n.info.shards, 4);
+            CHECK_EQ_INT(n.info.micro_batches, 4);
             CHECK_EQ_INT(n.info.params, 2 * 32 + 32 + 32 * 3 + 3);
             if (!i)
                 want = r;
@@ -324,7 +324,8 @@ TEST(a_bad_loss_ends_the_run_and_keeps_the_last_checkpoint)
         CHECK_OK(td__trainer_create(&o, &FALLING, d, &t));
         CHECK_OK(td__trainer_observe(t, &n.head));
         CHECK_STATUS(td__trainer_run(t, NULL, &r), TD_EINVAL);
-        CHECK(strstr(td_last_error(), "at step 5, shard 0") && strstr(td_last_error(), "is in '"),
+        CHECK(strstr(td_last_error(), "at step 5, micro-batch 0") &&
+                  strstr(td_last_error(), "is in '"),
               "%s", td_last_error());
         CHECK(n.steps == 4 && n.ends == 0, "%d steps", n.steps);
         td__trainer_destroy(t);
@@ -345,7 +346,7 @@ TEST(bad_options_are_refused)
         const char *text;
     } CASES[] = {
         {{.batch = 0}, "batch of 0"},
-        {{.batch = 4, .shards = 5}, "5 shards"},
+        {{.batch = 4, .micro_batches = 5}, "5 micro-batches"},
         {{.batch = 4, .accumulate = -1}, "-1 batches"},
         {{.batch = 4, .watch = "acuracy"}, "did you mean 'accuracy'?"},
         {{.batch = 4, .optim = {.name = "none"}}, "none"},
@@ -482,21 +483,21 @@ TEST(no_memory_at_any_point)
     td__data_close(d);
 }
 
-TEST(shards_are_chosen_by_model_and_batch)
+TEST(micro_batches_are_chosen_by_model_and_batch)
 {
     static const struct {
         int64_t batch;
         double uses;
-        int shards;
+        int micro_batches;
     } CASES[] = {{1, 1, 1},     {2, 1, 2},    {3, 1000, 2},  {64, 1, 2},      {128, 1, 2},
                  {256, 1, 4},   {1000, 1, 8}, {1024, 1, 16}, {100000, 1, 64}, {128, 10, 2},
                  {64, 50, 4},   {16, 256, 8}, {16, 1e6, 16}, {1024, 256, 64}, {7, 1e6, 4},
                  {512, 0.1, 8}, {60, 20, 2}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
-        CHECK_EQ_INT(td__shard_count(CASES[i].batch, CASES[i].uses), CASES[i].shards);
-    int shards;
-    CHECK_OK(td__shard_count_of(&(td__model){.build = spirals_build}, 256, &shards));
-    CHECK_EQ_INT(shards, 4);
+        CHECK_EQ_INT(td__micro_batch_count(CASES[i].batch, CASES[i].uses), CASES[i].micro_batches);
+    int micro_batches;
+    CHECK_OK(td__micro_batch_count_of(&(td__model){.build = spirals_build}, 256, &micro_batches));
+    CHECK_EQ_INT(micro_batches, 4);
 }
 
 int main(void)
@@ -510,7 +511,7 @@ int main(void)
         cmocka_unit_test(patience_ends_the_run),
         cmocka_unit_test(a_bad_loss_ends_the_run_and_keeps_the_last_checkpoint),
         cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(shards_are_chosen_by_model_and_batch),
+        cmocka_unit_test(micro_batches_are_chosen_by_model_and_batch),
         cmocka_unit_test(evaluation_is_the_mean_over_samples),
         cmocka_unit_test(nothing_leaks),
         cmocka_unit_test(no_memory_at_any_point),

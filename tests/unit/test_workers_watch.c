@@ -52,7 +52,7 @@ TEST(one_that_was_killed_and_does_not_end_is_told_of_once)
         bool lost = false;
         char line[512], pid[32];
         td__channel heard;
-        td__agent_spec s = {.lease_ms = LEASE_MS, .beat_ms = 200, .grace_ms = 1000};
+        td__agent_spec s = {.lease_ms = LEASE_MS, .heartbeat_ms = 200, .grace_ms = 1000};
         td__workers *w = calloc(1, sizeof *w);
         td__worker k = {.used = true,
                         .proc = 7,

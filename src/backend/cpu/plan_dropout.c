@@ -20,7 +20,7 @@ static void run(const td_kernel_call *c)
     const dropout_state *s = c->kernel->state;
     const td_node *n = c->kernel->node;
     const td_attr_dropout *a = n->attr;
-    td__rng_key key = {c->ctx->seed, a->stream, c->ctx->step, c->ctx->shard};
+    td__rng_key key = {c->ctx->seed, a->stream, c->ctx->step, c->ctx->micro_batch};
 
     s->run(c->out[0], c->in[0], n->out[0].dtype, td__desc_count(&n->out[0]), &key, s->threshold,
            s->scale);

@@ -1,4 +1,4 @@
-/* blend.h -- weighted sums of blocks: how gradients of shards are added.
+/* blend.h -- weighted sums of blocks: how gradients of micro-batches are added.
  *
  * Compiled once per instruction set (base/isa.h), without fused products: every set gives the same
  * bits, for any slicing. */

@@ -21,7 +21,7 @@ enum { ROUNDS = 10 };
 void TD_ISA_SYM(td__random_words)(uint32_t *out, const td__rng_key *key, uint32_t first,
                                   size_t blocks)
 {
-    const uint32_t stream = key->stream, step = key->step, shard = key->shard;
+    const uint32_t stream = key->stream, step = key->step, micro_batch = key->micro_batch;
     uint32_t k0[ROUNDS], k1[ROUNDS];
 
     for (uint32_t r = 0; r < ROUNDS; r++) {
@@ -29,7 +29,7 @@ void TD_ISA_SYM(td__random_words)(uint32_t *out, const td__rng_key *key, uint32_
         k1[r] = (uint32_t)(key->seed >> 32) + r * UINT32_C(0xBB67AE85);
     }
     for (size_t b = 0; b < blocks; b++) {
-        uint32_t c0 = first + (uint32_t)b, c1 = stream, c2 = step, c3 = shard;
+        uint32_t c0 = first + (uint32_t)b, c1 = stream, c2 = step, c3 = micro_batch;
 #pragma GCC unroll 10
         for (int r = 0; r < ROUNDS; r++) {
             uint32_t high0 = (uint32_t)(((uint64_t)M0 * c0) >> 32), low0 = M0 * c0;

@@ -31,12 +31,12 @@ static void add(td__isa isa, float *y, const void *wire, const td__chunk *chunk,
 
 static const td__code code = {.nbytes = nbytes, .pack = pack, .unpack = unpack, .add = add};
 
-static td_status create(const td__reducer_opts *o, td__reducer **out)
+static td_status create(const td__compressor_opts *o, td__compressor **out)
 {
-    return td__coded_create(&td__reducer_bf16, &code, o, out);
+    return td__coded_create(&td__compressor_bf16, &code, o, out);
 }
 
-const td__reducer_ops td__reducer_bf16 = {
+const td__compressor_ops td__compressor_bf16 = {
     .name = "bf16",
     .help = "bf16 on the wire, sums in f32",
     .compresses = true,

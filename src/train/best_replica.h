@@ -1,21 +1,21 @@
-/* heir.h -- the best checkpoint outlives rank 0.
+/* best_replica.h -- the best checkpoint outlives rank 0.
  *
  * Checkpoints are written beside the steps. If rank 0 dies while it writes the best one and the
  * run has gone on since, nobody has those weights any more. So rank 1, the next in line, keeps a
  * copy of them until it sees on disk that the best checkpoint is there: one rank has a second copy
  * for as long as a checkpoint takes to write. Both dying at once loses it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_TRAIN_HEIR_H
-#define TD_TRAIN_HEIR_H
+#ifndef TD_TRAIN_BEST_REPLICA_H
+#define TD_TRAIN_BEST_REPLICA_H
 
 #include "train/trainer.h"
 
 /* A validation was the best so far, and rank 0 is about to write it down. */
-TD_NODISCARD td_status td__heir_keep(td__trainer *t);
+TD_NODISCARD td_status td__best_replica_keep(td__trainer *t);
 /* Between steps: is it there? */
-void td__heir_look(td__trainer *t);
+void td__best_replica_look(td__trainer *t);
 /* This process is rank 0 now: what it has kept and its predecessor has not written is written. */
-TD_NODISCARD td_status td__heir_write(td__trainer *t);
-void td__heir_drop(td__trainer *t);
+TD_NODISCARD td_status td__best_replica_write(td__trainer *t);
+void td__best_replica_drop(td__trainer *t);
 
 #endif

@@ -1,31 +1,33 @@
-/* The shard tree against its definition by recursion, and sums of gradients in it. */
+/* The micro-batch tree against its definition by recursion, and sums of gradients in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/shard_tree.h"
+#include "parallel/micro_batch_tree.h"
 
 #include "support/check.h"
 
-TEST(default_shards)
+TEST(default_micro_batches)
 {
     static const struct {
         int64_t batch;
-        int shards;
+        int micro_batches;
     } CASES[] = {{1, 1},    {2, 2},     {3, 2},     {4, 4},     {7, 4},
                  {16, 4},   {63, 4},    {64, 4},    {127, 4},   {128, 8},
                  {256, 16}, {1000, 32}, {1024, 64}, {4096, 64}, {100000000000, 64}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
-        CHECK(td__shards_default(CASES[i].batch) == CASES[i].shards, "batch %lld: %d shards",
-              (long long)CASES[i].batch, td__shards_default(CASES[i].batch));
+        CHECK(td__micro_batches_default(CASES[i].batch) == CASES[i].micro_batches,
+              "batch %lld: %d micro-batches", (long long)CASES[i].batch,
+              td__micro_batches_default(CASES[i].batch));
 }
 
-TEST(shards_cover_the_batch)
+TEST(micro_batches_cover_the_batch)
 {
     for (int64_t rows = 0; rows < 40; rows++)
         for (int v = 1; v < 20; v++) {
             int64_t least = rows, most = 0;
-            CHECK_EQ_INT(td__shard_begin(rows, v, 0), 0);
-            CHECK_EQ_INT(td__shard_begin(rows, v, v), rows);
+            CHECK_EQ_INT(td__micro_batch_begin(rows, v, 0), 0);
+            CHECK_EQ_INT(td__micro_batch_begin(rows, v, v), rows);
             for (int s = 0; s < v; s++) {
-                int64_t n = td__shard_begin(rows, v, s + 1) - td__shard_begin(rows, v, s);
+                int64_t n =
+                    td__micro_batch_begin(rows, v, s + 1) - td__micro_batch_begin(rows, v, s);
                 least = n < least ? n : least;
                 most = n > most ? n : most;
             }
@@ -52,7 +54,7 @@ TEST(sub_trees_of_ranges)
         for (int begin = 0; begin < v; begin++)
             for (int end = begin; end <= v; end++) {
                 td__subtree out[64];
-                int n = td__shard_subtrees(v, begin, end, out), at = begin;
+                int n = td__micro_batch_subtrees(v, begin, end, out), at = begin;
                 for (int i = 0; i < n; i++) {
                     int stop = out[i].begin + (1 << out[i].level);
                     stop = stop < v ? stop : v;
@@ -71,8 +73,8 @@ TEST(sub_trees_of_ranges)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(default_shards),
-        cmocka_unit_test(shards_cover_the_batch),
+        cmocka_unit_test(default_micro_batches),
+        cmocka_unit_test(micro_batches_cover_the_batch),
         cmocka_unit_test(sub_trees_of_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

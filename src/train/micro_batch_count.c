@@ -1,23 +1,25 @@
-/* shard_count.c -- see shard_count.h. */
+/* micro_batch_count.c -- see micro_batch_count.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/shard_count.h"
+#include "train/micro_batch_count.h"
 
 #include "base/fail.h"
 #include "graph/cost.h"
 #include "tandem/graph.h"
 
-int td__shard_count(int64_t batch, double uses)
+int td__micro_batch_count(int64_t batch, double uses)
 {
-    int shards = 1;
-    while (shards < TD__SHARDS_MOST) {
-        int64_t half = batch / (2 * (int64_t)shards); /* rows of a shard, if halved once more */
+    int micro_batches = 1;
+    while (micro_batches < TD__MICRO_BATCHES_MOST) {
+        int64_t half =
+            batch / (2 * (int64_t)micro_batches); /* rows of a micro-batch, if halved once more */
         if (half < 1)
             break;
-        if (shards > 1 && half < TD__SHARD_ROWS && (double)half * uses < TD__SHARD_USES)
+        if (micro_batches > 1 && half < TD__MICRO_BATCH_ROWS &&
+            (double)half * uses < TD__MICRO_BATCH_USES)
             break;
-        shards *= 2;
+        micro_batches *= 2;
     }
-    return shards;
+    return micro_batches;
 }
 
 /* Uses by one row, from the arithmetic of forward. Few rows are enough to see: counts are in
@@ -34,7 +36,7 @@ static td_status uses_of(const td__model *m, td_graph *g, double *out)
     return TD_OK;
 }
 
-td_status td__shard_count_of(const td__model *m, int64_t batch, int *out)
+td_status td__micro_batch_count_of(const td__model *m, int64_t batch, int *out)
 {
     td_graph *g;
     double uses;
@@ -42,6 +44,6 @@ td_status td__shard_count_of(const td__model *m, int64_t batch, int *out)
     td_status st = uses_of(m, g, &uses);
     td_graph_destroy(g);
     if (!st)
-        *out = td__shard_count(batch, uses);
+        *out = td__micro_batch_count(batch, uses);
     return st;
 }

@@ -2,23 +2,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "parallel/reducer.h"
+#include "parallel/compressor.h"
 
-static td_status create(const td__reducer_opts *o, td__reducer **out)
+static td_status create(const td__compressor_opts *o, td__compressor **out)
 {
-    td__reducer *r = *out = td__calloc(1, sizeof *r);
+    td__compressor *r = *out = td__calloc(1, sizeof *r);
     if (!r)
-        return TD_FAIL(TD_ENOMEM, "no memory for a reducer");
-    *r = (td__reducer){.ops = &td__reducer_allreduce, .o = *o};
+        return TD_FAIL(TD_ENOMEM, "no memory for a compressor");
+    *r = (td__compressor){.ops = &td__compressor_allreduce, .o = *o};
     return TD_OK;
 }
 
-static void destroy(td__reducer *r)
+static void destroy(td__compressor *r)
 {
     td__free(r);
 }
 
-const td__reducer_ops td__reducer_allreduce = {
+const td__compressor_ops td__compressor_allreduce = {
     .name = "allreduce",
     .help = "the plain sum, by any algorithm",
     .create = create,

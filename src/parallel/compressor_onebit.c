@@ -115,12 +115,12 @@ static void add(td__isa isa, float *y, const void *wire, const td__chunk *c, siz
 static const td__code code = {
     .feedback = true, .chunk = CHUNK, .nbytes = nbytes, .pack = pack, .unpack = unpack, .add = add};
 
-static td_status create(const td__reducer_opts *o, td__reducer **out)
+static td_status create(const td__compressor_opts *o, td__compressor **out)
 {
-    return td__coded_create(&td__reducer_onebit, &code, o, out);
+    return td__coded_create(&td__compressor_onebit, &code, o, out);
 }
 
-const td__reducer_ops td__reducer_onebit = {
+const td__compressor_ops td__compressor_onebit = {
     .name = "onebit",
     .help = "signs and a scale per 256 on the wire, with error feedback",
     .compresses = true,

@@ -1,6 +1,6 @@
-/* monitor.c -- the watcher of a world. See monitor.h. */
+/* watchdog.c -- the watcher of a world. See watchdog.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "coll/monitor.h"
+#include "coll/watchdog.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ typedef struct early {
 
 struct td__watch {
     td__watch *next;
-    td__monitor *m;
+    td__watchdog *m;
     td_comm *c;
     int n;
     char key[TD_STALL_KEY];
@@ -42,7 +42,7 @@ struct td__watch {
     int ranks[];         /* (n) world ranks */
 };
 
-struct td__monitor {
+struct td__watchdog {
     td__store *store;
     char group[TD_STALL_KEY];
     int rank, size;
@@ -101,7 +101,7 @@ static void poison_for(td__watch *w, int member, const char *what)
 }
 
 /* Ranks that are still meeting wait for `rank` in vain. */
-static void end_meeting(td__monitor *m, int rank, const char *line)
+static void end_meeting(td__watchdog *m, int rank, const char *line)
 {
     char text[400], *end;
     bool concerned = m->meeting && !m->meeting_ranks;
@@ -120,7 +120,7 @@ static void end_meeting(td__monitor *m, int rank, const char *line)
     td__store_stop_waits(m->store, TD_EPEER, text);
 }
 
-static void on_death(td__monitor *m, int rank)
+static void on_death(td__watchdog *m, int rank)
 {
     if (m->fates[rank] != TD_FATE_HERE)
         return;
@@ -136,7 +136,7 @@ static void on_death(td__monitor *m, int rank)
     }
 }
 
-static void on_comm_line(td__monitor *m, int from, const char *text)
+static void on_comm_line(td__watchdog *m, int from, const char *text)
 {
     const char *space = strchr(text, ' ');
     size_t n = space ? (size_t)(space - text) : 0;
@@ -160,7 +160,7 @@ static void on_comm_line(td__monitor *m, int from, const char *text)
 }
 
 /* The store is gone, and with it all news. */
-static void on_store_lost(td__monitor *m)
+static void on_store_lost(td__watchdog *m)
 {
     if (m->hosted && m->rank != 0)
         on_death(m, 0);
@@ -170,7 +170,7 @@ static void on_store_lost(td__monitor *m)
             "lost the store: the agent of this host, or its way to the others, is gone");
 }
 
-static void note_question(td__monitor *m, uint64_t token)
+static void note_question(td__watchdog *m, uint64_t token)
 {
     m->asked = token;
     m->asked_ns = td__clock_ns();
@@ -180,7 +180,7 @@ static void note_question(td__monitor *m, uint64_t token)
 /* On the store client's thread. */
 static void on_event(void *user, const char *group, int rank, const char *what)
 {
-    td__monitor *m = user;
+    td__watchdog *m = user;
     if (strcmp(group, m->group) != 0 || rank >= m->size || rank == m->rank)
         return;
     pthread_mutex_lock(&m->lock);
@@ -200,7 +200,7 @@ static void on_event(void *user, const char *group, int rank, const char *what)
     pthread_mutex_unlock(&m->lock);
 }
 
-void td__monitor_tell(td__monitor *m, const char *key, const char *line)
+void td__watchdog_tell(td__watchdog *m, const char *key, const char *line)
 {
     char text[TD_STALL_KEY + TD_COMM_LINE + 8];
     snprintf(text, sizeof text, "comm %s %s", key, line);
@@ -211,7 +211,7 @@ void td__monitor_tell(td__monitor *m, const char *key, const char *line)
 
 /* "TOKEN KEY in|out SECONDS PHASE CALL[; NOTE]": the comm whose call began or ended last, and what
  * the program says of itself. */
-static void describe_self(td__monitor *m, char *out, size_t max)
+static void describe_self(td__watchdog *m, char *out, size_t max)
 {
     td__comm_activity best = {0}, a;
     const td__watch *of = NULL;
@@ -249,7 +249,7 @@ static void describe_self(td__monitor *m, char *out, size_t max)
         snprintf(out + n, max - (size_t)n, "; %s", td__comm_note_text(says, note, sizeof note));
 }
 
-static void answer(td__monitor *m)
+static void answer(td__watchdog *m)
 {
     char key[2 * TD_STALL_KEY], text[TD_STALL_TEXT];
     describe_self(m, text, sizeof text);
@@ -266,7 +266,7 @@ static void answer(td__monitor *m)
 /* ---- calls that wait ---- */
 
 /* Asks at half the time, so that the answers are there when the report is due. */
-static bool is_due(td__monitor *m, uint64_t waited, uint64_t *report_ns, uint64_t now)
+static bool is_due(td__watchdog *m, uint64_t waited, uint64_t *report_ns, uint64_t now)
 {
     if (waited > *report_ns / 2 && now - m->asked_ns > *report_ns / 4 * 3) {
         note_question(m, now | 1);
@@ -281,7 +281,7 @@ static bool is_due(td__monitor *m, uint64_t waited, uint64_t *report_ns, uint64_
     return true;
 }
 
-static void add_others(const td__monitor *m, td__stall *s, const int *ranks, int size)
+static void add_others(const td__watchdog *m, td__stall *s, const int *ranks, int size)
 {
     for (int i = 0; i < size && size <= TD_STALL_OTHERS; i++) {
         bool known = ranks[i] == m->rank;
@@ -317,7 +317,7 @@ static int missed(td__watch *w, const td__comm_activity *a, uint64_t now)
 /* Look at one comm; true: *s is to be reported. With the lock held. */
 static bool look(td__watch *w, uint64_t now, td__stall *s)
 {
-    td__monitor *m = w->m;
+    td__watchdog *m = w->m;
     td__comm_activity a;
     td__comm_activity_get(w->c, &a);
     if (!a.in_call || !a.n_waiting || now <= a.since_ns)
@@ -355,7 +355,7 @@ static bool look(td__watch *w, uint64_t now, td__stall *s)
 }
 
 /* The same for a sub-group that is being made. */
-static bool look_at_meeting(td__monitor *m, uint64_t now, td__stall *s)
+static bool look_at_meeting(td__watchdog *m, uint64_t now, td__stall *s)
 {
     if (!m->meeting_ranks || now <= m->meeting_ns ||
         !is_due(m, now - m->meeting_ns, &m->meeting_report_ns, now))
@@ -370,7 +370,7 @@ static bool look_at_meeting(td__monitor *m, uint64_t now, td__stall *s)
 
 static void *watch_thread(void *arg)
 {
-    td__monitor *m = arg;
+    td__watchdog *m = arg;
     const td__stall_world world = {.store = m->store,
                                    .group = m->group,
                                    .rank = m->rank,
@@ -405,11 +405,11 @@ static void *watch_thread(void *arg)
 
 /* ---- making and ending ---- */
 
-td_status td__monitor_create(td__store *s, const char *group, const td__monitor_opts *o,
-                             td__deadline until, td__monitor **out)
+td_status td__watchdog_create(td__store *s, const char *group, const td__watchdog_opts *o,
+                              td__deadline until, td__watchdog **out)
 {
     pthread_condattr_t attr;
-    td__monitor *m = td__calloc(1, sizeof *m);
+    td__watchdog *m = td__calloc(1, sizeof *m);
     *out = NULL;
     if (m)
         m->fates = td__calloc((size_t)o->size, sizeof *m->fates);
@@ -432,7 +432,7 @@ td_status td__monitor_create(td__store *s, const char *group, const td__monitor_
     return td__store_join(s, group, o->rank, on_event, m, until);
 }
 
-td_status td__monitor_begin(td__monitor *m)
+td_status td__watchdog_begin(td__watchdog *m)
 {
     int error = pthread_create(&m->thread, NULL, watch_thread, m);
     if (error)
@@ -442,7 +442,7 @@ td_status td__monitor_begin(td__monitor *m)
     return TD_OK;
 }
 
-void td__monitor_end(td__monitor *m)
+void td__watchdog_end(td__watchdog *m)
 {
     if (!m || !m->running)
         return;
@@ -454,7 +454,7 @@ void td__monitor_end(td__monitor *m)
     m->running = false;
 }
 
-void td__monitor_destroy(td__monitor *m)
+void td__watchdog_destroy(td__watchdog *m)
 {
     if (!m)
         return;
@@ -465,8 +465,8 @@ void td__monitor_destroy(td__monitor *m)
     td__free(m);
 }
 
-void td__monitor_meeting(td__monitor *m, const int *ranks, int n, const char *key,
-                         uint32_t stall_ms)
+void td__watchdog_meeting(td__watchdog *m, const int *ranks, int n, const char *key,
+                          uint32_t stall_ms)
 {
     pthread_mutex_lock(&m->lock);
     m->meeting = key;
@@ -483,7 +483,7 @@ void td__monitor_meeting(td__monitor *m, const int *ranks, int n, const char *ke
     pthread_mutex_unlock(&m->lock);
 }
 
-void td__monitor_met(td__monitor *m)
+void td__watchdog_met(td__watchdog *m)
 {
     pthread_mutex_lock(&m->lock);
     m->meeting = NULL;
@@ -492,7 +492,7 @@ void td__monitor_met(td__monitor *m)
     pthread_mutex_unlock(&m->lock);
 }
 
-td_status td__watch_create(td__monitor *m, const int *ranks, int n, const char *key,
+td_status td__watch_create(td__watchdog *m, const int *ranks, int n, const char *key,
                            td__watch **out)
 {
     td__watch *w = td__calloc(1, sizeof *w + (size_t)n * sizeof w->ranks[0]);
@@ -509,7 +509,7 @@ td_status td__watch_create(td__monitor *m, const int *ranks, int n, const char *
 
 void td__watch_begin(td__watch *w, td_comm *c)
 {
-    td__monitor *m = w->m;
+    td__watchdog *m = w->m;
     pthread_mutex_lock(&m->lock);
     w->c = c;
     w->next = m->watches;

@@ -28,14 +28,14 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "parallel/kernels/compress.h"
-#include "parallel/reducer.h"
+#include "parallel/compressor.h"
 #include "parallel/top_k.h"
 
 #define RATIO 0.001
 #define FIRST_RATIO 0.25 /* of the warm-up */
 
 typedef struct topk {
-    td__reducer base;
+    td__compressor base;
     td__isa isa;
     size_t size;
     double ratio;        /* of this step */
@@ -59,7 +59,7 @@ static size_t list_nbytes(size_t count, size_t k)
     return k * sizeof(td_bf16) + td__gaps_nbytes(count, k);
 }
 
-static void destroy(td__reducer *r)
+static void destroy(td__compressor *r)
 {
     topk *t = (topk *)r;
     if (!t)
@@ -73,7 +73,7 @@ static void destroy(td__reducer *r)
 
 static td_status set_up(topk *t)
 {
-    const td__reducer_opts *o = &t->base.o;
+    const td__compressor_opts *o = &t->base.o;
     double most = o->warmup_steps > 0 && t->ratio < FIRST_RATIO ? FIRST_RATIO : t->ratio;
     size_t begin = SIZE_MAX, end = 0, list = 0;
     for (int k = 0; k < o->n_buckets; k++) {
@@ -102,15 +102,15 @@ static td_status set_up(topk *t)
     return TD_OK;
 }
 
-static td_status create(const td__reducer_opts *o, td__reducer **out)
+static td_status create(const td__compressor_opts *o, td__compressor **out)
 {
     *out = NULL;
     if (o->ratio < 0 || o->ratio > 1)
         return TD_FAIL(TD_EINVAL, "topk: a share of %g: must be above 0 and at most 1", o->ratio);
     topk *t = td__calloc(1, sizeof *t);
     if (!t)
-        return TD_FAIL(TD_ENOMEM, "no memory for a reducer");
-    t->base = (td__reducer){.ops = &td__reducer_topk, .o = *o};
+        return TD_FAIL(TD_ENOMEM, "no memory for a compressor");
+    t->base = (td__compressor){.ops = &td__compressor_topk, .o = *o};
     if (!(t->base.o.ratio > 0))
         t->base.o.ratio = RATIO;
     t->isa = td__cpu_isa();
@@ -126,10 +126,10 @@ static td_status create(const td__reducer_opts *o, td__reducer **out)
     return TD_OK;
 }
 
-static td_status step(td__reducer *r, uint64_t n, const float *local)
+static td_status step(td__compressor *r, uint64_t n, const float *local)
 {
     topk *t = (topk *)r;
-    const td__reducer_opts *o = &r->o;
+    const td__compressor_opts *o = &r->o;
     t->ratio = o->ratio;
     if (o->warmup_steps > 0 && n <= (uint64_t)o->warmup_steps && o->ratio < FIRST_RATIO)
         t->ratio =
@@ -177,7 +177,7 @@ static td_status add(topk *t, const td__bucket *b, size_t k, const uint8_t *list
     return TD_OK;
 }
 
-static td_status reduce(td__reducer *r, int i, float *data)
+static td_status reduce(td__compressor *r, int i, float *data)
 {
     topk *t = (topk *)r;
     const td__bucket *b = &r->o.buckets[i];
@@ -197,7 +197,7 @@ static td_status reduce(td__reducer *r, int i, float *data)
     return TD_OK;
 }
 
-const td__reducer_ops td__reducer_topk = {
+const td__compressor_ops td__compressor_topk = {
     .name = "topk",
     .help = "the largest gradients alone, the rest later (deep gradient compression)",
     .compresses = true,

@@ -1,6 +1,6 @@
-/* heir.c -- see heir.h. */
+/* best_replica.c -- see best_replica.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/heir.h"
+#include "train/best_replica.h"
 
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "checkpoint/checkpoint_impl.h"
 #include "train/trainer_impl.h"
 
-struct td__heir {
+struct td__best_replica {
     td__train_state state;
     uint64_t optimizer_steps;
     td_params *params;
@@ -19,18 +19,18 @@ struct td__heir {
     size_t nbytes, stride;
 };
 
-void td__heir_drop(td__trainer *t)
+void td__best_replica_drop(td__trainer *t)
 {
-    td__heir *h = t->heir;
+    td__best_replica *h = t->best_replica;
     if (!h)
         return;
     td_params_destroy(h->params);
     td__free_block(h->states, h->nbytes);
     td__free(h);
-    t->heir = NULL;
+    t->best_replica = NULL;
 }
 
-static td_status copy(td__trainer *t, td__heir *h)
+static td_status copy(td__trainer *t, td__best_replica *h)
 {
     int n = td_optimizer_state_count(t->optimizer);
     size_t count;
@@ -50,12 +50,12 @@ static td_status copy(td__trainer *t, td__heir *h)
     return TD_OK;
 }
 
-td_status td__heir_keep(td__trainer *t)
+td_status td__best_replica_keep(td__trainer *t)
 {
-    td__heir_drop(t);
+    td__best_replica_drop(t);
     if (!t->o.members || !t->o.checkpoint_dir || t->zero || t->rank != 1)
         return TD_OK;
-    td__heir *h = t->heir = td__calloc(1, sizeof *h);
+    td__best_replica *h = t->best_replica = td__calloc(1, sizeof *h);
     if (!h)
         return TD_FAIL(TD_ENOMEM, "no memory for the best weights");
     h->state = t->state;
@@ -63,7 +63,7 @@ td_status td__heir_keep(td__trainer *t)
     td_status st = copy(t, h);
     if (st) {
         TD_LOG(WARN, TRAIN, "the best weights are kept by rank 0 alone: %s", td_last_error());
-        td__heir_drop(t);
+        td__best_replica_drop(t);
     }
     return TD_OK;
 }
@@ -71,33 +71,33 @@ td_status td__heir_keep(td__trainer *t)
 static bool is_there(const td__trainer *t)
 {
     char name[TD__STEP_NAME], at[TD__STEP_NAME] = "";
-    td__step_name(t->heir->state.step, name);
+    td__step_name(t->best_replica->state.step, name);
     return td__checkpoint_pointer(t->o.checkpoint_dir, TD__BEST_FILE, at) && strcmp(at, name) == 0;
 }
 
-void td__heir_look(td__trainer *t)
+void td__best_replica_look(td__trainer *t)
 {
-    if (t->heir && is_there(t))
-        td__heir_drop(t);
+    if (t->best_replica && is_there(t))
+        td__best_replica_drop(t);
 }
 
 static td_status show(void *user, int k, int i, float **data)
 {
-    const td__heir *h = user;
+    const td__best_replica *h = user;
     float *block = k < 0 ? td_params_block(h->params, NULL) : h->states + (size_t)k * h->stride;
     *data = block + td_params_info(h->params, i).offset;
     return TD_OK;
 }
 
-td_status td__heir_write(td__trainer *t)
+td_status td__best_replica_write(td__trainer *t)
 {
-    td__heir *h = t->heir;
+    td__best_replica *h = t->best_replica;
     td__checkpoint_source from = {.show = show, .user = h};
     char digest[TD_SHA256_HEX], latest[TD__STEP_NAME];
     uint64_t newest = 0, steps = td_optimizer_steps(t->optimizer);
 
-    td__heir_look(t);
-    if (!t->heir || !t->checkpointer || h->state.step != t->state.best_step ||
+    td__best_replica_look(t);
+    if (!t->best_replica || !t->checkpointer || h->state.step != t->state.best_step ||
         t->state.step == t->state.best_step) /* what is of this very step is written as usual */
         return TD_OK;
     if (td__checkpoint_pointer(t->o.checkpoint_dir, TD__LATEST_FILE, latest) &&
@@ -112,6 +112,6 @@ td_status td__heir_write(td__trainer *t)
     td_optimizer_set_steps(t->optimizer, steps);
     TD_LOG(INFO, TRAIN, "the best checkpoint, of step %llu, was lost with the last rank 0: %s",
            (unsigned long long)h->state.step, st ? td_last_error() : "written again");
-    td__heir_drop(t);
+    td__best_replica_drop(t);
     return st == TD_EIO ? TD_OK : st;
 }

@@ -1,6 +1,6 @@
-/* loose.c -- see loose.h. */
+/* nondeterministic.c -- see nondeterministic.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/loose.h"
+#include "train/nondeterministic.h"
 
 #include "base/fail.h"
 #include "coll/comm_impl.h"
@@ -17,21 +17,21 @@ static td_status agree_on_threads(td__train_opts *o, int ranks)
     return TD_OK;
 }
 
-td_status td__loose_resolve(td__train_opts *o)
+td_status td__nondeterministic_resolve(td__train_opts *o)
 {
     int ranks = o->comm ? td_comm_size(o->comm) : 1;
-    if (!o->loose)
+    if (!o->nondeterministic)
         return TD_OK;
-    if (o->shards)
+    if (o->micro_batches)
         return TD_FAIL(TD_EINVAL,
-                       "%d shards, but reproducible is false: then every thread of every "
-                       "rank has one shard; leave one of the two out",
-                       o->shards);
+                       "%d micro-batches, but reproducible is false: then every thread of every "
+                       "rank has one micro-batch; leave one of the two out",
+                       o->micro_batches);
     TD_TRY(agree_on_threads(o, ranks));
-    int64_t shards = (int64_t)ranks * o->threads;
-    o->shards = (int)(shards < o->batch ? shards : o->batch);
+    int64_t micro_batches = (int64_t)ranks * o->threads;
+    o->micro_batches = (int)(micro_batches < o->batch ? micro_batches : o->batch);
     /* In shared memory the tree is as fast as anything, with as many partials as ranks. */
-    if (ranks > 1 && !o->reducer && !o->zero && (!td__dp_shares(o->comm) || o->comm->algo[0]))
-        o->reducer = "allreduce";
+    if (ranks > 1 && !o->compressor && !o->zero && (!td__dp_shares(o->comm) || o->comm->algo[0]))
+        o->compressor = "allreduce";
     return TD_OK;
 }

@@ -1,17 +1,17 @@
-/* past.c -- see past.h. */
+/* event_log.c -- see event_log.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/past.h"
+#include "run/event_log.h"
 
 #include <string.h>
 
 #include "base/fail.h"
 
-void td__past_step(td__past *p, const td__step_event *e)
+void td__event_log_step(td__event_log *p, const td__step_event *e)
 {
-    p->step[p->n++ % TD__PAST_STEPS] = *e;
+    p->step[p->n++ % TD__EVENT_LOG_STEPS] = *e;
 }
 
-void td__past_eval(td__past *p, const td__eval_event *e)
+void td__event_log_eval(td__event_log *p, const td__eval_event *e)
 {
     p->eval.step = e->step;
     p->eval.epoch = e->epoch;
@@ -22,7 +22,7 @@ void td__past_eval(td__past *p, const td__eval_event *e)
         p->eval.value[i] = e->value[i];
 }
 
-static td_status tell_eval(const td__past *p, const char *const *names, const char *part,
+static td_status tell_eval(const td__event_log *p, const char *const *names, const char *part,
                            td__observer *o)
 {
     td__eval_event e = {.step = p->eval.step,
@@ -36,14 +36,14 @@ static td_status tell_eval(const td__past *p, const char *const *names, const ch
     return o->eval ? o->eval(o, &e) : TD_OK;
 }
 
-td_status td__past_tell(const td__past *p, uint64_t step, uint64_t valid, const char *const *names,
-                        const char *part, td__observer *o)
+td_status td__event_log_tell(const td__event_log *p, uint64_t step, uint64_t valid,
+                             const char *const *names, const char *part, td__observer *o)
 {
-    uint64_t first = p->n > TD__PAST_STEPS ? p->n - TD__PAST_STEPS : 0;
+    uint64_t first = p->n > TD__EVENT_LOG_STEPS ? p->n - TD__EVENT_LOG_STEPS : 0;
     bool eval = p->eval.step > valid;
 
     for (uint64_t i = first; i < p->n; i++) {
-        const td__step_event *e = &p->step[i % TD__PAST_STEPS];
+        const td__step_event *e = &p->step[i % TD__EVENT_LOG_STEPS];
         if (eval && p->eval.step < e->step) {
             TD_TRY(tell_eval(p, names, part, o));
             eval = false;

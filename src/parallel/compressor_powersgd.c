@@ -27,7 +27,7 @@
 #include "base/kernels/blend.h"
 #include "base/rng.h"
 #include "parallel/kernels/compress.h"
-#include "parallel/reducer.h"
+#include "parallel/compressor.h"
 
 enum { RANK = 2, MOST_RANK = 64 };
 
@@ -38,7 +38,7 @@ typedef struct piece {
 } piece;
 
 typedef struct powersgd {
-    td__reducer base;
+    td__compressor base;
     td__isa isa;
     int rank;
     uint64_t step;
@@ -53,7 +53,7 @@ typedef struct powersgd {
     size_t n_p, n_own;
 } powersgd;
 
-static void destroy(td__reducer *r)
+static void destroy(td__compressor *r)
 {
     powersgd *s = (powersgd *)r;
     if (!s)
@@ -127,13 +127,13 @@ static size_t largest(size_t a, size_t b)
 
 static td_status set_up(powersgd *s)
 {
-    const td__reducer_opts *o = &s->base.o;
+    const td__compressor_opts *o = &s->base.o;
     size_t room = 4 * (size_t)(td_params_count(o->params) + 2 * o->n_buckets), end = 0;
     size_t rank = (size_t)s->rank;
     s->pieces = td__calloc(room, sizeof *s->pieces);
     s->first = td__calloc((size_t)o->n_buckets + 1, sizeof *s->first);
     if (!s->pieces || !s->first)
-        return TD_FAIL(TD_ENOMEM, "no memory for a reducer");
+        return TD_FAIL(TD_ENOMEM, "no memory for a compressor");
     s->begin = SIZE_MAX;
     for (int k = 0; k < o->n_buckets; k++) {
         const td__bucket *b = &o->buckets[k];
@@ -162,15 +162,15 @@ static td_status set_up(powersgd *s)
     return TD_OK;
 }
 
-static td_status create(const td__reducer_opts *o, td__reducer **out)
+static td_status create(const td__compressor_opts *o, td__compressor **out)
 {
     *out = NULL;
     if (o->rank < 0 || o->rank > MOST_RANK)
         return TD_FAIL(TD_EINVAL, "powersgd: rank %d: must be 1 to %d", o->rank, MOST_RANK);
     powersgd *s = td__calloc(1, sizeof *s);
     if (!s)
-        return TD_FAIL(TD_ENOMEM, "no memory for a reducer");
-    s->base = (td__reducer){.ops = &td__reducer_powersgd, .o = *o};
+        return TD_FAIL(TD_ENOMEM, "no memory for a compressor");
+    s->base = (td__compressor){.ops = &td__compressor_powersgd, .o = *o};
     s->isa = td__cpu_isa();
     s->rank = o->rank ? o->rank : RANK;
     td_status st = set_up(s);
@@ -182,7 +182,7 @@ static td_status create(const td__reducer_opts *o, td__reducer **out)
     return TD_OK;
 }
 
-static td_status step(td__reducer *r, uint64_t n, const float *local)
+static td_status step(td__compressor *r, uint64_t n, const float *local)
 {
     (void)local;
     ((powersgd *)r)->step = n;
@@ -230,7 +230,7 @@ static void prepare_q(powersgd *s, const piece *c, int number)
         td__rng_key key = {.seed = s->base.o.seed,
                            .stream = (uint32_t)number,
                            .step = (uint32_t)s->step,
-                           .shard = (uint32_t)k};
+                           .micro_batch = (uint32_t)k};
         for (size_t i = 0; i < c->cols; i++)
             q[(size_t)k * c->cols + i] = td__rng_normal(&key, i);
         (void)straighten(q, k, c->cols);
@@ -327,7 +327,7 @@ static td_status sum(powersgd *s, float *x, size_t n)
                         &(td_coll_opts){.algo = s->base.o.algo});
 }
 
-static td_status reduce(td__reducer *r, int k, float *data)
+static td_status reduce(td__compressor *r, int k, float *data)
 {
     powersgd *s = (powersgd *)r;
     const td__bucket *b = &r->o.buckets[k];
@@ -340,7 +340,7 @@ static td_status reduce(td__reducer *r, int k, float *data)
     return TD_OK;
 }
 
-const td__reducer_ops td__reducer_powersgd = {
+const td__compressor_ops td__compressor_powersgd = {
     .name = "powersgd",
     .help = "matrices of low rank, with error feedback",
     .compresses = true,

@@ -1,6 +1,6 @@
-/* shards.c -- see shards.h. */
+/* micro_batches.c -- see micro_batches.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/shards.h"
+#include "train/micro_batches.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -26,14 +26,15 @@ typedef struct sized {
 /* The batch being run. */
 typedef struct run {
     const td__batch *batch;
-    td__shard_cut cut;
+    td__micro_batch_cut cut;
     uint32_t step, first;
-    sized *low, *high; /* for shards of rows / shards, and for those of one row more */
-    td__shard_calls calls;
+    sized *low,
+        *high; /* for micro-batches of rows / micro-batches, and for those of one row more */
+    td__micro_batch_calls calls;
 } run;
 
-struct td__shard_set {
-    td__shard_set_opts o;
+struct td__micro_batch_set {
+    td__micro_batch_set_opts o;
     td_params *ps;
     int threads;
     sized sizes[MAX_SIZES];
@@ -44,7 +45,8 @@ struct td__shard_set {
     pthread_mutex_t lock; /* of which programs and runners there are, for who looks from outside */
 };
 
-td_status td__shard_set_create(const td__shard_set_opts *opts, td__shard_set **out)
+td_status td__micro_batch_set_create(const td__micro_batch_set_opts *opts,
+                                     td__micro_batch_set **out)
 {
     *out = td__calloc(1, sizeof **out);
     if (!*out)
@@ -55,10 +57,10 @@ td_status td__shard_set_create(const td__shard_set_opts *opts, td__shard_set **o
     return TD_OK;
 }
 
-static void drop(td__shard_set *s, sized *z)
+static void drop(td__micro_batch_set *s, sized *z)
 {
     pthread_mutex_lock(&s->lock);
-    for (int k = td__shard_runners(s); z->runners && k > 0; k--) /* borrowers first */
+    for (int k = td__micro_batch_runners(s); z->runners && k > 0; k--) /* borrowers first */
         td_runner_destroy(z->runners[k - 1]);
     td__free(z->runners);
     td_program_destroy(z->program);
@@ -66,7 +68,7 @@ static void drop(td__shard_set *s, sized *z)
     pthread_mutex_unlock(&s->lock);
 }
 
-void td__shard_set_destroy(td__shard_set *s)
+void td__micro_batch_set_destroy(td__micro_batch_set *s)
 {
     if (!s)
         return;
@@ -76,7 +78,7 @@ void td__shard_set_destroy(td__shard_set *s)
     td__free(s);
 }
 
-void td__shard_set_params(td__shard_set *s, td_params *ps)
+void td__micro_batch_set_params(td__micro_batch_set *s, td_params *ps)
 {
     s->ps = ps;
 }
@@ -99,7 +101,7 @@ static void note_facts(const td__model_nodes *n, td__model_facts *f)
         snprintf(f->input[i], sizeof f->input[i], "%s", n->inputs[i]);
 }
 
-static td_status make_program(td__shard_set *s, td_graph *g, sized *z)
+static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
 {
     td__model_nodes nodes = {0};
     td_node *outputs[TD__MAX_METRICS];
@@ -129,7 +131,7 @@ static td_status make_program(td__shard_set *s, td_graph *g, sized *z)
 }
 
 /* The entry for `rows`, made if need be in the place of the least recently used. */
-static td_status find(td__shard_set *s, int64_t rows, sized **out)
+static td_status find(td__micro_batch_set *s, int64_t rows, sized **out)
 {
     sized *oldest = &s->sizes[0];
     for (int i = 0; i < MAX_SIZES; i++) {
@@ -149,12 +151,12 @@ static td_status find(td__shard_set *s, int64_t rows, sized **out)
     td_status st = make_program(s, g, oldest);
     td_graph_destroy(g);
     if (!st) {
-        td_runner **all = td__calloc((size_t)td__shard_runners(s), sizeof *all);
+        td_runner **all = td__calloc((size_t)td__micro_batch_runners(s), sizeof *all);
         pthread_mutex_lock(&s->lock);
         oldest->runners = all;
         pthread_mutex_unlock(&s->lock);
         if (!all)
-            st = TD_FAIL(TD_ENOMEM, "no memory for %d runners", td__shard_runners(s));
+            st = TD_FAIL(TD_ENOMEM, "no memory for %d runners", td__micro_batch_runners(s));
     }
     if (st) {
         drop(s, oldest);
@@ -167,8 +169,8 @@ static td_status find(td__shard_set *s, int64_t rows, sized **out)
     return TD_OK;
 }
 
-td_status td__shard_program(td__shard_set *s, int64_t rows, const td_program **out,
-                            td__model_facts *facts)
+td_status td__micro_batch_program(td__micro_batch_set *s, int64_t rows, const td_program **out,
+                                  td__model_facts *facts)
 {
     sized *z;
     TD_TRY(find(s, rows, &z));
@@ -178,12 +180,12 @@ td_status td__shard_program(td__shard_set *s, int64_t rows, const td_program **o
     return TD_OK;
 }
 
-int td__shard_runners(const td__shard_set *s)
+int td__micro_batch_runners(const td__micro_batch_set *s)
 {
     return s->threads * TD__MOST_BESIDE;
 }
 
-td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int k)
+td_runner *td__micro_batch_runner(td__micro_batch_set *s, int64_t rows, int k)
 {
     for (int i = 0; i < MAX_SIZES; i++)
         if (s->sizes[i].rows == rows)
@@ -191,30 +193,30 @@ td_runner *td__shard_runner(td__shard_set *s, int64_t rows, int k)
     return NULL;
 }
 
-td_runner *td__shard_any_runner(const td__shard_set *s)
+td_runner *td__micro_batch_any_runner(const td__micro_batch_set *s)
 {
     for (int i = 0; i < MAX_SIZES; i++)
-        for (int k = 0; s->sizes[i].rows && k < td__shard_runners(s); k++)
+        for (int k = 0; s->sizes[i].rows && k < td__micro_batch_runners(s); k++)
             if (s->sizes[i].runners[k])
                 return s->sizes[i].runners[k];
     TD_ASSERT(false, "nothing has run");
     return NULL;
 }
 
-void td__shard_own_grads(td__shard_set *s)
+void td__micro_batch_own_grads(td__micro_batch_set *s)
 {
     for (int i = 0; i < MAX_SIZES; i++)
-        for (int k = 0; s->sizes[i].rows && k < td__shard_runners(s); k++)
+        for (int k = 0; s->sizes[i].rows && k < td__micro_batch_runners(s); k++)
             if (s->sizes[i].runners[k])
                 td__runner_set_grads(s->sizes[i].runners[k], NULL);
 }
 
-bool td__shard_set_now(td__shard_set *s, char *out, size_t max)
+bool td__micro_batch_set_now(td__micro_batch_set *s, char *out, size_t max)
 {
     const char *name = NULL;
     pthread_mutex_lock(&s->lock);
     for (int i = 0; i < MAX_SIZES && !name; i++)
-        for (int k = 0; s->sizes[i].runners && k < td__shard_runners(s) && !name; k++)
+        for (int k = 0; s->sizes[i].runners && k < td__micro_batch_runners(s) && !name; k++)
             if (s->sizes[i].runners[k])
                 name = td__runner_now(s->sizes[i].runners[k]);
     if (name)
@@ -224,12 +226,12 @@ bool td__shard_set_now(td__shard_set *s, char *out, size_t max)
 }
 
 /* The nth runner of a thread; those before it are there. */
-static td_status runner_of(td__shard_set *s, sized *z, int thread, int n, td_runner **out)
+static td_status runner_of(td__micro_batch_set *s, sized *z, int thread, int n, td_runner **out)
 {
     td_runner **all = &z->runners[thread * TD__MOST_BESIDE];
     if (!all[n]) {
         td_runner *r;
-        TD_TRY(n ? td__runner_create_beside(all[0], &r) : td_runner_create(z->program, s->ps, &r));
+        TD_TRY(n ? td__runner_create_sibling(all[0], &r) : td_runner_create(z->program, s->ps, &r));
         td_runner_set_profile(r, s->o.profile);
         pthread_mutex_lock(&s->lock);
         all[n] = r;
@@ -241,7 +243,7 @@ static td_status runner_of(td__shard_set *s, sized *z, int thread, int n, td_run
 
 /* A program knows only the inputs that it reads: prediction has no use for labels. Where there is a
  * loss, an input that nobody reads is a mistake that would train on zeros. */
-td_status td__shard_set_dataset(td__shard_set *s, const td__dataset *d, int64_t rows)
+td_status td__micro_batch_set_dataset(td__micro_batch_set *s, const td__dataset *d, int64_t rows)
 {
     sized *z;
     td_runner *r;
@@ -277,7 +279,7 @@ static sized *size_of(const run *n, int64_t rows)
 }
 
 /* Inputs of r from row `at` of the batch's memory on. */
-static td_status set_inputs(const td__shard_set *s, const sized *z, td_runner *r,
+static td_status set_inputs(const td__micro_batch_set *s, const sized *z, td_runner *r,
                             const td__batch *batch, int64_t at)
 {
     for (int i = 0; i < z->facts.n_inputs; i++) {
@@ -290,8 +292,8 @@ static td_status set_inputs(const td__shard_set *s, const sized *z, td_runner *r
     return TD_OK;
 }
 
-td_status td__shard_ready(td__shard_set *s, const td__batch *batch, int64_t at, int64_t rows,
-                          td_runner **out, uint64_t *seed)
+td_status td__micro_batch_ready(td__micro_batch_set *s, const td__batch *batch, int64_t at,
+                                int64_t rows, td_runner **out, uint64_t *seed)
 {
     sized *z;
     TD_TRY(find(s, rows, &z));
@@ -300,29 +302,30 @@ td_status td__shard_ready(td__shard_set *s, const td__batch *batch, int64_t at, 
     return set_inputs(s, z, *out, batch, at);
 }
 
-static int first_of(const td__shard_set *s, int thread)
+static int first_of(const td__micro_batch_set *s, int thread)
 {
-    return td__shard_of_thread(s->now.cut, thread, s->threads);
+    return td__micro_batch_of_thread(s->now.cut, thread, s->threads);
 }
 
-/* The thread's next shards, from i on: one, or those that it runs last. A runner has one of them at
- * a time, so of those of one size each has its own. */
-static td_status take(td__shard_set *s, int thread, int i, td__shard *out, int *n)
+/* The thread's next micro-batches, from i on: one, or those that it runs last. A runner has one of
+ * them at a time, so of those of one size each has its own. */
+static td_status take(td__micro_batch_set *s, int thread, int i, td__micro_batch *out, int *n)
 {
     const run *now = &s->now;
-    int end = first_of(s, thread + 1), last = end - (now->calls.passed ? now->calls.beside : 1);
+    int end = first_of(s, thread + 1), last = end - (now->calls.passed ? now->calls.in_flight : 1);
     last = last > first_of(s, thread) ? last : first_of(s, thread);
     *n = i < last ? 1 : end - i;
     for (int k = 0; k < *n; k++) {
-        int64_t begin = td__shard_begin(now->batch->rows, now->cut.shards, i + k);
-        int64_t rows = td__shard_begin(now->batch->rows, now->cut.shards, i + k + 1) - begin;
+        int64_t begin = td__micro_batch_begin(now->batch->rows, now->cut.micro_batches, i + k);
+        int64_t rows =
+            td__micro_batch_begin(now->batch->rows, now->cut.micro_batches, i + k + 1) - begin;
         int same = 0;
-        out[k] = (td__shard){.thread = thread,
-                             .index = i + k,
-                             .begin = begin,
-                             .rows = rows,
-                             .last = i >= last,
-                             .place = k};
+        out[k] = (td__micro_batch){.thread = thread,
+                                   .index = i + k,
+                                   .begin = begin,
+                                   .rows = rows,
+                                   .last = i >= last,
+                                   .place = k};
         for (int other = 0; other < k; other++)
             same += out[other].rows == rows;
         if (rows)
@@ -332,86 +335,89 @@ static td_status take(td__shard_set *s, int thread, int i, td__shard *out, int *
 }
 
 /* Ready to be run. */
-static td_status begin(td__shard_set *s, const td__shard *shard)
+static td_status begin(td__micro_batch_set *s, const td__micro_batch *micro_batch)
 {
     const run *n = &s->now;
     if (n->calls.before)
-        TD_TRY(n->calls.before(n->calls.user, shard));
-    if (!shard->rows)
+        TD_TRY(n->calls.before(n->calls.user, micro_batch));
+    if (!micro_batch->rows)
         return TD_OK;
-    TD_TRY(set_inputs(s, size_of(n, shard->rows), shard->runner, n->batch,
-                      shard->begin - n->batch->here.begin));
-    td__runner_begin(shard->runner, (td_run_key){.seed = s->o.seed,
-                                                 .step = n->step,
-                                                 .shard = n->first + (uint32_t)shard->index});
+    TD_TRY(set_inputs(s, size_of(n, micro_batch->rows), micro_batch->runner, n->batch,
+                      micro_batch->begin - n->batch->here.begin));
+    td__runner_begin(micro_batch->runner,
+                     (td_run_key){.seed = s->o.seed,
+                                  .step = n->step,
+                                  .micro_batch = n->first + (uint32_t)micro_batch->index});
     return TD_OK;
 }
 
-static td_status run_alone(td__shard_set *s, const td__shard *shard)
+static td_status run_alone(td__micro_batch_set *s, const td__micro_batch *micro_batch)
 {
-    TD_TRY(begin(s, shard));
-    if (shard->rows)
-        TD_TRY(td__runner_end(shard->runner));
-    return s->now.calls.after(s->now.calls.user, shard);
+    TD_TRY(begin(s, micro_batch));
+    if (micro_batch->rows)
+        TD_TRY(td__runner_end(micro_batch->runner));
+    return s->now.calls.after(s->now.calls.user, micro_batch);
 }
 
-static td_status run_beside(td__shard_set *s, const td__shard *shards, int n)
+static td_status run_beside(td__micro_batch_set *s, const td__micro_batch *micro_batches, int n)
 {
-    const td__shard_calls *c = &s->now.calls;
+    const td__micro_batch_calls *c = &s->now.calls;
     bool some = false;
     for (int i = 0; i < n; i++) {
-        TD_TRY(begin(s, &shards[i]));
-        some = some || shards[i].rows;
+        TD_TRY(begin(s, &micro_batches[i]));
+        some = some || micro_batches[i].rows;
     }
     for (int m = 0; some && m < c->n_marks; m++) {
         for (int i = 0; i < n; i++)
-            if (shards[i].rows)
-                td__runner_until(shards[i].runner, c->marks[m]);
-        c->passed(c->user, shards[0].thread, c->marks[m]);
+            if (micro_batches[i].rows)
+                td__runner_until(micro_batches[i].runner, c->marks[m]);
+        c->passed(c->user, micro_batches[0].thread, c->marks[m]);
     }
     for (int i = 0; i < n; i++)
-        if (shards[i].rows)
-            TD_TRY(td__runner_end(shards[i].runner));
+        if (micro_batches[i].rows)
+            TD_TRY(td__runner_end(micro_batches[i].runner));
     while (n-- > 0) /* as brackets: the first one began first, and ends last */
-        TD_TRY(c->after(c->user, &shards[n]));
-    c->passed(c->user, shards[0].thread, SIZE_MAX);
+        TD_TRY(c->after(c->user, &micro_batches[n]));
+    c->passed(c->user, micro_batches[0].thread, SIZE_MAX);
     return TD_OK;
 }
 
 static td_status run_range(void *user, int thread)
 {
-    td__shard_set *s = user;
-    td__shard shards[TD__MOST_BESIDE];
+    td__micro_batch_set *s = user;
+    td__micro_batch micro_batches[TD__MOST_BESIDE];
     for (int i = first_of(s, thread), n; i < first_of(s, thread + 1); i += n) {
-        TD_TRY(take(s, thread, i, shards, &n));
-        TD_TRY(shards[0].last && s->now.calls.passed ? run_beside(s, shards, n)
-                                                     : run_alone(s, &shards[0]));
+        TD_TRY(take(s, thread, i, micro_batches, &n));
+        TD_TRY(micro_batches[0].last && s->now.calls.passed ? run_beside(s, micro_batches, n)
+                                                            : run_alone(s, &micro_batches[0]));
     }
     return TD_OK;
 }
 
-/* Runners of the thread for its shards, made before the threads are on their way. */
-static td_status make_runners(td__shard_set *s, int thread)
+/* Runners of the thread for its micro-batches, made before the threads are on their way. */
+static td_status make_runners(td__micro_batch_set *s, int thread)
 {
-    td__shard shards[TD__MOST_BESIDE];
+    td__micro_batch micro_batches[TD__MOST_BESIDE];
     for (int i = first_of(s, thread), n; i < first_of(s, thread + 1); i += n)
-        TD_TRY(take(s, thread, i, shards, &n));
+        TD_TRY(take(s, thread, i, micro_batches, &n));
     return TD_OK;
 }
 
-td_status td__shards_run(td__shard_set *s, const td__batch *batch, td__shard_cut cut, uint32_t step,
-                         uint32_t first, td__shard_calls calls)
+td_status td__micro_batches_run(td__micro_batch_set *s, const td__batch *batch,
+                                td__micro_batch_cut cut, uint32_t step, uint32_t first,
+                                td__micro_batch_calls calls)
 {
-    int64_t rows = batch->rows / cut.shards;
+    int64_t rows = batch->rows / cut.micro_batches;
     if (cut.begin == cut.end)
         return TD_OK;
-    TD_ASSERT(batch->here.begin <= td__shard_begin(batch->rows, cut.shards, cut.begin) &&
-                  batch->here.end >= td__shard_begin(batch->rows, cut.shards, cut.end),
-              "rows of shards %d to %d were not read", cut.begin, cut.end);
+    TD_ASSERT(batch->here.begin <=
+                      td__micro_batch_begin(batch->rows, cut.micro_batches, cut.begin) &&
+                  batch->here.end >= td__micro_batch_begin(batch->rows, cut.micro_batches, cut.end),
+              "rows of micro-batches %d to %d were not read", cut.begin, cut.end);
     s->now = (run){.batch = batch, .cut = cut, .step = step, .first = first, .calls = calls};
     if (rows)
         TD_TRY(find(s, rows, &s->now.low));
-    if (batch->rows % cut.shards)
+    if (batch->rows % cut.micro_batches)
         TD_TRY(find(s, rows + 1, &s->now.high));
     for (int t = 0; t < s->threads; t++)
         TD_TRY(make_runners(s, t));
