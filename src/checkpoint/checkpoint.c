@@ -32,7 +32,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "graph/program_impl.h"
-#include "optim/kernels/kernels.h"
+#include "device/kernels/kernels.h"
 #include "tandem/tensor.h"
 #include "tensor/safetensors.h"
 #include "checkpoint/checkpoint_impl.h"

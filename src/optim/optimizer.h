@@ -9,7 +9,7 @@
 #ifndef TD_OPTIM_OPTIMIZER_H
 #define TD_OPTIM_OPTIMIZER_H
 
-#include "optim/kernels/kernels.h"
+#include "device/kernels/kernels.h"
 #include "tandem/optim.h"
 
 typedef struct td__optim_option {

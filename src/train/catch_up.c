@@ -19,7 +19,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "graph/params.h"
-#include "optim/kernels/kernels.h"
+#include "device/kernels/kernels.h"
 #include "train/catch_up.h"
 #include "fault/faults.h"
 #include "train/slices.h"

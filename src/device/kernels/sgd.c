@@ -1,6 +1,6 @@
 /* sgd.c -- the update of stochastic gradient descent; the maths is in optim/opt_sgd.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "optim/kernels/kernels.h"
+#include "device/kernels/kernels.h"
 
 void TD_ISA_SYM(td__optim_k_sgd)(const td__optim_hyper *h, const td__optim_slice *s)
 {

@@ -4,8 +4,8 @@
  * products: sums, products, quotients and roots are correctly rounded in all of them, so an element
  * gets the same bits from any set, from a vector's lane or from a loop's tail. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_OPTIM_KERNELS_KERNELS_H
-#define TD_OPTIM_KERNELS_KERNELS_H
+#ifndef TD_DEVICE_KERNELS_KERNELS_H
+#define TD_DEVICE_KERNELS_KERNELS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* lars.c -- the update of LARS; the maths is in optim/opt_lars.c. lr is the tensor's own rate. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "optim/kernels/kernels.h"
+#include "device/kernels/kernels.h"
 
 void TD_ISA_SYM(td__optim_k_lars)(const td__optim_hyper *h, const td__optim_slice *s)
 {

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "optim/kernels/kernels.h"
+#include "device/kernels/kernels.h"
 
 /* The lanes as vectors of the set's own width. */
 #if defined(TD_ISA_avx512)

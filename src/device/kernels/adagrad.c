@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "optim/kernels/kernels.h"
+#include "device/kernels/kernels.h"
 
 void TD_ISA_SYM(td__optim_k_adagrad)(const td__optim_hyper *h, const td__optim_slice *s)
 {

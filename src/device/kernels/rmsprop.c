@@ -5,7 +5,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "optim/kernels/kernels.h"
+#include "device/kernels/kernels.h"
 
 enum { BLOCK = 256 };
 

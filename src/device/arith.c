@@ -1,0 +1,160 @@
+/* arith.c -- arithmetic over blocks on devices that run the processor's own kernels: each operation
+ * is a launch whose kernel turns addresses into the device's own and calls the loops of kernels/
+ * for the best instruction set. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/kernels/blend.h"
+#include "device/device_impl.h"
+
+static float *local(const td_stream *s, const float *at)
+{
+    return s->device->ops->local(s->device, at);
+}
+
+/* ---- Blends ---------------------------------------------------------------------------------- */
+
+typedef struct blend_args {
+    const td_stream *s;
+    const td__blend_op *op;
+    int n;
+    size_t begin, count;
+    float *to;
+} blend_args;
+
+static void run_blend(const void *args)
+{
+    const blend_args *b = args;
+    void (*blend)(float *, float, const float *, float, size_t) =
+        TD_ISA_PICK(td__cpu_isa(), td__blend);
+    for (int i = 0; i < b->n; i++) {
+        const td__blend_op *op = &b->op[i];
+        blend(local(b->s, op->dst + b->begin), op->a, local(b->s, op->src + b->begin), op->b,
+              b->count);
+    }
+}
+
+void td__stream_blend(td_stream *s, const td__blend_op *op, int n, size_t begin, size_t count)
+{
+    blend_args b = {.s = s, .op = op, .n = n, .begin = begin, .count = count};
+    td__stream_launch(s, run_blend, &b, sizeof b);
+}
+
+static void run_blended(const void *args)
+{
+    const blend_args *b = args;
+    TD_ISA_PICK(td__cpu_isa(), td__blended)
+    (local(b->s, b->to), local(b->s, b->op->dst + b->begin), b->op->a,
+     local(b->s, b->op->src + b->begin), b->op->b, b->count);
+}
+
+void td__stream_blended(td_stream *s, const td__blend_op *op, size_t begin, size_t count, float *to)
+{
+    blend_args b = {.s = s, .op = op, .begin = begin, .count = count, .to = to};
+    td__stream_launch(s, run_blended, &b, sizeof b);
+}
+
+typedef struct scale_args {
+    const td_stream *s;
+    float *to;
+    const float *from;
+    float by;
+    size_t n;
+} scale_args;
+
+static void run_scale(const void *args)
+{
+    const scale_args *c = args;
+    TD_ISA_PICK(td__cpu_isa(), td__scaled_copy)
+    (local(c->s, c->to), local(c->s, c->from), c->by, c->n);
+}
+
+void td__stream_scale(td_stream *s, float *to, const float *from, float by, size_t n)
+{
+    scale_args c = {s, to, from, by, n};
+    td__stream_launch(s, run_scale, &c, sizeof c);
+}
+
+/* ---- Optimizers ------------------------------------------------------------------------------ */
+
+static td__optim_kernel *const KERNELS[TD_UPDATE_COUNT][3] = {
+#define TD_UPDATE(NAME, kernel)                                                       \
+    [TD_UPDATE_##NAME] = {td__optim_k_##kernel##_scalar, td__optim_k_##kernel##_avx2, \
+                          td__optim_k_##kernel##_avx512},
+#include "device/updates.def"
+#undef TD_UPDATE
+};
+
+typedef struct update_args {
+    const td_stream *s;
+    td__update u;
+    td__optim_hyper h;
+    td__optim_slice x;
+    double *sums;
+} update_args;
+_Static_assert(sizeof(update_args) <= TD__LAUNCH_ARGS, "the arguments of an update are copied");
+
+static td__optim_slice local_slice(const td_stream *s, const td__optim_slice *x)
+{
+    td__optim_slice l = {.p = local(s, x->p), .g = local(s, x->g), .n = x->n};
+    for (int k = 0; k < TD_OPTIM_MAX_STATE && x->s[k]; k++)
+        l.s[k] = local(s, x->s[k]);
+    return l;
+}
+
+static void run_update(const void *args)
+{
+    const update_args *u = args;
+    td__isa isa = td__cpu_isa();
+    td__optim_slice x = local_slice(u->s, &u->x);
+    KERNELS[u->u][isa >= TD_ISA_AVX512 ? 2 : isa >= TD_ISA_AVX2 ? 1 : 0](&u->h, &x);
+}
+
+void td__stream_update(td_stream *s, td__update u, const td__optim_hyper *h,
+                       const td__optim_slice *x)
+{
+    update_args a = {.s = s, .u = u, .h = *h, .x = *x};
+    td__stream_launch(s, run_update, &a, sizeof a);
+}
+
+static void run_moments(const void *args)
+{
+    const update_args *u = args;
+    td__optim_slice x = local_slice(u->s, &u->x);
+    TD_ISA_PICK(td__cpu_isa(), td__optim_k_lamb_moments)(&u->h, &x, u->sums);
+}
+
+void td__stream_moments(td_stream *s, const td__optim_hyper *h, const td__optim_slice *x,
+                        double sums[2])
+{
+    update_args a = {.s = s, .h = *h, .x = *x, .sums = sums};
+    td__stream_launch(s, run_moments, &a, sizeof a);
+}
+
+typedef struct squares_args {
+    const td_stream *s;
+    const float *x;
+    size_t n;
+    float scale, clip;
+    double *by_chunk;
+} squares_args;
+
+static void run_squares(const void *args)
+{
+    const squares_args *q = args;
+    double (*squares)(const float *, size_t, float, float) =
+        TD_ISA_PICK(td__cpu_isa(), td__optim_k_squares);
+    const float *x = local(q->s, q->x);
+    double *to = q->by_chunk;
+    for (size_t at = 0; at < q->n; at += TD_OPTIM_CHUNK) {
+        size_t left = q->n - at;
+        *to++ = squares(x + at, left < TD_OPTIM_CHUNK ? left : TD_OPTIM_CHUNK, q->scale, q->clip);
+    }
+}
+
+void td__stream_squares(td_stream *s, const float *x, size_t n, float scale, float clip,
+                        double *by_chunk)
+{
+    squares_args q = {s, x, n, scale, clip, by_chunk};
+    td__stream_launch(s, run_squares, &q, sizeof q);
+}

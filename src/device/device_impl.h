@@ -1,0 +1,62 @@
+/* device_impl.h -- what a device implements, and what all devices share. Only for src/device/. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_DEVICE_DEVICE_IMPL_H
+#define TD_DEVICE_DEVICE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "device/device.h"
+
+typedef struct td_device_ops {
+    const char *name;
+    bool host_reads;
+    td_status (*open)(td_device **out); /* an object that begins with a td_device */
+    void (*close)(td_device *d);
+    td_status (*alloc)(td_device *d, td_mem *m); /* kind and nbytes > 0 are set */
+    void (*free)(td_mem *m);
+    void (*discard)(const td_mem *m, size_t begin, size_t nbytes);
+    td__device_counters (*count)(td_device *d);
+    td_status (*stream)(td_device *d, td_stream **out); /* td__stream_init()ed */
+    void (*stream_destroy)(td_stream *s);
+    /* While a tape is being recorded, td__stream_launch() records; then these are not called. */
+    void (*launch)(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes);
+    void (*record)(td_stream *s, td_event *e);
+    void (*wait)(td_stream *s, const td_event *e);
+    bool (*done)(const td_event *e, td__deadline until); /* wait; false: time is up */
+    /* What kernels of this device use for an address: its own view of its memory. */
+    void *(*local)(const td_device *d, const void *at);
+} td_device_ops;
+
+#define TD_DEVICE(name) extern const td_device_ops td__##name##_device;
+#include "device/devices.def"
+#undef TD_DEVICE
+
+struct td_device {
+    const td_device_ops *ops;
+    int holders; /* under the lock of the table of devices */
+    td_stream *stream;
+};
+
+struct td_stream {
+    td_device *device; /* which outlives it */
+    bool at_once;      /* launch is a call */
+    td_tape *tape;     /* being recorded */
+    atomic_bool failed;
+    pthread_mutex_t lock; /* of the following */
+    td_status why;
+    char text[256];
+};
+
+void td__stream_init(td_stream *s, td_device *d, bool at_once);
+void td__stream_fini(td_stream *s);
+
+/* tape.c */
+void td__tape_record(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes);
+
+/* Shared memory of the host, for any device (shared.c). */
+TD_NODISCARD td_status td__shared_alloc(td_mem *m);
+TD_NODISCARD td_status td__shared_map(td_mem *m, int fd);
+void td__shared_free(td_mem *m);
+
+#endif
