@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin verbs over CMake and Ninja; everything is built into build/ (sanitizers: build-asan/,
-# build-tsan/). Options: BUILD=DIR, WERROR=1, JOBS=N, JSON=FILE (bench), PREFIX=DIR and DESTDIR=DIR
-# (install).
+# build-tsan/). Options: BUILD=DIR, WERROR=1, JOBS=N, FLAKY=DIR (tests; tools/run-tests), JSON=FILE
+# (bench), PREFIX=DIR and DESTDIR=DIR (install).
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+run_tests = tools/run-tests $(if $(FLAKY),--flaky $(FLAKY)) -j$(JOBS)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all setup configure test lint format soak soak-comm model bench bench-torch bench-comm \
-        bench-ddp bench-elastic bench-data demo install sanitize asan tsan fuzz clean help
+.PHONY: all setup configure test test-fast test-full lint format soak soak-comm model bench \
+        bench-torch bench-comm bench-ddp bench-elastic bench-data demo install sanitize asan tsan \
+        fuzz clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -24,7 +26,13 @@ configure:
 
 test: setup ## install what is missing, build, run all tests
 	@$(MAKE) --no-print-directory all
-	@ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
+	@$(run_tests) $(BUILD)
+
+test-fast: all ## the tests that take a moment each: under a minute
+	@$(run_tests) $(BUILD) -L fast
+
+test-full: all ## all tests, with whole matrices and deep searches; tens of minutes
+	@$(run_tests) $(BUILD) -C full
 
 lint: all ## all static checks
 	@tools/lint/run $(BUILD)
@@ -39,10 +47,10 @@ bench-torch: all ## tandem beside PyTorch, in turn, in one run
 	@bench/torch/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
 model: all ## the membership protocol exhaustively, two events deeper than in the tests
-	@TD_MODEL_DEPTH=2 $(BUILD)/tests/test_membership_model
+	@TD_TEST_FULL=1 $(BUILD)/tests/test_membership_model
 
 soak-comm: all ## 1000 seeded fault schedules on tcp; SEED=N replays one
-	@TD_SOAK_SEEDS=1000 $(if $(SEED),TD_SOAK_SEED=$(SEED)) $(BUILD)/tests/test_comm_soak
+	@TD_TEST_FULL=1 $(if $(SEED),TD_SOAK_SEED=$(SEED)) $(BUILD)/tests/test_comm_soak
 
 bench-comm: all ## collectives beside Open MPI and gloo; QUICK=1: under three minutes
 	@bench/comm/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
@@ -70,12 +78,12 @@ sanitize: asan tsan ## run the tests under address, undefined and thread sanitiz
 asan:
 	@$(MAKE) --no-print-directory all BUILD=build-asan \
 	    cmake_args="-G Ninja -DTD_SANITIZE=address,undefined $(if $(WERROR),-DTD_WERROR=ON)"
-	@tools/with-sanitizers ctest --test-dir build-asan --output-on-failure -j$(JOBS)
+	@tools/with-sanitizers $(run_tests) build-asan
 
 tsan:
 	@$(MAKE) --no-print-directory all BUILD=build-tsan \
 	    cmake_args="-G Ninja -DTD_SANITIZE=thread $(if $(WERROR),-DTD_WERROR=ON)"
-	@tools/with-sanitizers ctest --test-dir build-tsan --output-on-failure -j$(JOBS)
+	@tools/with-sanitizers $(run_tests) build-tsan
 
 bench-data: all ## the data pipeline beside PyTorch's DataLoader
 	@bench/data/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))

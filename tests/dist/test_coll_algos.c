@@ -5,6 +5,7 @@
  * piece changes the answer, and all results are exact in every type. The order-safe rows must also
  * give, for random floats, the bits of one process that adds in the tree over ranks. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

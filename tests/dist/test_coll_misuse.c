@@ -1,6 +1,7 @@
 /* Communicators used wrongly, and used up: bad arguments are refused before they do harm, an abort
  * from another thread ends every call, and whatever was made is given back. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <dirent.h>
 #include <pthread.h>
 #include <sched.h>

@@ -3,6 +3,7 @@
  * chosen by name, late ranks are blamed. Over threads, and over processes where the side channel
  * is another. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
  * Values are small integers that differ for every (rank, index), so that sums are exact in f32 and
  * a swapped or doubled piece shows. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>

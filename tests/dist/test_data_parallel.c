@@ -2,6 +2,7 @@
  * how they reach each other; uneven ranges, ranks without work, batches with fewer rows than
  * micro-batches, accumulation, resuming with another number of ranks, stopping, failures. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <math.h>
 #include <string.h>
 

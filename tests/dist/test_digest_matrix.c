@@ -4,14 +4,19 @@
  * with a short last batch. What is expected is one rank alone with the `train` keys of the cell;
  * `parallel` keys, the number of ranks, how they reach each other and with which algorithms, and
  * being stopped and resumed on another number of ranks must not change a bit of it. A new way to
- * train that promises the same bits is one line in WAYS or PLACES. */
+ * train that promises the same bits is one line in WAYS or PLACES.
+ *
+ * The short form runs one cell of three: each way and place on a third of the numbers of ranks, and
+ * each number of ranks with a third of the ways and places. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow, full */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "job/job.h"
 #include "support/check.h"
+#include "support/full.h"
 #include "support/ranks.h"
 #include "support/sanitized.h"
 
@@ -106,7 +111,7 @@ static const char *const WAYS[][MOST_SETS] = {
 };
 enum { N_WAYS = sizeof WAYS / sizeof *WAYS };
 
-static void check_ways(const ranks_opts *place, const char *name, const int *ranks, size_t n_ranks)
+static void check_ways(const ranks_opts *place, const char *name, const int *ranks, int n_ranks)
 {
     for (int j = 0; j < N_JOBS; j++)
         for (int w = 0; w < N_WAYS; w++) {
@@ -116,22 +121,24 @@ static void check_ways(const ranks_opts *place, const char *name, const int *ran
             describe(&c, name);
             CHECK_OK(run_cell(&c, NULL, &want));
             c.want = &want;
-            for (size_t i = 0; i < n_ranks && ranks[i] <= MOST_RANKS; i++)
-                ranks_run(ranks[i], place, body, &c);
+            for (int i = 0; i < n_ranks && ranks[i] <= MOST_RANKS; i++)
+                if (full_or_sampled(j + w + i, 3))
+                    ranks_run(ranks[i], place, body, &c);
         }
 }
 
 TEST(every_way_on_1_to_9_and_16_ranks)
 {
     static const int RANKS[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16};
-    check_ways(NULL, "threads", RANKS, sizeof RANKS / sizeof *RANKS);
+    check_ways(NULL, "threads", RANKS, (int)(sizeof RANKS / sizeof *RANKS));
 }
 
 /* Where messages are, gradients go bucket by bucket during backward. */
 TEST(every_way_over_messages)
 {
     static const int RANKS[] = {2, 3, 5};
-    check_ways(&(ranks_opts){.transport = "tcp"}, "tcp", RANKS, sizeof RANKS / sizeof *RANKS);
+    check_ways(&(ranks_opts){.transport = "tcp"}, "tcp", RANKS,
+               (int)(sizeof RANKS / sizeof *RANKS));
 }
 
 /* ---- Who reaches whom, and by which algorithms ----------------------------------------------- */
@@ -156,7 +163,6 @@ static const struct {
      {.transport = "tcp", .per_host = 2, .comm = {.algo = "allreduce=hierarchical"}}},
 };
 
-/* Transports with 2 to 9 ranks and all jobs, algorithms with each job on some. */
 TEST(every_place)
 {
     static const char *const SETS[] = {"train.accumulate=2", "train.clip=0.2"};
@@ -167,7 +173,7 @@ TEST(every_place)
         for (int n = 2; n <= 9 && n <= MOST_RANKS; n++)
             for (int j = 0; j < N_JOBS; j++) {
                 cell c = {.job = JOBS[j], .set = {SETS[0], SETS[1]}, .want = &want[j]};
-                if (PLACES[p].o.comm.algo && (n + p) % N_JOBS != j)
+                if (!full_or_sampled(n + p + 2 * j, N_JOBS))
                     continue;
                 describe(&c, PLACES[p].name);
                 ranks_run(n, &PLACES[p].o, body, &c);
@@ -195,6 +201,8 @@ TEST(resumed_on_any_other_number_of_ranks)
         for (int i = 0; i < N && RANKS[i] <= MOST_RANKS; i++)
             for (int m = 0; m < N && RANKS[m] <= MOST_RANKS; m++) {
                 char steps[32];
+                if (!full_or_sampled((int)k + i + 2 * m, 3))
+                    continue;
                 snprintf(steps, sizeof steps, "train.steps=%d", 1 + (i + m) % 3); /* of 4 or 6 */
                 c.checkpoints = check_tmpdir();
                 c.set[1] = RESUMED[k].saved;

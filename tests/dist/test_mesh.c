@@ -3,6 +3,7 @@
  *
  * Ranks are threads here, whatever the transport; a transport is a row of TRANSPORTS. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>

@@ -2,6 +2,7 @@
  * what a rank's death, stop and goodbye do to the others, strangers at the door, and that nothing
  * is left afterwards. (test_mesh.c has what all transports share.) */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>

@@ -3,6 +3,7 @@
  * clipping, optimizers that look at whole tensors, row-sparse params; and that slices really are
  * held in slices. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <string.h>
 
 #include "base/alloc.h"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # `tandem train` while it runs: the progress line on a terminal, plain lines elsewhere, JSON for
 # machines; signals, kill -9 and --resume with the same bits; readers that go away, full disks.
 . "$(dirname "$0")/lib.sh"

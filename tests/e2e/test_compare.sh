@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # tandem compare as a user sees it: the table, compare.json and compare.html of named variants, of
 # overlays, of values of a key and of numbers of ranks; a variant that fails; wrong input; Ctrl-C.
 . "$(dirname "$0")/lib.sh"

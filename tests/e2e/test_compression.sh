@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # parallel.compress as a user sees it: a small convolutional network learns its digits on four ranks
 # with every compressor, with as few bytes as promised; the same bits over shared memory and TCP;
 # resuming; what is refused.

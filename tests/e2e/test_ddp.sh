@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # PyTorch's DDP example runs unchanged under `tandem launch`, and a Tandem program under torchrun,
 # also when torchrun starts it a second time. Needs PyTorch: TD_TORCH_PYTHON, or the
 # environment that `make bench-torch` makes, or python3 if it has torch; skipped without.

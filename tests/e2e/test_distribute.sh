@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # data.distribute as a user sees it: files that only rank 0 has, on any number of ranks, give the
 # digest of a run where every rank has them; what is wrong with them is said once; a rank that is
 # killed while data travel ends the run.

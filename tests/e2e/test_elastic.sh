@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # An elastic launch as a user sees it: kill -9 and SIGSTOP of ranks and agents, on one host and on
 # three, spares, crash loops, other sizes, changing hosts, orders; and nothing is left behind.
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Elastic ranks on two network namespaces as two hosts: a link that is cut leaves one half going on,
 # and the other stopping with one line; a short cut costs nobody anything. Needs root.
 net=78

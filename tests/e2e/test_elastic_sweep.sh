@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # A kill at every communication and file operation of three steps with three ranks: every case ends
 # with the digest of the quiet run, and nothing is left behind.
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Elastic training as a user sees it, with real processes: kills of one rank, of rank 0 and of all,
 # stops, cuts, a full disk, a wrong bit; every case ends with the digest of the quiet run,
 # metrics.jsonl has every step once, and nothing is left behind.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Elastic training with parallel.zero, with real processes: kill -9 of ranks at every stage, slices
 # from mirrors and not from disk; a world that grows and shrinks; both holders of a slice killed;
 # the memory of mirrors, planned and measured; a sweep of kills.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # A run that is killed with SIGKILL at three random moments, also in the middle of a checkpoint, and
 # resumed each time with another number of threads, ends with the digest of a run that went through:
 # batch norm, dropout, accumulation, a schedule that depends on validations, a short last batch.

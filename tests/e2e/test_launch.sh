@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # tandem launch as a user sees it: environment, output, failures, signals, orphans, wrong usage.
 . "$(dirname "$0")/lib.sh"
 world=$build/tests/prog_world

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Each lint check can fail: a small tree that is clean passes, and each of a list of spoilt files is
 # refused by its check, with its reason.
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Ranks that get too little memory: whatever is the first that cannot be had, the job ends with a
 # status and a line that says so; no rank dies of a signal, nothing is left, nothing hangs.
 . "$(dirname "$0")/lib.sh"

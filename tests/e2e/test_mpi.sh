@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Inside mpirun, of Open MPI and of MPICH, a Tandem program finds its rank and uses that MPI: every
 # collective, the same bits as without it, and MPI's own collectives when asked for.
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Two network namespaces, joined by a pair of virtual cards, as two hosts: launch, rendezvous, all
 # collectives, flat and hierarchical, of which the latter sends less over the link; a link that is
 # cut, which ends in errors and not in a hang. Needs root.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # What a run leaves loads in other people's programs: checkpoints and exports with Python's
 # safetensors and numpy, event files with TensorBoard's own reader. The environment with these
 # packages is made on first use in BUILD/venv-readers; where it cannot be made (no network), the

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # tandem launch --hosts through a real ssh: an sshd of this test's own on a picked loopback port,
 # with its own host key and user key. Three agents, failures in one line, no orphans.
 # Skipped where there is no sshd: its package would also start one for everybody.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # tandem status and the hang report: a live elastic job, a plain one, one that is done, interrupted,
 # failed, killed or not there; a rank that is stopped, dead, or stuck in its data.
 . "$(dirname "$0")/lib.sh"

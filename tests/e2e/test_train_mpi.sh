@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # The jobs of the digest matrix (tests/dist/jobs) inside mpirun, on 1 to 9 ranks: MPI carries the
 # messages, and the digest is that of one rank. Open MPI and MPICH take turns where both are here.
 . "$(dirname "$0")/lib.sh"

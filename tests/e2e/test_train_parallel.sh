@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # tandem train on several ranks as a user sees it: the same digest for any number of ranks over
 # shared memory and TCP and under every launcher, signals, a killed rank, bad input, no orphans.
 . "$(dirname "$0")/lib.sh"

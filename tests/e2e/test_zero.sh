@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # parallel.zero as a user sees it: the digest of one rank at every stage, over shared memory and
 # TCP, going on at another stage; memory that is planned by `tandem check -n`, told at the end of a
 # run, less at every stage, and about as planned.

@@ -5,6 +5,7 @@
  * The program is linked with --wrap for each of these calls (CMakeLists.txt), so that the library
  * itself has no hook. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,11 @@
 /* Seeded fault schedules on tcp: whatever the network does, a call gives the right numbers or an
  * error on every rank, within its deadline, and never wrong numbers or a hang.
  *
- * A seed decides everything: number of ranks, the faults, the calls, their sizes. TD_SOAK_SEEDS=N
- * runs seeds 1 .. N (50 by default; `make soak-comm` 1000), TD_SOAK_SEED=S only that one. A seed
- * that fails is printed, and fails again. */
+ * A seed decides everything: number of ranks, the faults, the calls, their sizes. 50 seeds
+ * run, 1000 in the full test; TD_SOAK_SEED=S runs only that one. A seed that fails is printed, and
+ * fails again. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow, full */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/check.h"
 #include "coll/comm_setup.h"
 #include "support/check.h"
+#include "support/full.h"
 #include "support/procs.h"
 #include "tandem/log.h"
 
@@ -189,14 +191,13 @@ static void run_seed(uint64_t seed)
 
 TEST(fault_schedules)
 {
-    const char *one = getenv("TD_SOAK_SEED"), *many = getenv("TD_SOAK_SEEDS");
+    const char *one = getenv("TD_SOAK_SEED");
     int n_fds = procs_count_fds();
     td_log_set_level(TD_LOG_OFF);
     if (one) {
         run_seed(strtoull(one, NULL, 10));
     } else {
-        uint64_t n = many ? strtoull(many, NULL, 10) : 50;
-        for (uint64_t seed = 1; seed <= n; seed++)
+        for (uint64_t seed = 1; seed <= (full_test() ? 1000 : 50); seed++)
             run_seed(seed);
     }
     CHECK_EQ_INT(procs_count_fds(), n_fds);

@@ -3,6 +3,7 @@
  * is being transferred, in validations and in checkpoints. Every case ends with the weights,
  * metrics and decisions of a quiet run, and metrics.jsonl has every step once. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>

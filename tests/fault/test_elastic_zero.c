@@ -4,6 +4,7 @@
  * quiet run on one rank. That slices came from mirrors, and not from the beginning of the run with
  * the same bits, is told by the log: no line says that the run goes back. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>

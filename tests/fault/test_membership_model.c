@@ -12,14 +12,16 @@
  * of exactly themselves.
  *
  * The checker can fail: when deaths are reported that did not happen, which the protocol excludes,
- * it must find two memberships for one place. TD_MODEL_DEPTH=N goes N events deeper. */
+ * it must find two memberships for one place. The full test goes two events deeper. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread, full */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "launch/membership.h"
 #include "support/check.h"
+#include "support/full.h"
 
 enum {
     N = 3,
@@ -624,12 +626,6 @@ static void world_init(model *m, world *w, const world *budgets)
     free(first);
 }
 
-static int depth_or(int depth)
-{
-    const char *text = getenv("TD_MODEL_DEPTH");
-    return text ? depth + (int)strtol(text, NULL, 10) : depth;
-}
-
 /* From the very beginning, and from a generation that all have. */
 static void search(const world *budgets, bool settled, int depth, const char *name, bool lies)
 {
@@ -678,7 +674,8 @@ static void every_order_keeps_one_chain(void **unused)
     };
     (void)unused;
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
-        search(&CASES[i].budgets, CASES[i].settled, depth_or(CASES[i].depth), CASES[i].name, false);
+        search(&CASES[i].budgets, CASES[i].settled, CASES[i].depth + (full_test() ? 2 : 0),
+               CASES[i].name, false);
 }
 
 static void deaths_that_did_not_happen_are_found_out(void **unused)

@@ -3,6 +3,7 @@
  * second; after SIGSTOP every waiting rank says who is stopped. Ranks are processes that meet in a
  * store of the test, as under an agent, or in one that rank 0 hosts. Nothing is left behind. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* Strangers at the door of a store: each kind is refused, the log says so once, and members go on
  * as if nothing had happened. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: slow */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>

@@ -7,6 +7,7 @@
  * its sizes and rates. With TD_KEEP_FILES=DIR the trained f32 weights stay in DIR for
  * `make.py verify DIR`. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,6 +10,7 @@
  * along a few random directions, which involve every element, and along single elements. An
  * operator that declares no gradient must be refused; one without samples fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  * Each failure must come back as TD_ENOMEM through the calls, crash nowhere and leave
  * nothing behind. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <stdio.h>
 #include <unistd.h>
 

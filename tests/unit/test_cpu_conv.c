@@ -2,6 +2,7 @@
  * the reference kernels, at shapes that reach every path: blocks and remainders of channels and
  * pixels, strides, padding, dilation, groups, in f32 and bf16. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <stdio.h>
 
 #include "base/check.h"

@@ -1,6 +1,7 @@
 /* test_cpu_gemm.c -- the matrix product, every kind that this processor can run and the emulated
  * tiles, against sums in double of the (rounded) factors. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* Reductions, copies, look-up and dropout of the CPU backend at sizes that cross blocks, tiles and
  * folds, on every instruction set against the reference. Each must run on its own kernel. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <string.h>
 
 #include "base/check.h"

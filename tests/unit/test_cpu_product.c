@@ -1,6 +1,7 @@
 /* test_cpu_product.c -- planned products with both engines, weights packed before or during the
  * run, blocks of columns and of rows, against sums in double. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -2,6 +2,7 @@
  * reference backend: widths around vector and block sizes, all narrow types, in place. Each must
  * run on its own kernel, not on the reference. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

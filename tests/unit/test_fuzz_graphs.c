@@ -5,9 +5,9 @@
  * values from it, applies an operator of random attributes and puts the result back. Values are
  * kept of size about one, so that errors of rounding stay small; operators whose gradients jump
  * (sign, floor) are left out.
- *
  *     test_fuzz_graphs [first seed [number of seeds]]       one seed prints its graph */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

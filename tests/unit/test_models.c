@@ -2,6 +2,7 @@
  * names and number, it becomes a training program and an evaluation program (null backend), and bad
  * options give one line that names the call. Small ones also train: three steps lower the loss. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include "support/check.h"
 
 #include <math.h>

@@ -6,6 +6,7 @@
  * the output in the memory of each input that the operator allows. Before that, the table itself is
  * checked: an operator without samples, or with neither or both of `ref` and `scalar`, fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

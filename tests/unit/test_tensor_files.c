@@ -3,6 +3,7 @@
  *
  * With TD_KEEP_FILES=DIR some files are left in DIR for tests/golden/tensor/make.py verify. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Test labels: one-thread */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
