@@ -33,7 +33,7 @@
 #include "elastic_args.h"
 #include "faults_sweep.h"
 #include "ranks.h"
-#include "train/pool.h"
+#include "step/pool.h"
 #include "train_impl.h"
 
 enum { SPREAD_SILENT_NS = 1000000000, SPREAD_NS = 100000000 };

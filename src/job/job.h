@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "data/data.h"
-#include "train/model.h"
+#include "step/model.h"
 #include "run/run_dir.h"
 #include "train/trainer.h"
 

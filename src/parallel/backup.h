@@ -20,7 +20,7 @@
 #ifndef TD_PARALLEL_BACKUP_H
 #define TD_PARALLEL_BACKUP_H
 
-#include "parallel/grad_tree.h"
+#include "step/grad_tree.h"
 #include "tandem/coll.h"
 
 /* Numbers that a rank gives with a share, for those who watch: nobody looks at them here. */

@@ -13,7 +13,7 @@
 #define TD_TRAIN_LOCKSTEP_H
 
 #include "parallel/zero.h"
-#include "train/micro_batches.h"
+#include "step/micro_batches.h"
 
 typedef struct td__lockstep td__lockstep;
 

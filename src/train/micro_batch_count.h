@@ -15,7 +15,7 @@
 #ifndef TD_TRAIN_MICRO_BATCH_COUNT_H
 #define TD_TRAIN_MICRO_BATCH_COUNT_H
 
-#include "train/model.h"
+#include "step/model.h"
 
 enum { TD__MICRO_BATCH_ROWS = 64, TD__MICRO_BATCH_USES = 512, TD__MICRO_BATCHES_MOST = 64 };
 

@@ -23,12 +23,12 @@
 #define TD_TRAIN_STEP_H
 
 #include "parallel/bucket_queue.h"
-#include "parallel/grad_tree.h"
+#include "step/grad_tree.h"
 #include "parallel/compressor.h"
 #include "parallel/zero.h"
 #include "tandem/coll.h"
 #include "tandem/optim.h"
-#include "train/micro_batches.h"
+#include "step/micro_batches.h"
 #include "run/span_log.h"
 #include "run/step_times.h"
 

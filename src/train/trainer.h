@@ -1,6 +1,6 @@
 /* trainer.h -- the training loop.
  *
- * One step: the loader's batch is cut in micro-batches (parallel/micro_batch_tree.h); T compute
+ * One step: the loader's batch is cut in micro-batches (step/micro_batch_tree.h); T compute
  * threads run them, each micro-batch forward and backward with the same kernels in the same shapes;
  * gradients are added in the micro-batch tree; the optimizer updates the params block. The result
  * does not depend on T. Between steps: validation, early stopping, checkpoints, signals; every one
@@ -19,7 +19,7 @@
 #include "tandem/program.h"
 #include "run/observer.h"
 #include "run/result.h"
-#include "train/model.h"
+#include "step/model.h"
 
 typedef struct td__trainer td__trainer;
 typedef struct td__faults td__faults; /* fault/faults.h */

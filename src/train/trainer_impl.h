@@ -11,7 +11,7 @@
 #include "train/lockstep.h"
 #include "run/event_log.h"
 #include "run/rank_stats.h"
-#include "train/micro_batches.h"
+#include "step/micro_batches.h"
 #include "train/slices_move.h"
 #include "train/step.h"
 #include "train/trainer.h"

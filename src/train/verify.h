@@ -19,7 +19,7 @@
 #include "data/data.h"
 #include "tandem/coll.h"
 #include "fault/faults.h"
-#include "train/micro_batches.h"
+#include "step/micro_batches.h"
 #include "train/step.h"
 
 typedef struct td__verify_opts {

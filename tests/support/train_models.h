@@ -5,7 +5,7 @@
 #define TD_TESTS_SUPPORT_TRAIN_MODELS_H
 
 #include "data/dataset.h"
-#include "train/model.h"
+#include "step/model.h"
 
 typedef struct train_model {
     const char *name, *optimizer;

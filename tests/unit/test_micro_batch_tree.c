@@ -1,6 +1,6 @@
 /* The micro-batch tree against its definition by recursion, and sums of gradients in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/micro_batch_tree.h"
+#include "step/micro_batch_tree.h"
 
 #include "support/check.h"
 

@@ -8,8 +8,8 @@
  * worker adds up its own and hands on partials, and the total has the same bits whoever added what.
  * */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_PARALLEL_MICRO_BATCH_TREE_H
-#define TD_PARALLEL_MICRO_BATCH_TREE_H
+#ifndef TD_STEP_MICRO_BATCH_TREE_H
+#define TD_STEP_MICRO_BATCH_TREE_H
 
 #include "tandem/types.h"
 

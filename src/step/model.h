@@ -1,7 +1,7 @@
 /* model.h -- what the trainer knows of a model: a function that builds it for any batch size. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_TRAIN_MODEL_H
-#define TD_TRAIN_MODEL_H
+#ifndef TD_STEP_MODEL_H
+#define TD_STEP_MODEL_H
 
 #include "run/result.h"
 #include "tandem/graph.h"

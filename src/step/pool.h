@@ -6,8 +6,8 @@
  *
  * Threads   One call at a time, always from the thread that made the pool. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_TRAIN_POOL_H
-#define TD_TRAIN_POOL_H
+#ifndef TD_STEP_POOL_H
+#define TD_STEP_POOL_H
 
 #include "tandem/status.h"
 

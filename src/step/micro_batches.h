@@ -10,14 +10,14 @@
  * the first one as far as a part of its gradients is final, then the next one as far, and so on;
  * then all of them up to the next part. That takes a runner for each. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_TRAIN_MICRO_BATCHES_H
-#define TD_TRAIN_MICRO_BATCHES_H
+#ifndef TD_STEP_MICRO_BATCHES_H
+#define TD_STEP_MICRO_BATCHES_H
 
 #include "data/loader.h"
-#include "parallel/micro_batch_tree.h"
+#include "step/micro_batch_tree.h"
 #include "tandem/program.h"
-#include "train/model.h"
-#include "train/pool.h"
+#include "step/model.h"
+#include "step/pool.h"
 
 typedef enum td__micro_batch_use {
     TD__USE_TRAIN,    /* forward and backward */

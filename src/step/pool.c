@@ -2,7 +2,7 @@
  * and lowers `busy`. Both sides look at their counter for a few microseconds before they sleep:
  * between the phases of a step the next call comes at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/pool.h"
+#include "step/pool.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -19,10 +19,10 @@
  *
  * Threads   A pool of blocks may be used by several threads; a stack belongs to one. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_PARALLEL_GRAD_TREE_H
-#define TD_PARALLEL_GRAD_TREE_H
+#ifndef TD_STEP_GRAD_TREE_H
+#define TD_STEP_GRAD_TREE_H
 
-#include "parallel/micro_batch_tree.h"
+#include "step/micro_batch_tree.h"
 #include "tandem/program.h"
 
 /* The stacks of all compute threads of a rank together must fit: see td__step_threads(). */

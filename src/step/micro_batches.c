@@ -1,6 +1,6 @@
 /* micro_batches.c -- see micro_batches.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/micro_batches.h"
+#include "step/micro_batches.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* grad_tree.c -- see grad_tree.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/grad_tree.h"
+#include "step/grad_tree.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* micro_batch_tree.c -- see micro_batch_tree.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/micro_batch_tree.h"
+#include "step/micro_batch_tree.h"
 
 enum { ROWS = 16, FEW = 4, MANY = 64 };
 
