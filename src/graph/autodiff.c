@@ -9,6 +9,11 @@
  *      inputs and add each to what that input already has.
  *   3. What has arrived at the wanted leaves becomes a root.
  *
+ * Places   What a node's rule adds is at that node's place; a sum of several uses is at the place
+ *          of the value that it is the gradient of.
+ * Phases   Gradients of activations and inputs are BACKWARD, the rest is WEIGHT unless one of those
+ *          needs it (graph/phases.c).
+ *
  * Gradients of several uses are added in the order of arrival (last use first), which is a property
  * of the graph alone, so that sums have the same bits everywhere. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -76,6 +81,7 @@ static void accumulate(tape *t, const td_node *n, int k, td_node *d)
         return;
     }
     t->sparse[n->id] = sparse;
+    t->g->place = n->place;
     *slot = *slot ? td_add(t->g, *slot, d) : d;
 }
 
@@ -87,6 +93,8 @@ static void differentiate(tape *t, td_node *n)
     for (int k = 0; k < n->n_out; k++) {
         dy[k] = t->grad[n->id][k];
         any = any || dy[k];
+        if (dy[k])
+            td__need_in(dy[k], TD_RUN_BACKWARD);
     }
     if (!any)
         return;
@@ -110,6 +118,7 @@ static void differentiate(tape *t, td_node *n)
     td_node *dx[TD_MAX_IN] = {NULL};
     for (int i = 0; i < n->n_in; i++)
         need[i] = t->need[n->in[i]->id];
+    t->g->place = n->place;
     def->grad(&(td_grad_args){.g = t->g, .y = n, .dy = dy, .need = need, .dx = dx});
     for (int i = 0; i < n->n_in && !t->g->status; i++)
         if (need[i] && dx[i])
@@ -130,6 +139,7 @@ static void add_roots(tape *t, td_node *const *inputs, int n_inputs)
         td_node *leaf = g->nodes[i], *d = t->grad[i][0];
         if (leaf->op != TD_OP_PARAM || !d)
             continue;
+        g->place = leaf->place;
         if (t->sparse[i])
             td__graph_add_root(g, (td__root){.kind = TD_ROOT_SPARSE_GRAD, .node = d, .leaf = leaf});
         else
@@ -140,6 +150,7 @@ static void add_roots(tape *t, td_node *const *inputs, int n_inputs)
     }
     for (int i = 0; i < n_inputs; i++) {
         td_node *d = t->grad[inputs[i]->id][0];
+        g->place = inputs[i]->place;
         if (!d) /* the loss does not depend on it */
             d = td_constant(g, inputs[i]->out[0].dtype, inputs[i]->out[0].shape, NULL);
         td__graph_add_root(g, (td__root){.kind = TD_ROOT_INPUT_GRAD, .node = d, .index = i});
@@ -150,12 +161,16 @@ static td_status run_tape(tape *t, td_node *loss, td_node *const *inputs, int n_
 {
     td_graph *g = t->g;
     mark_needed(t, inputs, n_inputs);
+    g->phase = TD_RUN_WEIGHT;
+    g->place = loss->place;
     t->grad[loss->id][0] = one(g, loss->out[0].dtype, loss->out[0].shape);
     for (int i = loss->id; i >= 0 && !g->status; i--)
         if (t->need[i] && !td__is_leaf(g->nodes[i]))
             differentiate(t, g->nodes[i]);
     if (!g->status)
         add_roots(t, inputs, n_inputs);
+    g->phase = TD_RUN_FORWARD;
+    g->place = 0;
     return g->status ? TD_FAIL(g->status, "%s", g->error) : TD_OK;
 }
 

@@ -203,7 +203,9 @@ td_node *td__node_named(td_graph *g, td_opcode op, const void *attr, td_node *co
                    .n_out = n_out,
                    .in = inputs,
                    .out = descs,
-                   .attr = attr_copy};
+                   .attr = attr_copy,
+                   .place = g->place,
+                   .phase = g->phase};
     g->nodes[g->n_nodes++] = n;
     return n;
 }
@@ -299,6 +301,17 @@ void td_graph_pop_scope(td_graph *g)
     }
     g->scope = g->outer->text;
     g->outer = g->outer->outer;
+}
+
+int td__graph_set_place(td_graph *g, int place)
+{
+    int before = g->place;
+    if (place < 0 || place > TD_PLACE_MOST)
+        td__graph_fail(g, TD_EINVAL, "td_graph_set_place", "place %d; 0 to %d are possible", place,
+                       TD_PLACE_MOST);
+    else
+        g->place = place;
+    return before;
 }
 
 static td_node *add_leaf(td_graph *g, td_opcode op, const char *call, const char *name,

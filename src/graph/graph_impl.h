@@ -37,6 +37,8 @@ struct td_graph {
         const char *text;
         const struct td__scope *outer;
     } * outer; /* what `scope` was before each push; NULL: nothing */
+    int place; /* of nodes made now */
+    td_run_phase phase;
     uint32_t next_stream;
     td_status status; /* the first error */
     char error[512];
@@ -57,6 +59,12 @@ const td_node *td__view_base(const td_node *n, int *output);
 
 /* "f32(64, 784) nhwc" into buf; returns buf. */
 char *td__desc_text(const td_desc *d, char *buf, size_t nbytes);
+
+/* n is needed in this phase, if not earlier. */
+static inline void td__need_in(td_node *n, td_run_phase phase)
+{
+    n->phase = phase < n->phase ? phase : n->phase;
+}
 
 static inline bool td__is_leaf(const td_node *n)
 {

@@ -83,6 +83,8 @@ td_status td__own_gradients(td_graph *g)
         const td_node *base = td__view_base(r->node, &k);
         bool own = !td__is_leaf(base) && base->id < n_nodes && !taken[base->id * TD_MAX_OUT + k] &&
                    base->out[k].layout == TD_LAYOUT_PLAIN && base->out[k].dtype == TD_F32;
+        g->place = base->place;
+        g->phase = TD_RUN_WEIGHT;
         if (own)
             taken[base->id * TD_MAX_OUT + k] = true;
         else

@@ -12,7 +12,6 @@
 
 static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
 {
-    size_t at = 0;
     for (int i = 0; i < p->n_slots; i++) {
         const td__slot *slot = &p->slots[i];
         const td_attr_leaf *leaf = slot->leaf->attr;
@@ -22,15 +21,15 @@ static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
             return TD_FAIL(TD_ENOMEM, "td_params_create: no memory for a name");
         ps->count = i + 1;
         info->shape = leaf->shape;
-        info->offset = at;
+        info->offset = slot->offset;
         info->count = (size_t)td_shape_count(&leaf->shape);
         info->is_state = slot->is_state;
         info->sparse = slot->sparse;
-        at += td__align_up(info->count, TD_ALIGN_FLOATS);
+        size_t end = slot->offset + td__align_up(info->count, TD_ALIGN_FLOATS);
         if (!slot->is_state)
-            ps->trainable = at;
+            ps->trainable = end;
         if (!slot->is_state && !slot->sparse)
-            ps->dense = at;
+            ps->dense = end;
         if (seed)
             TD_TRY(td__params_fill(ps, p, i, *seed));
     }

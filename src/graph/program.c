@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "graph/phases.h"
 #include "graph/program_impl.h"
 #include "graph/rewrite.h"
 
@@ -79,7 +80,7 @@ static td_status copy_request(const td_graph *g, const td_node *loss, const td_p
     td__rewriter rw;
     TD_TRY(td__rewrite_begin(&rw, g));
     for (int i = 0; i < g->n_nodes; i++)
-        td__rewrite_copy(&rw, g->nodes[i]);
+        td__rewrite_copy(&rw, td__rewrite_visit(&rw, i));
     if (loss)
         td__graph_add_root(rw.to, (td__root){.kind = TD_ROOT_LOSS, .node = rw.map[loss->id]});
     for (int i = 0; i < o->n_outputs; i++)
@@ -129,10 +130,14 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td_back
         TD_TRY(apply(g, td__rewrite_elementwise));
     TD_TRY(apply(g, td__rewrite_prune));
     TD_TRY(td__own_gradients(*g));
+    td__settle_phases(*g);
     return td_graph_verify(*g);
 }
 
-/* ---- 2. Slots: params in the order in which their gradients become final --------------------- */
+/* ---- 2. Slots: params in the order in which their gradients become final --------------------- *
+ *
+ * The order is that of autodiff, found before nodes are moved by a schedule: the norm of all
+ * gradients is summed in the order of slots, and must not depend on when they are made. */
 
 typedef struct ranked {
     td__slot slot;
@@ -187,6 +192,7 @@ static td_status make_slots(td_program *p)
         p->slots[i] = list[i].slot;
         size_t count =
             td__align_up((size_t)td__desc_count(&list[i].slot.leaf->out[0]), TD_ALIGN_FLOATS);
+        p->slots[i].offset = p->trainable + p->states;
         *(list[i].slot.is_state ? &p->states : &p->trainable) += count;
         if (!p->evaluate && !list[i].slot.sparse)
             p->space_bytes[TD_SPACE_GRAD] += count * sizeof(float);
@@ -214,12 +220,15 @@ static td_status plan_kernels(td_program *p)
         step->node = n;
         step->kernel.node = n;
         TD_TRY(p->backend->ops->plan(p->backend, n, is_param, &step->kernel));
-        p->n_steps++;
+        p->phase_end[n->phase] = ++p->n_steps;
         step->packed_offset = p->packed;
         p->packed += td__align_up(step->kernel.packed, TD_ALIGN);
         if (step->kernel.scratch > p->scratch)
             p->scratch = step->kernel.scratch;
     }
+    for (int i = 1; i < TD_RUN_PHASE_COUNT; i++) /* of a phase without steps: where it would be */
+        if (p->phase_end[i] < p->phase_end[i - 1])
+            p->phase_end[i] = p->phase_end[i - 1];
     return TD_OK;
 }
 
@@ -233,12 +242,16 @@ static td_status build(td_program *p, const td_graph *g, const td_node *loss,
     TD_TRY(copy_request(g, loss, o, &p->g));
     TD_TRY(transform(&p->g, o, p->backend));
     TD_TRY(make_slots(p));
+    if (p->phased) {
+        TD_TRY(td__order_by_phase(p->g));
+        TD_TRY(td_graph_verify(p->g));
+    }
     TD_TRY(td__plan_memory(p, o->no_reuse));
     return plan_kernels(p);
 }
 
-td_status td_program_create(const td_graph *g, td_node *loss, const td_program_opts *opts,
-                            td_program **out)
+static td_status create(const td_graph *g, td_node *loss, const td_program_opts *opts, bool phased,
+                        td_program **out)
 {
     static const td_program_opts DEFAULTS = {0};
     *out = NULL;
@@ -248,6 +261,7 @@ td_status td_program_create(const td_graph *g, td_node *loss, const td_program_o
     if (!opts)
         opts = &DEFAULTS;
     p->evaluate = opts->evaluate;
+    p->phased = phased;
     td_status st = build(p, g, loss, opts);
     if (st) {
         td_program_destroy(p);
@@ -255,6 +269,18 @@ td_status td_program_create(const td_graph *g, td_node *loss, const td_program_o
     }
     *out = p;
     return TD_OK;
+}
+
+td_status td_program_create(const td_graph *g, td_node *loss, const td_program_opts *opts,
+                            td_program **out)
+{
+    return create(g, loss, opts, false, out);
+}
+
+td_status td__program_create_phased(const td_graph *g, td_node *loss, const td_program_opts *opts,
+                                    td_program **out)
+{
+    return create(g, loss, opts, true, out);
 }
 
 void td_program_destroy(td_program *p)

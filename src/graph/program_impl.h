@@ -30,6 +30,7 @@ typedef struct td__location {
 typedef struct td__slot {
     const td_node *leaf;
     bool is_state, sparse;
+    size_t offset; /* in the block of params and states: elements */
     double weight; /* states: of the new statistic; 0 where nothing is tracked */
 } td__slot;
 
@@ -43,6 +44,8 @@ struct td_program {
     td_graph *g;
     td_backend *backend;
     bool evaluate;
+    bool phased; /* steps are in order of phases */
+    int phase_end[TD_RUN_PHASE_COUNT];
     td__location *location; /* by node id * TD_MAX_OUT + output; views have their base's */
     size_t space_bytes[TD_SPACE_COUNT];
     size_t activations_unshared;

@@ -20,6 +20,14 @@ td_status td__rewrite_begin(td__rewriter *rw, const td_graph *from)
     return TD_OK;
 }
 
+const td_node *td__rewrite_visit(td__rewriter *rw, int i)
+{
+    const td_node *old = rw->from->nodes[i];
+    rw->to->place = old->place;
+    rw->to->phase = old->phase;
+    return old;
+}
+
 td_node *td__rewrite_copy_as(td__rewriter *rw, const td_node *old, const void *attr,
                              td_node *const *in, int n_in)
 {
@@ -55,6 +63,9 @@ td_node *td__rewrite_copy(td__rewriter *rw, const td_node *old)
 td_status td__rewrite_end(td__rewriter *rw, td_graph **out)
 {
     *out = NULL;
+    for (int i = 0; i < rw->from->n_nodes; i++)
+        if (rw->map[i])
+            td__need_in(rw->map[i], rw->from->nodes[i]->phase);
     for (int i = 0; i < rw->from->n_roots; i++) {
         td__root root = rw->from->roots[i];
         root.node = rw->map[root.node->id];
@@ -92,7 +103,7 @@ td_status td__rewrite_clone(const td_graph *g, td_graph **out)
     td__rewriter rw;
     TD_TRY(td__rewrite_begin(&rw, g));
     for (int i = 0; i < g->n_nodes; i++)
-        td__rewrite_copy(&rw, g->nodes[i]);
+        td__rewrite_copy(&rw, td__rewrite_visit(&rw, i));
     return td__rewrite_end(&rw, out);
 }
 
@@ -119,7 +130,7 @@ td_status td__rewrite_prune(const td_graph *g, td_graph **out)
     }
     for (int i = 0; wanted && i < g->n_nodes; i++)
         if (wanted[i])
-            td__rewrite_copy(&rw, g->nodes[i]);
+            td__rewrite_copy(&rw, td__rewrite_visit(&rw, i));
     td__free(wanted);
     return td__rewrite_end(&rw, out);
 }

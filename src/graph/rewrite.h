@@ -3,7 +3,12 @@
  * A rewrite reads one graph and builds another: it walks the old nodes in order and, for each,
  * either copies it with its inputs mapped or puts something else in its place. Every new node
  * passes the operators' infer rules again, so a rewrite cannot produce a graph that does not fit
- * together. Roots (loss, outputs, gradients) are carried over by rewrite_end. */
+ * together. Roots (loss, outputs, gradients) are carried over by rewrite_end.
+ *
+ * Places and phases are carried along and never looked at: what a rewrite makes while it visits an
+ * old node has the place and phase of that node. So of two equal nodes the earlier one's stay, and
+ * a fused node has those of its last part, which lies downstream of all values that the others
+ * read. A phase also moves forward with the map: a node that stands for two has the earlier one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_REWRITE_H
 #define TD_GRAPH_REWRITE_H
@@ -18,6 +23,9 @@ typedef struct td__rewriter {
 } td__rewriter;
 
 TD_NODISCARD td_status td__rewrite_begin(td__rewriter *rw, const td_graph *from);
+
+/* The old node i: what is made before the next visit has its place and phase. */
+const td_node *td__rewrite_visit(td__rewriter *rw, int i);
 
 /* Copy `old` with its inputs mapped and enter it in the map; NULL on failure (sticky in rw->to). */
 td_node *td__rewrite_copy(td__rewriter *rw, const td_node *old);

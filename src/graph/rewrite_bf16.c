@@ -76,9 +76,9 @@ td_status td__rewrite_bf16(const td_graph *g, td_graph **out)
     td__rewriter rw;
     TD_TRY(td__rewrite_begin(&rw, g));
     for (int i = 0; i < g->n_nodes && !rw.to->status; i++)
-        convert(&rw, g->nodes[i]);
+        convert(&rw, td__rewrite_visit(&rw, i));
     for (int i = 0; i < g->n_roots && !rw.to->status; i++) {
-        const td_node *old = g->roots[i].node;
+        const td_node *old = td__rewrite_visit(&rw, g->roots[i].node->id);
         td_node *now = rw.map[old->id];
         if (now && now->out[0].dtype != old->out[0].dtype && g->roots[i].kind != TD_ROOT_TRACK)
             rw.map[old->id] = td_cast(rw.to, now, old->out[0].dtype);

@@ -155,10 +155,11 @@ static void fuse_all(fuser *f)
             grow(f, i);
     int *instr_of = f->pending; /* all zero again, and no longer needed */
     for (int i = 0; i < g->n_nodes && !f->rw.to->status; i++) {
+        const td_node *n = td__rewrite_visit(&f->rw, i);
         if (f->group[i] < 0)
-            td__rewrite_copy(&f->rw, g->nodes[i]);
+            td__rewrite_copy(&f->rw, n);
         else if (f->group[i] == i)
-            emit(f, g->nodes[i], instr_of);
+            emit(f, n, instr_of);
     }
 }
 

@@ -133,7 +133,7 @@ static void emit(td__rewriter *rw, const finder *f, const td_node *end)
 static void rewrite(td__rewriter *rw, const finder *f)
 {
     for (int i = 0; i < f->g->n_nodes && !rw->to->status; i++) {
-        const td_node *n = f->g->nodes[i];
+        const td_node *n = td__rewrite_visit(rw, i);
         bool part_of_gone = n->op == TD_OP_PART && f->gone[n->in[0]->id];
         if (f->ends[i].producer >= 0)
             emit(rw, f, n);

@@ -18,7 +18,7 @@ td_status td__rewrite_evaluate(const td_graph *g, td_graph **out)
     td__rewriter rw;
     TD_TRY(td__rewrite_begin(&rw, g));
     for (int i = 0; i < g->n_nodes && !rw.to->status; i++) {
-        const td_node *n = g->nodes[i];
+        const td_node *n = td__rewrite_visit(&rw, i);
         if (n->op == TD_OP_DROPOUT)
             rw.map[i] = rw.map[n->in[0]->id];
         else if (n->op == TD_OP_BATCH_NORM && ((const td_attr_norm *)n->attr)->has_running)

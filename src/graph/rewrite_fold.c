@@ -212,7 +212,7 @@ td_status td__rewrite_fold(const td_graph *g, td_graph **out)
     if (st)
         td__graph_fail(f.rw.to, st, "td_graph", "%s", td_last_error());
     for (int i = 0; i < g->n_nodes && !f.rw.to->status; i++)
-        fold(&f, g->nodes[i]);
+        fold(&f, td__rewrite_visit(&f.rw, i));
     td__backend_destroy(st ? NULL : f.ref);
     return td__rewrite_end(&f.rw, out);
 }

@@ -60,10 +60,11 @@ td_status td__rewrite_lookup(const td_graph *g, td_graph **out)
     if (!uses)
         td__graph_fail(rw.to, TD_ENOMEM, "td_graph", "no memory to count uses");
     for (int i = 0; i < g->n_nodes && !rw.to->status; i++) {
-        if (applies(g->nodes[i], uses))
-            swap(&rw, g->nodes[i]);
+        const td_node *n = td__rewrite_visit(&rw, i);
+        if (applies(n, uses))
+            swap(&rw, n);
         else
-            td__rewrite_copy(&rw, g->nodes[i]);
+            td__rewrite_copy(&rw, n);
     }
     td__free(uses);
     return td__rewrite_end(&rw, out);

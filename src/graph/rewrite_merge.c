@@ -72,7 +72,7 @@ td_status td__rewrite_merge(const td_graph *g, td_graph **out)
     if (!t.entry)
         td__graph_fail(rw.to, TD_ENOMEM, "td_graph", "no memory to merge equal nodes");
     for (int i = 0; i < g->n_nodes && !rw.to->status; i++)
-        merge(&rw, &t, g->nodes[i]);
+        merge(&rw, &t, td__rewrite_visit(&rw, i));
     td__free(t.entry);
     return td__rewrite_end(&rw, out);
 }

@@ -52,7 +52,7 @@ static void lay_out_roots(layouter *l)
 {
     const td_graph *g = l->rw.from;
     for (int i = 0; i < g->n_roots; i++) {
-        td_node **n = &l->rw.map[g->roots[i].node->id];
+        td_node **n = &l->rw.map[td__rewrite_visit(&l->rw, g->roots[i].node->id)->id];
         *n = reordered(l, *n, TD_LAYOUT_PLAIN);
     }
 }
@@ -66,7 +66,7 @@ td_status td__rewrite_nhwc(const td_graph *g, td_graph **out)
     if (!l.nhwc || !l.plain)
         td__graph_fail(l.rw.to, TD_ENOMEM, "td_graph", "no memory to lay out a graph");
     for (int i = 0; i < g->n_nodes && !l.rw.to->status; i++)
-        lay_out(&l, g->nodes[i]);
+        lay_out(&l, td__rewrite_visit(&l.rw, i));
     if (!l.rw.to->status)
         lay_out_roots(&l);
     td__free(l.nhwc);

@@ -52,7 +52,7 @@ td_status td__rewrite_unsplit(const td_graph *g, td_graph **out)
     if (!uses)
         td__graph_fail(rw.to, TD_ENOMEM, "td_graph", "no memory to count uses");
     for (int i = 0; i < g->n_nodes && !rw.to->status; i++) {
-        const td_node *n = g->nodes[i];
+        const td_node *n = td__rewrite_visit(&rw, i);
         slices s = {.n = 0};
         if (n->op != TD_OP_ADD || !collect(n, uses, true, &s) || !tile(&s)) {
             td__rewrite_copy(&rw, n);

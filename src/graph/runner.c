@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "graph/phases.h"
 #include "graph/runner.h"
 #include "graph/runner_impl.h"
 
@@ -80,20 +81,44 @@ void td__runner_until(td_runner *r, size_t count)
         b->ops->leave(b, saved);
 }
 
-td_status td__runner_end(td_runner *r)
+/* Up to step `end`; then the loss, if it is there. */
+static td_status proceed_and_check(td_runner *r, int end, bool has_loss)
 {
     td_backend *b = r->p->backend;
     unsigned saved = 0;
     if (b->ops->enter)
         b->ops->enter(b, &saved);
-    proceed(r, r->p->n_steps);
+    proceed(r, end);
     td_status st = TD_OK;
-    const td__root *loss = td__runner_root(r, TD_ROOT_LOSS, 0);
+    const td__root *loss = has_loss ? td__runner_root(r, TD_ROOT_LOSS, 0) : NULL;
     if (loss && !isfinite(td_runner_loss(r)))
         st = td__runner_blame(r, loss->node, td_runner_loss(r));
     if (b->ops->leave)
         b->ops->leave(b, saved);
     return st;
+}
+
+td_status td__runner_end(td_runner *r)
+{
+    return proceed_and_check(r, r->p->n_steps, true);
+}
+
+td_status td__runner_run_phase(td_runner *r, td_run_phase phase, td_run_key key)
+{
+    if (!r->p->phased)
+        return TD_FAIL(TD_EINVAL, "td__runner_run_phase: the program is not ordered by phase");
+    if (phase == TD_RUN_FORWARD)
+        td__runner_begin(r, key);
+    int begin = phase == TD_RUN_FORWARD ? 0 : td__program_phase_end(r->p, phase - 1);
+    if (r->done != begin || key.seed != r->ctx.seed || key.step != r->ctx.step ||
+        key.micro_batch != r->ctx.micro_batch)
+        return TD_FAIL(
+            TD_EINVAL,
+            "td__runner_run_phase: %s of step %u, micro-batch %u, after %d steps of step "
+            "%u, micro-batch %u; it begins after %d",
+            td__run_phase_name(phase), key.step, key.micro_batch, r->done, r->ctx.step,
+            r->ctx.micro_batch, begin);
+    return proceed_and_check(r, td__program_phase_end(r->p, phase), phase == TD_RUN_FORWARD);
 }
 
 td_status td_runner_run(td_runner *r, td_run_key key)

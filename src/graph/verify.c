@@ -2,6 +2,7 @@
  *
  *   order    a node's id is its position, and its inputs come before it (so there is no cycle);
  *   arity    within what the operator takes;
+ *   place    within its limits, and so the phase;
  *   shapes   what the infer rule gives for these inputs and attributes;
  *   views    a part names an output that its node has;
  *   names    unique among leaves other than constants;
@@ -59,6 +60,9 @@ static td_status verify_node(const td_graph *g, int i)
     if (n->n_in < def->n_in_min || n->n_in > def->n_in_max)
         return TD_FAIL(TD_EINVAL, "td_graph_verify: '%s' (%s) has %d inputs", n->name, def->name,
                        n->n_in);
+    if (n->place < 0 || n->place > TD_PLACE_MOST || (unsigned)n->phase >= TD_RUN_PHASE_COUNT)
+        return TD_FAIL(TD_EINVAL, "td_graph_verify: '%s' (%s) has place %d and phase %d", n->name,
+                       def->name, n->place, (int)n->phase);
     for (int k = 0; k < n->n_in; k++) {
         const td_node *in = n->in[k];
         if (!in || in->id < 0 || in->id >= i || g->nodes[in->id] != in)

@@ -18,7 +18,7 @@ static td_status check_written(FILE *to)
     return ferror(to) ? TD_FAIL(TD_EIO, "writing a graph failed") : TD_OK;
 }
 
-/* %12 = linear 'fc1' f32(64, 512) <- %3 %4 %5 */
+/* %12 = linear 'fc1' f32(64, 512) <- %3 %4 %5 @1         (at place 1; 0 is not shown) */
 static void write_node(const td_node *n, FILE *to)
 {
     char desc[160];
@@ -33,6 +33,8 @@ static void write_node(const td_node *n, FILE *to)
             fprintf(to, "%s%s", i ? " " : "  { ", td__op((td_opcode)f->instr[i].op)->name);
         fprintf(to, " }");
     }
+    if (n->place)
+        fprintf(to, " @%d", n->place);
     fputc('\n', to);
 }
 
@@ -77,7 +79,10 @@ td_status td_graph_write_dot(const td_graph *g, FILE *to)
         char desc[160];
         fprintf(to, "  n%d [fillcolor=%s, label=\"%s\\n", n->id, colour(n), td__op(n->op)->name);
         write_escaped(n->name, to);
-        fprintf(to, "\\n%s\"];\n", td__desc_text(&n->out[0], desc, sizeof desc));
+        fprintf(to, "\\n%s", td__desc_text(&n->out[0], desc, sizeof desc));
+        if (n->place)
+            fprintf(to, "\\n@%d", n->place);
+        fprintf(to, "\"];\n");
         for (int k = 0; k < n->n_in; k++)
             fprintf(to, "  n%d -> n%d;\n", n->in[k]->id, n->id);
     }

@@ -22,6 +22,18 @@ typedef struct td_desc {
 
 enum { TD_MAX_IN = 16, TD_MAX_OUT = 6 };
 
+/* Where a node is to run: a stage of a pipeline, a device. 0 unless set, at most this. */
+enum { TD_PLACE_MOST = 65535 };
+
+/* When a node is needed. Autodiff tells gradients of activations, which the nodes before wait for,
+ * from those of params, which nobody waits for but the optimizer. */
+typedef enum td_run_phase {
+    TD_RUN_FORWARD,
+    TD_RUN_BACKWARD, /* gradients of activations and inputs */
+    TD_RUN_WEIGHT,   /* what only gradients of params need */
+    TD_RUN_PHASE_COUNT
+} td_run_phase;
+
 typedef enum td_opcode {
 #define TD_OP(ID, name) TD_OP_##ID,
 #include "ops/ops.def"
@@ -37,6 +49,8 @@ struct td_node {
     td_node **in;
     const td_desc *out; /* n_out of them; out[0] is "the node's" */
     const void *attr;   /* the operator's attribute struct (attr.h); NULL if it has none */
+    int place;
+    td_run_phase phase; /* carried along by rewrites, final in a program (graph/phases.c) */
 };
 
 /* Add a node: runs the operator's infer rule, names the node after scope and operator. NULL and a
@@ -53,6 +67,10 @@ td_node *td__part(td_graph *g, td_node *n, int k);
  * more than infer can see. `call` is the public function's name. */
 td_node *td__graph_fail(td_graph *g, td_status code, const char *call, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* The place of the nodes that are made from now on; returns what it was. Wrong ones are an error of
+ * the graph. */
+int td__graph_set_place(td_graph *g, int place);
 
 /* A fresh random stream number for ops such as dropout; same for the same order of calls. */
 uint32_t td__graph_next_stream(td_graph *g);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/graph_impl.h"
 #include "support/check.h"
 
 static td_node *labels(td_graph *g, td_node *logits, int batch)
@@ -66,6 +67,20 @@ const net NETS[] = {
     {"gpt", gpt, "adamw", 19},
 };
 const int N_NETS = sizeof NETS / sizeof *NETS;
+
+void net_place(td_graph *g, int n)
+{
+    int inner = 0, at = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        inner += !td__is_leaf(g->nodes[i]);
+    for (int i = 0; i < g->n_nodes; i++)
+        if (!td__is_leaf(g->nodes[i]))
+            g->nodes[i]->place = at++ * n / inner;
+    for (int i = g->n_nodes - 1; i >= 0; i--)
+        for (int k = 0; k < g->nodes[i]->n_in; k++)
+            if (td__is_leaf(g->nodes[i]->in[k]))
+                g->nodes[i]->in[k]->place = g->nodes[i]->place;
+}
 
 void net_fill(const net *n, td_runner *r, unsigned seed)
 {

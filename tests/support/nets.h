@@ -16,6 +16,10 @@ typedef struct net {
 extern const net NETS[];
 extern const int N_NETS;
 
+/* Spread the nodes of a graph over places 0 .. n - 1 in the order in which they were made; a leaf
+ * goes to its first reader. */
+void net_place(td_graph *g, int n);
+
 /* Fill every input of r ("x", "y" where they exist) from a seed. */
 void net_fill(const net *n, td_runner *r, unsigned seed);
 
