@@ -23,7 +23,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
-#include "coll/comm_impl.h"
+#include "coll/comm.h"
 #include "coll/comm_setup.h"
 
 enum { MOST_RANKS = 64, MOST_CALLS = 400, LEAST_CALLS = 5, WARM_UP = 2, TIMEOUT_MS = 60000 };
@@ -172,7 +172,7 @@ static td_status measure_algorithms(bencher *b, td__coll kind, const char *memor
         /* Only "shm" knows registered memory. */
         if (strcmp(memory, "registered") == 0 && strcmp(a->name, "shm") != 0)
             continue;
-        if (a->kind == kind && bench_listed(list, a->name) && a->can(&b->comm->ctx, &probe))
+        if (bench_listed(list, a->name) && td__comm_can(b->comm, a, &probe))
             TD_TRY(measure_sizes(b, kind, a->name, memory));
     }
     return TD_OK;

@@ -31,8 +31,8 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "graph/program_impl.h"
 #include "device/kernels/kernels.h"
+#include "graph/params.h"
 #include "tandem/tensor.h"
 #include "tensor/safetensors.h"
 #include "checkpoint/checkpoint_impl.h"
@@ -54,11 +54,12 @@ struct td__checkpointer {
     /* The save under way: the caller's while not busy, the thread's while busy. */
     td__manifest m;
     bool is_best;
-    td_params copy; /* the caller's names, our block */
+    td_params *copy;     /* of the caller's; NULL: nothing was saved yet */
+    const td_params *ps; /* whose tensors are written: the copy, or what `from` shows */
     const char *state_name[TD_OPTIM_MAX_STATE];
     float *states;
     int n_states;
-    size_t block_nbytes, states_nbytes, stride;
+    size_t states_nbytes, stride;
     const td__checkpoint_source *from; /* NULL: the copies are saved */
     double stalled, seconds;
     size_t nbytes;
@@ -136,22 +137,24 @@ typedef struct listing {
 
 static td_status list_tensor(listing *l, td__arena *a, int k, int i, float *data)
 {
-    const td_param_info *info = &l->c->copy.info[i];
+    td_param_info info = td_params_info(l->c->ps, i);
     td_named_tensor *item = &l->items[l->n];
     item->tensor = &l->tensors[l->n];
-    item->name = k < 0 ? info->name : td__arena_printf(a, "%s/%s", l->c->state_name[k], info->name);
+    item->name = k < 0 ? info.name : td__arena_printf(a, "%s/%s", l->c->state_name[k], info.name);
     l->state[l->n] = k;
     l->param[l->n++] = i;
     if (!item->name)
         return TD_FAIL(TD_ENOMEM, "no memory for the names of a checkpoint");
-    return td_tensor_wrap(&l->tensors[l->n - 1], TD_F32, info->shape, data);
+    return td_tensor_wrap(&l->tensors[l->n - 1], TD_F32, info.shape, data);
 }
 
 static td_status list_file(listing *l, td__arena *a, td__checkpoint_file f, float *empty)
 {
     td__checkpointer *c = l->c;
     int states = f == TD__FILE_MODEL ? 1 : c->n_states;
-    size_t most = (size_t)states * (size_t)c->copy.count + 1;
+    int n = td_params_count(c->ps);
+    size_t most = (size_t)states * (size_t)n + 1;
+    float *block = c->from ? NULL : td_params_block(c->copy, NULL);
     l->tensors = td__arena_alloc(a, most * sizeof *l->tensors);
     l->items = td__arena_alloc(a, most * sizeof *l->items);
     l->state = td__arena_alloc(a, most * sizeof *l->state);
@@ -159,23 +162,24 @@ static td_status list_file(listing *l, td__arena *a, td__checkpoint_file f, floa
     if (!l->tensors || !l->items || !l->state || !l->param)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu names of a checkpoint", most);
     for (int k = 0; k < states; k++)
-        for (int i = 0; i < c->copy.count; i++) {
-            size_t at = c->copy.info[i].offset;
+        for (int i = 0; i < n; i++) {
+            td_param_info info = td_params_info(c->ps, i);
             if (f == TD__FILE_MODEL)
-                TD_TRY(list_tensor(l, a, -1, i, c->from ? empty : c->copy.block + at));
-            else if (!c->copy.info[i].is_state)
-                TD_TRY(list_tensor(l, a, k, i,
-                                   c->from ? empty : c->states + (size_t)k * c->stride + at));
+                TD_TRY(list_tensor(l, a, -1, i, block ? block + info.offset : empty));
+            else if (!info.is_state)
+                TD_TRY(list_tensor(
+                    l, a, k, i, block ? c->states + (size_t)k * c->stride + info.offset : empty));
         }
     return TD_OK;
 }
 
-static td_status check_finite(const td_param_info *info, const float *data)
+static td_status check_finite(const td_params *ps, int i, const float *data)
 {
-    for (size_t k = 0; k < info->count; k++)
+    td_param_info info = td_params_info(ps, i);
+    for (size_t k = 0; k < info.count; k++)
         if (!isfinite(data[k]))
             return TD_FAIL(TD_EINVAL, "'%s' holds NaN or Inf: no checkpoint was written",
-                           info->name);
+                           info.name);
     return TD_OK;
 }
 
@@ -185,7 +189,7 @@ static td_status show(void *user, int i)
     float *data;
     TD_TRY(l->c->from->show(l->c->from->user, l->state[i], l->param[i], &data));
     l->tensors[i].data = data;
-    return l->state[i] < 0 ? check_finite(&l->c->copy.info[l->param[i]], data) : TD_OK;
+    return l->state[i] < 0 ? check_finite(l->c->ps, l->param[i], data) : TD_OK;
 }
 
 static td_status write_tensors(td__checkpointer *c, td__checkpoint_file f, const char *path)
@@ -218,7 +222,7 @@ static td_status write_files(td__checkpointer *c, const char *temp)
     if (c->from)
         snprintf(c->m.state.digest, sizeof c->m.state.digest, "%s", c->from->digest);
     else
-        TD_TRY(td_params_digest(&c->copy, c->m.state.digest));
+        TD_TRY(td_params_digest(c->copy, c->m.state.digest));
     TD_TRY(td__run_dir_path(temp, TD__STATE_FILE, path));
     TD_TRY(td__point(c->points, TD_POINT_FILE, TD__STATE_FILE));
     TD_TRY(td__manifest_write(&c->m, path));
@@ -297,8 +301,9 @@ static td_status write_checkpoint(td__checkpointer *c)
     snprintf(hidden, sizeof hidden, TD__TEMP_PREFIX "%s", name);
     TD_TRY(td__run_dir_path(c->dir, hidden, temp));
     TD_TRY(td__run_dir_path(c->dir, name, c->path));
-    for (int i = 0; !c->from && i < c->copy.count; i++)
-        TD_TRY(check_finite(&c->copy.info[i], c->copy.block + c->copy.info[i].offset));
+    for (int i = 0; !c->from && i < td_params_count(c->copy); i++)
+        TD_TRY(check_finite(c->copy, i,
+                            td_params_block(c->copy, NULL) + td_params_info(c->copy, i).offset));
     remove_dir(temp);
     if (mkdir(temp, 0777) != 0)
         return disk_failed(temp, "make it");
@@ -457,7 +462,7 @@ void td__checkpointer_destroy(td__checkpointer *c)
     }
     if (c->dir_fd >= 0)
         close(c->dir_fd);
-    td__free_block(c->copy.block, c->block_nbytes);
+    td_params_destroy(c->copy);
     td__free_block(c->states, c->states_nbytes);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
@@ -492,32 +497,23 @@ td_status td__checkpointer_wait(td__checkpointer *c)
 static td_status make_room(td__checkpointer *c, const td_params *ps, td_optimizer *o)
 {
     c->n_states = td_optimizer_state_count(o);
-    c->stride = ps->trainable;
-    size_t block = ps->total * sizeof(float);
+    c->stride = td_params_trainable(ps);
     size_t states = (size_t)c->n_states * c->stride * sizeof(float);
-    if (!c->copy.block || c->block_nbytes != block) {
-        td__free_block(c->copy.block, c->block_nbytes);
-        c->copy.block = td__alloc_block(block);
-        c->block_nbytes = block;
-    }
     if (!c->states || c->states_nbytes != states) {
         td__free_block(c->states, c->states_nbytes);
         c->states = td__alloc_block(states);
         c->states_nbytes = states;
     }
-    if (!c->copy.block || !c->states)
-        return TD_FAIL(TD_ENOMEM, "no memory for a copy of %zu bytes to checkpoint",
-                       block + states);
-    return TD_OK;
+    return c->states
+               ? TD_OK
+               : TD_FAIL(TD_ENOMEM, "no memory for a copy of %zu bytes to checkpoint", states);
 }
 
 /* Everything but the blocks. */
 static void note(td__checkpointer *c, const td__train_state *state, const td_params *ps,
                  const td_optimizer *o, bool is_best)
 {
-    float *block = c->copy.block;
-    c->copy = *ps;
-    c->copy.block = block;
+    c->ps = ps;
     c->n_states = td_optimizer_state_count(o);
     for (int k = 0; k < c->n_states; k++)
         c->state_name[k] = td_optimizer_state_name(o, k);
@@ -535,11 +531,11 @@ td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *stat
     uint64_t begin = td__clock_ns();
     TD_TRY(wait_idle(c));
     TD_TRY(make_room(c, ps, o));
-    memcpy(c->copy.block, ps->block, c->block_nbytes);
+    TD_TRY(td__params_copy(ps, &c->copy));
     for (int k = 0; k < c->n_states; k++)
         memcpy(c->states + (size_t)k * c->stride, td_optimizer_state(o, k, NULL),
                c->stride * sizeof(float));
-    note(c, state, ps, o, is_best);
+    note(c, state, c->copy, o, is_best);
     c->stalled = 1e-9 * (double)(td__clock_ns() - begin);
     pthread_mutex_lock(&c->lock);
     c->busy = true;

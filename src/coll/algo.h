@@ -77,6 +77,8 @@ typedef struct td__algo {
 #include "coll/algos.def"
 #undef TD_ALGO
 
+const td__algo *td__algo_at(int i); /* choose.c: row i of the table; NULL past its end */
+
 /* Scratch of at least nbytes; NULL when out of memory. */
 void *td__coll_scratch(td__coll_ctx *x, size_t nbytes);
 

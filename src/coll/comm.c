@@ -237,6 +237,12 @@ const td__region *td__comm_region(const td_comm *c, const void *p, size_t nbytes
     return NULL;
 }
 
+void *const *td__comm_shared(const td_comm *c, const void *p)
+{
+    const td__region *g = td__comm_region(c, p, 0);
+    return g && g->mine == p && g->mesh->size == c->size ? g->base : NULL;
+}
+
 /* All ranks of m take part and are waited for: the stall report says who is late. */
 static td_status share(td_comm *c, td__mesh *m, size_t nbytes, td__deadline until, void **base,
                        uint64_t *id)
@@ -312,4 +318,39 @@ void td_comm_free(td_comm *c, void *p)
             return;
         }
     }
+}
+
+/* ---- Asked by the layers above --------------------------------------------------------------- */
+
+const int *td__comm_host_of(const td_comm *c)
+{
+    return c->host_of;
+}
+
+uint32_t td__comm_timeout_ms(const td_comm *c)
+{
+    return c->timeout_ms;
+}
+
+bool td__comm_names_algo(const td_comm *c)
+{
+    return c->algo[0] != '\0';
+}
+
+bool td__comm_shares(const td_comm *c)
+{
+    return c->ctx.mesh && c->ctx.mesh->ops->share;
+}
+
+void td__comm_set_patient(td_comm *c, bool patient)
+{
+    td__mesh *const meshes[] = {c->ctx.mesh, c->ctx.local, c->ctx.hosts};
+    for (int i = 0; i < TD_LEN(meshes); i++)
+        if (meshes[i])
+            atomic_store_explicit(&meshes[i]->patient, patient, memory_order_relaxed);
+}
+
+bool td__comm_can(const td_comm *c, const td__algo *algo, const td__coll_call *call)
+{
+    return algo->kind == call->kind && algo->can(&c->ctx, call);
 }

@@ -21,8 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/point.h"
-#include "coll/algo.h"
+#include "coll/comm.h"
 #include "net/poison.h"
 
 struct td__comm_parts;
@@ -69,21 +68,8 @@ TD_NODISCARD td_status td__comm_assemble(const td__comm_parts *parts, const td_c
 /* Seconds per byte of a sum in cache on this processor; takes a fraction of a millisecond. */
 double td__reduce_measure(void);
 
-/* td_comm_split with a timeout_ms and a stall_ms of the group's own; 0: the parent's. opts may be
- * NULL, and is the same on all members. */
-TD_NODISCARD td_status td__comm_split_with(td_comm *parent, int color, int key,
-                                           const td_comm_opts *opts, td_comm **out);
-
 enum { TD_COMM_LINE = 512 };
 
-/* End this comm here: the first cause wins, waits on its meshes are interrupted, and every call
- * returns it. poison_all also tells the other ranks, for whom TD_EABORTED becomes TD_EPEER. Any
- * thread. */
-void td__comm_poison(td_comm *c, td_status st, const char *text);
-void td__comm_poison_all(td_comm *c, td_status st, const char *text);
-/* From now on every call passes p, which is borrowed; what fails there fails the call. Between
- * calls. */
-void td__comm_points(td_comm *c, td__points *p);
 /* A line from rank `from`; false if it is none of the comm's own. Any thread. */
 bool td__comm_told(td_comm *c, int from, const char *line);
 
@@ -188,13 +174,6 @@ struct td_comm {
     td__comm_slot slots[TD_COMM_HISTORY];
 };
 
-/* activity.c: what the program does from now on (what may be NULL); what its calls are about. c may
- * be NULL. */
-void td__comm_says(td_comm *c, unsigned phase, uint64_t step, const char *what);
-void td__comm_about(td_comm *c, int bucket, const char *tensor);
-/* "allreduce, bucket 2 from fc1.weight": the call under way; false: none is. Any thread, while the
- * comm lives. */
-bool td__comm_now(const td_comm *c, char *out, size_t max);
 /* "data at step 17 since 3.1 s: samples"; "" if nothing was said. */
 char *td__comm_note_text(const td_comm *c, char *buf, size_t nbytes);
 
@@ -246,7 +225,6 @@ void td__comm_compare_told(td_comm *c);
 int td__coll_rank_of(const td__coll_ctx *x, const td__mesh *m, int peer);
 
 /* choose.c */
-const td__algo *td__algo_at(int i); /* row i of the table; NULL past its end */
 td_status td__algo_choose(const td__coll_ctx *x, const td__coll_call *call, const td__algo **out);
 /* Checks "ring" or "allreduce=ring,broadcast=chain". */
 td_status td__algo_check(const char *text);

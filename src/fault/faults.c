@@ -19,8 +19,8 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "coll/comm_impl.h"
-#include "checkpoint/checkpoint_impl.h"
+#include "coll/comm.h"
+#include "checkpoint/names.h"
 #include "run/run_dir.h"
 
 enum { MOST_OPS = 32, AHEAD = 2, MOST_TEXT = 1 << 20, HANG_NS = 10000000 };

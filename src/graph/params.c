@@ -116,3 +116,67 @@ void td_params_touch(td_params *ps)
 {
     ps->version++;
 }
+
+size_t td__params_dense(const td_params *ps)
+{
+    return ps->dense;
+}
+
+size_t td__params_total(const td_params *ps)
+{
+    return ps->total;
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+static bool same_tensor(const td_param_info *a, const td_param_info *b)
+{
+    return strcmp(a->name, b->name) == 0 && td_shape_equal(&a->shape, &b->shape) &&
+           a->offset == b->offset && a->is_state == b->is_state && a->sparse == b->sparse;
+}
+
+static bool same_tensors(const td_params *a, const td_params *b)
+{
+    bool same = a->count == b->count && a->total == b->total;
+    for (int i = 0; same && i < a->count; i++)
+        same = same_tensor(&a->info[i], &b->info[i]);
+    return same;
+}
+
+static td_status make_alike(const td_params *from, td_params **out)
+{
+    td_params *ps = *out = td__calloc(1, sizeof *ps);
+    if (!ps)
+        return TD_FAIL(TD_ENOMEM, "no memory for a copy of the params");
+    ps->dense = from->dense;
+    ps->trainable = from->trainable;
+    ps->total = from->total;
+    ps->info = td__calloc((size_t)from->count + 1, sizeof *ps->info);
+    ps->block = td__alloc_block(ps->total * sizeof(float));
+    for (int i = 0; ps->info && i < from->count; i++) {
+        ps->info[i] = from->info[i];
+        ps->info[i].name = td__strdup(from->info[i].name);
+        ps->count = i + 1;
+        if (!ps->info[i].name)
+            return TD_FAIL(TD_ENOMEM, "no memory for a copy of the params' names");
+    }
+    return ps->info && ps->block
+               ? TD_OK
+               : TD_FAIL(TD_ENOMEM, "no memory for a copy of %zu parameters", ps->total);
+}
+
+td_status td__params_copy(const td_params *from, td_params **copy)
+{
+    if (!*copy || !same_tensors(from, *copy)) {
+        td_params_destroy(*copy);
+        td_status st = make_alike(from, copy);
+        if (st) {
+            td_params_destroy(*copy);
+            *copy = NULL;
+            return st;
+        }
+    }
+    memcpy((*copy)->block, from->block, from->total * sizeof(float));
+    (*copy)->version++;
+    return TD_OK;
+}

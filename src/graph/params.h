@@ -9,6 +9,24 @@
 /* As td_params_create; with seed NULL all are zeros, in pages that nobody has touched yet. */
 TD_NODISCARD td_status td__params_create(const td_program *p, const uint64_t *seed,
                                          td_params **out);
+/* Params, states and gradients begin at multiples of these: bytes, elements. */
+enum { TD_ALIGN = 64, TD_ALIGN_FLOATS = TD_ALIGN / 4 };
+/* Elements, with padding: of params with dense gradients, which come first; of params and states.
+ */
+size_t td__params_dense(const td_params *ps);
+size_t td__params_total(const td_params *ps);
+/* *copy becomes a copy of `from`, names and numbers, in memory of its own; that of an earlier call
+ * (else *copy is NULL) is used again where it fits. */
+TD_NODISCARD td_status td__params_copy(const td_params *from, td_params **copy);
+
+/* A row-sparse gradient of a program: rows of one run, and their width. */
+typedef struct td__sparse_shape {
+    const char *name; /* of the param */
+    int64_t rows, width;
+} td__sparse_shape;
+int td__program_sparse_count(const td_program *p);
+td__sparse_shape td__program_sparse(const td_program *p, int i);
+
 /* td_params_digest; before(user, i), if not NULL, is called before the values of tensor i are read,
  * in an order that depends on the names alone. */
 TD_NODISCARD td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int),

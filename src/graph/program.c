@@ -330,3 +330,30 @@ td_status td_program_write_dot(const td_program *p, FILE *to)
 {
     return td_graph_write_dot(p->g, to);
 }
+
+/* ---- Row-sparse gradients -------------------------------------------------------------------- */
+
+/* The i-th of them; NULL past their end. */
+static const td__root *sparse_root(const td_program *p, int i)
+{
+    for (int k = 0; k < p->g->n_roots; k++)
+        if (p->g->roots[k].kind == TD_ROOT_SPARSE_GRAD && i-- == 0)
+            return &p->g->roots[k];
+    return NULL;
+}
+
+int td__program_sparse_count(const td_program *p)
+{
+    int n = 0;
+    while (sparse_root(p, n))
+        n++;
+    return n;
+}
+
+td__sparse_shape td__program_sparse(const td_program *p, int i)
+{
+    const td__root *root = sparse_root(p, i);
+    TD_ASSERT(root, "no row-sparse gradient %d", i);
+    const td_shape *rows = &root->node->out[0].shape;
+    return (td__sparse_shape){root->leaf->name, rows->dim[0], rows->dim[1]};
+}

@@ -8,9 +8,8 @@
 
 #include "graph/backend.h"
 #include "graph/graph_impl.h"
+#include "graph/params.h"
 #include "tandem/program.h"
-
-enum { TD_ALIGN = 64, TD_ALIGN_FLOATS = TD_ALIGN / 4 };
 
 typedef enum td__space {
     TD_SPACE_ACTIVATION, /* the planned block */

@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/deadline.h"
 #include "base/fail.h"
-#include "coll/comm_impl.h"
+#include "coll/comm.h"
 #include "parallel/links.h"
 
 static const td_coll_opts IDLE = {.timeout_ms = TD__LINK_IDLE_MS};
@@ -249,7 +249,8 @@ static td_status late(const td__backup *b)
     return TD_FAIL(TD_ETIMEDOUT,
                    "step %" PRIu64 " has %d of the %d shares that it needs after %u s; not yet "
                    "there: rank%s",
-                   b->order.step, b->counted, b->needed, b->o.comm->timeout_ms / 1000, who);
+                   b->order.step, b->counted, b->needed, td__comm_timeout_ms(b->o.comm) / 1000,
+                   who);
 }
 
 void td__backup_open(td__backup *b, const td__backup_order *order, const float *params, int needed,
@@ -271,7 +272,7 @@ void td__backup_open(td__backup *b, const td__backup_order *order, const float *
 
 td_status td__backup_close(td__backup *b, int *rank, td__grad_share *share, int *n, bool *stop)
 {
-    td__deadline until = td__deadline_in_ms(b->o.comm->timeout_ms);
+    td__deadline until = td__deadline_in_ms(td__comm_timeout_ms(b->o.comm));
     td_status st = TD_OK;
 
     *n = 0;
@@ -320,7 +321,7 @@ uint64_t td__backup_sent(td__backup *b)
 
 td_status td__backup_end(td__backup *b, const float *params)
 {
-    td__deadline until = td__deadline_in_ms(b->o.comm->timeout_ms);
+    td__deadline until = td__deadline_in_ms(td__comm_timeout_ms(b->o.comm));
     td_status st = TD_OK;
 
     pthread_mutex_lock(&b->lock);

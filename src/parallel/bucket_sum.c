@@ -17,8 +17,7 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/kernels/blend.h"
-#include "coll/comm_impl.h"
-#include "graph/program_impl.h"
+#include "coll/comm.h"
 #include "parallel/sparse_gather.h"
 
 enum { ALIGN = 16, CHUNK = 16 << 10 };
@@ -241,8 +240,12 @@ static void say_what(td__bucket_sum *b, int k)
     const td_params *ps = b->o.params;
     size_t begin = k < b->buckets.n ? b->buckets.at[k].begin : SIZE_MAX;
     const char *name = NULL;
-    for (int i = 0; i < ps->count && ps->info[i].offset <= begin && k < b->buckets.n; i++)
-        name = ps->info[i].name;
+    for (int i = 0; i < td_params_count(ps) && k < b->buckets.n; i++) {
+        td_param_info info = td_params_info(ps, i);
+        if (info.offset > begin)
+            break;
+        name = info.name;
+    }
     td__comm_about(b->o.comm, k < b->buckets.n ? k + 1 : 0, name);
 }
 
@@ -355,10 +358,8 @@ void td__bucket_sum_passed(td__bucket_sum *b, int thread, size_t count)
 /* While this rank computes, who waits for messages sleeps; afterwards, spinning is quicker. */
 static void set_patient(td__bucket_sum *b, bool patient)
 {
-    td__mesh *const meshes[] = {b->o.comm->ctx.mesh, b->o.comm->ctx.local, b->o.comm->ctx.hosts};
-    for (int i = 0; !b->o.inline_ && i < TD_LEN(meshes); i++)
-        if (meshes[i])
-            atomic_store_explicit(&meshes[i]->patient, patient, memory_order_relaxed);
+    if (!b->o.inline_)
+        td__comm_set_patient(b->o.comm, patient);
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
-#include "graph/program_impl.h"
+#include "graph/params.h"
 
 /* Where pieces of a range that is cut may begin: as params do. */
 enum { UNIT = TD_ALIGN_FLOATS };
@@ -41,20 +41,22 @@ static size_t most_here(size_t left, size_t most)
 /* An upper bound: buckets end where params do, or are pieces of one. */
 static size_t room_for(const td_params *ps, size_t most)
 {
-    return 2 * (size_t)ps->count + pieces_of(ps->total, most) + 4;
+    return 2 * (size_t)td_params_count(ps) + pieces_of(td__params_total(ps), most) + 4;
 }
 
 td_status td__buckets_init(td__buckets *b, const td_params *ps, size_t nbytes)
 {
     size_t most = td__align_up((nbytes ? nbytes : TD__BUCKET_NBYTES) / sizeof(float), UNIT);
-    size_t begin = 0, end = 0, states = ps->total - ps->trainable;
+    size_t begin = 0, end = 0, dense = td__params_dense(ps);
+    size_t states = td__params_total(ps) - td_params_trainable(ps);
     most = most < UNIT ? UNIT : most;
     *b = (td__buckets){.at = td__calloc(room_for(ps, most), sizeof *b->at)};
     if (!b->at)
         return TD_FAIL(TD_ENOMEM, "no memory for a list of buckets");
-    for (int i = 0; i < ps->count && end < ps->dense; i++) {
-        size_t next = ps->info[i].offset + td__align_up(ps->info[i].count, UNIT);
-        if (next - begin > most_here(ps->dense - begin, most)) {
+    for (int i = 0; i < td_params_count(ps) && end < dense; i++) {
+        td_param_info info = td_params_info(ps, i);
+        size_t next = info.offset + td__align_up(info.count, UNIT);
+        if (next - begin > most_here(dense - begin, most)) {
             add(b, begin, end, false); /* what came before */
             begin = end;
         }
@@ -65,7 +67,7 @@ td_status td__buckets_init(td__buckets *b, const td_params *ps, size_t nbytes)
         end = next;
     }
     add(b, begin, end, false);
-    add_pieces(b, ps->dense, ps->dense + states, most, true);
+    add_pieces(b, dense, dense + states, most, true);
     return TD_OK;
 }
 

@@ -7,7 +7,7 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/kernels/blend.h"
-#include "coll/comm_impl.h"
+#include "coll/comm.h"
 #include "parallel/sparse_gather.h"
 
 enum { ALIGN = 16, SETS = 2 };
@@ -31,21 +31,16 @@ struct td__dp {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-bool td__dp_shares(const td_comm *c)
-{
-    return c->ctx.mesh && c->ctx.mesh->ops->share;
-}
-
 /* Slots of all ranks, as this rank sees them. */
 static td_status map_slots(td__dp *d, size_t nbytes)
 {
-    const td__region *g = td__comm_region(d->comm, d->mine, nbytes);
-    TD_ASSERT(g && g->mesh->size == d->size, "%zu bytes are not shared", nbytes);
+    void *const *base = td__comm_shared(d->comm, d->mine);
+    TD_ASSERT(base, "%zu bytes are not shared", nbytes);
     d->slots_of = td__calloc((size_t)d->size, sizeof *d->slots_of);
     if (!d->slots_of)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", d->size);
     for (int r = 0; r < d->size; r++)
-        d->slots_of[r] = g->base[r];
+        d->slots_of[r] = base[r];
     return TD_OK;
 }
 

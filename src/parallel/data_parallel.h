@@ -32,9 +32,6 @@
 #include "parallel/rank_tree.h"
 #include "tandem/coll.h"
 
-/* Do all ranks share memory? The same answer on all of them. */
-bool td__dp_shares(const td_comm *comm);
-
 typedef struct td__dp td__dp;
 /* For gradients of `blocks` in steps of up to `accumulate` batches of `micro-batches`
  * micro-batches; bounds: of td__work_partition, NULL for equal shares. Collective; all are

@@ -3,7 +3,7 @@
 #include "parallel/links.h"
 
 #include "base/fail.h"
-#include "coll/comm_impl.h"
+#include "coll/comm.h"
 
 static const td_comm_opts PATIENT = {.stall_ms = UINT32_MAX};
 

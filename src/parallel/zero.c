@@ -12,7 +12,7 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/kernels/blend.h"
-#include "coll/comm_impl.h"
+#include "coll/comm.h"
 
 enum {
     STAGING = 1 << 20, /* floats of all ranks' pieces together */
@@ -119,7 +119,7 @@ static td_status set_up_mirror(td__zero *z)
         td__free(order);
         return TD_FAIL(TD_ENOMEM, "no memory for a ring of %d ranks", z->size);
     }
-    td__zero_ring(z->o.comm->host_of, z->size, order);
+    td__zero_ring(td__comm_host_of(z->o.comm), z->size, order);
     z->mirror = td__zero_before(order, z->size, z->rank);
     while (order[z->place] != z->rank)
         z->place++;

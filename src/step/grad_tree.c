@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/kernels/blend.h"
-#include "graph/program_impl.h"
+#include "graph/params.h"
 #include "graph/runner.h"
 
 struct td__grad_block {
@@ -39,19 +39,17 @@ struct td__grad_pool {
 static td_status find_sparse(td__grad_pool *g, const td_program *p, const td_params *ps,
                              int micro_batches)
 {
-    for (int i = 0; i < p->g->n_roots; i++) {
-        const td__root *root = &p->g->roots[i];
-        if (root->kind != TD_ROOT_SPARSE_GRAD)
-            continue;
+    for (int i = 0; i < td__program_sparse_count(p); i++) {
+        td__sparse_shape shape = td__program_sparse(p, i);
         if (g->n_sparse == TD__MAX_SPARSE)
             return TD_FAIL(TD_ENOTSUP, "more than %d params with row-sparse gradients",
                            TD__MAX_SPARSE);
         sparse_param *s = &g->sparse[g->n_sparse++];
-        s->param = td_params_find(ps, root->leaf->name);
-        TD_ASSERT(s->param >= 0, "no param %s", root->leaf->name);
-        int64_t rows, table = ps->info[s->param].shape.dim[0];
-        s->width = root->node->out[0].shape.dim[1];
-        if (!td__i64_mul(root->node->out[0].shape.dim[0], micro_batches, &rows) || rows > table)
+        s->param = td_params_find(ps, shape.name);
+        TD_ASSERT(s->param >= 0, "no param %s", shape.name);
+        int64_t rows, table = td_params_info(ps, s->param).shape.dim[0];
+        s->width = shape.width;
+        if (!td__i64_mul(shape.rows, micro_batches, &rows) || rows > table)
             rows = table;
         s->capacity = rows;
     }
@@ -76,7 +74,7 @@ td_status td__grad_pool_create(const td_program *p, const td_params *ps, int mic
     if (!g)
         return TD_FAIL(TD_ENOMEM, "no memory for gradient blocks");
     g->isa = td__cpu_isa();
-    g->dense = ps->dense + ps->total - ps->trainable;
+    g->dense = td__params_dense(ps) + td__params_total(ps) - td_params_trainable(ps);
     pthread_mutex_init(&g->lock, NULL);
     td_status st = find_sparse(g, p, ps, micro_batches);
     add_up_nbytes(g);

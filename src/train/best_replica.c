@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "graph/params.h"
-#include "checkpoint/checkpoint_impl.h"
+#include "checkpoint/names.h"
 #include "train/trainer_impl.h"
 
 struct td__best_replica {

@@ -23,7 +23,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "coll/comm_impl.h"
+#include "coll/comm.h"
 #include "train/catch_up.h"
 #include "train/slices.h"
 
@@ -288,7 +288,7 @@ td_status td__slices_catch_up(td__trainer *t, const td__hello *all, int best)
         memcpy(h->layout, all[r].layout, sizeof h->layout);
     }
     if (!st)
-        st = td__layouts_of(t->o.comm->host_of, NULL, t->ranks, w.to);
+        st = td__layouts_of(td__comm_host_of(t->o.comm), NULL, t->ranks, w.to);
     if (!st)
         st = make_move(t, &w, &m);
     size_t missing = st ? 0 : td__move_missing(m);
@@ -321,7 +321,7 @@ static td_status find_stay(const td__trainer *t, const int32_t *goes, td__layout
     if (!st && !n)
         stay[n++] = 0;
     if (!st)
-        st = td__layouts_of(t->o.comm->host_of, stay, n, layouts);
+        st = td__layouts_of(td__comm_host_of(t->o.comm), stay, n, layouts);
     for (int i = 0; !st && i < n; i++)
         to[stay[i]] = layouts[i];
     td__free(stay);
@@ -333,7 +333,7 @@ static td_status hand_over(td__trainer *t, const int32_t *goes, worlds *w)
 {
     td__move *m;
     td__layout *now = td__calloc((size_t)t->ranks, sizeof *now);
-    td_status st = now ? td__layouts_of(t->o.comm->host_of, NULL, t->ranks, now)
+    td_status st = now ? td__layouts_of(td__comm_host_of(t->o.comm), NULL, t->ranks, now)
                        : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", t->ranks);
     for (int r = 0; !st && r < t->ranks; r++)
         w->from[r] = (td__holder){.n = 1, .layout = {now[r]}, .whole = t->o.zero < 3};

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "coll/comm_impl.h"
+#include "coll/comm.h"
 #include "fault/faults.h"
 #include "train/trainer_impl.h"
 

@@ -3,8 +3,7 @@
 #include "train/nondeterministic.h"
 
 #include "base/fail.h"
-#include "coll/comm_impl.h"
-#include "parallel/data_parallel.h"
+#include "coll/comm.h"
 #include "train/trainer_impl.h"
 
 /* Ranks on hosts of different sizes run the number of threads that all of them have. */
@@ -31,7 +30,8 @@ td_status td__nondeterministic_resolve(td__train_opts *o)
     int64_t micro_batches = (int64_t)ranks * o->threads;
     o->micro_batches = (int)(micro_batches < o->batch ? micro_batches : o->batch);
     /* In shared memory the tree is as fast as anything, with as many partials as ranks. */
-    if (ranks > 1 && !o->compressor && !o->zero && (!td__dp_shares(o->comm) || o->comm->algo[0]))
+    if (ranks > 1 && !o->compressor && !o->zero &&
+        (!td__comm_shares(o->comm) || td__comm_names_algo(o->comm)))
         o->compressor = "allreduce";
     return TD_OK;
 }

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "coll/comm_impl.h"
+#include "coll/comm.h"
 #include "parallel/data_parallel.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
@@ -25,11 +25,12 @@ int td__trainer_ranks(const td__trainer *t)
 /* Ranks of a host share its processors. */
 int td__threads_per_rank(const td_comm *comm)
 {
-    int here = comm ? comm->size : 1;
-    if (comm && comm->host_of) {
+    int here = comm ? td_comm_size(comm) : 1;
+    const int *host_of = comm ? td__comm_host_of(comm) : NULL;
+    if (host_of) {
         here = 0;
-        for (int r = 0; r < comm->size; r++)
-            here += comm->host_of[r] == comm->host_of[comm->rank];
+        for (int r = 0; r < td_comm_size(comm); r++)
+            here += host_of[r] == host_of[td_comm_rank(comm)];
     }
     int threads = td__processors() / here;
     return threads > 1 ? threads : 1;

@@ -22,6 +22,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "coll/comm.h"
 #include "optim/optimizer.h"
 #include "train/step_impl.h"
 
@@ -111,7 +112,7 @@ int td__step_threads(int threads, int micro_batches)
 /* Ranks that share memory need no second thread, not even with a compressor. */
 static td_status join_world(td__step_engine *e)
 {
-    bool shares = td__dp_shares(e->o.comm);
+    bool shares = td__comm_shares(e->o.comm);
     if (shares && !e->o.compressor)
         return td__dp_create(e->o.comm, e->blocks, e->o.bounds, e->o.micro_batches, e->o.accumulate,
                              &e->world);
@@ -161,7 +162,7 @@ static td_status set_up(td__step_engine *e)
     e->size = e->o.comm ? td_comm_size(e->o.comm) : e->o.ranks ? e->o.ranks : 1;
     e->in_flight = td__step_in_flight(
         &(td__step_in_flight_opts){.size = e->o.comm ? e->size : 1,
-                                   .shared = e->o.comm && td__dp_shares(e->o.comm),
+                                   .shared = e->o.comm && td__comm_shares(e->o.comm),
                                    .watched = e->o.watch,
                                    .zero = e->o.zero,
                                    .compressor = e->o.compressor,

@@ -7,7 +7,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "parallel/data_parallel.h"
-#include "checkpoint/checkpoint_impl.h"
+#include "checkpoint/names.h"
+#include "coll/comm.h"
 #include "train/memory.h"
 #include "train/slices.h"
 #include "train/trainer_impl.h"
@@ -79,7 +80,7 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
     td__memory_case c = {.ranks = ranks,
                          .zero = t->o.zero,
                          .mirrors = t->stage > 0,
-                         .shared = ranks > 1 && td__dp_shares(t->o.comm),
+                         .shared = ranks > 1 && td__comm_shares(t->o.comm),
                          .saves = t->saves || t->checkpointer};
     td__train_memory m;
     double peak = (double)td__memory_read().peak, *all = td__calloc((size_t)ranks, sizeof *all);

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "coll/comm_impl.h"
+#include "coll/comm.h"
 #include "fault/faults.h"
 #include "train/best_replica.h"
 #include "train/trainer_impl.h"

@@ -10,7 +10,9 @@ unset $(git rev-parse --local-env-vars)
 mkdir tree && cd tree || exit 1
 git init -q . || exit 1
 mkdir -p tools src/base src/ops include/tandem tests/unit
-cp -r "$source/tools/lint" "$source/tools/deps.txt" tools/
+cp -r "$source/tools/lint" tools/
+printf '# %s\nlayer base:\nlayer ops: base\nlibrary dnnl: base\n' \
+    'SPDX-License-Identifier: Apache-2.0' >tools/deps.txt
 cp "$source/.clang-format" .
 printf 'SPDX\n' >LICENSE
 cat >README.md <<'END'
@@ -54,9 +56,14 @@ refuses text src/base/a.c "$spdx \n" 'blanks at the end'
 refuses text src/base/a.c "$spdx\n$(printf '\\n%.0s' {1..1300})" 'the limit is 1200'
 refuses text src/base/a.c "$spdx\n/*$(printf '%97s' '')*/\n" '101 columns, the limit is 100'
 refuses layers src/base/a.c "$spdx\n#include \"ops/x.h\"\n" 'base may not include'
-refuses layers src/ops/a.c "$spdx\n#include <dnnl.h>\n" 'is for backend only'
+refuses layers src/ops/a.c "$spdx\n#include <dnnl.h>\n" 'is for base only'
 refuses layers src/new/a.c "$spdx\n" 'not in tools/deps.txt'
+refuses layers src/ops/a.c "$spdx\n#include \"base/x_impl.h\"\n" 'files of its own folder'
+refuses layers cmd/tandem/a.c "$spdx\n#include \"base/x_impl.h\"\n" 'files of its own folder'
 refuses layers examples/a.c "$spdx\n#include \"ops/x.h\"\n" 'public headers only'
+printf 'layer gone: base\n' >>tools/deps.txt
+refuses layers src/base/a.c "$spdx\n" 'gone is no folder under src/'
+sed -i '$d' tools/deps.txt
 refuses banned src/ops/a.c "$spdx\nvoid *f(void) { return malloc(3); }\n" 'base/alloc.h'
 refuses banned src/ops/a.c "$spdx\nvoid f(void) { fprintf(stderr, \"\"); }\n" 'base/log.h'
 refuses banned src/ops/a.c "$spdx\nint f(char *s) { return atoi(s); }\n" 'strtol'

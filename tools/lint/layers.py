@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Includes obey tools/deps.txt; examples see the public headers only."""
+"""Includes obey tools/deps.txt; an _impl.h is for its own folder; examples see the public headers
+only."""
 import re
 from source import ROOT, Report, files, read, strip_c
 
@@ -13,9 +14,12 @@ for number, line in enumerate(read("tools/deps.txt").splitlines(), 1):
     elif line and not line.startswith("#"):
         report.error("tools/deps.txt", number, f"cannot read: {line}")
 
-for folder in {p.split("/")[1] for p in files() if p.startswith("src/") and p.count("/") > 1}:
-    if folder not in layers:
-        report.error(f"src/{folder}", 0, "folder is not in tools/deps.txt")
+folders = {p.split("/")[1] for p in files() if p.startswith("src/") and p.count("/") > 1}
+for folder in sorted(folders - layers.keys()):
+    report.error(f"src/{folder}", 0, "folder is not in tools/deps.txt")
+named = layers.keys() | set().union(*layers.values(), *libraries.values())
+for folder in sorted(named - folders):
+    report.error("tools/deps.txt", 0, f"{folder} is no folder under src/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 for path in files(".c", ".h", ".def"):
@@ -28,6 +32,11 @@ for path in files(".c", ".h", ".def"):
             report.error(path, line, f'"{target}": name it from src/ or include/')
         if parts[0] == "examples" and quote == '"' and not target.startswith("tandem/"):
             report.error(path, line, f'"{target}": examples use the public headers only')
+        # Tests may look inside what they test.
+        if parts[0] in ("src", "cmd") and target.endswith("_impl.h"):
+            home = f"src/{target}" if "/" in target else f"{'/'.join(parts[:-1])}/{target}"
+            if not path.startswith("/".join(home.split("/")[:2]) + "/"):
+                report.error(path, line, f'"{target}" is for the files of its own folder')
         if parts[0] != "src":
             continue
         layer = parts[1]
