@@ -41,7 +41,8 @@ struct td__loader {
     td__loader_rows *rows;
     td__loader_pick *pick;
     const void *rows_user;
-    bool once, augment;
+    bool augment;
+    uint64_t epochs; /* 0: without end */
     td__share share;
     td__field fields[TD__MAX_FIELDS];
     int cut_field; /* -1: none */
@@ -87,7 +88,7 @@ static bool locate(const td__loader *l, int64_t ticket, uint64_t *epoch, int64_t
     int64_t at = l->index + ticket;
     *epoch = l->epoch + (uint64_t)(at / l->batches);
     *index = at % l->batches;
-    return !l->once || *epoch == l->epoch;
+    return !l->epochs || *epoch - l->epoch < l->epochs;
 }
 
 /* Keep columns [cut_begin, cut_begin + width) of the last axis. */
@@ -257,7 +258,7 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
     if (!l)
         return TD_FAIL(TD_ENOMEM, "no memory for a loader");
     l->data = d;
-    l->once = opts->once;
+    l->epochs = opts->epochs;
     l->augment = opts->augment;
     l->batch = opts->batch;
     l->rows = opts->rows;
@@ -278,7 +279,7 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
         l->batch = l->share.count; /* no memory for rows that never come */
     l->batches = opts->drop_last ? l->share.count / l->batch
                                  : l->share.count / l->batch + (l->share.count % l->batch != 0);
-    if (l->batches == 0 && !opts->once) {
+    if (l->batches == 0 && !opts->epochs) {
         st = TD_FAIL(TD_EINVAL, "%" PRId64 " samples make no batch of %" PRId64, l->share.count,
                      l->batch);
         goto fail;

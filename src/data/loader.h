@@ -50,8 +50,9 @@ typedef int64_t td__loader_pick(const void *user, int64_t index, int64_t rows, i
 
 typedef struct td__loader_opts {
     int64_t batch;
-    bool shuffle, drop_last, once; /* once: stop after one epoch rather than repeat */
-    bool augment;                  /* apply the stages that draw */
+    bool shuffle, drop_last;
+    uint64_t epochs; /* from the first, or from the last seek; 0: without end */
+    bool augment;    /* apply the stages that draw */
     uint64_t seed;
     int prefetch; /* batches ahead; 0: default 2; -1: none, read in next() */
     int threads;  /* that prefetch; 0: default 1 */
@@ -78,7 +79,7 @@ const td__field *td__loader_field(const td__loader *l, int f);
 int64_t td__loader_batches(const td__loader *l); /* in an epoch */
 /* The next call of next() gives batch `index` of `epoch`. */
 void td__loader_seek(td__loader *l, uint64_t epoch, int64_t index);
-/* The next batch, borrowed until the next call on this loader; NULL after the last with `once`. */
+/* The next batch, borrowed until the next call on this loader; NULL after the last. */
 TD_NODISCARD td_status td__loader_next(td__loader *l, const td__batch **out);
 /* The sample at a position of an epoch: what next() will read. */
 int64_t td__loader_sample(const td__loader *l, uint64_t epoch, int64_t position);

@@ -1,20 +1,18 @@
 /* map.c -- map stages as views of datasets; see map.h.
  *
  * A view reads the field that changes into scratch memory, some samples at a time so that they stay
- * in the cache, and all other fields straight to where they are wanted. Scratch is kept in a list
- * of free pieces: as many as threads ever read at once, so that reading allocates nothing after the
- * first batches. */
+ * in the cache, and all other fields straight to where they are wanted. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/map.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
 #include "data/permute.h"
+#include "data/scratch.h"
 
 enum { SCRATCH_BYTES = 64 << 10, MAX_CHUNK = 256, WALK = 64 };
 
@@ -89,60 +87,20 @@ void td__map_close(td__map *m)
     td__free(m);
 }
 
-typedef struct scratch {
-    struct scratch *next;
-    void *data; /* view.scratch_bytes */
-} scratch;
-
 typedef struct view {
     td__dataset head;
     const td__map *map;
     td__dataset *base;
-    int64_t chunk; /* samples at a time */
-    size_t scratch_bytes;
-    pthread_mutex_t lock; /* of the list */
-    scratch *unused;
+    int64_t chunk;            /* samples at a time */
+    td__scratch_list scratch; /* `chunk` values of the field, before the stage */
 } view;
 
 static void view_destroy(td__dataset *d)
 {
     view *v = (view *)d;
 
-    while (v->unused) {
-        scratch *s = v->unused;
-        v->unused = s->next;
-        td__free_block(s->data, v->scratch_bytes);
-        td__free(s);
-    }
-    pthread_mutex_destroy(&v->lock);
+    td__scratch_fini(&v->scratch);
     td__free(v);
-}
-
-static scratch *take_scratch(view *v)
-{
-    pthread_mutex_lock(&v->lock);
-    scratch *s = v->unused;
-    if (s)
-        v->unused = s->next;
-    pthread_mutex_unlock(&v->lock);
-    if (s)
-        return s;
-    s = td__calloc(1, sizeof *s);
-    if (s)
-        s->data = td__alloc_block(v->scratch_bytes);
-    if (s && !s->data) {
-        td__free(s);
-        s = NULL;
-    }
-    return s;
-}
-
-static void give_scratch(view *v, scratch *s)
-{
-    pthread_mutex_lock(&v->lock);
-    s->next = v->unused;
-    v->unused = s;
-    pthread_mutex_unlock(&v->lock);
 }
 
 static td_status view_read(td__dataset *d, const int64_t *index, int64_t n, const td__draw *draw,
@@ -152,7 +110,7 @@ static td_status view_read(td__dataset *d, const int64_t *index, int64_t n, cons
     void *at[TD__MAX_FIELDS];
     td_status st = TD_OK;
 
-    scratch *s = take_scratch(v);
+    td__scratch *s = td__scratch_take(&v->scratch);
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory for map stage '%s'", v->map->def->name);
     for (int64_t begin = 0; begin < n; begin += v->chunk) {
@@ -165,7 +123,7 @@ static td_status view_read(td__dataset *d, const int64_t *index, int64_t n, cons
         v->map->def->apply(v->map, index + begin, k, draw, s->data, y);
     }
 done:
-    give_scratch(v, s);
+    td__scratch_give(&v->scratch, s);
     return st;
 }
 
@@ -257,8 +215,7 @@ td_status td__map_view(const td__map *m, td__dataset *base, td__dataset **out)
     v->base = base;
     v->chunk = each ? (int64_t)(SCRATCH_BYTES / each) : MAX_CHUNK;
     v->chunk = v->chunk < 1 ? 1 : v->chunk > MAX_CHUNK ? MAX_CHUNK : v->chunk;
-    v->scratch_bytes = each * (size_t)v->chunk;
-    pthread_mutex_init(&v->lock, NULL);
+    td__scratch_init(&v->scratch, each * (size_t)v->chunk);
     *out = &v->head;
     return TD_OK;
 }

@@ -9,27 +9,10 @@
 #define TD_DATA_SOURCE_H
 
 #include "data/dataset.h"
+#include "tandem/data.h"
 
-/* What sources may be told; zero means default. Which of them a source reads is in its def. */
-typedef struct td__source_opts {
-    const char *dir;                  /* folder of the files; relative names start there */
-    const char *train, *valid, *test; /* files, where the source does not know their names */
-    const char *label;                /* csv, jsonl: column or key of the target */
-    const char *const *columns;       /* csv, jsonl: features to take; all others by default */
-    int n_columns;
-    bool unlabelled;    /* csv, jsonl, npy: a test file without the label is fine; y is then 0 */
-    const char *target; /* csv, jsonl: "class" (default) or "number" */
-    char delimiter;     /* csv: ',' */
-    bool no_header;     /* csv: columns are then named c0, c1, ... */
-    const char *unit;   /* text: "char" (default) or "byte" */
-    int64_t context;    /* text, tokens: length of a sample; intents: padded to */
-    int64_t stride;     /* text, tokens: from one sample to the next; context */
-    int64_t vocab;      /* intents: words kept; tokens: size of the vocabulary */
-    int64_t count;      /* digits, spirals: samples of the train part */
-    int64_t classes;    /* spirals; cifar: 10 or 100 */
-    double noise;       /* digits, spirals */
-    uint64_t seed;      /* digits, spirals */
-} td__source_opts;
+/* What sources may be told; which of it a source reads is in its def. */
+typedef td_source_opts td__source_opts;
 
 typedef struct td__source_def {
     const char *name;

@@ -124,7 +124,7 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
                                        (batch + s->micro_batches - 1) / s->micro_batches));
     TD_TRY(td__loader_create(part,
                              &(td__loader_opts){.batch = batch,
-                                                .once = true,
+                                                .epochs = 1,
                                                 .prefetch = t->o.prefetch,
                                                 .threads = t->o.data_threads,
                                                 .rows = own_rows,

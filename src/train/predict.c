@@ -99,7 +99,7 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
     TD_TRY_OR(st, done,
               td__loader_create(d,
                                 &(td__loader_opts){.batch = batch,
-                                                   .once = true,
+                                                   .epochs = 1,
                                                    .prefetch = t->o.prefetch,
                                                    .threads = t->o.data_threads},
                                 &l));

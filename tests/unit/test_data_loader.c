@@ -177,7 +177,7 @@ TEST(once_drop_last_and_empty)
     td__loader *l;
 
     CHECK_OK(
-        td__loader_create(d, &(td__loader_opts){.batch = 10, .drop_last = true, .once = true}, &l));
+        td__loader_create(d, &(td__loader_opts){.batch = 10, .drop_last = true, .epochs = 1}, &l));
     CHECK_EQ_INT(td__loader_batches(l), 2);
     for (int round = 0; round < 2; round++) {
         for (int k = 0; k < 2; k++) {
@@ -201,7 +201,7 @@ TEST(once_drop_last_and_empty)
 
     d = make_numbers(0);
     CHECK_STATUS(td__loader_create(d, &(td__loader_opts){.batch = 4}, &l), TD_EINVAL);
-    CHECK_OK(td__loader_create(d, &(td__loader_opts){.batch = 4, .once = true}, &l));
+    CHECK_OK(td__loader_create(d, &(td__loader_opts){.batch = 4, .epochs = 1}, &l));
     CHECK_OK(td__loader_next(l, &b));
     assert_null(b);
     td__loader_destroy(l);
@@ -280,8 +280,7 @@ static void count_views(td__dataset *d, td__partition p, int *seen, int64_t *siz
         td__loader *l;
         CHECK_OK(td__loader_create(
             d,
-            &(td__loader_opts){
-                .batch = 4, .shuffle = true, .once = true, .seed = 1, .partition = p},
+            &(td__loader_opts){.batch = 4, .shuffle = true, .epochs = 1, .seed = 1, .partition = p},
             &l));
         sizes[p.worker] = 0;
         for (;;) {
