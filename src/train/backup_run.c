@@ -211,7 +211,7 @@ td_status td__backup_step_end(td__trainer *t, int64_t first, int64_t end, double
     out->times.wait = wait;
     out->times.sent_nbytes = out->times.plain_nbytes = sent - r->sent;
     r->sent = sent;
-    out->asked = stop || (t->stop && atomic_load(t->stop));
+    out->requests[TD_REQUEST_STOP] = stop || (t->stop && atomic_load(t->stop));
     e->n_counted = 0;
     if (own_rows)
         r->counted[e->n_counted++] = 0;

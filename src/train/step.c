@@ -63,7 +63,7 @@ static td_status make_parts(td__step_engine *e, size_t dense)
 /* What is before the losses. */
 static size_t head(const td__step_engine *e)
 {
-    return 1 + (size_t)e->size + (e->o.watch ? (size_t)TD__STEP_WORDS : 0);
+    return TD_REQUESTS + (size_t)e->size + (e->o.watch ? (size_t)TD__STEP_WORDS : 0);
 }
 
 static td__work_partition deal_of(const td__step_engine *e)
@@ -477,10 +477,10 @@ size_t td__step_bucket_nbytes(const td__step_engine *e, int k)
 td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step_result *out)
 {
     td__tree_sum sum = {.n = 0};
-    e->sums[0] = say.ask;
-    e->sums[1 + e->rank] = say.seconds;
+    memcpy(e->sums, say.requests, sizeof say.requests);
+    e->sums[TD_REQUESTS + e->rank] = say.seconds;
     if (e->o.watch)
-        e->o.watch->say(e->o.watch->user, e->sums + 1 + e->size);
+        e->o.watch->say(e->o.watch->user, e->sums + TD_REQUESTS + e->size);
     uint64_t begin = td__clock_ns();
     if (e->zero) {
         TD_TRY(sum_zero(e, lr));
@@ -506,8 +506,8 @@ td_status td__step_end(td__step_engine *e, double lr, td__step_say say, td__step
         td__tree_add(&sum, e->losses[i]);
     out->loss = td__tree_total(&sum);
     out->grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1;
-    out->asked = e->sums[0];
-    out->seconds = e->sums + 1;
+    memcpy(out->requests, e->sums, sizeof out->requests);
+    out->seconds = e->sums + TD_REQUESTS;
     out->times = e->times;
     return TD_OK;
 }

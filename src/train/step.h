@@ -72,17 +72,26 @@ typedef struct td__step_opts {
     int rank, ranks;
 } td__step_opts;
 
+/* Requests of a rank to all; the votes for each are added up over ranks. */
+typedef enum td__request {
+    TD_REQUEST_STOP,   /* this process is to stop; without members, all of them */
+    TD_REQUEST_CHANGE, /* the membership is to change after this step */
+    TD_REQUEST_END,    /* the whole job is to stop: one vote is enough */
+    TD_REQUEST_FAULT,  /* rank 0 alone: an injected fault is due by the clock */
+    TD_REQUESTS
+} td__request;
+
 /* What a rank has to say to the others in a step; it travels with the losses. */
 typedef struct td__step_say {
-    double ask;     /* a number that means something to the caller; added up over ranks */
-    double seconds; /* that it took to run its micro-batches */
+    double requests[TD_REQUESTS]; /* 1: it makes this request */
+    double seconds;               /* that it took to run its micro-batches */
 } td__step_say;
 
 typedef struct td__step_result {
-    double loss;           /* mean over the step's rows, before the update */
-    double grad_norm;      /* -1 unless gradients are clipped by their norm */
-    double asked;          /* what ranks asked, added up: the same on all of them */
-    const double *seconds; /* (ranks) what each said of itself; until the next step begins */
+    double loss;                  /* mean over the step's rows, before the update */
+    double grad_norm;             /* -1 unless gradients are clipped by their norm */
+    double requests[TD_REQUESTS]; /* ranks that make each: the same numbers on all of them */
+    const double *seconds;        /* (ranks) what each said of itself; until the next step begins */
     td__step_times times;
 } td__step_result;
 

@@ -42,7 +42,7 @@ struct td__step_engine {
     int in_flight;           /* micro-batches that a thread runs side by side in the last batch */
     td__step_zero *zero;     /* ranks that hold something in slices; all NULL: alone */
     int rank, size;
-    double *sums;   /* over ranks: what they ask, the seconds of each, words, the losses */
+    double *sums;   /* over ranks: their requests, the seconds of each, words, the losses */
     double *losses; /* by micro-batch of the step, weighted; 0 for those of other ranks */
     td__step_part *parts;
     int n_parts;

@@ -136,7 +136,7 @@ td_status td__step_update(td__step_engine *e, double lr)
     if (e->buckets && !arriving)
         TD_TRY(wait_bucket(e, td__bucket_sum_count(e->buckets)));
     if (e->o.watch)
-        TD_TRY(e->o.watch->check(e->o.watch->user, e->sums + 1 + e->size));
+        TD_TRY(e->o.watch->check(e->o.watch->user, e->sums + TD_REQUESTS + e->size));
     if (!clips)
         TD_TRY(td__optim_begin(o, lr, 1));
     if (!e->world && !e->buckets) {

@@ -21,12 +21,8 @@
 #include "train/best_replica.h"
 #include "train/trainer_impl.h"
 
-/* What a rank asks, so that the sum over ranks tells how many ask what. */
-enum { ASK_STOP = 1, ASK_CHANGE = 1 << 16 };
-static const double ASK_FAULT = (double)(1ull << 33); /* rank 0 alone: one is drawn by the clock */
-static const double ASK_END = (double)(1ull << 36); /* the whole job is to stop: one voice counts */
-static const double SMOOTH = 0.9;                   /* of what is said of the last steps */
-enum { MOST_SPANS = 1 << 17 };                      /* of a trace: 5 MB */
+static const double SMOOTH = 0.9; /* of what is said of the last steps */
+enum { MOST_SPANS = 1 << 17 };    /* of a trace: 5 MB */
 
 static double seconds_since(uint64_t ns)
 {
@@ -105,26 +101,27 @@ bool td__train_explain(void *trainer, char *out, size_t max)
     return td__comm_now(t->o.comm, out, max);
 }
 
-static double ask(const td__trainer *t)
+/* What this rank requests in the step under way. */
+static void make_requests(const td__trainer *t, double requests[TD_REQUESTS])
 {
     td__members *m = t->o.members;
-    double change = m && m->ops->wanted && m->ops->wanted(m) ? ASK_CHANGE : 0;
-    if (t->ending || (m && m->ops->stopping && m->ops->stopping(m)))
-        return ASK_END;
-    if (td__trainer_rank(t) == 0 && td__faults_due(t->o.faults))
-        change += ASK_FAULT;
-    return change + (t->stop && atomic_load(t->stop) ? ASK_STOP : 0);
+    bool rank_0 = td__trainer_rank(t) == 0;
+    requests[TD_REQUEST_END] = t->ending || (m && m->ops->stopping && m->ops->stopping(m));
+    requests[TD_REQUEST_CHANGE] = m && m->ops->wanted && m->ops->wanted(m);
+    requests[TD_REQUEST_STOP] = t->stop && atomic_load(t->stop);
+    requests[TD_REQUEST_FAULT] = rank_0 && td__faults_due(t->o.faults);
 }
 
-/* `asked` of all ranks; this one asked `mine`. */
-static void answer(td__trainer *t, double asked, double mine)
+/* votes: of all ranks for each request; mine: of this one. */
+static void follow_requests(td__trainer *t, const double votes[TD_REQUESTS],
+                            const double mine[TD_REQUESTS])
 {
-    int64_t all = (int64_t)fmod(asked, ASK_FAULT), stops = all % ASK_CHANGE;
-    if (asked >= ASK_END) {
+    int stops = (int)votes[TD_REQUEST_STOP];
+    if (votes[TD_REQUEST_END] > 0) {
         t->stopping = true;
         return;
     }
-    if (asked >= ASK_FAULT)
+    if (votes[TD_REQUEST_FAULT] > 0)
         td__faults_call(t->o.faults, t->state.step + 1);
     td__members *m = t->o.members;
     if (!m) {
@@ -137,8 +134,8 @@ static void answer(td__trainer *t, double asked, double mine)
     int expected = m->ops->expected ? m->ops->expected(m) : ranks;
     bool stay = ranks - stops < min_ranks;
     t->ending = stay && stops > 0 && td__trainer_rank(t) == 0 && expected - stops < min_ranks;
-    t->changing = all >= ASK_CHANGE || (stops > 0 && !stay);
-    t->leaving = !stay && (int64_t)mine % ASK_CHANGE > 0;
+    t->changing = votes[TD_REQUEST_CHANGE] > 0 || (stops > 0 && !stay);
+    t->leaving = !stay && mine[TD_REQUEST_STOP] > 0;
 }
 
 /* Rows of batches [first, end) of an epoch: all are full but the last, which may be short. */
@@ -224,7 +221,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     TD_TRY(td__train_batches(t, e, &first, &end));
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
-    t->say.ask = ask(t);
+    make_requests(t, t->say.requests);
     td__train_heartbeat(t, TD_PHASE_COMM, "gradients", NULL);
     if (t->backup)
         TD_TRY(td__backup_step_end(t, first, end, e->lr, e, &r));
@@ -233,7 +230,7 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
     e->times = r.times;
-    answer(t, r.asked, t->say.ask);
+    follow_requests(t, r.requests, t->say.requests);
     t->rebalance = t->balance && td__balance_add(t->balance, r.seconds);
     return TD_OK;
 }
