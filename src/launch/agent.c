@@ -1,234 +1,118 @@
-/* agent.c -- one host's part of a launch: a store, the ranks of this host, their output.
+/* agent.c -- one host's part of a launch: its processes and their output.
  *
- * Conversation with the launcher (message.h): SPEC, PARENT; READY; GO; then output and exits; END
- * when the last rank of the last host has ended. An elastic launch goes another way after SPEC:
- * agent_elastic.h.
+ * Conversation with the launcher (message.h): SPEC, PARENT; READY; GO; then output, and what became
+ * of the processes; END when nobody needs this agent any more.
+ *
+ * Which processes run is decided by generations. A job with fixed ranks has one, which the launcher
+ * decides (fixed_ranks.h); those of an elastic job are agreed on by its agents (agreement.h). All
+ * else is the same: the processes (workers.h), signals, orders to stop.
  *
  * When the launcher's end of the pipe closes, everything here is killed at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/deadline.h"
 #include "base/fail.h"
-#include "coll/comm_setup.h"
-#include "coll/hang.h"
 #include "launch/agent_spec.h"
-#include "launch/agent_elastic.h"
+#include "launch/agreement.h"
+#include "launch/fixed_ranks.h"
 #include "launch/launch.h"
-#include "launch/lines.h"
-#include "launch/rank_env.h"
-#include "launch/spawn.h"
-#include "net/socket.h"
+#include "launch/poll_open.h"
+#include "launch/workers.h"
 
-extern char **environ;
-
-enum { POLL_MS = 60000, LOOK_MS = 1000 };
-
-typedef struct rank {
-    td__child child;
-    td__lines out, err;
-    bool ending; /* it was when all were told to end */
-} rank;
+enum {
+    POLL_MS = 60000,
+    LOOK_MS = 1000,       /* at a store that may be cut off */
+    LAST_WORDS_MS = 1000, /* for a launcher that does not read */
+    FDS = 3               /* of the launcher's pipe both ends, and signals */
+};
 
 typedef struct agent {
     td__agent_spec s;
-    td__store_server *store;
-    int *ports;  /* one per own rank, then the master's */
-    rank *ranks; /* (count) */
-    int n_running;
-    bool stopping, ending;
     bool lost; /* the launcher is gone */
-    td__deadline kill_at;
+    td__workers *workers;
+    td__fixed_ranks fixed;
+    td__agreement *agreement; /* of an elastic job; NULL: ranks are fixed */
+    bool stopping, ending;    /* the launcher's words */
+    bool over_said;
+    bool drained; /* asked to go, by a signal: when its processes are gone, so is it */
+    int signals;
+    struct pollfd *fds;
 } agent;
 
-static const td__host *own_host(const agent *a)
+static void tell(agent *a, td__msg_kind kind, const td__texts *t)
 {
-    return td__agent_spec_host(&a->s);
+    if (!a->lost && td__channel_send(&a->s.up, kind, -1, t->data, t->used))
+        a->lost = true;
 }
 
-/* Free ports of this host: held all at once so that none comes twice. */
-static td_status pick_ports(agent *a, int n)
+/* ---- beginning ---- */
+
+static td_status create_parts(agent *a, const char *parent, td__texts *ready)
 {
-    int *fd = td__calloc((size_t)n, sizeof *fd);
-    a->ports = td__calloc((size_t)n, sizeof *a->ports);
-    if (!fd || !a->ports) {
-        td__free(fd);
-        return TD_FAIL(TD_ENOMEM, "no memory for %d ports", n);
+    size_t n = FDS;
+    TD_TRY(td__agent_spec_offer(&a->s, parent));
+    TD_TRY(td__workers_create(&a->s, &a->lost, &a->workers));
+    if (a->s.most) {
+        TD_TRY(td__agreement_create(&a->s, a->workers, &a->lost, &a->agreement));
+        td__texts_add(ready, "%s", td__agreement_address(a->agreement));
+        n += (size_t)td__agreement_most_fds(a->agreement);
+    } else {
+        TD_TRY(td__fixed_ranks_init(&a->fixed, &a->s, parent));
+        td__fixed_ranks_ready(&a->fixed, ready);
     }
-    td_status st = TD_OK;
-    int i = 0;
-    for (; i < n && !st; i++) {
-        struct sockaddr_in where = {.sin_family = AF_INET};
-        socklen_t length = sizeof where;
-        fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd[i] < 0 || inet_pton(AF_INET, a->s.address, &where.sin_addr) != 1 ||
-            bind(fd[i], (struct sockaddr *)&where, sizeof where) ||
-            getsockname(fd[i], (struct sockaddr *)&where, &length))
-            st = TD_FAIL(TD_EIO, "cannot pick a port at %s: %s", a->s.address, strerror(errno));
-        a->ports[i] = ntohs(where.sin_port);
-    }
-    while (i-- > 0)
-        if (fd[i] >= 0)
-            close(fd[i]);
-    td__free(fd);
-    return st;
+    n += (size_t)td__workers_most_fds(a->workers);
+    a->fds = td__calloc(2 * n, sizeof *a->fds); /* as many again for td__poll_open */
+    if (!a->fds || ready->failed)
+        return TD_FAIL(TD_ENOMEM, "no memory to watch processes");
+    return TD_OK;
 }
 
 static td_status make_ready(agent *a)
 {
     td__msg m;
+    td__texts ready = {0};
+    char parent[256] = "";
     TD_TRY(td__channel_await(&a->s.up, TD_MSG_PARENT, &m));
-    char parent[256] = "", listen[80];
     if (m.nbytes >= sizeof parent)
-        return TD_FAIL(TD_EPROTO, "the address of the store above is too long");
+        return TD_FAIL(TD_EPROTO, "the address of the agent above is too long");
     memcpy(parent, m.data, m.nbytes);
-    TD_TRY(td__agent_spec_offer(&a->s, parent));
-    snprintf(listen, sizeof listen, "%s:0", a->s.address);
-    TD_TRY(td__store_server_create(&a->s.secret,
-                                   &(td__store_opts){.listen = listen,
-                                                     .parent = parent[0] ? parent : NULL,
-                                                     .tls_dir = td__agent_spec_tls(&a->s)},
-                                   &a->store));
-    int n = own_host(a)->count + (a->s.index == 0);
-    TD_TRY(pick_ports(a, n));
-    td__texts t = {0};
-    td__texts_add(&t, "%s", td__store_server_address(a->store));
-    for (int i = 0; i < n; i++)
-        td__texts_add(&t, "%s:%d", a->s.address, a->ports[i]);
-    td_status st = t.failed ? TD_FAIL(TD_ENOMEM, "no memory for %d addresses", n)
-                            : td__channel_send(&a->s.up, TD_MSG_READY, -1, t.data, t.used);
-    td__texts_fini(&t);
+    td_status st = create_parts(a, parent, &ready);
+    if (!st)
+        st = td__channel_send(&a->s.up, TD_MSG_READY, -1, ready.data, ready.used);
+    td__texts_fini(&ready);
     return st;
 }
 
-static td_status start_rank(agent *a, td__rank_plan *plan, int i)
-{
-    rank *r = &a->ranks[i];
-    td__texts t = {0};
-    td__rank_env(plan, own_host(a)->first + i, &t);
-    char **env = td__rank_environ(environ, &t);
-    td_status st = TD_OK;
-    if (!env)
-        TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for the environment of a rank"));
-    TD_TRY_OR(st, done, td__lines_init(&r->out, &r->child.out, TD_MSG_OUT));
-    TD_TRY_OR(st, done, td__lines_init(&r->err, &r->child.err, TD_MSG_ERR));
-    td__spawn_opts o = {
-        .env = env, .share_out = a->s.terminal, .death_signal = SIGKILL, .files = &a->s.files};
-    TD_TRY_OR(st, done, td__spawn(a->s.argv, &o, &r->child));
-    if (r->child.out >= 0)
-        fcntl(r->child.out, F_SETFL, O_NONBLOCK);
-    fcntl(r->child.err, F_SETFL, O_NONBLOCK);
-    a->n_running++;
-done:
-    td__free(env);
-    td__texts_fini(&t);
-    return st;
-}
-
-static td_status start_ranks(agent *a)
+static td_status begin(agent *a)
 {
     td__msg m;
     TD_TRY(td__channel_await(&a->s.up, TD_MSG_GO, &m));
-    int n = own_host(a)->count, size = a->s.hosts.size;
-    const char **worker = td__calloc((size_t)size + 1, sizeof *worker);
-    a->ranks = td__calloc((size_t)n, sizeof *a->ranks);
-    td_status st = TD_OK;
-    if (!worker || !a->ranks)
-        TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n));
-    for (int i = 0; i < n; i++)
-        a->ranks[i].child = (td__child){0, -1, -1, -1, -1};
-    size_t at = 0;
-    for (int r = 0; r <= size; r++)
-        if (!(worker[r] = td__texts_next(m.data, m.nbytes, &at)))
-            TD_TRY_OR(st, done, TD_FAIL(TD_EPROTO, "the launcher's list of ranks is incomplete"));
+    if (a->agreement) {
+        TD_TRY(td__agreement_begin(a->agreement, &m));
+    } else {
+        TD_TRY(td__fixed_ranks_begin(&a->fixed, &m));
+        td__workers_fix(a->workers, &a->fixed.plan);
+    }
     if (chdir(a->s.cwd))
-        TD_TRY_OR(st, done, TD_FAIL(TD_EINVAL, "cannot enter %s: %s", a->s.cwd, strerror(errno)));
-    td__rank_plan plan = {.hosts = &a->s.hosts,
-                          .host = a->s.index,
-                          .job = a->s.job,
-                          .store = td__store_server_address(a->store),
-                          .secret_file = a->s.secret_file,
-                          .tls_dir = td__agent_spec_tls(&a->s),
-                          .address = a->s.address,
-                          .worker = worker,
-                          .master = worker[size],
-                          .extra = a->s.env};
-    for (int i = 0; i < n; i++)
-        TD_TRY_OR(st, done, start_rank(a, &plan, i));
-done:
-    td__free(worker);
-    return st;
+        return TD_FAIL(TD_EINVAL, "cannot enter %s: %s", a->s.cwd, strerror(errno));
+    TD_TRY(td__channel_queue(&a->s.up));
+    /* Fixed ranks begin even if the order to stop has come too: the launcher awaits their end. */
+    return a->agreement ? TD_OK : td__workers_tick(a->workers, td__clock_ns());
 }
 
-static void send_up(agent *a, td__msg_kind kind, int who, const void *data, size_t nbytes)
-{
-    if (!a->lost && td__channel_send(&a->s.up, kind, who, data, nbytes))
-        a->lost = true;
-}
-
-static void pump(agent *a, td__lines *l, int who, bool last)
-{
-    td__lines_pump(l, &a->s.up, &a->lost, who, last);
-}
-
-static void end_rank(agent *a, int i)
-{
-    rank *r = &a->ranks[i];
-    int who = own_host(a)->first + i;
-    char text[24];
-    bool first = (!a->stopping || r->ending) && td__child_killed(&r->child);
-    int status = td__child_reap(&r->child); /* its helpers are gone too: the pipes end */
-    pump(a, &r->out, who, true);
-    pump(a, &r->err, who, true);
-    td__child_close(&r->child);
-    int n = snprintf(text, sizeof text, "%d%s", status, first ? " killed" : "");
-    send_up(a, TD_MSG_EXIT, who, text, (size_t)n + 1);
-    a->n_running--;
-}
-
-static void signal_ranks(agent *a, int sig)
-{
-    for (int i = 0; a->ranks && i < own_host(a)->count; i++)
-        if (a->ranks[i].child.pidfd >= 0) {
-            kill(-a->ranks[i].child.pid, sig);
-            if (sig == SIGTERM) /* a stopped rank would not hear it */
-                kill(-a->ranks[i].child.pid, SIGCONT);
-        }
-}
-
-/* From now on ranks end because they were told to. */
-static void begin_to_stop(agent *a)
-{
-    for (int i = 0; a->ranks && !a->stopping && i < own_host(a)->count; i++)
-        if (a->ranks[i].child.pidfd >= 0)
-            a->ranks[i].ending = td__process_ends(a->ranks[i].child.pid);
-    a->stopping = true;
-}
-
-static void stop_ranks(agent *a)
-{
-    begin_to_stop(a);
-    a->kill_at = td__deadline_in_ms(a->s.grace_ms);
-    signal_ranks(a, SIGTERM);
-}
+/* ---- the launcher ---- */
 
 /* What has been read already. */
-static td_status obey(agent *a)
+static td_status obey_launcher(agent *a, uint64_t now)
 {
     bool found;
     td__msg m;
@@ -236,123 +120,179 @@ static td_status obey(agent *a)
         TD_TRY(td__channel_next(&a->s.up, &m, &found));
         if (!found)
             return TD_OK;
+        size_t at = 0;
+        const char *one = td__texts_next(m.data, m.nbytes, &at);
+        const char *two = td__texts_next(m.data, m.nbytes, &at);
         if (m.kind == TD_MSG_KILL) {
-            begin_to_stop(a);
-            signal_ranks(a, SIGKILL);
+            a->stopping = true;
+            td__workers_kill(a->workers);
+        } else if (m.kind == TD_MSG_STOP) {
+            a->stopping = true;
+            td__workers_stop(a->workers, now);
         } else if (m.kind == TD_MSG_END) {
             a->ending = true;
-        } else if (m.kind == TD_MSG_STOP && !a->stopping) {
-            stop_ranks(a);
+        } else if (m.kind == TD_MSG_ORDER && one && two) {
+            td__workers_order(a->workers, strtoull(one, NULL, 10),
+                              (uint32_t)strtoul(two, NULL, 10));
+        } else if (m.kind == TD_MSG_SLOTS && one) {
+            td__workers_slots(a->workers, (uint32_t)strtoul(one, NULL, 10));
         }
     }
 }
 
-static td_status hear(agent *a)
+static td_status hear_launcher(agent *a, uint64_t now)
 {
     bool eof;
     TD_TRY(td__channel_fill(&a->s.up, &eof));
     a->lost |= eof;
-    return obey(a);
+    return obey_launcher(a, now);
 }
 
-/* One look at everything. Of ranks that ended since the last look, those killed by a signal are
- * named first: they are the likelier cause of the others' end. One whose connections are closed may
- * be still on its way to its end when others have left because of that: see begin_to_stop. */
-static td_status look(agent *a, struct pollfd *p)
+/* SIGTERM, as of a scheduler that wants the host back: the launcher knows whether the others can go
+ * on without it. */
+static void hear_signal(agent *a)
 {
-    int n = own_host(a)->count;
-    p[0] = (struct pollfd){a->s.up.in, POLLIN, 0};
-    for (int i = 0; i < n; i++) {
-        const td__child *c = &a->ranks[i].child;
-        p[1 + 3 * i] = (struct pollfd){c->pidfd, POLLIN, 0};
-        p[2 + 3 * i] = (struct pollfd){c->out, POLLIN, 0};
-        p[3 + 3 * i] = (struct pollfd){c->err, POLLIN, 0};
-    }
-    /* Nobody else ends the ranks of a host that was cut off from the launcher's. */
-    if (!a->stopping && td__store_server_lost(a->store))
-        stop_ranks(a);
-    int most = a->s.index ? LOOK_MS : POLL_MS;
-    int ms = a->kill_at ? td__deadline_left_ms(a->kill_at, most) : most;
-    if (poll(p, 1 + 3 * (nfds_t)n, ms) < 0 && errno != EINTR)
-        return TD_FAIL(TD_EIO, "cannot wait for ranks: %s", strerror(errno));
-    if (p[0].revents)
-        TD_TRY(hear(a));
-    if (a->kill_at && td__deadline_passed(a->kill_at)) {
-        a->kill_at = 0;
-        signal_ranks(a, SIGKILL);
-    }
-    for (int i = 0; i < n; i++) {
-        int who = own_host(a)->first + i;
-        if (p[2 + 3 * i].revents)
-            pump(a, &a->ranks[i].out, who, false);
-        if (p[3 + 3 * i].revents)
-            pump(a, &a->ranks[i].err, who, false);
-    }
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < n; i++)
-            if (p[1 + 3 * i].revents && a->ranks[i].child.pidfd >= 0 &&
-                (pass || td__child_killed(&a->ranks[i].child)))
-                end_rank(a, i);
+    struct signalfd_siginfo info;
+    if (read(a->signals, &info, sizeof info) != sizeof info || a->drained)
+        return;
+    a->drained = true;
+    tell(a, TD_MSG_DRAIN, &(td__texts){0});
+}
+
+static void say_over(agent *a)
+{
+    const td__ms_content *c = td__agreement_decided(a->agreement);
+    if (!c->over || a->over_said || td__workers_running(a->workers))
+        return;
+    td__texts t = {0};
+    td__texts_add(&t, "%d", c->status);
+    td__texts_add(&t, "%s", c->cause);
+    tell(a, TD_MSG_OVER, &t);
+    td__texts_fini(&t);
+    a->over_said = true;
+}
+
+/* ---- the loop ---- */
+
+static int wait_ms(const agent *a)
+{
+    uint64_t at = td__workers_deadline(a->workers);
+    if (!a->agreement)
+        return td__deadline_left_ms(at, a->s.index ? LOOK_MS : POLL_MS);
+    uint64_t g = td__agreement_deadline(a->agreement);
+    return td__deadline_left_ms(g < at ? g : at, (int)a->s.heartbeat_ms);
+}
+
+static td_status tick(agent *a)
+{
+    uint64_t now = td__clock_ns();
+    if (a->agreement)
+        TD_TRY(td__agreement_tick(a->agreement, now, !a->stopping));
+    else if (td__fixed_ranks_cut_off(&a->fixed))
+        td__workers_stop(a->workers, now);
+    TD_TRY(td__workers_tick(a->workers, now));
+    if (!a->agreement)
+        return TD_OK;
+    td__agreement_report(a->agreement, now);
+    td__agreement_say_status(a->agreement, now);
+    say_over(a);
     return TD_OK;
 }
 
-static td_status watch_ranks(agent *a)
+static td_status go_round(agent *a)
 {
-    size_t n = 1 + 3 * (size_t)own_host(a)->count;
-    struct pollfd *p = td__calloc(n, sizeof *p);
-    if (!p)
-        return TD_FAIL(TD_ENOMEM, "no memory to watch ranks");
-    td_status st = obey(a); /* where others failed at once, it came together with GO */
-    /* One that is cut off will hear nothing more. */
-    while (!a->lost && !st && (a->n_running || !(a->ending || td__store_server_lost(a->store))))
-        st = look(a, p);
-    td__free(p);
-    return st;
+    td__channel *up = &a->s.up;
+    struct pollfd *p = a->fds;
+    p[0] = (struct pollfd){up->in, POLLIN, 0};
+    p[1] = (struct pollfd){up->queue_used > up->queue_sent ? up->out : -1, POLLOUT, 0};
+    p[2] = (struct pollfd){a->signals, POLLIN, 0};
+    int n_agents = a->agreement ? td__agreement_poll(a->agreement, p + FDS) : 0;
+    int n = FDS + n_agents + td__workers_poll(a->workers, p + FDS + n_agents);
+    if (td__poll_open(p, n, wait_ms(a)) < 0 && errno != EINTR)
+        return TD_FAIL(TD_EIO, "cannot wait for processes: %s", strerror(errno));
+    uint64_t now = td__clock_ns();
+    if (p[0].revents)
+        TD_TRY(hear_launcher(a, now));
+    if (p[1].revents && td__channel_flush(up))
+        a->lost = true;
+    if (p[2].revents)
+        hear_signal(a);
+    if (a->agreement)
+        td__agreement_serve(a->agreement, p + FDS);
+    td__workers_serve(a->workers, p + FDS + n_agents, now);
+    return tick(a);
 }
 
-static void clean_up(agent *a)
+/* Ranks may need the stores of other hosts until they end: an agent of fixed ranks stays until the
+ * ranks of all hosts have ended, or it is cut off and will hear nothing more. */
+static bool is_done(const agent *a)
 {
-    bool unclean = a->lost || a->stopping || a->n_running;
-    signal_ranks(a, SIGKILL);
-    for (int i = 0; a->ranks && i < own_host(a)->count; i++) {
-        if (a->ranks[i].child.pidfd >= 0)
-            td__child_reap(&a->ranks[i].child);
-        td__child_close(&a->ranks[i].child);
-        td__lines_fini(&a->ranks[i].out);
-        td__lines_fini(&a->ranks[i].err);
-    }
-    if (unclean && a->s.job && a->ranks)
-        td__kill_marked(a->s.job, TD_ENV_STORE, td__store_server_address(a->store));
-    td__store_server_destroy(a->store);
-    td__free(a->ranks);
-    td__free(a->ports);
+    if (a->lost)
+        return true;
+    if (td__workers_running(a->workers))
+        return false;
+    if (!a->agreement)
+        return a->ending || td__fixed_ranks_cut_off(&a->fixed);
+    if (a->drained && !td__workers_report(a->workers)->slots) /* the others have it */
+        return true;
+    return a->stopping || a->ending || td__agreement_expelled(a->agreement);
 }
 
-static td_status run_fixed(agent *a)
+static td_status run(agent *a)
 {
+    TD_TRY(td__agent_spec_read(&a->s));
     TD_TRY(make_ready(a));
-    TD_TRY(start_ranks(a));
-    return watch_ranks(a);
+    TD_TRY(begin(a));
+    TD_TRY(obey_launcher(a, td__clock_ns())); /* what came together with GO */
+    while (!is_done(a))
+        TD_TRY(go_round(a));
+    return TD_OK;
+}
+
+/* The last words: for a launcher that is slow to read, not for one that does not. */
+static void say_the_rest(td__channel *up, bool *lost)
+{
+    td__deadline until = td__deadline_in_ms(LAST_WORDS_MS);
+    while (!*lost && up->queue_used > up->queue_sent && !td__deadline_passed(until)) {
+        struct pollfd p = {up->out, POLLOUT, 0};
+        size_t sent = up->queue_sent;
+        poll(&p, 1, td__deadline_left_ms(until, LAST_WORDS_MS));
+        *lost = td__channel_flush(up) != TD_OK;
+        if (up->queue_sent != sent) /* it reads */
+            until = td__deadline_in_ms(LAST_WORDS_MS);
+    }
 }
 
 td_status td__agent_run(int in, int out)
 {
-    agent a = {.s = {.secret_fd = -1, .tls_fd = -1}};
-    td_status st = TD_OK;
-    td__channel_init(&a.s.up, in, out);
+    agent *a = td__calloc(1, sizeof *a);
+    sigset_t set, old;
+    if (!a)
+        return TD_FAIL(TD_ENOMEM, "no memory for an agent");
+    a->s.secret_fd = a->s.tls_fd = -1;
+    td__channel_init(&a->s.up, in, out);
     signal(SIGPIPE, SIG_IGN);
-    TD_TRY_OR(st, done, td__agent_spec_read(&a.s));
-    if (a.s.most)
-        TD_TRY_OR(st, done, td__agent_elastic(&a.s, &a.lost));
-    else
-        TD_TRY_OR(st, done, run_fixed(&a));
-done:
-    if (st && !a.lost) {
-        const char *why = td_last_error();
-        send_up(&a, TD_MSG_FAILED, -1, why, strlen(why) + 1);
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    a->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    td_status st = run(a);
+    if (st && !a->lost) {
+        td__texts why = {0};
+        td__texts_add(&why, "%s", td_last_error());
+        tell(a, TD_MSG_FAILED, &why);
+        td__texts_fini(&why);
     }
-    clean_up(&a);
-    td__agent_spec_fini(&a.s);
-    td__channel_fini(&a.s.up);
+    td__workers_destroy(a->workers); /* before the others hear that we are gone */
+    say_the_rest(&a->s.up, &a->lost);
+    td__agreement_destroy(a->agreement);
+    td__fixed_ranks_fini(&a->fixed);
+    if (a->signals >= 0)
+        close(a->signals);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    td__free(a->fds);
+    td__agent_spec_fini(&a->s);
+    td__channel_fini(&a->s.up);
+    td__free(a);
     return st;
 }

@@ -195,9 +195,13 @@ static td_status take_message(void *user, int index, const td__msg *m)
         if (is_text)
             return TD_FAIL(TD_EIO, "host %s: %s", a->host->name, m->data);
         break;
+    case TD_MSG_DRAIN: /* its host is to go, and no rank can */
+        l->signal = l->signal ? l->signal : SIGTERM;
+        stop(l, TD_MSG_STOP);
+        return TD_OK;
     default: break;
     }
-    return TD_FAIL(TD_EPROTO, "the agent on %s says nonsense", a->host->name);
+    return TD_FAIL(TD_EPROTO, "malformed message from the agent on %s", a->host->name);
 }
 
 /* What cannot be done with one message (no disk for the output) is no reason to leave those that

@@ -12,31 +12,20 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "launch/rank_env.h"
 #include "net/socket.h"
 
-extern char **environ;
-
 enum {
-    FDS_EACH = 4,    /* pidfd, out, err, link */
-    WINDOW_MS = 250, /* crashes this close together have one cause */
-    BACK_OFF_MS = 100,
+    FDS_EACH = 4,          /* pidfd, out, err, link */
     START_AGAIN_MS = 1000, /* what this host lacks may come back */
-    MOST_DOUBLINGS = 8,
     EXIT_FAILED = 1,
-    EXIT_USAGE = 2,
-    EXIT_NOT_RUN = 127,
-    EXIT_INTERRUPTED = 130,
-    TEXT = 224, /* of how one ended: fits into the cause of the job's end */
 };
 
 static const char TOO_LATE[] = "there is no place for it any more";
 
-enum { MOST = TD_PLACE_PROCS, STRANGERS = TD_WORKERS_STRANGERS };
+enum { STRANGERS = TD_WORKERS_STRANGERS };
 typedef td__worker worker;
 
 uint64_t td__order_number(void)
@@ -48,51 +37,43 @@ uint64_t td__order_number(void)
 
 /* ---- making ---- */
 
+void td__workers_fix(td__workers *w, const td__rank_plan *plan)
+{
+    w->plan = plan;
+    w->target = (uint32_t)w->max;
+}
+
 td_status td__workers_create(td__agent_spec *s, bool *lost, td__workers **out)
 {
     td__workers *w = td__calloc(1, sizeof *w);
     td_status st = TD_OK;
     char actual[TD_ADDRESS_BYTES];
-    int fd;
+    int fd, max = s->most ? (int)TD_PLACE_PROCS : td__agent_spec_host(s)->count;
     *out = NULL;
     if (w)
-        w->all = td__calloc(MOST, sizeof *w->all);
-    if (!w || !w->all)
-        TD_TRY_OR(st, fail, TD_FAIL(TD_ENOMEM, "no memory for an agent's processes"));
+        w->all = td__calloc((size_t)max, sizeof *w->all);
+    if (!w || !w->all) {
+        td__free(w);
+        return TD_FAIL(TD_ENOMEM, "no memory for %d processes", max);
+    }
     w->s = s;
     w->lost = lost;
+    w->max = max;
     for (int i = 0; i < STRANGERS; i++)
         w->strangers[i].conn.fd = -1;
     w->report.slots = (uint32_t)td__agent_spec_host(s)->count;
     snprintf(w->report.host, sizeof w->report.host, "%.*s", (int)sizeof w->report.host - 1,
              td__agent_spec_host(s)->name);
-    snprintf(w->socket, sizeof w->socket, "unix:@tandem-%s-%d", s->job, s->index);
-    TD_TRY_OR(st, fail, td__socket_listen(w->socket, &fd, actual));
-    TD_TRY_OR(st, fail, td__gate_create_take(fd, TD_HS_AGENT, &s->secret, NULL, &w->gate));
+    if (s->most) {
+        snprintf(w->socket, sizeof w->socket, "unix:@tandem-%s-%d", s->job, s->index);
+        TD_TRY_OR(st, fail, td__socket_listen(w->socket, &fd, actual));
+        TD_TRY_OR(st, fail, td__gate_create_take(fd, TD_HS_AGENT, &s->secret, NULL, &w->gate));
+    }
     *out = w;
     return TD_OK;
 fail:
     td__workers_destroy(w);
     return st;
-}
-
-static void release(worker *k)
-{
-    td__link_fini(&k->link);
-    td__child_close(&k->child);
-    td__lines_fini(&k->out);
-    td__lines_fini(&k->err);
-    bool done = k->done;
-    uint32_t proc = k->proc;
-    uint64_t out_of = k->out_of;
-    *k = (worker){.link = {.conn = {.fd = -1}}};
-    if (done) { /* the others are to know that its work is done */
-        k->used = k->done = true;
-        k->proc = proc;
-        k->out_of = out_of;
-        k->state = TD_PROC_DONE;
-        k->child = (td__child){0, -1, -1, -1, -1};
-    }
 }
 
 void td__worker_kill(const worker *k, int sig)
@@ -108,86 +89,24 @@ void td__workers_destroy(td__workers *w)
 {
     if (!w)
         return;
+    /* Elastic processes come and go, and any of them may have left some behind. */
+    bool clean = w->plan && !w->stopping && !w->n_running && !*w->lost;
     td__workers_kill(w);
-    for (int i = 0; w->all && i < MOST; i++) {
+    for (int i = 0; i < w->max; i++) {
         if (w->all[i].used && w->all[i].child.pidfd >= 0)
             td__child_reap(&w->all[i].child);
         w->all[i].done = false;
         if (w->all[i].used)
-            release(&w->all[i]);
+            td__worker_release(&w->all[i]);
     }
-    if (w->n_started)
-        td__kill_marked(w->s->job, TD_ENV_AGENT, w->socket);
-    for (int i = 0; w->s && i < STRANGERS; i++)
+    if (w->n_started && !clean)
+        td__kill_marked(w->s->job, w->plan ? TD_ENV_STORE : TD_ENV_AGENT,
+                        w->plan ? w->plan->store : w->socket);
+    for (int i = 0; i < STRANGERS; i++)
         td__link_fini(&w->strangers[i]);
     td__gate_destroy(w->gate);
     td__free(w->all);
     td__free(w);
-}
-
-/* ---- starting ---- */
-
-static void add_env(const td__workers *w, const worker *k, td__texts *t)
-{
-    const td__agent_spec *s = w->s;
-    td__texts_add(t, "%s=%s", td__env_name(TD_ENV_AGENT), w->socket);
-    td__texts_add(t, "%s=%u", td__env_name(TD_ENV_PROC), k->proc);
-    td__texts_add(t, "%s=%s", td__env_name(TD_ENV_SECRET_FILE), s->secret_file);
-    td__texts_add(t, "%s=%s", td__env_name(TD_ENV_ADDRESS), s->address);
-    td__texts_add(t, "%s=%s", td__env_name(TD_ENV_JOB), s->job);
-    if (s->tls_file[0])
-        td__texts_add(t, "%s=%s", td__env_name(TD_ENV_TLS_DIR), s->tls_file);
-    for (int i = 0; s->env[i]; i++)
-        td__texts_add(t, "%s", s->env[i]);
-}
-
-static int free_slot(const td__workers *w)
-{
-    for (int slot = 0;; slot++) {
-        bool taken = false;
-        for (int i = 0; i < MOST; i++)
-            taken |= w->all[i].used && !w->all[i].done && w->all[i].slot == slot;
-        if (!taken)
-            return slot;
-    }
-}
-
-static td_status start(td__workers *w, uint64_t now)
-{
-    worker *k = w->all;
-    while (k < w->all + MOST && k->used)
-        k++;
-    if (k == w->all + MOST)
-        return TD_FAIL(TD_ENOMEM, "an agent runs at most %d processes", (int)MOST);
-    *k = (worker){.proc = td__ms_proc(w->s->index, ++w->n_started),
-                  .slot = free_slot(w),
-                  .link = {.conn = {.fd = -1}},
-                  .heard_ns = now};
-    td__texts t = {0};
-    add_env(w, k, &t);
-    char **env = td__rank_environ(environ, &t);
-    td__spawn_opts o = {
-        .env = env, .share_out = w->s->terminal, .death_signal = SIGKILL, .files = &w->s->files};
-    td_status st = env ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the environment of a process");
-    if (!st)
-        st = td__lines_init(&k->out, &k->child.out, TD_MSG_OUT);
-    if (!st)
-        st = td__lines_init(&k->err, &k->child.err, TD_MSG_ERR);
-    if (!st)
-        st = td__spawn(w->s->argv, &o, &k->child);
-    td__free(env);
-    td__texts_fini(&t);
-    if (st) {
-        td__lines_fini(&k->out);
-        td__lines_fini(&k->err);
-        return st;
-    }
-    k->used = true;
-    if (k->child.out >= 0)
-        fcntl(k->child.out, F_SETFL, O_NONBLOCK);
-    fcntl(k->child.err, F_SETFL, O_NONBLOCK);
-    w->n_running++;
-    return TD_OK;
 }
 
 /* ---- hearing ---- */
@@ -244,7 +163,7 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
     }
 }
 
-static void hear_all(td__workers *w, worker *k, uint64_t now)
+void td__worker_hear(td__workers *w, worker *k, uint64_t now)
 {
     td__link_msg m;
     td__link_flush(&k->link);
@@ -255,89 +174,10 @@ static void hear_all(td__workers *w, worker *k, uint64_t now)
         td__worker_kill(k, SIGKILL); /* speaks nonsense */
 }
 
-/* ---- ends ---- */
-
-static void note_first(td__place_report *r, int status, const char *text)
-{
-    r->status = status;
-    snprintf(r->first, sizeof r->first, "host %.60s, %.186s", r->host, text);
-}
-
-/* One more that failed; text: "pid 7 was killed by signal 9". */
-static void count_crash(td__workers *w, const worker *k, int status, const char *text, uint64_t now)
-{
-    td__place_report *r = &w->report;
-    bool forward = w->step > w->crash_step;
-    if (forward || !r->crashes) {
-        r->crashes = 1;
-        note_first(r, status, text);
-        w->crash_ns = now;
-    } else if (now > w->crash_ns + td__worker_ns(WINDOW_MS)) {
-        r->crashes++;
-        w->crash_ns = now;
-    }
-    w->crash_step = w->step;
-    bool not_run = (status == EXIT_USAGE || status == EXIT_NOT_RUN) && !w->step && !k->was_in;
-    if ((not_run || k->hopeless) && !r->hopeless) {
-        r->hopeless = true;
-        note_first(r, status, text);
-    }
-    uint32_t n = r->crashes < MOST_DOUBLINGS ? r->crashes : MOST_DOUBLINGS;
-    if (r->crashes > 1 || !k->was_in)
-        w->start_at = now + (td__worker_ns(BACK_OFF_MS) << (n - 1));
-}
-
-/* One that was asked to go takes its place along: as if the operator wanted one rank less. A spare
- * has none; another takes over. */
-static void want_less(td__workers *w, const worker *k)
-{
-    uint32_t now = w->report.order > w->now.order ? w->report.wanted : w->now.wanted;
-    if (!w->stopping && !k->spare && now > w->s->min_ranks)
-        td__workers_order(w, td__order_number(), now - 1);
-}
-
-static void pump(td__workers *w, worker *k, bool last)
+void td__worker_pump(td__workers *w, worker *k, bool last)
 {
     td__lines_pump(&k->out, &w->s->up, w->lost, k->slot, last);
     td__lines_pump(&k->err, &w->s->up, w->lost, k->slot, last);
-}
-
-static void reap(td__workers *w, worker *k, uint64_t now)
-{
-    char text[TEXT];
-    if (td__link_up(&k->link)) /* its last words */
-        hear_all(w, k, now);
-    int status = td__child_reap(&k->child);
-    pump(w, k, true);
-    w->n_running--;
-    k->done = !status && !k->told_end && !k->leaving;
-    if (!k->done) {
-        td__worker_end_text(w, k, status, text, sizeof text);
-        td__place_end *e = &w->report.end[w->report.n_ends++ % TD_PLACE_ENDS];
-        memset(e, 0, sizeof *e);
-        e->proc = k->proc;
-        snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, text);
-        if (!k->told_end && !k->leaving && !w->stopping && !w->now.over) {
-            for (char *p = text; *p; p++) /* the bracket belongs to the other form */
-                if (*p == ')' && p[1] == ' ') {
-                    memmove(p, p + 1, strlen(p));
-                    break;
-                }
-            if (k->kept && status == EXIT_INTERRUPTED) {
-                w->report.hopeless = true; /* who were to go on would be asked to go as well */
-                w->report.status = status;
-                w->report.first[0] = 0;
-            } else if (k->wrong) /* it goes, with all of its places; the job has other hosts */
-                td__workers_slots(w, 0);
-            else
-                count_crash(w, k, status, text, now);
-            if (!k->hopeless && !w->report.hopeless)
-                td__worker_say_hang(w, k, status);
-        }
-        if (k->leaving && !k->told_end)
-            want_less(w, k);
-    }
-    release(k);
 }
 
 static void end_worker(td__workers *w, worker *k, const char *why, uint64_t now)
@@ -367,7 +207,7 @@ static void welcome(td__workers *w, td__link *l, uint64_t now)
     worker *k = NULL;
     if (m.kind == TD_CTL_HELLO && m.nbytes == sizeof hello) {
         memcpy(hello, m.data, sizeof hello);
-        for (int i = 0; i < MOST; i++)
+        for (int i = 0; i < w->max; i++)
             if (w->all[i].used && !w->all[i].done && w->all[i].proc == hello[0] &&
                 w->all[i].link.conn.fd < 0)
                 k = &w->all[i];
@@ -383,7 +223,7 @@ static void welcome(td__workers *w, td__link *l, uint64_t now)
     td__link_send(&k->link, TD_CTL_WELCOME, hail, sizeof hail);
     if (k->told_end) /* by a signal, which it may have been too young to understand */
         td__link_send(&k->link, TD_CTL_END, TOO_LATE, strlen(TOO_LATE));
-    hear_all(w, k, now);
+    td__worker_hear(w, k, now);
 }
 
 static void enter(void *user, td__conn conn)
@@ -398,18 +238,17 @@ static void enter(void *user, td__conn conn)
 
 int td__workers_most_fds(const td__workers *w)
 {
-    (void)w;
-    return 1 + STRANGERS + MOST * FDS_EACH;
+    return 1 + STRANGERS + w->max * FDS_EACH;
 }
 
 int td__workers_poll(td__workers *w, struct pollfd *p)
 {
     int n = 0;
     bool full = td__channel_full(&w->s->up);
-    p[n++] = (struct pollfd){td__gate_fd(w->gate), POLLIN, 0};
+    p[n++] = (struct pollfd){w->gate ? td__gate_fd(w->gate) : -1, POLLIN, 0};
     for (int i = 0; i < STRANGERS; i++)
         p[n++] = (struct pollfd){w->strangers[i].conn.fd, POLLIN, 0};
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < w->max; i++) {
         const worker *k = &w->all[i];
         if (!k->used || k->done)
             continue;
@@ -422,22 +261,34 @@ int td__workers_poll(td__workers *w, struct pollfd *p)
     return n;
 }
 
+/* Of those that ended since the last look, who was killed by a signal comes first: it is the
+ * likelier cause of the others' end. */
+static void reap_all(td__workers *w, uint64_t now)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < w->max; i++) {
+            worker *k = &w->all[i];
+            if (k->used && !k->done && k->ended && (pass || td__child_killed(&k->child)))
+                td__worker_reap(w, k, now);
+        }
+}
+
 void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now)
 {
     int n = 1 + STRANGERS;
-    for (int i = 0; i < MOST; i++) { /* in the order of td__workers_poll */
+    for (int i = 0; i < w->max; i++) { /* in the order of td__workers_poll */
         worker *k = &w->all[i];
         if (!k->used || k->done)
             continue;
         const struct pollfd *q = p + n;
         n += FDS_EACH;
         if (q[3].revents)
-            hear_all(w, k, now);
+            td__worker_hear(w, k, now);
         if (q[1].revents || q[2].revents)
-            pump(w, k, false);
-        if (q[0].revents)
-            reap(w, k, now);
+            td__worker_pump(w, k, false);
+        k->ended = q[0].revents != 0;
     }
+    reap_all(w, now);
     if (p[0].revents)
         td__gate_serve(w->gate, enter, w);
     for (int i = 0; i < STRANGERS; i++)
@@ -452,7 +303,7 @@ void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now)
 static worker *find_surplus(td__workers *w)
 {
     worker *found = NULL;
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < w->max; i++) {
         worker *k = &w->all[i];
         if (k->used && !k->done && !k->told_end && td__worker_rank(&w->now, k->proc) < 0 &&
             (!found || k->leaving || (k->proc > found->proc && !found->leaving)))
@@ -465,22 +316,22 @@ static worker *find_surplus(td__workers *w)
 static void let_go(td__workers *w, worker *k, uint64_t now)
 {
     if (k->leaving && !k->told_end && td__worker_rank(&w->now, k->proc) < 0) {
-        want_less(w, k);
+        td__workers_want_less(w, k);
         end_worker(w, k, "it was asked to go", now);
     }
     if (w->now.over)
         end_worker(w, k, "the job is over", now);
 }
 
-void td__workers_tick(td__workers *w, uint64_t now)
+td_status td__workers_tick(td__workers *w, uint64_t now)
 {
     bool paused =
         w->ticked_ns && now > w->ticked_ns + td__worker_ns(w->s->lease_ms) / 2 + td__worker_ns(100);
-    uint32_t n_live = 0, n_done = 0, n_going = 0, target = w->now.target[w->s->index];
+    uint32_t n_live = 0, n_done = 0, n_going = 0, target = w->target;
     w->ticked_ns = now;
-    w->next_ns =
-        now + td__worker_ns(w->s->lease_ms) / 4; /* so that a pause of this process is noticed */
-    for (int i = 0; i < MOST; i++) {
+    /* So that a pause of this process is noticed. */
+    w->next_ns = w->plan ? UINT64_MAX : now + td__worker_ns(w->s->lease_ms) / 4;
+    for (int i = 0; i < w->max; i++) {
         worker *k = &w->all[i];
         if (!k->used)
             continue;
@@ -499,10 +350,10 @@ void td__workers_tick(td__workers *w, uint64_t now)
             td__workers_kill(w);
         else if (w->kill_at)
             td__workers_later(w, w->kill_at);
-        return;
+        return TD_OK;
     }
     if (w->now.over)
-        return;
+        return TD_OK;
     worker *k;
     for (; n_live + n_done > target && n_live && (k = find_surplus(w)); n_live--)
         end_worker(w, k, TOO_LATE, now);
@@ -510,14 +361,18 @@ void td__workers_tick(td__workers *w, uint64_t now)
     if (n_live + n_done < target && now < w->start_at)
         td__workers_later(w, w->start_at);
     while (n_live + n_done < target && now >= w->start_at && !w->report.hopeless) {
-        if (start(w, now)) {
+        td_status st = td__worker_start(w, now);
+        if (st && w->plan)
+            return st;
+        if (st) {
             TD_LOG(WARN, LAUNCH, "%s", td_last_error());
-            count_crash(w, &(worker){.used = false}, EXIT_FAILED, td_last_error(), now);
+            td__workers_count_crash(w, &(worker){.used = false}, EXIT_FAILED, td_last_error(), now);
             w->start_at = now + td__worker_ns(START_AGAIN_MS);
             break;
         }
         n_live++;
     }
+    return TD_OK;
 }
 
 uint64_t td__workers_deadline(const td__workers *w)
@@ -525,13 +380,24 @@ uint64_t td__workers_deadline(const td__workers *w)
     return w->next_ns;
 }
 
+/* From now on processes end because they were told to, but for those that are ending already. */
+static void begin_to_stop(td__workers *w)
+{
+    for (int i = 0; i < w->max && !w->stopping; i++) {
+        worker *k = &w->all[i];
+        if (k->used && !k->done)
+            k->dying |= td__process_ends((int)k->child.pid);
+    }
+    w->stopping = true;
+}
+
 void td__workers_stop(td__workers *w, uint64_t now)
 {
     if (w->stopping)
         return;
-    w->stopping = true;
+    begin_to_stop(w);
     w->kill_at = now + td__worker_ns(w->s->grace_ms);
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < w->max; i++) {
         worker *k = &w->all[i];
         if (!k->used || k->done)
             continue;
@@ -546,8 +412,8 @@ void td__workers_stop(td__workers *w, uint64_t now)
 
 void td__workers_kill(td__workers *w)
 {
-    w->stopping = true;
-    for (int i = 0; w->all && i < MOST; i++)
+    begin_to_stop(w);
+    for (int i = 0; i < w->max; i++)
         if (w->all[i].used && !w->all[i].done)
             td__worker_kill(&w->all[i], SIGKILL);
 }
@@ -575,7 +441,7 @@ const td__place_report *td__workers_report(td__workers *w)
 {
     td__place_report *r = &w->report;
     r->n_procs = 0;
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < w->max; i++) {
         const worker *k = &w->all[i];
         td__proc_failed failed = k->hopeless || k->wrong || k->dying ? TD_FAILED_ENDS
                                  : k->failed                         ? TD_FAILED_SOME

@@ -1,4 +1,9 @@
-/* workers.h -- the processes of one host in an elastic launch: started, heard, fenced, replaced.
+/* workers.h -- the processes of one host: started, heard, fenced, replaced.
+ *
+ * fixed      Ranks that the launcher decided about: one process each, all started at once, none
+ *            replaced; their ends go to the launcher (TD_MSG_EXIT). They need not know of Tandem.
+ * elastic    All below is about these: they talk to the agent (coll/control.h), and the decided
+ *            state says how many run.
  *
  * lease      A process that has said hello must beat; one that is silent for longer than the lease
  *            is killed: whatever it was doing, it does no more.
@@ -17,6 +22,7 @@
 #include "base/text.h"
 #include "launch/agent_spec.h"
 #include "launch/placement.h"
+#include "launch/rank_env.h"
 
 typedef struct td__workers td__workers;
 
@@ -30,10 +36,12 @@ int td__workers_poll(td__workers *w, struct pollfd *p);
 /* After poll, with the same array: hear, reap. */
 void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now);
 
+/* The only generation there is: these ranks. The plan is borrowed. */
+void td__workers_fix(td__workers *w, const td__rank_plan *plan);
 /* A state was decided. */
 void td__workers_apply(td__workers *w, const td__ms_state *s);
-/* Start, end and kill what the time has come for. */
-void td__workers_tick(td__workers *w, uint64_t now);
+/* Start, end and kill what the time has come for. An error: a fixed rank could not be started. */
+TD_NODISCARD td_status td__workers_tick(td__workers *w, uint64_t now);
 uint64_t td__workers_deadline(const td__workers *w); /* of the next thing to do */
 
 /* Start nobody any more; all are asked to end, and killed after the grace time. */

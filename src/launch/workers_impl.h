@@ -1,5 +1,6 @@
-/* workers_impl.h -- the inside of workers.h, shared by what runs the processes (workers.c), watches
- * them (workers_watch.c), tells them (workers_tell.c) and tells of them (workers_say.c). */
+/* workers_impl.h -- the inside of workers.h, shared by what starts the processes (workers_start.c),
+ * hears them (workers.c), watches them (workers_watch.c), tells them (workers_tell.c), reports on
+ * them (workers_say.c) and deals with their end (workers_end.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_WORKERS_IMPL_H
 #define TD_LAUNCH_WORKERS_IMPL_H
@@ -7,6 +8,7 @@
 #include "coll/control.h"
 #include "coll/hang.h"
 #include "launch/lines.h"
+#include "launch/rank_env.h"
 #include "launch/spawn.h"
 #include "launch/workers.h"
 #include "net/gate.h"
@@ -17,8 +19,9 @@ enum { TD_WORKERS_STRANGERS = TD_PLACE_PROCS };
 
 typedef struct td__worker {
     bool used, done;
+    bool ended; /* its end can be waited for */
     uint32_t proc;
-    int slot; /* lowest that was free: names its output */
+    int slot; /* names its output: its rank, or among elastic processes the lowest that was free */
     td__child child;
     td__lines out, err;
     td__link link; /* fd -1: has not come yet */
@@ -54,8 +57,11 @@ struct td__workers {
     char socket[96];
     td__link strangers[TD_WORKERS_STRANGERS];
     int next_stranger;
-    td__worker *all; /* (TD_PLACE_PROCS) */
+    const td__rank_plan *plan; /* of fixed ranks; NULL: elastic */
+    td__worker *all;           /* (max) */
+    int max;
     uint32_t n_started;
+    uint32_t target; /* processes that are to run, or to have done their work */
     int n_running;
     td__ms_content now; /* of the last decided state */
     td__place_report report, sent;
@@ -78,6 +84,23 @@ static inline void td__workers_later(td__workers *w, uint64_t at)
     w->next_ns = at < w->next_ns ? at : w->next_ns;
 }
 
+/* workers_start.c: the next process. */
+TD_NODISCARD td_status td__worker_start(td__workers *w, uint64_t now);
+
+/* workers_end.c: it has ended; what it leaves is read and told. */
+void td__worker_reap(td__workers *w, td__worker *k, uint64_t now);
+/* Close what belongs to it; of one whose work is done only that remains. */
+void td__worker_release(td__worker *k);
+/* One more that failed; text: "pid 7 was killed by signal 9". */
+void td__workers_count_crash(td__workers *w, const td__worker *k, int status, const char *text,
+                             uint64_t now);
+/* One that was asked to go takes its place along: as if the operator wanted one rank less. A spare
+ * has none; another takes over. */
+void td__workers_want_less(td__workers *w, const td__worker *k);
+
+/* workers.c: all that it has said. */
+void td__worker_hear(td__workers *w, td__worker *k, uint64_t now);
+void td__worker_pump(td__workers *w, td__worker *k, bool last);
 /* With its children. */
 void td__worker_kill(const td__worker *k, int sig);
 

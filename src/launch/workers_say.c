@@ -115,7 +115,7 @@ static void number(td__text *out, const char *key, double v)
 void td__workers_status(const td__workers *w, uint64_t now, td__text *out)
 {
     bool first = true;
-    for (int i = 0; i < TD_PLACE_PROCS; i++) {
+    for (int i = 0; i < w->max; i++) {
         const td__worker *k = &w->all[i];
         const td__ctl_heartbeat *b = &k->heartbeat;
         if (!k->used || k->done)

@@ -64,7 +64,8 @@ void td__workers_apply(td__workers *w, const td__ms_state *s)
 {
     const td__ms_content *c = &s->content;
     w->now = *c;
-    for (int i = 0; i < TD_PLACE_PROCS; i++) {
+    w->target = c->target[w->s->index];
+    for (int i = 0; i < w->max; i++) {
         td__worker *k = &w->all[i];
         int rank = k->used && !k->done ? td__worker_rank(c, k->proc) : -1;
         if (rank < 0)

@@ -39,9 +39,9 @@ static bool is_stuck(td__workers *w, const td__worker *k, uint64_t now)
 void td__workers_find_dying(td__workers *w)
 {
     bool failed = false;
-    for (int i = 0; i < TD_PLACE_PROCS; i++)
+    for (int i = 0; i < w->max; i++)
         failed |= w->all[i].used && w->all[i].failed;
-    for (int i = 0; i < TD_PLACE_PROCS; i++) {
+    for (int i = 0; i < w->max; i++) {
         td__worker *k = &w->all[i];
         if (k->used && !k->done && k->was_in && (failed || k->link.ended) && !k->dying)
             k->dying = td__process_ends((int)k->child.pid);
