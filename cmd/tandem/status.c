@@ -23,6 +23,7 @@
 #include "command.h"
 #include "launch/control.h"
 #include "run/report_data.h"
+#include "run/run_lock.h"
 
 enum { ANSWER_MS = 3000, LATELY = 100 /* steps */, SHOWN_EVENTS = 3 };
 
@@ -164,7 +165,7 @@ static td_status gather(const char *run, status *s)
     /* Not where a run is just being made; and before its files are read: if nobody writes them any
      * more, they tell of its end. */
     if (!s->running && access(job, R_OK) == 0)
-        s->running = td__run_dir_locked(s->dir);
+        s->running = td__run_lock_held(s->dir);
     s->has_data = !td__report_data_read(s->dir, &s->data);
     if (!s->has_data && !s->running && access(job, R_OK) != 0)
         return TD_FAIL(TD_EINVAL, "%s holds no run", s->dir);

@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +25,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/file.h"
@@ -33,6 +33,7 @@
 #include "elastic_args.h"
 #include "faults_sweep.h"
 #include "ranks.h"
+#include "run/run_lock.h"
 #include "step/pool.h"
 #include "train_impl.h"
 
@@ -87,16 +88,14 @@ static td_status find_job(td__training *t)
     return TD_OK;
 }
 
-enum { LOCK_MS = 2000, LOCK_POLL_MS = 5 };
+enum { LOCK_MS = 2000 };
 
-/* Who trained there before may have been killed a moment ago, and not be gone yet. */
-static td_status lock_run(td__training *t)
+/* All ranks of an elastic job hold the lock, by the mark that the launcher gave them; otherwise
+ * rank 0 alone. ms: a job that was killed a moment ago may not be gone yet. */
+static td_status lock_run(td__training *t, uint64_t ms)
 {
-    td__deadline until = td__deadline_in_ms(LOCK_MS);
-    td_status st;
-    while ((st = td__run_dir_lock(t->dir, &t->lock)) && !td__deadline_passed(until))
-        (void)poll(NULL, 0, LOCK_POLL_MS);
-    return st;
+    const char *mark = t->session.members ? td__env_get(TD_ENV_JOB) : NULL;
+    return td__run_lock_take(t->dir, mark, td__deadline_in_ms(ms), &t->lock);
 }
 
 /* An existing run to go on with. */
@@ -120,7 +119,7 @@ static td_status find_run(td__training *t)
     if (stat(job, &info) != 0)
         return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
                        t->dir);
-    TD_TRY(lock_run(t));
+    TD_TRY(lock_run(t, LOCK_MS));
     td__run_dir_sweep(t->dir);
     td__run_dir_failed(t->dir, NULL);
     return td__resume_check(s, t->dir, &t->past);
@@ -138,14 +137,14 @@ static td_status make_run(td__training *t)
         TD_TRY(
             td__run_dir_create(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), t->dir));
         t->made = true;
-        return td__run_dir_lock(t->dir, &t->lock);
+        return lock_run(t, 0);
     }
     TD_TRY(td__run_dir_path(dir, "job.yaml", job));
     bool fresh = stat(dir, &info) != 0;
     TD_TRY(td__run_dir_create(dir, NULL, t->dir));
     if (access(t->dir, W_OK) != 0)
         return TD_FAIL(TD_EINVAL, "%s: no permission to write there", t->dir);
-    TD_TRY(td__run_dir_lock(t->dir, &t->lock));
+    TD_TRY(lock_run(t, 0));
     if (stat(job, &info) == 0)
         return TD_FAIL(TD_EINVAL, "%s holds a run already; --resume goes on with it", dir);
     t->made = fresh;
@@ -251,10 +250,6 @@ static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uin
     const td__job_log *log = td__job_log_opts(t->session.job);
     td__members *m = t->session.members;
 
-    /* Who was rank 0 before may be fenced off and never let go: what it has open is not what we
-     * write. */
-    td_status locked = lock_run(t);
-    (void)locked;
     td__run_dir_sweep(t->dir);
     TD_TRY(td__metrics_file_take_over(t->dir, step, valid, told_step, told_valid, &t->metrics));
     TD_TRY(td__trainer_observe(trainer, t->metrics));
@@ -289,9 +284,6 @@ static void lead_end(void *user)
     td__tensorboard_destroy(t->tensorboard);
     td__metrics_file_destroy(t->metrics);
     t->tensorboard = t->metrics = NULL;
-    if (t->lock >= 0)
-        close(t->lock);
-    t->lock = -1;
 }
 
 /* What is asked for and cannot be had. */
@@ -316,6 +308,7 @@ static td_status prepare_elastic(td__training *t)
         return TD_FAIL(TD_EINVAL, "elastic ranks need --run-dir, the same for all (tandem train -n "
                                   "LEAST:MOST makes it)");
     TD_TRY(td__run_dir_create(dir, NULL, t->dir));
+    TD_TRY(lock_run(t, LOCK_MS));
     TD_TRY(td__run_dir_path(t->dir, "job.yaml", job));
     if (stat(job, &info) != 0)
         TD_TRY(write_job(t));
@@ -436,6 +429,8 @@ static void take_back(td__training *t)
         return;
     if (*t->checkpoints)
         rmdir(t->checkpoints);
+    if (!td__run_dir_path(t->dir, TD__RUN_LOCK_FILE, job))
+        unlink(job);
     rmdir(t->dir);
 }
 
@@ -519,7 +514,7 @@ static td_status offer_run(td__training *t)
     if (!t->past.finished)
         TD_TRY(write_job(t));
     if (t->lock >= 0)
-        close(t->lock); /* whoever is rank 0 takes it */
+        close(t->lock); /* the ranks take it, each of them */
     t->lock = -1;
     return TD_OK;
 }

@@ -5,7 +5,8 @@
  *   1. .tmp-step-N/ with model.safetensors, optimizer.safetensors, and state.json last; each file
  *      is written, fsynced and renamed into its name, and so is the directory that holds them
  *   2. rename .tmp-step-N to step-N (if that is there already, the two are exchanged at once, and
- *      the old one is then the temporary one); fsync the directory above
+ *      the old one is then the temporary one; where the file system cannot do that, the old one
+ *      becomes .old-step-N first); fsync the directory above
  *   3. replace `best` where it is the best, then `latest`: a run that goes on from it takes for
  *      granted that it is marked
  *   4. remove what is beyond `keep`: rename it to a temporary name first, so that a checkpoint
@@ -106,22 +107,39 @@ static bool is_leftover(const char *name)
            strncmp(name, TD__BEST_FILE ".tmp-", sizeof TD__BEST_FILE + 4) == 0;
 }
 
+/* A checkpoint whose replacement may not have got its name. */
+static td_status put_back(const char *dir, const char *replaced)
+{
+    char old[TD__PATH], path[TD__PATH];
+    TD_TRY(td__run_dir_path(dir, replaced, old));
+    TD_TRY(td__run_dir_path(dir, replaced + strlen(TD__OLD_PREFIX), path));
+    if (access(path, F_OK) == 0)
+        remove_dir(old);
+    else if (rename(old, path) != 0)
+        return disk_failed(old, "give it its name again");
+    return TD_OK;
+}
+
 static td_status sweep(const char *dir)
 {
     char path[TD__PATH];
+    td_status st = TD_OK;
     DIR *d = opendir(dir);
     if (!d)
         return disk_failed(dir, "read it");
     for (const struct dirent *e; (e = readdir(d));)
-        if (is_leftover(e->d_name) && !td__run_dir_path(dir, e->d_name, path)) {
+        if (td__is_replaced(e->d_name)) {
+            TD_TRY_OR(st, done, put_back(dir, e->d_name));
+        } else if (is_leftover(e->d_name) && !td__run_dir_path(dir, e->d_name, path)) {
             TD_LOG(INFO, TRAIN, "%s: removing what a run left half written", path);
             if (e->d_name[0] == '.')
                 remove_dir(path);
             else
                 unlink(path);
         }
+done:
     closedir(d);
-    return TD_OK;
+    return st;
 }
 
 /* ---- Writing (the thread) -------------------------------------------------------------------- */
@@ -229,23 +247,32 @@ static td_status write_files(td__checkpointer *c, const char *temp)
     return sync_dir(temp);
 }
 
-/* Step 2. `temp` holds the old one afterwards, if there was one. */
-static td_status install(const td__checkpointer *c, const char *temp, const char *path)
+/* Step 2 where the file system cannot exchange two names. Between the two renames the old one has
+ * its other name, under which it is still found (checkpoint_read.c). */
+static td_status replace(const char *dir, const char *temp, const char *name, const char *path)
 {
-    if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
-        return TD_OK;
-    if (errno != ENOENT) { /* the file system cannot exchange: one after the other */
-        char old[TD__PATH];
-        TD_TRY(td__run_dir_path(c->dir, TD__TEMP_PREFIX "step-replaced", old));
-        remove_dir(old);
-        if (rename(path, old) != 0 && errno != ENOENT)
-            return disk_failed(path, "rename it");
-        if (rename(temp, path) != 0)
-            return disk_failed(path, "rename it into place");
-        remove_dir(old);
-        return TD_OK;
+    char old[TD__PATH], hidden[TD__STEP_NAME + sizeof TD__OLD_PREFIX];
+    snprintf(hidden, sizeof hidden, TD__OLD_PREFIX "%s", name);
+    TD_TRY(td__run_dir_path(dir, hidden, old));
+    if (rename(path, old) != 0)
+        return disk_failed(path, "rename it");
+    if (rename(temp, path) != 0) {
+        td_status st = disk_failed(path, "rename it into place");
+        (void)!rename(old, path); /* if that fails, too: the next sweep does it */
+        return st;
     }
-    return rename(temp, path) == 0 ? TD_OK : disk_failed(path, "rename it into place");
+    remove_dir(old);
+    return TD_OK;
+}
+
+/* Step 2. `temp` holds the old one afterwards, if there was one. */
+static td_status install(const td__checkpointer *c, const char *temp, const char *name)
+{
+    if (renameat2(AT_FDCWD, temp, AT_FDCWD, c->path, RENAME_EXCHANGE) == 0)
+        return TD_OK;
+    if (errno != ENOENT && access(c->path, F_OK) == 0)
+        return replace(c->dir, temp, name, c->path);
+    return rename(temp, c->path) == 0 ? TD_OK : disk_failed(c->path, "rename it into place");
 }
 
 td_status td__checkpoint_point(const char *dir, td__points *points, const char *pointer,
@@ -311,7 +338,7 @@ static td_status write_checkpoint(td__checkpointer *c)
     if (!st)
         st = td__point(c->points, TD_POINT_FILE, "rename");
     if (!st)
-        st = install(c, temp, c->path);
+        st = install(c, temp, name);
     if (!st)
         st = td__point(c->points, TD_POINT_FILE, "remove");
     remove_dir(temp);

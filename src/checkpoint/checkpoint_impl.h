@@ -9,6 +9,7 @@
 #include "run/run_dir.h"
 
 #define TD__TEMP_PREFIX ".tmp-"
+#define TD__OLD_PREFIX ".old-" /* of one that is being replaced */
 
 /* What state.json says. */
 typedef struct td__manifest {
@@ -26,6 +27,8 @@ TD_NODISCARD td_status td__manifest_read(td__manifest *m, const char *path);
 /* Size and sha256 of a file. */
 TD_NODISCARD td_status td__manifest_hash(td__manifest *m, td__checkpoint_file f, const char *path);
 
+/* ".old-step-00000100": what step-00000100 was before it is, or was to be, replaced. */
+bool td__is_replaced(const char *name);
 /* The steps of all checkpoints in dir, highest first; *out is freed with td__free. */
 TD_NODISCARD td_status td__checkpoint_list(const char *dir, uint64_t **out, int *count);
 /* Replace the name in the file `pointer`, at once. */

@@ -24,6 +24,14 @@ static int highest_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
+static bool has(const uint64_t *steps, int n, uint64_t step)
+{
+    for (int i = 0; i < n; i++)
+        if (steps[i] == step)
+            return true;
+    return false;
+}
+
 td_status td__checkpoint_list(const char *dir, uint64_t **out, int *count)
 {
     int room = 0;
@@ -36,7 +44,8 @@ td_status td__checkpoint_list(const char *dir, uint64_t **out, int *count)
     if (!d)
         return TD_OK;
     for (const struct dirent *e; (e = readdir(d));) {
-        if (!td__step_parse(e->d_name, &step))
+        const char *name = e->d_name + (td__is_replaced(e->d_name) ? strlen(TD__OLD_PREFIX) : 0);
+        if (!td__step_parse(name, &step) || has(*out, *count, step))
             continue;
         if (*count == room) {
             room = room ? 2 * room : 64;
@@ -141,10 +150,15 @@ static td_status look(const char *dir, td__checkpoint_info *out)
 static td_status look_named(const char *dir, const char *name, td__checkpoint_info *out)
 {
     char path[TD__PATH];
+    char replaced[TD__PATH], old[TD__STEP_NAME + sizeof TD__OLD_PREFIX];
     TD_TRY(td__run_dir_path(dir, name, path));
-    if (!is_dir(path))
-        return TD_FAIL(TD_EINVAL, "%s: there is no such checkpoint", path);
-    return look(path, out);
+    if (is_dir(path))
+        return look(path, out);
+    snprintf(old, sizeof old, TD__OLD_PREFIX "%s", name);
+    TD_TRY(td__run_dir_path(dir, old, replaced));
+    if (is_dir(replaced)) /* its writer died between two renames */
+        return look(replaced, out);
+    return TD_FAIL(TD_EINVAL, "%s: there is no such checkpoint", path);
 }
 
 /* A damaged one costs a warning, lack of memory the whole search. */

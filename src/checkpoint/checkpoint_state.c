@@ -49,6 +49,13 @@ bool td__step_parse(const char *name, uint64_t *step)
     return strcmp(again, name) == 0;
 }
 
+bool td__is_replaced(const char *name)
+{
+    uint64_t step;
+    size_t n = sizeof TD__OLD_PREFIX - 1;
+    return strncmp(name, TD__OLD_PREFIX, n) == 0 && td__step_parse(name + n, &step);
+}
+
 td_status td__manifest_hash(td__manifest *m, td__checkpoint_file f, const char *path)
 {
     td__file_map map;

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -142,29 +141,6 @@ td_status td__run_dir_newest(const char *parent, const char *name, char path[TD_
     if (!n)
         return TD_FAIL(TD_EINVAL, "there is no run of %s in %s to resume", name, parent);
     return numbered(parent, name, n, path);
-}
-
-td_status td__run_dir_lock(const char *dir, int *fd)
-{
-    *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0)
-        return TD_FAIL(TD_EINVAL, "%s: cannot open it: %s", dir, strerror(errno));
-    /* Where the file system knows no locks, there are none. */
-    if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        close(*fd);
-        *fd = -1;
-        return TD_FAIL(TD_EINVAL, "%s: another process is training there", dir);
-    }
-    return TD_OK;
-}
-
-bool td__run_dir_locked(const char *dir)
-{
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool locked = fd < 0 || (flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
-    if (fd >= 0)
-        close(fd);
-    return locked;
 }
 
 void td__run_dir_sweep(const char *dir)

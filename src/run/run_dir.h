@@ -19,11 +19,6 @@ TD_NODISCARD td_status td__run_dir_create(const char *parent, const char *name,
  * none); TD_EINVAL if there is none. */
 TD_NODISCARD td_status td__run_dir_newest(const char *parent, const char *name,
                                           char path[TD__PATH]);
-/* Only one process at a time may write into a run's directory: TD_EINVAL if another does. *fd is
- * the lock, closed to give it up. */
-TD_NODISCARD td_status td__run_dir_lock(const char *dir, int *fd);
-/* Does somebody hold it? Those who look do not see one another. */
-bool td__run_dir_locked(const char *dir);
 /* Take away what processes that were killed over a file of the run have left of it. */
 void td__run_dir_sweep(const char *dir);
 /* Leave a line about why the run failed in its directory (failed.txt), or take it away (why NULL).

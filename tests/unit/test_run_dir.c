@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -136,27 +135,6 @@ TEST(runs_are_numbered)
     static const char *const BAD[] = {"", ".", "../x", "a/b"};
     for (int i = 0; i < TD_LEN(BAD); i++)
         CHECK_STATUS(td__run_dir_create(parent, BAD[i], c), TD_EINVAL);
-    check_tmpdir_remove();
-}
-
-TEST(one_process_writes_into_a_run)
-{
-    int one, two;
-
-    check_tmpdir();
-    const char *dir = check_path(".");
-    CHECK_OK(td__run_dir_lock(dir, &one));
-    CHECK_STATUS(td__run_dir_lock(dir, &two), TD_EINVAL);
-    CHECK(two < 0 && strstr(td_last_error(), "another process"), "%s", td_last_error());
-    CHECK(td__run_dir_locked(dir), "nobody writes");
-    close(one);
-    /* Somebody looks, as we do. */
-    CHECK((one = open(dir, O_RDONLY | O_DIRECTORY)) >= 0 && !flock(one, LOCK_SH), "no lock");
-    CHECK(!td__run_dir_locked(dir), "who looks is taken for one who writes");
-    close(one);
-    CHECK_OK(td__run_dir_lock(dir, &two));
-    close(two);
-    CHECK_STATUS(td__run_dir_lock(check_path("nosuch"), &one), TD_EINVAL);
     check_tmpdir_remove();
 }
 
@@ -450,7 +428,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_numbered),
-        cmocka_unit_test(one_process_writes_into_a_run),
         cmocka_unit_test(what_killed_writers_left_is_swept_up),
         cmocka_unit_test(runs_that_start_together_get_their_own_directory),
         cmocka_unit_test(metrics_are_cut_on_resume),
