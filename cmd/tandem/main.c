@@ -72,9 +72,17 @@ static int run(int argc, char *const *argv)
     return rc;
 }
 
+/* A write beyond RLIMIT_FSIZE then fails with EFBIG, which is told like a full disk. Not ignored:
+ * programs that tandem starts would inherit that. */
+static void over_file_limit(int number)
+{
+    (void)number;
+}
+
 int main(int argc, char **argv)
 {
     td__explain_bus_errors();
+    signal(SIGXFSZ, over_file_limit);
     signal(SIGCHLD, SIG_DFL); /* ignored by who started us: how a child ended would not be known */
     int rc = run(argc, argv);
     errno = 0;

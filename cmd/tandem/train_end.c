@@ -3,6 +3,7 @@
  * A training that is finished and could not write everything down (the disk is full) says what it
  * has come to like any other, and fails with one line. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -195,11 +196,17 @@ int td__training_failed(td__training *t, td_status st)
 /* The training is over and its result known, but not all of it is on disk. */
 static int unsaved(const td__training *t)
 {
-    td__run_dir_failed(t->dir, t->result.unsaved);
+    char job[TD__PATH];
+
     fprintf(stderr,
-            "tandem train: step %" PRIu64 " is done but could not be saved: %s; make room there, "
-            "then: tandem train --resume=%s\n",
-            t->result.step, t->result.unsaved, t->dir);
+            "tandem train: step %" PRIu64 " is done but could not be saved: ", t->result.step);
+    if (!td__run_dir_path(t->dir, "job.yaml", job) && access(job, F_OK) != 0 && errno == ENOENT) {
+        fprintf(stderr, "%s was removed during the run: train again\n", t->dir);
+        return TD_EXIT_FAILED;
+    }
+    td__run_dir_failed(t->dir, t->result.unsaved);
+    fprintf(stderr, "%s; make room there, then: tandem train --resume=%s\n", t->result.unsaved,
+            t->dir);
     return TD_EXIT_FAILED;
 }
 

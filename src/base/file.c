@@ -96,6 +96,11 @@ static void release(td__file_out *f)
     *f = (td__file_out){.fd = -1};
 }
 
+bool td__disk_full(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EFBIG;
+}
+
 td_status td__file_out_open(td__file_out *f, const char *path)
 {
     size_t temp_bytes = strlen(path) + TEMP_EXTRA;

@@ -20,6 +20,9 @@ void td__file_map_close(td__file_map *m); /* a zeroed struct is allowed */
 /* Bytes [begin, begin + nbytes) will not be read again soon: they need no memory of ours. */
 void td__file_map_forget(const td__file_map *m, size_t begin, size_t nbytes);
 
+/* Is this errno about room: a full disk, a quota, or a limit on the size of files? */
+bool td__disk_full(int error);
+
 /* A file in the making. Errors are kept: write any number of times, look once, at commit.
  *
  *     TD_TRY(td__file_out_open(&f, path));

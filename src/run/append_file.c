@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file.h"
 #include "base/log.h"
 
 enum { MOST_HELD = 64 << 20 };
@@ -18,8 +19,8 @@ td_status td__append_open(td__append_file *f, const char *dir, const char *file,
     TD_TRY(td__run_dir_path(dir, file, f->path));
     int fd = open(f->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0)
-        return TD_FAIL(errno == ENOSPC ? TD_EIO : TD_EINVAL, "%s: cannot open it for writing: %s",
-                       f->path, strerror(errno));
+        return TD_FAIL(td__disk_full(errno) ? TD_EIO : TD_EINVAL,
+                       "%s: cannot open it for writing: %s", f->path, strerror(errno));
     if (ftruncate(fd, (off_t)keep) != 0) {
         td_status st = TD_FAIL(TD_EIO, "%s: cannot cut it: %s", f->path, strerror(errno));
         close(fd);
@@ -73,7 +74,7 @@ td_status td__append_write(td__append_file *f, const void *data, size_t nbytes)
     td_status st = td__append_flush(f);
     if (!st)
         st = put(f, data, nbytes);
-    if (!st || !f->holds || (f->error != ENOSPC && f->error != EDQUOT))
+    if (!st || !f->holds || !td__disk_full(f->error))
         return st;
     return hold(f, data, nbytes);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file.h"
 
 enum { MODE = 0777, LAST_NUMBER = 999999, PARENT_MOST = TD__PATH - 512 };
 
@@ -28,7 +29,7 @@ td_status td__run_dir_path(const char *dir, const char *file, char path[TD__PATH
 /* A path that cannot be made is the user's mistake; a disk that does not want to is not. */
 static td_status mkdir_failed(const char *path, int error)
 {
-    bool disk = error == ENOSPC || error == EDQUOT || error == EIO || error == ENOMEM;
+    bool disk = td__disk_full(error) || error == EIO || error == ENOMEM;
     return TD_FAIL(disk ? TD_EIO : TD_EINVAL, "cannot make the directory %s: %s", path,
                    strerror(error));
 }

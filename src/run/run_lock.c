@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file.h"
 #include "run/run_dir.h"
 
 enum { POLL_MS = 5, MARK = 64 };
@@ -21,8 +22,8 @@ static td_status open_lock(const char *dir, int flags, int *fd)
     TD_TRY(td__run_dir_path(dir, TD__RUN_LOCK_FILE, path));
     *fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (*fd < 0)
-        return TD_FAIL(errno == ENOSPC || errno == EDQUOT ? TD_EIO : TD_EINVAL,
-                       "%s: cannot open it: %s", path, strerror(errno));
+        return TD_FAIL(td__disk_full(errno) ? TD_EIO : TD_EINVAL, "%s: cannot open it: %s", path,
+                       strerror(errno));
     return TD_OK;
 }
 

@@ -117,7 +117,7 @@ soon has_lines mine 90 || fail "waited in vain for: has_lines mine 90"
 for how in --resume=mine '--run-dir mine'; do
     # shellcheck disable=SC2086
     "$tandem" train job.yaml "${endless[@]}" $how >out 2>err
-    [ $? -eq 2 ] && grep -q 'another process' err || fail "two at once, $how: $(cat err)"
+    [ $? -eq 2 ] && grep -q 'another job' err || fail "two at once, $how: $(cat err)"
 done
 kill -9 $pid
 wait $pid 2>/dev/null
