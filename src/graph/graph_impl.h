@@ -15,6 +15,7 @@ typedef enum td__root_kind {
     TD_ROOT_INPUT_GRAD,  /* index: position in td_program_opts.grad_inputs */
     TD_ROOT_PARAM_GRAD,  /* leaf: the param; node: its gradient, f32, dense */
     TD_ROOT_SPARSE_GRAD, /* leaf: the param; node: an embedding_rows node */
+    TD_ROOT_EDGE,        /* index: of td__cut.edges; node: a value that another piece reads */
     TD_ROOT_TRACK        /* leaf: the state; node: its new statistic; weight: of the new value */
 } td__root_kind;
 

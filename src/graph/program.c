@@ -188,18 +188,23 @@ static td_status make_slots(td_program *p)
         if (g->nodes[i]->op == TD_OP_PARAM || g->nodes[i]->op == TD_OP_STATE)
             list[p->n_slots++] = rank_leaf(g, g->nodes[i]);
     qsort(list, (size_t)p->n_slots, sizeof *list, by_rank);
-    for (int i = 0; i < p->n_slots; i++) {
+    for (int i = 0; i < p->n_slots; i++)
         p->slots[i] = list[i].slot;
-        size_t count =
-            td__align_up((size_t)td__desc_count(&list[i].slot.leaf->out[0]), TD_ALIGN_FLOATS);
-        p->slots[i].offset = p->trainable + p->states;
-        *(list[i].slot.is_state ? &p->states : &p->trainable) += count;
-        if (!p->evaluate && !list[i].slot.sparse)
+    td__free(list);
+    return TD_OK;
+}
+
+static void lay_out_slots(td_program *p)
+{
+    for (int i = 0; i < p->n_slots; i++) {
+        td__slot *slot = &p->slots[i];
+        size_t count = td__align_up((size_t)td__desc_count(&slot->leaf->out[0]), TD_ALIGN_FLOATS);
+        slot->offset = p->trainable + p->states;
+        *(slot->is_state ? &p->states : &p->trainable) += count;
+        if (!p->evaluate && !slot->sparse)
             p->space_bytes[TD_SPACE_GRAD] += count * sizeof(float);
     }
     p->space_bytes[TD_SPACE_PARAM] = (p->trainable + p->states) * sizeof(float);
-    td__free(list);
-    return TD_OK;
 }
 
 /* ---- 3. Kernels ------------------------------------------------------------------------------ */
@@ -232,6 +237,13 @@ static td_status plan_kernels(td_program *p)
     return TD_OK;
 }
 
+td_status td__program_plan(td_program *p, bool no_reuse)
+{
+    lay_out_slots(p);
+    TD_TRY(td__plan_memory(p, no_reuse));
+    return plan_kernels(p);
+}
+
 /* ---- The public functions -------------------------------------------------------------------- */
 
 static td_status build(td_program *p, const td_graph *g, const td_node *loss,
@@ -246,8 +258,7 @@ static td_status build(td_program *p, const td_graph *g, const td_node *loss,
         TD_TRY(td__order_by_phase(p->g));
         TD_TRY(td_graph_verify(p->g));
     }
-    TD_TRY(td__plan_memory(p, o->no_reuse));
-    return plan_kernels(p);
+    return td__program_plan(p, o->no_reuse);
 }
 
 static td_status create(const td_graph *g, td_node *loss, const td_program_opts *opts, bool phased,

@@ -74,6 +74,9 @@ static inline td__location *td__location_of(const td_program *p, const td_node *
  * where a root is a leaf, a shared value or not plain (graph/memory_plan.c). */
 TD_NODISCARD td_status td__own_gradients(td_graph *g);
 
+/* The rest of a program whose graph and list of slots are there: sizes, memory, kernels. */
+TD_NODISCARD td_status td__program_plan(td_program *p, bool no_reuse);
+
 /* Fill p->location, space_bytes and activations_unshared (graph/memory_plan.c). */
 TD_NODISCARD td_status td__plan_memory(td_program *p, bool no_reuse);
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/half.h"
+#include "graph/cut.h"
 #include "graph/runner.h"
 #include "graph/runner_impl.h"
 
@@ -85,6 +86,11 @@ const void *td_runner_output(const td_runner *r, int i, size_t *nbytes)
 const void *td_runner_grad_input(const td_runner *r, int i, size_t *nbytes)
 {
     return root_value(r, TD_ROOT_INPUT_GRAD, i, nbytes);
+}
+
+const void *td__runner_edge(const td_runner *r, int edge, size_t *nbytes)
+{
+    return root_value(r, TD_ROOT_EDGE, edge, nbytes);
 }
 
 float *td_runner_grads(td_runner *r, size_t *count)

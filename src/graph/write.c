@@ -10,6 +10,7 @@ static const char *const ROOT_NAMES[] = {
     [TD_ROOT_INPUT_GRAD] = "gradient of input",
     [TD_ROOT_PARAM_GRAD] = "gradient of",
     [TD_ROOT_SPARSE_GRAD] = "sparse gradient of",
+    [TD_ROOT_EDGE] = "edge",
     [TD_ROOT_TRACK] = "tracked by",
 };
 

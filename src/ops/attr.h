@@ -12,6 +12,7 @@
 typedef struct td_attr_leaf { /* input, param, state, constant */
     td_dtype dtype;
     td_shape shape;
+    int layout;       /* td_layout; PLAIN but for inputs that another program makes */
     td_init init;     /* param, state */
     const void *data; /* constant: bytes in the graph's arena, NULL for zeros */
     size_t nbytes;    /* constant: how many */

@@ -10,6 +10,7 @@ static td_status leaf_infer(const td_op_args *a, td_desc *out, int *n_out)
         return TD_FAIL(TD_EINVAL, "unknown dtype %d", (int)leaf->dtype);
     TD_TRY(td__need_valid_shape(&leaf->shape));
     out[0] = td__desc(leaf->dtype, leaf->shape);
+    out[0].layout = (td_layout)leaf->layout;
     *n_out = 1;
     return TD_OK;
 }
