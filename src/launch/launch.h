@@ -66,10 +66,6 @@ typedef struct td__launch_opts {
 TD_NODISCARD td_status td__launch_run(const td__launch_opts *o, const char *const *argv,
                                       int *exit_status);
 
-/* The same for an elastic launch: td__launch_run comes here by itself. */
-TD_NODISCARD td_status td__launch_elastic(const td__launch_opts *o, const char *const *argv,
-                                          int *exit_status);
-
 /* The agent of one host: speaks with its launcher over these descriptors until the job ends. */
 TD_NODISCARD td_status td__agent_run(int in, int out);
 

@@ -1,207 +1,172 @@
-/* launcher.c -- the launcher: starts the agents, joins their stores to a tree, passes on output,
- * and ends the job when the first rank fails. See launch.h. */
+/* launcher.c -- the launcher: starts the agents, passes on output, and ends the job when it is told
+ * to, or when its ranks have ended. See launch.h.
+ *
+ * A job whose ranks are fixed has one generation, which the launcher decides (launcher_fixed.c); of
+ * an elastic job it decides nothing: the agents agree on generations, and go on without any of them
+ * that is lost (launcher_elastic.c). All else is the same. The launcher's end is the job's: the
+ * agents see their pipes close. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/deadline.h"
 #include "base/fail.h"
-#include "launch/agent_start.h"
-#include "launch/hosts.h"
-#include "launch/launch.h"
-#include "launch/message.h"
-#include "launch/output.h"
-#include "launch/secrets.h"
-#include "launch/spawn.h"
+#include "launch/launcher_impl.h"
+#include "launch/placement.h"
+#include "launch/poll_open.h"
 
 enum {
-    FAN_OUT = 16,      /* agents below one agent's store */
-    START_MS = 60000,  /* until all agents are ready */
-    PATIENCE_MS = 5000 /* for agents after the grace time */
+    FAN_OUT = 16,       /* agents below one agent's store */
+    START_MS = 60000,   /* until all agents are ready */
+    PATIENCE_MS = 5000, /* for agents after the grace time */
+    LOOK_MS = 500,      /* at the file of hosts */
+    GRACE_MS = 5000,
+    CRASHES = 5,
+    HEARTBEAT_MS = 200,
+    LEASE_MS = 1000,
+    HANG_MS = 240000
 };
 
-typedef struct agent {
-    const td__host *host;
-    td__agent_link link;
-    bool started, ready, ended;
-    int n_ended; /* ranks */
-    char store[256];
-    char **address; /* "HOST:PORT" of its ranks, (count + 1) */
-} agent;
+typedef td__launch launch;
+typedef td__launch_agent agent;
 
-typedef struct launch {
-    const td__launch_opts *o;
-    const char *const *argv;
-    td__hosts hosts;
-    agent *agents;
-    td__output *output;
-    td__job_secrets secrets;
-    int n_ready, n_done;
-    int first, first_status; /* rank that failed first; -1: none */
-    bool killed;             /* by a signal */
-    int signal;              /* that we got */
-    td__deadline once;       /* until then a signal is of what stops us already */
-    td_status failed;        /* could not be started or lost an agent */
-    char why[512];
-    bool gone; /* GO was sent */
-    bool stopping, killing, ending;
-    td__deadline limit; /* of the current phase; 0: none */
-} launch;
+/* ---- telling ---- */
 
-static void tell(agent *a, td__msg_kind what)
+void td__launch_tell(agent *a, td__msg_kind kind, const char *one, const char *two)
 {
-    if (a->started && !a->ended && td__channel_send(&a->link.down, what, -1, NULL, 0))
-        return; /* an agent that is gone needs no words */
+    td__texts t = {0};
+    if (one)
+        td__texts_add(&t, "%s", one);
+    if (two)
+        td__texts_add(&t, "%s", two);
+    if (a->started && !a->ended) {
+        td_status st = td__channel_send(&a->link.down, kind, -1, t.data, t.used);
+        (void)st; /* the agent's end is reported separately */
+    }
+    td__texts_fini(&t);
 }
 
-static void stop(launch *l, td__msg_kind how)
+void td__launch_tell_all(launch *l, td__msg_kind kind)
+{
+    for (int i = 0; i < l->hosts.n; i++)
+        td__launch_tell(&l->agents[i], kind, NULL, NULL);
+}
+
+void td__launch_limit_end(launch *l)
+{
+    l->limit = td__deadline_in_ms((l->killing ? 0 : l->o.grace_ms) + PATIENCE_MS);
+}
+
+void td__launch_stop(launch *l, td__msg_kind how)
 {
     if (how == TD_MSG_KILL ? l->killing : l->stopping)
         return;
     l->once = l->stopping ? l->once : td__deadline_in_ms(TD_SIGNAL_MS);
     l->stopping = true;
     l->killing |= how == TD_MSG_KILL;
-    l->limit = td__deadline_in_ms((l->killing ? 0 : l->o->grace_ms) + PATIENCE_MS);
-    for (int i = 0; i < l->hosts.n; i++)
-        tell(&l->agents[i], how);
+    td__launch_limit_end(l);
+    td__launch_tell_all(l, how);
 }
 
 /* Keep the first reason, and stop. */
 static void give_up(launch *l, td_status st, const char *text)
 {
-    if (!l->failed && !l->stopping) {
+    if (!l->failed && !l->stopping && !l->over) {
         l->failed = st;
         snprintf(l->why, sizeof l->why, "%s", text);
     }
-    stop(l, TD_MSG_STOP);
+    td__launch_stop(l, TD_MSG_STOP);
 }
 
-static td_status start_agents(launch *l)
+/* ---- agents ---- */
+
+td_status td__launch_start_agent(launch *l, int i)
 {
-    for (int i = 0; i < l->hosts.n; i++) {
-        agent *a = &l->agents[i];
-        a->address = td__calloc((size_t)a->host->count + 1, sizeof *a->address);
-        if (!a->address)
-            return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", a->host->count);
-        TD_TRY(td__agent_start(l->o, a->host, &a->link));
-        a->started = true;
-    }
-    for (int i = 0; i < l->hosts.n; i++) {
-        td_status st =
-            td__agent_tell_spec(&l->agents[i].link, l->o, &l->secrets, &l->hosts, i, l->argv);
-        if (st && st != TD_EPEER) /* who is gone will be heard of with its own words */
-            return st;
-    }
-    td_status st = td__channel_send(&l->agents[0].link.down, TD_MSG_PARENT, -1, NULL, 0);
-    return st == TD_EPEER ? TD_OK : st;
+    agent *a = &l->agents[i];
+    const td__host *h = &l->hosts.host[i];
+    a->link.child = (td__child){0, -1, -1, -1, -1};
+    a->slots = h->count;
+    a->base = !l->elastic ? h->first
+              : i         ? l->agents[i - 1].base + l->agents[i - 1].slots + l->o.spares
+                          : 0;
+    TD_TRY(td__agent_start(&l->o, h, &a->link));
+    a->started = true;
+    td_status st = td__agent_tell_spec(&a->link, &l->o, &l->secrets, &l->hosts, i, l->argv);
+    return st == TD_EPEER ? TD_OK : st; /* its end is reported separately */
 }
 
-/* All agents are ready: tell each where all ranks live. */
-static td_status send_go(launch *l)
+/* All are: let them begin. */
+static td_status begin(launch *l)
 {
-    td__texts t = {0};
-    for (int i = 0; i < l->hosts.n; i++)
-        for (int k = 0; k < l->hosts.host[i].count; k++)
-            td__texts_add(&t, "%s", l->agents[i].address[k]);
-    td__texts_add(&t, "%s", l->agents[0].address[l->hosts.host[0].count]);
-    td_status st =
-        t.failed ? TD_FAIL(TD_ENOMEM, "no memory for %d addresses", l->hosts.size) : TD_OK;
-    for (int i = 0; i < l->hosts.n && !st; i++) {
-        st = td__channel_send(&l->agents[i].link.down, TD_MSG_GO, -1, t.data, t.used);
-        st = st == TD_EPEER ? TD_OK : st; /* as above */
-    }
-    td__texts_fini(&t);
-    l->gone = true;
+    l->begun = true;
     l->limit = l->stopping ? l->limit : 0;
-    return st;
+    if (!l->elastic)
+        return td__fixed_go(l);
+    for (int i = 0; i < l->hosts.n; i++)
+        td__elastic_go(l, i);
+    return TD_OK;
 }
 
 static td_status agent_ready(launch *l, int index, const td__msg *m)
 {
     agent *a = &l->agents[index];
     size_t at = 0;
-    const char *text = td__texts_next(m->data, m->nbytes, &at);
-    if (a->ready || !text || strlen(text) >= sizeof a->store)
-        return TD_FAIL(TD_EPROTO, "the agent on %s says nonsense", a->host->name);
-    snprintf(a->store, sizeof a->store, "%s", text);
-    for (int k = 0; k < a->host->count + (index == 0); k++) {
-        text = td__texts_next(m->data, m->nbytes, &at);
-        a->address[k] = text ? td__strdup(text) : NULL;
-        if (!a->address[k])
-            return TD_FAIL(TD_EPROTO, "the agent on %s names too few ports", a->host->name);
-    }
+    bool all = true;
+    const char *address = td__texts_next(m->data, m->nbytes, &at);
+    if (a->ready || !address || strlen(address) >= sizeof a->address)
+        return TD_FAIL(TD_EPROTO, "malformed message from the agent on %s",
+                       l->hosts.host[index].name);
     a->ready = true;
-    l->n_ready++;
-    for (int i = FAN_OUT * index + 1; i <= FAN_OUT * (index + 1) && i < l->hosts.n; i++) {
-        td_status st = td__channel_send(&l->agents[i].link.down, TD_MSG_PARENT, -1, a->store,
-                                        strlen(a->store) + 1);
-        if (st && st != TD_EPEER)
-            return st;
-    }
-    return l->n_ready == l->hosts.n ? send_go(l) : TD_OK;
-}
-
-static td_status rank_ended(launch *l, agent *a, const td__msg *m)
-{
-    char *end;
-    int status = (int)strtol(m->data, &end, 10); /* ends with 0: checked by the caller */
-    bool killed = strcmp(end, " killed") == 0, none = l->first < 0 && !l->stopping;
-    a->n_ended++;
-    l->n_done++;
-    /* Who was killed before anybody was told to end is the cause of those that left by themselves,
-     * also if the news of it comes later. */
-    if (status && (none || (killed && l->first >= 0 && !l->killed))) {
-        l->first = m->rank;
-        l->first_status = status;
-        l->killed = killed;
-    }
-    if (status && none)
-        stop(l, TD_MSG_STOP);
-    return TD_OK;
-}
-
-static td_status take_message(void *user, int index, const td__msg *m)
-{
-    launch *l = user;
-    agent *a = &l->agents[index];
-    bool is_text = m->nbytes && !m->data[m->nbytes - 1];
-    bool is_own = m->rank >= a->host->first && m->rank < a->host->first + a->host->count;
-    switch (m->kind) {
-    case TD_MSG_READY:
-        if (is_text)
-            return agent_ready(l, index, m);
-        break;
-    case TD_MSG_OUT:
-    case TD_MSG_ERR:
-        if (is_own)
-            return td__output_lines(l->output, m->rank, m->kind == TD_MSG_ERR, m->data, m->nbytes);
-        break;
-    case TD_MSG_EXIT:
-        if (is_text && is_own)
-            return rank_ended(l, a, m);
-        break;
-    case TD_MSG_FAILED:
-        if (is_text)
-            return TD_FAIL(TD_EIO, "host %s: %s", a->host->name, m->data);
-        break;
-    case TD_MSG_DRAIN: /* its host is to go, and no rank can */
-        l->signal = l->signal ? l->signal : SIGTERM;
-        stop(l, TD_MSG_STOP);
+    snprintf(a->address, sizeof a->address, "%s", address);
+    if (l->begun) { /* one that was added */
+        td__elastic_go(l, index);
         return TD_OK;
-    default: break;
     }
-    return TD_FAIL(TD_EPROTO, "malformed message from the agent on %s", a->host->name);
+    if (!l->elastic)
+        TD_TRY(td__fixed_ready(l, index, m, at));
+    for (int i = FAN_OUT * index + 1; i <= FAN_OUT * (index + 1) && i < l->hosts.n; i++)
+        td__launch_tell(&l->agents[i], TD_MSG_PARENT, address, NULL);
+    for (int i = 0; i < l->hosts.n; i++)
+        all &= l->agents[i].ready;
+    return all ? begin(l) : TD_OK;
+}
+
+static td_status show(launch *l, int index, const td__msg *m)
+{
+    int number = l->agents[index].base + m->rank;
+    bool is_err = m->kind == TD_MSG_ERR;
+    if (l->elastic) {
+        TD_TRY(td__output_room(l->output, number + 1, &l->o));
+        td__elastic_note_output(l, m);
+    }
+    return td__output_lines(l->output, number, is_err, m->data, m->nbytes);
+}
+
+static td_status take_message(launch *l, int index, const td__msg *m)
+{
+    const td__host *host = &l->hosts.host[index];
+    bool is_text = m->nbytes && !m->data[m->nbytes - 1];
+    bool is_own = m->rank >= 0 && m->rank < (l->elastic ? (int)TD_PLACE_PROCS : host->count);
+    if (m->kind == TD_MSG_READY && is_text)
+        return agent_ready(l, index, m);
+    if ((m->kind == TD_MSG_OUT || m->kind == TD_MSG_ERR) && is_own)
+        return show(l, index, m);
+    if (m->kind == TD_MSG_EXIT && is_text && is_own && !l->elastic) {
+        td__fixed_exit(l, index, m);
+        return TD_OK;
+    }
+    if (m->kind == TD_MSG_FAILED && is_text && !(l->elastic && l->agents[index].gone))
+        return TD_FAIL(TD_EIO, "host %s: %s", host->name, m->data);
+    if (td__elastic_hear(l, index, m))
+        return TD_OK;
+    return TD_FAIL(TD_EPROTO, "malformed message from the agent on %s", host->name);
 }
 
 /* What cannot be done with one message (no disk for the output) is no reason to leave those that
@@ -215,159 +180,244 @@ static td_status take(void *user, int index, const td__msg *m)
     return TD_OK;
 }
 
-static void agent_ended(launch *l, agent *a)
+/* What a remote shell, or the agent, has said last, after a colon; the exit status of one that did
+ * not come so far. */
+static void last_words(agent *a, bool with_status, char out[300])
 {
-    a->ended = true;
-    while (a->link.child.err >= 0) { /* its last words may still be on their way */
+    int status = 0, n;
+    while (a->link.child.err >= 0) { /* they may still be on their way */
         struct pollfd p = {a->link.child.err, POLLIN, 0};
         if (poll(&p, 1, 200) <= 0)
             break;
         td__agent_noise(&a->link);
     }
-    if (a->n_ended == a->host->count)
+    n = snprintf(out, 300, "%s%s", a->link.noise[0] ? ": " : "", a->link.noise);
+    if (!with_status || waitpid(a->link.child.pid, &status, 0) != a->link.child.pid)
         return;
-    char text[512];
-    int status = 0;
-    if (a->host->local) {
+    close(a->link.child.pidfd);
+    a->link.child.pidfd = -1;
+    snprintf(out + n, 300 - (size_t)n, " (exit status %d)",
+             WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+static void kill_left_behind(const launch *l, int index)
+{
+    char socket[96];
+    snprintf(socket, sizeof socket, "unix:@tandem-%s-%d", l->secrets.job, index);
+    if (l->elastic)
+        td__kill_marked(l->secrets.job, TD_ENV_AGENT, socket);
+    else
+        td__kill_marked(l->secrets.job, TD_ENV_STORE, l->agents[index].address);
+}
+
+static void agent_ended(launch *l, int index)
+{
+    agent *a = &l->agents[index];
+    const td__host *host = &l->hosts.host[index];
+    char text[512], words[300];
+    int n_left = 0, n_running = host->count - a->n_ended;
+    a->ended = true;
+    for (int i = 0; i < l->hosts.n; i++)
+        n_left += td__launch_is_up(l, i);
+    last_words(a, !host->local && !a->ready, words);
+    if (!l->elastic && !n_running)
+        return;
+    if (host->local)
+        kill_left_behind(l, index);
+    if (l->over || l->stopping)
+        return;
+    if (!l->elastic && host->local)
         snprintf(text, sizeof text, "the agent of this host ended before its ranks did");
-        td__kill_marked(l->secrets.job, TD_ENV_STORE, a->store);
-    } else if (!a->ready) {
-        waitpid(a->link.child.pid, &status, 0);
-        close(a->link.child.pidfd);
-        a->link.child.pidfd = -1;
-        snprintf(text, sizeof text, "cannot start an agent on host %s: %s%s(exit status %d)",
-                 a->host->name, a->link.noise, a->link.noise[0] ? " " : "",
-                 WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-    } else {
-        snprintf(text, sizeof text, "lost the agent on host %s with %d of its ranks running%s%s",
-                 a->host->name, a->host->count - a->n_ended, a->link.noise[0] ? ": " : "",
-                 a->link.noise);
+    else if (!l->begun)
+        snprintf(text, sizeof text, "cannot start an agent on host %s%s", host->name, words);
+    else if (!l->elastic)
+        snprintf(text, sizeof text, "lost the agent on host %s with %d of its ranks running%s",
+                 host->name, n_running, words);
+    else if (!n_left)
+        snprintf(text, sizeof text, "the agent on host %s was lost, and no other is left%s",
+                 host->name, words);
+    else {
+        if (a->ready)
+            td__output_say(l->output, "the agent on host %s is gone; %d left", host->name, n_left);
+        else /* one that was added */
+            td__output_say(l->output, "cannot start an agent on host %s, the others go on%s",
+                           host->name, words);
+        return;
     }
     give_up(l, TD_EPEER, text);
 }
 
 static void hear_agent(launch *l, int index)
 {
-    agent *a = &l->agents[index];
     bool eof, unread;
-    td_status st = td__agent_hear(&a->link, take, l, index, &eof, &unread);
+    td_status st = td__agent_hear(&l->agents[index].link, take, l, index, &eof, &unread);
     if (unread) { /* as if by SIGPIPE */
         l->signal = l->signal ? l->signal : SIGPIPE;
-        stop(l, TD_MSG_STOP);
+        td__launch_stop(l, TD_MSG_STOP);
     }
     if (st)
         give_up(l, st, td_last_error());
     if (eof)
-        agent_ended(l, a);
+        agent_ended(l, index);
 }
 
-/* Ranks may need the stores of other hosts until they end: agents stay until all have. */
-static void end_agents(launch *l)
-{
-    for (int i = 0; i < l->hosts.n; i++)
-        if (!l->agents[i].ended && l->agents[i].n_ended < l->agents[i].host->count)
-            return;
-    for (int i = 0; i < l->hosts.n && !l->ending; i++)
-        tell(&l->agents[i], TD_MSG_END);
-    l->ending = true;
-}
+/* ---- the loop ---- */
 
-static void hear_signal(launch *l, int fd)
+static void hear_signal(launch *l)
 {
     struct signalfd_siginfo all[8]; /* those that wait together are one */
-    if (read(fd, all, sizeof all) < (ssize_t)sizeof *all)
+    if (read(l->signals, all, sizeof all) < (ssize_t)sizeof *all)
         return;
     if (l->stopping && !td__deadline_passed(l->once))
         return;
     if (l->stopping) {
-        stop(l, TD_MSG_KILL);
+        td__launch_stop(l, TD_MSG_KILL);
         return;
     }
     l->signal = (int)all[0].ssi_signo;
-    stop(l, TD_MSG_STOP);
+    td__launch_stop(l, TD_MSG_STOP);
 }
 
 static void time_is_up(launch *l)
 {
     l->limit = 0;
-    if (!l->stopping) {
-        char text[300];
-        for (int i = 0; i < l->hosts.n; i++)
-            if (!l->agents[i].ready) {
-                snprintf(text, sizeof text, "host %s was not ready in %d s",
-                         l->agents[i].host->name, START_MS / 1000);
-                give_up(l, TD_ETIMEDOUT, text);
-            }
+    if (!l->stopping && !l->over) {
+        char text[300] = "";
+        for (int i = 0; i < l->hosts.n && !text[0]; i++)
+            if (!l->agents[i].ready)
+                snprintf(text, sizeof text, "host %s was not ready in %d s", l->hosts.host[i].name,
+                         START_MS / 1000);
+        give_up(l, TD_ETIMEDOUT, text);
     } else if (!l->killing) {
-        stop(l, TD_MSG_KILL);
+        l->stopping = true;
+        td__launch_stop(l, TD_MSG_KILL);
     } else { /* closing their pipes is what is left */
         for (int i = 0; i < l->hosts.n; i++)
             l->agents[i].ended = true;
     }
 }
 
-static td_status watch(launch *l, int signals)
+/* One round; false: no agent is left. */
+static bool go_round(launch *l, struct pollfd *p)
 {
-    struct pollfd *p = td__calloc(1 + 2 * (size_t)l->hosts.n, sizeof *p);
+    int n = l->hosts.n, first = 1 + TD_CONTROL_FDS;
+    bool any = false;
+    p[0] = (struct pollfd){l->signals, POLLIN, 0};
+    td__control_poll(l->control, p + 1);
+    for (int i = 0; i < n; i++) {
+        bool up = td__launch_is_up(l, i);
+        const td__agent_link *link = &l->agents[i].link;
+        any |= up;
+        p[first + 2 * i] = (struct pollfd){up ? link->down.in : -1, POLLIN, 0};
+        p[first + 1 + 2 * i] = (struct pollfd){up ? link->child.err : -1, POLLIN, 0};
+    }
+    if (!any)
+        return false;
+    int ms = l->limit ? td__deadline_left_ms(l->limit, START_MS) : START_MS;
+    bool grows = l->elastic && l->o.hosts_file;
+    if (td__poll_open(p, first + 2 * n, grows ? td__deadline_left_ms(l->look_at, ms) : ms) < 0 &&
+        errno != EINTR)
+        return false;
+    if (l->limit && td__deadline_passed(l->limit))
+        time_is_up(l);
+    if (p[0].revents)
+        hear_signal(l);
+    td__control_serve(l->control, p + 1, td__elastic_answer, l);
+    for (int i = 0; i < n; i++) {
+        if (p[first + 1 + 2 * i].revents && !l->agents[i].ended)
+            td__agent_noise(&l->agents[i].link);
+        if (p[first + 2 * i].revents && !l->agents[i].ended)
+            hear_agent(l, i);
+    }
+    if (!l->elastic)
+        td__fixed_end_agents(l);
+    if (grows && td__deadline_passed(l->look_at)) {
+        l->look_at = td__deadline_in_ms(LOOK_MS);
+        td__elastic_look_at_hosts(l);
+    }
+    return true;
+}
+
+static td_status watch(launch *l)
+{
+    size_t n = 1 + TD_CONTROL_FDS + 2 * (size_t)l->max_agents;
+    struct pollfd *p = td__calloc(2 * n, sizeof *p); /* see td__poll_open */
     if (!p)
         return TD_FAIL(TD_ENOMEM, "no memory to watch %d agents", l->hosts.n);
-    for (;;) {
-        int alive = 0;
-        p[0] = (struct pollfd){signals, POLLIN, 0};
-        for (int i = 0; i < l->hosts.n; i++) {
-            const agent *a = &l->agents[i];
-            alive += !a->ended;
-            p[1 + 2 * i] = (struct pollfd){a->ended ? -1 : a->link.down.in, POLLIN, 0};
-            p[2 + 2 * i] = (struct pollfd){a->ended ? -1 : a->link.child.err, POLLIN, 0};
-        }
-        if (!alive)
-            break;
-        int ms = l->limit ? td__deadline_left_ms(l->limit, START_MS) : START_MS;
-        if (poll(p, 1 + 2 * (nfds_t)l->hosts.n, ms) < 0 && errno != EINTR)
-            break;
-        if (l->limit && td__deadline_passed(l->limit))
-            time_is_up(l);
-        if (p[0].revents)
-            hear_signal(l, signals);
-        for (int i = 0; i < l->hosts.n; i++) {
-            if (p[2 + 2 * i].revents && !l->agents[i].ended)
-                td__agent_noise(&l->agents[i].link);
-            if (p[1 + 2 * i].revents && !l->agents[i].ended)
-                hear_agent(l, i);
-        }
-        end_agents(l);
-    }
+    while (go_round(l, p))
+        ;
     td__free(p);
     return TD_OK;
 }
 
-/* Say how it ended; the failed rank's name comes last. */
-static td_status conclude(launch *l, int *exit_status)
+/* ---- beginning and end ---- */
+
+static td_status find_hosts(launch *l)
 {
-    *exit_status = 0;
-    if (l->failed)
-        return TD_FAIL(l->failed, "%s", l->why);
-    if (l->first >= 0) {
-        int host = 0, s = l->first_status;
-        while (l->first >= l->hosts.host[host].first + l->hosts.host[host].count)
-            host++;
-        if (!l->o->plain)
-            td__output_tail(l->output, l->first);
-        /* A status of the program's own, 130 included, for which rank 0 has given the reason? */
-        bool said = l->o->plain && s <= 128 + SIGINT;
-        if (!said && s > 128 && s < 128 + NSIG)
-            td__output_say(l->output, "killed by signal %d (%s): rank %d of %d on host %s", s - 128,
-                           strsignal(s - 128), l->first, l->hosts.size, l->hosts.host[host].name);
-        else if (!said)
-            td__output_say(l->output, "failed with exit status %d: rank %d of %d on host %s", s,
-                           l->first, l->hosts.size, l->hosts.host[host].name);
-        *exit_status = s;
-    } else if (l->signal) {
-        if (l->signal != SIGPIPE)
-            td__output_say(l->output, "stopped by signal %d (%s)", l->signal, strsignal(l->signal));
-        *exit_status = 128 + l->signal;
+    const td__launch_opts *o = &l->o;
+    int size =
+        l->elastic ? 0 : o->size; /* elastic: hosts are places, of which some may stay free */
+    char here[32];
+    if (o->hosts && o->hosts_file)
+        return TD_FAIL(TD_EINVAL, "give the hosts or a file of hosts, not both");
+    if (o->hosts_file) {
+        if (stat(o->hosts_file, &l->file))
+            return TD_FAIL(TD_EINVAL, "cannot read %s: %s", o->hosts_file, strerror(errno));
+        TD_TRY(td__hosts_read(o->hosts_file, size, &l->hosts));
+    } else if (o->hosts) {
+        TD_TRY(td__hosts_parse(o->hosts, size, &l->hosts));
+    } else {
+        if (o->size < 1 && !l->elastic)
+            return TD_FAIL(TD_EINVAL, "how many ranks? give -n N or --hosts");
+        snprintf(here, sizeof here, "localhost:%d",
+                 l->elastic ? (int)TD_PLACE_PROCS - o->spares : o->size);
+        TD_TRY(td__hosts_parse(here, 0, &l->hosts));
     }
+    l->max_agents = l->elastic ? (int)TD_MS_AGENTS : l->hosts.n;
+    l->o.n_first = l->hosts.n;
+    if (!l->elastic)
+        return TD_OK;
+    if (!o->hosts && !o->hosts_file && o->most > l->hosts.size)
+        return TD_FAIL(
+            TD_EINVAL,
+            "%d elastic ranks and %d spares: a host runs at most %d processes; name more "
+            "hosts",
+            o->most, o->spares, (int)TD_PLACE_PROCS);
+    for (int i = 0; i < l->hosts.n; i++)
+        if (l->hosts.host[i].count + o->spares > TD_PLACE_PROCS)
+            return TD_FAIL(TD_EINVAL,
+                           "host %s: %d slots and %d spares, but a host runs at most %d "
+                           "elastic processes",
+                           l->hosts.host[i].name, l->hosts.host[i].count, o->spares,
+                           (int)TD_PLACE_PROCS);
+    if (l->hosts.n > TD_MS_AGENTS || o->most > TD_MS_MEMBERS)
+        return TD_FAIL(TD_EINVAL, "an elastic job has at most %d hosts and %d ranks",
+                       (int)TD_MS_AGENTS, (int)TD_MS_MEMBERS);
+    if (l->hosts.size < o->min_ranks)
+        return TD_FAIL(TD_EINVAL, "%d ranks, but the hosts have %d slots", o->min_ranks,
+                       l->hosts.size);
     return TD_OK;
+}
+
+static td_status run(launch *l)
+{
+    TD_TRY(find_hosts(l));
+    l->agents = td__calloc((size_t)l->max_agents, sizeof *l->agents);
+    if (!l->agents)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l->max_agents);
+    TD_TRY(td__output_create(l->elastic ? l->o.most : l->hosts.size, &l->o, &l->output));
+    td__output_interrupt(l->output, l->signals);
+    TD_TRY(td__job_secrets_init(&l->secrets, l->o.tls));
+    if (l->elastic) {
+        TD_TRY(td__job_status_create(&l->news));
+        TD_TRY(td__control_create(l->secrets.job, l->o.control, &l->control));
+    }
+    l->limit = td__deadline_in_ms(START_MS);
+    l->look_at = td__deadline_in_ms(LOOK_MS);
+    for (int i = 0; i < l->hosts.n; i++)
+        TD_TRY(td__launch_start_agent(l, i));
+    td__launch_tell(&l->agents[0], TD_MSG_PARENT, NULL, NULL);
+    return watch(l);
 }
 
 static void release_agents(launch *l)
@@ -376,26 +426,32 @@ static void release_agents(launch *l)
         agent *a = &l->agents[i];
         if (a->started)
             td__agent_release(&a->link, PATIENCE_MS);
-        for (int k = 0; a->address && k <= a->host->count; k++)
-            td__free(a->address[k]);
-        td__free(a->address);
+        for (int k = 0; a->rank_address && k <= l->hosts.host[i].count; k++)
+            td__free(a->rank_address[k]);
+        td__free(a->rank_address);
     }
     td__free(l->agents);
 }
 
-static td_status find_hosts(const td__launch_opts *o, td__hosts *out)
+/* Say how it ended. */
+static td_status conclude(launch *l, int *exit_status)
 {
-    char here[32];
-    if (o->hosts && o->hosts_file)
-        return TD_FAIL(TD_EINVAL, "give the hosts or a file of hosts, not both");
-    if (o->hosts_file)
-        return td__hosts_read(o->hosts_file, o->size, out);
-    if (o->hosts)
-        return td__hosts_parse(o->hosts, o->size, out);
-    if (o->size < 1)
-        return TD_FAIL(TD_EINVAL, "how many ranks? give -n N or --hosts");
-    snprintf(here, sizeof here, "localhost:%d", o->size);
-    return td__hosts_parse(here, 0, out);
+    if (l->elastic)
+        td__elastic_conclude(l);
+    else
+        td__fixed_conclude(l);
+    if (l->failed)
+        return TD_FAIL(l->failed, "%s", l->why);
+    if (l->over) {
+        if (l->cause[0])
+            td__output_say(l->output, "%s", l->cause);
+        *exit_status = l->status;
+    } else if (l->signal) {
+        if (l->signal != SIGPIPE)
+            td__output_say(l->output, "stopped by signal %d (%s)", l->signal, strsignal(l->signal));
+        *exit_status = 128 + l->signal;
+    }
+    return TD_OK;
 }
 
 /* Descriptors 0, 1 and 2 must not become something else by chance. */
@@ -408,51 +464,48 @@ static void hold_standard_fds(void)
         close(fd);
 }
 
+static void set_defaults(td__launch_opts *o)
+{
+    o->grace_ms = o->grace_ms ? o->grace_ms : GRACE_MS;
+    o->out = o->out ? o->out : STDOUT_FILENO;
+    o->err = o->err ? o->err : STDERR_FILENO;
+    o->crashes = o->crashes ? o->crashes : CRASHES;
+    o->heartbeat_ms = o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_MS;
+    o->lease_ms = o->lease_ms ? o->lease_ms : LEASE_MS;
+    o->hang_ms = o->hang_ms ? o->hang_ms : HANG_MS;
+}
+
 td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, int *exit_status)
 {
-    td__launch_opts o = *opts;
-    launch l = {.o = &o, .argv = argv, .first = -1};
+    launch *l = td__calloc(1, sizeof *l);
     sigset_t set, old;
-    td_status st = TD_OK;
+    *exit_status = 0;
+    if (!l)
+        return TD_FAIL(TD_ENOMEM, "no memory for a launch");
+    *l = (launch){.o = *opts, .elastic = opts->most > 0, .argv = argv, .first = -1};
+    set_defaults(&l->o);
     hold_standard_fds();
-    o.grace_ms = o.grace_ms ? o.grace_ms : 5000;
-    o.out = o.out ? o.out : STDOUT_FILENO;
-    o.err = o.err ? o.err : STDERR_FILENO;
-    if (o.most)
-        return td__launch_elastic(&o, argv, exit_status);
-    TD_TRY(find_hosts(&o, &l.hosts));
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, &old);
     void (*old_pipe)(int) = signal(SIGPIPE, SIG_IGN);
-    int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (signals < 0)
-        TD_TRY_OR(st, done, TD_FAIL(TD_EIO, "cannot watch signals: %s", strerror(errno)));
-    TD_TRY_OR(st, done, td__output_create(l.hosts.size, &o, &l.output));
-    td__output_interrupt(l.output, signals);
-    TD_TRY_OR(st, done, td__job_secrets_init(&l.secrets, o.tls));
-    l.agents = td__calloc((size_t)l.hosts.n, sizeof *l.agents);
-    if (!l.agents)
-        TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l.hosts.n));
-    for (int i = 0; i < l.hosts.n; i++) {
-        l.agents[i].host = &l.hosts.host[i];
-        l.agents[i].link.child = (td__child){0, -1, -1, -1, -1};
-    }
-    l.limit = td__deadline_in_ms(START_MS);
-    TD_TRY_OR(st, done, start_agents(&l));
-    TD_TRY_OR(st, done, watch(&l, signals));
-done:
-    release_agents(&l);
+    l->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    td_status st =
+        l->signals < 0 ? TD_FAIL(TD_EIO, "cannot watch signals: %s", strerror(errno)) : run(l);
+    release_agents(l);
     if (!st)
-        st = conclude(&l, exit_status);
-    td__output_destroy(l.output);
-    td__hosts_fini(&l.hosts);
-    td__job_secrets_fini(&l.secrets);
-    if (signals >= 0)
-        close(signals);
+        st = conclude(l, exit_status);
+    td__control_destroy(l->control);
+    td__job_status_destroy(l->news);
+    td__output_destroy(l->output);
+    td__hosts_fini(&l->hosts);
+    td__job_secrets_fini(&l->secrets);
+    if (l->signals >= 0)
+        close(l->signals);
     signal(SIGPIPE, old_pipe);
     sigprocmask(SIG_SETMASK, &old, NULL);
+    td__free(l);
     return st;
 }

@@ -21,7 +21,7 @@ typedef struct td__worker {
     bool used, done;
     bool ended; /* its end can be waited for */
     uint32_t proc;
-    int slot; /* names its output: its rank, or among elastic processes the lowest that was free */
+    int slot; /* names its output on this host: of its rank, or the lowest that was free */
     td__child child;
     td__lines out, err;
     td__link link; /* fd -1: has not come yet */

@@ -30,7 +30,7 @@ static void add_elastic_env(const td__workers *w, const worker *k, td__texts *t)
 static int next_slot(const td__workers *w)
 {
     if (w->plan)
-        return td__agent_spec_host(w->s)->first + (int)w->n_started;
+        return (int)w->n_started;
     for (int slot = 0;; slot++) {
         bool taken = false;
         for (int i = 0; i < w->max; i++)
@@ -51,7 +51,7 @@ td_status td__worker_start(td__workers *w, uint64_t now)
     k->proc = td__ms_proc(w->s->index, ++w->n_started);
     td__texts t = {0};
     if (w->plan)
-        td__rank_env(w->plan, k->slot, &t);
+        td__rank_env(w->plan, td__agent_spec_host(w->s)->first + k->slot, &t);
     else
         add_elastic_env(w, k, &t);
     char **env = td__rank_environ(environ, &t);

@@ -1,0 +1,92 @@
+/* launcher_impl.h -- a launch, as its launcher sees it: shared by the launcher itself (launcher.c),
+ * what it does for fixed ranks (launcher_fixed.c) and for elastic ones (launcher_elastic.c). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_LAUNCH_LAUNCHER_IMPL_H
+#define TD_LAUNCH_LAUNCHER_IMPL_H
+
+#include <sys/stat.h>
+
+#include "base/deadline.h"
+#include "launch/agent_start.h"
+#include "launch/control.h"
+#include "launch/job_status.h"
+#include "launch/launch.h"
+#include "launch/membership.h"
+#include "launch/output.h"
+#include "launch/secrets.h"
+
+typedef struct td__launch_agent {
+    td__agent_link link;
+    bool started, ready, gone, ended; /* gone: was told to go on, and with whom */
+    char address[256];                /* of its store, or where the other agents reach it */
+    int base;                         /* number of the output of its first process */
+    int n_ended;                      /* fixed ranks */
+    char **rank_address;              /* fixed: "HOST:PORT" of its ranks, (count + 1) */
+    int slots;                        /* elastic: processes that may run there */
+} td__launch_agent;
+
+typedef struct td__launch {
+    td__launch_opts o;
+    bool elastic;
+    const char *const *argv;
+    td__hosts hosts;          /* hosts.host[i] is that of agents[i]; it only grows */
+    td__launch_agent *agents; /* (max_agents) */
+    int max_agents;
+    td__output *output;
+    td__job_secrets secrets;
+    int signals;        /* their descriptor; */
+    int signal;         /* that we got */
+    td__deadline once;  /* until then a signal is of what stops us already */
+    td__deadline limit; /* of the current phase; 0: none */
+    bool begun, stopping, killing;
+    bool over;        /* the job has ended by itself; */
+    int status;       /* so, */
+    char cause[512];  /* because of this; "": nothing more is to be said */
+    td_status failed; /* it could not be started, or was lost; */
+    char why[512];
+    /* Fixed. */
+    int first, first_status; /* rank that failed first; -1: none */
+    bool killed;             /* by a signal */
+    bool ending;             /* the agents were told */
+    /* Elastic. */
+    td__control *control;
+    td__job_status *news;
+    uint64_t generation;
+    int ranks;               /* of the generation, */
+    char reason[TD_MS_TEXT]; /* and why it was formed */
+    char last[1024];         /* line that a process wrote to its standard error */
+    struct stat file;        /* the hosts file, as it was read last */
+    td__deadline look_at;
+} td__launch;
+
+static inline bool td__launch_is_up(const td__launch *l, int agent)
+{
+    return l->agents[agent].started && !l->agents[agent].ended;
+}
+
+/* launcher.c */
+void td__launch_tell(td__launch_agent *a, td__msg_kind kind, const char *one, const char *two);
+void td__launch_tell_all(td__launch *l, td__msg_kind kind);
+void td__launch_stop(td__launch *l, td__msg_kind how);
+TD_NODISCARD td_status td__launch_start_agent(td__launch *l, int i);
+/* How long the agents have, from now on, to end with what they run. */
+void td__launch_limit_end(td__launch *l);
+
+/* launcher_fixed.c: addresses of an agent's ranks; GO; a rank's end; all have ended; the text of
+ * how it ended. */
+TD_NODISCARD td_status td__fixed_ready(td__launch *l, int index, const td__msg *m, size_t at);
+TD_NODISCARD td_status td__fixed_go(td__launch *l);
+void td__fixed_exit(td__launch *l, int index, const td__msg *m);
+void td__fixed_end_agents(td__launch *l);
+void td__fixed_conclude(td__launch *l);
+
+/* launcher_elastic.c: GO for one agent; what only agents of elastic ranks say (false: this is no
+ * such message); their output; orders; the file of hosts; the text of how it ended. */
+void td__elastic_go(td__launch *l, int index);
+bool td__elastic_hear(td__launch *l, int index, const td__msg *m);
+void td__elastic_note_output(td__launch *l, const td__msg *m);
+void td__elastic_answer(void *launch, const char *question, td__text *out);
+void td__elastic_look_at_hosts(td__launch *l);
+void td__elastic_conclude(td__launch *l);
+
+#endif
