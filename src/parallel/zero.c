@@ -33,7 +33,7 @@ typedef struct stack {
 
 struct td__zero {
     td__zero_opts o;
-    td__zero_map map;
+    td__ownership map;
     int rank, size;
     size_t piece;        /* floats */
     int slots, depth;    /* of a rank in one reduce; stores */
@@ -52,12 +52,12 @@ struct td__zero {
 
 /* ---- Sizes ----------------------------------------------------------------------------------- */
 
-static size_t piece_of(const td__zero_map *m)
+static size_t piece_of(const td__ownership *m)
 {
-    size_t most = LEAST, piece = STAGING / (size_t)m->size;
+    size_t most = LEAST, piece = STAGING / (size_t)m->ranks;
     for (int b = 0; b < m->n; b++)
-        if (td__zero_widest(m, b) > most)
-            most = td__zero_widest(m, b);
+        if (td__shard_widest(m, b) > most)
+            most = td__shard_widest(m, b);
     piece = piece > LEAST ? piece : LEAST;
     return td__align_up(piece < most ? piece : most, 16);
 }
@@ -92,14 +92,14 @@ static int depth_of(int stage, int size, int micro_batches, int accumulate)
     return most;
 }
 
-size_t td__zero_nbytes(const td__zero_map *m, const td__zero_case *c)
+size_t td__zero_nbytes(const td__ownership *m, const td__zero_case *c)
 {
-    size_t owned = 0, piece = piece_of(m), size = (size_t)m->size;
-    for (int r = 0; r < m->size; r++)
-        if (td__zero_owned(m, r) > owned)
-            owned = td__zero_owned(m, r);
-    size_t slots = (size_t)slots_of(c->stage, m->size, c->micro_batches, c->accumulate);
-    size_t depth = (size_t)depth_of(c->stage, m->size, c->micro_batches, c->accumulate);
+    size_t owned = 0, piece = piece_of(m), size = (size_t)m->ranks;
+    for (int r = 0; r < m->ranks; r++)
+        if (td__ownership_owned(m, r) > owned)
+            owned = td__ownership_owned(m, r);
+    size_t slots = (size_t)slots_of(c->stage, m->ranks, c->micro_batches, c->accumulate);
+    size_t depth = (size_t)depth_of(c->stage, m->ranks, c->micro_batches, c->accumulate);
     return sizeof(float) * ((depth + (c->mirrors ? 1 : 0)) * owned +
                             size * piece * ((c->shared ? size : 1) + slots));
 }
@@ -111,22 +111,30 @@ static size_t mirror_nbytes(const td__zero *z)
     return z->mirror_at ? (z->mirror_at[z->map.params] + 1) * sizeof(float) : 0;
 }
 
+/* The ring begins with rank 0. */
+static void find_neighbours(td__zero *z, const td__holding *of)
+{
+    z->mirror = of[z->rank].mirror;
+    for (int r = 0; r < z->size; r++)
+        if (of[r].mirror == z->rank)
+            z->mirrored_by = r;
+    for (int r = z->rank; r != 0; r = of[r].mirror)
+        z->place++;
+}
+
 static td_status set_up_mirror(td__zero *z)
 {
-    int *order = td__calloc((size_t)z->size, sizeof *order);
+    td__holding *of = td__calloc((size_t)z->size, sizeof *of);
     z->mirror_at = td__calloc((size_t)z->map.params + 1, sizeof *z->mirror_at);
-    if (!order || !z->mirror_at) {
-        td__free(order);
-        return TD_FAIL(TD_ENOMEM, "no memory for a ring of %d ranks", z->size);
-    }
-    td__zero_ring(td__comm_host_of(z->o.comm), z->size, order);
-    z->mirror = td__zero_before(order, z->size, z->rank);
-    while (order[z->place] != z->rank)
-        z->place++;
-    z->mirrored_by = order[(z->place + 1) % z->size];
-    td__free(order);
+    td_status st = of && z->mirror_at
+                       ? td__holdings_of(td__comm_host_of(z->o.comm), NULL, z->size, of)
+                       : TD_FAIL(TD_ENOMEM, "no memory for a ring of %d ranks", z->size);
+    if (!st)
+        find_neighbours(z, of);
+    td__free(of);
+    TD_TRY(st);
     for (int b = 0; b < z->map.params; b++)
-        z->mirror_at[b + 1] = z->mirror_at[b] + td__zero_slice(&z->map, b, z->mirror);
+        z->mirror_at[b + 1] = z->mirror_at[b] + td__shard_count(&z->map, b, z->mirror);
     z->mirror_sums = td__alloc_block(mirror_nbytes(z));
     return z->mirror_sums ? TD_OK
                           : TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of mirrored gradients",
@@ -138,11 +146,11 @@ static td_status set_up(td__zero *z)
     const td__zero_opts *o = &z->o;
     size_t size = (size_t)z->size;
 
-    TD_TRY(td__zero_map_init(&z->map, o->params, z->size, o->bucket_nbytes));
+    TD_TRY(td__ownership_init(&z->map, o->params, z->size, o->bucket_nbytes));
     z->piece = piece_of(&z->map);
     z->slots = slots_of(o->stage, z->size, o->micro_batches, o->accumulate);
     z->depth = depth_of(o->stage, z->size, o->micro_batches, o->accumulate);
-    z->owned = td__align_up(td__zero_owned(&z->map, z->rank) + 1, 16);
+    z->owned = td__align_up(td__ownership_owned(&z->map, z->rank) + 1, 16);
     z->own_at = td__calloc((size_t)z->map.n + 1, sizeof *z->own_at);
     z->stacks = td__calloc((size_t)z->map.n + 1, sizeof *z->stacks);
     z->store = td__alloc_block((size_t)z->depth * z->owned * sizeof(float));
@@ -151,7 +159,7 @@ static td_status set_up(td__zero *z)
         return TD_FAIL(TD_ENOMEM, "no memory for %d times %zu floats of gradients", z->depth,
                        z->owned);
     for (int b = 0; b < z->map.n; b++)
-        z->own_at[b + 1] = z->own_at[b] + td__zero_slice(&z->map, b, z->rank);
+        z->own_at[b + 1] = z->own_at[b] + td__shard_count(&z->map, b, z->rank);
     if (o->stage == 3) {
         size_t all;
         float *block = td_params_block(o->params, &all);
@@ -193,7 +201,7 @@ void td__zero_destroy(td__zero *z)
     td__free(z->mirror_at);
     td__free(z->own_at);
     td__free(z->stacks);
-    td__zero_map_fini(&z->map);
+    td__ownership_fini(&z->map);
     td__free(z);
 }
 
@@ -207,9 +215,14 @@ int td__zero_rank(const td__zero *z)
     return z->rank;
 }
 
-const td__zero_map *td__zero_map_of(const td__zero *z)
+const td__ownership *td__zero_ownership(const td__zero *z)
 {
     return &z->map;
+}
+
+td__holding td__zero_holding(const td__zero *z)
+{
+    return (td__holding){z->size, z->rank, z->mirror};
 }
 
 int td__zero_mirror(const td__zero *z)
@@ -247,14 +260,14 @@ void td__zero_begin(td__zero *z)
 /* Elements of rank r's slice of bucket b in the piece that begins at `at`. */
 static size_t in_piece(const td__zero *z, int b, int r, size_t at)
 {
-    size_t n = td__zero_slice(&z->map, b, r);
+    size_t n = td__shard_count(&z->map, b, r);
     return n <= at ? 0 : n - at < z->piece ? n - at : z->piece;
 }
 
 /* Elements that every rank sends of the piece, and of the last one no more than needed. */
 static size_t piece_count(const td__zero *z, int b, size_t at)
 {
-    size_t left = td__zero_widest(&z->map, b) - at;
+    size_t left = td__shard_widest(&z->map, b) - at;
     return left < z->piece ? left : z->piece;
 }
 
@@ -275,7 +288,7 @@ static void note_sent(td__zero *z, size_t count)
 static td_status exchange(td__zero *z, int b, const td__partial *mine, int n_mine, int slots,
                           size_t at)
 {
-    const size_t *cut = td__zero_cut(&z->map, b);
+    const size_t *cut = td__shards_of(&z->map, b);
     size_t count = piece_count(z, b, at);
 
     TD_TRY(have_send(z));
@@ -372,7 +385,7 @@ static void add_leaves(td__zero *z, int b, size_t at, const td__rank_leaf *leave
 td_status td__zero_reduce(td__zero *z, int b, const td__partial *mine, int n_mine,
                           const td__rank_leaf *leaves, int n_leaves)
 {
-    size_t widest = td__zero_widest(&z->map, b);
+    size_t widest = td__shard_widest(&z->map, b);
     stack after = z->stacks[b];
     int slots = 0;
 
@@ -394,7 +407,7 @@ const float *td__zero_sum(td__zero *z, int b)
 
     open_stack(z, b, 0, &s);
     td__grad_plan(&s, true, &sum);
-    td__grad_blend(&sum, 0, td__zero_slice(&z->map, b, z->rank));
+    td__grad_blend(&sum, 0, td__shard_count(&z->map, b, z->rank));
     TD_ASSERT(s.n == 1 && s.at[0].dense, "%d partials of bucket %d are left", s.n, b);
     z->stacks[b] = (stack){.at = {{s.at[0].tree, store_of(z, b, 0, s.at[0].dense)}}, .n = 1};
     return s.at[0].dense;
@@ -456,8 +469,8 @@ const float *td__zero_mirror_sum(const td__zero *z, int b)
 /* own: this rank's slice; out: the whole bucket; skip_own: it is there already. */
 static td_status gather(td__zero *z, int b, const float *own, int root, float *out, bool skip_own)
 {
-    const size_t *cut = td__zero_cut(&z->map, b);
-    size_t widest = td__zero_widest(&z->map, b);
+    const size_t *cut = td__shards_of(&z->map, b);
+    size_t widest = td__shard_widest(&z->map, b);
 
     TD_TRY(have_send(z));
     for (size_t at = 0; at < widest; at += z->piece) {
@@ -487,13 +500,13 @@ td_status td__zero_gather(td__zero *z, int b)
 {
     size_t all;
     float *block = td_params_block(z->o.params, &all);
-    return gather(z, b, block + td__zero_cut(&z->map, b)[z->rank], -1, block + z->map.begin[b],
+    return gather(z, b, block + td__shards_of(&z->map, b)[z->rank], -1, block + z->map.begin[b],
                   true);
 }
 
 void td__zero_drop(td__zero *z, int b)
 {
-    const size_t *cut = td__zero_cut(&z->map, b);
+    const size_t *cut = td__shards_of(&z->map, b);
     size_t all;
     float *block = td_params_block(z->o.params, &all);
 

@@ -1,7 +1,7 @@
 /* zero.h -- a sharded optimizer (ZeRO, Rajbhandari 2020): ranks that train together hold the
  * optimizer's state, then gradients, then params, in slices instead of whole.
  *
- *   stage   held whole by every rank      held in slices (zero_map.h)
+ *   stage   held whole by every rank      held in slices (ownership.h)
  *   1       params, gradients             optimizer state, the sum of gradients
  *   2       params                        gradients too: a bucket is sent to its owners as soon as
  *                                         backward has made it, and its memory is given back
@@ -25,7 +25,7 @@
 #define TD_PARALLEL_ZERO_H
 
 #include "parallel/rank_tree.h"
-#include "parallel/zero_map.h"
+#include "parallel/ownership.h"
 #include "tandem/coll.h"
 
 enum { TD__ZERO_STAGES = 4 };
@@ -38,15 +38,17 @@ typedef struct td__zero_opts {
     int stage;                     /* 1 to 3 */
     int micro_batches, accumulate; /* of a batch; the most batches of a step */
     size_t bucket_nbytes;          /* 0: the default */
-    bool mirrors;                  /* every rank holds the slices of another too (zero_map.h) */
+    bool mirrors;                  /* every rank holds the slices of another too (ownership.h) */
 } td__zero_opts;
 
 TD_NODISCARD td_status td__zero_create(const td__zero_opts *opts, td__zero **out);
 void td__zero_destroy(td__zero *z); /* NULL is allowed; local */
 int td__zero_stage(const td__zero *z);
 int td__zero_rank(const td__zero *z);
-const td__zero_map *td__zero_map_of(const td__zero *z);
-int td__zero_mirror(const td__zero *z); /* the rank whose slices this one mirrors; -1: none */
+const td__ownership *td__zero_ownership(const td__zero *z);
+/* What this rank holds; its mirror is the rank whose shards it holds too. */
+td__holding td__zero_holding(const td__zero *z);
+int td__zero_mirror(const td__zero *z); /* -1: none */
 /* The comm is about to be destroyed, what is local stays: the sums of a step can still be read. */
 void td__zero_leave(td__zero *z);
 
@@ -86,6 +88,6 @@ typedef struct td__zero_case {
     int stage, micro_batches, accumulate;
     bool shared, mirrors;
 } td__zero_case;
-size_t td__zero_nbytes(const td__zero_map *m, const td__zero_case *c);
+size_t td__zero_nbytes(const td__ownership *m, const td__zero_case *c);
 
 #endif

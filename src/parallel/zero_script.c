@@ -11,7 +11,7 @@ enum { NEVER = 1 << 30, BUCKETS_KEPT = 2 };
 
 typedef struct writer {
     td__zero_script *s;
-    const td__zero_map *m;
+    const td__ownership *m;
     const td__param_use *uses;
     int n_uses, steps;
     int *last;  /* by bucket: the step that makes its gradients final; steps - 1 if none does */
@@ -113,7 +113,7 @@ static td_status reduce(writer *w, int step)
 }
 
 /* Room: for the largest bucket and one more like the usual. */
-static size_t room_of(const td__zero_map *m)
+static size_t room_of(const td__ownership *m)
 {
     size_t most = 0;
     for (int b = 0; b < m->params; b++) {
@@ -158,7 +158,7 @@ static td_status write_plain(writer *w, int stage, bool evaluate)
     return TD_OK;
 }
 
-td_status td__zero_script_init(td__zero_script *s, const td__zero_map *m, const td_program *p,
+td_status td__zero_script_init(td__zero_script *s, const td__ownership *m, const td_program *p,
                                const td_params *ps, int stage, bool evaluate)
 {
     td__param_use *uses = NULL;

@@ -11,7 +11,7 @@
 #ifndef TD_PARALLEL_ZERO_SCRIPT_H
 #define TD_PARALLEL_ZERO_SCRIPT_H
 
-#include "parallel/zero_map.h"
+#include "parallel/ownership.h"
 
 typedef enum td__zero_act { TD__ZERO_GATHER, TD__ZERO_DROP, TD__ZERO_REDUCE } td__zero_act;
 
@@ -29,7 +29,7 @@ typedef struct td__zero_script {
 
 /* For p at a stage (2: gradients alone; evaluation programs: params alone). p NULL: the script that
  * fits every program: all is gathered before and reduced after. */
-TD_NODISCARD td_status td__zero_script_init(td__zero_script *s, const td__zero_map *m,
+TD_NODISCARD td_status td__zero_script_init(td__zero_script *s, const td__ownership *m,
                                             const td_program *p, const td_params *ps, int stage,
                                             bool evaluate);
 void td__zero_script_fini(td__zero_script *s);

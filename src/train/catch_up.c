@@ -87,11 +87,17 @@ int td__hello_compare(const td__hello *a, const td__hello *b)
     return 0;
 }
 
+/* Has rank r the same state as rank best? */
+static bool is_holder(const td__hello *all, int r, int best)
+{
+    return td__hello_compare(&all[r], &all[best]) == 0 && all[r].crc == all[best].crc;
+}
+
 static int holders(const td__hello *all, int n, int who)
 {
     int same = 0;
     for (int r = 0; r < n; r++)
-        same += td__hello_compare(&all[r], &all[who]) == 0 && all[r].crc == all[who].crc;
+        same += is_holder(all, r, who);
     return same;
 }
 
@@ -143,29 +149,41 @@ static td_status broadcast_all(td_comm *comm, const cargo *c, int root)
     return TD_OK;
 }
 
-/* Holder number k of h sends to those behind whose numbers are k, k + h, ... */
+/* Who sends to whom: every rank is to hold everything, and the holders of the best state do. */
+static td_status plan(td__trainer *t, const td__hello *all, int best, td__reshard *out)
+{
+    static const td__holding EVERYTHING = {.ranks = 1, .rank = 0, .mirror = -1};
+    td__holder *from = td__calloc((size_t)t->ranks, sizeof *from);
+    td__holding *to = td__calloc((size_t)t->ranks, sizeof *to);
+    td_status st = from && to ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", t->ranks);
+
+    for (int r = 0; !st && r < t->ranks; r++) {
+        from[r] = (td__holder){.n = is_holder(all, r, best), .of = {EVERYTHING}};
+        to[r] = EVERYTHING;
+    }
+    if (!st)
+        st = td__reshard_plan(out, t->params, t->o.bucket_nbytes, t->ranks, from, to);
+    td__free(from);
+    td__free(to);
+    return st;
+}
+
 static td_status transfer(td__trainer *t, const td__hello *all, int best, const cargo *c)
 {
-    int n = t->ranks, h = holders(all, n, best), k = 0, behind = 0;
-    if (h == 1)
-        return broadcast_all(t->o.comm, c, best);
-    int *holder = td__calloc((size_t)n, sizeof *holder);
-    if (!holder)
-        return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n);
-    for (int r = 0; r < n; r++)
-        if (td__hello_compare(&all[r], &all[best]) == 0 && all[r].crc == all[best].crc)
-            holder[k++] = r;
+    td__reshard p;
     td_status st = TD_OK;
-    for (int r = 0; r < n && !st; r++) {
-        if (td__hello_compare(&all[r], &all[best]) == 0 && all[r].crc == all[best].crc)
-            continue;
-        int from = holder[behind++ % h];
-        if (t->rank == from)
+
+    if (holders(all, t->ranks, best) == 1)
+        return broadcast_all(t->o.comm, c, best);
+    TD_TRY(plan(t, all, best, &p));
+    for (int r = 0; r < t->ranks && !st; r++) {
+        int from = p.whole_from[r];
+        if (from != r && t->rank == from)
             st = send_all(t->o.comm, c, r);
-        else if (t->rank == r)
+        else if (from != r && t->rank == r)
             st = receive_all(t->o.comm, c, from);
     }
-    td__free(holder);
+    td__reshard_fini(&p);
     return st;
 }
 

@@ -17,8 +17,8 @@ typedef struct td__hello {
     uint64_t last;      /* generation that this process was in; 0: none */
     int32_t rank, size; /* there */
     /* Slices. */
-    int32_t n_layouts;
-    td__layout layout[TD__MOST_LAYOUTS];
+    int32_t n_holdings;
+    td__holding holding[TD__MOST_HOLDINGS];
     uint32_t prepared; /* it can make the step after its state's, without help */
     uint32_t whole;    /* it has all params */
 } td__hello;

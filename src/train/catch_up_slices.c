@@ -8,7 +8,7 @@
  * checkpoint.
  *
  *   1. settle    the update that this rank is prepared for is made, if others have made it
- *   2. move      slices go to where the map of the new world wants them (slices_move.h)
+ *   2. move      slices go to where the map of the new world wants them (elastic/shard_move.h)
  *   3. gather    at stages 1 and 2: all params to all, if somebody misses some
  *   4. drop      all have theirs (a barrier): what was held before is given back
  *
@@ -24,6 +24,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm.h"
+#include "elastic/shard_move.h"
 #include "train/catch_up.h"
 #include "train/slices.h"
 
@@ -42,28 +43,28 @@ static td_status release(td__trainer *t)
     td_optimizer *none;
     drop_old(t);
     t->has_state = t->whole = false;
-    t->layout = (td__layout){.size = 0};
+    t->holding = (td__holding){.ranks = 0};
     TD_TRY(td__optim_create_own(&t->o.optim, t->params, &(td__optim_range){0, 0}, 0, &none));
     td_optimizer_destroy(t->optimizer);
     t->optimizer = none;
     return TD_OK;
 }
 
-/* The optimizers of all layouts: the newest first, as the hello says them. */
-static void held(td__trainer *t, td_optimizer *out[TD__MOST_LAYOUTS])
+/* The optimizers of all holdings: the newest first, as the hello says them. */
+static void held(td__trainer *t, td_optimizer *out[TD__MOST_HOLDINGS])
 {
     out[0] = t->optimizer;
     for (int i = 0; i < t->n_old; i++)
         out[1 + i] = t->old_optimizer[t->n_old - 1 - i];
 }
 
-/* o, of layout l, is what is held from now on; what was before is kept until drop_old. */
-static void take(td__trainer *t, td_optimizer *o, td__layout l)
+/* o, of holding l, is what is held from now on; what was before is kept until drop_old. */
+static void take(td__trainer *t, td_optimizer *o, td__holding l)
 {
-    enum { MOST_OLD = TD__MOST_LAYOUTS - 1 };
+    enum { MOST_OLD = TD__MOST_HOLDINGS - 1 };
     if (o == t->optimizer)
         return;
-    if (!t->layout.size) {
+    if (!t->holding.ranks) {
         td_optimizer_destroy(t->optimizer);
     } else {
         if (t->n_old == MOST_OLD) {
@@ -71,22 +72,22 @@ static void take(td__trainer *t, td_optimizer *o, td__layout l)
             t->n_old--;
             memmove(t->old_optimizer, t->old_optimizer + 1,
                     (size_t)t->n_old * sizeof *t->old_optimizer);
-            memmove(t->old_layout, t->old_layout + 1, (size_t)t->n_old * sizeof *t->old_layout);
+            memmove(t->old_holding, t->old_holding + 1, (size_t)t->n_old * sizeof *t->old_holding);
         }
         t->old_optimizer[t->n_old] = t->optimizer;
-        t->old_layout[t->n_old++] = t->layout;
+        t->old_holding[t->n_old++] = t->holding;
     }
     t->optimizer = o;
-    t->layout = l;
+    t->holding = l;
 }
 
 void td__slices_say(const td__trainer *t, td__hello *h)
 {
-    h->has = h->has && t->layout.size;
-    h->layout[0] = t->layout;
+    h->has = h->has && t->holding.ranks;
+    h->holding[0] = t->holding;
     for (int i = 0; i < t->n_old; i++)
-        h->layout[1 + i] = t->old_layout[t->n_old - 1 - i];
-    h->n_layouts = h->has ? 1 + t->n_old : 0;
+        h->holding[1 + i] = t->old_holding[t->n_old - 1 - i];
+    h->n_holdings = h->has ? 1 + t->n_old : 0;
     h->prepared = t->engine && td__step_prepared(t->engine);
     h->whole = t->whole;
 }
@@ -116,44 +117,53 @@ static td_status join(td__trainer *t)
 
 typedef struct worlds {
     td__holder *from; /* by rank */
-    td__layout *to;
+    bool *has_params; /* by rank: all of them, not only those of its shards */
+    td__holding *to;  /* by rank */
+    td__reshard plan;
 } worlds;
 
 static td_status make_worlds(int n, worlds *w)
 {
-    w->from = td__calloc((size_t)n, sizeof *w->from);
+    *w = (worlds){.from = td__calloc((size_t)n, sizeof *w->from)};
+    w->has_params = td__calloc((size_t)n, sizeof *w->has_params);
     w->to = td__calloc((size_t)n, sizeof *w->to);
-    return w->from && w->to ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n);
+    return w->from && w->has_params && w->to ? TD_OK
+                                             : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n);
 }
 
 static void free_worlds(worlds *w)
 {
     td__free(w->from);
+    td__free(w->has_params);
     td__free(w->to);
+    td__reshard_fini(&w->plan);
 }
 
-static td_status make_move(td__trainer *t, const worlds *w, td__move **out)
+static td_status plan(const td__trainer *t, worlds *w)
 {
-    return td__move_create(&(td__move_opts){.comm = t->o.comm,
-                                            .params = t->params,
-                                            .bucket_nbytes = t->o.bucket_nbytes,
-                                            .holders = w->from,
-                                            .to = w->to},
-                           out);
+    return td__reshard_plan(&w->plan, t->params, t->o.bucket_nbytes, t->ranks, w->from, w->to);
 }
 
 /* Move, and hold what has come; `steps`: of the optimizer. */
-static td_status run_move(td__trainer *t, td__move *m, td__layout to, uint64_t steps)
+static td_status run_move(td__trainer *t, const worlds *w, uint64_t steps)
 {
-    td_optimizer *from[TD__MOST_LAYOUTS], *o = NULL;
-    bool same = td__layout_same(t->layout, to);
+    td_optimizer *from[TD__MOST_HOLDINGS], *o = NULL;
+    td__holding to = w->to[t->rank];
+    bool same = td__holding_same(t->holding, to);
 
     if (same)
         o = t->optimizer;
-    else if (to.size)
-        TD_TRY(td__layout_optimizer(&t->o.optim, t->params, to, t->o.bucket_nbytes, &o));
+    else if (to.ranks)
+        TD_TRY(td__holding_optimizer(&t->o.optim, t->params, to, t->o.bucket_nbytes, &o));
     held(t, from);
-    td_status st = td__move_run(m, from, o);
+    td_status st = td__shards_move(&(td__shard_move){.comm = t->o.comm,
+                                                     .params = t->params,
+                                                     .plan = &w->plan,
+                                                     .holds = w->to,
+                                                     .has_params = w->has_params,
+                                                     .from = from,
+                                                     .n_from = w->from[t->rank].n,
+                                                     .to = o});
     if (st || !o) {
         if (!same)
             td_optimizer_destroy(o);
@@ -189,7 +199,7 @@ static bool rolls(const td__hello *all, int r, int best)
     return is_there(all, r, best) && all[r].state.step < all[best].state.step;
 }
 
-static td_status go_on(td__trainer *t, const td__hello *all, int best, const worlds *w, td__move *m)
+static td_status go_on(td__trainer *t, const td__hello *all, int best, const worlds *w)
 {
     td__event_log event_log = t->event_log;
     bool all_whole = true, behind = td__hello_compare(&all[t->rank], &all[best]) < 0;
@@ -203,13 +213,13 @@ static td_status go_on(td__trainer *t, const td__hello *all, int best, const wor
         td__catch_up_commit(t, &all[best]);
     }
     TD_TRY(join(t));
-    TD_TRY(run_move(t, m, w->to[t->rank], all[best].optimizer_steps));
+    TD_TRY(run_move(t, w, all[best].optimizer_steps));
     if (!is_there(all, t->rank, best)) {
         t->event_log = event_log;
         td__catch_up_commit(t, &all[best]);
     }
     for (int r = 0; r < t->ranks; r++)
-        all_whole = all_whole && w->from[r].whole;
+        all_whole = all_whole && w->has_params[r];
     if (t->o.zero && t->o.zero < 3 && !all_whole)
         TD_TRY(td__zero_gather_all(t->zero));
     t->whole = t->o.zero < 3;
@@ -226,7 +236,7 @@ typedef struct found {
 } found;
 
 /* Rank 0 reads the newest checkpoint, or there is none and all begin. */
-static td_status from_disk(td__trainer *t, td__layout to)
+static td_status from_disk(td__trainer *t, td__holding to)
 {
     td_optimizer *o;
     found f;
@@ -239,7 +249,7 @@ static td_status from_disk(td__trainer *t, td__layout to)
     t->state = t->first;
     td_schedule_set_state(t->schedule, t->state.schedule);
     TD_TRY(join(t));
-    TD_TRY(td__layout_optimizer(&t->o.optim, t->params, to, t->o.bucket_nbytes, &o));
+    TD_TRY(td__holding_optimizer(&t->o.optim, t->params, to, t->o.bucket_nbytes, &o));
     td_optimizer_destroy(t->optimizer);
     t->optimizer = o;
     memset(&f, 0, sizeof f);
@@ -259,7 +269,7 @@ static td_status from_disk(td__trainer *t, td__layout to)
     if (f.yes && t->zero)
         TD_TRY(td__replicas_tell_steps(t));
     td_params_touch(t->params);
-    t->layout = to;
+    t->holding = to;
     t->whole = t->o.zero < 3;
     t->has_state = true;
     return TD_OK;
@@ -278,30 +288,27 @@ static void say_lost(const td__trainer *t, const td__hello *all, int best, size_
 td_status td__slices_catch_up(td__trainer *t, const td__hello *all, int best)
 {
     worlds w;
-    td__move *m = NULL;
     td_status st = make_worlds(t->ranks, &w);
 
     for (int r = 0; !st && r < t->ranks; r++) {
         td__holder *h = &w.from[r];
-        h->n = is_there(all, r, best) ? all[r].n_layouts : 0;
-        h->whole = h->n && all[r].whole && !rolls(all, r, best);
-        memcpy(h->layout, all[r].layout, sizeof h->layout);
+        h->n = is_there(all, r, best) ? all[r].n_holdings : 0;
+        memcpy(h->of, all[r].holding, sizeof h->of);
+        w.has_params[r] = h->n && all[r].whole && !rolls(all, r, best);
     }
     if (!st)
-        st = td__layouts_of(td__comm_host_of(t->o.comm), NULL, t->ranks, w.to);
+        st = td__holdings_of(td__comm_host_of(t->o.comm), NULL, t->ranks, w.to);
     if (!st)
-        st = make_move(t, &w, &m);
-    size_t missing = st ? 0 : td__move_missing(m);
-    if (!st && all[best].has && !missing) {
-        st = go_on(t, all, best, &w, m);
+        st = plan(t, &w);
+    if (!st && all[best].has && !w.plan.missing) {
+        st = go_on(t, all, best, &w);
     } else if (!st) {
         st = from_disk(t, w.to[t->rank]);
         if (!st && all[best].has)
-            say_lost(t, all, best, missing);
+            say_lost(t, all, best, w.plan.missing);
         else if (!st && t->generation > 1)
             td__faults_over(t->o.faults);
     }
-    td__move_destroy(m);
     free_worlds(&w);
     return st;
 }
@@ -309,11 +316,12 @@ td_status td__slices_catch_up(td__trainer *t, const td__hello *all, int best)
 /* ---- Ranks that go --------------------------------------------------------------------------- */
 
 /* Where the slices of those who stay are to be; rank 0 stays if nobody does. */
-static td_status find_stay(const td__trainer *t, const int32_t *goes, td__layout *to)
+static td_status find_stay(const td__trainer *t, const int32_t *goes, td__holding *to)
 {
     int n = 0, *stay = td__calloc((size_t)t->ranks, sizeof *stay);
-    td__layout *layouts = td__calloc((size_t)t->ranks, sizeof *layouts);
-    td_status st = stay && layouts ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", t->ranks);
+    td__holding *holdings = td__calloc((size_t)t->ranks, sizeof *holdings);
+    td_status st =
+        stay && holdings ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", t->ranks);
 
     for (int r = 0; !st && r < t->ranks; r++)
         if (!goes[r])
@@ -321,33 +329,32 @@ static td_status find_stay(const td__trainer *t, const int32_t *goes, td__layout
     if (!st && !n)
         stay[n++] = 0;
     if (!st)
-        st = td__layouts_of(td__comm_host_of(t->o.comm), stay, n, layouts);
+        st = td__holdings_of(td__comm_host_of(t->o.comm), stay, n, holdings);
     for (int i = 0; !st && i < n; i++)
-        to[stay[i]] = layouts[i];
+        to[stay[i]] = holdings[i];
     td__free(stay);
-    td__free(layouts);
+    td__free(holdings);
     return st;
 }
 
 static td_status hand_over(td__trainer *t, const int32_t *goes, worlds *w)
 {
-    td__move *m;
-    td__layout *now = td__calloc((size_t)t->ranks, sizeof *now);
-    td_status st = now ? td__layouts_of(td__comm_host_of(t->o.comm), NULL, t->ranks, now)
+    td__holding *now = td__calloc((size_t)t->ranks, sizeof *now);
+    td_status st = now ? td__holdings_of(td__comm_host_of(t->o.comm), NULL, t->ranks, now)
                        : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", t->ranks);
     for (int r = 0; !st && r < t->ranks; r++)
-        w->from[r] = (td__holder){.n = 1, .layout = {now[r]}, .whole = t->o.zero < 3};
+        w->from[r] = (td__holder){.n = 1, .of = {now[r]}};
+    for (int r = 0; !st && r < t->ranks; r++)
+        w->has_params[r] = t->o.zero < 3;
     td__free(now);
     if (!st)
         st = find_stay(t, goes, w->to);
     TD_TRY(st);
-    TD_TRY(make_move(t, w, &m));
+    TD_TRY(plan(t, w));
     td__step_engine_destroy(t->engine); /* which knows the optimizer */
     t->engine = NULL;
-    st = run_move(t, m, w->to[t->rank], td_optimizer_steps(t->optimizer));
-    td__move_destroy(m);
-    TD_TRY(st);
-    t->whole = t->o.zero < 3 || t->layout.size == 1;
+    TD_TRY(run_move(t, w, td_optimizer_steps(t->optimizer)));
+    t->whole = t->o.zero < 3 || t->holding.ranks == 1;
     TD_TRY(td_barrier(t->o.comm, NULL));
     drop_old(t);
     return TD_OK;
@@ -357,7 +364,7 @@ td_status td__slices_hand_over(td__trainer *t)
 {
     td__members *m = t->o.members;
     int32_t mine = t->leaving || (m->ops->going && m->ops->going(m)), some = 0;
-    worlds w = {NULL, NULL};
+    worlds w = {.from = NULL};
 
     if (!t->zero)
         return TD_OK;

@@ -37,7 +37,7 @@ td_status td__lockstep_create(td__zero *z, td__micro_batch_set *set, td_params *
     if (!l)
         return TD_FAIL(TD_ENOMEM, "no memory to run micro-batches in step");
     *l = (td__lockstep){.zero = z, .set = set, .ps = ps, .evaluate = evaluate};
-    l->size = td__zero_map_of(z)->size;
+    l->size = td__zero_ownership(z)->ranks;
     l->rank = td__zero_rank(z);
     for (int i = 0; i < SCRIPTS; i++)
         l->scripts[i].rows = -1;
@@ -74,7 +74,7 @@ static td_status find(td__lockstep *l, int64_t rows, const td__zero_script **out
     oldest->rows = -1;
     if (rows)
         TD_TRY(td__micro_batch_program(l->set, rows, &p, NULL));
-    TD_TRY(td__zero_script_init(&oldest->script, td__zero_map_of(l->zero), p, l->ps,
+    TD_TRY(td__zero_script_init(&oldest->script, td__zero_ownership(l->zero), p, l->ps,
                                 td__zero_stage(l->zero), l->evaluate));
     oldest->rows = rows;
     oldest->used = ++l->clock;
@@ -111,7 +111,7 @@ static td_status choose(td__lockstep *l, const td__lockstep_round *r)
 
 static td_status act(td__lockstep *l, const td__zero_op *op)
 {
-    const td__zero_map *m = td__zero_map_of(l->zero);
+    const td__ownership *m = td__zero_ownership(l->zero);
     switch (op->act) {
     case TD__ZERO_GATHER: return td__zero_gather(l->zero, op->bucket);
     case TD__ZERO_DROP: td__zero_drop(l->zero, op->bucket); return TD_OK;

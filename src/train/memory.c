@@ -21,7 +21,7 @@ typedef struct runners {
 typedef struct estimate {
     td__trainer *t;
     const td__memory_case *c;
-    td__zero_map map;
+    td__ownership map;
     int threads, in_flight;
     size_t whole;                         /* bytes of params and states */
     const td__compressor_ops *compressor; /* NULL: the tree */
@@ -149,7 +149,7 @@ static size_t whole_exchange(const estimate *e)
     return e->c->shared ? size * SHM_SETS * slots * g : (2 * slots + 1) * g;
 }
 
-static size_t largest_bucket(const td__zero_map *m)
+static size_t largest_bucket(const td__ownership *m)
 {
     size_t most = 0;
     for (int b = 0; b < m->n; b++)
@@ -167,7 +167,7 @@ static td_status most_held(const estimate *e, int zero, size_t *out)
         int n;
         size_t sum = 0;
         int mirror = e->c->mirrors ? (r + e->c->ranks - 1) % e->c->ranks : -1;
-        TD_TRY(td__zero_ranges(&e->map, e->t->params, r, mirror, &own, &n));
+        TD_TRY(td__ownership_ranges(&e->map, (td__holding){e->c->ranks, r, mirror}, &own, &n));
         for (int i = 0; i < n; i++)
             sum += own[i].end - own[i].begin;
         td__free(own);
@@ -190,9 +190,9 @@ static td_status add_change(const estimate *e, int zero, size_t states)
     }
     c.ranks--;
     before.c = &c;
-    TD_TRY(td__zero_map_init(&before.map, e->t->params, c.ranks, e->t->o.bucket_nbytes));
+    TD_TRY(td__ownership_init(&before.map, e->t->params, c.ranks, e->t->o.bucket_nbytes));
     td_status st = most_held(&before, c.ranks > 1 ? zero : 0, &held);
-    td__zero_map_fini(&before.map);
+    td__ownership_fini(&before.map);
     TD_TRY(st);
     size_t slices = zero == 3 ? held * sizeof(float) : 0, all = trainable * sizeof(float);
     e->out->changing = e->out->total + states * held + (slices < all ? slices : all);
@@ -230,7 +230,7 @@ static td_status add_grads(const estimate *e, int zero, const runners *train)
     TD_TRY(open_partials(e, &blocks));
     out->grads = (size_t)e->threads * train->grads + blocks * g;
     if (zero > 1) /* one bucket, and what has been begun of the next */
-        out->grads = bucket + TD__ZERO_BUCKET_NBYTES < g ? bucket + TD__ZERO_BUCKET_NBYTES : g;
+        out->grads = bucket + TD__SHARD_BUCKET_NBYTES < g ? bucket + TD__SHARD_BUCKET_NBYTES : g;
     td__zero_case z = {zero, o->micro_batches, o->accumulate, e->c->shared, e->c->mirrors};
     out->buffers += zero ? td__zero_nbytes(&e->map, &z) : whole_exchange(e);
     return TD_OK;
@@ -298,8 +298,8 @@ td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train
     if (compressor && c->ranks > 1 && !c->zero)
         e.compressor = td__compressor_find(compressor);
     e.velocity = e.compressor && e.compressor->takes_momentum && t->compressor_momentum;
-    TD_TRY(td__zero_map_init(&e.map, t->params, c->ranks, t->o.bucket_nbytes));
+    TD_TRY(td__ownership_init(&e.map, t->params, c->ranks, t->o.bucket_nbytes));
     td_status st = sum_up(&e);
-    td__zero_map_fini(&e.map);
+    td__ownership_fini(&e.map);
     return st;
 }

@@ -40,7 +40,7 @@ td_status td__slices_resolve(td__train_opts *o, int *stage)
  * to others (`blank`): nobody else has its slices. */
 td_status td__slices_fill(td__trainer *t)
 {
-    const td__zero_map *m = t->o.zero == 3 ? td__zero_map_of(t->zero) : NULL;
+    const td__ownership *m = t->o.zero == 3 ? td__zero_ownership(t->zero) : NULL;
     int b = 0;
     for (int i = 0; i < td_params_count(t->params); i++) {
         size_t at = td_params_info(t->params, i).offset;
@@ -67,18 +67,14 @@ td_status td__slices_join(td__trainer *t)
 
 td_status td__slices_make(td__trainer *t, const td_program *p)
 {
-    td__optim_range *own;
-    int n;
     bool late = t->o.zero == 3 || t->o.blank;
 
     TD_TRY(td__params_create(p, late ? NULL : &t->o.seed, &t->params));
     TD_TRY(td__slices_join(t));
     if (t->o.zero == 3)
         TD_TRY(td__slices_fill(t));
-    TD_TRY(td__zero_ranges(td__zero_map_of(t->zero), t->params, td__trainer_rank(t), -1, &own, &n));
-    td_status st = td__optim_create_own(&t->o.optim, t->params, own, n, &t->optimizer);
-    td__free(own);
-    return st;
+    return td__holding_optimizer(&t->o.optim, t->params, td__zero_holding(t->zero),
+                                 t->o.bucket_nbytes, &t->optimizer);
 }
 
 td_status td__slices_make_none(td__trainer *t, const td_program *p)
@@ -137,7 +133,7 @@ static td_status tell_param(td__trainer *t, const td_param_info *info)
 
 static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float *piece)
 {
-    const td__zero_map *m = td__zero_map_of(t->zero);
+    const td__ownership *m = td__zero_ownership(t->zero);
     size_t all;
     float *block = td_params_block(t->params, &all);
 
@@ -158,7 +154,7 @@ static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float
 /* What every rank holds whole: at stage 3 that is what lies behind the buckets. */
 static td_status tell_whole(td__trainer *t)
 {
-    const td__zero_map *m = td__zero_map_of(t->zero);
+    const td__ownership *m = td__zero_ownership(t->zero);
     size_t all, begin = t->o.zero == 3 && m->params ? m->begin[m->params] : 0;
     float *block = td_params_block(t->params, &all);
     return td_broadcast(t->o.comm, block + begin, all - begin, TD_F32, 0, NULL);
@@ -202,7 +198,7 @@ typedef struct stream {
 
 static td_status bring(td__trainer *t, request q, float *window)
 {
-    const size_t *cut = td__zero_cut(td__zero_map_of(t->zero), q.b);
+    const size_t *cut = td__shards_of(td__zero_ownership(t->zero), q.b);
     int rank = td__trainer_rank(t);
     size_t all, first;
     float *own = NULL;
@@ -237,7 +233,7 @@ static td_status show_tensor(void *user, int k, int i, float **data)
 {
     stream *s = user;
     td__trainer *t = s->t;
-    const td__zero_map *m = td__zero_map_of(t->zero);
+    const td__ownership *m = td__zero_ownership(t->zero);
     td_param_info info = td_params_info(t->params, i);
     bool sliced = !info.is_state && !info.sparse && info.count && (k >= 0 || t->o.zero == 3);
     size_t all, first;
@@ -270,7 +266,7 @@ static td_status end_stream(stream *s, td_status st)
 
 static td_status write_whole(td__trainer *t, bool best, const char *digest)
 {
-    const td__zero_map *m = td__zero_map_of(t->zero);
+    const td__ownership *m = td__zero_ownership(t->zero);
     stream s = {.t = t, .last = {-1, -1}};
     td__checkpoint_source from = {show_tensor, &s, digest};
     size_t most = 1;
@@ -326,7 +322,7 @@ typedef struct window {
 static td_status show(void *user, int param)
 {
     window *w = user;
-    const td__zero_map *m = td__zero_map_of(w->zero);
+    const td__ownership *m = td__zero_ownership(w->zero);
     size_t at = td_params_info(w->ps, param).offset;
     int b = 0;
 

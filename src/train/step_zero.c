@@ -13,7 +13,7 @@
 struct td__step_zero {
     td__step_opts o;
     td__zero *zero;
-    const td__zero_map *map;
+    const td__ownership *map;
     td__grad_pool *blocks;
     td__sparse_gather *sparse; /* NULL: there are no row-sparse gradients */
     td__grad_pool *lists;      /* for them, of one leaf */
@@ -69,7 +69,7 @@ td_status td__step_zero_create(const td__step_opts *o, td__grad_pool *blocks, td
         return TD_FAIL(TD_ENOMEM, "no memory for the step engine");
     z->o = *o;
     z->zero = o->zero;
-    z->map = td__zero_map_of(o->zero);
+    z->map = td__zero_ownership(o->zero);
     z->blocks = blocks;
     z->rank = td_comm_rank(o->comm);
     z->size = td_comm_size(o->comm);
@@ -242,12 +242,12 @@ td_status td__step_zero_sum(td__step_zero *z, const td__grad_stack *local, int b
 
 static size_t own_begin(const td__step_zero *z, int b)
 {
-    return td__zero_cut(z->map, b)[z->rank];
+    return td__shards_of(z->map, b)[z->rank];
 }
 
 static size_t own_count(const td__step_zero *z, int b)
 {
-    return td__zero_slice(z->map, b, z->rank);
+    return td__shard_count(z->map, b, z->rank);
 }
 
 /* Numbers by chunk, of which each rank has those of its slices and 0 elsewhere. */
@@ -277,12 +277,12 @@ static td_status clip(td__step_zero *z, double *scale)
 /* Slices of bucket b of another rank, which this one mirrors. */
 static size_t mirror_begin(const td__step_zero *z, int b)
 {
-    return td__zero_cut(z->map, b)[td__zero_mirror(z->zero)];
+    return td__shards_of(z->map, b)[td__zero_mirror(z->zero)];
 }
 
 static size_t mirror_count(const td__step_zero *z, int b)
 {
-    return td__zero_slice(z->map, b, td__zero_mirror(z->zero));
+    return td__shard_count(z->map, b, td__zero_mirror(z->zero));
 }
 
 static bool mirrors(const td__step_zero *z)

@@ -12,7 +12,7 @@
 #include "run/event_log.h"
 #include "run/rank_stats.h"
 #include "step/micro_batches.h"
-#include "train/slices_move.h"
+#include "parallel/reshard.h"
 #include "train/step.h"
 #include "train/trainer.h"
 #include "train/verify.h"
@@ -87,9 +87,10 @@ struct td__trainer {
     td__event_log event_log;
     td__eval_result test;
     int stage; /* parallel.zero of the job: o.zero is that of the generation, 0 on one rank */
-    td__layout layout; /* of slices that params and optimizer hold; size 0: none */
-    td__layout old_layout[TD__MOST_LAYOUTS - 1]; /* held too until all ranks have the new ones: */
-    td_optimizer *old_optimizer[TD__MOST_LAYOUTS - 1]; /* oldest first */
+    td__holding holding; /* of slices that params and optimizer hold; size 0: none */
+    td__holding
+        old_holding[TD__MOST_HOLDINGS - 1]; /* held too until all ranks have the new ones: */
+    td_optimizer *old_optimizer[TD__MOST_HOLDINGS - 1]; /* oldest first */
     int n_old;
     bool whole;         /* the params block has all params, not only those of the layout */
     bool has_state;     /* the blocks and `state` are a moment of the run, not just its beginning */

@@ -49,14 +49,14 @@ static double held_elements(step_rig *p)
 static int known_of_others(const step_rig *p, int rank)
 {
     enum { MIDDLE = 2048 }; /* two pages from either end, so that they are given back */
-    const td__zero_map *m = td__zero_map_of(p->zero);
+    const td__ownership *m = td__zero_ownership(p->zero);
     size_t all;
     const float *block = td_params_block(p->ps, &all);
     int n = 0;
     for (int b = 0; b < m->params; b++)
-        for (int r = 0; r < m->size; r++)
-            for (size_t i = td__zero_cut(m, b)[r] + MIDDLE;
-                 r != rank && i + MIDDLE < td__zero_cut(m, b)[r + 1]; i++)
+        for (int r = 0; r < m->ranks; r++)
+            for (size_t i = td__shards_of(m, b)[r] + MIDDLE;
+                 r != rank && i + MIDDLE < td__shards_of(m, b)[r + 1]; i++)
                 n += block[i] != 0;
     return n;
 }
@@ -307,30 +307,6 @@ TEST(what_does_not_go_together_is_refused)
     td__data_close(u.data);
 }
 
-/* Who mirrors whom: everybody is mirrored once, on another host wherever that is possible. */
-TEST(mirrors_are_on_other_hosts)
-{
-    static const struct {
-        int n, host_of[6], together; /* ranks whose mirror is on their own host */
-    } CASES[] = {{2, {0, 0}, 2},          {2, {0, 1}, 0},
-                 {4, {0, 0, 1, 1}, 0},    {6, {0, 0, 1, 1, 2, 2}, 0},
-                 {5, {0, 1, 0, 1, 2}, 0}, {4, {0, 0, 0, 1}, 2}};
-    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        int order[6], n = CASES[i].n, together = 0;
-        unsigned mirrored = 0;
-        td__zero_ring(CASES[i].host_of, n, order);
-        for (int r = 0; r < n; r++) {
-            int of = td__zero_before(order, n, r);
-            CHECK(of >= 0 && of < n && of != r, "rank %d mirrors %d", r, of);
-            mirrored |= 1u << of;
-            together += CASES[i].host_of[of] == CASES[i].host_of[r];
-        }
-        CHECK(mirrored == (1u << n) - 1, "case %zu: somebody is not mirrored", i);
-        CHECK_EQ_INT(together, CASES[i].together);
-    }
-    CHECK_EQ_INT(td__zero_before(&(int){0}, 1, 0), -1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,7 +318,6 @@ int main(void)
         cmocka_unit_test(runs_go_on_at_another_stage),
         cmocka_unit_test(a_rank_that_fails_ends_all),
         cmocka_unit_test(what_does_not_go_together_is_refused),
-        cmocka_unit_test(mirrors_are_on_other_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,8 +16,6 @@ static td_status make_optimizer(const step_case *c, td_comm *comm, step_rig *rig
     td_optim_opts o = {.name = c->optimizer ? c->optimizer : c->m->optimizer,
                        .lr = 0.05,
                        .clip_norm = c->clip_norm};
-    td__optim_range *own;
-    int n;
 
     if (strcmp(o.name, "sgd") == 0 && strcmp(c->m->name, "words") != 0)
         o.momentum = 0.9; /* not with row-sparse gradients */
@@ -31,10 +29,8 @@ static td_status make_optimizer(const step_case *c, td_comm *comm, step_rig *rig
                        .bucket_nbytes = c->bucket_nbytes,
                        .mirrors = c->mirrors};
     TD_TRY(td__zero_create(&z, &rig->zero));
-    TD_TRY(td__zero_ranges(td__zero_map_of(rig->zero), rig->ps, td_comm_rank(comm),
-                           td__zero_mirror(rig->zero), &own, &n));
-    td_status st = td__optim_create_own(&o, rig->ps, own, n, &rig->o);
-    td__free(own);
+    td_status st =
+        td__holding_optimizer(&o, rig->ps, td__zero_holding(rig->zero), c->bucket_nbytes, &rig->o);
     if (c->stage == 3)
         td__zero_drop_all(rig->zero);
     return st;

@@ -1,0 +1,110 @@
+/* shard_move.c -- see shard_move.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "elastic/shard_move.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+
+/* State k of elements [begin, end), all of which o holds in one piece; NULL: it does not. */
+static float *state_of(td_optimizer *o, int k, size_t begin, size_t end)
+{
+    size_t first;
+    float *state;
+    size_t n = o ? td__optim_state_part(o, k, begin, end, &first, &state) : 0;
+    return n == end - begin ? state : NULL;
+}
+
+static float *held_state(const td__shard_move *m, int k, size_t begin, size_t end)
+{
+    for (int i = 0; i < m->n_from; i++) {
+        float *state = state_of(m->from[i], k, begin, end);
+        if (state)
+            return state;
+    }
+    return NULL;
+}
+
+static float *params_at(const td__shard_move *m, size_t at)
+{
+    return td_params_block(m->params, NULL) + at;
+}
+
+static int n_states(const td__shard_move *m)
+{
+    td_optimizer *any = m->to ? m->to : m->n_from ? m->from[0] : NULL;
+    return any ? td_optimizer_state_count(any) : 0;
+}
+
+/* One transfer, on both sides: the states of its elements, and (params) themselves. */
+static td_status carry(const td__shard_move *m, td__transfer x, bool params)
+{
+    size_t n = x.end - x.begin;
+    for (int k = params ? -1 : 0; k < n_states(m); k++) {
+        if (x.from == td_comm_rank(m->comm)) {
+            const float *data = k < 0 ? params_at(m, x.begin) : held_state(m, k, x.begin, x.end);
+            TD_ASSERT(data, "elements [%zu, %zu) are not here", x.begin, x.end);
+            TD_TRY(td_send(m->comm, data, n, TD_F32, x.to, NULL));
+        } else {
+            float *data = k < 0 ? params_at(m, x.begin) : state_of(m->to, k, x.begin, x.end);
+            TD_ASSERT(data, "there is no place for elements [%zu, %zu)", x.begin, x.end);
+            TD_TRY(td_recv(m->comm, data, n, TD_F32, x.from, NULL));
+        }
+    }
+    return TD_OK;
+}
+
+/* The same within this rank: params are where they belong. */
+static void keep(const td__shard_move *m, td__transfer x)
+{
+    for (int k = 0; k < n_states(m); k++) {
+        float *to = state_of(m->to, k, x.begin, x.end);
+        const float *from = held_state(m, k, x.begin, x.end);
+        TD_ASSERT(to && from, "elements [%zu, %zu) are not here", x.begin, x.end);
+        if (to != from)
+            memcpy(to, from, (x.end - x.begin) * sizeof *to);
+    }
+}
+
+static td_status transfer(const td__shard_move *m, td__transfer x, bool params)
+{
+    int rank = td_comm_rank(m->comm);
+    if (x.from != rank && x.to != rank)
+        return TD_OK;
+    if (x.from != x.to)
+        return carry(m, x, params);
+    keep(m, x);
+    return TD_OK;
+}
+
+/* What every rank holds whole, to rank `to`: running averages and row-sparse params, and the
+ * optimizer state of these. */
+static td_status transfer_whole(const td__shard_move *m, int to)
+{
+    int from = m->plan->whole_from[to], rank = td_comm_rank(m->comm);
+    size_t all, tail = m->plan->params;
+
+    td_params_block(m->params, &all);
+    if (from != to && rank == from)
+        TD_TRY(td_send(m->comm, params_at(m, tail), all - tail, TD_F32, to, NULL));
+    else if (from != to && rank == to)
+        TD_TRY(td_recv(m->comm, params_at(m, tail), all - tail, TD_F32, from, NULL));
+    for (int i = 0; i < td_params_count(m->params); i++) {
+        td_param_info info = td_params_info(m->params, i);
+        td__transfer x = {info.offset, info.offset + info.count, from, to};
+        if (!info.is_state && info.sparse && info.count)
+            TD_TRY(transfer(m, x, false));
+    }
+    return TD_OK;
+}
+
+td_status td__shards_move(const td__shard_move *m)
+{
+    for (size_t i = 0; i < m->plan->n; i++)
+        TD_TRY(transfer(m, m->plan->at[i], !m->has_params[m->plan->at[i].to]));
+    for (int r = 0; r < m->plan->ranks; r++)
+        if (m->holds[r].ranks)
+            TD_TRY(transfer_whole(m, r));
+    return TD_OK;
+}

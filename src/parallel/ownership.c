@@ -1,0 +1,224 @@
+/* ownership.c -- see ownership.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parallel/ownership.h"
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/fail.h"
+
+enum { ALIGN = 16 }; /* elements: tensors begin at multiples */
+
+/* ---- Making an even map ---------------------------------------------------------------------- */
+
+static bool is_dense(const td_param_info *info)
+{
+    return !info->is_state && !info->sparse && info->count > 0;
+}
+
+static void add_bucket(td__ownership *m, size_t end)
+{
+    if (m->begin[m->n] < end)
+        m->begin[++m->n] = end;
+}
+
+/* The first element from x on at which a shard of [.., end) may begin. */
+static size_t next_chunk(td_params *ps, size_t x, size_t end)
+{
+    for (int i = 0; i < td_params_count(ps); i++) {
+        td_param_info info = td_params_info(ps, i);
+        size_t stop = info.offset + td__align_up(info.count, ALIGN);
+        if (!is_dense(&info) || stop <= x)
+            continue;
+        if (info.offset >= x)
+            return info.offset < end ? info.offset : end;
+        size_t at = info.offset + td__align_up(x - info.offset, TD_OPTIM_CHUNK);
+        return at < info.offset + info.count ? at : stop;
+    }
+    return end;
+}
+
+static void cut_bucket(td__ownership *m, td_params *ps, int b)
+{
+    size_t *cut = m->cut + (size_t)b * ((size_t)m->ranks + 1);
+    size_t begin = m->begin[b], end = m->begin[b + 1], n = (size_t)m->ranks;
+
+    cut[0] = begin;
+    for (size_t r = 1; r < n; r++) {
+        size_t x = begin + (end - begin) / n * r + (end - begin) % n * r / n;
+        cut[r] = b < m->params ? next_chunk(ps, x, end) : td__align_up(x, ALIGN);
+        cut[r] = cut[r] < end ? cut[r] : end;
+    }
+    cut[n] = end;
+}
+
+static void find_buckets(td__ownership *m, td_params *ps, size_t room)
+{
+    size_t all, dense = 0;
+    td_params_block(ps, &all);
+    for (int i = 0; i < td_params_count(ps); i++) {
+        td_param_info info = td_params_info(ps, i);
+        size_t stop = info.offset + td__align_up(info.count, ALIGN);
+        if (!info.is_state && info.sparse && info.count)
+            m->whole[m->n_whole++] = (td__optim_range){info.offset, info.offset + info.count};
+        if (!is_dense(&info))
+            continue;
+        if (stop - m->begin[m->n] > room) /* the ones before are a bucket */
+            add_bucket(m, info.offset);
+        if (stop - m->begin[m->n] >= room)
+            add_bucket(m, stop);
+        dense = stop;
+    }
+    add_bucket(m, dense);
+    m->params = m->n;
+    m->total = dense + all - td_params_trainable(ps);
+    add_bucket(m, m->total);
+}
+
+td_status td__ownership_init(td__ownership *m, td_params *ps, int ranks, size_t nbytes)
+{
+    size_t n = (size_t)td_params_count(ps), room = nbytes ? nbytes : TD__SHARD_BUCKET_NBYTES;
+
+    *m = (td__ownership){.ranks = ranks};
+    m->begin = td__calloc(n + 3, sizeof *m->begin);
+    m->whole = td__calloc(n + 1, sizeof *m->whole);
+    if (m->begin && m->whole) {
+        find_buckets(m, ps, room / sizeof(float));
+        m->cut = td__calloc((size_t)m->n + 1, ((size_t)ranks + 1) * sizeof *m->cut);
+    }
+    if (!m->cut) {
+        td__ownership_fini(m);
+        return TD_FAIL(TD_ENOMEM, "no memory for the shards of %d ranks", ranks);
+    }
+    for (int b = 0; b < m->n; b++)
+        cut_bucket(m, ps, b);
+    return TD_OK;
+}
+
+void td__ownership_fini(td__ownership *m)
+{
+    td__free(m->begin);
+    td__free(m->cut);
+    td__free(m->whole);
+    *m = (td__ownership){.ranks = 0};
+}
+
+/* ---- Looking things up ----------------------------------------------------------------------- */
+
+size_t td__shard_widest(const td__ownership *m, int bucket)
+{
+    size_t most = 0;
+    for (int r = 0; r < m->ranks; r++)
+        if (td__shard_count(m, bucket, r) > most)
+            most = td__shard_count(m, bucket, r);
+    return most;
+}
+
+size_t td__ownership_owned(const td__ownership *m, int rank)
+{
+    size_t sum = 0;
+    for (int b = 0; b < m->n; b++)
+        sum += td__shard_count(m, b, rank);
+    return sum;
+}
+
+/* The last of begin[0..n) that is not behind x, where begin rises and begin[0] <= x. */
+static int find(const size_t *begin, int n, size_t x)
+{
+    int low = 0, high = n;
+    while (high - low > 1) {
+        int mid = (low + high) / 2;
+        *(begin[mid] <= x ? &low : &high) = mid;
+    }
+    return low;
+}
+
+int td__ownership_bucket(const td__ownership *m, size_t element)
+{
+    return find(m->begin, m->params, element);
+}
+
+int td__ownership_owner(const td__ownership *m, size_t element)
+{
+    return find(td__shards_of(m, td__ownership_bucket(m, element)), m->ranks, element);
+}
+
+static void add_range(td__optim_range *ranges, int *n, size_t begin, size_t end)
+{
+    if (begin == end)
+        return;
+    if (*n && ranges[*n - 1].end == begin)
+        ranges[*n - 1].end = end;
+    else
+        ranges[(*n)++] = (td__optim_range){begin, end};
+}
+
+td_status td__ownership_ranges(const td__ownership *m, td__holding h, td__optim_range **out, int *n)
+{
+    int low = h.mirror >= 0 && h.mirror < h.rank ? h.mirror : h.rank;
+    int high = low == h.mirror ? h.rank : h.mirror;
+    td__optim_range *ranges = *out =
+        td__calloc(2 * (size_t)m->params + (size_t)m->n_whole + 1, sizeof *ranges);
+
+    *n = 0;
+    if (!ranges)
+        return TD_FAIL(TD_ENOMEM, "no memory for the shards of rank %d", h.rank);
+    for (int b = 0; b < m->params; b++) {
+        const size_t *cut = td__shards_of(m, b);
+        add_range(ranges, n, cut[low], cut[low + 1]);
+        if (high >= 0)
+            add_range(ranges, n, cut[high], cut[high + 1]);
+    }
+    for (int i = 0; i < m->n_whole; i++)
+        add_range(ranges, n, m->whole[i].begin, m->whole[i].end);
+    return TD_OK;
+}
+
+/* ---- Mirrors --------------------------------------------------------------------------------- */
+
+/* The first rank of every host, then the second of every host, and so on. */
+static void make_ring(const int *hosts, int size, int *ring)
+{
+    int n = 0;
+    for (int turn = 0; n < size; turn++)
+        for (int r = 0; r < size; r++) {
+            int nth = 0;
+            for (int k = 0; k < r; k++)
+                nth += hosts[k] == hosts[r];
+            if (nth == turn)
+                ring[n++] = r;
+        }
+}
+
+td_status td__holdings_of(const int *host_of, const int *ranks, int n, td__holding *out)
+{
+    int *ring = td__calloc(2 * (size_t)n, sizeof *ring), *hosts = ring ? ring + n : NULL;
+    if (!ring)
+        return TD_FAIL(TD_ENOMEM, "no memory for a ring of %d ranks", n);
+    for (int i = 0; i < n; i++)
+        hosts[i] = host_of ? host_of[ranks ? ranks[i] : i] : 0;
+    make_ring(hosts, n, ring);
+    for (int i = 0; i < n; i++)
+        out[ring[i]] = (td__holding){n, ring[i], n > 1 ? ring[(i + n - 1) % n] : -1};
+    td__free(ring);
+    return TD_OK;
+}
+
+/* ---- Optimizers ------------------------------------------------------------------------------ */
+
+td_status td__holding_optimizer(const td_optim_opts *opts, td_params *ps, td__holding h,
+                                size_t nbytes, td_optimizer **out)
+{
+    td__optim_range *ranges = NULL;
+    td__ownership map;
+    int n;
+
+    if (h.ranks == 1)
+        return td_optimizer_create(opts, ps, out);
+    TD_TRY(td__ownership_init(&map, ps, h.ranks, nbytes));
+    td_status st = td__ownership_ranges(&map, h, &ranges, &n);
+    if (!st)
+        st = td__optim_create_own(opts, ps, ranges, n, out);
+    td__free(ranges);
+    td__ownership_fini(&map);
+    return st;
+}
