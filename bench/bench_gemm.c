@@ -64,13 +64,20 @@ static void fill(void *p, td_dtype dtype, int64_t count)
     }
 }
 
+static void pack(job *j)
+{
+    if (td__product_pack(&j->product, j->packed, j->b, j->scratch))
+        abort();
+}
+
 static void run(void *arg)
 {
     job *j = arg;
 
     if (j->update && j->product.packed)
-        td__product_pack(&j->product, j->packed, j->b, j->scratch);
-    td__product_run(&j->product, j->c, NULL, j->a, j->b, j->packed, NULL, j->scratch);
+        pack(j);
+    if (td__product_run(&j->product, j->c, NULL, j->a, j->b, j->packed, NULL, j->scratch))
+        abort();
 }
 
 static bool job_init(job *j, const td__product_spec *s)
@@ -85,7 +92,7 @@ static bool job_init(job *j, const td__product_spec *s)
     fill(j->a, s->a_dtype, s->m * s->k);
     fill(j->b, s->b_dtype, s->k * s->n);
     if (j->product.packed)
-        td__product_pack(&j->product, j->packed, j->b, j->scratch);
+        pack(j);
     return true;
 }
 

@@ -23,7 +23,7 @@ typedef struct td_runner td_runner;
 
 /* Zero-initialise, then set what you need: zero always means "default". */
 typedef struct td_program_opts {
-    const char *backend;     /* "cpu" (default), "ref", "null" */
+    const char *backend;     /* "cpu" (default), "ref", "null", "far" (for tests) */
     td_dtype precision;      /* TD_F32 (default) or TD_BF16 */
     bool evaluate;           /* no gradients; dropout off, batch norm uses running averages */
     td_node *const *outputs; /* nodes to be readable after a run, besides the loss */
@@ -67,8 +67,15 @@ typedef struct td_param_info {
 TD_API int td_params_count(const td_params *ps); /* params first, then states */
 TD_API td_param_info td_params_info(const td_params *ps, int i);
 TD_API int td_params_find(const td_params *ps, const char *name); /* -1 if there is none */
-TD_API float *td_params_block(td_params *ps, size_t *count);      /* all params, then all states */
-TD_API size_t td_params_trainable(const td_params *ps);           /* elements of params alone */
+/* All params, then all states, in memory of the backend's device. The backends of today but "far"
+ * compute in the host's memory; for all of them there are read and write. */
+TD_API float *td_params_block(td_params *ps, size_t *count);
+/* Elements [begin, begin + count) of the block. */
+TD_NODISCARD TD_API td_status td_params_read(const td_params *ps, size_t begin, size_t count,
+                                             float *to);
+TD_NODISCARD TD_API td_status td_params_write(td_params *ps, size_t begin, size_t count,
+                                              const float *from);
+TD_API size_t td_params_trainable(const td_params *ps); /* elements of params alone */
 /* To be called after writing to the block by hand; optimizers do it by themselves. */
 TD_API void td_params_touch(td_params *ps);
 /* sha256 over names, shapes and values, as 64 hex digits. */
@@ -99,8 +106,8 @@ TD_API float td_runner_loss(const td_runner *r);
 /* opts.outputs[i] */
 TD_API const void *td_runner_output(const td_runner *r, int i, size_t *nbytes);
 TD_API const void *td_runner_grad_input(const td_runner *r, int i, size_t *nbytes);
-/* The gradient block: one gradient per param element, same offsets as the params' block; then the
- * new statistics of the states. */
+/* The gradient block, in memory of the backend's device: one gradient per param element, at the
+ * offsets of the params' block; then the new statistics of the states. */
 TD_API float *td_runner_grads(td_runner *r, size_t *count);
 /* Fold the statistics of the last run into the states (running averages). Optimizers call it. */
 TD_API void td_runner_update_states(td_runner *r);

@@ -14,6 +14,7 @@ static const struct {
     {"cpu", td__cpu_create},
     {"ref", td__ref_create},
     {"null", td__null_create},
+    {"far", td__far_create},
 };
 
 td_status td__backend_create(const char *name, td_backend **out)
@@ -22,7 +23,7 @@ td_status td__backend_create(const char *name, td_backend **out)
     for (int i = 0; i < TD_LEN(BACKENDS); i++)
         if (strcmp(BACKENDS[i].name, name) == 0)
             return BACKENDS[i].create(out);
-    return TD_FAIL(TD_EINVAL, "no backend named \"%s\"; there are cpu, ref and null", name);
+    return TD_FAIL(TD_EINVAL, "no backend named \"%s\"; there are cpu, ref, null and far", name);
 }
 
 void td__backend_destroy(td_backend *b)
@@ -37,11 +38,17 @@ td_status td__host_create(const td_backend_ops *ops, size_t size, td_backend **o
     if (!*out)
         return TD_FAIL(TD_ENOMEM, "no memory for the %s backend", ops->name);
     (*out)->ops = ops;
-    return TD_OK;
+    td_status st = td__device_open(ops->device, &(*out)->device);
+    if (st) {
+        td__free(*out);
+        *out = NULL;
+    }
+    return st;
 }
 
 void td__host_destroy(td_backend *b)
 {
+    td__device_release(b->device);
     td__free(b);
 }
 
@@ -55,18 +62,4 @@ void td__host_leave(td_backend *b, unsigned saved)
 {
     (void)b;
     (void)saved;
-}
-
-td_status td__host_alloc(td_backend *b, size_t nbytes, void **out)
-{
-    *out = td__alloc_block(nbytes);
-    if (!*out)
-        return TD_FAIL(TD_ENOMEM, "%s backend: no memory for %zu bytes", b->ops->name, nbytes);
-    return TD_OK;
-}
-
-void td__host_free(td_backend *b, void *p, size_t nbytes)
-{
-    (void)b;
-    td__free_block(p, nbytes);
 }

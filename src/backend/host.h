@@ -1,5 +1,5 @@
-/* host.h -- what backends that compute in host memory share: the object itself, memory, a thread
- * that is left as it is; and the constructors behind the table of names. */
+/* host.h -- what backends that compute with the processor's own kernels share: the object itself,
+ * a thread that is left as it is; and the constructors behind the table of names. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_HOST_H
 #define TD_BACKEND_HOST_H
@@ -15,13 +15,11 @@ void td__host_destroy(td_backend *b);
 /* enter and leave: the thread needs no preparation. */
 void td__host_enter(td_backend *b, unsigned *saved);
 void td__host_leave(td_backend *b, unsigned saved);
-/* alloc and free, on td__alloc_block. */
-TD_NODISCARD td_status td__host_alloc(td_backend *b, size_t nbytes, void **out);
-void td__host_free(td_backend *b, void *p, size_t nbytes);
 
 /* One constructor per backend. */
 TD_NODISCARD td_status td__cpu_create(td_backend **out);
 TD_NODISCARD td_status td__ref_create(td_backend **out);
 TD_NODISCARD td_status td__null_create(td_backend **out);
+TD_NODISCARD td_status td__far_create(td_backend **out);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -198,17 +199,43 @@ bool td__room_for(size_t nbytes)
     return true;
 }
 
+static void release_block(void *p, size_t nbytes)
+{
+    if (nbytes >= HUGE_FROM)
+        munmap(p, block_bytes(nbytes));
+    else
+        free(p);
+}
+
 void td__free_block(void *p, size_t nbytes)
 {
     if (!p)
         return;
+    count_out(block_bytes(nbytes));
+    release_block(p, nbytes);
+}
 
-    size_t taken = block_bytes(nbytes);
-    count_out(taken);
-    if (nbytes >= HUGE_FROM)
-        munmap(p, taken);
-    else
-        free(p);
+_Static_assert((int)TD__PARKED <= (int)BLOCK_ALIGN, "every block has that many bytes");
+
+void td__block_park(void *block, size_t nbytes)
+{
+    count_out(block_bytes(nbytes));
+    ASAN_POISON_MEMORY_REGION((char *)block + TD__PARKED, block_bytes(nbytes) - TD__PARKED);
+}
+
+bool td__block_unpark(void *block, size_t nbytes)
+{
+    if (!may_allocate())
+        return false;
+    count_in(block_bytes(nbytes));
+    ASAN_UNPOISON_MEMORY_REGION(block, block_bytes(nbytes));
+    return true;
+}
+
+void td__block_free_parked(void *block, size_t nbytes)
+{
+    ASAN_UNPOISON_MEMORY_REGION(block, block_bytes(nbytes));
+    release_block(block, nbytes);
 }
 
 /* The whole pages in [p, p + nbytes). */

@@ -248,14 +248,21 @@ static td_status walk_optimizer(const td_safetensors *s, const char *path, const
         for (int i = 0; i < td_params_count(ps); i++) {
             td_param_info info = td_params_info(ps, i);
             td_tensor from, to;
+            td__mapping map;
             if (info.is_state)
                 continue;
             TD_TRY(state_tensor(s, path, td_optimizer_state_name(o, k), &info, &from));
             if (!copy)
                 continue;
-            TD_TRY(td_tensor_wrap(&to, TD_F32, info.shape,
-                                  td_optimizer_state(o, k, NULL) + info.offset));
-            TD_TRY(td_tensor_copy(&from, &to));
+            TD_TRY(td__mem_map(td__params_device(ps), td_optimizer_state(o, k, NULL) + info.offset,
+                               info.count * sizeof(float), TD_MAP_WRITE, &map));
+            td_status st = td_tensor_wrap(&to, TD_F32, info.shape, map.at);
+            if (!st)
+                st = td_tensor_copy(&from, &to);
+            if (st)
+                td__mem_map_drop(&map);
+            TD_TRY(st);
+            TD_TRY(td__mem_unmap(&map));
         }
     return TD_OK;
 }

@@ -22,15 +22,22 @@ typedef struct blend_args {
     float *to;
 } blend_args;
 
+void td__host_blend(const td__blend_op *op, int n, size_t begin, size_t count)
+{
+    void (*blend)(float *, float, const float *, float, size_t) =
+        TD_ISA_PICK(td__cpu_isa(), td__blend);
+    for (int i = 0; i < n; i++)
+        blend(op[i].dst + begin, op[i].a, op[i].src + begin, op[i].b, count);
+}
+
 static void run_blend(const void *args)
 {
     const blend_args *b = args;
-    void (*blend)(float *, float, const float *, float, size_t) =
-        TD_ISA_PICK(td__cpu_isa(), td__blend);
     for (int i = 0; i < b->n; i++) {
-        const td__blend_op *op = &b->op[i];
-        blend(local(b->s, op->dst + b->begin), op->a, local(b->s, op->src + b->begin), op->b,
-              b->count);
+        td__blend_op op = b->op[i];
+        op.dst = local(b->s, op.dst);
+        op.src = local(b->s, op.src);
+        td__host_blend(&op, 1, b->begin, b->count);
     }
 }
 
@@ -73,6 +80,18 @@ void td__stream_scale(td_stream *s, float *to, const float *from, float by, size
 {
     scale_args c = {s, to, from, by, n};
     td__stream_launch(s, run_scale, &c, sizeof c);
+}
+
+static void run_publish(const void *args)
+{
+    const scale_args *c = args;
+    TD_ISA_PICK(td__cpu_isa(), td__scaled_stream)(c->to, local(c->s, c->from), c->by, c->n);
+}
+
+void td__stream_publish(td_stream *s, float *to, const float *from, float by, size_t n)
+{
+    scale_args c = {s, to, from, by, n};
+    td__stream_launch(s, run_publish, &c, sizeof c);
 }
 
 /* ---- Optimizers ------------------------------------------------------------------------------ */

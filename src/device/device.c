@@ -86,6 +86,11 @@ bool td__device_host_reads(const td_device *d)
     return d->ops->host_reads;
 }
 
+void *td__device_local(const td_device *d, const void *at)
+{
+    return d->ops->local(d, at);
+}
+
 td_stream *td__device_stream(td_device *d)
 {
     return d->stream;
@@ -149,8 +154,8 @@ td_status td__mem_import(td_device *d, int fd, size_t nbytes, td_mem *out)
 
 void td__mem_discard(const td_mem *m, size_t begin, size_t nbytes)
 {
-    TD_ASSERT(m->kind == TD_MEM_SPARSE && begin + nbytes <= m->nbytes, "[%zu, %zu) of %zu bytes",
-              begin, begin + nbytes, m->nbytes);
+    TD_ASSERT((m->kind == TD_MEM_SPARSE || m->kind == TD_MEM_OWN) && begin + nbytes <= m->nbytes,
+              "[%zu, %zu) of %zu bytes", begin, begin + nbytes, m->nbytes);
     m->device->ops->discard(m, begin, nbytes);
 }
 

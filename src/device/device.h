@@ -40,6 +40,8 @@ void td__device_release(td_device *d); /* NULL is allowed */
 const char *td__device_name(const td_device *d);
 /* May the host touch all memory of the device? */
 bool td__device_host_reads(const td_device *d);
+/* An address of the device's memory as its own kernels use it; another address as it is. */
+void *td__device_local(const td_device *d, const void *at);
 /* A stream of the device's own, for work that no other stream is there for. */
 td_stream *td__device_stream(td_device *d);
 
@@ -56,7 +58,7 @@ typedef enum td_mem_kind {
     TD_MEM_OWN,    /* the device's */
     TD_MEM_PINNED, /* the host's, which the device reaches: for copies */
     TD_MEM_SHARED, /* the host's, which other processes may map: see td__mem_export() */
-    TD_MEM_SPARSE, /* the device's; parts may be given back and read as zeros: td__mem_discard() */
+    TD_MEM_SPARSE, /* the device's, in small pages, which can be given back: td__mem_discard() */
     TD_MEM_KIND_COUNT
 } td_mem_kind;
 
@@ -74,7 +76,7 @@ void td__mem_free(td_mem *m); /* nothing is under way on it; zeroed: nothing to 
 /* Shared memory as a descriptor, which the caller closes, for a process on the same host. */
 TD_NODISCARD td_status td__mem_export(const td_mem *m, int *fd);
 TD_NODISCARD td_status td__mem_import(td_device *d, int fd, size_t nbytes, td_mem *out);
-/* Whole pages in bytes [begin, begin + nbytes) of sparse memory go back to the system. */
+/* Whole pages in bytes [begin, begin + nbytes) of the device's memory go back to the system. */
 void td__mem_discard(const td_mem *m, size_t begin, size_t nbytes);
 
 /* Copies that the host waits for. */
@@ -149,11 +151,15 @@ typedef struct td__blend_op {
 
 /* n of them, one after the other, each over elements [begin, begin + count). */
 void td__stream_blend(td_stream *s, const td__blend_op *op, int n, size_t begin, size_t count);
+/* The same at once, for arrays of the host. */
+void td__host_blend(const td__blend_op *op, int n, size_t begin, size_t count);
 /* One of them, with the result in to[0..count) and dst as it was. */
 void td__stream_blended(td_stream *s, const td__blend_op *op, size_t begin, size_t count,
                         float *to);
 /* to = by from */
 void td__stream_scale(td_stream *s, float *to, const float *from, float by, size_t n);
+/* The same for memory of the host that other processes will read, past its caches. */
+void td__stream_publish(td_stream *s, float *to, const float *from, float by, size_t n);
 
 /* Optimizers. */
 typedef enum td__update {

@@ -8,12 +8,14 @@
 #ifndef TD_GRAPH_BACKEND_H
 #define TD_GRAPH_BACKEND_H
 
+#include "device/device.h"
 #include "ops/op.h"
 
 typedef struct td_backend td_backend;
 typedef struct td_kernel td_kernel;
 
-/* One call of a kernel. Pointers are 64-byte aligned; tensors are dense, in the descs' layout. */
+/* One call of a kernel. Pointers are 64-byte aligned and of the backend's device, where the run's
+ * key lies as well; tensors are dense, in the descs' layout. */
 typedef struct td_kernel_call {
     const void *const *in;
     void *const *out;
@@ -21,6 +23,7 @@ typedef struct td_kernel_call {
     void *packed;  /* kernel->packed bytes; kept from prepare to the next prepare */
     const td_kernel *kernel;
     const td_run_ctx *ctx;
+    td_stream *stream; /* that carries it out */
 } td_kernel_call;
 
 struct td_kernel {
@@ -40,12 +43,7 @@ struct td_kernel {
 typedef struct td_backend_ops {
     const char *name;
     void (*destroy)(td_backend *b);
-    /* Memory that kernels run on. */
-    td_status (*alloc)(td_backend *b, size_t nbytes, void **out); /* zero-filled */
-    void (*free)(td_backend *b, void *p, size_t nbytes);
-    /* (optional, default memcpy: host memory) */
-    td_status (*upload)(td_backend *b, void *to, const void *from, size_t nbytes);
-    td_status (*download)(td_backend *b, void *to, const void *from, size_t nbytes);
+    const char *device; /* whose memory and streams kernels run on */
     /* Make the kernel for node n. `is_param[i]` says that input i comes from the param block, so
      * that `prepare` may read it. Never called for leaves and views. */
     td_status (*plan)(td_backend *b, const td_node *n, const bool *is_param, td_kernel *k);
@@ -58,9 +56,15 @@ typedef struct td_backend_ops {
 
 struct td_backend {
     const td_backend_ops *ops;
+    td_device *device;
 };
 
-/* By name: "cpu", "ref" (reference kernels only, the judge), "null" (no arithmetic). */
+/* For kernels: if st is a failure, the run ends with it and with its text, behind the name of the
+ * node. */
+void td__kernel_check(const td_kernel_call *c, td_status st);
+
+/* By name: "cpu", "ref" (reference kernels only, the judge), "null" (no arithmetic), "far" (the
+ * kernels of cpu on device far). */
 TD_NODISCARD td_status td__backend_create(const char *name, td_backend **out);
 void td__backend_destroy(td_backend *b); /* NULL is allowed */
 

@@ -39,8 +39,13 @@ static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
 td_status td__params_fill(td_params *ps, const td_program *p, int i, uint64_t seed)
 {
     const td_attr_leaf *leaf = p->slots[i].leaf->attr;
-    return td__init_fill(&leaf->init, &leaf->shape, seed, ps->info[i].name,
-                         ps->block + ps->info[i].offset);
+    td__mapping map;
+    TD_TRY(td__params_map(ps, ps->info[i].offset, ps->info[i].count, TD_MAP_WRITE, &map));
+    td_status st = td__init_fill(&leaf->init, &leaf->shape, seed, ps->info[i].name, map.at);
+    if (!st)
+        return td__mem_unmap(&map);
+    td__mem_map_drop(&map);
+    return st;
 }
 
 td_status td__params_create(const td_program *p, const uint64_t *seed, td_params **out)
@@ -52,11 +57,12 @@ td_status td__params_create(const td_program *p, const uint64_t *seed, td_params
     ps->total = p->trainable + p->states;
     ps->version = 1;
     ps->info = td__calloc((size_t)p->n_slots + 1, sizeof *ps->info);
-    ps->block = td__alloc_block(ps->total * sizeof(float));
-    td_status st =
-        ps->info && ps->block
-            ? fill(ps, p, seed)
-            : TD_FAIL(TD_ENOMEM, "td_params_create: no memory for %zu parameters", ps->total);
+    td_status st = ps->info ? td__mem_alloc(p->backend->device, TD_MEM_OWN,
+                                            ps->total * sizeof(float), &ps->mem)
+                            : TD_FAIL(TD_ENOMEM, "td_params_create: no memory");
+    ps->block = ps->mem.at;
+    if (!st)
+        st = fill(ps, p, seed);
     if (st) {
         td_params_destroy(ps);
         return st;
@@ -77,7 +83,7 @@ void td_params_destroy(td_params *ps)
     for (int i = 0; i < ps->count; i++)
         td__free((void *)(uintptr_t)ps->info[i].name);
     td__free(ps->info);
-    td__free_block(ps->block, ps->total * sizeof(float));
+    td__mem_free(&ps->mem);
     td__free(ps);
 }
 
@@ -105,6 +111,36 @@ float *td_params_block(td_params *ps, size_t *count)
     if (count)
         *count = ps->total;
     return ps->block;
+}
+
+td_device *td__params_device(const td_params *ps)
+{
+    return ps->mem.device;
+}
+
+td_status td__params_map(const td_params *ps, size_t begin, size_t count, td__map_use use,
+                         td__mapping *out)
+{
+    TD_ASSERT(begin + count <= ps->total, "[%zu, %zu) of %zu", begin, begin + count, ps->total);
+    return td__mem_map(ps->mem.device, ps->block + begin, count * sizeof(float), use, out);
+}
+
+td_status td_params_read(const td_params *ps, size_t begin, size_t count, float *to)
+{
+    if (begin > ps->total || count > ps->total - begin)
+        return TD_FAIL(TD_EINVAL, "td_params_read: elements [%zu, +%zu) of %zu", begin, count,
+                       ps->total);
+    return td__mem_read(ps->mem.device, to, ps->block + begin, count * sizeof *to);
+}
+
+td_status td_params_write(td_params *ps, size_t begin, size_t count, const float *from)
+{
+    if (begin > ps->total || count > ps->total - begin)
+        return TD_FAIL(TD_EINVAL, "td_params_write: elements [%zu, +%zu) of %zu", begin, count,
+                       ps->total);
+    TD_TRY(td__mem_write(ps->mem.device, ps->block + begin, from, count * sizeof *from));
+    td_params_touch(ps);
+    return TD_OK;
 }
 
 size_t td_params_trainable(const td_params *ps)
@@ -152,17 +188,21 @@ static td_status make_alike(const td_params *from, td_params **out)
     ps->trainable = from->trainable;
     ps->total = from->total;
     ps->info = td__calloc((size_t)from->count + 1, sizeof *ps->info);
-    ps->block = td__alloc_block(ps->total * sizeof(float));
-    for (int i = 0; ps->info && i < from->count; i++) {
+    if (!ps->info)
+        return TD_FAIL(TD_ENOMEM, "no memory for a copy of %d params", from->count);
+    for (int i = 0; i < from->count; i++) {
         ps->info[i] = from->info[i];
         ps->info[i].name = td__strdup(from->info[i].name);
         ps->count = i + 1;
         if (!ps->info[i].name)
             return TD_FAIL(TD_ENOMEM, "no memory for a copy of the params' names");
     }
-    return ps->info && ps->block
-               ? TD_OK
-               : TD_FAIL(TD_ENOMEM, "no memory for a copy of %zu parameters", ps->total);
+    td_device *host;
+    TD_TRY(td__device_open("host", &host));
+    td_status st = td__mem_alloc(host, TD_MEM_OWN, ps->total * sizeof(float), &ps->mem);
+    td__device_release(host); /* the memory holds it */
+    ps->block = ps->mem.at;
+    return st;
 }
 
 td_status td__params_copy(const td_params *from, td_params **copy)
@@ -176,7 +216,7 @@ td_status td__params_copy(const td_params *from, td_params **copy)
             return st;
         }
     }
-    memcpy((*copy)->block, from->block, from->total * sizeof(float));
+    TD_TRY(td_params_read(from, 0, from->total, (*copy)->block));
     (*copy)->version++;
     return TD_OK;
 }

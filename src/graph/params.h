@@ -3,6 +3,7 @@
 #ifndef TD_GRAPH_PARAMS_H
 #define TD_GRAPH_PARAMS_H
 
+#include "device/device.h"
 #include "tandem/program.h"
 #include "tandem/tensor.h"
 
@@ -15,7 +16,7 @@ enum { TD_ALIGN = 64, TD_ALIGN_FLOATS = TD_ALIGN / 4 };
  */
 size_t td__params_dense(const td_params *ps);
 size_t td__params_total(const td_params *ps);
-/* *copy becomes a copy of `from`, names and numbers, in memory of its own; that of an earlier call
+/* *copy becomes a copy of `from`, names and numbers, in memory of the host; that of an earlier call
  * (else *copy is NULL) is used again where it fits. */
 TD_NODISCARD td_status td__params_copy(const td_params *from, td_params **copy);
 
@@ -31,6 +32,11 @@ td__sparse_shape td__program_sparse(const td_program *p, int i);
  * in an order that depends on the names alone. */
 TD_NODISCARD td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int),
                                          void *user, char hex[65]);
+/* Whose memory the block is in. */
+td_device *td__params_device(const td_params *ps);
+/* Elements [begin, begin + count) of the block as the host sees them (device/device.h). */
+TD_NODISCARD td_status td__params_map(const td_params *ps, size_t begin, size_t count,
+                                      td__map_use use, td__mapping *out);
 /* Does the file hold exactly these tensors? */
 TD_NODISCARD td_status td__params_check_file(const td_params *ps, const td_safetensors *s,
                                              const char *path);

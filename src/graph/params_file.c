@@ -45,7 +45,11 @@ td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int
         td__sha256_update(&h, order[i]->name, strlen(order[i]->name) + 1);
         td__sha256_update(&h, &ndim, sizeof ndim);
         td__sha256_update(&h, order[i]->shape.dim, (size_t)ndim * sizeof(int64_t));
-        td__sha256_update(&h, ps->block + order[i]->offset, order[i]->count * sizeof(float));
+        td__mapping map;
+        if ((st = td__params_map(ps, order[i]->offset, order[i]->count, TD_MAP_READ, &map)))
+            break;
+        td__sha256_update(&h, map.at, map.nbytes);
+        td__mem_map_drop(&map);
     }
     if (!st) {
         uint8_t digest[TD_SHA256_BYTES];
@@ -58,10 +62,10 @@ td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int
     return st;
 }
 
-/* Param i as a tensor over the block. */
-static td_status wrap(const td_params *ps, int i, td_tensor *out)
+/* Param i as a tensor over the mapped block. */
+static td_status wrap(const td_params *ps, const td__mapping *block, int i, td_tensor *out)
 {
-    return td_tensor_wrap(out, TD_F32, ps->info[i].shape, ps->block + ps->info[i].offset);
+    return td_tensor_wrap(out, TD_F32, ps->info[i].shape, (float *)block->at + ps->info[i].offset);
 }
 
 td_status td_params_save(const td_params *ps, const char *path)
@@ -69,13 +73,16 @@ td_status td_params_save(const td_params *ps, const char *path)
     size_t n = (size_t)ps->count + 1;
     td_tensor *tensors = td__calloc(n, sizeof *tensors);
     td_named_tensor *items = td__calloc(n, sizeof *items);
-    td_status st = tensors && items ? TD_OK : TD_FAIL(TD_ENOMEM, "td_params_save: no memory");
+    td__mapping map = {0};
+    td_status st = tensors && items ? td__params_map(ps, 0, ps->total, TD_MAP_READ, &map)
+                                    : TD_FAIL(TD_ENOMEM, "td_params_save: no memory");
     for (int i = 0; i < ps->count && !st; i++) {
-        st = wrap(ps, i, &tensors[i]);
+        st = wrap(ps, &map, i, &tensors[i]);
         items[i] = (td_named_tensor){.name = ps->info[i].name, .tensor = &tensors[i]};
     }
     if (!st)
         st = td_safetensors_save(path, items, ps->count, NULL, 0);
+    td__mem_map_drop(&map);
     td__free(tensors);
     td__free(items);
     return st;
@@ -109,14 +116,21 @@ td_status td_params_load(td_params *ps, const char *path)
 {
     td_safetensors *s;
     TD_TRY(td_safetensors_open(path, &s));
+    td__mapping map = {0};
     td_status st = td__params_check_file(ps, s, path);
+    if (!st)
+        st = td__params_map(ps, 0, ps->total, TD_MAP_BOTH, &map);
     for (int i = 0; i < ps->count && !st; i++) {
         td_tensor from = td_safetensors_tensor(s, td_safetensors_find(s, ps->info[i].name)), to;
-        st = wrap(ps, i, &to);
+        st = wrap(ps, &map, i, &to);
         if (!st)
             st = td_tensor_copy(&from, &to);
     }
     td_safetensors_close(s);
+    if (!st)
+        st = td__mem_unmap(&map);
+    else
+        td__mem_map_drop(&map);
     if (!st)
         td_params_touch(ps);
     return st;

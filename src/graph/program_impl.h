@@ -59,7 +59,8 @@ struct td_program {
 struct td_params {
     td_param_info *info; /* names are owned */
     int count;
-    float *block;
+    td_mem mem;                     /* of the block */
+    float *block;                   /* the device's */
     size_t dense, trainable, total; /* elements: dense params; all params; params and states */
     uint64_t version;               /* rises with every change of the numbers */
 };

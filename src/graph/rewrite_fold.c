@@ -40,12 +40,13 @@ static td_status run_now(folder *f, const td_node *n, void *result)
             st = TD_FAIL(TD_ENOMEM, "no memory to fold '%s'", n->name);
     }
     if (!st && k.scratch)
-        st = b->ops->alloc(b, k.scratch, &scratch);
+        if (!(scratch = td__alloc_block(k.scratch)))
+            st = TD_FAIL(TD_ENOMEM, "no memory to fold '%s'", n->name);
     if (!st)
         k.run(&(td_kernel_call){
             .in = in, .out = &result, .scratch = scratch, .kernel = &k, .ctx = &(td_run_ctx){0}});
     if (scratch)
-        b->ops->free(b, scratch, k.scratch);
+        td__free_block(scratch, k.scratch);
     for (int i = 0; i < n->n_in; i++)
         td__free(zeros[i]);
     if (k.fini)

@@ -9,6 +9,23 @@
 #include "graph/runner.h"
 #include "graph/runner_impl.h"
 
+static void run_kernel(const void *call)
+{
+    const td_kernel_call *c = call;
+    c->kernel->run(c);
+}
+
+static void prepare_kernel(const void *call)
+{
+    const td_kernel_call *c = call;
+    c->kernel->prepare(c);
+}
+
+void td__runner_launch(td_runner *r, const td_kernel_call *c, bool prepare)
+{
+    td__stream_launch(r->stream, prepare ? prepare_kernel : run_kernel, c, 0);
+}
+
 void td__runner_prepare(td_runner *r)
 {
     r = r->lender ? r->lender : r;
@@ -16,7 +33,7 @@ void td__runner_prepare(td_runner *r)
         return;
     for (int i = 0; i < r->p->n_steps; i++)
         if (r->p->steps[i].kernel.prepare)
-            r->p->steps[i].kernel.prepare(&r->steps[i].call);
+            td__runner_launch(r, &r->steps[i].call, true);
     r->prepared = r->ps->version;
 }
 
@@ -25,7 +42,8 @@ static void run_profiled(td_runner *r, int begin, int end)
     uint64_t before = td__clock_ns();
     for (int i = begin; i < end; i++) {
         atomic_store_explicit(&r->now, i + 1, memory_order_relaxed);
-        r->p->steps[i].kernel.run(&r->steps[i].call);
+        td__runner_launch(r, &r->steps[i].call, false);
+        td__stream_drain(r->stream);
         uint64_t after = td__clock_ns();
         r->steps[i].calls++;
         r->steps[i].total_ns += after - before;
@@ -40,7 +58,7 @@ static void run_steps(td_runner *r, int begin, int end)
     else
         for (int i = begin; i < end; i++) {
             atomic_store_explicit(&r->now, i + 1, memory_order_relaxed);
-            r->p->steps[i].kernel.run(&r->steps[i].call);
+            td__runner_launch(r, &r->steps[i].call, false);
         }
     atomic_store_explicit(&r->now, 0, memory_order_relaxed);
 }
@@ -55,6 +73,7 @@ void td__runner_begin(td_runner *r, td_run_key key)
 {
     r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .micro_batch = key.micro_batch};
     r->done = r->passed = 0;
+    td__runner_send(r);
 }
 
 static void proceed(td_runner *r, int end)
@@ -77,6 +96,7 @@ void td__runner_until(td_runner *r, size_t count)
     if (b->ops->enter)
         b->ops->enter(b, &saved);
     proceed(r, end);
+    td__stream_drain(r->stream); /* what failed is told in the end */
     if (b->ops->leave)
         b->ops->leave(b, saved);
 }
@@ -89,9 +109,10 @@ static td_status proceed_and_check(td_runner *r, int end, bool has_loss)
     if (b->ops->enter)
         b->ops->enter(b, &saved);
     proceed(r, end);
-    td_status st = TD_OK;
+    td__runner_fetch(r);
+    td_status st = td__stream_sync(r->stream);
     const td__root *loss = has_loss ? td__runner_root(r, TD_ROOT_LOSS, 0) : NULL;
-    if (loss && !isfinite(td_runner_loss(r)))
+    if (!st && loss && !isfinite(td_runner_loss(r)))
         st = td__runner_blame(r, loss->node, td_runner_loss(r));
     if (b->ops->leave)
         b->ops->leave(b, saved);

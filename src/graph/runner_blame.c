@@ -6,7 +6,7 @@
 #include "base/half.h"
 #include "graph/runner_impl.h"
 
-static bool all_finite(const td_desc *d, const void *data)
+static bool numbers_finite(const td_desc *d, const void *data)
 {
     int64_t n = td__desc_count(d);
     for (int64_t i = 0; i < n; i++) {
@@ -24,12 +24,25 @@ static bool all_finite(const td_desc *d, const void *data)
     return true;
 }
 
+static td_status all_finite(const td_runner *r, const td_desc *d, const void *at, bool *finite)
+{
+    td__mapping map;
+    TD_TRY(td__mem_map(r->p->backend->device, at, td__desc_bytes(d), TD_MAP_READ, &map));
+    *finite = numbers_finite(d, map.at);
+    td__mem_map_drop(&map);
+    return TD_OK;
+}
+
 /* Is n, or what it is a view of, a leaf with a bad number in it? */
-static const td_node *bad_leaf(const td_runner *r, const td_node *n)
+static td_status bad_leaf(const td_runner *r, const td_node *n, const td_node **leaf)
 {
     int k;
+    bool finite = true;
     n = td__view_base(n, &k);
-    return td__is_leaf(n) && !all_finite(&n->out[0], td__runner_address(r, n, 0)) ? n : NULL;
+    if (td__is_leaf(n))
+        TD_TRY(all_finite(r, &n->out[0], td__runner_address(r, n, 0), &finite));
+    *leaf = finite ? NULL : n;
+    return TD_OK;
 }
 
 static td_status blame_leaf(const td_runner *r, float loss, const td_node *leaf)
@@ -48,13 +61,18 @@ td_status td__runner_blame(td_runner *r, const td_node *loss_node, float loss)
     const td_node *leaf;
     for (int i = 0; i < p->n_steps; i++) {
         const td_node *n = p->steps[i].node;
-        p->steps[i].kernel.run(&r->steps[i].call);
+        td__runner_launch(r, &r->steps[i].call, false);
+        TD_TRY(td__stream_sync(r->stream));
         for (int k = 0; k < n->n_out; k++) {
-            if (all_finite(&n->out[k], r->steps[i].call.out[k]))
+            bool finite;
+            TD_TRY(all_finite(r, &n->out[k], r->steps[i].call.out[k], &finite));
+            if (finite)
                 continue;
-            for (int j = 0; j < n->n_in; j++)
-                if ((leaf = bad_leaf(r, n->in[j])))
+            for (int j = 0; j < n->n_in; j++) {
+                TD_TRY(bad_leaf(r, n->in[j], &leaf));
+                if (leaf)
                     return blame_leaf(r, loss, leaf);
+            }
             return TD_FAIL(TD_EINVAL,
                            "the loss is %g at step %u, micro-batch %u: the first NaN or "
                            "Inf is in '%s' (%s)",
@@ -62,7 +80,8 @@ td_status td__runner_blame(td_runner *r, const td_node *loss_node, float loss)
                            td__op(n->op)->name);
         }
     }
-    if ((leaf = bad_leaf(r, loss_node)))
+    TD_TRY(bad_leaf(r, loss_node, &leaf));
+    if (leaf)
         return blame_leaf(r, loss, leaf);
     return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, micro-batch %u", (double)loss,
                    r->ctx.step, r->ctx.micro_batch);

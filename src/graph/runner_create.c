@@ -54,10 +54,30 @@ static size_t held_bytes(const td_runner *r, int space)
     return r->space_bytes[space] ? r->space_bytes[space] : TD_ALIGN;
 }
 
+/* Copies for the host, where it needs them. */
+static td_status allocate_copies(td_runner *r)
+{
+    const td_graph *g = r->p->g;
+    td_device *d = r->p->backend->device;
+    size_t nbytes = 0;
+    if (td__runner_host_reads(r))
+        return TD_OK;
+    r->result_at = td__calloc((size_t)g->n_roots + 1, sizeof *r->result_at);
+    if (!r->result_at)
+        return TD_FAIL(TD_ENOMEM, "td_runner_create: no memory for %d results", g->n_roots);
+    for (int i = 0; i < g->n_roots; i++) {
+        r->result_at[i] = nbytes;
+        for (int k = 0; k < td__root_results(&g->roots[i]); k++)
+            nbytes += td__align_up(td__desc_bytes(&g->roots[i].node->out[k]), TD_ALIGN);
+    }
+    TD_TRY(td__mem_alloc(d, TD_MEM_PINNED, nbytes, &r->results));
+    return td__mem_alloc(d, TD_MEM_PINNED, r->space_bytes[TD_SPACE_INPUT], &r->inputs);
+}
+
 static td_status allocate(td_runner *r)
 {
     const td_program *p = r->p;
-    td_backend *b = p->backend;
+    td_device *d = p->backend->device;
     for (int s = 0; s < TD_SPACE_COUNT; s++)
         r->space_bytes[s] = p->space_bytes[s];
     r->space_bytes[TD_SPACE_PARAM] = 0; /* theirs is the params' block */
@@ -65,17 +85,24 @@ static td_status allocate(td_runner *r)
         r->space_bytes[TD_SPACE_GRAD] =
             (r->ps->dense + r->ps->total - r->ps->trainable) * sizeof(float);
     for (int s = 0; s < TD_SPACE_COUNT; s++)
-        if (held_bytes(r, s))
-            TD_TRY(b->ops->alloc(b, held_bytes(r, s), &r->space[s]));
+        if (held_bytes(r, s)) {
+            TD_TRY(td__mem_alloc(d, TD_MEM_OWN, held_bytes(r, s), &r->mem[s]));
+            r->space[s] = r->mem[s].at;
+        }
+    TD_TRY(td__mem_alloc(d, TD_MEM_OWN, sizeof(td_run_ctx), &r->key));
+    if (p->scratch && !r->lender)
+        TD_TRY(td__mem_alloc(d, TD_MEM_OWN, p->scratch, &r->scratch_mem));
+    if (p->packed && !r->lender)
+        TD_TRY(td__mem_alloc(d, TD_MEM_OWN, p->packed, &r->packed_mem));
+    r->scratch = r->lender ? r->lender->scratch : r->scratch_mem.at;
+    r->packed = r->lender ? r->lender->packed : r->packed_mem.at;
     if (r->lender) {
         r->space[TD_SPACE_GRAD] = r->lender->own_grads;
-        r->scratch = r->lender->scratch;
-        r->packed = r->lender->packed;
+        r->stream = r->lender->stream;
+    } else {
+        TD_TRY(td__stream_create(d, &r->stream));
     }
-    if (p->scratch && !r->lender)
-        TD_TRY(b->ops->alloc(b, p->scratch, &r->scratch));
-    if (p->packed && !r->lender)
-        TD_TRY(b->ops->alloc(b, p->packed, &r->packed));
+    TD_TRY(allocate_copies(r));
     size_t n_pointers = 0;
     for (int i = 0; i < p->n_steps; i++)
         n_pointers += (size_t)(p->steps[i].node->n_in + p->steps[i].node->n_out);
@@ -117,7 +144,8 @@ static void bind(td_runner *r)
         c->scratch = r->scratch;
         c->packed = r->packed ? (char *)r->packed + step->packed_offset : NULL;
         c->kernel = &step->kernel;
-        c->ctx = &r->ctx;
+        c->ctx = r->key.at;
+        c->stream = r->stream;
     }
 }
 
@@ -166,24 +194,14 @@ static td_status find_marks(td_runner *r)
     return TD_OK;
 }
 
-td_status td__runner_copy_in(td_runner *r, void *to, const void *from, size_t nbytes)
-{
-    td_backend *b = r->p->backend;
-    if (!nbytes) /* empty tensors may have no memory at all */
-        return TD_OK;
-    if (b->ops->upload)
-        return b->ops->upload(b, to, from, nbytes);
-    memcpy(to, from, nbytes);
-    return TD_OK;
-}
-
 static td_status fill_constants(td_runner *r)
 {
     for (int i = 0; i < r->p->g->n_nodes; i++) {
         const td_node *n = r->p->g->nodes[i];
         const td_attr_leaf *leaf = n->attr;
         if (n->op == TD_OP_CONSTANT && leaf->data)
-            TD_TRY(td__runner_copy_in(r, td__runner_address(r, n, 0), leaf->data, leaf->nbytes));
+            TD_TRY(td__mem_write(r->p->backend->device, td__runner_address(r, n, 0), leaf->data,
+                                 leaf->nbytes));
     }
     return TD_OK;
 }
@@ -229,18 +247,16 @@ void td_runner_destroy(td_runner *r)
 {
     if (!r)
         return;
-    td_backend *b = r->p->backend;
-    if (r->lender)
-        r->space[TD_SPACE_GRAD] = NULL;
-    else if (r->own_grads)
-        r->space[TD_SPACE_GRAD] = r->own_grads;
-    for (int s = 0; s < TD_SPACE_COUNT; s++)
-        if (r->space[s])
-            b->ops->free(b, r->space[s], held_bytes(r, s));
-    if (r->scratch && !r->lender)
-        b->ops->free(b, r->scratch, r->p->scratch);
-    if (r->packed && !r->lender)
-        b->ops->free(b, r->packed, r->p->packed);
+    if (!r->lender)
+        td__stream_destroy(r->stream);
+    for (int i = 0; i < TD_SPACE_COUNT; i++)
+        td__mem_free(&r->mem[i]);
+    td__mem_free(&r->scratch_mem);
+    td__mem_free(&r->packed_mem);
+    td__mem_free(&r->key);
+    td__mem_free(&r->inputs);
+    td__mem_free(&r->results);
+    td__free(r->result_at);
     td__free(r->info_of);
     td__free(r->steps);
     td__free(r->pointers);

@@ -23,10 +23,17 @@ typedef struct td__mark {
 struct td_runner {
     const td_program *p;
     td_params *ps;
-    int *info_of; /* by slot: index in ps */
+    int *info_of;      /* by slot: index in ps */
+    td_stream *stream; /* that carries out its kernels */
     void *space[TD_SPACE_COUNT];
     size_t space_bytes[TD_SPACE_COUNT];
     void *scratch, *packed;
+    td_mem mem[TD_SPACE_COUNT], scratch_mem, packed_mem; /* those that are its own */
+    td_mem key; /* the run's, as kernels see it: a td_run_ctx */
+    /* Where the host cannot read the device's memory, copies that it can: of the inputs, taken when
+     * a run begins, and of the roots' values, made when it ends. */
+    td_mem inputs, results;
+    size_t *result_at; /* by root: bytes */
     td__bound *steps;
     void **pointers; /* of all calls, one array */
     size_t n_pointers;
@@ -43,10 +50,33 @@ struct td_runner {
 
 /* Where output k of n lies. */
 void *td__runner_address(const td_runner *r, const td_node *n, int k);
-/* From host memory into a value. */
-TD_NODISCARD td_status td__runner_copy_in(td_runner *r, void *to, const void *from, size_t nbytes);
+/* May the host read what kernels read and write? */
+static inline bool td__runner_host_reads(const td_runner *r)
+{
+    return td__device_host_reads(r->p->backend->device);
+}
+/* How many outputs of a root users read from the host; of gradients and statistics: none. */
+static inline int td__root_results(const td__root *root)
+{
+    switch (root->kind) {
+    case TD_ROOT_LOSS:
+    case TD_ROOT_OUTPUT:
+    case TD_ROOT_INPUT_GRAD: return 1;
+    case TD_ROOT_SPARSE_GRAD: return 2; /* values and rows */
+    default: return 0;
+    }
+}
+/* Memory of an input that the host fills. */
+void *td__runner_input_address(const td_runner *r, const td_node *n);
+/* Output k of a root after a run, for the host. */
+const void *td__runner_result(const td_runner *r, const td__root *root, int k);
+/* The stream copies the inputs and the key to the device, or the results from it. */
+void td__runner_send(td_runner *r);
+void td__runner_fetch(td_runner *r);
 /* NULL if the program has none. */
 const td__root *td__runner_root(const td_runner *r, td__root_kind kind, int index);
+/* Post a kernel, or its preparation. */
+void td__runner_launch(td_runner *r, const td_kernel_call *c, bool prepare);
 /* Weights in the kernels' own formats, if the params have changed. */
 void td__runner_prepare(td_runner *r);
 /* Why the loss of the run just made is not finite: always a failure (runner_blame.c). */

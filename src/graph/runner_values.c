@@ -27,7 +27,7 @@ void *td_runner_input(td_runner *r, const char *name, size_t *nbytes)
         return NULL;
     if (nbytes)
         *nbytes = td__desc_bytes(&n->out[0]);
-    return td__runner_address(r, n, 0);
+    return td__runner_input_address(r, n);
 }
 
 td_status td_runner_set_input(td_runner *r, const char *name, const void *data, size_t nbytes)
@@ -40,7 +40,37 @@ td_status td_runner_set_input(td_runner *r, const char *name, const void *data, 
         return TD_FAIL(TD_EINVAL, "td_runner_set_input: '%s' is %s: %zu bytes, but %zu were given",
                        name, td__desc_text(&n->out[0], text, sizeof text),
                        td__desc_bytes(&n->out[0]), nbytes);
-    return td__runner_copy_in(r, td__runner_address(r, n, 0), data, nbytes);
+    if (nbytes) /* empty tensors may have no memory at all */
+        memcpy(td__runner_input_address(r, n), data, nbytes);
+    return TD_OK;
+}
+
+void *td__runner_input_address(const td_runner *r, const td_node *n)
+{
+    if (td__runner_host_reads(r))
+        return td__runner_address(r, n, 0);
+    return (char *)r->inputs.at + td__location_of(r->p, n, 0)->offset;
+}
+
+/* On the host all of this is where the kernels look for it already, but for the key. */
+void td__runner_send(td_runner *r)
+{
+    td__stream_copy(r->stream, r->key.at, &r->ctx, sizeof r->ctx);
+    if (!td__runner_host_reads(r))
+        td__stream_copy(r->stream, r->space[TD_SPACE_INPUT], r->inputs.at,
+                        r->space_bytes[TD_SPACE_INPUT]);
+}
+
+void td__runner_fetch(td_runner *r)
+{
+    const td_graph *g = r->p->g;
+    for (int i = 0; !td__runner_host_reads(r) && i < g->n_roots; i++) {
+        const td__root *root = &g->roots[i];
+        for (int k = 0; k < td__root_results(root); k++)
+            td__stream_copy(r->stream, (void *)(uintptr_t)td__runner_result(r, root, k),
+                            td__runner_address(r, root->node, k),
+                            td__desc_bytes(&root->node->out[k]));
+    }
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
@@ -54,12 +84,20 @@ const td__root *td__runner_root(const td_runner *r, td__root_kind kind, int inde
     return NULL;
 }
 
+const void *td__runner_result(const td_runner *r, const td__root *root, int k)
+{
+    if (td__runner_host_reads(r))
+        return td__runner_address(r, root->node, k);
+    const char *at = (const char *)r->results.at + r->result_at[root - r->p->g->roots];
+    return k ? at + td__align_up(td__desc_bytes(&root->node->out[0]), TD_ALIGN) : at;
+}
+
 float td_runner_loss(const td_runner *r)
 {
     const td__root *root = td__runner_root(r, TD_ROOT_LOSS, 0);
     if (!root)
         return 0;
-    const void *at = td__runner_address(r, root->node, 0);
+    const void *at = td__runner_result(r, root, 0);
     switch (root->node->out[0].dtype) {
     case TD_F64: return (float)*(const double *)at;
     case TD_BF16: return td__bf16_to_f32(*(const td_bf16 *)at);
@@ -75,7 +113,7 @@ static const void *root_value(const td_runner *r, td__root_kind kind, int i, siz
         return NULL;
     if (nbytes)
         *nbytes = td__desc_bytes(&root->node->out[0]);
-    return td__runner_address(r, root->node, 0);
+    return td__runner_result(r, root, 0);
 }
 
 const void *td_runner_output(const td_runner *r, int i, size_t *nbytes)
@@ -120,12 +158,13 @@ void td_runner_update_states(td_runner *r)
         if (!slot->is_state || !(slot->weight > 0))
             continue;
         const td_param_info *info = &r->ps->info[r->info_of[i]];
-        float *state = r->ps->block + info->offset;
-        const float *now =
-            (float *)r->space[TD_SPACE_GRAD] + r->ps->dense + (info->offset - r->ps->trainable);
         float w = (float)slot->weight;
-        for (size_t k = 0; k < info->count; k++)
-            state[k] = (1 - w) * state[k] + w * now[k];
+        td__blend_op fold = {r->ps->block + info->offset,
+                             (float *)r->space[TD_SPACE_GRAD] + r->ps->dense +
+                                 (info->offset - r->ps->trainable),
+                             1 - w, w};
+        td__stream_blend(r->stream, &fold, 1, 0, info->count);
+        td__stream_drain(r->stream);
     }
     td_params_touch(r->ps);
 }
@@ -154,8 +193,8 @@ td_sparse_grad td_runner_sparse_grad(const td_runner *r, int i)
     const td_shape *shape = &root->node->out[0].shape; /* (n, D) */
     td_sparse_grad s = {.param = td_params_find(r->ps, root->leaf->name),
                         .width = shape->dim[1],
-                        .values = td__runner_address(r, root->node, 0),
-                        .rows = td__runner_address(r, root->node, 1)};
+                        .values = td__runner_result(r, root, 0),
+                        .rows = td__runner_result(r, root, 1)};
     while (s.n_rows < shape->dim[0] && s.rows[s.n_rows] >= 0)
         s.n_rows++;
     return s;

@@ -23,8 +23,9 @@ static td_status walk(td_runner *r, bool pack, td__walk_fn *fn, void *user)
         if (pack) /* all in the same place: only this step's are needed */
             call.packed = r->packed;
         if (pack && k->prepare)
-            k->prepare(&call);
-        k->run(&call);
+            td__runner_launch(r, &call, true);
+        td__runner_launch(r, &call, false);
+        td__stream_drain(r->stream);
         r->steps[i].calls += r->profile;
         r->steps[i].total_ns += r->profile ? td__clock_ns() - before : 0;
     }
@@ -36,6 +37,7 @@ td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *
     td_backend *b = r->p->backend;
     unsigned saved = 0;
     r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .micro_batch = key.micro_batch};
+    td__runner_send(r);
     if (b->ops->enter)
         b->ops->enter(b, &saved);
     if (pack)
@@ -43,8 +45,11 @@ td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *
     else
         td__runner_prepare(r);
     td_status st = walk(r, pack, fn, user);
-    if (pack && r->packed) /* runners of other sizes have such a place too */
-        td__block_give_back(r->packed, r->p->packed);
+    td__runner_fetch(r);
+    td_status done = td__stream_sync(r->stream);
+    st = st ? st : done;
+    if (pack && r->packed_mem.at) /* runners of other sizes have such a place too */
+        td__mem_discard(&r->packed_mem, 0, r->packed_mem.nbytes);
     if (b->ops->leave)
         b->ops->leave(b, saved);
     float loss = td_runner_loss(r);

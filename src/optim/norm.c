@@ -27,14 +27,18 @@ double td__tree_total(const td__tree_sum *s)
     return total;
 }
 
-double td__optim_squares(td__isa isa, const float *x, size_t n, float scale, float clip)
+double td__optim_squares(td_stream *on, const float *x, size_t n, float scale, float clip)
 {
-    double (*squares)(const float *, size_t, float, float) = TD_ISA_PICK(isa, td__optim_k_squares);
+    enum { CHUNKS = 64 }; /* at once */
+    double squares[CHUNKS] = {0};
     td__tree_sum sum = {.n = 0};
 
-    for (size_t at = 0; at < n; at += TD_OPTIM_CHUNK) {
-        size_t m = n - at < TD_OPTIM_CHUNK ? n - at : TD_OPTIM_CHUNK;
-        td__tree_add(&sum, squares(x + at, m, scale, clip));
+    for (size_t at = 0, m; at < n; at += m) {
+        m = n - at < (size_t)CHUNKS * TD_OPTIM_CHUNK ? n - at : (size_t)CHUNKS * TD_OPTIM_CHUNK;
+        td__stream_squares(on, x + at, m, scale, clip, squares);
+        td__stream_drain(on);
+        for (size_t k = 0; k * TD_OPTIM_CHUNK < m; k++)
+            td__tree_add(&sum, squares[k]);
     }
     return td__tree_total(&sum);
 }

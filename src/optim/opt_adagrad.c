@@ -42,5 +42,5 @@ const td__optim_def td__optim_adagrad = {
     .first_state = first_state,
     .no_rows = no_rows,
     .begin = begin,
-    .elements = TD__OPTIM_KERNELS(td__optim_k_adagrad),
+    .update = TD_UPDATE_ADAGRAD,
 };

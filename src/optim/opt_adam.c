@@ -66,7 +66,7 @@ const td__optim_def td__optim_adam = {
     .states = states,
     .no_rows = adam_no_rows,
     .begin = adam_begin,
-    .elements = TD__OPTIM_KERNELS(td__optim_k_adam),
+    .update = TD_UPDATE_ADAM,
 };
 
 const td__optim_def td__optim_adamw = {
@@ -76,5 +76,5 @@ const td__optim_def td__optim_adamw = {
     .states = states,
     .no_rows = adamw_no_rows,
     .begin = adamw_begin,
-    .elements = TD__OPTIM_KERNELS(td__optim_k_adam),
+    .update = TD_UPDATE_ADAM,
 };

@@ -40,9 +40,9 @@ static void begin(const td__optim_step *st, td__optim_hyper *h)
     h->root = (float)(1 / sqrt(1 - pow(o->beta2, (double)st->t)));
 }
 
-static void chunk(td__isa isa, const td__optim_hyper *h, const td__optim_slice *s, double sums[2])
+static void chunk(td_stream *on, const td__optim_hyper *h, const td__optim_slice *s, double sums[2])
 {
-    TD_ISA_PICK(isa, td__optim_k_lamb_moments)(h, s, sums);
+    td__stream_moments(on, h, s, sums);
 }
 
 static float rate(const td_optim_opts *o, const td__optim_hyper *h, const double sums[2])
@@ -65,5 +65,5 @@ const td__optim_def td__optim_lamb = {
     .begin = begin,
     .chunk = chunk,
     .rate = rate,
-    .elements = TD__OPTIM_KERNELS(td__optim_k_lamb_apply),
+    .update = TD_UPDATE_LAMB,
 };

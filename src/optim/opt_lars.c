@@ -31,10 +31,10 @@ static void begin(const td__optim_step *st, td__optim_hyper *h)
     h->momentum = (float)st->opts->momentum;
 }
 
-static void chunk(td__isa isa, const td__optim_hyper *h, const td__optim_slice *s, double sums[2])
+static void chunk(td_stream *on, const td__optim_hyper *h, const td__optim_slice *s, double sums[2])
 {
-    sums[0] = TD_ISA_PICK(isa, td__optim_k_squares)(s->p, s->n, 1.0f, INFINITY);
-    sums[1] = TD_ISA_PICK(isa, td__optim_k_squares)(s->g, s->n, h->scale, h->clip);
+    td__stream_squares(on, s->p, s->n, 1.0f, INFINITY, &sums[0]);
+    td__stream_squares(on, s->g, s->n, h->scale, h->clip, &sums[1]);
 }
 
 static float rate(const td_optim_opts *o, const td__optim_hyper *h, const double sums[2])
@@ -58,5 +58,5 @@ const td__optim_def td__optim_lars = {
     .begin = begin,
     .chunk = chunk,
     .rate = rate,
-    .elements = TD__OPTIM_KERNELS(td__optim_k_lars),
+    .update = TD_UPDATE_LARS,
 };

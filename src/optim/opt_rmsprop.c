@@ -49,5 +49,5 @@ const td__optim_def td__optim_rmsprop = {
     .states = states,
     .no_rows = no_rows,
     .begin = begin,
-    .elements = TD__OPTIM_KERNELS(td__optim_k_rmsprop),
+    .update = TD_UPDATE_RMSPROP,
 };

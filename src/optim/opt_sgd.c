@@ -54,5 +54,5 @@ const td__optim_def td__optim_sgd = {
     .states = states,
     .no_rows = no_rows,
     .begin = begin,
-    .elements = TD__OPTIM_KERNELS(td__optim_k_sgd),
+    .update = TD_UPDATE_SGD,
 };

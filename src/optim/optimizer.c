@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "optim/options.h"
 
 typedef struct segment {
@@ -30,7 +31,7 @@ struct td_optimizer {
     const td__optim_def *def;
     td_optim_opts opts; /* resolved */
     td_params *params;
-    td__isa isa;
+    td_stream *on;     /* of the params' device */
     segment *segments; /* in rising order */
     int n_segments;
     size_t dense; /* elements of the params block that have dense gradients */
@@ -38,8 +39,9 @@ struct td_optimizer {
     held *own;    /* NULL: all */
     int n_own;
     bool rates;   /* of this step are known */
+    td_mem mem;   /* of the state */
     float *state; /* (n_states, stride) */
-    size_t stride, count, state_nbytes;
+    size_t stride, count;
     const char *state_names[TD_OPTIM_MAX_STATE];
     int n_states;
     uint64_t t;
@@ -112,23 +114,25 @@ static td_status set_own(td_optimizer *o, const td__optim_range *own, int n_own)
 
 static td_status make_state(td_optimizer *o)
 {
-    size_t elements;
+    size_t elements, nbytes;
+    td__mapping map;
 
     o->n_states = o->def->states(&o->opts, o->state_names);
     o->stride = td__align_up(o->count, 16);
     if (!td__size_mul(o->stride, (size_t)o->n_states, &elements) ||
-        !td__size_mul(elements, sizeof *o->state, &o->state_nbytes))
+        !td__size_mul(elements, sizeof *o->state, &nbytes))
         return TD_FAIL(TD_EINVAL, "%s: state of %zu params is too large", o->def->name, o->count);
-    if (o->state_nbytes == 0)
+    if (nbytes == 0)
         return TD_OK;
-    o->state = td__alloc_block(o->state_nbytes);
-    if (!o->state)
-        return TD_FAIL(TD_ENOMEM, "%s: no memory for %zu bytes of state", o->def->name,
-                       o->state_nbytes);
+    TD_TRY(td__mem_alloc(td__params_device(o->params), TD_MEM_OWN, nbytes, &o->mem));
+    o->state = o->mem.at;
     float first = o->def->first_state ? o->def->first_state(&o->opts) : 0.0f;
-    for (size_t i = 0; first != 0.0f && i < o->count; i++)
-        o->state[i] = first;
-    return TD_OK;
+    if (first == 0.0f)
+        return TD_OK;
+    TD_TRY(td__mem_map(o->mem.device, o->state, o->count * sizeof first, TD_MAP_WRITE, &map));
+    for (size_t i = 0; i < o->count; i++)
+        ((float *)map.at)[i] = first;
+    return td__mem_unmap(&map);
 }
 
 td_status td_optimizer_create(const td_optim_opts *opts, td_params *ps, td_optimizer **out)
@@ -146,7 +150,7 @@ td_status td__optim_create_own(const td_optim_opts *opts, td_params *ps, const t
     if (!o)
         return TD_FAIL(TD_ENOMEM, "optimizer: out of memory");
     o->params = ps;
-    o->isa = td__cpu_isa();
+    o->on = td__device_stream(td__params_device(ps));
     TD_TRY_OR(st, fail, td__optim_resolve(opts, &o->def, &o->opts));
     TD_TRY_OR(st, fail, check_sparse(o));
     TD_TRY_OR(st, fail, make_segments(o));
@@ -163,8 +167,7 @@ void td_optimizer_destroy(td_optimizer *o)
 {
     if (!o)
         return;
-    if (o->state)
-        td__free_block(o->state, o->state_nbytes);
+    td__mem_free(&o->mem);
     td__free(o->segments);
     td__free(o->chunks);
     td__free(o->own);
@@ -231,11 +234,6 @@ static td__optim_hyper hyper_of(const td__optim_hyper *h, bool decay)
     return mine;
 }
 
-static void run_kernel(const td_optimizer *o, const td__optim_hyper *h, const td__optim_slice *s)
-{
-    o->def->elements[o->isa >= TD_ISA_AVX512 ? 2 : o->isa >= TD_ISA_AVX2 ? 1 : 0](h, s);
-}
-
 /* The chunk of s that begins at its element `at`. */
 static td__optim_slice chunk_at(const td_optimizer *o, const td__optim_slice *s, size_t at)
 {
@@ -279,13 +277,14 @@ static void update(const td_optimizer *o, const td__optim_hyper *h, bool decay, 
         for (size_t from = 0; from < n; from += TD_OPTIM_CHUNK) {
             td__optim_slice c = chunk_at(o, &s, from);
             double sums[2];
-            o->def->chunk(o->isa, &mine, &c, sums);
+            o->def->chunk(o->on, &mine, &c, sums);
+            td__stream_drain(o->on);
             trust_add(&t, sums);
         }
         if (decay)
             mine.lr = trust_rate(o, &mine, &t);
     }
-    run_kernel(o, &mine, &s);
+    td__stream_update(o->on, o->def->update, &mine, &s);
 }
 
 /* The first segment that ends after element `at`. */
@@ -319,6 +318,7 @@ void td__optim_apply(td_optimizer *o, const float *grads, size_t begin, size_t c
         update(o, &o->now, s->decay, from, to - from, grads + (from - begin),
                o->rates ? &s->rate : NULL);
     }
+    td__stream_drain(o->on);
     td__cpu_fp_restore(mode);
 }
 
@@ -331,12 +331,14 @@ void td__optim_apply_rows(td_optimizer *o, const td_sparse_grad *sg)
     for (int64_t r = 0; r < sg->n_rows; r++)
         update(o, &o->now_rows, true, info.offset + (size_t)sg->rows[r] * width, width,
                sg->values + (size_t)r * width, NULL);
+    td__stream_drain(o->on);
     td__cpu_fp_restore(mode);
 }
 
-void td__optim_end(td_optimizer *o)
+td_status td__optim_end(td_optimizer *o)
 {
     td_params_touch(o->params);
+    return td__stream_sync(o->on);
 }
 
 bool td__optim_sliceable(const td_optimizer *o)
@@ -353,7 +355,7 @@ bool td__optim_clips(const td_optimizer *o)
 
 double td__optim_param_squares(const td_optimizer *o, const float *grads, size_t count)
 {
-    return td__optim_squares(o->isa, grads, count, 1.0f, INFINITY);
+    return td__optim_squares(o->on, grads, count, 1.0f, INFINITY);
 }
 
 td_status td__optim_clip(td_optimizer *o, double squares, double *scale)
@@ -397,16 +399,14 @@ static bool chunks_in(const td_optimizer *o, int i, size_t begin, size_t end, si
 void td__optim_chunk_squares(const td_optimizer *o, const float *grads, size_t begin, size_t count,
                              double *squares)
 {
-    double (*sum)(const float *, size_t, float, float) = TD_ISA_PICK(o->isa, td__optim_k_squares);
     size_t from, to;
     int chunk;
 
     for (int i = 0; i < td_params_count(o->params); i++)
         if (chunks_in(o, i, begin, begin + count, &from, &to, &chunk))
-            for (; from < to; from += TD_OPTIM_CHUNK)
-                squares[chunk++] =
-                    sum(grads + (from - begin),
-                        to - from < TD_OPTIM_CHUNK ? to - from : TD_OPTIM_CHUNK, 1.0f, INFINITY);
+            td__stream_squares(o->on, grads + (from - begin), to - from, 1.0f, INFINITY,
+                               squares + chunk);
+    td__stream_drain(o->on);
 }
 
 void td__optim_add_squares(const td_optimizer *o, const double *squares, td__tree_sum *sum)
@@ -451,9 +451,10 @@ void td__optim_chunk_sums(td_optimizer *o, const float *grads, size_t begin, siz
             td__optim_slice c = chunk_at(o, &part, at);
             if (!keep)
                 copy_states(o, &c, beside);
-            o->def->chunk(o->isa, &mine, &c, to_sums);
+            o->def->chunk(o->on, &mine, &c, to_sums);
         }
     }
+    td__stream_drain(o->on);
     td__cpu_fp_restore(mode);
 }
 
@@ -527,8 +528,7 @@ td_status td_optimizer_step(td_optimizer *o, td_runner *r, double lr)
         td__optim_apply_rows(o, &sg);
     }
     td_runner_update_states(r);
-    td__optim_end(o);
-    return TD_OK;
+    return td__optim_end(o);
 }
 
 const char *td_optimizer_name(const td_optimizer *o)
@@ -576,4 +576,12 @@ float *td_optimizer_state(td_optimizer *o, int k, size_t *count)
     if (count)
         *count = o->count;
     return o->state + (size_t)k * o->stride;
+}
+
+td_status td__optim_map_state(td_optimizer *o, int k, td__map_use use, td__mapping *out)
+{
+    size_t count;
+    float *state = td_optimizer_state(o, k, &count);
+
+    return td__mem_map(o->mem.device, state, count * sizeof *state, use, out);
 }

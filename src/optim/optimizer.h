@@ -9,7 +9,7 @@
 #ifndef TD_OPTIM_OPTIMIZER_H
 #define TD_OPTIM_OPTIMIZER_H
 
-#include "device/kernels/kernels.h"
+#include "device/device.h"
 #include "tandem/optim.h"
 
 typedef struct td__optim_option {
@@ -41,23 +41,19 @@ typedef struct td__optim_def {
     const char *(*no_rows)(const td_optim_opts *o);
     /* Work out the step's numbers; scale and clip are set already. */
     void (*begin)(const td__optim_step *st, td__optim_hyper *h);
-    td__optim_kernel *elements[3]; /* scalar, avx2, avx512 */
+    td__update update; /* of elements, once their learning rate is known */
     /* (optional, both) For optimizers that look at whole tensors before they change one: two sums
      * of squares over a chunk (at most TD_OPTIM_CHUNK elements), which may update states; they are
      * added over the tensor's chunks with td__tree_add, and give the learning rate of its elements,
      * unless it is exempt from the trust ratio. */
-    void (*chunk)(td__isa isa, const td__optim_hyper *h, const td__optim_slice *s, double sums[2]);
+    void (*chunk)(td_stream *on, const td__optim_hyper *h, const td__optim_slice *s,
+                  double sums[2]);
     float (*rate)(const td_optim_opts *o, const td__optim_hyper *h, const double sums[2]);
 } td__optim_def;
 
 #define TD_OPTIM(name) extern const td__optim_def td__optim_##name;
 #include "optim/optim.def"
 #undef TD_OPTIM
-
-#define TD__OPTIM_KERNELS(name)                   \
-    {                                             \
-        name##_scalar, name##_avx2, name##_avx512 \
-    }
 
 /* Does a step need the norm of all gradients? Then, before begin: the factor that clip_norm makes
  * of it, from the sum of squares of td__optim_param_squares over all dense params in order, then of
@@ -68,17 +64,18 @@ TD_NODISCARD td_status td__optim_clip(td_optimizer *o, double squares, double *s
 /* Begin step t + 1. Gradients are multiplied by scale before anything else. TD_EINVAL if lr is NaN,
  * infinite or negative, and then no step is begun. */
 TD_NODISCARD td_status td__optim_begin(td_optimizer *o, double lr, double scale);
-/* Update elements [begin, begin + count) of the params; grads points at the gradient of `begin`. */
+/* Update elements [begin, begin + count) of the params; grads points at the gradient of `begin`, in
+ * memory of the params' device, or of the host that it reaches. */
 void td__optim_apply(td_optimizer *o, const float *grads, size_t begin, size_t count);
 void td__optim_apply_rows(td_optimizer *o, const td_sparse_grad *sg);
-/* End the step: params are marked as changed. */
-void td__optim_end(td_optimizer *o);
+/* End the step: params are marked as changed. Fails if the device did. */
+TD_NODISCARD td_status td__optim_end(td_optimizer *o);
 /* May parts cut a tensor? */
 bool td__optim_sliceable(const td_optimizer *o);
 
 /* Sum of squares of x (norm.c), as if clamp(scale x, -clip, clip) were given: chunks of
  * TD_OPTIM_CHUNK, added in a binary tree that depends on n alone. */
-double td__optim_squares(td__isa isa, const float *x, size_t n, float scale, float clip);
+double td__optim_squares(td_stream *on, const float *x, size_t n, float scale, float clip);
 
 /* A sum in a fixed binary tree, fed term by term: neighbours first, then neighbouring pairs. */
 typedef struct td__tree_sum {
@@ -109,6 +106,9 @@ TD_NODISCARD td_status td__optim_create_own(const td_optim_opts *opts, td_params
  * where; ranges are not crossed. 0: none. */
 size_t td__optim_state_part(td_optimizer *o, int k, size_t begin, size_t end, size_t *first,
                             float **state);
+/* State k in one piece, as the host sees it (device/device.h). */
+TD_NODISCARD td_status td__optim_map_state(td_optimizer *o, int k, td__map_use use,
+                                           td__mapping *out);
 /* The first chunk of param i; of td_params_count(): how many there are. */
 int td__optim_chunk_of(const td_optimizer *o, int i);
 /* Sums of squares of the gradients of all chunks in [begin, begin + count), by chunk. */

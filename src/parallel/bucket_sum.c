@@ -193,7 +193,7 @@ static void add_up(const td__bucket_sum *b, int k)
         for (int i = 0; i < b->tree.n_adds; i++) {
             const td__rank_add *a = &b->tree.adds[i];
             td__blend_op op = {slot_address(b, a->dst, k), slot_address(b, a->src, k), 1, 1};
-            td__grad_blend_ops(&op, 1, at, slice - at < CHUNK ? slice - at : CHUNK);
+            td__grad_blend_ops(NULL, &op, 1, at, slice - at < CHUNK ? slice - at : CHUNK);
         }
 }
 
@@ -294,22 +294,23 @@ static void make_plan(td__bucket_sum *b)
 static void publish_some(td__bucket_sum *b, int k, size_t at, size_t count)
 {
     size_t begin = b->buckets.at[k].begin + at;
+    td_stream *on = td__grad_stream(b->o.blocks);
     int n = b->sum.n_ops;
     if (!b->compressor && b->total->n == 1 && n) { /* the last addition makes the one partial */
-        td__grad_blend_ops(b->sum.op, n - 1, begin, count);
-        td__grad_blended(&b->sum.op[n - 1], begin, count, outbox(b, 0, k) + at);
+        td__grad_blend_ops(on, b->sum.op, n - 1, begin, count);
+        td__grad_blended(on, &b->sum.op[n - 1], begin, count, outbox(b, 0, k) + at);
         return;
     }
-    td__grad_blend(&b->sum, begin, count);
+    td__grad_blend(on, &b->sum, begin, count);
     if (!b->compressor) {
         for (int i = 0; i < b->total->n; i++)
             if (b->total->at[i].dense)
-                td__partial_copy(&b->total->at[i], begin, count, outbox(b, i, k) + at);
+                td__grad_publish(on, &b->total->at[i], begin, count, outbox(b, i, k) + at);
         return;
     }
-    td__grad_blend(&b->rest, begin, count);
+    td__grad_blend(on, &b->rest, begin, count);
     if (b->all.n && b->all.at[0].dense)
-        td__partial_copy(&b->all.at[0], begin, count, b->whole + begin);
+        td__grad_publish(on, &b->all.at[0], begin, count, b->whole + begin);
     else
         memset(b->whole + begin, 0, count * sizeof *b->whole);
 }

@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/fail.h"
-#include "base/kernels/blend.h"
 #include "coll/comm.h"
 #include "parallel/sparse_gather.h"
 
@@ -14,6 +13,7 @@ enum { ALIGN = 16, SETS = 2 };
 
 struct td__dp {
     td_comm *comm;
+    td_stream *on; /* of the device that has the partials */
     int rank, size;
     size_t dense, slice, stride; /* floats: of a block, an owner's slice, a slot: size slices */
     td__rank_tree tree;
@@ -49,6 +49,7 @@ static td_status set_up(td__dp *d, td__grad_pool *blocks, td__work_partition par
 {
     size_t floats, nbytes;
     TD_TRY(td__rank_tree_init(&d->tree, partition, micro_batches, accumulate));
+    d->on = td__grad_stream(blocks);
     d->dense = td__grad_dense(blocks);
     d->slice = td__align_up((d->dense + (size_t)d->size - 1) / (size_t)d->size, ALIGN);
     d->slice = d->slice ? d->slice : ALIGN;
@@ -147,9 +148,9 @@ void td__dp_publish(td__dp *d, const td__grad_stack *local, size_t begin, size_t
         const td__partial *p = &local->at[i];
         float *slot = d->mine + set_offset(d) + (size_t)i * d->stride;
         if (p->dense)
-            TD_ISA_PICK(td__cpu_isa(), td__scaled_stream)
-        (slot + begin, p->dense + begin, p->weight, count);
+            td__stream_publish(d->on, slot + begin, p->dense + begin, p->weight, count);
     }
+    td__stream_drain(d->on);
     td__cpu_fp_restore(mode);
 }
 
@@ -176,10 +177,8 @@ void td__dp_total(const td__dp *d, const td__grad_stack *local, size_t begin, si
     const td__rank_add *add = &d->tree.adds[0];
     const td__partial *own = &local->at[0];
     const float *other = address(d, add->dst.rank == d->rank ? add->src : add->dst);
-    unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
-    TD_ISA_PICK(td__cpu_isa(), td__blended)
-    (to, own->dense + begin, own->weight, other + set_offset(d) + begin, 1, count);
-    td__cpu_fp_restore(mode);
+    td__blend_op op = {own->dense, other + set_offset(d), own->weight, 1};
+    td__grad_blended(d->on, &op, begin, count, to);
 }
 
 size_t td__dp_slice(const td__dp *d)
@@ -189,8 +188,8 @@ size_t td__dp_slice(const td__dp *d)
 
 void td__dp_sum(td__dp *d, size_t begin, size_t count)
 {
-    td__grad_blend_ops(d->ops, d->tree.n_adds, set_offset(d) + (size_t)d->rank * d->slice + begin,
-                       count);
+    td__grad_blend_ops(NULL, d->ops, d->tree.n_adds,
+                       set_offset(d) + (size_t)d->rank * d->slice + begin, count);
 }
 
 td_status td__dp_gather(td__dp *d, const float **grads)

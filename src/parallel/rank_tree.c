@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "base/kernels/blend.h"
 
 /* No sub-tree of a range is cut off: what the last micro-batches pass up is left to the whole sum.
  * */
@@ -128,15 +127,4 @@ td_status td__rank_tree_plan(td__rank_tree *t, int batches, int64_t last_rows, b
     if (st)
         t->batches = 0;
     return st;
-}
-
-void td__partial_copy(const td__partial *p, size_t begin, size_t count, float *to)
-{
-    if (p->weight == 1)
-        memcpy(to, p->dense + begin, count * sizeof *to);
-    else {
-        unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
-        TD_ISA_PICK(td__cpu_isa(), td__scaled_copy)(to, p->dense + begin, p->weight, count);
-        td__cpu_fp_restore(mode);
-    }
 }

@@ -60,7 +60,4 @@ void td__rank_tree_fini(td__rank_tree *t);
 TD_NODISCARD td_status td__rank_tree_plan(td__rank_tree *t, int batches, int64_t last_rows,
                                           bool *changed);
 
-/* Elements [begin, begin + count) of a partial, weighted, to `to`: as publishing means. */
-void td__partial_copy(const td__partial *p, size_t begin, size_t count, float *to);
-
 #endif

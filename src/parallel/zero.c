@@ -373,11 +373,11 @@ static void add_leaves(td__zero *z, int b, size_t at, const td__rank_leaf *leave
         s.at[s.n++] =
             (td__partial){.tree = l->tree, .weight = 1, .dense = l->present ? from : NULL};
         td__grad_plan(&s, false, &sum);
-        td__grad_blend(&sum, 0, n);
+        td__grad_blend(NULL, &sum, 0, n);
     }
     if (z->o.stage == 1) { /* these were all */
         td__grad_plan(&s, true, &sum);
-        td__grad_blend(&sum, 0, n);
+        td__grad_blend(NULL, &sum, 0, n);
     }
     close_stack(z, b, at, n, &s, out);
 }
@@ -407,7 +407,7 @@ const float *td__zero_sum(td__zero *z, int b)
 
     open_stack(z, b, 0, &s);
     td__grad_plan(&s, true, &sum);
-    td__grad_blend(&sum, 0, td__shard_count(&z->map, b, z->rank));
+    td__grad_blend(NULL, &sum, 0, td__shard_count(&z->map, b, z->rank));
     TD_ASSERT(s.n == 1 && s.at[0].dense, "%d partials of bucket %d are left", s.n, b);
     z->stacks[b] = (stack){.at = {{s.at[0].tree, store_of(z, b, 0, s.at[0].dense)}}, .n = 1};
     return s.at[0].dense;

@@ -14,6 +14,7 @@
 
 struct td__grad_block {
     td__grad_block *next; /* in the free list */
+    td_mem mem, lists;    /* of the dense part; of the rest, the host's */
     float *dense;
     td__grad_rows sparse[TD__MAX_SPARSE];
 };
@@ -24,7 +25,8 @@ typedef struct sparse_param {
 } sparse_param;
 
 struct td__grad_pool {
-    size_t dense, nbytes; /* floats of the dense part; bytes of a block */
+    size_t dense, nbytes;     /* floats of the dense part; bytes of the lists */
+    td_device *device, *host; /* retained */
     sparse_param sparse[TD__MAX_SPARSE];
     int n_sparse;
     td__isa isa;
@@ -58,7 +60,7 @@ static td_status find_sparse(td__grad_pool *g, const td_program *p, const td_par
 
 static void add_up_nbytes(td__grad_pool *g)
 {
-    g->nbytes = td__align_up(g->dense * sizeof(float), TD_ALIGN);
+    g->nbytes = 0;
     for (int k = 0; k < g->n_sparse; k++)
         g->nbytes +=
             td__align_up((size_t)g->sparse[k].capacity * sizeof(int32_t), TD_ALIGN) +
@@ -76,7 +78,10 @@ td_status td__grad_pool_create(const td_program *p, const td_params *ps, int mic
     g->isa = td__cpu_isa();
     g->dense = td__params_dense(ps) + td__params_total(ps) - td_params_trainable(ps);
     pthread_mutex_init(&g->lock, NULL);
-    td_status st = find_sparse(g, p, ps, micro_batches);
+    g->device = td__device_retain(td__params_device(ps));
+    td_status st = td__device_open("host", &g->host);
+    if (!st)
+        st = find_sparse(g, p, ps, micro_batches);
     add_up_nbytes(g);
     if (st) {
         td__grad_pool_destroy(g);
@@ -92,11 +97,20 @@ td_status td__grad_pool_like(const td__grad_pool *g, td__grad_pool **out)
     if (!like)
         return TD_FAIL(TD_ENOMEM, "no memory for gradient blocks");
     like->isa = g->isa;
+    like->device = td__device_retain(g->device);
+    like->host = td__device_retain(g->host);
     memcpy(like->sparse, g->sparse, sizeof like->sparse);
     like->n_sparse = g->n_sparse;
     pthread_mutex_init(&like->lock, NULL);
     add_up_nbytes(like);
     return TD_OK;
+}
+
+static void drop_block(td__grad_block *b)
+{
+    td__mem_free(&b->mem);
+    td__mem_free(&b->lists);
+    td__free(b);
 }
 
 void td__grad_pool_destroy(td__grad_pool *g)
@@ -105,30 +119,42 @@ void td__grad_pool_destroy(td__grad_pool *g)
         return;
     for (td__grad_block *b = g->free, *next; b; b = next) {
         next = b->next;
-        td__free_block(b->dense, g->nbytes);
-        td__free(b);
+        drop_block(b);
     }
+    td__device_release(g->device);
+    td__device_release(g->host);
     pthread_mutex_destroy(&g->lock);
     td__free(g);
 }
 
-static td_status make_block(td__grad_pool *g, td__grad_block **out)
+static td_status fill_block(const td__grad_pool *g, td__grad_block *b)
 {
-    td__grad_block *b = td__calloc(1, sizeof *b);
-    char *at = b ? td__alloc_block(g->nbytes) : NULL;
-    if (!at) {
-        td__free(b);
-        return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of gradients: use fewer compute threads",
-                       g->nbytes);
-    }
-    b->dense = (float *)(void *)at;
-    at += td__align_up(g->dense * sizeof(float), TD_ALIGN);
+    TD_TRY(td__mem_alloc(g->device, TD_MEM_OWN, g->dense * sizeof(float), &b->mem));
+    b->dense = b->mem.at;
+    if (!g->n_sparse)
+        return TD_OK;
+    TD_TRY(td__mem_alloc(g->host, TD_MEM_OWN, g->nbytes, &b->lists));
+    char *at = b->lists.at;
     for (int k = 0; k < g->n_sparse; k++) {
         const sparse_param *s = &g->sparse[k];
         b->sparse[k].rows = (int32_t *)(void *)at;
         at += td__align_up((size_t)s->capacity * sizeof(int32_t), TD_ALIGN);
         b->sparse[k].values = (float *)(void *)at;
         at += td__align_up((size_t)(s->capacity * s->width) * sizeof(float), TD_ALIGN);
+    }
+    return TD_OK;
+}
+
+static td_status make_block(td__grad_pool *g, td__grad_block **out)
+{
+    td__grad_block *b = td__calloc(1, sizeof *b);
+    if (!b)
+        return TD_FAIL(TD_ENOMEM, "no memory for a block of gradients");
+    td_status st = fill_block(g, b);
+    if (st) {
+        drop_block(b);
+        return TD_FAIL(st, "no memory for %zu bytes of gradients: use fewer compute threads",
+                       g->dense * sizeof(float) + g->nbytes);
     }
     *out = b;
     return TD_OK;
@@ -310,30 +336,47 @@ void td__grad_plan(td__grad_stack *s, bool all, td__grad_sum *sum)
     s->n = n;
 }
 
-void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count)
+td_stream *td__grad_stream(const td__grad_pool *g)
 {
-    td__grad_blend_ops(sum->op, sum->n_ops, begin, count);
+    return td__device_stream(g->device);
 }
 
-void td__grad_blend_ops(const td__blend_op *ops, int n_ops, size_t begin, size_t count)
+void td__grad_blend(td_stream *on, const td__grad_sum *sum, size_t begin, size_t count)
+{
+    td__grad_blend_ops(on, sum->op, sum->n_ops, begin, count);
+}
+
+void td__grad_blend_ops(td_stream *on, const td__blend_op *ops, int n_ops, size_t begin,
+                        size_t count)
 {
     if (!n_ops)
         return;
-    void (*blend)(float *, float, const float *, float, size_t) =
-        TD_ISA_PICK(td__cpu_isa(), td__blend);
     unsigned mode = td__cpu_fp_flush(); /* as the kernels that made the gradients */
-    for (int i = 0; i < n_ops; i++) {
-        const td__blend_op *op = &ops[i];
-        blend(op->dst + begin, op->a, op->src + begin, op->b, count);
+    if (on) {
+        td__stream_blend(on, ops, n_ops, begin, count);
+        td__stream_drain(on);
+    } else {
+        td__host_blend(ops, n_ops, begin, count);
     }
     td__cpu_fp_restore(mode);
 }
 
-void td__grad_blended(const td__blend_op *op, size_t begin, size_t count, float *to)
+void td__grad_blended(td_stream *on, const td__blend_op *op, size_t begin, size_t count, float *to)
 {
     unsigned mode = td__cpu_fp_flush(); /* as there */
-    TD_ISA_PICK(td__cpu_isa(), td__blended)
-    (to, op->dst + begin, op->a, op->src + begin, op->b, count);
+    td__stream_blended(on, op, begin, count, to);
+    td__stream_drain(on);
+    td__cpu_fp_restore(mode);
+}
+
+void td__grad_publish(td_stream *on, const td__partial *p, size_t begin, size_t count, float *to)
+{
+    unsigned mode = td__cpu_fp_flush(); /* as there */
+    if (p->weight == 1)
+        td__stream_copy(on, to, p->dense + begin, count * sizeof *to);
+    else
+        td__stream_scale(on, to, p->dense + begin, p->weight, count);
+    td__stream_drain(on);
     td__cpu_fp_restore(mode);
 }
 
@@ -424,7 +467,7 @@ void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf,
     s->at[s->n++] = *leaf;
     td__grad_sum sum;
     td__grad_plan(s, false, &sum);
-    td__grad_blend(&sum, 0, g->dense);
+    td__grad_blend(td__grad_stream(g), &sum, 0, g->dense);
     td__grad_finish(g, &sum);
 }
 

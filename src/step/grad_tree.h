@@ -22,6 +22,7 @@
 #ifndef TD_STEP_GRAD_TREE_H
 #define TD_STEP_GRAD_TREE_H
 
+#include "device/device.h"
 #include "step/micro_batch_tree.h"
 #include "tandem/program.h"
 
@@ -61,6 +62,8 @@ TD_NODISCARD td_status td__grad_pool_create(const td_program *p, const td_params
 void td__grad_pool_destroy(td__grad_pool *g); /* NULL is allowed; all blocks are back */
 /* Have at least `blocks` blocks, so that steps allocate nothing. */
 TD_NODISCARD td_status td__grad_pool_reserve(td__grad_pool *g, int blocks);
+/* Of the device in whose memory the dense parts lie; row-sparse lists are the host's. */
+td_stream *td__grad_stream(const td__grad_pool *g);
 size_t td__grad_dense(const td__grad_pool *g); /* floats of the dense part */
 int td__grad_sparse_count(const td__grad_pool *g);
 int64_t td__grad_sparse_width(const td__grad_pool *g, int k); /* values in a row */
@@ -95,13 +98,6 @@ void td__grad_borrowed(const td__grad_pool *g, td__grad_block *b, td_runner *r, 
 /* Give the blocks back. */
 void td__grad_clear(td__grad_pool *g, td__grad_stack *s);
 
-/* dst = a dst + b src, over the dense parts. */
-typedef struct td__blend_op {
-    float *dst;
-    const float *src;
-    float a, b;
-} td__blend_op;
-
 typedef struct td__grad_sum {
     td__blend_op op[TD__GRAD_STACK];
     int n_ops;
@@ -112,11 +108,16 @@ typedef struct td__grad_sum {
 /* What is to be done so that siblings in s become one; `all`: also what a full tree of that many
  * micro-batches passes up, so that one partial is left. The stack is as it will be afterwards. */
 void td__grad_plan(td__grad_stack *s, bool all, td__grad_sum *sum);
-/* Carry out the dense part for elements [begin, begin + count). */
-void td__grad_blend(const td__grad_sum *sum, size_t begin, size_t count);
-void td__grad_blend_ops(const td__blend_op *op, int n_ops, size_t begin, size_t count);
-/* One of them, with the result in `to` and dst as it was. */
-void td__grad_blended(const td__blend_op *op, size_t begin, size_t count, float *to);
+/* Carry out the dense part for elements [begin, begin + count). `on`: the stream of the device in
+ * whose memory the dense parts lie, td__grad_stream() for blocks of a pool; NULL: the host's. The
+ * call returns when it is done; if the device fails, the next wait for the stream says so. */
+void td__grad_blend(td_stream *on, const td__grad_sum *sum, size_t begin, size_t count);
+void td__grad_blend_ops(td_stream *on, const td__blend_op *op, int n_ops, size_t begin,
+                        size_t count);
+/* One of them, with the result in `to`, of the host, and dst as it was. */
+void td__grad_blended(td_stream *on, const td__blend_op *op, size_t begin, size_t count, float *to);
+/* Elements of a partial, weighted, to the host. */
+void td__grad_publish(td_stream *on, const td__partial *p, size_t begin, size_t count, float *to);
 /* Carry out the row-sparse part and give back blocks. After all blends. */
 void td__grad_finish(td__grad_pool *g, td__grad_sum *sum);
 /* Instead: it will not be carried out. */

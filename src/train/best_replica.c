@@ -15,7 +15,8 @@ struct td__best_replica {
     td__train_state state;
     uint64_t optimizer_steps;
     td_params *params;
-    float *states; /* (n_states, stride) */
+    td__mapping shown; /* the params, while they are written */
+    float *states;     /* (n_states, stride) */
     size_t nbytes, stride;
 };
 
@@ -34,10 +35,11 @@ static td_status copy(td__trainer *t, td__best_replica *h)
 {
     int n = td_optimizer_state_count(t->optimizer);
     size_t count;
+    td_device *d = td__params_device(t->params);
     const float *params = td_params_block(t->params, &count);
 
     TD_TRY(td__params_create(td__trainer_program(t), NULL, &h->params));
-    memcpy(td_params_block(h->params, NULL), params, count * sizeof *params);
+    TD_TRY(td__mem_write(d, td_params_block(h->params, NULL), params, count * sizeof *params));
     if (n)
         (void)td_optimizer_state(t->optimizer, 0, &h->stride);
     h->nbytes = (size_t)n * h->stride * sizeof(float);
@@ -45,8 +47,8 @@ static td_status copy(td__trainer *t, td__best_replica *h)
     if (!h->states)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of optimizer state", h->nbytes);
     for (int k = 0; k < n; k++)
-        memcpy(h->states + (size_t)k * h->stride, td_optimizer_state(t->optimizer, k, NULL),
-               h->stride * sizeof(float));
+        TD_TRY(td__mem_read(d, h->states + (size_t)k * h->stride,
+                            td_optimizer_state(t->optimizer, k, NULL), h->stride * sizeof(float)));
     return TD_OK;
 }
 
@@ -84,7 +86,7 @@ void td__best_replica_look(td__trainer *t)
 static td_status show(void *user, int k, int i, float **data)
 {
     const td__best_replica *h = user;
-    float *block = k < 0 ? td_params_block(h->params, NULL) : h->states + (size_t)k * h->stride;
+    float *block = k < 0 ? h->shown.at : h->states + (size_t)k * h->stride;
     *data = block + td_params_info(h->params, i).offset;
     return TD_OK;
 }
@@ -107,8 +109,11 @@ td_status td__best_replica_write(td__trainer *t)
     from.digest = digest;
     td_optimizer_set_steps(t->optimizer, h->optimizer_steps); /* it goes into the file */
     if (!st)
+        st = td__params_map(h->params, 0, td__params_total(h->params), TD_MAP_READ, &h->shown);
+    if (!st)
         st = td__checkpointer_write(t->checkpointer, &h->state, h->params, t->optimizer, true,
                                     &from);
+    td__mem_map_drop(&h->shown);
     td_optimizer_set_steps(t->optimizer, steps);
     TD_LOG(INFO, TRAIN, "the best checkpoint, of step %llu, was lost with the last rank 0: %s",
            (unsigned long long)h->state.step, st ? td_last_error() : "written again");

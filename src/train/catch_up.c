@@ -19,7 +19,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "graph/params.h"
-#include "device/kernels/kernels.h"
+#include "optim/optimizer.h"
 #include "train/catch_up.h"
 #include "fault/faults.h"
 #include "train/slices.h"
@@ -28,6 +28,7 @@
 enum { MOST_PIECES = 2 + TD_OPTIM_MAX_STATE };
 typedef struct cargo {
     void *at[MOST_PIECES];
+    td__mapping map[MOST_PIECES]; /* what `at` is, where it is a block */
     size_t nbytes[MOST_PIECES];
     int n;
     size_t total;
@@ -40,25 +41,51 @@ static void add(cargo *c, void *p, size_t nbytes)
     c->total += td__align_up(nbytes, 64);
 }
 
-static cargo cargo_of(td__trainer *t)
+static void add_block(cargo *c, const td__mapping *map)
 {
-    cargo c = {.n = 0};
-    size_t count;
-    float *params = td_params_block(t->params, &count);
-    add(&c, &t->event_log, sizeof t->event_log);
-    add(&c, params, count * sizeof *params);
+    c->map[c->n] = *map;
+    add(c, map->at, map->nbytes);
+}
+
+static td_status load(td__trainer *t, td__map_use use, cargo *c)
+{
+    td__mapping map;
+    add(c, &t->event_log, sizeof t->event_log);
+    TD_TRY(td__params_map(t->params, 0, td__params_total(t->params), use, &map));
+    add_block(c, &map);
     for (int k = 0; k < td_optimizer_state_count(t->optimizer); k++) {
-        float *state = td_optimizer_state(t->optimizer, k, &count);
-        add(&c, state, count * sizeof *state);
+        TD_TRY(td__optim_map_state(t->optimizer, k, use, &map));
+        add_block(c, &map);
     }
-    return c;
+    return TD_OK;
+}
+
+/* keep: what was written into it. */
+static td_status unload(cargo *c, bool keep)
+{
+    td_status st = TD_OK;
+    for (int i = 0; i < c->n; i++)
+        if (keep && !st && c->map[i].at)
+            st = td__mem_unmap(&c->map[i]);
+        else
+            td__mem_map_drop(&c->map[i]);
+    return st;
+}
+
+static td_status cargo_of(td__trainer *t, td__map_use use, cargo *c)
+{
+    *c = (cargo){.n = 0};
+    td_status st = load(t, use, c);
+    if (st)
+        (void)unload(c, false);
+    return st;
 }
 
 /* ---- 1, 2 ------------------------------------------------------------------------------------ */
 
-static void fill(td__trainer *t, td__hello *h)
+static td_status fill(td__trainer *t, td__hello *h)
 {
-    size_t count;
+    td__mapping map;
     memset(h, 0, sizeof *h); /* it travels with its padding */
     h->state = t->state;
     h->optimizer_steps = td_optimizer_steps(t->optimizer);
@@ -69,11 +96,14 @@ static void fill(td__trainer *t, td__hello *h)
     h->last = t->last_generation;
     h->rank = t->last_rank;
     h->size = t->last_size;
-    const float *params = td_params_block(t->params, &count);
     if (t->stage)
         td__slices_say(t, h);
-    else if (h->has)
-        h->crc = td__crc32c(0, params, count * sizeof *params);
+    else if (h->has) {
+        TD_TRY(td__params_map(t->params, 0, td__params_total(t->params), TD_MAP_READ, &map));
+        h->crc = td__crc32c(0, map.at, map.nbytes);
+        td__mem_map_drop(&map);
+    }
+    return TD_OK;
 }
 
 int td__hello_compare(const td__hello *a, const td__hello *b)
@@ -206,13 +236,17 @@ void td__catch_up_commit(td__trainer *t, const td__hello *from)
 /* This rank is behind. A state that it has stays whole until the new one is. */
 static td_status receive(td__trainer *t, const td__hello *all, int best)
 {
-    cargo own = cargo_of(t), c = own;
+    cargo own, c;
     char *staging = NULL;
 
+    TD_TRY(cargo_of(t, TD_MAP_WRITE, &own));
+    c = own;
     if (t->has_state && !t->state_invalid) {
         staging = td__alloc_block(own.total);
-        if (!staging)
+        if (!staging) {
+            (void)unload(&own, false);
             return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of a peer's state", own.total);
+        }
         size_t at = 0;
         for (int i = 0; i < c.n; at += td__align_up(c.nbytes[i++], 64))
             c.at[i] = staging + at;
@@ -223,6 +257,8 @@ static td_status receive(td__trainer *t, const td__hello *all, int best)
     for (int i = 0; staging && !st && i < c.n; i++)
         memcpy(own.at[i], c.at[i], c.nbytes[i]);
     td__free_block(staging, own.total);
+    td_status written = unload(&own, !st);
+    st = st ? st : written;
     if (!st)
         td__catch_up_commit(t, &all[best]);
     return st;
@@ -241,7 +277,8 @@ static td_status begin_again(td__trainer *t)
     td_status st = td_optimizer_create(&t->o.optim, t->params, &o);
     if (!st) {
         float *params = td_params_block(t->params, &count);
-        memcpy(params, td_params_block(fresh, NULL), count * sizeof *params);
+        st = td__mem_write(td__params_device(t->params), params, td_params_block(fresh, NULL),
+                           count * sizeof *params);
         td_params_touch(t->params);
         td_optimizer_destroy(t->optimizer);
         t->optimizer = o;
@@ -269,7 +306,7 @@ static td_status from_disk(td__trainer *t)
 static td_status exchange(td__trainer *t, td__hello *all)
 {
     td__hello mine;
-    fill(t, &mine);
+    TD_TRY(fill(t, &mine));
     return td_all_gather(t->o.comm, &mine, all, sizeof mine, TD_U8, NULL);
 }
 
@@ -331,8 +368,11 @@ static td_status agree(td__trainer *t, td__hello *all)
         return receive(t, all, best);
     if (holders(all, t->ranks, best) == t->ranks)
         return TD_OK;
-    cargo c = cargo_of(t);
-    return transfer(t, all, best, &c);
+    cargo c;
+    TD_TRY(cargo_of(t, TD_MAP_READ, &c));
+    td_status st = transfer(t, all, best, &c);
+    (void)unload(&c, false);
+    return st;
 }
 
 td_status td__catch_up(td__trainer *t)

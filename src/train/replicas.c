@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "graph/params.h"
 #include "base/log.h"
 #include "coll/comm.h"
 #include "parallel/data_parallel.h"
@@ -77,11 +78,21 @@ static void warn_of_idle(const td__trainer *t)
             (long long)(ranks - micro_batches), (long long)ranks, (long long)micro_batches);
 }
 
+/* What rank 0 has of a block, to all. */
+static td_status broadcast_mapped(td_comm *c, td__mapping *map)
+{
+    td_status st = td_broadcast(c, map->at, map->nbytes / sizeof(float), TD_F32, 0, NULL);
+    if (!st)
+        return td__mem_unmap(map);
+    td__mem_map_drop(map);
+    return st;
+}
+
 td_status td__replicas_begin(td__trainer *t)
 {
     td_comm *c = t->o.comm;
+    td__mapping map;
     beginning b;
-    size_t count;
 
     memset(&b, 0, sizeof b);
     b.state = t->state;
@@ -101,12 +112,12 @@ td_status td__replicas_begin(td__trainer *t)
         TD_TRY(td__slices_begin(t, b.resuming));
         return td__replicas_tell_steps(t);
     }
-    float *params = td_params_block(t->params, &count);
-    TD_TRY(td_broadcast(c, params, count, TD_F32, 0, NULL));
+    TD_TRY(td__params_map(t->params, 0, td__params_total(t->params), TD_MAP_BOTH, &map));
+    TD_TRY(broadcast_mapped(c, &map));
     td_params_touch(t->params);
     for (int k = 0; k < td_optimizer_state_count(t->optimizer); k++) {
-        float *state = td_optimizer_state(t->optimizer, k, &count);
-        TD_TRY(td_broadcast(c, state, count, TD_F32, 0, NULL));
+        TD_TRY(td__optim_map_state(t->optimizer, k, TD_MAP_BOTH, &map));
+        TD_TRY(broadcast_mapped(c, &map));
     }
     return TD_OK;
 }

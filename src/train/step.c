@@ -307,7 +307,7 @@ static td_status add_micro_batch(void *user, const td__micro_batch *s)
     if (e->o.spans)
         td__step_span(e, TD_SPAN_MICRO_BATCH, l->begin_ns, td__clock_ns(), s->thread, number);
     if (e->o.watch)
-        e->o.watch->ran(e->o.watch->user, e->done, s);
+        TD_TRY(e->o.watch->ran(e->o.watch->user, e->done, s));
     if (!e->lends || !s->last) {
         td__grad_push(e->blocks, &e->stacks[s->thread], &l->leaf, s->runner);
         l->leaf.block = NULL;

@@ -42,7 +42,7 @@ typedef struct td__step_watch {
     bool (*watched)(void *user, int batch, int micro_batch);
     /* It was run; its gradients are where it left them. On the compute thread, every micro-batch.
      * */
-    void (*ran)(void *user, int batch, const td__micro_batch *s);
+    td_status (*ran)(void *user, int batch, const td__micro_batch *s);
     /* Words for the other ranks, added up over all of them: zeros, to be filled in. */
     void (*say)(void *user, double *words);
     /* What came of it; a failure is the step's, before anything is updated. */

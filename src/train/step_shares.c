@@ -31,7 +31,8 @@ static td_status blend_ops(void *user, int thread)
     td__step_engine *e = user;
     (void)thread;
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;)
-        td__grad_blend_ops(e->ops, e->n_ops, e->parts[i].begin, e->parts[i].count);
+        td__grad_blend_ops(td__grad_stream(e->blocks), e->ops, e->n_ops, e->parts[i].begin,
+                           e->parts[i].count);
     return TD_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "optim/optimizer.h"
 #include "train/step_impl.h"
 
@@ -28,7 +29,7 @@ td_status td__step_sum_parts(void *user, int thread)
     (void)thread;
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const td__step_part *p = &e->parts[i];
-        td__grad_blend(&e->sum, p->begin, p->count);
+        td__grad_blend(td__grad_stream(e->blocks), &e->sum, p->begin, p->count);
         if (e->update && p->update)
             td__optim_apply(e->o.optimizer, e->grads + p->begin, p->begin, p->count);
     }
@@ -86,16 +87,17 @@ static td_status clip(td__step_engine *e, double *scale)
 }
 
 /* Running averages: a runner folds in the statistics that lie in its own gradient block. */
-static void update_states(td__step_engine *e, td_runner *r)
+static td_status update_states(td__step_engine *e, td_runner *r)
 {
-    size_t count;
-    float *mine = td_runner_grads(r, &count);
+    td_device *d = td__params_device(e->o.params);
+    float *mine = td_runner_grads(r, NULL);
     if (!e->totals && mine != e->grads)
         for (int i = 0; i < e->n_parts; i++)
             if (!e->parts[i].update)
-                memcpy(mine + e->parts[i].begin, e->grads + e->parts[i].begin,
-                       e->parts[i].count * sizeof *mine);
+                TD_TRY(td__mem_write(d, mine + e->parts[i].begin, e->grads + e->parts[i].begin,
+                                     e->parts[i].count * sizeof *mine));
     td_runner_update_states(r);
+    return TD_OK;
 }
 
 static td_status wait_bucket(td__step_engine *e, int k)
@@ -160,7 +162,6 @@ td_status td__step_update(td__step_engine *e, double lr)
         td_sparse_grad sg = sparse_grad(e, k);
         td__optim_apply_rows(o, &sg);
     }
-    update_states(e, td__micro_batch_any_runner(e->o.set));
-    td__optim_end(o);
-    return TD_OK;
+    TD_TRY(update_states(e, td__micro_batch_any_runner(e->o.set)));
+    return td__optim_end(o);
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "optim/optimizer.h"
 #include "train/step_impl.h"
 
@@ -18,7 +19,7 @@ static td_status publish_parts(void *user, int thread)
     (void)thread;
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const td__step_part *p = &e->parts[i];
-        td__grad_blend(&e->sum, p->begin, p->count);
+        td__grad_blend(td__grad_stream(e->blocks), &e->sum, p->begin, p->count);
         td__dp_publish(e->world, &e->total, p->begin, p->count);
     }
     return TD_OK;
@@ -38,6 +39,7 @@ static td_status sum_slice(void *user, int thread)
 td_status td__step_totals(void *user, int thread)
 {
     td__step_engine *e = user;
+    td_device *d = td__params_device(e->o.params);
     float sum[BLOCK], *mine = td_runner_grads(td__micro_batch_any_runner(e->o.set), NULL);
     (void)thread;
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
@@ -48,7 +50,7 @@ td_status td__step_totals(void *user, int thread)
             if (p->update)
                 td__optim_apply(e->o.optimizer, sum, at, n);
             else
-                memcpy(mine + at, sum, n * sizeof *sum);
+                TD_TRY(td__mem_write(d, mine + at, sum, n * sizeof *sum));
         }
     }
     return TD_OK;

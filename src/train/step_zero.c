@@ -384,8 +384,7 @@ td_status td__step_zero_apply(td__step_zero *z)
         td__optim_apply_rows(o, &sg);
     }
     td_runner_update_states(td__micro_batch_any_runner(z->o.set));
-    td__optim_end(o);
-    return TD_OK;
+    return td__optim_end(o);
 }
 
 td_status td__step_zero_gather(td__step_zero *z)

@@ -36,6 +36,10 @@ td_status td__train_check(const td__train_opts *o, int ranks, bool elastic)
                        "parallel.zero %d: ranks run one compute thread each, not %d; start more "
                        "ranks instead",
                        o->zero, o->threads);
+    if (o->backend && strcmp(o->backend, "far") == 0 && (o->zero || o->backup))
+        return TD_FAIL(TD_EINVAL,
+                       "train.backend far: parallel.zero and parallel.backup need memory that the "
+                       "host reads; set train.backend to cpu");
     if (elastic && (o->backup || o->backup_replay))
         return TD_FAIL(TD_EINVAL,
                        "parallel.backup: not on elastic ranks, which wait for nobody who "

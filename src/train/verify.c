@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "graph/runner.h"
@@ -38,19 +39,24 @@ struct td__verify {
 
 /* ---- Hashes ---------------------------------------------------------------------------------- */
 
-static uint32_t hash_of(td_runner *r)
+static td_status hash_of(td_runner *r, uint32_t *out)
 {
     size_t count;
+    td__mapping map;
     float loss = td_runner_loss(r);
     const float *grads = td_runner_grads(r, &count);
     uint32_t h = td__crc32c(0, &loss, sizeof loss);
-    h = td__crc32c(h, grads, count * sizeof *grads);
+    TD_TRY(td__mem_map(td__params_device(td_runner_params(r)), grads, count * sizeof *grads,
+                       TD_MAP_READ, &map));
+    h = td__crc32c(h, map.at, map.nbytes);
+    td__mem_map_drop(&map);
     for (int i = 0; i < td_runner_sparse_count(r); i++) {
         td_sparse_grad g = td_runner_sparse_grad(r, i);
         h = td__crc32c(h, g.rows, (size_t)g.n_rows * sizeof *g.rows);
         h = td__crc32c(h, g.values, (size_t)(g.n_rows * g.width) * sizeof *g.values);
     }
-    return h ? h : 1; /* 0 is what ranks that took none have */
+    *out = h ? h : 1; /* 0 is what ranks that took none have */
+    return TD_OK;
 }
 
 static pick *find(td__verify *v, int batch, int micro_batch)
@@ -69,20 +75,23 @@ static bool watched(void *user, int batch, int micro_batch)
 }
 
 /* A micro-batch of this rank's own has been run; any thread, each with its own micro-batches. */
-static void ran(void *user, int batch, const td__micro_batch *s)
+static td_status ran(void *user, int batch, const td__micro_batch *s)
 {
     td__verify *v = user;
     pick *p = find(v, batch, s->index);
     size_t count;
 
     if (!s->runner)
-        return;
+        return TD_OK;
     if (td__faults_flip(v->o.faults)) {
-        uint32_t *bits = (uint32_t *)(void *)td_runner_grads(s->runner, &count);
-        bits[FLIP % count] ^= 1u << 20;
+        td__mapping bit;
+        const float *grads = td_runner_grads(s->runner, &count);
+        TD_TRY(td__mem_map(td__params_device(td_runner_params(s->runner)), grads + FLIP % count,
+                           sizeof *grads, TD_MAP_BOTH, &bit));
+        *(uint32_t *)bit.at ^= 1u << 20;
+        TD_TRY(td__mem_unmap(&bit));
     }
-    if (p)
-        p->mine = hash_of(s->runner);
+    return p ? hash_of(s->runner, &p->mine) : TD_OK;
 }
 
 static void say(void *user, double *words)
@@ -128,8 +137,8 @@ static td__row_range rows_of(const void *user, int64_t index, int64_t rows)
 static td_status note(void *user, const td__micro_batch *s)
 {
     td__verify *v = user;
-    v->hash = s->runner ? hash_of(s->runner) : 0;
-    return TD_OK;
+    v->hash = 0;
+    return s->runner ? hash_of(s->runner, &v->hash) : TD_OK;
 }
 
 static td_status own_grads(void *user, const td__micro_batch *s)

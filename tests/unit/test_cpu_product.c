@@ -16,6 +16,7 @@
 
 #include "backend/cpu/product.h"
 #include "base/check.h"
+#include "support/check.h"
 #include "support/element.h"
 #include "support/product_ref.h"
 
@@ -114,9 +115,9 @@ static void check(const product_case *t, td__product_engine engine, td_dtype a_d
     product_fill(&seed, TD_F32, false, t->n, bias, biasv);
     memset(c, 0xff, mn * 4);
     if (p.packed)
-        td__product_pack(&p, packed, b, scratch);
-    td__product_run(&p, c, t->pre ? pre : NULL, a, p.packed ? NULL : b, packed,
-                    t->bias ? bias : NULL, scratch);
+        CHECK_OK(td__product_pack(&p, packed, b, scratch));
+    CHECK_OK(td__product_run(&p, c, t->pre ? pre : NULL, a, p.packed ? NULL : b, packed,
+                             t->bias ? bias : NULL, scratch));
     for (int64_t i = 0; i < t->m; i++)
         for (int64_t j = 0; j < t->n; j++) {
             double sum = t->bias ? biasv[j] : 0, size = 1;

@@ -377,6 +377,8 @@ TEST(a_device_that_nobody_holds_keeps_nothing)
         td__mem_free(&m);
     }
     CHECK_EQ_INT(td_alloc_get_stats().live_bytes, before);
+    EACH_DEVICE(d)
+    CHECK(td__device_count(d).idle == 0, "%s keeps memory of a device that is gone", NAMES[i_]);
 }
 
 /* ---- Far memory and the host ----------------------------------------------------------------- */

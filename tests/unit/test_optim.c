@@ -303,7 +303,7 @@ TEST(slices_equal_the_whole)
                 size_t begin = end < slice ? 0 : end - slice;
                 td__optim_apply(ob, td_runner_grads(b.runner, NULL) + begin, begin, end - begin);
             }
-            td__optim_end(ob);
+            CHECK_OK(td__optim_end(ob));
         }
         CHECK(!memcmp(td_params_block(a.params, NULL), td_params_block(b.params, NULL),
                       n * sizeof(float)),
@@ -385,8 +385,8 @@ TEST(instruction_sets_give_the_same_bits)
                       KERNELS[k].name, isa);
             }
     for (int isa = TD_ISA_SCALAR; isa < TD_ISA_SCALAR + n_isa; isa++) {
-        double first = td__optim_squares(TD_ISA_SCALAR, want.p, KN, 0.9f, 2.0f);
-        double sum = td__optim_squares((td__isa)isa, want.p, KN, 0.9f, 2.0f);
+        double first = td__optim_k_squares_scalar(want.p, KN, 0.9f, 2.0f);
+        double sum = TD_ISA_PICK(isa, td__optim_k_squares)(want.p, KN, 0.9f, 2.0f);
         CHECK(first == sum, "sum of squares differs in set %d", isa);
     }
 }

@@ -34,14 +34,15 @@ static void *unconst(const void *p)
     return (void *)(uintptr_t)p; /* oneDNN takes all pointers as writable */
 }
 
-static void reorder(const onednn_conv *s, const void *from, void *to, void *scratch)
+static void reorder(const td_kernel_call *c, const onednn_conv *s, const void *from, void *to,
+                    void *scratch)
 {
-    td__dnnl_run(&s->reorder, (void *[]){unconst(from), to}, scratch);
+    td__kernel_check(c, td__dnnl_run(&s->reorder, (void *[]){unconst(from), to}, scratch));
 }
 
 static void prepare_weight(const td_kernel_call *c)
 {
-    reorder(c->kernel->state, c->in[1], c->packed, c->scratch);
+    reorder(c, c->kernel->state, c->in[1], c->packed, c->scratch);
 }
 
 /* The weight as the primitive wants it. */
@@ -51,7 +52,7 @@ static void *weight_of(const td_kernel_call *c, const onednn_conv *s)
         return unconst(c->in[1]);
     if (s->packed)
         return c->packed;
-    reorder(s, c->in[1], c->scratch, (char *)c->scratch + s->weight_bytes);
+    reorder(c, s, c->in[1], c->scratch, (char *)c->scratch + s->weight_bytes);
     return c->scratch;
 }
 
@@ -61,7 +62,7 @@ static void run_forward(const td_kernel_call *c)
     void *ptr[] = {unconst(c->in[0]), weight_of(c, s), c->out[0],
                    s->bias ? unconst(c->in[2]) : NULL};
 
-    td__dnnl_run(&s->conv, ptr, (char *)c->scratch + s->weight_bytes);
+    td__kernel_check(c, td__dnnl_run(&s->conv, ptr, (char *)c->scratch + s->weight_bytes));
 }
 
 static void run_back_data(const td_kernel_call *c)
@@ -69,7 +70,7 @@ static void run_back_data(const td_kernel_call *c)
     const onednn_conv *s = c->kernel->state;
     void *ptr[] = {unconst(c->in[0]), weight_of(c, s), c->out[0]};
 
-    td__dnnl_run(&s->conv, ptr, (char *)c->scratch + s->weight_bytes);
+    td__kernel_check(c, td__dnnl_run(&s->conv, ptr, (char *)c->scratch + s->weight_bytes));
 }
 
 static void run_back_weight(const td_kernel_call *c)
@@ -79,9 +80,9 @@ static void run_back_weight(const td_kernel_call *c)
     void *ptr[] = {unconst(c->in[0]), unconst(c->in[1]), s->reordered ? c->scratch : c->out[0],
                    s->bias ? c->out[1] : NULL};
 
-    td__dnnl_run(&s->conv, ptr, scratch);
+    td__kernel_check(c, td__dnnl_run(&s->conv, ptr, scratch));
     if (s->reordered)
-        reorder(s, c->scratch, c->out[0], scratch);
+        reorder(c, s, c->scratch, c->out[0], scratch);
 }
 
 /* The primitive descriptor, with the weight in any layout. */

@@ -60,8 +60,7 @@ static void cpu_leave(td_backend *b, unsigned saved)
 static const td_backend_ops OPS = {
     .name = "cpu",
     .destroy = td__host_destroy,
-    .alloc = td__host_alloc,
-    .free = td__host_free,
+    .device = "host",
     .plan = cpu_plan,
     .enter = cpu_enter,
     .leave = cpu_leave,

@@ -224,17 +224,16 @@ static dnnl_set *take_set(const td__dnnl *p)
     }
 }
 
-void td__dnnl_run(const td__dnnl *p, void *const *ptr, void *scratch)
+td_status td__dnnl_run(const td__dnnl *p, void *const *ptr, void *scratch)
 {
     dnnl_set *set = take_set(p);
     dnnl_status_t st = dnnl_success;
+    td_status made = set->made ? TD_OK : make_set(set, p);
 
-    if (!set->made)
-        TD_ASSERT(make_set(set, p) == TD_OK, "%s", td_last_error());
-    for (int i = 0; i <= p->n_args && st == dnnl_success; i++)
+    for (int i = 0; i <= p->n_args && !made && st == dnnl_success; i++)
         st = dnnl_memory_set_data_handle(set->arg[i].memory, i < p->n_args ? ptr[i] : scratch);
-    if (st == dnnl_success)
+    if (!made && st == dnnl_success)
         st = dnnl_primitive_execute(p->primitive, set->stream, p->n_args + 1, set->arg);
-    TD_ASSERT(st == dnnl_success, "oneDNN status %d in %s", (int)st, p->info);
     atomic_flag_clear_explicit(&set->busy, memory_order_release);
+    return made ? made : td__dnnl_status(st, p->info);
 }

@@ -61,6 +61,6 @@ void td__dnnl_fini(td__dnnl *p); /* takes the lock itself */
 /* Execute on ptr[0 .. n_args); scratch has p->scratch bytes. Any number of threads may run one p.
  * Aborts if oneDNN reports an error, which for a primitive that was created means a broken
  * invariant. */
-void td__dnnl_run(const td__dnnl *p, void *const *ptr, void *scratch);
+TD_NODISCARD td_status td__dnnl_run(const td__dnnl *p, void *const *ptr, void *scratch);
 
 #endif

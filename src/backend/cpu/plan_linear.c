@@ -37,7 +37,8 @@ static void linear_prepare(const td_kernel_call *c)
 {
     const linear *l = c->kernel->state;
 
-    td__product_pack(&l->product, c->packed, c->in[1], (char *)c->scratch + l->vector);
+    td__kernel_check(
+        c, td__product_pack(&l->product, c->packed, c->in[1], (char *)c->scratch + l->vector));
 }
 
 static void linear_run(const td_kernel_call *c)
@@ -53,15 +54,17 @@ static void linear_run(const td_kernel_call *c)
             bias = c->scratch;
         }
     }
-    td__product_run(&l->product, c->out[0], n->n_out > 1 ? c->out[1] : NULL, c->in[0], c->in[1],
-                    c->packed, bias, (char *)c->scratch + l->vector);
+    td__kernel_check(c, td__product_run(&l->product, c->out[0], n->n_out > 1 ? c->out[1] : NULL,
+                                        c->in[0], c->in[1], c->packed, bias,
+                                        (char *)c->scratch + l->vector));
 }
 
 static void back_data_run(const td_kernel_call *c)
 {
     const linear *l = c->kernel->state;
 
-    td__product_run(&l->product, c->out[0], NULL, c->in[0], c->in[1], c->packed, NULL, c->scratch);
+    td__kernel_check(c, td__product_run(&l->product, c->out[0], NULL, c->in[0], c->in[1], c->packed,
+                                        NULL, c->scratch));
 }
 
 static void back_weight_run(const td_kernel_call *c)
@@ -69,8 +72,8 @@ static void back_weight_run(const td_kernel_call *c)
     const linear *l = c->kernel->state;
     const td_node *n = c->kernel->node;
 
-    td__product_run(&l->product, c->out[0], NULL, c->in[0], c->in[1], NULL, NULL,
-                    (char *)c->scratch + l->vector);
+    td__kernel_check(c, td__product_run(&l->product, c->out[0], NULL, c->in[0], c->in[1], NULL,
+                                        NULL, (char *)c->scratch + l->vector));
     if (n->n_out > 1) {
         float *db = l->vector ? c->scratch : c->out[1];
         l->sum(db, c->in[0], td__in_desc(n, 0)->dtype, l->rows, l->n);

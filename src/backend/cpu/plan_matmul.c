@@ -31,7 +31,7 @@ static void matmul_prepare(const td_kernel_call *c)
 {
     const matmul *mm = c->kernel->state;
 
-    td__product_pack(&mm->product, c->packed, c->in[1], c->scratch);
+    td__kernel_check(c, td__product_pack(&mm->product, c->packed, c->in[1], c->scratch));
 }
 
 static void matmul_run(const td_kernel_call *c)
@@ -49,9 +49,10 @@ static void matmul_run(const td_kernel_call *c)
             b += rest % mm->dim[axis] * mm->b_step[axis];
             rest /= mm->dim[axis];
         }
-        td__product_run(&mm->product, (char *)c->out[0] + i * c_bytes, NULL,
-                        (const char *)c->in[0] + a * a_size, (const char *)c->in[1] + b * b_size,
-                        c->packed, NULL, c->scratch);
+        td__kernel_check(c, td__product_run(&mm->product, (char *)c->out[0] + i * c_bytes, NULL,
+                                            (const char *)c->in[0] + a * a_size,
+                                            (const char *)c->in[1] + b * b_size, c->packed, NULL,
+                                            c->scratch));
     }
 }
 

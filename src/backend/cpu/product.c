@@ -234,31 +234,32 @@ void td__product_fini(td__product *p)
     td__dnnl_fini(&p->reorder);
 }
 
-void td__product_pack(const td__product *p, void *packed, const void *b, void *scratch)
+td_status td__product_pack(const td__product *p, void *packed, const void *b, void *scratch)
 {
     const td__product_spec *s = &p->spec;
 
     if (p->onednn)
-        td__dnnl_run(&p->reorder, (void *[]){(void *)(uintptr_t)b, packed}, scratch);
-    else
-        td__gemm_pack(&p->whole, packed, b, s->b_dtype, s->ldb, s->b_trans);
+        return td__dnnl_run(&p->reorder, (void *[]){(void *)(uintptr_t)b, packed}, scratch);
+    td__gemm_pack(&p->whole, packed, b, s->b_dtype, s->ldb, s->b_trans);
+    return TD_OK;
 }
 
-static void run_onednn(const td__product *p, void *c, void *pre, const void *a, const void *b,
-                       const float *bias, void *scratch)
+static td_status run_onednn(const td__product *p, void *c, void *pre, const void *a, const void *b,
+                            const float *bias, void *scratch)
 {
     const td__product_spec *s = &p->spec;
     const bool later = s->act == TD_ACT_GELU || s->act == TD_ACT_GELU_TANH;
     void *sums = pre ? pre : c;
 
-    td__dnnl_run(
+    TD_TRY(td__dnnl_run(
         &p->matmul,
         (void *[]){(void *)(uintptr_t)a, (void *)(uintptr_t)b, sums, (void *)(uintptr_t)bias},
-        scratch);
+        scratch));
     if (later || pre)
         TD_ISA_PICK(s->isa, td__gemm_post_block)
     (c, s->n, TD_F32, sums, s->n, s->m, s->n,
      &(td__gemm_post){.act = later ? s->act : TD_ACT_NONE});
+    return TD_OK;
 }
 
 /* C' (n, m) = B' A' and its transpose in scratch, then what follows the sums. */
@@ -298,8 +299,8 @@ static void run_turned(const td__product *p, void *c, void *pre, const void *a, 
      &(td__gemm_post){.bias = bias, .pre = pre, .act = s->act});
 }
 
-void td__product_run(const td__product *p, void *c, void *pre, const void *a, const void *b,
-                     const void *packed, const float *bias, void *scratch)
+td_status td__product_run(const td__product *p, void *c, void *pre, const void *a, const void *b,
+                          const void *packed, const float *bias, void *scratch)
 {
     const td__product_spec *s = &p->spec;
     const int64_t end = p->by_k ? s->k : s->n;
@@ -315,13 +316,11 @@ void td__product_run(const td__product *p, void *c, void *pre, const void *a, co
         .post = {.bias = bias, .pre = pre, .act = s->act},
     };
 
-    if (p->onednn) {
-        run_onednn(p, c, pre, a, p->packed ? packed : b, bias, scratch);
-        return;
-    }
+    if (p->onednn)
+        return run_onednn(p, c, pre, a, p->packed ? packed : b, bias, scratch);
     if (p->turned) {
         run_turned(p, c, pre, a, b, bias, scratch);
-        return;
+        return TD_OK;
     }
     if (p->packed || p->on_the_way) {
         args.b = p->packed ? packed : NULL;
@@ -330,7 +329,7 @@ void td__product_run(const td__product *p, void *c, void *pre, const void *a, co
         args.ldb = s->ldb;
         args.b_trans = s->b_trans;
         td__gemm_run(&p->whole, &args, scratch);
-        return;
+        return TD_OK;
     }
     args.b = scratch;
     if (p->by_k && s->k == 0) /* no block at all: the empty sum */
@@ -353,4 +352,5 @@ void td__product_run(const td__product *p, void *c, void *pre, const void *a, co
         }
         td__gemm_run(g, &args, (char *)scratch + p->packed_block);
     }
+    return TD_OK;
 }

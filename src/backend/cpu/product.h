@@ -63,10 +63,12 @@ TD_NODISCARD td_status td__product_init(td__product *p, const td__product_spec *
 void td__product_fini(td__product *p);
 
 /* Fill p->packed bytes from B; only where p->packed > 0. */
-void td__product_pack(const td__product *p, void *packed, const void *b, void *scratch);
+TD_NODISCARD td_status td__product_pack(const td__product *p, void *packed, const void *b,
+                                        void *scratch);
 
 /* bias (n) f32 and pre (m, n) as the spec says, else NULL. packed and b: whichever p reads. */
-void td__product_run(const td__product *p, void *c, void *pre, const void *a, const void *b,
-                     const void *packed, const float *bias, void *scratch);
+TD_NODISCARD td_status td__product_run(const td__product *p, void *c, void *pre, const void *a,
+                                       const void *b, const void *packed, const float *bias,
+                                       void *scratch);
 
 #endif

@@ -19,8 +19,7 @@ static td_status null_plan(td_backend *b, const td_node *n, const bool *is_param
 static const td_backend_ops OPS = {
     .name = "null",
     .destroy = td__host_destroy,
-    .alloc = td__host_alloc,
-    .free = td__host_free,
+    .device = "host",
     .plan = null_plan,
     .enter = td__host_enter,
     .leave = td__host_leave,

@@ -1,4 +1,5 @@
-/* pool.c -- see pool.h. Idle blocks are in one list, the longest idle first; there are few. */
+/* pool.c -- see pool.h. Idle blocks are in one list, the longest idle first; there are few. What
+ * the list knows of a block lies in the block: giving one back needs no memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device/host/pool.h"
 
@@ -8,12 +9,14 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 
+/* The beginning of a block. */
 typedef struct idle {
     struct idle *next;
-    void *block;
-    size_t nbytes;
-    bool marked; /* to be released at the next request */
+    size_t nbytes; /* of the block */
+    bool marked;   /* to be released at the next request */
 } idle;
+
+_Static_assert(sizeof(idle) <= TD__PARKED, "it lies in the part that may be touched");
 
 struct td__pool_blocks {
     size_t threshold;
@@ -49,8 +52,7 @@ static idle *unlink_idle(td__pool_blocks *p, idle **at)
 
 static void release(td__pool_blocks *p, idle *b)
 {
-    td__free_block(b->block, b->nbytes);
-    td__free(b);
+    td__block_free_parked(b, b->nbytes);
     p->count.released++;
 }
 
@@ -73,7 +75,7 @@ void td__pool_blocks_destroy(td__pool_blocks *p)
     td__free(p);
 }
 
-/* An idle block of this size, zeroed; NULL: none. */
+/* An idle block of this size; NULL: none, or a failure on demand. */
 static void *take_idle(td__pool_blocks *p, size_t nbytes)
 {
     void *block = NULL;
@@ -82,10 +84,8 @@ static void *take_idle(td__pool_blocks *p, size_t nbytes)
     idle **at = &p->first;
     while (*at && (*at)->nbytes != nbytes)
         at = &(*at)->next;
-    if (*at) {
-        idle *b = unlink_idle(p, at);
-        block = b->block;
-        td__free(b);
+    if (*at && td__block_unpark(*at, nbytes)) {
+        block = unlink_idle(p, at);
         p->count.reused++;
         p->count.used += nbytes;
     }
@@ -126,24 +126,21 @@ void *td__pool_blocks_take(td__pool_blocks *p, size_t nbytes)
 
 void td__pool_blocks_give(td__pool_blocks *p, void *block, size_t nbytes)
 {
-    idle *b = td__malloc(sizeof *b);
+    idle *b = block;
     pthread_mutex_lock(&p->lock);
+    td__block_park(block, nbytes);
+    *b = (idle){.nbytes = nbytes};
+    *p->end = b;
+    p->end = &b->next;
     p->count.used -= nbytes;
-    if (b) {
-        *b = (idle){.block = block, .nbytes = nbytes};
-        *p->end = b;
-        p->end = &b->next;
-        p->count.idle += nbytes;
-        p->unmarked += nbytes;
-        for (idle *old = p->first; old && p->unmarked > p->threshold; old = old->next)
-            if (!old->marked) {
-                old->marked = true;
-                p->unmarked -= old->nbytes;
-            }
-    }
+    p->count.idle += nbytes;
+    p->unmarked += nbytes;
+    for (idle *old = p->first; old && p->unmarked > p->threshold; old = old->next)
+        if (!old->marked) {
+            old->marked = true;
+            p->unmarked -= old->nbytes;
+        }
     pthread_mutex_unlock(&p->lock);
-    if (!b) /* it cannot be remembered */
-        td__free_block(block, nbytes);
 }
 
 td__device_counters td__pool_blocks_count(td__pool_blocks *p)
