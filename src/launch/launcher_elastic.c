@@ -10,7 +10,6 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "launch/launcher_impl.h"
-#include "launch/workers.h"
 
 typedef td__launch launch;
 typedef td__launch_agent agent;
@@ -208,7 +207,7 @@ void td__elastic_answer(void *user, const char *question, td__text *out)
     } else if (n < l->o.min_ranks || n > slots) {
         td__text_printf(out, "error this job can have %d to %d ranks", l->o.min_ranks, slots);
     } else {
-        snprintf(order, sizeof order, "%llu", (unsigned long long)td__order_number());
+        snprintf(order, sizeof order, "%llu", (unsigned long long)++l->n_orders);
         snprintf(text, sizeof text, "%ld", n);
         for (int i = 0; i < l->hosts.n; i++)
             td__launch_tell(&l->agents[i], TD_MSG_ORDER, order, text);

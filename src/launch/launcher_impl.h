@@ -51,6 +51,7 @@ typedef struct td__launch {
     /* Elastic. */
     td__control *control;
     td__job_status *news;
+    uint64_t n_orders; /* given so far: the number of the last */
     uint64_t generation;
     int ranks;               /* of the generation, */
     char reason[TD_MS_TEXT]; /* and why it was formed */

@@ -36,10 +36,11 @@ typedef struct td__ms_content {
     uint8_t finishing;   /* a member has done its work */
     uint8_t over;        /* the job is */
     uint8_t pad[5];
-    uint16_t target[TD_MS_AGENTS]; /* processes that each agent is to run */
-    char store[64];                /* where the generation's ranks meet */
-    char why[TD_MS_TEXT];          /* the generation came to be */
-    char cause[TD_MS_TEXT];        /* the job ended */
+    uint16_t target[TD_MS_AGENTS];   /* processes that each agent is to run */
+    char store[64];                  /* where the generation's ranks meet */
+    char why[TD_MS_TEXT];            /* the generation came to be */
+    char cause[TD_MS_TEXT];          /* the job ended */
+    uint32_t given_up[TD_MS_AGENTS]; /* places on each agent, so far, that `wanted` is without */
     uint32_t pad2, n_members;
     uint32_t member[TD_MS_MEMBERS]; /* td__ms_proc of each rank */
 } td__ms_content;
@@ -53,7 +54,7 @@ typedef struct td__ms_state {
 static_assert(offsetof(td__ms_state, content) == 40, "wire");
 static_assert(offsetof(td__ms_content, target) == 32 && offsetof(td__ms_content, store) == 160,
               "wire");
-static_assert(offsetof(td__ms_content, member) == 744, "wire");
+static_assert(offsetof(td__ms_content, member) == 1000, "wire");
 
 /* A process: the agent that started it, and how many it had started before. Never used again. */
 static inline uint32_t td__ms_proc(int agent, uint32_t count)

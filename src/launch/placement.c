@@ -109,6 +109,38 @@ static void set_targets(const td__place *p, uint64_t voters, td__ms_content *c)
         c->target[a] = (uint16_t)(c->target[a] + part[a]);
 }
 
+/* ---- how many ranks ---- */
+
+/* A process that was asked to go takes its place along, on its host. */
+static void give_up_places(const td__place *p, int agent, uint32_t slots, td__ms_content *c)
+{
+    uint32_t n = p->report[agent]->given_up - c->given_up[agent], *wanted = &c->wanted;
+    *wanted = *wanted < slots ? *wanted : slots; /* of those that were never there none goes */
+    n = *wanted > p->min + n ? n : *wanted > p->min ? *wanted - p->min : 0;
+    *wanted -= n;
+    c->given_up[agent] = p->report[agent]->given_up;
+    c->target[agent] = (uint16_t)(c->target[agent] > n ? c->target[agent] - n : 0);
+}
+
+static void count_wanted(const td__place *p, td__ms_content *c)
+{
+    uint32_t slots = 0;
+    for (int a = 0; a < TD_MS_AGENTS; a++)
+        slots += report_of(p, a) ? report_of(p, a)->slots : 0;
+    for (int a = 0; a < TD_MS_AGENTS; a++) {
+        const td__place_report *r = report_of(p, a);
+        if (r && r->given_up > c->given_up[a])
+            give_up_places(p, a, slots, c);
+    }
+    for (int a = 0; a < TD_MS_AGENTS; a++) {
+        const td__place_report *r = report_of(p, a);
+        if (r && r->order > c->order) {
+            c->order = r->order;
+            c->wanted = r->wanted > p->min ? r->wanted : p->min;
+        }
+    }
+}
+
 /* ---- who is in ---- */
 
 /* A rank's place among the members of its agent, for one that has to give way. */
@@ -120,23 +152,25 @@ static uint32_t nth_of_agent(const td__ms_content *c, uint32_t rank)
     return n;
 }
 
-/* Is a rank of old one too many by the numbers of next? */
-static bool too_many(const td__ms_content *next, const td__ms_content *old, uint32_t rank)
-{
-    int agent = td__ms_proc_agent(old->member[rank]);
-    return rank >= next->wanted || nth_of_agent(old, rank) >= next->target[agent];
-}
-
 bool td__place_too_many(const td__ms_content *c, uint32_t rank)
 {
-    return too_many(c, c, rank);
+    int agent = td__ms_proc_agent(c->member[rank]);
+    return rank >= c->wanted || nth_of_agent(c, rank) >= c->target[agent];
 }
 
-static bool must_go(const td__place *p, const td__ms_content *next, const td__ms_content *old,
-                    uint32_t rank)
+/* Which members of old have no place by the numbers of next: those that are gone or want to go, and
+ * of the others the last, in all or on their host. */
+static void find_going(const td__place *p, const td__ms_content *next, const td__ms_content *old,
+                       bool goes[TD_MS_MEMBERS])
 {
-    const td__place_proc *m = find(p, old->member[rank]);
-    return !m || m->leaving || too_many(next, old, rank);
+    uint32_t n = 0, on[TD_MS_AGENTS] = {0};
+    for (uint32_t i = 0; i < old->n_members; i++) {
+        const td__place_proc *m = find(p, old->member[i]);
+        int agent = td__ms_proc_agent(old->member[i]);
+        goes[i] = !m || m->leaving || n >= next->wanted || on[agent] >= next->target[agent];
+        n += !goes[i];
+        on[agent] += !goes[i];
+    }
 }
 
 static uint32_t members_on(const td__ms_content *c, int agent)
@@ -163,10 +197,12 @@ static void choose(const td__place *p, const td__ms_content *old, td__ms_content
 {
     uint32_t want = next->wanted < TD_MS_MEMBERS ? next->wanted : TD_MS_MEMBERS;
     uint32_t *n = &next->n_members;
+    bool goes[TD_MS_MEMBERS];
+    find_going(p, next, old, goes);
     *n = 0;
     for (uint32_t i = 0; i < old->n_members && *n < want; i++) {
         const td__place_proc *m = find(p, old->member[i]);
-        if (m && m->state != TD_PROC_DONE && !parked(m, i) && !must_go(p, next, old, i))
+        if (m && m->state != TD_PROC_DONE && !parked(m, i) && !goes[i])
             next->member[(*n)++] = old->member[i];
     }
     for (uint32_t i = 0; i < old->n_members && !*n; i++) { /* one must bring the state along */
@@ -403,11 +439,13 @@ static bool form_at_border(td__place *p, const td__ms_content *old, uint64_t now
                            td__ms_content *next)
 {
     uint32_t n_go = 0, n_out = 0, n_done = 0, n_wait = 0;
+    bool goes[TD_MS_MEMBERS];
+    find_going(p, next, old, goes);
     for (uint32_t i = 0; i < old->n_members; i++) {
         const td__place_proc *m = find(p, old->member[i]);
         bool done = m && m->state == TD_PROC_DONE;
         n_done += done;
-        n_go += !done && must_go(p, next, old, i);
+        n_go += !done && goes[i];
         n_out += m && m->state == TD_PROC_WAITING && m->out >= old->generation;
     }
     if (!next->finishing && old->n_members < next->wanted)
@@ -440,16 +478,11 @@ bool td__place_next(td__place *p, const td__ms_state *s, uint64_t now, uint64_t 
     bool changed = *voters != s->voters;
     if (old->over)
         return false;
-    for (int a = 0; a < TD_MS_AGENTS; a++) {
-        const td__place_report *r = report_of(p, a);
-        if (r && r->order > next->order) {
-            next->order = r->order;
-            next->wanted = r->wanted > p->min ? r->wanted : p->min;
-        }
-    }
+    count_wanted(p, next);
     set_targets(p, *voters, next);
-    changed |=
-        next->order != old->order || memcmp(next->target, old->target, sizeof old->target) != 0;
+    changed |= next->order != old->order || next->wanted != old->wanted ||
+               memcmp(next->given_up, old->given_up, sizeof old->given_up) != 0 ||
+               memcmp(next->target, old->target, sizeof old->target) != 0;
     if (is_over(p, s, next))
         return true;
     changed |= next->finishing != old->finishing;

@@ -14,6 +14,10 @@
  * border     Processes wait and there is room for them; or there are more members than wanted; or
  *            one wants to go: the generation is marked as ending, its members leave it at their
  *            next step border, and when all have, the next is formed.
+ * wanted     Ranks that the operator asked for last (`tandem scale`, by number), less the places that
+ *            went with processes that were asked to go (SIGTERM) since. Each agent counts the
+ *            latter for itself and the state says how many of them it has taken into account, so
+ *            that none is lost or counted twice, however many go at once and on whichever hosts.
  * replaced   Where processes run is a number per agent: an agent that runs fewer starts some. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_PLACEMENT_H
@@ -64,7 +68,8 @@ typedef struct td__place_report {
     char first[TD_MS_TEXT]; /* the first of the failures */
     char host[64];
     td__place_end end[TD_PLACE_ENDS];
-    uint32_t pad, n_procs;
+    uint32_t given_up; /* places, so far, that went with processes that were asked to go */
+    uint32_t n_procs;
     td__place_proc proc[TD_PLACE_PROCS];
 } td__place_report;
 static_assert(sizeof(td__place_proc) == 16 && sizeof(td__place_end) == 160, "wire");

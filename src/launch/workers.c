@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -27,13 +26,6 @@ static const char TOO_LATE[] = "there is no place for it any more";
 
 enum { STRANGERS = TD_WORKERS_STRANGERS };
 typedef td__worker worker;
-
-uint64_t td__order_number(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* ---- making ---- */
 
@@ -316,7 +308,7 @@ static worker *find_surplus(td__workers *w)
 static void let_go(td__workers *w, worker *k, uint64_t now)
 {
     if (k->leaving && !k->told_end && td__worker_rank(&w->now, k->proc) < 0) {
-        td__workers_want_less(w, k);
+        td__workers_give_up_place(w, k);
         end_worker(w, k, "it was asked to go", now);
     }
     if (w->now.over)
@@ -327,7 +319,7 @@ td_status td__workers_tick(td__workers *w, uint64_t now)
 {
     bool paused =
         w->ticked_ns && now > w->ticked_ns + td__worker_ns(w->s->lease_ms) / 2 + td__worker_ns(100);
-    uint32_t n_live = 0, n_done = 0, n_going = 0, target = w->target;
+    uint32_t n_live = 0, n_done = 0, target = w->target;
     w->ticked_ns = now;
     /* So that a pause of this process is noticed. */
     w->next_ns = w->plan ? UINT64_MAX : now + td__worker_ns(w->s->lease_ms) / 4;
@@ -343,7 +335,6 @@ td_status td__workers_tick(td__workers *w, uint64_t now)
         }
         n_done += k->done;
         n_live += !k->done && !k->told_end;
-        n_going += k->leaving && k->told_end && !k->spare; /* with its place, soon */
     }
     if (w->stopping) {
         if (w->kill_at && now >= w->kill_at)
@@ -357,7 +348,8 @@ td_status td__workers_tick(td__workers *w, uint64_t now)
     worker *k;
     for (; n_live + n_done > target && n_live && (k = find_surplus(w)); n_live--)
         end_worker(w, k, TOO_LATE, now);
-    n_done += n_going;
+    if (!w->plan) /* places that were given up, which the leader has yet to hear of */
+        n_done += w->report.given_up - w->now.given_up[w->s->index];
     if (n_live + n_done < target && now < w->start_at)
         td__workers_later(w, w->start_at);
     while (n_live + n_done < target && now >= w->start_at && !w->report.hopeless) {

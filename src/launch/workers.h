@@ -51,8 +51,7 @@ int td__workers_running(const td__workers *w);
 
 /* The report of this agent; `number` rises when it has changed. */
 const td__place_report *td__workers_report(td__workers *w);
-/* Orders are numbered by the clock on the wall: the newest counts, whoever gives it. */
-uint64_t td__order_number(void);
+/* The launcher numbers its orders: the newest counts, whichever agent heard of it first. */
 void td__workers_order(td__workers *w, uint64_t order, uint32_t wanted);
 void td__workers_slots(td__workers *w, uint32_t slots);
 

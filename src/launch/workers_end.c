@@ -65,11 +65,9 @@ void td__workers_count_crash(td__workers *w, const td__worker *k, int status, co
         w->start_at = now + (td__worker_ns(BACK_OFF_MS) << (n - 1));
 }
 
-void td__workers_want_less(td__workers *w, const td__worker *k)
+void td__workers_give_up_place(td__workers *w, const td__worker *k)
 {
-    uint32_t now = w->report.order > w->now.order ? w->report.wanted : w->now.wanted;
-    if (!w->stopping && !k->spare && now > w->s->min_ranks)
-        td__workers_order(w, td__order_number(), now - 1);
+    w->report.given_up += !w->stopping && !k->spare;
 }
 
 static void send_exit(td__workers *w, const td__worker *k, int status, bool killed)
@@ -120,7 +118,7 @@ void td__worker_reap(td__workers *w, td__worker *k, uint64_t now)
                 td__worker_say_hang(w, k, status);
         }
         if (k->leaving && !k->told_end)
-            td__workers_want_less(w, k);
+            td__workers_give_up_place(w, k);
     }
     td__worker_release(k);
 }

@@ -94,9 +94,8 @@ void td__worker_release(td__worker *k);
 /* One more that failed; text: "pid 7 was killed by signal 9". */
 void td__workers_count_crash(td__workers *w, const td__worker *k, int status, const char *text,
                              uint64_t now);
-/* One that was asked to go takes its place along: as if the operator wanted one rank less. A spare
- * has none; another takes over. */
-void td__workers_want_less(td__workers *w, const td__worker *k);
+/* One that was asked to go takes its place along. A spare has none; another takes over. */
+void td__workers_give_up_place(td__workers *w, const td__worker *k);
 
 /* workers.c: all that it has said. */
 void td__worker_hear(td__workers *w, td__worker *k, uint64_t now);

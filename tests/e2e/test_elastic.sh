@@ -117,6 +117,21 @@ must 'end: it was asked to go'
 ends 0
 ! said 'generation 3' || fail "a rank that was asked to go was replaced"
 
+# So it is with one rank on each of two hosts at once: both places are gone, and those that were not
+# asked stay.
+start --hosts localhost:2,b:2 --listen 127.0.0.1 --ssh "$dir/rsh" -n 1:4 -- "${steps[@]}"
+all_in 1 4
+for rank in 0 1 2 3; do pids[rank]=$(pid_of $rank 1); done
+kill -STOP "$(agent_of)" "$(agent_of b)"
+kill -TERM "${pids[1]}" "${pids[3]}"
+kill -CONT "$(agent_of)" "$(agent_of b)"
+soon count 'end: it was asked to go' 2 || fail "not both that were asked have gone"
+all_in 2 2
+kill -0 "${pids[0]}" "${pids[2]}" || fail "one that was not asked has gone"
+[ "$(grep -c ' begin ' out)" = 4 ] || fail "a place was filled again"
+ends 0
+[ "$(grep -c ' begin ' out)" = 4 ] || fail "a place was filled again"
+
 # Another size: grow, shrink, refuse.
 start -n 2 --elastic --control control -- "${steps[@]}"
 all_in 1 2

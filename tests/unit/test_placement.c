@@ -257,6 +257,63 @@ static void processes_are_spread(void **unused)
     free(f);
 }
 
+/* One process on each of two hosts was asked to go, and is gone: both places are, each on its
+ * host, whoever of the agents is heard first. */
+TEST(places_that_are_given_up_on_two_hosts_are_both_gone)
+{
+    for (int at_once = 0; at_once < 2; at_once++) {
+        fixture f;
+        setup(&f, (const host[]){H(2, "bx"), H(2, "bx")}, 2, 5, "0111");
+        f.s.content.target[0] = f.s.content.target[1] = 2;
+        f.report[0].given_up = 1;
+        f.report[1].given_up = (uint32_t)at_once;
+        CHECK(next(&f, 1), "no change");
+        f.s.content = f.next;
+        f.report[1].given_up = 1;
+        CHECK(next(&f, 1) == !at_once, "a place is counted twice, or not at all");
+        CHECK_EQ_INT(f.next.wanted, 2);
+        CHECK_EQ_INT(f.next.target[0], 1);
+        CHECK_EQ_INT(f.next.target[1], 1);
+        CHECK(!f.next.ending, "somebody else is to go");
+        check_members(&f.next, "0111");
+        f.report[0].order = 1, f.report[0].wanted = 4; /* the operator wants them back */
+        f.s.content = f.next;
+        CHECK(next(&f, 1), "no change");
+        CHECK_EQ_INT(f.next.wanted, 4);
+    }
+}
+
+/* It dies before it has left: the others stay, also the last of them. */
+TEST(one_that_was_asked_to_go_and_dies_takes_nobody_along)
+{
+    fixture f;
+    setup(&f, (const host[]){H(2, "bb"), H(2, "xb")}, 2, 5, "01021112");
+    f.s.content.target[0] = f.s.content.target[1] = 2;
+    f.report[1].given_up = 1;
+    CHECK(next(&f, 1), "no change");
+    CHECK_EQ_INT(f.next.wanted, 3);
+    check_members(&f.next, "010212");
+}
+
+/* More are wanted than there is room for: it is a place that goes, not a wish. Below the least
+ * number of ranks none goes. */
+TEST(places_that_are_given_up_are_those_that_there_are)
+{
+    fixture f;
+    setup(&f, (const host[]){H(3, "bbx")}, 1, 5, "0102");
+    f.s.content.wanted = 8;
+    f.s.content.target[0] = 3;
+    f.report[0].given_up = 1;
+    CHECK(next(&f, 1), "no change");
+    CHECK_EQ_INT(f.next.target[0], 2);
+    f.p.min = 2;
+    f.s.content = f.next;
+    f.report[0].given_up = 2;
+    CHECK(next(&f, 1), "no change");
+    CHECK_EQ_INT(f.next.wanted, 2);
+    CHECK_EQ_INT(f.next.target[0], 2);
+}
+
 static void reports_are_checked(void **unused)
 {
     (void)unused;
@@ -301,6 +358,9 @@ int main(void)
         cmocka_unit_test(the_next_state_follows),
         cmocka_unit_test(trying_again_slows_down),
         cmocka_unit_test(processes_are_spread),
+        cmocka_unit_test(places_that_are_given_up_on_two_hosts_are_both_gone),
+        cmocka_unit_test(one_that_was_asked_to_go_and_dies_takes_nobody_along),
+        cmocka_unit_test(places_that_are_given_up_are_those_that_there_are),
         cmocka_unit_test(reports_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
