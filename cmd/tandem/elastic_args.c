@@ -6,20 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 1024, MOST_SPARES = 64 };
+enum { MOST_RANKS = 1024, MOST_SPARES = 64, MOST_MS = 2000000000 };
 
 bool td__parse_ms(const char *text, uint32_t *out)
 {
     char *end;
-    double v = strtod(text, &end);
-    if (end == text || !(v > 0) || v > 86400e3)
+    double ms = strtod(text, &end);
+    if (end == text)
         return false;
-    if (!strcmp(end, "ms"))
-        v /= 1e3;
-    else if (*end && strcmp(end, "s") != 0)
+    if (!*end || !strcmp(end, "s"))
+        ms *= 1e3;
+    else if (strcmp(end, "ms") != 0)
         return false;
-    *out = (uint32_t)(v * 1e3 + 0.5);
-    return *out > 0;
+    if (!(ms >= 1) || ms > MOST_MS) /* in the unit that it is kept in, where it must not overflow */
+        return false;
+    *out = (uint32_t)(ms + 0.5);
+    return true;
 }
 
 /* "4" or "2:8". */
@@ -63,11 +65,13 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
     o->crashes = (int)crashes;
     if ((heartbeat && !td__parse_ms(heartbeat, &o->heartbeat_ms)) ||
         (lease && !td__parse_ms(lease, &o->lease_ms)))
-        return td__usage_error(a, "--heartbeat, --lease: expected a time such as 1s or 200ms");
+        return td__usage_error(
+            a, "--heartbeat, --lease: expected a time such as 1s or 200ms, up to 2000000s");
     if (hang && !strcmp(hang, "0"))
         o->hang_ms = UINT32_MAX;
     else if (hang && !td__parse_ms(hang, &o->hang_ms))
-        return td__usage_error(a, "--hang: expected a time such as 240s, or 0 for never");
+        return td__usage_error(
+            a, "--hang: expected a time such as 240s, up to 2000000s, or 0 for never");
     uint32_t b = o->heartbeat_ms ? o->heartbeat_ms : 200, l = o->lease_ms ? o->lease_ms : 1000;
     if (l < 2 * b)
         return td__usage_error(a, "a lease of %u ms is too short for a heartbeat every %u ms", l,

@@ -16,7 +16,7 @@
     {"hang", 0, "TIME", "elastic: time without a step forward that is a hang (240s; 0: none)", NULL}
 /* clang-format on */
 
-/* "5s", "200ms" or "5". */
+/* "5s", "200ms" or "5": from a millisecond to 2,000,000 seconds. */
 bool td__parse_ms(const char *text, uint32_t *out);
 /* Sets what belongs to an elastic launch in *o, if these flags ask for one (o->most > 0 then);
  * otherwise an exit status. */

@@ -39,8 +39,8 @@ static int run(const td__args *a)
         return td__usage_error(a, "--hosts-file: cannot read %s: %s", o.hosts_file,
                                strerror(errno));
     if (grace && !td__parse_ms(grace, &o.grace_ms))
-        return td__usage_error(a, "--grace: expected a time such as 5s or 200ms, found '%s'",
-                               grace);
+        return td__usage_error(
+            a, "--grace: expected a time such as 5s or 200ms, up to 2000000s, found '%s'", grace);
     o.n_env = td__args_values(a, "env", &o.env);
     for (int i = 0; i < o.n_env; i++)
         if (!strchr(o.env[i], '=') || o.env[i][0] == '=')

@@ -1,9 +1,11 @@
 /* main.c -- finds the command, parses its arguments, runs it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "args.h"
 #include "base/check.h"
@@ -79,8 +81,20 @@ static void over_file_limit(int number)
     (void)number;
 }
 
+/* Who started us may have closed some of descriptors 0, 1 and 2. A file that we open must not get
+ * one of these numbers: what is printed would be written into it. */
+static void hold_standard_fds(void)
+{
+    int fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = dup(fd);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_fds();
     td__explain_bus_errors();
     signal(SIGXFSZ, over_file_limit);
     signal(SIGCHLD, SIG_DFL); /* ignored by who started us: how a child ended would not be known */

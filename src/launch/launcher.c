@@ -7,7 +7,6 @@
  * agents see their pipes close. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -451,17 +450,7 @@ static td_status conclude(launch *l, int *exit_status)
             td__output_say(l->output, "stopped by signal %d (%s)", l->signal, strsignal(l->signal));
         *exit_status = 128 + l->signal;
     }
-    return TD_OK;
-}
-
-/* Descriptors 0, 1 and 2 must not become something else by chance. */
-static void hold_standard_fds(void)
-{
-    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    while (fd >= 0 && fd <= STDERR_FILENO)
-        fd = fcntl(fd, F_DUPFD, 0);
-    if (fd > STDERR_FILENO)
-        close(fd);
+    return *exit_status ? TD_OK : td__output_status(l->output);
 }
 
 static void set_defaults(td__launch_opts *o)
@@ -484,7 +473,6 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
         return TD_FAIL(TD_ENOMEM, "no memory for a launch");
     *l = (launch){.o = *opts, .elastic = opts->most > 0, .argv = argv, .first = -1};
     set_defaults(&l->o);
-    hold_standard_fds();
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);

@@ -28,6 +28,7 @@ struct td__output {
     int size, out, err;
     int interrupt;  /* -1: none */
     bool hasty;     /* was interrupted while a reader did not read */
+    int error;      /* why output could not be written; 0: it could */
     bool plain;     /* lines of rank 0 as they are */
     bool all_plain; /* of all: any process may be rank 0 at some time */
     bool clear;     /* err may have a line of the ranks' on it, which is taken away first */
@@ -186,9 +187,18 @@ static td_status write_lines(td__output *o, int fd, int rank, const char *text, 
     }
     if (write_out(o, fd, o->buffer, used))
         return TD_OK;
-    if (errno == EPIPE)
+    if (errno == EPIPE && !o->plain)
         return TD_FAIL(TD_EPEER, "nobody reads the output of the ranks");
-    return TD_FAIL(TD_EIO, "cannot write the output of the ranks: %s", strerror(errno));
+    if (errno != EPIPE && !o->error)
+        o->error = errno;
+    return TD_OK;
+}
+
+td_status td__output_status(const td__output *o)
+{
+    return o->error
+               ? TD_FAIL(TD_EIO, "cannot write the output of the ranks: %s", strerror(o->error))
+               : TD_OK;
 }
 
 td_status td__output_lines(td__output *o, int rank, bool is_err, const char *text, size_t nbytes)

@@ -25,7 +25,7 @@ size_t td__place_report_nbytes(const td__place_report *r)
 bool td__place_report_good(const td__place_report *r, size_t nbytes)
 {
     if (nbytes < offsetof(td__place_report, proc) || r->n_procs > TD_PLACE_PROCS ||
-        nbytes != td__place_report_nbytes(r) || !memchr(r->first, 0, sizeof r->first) ||
+        nbytes != td__place_report_nbytes(r) || !memchr(r->cause, 0, sizeof r->cause) ||
         !memchr(r->host, 0, sizeof r->host))
         return false;
     for (int i = 0; i < TD_PLACE_ENDS; i++)
@@ -291,10 +291,10 @@ static bool is_over(const td__place *p, const td__ms_state *s, td__ms_content *n
         for (uint32_t i = 0; i < r->n_procs; i++)
             n_ended += r->proc[i].state == TD_PROC_DONE;
         if (r->hopeless)
-            return end_job(next, r->status, r->first);
+            return end_job(next, r->status, r->cause);
         if (r->crashes > p->most_crashes) {
-            snprintf(text, sizeof text, "%u failures without a step forward; the first: %s",
-                     r->crashes, r->first);
+            snprintf(text, sizeof text, "%u failures without a step forward; the last: %s",
+                     r->crashes, r->cause);
             return end_job(next, r->status, text);
         }
     }

@@ -14,8 +14,8 @@
  * border     Processes wait and there is room for them; or there are more members than wanted; or
  *            one wants to go: the generation is marked as ending, its members leave it at their
  *            next step border, and when all have, the next is formed.
- * wanted     Ranks that the operator asked for last (`tandem scale`, by number), less the places that
- *            went with processes that were asked to go (SIGTERM) since. Each agent counts the
+ * wanted     Ranks that the operator asked for last (`tandem scale`), less the places that went
+ *            with processes that were asked to go (SIGTERM) since. Each agent counts the
  *            latter for itself and the state says how many of them it has taken into account, so
  *            that none is lost or counted twice, however many go at once and on whichever hosts.
  * replaced   Where processes run is a number per agent: an agent that runs fewer starts some. */
@@ -62,10 +62,10 @@ typedef struct td__place_report {
     uint32_t wanted;        /* and what that asks for */
     uint32_t slots;         /* processes that may run there */
     uint32_t crashes;       /* failures in a row without a step forward */
-    int32_t status;         /* exit status of the first of them */
+    int32_t status;         /* exit status of the last of them */
     uint32_t hopeless;      /* trying again would not help */
     uint32_t n_ends;        /* so far: the last TD_PLACE_ENDS are in `end` */
-    char first[TD_MS_TEXT]; /* the first of the failures */
+    char cause[TD_MS_TEXT]; /* the last of the failures, or of those at one moment the first */
     char host[64];
     td__place_end end[TD_PLACE_ENDS];
     uint32_t given_up; /* places, so far, that went with processes that were asked to go */
@@ -73,7 +73,7 @@ typedef struct td__place_report {
     td__place_proc proc[TD_PLACE_PROCS];
 } td__place_report;
 static_assert(sizeof(td__place_proc) == 16 && sizeof(td__place_end) == 160, "wire");
-static_assert(offsetof(td__place_report, first) == 40 && offsetof(td__place_report, end) == 360,
+static_assert(offsetof(td__place_report, cause) == 40 && offsetof(td__place_report, end) == 360,
               "wire");
 static_assert(offsetof(td__place_report, proc) == 1648, "wire");
 

@@ -35,10 +35,10 @@ void td__worker_release(td__worker *k)
     }
 }
 
-static void note_first(td__place_report *r, int status, const char *text)
+static void note_cause(td__place_report *r, int status, const char *text)
 {
     r->status = status;
-    snprintf(r->first, sizeof r->first, "host %.60s, %.186s", r->host, text);
+    snprintf(r->cause, sizeof r->cause, "host %.60s, %.186s", r->host, text);
 }
 
 void td__workers_count_crash(td__workers *w, const td__worker *k, int status, const char *text,
@@ -48,17 +48,18 @@ void td__workers_count_crash(td__workers *w, const td__worker *k, int status, co
     bool forward = w->step > w->crash_step;
     if (forward || !r->crashes) {
         r->crashes = 1;
-        note_first(r, status, text);
+        note_cause(r, status, text);
         w->crash_ns = now;
     } else if (now > w->crash_ns + td__worker_ns(WINDOW_MS)) {
         r->crashes++;
+        note_cause(r, status, text); /* what happens again and again, not what came before it */
         w->crash_ns = now;
     }
     w->crash_step = w->step;
     bool not_run = (status == EXIT_USAGE || status == EXIT_NOT_RUN) && !w->step && !k->was_in;
     if ((not_run || k->hopeless) && !r->hopeless) {
         r->hopeless = true;
-        note_first(r, status, text);
+        note_cause(r, status, text);
     }
     uint32_t n = r->crashes < MOST_DOUBLINGS ? r->crashes : MOST_DOUBLINGS;
     if (r->crashes > 1 || !k->was_in)
@@ -109,7 +110,7 @@ void td__worker_reap(td__workers *w, td__worker *k, uint64_t now)
             if (k->kept && status == EXIT_INTERRUPTED) {
                 w->report.hopeless = true; /* who were to go on would be asked to go as well */
                 w->report.status = status;
-                w->report.first[0] = 0;
+                w->report.cause[0] = 0;
             } else if (k->wrong) /* it goes, with all of its places; the job has other hosts */
                 td__workers_slots(w, 0);
             else

@@ -18,6 +18,8 @@ enum {
     HANDSHAKE_MS = 5000, /* a thousand ranks on two cores take their time */
     GRACE_MS = 500,
     SOURCES = 32,
+    LOG_MOST = 8, /* lines in any LOG_MS, of all sources: addresses cost a stranger nothing */
+    LOG_MS = 10000,
     EVENTS = 256,
     LISTENER = SLOTS
 };
@@ -39,6 +41,8 @@ struct td__gate {
     uint64_t refused;
     char logged[SOURCES][64]; /* sources that the log knows already, oldest overwritten */
     int n_logged;
+    td__deadline log_until; /* of the present LOG_MS, */
+    int n_lines;            /* and lines in it */
 };
 
 td_status td__gate_create_take(int listener, td__hs_service service, const td__secret *secret,
@@ -111,12 +115,24 @@ static bool logged_before(td__gate *g, const char *source)
     return false;
 }
 
+/* At most LOG_MOST lines in LOG_MS, of which the last says that there may be more. */
+static void log_refusal(td__gate *g, const char *source, const char *why)
+{
+    if (td__deadline_passed(g->log_until)) {
+        g->log_until = td__deadline_in_ms(LOG_MS);
+        g->n_lines = 0;
+    }
+    if (g->n_lines == LOG_MOST || logged_before(g, source))
+        return;
+    bool last = ++g->n_lines == LOG_MOST;
+    TD_LOG(WARN, NET, "refused a connection from %s: %s (further ones are not logged%s)", source,
+           why, last ? ", from other addresses neither for 10 seconds" : "");
+}
+
 static void refuse(td__gate *g, slot *s, const char *why)
 {
     g->refused++;
-    if (!logged_before(g, s->source))
-        TD_LOG(WARN, NET, "refused a connection from %s: %s (further ones are not logged)",
-               s->source, why);
+    log_refusal(g, s->source, why);
     epoll_ctl(g->epoll, EPOLL_CTL_DEL, s->greet.conn.fd, NULL); /* a fork may still have it */
     slot_free(g, s);
 }

@@ -145,11 +145,11 @@ ends 0
 [ ! -e control ] || fail "the control file was left"
 "$tandem" scale control 2 2>/dev/null && fail "scale of a job that is over"
 
-# A crash loop ends with the cause of the first failure as the last line, its status ours.
+# A crash loop ends with what happens again and again as the last line, its status ours.
 start -n 2 --elastic --restarts 2 -- "$prog" crash "$mark"
 ends 7
 tail -n 1 out |
-    grep -q '3 failures without a step forward; the first: .*exit status 7: the disk is made of' ||
+    grep -q '3 failures without a step forward; the last: .*exit status 7: the disk is made of' ||
     fail "no cause in the last line"
 start -n 2 --elastic -- "$dir/no-such-program"
 ends 127

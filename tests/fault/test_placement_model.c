@@ -4,14 +4,16 @@
  * What can happen: an agent's report reaches the leader, which decides; the decision reaches an
  * agent, which starts, ends and tells its processes; a process is ready, leaves its generation at a
  * step border, ends when it was told to, dies, or is asked to go (SIGTERM); the operator gives an
- * order (scale). Reports and decisions may be late by any number of events, and every decision is as
- * of an agent that has just begun to lead. That agents agree on one chain of decisions is the business of test_membership_model.c.
+ * order (scale). Reports and decisions may be late by any number of events, and every decision is
+ * that of an agent that has just begun to lead. That agents agree on one chain of decisions is the
+ * business of test_membership_model.c.
  *
  * What must hold in every state: see check_state. And when faults stop and all that is on its way
  * arrives: see check_fair.
  *
- * The checker can fail: where an agent gives a place up by an order for one rank less, as if it knew
- * of all that the others do at that moment, it must find a place that is filled again, or a process that had to go in the place of another. */
+ * The checker can fail: where an agent gives a place up by an order for one rank less, as if it
+ * knew of all that the others do at that moment, it must find a place that is filled again, or a
+ * process that had to go in the place of another. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: one-thread, full */
 #include <stdio.h>

@@ -2,7 +2,9 @@
  * as if nothing had happened. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: slow */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -281,6 +283,33 @@ TEST(strangers_are_refused_by_tls_too)
     check_tmpdir_remove();
 }
 
+/* One user has all addresses of the loopback network: as many lines as that would fill any disk. */
+TEST(many_addresses_do_not_flood_the_log)
+{
+    enum { SOURCES = 200, MOST_LINES = 8 };
+    td__store_server *s;
+    CHECK_OK(td__store_server_create(&SECRET, NULL, &s));
+    const char *port = strrchr(td__store_server_address(s), ':');
+    int before = refusals();
+    CHECK(port, "no port in %s", td__store_server_address(s));
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)strtol(port + 1, NULL, 10)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (uint32_t i = 0; i < SOURCES; i++) {
+        struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000102 + i)};
+        char junk[512] = "GET / HTTP/1.1";
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&own, sizeof own) &&
+                  !connect(fd, (struct sockaddr *)&to, sizeof to),
+              "source %u: %s", i, strerror(errno));
+        send_raw(fd, junk, sizeof junk);
+        expect_closed(fd);
+    }
+    int lines = refusals() - before;
+    CHECK(lines > 0 && lines <= MOST_LINES, "%d lines for %d strangers", lines, SOURCES);
+    td__store_server_destroy(s);
+}
+
 /* Who has the secret but speaks nonsense loses its connection; nobody else does. */
 TEST(a_member_that_speaks_nonsense_is_cut_off)
 {
@@ -310,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_are_refused_and_members_go_on),
         cmocka_unit_test(strangers_are_refused_by_tls_too),
+        cmocka_unit_test(many_addresses_do_not_flood_the_log),
         cmocka_unit_test(a_member_that_speaks_nonsense_is_cut_off),
     };
     td_log_set_sink(count_refusals, NULL);

@@ -44,7 +44,7 @@ static void setup(fixture *f, const host *hosts, int n, uint64_t generation, con
                                 .crashes = hosts[a].crashes,
                                 .hopeless = hosts[a].hopeless,
                                 .status = 7,
-                                .first = "the first",
+                                .cause = "the last",
                                 .host = "h"};
         f->s.voters |= (uint64_t)1 << a;
         f->p.alive |= hosts[a].dead || hosts[a].silent ? 0 : (uint64_t)1 << a;
@@ -146,9 +146,9 @@ static const row ROWS[] = {
     {"no room is left", {H(2, "bb"), {.slots = 2, .procs = "bb", .dead = true}}, 2, 3, "01021112",
      4, 3, 0, 1, 0, "01021112", false, true, "have 2 slots; host"},
     {"crash loop", {{.slots = 4, .procs = "ss", .crashes = 6}}, 1, 0, "", 2, 1, 0, 1, 0, "", false,
-     true, "6 failures without a step forward; the first: the first"},
+     true, "6 failures without a step forward; the last: the last"},
     {"hopeless", {{.slots = 4, .procs = "s", .hopeless = true}}, 1, 0, "", 2, 1, 0, 1, 0, "", false,
-     true, "the first"},
+     true, "the last"},
     {"the end of one is waited for", {H(4, "efx")}, 1, 3, "010203", 3, 1, 0, 1, 0, "010203", false,
      false, NULL},
     {"one is done: nobody joins", {H(4, "dbw")}, 1, 3, "0102", 3, 1, 0, 1, 0, "0102", false, false,
