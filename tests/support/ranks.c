@@ -270,3 +270,11 @@ void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg)
     munmap(texts, nbytes);
     CHECK(!first[0], "%s", first);
 }
+
+float *ranks_floats(const ranks_ctx *r, size_t count)
+{
+    float *p = check_alloc_guarded(count * sizeof *p);
+    for (size_t i = 0; i < count; i++)
+        p[i] = (float)(r->rank + 1);
+    return p;
+}

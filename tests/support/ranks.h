@@ -30,6 +30,9 @@ typedef struct ranks_opts {
 /* opts may be NULL. */
 void ranks_run(int size, const ranks_opts *opts, ranks_body body, void *arg);
 
+/* Guarded memory (check.h), each of its `count` numbers the rank + 1. */
+float *ranks_floats(const ranks_ctx *r, size_t count);
+
 #define RANK_CHECK(r, cond, ...)                                     \
     do {                                                             \
         if (!(cond)) {                                               \
