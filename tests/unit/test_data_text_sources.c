@@ -1,6 +1,7 @@
 /* Sources of tables and text (csv, jsonl, text, tokens, intents), on small files that the test makes
  * and on files that are wrong: one clear line, never a crash. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
