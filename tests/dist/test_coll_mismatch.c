@@ -1,5 +1,5 @@
-/* Ranks that make different calls: the error names both sides on every rank, and stays. Over threads,
- * and over processes where the side channel is another. */
+/* Ranks that make different calls: the error names both sides on every rank, and stays. Over
+ * threads, and over processes where the side channel is another. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sched.h>
 #include <stdio.h>

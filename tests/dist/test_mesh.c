@@ -1,5 +1,5 @@
-/* Every transport behind net/mesh.h: order, sizes from nothing to big, many transfers at once, shared
- * memory, and peers that leave. */
+/* Every transport behind net/mesh.h: order, sizes from nothing to big, many transfers at once,
+ * shared memory, and peers that leave. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: slow */
 #include <sched.h>

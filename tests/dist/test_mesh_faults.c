@@ -1,5 +1,5 @@
-/* Every transport behind net/mesh.h when something goes wrong: mismatches, deadlines, interrupts, bad
- * links, and peers that are killed. */
+/* Every transport behind net/mesh.h when something goes wrong: mismatches, deadlines, interrupts,
+ * bad links, and peers that are killed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: slow */
 #include <pthread.h>

@@ -7,9 +7,9 @@
  * another generation. Faults have budgets, everything else has none but the depth. States that were
  * met before with as much depth left are not entered again.
  *
- * What must hold, in every state: see check_decided. And from a sample of the states, when faults
- * stop and everybody who can run does: if those are a quorum, they have one leader and a generation
- * of exactly themselves.
+ * What must hold, in every state: see check_decided in support/membership_model.c. And from a
+ * sample of the states, when faults stop and everybody who can run does: if those are a quorum,
+ * they have one leader and a generation of exactly themselves.
  *
  * The checker can fail: when deaths are reported that did not happen, which the protocol excludes,
  * it must find two memberships for one place. The full test goes two events deeper. */
@@ -19,356 +19,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launch/membership.h"
 #include "support/check.h"
 #include "support/full.h"
+#include "support/membership_model.h"
 
-enum {
-    N = 3,
-    QUEUE = 4,   /* messages between two agents; more are lost, as on a link that is cut */
-    PLACES = 12, /* positions of the chain that are kept track of */
-    GENERATIONS = 12,
-    MOST_STATES = 1 << 16,
-    VISITED_BITS = 22,
-    HEARTBEAT = 1,
-    SILENCE = 10,
-    FAIR_ROUNDS = 60,
-};
+enum { VISITED_BITS = 22, FAIR_ROUNDS = 60 };
 
-/* States of the chain are kept once each: everything else holds their number. */
-typedef struct pool {
-    td__ms_state *state; /* (MOST_STATES) */
-    uint64_t *hash;      /* (MOST_STATES) */
-    uint16_t *table;     /* (2 * MOST_STATES), by hash; 0: free */
-    int n;
-} pool;
-
-typedef struct message {
-    uint8_t kind, leading;
-    uint16_t state;
-    uint32_t pad; /* messages are compared and hashed as bytes */
-    uint64_t term, position, decided, accepted_term;
-} message;
-
-typedef struct agent {
-    uint64_t term, votes, acks, dead, heard[N], heartbeat_at, asked_ns, led_ns;
-    int leader;
-    bool leading, asking, stopped, crashed, paused;
-    uint16_t best, accepted, decided;
-} agent;
-
-/* Who ever accepted what was then decided, at a place of the chain, and as a generation. */
-typedef struct fact {
-    uint16_t state; /* 0: none */
-    uint8_t knew;   /* agents that accepted it */
-    uint8_t pad;
-} fact;
-
-typedef struct world {
-    agent a[N];
-    message queue[N][N][QUEUE];
-    uint8_t n_queue[N][N];
-    bool end[N][N]; /* the kernel of the first has yet to tell the second of its death */
-    fact place[PLACES], generation[GENERATIONS];
-    uint64_t now;
-    uint8_t losses, copies, crashes, pauses, waits, silences, orders, lies;
-} world;
-
-typedef struct model {
-    pool p;
+typedef struct exploration {
+    ms_model m;
     uint64_t *seen; /* hash, its low 8 bits the depth that was left */
     bool fair;      /* look at how it goes on after the faults */
-    uint64_t n_states, n_steps, n_fair, n_violations;
-    const char *violation;
-    /* The agent at work. */
-    world *w;
-    int at;
-    td__ms ms;
-    td__ms_msg msg;
-} model;
-
-/* ---- keeping states ---- */
-
-static uint64_t mix(uint64_t h, const void *data, size_t nbytes)
-{
-    const uint8_t *p = data;
-    for (uint64_t v; nbytes >= sizeof v; nbytes -= sizeof v, p += sizeof v) {
-        memcpy(&v, p, sizeof v);
-        h = (h ^ v) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 32;
-    }
-    for (; nbytes; nbytes--)
-        h = (h ^ *p++) * 0x100000001b3u;
-    return h ^ h >> 29;
-}
-
-static uint64_t hash_state(const td__ms_state *s)
-{
-    const td__ms_content *c = &s->content;
-    uint64_t h = mix(0xcbf29ce484222325u, s, offsetof(td__ms_state, content));
-    h = mix(h, &c->generation, sizeof c->generation);
-    return mix(h, c->member, c->n_members * sizeof c->member[0]);
-}
-
-static uint16_t keep(model *m, const td__ms_state *s)
-{
-    uint64_t h = hash_state(s);
-    uint16_t *e = &m->p.table[h % (2 * MOST_STATES)];
-    for (; *e; e = e + 1 < m->p.table + 2 * MOST_STATES ? e + 1 : m->p.table)
-        if (m->p.hash[*e] == h)
-            return *e;
-    assert_true(m->p.n < MOST_STATES - 1);
-    *e = (uint16_t)m->p.n;
-    m->p.state[m->p.n] = *s;
-    m->p.hash[m->p.n] = h;
-    return (uint16_t)m->p.n++;
-}
-
-/* Without the places for members that there are not. */
-static void copy_state(td__ms_state *to, const td__ms_state *from)
-{
-    memcpy(to, from,
-           offsetof(td__ms_state, content) + offsetof(td__ms_content, member) +
-               N * sizeof from->content.member[0]);
-}
-
-static void load(model *m, world *w, int i)
-{
-    const agent *a = &w->a[i];
-    m->w = w;
-    m->at = i;
-    m->ms.c.self = i;
-    m->ms.term = a->term, m->ms.votes = a->votes, m->ms.acks = a->acks, m->ms.dead = a->dead;
-    m->ms.heartbeat_at = a->heartbeat_at, m->ms.asked_ns = a->asked_ns, m->ms.led_ns = a->led_ns;
-    m->ms.leader = a->leader, m->ms.leading = a->leading, m->ms.asking = a->asking;
-    m->ms.stopped = a->stopped;
-    memcpy(m->ms.heard_ns, a->heard, sizeof a->heard);
-    copy_state(&m->ms.best, &m->p.state[a->best]);
-    copy_state(&m->ms.accepted, &m->p.state[a->accepted]);
-    copy_state(&m->ms.decided, &m->p.state[a->decided]);
-}
-
-static void note_accepted(model *m, world *w, uint16_t state)
-{
-    const td__ms_state *s = &m->p.state[state];
-    for (int i = 0; i < PLACES; i++) {
-        fact *f[] = {&w->place[i], i < GENERATIONS ? &w->generation[i] : &w->place[i]};
-        for (int k = 0; k < 2; k++) {
-            const td__ms_state *t = &m->p.state[f[k]->state];
-            if (f[k]->state && t->position == s->position &&
-                t->content.generation == s->content.generation && t->voters == s->voters)
-                f[k]->knew |= (uint8_t)(1u << m->at);
-        }
-    }
-}
-
-static void store(model *m)
-{
-    agent *a = &m->w->a[m->at];
-    a->term = m->ms.term, a->votes = m->ms.votes, a->acks = m->ms.acks, a->dead = m->ms.dead;
-    a->heartbeat_at = m->ms.heartbeat_at, a->asked_ns = m->ms.asked_ns, a->led_ns = m->ms.led_ns;
-    a->leader = m->ms.leader, a->leading = m->ms.leading, a->asking = m->ms.asking;
-    a->stopped = m->ms.stopped;
-    memcpy(a->heard, m->ms.heard_ns, sizeof a->heard);
-    a->best = keep(m, &m->ms.best);
-    a->accepted = keep(m, &m->ms.accepted);
-    a->decided = keep(m, &m->ms.decided);
-    note_accepted(m, m->w, a->accepted);
-}
-
-/* ---- what must hold ---- */
-
-static void violated(model *m, const char *what)
-{
-    m->n_violations++;
-    m->violation = m->violation ? m->violation : what;
-}
-
-static bool same_members(const td__ms_state *a, const td__ms_state *b)
-{
-    return a->content.n_members == b->content.n_members &&
-           !memcmp(a->content.member, b->content.member,
-                   a->content.n_members * sizeof a->content.member[0]);
-}
-
-/* Two different things in one place: only if nobody who knew the first is left. */
-static void check_fact(model *m, fact *f, const td__ms_state *s, bool same, const char *what)
-{
-    if (f->state && !same) {
-        for (int i = 0; i < N; i++)
-            if ((f->knew & 1u << i) && !m->w->a[i].crashed)
-                violated(m, what);
-        f->state = 0;
-        f->knew = 0;
-    }
-    if (!f->state) {
-        f->state = keep(m, s);
-        for (int i = 0; i < N; i++) {
-            const td__ms_state *t = &m->p.state[m->w->a[i].accepted];
-            if (t->position == s->position && t->voters == s->voters &&
-                t->content.generation == s->content.generation)
-                f->knew |= (uint8_t)(1u << i);
-        }
-    }
-    f->knew |= (uint8_t)(1u << m->at);
-}
-
-static void check_decided(void *user, const td__ms_state *s)
-{
-    model *m = user;
-    const td__ms_state *old = &m->p.state[m->w->a[m->at].decided];
-    uint64_t g = s->content.generation;
-    if (s->position < old->position || g < old->content.generation)
-        violated(m, "a position or a generation fell");
-    if (old->known & ~old->voters & s->voters)
-        violated(m, "an agent that was out is in again");
-    if (s->position < PLACES) {
-        fact *f = &m->w->place[s->position];
-        const td__ms_state *t = &m->p.state[f->state];
-        check_fact(m, f, s,
-                   t->voters == s->voters && t->content.generation == g && same_members(s, t),
-                   "two states were decided for one place");
-    }
-    if (g && g < GENERATIONS) {
-        fact *f = &m->w->generation[g];
-        check_fact(m, f, s, same_members(s, &m->p.state[f->state]),
-                   "one generation has two memberships");
-    }
-}
-
-static void check_leaders(model *m, const world *w)
-{
-    for (int i = 0; i < N; i++)
-        for (int k = 0; k < i; k++)
-            if (w->a[i].leading && w->a[k].leading && w->a[i].term == w->a[k].term)
-                violated(m, "two agents lead in one term");
-}
-
-/* ---- what agents do ---- */
-
-static void send_message(void *user, int to, const td__ms_msg *msg)
-{
-    model *m = user;
-    world *w = m->w;
-    uint8_t *n = &w->n_queue[m->at][to];
-    message *q = w->queue[m->at][to];
-    bool full = msg->kind == TD_MS_PROMISE || msg->kind == TD_MS_STATE;
-    message one = {.kind = (uint8_t)msg->kind,
-                   .leading = msg->leading != 0,
-                   .state = full ? keep(m, &msg->state) : 0,
-                   .term = msg->term,
-                   .position = msg->position,
-                   .decided = msg->decided,
-                   .accepted_term = msg->accepted_term};
-    if (w->a[to].crashed || *n == QUEUE)
-        return;
-    if (*n && !memcmp(&q[*n - 1], &one, sizeof one))
-        return; /* once more the same changes nothing: all messages may be repeated */
-    q[(*n)++] = one;
-}
-
-static void must_stop(void *user, const char *why)
-{
-    (void)user;
-    (void)why;
-}
-
-static const td__ms_ops OPS = {.send = send_message, .decided = check_decided, .stop = must_stop};
-
-/* As the agent does after everything that happens: what has changed becomes a generation. */
-static void lead(model *m, bool order)
-{
-    for (; td__ms_may_propose(&m->ms); order = false) {
-        const td__ms_state *s = &m->ms.accepted;
-        uint64_t alive = td__ms_alive(&m->ms, m->w->now);
-        if (!td__ms_quorum(s->voters, alive, m->ms.dead) ||
-            (alive == s->voters && s->content.generation && !order))
-            return;
-        td__ms_content next = s->content;
-        next.generation++;
-        next.n_members = 0;
-        for (int i = 0; i < N; i++)
-            if (alive & (uint64_t)1 << i)
-                next.member[next.n_members++] = td__ms_proc(i, 1);
-        td__ms_propose(&m->ms, m->w->now, alive, &next, &OPS, m);
-    }
-}
-
-static void deliver(model *m, world *w, int from, int to, bool keep_it)
-{
-    message one = w->queue[from][to][0];
-    if (!keep_it)
-        memmove(w->queue[from][to], w->queue[from][to] + 1,
-                (size_t)--w->n_queue[from][to] * sizeof one);
-    load(m, w, to);
-    td__ms_msg *msg = &m->msg;
-    msg->kind = one.kind, msg->leading = one.leading, msg->term = one.term;
-    msg->position = one.position, msg->decided = one.decided;
-    msg->accepted_term = one.accepted_term;
-    copy_state(&msg->state, &m->p.state[one.state]);
-    td__ms_hear(&m->ms, w->now, from, msg, &OPS, m);
-    lead(m, false);
-    store(m);
-}
-
-static void hear_death(model *m, world *w, int who, int to)
-{
-    w->end[who][to] = false;
-    load(m, w, to);
-    td__ms_lost(&m->ms, w->now, who, &OPS, m);
-    lead(m, false);
-    store(m);
-}
-
-static void tick(model *m, world *w, int i, bool order)
-{
-    load(m, w, i);
-    td__ms_tick(&m->ms, w->now, &OPS, m);
-    lead(m, order);
-    store(m);
-}
-
-static void crash(world *w, int i)
-{
-    w->a[i].crashed = true;
-    w->a[i].leading = w->a[i].asking = false;
-    for (int k = 0; k < N; k++) {
-        w->n_queue[k][i] = 0;
-        w->end[i][k] = k != i && !w->a[k].crashed;
-    }
-}
-
-/* An agent that must not go on kills its processes and ends: to the others that is its death. */
-static void bury(world *w)
-{
-    for (int i = 0; i < N; i++)
-        if (w->a[i].stopped && !w->a[i].crashed)
-            crash(w, i);
-}
-
-static bool runs(const world *w, int i)
-{
-    return !w->a[i].crashed && !w->a[i].paused;
-}
+    uint64_t n_states, n_steps, n_fair;
+} exploration;
 
 /* ---- after the faults ---- */
 
-static void deliver_all(model *m, world *w)
+static void deliver_all(ms_model *m, ms_world *w)
 {
     for (int round = 0; round < 50; round++) {
         bool any = false;
-        for (int i = 0; i < N; i++)
-            for (int k = 0; k < N; k++) {
-                if (!runs(w, k))
+        for (int i = 0; i < MS_AGENTS; i++)
+            for (int k = 0; k < MS_AGENTS; k++) {
+                if (!ms_world_runs(w, k))
                     continue;
-                while (w->n_queue[i][k] && runs(w, k)) {
-                    deliver(m, w, i, k, false);
-                    bury(w);
+                while (w->n_queue[i][k] && ms_world_runs(w, k)) {
+                    ms_model_deliver(m, w, i, k, false);
+                    ms_world_bury(w);
                     any = true;
                 }
-                if (w->end[i][k] && runs(w, k)) {
-                    hear_death(m, w, i, k);
-                    bury(w);
+                if (w->end[i][k] && ms_world_runs(w, k)) {
+                    ms_model_hear_death(m, w, i, k);
+                    ms_world_bury(w);
                     any = true;
                 }
             }
@@ -378,9 +59,9 @@ static void deliver_all(model *m, world *w)
 }
 
 /* Could those that run go on, whatever the others may have accepted? */
-static bool can_go_on(model *m, const world *w, uint64_t run, uint64_t dead)
+static bool can_go_on(ms_model *m, const ms_world *w, uint64_t run, uint64_t dead)
 {
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < MS_AGENTS; i++) {
         const td__ms_state *s = &m->p.state[w->a[i].accepted];
         if (!w->a[i].crashed &&
             (!td__ms_quorum(s->before, run, dead) || !td__ms_quorum(s->voters, run, dead)))
@@ -389,52 +70,52 @@ static bool can_go_on(model *m, const world *w, uint64_t run, uint64_t dead)
     return run != 0;
 }
 
-static void check_fair(model *m, const world *start)
+static void check_fair(exploration *x, const ms_world *start)
 {
-    world w = *start;
+    ms_model *m = &x->m;
+    ms_world w = *start;
     uint64_t run = 0, dead = 0;
     int leader = -1;
     for (int round = 0; round < FAIR_ROUNDS; round++) {
-        w.now += HEARTBEAT;
-        for (int i = 0; i < N; i++)
-            if (runs(&w, i))
-                tick(m, &w, i, false);
-        bury(&w);
+        w.now += MS_HEARTBEAT;
+        for (int i = 0; i < MS_AGENTS; i++)
+            if (ms_world_runs(&w, i))
+                ms_model_tick(m, &w, i, false);
+        ms_world_bury(&w);
         deliver_all(m, &w);
     }
-    for (int i = 0; i < N; i++) {
-        run |= runs(&w, i) ? (uint64_t)1 << i : 0;
+    for (int i = 0; i < MS_AGENTS; i++) {
+        run |= ms_world_runs(&w, i) ? (uint64_t)1 << i : 0;
         dead |= w.a[i].crashed ? (uint64_t)1 << i : 0;
     }
     if (!can_go_on(m, &w, run, dead))
         return;
-    m->n_fair++;
-    for (int i = 0; i < N; i++)
-        if (w.a[i].leading && runs(&w, i))
-            leader = leader < 0 ? i : N;
-    if (leader < 0 || leader == N) {
-        violated(m, "a quorum that runs undisturbed has not one leader");
+    x->n_fair++;
+    for (int i = 0; i < MS_AGENTS; i++)
+        if (w.a[i].leading && ms_world_runs(&w, i))
+            leader = leader < 0 ? i : MS_AGENTS;
+    if (leader < 0 || leader == MS_AGENTS) {
+        ms_model_violated(m, "a quorum that runs undisturbed has not one leader");
         return;
     }
     const td__ms_state *s = &m->p.state[w.a[leader].decided];
     if (s->voters & ~run)
-        violated(m, "a voter that does not run is still in");
+        ms_model_violated(m, "a voter that does not run is still in");
     if (!s->content.generation)
-        violated(m, "a quorum that runs undisturbed has no generation");
-    for (int i = 0; i < N; i++)
-        if (runs(&w, i) && (s->voters & (uint64_t)1 << i) &&
+        ms_model_violated(m, "a quorum that runs undisturbed has no generation");
+    for (int i = 0; i < MS_AGENTS; i++)
+        if (ms_world_runs(&w, i) && (s->voters & (uint64_t)1 << i) &&
             m->p.state[w.a[i].decided].content.generation != s->content.generation)
-            violated(m, "a member does not know its generation");
+            ms_model_violated(m, "a member does not know its generation");
 }
 
 /* ---- the search ---- */
 
-static uint64_t hash_world(model *m, const world *w)
+static uint64_t hash_world(const ms_world *w)
 {
     uint64_t h = 0xcbf29ce484222325u;
-    (void)m;
-    for (int i = 0; i < N; i++) {
-        const agent *a = &w->a[i];
+    for (int i = 0; i < MS_AGENTS; i++) {
+        const ms_model_agent *a = &w->a[i];
         uint64_t v[] = {a->term,
                         a->votes,
                         a->acks,
@@ -448,28 +129,28 @@ static uint64_t hash_world(model *m, const world *w)
                         a->best,
                         a->accepted,
                         a->decided};
-        h = mix(h, v, sizeof v);
-        for (int k = 0; k < N; k++) {
+        h = ms_model_mix(h, v, sizeof v);
+        for (int k = 0; k < MS_AGENTS; k++) {
             uint64_t old = w->now - a->heard[k];
-            old = old < 2 * SILENCE ? old : 2 * SILENCE;
-            h = mix(h, &old, sizeof old);
-            h = mix(h, w->queue[i][k], w->n_queue[i][k] * sizeof w->queue[0][0][0]);
-            h = mix(h, &w->n_queue[i][k], 1);
-            h = mix(h, &w->end[i][k], 1);
+            old = old < 2 * MS_SILENCE ? old : 2 * MS_SILENCE;
+            h = ms_model_mix(h, &old, sizeof old);
+            h = ms_model_mix(h, w->queue[i][k], w->n_queue[i][k] * sizeof w->queue[0][0][0]);
+            h = ms_model_mix(h, &w->n_queue[i][k], 1);
+            h = ms_model_mix(h, &w->end[i][k], 1);
         }
     }
-    h = mix(h, w->place, sizeof w->place);
-    h = mix(h, w->generation, sizeof w->generation);
-    return mix(h, &w->losses, offsetof(world, lies) + 1 - offsetof(world, losses));
+    h = ms_model_mix(h, w->place, sizeof w->place);
+    h = ms_model_mix(h, w->generation, sizeof w->generation);
+    return ms_model_mix(h, &w->losses, offsetof(ms_world, lies) + 1 - offsetof(ms_world, losses));
 }
 
 /* true: was met before with at least this depth left. */
-static bool was_seen(model *m, const world *w, int depth)
+static bool was_seen(exploration *x, const ms_world *w, int depth)
 {
-    uint64_t h = hash_world(m, w), key = h & ~(uint64_t)255;
+    uint64_t h = hash_world(w), key = h & ~(uint64_t)255;
     uint64_t mask = ((uint64_t)1 << VISITED_BITS) - 1, at = (h >> 20) & mask;
     for (int i = 0; i < 16; i++, at = (at + 1) & mask) {
-        uint64_t *e = &m->seen[at];
+        uint64_t *e = &x->seen[at];
         if (*e && (*e & ~(uint64_t)255) == key) {
             if ((int)(*e & 255) >= depth + 1)
                 return true;
@@ -478,187 +159,146 @@ static bool was_seen(model *m, const world *w, int depth)
         }
         if (!*e) {
             *e = key | (uint64_t)(depth + 1);
-            m->n_states++;
+            x->n_states++;
             return false;
         }
     }
     return false; /* the table is crowded here: entered twice at worst */
 }
 
-static void explore(model *m, const world *w, int depth);
+static void explore(exploration *x, const ms_world *w, int depth);
 
-static void go_on(model *m, world *w, int depth)
+static void go_on(exploration *x, ms_world *w, int depth)
 {
-    bury(w);
-    check_leaders(m, w);
-    m->n_steps++;
-    explore(m, w, depth - 1);
+    ms_world_bury(w);
+    ms_model_check_leaders(&x->m, w);
+    x->n_steps++;
+    explore(x, w, depth - 1);
 }
 
-static void explore_messages(model *m, const world *w, int depth)
+static void explore_messages(exploration *x, const ms_world *w, int depth)
 {
-    for (int i = 0; i < N; i++)
-        for (int k = 0; k < N; k++) {
-            if (!runs(w, k))
+    for (int i = 0; i < MS_AGENTS; i++)
+        for (int k = 0; k < MS_AGENTS; k++) {
+            if (!ms_world_runs(w, k))
                 continue;
-            world x = *w;
+            ms_world next = *w;
             if (w->n_queue[i][k]) {
-                deliver(m, &x, i, k, false);
-                go_on(m, &x, depth);
+                ms_model_deliver(&x->m, &next, i, k, false);
+                go_on(x, &next, depth);
             } else if (w->end[i][k]) {
-                hear_death(m, &x, i, k);
-                go_on(m, &x, depth);
+                ms_model_hear_death(&x->m, &next, i, k);
+                go_on(x, &next, depth);
             }
             if (w->n_queue[i][k] && w->copies) {
-                x = *w;
-                x.copies--;
-                deliver(m, &x, i, k, true);
-                go_on(m, &x, depth);
+                next = *w;
+                next.copies--;
+                ms_model_deliver(&x->m, &next, i, k, true);
+                go_on(x, &next, depth);
             }
             if (w->n_queue[i][k] && w->losses) {
-                x = *w;
-                x.losses--;
-                memmove(x.queue[i][k], x.queue[i][k] + 1,
-                        (size_t)--x.n_queue[i][k] * sizeof x.queue[0][0][0]);
-                go_on(m, &x, depth);
+                next = *w;
+                next.losses--;
+                memmove(next.queue[i][k], next.queue[i][k] + 1,
+                        (size_t)--next.n_queue[i][k] * sizeof next.queue[0][0][0]);
+                go_on(x, &next, depth);
             }
-            if (w->lies && i != k && runs(w, i)) {
-                x = *w;
-                x.lies--;
-                hear_death(m, &x, i, k);
-                go_on(m, &x, depth);
+            if (w->lies && i != k && ms_world_runs(w, i)) {
+                next = *w;
+                next.lies--;
+                ms_model_hear_death(&x->m, &next, i, k);
+                go_on(x, &next, depth);
             }
         }
 }
 
-static void explore_agents(model *m, const world *w, int depth)
+static void explore_agents(exploration *x, const ms_world *w, int depth)
 {
-    for (int i = 0; i < N; i++) {
-        const agent *a = &w->a[i];
-        world x = *w;
-        if (runs(w, i) && (w->now >= a->heartbeat_at || (a->leader < 0 && !a->leading))) {
-            tick(m, &x, i, false);
-            go_on(m, &x, depth);
+    for (int i = 0; i < MS_AGENTS; i++) {
+        const ms_model_agent *a = &w->a[i];
+        ms_world next = *w;
+        if (ms_world_runs(w, i) && (w->now >= a->heartbeat_at || (a->leader < 0 && !a->leading))) {
+            ms_model_tick(&x->m, &next, i, false);
+            go_on(x, &next, depth);
         }
-        if (runs(w, i) && a->leading && w->orders) {
-            x = *w;
-            x.orders--;
-            tick(m, &x, i, true);
-            go_on(m, &x, depth);
+        if (ms_world_runs(w, i) && a->leading && w->orders) {
+            next = *w;
+            next.orders--;
+            ms_model_tick(&x->m, &next, i, true);
+            go_on(x, &next, depth);
         }
         if (!a->crashed && w->crashes) {
-            x = *w;
-            x.crashes--;
-            crash(&x, i);
-            go_on(m, &x, depth);
+            next = *w;
+            next.crashes--;
+            ms_world_crash(&next, i);
+            go_on(x, &next, depth);
         }
         if (!a->crashed && (a->paused || w->pauses)) {
-            x = *w;
-            x.pauses = (uint8_t)(x.pauses - !a->paused);
-            x.a[i].paused = !a->paused;
-            go_on(m, &x, depth);
+            next = *w;
+            next.pauses = (uint8_t)(next.pauses - !a->paused);
+            next.a[i].paused = !a->paused;
+            go_on(x, &next, depth);
         }
     }
 }
 
-static void explore(model *m, const world *w, int depth)
+static void explore(exploration *x, const ms_world *w, int depth)
 {
-    if (was_seen(m, w, depth) || m->n_violations)
+    if (was_seen(x, w, depth) || x->m.n_violations)
         return;
-    if (m->fair && m->n_states % 256 == 0)
-        check_fair(m, w);
+    if (x->fair && x->n_states % 256 == 0)
+        check_fair(x, w);
     if (!depth)
         return;
-    explore_messages(m, w, depth);
-    explore_agents(m, w, depth);
+    explore_messages(x, w, depth);
+    explore_agents(x, w, depth);
     for (int i = 0; i < 2; i++)
         if (i ? w->silences : w->waits) {
-            world x = *w;
+            ms_world next = *w;
             if (i)
-                x.silences--;
+                next.silences--;
             else
-                x.waits--;
-            x.now += i ? SILENCE + 1 : 2 * HEARTBEAT;
-            go_on(m, &x, depth);
+                next.waits--;
+            next.now += i ? MS_SILENCE + 1 : 2 * MS_HEARTBEAT;
+            go_on(x, &next, depth);
         }
-}
-
-/* ---- tests ---- */
-
-static void model_init(model *m)
-{
-    *m = (model){0};
-    m->p.state = calloc(MOST_STATES, sizeof *m->p.state);
-    m->p.hash = calloc(MOST_STATES, sizeof *m->p.hash);
-    m->p.table = calloc(2 * MOST_STATES, sizeof *m->p.table);
-    m->seen = calloc((size_t)1 << VISITED_BITS, sizeof *m->seen);
-    assert_true(m->p.state && m->p.hash && m->p.table && m->seen);
-    m->p.n = 1; /* 0: none */
-    m->ms.c = (td__ms_config){.voters = (1u << N) - 1,
-                              .heartbeat_ns = HEARTBEAT,
-                              .silence_ns = SILENCE,
-                              .give_up_ns = 100000};
-}
-
-static void model_fini(model *m)
-{
-    free(m->p.state);
-    free(m->p.hash);
-    free(m->p.table);
-    free(m->seen);
-}
-
-static void world_init(model *m, world *w, const world *budgets)
-{
-    td__ms_content *first = calloc(1, sizeof *first);
-    *w = *budgets;
-    w->now = 1000;
-    assert_non_null(first);
-    for (int i = 0; i < N; i++) {
-        td__ms_config c = m->ms.c;
-        c.self = i;
-        td__ms_init(&m->ms, &c, first, w->now);
-        m->w = w;
-        m->at = i;
-        w->a[i].heartbeat_at = w->now;
-        store(m);
-    }
-    free(first);
 }
 
 /* From the very beginning, and from a generation that all have. */
-static void search(const world *budgets, bool settled, int depth, const char *name, bool lies)
+static void search(const ms_world *budgets, bool settled, int depth, const char *name, bool lies)
 {
-    model m;
-    world w;
-    model_init(&m);
-    m.fair = !lies;
-    world_init(&m, &w, budgets);
+    exploration x = {.seen = calloc((size_t)1 << VISITED_BITS, sizeof *x.seen), .fair = !lies};
+    ms_model *m = &x.m;
+    ms_world w;
+    assert_non_null(x.seen);
+    ms_model_init(m);
+    ms_world_init(m, &w, budgets);
     for (int round = 0; settled && round < 3; round++) {
-        for (int i = 0; i < N; i++)
-            tick(&m, &w, i, false);
-        deliver_all(&m, &w);
-        w.now += HEARTBEAT;
+        for (int i = 0; i < MS_AGENTS; i++)
+            ms_model_tick(m, &w, i, false);
+        deliver_all(m, &w);
+        w.now += MS_HEARTBEAT;
     }
     if (settled)
-        assert_true(m.p.state[w.a[N - 1].decided].content.generation == 1);
-    explore(&m, &w, depth);
+        assert_true(m->p.state[w.a[MS_AGENTS - 1].decided].content.generation == 1);
+    explore(&x, &w, depth);
     printf("%s, depth %d: %llu states, %llu steps, %llu runs to the end%s%s\n", name, depth,
-           (unsigned long long)m.n_states, (unsigned long long)m.n_steps,
-           (unsigned long long)m.n_fair, m.violation ? "; found: " : "",
-           m.violation ? m.violation : "");
+           (unsigned long long)x.n_states, (unsigned long long)x.n_steps,
+           (unsigned long long)x.n_fair, m->violation ? "; found: " : "",
+           m->violation ? m->violation : "");
     if (lies)
-        assert_true(m.n_violations > 0);
-    else if (m.n_violations)
-        fail_msg("%s: %s", name, m.violation);
-    model_fini(&m);
+        assert_true(m->n_violations > 0);
+    else if (m->n_violations)
+        fail_msg("%s: %s", name, m->violation);
+    ms_model_fini(m);
+    free(x.seen);
 }
 
 static void every_order_keeps_one_chain(void **unused)
 {
     static const struct {
         const char *name;
-        world budgets;
+        ms_world budgets;
         bool settled;
         int depth;
     } CASES[] = {
@@ -681,7 +321,7 @@ static void every_order_keeps_one_chain(void **unused)
 static void deaths_that_did_not_happen_are_found_out(void **unused)
 {
     (void)unused;
-    search(&(world){.lies = 2, .waits = 1, .orders = 1}, true, 12, "false deaths", true);
+    search(&(ms_world){.lies = 2, .waits = 1, .orders = 1}, true, 12, "false deaths", true);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* Sources of tables and text (csv, jsonl, text, tokens, intents), on small files that the test makes
- * and on files that are wrong: one clear line, never a crash. */
+/* Sources of tables and text (csv, jsonl, text, tokens, intents), on small files that the test
+ * makes and on files that are wrong: one clear line, never a crash. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>

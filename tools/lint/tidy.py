@@ -37,8 +37,8 @@ for entry in json.loads((build / "compile_commands.json").read_text()):
 
 # What each object was made from, as the compiler told ninja.
 sources = {}
-made_from = subprocess.run(["ninja", "-C", str(build), "-t", "deps"], capture_output=True, text=True,
-                           check=True).stdout
+made_from = subprocess.run(["ninja", "-C", str(build), "-t", "deps"], capture_output=True,
+                           text=True, check=True).stdout
 for line in made_from.splitlines():
     if line.startswith("    "):
         sources[made].append(build / line.strip())
