@@ -21,7 +21,7 @@ run 0 "$tandem" check -q job.yaml
 for command in $(grep -o '`tandem [a-z]*' "$readme" | cut -d' ' -f2 | sort -u); do
     run 0 "$tandem" help "$command"
 done
-for verb in $(grep -o '\bmake [a-z][a-z-]*' "$readme" | cut -d' ' -f2 | sort -u); do
+for verb in $(grep -oE '(^|`)make [a-z][a-z-]*' "$readme" | cut -d' ' -f2 | sort -u); do
     grep -q "^$verb:" "$source/Makefile" || fail "README: no such verb: make $verb"
 done
 # (`ctest -N` would write into the folder of the ctest that runs this)
