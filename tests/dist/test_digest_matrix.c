@@ -1,9 +1,10 @@
 /* test_digest_matrix.c -- whole jobs end with the digest of one rank, whatever is varied.
  *
  * Three job files (tests/dist/jobs: MLP; CNN with batch norm, dropout and augmentation; GPT), each
- * with a short last batch. What is expected is one rank alone with the `train` keys of the cell;
- * `parallel` keys, the number of ranks, how they reach each other and with which algorithms, and
- * being stopped and resumed on another number of ranks must not change a bit of it. A new way to
+ * with a short last batch. What is expected is one rank alone with the `train` keys of the cell on
+ * the default backend; `parallel` keys, the device (train.backend far), the number of ranks, how
+ * they reach each other and with which algorithms, and being stopped and resumed on another number
+ * of ranks must not change a bit of it. A new way to
  * train that promises the same bits is one line in WAYS or PLACES.
  *
  * The short form runs one cell of three: each way and place on a third of the numbers of ranks, and
@@ -36,7 +37,13 @@ typedef struct cell {
     char text[160];               /* of the cell, for failures */
 } cell;
 
-/* One rank's part of a cell; comm NULL: alone, with the `train` keys only. */
+/* Keys that must not change the result. */
+static bool changes_nothing(const char *set)
+{
+    return strncmp(set, "parallel.", 9) == 0 || strncmp(set, "train.backend=", 14) == 0;
+}
+
+/* One rank's part of a cell; comm NULL: alone, with the keys that decide the result only. */
 static td_status run_cell(const cell *c, td_comm *comm, td__train_result *out)
 {
     const char *sets[MOST_SETS];
@@ -50,7 +57,7 @@ static td_status run_cell(const cell *c, td_comm *comm, td__train_result *out)
     int n = 0;
 
     for (int i = 0; i < MOST_SETS && c->set[i]; i++)
-        if (comm || strncmp(c->set[i], "parallel.", 9) != 0)
+        if (comm || !changes_nothing(c->set[i]))
             sets[n++] = c->set[i];
     snprintf(path, sizeof path, "tests/dist/jobs/%s.yaml", c->job);
     td_status st = td__job_load(path, sets, n, &job);
@@ -108,6 +115,8 @@ static const char *const WAYS[][MOST_SETS] = {
     {"parallel.bucket_mb=0.001", "parallel.beside=2"},
     {"parallel.zero=1", "train.clip=0.2"},
     {"parallel.zero=2", "train.accumulate=2"},
+    {"train.backend=far"},
+    {"train.backend=far", "train.accumulate=2", "train.clip=0.2", "train.precision=bf16"},
 };
 enum { N_WAYS = sizeof WAYS / sizeof *WAYS };
 
@@ -188,6 +197,8 @@ static const struct {
     {"gpt", "parallel.threads=1", "parallel.threads=2"},
     {"cnn", "parallel.zero=1", "parallel.zero=2"},
     {"gpt", "parallel.zero=2", "parallel.zero=0"},
+    {"cnn", "train.backend=far", "train.backend=cpu"},
+    {"mlp", "train.backend=cpu", "train.backend=far"},
 };
 
 TEST(resumed_on_any_other_number_of_ranks)

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
+# train.backend far, where each byte of weights, gradients and activations that the host touches
+# without asking ends the process: the examples whose data is here train to the digest of cpu, on
+# one rank, threads and several ranks; evaluation, prediction, resuming and an elastic run work; a
+# loss that is not finite is traced to its node; what needs host memory is refused.
+. "$(dirname "$0")/lib.sh"
+
+# train BACKEND JOB FLAGS...: in a folder of its own
+train() {
+    local backend=$1 job=$2
+    shift 2
+    rm -rf "run-$backend"
+    run 0 "$tandem" train "$job" --run-dir "run-$backend" --set train.backend="$backend" \
+        --set log.report=false --set log.tensorboard=false "$@"
+}
+# alike JOB FLAGS...
+alike() {
+    local cpu
+    train cpu "$@"
+    cpu=$(digest)
+    train far "$@"
+    [ -n "$cpu" ] && [ "$cpu" = "$(digest)" ] || fail "$*: far ends with $(digest), cpu with $cpu"
+}
+
+cat >intents.json <<'JSON'
+{"train": [["light on", "on"], ["light off", "off"], ["turn left", "left"], ["turn right", "right"],
+  ["go back", "back"], ["stop now", "stop"], ["on please", "on"], ["please stop", "stop"]],
+ "val": [["turn on the light", "on"], ["go left", "left"]],
+ "test": [["off please", "off"], ["go right", "right"]]}
+JSON
+text=(--set data.train="$source/LICENSE" --set train.steps=3 --set train.eval.every=3)
+alike "$source/examples/digits.yaml" --set data.count=600 --set train.epochs=1
+alike "$source/examples/tabular.yaml" --set train.epochs=2 --threads 2
+alike "$source/examples/char-lstm.yaml" "${text[@]}" --set data.stride=900
+alike "$source/examples/shakespeare-gpt.yaml" "${text[@]}" --set data.stride=900 \
+    --set model.layers=1 --set train.batch=8
+alike "$source/examples/intents.yaml" --set data.train="$PWD/intents.json" --set train.epochs=2 \
+    --set train.batch=4
+alike "$source/tests/dist/jobs/cnn.yaml" -n 2 --set parallel.compress=powersgd
+alike "$source/tests/dist/jobs/cnn.yaml" -n 2 --set train.verify=0.5 --set parallel.transport=tcp
+alike "$source/tests/dist/jobs/gpt.yaml" -n 2:2
+
+# What a trained model is used for, and going on with it.
+job=$source/tests/dist/jobs/cnn.yaml
+alike "$job" --set train.epochs=3
+want=$(digest)
+for b in cpu far; do
+    run 0 "$tandem" eval run-$b --part valid --json --set train.backend=$b
+    grep -o '"loss": [0-9.e+-]*' out >eval-$b || fail "no loss"
+    run 0 "$tandem" predict run-$b -o pred-$b.csv --part valid --set train.backend=$b
+done
+cmp eval-cpu eval-far && cmp pred-cpu.csv pred-far.csv || fail "far predicts something else"
+train far "$job" --set train.epochs=3 --set train.steps=4 --set checkpoint.every=2
+run 0 "$tandem" train "$job" --resume --run-dir run-far --set train.backend=far \
+    --set train.epochs=3 --set checkpoint.every=2
+same "resumed on far"
+
+# The first bad number is found in memory that the host cannot read.
+run 1 "$tandem" train "$job" --run-dir bad --set train.backend=far --set train.optimizer.lr=1e30
+has 'NaN or Inf'
+
+for wrong in parallel.zero=1 parallel.zero=3 parallel.backup=1; do
+    run 2 "$tandem" train "$job" -n 2 --run-dir never --set train.backend=far --set $wrong
+    has 'train.backend far'
+    [ ! -e never ] || fail "$wrong: a folder was made"
+done
