@@ -35,6 +35,7 @@ void td_graph_destroy(td_graph *g)
     td__arena_destroy(g->arena);
     td__free(g->nodes);
     td__free(g->roots);
+    td__free(g->names.entry);
     td__free(g);
 }
 
@@ -329,7 +330,10 @@ static td_node *add_leaf(td_graph *g, td_opcode op, const char *call, const char
         return td__graph_fail(g, TD_EINVAL, call, "'%s': a size is negative or too large: %s", name,
                               td_shape_text(&attr->shape, text, sizeof text));
     }
-    if (td_graph_find(g, name))
+    bool taken;
+    if (td__graph_name_taken(g, name, &taken))
+        return out_of_memory(g, call);
+    if (taken)
         return td__graph_fail(g, TD_EINVAL, call, "there is a node named '%s' already", name);
     return td__node_named(g, op, attr, NULL, 0, name);
 }
@@ -401,7 +405,7 @@ td_node *td_named(td_graph *g, td_node *n, const char *name)
     if (!full)
         return out_of_memory(g, "td_named");
     n->name = full;
-    return n;
+    return td__graph_renamed(g, n) ? out_of_memory(g, "td_named") : n;
 }
 
 const char *td_node_name(const td_node *n)

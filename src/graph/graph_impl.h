@@ -27,6 +27,13 @@ typedef struct td__root {
     double weight;
 } td__root;
 
+/* Nodes by name (graph/names.c). */
+typedef struct td__name_table {
+    const td_node **entry; /* open addressing; a power of two of them */
+    size_t cap, used;
+    int n_nodes; /* of the graph's nodes, how many are entered */
+} td__name_table;
+
 struct td_graph {
     td__arena *arena;
     td_node **nodes; /* in topological order; node->id is the index */
@@ -38,6 +45,7 @@ struct td_graph {
         const char *text;
         const struct td__scope *outer;
     } * outer; /* what `scope` was before each push; NULL: nothing */
+    td__name_table names;
     int place; /* of nodes made now */
     td_run_phase phase;
     uint32_t next_stream;
@@ -50,6 +58,11 @@ void td__graph_add_root(td_graph *g, td__root root);
 
 /* Is n a node of this graph? */
 bool td__graph_owns(const td_graph *g, const td_node *n);
+
+/* Has a node this name? */
+TD_NODISCARD td_status td__graph_name_taken(td_graph *g, const char *name, bool *taken);
+/* n has another name than before. */
+TD_NODISCARD td_status td__graph_renamed(td_graph *g, const td_node *n);
 
 /* td__node with a full name given (copied), or the automatic one where name is NULL. */
 td_node *td__node_named(td_graph *g, td_opcode op, const void *attr, td_node *const *in, int n_in,

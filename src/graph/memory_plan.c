@@ -95,20 +95,14 @@ td_status td__own_gradients(td_graph *g)
     return g->status ? TD_FAIL(g->status, "%s", g->error) : TD_OK;
 }
 
-static int slot_of(const td_program *p, const td_node *leaf)
-{
-    for (int i = 0; i < p->n_slots; i++)
-        if (p->slots[i].leaf == leaf)
-            return i;
-    TD_ASSERT(false, "'%s' has no slot", leaf->name);
-    return -1;
-}
-
 /* Values with a block of their own, and last[] of all. */
 static void place_fixed(planner *pl)
 {
     td_program *p = pl->p;
     const td_graph *g = p->g;
+    for (int i = 0; i < p->n_slots; i++)
+        *td__location_of(p, p->slots[i].leaf, 0) =
+            (td__location){.space = TD_SPACE_PARAM, .slot = i};
     for (int i = 0; i < g->n_nodes; i++) {
         const td_node *n = g->nodes[i];
         for (int k = 0; k < n->n_in; k++)
@@ -121,9 +115,6 @@ static void place_fixed(planner *pl)
             location->space = n->op == TD_OP_INPUT ? TD_SPACE_INPUT : TD_SPACE_CONSTANT;
             location->offset = p->space_bytes[location->space];
             p->space_bytes[location->space] += td__align_up(td__desc_bytes(&n->out[0]), TD_ALIGN);
-        } else if (td__is_leaf(n)) {
-            location->space = TD_SPACE_PARAM;
-            location->slot = slot_of(p, n);
         }
     }
     for (int i = 0; i < g->n_roots; i++) {
@@ -134,7 +125,7 @@ static void place_fixed(planner *pl)
             pl->last[value + 1] = g->n_nodes;
         if (is_grad_root(r)) {
             p->location[value].space = TD_SPACE_GRAD;
-            p->location[value].slot = slot_of(p, r->leaf);
+            p->location[value].slot = td__location_of(p, r->leaf, 0)->slot;
         }
     }
 }

@@ -10,6 +10,17 @@
 #include "graph/program_impl.h"
 #include "graph/walk.h"
 
+static td_status index_names(td_params *ps)
+{
+    ps->by_name = td__calloc((size_t)ps->count + 1, sizeof *ps->by_name);
+    if (!ps->by_name)
+        return TD_FAIL(TD_ENOMEM, "no memory for the names of %d params", ps->count);
+    for (int i = 0; i < ps->count; i++)
+        ps->by_name[i] = (td__named){.name = ps->info[i].name, .index = i};
+    td__names_sort(ps->by_name, ps->count);
+    return TD_OK;
+}
+
 static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
 {
     for (int i = 0; i < p->n_slots; i++) {
@@ -33,7 +44,7 @@ static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
         if (seed)
             TD_TRY(td__params_fill(ps, p, i, *seed));
     }
-    return TD_OK;
+    return index_names(ps);
 }
 
 td_status td__params_fill(td_params *ps, const td_program *p, int i, uint64_t seed)
@@ -83,6 +94,7 @@ void td_params_destroy(td_params *ps)
     for (int i = 0; i < ps->count; i++)
         td__free((void *)(uintptr_t)ps->info[i].name);
     td__free(ps->info);
+    td__free(ps->by_name);
     td__mem_free(&ps->mem);
     td__free(ps);
 }
@@ -100,10 +112,7 @@ td_param_info td_params_info(const td_params *ps, int i)
 
 int td_params_find(const td_params *ps, const char *name)
 {
-    for (int i = 0; i < ps->count; i++)
-        if (strcmp(ps->info[i].name, name) == 0)
-            return i;
-    return -1;
+    return td__names_find(ps->by_name, ps->count, name);
 }
 
 float *td_params_block(td_params *ps, size_t *count)
@@ -198,6 +207,7 @@ static td_status make_alike(const td_params *from, td_params **out)
             return TD_FAIL(TD_ENOMEM, "no memory for a copy of the params' names");
     }
     td_device *host;
+    TD_TRY(index_names(ps));
     TD_TRY(td__device_open("host", &host));
     td_status st = td__mem_alloc(host, TD_MEM_OWN, ps->total * sizeof(float), &ps->mem);
     td__device_release(host); /* the memory holds it */

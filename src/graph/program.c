@@ -153,32 +153,31 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* Dense params by the position of their gradient, params without one, sparse ones, states. */
-static ranked rank_leaf(const td_graph *g, const td_node *leaf)
+static ranked rank_leaf(const td_node *leaf)
 {
     ranked r = {.slot = {.leaf = leaf, .is_state = leaf->op == TD_OP_STATE}, .rank = INT_MAX - 2};
     if (r.slot.is_state)
         r.rank = INT_MAX;
-    for (int i = 0; i < g->n_roots; i++) {
-        const td__root *root = &g->roots[i];
-        int k;
-        if (root->leaf != leaf)
-            continue;
-        if (root->kind == TD_ROOT_PARAM_GRAD)
-            r.rank = td__view_base(root->node, &k)->id;
-        if (root->kind == TD_ROOT_SPARSE_GRAD) {
-            r.rank = INT_MAX - 1;
-            r.slot.sparse = true;
-        }
-        if (root->kind == TD_ROOT_TRACK)
-            r.slot.weight = root->weight;
-    }
     return r;
+}
+
+static void rank_root(ranked *r, const td__root *root)
+{
+    int k;
+    if (root->kind == TD_ROOT_PARAM_GRAD)
+        r->rank = td__view_base(root->node, &k)->id;
+    if (root->kind == TD_ROOT_SPARSE_GRAD) {
+        r->rank = INT_MAX - 1;
+        r->slot.sparse = true;
+    }
+    if (root->kind == TD_ROOT_TRACK)
+        r->slot.weight = root->weight;
 }
 
 static td_status make_slots(td_program *p)
 {
     const td_graph *g = p->g;
-    ranked *list = td__calloc((size_t)g->n_nodes + 1, sizeof *list);
+    ranked *list = td__calloc((size_t)g->n_nodes + 1, sizeof *list); /* by node id, then sorted */
     p->slots = td__calloc((size_t)g->n_nodes + 1, sizeof *p->slots);
     if (!list || !p->slots) {
         td__free(list);
@@ -186,7 +185,13 @@ static td_status make_slots(td_program *p)
     }
     for (int i = 0; i < g->n_nodes; i++)
         if (g->nodes[i]->op == TD_OP_PARAM || g->nodes[i]->op == TD_OP_STATE)
-            list[p->n_slots++] = rank_leaf(g, g->nodes[i]);
+            list[i] = rank_leaf(g->nodes[i]);
+    for (int i = 0; i < g->n_roots; i++)
+        if (g->roots[i].leaf)
+            rank_root(&list[g->roots[i].leaf->id], &g->roots[i]);
+    for (int i = 0; i < g->n_nodes; i++)
+        if (list[i].slot.leaf)
+            list[p->n_slots++] = list[i];
     qsort(list, (size_t)p->n_slots, sizeof *list, by_rank);
     for (int i = 0; i < p->n_slots; i++)
         p->slots[i] = list[i].slot;

@@ -8,6 +8,7 @@
 
 #include "graph/backend.h"
 #include "graph/graph_impl.h"
+#include "tensor/name_index.h"
 #include "graph/params.h"
 #include "tandem/program.h"
 
@@ -59,6 +60,7 @@ struct td_program {
 struct td_params {
     td_param_info *info; /* names are owned */
     int count;
+    td__named *by_name;             /* (count) */
     td_mem mem;                     /* of the block */
     float *block;                   /* the device's */
     size_t dense, trainable, total; /* elements: dense params; all params; params and states */

@@ -15,8 +15,17 @@ typedef struct fuser {
     td__rewriter rw;
     int *uses;    /* by old id: readers, roots included */
     int *group;   /* by old id: id of the last node of its group; itself if it leaves; -1: none */
+    int *next;    /* by old id: the next node of its group, in order */
+    int *first;   /* by id of the last node: the first one */
     int *pending; /* by old id, scratch: readers inside the group that is growing */
 } fuser;
+
+/* What the growing group reads and might still take in, latest first: a reader is always looked at
+ * before what it reads. */
+typedef struct frontier {
+    int id[3 * TD_FUSED_MAX_INSTR]; /* falling */
+    int n;
+} frontier;
 
 /* Can this node be an instruction? Single f32 or bf16 results from operands of those types. */
 static bool is_fusable(const td_node *n)
@@ -51,9 +60,7 @@ static int count_inputs(const fuser *f, int last, int extra)
     const td_graph *g = f->rw.from;
     const td_node *seen[TD_FUSED_MAX_IN + 1];
     int n = 0;
-    for (int i = last; i >= 0 && n <= TD_FUSED_MAX_IN; i--) {
-        if (f->group[i] != last && i != extra)
-            continue;
+    for (int i = extra; n <= TD_FUSED_MAX_IN; i = i == extra ? f->first[last] : f->next[i]) {
         for (int k = 0; k < g->nodes[i]->n_in && n <= TD_FUSED_MAX_IN; k++) {
             const td_node *in = g->nodes[i]->in[k];
             if (f->group[in->id] == last || in->id == extra)
@@ -64,29 +71,46 @@ static int count_inputs(const fuser *f, int last, int extra)
             if (j == n)
                 seen[n++] = in;
         }
+        if (i == last)
+            break;
     }
     return n;
+}
+
+static void read_by_group(fuser *f, frontier *at, const td_node *n)
+{
+    for (int k = 0; k < n->n_in; k++) {
+        int id = n->in[k]->id, i = at->n;
+        if (f->pending[id]++)
+            continue;
+        for (at->n++; i > 0 && at->id[i - 1] < id; i--)
+            at->id[i] = at->id[i - 1];
+        at->id[i] = id;
+    }
 }
 
 static void grow(fuser *f, int last)
 {
     const td_graph *g = f->rw.from;
+    frontier at = {.n = 0};
     int size = 1;
-    f->group[last] = last;
-    for (int k = 0; k < g->nodes[last]->n_in; k++)
-        f->pending[g->nodes[last]->in[k]->id]++;
-    for (int i = last - 1; i >= 0 && size < TD_FUSED_MAX_INSTR; i--) {
+    f->group[last] = f->first[last] = last;
+    read_by_group(f, &at, g->nodes[last]);
+    for (int k = 0; k < at.n; k++) { /* grows: what joins is read before the rest */
+        int i = at.id[k];
         const td_node *n = g->nodes[i];
-        if (!f->pending[i] || f->pending[i] != f->uses[i] || f->group[i] >= 0 || !is_fusable(n) ||
-            rounds(n) || !same_place(n, g->nodes[last]) ||
+        if (size == TD_FUSED_MAX_INSTR || f->pending[i] != f->uses[i] || f->group[i] >= 0 ||
+            !is_fusable(n) || rounds(n) || !same_place(n, g->nodes[last]) ||
             count_inputs(f, last, i) > TD_FUSED_MAX_IN)
             continue;
         f->group[i] = last;
+        f->next[i] = f->first[last];
+        f->first[last] = i;
         size++;
-        for (int k = 0; k < n->n_in; k++)
-            f->pending[n->in[k]->id]++;
+        read_by_group(f, &at, n);
     }
-    memset(f->pending, 0, (size_t)(last + 1) * sizeof *f->pending);
+    for (int k = 0; k < at.n; k++)
+        f->pending[at.id[k]] = 0;
     if (size == 1)
         f->group[last] = -1;
 }
@@ -120,10 +144,9 @@ static void emit(fuser *f, const td_node *end, int *instr_of)
     td_node *in[TD_FUSED_MAX_IN + 3];
     int n_in = 0;
     memset(&attr, 0, sizeof attr);
-    for (int i = 0; i <= end->id; i++) {
+    for (int i = f->first[end->id], more = 1; more; i = f->next[i]) {
         const td_node *n = f->rw.from->nodes[i];
-        if (f->group[i] != end->id)
-            continue;
+        more = i != end->id;
         if (n->op == TD_OP_CAST) { /* values have no type inside: a cast is its operand */
             int src = operand(f, n->in[0], end->id, instr_of, in, &n_in);
             td_fused_instr *copy = &attr.instr[attr.n_instr];
@@ -168,9 +191,11 @@ td_status td__rewrite_elementwise(const td_graph *g, td_graph **out)
     size_t n = (size_t)g->n_nodes + 1;
     fuser f = {.uses = td__use_counts(g),
                .group = td__calloc(n, sizeof(int)),
+               .next = td__calloc(n, sizeof(int)),
+               .first = td__calloc(n, sizeof(int)),
                .pending = td__calloc(n, sizeof(int))};
     td_status st = td__rewrite_begin(&f.rw, g);
-    if (!st && f.uses && f.group && f.pending) {
+    if (!st && f.uses && f.group && f.next && f.first && f.pending) {
         for (int i = 0; i < g->n_nodes; i++)
             f.group[i] = -1;
         fuse_all(&f);
@@ -179,6 +204,8 @@ td_status td__rewrite_elementwise(const td_graph *g, td_graph **out)
     }
     td__free(f.uses);
     td__free(f.group);
+    td__free(f.next);
+    td__free(f.first);
     td__free(f.pending);
     return st ? st : td__rewrite_end(&f.rw, out);
 }

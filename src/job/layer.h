@@ -63,11 +63,19 @@ td_node *td__act_apply(td_graph *g, const char *name, td_node *x);
 td_act td__act_fused(const char *name);
 
 const td__layer_def *td__layer_find(const char *name);
+int td__layer_kind(const td__layer_def *d); /* its line in layers.def, from 0 */
 const td__layer_def *td__layer_list(int i);
 const td__layer_def *td__ready_find(const char *name);
 const td__layer_def *td__ready_list(int i);
 /* Keys that all layers have: as, from, name. */
 extern const td__key td__layer_common[];
+
+enum {
+#define TD_LAYER(name) TD__LAYER_KIND_##name,
+#include "job/layers.def"
+#undef TD_LAYER
+    TD__LAYER_KINDS
+};
 
 #define TD_LAYER(name) extern const td__layer_def td__layer_##name;
 #include "job/layers.def"

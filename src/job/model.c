@@ -240,17 +240,15 @@ static td_status check_name(const td__layer *l, const td__tree *name)
                           td__tree_where(name).text, l->path, MAX_NAME, td__tree_found(name).text);
 }
 
-/* One item of a list. The number of its kind in the list makes its name. */
-static td_status build_layer(td__build *b, const td__tree *list, const td__tree *item,
-                             const char *path, const char *prefix, td_node **x)
+/* One item of a list. The number of its kind in the list makes its name; numbers: by kind. */
+static td_status build_layer(td__build *b, const td__tree *item, const char *path,
+                             const char *prefix, int *numbers, td_node **x)
 {
     const char *kind = td__keys_text(item, "layer"), *name = td__keys_text(item, "name");
     const td__layer_def *d = td__layer_find(kind);
     const td__tree *source = td__tree_get(item, "from");
-    int number = 1, from = td_graph_node_count(b->g);
+    int number = ++numbers[td__layer_kind(d)], from = td_graph_node_count(b->g);
 
-    for (const td__tree *t = list->first; t != item; t = t->next)
-        number += !strcmp(td__keys_text(t, "layer"), kind);
     td__layer l = {
         .b = b, .g = b->g, .arena = b->arena, .path = path, .attrs = item, .keys = d->keys};
     l.name = name
@@ -279,13 +277,13 @@ static td_status build_layer(td__build *b, const td__tree *list, const td__tree 
 static td_status build_list(td__build *b, const td__tree *list, const char *path,
                             const char *prefix, td_node **x)
 {
-    int i = 0;
+    int i = 0, numbers[TD__LAYER_KINDS] = {0};
 
     for (const td__tree *item = list->first; item; item = item->next, i++) {
         char *item_path = td__arena_printf(b->arena, "%s.%d", path, i);
         if (!item_path)
             return TD_FAIL(TD_ENOMEM, "%s: out of memory", b->job->file);
-        TD_TRY(build_layer(b, list, item, item_path, prefix, x));
+        TD_TRY(build_layer(b, item, item_path, prefix, numbers, x));
     }
     return TD_OK;
 }

@@ -44,6 +44,15 @@ const td__layer_def *td__layer_find(const char *name)
     return NULL;
 }
 
+int td__layer_kind(const td__layer_def *d)
+{
+    int i = 0;
+
+    while (LAYERS[i] != d)
+        i++;
+    return i;
+}
+
 const td__layer_def *td__ready_find(const char *name)
 {
     for (int i = 0; i < TD_LEN(MODELS); i++)
@@ -160,6 +169,7 @@ static td_status resolve_list(td__arena *a, const td__tree *given, const char *p
 
 td_status td__layers_expand(td__arena *a, const char *path, td__tree *list)
 {
+    td__tree *before = NULL;
     int n = 0;
 
     for (td__tree *c = list->kind == TD_TREE_LIST ? list->first : NULL; c; c = c->next, n++) {
@@ -168,8 +178,8 @@ td_status td__layers_expand(td__arena *a, const char *path, td__tree *list)
         if (!at)
             return out_of_memory();
         TD_TRY(td__item_expand(a, "layer", main_key, at, c, &item));
-        td__tree_replace(list, c, item);
-        c = item;
+        td__tree_replace_after(list, before, item);
+        before = c = item;
         const char *kind = td__keys_text(item, "layer");
         const td__layer_def *d = kind ? td__layer_find(kind) : NULL;
         for (int i = 0; d && i < TD__LAYER_KEYS && d->keys[i].path; i++) {

@@ -70,17 +70,25 @@ void td__tree_append(td__tree *parent, const char *key, td__tree *child)
     parent->count++;
 }
 
-void td__tree_replace(td__tree *parent, const td__tree *old, td__tree *child)
+void td__tree_replace_after(td__tree *parent, td__tree *before, td__tree *child)
 {
-    td__tree **link = &parent->first;
+    td__tree **link = before ? &before->next : &parent->first;
+    const td__tree *old = *link;
 
-    while (*link != old)
-        link = &(*link)->next;
     *link = child;
     child->next = old->next;
     child->key = old->key;
     if (parent->last == old)
         parent->last = child;
+}
+
+void td__tree_replace(td__tree *parent, const td__tree *old, td__tree *child)
+{
+    td__tree *before = NULL;
+
+    for (td__tree *t = parent->first; t != old; t = t->next)
+        before = t;
+    td__tree_replace_after(parent, before, child);
 }
 
 void td__tree_put(td__tree *map, const char *key, td__tree *child)

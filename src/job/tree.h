@@ -56,6 +56,8 @@ void td__tree_append(td__tree *parent, const char *key, td__tree *child);
 void td__tree_put(td__tree *map, const char *key, td__tree *child);
 /* Put `child` in the place of the list's or map's child `old`. */
 void td__tree_replace(td__tree *parent, const td__tree *old, td__tree *child);
+/* The same where the one before it is known, NULL for none: no search. */
+void td__tree_replace_after(td__tree *parent, td__tree *before, td__tree *child);
 void td__tree_remove(td__tree *parent, const td__tree *child);
 
 /* "digits.yaml:12:5" or "--set train.batch=-3", by value, to be used within the expression. */
