@@ -132,7 +132,7 @@ class Ours:
         if key in self.known:
             steps = WARM_UP + 1 + int(min(max(1e3 * self.seconds / self.known[key], LEAST), MOST))
         self.known[key], begin, self.phases = once(steps)
-        self.shards, self.params = begin["shards"], begin["params"]
+        self.micro_batches, self.params = begin["micro_batches"], begin["params"]
         if self.known[key] * LEAST < 1e3 * self.seconds / 2 and steps == WARM_UP + LEAST + 1:
             return self.measure(model, precision, ranks, sets, copies, place)  # too short a look
         return self.known[key]

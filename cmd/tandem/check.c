@@ -116,8 +116,10 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     const td__layer_row *rows;
 
     td_status st = td__session_job(s, a, td__args_at(a, 0));
-    if (!st)
+    if (!st) {
+        td__session_warn_renamed(s->job);
         st = td__session_data(s);
+    }
     s->opts.blank = true;
     if (!st)
         st = td__session_trainer(s);

@@ -78,8 +78,10 @@ static td_status check_variants(comparison *c)
     for (int i = 0; i < c->variants.n; i++) {
         const td__variant *v = &c->variants.at[i];
         TD_TRY(td__job_load(c->job_path, v->sets, v->n_sets, &job));
-        if (i == 0)
+        if (i == 0) {
             snprintf(c->name, sizeof c->name, "%s", td__job_name(job));
+            td__session_warn_renamed(job);
+        }
         td__job_destroy(job);
     }
     return TD_OK;

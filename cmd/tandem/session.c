@@ -11,6 +11,8 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/human.h"
+#include "base/log.h"
+#include "coll/comm_setup.h"
 #include "ranks.h"
 
 enum { MOST_THREADS = 4096 };
@@ -40,6 +42,17 @@ td_status td__session_job(td__session *s, const td__args *a, const char *path)
     s->opts.name = td__job_name(s->job);
     s->opts.job_digest = s->digest;
     return take_threads(s, td__args_value(a, "threads"));
+}
+
+void td__session_warn_renamed(const td__job *j)
+{
+    td__world w;
+    const char *text;
+
+    if (td__world_from_env(&w) || w.rank > 0 || (w.agent[0] && w.proc > 0))
+        return;
+    for (int i = 0; (text = td__job_renamed(j, i)); i++)
+        TD_LOG(WARN, JOB, "%s", text);
 }
 
 td_status td__session_join(td__session *s)

@@ -35,6 +35,8 @@ typedef struct td__session {
 
 /* The job at `path` with --set and --threads applied. */
 TD_NODISCARD td_status td__session_job(td__session *s, const td__args *a, const char *path);
+/* Warn of keys that were given by their old names; of several ranks, one does. */
+void td__session_warn_renamed(const td__job *j);
 TD_NODISCARD td_status td__session_data(td__session *s);    /* then data and model */
 TD_NODISCARD td_status td__session_trainer(td__session *s); /* then the trainer */
 void td__session_fini(td__session *s);

@@ -331,6 +331,8 @@ static td_status prepare(td__training *t)
 
     TD_TRY(find_job(t));
     TD_TRY(td__session_job(s, t->args, t->job_path));
+    if (td__args_count(t->args) > 0) /* not the run's own copy, which nobody needs to edit */
+        td__session_warn_renamed(s->job);
     if (faults)
         TD_TRY(td__faults_create(faults, NULL, NULL, &s->faults));
     s->opts.faults = s->faults;

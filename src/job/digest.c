@@ -27,16 +27,41 @@ static ssize_t into_hash(void *hash, const char *text, size_t nbytes)
     return (ssize_t)nbytes;
 }
 
+/* A copy as the first version of the program would have written it: keys have their first names,
+ * and those that it did not have are left out at their defaults. NULL: out of memory. */
+static td__tree *first_form(td__arena *a, const td__tree *t)
+{
+    td__tree *copy = td__arena_alloc(a, sizeof *copy);
+
+    if (!copy)
+        return NULL;
+    *copy = *t;
+    copy->first = copy->last = copy->next = NULL;
+    copy->count = 0;
+    for (const td__tree *c = t->first; c; c = c->next) {
+        const char *key = c->digest_key ? c->digest_key : c->key;
+        if (key && !*key)
+            continue;
+        td__tree *child = first_form(a, c);
+        if (!child)
+            return NULL;
+        td__tree_append(copy, key, child);
+    }
+    return copy;
+}
+
 /* `train.seed: 1` and so on, in the order of the table. */
 static td_status write_keys(const td__job *j, FILE *to)
 {
     for (const td__key *k = td__job_keys; k->path; k++) {
         const td__tree *t = td__keys_node(j->root, k->path);
-        if (!t || is_free(j, k))
+        const char *key = t && t->digest_key ? t->digest_key : k->path;
+        if (!t || is_free(j, k) || !*key)
             continue;
-        td__tree alone = *t, map = {.kind = TD_TREE_MAP, .first = &alone, .last = &alone};
-        alone.key = k->path;
-        alone.next = NULL;
+        td__tree *value = first_form(j->arena, t), map = {.kind = TD_TREE_MAP};
+        if (!value)
+            return TD_FAIL(TD_ENOMEM, "%s: out of memory", j->file);
+        td__tree_append(&map, key, value);
         TD_TRY(td__tree_write(&map, to));
     }
     return TD_OK;

@@ -17,9 +17,14 @@
 #include "train/compress.h"
 
 const td__key td__job_keys[] = {
+#define TD_TO(path) TD_OPTION(td__job, path)
+#define TD_TO_LIST(path, n) TD_OPTION_LIST(td__job, path, n)
 #define TD_KEY(...) TD_KEY_ROW(__VA_ARGS__),
+#define TD_TRAIN_KEY(path, member, who, ...) \
+    TD_KEY_ROW(path, __VA_ARGS__, .to = {TD_TO(train.member)}),
+#define TD_TRAIN_KEY_LIST(path, member, n, who, ...) \
+    TD_KEY_ROW(path, __VA_ARGS__, .to = {TD_TO_LIST(train.member, train.n)}),
 #include "job/keys.def"
-#undef TD_KEY
     TD_KEYS_END};
 
 const char *td__source_word(int i)
@@ -101,82 +106,33 @@ static td_status check_source_options(td__job *j, const td__source_def *def)
     return TD_OK;
 }
 
-static td_status fill_data(td__job *j)
+static td_status check_data(td__job *j)
 {
     const td__tree *d = td__tree_get(j->root, "data"), *delimiter = td__tree_get(d, "delimiter");
-    const td__source_def *def = td__source_find(td__keys_text(d, "source"));
-    const td__key *keys = td__job_keys;
-    td__source_opts *o = &j->data.source_opts;
-    double valid = td__keys_real(d, "split.valid"), test = td__keys_real(d, "split.test");
 
-    TD_TRY(check_source_options(j, def));
-    if (td__has_word(def->reads, "dir"))
-        TD_TRY(resolve_dir(j));
-    if (valid + test >= 1)
+    if (j->data.valid_fraction + j->data.test_fraction >= 1)
         return TD_FAIL(TD_EINVAL,
                        "%s: data.split: valid and test together leave nothing to train "
                        "on, found %g + %g",
-                       td__tree_where(td__tree_get(d, "split")).text, valid, test);
+                       td__tree_where(td__tree_get(d, "split")).text, j->data.valid_fraction,
+                       j->data.test_fraction);
     if (delimiter && strlen(delimiter->text) != 1)
         return TD_FAIL(TD_EINVAL, "%s: data.delimiter: expected one character, found %s",
                        td__tree_where(delimiter).text, td__tree_found(delimiter).text);
-    *o = (td__source_opts){
-        .dir = td__keys_text(d, "dir"),
-        .train = td__keys_text(d, "train"),
-        .valid = td__keys_text(d, "valid"),
-        .test = td__keys_text(d, "test"),
-        .label = td__keys_text(d, "label"),
-        .target = td__keys_text(d, "target"),
-        .delimiter = delimiter ? delimiter->text[0] : 0,
-        .no_header = td__tree_get(d, "header") && !td__keys_bool(d, "header"),
-        .unit = td__keys_text(d, "unit"),
-        .context = td__keys_int(keys, j->root, "data.context"),
-        .stride = td__keys_int(keys, j->root, "data.stride"),
-        .vocab = td__keys_int(keys, j->root, "data.vocab"),
-        .count = td__keys_int(keys, j->root, "data.count"),
-        .classes = td__keys_int(keys, j->root, "data.classes"),
-        .noise = td__keys_real(d, "noise"),
-        .seed = (uint64_t)td__keys_int(keys, j->root, "data.seed"),
-    };
-    o->n_columns = td__keys_texts(j->arena, d, "columns", &o->columns);
-    if (o->n_columns < 0)
-        return out_of_memory(j);
-    j->data.source = def->name;
-    j->data.valid_fraction = valid;
-    j->data.test_fraction = test;
-    j->data.cache = td__keys_text(d, "cache");
-    j->data.seed = o->seed;
+    j->data.source_opts.seed = j->data.seed;
     return td__stages_fill(j->arena, td__tree_get(d, "maps"), &j->data.maps, &j->data.n_maps);
 }
 
-/* A given zero is a zero, not "the default". */
-static double given_real(const td__tree *map, const char *key)
-{
-    double v = td__keys_real(map, key);
-
-    return td__tree_get(map, key) && v == 0 ? TD_ZERO : v;
-}
-
-static td_status fill_optimizer(td__job *j)
+static td_status check_optimizer(td__job *j)
 {
     const td__tree *t = td__keys_node(j->root, "train.optimizer");
-    const char *name = td__keys_text(t, "name");
     const td__optim_def *def;
     td_optim_opts *o = &j->train.optim, full;
 
     for (const td__tree *c = t->first->next; c; c = c->next)
-        if (!td_optimizer_has_option(name, c->key))
+        if (!td_optimizer_has_option(o->name, c->key))
             return TD_FAIL(TD_EINVAL, "%s: train.optimizer.%s: %s has no such option",
-                           td__tree_where_key(c).text, c->key, name);
-    *o = (td_optim_opts){.name = name,
-#define X(field, lo, hi, hi_allowed) .field = given_real(t, #field),
-                         TD_OPTIM_OPTION_MAP(X)
-#undef X
-                             .nesterov = td__keys_bool(t, "nesterov"),
-                         .centered = td__keys_bool(t, "centered"),
-                         .no_decay_vectors = td__keys_bool(t, "no_decay_vectors")};
-    o->clip_norm = td__keys_real(j->root, "train.clip.norm");
-    o->clip_value = td__keys_real(j->root, "train.clip.value");
+                           td__tree_where_key(c).text, c->key, o->name);
     td_status st = td__optim_resolve(o, &def, &full);
     if (st)
         return at(st, t, "train.optimizer");
@@ -184,93 +140,48 @@ static td_status fill_optimizer(td__job *j)
     return TD_OK;
 }
 
-static td_status fill_schedule(td__job *j)
+static td_status check_schedule(td__job *j)
 {
-    const td__tree *t = td__keys_node(j->root, "train.schedule");
-    const td__key *keys = td__job_keys;
     td_schedule_opts *o = &j->train.schedule;
     td_schedule *probe;
 
-    *o = (td_schedule_opts){
-        .name = td__keys_text(t, "name"),
-        .lr = j->train.optim.lr,
-        .warmup_steps = td__keys_int(keys, j->root, "train.schedule.warmup_steps"),
-        .warmup_start = given_real(t, "warmup_start"),
-        .total_steps = td__keys_int(keys, j->root, "train.schedule.total_steps"),
-        .step_size = td__keys_int(keys, j->root, "train.schedule.step_size"),
-        .gamma = td__keys_real(t, "gamma"),
-        .power = td__keys_real(t, "power"),
-        .lr_min = td__keys_real(t, "lr_min"),
-        .patience = (int)td__keys_int(keys, j->root, "train.schedule.patience"),
-        .cooldown = (int)td__keys_int(keys, j->root, "train.schedule.cooldown"),
-        .threshold = td__keys_real(t, "threshold"),
-    };
-    if (td__tree_get(t, "patience") && o->patience == 0)
-        o->patience = -1;
-    o->n_milestones = td__keys_ints(j->arena, t, "milestones", &o->milestones);
-    if (o->n_milestones < 0)
-        return out_of_memory(j);
+    o->lr = j->train.optim.lr;
     /* total_steps 0: the trainer knows how many steps there are; here only the rest is checked. */
     td_schedule_opts check = *o;
     if (!check.total_steps)
         check.total_steps = INT64_C(1) << 61;
     td_status st = td_schedule_create(&check, &probe);
     if (st)
-        return at(st, t, "train.schedule");
+        return at(st, near(j, "train.schedule"), "train.schedule");
     td_schedule_destroy(probe);
     return TD_OK;
 }
 
-static td_status fill_train(td__job *j)
+static td_status check_train(td__job *j)
 {
-    const td__tree *t = td__tree_get(j->root, "train");
-    const td__key *keys = td__job_keys;
     td__train_opts *o = &j->train;
 
-    *o = (td__train_opts){
-        .batch = td__keys_int(keys, j->root, "train.batch"),
-        .epochs = td__keys_int(keys, j->root, "train.epochs"),
-        .steps = td__keys_int(keys, j->root, "train.steps"),
-        .micro_batches = (int)td__keys_int(keys, j->root, "train.shards"),
-        .nondeterministic = !td__keys_bool(t, "reproducible"),
-        .accumulate = (int)td__keys_int(keys, j->root, "train.accumulate"),
-        .verify = td__keys_real(j->root, "train.verify"),
-        .threads = (int)td__keys_int(keys, j->root, "parallel.threads"),
-        .zero = (int)td__keys_int(keys, j->root, "parallel.zero"),
-        .in_flight = (int)td__keys_int(keys, j->root, "parallel.beside"),
-        .bucket_nbytes = (size_t)(td__keys_real(j->root, "parallel.bucket_mb") * (1 << 20)),
-        .precision = strcmp(td__keys_text(t, "precision"), "bf16") ? TD_F32 : TD_BF16,
-        .backend = td__keys_text(t, "backend"),
-        .seed = (uint64_t)td__keys_int(keys, j->root, "train.seed"),
-        .valid_every = td__keys_int(keys, j->root, "train.eval.every"),
-        .eval_batch = td__keys_int(keys, j->root, "train.eval.batch"),
-        .watch = td__keys_text(t, "early_stop.watch"),
-        .patience = (int)td__keys_int(keys, j->root, "train.early_stop.patience"),
-        .min_delta = td__keys_real(t, "early_stop.min_delta"),
-        .prefetch = (int)td__keys_int(keys, j->root, "data.prefetch"),
-        .data_threads = (int)td__keys_int(keys, j->root, "data.threads"),
-        .checkpoint_every = td__keys_int(keys, j->root, "checkpoint.every"),
-        .checkpoint_keep = (int)td__keys_int(keys, j->root, "checkpoint.keep"),
-    };
     if (!o->data_threads)
         o->prefetch = -1;
     if (!o->epochs && !o->steps)
         return TD_FAIL(TD_EINVAL, "%s: train: missing; expected epochs or steps",
-                       td__tree_where(t).text);
+                       td__tree_where(near(j, "train")).text);
     if (o->micro_batches > 0 && o->batch % o->micro_batches)
-        return TD_FAIL(
-            TD_EINVAL, "%s: train.shards: expected a divisor of train.batch, %lld, found %d",
-            td__tree_where(near(j, "train.shards")).text, (long long)o->batch, o->micro_batches);
-    if (o->micro_batches > 0 && o->nondeterministic)
         return TD_FAIL(TD_EINVAL,
-                       "%s: train.shards: goes with reproducible: true; otherwise every compute "
-                       "thread has one micro-batch",
-                       td__tree_where(near(j, "train.shards")).text);
-    TD_TRY(fill_optimizer(j));
-    return fill_schedule(j);
+                       "%s: train.micro_batches: expected a divisor of train.batch, %lld, found %d",
+                       td__tree_where(near(j, "train.micro_batches")).text, (long long)o->batch,
+                       o->micro_batches);
+    if (o->micro_batches > 0 && o->nondeterministic)
+        return TD_FAIL(
+            TD_EINVAL,
+            "%s: train.micro_batches: goes with reproducible: true; otherwise every compute "
+            "thread has one micro-batch",
+            td__tree_where(near(j, "train.micro_batches")).text);
+    TD_TRY(check_optimizer(j));
+    return check_schedule(j);
 }
 
-static td_status fill_compress(td__job *j)
+static td_status check_compress(td__job *j)
 {
     const td__tree *p = td__tree_get(j->root, "parallel");
     const char *name = td__keys_text(p, "compress");
@@ -286,25 +197,16 @@ static td_status fill_compress(td__job *j)
             return TD_FAIL(TD_EINVAL, "%s: parallel.%s: goes with compress: %s, not %s",
                            td__tree_where_key(given).text, options[i].key, options[i].with, name);
     }
-    if (strcmp(name, "none") == 0)
+    if (!j->train.compressor)
         return TD_OK;
-    bool warms = td__tree_get(p, "compress_warmup");
-    j->train.compressor = name;
-    j->train.compress_with = (td__compressor_opts){
-        .ratio = td__keys_real(p, "compress_ratio"),
-        .rank = (int)td__keys_int(td__job_keys, j->root, "parallel.compress_rank"),
-        .warmup_steps = warms ? td__keys_int(td__job_keys, j->root, "parallel.compress_warmup")
-                              : TD__WARMUP_AUTO};
+    if (!td__tree_get(p, "compress_warmup"))
+        j->train.compress_with.warmup_steps = TD__WARMUP_AUTO;
     td_status st = td__compress_check(&j->train);
     return st ? at(st, near(j, "parallel.compress"), "parallel.compress") : TD_OK;
 }
 
-static td_status fill_backup(td__job *j)
+static td_status check_backup(const td__job *j)
 {
-    const td__tree *p = td__tree_get(j->root, "parallel");
-
-    j->train.backup = (int)td__keys_int(td__job_keys, j->root, "parallel.backup");
-    j->train.backup_replay = td__keys_text(p, "backup_replay");
     if (j->train.backup && j->train.compressor)
         return TD_FAIL(
             TD_EINVAL,
@@ -356,6 +258,17 @@ static td_status default_name(td__job *j)
     return TD_OK;
 }
 
+/* The structs of the layers below, by the table. */
+static td_status fill(td__job *j)
+{
+    for (const td__key *k = td__job_keys; k->path; k++) {
+        const td__tree *t = td__keys_node(j->root, k->path);
+        if (t)
+            TD_TRY(td__key_fill(j->arena, k, t, j));
+    }
+    return TD_OK;
+}
+
 static td_status resolve(td__job *j, td__tree *given)
 {
     td__tree *model = NULL, *maps = NULL;
@@ -369,23 +282,15 @@ static td_status resolve(td__job *j, td__tree *given)
         TD_TRY(td__stages_resolve(j->arena, list, &maps));
         td__tree_put(data, "maps", maps);
     }
-    TD_TRY(fill_data(j));
-    TD_TRY(fill_train(j));
-    TD_TRY(fill_compress(j));
-    TD_TRY(fill_backup(j));
-    const td__tree *log = td__tree_get(j->root, "log");
-    j->log = (td__job_log){.runs_dir = td__keys_text(log, "dir"),
-                           .every = td__keys_int(td__job_keys, j->root, "log.every"),
-                           .tensorboard = td__keys_bool(log, "tensorboard"),
-                           .report = td__keys_bool(log, "report")};
-    const td__tree *parallel = td__tree_get(j->root, "parallel");
-    const char *transport = td__keys_text(parallel, "transport");
-    j->train.even = strcmp(td__keys_text(parallel, "balance"), "off") == 0;
-    j->parallel =
-        (td__job_parallel){.distribute = td__keys_text(td__tree_get(j->root, "data"), "distribute"),
-                           .transport = strcmp(transport, "auto") ? transport : NULL,
-                           .algo = td__keys_text(parallel, "algo")};
-    return TD_OK;
+    const td__source_def *source = td__source_find(td__keys_text(data, "source"));
+    TD_TRY(check_source_options(j, source));
+    if (td__has_word(source->reads, "dir"))
+        TD_TRY(resolve_dir(j));
+    TD_TRY(fill(j));
+    TD_TRY(check_data(j));
+    TD_TRY(check_train(j));
+    TD_TRY(check_compress(j));
+    return check_backup(j);
 }
 
 td_status td__job_parse(const char *text, size_t nbytes, const char *name, const char *const *sets,
@@ -444,6 +349,15 @@ void td__job_destroy(td__job *j)
 const char *td__job_name(const td__job *j)
 {
     return td__keys_text(j->root, "name");
+}
+
+const char *td__job_renamed(const td__job *j, int i)
+{
+    const td__renamed *r = j->renamed;
+
+    while (r && i-- > 0)
+        r = r->next;
+    return r ? r->text : NULL;
 }
 
 td_status td__job_write(const td__job *j, FILE *to)

@@ -33,6 +33,9 @@ TD_NODISCARD td_status td__job_parse(const char *text, size_t nbytes, const char
 void td__job_destroy(td__job *j); /* NULL is allowed */
 
 const char *td__job_name(const td__job *j);
+/* "job.yaml:7:3: train.shards is now train.micro_batches" for each key that was given by its old
+ * name, i = 0, 1, ...; NULL after the last. */
+const char *td__job_renamed(const td__job *j, int i);
 /* Every key with its value, defaults included, as YAML that loads to the same job. */
 TD_NODISCARD td_status td__job_write(const td__job *j, FILE *to);
 /* sha256 over what decides the numbers (model, loss, data, train), not names, logs or threads. */

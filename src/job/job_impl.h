@@ -8,10 +8,17 @@
 #include "job/keys.h"
 #include "parallel/distribute.h"
 
+typedef struct td__renamed td__renamed;
+struct td__renamed {
+    const char *text;
+    td__renamed *next;
+};
+
 struct td__job {
     td__arena *arena;
     const char *file;
-    td__tree *root; /* resolved; every value canonical */
+    td__renamed *renamed; /* keys that were given by their old names, the last one first */
+    td__tree *root;       /* resolved; every value canonical */
     td__data_opts data;
     td__train_opts train;
     td__job_log log;
@@ -24,8 +31,9 @@ struct td__job {
     int n_rows, cap_rows;
 };
 
-/* overrides.c: a tree as given, in its full form (`optimizer: adam` is a map with a name); with one
- * override applied; and a file that the user has named, whose absence is TD_EINVAL. */
+/* overrides.c: a tree as given, with today's names of keys and in its full form (`optimizer: adam`
+ * is a map with a name); with one override applied; and a file that the user has named, whose
+ * absence is TD_EINVAL. */
 TD_NODISCARD td_status td__job_expand(td__job *j, td__tree *root);
 TD_NODISCARD td_status td__job_override(td__job *j, td__tree *root, const char *set);
 TD_NODISCARD td_status td__job_open(const char *path, td__file_map *m);

@@ -1,4 +1,4 @@
-/* keys.c -- checking a tree against a table of keys, and reading the result (keys.h). */
+/* keys.c -- checking a tree against a table of keys (keys.h); key_values.c reads the result. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/keys.h"
 
@@ -143,17 +143,6 @@ static td_status unexpected(const td__key *k, const char *prefix, const td__tree
                    k->path, want, td__tree_found(t).text, hint);
 }
 
-bool td__parse_int(const char *text, int64_t *out)
-{
-    char *end;
-
-    if (!(text[0] == '-' || (text[0] >= '0' && text[0] <= '9')))
-        return false;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return !*end && end != text && !errno;
-}
-
 static bool in_range(const td__key *k, double v)
 {
     double hi = k->hi != 0 ? k->hi : (double)INFINITY;
@@ -173,16 +162,6 @@ static bool is_word(const td__key *k, const char *text)
     return false;
 }
 
-/* The shortest text that reads back as v. */
-static void real_text(double v, char *buf, size_t nbytes)
-{
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buf, nbytes, "%.*g", digits, v);
-        if (strtod(buf, NULL) == v)
-            return;
-    }
-}
-
 /* A scalar in its canonical spelling; false if it is not what k expects. */
 static bool canonical(const td__key *k, const char *text, char *buf, size_t nbytes)
 {
@@ -200,7 +179,7 @@ static bool canonical(const td__key *k, const char *text, char *buf, size_t nbyt
     case TD_KEY_REAL:
         if (!parse_real(text, &d) || !in_range(k, d))
             return false;
-        real_text(d, buf, nbytes);
+        td__real_text(d, buf, nbytes);
         return true;
     case TD_KEY_BOOL:
         for (int n = 0; n < 3; n++)
@@ -256,7 +235,7 @@ static td_status check_value(td__arena *a, const td__key *k, const char *prefix,
     return TD_OK;
 }
 
-static const td__key *find_key(const td__key *keys, const char *path)
+const td__key *td__keys_find(const td__key *keys, const char *path)
 {
     for (; keys->path; keys++)
         if (!strcmp(keys->path, path))
@@ -328,7 +307,7 @@ static td_status check_known(const td__key *keys, const char *prefix, const char
         char path[PATH_MAX_BYTES];
         const td__key *main;
         snprintf(path, sizeof path, "%s%s%.100s", section, *section ? "." : "", t->key);
-        if (find_key(keys, path))
+        if (td__keys_find(keys, path))
             continue;
         if (!is_section(keys, path, &main))
             return unknown(keys, prefix, path, t);
@@ -386,6 +365,17 @@ static td_status put(td__arena *a, td__tree *map, const char *path, const td__tr
     }
 }
 
+/* The name of k with this value in digests; NULL: its own. */
+static const char *digest_key(const td__key *k, const td__tree *value)
+{
+    char def[256];
+
+    if ((k->flags & TD_KEY_LATER) && k->def && value->kind == TD_TREE_SCALAR &&
+        canonical(k, k->def, def, sizeof def) && !strcmp(def, value->text))
+        return "";
+    return k->was;
+}
+
 td_status td__keys_resolve(td__arena *a, const td__key *keys, const char *prefix,
                            const td__tree *given, const td__tree *at, td__tree **out)
 {
@@ -415,94 +405,8 @@ td_status td__keys_resolve(td__arena *a, const td__key *keys, const char *prefix
             t = def;
         }
         TD_TRY(check_value(a, k, prefix, t, &value));
+        value->digest_key = digest_key(k, value);
         TD_TRY(put(a, *out, k->path, near, value));
     }
     return TD_OK;
-}
-
-td__tree *td__keys_node(const td__tree *map, const char *path)
-{
-    td__tree *t = NULL;
-
-    while (map && *path) {
-        size_t n = strcspn(path, ".");
-        char word[PATH_MAX_BYTES];
-        snprintf(word, sizeof word, "%.*s", (int)n, path);
-        map = t = td__tree_get(map, word);
-        path += n + (path[n] == '.');
-    }
-    return t;
-}
-
-const char *td__keys_text(const td__tree *map, const char *path)
-{
-    const td__tree *t = td__keys_node(map, path);
-
-    return t && t->kind == TD_TREE_SCALAR ? t->text : NULL;
-}
-
-int64_t td__keys_int(const td__key *keys, const td__tree *map, const char *path)
-{
-    const char *text = td__keys_text(map, path);
-    const td__key *k = find_key(keys, path);
-    int64_t v = 0;
-
-    if (!text || td__parse_int(text, &v))
-        return v;
-    /* One of the words: "never=-1". */
-    for (const char *w = k ? k->words : NULL; w && *w; w += strcspn(w, " "), w += *w == ' ') {
-        size_t n = strcspn(w, "=");
-        if (n == strlen(text) && !strncmp(w, text, n))
-            return strtoll(w + n + 1, NULL, 10);
-    }
-    return 0;
-}
-
-double td__keys_real(const td__tree *map, const char *path)
-{
-    const char *text = td__keys_text(map, path);
-
-    return text ? strtod(text, NULL) : 0;
-}
-
-bool td__keys_bool(const td__tree *map, const char *path)
-{
-    const char *text = td__keys_text(map, path);
-
-    return text && !strcmp(text, "true");
-}
-
-int td__keys_ints(td__arena *a, const td__tree *map, const char *path, const int64_t **out)
-{
-    const td__tree *t = td__keys_node(map, path);
-    int n = 0;
-
-    *out = NULL;
-    if (!t || !t->count)
-        return 0;
-    int64_t *list = td__arena_alloc(a, (size_t)t->count * sizeof *list);
-    if (!list)
-        return -1;
-    for (const td__tree *c = t->first; c; c = c->next)
-        if (td__parse_int(c->text, &list[n]))
-            n++;
-    *out = list;
-    return n;
-}
-
-int td__keys_texts(td__arena *a, const td__tree *map, const char *path, const char *const **out)
-{
-    const td__tree *t = td__keys_node(map, path);
-    int n = 0;
-
-    *out = NULL;
-    if (!t || !t->count)
-        return 0;
-    const char **list = td__arena_alloc(a, (size_t)t->count * sizeof *list);
-    if (!list)
-        return -1;
-    for (const td__tree *c = t->first; c; c = c->next)
-        list[n++] = c->text;
-    *out = list;
-    return n;
 }

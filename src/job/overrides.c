@@ -59,9 +59,40 @@ static td_status expand_model(td__job *j, td__tree *root)
     return TD_OK;
 }
 
-/* Everything in its full form, so that overrides find their way. */
+/* Keep one line about a key that was given by its old name. */
+static td_status note_renamed(td__job *j, const char *where, const td__key *k)
+{
+    td__renamed *note = td__arena_alloc(j->arena, sizeof *note);
+
+    if (note)
+        note->text = td__arena_printf(j->arena, "%s: %s is now %s", where, k->was, k->path);
+    if (!note || !note->text)
+        return out_of_memory(j);
+    note->next = j->renamed;
+    j->renamed = note;
+    return TD_OK;
+}
+
+/* Keys that are given by their old names get their new ones. */
+static td_status rename_keys(td__job *j, td__tree *root)
+{
+    for (const td__key *k = td__job_keys; k->path; k++) {
+        td__tree *t = k->was ? td__keys_node(root, k->was) : NULL;
+        if (!t)
+            continue;
+        if (td__keys_node(root, k->path))
+            return TD_FAIL(TD_EINVAL, "%s: %s is the old name of %s, which is given too",
+                           td__tree_where_key(t).text, k->was, k->path);
+        TD_TRY(note_renamed(j, td__tree_where_key(t).text, k));
+        t->key = strrchr(k->path, '.') + 1;
+    }
+    return TD_OK;
+}
+
+/* Everything under its present name and in its full form, so that overrides find their way. */
 td_status td__job_expand(td__job *j, td__tree *root)
 {
+    TD_TRY(rename_keys(j, root));
     TD_TRY(expand_model(j, root));
     TD_TRY(expand_mains(j, root));
     td__tree *layers = td__keys_node(root, "model.layers"),
@@ -153,6 +184,7 @@ static td_status apply_file(td__job *j, td__tree *root, const char *path)
     if (given->kind != TD_TREE_MAP)
         return TD_FAIL(TD_EINVAL, "%s: expected a map with keys of a job, found %s", path,
                        td__tree_found(given).text);
+    TD_TRY(rename_keys(j, given));
     overlay(root, given);
     return td__job_expand(j, root);
 }
@@ -173,6 +205,13 @@ td_status td__job_override(td__job *j, td__tree *root, const char *set)
     char *path = td__arena_printf(j->arena, "%.*s", (int)n, set);
     if (!path)
         return out_of_memory(j);
+    for (const td__key *k = td__job_keys; k->path; k++)
+        if (k->was && !strcmp(path, k->was)) {
+            TD_TRY(note_renamed(j, source, k));
+            path = td__arena_strdup(j->arena, k->path);
+            if (!path)
+                return out_of_memory(j);
+        }
     TD_TRY(td__tree_parse(j->arena, equals + 1, strlen(equals + 1), source, false, &value));
     TD_TRY(set_value(j, root, path, value));
     return td__job_expand(j, root);

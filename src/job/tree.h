@@ -35,6 +35,7 @@ struct td__tree {
     const char *source; /* "digits.yaml", or "--set train.batch=-3" and then line is 0 */
     int line, column;   /* of the value; where there is none, of the key */
     int key_line, key_column;
+    const char *digest_key; /* the key in digests; NULL: `key`; "": left out */
 };
 
 /* Parse text[0..nbytes) into the arena. An empty document is a TD_TREE_NULL node. TD_EINVAL with

@@ -61,7 +61,7 @@ void td__json_begin(td__text *t, const td__train_info *e)
     whole(t, "steps_per_epoch", (int64_t)e->steps_per_epoch);
     whole(t, "batch", e->batch);
     whole(t, "params", e->params);
-    whole(t, "shards", e->micro_batches);
+    whole(t, "micro_batches", e->micro_batches);
     whole(t, "threads", e->threads);
     whole(t, "ranks", e->ranks);
     string(t, "precision", e->precision);

@@ -46,6 +46,8 @@ static void print_head(td__text *t, const td__report_opts *o, const td__report_d
     td__text_printf(t, "<span class=\"sub\">%d steps", d->step.n);
     if (d->batch > 0)
         td__text_printf(t, " of %.0f samples", d->batch);
+    if (d->micro_batches > 1)
+        td__text_printf(t, " in %.0f micro-batches", d->micro_batches);
     if (*d->precision)
         td__text_printf(t, " &middot; %s", d->precision);
     if (d->ranks > 1)

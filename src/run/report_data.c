@@ -98,7 +98,8 @@ static void read_begin(td__report_data *d, const json_t *o)
     d->n_begins++;
     d->params = number(o, "params");
     d->batch = number(o, "batch");
-    d->micro_batches = number(o, "shards");
+    /* Files of older versions call them shards. */
+    d->micro_batches = number(o, json_object_get(o, "shards") ? "shards" : "micro_batches");
     d->threads = number(o, "threads");
     d->ranks = number(o, "ranks");
     d->steps = number(o, "steps");

@@ -1,25 +1,30 @@
-/* agree.c -- do all ranks train the same thing? Ranks agree on every call that they make together
- * without asking, because all of them decide by the same numbers; these are compared before the
- * first of those calls, so that a rank with another job is told so, rather than that it makes other
- * calls, or waits for ever. */
+/* agree.c -- do all ranks train the same thing? Ranks make their collective calls without asking
+ * each other, because all of them decide by the same numbers. These are compared before the first
+ * such call, so that a rank with another job is told what differs, instead of making other calls or
+ * waiting for ever.
+ *
+ * What must be the same is a text with one line for each value: the options that keys.def marks
+ * SAME, the job's digest (model, data, loss), and what the data and the command line add. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/key.h"
+#include "base/text.h"
+#include "train/compress.h"
 #include "train/trainer_impl.h"
 
-typedef struct number {
-    const char *name;
-    int64_t value;
-} number;
-
-enum { MOST = 20, NAMES = 2 };
-
-typedef struct answer {
-    char name[NAMES][72]; /* digest of the job; compressor */
-    int64_t value[MOST];
-} answer;
+static const td__key KEYS[] = {
+#define OWN(...)
+#define SAME(...) TD_KEY_ROW(__VA_ARGS__),
+#define TD_KEY(...)
+#define TD_TRAIN_KEY(path, member, who, ...) \
+    who(path, __VA_ARGS__, .to = {TD_OPTION(td__train_opts, member)})
+#define TD_TRAIN_KEY_LIST(path, member, n, who, ...) \
+    who(path, __VA_ARGS__, .to = {TD_OPTION_LIST(td__train_opts, member, n)})
+#include "train/keys.def"
+};
 
 static int64_t count_of(const td__trainer *t, td__part part)
 {
@@ -27,60 +32,82 @@ static int64_t count_of(const td__trainer *t, td__part part)
     return d ? d->count : -1;
 }
 
-static int numbers_of(const td__trainer *t, number out[MOST])
+td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
 {
-    const td__train_opts *o = &t->o;
-    const number all[] = {
-        {"batch", o->batch},
-        {"shards", o->micro_batches},
-        {"accumulate", o->accumulate},
+    td__text text = {0};
+    char value[1024];
+    td__text_printf(&text, "digest of the job: %s\n", o->job_digest ? o->job_digest : "none");
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        td__text_printf(&text, "%s: %s\n", KEYS[i].path,
+                        td__key_text(&KEYS[i], o, value, sizeof value));
+    const struct {
+        const char *name;
+        int64_t value;
+    } facts[] = {
         {"number of weights", (int64_t)td_params_trainable(t->params)},
         {"number of training samples", count_of(t, TD_PART_TRAIN)},
         {"number of validation samples", count_of(t, TD_PART_VALID)},
-        {"seed", (int64_t)o->seed},
         {"number of steps", (int64_t)t->total_steps},
-        {"eval.every", o->valid_every},
-        {"eval.batch", o->eval_batch},
-        {"early_stop.patience", o->patience},
-        {"parallel.zero", o->zero},
-        {"checkpoint.every", o->zero ? o->checkpoint_every : 0},
-        {"parallel.bucket_mb, in bytes,", (int64_t)o->bucket_nbytes},
-        {"parallel.backup", o->backup},
-        {"time of update (update_late)", o->update_late},
-        {"choice about --profile", o->profile},
+        {"update_late", o->update_late},
+        {"--profile", o->profile},
     };
-    int n = (int)(sizeof all / sizeof *all);
-    memcpy(out, all, sizeof all);
-    return n;
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        td__text_printf(&text, "%s: %lld\n", facts[i].name, (long long)facts[i].value);
+    td_status st = td__text_status(&text);
+    t->agreement = st ? NULL : td__arena_strdup(t->arena, text.data);
+    td__text_fini(&text);
+    return st || t->agreement ? st : TD_FAIL(TD_ENOMEM, "no memory for a trainer");
 }
 
-td_status td__trainer_agree(td__trainer *t)
+uint32_t td__agreement_crc(const td__trainer *t)
 {
-    number mine[MOST];
-    int n = numbers_of(t, mine), rank = td__trainer_rank(t);
-    const char *names[NAMES] = {t->state.job_digest, t->o.compressor ? t->o.compressor : "none"};
-    answer a;
+    return td__crc32c(0, t->agreement, strlen(t->agreement));
+}
 
+/* The first line that differs, as "train.batch is 64, but rank 0 has 32". */
+static td_status compare(const td__trainer *t, const char *theirs, int root)
+{
+    const char *a = t->agreement, *b = theirs;
+    while (*a && *b) {
+        int n = (int)strcspn(a, "\n"), m = (int)strcspn(b, "\n");
+        if (n != m || memcmp(a, b, (size_t)n) != 0) {
+            const char *colon = strstr(a, ": "), *value = strstr(b, ": ");
+            int name = (int)(colon - a), skip = name + 2;
+            bool same_row = value && value - b == name && memcmp(a, b, (size_t)name) == 0;
+            return TD_FAIL(TD_EINVAL,
+                           "rank %d: %.*s is %.*s, but rank %d has %.*s; start all ranks with the "
+                           "same job, options and data",
+                           td__trainer_rank(t), name, a, n - skip, a + skip, root,
+                           same_row ? m - skip : m, same_row ? b + skip : b);
+        }
+        a += n + 1;
+        b += m + 1;
+    }
+    return *a == *b ? TD_OK
+                    : TD_FAIL(TD_EINVAL,
+                              "rank %d is another version of the program than rank %d: install "
+                              "the same one on all hosts",
+                              td__trainer_rank(t), root);
+}
+
+td_status td__trainer_agree(td__trainer *t, int root)
+{
+    uint64_t nbytes = strlen(t->agreement) + 1;
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
-    memset(&a, 0, sizeof a);
-    for (int i = 0; i < NAMES; i++)
-        snprintf(a.name[i], sizeof a.name[i], "%s", names[i]);
-    for (int i = 0; i < n; i++)
-        a.value[i] = mine[i].value;
-    TD_TRY(td_broadcast(t->o.comm, &a, sizeof a, TD_U8, 0, NULL));
-    if (strcmp(a.name[0], names[0]) != 0)
-        return TD_FAIL(TD_EINVAL,
-                       "rank %d has another job than rank 0 (digest %.16s..., not %.16s...)", rank,
-                       names[0], a.name[0]);
-    if (strcmp(a.name[1], names[1]) != 0)
-        return TD_FAIL(TD_EINVAL, "rank %d adds up gradients by '%s', rank 0 by '%s'", rank,
-                       names[1], a.name[1]);
-    for (int i = 0; i < n; i++)
-        if (a.value[i] != mine[i].value)
-            return TD_FAIL(TD_EINVAL,
-                           "rank %d has another %s than rank 0 (%lld, not %lld): all ranks need "
-                           "the same job, options and data",
-                           rank, mine[i].name, (long long)mine[i].value, (long long)a.value[i]);
-    return TD_OK;
+    TD_TRY(td_broadcast(t->o.comm, &nbytes, sizeof nbytes, TD_U8, root, NULL));
+    if (nbytes < 1 || nbytes > UINT16_MAX)
+        return TD_FAIL(TD_EPROTO, "rank %d sent %llu bytes of options", root,
+                       (unsigned long long)nbytes);
+    char *theirs = td__malloc(nbytes);
+    if (!theirs)
+        return TD_FAIL(TD_ENOMEM, "no memory for the options of rank %d", root);
+    if (td__trainer_rank(t) == root)
+        memcpy(theirs, t->agreement, nbytes);
+    td_status st = td_broadcast(t->o.comm, theirs, nbytes, TD_U8, root, NULL);
+    theirs[nbytes - 1] = '\0';
+    if (!st)
+        st = compare(t, theirs, root);
+    td__free(theirs);
+    return st;
 }

@@ -91,6 +91,7 @@ static td_status fill(td__trainer *t, td__hello *h)
     h->optimizer_steps = td_optimizer_steps(t->optimizer);
     h->tried = t->tried;
     td__faults_tell(t->o.faults, &h->faults);
+    h->agreement = td__agreement_crc(t);
     h->has = t->has_state && !t->state_invalid;
     h->stopping = t->stopping;
     h->last = t->last_generation;
@@ -142,17 +143,16 @@ static int furthest(const td__hello *all, int n)
     return best;
 }
 
-/* A rank with another job cannot take part: it goes, and the others try again without it. */
-static td_status check_jobs(const td__trainer *t, const td__hello *all, int best)
+/* A rank with another job or other options cannot take part: it leaves with TD_EINVAL, and the
+ * others form the next generation without it. */
+static td_status check_jobs(td__trainer *t, const td__hello *all, int best)
 {
-    const char *want = all[best].state.job_digest, *mine = t->state.job_digest;
-    if (strcmp(mine, want) != 0)
-        return TD_FAIL(TD_EINVAL,
-                       "rank %d has another job than rank %d (digest %.16s..., not %.16s...)",
-                       t->rank, best, mine, want);
     for (int r = 0; r < t->ranks; r++)
-        if (strcmp(all[r].state.job_digest, want) != 0)
-            return TD_FAIL(TD_EPEER, "rank %d has another job than rank %d", r, best);
+        if (all[r].agreement != all[best].agreement) {
+            TD_TRY(td__trainer_agree(t, best));
+            return TD_FAIL(TD_EPEER, "rank %d has another job or other options than rank %d", r,
+                           best);
+        }
     return TD_OK;
 }
 

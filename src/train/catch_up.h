@@ -12,6 +12,7 @@ typedef struct td__hello {
     uint64_t optimizer_steps, tried;
     td__faults_known faults;
     uint32_t crc;       /* of the params block; 0 where it is in slices */
+    uint32_t agreement; /* crc32c of what all ranks must have in common (agree.c) */
     uint32_t has;       /* 0: only the beginning */
     uint32_t stopping;  /* it knows that the run is to stop here */
     uint64_t last;      /* generation that this process was in; 0: none */

@@ -72,10 +72,10 @@ static void warn_of_idle(const td__trainer *t)
     int64_t micro_batches = (int64_t)t->o.micro_batches * t->o.accumulate,
             ranks = td__trainer_ranks(t);
     if (ranks > micro_batches && td__trainer_rank(t) == 0)
-        TD_LOG(
-            WARN, TRAIN,
-            "%lld of %lld ranks have nothing to do: a step has %lld micro-batches (train.shards)",
-            (long long)(ranks - micro_batches), (long long)ranks, (long long)micro_batches);
+        TD_LOG(WARN, TRAIN,
+               "%lld of %lld ranks have nothing to do: a step has %lld micro-batches; start fewer "
+               "ranks or raise train.micro_batches",
+               (long long)(ranks - micro_batches), (long long)ranks, (long long)micro_batches);
 }
 
 /* What rank 0 has of a block, to all. */

@@ -501,7 +501,7 @@ static td_status prepare(td__trainer *t)
 {
     bool backup = td__backup_wanted(t);
     TD_TRY(check(t));
-    TD_TRY(td__trainer_agree(t));
+    TD_TRY(td__trainer_agree(t, 0));
     TD_TRY(td__train_engine(t));
     if (t->o.checkpoint_dir)
         TD_TRY(

@@ -220,6 +220,7 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
 {
     TD_TRY(td__arena_create(&t->arena));
     TD_TRY(resolve(t, opts));
+    const td__train_opts resolved = t->o; /* what follows depends on the number of ranks */
     t->compressor = t->o.compressor;
     t->compressor_momentum = t->o.optim.momentum > 0;
     TD_TRY(td__compress_resolve(&t->o, td__trainer_ranks(t)));
@@ -233,7 +234,7 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
     if (t->o.job_digest)
         snprintf(t->state.job_digest, sizeof t->state.job_digest, "%s", t->o.job_digest);
     t->first = t->state;
-    return TD_OK;
+    return td__agreement_make(t, &resolved);
 }
 
 td_status td__trainer_create(const td__train_opts *opts, const td__model *model, td__data *data,

@@ -34,6 +34,7 @@ struct td__trainer {
     td__train_opts o;         /* resolved; texts are in the arena */
     const char *compressor;   /* of the job, also where one rank has no use for it, */
     bool compressor_momentum; /* and would take the momentum over from the optimizer */
+    const char *agreement;    /* what all ranks must have in common (agree.c) */
     td__arena *arena;
     td__model model;
     td__data *data;
@@ -146,8 +147,11 @@ td__loader_opts td__trainer_loader_opts(td__trainer *t);
 TD_NODISCARD td_status td__trainer_loader(td__trainer *t);
 /* A td__loader_rows: the rows of this rank's micro-batches. */
 td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
-/* agree.c: do all ranks train the same thing? Collective, the first call of a run. */
-TD_NODISCARD td_status td__trainer_agree(td__trainer *t);
+/* agree.c: t->agreement, all that ranks must have in common, of the resolved options. */
+TD_NODISCARD td_status td__agreement_make(td__trainer *t, const td__train_opts *o);
+uint32_t td__agreement_crc(const td__trainer *t);
+/* Has this rank the agreement of rank `root`? If not, TD_EINVAL names what differs. Collective. */
+TD_NODISCARD td_status td__trainer_agree(td__trainer *t, int root);
 /* Begin with what rank 0 has. Collective. */
 TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
 /* The optimizer's steps, which rank 0 has read with a checkpoint. Collective. */

@@ -98,7 +98,7 @@ TEST(buckets_of_any_size_have_the_same_bits)
  * and others before them on the same thread. */
 TEST(micro_batches_side_by_side_have_the_same_bits)
 {
-    static const int BESIDE[] = {1, 2, 3, 16}, MICRO_BATCHES[] = {4, 7, 9, 16, 26};
+    static const int IN_FLIGHT[] = {1, 2, 3, 16}, MICRO_BATCHES[] = {4, 7, 9, 16, 26};
     for (int i = 0; i < (int)(sizeof MICRO_BATCHES / sizeof *MICRO_BATCHES); i++)
         for (int m = i % 2; m < N_TRAIN_MODELS; m += 2) {
             step_case s = {.m = &TRAIN_MODELS[m],
@@ -107,8 +107,8 @@ TEST(micro_batches_side_by_side_have_the_same_bits)
                            .threads = 1 + (i + m) % 2,
                            .bucket_nbytes = 500};
             step_case_expect(&s);
-            for (int k = 0; k < (int)(sizeof BESIDE / sizeof *BESIDE); k++) {
-                s.beside = BESIDE[k];
+            for (int k = 0; k < (int)(sizeof IN_FLIGHT / sizeof *IN_FLIGHT); k++) {
+                s.in_flight = IN_FLIGHT[k];
                 ranks_run(2 + (k + m) % 2, &(ranks_opts){.transport = k % 2 ? "tcp" : NULL},
                           step_case_body, &s);
             }
@@ -142,7 +142,7 @@ static void engine_goes_body(ranks_ctx *r)
 
 TEST(no_runner_writes_to_what_an_engine_has_freed)
 {
-    step_case s = {.m = &TRAIN_MODELS[0], .micro_batches = 7, .accumulate = 1, .beside = 4};
+    step_case s = {.m = &TRAIN_MODELS[0], .micro_batches = 7, .accumulate = 1, .in_flight = 4};
     ranks_run(2, &(ranks_opts){.transport = "tcp"}, engine_goes_body, &s);
 }
 
@@ -473,7 +473,8 @@ typedef struct difference {
     int zero;
     int64_t steps;
     size_t bucket_nbytes;
-    bool profile;
+    double verify, beta1;
+    bool even, profile;
 } difference;
 
 typedef struct differing {
@@ -495,6 +496,10 @@ static void differ_body(ranks_ctx *r)
         u.opts.zero = d->zero;
         u.opts.steps = d->steps;
         u.opts.bucket_nbytes = d->bucket_nbytes;
+        u.opts.verify = d->verify;
+        u.opts.even = d->even;
+        if (d->beta1 != 0)
+            u.opts.optim.beta1 = d->beta1;
         u.opts.profile = d->profile;
     }
     if (!st) /* or it has given up while this one was on its way out */
@@ -507,12 +512,17 @@ static void differ_body(ranks_ctx *r)
 TEST(ranks_with_different_jobs_are_refused)
 {
     static const difference ALL[] = {
-        {"rank 1 has another job", .digest = "ab"},
-        {"rank 1 adds up gradients by 'bf16', rank 0 by 'none'", .compressor = "bf16"},
-        {"rank 1 has another parallel.zero than rank 0 (2, not 0)", .zero = 2},
-        {"rank 1 has another number of steps than rank 0 (1, not ", .steps = 1},
-        {"rank 1 has another parallel.bucket_mb", .bucket_nbytes = 64},
-        {"rank 1 has another choice about --profile", .profile = true},
+        {"rank 1: digest of the job is ab, but rank 0 has cd; start all ranks with the same job, "
+         "options and data",
+         .digest = "ab"},
+        {"rank 1: parallel.compress is bf16, but rank 0 has none;", .compressor = "bf16"},
+        {"rank 1: parallel.zero is 2, but rank 0 has 0;", .zero = 2},
+        {"rank 1: train.steps is 1, but rank 0 has ", .steps = 1},
+        {"rank 1: parallel.bucket_mb is 0.5, but rank 0 has 0;", .bucket_nbytes = 1 << 19},
+        {"rank 1: train.verify is 0.25, but rank 0 has 0;", .verify = 0.25},
+        {"rank 1: parallel.balance is off, but rank 0 has auto;", .even = true},
+        {"rank 1: train.optimizer.beta1 is 0.5, but rank 0 has the default;", .beta1 = 0.5},
+        {"rank 1: --profile is 1, but rank 0 has 0;", .profile = true},
     };
     for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) {
         differing all = {new_run(1), &ALL[i]};

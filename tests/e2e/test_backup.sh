@@ -16,7 +16,7 @@ cat >"$mark" <<'JOB'
 name: net
 model: [{conv2d: 4, kernel: 3, stride: 2}, batch_norm, relu, flatten, {dropout: 0.2}, linear]
 data: {source: digits, count: 300}
-train: {batch: 48, epochs: 3, shards: 12, optimizer: {name: adamw, lr: 0.01}, clip: 1}
+train: {batch: 48, epochs: 3, micro_batches: 12, optimizer: {name: adamw, lr: 0.01}, clip: 1}
 parallel: {backup: 1, threads: 1}
 JOB
 

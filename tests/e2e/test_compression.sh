@@ -29,7 +29,7 @@ model:
 data: {source: digits, count: 6000}
 train:
   batch: 64
-  shards: 4
+  micro_batches: 4
   epochs: 3
   optimizer: {name: sgd, lr: 0.05, momentum: 0.9, nesterov: true}
   schedule: {name: cosine, warmup_steps: 20}

@@ -79,7 +79,7 @@ cat >"$mark" <<'JOB'
 name: cut
 model: [flatten, linear]
 data: {source: idx, dir: ., distribute: scatter}
-train: {batch: 32, shards: 2, steps: 100000000, eval: {every: never}}
+train: {batch: 32, micro_batches: 2, steps: 100000000, eval: {every: never}}
 JOB
 "$tandem" train "$mark" -n 2 --run-dir=cut >out 2>&1 &
 launcher=$!

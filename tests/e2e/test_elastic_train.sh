@@ -98,17 +98,17 @@ printf '#!/bin/sh\nshift\nexec "$@"\n' >rsh
 chmod +x rsh
 rm -rf run
 run 0 "$tandem" launch --hosts localhost:2,b:2 --lease 10s --listen 127.0.0.1 --ssh "$dir/rsh" \
-    -n 1:4 -- "$tandem" train "$mark" -q -j 1 --run-dir "$dir/run" --set train.shards=8 \
+    -n 1:4 -- "$tandem" train "$mark" -q -j 1 --run-dir "$dir/run" --set train.micro_batches=8 \
     --set train.verify=1 --faults 'flip rank=2 at=step:9; slow rank=0 for=20ms at=step:1'
 has 'rank 2 on host b, .* computed the gradients of micro-batch .* and without its host'
 has 'generation [0-9]*, 2 ranks'
 last=$(grep -o 'generation [0-9]*, [0-9]* ranks' out | tail -n 1)
 [ "${last##*, }" = "2 ranks" ] || fail "a host that computes wrongly came back"
 with=$(digest)
-run 0 "$tandem" train "$mark" -q --run-dir eight --set train.shards=8
+run 0 "$tandem" train "$mark" -q --run-dir eight --set train.micro_batches=8
 [ "$(digest)" = "$with" ] || fail "a wrong host: another digest"
 # Over TCP, where gradients leave while micro-batches are still being run.
-run 0 "$tandem" train "$mark" -q -n 2 -j 1 --run-dir tcp --set train.shards=8 \
+run 0 "$tandem" train "$mark" -q -n 2 -j 1 --run-dir tcp --set train.micro_batches=8 \
     --set train.verify=1 --set parallel.transport=tcp
 [ "$(digest)" = "$with" ] || fail "verified over TCP: another digest"
 

@@ -98,7 +98,7 @@ cat >big.yaml <<'JOB'
 name: big
 model: [flatten, {linear: 1200}, relu, {linear: 1200}, relu, {linear: 600}, relu, linear]
 data: {source: digits, count: 64, split: {valid: 0}}
-train: {batch: 64, steps: 2, shards: 4, optimizer: adam}
+train: {batch: 64, steps: 2, micro_batches: 4, optimizer: adam}
 log: {report: false, tensorboard: false}
 JOB
 run 0 "$tandem" check big.yaml -n 3 --elastic
@@ -118,7 +118,7 @@ name: spirals
 model: [{linear: 24, act: relu}, batch_norm, linear]
 loss: cross_entropy
 data: {source: spirals, count: 100, split: {valid: 0}}
-train: {steps: 3, batch: 16, shards: 2, optimizer: adam}
+train: {steps: 3, batch: 16, micro_batches: 2, optimizer: adam}
 JOB
 timeout 800 "$tandem" train "$mark" -n 2 --faults-sweep -q --set parallel.zero=1 >out 2>&1 ||
     fail "status $?"

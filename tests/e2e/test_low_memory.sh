@@ -13,7 +13,7 @@ cat >"$mark" <<'JOB'
 name: low
 model: [flatten, {linear: 256, act: relu}, linear]
 data: {source: digits, count: 500}
-train: {batch: 64, shards: 8, steps: 4, optimizer: {name: adam, lr: 0.001}}
+train: {batch: 64, micro_batches: 8, steps: 4, optimizer: {name: adam, lr: 0.001}}
 checkpoint: {every: end}
 log: {report: false, tensorboard: false}
 JOB

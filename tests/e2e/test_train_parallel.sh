@@ -19,7 +19,8 @@ data:
   source: digits
   count: 200
   maps: [{crop: 24}]
-train: {batch: 32, epochs: 2, accumulate: 2, shards: 4, optimizer: {name: adam, lr: 0.01}, clip: 1}
+train: {batch: 32, epochs: 2, accumulate: 2, micro_batches: 4, optimizer: {name: adam, lr: 0.01},
+        clip: 1}
 JOB
 
 run 0 "$tandem" train "$mark" -q

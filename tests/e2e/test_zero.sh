@@ -50,7 +50,7 @@ cat >big.yaml <<'JOB'
 name: big
 model: [flatten, {linear: 1200}, relu, {linear: 1200}, relu, {linear: 600}, relu, linear]
 data: {source: digits, count: 64, split: {valid: 0}}
-train: {batch: 64, steps: 2, shards: 2, optimizer: adam}
+train: {batch: 64, steps: 2, micro_batches: 2, optimizer: adam}
 log: {report: false, tensorboard: false}
 JOB
 run 0 "$tandem" check big.yaml -n 2

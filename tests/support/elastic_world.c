@@ -308,6 +308,8 @@ static td_status run(process *p)
 {
     const elastic_plan *plan = p->d->plan;
     td__train_opts o = plan->opts;
+    if (plan->differs)
+        plan->differs(p->id, &o);
     td__train_lead lead = {.user = p, .begin = lead_begin, .end = lead_end};
     td__trainer *t = NULL;
 

@@ -13,6 +13,8 @@ typedef struct elastic_plan {
     const td__model *model;
     td__data *data;
     td__train_opts opts; /* without members and faults */
+    /* (optional) What process number `id`, in the order in which they start, has different. */
+    void (*differs)(int id, td__train_opts *o);
     const char *dir;     /* of metrics.jsonl; NULL: none is written */
     int size;            /* processes at the start */
     const char *faults;  /* of every process; NULL: none */

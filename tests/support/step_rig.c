@@ -65,7 +65,7 @@ td_status step_rig_make(const step_case *c, td_comm *comm, step_rig *rig)
                        .zero = rig->zero,
                        .comm = comm,
                        .bucket_nbytes = c->bucket_nbytes,
-                       .in_flight = c->beside,
+                       .in_flight = c->in_flight,
                        .update_late = c->late,
                        .compressor = c->compressor};
     return td__step_engine_create(&e, &rig->e);

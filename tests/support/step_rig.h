@@ -17,7 +17,7 @@ typedef struct step_case {
     int stage;    /* of a sharded optimizer */
     bool mirrors; /* every rank holds the slices of another too */
     size_t bucket_nbytes;
-    int beside; /* micro-batches side by side on a thread; 0: the default */
+    int in_flight; /* micro-batches side by side on a thread; 0: the default */
     double clip_norm;
     bool late;
     const char *compressor;

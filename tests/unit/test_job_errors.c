@@ -104,8 +104,8 @@ static const struct {
     {NULL, MODEL DATA "train: {epochs: 1, precision: fp16}\n",
      "job.yaml:3:31: train.precision: expected one of f32, bf16, found fp16; did you "
      "mean bf16?"},
-    {NULL, MODEL DATA "train: {epochs: 1, batch: 10, shards: 4}\n",
-     "job.yaml:3:39: train.shards: expected a divisor of train.batch, 10, found 4"},
+    {NULL, MODEL DATA "train: {epochs: 1, batch: 10, micro_batches: 4}\n",
+     "job.yaml:3:46: train.micro_batches: expected a divisor of train.batch, 10, found 4"},
     {NULL, MODEL "loss: {target: label}\n" DATA TRAIN,
      "job.yaml:2:16: loss.target: the data has no field label; it has: x, y"},
     {NULL, MODEL DATA "train: {epochs: 1, early_stop: {watch: acuracy}}\n",

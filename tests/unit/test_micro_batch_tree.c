@@ -31,7 +31,7 @@ TEST(micro_batches_cover_the_batch)
                 least = n < least ? n : least;
                 most = n > most ? n : most;
             }
-            CHECK(most - least <= 1, "%lld rows, %d shards: from %lld to %lld rows",
+            CHECK(most - least <= 1, "%lld rows, %d micro-batches: from %lld to %lld rows",
                   (long long)rows, v, (long long)least, (long long)most);
         }
 }

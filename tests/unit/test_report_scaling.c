@@ -165,11 +165,24 @@ TEST(page)
     check_tmpdir_remove();
 }
 
+/* A run of an older version, which called micro-batches shards. */
+TEST(old_run)
+{
+    td__report_data d;
+
+    CHECK_OK(td__report_data_read("tests/golden/old_run", &d));
+    CHECK(d.micro_batches == 4 && d.batch == 16 && d.step.n == 8,
+          "%g micro-batches of %g, %d steps", d.micro_batches, d.batch, d.step.n);
+    CHECK(strcmp(d.end, "done") == 0, "%s", d.end);
+    td__report_data_fini(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers),
         cmocka_unit_test(page),
+        cmocka_unit_test(old_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

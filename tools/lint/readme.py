@@ -12,6 +12,8 @@ for path in files():
     for depth in range(1, len(parts) + 1):
         folders.add("/".join(parts[:depth]))
 folders -= {"cmd", "include", "src", "tests"}  # only hold the folders below them
+run = "tests/golden/old_run/"  # as a run writes it, with folders of its own
+folders = {folder for folder in folders if not folder.startswith(run)}
 mapped = set(re.findall(r"^\s*([\w.][\w./-]*)/\s{2,}\S", read("README.md"), re.M))
 for folder in sorted(folders - mapped):
     report.error("README.md", 0, f"the source map lacks {folder}/")
