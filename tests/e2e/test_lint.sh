@@ -9,13 +9,14 @@ go_on=1
 unset $(git rev-parse --local-env-vars)
 mkdir tree && cd tree || exit 1
 git init -q . || exit 1
-mkdir -p tools src/base src/ops include/tandem tests/unit
+mkdir -p docs tools src/base src/ops include/tandem tests/unit
 cp -r "$source/tools/lint" tools/
 printf '# %s\nlayer base:\nlayer ops: base\nlibrary dnnl: base\n' \
     'SPDX-License-Identifier: Apache-2.0' >tools/deps.txt
 cp "$source/.clang-format" .
 printf 'SPDX\n' >LICENSE
 cat >README.md <<'END'
+docs/  pages, among them docs/troubleshooting.md
 include/tandem/  public
 src/base/  base
 src/ops/  operators
@@ -28,10 +29,13 @@ printf '%s\nint td_good(void);\n' "$spdx" >include/tandem/good.h
 for f in src/ops/x.h src/base/x.h tests/unit/x.h; do
     printf '%s\nint td__x(void);\n' "$spdx" >$f
 done
+printf '%s\nconst char *q = "%%d " K "s are "\n                "lost";\n' "$spdx" >src/base/q.c
+row() { printf '| `%s` | meaning | remedy |\n' "$1"; }
+row '... are lost' >docs/troubleshooting.md
 
 lint() { limited tools/lint/run build "$@" >../out 2>&1; }
 
-lint text layers banned readme format headers || fail "the clean tree fails: $(cat ../out)"
+lint text layers banned readme quotes format headers || fail "the clean tree fails: $(cat ../out)"
 
 refuses() { # check, file, text of the file, reason expected
     mkdir -p "$(dirname "$2")"
@@ -72,6 +76,8 @@ refuses readme src/tensor/a.c "$spdx\n" 'lacks src/tensor/'
 refuses format src/base/a.c "$spdx\nint  f( void ) { return 1; }\n" 'not formatted'
 refuses headers src/base/a.h "$spdx\nsize_t td__f(void);\n" 'does not compile alone'
 refuses headers include/tandem/a.h "$spdx\nint td_f(int class);\n" 'does not compile alone (g++)'
+refuses quotes docs/troubleshooting.md "$(row '... were lost')\n" 'no string of the program'
+refuses quotes docs/troubleshooting.md 'no table\n' 'quotes nothing'
 
 # Comments, strings and members of the same name are not calls.
 printf '%b' "$spdx\n/* malloc(1) */ char *s = \"free(x)\"; void g(struct q *p) { p->free(p); }\n" \
