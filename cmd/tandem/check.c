@@ -70,7 +70,7 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
                              .mirrors = elastic};
         td__train_memory m;
         TD_TRY(td__trainer_memory(s->trainer, &c, &m));
-        print_case(&c, zero == td__job_train(s->job)->zero, &m);
+        print_case(&c, zero == td__job_train(s->job)->sync.zero, &m);
     }
     return TD_OK;
 }

@@ -342,14 +342,13 @@ static td_status prepare(td__training *t)
         catch_signals();
         return prepare_elastic(t);
     }
-    int ranks = s->comm ? td_comm_size(s->comm) : 1;
     if (s->comm) { /* when a rank fails, the launcher ends the others, which have to say why: */
         catch_signals();
         TD_TRY(td_barrier(s->comm, NULL)); /* so none does before all are ready for that */
     }
-    TD_TRY(td__backup_check(&s->opts, ranks));
-    if (td__training_leads(t))
-        TD_TRY(td__backup_check_replay(&s->opts, ranks));
+    td__sync_world w = td__sync_world_of(s->comm, false);
+    w.starts = true;
+    TD_TRY(td__train_check(&s->opts, &w));
     if (t->resume && td__training_leads(t))
         TD_TRY(find_run(t));
     if (t->past.finished)
@@ -538,7 +537,7 @@ static int start_elastic(td__training *t, int n)
     snprintf(run_dir, sizeof run_dir, "--run-dir=%s", dir);
     if (t->session.opts.threads)
         each = t->session.opts.threads;
-    else if (t->session.opts.zero > 1) /* ranks that run in step have one */
+    else if (t->session.opts.sync.zero > 1) /* ranks that run in step have one */
         each = 1;
     snprintf(threads, sizeof threads, "--threads=%d", each > 1 ? each : 1);
     char cause[TD_LAUNCH_CAUSE] = "";
@@ -561,7 +560,7 @@ static int start_ranks(td__training *t, int n)
     if (!st && elastic)
         st = check_elastic(t);
     if (!st)
-        st = td__train_check(&t->session.opts, n, elastic);
+        st = td__train_check(&t->session.opts, &(td__sync_world){.ranks = n, .elastic = elastic});
     if (!st && faults)
         st = td__faults_create(faults, NULL, NULL, &t->session.faults);
     if (st)

@@ -14,7 +14,6 @@
 #include "base/sha256.h"
 #include "job/job_impl.h"
 #include "optim/options.h"
-#include "train/compress.h"
 
 const td__key td__job_keys[] = {
 #define TD_TO(path) TD_OPTION(td__job, path)
@@ -197,23 +196,24 @@ static td_status check_compress(td__job *j)
             return TD_FAIL(TD_EINVAL, "%s: parallel.%s: goes with compress: %s, not %s",
                            td__tree_where_key(given).text, options[i].key, options[i].with, name);
     }
-    if (!j->train.compressor)
+    if (!j->train.sync.compressor)
         return TD_OK;
     if (!td__tree_get(p, "compress_warmup"))
-        j->train.compress_with.warmup_steps = TD__WARMUP_AUTO;
-    td_status st = td__compress_check(&j->train);
+        j->train.sync.compress_with.warmup_steps = TD__WARMUP_AUTO;
+    td__sync_job job = {.optim = &j->train.optim};
+    td_status st = td__sync_check(&j->train.sync, &job, &(td__sync_world){.ranks = 1});
     return st ? at(st, near(j, "parallel.compress"), "parallel.compress") : TD_OK;
 }
 
 static td_status check_backup(const td__job *j)
 {
-    if (j->train.backup && j->train.compressor)
+    if (j->train.sync.backup && j->train.sync.compressor)
         return TD_FAIL(
             TD_EINVAL,
             "%s: parallel.backup: backup workers hand in plain gradients, not compressed "
             "ones (parallel.compress: %s)",
-            td__tree_where(near(j, "parallel.backup")).text, j->train.compressor);
-    if (j->train.backup_replay && !j->train.backup)
+            td__tree_where(near(j, "parallel.backup")).text, j->train.sync.compressor);
+    if (j->train.sync.backup_replay && !j->train.sync.backup)
         return TD_FAIL(TD_EINVAL, "%s: parallel.backup_replay: goes with parallel.backup",
                        td__tree_where(near(j, "parallel.backup_replay")).text);
     return TD_OK;

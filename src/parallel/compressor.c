@@ -50,3 +50,13 @@ float td__reduce_clip(const td__compressor *r, const float *local, size_t count)
     double most = r->o.clip_norm / sqrt(td_comm_size(r->o.comm));
     return norm > most && isfinite(norm) ? (float)(most / norm) : 1;
 }
+
+const char *td__compress_word(int i)
+{
+    if (i == 0)
+        return "none";
+    for (int k = 0; td__compressor_list(k); k++)
+        if (td__compressor_find(td__compressor_list(k))->compresses && --i == 0)
+            return td__compressor_list(k);
+    return NULL;
+}

@@ -28,6 +28,8 @@ typedef struct td__bucket {
     bool exact; /* statistics of states, not gradients: to be added up as they are */
 } td__bucket;
 
+enum { TD__WARMUP_AUTO = -1 }; /* warmup_steps: of topk a tenth of the run, of others none */
+
 typedef struct td__compressor_opts {
     td_comm *comm; /* borrowed, all of them */
     const td_params *params;
@@ -83,6 +85,8 @@ uint64_t td__reduce_sum_nbytes(const td__compressor *r, size_t count);
 
 /* NULL: there is none of that name. */
 const td__compressor_ops *td__compressor_find(const char *name);
+/* "none" and the names of all that compress, i = 0, 1, ...; NULL after the last. */
+const char *td__compress_word(int i);
 const char *td__compressor_list(int i); /* the names, i = 0, 1, ...; NULL after the last */
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/fail.h"
 #include "base/key.h"
 #include "base/text.h"
-#include "train/compress.h"
+#include "parallel/compressor.h"
 #include "train/trainer_impl.h"
 
 static const td__key KEYS[] = {
@@ -48,7 +48,7 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
         {"number of training samples", count_of(t, TD_PART_TRAIN)},
         {"number of validation samples", count_of(t, TD_PART_VALID)},
         {"number of steps", (int64_t)t->total_steps},
-        {"update_late", o->update_late},
+        {"update_late", o->sync.update_late},
         {"--profile", o->profile},
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)

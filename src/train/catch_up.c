@@ -192,7 +192,7 @@ static td_status plan(td__trainer *t, const td__hello *all, int best, td__reshar
         to[r] = EVERYTHING;
     }
     if (!st)
-        st = td__reshard_plan(out, t->params, t->o.bucket_nbytes, t->ranks, from, to);
+        st = td__reshard_plan(out, t->params, t->o.sync.bucket_nbytes, t->ranks, from, to);
     td__free(from);
     td__free(to);
     return st;

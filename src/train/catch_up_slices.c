@@ -88,7 +88,7 @@ void td__slices_say(const td__trainer *t, td__hello *h)
     for (int i = 0; i < t->n_old; i++)
         h->holding[1 + i] = t->old_holding[t->n_old - 1 - i];
     h->n_holdings = h->has ? 1 + t->n_old : 0;
-    h->prepared = t->engine && td__step_prepared(t->engine);
+    h->prepared = td__sync_prepared(t->sync);
     h->whole = t->whole;
 }
 
@@ -99,7 +99,7 @@ static td_status settle(td__trainer *t, bool forward)
 {
     td_status st = TD_OK;
     if (forward) {
-        st = td__step_forward(t->engine);
+        st = td__sync_forward(t->sync);
         t->whole = false;
     }
     td__slices_close(t);
@@ -111,8 +111,8 @@ static td_status settle(td__trainer *t, bool forward)
 /* The world of this generation. */
 static td_status join(td__trainer *t)
 {
-    t->o.zero = t->ranks > 1 ? t->stage : 0;
-    return t->o.zero ? td__slices_join(t) : TD_OK;
+    t->o.sync.zero = t->ranks > 1 ? t->stage : 0;
+    return t->o.sync.zero ? td__slices_join(t) : TD_OK;
 }
 
 typedef struct worlds {
@@ -141,7 +141,7 @@ static void free_worlds(worlds *w)
 
 static td_status plan(const td__trainer *t, worlds *w)
 {
-    return td__reshard_plan(&w->plan, t->params, t->o.bucket_nbytes, t->ranks, w->from, w->to);
+    return td__reshard_plan(&w->plan, t->params, t->o.sync.bucket_nbytes, t->ranks, w->from, w->to);
 }
 
 /* Move, and hold what has come; `steps`: of the optimizer. */
@@ -154,7 +154,7 @@ static td_status run_move(td__trainer *t, const worlds *w, uint64_t steps)
     if (same)
         o = t->optimizer;
     else if (to.ranks)
-        TD_TRY(td__holding_optimizer(&t->o.optim, t->params, to, t->o.bucket_nbytes, &o));
+        TD_TRY(td__holding_optimizer(&t->o.optim, t->params, to, t->o.sync.bucket_nbytes, &o));
     held(t, from);
     td_status st = td__shards_move(&(td__shard_move){.comm = t->o.comm,
                                                      .params = t->params,
@@ -179,7 +179,7 @@ static td_status drop(td__trainer *t)
 {
     TD_TRY(td_barrier(t->o.comm, NULL));
     drop_old(t);
-    if (t->o.zero == 3) {
+    if (t->o.sync.zero == 3) {
         t->whole = false;
         td__zero_drop_all(t->zero);
     }
@@ -220,9 +220,9 @@ static td_status go_on(td__trainer *t, const td__hello *all, int best, const wor
     }
     for (int r = 0; r < t->ranks; r++)
         all_whole = all_whole && w->has_params[r];
-    if (t->o.zero && t->o.zero < 3 && !all_whole)
+    if (t->o.sync.zero && t->o.sync.zero < 3 && !all_whole)
         TD_TRY(td__zero_gather_all(t->zero));
-    t->whole = t->o.zero < 3;
+    t->whole = t->o.sync.zero < 3;
     TD_TRY(drop(t));
     td_params_touch(t->params);
     return TD_OK;
@@ -249,7 +249,7 @@ static td_status from_disk(td__trainer *t, td__holding to)
     t->state = t->first;
     td_schedule_set_state(t->schedule, t->state.schedule);
     TD_TRY(join(t));
-    TD_TRY(td__holding_optimizer(&t->o.optim, t->params, to, t->o.bucket_nbytes, &o));
+    TD_TRY(td__holding_optimizer(&t->o.optim, t->params, to, t->o.sync.bucket_nbytes, &o));
     td_optimizer_destroy(t->optimizer);
     t->optimizer = o;
     memset(&f, 0, sizeof f);
@@ -270,7 +270,7 @@ static td_status from_disk(td__trainer *t, td__holding to)
         TD_TRY(td__replicas_tell_steps(t));
     td_params_touch(t->params);
     t->holding = to;
-    t->whole = t->o.zero < 3;
+    t->whole = t->o.sync.zero < 3;
     t->has_state = true;
     return TD_OK;
 }
@@ -345,16 +345,16 @@ static td_status hand_over(td__trainer *t, const int32_t *goes, worlds *w)
     for (int r = 0; !st && r < t->ranks; r++)
         w->from[r] = (td__holder){.n = 1, .of = {now[r]}};
     for (int r = 0; !st && r < t->ranks; r++)
-        w->has_params[r] = t->o.zero < 3;
+        w->has_params[r] = t->o.sync.zero < 3;
     td__free(now);
     if (!st)
         st = find_stay(t, goes, w->to);
     TD_TRY(st);
     TD_TRY(plan(t, w));
-    td__step_engine_destroy(t->engine); /* which knows the optimizer */
-    t->engine = NULL;
+    td__sync_destroy(t->sync); /* which knows the optimizer */
+    t->sync = NULL;
     TD_TRY(run_move(t, w, td_optimizer_steps(t->optimizer)));
-    t->whole = t->o.zero < 3 || t->holding.ranks == 1;
+    t->whole = t->o.sync.zero < 3 || t->holding.ranks == 1;
     TD_TRY(td_barrier(t->o.comm, NULL));
     drop_old(t);
     return TD_OK;

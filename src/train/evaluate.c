@@ -89,19 +89,20 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
 {
     td__micro_batch_range own = own_micro_batches(s);
     td__micro_batch_cut cut = {s->micro_batches, own.begin, own.end};
+    bool alone = td__sync_leads(t->sync);
     for (s->at = s->value + 1;; s->at += s->micro_batches * s->n) {
         const td__batch *b;
-        if (!t->backup) /* with backup workers the others train on meanwhile */
+        if (!alone) /* the others train on meanwhile */
             td__train_heartbeat(t, TD_PHASE_DATA, "samples of an evaluation",
                                 td__data_source(t->data));
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
-        if (!t->backup) {
+        if (!alone) {
             td__train_heartbeat(t, TD_PHASE_COMPUTE, "evaluation", NULL);
             atomic_store(&t->at, t->eval_set);
         }
-        if (t->o.zero == 3) { /* ranks must stay together: nobody leaves early */
+        if (t->o.sync.zero == 3) { /* ranks must stay together: nobody leaves early */
             TD_TRY(run_together(t, b, s));
             continue;
         }
@@ -131,7 +132,7 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
                                                 .rows_user = s},
                              &l));
     td_status st = run_batches(t, l, stop, s);
-    if (!t->backup)
+    if (!td__sync_leads(t->sync))
         td__train_heartbeat(t, TD_PHASE_COMM, "metrics of an evaluation", NULL);
     td__loader_destroy(l);
     if (!st && s->ranks > 1)
@@ -142,7 +143,7 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
 /* Where params are in slices, which may be other ones than last time. */
 static td_status make_walk(td__trainer *t)
 {
-    if (t->o.zero < 3 || t->eval_walk)
+    if (t->o.sync.zero < 3 || t->eval_walk)
         return TD_OK;
     return td__lockstep_create(t->zero, t->eval_set, t->params, true, &t->eval_walk);
 }
@@ -181,6 +182,7 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
 {
     uint64_t begin = td__clock_ns();
     int64_t batch = t->o.eval_batch < part->count ? t->o.eval_batch : part->count;
+    bool alone = td__sync_leads(t->sync);
 
     memset(out, 0, sizeof *out);
     if (part->count < 1)
@@ -188,8 +190,8 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
     TD_TRY(td__eval_set_make(t));
     sums s = {.n = 1 + t->facts.n_metrics,
               .micro_batches = td__micro_batches_default(batch),
-              .rank = t->backup ? 0 : td__trainer_rank(t), /* the others train on */
-              .ranks = t->backup ? 1 : td__trainer_ranks(t)};
+              .rank = alone ? 0 : td__trainer_rank(t), /* the others train on */
+              .ranks = alone ? 1 : td__trainer_ranks(t)};
     s.count = 1 + (size_t)((part->count + batch - 1) / batch) * (size_t)(s.micro_batches * s.n);
     s.value = td__calloc(s.count, sizeof *s.value);
     if (!s.value)

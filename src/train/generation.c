@@ -124,13 +124,15 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
     find_owed(t);
     TD_TRY(td__slices_owed(t));
     TD_TRY(td__trainer_balance(t));
-    TD_TRY(td__train_engine(t));
+    TD_TRY(td__train_sync(t));
     TD_TRY(td__rank_stats_create(t->o.comm, td__trainer_ranks(t), &t->stats));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     TD_TRY(td__train_steps(t));
-    if (t->changing && !td__train_over(t))
+    if (t->changing && !td__train_over(t)) {
+        TD_TRY(td__sync_meet_for(t->sync, TD_MEET_RESIZE));
         return td__slices_hand_over(t);
+    }
     TD_TRY(td__train_finish(t, out));
     if (t->leads && t->o.lead && t->o.lead->conclude) {
         td__train_heartbeat(t, TD_PHASE_DISK, "the report",
@@ -145,7 +147,7 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
 
 void td__train_close(td__trainer *t)
 {
-    if (t->engine && td__step_prepared(t->engine)) /* others may have made this step */
+    if (td__sync_prepared(t->sync)) /* others may have made this step */
         td__zero_leave(t->zero);
     else
         td__slices_close(t);

@@ -6,10 +6,10 @@
 #include "base/fail.h"
 #include "graph/walk.h"
 #include "parallel/zero_script.h"
-#include "train/step_zero.h"
+#include "step/step.h"
 #include "train/trainer_impl.h"
 
-enum { SIZES = 8, SHM_SETS = 2 };
+enum { SIZES = 8 };
 
 /* What runners of one kind need, over all sizes of micro-batch that one thread meets. */
 typedef struct runners {
@@ -23,9 +23,10 @@ typedef struct estimate {
     const td__memory_case *c;
     td__ownership map;
     int threads, in_flight;
-    size_t whole;                         /* bytes of params and states */
-    const td__compressor_ops *compressor; /* NULL: the tree */
-    bool velocity;                        /* it has the optimizer's momentum */
+    size_t whole;         /* bytes of params and states */
+    td__sync_config sync; /* of the case */
+    td__sync_world world;
+    td__sync_traits traits;
     td__train_memory *out;
 } estimate;
 
@@ -39,16 +40,12 @@ static int threads_of(const td__trainer *t, const td__memory_case *c)
 }
 
 /* Micro-batches that a thread of the busiest rank runs side by side. */
-static int beside_of(const td__trainer *t, const td__memory_case *c, int threads)
+static int beside_of(const estimate *e)
 {
-    int most = td__step_in_flight(&(td__step_in_flight_opts){.size = c->ranks,
-                                                             .shared = c->shared,
-                                                             .watched = t->o.verify > 0,
-                                                             .zero = c->zero,
-                                                             .compressor = t->o.compressor,
-                                                             .most = t->o.in_flight});
-    int own = (t->o.micro_batches + c->ranks - 1) / c->ranks, each = (own + threads - 1) / threads;
-    return each < most ? each : most;
+    const td__trainer *t = e->t;
+    int own = (t->o.micro_batches + e->c->ranks - 1) / e->c->ranks;
+    int each = (own + e->threads - 1) / e->threads;
+    return each < e->traits.in_flight ? each : e->traits.in_flight;
 }
 
 /* ---- Runners --------------------------------------------------------------------------------- */
@@ -122,33 +119,6 @@ static td_status open_partials(const estimate *e, size_t *blocks)
     return TD_OK;
 }
 
-/* The sum, which is registered with all ranks of the host, and what is still owed. */
-static size_t compressor_exchange(const estimate *e, size_t g)
-{
-    size_t sums = e->c->shared ? (size_t)e->c->ranks : 1;
-    return (sums + (size_t)e->compressor->kept + e->velocity) * g;
-}
-
-/* Where every rank has whole gradients: slots of all ranks in shared memory, or slots, inbox and
- * the sum. With backup ranks it is rank 0 that has most: a share of everybody else. */
-static size_t whole_exchange(const estimate *e)
-{
-    const td__train_opts *o = &e->t->o;
-    size_t size = (size_t)e->c->ranks, g = e->map.total * sizeof(float), slots = 1;
-    if (o->backup && size > 1)
-        return (size - 1) * (g > e->whole ? g : e->whole);
-    if (e->compressor)
-        return compressor_exchange(e, g);
-    for (int m = 1; m <= o->accumulate; m++)
-        for (int r = 0; r < e->c->ranks; r++) {
-            size_t n = (size_t)td__rank_partials(m * o->micro_batches, r, e->c->ranks, NULL);
-            slots = n > slots ? n : slots;
-        }
-    if (size == 1)
-        return 0;
-    return e->c->shared ? size * SHM_SETS * slots * g : (2 * slots + 1) * g;
-}
-
 static size_t largest_bucket(const td__ownership *m)
 {
     size_t most = 0;
@@ -190,7 +160,7 @@ static td_status add_change(const estimate *e, int zero, size_t states)
     }
     c.ranks--;
     before.c = &c;
-    TD_TRY(td__ownership_init(&before.map, e->t->params, c.ranks, e->t->o.bucket_nbytes));
+    TD_TRY(td__ownership_init(&before.map, e->t->params, c.ranks, e->t->o.sync.bucket_nbytes));
     td_status st = most_held(&before, c.ranks > 1 ? zero : 0, &held);
     td__ownership_fini(&before.map);
     TD_TRY(st);
@@ -221,6 +191,12 @@ static td_status add_weights(const estimate *e, int zero, const runners *train, 
     return TD_OK;
 }
 
+/* Of the job's optimizer, wherever it is applied. */
+static bool has_momentum(const td__trainer *t)
+{
+    return t->o.optim.momentum > 0 || t->o.sync.compress_with.momentum > 0;
+}
+
 static td_status add_grads(const estimate *e, int zero, const runners *train)
 {
     td__train_memory *out = e->out;
@@ -232,7 +208,14 @@ static td_status add_grads(const estimate *e, int zero, const runners *train)
     if (zero > 1) /* one bucket, and what has been begun of the next */
         out->grads = bucket + TD__SHARD_BUCKET_NBYTES < g ? bucket + TD__SHARD_BUCKET_NBYTES : g;
     td__zero_case z = {zero, o->micro_batches, o->accumulate, e->c->shared, e->c->mirrors};
-    out->buffers += zero ? td__zero_nbytes(&e->map, &z) : whole_exchange(e);
+    td__sync_sizes whole = {.config = &e->sync,
+                            .world = e->world,
+                            .micro_batches = o->micro_batches,
+                            .accumulate = o->accumulate,
+                            .grads = g,
+                            .params = e->whole,
+                            .momentum = has_momentum(e->t)};
+    out->buffers += zero ? td__zero_nbytes(&e->map, &z) : td__sync_exchange(&whole);
     return TD_OK;
 }
 
@@ -256,7 +239,8 @@ static td_status sum_up(estimate *e)
     const td__dataset *v = td__data_part(t->data, TD_PART_VALID);
     int zero = e->c->ranks > 1 ? e->c->zero : 0;
     runners train = {0}, eval = {0};
-    bool moves = e->velocity && !t->o.compressor; /* not yet: t is of one rank */
+    /* Not yet: t is of one rank. */
+    bool moves = e->traits.takes_momentum && t->o.optim.momentum > 0;
     size_t held, states = (size_t)(td_optimizer_state_count(t->optimizer) - moves) * sizeof(float);
 
     TD_TRY(add_runners(e, t->train_set, rows_met(t, d && d->count ? d->count : t->o.batch),
@@ -287,18 +271,20 @@ static td_status sum_up(estimate *e)
 
 td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train_memory *out)
 {
-    estimate e = {.t = t, .c = c, .out = out, .threads = threads_of(t, c)};
+    estimate e = {.t = t, .c = c, .out = out, .threads = threads_of(t, c), .sync = t->o.sync};
+    e.world = (td__sync_world){.ranks = c->ranks,
+                               .shared = c->shared,
+                               .elastic = t->o.members != NULL,
+                               .watched = t->o.verify > 0};
     size_t all;
 
     *out = (td__train_memory){0};
-    e.in_flight = beside_of(t, c, e.threads);
     td_params_block(t->params, &all);
     e.whole = all * sizeof(float);
-    const char *compressor = t->o.compressor ? t->o.compressor : t->compressor;
-    if (compressor && c->ranks > 1 && !c->zero)
-        e.compressor = td__compressor_find(compressor);
-    e.velocity = e.compressor && e.compressor->takes_momentum && t->compressor_momentum;
-    TD_TRY(td__ownership_init(&e.map, t->params, c->ranks, t->o.bucket_nbytes));
+    e.sync.zero = c->zero;
+    e.traits = td__sync_traits_of(&e.sync, &e.world);
+    e.in_flight = beside_of(&e);
+    TD_TRY(td__ownership_init(&e.map, t->params, c->ranks, t->o.sync.bucket_nbytes));
     td_status st = sum_up(&e);
     td__ownership_fini(&e.map);
     return st;

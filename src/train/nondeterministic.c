@@ -9,7 +9,9 @@
 /* Ranks on hosts of different sizes run the number of threads that all of them have. */
 static td_status agree_on_threads(td__train_opts *o, int ranks)
 {
-    int64_t threads = o->zero > 1 ? 1 : o->threads ? o->threads : td__threads_per_rank(o->comm);
+    td__sync_world w = td__sync_world_of(o->comm, o->members != NULL);
+    int limit = td__sync_traits_of(&o->sync, &w).threads;
+    int64_t threads = limit ? limit : o->threads ? o->threads : td__threads_per_rank(o->comm);
     if (ranks > 1)
         TD_TRY(td_allreduce(o->comm, &threads, &threads, 1, TD_I64, TD_REDUCE_MIN, NULL));
     o->threads = (int)threads;
@@ -29,9 +31,6 @@ td_status td__nondeterministic_resolve(td__train_opts *o)
     TD_TRY(agree_on_threads(o, ranks));
     int64_t micro_batches = (int64_t)ranks * o->threads;
     o->micro_batches = (int)(micro_batches < o->batch ? micro_batches : o->batch);
-    /* In shared memory the tree is as fast as anything, with as many partials as ranks. */
-    if (ranks > 1 && !o->compressor && !o->zero &&
-        (!td__comm_shares(o->comm) || td__comm_names_algo(o->comm)))
-        o->compressor = "allreduce";
+    td__sync_any_bits(&o->sync, o->comm);
     return TD_OK;
 }

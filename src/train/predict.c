@@ -103,10 +103,10 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
                                                    .prefetch = t->o.prefetch,
                                                    .threads = t->o.data_threads},
                                 &l));
-    if (t->o.zero == 3)
+    if (t->o.sync.zero == 3)
         TD_TRY_OR(st, done, td__zero_gather_all(t->zero));
     st = send_batches(t, l, micro_batches, &out, sink, user);
-    if (t->o.zero == 3)
+    if (t->o.sync.zero == 3)
         td__zero_drop_all(t->zero);
 done:
     td__loader_destroy(l);

@@ -23,6 +23,19 @@ int td__trainer_ranks(const td__trainer *t)
     return t->o.comm ? td_comm_size(t->o.comm) : 1;
 }
 
+td__sync_world td__trainer_world(const td__trainer *t)
+{
+    td__sync_world w = td__sync_world_of(t->o.comm, t->o.members != NULL);
+    w.watched = t->o.verify > 0 && w.ranks > 1;
+    return w;
+}
+
+td__sync_traits td__trainer_traits(const td__trainer *t)
+{
+    td__sync_world w = td__trainer_world(t);
+    return td__sync_traits_of(&t->o.sync, &w);
+}
+
 /* Ranks of a host share its processors. */
 int td__threads_per_rank(const td_comm *comm)
 {
@@ -49,6 +62,14 @@ td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
                                              (int)(index - first), td__trainer_rank(t));
     return (td__row_range){td__micro_batch_begin(rows, micro_batches, own.begin),
                            td__micro_batch_begin(rows, micro_batches, own.end)};
+}
+
+int64_t td__train_pick(const void *user, int64_t index, int64_t rows, int64_t *out)
+{
+    const td__trainer *t = user;
+    (void)index;
+    return td__trainer_traits(t).rows(rows, t->o.micro_batches, td__trainer_rank(t),
+                                      td__trainer_ranks(t), out);
 }
 
 /* What is not in the blocks. */
@@ -149,6 +170,6 @@ td_status td__replicas_failed(td__trainer *t, td_status st)
         return st;
     snprintf(text, sizeof text, "%s", td_last_error());
     td_comm_abort(t->o.comm, text);
-    td__backup_run_failed(t, text);
+    td__sync_abandon(t->sync, text);
     return TD_FAIL(st, "%s", text);
 }

@@ -15,32 +15,25 @@
 #include "graph/params.h"
 #include "graph/walk.h"
 #include "optim/optimizer.h"
-#include "train/step_zero.h"
 
 enum { PIECE = 1 << 18 }; /* floats that are told at once */
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-td_status td__slices_resolve(td__train_opts *o, int *stage)
+void td__slices_resolve(td__train_opts *o, int *stage)
 {
     *stage = 0;
-    if (o->zero < 0 || o->zero >= TD__ZERO_STAGES)
-        return TD_FAIL(TD_EINVAL, "parallel.zero is %d: must be 0 to 3", o->zero);
-    if (o->zero && o->compressor)
-        return TD_FAIL(TD_EINVAL, "parallel.zero %d: gradients cannot be reduced by '%s' as well",
-                       o->zero, o->compressor);
     if (o->members)
-        *stage = o->zero;
+        *stage = o->sync.zero;
     if (!o->comm || td_comm_size(o->comm) == 1)
-        o->zero = 0;
-    return TD_OK;
+        o->sync.zero = 0;
 }
 
 /* The first values, tensor by tensor, so that the block never is there whole. No rank may leave it
  * to others (`blank`): nobody else has its slices. */
 td_status td__slices_fill(td__trainer *t)
 {
-    const td__ownership *m = t->o.zero == 3 ? td__zero_ownership(t->zero) : NULL;
+    const td__ownership *m = t->o.sync.zero == 3 ? td__zero_ownership(t->zero) : NULL;
     int b = 0;
     for (int i = 0; i < td_params_count(t->params); i++) {
         size_t at = td_params_info(t->params, i).offset;
@@ -57,24 +50,24 @@ td_status td__slices_join(td__trainer *t)
 {
     td__zero_opts z = {.comm = t->o.comm,
                        .params = t->params,
-                       .stage = t->o.zero,
+                       .stage = t->o.sync.zero,
                        .micro_batches = t->o.micro_batches,
                        .accumulate = t->o.accumulate,
-                       .bucket_nbytes = t->o.bucket_nbytes,
+                       .bucket_nbytes = t->o.sync.bucket_nbytes,
                        .mirrors = t->o.members != NULL};
     return td__zero_create(&z, &t->zero);
 }
 
 td_status td__slices_make(td__trainer *t, const td_program *p)
 {
-    bool late = t->o.zero == 3 || t->o.blank;
+    bool late = t->o.sync.zero == 3 || t->o.blank;
 
     TD_TRY(td__params_create(p, late ? NULL : &t->o.seed, &t->params));
     TD_TRY(td__slices_join(t));
-    if (t->o.zero == 3)
+    if (t->o.sync.zero == 3)
         TD_TRY(td__slices_fill(t));
     return td__holding_optimizer(&t->o.optim, t->params, td__zero_holding(t->zero),
-                                 t->o.bucket_nbytes, &t->optimizer);
+                                 t->o.sync.bucket_nbytes, &t->optimizer);
 }
 
 td_status td__slices_make_none(td__trainer *t, const td_program *p)
@@ -85,19 +78,12 @@ td_status td__slices_make_none(td__trainer *t, const td_program *p)
 
 void td__slices_close(td__trainer *t)
 {
-    td__step_engine_destroy(t->engine);
-    t->engine = NULL;
+    td__sync_destroy(t->sync);
+    t->sync = NULL;
     td__lockstep_destroy(t->eval_walk);
     t->eval_walk = NULL;
     td__zero_destroy(t->zero);
     t->zero = NULL;
-}
-
-int64_t td__slices_rows(const void *user, int64_t index, int64_t rows, int64_t *out)
-{
-    const td__trainer *t = user;
-    (void)index;
-    return td__zero_rows(rows, t->o.micro_batches, td__trainer_rank(t), td__trainer_ranks(t), out);
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
@@ -142,7 +128,7 @@ static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float
         if (r)
             TD_TRY(td__checkpoint_read(r, i, block + info.offset));
         TD_TRY(tell_param(t, &info));
-        for (int b = 0; t->o.zero == 3 && b < m->params; b++)
+        for (int b = 0; t->o.sync.zero == 3 && b < m->params; b++)
             if (m->begin[b] <= info.offset && info.offset < m->begin[b + 1])
                 td__zero_drop(t->zero, b);
         for (int k = 0; !info.is_state && k < td_optimizer_state_count(t->optimizer); k++)
@@ -155,7 +141,7 @@ static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float
 static td_status tell_whole(td__trainer *t)
 {
     const td__ownership *m = td__zero_ownership(t->zero);
-    size_t all, begin = t->o.zero == 3 && m->params ? m->begin[m->params] : 0;
+    size_t all, begin = t->o.sync.zero == 3 && m->params ? m->begin[m->params] : 0;
     float *block = td_params_block(t->params, &all);
     return td_broadcast(t->o.comm, block + begin, all - begin, TD_F32, 0, NULL);
 }
@@ -235,7 +221,7 @@ static td_status show_tensor(void *user, int k, int i, float **data)
     td__trainer *t = s->t;
     const td__ownership *m = td__zero_ownership(t->zero);
     td_param_info info = td_params_info(t->params, i);
-    bool sliced = !info.is_state && !info.sparse && info.count && (k >= 0 || t->o.zero == 3);
+    bool sliced = !info.is_state && !info.sparse && info.count && (k >= 0 || t->o.sync.zero == 3);
     size_t all, first;
     int b = 0;
 
@@ -287,7 +273,7 @@ td_status td__slices_save(td__trainer *t, bool best, bool *saved)
     char digest[65];
 
     *saved = false;
-    if (t->o.zero == 3)
+    if (t->o.sync.zero == 3)
         TD_TRY(td__slices_digest(t, digest));
     else if (t->checkpointer)
         TD_TRY(td_params_digest(t->params, digest));

@@ -8,10 +8,10 @@
 
 #include "train/trainer_impl.h"
 
-/* Options that do not go together; one rank alone holds everything whole. In an elastic run the
- * number of ranks is not known yet: *stage is what o->zero will be where there are several. */
-TD_NODISCARD td_status td__slices_resolve(td__train_opts *o, int *stage);
-/* t->params of program p, t->zero and t->optimizer, for t->o.zero > 0. */
+/* One rank alone holds everything whole. In an elastic run the
+ * number of ranks is not known yet: *stage is what o->sync.zero will be where there are several. */
+void td__slices_resolve(td__train_opts *o, int *stage);
+/* t->params of program p, t->zero and t->optimizer, for t->o.sync.zero > 0. */
 TD_NODISCARD td_status td__slices_make(td__trainer *t, const td_program *p);
 
 /* Elastic runs (catch_up_slices.c): params and optimizer without values, for t->stage > 0; */
@@ -27,8 +27,6 @@ TD_NODISCARD td_status td__slices_hand_over(td__trainer *t);
 /* What rank 0 owes the disk, which all write together. Collective. */
 TD_NODISCARD td_status td__slices_owed(td__trainer *t);
 
-/* A td__loader_pick, of stages 2 and 3. */
-int64_t td__slices_rows(const void *user, int64_t index, int64_t rows, int64_t *out);
 /* Blocks at the start of a run: rank 0's, or from the checkpoint that it goes on from. */
 TD_NODISCARD td_status td__slices_begin(td__trainer *t, bool resumed);
 /* A checkpoint of all slices, written by rank 0 while all wait. If its disk fails, it alone gets

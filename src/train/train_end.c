@@ -78,7 +78,7 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
 {
     int ranks = td__trainer_ranks(t);
     td__memory_case c = {.ranks = ranks,
-                         .zero = t->o.zero,
+                         .zero = t->o.sync.zero,
                          .mirrors = t->stage > 0,
                          .shared = ranks > 1 && td__comm_shares(t->o.comm),
                          .saves = t->saves || t->checkpointer};
@@ -148,10 +148,12 @@ static td_status save_last(td__trainer *t)
 static td_status finish(td__trainer *t, td__train_result *out)
 {
     const td__train_state *s = &t->state;
-    if (t->backup)
-        TD_TRY(td__backup_run_end(t, out));
-    TD_TRY(t->o.zero == 3 ? td__slices_digest(t, out->digest)
-                          : td_params_digest(t->params, out->digest));
+    bool led = td__sync_leads(t->sync);
+    TD_TRY(td__sync_meet_for(t->sync, TD_MEET_END));
+    td__sync_note(t->sync, t->stats);
+    td__sync_report(t->sync, out);
+    TD_TRY(t->o.sync.zero == 3 ? td__slices_digest(t, out->digest)
+                               : td_params_digest(t->params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
     td_status told = td__train_tell_ranks(t, true);
     if (told)
@@ -174,8 +176,8 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->best = s->best;
     out->best_step = s->best_step;
     TD_TRY(note_memory(t, out));
-    if (t->backup)
-        TD_TRY(td__backup_result(t, out));
+    if (led)
+        TD_TRY(td__train_share_result(t, out));
     return tell_end(t, out);
 }
 
@@ -222,5 +224,5 @@ td_status td__train_follow_end(td__trainer *t, td__train_result *out)
     if (t->spans)
         TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
     TD_TRY(note_memory(t, out));
-    return td__backup_result(t, out);
+    return td__train_share_result(t, out);
 }

@@ -31,7 +31,7 @@ static double seconds_since(uint64_t ns)
 
 static bool asked_to_stop(const td__trainer *t)
 {
-    bool decides = (td__trainer_ranks(t) == 1 && !t->o.members) || t->backup; /* alone */
+    bool decides = (td__trainer_ranks(t) == 1 && !t->o.members) || td__sync_leads(t->sync);
     return t->stopping || (decides && t->stop && atomic_load(t->stop));
 }
 
@@ -160,27 +160,6 @@ void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
     add_span(t, kind, begin_ns, t->state.step + 1);
 }
 
-static uint32_t kib_of(size_t nbytes)
-{
-    return (uint32_t)((nbytes + 1023) / 1024);
-}
-
-static void add_buckets(td__trainer *t)
-{
-    const td__bucket_span *b;
-    int n = t->spans ? td__step_spans(t->engine, &b) : 0;
-
-    for (int k = 0; k < n; k++)
-        td__span_log_add(t->spans,
-                         &(td__span){.begin_ns = b[k].begin_ns,
-                                     .end_ns = b[k].end_ns,
-                                     .posted_ns = b[k].posted_ns,
-                                     .step = (uint32_t)t->state.step + 1,
-                                     .kind = TD_SPAN_BUCKET,
-                                     .id = k,
-                                     .kib = kib_of(td__step_bucket_nbytes(t->engine, k))});
-}
-
 td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, int64_t *end)
 {
     *first = t->state.batch_in_epoch;
@@ -192,7 +171,8 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
     if (t->verify)
         TD_TRY(td__verify_begin(t->verify, (uint32_t)e->step, t->state.epoch, *first,
                                 (int)(*end - *first)));
-    td__step_begin(t->engine, (uint32_t)e->step, (int)(*end - *first), e->samples);
+    td__sync_place at = {e->step, t->state.epoch, *first};
+    TD_TRY(td__sync_begin(t->sync, &at, (int)(*end - *first), e->samples));
     for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
@@ -206,8 +186,8 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
                   "batch %lld of epoch %llu expected", (long long)k,
                   (unsigned long long)t->state.epoch);
         uint64_t computes = td__clock_ns();
-        TD_TRY(td__step_batch(t->engine, b));
-        td__faults_slow(t->o.faults, td__step_micro_batches(t->engine));
+        TD_TRY(td__sync_batch(t->sync, b));
+        td__faults_slow(t->o.faults, td__step_micro_batches(t->sync->engine));
         t->say.seconds += seconds_since(computes);
     }
     return TD_OK;
@@ -216,17 +196,18 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
 static td_status run_batches(td__trainer *t, td__step_event *e)
 {
     int64_t first, end;
-    if (t->backup)
-        TD_TRY(td__backup_step_begin(t));
     TD_TRY(td__train_batches(t, e, &first, &end));
     e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
     td__step_result r;
     make_requests(t, t->say.requests);
     td__train_heartbeat(t, TD_PHASE_COMM, "gradients", NULL);
-    if (t->backup)
-        TD_TRY(td__backup_step_end(t, first, end, e->lr, e, &r));
-    else
-        TD_TRY(td__step_end(t->engine, e->lr, t->say, &r));
+    TD_TRY(td__sync_end(t->sync, e->lr, t->say, &r));
+    td__sync_note(t->sync, t->stats);
+    if (r.n_counted) {
+        e->n_counted = r.n_counted;
+        e->counted = r.counted;
+        e->samples = r.counted_rows;
+    }
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
     e->times = r.times;
@@ -237,7 +218,8 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
 
 static void add_times(td__trainer *t, const td__step_event *e)
 {
-    double part = (double)td__step_micro_batches(t->engine) / (double)td__trainer_micro_batches(t);
+    double part =
+        (double)td__step_micro_batches(t->sync->engine) / (double)td__trainer_micro_batches(t);
     if (e->times.compute > 0)
         t->speed = SMOOTH * t->speed + (1 - SMOOTH) * part * (double)e->samples / e->times.compute;
     if (e->seconds > 0)
@@ -287,13 +269,12 @@ static td_status step(td__trainer *t)
     t->tried = e.step > t->tried ? e.step : t->tried;
     td_status st = run_batches(t, &e);
     if (st) {
-        td__step_abandon(t->engine);
+        td__sync_abandon(t->sync, td_last_error());
         return td__verify_doubt(t->verify) ? td__verify_vote(t->verify) : st;
     }
-    add_buckets(t);
     advance(t, e.samples);
-    st = td__step_gather(t->engine, &e.times); /* if it fails the step is done all the same */
-    t->whole = !st && t->o.zero < 3;
+    st = td__sync_gather(t->sync, &e.times); /* if it fails the step is done all the same */
+    t->whole = !st && t->o.sync.zero < 3;
     add_span(t, TD_SPAN_STEP, begin, e.step);
     t->loss = e.loss;
     t->samples += (uint64_t)e.samples;
@@ -376,9 +357,11 @@ static td_status validate(td__trainer *t, bool *best)
 
 static td_status between_steps(td__trainer *t)
 {
-    bool best = t->owes_best;
+    bool best = t->owes_best, valid = td__train_owes_validation(t) && !asked_to_stop(t);
     td__best_replica_look(t);
-    if (td__train_owes_validation(t) && !asked_to_stop(t))
+    if (valid || due(t, t->o.checkpoint_every))
+        TD_TRY(td__sync_meet_for(t->sync, valid ? TD_MEET_EVAL : TD_MEET_SAVE));
+    if (valid)
         TD_TRY(validate(t, &best));
     t->owes_best = best; /* until it is saved: other ranks may be needed for that */
     if (best || (t->dirty && due(t, t->o.checkpoint_every)))
@@ -412,8 +395,9 @@ td_status td__train_tell_begin(td__trainer *t)
 
 static td_status check(const td__trainer *t)
 {
-    if (td__backup_wanted(t))
-        TD_TRY(td__backup_check(&t->o, td__trainer_ranks(t)));
+    td__sync_world w = td__trainer_world(t);
+    w.starts = !t->o.members;
+    TD_TRY(td__train_check(&t->o, &w));
     if (!td__data_part(t->data, TD_PART_TRAIN))
         return TD_FAIL(TD_EINVAL, "there are no data to train on");
     if (!t->total_steps)
@@ -445,18 +429,28 @@ static td_status make_verify(td__trainer *t)
                              &t->verify);
 }
 
-td_status td__train_engine(td__trainer *t)
+td_status td__train_sync(td__trainer *t)
 {
-    bool backup = td__backup_wanted(t);
-    TD_TRY(td__micro_batch_set_dataset(t->train_set, td__data_part(t->data, TD_PART_TRAIN),
-                                       t->micro_batch_rows));
+    const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
+    TD_TRY(td__micro_batch_set_dataset(t->train_set, d, t->micro_batch_rows));
     if (t->o.profile && !t->o.members && !t->spans)
         TD_TRY(td__span_log_create(MOST_SPANS, &t->spans));
-    if (!t->engine)
-        TD_TRY(make_verify(t));
-    if (!t->engine)
-        TD_TRY(td__step_engine_create(
-            &(td__step_opts){.set = t->train_set,
+    if (t->sync && t->sync->ended) { /* of a run before */
+        td__sync_destroy(t->sync);
+        t->sync = NULL;
+    }
+    if (t->sync)
+        return TD_OK;
+    TD_TRY(make_verify(t));
+    td__sync_ctx x = {.config = &t->o.sync,
+                      .comm = t->o.comm,
+                      .elastic = t->o.members != NULL,
+                      .zero = t->zero,
+                      .batch = t->o.batch,
+                      .samples = d->count,
+                      .steps = t->total_steps,
+                      .host = td__train_host(t)};
+    x.step = (td__step_opts){.set = t->train_set,
                              .pool = t->pool,
                              .params = t->params,
                              .optimizer = t->optimizer,
@@ -465,18 +459,9 @@ td_status td__train_engine(td__trainer *t)
                              .accumulate = t->o.accumulate,
                              .bounds = bounds_of(t),
                              .watch = t->verify ? td__verify_watch(t->verify) : NULL,
-                             .comm = backup ? NULL : t->o.comm,
-                             .rank = td__trainer_rank(t),
-                             .ranks = td__trainer_ranks(t),
-                             .zero = t->zero,
                              .spans = t->spans,
-                             .bucket_nbytes = t->o.bucket_nbytes,
-                             .in_flight = t->o.in_flight,
-                             .update_late = t->o.update_late || t->o.members,
-                             .compressor = backup ? NULL : t->o.compressor,
-                             .with = t->o.compress_with},
-            &t->engine));
-    return TD_OK;
+                             .update_late = t->o.members != NULL};
+    return td__sync_create(&x, &t->sync);
 }
 
 /* Between two steps: slow ranks have fewer micro-batches from now on. */
@@ -484,14 +469,14 @@ static td_status rebalance(td__trainer *t)
 {
     td__loader_destroy(t->loader); /* its threads have room for this rank's old share */
     t->loader = NULL;
-    td__step_engine_destroy(t->engine);
-    t->engine = NULL;
+    td__sync_destroy(t->sync);
+    t->sync = NULL;
     td__balance_change(t->balance);
     const int *b = bounds_of(t);
     for (int r = 0; r < td__trainer_ranks(t); r++)
         TD_LOG(DEBUG, TRAIN, "rank %d: %d of %d micro-batches from step %llu on", r,
                b[r + 1] - b[r], t->o.micro_batches, (unsigned long long)t->state.step + 1);
-    TD_TRY(td__train_engine(t));
+    TD_TRY(td__train_sync(t));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     return TD_OK;
@@ -499,20 +484,18 @@ static td_status rebalance(td__trainer *t)
 
 static td_status prepare(td__trainer *t)
 {
-    bool backup = td__backup_wanted(t);
     TD_TRY(check(t));
     TD_TRY(td__trainer_agree(t, 0));
-    TD_TRY(td__train_engine(t));
+    TD_TRY(td__train_sync(t));
     if (t->o.checkpoint_dir)
         TD_TRY(
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
     TD_TRY(td__replicas_begin(t));
     td__rank_stats_destroy(t->stats);
-    TD_TRY(td__rank_stats_create(backup ? NULL : t->o.comm, td__trainer_ranks(t), &t->stats));
+    TD_TRY(td__rank_stats_create(td__sync_leads(t->sync) ? NULL : t->o.comm, td__trainer_ranks(t),
+                                 &t->stats));
     if (t->spans)
         TD_TRY(td__span_log_start(t->spans, t->o.comm));
-    if (backup)
-        TD_TRY(td__backup_run_create(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
     return TD_OK;
 }
@@ -541,8 +524,8 @@ static td_status run(td__trainer *t, td__train_result *out)
         td__comm_points(t->o.comm, td__faults_points(t->o.faults));
     td__faults_generation(t->o.faults, 1, td__trainer_rank(t), td__trainer_ranks(t), t->o.comm);
     TD_TRY(prepare(t));
-    if (t->backup && td__trainer_rank(t) > 0) {
-        TD_TRY(td__backup_follow(t));
+    if (td__sync_leads(t->sync) && td__trainer_rank(t) > 0) {
+        TD_TRY(td__sync_serve(t->sync));
         return td__train_follow_end(t, out);
     }
     TD_TRY(td__train_tell_begin(t));
@@ -572,7 +555,6 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
         return st;
     }
     td_status st = td__replicas_failed(t, run(t, out));
-    td__backup_run_destroy(t);
     td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
     t->checkpointer = NULL;
     return st;

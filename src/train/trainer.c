@@ -11,7 +11,6 @@
 #include "base/nearest.h"
 #include "graph/params.h"
 #include "optim/schedule.h"
-#include "train/compress.h"
 #include "train/best_replica.h"
 #include "train/nondeterministic.h"
 #include "train/micro_batch_count.h"
@@ -29,25 +28,23 @@ static td_status copy_text(td__trainer *t, const char **text)
     return TD_OK;
 }
 
-td_status td__train_check(const td__train_opts *o, int ranks, bool elastic)
+static td__sync_job job_of(const td__train_opts *o)
 {
-    if (o->zero > 1 && o->threads > 1 && (ranks > 1 || elastic))
+    return (td__sync_job){.optim = &o->optim,
+                          .threads = o->threads,
+                          .verify = o->verify,
+                          .seed = o->seed,
+                          .backend = o->backend};
+}
+
+td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
+{
+    td__sync_job job = job_of(o);
+    if (o->verify < 0 || o->verify > 1)
         return TD_FAIL(TD_EINVAL,
-                       "parallel.zero %d: ranks run one compute thread each, not %d; start more "
-                       "ranks instead",
-                       o->zero, o->threads);
-    if (o->backend && strcmp(o->backend, "far") == 0 && (o->zero || o->backup))
-        return TD_FAIL(TD_EINVAL,
-                       "train.backend far: parallel.zero and parallel.backup need memory that the "
-                       "host reads; set train.backend to cpu");
-    if (elastic && (o->backup || o->backup_replay))
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.backup: not on elastic ranks, which wait for nobody who "
-                       "is gone");
-    if (o->verify < 0 || o->verify > 1 || (o->verify > 0 && (o->zero || o->backup)))
-        return TD_FAIL(TD_EINVAL, "train.verify: a share of the micro-batches from 0 to 1, without "
-                                  "parallel.zero and parallel.backup");
-    return TD_OK;
+                       "train.verify: %g is no share of the micro-batches: must be 0 to 1",
+                       o->verify);
+    return td__sync_check(&o->sync, &job, w);
 }
 
 static td_status resolve(td__trainer *t, const td__train_opts *opts)
@@ -63,10 +60,11 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->watch));
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
-    TD_TRY(copy_text(t, &o->compressor));
-    TD_TRY(copy_text(t, &o->backup_replay));
-    TD_TRY(copy_text(t, &o->compress_with.algo));
-    TD_TRY(td__train_check(o, o->comm ? td_comm_size(o->comm) : 1, o->members != NULL));
+    TD_TRY(copy_text(t, &o->sync.compressor));
+    TD_TRY(copy_text(t, &o->sync.backup_replay));
+    TD_TRY(copy_text(t, &o->sync.compress_with.algo));
+    td__sync_world w = td__trainer_world(t);
+    TD_TRY(td__train_check(o, &w));
     if (o->batch < 1)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
@@ -115,9 +113,9 @@ static td_status find_watched(td__trainer *t)
 static td_status make_model(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
-    int threads = o->zero > 1 || t->stage > 1 ? 1
-                  : o->threads                ? o->threads
-                                              : td__threads_per_rank(o->comm);
+    int threads = t->thread_limit ? t->thread_limit
+                  : o->threads    ? o->threads
+                                  : td__threads_per_rank(o->comm);
     int eval_micro_batches = td__micro_batches_default(o->eval_batch);
     int most = o->micro_batches > eval_micro_batches ? o->micro_batches : eval_micro_batches;
     const td_program *p;
@@ -137,7 +135,7 @@ static td_status make_model(td__trainer *t)
     int64_t rows = d && d->count > 0 && d->count < o->batch ? d->count : o->batch;
     t->micro_batch_rows = (rows + o->micro_batches - 1) / o->micro_batches;
     TD_TRY(td__micro_batch_program(t->train_set, t->micro_batch_rows, &p, &t->facts));
-    if (o->zero) {
+    if (o->sync.zero) {
         TD_TRY(td__slices_make(t, p));
     } else if (t->stage) {
         TD_TRY(td__slices_make_none(t, p));
@@ -149,11 +147,9 @@ static td_status make_model(td__trainer *t)
     return find_watched(t);
 }
 
-/* Only the sum in the micro-batch tree is the same for every deal. */
 td_status td__trainer_balance(td__trainer *t)
 {
-    bool none =
-        t->o.even || t->o.compressor || t->o.zero || t->o.backup || td__trainer_ranks(t) < 2;
+    bool none = t->o.even || !td__trainer_traits(t).any_partition || td__trainer_ranks(t) < 2;
     td__balance_destroy(t->balance);
     t->balance = NULL;
     return none ? TD_OK : td__balance_create(t->o.micro_batches, td__trainer_ranks(t), &t->balance);
@@ -169,7 +165,7 @@ td__loader_opts td__trainer_loader_opts(td__trainer *t)
                              .prefetch = o->prefetch,
                              .threads = o->data_threads,
                              .rows = td__train_rows,
-                             .pick = o->zero > 1 ? td__slices_rows : NULL,
+                             .pick = td__trainer_traits(t).rows ? td__train_pick : NULL,
                              .rows_user = t};
 }
 
@@ -216,18 +212,25 @@ static td_status make_schedule(td__trainer *t)
     return td_schedule_create(&s, &t->schedule);
 }
 
+static td_status resolve_sync(td__trainer *t)
+{
+    td__sync_world w = td__trainer_world(t), several = w;
+    td__sync_job job = job_of(&t->o);
+    TD_TRY(td__sync_resolve(&t->o.sync, &job, &w, &t->o.optim));
+    several.ranks = w.elastic && w.ranks == 1 ? 2 : w.ranks; /* where there will be */
+    t->thread_limit = td__sync_traits_of(&t->o.sync, &several).threads;
+    return TD_OK;
+}
+
 static td_status make(td__trainer *t, const td__train_opts *opts)
 {
     TD_TRY(td__arena_create(&t->arena));
     TD_TRY(resolve(t, opts));
     const td__train_opts resolved = t->o; /* what follows depends on the number of ranks */
-    t->compressor = t->o.compressor;
-    t->compressor_momentum = t->o.optim.momentum > 0;
-    TD_TRY(td__compress_resolve(&t->o, td__trainer_ranks(t)));
-    TD_TRY(td__slices_resolve(&t->o, &t->stage));
+    TD_TRY(resolve_sync(t));
+    td__slices_resolve(&t->o, &t->stage);
     TD_TRY(make_model(t));
     TD_TRY(make_data(t));
-    t->o.compress_with.warmup_steps = td__compress_warmup(&t->o, t->total_steps);
     TD_TRY(make_schedule(t));
     t->state = (td__train_state){
         .seed = t->o.seed, .best = (double)NAN, .schedule = td_schedule_get_state(t->schedule)};
@@ -264,8 +267,7 @@ void td__trainer_destroy(td__trainer *t)
     td__best_replica_drop(t);
     td__rank_stats_destroy(t->stats);
     td__span_log_destroy(t->spans);
-    td__backup_run_destroy(t);
-    td__step_engine_destroy(t->engine);
+    td__sync_destroy(t->sync);
     td__loader_destroy(t->loader);
     td__balance_destroy(t->balance); /* whose bounds the engine and the loader's threads use */
     td__verify_destroy(t->verify);
@@ -280,7 +282,6 @@ void td__trainer_destroy(td__trainer *t)
     td__micro_batch_set_destroy(t->predict_set);
     td_params_destroy(t->params);
     td__pool_destroy(t->pool);
-    td__free(t->dropped);
     td__arena_destroy(t->arena);
     td__free(t);
 }

@@ -13,7 +13,7 @@
 
 #include "coll/members.h"
 #include "data/data.h"
-#include "parallel/compressor.h"
+#include "parallel/sync.h"
 #include "tandem/coll.h"
 #include "tandem/optim.h"
 #include "tandem/program.h"
@@ -73,28 +73,9 @@ typedef struct td__train_opts {
      * the same options, except for checkpoints, observers and resuming, which are rank 0's; a call
      * that fails aborts the comm. The result has the same bits for any number of ranks. */
     td_comm *comm;
-    /* What ranks hold in slices (parallel/zero.h): 0 nothing, 1 the optimizer's state, 2 gradients
-     * too, 3 params too. The result has the same bits. */
-    int zero;
-    size_t bucket_nbytes; /* of gradients reduced at once between hosts; 0: the default */
-    int in_flight;    /* micro-batches side by side on a thread, between hosts; 0: the default */
-    bool update_late; /* see step.h, Recovery */
-    double verify;    /* share of micro-batches that are run twice (verify.h); 0: none */
-    bool even;        /* all ranks have the same share of the micro-batches, slow ones too */
-    /* How gradients of ranks become one: a name of parallel/compressors.def with its options
-     * (momentum and so on are the optimizer's where the compressor takes them: compress.h); NULL:
-     * in the micro-batch tree. The result then depends on the number of ranks. One rank has nothing
-     * to reduce. */
-    const char *compressor;
-    td__compressor_opts compress_with;
-    /* Backup workers (parallel/backup.h): so many ranks may be late in each step without holding it
-     * up; the result then depends on who was. replay: a metrics.jsonl, to count as there. */
-    int backup;
-    const char *backup_replay;
-    /* (optional) Of backup workers, before a rank other than 0 hands in its share: where tests make
-     * it late. */
-    void (*before_share)(void *user, int rank, uint64_t step);
-    void *before_share_user;
+    td__sync_config sync; /* how their work becomes common progress (parallel/sync.h) */
+    double verify;        /* share of micro-batches that are run twice (verify.h); 0: none */
+    bool even;            /* all ranks have the same share of the micro-batches, slow ones too */
     /* Elastic (train/elastic.h): the world is that of members, generation after generation, rather
      * than comm's; all three are borrowed. checkpoint_dir is the same on all ranks, of whom only
      * rank 0 uses it; `lead` (NULL: nothing) is told when that is this one. */
@@ -104,13 +85,8 @@ typedef struct td__train_opts {
     bool test;          /* also evaluate the test part at the end, and tell it */
 } td__train_opts;
 
-/* What does not go together, before any rank is started. */
-TD_NODISCARD td_status td__train_check(const td__train_opts *o, int ranks, bool elastic);
-/* Can so many ranks have o's backup workers? */
-TD_NODISCARD td_status td__backup_check(const td__train_opts *o, int ranks);
-/* Rank 0: is backup_replay, if there is one, a record of a run on so many ranks? */
-TD_NODISCARD td_status td__backup_check_replay(const td__train_opts *o, int ranks);
-
+/* What does not go together, before any rank is started, and where they are there (w->starts). */
+TD_NODISCARD td_status td__train_check(const td__train_opts *o, const td__sync_world *w);
 /* Builds programs, params, optimizer, loaders; nothing runs yet. All arguments but opts (copied)
  * are borrowed. */
 TD_NODISCARD td_status td__trainer_create(const td__train_opts *opts, const td__model *model,

@@ -8,12 +8,12 @@
 #include "tandem/coll.h"
 #include "train/balance.h"
 #include "checkpoint/checkpoint.h"
-#include "train/lockstep.h"
+#include "parallel/lockstep.h"
 #include "run/event_log.h"
 #include "run/rank_stats.h"
 #include "step/micro_batches.h"
 #include "parallel/reshard.h"
-#include "train/step.h"
+#include "parallel/sync.h"
 #include "train/trainer.h"
 #include "train/verify.h"
 
@@ -27,14 +27,12 @@ enum { TD__MAX_OBSERVERS = 16 };
                 TD_TRY((t)->observers[i_]->method((t)->observers[i_], (event))); \
     } while (0)
 
-typedef struct td__backup_run td__backup_run;
 typedef struct td__best_replica td__best_replica;
 
 struct td__trainer {
-    td__train_opts o;         /* resolved; texts are in the arena */
-    const char *compressor;   /* of the job, also where one rank has no use for it, */
-    bool compressor_momentum; /* and would take the momentum over from the optimizer */
-    const char *agreement;    /* what all ranks must have in common (agree.c) */
+    td__train_opts o;      /* resolved; texts are in the arena */
+    const char *agreement; /* what all ranks must have in common (agree.c) */
+    int thread_limit;      /* of the rule on several ranks; 0: none */
     td__arena *arena;
     td__model model;
     td__data *data;
@@ -47,8 +45,8 @@ struct td__trainer {
     td__lockstep *eval_walk; /* stage 3: evaluation, made when needed */
     td_optimizer *optimizer;
     td_schedule *schedule;
-    td__step_engine *engine;
-    td__step_say say;                  /* of this rank, in the step under way */
+    td__sync *sync;   /* the rule of this run, or generation; NULL: none is under way */
+    td__step_say say; /* of this rank, in the step under way */
     _Atomic(td__micro_batch_set *) at; /* whose nodes are being run; NULL: nobody's */
     td__verify *verify;                /* NULL: nothing is run twice */
     td__balance *balance;              /* NULL: micro-batches are dealt out evenly */
@@ -62,9 +60,7 @@ struct td__trainer {
 
     /* The run. */
     td__rank_stats *stats;
-    td__span_log *spans;    /* NULL: not traced */
-    td__backup_run *backup; /* NULL: nobody may be late */
-    uint64_t *dropped;      /* (ranks) with backup workers: shares that were late */
+    td__span_log *spans; /* NULL: not traced */
     td__train_state state;
     td__checkpointer *checkpointer;
     const atomic_int *stop;
@@ -87,7 +83,7 @@ struct td__trainer {
     /* Elastic runs. */
     td__event_log event_log;
     td__eval_result test;
-    int stage; /* parallel.zero of the job: o.zero is that of the generation, 0 on one rank */
+    int stage; /* parallel.zero of the job: o.sync.zero is that of the generation, 0 on one rank */
     td__holding holding; /* of slices that params and optimizer hold; size 0: none */
     td__holding
         old_holding[TD__MOST_HOLDINGS - 1]; /* held too until all ranks have the new ones: */
@@ -122,31 +118,26 @@ TD_NODISCARD td_status td__train_batches(td__trainer *t, td__step_event *e, int6
 /* train_loop.c: if the run is traced: from begin_ns until now, in the step under way. */
 void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns);
 
-/* backup_run.c: training with backup workers. */
-bool td__backup_wanted(const td__trainer *t);
-TD_NODISCARD td_status td__backup_run_create(td__trainer *t); /* collective */
-void td__backup_run_destroy(td__trainer *t);
-void td__backup_run_failed(td__trainer *t, const char *why); /* let nobody wait; NULL is allowed */
-/* Rank 0, before and instead of td__step_end. */
-TD_NODISCARD td_status td__backup_step_begin(td__trainer *t);
-TD_NODISCARD td_status td__backup_step_end(td__trainer *t, int64_t first, int64_t end, double lr,
-                                           td__step_event *e, td__step_result *r);
-TD_NODISCARD td_status td__backup_run_end(td__trainer *t, td__train_result *out);
-/* The others: work until rank 0 says that it is over. */
-TD_NODISCARD td_status td__backup_follow(td__trainer *t);
-/* What rank 0 has come to, to all. Collective. */
-TD_NODISCARD td_status td__backup_result(td__trainer *t, td__train_result *out);
+/* serve.c: what the trainer does for a sync rule; the result of rank 0, where it has led, to all.
+ * Collective. */
+td__sync_host td__train_host(td__trainer *t);
+TD_NODISCARD td_status td__train_share_result(td__trainer *t, td__train_result *out);
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
 int td__trainer_ranks(const td__trainer *t);
+/* Where the sync rule runs, and what it asks for there. */
+td__sync_world td__trainer_world(const td__trainer *t);
+td__sync_traits td__trainer_traits(const td__trainer *t);
 int td__threads_per_rank(const td_comm *comm); /* that a rank has for itself; at least 1 */
 /* Who has which micro-batches, to begin with. While there is no loader. */
 TD_NODISCARD td_status td__trainer_balance(td__trainer *t);
 td__loader_opts td__trainer_loader_opts(td__trainer *t);
 /* The loader, anew: the rows that this rank reads have changed, and its threads ask for them. */
 TD_NODISCARD td_status td__trainer_loader(td__trainer *t);
-/* A td__loader_rows: the rows of this rank's micro-batches. */
+/* A td__loader_rows: the rows of this rank's micro-batches; a td__loader_pick, where a rule deals
+ * them out itself. */
 td__row_range td__train_rows(const void *user, int64_t index, int64_t rows);
+int64_t td__train_pick(const void *user, int64_t index, int64_t rows, int64_t *out);
 /* agree.c: t->agreement, all that ranks must have in common, of the resolved options. */
 TD_NODISCARD td_status td__agreement_make(td__trainer *t, const td__train_opts *o);
 uint32_t td__agreement_crc(const td__trainer *t);
@@ -163,7 +154,7 @@ TD_NODISCARD td_status td__train_elastic(td__trainer *t, td__train_result *out);
 /* catch_up.c: all ranks of the generation have the state of who is furthest. Collective. */
 TD_NODISCARD td_status td__catch_up(td__trainer *t);
 /* train_loop.c: its parts, for a run of generations. */
-TD_NODISCARD td_status td__train_engine(td__trainer *t); /* made, if there is none */
+TD_NODISCARD td_status td__train_sync(td__trainer *t); /* t->sync is made, if there is none */
 TD_NODISCARD td_status td__train_tell_begin(td__trainer *t);
 /* A checkpoint of where the run is; one that is done, told to observers. */
 TD_NODISCARD td_status td__train_save(td__trainer *t, bool best);
@@ -181,7 +172,7 @@ TD_NODISCARD td_status td__train_steps(td__trainer *t);
 bool td__train_over(const td__trainer *t);
 /* train_end.c: the last checkpoint, the digest, the test part, and what observers are told. */
 TD_NODISCARD td_status td__train_finish(td__trainer *t, td__train_result *out);
-/* The same of a rank that has followed rank 0 with backup workers. */
+/* The same of a rank that has served a leader. */
 TD_NODISCARD td_status td__train_follow_end(td__trainer *t, td__train_result *out);
 /* generation.c: what a generation does once ranks agree on the state; *over: the run is. */
 TD_NODISCARD td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over);

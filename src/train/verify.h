@@ -20,7 +20,7 @@
 #include "tandem/coll.h"
 #include "fault/faults.h"
 #include "step/micro_batches.h"
-#include "train/step.h"
+#include "step/step.h"
 
 typedef struct td__verify_opts {
     double share;      /* of all micro-batches: 0 to 1 */

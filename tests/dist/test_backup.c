@@ -124,8 +124,8 @@ static td_status run_rank(run *u, td_comm *comm, int rank, td__train_result *out
     bool found;
 
     o.comm = comm;
-    o.before_share = make_late;
-    o.before_share_user = u;
+    o.sync.before_share = make_late;
+    o.sync.before_share_user = u;
     if (rank)
         o.checkpoint_dir = NULL;
     td_status st = td__trainer_create(&o, &model, u->data, &t);
@@ -167,10 +167,10 @@ static void body(ranks_ctx *r)
 static void make_kernels(run *u)
 {
     td__train_result got;
-    int backup = u->opts.backup;
-    u->opts.backup = 0;
+    int backup = u->opts.sync.backup;
+    u->opts.sync.backup = 0;
     CHECK_OK(run_rank(u, NULL, 0, &got));
-    u->opts.backup = backup;
+    u->opts.sync.backup = backup;
 }
 
 static void start(run *u, const train_model *m, int accumulate)
@@ -185,7 +185,7 @@ static void start(run *u, const train_model *m, int accumulate)
                                .seed = 7,
                                .precision = m->precision,
                                .optim = {.name = m->optimizer, .lr = 0.02, .clip_norm = 0.7},
-                               .backup = 1,
+                               .sync.backup = 1,
                                .checkpoint_every = -1};
     pthread_mutex_init(&u->lock, NULL);
     pthread_cond_init(&u->stepped, NULL);
@@ -251,7 +251,7 @@ TEST(a_run_is_replayed_from_its_metrics)
             char digest[65], path[512];
             bool counted[MOST_STEPS][MOST_RANKS];
             start(&u, &TRAIN_MODELS[(ranks + b) % N_TRAIN_MODELS], 1);
-            u.opts.backup = b;
+            u.opts.sync.backup = b;
             u.dir = check_tmpdir();
             again(&u, ranks, "inproc");
             snprintf(digest, sizeof digest, "%s", u.got.digest);
@@ -260,7 +260,7 @@ TEST(a_run_is_replayed_from_its_metrics)
             for (uint64_t s = 1; s <= u.got.step; s++)
                 CHECK(u.n_counted[s] == ranks - b, "step %d: %d of %d", (int)s, u.n_counted[s],
                       ranks - b);
-            u.opts.backup_replay = path;
+            u.opts.sync.backup_replay = path;
             u.dir = NULL;
             again(&u, ranks, ranks % 2 ? "shm" : "tcp");
             CHECK(memcmp(counted, u.counted, sizeof counted) == 0, "other ranks count");
@@ -277,10 +277,10 @@ TEST(all_that_counts_is_the_mean)
     td__train_result want;
     start(&u, &TRAIN_MODELS[0], 1);
     u.opts.micro_batches = 4;
-    u.opts.backup = 0;
+    u.opts.sync.backup = 0;
     u.opts.epochs = 1;
     CHECK_OK(run_rank(&u, NULL, 0, &want));
-    u.opts.backup = 1;
+    u.opts.sync.backup = 1;
     again(&u, 5, "inproc");
     CHECK_EQ_INT(u.got.step, want.step);
     CHECK(fabs(u.got.train_loss - want.train_loss) < 1e-4 * fabs(want.train_loss) &&
@@ -329,10 +329,10 @@ TEST(what_cannot_be)
     run u;
     start(&u, &TRAIN_MODELS[0], 1);
     u.want = TD_EINVAL;
-    u.opts.backup = 3;
+    u.opts.sync.backup = 3;
     again(&u, 3, "inproc");
-    u.opts.backup = 1;
-    u.opts.compressor = "allreduce";
+    u.opts.sync.backup = 1;
+    u.opts.sync.compressor = "allreduce";
     again(&u, 3, "inproc");
     finish(&u);
 }
@@ -347,8 +347,8 @@ TEST(replays_of_other_files)
     for (int i = 0; i < 4; i++) {
         run u;
         start(&u, &TRAIN_MODELS[0], 1);
-        u.opts.backup_replay = check_path("metrics.jsonl");
-        check_write_file(u.opts.backup_replay, TEXTS[i], strlen(TEXTS[i]));
+        u.opts.sync.backup_replay = check_path("metrics.jsonl");
+        check_write_file(u.opts.sync.backup_replay, TEXTS[i], strlen(TEXTS[i]));
         ranks_run(3, NULL, refused_body, &u);
         finish(&u);
     }

@@ -15,7 +15,7 @@
 #include "tandem/ops.h"
 #include "tandem/tandem.h"
 #include "checkpoint/checkpoint.h"
-#include "train/step.h"
+#include "parallel/sync.h"
 #include "train/trainer.h"
 
 /* Races and bad memory show on few ranks as well as on many. */
@@ -127,8 +127,8 @@ static void engine_goes_body(ranks_ctx *r)
     td_status st = step_rig_make(c, r->comm, &rig);
     if (!st)
         st = step_rig_run(c, r->rank, &rig, &loss);
-    td__step_engine_destroy(rig.e);
-    rig.e = NULL;
+    td__sync_destroy(rig.sync);
+    rig.sync = NULL;
     if (!st) {
         td_runner *runner = td__micro_batch_any_runner(rig.set);
         grads = td_runner_grads(runner, NULL);
@@ -367,7 +367,7 @@ TEST(runs_that_are_not_reproducible)
     u.opts.nondeterministic = true;
     for (int i = 0; i < (int)(sizeof ALGOS / sizeof *ALGOS); i++) {
         u.opts.threads = 1 + i % 2;
-        u.opts.bucket_nbytes = i ? 1000 : 0;
+        u.opts.sync.bucket_nbytes = i ? 1000 : 0;
         ranks_opts o = {.transport = "tcp", .comm = {.algo = ALGOS[i]}};
         ranks_run(2 + i, &o, loose_body, &u);
         o.transport = "shm";
@@ -444,8 +444,7 @@ static void spoilt_body(ranks_ctx *r)
     snprintf(text, sizeof text, "%s", td_last_error());
     if (st && r->rank == s->bad_rank)
         td_comm_abort(r->comm, text); /* as the trainer does; buckets do it by themselves */
-    if (p.e)
-        td__step_abandon(p.e);
+    td__sync_abandon(p.sync, text);
     step_rig_drop(&p);
     RANK_CHECK(r, st == (r->rank == s->bad_rank ? TD_EINVAL : TD_EPEER) && strstr(text, "the loss"),
                "%s: %s", td_status_name(st), text);
@@ -492,10 +491,10 @@ static void differ_body(ranks_ctx *r)
     if (r->rank == 1) {
         const difference *d = all->d;
         u.opts.job_digest = d->digest ? d->digest : "cd";
-        u.opts.compressor = d->compressor;
-        u.opts.zero = d->zero;
+        u.opts.sync.compressor = d->compressor;
+        u.opts.sync.zero = d->zero;
         u.opts.steps = d->steps;
-        u.opts.bucket_nbytes = d->bucket_nbytes;
+        u.opts.sync.bucket_nbytes = d->bucket_nbytes;
         u.opts.verify = d->verify;
         u.opts.even = d->even;
         if (d->beta1 != 0)

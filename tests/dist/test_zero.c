@@ -12,7 +12,7 @@
 #include "support/step_rig.h"
 #include "tandem/ops.h"
 #include "tandem/tandem.h"
-#include "train/step.h"
+#include "parallel/sync.h"
 #include "train/trainer.h"
 
 /* Tensors of many chunks, so that slices cut them. */
@@ -225,10 +225,11 @@ static void run_body(ranks_ctx *r)
     RANK_OK(r, run_trainer(u, r->comm, r->rank, &got));
     if (!u->want.digest[0])
         return;
-    RANK_CHECK(r, strcmp(got.digest, u->want.digest) == 0, "stage %d: other weights", u->opts.zero);
+    RANK_CHECK(r, strcmp(got.digest, u->want.digest) == 0, "stage %d: other weights",
+               u->opts.sync.zero);
     RANK_CHECK(r, got.best == u->want.best && got.train_loss == u->want.train_loss,
-               "stage %d: best %a, not %a; loss %a, not %a", u->opts.zero, got.best, u->want.best,
-               got.train_loss, u->want.train_loss);
+               "stage %d: best %a, not %a; loss %a, not %a", u->opts.sync.zero, got.best,
+               u->want.best, got.train_loss, u->want.train_loss);
 }
 
 static running new_run(void)
@@ -240,7 +241,7 @@ static running new_run(void)
                           .eval_batch = 20,
                           .valid_every = 4,
                           .seed = 7,
-                          .bucket_nbytes = 128,
+                          .sync.bucket_nbytes = 128,
                           .optim = {.name = "adam", .lr = 0.02, .clip_norm = 0.7},
                           .checkpoint_every = -1}};
     td__data_opts d = {.source = "spirals", .source_opts = {.count = 120, .seed = 4}, .seed = 4};
@@ -257,11 +258,11 @@ TEST(runs_go_on_at_another_stage)
     for (int from = 0; from <= 3; from++)
         for (int to = 0; to <= 3; to++) {
             u.opts.checkpoint_dir = check_tmpdir();
-            u.opts.zero = from;
+            u.opts.sync.zero = from;
             u.want = (td__train_result){.digest = ""};
             u.stop_after = 5;
             ranks_run(2 + (from + to) % 3, NULL, run_body, &u);
-            u.opts.zero = to;
+            u.opts.sync.zero = to;
             u.want = want;
             u.stop_after = 0;
             ranks_run(1 + (from + 2 * to) % 4, NULL, run_body, &u);
@@ -283,8 +284,9 @@ TEST(a_rank_that_fails_ends_all)
 {
     running u = new_run();
     u.fail_at = 3;
-    for (u.opts.zero = 1; u.opts.zero <= 3; u.opts.zero++)
-        ranks_run(3, u.opts.zero == 2 ? &(ranks_opts){.transport = "tcp"} : NULL, fail_body, &u);
+    for (u.opts.sync.zero = 1; u.opts.sync.zero <= 3; u.opts.sync.zero++)
+        ranks_run(3, u.opts.sync.zero == 2 ? &(ranks_opts){.transport = "tcp"} : NULL, fail_body,
+                  &u);
     td__data_close(u.data);
 }
 
@@ -295,14 +297,14 @@ static void refuse_body(ranks_ctx *r)
     u.opts.threads = 2;
     RANK_STATUS(r, run_trainer(&u, r->comm, r->rank, &got), TD_EINVAL);
     u.opts.threads = 1;
-    u.opts.compressor = "bf16";
+    u.opts.sync.compressor = "bf16";
     RANK_STATUS(r, run_trainer(&u, r->comm, r->rank, &got), TD_EINVAL);
 }
 
 TEST(what_does_not_go_together_is_refused)
 {
     running u = new_run();
-    u.opts.zero = 2;
+    u.opts.sync.zero = 2;
     ranks_run(2, NULL, refuse_body, &u);
     td__data_close(u.data);
 }

@@ -61,8 +61,8 @@ static elastic_plan new_plan(int stage, int size)
                               .seed = 7,
                               .test = true,
                               .job_digest = "ab",
-                              .zero = stage,
-                              .bucket_nbytes = 16384,
+                              .sync.zero = stage,
+                              .sync.bucket_nbytes = 16384,
                               .optim = {.name = "adam", .lr = 0.02, .clip_norm = 0.7},
                               .schedule = {.name = "plateau", .patience = -1},
                               .checkpoint_every = 2};
@@ -84,7 +84,7 @@ static void count_lines(void *user, td_log_level level, td_log_part part, const 
 static void expect(const elastic_plan *plan, const elastic_end *end, const elastic_end *want)
 {
     const char *what = plan->faults ? plan->faults : "";
-    int stage = plan->opts.zero;
+    int stage = plan->opts.sync.zero;
     CHECK(!end->failure, "stage %d, %s: %s", stage, what, end->text);
     CHECK(end->finished > 0, "stage %d, %s: nobody finished", stage, what);
     CHECK(strcmp(end->result.digest, want->result.digest) == 0, "stage %d, %s: other weights",
@@ -101,7 +101,7 @@ static void run_in_memory(elastic_plan *plan, elastic_end *end)
     atomic_store(&back, 0);
     elastic_run(plan, end);
     expect(plan, end, &quiet);
-    CHECK(atomic_load(&back) == 0, "stage %d, %s: the run went back", plan->opts.zero,
+    CHECK(atomic_load(&back) == 0, "stage %d, %s: the run went back", plan->opts.sync.zero,
           plan->faults ? plan->faults : "");
     td__data_close(plan->data);
 }

@@ -14,7 +14,7 @@
 #include "support/check.h"
 #include "support/golden.h"
 #include "support/ranks.h"
-#include "train/step.h"
+#include "parallel/sync.h"
 
 enum { ROWS = 16, MICRO_BATCHES = 2, STEPS = 24, BATCHES = 4, SIDE = 12, CLASSES = 10 };
 static const double TOLERANCE = 1e-5;
@@ -54,7 +54,7 @@ typedef struct parts {
     td__micro_batch_set *set;
     td_params *ps;
     td_optimizer *o;
-    td__step_engine *e;
+    td__sync *sync;
 } parts;
 
 static td_status make_parts(size_t k, td_comm *comm, parts *p)
@@ -74,20 +74,22 @@ static td_status make_parts(size_t k, td_comm *comm, parts *p)
     td__micro_batch_set_params(p->set, p->ps);
     TD_TRY(td__micro_batch_set_dataset(p->set, &FIELDS, ROWS / MICRO_BATCHES));
     TD_TRY(td_optimizer_create(&RUNS[k].optim, p->ps, &p->o));
-    td__step_opts e = {.set = p->set,
-                       .pool = p->pool,
-                       .params = p->ps,
-                       .optimizer = p->o,
-                       .program = program,
-                       .micro_batches = MICRO_BATCHES,
-                       .accumulate = 1,
-                       .comm = comm};
-    return td__step_engine_create(&e, &p->e);
+    static const td__sync_config CONFIG = {0};
+    td__sync_ctx x = {.config = &CONFIG,
+                      .comm = comm,
+                      .step = {.set = p->set,
+                               .pool = p->pool,
+                               .params = p->ps,
+                               .optimizer = p->o,
+                               .program = program,
+                               .micro_batches = MICRO_BATCHES,
+                               .accumulate = 1}};
+    return td__sync_create(&x, &p->sync);
 }
 
 static void drop_parts(parts *p)
 {
-    td__step_engine_destroy(p->e);
+    td__sync_destroy(p->sync);
     td_optimizer_destroy(p->o);
     td__micro_batch_set_destroy(p->set);
     td_params_destroy(p->ps);
@@ -106,9 +108,10 @@ static td_status train(parts *p, double lr, double losses[STEPS])
         name[0] = 'y';
         golden_fill(name, CLASSES, y, ROWS);
         td__step_result r;
-        td__step_begin(p->e, (uint32_t)step + 1, 1, ROWS);
-        TD_TRY(td__step_batch(p->e, &batch));
-        TD_TRY(td__step_end(p->e, lr, (td__step_say){0}, &r));
+        td__sync_place at = {.step = (uint64_t)step + 1};
+        TD_TRY(td__sync_begin(p->sync, &at, 1, ROWS));
+        TD_TRY(td__sync_batch(p->sync, &batch));
+        TD_TRY(td__sync_end(p->sync, lr, (td__step_say){0}, &r));
         losses[step] = r.loss;
     }
     return TD_OK;

@@ -55,25 +55,29 @@ td_status step_rig_make(const step_case *c, td_comm *comm, step_rig *rig)
     td__micro_batch_set_params(rig->set, rig->ps);
     TD_TRY(td__micro_batch_set_dataset(rig->set, rig->data, rows));
     TD_TRY(make_optimizer(c, comm, rig));
-    td__step_opts e = {.set = rig->set,
-                       .pool = rig->pool,
-                       .params = rig->ps,
-                       .optimizer = rig->o,
-                       .program = program,
-                       .micro_batches = c->micro_batches,
-                       .accumulate = c->accumulate,
-                       .zero = rig->zero,
-                       .comm = comm,
-                       .bucket_nbytes = c->bucket_nbytes,
-                       .in_flight = c->in_flight,
-                       .update_late = c->late,
-                       .compressor = c->compressor};
-    return td__step_engine_create(&e, &rig->e);
+    rig->config = (td__sync_config){.zero = rig->zero ? c->stage : 0,
+                                    .bucket_nbytes = c->bucket_nbytes,
+                                    .in_flight = c->in_flight,
+                                    .update_late = c->late,
+                                    .compressor = c->compressor};
+    td__sync_ctx x = {.config = &rig->config,
+                      .comm = comm,
+                      .zero = rig->zero,
+                      .batch = BATCH,
+                      .samples = SAMPLES,
+                      .step = {.set = rig->set,
+                               .pool = rig->pool,
+                               .params = rig->ps,
+                               .optimizer = rig->o,
+                               .program = program,
+                               .micro_batches = c->micro_batches,
+                               .accumulate = c->accumulate}};
+    return td__sync_create(&x, &rig->sync);
 }
 
 void step_rig_drop(step_rig *rig)
 {
-    td__step_engine_destroy(rig->e);
+    td__sync_destroy(rig->sync);
     td_optimizer_destroy(rig->o);
     td__zero_destroy(rig->zero);
     td__micro_batch_set_destroy(rig->set);
@@ -102,15 +106,16 @@ td_status step_rig_run(const step_case *c, int rank, step_rig *rig, double *loss
             td__step_result r;
             if (++step == c->bad_step && rank == c->bad_rank)
                 spoil(rig->ps);
-            td__step_begin(rig->e, step, (int)(end - k), stop - k * BATCH);
+            td__sync_place at = {step, (uint64_t)epoch, k};
+            TD_TRY(td__sync_begin(rig->sync, &at, (int)(end - k), stop - k * BATCH));
             for (int64_t b = k; b < end; b++) {
                 const td__batch *batch;
                 td__loader_seek(rig->loader, (uint64_t)epoch, b);
                 TD_TRY(td__loader_next(rig->loader, &batch));
-                TD_TRY(td__step_batch(rig->e, batch));
+                TD_TRY(td__sync_batch(rig->sync, batch));
             }
-            TD_TRY(td__step_end(rig->e, 0.05, (td__step_say){0}, &r));
-            TD_TRY(td__step_gather(rig->e, &r.times));
+            TD_TRY(td__sync_end(rig->sync, 0.05, (td__step_say){0}, &r));
+            TD_TRY(td__sync_gather(rig->sync, &r.times));
             *losses = *losses * 3 + r.loss;
         }
     return TD_OK;

@@ -7,7 +7,7 @@
 #include "support/ranks.h"
 #include "support/train_models.h"
 #include "tandem/optim.h"
-#include "train/step.h"
+#include "parallel/sync.h"
 
 typedef struct step_case {
     const train_model *m;
@@ -35,7 +35,8 @@ typedef struct step_rig {
     td_params *ps;
     td__zero *zero;
     td_optimizer *o;
-    td__step_engine *e;
+    td__sync_config config;
+    td__sync *sync;
 } step_rig;
 
 /* comm NULL: alone. Destroyed in any case. */

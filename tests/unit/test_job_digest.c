@@ -117,7 +117,7 @@ TEST(old_names_are_the_new_keys)
     td__job *new = parse(NEW, NULL, 0), *old = parse(OLD, NULL, 0);
 
     assert_int_equal(td__job_train(old)->micro_batches, 4);
-    assert_int_equal(td__job_train(old)->in_flight, 2);
+    assert_int_equal(td__job_train(old)->sync.in_flight, 2);
     CHECK_OK(td__job_digest(new, a));
     CHECK_OK(td__job_digest(old, b));
     assert_string_equal(a, b);

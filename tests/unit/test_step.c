@@ -8,7 +8,7 @@
 #include "support/check.h"
 #include "support/train_models.h"
 #include "tandem/alloc.h"
-#include "train/step.h"
+#include "parallel/sync.h"
 
 /* ---- A small training loop over an engine ---------------------------------------------------- */
 
@@ -29,7 +29,7 @@ typedef struct trained {
     td__micro_batch_set *set;
     td_params *ps;
     td_optimizer *o;
-    td__step_engine *e;
+    td__sync *sync;
     const td_program *p;
 } trained;
 
@@ -56,20 +56,22 @@ static trained start(const setup *s)
     td__micro_batch_set_params(t.set, t.ps);
     CHECK_OK(td__micro_batch_set_dataset(t.set, t.data, rows));
     CHECK_OK(td_optimizer_create(&o, t.ps, &t.o));
-    td__step_opts e = {.set = t.set,
-                       .pool = t.pool,
-                       .params = t.ps,
-                       .optimizer = t.o,
-                       .program = t.p,
-                       .micro_batches = s->micro_batches,
-                       .accumulate = s->accumulate};
-    CHECK_OK(td__step_engine_create(&e, &t.e));
+    static const td__sync_config CONFIG = {0};
+    td__sync_ctx x = {.config = &CONFIG,
+                      .step = {.set = t.set,
+                               .pool = t.pool,
+                               .params = t.ps,
+                               .optimizer = t.o,
+                               .program = t.p,
+                               .micro_batches = s->micro_batches,
+                               .accumulate = s->accumulate}};
+    CHECK_OK(td__sync_create(&x, &t.sync));
     return t;
 }
 
 static void stop(trained *t)
 {
-    td__step_engine_destroy(t->e);
+    td__sync_destroy(t->sync);
     td_optimizer_destroy(t->o);
     td__micro_batch_set_destroy(t->set);
     td_params_destroy(t->ps);
@@ -87,14 +89,15 @@ static double one_step(trained *t, const setup *s, uint32_t step, int index)
     int end = index + s->accumulate < batches ? index + s->accumulate : batches;
     for (int k = index; k < end; k++)
         rows += k == batches - 1 ? LAST : BATCH;
-    td__step_begin(t->e, step, end - index, rows);
+    td__sync_place at = {.step = step, .batch = index};
+    CHECK_OK(td__sync_begin(t->sync, &at, end - index, rows));
     for (int k = index; k < end; k++) {
         const td__batch *b;
         td__loader_seek(t->loader, 0, k);
         CHECK_OK(td__loader_next(t->loader, &b));
-        CHECK_OK(td__step_batch(t->e, b));
+        CHECK_OK(td__sync_batch(t->sync, b));
     }
-    CHECK_OK(td__step_end(t->e, 0.05, (td__step_say){0}, &r));
+    CHECK_OK(td__sync_end(t->sync, 0.05, (td__step_say){0}, &r));
     CHECK((r.grad_norm >= 0) == (s->clip_norm > 0), "norm %g", r.grad_norm);
     return r.loss;
 }
@@ -248,10 +251,10 @@ TEST(nothing_leaks)
         setup s = {&TRAIN_MODELS[m], 2, 4, 2, NULL, 0};
         trained t = start(&s);
         const td__batch *b;
-        td__step_begin(t.e, 1, 2, 2 * BATCH);
+        CHECK_OK(td__sync_begin(t.sync, &(td__sync_place){.step = 1}, 2, 2 * BATCH));
         td__loader_seek(t.loader, 0, 0);
         CHECK_OK(td__loader_next(t.loader, &b));
-        CHECK_OK(td__step_batch(t.e, b)); /* and given up */
+        CHECK_OK(td__sync_batch(t.sync, b)); /* and given up */
         stop(&t);
     }
     CHECK_EQ_INT(td_alloc_get_stats().live, before);

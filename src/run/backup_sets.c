@@ -1,6 +1,6 @@
 /* backup_sets.c -- the `counted` of every step in a metrics.jsonl. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/backup_sets.h"
+#include "run/backup_sets.h"
 
 #include <jansson.h>
 #include <string.h>

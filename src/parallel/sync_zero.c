@@ -1,16 +1,34 @@
-/* step_zero.c -- see step_zero.h. */
+/* sync_zero.c -- data parallel on ranks that hold optimizer state, gradients or params in slices
+ * (zero.h).
+ *
+ * Stage 1: ranks run their micro-batches as usual (data_parallel.h) and have partials of whole
+ * gradients; these are brought to the owners after the last batch. Stages 2 and 3: micro-batches
+ * are dealt to the ranks in turn, micro-batch s of a batch to rank s mod n, one at a time, in step
+ * (lockstep.h). So the leaves that arrive at an owner in a round are neighbours in the micro-batch
+ * tree, and what it keeps between rounds is a few partials of its slices. Then, at all stages: the
+ * owner updates its slices; at stages 1 and 2 all ranks get the params.
+ *
+ * The update is in two parts. prepare does everything that needs other ranks, and changes nothing
+ * of the state; apply changes it and needs nobody. Between them ranks exchange the losses: who gets
+ * through this knows that all are prepared. So after a failure either nobody has applied, or all
+ * have, or can still do so: with mirrors, prepared stays true until apply, or the next begin.
+ *
+ * Threads   One, the trainer's; at stage 1 the update is shared among the pool's. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/step_zero.h"
-
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/clock.h"
+#include "optim/optimizer.h"
+#include "parallel/lockstep.h"
 #include "parallel/sparse_gather.h"
+#include "parallel/sync.h"
 
-struct td__step_zero {
+typedef struct zero_rule {
+    td__sync base;
     td__step_opts o;
     td__zero *zero;
     const td__ownership *map;
@@ -31,10 +49,11 @@ struct td__step_zero {
     int64_t rows;
     float weight; /* of the micro-batch that runs */
     atomic_int next;
-    bool prepared; /* nothing is missing for the update */
-};
+    bool prepared;        /* nothing is missing for the update */
+    uint64_t sent_before; /* bytes, in the steps before */
+} zero_rule;
 
-static td_status set_up(td__step_zero *z)
+static td_status set_up(zero_rule *z)
 {
     td_optimizer *o = z->o.optimizer;
     int all = z->o.micro_batches * z->o.accumulate, slots = 1;
@@ -54,38 +73,28 @@ static td_status set_up(td__step_zero *z)
     if (!z->leaves || !z->run || !z->chunks || !z->again || !z->sums)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d micro-batches", all);
     if (td__grad_sparse_count(z->blocks)) {
-        TD_TRY(td__sparse_gather_create(z->o.comm, z->blocks, slots, &z->sparse));
+        TD_TRY(td__sparse_gather_create(z->base.x.comm, z->blocks, slots, &z->sparse));
         TD_TRY(td__grad_pool_like(z->blocks, &z->lists));
     }
     return streams ? td__lockstep_create(z->zero, z->o.set, z->o.params, false, &z->lockstep)
                    : TD_OK;
 }
 
-td_status td__step_zero_create(const td__step_opts *o, td__grad_pool *blocks, td__step_zero **out)
+static td_status create(td__sync *s)
 {
-    *out = NULL;
-    td__step_zero *z = td__calloc(1, sizeof *z);
-    if (!z)
-        return TD_FAIL(TD_ENOMEM, "no memory for the step engine");
-    z->o = *o;
-    z->zero = o->zero;
-    z->map = td__zero_ownership(o->zero);
-    z->blocks = blocks;
-    z->rank = td_comm_rank(o->comm);
-    z->size = td_comm_size(o->comm);
-    td_status st = set_up(z);
-    if (st) {
-        td__step_zero_destroy(z);
-        return st;
-    }
-    *out = z;
-    return TD_OK;
+    zero_rule *z = (zero_rule *)s;
+    z->o = *td__step_opts_of(s->engine);
+    z->zero = s->x.zero;
+    z->map = td__zero_ownership(z->zero);
+    z->blocks = td__step_grads(s->engine);
+    z->rank = td_comm_rank(s->x.comm);
+    z->size = td_comm_size(s->x.comm);
+    return set_up(z);
 }
 
-void td__step_zero_destroy(td__step_zero *z)
+static void destroy(td__sync *s)
 {
-    if (!z)
-        return;
+    zero_rule *z = (zero_rule *)s;
     td__lockstep_destroy(z->lockstep);
     td__sparse_gather_destroy(z->sparse);
     td__grad_pool_destroy(z->lists);
@@ -94,23 +103,25 @@ void td__step_zero_destroy(td__step_zero *z)
     td__free(z->chunks);
     td__free(z->again);
     td__free(z->sums);
-    td__free(z);
 }
 
-void td__step_zero_begin(td__step_zero *z, uint32_t step, int64_t rows)
+static td_status begin(td__sync *s, const td__sync_place *at)
 {
-    z->step = step;
-    z->rows = rows;
+    zero_rule *z = (zero_rule *)s;
+    z->step = (uint32_t)at->step;
+    z->rows = td__step_rows(s->engine);
     z->prepared = false;
+    z->sent_before = td__zero_sent(z->zero);
     td__zero_begin(z->zero);
     if (z->sparse)
         td__sparse_gather_clear(z->sparse);
+    return TD_OK;
 }
 
-/* ---- Stages 2 and 3: micro-batch by micro-batch
- * ---------------------------------------------------------- */
+/* ---- Stages 2 and 3: micro-batch by micro-batch ---------------------------------------------- */
 
-int64_t td__zero_rows(int64_t rows, int micro_batches, int rank, int size, int64_t *out)
+/* Which rows of a batch a rank runs. */
+static int64_t rows_of(int64_t rows, int micro_batches, int rank, int size, int64_t *out)
 {
     int64_t n = 0;
     for (int s = rank; s < micro_batches; s += size)
@@ -121,7 +132,7 @@ int64_t td__zero_rows(int64_t rows, int micro_batches, int rank, int size, int64
     return n;
 }
 
-static int64_t micro_batch_rows(const td__step_zero *z, const td__batch *b, int s)
+static int64_t micro_batch_rows(const zero_rule *z, const td__batch *b, int s)
 {
     return td__micro_batch_begin(b->rows, z->o.micro_batches, s + 1) -
            td__micro_batch_begin(b->rows, z->o.micro_batches, s);
@@ -129,7 +140,7 @@ static int64_t micro_batch_rows(const td__step_zero *z, const td__batch *b, int 
 
 /* Where the rows of this rank's micro-batch s lie: behind those of its micro-batches before, unless
  * the batch has the rows of all ranks. */
-static int64_t row_of(const td__step_zero *z, const td__batch *b, int s)
+static int64_t row_of(const zero_rule *z, const td__batch *b, int s)
 {
     int64_t at = 0;
     if (b->here.end - b->here.begin == b->rows)
@@ -141,13 +152,13 @@ static int64_t row_of(const td__step_zero *z, const td__batch *b, int s)
 
 static td_status reduce(void *user, int bucket, const float *grads)
 {
-    td__step_zero *z = user;
+    zero_rule *z = user;
     td__partial mine = {.weight = z->weight, .dense = (float *)(uintptr_t)grads};
     return td__zero_reduce(z->zero, bucket, &mine, grads ? 1 : 0, z->leaves, z->n_leaves);
 }
 
 /* Row-sparse gradients of the round. */
-static td_status reduce_rows(td__step_zero *z, td_runner *ran)
+static td_status reduce_rows(zero_rule *z, td_runner *ran)
 {
     td__grad_stack local;
     td_status st = TD_OK;
@@ -165,8 +176,9 @@ static td_status reduce_rows(td__step_zero *z, td_runner *ran)
     return st;
 }
 
-td_status td__step_zero_batch(td__step_zero *z, const td__batch *batch, int number, double *losses)
+static td_status run_batch(void *user, const td__batch *batch, int number, double *losses)
 {
+    zero_rule *z = user;
     int micro_batches = z->o.micro_batches;
     td__lockstep_round round = {.batch = batch,
                                 .micro_batches = micro_batches,
@@ -204,7 +216,7 @@ td_status td__step_zero_batch(td__step_zero *z, const td__batch *batch, int numb
 
 /* Has any micro-batch of the sub-tree a row? Only the last batch may have fewer rows than
  * micro-batches. */
-static bool has_rows(const td__step_zero *z, const td__subtree *t, int batches, int64_t last_rows)
+static bool has_rows(const zero_rule *z, const td__subtree *t, int batches, int64_t last_rows)
 {
     int64_t first = (int64_t)(batches - 1) * z->o.micro_batches, begin = t->begin;
     int64_t end = begin + ((int64_t)1 << t->level);
@@ -214,11 +226,15 @@ static bool has_rows(const td__step_zero *z, const td__subtree *t, int batches, 
            last_rows * (begin - first) / z->o.micro_batches;
 }
 
-td_status td__step_zero_sum(td__step_zero *z, const td__grad_stack *local, int batches,
-                            int64_t last_rows)
+/* The partials of all ranks to the owners of slices. */
+static td_status sum_slices(zero_rule *z)
 {
-    int all = batches * z->o.micro_batches;
+    td__step_engine *e = z->base.engine;
+    int batches = td__step_batches(e), all = batches * z->o.micro_batches;
+    int64_t last_rows = td__step_last_rows(e);
 
+    TD_TRY(td__step_join(e, NULL, NULL));
+    const td__grad_stack *local = td__step_partials(e);
     z->n_leaves = 0;
     for (int r = 0; r < z->size; r++) {
         td__subtree trees[64];
@@ -240,23 +256,23 @@ td_status td__step_zero_sum(td__step_zero *z, const td__grad_stack *local, int b
 
 /* ---- The update ------------------------------------------------------------------------------ */
 
-static size_t own_begin(const td__step_zero *z, int b)
+static size_t own_begin(const zero_rule *z, int b)
 {
     return td__shards_of(z->map, b)[z->rank];
 }
 
-static size_t own_count(const td__step_zero *z, int b)
+static size_t own_count(const zero_rule *z, int b)
 {
     return td__shard_count(z->map, b, z->rank);
 }
 
 /* Numbers by chunk, of which each rank has those of its slices and 0 elsewhere. */
-static td_status exchange_chunks(td__step_zero *z, size_t n)
+static td_status exchange_chunks(zero_rule *z, size_t n)
 {
-    return td_allreduce(z->o.comm, z->chunks, z->chunks, n, TD_F64, TD_REDUCE_SUM, NULL);
+    return td_allreduce(z->base.x.comm, z->chunks, z->chunks, n, TD_F64, TD_REDUCE_SUM, NULL);
 }
 
-static td_status clip(td__step_zero *z, double *scale)
+static td_status clip(zero_rule *z, double *scale)
 {
     td__tree_sum sum = {.n = 0};
 
@@ -275,23 +291,23 @@ static td_status clip(td__step_zero *z, double *scale)
 }
 
 /* Slices of bucket b of another rank, which this one mirrors. */
-static size_t mirror_begin(const td__step_zero *z, int b)
+static size_t mirror_begin(const zero_rule *z, int b)
 {
     return td__shards_of(z->map, b)[td__zero_mirror(z->zero)];
 }
 
-static size_t mirror_count(const td__step_zero *z, int b)
+static size_t mirror_count(const zero_rule *z, int b)
 {
     return td__shard_count(z->map, b, td__zero_mirror(z->zero));
 }
 
-static bool mirrors(const td__step_zero *z)
+static bool mirrors(const zero_rule *z)
 {
     return td__zero_mirror(z->zero) >= 0;
 }
 
 /* What lamb and lars need to know of whole tensors. With mirrors no state may change yet. */
-static td_status find_rates(td__step_zero *z)
+static td_status find_rates(zero_rule *z)
 {
     if (td__optim_sliceable(z->o.optimizer))
         return TD_OK;
@@ -305,7 +321,7 @@ static td_status find_rates(td__step_zero *z)
 }
 
 /* Statistics of running averages, of which every rank has all: to where a runner folds them in. */
-static td_status gather_statistics(td__step_zero *z)
+static td_status gather_statistics(zero_rule *z)
 {
     float *grads = td_runner_grads(td__micro_batch_any_runner(z->o.set), NULL);
     for (int b = z->map->params; b < z->map->n; b++)
@@ -313,7 +329,7 @@ static td_status gather_statistics(td__step_zero *z)
     return TD_OK;
 }
 
-td_status td__step_zero_prepare(td__step_zero *z, double lr)
+static td_status prepare(zero_rule *z, double lr)
 {
     td_optimizer *o = z->o.optimizer;
     uint64_t steps = td_optimizer_steps(o);
@@ -334,13 +350,14 @@ td_status td__step_zero_prepare(td__step_zero *z, double lr)
     return TD_OK;
 }
 
-bool td__step_zero_prepared(const td__step_zero *z)
+static bool prepared(const td__sync *s)
 {
+    const zero_rule *z = (const zero_rule *)s;
     return z->prepared && mirrors(z);
 }
 
 /* The sums of find_rates, for their effect on the states. */
-static void keep_moments(td__step_zero *z)
+static void keep_moments(zero_rule *z)
 {
     if (td__optim_sliceable(z->o.optimizer) || !mirrors(z))
         return;
@@ -353,9 +370,9 @@ static void keep_moments(td__step_zero *z)
 }
 
 /* Bucket b of the own slices, or, after all of them, of the mirrored ones. */
-static td_status apply(void *user, int thread)
+static td_status apply_slices(void *user, int thread)
 {
-    td__step_zero *z = user;
+    zero_rule *z = user;
     int own = z->map->params, all = mirrors(z) ? 2 * own : own;
     (void)thread;
     for (int k; (k = atomic_fetch_add(&z->next, 1)) < all;) {
@@ -369,7 +386,7 @@ static td_status apply(void *user, int thread)
     return TD_OK;
 }
 
-td_status td__step_zero_apply(td__step_zero *z)
+static td_status apply(zero_rule *z)
 {
     td_optimizer *o = z->o.optimizer;
 
@@ -378,7 +395,7 @@ td_status td__step_zero_apply(td__step_zero *z)
     td_optimizer_set_steps(o, td_optimizer_steps(o) + 1);
     keep_moments(z);
     atomic_store(&z->next, 0);
-    TD_TRY(td__pool_run(z->o.pool, apply, z));
+    TD_TRY(td__pool_run(z->o.pool, apply_slices, z));
     for (int k = 0; k < td__grad_sparse_count(z->blocks); k++) {
         td_sparse_grad sg = td__sparse_gather_sum(z->sparse, k);
         td__optim_apply_rows(o, &sg);
@@ -387,11 +404,103 @@ td_status td__step_zero_apply(td__step_zero *z)
     return td__optim_end(o);
 }
 
-td_status td__step_zero_gather(td__step_zero *z)
+static void note_sent(zero_rule *z)
 {
-    if (td__zero_stage(z->zero) == 3)
-        return TD_OK;
-    TD_TRY(td__zero_gather_all(z->zero));
-    td_params_touch(z->o.params);
+    td__step_times *times = td__step_times_of(z->base.engine);
+    times->sent_nbytes = times->plain_nbytes = td__zero_sent(z->zero) - z->sent_before;
+}
+
+static td_status step(td__sync *s, double lr, td__step_result *out)
+{
+    zero_rule *z = (zero_rule *)s;
+    if (td__zero_stage(z->zero) == 1) /* else gradients have left already */
+        TD_TRY(sum_slices(z));
+    TD_TRY(prepare(z, lr));
+    TD_TRY(td__sync_sum_numbers(s)); /* last: who has them knows that all ranks are prepared */
+    uint64_t begin_ns = td__clock_ns();
+    TD_TRY(apply(z));
+    td__step_updated(s->engine, begin_ns);
+    note_sent(z);
+    td__step_done(s->engine, out);
     return TD_OK;
 }
+
+static td_status forward(td__sync *s)
+{
+    return apply((zero_rule *)s);
+}
+
+static td_status gather(td__sync *s)
+{
+    zero_rule *z = (zero_rule *)s;
+    if (td__zero_stage(z->zero) < 3) {
+        TD_TRY(td__zero_gather_all(z->zero));
+        td_params_touch(z->o.params);
+    }
+    note_sent(z);
+    return TD_OK;
+}
+
+/* ---- The rule -------------------------------------------------------------------------------- */
+
+static td_status batch(td__sync *s, const td__batch *b)
+{
+    bool streams = ((zero_rule *)s)->lockstep;
+    return streams ? td__step_batch_by(s->engine, b, run_batch, s) : td__step_batch(s->engine, b);
+}
+
+static bool asked(const td__sync_config *c)
+{
+    return c->zero != 0;
+}
+
+static bool fits(const td__sync_config *c, const td__sync_world *w)
+{
+    return c->zero && w->ranks > 1;
+}
+
+static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
+{
+    if (c->zero < 1 || c->zero >= TD__ZERO_STAGES)
+        return TD_FAIL(TD_EINVAL, "parallel.zero is %d: must be 0 to 3", c->zero);
+    if (c->compressor)
+        return TD_FAIL(TD_EINVAL, "parallel.zero %d: gradients cannot be reduced by '%s' as well",
+                       c->zero, c->compressor);
+    if (c->zero > 1 && j->threads > 1 && (w->ranks > 1 || w->elastic))
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.zero %d: ranks run one compute thread each, not %d; start more "
+                       "ranks instead",
+                       c->zero, j->threads);
+    TD_TRY(td__sync_needs_host(j, "parallel.zero"));
+    if (j->verify > 0)
+        return TD_FAIL(TD_EINVAL, "train.verify: does not go with parallel.zero");
+    return TD_OK;
+}
+
+static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
+{
+    bool streams = c->zero > 1;
+    (void)w;
+    out->no_partials = streams;
+    out->threads = streams ? 1 : 0;
+    out->rows = streams ? rows_of : NULL;
+}
+
+const td__sync_ops td__sync_zero = {
+    .name = "zero",
+    .help = "data parallel, state held in slices (parallel.zero)",
+    .promise = "the bits of one rank",
+    .size = sizeof(zero_rule),
+    .asked = asked,
+    .fits = fits,
+    .check = check,
+    .traits = traits,
+    .create = create,
+    .destroy = destroy,
+    .begin = begin,
+    .batch = batch,
+    .step = step,
+    .gather = gather,
+    .prepared = prepared,
+    .forward = forward,
+};

@@ -1,5 +1,5 @@
-/* step_shares.c -- steps whose sum over ranks is the caller's affair: this rank's share is given to
- * it, and shares of others come from it. */
+/* step_shares.c -- steps whose sum over ranks a rule makes from whole gradients: it is given this
+ * rank's share, and brings those of others. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdatomic.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "optim/optimizer.h"
-#include "train/step_impl.h"
+#include "step/step_impl.h"
 
 size_t td__step_floats(const td__step_engine *e)
 {
@@ -119,7 +119,7 @@ td_status td__step_apply(td__step_engine *e, int64_t own_rows, const td__grad_sh
         rows += others[i].rows;
         loss += others[i].loss;
     }
-    TD_ASSERT(rows > 0 && n < e->size, "%lld rows of %d shares", (long long)rows, n + 1);
+    TD_ASSERT(rows > 0 && n < e->o.size, "%lld rows of %d shares", (long long)rows, n + 1);
     double scale = (double)e->rows / (double)rows;
     TD_TRY(hold_own(e, &own));
     e->n_ops = 0;
@@ -130,9 +130,7 @@ td_status td__step_apply(td__step_engine *e, int64_t own_rows, const td__grad_sh
             (td__blend_op){own->dense, others[i].grads, i ? 1 : (float)scale, (float)scale};
     TD_TRY(td__step_in_parts(e, blend_ops));
     TD_TRY(merge_lists(e, own, others, n, (float)scale));
-    e->sum.n_ops = 0; /* all is blended */
-    e->grads = own->dense;
-    TD_TRY(td__step_update(e, lr));
+    TD_TRY(td__step_update_with(e, lr, own->dense));
     td__grad_clear(e->blocks, &e->total);
     e->times.update = td__step_seconds_since(begin);
     *out = (td__step_result){.loss = loss * scale, .times = e->times};

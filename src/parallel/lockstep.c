@@ -1,6 +1,6 @@
 /* lockstep.c -- see lockstep.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/lockstep.h"
+#include "parallel/lockstep.h"
 
 #include "base/alloc.h"
 #include "base/fail.h"

@@ -9,8 +9,8 @@
  *
  * Threads   One: the trainer's. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_TRAIN_LOCKSTEP_H
-#define TD_TRAIN_LOCKSTEP_H
+#ifndef TD_PARALLEL_LOCKSTEP_H
+#define TD_PARALLEL_LOCKSTEP_H
 
 #include "parallel/zero.h"
 #include "step/micro_batches.h"

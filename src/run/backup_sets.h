@@ -1,8 +1,8 @@
 /* backup_sets.h -- whose work counted in each step of a run with backup workers, as its
  * metrics.jsonl tells: for a run that is to have the same bits. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_TRAIN_BACKUP_SETS_H
-#define TD_TRAIN_BACKUP_SETS_H
+#ifndef TD_RUN_BACKUP_SETS_H
+#define TD_RUN_BACKUP_SETS_H
 
 #include "tandem/status.h"
 

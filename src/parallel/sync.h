@@ -1,0 +1,279 @@
+/* sync.h -- sync rules: how the work of several ranks becomes common progress.
+ *
+ * A rule answers: who computes which gradients, how they become updates of the params, when ranks
+ * meet (to evaluate, to save, before the membership changes, at the end), what it adds to a
+ * checkpoint, and what it promises about bits. The trainer asks the rule and knows none by name.
+ * A rule is one file (sync_*.c) with one td__sync_ops and one line in sync.def.
+ *
+ *     check                              before any rank is started, and where ranks are known
+ *     td__sync_create                    per run; in an elastic run per generation. Collective
+ *       begin, batch ..., end, gather    a step; or abandon, after a failure
+ *       meet                             between steps
+ *     td__sync_destroy
+ *
+ * or, of a rule with a leader (traits.leads): rank 0 does this, the others call td__sync_serve,
+ * which returns when the leader has met them at the end.
+ *
+ * A rule is built from the step engine (step/step.h), which runs this rank's micro-batches and
+ * updates params; s->engine is there before create is called.
+ *
+ * Recovery  Params and optimizer state change in `end` alone. If it fails, some of them may have
+ *           been updated and others not, on each rank different ones; with update_late, and always
+ *           when clipping by the norm, nothing changes before all of the sum has arrived, and a
+ *           failure of another rank leaves the state of before the step: ranks that were told of
+ *           the failure inside a step then differ from those that had got the whole sum by one
+ *           step at most.
+ * Threads   One: the trainer's. Rules may have threads of their own.
+ * Failure   As of the collectives: TD_EPEER and so on. Every wait has the comm's deadline. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PARALLEL_SYNC_H
+#define TD_PARALLEL_SYNC_H
+
+#include "parallel/compressor.h"
+#include "parallel/zero.h"
+#include "run/rank_stats.h"
+#include "run/result.h"
+#include "step/step.h"
+#include "tandem/coll.h"
+
+typedef struct td__sync td__sync;
+typedef struct td__sync_ops td__sync_ops;
+
+/* ---- What the job says ----------------------------------------------------------------------- */
+
+/* A numeric option of a rule; the list ends with a NULL name. */
+typedef struct td__sync_option {
+    const char *name, *help;
+    double initial, least, most;
+} td__sync_option;
+
+typedef struct td__sync_setting {
+    const char *name; /* of an option of the rule that is chosen */
+    double value;
+} td__sync_setting;
+
+enum { TD__SYNC_SETTINGS = 8 };
+
+/* Zero is the default of everything. */
+typedef struct td__sync_config {
+    const char *rule; /* a name of sync.def; NULL: the first rule there that fits what follows */
+    td__sync_setting set[TD__SYNC_SETTINGS]; /* options of the rule */
+    int n_set;
+    const td__sync_ops *const *rules; /* to choose from, NULL after the last; NULL: sync.def */
+    /* Gradients of ranks that share no memory: bytes reduced at once; micro-batches that a thread
+     * runs side by side meanwhile. */
+    size_t bucket_nbytes;
+    int in_flight;
+    bool update_late; /* see Recovery */
+    /* What ranks hold in slices (zero.h): 0 nothing, 1 the optimizer's state, 2 gradients too, 3
+     * params too. */
+    int zero;
+    /* A name of compressors.def and its options; momentum and so on are the optimizer's where the
+     * compressor takes them (td__sync_resolve). */
+    const char *compressor;
+    td__compressor_opts compress_with;
+    /* Backup workers (backup.h): so many ranks may be late in each step without holding it up.
+     * replay: a metrics.jsonl, to count as there. */
+    int backup;
+    const char *backup_replay;
+    /* (optional) Before a rank other than 0 hands in its share: where tests make it late. */
+    void (*before_share)(void *user, int rank, uint64_t step);
+    void *before_share_user;
+} td__sync_config;
+
+/* Where the rule is to run. */
+typedef struct td__sync_world {
+    int rank, ranks;
+    bool shared;  /* all ranks share memory */
+    bool elastic; /* their number may change */
+    bool watched; /* somebody looks at micro-batches before their gradients are used */
+    bool starts;  /* the run is about to begin with this number of ranks */
+} td__sync_world;
+td__sync_world td__sync_world_of(const td_comm *comm, bool elastic); /* comm may be NULL */
+
+/* The rest of the job that a rule may have to do with. */
+typedef struct td__sync_job {
+    const td_optim_opts *optim;
+    int threads;   /* compute threads of a rank; 0: as many as there are */
+    double verify; /* share of micro-batches that are run twice */
+    uint64_t seed;
+    const char *backend; /* NULL: the default */
+} td__sync_job;
+
+/* ---- Rules ----------------------------------------------------------------------------------- */
+
+/* What a rule asks of the trainer; a function of config and world. */
+typedef struct td__sync_traits {
+    bool any_partition; /* the result is the same however micro-batches are dealt out to ranks */
+    bool leads;       /* rank 0 has the state, validates, saves and decides; the others serve it */
+    bool no_partials; /* the engine keeps no blocks of gradients: the rule runs batches itself */
+    bool takes_momentum; /* of the optimizer, which then has none (resolve) */
+    int threads;         /* that a rank computes with, at most; 0: any number */
+    int in_flight;       /* micro-batches that a thread runs side by side at a step's end; 1: one */
+    /* The rows of a batch that a rank reads, in order: returns how many, out may be NULL. NULL: the
+     * range of its micro-batches (work_partition.h). */
+    int64_t (*rows)(int64_t rows, int micro_batches, int rank, int size, int64_t *out);
+} td__sync_traits;
+
+typedef enum td__sync_meet {
+    TD_MEET_EVAL,   /* the params are about to be evaluated, */
+    TD_MEET_SAVE,   /* written to a checkpoint with the rule's states, */
+    TD_MEET_RESIZE, /* handed on to other ranks: the generation ends; */
+    TD_MEET_END     /* the run is over */
+} td__sync_meet;
+
+/* Where a step is in the run. */
+typedef struct td__sync_place {
+    uint64_t step, epoch; /* from 1; from 0 */
+    int64_t batch;        /* the step's first one in the epoch */
+} td__sync_place;
+
+/* Numbers that a rule keeps from step to step and a checkpoint must hold. */
+typedef struct td__sync_block {
+    const char *name;
+    float *data;
+    size_t count;
+} td__sync_block;
+enum { TD__SYNC_BLOCKS = 4 };
+
+/* A run whose memory is asked for beforehand. */
+typedef struct td__sync_sizes {
+    const td__sync_config *config;
+    td__sync_world world;
+    int micro_batches, accumulate;
+    size_t grads, params; /* bytes of a gradient block; of all params */
+    bool momentum;        /* the job's optimizer has it */
+} td__sync_sizes;
+
+struct td__sync_ops {
+    const char *name, *help;
+    const char *promise;            /* about bits */
+    const td__sync_option *options; /* NULL: none */
+    size_t size; /* bytes of the rule's own struct, which begins with a td__sync */
+    /* (optional) Do the config's other fields ask for it? Then `check` is called. */
+    bool (*asked)(const td__sync_config *c);
+    /* Where config.rule is NULL: can it be this one? The first in sync.def that fits is it. */
+    bool (*fits)(const td__sync_config *c, const td__sync_world *w);
+    /* (optional) TD_EINVAL with one line if it cannot be with the rest of the job. */
+    td_status (*check)(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w);
+    /* (optional) What of the optimizer's work the rule does itself, or leaves to it. */
+    void (*resolve)(td__sync_config *c, const td__sync_job *j, td_optim_opts *optim);
+    /* (optional) Over the defaults, which are all zero but in_flight, 1. */
+    void (*traits)(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
+    /* (optional) Bytes that the busiest rank holds to exchange gradients. */
+    size_t (*exchange)(const td__sync_sizes *z);
+    /* (optional) The rest of the struct, which is zeroed; destroy is called if it fails, too. */
+    td_status (*create)(td__sync *s);
+    void (*destroy)(td__sync *s);
+    /* (optional) A step begins; td__step_begin() was called. */
+    td_status (*begin)(td__sync *s, const td__sync_place *at);
+    /* (optional) Run a batch; instead of td__step_batch(). */
+    td_status (*batch)(td__sync *s, const td__batch *batch);
+    /* Gradients in, params updated; what ranks say is in td__step_numbers(). */
+    td_status (*step)(td__sync *s, double lr, td__step_result *out);
+    /* (optional) After the step is counted as done: what others have updated comes to this rank. */
+    td_status (*gather)(td__sync *s);
+    /* (optional, both) step has failed, yet nothing is missing for the update: other ranks may have
+     * made it. If they have: make it too; local, until the next step begins. */
+    bool (*prepared)(const td__sync *s);
+    td_status (*forward)(td__sync *s);
+    /* (optional) The params become those to evaluate, save, hand on, end with. Collective, of a
+     * rule with a leader: at the end only. */
+    td_status (*meet)(td__sync *s, td__sync_meet why);
+    /* (optional) Up to TD__SYNC_BLOCKS; the same on all ranks after they have met to save. */
+    int (*states)(td__sync *s, td__sync_block *out);
+    /* (optional) Ranks beside a leader: work until it meets them at the end. */
+    td_status (*serve)(td__sync *s);
+    /* (optional) What the leader knows of the others' times. */
+    void (*note)(td__sync *s, td__rank_stats *stats);
+    /* (optional) What it adds to the result of a run; as long as s lives. */
+    void (*report)(td__sync *s, td__train_result *out);
+    /* (optional) This rank has failed: let nobody wait for it. Also after the last step. */
+    void (*abandon)(td__sync *s, const char *why);
+};
+
+#define TD_SYNC(id) extern const td__sync_ops td__sync_##id;
+#include "parallel/sync.def"
+#undef TD_SYNC
+
+/* What the trainer does for a rule. */
+typedef struct td__sync_host {
+    void *user;
+    /* Ranks beside a leader: run this rank's micro-batches of the step at `at`. batches: of it;
+     * data_wait: seconds that it waited for samples. */
+    td_status (*work)(void *user, const td__sync_place *at, int *batches, double *data_wait);
+    bool (*stopping)(void *user); /* was this process asked to stop? */
+} td__sync_host;
+
+typedef struct td__sync_ctx {
+    const td__sync_config *config; /* all are borrowed */
+    td_comm *comm;                 /* NULL: alone */
+    bool elastic;
+    td__step_opts step;     /* rank, size and what traits say are filled in */
+    td__zero *zero;         /* what ranks hold in slices; NULL: nothing */
+    int64_t batch, samples; /* rows of a full batch, of an epoch */
+    uint64_t steps;         /* of the whole run */
+    td__sync_host host;
+} td__sync_ctx;
+
+/* Every rule's struct begins with this. */
+struct td__sync {
+    const td__sync_ops *ops;
+    td__sync_ctx x;
+    td__sync_traits traits;
+    td__step_engine *engine;
+    bool met;   /* since the last step */
+    bool ended; /* all have met at the end */
+};
+
+/* TD_EINVAL if the host cannot read the memory of the job's backend, as `key` needs it. */
+TD_NODISCARD td_status td__sync_needs_host(const td__sync_job *j, const char *key);
+/* The value of an option of the rule: as it was set, or its default. */
+double td__sync_value(const td__sync *s, const char *option);
+/* The most partials that a rank has in a step, of ranks with equal shares. */
+size_t td__sync_slots(const td__sync_sizes *z);
+/* Collectives of a rule: the numbers of this step, added up over all ranks. */
+TD_NODISCARD td_status td__sync_sum_numbers(td__sync *s);
+
+/* ---- For the trainer ------------------------------------------------------------------------- */
+
+/* The rules of a config, i = 0, 1, ...; NULL after the last. */
+const td__sync_ops *td__sync_list(const td__sync_config *c, int i);
+/* The rule that c means; TD_EINVAL if there is none of that name, or it has no such option. */
+TD_NODISCARD td_status td__sync_find(const td__sync_config *c, const td__sync_world *w,
+                                     const td__sync_ops **out);
+TD_NODISCARD td_status td__sync_check(const td__sync_config *c, const td__sync_job *j,
+                                      const td__sync_world *w);
+/* Once, when a trainer is made: who applies what. */
+TD_NODISCARD td_status td__sync_resolve(td__sync_config *c, const td__sync_job *j,
+                                        const td__sync_world *w, td_optim_opts *optim);
+/* The result may depend on ranks and threads: c is to be what is fastest. */
+void td__sync_any_bits(td__sync_config *c, const td_comm *comm);
+/* Of the rule that is found; of none, the defaults. */
+td__sync_traits td__sync_traits_of(const td__sync_config *c, const td__sync_world *w);
+
+size_t td__sync_exchange(const td__sync_sizes *z); /* bytes, of the busiest rank */
+
+TD_NODISCARD td_status td__sync_create(const td__sync_ctx *x, td__sync **out);
+void td__sync_destroy(td__sync *s); /* NULL is allowed */
+
+TD_NODISCARD td_status td__sync_begin(td__sync *s, const td__sync_place *at, int batches,
+                                      int64_t rows);
+TD_NODISCARD td_status td__sync_batch(td__sync *s, const td__batch *batch);
+TD_NODISCARD td_status td__sync_end(td__sync *s, double lr, td__step_say say, td__step_result *out);
+/* Adds to times. If it fails the step is done all the same, with what others updated missing. */
+TD_NODISCARD td_status td__sync_gather(td__sync *s, td__step_times *times);
+/* Of no rule (NULL), these are false and do nothing. */
+bool td__sync_prepared(const td__sync *s);
+TD_NODISCARD td_status td__sync_forward(td__sync *s);
+/* At the end, or if there was a step since ranks have met. */
+TD_NODISCARD td_status td__sync_meet_for(td__sync *s, td__sync_meet why);
+int td__sync_states(td__sync *s, td__sync_block out[TD__SYNC_BLOCKS]);
+TD_NODISCARD td_status td__sync_serve(td__sync *s);
+void td__sync_note(td__sync *s, td__rank_stats *stats);
+void td__sync_report(td__sync *s, td__train_result *out);
+void td__sync_abandon(td__sync *s, const char *why);
+/* Rank 0 decides alone, the others serve it, and have not met it at the end yet. */
+bool td__sync_leads(const td__sync *s);
+
+#endif

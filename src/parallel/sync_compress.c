@@ -1,0 +1,121 @@
+/* sync_compress.c -- data parallel in which a compressor (compressor.h) adds up the gradients of
+ * the ranks, bucket by bucket: with fewer bytes, or by any algorithm.
+ *
+ * A compressor that takes the momentum (topk, onebit) applies it, and clipping by the norm, on
+ * every rank before the sum; the optimizer then has neither. Its weight decay becomes wd / (1 -
+ * momentum): the pull that it has with momentum once that is under way. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/fail.h"
+#include "coll/comm.h"
+#include "parallel/sync_buckets.h"
+
+enum { WARMUP_SHARE = 10 };
+
+static bool asked(const td__sync_config *c)
+{
+    return c->compressor != NULL;
+}
+
+/* One rank alone has nothing to reduce. Elastic ranks add up exactly: what a compressor still owes
+ * would be lost with a rank. */
+static bool fits(const td__sync_config *c, const td__sync_world *w)
+{
+    return c->compressor && w->ranks > 1 && !w->elastic;
+}
+
+static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
+{
+    const td__compressor_ops *ops = c->compressor ? td__compressor_find(c->compressor) : NULL;
+    const char *optimizer = j->optim->name ? j->optim->name : "sgd";
+    (void)w;
+    if (!ops)
+        return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients",
+                       c->compressor ? c->compressor : "none");
+    if (ops->compresses && c->zero > 0)
+        return TD_FAIL(TD_EINVAL, "%s needs whole gradients on all ranks: parallel.zero must be 0",
+                       ops->name);
+    if (ops->sgd_only && strcmp(optimizer, "sgd") != 0)
+        return TD_FAIL(TD_EINVAL,
+                       "%s needs the optimizer sgd: what it sends late adds up where updates are "
+                       "sums of gradients, which those of %s are not; bf16, f16 and powersgd go "
+                       "with all",
+                       ops->name, optimizer);
+    if (ops->takes_momentum && j->optim->momentum > 0 && j->optim->dampening > 0)
+        return TD_FAIL(TD_EINVAL, "%s applies the momentum itself, without dampening: leave it out",
+                       ops->name);
+    return TD_OK;
+}
+
+static void resolve(td__sync_config *c, const td__sync_job *j, td_optim_opts *optim)
+{
+    c->compress_with.seed = j->seed;
+    if (!td__compressor_find(c->compressor)->takes_momentum)
+        return;
+    c->compress_with.momentum = optim->momentum;
+    c->compress_with.nesterov = optim->nesterov;
+    c->compress_with.clip_norm = optim->clip_norm;
+    optim->weight_decay /= 1 - optim->momentum;
+    optim->momentum = TD_ZERO;
+    optim->nesterov = false;
+    optim->clip_norm = TD_ZERO;
+}
+
+static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
+{
+    const td__compressor_ops *ops = td__compressor_find(c->compressor);
+    out->takes_momentum = ops && ops->takes_momentum;
+    out->in_flight = td__sync_buckets_in_flight(c, w->watched || w->shared || (ops && ops->whole));
+}
+
+void td__sync_any_bits(td__sync_config *c, const td_comm *comm)
+{
+    /* In shared memory the tree is as fast as anything, with as many partials as ranks. */
+    if (comm && td_comm_size(comm) > 1 && !c->compressor && !c->zero &&
+        (!td__comm_shares(comm) || td__comm_names_algo(comm)))
+        c->compressor = "allreduce";
+}
+
+/* The sum, which is registered with all ranks of the host, and what is still owed. */
+static size_t exchange(const td__sync_sizes *z)
+{
+    const td__compressor_ops *ops = td__compressor_find(z->config->compressor);
+    size_t sums = z->world.shared ? (size_t)z->world.ranks : 1;
+    bool velocity = ops->takes_momentum && z->momentum;
+    return (sums + (size_t)ops->kept + velocity) * z->grads;
+}
+
+/* The warm-up in a run of that many steps. */
+static int64_t warmup(const td__sync_config *c, uint64_t steps)
+{
+    int64_t given = c->compress_with.warmup_steps;
+    if (given != TD__WARMUP_AUTO)
+        return given > 0 ? given : 0;
+    return strcmp(c->compressor, "topk") == 0 ? (int64_t)(steps / WARMUP_SHARE) : 0;
+}
+
+static td_status create(td__sync *s)
+{
+    const td__sync_config *c = s->x.config;
+    td__compressor_opts with = c->compress_with;
+    with.warmup_steps = warmup(c, s->x.steps);
+    return td__sync_buckets_create(s, c->compressor, &with);
+}
+
+const td__sync_ops td__sync_compress = {
+    .name = "compress",
+    .help = "data parallel, gradients added up by a compressor (parallel.compress)",
+    .promise = "a function of the number of ranks and the seed",
+    .size = sizeof(td__sync_buckets),
+    .asked = asked,
+    .fits = fits,
+    .check = check,
+    .resolve = resolve,
+    .traits = traits,
+    .exchange = exchange,
+    .create = create,
+    .destroy = td__sync_buckets_destroy,
+    .step = td__sync_buckets_step,
+    .abandon = td__sync_buckets_abandon,
+};

@@ -1,0 +1,398 @@
+/* step.c -- see step.h: the engine, and running the micro-batches of a step. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "optim/optimizer.h"
+#include "step/step_impl.h"
+
+enum { SLICE = 16 << 10 };
+
+static void add_part(td__step_engine *e, size_t begin, size_t end, bool update)
+{
+    if (begin < end)
+        e->parts[e->n_parts++] = (td__step_part){begin, end - begin, update};
+}
+
+static void add_slices(td__step_engine *e, size_t begin, size_t end, bool update)
+{
+    for (; begin < end; begin += SLICE)
+        add_part(e, begin, end - begin > SLICE ? begin + SLICE : end, update);
+}
+
+/* Slices for optimizers that may be given any; whole tensors for those that may not. */
+static td_status make_parts(td__step_engine *e, size_t dense)
+{
+    td_params *ps = e->o.params;
+    size_t total = td__grad_dense(e->blocks);
+    int room = (int)(total / SLICE) + 2 * td_params_count(ps) + 4;
+    e->parts = td__calloc((size_t)room, sizeof *e->parts);
+    if (!e->parts)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d parts of the gradients", room);
+    for (int i = 0; !td__optim_sliceable(e->o.optimizer) && i < td_params_count(ps); i++) {
+        td_param_info info = td_params_info(ps, i);
+        if (!info.is_state && !info.sparse)
+            add_part(e, info.offset, info.offset + info.count, true);
+    }
+    if (td__optim_sliceable(e->o.optimizer))
+        add_slices(e, 0, dense, true);
+    add_slices(e, dense, total, false);
+    return TD_OK;
+}
+
+/* What is before the losses. */
+static size_t head(const td__step_engine *e)
+{
+    return TD_REQUESTS + (size_t)e->o.size + (e->o.watch ? (size_t)TD__STEP_WORDS : 0);
+}
+
+static td__work_partition partition_of(const td__step_engine *e)
+{
+    return (td__work_partition){e->o.size, e->o.bounds};
+}
+
+/* Blocks that are in use at once: each thread's for its range; with accumulation also the partials
+ * of the batches before, in which no micro-batch is left in its runner. (With
+ * accumulation on several ranks ranges move from batch to batch, and this is an estimate.) */
+int td__step_blocks(const td__grad_pool *g, const td__step_blocks_opts *o)
+{
+    int v = o->micro_batches, n = 0;
+    td__micro_batch_range own =
+        td__work_micro_batches((td__work_partition){o->size, o->bounds}, v, o->rank);
+    td__micro_batch_cut cut = {v, own.begin, own.end};
+    for (int t = 0; t < o->threads; t++) {
+        int begin = td__micro_batch_of_thread(cut, t, o->threads);
+        int end = td__micro_batch_of_thread(cut, t + 1, o->threads);
+        int lends = td__grad_blocks_needed(g, begin, end, o->in_flight);
+        int keeps = o->accumulate == 1 ? 0 : td__grad_blocks_needed(g, begin, end, 0);
+        n += lends > keeps ? lends : keeps;
+    }
+    int most = 0;
+    for (int a = 1; a < o->accumulate; a++) { /* the sub-trees of [0, a V) */
+        int before = __builtin_popcount((unsigned)(a * v));
+        most = before > most ? before : most;
+    }
+    return n + most;
+}
+
+/* Partials of a range: on each side one per level at most, and the micro-batches that are lent. */
+int td__step_threads(int threads, int micro_batches)
+{
+    enum { BATCHES_BEFORE = 32 }; /* theirs: one per bit of their number of micro-batches */
+    for (;; threads--) {
+        int each = (micro_batches + threads - 1) / threads, levels = 0;
+        while (1 << levels < each)
+            levels++;
+        int borrowed = each < TD__MOST_BESIDE ? each : TD__MOST_BESIDE;
+        if (threads == 1 || threads * (2 * levels + borrowed) + BATCHES_BEFORE <= TD__GRAD_STACK)
+            return threads;
+    }
+}
+
+static td_status set_up(td__step_engine *e)
+{
+    td_params *ps = e->o.params;
+    size_t dense = 0;
+    for (int i = 0; i < td_params_count(ps); i++) {
+        td_param_info info = td_params_info(ps, i);
+        if (!info.is_state && !info.sparse && info.offset + info.count > dense)
+            dense = info.offset + info.count;
+    }
+    int micro_batches = e->o.micro_batches * e->o.accumulate;
+    e->o.size = e->o.size ? e->o.size : 1;
+    TD_TRY(td__grad_pool_create(e->o.program, ps, micro_batches, &e->blocks));
+    if (!e->o.no_partials)
+        TD_TRY(td__grad_pool_reserve(
+            e->blocks, td__step_blocks(e->blocks, &(td__step_blocks_opts){
+                                                      e->o.micro_batches, e->o.accumulate,
+                                                      td__pool_threads(e->o.pool), e->o.rank,
+                                                      e->o.size, e->o.bounds, e->o.in_flight})));
+    size_t threads = (size_t)td__pool_threads(e->o.pool);
+    e->stacks = td__calloc(threads, sizeof *e->stacks);
+    e->borrowed = td__calloc(threads * TD__MOST_BESIDE, sizeof *e->borrowed);
+    e->busy = td__calloc(threads, sizeof *e->busy);
+    e->sums = td__calloc(head(e) + (size_t)micro_batches, sizeof *e->sums);
+    e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
+    e->ops = td__calloc((size_t)e->o.size, sizeof *e->ops);
+    if (!e->stacks || !e->borrowed || !e->busy || !e->sums || !e->squares || !e->ops)
+        return TD_FAIL(TD_ENOMEM, "no memory for a step of %d micro-batches", micro_batches);
+    e->losses = e->sums + head(e);
+    return make_parts(e, dense);
+}
+
+td_status td__step_engine_create(const td__step_opts *opts, td__step_engine **out)
+{
+    *out = NULL;
+    td__step_engine *e = td__calloc(1, sizeof *e);
+    if (!e)
+        return TD_FAIL(TD_ENOMEM, "no memory for the step engine");
+    e->o = *opts;
+    td_status st = set_up(e);
+    if (st) {
+        td__step_engine_destroy(e);
+        return st;
+    }
+    *out = e;
+    return TD_OK;
+}
+
+void td__step_set_stream(td__step_engine *e, const td__step_stream *stream)
+{
+    e->stream = stream;
+}
+
+static td__step_borrowed *borrowed_of(td__step_engine *e, int thread, int place)
+{
+    return &e->borrowed[thread * TD__MOST_BESIDE + place];
+}
+
+void td__step_engine_destroy(td__step_engine *e)
+{
+    if (!e)
+        return;
+    if (e->stacks && e->borrowed)
+        td__step_abandon(e);
+    td__micro_batch_own_grads(e->o.set); /* runners that lent a block write to it still */
+    td__grad_pool_destroy(e->blocks);
+    td__free(e->stacks);
+    td__free(e->borrowed);
+    td__free(e->busy);
+    td__free(e->sums);
+    td__free(e->squares);
+    td__free(e->ops);
+    td__free(e->parts);
+    td__free(e);
+}
+
+void td__step_abandon(td__step_engine *e)
+{
+    for (int t = 0; t < td__pool_threads(e->o.pool); t++) {
+        td__grad_clear(e->blocks, &e->stacks[t]);
+        td__grad_unbind(e->blocks, &borrowed_of(e, t, 0)->leaf); /* others are on the stack */
+    }
+    td__grad_clear(e->blocks, &e->total);
+}
+
+static size_t n_sums(const td__step_engine *e)
+{
+    return head(e) + (size_t)(e->batches * e->o.micro_batches);
+}
+
+void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows)
+{
+    TD_ASSERT(batches >= 1 && batches <= e->o.accumulate, "a step of %d batches", batches);
+    e->step = step;
+    e->rows = rows;
+    e->batches = batches;
+    e->done = 0;
+    e->times = (td__step_times){0};
+    memset(e->sums, 0, n_sums(e) * sizeof *e->sums);
+}
+
+void td__step_say_so(td__step_engine *e, td__step_say say)
+{
+    memcpy(e->sums, say.requests, sizeof say.requests);
+    e->sums[TD_REQUESTS + e->o.rank] = say.seconds;
+    if (e->o.watch)
+        e->o.watch->say(e->o.watch->user, e->sums + TD_REQUESTS + e->o.size);
+}
+
+/* ---- Micro-batches --------------------------------------------------------------------------- */
+
+static float share_of(const td__step_engine *e, const td__micro_batch *s)
+{
+    return (float)((double)s->rows / (double)e->rows);
+}
+
+/* Backward has made elements [0, count) of the lent micro-batches of a thread final. */
+static void passed(void *user, int thread, size_t count)
+{
+    td__step_engine *e = user;
+    if (count == SIZE_MAX || !borrowed_of(e, thread, 0)->watched)
+        e->stream->passed(e->stream->user, thread, count);
+}
+
+static td_status lend_micro_batch(void *user, const td__micro_batch *s)
+{
+    td__step_engine *e = user;
+    td__step_borrowed *l = borrowed_of(e, s->thread, s->place);
+    td__grad_stack *stack = &e->stacks[s->thread];
+
+    *l = (td__step_borrowed){.weight = share_of(e, s), .begin_ns = e->o.spans ? td__clock_ns() : 0};
+    l->watched = e->o.watch && e->o.watch->watched(e->o.watch->user, e->done, s->index);
+    int number = e->done * e->o.micro_batches + s->index;
+    if (!e->lends || !s->last)
+        return td__grad_bind(e->blocks, stack, number, s->runner, l->weight, &l->leaf);
+    TD_TRY(td__grad_lend(e->blocks, stack, number, s->runner, l->weight, s->place > 0));
+    l->rows = stack->at[stack->n - 1].block;
+    return TD_OK;
+}
+
+static td_status add_micro_batch(void *user, const td__micro_batch *s)
+{
+    td__step_engine *e = user;
+    td__step_borrowed *l = borrowed_of(e, s->thread, s->place);
+    int number = e->done * e->o.micro_batches + s->index;
+    double share = (double)s->rows / (double)e->rows;
+    e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
+    if (e->o.spans)
+        td__step_span(e, TD_SPAN_MICRO_BATCH, l->begin_ns, td__clock_ns(), s->thread, number);
+    if (e->o.watch)
+        TD_TRY(e->o.watch->ran(e->o.watch->user, e->done, s));
+    if (!e->lends || !s->last) {
+        td__grad_push(e->blocks, &e->stacks[s->thread], &l->leaf, s->runner);
+        l->leaf.block = NULL;
+    } else if (s->runner)
+        td__grad_borrowed(e->blocks, l->rows, s->runner, l->weight);
+    return TD_OK;
+}
+
+/* Has this rank micro-batches in batches after this one? */
+static bool micro_batches_left(const td__step_engine *e)
+{
+    for (int k = e->done + 1; k < e->batches; k++) {
+        td__micro_batch_range own =
+            td__work_cut(partition_of(e), e->o.micro_batches, e->batches, k, e->o.rank);
+        if (own.begin < own.end)
+            return true;
+    }
+    return false;
+}
+
+/* The stacks of a batch, one behind the other; siblings become one unless it is left to phase 2. */
+static td_status collect(td__step_engine *e)
+{
+    for (int t = 0; t < td__pool_threads(e->o.pool); t++) {
+        td__grad_stack *s = &e->stacks[t];
+        TD_ASSERT(e->total.n + s->n <= TD__GRAD_STACK, "%d partials", e->total.n + s->n);
+        memcpy(&e->total.at[e->total.n], s->at, (size_t)s->n * sizeof *s->at);
+        e->total.n += s->n;
+        s->n = 0;
+    }
+    if (e->lends)
+        return TD_OK;
+    td__grad_plan(&e->total, false, &e->sum);
+    e->update = false;
+    TD_TRY(td__step_in_parts(e, td__step_sum_parts));
+    td__grad_finish(e->blocks, &e->sum);
+    return TD_OK;
+}
+
+static void open_stream(td__step_engine *e, td__micro_batch_cut cut)
+{
+    int threads = td__pool_threads(e->o.pool);
+    for (int t = 0; t < threads; t++)
+        e->busy[t] = td__micro_batch_of_thread(cut, t, threads) <
+                     td__micro_batch_of_thread(cut, t + 1, threads);
+    e->stream->open(e->stream->user, &e->total, e->stacks, e->busy);
+}
+
+static td_status run_batch(td__step_engine *e, const td__batch *batch)
+{
+    const td__step_stream *stream = e->stream;
+    td__micro_batch_range own =
+        td__work_cut(partition_of(e), e->o.micro_batches, e->batches, e->done, e->o.rank);
+    td__micro_batch_cut cut = {e->o.micro_batches, own.begin, own.end};
+    bool through = e->done && e->lends; /* this rank was through before */
+
+    if (e->done == 0 && stream) /* the first batch tells what the last one will have */
+        TD_TRY(stream->begin(stream->user, e->step, e->batches, e->last_rows));
+    if (through)
+        return TD_OK;
+    e->lends = !micro_batches_left(e);
+    td__micro_batch_calls calls = {.before = lend_micro_batch, .after = add_micro_batch, .user = e};
+    if (e->lends && stream) {
+        open_stream(e, cut);
+        calls.passed = passed;
+        calls.in_flight = e->o.in_flight;
+        calls.marks = stream->marks;
+        calls.n_marks = stream->n_marks;
+    }
+    TD_TRY(td__micro_batches_run(e->o.set, batch, cut, e->step,
+                                 (uint32_t)(e->done * e->o.micro_batches), calls));
+    if (!e->lends || !stream)
+        return collect(e);
+    stream->flush(stream->user);
+    return TD_OK;
+}
+
+int td__step_micro_batches(const td__step_engine *e)
+{
+    td__micro_batch_range own =
+        td__work_micro_batches(partition_of(e), e->o.micro_batches, e->o.rank);
+    return own.end - own.begin;
+}
+
+static td_status next_batch(td__step_engine *e, const td__batch *batch, td__step_batch_fn *fn,
+                            void *user)
+{
+    uint64_t begin = td__clock_ns();
+    TD_ASSERT(e->done < e->batches, "batch %d of a step of %d", e->done, e->batches);
+    if (e->done == 0)
+        e->last_rows = e->rows - (int64_t)(e->batches - 1) * batch->rows;
+    TD_ASSERT(e->done + 1 < e->batches || batch->rows == e->last_rows, "%lld rows, not %lld",
+              (long long)batch->rows, (long long)e->last_rows);
+    TD_TRY(fn ? fn(user, batch, e->done, e->losses + e->done * e->o.micro_batches)
+              : run_batch(e, batch));
+    e->done++;
+    e->times.compute += td__step_seconds_since(begin);
+    return TD_OK;
+}
+
+td_status td__step_batch(td__step_engine *e, const td__batch *batch)
+{
+    return next_batch(e, batch, NULL, NULL);
+}
+
+td_status td__step_batch_by(td__step_engine *e, const td__batch *batch, td__step_batch_fn *fn,
+                            void *user)
+{
+    return next_batch(e, batch, fn, user);
+}
+
+/* ---- Looking --------------------------------------------------------------------------------- */
+
+const td__step_opts *td__step_opts_of(const td__step_engine *e)
+{
+    return &e->o;
+}
+
+td__grad_pool *td__step_grads(td__step_engine *e)
+{
+    return e->blocks;
+}
+
+int td__step_batches(const td__step_engine *e)
+{
+    return e->batches;
+}
+
+int64_t td__step_rows(const td__step_engine *e)
+{
+    return e->rows;
+}
+
+int64_t td__step_last_rows(const td__step_engine *e)
+{
+    return e->last_rows;
+}
+
+td__step_times *td__step_times_of(td__step_engine *e)
+{
+    return &e->times;
+}
+
+td__grad_stack *td__step_partials(td__step_engine *e)
+{
+    return &e->total;
+}
+
+double *td__step_numbers(td__step_engine *e, size_t *n)
+{
+    *n = n_sums(e);
+    return e->sums;
+}

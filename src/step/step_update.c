@@ -1,0 +1,288 @@
+/* step_update.c -- the end of a step: what is left of the micro-batch tree, and the update. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "graph/params.h"
+#include "optim/optimizer.h"
+#include "step/step_impl.h"
+
+/* Elements: of a slice that a thread takes; of what is added up at once before the update. (Larger
+ * ones are slower: their memory gets in the way of the params' in the first cache.) */
+enum { SLICE = 16 << 10, BLOCK = 1 << 10 };
+enum { FEW_SLICES = 8 };
+enum { WAIT_SHOWN_NS = 2000 }; /* shorter ones are not worth a place in a trace */
+
+void td__step_span(td__step_engine *e, td__span_kind kind, uint64_t begin_ns, uint64_t end_ns,
+                   int lane, int id)
+{
+    td__span_log_add(e->o.spans, &(td__span){.begin_ns = begin_ns,
+                                             .end_ns = end_ns,
+                                             .step = e->step,
+                                             .kind = (uint16_t)kind,
+                                             .lane = (uint16_t)lane,
+                                             .id = id});
+}
+
+td_status td__step_sum_parts(void *user, int thread)
+{
+    td__step_engine *e = user;
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
+        const td__step_part *p = &e->parts[i];
+        td__grad_blend(td__grad_stream(e->blocks), &e->sum, p->begin, p->count);
+        if (e->update && p->update)
+            td__optim_apply(e->o.optimizer, e->grads + p->begin, p->begin, p->count);
+    }
+    return TD_OK;
+}
+
+td_status td__step_in_some_parts(td__step_engine *e, td__pool_fn *fn, int begin, int end)
+{
+    atomic_store(&e->next, begin);
+    e->end = end;
+    return end - begin < FEW_SLICES ? fn(e, 0) : td__pool_run(e->o.pool, fn, e);
+}
+
+td_status td__step_in_parts(td__step_engine *e, td__pool_fn *fn)
+{
+    return td__step_in_some_parts(e, fn, 0, e->n_parts);
+}
+
+/* ---- What is left of the tree ---------------------------------------------------------------- */
+
+static td_status publish_parts(void *user, int thread)
+{
+    td__step_engine *e = user;
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
+        const td__step_part *p = &e->parts[i];
+        td__grad_blend(td__grad_stream(e->blocks), &e->sum, p->begin, p->count);
+        e->publish(e->user, &e->total, p->begin, p->count);
+    }
+    return TD_OK;
+}
+
+td_status td__step_join(td__step_engine *e, td__step_part_fn *publish, void *user)
+{
+    td__grad_plan(&e->total, false, &e->sum);
+    e->update = false;
+    e->publish = publish;
+    e->user = user;
+    TD_TRY(td__step_in_parts(e, publish ? publish_parts : td__step_sum_parts));
+    td__grad_finish(e->blocks, &e->sum);
+    return TD_OK;
+}
+
+static td_status take_ranges(void *user, int thread)
+{
+    td__step_engine *e = user;
+    size_t all = e->range_count, begin;
+    (void)thread;
+    while ((begin = (size_t)atomic_fetch_add(&e->next, 1) * SLICE) < all)
+        e->range(e->user, begin, all - begin < SLICE ? all - begin : SLICE);
+    return TD_OK;
+}
+
+td_status td__step_in_ranges(td__step_engine *e, size_t count, td__step_range_fn *fn, void *user)
+{
+    e->range = fn;
+    e->range_count = count;
+    e->user = user;
+    return td__step_in_parts(e, take_ranges);
+}
+
+/* The blends of the sum over this rank's micro-batches, which are all. */
+static void plan_local(td__step_engine *e)
+{
+    td__grad_plan(&e->total, true, &e->sum);
+    const td__partial *total = &e->total.at[0];
+    TD_ASSERT(e->total.n == 1 && total->dense && total->weight == 1, "%d partials of weight %g",
+              e->total.n, (double)total->weight);
+    e->grads = total->dense;
+}
+
+/* ---- The update ------------------------------------------------------------------------------ */
+
+static td_sparse_grad sparse_grad(const td__step_engine *e, int k)
+{
+    return e->from.rows ? e->from.rows(e->from.user, k)
+                        : td__grad_sparse(e->blocks, &e->total.at[0], k);
+}
+
+static td_status square_params(void *user, int thread)
+{
+    td__step_engine *e = user;
+    int n = td_params_count(e->o.params);
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < n;) {
+        td_param_info info = td_params_info(e->o.params, i);
+        if (!info.is_state && !info.sparse)
+            e->squares[i] =
+                td__optim_param_squares(e->o.optimizer, e->grads + info.offset, info.count);
+    }
+    return TD_OK;
+}
+
+static td_status clip(td__step_engine *e, double *scale)
+{
+    td__tree_sum sum = {.n = 0};
+    TD_TRY(td__step_in_parts(e, square_params));
+    for (int i = 0; i < td_params_count(e->o.params); i++) {
+        td_param_info info = td_params_info(e->o.params, i);
+        if (!info.is_state && !info.sparse)
+            td__tree_add(&sum, e->squares[i]);
+    }
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {
+        td_sparse_grad sg = sparse_grad(e, k);
+        td__tree_add(&sum, td__optim_param_squares(e->o.optimizer, sg.values,
+                                                   (size_t)(sg.n_rows * sg.width)));
+    }
+    return td__optim_clip(e->o.optimizer, td__tree_total(&sum), scale);
+}
+
+/* Running averages: a runner folds in the statistics that lie in its own gradient block. */
+static td_status update_states(td__step_engine *e, td_runner *r)
+{
+    td_device *d = td__params_device(e->o.params);
+    float *mine = td_runner_grads(r, NULL);
+    if (!e->from.block && mine != e->grads)
+        for (int i = 0; i < e->n_parts; i++)
+            if (!e->parts[i].update)
+                TD_TRY(td__mem_write(d, mine + e->parts[i].begin, e->grads + e->parts[i].begin,
+                                     e->parts[i].count * sizeof *mine));
+    td_runner_update_states(r);
+    return TD_OK;
+}
+
+/* The sum over all ranks and the update in one; statistics go to where update_states wants them. */
+static td_status sum_blocks(void *user, int thread)
+{
+    td__step_engine *e = user;
+    td_device *d = td__params_device(e->o.params);
+    float sum[BLOCK], *mine = td_runner_grads(td__micro_batch_any_runner(e->o.set), NULL);
+    (void)thread;
+    for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
+        const td__step_part *p = &e->parts[i];
+        for (size_t at = p->begin, end = at + p->count, n; at < end; at += n) {
+            n = end - at < BLOCK ? end - at : BLOCK;
+            e->from.block(e->from.user, at, n, sum);
+            if (p->update)
+                td__optim_apply(e->o.optimizer, sum, at, n);
+            else
+                TD_TRY(td__mem_write(d, mine + at, sum, n * sizeof *sum));
+        }
+    }
+    return TD_OK;
+}
+
+static td_status wait_piece(td__step_engine *e, int k)
+{
+    uint64_t begin = td__clock_ns();
+    TD_TRY(e->from.wait(e->from.user, k));
+    uint64_t end = td__clock_ns();
+    e->times.wait += 1e-9 * (double)(end - begin);
+    if (end - begin > WAIT_SHOWN_NS)
+        td__step_span(e, TD_SPAN_WAIT, begin, end, 0, k);
+    return TD_OK;
+}
+
+/* Update parts as soon as all of their elements have arrived, which they do front to back. */
+static td_status update_arriving(td__step_engine *e)
+{
+    int from = 0;
+    e->update = true;
+    for (int k = 0; k < e->from.n_pieces; k++) {
+        size_t there = e->from.piece_end(e->from.user, k);
+        int to = from;
+        while (to < e->n_parts && e->parts[to].begin + e->parts[to].count <= there)
+            to++;
+        TD_TRY(wait_piece(e, k));
+        TD_TRY(td__step_in_some_parts(e, td__step_sum_parts, from, to));
+        from = to;
+    }
+    return wait_piece(e, e->from.n_pieces);
+}
+
+/* local: the blends of this rank's tree are still to be carried out. */
+static td_status update(td__step_engine *e, double lr, bool local)
+{
+    td_optimizer *o = e->o.optimizer;
+    bool clips = td__optim_clips(o), pieces = e->from.wait;
+    bool arriving = pieces && !clips && !e->o.update_late && !e->o.watch;
+    double scale = 1;
+
+    if (pieces && !arriving)
+        TD_TRY(wait_piece(e, e->from.n_pieces));
+    if (e->o.watch)
+        TD_TRY(e->o.watch->check(e->o.watch->user, e->sums + TD_REQUESTS + e->o.size));
+    if (!clips)
+        TD_TRY(td__optim_begin(o, lr, 1));
+    if (local) {
+        e->update = !clips;
+        TD_TRY(td__step_in_parts(e, td__step_sum_parts));
+        td__grad_finish(e->blocks, &e->sum);
+    }
+    if (clips) {
+        TD_TRY(clip(e, &scale));
+        TD_TRY(td__optim_begin(o, lr, scale));
+    }
+    if (arriving) {
+        TD_TRY(update_arriving(e));
+    } else if (e->from.block) {
+        TD_TRY(td__step_in_parts(e, sum_blocks));
+    } else if (clips || !local) {
+        e->update = true;
+        TD_TRY(td__step_in_parts(e, td__step_sum_parts)); /* nothing is left to blend */
+    }
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {
+        td_sparse_grad sg = sparse_grad(e, k);
+        td__optim_apply_rows(o, &sg);
+    }
+    TD_TRY(update_states(e, td__micro_batch_any_runner(e->o.set)));
+    return td__optim_end(o);
+}
+
+td_status td__step_update(td__step_engine *e, double lr, const td__step_sum *sum)
+{
+    uint64_t begin = td__clock_ns();
+    double waited = e->times.wait;
+    e->from = sum ? *sum : (td__step_sum){0};
+    e->grads = e->from.grads;
+    if (!sum)
+        plan_local(e);
+    TD_TRY(update(e, lr, !sum));
+    td__step_updated(e, begin);
+    e->times.update -= e->times.wait - waited;
+    return TD_OK;
+}
+
+td_status td__step_update_with(td__step_engine *e, double lr, const float *grads)
+{
+    e->from = (td__step_sum){0};
+    e->grads = grads;
+    return update(e, lr, false);
+}
+
+void td__step_updated(td__step_engine *e, uint64_t begin_ns)
+{
+    uint64_t end = td__clock_ns();
+    td__step_span(e, TD_SPAN_UPDATE, begin_ns, end, 0, 0);
+    e->times.update = 1e-9 * (double)(end - begin_ns);
+}
+
+void td__step_done(td__step_engine *e, td__step_result *out)
+{
+    td__tree_sum sum = {.n = 0};
+    td__grad_clear(e->blocks, &e->total);
+    for (int i = 0; i < e->batches * e->o.micro_batches; i++)
+        td__tree_add(&sum, e->losses[i]);
+    *out = (td__step_result){
+        .loss = td__tree_total(&sum),
+        .grad_norm = td__optim_clips(e->o.optimizer) ? td_optimizer_grad_norm(e->o.optimizer) : -1,
+        .seconds = e->sums + TD_REQUESTS,
+        .times = e->times};
+    memcpy(out->requests, e->sums, sizeof out->requests);
+}
