@@ -10,7 +10,7 @@
  * PowerSGD, 1-bit). What it gets is the sum of this rank's micro-batches, each weighted by its
  * share of the step's rows; what it returns is the sum over ranks, the same bits on all of them.
  *
- * A compressor is one file (reduce_*.c) and one line in compressors.def.
+ * A compressor is one file (compressor_*.c) and one line in compressors.def.
  *
  * Threads   create and destroy: the owner's; step and reduce: the queue's thread, one at a time.
  * Failure   As of the collectives: TD_EPEER and so on; the comm is then of no use. */

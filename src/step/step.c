@@ -187,6 +187,7 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
     TD_ASSERT(batches >= 1 && batches <= e->o.accumulate, "a step of %d batches", batches);
     e->step = step;
     e->rows = rows;
+    e->own_rows = 0;
     e->batches = batches;
     e->done = 0;
     e->times = (td__step_times){0};
@@ -303,6 +304,8 @@ static td_status run_batch(td__step_engine *e, const td__batch *batch)
         TD_TRY(stream->begin(stream->user, e->step, e->batches, e->last_rows));
     if (through)
         return TD_OK;
+    e->own_rows += td__micro_batch_begin(batch->rows, cut.micro_batches, cut.end) -
+                   td__micro_batch_begin(batch->rows, cut.micro_batches, cut.begin);
     e->lends = !micro_batches_left(e);
     td__micro_batch_calls calls = {.before = lend_micro_batch, .after = add_micro_batch, .user = e};
     if (e->lends && stream) {
@@ -374,6 +377,11 @@ int td__step_batches(const td__step_engine *e)
 int64_t td__step_rows(const td__step_engine *e)
 {
     return e->rows;
+}
+
+int64_t td__step_own_rows(const td__step_engine *e)
+{
+    return e->own_rows;
 }
 
 int64_t td__step_last_rows(const td__step_engine *e)

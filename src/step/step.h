@@ -151,6 +151,7 @@ void td__step_set_stream(td__step_engine *e, const td__step_stream *stream);
 /* Of the step under way. */
 int td__step_batches(const td__step_engine *e);
 int64_t td__step_rows(const td__step_engine *e);
+int64_t td__step_own_rows(const td__step_engine *e);  /* that this rank has run of it */
 int64_t td__step_last_rows(const td__step_engine *e); /* of its last batch */
 td__step_times *td__step_times_of(td__step_engine *e);
 /* This rank's partials, in order of micro-batches. */

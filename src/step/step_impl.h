@@ -42,7 +42,7 @@ struct td__step_engine {
     double *squares; /* by param */
     /* The step under way. */
     uint32_t step;
-    int64_t rows, last_rows;
+    int64_t rows, own_rows, last_rows;
     int batches, done; /* in the step; of them run */
     bool lends;      /* the batch being run is the last one in which this rank has micro-batches */
     atomic_int next; /* part, slice or param that nobody has taken yet */
