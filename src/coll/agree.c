@@ -59,6 +59,11 @@ void td__comm_poison(td_comm *c, td_status st, const char *text)
     poison(c, st, text, false);
 }
 
+bool td__comm_poisoned(td_comm *c)
+{
+    return td__poison_is_set(&c->poison);
+}
+
 void td__comm_poison_all(td_comm *c, td_status st, const char *text)
 {
     poison(c, st, text, true);

@@ -24,12 +24,24 @@ static td_status end_run(td__trainer *t, td_status st)
     return TD_FAIL(st, "%s", text);
 }
 
+/* A wait for this host's data or disk that has timed out: no peer is lost, since the comm has not
+ * failed, and another generation would only wait again. */
+static td_status local_timeout(td__trainer *t, td_status st)
+{
+    if (st != TD_ETIMEDOUT || td__comm_poisoned(t->o.comm))
+        return st;
+    char text[360];
+    snprintf(text, sizeof text, "%s", td_last_error());
+    return TD_FAIL(TD_EIO, "rank %d leaves at step %llu: %s", td__trainer_rank(t),
+                   (unsigned long long)t->state.step + 1, text);
+}
+
 /* *all: it is wrong with the job, not with this process. */
 static td_status generation(td__trainer *t, td__train_result *out, bool *over, bool *all)
 {
     *over = *all = false;
     TD_TRY(td__catch_up(t));
-    td_status st = td__train_generation(t, out, over);
+    td_status st = local_timeout(t, td__train_generation(t, out, over));
     bool mine = st == TD_ENOMEM || st == TD_EIO; /* this host's trouble: the others go on */
     *all = st && !mine && !td__elastic_survives(st);
     return *all ? end_run(t, st) : st;

@@ -23,7 +23,9 @@
  * takes the place of the old one only when it is complete: a rank that fails while it is brought
  * forward still has what it had.
  *
- * Failures  TD_EPEER, TD_ETIMEDOUT and TD_EABORTED end a generation, all others the run: what is
+ * Failures  TD_EPEER, TD_ETIMEDOUT and TD_EABORTED of the comm end a generation. What this host
+ *           alone lacks (memory, its disk, data that do not come in time) ends the part of this
+ *           process, with a line about the cause. All others end the run: what is
  *           wrong with the job or its numbers is wrong on every rank, and the rank that finds it
  *           takes all others with it. */
 /* SPDX-License-Identifier: Apache-2.0 */

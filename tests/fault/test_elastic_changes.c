@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "checkpoint/checkpoint.h"
 #include "support/check.h"
 #include "support/elastic_job.h"
@@ -47,6 +48,41 @@ TEST(a_process_that_is_asked_to_stop_goes_and_the_others_go_on)
     elastic_job_expect(&plan, &end);
     CHECK_EQ_INT(end.drained, 1);
     CHECK_EQ_INT(end.finished, 2);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+}
+
+/* Data that do not come in time on one process: it leaves and says why, rather than take its peers
+ * for lost and try again for ever. */
+static const td__dataset_ops *quick_ops;
+static atomic_int reads_left;
+
+static td_status late_once(td__dataset *d, const int64_t *index, int64_t n, const td__draw *draw,
+                           void *const *out)
+{
+    if (atomic_fetch_sub(&reads_left, 1) == 1)
+        return TD_FAIL(TD_ETIMEDOUT, "the file server does not answer");
+    return quick_ops->read(d, index, n, draw, out);
+}
+
+TEST(a_process_whose_data_do_not_come_leaves)
+{
+    elastic_plan plan = elastic_job(2);
+    elastic_end end;
+    td__dataset *train = td__data_part(plan.data, TD_PART_TRAIN);
+    quick_ops = train->ops;
+    td__dataset_ops late = *quick_ops;
+    late.read = late_once;
+    train->ops = &late;
+    atomic_store(&reads_left, 5);
+    elastic_job_run(&plan, &end);
+    CHECK_EQ_INT(end.failed, 1);
+    CHECK(end.failure == TD_EIO, "it failed with %s", td_status_name(end.failure));
+    CHECK(strstr(end.text, "the file server does not answer"), "%s", end.text);
+    CHECK_EQ_INT(end.finished, 1);
+    end.failure = TD_OK;
+    elastic_job_expect(&plan, &end);
+    train->ops = quick_ops;
     check_tmpdir_remove();
     td__data_close(plan.data);
 }
@@ -246,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_world_grows_and_shrinks),
         cmocka_unit_test(a_process_that_is_asked_to_stop_goes_and_the_others_go_on),
+        cmocka_unit_test(a_process_whose_data_do_not_come_leaves),
         cmocka_unit_test(a_rank_dies_as_all_agree_to_stop),
         cmocka_unit_test(a_rank_that_computes_wrongly_is_taken_out),
         cmocka_unit_test(verifying_changes_nothing),
