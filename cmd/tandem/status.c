@@ -276,13 +276,13 @@ static void print_job(const status *s)
             faults = fmax(faults, number(p, "faults"));
         }
     }
-    printf("  generation %.0f, %.0f ranks (%.0f wanted, %.0f at least): %s\n",
-           number(s->job, "generation"), number(s->job, "ranks"), wanted, number(s->job, "least"),
-           text(s->job, "why"));
+    printf("  now %.0f ranks (generation %.0f): %s; %.0f wanted, %.0f at least\n",
+           number(s->job, "ranks"), number(s->job, "generation"), text(s->job, "why"), wanted,
+           number(s->job, "least"));
     printf("  %.0f processes started, %.0f of them failed; %.0f spares of %.0f; %.0f faults made\n",
            started, number(s->job, "failures"), waiting, number(s->job, "spares"), faults);
     printf(
-        "  rank  host                pid      step  doing                         since samples/s"
+        "  rank  host                pid      step  doing                           for samples/s"
         "  waits     beat\n");
     for (double rank = 0; rank < number(s->job, "ranks"); rank++)
         print_processes(s, rank);
@@ -346,7 +346,7 @@ static void print_status(const status *s)
     }
     printf("%s: running", s->dir);
     if (s->job)
-        printf(" since %s", td__human_seconds(number(s->job, "seconds"), b));
+        printf(" for %s", td__human_seconds(number(s->job, "seconds"), b));
     putchar('\n');
     print_progress(s);
     if (s->job)

@@ -228,18 +228,22 @@ char *td__comm_note_text(const td_comm *c, char *buf, size_t nbytes)
 {
     const td__comm_note *n = &c->note;
     uint64_t since = GET(n->since_ns);
-    const char *what = GET(n->what), *tensor = GET(n->tensor);
-    int bucket = GET(n->bucket), used = 0;
-    buf[0] = 0;
-    if (since)
-        used =
-            snprintf(buf, nbytes, "step %llu, %s%s%s since %.1f s",
-                     (unsigned long long)GET(n->step), td__phase_name(GET(n->phase)),
-                     what ? ": " : "", what ? what : "", 1e-9 * (double)(td__clock_ns() - since));
-    if (bucket && used >= 0 && (size_t)used < nbytes)
-        snprintf(buf + used, nbytes - (size_t)used, "%sbucket %d%s%s", used ? ", " : "", bucket,
-                 tensor ? " from " : "", tensor ? tensor : "");
-    return buf;
+    const char *tensor = GET(n->tensor);
+    int bucket = GET(n->bucket);
+    char about[64] = "";
+    if (bucket)
+        snprintf(about, sizeof about, "bucket %d%s%s", bucket, tensor ? " from " : "",
+                 tensor ? tensor : "");
+    if (!since) {
+        snprintf(buf, nbytes, "%s", about);
+        return buf;
+    }
+    return td__doing_text(&(td__doing){.phase = GET(n->phase),
+                                       .what = GET(n->what),
+                                       .about = about,
+                                       .step = GET(n->step),
+                                       .seconds = 1e-9 * (double)(td__clock_ns() - since)},
+                          buf, nbytes);
 }
 
 bool td__comm_now(const td_comm *c, char *out, size_t max)

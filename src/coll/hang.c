@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/hang.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,15 @@ const char *td__hang_name(td__hang h)
 #undef X
     };
     return h < TD_HANG_COUNT ? NAMES[h] : "?";
+}
+
+char *td__doing_text(const td__doing *d, char *buf, size_t nbytes)
+{
+    bool what = d->what && *d->what, about = d->about && *d->about;
+    snprintf(buf, nbytes, "%s%s%s%s%s%s at step %" PRIu64 " for %.1f s", td__phase_name(d->phase),
+             what ? ": " : "", what ? d->what : "", about ? " (" : "", about ? d->about : "",
+             about ? ")" : "", d->step, d->seconds);
+    return buf;
 }
 
 bool td__process_stat(int pid, char *state, unsigned *flags)

@@ -42,6 +42,17 @@ typedef enum td__hang {
         TD_HANG_COUNT
 } td__hang;
 
+/* What a rank is at: from its heartbeat, or from what the program says to its comm. */
+typedef struct td__doing {
+    unsigned phase;    /* td__phase */
+    const char *what;  /* "gradients"; "" or NULL: nothing more is known */
+    const char *about; /* of that: "allreduce, bucket 2 from fc1.weight"; "" or NULL: nothing */
+    uint64_t step;
+    double seconds; /* for so long */
+} td__doing;
+/* "network: gradients (allreduce, bucket 2 from fc1.weight) at step 17 for 3.1 s" */
+char *td__doing_text(const td__doing *d, char *buf, size_t nbytes);
+
 const char *td__phase_name(unsigned phase); /* "?" for one that is none */
 const char *td__hang_name(td__hang h);
 

@@ -56,10 +56,9 @@ static bool explain(const td__stall_world *m, const td__stall *s, int world, cha
         snprintf(out, max, "%s: it does not answer: stopped, or its host cannot be reached",
                  td__hang_name(hang));
     else if (out_of)
-        snprintf(out, max, "%s: in no call since %.1f s (last: %s)", td__hang_name(hang), age,
-                 call);
+        snprintf(out, max, "%s: in no call for %.1f s (last: %s)", td__hang_name(hang), age, call);
     else
-        snprintf(out, max, "%s: in %s%s since %.1f s", td__hang_name(hang), call,
+        snprintf(out, max, "%s: in %s%s for %.1f s", td__hang_name(hang), call,
                  other ? " of another group" : "", age);
     return !fresh || out_of || other;
 }
@@ -89,7 +88,7 @@ static void say(bool warn, const td__stall_world *m, const td__stall *s, const c
     td_log_level level = warn ? TD_LOG_WARN : TD_LOG_INFO;
     if (td__log_enabled(level, TD_LOG_PART_COLL))
         td__log_write(level, TD_LOG_PART_COLL,
-                      "stall: %s: %s waits since %.1f s for %srank %d on host %s, pid %d: %s%s",
+                      "stall: %s: %s has waited %.1f s for %srank %d (host %s, pid %d): %s%s",
                       s->name, s->call, 1e-9 * (double)s->waited_ns, via, rank, p->hostname, p->pid,
                       what, then);
 }

@@ -5,7 +5,7 @@
  *      "spares": 0, "failures": 3,
  *      "hosts": [{"name": "a", "up": true, "age": 0.2, "says": {"host": "a", "leads": true,
  *                 "generation": 9, "wanted": 16, "started": 19, "processes": [...]}}, ...],
- *      "events": [{"ago": 12.1, "text": "hang: rank 4 ..."}, ...]}
+ *      "events": [{"ago": 12.1, "text": "rank 4 (host a, pid 7) was ..."}, ...]}
  *
  * One thread. */
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -40,8 +40,8 @@ static void hear_generation(launch *l, const char *number, const char *size, con
     l->generation = n;
     l->ranks = (int)strtol(size, NULL, 10);
     snprintf(l->reason, sizeof l->reason, "%s", why);
-    snprintf(text, sizeof text, "generation %s, %s rank%s: %s", number, size,
-             l->ranks != 1 ? "s" : "", why);
+    snprintf(text, sizeof text, "now %s rank%s (generation %s): %s", size, l->ranks != 1 ? "s" : "",
+             number, why);
     td__job_status_event(l->news, text, false);
     if (n > 1)
         td__output_say(l->output, "%s", text);
@@ -139,7 +139,7 @@ bool td__elastic_hear(launch *l, int index, const td__msg *m)
         td__control_offer(l->control, one);
     else if (m->kind == TD_MSG_STATUS)
         td__job_status_host(l->news, index, one);
-    else if (m->kind == TD_MSG_HANG) {
+    else if (m->kind == TD_MSG_LOST) {
         td__job_status_event(l->news, one, true);
         td__output_say(l->output, "%s", one);
     } else if (m->kind == TD_MSG_LEAVES || m->kind == TD_MSG_FAILED)

@@ -31,7 +31,7 @@ typedef enum td__msg_kind {
     TD_MSG_OVER,       /* up: exit status, cause */
     TD_MSG_LEAVES,     /* up: one line: why this agent leaves the others */
     TD_MSG_RUN_DIR,    /* up: the folder of the run */
-    TD_MSG_HANG,       /* up: one line of the hang report */
+    TD_MSG_LOST,       /* up: one line about a process that was lost */
     TD_MSG_DRAIN,      /* up: this host was asked to go (SIGTERM to its agent) */
     TD_MSG_STATUS,     /* up: what the processes of this host do, as a JSON object */
     TD_MSG_COUNT

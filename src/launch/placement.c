@@ -29,7 +29,7 @@ bool td__place_report_good(const td__place_report *r, size_t nbytes)
         !memchr(r->host, 0, sizeof r->host))
         return false;
     for (int i = 0; i < TD_PLACE_ENDS; i++)
-        if (!memchr(r->end[i].why, 0, sizeof r->end[i].why))
+        if (!memchr(r->end[i].how, 0, sizeof r->end[i].how))
             return false;
     return true;
 }
@@ -250,8 +250,9 @@ static void say_lost(const td__place *p, const td__ms_content *c, uint32_t rank,
         return;
     }
     for (int i = 0; r && i < TD_PLACE_ENDS; i++)
-        if (r->end[i].proc == c->member[rank] && r->end[i].why[0]) {
-            set_text(text, "rank %u (host %s, %s", rank, host, r->end[i].why);
+        if (r->end[i].proc == c->member[rank] && r->end[i].how[0]) {
+            set_text(text, "rank %u (host %s, pid %u) %s", rank, host, r->end[i].pid,
+                     r->end[i].how);
             return;
         }
     set_text(text, "rank %u on host %s ended", rank, host);
@@ -435,6 +436,17 @@ static bool is_time_to_grow(td__place *p, uint32_t n_wait, uint32_t room, uint64
     return false;
 }
 
+/* "1 left, 2 joined" */
+static void say_change(uint32_t left, uint32_t joined, char why[TD_MS_TEXT])
+{
+    if (left && joined)
+        set_text(why, "%u left, %u joined", left, joined);
+    else if (left || joined)
+        set_text(why, "%u %s", left ? left : joined, left ? "left" : "joined");
+    else
+        set_text(why, "the same ranks, at a step border");
+}
+
 static bool form_at_border(td__place *p, const td__ms_content *old, uint64_t now,
                            td__ms_content *next)
 {
@@ -455,7 +467,7 @@ static bool form_at_border(td__place *p, const td__ms_content *old, uint64_t now
         if (!form(p, old, next))
             return false;
         uint32_t come = next->n_members > n - n_go ? next->n_members - (n - n_go) : 0;
-        set_text(next->why, "of %u rank%s %u leave, %u come", n, n == 1 ? "" : "s", n_go, come);
+        say_change(n_go, come, next->why);
         return true;
     }
     uint32_t room = next->wanted > old->n_members ? next->wanted - old->n_members : 0;

@@ -51,8 +51,8 @@ typedef struct td__place_proc {
 
 /* Why a process ended that did not do so with its work done. */
 typedef struct td__place_end {
-    uint32_t proc;
-    char why[156];
+    uint32_t proc, pid;
+    char how[152]; /* "was killed by signal 9 (Killed), in network: ..." */
 } td__place_end;
 
 /* One agent's own view; the wire format too, up to the last process. */

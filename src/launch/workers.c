@@ -358,7 +358,7 @@ td_status td__workers_tick(td__workers *w, uint64_t now)
             return st;
         if (st) {
             TD_LOG(WARN, LAUNCH, "%s", td_last_error());
-            td__workers_count_crash(w, &(worker){.used = false}, EXIT_FAILED, td_last_error(), now);
+            td__workers_count_crash(w, NULL, EXIT_FAILED, td_last_error(), now);
             w->start_at = now + td__worker_ns(START_AGAIN_MS);
             break;
         }

@@ -13,7 +13,7 @@ enum {
     EXIT_USAGE = 2,
     EXIT_NOT_RUN = 127,
     EXIT_INTERRUPTED = 130,
-    TEXT = 224, /* of how one ended: fits into the cause of the job's end */
+    TEXT = 176, /* of how one ended: fits into the cause of the job's end, with its name */
 };
 
 void td__worker_release(td__worker *k)
@@ -35,34 +35,44 @@ void td__worker_release(td__worker *k)
     }
 }
 
-static void note_cause(td__place_report *r, int status, const char *text)
+static void note_cause(td__workers *w, const td__worker *k, int status, const char *how)
 {
+    td__place_report *r = &w->report;
+    char name[TD_WORKER_NAME];
+    td__text t = {0};
     r->status = status;
-    snprintf(r->cause, sizeof r->cause, "host %.60s, %.186s", r->host, text);
+    if (k)
+        td__text_printf(&t, "%s %s", td__worker_name(w, k, name), how);
+    else
+        td__text_printf(&t, "host %s: %s", r->host, how);
+    memset(r->cause, 0, sizeof r->cause);
+    if (!td__text_status(&t))
+        memcpy(r->cause, t.data, t.used < sizeof r->cause ? t.used : sizeof r->cause - 1);
+    td__text_fini(&t);
 }
 
-void td__workers_count_crash(td__workers *w, const td__worker *k, int status, const char *text,
+void td__workers_count_crash(td__workers *w, const td__worker *k, int status, const char *how,
                              uint64_t now)
 {
     td__place_report *r = &w->report;
-    bool forward = w->step > w->crash_step;
+    bool forward = w->step > w->crash_step, was_in = k && k->was_in;
     if (forward || !r->crashes) {
         r->crashes = 1;
-        note_cause(r, status, text);
+        note_cause(w, k, status, how);
         w->crash_ns = now;
     } else if (now > w->crash_ns + td__worker_ns(WINDOW_MS)) {
         r->crashes++;
-        note_cause(r, status, text); /* what happens again and again, not what came before it */
+        note_cause(w, k, status, how); /* what happens again and again, not what came before it */
         w->crash_ns = now;
     }
     w->crash_step = w->step;
-    bool not_run = (status == EXIT_USAGE || status == EXIT_NOT_RUN) && !w->step && !k->was_in;
-    if ((not_run || k->hopeless) && !r->hopeless) {
+    bool not_run = (status == EXIT_USAGE || status == EXIT_NOT_RUN) && !w->step && !was_in;
+    if ((not_run || (k && k->hopeless)) && !r->hopeless) {
         r->hopeless = true;
-        note_cause(r, status, text);
+        note_cause(w, k, status, how);
     }
     uint32_t n = r->crashes < MOST_DOUBLINGS ? r->crashes : MOST_DOUBLINGS;
-    if (r->crashes > 1 || !k->was_in)
+    if (r->crashes > 1 || !was_in)
         w->start_at = now + (td__worker_ns(BACK_OFF_MS) << (n - 1));
 }
 
@@ -79,9 +89,25 @@ static void send_exit(td__workers *w, const td__worker *k, int status, bool kill
         *w->lost = true;
 }
 
+/* It ended otherwise than it should have. */
+static void lose(td__workers *w, td__worker *k, int status, const char *how, uint64_t now)
+{
+    if (k->kept && status == EXIT_INTERRUPTED) {
+        w->report.hopeless = true; /* who were to go on would be asked to go as well */
+        w->report.status = status;
+        w->report.cause[0] = 0;
+    } else if (k->wrong) { /* it goes, with all of its places; the job has other hosts */
+        td__workers_slots(w, 0);
+    } else {
+        td__workers_count_crash(w, k, status, how, now);
+    }
+    if (!k->hopeless && !w->report.hopeless)
+        td__worker_say_lost(w, k, how);
+}
+
 void td__worker_reap(td__workers *w, td__worker *k, uint64_t now)
 {
-    char text[TEXT];
+    char how[TEXT];
     if (td__link_up(&k->link)) /* its last words */
         td__worker_hear(w, k, now);
     bool killed = td__child_killed(&k->child) && (!w->stopping || k->dying);
@@ -96,28 +122,12 @@ void td__worker_reap(td__workers *w, td__worker *k, uint64_t now)
     }
     k->done = !status && !k->told_end && !k->leaving;
     if (!k->done) {
-        td__worker_end_text(w, k, status, text, sizeof text);
+        td__worker_how_it_ended(w, k, status, how, sizeof how);
         td__place_end *e = &w->report.end[w->report.n_ends++ % TD_PLACE_ENDS];
-        memset(e, 0, sizeof *e);
-        e->proc = k->proc;
-        snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, text);
-        if (!k->told_end && !k->leaving && !w->stopping && !w->now.over) {
-            for (char *p = text; *p; p++) /* the bracket belongs to the other form */
-                if (*p == ')' && p[1] == ' ') {
-                    memmove(p, p + 1, strlen(p));
-                    break;
-                }
-            if (k->kept && status == EXIT_INTERRUPTED) {
-                w->report.hopeless = true; /* who were to go on would be asked to go as well */
-                w->report.status = status;
-                w->report.cause[0] = 0;
-            } else if (k->wrong) /* it goes, with all of its places; the job has other hosts */
-                td__workers_slots(w, 0);
-            else
-                td__workers_count_crash(w, k, status, text, now);
-            if (!k->hopeless && !w->report.hopeless)
-                td__worker_say_hang(w, k, status);
-        }
+        *e = (td__place_end){.proc = k->proc, .pid = (uint32_t)k->child.pid};
+        snprintf(e->how, sizeof e->how, "%.*s", (int)sizeof e->how - 1, how);
+        if (!k->told_end && !k->leaving && !w->stopping && !w->now.over)
+            lose(w, k, status, how, now);
         if (k->leaving && !k->told_end)
             td__workers_give_up_place(w, k);
     }

@@ -91,8 +91,8 @@ TD_NODISCARD td_status td__worker_start(td__workers *w, uint64_t now);
 void td__worker_reap(td__workers *w, td__worker *k, uint64_t now);
 /* Close what belongs to it; of one whose work is done only that remains. */
 void td__worker_release(td__worker *k);
-/* One more that failed; text: "pid 7 was killed by signal 9". */
-void td__workers_count_crash(td__workers *w, const td__worker *k, int status, const char *text,
+/* One more that failed, k, or that could not be started (NULL). how: "was killed by signal 9". */
+void td__workers_count_crash(td__workers *w, const td__worker *k, int status, const char *how,
                              uint64_t now);
 /* One that was asked to go takes its place along. A spare has none; another takes over. */
 void td__workers_give_up_place(td__workers *w, const td__worker *k);
@@ -112,12 +112,14 @@ void td__workers_find_dying(td__workers *w);
 /* workers_tell.c: its rank in the generation of c; -1: none. */
 int td__worker_rank(const td__ms_content *c, uint32_t proc);
 
-/* workers_say.c: "pid 7) was killed by signal 9 (Killed), in network: gradients of step 17"; after
- * "rank 2 (host a, ". */
-void td__worker_end_text(const td__workers *w, const td__worker *k, int status, char *out,
-                         size_t max);
-/* To the launcher: the line of the hang report about a process that is gone or was killed. */
-void td__worker_say_hang(td__workers *w, const td__worker *k, int status);
+/* workers_say.c: "rank 2 (host a, pid 7)"; "a process (host a, pid 7)" if it had no rank yet. */
+enum { TD_WORKER_NAME = 128 };
+char *td__worker_name(const td__workers *w, const td__worker *k, char out[TD_WORKER_NAME]);
+/* "was killed by signal 9 (Killed), in network: gradients (allreduce) at step 17 for 0.1 s" */
+void td__worker_how_it_ended(const td__workers *w, const td__worker *k, int status, char *out,
+                             size_t max);
+/* To the launcher: which process ended how, and what is done about it. */
+void td__worker_say_lost(td__workers *w, const td__worker *k, const char *how);
 /* The same about one that was killed and is still there. */
 void td__worker_say_lingers(td__workers *w, const td__worker *k, uint64_t now);
 

@@ -1,5 +1,5 @@
-/* workers_say.c -- what an agent tells of its processes: how one ended, the hang report, and what
- * they do now. */
+/* workers_say.c -- what an agent tells of its processes: how one ended and what is done about it,
+ * and what they do now. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <signal.h>
@@ -9,88 +9,101 @@
 #include "base/clock.h"
 #include "launch/workers_impl.h"
 
-enum { DIGITS = 6, WHERE = 192 };
+enum { DIGITS = 6, LINE = 480 };
 
-/* "network: gradients (allreduce, bucket 2 from fc1.weight) of step 17 since 3.1 s", as the last
- * beat said; "" if it had not begun. */
+char *td__worker_name(const td__workers *w, const td__worker *k, char out[TD_WORKER_NAME])
+{
+    char rank[32] = "a process";
+    if (k->was_in)
+        snprintf(rank, sizeof rank, "rank %d", k->rank);
+    snprintf(out, TD_WORKER_NAME, "%s (host %.60s, pid %d)", rank, w->report.host,
+             (int)k->child.pid);
+    return out;
+}
+
+/* ", in network: gradients (...) at step 17 for 3.1 s", as the last heartbeat said; "" if it had
+ * not begun. */
 static void where(const td__worker *k, char *out, size_t max)
 {
     const td__ctl_heartbeat *b = &k->heartbeat;
     out[0] = 0;
-    if (k->was_in && b->phase != TD_PHASE_START)
-        snprintf(out, max, "%s%s%s%s%s%s of step %" PRIu64 " since %.1f s",
-                 td__phase_name(b->phase), b->what[0] ? ": " : "", b->what, b->about[0] ? " (" : "",
-                 b->about, b->about[0] ? ")" : "", b->step + 1,
-                 b->since + 1e-9 * (double)(td__clock_ns() - k->heard_ns));
+    if (!k->was_in || b->phase == TD_PHASE_START)
+        return;
+    int n = snprintf(out, max, ", in ");
+    td__doing_text(
+        &(td__doing){.phase = b->phase,
+                     .what = b->what,
+                     .about = b->about,
+                     .step = b->step + 1,
+                     .seconds = b->since + 1e-9 * (double)(td__clock_ns() - k->heard_ns)},
+        out + n, max - (size_t)n);
 }
 
-/* Why it ended, as it told the agent, or else its last line. */
-static const char *words(const td__worker *k)
+void td__worker_how_it_ended(const td__workers *w, const td__worker *k, int status, char *out,
+                             size_t max)
 {
-    return k->said[0] ? k->said : k->err.recent;
-}
-
-void td__worker_end_text(const td__workers *w, const td__worker *k, int status, char *out,
-                         size_t max)
-{
-    int pid = (int)k->child.pid;
-    char at[WHERE];
+    /* Why it ended, as it told the agent, or else its last line. */
+    const char *words = k->said[0] ? k->said : k->err.recent;
+    char at[192];
     where(k, at, sizeof at);
     if (k->stuck)
-        snprintf(out, max, "pid %d) went no further for more than %.1f s and was killed: %s%s%s",
-                 pid, 1e-3 * w->s->hang_ms, td__hang_name(k->hang), at[0] ? ", in " : "", at);
+        snprintf(out, max, "made no step forward for more than %.1f s and was killed: %s%s",
+                 1e-3 * w->s->hang_ms, td__hang_name(k->hang), at);
     else if (k->fenced)
-        snprintf(out, max, "pid %d) was silent for more than %u ms and was killed: %s%s%s", pid,
-                 w->s->lease_ms, td__hang_name(k->hang), at[0] ? ", in " : "", at);
+        snprintf(out, max, "was silent for more than %u ms and was killed: %s%s", w->s->lease_ms,
+                 td__hang_name(k->hang), at);
     else if (status > 128 && status < 128 + NSIG)
-        snprintf(out, max, "pid %d) was killed by signal %d (%s)%s%s", pid, status - 128,
-                 strsignal(status - 128), at[0] ? ", in " : "", at);
+        snprintf(out, max, "was killed by signal %d (%s)%s", status - 128, strsignal(status - 128),
+                 at);
     else
-        snprintf(out, max, "pid %d) ended with exit status %d%s%s", pid, status,
-                 words(k)[0] ? ": " : "", words(k));
+        snprintf(out, max, "ended with exit status %d%s%s", status, words[0] ? ": " : "", words);
 }
 
-void td__worker_say_hang(td__workers *w, const td__worker *k, int status)
+static void say(td__workers *w, const td__worker *k, const char *line)
 {
-    char line[720], at[WHERE], rank[32] = "a process", how[256] = "";
-    double silent = 1e-9 * (double)(td__clock_ns() - k->heard_ns);
-    where(k, at, sizeof at);
-    if (k->was_in)
-        snprintf(rank, sizeof rank, "rank %d", k->rank);
-    if (k->stuck)
-        snprintf(how, sizeof how, "no step forward for more than %.1f s (--hang), killed",
-                 1e-3 * w->s->hang_ms);
-    else if (k->fenced)
-        snprintf(how, sizeof how, "silent since %.1f s, killed", silent);
-    else if (status > 128 && status < 128 + NSIG)
-        snprintf(how, sizeof how, "by signal %d (%s)", status - 128, strsignal(status - 128));
-    else
-        snprintf(how, sizeof how, "with exit status %d%s%s", status, words(k)[0] ? ": " : "",
-                 words(k));
-    int n = snprintf(line, sizeof line,
-                     "hang: %s on host %s, pid %d: %s%s%s, %s; the others go on without it, %s",
-                     rank, w->report.host, (int)k->child.pid,
-                     td__hang_name(k->fenced ? k->hang : TD_HANG_DEAD), at[0] ? " in " : "", at,
-                     how, k->wrong ? "and without its host" : "another process takes its place");
-    if (n > 0 && !*w->lost)
-        *w->lost |= td__channel_send(&w->s->up, TD_MSG_HANG, k->slot, line, strlen(line) + 1) != 0;
+    if (!*w->lost && td__channel_send(&w->s->up, TD_MSG_LOST, k->slot, line, strlen(line) + 1))
+        *w->lost = true;
+}
+
+/* Members of the generation that are left when k is gone, as far as this host knows. */
+static uint32_t members_left(const td__workers *w, const td__worker *k)
+{
+    uint32_t n = w->now.n_members;
+    for (uint32_t r = 0; r < w->now.n_members; r++) {
+        bool here = td__ms_proc_agent(w->now.member[r]) == w->s->index;
+        for (int i = 0; i < w->max; i++)
+            here &= !(w->all[i].used && w->all[i].proc == w->now.member[r] && &w->all[i] != k);
+        n -= here;
+    }
+    return n;
+}
+
+void td__worker_say_lost(td__workers *w, const td__worker *k, const char *how)
+{
+    char line[LINE], name[TD_WORKER_NAME], then[96] = "; starting a replacement";
+    uint32_t left = members_left(w, k);
+    if (k->wrong)
+        snprintf(then, sizeof then, "; continuing without this host");
+    else if (w->report.crashes > w->s->crashes) /* the end of the job comes next */
+        then[0] = 0;
+    else if (td__worker_rank(&w->now, k->proc) >= 0 && left >= w->s->min_ranks)
+        snprintf(then, sizeof then, "; continuing with %u rank%s, starting a replacement", left,
+                 left == 1 ? "" : "s");
+    snprintf(line, sizeof line, "%s %s%s", td__worker_name(w, k, name), how, then);
+    say(w, k, line);
 }
 
 void td__worker_say_lingers(td__workers *w, const td__worker *k, uint64_t now)
 {
-    char line[480], rank[32] = "a process";
+    char line[LINE], name[TD_WORKER_NAME];
     bool waited_for = td__worker_rank(&w->now, k->proc) >= 0;
-    if (k->was_in)
-        snprintf(rank, sizeof rank, "rank %d", k->rank);
-    int n = snprintf(
-        line, sizeof line,
-        "hang: %s on host %s, pid %d: killed %.1f s ago, and has not ended (state %c): "
-        "the kernel does not let go of it, as when a disk or a network file system "
-        "does not answer%s",
-        rank, w->report.host, (int)k->child.pid, 1e-9 * (double)(now - k->killed_ns),
-        td__process_state((int)k->child.pid), waited_for ? "; the others wait for its end" : "");
-    if (n > 0 && !*w->lost)
-        *w->lost |= td__channel_send(&w->s->up, TD_MSG_HANG, k->slot, line, strlen(line) + 1) != 0;
+    snprintf(line, sizeof line,
+             "%s was killed %.1f s ago and has not ended (state %c): the kernel does not let go of "
+             "it, as when a disk or a network file system does not answer%s",
+             td__worker_name(w, k, name), 1e-9 * (double)(now - k->killed_ns),
+             td__process_state((int)k->child.pid),
+             waited_for ? "; the others wait for its end" : "");
+    say(w, k, line);
 }
 
 static const char *state_name(const td__worker *k)

@@ -82,8 +82,9 @@ has 'rank 1 computed the gradients of micro-batch [0-9]* of step 9 wrongly'
 # does not leave when the others do.
 while read -r faults; do
     elastic "$faults" -n 3 --hang 2s --faults "$faults"
-    has 'hang: rank 1 on .*: \(compute\|network\) in .* of step 5 since .* s, no step forward'
-    [ "$(grep -c 'killed; the others' out)" = 1 ] || fail "$faults: others were killed too"
+    has 'rank 1 (host .*) made no step forward .*: \(compute\|network\), in .* at step 5 for .* s'
+    [ "$(grep -c 'and was killed: .*replacement' out)" = 1 ] ||
+        fail "$faults: others were killed too"
 done <<'CASES'
 hang rank=1 at=step:5
 hang rank=1 at=step:5:comm:1
@@ -91,7 +92,7 @@ hang rank=1 at=step:5:comm:1; kill rank=2 at=step:5:comm:1
 slow rank=1 for=50ms at=step:4; kill rank=2 at=step:5; hang rank=1 at=step:5:comm:1
 CASES
 elastic 'a short hang' -n 3 --hang 5s --faults 'hang rank=1 for=1s at=step:5'
-! grep -q 'hang: ' out || fail "a rank that was slow was killed"
+! grep -q 'was killed\|replacement' out || fail "a rank that was slow was killed"
 
 # A host that computes wrongly goes with all of its ranks, if there are others.
 printf '#!/bin/sh\nshift\nexec "$@"\n' >rsh
@@ -100,10 +101,10 @@ rm -rf run
 run 0 "$tandem" launch --hosts localhost:2,b:2 --lease 10s --listen 127.0.0.1 --ssh "$dir/rsh" \
     -n 1:4 -- "$tandem" train "$mark" -q -j 1 --run-dir "$dir/run" --set train.micro_batches=8 \
     --set train.verify=1 --faults 'flip rank=2 at=step:9; slow rank=0 for=20ms at=step:1'
-has 'rank 2 on host b, .* computed the gradients of micro-batch .* and without its host'
-has 'generation [0-9]*, 2 ranks'
-last=$(grep -o 'generation [0-9]*, [0-9]* ranks' out | tail -n 1)
-[ "${last##*, }" = "2 ranks" ] || fail "a host that computes wrongly came back"
+has 'rank 2 (host b, .* computed the gradients of micro-batch .*; continuing without this host'
+has 'now 2 ranks (generation [0-9]*)'
+last=$(grep -o 'now [0-9]* ranks (generation' out | tail -n 1)
+[ "$last" = "now 2 ranks (generation" ] || fail "a host that computes wrongly came back"
 with=$(digest)
 run 0 "$tandem" train "$mark" -q --run-dir eight --set train.micro_batches=8
 [ "$(digest)" = "$with" ] || fail "a wrong host: another digest"
@@ -153,8 +154,8 @@ long=$(digest)
 scaled() {
     live -n 2
     while_it_runs step 3 && while_it_runs test -e run/control && "$tandem" scale run 4 >/dev/null &&
-        while_it_runs said 'generation [0-9]*, 4 ranks' && "$tandem" scale run 1 >/dev/null &&
-        while_it_runs said 'generation [0-9]*, 1 rank:' || return 1
+        while_it_runs said 'now 4 ranks (generation [0-9]*)' && "$tandem" scale run 1 >/dev/null &&
+        while_it_runs said 'now 1 rank (generation [0-9]*):' || return 1
     same scale
 }
 patiently scaled
@@ -164,7 +165,7 @@ spare() { "$tandem" status run | awk '$1 $5 == "-spare" { found = 1 } END { exit
 spared() {
     live -n 2 --spares 1
     while_it_runs step 3 && while_it_runs spare && while_it_runs rank_0 >id && xargs kill -9 <id &&
-        while_it_runs said 'generation 2, 2 ranks' && while_it_runs step 30 || return 1
+        while_it_runs said 'now 2 ranks (generation 2)' && while_it_runs step 30 || return 1
     pgrep -P "$(agent)" | xargs -r kill -9
     same spare
 }
@@ -260,7 +261,7 @@ terminated() {
         pgrep -P "$(agent)" | xargs kill -TERM
     else
         pgrep -P "$(agent)" | head -n 1 | xargs kill -TERM
-        while_it_runs said 'generation 2, 2 ranks: of 3 ranks 1 leave' || return 1
+        while_it_runs said 'now 2 ranks (generation 2): 1 left' || return 1
         rank_0 | xargs kill -TERM # who was asked first may not be gone yet
     fi
     wait $pid
@@ -270,7 +271,8 @@ for n in 3 2:3; do
     patiently terminated
     tail -n 1 out | grep -q 'interrupted after step [0-9]*; to go on: ' || fail "SIGTERM: last line"
     [ "$(grep -c 'interrupted after step' out)" = 1 ] || fail "SIGTERM to ranks of $n: went on"
-    ! grep -q 'hang:' out || fail "SIGTERM to ranks of $n: taken for a failure"
+    ! grep -q 'was killed\|exit status\|replacement' out ||
+        fail "SIGTERM to ranks of $n: taken for a failure"
     step=$(sed -n 's/.*interrupted after step \([0-9]*\);.*/\1/p' out)
     [ "$(cat run/checkpoints/latest)" = "$(printf 'step-%08d' "$step")" ] || fail "no checkpoint"
     none_left "SIGTERM to ranks of $n"
@@ -285,10 +287,10 @@ needed() {
     while_it_runs step 5 && while_it_runs rank_0 >id || return 1
     other=$(pgrep -P "$(agent)" | grep -vx "$(cat id)")
     kill -STOP "$other"
-    while_it_runs said 'generation 2, 1 rank: rank 1 on host localhost is stopped' || return 1
+    while_it_runs said 'now 1 rank (generation 2): rank 1 on host localhost is stopped' || return 1
     xargs kill -TERM <id
     kill -CONT "$other"
-    while_it_runs said 'generation 4, 1 rank: of 2 ranks 1 leave' || return 1
+    while_it_runs said 'now 1 rank (generation 4): 1 left' || return 1
     same "SIGTERM to who is needed"
 }
 patiently needed

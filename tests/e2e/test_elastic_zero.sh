@@ -83,8 +83,8 @@ patiently both
 scaled() {
     long -n 2 --set parallel.zero=$zero
     while_it_runs step 3 && while_it_runs test -e run/control && "$tandem" scale run 4 >/dev/null &&
-        while_it_runs said 'generation [0-9]*, 4 ranks' && "$tandem" scale run 1 >/dev/null &&
-        while_it_runs said 'generation [0-9]*, 1 rank:' && "$tandem" scale run 3 >/dev/null ||
+        while_it_runs said 'now 4 ranks (generation [0-9]*)' && "$tandem" scale run 1 >/dev/null &&
+        while_it_runs said 'now 1 rank (generation [0-9]*):' && "$tandem" scale run 3 >/dev/null ||
         return 1
     good "scale, stage $zero"
 }

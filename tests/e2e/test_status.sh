@@ -45,13 +45,13 @@ state 1 empty; lines 1
 
 # A live elastic job. Who is told of a generation is told who is in it.
 start -n 2:3 --spares 1 --lease 4s
-must is "generation 1, 3 ranks"
+must is "now 3 ranks (generation 1)"
 ranks="sorted(q['rank'] for q in p if q['rank'] >= 0) == [0, 1, 2]"
 json "$ranks" || fail "a generation without its ranks"
 must json "len(p) == 4 and [q['state'] for q in p if q['rank'] < 0] == ['waiting']"
 must is "samples/s.*left"
 state 0 run
-has "running since"; has "3 wanted, 2 at least"; has "spare"
+has "running for"; has "3 wanted, 2 at least"; has "spare"
 must json "s['state'] == 'running' and s['steps'] == 1000000 and s['job']['ranks'] == 3"
 must json "all(q['beat'] < 5 for q in p)"
 
@@ -59,18 +59,18 @@ must json "all(q['beat'] < 5 for q in p)"
 of() { soon json "[print(q['pid']) for q in p if q['rank'] == $1]"; }
 victim=$(of 1)
 kill -KILL "$victim"
-must says "hang: rank 1 on host localhost, pid $victim: dead.*signal 9.*takes its place"
+must says "rank 1 (host localhost, pid $victim) was killed by signal 9.*; continuing with 2 ranks, "
 must json "s['job']['failures'] == 1 and s['job']['generation'] > 1 and $ranks"
 victim=$(of 2)
 kill -STOP "$victim"
-must says "hang: rank [0-9] on host localhost, pid $victim: stopped.*step.*, silent since.*killed"
+must says "rank [0-9] (host localhost, pid $victim) was silent .* killed: stopped.*at step"
 must json "s['job']['failures'] == 2 and any('stopped' in e['text'] for e in s['job']['events'])"
 must json "s['job']['generation'] > 2 and $ranks"
 
 # --watch ends with the job; an interrupted run says so, with status 1.
 limited "$tandem" status run --watch >watched &
 watcher=$!
-must grep -q "running since" watched
+must grep -q "running for" watched
 kill -INT $pid
 wait $pid
 wait $watcher || fail "watch gave $?"
@@ -98,8 +98,8 @@ start -n 2
 must is "compute  network"
 must is "step [1-9]"
 kill -STOP "$(pgrep -P "$(pgrep -P $pid)" | head -n 1)"
-must says "stall: .*step [0-9]*.* waits since .* for rank [01] on host .*: stopped"
-[ -z "$(grep -o 'stall: .*waits since [0-9]*' job.err | sort | uniq -d)" ] ||
+must says "stall: .*step [0-9]*.* has waited .* for rank [01] (host .*): stopped"
+[ -z "$(grep -o 'stall: .*has waited [0-9]*' job.err | sort | uniq -d)" ] ||
     fail "more than one line for one stuck rank"
 end_all
 wait $pid 2>/dev/null

@@ -291,8 +291,8 @@ static void scene_open(scene *s, const char *transport, int size, int call, int 
     s->b->victim = victim;
     s->b->stall_ms = stall_ms;
     snprintf(s->b->needle, sizeof s->b->needle, "%s",
-             says_why(s->b)    ? "step 17, data: samples since"
-             : call == COMPUTE ? "compute: in no call since"
+             says_why(s->b)    ? "data: samples at step 17 for"
+             : call == COMPUTE ? "compute: in no call for"
              : call == OTHER   ? "in recv #1"
                                : "stopped");
     procs_start(&s->p, size, rank_body, s->b); /* before this process has threads */

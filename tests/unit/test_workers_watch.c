@@ -40,7 +40,7 @@ static void hear(td__channel *c, char line[512])
         return;
     CHECK_OK(td__channel_fill(c, &eof));
     CHECK_OK(td__channel_next(c, &m, &found));
-    CHECK(found && m.kind == TD_MSG_HANG && m.nbytes < 512, "another message");
+    CHECK(found && m.kind == TD_MSG_LOST && m.nbytes < 512, "another message");
     memcpy(line, m.data, m.nbytes);
     line[m.nbytes] = 0;
 }
@@ -80,8 +80,8 @@ TEST(one_that_was_killed_and_does_not_end_is_told_of_once)
         CHECK(!*line, "too early: %s", line);
         td__worker_watch(w, &k, BEGIN + LEASE + LEASE / 2);
         hear(&heard, line);
-        CHECK(strstr(line, "hang: rank 3 on host tin, ") && strstr(line, pid) &&
-                  strstr(line, "killed 1.5 s ago, and has not ended"),
+        CHECK(strstr(line, "rank 3 (host tin, pid ") && strstr(line, pid) &&
+                  strstr(line, "was killed 1.5 s ago and has not ended"),
               "%s", line);
         CHECK(!strstr(line, "the others wait") == !member, "%s", line);
         td__worker_watch(w, &k, BEGIN + 9 * LEASE);
