@@ -25,15 +25,11 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/config.h"
-#include "base/deadline.h"
 #include "base/fail.h"
-#include "base/file.h"
 #include "base/human.h"
 #include "elastic_args.h"
 #include "faults_sweep.h"
 #include "ranks.h"
-#include "run/run_lock.h"
 #include "step/pool.h"
 #include "train_impl.h"
 
@@ -65,113 +61,6 @@ static void catch_signals(void)
     /* A reader that goes away (`| head`) must not kill the run: writes then fail with EPIPE, which
      * nobody needs to be told. */
     signal(SIGPIPE, SIG_IGN);
-}
-
-/* The job file: the argument, or the one of the run that --resume names. */
-static td_status find_job(td__training *t)
-{
-    const char *job = td__args_at(t->args, 0), *run = td__args_value(t->args, "resume");
-
-    if (!job && !run && !t->resume) /* elastic ranks are told so */
-        run = td__args_value(t->args, "run-dir");
-    if (!job && !run)
-        return TD_FAIL(TD_EINVAL, "expected JOB.yaml, or --resume with a run's directory");
-    if (!job)
-        return td__run_dir_path(run, "job.yaml", t->job_path);
-    if (strlen(job) >= sizeof t->job_path)
-        return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", job);
-    snprintf(t->job_path, sizeof t->job_path, "%s", job);
-    struct stat info;
-    if (stat(job, &info) == 0 && S_ISDIR(info.st_mode))
-        return TD_FAIL(TD_EINVAL, "%s is a directory, not a job file%s", job,
-                       t->resume ? "" : "; to go on with a run: --resume=DIR");
-    return TD_OK;
-}
-
-enum { LOCK_MS = 2000 };
-
-/* All ranks of an elastic job hold the lock, by the mark that the launcher gave them; otherwise
- * rank 0 alone. ms: a job that was killed a moment ago may not be gone yet. */
-static td_status lock_run(td__training *t, uint64_t ms)
-{
-    const char *mark = t->session.members ? td__env_get(TD_ENV_JOB) : NULL;
-    return td__run_lock_take(t->dir, mark, td__deadline_in_ms(ms), &t->lock);
-}
-
-/* An existing run to go on with. */
-static td_status find_run(td__training *t)
-{
-    const char *dir = td__args_value(t->args, "resume");
-    td__session *s = &t->session;
-    struct stat info;
-
-    if (!dir)
-        dir = td__args_value(t->args, "run-dir");
-    if (dir)
-        TD_TRY(td__run_dir_path(dir, ".", t->dir)); /* checks the length */
-    if (dir)
-        snprintf(t->dir, sizeof t->dir, "%s", dir);
-    else
-        TD_TRY(
-            td__run_dir_newest(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), t->dir));
-    char job[TD__PATH];
-    TD_TRY(td__run_dir_path(t->dir, "job.yaml", job));
-    if (stat(job, &info) != 0)
-        return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
-                       t->dir);
-    TD_TRY(lock_run(t, LOCK_MS));
-    td__run_dir_sweep(t->dir);
-    td__run_dir_failed(t->dir, NULL);
-    return td__resume_check(s, t->dir, &t->past);
-}
-
-/* A directory of our own. */
-static td_status make_run(td__training *t)
-{
-    const char *dir = td__args_value(t->args, "run-dir");
-    td__session *s = &t->session;
-    char job[TD__PATH];
-    struct stat info;
-
-    if (!dir) {
-        TD_TRY(
-            td__run_dir_create(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), t->dir));
-        t->made = true;
-        return lock_run(t, 0);
-    }
-    TD_TRY(td__run_dir_path(dir, "job.yaml", job));
-    bool fresh = stat(dir, &info) != 0;
-    TD_TRY(td__run_dir_create(dir, NULL, t->dir));
-    if (access(t->dir, W_OK) != 0)
-        return TD_FAIL(TD_EINVAL, "%s: no permission to write there", t->dir);
-    TD_TRY(lock_run(t, 0));
-    if (stat(job, &info) == 0)
-        return TD_FAIL(TD_EINVAL, "%s holds a run already; --resume goes on with it", dir);
-    t->made = fresh;
-    return TD_OK;
-}
-
-static td_status write_job(td__training *t)
-{
-    char path[TD__PATH], *text = NULL;
-    size_t nbytes = 0;
-    td__file_out f;
-
-    TD_TRY(td__run_dir_path(t->dir, "job.yaml", path));
-    FILE *mem = open_memstream(&text, &nbytes);
-    if (!mem)
-        return TD_FAIL(TD_ENOMEM, "no memory to write out the job");
-    td_status st = td__job_write(t->session.job, mem);
-    if (fclose(mem) != 0 && !st)
-        st = TD_FAIL(TD_ENOMEM, "no memory to write out the job");
-    if (!st)
-        st = td__file_out_open(&f, path);
-    if (!st) {
-        td__file_out_write(&f, text, nbytes);
-        st = td__file_out_commit(&f);
-    }
-    free(text);
-    return st;
 }
 
 static void begin_progress(td__training *t)
@@ -308,10 +197,10 @@ static td_status prepare_elastic(td__training *t)
         return TD_FAIL(TD_EINVAL, "elastic ranks need --run-dir, the same for all (tandem train -n "
                                   "LEAST:MOST makes it)");
     TD_TRY(td__run_dir_create(dir, NULL, t->dir));
-    TD_TRY(lock_run(t, LOCK_MS));
+    TD_TRY(td__training_lock(t, TD_LOCK_MS));
     TD_TRY(td__run_dir_path(t->dir, "job.yaml", job));
     if (stat(job, &info) != 0)
-        TD_TRY(write_job(t));
+        TD_TRY(td__training_write_job(t));
     TD_TRY(td__session_data(s));
     TD_TRY(td__faults_record(s->faults, t->dir));
     TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
@@ -329,7 +218,7 @@ static td_status prepare(td__training *t)
     td__session *s = &t->session;
     const char *faults = td__args_value(t->args, "faults");
 
-    TD_TRY(find_job(t));
+    TD_TRY(td__training_find_job(t));
     TD_TRY(td__session_job(s, t->args, t->job_path));
     if (td__args_count(t->args) > 0) /* not the run's own copy, which nobody needs to edit */
         td__session_warn_renamed(s->job);
@@ -350,7 +239,7 @@ static td_status prepare(td__training *t)
     w.starts = true;
     TD_TRY(td__train_check(&s->opts, &w));
     if (t->resume && td__training_leads(t))
-        TD_TRY(find_run(t));
+        TD_TRY(td__training_find_run(t));
     if (t->past.finished)
         return TD_OK;
     s->spreading = spreading;
@@ -363,8 +252,8 @@ static td_status prepare(td__training *t)
         return td__session_trainer(s);
     }
     if (!t->resume) {
-        TD_TRY(make_run(t));
-        TD_TRY(write_job(t)); /* from here on --resume can go on with it */
+        TD_TRY(td__training_make_run(t));
+        TD_TRY(td__training_write_job(t)); /* from here on --resume can go on with it */
         t->described = true;
     }
     TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
@@ -383,7 +272,7 @@ static td_status start(td__training *t)
         t->from_step = found ? td__trainer_step(t->session.trainer) : 0;
     }
     if (t->resume)
-        TD_TRY(write_job(t)); /* it may be longer now */
+        TD_TRY(td__training_write_job(t)); /* it may be longer now */
     return observe(t);
 }
 
@@ -416,23 +305,6 @@ static void finish(td__training *t)
     td__metrics_file_destroy(t->metrics);
     if (t->lock >= 0)
         close(t->lock);
-}
-
-/* Nothing came of it: take away what was made, if nothing else is in it. */
-static void take_back(td__training *t)
-{
-    char job[TD__PATH];
-
-    td__session_fini(&t->session);
-    if (t->described && !td__run_dir_path(t->dir, "job.yaml", job))
-        unlink(job);
-    if (!t->made)
-        return;
-    if (*t->checkpoints)
-        rmdir(t->checkpoints);
-    if (!td__run_dir_path(t->dir, TD__RUN_LOCK_FILE, job))
-        unlink(job);
-    rmdir(t->dir);
 }
 
 static int already_finished(const td__training *t)
@@ -486,7 +358,7 @@ static int train(td__training *t)
         st = start(t);
     if (!begins(t, st, &rc)) {
         if (st)
-            take_back(t);
+            td__training_take_back(t);
         return rc;
     }
     if (td__training_leads(t)) {
@@ -505,27 +377,12 @@ static int train(td__training *t)
     return rc;
 }
 
-/* The directory of elastic ranks, which no rank is there to make. */
-static td_status offer_run(td__training *t)
-{
-    if (t->resume)
-        TD_TRY(find_run(t));
-    else
-        TD_TRY(make_run(t));
-    if (!t->past.finished)
-        TD_TRY(write_job(t));
-    if (t->lock >= 0)
-        close(t->lock); /* the ranks take it, each of them */
-    t->lock = -1;
-    return TD_OK;
-}
-
 static int start_elastic(td__training *t, int n)
 {
     char dir[PATH_MAX], run_dir[PATH_MAX + 16], threads[32];
     const char *more[] = {run_dir, threads, NULL};
     int each = td__processors() / n;
-    td_status st = offer_run(t);
+    td_status st = td__training_offer_run(t);
 
     if (!st && t->past.finished)
         return already_finished(t);
@@ -553,7 +410,7 @@ static int start_ranks(td__training *t, int n)
     const char *faults = td__args_value(t->args, "faults");
     td__launch_opts launch = {0};
     bool elastic = !td__elastic_args(t->args, &launch) && launch.most;
-    td_status st = find_job(t);
+    td_status st = td__training_find_job(t);
 
     if (!st)
         st = td__session_job(&t->session, t->args, t->job_path);

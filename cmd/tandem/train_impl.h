@@ -1,5 +1,6 @@
-/* train_impl.h -- one `tandem train`: shared by what begins and runs it (train.c) and what is done
- * and said when it is over (train_end.c). */
+/* train_impl.h -- one `tandem train`: shared by what begins and runs it (train.c), what it does
+ * with the run's directory (train_dir.c), and what is done and said when it is over (train_end.c).
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_CMD_TRAIN_IMPL_H
 #define TD_CMD_TRAIN_IMPL_H
@@ -38,6 +39,20 @@ static inline bool td__training_leads(const td__training *t)
 {
     return td__session_rank(&t->session) == 0;
 }
+
+/* A job that was killed a moment ago may not be gone yet. */
+enum { TD_LOCK_MS = 2000 };
+/* train_dir.c: the job file (the argument, or that of the run that --resume names); a run to go on
+ * with; a directory of our own; its lock (all ranks of an elastic job hold it; ms: how long to wait
+ * for who may not be gone yet); job.yaml in it; the directory of elastic ranks, which no rank is
+ * there to make; all that taken away again if nothing came of it and nothing else is in it. */
+TD_NODISCARD td_status td__training_find_job(td__training *t);
+TD_NODISCARD td_status td__training_find_run(td__training *t);
+TD_NODISCARD td_status td__training_make_run(td__training *t);
+TD_NODISCARD td_status td__training_lock(td__training *t, uint64_t ms);
+TD_NODISCARD td_status td__training_write_job(td__training *t);
+TD_NODISCARD td_status td__training_offer_run(td__training *t);
+void td__training_take_back(td__training *t);
 
 /* The run failed, whatever the code: its input was fine. Returns the exit status. */
 int td__training_failed(td__training *t, td_status st);
