@@ -173,6 +173,14 @@ void td__json_end(td__text *t, const td__train_result *r)
     whole(t, "memory_planned", (int64_t)r->memory_planned);
     whole(t, "memory_peak", (int64_t)r->memory_peak);
     whole(t, "memory_rank", r->memory_rank);
+    if (r->device) {
+        string(t, "device", r->device);
+        whole(t, "device_requests", (int64_t)r->device_memory.requests);
+        whole(t, "device_reused", (int64_t)r->device_memory.reused);
+        whole(t, "device_released", (int64_t)r->device_memory.released);
+        whole(t, "device_idle", (int64_t)r->device_memory.idle);
+        whole(t, "device_peak", (int64_t)r->device_memory.peak);
+    }
     if (r->dropped) {
         td__text_add(t, ", \"dropped\": [");
         for (int i = 0; i < r->n_dropped; i++)

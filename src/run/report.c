@@ -221,6 +221,22 @@ static void print_layers(td__text *t, const td__report_opts *o)
     td__text_add(t, "</tr></table></div>\n");
 }
 
+/* How often memory was asked for, and how often that cost a call to the system. */
+static void print_pool(td__text *t, const td__report_data *d)
+{
+    char value[TD__HUMAN], note[160];
+    snprintf(note, sizeof note, "of device %s at most", d->device);
+    td__text_add(t, "<tr>");
+    td__html_cell(t, "name", note);
+    td__html_cell(t, "n", td__human_bytes(d->device_peak, value));
+    snprintf(note, sizeof note,
+             "%.0f blocks requested, %.0f of them reused; %.0f released, %s idle",
+             d->device_requests, d->device_reused, d->device_released,
+             td__human_bytes(d->device_idle, value));
+    td__html_cell(t, "name", note);
+    td__text_add(t, "</tr>\n");
+}
+
 static void print_memory(td__text *t, const td_memory_plan *m, const td__report_data *d)
 {
     const struct {
@@ -258,6 +274,8 @@ static void print_memory(td__text *t, const td_memory_plan *m, const td__report_
         td__html_cell(t, "n", td__human_bytes(d->memory_peak, value));
         td__text_printf(t, "<td>planned %s</td></tr>\n", td__human_bytes(d->memory_planned, value));
     }
+    if (d->device[0])
+        print_pool(t, d);
     td__text_add(t, "</table></div></div>\n");
 }
 

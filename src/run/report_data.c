@@ -150,6 +150,12 @@ static void read_end(td__report_data *d, const json_t *o)
     d->memory_planned = number(o, "memory_planned");
     d->memory_peak = number(o, "memory_peak");
     d->memory_rank = number(o, "memory_rank");
+    text(o, "device", d->device, sizeof d->device);
+    d->device_requests = number(o, "device_requests");
+    d->device_reused = number(o, "device_reused");
+    d->device_released = number(o, "device_released");
+    d->device_idle = number(o, "device_idle");
+    d->device_peak = number(o, "device_peak");
     read_dropped(d, o);
 }
 

@@ -40,9 +40,12 @@ typedef struct td__report_data {
     char precision[16], end[16], digest[80];
     double end_seconds, end_rate;
     char dropped[160]; /* of backup workers: "12 shares late: rank 1 8, rank 2 4"; "" */
-    double memory_planned, memory_peak, memory_rank; /* bytes of the rank that had most */
-    int n_begins;                                    /* more than one: the run was resumed */
-    char job[80];                                    /* the job's digest */
+    double memory_planned, memory_peak, memory_rank;        /* bytes of the rank that had most */
+    char device[16];                                        /* "": not known */
+    double device_requests, device_reused, device_released; /* blocks */
+    double device_idle, device_peak;                        /* bytes */
+    int n_begins;                                           /* more than one: the run was resumed */
+    char job[80];                                           /* the job's digest */
     /* From the lines about ranks since the last begin. */
     td__report_rank *rank;
     int n_ranks;         /* 0: there are no such lines */

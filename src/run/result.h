@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/device.h"
+
 enum { TD__MAX_METRICS = 8 };
 
 typedef enum td__train_end {
@@ -31,6 +33,8 @@ typedef struct td__train_result {
      * known. */
     size_t memory_planned, memory_peak;
     int memory_rank;
+    const char *device; /* that rank 0 trained on, and its memory; NULL: not known */
+    td__device_counters device_memory;
     /* With backup workers, on rank 0: shares of steps that were late, by rank; as long as the
      * trainer. */
     const uint64_t *dropped;

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "parallel/data_parallel.h"
@@ -97,6 +98,8 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
     if (!st)
         st = td__trainer_memory(t, &c, &m);
     out->memory_planned = st ? 0 : m.total;
+    out->device = td__device_name(td__params_device(t->params));
+    out->device_memory = td__device_count(td__params_device(t->params));
     return st;
 }
 

@@ -56,6 +56,8 @@ train far "$job" --set train.epochs=3 --set train.steps=4 --set checkpoint.every
 run 0 "$tandem" train "$job" --resume --run-dir run-far --set train.backend=far \
     --set train.epochs=3 --set checkpoint.every=2
 same "resumed on far"
+grep -q '"device": "far", "device_requests": [1-9]' run-far/metrics.jsonl || fail "no counters"
+grep -q 'of device far at most' run-far/report.html || fail "the report has no counters"
 
 # The first bad number is found in memory that the host cannot read.
 run 1 "$tandem" train "$job" --run-dir bad --set train.backend=far --set train.optimizer.lr=1e30
