@@ -61,6 +61,7 @@ struct td__checkpointer {
     float *states;
     int n_states;
     size_t states_nbytes, stride;
+    td__block_copies blocks;           /* beside them */
     const td__checkpoint_source *from; /* NULL: the copies are saved */
     double stalled, seconds;
     size_t nbytes;
@@ -171,7 +172,7 @@ static td_status list_file(listing *l, td__arena *a, td__checkpoint_file f, floa
     td__checkpointer *c = l->c;
     int states = f == TD__FILE_MODEL ? 1 : c->n_states;
     int n = td_params_count(c->ps);
-    size_t most = (size_t)states * (size_t)n + 1;
+    size_t most = (size_t)states * (size_t)n + (size_t)c->blocks.n + 1;
     float *block = c->from ? NULL : td_params_block(c->copy, NULL);
     l->tensors = td__arena_alloc(a, most * sizeof *l->tensors);
     l->items = td__arena_alloc(a, most * sizeof *l->items);
@@ -188,6 +189,10 @@ static td_status list_file(listing *l, td__arena *a, td__checkpoint_file f, floa
                 TD_TRY(list_tensor(
                     l, a, k, i, block ? c->states + (size_t)k * c->stride + info.offset : empty));
         }
+    if (f == TD__FILE_MODEL || c->from)
+        return TD_OK;
+    TD_TRY(td__block_copies_list(&c->blocks, l->tensors + l->n, l->items + l->n));
+    l->n += c->blocks.n;
     return TD_OK;
 }
 
@@ -491,6 +496,7 @@ void td__checkpointer_destroy(td__checkpointer *c)
         close(c->dir_fd);
     td_params_destroy(c->copy);
     td__free_block(c->states, c->states_nbytes);
+    td__block_copies_fini(&c->blocks);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     td__free(c);
@@ -570,6 +576,12 @@ td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *stat
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     return TD_OK;
+}
+
+td_status td__checkpointer_blocks(td__checkpointer *c, const td__checkpoint_block *blocks, int n)
+{
+    TD_TRY(wait_idle(c));
+    return td__block_copies_take(&c->blocks, blocks, n);
 }
 
 td_status td__checkpointer_write(td__checkpointer *c, const td__train_state *state,

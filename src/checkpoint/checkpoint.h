@@ -1,7 +1,8 @@
 /* checkpoint.h -- a checkpoint is a directory step-NNNNNNNN/, whole or absent:
  *
  *     model.safetensors      params and states under their names, for any safetensors reader
- *     optimizer.safetensors  one block per optimizer state, cut by param: "exp_avg/fc1.weight"
+ *     optimizer.safetensors  one block per optimizer state, cut by param: "exp_avg/fc1.weight";
+ *                            states of the sync rule, if it has any: "sync/easgd/centre"
  *     state.json             step, epoch, batch in epoch, seed, schedule, early stopping, job
  *                            digest, digest of the weights, sha256 and size of every other file
  *
@@ -64,6 +65,15 @@ void td__checkpointer_destroy(td__checkpointer *c);
  * ps and o are copied, but the names in them are borrowed until the save is done. */
 TD_NODISCARD td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state,
                                              td_params *ps, td_optimizer *o, bool is_best);
+/* Blocks that later saves hold too, copied here; those given before are forgotten. */
+typedef struct td__checkpoint_block {
+    const char *name;
+    float *data;
+    size_t count;
+} td__checkpoint_block;
+enum { TD__CHECKPOINT_BLOCKS = 4, TD__BLOCK_NAME = 96 };
+TD_NODISCARD td_status td__checkpointer_blocks(td__checkpointer *c,
+                                               const td__checkpoint_block *blocks, int n);
 /* Blocks that are nowhere in one piece: tensor i of the params (k < 0) or of the optimizer's state
  * k, at *data until the next call. */
 typedef struct td__checkpoint_source {
@@ -98,6 +108,11 @@ bool td__checkpoint_any(const char *path);
 /* Load it (hashes are checked). o may be NULL: weights only. */
 TD_NODISCARD td_status td__checkpoint_load(const td__checkpoint_info *info, td_params *ps,
                                            td_optimizer *o);
+
+/* Such a block of one that was loaded; *found is false, and the data as they were, if it has none
+ * of that name. TD_EINVAL if it is of another size. */
+TD_NODISCARD td_status td__checkpoint_read_block(const td__checkpoint_info *info,
+                                                 td__checkpoint_block *block, bool *found);
 
 /* The same tensor by tensor, for blocks that are not in one piece. Everything is checked by open,
  * which also sets the optimizer's steps; ps and o are borrowed. */

@@ -258,7 +258,7 @@ td_status td__sync_meet_for(td__sync *s, td__sync_meet why)
 {
     if (!s)
         return TD_OK;
-    if (s->ops->meet && (!s->met || why == TD_MEET_END))
+    if (s->ops->meet && (!s->met || why == TD_MEET_BEGIN || why == TD_MEET_END))
         TD_TRY(s->ops->meet(s, why));
     s->met = true;
     s->ended = s->ended || why == TD_MEET_END;

@@ -116,6 +116,7 @@ typedef struct td__sync_traits {
 } td__sync_traits;
 
 typedef enum td__sync_meet {
+    TD_MEET_BEGIN,  /* all ranks have the params to begin with; states are about to be restored */
     TD_MEET_EVAL,   /* the params are about to be evaluated, */
     TD_MEET_SAVE,   /* written to a checkpoint with the rule's states, */
     TD_MEET_RESIZE, /* handed on to other ranks: the generation ends; */
@@ -180,7 +181,9 @@ struct td__sync_ops {
     /* (optional) The params become those to evaluate, save, hand on, end with. Collective, of a
      * rule with a leader: at the end only. */
     td_status (*meet)(td__sync *s, td__sync_meet why);
-    /* (optional) Up to TD__SYNC_BLOCKS; the same on all ranks after they have met to save. */
+    /* (optional) Up to TD__SYNC_BLOCKS; the same on all ranks after they have met to save. On
+     * resume they are filled in after TD_MEET_BEGIN; a generation of an elastic run has none
+     * before. */
     int (*states)(td__sync *s, td__sync_block *out);
     /* (optional) Ranks beside a leader: work until it meets them at the end. */
     td_status (*serve)(td__sync *s);
@@ -266,7 +269,7 @@ TD_NODISCARD td_status td__sync_gather(td__sync *s, td__step_times *times);
 /* Of no rule (NULL), these are false and do nothing. */
 bool td__sync_prepared(const td__sync *s);
 TD_NODISCARD td_status td__sync_forward(td__sync *s);
-/* At the end, or if there was a step since ranks have met. */
+/* At begin and end, and else if there was a step since ranks have met. */
 TD_NODISCARD td_status td__sync_meet_for(td__sync *s, td__sync_meet why);
 int td__sync_states(td__sync *s, td__sync_block out[TD__SYNC_BLOCKS]);
 TD_NODISCARD td_status td__sync_serve(td__sync *s);

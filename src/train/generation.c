@@ -125,6 +125,7 @@ td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over
     TD_TRY(td__slices_owed(t));
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__train_sync(t));
+    TD_TRY(td__sync_meet_for(t->sync, TD_MEET_BEGIN));
     TD_TRY(td__rank_stats_create(t->o.comm, td__trainer_ranks(t), &t->stats));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);

@@ -46,6 +46,12 @@ td_status td__train_saved(td__trainer *t)
     return TD_OK;
 }
 
+static td_status save_blocks(td__trainer *t, bool best)
+{
+    TD_TRY(td__states_save(t));
+    return td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
+}
+
 td_status td__train_save(td__trainer *t, bool best)
 {
     bool slices = t->zero && t->saves; /* then all ranks bring theirs */
@@ -62,9 +68,7 @@ td_status td__train_save(td__trainer *t, bool best)
         TD_TRY(td__train_saved(t));
     }
     bool saved = true;
-    td_status st =
-        slices ? td__slices_save(t, best, &saved)
-               : td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
+    td_status st = slices ? td__slices_save(t, best, &saved) : save_blocks(t, best);
     if (st)
         return excuse(t, st);
     t->seconds += 1e-9 * (double)(td__clock_ns() - begin);

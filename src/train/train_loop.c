@@ -491,6 +491,8 @@ static td_status prepare(td__trainer *t)
         TD_TRY(
             td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
     TD_TRY(td__replicas_begin(t));
+    TD_TRY(td__sync_meet_for(t->sync, TD_MEET_BEGIN));
+    TD_TRY(td__states_begin(t));
     td__rank_stats_destroy(t->stats);
     TD_TRY(td__rank_stats_create(td__sync_leads(t->sync) ? NULL : t->o.comm, td__trainer_ranks(t),
                                  &t->stats));

@@ -303,8 +303,8 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     if (!t->o.checkpoint_dir || !td__checkpoint_any(t->o.checkpoint_dir))
         return TD_OK;
     TD_TRY(td__checkpoint_find(t->o.checkpoint_dir, NULL, &info));
+    t->resumed = info;
     if (t->zero) { /* to be loaded when all ranks have come */
-        t->resumed = info;
         t->resuming = true;
     } else {
         TD_TRY(td__checkpoint_load(&info, t->params, t->optimizer));

@@ -121,6 +121,10 @@ void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns);
 /* serve.c: what the trainer does for a sync rule; the result of rank 0, where it has led, to all.
  * Collective. */
 td__sync_host td__train_host(td__trainer *t);
+/* sync_states.c: what the rule adds to checkpoints, for the next one; and as it was in the one that
+ * the run goes on from, on all ranks, collective. */
+TD_NODISCARD td_status td__states_save(td__trainer *t);
+TD_NODISCARD td_status td__states_begin(td__trainer *t);
 TD_NODISCARD td_status td__train_share_result(td__trainer *t, td__train_result *out);
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */

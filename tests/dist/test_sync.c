@@ -136,6 +136,7 @@ TEST(ranks_meet_to_validate_to_save_and_at_the_end)
     td__data_close(u.data);
 }
 
+/* And of the states of the rule: without them the averages have another momentum. */
 TEST(a_checkpoint_is_of_params_that_all_have)
 {
     run u;
@@ -143,6 +144,7 @@ TEST(a_checkpoint_is_of_params_that_all_have)
     start(&u);
     u.opts.checkpoint_every = 3;
     set_every(&u, 2);
+    u.opts.sync.set[u.opts.sync.n_set++] = (td__sync_setting){"momentum", 0.5};
     u.opts.checkpoint_dir = check_tmpdir();
     ranks_run(2, NULL, body, &u);
     snprintf(whole, sizeof whole, "%s", u.got.digest);

@@ -1,30 +1,61 @@
 /* sync_average.c -- a small sync rule, for tests and as an example of one (CONTRIBUTING.md): local
- * updates with model averaging. Each rank updates its own params with the mean gradient of its own
- * rows; every `every` steps, and whenever ranks meet, all take the mean of their params. The
- * optimizer's state stays each rank's own. */
+ * updates with model averaging and block momentum (BMUF: Chen and Huo, 2016). Each rank updates its
+ * own params with the mean gradient of its own rows. Every `every` steps, and whenever ranks meet,
+ * with the mean m of their params:
+ *
+ *     delta = momentum delta + (m - centre);   centre = params = centre + delta
+ *
+ * The optimizer's state stays each rank's own. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/alloc.h"
 #include "base/fail.h"
 #include "parallel/sync.h"
 
 typedef struct average {
     td__sync base;
-    uint64_t step;
+    uint64_t step, averaged; /* under way; the last one with an average */
+    size_t count;
+    float *centre, *delta; /* (count) */
 } average;
 
 static const td__sync_option OPTIONS[] = {
-    {"every", "Steps between two averages.", .initial = 4, .least = 1, .most = 1e6}, {NULL}};
+    {"every", "Steps between two averages.", .initial = 4, .least = 1, .most = 1e6},
+    {"momentum", "Of the averages.", .initial = 0, .least = 0, .most = 0.99},
+    {NULL}};
 
-static td_status average_params(td__sync *s)
+static td_status create(td__sync *s)
 {
-    td_params *ps = s->x.step.params;
-    size_t count;
-    float *params = td_params_block(ps, &count);
-    if (!s->x.comm)
-        return TD_OK;
-    TD_TRY(td_allreduce(s->x.comm, params, params, count, TD_F32, TD_REDUCE_SUM, NULL));
-    for (size_t i = 0; i < count; i++)
-        params[i] /= (float)td_comm_size(s->x.comm);
-    td_params_touch(ps);
+    average *a = (average *)s;
+    td_params_block(s->x.step.params, &a->count);
+    a->centre = td__calloc(a->count, sizeof *a->centre);
+    a->delta = td__calloc(a->count, sizeof *a->delta);
+    return a->centre && a->delta ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for averages of params");
+}
+
+static void destroy(td__sync *s)
+{
+    td__free(((average *)s)->centre);
+    td__free(((average *)s)->delta);
+}
+
+static td_status average_params(average *a)
+{
+    const td__sync_ctx *x = &a->base.x;
+    float *params = td_params_block(x->step.params, NULL);
+    float ranks = x->comm ? (float)td_comm_size(x->comm) : 1;
+    float momentum = (float)td__sync_value(&a->base, "momentum");
+
+    if (x->comm)
+        TD_TRY(td_allreduce(x->comm, params, params, a->count, TD_F32, TD_REDUCE_SUM, NULL));
+    for (size_t i = 0; i < a->count; i++) {
+        float mean = params[i] / ranks;
+        a->delta[i] = momentum * a->delta[i] + (mean - a->centre[i]);
+        params[i] = a->centre[i] = momentum > 0 ? a->centre[i] + a->delta[i] : mean;
+    }
+    a->averaged = a->step;
+    td_params_touch(x->step.params);
     return TD_OK;
 }
 
@@ -51,15 +82,24 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     if (rows)
         TD_TRY(td__step_apply(s->engine, rows, NULL, 0, lr, out));
     td__step_done(s->engine, out);
-    if (((average *)s)->step % (uint64_t)td__sync_value(s, "every") == 0)
-        TD_TRY(average_params(s));
-    return TD_OK;
+    average *a = (average *)s;
+    return a->step % (uint64_t)td__sync_value(s, "every") == 0 ? average_params(a) : TD_OK;
 }
 
 static td_status meet(td__sync *s, td__sync_meet why)
 {
-    (void)why;
-    return average_params(s);
+    average *a = (average *)s;
+    if (why == TD_MEET_BEGIN)
+        memcpy(a->centre, td_params_block(s->x.step.params, NULL), a->count * sizeof *a->centre);
+    return a->averaged == a->step ? TD_OK : average_params(a);
+}
+
+static int states(td__sync *s, td__sync_block *out)
+{
+    average *a = (average *)s;
+    out[0] = (td__sync_block){"centre", a->centre, a->count};
+    out[1] = (td__sync_block){"delta", a->delta, a->count};
+    return 2;
 }
 
 const td__sync_ops td__sync_average = {
@@ -69,7 +109,10 @@ const td__sync_ops td__sync_average = {
     .options = OPTIONS,
     .size = sizeof(average),
     .check = check,
+    .create = create,
+    .destroy = destroy,
     .begin = begin,
     .step = step,
     .meet = meet,
+    .states = states,
 };
