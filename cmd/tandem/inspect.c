@@ -7,12 +7,31 @@
 
 #include "base/fail.h"
 #include "base/human.h"
+#include "base/text.h"
 #include "session.h"
 #include "tandem/tensor.h"
+
+/* Text out of the file, without what would control the terminal. The buffer is used again. */
+static const char *printable(td__text *buffer, const char *s)
+{
+    td__text_clear(buffer);
+    td__text_printable(buffer, s);
+    return buffer->data ? buffer->data : "";
+}
+
+static void print_metadata(const td_safetensors *s, td__text *buffer)
+{
+    for (int i = 0; i < td_safetensors_metadata_count(s); i++) {
+        td_metadata m = td_safetensors_metadata(s, i);
+        printf("%s: ", printable(buffer, m.key));
+        printf("%s\n", printable(buffer, m.value));
+    }
+}
 
 static td_status print_tensors(const char *path)
 {
     td_safetensors *s;
+    td__text buffer = {0};
     int width = 6;
     size_t total = 0;
     int64_t count = 0;
@@ -20,18 +39,15 @@ static td_status print_tensors(const char *path)
 
     TD_TRY(td_safetensors_open(path, &s));
     int n = td_safetensors_count(s);
-    for (int i = 0; i < td_safetensors_metadata_count(s); i++) {
-        td_metadata m = td_safetensors_metadata(s, i);
-        printf("%s: %s\n", m.key, m.value);
-    }
+    print_metadata(s, &buffer);
     for (int i = 0; i < n; i++) {
-        int len = (int)strlen(td_safetensors_name(s, i));
+        int len = (int)strlen(printable(&buffer, td_safetensors_name(s, i)));
         width = len > width ? len : width;
     }
     printf("%-*s  %-5s  %-20s  %10s\n", width, "tensor", "type", "shape", "size");
     for (int i = 0; i < n; i++) {
         td_tensor t = td_safetensors_tensor(s, i);
-        printf("%-*s  %-5s  %-20s  %10s\n", width, td_safetensors_name(s, i),
+        printf("%-*s  %-5s  %-20s  %10s\n", width, printable(&buffer, td_safetensors_name(s, i)),
                td_dtype_name(t.dtype), td_shape_text(&t.shape, shape, sizeof shape),
                td__human_bytes((double)td_tensor_nbytes(&t), b));
         total += td_tensor_nbytes(&t);
@@ -41,7 +57,9 @@ static td_status print_tensors(const char *path)
     printf("%d tensors, %s elements, ", n, td__human_count(count, b));
     printf("%s\n", td__human_bytes((double)total, b));
     td_safetensors_close(s);
-    return TD_OK;
+    td_status st = td__text_status(&buffer);
+    td__text_fini(&buffer);
+    return st;
 }
 
 static void print_state(const td__checkpoint_info *info)

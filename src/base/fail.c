@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/control.h"
 #include "base/log.h"
 
 enum { TEXT_BYTES = 1024 };
@@ -16,6 +17,14 @@ static _Thread_local char last_text[TEXT_BYTES];
 const char *td_last_error(void)
 {
     return last_text;
+}
+
+/* A text may hold names out of files; it stays one line that is safe to print. */
+static void hide_controls(char *text)
+{
+    for (size_t n; *text; text += n ? n : 1)
+        if ((n = td__control_bytes(text)))
+            memset(text, '?', n);
 }
 
 td_status td__fail(td_status code, const char *file, int line, const char *fmt, ...)
@@ -28,6 +37,7 @@ td_status td__fail(td_status code, const char *file, int line, const char *fmt, 
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    hide_controls(text);
     memcpy(last_text, text, strlen(text) + 1);
     TD_LOG(DEBUG, BASE, "%s: %s (%s:%d)", td_status_name(code), text, file, line);
     return code;

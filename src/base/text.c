@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/control.h"
 #include "base/check.h"
 #include "base/fail.h"
 
@@ -118,6 +119,17 @@ void td__text_html(td__text *t, const char *s)
         case '"': td__text_add(t, "&quot;"); break;
         default: td__text_append(t, s, 1);
         }
+    }
+}
+
+void td__text_printable(td__text *t, const char *s)
+{
+    while (*s) {
+        size_t n = td__control_bytes(s);
+        if (!n)
+            td__text_append(t, s++, 1);
+        for (; n; n--)
+            td__text_printf(t, "\\x%02x", (unsigned char)*s++);
     }
 }
 

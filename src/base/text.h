@@ -24,6 +24,8 @@ void td__text_json(td__text *t, const char *s);
 void td__text_json_number(td__text *t, double v, int digits);
 /* For HTML, in text and in attributes. */
 void td__text_html(td__text *t, const char *s);
+/* For terminals: control characters as \x1b. */
+void td__text_printable(td__text *t, const char *s);
 /* TD_ENOMEM if anything did not fit. */
 TD_NODISCARD td_status td__text_status(const td__text *t);
 

@@ -247,6 +247,17 @@ ok inspect m.safetensors
 python3 -c 'import zipfile; assert "linear1.weight.npy" in zipfile.ZipFile("m.npz").namelist()' ||
     fail "m.npz"
 
+# Names out of a file do nothing to the terminal.
+python3 - <<'END'
+import json, struct
+header = json.dumps({"__metadata__": {"k\x1b[1m": "v\x1b]0;t\x07"},
+                     "w\x1b[2J": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+open("escapes.safetensors", "wb").write(struct.pack("<Q", len(header)) + header + bytes(4))
+END
+ok inspect escapes.safetensors
+! grep -q "$(printf '\033')" out || fail "inspect prints an escape sequence"
+grep -qF 'w\x1b[2J' out || fail "inspect does not print the name: $(cat out)"
+
 # Nonsense that needs a run.
 wrong 2 'holds a run already' train job.yaml --run-dir runs/tiny-0001
 wrong 2 'train.batch' train job.yaml --set train.batch=10 --resume=runs/tiny-0001

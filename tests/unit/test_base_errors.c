@@ -17,6 +17,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "support/check.h"
 #include "tandem/alloc.h"
 
@@ -70,6 +71,19 @@ TEST(the_text_is_written_once_and_per_thread)
     assert_string_equal(td_last_error(), "node: x is 7");
     CHECK_EQ_INT(TD_FAIL(TD_EINVAL, "%5000d", 1), TD_EINVAL); /* longer than the buffer */
     CHECK(strlen(td_last_error()) < 5000, "not cut");
+}
+
+/* Names out of files end up in texts: on a terminal they do nothing. */
+TEST(texts_hold_no_control_characters)
+{
+    CHECK_EQ_INT(TD_FAIL(TD_EINVAL, "a '%s'", "\x1b[2Jb\nc\x7f\xc2\x9b\xc3\xa9"), TD_EINVAL);
+    assert_string_equal(td_last_error(), "a '?[2Jb?c???\xc3\xa9'");
+
+    td__text t = {0};
+    td__text_printable(&t, "a\x1b[2J\t\xc2\x9b\xc3\xa9\xc2");
+    CHECK_OK(td__text_status(&t));
+    assert_string_equal(t.data, "a\\x1b[2J\\x09\\xc2\\x9b\xc3\xa9\xc2");
+    td__text_fini(&t);
 }
 
 TEST(dtypes_and_shapes)
@@ -346,6 +360,7 @@ int main(void)
         cmocka_unit_test(the_environment_sets_log_levels),
         cmocka_unit_test(statuses_have_names_and_texts),
         cmocka_unit_test(the_text_is_written_once_and_per_thread),
+        cmocka_unit_test(texts_hold_no_control_characters),
         cmocka_unit_test(dtypes_and_shapes),
         cmocka_unit_test(size_arithmetic_notices_overflow),
         cmocka_unit_test(log_levels_by_part),
