@@ -28,6 +28,11 @@ bool td__cpu_amx_leaves_hidden(void);
 /* Short id of the processor kind ("intel-6-207", "amd-25-17"), the key of tuning tables. */
 const char *td__cpu_kind(void);
 
+/* Processors that this process may use: its affinity mask and the quotas of its control groups. */
+int td__processors(void);
+/* The latter alone, rounded up; 0: no limit. root: before /proc and /sys, "" but in tests. */
+int td__cpu_quota(const char *root);
+
 /* Flush denormals to zero on the calling thread (MXCSR FTZ and DAZ); returns the previous mode for
  * td__cpu_fp_restore. */
 unsigned td__cpu_fp_flush(void);

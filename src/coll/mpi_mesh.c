@@ -18,6 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/config.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "net/backoff.h"
@@ -253,7 +254,7 @@ static td_status mpi_progress(td__mesh *mesh, td__deadline until)
 {
     mpi_mesh *m = (mpi_mesh *)mesh;
     /* MPI has no way to sleep until something happens: yielding is all there is. */
-    td__backoff b = td__backoff_start(mesh->size > td__cores());
+    td__backoff b = td__backoff_start(mesh->size > td__processors());
 
     for (;;) {
         bool any = false;
@@ -372,7 +373,7 @@ bool td__mesh_is_mpi(const td__mesh *m)
 td_status td__mesh_mpi_collective(td__mesh *mesh, const td__mpi_call *call, td__deadline until)
 {
     mpi_mesh *m = (mpi_mesh *)mesh;
-    td__backoff b = td__backoff_start(mesh->size > td__cores());
+    td__backoff b = td__backoff_start(mesh->size > td__processors());
     char text[TD_MPI_TEXT];
     void *request;
     bool done = false;

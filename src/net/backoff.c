@@ -14,13 +14,6 @@ enum {
     YIELDS_CROWDED = 100,
 };
 
-int td__cores(void)
-{
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-}
-
 bool td__backoff_pause(td__backoff *b)
 {
     uint32_t spins = b->crowded ? SPINS_CROWDED : SPINS;

@@ -17,9 +17,6 @@ typedef struct td__backoff {
     bool crowded;
 } td__backoff;
 
-/* Cores that this process may run on. */
-int td__cores(void);
-
 static inline td__backoff td__backoff_start(bool crowded)
 {
     return (td__backoff){.crowded = crowded};

@@ -25,6 +25,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "net/backoff.h"
 #include "net/poison.h"
@@ -448,7 +449,7 @@ static td_status world_create(int size, world **out)
     if (!w)
         return TD_FAIL(TD_ENOMEM, "inproc: a world of %d ranks", size);
     w->size = size;
-    w->crowded = size > td__cores();
+    w->crowded = size > td__processors();
     atomic_init(&w->refs, 1);
     pthread_mutex_init(&w->lock, NULL);
     w->ports = td__calloc(n, sizeof *w->ports);

@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -396,7 +397,7 @@ td_status td__mesh_tcp_create(td__store *store, const char *prefix, int rank, in
     m->base.beta = 4e-10;
     m->streams = o->streams ? o->streams : DEFAULT_STREAMS;
     m->epoll = m->wake = -1;
-    m->crowded = (o->local_size ? o->local_size : size) > td__cores();
+    m->crowded = (o->local_size ? o->local_size : size) > td__processors();
     m->has_faults = o->faults != NULL;
     if (o->faults)
         m->faults = *o->faults;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 
 enum { SPINS = 2000, MAX_THREADS = 1024, TEXT = 512 };
@@ -34,15 +35,6 @@ struct td__pool {
     pthread_mutex_t lock; /* for the two conditions alone; nothing else is taken under it */
     pthread_cond_t called, done;
 };
-
-int td__processors(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    int n = CPU_COUNT(&set);
-    return n > 0 ? n : 1;
-}
 
 static void pause_briefly(void)
 {

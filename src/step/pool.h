@@ -21,6 +21,4 @@ int td__pool_threads(const td__pool *p);
 /* The failure of the lowest thread, with its text, if there was one. */
 TD_NODISCARD td_status td__pool_run(td__pool *p, td__pool_fn *fn, void *user);
 
-int td__processors(void); /* that this process may use */
-
 #endif

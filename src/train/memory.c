@@ -3,6 +3,7 @@
 #include "train/memory.h"
 
 #include "base/alloc.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "graph/walk.h"
 #include "parallel/zero_script.h"

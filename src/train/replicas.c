@@ -5,6 +5,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "graph/params.h"
 #include "base/log.h"
