@@ -15,8 +15,9 @@ struct td__sparse_gather {
     int slots, n_sparse;
     int64_t *lengths;  /* (size, slots, n_sparse): rows of each list; -1: the partial is absent */
     int64_t *own;      /* (slots, n_sparse) */
-    int32_t *in, *out; /* words: (words), (size, words) */
-    size_t words;
+    int32_t *in, *out; /* (words), (size, words) of the last gather */
+    size_t words;      /* of the longest message: all have that length */
+    size_t room;       /* words that `in` can hold */
     const int32_t **from;  /* by rank: how far its message has been read */
     td__rank_leaf *leaves; /* (size, slots) */
     td__grad_stack sum;
@@ -76,7 +77,7 @@ static size_t list_words(const td__sparse_gather *s, int k, int64_t rows)
     return rows > 0 ? (size_t)rows * (size_t)(1 + td__grad_sparse_width(s->blocks, k)) : 0;
 }
 
-/* Room for the longest message of all ranks. */
+/* The longest message of all ranks, and room for it. */
 static td_status make_room(td__sparse_gather *s)
 {
     size_t lists = (size_t)s->slots * (size_t)s->n_sparse, most = 1;
@@ -88,17 +89,18 @@ static td_status make_room(td__sparse_gather *s)
                 list_words(s, (int)(i % (size_t)s->n_sparse), s->lengths[(size_t)r * lists + i]);
         most = words > most ? words : most;
     }
-    if (most <= s->words)
+    s->words = most;
+    if (most <= s->room)
         return TD_OK;
-    size_t room = most + most / 2;
+    size_t room = most + most / 2; /* lists vary from step to step */
     td__free(s->in);
     td__free(s->out);
-    s->words = 0;
+    s->room = 0;
     s->in = td__calloc(room, sizeof *s->in);
     s->out = td__calloc(room * (size_t)size, sizeof *s->out);
     if (!s->in || !s->out)
         return TD_FAIL(TD_ENOMEM, "no memory for row-sparse gradients of %d ranks", size);
-    s->words = room;
+    s->room = room;
     return TD_OK;
 }
 
@@ -188,6 +190,11 @@ td_status td__sparse_gather_run(td__sparse_gather *s, const td__grad_stack *loca
     TD_TRY(td__sparse_gather_add(s, local, s->leaves, n));
     td__sparse_gather_finish(s);
     return TD_OK;
+}
+
+size_t td__sparse_gather_words(const td__sparse_gather *s)
+{
+    return s->words;
 }
 
 td_sparse_grad td__sparse_gather_sum(const td__sparse_gather *s, int k)

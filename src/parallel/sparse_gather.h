@@ -23,6 +23,8 @@ TD_NODISCARD td_status td__sparse_gather_run(td__sparse_gather *s, const td__gra
 TD_NODISCARD td_status td__sparse_gather_add(td__sparse_gather *s, const td__grad_stack *local,
                                              const td__rank_leaf *leaves, int n);
 void td__sparse_gather_finish(td__sparse_gather *s);
+/* How many numbers of four bytes each rank sent in the last gather, besides the lengths. */
+size_t td__sparse_gather_words(const td__sparse_gather *s);
 /* Gradient k of the sum; until clear. */
 td_sparse_grad td__sparse_gather_sum(const td__sparse_gather *s, int k);
 void td__sparse_gather_clear(td__sparse_gather *s);
