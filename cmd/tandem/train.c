@@ -25,6 +25,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "base/human.h"
 #include "elastic_args.h"
