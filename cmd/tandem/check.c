@@ -115,7 +115,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
 {
     const td__layer_row *rows;
 
-    td_status st = td__session_job(s, a, td__args_at(a, 0));
+    td_status st = td__args_job(s, a, td__args_at(a, 0));
     if (!st) {
         td__session_warn_renamed(s->job);
         st = td__session_data(s);

@@ -10,10 +10,10 @@ static td_status evaluate(td__session *s, const td__args *a, td__part *part,
                           td__checkpoint_info *info, td__eval_result *r)
 {
     td__dataset *d;
-    td_status st = td__session_trained(s, a, info);
+    td_status st = td__args_trained(s, a, info);
 
     if (!st)
-        st = td__session_part(s, a, part, &d);
+        st = td__session_part(s, td__args_value(a, "part"), part, &d);
     if (!st)
         st = td__trainer_evaluate(s->trainer, d, r);
     return st;

@@ -73,7 +73,7 @@ static td_status export(const td__args *a)
     TD_TRY(td__output_check("output", path));
     if (stat(from, &st) != 0 || !S_ISDIR(st.st_mode))
         return TD_FAIL(TD_EINVAL, "%s is not a run's directory", from);
-    TD_TRY(td__session_checkpoint(a, from, &info));
+    TD_TRY(td__session_checkpoint(from, td__args_value(a, "checkpoint"), &info));
     TD_TRY(td__run_dir_path(info.path, "model.safetensors", model));
     TD_TRY(td_safetensors_open(model, &s));
     td_status rc = write_file(s, &info, path, f);

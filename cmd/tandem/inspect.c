@@ -97,7 +97,7 @@ static td_status inspect(const td__args *a)
                            path);
         return print_tensors(path);
     }
-    TD_TRY(td__session_checkpoint(a, path, &info));
+    TD_TRY(td__session_checkpoint(path, td__args_value(a, "checkpoint"), &info));
     print_state(&info);
     TD_TRY(td__run_dir_path(info.path, "model.safetensors", model));
     return print_tensors(model);

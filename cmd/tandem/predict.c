@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "api/predict_file.h"
 #include "base/fail.h"
 #include "base/human.h"
-#include "predict_file.h"
 #include "session.h"
 
 /* New samples come in the place of the test part of the job's own data, so that they are read,
@@ -23,7 +23,7 @@ static td_status find_input(const char *path, char real[PATH_MAX])
     return TD_OK;
 }
 
-static td_status predict(td__session *s, const td__args *a, td__predict_file **file)
+static td_status predict(td__session *s, const td__args *a)
 {
     const char *output = td__args_value(a, "output"), *input = td__args_value(a, "input");
     char real[PATH_MAX], b[TD__HUMAN];
@@ -39,18 +39,13 @@ static td_status predict(td__session *s, const td__args *a, td__predict_file **f
     if (input)
         TD_TRY(find_input(input, real));
     /* The ending is looked at before the model is loaded. */
-    TD_TRY(td__predict_file_create(output, 0, NULL, 0, file));
-    td__predict_file_destroy(*file);
-    *file = NULL;
+    TD_TRY(td__predict_file_check(output));
     TD_TRY(td__output_check("output", output));
     s->input = input ? real : NULL;
-    TD_TRY(td__session_trained(s, a, &info));
-    TD_TRY(td__session_part(s, a, &part, &d));
+    TD_TRY(td__args_trained(s, a, &info));
+    TD_TRY(td__session_part(s, td__args_value(a, "part"), &part, &d));
     int n = td__data_fields(s->data, &fields);
-    TD_TRY(td__predict_file_create(output, d->count, fields, n, file));
-    TD_TRY(td__trainer_predict(s->trainer, d, td__predict_file_rows, *file,
-                               td__predict_file_dtype(*file), td__predict_file_shape(*file)));
-    TD_TRY(td__predict_file_commit(*file));
+    TD_TRY(td__predict_file_write(s->trainer, d, fields, n, output));
     printf("%s: predictions for %s samples, step %" PRIu64 "\n", output,
            td__human_count(d->count, b), info.state.step);
     return TD_OK;
@@ -59,11 +54,9 @@ static td_status predict(td__session *s, const td__args *a, td__predict_file **f
 static int run(const td__args *a)
 {
     td__session s = {0};
-    td__predict_file *file = NULL;
-    td_status st = predict(&s, a, &file);
+    td_status st = predict(&s, a);
     int rc = st ? td__failure(a, st) : TD_EXIT_OK;
 
-    td__predict_file_destroy(file);
     td__session_fini(&s);
     return rc;
 }

@@ -145,12 +145,3 @@ int td__ranks_run(const td__args *a, const td__command *c, int n, const char *co
         return TD_EXIT_INTERRUPTED;
     return status > 128 ? TD_EXIT_FAILED : status;
 }
-
-td_status td__ranks_join(const td_comm_opts *opts, td_comm **out)
-{
-    td__world w;
-
-    *out = NULL;
-    TD_TRY(td__world_from_env(&w));
-    return w.size > 1 ? td_comm_world(opts, out) : TD_OK;
-}

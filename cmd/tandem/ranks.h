@@ -19,7 +19,4 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc);
 int td__ranks_run(const td__args *a, const td__command *c, int n, const char *const *more,
                   char *cause);
 
-/* The world that this process was started in; NULL: it is alone. */
-TD_NODISCARD td_status td__ranks_join(const td_comm_opts *opts, td_comm **out);
-
 #endif

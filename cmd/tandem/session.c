@@ -1,19 +1,14 @@
-/* session.c -- from a path to a trainer. */
+/* session.c -- from a command line to a session. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "session.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/fail.h"
 #include "base/human.h"
-#include "base/log.h"
-#include "coll/comm_setup.h"
-#include "ranks.h"
 
 enum { MOST_THREADS = 4096 };
 
@@ -27,202 +22,27 @@ static td_status take_threads(td__session *s, const char *value)
     if (end == value || *end || n < 1 || n > MOST_THREADS)
         return TD_FAIL(TD_EINVAL, "--threads: expected a whole number from 1 to %d, found '%.60s'",
                        MOST_THREADS, value);
-    s->opts.threads = (int)n;
+    s->threads = (int)n;
     return TD_OK;
 }
 
-td_status td__session_job(td__session *s, const td__args *a, const char *path)
+td_status td__args_job(td__session *s, const td__args *a, const char *path)
 {
     const char *const *sets;
     int n = td__args_values(a, "set", &sets);
 
-    TD_TRY(td__job_load(path, sets, n, &s->job));
-    TD_TRY(td__job_digest(s->job, s->digest));
-    s->opts = *td__job_train(s->job);
-    s->opts.name = td__job_name(s->job);
-    s->opts.job_digest = s->digest;
-    return take_threads(s, td__args_value(a, "threads"));
+    TD_TRY(take_threads(s, td__args_value(a, "threads")));
+    return td__session_job(s, path, sets, n);
 }
 
-void td__session_warn_renamed(const td__job *j)
+td_status td__args_trained(td__session *s, const td__args *a, td__checkpoint_info *info)
 {
-    td__world w;
-    const char *text;
+    const char *const *sets;
+    int n = td__args_values(a, "set", &sets);
 
-    if (td__world_from_env(&w) || w.rank > 0 || (w.agent[0] && w.proc > 0))
-        return;
-    for (int i = 0; (text = td__job_renamed(j, i)); i++)
-        TD_LOG(WARN, JOB, "%s", text);
-}
-
-td_status td__session_join(td__session *s)
-{
-    const td__job_parallel *p = td__job_parallel_opts(s->job);
-
-    const td_comm_opts opts = {.transport = p->transport, .algo = p->algo};
-
-    TD_TRY(td__members_from_env(&opts, &s->members));
-    if (s->members) {
-        s->opts.members = s->members;
-        return TD_OK;
-    }
-    TD_TRY(td__ranks_join(&opts, &s->comm));
-    s->opts.comm = s->comm;
-    return TD_OK;
-}
-
-int td__session_rank(const td__session *s)
-{
-    if (s->members)
-        return s->trainer ? td__trainer_rank(s->trainer) : 0;
-    return s->comm ? td_comm_rank(s->comm) : 0;
-}
-
-td_status td__session_data(td__session *s)
-{
-    const td__field *fields;
-    td__data_opts opts = *td__job_data(s->job);
-
-    opts.input = s->input;
-    const td__distribute_opts spread = {.method = td__job_parallel_opts(s->job)->distribute,
-                                        .comm = s->comm,
-                                        .progress = s->spreading,
-                                        .user = s->spreading_user};
-    TD_TRY(td__distribute_open(&opts, &spread, &s->distribution, &s->data));
-    int n = td__data_fields(s->data, &fields);
-    return td__job_model(s->job, fields, n, &s->model);
-}
-
-td_status td__session_trainer(td__session *s)
-{
-    return td__trainer_create(&s->opts, &s->model, s->data, &s->trainer);
-}
-
-void td__session_fini(td__session *s)
-{
-    td__trainer_destroy(s->trainer);
-    td__distribute_close(s->distribution);
-    td__data_close(s->data);
-    td_comm_destroy(s->comm);
-    if (s->members)
-        s->members->ops->destroy(s->members);
-    td__faults_destroy(s->faults);
-    td__job_destroy(s->job);
-    *s = (td__session){0};
-}
-
-static bool is_file(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
-}
-
-/* Cuts the last name off a path if it is `name`, or begins with it where it ends in "-". */
-static void go_up(char *path, const char *name)
-{
-    char *slash = strrchr(path, '/');
-    size_t len = strlen(name);
-
-    if (slash && strncmp(slash + 1, name, len) == 0 && (name[len - 1] == '-' || !slash[1 + len]))
-        *slash = 0;
-}
-
-td_status td__place_find(const char *path, td__place *out)
-{
-    struct stat info;
-    char real[PATH_MAX];
-
-    *out = (td__place){0};
-    if (strlen(path) >= sizeof out->job)
-        return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", path);
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
-        snprintf(out->job, sizeof out->job, "%s", path);
-        return TD_OK;
-    }
-    TD_TRY(td__run_dir_path(path, "job.yaml", out->job));
-    snprintf(out->run, sizeof out->run, "%s", path);
-    if (is_file(out->job))
-        return TD_OK;
-    if (realpath(path, real)) { /* a checkpoint, or the folder of all */
-        go_up(real, "step-");
-        go_up(real, "checkpoints");
-        snprintf(out->run, sizeof out->run, "%s", real);
-        TD_TRY(td__run_dir_path(real, "job.yaml", out->job));
-        if (strcmp(real, path) != 0 && is_file(out->job))
-            return TD_OK;
-    }
-    return TD_FAIL(TD_EINVAL, "%s is not a run: it has no job.yaml", path);
-}
-
-td_status td__session_checkpoint(const td__args *a, const char *run, td__checkpoint_info *info)
-{
-    const char *which = td__args_value(a, "checkpoint");
-    char name[32], *end;
-
-    if (which && strcmp(which, "latest") == 0)
-        which = NULL;
-    if (which && strncmp(which, "step-", 5) == 0) { /* with or without the zeros */
-        unsigned long long step = strtoull(which + 5, &end, 10);
-        if (which[5] >= '0' && which[5] <= '9' && !*end) {
-            snprintf(name, sizeof name, "step-%08llu", step);
-            which = name;
-        }
-    } else if (which && strcmp(which, "best") != 0) {
-        return TD_FAIL(TD_EINVAL, "--checkpoint: expected latest, best or step-N, found '%.60s'",
-                       which);
-    }
-    return td__checkpoint_find(run, which, info);
-}
-
-/* The run that is meant: the one named, or the job's newest. */
-static td_status find_run(td__session *s, const td__place *place, char run[TD__PATH])
-{
-    if (*place->run) {
-        snprintf(run, TD__PATH, "%s", place->run);
-        return TD_OK;
-    }
-    return td__run_dir_newest(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), run);
-}
-
-td_status td__session_trained(td__session *s, const td__args *a, td__checkpoint_info *info)
-{
-    const char *path = td__args_at(a, 0);
-    td__place place;
-    char run[TD__PATH];
-
-    TD_TRY(td__place_find(path, &place));
-    TD_TRY(td__session_job(s, a, place.job));
-    TD_TRY(find_run(s, &place, run));
-    /* A checkpoint that is named by its own directory is the one that is meant. */
-    bool own = *place.run && strcmp(place.run, path) != 0 && !td__args_value(a, "checkpoint");
-    TD_TRY(td__session_checkpoint(a, own ? path : run, info));
-    TD_TRY(td__session_data(s));
-    s->opts.checkpoint_dir = NULL;
-    s->opts.blank = true;
-    TD_TRY(td__session_trainer(s));
-    return td__checkpoint_load(info, td__trainer_params(s->trainer), NULL);
-}
-
-td_status td__session_part(const td__session *s, const td__args *a, td__part *part,
-                           td__dataset **out)
-{
-    const char *name = td__args_value(a, "part");
-
-    for (int p = TD_PART_COUNT - 1; p >= 0; p--) { /* test, then valid */
-        td__dataset *d = td__data_part(s->data, (td__part)p);
-        if (name ? strcmp(name, td__part_name((td__part)p)) != 0 : p == TD_PART_TRAIN || !d)
-            continue;
-        if (!d)
-            return TD_FAIL(TD_EINVAL, "%s has no %s part: set data.split.%s or data.%s",
-                           td__job_name(s->job), name, name, name);
-        *part = (td__part)p;
-        *out = d;
-        return TD_OK;
-    }
-    if (name)
-        return TD_FAIL(TD_EINVAL, "--part: expected train, valid or test, found '%.60s'", name);
-    return TD_FAIL(TD_EINVAL, "%s has neither a test nor a validation part; try --part train",
-                   td__job_name(s->job));
+    TD_TRY(take_threads(s, td__args_value(a, "threads")));
+    return td__session_trained(s, td__args_at(a, 0), sets, n, td__args_value(a, "checkpoint"),
+                               info);
 }
 
 td_status td__output_check(const char *flag, const char *path)

@@ -1,18 +1,14 @@
-/* train.c -- `tandem train`: a job file becomes a run's directory with a trained model in it.
+/* train.c -- `tandem train`: a job file becomes a run's directory with a trained model in it. What
+ * is done is api/job_run.h's; here are the flags, the signals, the ranks to start, and what is
+ * said.
  *
- * Order: everything that can be wrong with the job, its data and its model is found before the
- * run's directory is made; if the trainer then cannot be made, an empty directory is taken away
- * again. Signals are caught from the directory on: the first one asks the trainer to stop after the
- * step in flight, with a checkpoint; a second one, if not of the same moment, leaves at once.
+ * Signals are caught from the directory on: the first one asks the trainer to stop after the step
+ * in flight, with a checkpoint; a second one, if not of the same moment, leaves at once.
  *
  * With -n this process starts the ranks, each of which is a `tandem train` of its own (ranks.h),
  * and so is one that mpirun or torchrun started. Rank 0 has the run's directory, prints, and says
  * whether the run begins. Another rank that fails says why by aborting the comm, in rank 0's
- * words.
- *
- * Elastic ranks (-n 2:8, --elastic) come and go, so the process that starts them makes the run's
- * directory, and every rank is told which it is: whoever is rank 0 opens it (lead_begin), and goes
- * on with what it holds. */
+ * words. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
@@ -50,9 +46,10 @@ static void on_signal(int sig)
         _exit(TD_EXIT_INTERRUPTED);
 }
 
-static void catch_signals(void)
+static void catch_signals(void *user)
 {
     struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, old;
+    (void)user;
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
@@ -64,33 +61,55 @@ static void catch_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static void begin_progress(td__training *t)
+/* The job file: the argument, or the one of the run that --resume names. */
+static td_status find_job(td__training *t)
 {
+    const char *job = td__args_at(t->args, 0), *run = td__args_value(t->args, "resume");
+
+    if (!job && !run && !t->run.o.resume) /* elastic ranks are told so */
+        run = td__args_value(t->args, "run-dir");
+    if (!job && !run)
+        return TD_FAIL(TD_EINVAL, "expected JOB.yaml, or --resume with a run's directory");
+    if (!job)
+        return td__run_dir_path(run, "job.yaml", t->job_path);
+    if (strlen(job) >= sizeof t->job_path)
+        return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", job);
+    snprintf(t->job_path, sizeof t->job_path, "%s", job);
+    struct stat info;
+    if (stat(job, &info) == 0 && S_ISDIR(info.st_mode))
+        return TD_FAIL(TD_EINVAL, "%s is a directory, not a job file%s", job,
+                       t->run.o.resume ? "" : "; to go on with a run: --resume=DIR");
+    return TD_OK;
+}
+
+static td__observer *watch(void *user, bool leads)
+{
+    td__training *t = user;
     const td__args *a = t->args;
+
+    if (!leads)
+        return NULL;
     td__progress_init(&t->progress,
                       td__args_has(a, "json")    ? TD_PROGRESS_JSON
                       : td__args_has(a, "quiet") ? TD_PROGRESS_QUIET
                                                  : TD_PROGRESS_LINE,
-                      td__job_log_opts(t->session.job)->every);
+                      td__job_log_opts(t->run.session.job)->every);
+    return &t->progress.observer;
 }
 
-static td_status observe(td__training *t)
+static void unwatch(void *user)
 {
-    const td__job_log *log = td__job_log_opts(t->session.job);
-    td__trainer *trainer = t->session.trainer;
+    td__training *t = user;
 
-    TD_TRY(td__metrics_file_create(t->dir, t->from_step, &t->metrics));
-    TD_TRY(td__trainer_observe(trainer, t->metrics));
-    if (log->tensorboard) {
-        TD_TRY(td__tensorboard_create(t->dir, t->from_step, false, &t->tensorboard));
-        TD_TRY(td__trainer_observe(trainer, t->tensorboard));
-    }
-    if (t->profile) {
-        TD_TRY(td__trace_create(t->dir, &t->trace));
-        TD_TRY(td__trainer_observe(trainer, t->trace));
-    }
-    begin_progress(t);
-    return td__trainer_observe(trainer, &t->progress.observer);
+    td__progress_fini(&t->progress);
+}
+
+/* Elastic, as rank 0: the others wait for it. */
+static void conclude(void *user)
+{
+    td__training *t = user;
+
+    t->rc = td__training_conclude(t, &stop);
 }
 
 /* Rank 0's data on their way: a line on a terminal, after the first second. Nothing is lost yet if
@@ -124,163 +143,32 @@ static void print_head(td__training *t, int ranks, const char *how)
 {
     if (td__args_has(t->args, "quiet") || td__args_has(t->args, "json"))
         return;
-    printf("%s: %s%s", td__job_name(t->session.job), t->resume ? "resumed in " : "", t->dir);
+    printf("%s: %s%s", td__job_name(t->run.session.job), t->run.o.resume ? "resumed in " : "",
+           t->run.dir);
     if (ranks > 1)
         printf(", on %d ranks (%s)", ranks, how);
     putchar('\n');
     fflush(stdout);
 }
 
-/* ---- Elastic ranks --------------------------------------------------------------------------- */
-
-static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uint64_t valid,
-                            uint64_t *told_step, uint64_t *told_valid)
+/* The job, as the command line has it. */
+static td_status load_job(td__training *t)
 {
-    td__training *t = user;
-    const td__job_log *log = td__job_log_opts(t->session.job);
-    td__members *m = t->session.members;
-
-    td__run_dir_sweep(t->dir);
-    TD_TRY(td__metrics_file_take_over(t->dir, step, valid, told_step, told_valid, &t->metrics));
-    TD_TRY(td__trainer_observe(trainer, t->metrics));
-    if (log->tensorboard) {
-        TD_TRY(td__tensorboard_create(t->dir, step, true, &t->tensorboard));
-        TD_TRY(td__trainer_observe(trainer, t->tensorboard));
-    }
-    m->ops->run_dir(m, t->dir);
-    begin_progress(t);
-    return td__trainer_observe(trainer, &t->progress.observer);
-}
-
-/* Once, however often the others' loss makes it the end. */
-static void lead_conclude(void *user, td__train_result *r)
-{
-    td__training *t = user;
-
-    if (t->concluded)
-        return;
-    t->result = *r;
-    t->test = *td__trainer_test(t->session.trainer);
-    t->rc = td__training_conclude(t, &stop);
-    t->concluded = true;
-    *r = t->result;
-}
-
-static void lead_end(void *user)
-{
-    td__training *t = user;
-
-    td__progress_fini(&t->progress);
-    td__tensorboard_destroy(t->tensorboard);
-    td__metrics_file_destroy(t->metrics);
-    t->tensorboard = t->metrics = NULL;
-}
-
-/* What is asked for and cannot be had. */
-static td_status check_elastic(const td__training *t)
-{
-    if (t->profile)
-        return TD_FAIL(TD_EINVAL, "--profile follows ranks from the first step to the last, and "
-                                  "elastic ranks come and go: profile with -n N alone");
-    if (strcmp(td__job_parallel_opts(t->session.job)->distribute, "none") != 0)
-        return TD_FAIL(TD_EINVAL, "data.distribute: elastic ranks read their data themselves");
-    return TD_OK;
-}
-
-static td_status prepare_elastic(td__training *t)
-{
-    td__session *s = &t->session;
-    const char *dir = td__args_value(t->args, "run-dir");
-    char job[TD__PATH];
-    struct stat info;
-
-    if (!dir)
-        return TD_FAIL(TD_EINVAL, "elastic ranks need --run-dir, the same for all (tandem train -n "
-                                  "LEAST:MOST makes it)");
-    TD_TRY(td__run_dir_create(dir, NULL, t->dir));
-    TD_TRY(td__training_lock(t, TD_LOCK_MS));
-    TD_TRY(td__run_dir_path(t->dir, "job.yaml", job));
-    if (stat(job, &info) != 0)
-        TD_TRY(td__training_write_job(t));
-    TD_TRY(td__session_data(s));
-    TD_TRY(td__faults_record(s->faults, t->dir));
-    TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
-    t->lead = (td__train_lead){
-        .user = t, .begin = lead_begin, .conclude = lead_conclude, .end = lead_end};
-    s->opts.checkpoint_dir = t->checkpoints;
-    s->opts.lead = &t->lead;
-    s->opts.test = true;
-    return td__session_trainer(s);
-}
-
-/* Everything up to the first step. */
-static td_status prepare(td__training *t)
-{
-    td__session *s = &t->session;
+    td__session *s = &t->run.session;
     const char *faults = td__args_value(t->args, "faults");
 
-    TD_TRY(td__training_find_job(t));
-    TD_TRY(td__session_job(s, t->args, t->job_path));
-    if (td__args_count(t->args) > 0) /* not the run's own copy, which nobody needs to edit */
-        td__session_warn_renamed(s->job);
+    TD_TRY(find_job(t));
+    TD_TRY(td__args_job(s, t->args, t->job_path));
     if (faults)
         TD_TRY(td__faults_create(faults, NULL, NULL, &s->faults));
     s->opts.faults = s->faults;
-    TD_TRY(td__session_join(s));
-    if (s->members) {
-        TD_TRY(check_elastic(t));
-        catch_signals();
-        return prepare_elastic(t);
-    }
-    if (s->comm) { /* when a rank fails, the launcher ends the others, which have to say why: */
-        catch_signals();
-        TD_TRY(td_barrier(s->comm, NULL)); /* so none does before all are ready for that */
-    }
-    td__sync_world w = td__sync_world_of(s->comm, false);
-    w.starts = true;
-    TD_TRY(td__train_check(&s->opts, &w));
-    if (t->resume && td__training_leads(t))
-        TD_TRY(td__training_find_run(t));
-    if (t->past.finished)
-        return TD_OK;
-    s->spreading = spreading;
-    s->spreading_user = t;
-    TD_TRY(td__session_data(s));
-    catch_signals();
-    s->opts.profile = t->profile;
-    if (!td__training_leads(t)) {
-        s->opts.blank = true; /* rank 0 sends the weights */
-        return td__session_trainer(s);
-    }
-    if (!t->resume) {
-        TD_TRY(td__training_make_run(t));
-        TD_TRY(td__training_write_job(t)); /* from here on --resume can go on with it */
-        t->described = true;
-    }
-    TD_TRY(td__run_dir_path(t->dir, "checkpoints", t->checkpoints));
-    s->opts.checkpoint_dir = t->checkpoints;
-    return td__session_trainer(s);
-}
-
-static td_status start(td__training *t)
-{
-    bool found = false;
-
-    if (t->past.finished || !td__training_leads(t))
-        return TD_OK;
-    if (t->resume) {
-        TD_TRY(td__trainer_resume(t->session.trainer, &found));
-        t->from_step = found ? td__trainer_step(t->session.trainer) : 0;
-    }
-    if (t->resume)
-        TD_TRY(td__training_write_job(t)); /* it may be longer now */
-    return observe(t);
+    return TD_OK;
 }
 
 /* The run is over, or this process has no more part in it. */
 static int run_elastic(td__training *t)
 {
-    td_status st = td__trainer_run(t->session.trainer, &stop, &t->result);
+    td_status st = td__job_run_train(&t->run, &stop);
 
     if (st == TD_EABORTED) /* fenced off, or not needed any more: others know better */
         return TD_EXIT_OK;
@@ -291,21 +179,9 @@ static int run_elastic(td__training *t)
     }
     if (st)
         return td__training_failed(t, st);
-    if (!*t->result.digest) /* drained: the others go on */
+    if (!*t->run.result.digest) /* drained: the others go on */
         return TD_EXIT_INTERRUPTED;
-    return t->concluded ? t->rc : td__training_conclude(t, &stop);
-}
-
-static void finish(td__training *t)
-{
-    td__free(t->times);
-    td__progress_fini(&t->progress);
-    td__session_fini(&t->session);
-    td__trace_destroy(t->trace);
-    td__tensorboard_destroy(t->tensorboard);
-    td__metrics_file_destroy(t->metrics);
-    if (t->lock >= 0)
-        close(t->lock);
+    return t->run.concluded ? t->rc : td__training_conclude(t, &stop);
 }
 
 static int already_finished(const td__training *t)
@@ -313,20 +189,20 @@ static int already_finished(const td__training *t)
     if (td__args_has(t->args, "json"))
         printf("{\"kind\": \"end\", \"step\": %" PRIu64
                ", \"end\": \"done\", \"digest\": \"%s\"}\n",
-               t->past.step, t->past.digest);
+               t->run.past.step, t->run.past.digest);
     else
-        printf("%s is finished already: step %" PRIu64 ", digest %s\n", t->dir, t->past.step,
-               t->past.digest);
+        printf("%s is finished already: step %" PRIu64 ", digest %s\n", t->run.dir,
+               t->run.past.step, t->run.past.digest);
     return TD_EXIT_OK;
 }
 
 /* Does the run begin? Rank 0 decides; *rc is the exit status if it does not. */
 static bool begins(td__training *t, td_status st, int *rc)
 {
-    td_comm *comm = t->session.comm;
+    td_comm *comm = t->run.session.comm;
     int32_t leave = 0;
 
-    if (st && !td__training_leads(t)) {
+    if (st && !td__job_run_leads(&t->run)) {
         *rc = st == TD_EINVAL ? TD_EXIT_USAGE : TD_EXIT_FAILED;
         td_comm_abort(comm, td_last_error());
         return false;
@@ -334,7 +210,7 @@ static bool begins(td__training *t, td_status st, int *rc)
     if (st) {
         *rc = td__failure(t->args, st);
         leave = 1 + *rc;
-    } else if (t->past.finished) {
+    } else if (t->run.past.finished) {
         *rc = already_finished(t);
         leave = 1 + *rc;
     }
@@ -350,28 +226,33 @@ static bool begins(td__training *t, td_status st, int *rc)
 
 static int train(td__training *t)
 {
-    td_status st = prepare(t);
+    td__job_run *r = &t->run;
+    td_status st = load_job(t);
     int rc = TD_EXIT_FAILED;
 
-    if (t->session.members)
-        return st ? td__failure(t->args, st) : run_elastic(t);
+    if (!st && td__args_count(t->args) > 0) /* not the run's own copy, which nobody needs to edit */
+        td__session_warn_renamed(r->session.job);
     if (!st)
-        st = start(t);
+        st = td__job_run_prepare(r);
+    if (!st)
+        st = td__job_run_open(r);
+    if (r->session.members)
+        return st ? td__failure(t->args, st) : run_elastic(t);
     if (!begins(t, st, &rc)) {
         if (st)
-            td__training_take_back(t);
+            td__job_run_take_back(r);
         return rc;
     }
-    if (td__training_leads(t)) {
-        const td_comm *c = t->session.comm;
+    if (td__job_run_leads(r)) {
+        const td_comm *c = r->session.comm;
         print_head(t, c ? td_comm_size(c) : 1, c ? td_comm_transport(c) : "");
     }
-    st = td__trainer_run(t->session.trainer, &stop, &t->result);
+    st = td__job_run_train(r, &stop);
     if (st)
         return td__training_failed(t, st);
     rc = td__training_conclude(t, &stop);
     /* Launchers end all ranks when the first one leaves with a status other than 0. */
-    if (t->session.comm && td_barrier(t->session.comm, NULL) && rc == TD_EXIT_OK) {
+    if (r->session.comm && td_barrier(r->session.comm, NULL) && rc == TD_EXIT_OK) {
         fprintf(stderr, "tandem train: %s, when the run was finished\n", td_last_error());
         rc = TD_EXIT_FAILED;
     }
@@ -383,19 +264,19 @@ static int start_elastic(td__training *t, int n)
     char dir[PATH_MAX], run_dir[PATH_MAX + 16], threads[32];
     const char *more[] = {run_dir, threads, NULL};
     int each = td__processors() / n;
-    td_status st = td__training_offer_run(t);
+    td_status st = td__job_run_offer(&t->run);
 
-    if (!st && t->past.finished)
+    if (!st && t->run.past.finished)
         return already_finished(t);
-    if (!st && !realpath(t->dir, dir))
-        st = TD_FAIL(TD_EIO, "%s: %s", t->dir, strerror(errno));
+    if (!st && !realpath(t->run.dir, dir))
+        st = TD_FAIL(TD_EIO, "%s: %s", t->run.dir, strerror(errno));
     if (st)
         return td__failure(t->args, st);
     print_head(t, n, "elastic");
     snprintf(run_dir, sizeof run_dir, "--run-dir=%s", dir);
-    if (t->session.opts.threads)
-        each = t->session.opts.threads;
-    else if (t->session.opts.sync.zero > 1) /* ranks that run in step have one */
+    if (t->run.session.opts.threads)
+        each = t->run.session.opts.threads;
+    else if (t->run.session.opts.sync.zero > 1) /* ranks that run in step have one */
         each = 1;
     snprintf(threads, sizeof threads, "--threads=%d", each > 1 ? each : 1);
     char cause[TD_LAUNCH_CAUSE] = "";
@@ -408,19 +289,15 @@ static int start_elastic(td__training *t, int n)
 /* A job that is wrong is said to be so once, not by every rank. */
 static int start_ranks(td__training *t, int n)
 {
-    const char *faults = td__args_value(t->args, "faults");
     td__launch_opts launch = {0};
     bool elastic = !td__elastic_args(t->args, &launch) && launch.most;
-    td_status st = td__training_find_job(t);
+    td_status st = load_job(t);
 
-    if (!st)
-        st = td__session_job(&t->session, t->args, t->job_path);
     if (!st && elastic)
-        st = check_elastic(t);
+        st = td__job_run_check_elastic(&t->run);
     if (!st)
-        st = td__train_check(&t->session.opts, &(td__sync_world){.ranks = n, .elastic = elastic});
-    if (!st && faults)
-        st = td__faults_create(faults, NULL, NULL, &t->session.faults);
+        st = td__train_check(&t->run.session.opts,
+                             &(td__sync_world){.ranks = n, .elastic = elastic});
     if (st)
         return td__failure(t->args, st);
     if (td__args_has(t->args, "faults-sweep"))
@@ -441,14 +318,23 @@ static int run(const td__args *a)
     if (!t)
         return td__failure(a, TD_ENOMEM);
     t->args = a;
-    t->lock = -1;
-    t->resume = td__args_has(a, "resume");
-    t->profile = td__args_has(a, "profile");
+    t->run.lock = -1;
+    t->run.o = (td__job_run_opts){.resume = td__args_has(a, "resume"),
+                                  .resume_dir = td__args_value(a, "resume"),
+                                  .run_dir = td__args_value(a, "run-dir"),
+                                  .profile = td__args_has(a, "profile"),
+                                  .hooks = {.user = t,
+                                            .ready = catch_signals,
+                                            .spreading = spreading,
+                                            .watch = watch,
+                                            .unwatch = unwatch,
+                                            .conclude = conclude}};
     if (!start && td__args_has(a, "faults-sweep"))
         rc = td__usage_error(a, "--faults-sweep: on how many ranks? give -n 2 or more");
     else
         rc = start ? start_ranks(t, ranks) : train(t);
-    finish(t);
+    td__progress_fini(&t->progress);
+    td__job_run_fini(&t->run);
     td__free(t);
     return rc;
 }

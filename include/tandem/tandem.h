@@ -1,7 +1,8 @@
 /* tandem/tandem.h -- everything: one include for programs that use the library.
  *
- * The way: describe (graph.h, ops.h, nn.h), plan and run (program.h), train (optim.h); samples and
- * batches (data.h), tensors and their files (tensor.h), several ranks (coll.h). */
+ * The way: describe a model (graph.h, ops.h, nn.h), read samples (data.h), train (train.h). Below
+ * that: plan and run (program.h), update (optim.h), tensors and their files (tensor.h), what ranks
+ * do together (coll.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_TANDEM_H
 #define TD_TANDEM_H
@@ -17,6 +18,7 @@
 #include "tandem/program.h"
 #include "tandem/status.h"
 #include "tandem/tensor.h"
+#include "tandem/train.h"
 #include "tandem/types.h"
 
 #endif

@@ -290,6 +290,17 @@ fail:
     return st;
 }
 
+td_status td__data_of(const char *source, td__dataset *const part[TD_PART_COUNT], td__data **out)
+{
+    td__data *d = *out = td__calloc(1, sizeof *d);
+
+    if (!d)
+        return TD_FAIL(TD_ENOMEM, "no memory for data");
+    snprintf(d->source, sizeof d->source, "%s", source);
+    memcpy(d->part, part, sizeof d->part);
+    return TD_OK;
+}
+
 void td__data_close(td__data *d)
 {
     if (!d)

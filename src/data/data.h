@@ -49,6 +49,9 @@ typedef struct td__data_opts {
 typedef struct td__data td__data;
 /* Opens everything there is to open and checks it. opts is copied as far as it is needed later. */
 TD_NODISCARD td_status td__data_open(const td__data_opts *opts, td__data **out);
+/* Parts that are there already: borrowed, NULL: there is none, taken as they are. */
+TD_NODISCARD td_status td__data_of(const char *source, td__dataset *const part[TD_PART_COUNT],
+                                   td__data **out);
 void td__data_close(td__data *d);                       /* NULL is allowed */
 const char *td__data_source(const td__data *d);         /* "digits" */
 td__dataset *td__data_part(td__data *d, td__part part); /* NULL: there is none */

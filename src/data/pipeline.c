@@ -14,7 +14,7 @@ _Static_assert((int)TD_MAX_FIELDS == (int)TD__MAX_FIELDS, "one limit");
 
 enum { MOST_RANKS = 1 << 20 };
 
-static td_dataset *retain(td_dataset *d)
+td_dataset *td__pipeline_retain(td_dataset *d)
 {
     if (d)
         atomic_fetch_add(&d->refs, 1);
@@ -44,14 +44,21 @@ td_status td__pipeline_take(td_dataset *base, td__dataset *own, td__map *map, td
         return TD_FAIL(TD_ENOMEM, "no memory for a dataset");
     }
     atomic_init(&d->refs, 1);
-    d->below[0] = retain(base);
+    d->below[0] = td__pipeline_retain(base);
     d->own = own;
     d->map = map;
-    d->samples = own ? own : base->samples;
+    d->samples = own ? own : base ? base->samples : NULL;
     d->stage = base ? base->stage : 0;
     d->giving = base ? base->giving
                      : (td__giving){.batch = 1, .epochs = 1, .prefetch = -1, .rank = 0, .world = 1};
     *out = d;
+    return TD_OK;
+}
+
+td_status td__pipeline_borrow(td__dataset *samples, td_dataset **out)
+{
+    TD_TRY(td__pipeline_take(NULL, NULL, NULL, out));
+    (*out)->samples = samples;
     return TD_OK;
 }
 

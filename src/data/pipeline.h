@@ -32,10 +32,15 @@ struct td_dataset {
     td_batch batch;     /* lent to the caller */
 };
 
+td_dataset *td__pipeline_retain(td_dataset *d); /* NULL is allowed */
+
 /* A dataset with samples of its own (taken, also on failure; with the map that they use, or NULL)
  * and the order of `base`, which is kept alive (NULL: none). */
 TD_NODISCARD td_status td__pipeline_take(td_dataset *base, td__dataset *own, td__map *map,
                                          td_dataset **out);
+
+/* A dataset of samples that are somebody else's, and outlive it. */
+TD_NODISCARD td_status td__pipeline_borrow(td__dataset *samples, td_dataset **out);
 
 /* The caller's description of fields, checked. */
 TD_NODISCARD td_status td__pipeline_fields(const char *what, const td_field *fields, int n,

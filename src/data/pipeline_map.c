@@ -68,10 +68,8 @@ td_status td_dataset_map(td_dataset *base, const char *stage, const td_map_opts 
     }
     TD_TRY(td__pipeline_take(base, view, m, out));
     (*out)->stage++;
-    if (fit != base) { /* names of classes may lie there */
-        atomic_fetch_add(&fit->refs, 1);
-        (*out)->below[1] = fit;
-    }
+    if (fit != base) /* names of classes may lie there */
+        (*out)->below[1] = td__pipeline_retain(fit);
     return TD_OK;
 }
 

@@ -15,6 +15,7 @@
 
 #include <stdio.h>
 
+#include "base/file.h"
 #include "data/data.h"
 #include "step/model.h"
 #include "run/run_dir.h"
@@ -30,6 +31,8 @@ TD_NODISCARD td_status td__job_load(const char *path, const char *const *sets, i
 /* The same from memory; `name` stands for the file in texts. */
 TD_NODISCARD td_status td__job_parse(const char *text, size_t nbytes, const char *name,
                                      const char *const *sets, int n_sets, td__job **out);
+/* The text of a job file, which the user has named: its absence is TD_EINVAL. */
+TD_NODISCARD td_status td__job_open(const char *path, td__file_map *m);
 void td__job_destroy(td__job *j); /* NULL is allowed */
 
 const char *td__job_name(const td__job *j);

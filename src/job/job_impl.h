@@ -32,11 +32,9 @@ struct td__job {
 };
 
 /* overrides.c: a tree as given, with today's names of keys and in its full form (`optimizer: adam`
- * is a map with a name); with one override applied; and a file that the user has named, whose
- * absence is TD_EINVAL. */
+ * is a map with a name); with one override applied. */
 TD_NODISCARD td_status td__job_expand(td__job *j, td__tree *root);
 TD_NODISCARD td_status td__job_override(td__job *j, td__tree *root, const char *set);
-TD_NODISCARD td_status td__job_open(const char *path, td__file_map *m);
 
 /* The table of keys.def, ends with a path of NULL. */
 extern const td__key td__job_keys[];

@@ -77,6 +77,12 @@ static td_status describe(td__trainer *t, int64_t micro_batch_rows, td_dtype *dt
     return TD_OK;
 }
 
+td_status td__trainer_output(td__trainer *t, td_dtype *dtype, td_shape *row_shape)
+{
+    TD_TRY(make_set(t));
+    return describe(t, 1, dtype, row_shape);
+}
+
 td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink sink, void *user,
                               td_dtype *dtype, td_shape *row_shape)
 {

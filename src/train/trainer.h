@@ -123,6 +123,8 @@ TD_NODISCARD td_status td__trainer_evaluate(td__trainer *t, td__dataset *part,
 TD_NODISCARD td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part,
                                                   const atomic_int *stop, bool *stopped,
                                                   td__eval_result *out);
+/* What the model's output is for one sample. */
+TD_NODISCARD td_status td__trainer_output(td__trainer *t, td_dtype *dtype, td_shape *row_shape);
 /* The model's output for samples [0, count) of d, in order, row by row to sink. */
 typedef td_status (*td__predict_sink)(void *user, int64_t first, int64_t rows, const void *output,
                                       size_t row_nbytes);

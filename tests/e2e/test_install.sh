@@ -31,7 +31,8 @@ run 0 cc -std=c11 "${strict[@]}" "${cflags[@]}" "$here/consumer.c" "${libs[@]}" 
 run 0 cc -std=c11 "${strict[@]}" "${cflags[@]}" "$here/consumer.c" "$libdir/libtandem.a" \
     "${private[@]}" -o c_static
 run 0 c++ -std=c++17 "${strict[@]}" "${cflags[@]}" "$here/consumer.cc" "${libs[@]}" -o cxx_shared
-for p in c_shared c_static cxx_shared; do
+run 0 c++ -std=c++17 "${strict[@]}" "${cflags[@]}" "$here/train.cc" "${libs[@]}" -o cxx_train
+for p in c_shared c_static cxx_shared cxx_train; do
     run 0 "./$p"
 done
 run 0 ldd c_static
@@ -40,6 +41,6 @@ run 0 ldd c_static
 unset PKG_CONFIG_PATH LD_LIBRARY_PATH
 run 0 cmake -S "$here" -B cmake -G Ninja -DCMAKE_PREFIX_PATH="$dir/moved"
 run 0 ninja -C cmake
-for p in c_shared c_static cxx_shared; do
+for p in c_shared c_static cxx_shared cxx_train; do
     run 0 "cmake/$p"
 done

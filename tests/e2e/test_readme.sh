@@ -1,20 +1,30 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The README's program compiles against the public headers, its job is right, and the commands,
+# The README's programs compile against the public headers, its job is right, and the commands,
 # verbs and tests it names exist.
 . "$(dirname "$0")/lib.sh"
 readme=$source/README.md
 fenced() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$readme" | sed '/^```/d'; } # LANGUAGE
-fenced c >body
-{
-    grep '^#include' body
-    echo 'int main(void) {'
-    grep -v '^#include' body
-    echo 'return 0; }'
-} >readme.c
-[ "$(wc -l <body)" -gt 10 ] || fail "no program found in README.md"
-run 0 cc -std=c11 -Wall -Wextra -Werror -Wno-unused-result -Wno-unused-but-set-variable \
-    -fsyntax-only -I"$source/include" readme.c
+# Its C, block by block: a program compiles, is linked and runs; statements compile in a program.
+awk '/^```c$/ { n++; on = 1; next } /^```$/ { on = 0 } on { print >("block" n ".c") }' "$readme"
+[ -s block1.c ] && [ -s block2.c ] || fail "no programs found in README.md"
+strict=(-std=c11 -Wall -Wextra -Werror -Wno-unused-result -Wno-unused-but-set-variable
+    -I"$source/include")
+for block in block*.c; do
+    if grep -q '^int main' "$block"; then
+        run 0 cc "${strict[@]}" "$block" -L"$build" -ltandem -o program
+        LD_LIBRARY_PATH=$build run 0 ./program
+        [ -s model.safetensors ] || fail "$block has saved nothing"
+        continue
+    fi
+    {
+        grep '^#include' "$block"
+        echo 'int main(void) {'
+        grep -v '^#include' "$block"
+        echo 'return 0; }'
+    } >statements.c
+    run 0 cc "${strict[@]}" -fsyntax-only statements.c
+done
 
 fenced yaml >job.yaml
 run 0 "$tandem" check -q job.yaml

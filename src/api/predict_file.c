@@ -1,7 +1,7 @@
 /* predict_file.c -- predictions as a file. Text goes to a temporary file that is renamed at the
  * end; an array is kept in memory until then. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "predict_file.h"
+#include "api/predict_file.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,8 +17,8 @@
 
 typedef enum format { CSV, JSONL, NPY } format;
 
-struct td__predict_file {
-    char *path;
+typedef struct predict_file {
+    const char *path;
     format format;
     const td__field *fields;
     int n_fields;
@@ -32,50 +32,31 @@ struct td__predict_file {
     bool begun, open;
     td__text text;
     td_tensor rows; /* f32, some rows */
-};
+} predict_file;
 
-td_status td__predict_file_create(const char *path, int64_t count, const td__field *fields,
-                                  int n_fields, td__predict_file **out)
+static td_status find_format(const char *path, format *out)
 {
     static const char *const ENDINGS[] = {[CSV] = ".csv", [JSONL] = ".jsonl", [NPY] = ".npy"};
     const char *dot = strrchr(path, '.');
-    int f = 0;
 
-    *out = NULL;
-    while (f < TD_LEN(ENDINGS) && !(dot && strcmp(dot, ENDINGS[f]) == 0))
-        f++;
-    if (f == TD_LEN(ENDINGS))
-        return TD_FAIL(TD_EINVAL,
-                       "--output: expected a name ending in .csv, .jsonl or .npy, found '%.200s'",
-                       path);
-    td__predict_file *p = td__calloc(1, sizeof *p);
-    char *copy = td__strdup(path);
-    if (!p || !copy) {
-        td__free(p);
-        td__free(copy);
-        return TD_FAIL(TD_ENOMEM, "no memory to write %s", path);
-    }
-    p->path = copy;
-    p->format = (format)f;
-    p->fields = fields;
-    p->n_fields = n_fields;
-    p->count = count;
-    *out = p;
-    return TD_OK;
+    for (int f = 0; f < TD_LEN(ENDINGS); f++)
+        if (dot && strcmp(dot, ENDINGS[f]) == 0) {
+            *out = (format)f;
+            return TD_OK;
+        }
+    return TD_FAIL(TD_EINVAL,
+                   "predictions: expected a name ending in .csv, .jsonl or .npy, found '%.200s'",
+                   path);
 }
 
-td_dtype *td__predict_file_dtype(td__predict_file *p)
+td_status td__predict_file_check(const char *path)
 {
-    return &p->dtype;
-}
-
-td_shape *td__predict_file_shape(td__predict_file *p)
-{
-    return &p->shape;
+    format f;
+    return find_format(path, &f);
 }
 
 /* The target that the last axis has a number for each class of; "y" before others. */
-static const td__field *find_target(const td__predict_file *p)
+static const td__field *find_target(const predict_file *p)
 {
     const td__field *found = NULL;
 
@@ -101,7 +82,7 @@ static void add_csv_text(td__text *t, const char *s)
     td__text_add(t, "\"");
 }
 
-static void add_class(td__predict_file *p, int64_t c, bool json)
+static void add_class(predict_file *p, int64_t c, bool json)
 {
     const char *const *names = p->target->class_names;
     if (!names)
@@ -112,7 +93,7 @@ static void add_class(td__predict_file *p, int64_t c, bool json)
         add_csv_text(&p->text, names[c]);
 }
 
-static void csv_head(td__predict_file *p)
+static void csv_head(predict_file *p)
 {
     td__text *t = &p->text;
 
@@ -130,7 +111,7 @@ static void csv_head(td__predict_file *p)
 }
 
 /* Called with the first rows: now it is known what they are. */
-static td_status begin(td__predict_file *p)
+static td_status begin(predict_file *p)
 {
     p->begun = true;
     p->width = td_shape_count(&p->shape);
@@ -194,7 +175,7 @@ static const float *add_values(td__text *t, const td_shape *s, int axis, const f
 }
 
 /* The likeliest classes of all positions of a row, nested likewise but for the last axis. */
-static const float *add_classes(td__predict_file *p, int axis, const float *x)
+static const float *add_classes(predict_file *p, int axis, const float *x)
 {
     if (axis == p->shape.ndim - 1) {
         add_class(p, likeliest(x, p->last), true);
@@ -209,7 +190,7 @@ static const float *add_classes(td__predict_file *p, int axis, const float *x)
     return x;
 }
 
-static void json_row(td__predict_file *p, int64_t row, const float *x)
+static void json_row(predict_file *p, int64_t row, const float *x)
 {
     td__text *t = &p->text;
 
@@ -230,7 +211,7 @@ static void json_row(td__predict_file *p, int64_t row, const float *x)
     td__text_add(t, "}\n");
 }
 
-static void csv_row(td__predict_file *p, int64_t row, const float *x)
+static void csv_row(predict_file *p, int64_t row, const float *x)
 {
     td__text_printf(&p->text, "%" PRId64, row);
     if (p->target) {
@@ -243,7 +224,7 @@ static void csv_row(td__predict_file *p, int64_t row, const float *x)
 }
 
 /* Rows of any type as f32 in p->rows. */
-static td_status convert(td__predict_file *p, int64_t rows, const void *output)
+static td_status convert(predict_file *p, int64_t rows, const void *output)
 {
     td_tensor in;
     td_status st;
@@ -257,10 +238,10 @@ out:
     return st;
 }
 
-td_status td__predict_file_rows(void *file, int64_t first, int64_t rows, const void *output,
-                                size_t row_nbytes)
+static td_status take_rows(void *file, int64_t first, int64_t rows, const void *output,
+                           size_t row_nbytes)
 {
-    td__predict_file *p = file;
+    predict_file *p = file;
 
     (void)row_nbytes;
     if (!p->begun)
@@ -289,7 +270,7 @@ td_status td__predict_file_rows(void *file, int64_t first, int64_t rows, const v
     return TD_OK;
 }
 
-td_status td__predict_file_commit(td__predict_file *p)
+static td_status commit(predict_file *p)
 {
     if (!p->begun)
         return TD_FAIL(TD_EINVAL, "%s: there are no samples to predict", p->path);
@@ -299,15 +280,19 @@ td_status td__predict_file_commit(td__predict_file *p)
     return td__file_out_commit(&p->out);
 }
 
-void td__predict_file_destroy(td__predict_file *p)
+td_status td__predict_file_write(td__trainer *t, td__dataset *d, const td__field *fields,
+                                 int n_fields, const char *path)
 {
-    if (!p)
-        return;
-    if (p->open)
-        td__file_out_abandon(&p->out);
-    td_tensor_fini(&p->all);
-    td_tensor_fini(&p->rows);
-    td__text_fini(&p->text);
-    td__free(p->path);
-    td__free(p);
+    predict_file p = {.path = path, .fields = fields, .n_fields = n_fields, .count = d->count};
+
+    TD_TRY(find_format(path, &p.format));
+    td_status st = td__trainer_predict(t, d, take_rows, &p, &p.dtype, &p.shape);
+    if (!st)
+        st = commit(&p);
+    if (p.open)
+        td__file_out_abandon(&p.out);
+    td_tensor_fini(&p.all);
+    td_tensor_fini(&p.rows);
+    td__text_fini(&p.text);
+    return st;
 }

@@ -1,9 +1,9 @@
-/* resume.h -- may `tandem train --resume` go on with a run, and is there anything left to do? */
+/* run_past.h -- what a run has come to: may a job go on with it, and is anything left to do? */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TD_CMD_RESUME_H
-#define TD_CMD_RESUME_H
+#ifndef TD_API_RUN_PAST_H
+#define TD_API_RUN_PAST_H
 
-#include "session.h"
+#include "job/job.h"
 
 typedef struct td__run_past {
     bool finished;   /* and the job does not ask for more than it did */
@@ -13,6 +13,6 @@ typedef struct td__run_past {
 
 /* Compares the job with the one that the run in `dir` was made from; TD_EINVAL naming the first key
  * that decides the numbers and differs. How long a run is may change. */
-TD_NODISCARD td_status td__resume_check(const td__session *s, const char *dir, td__run_past *past);
+TD_NODISCARD td_status td__run_past_check(const td__job *job, const char *dir, td__run_past *past);
 
 #endif

@@ -1,6 +1,6 @@
-/* resume.c -- may this job go on with that run? */
+/* run_past.c -- may this job go on with that run? */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "resume.h"
+#include "api/run_past.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -46,7 +46,7 @@ static td_status read_past(const char *dir, bool same, bool report, td__run_past
     return TD_OK;
 }
 
-td_status td__resume_check(const td__session *s, const char *dir, td__run_past *past)
+td_status td__run_past_check(const td__job *job, const char *dir, td__run_past *past)
 {
     char path[TD__PATH], what[512];
     td__job *old = NULL;
@@ -54,11 +54,11 @@ td_status td__resume_check(const td__session *s, const char *dir, td__run_past *
 
     TD_TRY(td__run_dir_path(dir, "job.yaml", path));
     TD_TRY(td__job_load(path, NULL, 0, &old));
-    if (td__job_differs(old, s->job, what, sizeof what))
+    if (td__job_differs(old, job, what, sizeof what))
         st = TD_FAIL(TD_EINVAL, "cannot resume %s: the job differs in %s", dir, what);
     else
-        st = read_past(dir, same_length(td__job_train(old), td__job_train(s->job)),
-                       td__job_log_opts(s->job)->report, past);
+        st = read_past(dir, same_length(td__job_train(old), td__job_train(job)),
+                       td__job_log_opts(job)->report, past);
     td__job_destroy(old);
     return st;
 }

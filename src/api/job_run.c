@@ -1,0 +1,332 @@
+/* job_run.c -- a job becomes a run's directory and a trainer; see job_run.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/job_run.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/config.h"
+#include "base/deadline.h"
+#include "base/fail.h"
+#include "base/file.h"
+#include "run/run_lock.h"
+
+enum { LOCK_MS = 2000 };
+
+/* ---- The directory --------------------------------------------------------------------------- */
+
+/* All ranks of an elastic job hold the lock, by the mark that the launcher gave them; otherwise
+ * rank 0 alone. ms: a job that was killed a moment ago may not be gone yet. */
+static td_status lock_run(td__job_run *r, uint64_t ms)
+{
+    const char *mark = r->session.members ? td__env_get(TD_ENV_JOB) : NULL;
+    return td__run_lock_take(r->dir, mark, td__deadline_in_ms(ms), &r->lock);
+}
+
+/* An existing run to go on with. */
+static td_status find_run(td__job_run *r)
+{
+    const char *dir = r->o.resume_dir ? r->o.resume_dir : r->o.run_dir;
+    td__session *s = &r->session;
+    struct stat info;
+
+    if (dir)
+        TD_TRY(td__run_dir_path(dir, ".", r->dir)); /* checks the length */
+    if (dir)
+        snprintf(r->dir, sizeof r->dir, "%s", dir);
+    else
+        TD_TRY(
+            td__run_dir_newest(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), r->dir));
+    char job[TD__PATH];
+    TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));
+    if (stat(job, &info) != 0)
+        return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
+                       r->dir);
+    TD_TRY(lock_run(r, LOCK_MS));
+    td__run_dir_sweep(r->dir);
+    td__run_dir_failed(r->dir, NULL);
+    return td__run_past_check(s->job, r->dir, &r->past);
+}
+
+/* A directory of our own. */
+static td_status make_run(td__job_run *r)
+{
+    const char *dir = r->o.run_dir;
+    td__session *s = &r->session;
+    char job[TD__PATH];
+    struct stat info;
+
+    if (!dir) {
+        TD_TRY(
+            td__run_dir_create(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), r->dir));
+        r->made = true;
+        return lock_run(r, 0);
+    }
+    TD_TRY(td__run_dir_path(dir, "job.yaml", job));
+    bool fresh = stat(dir, &info) != 0;
+    TD_TRY(td__run_dir_create(dir, NULL, r->dir));
+    if (access(r->dir, W_OK) != 0)
+        return TD_FAIL(TD_EINVAL, "%s: no permission to write there", r->dir);
+    TD_TRY(lock_run(r, 0));
+    if (stat(job, &info) == 0)
+        return TD_FAIL(TD_EINVAL, "%s holds a run already; --resume goes on with it", dir);
+    r->made = fresh;
+    return TD_OK;
+}
+
+static ssize_t into_file(void *file, const char *text, size_t nbytes)
+{
+    td__file_out_write(file, text, nbytes);
+    return (ssize_t)nbytes;
+}
+
+static td_status write_job(td__job_run *r)
+{
+    char path[TD__PATH];
+    td__file_out out;
+
+    TD_TRY(td__run_dir_path(r->dir, "job.yaml", path));
+    TD_TRY(td__file_out_open(&out, path));
+    FILE *f = fopencookie(&out, "w", (cookie_io_functions_t){.write = into_file});
+    td_status st = f ? td__job_write(r->session.job, f) : TD_OK;
+    if ((!f || fclose(f) != 0) && !st)
+        st = TD_FAIL(TD_ENOMEM, "%s: no memory to write the job", path);
+    if (st) {
+        td__file_out_abandon(&out);
+        return st;
+    }
+    return td__file_out_commit(&out);
+}
+
+td_status td__job_run_offer(td__job_run *r)
+{
+    if (r->o.resume)
+        TD_TRY(find_run(r));
+    else
+        TD_TRY(make_run(r));
+    if (!r->past.finished)
+        TD_TRY(write_job(r));
+    if (r->lock >= 0)
+        close(r->lock); /* the ranks take it, each of them */
+    r->lock = -1;
+    return TD_OK;
+}
+
+void td__job_run_take_back(td__job_run *r)
+{
+    char path[TD__PATH];
+
+    td__session_fini(&r->session);
+    if (r->described && !td__run_dir_path(r->dir, "job.yaml", path))
+        unlink(path);
+    if (!r->made)
+        return;
+    if (*r->checkpoints)
+        rmdir(r->checkpoints);
+    if (!td__run_dir_path(r->dir, TD__RUN_LOCK_FILE, path))
+        unlink(path);
+    rmdir(r->dir);
+}
+
+/* ---- Who follows the run --------------------------------------------------------------------- */
+
+static td_status watch(td__job_run *r, td__trainer *trainer, bool leads)
+{
+    const td__job_run_hooks *h = &r->o.hooks;
+
+    r->watcher = h->watch ? h->watch(h->user, leads) : NULL;
+    return r->watcher ? td__trainer_observe(trainer, r->watcher) : TD_OK;
+}
+
+static td_status observe(td__job_run *r)
+{
+    const td__job_log *log = td__job_log_opts(r->session.job);
+    td__trainer *trainer = r->session.trainer;
+
+    if (!r->o.no_dir) {
+        TD_TRY(td__metrics_file_create(r->dir, r->from_step, &r->metrics));
+        TD_TRY(td__trainer_observe(trainer, r->metrics));
+    }
+    if (log->tensorboard && !r->o.no_dir) {
+        TD_TRY(td__tensorboard_create(r->dir, r->from_step, false, &r->tensorboard));
+        TD_TRY(td__trainer_observe(trainer, r->tensorboard));
+    }
+    if (r->o.profile && !r->o.no_dir) {
+        TD_TRY(td__trace_create(r->dir, &r->trace));
+        TD_TRY(td__trainer_observe(trainer, r->trace));
+    }
+    return watch(r, trainer, true);
+}
+
+/* ---- Elastic ranks --------------------------------------------------------------------------- */
+
+static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uint64_t valid,
+                            uint64_t *told_step, uint64_t *told_valid)
+{
+    td__job_run *r = user;
+    const td__job_log *log = td__job_log_opts(r->session.job);
+    td__members *m = r->session.members;
+
+    td__run_dir_sweep(r->dir);
+    TD_TRY(td__metrics_file_take_over(r->dir, step, valid, told_step, told_valid, &r->metrics));
+    TD_TRY(td__trainer_observe(trainer, r->metrics));
+    if (log->tensorboard) {
+        TD_TRY(td__tensorboard_create(r->dir, step, true, &r->tensorboard));
+        TD_TRY(td__trainer_observe(trainer, r->tensorboard));
+    }
+    m->ops->run_dir(m, r->dir);
+    return watch(r, trainer, true);
+}
+
+/* Once, however often the others' loss makes it the end. */
+static void lead_conclude(void *user, td__train_result *result)
+{
+    td__job_run *r = user;
+
+    if (r->concluded)
+        return;
+    r->result = *result;
+    r->test = *td__trainer_test(r->session.trainer);
+    if (r->o.hooks.conclude)
+        r->o.hooks.conclude(r->o.hooks.user);
+    r->concluded = true;
+    *result = r->result;
+}
+
+static void lead_end(void *user)
+{
+    td__job_run *r = user;
+
+    if (r->o.hooks.unwatch)
+        r->o.hooks.unwatch(r->o.hooks.user);
+    td__tensorboard_destroy(r->tensorboard);
+    td__metrics_file_destroy(r->metrics);
+    r->watcher = r->tensorboard = r->metrics = NULL;
+}
+
+td_status td__job_run_check_elastic(const td__job_run *r)
+{
+    if (r->o.profile)
+        return TD_FAIL(TD_EINVAL, "--profile follows ranks from the first step to the last, and "
+                                  "elastic ranks come and go: profile with -n N alone");
+    if (strcmp(td__job_parallel_opts(r->session.job)->distribute, "none") != 0)
+        return TD_FAIL(TD_EINVAL, "data.distribute: elastic ranks read their data themselves");
+    return TD_OK;
+}
+
+static td_status prepare_elastic(td__job_run *r)
+{
+    td__session *s = &r->session;
+    const char *dir = r->o.run_dir;
+    char job[TD__PATH];
+    struct stat info;
+
+    if (!dir)
+        return TD_FAIL(TD_EINVAL, "elastic ranks need --run-dir, the same for all (tandem train -n "
+                                  "LEAST:MOST makes it)");
+    TD_TRY(td__run_dir_create(dir, NULL, r->dir));
+    TD_TRY(lock_run(r, LOCK_MS));
+    TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));
+    if (stat(job, &info) != 0)
+        TD_TRY(write_job(r));
+    TD_TRY(td__session_data(s));
+    TD_TRY(td__faults_record(s->faults, r->dir));
+    TD_TRY(td__run_dir_path(r->dir, "checkpoints", r->checkpoints));
+    r->lead = (td__train_lead){
+        .user = r, .begin = lead_begin, .conclude = lead_conclude, .end = lead_end};
+    s->opts.checkpoint_dir = r->checkpoints;
+    s->opts.lead = &r->lead;
+    s->opts.test = true;
+    return td__session_trainer(s);
+}
+
+/* ---- The run --------------------------------------------------------------------------------- */
+
+static void ready(const td__job_run *r)
+{
+    if (r->o.hooks.ready)
+        r->o.hooks.ready(r->o.hooks.user);
+}
+
+/* Rank 0's directory, and then its trainer. */
+static td_status prepare_lead(td__job_run *r)
+{
+    td__session *s = &r->session;
+    bool found = false;
+
+    if (!r->o.resume && !r->o.no_dir) {
+        TD_TRY(make_run(r));
+        TD_TRY(write_job(r)); /* from here on --resume can go on with it */
+        r->described = true;
+    }
+    if (!r->o.no_dir) {
+        TD_TRY(td__run_dir_path(r->dir, "checkpoints", r->checkpoints));
+        s->opts.checkpoint_dir = r->checkpoints;
+    }
+    TD_TRY(td__session_trainer(s));
+    if (r->o.resume) {
+        TD_TRY(td__trainer_resume(s->trainer, &found));
+        r->from_step = found ? td__trainer_step(s->trainer) : 0;
+        TD_TRY(write_job(r)); /* it may be longer now */
+    }
+    return TD_OK;
+}
+
+td_status td__job_run_prepare(td__job_run *r)
+{
+    td__session *s = &r->session;
+
+    TD_TRY(td__session_join(s));
+    if (s->members) {
+        TD_TRY(td__job_run_check_elastic(r));
+        ready(r);
+        return prepare_elastic(r);
+    }
+    if (s->comm) { /* when a rank fails, the launcher ends the others, which have to say why: */
+        ready(r);
+        TD_TRY(td_barrier(s->comm, NULL)); /* so none does before all are ready for that */
+    }
+    td__sync_world w = td__sync_world_of(s->comm, false);
+    w.starts = true;
+    TD_TRY(td__train_check(&s->opts, &w));
+    if (r->o.resume && td__job_run_leads(r))
+        TD_TRY(find_run(r));
+    r->past.finished = r->past.finished && !r->o.reopen;
+    if (r->past.finished)
+        return TD_OK;
+    s->spreading = r->o.hooks.spreading;
+    s->spreading_user = r->o.hooks.user;
+    TD_TRY(td__session_data(s));
+    ready(r);
+    s->opts.profile = r->o.profile;
+    if (td__job_run_leads(r))
+        return prepare_lead(r);
+    s->opts.blank = true; /* rank 0 sends the weights */
+    return td__session_trainer(s);
+}
+
+td_status td__job_run_open(td__job_run *r)
+{
+    if (r->session.members || r->past.finished)
+        return TD_OK;
+    return td__job_run_leads(r) ? observe(r) : watch(r, r->session.trainer, false);
+}
+
+td_status td__job_run_train(td__job_run *r, const atomic_int *stop)
+{
+    return td__trainer_run(r->session.trainer, stop, &r->result);
+}
+
+void td__job_run_fini(td__job_run *r)
+{
+    td__free(r->times);
+    td__session_fini(&r->session);
+    td__trace_destroy(r->trace);
+    td__tensorboard_destroy(r->tensorboard);
+    td__metrics_file_destroy(r->metrics);
+    if (r->lock >= 0)
+        close(r->lock);
+}

@@ -1,0 +1,91 @@
+/* job_run.h -- a job on its way to a trained model: the ranks, the data, the run's directory with
+ * its files, the training, the test part and the report. `tandem train` and td_trainer_from_job are
+ * both this; what differs is who is told (hooks).
+ *
+ * Order: everything that can be wrong with the job, its data and its model is found before the
+ * run's directory is made; if nothing comes of it, an empty directory is taken away again.
+ *
+ * Rank 0 has the run's directory and says whether the run begins. Elastic ranks come and go, so
+ * whoever starts them makes the directory (td__job_run_offer), and every rank is told which it is:
+ * whoever is rank 0 opens it, and goes on with what it holds. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_API_JOB_RUN_H
+#define TD_API_JOB_RUN_H
+
+#include "api/run_past.h"
+#include "api/session.h"
+#include "run/run_dir.h"
+
+typedef struct td__job_run td__job_run;
+
+/* Who runs the job: the command, or a program. All are optional. */
+typedef struct td__job_run_hooks {
+    void *user;
+    /* From here on a wish to stop is to be kept for the trainer: signals are no longer the end. */
+    void (*ready)(void *user);
+    /* Of td__session. */
+    td_status (*spreading)(void *user, const char *part, uint64_t done, uint64_t all);
+    /* Who follows the run besides its files; NULL: nobody. leads: this is rank 0, which elastic
+     * ranks may become and cease to be; the others follow only where their number is fixed. */
+    td__observer *(*watch)(void *user, bool leads);
+    void (*unwatch)(void *user); /* elastic: no longer rank 0 */
+    /* Elastic, on rank 0: the training is over, its files and words are due. */
+    void (*conclude)(void *user);
+} td__job_run_hooks;
+
+typedef struct td__job_run_opts {
+    bool resume;            /* go on with a run that is there: */
+    const char *resume_dir; /* this one; NULL: run_dir, or the newest of the job */
+    const char *run_dir;    /* NULL: log.dir/NAME-0001, with the first number that is free */
+    bool no_dir;            /* nothing is written at all */
+    bool reopen;            /* resume: make a trainer of a finished run too, at its end */
+    bool profile;
+    td__job_run_hooks hooks;
+} td__job_run_opts;
+
+/* Zero-initialise; then lock = -1, the options, and td__session_job. */
+struct td__job_run {
+    td__session session;
+    td__job_run_opts o;
+    char dir[TD__PATH], checkpoints[TD__PATH];
+    int lock;             /* of the directory; -1: not yet */
+    bool made, described; /* the directory, its job.yaml: taken away if nothing comes of it */
+    td__train_lead lead;  /* of elastic ranks */
+    bool concluded;       /* as rank 0 of elastic ranks */
+    uint64_t from_step;
+    td__observer *watcher, *metrics, *tensorboard, *trace;
+    td_node_time *times;
+    int n_times;
+    td__train_result result;
+    td__eval_result test; /* n 0: there is no test part */
+    bool untested;        /* interrupted meanwhile */
+    bool reported;        /* report.html is there */
+    td__run_past past;
+};
+
+/* 0, or what this process is among elastic ranks now. */
+static inline bool td__job_run_leads(const td__job_run *r)
+{
+    return td__session_rank(&r->session) == 0;
+}
+
+/* What is asked for and elastic ranks cannot have. */
+TD_NODISCARD td_status td__job_run_check_elastic(const td__job_run *r);
+/* Ranks, data, directory, trainer. past.finished: the run is finished already, and nothing was
+ * made. With session.comm set those are the ranks; otherwise they are what the environment says. */
+TD_NODISCARD td_status td__job_run_prepare(td__job_run *r);
+/* Then: the run's files, and who follows it. */
+TD_NODISCARD td_status td__job_run_open(td__job_run *r);
+/* The directory of elastic ranks, which no rank is there to make. */
+TD_NODISCARD td_status td__job_run_offer(td__job_run *r);
+/* After a failure of prepare or open, or instead of a run: take away what was made, if nothing else
+ * is in it. */
+void td__job_run_take_back(td__job_run *r);
+/* The steps; r->result. *stop: as of td__trainer_run. */
+TD_NODISCARD td_status td__job_run_train(td__job_run *r, const atomic_int *stop);
+/* After the last step: test part, profile, report. What could not be written is in
+ * result.unsaved. */
+TD_NODISCARD td_status td__job_run_conclude(td__job_run *r, const atomic_int *stop);
+void td__job_run_fini(td__job_run *r);
+
+#endif

@@ -1,0 +1,71 @@
+/* session.h -- what most uses of a job begin with: a job file or a run's directory becomes a job,
+ * its data, its model and a trainer. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_API_SESSION_H
+#define TD_API_SESSION_H
+
+#include "checkpoint/checkpoint.h"
+#include "data/data.h"
+#include "fault/faults.h"
+#include "job/job.h"
+#include "parallel/distribute.h"
+#include "run/run_dir.h"
+#include "train/trainer.h"
+
+/* Zero-initialise. */
+typedef struct td__session {
+    td__job *job;
+    td_comm *comm; /* the ranks that train together; NULL: this process is alone, or elastic */
+    bool borrowed; /* comm is the caller's, who set it */
+    td__members *members; /* of an elastic launch; NULL: it is not one */
+    td__faults *faults;   /* to be injected; NULL: none */
+    td__data *data;
+    td__distribution *distribution; /* of rank 0's data; NULL: every rank has its own */
+    td__model model;
+    td__trainer *trainer;
+    td__train_opts opts; /* the job's; may be changed before td__session_trainer */
+    int threads;         /* compute threads; 0: as the job says */
+    char digest[65];     /* of the job */
+    const char *input;   /* new samples in the place of the test part; NULL: none */
+    /* Told how far rank 0's data have got on their way to the others; may be NULL. */
+    td_status (*spreading)(void *user, const char *part, uint64_t done, uint64_t all);
+    void *spreading_user;
+} td__session;
+
+/* A job that is taken over, with all that follows from it in opts. */
+TD_NODISCARD td_status td__session_take(td__session *s, td__job *job);
+/* The job at `path` with overrides: as td__job_load. */
+TD_NODISCARD td_status td__session_job(td__session *s, const char *path, const char *const *sets,
+                                       int n_sets);
+/* Warn of keys that were given by their old names; of several ranks, one does. */
+void td__session_warn_renamed(const td__job *j);
+TD_NODISCARD td_status td__session_data(td__session *s);    /* then data and model */
+TD_NODISCARD td_status td__session_trainer(td__session *s); /* then the trainer */
+void td__session_fini(td__session *s);
+
+/* After the job: join the other ranks that the environment tells of, if there are any; those of
+ * a comm that is set already are joined. */
+TD_NODISCARD td_status td__session_join(td__session *s);
+/* 0 if alone; of an elastic rank, as it is now or was last. */
+int td__session_rank(const td__session *s);
+
+/* What a user names: a run's directory, a checkpoint's, or a job file. */
+typedef struct td__place {
+    char job[TD__PATH]; /* the job file */
+    char run[TD__PATH]; /* the run; "" for a job file: its newest run is meant */
+} td__place;
+TD_NODISCARD td_status td__place_find(const char *path, td__place *out);
+
+/* A session on a trained model: the place at `path`, overrides, and which checkpoint: as below. */
+TD_NODISCARD td_status td__session_trained(td__session *s, const char *path,
+                                           const char *const *sets, int n_sets, const char *which,
+                                           td__checkpoint_info *info);
+/* A checkpoint of a run: "latest" (NULL), "best", or "step-N" with or without zeros. */
+TD_NODISCARD td_status td__session_checkpoint(const char *run, const char *which,
+                                              td__checkpoint_info *info);
+
+/* The part called `name`; NULL: the test part, or else the validation part. */
+TD_NODISCARD td_status td__session_part(const td__session *s, const char *name, td__part *part,
+                                        td__dataset **out);
+
+#endif

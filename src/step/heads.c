@@ -1,0 +1,128 @@
+/* heads.c -- losses and metrics, one row each. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "step/heads.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "tandem/ops.h"
+
+static td_node *xent(const td__head *h, double smoothing)
+{
+    td_xent_opts o = {
+        .use_ignore = h->opts.use_ignore, .ignore_index = h->opts.ignore, .smoothing = smoothing};
+
+    return td_softmax_cross_entropy(h->g, h->y, h->target, &o);
+}
+static td_node *cross_entropy(const td__head *h)
+{
+    return xent(h, h->opts.label_smoothing);
+}
+static td_node *mse(const td__head *h)
+{
+    return td_mse(h->g, h->y, h->target);
+}
+static td_node *mae(const td__head *h)
+{
+    return td_l1(h->g, h->y, h->target);
+}
+static td_node *huber(const td__head *h)
+{
+    return td_huber(h->g, h->y, h->target, h->opts.delta > 0 ? h->opts.delta : 1);
+}
+static td_node *bce(const td__head *h)
+{
+    return td_bce_with_logits(h->g, h->y, h->target);
+}
+
+static const td__loss_def LOSSES[] = {
+    {"cross_entropy", TD_HEAD_CLASSES, "label_smoothing ignore", cross_entropy},
+    {"mse", TD_HEAD_NUMBERS, "", mse},
+    {"mae", TD_HEAD_NUMBERS, "", mae},
+    {"huber", TD_HEAD_NUMBERS, "delta", huber},
+    {"bce", TD_HEAD_PROBABILITIES, "", bce},
+};
+
+const td__loss_def *td__loss_list(int i)
+{
+    return i >= 0 && i < TD_LEN(LOSSES) ? &LOSSES[i] : NULL;
+}
+
+const td__loss_def *td__loss_find(const char *name, const td__field *target)
+{
+    if (!strcmp(name, "auto"))
+        name = target->classes > 0 || !td_dtype_is_float(target->dtype) ? "cross_entropy" : "mse";
+    for (int i = 0; i < TD_LEN(LOSSES); i++)
+        if (!strcmp(LOSSES[i].name, name))
+            return &LOSSES[i];
+    return NULL;
+}
+
+static td_node *accuracy(const td__head *h)
+{
+    return td_accuracy(h->g, h->y, h->target, 1);
+}
+static td_node *top5(const td__head *h)
+{
+    return td_accuracy(h->g, h->y, h->target, 5);
+}
+/* Of logits and chances of 0 or 1: is the sign right? */
+static td_node *binary_accuracy(const td__head *h)
+{
+    static const float ZERO = 0, HALF = 0.5F;
+    td_node *said = td_less(h->g, td_constant(h->g, TD_F32, TD_SCALAR, &ZERO), h->y);
+    td_node *is = td_less(h->g, td_constant(h->g, TD_F32, TD_SCALAR, &HALF), h->target);
+
+    return td_mean(h->g, td_cast(h->g, td_equal(h->g, said, is), TD_F32), NULL, 0, false);
+}
+/* The cross-entropy without smoothing. */
+static td_node *nll(const td__head *h)
+{
+    return xent(h, 0);
+}
+static td_node *bits(const td__head *h)
+{
+    return td_affine(h->g, nll(h), 1 / log(2), 0);
+}
+
+static const td__metric_def METRICS[] = {
+    {"accuracy", TD_HEAD_CLASSES, true, accuracy},
+    {"top5", TD_HEAD_CLASSES, true, top5},
+    {"nll", TD_HEAD_CLASSES, false, nll},
+    {"bits", TD_HEAD_CLASSES, false, bits},
+    {"mae", TD_HEAD_NUMBERS, false, mae},
+    {"mse", TD_HEAD_NUMBERS, false, mse},
+    {"binary_accuracy", TD_HEAD_PROBABILITIES, true, binary_accuracy},
+};
+
+const td__metric_def *td__metric_list(int i)
+{
+    return i >= 0 && i < TD_LEN(METRICS) ? &METRICS[i] : NULL;
+}
+
+const td__metric_def *td__metric_find(const char *name)
+{
+    for (int i = 0; i < TD_LEN(METRICS); i++)
+        if (!strcmp(METRICS[i].name, name))
+            return &METRICS[i];
+    return NULL;
+}
+
+const td__metric_def *td__metric_default(const td__loss_def *loss)
+{
+    for (int i = 0; i < TD_LEN(METRICS); i++)
+        if (METRICS[i].kind == loss->kind && METRICS[i].build != loss->build)
+            return &METRICS[i];
+    return NULL;
+}
+
+void td__head_match_numbers(td__head *h)
+{
+    td_shape a = td_node_shape(h->y), t = td_node_shape(h->target);
+
+    if (!td_dtype_is_float(td_node_dtype(h->target)))
+        h->target = td_cast(h->g, h->target, TD_F32);
+    if (!td_shape_equal(&a, &t) && td_shape_count(&a) == td_shape_count(&t))
+        h->y = td_reshape(h->g, h->y, t);
+}

@@ -1,0 +1,53 @@
+/* heads.h -- losses and metrics by name: what compares a model's output with its target. Both are
+ * means over rows (tokens count as rows), so that parts of a batch can be averaged. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_STEP_HEADS_H
+#define TD_STEP_HEADS_H
+
+#include "data/dataset.h"
+#include "step/model.h"
+#include "tandem/train.h"
+
+/* What is compared, and how. */
+typedef struct td__head {
+    td_graph *g;
+    td_node *y, *target;
+    td_loss_opts opts;
+} td__head;
+
+/* What a loss or metric compares. */
+typedef enum td__head_kind {
+    TD_HEAD_CLASSES,
+    TD_HEAD_NUMBERS,
+    TD_HEAD_PROBABILITIES
+} td__head_kind;
+
+typedef struct td__loss_def {
+    const char *name;
+    td__head_kind kind;
+    const char *reads; /* options that it takes, by their names in jobs */
+    td_node *(*build)(const td__head *h);
+} td__loss_def;
+
+typedef struct td__metric_def {
+    const char *name;
+    td__head_kind kind; /* of the losses that it goes with */
+    bool higher_is_better;
+    td_node *(*build)(const td__head *h);
+} td__metric_def;
+
+/* i = 0, 1, ...; NULL after the last. */
+const td__loss_def *td__loss_list(int i);
+const td__metric_def *td__metric_list(int i);
+
+/* NULL: there is none. "auto": by what the target is. */
+const td__loss_def *td__loss_find(const char *name, const td__field *target);
+const td__metric_def *td__metric_find(const char *name);
+/* What is measured where nobody says what; NULL: nothing besides the loss. */
+const td__metric_def *td__metric_default(const td__loss_def *loss);
+
+/* Numbers as the losses of numbers want them: (rows, 1) beside (rows) is the same thing, and
+ * integers are numbers too. */
+void td__head_match_numbers(td__head *h);
+
+#endif

@@ -1,0 +1,237 @@
+/* Jobs through tandem/train.h: the digest of the trainer of jobs itself, on one rank and several,
+ * with the run's directory and its files, resumed, evaluated and used for predictions. That the
+ * command gives the same is the affair of tests/e2e/test_api.sh. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/check.h"
+#include "support/ranks.h"
+#include "tandem/train.h"
+
+static const char TEXT[] = "name: spirals\n"
+                           "model: [{linear: 24, act: relu}, {dropout: 0.1}, linear]\n"
+                           "data: {source: spirals, count: 300, split: {valid: 0.1, test: 0.1}}\n"
+                           "train: {batch: 32, epochs: 2, optimizer: {lr: 0.01}}\n";
+
+static td_job *job(void)
+{
+    td_job *j;
+    CHECK_OK(td_job_parse(TEXT, "memory.yaml", &j));
+    return j;
+}
+
+TEST(jobs_are_read_and_changed)
+{
+    td_job *j = job(), *n;
+    char before[65], after[65];
+
+    CHECK(!strcmp(td_job_name(j), "spirals"), "%s", td_job_name(j));
+    CHECK_OK(td_job_digest(j, before));
+    CHECK_STATUS(td_job_set(j, "train.bach=3"), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "train.batch"), "%s", td_last_error());
+    CHECK_OK(td_job_digest(j, after));
+    CHECK(!strcmp(before, after), "a failure has changed the job");
+    CHECK_OK(td_job_set(j, "train.batch=16"));
+    CHECK_OK(td_job_digest(j, after));
+    CHECK(strcmp(before, after) != 0, "the batch does not count");
+    check_tmpdir();
+    FILE *f = fopen(check_path("job.yaml"), "w");
+    CHECK(f, "cannot write");
+    CHECK_OK(td_job_write(j, f));
+    CHECK_EQ_INT(fclose(f), 0);
+    CHECK_OK(td_job_load(check_path("job.yaml"), &n));
+    CHECK_OK(td_job_digest(n, before));
+    CHECK(!strcmp(before, after), "written and read, it is another job");
+    td_job_destroy(n);
+    CHECK_STATUS(td_job_load(check_path("none.yaml"), &n), TD_EINVAL);
+    CHECK_STATUS(td_job_parse("name: [", "bad.yaml", &n), TD_EINVAL);
+    CHECK(!n && strstr(td_last_error(), "bad.yaml:2"), "%s", td_last_error());
+    td_job_destroy(j);
+    td_job_destroy(NULL);
+    check_tmpdir_remove();
+}
+
+static td_answer stop_at_step(void *user, const td_step_info *e)
+{
+    return e->step == *(const uint64_t *)user ? TD_STOP : TD_CONTINUE;
+}
+
+static bool has(const char *dir, const char *name)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* A run with its files, stopped by a callback, resumed by another trainer. */
+TEST(a_run_has_its_directory_and_is_resumed)
+{
+    td_job *j = job();
+    td_trainer *t;
+    td_run_result whole, r;
+    uint64_t at = 6;
+
+    CHECK_OK(td_trainer_from_job(j, &(td_job_opts){.no_run_dir = true}, &t));
+    CHECK_OK(td_trainer_fit(t, &whole));
+    CHECK_EQ_INT(whole.end, TD_RUN_DONE);
+    CHECK(whole.test.n == 2 && whole.test.samples == 100, "%d", whole.test.n);
+    CHECK(!*whole.run_dir, "%s", whole.run_dir);
+    td_trainer_destroy(t);
+
+    check_tmpdir();
+    td_job_opts o = {.run_dir = check_path("run"),
+                     .callbacks = {.user = &at, .step = stop_at_step}};
+    CHECK_OK(td_trainer_from_job(j, &o, &t));
+    CHECK_OK(td_trainer_fit(t, &r));
+    CHECK_EQ_INT(r.end, TD_RUN_STOPPED);
+    CHECK_EQ_INT(r.step, 6);
+    td_trainer_destroy(t);
+    CHECK_STATUS(td_trainer_from_job(j, &o, &t), TD_EINVAL); /* there is a run */
+    o.resume = true;
+    at = 0;
+    for (int again = 0; again < 2; again++) { /* then there is nothing left to do */
+        CHECK_OK(td_trainer_from_job(j, &o, &t));
+        CHECK_EQ_INT(td_trainer_step(t), again ? whole.step : 6);
+        CHECK_OK(td_trainer_fit(t, &r));
+        CHECK(!strcmp(r.digest, whole.digest), "%s and %s", r.digest, whole.digest);
+        CHECK(r.test.value[0] == whole.test.value[0], "%g and %g", r.test.value[0],
+              whole.test.value[0]);
+        td_trainer_destroy(t);
+    }
+    CHECK(has(r.run_dir, "metrics.jsonl") && has(r.run_dir, "job.yaml") &&
+              has(r.run_dir, "report.html") && has(r.run_dir, "checkpoints/latest"),
+          "files are missing in %s", r.run_dir);
+    td_job_destroy(j);
+    check_tmpdir_remove();
+}
+
+TEST(a_trained_run_is_evaluated_and_predicts)
+{
+    td_job *j = job();
+    td_trainer *t;
+    td_run_result r;
+    td_metrics m;
+    td_dataset *d;
+    td_shape row;
+    static float out[100 * 3];
+
+    check_tmpdir();
+    CHECK_OK(td_trainer_from_job(j, &(td_job_opts){.run_dir = check_path("run")}, &t));
+    CHECK_OK(td_trainer_fit(t, &r));
+    td_trainer_destroy(t);
+    td_job_destroy(j);
+    CHECK_OK(td_trainer_from_run(r.run_dir, NULL, NULL, &t));
+    CHECK_OK(td_trainer_part(t, NULL, &d));
+    CHECK_EQ_INT(td_dataset_count(d), 100);
+    CHECK_OK(td_trainer_evaluate(t, d, &m));
+    CHECK(m.value[0] == r.test.value[0] && m.value[1] == r.test.value[1], "%g and %g", m.value[0],
+          r.test.value[0]);
+    CHECK_OK(td_trainer_predict(t, d, out, 300, &row));
+    CHECK_EQ_INT(row.dim[0], 3);
+    CHECK_OK(td_trainer_predict_file(t, d, check_path("p.csv")));
+    CHECK(has(check_path(""), "p.csv"), "no file");
+    CHECK_STATUS(td_trainer_predict_file(t, d, check_path("p.doc")), TD_EINVAL);
+    CHECK_STATUS(td_trainer_fit(t, NULL), TD_EINVAL);
+    td_dataset_destroy(d);
+    CHECK_STATUS(td_trainer_part(t, "exam", &d), TD_EINVAL);
+    td_trainer_destroy(t);
+    CHECK_STATUS(td_trainer_from_run(r.run_dir, "step-999", NULL, &t), TD_EINVAL);
+    CHECK_STATUS(td_trainer_from_run(check_path("none"), NULL, NULL, &t), TD_EINVAL);
+    check_tmpdir_remove();
+}
+
+/* A trainer that is never asked to fit leaves nothing. */
+TEST(nothing_is_left_of_a_run_that_never_began)
+{
+    td_job *j = job();
+    td_trainer *t;
+
+    check_tmpdir();
+    CHECK_OK(td_trainer_from_job(j, &(td_job_opts){.run_dir = check_path("run")}, &t));
+    CHECK(has(check_path(""), "run"), "no directory");
+    td_trainer_destroy(t);
+    CHECK(!has(check_path(""), "run"), "the directory is still there");
+    CHECK_STATUS(td_trainer_from_job(j, &(td_job_opts){.no_run_dir = true, .resume = true}, &t),
+                 TD_EINVAL);
+    td_job_destroy(j);
+    check_tmpdir_remove();
+}
+
+typedef struct many {
+    const td_job *job;
+    const td_run_result *want;
+    const char *dir;
+} many;
+
+static void one_of_many(ranks_ctx *r)
+{
+    const many *m = r->arg;
+    td_trainer *t = NULL;
+    td_run_result got;
+
+    td_status st =
+        td_trainer_from_job(m->job, &(td_job_opts){.comm = r->comm, .run_dir = m->dir}, &t);
+    if (!st)
+        st = td_trainer_fit(t, &got);
+    td_trainer_destroy(t);
+    RANK_OK(r, st);
+    RANK_CHECK(r, !strcmp(got.digest, m->want->digest), "%s and %s", got.digest, m->want->digest);
+    RANK_CHECK(r, got.test.value[0] == m->want->test.value[0], "%g and %g", got.test.value[0],
+               m->want->test.value[0]);
+}
+
+/* Rank 1 has another job: all are told. */
+static void one_differs(ranks_ctx *r)
+{
+    const many *m = r->arg;
+    td_job *j = NULL;
+    td_trainer *t = NULL;
+
+    RANK_OK(r, td_job_parse(TEXT, "memory.yaml", &j));
+    td_status st = r->rank == 1 ? td_job_set(j, "train.batch=8") : TD_OK;
+    if (!st)
+        st = td_trainer_from_job(j, &(td_job_opts){.comm = r->comm, .run_dir = m->dir}, &t);
+    if (!st)
+        st = td_trainer_fit(t, NULL);
+    td_trainer_destroy(t);
+    td_job_destroy(j);
+    RANK_CHECK(r, st == TD_EMISMATCH || st == TD_EPEER || st == TD_EINVAL, "%s: %s",
+               td_status_name(st), td_last_error());
+}
+
+TEST(ranks_share_a_job_with_the_same_bits)
+{
+    td_job *j = job();
+    td_run_result want;
+    td_trainer *t;
+    many m = {.job = j, .want = &want};
+
+    CHECK_OK(td_trainer_from_job(j, &(td_job_opts){.no_run_dir = true}, &t));
+    CHECK_OK(td_trainer_fit(t, &want));
+    td_trainer_destroy(t);
+    check_tmpdir();
+    m.dir = check_path("threads");
+    ranks_run(2, NULL, one_of_many, &m);
+    CHECK(has(m.dir, "report.html"), "no report");
+    m.dir = check_path("processes");
+    ranks_run(2, &(ranks_opts){.transport = "tcp", .processes = true}, one_of_many, &m);
+    m.dir = check_path("differ");
+    ranks_run(2, NULL, one_differs, &m);
+    td_job_destroy(j);
+    check_tmpdir_remove();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_are_read_and_changed),
+        cmocka_unit_test(a_run_has_its_directory_and_is_resumed),
+        cmocka_unit_test(a_trained_run_is_evaluated_and_predicts),
+        cmocka_unit_test(nothing_is_left_of_a_run_that_never_began),
+        cmocka_unit_test(ranks_share_a_job_with_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
