@@ -369,6 +369,45 @@ TEST(mistakes_are_one_line)
     td_trainer_destroy(NULL);
 }
 
+/* A whole training, or a failure, and nothing left behind. */
+static td_status train_two_steps(td_dataset *d)
+{
+    static float out[SAMPLES * CLASSES];
+    td_compile_opts o = options();
+    td_trainer *t = NULL;
+
+    o.steps = 2;
+    o.prefetch = -1;
+    td_status st = td_trainer_compile(build_mlp, NULL, d, d, &o, &t);
+    if (!st)
+        st = td_trainer_fit(t, NULL);
+    if (!st)
+        st = td_trainer_predict(t, d, out, SAMPLES * CLASSES, NULL);
+    td_trainer_destroy(t);
+    return st;
+}
+
+TEST(out_of_memory_is_a_status)
+{
+    td_dataset *d = samples();
+
+    CHECK_OK(train_two_steps(d)); /* what is made once in a process is made */
+    uint64_t before = td_alloc_get_stats().live;
+    for (uint64_t n = 1;; n += 1 + n / 16) {
+        td_alloc_fail_at(n);
+        td_status st = train_two_steps(d);
+        td_alloc_fail_at(0);
+        CHECK(td_alloc_get_stats().live == before, "allocation %llu: something is left",
+              (unsigned long long)n);
+        if (!st)
+            break;
+        CHECK(st == TD_ENOMEM, "allocation %llu: %s: %s", (unsigned long long)n, td_status_name(st),
+              td_last_error());
+        CHECK(n < 1000000, "never enough");
+    }
+    td_dataset_destroy(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +418,7 @@ int main(void)
         cmocka_unit_test(any_number_of_ranks_gives_the_same_bits),
         cmocka_unit_test(models_bring_losses_of_their_own),
         cmocka_unit_test(mistakes_are_one_line),
+        cmocka_unit_test(out_of_memory_is_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

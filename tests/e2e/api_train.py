@@ -76,6 +76,8 @@ def main(library, path, run_dir, *sets):
     rank = td.td_trainer_rank(trainer)
     td.td_trainer_destroy(trainer)
     td.td_job_destroy(job)
+    if rank > 0 and not heard:  # an elastic rank: rank 0 alone is told
+        return
     assert heard[-1][0] == result.step and heard[-1][1] == result.train_loss, heard[-1]
     if rank > 0:
         return

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # A job trained through the installed shared library, from Python by ctypes, ends with the digest of
-# the command: alone, and as two ranks under `tandem launch`; and both write the same files.
+# the command: alone, and as two ranks under `tandem launch`, elastic too; and both write the same
+# files.
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || { echo "python3 is not there" >&2; exit 77; }
 
@@ -33,6 +34,10 @@ run 0 "$tandem" launch -n 2 "${api[@]}" ranks
 grep -q "$digest $steps" out || fail "two ranks: $(cat out), the command: $digest"
 run 0 "$tandem" train job.yaml --quiet --run-dir both -n 2
 grep -q "$digest" out || fail "the command on two ranks: $(cat out)"
+
+# Elastic ranks are members of a launch in the same way.
+run 0 "$tandem" launch -n 2 --elastic "${api[@]}" "$dir/elastic"
+grep -q "$digest $steps" out || fail "elastic ranks: $(cat out), the command: $digest"
 
 # What is wrong is one line that says where.
 run 1 "${api[@]}" bad train.bach=3

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The source map in README.md names every folder, and no folder that is not there. Every page of
-docs/ is named by another document."""
+docs/ is named by another document, and docs/layers.svg shows every layer of tools/deps.txt."""
 import re
 from source import ROOT, Report, files, read
 
@@ -24,4 +24,10 @@ documents = {path: read(path) for path in files(".md")}
 for page in sorted(path for path in documents if path.startswith("docs/")):
     if not any(page in text for path, text in documents.items() if path != page):
         report.error(page, 0, "no other document names this page")
+layers = set(re.findall(r"^layer (\w+):", read("tools/deps.txt"), re.M))
+shown = set(re.findall(r'class="name"[^>]*>([\w/]+)<', read("docs/layers.svg")))
+for layer in sorted(layers - shown):
+    report.error("docs/layers.svg", 0, f"the picture lacks the layer {layer}")
+for layer in sorted(shown - layers - {"cmd/tandem"}):
+    report.error("docs/layers.svg", 0, f"the picture shows {layer}, which is no layer")
 report.done()
