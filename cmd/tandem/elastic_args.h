@@ -8,12 +8,12 @@
 
 /* clang-format off */
 #define TD_FLAGS_ELASTIC \
-    {"elastic", 0, NULL, "ranks that fail are replaced, and the others go on meanwhile", NULL}, \
-    {"spares", 0, "K", "elastic: processes that wait for a place", NULL}, \
-    {"restarts", 0, "K", "elastic: end after K failures without a step forward (5)", NULL}, \
-    {"heartbeat", 0, "TIME", "elastic: between signs of life (200ms)", NULL}, \
-    {"lease", 0, "TIME", "elastic: silence that counts as death (1s)", NULL}, \
-    {"hang", 0, "TIME", "elastic: time without a step forward that is a hang (240s; 0: none)", NULL}
+    {"elastic", 0, NULL, "replace ranks that fail; the others continue meanwhile", NULL}, \
+    {"spares", 0, "K", "elastic: spare processes that wait for a place (0)", NULL}, \
+    {"restarts", 0, "K", "elastic: give up after K failures without a step forward (5)", NULL}, \
+    {"heartbeat", 0, "TIME", "elastic: heartbeat interval (200ms)", NULL}, \
+    {"lease", 0, "TIME", "elastic: kill a process that is silent for so long (1s)", NULL}, \
+    {"hang", 0, "TIME", "elastic: kill a process without a step for so long (240s; 0: never)", NULL}
 /* clang-format on */
 
 /* "5s", "200ms" or "5": from a millisecond to 2,000,000 seconds. */

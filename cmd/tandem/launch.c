@@ -90,16 +90,17 @@ const td__command td__command_launch = {
     .name = "launch",
     .args = "PROGRAM [ARGUMENT...]",
     .summary = "run a program in many ranks, on this host or over ssh",
-    .text = "Starts one agent per host, and through it the ranks. Each rank finds RANK, "
-            "LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TF_CONFIG, "
-            "HOROVOD_*, OMPI_COMM_WORLD_* and TANDEM_* in its environment. Output comes line by "
-            "line, after [rank].\n\n"
-            "When a rank fails, the others are ended, the last lines of the first that failed "
-            "are shown again, and its exit status is ours (128 + N for signal N). Ctrl-C ends "
-            "all ranks (130); a second one at once.\n\n"
-            "With -n 2:8 or --elastic the ranks are members of generations (td__members): one that "
-            "fails is replaced, one that is silent for the lease is killed, hosts may be lost, and "
-            "the job goes on as long as the least number of ranks is there.",
+    .text =
+        "Starts one agent per host, and through it the ranks. Each rank finds RANK, "
+        "LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TF_CONFIG, "
+        "HOROVOD_*, OMPI_COMM_WORLD_* and TANDEM_* in its environment. Output comes line by "
+        "line, after [rank].\n\n"
+        "When a rank fails, the others are ended, the last lines of the first that failed "
+        "are shown again, and its exit status is ours (128 + N for signal N). Ctrl-C ends "
+        "all ranks (130); a second one at once.\n\n"
+        "With -n 2:8 or --elastic a rank that fails is replaced, one that is silent for the lease "
+        "is killed, hosts may be lost, and the job continues as long as the minimum number of "
+        "ranks is there. Programs must take part in this, as tandem train does.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

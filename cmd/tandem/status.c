@@ -1,4 +1,4 @@
-/* status.c -- `tandem status`: what a run is doing, or what its end was.
+/* status.c -- `tandem status`: what a run is doing, or how it ended.
  *
  * A running elastic job is asked through its control socket (launch/control.h) and answers with
  * what its processes said last. Of any run, metrics.jsonl tells how far it is; whether somebody
@@ -74,8 +74,7 @@ static td_status find_newest(char dir[TD__PATH])
     }
     if (d)
         closedir(d);
-    return *dir ? TD_OK
-                : TD_FAIL(TD_EINVAL, "there is no run in ./runs; which one? give its folder");
+    return *dir ? TD_OK : TD_FAIL(TD_EINVAL, "no run in ./runs; give the directory of one");
 }
 
 static void ask_job(status *s)
@@ -312,7 +311,7 @@ static void print_end(const status *s)
     printf("%s: ", s->dir);
     const char *end = end_of(s);
     if (strcmp(end, "dead") == 0)
-        printf("ended without a word, killed perhaps");
+        printf("ended without a message; it was probably killed");
     else if (strcmp(end, "failed") == 0)
         printf("failed");
     else
@@ -437,7 +436,7 @@ static const char *const EXAMPLES[] = {"tandem status", "the newest run in ./run
 const td__command td__command_status = {
     .name = "status",
     .args = "[RUN]",
-    .summary = "what a run is doing, or what its end was",
+    .summary = "what a run is doing, or how it ended",
     .text =
         "RUN is the folder of a run (the newest in ./runs), or the file that `tandem launch "
         "--control FILE` writes. Shows how far it is; of elastic ranks also the generation, what "

@@ -382,7 +382,7 @@ const td__command td__command_train = {
     .args = "JOB.yaml",
     .summary = "train the model of a job file",
     .text =
-        "Shows progress on a terminal, writes lines where the output is no terminal, and ends "
+        "Shows progress on a terminal, writes lines when the output is not a terminal, and ends "
         "with a summary, the digest of the weights and the path of the report.\n\n"
         "Ctrl-C (or SIGTERM, SIGHUP) finishes the step in flight, writes a checkpoint and leaves "
         "with status 130; a second one leaves at once. --resume goes on from the newest whole "

@@ -96,10 +96,11 @@ static td_status connect_by_file(td__world_link *l, td__deadline until)
                                         soon < until ? soon : until, &l->store))
             return TD_OK;
         if (td__deadline_passed(until))
-            return TD_FAIL(TD_ETIMEDOUT,
-                           "rank %d of %d waited in vain for rank 0 at %s; if ranks are on several "
-                           "hosts, use tandem launch or set %s to a folder they share",
-                           l->w.rank, l->w.size, l->w.meeting, td__env_name(TD_ENV_RENDEZVOUS));
+            return TD_FAIL(
+                TD_ETIMEDOUT,
+                "rank %d of %d timed out waiting for rank 0 at %s; if ranks are on several "
+                "hosts, use tandem launch or set %s to a folder they share",
+                l->w.rank, l->w.size, l->w.meeting, td__env_name(TD_ENV_RENDEZVOUS));
         poll(NULL, 0, 2); /* folders on a network tell nobody of new files */
     }
 }
@@ -157,8 +158,8 @@ static td_status parse_member(const char *text, size_t nbytes, td__member *out)
     if (!nbytes || text[nbytes - 1] ||
         sscanf(text, "%63[^\n]\n%63[^\n]\n%d\n%63[^\n]\n", out->host, out->hostname, &out->pid,
                out->address) != 4)
-        return TD_FAIL(TD_EPROTO, "a rank introduced itself in words that are not understood; is "
-                                  "it the same version of tandem?");
+        return TD_FAIL(TD_EPROTO,
+                       "malformed rank record; do all ranks run the same version of tandem?");
     return TD_OK;
 }
 
@@ -182,8 +183,8 @@ static td_status nobody_came(td__world_link *l, td_status st)
     }
     if (!n_missing)
         return st;
-    return TD_FAIL(TD_ETIMEDOUT, "rank %d of %d waited in vain for %d ranks to come: %s%s",
-                   l->w.rank, l->w.size, n_missing, missing, n_missing > 12 ? ", ..." : "");
+    return TD_FAIL(TD_ETIMEDOUT, "rank %d of %d timed out waiting for %d ranks: %s%s", l->w.rank,
+                   l->w.size, n_missing, missing, n_missing > 12 ? ", ..." : "");
 }
 
 td_status td__world_meet(td__world_link *l, td__deadline until)

@@ -41,7 +41,7 @@ td_status td__mesh_recv(td__mesh *m, td__xfer *x, int peer, uint32_t tag, void *
 /* "deadline passed; still missing: from rank 3 (4096 bytes, tag 7), to rank 1 (..)" */
 static void missing_text(const td__mesh *m, td__xfer *const *x, int n, char *text, size_t nbytes)
 {
-    int used = snprintf(text, nbytes, "%s: rank %d waited in vain", m->ops->name, m->rank);
+    int used = snprintf(text, nbytes, "%s: rank %d timed out", m->ops->name, m->rank);
 
     for (int i = 0; i < n && used >= 0 && (size_t)used < nbytes; i++) {
         if (x[i]->done)

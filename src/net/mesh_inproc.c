@@ -293,7 +293,7 @@ static td_status inproc_meet(td__mesh *mesh, td__deadline until)
         TD_TRY(check_alive(m));
         if (td__deadline_passed(until)) {
             char text[100];
-            snprintf(text, sizeof text, "inproc: rank %d waited in vain for all ranks to meet",
+            snprintf(text, sizeof text, "inproc: rank %d timed out waiting for all ranks to meet",
                      mesh->rank);
             fail_world(w, mesh->rank, TD_ETIMEDOUT, text);
             return check_alive(m);

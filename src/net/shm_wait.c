@@ -161,9 +161,9 @@ static td_status time_is_up(shm_mesh *m, const wait_for *w)
 {
     TD_TRY(look_around(m, w));
     if (w->who < WAITS_RANK)
-        return TD_FAIL(TD_ETIMEDOUT, "rank %d waited for its peers in vain", m->mesh.rank);
+        return TD_FAIL(TD_ETIMEDOUT, "rank %d timed out waiting for its peers", m->mesh.rank);
     int peer = (int)(w->who - WAITS_RANK);
-    return TD_FAIL(TD_ETIMEDOUT, "rank %d waited in vain for rank %d (process %d, %s)",
+    return TD_FAIL(TD_ETIMEDOUT, "rank %d timed out waiting for rank %d (process %d, %s)",
                    m->mesh.rank, peer, m->ranks[peer].pid, doing(m, peer));
 }
 

@@ -264,8 +264,8 @@ static td_status await(td__store *s, call *c, const td__store_parts *p, td__dead
         if (until == TD_DEADLINE_NEVER)
             pthread_cond_wait(&c->answered, &s->lock);
         else if (pthread_cond_timedwait(&c->answered, &s->lock, &end) == ETIMEDOUT && !c->done)
-            st = TD_FAIL(TD_ETIMEDOUT, "store at %s: waited in vain for %s%s", s->address, p->key,
-                         p->op == TD_STORE_WAIT_ALL ? "0 and on" : "");
+            st = TD_FAIL(TD_ETIMEDOUT, "store at %s: timed out waiting for key %s%s", s->address,
+                         p->key, p->op == TD_STORE_WAIT_ALL ? "0 and on" : "");
     }
     forget_call(s, c);
     pthread_mutex_unlock(&s->lock);

@@ -87,11 +87,11 @@ wait $pid 2>/dev/null
 gone() { ! "$tandem" status run >now 2>&1; }
 must gone
 state 1 run; lines 1
-has "ended without a word"
+has "ended without a message"
 has "resume=run"
 sed -i '2,$d' run/metrics.jsonl # as if it had never come to a step
 state 1 run; lines 1
-has "killed perhaps before its first step of [0-9]"
+has "it was probably killed before its first step of [0-9]"
 
 # A plain run; one line for a rank that is stopped there.
 start -n 2
