@@ -41,7 +41,7 @@ typedef struct agent {
     td__workers *workers;
     td__fixed_ranks fixed;
     td__agreement *agreement; /* of an elastic job; NULL: ranks are fixed */
-    bool stopping, ending;    /* the launcher's words */
+    bool stopping, ending;    /* ordered by the launcher */
     bool over_said;
     bool drained; /* asked to go, by a signal: when its processes are gone, so is it */
     int signals;
@@ -249,7 +249,7 @@ static td_status run(agent *a)
     return TD_OK;
 }
 
-/* The last words: for a launcher that is slow to read, not for one that does not. */
+/* Flush the queue: wait for a launcher that reads slowly, not for one that does not read. */
 static void say_the_rest(td__channel *up, bool *lost)
 {
     td__deadline until = td__deadline_in_ms(LAST_WORDS_MS);

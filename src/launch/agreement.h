@@ -25,7 +25,7 @@ int td__agreement_most_fds(const td__agreement *g);
 int td__agreement_poll(td__agreement *g, struct pollfd *p);
 void td__agreement_serve(td__agreement *g, const struct pollfd *p);
 /* After everything that has come was heard: an agent that was stopped for a while must not take for
- * silent those who spoke meanwhile. lead: decide, if it is this agent that does. */
+ * silent those that spoke meanwhile. lead: propose states, if this agent leads. */
 TD_NODISCARD td_status td__agreement_tick(td__agreement *g, uint64_t now, bool lead);
 /* Tell the others of the processes of this host, if that has changed. */
 void td__agreement_report(td__agreement *g, uint64_t now);

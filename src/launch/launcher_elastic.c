@@ -107,8 +107,8 @@ static void hear_over(launch *l, const char *status, const char *cause)
     td__launch_tell_all(l, TD_MSG_END);
 }
 
-/* Why an agent goes while others stay; of the last one the words belong to its end, which comes
- * next. */
+/* Why an agent leaves. For the last agent the text is kept: its end, which comes next, ends the job
+ * with it. */
 static void hear_leaving(launch *l, int index, const char *why)
 {
     td__agent_link *link = &l->agents[index].link;

@@ -230,7 +230,7 @@ static void follow(td__ms *m, uint64_t term, int leader)
         m->leader = leader;
 }
 
-/* Is somebody leading as far as we know? Then nobody else need ask. */
+/* Is there a leader, as far as this agent knows? Then it does not ask. */
 static bool has_leader(const td__ms *m, uint64_t now)
 {
     if (m->leading)

@@ -9,7 +9,8 @@
 enum {
     RETRY_MS = 10,
     MOST_DOUBLINGS = 9,
-    SETTLE_MS = 300, /* that those who wait for a place wait for others that are starting */
+    SETTLE_MS =
+        300, /* that waiting processes wait for others that are starting, to join together */
 };
 
 static uint64_t bit(int agent)
@@ -422,7 +423,7 @@ static bool some_start(const td__place *p)
     return false;
 }
 
-/* Is it time for those who wait? Together with those who are about to, rather than one by one. */
+/* Are the waiting processes to join now? Processes that are starting join with them. */
 static bool is_time_to_grow(td__place *p, uint32_t n_wait, uint32_t room, uint64_t now)
 {
     uint64_t settle = SETTLE_MS * 1000000ull;

@@ -198,8 +198,8 @@ static bool kill_once(const char *const marks[2], char *buffer, size_t max)
     return found;
 }
 
-/* Who is killed may have had a child just before, whose number was passed already: again, until
- * there is nobody. */
+/* A process may fork just before it is killed, and its child's number may be behind the scan:
+ * repeat until a scan finds none. */
 void td__kill_marked(const char *job, td__env var, const char *value)
 {
     enum { MAX_ENVIRON = 2 << 20, MOST_MS = 1000 };

@@ -44,7 +44,7 @@ void td__workers_apply(td__workers *w, const td__ms_state *s);
 TD_NODISCARD td_status td__workers_tick(td__workers *w, uint64_t now);
 uint64_t td__workers_deadline(const td__workers *w); /* of the next thing to do */
 
-/* Start nobody any more; all are asked to end, and killed after the grace time. */
+/* Start no more processes; ask all to end, and kill them after the grace time. */
 void td__workers_stop(td__workers *w, uint64_t now);
 void td__workers_kill(td__workers *w);
 int td__workers_running(const td__workers *w);

@@ -1,5 +1,4 @@
-/* workers_end.c -- the end of a process: what it was, who is told, whether another takes its place.
- */
+/* workers_end.c -- the end of a process: its cause, the report of it, whether it is replaced. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -93,7 +92,7 @@ static void send_exit(td__workers *w, const td__worker *k, int status, bool kill
 static void lose(td__workers *w, td__worker *k, int status, const char *how, uint64_t now)
 {
     if (k->kept && status == EXIT_INTERRUPTED) {
-        w->report.hopeless = true; /* who were to go on would be asked to go as well */
+        w->report.hopeless = true; /* the whole job was asked to end: a replacement would be too */
         w->report.status = status;
         w->report.cause[0] = 0;
     } else if (k->wrong) { /* it goes, with all of its places; the job has other hosts */

@@ -106,7 +106,7 @@ void td__worker_kill(const td__worker *k, int sig);
 /* workers_watch.c: kill it if it is silent or hangs; note that it is stopped. */
 void td__worker_watch(td__workers *w, td__worker *k, uint64_t now);
 
-/* workers_watch.c: who is ending, if others could not go on: for want of it, perhaps. */
+/* workers_watch.c: mark processes that are ending: the likely cause where others fail. */
 void td__workers_find_dying(td__workers *w);
 
 /* workers_tell.c: its rank in the generation of c; -1: none. */

@@ -54,8 +54,8 @@ static void put_down(td__worker *k, uint64_t now)
     k->killed_ns = k->killed_ns ? k->killed_ns : now;
 }
 
-/* Nobody is given its place while it might still act. Where the kernel does not end it, somebody
- * has to know what all wait for. */
+/* A killed process is not replaced before it has ended: it might still act. If the kernel does not
+ * end it, the operator is told what the job waits for. */
 static void look_at_killed(td__workers *w, td__worker *k, uint64_t now)
 {
     uint64_t at = k->killed_ns + td__worker_ns(w->s->lease_ms);
@@ -74,7 +74,7 @@ void td__worker_watch(td__workers *w, td__worker *k, uint64_t now)
     uint64_t lease = td__worker_ns(w->s->lease_ms);
     if (k->link.ended && !k->kill_at) /* has said all; a hang at the end is one too */
         k->kill_at = now + td__worker_ns(w->s->grace_ms);
-    if (k->link.ended && !k->fenced) { /* who is stopped there is not waited for that long */
+    if (k->link.ended && !k->fenced) { /* a stopped one gets a lease, not the grace time */
         k->fenced = now > k->heard_ns + lease && td__process_state((int)k->child.pid) == 'T';
         k->hang = k->fenced ? TD_HANG_STOPPED : k->hang;
         if (k->fenced)

@@ -68,6 +68,18 @@ for victim in launcher agent; do
     none_left "kill -9 of the $victim"
 done
 
+# SIGTERM to the agent, as of a scheduler that wants the host back: no rank can go alone, so all end
+# as after a signal to the launcher.
+rm -f out
+"$tandem" launch -n 2 -- sh -c 'trap "echo saved; exit" TERM; echo up
+    while :; do sleep 1000 & wait; done' "$mark" >out 2>&1 &
+launcher=$!
+said_soon '^\[0\] up' && said_soon '^\[1\] up'
+kill -TERM "$(pgrep -P $launcher)"
+wait $launcher; got=$?
+[ $got = 143 ] && [ "$(grep -c saved out)" = 2 ] || fail "SIGTERM to the agent gave $got"
+none_left "SIGTERM to the agent"
+
 # Ctrl-C.
 rm -f out
 "$tandem" launch -n 2 -- sh -c 'echo up; while :; do sleep 1000; done' "$mark" >out 2>&1 &
