@@ -28,7 +28,7 @@ static const td__key KEYS[] = {
 
 static int64_t count_of(const td__trainer *t, td__part part)
 {
-    const td__dataset *d = td__data_part(t->data, part);
+    const td__dataset *d = td__data_part(t->plan.data, part);
     return d ? d->count : -1;
 }
 
@@ -44,30 +44,30 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
         const char *name;
         int64_t value;
     } facts[] = {
-        {"number of weights", (int64_t)td_params_trainable(t->params)},
+        {"number of weights", (int64_t)td_params_trainable(t->replica.params)},
         {"number of training samples", count_of(t, TD_PART_TRAIN)},
         {"number of validation samples", count_of(t, TD_PART_VALID)},
-        {"number of steps", (int64_t)t->total_steps},
+        {"number of steps", (int64_t)t->plan.total_steps},
         {"update_late", o->sync.update_late},
         {"--profile", o->profile},
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         td__text_printf(&text, "%s: %lld\n", facts[i].name, (long long)facts[i].value);
     td_status st = td__text_status(&text);
-    t->agreement = st ? NULL : td__arena_strdup(t->arena, text.data);
+    t->plan.agreement = st ? NULL : td__arena_strdup(t->plan.arena, text.data);
     td__text_fini(&text);
-    return st || t->agreement ? st : TD_FAIL(TD_ENOMEM, "no memory for a trainer");
+    return st || t->plan.agreement ? st : TD_FAIL(TD_ENOMEM, "no memory for a trainer");
 }
 
 uint32_t td__agreement_crc(const td__trainer *t)
 {
-    return td__crc32c(0, t->agreement, strlen(t->agreement));
+    return td__crc32c(0, t->plan.agreement, strlen(t->plan.agreement));
 }
 
 /* The first line that differs, as "train.batch is 64, but rank 0 has 32". */
 static td_status compare(const td__trainer *t, const char *theirs, int root)
 {
-    const char *a = t->agreement, *b = theirs;
+    const char *a = t->plan.agreement, *b = theirs;
     while (*a && *b) {
         int n = (int)strcspn(a, "\n"), m = (int)strcspn(b, "\n");
         if (n != m || memcmp(a, b, (size_t)n) != 0) {
@@ -92,10 +92,10 @@ static td_status compare(const td__trainer *t, const char *theirs, int root)
 
 td_status td__trainer_agree(td__trainer *t, int root)
 {
-    uint64_t nbytes = strlen(t->agreement) + 1;
+    uint64_t nbytes = strlen(t->plan.agreement) + 1;
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
-    TD_TRY(td_broadcast(t->o.comm, &nbytes, sizeof nbytes, TD_U8, root, NULL));
+    TD_TRY(td_broadcast(t->world.comm, &nbytes, sizeof nbytes, TD_U8, root, NULL));
     if (nbytes < 1 || nbytes > UINT16_MAX)
         return TD_FAIL(TD_EPROTO, "rank %d sent %llu bytes of options", root,
                        (unsigned long long)nbytes);
@@ -103,8 +103,8 @@ td_status td__trainer_agree(td__trainer *t, int root)
     if (!theirs)
         return TD_FAIL(TD_ENOMEM, "no memory for the options of rank %d", root);
     if (td__trainer_rank(t) == root)
-        memcpy(theirs, t->agreement, nbytes);
-    td_status st = td_broadcast(t->o.comm, theirs, nbytes, TD_U8, root, NULL);
+        memcpy(theirs, t->plan.agreement, nbytes);
+    td_status st = td_broadcast(t->world.comm, theirs, nbytes, TD_U8, root, NULL);
     theirs[nbytes - 1] = '\0';
     if (!st)
         st = compare(t, theirs, root);

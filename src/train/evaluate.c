@@ -75,9 +75,9 @@ static td_status run_together(td__trainer *t, const td__batch *b, const sums *s)
                                     .micro_batches = s->micro_batches,
                                     .run = run,
                                     .at = mine.begin - b->here.begin,
-                                    .step = (uint32_t)t->state.step,
+                                    .step = (uint32_t)t->replica.state.step,
                                     .micro_batch = (uint32_t)mine.index};
-        st = td__lockstep_run(t->eval_walk, &round, &mine.runner);
+        st = td__lockstep_run(t->run.eval_walk, &round, &mine.runner);
         if (!st && mine.runner)
             st = note_micro_batch((void *)(uintptr_t)s, &mine);
     }
@@ -89,18 +89,18 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
 {
     td__micro_batch_range own = own_micro_batches(s);
     td__micro_batch_cut cut = {s->micro_batches, own.begin, own.end};
-    bool alone = td__sync_leads(t->sync);
+    bool alone = td__sync_leads(t->run.sync);
     for (s->at = s->value + 1;; s->at += s->micro_batches * s->n) {
         const td__batch *b;
         if (!alone) /* the others train on meanwhile */
             td__train_heartbeat(t, TD_PHASE_DATA, "samples of an evaluation",
-                                td__data_source(t->data));
+                                td__data_source(t->plan.data));
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
         if (!alone) {
             td__train_heartbeat(t, TD_PHASE_COMPUTE, "evaluation", NULL);
-            atomic_store(&t->at, t->eval_set);
+            atomic_store(&t->run.at, t->run.eval_set);
         }
         if (t->o.sync.zero == 3) { /* ranks must stay together: nobody leaves early */
             TD_TRY(run_together(t, b, s));
@@ -111,7 +111,7 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
             return TD_OK;
         }
         TD_TRY(
-            td__micro_batches_run(t->eval_set, b, cut, (uint32_t)t->state.step, 0,
+            td__micro_batches_run(t->run.eval_set, b, cut, (uint32_t)t->replica.state.step, 0,
                                   (td__micro_batch_calls){.after = note_micro_batch, .user = s}));
     }
 }
@@ -121,7 +121,7 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
 {
     td__loader *l;
 
-    TD_TRY(td__micro_batch_set_dataset(t->eval_set, part,
+    TD_TRY(td__micro_batch_set_dataset(t->run.eval_set, part,
                                        (batch + s->micro_batches - 1) / s->micro_batches));
     TD_TRY(td__loader_create(part,
                              &(td__loader_opts){.batch = batch,
@@ -132,34 +132,35 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
                                                 .rows_user = s},
                              &l));
     td_status st = run_batches(t, l, stop, s);
-    if (!td__sync_leads(t->sync))
+    if (!td__sync_leads(t->run.sync))
         td__train_heartbeat(t, TD_PHASE_COMM, "metrics of an evaluation", NULL);
     td__loader_destroy(l);
     if (!st && s->ranks > 1)
-        st = td_allreduce(t->o.comm, s->value, s->value, s->count, TD_F64, TD_REDUCE_SUM, NULL);
+        st = td_allreduce(t->world.comm, s->value, s->value, s->count, TD_F64, TD_REDUCE_SUM, NULL);
     return st;
 }
 
 /* Where params are in slices, which may be other ones than last time. */
 static td_status make_walk(td__trainer *t)
 {
-    if (t->o.sync.zero < 3 || t->eval_walk)
+    if (t->o.sync.zero < 3 || t->run.eval_walk)
         return TD_OK;
-    return td__lockstep_create(t->zero, t->eval_set, t->params, true, &t->eval_walk);
+    return td__lockstep_create(t->replica.zero, t->run.eval_set, t->replica.params, true,
+                               &t->run.eval_walk);
 }
 
 td_status td__eval_set_make(td__trainer *t)
 {
-    if (t->eval_set)
+    if (t->run.eval_set)
         return make_walk(t);
-    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->model,
-                                                                  .pool = t->pool,
+    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->plan.model,
+                                                                  .pool = t->run.pool,
                                                                   .use = TD__USE_EVALUATE,
                                                                   .backend = t->o.backend,
                                                                   .precision = t->o.precision,
                                                                   .seed = t->o.seed},
-                                      &t->eval_set));
-    td__micro_batch_set_params(t->eval_set, t->params);
+                                      &t->run.eval_set));
+    td__micro_batch_set_params(t->run.eval_set, t->replica.params);
     return make_walk(t);
 }
 
@@ -171,8 +172,8 @@ static void fill_result(const td__trainer *t, const sums *s, int64_t samples, td
         for (int i = 0; i < s->n; i++)
             out->value[i] += s->value[k + (size_t)i];
     for (int i = 0; i < s->n; i++) {
-        out->name[i] = i ? t->facts.metric[i - 1] : "loss";
-        out->higher_is_better[i] = i && t->facts.higher_is_better[i - 1];
+        out->name[i] = i ? t->plan.facts.metric[i - 1] : "loss";
+        out->higher_is_better[i] = i && t->plan.facts.higher_is_better[i - 1];
         out->value[i] /= (double)samples;
     }
 }
@@ -182,13 +183,13 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
 {
     uint64_t begin = td__clock_ns();
     int64_t batch = t->o.eval_batch < part->count ? t->o.eval_batch : part->count;
-    bool alone = td__sync_leads(t->sync);
+    bool alone = td__sync_leads(t->run.sync);
 
     memset(out, 0, sizeof *out);
     if (part->count < 1)
         return TD_FAIL(TD_EINVAL, "there are no samples to evaluate");
     TD_TRY(td__eval_set_make(t));
-    sums s = {.n = 1 + t->facts.n_metrics,
+    sums s = {.n = 1 + t->plan.facts.n_metrics,
               .micro_batches = td__micro_batches_default(batch),
               .rank = alone ? 0 : td__trainer_rank(t), /* the others train on */
               .ranks = alone ? 1 : td__trainer_ranks(t)};

@@ -1,24 +1,26 @@
 /* generation.c -- what a generation of an elastic run does once its ranks have come to the same
- * moment (elastic.h): rank 0 takes the lead, then steps until the run or the generation is over. */
+ * moment (elastic/elastic.h): rank 0 takes the lead, then steps until the run or the generation is
+ * over. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 #include "base/log.h"
 #include "fault/faults.h"
-#include "train/best_replica.h"
-#include "train/slices.h"
+#include "elastic/best_replica.h"
+#include "elastic/catch_up.h"
+#include "train/sharded.h"
 #include "train/trainer_impl.h"
 
 static td_status save_now(td__trainer *t)
 {
-    const td__train_state *s = &t->state;
+    const td__train_state *s = &t->replica.state;
     td__checkpoint_event told_to_nobody;
     bool done;
 
     td__train_heartbeat(t, TD_PHASE_DISK, "checkpoint", "of where the run is");
-    TD_TRY(td__checkpointer_save(t->checkpointer, s, t->params, t->optimizer,
+    TD_TRY(td__checkpointer_save(t->run.checkpointer, s, t->replica.params, t->replica.optimizer,
                                  s->best_step == s->step));
-    TD_TRY(td__checkpointer_wait(t->checkpointer));
-    return td__checkpointer_poll(t->checkpointer, &done, &told_to_nobody);
+    TD_TRY(td__checkpointer_wait(t->run.checkpointer));
+    return td__checkpointer_poll(t->run.checkpointer, &done, &told_to_nobody);
 }
 
 /* What the last rank 0 alone has done is done again: the latest checkpoint must not be of that. A
@@ -26,7 +28,7 @@ static td_status save_now(td__trainer *t)
 static td_status go_back(td__trainer *t)
 {
     const char *dir = t->o.checkpoint_dir;
-    uint64_t step = t->state.step, valid = t->state.valid_step;
+    uint64_t step = t->replica.state.step, valid = t->replica.state.valid_step;
     bool ahead;
 
     TD_TRY(td__checkpoint_ahead(dir, step, valid, &ahead));
@@ -35,12 +37,12 @@ static td_status go_back(td__trainer *t)
     TD_LOG(INFO, TRAIN,
            "%s: the latest is of what the last rank 0 did alone; the run is at step %llu", dir,
            (unsigned long long)step);
-    td_status st = step > 0 && !t->stage ? save_now(t) : TD_EIO;
+    td_status st = step > 0 && !t->elastic.stage ? save_now(t) : TD_EIO;
     if (st == TD_ETIMEDOUT) /* it is still being written: another process has to lead */
         return TD_FAIL(TD_EIO, "%s", td_last_error());
     if (st != TD_EIO)
         return st;
-    td__checkpointer_excuse(t->checkpointer);
+    td__checkpointer_excuse(t->run.checkpointer);
     st = td__checkpoint_go_back(dir, td__faults_points(t->o.faults), step, valid);
     if (st == TD_EIO)
         TD_LOG(WARN, TRAIN, "%s", td_last_error());
@@ -51,22 +53,23 @@ static td_status go_back(td__trainer *t)
 static td_status take_lead(td__trainer *t)
 {
     const td__train_lead *lead = t->o.lead;
-    const td__train_state *s = &t->state;
+    const td__train_state *s = &t->replica.state;
 
     if (t->o.checkpoint_dir) {
         TD_TRY(td__checkpointer_take_over(t->o.checkpoint_dir, t->o.checkpoint_keep,
-                                          &t->checkpointer));
-        td__checkpointer_points(t->checkpointer, td__faults_points(t->o.faults));
+                                          &t->run.checkpointer));
+        td__checkpointer_points(t->run.checkpointer, td__faults_points(t->o.faults));
     }
-    t->leads = true;
-    t->n_own = t->n_observers;
-    if (t->checkpointer)
+    t->report.leads = true;
+    t->report.n_own = t->report.n_observers;
+    if (t->run.checkpointer)
         TD_TRY(go_back(t)); /* before metrics.jsonl does */
-    t->told_step = s->step;
-    t->told_valid = s->valid_step;
-    t->told_end = t->told_test = false;
+    t->report.told_step = s->step;
+    t->report.told_valid = s->valid_step;
+    t->report.told_end = t->report.told_test = false;
     if (lead)
-        TD_TRY(lead->begin(lead->user, t, s->step, s->valid_step, &t->told_step, &t->told_valid));
+        TD_TRY(lead->begin(lead->user, t, s->step, s->valid_step, &t->report.told_step,
+                           &t->report.told_valid));
     return td__train_tell_begin(t);
 }
 
@@ -74,88 +77,191 @@ static td_status take_lead(td__trainer *t)
 static td_status tell_past(td__trainer *t)
 {
     const char *names[TD__MAX_METRICS + 1] = {"loss"};
-    for (int i = 0; i < t->facts.n_metrics; i++)
-        names[i + 1] = t->facts.metric[i];
-    for (int i = t->n_own; i < t->n_observers; i++)
-        TD_TRY(td__event_log_tell(&t->event_log, t->told_step, t->told_valid, names,
-                                  td__part_name(TD_PART_VALID), t->observers[i]));
-    t->told_step = t->state.step;
-    t->told_valid = t->state.valid_step;
+    for (int i = 0; i < t->plan.facts.n_metrics; i++)
+        names[i + 1] = t->plan.facts.metric[i];
+    for (int i = t->report.n_own; i < t->report.n_observers; i++)
+        TD_TRY(td__event_log_tell(&t->replica.event_log, t->report.told_step, t->report.told_valid,
+                                  names, td__part_name(TD_PART_VALID), t->report.observers[i]));
+    t->report.told_step = t->replica.state.step;
+    t->report.told_valid = t->replica.state.valid_step;
     return TD_OK;
 }
 
 /* A state that came from elsewhere: was its checkpoint written by who was rank 0 then? */
 static void find_owed(td__trainer *t)
 {
-    const td__train_state *s = &t->state;
+    const td__train_state *s = &t->replica.state;
     bool best = s->best_step == s->step && s->step > 0;
-    if (t->checkpointer && t->state_received) {
-        t->dirty = s->step > 0 && !td__checkpointer_has(t->checkpointer, s->step, best);
-        t->owes_best = t->dirty && best;
+    if (t->run.checkpointer && t->replica.received) {
+        t->run.dirty = s->step > 0 && !td__checkpointer_has(t->run.checkpointer, s->step, best);
+        t->run.owes_best = t->run.dirty && best;
     }
-    t->state_received = false;
+    t->replica.received = false;
 }
 
 void td__train_drop_lead(td__trainer *t)
 {
-    if (!t->leads)
+    if (!t->report.leads)
         return;
-    td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
-    t->checkpointer = NULL;
-    t->n_observers = t->n_own;
-    t->leads = false;
+    td__checkpointer_destroy(t->run.checkpointer); /* what is being written is finished */
+    t->run.checkpointer = NULL;
+    t->report.n_observers = t->report.n_own;
+    t->report.leads = false;
     if (t->o.lead)
         t->o.lead->end(t->o.lead->user);
 }
 
-td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over)
+static td_status run(void *user, td__train_result *out, bool *over)
 {
+    td__trainer *t = user;
     *over = false;
-    t->changing = t->leaving = t->ending = false;
-    if (t->rank > 0)
+    if (t->world.rank > 0)
         td__train_drop_lead(t);
-    else if (!t->leads) {
+    else if (!t->report.leads) {
         TD_TRY(take_lead(t));
-        TD_TRY(td__best_replica_write(t));
-        t->state_received = true;
+        TD_TRY(td__best_replica_write(&t->run.best_replica, &t->replica, t->run.checkpointer,
+                                      t->o.checkpoint_dir));
+        t->replica.received = true;
     }
-    if (t->leads)
+    if (t->report.leads)
         TD_TRY(tell_past(t));
     find_owed(t);
-    TD_TRY(td__slices_owed(t));
+    TD_TRY(td__sharded_owed(t));
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__train_sync(t));
-    TD_TRY(td__sync_meet_for(t->sync, TD_MEET_BEGIN));
-    TD_TRY(td__rank_stats_create(t->o.comm, td__trainer_ranks(t), &t->stats));
+    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
+    TD_TRY(td__rank_stats_create(t->world.comm, td__trainer_ranks(t), &t->report.stats));
     TD_TRY(td__trainer_loader(t));
-    td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
+    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
     TD_TRY(td__train_steps(t));
-    if (t->changing && !td__train_over(t)) {
-        TD_TRY(td__sync_meet_for(t->sync, TD_MEET_RESIZE));
-        return td__slices_hand_over(t);
+    if (td__train_changes(t) && !td__train_over(t)) {
+        TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_RESIZE));
+        return td__hand_over_shards(&t->elastic);
     }
     TD_TRY(td__train_finish(t, out));
-    if (t->leads && t->o.lead && t->o.lead->conclude) {
+    if (t->report.leads && t->o.lead && t->o.lead->conclude) {
         td__train_heartbeat(t, TD_PHASE_DISK, "the report",
                             NULL); /* however long: it does not hang */
         t->o.lead->conclude(t->o.lead->user, out);
     }
     /* Nobody leaves before all are here: who does not come may have been rank 0 with its files. */
-    TD_TRY(td_barrier(t->o.comm, NULL));
+    TD_TRY(td_barrier(t->world.comm, NULL));
     *over = true;
     return TD_OK;
 }
 
 void td__train_close(td__trainer *t)
 {
-    if (td__sync_prepared(t->sync)) /* others may have made this step */
-        td__zero_leave(t->zero);
+    if (td__sync_prepared(t->run.sync)) /* others may have made this step */
+        td__zero_leave(t->replica.zero);
     else
-        td__slices_close(t);
-    td__verify_destroy(t->verify);
-    t->verify = NULL;
-    td__loader_destroy(t->loader); /* its threads ask which rows are this rank's */
-    t->loader = NULL;
-    td__rank_stats_destroy(t->stats);
-    t->stats = NULL;
+        td__sharded_close(t);
+    td__verify_destroy(t->run.verify);
+    t->run.verify = NULL;
+    td__loader_destroy(t->run.loader); /* its threads ask which rows are this rank's */
+    t->run.loader = NULL;
+    td__rank_stats_destroy(t->report.stats);
+    t->report.stats = NULL;
 }
+
+/* ---- For the loop over generations ----------------------------------------------------------- */
+
+static void end(void *user)
+{
+    td__train_close(user);
+}
+
+static void close_all(void *user)
+{
+    td__sharded_close(user);
+}
+
+static bool prepared(void *user)
+{
+    const td__trainer *t = user;
+    return td__sync_prepared(t->run.sync);
+}
+
+static td_status forward(void *user)
+{
+    td__trainer *t = user;
+    return td__sync_forward(t->run.sync);
+}
+
+static td_status agree(void *user, int root)
+{
+    return td__trainer_agree(user, root);
+}
+
+static td_status join(void *user)
+{
+    td__trainer *t = user;
+    t->o.sync.zero = t->world.ranks > 1 ? t->elastic.stage : 0;
+    return t->o.sync.zero ? td__sharded_join(t) : TD_OK;
+}
+
+static td_status fill(void *user)
+{
+    return td__sharded_fill(user);
+}
+
+static td_status find(void *user, bool *found)
+{
+    return td__trainer_resume(user, found);
+}
+
+static td_status load(void *user)
+{
+    td__trainer *t = user;
+    t->run.resuming = false;
+    TD_TRY(td__sharded_begin(t, true));
+    return td__replicas_tell_steps(t);
+}
+
+static void rewind_lead(void *user)
+{
+    td__train_drop_lead(user);
+}
+
+/* A disk that takes nothing any more does not hold the others up for ever. */
+static void hand_lead(void *user)
+{
+    td__trainer *t = user;
+    if (!t->report.leads)
+        return;
+    td__train_heartbeat(t, TD_PHASE_DISK, "the last checkpoint before it goes", NULL);
+    td_status st = t->run.checkpointer ? td__checkpointer_wait(t->run.checkpointer) : TD_OK;
+    if (st)
+        TD_LOG(WARN, TRAIN, "rank 0 goes, and its last checkpoint is not written: %s",
+               td_last_error());
+    if (st != TD_ETIMEDOUT)
+        td__train_drop_lead(t);
+    td__train_heartbeat(t, TD_PHASE_IDLE, NULL, NULL);
+}
+
+static bool doubted(void *user)
+{
+    const td__trainer *t = user;
+    return td__verify_doubt(t->run.verify);
+}
+
+static void heartbeat(void *user, td__phase phase, const char *what, const char *about)
+{
+    td__train_heartbeat(user, phase, what, about);
+}
+
+const td__elastic_ops td__train_elastic_ops = {.run = run,
+                                               .end = end,
+                                               .close = close_all,
+                                               .prepared = prepared,
+                                               .forward = forward,
+                                               .agree = agree,
+                                               .join = join,
+                                               .fill = fill,
+                                               .find = find,
+                                               .load = load,
+                                               .rewind = rewind_lead,
+                                               .hand_lead = hand_lead,
+                                               .doubted = doubted,
+                                               .heartbeat = heartbeat,
+                                               .explain = td__train_explain};

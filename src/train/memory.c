@@ -77,7 +77,8 @@ static int sizes_of(int64_t count, int64_t batch, int micro_batches, int64_t siz
 static int64_t rows_met(const td__trainer *t, int64_t count)
 {
     int64_t full = count - count % t->o.batch, batches = full / t->o.batch;
-    bool ends = t->total_steps && t->total_steps * (uint64_t)t->o.accumulate <= (uint64_t)batches;
+    bool ends =
+        t->plan.total_steps && t->plan.total_steps * (uint64_t)t->o.accumulate <= (uint64_t)batches;
     return ends ? full : count;
 }
 
@@ -108,7 +109,7 @@ static td_status open_partials(const estimate *e, size_t *blocks)
     td__trainer *t = e->t;
     td__grad_pool *pool;
     *blocks = 0;
-    TD_TRY(td__grad_pool_create(td__trainer_program(t), t->params,
+    TD_TRY(td__grad_pool_create(td__trainer_program(t), t->replica.params,
                                 t->o.micro_batches * t->o.accumulate, &pool));
     for (int r = 0; r < e->c->ranks; r++) {
         int n = td__step_blocks(pool, &(td__step_blocks_opts){t->o.micro_batches, t->o.accumulate,
@@ -132,7 +133,7 @@ static size_t largest_bucket(const td__ownership *m)
 /* Elements that the optimizer of the busiest rank holds. */
 static td_status most_held(const estimate *e, int zero, size_t *out)
 {
-    *out = td_params_trainable(e->t->params);
+    *out = td_params_trainable(e->t->replica.params);
     for (int r = 0; zero && r < e->c->ranks; r++) {
         td__optim_range *own;
         int n;
@@ -153,7 +154,7 @@ static td_status add_change(const estimate *e, int zero, size_t states)
 {
     td__memory_case c = *e->c;
     estimate before = *e;
-    size_t held, trainable = td_params_trainable(e->t->params);
+    size_t held, trainable = td_params_trainable(e->t->replica.params);
 
     if (!zero) {
         e->out->changing = e->out->total + e->whole + states * trainable;
@@ -161,7 +162,8 @@ static td_status add_change(const estimate *e, int zero, size_t states)
     }
     c.ranks--;
     before.c = &c;
-    TD_TRY(td__ownership_init(&before.map, e->t->params, c.ranks, e->t->o.sync.bucket_nbytes));
+    TD_TRY(
+        td__ownership_init(&before.map, e->t->replica.params, c.ranks, e->t->o.sync.bucket_nbytes));
     td_status st = most_held(&before, c.ranks > 1 ? zero : 0, &held);
     td__ownership_fini(&before.map);
     TD_TRY(st);
@@ -181,9 +183,9 @@ static td_status add_weights(const estimate *e, int zero, const runners *train, 
         return TD_OK;
     td__zero_script script;
     TD_TRY(most_held(e, zero, &held));
-    TD_TRY(
-        td__zero_script_init(&script, &e->map, td__trainer_program(e->t), e->t->params, 3, false));
-    size_t trainable = td_params_trainable(e->t->params) * sizeof(float);
+    TD_TRY(td__zero_script_init(&script, &e->map, td__trainer_program(e->t), e->t->replica.params,
+                                3, false));
+    size_t trainable = td_params_trainable(e->t->replica.params) * sizeof(float);
     size_t others = script.most / (size_t)e->c->ranks * (size_t)(e->c->ranks - 1);
     size_t slices = (held + others) * sizeof(float);
     size_t most = train->packed_most > eval->packed_most ? train->packed_most : eval->packed_most;
@@ -223,7 +225,7 @@ static td_status add_grads(const estimate *e, int zero, const runners *train)
 /* Batches read ahead. */
 static size_t batches_ahead(const estimate *e)
 {
-    const td__dataset *d = td__data_part(e->t->data, TD_PART_TRAIN);
+    const td__dataset *d = td__data_part(e->t->plan.data, TD_PART_TRAIN);
     size_t row = 0;
     for (int f = 0; d && f < d->n_fields; f++)
         row += td__field_nbytes(&d->fields[f]);
@@ -236,21 +238,22 @@ static td_status sum_up(estimate *e)
 {
     td__trainer *t = e->t;
     td__train_memory *out = e->out;
-    const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
-    const td__dataset *v = td__data_part(t->data, TD_PART_VALID);
+    const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
+    const td__dataset *v = td__data_part(t->plan.data, TD_PART_VALID);
     int zero = e->c->ranks > 1 ? e->c->zero : 0;
     runners train = {0}, eval = {0};
     /* Not yet: t is of one rank. */
     bool moves = e->traits.takes_momentum && t->o.optim.momentum > 0;
-    size_t held, states = (size_t)(td_optimizer_state_count(t->optimizer) - moves) * sizeof(float);
+    size_t held,
+        states = (size_t)(td_optimizer_state_count(t->replica.optimizer) - moves) * sizeof(float);
 
-    TD_TRY(add_runners(e, t->train_set, rows_met(t, d && d->count ? d->count : t->o.batch),
+    TD_TRY(add_runners(e, t->run.train_set, rows_met(t, d && d->count ? d->count : t->o.batch),
                        t->o.batch, t->o.micro_batches, &train));
     if (v && v->count && t->o.valid_every >= 0) {
         int64_t batch = t->o.eval_batch < v->count ? t->o.eval_batch : v->count;
         TD_TRY(td__eval_set_make(t));
-        TD_TRY(
-            add_runners(e, t->eval_set, v->count, batch, td__micro_batches_default(batch), &eval));
+        TD_TRY(add_runners(e, t->run.eval_set, v->count, batch, td__micro_batches_default(batch),
+                           &eval));
     }
     TD_TRY(add_weights(e, zero, &train, &eval));
     TD_TRY(add_grads(e, zero, &train));
@@ -261,9 +264,9 @@ static td_status sum_up(estimate *e)
     out->buffers += batches_ahead(e);
     /* Rank 0: a copy of all, or a bucket at a time, from stage 2 on in the place of gradients. */
     if (e->c->saves && zero < 2)
-        out->buffers +=
-            zero ? largest_bucket(&e->map) : e->whole + states * td_params_trainable(t->params);
-    out->program = t->program_nbytes;
+        out->buffers += zero ? largest_bucket(&e->map)
+                             : e->whole + states * td_params_trainable(t->replica.params);
+    out->program = t->plan.program_nbytes;
 #define X(id, name) out->total += out->id;
     TD__MEMORY_MAP(X)
 #undef X
@@ -280,12 +283,12 @@ td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train
     size_t all;
 
     *out = (td__train_memory){0};
-    td_params_block(t->params, &all);
+    td_params_block(t->replica.params, &all);
     e.whole = all * sizeof(float);
     e.sync.zero = c->zero;
     e.traits = td__sync_traits_of(&e.sync, &e.world);
     e.in_flight = beside_of(&e);
-    TD_TRY(td__ownership_init(&e.map, t->params, c->ranks, t->o.sync.bucket_nbytes));
+    TD_TRY(td__ownership_init(&e.map, t->replica.params, c->ranks, t->o.sync.bucket_nbytes));
     td_status st = sum_up(&e);
     td__ownership_fini(&e.map);
     return st;

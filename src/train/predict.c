@@ -34,7 +34,7 @@ static td_status send_batches(td__trainer *t, td__loader *l, int micro_batches, 
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
-        TD_TRY(td__micro_batches_run(t->predict_set, b,
+        TD_TRY(td__micro_batches_run(t->run.predict_set, b,
                                      (td__micro_batch_cut){micro_batches, 0, micro_batches}, 0, 0,
                                      (td__micro_batch_calls){.after = keep_rows, .user = out}));
         TD_TRY(sink(user, first, b->rows, out->data, out->row_nbytes));
@@ -44,15 +44,15 @@ static td_status send_batches(td__trainer *t, td__loader *l, int micro_batches, 
 
 static td_status make_set(td__trainer *t)
 {
-    if (t->predict_set)
+    if (t->run.predict_set)
         return TD_OK;
-    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->model,
-                                                                  .pool = t->pool,
+    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->plan.model,
+                                                                  .pool = t->run.pool,
                                                                   .use = TD__USE_PREDICT,
                                                                   .backend = t->o.backend,
                                                                   .precision = t->o.precision},
-                                      &t->predict_set));
-    td__micro_batch_set_params(t->predict_set, t->params);
+                                      &t->run.predict_set));
+    td__micro_batch_set_params(t->run.predict_set, t->replica.params);
     return TD_OK;
 }
 
@@ -63,7 +63,7 @@ static td_status describe(td__trainer *t, int64_t micro_batch_rows, td_dtype *dt
     td__model_facts f;
     char text[128];
 
-    TD_TRY(td__micro_batch_program(t->predict_set, micro_batch_rows, &p, &f));
+    TD_TRY(td__micro_batch_program(t->run.predict_set, micro_batch_rows, &p, &f));
     if (f.output_shape.ndim < 1 || f.output_shape.dim[0] != micro_batch_rows)
         return TD_FAIL(TD_EINVAL,
                        "the model's output is %s for %lld rows: its first axis must be "
@@ -97,7 +97,7 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
         return TD_FAIL(TD_EINVAL, "there are no samples to predict");
     TD_TRY(make_set(t));
     TD_TRY(describe(t, micro_batch_rows, dtype, row_shape));
-    TD_TRY(td__micro_batch_set_dataset(t->predict_set, d, micro_batch_rows));
+    TD_TRY(td__micro_batch_set_dataset(t->run.predict_set, d, micro_batch_rows));
     out.row_nbytes = (size_t)td_shape_count(row_shape) * td_dtype_size(*dtype);
     out.data = td__calloc((size_t)batch, out.row_nbytes ? out.row_nbytes : 1);
     if (!out.data)
@@ -110,10 +110,10 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
                                                    .threads = t->o.data_threads},
                                 &l));
     if (t->o.sync.zero == 3)
-        TD_TRY_OR(st, done, td__zero_gather_all(t->zero));
+        TD_TRY_OR(st, done, td__zero_gather_all(t->replica.zero));
     st = send_batches(t, l, micro_batches, &out, sink, user);
     if (t->o.sync.zero == 3)
-        td__zero_drop_all(t->zero);
+        td__zero_drop_all(t->replica.zero);
 done:
     td__loader_destroy(l);
     td__free(out.data);

@@ -11,22 +11,22 @@
 #include "base/log.h"
 #include "coll/comm.h"
 #include "parallel/data_parallel.h"
-#include "train/slices.h"
+#include "train/sharded.h"
 #include "train/trainer_impl.h"
 
 int td__trainer_rank(const td__trainer *t)
 {
-    return t->o.comm ? td_comm_rank(t->o.comm) : t->rank;
+    return t->world.comm ? td_comm_rank(t->world.comm) : t->world.rank;
 }
 
 int td__trainer_ranks(const td__trainer *t)
 {
-    return t->o.comm ? td_comm_size(t->o.comm) : 1;
+    return t->world.comm ? td_comm_size(t->world.comm) : 1;
 }
 
 td__sync_world td__trainer_world(const td__trainer *t)
 {
-    td__sync_world w = td__sync_world_of(t->o.comm, t->o.members != NULL);
+    td__sync_world w = td__sync_world_of(t->world.comm, t->o.members != NULL);
     w.watched = t->o.verify > 0 && w.ranks > 1;
     return w;
 }
@@ -55,10 +55,10 @@ td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
 {
     const td__trainer *t = user;
     int micro_batches = t->o.micro_batches;
-    int64_t first = index - index % t->o.accumulate, left = t->batches - first;
+    int64_t first = index - index % t->o.accumulate, left = t->plan.batches - first;
     int batches = left < t->o.accumulate ? (int)left : t->o.accumulate;
     td__work_partition repartition = {td__trainer_ranks(t),
-                                      t->balance ? td__balance_bounds(t->balance) : NULL};
+                                      t->run.balance ? td__balance_bounds(t->run.balance) : NULL};
     td__micro_batch_range own = td__work_cut(repartition, micro_batches, batches,
                                              (int)(index - first), td__trainer_rank(t));
     return (td__row_range){td__micro_batch_begin(rows, micro_batches, own.begin),
@@ -82,9 +82,9 @@ typedef struct beginning {
 
 td_status td__replicas_tell_steps(td__trainer *t)
 {
-    uint64_t steps = td_optimizer_steps(t->optimizer);
-    TD_TRY(td_broadcast(t->o.comm, &steps, sizeof steps, TD_U8, 0, NULL));
-    td_optimizer_set_steps(t->optimizer, steps);
+    uint64_t steps = td_optimizer_steps(t->replica.optimizer);
+    TD_TRY(td_broadcast(t->world.comm, &steps, sizeof steps, TD_U8, 0, NULL));
+    td_optimizer_set_steps(t->replica.optimizer, steps);
     return TD_OK;
 }
 
@@ -112,33 +112,34 @@ static td_status broadcast_mapped(td_comm *c, td__mapping *map)
 
 td_status td__replicas_begin(td__trainer *t)
 {
-    td_comm *c = t->o.comm;
+    td_comm *c = t->world.comm;
     td__mapping map;
     beginning b;
 
     memset(&b, 0, sizeof b);
-    b.state = t->state;
-    b.optimizer_steps = td_optimizer_steps(t->optimizer);
-    b.resuming = t->resuming;
-    b.saves = t->checkpointer != NULL;
+    b.state = t->replica.state;
+    b.optimizer_steps = td_optimizer_steps(t->replica.optimizer);
+    b.resuming = t->run.resuming;
+    b.saves = t->run.checkpointer != NULL;
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
     warn_of_idle(t);
     TD_TRY(td_broadcast(c, &b, sizeof b, TD_U8, 0, NULL));
-    t->state = b.state;
-    td_schedule_set_state(t->schedule, t->state.schedule);
-    td_optimizer_set_steps(t->optimizer, b.optimizer_steps);
-    t->saves = b.saves;
-    if (t->zero) {
-        t->resuming = false;
-        TD_TRY(td__slices_begin(t, b.resuming));
+    t->replica.state = b.state;
+    td_schedule_set_state(t->replica.schedule, t->replica.state.schedule);
+    td_optimizer_set_steps(t->replica.optimizer, b.optimizer_steps);
+    t->run.saves = b.saves;
+    if (t->replica.zero) {
+        t->run.resuming = false;
+        TD_TRY(td__sharded_begin(t, b.resuming));
         return td__replicas_tell_steps(t);
     }
-    TD_TRY(td__params_map(t->params, 0, td__params_total(t->params), TD_MAP_BOTH, &map));
+    TD_TRY(td__params_map(t->replica.params, 0, td__params_total(t->replica.params), TD_MAP_BOTH,
+                          &map));
     TD_TRY(broadcast_mapped(c, &map));
-    td_params_touch(t->params);
-    for (int k = 0; k < td_optimizer_state_count(t->optimizer); k++) {
-        TD_TRY(td__optim_map_state(t->optimizer, k, TD_MAP_BOTH, &map));
+    td_params_touch(t->replica.params);
+    for (int k = 0; k < td_optimizer_state_count(t->replica.optimizer); k++) {
+        TD_TRY(td__optim_map_state(t->replica.optimizer, k, TD_MAP_BOTH, &map));
         TD_TRY(broadcast_mapped(c, &map));
     }
     return TD_OK;
@@ -151,15 +152,15 @@ td_status td__replicas_compare(td__trainer *t, const char digest[65])
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
     memcpy(first, digest, sizeof first);
-    TD_TRY(td_broadcast(t->o.comm, first, sizeof first, TD_U8, 0, NULL));
+    TD_TRY(td_broadcast(t->world.comm, first, sizeof first, TD_U8, 0, NULL));
     double differs = strcmp(first, digest) != 0, all = differs;
-    TD_TRY(td_allreduce(t->o.comm, &differs, &all, 1, TD_F64, TD_REDUCE_SUM, NULL));
+    TD_TRY(td_allreduce(t->world.comm, &differs, &all, 1, TD_F64, TD_REDUCE_SUM, NULL));
     if (all > 0)
         return TD_FAIL(TD_EPROTO,
                        "%.0f ranks have other weights than rank 0 at step %llu (rank %d: %.16s..., "
                        "rank 0: %.16s...)",
-                       all, (unsigned long long)t->state.step, td_comm_rank(t->o.comm), digest,
-                       first);
+                       all, (unsigned long long)t->replica.state.step, td_comm_rank(t->world.comm),
+                       digest, first);
     return TD_OK;
 }
 
@@ -170,7 +171,7 @@ td_status td__replicas_failed(td__trainer *t, td_status st)
     if (!st || td__trainer_ranks(t) == 1 || t->o.members)
         return st;
     snprintf(text, sizeof text, "%s", td_last_error());
-    td_comm_abort(t->o.comm, text);
-    td__sync_abandon(t->sync, text);
+    td_comm_abort(t->world.comm, text);
+    td__sync_abandon(t->run.sync, text);
     return TD_FAIL(st, "%s", text);
 }

@@ -11,23 +11,24 @@ static td_status work(void *user, const td__sync_place *at, int *batches, double
     td__step_event e = {.step = at->step, .epoch = at->epoch};
     int64_t first, end;
 
-    t->state.step = at->step - 1;
-    if (t->state.epoch != at->epoch || t->state.batch_in_epoch != at->batch) /* steps were missed */
-        td__loader_seek(t->loader, at->epoch, at->batch);
-    t->state.epoch = at->epoch;
-    t->state.batch_in_epoch = at->batch;
+    t->replica.state.step = at->step - 1;
+    if (t->replica.state.epoch != at->epoch ||
+        t->replica.state.batch_in_epoch != at->batch) /* steps were missed */
+        td__loader_seek(t->run.loader, at->epoch, at->batch);
+    t->replica.state.epoch = at->epoch;
+    t->replica.state.batch_in_epoch = at->batch;
     TD_TRY(td__train_batches(t, &e, &first, &end));
     *batches = (int)(end - first);
     *data_wait = e.data_wait;
-    t->state.batch_in_epoch = end < t->batches ? end : 0; /* where the loader is */
-    t->state.epoch += end == t->batches;
+    t->replica.state.batch_in_epoch = end < t->plan.batches ? end : 0; /* where the loader is */
+    t->replica.state.epoch += end == t->plan.batches;
     return TD_OK;
 }
 
 static bool stopping(void *user)
 {
     const td__trainer *t = user;
-    return t->stop && atomic_load(t->stop);
+    return t->run.stop && atomic_load(t->run.stop);
 }
 
 td__sync_host td__train_host(td__trainer *t)
@@ -40,14 +41,14 @@ td_status td__train_share_result(td__trainer *t, td__train_result *out)
     struct {
         td__train_result result;
         td__train_state state;
-    } end = {*out, t->state};
+    } end = {*out, t->replica.state};
 
-    TD_TRY(td_broadcast(t->o.comm, &end, sizeof end, TD_U8, 0, NULL));
+    TD_TRY(td_broadcast(t->world.comm, &end, sizeof end, TD_U8, 0, NULL));
     if (td__trainer_rank(t) == 0)
         return TD_OK;
     *out = end.result;
     out->dropped = NULL;
     out->n_dropped = 0;
-    t->state = end.state;
+    t->replica.state = end.state;
     return TD_OK;
 }

@@ -21,9 +21,9 @@ typedef struct states {
 static void find(td__trainer *t, states *s)
 {
     td__sync_block b[TD__SYNC_BLOCKS];
-    s->n = td__sync_states(t->sync, b);
+    s->n = td__sync_states(t->run.sync, b);
     for (int i = 0; i < s->n; i++) {
-        snprintf(s->name[i], sizeof s->name[i], "sync/%s/%s", t->sync->ops->name, b[i].name);
+        snprintf(s->name[i], sizeof s->name[i], "sync/%s/%s", t->run.sync->ops->name, b[i].name);
         s->at[i] = (td__checkpoint_block){s->name[i], b[i].data, b[i].count};
     }
 }
@@ -32,28 +32,28 @@ td_status td__states_save(td__trainer *t)
 {
     states s;
     find(t, &s);
-    return td__checkpointer_blocks(t->checkpointer, s.at, s.n);
+    return td__checkpointer_blocks(t->run.checkpointer, s.at, s.n);
 }
 
 td_status td__states_begin(td__trainer *t)
 {
     states s;
-    uint8_t found = td__trainer_rank(t) == 0 && *t->resumed.path;
+    uint8_t found = td__trainer_rank(t) == 0 && *t->run.resumed.path;
     find(t, &s);
     if (!s.n)
         return TD_OK;
     for (int i = 0; found && i < s.n; i++) {
         bool there;
-        TD_TRY(td__checkpoint_read_block(&t->resumed, &s.at[i], &there));
+        TD_TRY(td__checkpoint_read_block(&t->run.resumed, &s.at[i], &there));
         if (!there)
-            TD_LOG(WARN, TRAIN, "%s: has no '%s': the sync rule begins anew", t->resumed.path,
+            TD_LOG(WARN, TRAIN, "%s: has no '%s': the sync rule begins anew", t->run.resumed.path,
                    s.name[i]);
         found = there;
     }
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
-    TD_TRY(td_broadcast(t->o.comm, &found, sizeof found, TD_U8, 0, NULL));
+    TD_TRY(td_broadcast(t->world.comm, &found, sizeof found, TD_U8, 0, NULL));
     for (int i = 0; found && i < s.n; i++)
-        TD_TRY(td_broadcast(t->o.comm, s.at[i].data, s.at[i].count, TD_F32, 0, NULL));
+        TD_TRY(td_broadcast(t->world.comm, s.at[i].data, s.at[i].count, TD_F32, 0, NULL));
     return TD_OK;
 }

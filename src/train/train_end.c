@@ -11,7 +11,7 @@
 #include "checkpoint/names.h"
 #include "coll/comm.h"
 #include "train/memory.h"
-#include "train/slices.h"
+#include "train/sharded.h"
 #include "train/trainer_impl.h"
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
@@ -21,16 +21,16 @@
  * helped by losing the result as well: it goes on to its end and says what is missing. */
 static td_status excuse(td__trainer *t, td_status st)
 {
-    if (st != TD_EIO || !(t->o.members || t->finishing || td__train_at_end(t)))
+    if (st != TD_EIO || !(t->o.members || t->report.finishing || td__train_at_end(t)))
         return st;
-    if (t->finishing && !*t->unsaved)
-        snprintf(t->unsaved, sizeof t->unsaved, "%s", td_last_error());
-    if (!t->finishing && !td__train_at_end(t))
+    if (t->report.finishing && !*t->report.unsaved)
+        snprintf(t->report.unsaved, sizeof t->report.unsaved, "%s", td_last_error());
+    if (!t->report.finishing && !td__train_at_end(t))
         TD_LOG(WARN, TRAIN, "step %llu: no checkpoint was written, the run goes on: %s",
-               (unsigned long long)t->state.step, td_last_error());
-    if (t->checkpointer)
-        td__checkpointer_excuse(t->checkpointer);
-    t->dirty = true;
+               (unsigned long long)t->replica.state.step, td_last_error());
+    if (t->run.checkpointer)
+        td__checkpointer_excuse(t->run.checkpointer);
+    t->run.dirty = true;
     return TD_OK;
 }
 
@@ -38,7 +38,7 @@ td_status td__train_saved(td__trainer *t)
 {
     td__checkpoint_event e;
     bool done;
-    td_status st = td__checkpointer_poll(t->checkpointer, &done, &e);
+    td_status st = td__checkpointer_poll(t->run.checkpointer, &done, &e);
     if (st)
         return excuse(t, st);
     if (done)
@@ -49,30 +49,31 @@ td_status td__train_saved(td__trainer *t)
 static td_status save_blocks(td__trainer *t, bool best)
 {
     TD_TRY(td__states_save(t));
-    return td__checkpointer_save(t->checkpointer, &t->state, t->params, t->optimizer, best);
+    return td__checkpointer_save(t->run.checkpointer, &t->replica.state, t->replica.params,
+                                 t->replica.optimizer, best);
 }
 
 td_status td__train_save(td__trainer *t, bool best)
 {
-    bool slices = t->zero && t->saves; /* then all ranks bring theirs */
-    if (!t->checkpointer && !slices)
+    bool slices = t->replica.zero && t->run.saves; /* then all ranks bring theirs */
+    if (!t->run.checkpointer && !slices)
         return TD_OK;
     uint64_t begin = td__clock_ns();
     char name[TD__STEP_NAME];
-    td__step_name(t->state.step, name);
+    td__step_name(t->replica.state.step, name);
     td__train_heartbeat(t, TD_PHASE_DISK, "checkpoint", name);
-    if (t->checkpointer) {
-        td_status failed = td__checkpointer_wait(t->checkpointer);
+    if (t->run.checkpointer) {
+        td_status failed = td__checkpointer_wait(t->run.checkpointer);
         if (failed)
             TD_TRY(excuse(t, failed));
         TD_TRY(td__train_saved(t));
     }
     bool saved = true;
-    td_status st = slices ? td__slices_save(t, best, &saved) : save_blocks(t, best);
+    td_status st = slices ? td__sharded_save(t, best, &saved) : save_blocks(t, best);
     if (st)
         return excuse(t, st);
-    t->seconds += 1e-9 * (double)(td__clock_ns() - begin);
-    t->dirty = !saved;
+    t->report.seconds += 1e-9 * (double)(td__clock_ns() - begin);
+    t->run.dirty = !saved;
     return TD_OK;
 }
 
@@ -84,15 +85,15 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
     int ranks = td__trainer_ranks(t);
     td__memory_case c = {.ranks = ranks,
                          .zero = t->o.sync.zero,
-                         .mirrors = t->stage > 0,
-                         .shared = ranks > 1 && td__comm_shares(t->o.comm),
-                         .saves = t->saves || t->checkpointer};
+                         .mirrors = t->elastic.stage > 0,
+                         .shared = ranks > 1 && td__comm_shares(t->world.comm),
+                         .saves = t->run.saves || t->run.checkpointer};
     td__train_memory m;
     double peak = (double)td__memory_read().peak, *all = td__calloc((size_t)ranks, sizeof *all);
     td_status st = all ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d numbers", ranks);
 
     if (!st && ranks > 1)
-        st = td_all_gather(t->o.comm, &peak, all, 1, TD_F64, NULL);
+        st = td_all_gather(t->world.comm, &peak, all, 1, TD_F64, NULL);
     for (int r = 0; !st && r < ranks; r++)
         if ((ranks == 1 ? peak : all[r]) > (double)out->memory_peak) {
             out->memory_peak = (size_t)(ranks == 1 ? peak : all[r]);
@@ -102,8 +103,8 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
     if (!st)
         st = td__trainer_memory(t, &c, &m);
     out->memory_planned = st ? 0 : m.total;
-    out->device = td__device_name(td__params_device(t->params));
-    out->device_memory = td__device_count(td__params_device(t->params));
+    out->device = td__device_name(td__params_device(t->replica.params));
+    out->device_memory = td__device_count(td__params_device(t->replica.params));
     return st;
 }
 
@@ -118,35 +119,35 @@ static td_status tell_spans(void *user, int rank, const td__span *spans, int n, 
 
 static td_status tell_end(td__trainer *t, const td__train_result *out)
 {
-    for (int i = 0; i < t->n_observers && !t->told_end; i++) {
-        td__observer *o = t->observers[i];
+    for (int i = 0; i < t->report.n_observers && !t->report.told_end; i++) {
+        td__observer *o = t->report.observers[i];
         td_status st = o->end ? o->end(o, out) : TD_OK;
         if (st)
             TD_TRY(excuse(t, st));
     }
-    t->told_end = true;
+    t->report.told_end = true;
     return TD_OK;
 }
 
 /* The checkpoint of the last step, whole and on disk. */
 static td_status save_last(td__trainer *t)
 {
-    const td__train_state *s = &t->state;
-    if (t->checkpointer) { /* whether one that fails has done so before, or does only now */
-        td_status st = td__checkpointer_wait(t->checkpointer);
+    const td__train_state *s = &t->replica.state;
+    if (t->run.checkpointer) { /* whether one that fails has done so before, or does only now */
+        td_status st = td__checkpointer_wait(t->run.checkpointer);
         if (st && st != TD_EIO)
             return st;
         if (st) {
-            td__checkpointer_excuse(t->checkpointer);
-            t->dirty = true;
+            td__checkpointer_excuse(t->run.checkpointer);
+            t->run.dirty = true;
         }
     }
-    TD_TRY(td__slices_owed(t));
-    if (t->dirty || !s->step) /* once more: there may be room by now */
+    TD_TRY(td__sharded_owed(t));
+    if (t->run.dirty || !s->step) /* once more: there may be room by now */
         TD_TRY(td__train_save(t, s->step > 0 && s->best_step == s->step));
-    if (!t->checkpointer)
+    if (!t->run.checkpointer)
         return TD_OK;
-    td_status st = td__checkpointer_wait(t->checkpointer);
+    td_status st = td__checkpointer_wait(t->run.checkpointer);
     if (st)
         TD_TRY(excuse(t, st));
     return td__train_saved(t);
@@ -154,19 +155,19 @@ static td_status save_last(td__trainer *t)
 
 static td_status finish(td__trainer *t, td__train_result *out)
 {
-    const td__train_state *s = &t->state;
-    bool led = td__sync_leads(t->sync);
-    TD_TRY(td__sync_meet_for(t->sync, TD_MEET_END));
-    td__sync_note(t->sync, t->stats);
-    td__sync_report(t->sync, out);
-    TD_TRY(t->o.sync.zero == 3 ? td__slices_digest(t, out->digest)
-                               : td_params_digest(t->params, out->digest));
+    const td__train_state *s = &t->replica.state;
+    bool led = td__sync_leads(t->run.sync);
+    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_END));
+    td__sync_note(t->run.sync, t->report.stats);
+    td__sync_report(t->run.sync, out);
+    TD_TRY(t->o.sync.zero == 3 ? td__sharded_digest(t, out->digest)
+                               : td_params_digest(t->replica.params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
     td_status told = td__train_tell_ranks(t, true);
     if (told)
         TD_TRY(excuse(t, told));
-    if (t->spans)
-        TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
+    if (t->report.spans)
+        TD_TRY(td__span_log_gather(t->report.spans, t->world.comm, tell_spans, t));
     TD_TRY(save_last(t));
     bool whole = td__train_at_end(t) && !td__train_owes_validation(t);
     out->end = td__train_gives_up(t) ? TD_TRAIN_EARLY
@@ -174,12 +175,13 @@ static td_status finish(td__trainer *t, td__train_result *out)
                                      : TD_TRAIN_INTERRUPTED;
     out->step = s->step;
     out->epoch = s->epoch;
-    out->seconds = t->seconds;
-    out->samples_per_second = t->seconds > 0 ? (double)t->samples / t->seconds : 0;
-    out->train_loss = t->loss;
-    out->sent_nbytes = t->sent_nbytes;
-    out->plain_nbytes = t->plain_nbytes;
-    out->last_ratio = t->last_ratio;
+    out->seconds = t->report.seconds;
+    out->samples_per_second =
+        t->report.seconds > 0 ? (double)t->report.samples / t->report.seconds : 0;
+    out->train_loss = t->replica.loss;
+    out->sent_nbytes = t->report.sent_nbytes;
+    out->plain_nbytes = t->report.plain_nbytes;
+    out->last_ratio = t->report.last_ratio;
     out->best = s->best;
     out->best_step = s->best_step;
     TD_TRY(note_memory(t, out));
@@ -190,46 +192,46 @@ static td_status finish(td__trainer *t, td__train_result *out)
 
 static td_status evaluate_test(td__trainer *t, const td__train_result *r)
 {
-    td__dataset *part = td__data_part(t->data, TD_PART_TEST);
+    td__dataset *part = td__data_part(t->plan.data, TD_PART_TEST);
     if (!part || !t->o.test || r->end == TD_TRAIN_INTERRUPTED)
         return TD_OK;
     td__train_heartbeat(t, TD_PHASE_COMPUTE, "test", NULL);
-    TD_TRY(td__trainer_evaluate(t, part, &t->test));
+    TD_TRY(td__trainer_evaluate(t, part, &t->report.test));
     td__eval_event e = {.step = r->step,
                         .epoch = r->epoch,
                         .part = td__part_name(TD_PART_TEST),
-                        .n = t->test.n,
-                        .name = t->test.name,
-                        .value = t->test.value,
-                        .seconds = t->test.seconds};
-    for (int i = 0; i < t->n_observers && !t->told_test; i++) {
-        td__observer *o = t->observers[i];
+                        .n = t->report.test.n,
+                        .name = t->report.test.name,
+                        .value = t->report.test.value,
+                        .seconds = t->report.test.seconds};
+    for (int i = 0; i < t->report.n_observers && !t->report.told_test; i++) {
+        td__observer *o = t->report.observers[i];
         td_status st = o->eval ? o->eval(o, &e) : TD_OK;
         if (st)
             TD_TRY(excuse(t, st));
     }
-    t->told_test = true;
+    t->report.told_test = true;
     return TD_OK;
 }
 
 td_status td__train_finish(td__trainer *t, td__train_result *out)
 {
-    t->finishing = true;
-    t->unsaved[0] = 0;
+    t->report.finishing = true;
+    t->report.unsaved[0] = 0;
     td_status st = finish(t, out);
     if (!st)
         st = evaluate_test(t, out);
-    t->finishing = false;
-    snprintf(out->unsaved, sizeof out->unsaved, "%s", t->unsaved);
+    t->report.finishing = false;
+    snprintf(out->unsaved, sizeof out->unsaved, "%s", t->report.unsaved);
     return st;
 }
 
 td_status td__train_follow_end(td__trainer *t, td__train_result *out)
 {
-    TD_TRY(td_params_digest(t->params, out->digest));
+    TD_TRY(td_params_digest(t->replica.params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
-    if (t->spans)
-        TD_TRY(td__span_log_gather(t->spans, t->o.comm, tell_spans, t));
+    if (t->report.spans)
+        TD_TRY(td__span_log_gather(t->report.spans, t->world.comm, tell_spans, t));
     TD_TRY(note_memory(t, out));
     return td__train_share_result(t, out);
 }

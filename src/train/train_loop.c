@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "coll/comm.h"
 #include "fault/faults.h"
-#include "train/best_replica.h"
+#include "elastic/best_replica.h"
 #include "train/trainer_impl.h"
 
 static const double SMOOTH = 0.9; /* of what is said of the last steps */
@@ -31,8 +31,9 @@ static double seconds_since(uint64_t ns)
 
 static bool asked_to_stop(const td__trainer *t)
 {
-    bool decides = (td__trainer_ranks(t) == 1 && !t->o.members) || td__sync_leads(t->sync);
-    return t->stopping || (decides && t->stop && atomic_load(t->stop));
+    bool decides = (td__trainer_ranks(t) == 1 && !t->o.members) || td__sync_leads(t->run.sync);
+    return t->world.phase == TD_RUN_STOPPING ||
+           (decides && t->run.stop && atomic_load(t->run.stop));
 }
 
 /* ---- When ------------------------------------------------------------------------------------ */
@@ -40,32 +41,32 @@ static bool asked_to_stop(const td__trainer *t)
 /* Steps end epochs exactly: the position is then at the start of the next one. */
 static bool at_epoch_end(const td__trainer *t)
 {
-    return t->state.step > 0 && t->state.batch_in_epoch == 0;
+    return t->replica.state.step > 0 && t->replica.state.batch_in_epoch == 0;
 }
 
 bool td__train_at_end(const td__trainer *t)
 {
-    return t->state.step >= t->total_steps;
+    return t->replica.state.step >= t->plan.total_steps;
 }
 
 static bool due(const td__trainer *t, int64_t every)
 {
     if (every > 0)
-        return t->state.step % (uint64_t)every == 0;
+        return t->replica.state.step % (uint64_t)every == 0;
     return every == 0 && at_epoch_end(t);
 }
 
 bool td__train_owes_validation(const td__trainer *t)
 {
-    const td__train_state *s = &t->state;
+    const td__train_state *s = &t->replica.state;
     return s->step > 0 && s->valid_step != s->step && t->o.valid_every >= 0 &&
-           td__data_part(t->data, TD_PART_VALID) &&
+           td__data_part(t->plan.data, TD_PART_VALID) &&
            (due(t, t->o.valid_every) || td__train_at_end(t));
 }
 
 bool td__train_gives_up(const td__trainer *t)
 {
-    return t->o.patience > 0 && t->state.bad_validations >= t->o.patience;
+    return t->o.patience > 0 && t->replica.state.bad_validations >= t->o.patience;
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */
@@ -74,31 +75,32 @@ void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, cons
 {
     td__members *m = t->o.members;
     if (phase != TD_PHASE_COMPUTE)
-        atomic_store(&t->at, NULL);
-    td__comm_says(t->o.comm, phase, t->state.step + 1, what);
+        atomic_store(&t->run.at, NULL);
+    td__comm_says(t->world.comm, phase, t->replica.state.step + 1, what);
     if (m && m->ops->heartbeat)
-        m->ops->heartbeat(m,
-                          &(td__heartbeat){.step = t->state.step,
-                                           .steps = t->total_steps,
-                                           .phase = phase,
-                                           .what = what,
-                                           .about = about,
-                                           .samples_per_second =
-                                               t->seconds > 0 ? (double)t->samples / t->seconds : 0,
-                                           .loss = t->loss,
-                                           .speed = t->speed,
-                                           .wait = t->waits,
-                                           .faults = td__faults_count(t->o.faults)});
+        m->ops->heartbeat(
+            m, &(td__heartbeat){
+                   .step = t->replica.state.step,
+                   .steps = t->plan.total_steps,
+                   .phase = phase,
+                   .what = what,
+                   .about = about,
+                   .samples_per_second =
+                       t->report.seconds > 0 ? (double)t->report.samples / t->report.seconds : 0,
+                   .loss = t->replica.loss,
+                   .speed = t->report.speed,
+                   .wait = t->report.waits,
+                   .faults = td__faults_count(t->o.faults)});
 }
 
 /* What a call is about, or the node that is being run. */
 bool td__train_explain(void *trainer, char *out, size_t max)
 {
     td__trainer *t = trainer;
-    td__micro_batch_set *at = atomic_load(&t->at);
+    td__micro_batch_set *at = atomic_load(&t->run.at);
     if (at)
         return td__micro_batch_set_now(at, out, max);
-    return td__comm_now(t->o.comm, out, max);
+    return td__comm_now(t->world.comm, out, max);
 }
 
 /* What this rank requests in the step under way. */
@@ -106,9 +108,10 @@ static void make_requests(const td__trainer *t, double requests[TD_REQUESTS])
 {
     td__members *m = t->o.members;
     bool rank_0 = td__trainer_rank(t) == 0;
-    requests[TD_REQUEST_END] = t->ending || (m && m->ops->stopping && m->ops->stopping(m));
+    requests[TD_REQUEST_END] =
+        t->world.phase == TD_RUN_ENDING || (m && m->ops->stopping && m->ops->stopping(m));
     requests[TD_REQUEST_CHANGE] = m && m->ops->wanted && m->ops->wanted(m);
-    requests[TD_REQUEST_STOP] = t->stop && atomic_load(t->stop);
+    requests[TD_REQUEST_STOP] = t->run.stop && atomic_load(t->run.stop);
     requests[TD_REQUEST_FAULT] = rank_0 && td__faults_due(t->o.faults);
 }
 
@@ -118,14 +121,15 @@ static void follow_requests(td__trainer *t, const double votes[TD_REQUESTS],
 {
     int stops = (int)votes[TD_REQUEST_STOP];
     if (votes[TD_REQUEST_END] > 0) {
-        t->stopping = true;
+        t->world.phase = TD_RUN_STOPPING;
         return;
     }
     if (votes[TD_REQUEST_FAULT] > 0)
-        td__faults_call(t->o.faults, t->state.step + 1);
+        td__faults_call(t->o.faults, t->replica.state.step + 1);
     td__members *m = t->o.members;
     if (!m) {
-        t->stopping = t->stopping || stops > 0;
+        if (stops > 0)
+            t->world.phase = TD_RUN_STOPPING;
         return;
     }
     /* Who cannot be spared before others have come asks again, at the next step. If none will come,
@@ -133,62 +137,65 @@ static void follow_requests(td__trainer *t, const double votes[TD_REQUESTS],
     int min_ranks = m->ops->min_ranks ? m->ops->min_ranks(m) : 1, ranks = td__trainer_ranks(t);
     int expected = m->ops->expected ? m->ops->expected(m) : ranks;
     bool stay = ranks - stops < min_ranks;
-    t->ending = stay && stops > 0 && td__trainer_rank(t) == 0 && expected - stops < min_ranks;
-    t->changing = votes[TD_REQUEST_CHANGE] > 0 || (stops > 0 && !stay);
-    t->leaving = !stay && mine[TD_REQUEST_STOP] > 0;
+    bool ends = stay && stops > 0 && td__trainer_rank(t) == 0 && expected - stops < min_ranks;
+    bool changes = votes[TD_REQUEST_CHANGE] > 0 || (stops > 0 && !stay);
+    t->world.phase = !stay && mine[TD_REQUEST_STOP] > 0 ? TD_RUN_LEAVING
+                     : changes                          ? TD_RUN_CHANGING
+                     : ends                             ? TD_RUN_ENDING
+                                                        : TD_RUN_TRAINING;
 }
 
 /* Rows of batches [first, end) of an epoch: all are full but the last, which may be short. */
 static int64_t rows_of(const td__trainer *t, int64_t first, int64_t end)
 {
-    int64_t all = td__data_part(t->data, TD_PART_TRAIN)->count;
+    int64_t all = td__data_part(t->plan.data, TD_PART_TRAIN)->count;
     int64_t stop = end * t->o.batch < all ? end * t->o.batch : all;
     return stop - first * t->o.batch;
 }
 
 static void add_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns, uint64_t step)
 {
-    if (t->spans)
-        td__span_log_add(t->spans, &(td__span){.begin_ns = begin_ns,
-                                               .end_ns = td__clock_ns(),
-                                               .step = (uint32_t)step,
-                                               .kind = (uint16_t)kind});
+    if (t->report.spans)
+        td__span_log_add(t->report.spans, &(td__span){.begin_ns = begin_ns,
+                                                      .end_ns = td__clock_ns(),
+                                                      .step = (uint32_t)step,
+                                                      .kind = (uint16_t)kind});
 }
 
 void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns)
 {
-    add_span(t, kind, begin_ns, t->state.step + 1);
+    add_span(t, kind, begin_ns, t->replica.state.step + 1);
 }
 
 td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, int64_t *end)
 {
-    *first = t->state.batch_in_epoch;
+    *first = t->replica.state.batch_in_epoch;
     *end = *first + t->o.accumulate;
-    if (*end > t->batches)
-        *end = t->batches;
+    if (*end > t->plan.batches)
+        *end = t->plan.batches;
     e->samples = rows_of(t, *first, *end);
-    t->say = (td__step_say){.seconds = 0};
-    if (t->verify)
-        TD_TRY(td__verify_begin(t->verify, (uint32_t)e->step, t->state.epoch, *first,
+    t->run.say = (td__step_say){.seconds = 0};
+    if (t->run.verify)
+        TD_TRY(td__verify_begin(t->run.verify, (uint32_t)e->step, t->replica.state.epoch, *first,
                                 (int)(*end - *first)));
-    td__sync_place at = {e->step, t->state.epoch, *first};
-    TD_TRY(td__sync_begin(t->sync, &at, (int)(*end - *first), e->samples));
+    td__sync_place at = {e->step, t->replica.state.epoch, *first};
+    TD_TRY(td__sync_begin(t->run.sync, &at, (int)(*end - *first), e->samples));
     for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;
         uint64_t begin = td__clock_ns();
-        td__train_heartbeat(t, TD_PHASE_DATA, "samples", td__data_source(t->data));
-        TD_TRY(td__loader_next(t->loader, &b));
+        td__train_heartbeat(t, TD_PHASE_DATA, "samples", td__data_source(t->plan.data));
+        TD_TRY(td__loader_next(t->run.loader, &b));
         td__train_heartbeat(t, TD_PHASE_COMPUTE, "micro-batches", NULL);
-        atomic_store(&t->at, t->train_set);
+        atomic_store(&t->run.at, t->run.train_set);
         e->data_wait += seconds_since(begin);
         td__train_span(t, TD_SPAN_DATA, begin);
-        TD_ASSERT(b && b->epoch == t->state.epoch && b->index == k,
+        TD_ASSERT(b && b->epoch == t->replica.state.epoch && b->index == k,
                   "batch %lld of epoch %llu expected", (long long)k,
-                  (unsigned long long)t->state.epoch);
+                  (unsigned long long)t->replica.state.epoch);
         uint64_t computes = td__clock_ns();
-        TD_TRY(td__sync_batch(t->sync, b));
-        td__faults_slow(t->o.faults, td__step_micro_batches(t->sync->engine));
-        t->say.seconds += seconds_since(computes);
+        TD_TRY(td__sync_batch(t->run.sync, b));
+        td__faults_slow(t->o.faults, td__step_micro_batches(t->run.sync->engine));
+        t->run.say.seconds += seconds_since(computes);
     }
     return TD_OK;
 }
@@ -197,12 +204,12 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
 {
     int64_t first, end;
     TD_TRY(td__train_batches(t, e, &first, &end));
-    e->lr = td_schedule_lr(t->schedule, (int64_t)t->state.step);
+    e->lr = td_schedule_lr(t->replica.schedule, (int64_t)t->replica.state.step);
     td__step_result r;
-    make_requests(t, t->say.requests);
+    make_requests(t, t->run.say.requests);
     td__train_heartbeat(t, TD_PHASE_COMM, "gradients", NULL);
-    TD_TRY(td__sync_end(t->sync, e->lr, t->say, &r));
-    td__sync_note(t->sync, t->stats);
+    TD_TRY(td__sync_end(t->run.sync, e->lr, t->run.say, &r));
+    td__sync_note(t->run.sync, t->report.stats);
     if (r.n_counted) {
         e->n_counted = r.n_counted;
         e->counted = r.counted;
@@ -211,35 +218,36 @@ static td_status run_batches(td__trainer *t, td__step_event *e)
     e->loss = r.loss;
     e->grad_norm = r.grad_norm;
     e->times = r.times;
-    follow_requests(t, r.requests, t->say.requests);
-    t->rebalance = t->balance && td__balance_add(t->balance, r.seconds);
+    follow_requests(t, r.requests, t->run.say.requests);
+    t->run.rebalance = t->run.balance && td__balance_add(t->run.balance, r.seconds);
     return TD_OK;
 }
 
 static void add_times(td__trainer *t, const td__step_event *e)
 {
     double part =
-        (double)td__step_micro_batches(t->sync->engine) / (double)td__trainer_micro_batches(t);
+        (double)td__step_micro_batches(t->run.sync->engine) / (double)td__trainer_micro_batches(t);
     if (e->times.compute > 0)
-        t->speed = SMOOTH * t->speed + (1 - SMOOTH) * part * (double)e->samples / e->times.compute;
+        t->report.speed =
+            SMOOTH * t->report.speed + (1 - SMOOTH) * part * (double)e->samples / e->times.compute;
     if (e->seconds > 0)
-        t->waits = SMOOTH * t->waits + (1 - SMOOTH) * e->times.wait / e->seconds;
-    td__rank_stats_add(t->stats, &(td__rank_times){.seconds = e->seconds,
-                                                   .compute = e->times.compute,
-                                                   .update = e->times.update,
-                                                   .comm = e->times.reduce,
-                                                   .busy = e->times.busy,
-                                                   .wait = e->times.wait,
-                                                   .data = e->data_wait,
-                                                   .nbytes = (double)e->times.sent_nbytes,
-                                                   .plain = (double)e->times.plain_nbytes});
+        t->report.waits = SMOOTH * t->report.waits + (1 - SMOOTH) * e->times.wait / e->seconds;
+    td__rank_stats_add(t->report.stats, &(td__rank_times){.seconds = e->seconds,
+                                                          .compute = e->times.compute,
+                                                          .update = e->times.update,
+                                                          .comm = e->times.reduce,
+                                                          .busy = e->times.busy,
+                                                          .wait = e->times.wait,
+                                                          .data = e->data_wait,
+                                                          .nbytes = (double)e->times.sent_nbytes,
+                                                          .plain = (double)e->times.plain_nbytes});
 }
 
 td_status td__train_tell_ranks(td__trainer *t, bool end)
 {
     td__ranks_event e;
 
-    TD_TRY(td__rank_stats_tell(t->stats, t->state.step, end, &e));
+    TD_TRY(td__rank_stats_tell(t->report.stats, t->replica.state.step, end, &e));
     if (e.n)
         TD__TELL(t, ranks, &e);
     return TD_OK;
@@ -248,48 +256,48 @@ td_status td__train_tell_ranks(td__trainer *t, bool end)
 /* The state's position, when a step of so many samples is done. */
 static void advance(td__trainer *t, int64_t samples)
 {
-    td__train_state *s = &t->state;
+    td__train_state *s = &t->replica.state;
     s->step++;
     s->samples += (uint64_t)samples;
     s->batch_in_epoch += t->o.accumulate;
-    if (s->batch_in_epoch >= t->batches) {
+    if (s->batch_in_epoch >= t->plan.batches) {
         s->batch_in_epoch = 0;
         s->epoch++;
     }
-    t->dirty = true;
+    t->run.dirty = true;
 }
 
 static td_status step(td__trainer *t)
 {
-    td__train_state *s = &t->state;
+    td__train_state *s = &t->replica.state;
     td__step_event e = {.step = s->step + 1, .epoch = s->epoch};
     uint64_t begin = e.begin_ns = td__clock_ns();
     td__train_heartbeat(t, TD_PHASE_COMPUTE, "the step's beginning", NULL);
     td__faults_step(t->o.faults, e.step);
-    t->tried = e.step > t->tried ? e.step : t->tried;
+    t->replica.tried = e.step > t->replica.tried ? e.step : t->replica.tried;
     td_status st = run_batches(t, &e);
     if (st) {
-        td__sync_abandon(t->sync, td_last_error());
-        return td__verify_doubt(t->verify) ? td__verify_vote(t->verify) : st;
+        td__sync_abandon(t->run.sync, td_last_error());
+        return td__verify_doubt(t->run.verify) ? td__verify_vote(t->run.verify) : st;
     }
     advance(t, e.samples);
-    st = td__sync_gather(t->sync, &e.times); /* if it fails the step is done all the same */
-    t->whole = !st && t->o.sync.zero < 3;
+    st = td__sync_gather(t->run.sync, &e.times); /* if it fails the step is done all the same */
+    t->replica.whole = !st && t->o.sync.zero < 3;
     add_span(t, TD_SPAN_STEP, begin, e.step);
-    t->loss = e.loss;
-    t->samples += (uint64_t)e.samples;
-    t->sent_nbytes += e.times.sent_nbytes;
-    t->plain_nbytes += e.times.plain_nbytes;
+    t->replica.loss = e.loss;
+    t->report.samples += (uint64_t)e.samples;
+    t->report.sent_nbytes += e.times.sent_nbytes;
+    t->report.plain_nbytes += e.times.plain_nbytes;
     if (e.times.sent_nbytes)
-        t->last_ratio = (double)e.times.plain_nbytes / (double)e.times.sent_nbytes;
+        t->report.last_ratio = (double)e.times.plain_nbytes / (double)e.times.sent_nbytes;
     e.seconds = seconds_since(begin);
-    e.elapsed = seconds_since(t->began_ns);
-    t->seconds += e.seconds;
-    td__event_log_step(&t->event_log, &e);
+    e.elapsed = seconds_since(t->report.began_ns);
+    t->report.seconds += e.seconds;
+    td__event_log_step(&t->replica.event_log, &e);
     TD_TRY(st);
-    if (t->checkpointer)
+    if (t->run.checkpointer)
         TD_TRY(td__point(td__faults_points(t->o.faults), TD_POINT_FILE, "metrics"));
-    t->told_step = e.step;
+    t->report.told_step = e.step;
     add_times(t, &e);
     TD__TELL(t, step, &e);
     return td__train_tell_ranks(t, false);
@@ -299,31 +307,41 @@ static td_status step(td__trainer *t)
 
 static bool better(const td__trainer *t, double value)
 {
-    double best = t->state.best;
+    double best = t->replica.state.best;
     if (isnan(best))
         return !isnan(value);
-    if (t->watch >= 0 && t->facts.higher_is_better[t->watch])
+    if (t->plan.watch >= 0 && t->plan.facts.higher_is_better[t->plan.watch])
         return value > best + t->o.min_delta;
     return value < best - t->o.min_delta;
 }
 
 /* *best: it was the best so far. Nothing has happened if the run was asked to stop meanwhile. */
+/* Rank 1 keeps a copy until rank 0 has written it; where ranks hold shards, all write together. */
+static void keep_best(td__trainer *t)
+{
+    if (t->o.members && t->o.checkpoint_dir && !t->replica.zero && t->world.rank == 1)
+        td__best_replica_keep(&t->run.best_replica, &t->replica);
+    else
+        td__best_replica_drop(&t->run.best_replica);
+}
+
 static td_status validate(td__trainer *t, bool *best)
 {
-    td__train_state *s = &t->state;
+    td__train_state *s = &t->replica.state;
     td__eval_result r;
     bool stopped;
     uint64_t begin = td__clock_ns();
 
     /* A rank of an elastic run that is to stop does so at the border of a step. */
     td__train_heartbeat(t, TD_PHASE_COMPUTE, "validation", NULL);
-    TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->data, TD_PART_VALID),
-                                      t->o.members ? NULL : t->stop, &stopped, &r));
+    TD_TRY(td__trainer_evaluate_until(t, td__data_part(t->plan.data, TD_PART_VALID),
+                                      t->o.members ? NULL : t->run.stop, &stopped, &r));
     td__train_span(t, TD_SPAN_VALID, begin);
-    t->stopping = t->stopping || stopped;
+    if (stopped)
+        t->world.phase = TD_RUN_STOPPING;
     if (stopped)
         return TD_OK;
-    double value = r.value[t->watch + 1];
+    double value = r.value[t->plan.watch + 1];
     if (isnan(value))
         return TD_FAIL(TD_EINVAL, "%s of the validation part is nan after step %llu", t->o.watch,
                        (unsigned long long)s->step);
@@ -336,11 +354,11 @@ static td_status validate(td__trainer *t, bool *best)
         s->bad_validations++;
     }
     s->valid_step = s->step;
-    TD_TRY(td_schedule_metric(t->schedule, value));
-    s->schedule = td_schedule_get_state(t->schedule);
+    TD_TRY(td_schedule_metric(t->replica.schedule, value));
+    s->schedule = td_schedule_get_state(t->replica.schedule);
     if (*best)
-        TD_TRY(td__best_replica_keep(t));
-    t->dirty = true;
+        keep_best(t);
+    t->run.dirty = true;
     td__eval_event e = {.step = s->step,
                         .epoch = s->epoch - (at_epoch_end(t) ? 1 : 0),
                         .part = td__part_name(TD_PART_VALID),
@@ -349,26 +367,26 @@ static td_status validate(td__trainer *t, bool *best)
                         .value = r.value,
                         .best = *best,
                         .seconds = r.seconds};
-    td__event_log_eval(&t->event_log, &e);
-    t->told_valid = e.step;
+    td__event_log_eval(&t->replica.event_log, &e);
+    t->report.told_valid = e.step;
     TD__TELL(t, eval, &e);
     return TD_OK;
 }
 
 static td_status between_steps(td__trainer *t)
 {
-    bool best = t->owes_best, valid = td__train_owes_validation(t) && !asked_to_stop(t);
-    td__best_replica_look(t);
+    bool best = t->run.owes_best, valid = td__train_owes_validation(t) && !asked_to_stop(t);
+    td__best_replica_look(&t->run.best_replica, t->o.checkpoint_dir);
     if (valid || due(t, t->o.checkpoint_every))
-        TD_TRY(td__sync_meet_for(t->sync, valid ? TD_MEET_EVAL : TD_MEET_SAVE));
+        TD_TRY(td__sync_meet_for(t->run.sync, valid ? TD_MEET_EVAL : TD_MEET_SAVE));
     if (valid)
         TD_TRY(validate(t, &best));
-    t->owes_best = best; /* until it is saved: other ranks may be needed for that */
-    if (best || (t->dirty && due(t, t->o.checkpoint_every)))
+    t->run.owes_best = best; /* until it is saved: other ranks may be needed for that */
+    if (best || (t->run.dirty && due(t, t->o.checkpoint_every)))
         TD_TRY(td__train_save(t, best));
-    else if (t->checkpointer)
+    else if (t->run.checkpointer)
         TD_TRY(td__train_saved(t));
-    t->owes_best = false;
+    t->run.owes_best = false;
     return TD_OK;
 }
 
@@ -377,18 +395,18 @@ static td_status between_steps(td__trainer *t)
 td_status td__train_tell_begin(td__trainer *t)
 {
     td__train_info info = {.name = t->o.name,
-                           .first_step = t->state.step + 1,
-                           .steps = t->total_steps,
-                           .steps_per_epoch = t->steps_per_epoch,
+                           .first_step = t->replica.state.step + 1,
+                           .steps = t->plan.total_steps,
+                           .steps_per_epoch = t->plan.steps_per_epoch,
                            .batch = t->o.batch,
                            .micro_batches = t->o.micro_batches,
-                           .threads = td__pool_threads(t->pool),
+                           .threads = td__pool_threads(t->run.pool),
                            .ranks = td__trainer_ranks(t),
                            .precision = td_dtype_name(t->o.precision),
-                           .job_digest = t->state.job_digest};
-    for (int i = 0; i < td_params_count(t->params); i++)
-        if (!td_params_info(t->params, i).is_state)
-            info.params += (int64_t)td_params_info(t->params, i).count;
+                           .job_digest = t->replica.state.job_digest};
+    for (int i = 0; i < td_params_count(t->replica.params); i++)
+        if (!td_params_info(t->replica.params, i).is_state)
+            info.params += (int64_t)td_params_info(t->replica.params, i).count;
     TD__TELL(t, begin, &info);
     return TD_OK;
 }
@@ -398,87 +416,87 @@ static td_status check(const td__trainer *t)
     td__sync_world w = td__trainer_world(t);
     w.starts = !t->o.members;
     TD_TRY(td__train_check(&t->o, &w));
-    if (!td__data_part(t->data, TD_PART_TRAIN))
+    if (!td__data_part(t->plan.data, TD_PART_TRAIN))
         return TD_FAIL(TD_EINVAL, "there are no data to train on");
-    if (!t->total_steps)
+    if (!t->plan.total_steps)
         return TD_FAIL(TD_EINVAL, "nothing to do: neither epochs nor steps are given");
     return TD_OK;
 }
 
 static const int *bounds_of(const td__trainer *t)
 {
-    return t->balance ? td__balance_bounds(t->balance) : NULL;
+    return t->run.balance ? td__balance_bounds(t->run.balance) : NULL;
 }
 
 static td_status make_verify(td__trainer *t)
 {
     td__loader_opts loader = td__trainer_loader_opts(t);
-    td__verify_destroy(t->verify);
-    t->verify = NULL;
+    td__verify_destroy(t->run.verify);
+    t->run.verify = NULL;
     if (!(t->o.verify > 0) || td__trainer_ranks(t) < 2)
         return TD_OK;
     return td__verify_create(&(td__verify_opts){.share = t->o.verify,
                                                 .micro_batches = t->o.micro_batches,
                                                 .seed = t->o.seed,
-                                                .set = t->train_set,
-                                                .data = td__data_part(t->data, TD_PART_TRAIN),
+                                                .set = t->run.train_set,
+                                                .data = td__data_part(t->plan.data, TD_PART_TRAIN),
                                                 .loader = &loader,
-                                                .comm = t->o.comm,
+                                                .comm = t->world.comm,
                                                 .bounds = bounds_of(t),
                                                 .faults = t->o.faults},
-                             &t->verify);
+                             &t->run.verify);
 }
 
 td_status td__train_sync(td__trainer *t)
 {
-    const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
-    TD_TRY(td__micro_batch_set_dataset(t->train_set, d, t->micro_batch_rows));
-    if (t->o.profile && !t->o.members && !t->spans)
-        TD_TRY(td__span_log_create(MOST_SPANS, &t->spans));
-    if (t->sync && t->sync->ended) { /* of a run before */
-        td__sync_destroy(t->sync);
-        t->sync = NULL;
+    const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
+    TD_TRY(td__micro_batch_set_dataset(t->run.train_set, d, t->plan.micro_batch_rows));
+    if (t->o.profile && !t->o.members && !t->report.spans)
+        TD_TRY(td__span_log_create(MOST_SPANS, &t->report.spans));
+    if (t->run.sync && t->run.sync->ended) { /* of a run before */
+        td__sync_destroy(t->run.sync);
+        t->run.sync = NULL;
     }
-    if (t->sync)
+    if (t->run.sync)
         return TD_OK;
     TD_TRY(make_verify(t));
     td__sync_ctx x = {.config = &t->o.sync,
-                      .comm = t->o.comm,
+                      .comm = t->world.comm,
                       .elastic = t->o.members != NULL,
-                      .zero = t->zero,
+                      .zero = t->replica.zero,
                       .batch = t->o.batch,
                       .samples = d->count,
-                      .steps = t->total_steps,
+                      .steps = t->plan.total_steps,
                       .host = td__train_host(t)};
-    x.step = (td__step_opts){.set = t->train_set,
-                             .pool = t->pool,
-                             .params = t->params,
-                             .optimizer = t->optimizer,
+    x.step = (td__step_opts){.set = t->run.train_set,
+                             .pool = t->run.pool,
+                             .params = t->replica.params,
+                             .optimizer = t->replica.optimizer,
                              .program = td__trainer_program(t),
                              .micro_batches = t->o.micro_batches,
                              .accumulate = t->o.accumulate,
                              .bounds = bounds_of(t),
-                             .watch = t->verify ? td__verify_watch(t->verify) : NULL,
-                             .spans = t->spans,
+                             .watch = t->run.verify ? td__verify_watch(t->run.verify) : NULL,
+                             .spans = t->report.spans,
                              .update_late = t->o.members != NULL};
-    return td__sync_create(&x, &t->sync);
+    return td__sync_create(&x, &t->run.sync);
 }
 
 /* Between two steps: slow ranks have fewer micro-batches from now on. */
 static td_status rebalance(td__trainer *t)
 {
-    td__loader_destroy(t->loader); /* its threads have room for this rank's old share */
-    t->loader = NULL;
-    td__sync_destroy(t->sync);
-    t->sync = NULL;
-    td__balance_change(t->balance);
+    td__loader_destroy(t->run.loader); /* its threads have room for this rank's old share */
+    t->run.loader = NULL;
+    td__sync_destroy(t->run.sync);
+    t->run.sync = NULL;
+    td__balance_change(t->run.balance);
     const int *b = bounds_of(t);
     for (int r = 0; r < td__trainer_ranks(t); r++)
         TD_LOG(DEBUG, TRAIN, "rank %d: %d of %d micro-batches from step %llu on", r,
-               b[r + 1] - b[r], t->o.micro_batches, (unsigned long long)t->state.step + 1);
+               b[r + 1] - b[r], t->o.micro_batches, (unsigned long long)t->replica.state.step + 1);
     TD_TRY(td__train_sync(t));
     TD_TRY(td__trainer_loader(t));
-    td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
+    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
     return TD_OK;
 }
 
@@ -488,18 +506,23 @@ static td_status prepare(td__trainer *t)
     TD_TRY(td__trainer_agree(t, 0));
     TD_TRY(td__train_sync(t));
     if (t->o.checkpoint_dir)
-        TD_TRY(
-            td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep, &t->checkpointer));
+        TD_TRY(td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep,
+                                       &t->run.checkpointer));
     TD_TRY(td__replicas_begin(t));
-    TD_TRY(td__sync_meet_for(t->sync, TD_MEET_BEGIN));
+    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
     TD_TRY(td__states_begin(t));
-    td__rank_stats_destroy(t->stats);
-    TD_TRY(td__rank_stats_create(td__sync_leads(t->sync) ? NULL : t->o.comm, td__trainer_ranks(t),
-                                 &t->stats));
-    if (t->spans)
-        TD_TRY(td__span_log_start(t->spans, t->o.comm));
-    td__loader_seek(t->loader, t->state.epoch, t->state.batch_in_epoch);
+    td__rank_stats_destroy(t->report.stats);
+    TD_TRY(td__rank_stats_create(td__sync_leads(t->run.sync) ? NULL : t->world.comm,
+                                 td__trainer_ranks(t), &t->report.stats));
+    if (t->report.spans)
+        TD_TRY(td__span_log_start(t->report.spans, t->world.comm));
+    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
     return TD_OK;
+}
+
+bool td__train_changes(const td__trainer *t)
+{
+    return t->world.phase == TD_RUN_CHANGING || t->world.phase == TD_RUN_LEAVING;
 }
 
 bool td__train_over(const td__trainer *t)
@@ -510,24 +533,24 @@ bool td__train_over(const td__trainer *t)
 td_status td__train_steps(td__trainer *t)
 {
     TD_TRY(between_steps(t)); /* a validation that an interrupted run still owes */
-    while (!td__train_over(t) && !t->changing) {
+    while (!td__train_over(t) && !td__train_changes(t)) {
         TD_TRY(step(t));
         TD_TRY(between_steps(t));
-        if (t->rebalance)
+        if (t->run.rebalance)
             TD_TRY(rebalance(t));
-        t->rebalance = false;
+        t->run.rebalance = false;
     }
     return TD_OK;
 }
 
 static td_status run(td__trainer *t, td__train_result *out)
 {
-    if (t->o.comm)
-        td__comm_points(t->o.comm, td__faults_points(t->o.faults));
-    td__faults_generation(t->o.faults, 1, td__trainer_rank(t), td__trainer_ranks(t), t->o.comm);
+    if (t->world.comm)
+        td__comm_points(t->world.comm, td__faults_points(t->o.faults));
+    td__faults_generation(t->o.faults, 1, td__trainer_rank(t), td__trainer_ranks(t), t->world.comm);
     TD_TRY(prepare(t));
-    if (td__sync_leads(t->sync) && td__trainer_rank(t) > 0) {
-        TD_TRY(td__sync_serve(t->sync));
+    if (td__sync_leads(t->run.sync) && td__trainer_rank(t) > 0) {
+        TD_TRY(td__sync_serve(t->run.sync));
         return td__train_follow_end(t, out);
     }
     TD_TRY(td__train_tell_begin(t));
@@ -538,26 +561,25 @@ static td_status run(td__trainer *t, td__train_result *out)
 td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_result *out)
 {
     memset(out, 0, sizeof *out);
-    t->stop = stop;
-    t->began_ns = td__clock_ns();
-    t->samples = 0;
-    t->sent_nbytes = t->plain_nbytes = 0;
-    t->last_ratio = 0;
-    t->seconds = 0;
-    t->loss = (double)NAN;
-    t->dirty = false;
-    t->stopping = false;
-    t->changing = false;
-    t->told_end = t->told_test = false;
+    t->run.stop = t->elastic.stop = stop;
+    t->report.began_ns = td__clock_ns();
+    t->report.samples = 0;
+    t->report.sent_nbytes = t->report.plain_nbytes = 0;
+    t->report.last_ratio = 0;
+    t->report.seconds = 0;
+    t->replica.loss = (double)NAN;
+    t->run.dirty = false;
+    t->world.phase = TD_RUN_TRAINING;
+    t->report.told_end = t->report.told_test = false;
     if (t->o.members) {
         TD_TRY(check(t));
         td__train_close(t);
-        td_status st = td__train_elastic(t, out);
+        td_status st = td__elastic_run(&t->elastic, out);
         td__train_drop_lead(t);
         return st;
     }
     td_status st = td__replicas_failed(t, run(t, out));
-    td__checkpointer_destroy(t->checkpointer); /* what is being written is finished */
-    t->checkpointer = NULL;
+    td__checkpointer_destroy(t->run.checkpointer); /* what is being written is finished */
+    t->run.checkpointer = NULL;
     return st;
 }

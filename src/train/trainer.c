@@ -11,10 +11,10 @@
 #include "base/nearest.h"
 #include "graph/params.h"
 #include "optim/schedule.h"
-#include "train/best_replica.h"
+#include "elastic/best_replica.h"
 #include "train/nondeterministic.h"
 #include "train/micro_batch_count.h"
-#include "train/slices.h"
+#include "train/sharded.h"
 #include "train/trainer_impl.h"
 
 enum { MAX_MICRO_BATCHES = 4096, KEEP = 3 };
@@ -23,7 +23,7 @@ enum { MAX_MICRO_BATCHES = 4096, KEEP = 3 };
 
 static td_status copy_text(td__trainer *t, const char **text)
 {
-    if (*text && !(*text = td__arena_strdup(t->arena, *text)))
+    if (*text && !(*text = td__arena_strdup(t->plan.arena, *text)))
         return TD_FAIL(TD_ENOMEM, "no memory for a trainer");
     return TD_OK;
 }
@@ -51,6 +51,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
 {
     td__train_opts *o = &t->o;
     *o = *opts;
+    t->world.comm = o->comm;
     if (!o->watch)
         o->watch = "loss";
     if (!o->name)
@@ -70,7 +71,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
                        (long long)o->batch);
     TD_TRY(td__nondeterministic_resolve(o));
     if (!o->micro_batches)
-        TD_TRY(td__micro_batch_count_of(&t->model, o->batch, &o->micro_batches));
+        TD_TRY(td__micro_batch_count_of(&t->plan.model, o->batch, &o->micro_batches));
     if (!o->accumulate)
         o->accumulate = 1;
     if (!o->eval_batch)
@@ -92,16 +93,16 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
 static td_status find_watched(td__trainer *t)
 {
     td__nearest near = {.word = t->o.watch};
-    t->watch = -1;
+    t->plan.watch = -1;
     if (strcmp(t->o.watch, "loss") == 0)
         return TD_OK;
     td__nearest_offer(&near, "loss");
-    for (int i = 0; i < t->facts.n_metrics; i++) {
-        if (strcmp(t->facts.metric[i], t->o.watch) == 0) {
-            t->watch = i;
+    for (int i = 0; i < t->plan.facts.n_metrics; i++) {
+        if (strcmp(t->plan.facts.metric[i], t->o.watch) == 0) {
+            t->plan.watch = i;
             return TD_OK;
         }
-        td__nearest_offer(&near, t->facts.metric[i]);
+        td__nearest_offer(&near, t->plan.facts.metric[i]);
     }
     return TD_FAIL(TD_EINVAL, "there is no metric '%s' to watch%s%s%s", t->o.watch,
                    near.best ? "; did you mean '" : "", near.best ? near.best : "",
@@ -113,46 +114,47 @@ static td_status find_watched(td__trainer *t)
 static td_status make_model(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
-    int threads = t->thread_limit ? t->thread_limit
-                  : o->threads    ? o->threads
-                                  : td__threads_per_rank(o->comm);
+    int threads = t->plan.thread_limit ? t->plan.thread_limit
+                  : o->threads         ? o->threads
+                                       : td__threads_per_rank(o->comm);
     int eval_micro_batches = td__micro_batches_default(o->eval_batch);
     int most = o->micro_batches > eval_micro_batches ? o->micro_batches : eval_micro_batches;
     const td_program *p;
 
     threads = td__step_threads(threads < most ? threads : most, o->micro_batches);
-    TD_TRY(td__pool_create(threads, &t->pool));
-    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->model,
-                                                                  .pool = t->pool,
+    TD_TRY(td__pool_create(threads, &t->run.pool));
+    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->plan.model,
+                                                                  .pool = t->run.pool,
                                                                   .use = TD__USE_TRAIN,
                                                                   .backend = o->backend,
                                                                   .precision = o->precision,
                                                                   .seed = o->seed,
                                                                   .profile = o->profile},
-                                      &t->train_set));
+                                      &t->run.train_set));
     /* A batch is never larger than the data; how it is cut is the job's affair alone. */
-    const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
+    const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
     int64_t rows = d && d->count > 0 && d->count < o->batch ? d->count : o->batch;
-    t->micro_batch_rows = (rows + o->micro_batches - 1) / o->micro_batches;
-    TD_TRY(td__micro_batch_program(t->train_set, t->micro_batch_rows, &p, &t->facts));
+    t->plan.micro_batch_rows = (rows + o->micro_batches - 1) / o->micro_batches;
+    TD_TRY(td__micro_batch_program(t->run.train_set, t->plan.micro_batch_rows, &p, &t->plan.facts));
     if (o->sync.zero) {
-        TD_TRY(td__slices_make(t, p));
-    } else if (t->stage) {
-        TD_TRY(td__slices_make_none(t, p));
+        TD_TRY(td__sharded_make(t, p));
+    } else if (t->elastic.stage) {
+        TD_TRY(td__sharded_make_none(t, p));
     } else {
-        TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->params));
-        TD_TRY(td_optimizer_create(&o->optim, t->params, &t->optimizer));
+        TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->replica.params));
+        TD_TRY(td_optimizer_create(&o->optim, t->replica.params, &t->replica.optimizer));
     }
-    td__micro_batch_set_params(t->train_set, t->params);
+    td__micro_batch_set_params(t->run.train_set, t->replica.params);
     return find_watched(t);
 }
 
 td_status td__trainer_balance(td__trainer *t)
 {
     bool none = t->o.even || !td__trainer_traits(t).any_partition || td__trainer_ranks(t) < 2;
-    td__balance_destroy(t->balance);
-    t->balance = NULL;
-    return none ? TD_OK : td__balance_create(t->o.micro_batches, td__trainer_ranks(t), &t->balance);
+    td__balance_destroy(t->run.balance);
+    t->run.balance = NULL;
+    return none ? TD_OK
+                : td__balance_create(t->o.micro_batches, td__trainer_ranks(t), &t->run.balance);
 }
 
 td__loader_opts td__trainer_loader_opts(td__trainer *t)
@@ -172,28 +174,28 @@ td__loader_opts td__trainer_loader_opts(td__trainer *t)
 td_status td__trainer_loader(td__trainer *t)
 {
     td__loader_opts o = td__trainer_loader_opts(t);
-    td__loader_destroy(t->loader);
-    t->loader = NULL;
-    return td__loader_create(td__data_part(t->data, TD_PART_TRAIN), &o, &t->loader);
+    td__loader_destroy(t->run.loader);
+    t->run.loader = NULL;
+    return td__loader_create(td__data_part(t->plan.data, TD_PART_TRAIN), &o, &t->run.loader);
 }
 
 static td_status make_data(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
-    const td__dataset *d = td__data_part(t->data, TD_PART_TRAIN);
+    const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
     if (!d) /* enough for evaluation */
         return TD_OK;
-    t->batches = (d->count + o->batch - 1) / o->batch;
+    t->plan.batches = (d->count + o->batch - 1) / o->batch;
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__trainer_loader(t));
-    t->steps_per_epoch = (uint64_t)((t->batches + o->accumulate - 1) / o->accumulate);
-    t->total_steps = (uint64_t)o->steps;
-    uint64_t all = (uint64_t)o->epochs * t->steps_per_epoch;
-    if (o->epochs && (!o->steps || all < t->total_steps))
-        t->total_steps = all;
-    if (t->total_steps > UINT32_MAX)
+    t->plan.steps_per_epoch = (uint64_t)((t->plan.batches + o->accumulate - 1) / o->accumulate);
+    t->plan.total_steps = (uint64_t)o->steps;
+    uint64_t all = (uint64_t)o->epochs * t->plan.steps_per_epoch;
+    if (o->epochs && (!o->steps || all < t->plan.total_steps))
+        t->plan.total_steps = all;
+    if (t->plan.total_steps > UINT32_MAX)
         return TD_FAIL(TD_EINVAL, "%llu steps: at most %u are possible",
-                       (unsigned long long)t->total_steps, UINT32_MAX);
+                       (unsigned long long)t->plan.total_steps, UINT32_MAX);
     return TD_OK;
 }
 
@@ -201,15 +203,15 @@ static td_status make_schedule(td__trainer *t)
 {
     td_schedule_opts s = t->o.schedule;
     if (!(s.lr > 0))
-        s.lr = td_optimizer_lr(t->optimizer);
+        s.lr = td_optimizer_lr(t->replica.optimizer);
     if (!s.total_steps) {
-        s.total_steps = (int64_t)t->total_steps;
+        s.total_steps = (int64_t)t->plan.total_steps;
         /* A run shorter than its warm-up is warmed up until its last step. */
         if (td__schedule_has_end(s.name) && s.warmup_steps >= s.total_steps && s.total_steps > 0)
             s.warmup_steps = s.total_steps - 1;
     }
-    s.maximize = t->watch >= 0 && t->facts.higher_is_better[t->watch];
-    return td_schedule_create(&s, &t->schedule);
+    s.maximize = t->plan.watch >= 0 && t->plan.facts.higher_is_better[t->plan.watch];
+    return td_schedule_create(&s, &t->replica.schedule);
 }
 
 static td_status resolve_sync(td__trainer *t)
@@ -218,26 +220,45 @@ static td_status resolve_sync(td__trainer *t)
     td__sync_job job = job_of(&t->o);
     TD_TRY(td__sync_resolve(&t->o.sync, &job, &w, &t->o.optim));
     several.ranks = w.elastic && w.ranks == 1 ? 2 : w.ranks; /* where there will be */
-    t->thread_limit = td__sync_traits_of(&t->o.sync, &several).threads;
+    t->plan.thread_limit = td__sync_traits_of(&t->o.sync, &several).threads;
     return TD_OK;
+}
+
+static void set_up_elastic(td__trainer *t)
+{
+    int stage = t->elastic.stage;
+    t->elastic = (td__elastic){.replica = &t->replica,
+                               .world = &t->world,
+                               .members = t->o.members,
+                               .faults = t->o.faults,
+                               .optim = &t->o.optim,
+                               .bucket_nbytes = t->o.sync.bucket_nbytes,
+                               .agreement = td__agreement_crc(t),
+                               .stage = stage,
+                               .ops = &td__train_elastic_ops,
+                               .user = t};
 }
 
 static td_status make(td__trainer *t, const td__train_opts *opts)
 {
-    TD_TRY(td__arena_create(&t->arena));
+    TD_TRY(td__arena_create(&t->plan.arena));
     TD_TRY(resolve(t, opts));
     const td__train_opts resolved = t->o; /* what follows depends on the number of ranks */
     TD_TRY(resolve_sync(t));
-    td__slices_resolve(&t->o, &t->stage);
+    td__sharded_resolve(&t->o, &t->elastic.stage);
     TD_TRY(make_model(t));
     TD_TRY(make_data(t));
     TD_TRY(make_schedule(t));
-    t->state = (td__train_state){
-        .seed = t->o.seed, .best = (double)NAN, .schedule = td_schedule_get_state(t->schedule)};
+    t->replica.state = (td__train_state){.seed = t->o.seed,
+                                         .best = (double)NAN,
+                                         .schedule = td_schedule_get_state(t->replica.schedule)};
     if (t->o.job_digest)
-        snprintf(t->state.job_digest, sizeof t->state.job_digest, "%s", t->o.job_digest);
-    t->first = t->state;
-    return td__agreement_make(t, &resolved);
+        snprintf(t->replica.state.job_digest, sizeof t->replica.state.job_digest, "%s",
+                 t->o.job_digest);
+    t->replica.first = t->replica.state;
+    TD_TRY(td__agreement_make(t, &resolved));
+    set_up_elastic(t);
+    return TD_OK;
 }
 
 td_status td__trainer_create(const td__train_opts *opts, const td__model *model, td__data *data,
@@ -247,9 +268,9 @@ td_status td__trainer_create(const td__train_opts *opts, const td__model *model,
     td__trainer *t = td__calloc(1, sizeof *t);
     if (!t)
         return TD_FAIL(TD_ENOMEM, "no memory for a trainer");
-    t->program_nbytes = td__memory_read().now;
-    t->model = *model;
-    t->data = data;
+    t->plan.program_nbytes = td__memory_read().now;
+    t->plan.model = *model;
+    t->plan.data = data;
     td_status st = make(t, opts);
     if (st) {
         td__trainer_destroy(t);
@@ -263,34 +284,29 @@ void td__trainer_destroy(td__trainer *t)
 {
     if (!t)
         return;
-    td__checkpointer_destroy(t->checkpointer);
-    td__best_replica_drop(t);
-    td__rank_stats_destroy(t->stats);
-    td__span_log_destroy(t->spans);
-    td__sync_destroy(t->sync);
-    td__loader_destroy(t->loader);
-    td__balance_destroy(t->balance); /* whose bounds the engine and the loader's threads use */
-    td__verify_destroy(t->verify);
-    td_schedule_destroy(t->schedule);
-    td_optimizer_destroy(t->optimizer);
-    for (int i = 0; i < t->n_old; i++)
-        td_optimizer_destroy(t->old_optimizer[i]);
-    td__lockstep_destroy(t->eval_walk);
-    td__zero_destroy(t->zero);
-    td__micro_batch_set_destroy(t->train_set);
-    td__micro_batch_set_destroy(t->eval_set);
-    td__micro_batch_set_destroy(t->predict_set);
-    td_params_destroy(t->params);
-    td__pool_destroy(t->pool);
-    td__arena_destroy(t->arena);
+    td__checkpointer_destroy(t->run.checkpointer);
+    td__best_replica_drop(&t->run.best_replica);
+    td__rank_stats_destroy(t->report.stats);
+    td__span_log_destroy(t->report.spans);
+    td__sync_destroy(t->run.sync);
+    td__loader_destroy(t->run.loader);
+    td__balance_destroy(t->run.balance); /* whose bounds the engine and the loader's threads use */
+    td__verify_destroy(t->run.verify);
+    td__lockstep_destroy(t->run.eval_walk);
+    td__micro_batch_set_destroy(t->run.train_set);
+    td__micro_batch_set_destroy(t->run.eval_set);
+    td__micro_batch_set_destroy(t->run.predict_set);
+    td__replica_destroy(&t->replica);
+    td__pool_destroy(t->run.pool);
+    td__arena_destroy(t->plan.arena);
     td__free(t);
 }
 
 td_status td__trainer_observe(td__trainer *t, td__observer *o)
 {
-    if (t->n_observers == TD__MAX_OBSERVERS)
+    if (t->report.n_observers == TD__MAX_OBSERVERS)
         return TD_FAIL(TD_ENOTSUP, "more than %d observers of a run", TD__MAX_OBSERVERS);
-    t->observers[t->n_observers++] = o;
+    t->report.observers[t->report.n_observers++] = o;
     return TD_OK;
 }
 
@@ -303,25 +319,26 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     if (!t->o.checkpoint_dir || !td__checkpoint_any(t->o.checkpoint_dir))
         return TD_OK;
     TD_TRY(td__checkpoint_find(t->o.checkpoint_dir, NULL, &info));
-    t->resumed = info;
-    if (t->zero) { /* to be loaded when all ranks have come */
-        t->resuming = true;
+    t->run.resumed = info;
+    if (t->replica.zero) { /* to be loaded when all ranks have come */
+        t->run.resuming = true;
     } else {
-        TD_TRY(td__checkpoint_load(&info, t->params, t->optimizer));
+        TD_TRY(td__checkpoint_load(&info, t->replica.params, t->replica.optimizer));
     }
-    if (strcmp(info.state.job_digest, t->state.job_digest) != 0)
+    if (strcmp(info.state.job_digest, t->replica.state.job_digest) != 0)
         TD_LOG(WARN, TRAIN, "%s: was written by another job (digest %.16s..., now %.16s...)",
-               info.path, info.state.job_digest, t->state.job_digest);
+               info.path, info.state.job_digest, t->replica.state.job_digest);
     char digest[TD_SHA256_HEX];
-    memcpy(digest, t->state.job_digest, sizeof digest);
-    t->state = info.state;
-    memcpy(t->state.job_digest, digest, sizeof digest);
-    t->state.seed = t->o.seed;
-    if (t->state.batch_in_epoch >= t->batches && t->batches) { /* the data have become fewer */
-        t->state.epoch++;
-        t->state.batch_in_epoch = 0;
+    memcpy(digest, t->replica.state.job_digest, sizeof digest);
+    t->replica.state = info.state;
+    memcpy(t->replica.state.job_digest, digest, sizeof digest);
+    t->replica.state.seed = t->o.seed;
+    if (t->replica.state.batch_in_epoch >= t->plan.batches &&
+        t->plan.batches) { /* the data have become fewer */
+        t->replica.state.epoch++;
+        t->replica.state.batch_in_epoch = 0;
     }
-    td_schedule_set_state(t->schedule, t->state.schedule);
+    td_schedule_set_state(t->replica.schedule, t->replica.state.schedule);
     *found = true;
     return TD_OK;
 }
@@ -330,29 +347,29 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
 
 td_params *td__trainer_params(td__trainer *t)
 {
-    return t->params;
+    return t->replica.params;
 }
 
 uint64_t td__trainer_step(const td__trainer *t)
 {
-    return t->state.step;
+    return t->replica.state.step;
 }
 
 const td__eval_result *td__trainer_test(const td__trainer *t)
 {
-    return &t->test;
+    return &t->report.test;
 }
 
 size_t td__trainer_optimizer_nbytes(const td__trainer *t)
 {
-    return (size_t)td_optimizer_state_count(t->optimizer) * td_params_trainable(t->params) *
-           sizeof(float);
+    return (size_t)td_optimizer_state_count(t->replica.optimizer) *
+           td_params_trainable(t->replica.params) * sizeof(float);
 }
 
 const td_program *td__trainer_program(td__trainer *t)
 {
     const td_program *p;
-    td_status st = td__micro_batch_program(t->train_set, t->micro_batch_rows, &p, NULL);
+    td_status st = td__micro_batch_program(t->run.train_set, t->plan.micro_batch_rows, &p, NULL);
     TD_ASSERT(!st,
               "the program of the usual micro-batch"); /* made at creation, used in every step */
     return p;
@@ -365,20 +382,20 @@ int td__trainer_micro_batches(const td__trainer *t)
 
 int64_t td__trainer_micro_batch_rows(const td__trainer *t)
 {
-    return t->micro_batch_rows;
+    return t->plan.micro_batch_rows;
 }
 
 int td__trainer_profile_count(const td__trainer *t)
 {
-    const td_runner *r = td__micro_batch_runner(t->train_set, t->micro_batch_rows, 0);
+    const td_runner *r = td__micro_batch_runner(t->run.train_set, t->plan.micro_batch_rows, 0);
     return r ? td_runner_profile_count(r) : 0;
 }
 
 td_node_time td__trainer_profile(const td__trainer *t, int i)
 {
     td_node_time sum = {0};
-    for (int k = 0; k < td__micro_batch_runners(t->train_set); k++) {
-        const td_runner *r = td__micro_batch_runner(t->train_set, t->micro_batch_rows, k);
+    for (int k = 0; k < td__micro_batch_runners(t->run.train_set); k++) {
+        const td_runner *r = td__micro_batch_runner(t->run.train_set, t->plan.micro_batch_rows, k);
         if (!r)
             continue;
         td_node_time one = td_runner_profile(r, i);

@@ -76,8 +76,8 @@ typedef struct td__train_opts {
     td__sync_config sync; /* how their work becomes common progress (parallel/sync.h) */
     double verify;        /* share of micro-batches that are run twice (verify.h); 0: none */
     bool even;            /* all ranks have the same share of the micro-batches, slow ones too */
-    /* Elastic (train/elastic.h): the world is that of members, generation after generation, rather
-     * than comm's; all three are borrowed. checkpoint_dir is the same on all ranks, of whom only
+    /* Elastic (elastic/elastic.h): the world is that of members, generation after generation, and
+     * not comm's; all three are borrowed. checkpoint_dir is the same on all ranks, of whom only
      * rank 0 uses it; `lead` (NULL: nothing) is told when that is this one. */
     td__members *members;
     const td__train_lead *lead;

@@ -8,11 +8,11 @@
 #include "tandem/coll.h"
 #include "train/balance.h"
 #include "checkpoint/checkpoint.h"
+#include "elastic/best_replica.h"
+#include "elastic/elastic.h"
 #include "parallel/lockstep.h"
-#include "run/event_log.h"
 #include "run/rank_stats.h"
 #include "step/micro_batches.h"
-#include "parallel/reshard.h"
 #include "parallel/sync.h"
 #include "train/trainer.h"
 #include "train/verify.h"
@@ -20,95 +20,82 @@
 enum { TD__MAX_OBSERVERS = 16 };
 
 /* Call method of every observer that has it. */
-#define TD__TELL(t, method, event)                                               \
-    do {                                                                         \
-        for (int i_ = 0; i_ < (t)->n_observers; i_++)                            \
-            if ((t)->observers[i_]->method)                                      \
-                TD_TRY((t)->observers[i_]->method((t)->observers[i_], (event))); \
+#define TD__TELL(t, method, event)                                                             \
+    do {                                                                                       \
+        for (int i_ = 0; i_ < (t)->report.n_observers; i_++)                                   \
+            if ((t)->report.observers[i_]->method)                                             \
+                TD_TRY((t)->report.observers[i_]->method((t)->report.observers[i_], (event))); \
     } while (0)
 
-typedef struct td__best_replica td__best_replica;
-
-struct td__trainer {
-    td__train_opts o;      /* resolved; texts are in the arena */
+/* What follows from the options, the model and the data; fixed when the trainer is made. */
+typedef struct td__train_plan {
+    td__arena *arena;      /* of texts */
     const char *agreement; /* what all ranks must have in common (agree.c) */
-    int thread_limit;      /* of the rule on several ranks; 0: none */
-    td__arena *arena;
     td__model model;
-    td__data *data;
-    int64_t micro_batch_rows; /* of the usual micro-batch: rounded up */
-    size_t program_nbytes;    /* resident when the trainer was made */
-    td__pool *pool;
-    td__micro_batch_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
-    td_params *params;
-    td__zero *zero;          /* NULL: every rank holds everything whole */
-    td__lockstep *eval_walk; /* stage 3: evaluation, made when needed */
-    td_optimizer *optimizer;
-    td_schedule *schedule;
-    td__sync *sync;   /* the rule of this run, or generation; NULL: none is under way */
-    td__step_say say; /* of this rank, in the step under way */
-    _Atomic(td__micro_batch_set *) at; /* whose nodes are being run; NULL: nobody's */
-    td__verify *verify;                /* NULL: nothing is run twice */
-    td__balance *balance;              /* NULL: micro-batches are dealt out evenly */
-    td__loader *loader;
     td__model_facts facts;
+    td__data *data;
     int watch; /* metric; -1: the loss */
     int64_t batches;
     uint64_t steps_per_epoch, total_steps;
-    td__observer *observers[TD__MAX_OBSERVERS];
-    int n_observers;
+    int64_t micro_batch_rows; /* of the usual micro-batch: rounded up */
+    int thread_limit;         /* of the rule on several ranks; 0: none */
+    size_t program_nbytes;    /* resident when the trainer was made */
+} td__train_plan;
 
-    /* The run. */
-    td__rank_stats *stats;
-    td__span_log *spans; /* NULL: not traced */
-    td__train_state state;
+/* What carries out the run, and what it still owes the disk. */
+typedef struct td__train_run {
+    td__pool *pool;
+    td__micro_batch_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
+    td__lockstep *eval_walk; /* stage 3: evaluation, made when needed */
+    td__sync *sync;          /* the rule of this run, or generation; NULL: none is under way */
+    td__step_say say;        /* of this rank, in the step under way */
+    _Atomic(td__micro_batch_set *) at; /* whose nodes are being run; NULL: nobody's */
+    td__verify *verify;                /* NULL: nothing is run twice */
+    td__balance *balance;              /* NULL: micro-batches are dealt out evenly */
+    bool rebalance;                    /* they are dealt out anew before the next step */
+    td__loader *loader;
+    const atomic_int *stop; /* NULL: nobody asks for it */
     td__checkpointer *checkpointer;
-    const atomic_int *stop;
-    bool stopping;  /* with several ranks: one of them was asked to stop, and all know */
-    bool ending;    /* rank 0: too few would be left, and all are to be told so */
-    bool rebalance; /* micro-batches are dealt out anew before the next step */
+    bool saves;     /* rank 0 writes checkpoints */
     bool dirty;     /* something happened since the last checkpoint */
-    bool finishing; /* what is saved now is the last */
-    char unsaved[512];
+    bool owes_best; /* the best checkpoint was lost with the last rank 0 */
+    td__best_replica *best_replica;
     bool resuming; /* from the checkpoint `resumed`, whose blocks are not loaded yet */
     td__checkpoint_info resumed;
-    bool saves; /* rank 0 writes checkpoints */
+} td__train_run;
+
+/* What is told of the run, and to whom. */
+typedef struct td__train_report {
+    td__observer *observers[TD__MAX_OBSERVERS];
+    int n_observers;
+    bool leads;                     /* elastic, rank 0: lead->begin was called, */
+    int n_own;                      /* and these observers were there before */
+    uint64_t told_step, told_valid; /* the last ones that observers were told */
+    bool told_end, told_test;
+    td__rank_stats *stats;
+    td__span_log *spans; /* NULL: not traced */
     uint64_t began_ns;
     uint64_t samples; /* in this run */
-    double seconds, loss;
+    double seconds;
     uint64_t sent_nbytes, plain_nbytes;
     double last_ratio;
     double speed, waits; /* lately: samples/s while it computes; share of waiting for others */
-
-    /* Elastic runs. */
-    td__event_log event_log;
     td__eval_result test;
-    int stage; /* parallel.zero of the job: o.sync.zero is that of the generation, 0 on one rank */
-    td__holding holding; /* of slices that params and optimizer hold; size 0: none */
-    td__holding
-        old_holding[TD__MOST_HOLDINGS - 1]; /* held too until all ranks have the new ones: */
-    td_optimizer *old_optimizer[TD__MOST_HOLDINGS - 1]; /* oldest first */
-    int n_old;
-    bool whole;         /* the params block has all params, not only those of the layout */
-    bool has_state;     /* the blocks and `state` are a moment of the run, not just its beginning */
-    bool state_invalid; /* they are nothing whole: to be made or received again */
-    bool changing;      /* all know that the generation ends after this step */
-    bool leaving;       /* this process was asked to stop, others were not: it goes, they go on */
-    bool leads;         /* lead->begin was called */
-    bool state_received;                  /* by another rank, since the last step of its own */
-    td__best_replica *best_replica;       /* NULL: nothing is kept (best_replica.h) */
-    bool owes_best;                       /* the best checkpoint was lost with the last rank 0 */
-    uint64_t generation, last_generation; /* this one; the last one that came to one state */
-    int last_rank, last_size;             /* there */
-    int rank, ranks;                      /* of the last generation */
-    int n_own;                            /* observers that were there before lead->begin */
-    uint64_t told_step, told_valid;       /* the last ones that observers were told */
-    bool told_end, told_test;
-    td__train_state first; /* at the beginning of the run */
-    uint64_t tried;        /* the highest step that any rank has begun */
+    bool finishing;    /* what is saved now is the last */
+    char unsaved[512]; /* why it was not */
+} td__train_report;
+
+struct td__trainer {
+    td__train_opts o; /* resolved; o.sync.zero is that of the generation, 0 on one rank */
+    td__train_plan plan;
+    td__replica replica; /* what this process holds of the run; can be handed to another */
+    td__world world;     /* the ranks that train together now */
+    td__train_run run;
+    td__elastic elastic; /* with members: the loop over generations */
+    td__train_report report;
 };
 
-/* evaluate.c: t->eval_set, if there is none yet. */
+/* evaluate.c: run.eval_set, if there is none yet. */
 TD_NODISCARD td_status td__eval_set_make(td__trainer *t);
 
 /* train_loop.c: run this rank's micro-batches of step e->step at the state's position: batches
@@ -153,10 +140,6 @@ TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
 TD_NODISCARD td_status td__replicas_tell_steps(td__trainer *t);
 /* Have all ranks the same weights? Collective. */
 TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65]);
-/* elastic.c: td__trainer_run with members. */
-TD_NODISCARD td_status td__train_elastic(td__trainer *t, td__train_result *out);
-/* catch_up.c: all ranks of the generation have the state of who is furthest. Collective. */
-TD_NODISCARD td_status td__catch_up(td__trainer *t);
 /* train_loop.c: its parts, for a run of generations. */
 TD_NODISCARD td_status td__train_sync(td__trainer *t); /* t->sync is made, if there is none */
 TD_NODISCARD td_status td__train_tell_begin(td__trainer *t);
@@ -174,12 +157,13 @@ bool td__train_gives_up(const td__trainer *t); /* by patience */
 /* Until the run is over, or the generation is to end. */
 TD_NODISCARD td_status td__train_steps(td__trainer *t);
 bool td__train_over(const td__trainer *t);
+bool td__train_changes(const td__trainer *t); /* the generation is to end */
 /* train_end.c: the last checkpoint, the digest, the test part, and what observers are told. */
 TD_NODISCARD td_status td__train_finish(td__trainer *t, td__train_result *out);
 /* The same of a rank that has served a leader. */
 TD_NODISCARD td_status td__train_follow_end(td__trainer *t, td__train_result *out);
-/* generation.c: what a generation does once ranks agree on the state; *over: the run is. */
-TD_NODISCARD td_status td__train_generation(td__trainer *t, td__train_result *out, bool *over);
+/* generation.c: what a trainer does in an elastic run; its user is the trainer. */
+extern const td__elastic_ops td__train_elastic_ops;
 void td__train_drop_lead(td__trainer *t); /* this rank is not rank 0 any more */
 void td__train_close(td__trainer *t);     /* everything that knows the comm is dropped */
 /* After a failure: the other ranks must not wait for this one. Returns st. */

@@ -16,7 +16,7 @@
 #include "base/fail.h"
 #include "support/check.h"
 #include "support/sanitized.h"
-#include "train/elastic.h"
+#include "elastic/elastic.h"
 #include "fault/faults.h"
 #include "run/run_dir.h"
 

@@ -9,7 +9,7 @@
  *   4. commit     What arrived is copied over the old state, which until then is whole.
  *
  * A failure anywhere leaves every rank with the state that it had, or with the new one. Where ranks
- * hold slices (parallel.zero), 3 and 4 are those of catch_up_slices.c. */
+ * hold shards (parallel.zero), 3 and 4 are those of catch_up_shards.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -18,11 +18,10 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "graph/params.h"
 #include "optim/optimizer.h"
-#include "train/catch_up.h"
-#include "fault/faults.h"
-#include "train/slices.h"
+#include "elastic/catch_up.h"
 
 /* What travels: everything that a rank needs besides the hello. */
 enum { MOST_PIECES = 2 + TD_OPTIM_MAX_STATE };
@@ -47,14 +46,14 @@ static void add_block(cargo *c, const td__mapping *map)
     add(c, map->at, map->nbytes);
 }
 
-static td_status load(td__trainer *t, td__map_use use, cargo *c)
+static td_status load(td__elastic *e, td__map_use use, cargo *c)
 {
     td__mapping map;
-    add(c, &t->event_log, sizeof t->event_log);
-    TD_TRY(td__params_map(t->params, 0, td__params_total(t->params), use, &map));
+    add(c, &e->replica->event_log, sizeof e->replica->event_log);
+    TD_TRY(td__params_map(e->replica->params, 0, td__params_total(e->replica->params), use, &map));
     add_block(c, &map);
-    for (int k = 0; k < td_optimizer_state_count(t->optimizer); k++) {
-        TD_TRY(td__optim_map_state(t->optimizer, k, use, &map));
+    for (int k = 0; k < td_optimizer_state_count(e->replica->optimizer); k++) {
+        TD_TRY(td__optim_map_state(e->replica->optimizer, k, use, &map));
         add_block(c, &map);
     }
     return TD_OK;
@@ -72,10 +71,10 @@ static td_status unload(cargo *c, bool keep)
     return st;
 }
 
-static td_status cargo_of(td__trainer *t, td__map_use use, cargo *c)
+static td_status cargo_of(td__elastic *e, td__map_use use, cargo *c)
 {
     *c = (cargo){.n = 0};
-    td_status st = load(t, use, c);
+    td_status st = load(e, use, c);
     if (st)
         (void)unload(c, false);
     return st;
@@ -83,24 +82,25 @@ static td_status cargo_of(td__trainer *t, td__map_use use, cargo *c)
 
 /* ---- 1, 2 ------------------------------------------------------------------------------------ */
 
-static td_status fill(td__trainer *t, td__hello *h)
+static td_status fill(td__elastic *e, td__hello *h)
 {
     td__mapping map;
     memset(h, 0, sizeof *h); /* it travels with its padding */
-    h->state = t->state;
-    h->optimizer_steps = td_optimizer_steps(t->optimizer);
-    h->tried = t->tried;
-    td__faults_tell(t->o.faults, &h->faults);
-    h->agreement = td__agreement_crc(t);
-    h->has = t->has_state && !t->state_invalid;
-    h->stopping = t->stopping;
-    h->last = t->last_generation;
-    h->rank = t->last_rank;
-    h->size = t->last_size;
-    if (t->stage)
-        td__slices_say(t, h);
+    h->state = e->replica->state;
+    h->optimizer_steps = td_optimizer_steps(e->replica->optimizer);
+    h->tried = e->replica->tried;
+    td__faults_tell(e->faults, &h->faults);
+    h->agreement = e->agreement;
+    h->has = e->replica->has == TD_REPLICA_STATE;
+    h->stopping = e->world->phase == TD_RUN_STOPPING;
+    h->last = e->replica->last_generation;
+    h->rank = e->replica->last_rank;
+    h->size = e->replica->last_size;
+    if (e->stage)
+        td__shards_say(e, h);
     else if (h->has) {
-        TD_TRY(td__params_map(t->params, 0, td__params_total(t->params), TD_MAP_READ, &map));
+        TD_TRY(td__params_map(e->replica->params, 0, td__params_total(e->replica->params),
+                              TD_MAP_READ, &map));
         h->crc = td__crc32c(0, map.at, map.nbytes);
         td__mem_map_drop(&map);
     }
@@ -145,11 +145,11 @@ static int furthest(const td__hello *all, int n)
 
 /* A rank with another job or other options cannot take part: it leaves with TD_EINVAL, and the
  * others form the next generation without it. */
-static td_status check_jobs(td__trainer *t, const td__hello *all, int best)
+static td_status check_jobs(const td__elastic *e, const td__hello *all, int best)
 {
-    for (int r = 0; r < t->ranks; r++)
+    for (int r = 0; r < e->world->ranks; r++)
         if (all[r].agreement != all[best].agreement) {
-            TD_TRY(td__trainer_agree(t, best));
+            TD_TRY(e->ops->agree(e->user, best));
             return TD_FAIL(TD_EPEER, "rank %d has another job or other options than rank %d", r,
                            best);
         }
@@ -180,68 +180,69 @@ static td_status broadcast_all(td_comm *comm, const cargo *c, int root)
 }
 
 /* Who sends to whom: every rank is to hold everything, and the holders of the best state do. */
-static td_status plan(td__trainer *t, const td__hello *all, int best, td__reshard *out)
+static td_status plan(td__elastic *e, const td__hello *all, int best, td__reshard *out)
 {
     static const td__holding EVERYTHING = {.ranks = 1, .rank = 0, .mirror = -1};
-    td__holder *from = td__calloc((size_t)t->ranks, sizeof *from);
-    td__holding *to = td__calloc((size_t)t->ranks, sizeof *to);
-    td_status st = from && to ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", t->ranks);
+    td__holder *from = td__calloc((size_t)e->world->ranks, sizeof *from);
+    td__holding *to = td__calloc((size_t)e->world->ranks, sizeof *to);
+    td_status st =
+        from && to ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", e->world->ranks);
 
-    for (int r = 0; !st && r < t->ranks; r++) {
+    for (int r = 0; !st && r < e->world->ranks; r++) {
         from[r] = (td__holder){.n = is_holder(all, r, best), .of = {EVERYTHING}};
         to[r] = EVERYTHING;
     }
     if (!st)
-        st = td__reshard_plan(out, t->params, t->o.sync.bucket_nbytes, t->ranks, from, to);
+        st = td__reshard_plan(out, e->replica->params, e->bucket_nbytes, e->world->ranks, from, to);
     td__free(from);
     td__free(to);
     return st;
 }
 
-static td_status transfer(td__trainer *t, const td__hello *all, int best, const cargo *c)
+static td_status transfer(td__elastic *e, const td__hello *all, int best, const cargo *c)
 {
     td__reshard p;
     td_status st = TD_OK;
 
-    if (holders(all, t->ranks, best) == 1)
-        return broadcast_all(t->o.comm, c, best);
-    TD_TRY(plan(t, all, best, &p));
-    for (int r = 0; r < t->ranks && !st; r++) {
+    if (holders(all, e->world->ranks, best) == 1)
+        return broadcast_all(e->world->comm, c, best);
+    TD_TRY(plan(e, all, best, &p));
+    for (int r = 0; r < e->world->ranks && !st; r++) {
         int from = p.whole_from[r];
-        if (from != r && t->rank == from)
-            st = send_all(t->o.comm, c, r);
-        else if (from != r && t->rank == r)
-            st = receive_all(t->o.comm, c, from);
+        if (from != r && e->world->rank == from)
+            st = send_all(e->world->comm, c, r);
+        else if (from != r && e->world->rank == r)
+            st = receive_all(e->world->comm, c, from);
     }
     td__reshard_fini(&p);
     return st;
 }
 
-void td__catch_up_commit(td__trainer *t, const td__hello *from)
+void td__catch_up_commit(td__elastic *e, const td__hello *from)
 {
     char digest[TD_SHA256_HEX];
-    memcpy(digest, t->state.job_digest, sizeof digest);
-    t->state = from->state;
-    memcpy(t->state.job_digest, digest, sizeof digest);
-    td_schedule_set_state(t->schedule, t->state.schedule);
-    td_optimizer_set_steps(t->optimizer, from->optimizer_steps);
-    td_params_touch(t->params);
-    t->has_state = true;
-    t->state_invalid = false;
-    t->state_received = true;
-    if (t->event_log.n)
-        t->loss = t->event_log.step[(t->event_log.n - 1) % TD__EVENT_LOG_STEPS].loss;
+    memcpy(digest, e->replica->state.job_digest, sizeof digest);
+    e->replica->state = from->state;
+    memcpy(e->replica->state.job_digest, digest, sizeof digest);
+    td_schedule_set_state(e->replica->schedule, e->replica->state.schedule);
+    td_optimizer_set_steps(e->replica->optimizer, from->optimizer_steps);
+    td_params_touch(e->replica->params);
+    e->replica->has = TD_REPLICA_STATE;
+    e->replica->received = true;
+    if (e->replica->event_log.n)
+        e->replica->loss =
+            e->replica->event_log.step[(e->replica->event_log.n - 1) % TD__EVENT_LOG_STEPS].loss;
 }
 
 /* This rank is behind. A state that it has stays whole until the new one is. */
-static td_status receive(td__trainer *t, const td__hello *all, int best)
+static td_status receive(td__elastic *e, const td__hello *all, int best)
 {
     cargo own, c;
     char *staging = NULL;
 
-    TD_TRY(cargo_of(t, TD_MAP_WRITE, &own));
+    TD_TRY(cargo_of(e, TD_MAP_WRITE, &own));
     c = own;
-    if (t->has_state && !t->state_invalid) {
+    if (e->replica->has == TD_REPLICA_STATE) {
         staging = td__alloc_block(own.total);
         if (!staging) {
             (void)unload(&own, false);
@@ -251,136 +252,130 @@ static td_status receive(td__trainer *t, const td__hello *all, int best)
         for (int i = 0; i < c.n; at += td__align_up(c.nbytes[i++], 64))
             c.at[i] = staging + at;
     } else {
-        t->state_invalid = true; /* until all of it is there */
+        e->replica->has = TD_REPLICA_INVALID; /* until all of it is there */
     }
-    td_status st = transfer(t, all, best, &c);
+    td_status st = transfer(e, all, best, &c);
     for (int i = 0; staging && !st && i < c.n; i++)
         memcpy(own.at[i], c.at[i], c.nbytes[i]);
     td__free_block(staging, own.total);
     td_status written = unload(&own, !st);
     st = st ? st : written;
     if (!st)
-        td__catch_up_commit(t, &all[best]);
+        td__catch_up_commit(e, &all[best]);
     return st;
 }
 
 /* ---- Nobody has any -------------------------------------------------------------------------- */
 
-/* The blocks as they were when the trainer was made. */
-static td_status begin_again(td__trainer *t)
+/* The blocks as they were when the run was about to begin. */
+static td_status begin_again(td__elastic *e)
 {
-    td_params *fresh;
+    td__replica *r = e->replica;
     td_optimizer *o;
-    size_t count;
 
-    TD_TRY(td__params_create(td__trainer_program(t), &t->o.seed, &fresh));
-    td_status st = td_optimizer_create(&t->o.optim, t->params, &o);
-    if (!st) {
-        float *params = td_params_block(t->params, &count);
-        st = td__mem_write(td__params_device(t->params), params, td_params_block(fresh, NULL),
-                           count * sizeof *params);
-        td_params_touch(t->params);
-        td_optimizer_destroy(t->optimizer);
-        t->optimizer = o;
-        t->event_log = (td__event_log){.n = 0};
-        t->state_invalid = false;
-    }
-    td_params_destroy(fresh);
-    return st;
-}
-
-/* Rank 0 looks for a checkpoint; the others are told by another hello. */
-static td_status from_disk(td__trainer *t)
-{
-    bool found = false;
-    if (t->state_invalid)
-        TD_TRY(begin_again(t));
-    if (t->rank == 0)
-        TD_TRY(td__trainer_resume(t, &found));
-    if (t->generation > 1)
-        td__faults_over(t->o.faults);
-    t->has_state = found;
+    TD_TRY(e->ops->fill(e->user));
+    TD_TRY(td_optimizer_create(e->optim, r->params, &o));
+    td_optimizer_destroy(r->optimizer);
+    r->optimizer = o;
+    r->event_log = (td__event_log){.n = 0};
+    r->has = TD_REPLICA_BEGINNING;
+    td_params_touch(r->params);
     return TD_OK;
 }
 
-static td_status exchange(td__trainer *t, td__hello *all)
+/* Rank 0 looks for a checkpoint; the others are told by another hello. */
+static td_status from_disk(td__elastic *e)
+{
+    bool found = false;
+    if (e->replica->has == TD_REPLICA_INVALID)
+        TD_TRY(begin_again(e));
+    if (e->world->rank == 0)
+        TD_TRY(e->ops->find(e->user, &found));
+    if (e->world->generation > 1)
+        td__faults_over(e->faults);
+    e->replica->has = found ? TD_REPLICA_STATE : TD_REPLICA_BEGINNING;
+    return TD_OK;
+}
+
+static td_status exchange(td__elastic *e, td__hello *all)
 {
     td__hello mine;
-    TD_TRY(fill(t, &mine));
-    return td_all_gather(t->o.comm, &mine, all, sizeof mine, TD_U8, NULL);
+    TD_TRY(fill(e, &mine));
+    return td_all_gather(e->world->comm, &mine, all, sizeof mine, TD_U8, NULL);
 }
 
 /* Which faults are past: those that anybody knows of, and those of who is gone, who may have been a
  * step further than anybody who is left. */
-static void note_faults(td__trainer *t, const td__hello *all)
+static void note_faults(td__elastic *e, const td__hello *all)
 {
     const td__hello *last = &all[0];
-    for (int r = 0; r < t->ranks; r++) {
-        t->tried = all[r].tried > t->tried ? all[r].tried : t->tried;
-        td__faults_learn(t->o.faults, &all[r].faults);
+    for (int r = 0; r < e->world->ranks; r++) {
+        e->replica->tried = all[r].tried > e->replica->tried ? all[r].tried : e->replica->tried;
+        td__faults_learn(e->faults, &all[r].faults);
         last = all[r].last > last->last ? &all[r] : last;
     }
-    for (int gone = 0; t->o.faults && last->last && gone < last->size; gone++) {
+    for (int gone = 0; e->faults && last->last && gone < last->size; gone++) {
         bool here = false;
-        for (int r = 0; r < t->ranks; r++)
+        for (int r = 0; r < e->world->ranks; r++)
             here = here || (all[r].last == last->last && all[r].rank == gone);
         if (!here)
-            td__faults_gone(t->o.faults, gone, last->size, t->tried);
+            td__faults_gone(e->faults, gone, last->size, e->replica->tried);
     }
-    t->last_generation = t->generation;
-    t->last_rank = t->rank;
-    t->last_size = t->ranks;
+    e->replica->last_generation = e->world->generation;
+    e->replica->last_rank = e->world->rank;
+    e->replica->last_size = e->world->ranks;
 }
 
 /* Who did not come to the end of the step in which ranks agreed to stop, or is new, has not heard
  * of it. */
-static void note_stopping(td__trainer *t, const td__hello *all)
+static void note_stopping(td__elastic *e, const td__hello *all)
 {
-    for (int r = 0; r < t->ranks; r++)
-        t->stopping = t->stopping || all[r].stopping;
+    for (int r = 0; r < e->world->ranks; r++)
+        if (all[r].stopping)
+            e->world->phase = TD_RUN_STOPPING;
 }
 
-static td_status agree(td__trainer *t, td__hello *all)
+static td_status agree(td__elastic *e, td__hello *all)
 {
-    TD_TRY(exchange(t, all));
-    int best = furthest(all, t->ranks);
-    TD_TRY(check_jobs(t, all, best));
-    note_faults(t, all);
-    note_stopping(t, all);
-    if (t->stage)
-        return td__slices_catch_up(t, all, best);
+    TD_TRY(exchange(e, all));
+    int best = furthest(all, e->world->ranks);
+    TD_TRY(check_jobs(e, all, best));
+    note_faults(e, all);
+    note_stopping(e, all);
+    if (e->stage)
+        return td__catch_up_shards(e, all, best);
     if (!all[best].has) {
-        TD_TRY(from_disk(t));
-        TD_TRY(exchange(t, all));
-        best = furthest(all, t->ranks);
+        TD_TRY(from_disk(e));
+        TD_TRY(exchange(e, all));
+        best = furthest(all, e->world->ranks);
     }
     if (!all[best].has) { /* all begin, with the same weights: they are made from the seed */
-        t->has_state = true;
+        e->replica->has = TD_REPLICA_STATE;
         return TD_OK;
     }
-    bool behind = td__hello_compare(&all[t->rank], &all[best]) < 0;
-    if (!behind && all[t->rank].crc != all[best].crc) {
+    bool behind = td__hello_compare(&all[e->world->rank], &all[best]) < 0;
+    if (!behind && all[e->world->rank].crc != all[best].crc) {
         TD_LOG(WARN, TRAIN, "rank %d has other weights than rank %d at step %llu: taken from there",
-               t->rank, best, (unsigned long long)t->state.step);
+               e->world->rank, best, (unsigned long long)e->replica->state.step);
         behind = true;
     }
     if (behind)
-        return receive(t, all, best);
-    if (holders(all, t->ranks, best) == t->ranks)
+        return receive(e, all, best);
+    if (holders(all, e->world->ranks, best) == e->world->ranks)
         return TD_OK;
     cargo c;
-    TD_TRY(cargo_of(t, TD_MAP_READ, &c));
-    td_status st = transfer(t, all, best, &c);
+    TD_TRY(cargo_of(e, TD_MAP_READ, &c));
+    td_status st = transfer(e, all, best, &c);
     (void)unload(&c, false);
     return st;
 }
 
-td_status td__catch_up(td__trainer *t)
+td_status td__catch_up(td__elastic *e)
 {
-    td__hello *all = td__calloc((size_t)t->ranks, sizeof *all);
+    td__hello *all = td__calloc((size_t)e->world->ranks, sizeof *all);
     if (!all)
-        return TD_FAIL(TD_ENOMEM, "no memory for the states of %d ranks", t->ranks);
-    td_status st = agree(t, all);
+        return TD_FAIL(TD_ENOMEM, "no memory for the states of %d ranks", e->world->ranks);
+    td_status st = agree(e, all);
     td__free(all);
     return st;
 }

@@ -1,12 +1,12 @@
-/* slices.c -- see slices.h.
+/* sharded.c -- see sharded.h.
  *
- * Checkpoints hold whole blocks and know nothing of slices, so a run may go on at another stage or
+ * Checkpoints hold whole blocks and know nothing of shards, so a run may go on at another stage or
  * with another number of ranks. Loading one goes tensor by tensor: rank 0 reads, all are told, each
  * keeps what is its own. Writing one goes tensor by tensor too, in the order of the file: rank 0
- * tells the others which bucket it needs next, they bring their slices, it writes, and training
+ * tells the others which bucket it needs next, they bring their shards, it writes, and training
  * waits. So nobody ever holds more than a tensor, or a bucket, that it does not keep. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/slices.h"
+#include "train/sharded.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ enum { PIECE = 1 << 18 }; /* floats that are told at once */
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-void td__slices_resolve(td__train_opts *o, int *stage)
+void td__sharded_resolve(td__train_opts *o, int *stage)
 {
     *stage = 0;
     if (o->members)
@@ -30,60 +30,61 @@ void td__slices_resolve(td__train_opts *o, int *stage)
 }
 
 /* The first values, tensor by tensor, so that the block never is there whole. No rank may leave it
- * to others (`blank`): nobody else has its slices. */
-td_status td__slices_fill(td__trainer *t)
+ * to others (`blank`): nobody else has its shards. */
+td_status td__sharded_fill(td__trainer *t)
 {
-    const td__ownership *m = t->o.sync.zero == 3 ? td__zero_ownership(t->zero) : NULL;
+    const td__ownership *m = t->o.sync.zero == 3 ? td__zero_ownership(t->replica.zero) : NULL;
     int b = 0;
-    for (int i = 0; i < td_params_count(t->params); i++) {
-        size_t at = td_params_info(t->params, i).offset;
+    for (int i = 0; i < td_params_count(t->replica.params); i++) {
+        size_t at = td_params_info(t->replica.params, i).offset;
         for (; m && b < m->params && at >= m->begin[b + 1]; b++)
-            td__zero_drop(t->zero, b);
-        TD_TRY(td__params_fill(t->params, td__trainer_program(t), i, t->o.seed));
+            td__zero_drop(t->replica.zero, b);
+        TD_TRY(td__params_fill(t->replica.params, td__trainer_program(t), i, t->o.seed));
     }
     if (m)
-        td__zero_drop_all(t->zero);
+        td__zero_drop_all(t->replica.zero);
     return TD_OK;
 }
 
-td_status td__slices_join(td__trainer *t)
+td_status td__sharded_join(td__trainer *t)
 {
-    td__zero_opts z = {.comm = t->o.comm,
-                       .params = t->params,
+    td__zero_opts z = {.comm = t->world.comm,
+                       .params = t->replica.params,
                        .stage = t->o.sync.zero,
                        .micro_batches = t->o.micro_batches,
                        .accumulate = t->o.accumulate,
                        .bucket_nbytes = t->o.sync.bucket_nbytes,
                        .mirrors = t->o.members != NULL};
-    return td__zero_create(&z, &t->zero);
+    return td__zero_create(&z, &t->replica.zero);
 }
 
-td_status td__slices_make(td__trainer *t, const td_program *p)
+td_status td__sharded_make(td__trainer *t, const td_program *p)
 {
     bool late = t->o.sync.zero == 3 || t->o.blank;
 
-    TD_TRY(td__params_create(p, late ? NULL : &t->o.seed, &t->params));
-    TD_TRY(td__slices_join(t));
+    TD_TRY(td__params_create(p, late ? NULL : &t->o.seed, &t->replica.params));
+    TD_TRY(td__sharded_join(t));
     if (t->o.sync.zero == 3)
-        TD_TRY(td__slices_fill(t));
-    return td__holding_optimizer(&t->o.optim, t->params, td__zero_holding(t->zero),
-                                 t->o.sync.bucket_nbytes, &t->optimizer);
+        TD_TRY(td__sharded_fill(t));
+    return td__holding_optimizer(&t->o.optim, t->replica.params, td__zero_holding(t->replica.zero),
+                                 t->o.sync.bucket_nbytes, &t->replica.optimizer);
 }
 
-td_status td__slices_make_none(td__trainer *t, const td_program *p)
+td_status td__sharded_make_none(td__trainer *t, const td_program *p)
 {
-    TD_TRY(td__params_create(p, NULL, &t->params));
-    return td__optim_create_own(&t->o.optim, t->params, &(td__optim_range){0, 0}, 0, &t->optimizer);
+    TD_TRY(td__params_create(p, NULL, &t->replica.params));
+    return td__optim_create_own(&t->o.optim, t->replica.params, &(td__optim_range){0, 0}, 0,
+                                &t->replica.optimizer);
 }
 
-void td__slices_close(td__trainer *t)
+void td__sharded_close(td__trainer *t)
 {
-    td__sync_destroy(t->sync);
-    t->sync = NULL;
-    td__lockstep_destroy(t->eval_walk);
-    t->eval_walk = NULL;
-    td__zero_destroy(t->zero);
-    t->zero = NULL;
+    td__sync_destroy(t->run.sync);
+    t->run.sync = NULL;
+    td__lockstep_destroy(t->run.eval_walk);
+    t->run.eval_walk = NULL;
+    td__zero_destroy(t->replica.zero);
+    t->replica.zero = NULL;
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
@@ -98,9 +99,9 @@ static td_status tell_state(td__trainer *t, int k, const td_param_info *info, co
         float *state;
         if (from)
             memcpy(piece, from + at, n * sizeof *piece);
-        TD_TRY(td_broadcast(t->o.comm, piece, n, TD_F32, 0, NULL));
+        TD_TRY(td_broadcast(t->world.comm, piece, n, TD_F32, 0, NULL));
         for (size_t x = begin;
-             (held = td__optim_state_part(t->optimizer, k, x, end, &first, &state));
+             (held = td__optim_state_part(t->replica.optimizer, k, x, end, &first, &state));
              x = first + held)
             memcpy(state, piece + (first - begin), held * sizeof *state);
     }
@@ -110,28 +111,28 @@ static td_status tell_state(td__trainer *t, int k, const td_param_info *info, co
 static td_status tell_param(td__trainer *t, const td_param_info *info)
 {
     size_t all;
-    float *block = td_params_block(t->params, &all) + info->offset;
+    float *block = td_params_block(t->replica.params, &all) + info->offset;
     for (size_t at = 0; at < info->count; at += PIECE)
-        TD_TRY(td_broadcast(t->o.comm, block + at,
+        TD_TRY(td_broadcast(t->world.comm, block + at,
                             info->count - at < PIECE ? info->count - at : PIECE, TD_F32, 0, NULL));
     return TD_OK;
 }
 
 static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float *piece)
 {
-    const td__ownership *m = td__zero_ownership(t->zero);
+    const td__ownership *m = td__zero_ownership(t->replica.zero);
     size_t all;
-    float *block = td_params_block(t->params, &all);
+    float *block = td_params_block(t->replica.params, &all);
 
-    for (int i = 0; i < td_params_count(t->params); i++) {
-        td_param_info info = td_params_info(t->params, i);
+    for (int i = 0; i < td_params_count(t->replica.params); i++) {
+        td_param_info info = td_params_info(t->replica.params, i);
         if (r)
             TD_TRY(td__checkpoint_read(r, i, block + info.offset));
         TD_TRY(tell_param(t, &info));
         for (int b = 0; t->o.sync.zero == 3 && b < m->params; b++)
             if (m->begin[b] <= info.offset && info.offset < m->begin[b + 1])
-                td__zero_drop(t->zero, b);
-        for (int k = 0; !info.is_state && k < td_optimizer_state_count(t->optimizer); k++)
+                td__zero_drop(t->replica.zero, b);
+        for (int k = 0; !info.is_state && k < td_optimizer_state_count(t->replica.optimizer); k++)
             TD_TRY(tell_state(t, k, &info, r ? td__checkpoint_state(r, k, i) : NULL, piece));
     }
     return TD_OK;
@@ -140,13 +141,13 @@ static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float
 /* What every rank holds whole: at stage 3 that is what lies behind the buckets. */
 static td_status tell_whole(td__trainer *t)
 {
-    const td__ownership *m = td__zero_ownership(t->zero);
+    const td__ownership *m = td__zero_ownership(t->replica.zero);
     size_t all, begin = t->o.sync.zero == 3 && m->params ? m->begin[m->params] : 0;
-    float *block = td_params_block(t->params, &all);
-    return td_broadcast(t->o.comm, block + begin, all - begin, TD_F32, 0, NULL);
+    float *block = td_params_block(t->replica.params, &all);
+    return td_broadcast(t->world.comm, block + begin, all - begin, TD_F32, 0, NULL);
 }
 
-td_status td__slices_begin(td__trainer *t, bool resumed)
+td_status td__sharded_begin(td__trainer *t, bool resumed)
 {
     td__checkpoint_reader *r = NULL;
     td_status st = TD_OK;
@@ -158,13 +159,13 @@ td_status td__slices_begin(td__trainer *t, bool resumed)
         if (!piece)
             return TD_FAIL(TD_ENOMEM, "no memory to read a checkpoint");
         if (td__trainer_rank(t) == 0)
-            st = td__checkpoint_open(&t->resumed, t->params, t->optimizer, &r);
+            st = td__checkpoint_open(&t->run.resumed, t->replica.params, t->replica.optimizer, &r);
         if (!st)
             st = tell_checkpoint(t, r, piece);
         td__checkpoint_close(r);
         td__free(piece);
     }
-    td_params_touch(t->params);
+    td_params_touch(t->replica.params);
     return st;
 }
 
@@ -184,29 +185,30 @@ typedef struct stream {
 
 static td_status bring(td__trainer *t, request q, float *window)
 {
-    const size_t *cut = td__shards_of(td__zero_ownership(t->zero), q.b);
+    const size_t *cut = td__shards_of(td__zero_ownership(t->replica.zero), q.b);
     int rank = td__trainer_rank(t);
     size_t all, first;
     float *own = NULL;
 
     if (q.k < 0)
-        own = td_params_block(t->params, &all) + cut[rank];
+        own = td_params_block(t->replica.params, &all) + cut[rank];
     else
-        (void)td__optim_state_part(t->optimizer, q.k, cut[rank], cut[rank + 1], &first, &own);
-    return td__zero_collect(t->zero, q.b, own, 0, window);
+        (void)td__optim_state_part(t->replica.optimizer, q.k, cut[rank], cut[rank + 1], &first,
+                                   &own);
+    return td__zero_collect(t->replica.zero, q.b, own, 0, window);
 }
 
 static td_status ask(stream *s, request q)
 {
     s->last = q;
-    TD_TRY(td_broadcast(s->t->o.comm, &q, sizeof q, TD_U8, 0, NULL));
+    TD_TRY(td_broadcast(s->t->world.comm, &q, sizeof q, TD_U8, 0, NULL));
     return q.b < 0 ? TD_OK : bring(s->t, q, s->window);
 }
 
 static td_status serve(td__trainer *t, bool *saved)
 {
     for (request q;;) {
-        TD_TRY(td_broadcast(t->o.comm, &q, sizeof q, TD_U8, 0, NULL));
+        TD_TRY(td_broadcast(t->world.comm, &q, sizeof q, TD_U8, 0, NULL));
         *saved = q.b == DONE;
         if (q.b < 0)
             return TD_OK;
@@ -219,17 +221,17 @@ static td_status show_tensor(void *user, int k, int i, float **data)
 {
     stream *s = user;
     td__trainer *t = s->t;
-    const td__ownership *m = td__zero_ownership(t->zero);
-    td_param_info info = td_params_info(t->params, i);
-    bool sliced = !info.is_state && !info.sparse && info.count && (k >= 0 || t->o.sync.zero == 3);
+    const td__ownership *m = td__zero_ownership(t->replica.zero);
+    td_param_info info = td_params_info(t->replica.params, i);
+    bool sharded = !info.is_state && !info.sparse && info.count && (k >= 0 || t->o.sync.zero == 3);
     size_t all, first;
     int b = 0;
 
-    *data = td_params_block(t->params, &all) + info.offset;
-    if (!sliced && k >= 0)
-        (void)td__optim_state_part(t->optimizer, k, info.offset, info.offset + info.count, &first,
-                                   data);
-    if (!sliced)
+    *data = td_params_block(t->replica.params, &all) + info.offset;
+    if (!sharded && k >= 0)
+        (void)td__optim_state_part(t->replica.optimizer, k, info.offset, info.offset + info.count,
+                                   &first, data);
+    if (!sharded)
         return TD_OK;
     while (info.offset >= m->begin[b + 1])
         b++;
@@ -252,7 +254,7 @@ static td_status end_stream(stream *s, td_status st)
 
 static td_status write_whole(td__trainer *t, bool best, const char *digest)
 {
-    const td__ownership *m = td__zero_ownership(t->zero);
+    const td__ownership *m = td__zero_ownership(t->replica.zero);
     stream s = {.t = t, .last = {-1, -1}};
     td__checkpoint_source from = {show_tensor, &s, digest};
     size_t most = 1;
@@ -262,38 +264,38 @@ static td_status write_whole(td__trainer *t, bool best, const char *digest)
     s.window = td__alloc_block(most * sizeof *s.window);
     if (!s.window)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu floats of a checkpoint", most);
-    td_status st =
-        td__checkpointer_write(t->checkpointer, &t->state, t->params, t->optimizer, best, &from);
+    td_status st = td__checkpointer_write(t->run.checkpointer, &t->replica.state, t->replica.params,
+                                          t->replica.optimizer, best, &from);
     td__free_block(s.window, most * sizeof *s.window);
     return end_stream(&s, st);
 }
 
-td_status td__slices_save(td__trainer *t, bool best, bool *saved)
+td_status td__sharded_save(td__trainer *t, bool best, bool *saved)
 {
     char digest[65];
 
     *saved = false;
     if (t->o.sync.zero == 3)
-        TD_TRY(td__slices_digest(t, digest));
-    else if (t->checkpointer)
-        TD_TRY(td_params_digest(t->params, digest));
-    if (!t->checkpointer)
+        TD_TRY(td__sharded_digest(t, digest));
+    else if (t->run.checkpointer)
+        TD_TRY(td_params_digest(t->replica.params, digest));
+    if (!t->run.checkpointer)
         return serve(t, saved);
     TD_TRY(write_whole(t, best, digest));
     *saved = true;
     return TD_OK;
 }
 
-td_status td__slices_owed(td__trainer *t)
+td_status td__sharded_owed(td__trainer *t)
 {
-    uint8_t owed[2] = {t->dirty, t->owes_best};
-    if (!t->zero)
+    uint8_t owed[2] = {t->run.dirty, t->run.owes_best};
+    if (!t->replica.zero)
         return TD_OK;
-    TD_TRY(td_broadcast(t->o.comm, owed, sizeof owed, TD_U8, 0, NULL));
-    t->dirty = owed[0];
-    t->owes_best = owed[1];
+    TD_TRY(td_broadcast(t->world.comm, owed, sizeof owed, TD_U8, 0, NULL));
+    t->run.dirty = owed[0];
+    t->run.owes_best = owed[1];
     if (t->o.members)
-        t->saves = t->o.checkpoint_dir != NULL;
+        t->run.saves = t->o.checkpoint_dir != NULL;
     return TD_OK;
 }
 
@@ -322,11 +324,11 @@ static td_status show(void *user, int param)
     return td__zero_gather(w->zero, b);
 }
 
-td_status td__slices_digest(td__trainer *t, char hex[65])
+td_status td__sharded_digest(td__trainer *t, char hex[65])
 {
-    window w = {t->zero, t->params, -1};
-    td_status st = td__params_digest(t->params, show, &w, hex);
+    window w = {t->replica.zero, t->replica.params, -1};
+    td_status st = td__params_digest(t->replica.params, show, &w, hex);
     if (w.here >= 0)
-        td__zero_drop(t->zero, w.here);
+        td__zero_drop(t->replica.zero, w.here);
     return st;
 }

@@ -1,0 +1,123 @@
+/* elastic.h -- a run whose ranks come and go.
+ *
+ * Every process holds the whole state of the run: weights, optimizer, schedule, position; with
+ * parallel.zero shards of it, each of which a second process holds too (catch_up_shards.c). The
+ * world is that of td__members (coll/members.h): a run is a loop over generations.
+ *
+ *   1. next       a comm of the ranks that are there now.
+ *   2. catch up   Every rank says which moment of the run it holds. Who is furthest brings the
+ *                 others forward, from memory to memory; who was at the same moment already is left
+ *                 alone, and helps to send where several have to be brought forward. Only if nobody
+ *                 holds any: the newest checkpoint on disk, or else the beginning.
+ *   3. run        The trainer's part (td__elastic_ops): rank 0, which may be another process now,
+ *                 takes the lead; then steps until the run is over or the generation is to end.
+ *   4. leave      When a call on the comm fails, or all agreed at a step's border that the
+ *                 membership changes. All that knows the comm is dropped; programs, runners and
+ *                 weights stay.
+ *
+ * A step is applied whole or not at all. A rank updates its params only after it has the sum of all
+ * gradients; a rank that fails before that has the state of the step before. So when a generation
+ * ends, every rank is at step s or s + 1, and those at s + 1 are further. A state that arrives
+ * takes the place of the old one only when it is complete: a rank that fails while it is brought
+ * forward still has what it had.
+ *
+ * Failures  TD_EPEER, TD_ETIMEDOUT and TD_EABORTED of the comm end a generation. What this host
+ *           alone lacks (memory, its disk, data that do not come in time) ends the part of this
+ *           process, with a line about the cause. All others end the run: what is wrong with the
+ *           job or its numbers is wrong on every rank, and the rank that finds it takes all others
+ *           with it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_ELASTIC_ELASTIC_H
+#define TD_ELASTIC_ELASTIC_H
+
+#include <stdatomic.h>
+
+#include "coll/members.h"
+#include "elastic/replica.h"
+#include "fault/faults.h"
+#include "run/result.h"
+
+/* How a run goes on after the step under way; the same on all ranks, but where it says so.
+ *
+ *     TRAINING -> ENDING -> STOPPING            too few ranks would be left
+ *     TRAINING -> STOPPING                      the job, or a run of fixed ranks, is asked to stop
+ *     TRAINING -> CHANGING or LEAVING           a generation ends, and with the next one:
+ *     CHANGING, LEAVING -> TRAINING
+ */
+typedef enum td__run_phase {
+    TD_RUN_TRAINING,
+    TD_RUN_ENDING,   /* rank 0 alone: it tells all, with the next step, that the run is to stop */
+    TD_RUN_CHANGING, /* the generation ends: the membership changes */
+    TD_RUN_LEAVING,  /* the same, on a rank that was asked to stop: it goes, the others go on */
+    TD_RUN_STOPPING  /* the run ends here, as was asked for */
+} td__run_phase;
+
+/* The ranks that train together now. A run of fixed ranks is one generation. */
+typedef struct td__world {
+    td_comm *comm;   /* NULL: this process is alone, or between two generations */
+    int rank, ranks; /* of the last generation */
+    uint64_t generation;
+    td__run_phase phase;
+} td__world;
+
+/* What the trainer does in an elastic run. */
+typedef struct td__elastic_ops {
+    /* The ranks are at the same moment: go on until *over (the run is) or the generation ends. */
+    td_status (*run)(void *user, td__train_result *out, bool *over);
+    /* The generation is over, its comm is about to go: drop all that knows it, but what an update
+     * that others may have made still needs (prepared). */
+    void (*end)(void *user);
+    /* Drop that too. */
+    void (*close)(void *user);
+    /* Has this rank failed in a step for whose update it misses nothing? If others have made it:
+     * make it too. Local. */
+    bool (*prepared)(void *user);
+    td_status (*forward)(void *user);
+    /* Has this rank the options of rank `root`? TD_EINVAL names one that differs. Collective. */
+    td_status (*agree)(void *user, int root);
+    /* With shards: replica.zero for the world's ranks. */
+    td_status (*join)(void *user);
+    /* The first values of all params, or of those that are held. */
+    td_status (*fill)(void *user);
+    /* Rank 0: replica.state is that of the newest checkpoint, if there is one, and so are the
+     * blocks; where they are sharded, all ranks then load them together. */
+    td_status (*find)(void *user, bool *found);
+    td_status (*load)(void *user);
+    /* Steps that rank 0 has reported are about to happen again. */
+    void (*rewind)(void *user);
+    /* Rank 0 goes: what it has begun to write is finished, before another one writes. */
+    void (*hand_lead)(void *user);
+    /* Was this rank outvoted on what it computed? */
+    bool (*doubted)(void *user);
+    void (*heartbeat)(void *user, td__phase phase, const char *what, const char *about);
+    td__explain *explain;
+} td__elastic_ops;
+
+/* All borrowed. */
+typedef struct td__elastic {
+    td__replica *replica;
+    td__world *world;
+    td__members *members;
+    td__faults *faults; /* NULL: none */
+    const atomic_int *stop;
+    const td_optim_opts *optim;
+    size_t bucket_nbytes; /* of ownership maps */
+    uint32_t agreement;   /* crc32c of what all ranks must have in common */
+    int stage;            /* parallel.zero of the job, where there are several ranks */
+    const td__elastic_ops *ops;
+    void *user; /* of ops */
+} td__elastic;
+
+/* All generations. */
+TD_NODISCARD td_status td__elastic_run(td__elastic *e, td__train_result *out);
+
+/* Does this failure of a comm end a generation rather than the run? */
+static inline bool td__elastic_survives(td_status st)
+{
+    return st == TD_EPEER || st == TD_ETIMEDOUT || st == TD_EABORTED;
+}
+
+/* Will this process be without a place in the next generation? */
+bool td__elastic_goes(const td__elastic *e);
+
+#endif

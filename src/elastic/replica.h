@@ -1,0 +1,55 @@
+/* replica.h -- what a process holds of a run: the blocks, the state beside them, the last events.
+ * It is all that another process needs to go on from here.
+ *
+ * Without parallel.zero every process holds everything; with it, shards (parallel/ownership.h):
+ * then `optimizer`, and at stage 3 the params block, have values for `holding` alone. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_ELASTIC_REPLICA_H
+#define TD_ELASTIC_REPLICA_H
+
+#include "checkpoint/checkpoint.h"
+#include "parallel/reshard.h"
+#include "parallel/zero.h"
+#include "run/event_log.h"
+
+typedef enum td__replica_has {
+    TD_REPLICA_BEGINNING, /* first values: the run has not begun, as far as this process knows */
+    TD_REPLICA_STATE,     /* a moment of the run, whole */
+    TD_REPLICA_INVALID    /* nothing whole: to be made or received again */
+} td__replica_has;
+
+typedef struct td__replica {
+    td_params *params;
+    td_optimizer *optimizer;
+    td_schedule *schedule;
+    td__train_state state; /* everything besides the blocks */
+    td__train_state first; /* at the beginning of the run */
+    td__event_log event_log;
+    double loss; /* of the last step; NaN: none */
+    td__replica_has has;
+    bool received;       /* from another rank, since the last step of its own */
+    uint64_t tried;      /* the highest step that any rank has begun */
+    td__zero *zero;      /* NULL: every rank holds everything whole */
+    td__holding holding; /* that params and optimizer have; ranks 0: none */
+    bool whole;          /* the params block has all params, not only those of the holding */
+    /* Held too until all ranks have the new ones, oldest first. */
+    td__holding old_holding[TD__MOST_HOLDINGS - 1];
+    td_optimizer *old_optimizer[TD__MOST_HOLDINGS - 1];
+    int n_old;
+    /* The last generation in which all came to one state, and this process there. */
+    uint64_t last_generation;
+    int last_rank, last_size;
+} td__replica;
+
+void td__replica_destroy(td__replica *r); /* all that it holds */
+
+/* Shards: o, which has h, is what is held from now on; what was before is kept beside it, */
+void td__replica_take(td__replica *r, td_optimizer *o, td__holding h);
+/* all that is held, the newest first, (TD__MOST_HOLDINGS): returns how many; */
+int td__replica_held(const td__replica *r, td__holding *h, td_optimizer **o);
+/* what is held besides the newest is given back; */
+void td__replica_drop_old(td__replica *r);
+/* and all that is held. The optimizer has no elements then, but says what kind it is. */
+TD_NODISCARD td_status td__replica_release(td__replica *r, const td_optim_opts *optim);
+
+#endif

@@ -1,0 +1,37 @@
+/* sharded.h -- a trainer on ranks that hold optimizer state, gradients or params in shards
+ * (parallel.zero; parallel/zero.h): where what is usually one block has to be put together.
+ *
+ * All calls but make are collective. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TRAIN_SHARDED_H
+#define TD_TRAIN_SHARDED_H
+
+#include "train/trainer_impl.h"
+
+/* One rank alone holds everything whole. In an elastic run the number of ranks is not known yet:
+ * *stage is what o->sync.zero will be where there are several. */
+void td__sharded_resolve(td__train_opts *o, int *stage);
+/* The replica's params (of program p), zero and optimizer, for o.sync.zero > 0. */
+TD_NODISCARD td_status td__sharded_make(td__trainer *t, const td_program *p);
+
+/* Elastic runs (elastic/catch_up_shards.c): params and optimizer without values, for elastic.stage
+ * above 0; */
+TD_NODISCARD td_status td__sharded_make_none(td__trainer *t, const td_program *p);
+/* the zero of a generation of several ranks; */
+TD_NODISCARD td_status td__sharded_join(td__trainer *t);
+/* the first values of all params, or of those that are held; */
+TD_NODISCARD td_status td__sharded_fill(td__trainer *t);
+/* all that a generation has: its comm may be gone; */
+void td__sharded_close(td__trainer *t);
+/* What rank 0 owes the disk, which all write together. Collective. */
+TD_NODISCARD td_status td__sharded_owed(td__trainer *t);
+
+/* Blocks at the start of a run: rank 0's, or from the checkpoint that it goes on from. */
+TD_NODISCARD td_status td__sharded_begin(td__trainer *t, bool resumed);
+/* A checkpoint of all shards, written by rank 0 while all wait. If its disk fails, it alone gets
+ * TD_EIO; *saved is false on all ranks. */
+TD_NODISCARD td_status td__sharded_save(td__trainer *t, bool best, bool *saved);
+/* td_params_digest(), bucket by bucket. */
+TD_NODISCARD td_status td__sharded_digest(td__trainer *t, char hex[65]);
+
+#endif
