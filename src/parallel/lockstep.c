@@ -6,14 +6,7 @@
 #include "base/fail.h"
 #include "graph/walk.h"
 #include "parallel/zero_script.h"
-
-enum { SCRIPTS = 8 };
-
-typedef struct sized {
-    int64_t rows; /* -1: free; 0: the plain script */
-    uint64_t used;
-    td__zero_script script;
-} sized;
+#include "step/row_cache.h"
 
 struct td__lockstep {
     td__zero *zero;
@@ -21,8 +14,8 @@ struct td__lockstep {
     td_params *ps;
     bool evaluate;
     int rank, size;
-    sized scripts[SCRIPTS];
-    uint64_t clock;
+    td__zero_script scripts[TD__ROW_PLACES]; /* by place of the cache */
+    td__row_cache cache;                     /* 0 rows: the plain script */
     /* The round under way. */
     const td__lockstep_round *round;
     const td__zero_script *script;
@@ -39,8 +32,6 @@ td_status td__lockstep_create(td__zero *z, td__micro_batch_set *set, td_params *
     *l = (td__lockstep){.zero = z, .set = set, .ps = ps, .evaluate = evaluate};
     l->size = td__zero_ownership(z)->ranks;
     l->rank = td__zero_rank(z);
-    for (int i = 0; i < SCRIPTS; i++)
-        l->scripts[i].rows = -1;
     return TD_OK;
 }
 
@@ -48,38 +39,35 @@ void td__lockstep_destroy(td__lockstep *l)
 {
     if (!l)
         return;
-    for (int i = 0; i < SCRIPTS; i++)
-        td__zero_script_fini(&l->scripts[i].script);
+    for (int i = 0; i < TD__ROW_PLACES; i++)
+        td__zero_script_fini(&l->scripts[i]);
     td__free(l);
 }
 
-/* The script for micro-batches of `rows`; 0: the plain one. Valid until 7 others have been asked
- * for. */
-static td_status find(td__lockstep *l, int64_t rows, const td__zero_script **out)
+static td_status make_script(td__lockstep *l, int64_t rows, td__zero_script *out)
 {
-    sized *oldest = &l->scripts[0];
     const td_program *p = NULL;
-
-    for (int i = 0; i < SCRIPTS; i++) {
-        sized *z = &l->scripts[i];
-        if (z->rows == rows) {
-            z->used = ++l->clock;
-            *out = &z->script;
-            return TD_OK;
-        }
-        if (z->used < oldest->used)
-            oldest = z;
-    }
-    td__zero_script_fini(&oldest->script);
-    oldest->rows = -1;
     if (rows)
         TD_TRY(td__micro_batch_program(l->set, rows, &p, NULL));
-    TD_TRY(td__zero_script_init(&oldest->script, td__zero_ownership(l->zero), p, l->ps,
-                                td__zero_stage(l->zero), l->evaluate));
-    oldest->rows = rows;
-    oldest->used = ++l->clock;
-    *out = &oldest->script;
-    return TD_OK;
+    return td__zero_script_init(out, td__zero_ownership(l->zero), p, l->ps, td__zero_stage(l->zero),
+                                l->evaluate);
+}
+
+/* The script for micro-batches of `rows`; 0: the plain one. Valid until TD__ROW_PLACES - 1 others
+ * have been asked for. */
+static td_status find(td__lockstep *l, int64_t rows, const td__zero_script **out)
+{
+    bool found;
+    int place = td__row_cache_find(&l->cache, rows, &found);
+    td__zero_script *script = &l->scripts[place];
+    *out = script;
+    if (found)
+        return TD_OK;
+    td__zero_script_fini(script);
+    td_status st = make_script(l, rows, script);
+    if (st)
+        td__row_cache_forget(&l->cache, place);
+    return st;
 }
 
 static int64_t rows_of(const td__lockstep_round *r, int index)

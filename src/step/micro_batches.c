@@ -11,13 +11,11 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "graph/runner.h"
-
-enum { MAX_SIZES = 6 };
+#include "step/row_cache.h"
 
 /* A program for one number of rows. */
 typedef struct sized {
     int64_t rows; /* 0: free */
-    uint64_t used;
     td_program *program;
     td__model_facts facts;
     td_runner **runners; /* (threads, TD__MOST_BESIDE) NULL until needed */
@@ -37,8 +35,8 @@ struct td__micro_batch_set {
     td__micro_batch_set_opts o;
     td_params *ps;
     int threads;
-    sized sizes[MAX_SIZES];
-    uint64_t clock;
+    sized sizes[TD__ROW_PLACES]; /* by place of the cache */
+    td__row_cache cache;
     int field_of[TD__MAX_MODEL_INPUTS]; /* by input; -1: the program does not read it */
     size_t row_nbytes[TD__MAX_MODEL_INPUTS];
     run now;
@@ -72,7 +70,7 @@ void td__micro_batch_set_destroy(td__micro_batch_set *s)
 {
     if (!s)
         return;
-    for (int i = 0; i < MAX_SIZES; i++)
+    for (int i = 0; i < TD__ROW_PLACES; i++)
         drop(s, &s->sizes[i]);
     pthread_mutex_destroy(&s->lock);
     td__free(s);
@@ -130,43 +128,40 @@ static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
     return td_program_create(g, nodes.loss, &o, &z->program);
 }
 
-/* The entry for `rows`, made if need be in the place of the least recently used. */
-static td_status find(td__micro_batch_set *s, int64_t rows, sized **out)
+static td_status make(td__micro_batch_set *s, int64_t rows, sized *z)
 {
-    sized *oldest = &s->sizes[0];
-    for (int i = 0; i < MAX_SIZES; i++) {
-        sized *z = &s->sizes[i];
-        if (z->rows == rows) {
-            z->used = ++s->clock;
-            *out = z;
-            return TD_OK;
-        }
-        if (z->used < oldest->used)
-            oldest = z;
-    }
-    drop(s, oldest);
     td_graph *g;
     TD_TRY(td_graph_create(&g));
-    oldest->rows = rows;
-    td_status st = make_program(s, g, oldest);
+    z->rows = rows;
+    td_status st = make_program(s, g, z);
     td_graph_destroy(g);
-    if (!st) {
-        td_runner **all = td__calloc((size_t)td__micro_batch_runners(s), sizeof *all);
-        pthread_mutex_lock(&s->lock);
-        oldest->runners = all;
-        pthread_mutex_unlock(&s->lock);
-        if (!all)
-            st = TD_FAIL(TD_ENOMEM, "no memory for %d runners", td__micro_batch_runners(s));
-    }
-    if (st) {
-        drop(s, oldest);
-        return st;
-    }
+    TD_TRY(st);
+    td_runner **all = td__calloc((size_t)td__micro_batch_runners(s), sizeof *all);
+    pthread_mutex_lock(&s->lock);
+    z->runners = all;
+    pthread_mutex_unlock(&s->lock);
+    if (!all)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d runners", td__micro_batch_runners(s));
     TD_LOG(DEBUG, TRAIN, "a program for %lld rows: %d nodes", (long long)rows,
-           td_program_node_count(oldest->program));
-    oldest->used = ++s->clock;
-    *out = oldest;
+           td_program_node_count(z->program));
     return TD_OK;
+}
+
+/* The entry for `rows`, made if need be. */
+static td_status find(td__micro_batch_set *s, int64_t rows, sized **out)
+{
+    bool found;
+    int place = td__row_cache_find(&s->cache, rows, &found);
+    sized *z = *out = &s->sizes[place];
+    if (found)
+        return TD_OK;
+    drop(s, z);
+    td_status st = make(s, rows, z);
+    if (st) {
+        drop(s, z);
+        td__row_cache_forget(&s->cache, place);
+    }
+    return st;
 }
 
 td_status td__micro_batch_program(td__micro_batch_set *s, int64_t rows, const td_program **out,
@@ -187,7 +182,7 @@ int td__micro_batch_runners(const td__micro_batch_set *s)
 
 td_runner *td__micro_batch_runner(td__micro_batch_set *s, int64_t rows, int k)
 {
-    for (int i = 0; i < MAX_SIZES; i++)
+    for (int i = 0; i < TD__ROW_PLACES; i++)
         if (s->sizes[i].rows == rows)
             return s->sizes[i].runners[k];
     return NULL;
@@ -195,7 +190,7 @@ td_runner *td__micro_batch_runner(td__micro_batch_set *s, int64_t rows, int k)
 
 td_runner *td__micro_batch_any_runner(const td__micro_batch_set *s)
 {
-    for (int i = 0; i < MAX_SIZES; i++)
+    for (int i = 0; i < TD__ROW_PLACES; i++)
         for (int k = 0; s->sizes[i].rows && k < td__micro_batch_runners(s); k++)
             if (s->sizes[i].runners[k])
                 return s->sizes[i].runners[k];
@@ -205,7 +200,7 @@ td_runner *td__micro_batch_any_runner(const td__micro_batch_set *s)
 
 void td__micro_batch_own_grads(td__micro_batch_set *s)
 {
-    for (int i = 0; i < MAX_SIZES; i++)
+    for (int i = 0; i < TD__ROW_PLACES; i++)
         for (int k = 0; s->sizes[i].rows && k < td__micro_batch_runners(s); k++)
             if (s->sizes[i].runners[k])
                 td__runner_set_grads(s->sizes[i].runners[k], NULL);
@@ -215,7 +210,7 @@ bool td__micro_batch_set_now(td__micro_batch_set *s, char *out, size_t max)
 {
     const char *name = NULL;
     pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < MAX_SIZES && !name; i++)
+    for (int i = 0; i < TD__ROW_PLACES && !name; i++)
         for (int k = 0; s->sizes[i].runners && k < td__micro_batch_runners(s) && !name; k++)
             if (s->sizes[i].runners[k])
                 name = td__runner_now(s->sizes[i].runners[k]);
