@@ -31,7 +31,7 @@ test: setup ## install what is missing, build, run all tests
 test-fast: all ## the tests that take a moment each: under a minute
 	@$(run_tests) $(BUILD) -L fast
 
-test-full: all ## all tests, with whole matrices and deep searches; tens of minutes
+test-full: all ## all tests, with whole matrices and deep searches
 	@$(run_tests) $(BUILD) -C full
 
 lint: all ## all static checks
