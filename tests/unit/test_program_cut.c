@@ -10,6 +10,7 @@
 #include "graph/runner.h"
 #include "support/check.h"
 #include "support/nets.h"
+#include "tandem/alloc.h"
 
 enum { MOST_PIECES = 8 };
 
@@ -238,6 +239,26 @@ TEST(values_against_the_order_are_refused)
     td_graph_destroy(g);
 }
 
+TEST(any_allocation_of_a_cut_may_fail)
+{
+    td_program *p = build(&NETS[N_NETS - 1], TD_BF16, 3);
+    td__cut *cut;
+    uint64_t first = td_alloc_get_stats().calls;
+    CHECK_OK(td__program_cut(p, &cut));
+    td__cut_destroy(cut);
+    uint64_t total = td_alloc_get_stats().calls - first, live = td_alloc_get_stats().live;
+    for (uint64_t nth = 1; nth <= total; nth += total / 300 + 1) {
+        td_alloc_fail_at(nth);
+        td_status st = td__program_cut(p, &cut);
+        td_alloc_fail_at(0);
+        CHECK(st == TD_ENOMEM && !cut, "allocation %llu of %llu: %s", (unsigned long long)nth,
+              (unsigned long long)total, td_status_name(st));
+        CHECK(td_alloc_get_stats().live == live, "allocation %llu leaves something behind",
+              (unsigned long long)nth);
+    }
+    td_program_destroy(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +266,7 @@ int main(void)
         cmocka_unit_test(pieces_cover_the_program),
         cmocka_unit_test(tied_weights_have_one_owner),
         cmocka_unit_test(values_against_the_order_are_refused),
+        cmocka_unit_test(any_allocation_of_a_cut_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
