@@ -9,7 +9,7 @@ static int run(const td__args *a)
 {
     (void)a;
     if (isatty(STDIN_FILENO))
-        return td__usage_error(a, "this is for `tandem launch`, which talks to it");
+        return td__usage_error(a, "`tandem launch` starts this command; do not run it by hand");
     return td__agent_run(STDIN_FILENO, STDOUT_FILENO) ? TD_EXIT_FAILED : TD_EXIT_OK;
 }
 
@@ -20,7 +20,7 @@ const td__command td__command_agent = {
     .name = "agent",
     .args = "",
     .summary = "start and watch the ranks of one host, for `tandem launch`",
-    .text = "Started by `tandem launch` on each host; it takes its orders from standard input.",
+    .text = "Started by `tandem launch` on each host; it reads its commands from standard input.",
     .examples = EXAMPLES,
     .run = run,
 };

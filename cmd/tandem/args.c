@@ -18,6 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/nearest.h"
+#include "job/job.h"
 
 typedef struct given {
     const td__flag *flag;
@@ -57,12 +58,19 @@ static const td__flag *find_letter(const td__command *c, char letter)
     return letter == 'h' ? &HELP : NULL;
 }
 
-static int unknown_flag(const td__args *a, const char *name, size_t len)
+/* `name` is all that follows "--"; `next` the word after it, NULL: none. */
+static int unknown_flag(const td__args *a, const char *name, size_t len, const char *next)
 {
     char word[64];
     td__nearest near = {.word = word};
 
     snprintf(word, sizeof word, "%.*s", (int)(len < sizeof word ? len : sizeof word - 1), name);
+    const char *key = find_flag(a->command, "set", 3) ? td__job_key_meant(word) : NULL;
+    if (key) {
+        const char *value = name[len] ? name + len + 1 : next && next[0] != '-' ? next : "VALUE";
+        return td__usage_error(a, "unknown flag --%s; did you mean --set %s=%.100s?", word, key,
+                               value);
+    }
     for (const td__flag *f = a->command->flags; f && f->name; f++)
         td__nearest_offer(&near, f->name);
     td__nearest_offer(&near, HELP.name);
@@ -127,7 +135,7 @@ static int parse_long(td__args *a, int argc, char *const *argv, int *i)
     const td__flag *f = find_flag(a->command, name, len);
 
     if (!f)
-        return unknown_flag(a, name, len);
+        return unknown_flag(a, name, len, *i + 1 < argc ? argv[*i + 1] : NULL);
     return take_value(a, f, name[len] == '=' ? name + len + 1 : NULL, argc, argv, i);
 }
 

@@ -15,7 +15,7 @@ bool td__args_help(const td__args *a); /* --help or -h was given; then nothing e
 const td__command *td__command_list(int i);
 const td__command *td__command_find(const char *name); /* NULL if there is none */
 
-/* "tandem: no command 'trian'; did you mean train?" and the status to return. */
+/* "tandem: unknown command 'trian'; did you mean train?" and the status to return. */
 int td__no_command(const char *name);
 
 #endif

@@ -28,7 +28,7 @@ static bool parse_sizes(const char *text, bench_plan *p)
 
 static int bad(const td__args *a, const char *what, const char *text)
 {
-    return td__usage_error(a, "%s: %s is no such list; see tandem help bench", what, text);
+    return td__usage_error(a, "%s: invalid list %s; see tandem help bench", what, text);
 }
 
 static bool read_file(const char *path, bench_rows *rows)
@@ -97,7 +97,7 @@ static int run(const td__args *a)
     long ms;
     bench_rows rows = {0};
     if (strcmp(td__args_at(a, 0), "comm") != 0)
-        return td__usage_error(a, "no benchmark '%.64s'; there is: comm", td__args_at(a, 0));
+        return td__usage_error(a, "unknown benchmark '%.64s'; known: comm", td__args_at(a, 0));
     if (!parse_sizes(sizes, &p))
         return bad(a, "--sizes", sizes);
     if (!td__args_int(a, "ms", 1, 100000, 100, &ms))
@@ -107,7 +107,7 @@ static int run(const td__args *a)
         status = measure(a, &p, &rows);
     for (int i = 0; !status && i < n_also; i++)
         if (!read_file(also[i], &rows))
-            status = td__usage_error(a, "%s cannot be read as rows of measurements", also[i]);
+            status = td__usage_error(a, "%s is not a file of measurements", also[i]);
     if (!status && !td__args_has(a, "quiet"))
         bench_rows_print(&rows, stdout);
     if (!status && file && !write_file(file, &rows))
@@ -119,22 +119,22 @@ static int run(const td__args *a)
 }
 
 static const td__flag FLAGS[] = {
-    {"ranks", 'n', "LIST", "numbers of ranks, in turn; 2,4", NULL},
-    {"collectives", 'c', "LIST", "which to measure; all",
+    {"ranks", 'n', "LIST", "numbers of ranks to measure; 2,4", NULL},
+    {"collectives", 'c', "LIST", "collectives to measure; all",
      "all allreduce reduce broadcast reduce_scatter all_gather all_to_all gather scatter barrier"},
-    {"algorithms", 'a', "LIST", "which to measure, or 'default' for the library's choice; all",
+    {"algorithms", 'a', "LIST", "algorithms to measure, or 'default' for the library's choice; all",
      "all default shm direct ring tree star butterfly"},
-    {"transports", 't', "LIST", "how bytes go; shm,tcp", "shm tcp shm,tcp"},
-    {"memory", 'm', "LIST", "buffers that ranks share, or not; registered,private",
+    {"transports", 't', "LIST", "transports; shm,tcp", "shm tcp shm,tcp"},
+    {"memory", 'm', "LIST", "shared (registered) or private buffers; registered,private",
      "registered private registered,private"},
     {"sizes", 's', "LIST", "bytes: 4,1K,16M", NULL},
-    {"ms", 0, "N", "milliseconds for each number; 100", NULL},
-    {"rows", 'o', "FILE", "also write the measurements, one line each", "FILE"},
-    {"also", 0, "FILE", "show measurements from this file too; may be repeated", "FILE"},
-    {"svg", 0, "FILE", "draw them", "FILE"},
-    {"no-run", 0, NULL, "measure nothing: show what --also gives", NULL},
+    {"ms", 0, "N", "milliseconds per measurement; 100", NULL},
+    {"rows", 'o', "FILE", "also write the measurements to FILE, one line each", "FILE"},
+    {"also", 0, "FILE", "also show the measurements in FILE; may be given several times", "FILE"},
+    {"svg", 0, "FILE", "draw the measurements", "FILE"},
+    {"no-run", 0, NULL, "measure nothing; show the files of --also", NULL},
     {"quiet", 'q', NULL, "print no tables", NULL},
-    {"verbose", 'v', NULL, "say what is being measured", NULL},
+    {"verbose", 'v', NULL, "print what is being measured", NULL},
     {NULL, 0, NULL, NULL, NULL},
 };
 
@@ -142,7 +142,7 @@ static const char *const EXAMPLES[] = {
     "tandem bench comm",
     "every collective, algorithm and transport, with 2 and with 4 ranks",
     "tandem bench comm -n 2 -c allreduce -a default -s 4,1K,1M --svg comm.svg",
-    "what a training step would get, as a table and as a picture",
+    "the allreduce of a training step, as a table and a chart",
     NULL,
 };
 
@@ -156,9 +156,9 @@ const td__command td__command_bench = {
         "time is from the last rank's start to the last rank's end, the median over many calls. "
         "Tables show microseconds and gigabytes per second over the bytes of a rank's largest "
         "buffer.\n\n"
-        "Files of --rows have one measurement per line, with tabs between: who, collective, "
+        "Files of --rows have one measurement per line, separated by tabs: program, collective, "
         "algorithm, ranks, bytes, median, tenth and ninetieth percentile in microseconds. "
-        "Numbers of other programs in that form can be put beside with --also; make bench-comm "
+        "Numbers of other programs in that form can be compared with --also; make bench-comm "
         "does so with Open MPI and gloo.",
     .examples = EXAMPLES,
     .flags = FLAGS,

@@ -210,7 +210,7 @@ static td_status measure_collective(bencher *b, td__coll kind, const char *memor
     for (int i = 0; i < b->plan->n_sizes; i++)
         most = b->plan->nbytes[i] > most ? b->plan->nbytes[i] : most;
     if (!td__size_add(most, sizeof(float) * MOST_RANKS, &room))
-        return TD_FAIL(TD_EINVAL, "%zu bytes are too many", most);
+        return TD_FAIL(TD_EINVAL, "%zu bytes: too large", most);
     b->a = b->b = NULL;
     TD_TRY(get_buffer(b, registered, room, &b->a));
     td_status st = second ? get_buffer(b, registered, room, &b->b) : TD_OK;
@@ -313,7 +313,7 @@ td_status bench_comm_measure(const bench_plan *plan, bench_rows *rows, FILE *pro
         return TD_FAIL(TD_EINVAL, "%d ranks: 1 to %d can be measured", plan->ranks, MOST_RANKS);
     shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (s == MAP_FAILED || !mkdtemp(folder) || pipe(fd))
-        return TD_FAIL(TD_EIO, "no memory, folder or pipe for the ranks");
+        return TD_FAIL(TD_EIO, "cannot create the memory, directory or pipe of the ranks");
     fflush(NULL);
     for (int r = 0; r < plan->ranks; r++) {
         pid[r] = fork();
@@ -342,7 +342,7 @@ td_status bench_comm_measure(const bench_plan *plan, bench_rows *rows, FILE *pro
     td_status st = TD_OK;
     if (started < plan->ranks || failed)
         st = TD_FAIL(TD_EPEER, "%d of %d ranks over %s failed: %s", failed ? failed : started,
-                     plan->ranks, plan->transport, s->error[0] ? s->error : "they died");
+                     plan->ranks, plan->transport, s->error[0] ? s->error : "the processes died");
     munmap(s, sizeof *s);
     return st;
 }

@@ -53,8 +53,8 @@ static const char *path_in(const char *line, uintptr_t address)
 
 static void say(const char *path)
 {
-    static const char BEFORE[] = "tandem: ", AFTER[] = " cannot be read any more: it was cut short "
-                                                       "meanwhile, or its disk fails\n";
+    static const char BEFORE[] = "tandem: ", AFTER[] = " can no longer be read: the file was "
+                                                       "truncated, or its disk fails\n";
     char text[sizeof BEFORE + LINE + sizeof AFTER];
     size_t n = strlen(path);
 

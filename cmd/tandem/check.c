@@ -61,7 +61,7 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
 #define X(id, name) printf(" %11s", name);
     TD__MEMORY_MAP(X)
 #undef X
-    printf(" %11s%s\n", "total", elastic && ranks > 1 ? " in a change" : "");
+    printf(" %11s%s\n", "total", elastic && ranks > 1 ? " on resize" : "");
     for (int zero = 0; zero <= last; zero++) {
         td__memory_case c = {.ranks = ranks,
                              .zero = zero,
@@ -157,17 +157,17 @@ static const td__flag FLAGS[] = {
     {.name = "ranks",
      .letter = 'n',
      .value = "N",
-     .help = "the memory that each of N ranks needs, by parallel.zero (1)"},
+     .help = "print the memory that each of N ranks needs, by ZeRO stage (1)"},
     {.name = "elastic",
-     .help = "of ranks that may be lost: with slices they hold those of another too"},
-    {.name = "quiet", .letter = 'q', .help = "print nothing: the exit status says it"},
+     .help = "for elastic ranks: with parallel.zero each also holds the shards of another"},
+    {.name = "quiet", .letter = 'q', .help = "print nothing; the exit status is the result"},
     {.name = NULL}};
 
 static const char *const EXAMPLES[] = {
     "tandem check job.yaml -n 8",
-    "and what does a rank need, if 8 of them train together?",
+    "also print the memory of a rank if 8 ranks train together",
     "tandem check job.yaml",
-    "is it right, how large is it, what does it need?",
+    "check the job and print its size and memory",
     "tandem check job.yaml --set train.batch=512 -q && echo fine",
     "in a script",
     NULL};
@@ -179,8 +179,8 @@ const td__command td__command_check = {
     .text =
         "Reads the job, opens its data, builds its model, and prints the job as resolved (every "
         "key with its value), the parts of the data, the layer table, the number of parameters "
-        "and the memory plan: of a compute thread, and of a rank in all. Whatever is wrong is one "
-        "line and status 2.",
+        "and the memory plan: of a compute thread and of a rank. Any error is one line and "
+        "exit status 2.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

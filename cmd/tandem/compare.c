@@ -97,7 +97,7 @@ static td_status make_dir(comparison *c)
     if (out) {
         TD_TRY(td__run_dir_path(out, "compare.json", path));
         if (access(path, F_OK) == 0)
-            return TD_FAIL(TD_EINVAL, "%s holds a comparison already", out);
+            return TD_FAIL(TD_EINVAL, "%s already has a comparison; give another --out", out);
         return td__run_dir_create(out, NULL, c->dir);
     }
     TD_TRY(td__job_load(c->job_path, v->sets, v->n_sets, &job));
@@ -118,7 +118,7 @@ static td_status prepare(comparison *c)
         TD_TRY(td__output_check("json", json));
     ssize_t length = readlink("/proc/self/exe", c->self, sizeof c->self - 1);
     if (length <= 0)
-        return TD_FAIL(TD_EIO, "cannot find the program itself: %s", strerror(errno));
+        return TD_FAIL(TD_EIO, "cannot find the path of this program: %s", strerror(errno));
     c->n = c->variants.n * c->repeat;
     c->runs = td__arena_alloc(c->arena, (size_t)c->n * sizeof *c->runs);
     if (!c->runs)
@@ -427,26 +427,26 @@ static const td__flag FLAGS[] = {
     },
     {.name = "runs",
      .value = "FILE,...",
-     .help = "files with keys that take the places of the job's, a variant each",
+     .help = "job files with keys that override the job's, one variant each",
      .words = "FILE"},
     {.name = "vary",
      .value = "KEY=V1,V2,...",
      .help = "a variant for each value of a key; given several times, for each combination"},
-    {.name = "base", .help = "the job as it is, too, as the first variant"},
+    {.name = "base", .help = "also run the unchanged job, as the first variant"},
     {.name = "ranks",
      .letter = 'n',
      .value = "N[,N...]",
-     .help = "ranks on this host; several numbers: every variant on each of them (1)"},
+     .help = "ranks on this host; several numbers: every variant with each of them (1)"},
     {.name = "repeat",
      .value = "N",
-     .help = "runs of each variant, in turns; the one with the median time is shown (1)"},
+     .help = "runs of each variant, interleaved; the one with the median time is shown (1)"},
     {.name = "out",
      .value = "DIR",
      .help = "the comparison's directory (log.dir/compare-NAME-0001, the first number free)",
      .words = "FILE"},
     {.name = "json",
      .value = "FILE",
-     .help = "write the table as JSON there, too",
+     .help = "also write the table as JSON to FILE",
      .words = "FILE"},
     {.name = "quiet", .letter = 'q', .help = "print the table only"},
     TD_FLAG_SET,
@@ -469,13 +469,13 @@ const td__command td__command_compare = {
     .args = "JOB.yaml",
     .summary = "train variants of a job and show them side by side",
     .text =
-        "Trains the variants one after the other, each as a run of its own, and prints a table: "
+        "Trains the variants one after the other, each in its own run, and prints a table: "
         "loss (mean of the last twentieth of the steps), the best of the first metric, steps and "
         "samples per second, time of training, speed relative to the first variant, bytes that a "
         "rank sends in a step, peak memory of a rank, digest of the weights. compare.html has the "
         "curves of all, over steps and over time; compare.json the numbers.\n\n"
-        "A variant that fails is shown as failed, the others go on, and the exit status is 1. "
-        "Ctrl-C stops the variant that is running and shows what there is.\n\n"
+        "A variant that fails is shown as failed, the others still run, and the exit status is 1. "
+        "Ctrl-C stops the current variant and prints the results so far.\n\n"
         "Named variants:"
 #define TD_VARIANT(name, sets, help) "\n\n" name ": " help "."
 #include "variants.def"

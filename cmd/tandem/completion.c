@@ -177,21 +177,21 @@ bool td__help_completion(FILE *to, const char *shell)
 static int run(const td__args *a)
 {
     if (!td__help_completion(stdout, td__args_at(a, 0)))
-        return td__usage_error(a, "no completion for '%s'; there is bash, zsh and fish",
-                               td__args_at(a, 0));
+        return td__usage_error(a, "unknown shell '%s'; known: bash, zsh, fish", td__args_at(a, 0));
     return TD_EXIT_OK;
 }
 
 static const char *const EXAMPLES[] = {
-    "source <(tandem completion bash)", "completion in this bash",
-    "tandem completion fish > ~/.config/fish/completions/tandem.fish", "for good, in fish", NULL};
+    "source <(tandem completion bash)", "completion in the current bash",
+    "tandem completion fish > ~/.config/fish/completions/tandem.fish", "permanently, in fish",
+    NULL};
 
 const td__command td__command_completion = {
     .name = "completion",
     .args = "bash|zsh|fish",
     .summary = "print a completion script for a shell",
     .text = "The script completes commands, their flags and the values of flags. An installed "
-            "Tandem has these files in place already.",
+            "Tandem already includes these files.",
     .examples = EXAMPLES,
     .min_args = 1,
     .max_args = 1,

@@ -53,9 +53,9 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
         return TD_EXIT_OK;
     }
     if (!ranks)
-        return td__usage_error(a, "how many ranks? give -n N or -n LEAST:MOST");
+        return td__usage_error(a, "the number of ranks is missing: give -n N or -n MIN:MAX");
     if (!parse_range(ranks, &o->min_ranks, &o->most, &range))
-        return td__usage_error(a, "-n: expected N or LEAST:MOST, up to %d, found '%s'",
+        return td__usage_error(a, "-n: expected N or MIN:MAX, up to %d, found '%s'",
                                (int)MOST_RANKS, ranks);
     o->capped = range;
     if (!td__args_int(a, "spares", 0, MOST_SPARES, 0, &spares) ||

@@ -76,16 +76,16 @@ static const td__flag FLAGS[] = {TD_FLAG_CHECKPOINT,
                                  {.name = NULL}};
 
 static const char *const EXAMPLES[] = {
-    "tandem eval runs/digits-0001", "the test part with the last weights",
+    "tandem eval runs/digits-0001", "evaluate the last weights on the test part",
     "tandem eval examples/mnist.yaml --checkpoint best --part valid",
-    "the best weights of the job's newest run on the validation part", NULL};
+    "evaluate the best weights of the job's newest run on the validation part", NULL};
 
 const td__command td__command_eval = {
     .name = "eval",
     .args = "RUN|JOB.yaml",
-    .summary = "measure a trained model",
+    .summary = "evaluate a trained model",
     .text = "Prints the loss and the job's metrics on one part of the data. RUN is a run's "
-            "directory or one of its checkpoints; for a job file its newest run is taken.",
+            "directory or one of its checkpoints; for a job file, its newest run is used.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

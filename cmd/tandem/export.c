@@ -96,7 +96,7 @@ static const td__flag FLAGS[] = {
     {.name = "output",
      .letter = 'o',
      .value = "FILE",
-     .help = "FILE.safetensors or FILE.npz; the ending decides",
+     .help = "FILE.safetensors or FILE.npz; the extension selects the format",
      .words = "FILE"},
     TD_FLAG_CHECKPOINT,
     {.name = NULL},

@@ -16,13 +16,13 @@ const char *const td__program_text =
     "Tandem trains the model that a job file (YAML) describes and keeps everything about the run "
     "in one directory: the job as resolved, metrics, TensorBoard files, checkpoints that load in "
     "other tools, and a report to open in a browser. The same job and seed give the same weights, "
-    "bit for bit, whatever the number of threads.";
+    "bit for bit, for any number of threads and ranks.";
 
 const td__exit_code td__exit_codes[] = {
-    {TD_EXIT_OK, "all went well"},
+    {TD_EXIT_OK, "success"},
     {TD_EXIT_FAILED, "the run failed"},
-    {TD_EXIT_USAGE, "bad usage or bad input; one line on standard error says what and where"},
-    {TD_EXIT_INTERRUPTED, "interrupted by a signal; a checkpoint was written, --resume goes on"},
+    {TD_EXIT_USAGE, "bad usage or input; one line on standard error says what is wrong and where"},
+    {TD_EXIT_INTERRUPTED, "interrupted by a signal; a checkpoint was written, --resume continues"},
     {0, NULL},
 };
 
@@ -32,9 +32,9 @@ const td__run_file td__run_files[] = {
     {"metrics.jsonl", "one JSON object per step, validation and checkpoint"},
     {"events.out.tfevents.*", "the same scalars for TensorBoard"},
     {"checkpoints/step-NNNNNNNN/", "model.safetensors, optimizer.safetensors, state.json"},
-    {"checkpoints/latest, checkpoints/best", "the names of two of them"},
+    {"checkpoints/latest, checkpoints/best", "the names of the newest and the best checkpoint"},
     {"profile.txt, trace.json", "time per node, and a trace of all ranks for Perfetto (--profile)"},
-    {"failed.txt", "why the run failed, if it did"},
+    {"failed.txt", "the error, if the run failed"},
     {"report.html", "curves, layers, memory and times, in one page"},
     {NULL, NULL},
 };

@@ -79,7 +79,7 @@ static void print_state(const td__checkpoint_info *info)
     printf("  %-16s sha256:%s\n", "job", s->job_digest);
     printf("  %-16s sha256:%s\n", "weights", s->digest);
     /* td__checkpoint_find takes none whose files differ from their hashes. */
-    printf("  %-16s %s\n\n", "files", "whole: the sha256 of each is as recorded");
+    printf("  %-16s %s\n\n", "files", "intact: the sha256 of each matches");
 }
 
 static td_status inspect(const td__args *a)
@@ -90,10 +90,10 @@ static td_status inspect(const td__args *a)
     struct stat st;
 
     if (stat(path, &st) != 0)
-        return TD_FAIL(TD_EINVAL, "%s: there is no such file or directory", path);
+        return TD_FAIL(TD_EINVAL, "%s: no such file or directory", path);
     if (!S_ISDIR(st.st_mode)) {
         if (td__args_value(a, "checkpoint"))
-            return TD_FAIL(TD_EINVAL, "--checkpoint needs a run's directory, and %s is a file",
+            return TD_FAIL(TD_EINVAL, "--checkpoint needs a run's directory, but %s is a file",
                            path);
         return print_tensors(path);
     }
@@ -122,10 +122,10 @@ static const char *const EXAMPLES[] = {"tandem inspect runs/digits-0001",
 const td__command td__command_inspect = {
     .name = "inspect",
     .args = "RUN|CHECKPOINT|FILE.safetensors",
-    .summary = "print what a checkpoint or a safetensors file holds",
-    .text = "Prints where training stood, the digests, and every tensor with its type, shape and "
-            "size. The files of a checkpoint are held against their recorded hashes; a damaged one "
-            "is an error.",
+    .summary = "print the contents of a checkpoint or a safetensors file",
+    .text = "Prints the training state, the digests, and every tensor with its type, shape and "
+            "size. The files of a checkpoint are checked against their recorded hashes; a damaged "
+            "file is an error.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

@@ -32,7 +32,7 @@ static int run(const td__args *a)
     n = o.most ? o.most : n;
     o.size = (int)n;
     if (!n && !o.hosts && !o.hosts_file)
-        return td__usage_error(a, "how many ranks? give -n N or --hosts");
+        return td__usage_error(a, "the number of ranks is missing: give -n N or --hosts");
     if (o.hosts && o.hosts_file)
         return td__usage_error(a, "give --hosts or --hosts-file, not both");
     if (o.hosts_file && access(o.hosts_file, R_OK))
@@ -65,16 +65,17 @@ static int run(const td__args *a)
 static const td__flag FLAGS[] = {
     {"ranks", 'n', "N", "number of ranks; with hosts, at most their slots. 2:8: elastic", NULL},
     TD_FLAGS_ELASTIC,
-    {"control", 0, "FILE", "elastic: write there where `tandem scale FILE` finds the job", "FILE"},
+    {"control", 0, "FILE", "elastic: write the job's address to FILE, for `tandem scale FILE`",
+     "FILE"},
     {"hosts", 0, "HOST:SLOTS,...", "the hosts and how many ranks each may run", NULL},
     {"hosts-file", 0, "FILE", "the same, a line 'HOST:SLOTS' or 'HOST slots=N' each", "FILE"},
-    {"ssh", 0, "COMMAND", "reaches other hosts: COMMAND HOST PROGRAM agent (ssh)", NULL},
-    {"agent", 0, "PATH", "this program on the other hosts (the path it has here)", "FILE"},
-    {"listen", 0, "ADDRESS", "address of the first host for the others (by route)", NULL},
+    {"ssh", 0, "COMMAND", "command that starts agents: COMMAND HOST PROGRAM agent (ssh)", NULL},
+    {"agent", 0, "PATH", "path of this program on the other hosts (its path here)", "FILE"},
+    {"listen", 0, "ADDRESS", "address of the first host, as seen by the others (by route)", NULL},
     {"tls", 0, NULL, "encrypt the connections between ranks", NULL},
     {"log-dir", 0, "DIR", "write rank-N.log there for each rank", "FILE"},
-    {"env", 0, "KEY=VALUE", "set a variable for all ranks; may be given often", NULL},
-    {"grace", 0, "TIME", "between SIGTERM and SIGKILL when a rank failed: 5s", NULL},
+    {"env", 0, "KEY=VALUE", "set a variable for all ranks; may be given several times", NULL},
+    {"grace", 0, "TIME", "time between SIGTERM and SIGKILL after a rank failed (5s)", NULL},
     {NULL, 0, NULL, NULL, NULL},
 };
 

@@ -39,9 +39,9 @@ int td__no_command(const char *name)
     for (int i = 0; i < TD_LEN(COMMANDS); i++)
         td__nearest_offer(&near, COMMANDS[i]->name);
     if (near.best)
-        fprintf(stderr, "tandem: no command '%.64s'; did you mean %s?\n", name, near.best);
+        fprintf(stderr, "tandem: unknown command '%.64s'; did you mean %s?\n", name, near.best);
     else
-        fprintf(stderr, "tandem: no command '%.64s'; see tandem help\n", name);
+        fprintf(stderr, "tandem: unknown command '%.64s'; see tandem help\n", name);
     return TD_EXIT_USAGE;
 }
 

@@ -17,7 +17,7 @@ static td_status find_input(const char *path, char real[PATH_MAX])
     struct stat info;
 
     if (stat(path, &info) != 0)
-        return TD_FAIL(TD_EINVAL, "--input: there is no file %s", path);
+        return TD_FAIL(TD_EINVAL, "--input: no such file: %s", path);
     if (!realpath(path, real)) /* relative names would start in the job's data.dir */
         return TD_FAIL(TD_EINVAL, "--input: cannot find %s", path);
     return TD_OK;
@@ -35,7 +35,7 @@ static td_status predict(td__session *s, const td__args *a)
     if (!output)
         return TD_FAIL(TD_EINVAL, "expected --output FILE.csv, FILE.jsonl or FILE.npy");
     if (input && td__args_value(a, "part"))
-        return TD_FAIL(TD_EINVAL, "--input and --part exclude each other");
+        return TD_FAIL(TD_EINVAL, "--input and --part cannot be given together");
     if (input)
         TD_TRY(find_input(input, real));
     /* The ending is looked at before the model is loaded. */
@@ -71,7 +71,7 @@ static const td__flag FLAGS[] = {
     {.name = "output",
      .letter = 'o',
      .value = "FILE",
-     .help = "FILE.csv, FILE.jsonl or FILE.npy; the ending decides",
+     .help = "FILE.csv, FILE.jsonl or FILE.npy; the extension selects the format",
      .words = "FILE"},
     TD_FLAG_CHECKPOINT,
     TD_FLAG_SET,

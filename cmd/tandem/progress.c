@@ -245,7 +245,7 @@ static td_status on_ranks(td__observer *o, const td__ranks_event *e)
         worst = e->blame[r] > e->blame[worst] ? r : worst;
     }
     if (seconds > 0 && e->blame[worst] >= LEAST_BLAME * seconds)
-        snprintf(p->blame, sizeof p->blame, "waited %.0f %% for rank %d",
+        snprintf(p->blame, sizeof p->blame, "%.0f %% waiting for rank %d",
                  100 * fmin(1, e->blame[worst] / seconds), worst);
     return TD_OK;
 }

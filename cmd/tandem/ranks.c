@@ -29,7 +29,8 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc)
         if (td__world_from_env(&w))
             *rc = td__failure(a, TD_EINVAL);
         else if (w.size > 1 || w.agent[0])
-            *rc = td__usage_error(a, "elastic ranks inside a launch: give -n and --elastic to it");
+            *rc = td__usage_error(
+                a, "this process is a rank already: give -n and --elastic to `tandem launch`");
         return !*rc;
     }
     if (!td__args_int(a, "ranks", 1, MOST_RANKS, 0, &ranks)) {
@@ -42,8 +43,8 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc)
     if (td__world_from_env(&w))
         *rc = td__failure(a, TD_EINVAL);
     else if (w.size > 1 && w.size != *n)
-        *rc =
-            td__usage_error(a, "-n %ld in a world of %d ranks: leave -n out there", ranks, w.size);
+        *rc = td__usage_error(
+            a, "-n %ld, but this process is one of %d ranks already: leave -n out", ranks, w.size);
     else
         return ranks > 1 && w.size == 1;
     return false;
@@ -121,7 +122,7 @@ static td_status run(td__arena *arena, const td__args *a, const td__command *c, 
     const char **argv;
 
     if (td__elastic_args(a, &o))
-        return TD_FAIL(TD_EINVAL, "the flags of elastic ranks");
+        return TD_FAIL(TD_EINVAL, "invalid flags for elastic ranks");
     TD_TRY(make_argv(arena, a, c, more, &argv));
     ssize_t length = readlink(argv[0], self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;

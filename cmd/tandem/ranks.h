@@ -6,10 +6,10 @@
 #include "command.h"
 #include "tandem/coll.h"
 
-#define TD_FLAG_RANKS                                                                \
-    {                                                                                \
-        .name = "ranks", .letter = 'n', .value = "N",                                \
-        .help = "ranks on this host, 4 or 2:8; the result does not depend on it (1)" \
+#define TD_FLAG_RANKS                                                                           \
+    {                                                                                           \
+        .name = "ranks", .letter = 'n', .value = "N",                                           \
+        .help = "ranks on this host: 4, or 2:8 (elastic); the result does not depend on it (1)" \
     }
 
 /* Is this process to start ranks (-n) rather than to be one? *rc is set if neither can be. */

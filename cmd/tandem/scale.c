@@ -31,15 +31,15 @@ static int run(const td__args *a)
 }
 
 static const char *const EXAMPLES[] = {"tandem scale runs/digits 4",
-                                       "four ranks from the next step border on", NULL};
+                                       "use four ranks from the next step on", NULL};
 
 const td__command td__command_scale = {
     .name = "scale",
     .args = "RUN N",
-    .summary = "give a running elastic job another number of ranks",
-    .text = "RUN is the folder of a run that was started with -n LEAST:MOST or --elastic, or the "
-            "file that `tandem launch --control FILE` writes. Ranks join and leave at a step "
-            "border; the result does not depend on how many there are.",
+    .summary = "change the number of ranks of a running elastic job",
+    .text = "RUN is the directory of a run started with -n MIN:MAX or --elastic, or the "
+            "file that `tandem launch --control FILE` writes. Ranks join and leave between steps; "
+            "the result does not depend on their number.",
     .examples = EXAMPLES,
     .min_args = 2,
     .max_args = 2,

@@ -57,7 +57,7 @@ td_status td__output_check(const char *flag, const char *path)
         return TD_FAIL(TD_EINVAL, "--%s: %s is not a regular file", flag, path);
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))
-        return TD_FAIL(TD_EINVAL, "--%s: there is no directory %s", flag, dir);
+        return TD_FAIL(TD_EINVAL, "--%s: no such directory: %s", flag, dir);
     if (access(dir, W_OK) != 0)
         return TD_FAIL(TD_EINVAL, "--%s: no permission to write into %s", flag, dir);
     return TD_OK;

@@ -20,27 +20,27 @@ TD_NODISCARD td_status td__args_trained(td__session *s, const td__args *a,
 TD_NODISCARD td_status td__output_check(const char *flag, const char *path);
 
 /* Flags that several commands have. */
-#define TD_FLAG_SET                                                                         \
-    {                                                                                       \
-        .name = "set", .value = "KEY=VALUE",                                                \
-        .help = "change a key of the job: --set train.batch=64, or those in a file: --set " \
-                "@FILE; may be given several times"                                         \
+#define TD_FLAG_SET                                                                        \
+    {                                                                                      \
+        .name = "set", .value = "KEY=VALUE",                                               \
+        .help = "override a key of the job: --set train.batch=64, or the keys in a file: " \
+                "--set @FILE; may be given several times"                                  \
     }
 #define TD_FLAG_THREADS                                                                   \
     {                                                                                     \
         .name = "threads", .letter = 'j', .value = "N",                                   \
         .help = "compute threads; the result does not depend on them (one per processor)" \
     }
-#define TD_FLAG_CHECKPOINT                                                                 \
-    {                                                                                      \
-        .name = "checkpoint", .value = "NAME",                                             \
-        .help = "which one: latest (the default), best, or step-N", .words = "latest best" \
+#define TD_FLAG_CHECKPOINT                                                                         \
+    {                                                                                              \
+        .name = "checkpoint", .value = "NAME",                                                     \
+        .help = "checkpoint to use: latest (the default), best, or step-N", .words = "latest best" \
     }
-#define TD_FLAG_PART                                                              \
-    {                                                                             \
-        .name = "part", .value = "PART",                                          \
-        .help = "train, valid or test (test; valid where there is no test part)", \
-        .words = "train valid test"                                               \
+#define TD_FLAG_PART                                                                             \
+    {                                                                                            \
+        .name = "part", .value = "PART",                                                         \
+        .help = "part of the data: train, valid or test (test; valid if there is no test part)", \
+        .words = "train valid test"                                                              \
     }
 
 /* "layer  kind  output  params  FLOP", aligned. */

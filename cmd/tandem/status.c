@@ -155,11 +155,11 @@ static td_status gather(const char *run, status *s)
     else if (snprintf(s->dir, sizeof s->dir, "%s", run) >= (int)sizeof s->dir)
         return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", run);
     if (stat(s->dir, &info) != 0)
-        return TD_FAIL(TD_EINVAL, "%s: there is no such run", s->dir);
+        return TD_FAIL(TD_EINVAL, "%s: no such run", s->dir);
     ask_job(s);
     s->running = s->job != NULL;
     if (!S_ISDIR(info.st_mode))
-        return s->job ? TD_OK : TD_FAIL(TD_EINVAL, "%s: no job answers there", s->dir);
+        return s->job ? TD_OK : TD_FAIL(TD_EINVAL, "%s: no running job answers there", s->dir);
     TD_TRY(td__run_dir_path(s->dir, "job.yaml", job));
     /* Not where a run is just being made; and before its files are read: if nobody writes them any
      * more, they tell of its end. */
@@ -167,7 +167,7 @@ static td_status gather(const char *run, status *s)
         s->running = td__run_lock_held(s->dir);
     s->has_data = !td__report_data_read(s->dir, &s->data);
     if (!s->has_data && !s->running && access(job, R_OK) != 0)
-        return TD_FAIL(TD_EINVAL, "%s holds no run", s->dir);
+        return TD_FAIL(TD_EINVAL, "%s is not a run's directory", s->dir);
     if (s->has_data)
         look_at_steps(s);
     if (s->job)
@@ -278,7 +278,7 @@ static void print_job(const status *s)
     printf("  now %.0f ranks (generation %.0f): %s; %.0f wanted, %.0f at least\n",
            number(s->job, "ranks"), number(s->job, "generation"), text(s->job, "why"), wanted,
            number(s->job, "least"));
-    printf("  %.0f processes started, %.0f of them failed; %.0f spares of %.0f; %.0f faults made\n",
+    printf("  %.0f processes started, %.0f failed; %.0f of %.0f spares; %.0f faults injected\n",
            started, number(s->job, "failures"), waiting, number(s->job, "spares"), faults);
     printf(
         "  rank  host                pid      step  doing                           for samples/s"
@@ -329,7 +329,7 @@ static void print_end(const status *s)
     if (s->has_data && s->data.end[0])
         printf(", digest %s", s->data.digest);
     else if (s->has_data && isfinite(s->data.checkpoint_step))
-        printf("; to go on from step %.0f: tandem train --resume=%s", s->data.checkpoint_step,
+        printf("; to continue from step %.0f: tandem train --resume=%s", s->data.checkpoint_step,
                s->dir);
     if (strcmp(end, "failed") == 0)
         printf(": %s", s->failed);
@@ -425,24 +425,23 @@ static int run(const td__args *a)
 
 static const td__flag FLAGS[] = {
     {.name = "json", .help = "one JSON object"},
-    {.name = "watch", .letter = 'w', .help = "again every second, until the run ends"},
+    {.name = "watch", .letter = 'w', .help = "refresh every second until the run ends"},
     {.name = NULL},
 };
 
 static const char *const EXAMPLES[] = {"tandem status", "the newest run in ./runs",
                                        "tandem status runs/digits-0003 --watch",
-                                       "a run, again and again until it ends", NULL};
+                                       "refresh until the run ends", NULL};
 
 const td__command td__command_status = {
     .name = "status",
     .args = "[RUN]",
     .summary = "what a run is doing, or how it ended",
     .text =
-        "RUN is the folder of a run (the newest in ./runs), or the file that `tandem launch "
-        "--control FILE` writes. Shows how far it is; of elastic ranks also the generation, what "
-        "each process does, how fast it is and how long it waits for others, and what "
-        "happened lately.\n\nExit status 0: it runs; 1: it does not, and one line says what its "
-        "end was.",
+        "RUN is the directory of a run (the newest in ./runs), or the file that `tandem launch "
+        "--control FILE` writes. Shows the progress; for elastic ranks also the generation, what "
+        "each process does, its speed and how long it waits for others, and recent events.\n\n"
+        "Exit status 0: the run is active; 1: it is not, and one line says how it ended.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 0,

@@ -78,7 +78,7 @@ static td_status find_job(td__training *t)
     struct stat info;
     if (stat(job, &info) == 0 && S_ISDIR(info.st_mode))
         return TD_FAIL(TD_EINVAL, "%s is a directory, not a job file%s", job,
-                       t->run.o.resume ? "" : "; to go on with a run: --resume=DIR");
+                       t->run.o.resume ? "" : "; to continue a run: --resume=DIR");
     return TD_OK;
 }
 
@@ -122,7 +122,7 @@ static td_status spreading(void *user, const char *part, uint64_t done, uint64_t
     char size[TD__HUMAN];
 
     if (atomic_load(&stop))
-        return TD_FAIL(TD_EABORTED, "interrupted while the data were sent to all ranks");
+        return TD_FAIL(TD_EABORTED, "interrupted while sending the data to all ranks");
     if (silent || !isatty(STDOUT_FILENO))
         return TD_OK;
     if (!t->spread_ns)
@@ -191,7 +191,7 @@ static int already_finished(const td__training *t)
                ", \"end\": \"done\", \"digest\": \"%s\"}\n",
                t->run.past.step, t->run.past.digest);
     else
-        printf("%s is finished already: step %" PRIu64 ", digest %s\n", t->run.dir,
+        printf("%s is already finished: step %" PRIu64 ", digest %s\n", t->run.dir,
                t->run.past.step, t->run.past.digest);
     return TD_EXIT_OK;
 }
@@ -253,7 +253,7 @@ static int train(td__training *t)
     rc = td__training_conclude(t, &stop);
     /* Launchers end all ranks when the first one leaves with a status other than 0. */
     if (r->session.comm && td_barrier(r->session.comm, NULL) && rc == TD_EXIT_OK) {
-        fprintf(stderr, "tandem train: %s, when the run was finished\n", td_last_error());
+        fprintf(stderr, "tandem train: %s, after the last step\n", td_last_error());
         rc = TD_EXIT_FAILED;
     }
     return rc;
@@ -330,7 +330,8 @@ static int run(const td__args *a)
                                             .unwatch = unwatch,
                                             .conclude = conclude}};
     if (!start && td__args_has(a, "faults-sweep"))
-        rc = td__usage_error(a, "--faults-sweep: on how many ranks? give -n 2 or more");
+        rc =
+            td__usage_error(a, "--faults-sweep: the number of ranks is missing: give -n 2 or more");
     else
         rc = start ? start_ranks(t, ranks) : train(t);
     td__progress_fini(&t->progress);
@@ -343,20 +344,21 @@ static const td__flag FLAGS[] = {
     TD_FLAG_SET,
     {.name = "run-dir",
      .value = "DIR",
-     .help = "the run's directory (log.dir/NAME-0001, with the first number that is free)",
+     .help = "the run's directory (log.dir/NAME-0001, with the first free number)",
      .words = "FILE"},
     {.name = "resume",
      .value = "[DIR]",
-     .help = "go on with the newest run of this job, or with the run in DIR",
+     .help = "continue the newest run of this job, or the run in DIR",
      .words = "FILE"},
-    {.name = "json", .help = "one JSON object per line on standard output, for machines"},
+    {.name = "json", .help = "print one JSON object per line on standard output"},
     {.name = "quiet", .letter = 'q', .help = "print one line, at the end"},
     {.name = "faults",
      .value = "PLAN",
-     .help = "things that break on purpose: \"kill rank=2 at=step:17:allreduce:3; ...\", by a seed "
-             "(seed=7,rate=1/50steps, rate=1/10s), or again (@RUN/faults.txt)"},
+     .help = "fault injection: \"kill rank=2 at=step:17:allreduce:3; ...\", random by a seed "
+             "(seed=7,rate=1/50steps, rate=1/10s), or a replay (@RUN/faults.txt)"},
     {.name = "faults-sweep",
-     .help = "three steps, over and over: a kill at every operation of every rank (-n)"},
+     .help =
+         "fault injection test: repeat three steps with a kill at every operation of every rank"},
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
     TD_FLAG_RANKS,
     TD_FLAGS_ELASTIC,
@@ -366,13 +368,13 @@ static const td__flag FLAGS[] = {
 
 static const char *const EXAMPLES[] = {
     "tandem train examples/digits.yaml",
-    "train; runs/digits-0001 holds everything about it",
+    "train; all files of the run are in runs/digits-0001",
     "tandem train job.yaml --set train.optimizer.lr=0.01 --set train.epochs=3",
     "the same job with two keys changed",
     "tandem train job.yaml --resume",
-    "go on where the newest run stopped, with the same bits",
+    "continue the newest run, with the same bits",
     "tandem train --resume=runs/digits-0001",
-    "go on with this run",
+    "continue this run",
     "tandem train job.yaml -n 4",
     "on four ranks of this host, with the same bits",
     NULL};
@@ -384,13 +386,12 @@ const td__command td__command_train = {
     .text =
         "Shows progress on a terminal, writes lines when the output is not a terminal, and ends "
         "with a summary, the digest of the weights and the path of the report.\n\n"
-        "Ctrl-C (or SIGTERM, SIGHUP) finishes the step in flight, writes a checkpoint and leaves "
-        "with status 130; a second one leaves at once. --resume goes on from the newest whole "
+        "Ctrl-C (or SIGTERM, SIGHUP) finishes the current step, writes a checkpoint and exits "
+        "with status 130; a second one exits at once. --resume continues from the newest intact "
         "checkpoint, also after a crash, and ends with the same weights, bit for bit, as a run "
-        "without interruption. A job that would give other numbers is refused.\n\n"
-        "Several ranks (-n, tandem launch, mpirun, torchrun) share the batches and end with the "
-        "weights that one rank ends with, bit for bit; a run may be resumed with another number "
-        "of them.",
+        "without interruption. A job with other results is refused.\n\n"
+        "Several ranks (-n, tandem launch, mpirun, torchrun) train data parallel and end with the "
+        "weights of one rank, bit for bit; a run may be resumed with another number of ranks.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .max_args = 1,

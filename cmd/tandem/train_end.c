@@ -34,7 +34,8 @@ static void print_bytes(const td__train_result *r)
     double sent = (double)r->sent_nbytes;
 
     if (sent > 0 && r->sent_nbytes != r->plain_nbytes)
-        row("gradients", "%s sent by each rank, %.3g times less than plain (last step: %.3g)",
+        row("gradients",
+            "%s sent by each rank, %.3g times less than uncompressed (last step: %.3g)",
             td__human_bytes(sent, b), (double)r->plain_nbytes / sent, r->last_ratio);
 }
 
@@ -45,7 +46,7 @@ static void print_memory(const td__training *t)
 
     if (t->run.session.comm)
         snprintf(of, sizeof of, " on rank %d", r->memory_rank);
-    row("memory", "%s at most%s, planned %s", td__human_bytes((double)r->memory_peak, b), of,
+    row("memory", "peak %s%s, planned %s", td__human_bytes((double)r->memory_peak, b), of,
         td__human_bytes((double)r->memory_planned, c));
 }
 
@@ -62,7 +63,8 @@ static void print_dropped(const td__train_result *r)
             used += snprintf(text + used, sizeof text - (size_t)used, "%srank %d %" PRIu64,
                              used ? ", " : ": ", i, r->dropped[i]);
     }
-    row("dropped", "%" PRIu64 " shares in %" PRIu64 " steps%s", all, r->step, text);
+    row("dropped", "gradients of %" PRIu64 " late ranks in %" PRIu64 " steps%s", all, r->step,
+        text);
 }
 
 static void print_table(const td__training *t)
@@ -129,14 +131,15 @@ static int unsaved(const td__training *t)
     char job[TD__PATH];
 
     fprintf(stderr,
-            "tandem train: step %" PRIu64 " is done but could not be saved: ", t->run.result.step);
+            "tandem train: step %" PRIu64 " is done but its checkpoint could not be written: ",
+            t->run.result.step);
     if (!td__run_dir_path(t->run.dir, "job.yaml", job) && access(job, F_OK) != 0 &&
         errno == ENOENT) {
         fprintf(stderr, "%s was removed during the run: train again\n", t->run.dir);
         return TD_EXIT_FAILED;
     }
     td__run_dir_failed(t->run.dir, t->run.result.unsaved);
-    fprintf(stderr, "%s; make room there, then: tandem train --resume=%s\n", t->run.result.unsaved,
+    fprintf(stderr, "%s; free disk space, then: tandem train --resume=%s\n", t->run.result.unsaved,
             t->run.dir);
     return TD_EXIT_FAILED;
 }
@@ -171,7 +174,7 @@ int td__training_conclude(td__training *t, const atomic_int *stop)
     if (t->run.result.end != TD_TRAIN_INTERRUPTED && !t->run.untested)
         return TD_EXIT_OK;
     fprintf(stderr,
-            "tandem train: interrupted after step %" PRIu64 "; to go on: tandem train "
+            "tandem train: interrupted after step %" PRIu64 "; to continue: tandem train "
             "--resume=%s\n",
             t->run.result.step, t->run.dir);
     return TD_EXIT_INTERRUPTED;

@@ -135,7 +135,7 @@ static td_status add_named(maker *m, const char *name)
             return add(m, name, NAMED[i].sets);
         td__nearest_offer(&near, NAMED[i].name);
     }
-    return TD_FAIL(TD_EINVAL, "--sync: there is no variant '%.60s'; %s%s", name,
+    return TD_FAIL(TD_EINVAL, "--sync: unknown variant '%.60s'; %s%s", name,
                    near.best ? "did you mean " : "see tandem help compare",
                    near.best ? near.best : "");
 }
@@ -260,7 +260,7 @@ td_status td__variants_make(td__arena *arena, const td__args *a, td__variants *o
     for (int i = 0; i < n; i++)
         TD_TRY(vary(&m, values[i], first));
     if (!m.list.n && (!ranks || !strchr(ranks, ',')))
-        return TD_FAIL(TD_EINVAL, "what is to be compared? give --sync, --runs, --vary or several "
+        return TD_FAIL(TD_EINVAL, "nothing to compare: give --sync, --runs, --vary or several "
                                   "--ranks");
     if (!m.list.n)
         TD_TRY(add(&m, "job", ""));

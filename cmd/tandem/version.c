@@ -13,7 +13,7 @@ static int run(const td__args *a)
     return TD_EXIT_OK;
 }
 
-static const char *const EXAMPLES[] = {"tandem version", "what to put in a report of a fault",
+static const char *const EXAMPLES[] = {"tandem version", "version information for a bug report",
                                        NULL};
 
 const td__command td__command_version = {

@@ -43,7 +43,7 @@ static td_status find_run(td__job_run *r)
     char job[TD__PATH];
     TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));
     if (stat(job, &info) != 0)
-        return TD_FAIL(TD_EINVAL, "cannot resume %s: it holds no run (there is no job.yaml)",
+        return TD_FAIL(TD_EINVAL, "cannot resume %s: it is not a run's directory (no job.yaml)",
                        r->dir);
     TD_TRY(lock_run(r, LOCK_MS));
     td__run_dir_sweep(r->dir);
@@ -72,7 +72,7 @@ static td_status make_run(td__job_run *r)
         return TD_FAIL(TD_EINVAL, "%s: no permission to write there", r->dir);
     TD_TRY(lock_run(r, 0));
     if (stat(job, &info) == 0)
-        return TD_FAIL(TD_EINVAL, "%s holds a run already; --resume goes on with it", dir);
+        return TD_FAIL(TD_EINVAL, "%s already has a run; continue it with --resume", dir);
     r->made = fresh;
     return TD_OK;
 }
@@ -210,10 +210,11 @@ static void lead_end(void *user)
 td_status td__job_run_check_elastic(const td__job_run *r)
 {
     if (r->o.profile)
-        return TD_FAIL(TD_EINVAL, "--profile follows ranks from the first step to the last, and "
-                                  "elastic ranks come and go: profile with -n N alone");
+        return TD_FAIL(TD_EINVAL, "--profile needs the same ranks from the first step to the last: "
+                                  "give -n N without --elastic");
     if (strcmp(td__job_parallel_opts(r->session.job)->distribute, "none") != 0)
-        return TD_FAIL(TD_EINVAL, "data.distribute: elastic ranks read their data themselves");
+        return TD_FAIL(TD_EINVAL,
+                       "data.distribute: not with elastic ranks, which each read their data");
     return TD_OK;
 }
 
@@ -226,7 +227,7 @@ static td_status prepare_elastic(td__job_run *r)
 
     if (!dir)
         return TD_FAIL(TD_EINVAL, "elastic ranks need --run-dir, the same for all (tandem train -n "
-                                  "LEAST:MOST makes it)");
+                                  "MIN:MAX creates it)");
     TD_TRY(td__run_dir_create(dir, NULL, r->dir));
     TD_TRY(lock_run(r, LOCK_MS));
     TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));

@@ -127,7 +127,7 @@ static td_status begin(predict_file *p)
     }
     if (p->format == CSV && p->shape.ndim > 1)
         return TD_FAIL(TD_EINVAL,
-                       "%s: a prediction has %d axes, and a table has room for one; take "
+                       "%s: a prediction has %d axes, but a CSV row holds one; use "
                        ".jsonl or .npy",
                        p->path, p->shape.ndim);
     TD_TRY(td__file_out_open(&p->out, p->path));
@@ -273,7 +273,7 @@ static td_status take_rows(void *file, int64_t first, int64_t rows, const void *
 static td_status commit(predict_file *p)
 {
     if (!p->begun)
-        return TD_FAIL(TD_EINVAL, "%s: there are no samples to predict", p->path);
+        return TD_FAIL(TD_EINVAL, "%s: no samples to predict", p->path);
     if (p->format == NPY)
         return td_npy_save(p->path, &p->all);
     p->open = false;

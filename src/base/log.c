@@ -101,7 +101,7 @@ static void read_environment(void)
 
     memset(levels, DEFAULT_LEVEL, sizeof levels);
     if (spec && parse_spec(spec, levels))
-        fprintf(stderr, "tandem: %s=%s is not understood; ignored\n", td__env_name(TD_ENV_LOG),
+        fprintf(stderr, "tandem: %s=%s is not a log level; ignored\n", td__env_name(TD_ENV_LOG),
                 spec);
     store_levels(levels);
 }

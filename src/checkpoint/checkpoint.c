@@ -117,7 +117,7 @@ static td_status put_back(const char *dir, const char *replaced)
     if (access(path, F_OK) == 0)
         remove_dir(old);
     else if (rename(old, path) != 0)
-        return disk_failed(old, "give it its name again");
+        return disk_failed(old, "rename it back");
     return TD_OK;
 }
 
@@ -132,7 +132,7 @@ static td_status sweep(const char *dir)
         if (td__is_replaced(e->d_name)) {
             TD_TRY_OR(st, done, put_back(dir, e->d_name));
         } else if (is_leftover(e->d_name) && !td__run_dir_path(dir, e->d_name, path)) {
-            TD_LOG(INFO, TRAIN, "%s: removing what a run left half written", path);
+            TD_LOG(INFO, TRAIN, "%s: removing an incomplete checkpoint", path);
             if (e->d_name[0] == '.')
                 remove_dir(path);
             else
@@ -201,8 +201,7 @@ static td_status check_finite(const td_params *ps, int i, const float *data)
     td_param_info info = td_params_info(ps, i);
     for (size_t k = 0; k < info.count; k++)
         if (!isfinite(data[k]))
-            return TD_FAIL(TD_EINVAL, "'%s' holds NaN or Inf: no checkpoint was written",
-                           info.name);
+            return TD_FAIL(TD_EINVAL, "'%s' has NaN or Inf: no checkpoint was written", info.name);
     return TD_OK;
 }
 

@@ -158,7 +158,7 @@ static td_status look_named(const char *dir, const char *name, td__checkpoint_in
     TD_TRY(td__run_dir_path(dir, old, replaced));
     if (is_dir(replaced)) /* its writer died between two renames */
         return look(replaced, out);
-    return TD_FAIL(TD_EINVAL, "%s: there is no such checkpoint", path);
+    return TD_FAIL(TD_EINVAL, "%s: no such checkpoint", path);
 }
 
 /* A damaged one costs a warning, lack of memory the whole search. */
@@ -194,8 +194,8 @@ static td_status find_newest(const char *dir, td__checkpoint_info *out)
     td__free(steps);
     if (st || found)
         return st;
-    return n ? TD_FAIL(TD_EPROTO, "%s: no checkpoint of %d is whole", dir, n)
-             : TD_FAIL(TD_EINVAL, "%s: there is no checkpoint", dir);
+    return n ? TD_FAIL(TD_EPROTO, "%s: none of %d checkpoints is intact", dir, n)
+             : TD_FAIL(TD_EINVAL, "%s: no checkpoint", dir);
 }
 
 td_status td__checkpoint_find(const char *path, const char *which, td__checkpoint_info *out)
@@ -208,7 +208,7 @@ td_status td__checkpoint_find(const char *path, const char *which, td__checkpoin
         return look(path, out);
     TD_TRY(folder_of(path, dir));
     if (!is_dir(dir))
-        return TD_FAIL(TD_EINVAL, "%s: not a folder with checkpoints", dir);
+        return TD_FAIL(TD_EINVAL, "%s: not a directory with checkpoints", dir);
     if (!which)
         return find_newest(dir, out);
     uint64_t step;
@@ -232,10 +232,10 @@ static td_status state_tensor(const td_safetensors *s, const char *path, const c
     int len = snprintf(name, sizeof name, "%s/%s", state, info->name);
     int k = len < (int)sizeof name ? td_safetensors_find(s, name) : -1;
     if (k < 0)
-        return TD_FAIL(TD_EINVAL, "%s: holds no '%s'", path, name);
+        return TD_FAIL(TD_EINVAL, "%s: no tensor '%s'", path, name);
     *out = td_safetensors_tensor(s, k);
     if (!td_shape_equal(&out->shape, &info->shape) || out->dtype != TD_F32)
-        return TD_FAIL(TD_EINVAL, "%s: '%s' has another shape or type than the model's param", path,
+        return TD_FAIL(TD_EINVAL, "%s: the shape or type of '%s' differs from the model's", path,
                        name);
     return TD_OK;
 }
@@ -270,7 +270,7 @@ static td_status walk_optimizer(const td_safetensors *s, const char *path, const
 static td_status check_optimizer(const td__manifest *m, const char *path, const td_optimizer *o)
 {
     if (strcmp(m->optimizer, td_optimizer_name(o)) != 0)
-        return TD_FAIL(TD_EINVAL, "%s: is the state of %s, but the job trains with %s", path,
+        return TD_FAIL(TD_EINVAL, "%s: the optimizer is %s, but the job trains with %s", path,
                        m->optimizer, td_optimizer_name(o));
     return TD_OK;
 }

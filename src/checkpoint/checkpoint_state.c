@@ -253,7 +253,7 @@ static td_status check_own_hash(json_t *root, const char *path)
     json_object_del(root, "sha256");
     TD_TRY(own_hash(root, path, have));
     if (strcmp(have, want) != 0)
-        return TD_FAIL(TD_EPROTO, "%s: damaged: its sha256 does not fit", path);
+        return TD_FAIL(TD_EPROTO, "%s: damaged: its sha256 does not match", path);
     return TD_OK;
 }
 

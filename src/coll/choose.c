@@ -76,7 +76,7 @@ static td_status unknown(td__coll kind, const char *name, size_t n)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
                                      TABLE[i]->name);
     }
-    return TD_FAIL(TD_EINVAL, "%s: no algorithm \"%.*s\"; there are: %s",
+    return TD_FAIL(TD_EINVAL, "%s: unknown algorithm \"%.*s\"; known: %s",
                    kind == TD_COLL_COUNT ? "algo" : td__coll_name(kind), (int)n, name, list);
 }
 
@@ -106,7 +106,7 @@ td_status td__algo_check(const char *text)
     while (next_entry(&text, &key, &nkey, &name, &nname)) {
         td__coll kind = key ? find_kind(key, nkey) : TD_COLL_COUNT;
         if (key && kind == TD_COLL_COUNT)
-            return TD_FAIL(TD_EINVAL, "algo: no collective \"%.*s\" in \"%s\"", (int)nkey, key,
+            return TD_FAIL(TD_EINVAL, "algo: unknown collective \"%.*s\" in \"%s\"", (int)nkey, key,
                            key);
         if (!find(kind, name, nname))
             return unknown(kind, name, nname);
@@ -152,7 +152,7 @@ static td_status choose(const td__coll_ctx *x, const td__coll_call *call, const 
         }
     }
     if (!best)
-        return TD_FAIL(TD_ENOTSUP, "%s: no algorithm can serve this call on %d ranks",
+        return TD_FAIL(TD_ENOTSUP, "%s: no algorithm supports this call on %d ranks",
                        td__coll_name(call->kind), x->comm->size);
     TD_LOG(DEBUG, COLL, "%s of %zu %s on %d ranks: %s, %.3g us", td__coll_name(call->kind),
            call->count, td_dtype_name(call->dtype), x->comm->size, best->name, 1e6 * least);
@@ -167,7 +167,8 @@ td_status td__algo_choose(const td__coll_ctx *x, const td__coll_call *call, cons
         if (!*out)
             return unknown(call->kind, call->algo, strlen(call->algo));
         if (!(*out)->can(x, call))
-            return TD_FAIL(TD_ENOTSUP, "%s: algorithm \"%s\" cannot serve this call on %d ranks",
+            return TD_FAIL(TD_ENOTSUP,
+                           "%s: algorithm \"%s\" does not support this call on %d ranks",
                            td__coll_name(call->kind), call->algo, x->comm->size);
         return TD_OK;
     }

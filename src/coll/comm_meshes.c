@@ -83,7 +83,7 @@ td_status td__world_meshes(td__world_link *l, const int *ranks, int n, int me, c
             other++;
         return TD_FAIL(TD_EINVAL,
                        "transport shm: rank 0 on host %s and rank %d on host %s share no memory; "
-                       "leave the choice open, or take tcp",
+                       "leave transport unset, or use tcp",
                        l->members[ranks[0]].hostname, other, l->members[ranks[other]].hostname);
     }
     TD_TRY(tcp_mesh(l, prefix, me, n, until, &out->mesh));

@@ -27,7 +27,7 @@ td_status td__comm_create_mpi(const td__world *w, const td_comm_opts *o, td_comm
     if (parts.mesh->rank != w->rank || parts.mesh->size != w->size)
         TD_TRY_OR(st, fail,
                   TD_FAIL(TD_EINVAL,
-                          "MPI says rank %d of %d, the environment rank %d of %d; start the "
+                          "MPI reports rank %d of %d, but the environment rank %d of %d; start the "
                           "program with that MPI's own mpirun",
                           parts.mesh->rank, parts.mesh->size, w->rank, w->size));
     TD_TRY_OR(st, fail, td__mesh_measure(parts.mesh, until));

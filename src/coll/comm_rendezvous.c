@@ -39,7 +39,7 @@ static td_status host_store(td__world_link *l)
     char hex[TD_SECRET_HEX], text[512], temp[MAX_PATH_BYTES], listen[80];
     td__world *w = &l->w;
     if (getrandom(w->secret.bytes, sizeof w->secret.bytes, 0) != sizeof w->secret.bytes)
-        return TD_FAIL(TD_EIO, "no random numbers for the secret: %s", strerror(errno));
+        return TD_FAIL(TD_EIO, "cannot get random bytes for the secret: %s", strerror(errno));
     if (w->route) {
         char host[TD_ADDRESS_BYTES];
         td__socket_own_host(host);
@@ -59,7 +59,7 @@ static td_status host_store(td__world_link *l)
     if (fd >= 0)
         close(fd);
     if (!good || rename(temp, w->meeting))
-        return TD_FAIL(TD_EIO, "cannot write %s, through which the ranks meet: %s", w->meeting,
+        return TD_FAIL(TD_EIO, "cannot write the rendezvous file %s: %s", w->meeting,
                        strerror(errno));
     return TD_OK;
 }
@@ -220,7 +220,7 @@ td_status td__world_meet(td__world_link *l, td__deadline until)
             memcpy(&n, (char *)all + at, sizeof n);
         at += sizeof n;
         if (at > nbytes || n > nbytes - at)
-            st = TD_FAIL(TD_EPROTO, "the store's list of ranks is cut off");
+            st = TD_FAIL(TD_EPROTO, "the store's list of ranks is truncated");
         else
             st = parse_member((char *)all + at, n, &l->members[r]);
         at += n;

@@ -238,7 +238,7 @@ static td_status name_self(const td__world *w, td_status st)
     snprintf(why, sizeof why, "%s", td_last_error());
     if ((st != TD_ETIMEDOUT && st != TD_EPEER && st != TD_EPROTO) || strstr(why, "rank "))
         return st;
-    return TD_FAIL(st, "rank %d of %d did not get to the others: %s", w->rank, w->size, why);
+    return TD_FAIL(st, "rank %d of %d could not connect to the others: %s", w->rank, w->size, why);
 }
 
 static td_status create_native(const td__world *w, const td_comm_opts *o, td_comm **out)
@@ -295,15 +295,15 @@ td_status td__comm_create(const td__world *w, const td_comm_opts *opts, td_comm 
     if (!o.transport)
         o.transport = td__env_get(TD_ENV_TRANSPORT);
     if (o.engine && strcmp(o.engine, "native") != 0 && strcmp(o.engine, "mpi") != 0)
-        return TD_FAIL(TD_EINVAL, "engine \"%s\" is not known: native or mpi", o.engine);
+        return TD_FAIL(TD_EINVAL, "unknown engine \"%s\"; known: native, mpi", o.engine);
     if (o.transport && strcmp(o.transport, "shm") != 0 && strcmp(o.transport, "tcp") != 0)
-        return TD_FAIL(TD_EINVAL, "transport \"%s\" is not known: shm or tcp", o.transport);
+        return TD_FAIL(TD_EINVAL, "unknown transport \"%s\"; known: shm, tcp", o.transport);
     bool asked = o.engine && !strcmp(o.engine, "mpi");
     if (asked || (!o.engine && !o.transport && w->mpi && w->size > 1)) {
         td_status st = td__comm_create_mpi(w, &o, out);
         if (!st || asked || st != TD_ENOTSUP)
             return st;
-        TD_LOG(INFO, COLL, "going on without MPI: %s", td_last_error());
+        TD_LOG(INFO, COLL, "continuing without MPI: %s", td_last_error());
     }
     if (w->size == 1)
         return td__comm_assemble(&(td__comm_parts){.size = 1}, &o, out);

@@ -63,10 +63,11 @@ static td_status timed_out(td__coll_ctx *x, td__mesh *m, const td__xfer *t, int 
             used += snprintf(who + used, sizeof who - (size_t)used, "%s%d", listed > 1 ? ", " : "",
                              td__coll_rank_of(x, m, t[i].peer));
     }
-    td_status st =
-        TD_FAIL(TD_ETIMEDOUT, "rank %d waited %.1f s in %s for rank%s %s%s; it is late or gone",
-                x->comm->rank, 1e-9 * (double)(td__clock_ns() - a.since_ns), call,
-                listed > 1 ? "s" : "", who, listed > 8 ? ", ..." : "");
+    td_status st = TD_FAIL(
+        TD_ETIMEDOUT,
+        "rank %d timed out after %.1f s in %s waiting for rank%s %s%s, which is late or gone",
+        x->comm->rank, 1e-9 * (double)(td__clock_ns() - a.since_ns), call, listed > 1 ? "s" : "",
+        who, listed > 8 ? ", ..." : "");
     return td__comm_failed(x->comm, st);
 }
 

@@ -236,7 +236,7 @@ static td_status wait_for_news(agent_members *m, td__deadline until)
     wake(m);
     while (!m->over && !atomic_load(&m->stopping) && m->newest.number <= m->last) {
         if (td__deadline_passed(until))
-            return TD_FAIL(TD_ETIMEDOUT, "no generation after %llu came",
+            return TD_FAIL(TD_ETIMEDOUT, "timed out waiting for the generation after %llu",
                            (unsigned long long)m->last);
         if (until == TD_DEADLINE_NEVER)
             pthread_cond_wait(&m->news, &m->lock);
@@ -440,15 +440,14 @@ static td_status begin(agent_members *m)
     uint32_t hello[2] = {m->world.proc, (uint32_t)getpid()};
     m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (m->wake < 0)
-        return TD_FAIL(TD_EIO, "cannot make an event for the agent's thread");
+        return TD_FAIL(TD_EIO, "cannot create an event for the agent thread");
     TD_TRY(td__greet_connect(m->world.agent, TD_HS_AGENT, &m->world.secret, NULL,
                              td__deadline_in_ms(CONNECT_MS), &conn));
     td__link_init_take(&m->link, conn);
     td__link_send(&m->link, TD_CTL_HELLO, hello, sizeof hello);
     int error = pthread_create(&m->thread, NULL, keep, m);
     if (error)
-        return TD_FAIL(TD_ENOMEM, "cannot start the thread that talks to the agent: %s",
-                       strerror(error));
+        return TD_FAIL(TD_ENOMEM, "cannot start the agent thread: %s", strerror(error));
     m->running = true;
     return TD_OK;
 }

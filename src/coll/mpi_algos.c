@@ -46,7 +46,8 @@ static td_status run(td__coll_ctx *x, const td__coll_call *c)
 
     TD_TRY(td__mesh_mpi_collective(x->mesh, &agree, c->deadline));
     if (both[0] != digest || both[1] != -digest)
-        return TD_FAIL(TD_EMISMATCH, "mpi: rank %d calls %s with %zu %s, others do not",
+        return TD_FAIL(TD_EMISMATCH,
+                       "mpi: rank %d calls %s with %zu %s, but other ranks make another call",
                        x->mesh->rank, td__coll_name(c->kind), c->count, td_dtype_name(c->dtype));
     td__mpi_call call = {
         .kind = c->kind,

@@ -90,14 +90,14 @@ static td_status load_module(const td__mpi_api **out)
     }
     if (!handle)
         return TD_FAIL(TD_ENOTSUP,
-                       "mpi: no module %s in %s or beside the program; build it with that MPI's "
+                       "mpi: no module %s in %s or next to the program; build it with that MPI's "
                        "development package, or set TANDEM_MODULES or TANDEM_ENGINE=native",
                        file, dir ? dir : here);
     td__mpi_entry *entry;
     *(void **)&entry = dlsym(handle, TD_MPI_ENTRY);
     const td__mpi_api *api = entry ? entry() : NULL;
     if (!api || api->abi != TD_MPI_ABI)
-        return TD_FAIL(TD_ENOTSUP, "mpi: %s is of another version of Tandem", path);
+        return TD_FAIL(TD_ENOTSUP, "mpi: %s was built for another version of Tandem", path);
     TD_LOG(DEBUG, COLL, "mpi: %s, %s", path, api->name);
     *out = api;
     return TD_OK; /* never closed: MPI does not survive that */

@@ -33,7 +33,7 @@ static bool explain(const td__stall_world *m, const td__stall *s, int world, cha
         return true;
     }
     if (m->fates[world] == TD_FATE_LEFT) {
-        snprintf(out, max, "it has left");
+        snprintf(out, max, "it has exited");
         return true;
     }
     if (hang == TD_HANG_STOPPED) {
@@ -53,7 +53,7 @@ static bool explain(const td__stall_world *m, const td__stall *s, int world, cha
     bool out_of = !strcmp(in, "out"), other = strcmp(of, s->key) != 0;
     hang = td__hang_class(state, !fresh || !out_of ? TD_PHASE_COMM : phase);
     if (!fresh)
-        snprintf(out, max, "%s: it does not answer: stopped, or its host cannot be reached",
+        snprintf(out, max, "%s: no answer: stopped, or its host cannot be reached",
                  td__hang_name(hang));
     else if (out_of)
         snprintf(out, max, "%s: in no call for %.1f s (last: %s)", td__hang_name(hang), age, call);
@@ -83,8 +83,7 @@ static void say(bool warn, const td__stall_world *m, const td__stall *s, const c
     const td__member *p = &m->members[world];
     char then[64] = "";
     if (s->fails_ns > s->waited_ns)
-        snprintf(then, sizeof then, "; it is waited for until %.0f s, then the call fails",
-                 1e-9 * (double)s->fails_ns);
+        snprintf(then, sizeof then, "; the call fails after %.0f s", 1e-9 * (double)s->fails_ns);
     td_log_level level = warn ? TD_LOG_WARN : TD_LOG_INFO;
     if (td__log_enabled(level, TD_LOG_PART_COLL))
         td__log_write(level, TD_LOG_PART_COLL,
@@ -113,7 +112,8 @@ void td__stall_report(const td__stall_world *m, const td__stall *s)
         say(warn, m, s, "", s->waiting[i], s->world[i], what);
     }
     if (s->n_more > 0)
-        TD_LOG(WARN, COLL, "stall: %s: %s waits for %d more ranks", s->name, s->call, s->n_more);
+        TD_LOG(WARN, COLL, "stall: %s: %s also waits for %d more ranks", s->name, s->call,
+               s->n_more);
     else
         report_others(warn, m, s);
 }

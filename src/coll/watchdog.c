@@ -113,9 +113,9 @@ static void end_meeting(td__watchdog *m, int rank, const char *line)
         return;
     if (line) {
         strtol(line + 7, &end, 10);
-        snprintf(text, sizeof text, "rank %d gave up:%s", rank, end);
+        snprintf(text, sizeof text, "rank %d failed:%s", rank, end);
     } else {
-        snprintf(text, sizeof text, "rank %d died while the ranks were meeting", rank);
+        snprintf(text, sizeof text, "rank %d died during rendezvous", rank);
     }
     td__store_stop_waits(m->store, TD_EPEER, text);
 }
@@ -131,7 +131,7 @@ static void on_death(td__watchdog *m, int rank)
         if (member >= 0)
             poison_for(w, member,
                        strcmp(m->members[rank].host, m->members[m->rank].host) != 0
-                           ? "died, or cannot be reached any more,"
+                           ? "died or can no longer be reached,"
                            : "died");
     }
 }
@@ -167,7 +167,7 @@ static void on_store_lost(td__watchdog *m)
     for (td__watch *w = m->watches; w && !m->hosted; w = w->next)
         td__comm_poison(
             w->c, TD_EPEER,
-            "lost the store: the agent of this host, or its way to the others, is gone");
+            "lost the store: the agent of this host, or its connection to the others, is gone");
 }
 
 static void note_question(td__watchdog *m, uint64_t token)
@@ -259,7 +259,7 @@ static void answer(td__watchdog *m)
     td_status st =
         td__store_set(m->store, key, text, strlen(text) + 1, td__deadline_in_ms(ANSWER_MS));
     if (st)
-        TD_LOG(DEBUG, COLL, "cannot say what this rank is doing: %s", td_last_error());
+        TD_LOG(DEBUG, COLL, "cannot report what this rank is doing: %s", td_last_error());
     pthread_mutex_lock(&m->lock);
 }
 
@@ -436,8 +436,7 @@ td_status td__watchdog_begin(td__watchdog *m)
 {
     int error = pthread_create(&m->thread, NULL, watch_thread, m);
     if (error)
-        return TD_FAIL(TD_ENOMEM, "cannot start the thread that watches the ranks: %s",
-                       strerror(error));
+        return TD_FAIL(TD_ENOMEM, "cannot start the watchdog thread: %s", strerror(error));
     m->running = true;
     return TD_OK;
 }

@@ -113,7 +113,7 @@ void td__queue_destroy(td__queue *q)
     pthread_cond_signal(&q->submitted);
     pthread_mutex_unlock(&q->lock);
     if (busy) /* leaving waits for nobody */
-        td_comm_abort(q->comm, "the communicator is destroyed with calls under way");
+        td_comm_abort(q->comm, "the communicator was destroyed with calls in flight");
     pthread_join(q->thread, NULL);
     pthread_mutex_lock(&q->lock);
     release(q);

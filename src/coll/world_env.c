@@ -102,11 +102,12 @@ static td_status choose_family(td__world *w, const family **chosen)
             w->rank = one.rank, w->size = one.size, w->mpi = one.mpi;
             w->local_rank = one.local_rank, w->local_size = one.local_size;
         } else if (one.rank != w->rank || one.size != w->size) {
-            return TD_FAIL(TD_EINVAL,
-                           "two launchers disagree: %s=%d of %d, but %s=%d of %d; unset one of "
-                           "them",
-                           td__env_name((*chosen)->rank), w->rank, w->size, td__env_name(f->rank),
-                           one.rank, one.size);
+            return TD_FAIL(
+                TD_EINVAL,
+                "the environment has two launchers: %s=%d of %d, but %s=%d of %d; unset one of "
+                "them",
+                td__env_name((*chosen)->rank), w->rank, w->size, td__env_name(f->rank), one.rank,
+                one.size);
         }
     }
     return TD_OK;
@@ -258,9 +259,9 @@ static td_status private_folder(char *out, size_t max)
     if (n < 0 || (size_t)n >= max)
         return TD_FAIL(TD_EINVAL, "%s is too long", td__env_name(TD_ENV_RUNTIME_DIR));
     if (mkdir(out, 0700) && errno != EEXIST)
-        return TD_FAIL(TD_EIO, "cannot make %s: %s", out, strerror(errno));
+        return TD_FAIL(TD_EIO, "cannot create %s: %s", out, strerror(errno));
     if (lstat(out, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
-        return TD_FAIL(TD_EIO, "%s is not a folder of yours with mode 0700; remove it", out);
+        return TD_FAIL(TD_EIO, "%s is not a directory of yours with mode 0700; remove it", out);
     return TD_OK;
 }
 
@@ -278,8 +279,8 @@ static td_status choose_meeting(td__world *w, const family *f)
     } else {
         if (w->local_size > 0 && w->local_size < w->size)
             return TD_FAIL(TD_EINVAL,
-                           "%d ranks on several hosts, and no way to meet: start them with tandem "
-                           "launch, or set %s and %s, or %s to a folder all hosts share",
+                           "%d ranks on several hosts without a rendezvous: start them with tandem "
+                           "launch, or set %s and %s, or %s to a directory all hosts share",
                            w->size, td__env_name(TD_ENV_STORE), td__env_name(TD_ENV_SECRET_FILE),
                            td__env_name(TD_ENV_RENDEZVOUS));
         TD_TRY(private_folder(folder, sizeof folder));
@@ -330,7 +331,7 @@ td_status td__world_from_env(td__world *out)
         TD_TRY(copy_text(TD_ENV_STORE, w.store, sizeof w.store));
         const char *secret = td__env_get(TD_ENV_SECRET_FILE);
         if (w.store[0] && !secret)
-            return TD_FAIL(TD_EINVAL, "%s is set but %s is not: who connects needs the secret",
+            return TD_FAIL(TD_EINVAL, "%s is set but %s is not: connections need the secret",
                            td__env_name(TD_ENV_STORE), td__env_name(TD_ENV_SECRET_FILE));
         /* Ranks of several hosts: the address is found when there is somebody to reach. */
         w.route = !td__env_get(TD_ENV_ADDRESS) && w.local_size != w.size &&

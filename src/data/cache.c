@@ -323,7 +323,8 @@ static td_status open_file(cache *c, const td__data_opts *o, td__part part)
     TD_TRY(write_file(c, &h, path));
     TD_TRY(td__file_map_open(&c->map, path));
     if (!accept(c, &h))
-        return TD_FAIL(TD_EIO, "%s: reads back other than it was written", path);
+        return TD_FAIL(TD_EIO, "%s: its contents differ from what was written; check the disk",
+                       path);
     return TD_OK;
 }
 

@@ -78,7 +78,7 @@ static td_status assign(const td__dataset *all, const int64_t *want, uint64_t se
         if (want[p])
             taken += gap;
     if (taken >= n)
-        return TD_FAIL(TD_EINVAL, "%" PRId64 " samples are too few to cut valid and test from", n);
+        return TD_FAIL(TD_EINVAL, "%" PRId64 " samples are too few to split off valid and test", n);
     memset(role, TD_PART_TRAIN, (size_t)n);
     if (all->in_order) { /* train, gap, valid, gap, test */
         int64_t at = n - taken;
@@ -156,8 +156,7 @@ static td_status open_input(td__data *d, const td__data_opts *o, const td__sourc
     td__source_opts with = o->source_opts;
 
     if (!strstr(def->reads, "test"))
-        return TD_FAIL(TD_EINVAL,
-                       "the source %s cannot read %s: it takes no file for its test part",
+        return TD_FAIL(TD_EINVAL, "the source %s cannot read %s: it has no file for its test part",
                        def->name, o->input);
     if (!with.test) {
         td__dataset *own = NULL;
@@ -177,7 +176,7 @@ static td_status open_parts(td__data *d, const td__data_opts *o)
     const td__source_def *def = td__source_find(o->source);
 
     if (!def)
-        return TD_FAIL(TD_EINVAL, "there is no data source '%s'", o->source);
+        return TD_FAIL(TD_EINVAL, "unknown data source '%s'", o->source);
     for (int p = 0; p < TD_PART_COUNT; p++) {
         td__dataset *part = NULL;
         td_status st = o->open_part ? o->open_part(o->open_user, (td__part)p, &part)

@@ -51,7 +51,7 @@ td_status td__data_map(const char *path, const char *expected, td__file_map *m)
         return TD_FAIL(TD_EINVAL, "%s: %s; expected %s", path, strerror(errno), expected);
     if (!S_ISREG(info.st_mode))
         return TD_FAIL(TD_EINVAL, "%s: %s; expected %s", path,
-                       S_ISDIR(info.st_mode) ? "is a folder" : "not a regular file", expected);
+                       S_ISDIR(info.st_mode) ? "is a directory" : "not a regular file", expected);
     return td__file_map_open(m, path);
 }
 
@@ -64,7 +64,7 @@ td_status td__gunzip(const uint8_t *data, size_t nbytes, const char *where, uint
 
     *got = 0;
     if (inflateInit2(&z, 15 + 16) != Z_OK) /* 16: with gzip's header */
-        return TD_FAIL(TD_ENOMEM, "%s: no memory to unpack it", where);
+        return TD_FAIL(TD_ENOMEM, "%s: no memory to decompress it", where);
     while (rc == Z_OK && out_at < want) {
         size_t in_left = nbytes - in_at, out_left = want - out_at;
         z.next_in = (Bytef *)(uintptr_t)(data + in_at);
@@ -77,7 +77,7 @@ td_status td__gunzip(const uint8_t *data, size_t nbytes, const char *where, uint
     }
     inflateEnd(&z);
     if (out_at < want && rc != Z_STREAM_END)
-        return TD_FAIL(TD_EPROTO, "%s: damaged or cut short: unpacking stops after %zu bytes",
+        return TD_FAIL(TD_EPROTO, "%s: damaged or truncated: decompression stops after %zu bytes",
                        where, out_at);
     *got = out_at;
     return TD_OK;

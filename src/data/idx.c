@@ -26,7 +26,7 @@ static td_status parse_header(td__idx *x, const uint8_t *h, size_t nbytes, const
         return TD_FAIL(TD_EPROTO, "%s: %d axes; expected 1 to %d", where, ndim, TD_MAX_DIMS);
     *header = PREFIX + 4 * (size_t)ndim;
     if (nbytes < *header)
-        return TD_FAIL(TD_EPROTO, "%s: cut short in its header", where);
+        return TD_FAIL(TD_EPROTO, "%s: truncated in its header", where);
     x->shape.ndim = ndim;
     for (int i = 0; i < ndim; i++) {
         const uint8_t *b = h + PREFIX + 4 * i;
@@ -48,15 +48,15 @@ static td_status unpack(td__idx *x, const uint8_t *data, size_t nbytes, const ch
     TD_TRY(td__gunzip(data, nbytes, where, head, sizeof head, &got));
     TD_TRY(parse_header(x, head, got, where, &header));
     if (td__size_mul(nbytes, TD__GZIP_MOST, &most) && x->nbytes > most)
-        return TD_FAIL(TD_EPROTO, "%s: %zu bytes cannot hold the %zu that its header speaks of",
-                       where, nbytes, x->nbytes);
+        return TD_FAIL(TD_EPROTO, "%s: %zu bytes, but its header says %zu", where, nbytes,
+                       x->nbytes);
     x->own = td__malloc(header + x->nbytes + 1);
     if (!x->own)
         return TD_FAIL(TD_ENOMEM, "%s: no memory to unpack %zu bytes", where, x->nbytes);
     TD_TRY(td__gunzip(data, nbytes, where, x->own, header + x->nbytes + 1, &got));
     if (got != header + x->nbytes)
-        return TD_FAIL(TD_EPROTO, "%s: its header speaks of %zu bytes, it holds %s", where,
-                       x->nbytes, got < header + x->nbytes ? "less" : "more");
+        return TD_FAIL(TD_EPROTO, "%s: its header says %zu bytes, but it has %s", where, x->nbytes,
+                       got < header + x->nbytes ? "less" : "more");
     x->data = x->own + header;
     return TD_OK;
 }
@@ -74,8 +74,8 @@ td_status td__idx_parse(td__idx *x, const uint8_t *data, size_t nbytes, const ch
     }
     TD_TRY(parse_header(x, data, nbytes, where, &header));
     if (x->nbytes != nbytes - header)
-        return TD_FAIL(TD_EPROTO, "%s: its header speaks of %zu bytes, it holds %zu", where,
-                       x->nbytes, nbytes - header);
+        return TD_FAIL(TD_EPROTO, "%s: its header says %zu bytes, but it has %zu", where, x->nbytes,
+                       nbytes - header);
     x->data = data + header;
     return TD_OK;
 }

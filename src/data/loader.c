@@ -237,7 +237,7 @@ static td_status init_cut(td__loader *l, const td__partition *p)
 static td_status check_opts(const td__loader_opts *o)
 {
     if (o->batch < 1 || o->batch > INT32_MAX)
-        return TD_FAIL(TD_EINVAL, "a batch of %" PRId64 " samples", o->batch);
+        return TD_FAIL(TD_EINVAL, "a batch of %" PRId64 " samples: must be at least 1", o->batch);
     if (o->prefetch < -1 || o->prefetch > MAX_PREFETCH)
         return TD_FAIL(TD_EINVAL, "prefetch of %d batches: allowed are -1 (none) to %d",
                        o->prefetch, MAX_PREFETCH);
@@ -280,8 +280,8 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
     l->batches = opts->drop_last ? l->share.count / l->batch
                                  : l->share.count / l->batch + (l->share.count % l->batch != 0);
     if (l->batches == 0 && !opts->epochs) {
-        st = TD_FAIL(TD_EINVAL, "%" PRId64 " samples make no batch of %" PRId64, l->share.count,
-                     l->batch);
+        st = TD_FAIL(TD_EINVAL, "%" PRId64 " samples are too few for a batch of %" PRId64,
+                     l->share.count, l->batch);
         goto fail;
     }
     l->room = 1;
@@ -351,7 +351,7 @@ static td_status start_threads(td__loader *l)
     for (; l->n_threads < l->want_threads; l->n_threads++) {
         int error = pthread_create(&l->threads[l->n_threads], NULL, prefetch, l);
         if (error && l->n_threads == 0)
-            return TD_FAIL(TD_ENOMEM, "cannot start a thread that reads data: %s", strerror(error));
+            return TD_FAIL(TD_ENOMEM, "cannot start a data loading thread: %s", strerror(error));
         if (error)
             l->want_threads = l->n_threads; /* fewer do as well */
     }
@@ -368,7 +368,8 @@ static td_status await(td__loader *l, slot *s)
     while (s->state != SLOT_READY) {
         pthread_cond_timedwait(&l->changed, &l->lock, &at);
         if (s->state != SLOT_READY && td__deadline_passed(deadline))
-            return TD_FAIL(TD_ETIMEDOUT, "no batch of data within %d seconds", WAIT_MS / 1000);
+            return TD_FAIL(TD_ETIMEDOUT, "timed out after %d seconds waiting for a batch of data",
+                           WAIT_MS / 1000);
     }
     return TD_OK;
 }

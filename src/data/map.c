@@ -51,7 +51,7 @@ td_status td__map_open(const td__map_opts *o, int stage, td__dataset *train, td_
 
     *out = NULL;
     if (!def)
-        return TD_FAIL(TD_EINVAL, "there is no map stage '%s'", o->name);
+        return TD_FAIL(TD_EINVAL, "unknown map stage '%s'", o->name);
     int f = td__dataset_field(train, field);
     if (f < 0 && def->keep && !o->field)
         f = 0; /* the condition names its field */

@@ -84,7 +84,7 @@ static void crop_apply(const td__map *m, const int64_t *index, int64_t n, const 
 
 const td__map_def td__map_crop = {
     .name = "crop",
-    .help = "a random window (size, size2) after pad zeros around; the middle in evaluation",
+    .help = "random crop of size x width after zero padding; center crop in evaluation",
     .reads = "size size2 pad",
     .draws = true,
     .open = crop_open,

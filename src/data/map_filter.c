@@ -46,7 +46,7 @@ static td_status filter_open(td__map *m, td__dataset *train)
     text += strspn(text, " ");
     n = strcspn(text, " <>=!");
     if (n >= sizeof name)
-        return TD_FAIL(TD_EINVAL, "filter: '%s' begins with too long a name", text);
+        return TD_FAIL(TD_EINVAL, "filter: '%s': the field name is too long", text);
     memcpy(name, text, n);
     if (n) {
         m->field = td__dataset_field(train, name);
@@ -56,7 +56,7 @@ static td_status filter_open(td__map *m, td__dataset *train)
     }
     text += n + strspn(text + n, " ");
     if (td_shape_count(&m->in.shape) != 1 || m->in.dtype == TD_F16 || m->in.dtype == TD_BF16)
-        return TD_FAIL(TD_EINVAL, "filter: field %s is not one number", m->in.name);
+        return TD_FAIL(TD_EINVAL, "filter: field %s is not a single number", m->in.name);
     state *s = td__calloc(1, sizeof *s);
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory for filter");
@@ -94,7 +94,7 @@ static void filter_keep(const td__map *m, int64_t n, const void *x, bool *keep)
 
 const td__map_def td__map_filter = {
     .name = "filter",
-    .help = "keep samples for which text holds: \"y < 5\", \"y != cat\"",
+    .help = "keeps the samples that meet a condition: \"y < 5\", \"y != cat\"",
     .reads = "text",
     .open = filter_open,
     .keep = filter_keep,

@@ -11,7 +11,7 @@ static td_status flip_open(td__map *m, td__dataset *train)
     if (m->in.shape.ndim < 1)
         return TD_FAIL(TD_EINVAL, "flip: field %s has no axis", m->in.name);
     if (!(m->opts.a >= 0 && m->opts.a <= 1))
-        return TD_FAIL(TD_EINVAL, "flip: a is %g, expected a probability", m->opts.a);
+        return TD_FAIL(TD_EINVAL, "flip: p is %g, expected a probability", m->opts.a);
     if (m->opts.a == 0)
         m->opts.a = 0.5;
     return TD_OK;
@@ -47,7 +47,7 @@ static void flip_apply(const td__map *m, const int64_t *index, int64_t n, const 
 
 const td__map_def td__map_flip = {
     .name = "flip",
-    .help = "the last axis turned around with probability a (default 0.5), in training",
+    .help = "random horizontal flip with probability p, in training only",
     .reads = "a",
     .draws = true,
     .open = flip_open,

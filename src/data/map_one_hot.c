@@ -52,7 +52,7 @@ static void one_hot_apply(const td__map *m, const int64_t *index, int64_t n, con
 
 const td__map_def td__map_one_hot = {
     .name = "one_hot",
-    .help = "a class as f32 with a single 1 along a new last axis of size places",
+    .help = "one-hot encoding of a class, f32, along a new last axis",
     .reads = "size",
     .open = one_hot_open,
     .apply = one_hot_apply,

@@ -69,7 +69,7 @@ static void pad_apply(const td__map *m, const int64_t *index, int64_t n, const t
 
 const td__map_def td__map_pad = {
     .name = "pad",
-    .help = "images: pad pixels of value a around; vectors: made size long with a, or cut",
+    .help = "images: adds a border of pad pixels; vectors: pads or truncates to size",
     .reads = "a size pad",
     .open = pad_open,
     .apply = pad_apply,

@@ -108,7 +108,7 @@ static void tokenize_apply(const td__map *m, const int64_t *index, int64_t n, co
 
 const td__map_def td__map_tokenize = {
     .name = "tokenize",
-    .help = "a text as numbers of its bytes, chars or words (text), size long; 0 is padding",
+    .help = "text to ids of its bytes, chars or words, padded or truncated to size; 0 is padding",
     .reads = "text size size2",
     .open = tokenize_open,
     .close = tokenize_close,

@@ -42,7 +42,7 @@ static td_status check_names(const td__records *r)
     qsort(sorted, (size_t)r->cols, sizeof *sorted, by_name);
     for (int64_t c = 1; c < r->cols && !st; c++)
         if (strcmp(sorted[c - 1], sorted[c]) == 0)
-            st = TD_FAIL(TD_EPROTO, "%s: two columns are called '%.60s'", r->where, sorted[c]);
+            st = TD_FAIL(TD_EPROTO, "%s: two columns are named '%.60s'", r->where, sorted[c]);
     td__free(sorted);
     return st;
 }

@@ -35,15 +35,15 @@ static const kind KINDS[] = {
                "data_batch_5.bin"},
      .test = {"test_batch.bin"},
      .expected = "data_batch_1.bin to data_batch_5.bin and test_batch.bin: get the binary version "
-                 "of CIFAR-10, and set data.dir to its folder"},
+                 "of CIFAR-10 and set data.dir to its directory"},
     {.classes = 100,
      .labels = 2,
      .folder = "cifar-100-binary",
      .names = "fine_label_names.txt",
      .train = {"train.bin"},
      .test = {"test.bin"},
-     .expected = "train.bin and test.bin: get the binary version of CIFAR-100, and set data.dir to "
-                 "its folder"},
+     .expected = "train.bin and test.bin: get the binary version of CIFAR-100 and set data.dir to "
+                 "its directory"},
 };
 
 static td_status find_file(const kind *k, const char *dir, const char *name, char path[TD__PATH])
@@ -110,7 +110,8 @@ static td_status open_files(const kind *k, const char *dir, const char *const *n
         TD_TRY(find_file(k, dir, names[i], paths[i]));
         TD_TRY(td__data_map(paths[i], k->expected, &maps[i]));
         if (maps[i].nbytes == 0 || maps[i].nbytes % record)
-            return TD_FAIL(TD_EPROTO, "%s: %zu bytes are no multiple of %zu, an image with labels",
+            return TD_FAIL(TD_EPROTO,
+                           "%s: %zu bytes are not a multiple of %zu, an image with its labels",
                            paths[i], maps[i].nbytes, record);
         *count += (int64_t)(maps[i].nbytes / record);
     }

@@ -225,7 +225,7 @@ static td_status digits_open(const td__source_opts *o, const char *part, td__dat
 
 const td__source_def td__source_digits = {
     .name = "digits",
-    .help = "handwritten-like digits (1, 28, 28), drawn: needs no files",
+    .help = "generated images of digits (1, 28, 28); needs no files",
     .reads = "count noise seed",
     .open = digits_open,
 };

@@ -47,8 +47,8 @@ static td_status open_file(idx_file *f, const char *dir, const char *stem, const
         }
     }
     snprintf(expected, sizeof expected,
-             "%s-%s-ubyte or the same with .gz: get the four files of MNIST, and set data.dir to "
-             "their folder",
+             "%s-%s-ubyte or the same with .gz: get the four files of MNIST and set data.dir to "
+             "their directory",
              stem, kind);
     TD_TRY(td__data_map(f->path, expected, &f->map));
     return td__idx_parse(&f->idx, f->map.data, f->map.nbytes, f->path);
@@ -143,7 +143,7 @@ done:
 
 const td__source_def td__source_idx = {
     .name = "idx",
-    .help = "MNIST and alike: {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] in dir",
+    .help = "MNIST and similar: {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] in dir",
     .reads = "dir",
     .open = idx_open,
 };

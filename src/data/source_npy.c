@@ -157,8 +157,8 @@ static td_status read_classes(const char *name, const td_tensor *t, int32_t *y, 
     TD_TRY(td_tensor_copy(t, &to));
     for (int64_t i = 0; i < t->shape.dim[0]; i++) {
         if (y[i] < 0 || y[i] == INT32_MAX)
-            return TD_FAIL(TD_EPROTO, "npy: class %" PRId32 " of sample %" PRId64 " in %s", y[i], i,
-                           name);
+            return TD_FAIL(TD_EPROTO, "npy: sample %" PRId64 " of %s: class %" PRId32 " is %s", i,
+                           name, y[i], y[i] < 0 ? "negative" : "too large");
         *classes = y[i] >= *classes ? (int64_t)y[i] + 1 : *classes;
     }
     return TD_OK;
@@ -221,7 +221,7 @@ static td_status add_field_like(td__table *t, const td__source_opts *o, const ar
     td_status st = TD_OK;
 
     if (k < 0 && !(label && o->unlabelled))
-        return TD_FAIL(TD_EINVAL, "npy: there is no array %s as train has", name);
+        return TD_FAIL(TD_EINVAL, "npy: the array %s of train is missing", name);
     if (k >= 0)
         TD_TRY(add_field(t, o, name, &a->tensor[k]));
     if (!label || train->tensor[i].shape.ndim < 1)
@@ -283,7 +283,8 @@ done:
 
 const td__source_def td__source_npy = {
     .name = "npy",
-    .help = "NumPy arrays: a .npz archive, or \"x=images.npy,y=labels.npy\"; the first axis counts",
+    .help =
+        "NumPy arrays: a .npz archive, or \"x=images.npy,y=labels.npy\"; the first axis is samples",
     .reads = "dir train valid test label target",
     .open = npy_open,
 };

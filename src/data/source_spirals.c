@@ -85,7 +85,7 @@ static td_status spirals_open(const td__source_opts *o, const char *part, td__da
 
 const td__source_def td__source_spirals = {
     .name = "spirals",
-    .help = "points (2) on interleaved spiral arms, drawn: needs no files",
+    .help = "generated points (2) on interleaved spiral arms; needs no files",
     .reads = "count classes noise seed",
     .open = spirals_open,
 };

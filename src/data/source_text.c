@@ -18,7 +18,8 @@
 
 enum { CODE_POINTS = 0x110000, MAX_VOCAB = 65536 };
 
-#define EXPECTED "a text file, UTF-8 for unit char: set data.dir to its folder, or data.train to it"
+#define EXPECTED \
+    "a text file, UTF-8 for unit char: set data.dir to its directory, or data.train to the file"
 
 /* Characters of the train file. */
 typedef struct vocabulary {
@@ -195,7 +196,7 @@ fail:
 
 const td__source_def td__source_text = {
     .name = "text",
-    .help = "a text file as characters or bytes: x is context of them, y the same one further",
+    .help = "a text file as characters or bytes: x is `context` of them, y the same shifted by one",
     .reads = "dir train valid test unit context stride",
     .open = text_open,
 };

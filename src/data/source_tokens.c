@@ -37,7 +37,7 @@ static td_status open_run(td__run *run, const char *path, int64_t vocab)
                        VERSION);
     run->count = header_int(m, 2);
     if (run->count < 0 || (uint64_t)run->count * 2 != m->nbytes - HEADER)
-        return TD_FAIL(TD_EPROTO, "%s: its header speaks of %" PRId64 " tokens, it holds %zu bytes",
+        return TD_FAIL(TD_EPROTO, "%s: its header says %" PRId64 " tokens, but it has %zu bytes",
                        path, run->count, m->nbytes - HEADER);
     const uint16_t *tokens = (const uint16_t *)(const void *)(m->data + HEADER);
     int64_t most = 0;
@@ -109,7 +109,7 @@ done:
 
 const td__source_def td__source_tokens = {
     .name = "tokens",
-    .help = "token files (.bin) of llm.c: x is context tokens, y the same one further",
+    .help = "token files (.bin) of llm.c: x is `context` tokens, y the same shifted by one",
     .reads = "dir train valid test context stride vocab",
     .open = tokens_open,
 };

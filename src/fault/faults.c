@@ -256,7 +256,7 @@ static td_status check_operations(const td__fault_plan *p)
     for (int i = 0; i < p->n_events; i++)
         if (!known_operation(p->events[i].op))
             return TD_FAIL(TD_EINVAL,
-                           "faults: no operation is called \"%s\"; there are comm, file, op, a "
+                           "faults: unknown operation \"%s\"; known: comm, file, op, a "
                            "collective (allreduce, ...) and a file (state.json, metrics, ...)",
                            p->events[i].op);
     return TD_OK;

@@ -22,7 +22,8 @@ static td_status add_metric(td__build *b, const td__head *h, const td__metric_de
     td__model_nodes *o = b->out;
 
     if (o->n_metrics == TD__MAX_METRICS)
-        return TD_FAIL(TD_EINVAL, "%s: metrics: more than %d", b->job->file, TD__MAX_METRICS);
+        return TD_FAIL(TD_EINVAL, "%s: metrics: at most %d are possible", b->job->file,
+                       TD__MAX_METRICS);
     td_node *node = m->build(h);
     o->metrics[o->n_metrics++] =
         (td__metric_node){.name = m->name, .node = node, .higher_is_better = m->higher_is_better};
@@ -41,11 +42,11 @@ static td_status add_metrics(td__build *b, const td__head *h, const td__loss_def
         if (!m)
             continue;
         if (m->kind != loss->kind)
-            return TD_FAIL(TD_EINVAL, "%s: metrics: %s does not go with the loss %s",
+            return TD_FAIL(TD_EINVAL, "%s: metrics: %s cannot be computed with the loss %s",
                            td__tree_where(t).text, t->text, loss->name);
         for (int k = 0; k < b->out->n_metrics; k++)
             if (!strcmp(b->out->metrics[k].name, t->text))
-                return TD_FAIL(TD_EINVAL, "%s: metrics: %s is there twice", td__tree_where(t).text,
+                return TD_FAIL(TD_EINVAL, "%s: metrics: %s is given twice", td__tree_where(t).text,
                                t->text);
         TD_TRY(add_metric(b, h, m));
     }
@@ -88,7 +89,7 @@ td_status td__build_heads(td__build *b, td_node *y)
         return TD_FAIL(TD_ENOMEM, "%s: out of memory", b->job->file);
     if (b->target->classes == 0 && d->kind == TD_HEAD_CLASSES &&
         td_dtype_is_float(b->target->dtype))
-        return TD_FAIL(TD_EINVAL, "%s: loss: %s wants classes, but %s has numbers",
+        return TD_FAIL(TD_EINVAL, "%s: loss: %s needs class targets, but %s has numbers",
                        td__tree_where(at).text, d->name, b->target->name);
     TD_TRY(check_loss(b, d, &h, at));
     b->out->output = y;

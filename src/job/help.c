@@ -14,7 +14,7 @@ static const char INTRO_TEXT[] =
 
 static const char LAYERS_TEXT[] =
     "A model is a list of layers, each the input of the next. `{layer: linear, out: 64}` may be\n"
-    "written `linear: 64`: the value beside the name is the layer's first key. `as: NAME` keeps\n"
+    "written `linear: 64`: the value after the name is the layer's first key. `as: NAME` keeps\n"
     "a result, `from: NAME` starts from it, `add: NAME` and `concat: [NAME]` join it. Shapes are\n"
     "those of one sample; the batch is not part of the file. All layers have:\n\n";
 
@@ -124,7 +124,7 @@ static void help_models(FILE *to, bool markdown)
 static void help_stages(FILE *to, bool markdown)
 {
     heading(to, "Stages of data.maps", markdown);
-    fputs("`data.maps: [{map: crop, pad: 4}, flip]`; the value beside a stage's name is its first\n"
+    fputs("`data.maps: [{map: crop, pad: 4}, flip]`; the value after a stage's name is its first\n"
           "key.\n",
           to);
     td__help_stages(to, markdown);
@@ -160,10 +160,10 @@ td_status td__job_help(FILE *to, const char *section, bool markdown)
         }
     if (!found)
         return TD_FAIL(TD_EINVAL,
-                       "help job: no section is called %s; there are: keys, layers, "
+                       "help job: unknown section %s; known: keys, layers, "
                        "models, stages, sources",
                        section);
     if (ferror(to))
-        return TD_FAIL(TD_EIO, "help job: writing failed");
+        return TD_FAIL(TD_EIO, "help job: cannot write the text");
     return TD_OK;
 }

@@ -67,7 +67,7 @@ static td_status resolve_dir(td__job *j)
     if (dir && dir->text[0] == '/')
         return TD_OK;
     if (!getcwd(cwd, sizeof cwd))
-        return TD_FAIL(TD_EIO, "%s: the current folder is not there any more", j->file);
+        return TD_FAIL(TD_EIO, "%s: the current directory no longer exists", j->file);
     const char *folder = in_file && slash ? file : "";
     int n = in_file && slash ? (int)(slash - file) : 0;
     const char *start = folder[0] == '/' ? "" : cwd;
@@ -98,7 +98,8 @@ static td_status check_source_options(td__job *j, const td__source_def *def)
         for (int i = 0; i < TD_LEN(GENERAL); i++)
             known = known || !strcmp(t->key, GENERAL[i]);
         if (!known)
-            return TD_FAIL(TD_EINVAL, "%s: data.%s: the source %s does not read it; it reads: %s",
+            return TD_FAIL(TD_EINVAL,
+                           "%s: data.%s: the source %s does not take this key; it takes: %s",
                            td__tree_where_key(t).text, t->key, def->name,
                            *def->reads ? def->reads : "nothing");
     }
@@ -171,11 +172,10 @@ static td_status check_train(td__job *j)
                        td__tree_where(near(j, "train.micro_batches")).text, (long long)o->batch,
                        o->micro_batches);
     if (o->micro_batches > 0 && o->nondeterministic)
-        return TD_FAIL(
-            TD_EINVAL,
-            "%s: train.micro_batches: goes with reproducible: true; otherwise every compute "
-            "thread has one micro-batch",
-            td__tree_where(near(j, "train.micro_batches")).text);
+        return TD_FAIL(TD_EINVAL,
+                       "%s: train.micro_batches: not with reproducible: false, where every compute "
+                       "thread has one micro-batch; leave one of the two out",
+                       td__tree_where(near(j, "train.micro_batches")).text);
     TD_TRY(check_optimizer(j));
     return check_schedule(j);
 }
@@ -193,7 +193,7 @@ static td_status check_compress(td__job *j)
     for (int i = 0; i < TD_LEN(options); i++) {
         const td__tree *given = td__tree_get(p, options[i].key);
         if (given && !td__has_word(options[i].with, name))
-            return TD_FAIL(TD_EINVAL, "%s: parallel.%s: goes with compress: %s, not %s",
+            return TD_FAIL(TD_EINVAL, "%s: parallel.%s: only with compress: %s, not %s",
                            td__tree_where_key(given).text, options[i].key, options[i].with, name);
     }
     if (!j->train.sync.compressor)
@@ -210,11 +210,11 @@ static td_status check_backup(const td__job *j)
     if (j->train.sync.backup && j->train.sync.compressor)
         return TD_FAIL(
             TD_EINVAL,
-            "%s: parallel.backup: backup workers hand in plain gradients, not compressed "
+            "%s: parallel.backup: backup workers send uncompressed gradients, not compressed "
             "ones (parallel.compress: %s)",
             td__tree_where(near(j, "parallel.backup")).text, j->train.sync.compressor);
     if (j->train.sync.backup_replay && !j->train.sync.backup)
-        return TD_FAIL(TD_EINVAL, "%s: parallel.backup_replay: goes with parallel.backup",
+        return TD_FAIL(TD_EINVAL, "%s: parallel.backup_replay: only with parallel.backup",
                        td__tree_where(near(j, "parallel.backup_replay")).text);
     return TD_OK;
 }
@@ -349,6 +349,21 @@ void td__job_destroy(td__job *j)
 const char *td__job_name(const td__job *j)
 {
     return td__keys_text(j->root, "name");
+}
+
+const char *td__job_key_meant(const char *word)
+{
+    const char *path;
+
+    for (int at = 0; (path = td__synonym(word, &at));)
+        if (td__keys_find(td__job_keys, path))
+            return path;
+    for (const td__key *k = td__job_keys; k->path; k++) {
+        const char *dot = strrchr(k->path, '.');
+        if (k->type != TD_KEY_TREE && !strcmp(dot ? dot + 1 : k->path, word))
+            return k->path;
+    }
+    return NULL;
 }
 
 const char *td__job_renamed(const td__job *j, int i)

@@ -72,6 +72,10 @@ TD_NODISCARD td_status td__job_model(td__job *j, const td__field *fields, int n_
 /* After td__job_model: the layer table for one sample. */
 int td__job_layers(const td__job *j, const td__layer_row **out);
 
+/* The path of the key that a user may mean by `word`, its last part or another tool's name for it:
+ * "train.epochs" for "epochs"; NULL if there is none. */
+const char *td__job_key_meant(const char *word);
+
 /* `tandem help job`: the whole table as text; docs/job.md: the same as Markdown. */
 TD_NODISCARD td_status td__job_help(FILE *to, const char *section, bool markdown);
 

@@ -2,12 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/keys.h"
 
-#include <errno.h>
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/nearest.h"
 
@@ -93,12 +94,53 @@ char *td__key_expected(const td__key *k, char *buf, size_t nbytes)
     return buf;
 }
 
-/* "; did you mean adamw?" if a word of k is near. */
+static const struct {
+    const char *theirs, *ours;
+} SYNONYMS[] = {
+#define TD_SYNONYM(theirs, ours) {theirs, ours},
+#include "job/synonyms.def"
+};
+
+/* `--batch-size` and `Batch_Size` are batch_size. */
+static bool same_word(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++)
+        if (tolower((unsigned char)(*a == '-' ? '_' : *a)) != *b)
+            return false;
+    return *a == *b;
+}
+
+const char *td__synonym(const char *word, int *at)
+{
+    for (; *at < TD_LEN(SYNONYMS); ++*at)
+        if (same_word(word, SYNONYMS[*at].theirs))
+            return SYNONYMS[(*at)++].ours;
+    return NULL;
+}
+
+static bool is_word(const td__key *k, const char *text)
+{
+    char one[64];
+    const char *w;
+
+    for (int i = 0; (w = word_at(k, i, one, sizeof one)); i++)
+        if (!strcmp(w, text))
+            return true;
+    return false;
+}
+
+/* "; did you mean adamw?" if a word of k means the same in another tool, or is near. */
 static void add_nearest_word(const td__key *k, const char *found, char *buf, size_t nbytes)
 {
     td__nearest n = {.word = found};
     char one[64], best[64];
-    const char *w;
+    const char *w, *ours;
+
+    for (int at = 0; (ours = td__synonym(found, &at));)
+        if (is_word(k, ours)) {
+            add(buf, nbytes, "; did you mean %s?", ours);
+            return;
+        }
 
     for (int i = 0; (w = word_at(k, i, one, sizeof one)); i++) {
         const char *before = n.best;
@@ -149,17 +191,6 @@ static bool in_range(const td__key *k, double v)
 
     return (k->flags & TD_KEY_ABOVE ? v > k->lo : v >= k->lo) &&
            (k->flags & TD_KEY_BELOW ? v < hi : v <= hi);
-}
-
-static bool is_word(const td__key *k, const char *text)
-{
-    char one[64];
-    const char *w;
-
-    for (int i = 0; (w = word_at(k, i, one, sizeof one)); i++)
-        if (!strcmp(w, text))
-            return true;
-    return false;
 }
 
 /* A scalar in its canonical spelling; false if it is not what k expects. */
@@ -259,6 +290,18 @@ static bool is_section(const td__key *keys, const char *path, const td__key **ma
     return found;
 }
 
+/* The key or section of the table that another tool calls `word`; NULL if there is none. */
+static const char *meant_by(const td__key *keys, const char *word)
+{
+    const td__key *main;
+    const char *ours;
+
+    for (int at = 0; (ours = td__synonym(word, &at));)
+        if (td__keys_find(keys, ours) || is_section(keys, ours, &main))
+            return ours;
+    return NULL;
+}
+
 /* "; did you mean train.batch?", or the names that there are. */
 static td_status unknown(const td__key *keys, const char *prefix, const char *path,
                          const td__tree *t)
@@ -267,7 +310,11 @@ static td_status unknown(const td__key *keys, const char *prefix, const char *pa
     size_t n = (size_t)(last - path), used = 0;
     td__nearest near = {.word = path};
     char hint[400] = "", names[320] = "";
+    const char *ours = meant_by(keys, last);
 
+    if (ours)
+        return TD_FAIL(TD_EINVAL, "%s: %s%s: unknown key; did you mean %s%s?",
+                       td__tree_where_key(t).text, prefix, path, prefix, ours);
     /* Near within the section; else the same name elsewhere. */
     for (const td__key *k = keys; k->path; k++)
         if (!strncmp(k->path, path, n)) {
@@ -294,7 +341,7 @@ static td_status unknown(const td__key *keys, const char *prefix, const char *pa
     if (near.best)
         snprintf(hint, sizeof hint, "did you mean %s%.*s?", prefix, (int)used, near.best);
     else
-        snprintf(hint, sizeof hint, "there are: %s", names);
+        snprintf(hint, sizeof hint, "known: %s", names);
     return TD_FAIL(TD_EINVAL, "%s: %s%s: unknown key; %s", td__tree_where_key(t).text, prefix, path,
                    hint);
 }

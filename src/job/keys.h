@@ -38,6 +38,10 @@ int td__keys_ints(td__arena *a, const td__tree *map, const char *path, const int
 TD_NODISCARD td_status td__key_fill(td__arena *a, const td__key *k, const td__tree *t,
                                     void *record);
 
+/* Our names for what other tools call `word` (synonyms.def), one per call: *at, 0 at first, goes
+ * through them. NULL after the last. */
+const char *td__synonym(const char *word, int *at);
+
 /* Is `word` one of the words, which are separated by spaces? */
 bool td__has_word(const char *words, const char *word);
 

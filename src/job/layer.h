@@ -39,9 +39,9 @@ enum { TD__SIZE_CLASSES = -1, TD__SIZE_VOCAB = -2, TD__SIZE_DATA = -3 };
     TD_KEY_ROW(key, INT, text, .lo = 1, .hi = 1e12, .words = "vocab=-2", .def = "vocab")
 #define TD_KEY_ACT \
     TD_KEY_ROW("act", WORD, "Activation afterwards.", .list = td__act_word, .def = "none")
-#define TD_KEY_DROPOUT                                                                       \
-    TD_KEY_ROW("dropout", REAL, "Share of values left out.", .hi = 1, .flags = TD_KEY_BELOW, \
-               .def = "0")
+#define TD_KEY_DROPOUT                                                                   \
+    TD_KEY_ROW("dropout", REAL, "Probability of an element to be set to zero.", .hi = 1, \
+               .flags = TD_KEY_BELOW, .def = "0")
 
 /* Reading attributes. size: with words like `classes` worked out; 0 after a failure. */
 int64_t td__layer_int(const td__layer *l, const char *key);

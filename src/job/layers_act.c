@@ -6,15 +6,15 @@
 #include "job/layer.h"
 
 /* name, what a linear layer has built in, help */
-#define ACT_MAP(X)                                           \
-    X(relu, TD_ACT_RELU, "max(x, 0)")                        \
-    X(gelu, TD_ACT_GELU, "x Phi(x)")                         \
-    X(gelu_tanh, TD_ACT_GELU_TANH, "gelu by tanh, as GPT-2") \
-    X(silu, TD_ACT_NONE, "x sigmoid(x)")                     \
-    X(sigmoid, TD_ACT_NONE, "1 / (1 + exp(-x))")             \
-    X(tanh, TD_ACT_NONE, "hyperbolic tangent")               \
-    X(softplus, TD_ACT_NONE, "ln(1 + exp(x))")               \
-    X(softmax, TD_ACT_NONE, "shares of the last axis; losses want logits, not this")
+#define ACT_MAP(X)                                                            \
+    X(relu, TD_ACT_RELU, "max(x, 0)")                                         \
+    X(gelu, TD_ACT_GELU, "x Phi(x)")                                          \
+    X(gelu_tanh, TD_ACT_GELU_TANH, "tanh approximation of gelu, as in GPT-2") \
+    X(silu, TD_ACT_NONE, "x sigmoid(x)")                                      \
+    X(sigmoid, TD_ACT_NONE, "1 / (1 + exp(-x))")                              \
+    X(tanh, TD_ACT_NONE, "hyperbolic tangent")                                \
+    X(softplus, TD_ACT_NONE, "ln(1 + exp(x))")                                \
+    X(softmax, TD_ACT_NONE, "softmax over the last axis; losses expect logits instead")
 
 typedef struct activation {
     const char *name;
@@ -68,6 +68,6 @@ static td_node *leaky_relu(const td__layer *l, td_node *x)
 }
 const td__layer_def td__layer_leaky_relu = {
     "leaky_relu",
-    "x, or slope x where x is below 0",
+    "x, or slope * x where x < 0",
     {TD_KEY_ROW("slope", REAL, "Below 0.", .hi = 1, .def = "0.01")},
     leaky_relu};

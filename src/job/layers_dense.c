@@ -16,12 +16,12 @@ static td_node *linear(const td__layer *l, td_node *x)
 
     return o.act ? y : act(l, y);
 }
-const td__layer_def td__layer_linear = {"linear",
-                                        "x W + b over the last axis: (..., K) to (..., out)",
-                                        {TD_KEY_CLASSES("out", "Width of the result."),
-                                         TD_KEY_ROW("bias", BOOL, "With a bias.", .def = "true"),
-                                         TD_KEY_ACT},
-                                        linear};
+const td__layer_def td__layer_linear = {
+    "linear",
+    "fully connected layer, x W + b over the last axis: (..., K) to (..., out)",
+    {TD_KEY_CLASSES("out", "Output features."),
+     TD_KEY_ROW("bias", BOOL, "Add a bias.", .def = "true"), TD_KEY_ACT},
+    linear};
 
 /* (rows, H, W) is an image of one channel. */
 static td_node *image(td_graph *g, td_node *x)
@@ -46,17 +46,15 @@ static td_node *conv2d(const td__layer *l, td_node *x)
 }
 const td__layer_def td__layer_conv2d = {
     "conv2d",
-    "convolution of images: (C, H, W) to (out, H', W'); (H, W) counts as one channel",
-    {TD_KEY_ROW("out", INT, "Channels of the result.", .lo = 1, .hi = 1e9,
-                .flags = TD_KEY_REQUIRED),
-     TD_KEY_ROW("kernel", INT, "Rows and columns of the kernel.", .lo = 1, .hi = 1024, .def = "3"),
-     TD_KEY_ROW("stride", INT, "From one place to the next.", .lo = 1, .hi = 1024, .def = "1"),
-     TD_KEY_ROW("padding", INT, "Zeros around the image.", .hi = 1024, .def = "0"),
-     TD_KEY_ROW("dilation", INT, "Distance of the kernel's values.", .lo = 1, .hi = 1024,
+    "2-D convolution: (C, H, W) to (out, H', W'); (H, W) has one channel",
+    {TD_KEY_ROW("out", INT, "Output channels.", .lo = 1, .hi = 1e9, .flags = TD_KEY_REQUIRED),
+     TD_KEY_ROW("kernel", INT, "Kernel size.", .lo = 1, .hi = 1024, .def = "3"),
+     TD_KEY_ROW("stride", INT, "Stride.", .lo = 1, .hi = 1024, .def = "1"),
+     TD_KEY_ROW("padding", INT, "Zero padding.", .hi = 1024, .def = "0"),
+     TD_KEY_ROW("dilation", INT, "Dilation: spacing of the kernel elements.", .lo = 1, .hi = 1024,
                 .def = "1"),
-     TD_KEY_ROW("groups", INT, "Groups of channels that do not mix.", .lo = 1, .hi = 1e6,
-                .def = "1"),
-     TD_KEY_ROW("bias", BOOL, "With a bias.", .def = "true"), TD_KEY_ACT},
+     TD_KEY_ROW("groups", INT, "Groups of a grouped convolution.", .lo = 1, .hi = 1e6, .def = "1"),
+     TD_KEY_ROW("bias", BOOL, "Add a bias.", .def = "true"), TD_KEY_ACT},
     conv2d};
 
 static td_node *batch_norm(const td__layer *l, td_node *x)
@@ -70,8 +68,8 @@ static td_node *batch_norm(const td__layer *l, td_node *x)
     TD_KEY_ROW("eps", REAL, "Added to the variance.", .hi = 1, .flags = TD_KEY_ABOVE, .def = value)
 const td__layer_def td__layer_batch_norm = {
     "batch_norm",
-    "normalises each channel over the rows",
-    {TD_KEY_ROW("momentum", REAL, "Weight of the new value in running averages.", .hi = 1,
+    "batch normalization per channel; in training over each micro-batch",
+    {TD_KEY_ROW("momentum", REAL, "Weight of the new value in the running averages.", .hi = 1,
                 .flags = TD_KEY_ABOVE, .def = "0.1"),
      EPS("1e-5"), TD_KEY_ACT},
     batch_norm};
@@ -81,7 +79,7 @@ static td_node *layer_norm(const td__layer *l, td_node *x)
     return td_nn_layer_norm(l->g, l->name, x, &(td_nn_norm_opts){.eps = td__layer_real(l, "eps")});
 }
 const td__layer_def td__layer_layer_norm = {
-    "layer_norm", "normalises the last axis", {EPS("1e-5")}, layer_norm};
+    "layer_norm", "layer normalization over the last axis", {EPS("1e-5")}, layer_norm};
 
 static td_node *rms_norm(const td__layer *l, td_node *x)
 {
@@ -97,8 +95,8 @@ static td_node *group_norm(const td__layer *l, td_node *x)
 }
 const td__layer_def td__layer_group_norm = {
     "group_norm",
-    "normalises groups of channels of each sample",
-    {TD_KEY_ROW("groups", INT, "How many; must divide the channels.", .lo = 1, .hi = 1e6,
+    "group normalization over groups of channels of each sample",
+    {TD_KEY_ROW("groups", INT, "Number of groups; must divide the channels.", .lo = 1, .hi = 1e6,
                 .flags = TD_KEY_REQUIRED),
      EPS("1e-5")},
     group_norm};
@@ -107,8 +105,9 @@ static td_node *dropout(const td__layer *l, td_node *x)
 {
     return td_nn_dropout(l->g, x, td__layer_real(l, "p"));
 }
-const td__layer_def td__layer_dropout = {"dropout",
-                                         "zeroes values at random in training",
-                                         {TD_KEY_ROW("p", REAL, "Share of values left out.",
-                                                     .hi = 1, .flags = TD_KEY_BELOW, .def = "0.5")},
-                                         dropout};
+const td__layer_def td__layer_dropout = {
+    "dropout",
+    "sets random elements to zero in training",
+    {TD_KEY_ROW("p", REAL, "Probability of an element to be set to zero.", .hi = 1,
+                .flags = TD_KEY_BELOW, .def = "0.5")},
+    dropout};

@@ -10,11 +10,12 @@ static td_node *embedding(const td__layer *l, td_node *x)
     return rows ? td_nn_embedding(l->g, l->name, x, rows, td__layer_int(l, "width"), NULL) : NULL;
 }
 #define WIDTH \
-    TD_KEY_ROW("width", INT, "Length of a vector.", .lo = 1, .hi = 1e9, .flags = TD_KEY_REQUIRED)
-const td__layer_def td__layer_embedding = {"embedding",
-                                           "a trained vector for each id: (...) to (..., width)",
-                                           {WIDTH, TD_KEY_VOCAB("vocab", "Different ids.")},
-                                           embedding};
+    TD_KEY_ROW("width", INT, "Embedding dimension.", .lo = 1, .hi = 1e9, .flags = TD_KEY_REQUIRED)
+const td__layer_def td__layer_embedding = {
+    "embedding",
+    "embedding table, one trained vector per id: (...) to (..., width)",
+    {WIDTH, TD_KEY_VOCAB("vocab", "Number of ids.")},
+    embedding};
 
 static td_node *bag(const td__layer *l, td_node *x)
 {
@@ -49,11 +50,11 @@ static td_node *bag(const td__layer *l, td_node *x)
 }
 const td__layer_def td__layer_bag = {
     "bag",
-    "the mean of the vectors of a sample's ids: (length) to (width)",
-    {WIDTH, TD_KEY_VOCAB("vocab", "Different ids."),
-     TD_KEY_ROW("padding", INT, "Id that does not count.", .hi = 2147483647, .words = "none=-1",
-                .def = "none"),
-     TD_KEY_ROW("sum", BOOL, "The sum rather than the mean.", .def = "false")},
+    "mean of the embeddings of a sample's ids: (length) to (width)",
+    {WIDTH, TD_KEY_VOCAB("vocab", "Number of ids."),
+     TD_KEY_ROW("padding", INT, "Padding id, which is ignored.", .hi = 2147483647,
+                .words = "none=-1", .def = "none"),
+     TD_KEY_ROW("sum", BOOL, "Sum instead of mean.", .def = "false")},
     bag};
 
 static td_node *position(const td__layer *l, td_node *x)
@@ -70,7 +71,7 @@ static td_node *position(const td__layer *l, td_node *x)
                 : td__layer_fail(l, "out of memory");
 }
 const td__layer_def td__layer_position = {
-    "position", "adds a trained vector for each place in time", {TD_KEYS_END}, position};
+    "position", "adds a trained vector per position", {TD_KEYS_END}, position};
 
 static td_node *swap_time(td_graph *g, td_node *x)
 {
@@ -100,7 +101,7 @@ static td_node *gru(const td__layer *l, td_node *x)
 }
 #define RECURRENT_KEYS                                                                             \
     {                                                                                              \
-        TD_KEY_ROW("hidden", INT, "Width of the state.", .lo = 1, .hi = 1e6,                       \
+        TD_KEY_ROW("hidden", INT, "Hidden state size.", .lo = 1, .hi = 1e6,                        \
                    .flags = TD_KEY_REQUIRED),                                                      \
             TD_KEY_ROW("layers", INT, "Stacked.", .lo = 1, .hi = 1000, .def = "1"), TD_KEY_DROPOUT \
     }
@@ -109,10 +110,11 @@ const td__layer_def td__layer_lstm = {
 const td__layer_def td__layer_gru = {
     "gru", "gated recurrent units: (time, width) to (time, hidden)", RECURRENT_KEYS, gru};
 
-#define HEADS                                                               \
-    TD_KEY_ROW("heads", INT, "Must divide the width.", .lo = 1, .hi = 4096, \
+#define HEADS                                                                                \
+    TD_KEY_ROW("heads", INT, "Attention heads; must divide the width.", .lo = 1, .hi = 4096, \
                .flags = TD_KEY_REQUIRED)
-#define CAUSAL TD_KEY_ROW("causal", BOOL, "Look back only.", .def = "false")
+#define CAUSAL \
+    TD_KEY_ROW("causal", BOOL, "Causal mask: attend to earlier positions only.", .def = "false")
 
 static td_node *attention(const td__layer *l, td_node *x)
 {
@@ -123,8 +125,8 @@ static td_node *attention(const td__layer *l, td_node *x)
 }
 const td__layer_def td__layer_attention = {
     "attention",
-    "self-attention: (time, width) to the same",
-    {HEADS, CAUSAL, TD_KEY_ROW("bias", BOOL, "With biases.", .def = "true")},
+    "multi-head self-attention: (time, width) to the same",
+    {HEADS, CAUSAL, TD_KEY_ROW("bias", BOOL, "Add biases.", .def = "true")},
     attention};
 
 static td_node *transformer_block(const td__layer *l, td_node *x)
@@ -139,11 +141,13 @@ static td_node *transformer_block(const td__layer *l, td_node *x)
 }
 const td__layer_def td__layer_transformer_block = {
     "transformer_block",
-    "attention, then two linear layers, each with a residual and a norm",
+    "transformer block: attention and feed-forward layers, each with a residual and a norm",
     {HEADS,
-     TD_KEY_ROW("ff", INT, "Width of the inner layer; 0: 4 times the width.", .hi = 1e6,
-                .def = "0"),
+     TD_KEY_ROW("ff", INT, "Feed-forward width; 0: 4 times the width.", .hi = 1e6, .def = "0"),
      CAUSAL,
-     TD_KEY_ROW("act", WORD, "Of the inner layer.", .words = "relu gelu gelu_tanh", .def = "gelu"),
-     TD_KEY_DROPOUT, TD_KEY_ROW("pre_norm", BOOL, "Norm before rather than after.", .def = "true")},
+     TD_KEY_ROW("act", WORD, "Feed-forward activation.", .words = "relu gelu gelu_tanh",
+                .def = "gelu"),
+     TD_KEY_DROPOUT,
+     TD_KEY_ROW("pre_norm", BOOL, "Normalize before each sublayer instead of after it.",
+                .def = "true")},
     transformer_block};

@@ -22,18 +22,14 @@ static td_node *avg_pool(const td__layer *l, td_node *x)
 {
     return pool(l, x, td_avg_pool2d);
 }
-#define POOL_KEYS                                                                               \
-    {                                                                                           \
-        TD_KEY_ROW("size", INT, "Rows and columns of the window.", .lo = 1, .hi = 65536,        \
-                   .def = "2"),                                                                 \
-            TD_KEY_ROW("stride", INT, "From one window to the next; 0: its size.", .hi = 65536, \
-                       .def = "0"),                                                             \
-            TD_KEY_ROW("padding", INT, "Around the image.", .hi = 65536, .def = "0")            \
+#define POOL_KEYS                                                                              \
+    {                                                                                          \
+        TD_KEY_ROW("size", INT, "Window size.", .lo = 1, .hi = 65536, .def = "2"),             \
+            TD_KEY_ROW("stride", INT, "Stride; 0: the window size.", .hi = 65536, .def = "0"), \
+            TD_KEY_ROW("padding", INT, "Padding.", .hi = 65536, .def = "0")                    \
     }
-const td__layer_def td__layer_max_pool = {"max_pool", "the largest value of each window", POOL_KEYS,
-                                          max_pool};
-const td__layer_def td__layer_avg_pool = {"avg_pool", "the mean of each window", POOL_KEYS,
-                                          avg_pool};
+const td__layer_def td__layer_max_pool = {"max_pool", "2-D max pooling", POOL_KEYS, max_pool};
+const td__layer_def td__layer_avg_pool = {"avg_pool", "2-D average pooling", POOL_KEYS, avg_pool};
 
 /* (rows, ...) -> (rows, the rest) */
 static td_node *flat(td_graph *g, td_node *x)
@@ -44,17 +40,15 @@ static td_node *global_avg_pool(const td__layer *l, td_node *x)
 {
     return flat(l->g, td_global_avg_pool(l->g, x));
 }
-const td__layer_def td__layer_global_avg_pool = {"global_avg_pool",
-                                                 "the mean of each channel: (C, H, W) to (C)",
-                                                 {TD_KEYS_END},
-                                                 global_avg_pool};
+const td__layer_def td__layer_global_avg_pool = {
+    "global_avg_pool", "global average pooling: (C, H, W) to (C)", {TD_KEYS_END}, global_avg_pool};
 
 static td_node *flatten(const td__layer *l, td_node *x)
 {
     return flat(l->g, x);
 }
 const td__layer_def td__layer_flatten = {
-    "flatten", "all axes of a sample as one", {TD_KEYS_END}, flatten};
+    "flatten", "joins all axes of a sample into one", {TD_KEYS_END}, flatten};
 
 static td_node *mean(const td__layer *l, td_node *x)
 {
@@ -65,7 +59,7 @@ static td_node *mean(const td__layer *l, td_node *x)
 const td__layer_def td__layer_mean = {
     "mean",
     "the mean over one axis: (time, width) to (width)",
-    {TD_KEY_ROW("axis", INT, "Counted from 1, the first of a sample.", .lo = 1,
+    {TD_KEY_ROW("axis", INT, "Axis, counted from 1, the first of a sample.", .lo = 1,
                 .hi = TD_MAX_DIMS - 1, .def = "1")},
     mean};
 
@@ -81,7 +75,7 @@ static td_node *last(const td__layer *l, td_node *x)
                       TD_SHAPE(s.dim[0], s.dim[2]));
 }
 const td__layer_def td__layer_last = {
-    "last", "the last place in time: (time, width) to (width)", {TD_KEYS_END}, last};
+    "last", "the last time step: (time, width) to (width)", {TD_KEYS_END}, last};
 
 static td_node *reshape(const td__layer *l, td_node *x)
 {
@@ -101,7 +95,7 @@ static td_node *reshape(const td__layer *l, td_node *x)
 const td__layer_def td__layer_reshape = {
     "reshape",
     "the same values in another shape",
-    {TD_KEY_ROW("shape", INTS, "Of a sample; -1 is worked out.", .lo = -1, .hi = 1e12,
+    {TD_KEY_ROW("shape", INTS, "Shape of a sample; -1 is inferred.", .lo = -1, .hi = 1e12,
                 .flags = TD_KEY_REQUIRED)},
     reshape};
 
@@ -120,9 +114,9 @@ static td_node *permute(const td__layer *l, td_node *x)
 }
 const td__layer_def td__layer_permute = {
     "permute",
-    "axes in another order",
-    {TD_KEY_ROW("axes", INTS, "All of a sample's, counted from 1.", .lo = 1, .hi = TD_MAX_DIMS - 1,
-                .flags = TD_KEY_REQUIRED)},
+    "reorders the axes",
+    {TD_KEY_ROW("axes", INTS, "All axes of a sample in their new order, counted from 1.", .lo = 1,
+                .hi = TD_MAX_DIMS - 1, .flags = TD_KEY_REQUIRED)},
     permute};
 
 static td_node *joined(const td__layer *l, td_node *x,
@@ -161,9 +155,9 @@ static td_node *concat(const td__layer *l, td_node *x)
 }
 const td__layer_def td__layer_concat = {
     "concat",
-    "puts tapped values beside each other",
-    {WITH, TD_KEY_ROW("axis", INT, "Counted from 1, the first of a sample (channels).", .lo = 1,
-                      .hi = TD_MAX_DIMS - 1, .def = "1")},
+    "concatenates its input and tapped values",
+    {WITH, TD_KEY_ROW("axis", INT, "Axis, counted from 1, the first of a sample (channels).",
+                      .lo = 1, .hi = TD_MAX_DIMS - 1, .def = "1")},
     concat};
 
 #define LAYERS TD_KEY_ROW("layers", TREE, "A list of layers.", .flags = TD_KEY_REQUIRED)
@@ -181,8 +175,8 @@ static td_node *residual(const td__layer *l, td_node *x)
 }
 const td__layer_def td__layer_residual = {
     "residual",
-    "its input plus what its layers make of it",
-    {LAYERS, TD_KEY_ROW("shortcut", TREE, "Layers for the input's side, where shapes differ."),
+    "residual block: its input plus the output of its layers",
+    {LAYERS, TD_KEY_ROW("shortcut", TREE, "Layers on the shortcut, where shapes differ."),
      TD_KEY_ACT},
     residual};
 
@@ -196,11 +190,12 @@ static td_node *repeat(const td__layer *l, td_node *x)
     }
     return x;
 }
-const td__layer_def td__layer_repeat = {
-    "repeat",
-    "its layers several times, each time with weights of their own",
-    {TD_KEY_ROW("times", INT, "How often.", .lo = 1, .hi = 1000, .flags = TD_KEY_REQUIRED), LAYERS},
-    repeat};
+const td__layer_def td__layer_repeat = {"repeat",
+                                        "repeats its layers, each repetition with its own weights",
+                                        {TD_KEY_ROW("times", INT, "Number of repetitions.", .lo = 1,
+                                                    .hi = 1000, .flags = TD_KEY_REQUIRED),
+                                         LAYERS},
+                                        repeat};
 
 static td_node *identity(const td__layer *l, td_node *x)
 {

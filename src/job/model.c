@@ -81,7 +81,7 @@ int64_t td__layer_size(const td__layer *l, const char *key)
     } else if (v == TD__SIZE_DATA) {
         v = x->shape.ndim > 0 ? x->shape.dim[0] : 0;
         if (v < 1)
-            td__layer_fail(l, "%s: the data field %s is no sequence", key, x->name);
+            td__layer_fail(l, "%s: the data field %s is not a sequence", key, x->name);
     }
     return v < 1 ? 0 : v;
 }
@@ -139,7 +139,7 @@ td_node *td__layer_tap(const td__layer *l, const td__tree *name)
     for (int i = 0; i < b->n_taps && strlen(known) < 100; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
                  b->taps[i].name);
-    td__build_fail(b, TD_FAIL(TD_EINVAL, "%s: %s: no layer before it is called %s (by `as`)%s%s",
+    td__build_fail(b, TD_FAIL(TD_EINVAL, "%s: %s: no earlier layer is named %s (with `as`)%s%s",
                               td__tree_where(name).text, l->path, td__tree_found(name).text,
                               known[0] ? "; there are: " : "", known));
     return NULL;
@@ -155,7 +155,7 @@ static td_status check_size(const td__layer *l, int from)
 
     if (__builtin_add_overflow(b->params, c.params, &b->params) || b->params > b->max_params)
         return TD_FAIL(TD_EINVAL,
-                       "%s: %s (%s): %.3g parameters, of which this machine can hold %.3g with "
+                       "%s: %s (%s): %.3g parameters, but this machine has memory for %.3g with "
                        "their gradients",
                        td__tree_where(l->attrs).text, l->path,
                        kind ? kind : td__keys_text(l->attrs, "name"), (double)b->params,
@@ -199,7 +199,8 @@ static td_status graph_failure(const td__layer *l)
 {
     if (l->b->status)
         return l->b->status;
-    td__layer_fail(l, "%s", td_graph_status(l->g) ? td_graph_error(l->g) : "no result");
+    td__layer_fail(l, "%s",
+                   td_graph_status(l->g) ? td_graph_error(l->g) : "the layer has no result");
     return l->b->status;
 }
 

@@ -23,7 +23,8 @@ const td__key td__layer_common[] = {
     TD_KEY_ROW("from", TEXT, "Input: a name given by `as`, or a data field.",
                .shown = "the layer before"),
     TD_KEY_ROW("as", TEXT, "Name of the result, for `from`, `add` and `concat`."),
-    TD_KEY_ROW("name", TEXT, "Of its params.", .shown = "kind and number, as conv2d1"),
+    TD_KEY_ROW("name", TEXT, "Name of the layer, the prefix of its parameters.",
+               .shown = "kind and number, as conv2d1"),
     TD_KEYS_END};
 
 const td__layer_def *td__layer_list(int i)

@@ -22,14 +22,15 @@ static td_node *mlp(const td__layer *l, td_node *x)
                      .dropout = td__layer_real(l, "dropout")};
     return widths[n] ? td_model_mlp(l->g, x, &o) : NULL;
 }
-#define CLASSES TD_KEY_CLASSES("classes", "Width of the result.")
+#define CLASSES TD_KEY_CLASSES("classes", "Output features.")
 const td__layer_def td__ready_mlp = {
     "mlp",
-    "linear layers with activations between them",
-    {TD_KEY_ROW("hidden", INTS, "Widths of the layers before the last.", .lo = 1, .hi = 1e12,
+    "multi-layer perceptron: linear layers with activations between them",
+    {TD_KEY_ROW("hidden", INTS, "Widths of the hidden layers.", .lo = 1, .hi = 1e12,
                 .def = "[512, 256]"),
      CLASSES,
-     TD_KEY_ROW("act", WORD, "Between layers.", .words = "relu gelu gelu_tanh", .def = "relu"),
+     TD_KEY_ROW("act", WORD, "Activation between layers.", .words = "relu gelu gelu_tanh",
+                .def = "relu"),
      TD_KEY_DROPOUT},
     mlp};
 
@@ -51,8 +52,9 @@ static td_node *cnn(const td__layer *l, td_node *x)
 const td__layer_def td__ready_cnn = {
     "cnn",
     "two 3x3 convolutions, a pool, two linear layers; for small images",
-    {CLASSES, TD_KEY_ROW("dropout", REAL, "After the pool; twice that after the linear layer.",
-                         .hi = 1, .flags = TD_KEY_BELOW, .def = "0")},
+    {CLASSES,
+     TD_KEY_ROW("dropout", REAL, "Dropout after the pooling; twice that after the linear layer.",
+                .hi = 1, .flags = TD_KEY_BELOW, .def = "0")},
     cnn};
 
 static td_node *lenet5(const td__layer *l, td_node *x)
@@ -76,23 +78,25 @@ static td_node *resnet(const td__layer *l, td_node *x)
 }
 const td__layer_def td__ready_resnet = {
     "resnet",
-    "He 2015, with torchvision's names and first weights",
+    "ResNet (He et al. 2015), with torchvision's names and weight initialization",
     {TD_KEY_ROW("depth", INT, "18, 34 or 50.", .lo = 18, .hi = 50, .def = "18"), CLASSES,
      TD_KEY_ROW("width", INT, "Channels of the first stage.", .lo = 1, .hi = 65536, .def = "64"),
-     TD_KEY_ROW("cifar_stem", BOOL, "For small images: 3x3, no pool.", .def = "false"),
+     TD_KEY_ROW("cifar_stem", BOOL, "Stem for small images: a 3x3 convolution, no pooling.",
+                .def = "false"),
      TD_KEY_ROW("zero_init_residual", BOOL, "The last norm of each block starts at 0.",
                 .def = "false")},
     resnet};
 
 /* Embeddings, heads and positions that the models of sequences share. */
-#define VOCAB TD_KEY_VOCAB("vocab", "Different ids.")
+#define VOCAB TD_KEY_VOCAB("vocab", "Number of ids.")
 #define CONTEXT                                                                             \
     TD_KEY_ROW("context", INT, "Longest sequence.", .lo = 1, .hi = 1e9, .words = "data=-3", \
                .def = "data")
 #define LAYERS(n) TD_KEY_ROW("layers", INT, "Blocks.", .lo = 1, .hi = 1000, .def = n)
-#define HEADS(n) \
-    TD_KEY_ROW("heads", INT, "Of attention; must divide the width.", .lo = 1, .hi = 4096, .def = n)
-#define WIDTH(n) TD_KEY_ROW("width", INT, "Of the vectors.", .lo = 1, .hi = 1e9, .def = n)
+#define HEADS(n)                                                                             \
+    TD_KEY_ROW("heads", INT, "Attention heads; must divide the width.", .lo = 1, .hi = 4096, \
+               .def = n)
+#define WIDTH(n) TD_KEY_ROW("width", INT, "Model dimension.", .lo = 1, .hi = 1e9, .def = n)
 
 static td_node *lstm_lm(const td__layer *l, td_node *x)
 {
@@ -112,11 +116,11 @@ static td_node *lstm_lm(const td__layer *l, td_node *x)
 }
 const td__layer_def td__ready_lstm_lm = {
     "lstm_lm",
-    "a language model of LSTMs: ids (time) to (time, vocab)",
-    {TD_KEY_ROW("hidden", INT, "Width of the states.", .lo = 1, .hi = 1e6, .def = "256"),
+    "LSTM language model: ids (time) to (time, vocab)",
+    {TD_KEY_ROW("hidden", INT, "Hidden state size.", .lo = 1, .hi = 1e6, .def = "256"),
      WIDTH("256"), TD_KEY_ROW("layers", INT, "Stacked.", .lo = 1, .hi = 1000, .def = "2"), VOCAB,
      TD_KEY_DROPOUT,
-     TD_KEY_ROW("tied", BOOL, "One table for input and output; needs width = hidden.",
+     TD_KEY_ROW("tied", BOOL, "Tie input and output embeddings; needs width = hidden.",
                 .def = "false")},
     lstm_lm};
 
@@ -134,9 +138,9 @@ static td_node *gpt2(const td__layer *l, td_node *x)
 }
 const td__layer_def td__ready_gpt2 = {
     "gpt2",
-    "Radford 2019; the defaults are the 124M model: ids (time) to (time, vocab)",
+    "GPT-2 (Radford et al. 2019); the defaults are the 124M model: ids (time) to (time, vocab)",
     {LAYERS("12"), HEADS("12"), WIDTH("768"), VOCAB, CONTEXT, TD_KEY_DROPOUT,
-     TD_KEY_ROW("tied", BOOL, "One table for input and output.", .def = "true")},
+     TD_KEY_ROW("tied", BOOL, "Tie input and output embeddings.", .def = "true")},
     gpt2};
 
 /* Added to the scores: nobody looks at padding. (rows, time, time) */
@@ -155,9 +159,9 @@ static td_node *padding_mask(td_graph *g, td_node *ids, int64_t padding)
                      TD_SHAPE(s.dim[0], s.dim[1], s.dim[1]));
 }
 
-#define PADDING                                                                                 \
-    TD_KEY_ROW("padding", INT, "Id that does not count.", .hi = 2147483647, .words = "none=-1", \
-               .def = "none")
+#define PADDING                                                                   \
+    TD_KEY_ROW("padding", INT, "Padding id, which is ignored.", .hi = 2147483647, \
+               .words = "none=-1", .def = "none")
 
 static td_node *encoder(const td__layer *l, td_node *x)
 {
@@ -183,14 +187,16 @@ static td_node *encoder(const td__layer *l, td_node *x)
 }
 const td__layer_def td__ready_encoder = {
     "encoder",
-    "a transformer that classifies sequences: ids (time) to (classes)",
+    "transformer encoder that classifies sequences: ids (time) to (classes)",
     {LAYERS("6"), HEADS("8"), WIDTH("512"),
-     TD_KEY_ROW("ff", INT, "Width of inner layers; 0: 4 times the width.", .hi = 1e6, .def = "0"),
+     TD_KEY_ROW("ff", INT, "Feed-forward width; 0: 4 times the width.", .hi = 1e6, .def = "0"),
      VOCAB, CONTEXT, CLASSES, TD_KEY_DROPOUT,
-     TD_KEY_ROW("act", WORD, "Of inner layers.", .words = "relu gelu gelu_tanh", .def = "gelu"),
-     TD_KEY_ROW("pre_norm", BOOL, "Norm before rather than after.", .def = "true"),
-     TD_KEY_ROW("pool", WORD, "The first place, or the mean of all.", .words = "first mean",
-                .def = "mean"),
+     TD_KEY_ROW("act", WORD, "Feed-forward activation.", .words = "relu gelu gelu_tanh",
+                .def = "gelu"),
+     TD_KEY_ROW("pre_norm", BOOL, "Normalize before each sublayer instead of after it.",
+                .def = "true"),
+     TD_KEY_ROW("pool", WORD, "Pooling: the first position, or the mean of all.",
+                .words = "first mean", .def = "mean"),
      PADDING},
     encoder};
 
@@ -207,7 +213,7 @@ static td_node *text_classifier(const td__layer *l, td_node *x)
 }
 const td__layer_def td__ready_text_classifier = {
     "text_classifier",
-    "the mean of the words' vectors, then a linear layer: ids (length) to (classes)",
+    "bag of words: mean of the embeddings, then a linear layer: ids (length) to (classes)",
     {WIDTH("64"), VOCAB, CLASSES, PADDING,
-     TD_KEY_ROW("sum", BOOL, "The sum rather than the mean.", .def = "false"), TD_KEY_DROPOUT},
+     TD_KEY_ROW("sum", BOOL, "Sum instead of mean.", .def = "false"), TD_KEY_DROPOUT},
     text_classifier};

@@ -17,28 +17,28 @@ static const struct {
     td__key key;
 } KEYS[] = {
     {"a", "normalize",
-     TD_KEY_ROW("mean", REAL, "Taken away.", .lo = -1e30, .hi = 1e30,
+     TD_KEY_ROW("mean", REAL, "Mean to subtract.", .lo = -1e30, .hi = 1e30,
                 .shown = "measured on the training part")},
     {"b", "normalize",
-     TD_KEY_ROW("std", REAL, "Divided by.", .hi = 1e30, .flags = TD_KEY_ABOVE,
+     TD_KEY_ROW("std", REAL, "Standard deviation to divide by.", .hi = 1e30, .flags = TD_KEY_ABOVE,
                 .shown = "measured on the training part")},
-    {"size", "one_hot", TD_KEY_ROW("classes", INT, "Length of the vector.", .lo = 2, .hi = 1e6)},
+    {"size", "one_hot", TD_KEY_ROW("classes", INT, "Number of classes.", .lo = 2, .hi = 1e6)},
     {"text", "filter",
-     TD_KEY_ROW("where", TEXT, "What to keep: `y < 5`.", .flags = TD_KEY_REQUIRED)},
+     TD_KEY_ROW("where", TEXT, "Condition of the samples to keep: `y < 5`.",
+                .flags = TD_KEY_REQUIRED)},
     {"text", "tokenize",
      TD_KEY_ROW("unit", WORD, "What a token is.", .words = "word char byte", .def = "word")},
     {"size2", "tokenize",
-     TD_KEY_ROW("vocab", INT, "Words kept.", .lo = 2, .hi = 1e9, .shown = "all")},
+     TD_KEY_ROW("vocab", INT, "Number of words to keep.", .lo = 2, .hi = 1e9, .shown = "all")},
     {"a", "flip",
-     TD_KEY_ROW("p", REAL, "Share of samples.", .hi = 1, .flags = TD_KEY_ABOVE, .def = "0.5")},
-    {"size", NULL, TD_KEY_ROW("size", INT, "Rows, or length, afterwards.", .lo = 1, .hi = 1e6)},
-    {"size2", NULL, TD_KEY_ROW("width", INT, "Columns afterwards.", .lo = 1, .hi = 1e6)},
-    {"pad", NULL, TD_KEY_ROW("pad", INT, "How many values around.", .hi = 65536)},
-    {"a", "pad", TD_KEY_ROW("value", REAL, "What to pad with.", .lo = -1e30, .hi = 1e30)},
+     TD_KEY_ROW("p", REAL, "Probability.", .hi = 1, .flags = TD_KEY_ABOVE, .def = "0.5")},
+    {"size", NULL, TD_KEY_ROW("size", INT, "New height, or length.", .lo = 1, .hi = 1e6)},
+    {"size2", NULL, TD_KEY_ROW("width", INT, "New width.", .lo = 1, .hi = 1e6)},
+    {"pad", NULL, TD_KEY_ROW("pad", INT, "Padding on each side.", .hi = 65536)},
+    {"a", "pad", TD_KEY_ROW("value", REAL, "Padding value.", .lo = -1e30, .hi = 1e30)},
 };
 
-static const td__key FIELD =
-    TD_KEY_ROW("field", TEXT, "The data field that it works on.", .def = "x");
+static const td__key FIELD = TD_KEY_ROW("field", TEXT, "Data field to transform.", .def = "x");
 
 /* The keys of a stage, ended by a path of NULL; the first is the one that `name: value` gives. */
 static void stage_keys(const td__map_def *d, td__key *out)

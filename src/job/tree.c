@@ -197,7 +197,7 @@ static td_status check_event(const reader *r, const yaml_event_t *e)
 
     switch (e->type) {
     case YAML_ALIAS_EVENT:
-        return refuse(r, e->start_mark, "aliases (*name) are not taken; write the value out");
+        return refuse(r, e->start_mark, "aliases (*name) are not supported; write the value out");
     case YAML_SCALAR_EVENT:
         anchor = e->data.scalar.anchor;
         tag = e->data.scalar.tag;
@@ -213,9 +213,9 @@ static td_status check_event(const reader *r, const yaml_event_t *e)
     default: break;
     }
     if (anchor)
-        return refuse(r, e->start_mark, "anchors (&name) are not taken");
+        return refuse(r, e->start_mark, "anchors (&name) are not supported");
     if (tag)
-        return refuse(r, e->start_mark, "tags (!name) are not taken");
+        return refuse(r, e->start_mark, "tags (!name) are not supported");
     return TD_OK;
 }
 
@@ -268,7 +268,7 @@ static td_status read_key(reader *r, const td__tree *map, const yaml_event_t *e,
     if (e->type != YAML_SCALAR_EVENT)
         return refuse(r, e->start_mark, "a key must be a word");
     if (map->count >= TD__TREE_MAX_KEYS)
-        return refuse(r, e->start_mark, "more keys than a map of a job can have");
+        return refuse(r, e->start_mark, "too many keys in a map");
     TD_TRY(scalar_text(r, e, key));
     const td__tree *twin = td__tree_get(map, *key);
     if (!twin)
@@ -316,7 +316,7 @@ static td_status read_node(reader *r, const yaml_event_t *e, int depth, td__tree
     if (depth > TD__TREE_MAX_DEPTH)
         return refuse(r, e->start_mark, "nested too deeply");
     if (++r->n_nodes > TD__TREE_MAX_NODES)
-        return refuse(r, e->start_mark, "more values than a job can have");
+        return refuse(r, e->start_mark, "too many values in a job");
     td__tree *t = td__tree_new(r->arena, TD_TREE_NULL, NULL);
     if (!t)
         return out_of_memory(r);
@@ -366,8 +366,8 @@ td_status td__tree_parse(td__arena *a, const char *text, size_t nbytes, const ch
     if (!r.source)
         return TD_FAIL(TD_ENOMEM, "%s: out of memory", source);
     if (nbytes > TD__TREE_MAX_BYTES)
-        return TD_FAIL(TD_EINVAL, "%s: %zu bytes are more than a job file may have, %d", source,
-                       nbytes, TD__TREE_MAX_BYTES);
+        return TD_FAIL(TD_EINVAL, "%s: %zu bytes; a job file has at most %d", source, nbytes,
+                       TD__TREE_MAX_BYTES);
     if (nbytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte-order mark */
         text += 3;
         nbytes -= 3;

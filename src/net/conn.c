@@ -148,7 +148,7 @@ td_status td__conn_send_all(const td__conn *c, const struct iovec *iov, int n, t
             return TD_FAIL(TD_EPEER, "connection to %s: %s", peer, strerror(errno));
         if (sent < 0) {
             if (td__deadline_passed(until))
-                return TD_FAIL(TD_ETIMEDOUT, "%s does not read", peer);
+                return TD_FAIL(TD_ETIMEDOUT, "timed out sending to %s: it does not read", peer);
             td__socket_poll(c->fd, true, until);
             continue;
         }

@@ -243,8 +243,8 @@ td_status td__fault_parse(const char *text, td__fault_plan *out)
     td__free(copy);
     if (!st && !asks && *text)
         st = TD_FAIL(TD_EINVAL,
-                     "faults: \"%s\" asks for none; a seed goes with rate=1/50steps, rate=1/10s or "
-                     "a share of messages, as in drop=0.01",
+                     "faults: \"%s\" injects none; give a seed with rate=1/50steps, rate=1/10s or "
+                     "a fraction of messages, as in drop=0.01",
                      text);
     return st;
 }

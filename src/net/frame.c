@@ -23,7 +23,7 @@ td_status td__frame_open(const void *wire, uint64_t max_length, td__frame *out)
         return TD_FAIL(TD_EPROTO, "frame: begins with %08x, not with the magic %08x", out->magic,
                        MAGIC);
     if (out->version != TD_FRAME_VERSION)
-        return TD_FAIL(TD_EPROTO, "frame: version %d; this program speaks version %d", out->version,
+        return TD_FAIL(TD_EPROTO, "frame: version %d; this program has version %d", out->version,
                        TD_FRAME_VERSION);
     if (out->header_crc != td__crc32c(0, out, offsetof(td__frame, header_crc)))
         return TD_FAIL(TD_EPROTO, "frame: damaged header (crc32c differs)");

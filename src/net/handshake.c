@@ -79,9 +79,9 @@ static td_status check_hello(const td__handshake *h)
 
     memcpy(&peer, h->in, sizeof peer);
     if (memcmp(peer.magic, MAGIC, sizeof MAGIC) != 0)
-        return TD_FAIL(TD_EPROTO, "no hello of ours");
+        return TD_FAIL(TD_EPROTO, "not a tandem handshake");
     if (peer.version != VERSION)
-        return TD_FAIL(TD_EPROTO, "handshake version %u; this program speaks %d", peer.version,
+        return TD_FAIL(TD_EPROTO, "handshake version %u; this program has %d", peer.version,
                        VERSION);
     if (peer.role != role || peer.service != (uint32_t)h->service)
         return TD_FAIL(TD_EPROTO, "role %u of service %u where role %u of service %u was expected",

@@ -114,7 +114,7 @@ static void fail_world(world *w, int rank, td_status st, const char *text)
     char lost[300];
 
     fail_rank(w, rank, st, text);
-    snprintf(lost, sizeof lost, "inproc: rank %d gave up: %s", rank, text);
+    snprintf(lost, sizeof lost, "inproc: rank %d failed: %s", rank, text);
     for (int r = 0; r < w->size; r++)
         if (r != rank)
             fail_rank(w, r, TD_EPEER, lost);

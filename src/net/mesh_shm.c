@@ -93,7 +93,7 @@ static bool push(shm_mesh *m, int peer)
 static td_status check_head(shm_mesh *m, const td__xfer *x, const message_head *head)
 {
     if (head->magic != MESSAGE_MAGIC)
-        return td__shm_fail(m, TD_EPROTO, "what rank %d sent to rank %d is no message", x->peer,
+        return td__shm_fail(m, TD_EPROTO, "rank %d sent a malformed message to rank %d", x->peer,
                             m->mesh.rank);
     if (head->nbytes == x->nbytes && head->tag == x->tag)
         return TD_OK;

@@ -149,7 +149,7 @@ static td_status try_all(td__mesh_tcp *m, bool *moved, uint64_t *retry)
                 return td__tcp_fail(m, TD_EPEER,
                                     p->left
                                         ? "tcp: rank %d wants to send to rank %d, which has left"
-                                        : "tcp: rank %d lost rank %d: it does not receive any more",
+                                        : "tcp: rank %d lost rank %d: it no longer receives",
                                     m->base.rank, r);
         }
         if (open == 0 && wants_recv(p))

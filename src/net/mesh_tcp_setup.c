@@ -121,7 +121,7 @@ static td_status say_who(setup *u, caller *c)
     td__frame_seal(&f);
     /* A fresh socket takes a few bytes at once. */
     if (td__conn_send(&c->greet.conn, &one, 1) != (ssize_t)sizeof f)
-        return TD_FAIL(TD_EPEER, "tcp: rank %d lost rank %d at the first word", u->m->base.rank,
+        return TD_FAIL(TD_EPEER, "tcp: rank %d lost rank %d while connecting", u->m->base.rank,
                        c->rank);
     return adopt(u, c);
 }
@@ -137,8 +137,7 @@ static td_status hear_who(setup *u, caller *c)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return TD_OK;
         if (n <= 0)
-            return TD_FAIL(TD_EPEER, "tcp: a rank above %d went away while connecting",
-                           m->base.rank);
+            return TD_FAIL(TD_EPEER, "tcp: a rank above %d left while connecting", m->base.rank);
         c->got += (size_t)n;
     }
     TD_TRY(td__frame_open(c->hello, 0, &f));
@@ -214,7 +213,7 @@ static td_status missing(const setup *u)
                 used += snprintf(who + used, sizeof who - (size_t)used, " %d", r);
                 break;
             }
-    return TD_FAIL(TD_ETIMEDOUT, "tcp: rank %d has no connection with rank%s", m->base.rank, who);
+    return TD_FAIL(TD_ETIMEDOUT, "tcp: rank %d timed out connecting to rank%s", m->base.rank, who);
 }
 
 static td_status meet_all(setup *u, char (*address)[TD_ADDRESS_BYTES], td__deadline until)
@@ -250,16 +249,16 @@ static td_status read_words(const td__mesh_tcp *m, const uint8_t *all, size_t nb
         char text[TD_ADDRESS_BYTES + 32];
         int streams, checksum;
         if (nbytes - at < sizeof len)
-            return TD_FAIL(TD_EPROTO, "tcp: the store's answer ends at rank %d", r);
+            return TD_FAIL(TD_EPROTO, "tcp: the store's answer is truncated at rank %d", r);
         memcpy(&len, all + at, sizeof len);
         at += sizeof len;
         if (len > nbytes - at || len >= sizeof text)
-            return TD_FAIL(TD_EPROTO, "tcp: the word of rank %d has %u bytes", r, len);
+            return TD_FAIL(TD_EPROTO, "tcp: the record of rank %d has %u bytes", r, len);
         memcpy(text, all + at, len);
         text[len] = 0;
         at += len;
         if (sscanf(text, "%d %d %255s", &streams, &checksum, address[r]) != 3)
-            return TD_FAIL(TD_EPROTO, "tcp: the word of rank %d is \"%s\"", r, text);
+            return TD_FAIL(TD_EPROTO, "tcp: malformed record of rank %d: \"%s\"", r, text);
         if (streams != m->streams || checksum != m->checksum)
             return TD_FAIL(TD_EMISMATCH,
                            "tcp: rank %d has %d streams and checksum %d, rank %d %d and %d",

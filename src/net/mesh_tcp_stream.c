@@ -138,7 +138,7 @@ static td_status stream_ended(td__mesh_tcp *m, td__tcp_stream *s, int error)
     if (m->peer[s->peer].left)
         return TD_OK;
     return td__tcp_fail(m, TD_EPEER, "tcp: rank %d lost rank %d: %s", m->base.rank, s->peer,
-                        error ? strerror(error) : "it closed the connection without goodbye");
+                        error ? strerror(error) : "it closed the connection unexpectedly");
 }
 
 /* Read into `iov`; *n is 0 when there is nothing now. */
@@ -188,7 +188,7 @@ static td_status take_fail(td__mesh_tcp *m, td__tcp_stream *s)
     snprintf(text, sizeof text, "%.*s", (int)n, (const char *)s->stage + s->stage_begin);
     if (mismatch)
         return td__tcp_fail(m, TD_EMISMATCH, "%s", text);
-    return td__tcp_fail(m, TD_EPEER, "tcp: rank %d gave up: %s", s->peer, text);
+    return td__tcp_fail(m, TD_EPEER, "tcp: rank %d failed: %s", s->peer, text);
 }
 
 /* Look at the header in the stage. */
@@ -209,7 +209,7 @@ static td_status take_head(td__mesh_tcp *m, td__tcp_stream *s)
     uint32_t ahead = s->head.sequence - s->in_next;
     if (ahead > UINT32_MAX / 2 || (s->index == 0 && ahead != 0))
         return td__tcp_fail(m, TD_EPROTO,
-                            "tcp: rank %d sent message %u where %u was due: some were lost",
+                            "tcp: rank %d sent message %u instead of %u: messages were lost",
                             s->peer, s->head.sequence, s->in_next);
     s->in_next = s->head.sequence + 1;
     s->in_got = 0;

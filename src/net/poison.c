@@ -38,5 +38,5 @@ td_status td__poison_check(td__poison *p)
     td_status st = (td_status)atomic_load_explicit(&p->status, memory_order_acquire);
     if (!st)
         return TD_OK;
-    return TD_FAIL(st, "%s", has_text(p) ? p->text : "a rank gave up and could not say why");
+    return TD_FAIL(st, "%s", has_text(p) ? p->text : "a rank failed without a message");
 }

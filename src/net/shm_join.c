@@ -106,7 +106,7 @@ td_status td__shm_recv_fds(shm_mesh *m, int sock, void *data, size_t nbytes, int
         if (m)
             TD_TRY(td__shm_health(m));
         if (td__deadline_passed(until))
-            return TD_FAIL(TD_ETIMEDOUT, "a rank of this host sent nothing over its socket");
+            return TD_FAIL(TD_ETIMEDOUT, "timed out waiting for a rank of this host on its socket");
     }
     fd_control control;
     struct iovec iov = {data, nbytes};
@@ -150,7 +150,7 @@ td_status td__shm_door_open(td__shm_door *out)
     uint64_t number;
     if (getrandom(out->token, sizeof out->token, 0) != (ssize_t)sizeof out->token ||
         getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
-        return TD_FAIL(TD_EIO, "no random numbers for a token: %s", strerror(errno));
+        return TD_FAIL(TD_EIO, "cannot get random bytes for a token: %s", strerror(errno));
     snprintf(out->name, sizeof out->name, "tandem-%016llx", (unsigned long long)number);
     struct sockaddr_un a;
     socklen_t n = door_address(out->name, &a);
@@ -180,7 +180,7 @@ static int admit(shm_mesh *m, const td__shm_door *door, int sock)
     socklen_t n_who = sizeof who;
     if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &n_who) ||
         (who.uid != geteuid() && who.uid != 0)) {
-        TD_LOG(WARN, NET, "another user came to the socket @%s and was turned away", door->name);
+        TD_LOG(WARN, NET, "refused another user's connection to the socket @%s", door->name);
         return -1;
     }
     hello h;
@@ -193,7 +193,7 @@ static int admit(shm_mesh *m, const td__shm_door *door, int sock)
         m->channel[h.rank] = sock;
         return (int)h.rank;
     }
-    TD_LOG(WARN, NET, "process %d came to the socket @%s with a wrong greeting", (int)who.pid,
+    TD_LOG(WARN, NET, "process %d sent a wrong handshake to the socket @%s", (int)who.pid,
            door->name);
     if (n == 1)
         close(fd);
@@ -204,8 +204,9 @@ static td_status missing_at_door(const shm_mesh *m)
 {
     for (int r = 1; r < m->mesh.size; r++)
         if (m->channel[r] < 0)
-            return TD_FAIL(TD_ETIMEDOUT, "rank %d of this host did not come to share memory", r);
-    return TD_FAIL(TD_EPROTO, "all ranks of this host came, and yet one is missing");
+            return TD_FAIL(TD_ETIMEDOUT,
+                           "timed out waiting for rank %d of this host to share memory", r);
+    return TD_FAIL(TD_EPROTO, "the ranks of this host do not match those expected");
 }
 
 /* ---- the segment ---- */
@@ -235,7 +236,7 @@ static td_status make_segment(const shm_mesh *m, int *out)
         int why = errno;
         if (fd >= 0)
             close(fd);
-        return TD_FAIL(TD_EIO, "cannot make a shared segment of %zu bytes: %s", m->at.total,
+        return TD_FAIL(TD_EIO, "cannot create a shared segment of %zu bytes: %s", m->at.total,
                        strerror(why));
     }
     head->magic = TD_SHM_MAGIC;
@@ -259,7 +260,7 @@ static td_status map_segment(shm_mesh *m, int fd)
     m->head = p;
     m->ranks = (shm_rank *)(void *)(m->map + m->at.ranks);
     if (m->head->magic != TD_SHM_MAGIC || m->head->size != (uint32_t)m->mesh.size)
-        return TD_FAIL(TD_EPROTO, "the shared segment is another version's or another group's");
+        return TD_FAIL(TD_EPROTO, "the shared segment belongs to another version or group");
 #ifdef MADV_POPULATE_WRITE /* this rank's hot pages; failing is no harm */
     madvise(m->map, m->at.boards, MADV_POPULATE_WRITE);
     madvise(m->map + m->at.boards, 2 * (size_t)m->mesh.size * sizeof(shm_board),

@@ -56,7 +56,7 @@ static void fail_everywhere(shm_mesh *m, td_status st, td_status theirs, const c
 {
     char named[FAIL_TEXT];
     if (st != theirs)
-        snprintf(named, sizeof named, "rank %d gave up: %s", m->mesh.rank, text);
+        snprintf(named, sizeof named, "rank %d failed: %s", m->mesh.rank, text);
     td__poison_set(&m->poison, st, text);
     td__poison_set(&m->head->poison, theirs, st != theirs ? named : text);
     wake_all(m);

@@ -221,7 +221,8 @@ static td_status send_parts(td__store *s, const td__store_parts *p, td__deadline
             st = TD_FAIL(TD_EPEER, "the store at %s is gone: %s", s->address, strerror(error));
         } else if (td__deadline_passed(until)) {
             /* A frame that stops in the middle ends the connection. */
-            st = TD_FAIL(TD_ETIMEDOUT, "the store at %s does not read", s->address);
+            st = TD_FAIL(TD_ETIMEDOUT, "timed out sending to the store at %s: it does not read",
+                         s->address);
             td__poison_set(&s->poison, st, td_last_error());
         } else {
             td__socket_poll(s->conn.fd, true, until);

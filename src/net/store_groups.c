@@ -87,7 +87,7 @@ static td_status enter_group(td__store_server *s, td__ss_client *c, const td__st
     if (p->number < 0 || p->number >= TD_STORE_MOST_RANKS)
         return TD_FAIL(TD_EINVAL, "store: rank %lld of group %s", (long long)p->number, p->key);
     if (m && m->client)
-        return TD_FAIL(TD_EINVAL, "store: rank %lld of group %s is there already",
+        return TD_FAIL(TD_EINVAL, "store: rank %lld of group %s has already joined",
                        (long long)p->number, p->key);
     if (!g) {
         g = td__calloc(1, sizeof *g);

@@ -194,7 +194,7 @@ static void add(td__store_server *s, td__ss_client *c, const td__store_parts *p)
     errno = 0;
     old = strtoll(text, &end, 10);
     if (*end || end == text || errno || __builtin_add_overflow(old, p->number, &sum)) {
-        td_status st = TD_FAIL(TD_EINVAL, "store: cannot add %lld to key %s, which holds %.20s",
+        td_status st = TD_FAIL(TD_EINVAL, "store: cannot add %lld to key %s, whose value is %.20s",
                                (long long)p->number, p->key, text);
         td__ss_reply_error(s, c, p->id, st);
         return;

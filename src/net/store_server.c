@@ -127,7 +127,7 @@ static td_status handle(td__store_server *s, td__ss_client *c, const td__frame *
     TD_TRY(td__store_parse(f, payload, &p));
     bool from_above = p.op == TD_STORE_EVENT || p.op == TD_STORE_FORGET;
     if (from_above != (c == s->up) || p.op == TD_STORE_REPLY)
-        return TD_FAIL(TD_EPROTO, "store: a message of kind %d does not belong here", p.op);
+        return TD_FAIL(TD_EPROTO, "store: unexpected message of kind %d", p.op);
     switch (p.op) {
     case TD_STORE_BYE: c->bye = true; break;
     case TD_STORE_BELOW: c->is_store = true; break;
@@ -271,7 +271,7 @@ static void sweep(td__store_server *s)
 /* Without the store above nothing can be answered: all clients are let go, and see it. */
 static void lose_parent(td__store_server *s)
 {
-    TD_LOG(WARN, NET, "store: the store above, %s, is gone", s->parent);
+    TD_LOG(WARN, NET, "store: the parent store %s is gone", s->parent);
     for (td__ss_client *c = s->clients; c; c = c->next)
         drop(c);
     atomic_store(&s->lost, true);

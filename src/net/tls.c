@@ -132,7 +132,7 @@ td_status td__tls_make(const char *dir)
     td_status st = TD_OK;
 
     if (!cert)
-        st = openssl_failed("cannot make a certificate");
+        st = openssl_failed("cannot create a certificate");
     else if (!fk || !fc)
         st = TD_FAIL(TD_EIO, "cannot write a certificate in %s: %s", dir, strerror(errno));
     else if (!PEM_write_PrivateKey(fk, key, NULL, NULL, 0, NULL, NULL) || !PEM_write_X509(fc, cert))

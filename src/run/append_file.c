@@ -22,7 +22,7 @@ td_status td__append_open(td__append_file *f, const char *dir, const char *file,
         return TD_FAIL(td__disk_full(errno) ? TD_EIO : TD_EINVAL,
                        "%s: cannot open it for writing: %s", f->path, strerror(errno));
     if (ftruncate(fd, (off_t)keep) != 0) {
-        td_status st = TD_FAIL(TD_EIO, "%s: cannot cut it: %s", f->path, strerror(errno));
+        td_status st = TD_FAIL(TD_EIO, "%s: cannot truncate it: %s", f->path, strerror(errno));
         close(fd);
         return st;
     }
@@ -41,7 +41,7 @@ static td_status put(td__append_file *f, const char *p, size_t nbytes)
             f->error = n < 0 ? errno : ENOSPC;
             off_t end = lseek(f->fd, 0, SEEK_END);
             if (done && end >= (off_t)done && ftruncate(f->fd, end - (off_t)done) != 0)
-                TD_LOG(WARN, TRAIN, "%s: cannot cut it: %s", f->path, strerror(errno));
+                TD_LOG(WARN, TRAIN, "%s: cannot truncate it: %s", f->path, strerror(errno));
             return TD_FAIL(TD_EIO, "%s: cannot write: %s", f->path, strerror(f->error));
         }
         done += (size_t)n;
@@ -53,9 +53,9 @@ static td_status put(td__append_file *f, const char *p, size_t nbytes)
 static td_status hold(td__append_file *f, const char *p, size_t nbytes)
 {
     if (f->held.used + nbytes > MOST_HELD)
-        return TD_FAIL(TD_EIO, "%s: no room on the disk, and too much to hold in memory", f->path);
+        return TD_FAIL(TD_EIO, "%s: the disk is full, and the buffer in memory too", f->path);
     if (!f->held.used)
-        TD_LOG(WARN, TRAIN, "%s; held in memory until there is room", td_last_error());
+        TD_LOG(WARN, TRAIN, "%s; keeping it in memory until the disk has space", td_last_error());
     td__text_append(&f->held, p, nbytes);
     return td__text_status(&f->held);
 }

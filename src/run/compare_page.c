@@ -180,7 +180,7 @@ static void print_variants(const page *p)
         snprintf(ranks, sizeof ranks, "%d", r->ranks);
         td__text_add(p->t, "<tr>");
         td__html_cell(p->t, "name", r->name);
-        td__html_cell(p->t, "sub", *r->what ? r->what : "the job as it is");
+        td__html_cell(p->t, "sub", *r->what ? r->what : "the unchanged job");
         td__html_cell(p->t, "n", ranks);
         td__html_cell(p->t, "sub", r->dir);
         td__text_add(p->t, "</tr>\n");

@@ -91,7 +91,7 @@ static void print_cards(td__text *t, const td__report_data *d)
     }
     if (d->loss.n) {
         td__html_card(t, td__human_metric("loss", d->loss.v[d->loss.n - 1], value),
-                      "train loss, last");
+                      "last train loss");
     }
     if (seconds > 0) {
         td__html_card(t, td__human_si(d->samples / seconds, value), "samples per second");
@@ -163,9 +163,9 @@ static void print_evals(td__text *t, const td__report_data *d)
         return;
     int from = first->step.n > MOST_EVALS ? first->step.n - MOST_EVALS : 0;
     td__text_printf(t,
-                    "<h2>Validation%s</h2>\n<div class=\"panel\"><table><tr><th class=\"n\">step"
+                    "<h2>%s</h2>\n<div class=\"panel\"><table><tr><th class=\"n\">step"
                     "</th>",
-                    from ? ", the last ones" : "");
+                    from ? "Latest validations" : "Validation");
     for (int k = 0; k < d->n_metrics; k++)
         if (strcmp(d->metric[k].part, first->part) == 0) {
             td__text_add(t, "<th class=\"n\">");
@@ -247,7 +247,7 @@ static void print_memory(td__text *t, const td_memory_plan *m, const td__report_
                 {"gradients", m->grads},
                 {"running averages", m->states},
                 {"packed weights", m->packed},
-                {"scratch of kernels", m->scratch},
+                {"kernel workspace", m->scratch},
                 {"constants", m->constants},
                 {"inputs", m->inputs}};
     char value[TD__HUMAN];
@@ -270,7 +270,7 @@ static void print_memory(td__text *t, const td_memory_plan *m, const td__report_
     td__html_cell(t, "n", td__human_bytes((double)m->activations_unshared, value));
     td__text_add(t, "<td></td></tr>\n");
     if (d->memory_peak > 0) {
-        td__text_printf(t, "<tr><td>the process of rank %.0f, in all</td>", d->memory_rank);
+        td__text_printf(t, "<tr><td>peak of the process of rank %.0f</td>", d->memory_rank);
         td__html_cell(t, "n", td__human_bytes(d->memory_peak, value));
         td__text_printf(t, "<td>planned %s</td></tr>\n", td__human_bytes(d->memory_planned, value));
     }
@@ -314,8 +314,8 @@ static td_status print_times(td__text *t, const td__report_data *d)
         snprintf(note, sizeof note, "%d of %s, in the background", d->n_checkpoints,
                  td__human_bytes(d->checkpoint_bytes, other));
         time_row(t, "checkpoints", td__human_seconds(d->checkpoint_seconds, value), note);
-        time_row(t, "training held up by them", td__human_seconds(d->checkpoint_stalled, value),
-                 "");
+        time_row(t, "training paused for checkpoints",
+                 td__human_seconds(d->checkpoint_stalled, value), "");
     }
     td__text_add(t, "</table></div></div>\n");
     return TD_OK;

@@ -134,7 +134,7 @@ static void read_dropped(td__report_data *d, const json_t *o)
         all += item(o, "dropped", (int)r);
     if (!json_is_array(list))
         return;
-    int used = snprintf(d->dropped, sizeof d->dropped, "%.0f shares", all);
+    int used = snprintf(d->dropped, sizeof d->dropped, "%.0f gradients", all);
     for (size_t r = 0; r < json_array_size(list) && used < (int)sizeof d->dropped - 32; r++)
         if (item(o, "dropped", (int)r) > 0)
             used += snprintf(d->dropped + used, sizeof d->dropped - (size_t)used, ", rank %zu %.0f",

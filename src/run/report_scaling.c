@@ -194,7 +194,7 @@ static void print_cards(td__text *t, const td__report_data *d, const td__scaling
     td__html_card(t, td__human_bytes(s->step_nbytes, value), label);
     if (s->hidden > 0) { /* else it was done after compute, as in shared memory */
         snprintf(value, sizeof value, "%.0f %%", 100 * s->hidden);
-        td__html_card(t, value, "of communication beside compute");
+        td__html_card(t, value, "of communication overlaps with compute");
     }
     td__text_add(t, "</div>\n");
 }
@@ -211,8 +211,8 @@ static void print_source(td__text *t, const td__report_data *d, const td__baseli
                         b->threads, b->threads == 1 ? "" : "s", td__human_seconds(b->step_s, value),
                         d->threads, d->threads > 1 ? "s" : "");
     } else {
-        td__text_add(t, "Speed-up and efficiency are estimates, from the compute times of all "
-                        "ranks: beside this run there is none of the same job on one rank.");
+        td__text_add(t, "Speed-up and efficiency are estimates from the compute times of all "
+                        "ranks: there is no run of the same job on one rank next to this run.");
     }
     td__text_add(t, "</p>\n");
 }
@@ -242,9 +242,9 @@ static void print_rank(td__text *t, const td__report_data *d, int r)
 
 static void print_ranks(td__text *t, const td__report_data *d)
 {
-    static const char *const NAMES[] = {
-        "#rank", "where its time went", "#compute", "#update",       "#comm", "#waiting",
-        "#data", "#sent/step",          "#memory",  "#to blame for", NULL};
+    static const char *const NAMES[] = {"#rank",   "time by phase", "#compute", "#update",
+                                        "#comm",   "#waiting",      "#data",    "#sent/step",
+                                        "#memory", "#delay caused", NULL};
 
     td__text_add(t, "<p class=\"legend\">");
     for (int i = 0; i < TD_LEN(PARTS); i++)
@@ -257,8 +257,8 @@ static void print_ranks(td__text *t, const td__report_data *d)
     if (d->n_ranks > MOST_RANKS)
         td__text_printf(t, "<tr><td colspan=\"10\" class=\"sub\">and %d more</td></tr>\n",
                         d->n_ranks - MOST_RANKS);
-    td__text_add(t, "</table></div>\n<p class=\"sub\">To blame for: the time that all ranks "
-                    "together waited because this one came late.</p>\n");
+    td__text_add(t, "</table></div>\n<p class=\"sub\">Delay caused: the total time that all ranks "
+                    "waited for this rank.</p>\n");
 }
 
 td_status td__report_scaling(td__text *t, const char *dir, const td__report_data *d)

@@ -30,7 +30,7 @@ td_status td__run_dir_path(const char *dir, const char *file, char path[TD__PATH
 static td_status mkdir_failed(const char *path, int error)
 {
     bool disk = td__disk_full(error) || error == EIO || error == ENOMEM;
-    return TD_FAIL(disk ? TD_EIO : TD_EINVAL, "cannot make the directory %s: %s", path,
+    return TD_FAIL(disk ? TD_EIO : TD_EINVAL, "cannot create the directory %s: %s", path,
                    strerror(error));
 }
 
@@ -132,7 +132,7 @@ td_status td__run_dir_create(const char *parent, const char *name, char path[TD_
         if (errno != EEXIST)
             return mkdir_failed(path, errno);
     }
-    return TD_FAIL(TD_EINVAL, "%s: no number is left for a run of %s", parent, name);
+    return TD_FAIL(TD_EINVAL, "%s: no free number is left for a run of %s", parent, name);
 }
 
 td_status td__run_dir_newest(const char *parent, const char *name, char path[TD__PATH])
@@ -140,7 +140,7 @@ td_status td__run_dir_newest(const char *parent, const char *name, char path[TD_
     TD_TRY(check_name(name));
     long n = highest(parent, name, true);
     if (!n)
-        return TD_FAIL(TD_EINVAL, "there is no run of %s in %s to resume", name, parent);
+        return TD_FAIL(TD_EINVAL, "no run of '%s' in %s/; train it first", name, parent);
     return numbered(parent, name, n, path);
 }
 

@@ -191,7 +191,7 @@ static td_status open_file(tensorboard *b, const char *dir)
         if (access(path, F_OK) != 0)
             return td__append_open(&b->file, dir, name, 0);
     }
-    return TD_FAIL(TD_EINVAL, "%s holds too many TensorBoard files", dir);
+    return TD_FAIL(TD_EINVAL, "%s has too many TensorBoard files", dir);
 }
 
 static td_status write_head(tensorboard *b, uint64_t from_step)

@@ -218,8 +218,9 @@ static td_status on_spans(td__observer *o, const td__spans_event *e)
     }
     name_lanes(t, e);
     if (e->lost)
-        TD_LOG(WARN, TRAIN, "trace.json: of rank %d only the last %d spans are kept, %llu are lost",
-               e->rank, e->n, (unsigned long long)e->lost);
+        TD_LOG(WARN, TRAIN,
+               "trace.json: rank %d: only the last %d spans are kept, %llu are dropped", e->rank,
+               e->n, (unsigned long long)e->lost);
     for (int i = 0; i < e->n; i++) {
         const td__span *s = &e->span[i];
         if (e->rank || (s->kind != TD_SPAN_STEP && s->kind != TD_SPAN_VALID))

@@ -178,7 +178,7 @@ static td_status find_header(const uint8_t *data, size_t nbytes, const char *whe
 
     size_t width = major == 1 ? 2 : 4, len = 0;
     if (nbytes < PREFIX + width)
-        return TD_FAIL(TD_EPROTO, "%s: cut short in its header", where);
+        return TD_FAIL(TD_EPROTO, "%s: truncated in its header", where);
     for (size_t i = 0; i < width; i++)
         len |= (size_t)data[PREFIX + i] << (8 * i);
     if (len > HEADER_LIMIT || len > nbytes - PREFIX - width)

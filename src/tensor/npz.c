@@ -91,18 +91,20 @@ static td_status find_end(const td_npz *z, size_t *at)
             return TD_OK;
         }
     }
-    return TD_FAIL(TD_EPROTO, "%s: not a zip archive, or cut short", z->path);
+    return TD_FAIL(TD_EPROTO, "%s: not a zip archive, or truncated", z->path);
 }
 
 /* Check the local header at `offset` and find the member's bytes, which end before `limit`. */
 static td_status locate(const td_npz *z, member *m, uint32_t offset, size_t limit)
 {
     if (offset > limit || limit - offset < LOCAL_BYTES || get32(z->map.data + offset) != LOCAL_SIGN)
-        return TD_FAIL(TD_EPROTO, "%s: member '%s' is not where it should be", z->path, m->name);
+        return TD_FAIL(TD_EPROTO, "%s: member '%s' is not at its recorded offset", z->path,
+                       m->name);
     const uint8_t *p = z->map.data + offset;
     size_t skip = LOCAL_BYTES + (size_t)get16(p + 26) + get16(p + 28);
     if (limit - offset < skip || limit - offset - skip < m->packed)
-        return TD_FAIL(TD_EPROTO, "%s: member '%s' does not fit the file", z->path, m->name);
+        return TD_FAIL(TD_EPROTO, "%s: member '%s' extends beyond the end of the file", z->path,
+                       m->name);
     if (get16(p + 8) != (uint32_t)m->method)
         return TD_FAIL(TD_EPROTO, "%s: member '%s': headers disagree", z->path, m->name);
     m->data = p + skip;

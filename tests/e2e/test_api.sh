@@ -43,4 +43,4 @@ grep -q "$digest $steps" out || fail "elastic ranks: $(cat out), the command: $d
 run 1 "${api[@]}" bad train.bach=3
 has 'train.bach: unknown key'
 run 1 "${api[@]}" api
-has 'holds a run already'
+has 'already has a run'

@@ -89,19 +89,22 @@ ok --version
 # --- Nonsense to the program and the parser ------------------------------------------------------
 wrong 2 'expected a command'
 wrong 2 'did you mean train' trian job.yaml
-wrong 2 'no command' qqqqqqqq
+wrong 2 'unknown command' qqqqqqqq
 wrong 2 'did you mean --json' train job.yaml --jsno
 wrong 2 'unknown flag' train job.yaml --zzzzzzzzzz
 wrong 2 'unknown flag -Z' train job.yaml -Z
+wrong 2 'unknown flag --epochs; did you mean --set train.epochs=3?' train job.yaml --epochs 3
+wrong 2 'unknown flag --batch-size; did you mean --set train.batch=8?' train job.yaml --batch-size=8
+wrong 2 'unknown flag --lr; did you mean --set train.optimizer.lr=VALUE?' check job.yaml --lr
 wrong 2 'takes no value' train job.yaml --json=1
 wrong 2 'needs a value' train job.yaml --set
 wrong 2 'needs a value' train --set --json job.yaml
 wrong 2 "unexpected 'b.yaml'" train job.yaml b.yaml
 wrong 2 'expected' eval
-wrong 2 'no command' help nonsense-topic
+wrong 2 'unknown command' help nonsense-topic
 wrong 2 'unexpected' help train eval
-wrong 2 'no section' help job nonsense
-wrong 2 'bash, zsh and fish' completion tcsh
+wrong 2 'unknown section nonsense' help job nonsense
+wrong 2 'known: bash, zsh, fish' completion tcsh
 wrong 2 'unexpected' version 7
 
 # --- Nonsense to each command --------------------------------------------------------------------
@@ -116,13 +119,13 @@ wrong 2 'threads' train job.yaml --threads lots
 wrong 2 'threads' train job.yaml -j 99999
 wrong 2 'train.batch' train job.yaml --set train.batch=-1
 wrong 2 'nosuch.key' train job.yaml --set nosuch.key=1
-wrong 2 'no run of tiny' train job.yaml --resume
-wrong 2 'holds no run' train job.yaml --resume=empty
+wrong 2 "no run of 'tiny' in runs/; train it first" train job.yaml --resume
+wrong 2 "is not a run's directory" train job.yaml --resume=empty
 wrong 2 'not a directory' train job.yaml --run-dir file
-wrong 2 'cannot make' train job.yaml --run-dir file/sub
+wrong 2 'cannot create the directory' train job.yaml --run-dir file/sub
 wrong 2 'nosuch' eval nosuch
 wrong 2 'not a run' eval empty
-wrong 2 'no run of tiny' eval job.yaml
+wrong 2 "no run of 'tiny' in runs/; train it first" eval job.yaml
 wrong 2 'nosuch' predict nosuch -o p.csv
 wrong 2 'expected --output' predict job.yaml
 wrong 2 'ending in' predict job.yaml -o p.xls
@@ -133,7 +136,7 @@ wrong 2 'file' inspect file
 wrong 2 'not a run' export nosuch -o m.npz
 wrong 2 'expected --output' export empty
 wrong 2 'ending in' export empty -o m.bin
-wrong 2 'no directory' export empty -o nosuch/m.npz
+wrong 2 'no such directory' export empty -o nosuch/m.npz
 [ "$(find . -mindepth 1 -newer file ! -name out ! -name err | wc -l)" -eq 0 ] ||
     fail "left behind: $(find . -mindepth 1 -newer file)"
 
@@ -259,14 +262,14 @@ ok inspect escapes.safetensors
 grep -qF 'w\x1b[2J' out || fail "inspect does not print the name: $(cat out)"
 
 # Nonsense that needs a run.
-wrong 2 'holds a run already' train job.yaml --run-dir runs/tiny-0001
+wrong 2 'already has a run' train job.yaml --run-dir runs/tiny-0001
 wrong 2 'train.batch' train job.yaml --set train.batch=10 --resume=runs/tiny-0001
 wrong 2 'no such checkpoint' eval runs/tiny-0001 --checkpoint step-77
 wrong 2 'latest, best or step-N' eval runs/tiny-0001 --checkpoint newest
 wrong 2 'train, valid or test' eval runs/tiny-0001 --part exam
-wrong 2 'exclude' predict runs/tiny-0001 --part test --input file -o q.csv
-wrong 2 'no file' predict runs/tiny-0001 --input nosuch -o q.csv
-wrong 2 'no directory' predict runs/tiny-0001 -o nosuch/q.csv
+wrong 2 'cannot be given together' predict runs/tiny-0001 --part test --input file -o q.csv
+wrong 2 'no such file' predict runs/tiny-0001 --input nosuch -o q.csv
+wrong 2 'no such directory' predict runs/tiny-0001 -o nosuch/q.csv
 
 printf 'damage' >>runs/tiny-0003/checkpoints/step-00000008/model.safetensors
 wrong 2 'damaged' inspect runs/tiny-0003 --checkpoint step-8

@@ -54,7 +54,7 @@ change 's/linear: 16/lineer: 16/' 'did you mean'
 change 's/linear: 16/linear: 16, name: a\/b/' "job.yaml:4:.*layers.1.name.*without '/'"
 change 's/linear: 16/linear: 16, name: "a\\nb"/' 'layers.1.name'
 change 's/linear: 16/linear: 16, name: ""/' 'layers.1.name'
-change 's/^train:/metrics: [accuracy, accuracy]\ntrain:/' 'metrics: accuracy is there twice'
+change 's/^train:/metrics: [accuracy, accuracy]\ntrain:/' 'metrics: accuracy is given twice'
 change 's/linear: 16/linear: 0/' 'linear.*0\|out'
 change 's/linear: 16/linear: 1000000000000/' 'job.yaml:4'
 change 's/- flatten/- {conv2d: 4, kernel: 99}/' 'job.yaml:3'

@@ -136,7 +136,7 @@ mkdir runs runs/tiny-0007 # one that was killed before it had begun
 printf '%s\n' 'step  SIGINT' | "$terminal" 80 out "$tandem" train job.yaml "${endless[@]}" \
     --run-dir once
 [ $? -eq 130 ] || fail "Ctrl-C: status not 130: $(tail -c 300 out)"
-grep -q 'to go on: tandem train --resume=once' out || fail "Ctrl-C says: $(tail -c 300 out)"
+grep -q 'to continue: tandem train --resume=once' out || fail "Ctrl-C says: $(tail -c 300 out)"
 printf 'step  SIGINT\nstep  SIGINT\n' | "$terminal" 80 out "$tandem" train job.yaml \
     "${endless[@]}" --run-dir twice
 [ $? -eq 130 ] || fail "Ctrl-C twice: status not 130"
@@ -163,7 +163,7 @@ done
 steps=$(grep -c '"kind": "step"' killed/metrics.jsonl)
 [ "$steps" -eq 300 ] || fail "metrics.jsonl of a resumed run has $steps steps"
 "$tandem" train job.yaml --resume=killed >out 2>err || fail "resume of a finished run: $(cat err)"
-grep -q 'finished already' out || fail "a finished run: $(cat out)"
+grep -q 'already finished' out || fail "a finished run: $(cat out)"
 rm killed/report.html # killed, say, before it was written
 "$tandem" train job.yaml --resume=killed -q >out 2>err || fail "resume at the end: $(cat err)"
 [ -s killed/report.html ] && grep -q "$want" out || fail "no report after resume: $(cat out)"

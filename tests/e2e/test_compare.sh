@@ -56,7 +56,7 @@ for figure in re.findall(r"<figure.*?</figure>", page, re.S):
     assert lo <= min(x[0] for x in xs) + 1e-3 and max(x[-1] for x in xs) <= hi * 1.001, (lo, hi)
 END
 run 2 "$tandem" compare job.yaml --sync exact --out two
-grep -q 'holds a comparison already' err || fail "an old comparison: $(cat err)"
+grep -q 'already has a comparison' err || fail "an old comparison: $(cat err)"
 
 # --- Ranks and repeats: the same bits, bytes on the wire, a directory of its own ------------------
 run 0 "$tandem" compare job.yaml --ranks 1,2 --repeat 2 -q
@@ -116,14 +116,14 @@ wrong() {
 echo 'train: {bach: 3}' >wrong.yaml
 wrong 'wrong.yaml:1:9: train.bach: unknown key; did you mean train.batch' job.yaml \
     --runs fast.yaml,wrong.yaml
-wrong 'what is to be compared' job.yaml
-wrong "no variant 'exakt'; did you mean exact" job.yaml --sync exakt
+wrong 'nothing to compare' job.yaml
+wrong "unknown variant 'exakt'; did you mean exact" job.yaml --sync exakt
 wrong 'nowhere.yaml' job.yaml --runs nowhere.yaml
 wrong 'nowhere.yaml' nowhere.yaml --sync exact
 wrong 'expected KEY=VALUE' job.yaml --vary train.batch
 wrong 'train.batch' job.yaml --vary train.batch=-3
 wrong '--ranks' job.yaml --sync exact --ranks 1,x
-wrong '^tandem compare: --json: there is no directory nowhere/' job.yaml --sync exact \
+wrong '^tandem compare: --json: no such directory: nowhere/' job.yaml --sync exact \
     --json nowhere/table.json
 wrong '--repeat' job.yaml --sync exact --repeat 0
 

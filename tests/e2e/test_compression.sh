@@ -63,7 +63,7 @@ for name in bf16 f16 topk powersgd onebit; do
     [ "$(digest)" = "$want" ] || fail "$name: other bits over tcp"
 done
 run 0 "$tandem" train job.yaml -n 4 "${short[@]}" --set parallel.compress=onebit
-has 'gradients  .* sent by each rank, .* times less than plain'
+has 'gradients  .* sent by each rank, .* times less than uncompressed'
 
 # What is owed begins with zero after resuming.
 for name in topk powersgd onebit; do
@@ -84,7 +84,7 @@ planned() { # ARGS...: is it within a sixth of what was measured?
     run 0 "$tandem" train job.yaml -n 4 --set train.steps=2 --set train.eval.every=never \
         --set 'model=[flatten, {linear: 2000, act: relu}, {linear: 2000, act: relu}, linear]' "$@"
     # (the units of both are the same, or a sixth it is not)
-    sed -n 's/^  memory *\([0-9.]*\) \([kMG]B\) .* planned \([0-9.]*\) \2.*/\1 \3/p' out |
+    sed -n 's/^  memory *peak \([0-9.]*\) \([kMG]B\) .* planned \([0-9.]*\) \2.*/\1 \3/p' out |
         awk '{d = $1 - $2; ok = d * d * 36 < $1 * $1} END {exit !ok}' ||
         fail "$* needed other memory than planned"
 }
@@ -98,7 +98,7 @@ has 'parallel.compress: topk needs the optimizer sgd'
 train 2 --set parallel.compress=onebit --set 'train.optimizer={name: adamw}'
 has 'onebit needs the optimizer sgd'
 train 2 --set parallel.compress=bf16 --set parallel.compress_ratio=0.1
-has 'parallel.compress_ratio: goes with compress: topk, not bf16'
+has 'parallel.compress_ratio: only with compress: topk, not bf16'
 train 2 --set parallel.compress=powersgd --set parallel.zero=1
 has 'parallel.zero must be 0'
 train 2 --set parallel.compress=gzip

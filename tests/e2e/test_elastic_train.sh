@@ -117,7 +117,7 @@ run 0 "$tandem" train "$mark" -q -n 2 -j 1 --run-dir tcp --set train.micro_batch
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1'
 has 'expected kill rank=2 at=step:17'
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults 'kill rank=1 at=step:3:alreduce'
-has 'no operation is called "alreduce"'
+has 'unknown operation "alreduce"'
 run 2 "$tandem" train "$mark" --elastic -n 2 --run-dir no --faults @no-such-file
 has 'cannot read no-such-file'
 [ ! -e no ] || fail "a run's directory was made"
@@ -198,7 +198,8 @@ rm -rf run
 run 1 "$tandem" train "$mark" -q --run-dir run --elastic -n 2 \
     --faults "$(printf 'full rank=0 at=step:24:state.json:%d;' 1 2 3 4)" # as often as it tries
 [ "$(digest)" = "$want" ] || fail "no room at the end: another digest"
-tail -n 1 out | grep -q 'step 24 is done but could not be saved: no space .* --resume=.*/run$' ||
+tail -n 1 out | grep -q \
+    'step 24 is done but its checkpoint could not be written: no space .* --resume=.*/run$' ||
     fail "no room at the end: not the cause"
 [ "$(grep -c 'no space left' out)" = 1 ] || fail "no room at the end: more than one line"
 ! grep -q 'generation 2' out || fail "no room at the end: tried again"
@@ -245,7 +246,8 @@ if mount -t tmpfs -o size=2m none small 2>/dev/null; then
     }
     patiently filled_for_good
     [ "$(digest)" = "$want" ] || fail "full to the end: another digest"
-    tail -n 1 out | grep -q 'step 24 is done but could not be saved' || fail "full to the end: why"
+    tail -n 1 out | grep -q 'step 24 is done but its checkpoint could not be written' ||
+        fail "full to the end: why"
     ! grep -q 'generation 2' out || fail "full to the end: tried again"
     [ -z "$(find small -name '*tmp*')" ] || fail "full to the end: something is left half written"
     [ "$(tail -c 1 small/run/metrics.jsonl | od -An -tx1)" = " 0a" ] || fail "a broken line"
@@ -308,5 +310,5 @@ patiently interrupted
 run 0 "$tandem" train "$mark" -q --resume=run --elastic -n 2
 [ "$(digest)" = "$want" ] || fail "resumed: another digest"
 run 0 "$tandem" train "$mark" --resume=run --elastic -n 2
-has 'is finished already'
+has 'is already finished'
 none_left "the run"

@@ -103,7 +103,7 @@ log: {report: false, tensorboard: false}
 JOB
 run 0 "$tandem" check big.yaml -n 3 --elastic
 has 'memory of an elastic rank, of 3 on this host'
-has ' total in a change$'
+has ' total on resize$'
 for zero in 1 2 3; do
     run 0 "$tandem" train big.yaml -n 3 --elastic --set parallel.zero=$zero --run-dir big$zero
     end=$(grep '"kind": "end"' big$zero/metrics.jsonl)

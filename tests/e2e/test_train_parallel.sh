@@ -63,10 +63,10 @@ python3 -c 'import json
 lines = [json.loads(line) for line in open("out")]
 assert lines[0]["kind"] == "begin" and lines[0]["ranks"] == 2, lines[0]' || fail "--json"
 run 2 "$tandem" train "$mark" -n 2 --run-dir=first
-has 'holds a run already'
-[ "$(grep -c 'holds a run already' out)" = 1 ] || fail "an error is said more than once"
+has 'already has a run'
+[ "$(grep -c 'already has a run' out)" = 1 ] || fail "an error is said more than once"
 run 0 "$tandem" train --resume=first -n 3
-has 'finished already'
+has 'already finished'
 
 # On a terminal: the progress line of one rank within its width; lines of the ranks' logs alone.
 TANDEM_LOG=debug run 0 "$terminal" 70 seen "$tandem" train "$mark" -n 2 --set train.epochs=30 \

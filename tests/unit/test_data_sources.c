@@ -53,14 +53,14 @@ TEST(idx_hostile)
         {{0, 0, 0x0d, 1, 0, 0, 0, 0}, 8, "type 0x0d"},
         {{0, 0, 8, 0}, 4, "0 axes"},
         {{0, 0, 8, 200}, 4, "200 axes"},
-        {{0, 0, 8, 3, 0, 0}, 6, "cut short"},
+        {{0, 0, 8, 3, 0, 0}, 6, "truncated"},
         {{0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255},
          16,
          "impossible sizes"},
-        {{0, 0, 8, 2, 255, 255, 255, 255, 0, 0, 0, 2}, 12, "speaks of 8589934590 bytes"},
-        {{0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 5, 6}, 18, "it holds 2"},
+        {{0, 0, 8, 2, 255, 255, 255, 255, 0, 0, 0, 2}, 12, "header says 8589934590 bytes"},
+        {{0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 5, 6}, 18, "but it has 2"},
         {{0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 5}, 17, "1 images, but 2 labels"},
-        {{0x1f, 0x8b, 8, 0, 0, 0}, 6, "damaged or cut short"},
+        {{0x1f, 0x8b, 8, 0, 0, 0}, 6, "damaged or truncated"},
     };
     td__source_opts o = {.dir = check_tmpdir()};
 
@@ -74,10 +74,10 @@ TEST(idx_hostile)
     unlink(check_path("train-images-idx3-ubyte"));
     uint8_t huge[16] = {0, 0, 8, 2, 255, 255, 255, 255, 0, 0, 0, 16};
     source_write_gz("train-images-idx3-ubyte.gz", huge, 12);
-    source_refused("idx", &o, "train", TD_EPROTO, "cannot hold");
+    source_refused("idx", &o, "train", TD_EPROTO, "but its header says");
     unlink(check_path("train-images-idx3-ubyte.gz"));
     mkdir(check_path("train-images-idx3-ubyte"), 0777);
-    source_refused("idx", &o, "train", TD_EINVAL, "is a folder");
+    source_refused("idx", &o, "train", TD_EINVAL, "is a directory");
     rmdir(check_path("train-images-idx3-ubyte"));
     assert_int_equal(symlink("train-images-idx3-ubyte", check_path("train-images-idx3-ubyte")), 0);
     source_refused("idx", &o, "train", TD_EINVAL, "symbolic links");
@@ -114,7 +114,7 @@ TEST(cifar)
     CHECK_OK(source_open("cifar", &o, "test", &d));
     td__dataset_destroy(d);
     check_write_file(check_path("test_batch.bin"), file, 2 * RECORD - 1);
-    source_refused("cifar", &o, "test", TD_EPROTO, "no multiple");
+    source_refused("cifar", &o, "test", TD_EPROTO, "not a multiple");
     file[0] = 10;
     check_write_file(check_path("test_batch.bin"), file, RECORD);
     source_refused("cifar", &o, "test", TD_EPROTO, "label 10");
@@ -173,7 +173,7 @@ TEST(npy)
     CHECK(strcmp(d->fields[0].name, "x") == 0 && d->fields[1].classes == 3, "fields as in train");
     td__dataset_destroy(d);
     o.test = "n.npz";
-    source_refused("npy", &o, "test", TD_EINVAL, "no array y");
+    source_refused("npy", &o, "test", TD_EINVAL, "the array y of train is missing");
     o.unlabelled = true;
     CHECK_OK(source_open("npy", &o, "test", &d));
     v = source_read(d, 0);
@@ -188,7 +188,7 @@ TEST(npy)
     classes[0] = -1;
     CHECK_OK(td_npy_save(check_path("y.npy"), &y));
     o.train = "y=y.npy";
-    source_refused("npy", &o, "train", TD_EPROTO, "class -1");
+    source_refused("npy", &o, "train", TD_EPROTO, "class -1 is negative");
     o.train = "x.npy";
     source_refused("npy", &o, "train", TD_EINVAL, "x=images.npy");
     o.train = "x=none.npy";

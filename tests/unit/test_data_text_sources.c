@@ -76,7 +76,7 @@ TEST(csv_hostile)
         {"a,b\n1\n", TD_EPROTO, "a.csv:2: 1 cells, expected 2"},
         {"a,b\n1,2\n1,2,3\n", TD_EPROTO, "a.csv:3: 3 cells, expected 2"},
         {"a,b\n\"1,2\n", TD_EPROTO, "a.csv:2: a quote is not closed"},
-        {"a,b,a\n1,2,3\n", TD_EPROTO, "two columns are called 'a'"},
+        {"a,b,a\n1,2,3\n", TD_EPROTO, "two columns are named 'a'"},
         {"a,b\n1,2\n3,4\nNA,6\n", TD_EPROTO, "a.csv:4: column 'a' is 'NA', expected a finite"},
         {"a,b\n\"1\"x,2\n", TD_EPROTO, "text follows a closing quote"},
         {"a,b\n1,\n", TD_EPROTO, "column 'b' is '', expected a value"},
@@ -239,9 +239,9 @@ TEST(token_files)
     source_refused("tokens", &o, "train", TD_EINVAL, "token 90 is not below data.vocab");
     o.vocab = 100;
     write_tokens("a_train_001.bin", 20240520, 1000000000, tokens, 6);
-    source_refused("tokens", &o, "train", TD_EPROTO, "speaks of 1000000000 tokens");
+    source_refused("tokens", &o, "train", TD_EPROTO, "header says 1000000000 tokens");
     write_tokens("a_train_001.bin", 20240520, -3, tokens, 6);
-    source_refused("tokens", &o, "train", TD_EPROTO, "speaks of -3");
+    source_refused("tokens", &o, "train", TD_EPROTO, "header says -3");
     write_tokens("a_train_001.bin", 1, 6, tokens, 6);
     source_refused("tokens", &o, "train", TD_EPROTO, "not a token file");
     source_write_text("a_train_001.bin", "short");

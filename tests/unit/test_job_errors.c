@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 #include "job/job.h"
+#include "job/job_impl.h"
+#include "job/layer.h"
 #include "support/check.h"
 
 #define MODEL "model: [flatten, linear]\n"
@@ -42,7 +44,7 @@ static const struct {
     {NULL, MODEL "data: digit\n" TRAIN,
      "job.yaml:2:7: data.source: expected one of *, found digit; did you mean digits?"},
     {NULL, MODEL "data: {source: digits, context: 64}\n" TRAIN,
-     "job.yaml:2:33: data.context: the source digits does not read it; it reads: "
+     "job.yaml:2:33: data.context: the source digits does not take this key; it takes: "
      "count noise seed"},
     {NULL, MODEL "data: {source: digits, split: {valid: 1.5}}\n" TRAIN,
      "job.yaml:2:39: data.split.valid: expected a number from 0 to below 1, found 1.5"},
@@ -56,11 +58,34 @@ static const struct {
     {NULL, "model: [flatten, {linear: 8, akt: relu}, linear]\n" DATA TRAIN,
      "job.yaml:1:30: model.layers.1.akt: unknown key; did you mean "
      "model.layers.1.act?"},
+    /* Words of other tools. */
+    {NULL, MODEL DATA "train: {epochs: 1, batch_size: 8}\n",
+     "job.yaml:3:20: train.batch_size: unknown key; did you mean train.batch?"},
+    {NULL, MODEL DATA "train: {epochs: 1, learning_rate: 0.1}\n",
+     "job.yaml:3:20: train.learning_rate: unknown key; did you mean train.optimizer.lr?"},
+    {"training.Batch-Size=8", MODEL DATA TRAIN,
+     "--set training.Batch-Size=8: training: unknown key; did you mean train?"},
+    {"Batch-Size=8", MODEL DATA TRAIN,
+     "--set Batch-Size=8: Batch-Size: unknown key; did you mean train.batch?"},
+    {NULL, "model: [{conv2d: 8, kernel_size: 5}, flatten, linear]\n" DATA TRAIN,
+     "job.yaml:1:21: model.layers.0.kernel_size: unknown key; did you mean "
+     "model.layers.0.kernel?"},
+    {NULL, "model: [{max_pool: 2}, {avg_pool: 2, kernel_size: 2}, linear]\n" DATA TRAIN,
+     "job.yaml:1:38: model.layers.1.kernel_size: unknown key; did you mean "
+     "model.layers.1.size?"},
+    {NULL, "model: [flatten, dense: 8, linear]\n" DATA TRAIN,
+     "job.yaml:1:18: model.layers.1.layer: expected one of linear, *, found dense; did you mean "
+     "linear?"},
+    {NULL, "model: [flatten, {linear: 8, activation: relu}, linear]\n" DATA TRAIN,
+     "job.yaml:1:30: model.layers.1.activation: unknown key; did you mean model.layers.1.act?"},
+    {NULL, MODEL DATA "train: {epochs: 1, precision: bfloat16}\n",
+     "job.yaml:3:31: train.precision: expected one of f32, bf16, found bfloat16; did you mean "
+     "bf16?"},
     {NULL, "model: [flatten, {conv2d: 8}, linear]\n" DATA TRAIN,
      "job.yaml:1:18: model.layers.1 (conv2d): td_nn_conv2d: layer 'conv2d1': the "
      "input 'reshape_1' has shape (2, 784), wants 4 to 4 axes"},
     {NULL, "model: [flatten, {linear: 8}, {add: skip}, linear]\n" DATA TRAIN,
-     "job.yaml:1:37: model.layers.2: no layer before it is called skip (by `as`)"},
+     "job.yaml:1:37: model.layers.2: no earlier layer is named skip (with `as`)"},
     {NULL,
      "model:\n"
      "- flatten\n"
@@ -85,7 +110,7 @@ static const struct {
     {NULL,
      "model: &a [flatten, linear]\n"
      "data: *a\n",
-     "job.yaml:1:8: anchors (&name) are not taken"},
+     "job.yaml:1:8: anchors (&name) are not supported"},
     {NULL, "model: [flatten, {linear: 5}]\n" DATA TRAIN,
      "job.yaml:1:8: model: the last layer gives 5 values, but y has 10 classes"},
     {NULL,
@@ -127,7 +152,7 @@ static const struct {
     {NULL,
      "model: [flatten, {linear: 3, from: nowhere}, linear]\n"
      "data: {source: digits, maps: [normalize]}\n" TRAIN,
-     "job.yaml:1:36: model.layers.1: no layer before it is called nowhere (by `as`)"},
+     "job.yaml:1:36: model.layers.1: no earlier layer is named nowhere (with `as`)"},
     {NULL, "model: [{embedding: 4}, linear]\n" DATA TRAIN,
      "job.yaml:1:9: model.layers.0 (embedding): vocab: the data field x has no ids; "
      "give a number"},
@@ -158,7 +183,7 @@ static const struct {
     {NULL, "model: [flatten, {dropout: 0.5, p: 0.3}, linear]\n" DATA TRAIN,
      "job.yaml:1:33: p: given twice"},
     {NULL, "model: [{layer: relu, of: 3}]\n" DATA TRAIN,
-     "job.yaml:1:23: model.layers.0.of: unknown key; there are: layer, from, as, name"},
+     "job.yaml:1:23: model.layers.0.of: unknown key; known: layer, from, as, name"},
     {NULL, "model: [{32: relu}]\n" DATA TRAIN,
      "job.yaml:1:9: model.layers.0.layer: expected one of linear*found 32"},
     {NULL, "model: [relu: 3]\n" DATA TRAIN, "job.yaml:1:15: relu takes no value, found 3"},
@@ -228,12 +253,57 @@ TEST(hostile_files)
     CHECK_STATUS(td__job_parse(text, n, "job.yaml", NULL, 0, &j), TD_EINVAL);
 }
 
+static bool is_value(const td__key *k, const char *word)
+{
+    for (int i = 0; k->list && k->list(i); i++)
+        if (!strcmp(k->list(i), word))
+            return true;
+    return k->words && td__has_word(k->words, word);
+}
+
+static bool in_table(const td__key *keys, const char *word)
+{
+    for (const td__key *k = keys; k->path; k++)
+        if (!strcmp(k->path, word) || is_value(k, word))
+            return true;
+    return false;
+}
+
+static bool in_defs(const td__layer_def *(*list)(int), const char *word)
+{
+    const td__layer_def *d;
+
+    for (int i = 0; (d = list(i)); i++)
+        if (!strcmp(d->name, word) || in_table(d->keys, word))
+            return true;
+    return false;
+}
+
+/* What a user is asked for exists, and is not what the user wrote. */
+TEST(synonyms_lead_to_what_there_is)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } ALL[] = {
+#define TD_SYNONYM(theirs, ours) {theirs, ours},
+#include "job/synonyms.def"
+    };
+
+    for (int i = 0; i < TD_LEN(ALL); i++) {
+        CHECK(in_table(td__job_keys, ALL[i].ours) || in_defs(td__layer_list, ALL[i].ours) ||
+                  in_defs(td__ready_list, ALL[i].ours),
+              "%s: there is no %s", ALL[i].theirs, ALL[i].ours);
+        CHECK(!td__keys_find(td__job_keys, ALL[i].theirs), "%s is a key", ALL[i].theirs);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_helpful_line_each),
         cmocka_unit_test(files_that_cannot_be_read),
         cmocka_unit_test(hostile_files),
+        cmocka_unit_test(synonyms_lead_to_what_there_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

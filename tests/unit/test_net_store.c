@@ -69,7 +69,7 @@ static void exercise(td__store *c, td__store *d)
     CHECK_OK(td__store_delete(d, "a", soon()));
     expect_key(c, "a", NULL);
     CHECK_STATUS(td__store_wait(c, "a", td__deadline_in_ms(20), &value, &nbytes), TD_ETIMEDOUT);
-    CHECK(strstr(td_last_error(), "for a") != NULL, "%s", td_last_error());
+    CHECK(strstr(td_last_error(), "waiting for key a") != NULL, "%s", td_last_error());
 
     CHECK_OK(td__store_add(c, "n", 5, soon(), &number));
     CHECK_OK(td__store_add(d, "n", -7, soon(), &number));
