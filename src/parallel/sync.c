@@ -72,10 +72,15 @@ td_status td__sync_find(const td__sync_config *c, const td__sync_world *w, const
 td_status td__sync_check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
     const td__sync_ops *rule, *found;
-    for (int i = 0; (rule = td__sync_list(c, i)); i++)
-        if (rule->check &&
-            (c->rule ? strcmp(c->rule, rule->name) == 0 : rule->asked && rule->asked(c)))
+    for (int i = 0; (rule = td__sync_list(c, i)); i++) {
+        bool named = c->rule && strcmp(c->rule, rule->name) == 0;
+        bool asked = rule->asked && rule->asked(c);
+        if (c->rule && !named && asked)
+            return TD_FAIL(TD_EINVAL, "the sync rule %s does not go with options of the rule %s",
+                           c->rule, rule->name);
+        if (rule->check && (named || asked))
             TD_TRY(rule->check(c, j, w));
+    }
     return c->rule ? td__sync_find(c, w, &found) : TD_OK;
 }
 

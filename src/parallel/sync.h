@@ -107,6 +107,7 @@ typedef struct td__sync_traits {
     bool any_partition; /* the result is the same however micro-batches are dealt out to ranks */
     bool leads;       /* rank 0 has the state, validates, saves and decides; the others serve it */
     bool no_partials; /* the engine keeps no blocks of gradients: the rule runs batches itself */
+    bool sharded_params; /* no rank has all params between steps */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     int threads;         /* that a rank computes with, at most; 0: any number */
     int in_flight;       /* micro-batches that a thread runs side by side at a step's end; 1: one */

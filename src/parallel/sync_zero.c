@@ -482,6 +482,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     bool streams = c->zero > 1;
     (void)w;
     out->no_partials = streams;
+    out->sharded_params = c->zero == 3;
     out->threads = streams ? 1 : 0;
     out->rows = streams ? rows_of : NULL;
 }

@@ -102,7 +102,7 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
             td__train_heartbeat(t, TD_PHASE_COMPUTE, "evaluation", NULL);
             atomic_store(&t->run.at, t->run.eval_set);
         }
-        if (t->o.sync.zero == 3) { /* ranks must stay together: nobody leaves early */
+        if (t->run.eval_walk) { /* ranks must stay together: nobody leaves early */
             TD_TRY(run_together(t, b, s));
             continue;
         }
@@ -143,7 +143,7 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
 /* Where params are in slices, which may be other ones than last time. */
 static td_status make_walk(td__trainer *t)
 {
-    if (t->o.sync.zero < 3 || t->run.eval_walk)
+    if (!td__trainer_traits(t).sharded_params || t->run.eval_walk)
         return TD_OK;
     return td__lockstep_create(t->replica.zero, t->run.eval_set, t->replica.params, true,
                                &t->run.eval_walk);

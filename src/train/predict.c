@@ -109,10 +109,11 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
                                                    .prefetch = t->o.prefetch,
                                                    .threads = t->o.data_threads},
                                 &l));
-    if (t->o.sync.zero == 3)
+    bool sharded = td__trainer_traits(t).sharded_params;
+    if (sharded)
         TD_TRY_OR(st, done, td__zero_gather_all(t->replica.zero));
     st = send_batches(t, l, micro_batches, &out, sink, user);
-    if (t->o.sync.zero == 3)
+    if (sharded)
         td__zero_drop_all(t->replica.zero);
 done:
     td__loader_destroy(l);

@@ -160,8 +160,8 @@ static td_status finish(td__trainer *t, td__train_result *out)
     TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_END));
     td__sync_note(t->run.sync, t->report.stats);
     td__sync_report(t->run.sync, out);
-    TD_TRY(t->o.sync.zero == 3 ? td__sharded_digest(t, out->digest)
-                               : td_params_digest(t->replica.params, out->digest));
+    TD_TRY(t->run.sync->traits.sharded_params ? td__sharded_digest(t, out->digest)
+                                              : td_params_digest(t->replica.params, out->digest));
     TD_TRY(td__replicas_compare(t, out->digest));
     td_status told = td__train_tell_ranks(t, true);
     if (told)

@@ -282,7 +282,7 @@ static td_status step(td__trainer *t)
     }
     advance(t, e.samples);
     st = td__sync_gather(t->run.sync, &e.times); /* if it fails the step is done all the same */
-    t->replica.whole = !st && t->o.sync.zero < 3;
+    t->replica.whole = !st && !t->run.sync->traits.sharded_params;
     add_span(t, TD_SPAN_STEP, begin, e.step);
     t->replica.loss = e.loss;
     t->report.samples += (uint64_t)e.samples;

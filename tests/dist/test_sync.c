@@ -193,6 +193,8 @@ TEST(what_cannot_be_is_refused)
          "the sync rule average has no option 'tau'"},
         {{.rule = "average", .set = {{"every", 0}}, .n_set = 1},
          "every of the sync rule average is 0: must be 1 to 1e+06"},
+        {{.rule = "average", .zero = 1},
+         "the sync rule average does not go with options of the rule zero"},
         {{.zero = 1, .backup = 1}, "parallel.backup: rank 0 keeps all weights and states"},
         {{.zero = 2, .compressor = "bf16"}, "bf16 needs whole gradients on all ranks"},
         {{.zero = 4}, "parallel.zero is 4: must be 0 to 3"},
