@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/memory.h"
+#include "graph/params.h"
 #include "parallel/backup.h"
 #include "run/backup_sets.h"
 #include "parallel/sync.h"
@@ -28,6 +29,7 @@ typedef struct backup_rule {
     int *from, *counted;     /* (ranks): of the shares; with rank 0 */
     uint64_t *dropped;       /* (ranks) shares that were late */
     td__sync_place at;       /* of the step under way */
+    td__mapping open;        /* rank 0: the weights, while others fetch them */
     uint64_t sent;           /* rank 0: bytes, up to the last step */
     double blamed;           /* seconds that the last share was waited for, still to be told */
     uint64_t began_ns;       /* another rank */
@@ -56,10 +58,10 @@ static int64_t rows_of_rank(const backup_rule *r, int batches, int rank)
     return sum;
 }
 
-static float *params_of(const backup_rule *r)
+static td_status map_params(const backup_rule *r, td__map_use use, td__mapping *out)
 {
-    size_t count;
-    return td_params_block(r->base.x.step.params, &count);
+    const td_params *ps = r->base.x.step.params;
+    return td__params_map(ps, 0, td__params_total(ps), use, out);
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -92,7 +94,6 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
         return TD_FAIL(TD_EINVAL,
                        "parallel.backup: not on elastic ranks, which wait for nobody who "
                        "is gone");
-    TD_TRY(td__sync_needs_host(j, "parallel.backup"));
     if (j->verify > 0)
         return TD_FAIL(TD_EINVAL, "train.verify: does not go with parallel.backup");
     if (!w->starts)
@@ -131,7 +132,6 @@ static td_status create(td__sync *s)
     backup_rule *r = (backup_rule *)s;
     const td__sync_config *c = s->x.config;
     int64_t widths[TD__MAX_SPARSE];
-    size_t params;
     r->rank = td_comm_rank(s->x.comm);
     r->ranks = td_comm_size(s->x.comm);
     r->needed = r->ranks - c->backup;
@@ -145,11 +145,10 @@ static td_status create(td__sync *s)
         return TD_FAIL(TD_ENOMEM, "no memory for backup workers");
     if (c->backup_replay && r->rank == 0)
         TD_TRY(td__backup_sets_read(c->backup_replay, r->ranks, &r->replay));
-    td_params_block(s->x.step.params, &params);
     td__step_widths(s->engine, widths);
     return td__backup_create(&(td__backup_opts){.comm = s->x.comm,
                                                 .grads = td__step_floats(s->engine),
-                                                .params = params,
+                                                .params = td__params_total(s->x.step.params),
                                                 .lists = td__step_lists(s->engine),
                                                 .widths = widths},
                              &r->b);
@@ -159,6 +158,7 @@ static void destroy(td__sync *s)
 {
     backup_rule *r = (backup_rule *)s;
     td__backup_destroy(r->b);
+    td__mem_map_drop(&r->open);
     td__backup_sets_destroy(r->replay);
     td__free(r->only);
     td__free(r->shares);
@@ -209,7 +209,8 @@ static td_status begin(td__sync *s, const td__sync_place *at)
     if (r->replay)
         TD_TRY(plan_replay(r, batches, own, &needed));
     td__backup_order order = {.step = at->step, .epoch = at->epoch, .batch = at->batch};
-    td__backup_open(r->b, &order, params_of(r), needed, r->replay ? r->only : NULL);
+    TD_TRY(map_params(r, TD_MAP_READ, &r->open));
+    td__backup_open(r->b, &order, r->open.at, needed, r->replay ? r->only : NULL);
     return TD_OK;
 }
 
@@ -224,6 +225,7 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     TD_TRY(td__step_own_share(s->engine, &own));
     uint64_t begin_ns = td__clock_ns();
     TD_TRY(td__backup_close(r->b, r->from, r->shares, &n, &stop));
+    td__mem_map_drop(&r->open);
     double wait = seconds_since(begin_ns);
     uint64_t sent = td__backup_sent(r->b);
     td__step_span(s->engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
@@ -261,7 +263,13 @@ static void note(td__sync *s, td__rank_stats *stats)
 static td_status meet(td__sync *s, td__sync_meet why)
 {
     backup_rule *r = (backup_rule *)s;
-    return why == TD_MEET_END ? td__backup_end(r->b, params_of(r)) : TD_OK;
+    td__mapping map;
+    if (why != TD_MEET_END)
+        return TD_OK;
+    TD_TRY(map_params(r, TD_MAP_READ, &map));
+    td_status st = td__backup_end(r->b, map.at);
+    td__mem_map_drop(&map);
+    return st;
 }
 
 static void report(td__sync *s, td__train_result *out)
@@ -281,6 +289,20 @@ static double share_nbytes(const backup_rule *r, const td__grad_share *share)
     for (int k = 0; share->grads && k < td__step_lists(r->base.engine); k++)
         floats += (size_t)(share->lists[k].n_rows * (1 + share->lists[k].width));
     return (double)(floats * sizeof(float));
+}
+
+/* The gradients leave from memory that the host reads. */
+static td_status hand_in(backup_rule *r, uint64_t step, td__grad_share *share)
+{
+    const td__sync_ctx *x = &r->base.x;
+    td__mapping map;
+    TD_TRY(td__mem_map(td__params_device(x->step.params), share->grads,
+                       td__step_floats(r->base.engine) * sizeof(float), TD_MAP_READ, &map));
+    share->grads = map.at;
+    td_status st = td__backup_hand_in(r->b, step, share, (const double *)&r->total,
+                                      x->host.stopping(x->host.user));
+    td__mem_map_drop(&map);
+    return st;
 }
 
 static td_status work(backup_rule *r, const td__backup_order *order)
@@ -307,10 +329,21 @@ static td_status work(backup_rule *r, const td__backup_order *order)
     total->memory = (double)td__memory_read().peak;
     begin_ns = td__clock_ns();
     total->seconds = seconds_since(r->began_ns);
-    TD_TRY(td__backup_hand_in(r->b, order->step, &share, (const double *)total,
-                              x->host.stopping(x->host.user)));
+    TD_TRY(hand_in(r, order->step, &share));
     total->comm += seconds_since(begin_ns);
     return TD_OK;
+}
+
+/* The next order, and the weights that it is for. */
+static td_status fetch(backup_rule *r, td__backup_order *order)
+{
+    td__mapping map;
+    TD_TRY(map_params(r, TD_MAP_BOTH, &map));
+    td_status st = td__backup_next(r->b, map.at, order);
+    if (!st)
+        return td__mem_unmap(&map);
+    td__mem_map_drop(&map);
+    return st;
 }
 
 static td_status serve(td__sync *s)
@@ -320,7 +353,7 @@ static td_status serve(td__sync *s)
     for (;;) {
         td__backup_order order;
         uint64_t begin_ns = td__clock_ns();
-        TD_TRY(td__backup_next(r->b, params_of(r), &order));
+        TD_TRY(fetch(r, &order));
         r->total.wait += seconds_since(begin_ns);
         td__step_span(s->engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
         td_params_touch(s->x.step.params);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "optim/optimizer.h"
 #include "step/step_impl.h"
 
@@ -76,7 +77,11 @@ static td_status hold_own(td__step_engine *e, td__partial **out)
     *own = (td__partial){.weight = 1};
     TD_TRY(td__grad_hold(e->blocks, own));
     e->total.n = 1;
-    memset(own->dense, 0, td__grad_dense(e->blocks) * sizeof *own->dense);
+    td__mapping map;
+    TD_TRY(td__mem_map(td__params_device(e->o.params), own->dense,
+                       td__grad_dense(e->blocks) * sizeof *own->dense, TD_MAP_WRITE, &map));
+    memset(map.at, 0, map.nbytes);
+    TD_TRY(td__mem_unmap(&map));
     for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
         td__grad_no_rows(own, k);
     return TD_OK;
