@@ -152,6 +152,12 @@ td_status td__mem_import(td_device *d, int fd, size_t nbytes, td_mem *out)
     return TD_OK;
 }
 
+void td__mem_thin(const td_mem *m)
+{
+    if (m->device && m->device->ops->thin)
+        m->device->ops->thin(m);
+}
+
 void td__mem_discard(const td_mem *m, size_t begin, size_t nbytes)
 {
     TD_ASSERT((m->kind == TD_MEM_SPARSE || m->kind == TD_MEM_OWN) && begin + nbytes <= m->nbytes,

@@ -76,6 +76,9 @@ void td__mem_free(td_mem *m); /* nothing is under way on it; zeroed: nothing to 
 /* Shared memory as a descriptor, which the caller closes, for a process on the same host. */
 TD_NODISCARD td_status td__mem_export(const td_mem *m, int *fd);
 TD_NODISCARD td_status td__mem_import(td_device *d, int fd, size_t nbytes, td_mem *out);
+/* Own memory of which parts will be discarded: let it be made of small pages from now on.
+ * Zeroed: nothing to do. */
+void td__mem_thin(const td_mem *m);
 /* Whole pages in bytes [begin, begin + nbytes) of the device's memory go back to the system. */
 void td__mem_discard(const td_mem *m, size_t begin, size_t nbytes);
 

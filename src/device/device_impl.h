@@ -15,6 +15,7 @@ typedef struct td_device_ops {
     void (*close)(td_device *d);
     td_status (*alloc)(td_device *d, td_mem *m); /* kind and nbytes > 0 are set */
     void (*free)(td_mem *m);
+    void (*thin)(const td_mem *m); /* (optional) */
     void (*discard)(const td_mem *m, size_t begin, size_t nbytes);
     td__device_counters (*count)(td_device *d);
     td_status (*stream)(td_device *d, td_stream **out); /* td__stream_init()ed */

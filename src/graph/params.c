@@ -134,6 +134,16 @@ td_status td__params_map(const td_params *ps, size_t begin, size_t count, td__ma
     return td__mem_map(ps->mem.device, ps->block + begin, count * sizeof(float), use, out);
 }
 
+void td__params_thin(td_params *ps)
+{
+    td__mem_thin(&ps->mem);
+}
+
+void td__params_discard(td_params *ps, size_t begin, size_t count)
+{
+    td__mem_discard(&ps->mem, begin * sizeof(float), count * sizeof(float));
+}
+
 td_status td_params_read(const td_params *ps, size_t begin, size_t count, float *to)
 {
     if (begin > ps->total || count > ps->total - begin)

@@ -37,6 +37,10 @@ td_device *td__params_device(const td_params *ps);
 /* Elements [begin, begin + count) of the block as the host sees them (device/device.h). */
 TD_NODISCARD td_status td__params_map(const td_params *ps, size_t begin, size_t count,
                                       td__map_use use, td__mapping *out);
+/* Elements [begin, begin + count) are not needed for now, and will be written before they are:
+ * their whole pages go back to the system. thin: before the first time. */
+void td__params_thin(td_params *ps);
+void td__params_discard(td_params *ps, size_t begin, size_t count);
 /* Does the file hold exactly these tensors? */
 TD_NODISCARD td_status td__params_check_file(const td_params *ps, const td_safetensors *s,
                                              const char *path);

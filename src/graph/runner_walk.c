@@ -9,7 +9,12 @@
 
 void td__runner_thin(td_runner *r)
 {
-    td__block_thin(r->space[TD_SPACE_GRAD], r->space_bytes[TD_SPACE_GRAD]);
+    td__mem_thin(&r->mem[TD_SPACE_GRAD]);
+}
+
+void td__runner_discard(td_runner *r, size_t begin, size_t count)
+{
+    td__mem_discard(&r->mem[TD_SPACE_GRAD], begin * sizeof(float), count * sizeof(float));
 }
 
 static td_status walk(td_runner *r, bool pack, td__walk_fn *fn, void *user)

@@ -30,6 +30,8 @@ TD_NODISCARD td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, 
                                        void *user);
 /* Parts of its gradients' memory will be given back: let it be made of small pages. */
 void td__runner_thin(td_runner *r);
+/* Elements [begin, begin + count) of its own gradients have been read. */
+void td__runner_discard(td_runner *r, size_t begin, size_t count);
 
 /* The first values of param i (states included), as td_params_create would set them. */
 TD_NODISCARD td_status td__params_fill(td_params *ps, const td_program *p, int i, uint64_t seed);

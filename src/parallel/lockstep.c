@@ -20,7 +20,8 @@ struct td__lockstep {
     const td__lockstep_round *round;
     const td__zero_script *script;
     int next;
-    float *grads;
+    td_runner *runner;
+    float *grads; /* the runner's */
 };
 
 td_status td__lockstep_create(td__zero *z, td__micro_batch_set *set, td_params *ps, bool evaluate,
@@ -107,8 +108,8 @@ static td_status act(td__lockstep *l, const td__zero_op *op)
     }
     TD_TRY(l->round->reduce(l->round->user, op->bucket, l->grads));
     if (l->grads && op->bucket < m->params) /* statistics are still to be read */
-        td__block_give_back(l->grads + m->begin[op->bucket],
-                            (m->begin[op->bucket + 1] - m->begin[op->bucket]) * sizeof(float));
+        td__runner_discard(l->runner, m->begin[op->bucket],
+                           m->begin[op->bucket + 1] - m->begin[op->bucket]);
     return TD_OK;
 }
 
@@ -137,6 +138,7 @@ td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_
     if (rows) {
         TD_TRY(td__micro_batch_ready(l->set, round->batch, round->at, rows, &r, &seed));
         td__runner_thin(r);
+        l->runner = r;
         l->grads = l->evaluate ? NULL : td_runner_grads(r, NULL);
         td_run_key key = {.seed = seed, .step = round->step, .micro_batch = round->micro_batch};
         TD_TRY(td__runner_walk(r, key, slices, follow, l));

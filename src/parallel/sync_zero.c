@@ -471,7 +471,8 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
                        "parallel.zero %d: ranks run one compute thread each, not %d; start more "
                        "ranks instead",
                        c->zero, j->threads);
-    TD_TRY(td__sync_needs_host(j, "parallel.zero"));
+    if (w->elastic)
+        TD_TRY(td__sync_needs_host(j, "parallel.zero on elastic ranks"));
     if (j->verify > 0)
         return TD_FAIL(TD_EINVAL, "train.verify: does not go with parallel.zero");
     return TD_OK;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "base/kernels/blend.h"
 #include "coll/comm.h"
 
@@ -160,11 +161,8 @@ static td_status set_up(td__zero *z)
                        z->owned);
     for (int b = 0; b < z->map.n; b++)
         z->own_at[b + 1] = z->own_at[b] + td__shard_count(&z->map, b, z->rank);
-    if (o->stage == 3) {
-        size_t all;
-        float *block = td_params_block(o->params, &all);
-        td__block_thin(block, all * sizeof *block);
-    }
+    if (o->stage == 3)
+        td__params_thin(o->params);
     return o->mirrors ? set_up_mirror(z) : TD_OK;
 }
 
@@ -271,12 +269,9 @@ static size_t piece_count(const td__zero *z, int b, size_t at)
     return left < z->piece ? left : z->piece;
 }
 
-static void copy_scaled(float *to, const float *from, float weight, size_t n)
+static td_device *device_of(const td__zero *z)
 {
-    if (weight == 1)
-        memcpy(to, from, n * sizeof *to);
-    else
-        TD_ISA_PICK(td__cpu_isa(), td__scaled_copy)(to, from, weight, n);
+    return td__params_device(z->o.params);
 }
 
 /* This rank sends `count` floats to each of the others. */
@@ -293,12 +288,10 @@ static td_status exchange(td__zero *z, int b, const td__partial *mine, int n_min
 
     TD_TRY(have_send(z));
     for (int i = 0; i < slots; i++) {
-        unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
         for (int r = 0; i < n_mine && mine[i].dense && r < z->size; r++)
             if (in_piece(z, b, r, at))
-                copy_scaled(z->send + (size_t)r * count, mine[i].dense + cut[r] + at,
-                            mine[i].weight, in_piece(z, b, r, at));
-        td__cpu_fp_restore(mode);
+                td__grad_publish(td__device_stream(device_of(z)), &mine[i], cut[r] + at,
+                                 in_piece(z, b, r, at), z->send + (size_t)r * count);
         TD_TRY(td_all_to_all(z->o.comm, z->send, z->inbox + (size_t)i * (size_t)z->size * z->piece,
                              count, TD_F32, NULL));
         note_sent(z, count);
@@ -476,7 +469,8 @@ static td_status gather(td__zero *z, int b, const float *own, int root, float *o
     for (size_t at = 0; at < widest; at += z->piece) {
         size_t count = piece_count(z, b, at);
         if (in_piece(z, b, z->rank, at)) /* else own may be NULL */
-            memcpy(z->send, own + at, in_piece(z, b, z->rank, at) * sizeof *own);
+            TD_TRY(td__mem_read(device_of(z), z->send, own + at,
+                                in_piece(z, b, z->rank, at) * sizeof *own));
         if (root < 0)
             note_sent(z, count);
         if (root < 0)
@@ -485,8 +479,9 @@ static td_status gather(td__zero *z, int b, const float *own, int root, float *o
             TD_TRY(td_coll_gather(z->o.comm, z->send, z->inbox, count, TD_F32, root, NULL));
         for (int r = 0; out && r < z->size; r++)
             if (r != z->rank || !skip_own)
-                memcpy(out + (cut[r] - cut[0]) + at, z->inbox + (size_t)r * count,
-                       in_piece(z, b, r, at) * sizeof *out);
+                TD_TRY(td__mem_write(device_of(z), out + (cut[r] - cut[0]) + at,
+                                     z->inbox + (size_t)r * count,
+                                     in_piece(z, b, r, at) * sizeof *out));
     }
     return TD_OK;
 }
@@ -507,15 +502,12 @@ td_status td__zero_gather(td__zero *z, int b)
 void td__zero_drop(td__zero *z, int b)
 {
     const size_t *cut = td__shards_of(&z->map, b);
-    size_t all;
-    float *block = td_params_block(z->o.params, &all);
-
     int low = z->mirror >= 0 && z->mirror < z->rank ? z->mirror : z->rank;
     int high = z->mirror > z->rank ? z->mirror : z->rank;
-    td__block_give_back(block + cut[0], (cut[low] - cut[0]) * sizeof *block);
+    td__params_discard(z->o.params, cut[0], cut[low] - cut[0]);
     if (low < high)
-        td__block_give_back(block + cut[low + 1], (cut[high] - cut[low + 1]) * sizeof *block);
-    td__block_give_back(block + cut[high + 1], (cut[z->size] - cut[high + 1]) * sizeof *block);
+        td__params_discard(z->o.params, cut[low + 1], cut[high] - cut[low + 1]);
+    td__params_discard(z->o.params, cut[high + 1], cut[z->size] - cut[high + 1]);
 }
 
 td_status td__zero_gather_all(td__zero *z)

@@ -103,32 +103,35 @@ static td_status tell_state(td__trainer *t, int k, const td_param_info *info, co
         for (size_t x = begin;
              (held = td__optim_state_part(t->replica.optimizer, k, x, end, &first, &state));
              x = first + held)
-            memcpy(state, piece + (first - begin), held * sizeof *state);
+            TD_TRY(td__mem_write(td__params_device(t->replica.params), state,
+                                 piece + (first - begin), held * sizeof *state));
     }
     return TD_OK;
 }
 
-static td_status tell_param(td__trainer *t, const td_param_info *info)
+/* Tensor i, which rank 0 reads from the file. */
+static td_status tell_param(td__trainer *t, td__checkpoint_reader *r, int i)
 {
-    size_t all;
-    float *block = td_params_block(t->replica.params, &all) + info->offset;
-    for (size_t at = 0; at < info->count; at += PIECE)
-        TD_TRY(td_broadcast(t->world.comm, block + at,
-                            info->count - at < PIECE ? info->count - at : PIECE, TD_F32, 0, NULL));
-    return TD_OK;
+    td_param_info info = td_params_info(t->replica.params, i);
+    td__mapping map;
+    TD_TRY(td__params_map(t->replica.params, info.offset, info.count, TD_MAP_WRITE, &map));
+    td_status st = r ? td__checkpoint_read(r, i, map.at) : TD_OK;
+    for (size_t at = 0; at < info.count && !st; at += PIECE)
+        st = td_broadcast(t->world.comm, (float *)map.at + at,
+                          info.count - at < PIECE ? info.count - at : PIECE, TD_F32, 0, NULL);
+    if (!st)
+        return td__mem_unmap(&map);
+    td__mem_map_drop(&map);
+    return st;
 }
 
 static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float *piece)
 {
     const td__ownership *m = td__zero_ownership(t->replica.zero);
-    size_t all;
-    float *block = td_params_block(t->replica.params, &all);
 
     for (int i = 0; i < td_params_count(t->replica.params); i++) {
         td_param_info info = td_params_info(t->replica.params, i);
-        if (r)
-            TD_TRY(td__checkpoint_read(r, i, block + info.offset));
-        TD_TRY(tell_param(t, &info));
+        TD_TRY(tell_param(t, r, i));
         for (int b = 0; t->o.sync.zero == 3 && b < m->params; b++)
             if (m->begin[b] <= info.offset && info.offset < m->begin[b + 1])
                 td__zero_drop(t->replica.zero, b);
@@ -142,9 +145,15 @@ static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float
 static td_status tell_whole(td__trainer *t)
 {
     const td__ownership *m = td__zero_ownership(t->replica.zero);
-    size_t all, begin = t->o.sync.zero == 3 && m->params ? m->begin[m->params] : 0;
-    float *block = td_params_block(t->replica.params, &all);
-    return td_broadcast(t->world.comm, block + begin, all - begin, TD_F32, 0, NULL);
+    size_t all = td__params_total(t->replica.params);
+    size_t begin = t->o.sync.zero == 3 && m->params ? m->begin[m->params] : 0;
+    td__mapping map;
+    TD_TRY(td__params_map(t->replica.params, begin, all - begin, TD_MAP_BOTH, &map));
+    td_status st = td_broadcast(t->world.comm, map.at, all - begin, TD_F32, 0, NULL);
+    if (!st)
+        return td__mem_unmap(&map);
+    td__mem_map_drop(&map);
+    return st;
 }
 
 td_status td__sharded_begin(td__trainer *t, bool resumed)
@@ -179,7 +188,8 @@ typedef struct request {
 
 typedef struct stream {
     td__trainer *t;
-    float *window; /* rank 0: the bucket asked for last */
+    float *window;     /* rank 0: the bucket asked for last */
+    td__mapping shown; /* rank 0: the tensor shown last, if it holds it whole */
     request last;
 } stream;
 
@@ -224,15 +234,20 @@ static td_status show_tensor(void *user, int k, int i, float **data)
     const td__ownership *m = td__zero_ownership(t->replica.zero);
     td_param_info info = td_params_info(t->replica.params, i);
     bool sharded = !info.is_state && !info.sparse && info.count && (k >= 0 || t->o.sync.zero == 3);
-    size_t all, first;
+    size_t first;
     int b = 0;
 
-    *data = td_params_block(t->replica.params, &all) + info.offset;
+    float *held = td_params_block(t->replica.params, NULL) + info.offset;
     if (!sharded && k >= 0)
         (void)td__optim_state_part(t->replica.optimizer, k, info.offset, info.offset + info.count,
-                                   &first, data);
-    if (!sharded)
+                                   &first, &held);
+    if (!sharded) {
+        td__mem_map_drop(&s->shown);
+        TD_TRY(td__mem_map(td__params_device(t->replica.params), held, info.count * sizeof *held,
+                           TD_MAP_READ, &s->shown));
+        *data = s->shown.at;
         return TD_OK;
+    }
     while (info.offset >= m->begin[b + 1])
         b++;
     if (s->last.k != k || s->last.b != b)
@@ -267,6 +282,7 @@ static td_status write_whole(td__trainer *t, bool best, const char *digest)
     td_status st = td__checkpointer_write(t->run.checkpointer, &t->replica.state, t->replica.params,
                                           t->replica.optimizer, best, &from);
     td__free_block(s.window, most * sizeof *s.window);
+    td__mem_map_drop(&s.shown);
     return end_stream(&s, st);
 }
 

@@ -115,7 +115,7 @@ static const char *const WAYS[][MOST_SETS] = {
     {"parallel.bucket_mb=0.001", "parallel.in_flight=2"},
     {"parallel.zero=1", "train.clip=0.2"},
     {"parallel.zero=2", "train.accumulate=2"},
-    {"train.backend=far"},
+    {"train.backend=far", "parallel.zero=2"},
     {"train.backend=far", "train.accumulate=2", "train.clip=0.2", "train.precision=bf16"},
 };
 enum { N_WAYS = sizeof WAYS / sizeof *WAYS };

@@ -56,6 +56,11 @@ static void host_free(td_mem *m)
         td__pool_blocks_give(((host *)m->device)->pool, m->at, m->nbytes);
 }
 
+static void host_thin(const td_mem *m)
+{
+    td__block_thin(m->at, m->nbytes);
+}
+
 static void host_discard(const td_mem *m, size_t begin, size_t nbytes)
 {
     td__block_give_back((char *)m->at + begin, nbytes);
@@ -95,6 +100,7 @@ const td_device_ops td__host_device = {
     .close = host_close,
     .alloc = host_alloc,
     .free = host_free,
+    .thin = host_thin,
     .discard = host_discard,
     .count = host_count,
     .stream = host_stream,
