@@ -1,6 +1,6 @@
 /* walk.h -- running a program step by step while somebody sees to it that params are there.
  *
- * Where ranks hold params in slices (parallel/zero.h), those that a step reads are brought before
+ * Where ranks hold params in shards (parallel/zero.h), those that a step reads are brought before
  * it and given back after it; gradients are taken away as soon as they are final. Which step reads
  * which param and makes which gradient is known from the program alone. */
 /* SPDX-License-Identifier: Apache-2.0 */

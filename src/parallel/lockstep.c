@@ -126,7 +126,7 @@ td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_
 {
     int index = round->run[l->rank];
     int64_t rows = rows_of(round, index);
-    bool slices = td__zero_stage(l->zero) == 3;
+    bool shards = td__zero_stage(l->zero) == 3;
     td_runner *r = NULL;
     uint64_t seed = 0;
 
@@ -141,7 +141,7 @@ td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_
         l->runner = r;
         l->grads = l->evaluate ? NULL : td_runner_grads(r, NULL);
         td_run_key key = {.seed = seed, .step = round->step, .micro_batch = round->micro_batch};
-        TD_TRY(td__runner_walk(r, key, slices, follow, l));
+        TD_TRY(td__runner_walk(r, key, shards, follow, l));
     }
     TD_TRY(follow(l, INT32_MAX));
     *ran = r;

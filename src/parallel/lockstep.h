@@ -1,5 +1,5 @@
 /* lockstep.h -- running micro-batches on all ranks step by step together, where ranks hold
- * gradients or params in slices (parallel/zero.h).
+ * gradients or params in shards (parallel/zero.h).
  *
  * A round is one micro-batch on each rank, or none on some. All follow the script of the
  * micro-batches' program (parallel/zero_script.h): gathering, giving back, reducing are calls that

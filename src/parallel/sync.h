@@ -65,7 +65,7 @@ typedef struct td__sync_config {
     size_t bucket_nbytes;
     int in_flight;
     bool update_late; /* see Recovery */
-    /* What ranks hold in slices (zero.h): 0 nothing, 1 the optimizer's state, 2 gradients too, 3
+    /* What ranks hold in shards (zero.h): 0 nothing, 1 the optimizer's state, 2 gradients too, 3
      * params too. */
     int zero;
     /* A name of compressors.def and its options; momentum and so on are the optimizer's where the
@@ -214,7 +214,7 @@ typedef struct td__sync_ctx {
     td_comm *comm;                 /* NULL: alone */
     bool elastic;
     td__step_opts step;     /* rank, size and what traits say are filled in */
-    td__zero *zero;         /* what ranks hold in slices; NULL: nothing */
+    td__zero *zero;         /* what ranks hold in shards; NULL: nothing */
     int64_t batch, samples; /* rows of a full batch, of an epoch */
     uint64_t steps;         /* of the whole run */
     td__sync_host host;

@@ -1,12 +1,12 @@
-/* sync_zero.c -- data parallel on ranks that hold optimizer state, gradients or params in slices
+/* sync_zero.c -- data parallel on ranks that hold optimizer state, gradients or params in shards
  * (zero.h).
  *
  * Stage 1: ranks run their micro-batches as usual (data_parallel.h) and have partials of whole
  * gradients; these are brought to the owners after the last batch. Stages 2 and 3: micro-batches
  * are dealt to the ranks in turn, micro-batch s of a batch to rank s mod n, one at a time, in step
  * (lockstep.h). So the leaves that arrive at an owner in a round are neighbours in the micro-batch
- * tree, and what it keeps between rounds is a few partials of its slices. Then, at all stages: the
- * owner updates its slices; at stages 1 and 2 all ranks get the params.
+ * tree, and what it keeps between rounds is a few partials of its shards. Then, at all stages: the
+ * owner updates its shards; at stages 1 and 2 all ranks get the params.
  *
  * The update is in two parts. prepare does everything that needs other ranks, and changes nothing
  * of the state; apply changes it and needs nobody. Between them ranks exchange the losses: who gets
@@ -43,7 +43,7 @@ typedef struct zero_rule {
     double *chunks;     /* squares or sums, by chunk of the params */
     double *again;      /* the same, of no use: where sums over chunks are made a second time */
     size_t n_chunks;    /* doubles of them */
-    const float **sums; /* by bucket: this rank's slice of the sum */
+    const float **sums; /* by bucket: this rank's shard of the sum */
     /* The step under way. */
     uint32_t step;
     int64_t rows;
@@ -226,8 +226,8 @@ static bool has_rows(const zero_rule *z, const td__subtree *t, int batches, int6
            last_rows * (begin - first) / z->o.micro_batches;
 }
 
-/* The partials of all ranks to the owners of slices. */
-static td_status sum_slices(zero_rule *z)
+/* The partials of all ranks to the owners of shards. */
+static td_status sum_shards(zero_rule *z)
 {
     td__step_engine *e = z->base.engine;
     int batches = td__step_batches(e), all = batches * z->o.micro_batches;
@@ -266,7 +266,7 @@ static size_t own_count(const zero_rule *z, int b)
     return td__shard_count(z->map, b, z->rank);
 }
 
-/* Numbers by chunk, of which each rank has those of its slices and 0 elsewhere. */
+/* Numbers by chunk, of which each rank has those of its shards and 0 elsewhere. */
 static td_status exchange_chunks(zero_rule *z, size_t n)
 {
     return td_allreduce(z->base.x.comm, z->chunks, z->chunks, n, TD_F64, TD_REDUCE_SUM, NULL);
@@ -290,7 +290,7 @@ static td_status clip(zero_rule *z, double *scale)
     return td__optim_clip(z->o.optimizer, td__tree_total(&sum), scale);
 }
 
-/* Slices of bucket b of another rank, which this one mirrors. */
+/* Shards of bucket b of another rank, which this one mirrors. */
 static size_t mirror_begin(const zero_rule *z, int b)
 {
     return td__shards_of(z->map, b)[td__zero_mirror(z->zero)];
@@ -369,8 +369,8 @@ static void keep_moments(zero_rule *z)
     }
 }
 
-/* Bucket b of the own slices, or, after all of them, of the mirrored ones. */
-static td_status apply_slices(void *user, int thread)
+/* Bucket b of the own shards, or, after all of them, of the mirrored ones. */
+static td_status apply_shards(void *user, int thread)
 {
     zero_rule *z = user;
     int own = z->map->params, all = mirrors(z) ? 2 * own : own;
@@ -395,7 +395,7 @@ static td_status apply(zero_rule *z)
     td_optimizer_set_steps(o, td_optimizer_steps(o) + 1);
     keep_moments(z);
     atomic_store(&z->next, 0);
-    TD_TRY(td__pool_run(z->o.pool, apply_slices, z));
+    TD_TRY(td__pool_run(z->o.pool, apply_shards, z));
     for (int k = 0; k < td__grad_sparse_count(z->blocks); k++) {
         td_sparse_grad sg = td__sparse_gather_sum(z->sparse, k);
         td__optim_apply_rows(o, &sg);
@@ -414,7 +414,7 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
 {
     zero_rule *z = (zero_rule *)s;
     if (td__zero_stage(z->zero) == 1) /* else gradients have left already */
-        TD_TRY(sum_slices(z));
+        TD_TRY(sum_shards(z));
     TD_TRY(prepare(z, lr));
     TD_TRY(td__sync_sum_numbers(s)); /* last: who has them knows that all ranks are prepared */
     uint64_t begin_ns = td__clock_ns();
@@ -490,7 +490,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 
 const td__sync_ops td__sync_zero = {
     .name = "zero",
-    .help = "data parallel, state held in slices (parallel.zero)",
+    .help = "data parallel, state held in shards (parallel.zero)",
     .promise = "the bits of one rank",
     .size = sizeof(zero_rule),
     .asked = asked,

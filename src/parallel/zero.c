@@ -1,7 +1,7 @@
 /* zero.c -- see zero.h.
  *
  * A bucket may be of any size; what travels at once is a piece: the same range of elements of every
- * rank's slice, padded to one length. So buffers are small whatever the model. */
+ * rank's shard, padded to one length. So buffers are small whatever the model. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parallel/zero.h"
 
@@ -21,7 +21,7 @@ enum {
     MOST_PARTIALS = 40
 };
 
-/* A partial of this rank's slice of a bucket. */
+/* A partial of this rank's shard of a bucket. */
 typedef struct entry {
     td__subtree tree;
     int store; /* which of the stores it lies in; -1: absent */
@@ -39,7 +39,7 @@ struct td__zero {
     size_t piece;        /* floats */
     int slots, depth;    /* of a rank in one reduce; stores */
     float *send, *inbox; /* (size, piece) registered; (slots, size, piece) */
-    size_t *own_at;      /* by bucket: where its slice lies in a store */
+    size_t *own_at;      /* by bucket: where its shard lies in a store */
     size_t owned;        /* floats of a store */
     float *store;        /* (depth, owned) */
     stack *stacks;       /* by bucket */
@@ -47,7 +47,7 @@ struct td__zero {
     /* Mirrors. */
     int mirror, mirrored_by; /* -1: nobody */
     int place;               /* in the ring */
-    size_t *mirror_at;       /* by bucket: where its slice lies in mirror_sums */
+    size_t *mirror_at;       /* by bucket: where its shard lies in mirror_sums */
     float *mirror_sums;      /* of params alone */
 };
 
@@ -255,7 +255,7 @@ void td__zero_begin(td__zero *z)
         z->stacks[b].n = 0;
 }
 
-/* Elements of rank r's slice of bucket b in the piece that begins at `at`. */
+/* Elements of rank r's shard of bucket b in the piece that begins at `at`. */
 static size_t in_piece(const td__zero *z, int b, int r, size_t at)
 {
     size_t n = td__shard_count(&z->map, b, r);
@@ -457,9 +457,9 @@ const float *td__zero_mirror_sum(const td__zero *z, int b)
     return z->mirror_sums + z->mirror_at[b];
 }
 
-/* ---- Slices to all, or to one ---------------------------------------------------------------- */
+/* ---- Shards to all, or to one ---------------------------------------------------------------- */
 
-/* own: this rank's slice; out: the whole bucket; skip_own: it is there already. */
+/* own: this rank's shard; out: the whole bucket; skip_own: it is there already. */
 static td_status gather(td__zero *z, int b, const float *own, int root, float *out, bool skip_own)
 {
     const size_t *cut = td__shards_of(&z->map, b);

@@ -52,7 +52,7 @@ static td_status note_micro_batch(void *user, const td__micro_batch *micro_batch
     return TD_OK;
 }
 
-/* A batch where params are in slices: one micro-batch of each rank's range at a time. */
+/* A batch where params are in shards: one micro-batch of each rank's range at a time. */
 static td_status run_together(td__trainer *t, const td__batch *b, const sums *s)
 {
     int rounds = (s->micro_batches + s->ranks - 1) / s->ranks;
@@ -140,7 +140,7 @@ static td_status run_part(td__trainer *t, td__dataset *part, int64_t batch, cons
     return st;
 }
 
-/* Where params are in slices, which may be other ones than last time. */
+/* Where params are in shards, which may be other ones than last time. */
 static td_status make_walk(td__trainer *t)
 {
     if (!td__trainer_traits(t).sharded_params || t->run.eval_walk)

@@ -167,8 +167,8 @@ static td_status add_change(const estimate *e, int zero, size_t states)
     td_status st = most_held(&before, c.ranks > 1 ? zero : 0, &held);
     td__ownership_fini(&before.map);
     TD_TRY(st);
-    size_t slices = zero == 3 ? held * sizeof(float) : 0, all = trainable * sizeof(float);
-    e->out->changing = e->out->total + states * held + (slices < all ? slices : all);
+    size_t shards = zero == 3 ? held * sizeof(float) : 0, all = trainable * sizeof(float);
+    e->out->changing = e->out->total + states * held + (shards < all ? shards : all);
     return TD_OK;
 }
 
@@ -187,10 +187,10 @@ static td_status add_weights(const estimate *e, int zero, const runners *train, 
                                 3, false));
     size_t trainable = td_params_trainable(e->t->replica.params) * sizeof(float);
     size_t others = script.most / (size_t)e->c->ranks * (size_t)(e->c->ranks - 1);
-    size_t slices = (held + others) * sizeof(float);
+    size_t shards = (held + others) * sizeof(float);
     size_t most = train->packed_most > eval->packed_most ? train->packed_most : eval->packed_most;
     td__zero_script_fini(&script);
-    out->weights = (slices < trainable ? slices : trainable) + (e->whole - trainable) + most;
+    out->weights = (shards < trainable ? shards : trainable) + (e->whole - trainable) + most;
     return TD_OK;
 }
 

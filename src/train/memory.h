@@ -14,8 +14,8 @@
  *   thread runs side by side buffers      what ranks exchange, batches read ahead, what rank 0
  *   writes checkpoints from
  *
- * An elastic rank has more while the world changes, until all have what they need: the slices that
- * it held in a world of n - 1 ranks beside those of its n; without slices, a second whole state.
+ * An elastic rank has more while the world changes, until all have what they need: the shards that
+ * it held in a world of n - 1 ranks beside those of its n; without shards, a second whole state.
  *
  * Pages of shared memory are counted for every rank that has them mapped, as the operating system
  * does. The rank that needs most is meant, which is rank 0 where it writes checkpoints. */
@@ -45,7 +45,7 @@ typedef struct td__memory_case {
     int ranks, zero;
     bool shared;  /* ranks share memory */
     bool saves;   /* rank 0 writes checkpoints */
-    bool mirrors; /* elastic: with slices, every rank holds those of another too */
+    bool mirrors; /* elastic: with shards, every rank holds those of another too */
 } td__memory_case;
 
 /* For t's job in this case, whatever it is in now. Programs are made where need be. */

@@ -77,7 +77,7 @@ int64_t td__train_pick(const void *user, int64_t index, int64_t rows, int64_t *o
 typedef struct beginning {
     td__train_state state;
     uint64_t optimizer_steps;
-    bool resuming, saves; /* with slices: from a checkpoint; rank 0 writes checkpoints */
+    bool resuming, saves; /* with shards: from a checkpoint; rank 0 writes checkpoints */
 } beginning;
 
 td_status td__replicas_tell_steps(td__trainer *t)

@@ -55,8 +55,8 @@ static td_status save_blocks(td__trainer *t, bool best)
 
 td_status td__train_save(td__trainer *t, bool best)
 {
-    bool slices = t->replica.zero && t->run.saves; /* then all ranks bring theirs */
-    if (!t->run.checkpointer && !slices)
+    bool shards = t->replica.zero && t->run.saves; /* then all ranks bring theirs */
+    if (!t->run.checkpointer && !shards)
         return TD_OK;
     uint64_t begin = td__clock_ns();
     char name[TD__STEP_NAME];
@@ -69,7 +69,7 @@ td_status td__train_save(td__trainer *t, bool best)
         TD_TRY(td__train_saved(t));
     }
     bool saved = true;
-    td_status st = slices ? td__sharded_save(t, best, &saved) : save_blocks(t, best);
+    td_status st = shards ? td__sharded_save(t, best, &saved) : save_blocks(t, best);
     if (st)
         return excuse(t, st);
     t->report.seconds += 1e-9 * (double)(td__clock_ns() - begin);

@@ -1,7 +1,7 @@
 /* A sharded optimizer: at every stage, on any number of ranks, the digest is that of one rank.
- * Uneven slices, ranks without work, batches with fewer rows than micro-batches, accumulation,
- * clipping, optimizers that look at whole tensors, row-sparse params; and that slices really are
- * held in slices. */
+ * Uneven shards, ranks without work, batches with fewer rows than micro-batches, accumulation,
+ * clipping, optimizers that look at whole tensors, row-sparse params; and that shards really are
+ * held in shards. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: slow */
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "parallel/sync.h"
 #include "train/trainer.h"
 
-/* Tensors of many chunks, so that slices cut them. */
+/* Tensors of many chunks, so that shards cut them. */
 static td_status build_wide(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
 {
     (void)user;
@@ -45,7 +45,7 @@ static double held_elements(step_rig *p)
     return (double)sum;
 }
 
-/* Elements in the middle of others' slices that are not 0, though weights are not 0. */
+/* Elements in the middle of others' shards that are not 0, though weights are not 0. */
 static int known_of_others(const step_rig *p, int rank)
 {
     enum { MIDDLE = 2048 }; /* two pages from either end, so that they are given back */
@@ -84,7 +84,7 @@ static void held_body(ranks_ctx *r)
     RANK_CHECK(r, known == 0, "%d weights of others are still known", known);
 }
 
-TEST(slices_are_held_by_their_owners_alone)
+TEST(shards_are_held_by_their_owners_alone)
 {
     for (int stage = 1; stage <= 3; stage++) {
         step_case s = {.m = &WIDE,
@@ -316,7 +316,7 @@ int main(void)
         cmocka_unit_test(every_optimizer_has_the_same_bits_at_every_stage),
         cmocka_unit_test(micro_batches_and_accumulation),
         cmocka_unit_test(every_transport_has_the_same_bits),
-        cmocka_unit_test(slices_are_held_by_their_owners_alone),
+        cmocka_unit_test(shards_are_held_by_their_owners_alone),
         cmocka_unit_test(runs_go_on_at_another_stage),
         cmocka_unit_test(a_rank_that_fails_ends_all),
         cmocka_unit_test(what_does_not_go_together_is_refused),

@@ -1,7 +1,7 @@
-/* Elastic training with slices (parallel.zero 1, 2, 3), with threads as processes: ranks die at
- * every communication call, also while slices are on their way to a new world; the world grows and
+/* Elastic training with shards (parallel.zero 1, 2, 3), with threads as processes: ranks die at
+ * every communication call, also while shards are on their way to a new world; the world grows and
  * shrinks; two ranks that hold the same slice die at once. Every case ends with the weights of a
- * quiet run on one rank. That slices came from mirrors, and not from the beginning of the run with
+ * quiet run on one rank. That shards came from mirrors, and not from the beginning of the run with
  * the same bits, is told by the log: no line says that the run goes back. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test labels: slow */
@@ -204,9 +204,9 @@ TEST(a_rank_dies_as_the_run_begins_or_ends)
 }
 
 /* Generation 2 recovers from the first fault, generation 3, if replaced, takes in a new process: a
- * second one dies there, before or after it got its slices. Two losses so close to each other may
+ * second one dies there, before or after it got its shards. Two losses so close to each other may
  * cost both holders of a slice: then the checkpoint is what is left. */
-TEST(ranks_die_while_slices_are_moved)
+TEST(ranks_die_while_shards_are_moved)
 {
     for (int stage = 1; stage <= 3; stage++)
         for (int rank = 0; rank < 3; rank++)
@@ -226,7 +226,7 @@ TEST(ranks_die_while_slices_are_moved)
 }
 
 /* Slices that are handed over while ranks leave, and one of those who stay or go dies. */
-TEST(a_rank_dies_while_slices_are_handed_over)
+TEST(a_rank_dies_while_shards_are_handed_over)
 {
     for (int stage = 1; stage <= 3; stage++)
         for (int rank = 0; rank < 3; rank++)
@@ -311,7 +311,7 @@ TEST(the_world_grows_and_shrinks)
             }
 }
 
-TEST(a_process_that_is_asked_to_stop_hands_over_its_slices)
+TEST(a_process_that_is_asked_to_stop_hands_over_its_shards)
 {
     for (int stage = 1; stage <= 3; stage++)
         for (int n = 2; n <= 3; n++) {
@@ -376,12 +376,12 @@ int main(void)
         cmocka_unit_test(a_rank_dies_at_any_call_of_a_step_at_stage_2),
         cmocka_unit_test(a_rank_dies_at_any_call_of_a_step_at_stage_3),
         cmocka_unit_test(a_rank_dies_as_the_run_begins_or_ends),
-        cmocka_unit_test(ranks_die_while_slices_are_moved),
-        cmocka_unit_test(a_rank_dies_while_slices_are_handed_over),
+        cmocka_unit_test(ranks_die_while_shards_are_moved),
+        cmocka_unit_test(a_rank_dies_while_shards_are_handed_over),
         cmocka_unit_test(all_but_one_die),
         cmocka_unit_test(both_holders_of_a_slice_die),
         cmocka_unit_test(the_world_grows_and_shrinks),
-        cmocka_unit_test(a_process_that_is_asked_to_stop_hands_over_its_slices),
+        cmocka_unit_test(a_process_that_is_asked_to_stop_hands_over_its_shards),
         cmocka_unit_test(every_optimizer_can_be_mirrored),
         cmocka_unit_test(a_disk_that_is_full_for_a_while),
     };
