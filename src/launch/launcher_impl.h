@@ -86,7 +86,7 @@ void td__fixed_conclude(td__launch *l);
 void td__elastic_go(td__launch *l, int index);
 bool td__elastic_hear(td__launch *l, int index, const td__msg *m);
 void td__elastic_note_output(td__launch *l, const td__msg *m);
-void td__elastic_answer(void *launch, const char *question, td__text *out);
+void td__elastic_answer(void *user, const char *question, td__text *out);
 void td__elastic_look_at_hosts(td__launch *l);
 void td__elastic_conclude(td__launch *l);
 

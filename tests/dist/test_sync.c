@@ -210,6 +210,7 @@ TEST(what_cannot_be_is_refused)
         CHECK(strstr(td_last_error(), CASES[i].text), "%s", td_last_error());
     }
     j.backend = "far";
+    w.elastic = true;
     CHECK_EQ_INT(td__sync_check(&(td__sync_config){.zero = 1}, &j, &w), TD_EINVAL);
     CHECK(strstr(td_last_error(), "train.backend far: parallel.zero"), "%s", td_last_error());
 }

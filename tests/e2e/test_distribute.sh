@@ -87,7 +87,7 @@ soon grep -q '"kind": "step"' cut/metrics.jsonl 2>/dev/null || fail "no step"
 truncate -s 5000 train-images-idx3-ubyte
 wait $launcher; got=$?
 [ $got = 1 ] || fail "a file that is cut short gave $got"
-has 'train-images-idx3-ubyte cannot be read any more'
+has 'train-images-idx3-ubyte can no longer be read'
 none_left "a file that was cut short"
 
 # kill -9 of a rank while the data are on their way.

@@ -128,7 +128,7 @@ for wrong in parallel.backup=1 data.distribute=chain 'parallel.zero=2 --set trai
     [ ! -e no ] || fail "$wrong: a directory is left"
 done
 run 2 "$tandem" train "$mark" --faults-sweep
-has 'how many ranks'
+has 'the number of ranks is missing'
 
 # A live run.
 live() { # ARGUMENTS...
