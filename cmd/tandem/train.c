@@ -295,6 +295,8 @@ static int start_ranks(td__training *t, int n)
 
     if (!st && elastic)
         st = td__job_run_check_elastic(&t->run);
+    if (!st && elastic)
+        st = td__launch_check(&launch);
     if (!st)
         st = td__train_check(&t->run.session.opts,
                              &(td__sync_world){.ranks = n, .elastic = elastic});

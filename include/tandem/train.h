@@ -16,7 +16,9 @@
  *     td_trainer_fit(t, &r);
  *
  * Run       A trainer makes one run: data, length and learning rates are known when it is made. It
- *           can be evaluated, loaded and saved before and after.
+ *           can be evaluated, loaded and saved before and after. (With several ranks, one that is
+ *           made of a job or resumes gets its weights when fit begins: before that, evaluate and
+ *           predict are refused.)
  * Bits      The same model, data, options and seed give the same weights, bit for bit, for any
  *           number of threads and ranks, and when a run is stopped and resumed.
  * Ranks     With several ranks (a td_comm of tandem/coll.h) all of them make the same calls with

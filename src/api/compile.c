@@ -230,7 +230,7 @@ static td__train_opts train_opts(const td_compile_opts *o)
     if (!t.optim.name)
         t.optim.name = "adamw";
     if (o->comm && td_comm_rank(o->comm) > 0) {
-        t.blank = true; /* rank 0 sends the weights */
+        t.blank = o->resume; /* rank 0 sends the weights; first ones are the same on all */
         t.checkpoint_dir = NULL;
     }
     return t;
@@ -270,11 +270,20 @@ td_status td_trainer_compile(td_build_fn build_fn, void *user, td_dataset *train
         return TD_FAIL(TD_ENOMEM, "no memory for a trainer");
     t->comm = o->comm;
     t->zero = o->zero;
+    t->late = o->resume || o->zero > 0;
     t->parts[0] = td__pipeline_retain(train);
     t->parts[1] = td__pipeline_retain(valid);
     TD_TRY_OR(st, fail, td__arena_create(&t->arena));
     TD_TRY_OR(st, fail, take_model(t, build_fn, user, o, train->samples));
-    TD_TRY_OR(st, fail, make(t, o));
+    st = make(t, o);
+    if (st && o->comm) { /* the others must not wait for this rank */
+        char why[512];
+        snprintf(why, sizeof why, "%s", td_last_error());
+        td_comm_abort(o->comm, why);
+        st = TD_FAIL(st, "%s", why);
+    }
+    if (st)
+        goto fail;
     *out = t;
     return TD_OK;
 fail:

@@ -45,6 +45,11 @@ static td_status find_run(td__job_run *r)
     if (stat(job, &info) != 0)
         return TD_FAIL(TD_EINVAL, "cannot resume %s: it is not a run's directory (no job.yaml)",
                        r->dir);
+    if (access(r->dir, W_OK) != 0 && !r->o.reopen) { /* a finished run may be looked at */
+        TD_TRY(td__run_past_check(s->job, r->dir, &r->past));
+        if (r->past.finished)
+            return TD_OK;
+    }
     TD_TRY(lock_run(r, LOCK_MS));
     td__run_dir_sweep(r->dir);
     td__run_dir_failed(r->dir, NULL);
@@ -313,6 +318,8 @@ td_status td__job_run_open(td__job_run *r)
 {
     if (r->session.members || r->past.finished)
         return TD_OK;
+    if (r->metrics)
+        return TD_FAIL(TD_EINVAL, "this run could not be begun before: make a new trainer");
     return td__job_run_leads(r) ? observe(r) : watch(r, r->session.trainer, false);
 }
 

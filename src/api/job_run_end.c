@@ -16,6 +16,7 @@ static td_status test(td__job_run *r, const atomic_int *stop)
     td__observer *const watchers[] = {r->metrics, r->tensorboard, r->trace, r->watcher};
     td__eval_result *t = &r->test;
 
+    r->untested = false;
     if (!part || r->result.end == TD_TRAIN_INTERRUPTED)
         return TD_OK;
     TD_TRY(td__trainer_evaluate_until(r->session.trainer, part, stop, &r->untested, t));
@@ -39,6 +40,7 @@ static td_status write_profile(td__job_run *r)
     td__trainer *trainer = r->session.trainer;
     int n = td__trainer_profile_count(trainer);
 
+    td__free(r->times); /* of a run that was stopped and goes on */
     r->times = td__calloc((size_t)n + 1, sizeof *r->times);
     if (!r->times)
         return TD_FAIL(TD_ENOMEM, "no memory for the times of %d nodes", n);

@@ -115,6 +115,7 @@ td_status td_trainer_from_job(const td_job *j, const td_job_opts *opts, td_train
         td_trainer_destroy(t);
         return st;
     }
+    t->late = true;
     show(t);
     *out = t;
     return TD_OK;
@@ -148,7 +149,9 @@ static td_status failed(td_trainer *t, td_status st)
     char text[512];
 
     snprintf(text, sizeof text, "%s", td_last_error());
-    if (td__job_run_leads(t->run) && *t->run->dir && st != TD_EABORTED)
+    /* An elastic rank that lacks memory or its disk goes alone: the run goes on. */
+    bool alone = t->run->session.members && (st == TD_EIO || st == TD_ENOMEM);
+    if (td__job_run_leads(t->run) && *t->run->dir && st != TD_EABORTED && !alone)
         td__run_dir_failed(t->run->dir, text);
     return TD_FAIL(st, "%s", text);
 }
@@ -170,6 +173,8 @@ td_status td__trainer_fit_job(td_trainer *t, td_run_result *out)
     TD_TRY_OR(st, fail, r->concluded ? t->concluded : td__job_run_conclude(r, &t->stop));
     td__run_result_fill(out, &r->result, r->dir);
     td__metrics_fill(&out->test, &r->test);
+    if (r->untested) /* asked to stop before the test part was evaluated */
+        out->end = TD_RUN_STOPPED;
     if (r->session.comm) /* nobody leaves before rank 0 has written its files */
         TD_TRY(td_barrier(r->session.comm, NULL));
     if (!*r->result.unsaved)

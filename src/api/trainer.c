@@ -34,6 +34,7 @@ static td_status fit_compiled(td_trainer *t, td_run_result *out)
 {
     td__train_result r;
 
+    t->fitted = true;
     TD_TRY(td__trainer_run(t->trainer, &t->stop, &r));
     td__run_result_fill(out, &r, "");
     return *r.unsaved ? TD_FAIL(TD_EIO, "%s", r.unsaved) : TD_OK;
@@ -62,9 +63,23 @@ void td_trainer_stop(td_trainer *t)
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
 
+static bool several(const td_trainer *t)
+{
+    return (t->run && t->run->session.members) || (t->comm && td_comm_size(t->comm) > 1);
+}
+
+/* Ranks other than 0 get the weights of a job, or of a checkpoint, when the run begins. */
+static td_status check_begun(const td_trainer *t, const char *what)
+{
+    if (t->fitted || t->trained || !t->late || !several(t))
+        return TD_OK;
+    return TD_FAIL(TD_EINVAL, "%s: the ranks get their weights when fit begins: call it first",
+                   what);
+}
+
 static td_status check_whole(const td_trainer *t, const char *what)
 {
-    if (t->zero < 3)
+    if (t->zero < 3 || !several(t))
         return TD_OK;
     return TD_FAIL(TD_ENOTSUP,
                    "%s: ranks hold slices of the weights (zero 3): take checkpoints instead", what);
@@ -110,6 +125,7 @@ td_status td_trainer_evaluate(td_trainer *t, td_dataset *d, td_metrics *out)
     td__eval_result r;
 
     *out = (td_metrics){0};
+    TD_TRY(check_begun(t, "evaluate"));
     TD_TRY(check_samples(t, d->samples));
     TD_TRY(td__trainer_evaluate(t->trainer, d->samples, &r));
     td__metrics_fill(out, &r);
@@ -147,6 +163,7 @@ td_status td_trainer_predict(td_trainer *t, td_dataset *d, float *out, size_t co
         *row = p.row;
     if (!out)
         return TD_OK;
+    TD_TRY(check_begun(t, "predict"));
     if (!td__i64_mul(td_shape_count(&p.row), d->samples->count, &need) || (uint64_t)need > count)
         return TD_FAIL(TD_EINVAL, "predict: room for %zu values, %" PRId64 " are needed", count,
                        need);
@@ -201,10 +218,14 @@ td_status td_trainer_load(td_trainer *t, const char *path)
     TD_TRY(check_whole(t, "load"));
     if (stat(path, &file) != 0)
         return TD_FAIL(TD_EINVAL, "load: there is no file %s", path);
-    if (!S_ISDIR(file.st_mode))
-        return td_params_load(params, path);
-    TD_TRY(td__checkpoint_find(path, NULL, &info));
-    return td__checkpoint_load(&info, params, NULL);
+    if (S_ISDIR(file.st_mode)) {
+        TD_TRY(td__checkpoint_find(path, NULL, &info));
+        TD_TRY(td__checkpoint_load(&info, params, NULL));
+    } else {
+        TD_TRY(td_params_load(params, path));
+    }
+    t->late = false;
+    return TD_OK;
 }
 
 td_params *td_trainer_params(td_trainer *t)

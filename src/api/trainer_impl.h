@@ -29,6 +29,7 @@ struct td_trainer {
     int zero;
     bool trained;     /* made of a run: not for fit */
     bool fitted;      /* the run has begun: its directory stays */
+    bool late;        /* ranks other than 0 have no weights before that */
     td__arena *arena; /* texts of the options */
     td__compiled model;
     td_dataset *parts[2]; /* train, valid: kept alive */

@@ -60,6 +60,8 @@ typedef struct td__launch_opts {
     int out, err;  /* descriptors for the ranks' output: 1, 2 */
 } td__launch_opts;
 
+/* Is there room for the elastic ranks of o? So that nothing is made for a job that cannot start. */
+TD_NODISCARD td_status td__launch_check(const td__launch_opts *o);
 /* Run argv (NULL-terminated) in all ranks and wait for their end. *exit_status: 0, or that of the
  * first rank that failed (128 + N for signal N), or 128 + N if the launcher got signal N. A status
  * other than TD_OK: the job could not be started. */

@@ -122,14 +122,14 @@ static td_status agent_ready(launch *l, int index, const td__msg *m)
     if (a->ready || !address || strlen(address) >= sizeof a->address)
         return TD_FAIL(TD_EPROTO, "malformed message from the agent on %s",
                        l->hosts.host[index].name);
-    a->ready = true;
     snprintf(a->address, sizeof a->address, "%s", address);
+    if (!l->elastic) /* before it counts as ready: GO tells the addresses of all its ranks */
+        TD_TRY(td__fixed_ready(l, index, m, at));
+    a->ready = true;
     if (l->begun) { /* one that was added */
         td__elastic_go(l, index);
         return TD_OK;
     }
-    if (!l->elastic)
-        TD_TRY(td__fixed_ready(l, index, m, at));
     for (int i = FAN_OUT * index + 1; i <= FAN_OUT * (index + 1) && i < l->hosts.n; i++)
         td__launch_tell(&l->agents[i], TD_MSG_PARENT, address, NULL);
     for (int i = 0; i < l->hosts.n; i++)
@@ -351,6 +351,16 @@ static td_status watch(launch *l)
 
 /* ---- beginning and end ---- */
 
+td_status td__launch_check(const td__launch_opts *o)
+{
+    if (o->hosts || o->hosts_file || o->most + o->spares <= (int)TD_PLACE_PROCS)
+        return TD_OK;
+    return TD_FAIL(TD_EINVAL,
+                   "%d elastic ranks and %d spares: a host runs at most %d processes; name more "
+                   "hosts",
+                   o->most, o->spares, (int)TD_PLACE_PROCS);
+}
+
 static td_status find_hosts(launch *l)
 {
     const td__launch_opts *o = &l->o;
@@ -376,12 +386,7 @@ static td_status find_hosts(launch *l)
     l->o.n_first = l->hosts.n;
     if (!l->elastic)
         return TD_OK;
-    if (!o->hosts && !o->hosts_file && o->most > l->hosts.size)
-        return TD_FAIL(
-            TD_EINVAL,
-            "%d elastic ranks and %d spares: a host runs at most %d processes; name more "
-            "hosts",
-            o->most, o->spares, (int)TD_PLACE_PROCS);
+    TD_TRY(td__launch_check(o));
     for (int i = 0; i < l->hosts.n; i++)
         if (l->hosts.host[i].count + o->spares > TD_PLACE_PROCS)
             return TD_FAIL(TD_EINVAL,

@@ -243,6 +243,7 @@ TEST(a_run_that_was_stopped_goes_on_with_the_same_bits)
 typedef struct many {
     td_dataset *data;
     const td_run_result *want;
+    double first; /* loss of the first weights */
     int zero;
 } many;
 
@@ -259,6 +260,10 @@ static void one_of_many(ranks_ctx *r)
     o.zero = m->zero;
     o.callbacks = listening(&h);
     td_status st = td_trainer_compile(build_mlp, NULL, m->data, m->data, &o, &t);
+    td_status before = st ? st : td_trainer_evaluate(t, m->data, &e);
+    bool refused = m->zero && td_comm_size(r->comm) > 1;
+    RANK_CHECK(r, before == (refused ? TD_EINVAL : TD_OK), "%s", td_last_error());
+    RANK_CHECK(r, refused || e.value[0] == m->first, "%a and %a", e.value[0], m->first);
     if (!st)
         st = td_trainer_fit(t, &got);
     if (!st)
@@ -271,12 +276,25 @@ static void one_of_many(ranks_ctx *r)
                h.ends);
 }
 
+static double first_loss(td_dataset *data)
+{
+    td_compile_opts o = options();
+    td_trainer *t;
+    td_metrics e;
+
+    CHECK_OK(td_trainer_compile(build_mlp, NULL, data, data, &o, &t));
+    CHECK_OK(td_trainer_evaluate(t, data, &e));
+    td_trainer_destroy(t);
+    return e.value[0];
+}
+
 TEST(any_number_of_ranks_gives_the_same_bits)
 {
     td_run_result want;
     many m = {.data = samples(), .want = &want};
 
     train_alone(options(), &want);
+    m.first = first_loss(m.data);
     for (int size = 1; size <= 4; size++)
         ranks_run(size, NULL, one_of_many, &m);
     ranks_run(2, &(ranks_opts){.transport = "shm", .processes = true}, one_of_many, &m);

@@ -58,6 +58,9 @@ done
 run 0 "$tandem" launch -n 2 --elastic --lease 10s --hang 2000000s -- "$prog" steps 2 1
 run 2 "$tandem" launch -n 300 --elastic -- true
 has '300 elastic ranks and 0 spares: a host runs at most 256 processes'
+run 2 "$tandem" train "$source/examples/digits.yaml" -n 2:300 --run-dir none
+has '300 elastic ranks and 0 spares: a host runs at most 256 processes'
+[ ! -e none ] || fail "a job that cannot start has made its directory"
 run 2 "$tandem" launch -n 2:4 --hosts localhost:300 -- true
 has 'host localhost: 300 slots and 0 spares, but a host runs at most 256 elastic processes'
 
