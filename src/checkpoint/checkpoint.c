@@ -258,6 +258,7 @@ static td_status replace(const char *dir, const char *temp, const char *name, co
     char old[TD__PATH], hidden[TD__STEP_NAME + sizeof TD__OLD_PREFIX];
     snprintf(hidden, sizeof hidden, TD__OLD_PREFIX "%s", name);
     TD_TRY(td__run_dir_path(dir, hidden, old));
+    remove_dir(old); /* what could not be removed whole before */
     if (rename(path, old) != 0)
         return disk_failed(path, "rename it");
     if (rename(temp, path) != 0) {

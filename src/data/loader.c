@@ -368,7 +368,7 @@ static td_status await(td__loader *l, slot *s)
     while (s->state != SLOT_READY) {
         pthread_cond_timedwait(&l->changed, &l->lock, &at);
         if (s->state != SLOT_READY && td__deadline_passed(deadline))
-            return TD_FAIL(TD_ETIMEDOUT, "timed out after %d seconds waiting for a batch of data",
+            return TD_FAIL(TD_EIO, "timed out after %d seconds waiting for a batch of data",
                            WAIT_MS / 1000);
     }
     return TD_OK;
@@ -404,8 +404,8 @@ td_status td__loader_next(td__loader *l, const td__batch **out)
         l->lent = s;
     pthread_mutex_unlock(&l->lock);
     TD_TRY(st);
-    if (s->status)
-        return TD_FAIL(s->status, "%s", s->error);
+    if (s->status) /* TD_ETIMEDOUT is for peers: data that do not come are this host's trouble */
+        return TD_FAIL(s->status == TD_ETIMEDOUT ? TD_EIO : s->status, "%s", s->error);
     *out = &s->batch;
     return TD_OK;
 }

@@ -29,7 +29,7 @@ static td_status end_run(td__elastic *e, td_status st)
     return TD_FAIL(st, "%s", text);
 }
 
-/* A wait for this host's data or disk that has timed out: no peer is lost, since the comm has not
+/* A wait for this host's disk that has timed out: no peer is lost, since the comm has not
  * failed, and another generation would only wait again. */
 static td_status local_timeout(td__elastic *e, td_status st)
 {
@@ -111,7 +111,7 @@ static td_status one(td__elastic *e, td__train_result *out, bool *over, bool *no
     td_status st = generation(e, out, over, &all);
     if (st)
         snprintf(why, sizeof why, "%s", td_last_error());
-    bool wrong = st == TD_EIO && e->ops->doubted(e->user); /* who is outvoted */
+    bool wrong = st == TD_EIO && e->ops->outvoted(e->user);
     leave(e, &g, st ? why : NULL);
     /* The others are given the next generation when this rank has left, and by then what it has
      * begun to write is there, so that no two processes write checkpoints. */

@@ -88,7 +88,7 @@ typedef struct td__elastic_ops {
     /* Rank 0 goes: what it has begun to write is finished, before another one writes. */
     void (*hand_lead)(void *user);
     /* Was this rank outvoted on what it computed? */
-    bool (*doubted)(void *user);
+    bool (*outvoted)(void *user);
     void (*heartbeat)(void *user, td__phase phase, const char *what, const char *about);
     td__explain *explain;
 } td__elastic_ops;

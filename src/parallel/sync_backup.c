@@ -263,13 +263,11 @@ static void note(td__sync *s, td__rank_stats *stats)
 static td_status meet(td__sync *s, td__sync_meet why)
 {
     backup_rule *r = (backup_rule *)s;
-    td__mapping map;
     if (why != TD_MEET_END)
         return TD_OK;
-    TD_TRY(map_params(r, TD_MAP_READ, &map));
-    td_status st = td__backup_end(r->b, map.at);
-    td__mem_map_drop(&map);
-    return st;
+    td__mem_map_drop(&r->open);
+    TD_TRY(map_params(r, TD_MAP_READ, &r->open));
+    return td__backup_end(r->b, r->open.at); /* threads may still copy: dropped in destroy */
 }
 
 static void report(td__sync *s, td__train_result *out)

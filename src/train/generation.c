@@ -239,10 +239,10 @@ static void hand_lead(void *user)
     td__train_heartbeat(t, TD_PHASE_IDLE, NULL, NULL);
 }
 
-static bool doubted(void *user)
+static bool outvoted(void *user)
 {
     const td__trainer *t = user;
-    return td__verify_doubt(t->run.verify);
+    return td__verify_outvoted(t->run.verify);
 }
 
 static void heartbeat(void *user, td__phase phase, const char *what, const char *about)
@@ -262,6 +262,6 @@ const td__elastic_ops td__train_elastic_ops = {.run = run,
                                                .load = load,
                                                .rewind = rewind_lead,
                                                .hand_lead = hand_lead,
-                                               .doubted = doubted,
+                                               .outvoted = outvoted,
                                                .heartbeat = heartbeat,
                                                .explain = td__train_explain};

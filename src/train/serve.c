@@ -46,7 +46,9 @@ td_status td__train_share_result(td__trainer *t, td__train_result *out)
     TD_TRY(td_broadcast(t->world.comm, &end, sizeof end, TD_U8, 0, NULL));
     if (td__trainer_rank(t) == 0)
         return TD_OK;
+    const char *device = out->device; /* a text of this process */
     *out = end.result;
+    out->device = device;
     out->dropped = NULL;
     out->n_dropped = 0;
     t->replica.state = end.state;

@@ -50,6 +50,7 @@ td_status td__states_begin(td__trainer *t)
                    s.name[i]);
         found = there;
     }
+    t->run.resumed.path[0] = 0; /* a next run goes on from what is in memory */
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
     TD_TRY(td_broadcast(t->world.comm, &found, sizeof found, TD_U8, 0, NULL));

@@ -453,7 +453,9 @@ td_status td__train_sync(td__trainer *t)
     TD_TRY(td__micro_batch_set_dataset(t->run.train_set, d, t->plan.micro_batch_rows));
     if (t->o.profile && !t->o.members && !t->report.spans)
         TD_TRY(td__span_log_create(MOST_SPANS, &t->report.spans));
-    if (t->run.sync && t->run.sync->ended) { /* of a run before */
+    /* Of a run before: a rule whose ranks serve a leader has sent them home; others keep what they
+     * have come to. */
+    if (t->run.sync && t->run.sync->ended && t->run.sync->traits.leads) {
         td__sync_destroy(t->run.sync);
         t->run.sync = NULL;
     }

@@ -34,6 +34,7 @@ struct td__verify {
     int reading;     /* the micro-batch whose rows the loader reads next; -1: any number of rows */
     uint32_t hash;   /* of the last micro-batch run here */
     int doubt;       /* pick; -1: none */
+    bool outvoted;   /* this rank computed wrongly */
     uint32_t two[2]; /* its owner's hash, its checker's */
 };
 
@@ -197,6 +198,7 @@ td_status td__verify_begin(td__verify *v, uint32_t step, uint64_t epoch, int64_t
     v->first = first;
     v->batches = batches;
     v->doubt = -1;
+    v->outvoted = false;
     draw(v);
     for (int i = 0; i < v->n; i++) {
         pick *p = &v->picks[i];
@@ -211,6 +213,11 @@ td_status td__verify_begin(td__verify *v, uint32_t step, uint64_t epoch, int64_t
 bool td__verify_doubt(const td__verify *v)
 {
     return v && v->doubt >= 0;
+}
+
+bool td__verify_outvoted(const td__verify *v)
+{
+    return v && v->outvoted;
 }
 
 /* The hash that most have. *sure: more than any other. */
@@ -259,8 +266,9 @@ td_status td__verify_vote(td__verify *v)
             "step %u: ranks %d and %d have other gradients of micro-batch %d, and all ranks "
             "together cannot say which are right",
             v->step, p->owner, p->checker, p->micro_batch);
+    v->outvoted = wrong == v->rank;
     return TD_FAIL(
-        wrong == v->rank ? TD_EIO : TD_EPEER,
+        v->outvoted ? TD_EIO : TD_EPEER,
         "rank %d computed the gradients of micro-batch %d of step %u wrongly: its host is not "
         "to be trusted",
         wrong, p->micro_batch, v->step);
