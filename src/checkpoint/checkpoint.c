@@ -68,81 +68,6 @@ struct td__checkpointer {
     char path[TD__PATH];
 };
 
-static td_status disk_failed(const char *path, const char *what)
-{
-    return TD_FAIL(TD_EIO, "%s: cannot %s: %s", path, what, strerror(errno));
-}
-
-/* ---- Directories ----------------------------------------------------------------------------- */
-
-static td_status sync_dir(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return disk_failed(path, "open it");
-    /* Some network file systems cannot sync a directory, and say so. */
-    td_status st = fsync(fd) != 0 && errno != EINVAL ? disk_failed(path, "fsync it") : TD_OK;
-    close(fd);
-    return st;
-}
-
-/* A checkpoint's directory holds files only. What cannot be removed is left to the next sweep. */
-static void remove_dir(const char *path)
-{
-    DIR *d = opendir(path);
-    if (d) {
-        for (const struct dirent *e; (e = readdir(d));)
-            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-                unlinkat(dirfd(d), e->d_name, 0);
-        closedir(d);
-    }
-    if (rmdir(path) != 0 && errno != ENOENT)
-        TD_LOG(WARN, TRAIN, "%s: cannot remove it: %s", path, strerror(errno));
-}
-
-/* Is it one of ours, left by a run that was killed? */
-static bool is_leftover(const char *name)
-{
-    return strncmp(name, TD__TEMP_PREFIX "step-", sizeof TD__TEMP_PREFIX + 4) == 0 ||
-           strncmp(name, TD__LATEST_FILE ".tmp-", sizeof TD__LATEST_FILE + 4) == 0 ||
-           strncmp(name, TD__BEST_FILE ".tmp-", sizeof TD__BEST_FILE + 4) == 0;
-}
-
-/* A checkpoint whose replacement may not have got its name. */
-static td_status put_back(const char *dir, const char *replaced)
-{
-    char old[TD__PATH], path[TD__PATH];
-    TD_TRY(td__run_dir_path(dir, replaced, old));
-    TD_TRY(td__run_dir_path(dir, replaced + strlen(TD__OLD_PREFIX), path));
-    if (access(path, F_OK) == 0)
-        remove_dir(old);
-    else if (rename(old, path) != 0)
-        return disk_failed(old, "rename it back");
-    return TD_OK;
-}
-
-static td_status sweep(const char *dir)
-{
-    char path[TD__PATH];
-    td_status st = TD_OK;
-    DIR *d = opendir(dir);
-    if (!d)
-        return disk_failed(dir, "read it");
-    for (const struct dirent *e; (e = readdir(d));)
-        if (td__is_replaced(e->d_name)) {
-            TD_TRY_OR(st, done, put_back(dir, e->d_name));
-        } else if (is_leftover(e->d_name) && !td__run_dir_path(dir, e->d_name, path)) {
-            TD_LOG(INFO, TRAIN, "%s: removing an incomplete checkpoint", path);
-            if (e->d_name[0] == '.')
-                remove_dir(path);
-            else
-                unlink(path);
-        }
-done:
-    closedir(d);
-    return st;
-}
-
 /* ---- Writing (the thread) -------------------------------------------------------------------- */
 
 /* The tensors of a file: of the model, or one per state and param, "exp_avg/fc1.weight". */
@@ -248,36 +173,7 @@ static td_status write_files(td__checkpointer *c, const char *temp)
     TD_TRY(td__run_dir_path(temp, TD__STATE_FILE, path));
     TD_TRY(td__point(c->points, TD_POINT_FILE, TD__STATE_FILE));
     TD_TRY(td__manifest_write(&c->m, path));
-    return sync_dir(temp);
-}
-
-/* Step 2 where the file system cannot exchange two names. Between the two renames the old one has
- * its other name, under which it is still found (checkpoint_read.c). */
-static td_status replace(const char *dir, const char *temp, const char *name, const char *path)
-{
-    char old[TD__PATH], hidden[TD__STEP_NAME + sizeof TD__OLD_PREFIX];
-    snprintf(hidden, sizeof hidden, TD__OLD_PREFIX "%s", name);
-    TD_TRY(td__run_dir_path(dir, hidden, old));
-    remove_dir(old); /* what could not be removed whole before */
-    if (rename(path, old) != 0)
-        return disk_failed(path, "rename it");
-    if (rename(temp, path) != 0) {
-        td_status st = disk_failed(path, "rename it into place");
-        (void)!rename(old, path); /* if that fails, too: the next sweep does it */
-        return st;
-    }
-    remove_dir(old);
-    return TD_OK;
-}
-
-/* Step 2. `temp` holds the old one afterwards, if there was one. */
-static td_status install(const td__checkpointer *c, const char *temp, const char *name)
-{
-    if (renameat2(AT_FDCWD, temp, AT_FDCWD, c->path, RENAME_EXCHANGE) == 0)
-        return TD_OK;
-    if (errno != ENOENT && access(c->path, F_OK) == 0)
-        return replace(c->dir, temp, name, c->path);
-    return rename(temp, c->path) == 0 ? TD_OK : disk_failed(c->path, "rename it into place");
+    return td__checkpoint_sync_dir(temp);
 }
 
 td_status td__checkpoint_point(const char *dir, td__points *points, const char *pointer,
@@ -290,19 +186,6 @@ td_status td__checkpoint_point(const char *dir, td__points *points, const char *
     TD_TRY(td__file_out_open(&f, path));
     td__file_out_write(&f, line, (size_t)snprintf(line, sizeof line, "%s\n", name));
     return td__file_out_commit(&f);
-}
-
-td_status td__checkpoint_remove(const char *dir, const char *name)
-{
-    char path[TD__PATH], temp[TD__PATH], gone[TD__STEP_NAME + sizeof TD__TEMP_PREFIX];
-
-    snprintf(gone, sizeof gone, TD__TEMP_PREFIX "%s", name);
-    TD_TRY(td__run_dir_path(dir, name, path));
-    TD_TRY(td__run_dir_path(dir, gone, temp));
-    if (rename(path, temp) != 0)
-        return disk_failed(path, "rename it to remove it");
-    remove_dir(temp);
-    return TD_OK;
 }
 
 static td_status prune(const td__checkpointer *c)
@@ -336,20 +219,20 @@ static td_status write_checkpoint(td__checkpointer *c)
     for (int i = 0; !c->from && i < td_params_count(c->copy); i++)
         TD_TRY(check_finite(c->copy, i,
                             td_params_block(c->copy, NULL) + td_params_info(c->copy, i).offset));
-    remove_dir(temp);
+    td__checkpoint_remove_dir(temp);
     if (mkdir(temp, 0777) != 0)
-        return disk_failed(temp, "make it");
+        return td__checkpoint_disk_failed(temp, "make it");
     td_status st = write_files(c, temp);
     if (!st)
         st = td__point(c->points, TD_POINT_FILE, "rename");
     if (!st)
-        st = install(c, temp, name);
+        st = td__checkpoint_install(c->dir, temp, name, c->path);
     if (!st)
         st = td__point(c->points, TD_POINT_FILE, "remove");
-    remove_dir(temp);
+    td__checkpoint_remove_dir(temp);
     if (st)
         return st;
-    TD_TRY(sync_dir(c->dir));
+    TD_TRY(td__checkpoint_sync_dir(c->dir));
     if (c->is_best)
         TD_TRY(td__checkpoint_point(c->dir, c->points, TD__BEST_FILE, name));
     TD_TRY(td__checkpoint_point(c->dir, c->points, TD__LATEST_FILE, name));
@@ -407,9 +290,9 @@ static td_status open_dir(td__checkpointer *c, bool force)
         return TD_FAIL(TD_EIO, "%s: cannot write checkpoints there: %s", c->dir, strerror(errno));
     c->dir_fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->dir_fd < 0)
-        return disk_failed(c->dir, "open it");
+        return td__checkpoint_disk_failed(c->dir, "open it");
     TD_TRY(lock_dir(c, force));
-    return sweep(c->dir);
+    return td__checkpoint_sweep(c->dir);
 }
 
 static void init_sync(td__checkpointer *c)

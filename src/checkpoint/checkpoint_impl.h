@@ -53,4 +53,16 @@ TD_NODISCARD td_status td__checkpoint_point(const char *dir, td__points *points,
 /* Take the checkpoint away; it is there whole, or not at all. */
 TD_NODISCARD td_status td__checkpoint_remove(const char *dir, const char *name);
 
+/* checkpoint_dir.c: TD_EIO with errno's text; fsync of a directory; a checkpoint's directory, its
+ * files too (what cannot be removed is left to the next sweep). */
+td_status td__checkpoint_disk_failed(const char *path, const char *what);
+TD_NODISCARD td_status td__checkpoint_sync_dir(const char *path);
+void td__checkpoint_remove_dir(const char *path);
+/* What a run that was killed has left in dir. While no other process writes there. */
+TD_NODISCARD td_status td__checkpoint_sweep(const char *dir);
+/* Give the directory `temp` its name, dir/name, which is `path`; it may hold the old one
+ * afterwards. */
+TD_NODISCARD td_status td__checkpoint_install(const char *dir, const char *temp, const char *name,
+                                              const char *path);
+
 #endif

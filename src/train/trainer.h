@@ -71,7 +71,8 @@ typedef struct td__train_opts {
     bool profile;
     /* The ranks that train together; NULL: this one alone. Borrowed. They make the same calls with
      * the same options, except for observers, resuming, the directory and number of checkpoints,
-     * which are rank 0's; a call that fails aborts the comm. The result has the same bits for any number of ranks. */
+     * which are rank 0's; a call that fails aborts the comm. The result has the same bits for any
+     * number of ranks. */
     td_comm *comm;
     td__sync_config sync; /* how their work becomes common progress (parallel/sync.h) */
     double verify;        /* share of micro-batches that are run twice (verify.h); 0: none */

@@ -208,7 +208,7 @@ none_left "no room at the end"
 run 0 "$tandem" train "$mark" -q --resume=run --elastic -n 2
 [ "$(digest)" = "$want" ] || fail "saved later: another digest"
 run 2 "$tandem" train "$mark" -q --run-dir no --elastic -n 2 --profile
-has 'profile with -n N alone'
+has 'give -n N without --elastic'
 [ ! -e no ] || fail "a run's directory was made"
 
 # A disk that is really full, and is not any more: lines and checkpoints wait for room.
@@ -271,7 +271,8 @@ terminated() {
 }
 for n in 3 2:3; do
     patiently terminated
-    tail -n 1 out | grep -q 'interrupted after step [0-9]*; to go on: ' || fail "SIGTERM: last line"
+    tail -n 1 out | grep -q 'interrupted after step [0-9]*; to continue: ' ||
+        fail "SIGTERM: last line"
     [ "$(grep -c 'interrupted after step' out)" = 1 ] || fail "SIGTERM to ranks of $n: went on"
     ! grep -q 'was killed\|exit status\|replacement' out ||
         fail "SIGTERM to ranks of $n: taken for a failure"

@@ -32,7 +32,8 @@ done
 printf '%s\nconst char *q = "%%d " K "s are "\n                "lost";\n' "$spdx" >src/base/q.c
 row() { printf '| `%s` | meaning | remedy |\n' "$1"; }
 row '... are lost' >docs/troubleshooting.md
-printf '<text class="name">%s</text>\n' base ops >docs/layers.svg
+printf '<!-- SPDX-License-Identifier: Apache-2.0 -->\n' >docs/layers.svg
+printf '<text class="name">%s</text>\n' base ops >>docs/layers.svg
 
 lint() { limited tools/lint/run build "$@" >../out 2>&1; }
 
