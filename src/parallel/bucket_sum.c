@@ -84,7 +84,8 @@ static td_status set_up_compressor(td__bucket_sum *b)
 {
     const td__compressor_ops *ops = td__compressor_find(b->o.compressor);
     if (!ops)
-        return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients", b->o.compressor);
+        return TD_FAIL(TD_EINVAL, "unknown gradient compressor '%s'; see docs/compression.md",
+                       b->o.compressor);
     td__compressor_opts o = b->o.with;
     o.comm = b->o.comm;
     o.params = b->o.params;

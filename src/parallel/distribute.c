@@ -130,8 +130,7 @@ static td_status check_head(const part_head *h)
         const td_shape *s = &h->fields[f].shape;
         ok = s->ndim >= 0 && s->ndim <= TD_MAX_DIMS && memchr(h->fields[f].name, 0, TD__FIELD_NAME);
     }
-    return ok ? TD_OK
-              : TD_FAIL(TD_EPROTO, "rank 0 describes its data in a way that makes no sense");
+    return ok ? TD_OK : TD_FAIL(TD_EPROTO, "malformed description of the data from rank 0");
 }
 
 /* d: rank 0's. The others: *head and the memory of its texts. */
@@ -278,8 +277,8 @@ static td_status compare(const td__spread *s)
 
     TD_TRY(td_broadcast(s->comm, &crc, sizeof crc, TD_U8, 0, NULL));
     if (crc != s->crc)
-        return TD_FAIL(TD_EPROTO, "the %s data arrived on rank %d other than they were sent",
-                       s->part, s->rank);
+        return TD_FAIL(TD_EPROTO, "the %s data were damaged on the way to rank %d", s->part,
+                       s->rank);
     return TD_OK;
 }
 
@@ -419,7 +418,7 @@ td_status td__distribute_open(const td__data_opts *data, const td__distribute_op
         if (strcmp(METHODS[i]->name, o->method) == 0)
             method = METHODS[i];
     if (o->method && !method && strcmp(o->method, "none") != 0)
-        return TD_FAIL(TD_EINVAL, "there is no way '%s' to distribute data", o->method);
+        return TD_FAIL(TD_EINVAL, "unknown data.distribute '%s'; see docs/parallel.md", o->method);
     if (!method || !o->comm || td_comm_size(o->comm) == 1)
         return td__data_open(data, out);
     td__distribution *d = td__calloc(1, sizeof *d);

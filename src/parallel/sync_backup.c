@@ -91,16 +91,14 @@ static td_status check_replay(const td__sync_config *c, int ranks)
 static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
     if (w->elastic)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.backup: not on elastic ranks, which wait for nobody who "
-                       "is gone");
+        return TD_FAIL(TD_EINVAL, "parallel.backup: not with elastic ranks");
     if (j->verify > 0)
-        return TD_FAIL(TD_EINVAL, "train.verify: does not go with parallel.backup");
+        return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.backup");
     if (!w->starts)
         return TD_OK;
     if (c->backup >= w->ranks)
         return TD_FAIL(TD_EINVAL,
-                       "parallel.backup: %d backup worker%s of %d rank%s leave nobody who counts: "
+                       "parallel.backup: %d backup worker%s of %d rank%s leave no rank to train: "
                        "use more ranks (-n)",
                        c->backup, c->backup > 1 ? "s" : "", w->ranks, w->ranks > 1 ? "s" : "");
     if (c->backup && c->zero)
@@ -109,7 +107,7 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
                        "go with parallel.zero");
     if (c->backup && c->compressor)
         return TD_FAIL(TD_EINVAL,
-                       "backup workers hand in plain gradients: %s does not go with them",
+                       "parallel.backup: backup workers send uncompressed gradients: not with %s",
                        c->compressor);
     return w->rank == 0 ? check_replay(c, w->ranks) : TD_OK;
 }

@@ -31,7 +31,7 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
     const char *optimizer = j->optim->name ? j->optim->name : "sgd";
     (void)w;
     if (!ops)
-        return TD_FAIL(TD_EINVAL, "there is no way '%s' to reduce gradients",
+        return TD_FAIL(TD_EINVAL, "unknown gradient compressor '%s'; see docs/compression.md",
                        c->compressor ? c->compressor : "none");
     if (ops->compresses && c->zero > 0)
         return TD_FAIL(TD_EINVAL, "%s needs whole gradients on all ranks: parallel.zero must be 0",

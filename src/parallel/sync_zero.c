@@ -474,7 +474,7 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
     if (w->elastic)
         TD_TRY(td__sync_needs_host(j, "parallel.zero on elastic ranks"));
     if (j->verify > 0)
-        return TD_FAIL(TD_EINVAL, "train.verify: does not go with parallel.zero");
+        return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.zero");
     return TD_OK;
 }
 

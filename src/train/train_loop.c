@@ -417,7 +417,7 @@ static td_status check(const td__trainer *t)
     w.starts = !t->o.members;
     TD_TRY(td__train_check(&t->o, &w));
     if (!td__data_part(t->plan.data, TD_PART_TRAIN))
-        return TD_FAIL(TD_EINVAL, "there are no data to train on");
+        return TD_FAIL(TD_EINVAL, "no data to train on: the training part is empty");
     if (!t->plan.total_steps)
         return TD_FAIL(TD_EINVAL, "nothing to do: neither epochs nor steps are given");
     return TD_OK;

@@ -269,8 +269,8 @@ td_status td__verify_vote(td__verify *v)
     v->outvoted = wrong == v->rank;
     return TD_FAIL(
         v->outvoted ? TD_EIO : TD_EPEER,
-        "rank %d computed the gradients of micro-batch %d of step %u wrongly: its host is not "
-        "to be trusted",
+        "rank %d computed the gradients of micro-batch %d of step %u wrongly: check the hardware "
+        "of its host",
         wrong, p->micro_batch, v->step);
 }
 

@@ -198,7 +198,7 @@ TEST(what_cannot_be_is_refused)
         {{.zero = 1, .backup = 1}, "parallel.backup: rank 0 keeps all weights and states"},
         {{.zero = 2, .compressor = "bf16"}, "bf16 needs whole gradients on all ranks"},
         {{.zero = 4}, "parallel.zero is 4: must be 0 to 3"},
-        {{.backup = 2}, "2 backup workers of 2 ranks leave nobody who counts"},
+        {{.backup = 2}, "2 backup workers of 2 ranks leave no rank to train"},
     };
     td_optim_opts optim = {.name = "sgd"};
     td__sync_job j = {.optim = &optim};
