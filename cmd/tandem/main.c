@@ -81,8 +81,8 @@ static void over_file_limit(int number)
     (void)number;
 }
 
-/* Who started us may have closed some of descriptors 0, 1 and 2. A file that we open must not get
- * one of these numbers: what is printed would be written into it. */
+/* The parent may have closed some of descriptors 0, 1 and 2. A file that is opened must not get one
+ * of these numbers: what is printed would be written into it. */
 static void hold_standard_fds(void)
 {
     int fd = open("/dev/null", O_RDWR);

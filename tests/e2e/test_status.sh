@@ -59,7 +59,8 @@ must json "all(q['beat'] < 5 for q in p)"
 of() { soon json "[print(q['pid']) for q in p if q['rank'] == $1]"; }
 victim=$(of 1)
 kill -KILL "$victim"
-must says "rank 1 (host localhost, pid $victim) was killed by signal 9.*; continuing with 2 ranks, "
+must says "rank 1 (host localhost, pid $victim) was killed by signal 9.*; continuing with 2 "\
+'ranks, starting a replacement'
 must json "s['job']['failures'] == 1 and s['job']['generation'] > 1 and $ranks"
 victim=$(of 2)
 kill -STOP "$victim"
