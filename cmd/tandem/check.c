@@ -154,6 +154,7 @@ static int run(const td__args *a)
 
 static const td__flag FLAGS[] = {
     TD_FLAG_SET,
+    TD_FLAG_SYNC,
     {.name = "ranks",
      .letter = 'n',
      .value = "N",

@@ -420,7 +420,10 @@ static int run(const td__args *a)
 }
 
 static const td__flag FLAGS[] = {
-    {.name = "sync", .value = "NAME,...", .help = "the named variants above", .words =
+    {.name = "sync",
+     .value = "NAME,...",
+     .help = "the named variants above, or sync rules",
+     .words =
 #define TD_VARIANT(name, sets, help) name " "
 #include "variants.def"
 #undef TD_VARIANT

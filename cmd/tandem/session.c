@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fail.h"
 #include "base/human.h"
 
@@ -28,11 +29,24 @@ static td_status take_threads(td__session *s, const char *value)
 
 td_status td__args_job(td__session *s, const td__args *a, const char *path)
 {
-    const char *const *sets;
-    int n = td__args_values(a, "set", &sets);
+    const char *const *given, *sync = td__args_value(a, "sync");
+    int n = td__args_values(a, "set", &given);
+    const char **sets = td__calloc((size_t)n + 1, sizeof *sets);
+    char rule[128];
 
-    TD_TRY(take_threads(s, td__args_value(a, "threads")));
-    return td__session_job(s, path, sets, n);
+    if (!sets)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d overrides", n);
+    if (n)
+        memcpy(sets + (sync != NULL), given, (size_t)n * sizeof *sets);
+    if (sync) { /* first, so that --set finds the rule's options */
+        snprintf(rule, sizeof rule, "train.sync=%.100s", sync);
+        sets[0] = rule;
+    }
+    td_status st = take_threads(s, td__args_value(a, "threads"));
+    if (!st)
+        st = td__session_job(s, path, sets, n + (sync != NULL));
+    td__free(sets);
+    return st;
 }
 
 td_status td__args_trained(td__session *s, const td__args *a, td__checkpoint_info *info)

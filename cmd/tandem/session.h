@@ -9,7 +9,7 @@
 #include "api/session.h"
 #include "command.h"
 
-/* The job at `path` with --set and --threads applied. */
+/* The job at `path` with --sync, --set and --threads applied. */
 TD_NODISCARD td_status td__args_job(td__session *s, const td__args *a, const char *path);
 /* A session on a trained model: the place of the command's first argument, --set, --threads,
  * --checkpoint. */
@@ -25,6 +25,11 @@ TD_NODISCARD td_status td__output_check(const char *flag, const char *path);
         .name = "set", .value = "KEY=VALUE",                                               \
         .help = "override a key of the job: --set train.batch=64, or the keys in a file: " \
                 "--set @FILE; may be given several times"                                  \
+    }
+#define TD_FLAG_SYNC                                                                     \
+    {                                                                                    \
+        .name = "sync", .value = "NAME",                                                 \
+        .help = "sync rule: short for --set train.sync=NAME; see `tandem help job sync`" \
     }
 #define TD_FLAG_THREADS                                                                   \
     {                                                                                     \

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/nearest.h"
+#include "parallel/sync.h"
 
 enum { MOST = 64, MOST_RANKS = 4096, MOST_SETS = 32 };
 
@@ -116,6 +117,8 @@ static td_status add(maker *m, const char *name, const char *sets)
 {
     td__variant *v;
 
+    if (!sets)
+        return out_of_memory();
     TD_TRY(begin(m, name, sets, &v));
     for (const char *at = sets; *at;) {
         const char *end = strstr(at, "; ");
@@ -134,6 +137,11 @@ static td_status add_named(maker *m, const char *name)
         if (strcmp(NAMED[i].name, name) == 0)
             return add(m, name, NAMED[i].sets);
         td__nearest_offer(&near, NAMED[i].name);
+    }
+    for (const td__sync_ops *const *r = td__sync_rules; *r; r++) {
+        if (strcmp((*r)->name, name) == 0)
+            return add(m, name, td__arena_printf(m->arena, "train.sync=%s", name));
+        td__nearest_offer(&near, (*r)->name);
     }
     return TD_FAIL(TD_EINVAL, "--sync: unknown variant '%.60s'; %s%s", name,
                    near.best ? "did you mean " : "see tandem help compare",

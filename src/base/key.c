@@ -56,6 +56,21 @@ int64_t td__key_number(const td__key *k, const char *text)
     return w && w[n] == '=' ? strtoll(w + n + 1, NULL, 10) : 0;
 }
 
+double td__key_real(const td__key *k, const char *text)
+{
+    return k->type == TD_KEY_REAL   ? strtod(text, NULL)
+           : k->type == TD_KEY_BOOL ? strcmp(text, "true") == 0
+                                    : (double)td__key_number(k, text);
+}
+
+bool td__key_in_range(const td__key *k, double v)
+{
+    double hi = k->hi != 0 ? k->hi : (double)INFINITY;
+
+    return (k->flags & TD_KEY_ABOVE ? v > k->lo : v >= k->lo) &&
+           (k->flags & TD_KEY_BELOW ? v < hi : v <= hi);
+}
+
 static void number_text(const td__key *k, int64_t v, char *buf, size_t nbytes)
 {
     int n;

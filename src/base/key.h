@@ -106,6 +106,9 @@ typedef struct td__key {
 
 /* The number that a text means: a whole number, or one of the words, "never=-1"; else 0. */
 int64_t td__key_number(const td__key *k, const char *text);
+/* The same of any number or truth value: true is 1. */
+double td__key_real(const td__key *k, const char *text);
+bool td__key_in_range(const td__key *k, double v);
 /* What the row's member of `record` holds, as a job file would say it, in `buf`; returns buf. */
 char *td__key_text(const td__key *k, const void *record, char *buf, size_t nbytes);
 

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "job/layer.h"
 
-static const char *const SECTIONS[] = {"keys", "layers", "models", "stages", "sources"};
+static const char *const SECTIONS[] = {"keys", "layers", "models", "stages", "sources", "sync"};
 
 static const char INTRO_TEXT[] =
     "A job is one YAML file: what to train, on which data, how. Every key below may also be given\n"
@@ -145,10 +145,18 @@ static void help_sources(FILE *to, bool markdown)
     }
 }
 
+static void help_sync(FILE *to, bool markdown)
+{
+    heading(to, "Sync rules", markdown);
+    fputs("`train.sync: NAME`, or `train.sync: {rule: NAME, ...}` with options of that rule.\n",
+          to);
+    td__help_sync(to, markdown);
+}
+
 td_status td__job_help(FILE *to, const char *section, bool markdown)
 {
-    static void (*const WRITE[])(FILE *, bool) = {help_keys_section, help_layers, help_models,
-                                                  help_stages, help_sources};
+    static void (*const WRITE[])(FILE *, bool) = {help_keys_section, help_layers,  help_models,
+                                                  help_stages,       help_sources, help_sync};
     bool found = false;
 
     if (markdown)
@@ -161,7 +169,7 @@ td_status td__job_help(FILE *to, const char *section, bool markdown)
     if (!found)
         return TD_FAIL(TD_EINVAL,
                        "help job: unknown section %s; known: keys, layers, "
-                       "models, stages, sources",
+                       "models, stages, sources, sync",
                        section);
     if (ferror(to))
         return TD_FAIL(TD_EIO, "help job: cannot write the text");

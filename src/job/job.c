@@ -282,6 +282,7 @@ static td_status resolve(td__job *j, td__tree *given)
         TD_TRY(td__stages_resolve(j->arena, list, &maps));
         td__tree_put(data, "maps", maps);
     }
+    TD_TRY(td__sync_key_resolve(j->arena, td__tree_get(j->root, "train")));
     const td__source_def *source = td__source_find(td__keys_text(data, "source"));
     TD_TRY(check_source_options(j, source));
     if (td__has_word(source->reads, "dir"))
@@ -289,6 +290,7 @@ static td_status resolve(td__job *j, td__tree *given)
     TD_TRY(fill(j));
     TD_TRY(check_data(j));
     TD_TRY(check_train(j));
+    TD_TRY(td__sync_key_fill(j));
     TD_TRY(check_compress(j));
     return check_backup(j);
 }

@@ -59,11 +59,16 @@ TD_NODISCARD td_status td__stages_expand(td__arena *a, td__tree *list);
 TD_NODISCARD td_status td__stages_resolve(td__arena *a, const td__tree *given, td__tree **out);
 TD_NODISCARD td_status td__stages_fill(td__arena *a, const td__tree *list,
                                        const td__map_opts **maps, int *n);
+/* train.sync in full, {rule: name, ...}; resolved; as the trainer wants it. */
+TD_NODISCARD td_status td__sync_key_expand(td__arena *a, td__tree *train);
+TD_NODISCARD td_status td__sync_key_resolve(td__arena *a, td__tree *train);
+TD_NODISCARD td_status td__sync_key_fill(td__job *j);
 /* model -> resolved (symbolic: `classes` stays a word). */
 TD_NODISCARD td_status td__model_resolve(td__arena *a, const td__tree *given, td__tree **out);
 
 /* Parts of `tandem help job` that lie beside their tables. */
 void td__help_keys(FILE *to, const td__key *keys, bool markdown);
 void td__help_stages(FILE *to, bool markdown);
+void td__help_sync(FILE *to, bool markdown);
 
 #endif

@@ -77,11 +77,15 @@ static void add_range(const td__key *k, char *buf, size_t nbytes)
 char *td__key_expected(const td__key *k, char *buf, size_t nbytes)
 {
     static const char *const KINDS[] = {
-        [TD_KEY_INT] = "a whole number",    [TD_KEY_REAL] = "a number",
-        [TD_KEY_BOOL] = "true or false",    [TD_KEY_TEXT] = "a text",
-        [TD_KEY_WORD] = "one of ",          [TD_KEY_INTS] = "a list of whole numbers",
-        [TD_KEY_TEXTS] = "a list of texts", [TD_KEY_WORDS] = "a list of ",
-        [TD_KEY_TREE] = "a list or a map",
+        [TD_KEY_INT] = "a whole number",
+        [TD_KEY_REAL] = "a number",
+        [TD_KEY_BOOL] = "true or false",
+        [TD_KEY_TEXT] = "a text",
+        [TD_KEY_WORD] = "one of ",
+        [TD_KEY_INTS] = "a list of whole numbers",
+        [TD_KEY_TEXTS] = "a list of texts",
+        [TD_KEY_WORDS] = "a list of ",
+        [TD_KEY_TREE] = "a name, a list or a map",
     };
 
     snprintf(buf, nbytes, "%s", KINDS[k->type]);
@@ -185,14 +189,6 @@ static td_status unexpected(const td__key *k, const char *prefix, const td__tree
                    k->path, want, td__tree_found(t).text, hint);
 }
 
-static bool in_range(const td__key *k, double v)
-{
-    double hi = k->hi != 0 ? k->hi : (double)INFINITY;
-
-    return (k->flags & TD_KEY_ABOVE ? v > k->lo : v >= k->lo) &&
-           (k->flags & TD_KEY_BELOW ? v < hi : v <= hi);
-}
-
 /* A scalar in its canonical spelling; false if it is not what k expects. */
 static bool canonical(const td__key *k, const char *text, char *buf, size_t nbytes)
 {
@@ -203,12 +199,12 @@ static bool canonical(const td__key *k, const char *text, char *buf, size_t nbyt
     switch (k->type) {
     case TD_KEY_INT:
     case TD_KEY_INTS:
-        if (!td__parse_int(text, &i) || !in_range(k, (double)i))
+        if (!td__parse_int(text, &i) || !td__key_in_range(k, (double)i))
             return k->type == TD_KEY_INT && is_word(k, text) &&
                    snprintf(buf, nbytes, "%s", text) > 0;
         return snprintf(buf, nbytes, "%lld", (long long)i) > 0;
     case TD_KEY_REAL:
-        if (!parse_real(text, &d) || !in_range(k, d))
+        if (!parse_real(text, &d) || !td__key_in_range(k, d))
             return false;
         td__real_text(d, buf, nbytes);
         return true;

@@ -96,7 +96,9 @@ td_status td__job_expand(td__job *j, td__tree *root)
     TD_TRY(expand_model(j, root));
     TD_TRY(expand_mains(j, root));
     td__tree *layers = td__keys_node(root, "model.layers"),
-             *maps = td__keys_node(root, "data.maps");
+             *maps = td__keys_node(root, "data.maps"), *train = td__tree_get(root, "train");
+    if (train && train->kind == TD_TREE_MAP)
+        TD_TRY(td__sync_key_expand(j->arena, train));
     if (layers)
         TD_TRY(td__layers_expand(j->arena, "model.layers", layers));
     return maps ? td__stages_expand(j->arena, maps) : TD_OK;

@@ -10,12 +10,6 @@
 #include "base/nearest.h"
 #include "coll/comm.h"
 
-static const td__sync_ops *const RULES[] = {
-#define TD_SYNC(id) &td__sync_##id,
-#include "parallel/sync.def"
-#undef TD_SYNC
-    NULL};
-
 /* ---- Finding --------------------------------------------------------------------------------- */
 
 td__sync_world td__sync_world_of(const td_comm *comm, bool elastic)
@@ -29,59 +23,105 @@ td__sync_world td__sync_world_of(const td_comm *comm, bool elastic)
     return w;
 }
 
-const td__sync_ops *td__sync_list(const td__sync_config *c, int i)
+const td__sync_ops *td__sync_named(const char *name)
 {
-    return (c->rules ? c->rules : RULES)[i];
+    for (const td__sync_ops *const *r = td__sync_rules; *r; r++)
+        if (strcmp(name, (*r)->name) == 0)
+            return *r;
+    return NULL;
+}
+
+static const td__key *option_of(const td__sync_ops *rule, const char *name)
+{
+    for (const td__key *k = rule->options; k && k->path; k++)
+        if (strcmp(k->path, name) == 0)
+            return k;
+    return NULL;
 }
 
 static td_status check_settings(const td__sync_config *c, const td__sync_ops *rule)
 {
     for (int i = 0; i < c->n_set; i++) {
         const td__sync_setting *s = &c->set[i];
-        const td__sync_option *o = rule->options;
-        while (o && o->name && strcmp(o->name, s->name) != 0)
-            o++;
-        if (!o || !o->name)
-            return TD_FAIL(TD_EINVAL, "the sync rule %s has no option '%s'", rule->name, s->name);
-        if (!(s->value >= o->least && s->value <= o->most))
-            return TD_FAIL(TD_EINVAL, "%s of the sync rule %s is %g: must be %g to %g", o->name,
-                           rule->name, s->value, o->least, o->most);
+        const td__key *k = option_of(rule, s->name);
+        if (!k)
+            return TD_FAIL(TD_EINVAL, "train.sync.%s: the sync rule %s has no such option", s->name,
+                           rule->name);
+        if (!td__key_in_range(k, s->value))
+            return TD_FAIL(TD_EINVAL, "train.sync.%s: %g is out of range for the sync rule %s",
+                           s->name, s->value, rule->name);
     }
     return TD_OK;
 }
 
+static td_status unknown_rule(const char *name)
+{
+    td__nearest near = {.word = name};
+    for (const td__sync_ops *const *r = td__sync_rules; *r; r++)
+        td__nearest_offer(&near, (*r)->name);
+    return TD_FAIL(TD_EINVAL, "train.sync: unknown sync rule '%s'; %s%s%s", name,
+                   near.best ? "did you mean '" : "see `tandem help job sync`",
+                   near.best ? near.best : "", near.best ? "'?" : "");
+}
+
 td_status td__sync_find(const td__sync_config *c, const td__sync_world *w, const td__sync_ops **out)
 {
-    td__nearest near = {.word = c->rule};
-    const td__sync_ops *rule;
-    for (int i = 0; (rule = td__sync_list(c, i)); i++) {
-        if (c->rule ? strcmp(c->rule, rule->name) == 0 : rule->fits && rule->fits(c, w)) {
-            *out = rule;
-            return check_settings(c, rule);
-        }
-        if (c->rule)
-            td__nearest_offer(&near, rule->name);
-    }
     *out = NULL;
-    return TD_FAIL(TD_EINVAL, "there is no sync rule '%s' for %d rank%s%s%s%s",
-                   c->rule ? c->rule : "auto", w->ranks, w->ranks > 1 ? "s" : "",
-                   near.best ? "; did you mean '" : "", near.best ? near.best : "",
-                   near.best ? "'?" : "");
+    if (c->rule) {
+        const td__sync_ops *rule = td__sync_named(c->rule);
+        TD_TRY(rule ? check_settings(c, rule) : unknown_rule(c->rule));
+        *out = rule;
+        return TD_OK;
+    }
+    for (const td__sync_ops *const *r = td__sync_rules; !*out && *r; r++)
+        if ((*r)->fits && (*r)->fits(c, w))
+            *out = *r;
+    return *out ? TD_OK : TD_FAIL(TD_EINVAL, "no sync rule fits %d ranks", w->ranks);
+}
+
+/* Can the rule, which the job names, be the one of these ranks? One rank that does not start may
+ * evaluate what several have trained. */
+static td_status check_named(const td__sync_ops *rule, const td__sync_config *c,
+                             const td__sync_world *w)
+{
+    td__sync_world shared = *w;
+    shared.shared = w->shared || !w->starts;
+    if (rule->asked && !rule->asked(c))
+        return TD_FAIL(TD_EINVAL, "train.sync: the sync rule %s needs %s", rule->name, rule->key);
+    if (!rule->fits || (w->ranks == 1 && !w->starts && !w->elastic))
+        return TD_OK;
+    if (w->elastic)
+        return TD_FAIL(TD_EINVAL,
+                       "train.sync: %s is not for every number of elastic ranks: leave train.sync "
+                       "out, and each generation gets the rule that fits it",
+                       rule->name);
+    if (!rule->fits(c, w) && !rule->fits(c, &shared))
+        return TD_FAIL(TD_EINVAL, "train.sync: the sync rule %s is not for %d rank%s%s", rule->name,
+                       w->ranks, w->ranks > 1 ? "s" : "",
+                       !w->starts || w->ranks == 1 ? ""
+                       : w->shared                 ? " that share memory"
+                                                   : " that share no memory");
+    return TD_OK;
 }
 
 td_status td__sync_check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
-    const td__sync_ops *rule, *found;
-    for (int i = 0; (rule = td__sync_list(c, i)); i++) {
-        bool named = c->rule && strcmp(c->rule, rule->name) == 0;
-        bool asked = rule->asked && rule->asked(c);
-        if (c->rule && !named && asked)
-            return TD_FAIL(TD_EINVAL, "the sync rule %s does not go with options of the rule %s",
-                           c->rule, rule->name);
-        if (rule->check && (named || asked))
-            TD_TRY(rule->check(c, j, w));
+    const td__sync_ops *named = NULL;
+    if (c->rule) {
+        TD_TRY(td__sync_find(c, w, &named));
+        TD_TRY(check_named(named, c, w));
     }
-    return c->rule ? td__sync_find(c, w, &found) : TD_OK;
+    for (const td__sync_ops *const *r = td__sync_rules; *r; r++) {
+        bool asked = (*r)->asked && (*r)->asked(c);
+        if (asked && named && *r != named)
+            return TD_FAIL(TD_EINVAL,
+                           "train.sync: the sync rule %s cannot be combined with %s, which is of "
+                           "the rule %s; leave one of them out",
+                           named->name, (*r)->key, (*r)->name);
+        if ((*r)->check && (asked || *r == named))
+            TD_TRY((*r)->check(c, j, w));
+    }
+    return TD_OK;
 }
 
 td_status td__sync_resolve(td__sync_config *c, const td__sync_job *j, const td__sync_world *w,
@@ -150,6 +190,9 @@ td_status td__sync_create(const td__sync_ctx *x, td__sync **out)
     *out = NULL;
     w.watched = x->step.watch != NULL;
     TD_TRY(td__sync_find(x->config, &w, &rule));
+    w.starts = true;
+    if (x->config->rule)
+        TD_TRY(check_named(rule, x->config, &w));
     td__sync *s = td__calloc(1, rule->size);
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory for the sync rule %s", rule->name);
@@ -183,17 +226,19 @@ td_status td__sync_needs_host(const td__sync_job *j, const char *key)
     return TD_OK;
 }
 
+double td__sync_setting_of(const td__sync_config *c, const td__key *option)
+{
+    for (int i = 0; i < c->n_set; i++)
+        if (strcmp(c->set[i].name, option->path) == 0)
+            return c->set[i].value;
+    return td__key_real(option, option->def);
+}
+
 double td__sync_value(const td__sync *s, const char *option)
 {
-    const td__sync_config *c = s->x.config;
-    for (int i = 0; i < c->n_set; i++)
-        if (strcmp(c->set[i].name, option) == 0)
-            return c->set[i].value;
-    const td__sync_option *o = s->ops->options;
-    while (o->name && strcmp(o->name, option) != 0)
-        o++;
-    TD_ASSERT(o->name, "%s has no option %s", s->ops->name, option);
-    return o->initial;
+    const td__key *k = option_of(s->ops, option);
+    TD_ASSERT(k, "%s has no option %s", s->ops->name, option);
+    return td__sync_setting_of(s->x.config, k);
 }
 
 td_status td__sync_sum_numbers(td__sync *s)

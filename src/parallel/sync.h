@@ -29,6 +29,7 @@
 #ifndef TD_PARALLEL_SYNC_H
 #define TD_PARALLEL_SYNC_H
 
+#include "base/key.h"
 #include "parallel/compressor.h"
 #include "parallel/zero.h"
 #include "run/rank_stats.h"
@@ -41,14 +42,8 @@ typedef struct td__sync_ops td__sync_ops;
 
 /* ---- What the job says ----------------------------------------------------------------------- */
 
-/* A numeric option of a rule; the list ends with a NULL name. */
-typedef struct td__sync_option {
-    const char *name, *help;
-    double initial, least, most;
-} td__sync_option;
-
 typedef struct td__sync_setting {
-    const char *name; /* of an option of the rule that is chosen */
+    const char *name; /* the path of an option of the rule that is named */
     double value;
 } td__sync_setting;
 
@@ -57,9 +52,8 @@ enum { TD__SYNC_SETTINGS = 8 };
 /* Zero is the default of everything. */
 typedef struct td__sync_config {
     const char *rule; /* a name of sync.def; NULL: the first rule there that fits what follows */
-    td__sync_setting set[TD__SYNC_SETTINGS]; /* options of the rule */
+    td__sync_setting set[TD__SYNC_SETTINGS]; /* options of the rule that differ from its defaults */
     int n_set;
-    const td__sync_ops *const *rules; /* to choose from, NULL after the last; NULL: sync.def */
     /* Gradients of ranks that share no memory: bytes reduced at once; micro-batches that a thread
      * runs side by side meanwhile. */
     size_t bucket_nbytes;
@@ -87,7 +81,7 @@ typedef struct td__sync_world {
     bool shared;  /* all ranks share memory */
     bool elastic; /* their number may change */
     bool watched; /* somebody looks at micro-batches before their gradients are used */
-    bool starts;  /* the run is about to begin with this number of ranks */
+    bool starts;  /* the run is about to begin: what is above is how it is */
 } td__sync_world;
 td__sync_world td__sync_world_of(const td_comm *comm, bool elastic); /* comm may be NULL */
 
@@ -149,12 +143,17 @@ typedef struct td__sync_sizes {
 
 struct td__sync_ops {
     const char *name, *help;
-    const char *promise;            /* about bits */
-    const td__sync_option *options; /* NULL: none */
+    const char *promise; /* about bits */
+    /* Numbers, whole numbers (also by words, "ring=0 grid=1") and truth values, each with a
+     * default: the keys of a job below train.sync. At most TD__SYNC_SETTINGS; NULL: none. */
+    const td__key *options;
     size_t size; /* bytes of the rule's own struct, which begins with a td__sync */
-    /* (optional) Do the config's other fields ask for it? Then `check` is called. */
+    /* (optional, both) The job's key that asks for the rule, and does the config? Then `check` is
+     * called. */
+    const char *key;
     bool (*asked)(const td__sync_config *c);
-    /* Where config.rule is NULL: can it be this one? The first in sync.def that fits is it. */
+    /* (optional) Where config.rule is NULL: can it be this one? The first in sync.def that fits is
+     * it, so naming such a rule decides no numbers. NULL: the rule is used only by its name. */
     bool (*fits)(const td__sync_config *c, const td__sync_world *w);
     /* (optional) TD_EINVAL with one line if it cannot be with the rest of the job. */
     td_status (*check)(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w);
@@ -200,6 +199,9 @@ struct td__sync_ops {
 #include "parallel/sync.def"
 #undef TD_SYNC
 
+/* All of sync.def, NULL after the last; alone in sync_rules.c, so that a test can have others. */
+extern const td__sync_ops *const td__sync_rules[];
+
 /* What the trainer does for a rule. */
 typedef struct td__sync_host {
     void *user;
@@ -241,8 +243,10 @@ TD_NODISCARD td_status td__sync_sum_numbers(td__sync *s);
 
 /* ---- For the trainer ------------------------------------------------------------------------- */
 
-/* The rules of a config, i = 0, 1, ...; NULL after the last. */
-const td__sync_ops *td__sync_list(const td__sync_config *c, int i);
+/* The rule of that name; NULL if there is none. */
+const td__sync_ops *td__sync_named(const char *name);
+/* The value of one of its options in a config that names the rule. */
+double td__sync_setting_of(const td__sync_config *c, const td__key *option);
 /* The rule that c means; TD_EINVAL if there is none of that name, or it has no such option. */
 TD_NODISCARD td_status td__sync_find(const td__sync_config *c, const td__sync_world *w,
                                      const td__sync_ops **out);

@@ -366,6 +366,7 @@ const td__sync_ops td__sync_backup = {
     .help = "backup workers: ranks that are late in a step are left out (parallel.backup)",
     .promise = "a function of whose work counted; replayable",
     .size = sizeof(backup_rule),
+    .key = "parallel.backup",
     .asked = asked,
     .fits = fits,
     .check = check,

@@ -72,7 +72,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 void td__sync_any_bits(td__sync_config *c, const td_comm *comm)
 {
     /* In shared memory the tree is as fast as anything, with as many partials as ranks. */
-    if (comm && td_comm_size(comm) > 1 && !c->compressor && !c->zero &&
+    if (comm && td_comm_size(comm) > 1 && !c->rule && !c->compressor && !c->zero &&
         (!td__comm_shares(comm) || td__comm_names_algo(comm)))
         c->compressor = "allreduce";
 }
@@ -108,6 +108,7 @@ const td__sync_ops td__sync_compress = {
     .help = "data parallel, gradients added up by a compressor (parallel.compress)",
     .promise = "a function of the number of ranks and the seed",
     .size = sizeof(td__sync_buckets),
+    .key = "parallel.compress",
     .asked = asked,
     .fits = fits,
     .check = check,

@@ -493,6 +493,7 @@ const td__sync_ops td__sync_zero = {
     .help = "data parallel, state held in shards (parallel.zero)",
     .promise = "the bits of one rank",
     .size = sizeof(zero_rule),
+    .key = "parallel.zero",
     .asked = asked,
     .fits = fits,
     .check = check,

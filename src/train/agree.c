@@ -26,6 +26,18 @@ static const td__key KEYS[] = {
 #include "train/keys.def"
 };
 
+/* The sync rule that the job names, and its options. */
+static void add_sync(td__text *text, const td__sync_config *c)
+{
+    const td__sync_ops *rule = c->rule ? td__sync_named(c->rule) : NULL;
+    char value[64];
+    td__text_printf(text, "train.sync: %s\n", rule ? rule->name : "auto");
+    for (const td__key *k = rule ? rule->options : NULL; k && k->path; k++) {
+        td__real_text(td__sync_setting_of(c, k), value, sizeof value);
+        td__text_printf(text, "train.sync.%s: %s\n", k->path, value);
+    }
+}
+
 static int64_t count_of(const td__trainer *t, td__part part)
 {
     const td__dataset *d = td__data_part(t->plan.data, part);
@@ -40,6 +52,7 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         td__text_printf(&text, "%s: %s\n", KEYS[i].path,
                         td__key_text(&KEYS[i], o, value, sizeof value));
+    add_sync(&text, &o->sync);
     const struct {
         const char *name;
         int64_t value;

@@ -61,6 +61,9 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->watch));
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
+    TD_TRY(copy_text(t, &o->sync.rule));
+    for (int i = 0; i < o->sync.n_set; i++)
+        TD_TRY(copy_text(t, &o->sync.set[i].name));
     TD_TRY(copy_text(t, &o->sync.compressor));
     TD_TRY(copy_text(t, &o->sync.backup_replay));
     TD_TRY(copy_text(t, &o->sync.compress_with.algo));

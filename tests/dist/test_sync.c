@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "job/job.h"
 #include "parallel/sync.h"
 #include "support/check.h"
 #include "support/ranks.h"
@@ -15,7 +16,8 @@
 #include "support/sync.def"
 #undef TD_SYNC
 
-static const td__sync_ops *const RULES[] = {
+/* Instead of the library's own list (parallel/sync_rules.c). */
+const td__sync_ops *const td__sync_rules[] = {
 #define TD_SYNC(id) &td__sync_##id,
 #include "support/sync.def"
 #undef TD_SYNC
@@ -81,7 +83,6 @@ static void start(run *u)
                                .valid_every = 4,
                                .seed = 7,
                                .optim = {.name = "sgd", .lr = 0.05},
-                               .sync = {.rules = RULES},
                                .checkpoint_every = -1};
     CHECK_OK(td__data_open(
         &(td__data_opts){.source = "digits", .open_part = open_part, .open_user = u}, &u->data));
@@ -158,18 +159,36 @@ TEST(a_checkpoint_is_of_params_that_all_have)
     td__data_close(u.data);
 }
 
+static void disagree(ranks_ctx *r)
+{
+    run u = *(run *)r->arg;
+    td__train_result got;
+    u.opts.sync.set[0].value += r->rank;
+    td_status st = run_rank(&u, r->comm, r->rank, &got);
+    if (r->rank == 1)
+        CHECK(st == TD_EINVAL &&
+                  strstr(td_last_error(), "rank 1: train.sync.every is 3, but rank 0 "
+                                          "has 2"),
+              "%s", td_last_error());
+    else
+        CHECK(st != TD_OK, "rank 0 trains on");
+}
+
 /* ---- Choosing -------------------------------------------------------------------------------- */
 
 TEST(every_rule_says_what_it_is)
 {
-    td__sync_config c = {.rules = RULES};
     int n = 0;
-    for (const td__sync_ops *r; (r = td__sync_list(&c, n)); n++) {
+    for (const td__sync_ops *r; (r = td__sync_rules[n]); n++) {
+        int options = 0;
         CHECK(r->name && r->help && r->promise && r->step && r->size >= sizeof(td__sync), "rule %d",
               n);
-        for (int k = 0; k < n; k++)
-            CHECK(strcmp(r->name, RULES[k]->name) != 0, "two rules are called %s", r->name);
-        CHECK(!r->traits || r->fits, "%s is never chosen by the job's options", r->name);
+        CHECK(td__sync_named(r->name) == r, "two rules are called %s", r->name);
+        CHECK(!r->asked == !r->key, "%s is asked for by no key", r->name);
+        for (const td__key *k = r->options; k && k->path; k++, options++)
+            CHECK(k->help && k->def && td__key_in_range(k, td__key_real(k, k->def)), "%s of %s",
+                  k->path, r->name);
+        CHECK(options <= TD__SYNC_SETTINGS, "%d options of %s", options, r->name);
     }
     CHECK(n > 6, "%d rules", n);
     for (int ranks = 1; ranks <= 3; ranks++) /* the defaults of a job have a rule */
@@ -188,13 +207,17 @@ TEST(what_cannot_be_is_refused)
         td__sync_config c;
         const char *text;
     } CASES[] = {
-        {{.rule = "averag"}, "there is no sync rule 'averag' for 2 ranks; did you mean 'average'?"},
+        {{.rule = "averag"}, "train.sync: unknown sync rule 'averag'; did you mean 'average'?"},
         {{.rule = "average", .set = {{"tau", 3}}, .n_set = 1},
-         "the sync rule average has no option 'tau'"},
+         "train.sync.tau: the sync rule average has no such option"},
         {{.rule = "average", .set = {{"every", 0}}, .n_set = 1},
-         "every of the sync rule average is 0: must be 1 to 1e+06"},
+         "train.sync.every: 0 is out of range for the sync rule average"},
         {{.rule = "average", .zero = 1},
-         "the sync rule average does not go with options of the rule zero"},
+         "train.sync: the sync rule average cannot be combined with parallel.zero, which is of the "
+         "rule zero; leave one of them out"},
+        {{.rule = "zero"}, "train.sync: the sync rule zero needs parallel.zero"},
+        {{.rule = "exact-local"}, "train.sync: the sync rule exact-local is not for 2 ranks"},
+        {{.rule = "exact-shm"}, "exact-shm is not for 2 ranks that share no memory"},
         {{.zero = 1, .backup = 1}, "parallel.backup: rank 0 keeps all weights and states"},
         {{.zero = 2, .compressor = "bf16"}, "bf16 needs whole gradients on all ranks"},
         {{.zero = 4}, "parallel.zero is 4: must be 0 to 3"},
@@ -204,15 +227,134 @@ TEST(what_cannot_be_is_refused)
     td__sync_job j = {.optim = &optim};
     td__sync_world w = {.ranks = 2, .starts = true};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        td__sync_config c = CASES[i].c;
-        c.rules = RULES;
-        CHECK_EQ_INT(td__sync_check(&c, &j, &w), TD_EINVAL);
+        CHECK_EQ_INT(td__sync_check(&CASES[i].c, &j, &w), TD_EINVAL);
         CHECK(strstr(td_last_error(), CASES[i].text), "%s", td_last_error());
     }
     j.backend = "far";
     w.elastic = true;
     CHECK_EQ_INT(td__sync_check(&(td__sync_config){.zero = 1}, &j, &w), TD_EINVAL);
     CHECK(strstr(td_last_error(), "train.backend far: parallel.zero"), "%s", td_last_error());
+    CHECK_EQ_INT(td__sync_check(&(td__sync_config){.rule = "exact-shm"}, &j, &w), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "exact-shm is not for every number of elastic ranks"), "%s",
+          td_last_error());
+}
+
+/* ---- The job's key --------------------------------------------------------------------------- */
+
+static td_status parse(const char *sync, const char *set, td__job **out)
+{
+    char text[256];
+    int n = snprintf(text, sizeof text,
+                     "model: [flatten, linear]\ndata: digits\ntrain:\n  epochs: 1\n  %s%s\n",
+                     sync ? "sync: " : "", sync ? sync : "");
+    return td__job_parse(text, (size_t)n, "job.yaml", &set, set ? 1 : 0, out);
+}
+
+TEST(a_job_names_a_rule_and_its_options)
+{
+    static const struct {
+        const char *sync, *set, *rule;
+        double every, momentum;
+    } CASES[] = {
+        {"average", NULL, "average", 4, 0},
+        {"{rule: average, every: 7}", NULL, "average", 7, 0},
+        {"average", "train.sync.momentum=0.5", "average", 4, 0.5},
+        {"{rule: average, every: 7}", "train.sync=average", "average", 4, 0},
+        {NULL, "train.sync={rule: average, every: 3}", "average", 3, 0},
+        {"average", "train.sync=auto", NULL, 0, 0},
+        {"exact-shm", NULL, "exact-shm", 0, 0},
+        {NULL, NULL, NULL, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        td__job *j;
+        CHECK_OK(parse(CASES[i].sync, CASES[i].set, &j));
+        const td__sync_config *c = &td__job_train(j)->sync;
+        CHECK(!c->rule == !CASES[i].rule && (!c->rule || !strcmp(c->rule, CASES[i].rule)),
+              "%s, %s: %s", CASES[i].sync, CASES[i].set, c->rule);
+        const td__key *k = c->rule ? td__sync_named(c->rule)->options : NULL;
+        if (k)
+            CHECK(td__sync_setting_of(c, &k[0]) == CASES[i].every &&
+                      td__sync_setting_of(c, &k[1]) == CASES[i].momentum,
+                  "%s, %s", CASES[i].sync, CASES[i].set);
+        td__job_destroy(j);
+    }
+}
+
+static void digest_of(const char *sync, char hex[65])
+{
+    td__job *j;
+    CHECK_OK(parse(sync, NULL, &j));
+    CHECK_OK(td__job_digest(j, hex));
+    td__job_destroy(j);
+}
+
+/* Runs made before the key can be resumed; what decides the numbers decides the digest. */
+TEST(the_digest_has_the_rule_where_it_decides_the_numbers)
+{
+    static const char *const SAME[] = {"auto", "exact-local", "exact-shm"};
+    char plain[65], named[65], other[65];
+    digest_of(NULL, plain);
+    for (size_t i = 0; i < sizeof SAME / sizeof *SAME; i++) {
+        digest_of(SAME[i], named);
+        assert_string_equal(named, plain);
+    }
+    digest_of("average", named);
+    CHECK(strcmp(named, plain) != 0, "the rule is not in the digest");
+    digest_of("{rule: average, every: 4}", other); /* the default */
+    assert_string_equal(named, other);
+    digest_of("{rule: average, every: 5}", other);
+    CHECK(strcmp(named, other) != 0, "the option is not in the digest");
+}
+
+TEST(a_job_is_refused_with_one_line)
+{
+    static const struct {
+        const char *sync, *set, *text;
+    } CASES[] = {
+        {"averag", NULL, "job.yaml:5:9: train.sync.rule: expected one of auto, "},
+        {"averag", NULL, "found averag; did you mean average?"},
+        {"{rule: averag, every: 3}", NULL, "did you mean average?"},
+        {"[average]", NULL, "job.yaml:5:9: train.sync: expected a sync rule, found a list"},
+        {"{rule: average, tau: 4}", NULL, "train.sync.tau: unknown key; known: rule, every, "},
+        {"{rule: average, every: 0.5}", NULL,
+         "train.sync.every: expected a whole number of at least 1, found 0.5"},
+        {"{rule: average, momentum: 1}", NULL,
+         "train.sync.momentum: expected a number from 0 to below 1, found 1"},
+        {"{rule: exact-shm, every: 4}", NULL, "train.sync.every: unknown key; known: rule"},
+        {"{every: 4}", NULL, "train.sync.every: unknown key; known: rule"},
+        {"average", "parallel.zero=1",
+         "job.yaml:5:9: train.sync: the sync rule average cannot be combined with parallel.zero"},
+        {"average", "parallel.compress=bf16", "cannot be combined with parallel.compress"},
+        {"zero", NULL, "the sync rule zero needs parallel.zero"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        td__job *j;
+        CHECK_EQ_INT(parse(CASES[i].sync, CASES[i].set, &j), TD_EINVAL);
+        CHECK(strstr(td_last_error(), CASES[i].text) && !strchr(td_last_error(), '\n'), "%s: %s",
+              CASES[i].sync, td_last_error());
+    }
+}
+
+TEST(help_lists_rules_and_options)
+{
+    char text[16384] = "";
+    FILE *f = fmemopen(text, sizeof text, "w");
+    CHECK_OK(td__job_help(f, "sync", false));
+    fclose(f);
+    for (int i = 0; td__sync_rules[i]; i++)
+        CHECK(strstr(text, td__sync_rules[i]->help) && strstr(text, td__sync_rules[i]->promise),
+              "%s is missing", td__sync_rules[i]->name);
+    CHECK(strstr(text, "every  (4)\n        Steps between two averages."), "%s", text);
+}
+
+/* Ranks of two jobs are told what differs. */
+TEST(ranks_agree_on_the_rule_and_its_options)
+{
+    run u;
+    start(&u);
+    set_every(&u, 2);
+    ranks_run(2, NULL, disagree, &u);
+    td__data_close(u.data);
 }
 
 int main(void)
@@ -223,6 +365,11 @@ int main(void)
         cmocka_unit_test(a_checkpoint_is_of_params_that_all_have),
         cmocka_unit_test(every_rule_says_what_it_is),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_job_names_a_rule_and_its_options),
+        cmocka_unit_test(the_digest_has_the_rule_where_it_decides_the_numbers),
+        cmocka_unit_test(a_job_is_refused_with_one_line),
+        cmocka_unit_test(help_lists_rules_and_options),
+        cmocka_unit_test(ranks_agree_on_the_rule_and_its_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

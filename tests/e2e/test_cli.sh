@@ -81,6 +81,7 @@ while read -r example; do # those that need nothing
 done < <("$tandem" help help | sed -n 's/^  \(tandem help\)/\1/p')
 ok help job
 ok help job keys
+ok help job sync
 ok version
 ok --version
 "$tandem" help >/dev/full 2>err && fail "help to a full disk succeeds"
@@ -119,6 +120,14 @@ wrong 2 'threads' train job.yaml --threads lots
 wrong 2 'threads' train job.yaml -j 99999
 wrong 2 'train.batch' train job.yaml --set train.batch=-1
 wrong 2 'nosuch.key' train job.yaml --set nosuch.key=1
+wrong 2 'train.sync.rule: expected one of auto, .* did you mean zero' train job.yaml --sync zeor
+wrong 2 'the sync rule zero needs parallel.zero' train job.yaml --sync zero -n 2
+wrong 2 'zero cannot be combined with parallel.backup' train job.yaml --sync zero -n 2 \
+    --set parallel.zero=1 --set parallel.backup=1
+wrong 2 'train.sync.tau: unknown key; known: rule' check job.yaml --sync exact-shm \
+    --set train.sync.tau=4
+wrong 2 'exact-local is not for 2 ranks' train job.yaml --sync exact-local -n 2
+wrong 2 'exact-shm is not for 1 rank' train job.yaml --sync exact-shm
 wrong 2 "no run of 'tiny' in runs/; train it first" train job.yaml --resume
 wrong 2 "is not a run's directory" train job.yaml --resume=empty
 wrong 2 'not a directory' train job.yaml --run-dir file

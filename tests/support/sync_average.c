@@ -20,10 +20,10 @@ typedef struct average {
     float *centre, *delta; /* (count) */
 } average;
 
-static const td__sync_option OPTIONS[] = {
-    {"every", "Steps between two averages.", .initial = 4, .least = 1, .most = 1e6},
-    {"momentum", "Of the averages.", .initial = 0, .least = 0, .most = 0.99},
-    {NULL}};
+static const td__key OPTIONS[] = {
+    TD_KEY_ROW("every", INT, "Steps between two averages.", .lo = 1, .hi = 1e6, .def = "4"),
+    TD_KEY_ROW("momentum", REAL, "Of the averages.", .hi = 1, .flags = TD_KEY_BELOW, .def = "0"),
+    TD_KEYS_END};
 
 static td_status create(td__sync *s)
 {
