@@ -67,7 +67,6 @@ TD_NODISCARD td_status td__sync_key_fill(td__job *j);
 TD_NODISCARD td_status td__model_resolve(td__arena *a, const td__tree *given, td__tree **out);
 
 /* Parts of `tandem help job` that lie beside their tables. */
-void td__help_keys(FILE *to, const td__key *keys, bool markdown);
 void td__help_stages(FILE *to, bool markdown);
 void td__help_sync(FILE *to, bool markdown);
 

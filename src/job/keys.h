@@ -38,6 +38,9 @@ int td__keys_ints(td__arena *a, const td__tree *map, const char *path, const int
 TD_NODISCARD td_status td__key_fill(td__arena *a, const td__key *k, const td__tree *t,
                                     void *record);
 
+/* The table for people: as text, or as a table of Markdown. */
+void td__help_keys(FILE *to, const td__key *keys, bool markdown);
+
 /* Our names for what other tools call `word` (synonyms.def), one per call: *at, 0 at first, goes
  * through them. NULL after the last. */
 const char *td__synonym(const char *word, int *at);

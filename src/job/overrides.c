@@ -104,45 +104,6 @@ td_status td__job_expand(td__job *j, td__tree *root)
     return maps ? td__stages_expand(j->arena, maps) : TD_OK;
 }
 
-/* Put value at the rest of an override's path below `t`, which is a map or a list. */
-static td_status set_value(td__job *j, td__tree *t, const char *path, td__tree *value)
-{
-    for (;;) {
-        size_t n = strcspn(path, ".");
-        char *word = td__arena_printf(j->arena, "%.*s", (int)n, path);
-        bool last = !path[n];
-        td__tree *next = NULL;
-        int64_t i = 0;
-        if (!word)
-            return out_of_memory(j);
-        if (t->kind == TD_TREE_LIST) {
-            if (!td__parse_int(word, &i) || i < 0 || i > t->count)
-                return TD_FAIL(TD_EINVAL, "%s: expected an item's number from 0 to %d, found %s",
-                               value->source, t->count, *word ? word : "nothing");
-            next = td__tree_at(t, (int)i);
-        } else {
-            next = td__tree_get(t, word);
-        }
-        bool descend = next && (next->kind == TD_TREE_MAP || next->kind == TD_TREE_LIST);
-        if (!last && descend) {
-            t = next;
-            path += n + 1;
-            continue;
-        }
-        td__tree *child = last ? value : td__tree_new(j->arena, TD_TREE_MAP, value);
-        if (!child)
-            return out_of_memory(j);
-        if (next)
-            td__tree_replace(t, next, child);
-        else
-            td__tree_append(t, t->kind == TD_TREE_LIST ? NULL : word, child);
-        if (last)
-            return TD_OK;
-        t = child;
-        path += n + 1;
-    }
-}
-
 /* A name that is wrong, not a disk that fails. */
 td_status td__job_open(const char *path, td__file_map *m)
 {
@@ -193,28 +154,19 @@ static td_status apply_file(td__job *j, td__tree *root, const char *path)
 
 td_status td__job_override(td__job *j, td__tree *root, const char *set)
 {
-    const char *equals = strchr(set, '=');
-    char *source = td__arena_printf(j->arena, "--set %s", set);
     td__tree *value;
+    char *path;
 
     if (set[0] == '@')
         return apply_file(j, root, set + 1);
-    if (!source)
-        return out_of_memory(j);
-    size_t n = equals ? (size_t)(equals - set) : 0;
-    if (n == 0 || n > 200 || set[0] == '.' || set[n - 1] == '.' || memmem(set, n, "..", 2))
-        return TD_FAIL(TD_EINVAL, "%.200s: expected path.to.key=value", source);
-    char *path = td__arena_printf(j->arena, "%.*s", (int)n, set);
-    if (!path)
-        return out_of_memory(j);
+    TD_TRY(td__tree_parse_set(j->arena, set, &path, &value));
     for (const td__key *k = td__job_keys; k->path; k++)
         if (k->was && !strcmp(path, k->was)) {
-            TD_TRY(note_renamed(j, source, k));
+            TD_TRY(note_renamed(j, value->source, k));
             path = td__arena_strdup(j->arena, k->path);
             if (!path)
                 return out_of_memory(j);
         }
-    TD_TRY(td__tree_parse(j->arena, equals + 1, strlen(equals + 1), source, false, &value));
-    TD_TRY(set_value(j, root, path, value));
+    TD_TRY(td__tree_set(j->arena, root, path, value));
     return td__job_expand(j, root);
 }

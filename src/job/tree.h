@@ -61,6 +61,12 @@ void td__tree_replace(td__tree *parent, const td__tree *old, td__tree *child);
 void td__tree_replace_after(td__tree *parent, td__tree *before, td__tree *child);
 void td__tree_remove(td__tree *parent, const td__tree *child);
 
+/* An override, "path.to.key=value", in its parts; texts name it as "--set path.to.key=value". */
+TD_NODISCARD td_status td__tree_parse_set(td__arena *a, const char *set, char **path,
+                                          td__tree **value);
+/* Put `value` at that path below t, a map or a list; maps on the way are made. */
+TD_NODISCARD td_status td__tree_set(td__arena *a, td__tree *t, const char *path, td__tree *value);
+
 /* "digits.yaml:12:5" or "--set train.batch=-3", by value, to be used within the expression. */
 typedef struct td__tree_place {
     char text[256];

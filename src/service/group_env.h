@@ -1,0 +1,38 @@
+/* group_env.h -- the environment of the processes of a group, the same for all trackers.
+ *
+ * Two parts. What all processes share: JOB_ID, ALGORITHM_NAME, TRAINING_DATA_BUCKET and the like of
+ * the book, the job's parameters and env as far as they are allowed, checkpoint and artifact
+ * places (td__job_env, made by the service: td__group.env). What differs by process: RANK,
+ * WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, TF_CONFIG, Horovod's and MPI's, which need the
+ * addresses of the members and so are added by the tracker (td__process_env); these win. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_SERVICE_GROUP_ENV_H
+#define TD_SERVICE_GROUP_ENV_H
+
+#include "launch/message.h"
+#include "service/config.h"
+#include "service/track/tracker.h"
+
+enum { TD__MASTER_PORT = 12356, TD__WORKER_PORT = 12400 }; /* of the book; of TF_CONFIG */
+
+/* Where members are found by each other. */
+typedef struct td__group_place {
+    const char *const *hosts; /* of each member; NULL: all are on this host */
+    const char *master;       /* host of member 0 for the others; NULL: hosts[0] */
+    int master_port;          /* 0: TD__MASTER_PORT */
+    int worker_port; /* first port of TF_CONFIG's addresses on a host; 0: TD__WORKER_PORT */
+} td__group_place;
+
+/* Appends "K=V" for one process of a member. */
+void td__process_env(const td__group *g, const td__group_place *p, int member, int process,
+                     td__texts *out);
+
+/* Appends what all processes share. */
+void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir,
+                 td__texts *out);
+
+/* May a client set this variable? TD_EPERM with its name and the key that would allow it. PATH,
+ * LD_*, and what the service sets itself are always refused. */
+TD_NODISCARD td_status td__env_check(const td__service_config *c, const char *name);
+
+#endif
