@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 1024, MOST_SPARES = 64, MOST_MS = 2000000000 };
+enum { MOST_RANKS = 1024, MOST_SPARES = 64, MOST_MS = 2000000000, MOST_RESTARTS = 1000000 };
 
 bool td__parse_ms(const char *text, uint32_t *out)
 {
@@ -44,12 +44,14 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
     const char *ranks = td__args_value(a, "ranks"), *heartbeat = td__args_value(a, "heartbeat");
     const char *lease = td__args_value(a, "lease"), *hang = td__args_value(a, "hang");
     bool range = false, asked = td__args_has(a, "elastic") || td__args_has(a, "spares");
-    long spares, crashes;
+    long spares, restarts;
     if (!asked && !(ranks && strchr(ranks, ':'))) {
-        if (heartbeat || lease || hang || td__args_has(a, "restarts"))
-            return td__usage_error(
-                a, "--heartbeat, --lease, --hang and --restarts are for elastic ranks: "
-                   "add --elastic, or give a range such as -n 2:8");
+        if (heartbeat || lease || hang)
+            return td__usage_error(a, "--heartbeat, --lease and --hang are for elastic ranks: "
+                                      "add --elastic, or give a range such as -n 2:8");
+        if (!td__args_int(a, "restarts", 1, MOST_RESTARTS, 0, &restarts))
+            return TD_EXIT_USAGE;
+        o->restarts = (int)restarts;
         return TD_EXIT_OK;
     }
     if (!ranks)
@@ -59,10 +61,10 @@ int td__elastic_args(const td__args *a, td__launch_opts *o)
                                (int)MOST_RANKS, ranks);
     o->capped = range;
     if (!td__args_int(a, "spares", 0, MOST_SPARES, 0, &spares) ||
-        !td__args_int(a, "restarts", 1, 1000000, 5, &crashes))
+        !td__args_int(a, "restarts", 1, MOST_RESTARTS, 5, &restarts))
         return TD_EXIT_USAGE;
     o->spares = (int)spares;
-    o->crashes = (int)crashes;
+    o->crashes = (int)restarts;
     if ((heartbeat && !td__parse_ms(heartbeat, &o->heartbeat_ms)) ||
         (lease && !td__parse_ms(lease, &o->lease_ms)))
         return td__usage_error(

@@ -10,7 +10,8 @@
 #define TD_FLAGS_ELASTIC \
     {"elastic", 0, NULL, "replace ranks that fail; the others continue meanwhile", NULL}, \
     {"spares", 0, "K", "elastic: spare processes that wait for a place (0)", NULL}, \
-    {"restarts", 0, "K", "elastic: give up after K failures without a step forward (5)", NULL}, \
+    {"restarts", 0, "K", "fixed ranks: start all again after a failure, up to K times (0); " \
+                         "elastic: give up after K failures without a step forward (5)", NULL}, \
     {"heartbeat", 0, "TIME", "elastic: heartbeat interval (200ms)", NULL}, \
     {"lease", 0, "TIME", "elastic: kill a process that is silent for so long (1s)", NULL}, \
     {"hang", 0, "TIME", "elastic: kill a process without a step for so long (240s; 0: never)", NULL}
@@ -18,8 +19,7 @@
 
 /* "5s", "200ms" or "5": from a millisecond to 2,000,000 seconds. */
 bool td__parse_ms(const char *text, uint32_t *out);
-/* Sets what belongs to an elastic launch in *o, if these flags ask for one (o->most > 0 then);
- * otherwise an exit status. */
+/* Sets what these flags ask for in *o; o->most > 0 then: an elastic launch. An exit status. */
 int td__elastic_args(const td__args *a, td__launch_opts *o);
 
 #endif

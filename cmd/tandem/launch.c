@@ -65,7 +65,7 @@ static int run(const td__args *a)
 static const td__flag FLAGS[] = {
     {"ranks", 'n', "N", "number of ranks; with hosts, at most their slots. 2:8: elastic", NULL},
     TD_FLAGS_ELASTIC,
-    {"control", 0, "FILE", "elastic: write the job's address to FILE, for `tandem scale FILE`",
+    {"control", 0, "FILE", "write the job's address to FILE, for `tandem status FILE` and `scale`",
      "FILE"},
     {"hosts", 0, "HOST:SLOTS,...", "the hosts and how many ranks each may run", NULL},
     {"hosts-file", 0, "FILE", "the same, a line 'HOST:SLOTS' or 'HOST slots=N' each", "FILE"},

@@ -28,7 +28,7 @@ bool td__ranks_wanted(const td__args *a, int *n, int *rc)
         *n = elastic.most;
         if (td__world_from_env(&w))
             *rc = td__failure(a, TD_EINVAL);
-        else if (w.size > 1 || w.agent[0])
+        else if (w.size > 1 || w.elastic)
             *rc = td__usage_error(
                 a, "this process is a rank already: give -n and --elastic to `tandem launch`");
         return !*rc;

@@ -1,8 +1,8 @@
 /* status.c -- `tandem status`: what a run is doing, or how it ended.
  *
- * A running elastic job is asked through its control socket (launch/control.h) and answers with
- * what its processes said last. Of any run, metrics.jsonl tells how far it is; whether somebody
- * writes there is seen by the lock on its directory. */
+ * A running job of tandem launch or train -n is asked through its control socket (launch/control.h)
+ * and answers with what its processes said last. Of any run, metrics.jsonl tells how far it is;
+ * whether somebody writes there is seen by the lock on its directory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@ enum { ANSWER_MS = 3000, LATELY = 100 /* steps */, SHOWN_EVENTS = 3 };
 
 typedef struct status {
     char dir[TD__PATH]; /* or the control file of a launch */
-    json_t *job;        /* what a running elastic job says; NULL: nothing */
+    json_t *job;        /* what a running job says; NULL: nothing */
     bool running, has_data;
     td__report_data data;
     char failed[512];
@@ -84,7 +84,7 @@ static void ask_job(status *s)
     struct stat info;
     bool folder = stat(s->dir, &info) == 0 && S_ISDIR(info.st_mode);
     if (folder && (td__run_dir_path(s->dir, "control", file) || access(file, R_OK) != 0))
-        return; /* not an elastic one */
+        return; /* ranks of mpirun and the like, or one process */
     if (!td__control_ask(s->dir, "status", td__deadline_in_ms(ANSWER_MS), &answer) &&
         strncmp(answer.data, "ok ", 3) == 0)
         s->job = json_loads(answer.data + 3, 0, NULL);
@@ -275,11 +275,17 @@ static void print_job(const status *s)
             faults = fmax(faults, number(p, "faults"));
         }
     }
-    printf("  now %.0f ranks (generation %.0f): %s; %.0f wanted, %.0f at least\n",
-           number(s->job, "ranks"), number(s->job, "generation"), text(s->job, "why"), wanted,
-           number(s->job, "least"));
-    printf("  %.0f processes started, %.0f failed; %.0f of %.0f spares; %.0f faults injected\n",
-           started, number(s->job, "failures"), waiting, number(s->job, "spares"), faults);
+    const char *why = text(s->job, "why");
+    printf("  now %.0f ranks (generation %.0f)%s%s", number(s->job, "ranks"),
+           number(s->job, "generation"), *why ? ": " : "", why);
+    if (json_is_true(json_object_get(s->job, "elastic"))) {
+        printf("; %.0f wanted, %.0f at least\n", wanted, number(s->job, "least"));
+        printf("  %.0f processes started, %.0f failed; %.0f of %.0f spares; %.0f faults injected\n",
+               started, number(s->job, "failures"), waiting, number(s->job, "spares"), faults);
+    } else {
+        printf("; fixed, %.0f of %.0f restarts\n", number(s->job, "failures"),
+               number(s->job, "restarts"));
+    }
     printf(
         "  rank  host                pid      step  doing                           for samples/s"
         "  waits     beat\n");
@@ -290,7 +296,7 @@ static void print_job(const status *s)
         printf("  %s ago: %s\n", td__human_seconds(number(e, "ago"), b), text(e, "text"));
 }
 
-/* Of ranks that do not tell of themselves: what metrics.jsonl says of them. */
+/* Of ranks that no agent hears, as those of mpirun: what metrics.jsonl says of them. */
 static void print_ranks(const status *s)
 {
     const td__report_data *d = &s->data;
@@ -437,11 +443,11 @@ const td__command td__command_status = {
     .name = "status",
     .args = "[RUN]",
     .summary = "what a run is doing, or how it ended",
-    .text =
-        "RUN is the directory of a run (the newest in ./runs), or the file that `tandem launch "
-        "--control FILE` writes. Shows the progress; for elastic ranks also the generation, what "
-        "each process does, its speed and how long it waits for others, and recent events.\n\n"
-        "Exit status 0: the run is active; 1: it is not, and one line says how it ended.",
+    .text = "RUN is the directory of a run (the newest in ./runs), or the file that `tandem launch "
+            "--control FILE` writes. Shows the progress; for ranks that tandem started also the "
+            "generation, what each process does, its speed and how long it waits for others, and "
+            "recent events.\n\n"
+            "Exit status 0: the run is active; 1: it is not, and one line says how it ended.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 0,

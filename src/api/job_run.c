@@ -291,6 +291,11 @@ td_status td__job_run_prepare(td__job_run *r)
         ready(r);
         return prepare_elastic(r);
     }
+    const char *again = td__env_get(TD_ENV_RESUME);
+    if (again && !r->o.no_dir) {
+        r->o.resume = true;
+        r->o.resume_dir = again;
+    }
     if (s->comm) { /* when a rank fails, the launcher ends the others, which have to say why: */
         ready(r);
         TD_TRY(td_barrier(s->comm, NULL)); /* so none does before all are ready for that */
@@ -325,6 +330,10 @@ td_status td__job_run_open(td__job_run *r)
 
 td_status td__job_run_train(td__job_run *r, const atomic_int *stop)
 {
+    td__members *m = r->session.agent;
+
+    if (m && m->fixed && td__job_run_leads(r) && !r->o.no_dir)
+        m->ops->run_dir(m, r->dir);
     return td__trainer_run(r->session.trainer, stop, &r->result);
 }
 

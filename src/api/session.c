@@ -37,7 +37,7 @@ void td__session_warn_renamed(const td__job *j)
     td__world w;
     const char *text;
 
-    if (td__world_from_env(&w) || w.rank > 0 || (w.agent[0] && w.proc > 0))
+    if (td__world_from_env(&w) || w.rank > 0 || w.elastic)
         return;
     for (int i = 0; (text = td__job_renamed(j, i)); i++)
         TD_LOG(WARN, JOB, "%s", text);
@@ -51,12 +51,16 @@ td_status td__session_join(td__session *s)
 
     if (s->comm)
         return TD_OK;
-    TD_TRY(td__members_from_env(&opts, &s->members));
-    if (s->members) {
-        s->opts.members = s->members;
+    TD_TRY(td__world_from_env(&world));
+    td_status st = td__members_from_env(&opts, &s->agent);
+    s->opts.agent = s->agent;
+    if (world.elastic) {
+        TD_TRY(st);
+        s->members = s->opts.members = s->agent;
         return TD_OK;
     }
-    TD_TRY(td__world_from_env(&world));
+    if (st) /* fixed ranks do without: only `tandem status` asks for what it would tell */
+        TD_LOG(INFO, COLL, "this rank does not report to its agent: %s", td_last_error());
     if (world.size > 1)
         TD_TRY(td_comm_world(&opts, &s->comm));
     s->opts.comm = s->comm;
@@ -97,8 +101,8 @@ void td__session_fini(td__session *s)
     td__data_close(s->data);
     if (!s->borrowed)
         td_comm_destroy(s->comm);
-    if (s->members)
-        s->members->ops->destroy(s->members);
+    if (s->agent)
+        s->agent->ops->destroy(s->agent);
     td__faults_destroy(s->faults);
     td__job_destroy(s->job);
     *s = (td__session){0};

@@ -15,9 +15,10 @@
 /* Zero-initialise. */
 typedef struct td__session {
     td__job *job;
-    td_comm *comm; /* the ranks that train together; NULL: this process is alone, or elastic */
-    bool borrowed; /* comm is the caller's, who set it */
-    td__members *members; /* of an elastic launch; NULL: it is not one */
+    td_comm *comm;      /* the ranks that train together; NULL: this process is alone, or elastic */
+    bool borrowed;      /* comm is the caller's, who set it */
+    td__members *agent; /* hears what this rank does; NULL: none is there */
+    td__members *members; /* the same, of an elastic launch; NULL: it is not one */
     td__faults *faults;   /* to be injected; NULL: none */
     td__data *data;
     td__distribution *distribution; /* of rank 0's data; NULL: every rank has its own */

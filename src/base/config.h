@@ -18,8 +18,9 @@
     X(ADDRESS, "TANDEM_ADDRESS", "address of this host for the other hosts")               \
     X(TLS_DIR, "TANDEM_TLS_DIR", "folder with cert.pem and key.pem, or file: for TLS")     \
     X(JOB, "TANDEM_JOB", "mark of all processes of one launch")                            \
-    X(AGENT, "TANDEM_AGENT", "socket of the agent of an elastic launch")                   \
-    X(PROC, "TANDEM_PROC", "number of this process in an elastic launch")                  \
+    X(AGENT, "TANDEM_AGENT", "socket of the agent that started this process")              \
+    X(PROC, "TANDEM_PROC", "number of this process among those of its launch")             \
+    X(RESUME, "TANDEM_RESUME", "run to continue with; set where ranks are started again")  \
     X(ENGINE, "TANDEM_ENGINE", "who carries out collectives: native, mpi")                 \
     X(TRANSPORT, "TANDEM_TRANSPORT", "how bytes move between ranks: shm, tcp")             \
     X(ALGO, "TANDEM_ALGO", "algorithm of collectives that name none")                      \

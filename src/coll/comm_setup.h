@@ -37,8 +37,9 @@ typedef struct td__world {
     bool tls;
     char tls_dir[256];
     bool mpi;        /* started by an MPI launcher: the MPI engine can be used */
-    char agent[256]; /* an elastic launch: where the agent of this host listens; "" */
+    char agent[256]; /* tandem launch: where the agent of this host listens; "" */
     uint32_t proc;   /* and which of its processes this is */
+    bool elastic;    /* the agent tells this process its rank, generation after generation */
     char space[32]; /* this world's name in the store; "": the process' nth meets the others' nth */
     td__comm_stop *stop; /* borrowed; NULL: none */
 } td__world;

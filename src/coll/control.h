@@ -1,8 +1,10 @@
-/* control.h -- what a process of an elastic launch and the agent of its host say to each other.
+/* control.h -- what a process of a launch and the agent of its host say to each other.
  *
  * The process connects to the agent's abstract socket (TANDEM_AGENT), proves the secret, says which
- * process it is (TANDEM_PROC) and beats from then on: an agent that hears nothing for the lease
- * kills it. Frames (net/frame.h) of these kinds; little-endian, offsets pinned below. */
+ * process it is (TANDEM_PROC) and beats from then on. An elastic process must do so, and is killed
+ * if the agent hears nothing for the lease; of fixed ranks those do that train, so that `tandem
+ * status` can show them, and they say nothing but HELLO, HEARTBEAT and RUN_DIR. Frames
+ * (net/frame.h) of these kinds; little-endian, offsets pinned below. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_CONTROL_H
 #define TD_COLL_CONTROL_H

@@ -90,10 +90,13 @@ typedef struct td__members_ops {
 /* Every implementation begins with this. */
 struct td__members {
     const td__members_ops *ops;
+    /* The ranks of the job are fixed: the environment has the one generation there is, and only
+     * heartbeat, explain, run_dir and destroy are called. */
+    bool fixed;
 };
 
-/* The generations that the agent of this host decides about, when this process was started by an
- * elastic launch; *out is NULL when it was not. opts (may be NULL) are those of every generation's
+/* The generations that the agent of this host decides about, when this process was started by
+ * `tandem launch`; *out is NULL when it was not. opts (may be NULL) are those of every generation's
  * comm, and are copied. A thread of its own keeps the agent's lease. */
 TD_NODISCARD td_status td__members_from_env(const td_comm_opts *opts, td__members **out);
 

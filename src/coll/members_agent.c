@@ -463,7 +463,7 @@ td_status td__members_from_env(const td_comm_opts *opts, td__members **out)
     if (!m)
         return TD_FAIL(TD_ENOMEM, "no memory for the members of a world");
     pthread_condattr_t attr;
-    m->base.ops = &OPS;
+    m->base = (td__members){.ops = &OPS, .fixed = !w.elastic};
     m->world = w;
     m->link.conn.fd = m->wake = -1;
     m->heartbeat_ms = HEARTBEAT_MS;

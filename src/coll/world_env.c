@@ -323,11 +323,14 @@ td_status td__world_from_env(td__world *out)
                            td__env_name(TD_ENV_SECRET_FILE), td__env_name(TD_ENV_PROC));
         TD_TRY(whole_number(TD_ENV_PROC, 0, INT_MAX, &proc));
         w.proc = (uint32_t)proc;
-        TD_TRY(read_secret(secret, &w.secret));
-        *out = w;
-        return TD_OK;
+        w.elastic = !td__env_get(TD_ENV_RANK);
+        td_status st = read_secret(secret, &w.secret);
+        if (st && w.elastic)
+            return st;
+        if (st) /* as inside a container: a fixed rank can do without its agent */
+            w.agent[0] = 0;
     }
-    if (w.size > 1) {
+    if (w.size > 1 && !w.elastic) {
         TD_TRY(copy_text(TD_ENV_STORE, w.store, sizeof w.store));
         const char *secret = td__env_get(TD_ENV_SECRET_FILE);
         if (w.store[0] && !secret)

@@ -29,8 +29,7 @@
 #include "launch/workers.h"
 
 enum {
-    POLL_MS = 60000,
-    LOOK_MS = 1000,       /* at a store that may be cut off */
+    LOOK_MS = 1000,       /* at a store that may be cut off, and for `tandem status` */
     LAST_WORDS_MS = 1000, /* for a launcher that does not read */
     FDS = 3               /* of the launcher's pipe both ends, and signals */
 };
@@ -178,7 +177,7 @@ static int wait_ms(const agent *a)
 {
     uint64_t at = td__workers_deadline(a->workers);
     if (!a->agreement)
-        return td__deadline_left_ms(at, a->s.index ? LOOK_MS : POLL_MS);
+        return td__deadline_left_ms(at, LOOK_MS);
     uint64_t g = td__agreement_deadline(a->agreement);
     return td__deadline_left_ms(g < at ? g : at, (int)a->s.heartbeat_ms);
 }
@@ -191,10 +190,11 @@ static td_status tick(agent *a)
     else if (td__fixed_ranks_cut_off(&a->fixed))
         td__workers_stop(a->workers, now);
     TD_TRY(td__workers_tick(a->workers, now));
+    td__workers_say_status(
+        a->workers, a->agreement ? td__agreement_leads(a->agreement) : a->s.index == 0, false, now);
     if (!a->agreement)
         return TD_OK;
     td__agreement_report(a->agreement, now);
-    td__agreement_say_status(a->agreement, now);
     say_over(a);
     return TD_OK;
 }

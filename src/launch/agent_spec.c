@@ -92,6 +92,7 @@ td_status td__agent_spec_read(td__agent_spec *a)
             a->key = v;
         else if (take_number(text, "spares", &a->spares) ||
                  take_number(text, "crashes", &a->crashes) ||
+                 take_number(text, "generation", &a->generation) ||
                  take_number(text, "beat", &a->heartbeat_ms) ||
                  take_number(text, "lease", &a->lease_ms) || take_number(text, "hang", &a->hang_ms))
             continue;

@@ -3,9 +3,10 @@
  *
  * SPEC holds "key=value" texts:
  *
- *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS cwd=PATH arg=TEXT...
+ *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS beat=MS cwd=PATH arg=TEXT...
  *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM] [terminal=]
- *     [elastic=MIN:MAX first=N spares=N crashes=N beat=MS lease=MS hang=MS grows=1] */
+ *     [elastic=MIN:MAX first=N spares=N crashes=N lease=MS hang=MS grows=1]
+ *     [generation=N]: of fixed ranks */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_AGENT_SPEC_H
 #define TD_LAUNCH_AGENT_SPEC_H
@@ -23,7 +24,8 @@ typedef struct td__agent_spec {
     const char *job, *cwd, *listen, *cert, *key; /* cert, key: NULL without TLS */
     const char **argv, **env;                    /* NULL-terminated */
     int n_argv, n_env, index;
-    uint32_t grace_ms;
+    uint32_t grace_ms, heartbeat_ms;
+    uint32_t generation; /* of fixed ranks */
     td__hosts hosts;
     char address[64]; /* where the others reach this host */
     char secret_file[64], tls_file[64];
@@ -31,7 +33,7 @@ typedef struct td__agent_spec {
     bool terminal;         /* ranks write to our standard output */
     struct rlimit files;   /* of the ranks: as it was before ours was raised */
     /* Of an elastic launch; most is 0 otherwise. */
-    uint32_t min_ranks, most, spares, crashes, heartbeat_ms, lease_ms, hang_ms;
+    uint32_t min_ranks, most, spares, crashes, lease_ms, hang_ms;
     int first;  /* agents that were there from the start: 0 .. first-1 */
     bool grows; /* hosts may come later */
 } td__agent_spec;

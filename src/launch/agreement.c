@@ -10,7 +10,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fail.h"
-#include "base/text.h"
 #include "launch/membership.h"
 #include "launch/peers.h"
 #include "launch/placement.h"
@@ -21,8 +20,7 @@ enum {
     KIND_REPORT = 2,
     GATHER_MS = 10000,
     GIVE_UP = 10, /* leases without a leader */
-    REPORT_MS = 1000,
-    STATUS_MS = 500 /* between words for `tandem status` */
+    REPORT_MS = 1000
 };
 
 struct td__agreement {
@@ -35,7 +33,7 @@ struct td__agreement {
     td__place place;
     td__place_report *report[TD_MS_AGENTS]; /* of the others */
     uint64_t reported;                      /* number of the last own report that was sent */
-    uint64_t report_at, status_at;
+    uint64_t report_at;
     uint64_t said; /* generation that the launcher was told of */
     bool led;
     bool expelled;
@@ -53,29 +51,6 @@ static void tell(agreement *g, td__msg_kind kind, const td__texts *t)
         *g->lost = true;
 }
 
-/* ---- for `tandem status` ---- */
-
-void td__agreement_say_status(agreement *g, uint64_t now)
-{
-    td__text t = {0};
-    if (now < g->status_at || *g->lost || td__channel_full(&g->s->up))
-        return;
-    g->status_at = now + STATUS_MS * 1000000ull;
-    const td__ms_content *c = &g->ms.decided.content;
-    td__text_add(&t, "{\"host\": ");
-    td__text_json(&t, td__agent_spec_host(g->s)->name);
-    td__text_printf(
-        &t,
-        ", \"leads\": %s, \"generation\": %" PRIu64 ", \"wanted\": %u, \"started\": %u, "
-        "\"processes\": [",
-        g->led ? "true" : "false", c->generation, c->wanted, td__workers_started(g->workers));
-    td__workers_status(g->workers, now, &t);
-    td__text_add(&t, "]}");
-    if (!td__text_status(&t) && td__channel_send(&g->s->up, TD_MSG_STATUS, -1, t.data, t.used + 1))
-        *g->lost = true;
-    td__text_fini(&t);
-}
-
 /* ---- what the state machine wants ---- */
 
 static void send_message(void *user, int to, const td__ms_msg *m)
@@ -90,9 +65,8 @@ static void decided(void *user, const td__ms_state *s)
     const td__ms_content *c = &s->content;
     td__workers_apply(g->workers, s);
     if (c->generation > g->said) {
-        g->status_at = 0;
-        td__agreement_say_status(
-            g, td__clock_ns()); /* first: who hears of a generation knows its ranks */
+        /* First, so that who hears of a generation knows its ranks. */
+        td__workers_say_status(g->workers, g->led, true, td__clock_ns());
         td__texts t = {0};
         td__texts_add(&t, "%" PRIu64, c->generation);
         td__texts_add(&t, "%u", c->n_members);
@@ -328,6 +302,11 @@ uint64_t td__agreement_deadline(const td__agreement *g)
 const td__ms_content *td__agreement_decided(const td__agreement *g)
 {
     return &g->ms.decided.content;
+}
+
+bool td__agreement_leads(const td__agreement *g)
+{
+    return g->led;
 }
 
 bool td__agreement_expelled(const td__agreement *g)

@@ -34,7 +34,6 @@ uint64_t td__agreement_deadline(const td__agreement *g); /* of the next tick */
 const td__ms_content *td__agreement_decided(const td__agreement *g);
 /* The other agents went on without this one: its processes are killed. */
 bool td__agreement_expelled(const td__agreement *g);
-/* For `tandem status`, to the launcher. */
-void td__agreement_say_status(td__agreement *g, uint64_t now);
+bool td__agreement_leads(const td__agreement *g);
 
 #endif

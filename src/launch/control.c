@@ -159,8 +159,7 @@ static td_status read_file(const char *run, char address[TD_ADDRESS_BYTES], td__
     snprintf(path, sizeof path, "%s%s", run, folder ? "/control" : "");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return TD_FAIL(TD_EINVAL, "%s: %s; is an elastic job running there?", path,
-                       strerror(errno));
+        return TD_FAIL(TD_EINVAL, "%s: %s; is a job running there?", path, strerror(errno));
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     if (n <= 0 || sscanf(text, "%255s %64s", address, hex) != 2 || strlen(hex) != TD_SECRET_HEX - 1)

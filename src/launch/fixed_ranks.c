@@ -85,14 +85,10 @@ td_status td__fixed_ranks_begin(td__fixed_ranks *f, const td__msg *m)
             return TD_FAIL(TD_EPROTO, "the launcher's list of ranks is incomplete");
     f->plan = (td__rank_plan){.hosts = &s->hosts,
                               .host = s->index,
-                              .job = s->job,
                               .store = td__store_server_address(f->store),
-                              .secret_file = s->secret_file,
-                              .tls_dir = td__agent_spec_tls(s),
-                              .address = s->address,
                               .worker = f->worker,
                               .master = f->worker[size],
-                              .extra = s->env};
+                              .generation = s->generation};
     return TD_OK;
 }
 

@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fail.h"
-#include "launch/membership.h"
 
 enum { DIGITS = 6 };
 
@@ -17,35 +16,45 @@ typedef struct event {
     char text[TD_STATUS_TEXT];
 } event;
 
+typedef struct agent {
+    td__text said;
+    uint64_t said_ns; /* 0: nothing yet */
+} agent;
+
 struct td__job_status {
     uint64_t began_ns;
-    td__text said[TD_MS_AGENTS];
-    uint64_t said_ns[TD_MS_AGENTS];
+    agent *agents; /* (max_agents) */
+    int max_agents;
     event event[TD_STATUS_EVENTS];
     uint32_t n_events, n_failures; /* so far */
 };
 
-td_status td__job_status_create(td__job_status **out)
+td_status td__job_status_create(int max_agents, td__job_status **out)
 {
-    *out = td__calloc(1, sizeof **out);
-    if (!*out)
+    td__job_status *s = *out = td__calloc(1, sizeof *s);
+    if (s)
+        s->agents = td__calloc((size_t)max_agents, sizeof *s->agents);
+    if (!s || !s->agents)
         return TD_FAIL(TD_ENOMEM, "no memory for the status of a job");
-    (*out)->began_ns = td__clock_ns();
+    s->max_agents = max_agents;
+    s->began_ns = td__clock_ns();
     return TD_OK;
 }
 
 void td__job_status_destroy(td__job_status *s)
 {
-    for (int i = 0; s && i < TD_MS_AGENTS; i++)
-        td__text_fini(&s->said[i]);
+    for (int i = 0; s && i < s->max_agents; i++)
+        td__text_fini(&s->agents[i].said);
+    if (s)
+        td__free(s->agents);
     td__free(s);
 }
 
-void td__job_status_host(td__job_status *s, int agent, const char *json)
+void td__job_status_host(td__job_status *s, int index, const char *json)
 {
-    td__text_clear(&s->said[agent]);
-    td__text_add(&s->said[agent], json);
-    s->said_ns[agent] = td__clock_ns();
+    td__text_clear(&s->agents[index].said);
+    td__text_add(&s->agents[index].said, json);
+    s->agents[index].said_ns = td__clock_ns();
 }
 
 void td__job_status_event(td__job_status *s, const char *text, bool failure)
@@ -66,15 +75,16 @@ static void write_hosts(const td__job_status *s, const td__job_facts *f, uint64_
 {
     td__text_add(out, ", \"hosts\": [");
     for (int i = 0; i < f->n_agents; i++) {
-        bool said = s->said_ns[i] && !td__text_status(&s->said[i]);
+        const agent *a = &s->agents[i];
+        bool said = a->said_ns && !td__text_status(&a->said);
         td__text_add(out, i ? ", {\"name\": " : "{\"name\": ");
         td__text_json(out, f->host[i]);
         td__text_printf(out, ", \"up\": %s", f->up[i] ? "true" : "false");
         if (said && f->up[i]) {
             td__text_add(out, ", \"age\": ");
-            seconds_since(out, now, s->said_ns[i]);
+            seconds_since(out, now, a->said_ns);
             td__text_add(out, ", \"says\": ");
-            td__text_add(out, s->said[i].data);
+            td__text_add(out, a->said.data);
         }
         td__text_add(out, "}");
     }
@@ -87,11 +97,13 @@ void td__job_status_write(const td__job_status *s, const td__job_facts *f, td__t
     uint32_t n = s->n_events, first = n > TD_STATUS_EVENTS ? n - TD_STATUS_EVENTS : 0;
     td__text_add(out, "{\"seconds\": ");
     seconds_since(out, now, s->began_ns);
-    td__text_printf(out, ", \"generation\": %" PRIu64 ", \"ranks\": %d, \"why\": ", f->generation,
-                    f->ranks);
+    td__text_printf(out, ", \"elastic\": %s, \"generation\": %" PRIu64 ", \"ranks\": %d, \"why\": ",
+                    f->elastic ? "true" : "false", f->generation, f->ranks);
     td__text_json(out, f->why);
-    td__text_printf(out, ", \"least\": %d, \"most\": %d, \"spares\": %d, \"failures\": %u",
-                    f->min_ranks, f->most, f->spares, s->n_failures);
+    td__text_printf(out,
+                    ", \"least\": %d, \"most\": %d, \"spares\": %d, \"restarts\": %d, "
+                    "\"failures\": %u",
+                    f->min_ranks, f->most, f->spares, f->restarts, s->n_failures);
     write_hosts(s, f, now, out);
     td__text_add(out, ", \"events\": [");
     for (uint32_t i = first; i < n; i++) {

@@ -49,7 +49,11 @@ typedef struct td__launch_opts {
     uint32_t heartbeat_ms; /* between signs of life; 200 */
     uint32_t lease_ms;     /* silence that counts as death; 1,000 */
     uint32_t hang_ms;      /* without a step forward that is a hang; UINT32_MAX: none; 240,000 */
-    int n_first;           /* set by the launcher: agents at the start */
+    int restarts;          /* fixed: so often all are started again after one failed; 0 */
+    /* Set by the launcher: agents at the start; fixed: the generation, from 1, and the run that the
+     * last one was at. */
+    int n_first, generation;
+    const char *resume;
     const char
         *control; /* a file that says where the job takes orders; NULL: in the run's folder */
     char *cause;  /* (TD_LAUNCH_CAUSE) receives why the job failed, "": it did not; may be NULL */

@@ -148,6 +148,14 @@ static td_status show(launch *l, int index, const td__msg *m)
     return td__output_lines(l->output, number, is_err, m->data, m->nbytes);
 }
 
+/* The folder of the run: where orders can be given to the job, if this host sees it. */
+static void hear_run_dir(launch *l, const char *dir)
+{
+    snprintf(l->run_dir, sizeof l->run_dir, "%s", dir);
+    if (l->elastic || !access(dir, W_OK))
+        td__control_offer(l->control, dir);
+}
+
 static td_status take_message(launch *l, int index, const td__msg *m)
 {
     const td__host *host = &l->hosts.host[index];
@@ -159,6 +167,14 @@ static td_status take_message(launch *l, int index, const td__msg *m)
         return show(l, index, m);
     if (m->kind == TD_MSG_EXIT && is_text && is_own && !l->elastic) {
         td__fixed_exit(l, index, m);
+        return TD_OK;
+    }
+    if (m->kind == TD_MSG_STATUS && is_text) {
+        td__job_status_host(l->news, index, m->data);
+        return TD_OK;
+    }
+    if (m->kind == TD_MSG_RUN_DIR && is_text) {
+        hear_run_dir(l, m->data);
         return TD_OK;
     }
     if (m->kind == TD_MSG_FAILED && is_text && !(l->elastic && l->agents[index].gone))
@@ -203,10 +219,7 @@ static void kill_left_behind(const launch *l, int index)
 {
     char socket[96];
     snprintf(socket, sizeof socket, "unix:@tandem-%s-%d", l->secrets.job, index);
-    if (l->elastic)
-        td__kill_marked(l->secrets.job, TD_ENV_AGENT, socket);
-    else
-        td__kill_marked(l->secrets.job, TD_ENV_STORE, l->agents[index].address);
+    td__kill_marked(l->secrets.job, TD_ENV_AGENT, socket);
 }
 
 static void agent_ended(launch *l, int index)
@@ -321,7 +334,7 @@ static bool go_round(launch *l, struct pollfd *p)
         time_is_up(l);
     if (p[0].revents)
         hear_signal(l);
-    td__control_serve(l->control, p + 1, td__elastic_answer, l);
+    td__control_serve(l->control, p + 1, td__launch_answer, l);
     for (int i = 0; i < n; i++) {
         if (p[first + 1 + 2 * i].revents && !l->agents[i].ended)
             td__agent_noise(&l->agents[i].link);
@@ -403,27 +416,6 @@ static td_status find_hosts(launch *l)
     return TD_OK;
 }
 
-static td_status run(launch *l)
-{
-    TD_TRY(find_hosts(l));
-    l->agents = td__calloc((size_t)l->max_agents, sizeof *l->agents);
-    if (!l->agents)
-        return TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l->max_agents);
-    TD_TRY(td__output_create(l->elastic ? l->o.most : l->hosts.size, &l->o, &l->output));
-    td__output_interrupt(l->output, l->signals);
-    TD_TRY(td__job_secrets_init(&l->secrets, l->o.tls));
-    if (l->elastic) {
-        TD_TRY(td__job_status_create(&l->news));
-        TD_TRY(td__control_create(l->secrets.job, l->o.control, &l->control));
-    }
-    l->limit = td__deadline_in_ms(START_MS);
-    l->look_at = td__deadline_in_ms(LOOK_MS);
-    for (int i = 0; i < l->hosts.n; i++)
-        TD_TRY(td__launch_start_agent(l, i));
-    td__launch_tell(&l->agents[0], TD_MSG_PARENT, NULL, NULL);
-    return watch(l);
-}
-
 static void release_agents(launch *l)
 {
     for (int i = 0; l->agents && i < l->hosts.n; i++) {
@@ -435,6 +427,43 @@ static void release_agents(launch *l)
         td__free(a->rank_address);
     }
     td__free(l->agents);
+    l->agents = NULL;
+}
+
+/* From the start of the agents to the end of all: the whole of an elastic job, or one generation of
+ * fixed ranks. */
+static td_status run_agents(launch *l)
+{
+    l->agents = td__calloc((size_t)l->max_agents, sizeof *l->agents);
+    if (!l->agents)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d hosts", l->max_agents);
+    if (!l->elastic) {
+        l->o.generation = (int)++l->generation;
+        l->ranks = l->hosts.size;
+    }
+    l->limit = td__deadline_in_ms(START_MS);
+    l->look_at = td__deadline_in_ms(LOOK_MS);
+    for (int i = 0; i < l->hosts.n; i++)
+        TD_TRY(td__launch_start_agent(l, i));
+    td__launch_tell(&l->agents[0], TD_MSG_PARENT, NULL, NULL);
+    return watch(l);
+}
+
+static td_status run(launch *l)
+{
+    td_status st;
+    TD_TRY(find_hosts(l));
+    TD_TRY(td__output_create(l->elastic ? l->o.most : l->hosts.size, &l->o, &l->output));
+    td__output_interrupt(l->output, l->signals);
+    TD_TRY(td__job_secrets_init(&l->secrets, l->o.tls));
+    TD_TRY(td__job_status_create(l->max_agents, &l->news));
+    TD_TRY(td__control_create(l->secrets.job, l->o.control, &l->control));
+    l->o.resume = l->run_dir;
+    do {
+        st = run_agents(l);
+        release_agents(l);
+    } while (!st && td__fixed_again(l));
+    return st;
 }
 
 /* Say how it ended. */
@@ -487,7 +516,6 @@ td_status td__launch_run(const td__launch_opts *opts, const char *const *argv, i
     l->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     td_status st =
         l->signals < 0 ? TD_FAIL(TD_EIO, "cannot watch signals: %s", strerror(errno)) : run(l);
-    release_agents(l);
     if (!st)
         st = conclude(l, exit_status);
     td__control_destroy(l->control);

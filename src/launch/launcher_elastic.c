@@ -1,6 +1,6 @@
-/* launcher_elastic.c -- what the launcher does for elastic ranks: it shows their generations, takes
- * the operator's orders, and follows the file of hosts. Hosts that appear in it get an agent, those
- * that vanish from it lose their slots. */
+/* launcher_elastic.c -- what the launcher does for elastic ranks: it shows their generations and
+ * follows the file of hosts. Hosts that appear in it get an agent, those that vanish from it lose
+ * their slots. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 #include <stdio.h>
@@ -71,22 +71,13 @@ static void set_slots(launch *l, int index, int slots)
     td__launch_tell(a, TD_MSG_SLOTS, text, NULL);
 }
 
-/* Slots of all hosts that are there, but for one (-1: of all). */
-static int count_slots(const launch *l, int without)
-{
-    int n = 0;
-    for (int i = 0; i < l->hosts.n; i++)
-        n += i != without && td__launch_is_up(l, i) ? l->agents[i].slots : 0;
-    return n;
-}
-
 /* A host was asked to go: its ranks do, at a step border, or the job does if the others are too
  * few, as with fixed ranks they always are. */
 static void drain(launch *l, int index)
 {
     if (l->over || l->stopping)
         return;
-    if (!l->elastic || count_slots(l, index) < l->o.min_ranks) {
+    if (!l->elastic || td__launch_slots(l, index) < l->o.min_ranks) {
         l->signal = SIGTERM;
         td__launch_stop(l, TD_MSG_STOP);
         return;
@@ -135,10 +126,6 @@ bool td__elastic_hear(launch *l, int index, const td__msg *m)
         hear_generation(l, one, two, three);
     else if (m->kind == TD_MSG_OVER && two)
         hear_over(l, one, two);
-    else if (m->kind == TD_MSG_RUN_DIR)
-        td__control_offer(l->control, one);
-    else if (m->kind == TD_MSG_STATUS)
-        td__job_status_host(l->news, index, one);
     else if (m->kind == TD_MSG_LOST) {
         td__job_status_event(l->news, one, true);
         td__output_say(l->output, "%s", one);
@@ -164,55 +151,6 @@ void td__elastic_conclude(launch *l)
         snprintf(l->o.cause, TD_LAUNCH_CAUSE, "%s", cause);
     if (!l->status || is_said(l))
         l->cause[0] = 0;
-}
-
-/* ---- orders ---- */
-
-static void tell_status(const launch *l, td__text *out)
-{
-    const char *host[TD_MS_AGENTS];
-    bool up[TD_MS_AGENTS];
-    for (int i = 0; i < l->hosts.n; i++) {
-        host[i] = l->hosts.host[i].name;
-        up[i] = td__launch_is_up(l, i);
-    }
-    td__text_add(out, "ok ");
-    td__job_status_write(l->news,
-                         &(td__job_facts){.generation = l->generation,
-                                          .ranks = l->ranks,
-                                          .why = l->reason,
-                                          .min_ranks = l->o.min_ranks,
-                                          .most = l->o.most,
-                                          .spares = l->o.spares,
-                                          .n_agents = l->hosts.n,
-                                          .host = host,
-                                          .up = up},
-                         out);
-}
-
-void td__elastic_answer(void *user, const char *question, td__text *out)
-{
-    launch *l = user;
-    if (!strcmp(question, "status")) {
-        tell_status(l, out);
-        return;
-    }
-    char *end, order[24], text[24];
-    long n = strncmp(question, "scale ", 6) == 0 ? strtol(question + 6, &end, 10) : 0;
-    int slots = count_slots(l, -1);
-    if (l->o.capped && l->o.most < slots)
-        slots = l->o.most;
-    if (strncmp(question, "scale ", 6) != 0 || *end) {
-        td__text_printf(out, "error the order is not understood: %.60s", question);
-    } else if (n < l->o.min_ranks || n > slots) {
-        td__text_printf(out, "error this job can have %d to %d ranks", l->o.min_ranks, slots);
-    } else {
-        snprintf(order, sizeof order, "%llu", (unsigned long long)++l->n_orders);
-        snprintf(text, sizeof text, "%ld", n);
-        for (int i = 0; i < l->hosts.n; i++)
-            td__launch_tell(&l->agents[i], TD_MSG_ORDER, order, text);
-        td__text_printf(out, "ok %ld ranks are wanted from the next step border on", n);
-    }
 }
 
 /* ---- the file of hosts ---- */

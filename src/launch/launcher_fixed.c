@@ -1,5 +1,7 @@
-/* launcher_fixed.c -- what the launcher does for fixed ranks: it decides their one generation (GO
- * names where all ranks live), and the first rank that fails ends the job. */
+/* launcher_fixed.c -- what the launcher does for fixed ranks: it decides their generation (GO names
+ * where all ranks live), and the first rank that fails ends it. There is another one, of the same
+ * ranks anew, if the job may be restarted; those that train continue their run from its newest
+ * checkpoint. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +11,8 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "launch/launcher_impl.h"
+
+enum { EXIT_USAGE = 2, EXIT_NOT_RUN = 127 };
 
 /* The texts of READY after the first: "HOST:PORT" of each rank, of the first agent also of the
  * master. */
@@ -75,24 +79,50 @@ void td__fixed_end_agents(td__launch *l)
     l->ending = true;
 }
 
-/* The name of the rank that failed comes last. */
-void td__fixed_conclude(td__launch *l)
+/* Which rank failed first, and how. */
+static void write_cause(td__launch *l)
 {
     int host = 0, s = l->first_status;
-    if (l->first < 0)
-        return;
-    l->over = true;
-    l->status = s;
     while (l->first >= l->hosts.host[host].first + l->hosts.host[host].count)
         host++;
-    if (!l->o.plain)
-        td__output_tail(l->output, l->first);
-    if (l->o.plain && s <= 128 + SIGINT) /* its own status: rank 0 has given the reason */
-        return;
     if (s > 128 && s < 128 + NSIG)
         snprintf(l->cause, sizeof l->cause, "killed by signal %d (%s): rank %d of %d on host %s",
                  s - 128, strsignal(s - 128), l->first, l->hosts.size, l->hosts.host[host].name);
     else
         snprintf(l->cause, sizeof l->cause, "failed with exit status %d: rank %d of %d on host %s",
                  s, l->first, l->hosts.size, l->hosts.host[host].name);
+}
+
+/* The job is not started again if it was asked to stop, by a signal to the launcher or to a rank,
+ * or if its command line is wrong. */
+bool td__fixed_again(td__launch *l)
+{
+    int s = l->first_status, n = (int)l->generation;
+    if (l->elastic || l->first < 0 || l->failed || l->signal || n > l->o.restarts)
+        return false;
+    if (s == EXIT_USAGE || s == EXIT_NOT_RUN || s == 128 + SIGINT)
+        return false;
+    write_cause(l);
+    snprintf(l->reason, sizeof l->reason, "%.200s", l->cause);
+    td__job_status_event(l->news, l->cause, true);
+    td__output_say(l->output, "%s; all ranks are started again (restart %d of %d)", l->cause, n,
+                   l->o.restarts);
+    l->cause[0] = 0;
+    l->first = -1;
+    l->first_status = 0;
+    l->killed = l->ending = l->begun = l->stopping = l->killing = false;
+    return true;
+}
+
+/* The name of the rank that failed comes last. */
+void td__fixed_conclude(td__launch *l)
+{
+    if (l->first < 0)
+        return;
+    l->over = true;
+    l->status = l->first_status;
+    if (!l->o.plain)
+        td__output_tail(l->output, l->first);
+    if (!l->o.plain || l->status > 128 + SIGINT) /* else rank 0 has given the reason */
+        write_cause(l);
 }

@@ -39,24 +39,25 @@ typedef struct td__launch {
     td__deadline once;  /* until then a signal is of what stops us already */
     td__deadline limit; /* of the current phase; 0: none */
     bool begun, stopping, killing;
-    bool over;        /* the job has ended by itself; */
-    int status;       /* so, */
-    char cause[512];  /* because of this; "": nothing more is to be said */
-    td_status failed; /* it could not be started, or was lost; */
+    td__control *control;
+    td__job_status *news;
+    uint64_t generation;
+    int ranks;               /* of the generation, */
+    char reason[TD_MS_TEXT]; /* and why it was formed */
+    bool over;               /* the job has ended by itself; */
+    int status;              /* so, */
+    char cause[512];         /* because of this; "": nothing more is to be said */
+    td_status failed;        /* it could not be started, or was lost; */
     char why[512];
     /* Fixed. */
     int first, first_status; /* rank that failed first; -1: none */
     bool killed;             /* by a signal */
     bool ending;             /* the agents were told */
+    char run_dir[4096];      /* "": none is known */
     /* Elastic. */
-    td__control *control;
-    td__job_status *news;
     uint64_t n_orders; /* given so far: the number of the last */
-    uint64_t generation;
-    int ranks;               /* of the generation, */
-    char reason[TD_MS_TEXT]; /* and why it was formed */
-    char last[1024];         /* line that a process wrote to its standard error */
-    struct stat file;        /* the hosts file, as it was read last */
+    char last[1024];   /* line that a process wrote to its standard error */
+    struct stat file;  /* the hosts file, as it was read last */
     td__deadline look_at;
 } td__launch;
 
@@ -73,20 +74,25 @@ TD_NODISCARD td_status td__launch_start_agent(td__launch *l, int i);
 /* How long the agents have, from now on, to end with what they run. */
 void td__launch_limit_end(td__launch *l);
 
-/* launcher_fixed.c: addresses of an agent's ranks; GO; a rank's end; all have ended; the text of
- * how it ended. */
+/* launcher_orders.c: answers to `tandem status` and `tandem scale`; slots of all hosts that are
+ * there, but for one (-1: of all). */
+void td__launch_answer(void *user, const char *question, td__text *out);
+int td__launch_slots(const td__launch *l, int without);
+
+/* launcher_fixed.c: addresses of an agent's ranks; GO; a rank's end; all have ended; is it another
+ * generation that comes next; the text of how it ended. */
 TD_NODISCARD td_status td__fixed_ready(td__launch *l, int index, const td__msg *m, size_t at);
 TD_NODISCARD td_status td__fixed_go(td__launch *l);
 void td__fixed_exit(td__launch *l, int index, const td__msg *m);
 void td__fixed_end_agents(td__launch *l);
+bool td__fixed_again(td__launch *l);
 void td__fixed_conclude(td__launch *l);
 
 /* launcher_elastic.c: GO for one agent; what only agents of elastic ranks say (false: this is no
- * such message); their output; orders; the file of hosts; the text of how it ended. */
+ * such message); their output; the file of hosts; the text of how it ended. */
 void td__elastic_go(td__launch *l, int index);
 bool td__elastic_hear(td__launch *l, int index, const td__msg *m);
 void td__elastic_note_output(td__launch *l, const td__msg *m);
-void td__elastic_answer(void *user, const char *question, td__text *out);
 void td__elastic_look_at_hosts(td__launch *l);
 void td__elastic_conclude(td__launch *l);
 

@@ -1,4 +1,4 @@
-/* rank_env.c -- the environment of a rank.
+/* rank_env.c -- what frameworks expect in the environment of a rank.
  *
  * Ours, torchrun's, TensorFlow's, Horovod's and Open MPI's variables, all saying the same. Of
  * Horovod's the ranks are set; its gloo rendezvous variables are not, since they name an HTTP
@@ -61,23 +61,16 @@ void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
         td__texts_add(out, "%s=%d", FAMILIES[i].local_size, host->count);
     }
     td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), p->store);
-    td__texts_add(out, "%s=%s", td__env_name(TD_ENV_SECRET_FILE), p->secret_file);
-    td__texts_add(out, "%s=%s", td__env_name(TD_ENV_ADDRESS), p->address);
-    td__texts_add(out, "%s=%s", td__env_name(TD_ENV_JOB), p->job);
-    if (p->tls_dir)
-        td__texts_add(out, "%s=%s", td__env_name(TD_ENV_TLS_DIR), p->tls_dir);
-
     td__texts_add(out, "MASTER_ADDR=%.*s", master, p->master);
     td__texts_add(out, "MASTER_PORT=%s", colon ? colon + 1 : "");
     td__texts_add(out, "GROUP_RANK=%d", p->host);
+    td__texts_add(out, "TORCHELASTIC_RESTART_COUNT=%u", p->generation - 1);
     td__texts_add(out, "HOROVOD_CROSS_RANK=%d", cross);
     td__texts_add(out, "HOROVOD_CROSS_SIZE=%d", cross_size);
     td__texts_add(out, "HOROVOD_HOSTNAME=%s", host->name);
     td__texts_add(out, "OMPI_COMM_WORLD_NODE_RANK=%d", local);
     td__texts_add(out, "OMPI_UNIVERSE_SIZE=%d", size);
     add_tf_config(p, rank, out);
-    for (int i = 0; p->extra[i]; i++)
-        td__texts_add(out, "%s", p->extra[i]);
 }
 
 static bool same_name(const char *a, const char *b)

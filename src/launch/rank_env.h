@@ -1,4 +1,4 @@
-/* rank_env.h -- the environment of a rank: what each framework expects to find. */
+/* rank_env.h -- what each framework expects to find in the environment of a rank. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_RANK_ENV_H
 #define TD_LAUNCH_RANK_ENV_H
@@ -10,14 +10,10 @@
 typedef struct td__rank_plan {
     const td__hosts *hosts;
     int host;                  /* index in hosts */
-    const char *job;           /* mark of the launch */
     const char *store;         /* address of the agent's store */
-    const char *secret_file;   /* where ranks read the secret */
-    const char *tls_dir;       /* NULL: no TLS */
-    const char *address;       /* of this host for the others */
     const char *const *worker; /* "HOST:PORT" of every rank */
     const char *master;        /* "HOST:PORT" */
-    const char *const *extra;  /* "K=V", NULL-terminated; win over everything */
+    uint32_t generation;       /* from 1 */
 } td__rank_plan;
 
 /* Appends "K=V" texts for rank `rank`; a later one replaces an earlier one of the same name. */

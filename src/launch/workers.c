@@ -24,7 +24,6 @@ enum {
 
 static const char TOO_LATE[] = "there is no place for it any more";
 
-enum { STRANGERS = TD_WORKERS_STRANGERS };
 typedef td__worker worker;
 
 /* ---- making ---- */
@@ -33,6 +32,8 @@ void td__workers_fix(td__workers *w, const td__rank_plan *plan)
 {
     w->plan = plan;
     w->target = (uint32_t)w->max;
+    w->now.generation = plan->generation;
+    w->now.wanted = (uint32_t)plan->hosts->size;
 }
 
 td_status td__workers_create(td__agent_spec *s, bool *lost, td__workers **out)
@@ -44,23 +45,25 @@ td_status td__workers_create(td__agent_spec *s, bool *lost, td__workers **out)
     *out = NULL;
     if (w)
         w->all = td__calloc((size_t)max, sizeof *w->all);
-    if (!w || !w->all) {
+    if (w)
+        w->strangers = td__calloc((size_t)max, sizeof *w->strangers);
+    if (!w || !w->all || !w->strangers) {
+        td__free(w ? w->all : NULL);
+        td__free(w ? w->strangers : NULL);
         td__free(w);
         return TD_FAIL(TD_ENOMEM, "no memory for %d processes", max);
     }
     w->s = s;
     w->lost = lost;
     w->max = max;
-    for (int i = 0; i < STRANGERS; i++)
+    for (int i = 0; i < max; i++)
         w->strangers[i].conn.fd = -1;
     w->report.slots = (uint32_t)td__agent_spec_host(s)->count;
     snprintf(w->report.host, sizeof w->report.host, "%.*s", (int)sizeof w->report.host - 1,
              td__agent_spec_host(s)->name);
-    if (s->most) {
-        snprintf(w->socket, sizeof w->socket, "unix:@tandem-%s-%d", s->job, s->index);
-        TD_TRY_OR(st, fail, td__socket_listen(w->socket, &fd, actual));
-        TD_TRY_OR(st, fail, td__gate_create_take(fd, TD_HS_AGENT, &s->secret, NULL, &w->gate));
-    }
+    snprintf(w->socket, sizeof w->socket, "unix:@tandem-%s-%d", s->job, s->index);
+    TD_TRY_OR(st, fail, td__socket_listen(w->socket, &fd, actual));
+    TD_TRY_OR(st, fail, td__gate_create_take(fd, TD_HS_AGENT, &s->secret, NULL, &w->gate));
     *out = w;
     return TD_OK;
 fail:
@@ -92,11 +95,11 @@ void td__workers_destroy(td__workers *w)
             td__worker_release(&w->all[i]);
     }
     if (w->n_started && !clean)
-        td__kill_marked(w->s->job, w->plan ? TD_ENV_STORE : TD_ENV_AGENT,
-                        w->plan ? w->plan->store : w->socket);
-    for (int i = 0; i < STRANGERS; i++)
+        td__kill_marked(w->s->job, TD_ENV_AGENT, w->socket);
+    for (int i = 0; i < w->max; i++)
         td__link_fini(&w->strangers[i]);
     td__gate_destroy(w->gate);
+    td__free(w->strangers);
     td__free(w->all);
     td__free(w);
 }
@@ -113,6 +116,8 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
         k->heartbeat.what[sizeof k->heartbeat.what - 1] =
             k->heartbeat.about[sizeof k->heartbeat.about - 1] = 0;
         w->step = k->heartbeat.step > w->step ? k->heartbeat.step : w->step;
+        if (w->plan)
+            k->state = TD_PROC_BUSY;
         if (w->step > w->crash_step)
             w->report.crashes = 0;
     } else if (m->kind == TD_CTL_WAIT && m->nbytes == sizeof number) {
@@ -146,7 +151,7 @@ static void hear(td__workers *w, worker *k, const td__link_msg *m, uint64_t now)
         k->kept = true;
     } else if (m->kind == TD_CTL_DRAIN && w->now.generation) { /* before the first: it asks again */
         k->leaving = true;
-        k->spare = td__worker_rank(&w->now, k->proc) < 0 && w->now.n_members >= w->now.wanted;
+        k->spare = td__worker_rank(w, k) < 0 && w->now.n_members >= w->now.wanted;
     } else if (m->kind == TD_CTL_RUN_DIR && !*w->lost) {
         char dir[4096];
         int n = snprintf(dir, sizeof dir, "%.*s", (int)(m->nbytes < 4000 ? m->nbytes : 4000),
@@ -162,8 +167,12 @@ void td__worker_hear(td__workers *w, worker *k, uint64_t now)
     td__link_fill(&k->link);
     while (td__link_next(&k->link, &m))
         hear(w, k, &m, now);
-    if (!td__link_up(&k->link) && k->child.pidfd >= 0 && !k->link.ended)
-        td__worker_kill(k, SIGKILL); /* speaks nonsense */
+    if (td__link_up(&k->link))
+        return;
+    if (w->plan) /* a program that a rank ran has ended, or said something malformed */
+        td__link_fini(&k->link);
+    else if (k->child.pidfd >= 0 && !k->link.ended)
+        td__worker_kill(k, SIGKILL); /* malformed message */
 }
 
 void td__worker_pump(td__workers *w, worker *k, bool last)
@@ -201,7 +210,7 @@ static void welcome(td__workers *w, td__link *l, uint64_t now)
         memcpy(hello, m.data, sizeof hello);
         for (int i = 0; i < w->max; i++)
             if (w->all[i].used && !w->all[i].done && w->all[i].proc == hello[0] &&
-                w->all[i].link.conn.fd < 0)
+                w->all[i].link.conn.fd < 0) /* of a fixed rank: the next program that it runs */
                 k = &w->all[i];
     }
     if (!k) {
@@ -221,7 +230,7 @@ static void welcome(td__workers *w, td__link *l, uint64_t now)
 static void enter(void *user, td__conn conn)
 {
     td__workers *w = user;
-    td__link *l = &w->strangers[w->next_stranger++ % STRANGERS];
+    td__link *l = &w->strangers[w->next_stranger++ % w->max];
     td__link_fini(l);
     td__link_init_take(l, conn);
 }
@@ -230,15 +239,15 @@ static void enter(void *user, td__conn conn)
 
 int td__workers_most_fds(const td__workers *w)
 {
-    return 1 + STRANGERS + w->max * FDS_EACH;
+    return 1 + w->max + w->max * FDS_EACH;
 }
 
 int td__workers_poll(td__workers *w, struct pollfd *p)
 {
     int n = 0;
     bool full = td__channel_full(&w->s->up);
-    p[n++] = (struct pollfd){w->gate ? td__gate_fd(w->gate) : -1, POLLIN, 0};
-    for (int i = 0; i < STRANGERS; i++)
+    p[n++] = (struct pollfd){td__gate_fd(w->gate), POLLIN, 0};
+    for (int i = 0; i < w->max; i++)
         p[n++] = (struct pollfd){w->strangers[i].conn.fd, POLLIN, 0};
     for (int i = 0; i < w->max; i++) {
         const worker *k = &w->all[i];
@@ -267,7 +276,7 @@ static void reap_all(td__workers *w, uint64_t now)
 
 void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now)
 {
-    int n = 1 + STRANGERS;
+    int n = 1 + w->max;
     for (int i = 0; i < w->max; i++) { /* in the order of td__workers_poll */
         worker *k = &w->all[i];
         if (!k->used || k->done)
@@ -283,7 +292,7 @@ void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now)
     reap_all(w, now);
     if (p[0].revents)
         td__gate_serve(w->gate, enter, w);
-    for (int i = 0; i < STRANGERS; i++)
+    for (int i = 0; i < w->max; i++)
         if (w->strangers[i].conn.fd >= 0)
             welcome(w, &w->strangers[i], now);
     td__workers_find_dying(w);
@@ -297,7 +306,7 @@ static worker *find_surplus(td__workers *w)
     worker *found = NULL;
     for (int i = 0; i < w->max; i++) {
         worker *k = &w->all[i];
-        if (k->used && !k->done && !k->told_end && td__worker_rank(&w->now, k->proc) < 0 &&
+        if (k->used && !k->done && !k->told_end && td__worker_rank(w, k) < 0 &&
             (!found || k->leaving || (k->proc > found->proc && !found->leaving)))
             found = k;
     }
@@ -307,7 +316,7 @@ static worker *find_surplus(td__workers *w)
 /* Those that leave, or have nothing more to do. */
 static void let_go(td__workers *w, worker *k, uint64_t now)
 {
-    if (k->leaving && !k->told_end && td__worker_rank(&w->now, k->proc) < 0) {
+    if (k->leaving && !k->told_end && td__worker_rank(w, k) < 0) {
         td__workers_give_up_place(w, k);
         end_worker(w, k, "it was asked to go", now);
     }
@@ -329,7 +338,7 @@ td_status td__workers_tick(td__workers *w, uint64_t now)
             continue;
         if (paused) /* it was this process that did not listen */
             k->heard_ns = now;
-        if (!k->done) {
+        if (!k->done && !w->plan) { /* fixed ranks need not talk, and are not replaced */
             td__worker_watch(w, k, now);
             let_go(w, k, now);
         }
@@ -393,7 +402,8 @@ void td__workers_stop(td__workers *w, uint64_t now)
         worker *k = &w->all[i];
         if (!k->used || k->done)
             continue;
-        if (td__link_up(&k->link)) { /* together: a signal would reach one a step before another */
+        if (td__link_up(&k->link) && !w->plan) {
+            /* Together: a signal would reach one a step before another. */
             td__link_send(&k->link, TD_CTL_STOP, NULL, 0);
             td__worker_kill(k, SIGCONT);
         } else {

@@ -1,9 +1,10 @@
 /* workers.h -- the processes of one host: started, heard, fenced, replaced.
  *
  * fixed      Ranks that the launcher decided about: one process each, all started at once, none
- *            replaced; their ends go to the launcher (TD_MSG_EXIT). They need not know of Tandem.
- * elastic    All below is about these: they talk to the agent (coll/control.h), and the decided
- *            state says how many run.
+ *            replaced; their ends go to the launcher (TD_MSG_EXIT). They need not know of Tandem;
+ *            those that train tell what they do (coll/control.h), for `tandem status`.
+ * elastic    All below is about these: they must talk to the agent, and the decided state says how
+ *            many run.
  *
  * lease      A process that has said hello must beat; one that is silent for longer than the lease
  *            is killed: whatever it was doing, it does no more.
@@ -55,9 +56,8 @@ const td__place_report *td__workers_report(td__workers *w);
 void td__workers_order(td__workers *w, uint64_t order, uint32_t wanted);
 void td__workers_slots(td__workers *w, uint32_t slots);
 
-/* What its processes do, as elements of a JSON array, separated by commas. */
-void td__workers_status(const td__workers *w, uint64_t now, td__text *out);
-/* Processes started so far. */
-uint32_t td__workers_started(const td__workers *w);
+/* For `tandem status`: what the processes of this host do, to the launcher, now and then; now_too:
+ * also if it was told a moment ago. leads: this agent decides about generations. */
+void td__workers_say_status(td__workers *w, bool leads, bool now_too, uint64_t now);
 
 #endif

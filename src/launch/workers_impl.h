@@ -14,9 +14,6 @@
 #include "net/gate.h"
 #include "net/link.h"
 
-/* Connections that have not said hello: of all processes, where they start at once. */
-enum { TD_WORKERS_STRANGERS = TD_PLACE_PROCS };
-
 typedef struct td__worker {
     bool used, done;
     bool ended; /* its end can be waited for */
@@ -24,7 +21,7 @@ typedef struct td__worker {
     int slot; /* names its output on this host: of its rank, or the lowest that was free */
     td__child child;
     td__lines out, err;
-    td__link link; /* fd -1: has not come yet */
+    td__link link; /* fd -1: has not come yet; of a fixed rank, which need not come: is not here */
     td__proc_state state;
     bool leaving, failed, told_end, fenced, was_in;
     bool spare;       /* it waited beside a full world when it asked to go */
@@ -55,7 +52,7 @@ struct td__workers {
     bool *lost;
     td__gate *gate;
     char socket[96];
-    td__link strangers[TD_WORKERS_STRANGERS];
+    td__link *strangers; /* (max) connections that have not said hello */
     int next_stranger;
     const td__rank_plan *plan; /* of fixed ranks; NULL: elastic */
     td__worker *all;           /* (max) */
@@ -68,7 +65,7 @@ struct td__workers {
     uint64_t start_at;         /* not before */
     uint64_t crash_ns;         /* when the last crash counted */
     uint64_t step, crash_step; /* furthest so far; at the last crash */
-    uint64_t ticked_ns, next_ns;
+    uint64_t ticked_ns, next_ns, status_at;
     bool stopping;
     uint64_t kill_at;
 };
@@ -110,7 +107,9 @@ void td__worker_watch(td__workers *w, td__worker *k, uint64_t now);
 void td__workers_find_dying(td__workers *w);
 
 /* workers_tell.c: its rank in the generation of c; -1: none. */
-int td__worker_rank(const td__ms_content *c, uint32_t proc);
+int td__proc_rank(const td__ms_content *c, uint32_t proc);
+/* The same in the generation that there is now, where fixed ranks have theirs from the start. */
+int td__worker_rank(const td__workers *w, const td__worker *k);
 
 /* workers_say.c: "rank 2 (host a, pid 7)"; "a process (host a, pid 7)" if it had no rank yet. */
 enum { TD_WORKER_NAME = 128 };

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "launch/workers_impl.h"
 
-enum { DIGITS = 6, LINE = 480 };
+enum { DIGITS = 6, LINE = 480, STATUS_MS = 500 /* between words for `tandem status` */ };
 
 char *td__worker_name(const td__workers *w, const td__worker *k, char out[TD_WORKER_NAME])
 {
@@ -86,7 +86,7 @@ void td__worker_say_lost(td__workers *w, const td__worker *k, const char *how)
         snprintf(then, sizeof then, "; continuing without this host");
     else if (w->report.crashes > w->s->crashes) /* the end of the job comes next */
         then[0] = 0;
-    else if (td__worker_rank(&w->now, k->proc) >= 0 && left >= w->s->min_ranks)
+    else if (td__worker_rank(w, k) >= 0 && left >= w->s->min_ranks)
         snprintf(then, sizeof then, "; continuing with %u rank%s, starting a replacement", left,
                  left == 1 ? "" : "s");
     snprintf(line, sizeof line, "%s %s%s", td__worker_name(w, k, name), how, then);
@@ -96,7 +96,7 @@ void td__worker_say_lost(td__workers *w, const td__worker *k, const char *how)
 void td__worker_say_lingers(td__workers *w, const td__worker *k, uint64_t now)
 {
     char line[LINE], name[TD_WORKER_NAME];
-    bool waited_for = td__worker_rank(&w->now, k->proc) >= 0;
+    bool waited_for = td__worker_rank(w, k) >= 0;
     snprintf(line, sizeof line,
              "%s was killed %.1f s ago and has not ended (state %c): the kernel does not let go of "
              "it, as when a disk or a network file system does not answer%s",
@@ -106,12 +106,13 @@ void td__worker_say_lingers(td__workers *w, const td__worker *k, uint64_t now)
     say(w, k, line);
 }
 
-static const char *state_name(const td__worker *k)
+/* fixed: it need not say when it has started. */
+static const char *state_name(const td__worker *k, bool fixed)
 {
     if (k->told_end || k->leaving)
         return "leaving";
     switch (k->state) {
-    case TD_PROC_STARTING: return "starting";
+    case TD_PROC_STARTING: return fixed ? "running" : "starting";
     case TD_PROC_WAITING: return "waiting";
     case TD_PROC_BUSY: return "busy";
     case TD_PROC_DONE: return "done";
@@ -125,19 +126,22 @@ static void number(td__text *out, const char *key, double v)
     td__text_json_number(out, v, DIGITS);
 }
 
-void td__workers_status(const td__workers *w, uint64_t now, td__text *out)
+/* What its processes do, as elements of a JSON array. */
+static void add_processes(const td__workers *w, uint64_t now, td__text *out)
 {
     bool first = true;
     for (int i = 0; i < w->max; i++) {
         const td__worker *k = &w->all[i];
         const td__ctl_heartbeat *b = &k->heartbeat;
+        bool talks = !w->plan || td__link_up(&k->link);
         if (!k->used || k->done)
             continue;
         td__text_printf(out,
                         "%s{\"rank\": %d, \"pid\": %d, \"state\": \"%s\", \"step\": %" PRIu64
                         ", \"steps\": %" PRIu64 ", \"phase\": \"%s\", \"what\": ",
-                        first ? "" : ", ", td__worker_rank(&w->now, k->proc), (int)k->child.pid,
-                        state_name(k), b->step, b->steps, td__phase_name(b->phase));
+                        first ? "" : ", ", td__worker_rank(w, k), (int)k->child.pid,
+                        state_name(k, w->plan), b->step, b->steps,
+                        talks ? td__phase_name(b->phase) : "running");
         first = false;
         td__text_json(out, b->what);
         td__text_add(out, ", \"about\": ");
@@ -150,7 +154,7 @@ void td__workers_status(const td__workers *w, uint64_t now, td__text *out)
         td__text_printf(out, ", \"faults\": %u", b->faults);
         double heartbeat = 1e-9 * (double)(now - k->heard_ns);
         number(out, "beat", heartbeat);
-        if (heartbeat * 1000 > 2.5 * w->s->heartbeat_ms) /* late: why? */
+        if (talks && heartbeat * 1000 > 2.5 * w->s->heartbeat_ms) /* late: why? */
             td__text_printf(
                 out, ", \"hang\": \"%s\"",
                 td__hang_name(td__hang_class(td__process_state((int)k->child.pid), b->phase)));
@@ -158,7 +162,22 @@ void td__workers_status(const td__workers *w, uint64_t now, td__text *out)
     }
 }
 
-uint32_t td__workers_started(const td__workers *w)
+void td__workers_say_status(td__workers *w, bool leads, bool now_too, uint64_t now)
 {
-    return w->n_started;
+    td__text t = {0};
+    if ((now < w->status_at && !now_too) || *w->lost || td__channel_full(&w->s->up))
+        return;
+    w->status_at = now + td__worker_ns(STATUS_MS);
+    td__text_add(&t, "{\"host\": ");
+    td__text_json(&t, td__agent_spec_host(w->s)->name);
+    td__text_printf(&t,
+                    ", \"leads\": %s, \"generation\": %" PRIu64
+                    ", \"wanted\": %u, \"started\": %u, "
+                    "\"processes\": [",
+                    leads ? "true" : "false", w->now.generation, w->now.wanted, w->n_started);
+    add_processes(w, now, &t);
+    td__text_add(&t, "]}");
+    if (!td__text_status(&t) && td__channel_send(&w->s->up, TD_MSG_STATUS, -1, t.data, t.used + 1))
+        *w->lost = true;
+    td__text_fini(&t);
 }

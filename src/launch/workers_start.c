@@ -12,10 +12,14 @@ extern char **environ;
 
 typedef td__worker worker;
 
-/* An elastic process has no rank of its own: it asks its agent. */
-static void add_elastic_env(const td__workers *w, const worker *k, td__texts *t)
+/* An elastic process has no rank of its own (nor may it inherit one): it asks its agent. */
+static void add_env(const td__workers *w, const worker *k, td__texts *t)
 {
     const td__agent_spec *s = w->s;
+    if (w->plan)
+        td__rank_env(w->plan, td__worker_rank(w, k), t);
+    else
+        td__texts_add(t, "%s=", td__env_name(TD_ENV_RANK));
     td__texts_add(t, "%s=%s", td__env_name(TD_ENV_AGENT), w->socket);
     td__texts_add(t, "%s=%u", td__env_name(TD_ENV_PROC), k->proc);
     td__texts_add(t, "%s=%s", td__env_name(TD_ENV_SECRET_FILE), s->secret_file);
@@ -48,12 +52,10 @@ td_status td__worker_start(td__workers *w, uint64_t now)
     if (k == w->all + w->max)
         return TD_FAIL(TD_ENOMEM, "an agent runs at most %d processes", w->max);
     *k = (worker){.slot = next_slot(w), .link = {.conn = {.fd = -1}}, .heard_ns = now};
-    k->proc = td__ms_proc(w->s->index, ++w->n_started);
+    w->n_started++;
+    k->proc = w->plan ? w->n_started : td__ms_proc(w->s->index, w->n_started);
     td__texts t = {0};
-    if (w->plan)
-        td__rank_env(w->plan, td__agent_spec_host(w->s)->first + k->slot, &t);
-    else
-        add_elastic_env(w, k, &t);
+    add_env(w, k, &t);
     char **env = td__rank_environ(environ, &t);
     td__spawn_opts o = {
         .env = env, .share_out = w->s->terminal, .death_signal = SIGKILL, .files = &w->s->files};

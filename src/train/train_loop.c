@@ -73,7 +73,7 @@ bool td__train_gives_up(const td__trainer *t)
 
 void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about)
 {
-    td__members *m = t->o.members;
+    td__members *m = t->o.agent;
     if (phase != TD_PHASE_COMPUTE)
         atomic_store(&t->run.at, NULL);
     td__comm_says(t->world.comm, phase, t->replica.state.step + 1, what);
@@ -545,6 +545,14 @@ td_status td__train_steps(td__trainer *t)
     return TD_OK;
 }
 
+/* Of fixed ranks, whose comm is there before and after; elastic ones do so in each generation. */
+static void explain(td__trainer *t, td__explain *fn)
+{
+    td__members *m = t->o.agent;
+    if (m && m->ops->explain)
+        m->ops->explain(m, fn, t);
+}
+
 static td_status run(td__trainer *t, td__train_result *out)
 {
     if (t->world.comm)
@@ -580,7 +588,9 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
         td__train_drop_lead(t);
         return st;
     }
+    explain(t, td__train_explain);
     td_status st = td__replicas_failed(t, run(t, out));
+    explain(t, NULL);
     td__checkpointer_destroy(t->run.checkpointer); /* what is being written is finished */
     t->run.checkpointer = NULL;
     return st;

@@ -52,6 +52,8 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     td__train_opts *o = &t->o;
     *o = *opts;
     t->world.comm = o->comm;
+    if (!o->agent)
+        o->agent = o->members;
     if (!o->watch)
         o->watch = "loss";
     if (!o->name)

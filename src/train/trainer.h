@@ -82,6 +82,7 @@ typedef struct td__train_opts {
      * rank 0 uses it; `lead` (NULL: nothing) is told when that is this one. */
     td__members *members;
     const td__train_lead *lead;
+    td__members *agent; /* is told what this rank does; NULL: members, or nobody */
     td__faults *faults; /* NULL: none */
     bool test;          /* also evaluate the test part at the end, and tell it */
 } td__train_opts;

@@ -94,10 +94,12 @@ sed -i '2,$d' run/metrics.jsonl # as if it had never come to a step
 state 1 run; lines 1
 has "it was probably killed before its first step of [0-9]"
 
-# A plain run; one line for a rank that is stopped there.
+# Fixed ranks tell the same; another number of them is refused. One line for a rank that is stopped.
 start -n 2
-must is "compute  network"
-must is "step [1-9]"
+must is "now 2 ranks (generation 1); fixed, 0 of 0 restarts"
+must json "[q['rank'] for q in p] == [0, 1] and all(q['step'] > 0 for q in p)"
+must is "samples/s.*left"
+run 2 "$tandem" scale run 3; has "this job has 2 ranks from its start to its end"
 kill -STOP "$(pgrep -P "$(pgrep -P $pid)" | head -n 1)"
 must says "stall: .*step [0-9]*.* has waited .* for rank [01] (host .*): stopped"
 [ -z "$(grep -o 'stall: .*has waited [0-9]*' job.err | sort | uniq -d)" ] ||
