@@ -8,15 +8,71 @@ if(NOT TD_SERVICE)
 endif()
 
 set(td_service_libraries "")
-foreach(module IN ITEMS sqlite3)
+foreach(module IN ITEMS sqlite3 libnghttp2 libprotobuf-c)
   string(REPLACE "-" "_" id ${module})
   pkg_check_modules(TD_SERVICE_${id} REQUIRED IMPORTED_TARGET ${module})
   list(APPEND td_service_libraries PkgConfig::TD_SERVICE_${id})
 endforeach()
 
+find_program(PROTOC_C protoc-c REQUIRED)
+set(td_generated ${CMAKE_BINARY_DIR}/generated)
+
+# td_embed(OUTPUT_VARIABLE SYMBOL FILE): a C source with the file's bytes, as
+# `const unsigned char SYMBOL[]` and `const size_t SYMBOL_bytes`.
+function(td_embed variable symbol file)
+  set(source ${td_generated}/${symbol}.c)
+  add_custom_command(OUTPUT ${source}
+    COMMAND ${CMAKE_COMMAND} -DSYMBOL=${symbol} -DFILE=${file} -DOUTPUT=${source}
+      -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  set(${variable} ${source} PARENT_SCOPE)
+endfunction()
+
+# td_protos(OUTPUT_VARIABLE SYMBOL FOLDER NAME=FILE...): messages in C from protoc-c, and the set of
+# descriptors for reflection, embedded as SYMBOL. NAME is the file's name for clients and imports,
+# FILE lies in FOLDER.
+function(td_protos variable symbol folder)
+  set(sources "")
+  set(names "")
+  set(paths "")
+  set(files "")
+  foreach(pair IN LISTS ARGN)
+    string(REPLACE "=" ";" pair ${pair})
+    list(GET pair 0 name)
+    list(GET pair 1 file)
+    string(REGEX REPLACE "\\.proto$" ".pb-c" stem ${name})
+    list(APPEND names ${name})
+    list(APPEND paths -I${name}=${CMAKE_SOURCE_DIR}/${folder}/${file})
+    list(APPEND files ${CMAKE_SOURCE_DIR}/${folder}/${file})
+    list(APPEND sources ${td_generated}/${stem}.c)
+    list(APPEND headers ${td_generated}/${stem}.h)
+  endforeach()
+  add_custom_command(OUTPUT ${sources} ${headers} ${td_generated}/${symbol}.bin
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${td_generated}
+    COMMAND ${PROTOC_C} ${paths} --c_out=${td_generated}
+      --descriptor_set_out=${td_generated}/${symbol}.bin ${names}
+    DEPENDS ${files} VERBATIM)
+  td_embed(embedded ${symbol} ${td_generated}/${symbol}.bin)
+  set(${variable} ${sources} ${headers} ${embedded} PARENT_SCOPE)
+endfunction()
+
+td_protos(td_rpc_protos td__rpc_descriptors src/rpc/proto
+  grpc/health/v1/health.proto=health.proto
+  grpc/reflection/v1/reflection.proto=reflection_v1.proto
+  grpc/reflection/v1alpha/reflection.proto=reflection_v1alpha.proto)
+
+# Generated code is not ours to warn about.
+add_library(td_proto_objects OBJECT ${td_rpc_protos})
+target_compile_options(td_proto_objects PRIVATE -O2 -w
+  $<TARGET_PROPERTY:td_flags,INTERFACE_COMPILE_OPTIONS> -w)
+target_include_directories(td_proto_objects PUBLIC ${td_generated})
+target_link_libraries(td_proto_objects PUBLIC PkgConfig::TD_SERVICE_libprotobuf_c)
+
 file(GLOB_RECURSE td_service_sources CONFIGURE_DEPENDS
   src/rpc/*.c src/remote/*.c src/service/*.c)
-add_library(td_service STATIC ${td_service_sources})
+add_library(td_service STATIC ${td_service_sources} $<TARGET_OBJECTS:td_proto_objects>)
+target_include_directories(td_service PUBLIC ${td_generated})
+add_dependencies(td_service td_proto_objects)
 target_link_libraries(td_service PRIVATE td_flags td_exact)
 target_link_libraries(td_service PUBLIC ${td_service_libraries} ${td_libraries})
 target_compile_definitions(td_service PUBLIC TD_HAVE_SERVICE=1)
