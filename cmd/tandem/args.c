@@ -328,7 +328,8 @@ int td__failure(const td__args *a, td_status st)
     switch (st) {
     case TD_EINVAL:
     case TD_EPROTO:
-    case TD_ENOTSUP: return TD_EXIT_USAGE;
+    case TD_ENOTSUP:
+    case TD_EDEADLOCK: return TD_EXIT_USAGE;
     case TD_EABORTED: return TD_EXIT_INTERRUPTED;
     default: return TD_EXIT_FAILED;
     }

@@ -23,7 +23,8 @@ extern "C" {
     X(EPEER, -6, "a peer died or reset its connection")    \
     X(EABORTED, -7, "aborted by this process")             \
     X(EMISMATCH, -8, "ranks disagree about the operation") \
-    X(ENOTSUP, -9, "not supported here")
+    X(ENOTSUP, -9, "not supported here")                   \
+    X(EDEADLOCK, -10, "ranks would wait for each other")
 
 typedef enum td_status {
 #define X(name, value, text) TD_##name = (value),

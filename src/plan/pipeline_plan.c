@@ -1,0 +1,313 @@
+/* pipeline_plan.c -- see pipeline_plan.h.
+ *
+ * Messages are put into lanes in the order of the times at which they can be carried out if
+ * messages take no time: when their values are made and the slot that takes them is free. Sender
+ * and receiver use the same times, so what meets belongs together, and the times themselves are an
+ * execution in which nothing waits for what comes later. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/pipeline_plan.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+
+typedef struct message {
+    int from, to, micro_batch; /* chunks */
+    td_run_phase made, needed;
+    uint64_t nbytes;
+    double at;
+} message;
+
+typedef struct builder {
+    const td__pipeline_opts *o;
+    td__schedule *s;
+    td__plan *p;
+    td__chunk_edge *edges; /* one for each kind of message or hand-over */
+    int n_edges;
+    int *slots;    /* by chunk */
+    double *ended; /* (3 chunks micro-batches) of runs; -1: not yet */
+    int *index;    /* (the same) in the role's list */
+    message *messages;
+    int n_messages;
+} builder;
+
+static size_t run_of(const builder *b, int chunk, td_run_phase phase, int m)
+{
+    return ((size_t)chunk * 3 + (size_t)phase) * (size_t)b->o->at.micro_batches + (size_t)m;
+}
+
+static int stage_of(const builder *b, int chunk)
+{
+    return td__schedule_stage(b->o->schedule, b->o->at.stages, chunk);
+}
+
+static td_status merge_edges(builder *b)
+{
+    b->edges = td__calloc((size_t)b->o->n_edges + 1, sizeof *b->edges);
+    if (!b->edges)
+        return TD_FAIL(TD_ENOMEM, "no memory for the plan of a pipeline");
+    for (int i = 0; i < b->o->n_edges; i++) {
+        const td__chunk_edge *e = &b->o->edges[i];
+        int k = 0;
+        while (k < b->n_edges && (b->edges[k].from != e->from || b->edges[k].to != e->to ||
+                                  b->edges[k].made != e->made))
+            k++;
+        if (k == b->n_edges) {
+            b->edges[b->n_edges++] = *e;
+            continue;
+        }
+        b->edges[k].nbytes += e->nbytes;
+        b->edges[k].needed = e->needed < b->edges[k].needed ? e->needed : b->edges[k].needed;
+    }
+    return TD_OK;
+}
+
+/* ---- Times ----------------------------------------------------------------------------------- */
+
+/* When the values of an edge can be in the slot of their reader; -1: not known yet. */
+static double arrives(const builder *b, const td__chunk_edge *e, int m)
+{
+    double at = b->ended[run_of(b, e->from, e->made, m)];
+    if (at >= 0 && stage_of(b, e->from) != stage_of(b, e->to) && m >= b->slots[e->to]) {
+        double free_at = b->ended[run_of(b, e->to, TD_RUN_WEIGHT, m - b->slots[e->to])];
+        return free_at < 0 ? -1 : free_at > at ? free_at : at;
+    }
+    return at;
+}
+
+/* When a run can begin, were its stage free; -1: not known yet. */
+static double ready_at(const builder *b, const td__schedule_run *r)
+{
+    double at = 0;
+    for (int i = 0; i < b->n_edges; i++) {
+        const td__chunk_edge *e = &b->edges[i];
+        if (e->to != r->chunk || e->needed != (td_run_phase)r->phase)
+            continue;
+        double there = arrives(b, e, (int)r->micro_batch);
+        if (there < 0)
+            return -1;
+        at = there > at ? there : at;
+    }
+    return at;
+}
+
+static double cost_of(const builder *b, const td__schedule_run *r)
+{
+    return b->o->at.cost ? b->o->at.cost[3 * r->chunk + r->phase] : 1;
+}
+
+/* All runs in the order of their stages. */
+static td_status time_runs(builder *b)
+{
+    int stages = b->o->at.stages, moved;
+    int *next = td__calloc((size_t)stages, sizeof *next);
+    double *free_at = td__calloc((size_t)stages, sizeof *free_at);
+    td_status st = next && free_at ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a pipeline's plan");
+    do {
+        moved = 0;
+        for (int i = 0; !st && i < stages; i++)
+            for (double at;
+                 next[i] < b->s->n[i] && (at = ready_at(b, &b->s->runs[i][next[i]])) >= 0;
+                 next[i]++, moved++) {
+                const td__schedule_run *r = &b->s->runs[i][next[i]];
+                free_at[i] = (at > free_at[i] ? at : free_at[i]) + cost_of(b, r);
+                b->ended[run_of(b, r->chunk, (td_run_phase)r->phase, (int)r->micro_batch)] =
+                    free_at[i];
+            }
+    } while (moved);
+    for (int i = 0; !st && i < stages; i++)
+        if (next[i] < b->s->n[i])
+            st = TD_FAIL(TD_EDEADLOCK,
+                         "the schedule %s of %d stages waits for itself: %s of micro-batch %u "
+                         "through chunk %d, on stage %d, can never begin",
+                         b->o->schedule->name, stages,
+                         b->s->runs[i][next[i]].phase == TD_RUN_FORWARD ? "forward" : "backward",
+                         b->s->runs[i][next[i]].micro_batch, b->s->runs[i][next[i]].chunk, i);
+    td__free(next);
+    td__free(free_at);
+    return st;
+}
+
+/* ---- Operations ------------------------------------------------------------------------------ */
+
+static td_status add_runs(builder *b)
+{
+    for (int i = 0; i < b->o->at.stages; i++)
+        for (int k = 0; k < b->s->n[i]; k++) {
+            const td__schedule_run *r = &b->s->runs[i][k];
+            td__plan_op op = td__plan_blank(TD_PLAN_RUN, TD_LANE_COMPUTE);
+            op.chunk = op.other = r->chunk;
+            op.phase = r->phase;
+            op.micro_batch = r->micro_batch;
+            op.seconds = b->o->at.cost ? cost_of(b, r) : 0;
+            TD_TRY(td__plan_add(
+                b->p, i, &op,
+                &b->index[run_of(b, r->chunk, (td_run_phase)r->phase, (int)r->micro_batch)]));
+        }
+    return TD_OK;
+}
+
+static int by_time(const void *x, const void *y)
+{
+    const message *a = x, *b = y;
+    if (a->at != b->at)
+        return a->at < b->at ? -1 : 1;
+    if (a->micro_batch != b->micro_batch)
+        return a->micro_batch < b->micro_batch ? -1 : 1;
+    if (a->made != b->made)
+        return a->made < b->made ? -1 : 1;
+    return a->from != b->from ? (a->from < b->from ? -1 : 1) : (a->to > b->to) - (a->to < b->to);
+}
+
+static td_status list_messages(builder *b)
+{
+    int batches = b->o->at.micro_batches;
+    b->messages = td__calloc((size_t)b->n_edges * (size_t)batches + 1, sizeof *b->messages);
+    if (!b->messages)
+        return TD_FAIL(TD_ENOMEM, "no memory for the messages of a pipeline");
+    for (int i = 0; i < b->n_edges; i++) {
+        const td__chunk_edge *e = &b->edges[i];
+        for (int m = 0; m < batches && stage_of(b, e->from) != stage_of(b, e->to); m++)
+            b->messages[b->n_messages++] = (message){.from = e->from,
+                                                     .to = e->to,
+                                                     .micro_batch = m,
+                                                     .made = e->made,
+                                                     .needed = e->needed,
+                                                     .nbytes = e->nbytes,
+                                                     .at = arrives(b, e, m)};
+    }
+    qsort(b->messages, (size_t)b->n_messages, sizeof *b->messages, by_time);
+    return TD_OK;
+}
+
+/* A run waits for the last message of a lane only: those before it have been carried out then. */
+static td_status wait_in_lane(builder *b, int role, int run, int op)
+{
+    td__plan_op *ops = b->p->roles[role].ops;
+    for (int k = 0; k < TD__PLAN_AFTER; k++) {
+        int old = ops[run].after[k];
+        if (old != TD__PLAN_NONE && ops[old].lane == ops[op].lane) {
+            ops[run].after[k] = op > old ? op : old;
+            return TD_OK;
+        }
+    }
+    return td__plan_wait_for(b->p, role, run, op);
+}
+
+static td_status add_receive(builder *b, const message *x)
+{
+    int role = stage_of(b, x->to), at, slots = b->slots[x->to];
+    td__plan_op op = td__plan_blank(TD_PLAN_RECV, x->made == TD_RUN_FORWARD ? TD_LANE_RECV_UP
+                                                                            : TD_LANE_RECV_DOWN);
+    op.chunk = (uint16_t)x->to;
+    op.other = (uint16_t)x->from;
+    op.peer = (int16_t)(stage_of(b, x->from) - role);
+    op.phase = (uint8_t)x->made;
+    op.micro_batch = (uint32_t)x->micro_batch;
+    op.nbytes = x->nbytes;
+    if (x->micro_batch >= slots)
+        op.after[0] = b->index[run_of(b, x->to, TD_RUN_WEIGHT, x->micro_batch - slots)];
+    TD_TRY(td__plan_add(b->p, role, &op, &at));
+    return wait_in_lane(b, role, b->index[run_of(b, x->to, x->needed, x->micro_batch)], at);
+}
+
+static td_status add_send(builder *b, const message *x)
+{
+    int role = stage_of(b, x->from), at, slots = b->slots[x->from];
+    td__plan_op op = td__plan_blank(TD_PLAN_SEND, x->made == TD_RUN_FORWARD ? TD_LANE_SEND_UP
+                                                                            : TD_LANE_SEND_DOWN);
+    op.chunk = (uint16_t)x->from;
+    op.other = (uint16_t)x->to;
+    op.peer = (int16_t)(stage_of(b, x->to) - role);
+    op.phase = (uint8_t)x->made;
+    op.micro_batch = (uint32_t)x->micro_batch;
+    op.nbytes = x->nbytes;
+    op.after[0] = b->index[run_of(b, x->from, x->made, x->micro_batch)];
+    TD_TRY(td__plan_add(b->p, role, &op, &at));
+    if (x->micro_batch + slots >= b->o->at.micro_batches)
+        return TD_OK;
+    return wait_in_lane(b, role,
+                        b->index[run_of(b, x->from, TD_RUN_FORWARD, x->micro_batch + slots)], at);
+}
+
+/* What comes after the last micro-batch: sums along the data axis, the norm, updates. */
+static td_status add_end(builder *b, int role)
+{
+    int last = b->o->at.micro_batches - 1, norm = TD__PLAN_NONE, sum;
+    for (int c = 0; c < b->o->at.chunks; c++) {
+        if (stage_of(b, c) != role || b->o->mesh.size[TD_AXIS_DATA] == 1)
+            continue;
+        td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+        op.axis = TD_AXIS_DATA;
+        op.chunk = op.other = (uint16_t)c;
+        op.nbytes = b->o->grads ? b->o->grads[c] : 0;
+        op.after[0] = b->index[run_of(b, c, TD_RUN_WEIGHT, last)];
+        TD_TRY(td__plan_add(b->p, role, &op, &sum));
+        norm = sum;
+    }
+    if (b->o->norm && b->o->at.stages > 1) {
+        td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+        op.nbytes = sizeof(double);
+        op.after[0] = b->p->roles[role].ops ? b->s->n[role] - 1 : TD__PLAN_NONE;
+        TD_TRY(td__plan_add(b->p, role, &op, &norm));
+    }
+    for (int c = 0; c < b->o->at.chunks; c++) {
+        if (stage_of(b, c) != role)
+            continue;
+        td__plan_op op = td__plan_blank(TD_PLAN_UPDATE, TD_LANE_COMPUTE);
+        op.chunk = op.other = (uint16_t)c;
+        op.seconds = b->o->update;
+        op.after[0] = norm;
+        TD_TRY(td__plan_add(b->p, role, &op, NULL));
+    }
+    return TD_OK;
+}
+
+static td_status build(builder *b)
+{
+    const td__schedule_case *c = &b->o->at;
+    size_t runs = 3 * (size_t)c->chunks * (size_t)c->micro_batches;
+    TD_TRY(td__schedule_create(b->o->schedule, c, &b->s));
+    TD_TRY(td__plan_create(&b->o->mesh, c->chunks, &b->p));
+    TD_TRY(merge_edges(b));
+    b->slots = td__calloc((size_t)c->chunks, sizeof *b->slots);
+    b->ended = td__calloc(runs, sizeof *b->ended);
+    b->index = td__calloc(runs, sizeof *b->index);
+    if (!b->slots || !b->ended || !b->index)
+        return TD_FAIL(TD_ENOMEM, "no memory for a pipeline's plan");
+    for (int i = 0; i < c->chunks; i++)
+        b->slots[i] = td__schedule_in_flight(b->s, i);
+    for (size_t i = 0; i < runs; i++)
+        b->ended[i] = -1;
+    TD_TRY(time_runs(b));
+    TD_TRY(add_runs(b));
+    TD_TRY(list_messages(b));
+    for (int i = 0; i < b->n_messages; i++) {
+        TD_TRY(add_receive(b, &b->messages[i]));
+        TD_TRY(add_send(b, &b->messages[i]));
+    }
+    for (int r = 0; r < c->stages; r++)
+        TD_TRY(add_end(b, r));
+    return TD_OK;
+}
+
+td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out)
+{
+    builder b = {.o = o};
+    TD_ASSERT(o->mesh.size[TD_AXIS_PIPELINE] == o->at.stages, "%d stages on %d ranks", o->at.stages,
+              o->mesh.size[TD_AXIS_PIPELINE]);
+    td_status st = build(&b);
+    if (!st) {
+        *out = b.p;
+        b.p = NULL;
+    }
+    td__plan_destroy(b.p);
+    td__schedule_destroy(b.s);
+    td__free(b.edges);
+    td__free(b.slots);
+    td__free(b.ended);
+    td__free(b.index);
+    td__free(b.messages);
+    return st;
+}

@@ -1,0 +1,37 @@
+/* pipeline_plan.h -- the plan of a step of a pipeline: a schedule's runs, messages between them,
+ * the sums along the data axis, the updates.
+ *
+ * A chunk has a slot for every micro-batch that may be under way in it, micro-batch m in slot m
+ * modulo their number; a message is received straight into the slot where it is needed. So a
+ * receive waits until the micro-batch that had the slot has ended, and the forward run that takes
+ * the slot again waits until what the former one made has been sent. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PLAN_PIPELINE_PLAN_H
+#define TD_PLAN_PIPELINE_PLAN_H
+
+#include "plan/plan.h"
+#include "plan/schedule.h"
+
+/* Values that one chunk makes and another reads, of one micro-batch. */
+typedef struct td__chunk_edge {
+    int from, to;
+    td_run_phase made, needed;
+    uint64_t nbytes;
+} td__chunk_edge;
+
+typedef struct td__pipeline_opts {
+    td__mesh mesh;
+    const td__schedule_def *schedule;
+    td__schedule_case at; /* `stages` is the mesh's */
+    const td__chunk_edge *edges;
+    int n_edges;
+    const uint64_t *grads; /* (chunks) bytes of the gradients of each */
+    bool norm;             /* updates wait for a number that all stages add up: clipping */
+    double update;         /* seconds of an update */
+} td__pipeline_opts;
+
+/* Edges with the same ends that are made in the same phase are one message, needed when the first
+ * of them is; those between chunks of one stage are none. */
+TD_NODISCARD td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out);
+
+#endif

@@ -1,0 +1,185 @@
+/* Pipeline schedules: every one of them, for any number of stages and micro-batches, runs each
+ * phase of each micro-batch once and in an order that comes to its end, keeps phases in the order
+ * of micro-batches, and has the bubble and the memory that its paper says. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "plan/pipeline_plan.h"
+#include "support/check.h"
+
+enum { MOST_CHUNKS = 32 };
+
+/* Neighbouring chunks exchange activations and their gradients; one value skips a chunk, and one
+ * that is made forward is needed backward only. */
+static int edges_of(int chunks, bool skips, td__chunk_edge *out)
+{
+    int n = 0;
+    for (int c = 0; c + 1 < chunks; c++) {
+        out[n++] = (td__chunk_edge){c, c + 1, TD_RUN_FORWARD, TD_RUN_FORWARD, 4096};
+        out[n++] = (td__chunk_edge){c + 1, c, TD_RUN_BACKWARD, TD_RUN_BACKWARD, 4096};
+        if (skips && c + 2 < chunks) {
+            out[n++] = (td__chunk_edge){c, c + 2, TD_RUN_FORWARD, TD_RUN_BACKWARD, 128};
+            out[n++] = (td__chunk_edge){c + 2, c, TD_RUN_BACKWARD, TD_RUN_WEIGHT, 128};
+        }
+    }
+    return n;
+}
+
+static td__pipeline_opts opts_of(const td__schedule_def *d, int stages, int each, int batches,
+                                 const td__chunk_edge *edges, int n_edges, const double *cost)
+{
+    return (td__pipeline_opts){
+        .mesh = {{1, stages, 1}},
+        .schedule = d,
+        .at = {.stages = stages, .chunks = stages * each, .micro_batches = batches, .cost = cost},
+        .edges = edges,
+        .n_edges = n_edges};
+}
+
+static void check_order(const td__schedule *s, const td__schedule_def *d)
+{
+    int next[MOST_CHUNKS][3] = {{0}};
+    for (int i = 0; i < s->of.stages; i++)
+        for (int k = 0; k < s->n[i]; k++) {
+            const td__schedule_run *r = &s->runs[i][k];
+            CHECK_EQ_INT(td__schedule_stage(d, s->of.stages, r->chunk), i);
+            CHECK_EQ_INT(r->micro_batch, next[r->chunk][r->phase]++);
+            CHECK(!r->phase || (int)r->micro_batch < next[r->chunk][r->phase - 1],
+                  "%s: a phase before the one that it follows", d->name);
+        }
+    for (int c = 0; c < s->of.chunks; c++)
+        for (int p = 0; p < 3; p++)
+            CHECK_EQ_INT(next[c][p], s->of.micro_batches);
+}
+
+TEST(every_schedule_comes_to_its_end)
+{
+    const td__schedule_def *d;
+    for (int i = 0; (d = td__schedule_at(i)); i++)
+        for (int stages = 1; stages <= 6; stages++)
+            for (int batches = 1; batches <= 17; batches++)
+                for (int each = d->per_stage ? d->per_stage : 2;
+                     each <= (d->per_stage ? d->per_stage : 3); each++)
+                    for (int skips = 0; skips < 2; skips++) {
+                        td__chunk_edge edges[4 * MOST_CHUNKS];
+                        td__schedule *s;
+                        td__plan *p;
+                        int n = edges_of(stages * each, skips, edges);
+                        td__pipeline_opts o = opts_of(d, stages, each, batches, edges, n, NULL);
+                        o.norm = skips;
+                        CHECK_OK(td__schedule_create(d, &o.at, &s));
+                        check_order(s, d);
+                        CHECK_OK(td__pipeline_plan(&o, &p));
+                        CHECK_OK(td__plan_check(p));
+                        td__plan_destroy(p);
+                        td__schedule_destroy(s);
+                    }
+}
+
+/* Seconds of a step if messages take no time. forward, backward, weight: of a stage. */
+static double step_of(const char *name, int stages, int each, int batches, double f, double b,
+                      double w, double *bubble)
+{
+    const td__schedule_def *d;
+    td__chunk_edge edges[4 * MOST_CHUNKS];
+    double cost[3 * MOST_CHUNKS];
+    td__plan *p;
+    td__plan_times t;
+    for (int c = 0; c < stages * each; c++) {
+        cost[3 * c] = f / each;
+        cost[3 * c + 1] = b / each;
+        cost[3 * c + 2] = w / each;
+    }
+    CHECK_OK(td__schedule_find(name, &d));
+    int n = edges_of(stages * each, false, edges);
+    td__pipeline_opts o = opts_of(d, stages, each, batches, edges, n, cost);
+    CHECK_OK(td__pipeline_plan(&o, &p));
+    CHECK_OK(td__plan_time(p, &(td__plan_link){0}, &t));
+    double total = t.total;
+    *bubble = td__plan_bubble(&t);
+    td__plan_times_fini(&t);
+    td__plan_destroy(p);
+    return total;
+}
+
+/* With F, B, W seconds of a stage and m micro-batches: GPipe and 1F1B take (m + stages - 1)(F + B +
+ * W) less the W that the last stage's gradients do not wait for; interleaved fills in a chunk's
+ * time; ZB-H1 idles (stages - 1)(F + B - W). */
+TEST(bubbles_are_those_of_the_papers)
+{
+    double bubble;
+    for (int p = 2; p <= 6; p++)
+        for (int m = 2 * p; m <= 24; m += p) {
+            double t = step_of("1f1b", p, 1, m, 1, 2, 0, &bubble);
+            CHECK(fabs(t - (m + p - 1) * 3.0) < 1e-9, "1f1b p=%d m=%d: %g", p, m, t);
+            CHECK(fabs(bubble - (p - 1.0) / (m + p - 1)) < 1e-9, "bubble %g", bubble);
+            t = step_of("gpipe", p, 1, m, 1, 2, 0, &bubble);
+            CHECK(fabs(t - (m + p - 1) * 3.0) < 1e-9, "gpipe p=%d m=%d: %g", p, m, t);
+            t = step_of("interleaved", p, 2, m, 1, 2, 0, &bubble);
+            CHECK(fabs(t - (m * 3.0 + (p - 1) * 3.0 / 2)) < 1e-9, "interleaved p=%d m=%d: %g", p, m,
+                  t);
+            t = step_of("zb-h1", p, 1, m, 1, 1, 1, &bubble);
+            CHECK(t - (m * 3.0 + (p - 1) * (1 + 1 - 1)) < 1e-9, "zb-h1 p=%d m=%d: %g", p, m, t);
+            t = step_of("zb-v", p, 2, m, 1, 1, 1, &bubble);
+            CHECK(bubble < (p - 1.0) / 3 / (m + (p - 1.0) / 3) + 1e-9, "zb-v p=%d m=%d: %g", p, m,
+                  bubble);
+            t = step_of("dualpipe-v", p, 2, m, 1, 1, 1, &bubble);
+            double plain = step_of("1f1b", p, 1, m, 1, 1, 1, &bubble);
+            CHECK(t < plain, "dualpipe-v p=%d m=%d: %g, 1f1b %g", p, m, t, plain);
+        }
+}
+
+TEST(memory_is_that_of_the_papers)
+{
+    static const struct {
+        const char *name;
+        int each, of_stage; /* micro-batches of the stage's chunks under way: at most, 8 stages */
+    } CASES[] = {
+        {"gpipe", 1, 32}, {"1f1b", 1, 8}, {"zb-h1", 1, 8}, {"zb-v", 2, 16}, {"dualpipe-v", 2, 18}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const td__schedule_def *d;
+        td__schedule *s;
+        CHECK_OK(td__schedule_find(CASES[i].name, &d));
+        td__schedule_case c = {.stages = 8, .chunks = 8 * CASES[i].each, .micro_batches = 32};
+        CHECK_OK(td__schedule_create(d, &c, &s));
+        for (int stage = 0; stage < 8; stage++) {
+            int now = 0, most = 0;
+            for (int k = 0; k < s->n[stage]; k++) {
+                now += s->runs[stage][k].phase == TD_RUN_FORWARD;
+                most = now > most ? now : most;
+                now -= s->runs[stage][k].phase == TD_RUN_WEIGHT;
+            }
+            CHECK(most <= CASES[i].of_stage, "%s: stage %d has %d under way", d->name, stage, most);
+            if (!strcmp(d->name, "1f1b"))
+                CHECK_EQ_INT(td__schedule_in_flight(s, stage), 8 - stage);
+        }
+        td__schedule_destroy(s);
+    }
+}
+
+TEST(what_does_not_fit_is_refused)
+{
+    const td__schedule_def *d;
+    td__schedule *s;
+    CHECK_STATUS(td__schedule_find("2f2b", &d), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "1f1b"), "%s", td_last_error());
+    CHECK_OK(td__schedule_find("zb-v", &d));
+    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){4, 4, 8, NULL}, &s), TD_EINVAL);
+    CHECK_OK(td__schedule_find("interleaved", &d));
+    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){4, 4, 8, NULL}, &s), TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){4, 6, 8, NULL}, &s), TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){4, 8, 0, NULL}, &s), TD_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_schedule_comes_to_its_end),
+        cmocka_unit_test(bubbles_are_those_of_the_papers),
+        cmocka_unit_test(memory_is_that_of_the_papers),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
