@@ -42,6 +42,13 @@
     X(TORCH_SIZE, "WORLD_SIZE", "torchrun")                                                \
     X(TORCH_LOCAL_RANK, "LOCAL_RANK", "torchrun")                                          \
     X(TORCH_LOCAL_SIZE, "LOCAL_WORLD_SIZE", "torchrun")                                    \
+    X(AWS_ACCESS_KEY, "AWS_ACCESS_KEY_ID", "S3: access key")                               \
+    X(AWS_SECRET_KEY, "AWS_SECRET_ACCESS_KEY", "S3: secret key")                           \
+    X(AWS_SESSION_TOKEN, "AWS_SESSION_TOKEN", "S3: token of temporary keys")               \
+    X(AWS_REGION, "AWS_REGION", "S3: region")                                              \
+    X(AWS_DEFAULT_REGION, "AWS_DEFAULT_REGION", "S3: region if AWS_REGION is not set")     \
+    X(AWS_ENDPOINT_S3, "AWS_ENDPOINT_URL_S3", "S3: address of another store than AWS")     \
+    X(AWS_ENDPOINT, "AWS_ENDPOINT_URL", "S3: the same if AWS_ENDPOINT_URL_S3 is not set")  \
     X(RUNTIME_DIR, "XDG_RUNTIME_DIR", "folder of the user for sockets and the like")
 
 typedef enum td__env {
