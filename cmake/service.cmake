@@ -8,7 +8,7 @@ if(NOT TD_SERVICE)
 endif()
 
 set(td_service_libraries "")
-foreach(module IN ITEMS sqlite3 libcurl libnghttp2 libprotobuf-c)
+foreach(module IN ITEMS sqlite3 libcurl libnghttp2 libprotobuf-c libmicrohttpd)
   string(REPLACE "-" "_" id ${module})
   pkg_check_modules(TD_SERVICE_${id} REQUIRED IMPORTED_TARGET ${module})
   list(APPEND td_service_libraries PkgConfig::TD_SERVICE_${id})
