@@ -37,8 +37,8 @@ test-full: all ## all tests, with whole matrices and deep searches
 lint: all ## all static checks
 	@tools/lint/run $(BUILD)
 
-format: ## rewrite the C files as .clang-format says
-	@git -c safe.directory='*' ls-files -z '*.c' '*.h' | xargs -0 clang-format -i
+format: ## rewrite the C, C++ and CUDA files as .clang-format says
+	@git -c safe.directory='*' ls-files -z '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' | xargs -0 clang-format -i
 
 bench: all ## run the benchmarks; JSON=FILE also writes the numbers
 	@bench/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))

@@ -215,12 +215,10 @@ void td__free_block(void *p, size_t nbytes)
     release_block(p, nbytes);
 }
 
-_Static_assert((int)TD__PARKED <= (int)BLOCK_ALIGN, "every block has that many bytes");
-
 void td__block_park(void *block, size_t nbytes)
 {
     count_out(block_bytes(nbytes));
-    ASAN_POISON_MEMORY_REGION((char *)block + TD__PARKED, block_bytes(nbytes) - TD__PARKED);
+    ASAN_POISON_MEMORY_REGION(block, block_bytes(nbytes));
 }
 
 bool td__block_unpark(void *block, size_t nbytes)

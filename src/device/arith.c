@@ -1,6 +1,6 @@
-/* arith.c -- arithmetic over blocks on devices that run the processor's own kernels: each operation
- * is a launch whose kernel turns addresses into the device's own and calls the loops of kernels/
- * for the best instruction set. */
+/* arith.c -- arithmetic over blocks: of devices that run the processor's own kernels, where each
+ * operation is a launch whose kernel turns addresses into the device's own and calls the loops of
+ * kernels/ for the best instruction set; and of all devices through their tables. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/check.h"
 #include "base/fail.h"
@@ -41,7 +41,7 @@ static void run_blend(const void *args)
     }
 }
 
-void td__stream_blend(td_stream *s, const td__blend_op *op, int n, size_t begin, size_t count)
+static void host_blend(td_stream *s, const td__blend_op *op, int n, size_t begin, size_t count)
 {
     blend_args b = {.s = s, .op = op, .n = n, .begin = begin, .count = count};
     td__stream_launch(s, run_blend, &b, sizeof b);
@@ -55,7 +55,8 @@ static void run_blended(const void *args)
      local(b->s, b->op->src + b->begin), b->op->b, b->count);
 }
 
-void td__stream_blended(td_stream *s, const td__blend_op *op, size_t begin, size_t count, float *to)
+static void host_blended(td_stream *s, const td__blend_op *op, size_t begin, size_t count,
+                         float *to)
 {
     blend_args b = {.s = s, .op = op, .begin = begin, .count = count, .to = to};
     td__stream_launch(s, run_blended, &b, sizeof b);
@@ -76,7 +77,7 @@ static void run_scale(const void *args)
     (local(c->s, c->to), local(c->s, c->from), c->by, c->n);
 }
 
-void td__stream_scale(td_stream *s, float *to, const float *from, float by, size_t n)
+static void host_scale(td_stream *s, float *to, const float *from, float by, size_t n)
 {
     scale_args c = {s, to, from, by, n};
     td__stream_launch(s, run_scale, &c, sizeof c);
@@ -88,7 +89,7 @@ static void run_publish(const void *args)
     TD_ISA_PICK(td__cpu_isa(), td__scaled_stream)(c->to, local(c->s, c->from), c->by, c->n);
 }
 
-void td__stream_publish(td_stream *s, float *to, const float *from, float by, size_t n)
+static void host_publish(td_stream *s, float *to, const float *from, float by, size_t n)
 {
     scale_args c = {s, to, from, by, n};
     td__stream_launch(s, run_publish, &c, sizeof c);
@@ -129,8 +130,8 @@ static void run_update(const void *args)
     KERNELS[u->u][isa >= TD_ISA_AVX512 ? 2 : isa >= TD_ISA_AVX2 ? 1 : 0](&u->h, &x);
 }
 
-void td__stream_update(td_stream *s, td__update u, const td__optim_hyper *h,
-                       const td__optim_slice *x)
+static void host_update(td_stream *s, td__update u, const td__optim_hyper *h,
+                        const td__optim_slice *x)
 {
     update_args a = {.s = s, .u = u, .h = *h, .x = *x};
     td__stream_launch(s, run_update, &a, sizeof a);
@@ -143,8 +144,8 @@ static void run_moments(const void *args)
     TD_ISA_PICK(td__cpu_isa(), td__optim_k_lamb_moments)(&u->h, &x, u->sums);
 }
 
-void td__stream_moments(td_stream *s, const td__optim_hyper *h, const td__optim_slice *x,
-                        double sums[2])
+static void host_moments(td_stream *s, const td__optim_hyper *h, const td__optim_slice *x,
+                         double sums[2])
 {
     update_args a = {.s = s, .h = *h, .x = *x, .sums = sums};
     td__stream_launch(s, run_moments, &a, sizeof a);
@@ -171,9 +172,57 @@ static void run_squares(const void *args)
     }
 }
 
-void td__stream_squares(td_stream *s, const float *x, size_t n, float scale, float clip,
-                        double *by_chunk)
+static void host_squares(td_stream *s, const float *x, size_t n, float scale, float clip,
+                         double *by_chunk)
 {
     squares_args q = {s, x, n, scale, clip, by_chunk};
     td__stream_launch(s, run_squares, &q, sizeof q);
+}
+
+const td_arith_ops td__arith_host = {.blend = host_blend,
+                                     .blended = host_blended,
+                                     .scale = host_scale,
+                                     .publish = host_publish,
+                                     .update = host_update,
+                                     .moments = host_moments,
+                                     .squares = host_squares};
+
+/* ---- All devices ----------------------------------------------------------------------------- */
+
+void td__stream_blend(td_stream *s, const td__blend_op *op, int n, size_t begin, size_t count)
+{
+    s->device->ops->arith->blend(s, op, n, begin, count);
+}
+
+void td__stream_blended(td_stream *s, const td__blend_op *op, size_t begin, size_t count, float *to)
+{
+    s->device->ops->arith->blended(s, op, begin, count, to);
+}
+
+void td__stream_scale(td_stream *s, float *to, const float *from, float by, size_t n)
+{
+    s->device->ops->arith->scale(s, to, from, by, n);
+}
+
+void td__stream_publish(td_stream *s, float *to, const float *from, float by, size_t n)
+{
+    s->device->ops->arith->publish(s, to, from, by, n);
+}
+
+void td__stream_update(td_stream *s, td__update u, const td__optim_hyper *h,
+                       const td__optim_slice *x)
+{
+    s->device->ops->arith->update(s, u, h, x);
+}
+
+void td__stream_moments(td_stream *s, const td__optim_hyper *h, const td__optim_slice *x,
+                        double sums[2])
+{
+    s->device->ops->arith->moments(s, h, x, sums);
+}
+
+void td__stream_squares(td_stream *s, const float *x, size_t n, float scale, float clip,
+                        double *by_chunk)
+{
+    s->device->ops->arith->squares(s, x, n, scale, clip, by_chunk);
 }

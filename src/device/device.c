@@ -103,10 +103,14 @@ td__device_counters td__device_count(td_device *d)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-td_status td__mem_alloc(td_device *d, td_mem_kind kind, size_t nbytes, td_mem *out)
+/* The memory as its owner gets it, if it was had. */
+static td_status hand_out(td_device *d, td_status st, td_mem *out)
 {
-    *out = (td_mem){.device = d, .kind = kind, .nbytes = nbytes ? nbytes : 1, .fd = -1};
-    td_status st = kind == TD_MEM_SHARED ? td__shared_alloc(out) : d->ops->alloc(d, out);
+    if (!st && out->kind == TD_MEM_SHARED && d->ops->share) {
+        st = d->ops->share(out);
+        if (st)
+            td__shared_free(out);
+    }
     if (st) {
         memset(out, 0, sizeof *out);
         return st;
@@ -115,11 +119,19 @@ td_status td__mem_alloc(td_device *d, td_mem_kind kind, size_t nbytes, td_mem *o
     return TD_OK;
 }
 
+td_status td__mem_alloc(td_device *d, td_mem_kind kind, size_t nbytes, td_mem *out)
+{
+    *out = (td_mem){.device = d, .kind = kind, .nbytes = nbytes ? nbytes : 1, .fd = -1};
+    return hand_out(d, kind == TD_MEM_SHARED ? td__shared_alloc(out) : d->ops->alloc(d, out), out);
+}
+
 void td__mem_free(td_mem *m)
 {
     td_device *d = m->device;
     if (!d)
         return;
+    if (m->kind == TD_MEM_SHARED && d->ops->unshare)
+        d->ops->unshare(m);
     if (m->kind == TD_MEM_SHARED)
         td__shared_free(m);
     else
@@ -143,13 +155,7 @@ td_status td__mem_export(const td_mem *m, int *fd)
 td_status td__mem_import(td_device *d, int fd, size_t nbytes, td_mem *out)
 {
     *out = (td_mem){.device = d, .kind = TD_MEM_SHARED, .nbytes = nbytes, .fd = -1};
-    td_status st = td__shared_map(out, fd);
-    if (st) {
-        memset(out, 0, sizeof *out);
-        return st;
-    }
-    td__device_retain(d);
-    return TD_OK;
+    return hand_out(d, td__shared_map(out, fd), out);
 }
 
 void td__mem_thin(const td_mem *m)

@@ -109,7 +109,9 @@ TD_NODISCARD td_status td__stream_create(td_device *d, td_stream **out);
 void td__stream_destroy(td_stream *s); /* after its work is done; NULL is allowed */
 
 /* Carry out fn(args) in the floating-point mode of the calling thread. nbytes > 0: args are copied
- * (at most TD__LAUNCH_ARGS); 0: they stay valid until it is done. */
+ * (at most TD__LAUNCH_ARGS); 0: they stay valid until it is done. On a GPU fn is called at once and
+ * puts kernels into the stream; it touches no memory of the device, and whatever else it does is
+ * not part of a tape. */
 typedef void td__stream_fn(const void *args);
 enum { TD__LAUNCH_ARGS = 192 };
 void td__stream_launch(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes);

@@ -8,6 +8,22 @@
 
 #include "device/device.h"
 
+/* Arithmetic over blocks, as the functions of the same names in device.h. */
+typedef struct td_arith_ops {
+    void (*blend)(td_stream *s, const td__blend_op *op, int n, size_t begin, size_t count);
+    void (*blended)(td_stream *s, const td__blend_op *op, size_t begin, size_t count, float *to);
+    void (*scale)(td_stream *s, float *to, const float *from, float by, size_t n);
+    void (*publish)(td_stream *s, float *to, const float *from, float by, size_t n);
+    void (*update)(td_stream *s, td__update u, const td__optim_hyper *h, const td__optim_slice *x);
+    void (*moments)(td_stream *s, const td__optim_hyper *h, const td__optim_slice *x,
+                    double sums[2]);
+    void (*squares)(td_stream *s, const float *x, size_t n, float scale, float clip,
+                    double *by_chunk);
+} td_arith_ops;
+
+/* Of devices whose kernels are the processor's (arith.c). */
+extern const td_arith_ops td__arith_host;
+
 typedef struct td_device_ops {
     const char *name;
     bool host_reads;
@@ -20,8 +36,20 @@ typedef struct td_device_ops {
     td__device_counters (*count)(td_device *d);
     td_status (*stream)(td_device *d, td_stream **out); /* td__stream_init()ed */
     void (*stream_destroy)(td_stream *s);
+    const td_arith_ops *arith;
+    /* (optional) Memory of the host that other processes map becomes the device's to reach, or
+     * ceases to be. */
+    td_status (*share)(td_mem *m);
+    void (*unshare)(td_mem *m);
     /* While a tape is being recorded, td__stream_launch() records; then these are not called. */
     void (*launch)(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes);
+    /* (optional) A copy that is no kernel. */
+    void (*copy)(td_stream *s, void *to, const void *from, size_t nbytes);
+    /* (optional) Tapes of the device's own, made of what launches put into the stream. */
+    td_status (*tape_begin)(td_stream *s);
+    td_status (*tape_end)(td_stream *s, void **tape);
+    void (*tape_play)(td_stream *s, void *tape);
+    void (*tape_destroy)(td_stream *s, void *tape);
     void (*record)(td_stream *s, td_event *e);
     void (*wait)(td_stream *s, const td_event *e);
     bool (*done)(const td_event *e, td__deadline until); /* wait; false: time is up */
@@ -41,7 +69,7 @@ struct td_device {
 
 struct td_stream {
     td_device *device; /* which outlives it */
-    bool at_once;      /* launch is a call */
+    bool at_once;      /* launch is a call, and then all is done */
     td_tape *tape;     /* being recorded */
     atomic_bool failed;
     pthread_mutex_t lock; /* of the following */
@@ -52,7 +80,7 @@ struct td_stream {
 void td__stream_init(td_stream *s, td_device *d, bool at_once);
 void td__stream_fini(td_stream *s);
 
-/* tape.c */
+/* tape.c: of streams whose device has no tapes of its own. */
 void td__tape_record(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes);
 
 /* Shared memory of the host, for any device (shared.c). */

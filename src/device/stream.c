@@ -40,7 +40,7 @@ void td__stream_destroy(td_stream *s)
 void td__stream_launch(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes)
 {
     TD_ASSERT(nbytes <= TD__LAUNCH_ARGS, "%zu bytes of arguments", nbytes);
-    if (s->tape)
+    if (s->tape && !s->device->ops->tape_begin)
         td__tape_record(s, fn, args, nbytes);
     else if (s->at_once)
         fn(args);
@@ -65,7 +65,9 @@ static void run_copy(const void *args)
 void td__stream_copy(td_stream *s, void *to, const void *from, size_t nbytes)
 {
     copy_args c = {s->device, to, from, nbytes};
-    if (nbytes)
+    if (nbytes && s->device->ops->copy)
+        s->device->ops->copy(s, to, from, nbytes);
+    else if (nbytes)
         td__stream_launch(s, run_copy, &c, sizeof c);
 }
 

@@ -1,4 +1,5 @@
-/* tape.c -- recorded sequences of work: a list of launches with their arguments. */
+/* tape.c -- recorded sequences of work: a list of launches with their arguments, or what a device
+ * with tapes of its own makes of them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -14,6 +15,8 @@ typedef struct taped {
 } taped;
 
 struct td_tape {
+    td_stream *stream;
+    void *own; /* the device's; NULL: the list */
     taped *at;
     size_t n, room;
     bool failed; /* no memory while recording */
@@ -23,8 +26,16 @@ td_status td__tape_begin(td_stream *s)
 {
     TD_ASSERT(!s->tape, "a tape is being recorded on this stream of device %s",
               s->device->ops->name);
-    s->tape = td__calloc(1, sizeof *s->tape);
-    return s->tape ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a tape");
+    td_tape *t = td__calloc(1, sizeof *t);
+    if (!t)
+        return TD_FAIL(TD_ENOMEM, "no memory for a tape");
+    t->stream = s;
+    td_status st = s->device->ops->tape_begin ? s->device->ops->tape_begin(s) : TD_OK;
+    if (st)
+        td__free(t);
+    else
+        s->tape = t;
+    return st;
 }
 
 void td__tape_record(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes)
@@ -52,9 +63,12 @@ td_status td__tape_end(td_stream *s, td_tape **out)
     TD_ASSERT(t, "no tape is being recorded on this stream of device %s", s->device->ops->name);
     s->tape = NULL;
     *out = NULL;
-    if (t->failed) {
+    td_status st = t->failed ? TD_FAIL(TD_ENOMEM, "no memory for a tape") : TD_OK;
+    if (s->device->ops->tape_end)
+        st = s->device->ops->tape_end(s, &t->own);
+    if (st) {
         td__tape_destroy(t);
-        return TD_FAIL(TD_ENOMEM, "no memory for a tape");
+        return st;
     }
     *out = t;
     return TD_OK;
@@ -69,13 +83,18 @@ static void play(const void *args)
 
 void td__tape_play(td_stream *s, const td_tape *t)
 {
-    td__stream_launch(s, play, t, 0);
+    if (t->own)
+        s->device->ops->tape_play(s, t->own);
+    else
+        td__stream_launch(s, play, t, 0);
 }
 
 void td__tape_destroy(td_tape *t)
 {
     if (!t)
         return;
+    if (t->own)
+        t->stream->device->ops->tape_destroy(t->stream, t->own);
     td__free(t->at);
     td__free(t);
 }

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "device/device.h"
-#include "device/host/pool.h"
+#include "device/pool.h"
 #include "support/check.h"
 #include "tandem/alloc.h"
 
@@ -21,10 +21,22 @@ static const char *const NAMES[] = {
 #undef TD_DEVICE
 };
 
+/* A launch there is a call that puts kernels into the stream: other functions are not recorded. */
+static bool is_gpu(const char *name)
+{
+    return strcmp(name, "cuda") == 0;
+}
+
+/* NULL: a GPU is not there, which is said. */
 static td_device *open_device(const char *name)
 {
     td_device *d;
-    CHECK_OK(td__device_open(name, &d));
+    td_status st = td__device_open(name, &d);
+    if (st == TD_ENOTSUP && is_gpu(name)) {
+        print_message("skipped for %s: %s\n", name, td_last_error());
+        return NULL;
+    }
+    CHECK_OK(st);
     CHECK(strcmp(td__device_name(d), name) == 0, "%s is called %s", name, td__device_name(d));
     return d;
 }
@@ -254,14 +266,17 @@ TEST(tapes_play_what_was_recorded)
         td_stream *s = td__device_stream(d);
         td_tape *t;
         int log[16], n = 0;
-        float from[4] = {1, 2, 3, 4}, to[4] = {0};
-        td_mem m = alloc(d, TD_MEM_OWN, sizeof from);
+        td_mem pinned = alloc(d, TD_MEM_PINNED, 8 * sizeof(float));
+        float *from = pinned.at, *to = from + 4;
+        td_mem m = alloc(d, TD_MEM_OWN, 4 * sizeof *from);
+        for (int i = 0; i < 4; i++)
+            from[i] = (float)(i + 1);
         CHECK_OK(td__tape_begin(s));
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 3 && !is_gpu(NAMES[i_]); i++) {
             step arg = {log, &n, i};
             td__stream_launch(s, note, &arg, sizeof arg);
         }
-        td__stream_copy(s, m.at, from, sizeof from);
+        td__stream_copy(s, m.at, from, 4 * sizeof *from);
         td__stream_scale(s, to, m.at, 2, 4);
         CHECK_OK(td__tape_end(s, &t));
         CHECK_OK(td__stream_sync(s));
@@ -272,11 +287,12 @@ TEST(tapes_play_what_was_recorded)
             CHECK_OK(td__stream_sync(s));
             CHECK(to[3] == 2 * from[3], "%g", (double)to[3]);
         }
-        CHECK_EQ_INT(n, 6);
+        CHECK_EQ_INT(n, is_gpu(NAMES[i_]) ? 0 : 6);
         for (int i = 0; i < n; i++)
             CHECK_EQ_INT(log[i], i % 3);
         td__tape_destroy(t);
         td__mem_free(&m);
+        td__mem_free(&pinned);
     }
 }
 
@@ -344,7 +360,7 @@ TEST(idle_blocks_are_kept_marked_and_released_at_the_next_request)
     enum { SIZE = 1000 };
     td__pool_blocks *p;
     void *a[4];
-    CHECK_OK(td__pool_blocks_create(2 * SIZE, &p));
+    CHECK_OK(td__pool_blocks_create(2 * SIZE, &td__pool_host, NULL, &p));
     for (int i = 0; i < 4; i++)
         a[i] = td__pool_blocks_take(p, SIZE);
     for (int i = 0; i < 4; i++) {

@@ -22,7 +22,7 @@ for folder in sorted(named - folders):
     report.error("tools/deps.txt", 0, f"{folder} is no folder under src/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
-for path in files(".c", ".h", ".def"):
+for path in files(".c", ".h", ".def", ".cu", ".cuh"):
     parts = path.split("/")
     text = strip_c(read(path), keep_strings=True)
     for m in INCLUDE.finditer(text):

@@ -194,5 +194,6 @@ const td_device_ops td__far_device = {
     .record = td__far_record,
     .wait = td__far_wait,
     .done = td__far_done,
+    .arith = &td__arith_host,
     .local = far_local,
 };

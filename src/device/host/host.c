@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "device/device_impl.h"
-#include "device/host/pool.h"
+#include "device/pool.h"
 
 /* Idle memory that is kept: enough for the blocks of a program whose batch changes its size. */
 enum { IDLE_KEPT = 64 << 20 };
@@ -21,7 +21,7 @@ static td_status host_open(td_device **out)
     host *h = td__calloc(1, sizeof *h);
     if (!h)
         return TD_FAIL(TD_ENOMEM, "no memory for device host");
-    td_status st = td__pool_blocks_create(IDLE_KEPT, &h->pool);
+    td_status st = td__pool_blocks_create(IDLE_KEPT, &td__pool_host, NULL, &h->pool);
     if (st) {
         td__free(h);
         return st;
@@ -105,5 +105,6 @@ const td_device_ops td__host_device = {
     .count = host_count,
     .stream = host_stream,
     .stream_destroy = host_stream_destroy,
+    .arith = &td__arith_host,
     .local = host_local,
 };

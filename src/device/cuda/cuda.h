@@ -1,0 +1,60 @@
+/* cuda.h -- the first NVIDIA GPU that the process sees (CUDA_VISIBLE_DEVICES), as a device.
+ *
+ * Memory comes from the driver through the pool that releases late; pinned memory and memory shared
+ * with other processes is the host's, and kernels reach it at the same addresses. A stream is a
+ * CUstream: what is launched on it is called at once and puts kernels there (td__cuda_launch). A
+ * tape is a CUDA graph.
+ *
+ * Kernels are compiled by nvcc into images that the library holds (cmake/cuda.cmake). A kernel has
+ * one argument, a struct that C and CUDA code share, and is found by its name. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_DEVICE_CUDA_CUDA_H
+#define TD_DEVICE_CUDA_CUDA_H
+
+#include "device/cuda/driver.h"
+#include "device/device.h"
+
+/* What the library holds: fat binaries, each with machine code for one kind of GPU and PTX. */
+typedef struct td__cuda_image {
+    const char *name;
+    const unsigned char *begin, *end;
+} td__cuda_image;
+extern const td__cuda_image td__cuda_images[];
+extern const int td__cuda_n_images;
+
+/* The kind of GPU: what kernels are chosen by. */
+typedef struct td__cuda_kind {
+    char name[96];
+    int major, minor; /* compute capability */
+    int processors;   /* multiprocessors */
+    size_t memory;    /* bytes */
+    int driver;       /* 13000: CUDA 13.0 */
+} td__cuda_kind;
+/* GPU `index` of those that the process sees; it is not opened. */
+TD_NODISCARD td_status td__cuda_describe(int index, td__cuda_kind *out);
+TD_NODISCARD td_status td__cuda_count(int *out);
+
+/* The following are for a device of this kind and its streams. */
+const td__cuda_kind *td__cuda_kind_of(const td_device *d);
+CUcontext td__cuda_context(const td_device *d);
+CUstream td__cuda_stream(const td_stream *s);
+/* The calling thread works with the device from now on; calls below do so by themselves. */
+void td__cuda_enter(const td_device *d);
+
+/* A kernel of the images, which lives as long as the device. */
+TD_NODISCARD td_status td__cuda_find(td_device *d, const char *name, CUfunction *out);
+
+typedef struct td__cuda_grid {
+    unsigned x, y, z; /* blocks; 0 stands for 1 */
+    unsigned threads; /* of a block */
+    unsigned shared;  /* bytes of dynamic shared memory */
+} td__cuda_grid;
+/* args: the kernel's one argument. Nothing is launched if a dimension is 0 blocks wide (x). */
+void td__cuda_launch(td_stream *s, CUfunction kernel, td__cuda_grid g, const void *args);
+/* nbytes of the device's memory become zero. */
+void td__cuda_zero(td_stream *s, void *at, size_t nbytes);
+
+/* Is this the device's memory, or the host's that kernels reach? */
+bool td__cuda_reaches(const void *at);
+
+#endif

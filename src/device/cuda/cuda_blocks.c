@@ -1,0 +1,210 @@
+/* cuda_blocks.c -- arithmetic over blocks on a GPU (kernels/blocks.cu).
+ *
+ * What lies in memory that kernels do not reach (a host's array, row-sparse gradients, sums) goes
+ * through the stream's staging memory, a piece at a time and in the stream's order. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fail.h"
+#include "device/cuda/cuda_impl.h"
+#include "device/cuda/kernels/blocks.h"
+
+enum { THREADS = 256, LANES = 16, STAGED = TD__CUDA_STAGING / sizeof(float) };
+
+static td__cuda_gpu *gpu(const td_stream *s)
+{
+    return (td__cuda_gpu *)s->device;
+}
+
+/* Enough blocks to fill the GPU several times, at most one element per thread. */
+static td__cuda_grid grid(const td_stream *s, size_t n)
+{
+    size_t most = (size_t)gpu(s)->kind.processors * 32, need = (n + THREADS - 1) / THREADS;
+    return (td__cuda_grid){.x = (unsigned)(need < most ? need : most), .threads = THREADS};
+}
+
+static td__cuda_grid chunk_grid(size_t n)
+{
+    size_t chunks = (n + TD_OPTIM_CHUNK - 1) / TD_OPTIM_CHUNK;
+    return (td__cuda_grid){.x = (unsigned)((chunks * LANES + THREADS - 1) / THREADS),
+                           .threads = THREADS};
+}
+
+/* The staging memory, for the calls until unlock; NULL: no memory, and the stream knows. */
+static void *stage(td_stream *stream)
+{
+    td__cuda_stream_t *s = (td__cuda_stream_t *)stream;
+    td__cuda_enter(stream->device);
+    pthread_mutex_lock(&s->lock);
+    if (!s->staging)
+        td__cuda_check(stream, td__cu.cuMemAlloc_v2(&s->staging, TD__CUDA_STAGING),
+                       "staging memory");
+    if (!s->staging)
+        pthread_mutex_unlock(&s->lock);
+    return (void *)s->staging;
+}
+
+static void unlock(td_stream *s)
+{
+    pthread_mutex_unlock(&((td__cuda_stream_t *)s)->lock);
+}
+
+/* ---- Blends ---------------------------------------------------------------------------------- */
+
+static void blend(td_stream *s, const td__blend_op *op, int n, size_t begin, size_t count)
+{
+    td__cuda_enter(s->device);
+    for (int done = 0; done < n;) {
+        td__blocks_blend a = {.begin = (long long)begin, .count = (long long)count};
+        for (; a.n_ops < TD__BLOCKS_BLENDS && done < n; done++, a.n_ops++) {
+            a.op[a.n_ops].dst = op[done].dst;
+            a.op[a.n_ops].src = op[done].src;
+            a.op[a.n_ops].a = op[done].a;
+            a.op[a.n_ops].b = op[done].b;
+        }
+        td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_BLEND], grid(s, count), &a);
+    }
+}
+
+static void blended_at(td_stream *s, const td__blend_op *op, size_t begin, size_t count, float *to)
+{
+    td__blocks_blend a = {.n_ops = 1, .begin = (long long)begin, .count = (long long)count};
+    a.op[0].dst = op->dst;
+    a.op[0].src = op->src;
+    a.op[0].a = op->a;
+    a.op[0].b = op->b;
+    a.to = to;
+    td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_BLENDED], grid(s, count), &a);
+}
+
+static void blended(td_stream *s, const td__blend_op *op, size_t begin, size_t count, float *to)
+{
+    td__cuda_enter(s->device);
+    if (td__cuda_reaches(to)) {
+        blended_at(s, op, begin, count, to);
+        return;
+    }
+    float *staged = stage(s);
+    for (size_t at = 0; staged && at < count; at += STAGED) {
+        size_t n = count - at < STAGED ? count - at : STAGED;
+        blended_at(s, op, begin + at, n, staged);
+        td__cuda_copy(s, to + at, staged, n * sizeof *to);
+    }
+    if (staged)
+        unlock(s);
+}
+
+static void scale_at(td_stream *s, float *to, const float *from, float by, size_t n)
+{
+    td__blocks_scale a = {.to = to, .from = from, .by = by, .n = (long long)n};
+    td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_SCALE], grid(s, n), &a);
+}
+
+static void scale(td_stream *s, float *to, const float *from, float by, size_t n)
+{
+    td__cuda_enter(s->device);
+    if (td__cuda_reaches(to)) {
+        scale_at(s, to, from, by, n);
+        return;
+    }
+    float *staged = stage(s);
+    for (size_t at = 0; staged && at < n; at += STAGED) {
+        size_t m = n - at < STAGED ? n - at : STAGED;
+        scale_at(s, staged, from + at, by, m);
+        td__cuda_copy(s, to + at, staged, m * sizeof *to);
+    }
+    if (staged)
+        unlock(s);
+}
+
+/* ---- Optimizers ------------------------------------------------------------------------------ */
+
+static td__blocks_update update_args(const td__optim_hyper *h, const td__optim_slice *x)
+{
+    td__blocks_update a = {.scale = h->scale,
+                           .clip = h->clip,
+                           .lr = h->lr,
+                           .l2 = h->l2,
+                           .shrink = h->shrink,
+                           .beta1c = h->beta1c,
+                           .beta2 = h->beta2,
+                           .beta2c = h->beta2c,
+                           .eps = h->eps,
+                           .root = h->root,
+                           .unbias = h->unbias,
+                           .momentum = h->momentum,
+                           .undamped = h->undamped,
+                           .nesterov = h->nesterov,
+                           .centered = h->centered,
+                           .p = x->p,
+                           .g = x->g,
+                           .n = (long long)x->n};
+    for (int k = 0; k < TD_OPTIM_MAX_STATE; k++)
+        a.s[k] = x->s[k];
+    return a;
+}
+
+/* Gradients of single rows are the host's: they are staged, a piece at a time. */
+static void update_staged(td_stream *s, CUfunction kernel, td__blocks_update a)
+{
+    float *staged = stage(s);
+    const float *g = a.g;
+    long long n = a.n;
+    for (long long at = 0; staged && at < n; at += STAGED) {
+        a.n = n - at < STAGED ? n - at : STAGED;
+        td__cuda_copy(s, staged, g + at, (size_t)a.n * sizeof *g);
+        a.g = staged;
+        td__cuda_launch(s, kernel, grid(s, (size_t)a.n), &a);
+        a.p += a.n;
+        for (int k = 0; k < TD_OPTIM_MAX_STATE; k++)
+            a.s[k] = a.s[k] ? a.s[k] + a.n : NULL;
+    }
+    if (staged)
+        unlock(s);
+}
+
+static void update(td_stream *s, td__update u, const td__optim_hyper *h, const td__optim_slice *x)
+{
+    td__blocks_update a = update_args(h, x);
+    CUfunction kernel = gpu(s)->blocks[TD__CUDA_UPDATE + u];
+    td__cuda_enter(s->device);
+    if (td__cuda_reaches(x->g))
+        td__cuda_launch(s, kernel, grid(s, x->n), &a);
+    else
+        update_staged(s, kernel, a);
+}
+
+static void moments(td_stream *s, const td__optim_hyper *h, const td__optim_slice *x,
+                    double sums[2])
+{
+    td__blocks_update a = update_args(h, x);
+    a.sums = stage(s);
+    if (!a.sums)
+        return;
+    td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_MOMENTS], chunk_grid(x->n), &a);
+    td__cuda_copy(s, sums, a.sums, 2 * sizeof *sums);
+    unlock(s);
+}
+
+static void squares(td_stream *s, const float *x, size_t n, float by, float clip, double *by_chunk)
+{
+    const size_t most = TD__CUDA_STAGING / sizeof(double) * TD_OPTIM_CHUNK; /* elements at once */
+    double *staged = stage(s);
+    for (size_t at = 0; staged && at < n; at += most) {
+        size_t m = n - at < most ? n - at : most;
+        td__blocks_squares a = {.x = x + at, .n = (long long)m, .scale = by, .clip = clip};
+        a.by_chunk = staged;
+        td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_SQUARES], chunk_grid(m), &a);
+        td__cuda_copy(s, by_chunk + at / TD_OPTIM_CHUNK, staged,
+                      (m + TD_OPTIM_CHUNK - 1) / TD_OPTIM_CHUNK * sizeof *staged);
+    }
+    if (staged)
+        unlock(s);
+}
+
+/* Memory of the host that others read is no different from other memory of the host. */
+const td_arith_ops td__arith_cuda = {.blend = blend,
+                                     .blended = blended,
+                                     .scale = scale,
+                                     .publish = scale,
+                                     .update = update,
+                                     .moments = moments,
+                                     .squares = squares};

@@ -1,0 +1,132 @@
+/* device.h -- CUDA device code as C++ for the processor: included before every .cu file when the
+ * emulated driver is built. Only what the kernels of this project use.
+ *
+ * Threads of a block are fibers of one thread of the system (fibers.cpp); __shared__ is memory of
+ * that thread, so that one block runs at a time. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_TESTS_EMULATOR_DEVICE_H
+#define TD_TESTS_EMULATOR_DEVICE_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+struct emulated_dim {
+    unsigned x, y, z;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+
+extern thread_local emulated_dim emulated_thread, emulated_block, emulated_block_dim,
+    emulated_grid_dim;
+#define threadIdx emulated_thread
+#define blockIdx emulated_block
+#define blockDim emulated_block_dim
+#define gridDim emulated_grid_dim
+
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+#define __shared__ static thread_local
+
+/* All threads of the block, or of the warp, have come here. */
+void emulated_block_barrier();
+void emulated_warp_barrier();
+/* Bytes that all lanes of this thread's warp see. */
+enum { EMULATED_WARP_BYTES = 32 * 64 };
+char *emulated_warp_memory();
+extern thread_local char *emulated_dynamic_shared;
+#define TD_DYNAMIC_SHARED(type, name) type *name = (type *)emulated_dynamic_shared
+
+static inline void __syncthreads()
+{
+    emulated_block_barrier();
+}
+static inline void __syncwarp()
+{
+    emulated_warp_barrier();
+}
+static inline unsigned emulated_lane()
+{
+    return threadIdx.x % 32;
+}
+
+template <class T> static inline T emulated_shuffle(T v, unsigned from)
+{
+    T *all = (T *)emulated_warp_memory();
+    all[emulated_lane()] = v;
+    emulated_warp_barrier();
+    T got = all[from];
+    emulated_warp_barrier();
+    return got;
+}
+template <class T> static inline T __shfl_sync(unsigned, T v, int from, int width = 32)
+{
+    unsigned lane = emulated_lane();
+    return emulated_shuffle(v, lane / width * width + from % width);
+}
+template <class T> static inline T __shfl_xor_sync(unsigned, T v, int mask, int width = 32)
+{
+    unsigned lane = emulated_lane(), to = lane ^ mask;
+    return emulated_shuffle(v, to / width == lane / width ? to : lane);
+}
+template <class T> static inline T __shfl_down_sync(unsigned, T v, int by, int width = 32)
+{
+    unsigned lane = emulated_lane(), to = lane + by;
+    return emulated_shuffle(v, to / width == lane / width ? to : lane);
+}
+
+static inline unsigned __float_as_uint(float f)
+{
+    unsigned u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+static inline float __uint_as_float(unsigned u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+    return (unsigned)((unsigned long long)a * b >> 32);
+}
+static inline float rsqrtf(float x)
+{
+    return 1 / sqrtf(x);
+}
+static inline double rsqrt(double x)
+{
+    return 1 / sqrt(x);
+}
+#define __expf expf
+static inline float __fdividef(float a, float b)
+{
+    return a / b;
+}
+
+/* Kernels are found by name. */
+struct emulated_kernel {
+    void (*fn)(const void *args);
+    size_t nbytes; /* of the argument */
+    emulated_kernel(const char *name, void (*f)(const void *), size_t n);
+};
+#define TD_KERNEL(name, args)                                                             \
+    static void name(const args &a);                                                      \
+    static emulated_kernel name##_entry(                                                  \
+        #name, [](const void *p) { name(*static_cast<const args *>(p)); }, sizeof(args)); \
+    static void name(const args &a)
+
+#endif

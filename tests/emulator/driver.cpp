@@ -1,0 +1,292 @@
+/* driver.cpp -- a stand-in for libcuda.so.1: the functions of device/cuda/driver.def, with the
+ * processor as the GPU. Work is done when it is launched; recording a graph keeps it for later.
+ *
+ * Tests load it through TANDEM_CUDA_DRIVER, so that the CUDA device and backend are run on machines
+ * without a GPU, kernels included. Memory of this GPU is the process's: the far device tells who
+ * touches memory that is not the host's. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <cuda.h>
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <stdlib.h>
+#include <string>
+#include <string.h>
+#include <vector>
+
+#include "device.h"
+#include "fibers.h"
+
+namespace
+{
+
+std::map<std::string, emulated_kernel *> &kernels()
+{
+    static std::map<std::string, emulated_kernel *> all;
+    return all;
+}
+
+struct stream {
+    bool recording = false;
+    std::vector<std::function<void()>> tape;
+};
+
+std::mutex blocks_lock;
+std::map<uintptr_t, size_t> blocks; /* what kernels may touch: begin, bytes */
+
+CUresult do_or_record(CUstream on, std::function<void()> work)
+{
+    stream *s = (stream *)on;
+    if (s && s->recording)
+        s->tape.push_back(work);
+    else
+        work();
+    return CUDA_SUCCESS;
+}
+
+void *remember(void *p, size_t nbytes)
+{
+    std::lock_guard<std::mutex> hold(blocks_lock);
+    blocks[(uintptr_t)p] = nbytes;
+    return p;
+}
+
+void forget(const void *p)
+{
+    std::lock_guard<std::mutex> hold(blocks_lock);
+    blocks.erase((uintptr_t)p);
+}
+
+void *aligned(size_t nbytes)
+{
+    void *p = aligned_alloc(4096, (nbytes + 4095) / 4096 * 4096);
+    if (p)
+        memset(p, 0xA5, nbytes);
+    return p ? remember(p, nbytes) : nullptr;
+}
+
+} // namespace
+
+emulated_kernel::emulated_kernel(const char *name, void (*f)(const void *), size_t n)
+    : fn(f), nbytes(n)
+{
+    kernels()[name] = this;
+}
+
+#define EXPORT extern "C" __attribute__((visibility("default"))) CUresult
+
+EXPORT cuInit(unsigned)
+{
+    return CUDA_SUCCESS;
+}
+EXPORT cuDriverGetVersion(int *v)
+{
+    *v = CUDA_VERSION;
+    return CUDA_SUCCESS;
+}
+EXPORT cuGetErrorName(CUresult r, const char **name)
+{
+    *name = r == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
+    return CUDA_SUCCESS;
+}
+EXPORT cuGetErrorString(CUresult r, const char **text)
+{
+    *text = r == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "error";
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceGetCount(int *n)
+{
+    *n = 1;
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceGet(CUdevice *d, int i)
+{
+    *d = 0;
+    return i == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+EXPORT cuDeviceGetName(char *to, int room, CUdevice)
+{
+    strncpy(to, "emulated GPU", (size_t)room);
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice)
+{
+    *out = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9
+           : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT   ? 2
+                                                                 : 0;
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceTotalMem_v2(size_t *n, CUdevice)
+{
+    *n = (size_t)8 << 30;
+    return CUDA_SUCCESS;
+}
+EXPORT cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice)
+{
+    *c = (CUcontext)1;
+    return CUDA_SUCCESS;
+}
+EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice)
+{
+    return CUDA_SUCCESS;
+}
+EXPORT cuCtxSetCurrent(CUcontext)
+{
+    return CUDA_SUCCESS;
+}
+
+EXPORT cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
+{
+    *at = (CUdeviceptr)aligned(nbytes);
+    return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+EXPORT cuMemFree_v2(CUdeviceptr at)
+{
+    forget((void *)at);
+    free((void *)at);
+    return CUDA_SUCCESS;
+}
+EXPORT cuMemHostAlloc(void **at, size_t nbytes, unsigned)
+{
+    *at = aligned(nbytes);
+    return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+EXPORT cuMemFreeHost(void *at)
+{
+    forget(at);
+    free(at);
+    return CUDA_SUCCESS;
+}
+EXPORT cuMemHostRegister_v2(void *at, size_t nbytes, unsigned)
+{
+    remember(at, nbytes);
+    return CUDA_SUCCESS;
+}
+EXPORT cuMemHostUnregister(void *at)
+{
+    forget(at);
+    return CUDA_SUCCESS;
+}
+EXPORT cuPointerGetAttribute(void *out, CUpointer_attribute, CUdeviceptr at)
+{
+    std::lock_guard<std::mutex> hold(blocks_lock);
+    auto after = blocks.upper_bound((uintptr_t)at);
+    if (after == blocks.begin() || (--after)->first + after->second <= (uintptr_t)at)
+        return CUDA_ERROR_INVALID_VALUE;
+    *(CUmemorytype *)out = CU_MEMORYTYPE_DEVICE;
+    return CUDA_SUCCESS;
+}
+EXPORT cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t nbytes, CUstream on)
+{
+    return do_or_record(on, [=] { memcpy((void *)to, (void *)from, nbytes); });
+}
+EXPORT cuMemsetD8Async(CUdeviceptr at, unsigned char v, size_t nbytes, CUstream on)
+{
+    return do_or_record(on, [=] { memset((void *)at, v, nbytes); });
+}
+
+EXPORT cuStreamCreate(CUstream *s, unsigned)
+{
+    *s = (CUstream) new stream;
+    return CUDA_SUCCESS;
+}
+EXPORT cuStreamDestroy_v2(CUstream s)
+{
+    delete (stream *)s;
+    return CUDA_SUCCESS;
+}
+EXPORT cuStreamSynchronize(CUstream)
+{
+    return CUDA_SUCCESS;
+}
+EXPORT cuStreamWaitEvent(CUstream, CUevent, unsigned)
+{
+    return CUDA_SUCCESS;
+}
+EXPORT cuEventCreate(CUevent *e, unsigned)
+{
+    *e = (CUevent)1;
+    return CUDA_SUCCESS;
+}
+EXPORT cuEventDestroy_v2(CUevent)
+{
+    return CUDA_SUCCESS;
+}
+EXPORT cuEventRecord(CUevent, CUstream)
+{
+    return CUDA_SUCCESS;
+}
+EXPORT cuEventQuery(CUevent)
+{
+    return CUDA_SUCCESS;
+}
+
+EXPORT cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode)
+{
+    ((stream *)s)->recording = true;
+    return CUDA_SUCCESS;
+}
+EXPORT cuStreamEndCapture(CUstream on, CUgraph *graph)
+{
+    stream *s = (stream *)on;
+    s->recording = false;
+    *graph = (CUgraph) new std::vector<std::function<void()>>(std::move(s->tape));
+    s->tape.clear();
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long)
+{
+    typedef std::vector<std::function<void()>> list;
+    *exec = (CUgraphExec) new list(*(list *)graph);
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphLaunch(CUgraphExec exec, CUstream)
+{
+    for (auto &work : *(std::vector<std::function<void()>> *)exec)
+        work();
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphExecDestroy(CUgraphExec exec)
+{
+    delete (std::vector<std::function<void()>> *)exec;
+    return CUDA_SUCCESS;
+}
+EXPORT cuGraphDestroy(CUgraph graph)
+{
+    delete (std::vector<std::function<void()>> *)graph;
+    return CUDA_SUCCESS;
+}
+
+EXPORT cuModuleLoadData(CUmodule *m, const void *)
+{
+    *m = (CUmodule)1;
+    return CUDA_SUCCESS;
+}
+EXPORT cuModuleUnload(CUmodule)
+{
+    return CUDA_SUCCESS;
+}
+EXPORT cuModuleGetFunction(CUfunction *f, CUmodule, const char *name)
+{
+    auto found = kernels().find(name);
+    *f = found == kernels().end() ? nullptr : (CUfunction)found->second;
+    return *f ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+EXPORT cuFuncSetAttribute(CUfunction, CUfunction_attribute, int)
+{
+    return CUDA_SUCCESS;
+}
+EXPORT cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned,
+                      unsigned, unsigned shared, CUstream on, void **params, void **)
+{
+    const emulated_kernel *k = (const emulated_kernel *)f;
+    const char *args = (const char *)params[0];
+    if (threads > 1024)
+        return CUDA_ERROR_INVALID_VALUE;
+    std::vector<char> kept(args, args + k->nbytes);
+    return do_or_record(on, [=] {
+        const unsigned grid[3] = {x, y, z};
+        emulated_run(k->fn, kept.data(), grid, threads, shared);
+    });
+}
