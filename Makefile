@@ -38,7 +38,8 @@ lint: all ## all static checks
 	@tools/lint/run $(BUILD)
 
 format: ## rewrite the C, C++ and CUDA files as .clang-format says
-	@git -c safe.directory='*' ls-files -z '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' | xargs -0 clang-format -i
+	@git -c safe.directory='*' ls-files -z '*.c' '*.h' '*.cu' '*.cuh' '*.cpp' | \
+	    xargs -0 clang-format -i
 
 bench: all ## run the benchmarks; JSON=FILE also writes the numbers
 	@bench/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))

@@ -64,7 +64,8 @@ if(td_cuda)
       DEPENDS ${source} ${td_cuda_headers} VERBATIM COMMENT "nvcc ${name}.cu")
     list(APPEND td_images ${image})
     string(APPEND td_image_text
-      "__asm__(\".pushsection .rodata\\n.balign 64\\ntd__image_${name}:\\n.incbin \\\"${image}\\\"\\n\"\n"
+      "__asm__(\".pushsection .rodata\\n.balign 64\\ntd__image_${name}:\\n\"\n"
+      "        \".incbin \\\"${image}\\\"\\n\"\n"
       "        \"td__image_${name}_end:\\n.byte 0\\n.popsection\\n\");\n"
       "extern const unsigned char td__image_${name}[], td__image_${name}_end[];\n")
     string(APPEND td_image_table
