@@ -97,7 +97,7 @@ static td_status list_file(listing *l, td__arena *a, td__checkpoint_file f, floa
     td__checkpointer *c = l->c;
     int states = f == TD__FILE_MODEL ? 1 : c->n_states;
     int n = td_params_count(c->ps);
-    size_t most = (size_t)states * (size_t)n + (size_t)c->blocks.n + 1;
+    size_t most = (size_t)states * (size_t)n + (size_t)c->blocks.list.n + 1;
     float *block = c->from ? NULL : td_params_block(c->copy, NULL);
     l->tensors = td__arena_alloc(a, most * sizeof *l->tensors);
     l->items = td__arena_alloc(a, most * sizeof *l->items);
@@ -117,7 +117,7 @@ static td_status list_file(listing *l, td__arena *a, td__checkpoint_file f, floa
     if (f == TD__FILE_MODEL || c->from)
         return TD_OK;
     TD_TRY(td__block_copies_list(&c->blocks, l->tensors + l->n, l->items + l->n));
-    l->n += c->blocks.n;
+    l->n += c->blocks.list.n;
     return TD_OK;
 }
 

@@ -19,6 +19,7 @@
 #define TD_CHECKPOINT_CHECKPOINT_H
 
 #include "base/point.h"
+#include "checkpoint/blocks.h"
 #include "tandem/optim.h"
 #include "tandem/program.h"
 #include "run/observer.h"
@@ -66,12 +67,6 @@ void td__checkpointer_destroy(td__checkpointer *c);
 TD_NODISCARD td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state,
                                              td_params *ps, td_optimizer *o, bool is_best);
 /* Blocks that later saves hold too, copied here; those given before are forgotten. */
-typedef struct td__checkpoint_block {
-    const char *name;
-    float *data;
-    size_t count;
-} td__checkpoint_block;
-enum { TD__CHECKPOINT_BLOCKS = 4, TD__BLOCK_NAME = 96 };
 TD_NODISCARD td_status td__checkpointer_blocks(td__checkpointer *c,
                                                const td__checkpoint_block *blocks, int n);
 /* Blocks that are nowhere in one piece: tensor i of the params (k < 0) or of the optimizer's state
@@ -109,10 +104,9 @@ bool td__checkpoint_any(const char *path);
 TD_NODISCARD td_status td__checkpoint_load(const td__checkpoint_info *info, td_params *ps,
                                            td_optimizer *o);
 
-/* Such a block of one that was loaded; *found is false, and the data as they were, if it has none
- * of that name. TD_EINVAL if it is of another size. */
-TD_NODISCARD td_status td__checkpoint_read_block(const td__checkpoint_info *info,
-                                                 td__checkpoint_block *block, bool *found);
+/* Such blocks of one that was loaded; *out is all zero, or holds others, which are given back. */
+TD_NODISCARD td_status td__checkpoint_read_blocks(const td__checkpoint_info *info,
+                                                  td__block_copies *out);
 
 /* The same tensor by tensor, for blocks that are not in one piece. Everything is checked by open,
  * which also sets the optimizer's steps; ps and o are borrowed. */

@@ -23,21 +23,6 @@ typedef struct td__manifest {
     } file[TD__FILE_COUNT];
 } td__manifest;
 
-/* checkpoint_blocks.c: copies of blocks beside params and optimizer states; zeros: none. */
-typedef struct td__block_copies {
-    char name[TD__CHECKPOINT_BLOCKS][TD__BLOCK_NAME];
-    size_t count[TD__CHECKPOINT_BLOCKS];
-    int n;
-    float *data; /* one behind the other */
-    size_t nbytes;
-} td__block_copies;
-TD_NODISCARD td_status td__block_copies_take(td__block_copies *c,
-                                             const td__checkpoint_block *blocks, int n);
-void td__block_copies_fini(td__block_copies *c);
-/* As n tensors for a file; both arrays have room for them. */
-TD_NODISCARD td_status td__block_copies_list(const td__block_copies *c, td_tensor *tensors,
-                                             td_named_tensor *items);
-
 TD_NODISCARD td_status td__manifest_write(const td__manifest *m, const char *path);
 TD_NODISCARD td_status td__manifest_read(td__manifest *m, const char *path);
 /* Size and sha256 of a file. */

@@ -24,7 +24,7 @@
 #include "elastic/catch_up.h"
 
 /* What travels: everything that a rank needs besides the hello. */
-enum { MOST_PIECES = 2 + TD_OPTIM_MAX_STATE };
+enum { MOST_PIECES = 4 + TD_OPTIM_MAX_STATE };
 typedef struct cargo {
     void *at[MOST_PIECES];
     td__mapping map[MOST_PIECES]; /* what `at` is, where it is a block */
@@ -46,9 +46,13 @@ static void add_block(cargo *c, const td__mapping *map)
     add(c, map->at, map->nbytes);
 }
 
-static td_status load(td__elastic *e, td__map_use use, cargo *c)
+static td_status load(td__elastic *e, td__map_use use, td__block_copies *states, cargo *c)
 {
     td__mapping map;
+    if (states->nbytes) {
+        add(c, &states->list, sizeof states->list);
+        add(c, states->data, states->nbytes);
+    }
     add(c, &e->replica->event_log, sizeof e->replica->event_log);
     TD_TRY(td__params_map(e->replica->params, 0, td__params_total(e->replica->params), use, &map));
     add_block(c, &map);
@@ -71,10 +75,11 @@ static td_status unload(cargo *c, bool keep)
     return st;
 }
 
-static td_status cargo_of(td__elastic *e, td__map_use use, cargo *c)
+/* states: of the sync rule, those that are there, or room for those that come. */
+static td_status cargo_of(td__elastic *e, td__map_use use, td__block_copies *states, cargo *c)
 {
     *c = (cargo){.n = 0};
-    td_status st = load(e, use, c);
+    td_status st = load(e, use, states, c);
     if (st)
         (void)unload(c, false);
     return st;
@@ -92,6 +97,7 @@ static td_status fill(td__elastic *e, td__hello *h)
     td__faults_tell(e->faults, &h->faults);
     h->agreement = e->agreement;
     h->has = e->replica->has == TD_REPLICA_STATE;
+    h->sync_nbytes = e->replica->sync_states.nbytes;
     h->stopping = e->world->phase == TD_RUN_STOPPING;
     h->last = e->replica->last_generation;
     h->rank = e->replica->last_rank;
@@ -235,12 +241,13 @@ void td__catch_up_commit(td__elastic *e, const td__hello *from)
 }
 
 /* This rank is behind. A state that it has stays whole until the new one is. */
-static td_status receive(td__elastic *e, const td__hello *all, int best)
+static td_status receive_with(td__elastic *e, const td__hello *all, int best,
+                              td__block_copies *states)
 {
     cargo own, c;
     char *staging = NULL;
 
-    TD_TRY(cargo_of(e, TD_MAP_WRITE, &own));
+    TD_TRY(cargo_of(e, TD_MAP_WRITE, states, &own));
     c = own;
     if (e->replica->has == TD_REPLICA_STATE) {
         staging = td__alloc_block(own.total);
@@ -265,6 +272,18 @@ static td_status receive(td__elastic *e, const td__hello *all, int best)
     return st;
 }
 
+static td_status receive(td__elastic *e, const td__hello *all, int best)
+{
+    td__block_copies states = {.nbytes = 0}, old = e->replica->sync_states;
+    td_status st = td__block_copies_reserve(&states, all[best].sync_nbytes);
+    if (!st)
+        st = receive_with(e, all, best, &states);
+    if (!st)
+        e->replica->sync_states = states;
+    td__block_copies_fini(st ? &states : &old);
+    return st;
+}
+
 /* ---- Nobody has any -------------------------------------------------------------------------- */
 
 /* The blocks as they were when the run was about to begin. */
@@ -277,6 +296,7 @@ static td_status begin_again(td__elastic *e)
     TD_TRY(td_optimizer_create(e->optim, r->params, &o));
     td_optimizer_destroy(r->optimizer);
     r->optimizer = o;
+    td__block_copies_fini(&r->sync_states);
     r->event_log = (td__event_log){.n = 0};
     r->has = TD_REPLICA_BEGINNING;
     td_params_touch(r->params);
@@ -355,8 +375,10 @@ static td_status agree(td__elastic *e, td__hello *all)
     }
     bool behind = td__hello_compare(&all[e->world->rank], &all[best]) < 0;
     if (!behind && all[e->world->rank].crc != all[best].crc) {
-        TD_LOG(WARN, TRAIN, "rank %d has other weights than rank %d at step %llu: taken from there",
-               e->world->rank, best, (unsigned long long)e->replica->state.step);
+        if (!e->own_params)
+            TD_LOG(WARN, TRAIN,
+                   "rank %d has other weights than rank %d at step %llu: taken from there",
+                   e->world->rank, best, (unsigned long long)e->replica->state.step);
         behind = true;
     }
     if (behind)
@@ -364,7 +386,7 @@ static td_status agree(td__elastic *e, td__hello *all)
     if (holders(all, e->world->ranks, best) == e->world->ranks)
         return TD_OK;
     cargo c;
-    TD_TRY(cargo_of(e, TD_MAP_READ, &c));
+    TD_TRY(cargo_of(e, TD_MAP_READ, &e->replica->sync_states, &c));
     td_status st = transfer(e, all, best, &c);
     (void)unload(&c, false);
     return st;

@@ -11,12 +11,13 @@ typedef struct td__hello {
     td__train_state state;
     uint64_t optimizer_steps, tried;
     td__faults_known faults;
-    uint32_t crc;       /* of the params block; 0 where it is in shards */
-    uint32_t agreement; /* crc32c of what all ranks must have in common */
-    uint32_t has;       /* 0: only the beginning */
-    uint32_t stopping;  /* it knows that the run is to stop here */
-    uint64_t last;      /* generation that this process was in; 0: none */
-    int32_t rank, size; /* there */
+    uint32_t crc;         /* of the params block; 0 where it is in shards */
+    uint32_t agreement;   /* crc32c of what all ranks must have in common */
+    uint32_t has;         /* 0: only the beginning */
+    uint64_t sync_nbytes; /* of the sync rule's states */
+    uint32_t stopping;    /* it knows that the run is to stop here */
+    uint64_t last;        /* generation that this process was in; 0: none */
+    int32_t rank, size;   /* there */
     /* Shards. */
     int32_t n_holdings;
     td__holding holding[TD__MOST_HOLDINGS]; /* the newest first */

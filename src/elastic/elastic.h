@@ -104,6 +104,7 @@ typedef struct td__elastic {
     size_t bucket_nbytes; /* of ownership maps */
     uint32_t agreement;   /* crc32c of what all ranks must have in common */
     int stage;            /* parallel.zero of the job, where there are several ranks */
+    bool own_params;      /* ranks at the same step may differ: all go on from one of them */
     const td__elastic_ops *ops;
     void *user; /* of ops */
 } td__elastic;

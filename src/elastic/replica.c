@@ -18,6 +18,7 @@ void td__replica_drop_old(td__replica *r)
 void td__replica_destroy(td__replica *r)
 {
     td__replica_drop_old(r);
+    td__block_copies_fini(&r->sync_states);
     td_schedule_destroy(r->schedule);
     td_optimizer_destroy(r->optimizer);
     td__zero_destroy(r->zero);
@@ -28,6 +29,7 @@ td_status td__replica_release(td__replica *r, const td_optim_opts *optim)
 {
     td_optimizer *none;
     td__replica_drop_old(r);
+    td__block_copies_fini(&r->sync_states);
     r->has = TD_REPLICA_INVALID;
     r->whole = false;
     r->holding = (td__holding){.ranks = 0};

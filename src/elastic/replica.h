@@ -24,6 +24,9 @@ typedef struct td__replica {
     td_schedule *schedule;
     td__train_state state; /* everything besides the blocks */
     td__train_state first; /* at the beginning of the run */
+    /* What a sync rule keeps (parallel/sync.h), while there is none: between two generations, and
+     * where work is dealt out anew. */
+    td__block_copies sync_states;
     td__event_log event_log;
     double loss; /* of the last step; NaN: none */
     td__replica_has has;

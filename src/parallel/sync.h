@@ -102,6 +102,7 @@ typedef struct td__sync_traits {
     bool leads;       /* rank 0 has the state, validates, saves and decides; the others serve it */
     bool no_partials; /* the engine keeps no blocks of gradients: the rule runs batches itself */
     bool sharded_params; /* no rank has all params between steps */
+    bool own_params;     /* those of ranks differ between meetings */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     int threads;         /* that a rank computes with, at most; 0: any number */
     int in_flight;       /* micro-batches that a thread runs side by side at a step's end; 1: one */
@@ -181,9 +182,9 @@ struct td__sync_ops {
     /* (optional) The params become those to evaluate, save, hand on, end with. Collective, of a
      * rule with a leader: at the end only. */
     td_status (*meet)(td__sync *s, td__sync_meet why);
-    /* (optional) Up to TD__SYNC_BLOCKS; the same on all ranks after they have met to save. On
-     * resume they are filled in after TD_MEET_BEGIN; a generation of an elastic run has none
-     * before. */
+    /* (optional) Up to TD__SYNC_BLOCKS, in memory of the host; the same on all ranks after they
+     * have met to save. What a rule before has left, of a checkpoint, of the generation before, is
+     * filled in after TD_MEET_BEGIN. As of params: a step that fails leaves them as they were. */
     int (*states)(td__sync *s, td__sync_block *out);
     /* (optional) Ranks beside a leader: work until it meets them at the end. */
     td_status (*serve)(td__sync *s);

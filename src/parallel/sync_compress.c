@@ -18,23 +18,26 @@ static bool asked(const td__sync_config *c)
     return c->compressor != NULL;
 }
 
-/* One rank alone has nothing to reduce. Elastic ranks add up exactly: what a compressor still owes
- * would be lost with a rank. */
+/* One rank alone has nothing to reduce. */
 static bool fits(const td__sync_config *c, const td__sync_world *w)
 {
-    return c->compressor && w->ranks > 1 && !w->elastic;
+    return c->compressor && w->ranks > 1;
 }
 
 static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
     const td__compressor_ops *ops = c->compressor ? td__compressor_find(c->compressor) : NULL;
     const char *optimizer = j->optim->name ? j->optim->name : "sgd";
-    (void)w;
     if (!ops)
         return TD_FAIL(TD_EINVAL, "unknown gradient compressor '%s'; see docs/compression.md",
                        c->compressor ? c->compressor : "none");
     if (ops->compresses && c->zero > 0)
         return TD_FAIL(TD_EINVAL, "%s needs whole gradients on all ranks: parallel.zero must be 0",
+                       ops->name);
+    if (ops->takes_momentum && w->elastic)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.compress: %s is not for elastic ranks: the momentum that it keeps "
+                       "would be lost with a rank; use bf16, f16 or powersgd",
                        ops->name);
     if (ops->sgd_only && strcmp(optimizer, "sgd") != 0)
         return TD_FAIL(TD_EINVAL,

@@ -17,6 +17,7 @@ static td_status save_now(td__trainer *t)
     bool done;
 
     td__train_heartbeat(t, TD_PHASE_DISK, "checkpoint", "of where the run is");
+    TD_TRY(td__states_save(t));
     TD_TRY(td__checkpointer_save(t->run.checkpointer, s, t->replica.params, t->replica.optimizer,
                                  s->best_step == s->step));
     TD_TRY(td__checkpointer_wait(t->run.checkpointer));
@@ -130,6 +131,7 @@ static td_status run(void *user, td__train_result *out, bool *over)
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__train_sync(t));
     TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
+    TD_TRY(td__states_begin(t));
     TD_TRY(td__rank_stats_create(t->world.comm, td__trainer_ranks(t), &t->report.stats));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);

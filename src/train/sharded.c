@@ -79,6 +79,7 @@ td_status td__sharded_make_none(td__trainer *t, const td_program *p)
 
 void td__sharded_close(td__trainer *t)
 {
+    td__states_keep(t);
     td__sync_destroy(t->run.sync);
     t->run.sync = NULL;
     td__lockstep_destroy(t->run.eval_walk);

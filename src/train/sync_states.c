@@ -1,9 +1,14 @@
-/* sync_states.c -- the states of a sync rule (parallel/sync.h) in checkpoints. They are the same on
- * all ranks when these have met to save, so rank 0 writes its own, and all resume with them. A
- * checkpoint of another rule has none of this one's, which then begins anew from the params; so
- * does a generation of an elastic run. */
+/* sync_states.c -- the states of a sync rule (parallel/sync.h) outlive it: in checkpoints, in the
+ * next generation of an elastic run, and where work is dealt out anew. Between two rules they are
+ * copies in the replica, which another process can be handed.
+ *
+ * They are the same on all ranks when these have met to save, so rank 0 writes its own, and all
+ * resume with them. A checkpoint of another rule has none of this one's, which then begins anew
+ * from the params. One that has only some of them is refused: the rest would be of another
+ * moment. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/log.h"
@@ -31,30 +36,95 @@ static void find(td__trainer *t, states *s)
 td_status td__states_save(td__trainer *t)
 {
     states s;
+    if (!t->run.has_states) { /* there is no rule yet: they are as they came */
+        td__checkpoint_block kept[TD__CHECKPOINT_BLOCKS];
+        td__block_copies *c = &t->replica.sync_states;
+        float *data = c->data;
+        for (int i = 0; i < c->list.n; data += c->list.count[i++])
+            kept[i] = (td__checkpoint_block){c->list.name[i], data, c->list.count[i]};
+        return td__checkpointer_blocks(t->run.checkpointer, kept, c->list.n);
+    }
     find(t, &s);
     return td__checkpointer_blocks(t->run.checkpointer, s.at, s.n);
+}
+
+void td__states_keep(td__trainer *t)
+{
+    states s;
+    if (!t->run.has_states)
+        return;
+    t->run.has_states = false;
+    find(t, &s);
+    if (td__block_copies_take(&t->replica.sync_states, s.at, s.n))
+        TD_LOG(WARN, TRAIN, "%s: the sync rule %s begins anew", td_last_error(),
+               t->run.sync->ops->name);
+}
+
+/* What rank 0 has read from a checkpoint, to all. */
+static td_status tell(td__trainer *t)
+{
+    td__block_copies *c = &t->replica.sync_states;
+    td__block_list list = c->list;
+    uint64_t nbytes = c->nbytes;
+
+    TD_TRY(td_broadcast(t->world.comm, &nbytes, sizeof nbytes, TD_U8, 0, NULL));
+    TD_TRY(td__block_copies_reserve(c, nbytes));
+    TD_TRY(td_broadcast(t->world.comm, &list, sizeof list, TD_U8, 0, NULL));
+    c->list = list;
+    return nbytes ? td_broadcast(t->world.comm, c->data, nbytes, TD_U8, 0, NULL) : TD_OK;
+}
+
+/* All states of the rule, or none. */
+static td_status take(td__trainer *t, const states *s)
+{
+    const td__block_copies *c = &t->replica.sync_states;
+    const char *rule = t->run.sync->ops->name, *missing = NULL;
+    const char *from = *t->run.resumed.path ? t->run.resumed.path : "the last rank 0";
+    const float *data[TD__SYNC_BLOCKS];
+    size_t count = 0;
+    int found = 0;
+
+    for (int i = 0; i < s->n; i++) {
+        data[i] = td__block_copies_find(c, s->name[i], &count);
+        if (data[i] && count != s->at[i].count)
+            return TD_FAIL(TD_EINVAL, "%s: '%s' has %zu numbers, this run's has %zu", from,
+                           s->name[i], count, s->at[i].count);
+        found += data[i] != NULL;
+        missing = data[i] ? missing : s->name[i];
+    }
+    if (found && missing)
+        return TD_FAIL(TD_EINVAL,
+                       "%s: has %d of %d states of the sync rule %s, but not '%s': resume from "
+                       "another checkpoint",
+                       from, found, s->n, rule, missing);
+    if (!found && *t->run.resumed.path && td__trainer_rank(t) == 0)
+        TD_LOG(WARN, TRAIN,
+               "%s: has no states of the sync rule %s, which begins anew from the "
+               "weights",
+               from, rule);
+    for (int i = 0; i < found; i++)
+        memcpy(s->at[i].data, data[i], s->at[i].count * sizeof *data[i]);
+    return TD_OK;
 }
 
 td_status td__states_begin(td__trainer *t)
 {
     states s;
-    uint8_t found = td__trainer_rank(t) == 0 && *t->run.resumed.path;
     find(t, &s);
-    if (!s.n)
-        return TD_OK;
-    for (int i = 0; found && i < s.n; i++) {
-        bool there;
-        TD_TRY(td__checkpoint_read_block(&t->run.resumed, &s.at[i], &there));
-        if (!there)
-            TD_LOG(WARN, TRAIN, "%s: has no '%s': the sync rule begins anew", t->run.resumed.path,
-                   s.name[i]);
-        found = there;
-    }
+    if (s.n && td__trainer_ranks(t) > 1 && !t->o.members)
+        TD_TRY(tell(t));
+    TD_TRY(td__states_restore(t));
     t->run.resumed.path[0] = 0; /* a next run goes on from what is in memory */
-    if (td__trainer_ranks(t) == 1)
-        return TD_OK;
-    TD_TRY(td_broadcast(t->world.comm, &found, sizeof found, TD_U8, 0, NULL));
-    for (int i = 0; found && i < s.n; i++)
-        TD_TRY(td_broadcast(t->world.comm, s.at[i].data, s.at[i].count, TD_F32, 0, NULL));
+    return TD_OK;
+}
+
+td_status td__states_restore(td__trainer *t)
+{
+    states s;
+    find(t, &s);
+    if (s.n)
+        TD_TRY(take(t, &s));
+    td__block_copies_fini(&t->replica.sync_states);
+    t->run.has_states = true;
     return TD_OK;
 }

@@ -489,6 +489,7 @@ static td_status rebalance(td__trainer *t)
 {
     td__loader_destroy(t->run.loader); /* its threads have room for this rank's old share */
     t->run.loader = NULL;
+    td__states_keep(t);
     td__sync_destroy(t->run.sync);
     t->run.sync = NULL;
     td__balance_change(t->run.balance);
@@ -497,6 +498,8 @@ static td_status rebalance(td__trainer *t)
         TD_LOG(DEBUG, TRAIN, "rank %d: %d of %d micro-batches from step %llu on", r,
                b[r + 1] - b[r], t->o.micro_batches, (unsigned long long)t->replica.state.step + 1);
     TD_TRY(td__train_sync(t));
+    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
+    TD_TRY(td__states_restore(t));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
     return TD_OK;

@@ -223,8 +223,8 @@ static td_status resolve_sync(td__trainer *t)
 {
     td__sync_world w = td__trainer_world(t), several = w;
     td__sync_job job = job_of(&t->o);
-    TD_TRY(td__sync_resolve(&t->o.sync, &job, &w, &t->o.optim));
     several.ranks = w.elastic && w.ranks == 1 ? 2 : w.ranks; /* where there will be */
+    TD_TRY(td__sync_resolve(&t->o.sync, &job, &several, &t->o.optim));
     t->plan.thread_limit = td__sync_traits_of(&t->o.sync, &several).threads;
     return TD_OK;
 }
@@ -240,6 +240,7 @@ static void set_up_elastic(td__trainer *t)
                                .bucket_nbytes = t->o.sync.bucket_nbytes,
                                .agreement = td__agreement_crc(t),
                                .stage = stage,
+                               .own_params = td__trainer_traits(t).own_params,
                                .ops = &td__train_elastic_ops,
                                .user = t};
 }
@@ -330,6 +331,7 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     } else {
         TD_TRY(td__checkpoint_load(&info, t->replica.params, t->replica.optimizer));
     }
+    TD_TRY(td__checkpoint_read_blocks(&info, &t->replica.sync_states));
     if (strcmp(info.state.job_digest, t->replica.state.job_digest) != 0)
         TD_LOG(WARN, TRAIN, "%s: was written by another job (digest %.16s..., now %.16s...)",
                info.path, info.state.job_digest, t->replica.state.job_digest);

@@ -48,6 +48,7 @@ typedef struct td__train_run {
     td__micro_batch_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
     td__lockstep *eval_walk; /* stage 3: evaluation, made when needed */
     td__sync *sync;          /* the rule of this run, or generation; NULL: none is under way */
+    bool has_states;         /* it has its states, those in the replica are given back */
     td__step_say say;        /* of this rank, in the step under way */
     _Atomic(td__micro_batch_set *) at; /* whose nodes are being run; NULL: nobody's */
     td__verify *verify;                /* NULL: nothing is run twice */
@@ -108,9 +109,13 @@ void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns);
 /* serve.c: what the trainer does for a sync rule; the result of rank 0, where it has led, to all.
  * Collective. */
 td__sync_host td__train_host(td__trainer *t);
-/* sync_states.c: what the rule adds to checkpoints, for the next one; and as it was in the one that
- * the run goes on from, on all ranks, collective. */
+/* sync_states.c: what the rule adds to checkpoints, for the next one. */
 TD_NODISCARD td_status td__states_save(td__trainer *t);
+/* The rule goes: what it has is kept in the replica. */
+void td__states_keep(td__trainer *t);
+/* A rule has begun: it gets what was kept. */
+TD_NODISCARD td_status td__states_restore(td__trainer *t);
+/* The same where a run begins, with what rank 0 has read from a checkpoint. Collective. */
 TD_NODISCARD td_status td__states_begin(td__trainer *t);
 TD_NODISCARD td_status td__train_share_result(td__trainer *t, td__train_result *out);
 

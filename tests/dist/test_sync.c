@@ -16,12 +16,16 @@
 #include "support/sync.def"
 #undef TD_SYNC
 
+/* The same rule as `average`, in a version that knew one of its states. */
+static td__sync_ops growing;
+static bool grown;
+
 /* Instead of the library's own list (parallel/sync_rules.c). */
-const td__sync_ops *const td__sync_rules[] = {
+const td__sync_ops *const td__sync_rules[] = {&growing,
 #define TD_SYNC(id) &td__sync_##id,
 #include "support/sync.def"
 #undef TD_SYNC
-    NULL};
+                                              NULL};
 
 enum { SAMPLES = 96, BATCH = 24 };
 
@@ -239,6 +243,46 @@ TEST(what_cannot_be_is_refused)
           td_last_error());
 }
 
+/* ---- Checkpoints ----------------------------------------------------------------------------- */
+
+static int growing_states(td__sync *s, td__sync_block *out)
+{
+    int n = td__sync_average.states(s, out);
+    return grown ? n : 1;
+}
+
+static void refused(ranks_ctx *r)
+{
+    td__train_result got;
+    td_status st = run_rank(r->arg, r->comm, r->rank, &got);
+    CHECK(st == TD_EINVAL || (r->size > 1 && st == TD_EPEER), "status %d", st);
+    CHECK(strstr(td_last_error(), ": has 1 of 2 states of the sync rule growing, but not "
+                                  "'sync/growing/delta': resume from another checkpoint"),
+          "%s", td_last_error());
+}
+
+TEST(a_checkpoint_with_some_of_the_states_is_refused)
+{
+    run u;
+    start(&u);
+    set_every(&u, 2);
+    u.opts.sync.rule = "growing";
+    u.opts.checkpoint_dir = check_tmpdir();
+    u.opts.checkpoint_every = 3;
+    u.opts.steps = 6;
+    grown = false;
+    ranks_run(2, NULL, body, &u);
+    grown = true;
+    u.opts.steps = 9;
+    u.resume = true;
+    for (int n = 1; n <= 2; n++)
+        ranks_run(n, NULL, refused, &u);
+    set_every(&u, 2); /* another rule: none of its states are there, it begins anew */
+    ranks_run(2, NULL, body, &u);
+    CHECK_EQ_INT(u.got.end, TD_TRAIN_DONE);
+    td__data_close(u.data);
+}
+
 /* ---- The job's key --------------------------------------------------------------------------- */
 
 static td_status parse(const char *sync, const char *set, td__job **out)
@@ -363,6 +407,7 @@ int main(void)
         cmocka_unit_test(a_rule_of_one_file_trains),
         cmocka_unit_test(ranks_meet_to_validate_to_save_and_at_the_end),
         cmocka_unit_test(a_checkpoint_is_of_params_that_all_have),
+        cmocka_unit_test(a_checkpoint_with_some_of_the_states_is_refused),
         cmocka_unit_test(every_rule_says_what_it_is),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_job_names_a_rule_and_its_options),
@@ -371,5 +416,8 @@ int main(void)
         cmocka_unit_test(help_lists_rules_and_options),
         cmocka_unit_test(ranks_agree_on_the_rule_and_its_options),
     };
+    growing = td__sync_average;
+    growing.name = "growing";
+    growing.states = growing_states;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ typedef struct average {
     td__sync base;
     uint64_t step, averaged; /* under way; the last one with an average */
     size_t count;
-    float *centre, *delta; /* (count) */
+    float *centre, *delta, *sum; /* (count) */
 } average;
 
 static const td__key OPTIONS[] = {
@@ -31,15 +31,19 @@ static td_status create(td__sync *s)
     td_params_block(s->x.step.params, &a->count);
     a->centre = td__calloc(a->count, sizeof *a->centre);
     a->delta = td__calloc(a->count, sizeof *a->delta);
-    return a->centre && a->delta ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for averages of params");
+    a->sum = td__calloc(a->count, sizeof *a->sum);
+    return a->centre && a->delta && a->sum ? TD_OK
+                                           : TD_FAIL(TD_ENOMEM, "no memory for averages of params");
 }
 
 static void destroy(td__sync *s)
 {
     td__free(((average *)s)->centre);
     td__free(((average *)s)->delta);
+    td__free(((average *)s)->sum);
 }
 
+/* Nothing changes before all of the sum is there. */
 static td_status average_params(average *a)
 {
     const td__sync_ctx *x = &a->base.x;
@@ -48,15 +52,24 @@ static td_status average_params(average *a)
     float momentum = (float)td__sync_value(&a->base, "momentum");
 
     if (x->comm)
-        TD_TRY(td_allreduce(x->comm, params, params, a->count, TD_F32, TD_REDUCE_SUM, NULL));
+        TD_TRY(td_allreduce(x->comm, params, a->sum, a->count, TD_F32, TD_REDUCE_SUM, NULL));
+    else
+        memcpy(a->sum, params, a->count * sizeof *params);
     for (size_t i = 0; i < a->count; i++) {
-        float mean = params[i] / ranks;
+        float mean = a->sum[i] / ranks;
         a->delta[i] = momentum * a->delta[i] + (mean - a->centre[i]);
         params[i] = a->centre[i] = momentum > 0 ? a->centre[i] + a->delta[i] : mean;
     }
     a->averaged = a->step;
     td_params_touch(x->step.params);
     return TD_OK;
+}
+
+static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
+{
+    (void)c;
+    (void)w;
+    out->own_params = true;
 }
 
 static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
@@ -82,6 +95,12 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     if (rows)
         TD_TRY(td__step_apply(s->engine, rows, NULL, 0, lr, out));
     td__step_done(s->engine, out);
+    return TD_OK;
+}
+
+/* The step is done, whatever becomes of the average. */
+static td_status gather(td__sync *s)
+{
     average *a = (average *)s;
     return a->step % (uint64_t)td__sync_value(s, "every") == 0 ? average_params(a) : TD_OK;
 }
@@ -109,10 +128,12 @@ const td__sync_ops td__sync_average = {
     .options = OPTIONS,
     .size = sizeof(average),
     .check = check,
+    .traits = traits,
     .create = create,
     .destroy = destroy,
     .begin = begin,
     .step = step,
+    .gather = gather,
     .meet = meet,
     .states = states,
 };
