@@ -60,9 +60,16 @@ td_protos(td_rpc_protos td__rpc_descriptors src/rpc/proto
   grpc/health/v1/health.proto=health.proto
   grpc/reflection/v1/reflection.proto=reflection_v1.proto
   grpc/reflection/v1alpha/reflection.proto=reflection_v1alpha.proto)
+td_protos(td_service_protos td__service_descriptors src/service/proto
+  google/protobuf/empty.proto=empty.proto
+  training_service.proto=training_service.proto
+  data_management.proto=data_management.proto
+  metadata_store.proto=metadata_store.proto
+  prediction_service.proto=prediction_service.proto
+  tandem.proto=tandem.proto)
 
 # Generated code is not ours to warn about.
-add_library(td_proto_objects OBJECT ${td_rpc_protos})
+add_library(td_proto_objects OBJECT ${td_rpc_protos} ${td_service_protos})
 target_compile_options(td_proto_objects PRIVATE -O2 -w
   $<TARGET_PROPERTY:td_flags,INTERFACE_COMPILE_OPTIONS> -w)
 target_include_directories(td_proto_objects PUBLIC ${td_generated})
