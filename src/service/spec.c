@@ -110,17 +110,25 @@ static td_status read_map(td__job_spec *s, const char *path, const td__tree *t, 
     return TD_OK;
 }
 
-/* From a map whose keys are known, in the spec's arena. */
-static td_status fill(td__job_spec *s, const td__tree *root)
+/* Members by their rows, from a map whose keys are known; `section` stands before them. */
+static td_status fill(td__job_spec *s, const char *section, const td__tree *map)
 {
-    for (const td__key *k = td__spec_keys; k->path; k++) {
-        const td__tree *t = td__keys_node(root, k->path);
-        if (t && k->type != TD_KEY_TREE)
+    for (const td__tree *t = map->first; t; t = t->next) {
+        char path[128];
+        size_t n =
+            (size_t)snprintf(path, sizeof path, "%s%s%s", section, *section ? "." : "", t->key);
+        const td__key *k = td__keys_find(td__spec_keys, n < sizeof path ? path : "");
+        if (!k && t->kind == TD_TREE_MAP)
+            TD_TRY(fill(s, path, t));
+        else if (k && k->type != TD_KEY_TREE)
             TD_TRY(td__key_fill(s->arena, k, t, s));
-        const char **text = (const char **)(void *)((char *)s + k->to.at);
-        if (k->to.type == TD_OPTION_TEXT && !*text)
-            *text = "";
     }
+    return TD_OK;
+}
+
+static td_status fill_all(td__job_spec *s, const td__tree *root)
+{
+    TD_TRY(fill(s, "", root));
     for (int i = 0; i < TD_LEN(MAPS); i++)
         TD_TRY(
             read_map(s, MAPS[i].path, td__tree_get(root, MAPS[i].path), pairs_of(s, MAPS[i].at)));
@@ -128,7 +136,8 @@ static td_status fill(td__job_spec *s, const td__tree *root)
     if (job && job->kind != TD_TREE_SCALAR && job->kind != TD_TREE_NULL)
         return TD_FAIL(TD_EINVAL, "%s: job: expected the text of a job file, found %s",
                        td__tree_where(job).text, td__tree_found(job).text);
-    s->job_file = job && job->kind == TD_TREE_SCALAR ? job->text : "";
+    if (job && job->kind == TD_TREE_SCALAR)
+        s->job_file = job->text;
     return TD_OK;
 }
 
@@ -161,7 +170,11 @@ static td_status resolve(td__job_spec *s, td__tree *given)
                        td__tree_where(given).text, td__tree_found(given).text);
     TD_TRY(snake_keys(s->arena, given));
     TD_TRY(td__keys_resolve(s->arena, td__spec_keys, "", given, given, &root));
-    return fill(s, root);
+    for (const td__key *k = td__spec_keys; k->path; k++)
+        if (k->to.type == TD_OPTION_TEXT)
+            *(const char **)(void *)((char *)s + k->to.at) = "";
+    s->job_file = "";
+    return fill_all(s, root);
 }
 
 td_status td__spec_parse(const char *text, size_t nbytes, const char *source, td__job_spec **out)
@@ -198,7 +211,7 @@ td_status td__spec_load(const char *json, const td__job_spec *defaults, td__job_
     *s = *defaults;
     s->arena = a;
     TD_TRY_OR(st, fail, td__json_tree(a, json, strlen(json), "store", &root));
-    TD_TRY_OR(st, fail, fill(s, root));
+    TD_TRY_OR(st, fail, fill_all(s, root));
     *out = s;
     return TD_OK;
 fail:

@@ -18,11 +18,10 @@ static td__job_spec *parse(const char *text)
     return s;
 }
 
-static void defaults(void **state)
+TEST(defaults)
 {
     td__job_spec *s;
 
-    (void)state;
     CHECK_OK(td__spec_create(&s));
     assert_string_equal(s->name, "");
     assert_string_equal(s->framework, "none");
@@ -39,7 +38,7 @@ static void defaults(void **state)
 }
 
 /* YAML, JSON and the spelling of protobuf's JSON are one spec, and it survives the store. */
-static void round_trip(void **state)
+TEST(round_trip)
 {
     static const char *const TEXTS[] = {
         "name: a\nalgorithm: intent-classification\noutput_model_name: m\npriority: -7\n"
@@ -60,7 +59,6 @@ static void round_trip(void **state)
         "\"job\":\"model: []\\u000a# é\"}";
     td__job_spec *none;
 
-    (void)state;
     CHECK_OK(td__spec_create(&none));
     for (int i = 0; i < TD_LEN(TEXTS); i++) {
         td__job_spec *s = parse(TEXTS[i]), *back;
@@ -85,7 +83,7 @@ static void round_trip(void **state)
     td__spec_destroy(none);
 }
 
-static void wrong_specs(void **state)
+TEST(wrong_specs)
 {
     static const struct {
         const char *text, *want;
@@ -102,7 +100,6 @@ static void wrong_specs(void **state)
     };
     td__job_spec *s;
 
-    (void)state;
     for (int i = 0; i < TD_LEN(CASES); i++) {
         assert_int_equal(td__spec_parse(CASES[i].text, strlen(CASES[i].text), "request", &s),
                          TD_EINVAL);
@@ -121,14 +118,13 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static void configuration(void **state)
+TEST(configuration)
 {
     static const char *const SETS[] = {"schedule.starve_s=7", "grpc.listen=[a:1, b:2]"};
     td__service_config *c;
     char path[] = "/tmp/td-config-XXXXXX";
     int fd = mkstemp(path);
 
-    (void)state;
     assert_true(fd >= 0);
     close(fd);
     CHECK_OK(td__config_load(NULL, NULL, 0, &c));
