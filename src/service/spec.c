@@ -43,7 +43,15 @@ static td_status out_of_memory(void)
     return TD_FAIL(TD_ENOMEM, "spec of a job: out of memory");
 }
 
-static td_status allocate(td__job_spec **out)
+td__pairs *td__spec_map(td__job_spec *s, const char *path)
+{
+    for (int i = 0; i < TD_LEN(MAPS); i++)
+        if (!strcmp(MAPS[i].path, path))
+            return pairs_of(s, MAPS[i].at);
+    return NULL;
+}
+
+td_status td__spec_allocate(td__job_spec **out)
 {
     td__arena *a;
 
@@ -184,7 +192,7 @@ td_status td__spec_parse(const char *text, size_t nbytes, const char *source, td
     td__tree *given;
 
     *out = NULL;
-    TD_TRY(allocate(&s));
+    TD_TRY(td__spec_allocate(&s));
     TD_TRY_OR(st, fail, td__json_or_yaml(s->arena, text, nbytes, source, &given));
     TD_TRY_OR(st, fail, resolve(s, given));
     *out = s;
@@ -197,26 +205,6 @@ fail:
 td_status td__spec_create(td__job_spec **out)
 {
     return td__spec_parse("{}", 2, "spec", out);
-}
-
-td_status td__spec_load(const char *json, const td__job_spec *defaults, td__job_spec **out)
-{
-    td_status st = TD_OK;
-    td__job_spec *s;
-    td__tree *root;
-
-    *out = NULL;
-    TD_TRY(allocate(&s));
-    td__arena *a = s->arena;
-    *s = *defaults;
-    s->arena = a;
-    TD_TRY_OR(st, fail, td__json_tree(a, json, strlen(json), "store", &root));
-    TD_TRY_OR(st, fail, fill_all(s, root));
-    *out = s;
-    return TD_OK;
-fail:
-    td__spec_destroy(s);
-    return st;
 }
 
 bool td__secret_name(const char *name)

@@ -35,6 +35,10 @@ const char *td__spec_text(td__job_spec *s, const char *text);
 TD_NODISCARD td_status td__spec_pairs(td__job_spec *s, const td__pair *pairs, int n,
                                       td__pairs *out);
 
+/* A zeroed spec with an arena, and the member of a key that is a map of texts; NULL: it is none. */
+TD_NODISCARD td_status td__spec_allocate(td__job_spec **out);
+td__pairs *td__spec_map(td__job_spec *s, const char *path);
+
 /* Is the value of a variable of this name hidden in lists and logs? "MINIO_SECRET_KEY", "TOKEN". */
 bool td__secret_name(const char *name);
 
