@@ -8,9 +8,9 @@ JOBS ?= $(shell nproc)
 run_tests = tools/run-tests $(if $(FLAKY),--flaky $(FLAKY)) -j$(JOBS)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all setup configure test test-fast test-full lint format soak soak-comm model bench \
-        bench-torch bench-comm bench-ddp bench-elastic bench-data demo install sanitize asan tsan \
-        fuzz clean help
+.PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service \
+        model bench bench-torch bench-comm bench-ddp bench-elastic bench-data demo install \
+        sanitize asan tsan fuzz clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -57,6 +57,9 @@ bench-comm: all ## collectives beside Open MPI and gloo; QUICK=1: under three mi
 	@bench/comm/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
 
 SOAK_SECONDS ?= 600
+soak-service: all ## 1,000,000 jobs through the scheduler, invariants after every event
+	@TD_TEST_FULL=1 $(if $(SEED),TD_SOAK_SEED=$(SEED)) $(BUILD)/tests/test_sched_soak
+
 soak: all ## 16 elastic ranks, a fault every 10 s for SOAK_SECONDS=600, beside a run without
 	@tests/soak/run $(BUILD) --seconds $(SOAK_SECONDS) $(if $(SEED),--seed $(SEED)) \
 	    $(if $(JSON),--json $(abspath $(JSON)))

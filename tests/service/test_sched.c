@@ -1,0 +1,308 @@
+/* The scheduler, event by event: order, groups, quotas, backfill, reservation, preemption, retries,
+ * deadlines. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "service/sched/sched.h"
+#include "support/check.h"
+
+static td__sched *create(int64_t slots)
+{
+    td__sched *s;
+
+    CHECK_OK(td__sched_create(
+        &(td__sched_opts){.capacity = {slots, 2, 1000}, .starve_ms = 1000, .preempt_ms = -1}, &s));
+    return s;
+}
+
+static void submit(td__sched *s, int64_t now, td__sched_job j)
+{
+    j.user = j.user ? j.user : "u";
+    j.submitted_ms = now;
+    CHECK_OK(td__sched_add(s, now, &j));
+}
+
+/* Everything that follows, as "L1 S2 C3:why ..." in `text`: launch, stop, new state. */
+static const char *follow(td__sched *s, int64_t now)
+{
+    static char text[512];
+    td__sched_action a;
+
+    text[0] = '\0';
+    td__sched_tick(s, now);
+    while (td__sched_take(s, &a)) {
+        size_t n = strlen(text);
+        const char *before = n ? " " : "";
+        if (a.kind == TD_SCHED_LAUNCH)
+            snprintf(text + n, sizeof text - n, "%slaunch %d", before, a.job);
+        else if (a.kind == TD_SCHED_STOP)
+            snprintf(text + n, sizeof text - n, "%sstop %d", before, a.job);
+        else
+            snprintf(text + n, sizeof text - n, "%s%s %d", before, td__job_state_name(a.state),
+                     a.job);
+    }
+    const char *wrong = td__sched_check(s);
+    if (wrong)
+        fail_msg("%s", wrong);
+    return text;
+}
+
+#define FOLLOWS(s, now, want) assert_string_equal(follow(s, now), want)
+
+TEST(priority_then_id)
+{
+    td__sched *s = create(1);
+
+    submit(s, 1, (td__sched_job){.id = 1, .need = {1, 0, 0}});
+    FOLLOWS(s, 1, "launch 1");
+    submit(s, 2, (td__sched_job){.id = 2, .need = {1, 0, 0}});
+    submit(s, 2, (td__sched_job){.id = 3, .need = {1, 0, 0}, .priority = 5});
+    submit(s, 2, (td__sched_job){.id = 4, .need = {1, 0, 0}, .priority = 5});
+    FOLLOWS(s, 2, "");
+    assert_int_equal(td__sched_position(s, 2), 0);
+    assert_int_equal(td__sched_position(s, 4), 2);
+    assert_int_equal(td__sched_position(s, 1), -1);
+    td__sched_started(s, 3, 1, 1);
+    FOLLOWS(s, 3, "running 1");
+    td__sched_ended(s, 4, 1, 1, TD_EXIT_CLASS_OK);
+    FOLLOWS(s, 4, "succeeded 1 launch 3");
+    td__sched_ended(s, 5, 3, 1, TD_EXIT_CLASS_PERMANENT);
+    FOLLOWS(s, 5, "failed 3 launch 4");
+    td__sched_ended(s, 6, 4, 9, TD_EXIT_CLASS_OK); /* another attempt's */
+    FOLLOWS(s, 6, "");
+    td__sched_ended(s, 6, 4, 1, TD_EXIT_CLASS_OK);
+    FOLLOWS(s, 6, "succeeded 4 launch 2");
+    td__sched_destroy(s);
+}
+
+/* Users with less in use go first; then those with less past usage; weights count. */
+static void launch_end(td__sched *s, int64_t now, int32_t id, const char *want)
+{
+    td__sched_ended(s, now, id, 1, TD_EXIT_CLASS_OK);
+    FOLLOWS(s, now, want);
+}
+
+TEST(fair_share)
+{
+    td__sched *s = create(2);
+
+    for (int32_t id = 1; id <= 4; id++)
+        submit(s, 1, (td__sched_job){.id = id, .user = "ann", .need = {1, 0, 0}});
+    for (int32_t id = 5; id <= 6; id++)
+        submit(s, 1, (td__sched_job){.id = id, .user = "bob", .need = {1, 0, 0}});
+    FOLLOWS(s, 1, "launch 1 launch 5");
+    launch_end(s, 10001, 1, "succeeded 1 launch 2"); /* ann has none in use, bob one */
+    launch_end(s, 10002, 2, "succeeded 2 launch 3");
+    launch_end(s, 10003, 5, "succeeded 5 launch 6");
+    launch_end(s, 90000, 6, "succeeded 6 launch 4"); /* bob has no more */
+    submit(s, 90001, (td__sched_job){.id = 7, .user = "bob", .need = {1, 0, 0}});
+    submit(s, 90001, (td__sched_job){.id = 8, .user = "cat", .need = {1, 0, 0}});
+    launch_end(s, 90002, 3, "succeeded 3 launch 8"); /* cat has had nothing yet */
+    td__sched_destroy(s);
+}
+
+TEST(quotas)
+{
+    td__sched *s = create(8);
+
+    CHECK_OK(td__sched_set_quota(s, "*", (td__resources){2, -1, -1}, 1));
+    CHECK_OK(td__sched_set_quota(s, "ann", (td__resources){3, 0, -1}, 1));
+    assert_false(td__sched_fits(s, "ann", (td__resources){4, 0, 0}));
+    assert_false(td__sched_fits(s, "ann", (td__resources){1, 1, 0}));
+    assert_false(td__sched_fits(s, "bob", (td__resources){3, 0, 0}));
+    assert_true(td__sched_fits(s, "bob", (td__resources){2, 2, 0}));
+    for (int32_t id = 1; id <= 4; id++)
+        submit(s, 1, (td__sched_job){.id = id, .user = "ann", .need = {1, 0, 0}});
+    for (int32_t id = 5; id <= 7; id++)
+        submit(s, 1, (td__sched_job){.id = id, .user = "bob", .need = {1, 0, 0}});
+    FOLLOWS(s, 1, "launch 1 launch 5 launch 2 launch 6 launch 3");
+    assert_int_equal(td__sched_queued_of(s, "ann"), 1);
+    launch_end(s, 2, 5, "succeeded 5 launch 7");
+    td__sched_destroy(s);
+}
+
+/* A group is launched as a whole, is overtaken for a while, and not for ever. */
+TEST(backfill_and_reservation)
+{
+    td__sched *s = create(4);
+
+    submit(s, 1, (td__sched_job){.id = 1, .need = {3, 0, 0}});
+    FOLLOWS(s, 1, "launch 1");
+    td__sched_started(s, 1, 1, 1);
+    FOLLOWS(s, 1, "running 1");
+    submit(s, 2, (td__sched_job){.id = 2, .need = {4, 0, 0}});
+    submit(s, 2, (td__sched_job){.id = 3, .need = {1, 0, 0}});
+    FOLLOWS(s, 2, "launch 3"); /* fits beside 1, before 2 */
+    launch_end(s, 3, 3, "succeeded 3");
+    submit(s, 2000, (td__sched_job){.id = 4, .need = {1, 0, 0}});
+    FOLLOWS(s, 2000, ""); /* 2 has waited too long */
+    submit(s, 2001, (td__sched_job){.id = 5, .need = {0, 1, 0}});
+    FOLLOWS(s, 2001, "launch 5"); /* takes nothing that 2 waits for */
+    launch_end(s, 3000, 1, "succeeded 1 launch 2");
+    launch_end(s, 3001, 2, "succeeded 2 launch 4");
+    td__sched_destroy(s);
+}
+
+/* With time limits it is known when the reserved job can start: what ends before may run. */
+TEST(backfill_by_time_limits)
+{
+    td__sched *s = create(4);
+
+    submit(s, 1, (td__sched_job){.id = 1, .need = {3, 0, 0}, .time_limit_ms = 10000});
+    FOLLOWS(s, 1, "launch 1");
+    td__sched_started(s, 1, 1, 1);
+    submit(s, 2, (td__sched_job){.id = 2, .need = {4, 0, 0}});
+    FOLLOWS(s, 2, "running 1");
+    submit(s, 2000, (td__sched_job){.id = 3, .need = {1, 0, 0}, .time_limit_ms = 9000});
+    submit(s, 2000, (td__sched_job){.id = 4, .need = {1, 0, 0}, .time_limit_ms = 8000});
+    FOLLOWS(s, 2000, "launch 4"); /* ends by 10000, 3 by 11000: 2 starts at 10001 */
+    td__sched_destroy(s);
+}
+
+TEST(preemption)
+{
+    td__sched *s;
+
+    CHECK_OK(td__sched_create(
+        &(td__sched_opts){.capacity = {4, 0, 0}, .starve_ms = 100000, .preempt_ms = 100}, &s));
+    submit(s, 1, (td__sched_job){.id = 1, .need = {2, 0, 0}, .preemptible = true});
+    submit(s, 1, (td__sched_job){.id = 2, .need = {1, 0, 0}, .preemptible = true});
+    submit(s, 1, (td__sched_job){.id = 3, .need = {1, 0, 0}});
+    FOLLOWS(s, 1, "launch 1 launch 2 launch 3");
+    submit(s, 2, (td__sched_job){.id = 4, .need = {2, 0, 0}, .priority = 1});
+    FOLLOWS(s, 2, "");
+    assert_int_equal(td__sched_wake_ms(s), 102);
+    FOLLOWS(s, 102, "stop 1"); /* 2 alone would not do, and 1 does alone */
+    submit(s, 103, (td__sched_job){.id = 5, .need = {0, 0, 0}});
+    FOLLOWS(s, 103, "launch 5");
+    td__sched_ended(s, 200, 1, 1, TD_EXIT_CLASS_RETRYABLE);
+    FOLLOWS(s, 200, "queued 1 launch 4");
+    td__sched_ended(s, 300, 4, 1, TD_EXIT_CLASS_OK);
+    FOLLOWS(s, 300, "succeeded 4 launch 1");
+    td__sched_ended(s, 400, 1, 2, TD_EXIT_CLASS_OK);
+    FOLLOWS(s, 400, "succeeded 1");
+    td__sched_destroy(s);
+}
+
+TEST(retries)
+{
+    td__sched *s = create(4);
+
+    submit(s, 1, (td__sched_job){.id = 1, .retries = 2, .backoff_ms = 100});
+    FOLLOWS(s, 1, "launch 1");
+    td__sched_ended(s, 10, 1, 1, TD_EXIT_CLASS_RETRYABLE);
+    FOLLOWS(s, 10, "queued 1");
+    assert_int_equal(td__sched_wake_ms(s), 110);
+    FOLLOWS(s, 109, "");
+    FOLLOWS(s, 110, "launch 1");
+    td__sched_ended(s, 120, 1, 2, TD_EXIT_CLASS_LOST);
+    FOLLOWS(s, 120, "queued 1");
+    assert_int_equal(td__sched_wake_ms(s), 320); /* doubled */
+    FOLLOWS(s, 320, "launch 1");
+    td__sched_ended(s, 330, 1, 3, TD_EXIT_CLASS_RETRYABLE);
+    FOLLOWS(s, 330, "failed 1");
+    submit(s, 400, (td__sched_job){.id = 2, .retries = 2, .backoff_ms = 100});
+    FOLLOWS(s, 400, "launch 2");
+    td__sched_ended(s, 401, 2, 1, TD_EXIT_CLASS_PERMANENT);
+    FOLLOWS(s, 401, "failed 2");
+    submit(s, 402, (td__sched_job){.id = 3, .retries = 1, .retry_permanent = true});
+    FOLLOWS(s, 402, "launch 3");
+    td__sched_ended(s, 403, 3, 1, TD_EXIT_CLASS_LAUNCH);
+    FOLLOWS(s, 403, "queued 3 launch 3");
+    td__sched_destroy(s);
+}
+
+TEST(deadlines_and_limits)
+{
+    td__sched *s = create(1);
+
+    submit(s, 1, (td__sched_job){.id = 1, .need = {1, 0, 0}, .time_limit_ms = 50, .retries = 3});
+    submit(s, 1, (td__sched_job){.id = 2, .need = {1, 0, 0}, .deadline_ms = 40});
+    FOLLOWS(s, 1, "launch 1");
+    td__sched_started(s, 5, 1, 1);
+    FOLLOWS(s, 5, "running 1");
+    FOLLOWS(s, 40, "failed 2"); /* never ran */
+    FOLLOWS(s, 55, "stop 1");
+    FOLLOWS(s, 60, "");
+    td__sched_ended(s, 61, 1, 1, TD_EXIT_CLASS_RETRYABLE);
+    FOLLOWS(s, 61, "failed 1");
+    submit(s, 70, (td__sched_job){.id = 3, .need = {1, 0, 0}, .deadline_ms = 80});
+    FOLLOWS(s, 70, "launch 3");
+    FOLLOWS(s, 80, "stop 3");
+    td__sched_ended(s, 81, 3, 1, TD_EXIT_CLASS_OK); /* it was faster */
+    FOLLOWS(s, 81, "succeeded 3");
+    assert_int_equal(td__sched_jobs(s), 0);
+    td__sched_destroy(s);
+}
+
+TEST(cancel_pause_resume)
+{
+    td__sched *s = create(1);
+
+    submit(s, 1, (td__sched_job){.id = 1, .need = {1, 0, 0}});
+    submit(s, 1, (td__sched_job){.id = 2, .need = {1, 0, 0}});
+    submit(s, 1, (td__sched_job){.id = 3, .need = {1, 0, 0}, .held = true});
+    FOLLOWS(s, 1, "launch 1");
+    assert_true(td__sched_pause(s, 2, 2));
+    assert_false(td__sched_pause(s, 2, 2));
+    assert_false(td__sched_resume(s, 2, 1));
+    FOLLOWS(s, 2, "paused 2");
+    assert_true(td__sched_pause(s, 3, 1));
+    FOLLOWS(s, 3, "stop 1");
+    td__sched_ended(s, 4, 1, 1, TD_EXIT_CLASS_RETRYABLE);
+    FOLLOWS(s, 4, "paused 1"); /* and 3 is held */
+    td__sched_release(s, 5, 3);
+    FOLLOWS(s, 5, "launch 3");
+    assert_true(td__sched_resume(s, 6, 1));
+    assert_true(td__sched_resume(s, 6, 2));
+    FOLLOWS(s, 6, "queued 1 queued 2");
+    assert_true(td__sched_cancel(s, 7, 2));
+    assert_true(td__sched_cancel(s, 7, 3));
+    assert_true(td__sched_cancel(s, 7, 3)); /* twice is once */
+    FOLLOWS(s, 7, "cancelled 2 stop 3");
+    td__sched_ended(s, 8, 3, 1, TD_EXIT_CLASS_OK);
+    FOLLOWS(s, 8, "cancelled 3 launch 1");
+    assert_false(td__sched_cancel(s, 9, 77));
+    td__sched_destroy(s);
+}
+
+/* What the store still had: running jobs keep their resources, requests are made again. */
+TEST(restored)
+{
+    td__sched *s = create(2);
+
+    submit(s, 1,
+           (td__sched_job){.id = 1,
+                           .need = {1, 0, 0},
+                           .state = TD_JOB_RUNNING,
+                           .attempt = 3,
+                           .cancel_asked = true});
+    submit(s, 1,
+           (td__sched_job){.id = 2, .need = {1, 0, 0}, .state = TD_JOB_LAUNCHING, .attempt = 1});
+    submit(s, 1, (td__sched_job){.id = 3, .need = {1, 0, 0}});
+    FOLLOWS(s, 1, "stop 1");
+    td__sched_ended(s, 2, 1, 3, TD_EXIT_CLASS_RETRYABLE);
+    FOLLOWS(s, 2, "cancelled 1 launch 3");
+    td__sched_started(s, 3, 2, 1);
+    FOLLOWS(s, 3, "running 2");
+    td__sched_destroy(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(priority_then_id),
+        cmocka_unit_test(fair_share),
+        cmocka_unit_test(quotas),
+        cmocka_unit_test(backfill_and_reservation),
+        cmocka_unit_test(backfill_by_time_limits),
+        cmocka_unit_test(preemption),
+        cmocka_unit_test(retries),
+        cmocka_unit_test(deadlines_and_limits),
+        cmocka_unit_test(cancel_pause_resume),
+        cmocka_unit_test(restored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
