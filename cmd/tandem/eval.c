@@ -9,9 +9,14 @@
 static td_status evaluate(td__session *s, const td__args *a, td__part *part,
                           td__checkpoint_info *info, td__eval_result *r)
 {
+    char real[TD__PATH];
     td__dataset *d;
-    td_status st = td__args_trained(s, a, info);
 
+    s->input_labelled = true;
+    td_status st = td__args_input(s, a, real);
+    if (!st)
+        st = td__args_trained(s, a, info);
+    s->input = NULL;
     if (!st)
         st = td__session_part(s, td__args_value(a, "part"), part, &d);
     if (!st)
@@ -68,17 +73,23 @@ static int run(const td__args *a)
     return rc;
 }
 
-static const td__flag FLAGS[] = {TD_FLAG_CHECKPOINT,
-                                 TD_FLAG_PART,
-                                 TD_FLAG_SET,
-                                 TD_FLAG_THREADS,
-                                 {.name = "json", .help = "one JSON object on standard output"},
-                                 {.name = NULL}};
+static const td__flag FLAGS[] = {
+    TD_FLAG_INPUT("new samples with labels, in the format of the job's data source"),
+    TD_FLAG_CHECKPOINT,
+    TD_FLAG_PART,
+    TD_FLAG_SET,
+    TD_FLAG_THREADS,
+    {.name = "json", .help = "one JSON object on standard output"},
+    {.name = NULL}};
 
 static const char *const EXAMPLES[] = {
-    "tandem eval runs/digits-0001", "evaluate the last weights on the test part",
+    "tandem eval runs/digits-0001",
+    "evaluate the last weights on the test part",
     "tandem eval examples/mnist.yaml --checkpoint best --part valid",
-    "evaluate the best weights of the job's newest run on the validation part", NULL};
+    "evaluate the best weights of the job's newest run on the validation part",
+    "tandem eval runs/iris-0001 --input new.csv",
+    "evaluate on new samples; the training data are not needed",
+    NULL};
 
 const td__command td__command_eval = {
     .name = "eval",

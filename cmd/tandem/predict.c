@@ -1,32 +1,16 @@
 /* predict.c -- `tandem predict`: what a trained model says of samples. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 
 #include "api/predict_file.h"
 #include "base/fail.h"
 #include "base/human.h"
 #include "session.h"
 
-/* New samples come in the place of the test part of the job's own data, so that they are read,
- * normalised and tokenised as the model's training data were. */
-static td_status find_input(const char *path, char real[PATH_MAX])
-{
-    struct stat info;
-
-    if (stat(path, &info) != 0)
-        return TD_FAIL(TD_EINVAL, "--input: no such file: %s", path);
-    if (!realpath(path, real)) /* relative names would start in the job's data.dir */
-        return TD_FAIL(TD_EINVAL, "--input: cannot find %s", path);
-    return TD_OK;
-}
-
 static td_status predict(td__session *s, const td__args *a)
 {
-    const char *output = td__args_value(a, "output"), *input = td__args_value(a, "input");
-    char real[PATH_MAX], b[TD__HUMAN];
+    const char *output = td__args_value(a, "output");
+    char real[TD__PATH], b[TD__HUMAN];
     td__checkpoint_info info;
     const td__field *fields;
     td__dataset *d;
@@ -34,14 +18,10 @@ static td_status predict(td__session *s, const td__args *a)
 
     if (!output)
         return TD_FAIL(TD_EINVAL, "expected --output FILE.csv, FILE.jsonl or FILE.npy");
-    if (input && td__args_value(a, "part"))
-        return TD_FAIL(TD_EINVAL, "--input and --part cannot be given together");
-    if (input)
-        TD_TRY(find_input(input, real));
+    TD_TRY(td__args_input(s, a, real));
     /* The ending is looked at before the model is loaded. */
     TD_TRY(td__predict_file_check(output));
     TD_TRY(td__output_check("output", output));
-    s->input = input ? real : NULL;
     TD_TRY(td__args_trained(s, a, &info));
     TD_TRY(td__session_part(s, td__args_value(a, "part"), &part, &d));
     int n = td__data_fields(s->data, &fields);
@@ -62,11 +42,7 @@ static int run(const td__args *a)
 }
 
 static const td__flag FLAGS[] = {
-    {.name = "input",
-     .letter = 'i',
-     .value = "FILE",
-     .help = "new samples, in the format of the job's data source",
-     .words = "FILE"},
+    TD_FLAG_INPUT("new samples, in the format of the job's data source"),
     TD_FLAG_PART,
     {.name = "output",
      .letter = 'o',
@@ -89,9 +65,11 @@ const td__command td__command_predict = {
     .name = "predict",
     .args = "RUN|JOB.yaml",
     .summary = "write a trained model's predictions",
-    .text = "Reads samples, from a file or from a part of the job's data, and writes one row for "
-            "each: the most likely class by its name and the probabilities of all classes, or the "
-            "values. The file is written whole or not at all.",
+    .text =
+        "Reads samples, from a file or from a part of the job's data, and writes one row for "
+        "each: the most likely class by its name and the probabilities of all classes, or the "
+        "values, in the units of the data. New samples need nothing but the run: categories, words "
+        "and means are those of its checkpoint. The file is written whole or not at all.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "session.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include "base/human.h"
 
 enum { MOST_THREADS = 4096 };
+_Static_assert((int)TD__PATH >= PATH_MAX, "room for what realpath finds");
 
 static td_status take_threads(td__session *s, const char *value)
 {
@@ -57,6 +59,23 @@ td_status td__args_trained(td__session *s, const td__args *a, td__checkpoint_inf
     TD_TRY(take_threads(s, td__args_value(a, "threads")));
     return td__session_trained(s, td__args_at(a, 0), sets, n, td__args_value(a, "checkpoint"),
                                info);
+}
+
+td_status td__args_input(td__session *s, const td__args *a, char real[TD__PATH])
+{
+    const char *input = td__args_value(a, "input");
+    struct stat info;
+
+    if (!input)
+        return TD_OK;
+    if (td__args_value(a, "part"))
+        return TD_FAIL(TD_EINVAL, "--input and --part cannot be given together");
+    if (stat(input, &info) != 0)
+        return TD_FAIL(TD_EINVAL, "--input: no such file: %s", input);
+    if (!realpath(input, real)) /* relative names would start in the job's data.dir */
+        return TD_FAIL(TD_EINVAL, "--input: cannot find %s", input);
+    s->input = real;
+    return TD_OK;
 }
 
 td_status td__output_check(const char *flag, const char *path)

@@ -16,6 +16,10 @@ TD_NODISCARD td_status td__args_job(td__session *s, const td__args *a, const cha
 TD_NODISCARD td_status td__args_trained(td__session *s, const td__args *a,
                                         td__checkpoint_info *info);
 
+/* --input: new samples in the place of the test part, read, normalised and tokenised as the model's
+ * training data were. real: room for the path, kept as long as the session. */
+TD_NODISCARD td_status td__args_input(td__session *s, const td__args *a, char real[TD__PATH]);
+
 /* Can a file be written at `path` (--FLAG)? Asked before the work, not after. */
 TD_NODISCARD td_status td__output_check(const char *flag, const char *path);
 
@@ -46,6 +50,10 @@ TD_NODISCARD td_status td__output_check(const char *flag, const char *path);
         .name = "part", .value = "PART",                                                         \
         .help = "part of the data: train, valid or test (test; valid if there is no test part)", \
         .words = "train valid test"                                                              \
+    }
+#define TD_FLAG_INPUT(text)                                                            \
+    {                                                                                  \
+        .name = "input", .letter = 'i', .value = "FILE", .help = text, .words = "FILE" \
     }
 
 /* "layer  kind  output  params  FLOP", aligned. */

@@ -12,7 +12,10 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "run/run_lock.h"
+#include "tandem/coll.h"
 
 enum { LOCK_MS = 2000 };
 
@@ -223,6 +226,70 @@ td_status td__job_run_check_elastic(const td__job_run *r)
     return TD_OK;
 }
 
+/* ---- Data ------------------------------------------------------------------------------------ */
+
+enum { MOST_FIT = 1 << 30 };
+
+/* Rank 0's text to all. */
+static td_status share_fit(td__session *s, td__text *text)
+{
+    int64_t nbytes = (int64_t)text->used;
+
+    if (!s->comm)
+        return TD_OK;
+    TD_TRY(td_broadcast(s->comm, &nbytes, 1, TD_I64, 0, NULL));
+    if (nbytes < 0 || nbytes > MOST_FIT)
+        return TD_FAIL(TD_EPROTO, "malformed preprocessing from rank 0");
+    if (!text->used) /* room for what comes */
+        td__text_printf(text, "%*s", (int)nbytes, "");
+    TD_TRY(td__text_status(text));
+    return nbytes ? td_broadcast(s->comm, text->data, (size_t)nbytes, TD_U8, 0, NULL) : TD_OK;
+}
+
+/* A run that goes on reads its data as it did before. */
+static td_status take_fit(td__job_run *r)
+{
+    td__session *s = &r->session;
+    td__text text = {0};
+    td_status st = TD_OK;
+
+    if (s->members || td__job_run_leads(r))
+        st = td__checkpoint_preprocessing(r->dir, &text);
+    if (!st && !s->members)
+        st = share_fit(s, &text);
+    if (!st)
+        st = td__session_fit_text(s, text.data, text.used, r->dir);
+    td__text_fini(&text);
+    return st;
+}
+
+/* Would the run go on with other samples than it began with? */
+static td_status check_changed(td__job_run *r)
+{
+    td__session *s = &r->session;
+    char what[256];
+    bool changed;
+
+    TD_TRY(td__session_changed(s, &changed, what, sizeof what));
+    if (!changed)
+        return TD_OK;
+    if (strcmp(td__job_data(s->job)->changed, "accept") != 0)
+        return TD_FAIL(TD_EINVAL,
+                       "cannot resume %s: its data have changed: %s; to go on with them all the "
+                       "same: --set data.changed=accept",
+                       r->dir, what);
+    TD_LOG(WARN, DATA, "%s goes on with data that have changed: %s", r->dir, what);
+    return TD_OK;
+}
+
+static td_status open_data(td__job_run *r, bool resume)
+{
+    if (resume)
+        TD_TRY(take_fit(r));
+    TD_TRY(td__session_data(&r->session));
+    return r->session.members || td__job_run_leads(r) ? check_changed(r) : TD_OK;
+}
+
 static td_status prepare_elastic(td__job_run *r)
 {
     td__session *s = &r->session;
@@ -238,7 +305,7 @@ static td_status prepare_elastic(td__job_run *r)
     TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));
     if (stat(job, &info) != 0)
         TD_TRY(write_job(r));
-    TD_TRY(td__session_data(s));
+    TD_TRY(open_data(r, true));
     TD_TRY(td__faults_record(s->faults, r->dir));
     TD_TRY(td__run_dir_path(r->dir, "checkpoints", r->checkpoints));
     r->lead = (td__train_lead){
@@ -310,7 +377,7 @@ td_status td__job_run_prepare(td__job_run *r)
         return TD_OK;
     s->spreading = r->o.hooks.spreading;
     s->spreading_user = r->o.hooks.user;
-    TD_TRY(td__session_data(s));
+    TD_TRY(open_data(r, r->o.resume));
     ready(r);
     s->opts.profile = r->o.profile;
     if (td__job_run_leads(r))

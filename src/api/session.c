@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "base/key.h"
 #include "base/log.h"
 #include "coll/comm_setup.h"
 
@@ -74,12 +75,38 @@ int td__session_rank(const td__session *s)
     return s->comm ? td_comm_rank(s->comm) : 0;
 }
 
+td_status td__session_fit_text(td__session *s, const char *text, size_t nbytes, const char *where)
+{
+    td__fit_destroy(s->fit);
+    s->fit = NULL;
+    return nbytes ? td__fit_parse(text, nbytes, where, &s->fit) : TD_OK;
+}
+
+td_status td__session_fit(td__session *s, const char *path)
+{
+    td__text text = {0};
+    td_status st = td__checkpoint_preprocessing(path, &text);
+
+    if (!st)
+        st = td__session_fit_text(s, text.data, text.used, path);
+    td__text_fini(&text);
+    return st;
+}
+
+td_status td__session_changed(td__session *s, bool *changed, char *what, size_t nbytes)
+{
+    *changed = false;
+    return s->fit ? td__data_changed(s->data, s->fit, changed, what, nbytes) : TD_OK;
+}
+
 td_status td__session_data(td__session *s)
 {
     const td__field *fields;
     td__data_opts opts = *td__job_data(s->job);
 
     opts.input = s->input;
+    opts.input_labelled = s->input_labelled;
+    opts.fit = s->fit;
     const td__distribute_opts spread = {.method = td__job_parallel_opts(s->job)->distribute,
                                         .comm = s->comm,
                                         .progress = s->spreading,
@@ -104,6 +131,7 @@ void td__session_fini(td__session *s)
     if (s->agent)
         s->agent->ops->destroy(s->agent);
     td__faults_destroy(s->faults);
+    td__fit_destroy(s->fit);
     td__job_destroy(s->job);
     *s = (td__session){0};
 }
@@ -180,6 +208,26 @@ static td_status find_run(td__session *s, const td__place *place, char run[TD__P
     return td__run_dir_newest(td__job_log_opts(s->job)->runs_dir, td__job_name(s->job), run);
 }
 
+/* The data that a trained model is used on. */
+static td_status open_trained_data(td__session *s, const char *checkpoint)
+{
+    char what[256];
+    bool changed = false;
+
+    TD_TRY(td__session_fit(s, checkpoint));
+    if (!s->fit && td__has_word(td__source_find(td__job_data(s->job)->source)->reads, "dir"))
+        TD_LOG(WARN, DATA,
+               "%s has no preprocessing.json (an older program wrote it): categories, words and "
+               "means are taken from the training data as they are now",
+               checkpoint);
+    TD_TRY(td__session_data(s));
+    if (!s->input)
+        TD_TRY(td__session_changed(s, &changed, what, sizeof what));
+    if (changed)
+        TD_LOG(WARN, DATA, "the data have changed since %s was trained: %s", checkpoint, what);
+    return TD_OK;
+}
+
 td_status td__session_trained(td__session *s, const char *path, const char *const *sets, int n_sets,
                               const char *which, td__checkpoint_info *info)
 {
@@ -192,7 +240,7 @@ td_status td__session_trained(td__session *s, const char *path, const char *cons
     /* A checkpoint that is named by its own directory is the one that is meant. */
     bool own = *place.run && strcmp(place.run, path) != 0 && !which;
     TD_TRY(td__session_checkpoint(own ? path : run, which, info));
-    TD_TRY(td__session_data(s));
+    TD_TRY(open_trained_data(s, info->path));
     s->opts.checkpoint_dir = NULL;
     s->opts.blank = true;
     TD_TRY(td__session_trainer(s));

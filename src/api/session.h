@@ -28,6 +28,8 @@ typedef struct td__session {
     int threads;         /* compute threads; 0: as the job says */
     char digest[65];     /* of the job */
     const char *input;   /* new samples in the place of the test part; NULL: none */
+    bool input_labelled; /* they must have labels */
+    td__fit *fit; /* what a checkpoint says of the data; NULL: it is measured on the train part */
     /* Told how far rank 0's data have got on their way to the others; may be NULL. */
     td_status (*spreading)(void *user, const char *part, uint64_t done, uint64_t all);
     void *spreading_user;
@@ -40,6 +42,15 @@ TD_NODISCARD td_status td__session_job(td__session *s, const char *path, const c
                                        int n_sets);
 /* Warn of keys that were given by their old names; of several ranks, one does. */
 void td__session_warn_renamed(const td__job *j);
+/* Before the data: they are to be read as those that the run or checkpoint at `path` was trained
+ * on, if it says how. */
+TD_NODISCARD td_status td__session_fit(td__session *s, const char *path);
+/* The same from the text of preprocessing.json; `where` is for errors. */
+TD_NODISCARD td_status td__session_fit_text(td__session *s, const char *text, size_t nbytes,
+                                            const char *where);
+/* After the data: have they changed since? As td__data_changed. */
+TD_NODISCARD td_status td__session_changed(td__session *s, bool *changed, char *what,
+                                           size_t nbytes);
 TD_NODISCARD td_status td__session_data(td__session *s);    /* then data and model */
 TD_NODISCARD td_status td__session_trainer(td__session *s); /* then the trainer */
 void td__session_fini(td__session *s);

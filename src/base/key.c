@@ -133,3 +133,13 @@ char *td__key_text(const td__key *k, const void *record, char *buf, size_t nbyte
     }
     return buf;
 }
+
+bool td__has_word(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *w = words; *w; w += strcspn(w, " "), w += *w == ' ')
+        if (strcspn(w, " ") == n && !strncmp(w, word, n))
+            return true;
+    return false;
+}

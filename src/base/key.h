@@ -117,4 +117,7 @@ bool td__parse_int(const char *text, int64_t *out);
 /* The shortest text that reads back as v. */
 void td__real_text(double v, char *buf, size_t nbytes);
 
+/* Is `word` one of the words, which are separated by spaces? */
+bool td__has_word(const char *words, const char *word);
+
 #endif

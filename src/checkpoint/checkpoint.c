@@ -62,6 +62,7 @@ struct td__checkpointer {
     int n_states;
     size_t states_nbytes, stride;
     td__block_copies blocks;           /* beside them */
+    td__text preprocessing;            /* of all saves; empty: none */
     const td__checkpoint_source *from; /* NULL: the copies are saved */
     double stalled, seconds;
     size_t nbytes;
@@ -154,15 +155,26 @@ static td_status write_tensors(td__checkpointer *c, td__checkpoint_file f, const
     return st;
 }
 
+static td_status write_preprocessing(const td__checkpointer *c, const char *path)
+{
+    td__file_out f;
+    TD_TRY(td__file_out_open(&f, path));
+    td__file_out_write(&f, c->preprocessing.data, c->preprocessing.used);
+    return td__file_out_commit(&f);
+}
+
 static td_status write_files(td__checkpointer *c, const char *temp)
 {
     char path[TD__PATH];
     c->nbytes = 0;
     for (int i = 0; i < TD__FILE_COUNT; i++) {
         td__checkpoint_file f = (td__checkpoint_file)i;
+        if (f == TD__FILE_PREPROCESSING && !c->preprocessing.used)
+            continue;
         TD_TRY(td__point(c->points, TD_POINT_FILE, td__checkpoint_file_name(f)));
         TD_TRY(td__run_dir_path(temp, td__checkpoint_file_name(f), path));
-        TD_TRY(write_tensors(c, f, path));
+        TD_TRY(f == TD__FILE_PREPROCESSING ? write_preprocessing(c, path)
+                                           : write_tensors(c, f, path));
         TD_TRY(td__manifest_hash(&c->m, f, path));
         c->nbytes += (size_t)c->m.file[i].nbytes;
     }
@@ -380,6 +392,7 @@ void td__checkpointer_destroy(td__checkpointer *c)
     td_params_destroy(c->copy);
     td__free_block(c->states, c->states_nbytes);
     td__block_copies_fini(&c->blocks);
+    td__text_fini(&c->preprocessing);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     td__free(c);
@@ -459,6 +472,14 @@ td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *stat
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     return TD_OK;
+}
+
+td_status td__checkpointer_preprocessing(td__checkpointer *c, const char *text, size_t nbytes)
+{
+    TD_TRY(wait_idle(c));
+    td__text_clear(&c->preprocessing);
+    td__text_append(&c->preprocessing, text, nbytes);
+    return td__text_status(&c->preprocessing);
 }
 
 td_status td__checkpointer_blocks(td__checkpointer *c, const td__checkpoint_block *blocks, int n)

@@ -3,6 +3,8 @@
  *     model.safetensors      params and states under their names, for any safetensors reader
  *     optimizer.safetensors  one block per optimizer state, cut by param: "exp_avg/fc1.weight";
  *                            states of the sync rule, if it has any: "sync/easgd/centre"
+ *     preprocessing.json     what was measured on the train part: how samples become the model's
+ *                            inputs, and digests of the data (data/fit.h)
  *     state.json             step, epoch, batch in epoch, seed, schedule, early stopping, job
  *                            digest, digest of the weights, sha256 and size of every other file
  *
@@ -19,6 +21,7 @@
 #define TD_CHECKPOINT_CHECKPOINT_H
 
 #include "base/point.h"
+#include "base/text.h"
 #include "checkpoint/blocks.h"
 #include "tandem/optim.h"
 #include "tandem/program.h"
@@ -66,6 +69,9 @@ void td__checkpointer_destroy(td__checkpointer *c);
  * ps and o are copied, but the names in them are borrowed until the save is done. */
 TD_NODISCARD td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *state,
                                              td_params *ps, td_optimizer *o, bool is_best);
+/* What later saves hold as preprocessing.json; copied. Empty: they have none. */
+TD_NODISCARD td_status td__checkpointer_preprocessing(td__checkpointer *c, const char *text,
+                                                      size_t nbytes);
 /* Blocks that later saves hold too, copied here; those given before are forgotten. */
 TD_NODISCARD td_status td__checkpointer_blocks(td__checkpointer *c,
                                                const td__checkpoint_block *blocks, int n);
@@ -98,6 +104,10 @@ typedef struct td__checkpoint_info {
 } td__checkpoint_info;
 TD_NODISCARD td_status td__checkpoint_find(const char *path, const char *which,
                                            td__checkpoint_info *out);
+/* What samples need before the model sees them (data/fit.h), as text: of a checkpoint's directory,
+ * or of the newest one of a run that has it; a run has the same in all. Nothing is appended where
+ * there is none. */
+TD_NODISCARD td_status td__checkpoint_preprocessing(const char *path, td__text *out);
 /* Are there any, whole or not? */
 bool td__checkpoint_any(const char *path);
 /* Load it (hashes are checked). o may be NULL: weights only. */

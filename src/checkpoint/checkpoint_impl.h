@@ -23,6 +23,7 @@ typedef struct td__manifest {
     } file[TD__FILE_COUNT];
 } td__manifest;
 
+bool td__manifest_has(const td__manifest *m, td__checkpoint_file f);
 TD_NODISCARD td_status td__manifest_write(const td__manifest *m, const char *path);
 TD_NODISCARD td_status td__manifest_read(td__manifest *m, const char *path);
 /* Size and sha256 of a file. */

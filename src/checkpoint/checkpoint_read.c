@@ -115,24 +115,32 @@ bool td__checkpoint_any(const char *path)
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
+static td_status verify_file(const char *dir, const td__manifest *m, td__checkpoint_file f)
+{
+    char path[TD__PATH];
+    td__manifest now;
+
+    TD_TRY(td__run_dir_path(dir, td__checkpoint_file_name(f), path));
+    TD_TRY(td__manifest_hash(&now, f, path));
+    if (now.file[f].nbytes != m->file[f].nbytes)
+        return TD_FAIL(TD_EPROTO, "%s: damaged: %llu bytes, not %llu", path,
+                       (unsigned long long)now.file[f].nbytes,
+                       (unsigned long long)m->file[f].nbytes);
+    if (strcmp(now.file[f].sha256, m->file[f].sha256) != 0)
+        return TD_FAIL(TD_EPROTO, "%s: damaged: its sha256 is %.16s..., not %.16s...", path,
+                       now.file[f].sha256, m->file[f].sha256);
+    return TD_OK;
+}
+
 /* Read state.json and hold every file against it. */
 static td_status verify(const char *dir, td__manifest *m)
 {
     char path[TD__PATH];
     TD_TRY(td__run_dir_path(dir, TD__STATE_FILE, path));
     TD_TRY(td__manifest_read(m, path));
-    for (int i = 0; i < TD__FILE_COUNT; i++) {
-        td__manifest now;
-        TD_TRY(td__run_dir_path(dir, td__checkpoint_file_name((td__checkpoint_file)i), path));
-        TD_TRY(td__manifest_hash(&now, (td__checkpoint_file)i, path));
-        if (now.file[i].nbytes != m->file[i].nbytes)
-            return TD_FAIL(TD_EPROTO, "%s: damaged: %llu bytes, not %llu", path,
-                           (unsigned long long)now.file[i].nbytes,
-                           (unsigned long long)m->file[i].nbytes);
-        if (strcmp(now.file[i].sha256, m->file[i].sha256) != 0)
-            return TD_FAIL(TD_EPROTO, "%s: damaged: its sha256 is %.16s..., not %.16s...", path,
-                           now.file[i].sha256, m->file[i].sha256);
-    }
+    for (int i = 0; i < TD__FILE_COUNT; i++)
+        if (td__manifest_has(m, (td__checkpoint_file)i))
+            TD_TRY(verify_file(dir, m, (td__checkpoint_file)i));
     return TD_OK;
 }
 
@@ -221,6 +229,49 @@ td_status td__checkpoint_find(const char *path, const char *which, td__checkpoin
                        dir, which);
     }
     return look_named(dir, which, out);
+}
+
+/* ---- Preprocessing --------------------------------------------------------------------------- */
+
+/* That of one checkpoint; none if it has none, or is damaged. */
+static td_status read_preprocessing(const char *dir, td__text *out)
+{
+    char path[TD__PATH];
+    td__manifest m;
+    td__file_map map;
+
+    TD_TRY(td__run_dir_path(dir, TD__STATE_FILE, path));
+    TD_TRY(td__manifest_read(&m, path));
+    if (!td__manifest_has(&m, TD__FILE_PREPROCESSING))
+        return TD_OK;
+    TD_TRY(verify_file(dir, &m, TD__FILE_PREPROCESSING));
+    TD_TRY(td__run_dir_path(dir, td__checkpoint_file_name(TD__FILE_PREPROCESSING), path));
+    TD_TRY(td__file_map_open(&map, path));
+    td__text_append(out, (const char *)map.data, map.nbytes);
+    td__file_map_close(&map);
+    return td__text_status(out);
+}
+
+td_status td__checkpoint_preprocessing(const char *path, td__text *out)
+{
+    char dir[TD__PATH], name[TD__STEP_NAME], one[TD__PATH];
+    uint64_t *steps;
+    int n;
+    td_status st = TD_OK;
+
+    TD_TRY(td__run_dir_path(path, TD__STATE_FILE, dir));
+    if (access(dir, F_OK) == 0)
+        return read_preprocessing(path, out);
+    TD_TRY(folder_of(path, dir));
+    TD_TRY(td__checkpoint_list(dir, &steps, &n));
+    for (int i = 0; i < n && !out->used && st != TD_ENOMEM; i++) {
+        td__step_name(steps[i], name);
+        st = td__run_dir_path(dir, name, one);
+        if (!st)
+            st = read_preprocessing(one, out);
+    }
+    td__free(steps);
+    return st == TD_ENOMEM ? st : TD_OK;
 }
 
 /* ---- Loading --------------------------------------------------------------------------------- */

@@ -93,9 +93,10 @@ static json_t *make_files(const td__manifest *m)
 {
     json_t *files = json_object();
     for (int i = 0; i < TD__FILE_COUNT; i++)
-        json_object_set_new(files, NAMES[i],
-                            json_pack("{s:o, s:s}", "nbytes", integer(m->file[i].nbytes), "sha256",
-                                      m->file[i].sha256));
+        if (td__manifest_has(m, (td__checkpoint_file)i))
+            json_object_set_new(files, NAMES[i],
+                                json_pack("{s:o, s:s}", "nbytes", integer(m->file[i].nbytes),
+                                          "sha256", m->file[i].sha256));
     return files;
 }
 
@@ -191,11 +192,18 @@ static bool copy_text(char *to, size_t nbytes, const char *from)
     return snprintf(to, nbytes, "%s", from) < (int)nbytes;
 }
 
+bool td__manifest_has(const td__manifest *m, td__checkpoint_file f)
+{
+    return m->file[f].sha256[0];
+}
+
 static bool read_files(json_t *files, td__manifest *m)
 {
     for (int i = 0; i < TD__FILE_COUNT; i++) {
         json_int_t nbytes;
         const char *hex;
+        if (i == TD__FILE_PREPROCESSING && !json_object_get(files, NAMES[i]))
+            continue;
         if (json_unpack(json_object_get(files, NAMES[i]), "{s:I, s:s}", "nbytes", &nbytes, "sha256",
                         &hex) != 0 ||
             !copy_text(m->file[i].sha256, sizeof m->file[i].sha256, hex))

@@ -12,9 +12,10 @@
 enum { TD__STEP_NAME = 32 };
 
 /* The files besides state.json: enumerator, name. */
-#define TD__CHECKPOINT_FILE_MAP(X) \
-    X(MODEL, "model.safetensors")  \
-    X(OPTIMIZER, "optimizer.safetensors")
+#define TD__CHECKPOINT_FILE_MAP(X)        \
+    X(MODEL, "model.safetensors")         \
+    X(OPTIMIZER, "optimizer.safetensors") \
+    X(PREPROCESSING, "preprocessing.json") /* those of older programs have none */
 
 typedef enum td__checkpoint_file {
 #define X(id, name) TD__FILE_##id,

@@ -16,20 +16,9 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "data/cache.h"
-#include "data/map.h"
+#include "data/fit_json.h"
+#include "data/data_impl.h"
 #include "data/permute.h"
-
-enum { MAX_MAPS = 32, MAX_OWNED = 3 * (MAX_MAPS + TD__MAX_FIELDS + 4) };
-
-struct td__data {
-    td__dataset *part[TD_PART_COUNT]; /* the tops of the chains */
-    td__dataset *owned[MAX_OWNED];    /* everything, bottom first */
-    int n_owned;
-    td__map *maps[MAX_MAPS + TD__MAX_FIELDS];
-    int n_maps;
-    char source[48];
-    bool test_aside; /* opts.input is the test part, but the share is cut off all the same */
-};
 
 const char *td__part_name(td__part part)
 {
@@ -47,16 +36,24 @@ td__dataset *td__data_part(td__data *d, td__part part)
     return d->part[part];
 }
 
+/* The train part; where only new samples were opened, those. */
+static td__dataset *any_part(const td__data *d)
+{
+    return d->part[TD_PART_TRAIN] ? d->part[TD_PART_TRAIN] : d->part[TD_PART_TEST];
+}
+
 int td__data_fields(const td__data *d, const td__field **out)
 {
-    *out = d->part[TD_PART_TRAIN]->fields;
-    return d->part[TD_PART_TRAIN]->n_fields;
+    const td__dataset *any = any_part(d);
+
+    *out = any->fields;
+    return any->n_fields;
 }
 
 /* The new top of a part's chain. */
 static void push(td__data *d, td__part part, td__dataset *top)
 {
-    TD_ASSERT(d->n_owned < MAX_OWNED, "%d datasets", d->n_owned);
+    TD_ASSERT(d->n_owned < TD__MAX_OWNED, "%d datasets", d->n_owned);
     d->owned[d->n_owned++] = top;
     d->part[part] = top;
 }
@@ -158,7 +155,7 @@ static td_status open_input(td__data *d, const td__data_opts *o, const td__sourc
     if (!strstr(def->reads, "test"))
         return TD_FAIL(TD_EINVAL, "the source %s cannot read %s: it has no file for its test part",
                        def->name, o->input);
-    if (!with.test) {
+    if (!with.test && !o->fit) {
         td__dataset *own = NULL;
         td_status st = def->open(&with, td__part_name(TD_PART_TEST), &own);
         td__dataset_destroy(own);
@@ -167,39 +164,45 @@ static td_status open_input(td__data *d, const td__data_opts *o, const td__sourc
         d->test_aside = st == TD_ENOTSUP;
     }
     with.test = o->input;
-    with.unlabelled = true;
-    return def->open(&with, td__part_name(TD_PART_TEST), out);
+    with.unlabelled = !o->input_labelled;
+    return td__source_open(def, &with, td__part_name(TD_PART_TEST), o->fit, out);
+}
+
+static td_status open_part(td__data *d, const td__data_opts *o, td__part part, td__dataset **out)
+{
+    if (o->open_part)
+        return o->open_part(o->open_user, part, out);
+    if (part == TD_PART_TEST && o->input)
+        return open_input(d, o, d->def, out);
+    return td__source_open(d->def, &o->source_opts, td__part_name(part), o->fit, out);
 }
 
 static td_status open_parts(td__data *d, const td__data_opts *o)
 {
-    const td__source_def *def = td__source_find(o->source);
-
-    if (!def)
+    d->def = td__source_find(o->source);
+    if (!d->def)
         return TD_FAIL(TD_EINVAL, "unknown data source '%s'", o->source);
-    for (int p = 0; p < TD_PART_COUNT; p++) {
+    for (int p = o->fit && o->input ? TD_PART_TEST : 0; p < TD_PART_COUNT; p++) {
         td__dataset *part = NULL;
-        td_status st = o->open_part ? o->open_part(o->open_user, (td__part)p, &part)
-                       : p == TD_PART_TEST && o->input
-                           ? open_input(d, o, def, &part)
-                           : def->open(&o->source_opts, td__part_name((td__part)p), &part);
+        td_status st = open_part(d, o, (td__part)p, &part);
         if (st == TD_ENOTSUP && p != TD_PART_TRAIN)
             continue;
         TD_TRY(st);
         push(d, (td__part)p, part);
-        if (!same_fields(d->part[TD_PART_TRAIN], part))
+        d->source_part[p] = part;
+        if (!same_fields(any_part(d), part))
             return TD_FAIL(TD_EINVAL, "%s: the samples of %s have other fields than those of train",
                            o->source, td__part_name((td__part)p));
     }
-    return TD_OK;
+    return o->fit ? td__fit_check_fields(o->fit, any_part(d)) : TD_OK;
 }
 
 /* One stage over all parts. */
-static td_status add_map(td__data *d, const td__map_opts *o)
+static td_status add_map(td__data *d, const td__map_opts *o, const td__fit *fit)
 {
     td__map *m;
 
-    TD_TRY(td__map_open(o, d->n_maps, d->part[TD_PART_TRAIN], &m));
+    TD_TRY(td__map_open(o, d->n_maps, any_part(d), fit, &m));
     d->maps[d->n_maps++] = m;
     for (int p = 0; p < TD_PART_COUNT; p++) {
         td__dataset *view;
@@ -226,12 +229,13 @@ static td_status add_cache(td__data *d, const td__data_opts *o)
 /* Bytes that no stage has turned into numbers: models want 0 .. 1. */
 static td_status scale_bytes(td__data *d)
 {
-    td__dataset *train = d->part[TD_PART_TRAIN];
+    const td__dataset *any = any_part(d);
 
-    for (int f = 0; f < train->n_fields; f++)
-        if (train->fields[f].dtype == TD_U8 && train->fields[f].classes == 0)
+    for (int f = 0; f < any->n_fields; f++)
+        if (any->fields[f].dtype == TD_U8 && any->fields[f].classes == 0)
             TD_TRY(add_map(
-                d, &(td__map_opts){.name = "normalize", .field = train->fields[f].name, .b = 1}));
+                d, &(td__map_opts){.name = "normalize", .field = any->fields[f].name, .b = 1},
+                NULL));
     return TD_OK;
 }
 
@@ -246,8 +250,8 @@ static td_status check_opts(const td__data_opts *o)
                        "fractions %g for valid and %g for test: expected 0 or more, and "
                        "less than 1 together",
                        v, t);
-    if (o->n_maps < 0 || o->n_maps > MAX_MAPS)
-        return TD_FAIL(TD_EINVAL, "%d map stages: at most %d", o->n_maps, MAX_MAPS);
+    if (o->n_maps < 0 || o->n_maps > TD__MAX_MAPS)
+        return TD_FAIL(TD_EINVAL, "%d map stages: at most %d", o->n_maps, TD__MAX_MAPS);
     return TD_OK;
 }
 
@@ -263,14 +267,15 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
         return TD_FAIL(TD_ENOMEM, "no memory for data");
     snprintf(d->source, sizeof d->source, "%s", opts->source);
     TD_TRY_OR(st, fail, open_parts(d, opts));
-    TD_TRY_OR(st, fail, split(d, opts));
+    if (d->part[TD_PART_TRAIN])
+        TD_TRY_OR(st, fail, split(d, opts));
     for (int i = 0; i < opts->n_maps; i++) {
         const td__map_def *def = td__map_find(opts->maps[i].name);
         if (!cached && def && def->draws) {
             TD_TRY_OR(st, fail, add_cache(d, opts));
             cached = true;
         }
-        TD_TRY_OR(st, fail, add_map(d, &opts->maps[i]));
+        TD_TRY_OR(st, fail, add_map(d, &opts->maps[i], opts->fit));
     }
     /* Bytes are cached as bytes: a fourth of the memory, and scaling costs little. */
     if (!cached)

@@ -13,6 +13,8 @@
 #ifndef TD_DATA_DATA_H
 #define TD_DATA_DATA_H
 
+#include "base/text.h"
+#include "data/fit.h"
 #include "data/source.h"
 
 /* One map or filter stage: a def in one file (map_*.c) and a line in maps.def. */
@@ -40,6 +42,11 @@ typedef struct td__data_opts {
      * part. All else is as without it: what would have been cut off as test is set aside. Nothing
      * is cached in a file. */
     const char *input;
+    bool input_labelled; /* its samples must have labels */
+    /* NULL, or what was measured when a model was trained (fit.h): nothing is measured anew, and
+     * with `input` the test part is the only one that is opened. Borrowed while opening. */
+    const td__fit *fit;
+    const char *changed; /* "accept": a run may go on with other data than it began with */
     /* NULL, or who opens a part instead of the source, with the same statuses: for samples that
      * come from elsewhere. */
     td_status (*open_part)(void *user, td__part part, td__dataset **out);
@@ -58,5 +65,13 @@ td__dataset *td__data_part(td__data *d, td__part part); /* NULL: there is none *
 const char *td__part_name(td__part part);               /* "train" */
 /* The fields that samples have after the maps, the same for all parts. */
 int td__data_fields(const td__data *d, const td__field **out);
+
+/* What was measured on the train part, as the text of a fit, with digests of the parts. Nothing is
+ * appended for data that come from elsewhere than a source. */
+TD_NODISCARD td_status td__data_fit(td__data *d, td__text *out);
+/* Are these the samples that the fit was made of? If not, `what` says which are not: "the train
+ * part has 120 samples, not 150". */
+TD_NODISCARD td_status td__data_changed(td__data *d, const td__fit *fit, bool *changed, char *what,
+                                        size_t nbytes);
 
 #endif

@@ -16,12 +16,19 @@
 
 enum { TD__MAX_FIELDS = 16, TD__FIELD_NAME = 32 };
 
+/* How normalized values become real ones again: value * std + mean, by groups of neighbours. */
+typedef struct td__units {
+    const double *mean, *std; /* (n): the stage's own */
+    int64_t n, inner;         /* groups, and elements of each; 0: the values are real ones */
+} td__units;
+
 typedef struct td__field {
     char name[TD__FIELD_NAME]; /* "x", "y", a column's name */
     td_dtype dtype;
     td_shape shape;  /* of one sample; a scalar for a class number */
     int64_t classes; /* values are 0 .. classes-1 (also: size of a vocabulary); 0: not a class */
     const char *const *class_names; /* `classes` texts; NULL if there are none; the dataset's own */
+    td__units units;
 } td__field;
 
 typedef struct td__dataset td__dataset;
@@ -49,6 +56,9 @@ struct td__dataset {
      * of a text); then a split is a range, and `gap` samples are left out between two ranges. */
     bool in_order;
     int64_t gap;
+    /* What the source measured on the train file, besides the fields, as JSON (fit.h); NULL:
+     * nothing. The dataset's own. */
+    const char *measured;
 };
 
 void td__dataset_destroy(td__dataset *d);                      /* NULL is allowed */

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "data/fit_json.h"
 #include "data/permute.h"
 #include "data/scratch.h"
 
@@ -43,7 +44,16 @@ td__rng_key td__map_key(const td__map *m, const td__draw *draw, int64_t index)
                          .micro_batch = (uint32_t)index};
 }
 
-td_status td__map_open(const td__map_opts *o, int stage, td__dataset *train, td__map **out)
+static td_status open_map(td__map *m, td__dataset *train, const td__fit *fit)
+{
+    if (!fit || !m->def->open_fitted)
+        return m->def->open(m, train);
+    const json_t *from = td__fit_map(fit, m->stage, m->def->name);
+    return from ? m->def->open_fitted(m, fit, from) : td__fit_bad(fit, "other stages");
+}
+
+td_status td__map_open(const td__map_opts *o, int stage, td__dataset *train, const td__fit *fit,
+                       td__map **out)
 {
     const char *field = o->field ? o->field : "x";
     const td__map_def *def = td__map_find(o->name);
@@ -67,7 +77,9 @@ td_status td__map_open(const td__map_opts *o, int stage, td__dataset *train, td_
     m->stage = stage;
     m->field = f;
     m->in = m->out = train->fields[f];
-    TD_TRY_OR(st, fail, def->open(m, train));
+    TD_TRY_OR(st, fail, open_map(m, train, fit));
+    if (!td_shape_equal(&m->out.shape, &m->in.shape))
+        m->out.units = (td__units){0};
     m->opts.field = m->out.name;
     m->opts.text = NULL;
     *out = m;

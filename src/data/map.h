@@ -20,6 +20,10 @@ typedef struct td__map_def {
     bool draws;        /* random under a td__draw; left out in evaluation, where draw is NULL */
     /* Look at m->in and m->opts; set m->out (a copy of m->in at first) and m->state. */
     td_status (*open)(td__map *m, td__dataset *train);
+    /* Stages that measure train: what they found, as JSON, and open() by that instead; `where` is
+     * for td__fit_bad. NULL: they measure nothing, and open() only looks at the fields. */
+    struct json_t *(*save)(const td__map *m);
+    td_status (*open_fitted)(td__map *m, const td__fit *where, const struct json_t *from);
     void (*close)(td__map *m); /* NULL: state is plain memory */
     /* n values x of m->in into n values y of m->out. */
     void (*apply)(const td__map *m, const int64_t *index, int64_t n, const td__draw *draw,
@@ -40,8 +44,9 @@ struct td__map {
 const td__map_def *td__map_find(const char *name); /* NULL if there is none */
 const td__map_def *td__map_list(int i);            /* NULL after the last */
 
+/* fit: what was measured before, on samples with the fields of `train`; NULL: measure train. */
 TD_NODISCARD td_status td__map_open(const td__map_opts *o, int stage, td__dataset *train,
-                                    td__map **out);
+                                    const td__fit *fit, td__map **out);
 void td__map_close(td__map *m); /* NULL is allowed */
 
 /* The samples of base after the stage. base and m must outlive the view. */

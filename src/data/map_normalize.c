@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "data/fit_json.h"
 #include "data/kernels/image.h"
 #include "data/map.h"
 
@@ -19,8 +20,9 @@ typedef struct state {
     int64_t groups, inner; /* elements = groups * inner; a group shares scale and shift */
     void (*u8)(float *restrict y, const uint8_t *restrict x, size_t n, float scale, float shift);
     void (*f32)(float *restrict y, const float *restrict x, size_t n, float scale, float shift);
+    double *mean, *std;   /* (groups) */
     float *scale, *shift; /* (groups) */
-    float values[];
+    double values[];
 } state;
 
 static double unit(td_dtype dtype)
@@ -30,6 +32,8 @@ static double unit(td_dtype dtype)
 
 static void set_group(state *s, int64_t g, td_dtype dtype, double mean, double std)
 {
+    s->mean[g] = mean;
+    s->std[g] = std;
     s->scale[g] = (float)(unit(dtype) / std);
     s->shift[g] = (float)(-mean / std);
 }
@@ -86,7 +90,8 @@ done:
     return st;
 }
 
-static td_status normalize_open(td__map *m, td__dataset *train)
+/* The state with room for its groups. */
+static td_status prepare(td__map *m, state **out)
 {
     const td_shape *shape = &m->in.shape;
     bool given = m->opts.a != 0 || m->opts.b != 0;
@@ -102,23 +107,67 @@ static td_status normalize_open(td__map *m, td__dataset *train)
                      : shape->ndim == 1 ? shape->dim[0]
                      : shape->ndim == 3 ? shape->dim[0]
                                         : 1;
-    state *s = td__calloc(1, sizeof *s + (size_t)groups * 2 * sizeof(float));
+    state *s = td__calloc(1, sizeof *s + (size_t)groups * 2 * (sizeof(double) + sizeof(float)));
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory for normalize");
-    m->state = s;
+    m->state = *out = s;
     s->groups = groups;
     s->inner = groups ? td_shape_count(shape) / groups : 0;
-    s->scale = s->values;
-    s->shift = s->values + groups;
+    s->mean = s->values;
+    s->std = s->mean + groups;
+    s->scale = (float *)(void *)(s->std + groups);
+    s->shift = s->scale + groups;
     s->u8 = TD_ISA_PICK(isa, td__scale_u8);
     s->f32 = TD_ISA_PICK(isa, td__scale_f32);
     if (given)
         set_group(s, 0, m->in.dtype, m->opts.a, m->opts.b);
-    else
-        TD_TRY(measure(m, s, train));
+    return TD_OK;
+}
+
+static void describe(td__map *m)
+{
+    const state *s = m->state;
+    bool bytes = m->in.dtype == TD_U8;
+
     m->out.dtype = TD_F32;
     m->out.classes = 0;
     m->out.class_names = NULL;
+    /* Bytes are pixels, which nobody wants back; of a field normalized twice only the last stage
+     * could be undone. */
+    m->out.units =
+        bytes || m->in.units.n ? (td__units){0} : (td__units){s->mean, s->std, s->groups, s->inner};
+}
+
+static td_status normalize_open(td__map *m, td__dataset *train)
+{
+    bool given = m->opts.a != 0 || m->opts.b != 0;
+    state *s;
+
+    TD_TRY(prepare(m, &s));
+    if (!given)
+        TD_TRY(measure(m, s, train));
+    describe(m);
+    return TD_OK;
+}
+
+static json_t *normalize_save(const td__map *m)
+{
+    const state *s = m->state;
+    return json_pack("{s:o, s:o}", "mean", td__fit_save_numbers(s->mean, s->groups), "std",
+                     td__fit_save_numbers(s->std, s->groups));
+}
+
+static td_status normalize_open_fitted(td__map *m, const td__fit *where, const json_t *from)
+{
+    state *s;
+
+    TD_TRY(prepare(m, &s));
+    if (!td__fit_load_numbers(json_object_get(from, "mean"), s->mean, s->groups) ||
+        !td__fit_load_numbers(json_object_get(from, "std"), s->std, s->groups))
+        return td__fit_bad(where, "the means of normalize");
+    for (int64_t g = 0; g < s->groups; g++)
+        set_group(s, g, m->in.dtype, s->mean[g], s->std[g]);
+    describe(m);
     return TD_OK;
 }
 
@@ -155,5 +204,7 @@ const td__map_def td__map_normalize = {
         "(x - mean) / std as f32, bytes scaled by 1/255 first; measured per channel if not given",
     .reads = "a b",
     .open = normalize_open,
+    .save = normalize_save,
+    .open_fitted = normalize_open_fitted,
     .apply = normalize_apply,
 };

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "data/fit_json.h"
 #include "data/map.h"
 #include "data/words.h"
 
@@ -44,13 +45,19 @@ static td_status see(void *context, int64_t begin, int64_t n, const void *x)
     return TD_OK;
 }
 
-static td_status tokenize_open(td__map *m, td__dataset *train)
+static bool is_unit(const td__map *m, const char *unit)
 {
-    const char *unit = m->opts.text ? m->opts.text : "word";
-    bool byte = strcmp(unit, "byte") == 0, word = strcmp(unit, "word") == 0;
+    return strcmp(m->opts.text ? m->opts.text : "word", unit) == 0;
+}
 
-    if (!byte && !word && strcmp(unit, "char") != 0)
-        return TD_FAIL(TD_EINVAL, "tokenize: unit is '%s', expected byte, char or word", unit);
+/* Everything but what train decides. */
+static td_status prepare(td__map *m, state **out)
+{
+    bool word = is_unit(m, "word");
+
+    if (!word && !is_unit(m, "byte") && !is_unit(m, "char"))
+        return TD_FAIL(TD_EINVAL, "tokenize: unit is '%s', expected byte, char or word",
+                       m->opts.text);
     if (m->in.dtype != TD_U8 || m->in.shape.ndim != 1)
         return TD_FAIL(TD_EINVAL, "tokenize: field %s is not a text", m->in.name);
     int64_t length = m->in.shape.dim[0];
@@ -64,19 +71,97 @@ static td_status tokenize_open(td__map *m, td__dataset *train)
     state *s = td__calloc(1, sizeof *s);
     if (!s)
         return TD_FAIL(TD_ENOMEM, "no memory for tokenize");
-    m->state = s;
+    m->state = *out = s;
     s->length = length;
-    if (word)
-        TD_TRY(td__words_create(&s->words));
-    TD_TRY(td__map_walk(train, m->field, byte ? 0 : INT64_MAX, see, s));
+    return word ? td__words_create(&s->words) : TD_OK;
+}
+
+/* Numbers of bytes and chars, by what was seen. */
+static void describe(td__map *m)
+{
+    state *s = m->state;
+    bool byte = is_unit(m, "byte");
     int32_t next = TD__WORD_FIRST;
+
     for (int c = 0; c < 256; c++)
         s->ids[c] = byte ? c : s->seen[c] ? next++ : TD__WORD_UNKNOWN;
-    if (word)
-        TD_TRY(td__words_rank(s->words, m->opts.size2));
     m->out.dtype = TD_I32;
     m->out.shape = TD_SHAPE(m->opts.size);
-    m->out.classes = byte ? 256 : word ? td__words_count(s->words) : next;
+    m->out.classes = byte ? 256 : s->words ? td__words_count(s->words) : next;
+}
+
+static td_status tokenize_open(td__map *m, td__dataset *train)
+{
+    state *s;
+
+    TD_TRY(prepare(m, &s));
+    TD_TRY(td__map_walk(train, m->field, is_unit(m, "byte") ? 0 : INT64_MAX, see, s));
+    if (s->words)
+        TD_TRY(td__words_rank(s->words, m->opts.size2));
+    describe(m);
+    return TD_OK;
+}
+
+/* The words by number, or which bytes occur. */
+static json_t *tokenize_save(const td__map *m)
+{
+    const state *s = m->state;
+    json_t *list = json_array();
+    td__arena *arena;
+    const char *const *names;
+
+    for (int c = 0; !s->words && c < 256; c++)
+        if (s->seen[c])
+            json_array_append_new(list, json_integer(c));
+    if (!s->words)
+        return json_pack("{s:o}", "bytes", list);
+    if (td__arena_create(&arena))
+        return NULL;
+    td_status st = td__words_names(s->words, arena, &names);
+    for (int64_t i = TD__WORD_FIRST; !st && i < td__words_count(s->words); i++)
+        json_array_append_new(list, td__fit_save_text(names[i], strlen(names[i])));
+    td__arena_destroy(arena);
+    return st ? NULL : json_pack("{s:o}", "words", list);
+}
+
+static td_status load_words(state *s, const td__fit *where, const json_t *list)
+{
+    td__arena *arena;
+    bool ok = json_is_array(list);
+    td_status st = TD_OK;
+
+    TD_TRY(td__arena_create(&arena));
+    TD_TRY_OR(st, done, td__words_rank(s->words, 0)); /* numbers begin after padding and other */
+    for (size_t i = 0; ok && i < json_array_size(list); i++) {
+        const char *word = td__fit_load_text(json_array_get(list, i), arena, NULL);
+        ok = word != NULL;
+        if (word)
+            TD_TRY_OR(st, done, td__words_append(s->words, word, &ok));
+    }
+    if (!ok)
+        st = td__fit_bad(where, "the words of tokenize");
+done:
+    td__arena_destroy(arena);
+    return st;
+}
+
+static td_status tokenize_open_fitted(td__map *m, const td__fit *where, const json_t *from)
+{
+    const json_t *bytes = json_object_get(from, "bytes");
+    state *s;
+
+    TD_TRY(prepare(m, &s));
+    if (s->words)
+        TD_TRY(load_words(s, where, json_object_get(from, "words")));
+    else if (!json_is_array(bytes))
+        return td__fit_bad(where, "the characters of tokenize");
+    for (size_t i = 0; i < json_array_size(bytes); i++) {
+        json_int_t c = json_integer_value(json_array_get(bytes, i));
+        if (c < 0 || c > 255)
+            return td__fit_bad(where, "the characters of tokenize");
+        s->seen[c] = true;
+    }
+    describe(m);
     return TD_OK;
 }
 
@@ -111,6 +196,8 @@ const td__map_def td__map_tokenize = {
     .help = "text to ids of its bytes, chars or words, padded or truncated to size; 0 is padding",
     .reads = "text size size2",
     .open = tokenize_open,
+    .save = tokenize_save,
+    .open_fitted = tokenize_open_fitted,
     .close = tokenize_close,
     .apply = tokenize_apply,
 };

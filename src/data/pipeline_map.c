@@ -58,7 +58,7 @@ td_status td_dataset_map(td_dataset *base, const char *stage, const td_map_opts 
     *out = NULL;
     if (!def || def->keep)
         return TD_FAIL(TD_EINVAL, "there is no map stage '%s' (td_map_list names all)", stage);
-    TD_TRY(td__map_open(&with, base->stage, fit->samples, &m));
+    TD_TRY(td__map_open(&with, base->stage, fit->samples, NULL, &m));
     td_status st = check_fit(m, base->samples);
     if (!st)
         st = td__map_view(m, base->samples, &view);
@@ -189,7 +189,7 @@ td_status td_dataset_filter(td_dataset *base, const char *condition, td_dataset 
     td__map *m;
 
     *out = NULL;
-    TD_TRY(td__map_open(&with, base->stage, base->samples, &m));
+    TD_TRY(td__map_open(&with, base->stage, base->samples, NULL, &m));
     td_status st = td__map_view(m, base->samples, &view);
     td__map_close(m); /* the view has the numbers of the samples that it kept */
     TD_TRY(st);

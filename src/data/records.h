@@ -14,6 +14,7 @@
 #define TD_DATA_RECORDS_H
 
 #include "base/alloc.h"
+#include "data/fit.h"
 #include "data/source.h"
 
 typedef struct td__cell {
@@ -47,9 +48,13 @@ TD_NODISCARD td_status td__csv_parse(td__records *r, const td__source_opts *o, c
 TD_NODISCARD td_status td__jsonl_parse(td__records *r, const td__source_opts *o,
                                        const uint8_t *data, size_t nbytes);
 
-/* A part as a dataset. */
-TD_NODISCARD td_status td__records_open(const char *source, const char *expected,
-                                        td__records_parser parse, const td__source_opts *o,
-                                        const char *part, td__dataset **out);
+/* A source of tables. */
+typedef struct td__table_format {
+    const char *source, *expected; /* its name; what its files are, in errors */
+    td__records_parser parse;
+} td__table_format;
+/* A part as a dataset. fit: what the columns are, instead of asking the train file; NULL: ask. */
+TD_NODISCARD td_status td__records_open(const td__table_format *format, const td__source_opts *o,
+                                        const char *part, const td__fit *fit, td__dataset **out);
 
 #endif

@@ -24,3 +24,9 @@ const td__source_def *td__source_find(const char *name)
             return SOURCES[i];
     return NULL;
 }
+
+td_status td__source_open(const td__source_def *def, const td__source_opts *o, const char *part,
+                          const td__fit *fit, td__dataset **out)
+{
+    return fit && def->open_fitted ? def->open_fitted(o, part, fit, out) : def->open(o, part, out);
+}

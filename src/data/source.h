@@ -9,6 +9,7 @@
 #define TD_DATA_SOURCE_H
 
 #include "data/dataset.h"
+#include "data/fit.h"
 #include "tandem/data.h"
 
 /* What sources may be told; which of it a source reads is in its def. */
@@ -19,10 +20,17 @@ typedef struct td__source_def {
     const char *help;  /* one line: what it reads, which files it looks for */
     const char *reads; /* the options it takes, separated by spaces: "dir context stride" */
     td_status (*open)(const td__source_opts *o, const char *part, td__dataset **out);
+    /* The same by what was measured when a model was trained, without a look at the train part.
+     * NULL: what parts are does not depend on it. */
+    td_status (*open_fitted)(const td__source_opts *o, const char *part, const td__fit *fit,
+                             td__dataset **out);
 } td__source_def;
 
 const td__source_def *td__source_find(const char *name); /* NULL if there is none */
 const td__source_def *td__source_list(int i);            /* NULL after the last */
+/* One part of a source; fit NULL: nothing was measured before. */
+TD_NODISCARD td_status td__source_open(const td__source_def *def, const td__source_opts *o,
+                                       const char *part, const td__fit *fit, td__dataset **out);
 
 #define TD_SOURCE(name) extern const td__source_def td__source_##name;
 #include "data/sources.def"

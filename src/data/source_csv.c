@@ -161,10 +161,21 @@ td_status td__csv_parse(td__records *r, const td__source_opts *o, const uint8_t 
     return TD_OK;
 }
 
+static const td__table_format FORMAT = {
+    .source = "csv",
+    .expected = "a CSV file, with a header unless data.header is false",
+    .parse = td__csv_parse,
+};
+
 static td_status csv_open(const td__source_opts *o, const char *part, td__dataset **out)
 {
-    return td__records_open("csv", "a CSV file, with a header unless data.header is false",
-                            td__csv_parse, o, part, out);
+    return td__records_open(&FORMAT, o, part, NULL, out);
+}
+
+static td_status csv_open_fitted(const td__source_opts *o, const char *part, const td__fit *fit,
+                                 td__dataset **out)
+{
+    return td__records_open(&FORMAT, o, part, fit, out);
 }
 
 const td__source_def td__source_csv = {
@@ -172,4 +183,5 @@ const td__source_def td__source_csv = {
     .help = "CSV files: a label column and feature columns, numbers or texts",
     .reads = "dir train valid test label columns target delimiter no_header",
     .open = csv_open,
+    .open_fitted = csv_open_fitted,
 };

@@ -172,10 +172,21 @@ td_status td__jsonl_parse(td__records *r, const td__source_opts *o, const uint8_
     return TD_OK;
 }
 
+static const td__table_format FORMAT = {
+    .source = "jsonl",
+    .expected = "a file with one JSON object per line",
+    .parse = td__jsonl_parse,
+};
+
 static td_status jsonl_open(const td__source_opts *o, const char *part, td__dataset **out)
 {
-    return td__records_open("jsonl", "a file with one JSON object per line", td__jsonl_parse, o,
-                            part, out);
+    return td__records_open(&FORMAT, o, part, NULL, out);
+}
+
+static td_status jsonl_open_fitted(const td__source_opts *o, const char *part, const td__fit *fit,
+                                   td__dataset **out)
+{
+    return td__records_open(&FORMAT, o, part, fit, out);
 }
 
 const td__source_def td__source_jsonl = {
@@ -183,4 +194,5 @@ const td__source_def td__source_jsonl = {
     .help = "JSON Lines: one object per line, a label member and feature members",
     .reads = "dir train valid test label columns target",
     .open = jsonl_open,
+    .open_fitted = jsonl_open_fitted,
 };

@@ -5,7 +5,8 @@
  *           "x_test", as some archives of MNIST do), members without the part's ending are left
  *           out; then test and valid need no file of their own.
  * Fields    Integers of one axis named `label` (by default y) are classes, from 0 up to the largest
- *           in train, unless target is "number". f64 and f16 become f32; bytes stay bytes. */
+ *           in train, unless target is "number". f64, f16 and truth values become f32; bytes stay
+ *           bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <math.h>
@@ -16,6 +17,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "data/files.h"
+#include "data/fit_json.h"
 #include "data/table.h"
 #include "tandem/tensor.h"
 
@@ -127,9 +129,13 @@ static td_status load(arrays *a, const td__source_opts *o, const char *part)
     }
     size_t n = strlen(name);
     if (n < 4 || strcmp(name + n - 4, ".npz") != 0) {
+        char alone[TD__PATH + 2];
         if (!own_file)
             return TD_FAIL(TD_ENOTSUP, "npy: no files for part %s", part);
-        return load_list(a, o->dir, name);
+        if (strchr(name, '='))
+            return load_list(a, o->dir, name);
+        snprintf(alone, sizeof alone, "x=%s", name); /* new samples: an array alone is x */
+        return load_list(a, o->dir, o->unlabelled && strcmp(part, "test") == 0 ? alone : name);
     }
     TD_TRY(td__data_path(o->dir, name, path));
     if (!td__is_file(path))
@@ -143,23 +149,31 @@ static bool is_class(const td__source_opts *o, const char *name, const td_tensor
            !td_dtype_is_float(t->dtype) && !(o->target && strcmp(o->target, "number") == 0);
 }
 
+/* Truth values are 0 and 1: as bytes they would be scaled like pixels. */
 static td_dtype field_dtype(td_dtype t)
 {
-    return td_dtype_is_float(t) ? TD_F32 : t == TD_BOOL ? TD_U8 : t;
+    return td_dtype_is_float(t) || t == TD_BOOL ? TD_F32 : t;
+}
+
+/* Element i of a vector of integers. */
+static int64_t class_at(const td_tensor *t, int64_t i)
+{
+    i *= t->stride[0];
+    return t->dtype == TD_I64   ? ((const int64_t *)t->data)[i]
+           : t->dtype == TD_I32 ? ((const int32_t *)t->data)[i]
+                                : ((const uint8_t *)t->data)[i];
 }
 
 /* Converts to i32 and finds the largest. */
 static td_status read_classes(const char *name, const td_tensor *t, int32_t *y, int64_t *classes)
 {
-    td_tensor to;
-
-    TD_TRY(td_tensor_wrap(&to, TD_I32, t->shape, y));
-    TD_TRY(td_tensor_copy(t, &to));
     for (int64_t i = 0; i < t->shape.dim[0]; i++) {
-        if (y[i] < 0 || y[i] == INT32_MAX)
-            return TD_FAIL(TD_EPROTO, "npy: sample %" PRId64 " of %s: class %" PRId32 " is %s", i,
-                           name, y[i], y[i] < 0 ? "negative" : "too large");
-        *classes = y[i] >= *classes ? (int64_t)y[i] + 1 : *classes;
+        int64_t class = class_at(t, i);
+        if (class < 0 || class >= INT32_MAX)
+            return TD_FAIL(TD_EPROTO, "npy: sample %" PRId64 " of %s: class %" PRId64 " is %s", i,
+                           name, class, class < 0 ? "negative" : "too large");
+        y[i] = (int32_t) class;
+        *classes = class >= *classes ? class + 1 : *classes;
     }
     return TD_OK;
 }
@@ -209,57 +223,85 @@ static int find_array(const arrays *a, const char *name)
     return -1;
 }
 
-/* Array i of train as a field of another part: with train's classes, and zeros where new samples
- * have no labels. */
-static td_status add_field_like(td__table *t, const td__source_opts *o, const arrays *train, int i,
-                                const arrays *a)
-{
-    const char *name = train->name[i];
-    bool label = strcmp(name, o->label ? o->label : "y") == 0;
-    int k = find_array(a, name), at = t->head.n_fields;
-    td__table *seen = NULL;
-    td_status st = TD_OK;
+/* What the fields of train are: other parts have the same, in the same order. */
+typedef struct likeness {
+    td__field field[TD__MAX_FIELDS];
+    int n;
+    td__arena *arena; /* of a fit's texts; NULL: none */
+} likeness;
 
-    if (k < 0 && !(label && o->unlabelled))
-        return TD_FAIL(TD_EINVAL, "npy: the array %s of train is missing", name);
-    if (k >= 0)
-        TD_TRY(add_field(t, o, name, &a->tensor[k]));
-    if (!label || train->tensor[i].shape.ndim < 1)
-        return TD_OK;
-    TD_TRY_OR(st, done, td__table_create(train->tensor[i].shape.dim[0], &seen));
-    TD_TRY_OR(st, done, add_field(seen, o, name, &train->tensor[i]));
-    const td__field *f = &seen->head.fields[0];
-    if (k < 0)
-        TD_TRY_OR(st, done, td__table_add(t, f));
-    if (t->head.fields[at].classes > f->classes)
-        st = TD_FAIL(TD_EINVAL, "npy: class %" PRId64 " of %s does not occur in train",
-                     t->head.fields[at].classes - 1, name);
-    t->head.fields[at].classes = f->classes;
-done:
-    td__table_destroy(seen);
-    return st;
-}
-
-/* Parts other than train have train's arrays, in train's order. */
-static td_status add_fields_like_train(td__table *t, const td__source_opts *o, const arrays *a)
+static td_status like_train(likeness *like, const td__source_opts *o)
 {
     arrays train;
-    td_status st = load(&train, o, "train");
+    td__table *t = NULL;
+    td_status st = TD_OK;
 
-    for (int i = 0; !st && i < a->n; i++)
-        if (find_array(&train, a->name[i]) < 0)
-            st = TD_FAIL(TD_EINVAL, "npy: train has no array %s", a->name[i]);
-    for (int i = 0; !st && i < train.n; i++)
-        st = add_field_like(t, o, &train, i, a);
+    TD_TRY_OR(st, done, load(&train, o, "train"));
+    for (int i = 0; i < train.n; i++) {
+        const td_shape *s = &train.tensor[i].shape;
+        td__table_destroy(t);
+        TD_TRY_OR(st, done, td__table_create(s->ndim < 1 ? 0 : s->dim[0], &t));
+        TD_TRY_OR(st, done, add_field(t, o, train.name[i], &train.tensor[i]));
+        like->field[like->n++] = t->head.fields[0];
+    }
+done:
+    td__table_destroy(t);
     fini_arrays(&train);
     return st;
 }
 
-static td_status npy_open(const td__source_opts *o, const char *part, td__dataset **out)
+static td_status like_fit(likeness *like, const td__fit *fit)
+{
+    TD_TRY(td__arena_create(&like->arena));
+    return td__fit_fields(fit, like->arena, like->field, &like->n);
+}
+
+/* A field of train in another part: with train's classes, and zeros where new samples have no
+ * labels. */
+static td_status add_field_like(td__table *t, const td__source_opts *o, const td__field *f,
+                                const arrays *a)
+{
+    bool label = strcmp(f->name, o->label ? o->label : "y") == 0;
+    int k = find_array(a, f->name), at = t->head.n_fields;
+
+    if (k < 0 && !(label && o->unlabelled))
+        return TD_FAIL(TD_EINVAL, "npy: the array %s of train is missing", f->name);
+    if (k >= 0)
+        TD_TRY(add_field(t, o, f->name, &a->tensor[k]));
+    else
+        TD_TRY(td__table_add(t, f));
+    if (!label)
+        return TD_OK;
+    if (t->head.fields[at].classes > f->classes)
+        return TD_FAIL(TD_EINVAL, "npy: class %" PRId64 " of %s does not occur in train",
+                       t->head.fields[at].classes - 1, f->name);
+    t->head.fields[at].classes = f->classes;
+    return TD_OK;
+}
+
+static td_status add_fields_like(td__table *t, const td__source_opts *o, const likeness *like,
+                                 const arrays *a)
+{
+    for (int i = 0; i < a->n; i++) {
+        bool known = false;
+        for (int k = 0; k < like->n; k++)
+            known = known || strcmp(like->field[k].name, a->name[i]) == 0;
+        if (!known)
+            return TD_FAIL(TD_EINVAL, "npy: train has no array %s", a->name[i]);
+    }
+    for (int i = 0; i < like->n; i++)
+        TD_TRY(add_field_like(t, o, &like->field[i], a));
+    return TD_OK;
+}
+
+static td_status open_part(const td__source_opts *o, const char *part, const td__fit *fit,
+                           td__dataset **out)
 {
     arrays a;
+    likeness like = {0};
     td__table *t = NULL;
     td_status st = TD_OK;
+    bool is_train = !fit && strcmp(part, "train") == 0;
 
     *out = NULL;
     TD_TRY_OR(st, done, load(&a, o, part));
@@ -268,17 +310,24 @@ static td_status npy_open(const td__source_opts *o, const char *part, td__datase
         goto done;
     }
     TD_TRY_OR(st, done, td__table_create(a.tensor[0].shape.dim[0], &t));
-    if (strcmp(part, "train") != 0)
-        TD_TRY_OR(st, done, add_fields_like_train(t, o, &a));
-    else
-        for (int i = 0; i < a.n; i++)
-            TD_TRY_OR(st, done, add_field(t, o, a.name[i], &a.tensor[i]));
+    if (!is_train)
+        TD_TRY_OR(st, done, fit ? like_fit(&like, fit) : like_train(&like, o));
+    for (int i = 0; is_train && i < a.n; i++)
+        TD_TRY_OR(st, done, add_field(t, o, a.name[i], &a.tensor[i]));
+    if (!is_train)
+        TD_TRY_OR(st, done, add_fields_like(t, o, &like, &a));
     *out = &t->head;
     t = NULL;
 done:
     td__table_destroy(t);
+    td__arena_destroy(like.arena);
     fini_arrays(&a);
     return st;
+}
+
+static td_status npy_open(const td__source_opts *o, const char *part, td__dataset **out)
+{
+    return open_part(o, part, NULL, out);
 }
 
 const td__source_def td__source_npy = {
@@ -287,4 +336,5 @@ const td__source_def td__source_npy = {
         "NumPy arrays: a .npz archive, or \"x=images.npy,y=labels.npy\"; the first axis is samples",
     .reads = "dir train valid test label target",
     .open = npy_open,
+    .open_fitted = open_part,
 };

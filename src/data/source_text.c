@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "data/files.h"
+#include "data/fit_json.h"
 #include "data/windows.h"
 
 enum { CODE_POINTS = 0x110000, MAX_VOCAB = 65536 };
@@ -103,6 +104,32 @@ static td_status make_vocabulary(vocabulary *v, const td__file_map *m, const cha
     return make_names(v, arena);
 }
 
+/* The characters of the file that a model was trained on. */
+static td_status load_vocabulary(vocabulary *v, const td__fit *fit, td__arena *arena)
+{
+    td__field fields[TD__MAX_FIELDS];
+    size_t length;
+    int n;
+
+    TD_TRY(td__fit_fields(fit, arena, fields, &n));
+    if (n < 1 || !fields[0].class_names || fields[0].classes > MAX_VOCAB)
+        return td__fit_bad(fit, "its characters");
+    v->id = td__malloc(CODE_POINTS * sizeof *v->id);
+    if (!v->id)
+        return TD_FAIL(TD_ENOMEM, "text: no memory for a vocabulary");
+    memset(v->id, 0xff, CODE_POINTS * sizeof *v->id);
+    for (; v->count < fields[0].classes; v->count++) {
+        const char *name = fields[0].class_names[v->count];
+        size_t nbytes = strlen(name);
+        int32_t c = nbytes ? next_char((const uint8_t *)name, nbytes, &length) : 0;
+        if (c < 0 || (nbytes && length != nbytes) || v->id[c] >= 0)
+            return td__fit_bad(fit, "its characters");
+        v->id[c] = (int32_t)v->count;
+    }
+    v->names = fields[0].class_names;
+    return TD_OK;
+}
+
 /* The file's characters as numbers, in the arena. */
 static td_status encode(const vocabulary *v, const td__file_map *m, const char *path, int width,
                         td__arena *arena, td__run *run)
@@ -130,15 +157,19 @@ static td_status encode(const vocabulary *v, const td__file_map *m, const char *
     return TD_OK;
 }
 
-static td_status open_chars(const char *train_path, const char *path, td__windows_opts *w,
-                            td__run *run)
+static td_status open_chars(const char *train_path, const char *path, const td__fit *fit,
+                            td__windows_opts *w, td__run *run)
 {
     td__file_map train = {0}, own = {0};
     vocabulary v = {0};
     td_status st = TD_OK;
 
-    TD_TRY_OR(st, done, td__data_map(train_path, EXPECTED, &train));
-    TD_TRY_OR(st, done, make_vocabulary(&v, &train, train_path, w->arena));
+    if (fit) {
+        TD_TRY_OR(st, done, load_vocabulary(&v, fit, w->arena));
+    } else {
+        TD_TRY_OR(st, done, td__data_map(train_path, EXPECTED, &train));
+        TD_TRY_OR(st, done, make_vocabulary(&v, &train, train_path, w->arena));
+    }
     TD_TRY_OR(st, done, td__data_map(path, EXPECTED, &own));
     w->vocab = v.count;
     w->names = v.names;
@@ -161,7 +192,8 @@ static td_status open_bytes(const char *path, td__windows_opts *w, td__run *run)
     return TD_OK;
 }
 
-static td_status text_open(const td__source_opts *o, const char *part, td__dataset **out)
+static td_status open_part(const td__source_opts *o, const char *part, const td__fit *fit,
+                           td__dataset **out)
 {
     const char *unit = o->unit ? o->unit : "char", *name, *train;
     td__windows_opts w = {.context = o->context, .stride = o->stride};
@@ -184,7 +216,7 @@ static td_status text_open(const td__source_opts *o, const char *part, td__datas
     }
     TD_TRY_OR(st, fail,
               strcmp(unit, "byte") == 0 ? open_bytes(path, &w, run)
-                                        : open_chars(train_path, path, &w, run));
+                                        : open_chars(train_path, path, fit, &w, run));
     TD_TRY_OR(st, fail, td__windows_create(path, &w, run, 1, out));
     return TD_OK;
 fail:
@@ -194,9 +226,15 @@ fail:
     return st;
 }
 
+static td_status text_open(const td__source_opts *o, const char *part, td__dataset **out)
+{
+    return open_part(o, part, NULL, out);
+}
+
 const td__source_def td__source_text = {
     .name = "text",
     .help = "a text file as characters or bytes: x is `context` of them, y the same shifted by one",
     .reads = "dir train valid test unit context stride",
     .open = text_open,
+    .open_fitted = open_part,
 };

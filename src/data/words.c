@@ -157,6 +157,27 @@ td_status td__words_rank(td__words *w, int64_t vocab)
     return TD_OK;
 }
 
+td_status td__words_append(td__words *w, const char *word, bool *ok)
+{
+    size_t n = strlen(word);
+
+    *ok = false;
+    if (n < 1 || n > WORD_MAX || w->ids == INT32_MAX)
+        return TD_OK;
+    if ((size_t)w->used * 2 >= w->n_slots)
+        TD_TRY(resize(w, w->n_slots * 2));
+    entry *e = find(w, word);
+    if (e->word)
+        return TD_OK;
+    e->word = td__arena_strdup(w->arena, word);
+    if (!e->word)
+        return TD_FAIL(TD_ENOMEM, "no memory for words");
+    e->id = (int32_t)w->ids++;
+    w->used++;
+    *ok = true;
+    return TD_OK;
+}
+
 int64_t td__words_count(const td__words *w)
 {
     return w->ids;

@@ -18,6 +18,8 @@ void td__words_destroy(td__words *w); /* NULL is allowed */
 TD_NODISCARD td_status td__words_add(td__words *w, const char *text, size_t nbytes);
 /* Keep the most frequent; ties in the order of bytes. `vocab` counts 0 and 1 too; 0: keep all. */
 TD_NODISCARD td_status td__words_rank(td__words *w, int64_t vocab);
+/* After rank: one more word, with the next number; *ok false: it cannot be one, or is there. */
+TD_NODISCARD td_status td__words_append(td__words *w, const char *word, bool *ok);
 int64_t td__words_count(const td__words *w); /* after rank: numbers in use */
 /* The text as numbers, cut or padded to n. */
 void td__words_encode(const td__words *w, const char *text, size_t nbytes, int32_t *out, int64_t n);

@@ -78,6 +78,7 @@ td_status td__build_heads(td__build *b, td_node *y)
     const td__tree *at = td__tree_get(b->job->root, "loss");
     td__head h = {.g = b->g,
                   .y = y,
+                  .units = &b->target->units,
                   .opts = {.label_smoothing = td__keys_real(at, "label_smoothing"),
                            .use_ignore = td__tree_get(at, "ignore") != NULL,
                            .ignore = (int64_t)td__keys_real(at, "ignore"),
@@ -92,14 +93,15 @@ td_status td__build_heads(td__build *b, td_node *y)
         return TD_FAIL(TD_EINVAL, "%s: loss: %s needs class targets, but %s has numbers",
                        td__tree_where(at).text, d->name, b->target->name);
     TD_TRY(check_loss(b, d, &h, at));
-    b->out->output = y;
     if (d->kind != TD_HEAD_CLASSES)
         td__head_match_numbers(&h);
     b->out->loss = d->build(&h);
     if (td_graph_status(b->g))
         return TD_FAIL(td_graph_status(b->g), "%s: loss: %s", td__tree_where(at).text,
                        td_graph_error(b->g));
-    TD_TRY(add_metrics(b, &h, d));
+    td__head real = td__head_real(&h);
+    TD_TRY(add_metrics(b, &real, d));
+    b->out->output = td__head_output(&h, d, y);
     if (td_graph_status(b->g))
         return TD_FAIL(td_graph_status(b->g), "%s: metrics: %s", td__tree_where(at).text,
                        td_graph_error(b->g));

@@ -33,16 +33,6 @@ static const char *word_at(const td__key *k, int i, char *buf, size_t nbytes)
     return NULL;
 }
 
-bool td__has_word(const char *words, const char *word)
-{
-    size_t n = strlen(word);
-
-    for (const char *w = words; *w; w += strcspn(w, " "), w += *w == ' ')
-        if (strcspn(w, " ") == n && !strncmp(w, word, n))
-            return true;
-    return false;
-}
-
 /* Add to a text of limited size. */
 static void add(char *buf, size_t nbytes, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -45,7 +45,4 @@ void td__help_keys(FILE *to, const td__key *keys, bool markdown);
  * through them. NULL after the last. */
 const char *td__synonym(const char *word, int *at);
 
-/* Is `word` one of the words, which are separated by spaces? */
-bool td__has_word(const char *words, const char *word);
-
 #endif

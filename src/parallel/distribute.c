@@ -65,7 +65,7 @@ static td_status agree(td_comm *comm, td_status mine)
 typedef struct part_head {
     int64_t count, gap;
     int32_t n_fields, in_order;
-    td__field fields[TD__MAX_FIELDS]; /* class_names: NULL */
+    td__field fields[TD__MAX_FIELDS]; /* class_names, and the pointers of units: NULL */
     uint64_t names_nbytes;            /* texts of all classes, each with its zero */
     uint32_t named;                   /* bit f: field f has them */
 } part_head;
@@ -77,6 +77,7 @@ static void describe(const td__dataset *d, part_head *h)
     for (int f = 0; f < d->n_fields; f++) {
         h->fields[f] = d->fields[f];
         h->fields[f].class_names = NULL;
+        h->fields[f].units.mean = h->fields[f].units.std = NULL;
         if (!d->fields[f].class_names)
             continue;
         h->named |= 1u << f;
@@ -122,13 +123,41 @@ static td_status cut_names(td__dataset *d, uint32_t named, const char *text, siz
     return TD_OK;
 }
 
+/* Means and deviations of normalized fields, to those of d from rank 0's. */
+static td_status send_units(td_comm *comm, td__dataset *d, td__arena *arena)
+{
+    bool first = td_comm_rank(comm) == 0;
+
+    for (int f = 0; f < d->n_fields; f++) {
+        td__units *u = &d->fields[f].units;
+        size_t n = (size_t)u->n;
+        double *both = n ? td__arena_alloc(arena, 2 * n * sizeof *both) : NULL;
+        if (!n)
+            continue;
+        if (!both)
+            return TD_FAIL(TD_ENOMEM, "no memory for the units of field %s", d->fields[f].name);
+        if (first) {
+            memcpy(both, u->mean, n * sizeof *both);
+            memcpy(both + n, u->std, n * sizeof *both);
+        }
+        TD_TRY(td_broadcast(comm, both, 2 * n, TD_F64, 0, NULL));
+        if (!first)
+            u->mean = both;
+        if (!first)
+            u->std = both + n;
+    }
+    return TD_OK;
+}
+
 static td_status check_head(const part_head *h)
 {
     bool ok = h->count >= 0 && h->n_fields >= 0 && h->n_fields <= TD__MAX_FIELDS &&
               h->names_nbytes <= PTRDIFF_MAX;
     for (int f = 0; ok && f < h->n_fields; f++) {
         const td_shape *s = &h->fields[f].shape;
+        const td__units *u = &h->fields[f].units;
         ok = s->ndim >= 0 && s->ndim <= TD_MAX_DIMS && memchr(h->fields[f].name, 0, TD__FIELD_NAME);
+        ok = ok && u->n >= 0 && u->n <= INT32_MAX && u->inner >= 0;
     }
     return ok ? TD_OK : TD_FAIL(TD_EPROTO, "malformed description of the data from rank 0");
 }
@@ -157,14 +186,15 @@ static td_status send_head(td_comm *comm, const td__dataset *d, td__dataset *hea
         join_names(d, text);
     if (h.names_nbytes)
         TD_TRY_OR(st, fail, td_broadcast(comm, text, (size_t)h.names_nbytes, TD_U8, 0, NULL));
-    if (first) {
-        *head = *d;
-        return TD_OK;
-    }
     *head = (td__dataset){
         .count = h.count, .n_fields = h.n_fields, .in_order = h.in_order, .gap = h.gap};
-    memcpy(head->fields, h.fields, sizeof head->fields);
-    TD_TRY_OR(st, fail, cut_names(head, h.named, text, (size_t)h.names_nbytes, *names));
+    if (first)
+        *head = *d;
+    else
+        memcpy(head->fields, h.fields, sizeof head->fields);
+    TD_TRY_OR(st, fail, send_units(comm, head, *names));
+    if (!first)
+        TD_TRY_OR(st, fail, cut_names(head, h.named, text, (size_t)h.names_nbytes, *names));
     return TD_OK;
 fail:
     td__arena_destroy(*names);
@@ -324,7 +354,8 @@ static td_status open_whole(void *user, td__part part, td__dataset **out)
 
     *out = NULL;
     if (first)
-        st = td__source_find(d->data->source)->open(&d->data->source_opts, name, &own);
+        st = td__source_open(td__source_find(d->data->source), &d->data->source_opts, name,
+                             d->data->fit, &own);
     TD_TRY_OR(st, fail, agree(comm, st));
     TD_TRY_OR(st, abort, send_head(comm, own, &head, &names));
     if (first) {

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/check.h"
 #include "tandem/ops.h"
 
@@ -125,4 +126,54 @@ void td__head_match_numbers(td__head *h)
         h->target = td_cast(h->g, h->target, TD_F32);
     if (!td_shape_equal(&a, &t) && td_shape_count(&a) == td_shape_count(&t))
         h->y = td_reshape(h->g, h->y, t);
+}
+
+/* ---- Units ----------------------------------------------------------------------------------- */
+
+/* (rows, values of a target) * std + mean. */
+static td_node *scale_back(const td__head *h, td_node *v)
+{
+    const td__units *u = h->units;
+    td_shape row = td_node_shape(h->target);
+
+    if (u->n == 1)
+        return td_affine(h->g, v, u->std[0], u->mean[0]);
+    for (int i = 1; i < row.ndim; i++)
+        row.dim[i - 1] = row.dim[i];
+    row.ndim--;
+    size_t count = (size_t)(u->n * u->inner);
+    float *std = td__calloc(2 * count + 1, sizeof *std), *mean = std + count;
+    if (!std)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        std[i] = (float)u->std[i / (size_t)u->inner];
+        mean[i] = (float)u->mean[i / (size_t)u->inner];
+    }
+    v = td_mul(h->g, v, td_constant(h->g, TD_F32, row, std));
+    v = td_add(h->g, v, td_constant(h->g, TD_F32, row, mean));
+    td__free(std);
+    return v;
+}
+
+td__head td__head_real(const td__head *h)
+{
+    td__head real = *h;
+
+    if (h->units && h->units->n) {
+        real.y = scale_back(h, h->y);
+        real.target = scale_back(h, h->target);
+    }
+    return real;
+}
+
+td_node *td__head_output(const td__head *h, const td__loss_def *loss, td_node *output)
+{
+    td_shape as = td_node_shape(output), y = td_node_shape(h->y);
+
+    if (loss->kind == TD_HEAD_PROBABILITIES)
+        return td_sigmoid(h->g, output);
+    if (!h->units || !h->units->n || loss->kind != TD_HEAD_NUMBERS)
+        return output;
+    td_node *real = scale_back(h, h->y);
+    return td_shape_equal(&as, &y) ? real : td_reshape(h->g, real, as);
 }

@@ -13,6 +13,7 @@ typedef struct td__head {
     td_graph *g;
     td_node *y, *target;
     td_loss_opts opts;
+    const td__units *units; /* of the target; NULL: its values are real ones */
 } td__head;
 
 /* What a loss or metric compares. */
@@ -49,5 +50,12 @@ const td__metric_def *td__metric_default(const td__loss_def *loss);
 /* Numbers as the losses of numbers want them: (rows, 1) beside (rows) is the same thing, and
  * integers are numbers too. */
 void td__head_match_numbers(td__head *h);
+
+/* For metrics: the same in the units of the data, where training normalizes the target. After
+ * td__head_match_numbers. */
+td__head td__head_real(const td__head *h);
+/* What the model's output says in the units of the data: probabilities of logits, real values of
+ * normalized ones; logits of classes stay logits. */
+td_node *td__head_output(const td__head *h, const td__loss_def *loss, td_node *output);
 
 #endif

@@ -60,6 +60,7 @@ static td_status take_lead(td__trainer *t)
         TD_TRY(td__checkpointer_take_over(t->o.checkpoint_dir, t->o.checkpoint_keep,
                                           &t->run.checkpointer));
         td__checkpointer_points(t->run.checkpointer, td__faults_points(t->o.faults));
+        TD_TRY(td__train_save_fit(t));
     }
     t->report.leads = true;
     t->report.n_own = t->report.n_observers;

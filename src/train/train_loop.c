@@ -510,9 +510,11 @@ static td_status prepare(td__trainer *t)
     TD_TRY(check(t));
     TD_TRY(td__trainer_agree(t, 0));
     TD_TRY(td__train_sync(t));
-    if (t->o.checkpoint_dir)
+    if (t->o.checkpoint_dir) {
         TD_TRY(td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep,
                                        &t->run.checkpointer));
+        TD_TRY(td__train_save_fit(t));
+    }
     TD_TRY(td__replicas_begin(t));
     TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
     TD_TRY(td__states_begin(t));

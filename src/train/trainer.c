@@ -316,6 +316,16 @@ td_status td__trainer_observe(td__trainer *t, td__observer *o)
     return TD_OK;
 }
 
+td_status td__train_save_fit(td__trainer *t)
+{
+    td__text text = {0};
+    td_status st = td__data_fit(t->plan.data, &text);
+    if (!st && text.used)
+        st = td__checkpointer_preprocessing(t->run.checkpointer, text.data, text.used);
+    td__text_fini(&text);
+    return st;
+}
+
 /* ---- Resuming -------------------------------------------------------------------------------- */
 
 td_status td__trainer_resume(td__trainer *t, bool *found)

@@ -151,6 +151,8 @@ TD_NODISCARD td_status td__train_tell_begin(td__trainer *t);
 /* A checkpoint of where the run is; one that is done, told to observers. */
 TD_NODISCARD td_status td__train_save(td__trainer *t, bool best);
 TD_NODISCARD td_status td__train_saved(td__trainer *t);
+/* Checkpoints hold what was measured on the train part. */
+TD_NODISCARD td_status td__train_save_fit(td__trainer *t);
 bool td__train_at_end(const td__trainer *t);
 /* What the trainer does now, for heartbeats and the hang report. */
 void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about);

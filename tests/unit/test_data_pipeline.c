@@ -148,7 +148,7 @@ static void apply(const td__map_opts *o, const td__field *in, const void *x, con
     td__dataset fake = {.count = 0, .n_fields = 1, .fields = {*in}};
     td__map *m;
 
-    CHECK_OK(td__map_open(o, 0, &fake, &m));
+    CHECK_OK(td__map_open(o, 0, &fake, NULL, &m));
     *out = m->out;
     m->def->apply(m, (int64_t[]){7}, 1, draw, x, y);
     td__map_close(m);
