@@ -16,61 +16,81 @@
 enum { MAX_VARIABLE = 100 << 10 };
 
 /* {"cluster": {"worker": ["a:1", ...]}, "task": {"type": "worker", "index": 3}} */
-static void add_tf_config(const td__rank_plan *p, int rank, td__texts *out)
+static void add_tf_config(const td__world_place *p, td__texts *out)
 {
     size_t need = 128, at;
-    for (int r = 0; r < p->hosts->size; r++)
+    for (int r = 0; r < p->size; r++)
         need += strlen(p->worker[r]) + 4;
     char *text = need < MAX_VARIABLE ? td__malloc(need) : NULL;
     if (!text)
         return; /* so many workers are not for TensorFlow */
     at = (size_t)snprintf(text, need, "{\"cluster\": {\"worker\": [");
-    for (int r = 0; r < p->hosts->size; r++)
+    for (int r = 0; r < p->size; r++)
         at += (size_t)snprintf(text + at, need - at, "%s\"%s\"", r ? ", " : "", p->worker[r]);
-    snprintf(text + at, need - at, "]}, \"task\": {\"type\": \"worker\", \"index\": %d}}", rank);
+    snprintf(text + at, need - at, "]}, \"task\": {\"type\": \"worker\", \"index\": %d}}", p->rank);
     td__texts_add(out, "TF_CONFIG=%s", text);
     td__free(text);
 }
 
-void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
-{
-    const td__host *host = &p->hosts->host[p->host];
-    int size = p->hosts->size, local = rank - host->first, cross_size = 0, cross = 0;
-    /* Across hosts: those that have a rank of this local number. */
-    for (int i = 0; i < p->hosts->n; i++)
-        if (p->hosts->host[i].count > local) {
-            cross += i < p->host;
-            cross_size++;
-        }
-    const char *colon = strrchr(p->master, ':');
-    int master = colon ? (int)(colon - p->master) : (int)strlen(p->master);
+typedef struct family {
+    const char *rank, *size, *local_rank, *local_size;
+} family;
 
-    static const struct {
-        const char *rank, *size, *local_rank, *local_size;
-    } FAMILIES[] = {
-        {"TANDEM_RANK", "TANDEM_SIZE", "TANDEM_LOCAL_RANK", "TANDEM_LOCAL_SIZE"},
+static void add_family(const family *f, const td__world_place *p, td__texts *out)
+{
+    td__texts_add(out, "%s=%d", f->rank, p->rank);
+    td__texts_add(out, "%s=%d", f->size, p->size);
+    td__texts_add(out, "%s=%d", f->local_rank, p->local_rank);
+    td__texts_add(out, "%s=%d", f->local_size, p->local_size);
+}
+
+void td__world_env(const td__world_place *p, td__texts *out)
+{
+    static const family FAMILIES[] = {
         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
         {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"},
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
          "OMPI_COMM_WORLD_LOCAL_SIZE"},
     };
-    for (size_t i = 0; i < sizeof FAMILIES / sizeof FAMILIES[0]; i++) {
-        td__texts_add(out, "%s=%d", FAMILIES[i].rank, rank);
-        td__texts_add(out, "%s=%d", FAMILIES[i].size, size);
-        td__texts_add(out, "%s=%d", FAMILIES[i].local_rank, local);
-        td__texts_add(out, "%s=%d", FAMILIES[i].local_size, host->count);
-    }
-    td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), p->store);
+    const char *colon = strrchr(p->master, ':');
+    int master = colon ? (int)(colon - p->master) : (int)strlen(p->master);
+
+    for (size_t i = 0; i < sizeof FAMILIES / sizeof FAMILIES[0]; i++)
+        add_family(&FAMILIES[i], p, out);
     td__texts_add(out, "MASTER_ADDR=%.*s", master, p->master);
     td__texts_add(out, "MASTER_PORT=%s", colon ? colon + 1 : "");
-    td__texts_add(out, "GROUP_RANK=%d", p->host);
+    td__texts_add(out, "GROUP_RANK=%d", p->node);
+    td__texts_add(out, "HOROVOD_CROSS_RANK=%d", p->cross_rank);
+    td__texts_add(out, "HOROVOD_CROSS_SIZE=%d", p->cross_size);
+    td__texts_add(out, "HOROVOD_HOSTNAME=%s", p->host);
+    td__texts_add(out, "OMPI_COMM_WORLD_NODE_RANK=%d", p->local_rank);
+    td__texts_add(out, "OMPI_UNIVERSE_SIZE=%d", p->size);
+    add_tf_config(p, out);
+}
+
+void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
+{
+    static const family OURS = {"TANDEM_RANK", "TANDEM_SIZE", "TANDEM_LOCAL_RANK",
+                                "TANDEM_LOCAL_SIZE"};
+    const td__host *host = &p->hosts->host[p->host];
+    td__world_place w = {.rank = rank,
+                         .size = p->hosts->size,
+                         .local_rank = rank - host->first,
+                         .local_size = host->count,
+                         .node = p->host,
+                         .host = host->name,
+                         .worker = p->worker,
+                         .master = p->master};
+    /* Across hosts: those that have a rank of this local number. */
+    for (int i = 0; i < p->hosts->n; i++)
+        if (p->hosts->host[i].count > w.local_rank) {
+            w.cross_rank += i < p->host;
+            w.cross_size++;
+        }
+    add_family(&OURS, &w, out);
+    td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), p->store);
     td__texts_add(out, "TORCHELASTIC_RESTART_COUNT=%u", p->generation - 1);
-    td__texts_add(out, "HOROVOD_CROSS_RANK=%d", cross);
-    td__texts_add(out, "HOROVOD_CROSS_SIZE=%d", cross_size);
-    td__texts_add(out, "HOROVOD_HOSTNAME=%s", host->name);
-    td__texts_add(out, "OMPI_COMM_WORLD_NODE_RANK=%d", local);
-    td__texts_add(out, "OMPI_UNIVERSE_SIZE=%d", size);
-    add_tf_config(p, rank, out);
+    td__world_env(&w, out);
 }
 
 static bool same_name(const char *a, const char *b)

@@ -16,6 +16,18 @@ typedef struct td__rank_plan {
     uint32_t generation;       /* from 1 */
 } td__rank_plan;
 
+/* Where one rank stands in its world. */
+typedef struct td__world_place {
+    int rank, size, local_rank, local_size;
+    int node, cross_rank, cross_size; /* of its host; among ranks of this local number */
+    const char *host;
+    const char *const *worker; /* "HOST:PORT" of every rank */
+    const char *master;        /* "HOST:PORT" */
+} td__world_place;
+
+/* Appends what foreign programs look for: torchrun's, TensorFlow's, Horovod's, Open MPI's. */
+void td__world_env(const td__world_place *p, td__texts *out);
+
 /* Appends "K=V" texts for rank `rank`; a later one replaces an earlier one of the same name. */
 void td__rank_env(const td__rank_plan *p, int rank, td__texts *out);
 

@@ -10,17 +10,19 @@
 #define TD_SERVICE_GROUP_ENV_H
 
 #include "launch/message.h"
+#include "service/answer.h"
 #include "service/config.h"
 #include "service/track/tracker.h"
 
 enum { TD__MASTER_PORT = 12356, TD__WORKER_PORT = 12400 }; /* of the book; of TF_CONFIG */
 
-/* Where members are found by each other. */
+/* Where processes are found by each other. */
 typedef struct td__group_place {
-    const char *const *hosts; /* of each member; NULL: all are on this host */
-    const char *master;       /* host of member 0 for the others; NULL: hosts[0] */
-    int master_port;          /* 0: TD__MASTER_PORT */
-    int worker_port; /* first port of TF_CONFIG's addresses on a host; 0: TD__WORKER_PORT */
+    const char *const *hosts;   /* of each member; NULL: all are on this host */
+    const char *master;         /* host of member 0 for the others; NULL: hosts[0] */
+    int master_port;            /* 0: TD__MASTER_PORT */
+    const char *const *workers; /* "HOST:PORT" of every process, for TF_CONFIG; NULL: hosts with
+                                   ports from TD__WORKER_PORT on */
 } td__group_place;
 
 /* Appends "K=V" for one process of a member. */
@@ -31,8 +33,9 @@ void td__process_env(const td__group *g, const td__group_place *p, int member, i
 void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir,
                  td__texts *out);
 
-/* May a client set this variable? TD_EPERM with its name and the key that would allow it. PATH,
- * LD_*, and what the service sets itself are always refused. */
-TD_NODISCARD td_status td__env_check(const td__service_config *c, const char *name);
+/* May a client set this variable? td_last_error() names it and the key that would allow it. PATH,
+ * LD_* and their like, and what the service sets itself are always refused. */
+TD_NODISCARD td__answer td__env_check(const td__service_config *c, const char *name,
+                                      bool parameter);
 
 #endif

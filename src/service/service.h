@@ -115,14 +115,6 @@ typedef enum td__data_state {
 void td__service_data(td__service *s, int32_t job, td__data_state state, const char *bucket,
                       const char *path, const char *text);
 
-/* Sweeps: many trials of one spec. The text is YAML or JSON, keys in sweep.def. */
-TD_NODISCARD td__answer td__service_sweep(td__service *s, const td__caller *who, const char *text,
-                                          size_t nbytes, int64_t *sweep);
-TD_NODISCARD td__answer td__service_sweep_cancel(td__service *s, const td__caller *who,
-                                                 int64_t sweep);
-/* The sweep as JSON: its spec, trials with parameters and their metric, the best one. */
-TD_NODISCARD td__answer td__service_sweep_json(td__service *s, int64_t sweep, td__text *out);
-
 /* Quotas. */
 TD_NODISCARD td__answer td__service_set_quota(td__service *s, const td__caller *who,
                                               const td__quota *q);

@@ -1,0 +1,174 @@
+/* group_env.c -- the environment of a group's processes; see group_env.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/group_env.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "launch/rank_env.h"
+
+/* "HOST:PORT" of every process into the arena; NULL: out of memory. */
+static const char *const *worker_addresses(td__arena *a, const td__group *g,
+                                           const td__group_place *p)
+{
+    int each = td__job_processes(g->spec), size = g->spec->members * each;
+    const char **list = td__arena_alloc(a, (size_t)size * sizeof *list);
+
+    for (int r = 0; list && r < size; r++) {
+        const char *host = p->hosts ? p->hosts[r / each] : "127.0.0.1";
+        list[r] = td__arena_printf(a, "%s:%d", host, TD__WORKER_PORT + (p->hosts ? r % each : r));
+        if (!list[r])
+            return NULL;
+    }
+    return list;
+}
+
+void td__process_env(const td__group *g, const td__group_place *p, int member, int process,
+                     td__texts *out)
+{
+    int each = td__job_processes(g->spec), members = g->spec->members;
+    const char *first = p->hosts ? p->hosts[0] : "127.0.0.1";
+    char master[300];
+    td__arena *a = NULL;
+
+    snprintf(master, sizeof master, "%.255s:%d", p->master ? p->master : first,
+             p->master_port ? p->master_port : TD__MASTER_PORT);
+    if (td__arena_create(&a)) {
+        out->failed = true;
+        return;
+    }
+    td__world_place w = {.rank = member * each + process,
+                         .size = members * each,
+                         .local_rank = p->hosts ? process : member * each + process,
+                         .local_size = p->hosts ? each : members * each,
+                         .node = p->hosts ? member : 0,
+                         .cross_rank = p->hosts ? member : 0,
+                         .cross_size = p->hosts ? members : 1,
+                         .host = p->hosts ? p->hosts[member] : "localhost",
+                         .worker = p->workers ? p->workers : worker_addresses(a, g, p),
+                         .master = master};
+    if (w.worker)
+        td__world_env(&w, out);
+    else
+        out->failed = true;
+    td__arena_destroy(a);
+}
+
+/* The variables of the book's training container, and ours for files and checkpoints. */
+static void add_job(const td__service_config *c, const td__job_record *r, const char *dir,
+                    td__texts *out)
+{
+    const td__job_spec *s = r->spec;
+
+    td__texts_add(out, "JOB_ID=%d", r->id);
+    td__texts_add(out, "ALGORITHM_NAME=%s", s->algorithm);
+    td__texts_add(out, "METADATA_STORE_SERVER=%s",
+                  *c->metadata_service ? c->metadata_service
+                  : c->n_grpc_listen   ? c->grpc_listen[0]
+                                       : "");
+    td__texts_add(out, "TRAINING_DATASET_ID=%s", s->dataset_id);
+    td__texts_add(out, "TRAINING_DATASET_VERSION_HASH=%s", s->train_data_version_hash);
+    td__texts_add(out, "MODEL_BUCKET=%s", c->model_bucket);
+    td__texts_add(out, "MODEL_NAME=%s", s->output_model_name);
+    td__texts_add(out, "MINIO_SERVER=%s", c->s3_endpoint);
+    td__texts_add(out, "MINIO_SERVER_ACCESS_KEY=%s", c->s3_access_key);
+    td__texts_add(out, "MINIO_SERVER_SECRET_KEY=%s", c->s3_secret_key);
+    td__texts_add(out, "TRAINING_DATA_BUCKET=%s", r->data_bucket ? r->data_bucket : "");
+    td__texts_add(out, "TRAINING_DATA_PATH=%s", r->data_path ? r->data_path : "");
+    td__texts_add(out, "TANDEM_JOB_NAME=%s", s->name);
+    td__texts_add(out, "TANDEM_ATTEMPT=%d", r->attempt);
+    if (*s->checkpoint)
+        td__texts_add(out, "TANDEM_CHECKPOINT_URL=%s", s->checkpoint);
+    else
+        td__texts_add(out, "TANDEM_CHECKPOINT_URL=file://%s/checkpoints", dir);
+    td__texts_add(out, "TANDEM_ARTIFACTS_DIR=%s/artifacts", dir);
+    td__texts_add(out, "TANDEM_METRICS_FILE=%s/metrics.jsonl", dir);
+}
+
+static void add_allowed(const td__service_config *c, const td__pairs *p, bool parameter,
+                        td__texts *out)
+{
+    for (int i = 0; i < p->n; i++)
+        if (td__env_check(c, p->at[i].key, parameter) == TD_ANSWER_OK)
+            td__texts_add(out, "%s=%s", p->at[i].key, p->at[i].value);
+}
+
+void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir,
+                 td__texts *out)
+{
+    add_allowed(c, &r->spec->parameters, true, out);
+    add_allowed(c, &r->spec->env, false, out);
+    add_job(c, r, dir, out);
+}
+
+static bool is_name(const char *name)
+{
+    size_t n = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
+
+    return *name && !name[n] && !isdigit((unsigned char)name[0]) && n < 200;
+}
+
+/* Does a name or a prefix of the list, "NAME" or "PREFIX*", fit? */
+static bool in_list(const char *const *list, int n, const char *name)
+{
+    for (int i = 0; i < n; i++) {
+        size_t length = strlen(list[i]);
+        bool prefix = length && list[i][length - 1] == '*';
+        if (prefix ? !strncmp(list[i], name, length - 1) : !strcmp(list[i], name))
+            return true;
+    }
+    return false;
+}
+
+td__answer td__env_check(const td__service_config *c, const char *name, bool parameter)
+{
+    /* What decides which code is run, or loaded into it. */
+    static const char *const NEVER[] = {
+        "PATH",     "LD_*",    "DYLD_*",  "IFS",      "BASH_ENV",    "ENV",         "SHELLOPTS",
+        "BASHOPTS", "PYTHON*", "PERL*",   "RUBY*",    "NODE_*",      "GCONV_PATH",  "HOME",
+        "SHELL",    "LOCPATH", "NLSPATH", "MALLOC_*", "GLIBC_*",     "OMPI_MCA_*",  "PMIX_*",
+        "UCX_*",    "GIT_*",   "SSH_*",   "TANDEM_*", "HOSTALIASES", "RES_OPTIONS", "TMPDIR",
+    };
+    /* What the service says itself. */
+    static const char *const OURS[] = {
+        "JOB_ID",
+        "ALGORITHM_NAME",
+        "METADATA_STORE_SERVER",
+        "TRAINING_*",
+        "MODEL_BUCKET",
+        "MODEL_NAME",
+        "MINIO_*",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "GROUP_RANK",
+        "TF_CONFIG",
+        "HOROVOD_*",
+        "OMPI_COMM_WORLD_*",
+        "OMPI_UNIVERSE_SIZE",
+        "PMI_*",
+        "CUDA_VISIBLE_DEVICES",
+    };
+    const char *what = parameter ? "parameters" : "env";
+
+    if (!is_name(name))
+        return td__answer_fail(TD_ANSWER_INVALID, "%s: '%.64s' is not the name of a variable", what,
+                               name);
+    if (in_list(NEVER, TD_LEN(NEVER), name))
+        return td__answer_fail(TD_ANSWER_DENIED,
+                               "%s: %s decides which code is run and cannot be set by a job", what,
+                               name);
+    if (in_list(OURS, TD_LEN(OURS), name))
+        return td__answer_fail(TD_ANSWER_DENIED, "%s: %s is set by the service", what, name);
+    bool capitals = !strpbrk(name, "abcdefghijklmnopqrstuvwxyz");
+    if ((parameter && capitals) || in_list(c->env_allow, c->n_env_allow, name) || c->allow_code)
+        return TD_ANSWER_OK;
+    return td__answer_fail(TD_ANSWER_DENIED, "%s: %s is not in security.env_allow of the service",
+                           what, name);
+}

@@ -1,0 +1,124 @@
+/* The environment of a group's processes: ranks, what all share, and what a job may not set. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/check.h"
+#include "service/group_env.h"
+#include "service/spec.h"
+#include "support/check.h"
+
+/* The last value of a variable; NULL: not set. */
+static const char *value(const td__texts *t, const char *name)
+{
+    const char *text, *found = NULL;
+    size_t n = strlen(name);
+
+    for (size_t at = 0; (text = td__texts_next(t->data, t->used, &at));)
+        if (!strncmp(text, name, n) && text[n] == '=')
+            found = text + n + 1;
+    return found;
+}
+
+TEST(ranks)
+{
+    static const char SPEC[] = "{\"resources\": {\"members\": 2, \"processes\": 2}}";
+    static const char *const HOSTS[] = {"a", "b"};
+    td__job_spec *s;
+
+    CHECK_OK(td__spec_parse(SPEC, sizeof SPEC - 1, "test", &s));
+    td__group g = {.spec = s};
+    td__texts apart = {0}, here = {0};
+    td__process_env(&g, &(td__group_place){.hosts = HOSTS, .master = "svc"}, 1, 1, &apart);
+    assert_false(apart.failed);
+    assert_string_equal(value(&apart, "RANK"), "3");
+    assert_string_equal(value(&apart, "WORLD_SIZE"), "4");
+    assert_string_equal(value(&apart, "LOCAL_RANK"), "1");
+    assert_string_equal(value(&apart, "LOCAL_WORLD_SIZE"), "2");
+    assert_string_equal(value(&apart, "MASTER_ADDR"), "svc");
+    assert_string_equal(value(&apart, "MASTER_PORT"), "12356");
+    assert_string_equal(value(&apart, "HOROVOD_CROSS_RANK"), "1");
+    assert_string_equal(value(&apart, "OMPI_COMM_WORLD_RANK"), "3");
+    assert_string_equal(value(&apart, "TF_CONFIG"),
+                        "{\"cluster\": {\"worker\": [\"a:12400\", \"a:12401\", \"b:12400\", "
+                        "\"b:12401\"]}, \"task\": {\"type\": \"worker\", \"index\": 3}}");
+    td__process_env(&g, &(td__group_place){.master_port = 7}, 1, 0, &here);
+    assert_string_equal(value(&here, "LOCAL_RANK"), "2");
+    assert_string_equal(value(&here, "MASTER_ADDR"), "127.0.0.1");
+    assert_string_equal(value(&here, "MASTER_PORT"), "7");
+    td__texts_fini(&apart);
+    td__texts_fini(&here);
+    td__spec_destroy(s);
+}
+
+TEST(shared)
+{
+    static const char SPEC[] = "{\"algorithm\": \"alg\", \"dataset_id\": \"1\", \"name\": \"n\", "
+                               "\"output_model_name\": \"m\", \"parameters\": {\"LR\": \"4\", "
+                               "\"JOB_ID\": \"9\", \"LD_PRELOAD\": \"x.so\"}}";
+    td__service_config *c;
+    td__job_record r = {.id = 12, .attempt = 2, .data_bucket = (char[]){"b"}};
+    td__texts t = {0};
+
+    CHECK_OK(td__config_load(NULL, NULL, 0, &c));
+    CHECK_OK(td__spec_parse(SPEC, sizeof SPEC - 1, "test", &r.spec));
+    td__job_env(c, &r, "/d/jobs/12", &t);
+    assert_string_equal(value(&t, "JOB_ID"), "12");
+    assert_string_equal(value(&t, "LR"), "4");
+    assert_string_equal(value(&t, "ALGORITHM_NAME"), "alg");
+    assert_string_equal(value(&t, "MODEL_NAME"), "m");
+    assert_string_equal(value(&t, "MODEL_BUCKET"), "mini-automl-ms");
+    assert_string_equal(value(&t, "TRAINING_DATA_BUCKET"), "b");
+    assert_string_equal(value(&t, "TANDEM_CHECKPOINT_URL"), "file:///d/jobs/12/checkpoints");
+    assert_null(value(&t, "LD_PRELOAD"));
+    td__texts_fini(&t);
+    td__spec_destroy(r.spec);
+    td__config_destroy(c);
+}
+
+TEST(allow_list)
+{
+    static const char *const SETS[] = {
+        "security.env_allow=[COLOUR, MY_*]",
+        "security.tokens=[{name: a, sha256: "
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}]"};
+    static const struct {
+        const char *name;
+        bool parameter;
+        td__answer want;
+    } CASES[] = {
+        {"LR", true, TD_ANSWER_OK},
+        {"LR", false, TD_ANSWER_DENIED},
+        {"COLOUR", false, TD_ANSWER_OK},
+        {"MY_THING", false, TD_ANSWER_OK},
+        {"lower", true, TD_ANSWER_DENIED},
+        {"PATH", true, TD_ANSWER_DENIED},
+        {"LD_PRELOAD", true, TD_ANSWER_DENIED},
+        {"LD_LIBRARY_PATH", false, TD_ANSWER_DENIED},
+        {"PYTHONPATH", true, TD_ANSWER_DENIED},
+        {"RANK", true, TD_ANSWER_DENIED},
+        {"MINIO_SERVER", true, TD_ANSWER_DENIED},
+        {"TANDEM_STORE", true, TD_ANSWER_DENIED},
+        {"A=B", true, TD_ANSWER_INVALID},
+        {"", true, TD_ANSWER_INVALID},
+        {"1A", true, TD_ANSWER_INVALID},
+    };
+    td__service_config *c;
+
+    CHECK_OK(td__config_load(NULL, SETS, 2, &c));
+    for (int i = 0; i < TD_LEN(CASES); i++)
+        if (td__env_check(c, CASES[i].name, CASES[i].parameter) != CASES[i].want)
+            fail_msg("%s: %s", CASES[i].name, td_last_error());
+    td__config_destroy(c);
+    /* Who trusts everybody with commands may trust them with variables, but not with these. */
+    CHECK_OK(td__config_load(NULL, NULL, 0, &c));
+    assert_int_equal(td__env_check(c, "lower", true), TD_ANSWER_OK);
+    assert_int_equal(td__env_check(c, "PATH", true), TD_ANSWER_DENIED);
+    td__config_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks), cmocka_unit_test(shared),
+                                       cmocka_unit_test(allow_list)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
