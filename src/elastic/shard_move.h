@@ -1,5 +1,5 @@
 /* shard_move.h -- shards of optimizer state and params from the ranks that hold them to those that
- * are to hold them, memory to memory: at the start of a generation, whose ownership map is another
+ * are to hold them, memory to memory (a device's through td__mem_map): at the start of a generation, whose ownership map is another
  * one, and before ranks go.
  *
  * A cell goes straight from the memory of its holder to where it is to be, so that nobody needs

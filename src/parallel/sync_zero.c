@@ -471,8 +471,6 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
                        "parallel.zero %d: ranks run one compute thread each, not %d; start more "
                        "ranks instead",
                        c->zero, j->threads);
-    if (w->elastic)
-        TD_TRY(td__sync_needs_host(j, "parallel.zero on elastic ranks"));
     if (j->verify > 0)
         return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.zero");
     return TD_OK;

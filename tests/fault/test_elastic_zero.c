@@ -324,6 +324,27 @@ TEST(a_process_that_is_asked_to_stop_hands_over_its_shards)
         }
 }
 
+/* Shards in memory that the host cannot touch: they come from mirrors, are handed over, go to those
+ * who join, and are loaded. */
+TEST(shards_in_memory_of_a_device)
+{
+    static const char *const FAULTS[] = {"kill rank=0 at=step:2:comm:3", NULL, NULL,
+                                         "kill rank=0 at=step:3; kill rank=1 at=step:3"};
+    static const int CHANGE[] = {0, 3, 1, 0};
+    for (int stage = 1; stage <= 3; stage++)
+        for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
+            elastic_plan plan = new_plan(stage, 2);
+            elastic_end end;
+            plan.opts.backend = "far";
+            plan.faults = FAULTS[i];
+            plan.replace = true;
+            plan.change[0].step = 1;
+            plan.change[0].size = CHANGE[i];
+            run_on_disk(&plan, &end);
+            CHECK(end.generations > 1, "stage %d, case %zu: one generation", stage, i);
+        }
+}
+
 /* Those that look at whole tensors, or have no state. */
 TEST(every_optimizer_can_be_mirrored)
 {
@@ -382,6 +403,7 @@ int main(void)
         cmocka_unit_test(both_holders_of_a_slice_die),
         cmocka_unit_test(the_world_grows_and_shrinks),
         cmocka_unit_test(a_process_that_is_asked_to_stop_hands_over_its_shards),
+        cmocka_unit_test(shards_in_memory_of_a_device),
         cmocka_unit_test(every_optimizer_can_be_mirrored),
         cmocka_unit_test(a_disk_that_is_full_for_a_while),
     };
