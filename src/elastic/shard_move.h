@@ -1,9 +1,10 @@
 /* shard_move.h -- shards of optimizer state and params from the ranks that hold them to those that
- * are to hold them, memory to memory (a device's through td__mem_map): at the start of a generation, whose ownership map is another
+ * are to hold them, memory to memory: at the start of a generation, whose ownership map is another
  * one, and before ranks go.
  *
- * A cell goes straight from the memory of its holder to where it is to be, so that nobody needs
- * room for anything that it does not keep. Params move within their block. */
+ * A cell goes straight from the memory of its holder to where it is to be (of a device whose memory
+ * the host does not read, through a copy of that cell), so that nobody needs room for anything that
+ * it does not keep. Params move within their block. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_ELASTIC_SHARD_MOVE_H
 #define TD_ELASTIC_SHARD_MOVE_H

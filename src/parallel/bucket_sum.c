@@ -47,8 +47,11 @@ struct td__bucket_sum {
     uint64_t step;
     td__grad_stack *total, *stacks;
     td__grad_sum sum; /* what joins siblings */
+    TD__GRAD_JOINS(TD__GRAD_STACK) in_sum;
     td__grad_stack all;
+    td__partial in_all[TD__GRAD_STACK];
     td__grad_sum rest; /* for a compressor: what joins the rest */
+    TD__GRAD_JOINS(TD__GRAD_STACK) in_rest;
     double *sums;
     size_t n_sums;
     bool begun, sending; /* not yet over; some bucket was posted */
@@ -126,6 +129,9 @@ td_status td__bucket_sum_create(const td__bucket_sum_opts *o, td__bucket_sum **o
     b->o = *o;
     b->rank = td_comm_rank(o->comm);
     b->size = td_comm_size(o->comm);
+    b->sum = (td__grad_sum)TD__GRAD_SUM_IN(b->in_sum);
+    b->all = (td__grad_stack)TD__GRAD_STACK_IN(b->in_all);
+    b->rest = (td__grad_sum)TD__GRAD_SUM_IN(b->in_rest);
     pthread_mutex_init(&b->lock, NULL);
     td_status st = set_up(b);
     if (st) {
@@ -273,7 +279,7 @@ static void make_plan(td__bucket_sum *b)
     b->planned = true;
     for (int t = 0; t < b->o.threads; t++) {
         td__grad_stack *s = &b->stacks[t];
-        TD_ASSERT(b->total->n + s->n <= TD__GRAD_STACK, "%d partials", b->total->n + s->n);
+        TD_ASSERT(b->total->n + s->n <= b->total->room, "%d partials", b->total->n + s->n);
         memcpy(&b->total->at[b->total->n], s->at, (size_t)s->n * sizeof *s->at);
         b->total->n += s->n;
         s->n = 0;

@@ -90,16 +90,18 @@ static td_status add_all(td__rank_tree *t, const td__grad_sum *sum)
 
 static td_status make_plan(td__rank_tree *t)
 {
-    td__grad_stack all;
-    td__grad_sum sum;
+    td__partial partials[TD__GRAD_RANGE];
+    TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
+    td__grad_stack all = TD__GRAD_STACK_IN(partials);
+    td__grad_sum sum = TD__GRAD_SUM_IN(joins);
     td__subtree trees[64];
 
-    all.n = 0;
     t->n_adds = 0;
     t->rounds = most_partials(t, t->batches);
     for (int r = 0; r < t->size; r++) {
         int n = td__work_partials(t->partition, t->batches * t->micro_batches, r, trees);
         for (int i = 0; i < n; i++) {
+            TD_ASSERT(all.n < all.room, "%d partials", all.n);
             all.at[all.n++] =
                 (td__partial){.tree = trees[i],
                               .weight = 1,

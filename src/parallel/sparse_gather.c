@@ -21,6 +21,7 @@ struct td__sparse_gather {
     const int32_t **from;  /* by rank: how far its message has been read */
     td__rank_leaf *leaves; /* (size, slots) */
     td__grad_stack sum;
+    td__partial in_sum[TD__GRAD_RANGE];
 };
 
 td_status td__sparse_gather_create(td_comm *comm, td__grad_pool *blocks, int slots,
@@ -34,6 +35,7 @@ td_status td__sparse_gather_create(td_comm *comm, td__grad_pool *blocks, int slo
     s->blocks = blocks;
     s->slots = slots;
     s->n_sparse = td__grad_sparse_count(blocks);
+    s->sum = (td__grad_stack)TD__GRAD_STACK_IN(s->in_sum);
     size_t n = (size_t)slots * (size_t)s->n_sparse;
     s->own = td__calloc(n, sizeof *s->own);
     s->lengths = td__calloc(n * (size_t)td_comm_size(comm), sizeof *s->lengths);
@@ -145,13 +147,14 @@ static td_status unpack(td__sparse_gather *s, const int64_t *lengths, const int3
 /* A rank's slots come in rising order, so that its message is read front to back. */
 static td_status merge(td__sparse_gather *s, const td__rank_leaf *leaves, int n)
 {
-    td__grad_sum sum;
+    TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
+    td__grad_sum sum = TD__GRAD_SUM_IN(joins);
     for (int r = 0; r < td_comm_size(s->comm); r++)
         s->from[r] = s->out + (size_t)r * s->words;
     for (int i = 0; i < n; i++) {
         const td__rank_leaf *l = &leaves[i];
         size_t slot = (size_t)l->rank * (size_t)s->slots + (size_t)l->slot;
-        TD_ASSERT(s->sum.n < TD__GRAD_STACK && l->slot < s->slots, "%d partials", s->sum.n);
+        TD_ASSERT(s->sum.n < s->sum.room && l->slot < s->slots, "%d partials", s->sum.n);
         td__partial *p = &s->sum.at[s->sum.n];
         *p = (td__partial){.tree = l->tree, .weight = 1};
         TD_TRY(unpack(s, s->lengths + slot * (size_t)s->n_sparse, &s->from[l->rank], p));
@@ -171,7 +174,8 @@ td_status td__sparse_gather_add(td__sparse_gather *s, const td__grad_stack *loca
 
 void td__sparse_gather_finish(td__sparse_gather *s)
 {
-    td__grad_sum sum;
+    TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
+    td__grad_sum sum = TD__GRAD_SUM_IN(joins);
     td__grad_plan(&s->sum, true, &sum);
     td__grad_finish(s->lists, &sum);
     TD_ASSERT(s->sum.n == 1 && s->sum.at[0].block, "%d partials are left", s->sum.n);

@@ -160,11 +160,11 @@ static td_status reduce(void *user, int bucket, const float *grads)
 /* Row-sparse gradients of the round. */
 static td_status reduce_rows(zero_rule *z, td_runner *ran)
 {
-    td__grad_stack local;
+    td__partial one[1];
+    td__grad_stack local = TD__GRAD_STACK_IN(one);
     td_status st = TD_OK;
     if (!z->sparse)
         return TD_OK;
-    local.n = 0;
     if (ran) {
         local.at[0] = (td__partial){.weight = z->weight};
         TD_TRY(td__grad_hold(z->lists, &local.at[0]));

@@ -80,9 +80,10 @@ static int slots_of(int stage, int size, int micro_batches, int accumulate)
 static int depth_of(int stage, int size, int micro_batches, int accumulate)
 {
     int most = 1;
-    td__grad_stack s;
-    td__grad_sum sum;
-    s.n = 0;
+    td__partial partials[TD__GRAD_RANGE];
+    TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
+    td__grad_stack s = TD__GRAD_STACK_IN(partials);
+    td__grad_sum sum = TD__GRAD_SUM_IN(joins);
     for (int i = 0; stage > 1 && i < micro_batches * accumulate; i++) {
         int in_batch = i % micro_batches;
         s.at[s.n++] = (td__partial){.tree = {i, 0}};
@@ -354,15 +355,17 @@ static void add_leaves(td__zero *z, int b, size_t at, const td__rank_leaf *leave
                        stack *out)
 {
     size_t count = piece_count(z, b, at), n = in_piece(z, b, z->rank, at);
-    td__grad_stack s;
-    td__grad_sum sum;
+    td__partial partials[TD__GRAD_RANGE];
+    TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
+    td__grad_stack s = TD__GRAD_STACK_IN(partials);
+    td__grad_sum sum = TD__GRAD_SUM_IN(joins);
 
     open_stack(z, b, at, &s);
     for (int i = 0; i < n_leaves; i++) {
         const td__rank_leaf *l = &leaves[i];
         float *from =
             z->inbox + (size_t)l->slot * (size_t)z->size * z->piece + (size_t)l->rank * count;
-        TD_ASSERT(s.n < TD__GRAD_STACK, "%d partials", s.n);
+        TD_ASSERT(s.n < s.room, "%d partials", s.n);
         s.at[s.n++] =
             (td__partial){.tree = l->tree, .weight = 1, .dense = l->present ? from : NULL};
         td__grad_plan(&s, false, &sum);
@@ -395,8 +398,10 @@ td_status td__zero_reduce(td__zero *z, int b, const td__partial *mine, int n_min
 
 const float *td__zero_sum(td__zero *z, int b)
 {
-    td__grad_stack s;
-    td__grad_sum sum;
+    td__partial partials[TD__GRAD_RANGE];
+    TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
+    td__grad_stack s = TD__GRAD_STACK_IN(partials);
+    td__grad_sum sum = TD__GRAD_SUM_IN(joins);
 
     open_stack(z, b, 0, &s);
     td__grad_plan(&s, true, &sum);

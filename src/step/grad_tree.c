@@ -309,7 +309,7 @@ static void add_op(td__grad_sum *sum, const td__partial *a, const td__partial *b
 {
     if (!a->dense || !b->dense)
         return;
-    TD_ASSERT(sum->n_ops < TD__GRAD_STACK, "%d sums", sum->n_ops);
+    TD_ASSERT(sum->n_ops < sum->room, "%d sums", sum->n_ops);
     sum->op[sum->n_ops] = (td__blend_op){a->dense, b->dense, a->weight, b->weight};
     sum->dst_block[sum->n_ops] = a->block;
     sum->src_block[sum->n_ops++] = b->block;
@@ -399,14 +399,15 @@ void td__grad_finish(td__grad_pool *g, td__grad_sum *sum)
 
 int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end, int borrowed)
 {
-    td__grad_stack s;
-    td__grad_sum sum;
+    td__partial at[TD__GRAD_RANGE];
+    TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
+    td__grad_stack s = TD__GRAD_STACK_IN(at);
+    td__grad_sum sum = TD__GRAD_SUM_IN(joins);
     int most = 0, alone = end - borrowed > begin ? end - borrowed : begin;
-    s.n = 0;
     for (int i = begin; i < alone; i++) {
-        bool joins = i > begin && i % 2 == 1 && !g->n_sparse; /* its left sibling, at once */
+        bool at_once = i > begin && i % 2 == 1 && !g->n_sparse; /* joins its left sibling */
         s.at[s.n++] = (td__partial){.tree = {i, 0}};
-        most = !joins && s.n > most ? s.n : most;
+        most = !at_once && s.n > most ? s.n : most;
         td__grad_plan(&s, false, &sum);
     }
     int held = end - alone - (alone < end && !g->n_sparse); /* one stays in the runner's own */
@@ -459,13 +460,14 @@ td_status td__grad_bind(td__grad_pool *g, const td__grad_stack *s, int micro_bat
 
 void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf, td_runner *r)
 {
-    TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
+    TD_ASSERT(s->n < s->room, "%d partials", s->n);
     if (r) {
         td__grad_borrowed(g, leaf->block, r, leaf->weight);
         td__runner_set_grads(r, NULL);
     }
     s->at[s->n++] = *leaf;
-    td__grad_sum sum;
+    TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
+    td__grad_sum sum = TD__GRAD_SUM_IN(joins);
     td__grad_plan(s, false, &sum);
     td__grad_blend(td__grad_stream(g), &sum, 0, g->dense);
     td__grad_finish(g, &sum);
@@ -482,7 +484,7 @@ td_status td__grad_lend(td__grad_pool *g, td__grad_stack *s, int micro_batch, td
                         float weight, bool held)
 {
     td__grad_block *block = NULL;
-    TD_ASSERT(s->n < TD__GRAD_STACK, "%d partials", s->n);
+    TD_ASSERT(s->n < s->room, "%d partials", s->n);
     if (r && (g->n_sparse || held))
         TD_TRY(take(g, &block));
     if (r)

@@ -22,12 +22,18 @@
 #ifndef TD_STEP_GRAD_TREE_H
 #define TD_STEP_GRAD_TREE_H
 
+#include "base/check.h"
 #include "device/device.h"
 #include "step/micro_batch_tree.h"
 #include "tandem/program.h"
 
-/* The stacks of all compute threads of a rank together must fit: see td__step_threads(). */
-enum { TD__GRAD_STACK = 2048, TD__MAX_SPARSE = 16 };
+enum {
+    /* Partials of a range of micro-batches: one per level and side, and those that are lent. */
+    TD__GRAD_RANGE = 96,
+    /* Of all compute threads of a rank together: see td__step_threads(). Too many for a stack. */
+    TD__GRAD_STACK = 2048,
+    TD__MAX_SPARSE = 16
+};
 
 /* A block with its lists. */
 typedef struct td__grad_block td__grad_block;
@@ -70,10 +76,15 @@ int64_t td__grad_sparse_width(const td__grad_pool *g, int k); /* values in a row
 /* A pool whose blocks have the lists of g's alone, no dense part. */
 TD_NODISCARD td_status td__grad_pool_like(const td__grad_pool *g, td__grad_pool **out);
 
+/* `at`, room for so many, is the owner's: td__grad_stack s = TD__GRAD_STACK_IN(array). */
 typedef struct td__grad_stack {
-    int n;
-    td__partial at[TD__GRAD_STACK];
+    int n, room;
+    td__partial *at;
 } td__grad_stack;
+#define TD__GRAD_STACK_IN(array)           \
+    {                                      \
+        .room = TD_LEN(array), .at = array \
+    }
 
 /* The most blocks that a worker's stack holds while it adds up micro-batches [begin, end), of which
  * it lends the last `lent`. */
@@ -98,12 +109,23 @@ void td__grad_borrowed(const td__grad_pool *g, td__grad_block *b, td_runner *r, 
 /* Give the blocks back. */
 void td__grad_clear(td__grad_pool *g, td__grad_stack *s);
 
+/* The arrays are the owner's: TD__GRAD_JOINS(n) j; td__grad_sum sum = TD__GRAD_SUM_IN(j). */
 typedef struct td__grad_sum {
-    td__blend_op op[TD__GRAD_STACK];
-    int n_ops;
+    int n_ops, room;
+    td__blend_op *op;
     /* The row-sparse merges that go with them, and the blocks that are free afterwards. */
-    td__grad_block *dst_block[TD__GRAD_STACK], *src_block[TD__GRAD_STACK];
+    td__grad_block **dst_block, **src_block;
 } td__grad_sum;
+#define TD__GRAD_JOINS(n)                \
+    struct {                             \
+        td__blend_op op[n];              \
+        td__grad_block *dst[n], *src[n]; \
+    }
+#define TD__GRAD_SUM_IN(joins)                                                  \
+    {                                                                           \
+        .room = TD_LEN((joins).op), .op = (joins).op, .dst_block = (joins).dst, \
+        .src_block = (joins).src                                                \
+    }
 
 /* What is to be done so that siblings in s become one; `all`: also what a full tree of that many
  * micro-batches passes up, so that one partial is left. The stack is as it will be afterwards. */

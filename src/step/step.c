@@ -113,13 +113,19 @@ static td_status set_up(td__step_engine *e)
                                                       e->o.size, e->o.bounds, e->o.in_flight})));
     size_t threads = (size_t)td__pool_threads(e->o.pool);
     e->stacks = td__calloc(threads, sizeof *e->stacks);
+    e->stacked = td__calloc(threads * TD__GRAD_RANGE, sizeof *e->stacked);
     e->borrowed = td__calloc(threads * TD__MOST_BESIDE, sizeof *e->borrowed);
     e->busy = td__calloc(threads, sizeof *e->busy);
     e->sums = td__calloc(head(e) + (size_t)micro_batches, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
     e->ops = td__calloc((size_t)e->o.size, sizeof *e->ops);
-    if (!e->stacks || !e->borrowed || !e->busy || !e->sums || !e->squares || !e->ops)
+    if (!e->stacks || !e->stacked || !e->borrowed || !e->busy || !e->sums || !e->squares || !e->ops)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d micro-batches", micro_batches);
+    for (size_t t = 0; t < threads; t++)
+        e->stacks[t] =
+            (td__grad_stack){.room = TD__GRAD_RANGE, .at = e->stacked + t * TD__GRAD_RANGE};
+    e->total = (td__grad_stack)TD__GRAD_STACK_IN(e->in_total);
+    e->sum = (td__grad_sum)TD__GRAD_SUM_IN(e->in_sum);
     e->losses = e->sums + head(e);
     return make_parts(e, dense);
 }
@@ -159,6 +165,7 @@ void td__step_engine_destroy(td__step_engine *e)
     td__micro_batch_own_grads(e->o.set); /* runners that lent a block write to it still */
     td__grad_pool_destroy(e->blocks);
     td__free(e->stacks);
+    td__free(e->stacked);
     td__free(e->borrowed);
     td__free(e->busy);
     td__free(e->sums);
@@ -269,7 +276,7 @@ static td_status collect(td__step_engine *e)
 {
     for (int t = 0; t < td__pool_threads(e->o.pool); t++) {
         td__grad_stack *s = &e->stacks[t];
-        TD_ASSERT(e->total.n + s->n <= TD__GRAD_STACK, "%d partials", e->total.n + s->n);
+        TD_ASSERT(e->total.n + s->n <= e->total.room, "%d partials", e->total.n + s->n);
         memcpy(&e->total.at[e->total.n], s->at, (size_t)s->n * sizeof *s->at);
         e->total.n += s->n;
         s->n = 0;

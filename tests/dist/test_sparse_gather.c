@@ -24,7 +24,8 @@ static td_program *sparse_program(void)
 /* Rank r has rows r, r + 1, ... r + n - 1, all values r + 1. */
 static void gather(ranks_ctx *r, td__grad_pool *pool, td__sparse_gather *s, int64_t n)
 {
-    static _Thread_local td__grad_stack local;
+    td__partial one[1];
+    td__grad_stack local = TD__GRAD_STACK_IN(one);
     int32_t rows[MOST];
     float values[MOST * WIDTH];
     for (int64_t i = 0; i < n; i++)
