@@ -17,6 +17,7 @@
 #define TD_RPC_GRPC_H
 
 #include <protobuf-c/protobuf-c.h>
+#include <sys/socket.h>
 
 #include "base/deadline.h"
 #include "net/socket.h"
@@ -112,9 +113,13 @@ td__deadline td__call_deadline(const td__call *c);           /* TD_DEADLINE_NEVE
 const char *td__call_peer(const td__call *c);                /* "127.0.0.1"; for logs and limits */
 const td__grpc_service *td__call_service(const td__call *c); /* never NULL inside handlers */
 const td__grpc_method *td__call_method(const td__call *c);   /* likewise */
-/* Something of the application that belongs to the call, such as who its client is. */
-void td__call_set_user(td__call *c, void *user);
-void *td__call_user(const td__call *c);
+/* Where its client is; false: not known. */
+bool td__call_address(const td__call *c, struct sockaddr_storage *out);
+/* Who its client is and what it may do: set by `authorize`, asked by handlers. `user` is borrowed
+ * for the life of the call; "" and 0 until it is set. */
+void td__call_set_user(td__call *c, const char *user, unsigned rights);
+const char *td__call_user(const td__call *c);
+unsigned td__call_rights(const td__call *c);
 
 /* ---- the server ---- */
 

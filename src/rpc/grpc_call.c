@@ -511,12 +511,25 @@ const td__grpc_method *td__call_method(const td__call *c)
     return c->method;
 }
 
-void td__call_set_user(td__call *c, void *user)
+bool td__call_address(const td__call *c, struct sockaddr_storage *out)
 {
-    c->user = user;
+    socklen_t n = sizeof *out;
+
+    return getpeername(c->conn->watch.fd, (struct sockaddr *)out, &n) == 0;
 }
 
-void *td__call_user(const td__call *c)
+void td__call_set_user(td__call *c, const char *user, unsigned rights)
 {
-    return c->user;
+    c->user = user;
+    c->rights = rights;
+}
+
+const char *td__call_user(const td__call *c)
+{
+    return c->user ? c->user : "";
+}
+
+unsigned td__call_rights(const td__call *c)
+{
+    return c->rights;
 }

@@ -34,7 +34,9 @@ struct td__call {
     const td__grpc_method *method;
     void *arg; /* of the service */
     const td__call_events *events;
-    void *data, *user;
+    void *data;
+    const char *user;
+    unsigned rights;
     td__call *next, **link; /* of the connection */
     uint64_t began;
     td__deadline deadline;

@@ -1,0 +1,136 @@
+/* feed.c -- feeds of logs and metrics; see feed.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/feed.h"
+
+#include "base/fail.h"
+
+struct td__feed {
+    td__service *service;
+    td__feed_opts o;
+    td__subscription *sub;
+    uint64_t at;  /* first byte that was not read */
+    bool reading; /* a read is under way: its end() will come */
+    bool more;    /* something happened since it began */
+    bool got;     /* it gave something, which the reader must take first */
+    bool taken;   /* the reader has taken it */
+    bool final;   /* the job has ended: there is no more after the end of the file */
+    bool stopped; /* by its reader, while reading */
+};
+
+static void read_on(td__feed *f);
+
+static void release(td__feed *f)
+{
+    td__service_unsubscribe(f->sub);
+    td__free(f);
+}
+
+static void finish(td__feed *f, td_status st)
+{
+    td__feed_opts o = f->o;
+
+    release(f);
+    o.end(o.arg, st);
+}
+
+static bool is_final(td__feed *f)
+{
+    const td__job_record *r;
+
+    return td__service_get(f->service, f->o.job, &r) != TD_ANSWER_OK ||
+           td__job_state_final(r->state);
+}
+
+static void on_event(void *arg, const td__job_event *e)
+{
+    td__feed *f = arg;
+
+    (void)e;
+    f->more = true;
+    if (!f->reading && !f->got)
+        read_on(f);
+}
+
+static void on_data(void *arg, const void *bytes, size_t nbytes, uint64_t offset)
+{
+    td__feed *f = arg;
+
+    f->at = offset + nbytes;
+    if (f->stopped || !nbytes)
+        return;
+    f->got = true;
+    f->taken = false;
+    f->o.data(f->o.arg, bytes, nbytes, offset);
+}
+
+static void on_end(void *arg, td_status st)
+{
+    td__feed *f = arg;
+
+    f->reading = false;
+    if (f->stopped)
+        release(f);
+    else if (st)
+        finish(f, st);
+    else if (f->got && !f->taken)
+        return; /* on with td__feed_next */
+    else if (f->got || f->more)
+        read_on(f);
+    else if (!f->o.follow || f->final)
+        finish(f, TD_OK);
+    else if (is_final(f)) { /* it may have written until then: once more to the end */
+        f->final = true;
+        read_on(f);
+    }
+}
+
+static void read_on(td__feed *f)
+{
+    td__log_sink sink = {.data = on_data, .end = on_end, .arg = f};
+
+    f->reading = true;
+    f->got = f->more = false;
+    if (f->o.metrics)
+        td__service_metrics(f->service, f->o.job, f->at, &sink);
+    else
+        td__service_logs(f->service, f->o.job, f->o.attempt, f->o.member, f->at, &sink);
+}
+
+td_status td__feed_create(td__service *s, const td__feed_opts *o, td__feed **out)
+{
+    td__feed *f = td__calloc(1, sizeof *f);
+    td_status st;
+
+    *out = NULL;
+    if (!f)
+        return TD_FAIL(TD_ENOMEM, "feed: out of memory");
+    f->service = s;
+    f->o = *o;
+    f->at = o->from;
+    if (o->follow) {
+        st = td__service_subscribe(s, o->job, -1, on_event, f, &f->sub);
+        if (st) {
+            td__free(f);
+            return st;
+        }
+    }
+    *out = f;
+    return TD_OK;
+}
+
+void td__feed_next(td__feed *f)
+{
+    f->taken = true;
+    if (!f->reading)
+        read_on(f);
+}
+
+void td__feed_stop(td__feed *f)
+{
+    if (!f)
+        return;
+    if (f->reading)
+        f->stopped = true; /* released by the end of the read */
+    else
+        release(f);
+}

@@ -1,0 +1,139 @@
+/* api.c -- the gRPC side as a whole: its server, who may call what, its end. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/grpc/api.h"
+
+#include <stdio.h>
+
+#include "base/fail.h"
+#include "service/config.h"
+#include "service/grpc/api_impl.h"
+
+extern const unsigned char td__service_descriptors[]; /* cmake/service.cmake */
+extern const size_t td__service_descriptors_bytes;
+
+static td__grpc_code authorize(void *arg, td__call *c, char *why, size_t why_bytes)
+{
+    td__grpc_api *a = arg;
+    td__scope needed = (td__scope)td__call_method(c)->tag;
+    td__identity who;
+    struct sockaddr_storage address;
+
+    if (td__service_failed(a->o.service)) {
+        snprintf(why, why_bytes, "the service is stopping: its store failed");
+        return TD_GRPC_UNAVAILABLE;
+    }
+    if (a->rates && td__call_address(c, &address) &&
+        !td__rates_take(a->rates, (struct sockaddr *)&address, td__clock_ns())) {
+        snprintf(why, why_bytes, "too many requests: the limit is %lld per second",
+                 (long long)td__service_config_of(a->o.service)->rate_limit);
+        return TD_GRPC_RESOURCE_EXHAUSTED;
+    }
+    if (needed == TD_SCOPE_NONE)
+        return TD_GRPC_OK;
+    who = td__tokens_identify(a->o.tokens, td__call_metadata(c, "authorization"));
+    td__call_set_user(c, who.user, who.scope);
+    if (who.scope == TD_SCOPE_NONE) {
+        snprintf(why, why_bytes, "metadata authorization: Bearer TOKEN is missing or wrong");
+        return TD_GRPC_UNAUTHENTICATED;
+    }
+    if (who.scope < needed) {
+        snprintf(why, why_bytes, "%s needs a token with scope %s, this one has %s",
+                 td__call_method(c)->name, td__scope_name(needed), td__scope_name(who.scope));
+        return TD_GRPC_PERMISSION_DENIED;
+    }
+    return TD_GRPC_OK;
+}
+
+td__caller td__grpc_caller(const td__call *c)
+{
+    return (td__caller){.user = td__call_user(c), .admin = td__call_rights(c) >= TD_SCOPE_ADMIN};
+}
+
+bool td__grpc_refused(td__call *c, td__answer a)
+{
+    if (a == TD_ANSWER_OK)
+        return false;
+    td__call_finish(c, (td__grpc_code)td__answer_grpc(a), "%s", td_last_error());
+    return true;
+}
+
+static td_status listen_all(td__grpc_api *a, const td__service_config *c)
+{
+    a->addresses = td__calloc((size_t)c->n_grpc_listen + 1, sizeof *a->addresses);
+    if (!a->addresses)
+        return TD_FAIL(TD_ENOMEM, "grpc: out of memory");
+    for (int i = 0; i < c->n_grpc_listen; i++) {
+        td__grpc_listener at = {.address = c->grpc_listen[i]};
+
+        if (c->tls_cert[0]) {
+            at.cert_file = c->tls_cert;
+            at.key_file = c->tls_key;
+        }
+        TD_TRY(td__grpc_listen(a->server, &at, a->addresses[i]));
+        a->n_addresses++;
+    }
+    return TD_OK;
+}
+
+td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out)
+{
+    const td__service_config *c = td__service_config_of(o->service);
+    const td__grpc_service *const services[] = {&td__book_training, &td__tandem_v1};
+    td__grpc_api *a = td__calloc(1, sizeof *a);
+    td__grpc_opts opts = {
+        .limits = {.max_message = (size_t)c->max_request, .max_streams = (unsigned)c->max_streams},
+        .authorize = authorize,
+        .arg = a};
+    td_status st;
+
+    *out = NULL;
+    if (!a)
+        return TD_FAIL(TD_ENOMEM, "grpc: out of memory");
+    a->o = *o;
+    TD_TRY_OR(st, fail, td__grpc_create(td__service_loop(o->service), &opts, &a->server));
+    for (int i = 0; i < TD_LEN(services); i++)
+        TD_TRY_OR(st, fail, td__grpc_add(a->server, services[i], a));
+    TD_TRY_OR(st, fail, td__health_create(a->server, &a->health));
+    TD_TRY_OR(st, fail, td__reflection_create(a->server, &a->reflection));
+    TD_TRY_OR(
+        st, fail,
+        td__reflection_add(a->reflection, td__service_descriptors, td__service_descriptors_bytes));
+    if (c->rate_limit)
+        TD_TRY_OR(
+            st, fail,
+            td__rates_create((unsigned)c->rate_limit, 2 * (unsigned)c->rate_limit, &a->rates));
+    TD_TRY_OR(st, fail, listen_all(a, c));
+    *out = a;
+    return TD_OK;
+fail:
+    td__grpc_api_destroy(a);
+    return st;
+}
+
+void td__grpc_api_destroy(td__grpc_api *a)
+{
+    if (!a)
+        return;
+    td__grpc_destroy(a->server);
+    td__health_destroy(a->health);
+    td__reflection_destroy(a->reflection);
+    td__rates_destroy(a->rates);
+    td__free(a->addresses);
+    td__free(a);
+}
+
+td__grpc *td__grpc_api_server(td__grpc_api *a)
+{
+    return a->server;
+}
+
+const char *td__grpc_api_address(const td__grpc_api *a, int i)
+{
+    return i < a->n_addresses ? a->addresses[i] : NULL;
+}
+
+void td__grpc_api_shutdown(td__grpc_api *a, td__deadline until, void (*done)(void *arg), void *arg)
+{
+    td__health_set(a->health, false);
+    td__grpc_shutdown(a->server, until, done, arg);
+}

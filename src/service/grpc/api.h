@@ -1,0 +1,32 @@
+/* api.h -- the service's gRPC side: the book's services, tandem.v1, health and reflection, at all
+ * addresses of grpc.listen. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_SERVICE_GRPC_API_H
+#define TD_SERVICE_GRPC_API_H
+
+#include "rpc/grpc.h"
+#include "rpc/tokens.h"
+#include "service/service.h"
+#include "service/sweep/sweeps.h"
+
+typedef struct td__grpc_api td__grpc_api;
+
+/* Everything is borrowed for the life of the API. */
+typedef struct td__grpc_api_opts {
+    td__service *service;
+    td__sweeps *sweeps;
+    const td__tokens *tokens; /* NULL: no tokens */
+} td__grpc_api_opts;
+
+/* Listens. */
+TD_NODISCARD td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out);
+void td__grpc_api_destroy(td__grpc_api *a); /* NULL is allowed */
+
+td__grpc *td__grpc_api_server(td__grpc_api *a); /* for its counters */
+/* The addresses with the ports that were picked; NULL after the last. */
+const char *td__grpc_api_address(const td__grpc_api *a, int i);
+/* Health says NOT_SERVING, clients are told to go; done is called when all are gone or the time is
+ * over (td__grpc_shutdown). */
+void td__grpc_api_shutdown(td__grpc_api *a, td__deadline until, void (*done)(void *arg), void *arg);
+
+#endif
