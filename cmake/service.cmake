@@ -75,9 +75,33 @@ target_compile_options(td_proto_objects PRIVATE -O2 -w
 target_include_directories(td_proto_objects PUBLIC ${td_generated})
 target_link_libraries(td_proto_objects PUBLIC PkgConfig::TD_SERVICE_libprotobuf_c)
 
+# The dashboard: every file of web/ becomes a row of td__web_files (src/service/http/web_files.h).
+file(GLOB td_web CONFIGURE_DEPENDS web/*)
+set(td_web_sources "")
+set(td_web_declarations "")
+set(td_web_rows "")
+foreach(file IN LISTS td_web)
+  get_filename_component(name ${file} NAME)
+  string(MAKE_C_IDENTIFIER "td__web_${name}" symbol)
+  td_embed(source ${symbol} ${file})
+  list(APPEND td_web_sources ${source})
+  string(APPEND td_web_declarations
+    "extern const unsigned char ${symbol}[];\nextern const size_t ${symbol}_bytes;\n")
+  string(APPEND td_web_rows "    {\"${name}\", ${symbol}, &${symbol}_bytes},\n")
+endforeach()
+file(CONFIGURE OUTPUT ${td_generated}/td__web_files.c @ONLY CONTENT
+"#include \"service/http/web_files.h\"
+@td_web_declarations@
+const td__web_file td__web_files[] = {
+@td_web_rows@    {NULL, NULL, NULL},
+};
+")
+list(APPEND td_web_sources ${td_generated}/td__web_files.c)
+
 file(GLOB_RECURSE td_service_sources CONFIGURE_DEPENDS
   src/rpc/*.c src/remote/*.c src/service/*.c)
-add_library(td_service STATIC ${td_service_sources} $<TARGET_OBJECTS:td_proto_objects>)
+add_library(td_service STATIC ${td_service_sources} ${td_web_sources}
+  $<TARGET_OBJECTS:td_proto_objects>)
 target_include_directories(td_service PUBLIC ${td_generated})
 add_dependencies(td_service td_proto_objects)
 target_link_libraries(td_service PRIVATE td_flags td_exact)

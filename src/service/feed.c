@@ -45,7 +45,8 @@ static void on_event(void *arg, const td__job_event *e)
 {
     td__feed *f = arg;
 
-    (void)e;
+    if (e->kind == TD_EVENT_ATTEMPT && !f->o.metrics && !f->o.attempt)
+        f->at = 0; /* the last launch is another one now: its log from the beginning */
     f->more = true;
     if (!f->reading && !f->got)
         read_on(f);

@@ -94,6 +94,13 @@ TD_NODISCARD td__answer td__service_artifacts(td__service *s, int32_t job, td__a
                                               void *arg);
 TD_NODISCARD td__answer td__service_artifact_path(td__service *s, int32_t job, const char *name,
                                                   char *path, size_t nbytes);
+/* A file that is brought from outside: where it is to lie, if this caller may add it; then, when it
+ * lies there, its record. */
+TD_NODISCARD td__answer td__service_artifact_place(td__service *s, const td__caller *who,
+                                                   int32_t job, const char *name, char *path,
+                                                   size_t nbytes);
+TD_NODISCARD td__answer td__service_artifact_add(td__service *s, int32_t job, const char *name,
+                                                 uint64_t nbytes, const char *sha256);
 /* data.dir/jobs/ID, with work/, artifacts/, logs. */
 char *td__service_job_dir(const td__service *s, int32_t job, char *path, size_t nbytes);
 /* Buckets are folders of data.dir/buckets. INVALID for names that would leave it. */

@@ -137,7 +137,7 @@ static td_status read_spec(td__sweep *s, const td__tree *given, const td__tree *
         st = out_of_memory();
     if (!st)
         s->spec = td__arena_strdup(s->arena, text);
-    (free)(text); /* the C library's own */
+    free(text);
     TD_TRY(st);
     if (!s->spec)
         return out_of_memory();

@@ -1,0 +1,230 @@
+/* api_files.c -- artifacts of jobs and objects of buckets: sent as files, and received whole or not
+ * at all.
+ *
+ * An upload lies in the spool folder, on the same file system, when its handler runs. A thread
+ * makes it durable and renames it into its place, since both may block; then the loop thread
+ * records it and answers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "service/http/api_impl.h"
+
+enum { PATH_ROOM = 4096 };
+
+struct td__http_save {
+    td__http_api *api;
+    td__http_save *prev, *next;
+    td__httpd_request *r;
+    int32_t job; /* 0: an object of a bucket */
+    char from[PATH_ROOM], to[PATH_ROOM], name[PATH_ROOM], sha256[65];
+    uint64_t nbytes;
+    pthread_t thread;
+    td__task task;
+    int error; /* errno; 0: done */
+};
+
+/* ---- sending ---- */
+
+static void send_file(td__httpd_request *r, const char *path, const char *name)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        if (fd >= 0)
+            close(fd);
+        td__httpd_fail(r, 404, "there is no %s", name);
+        return;
+    }
+    td__httpd_set(r, "Content-Disposition", "attachment");
+    td__httpd_reply_file(r, "application/octet-stream", fd, (uint64_t)st.st_size);
+}
+
+typedef struct listing {
+    td__text out;
+    int n;
+} listing;
+
+static bool add_artifact(void *arg, const td__artifact *f)
+{
+    listing *l = arg;
+    td__text_add(&l->out, l->n++ ? ",{\"name\":" : "{\"name\":");
+    td__text_json(&l->out, f->name);
+    td__text_printf(&l->out, ",\"nbytes\":%lld,\"sha256\":\"%s\",\"time_ms\":%lld}",
+                    (long long)f->nbytes, f->sha256, (long long)f->time_ms);
+    return true;
+}
+
+void td__http_list_artifacts(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    listing l = {0};
+    int32_t id = td__http_job_id(r);
+    if (!id)
+        return;
+    td__text_add(&l.out, "{\"artifacts\":[");
+    if (!td__http_refused(r, td__service_artifacts(a->o.service, id, add_artifact, &l))) {
+        td__text_add(&l.out, "]}\n");
+        td__httpd_reply_json(r, 200, &l.out);
+    }
+    td__text_fini(&l.out);
+}
+
+void td__http_get_artifact(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    char path[PATH_ROOM];
+    const char *name = td__httpd_param(r, "name");
+    int32_t id = td__http_job_id(r);
+    if (id &&
+        !td__http_refused(r, td__service_artifact_path(a->o.service, id, name, path, sizeof path)))
+        send_file(r, path, name);
+}
+
+void td__http_get_object(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    char path[PATH_ROOM];
+    const char *key = td__httpd_param(r, "key");
+    if (!td__http_refused(r, td__service_bucket_path(a->o.service, td__httpd_param(r, "bucket"),
+                                                     key, path, sizeof path)))
+        send_file(r, path, key);
+}
+
+/* ---- receiving ---- */
+
+static int sync_path(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int error = fd < 0 || fsync(fd) ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+static int make_parents(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        int failed = mkdir(path, 0755) && errno != EEXIST;
+        *slash = '/';
+        if (failed)
+            return errno;
+    }
+    return 0;
+}
+
+static void *save_thread(void *arg)
+{
+    td__http_save *s = arg;
+    s->error = sync_path(s->from);
+    if (!s->error)
+        s->error = make_parents(s->to);
+    if (!s->error && rename(s->from, s->to))
+        s->error = errno;
+    if (!s->error) {
+        char *slash = strrchr(s->to, '/');
+        *slash = 0;
+        s->error = sync_path(s->to);
+        *slash = '/';
+    }
+    td__loop_post(td__service_loop(s->api->o.service), &s->task);
+    return NULL;
+}
+
+static void save_unlink(td__http_save *s)
+{
+    *(s->prev ? &s->prev->next : &s->api->saves) = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    td__free(s);
+}
+
+static void save_done(void *arg)
+{
+    td__http_save *s = arg;
+    td__http_api *a = s->api;
+    td__text t = {0};
+    pthread_join(s->thread, NULL);
+    if (s->error) {
+        td__httpd_fail(s->r, 500, "cannot write %s: %s", s->name, strerror(s->error));
+    } else if (!s->job ||
+               !td__http_refused(s->r, td__service_artifact_add(a->o.service, s->job, s->name,
+                                                                s->nbytes, s->sha256))) {
+        td__text_add(&t, "{\"name\":");
+        td__text_json(&t, s->name);
+        td__text_printf(&t, ",\"nbytes\":%llu,\"sha256\":\"%s\"}\n", (unsigned long long)s->nbytes,
+                        s->sha256);
+        td__httpd_reply_json(s->r, 201, &t);
+    }
+    save_unlink(s);
+}
+
+void td__http_saves_end(td__http_api *a)
+{
+    while (a->saves) {
+        pthread_join(a->saves->thread, NULL);
+        save_unlink(a->saves);
+    }
+}
+
+static void save(td__http_api *a, td__httpd_request *r, int32_t job, const char *name,
+                 const char *path)
+{
+    uint64_t nbytes;
+    const char *sha, *from = td__httpd_upload(r, &nbytes, &sha);
+    const char *wanted = td__httpd_query(r, "sha256");
+    if (wanted && strcasecmp(wanted, sha) != 0) {
+        td__httpd_fail(r, 400, "sha256 is %s, not %s: the file was damaged on its way", sha,
+                       wanted);
+        return;
+    }
+    td__http_save *s = td__calloc(1, sizeof *s);
+    if (!s) {
+        td__httpd_fail(r, 503, "out of memory");
+        return;
+    }
+    *s = (td__http_save){.api = a, .r = r, .job = job, .nbytes = nbytes, .next = a->saves};
+    snprintf(s->from, sizeof s->from, "%s", from);
+    snprintf(s->to, sizeof s->to, "%s", path);
+    snprintf(s->name, sizeof s->name, "%s", name);
+    snprintf(s->sha256, sizeof s->sha256, "%s", sha);
+    s->task = (td__task){.run = save_done, .arg = s};
+    if (pthread_create(&s->thread, NULL, save_thread, s)) {
+        td__free(s);
+        td__httpd_fail(r, 503, "cannot start a thread");
+        return;
+    }
+    if (a->saves)
+        a->saves->prev = s;
+    a->saves = s;
+}
+
+void td__http_put_artifact(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    char path[PATH_ROOM];
+    const char *name = td__httpd_param(r, "name");
+    td__caller who = td__http_caller(r);
+    int32_t id = td__http_job_id(r);
+    if (id && !td__http_refused(
+                  r, td__service_artifact_place(a->o.service, &who, id, name, path, sizeof path)))
+        save(a, r, id, name, path);
+}
+
+void td__http_put_object(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    char path[PATH_ROOM];
+    const char *bucket = td__httpd_param(r, "bucket"), *key = td__httpd_param(r, "key");
+    if (!td__http_refused(r, td__service_bucket_path(a->o.service, bucket, key, path, sizeof path)))
+        save(a, r, 0, key, path);
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dashboard: pages by the part of the address after #, one stream of events for all of them,
+// keys, light and dark.
+
+import { api, events } from './api.js';
+import { empty, note } from './dom.js';
+import { compareView } from './view_compare.js';
+import { jobView } from './view_job.js';
+import { jobsView, marked, queueView } from './view_jobs.js';
+import { sweepsView, sweepView, workersView } from './view_workers.js';
+
+const ROUTES = [
+  [/^\/jobs$/, jobsView], [/^\/queue$/, queueView], [/^\/workers$/, workersView],
+  [/^\/sweeps$/, sweepsView], [/^\/sweep\/(\d+)$/, sweepView], [/^\/job\/(\d+)$/, jobView],
+  [/^\/compare\/([\d,]+)$/, (page, ids) => compareView(page, [...new Set(ids.split(','))].filter(Boolean).slice(0, 8))],
+];
+const main = document.getElementById('main');
+const link = document.getElementById('link');
+let current = null;
+const listeners = new Set();
+
+// What a view may use; everything it starts ends when another page is opened.
+class Page {
+  constructor(query) {
+    this.query = query;
+    this.control = new AbortController();
+    this.signal = this.control.signal;
+    this.linkState = linkState;
+    this.ends = [];
+  }
+
+  show(title, ...nodes) {
+    if (this.signal.aborted) return;
+    document.title = `${title} · Tandem`;
+    main.replaceChildren(...nodes);
+  }
+
+  // Called soon after any job changes, but not more often than every half second.
+  onJobEvent(fn) {
+    let timer = null;
+    const run = () => { timer = null; Promise.resolve(fn()).catch(() => {}); };
+    const listener = () => { timer ??= setTimeout(run, 500); };
+    listeners.add(listener);
+    this.ends.push(() => { listeners.delete(listener); clearTimeout(timer); });
+  }
+
+  every(ms, fn) {
+    const timer = setInterval(() => { if (!document.hidden) Promise.resolve(fn()).catch(() => {}); }, ms);
+    this.ends.push(() => clearInterval(timer));
+  }
+
+  close() {
+    this.control.abort();
+    for (const end of this.ends) end();
+  }
+}
+
+function linkState(live) {
+  link.className = `link ${live ? 'live' : 'lost'}`;
+  link.textContent = live ? 'live' : 'connecting';
+}
+
+async function open() {
+  const [path, query = ''] = (location.hash.slice(1) || '/jobs').split('?');
+  const route = ROUTES.find(([pattern]) => pattern.test(path));
+  current?.close();
+  const page = current = new Page(query);
+  for (const a of document.querySelectorAll('nav a')) {
+    if (path.startsWith(a.getAttribute('href').slice(1)) ||
+        (path.startsWith('/job') && a.getAttribute('href') === '#/jobs') ||
+        (path.startsWith('/sweep') && a.getAttribute('href') === '#/sweeps')) a.setAttribute('aria-current', 'page');
+    else a.removeAttribute('aria-current');
+  }
+  if (!route) {
+    page.show('Not found', empty('There is no such page.'));
+    return;
+  }
+  try {
+    await route[1](page, ...path.match(route[0]).slice(1));
+  } catch (e) {
+    if (!page.signal.aborted) page.show('Problem', empty(e.message));
+  }
+}
+
+// ---- keys ----
+
+function rows() {
+  return [...document.querySelectorAll('tr.row')];
+}
+
+function move(by) {
+  const all = rows(), at = all.findIndex((r) => r.classList.contains('at'));
+  const next = all[Math.max(0, Math.min(all.length - 1, at < 0 ? 0 : at + by))];
+  for (const r of all) r.classList.toggle('at', r === next);
+  next?.scrollIntoView({ block: 'nearest' });
+}
+
+const KEYS = {
+  j: () => move(1),
+  k: () => move(-1),
+  Enter: () => document.querySelector('tr.at .name a')?.click(),
+  x: () => document.querySelector('tr.at input[type=checkbox]')?.click(),
+  c: () => { if (marked.size > 1) location.hash = `#/compare/${[...marked].join(',')}`; },
+  '/': () => document.getElementById('filter')?.focus(),
+  1: () => { location.hash = '#/jobs'; },
+  2: () => { location.hash = '#/queue'; },
+  3: () => { location.hash = '#/workers'; },
+  4: () => { location.hash = '#/sweeps'; },
+  u: () => { location.hash = '#/jobs'; },
+  t: () => theme(!document.documentElement.classList.contains('dark')),
+  '?': () => document.getElementById('keys').showModal(),
+};
+
+document.addEventListener('keydown', (e) => {
+  if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector('dialog[open]')) return;
+  if (e.target.closest('input, select, textarea, button, a') && (e.key === 'Enter' || !e.target.closest('button, a'))) {
+    if (e.key === 'Escape') e.target.blur();
+    return;
+  }
+  if (KEYS[e.key]) {
+    e.preventDefault();
+    KEYS[e.key]();
+  }
+});
+
+// ---- light and dark ----
+
+function theme(dark) {
+  document.documentElement.classList.toggle('dark', dark);
+  localStorage.setItem('dark', dark ? '1' : '0');
+}
+
+const kept = localStorage.getItem('dark');
+theme(kept === null ? matchMedia('(prefers-color-scheme: dark)').matches : kept === '1');
+if (kept === null) localStorage.removeItem('dark');
+document.getElementById('theme').addEventListener('click', KEYS.t);
+document.getElementById('help').addEventListener('click', KEYS['?']);
+
+// ---- token ----
+
+let asking = null;
+api.unauthorized = () => {
+  asking ??= new Promise((done) => {
+    const dialog = document.getElementById('login'), field = document.getElementById('token');
+    if (sessionStorage.getItem('token')) note('The service does not know this token.');
+    dialog.addEventListener('close', () => {
+      sessionStorage.setItem('token', field.value);
+      field.value = '';
+      asking = null;
+      done();
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asking;
+};
+
+addEventListener('hashchange', open);
+open().then(() => events((last) => `/v1/events?after=${last ?? -1}`, new AbortController().signal, (kind) => {
+  if (kind !== 'log' && kind !== 'metrics') for (const listener of listeners) listener();
+}, linkState)).catch((e) => note(e.message));
