@@ -99,7 +99,8 @@ td_status td__http_call(td__http *h, const td__http_request *q, td__http_respons
         td__deadline attempt_end = td__deadline_in_ms(h->opts.attempt_ms);
         td_status st, paused;
 
-        one.until = attempt_end < q->until ? attempt_end : q->until;
+        /* A stream is no attempt: it lasts as long as it may. */
+        one.until = attempt_end < q->until && !q->sink ? attempt_end : q->until;
         st = td__http_perform(h, &one, r);
         if (!st && r->status >= 200 && r->status < 300)
             return TD_OK;

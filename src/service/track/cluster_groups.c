@@ -1,0 +1,364 @@
+/* cluster_groups.c -- what becomes of a group, on the loop thread: each LOOK is turned into events
+ * and further calls (see cluster.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "service/track/cluster_impl.h"
+
+enum { LOOK_EVERY_MS = 30000, LOOK_AGAIN_MS = 2000, STARTING_MS = 1000 };
+
+td__cluster_group *td__cluster_find(td__cluster *c, const char *token)
+{
+    for (td__cluster_group *g = c->groups; g; g = g->next)
+        if (strcmp(g->l->g.token, token) == 0)
+            return g;
+    return NULL;
+}
+
+static void free_group(td__cluster_group *g)
+{
+    td__launch_destroy(g->l);
+    td__free(g->seen);
+    td__free(g->log_base);
+    td__free(g->restarting);
+    td__free(g);
+}
+
+static void free_call(td__call *call)
+{
+    td__free(call->seen);
+    td__free(call);
+}
+
+/* Forget about it here. A call under way keeps the group until it ends (its `c` stays, `next` of
+ * the list does not). */
+void td__cluster_drop(td__cluster_group *g)
+{
+    td__cluster *c = g->c;
+    td__cluster_group **at = &c->groups;
+
+    while (*at && *at != g)
+        at = &(*at)->next;
+    if (*at)
+        *at = g->next;
+    td__timer_stop(c->base.c.loop, &g->look);
+    td__timer_stop(c->base.c.loop, &g->grace);
+    td__cluster_followers_stop(c, g);
+    g->over = true;
+    for (td__call *call = g->calls ? g->calls->after : NULL, *after; call; call = after) {
+        after = call->after;
+        if (call->sink.end)
+            call->sink.end(call->sink.arg, TD_EABORTED);
+        free_call(call);
+    }
+    if (g->calls && !c->closing) {
+        g->calls->after = NULL;
+        g->calls->dropped = true; /* freed when it ends */
+        return;
+    }
+    if (g->calls)
+        free_call(g->calls);
+    free_group(g);
+}
+
+/* Calls that no worker has begun, when the tracker ends; those of known groups go with these. */
+void td__cluster_empty_queue(td__cluster *c)
+{
+    for (td__call *call = c->queue, *next; call; call = next) {
+        next = call->next;
+        if (call->kind != TD_CALL_FORGET && !call->dropped)
+            continue;
+        if (call->dropped)
+            free_group(call->g);
+        free_call(call);
+    }
+}
+
+void td__cluster_say(td__cluster_group *g, td__track_event_kind kind, int member, const char *text)
+{
+    td__track_event e = {.kind = kind,
+                         .token = g->l->g.token,
+                         .member = member,
+                         .exit_status = g->exit_status,
+                         .exit_class = g->exit_class,
+                         .text = text};
+    if (!g->c->closing)
+        g->c->base.c.event(g->c->base.c.arg, &e);
+}
+
+/* The last word about a group; it stays known for its output until it is forgotten. */
+void td__cluster_over(td__cluster_group *g, td__track_event_kind kind)
+{
+    g->over = true;
+    td__timer_stop(g->c->base.c.loop, &g->look);
+    td__timer_stop(g->c->base.c.loop, &g->grace);
+    td__cluster_say(g, kind, 0, g->text[0] ? g->text : NULL);
+}
+
+void td__cluster_look_soon(td__cluster_group *g)
+{
+    if (g->c->closing || g->over)
+        return;
+    for (const td__call *call = g->calls ? g->calls->after : NULL; call; call = call->after)
+        if (call->kind == TD_CALL_LOOK)
+            return; /* it will see everything that has happened until then */
+    td__call *call = td__cluster_call(g, TD_CALL_LOOK);
+    if (call)
+        td__cluster_push(g, call);
+    else
+        td__timer_start(g->c->base.c.loop, &g->look, td__deadline_in_ms(LOOK_AGAIN_MS));
+}
+
+void td__cluster_send(td__cluster_group *g, int member, td__track_signal what)
+{
+    td__call *call = td__cluster_call(g, TD_CALL_SIGNAL);
+
+    if (what == TD_TRACK_STOP)
+        td__timer_start(g->c->base.c.loop, &g->grace,
+                        td__deadline_in_ms((uint64_t)g->l->spec->grace_s * 1000));
+    if (!call)
+        return; /* the next look, or the end of the grace time, tries again */
+    call->member = member;
+    call->what = what;
+    if (what == TD_TRACK_RESTART)
+        g->restarting[member] = true;
+    td__cluster_push(g, call);
+}
+
+/* A member has failed for good: the first is the group's verdict, and the others are stopped. */
+static void fail_group(td__cluster_group *g, int member, const td__seen *s)
+{
+    if (g->failed_member >= 0 || g->signalled)
+        return;
+    g->failed_member = member;
+    g->exit_status = s->state == TD_SEEN_ENDED ? s->exit_status : -1;
+    g->exit_class = s->state == TD_SEEN_ENDED ? s->exit_class
+                    : s->hopeless             ? TD_EXIT_CLASS_LAUNCH
+                                              : TD_EXIT_CLASS_LOST;
+    const char *text = s->state == TD_SEEN_ABSENT ? "it is gone" : s->text;
+    if (g->l->members > 1)
+        snprintf(g->text, sizeof g->text, "member %d%s%s", member, text[0] ? ": " : " failed",
+                 text);
+    else
+        snprintf(g->text, sizeof g->text, "%s", text);
+    g->ending = true;
+    td__cluster_send(g, TD_TRACK_ALL, s->hopeless ? TD_TRACK_KILL : TD_TRACK_STOP);
+}
+
+static bool has_failed(const td__seen *s)
+{
+    return s->state == TD_SEEN_ABSENT || (s->state == TD_SEEN_WAITING && s->hopeless) ||
+           (s->state == TD_SEEN_ENDED && s->exit_status != 0);
+}
+
+static bool fetch(td__cluster_group *g, int member, td__fetch_why why)
+{
+    td__call *call = td__cluster_call(g, TD_CALL_OUTPUT);
+
+    if (!call)
+        return false;
+    call->member = member;
+    call->why = why;
+    td__cluster_push(g, call);
+    return true;
+}
+
+/* One member that died, of a job that allows it, is started again alone. */
+static bool restart_member(td__cluster_group *g, int member, const td__seen *s)
+{
+    if (g->ending || !g->started || s->state != TD_SEEN_ENDED ||
+        g->restarts >= g->l->spec->member_restarts)
+        return false;
+    char why[320];
+    g->restarts++;
+    snprintf(why, sizeof why, "exit status %d%s%s", s->exit_status, s->text[0] ? ": " : "",
+             s->text);
+    if (g->c->ops->fresh_output)
+        fetch(g, member, TD_FETCH_REBASE);
+    td__cluster_send(g, member, TD_TRACK_RESTART);
+    td__cluster_say(g, TD_TRACK_MEMBER_RESTARTED, member, why);
+    return true;
+}
+
+/* All members have ended: with which status, unless a failure has said it? */
+static void settle(td__cluster_group *g)
+{
+    for (int i = 0; i < g->l->members && g->failed_member < 0; i++) {
+        const td__seen *s = &g->seen[i];
+        int status = s->state == TD_SEEN_ENDED ? s->exit_status : 143; /* gone after SIGTERM */
+        if (status != 0 && g->exit_status == 0) {
+            g->exit_status = status;
+            g->exit_class = s->exit_class;
+            snprintf(g->text, sizeof g->text, "%s", s->text);
+        }
+    }
+}
+
+/* Output is kept before anybody may remove the members. */
+static void fetch_output(td__cluster_group *g)
+{
+    g->fetching = 0;
+    for (int i = 0; i < g->l->members; i++)
+        if (g->seen[i].state == TD_SEEN_ENDED && fetch(g, i, TD_FETCH_LAST))
+            g->fetching++;
+    if (g->fetching == 0)
+        td__cluster_over(g, TD_TRACK_EXITED);
+}
+
+static void report_waiting(td__cluster_group *g, const td__seen *seen)
+{
+    for (int i = 0; i < g->l->members; i++)
+        if (seen[i].state == TD_SEEN_WAITING && seen[i].text[0] &&
+            strcmp(seen[i].text, g->seen[i].text) != 0)
+            td__cluster_say(g, TD_TRACK_TROUBLE, i, seen[i].text);
+}
+
+static void on_seen(td__cluster_group *g, const td__seen *seen)
+{
+    int count[TD_SEEN_ENDED + 1] = {0}, restarting = 0, n = g->l->members;
+
+    report_waiting(g, seen);
+    memcpy(g->seen, seen, (size_t)n * sizeof *seen);
+    g->unreachable = false;
+    for (int i = 0; i < n; i++)
+        count[seen[i].state]++;
+    if (g->adopting && count[TD_SEEN_ABSENT] == n) {
+        td__cluster_over(g, TD_TRACK_UNKNOWN);
+        return;
+    }
+    g->adopting = false;
+    bool all_begun = count[TD_SEEN_WAITING] == 0 && count[TD_SEEN_ABSENT] == 0;
+    if (!g->started && all_begun &&
+        !(g->failed_member >= 0 && g->exit_class == TD_EXIT_CLASS_LAUNCH)) {
+        g->started = true;
+        td__cluster_say(g, TD_TRACK_STARTED, 0, NULL);
+    }
+    for (int i = 0; i < n && !g->over; i++) {
+        bool failed = has_failed(&seen[i]) && !(g->ending && seen[i].state == TD_SEEN_ABSENT);
+        if (failed && !g->restarting[i] && !restart_member(g, i, &seen[i]))
+            fail_group(g, i, &seen[i]);
+        restarting += g->restarting[i];
+    }
+    bool all_over = count[TD_SEEN_WAITING] + count[TD_SEEN_RUNNING] + restarting == 0;
+    if (all_over && g->fetching == 0) {
+        settle(g);
+        if (!g->started && g->exit_class == TD_EXIT_CLASS_LAUNCH) {
+            td__cluster_over(g, TD_TRACK_FAILED);
+            return;
+        }
+        if (!g->started) {
+            g->started = true;
+            td__cluster_say(g, TD_TRACK_STARTED, 0, NULL);
+        }
+        fetch_output(g);
+        return;
+    }
+    uint64_t every = g->c->ops->look_every_ms ? g->c->ops->look_every_ms : LOOK_EVERY_MS;
+    if (!g->started || g->ending || restarting)
+        every = every < STARTING_MS ? every : STARTING_MS;
+    td__timer_start(g->c->base.c.loop, &g->look, td__deadline_in_ms(every));
+}
+
+/* The other system does not answer: said once, and tried again. */
+static void on_unseen(td__cluster_group *g, const td__call *call)
+{
+    if (!g->unreachable)
+        td__cluster_say(g, TD_TRACK_TROUBLE, 0, call->text);
+    g->unreachable = true;
+    td__timer_start(g->c->base.c.loop, &g->look, td__deadline_in_ms(LOOK_AGAIN_MS));
+}
+
+static void on_start(td__cluster_group *g, const td__call *call)
+{
+    if (!call->st) {
+        td__cluster_look_soon(g);
+        return;
+    }
+    g->exit_status = -1;
+    g->exit_class = TD_EXIT_CLASS_LAUNCH;
+    snprintf(g->text, sizeof g->text, "%s", call->text);
+    td__cluster_over(g, TD_TRACK_FAILED);
+}
+
+static void on_output(td__cluster_group *g, const td__call *call)
+{
+    char path[4096];
+
+    if (call->st)
+        TD_LOG(INFO, SERVICE, "output of member %d of %s: %s", call->member, g->l->g.token,
+               call->text);
+    td__cluster_log_path(g->l->g.dir, g->l->g.token, call->member, path, sizeof path);
+    switch (call->why) {
+    case TD_FETCH_LAST:
+        if (--g->fetching == 0 && !g->over)
+            td__cluster_over(g, TD_TRACK_EXITED);
+        return;
+    case TD_FETCH_REBASE: g->log_base[call->member] = td__cluster_log_bytes(path); return;
+    case TD_FETCH_SHOW: break;
+    }
+    td__cluster_show(path, call->from, &call->sink, call->st);
+    if (!call->st && !g->over && g->seen[call->member].state == TD_SEEN_RUNNING)
+        td__cluster_follow(g, call->member);
+}
+
+static void on_signalled(td__cluster_group *g, const td__call *call)
+{
+    if (call->st)
+        TD_LOG(WARN, SERVICE, "%s: %s", g->l->g.token, call->text);
+    if (call->what == TD_TRACK_RESTART)
+        g->restarting[call->member] = false;
+    td__cluster_look_soon(g);
+}
+
+/* A call has come back from its worker. */
+void td__cluster_ended(void *arg)
+{
+    td__call *call = arg;
+    td__cluster_group *g = call->g;
+
+    if (call->kind == TD_CALL_FORGET) {
+        if (call->st && !call->c->closing)
+            TD_LOG(WARN, SERVICE, "%s cannot be removed: %s", call->token, call->text);
+        free_call(call);
+        return;
+    }
+    if (call->dropped || call->c->closing) {
+        if (call->sink.end)
+            call->sink.end(call->sink.arg, TD_EABORTED);
+        if (call->dropped) {
+            free_group(g);
+            free_call(call);
+        } else { /* the group is dropped by destroy() */
+            g->calls = call->after;
+            free_call(call);
+        }
+        return;
+    }
+    /* Handlers push further calls behind those that wait; this one is the first until then. */
+    switch (call->kind) {
+    case TD_CALL_START: on_start(g, call); break;
+    case TD_CALL_LOOK:
+        if (g->over)
+            break;
+        if (call->st)
+            on_unseen(g, call);
+        else
+            on_seen(g, call->seen);
+        break;
+    case TD_CALL_SIGNAL: on_signalled(g, call); break;
+    case TD_CALL_OUTPUT: on_output(g, call); break;
+    case TD_CALL_FORGET: break;
+    }
+    if (call->dropped) { /* by the receiver of an event */
+        free_group(g);
+        free_call(call);
+        return;
+    }
+    g->calls = call->after;
+    if (g->calls)
+        td__cluster_queue(g->c, g->calls);
+    free_call(call);
+}

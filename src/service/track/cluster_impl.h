@@ -1,0 +1,137 @@
+/* cluster_impl.h -- the inside of trackers over other systems: groups, calls on threads, output. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_SERVICE_TRACK_CLUSTER_IMPL_H
+#define TD_SERVICE_TRACK_CLUSTER_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "rpc/loop.h"
+#include "service/track/cluster.h"
+
+typedef struct td__cluster td__cluster;
+typedef struct td__cluster_group td__cluster_group;
+typedef struct td__follower td__follower;
+
+typedef enum td__call_kind {
+    TD_CALL_START,
+    TD_CALL_LOOK,
+    TD_CALL_SIGNAL,
+    TD_CALL_OUTPUT, /* fetch a member's output into its file */
+    TD_CALL_FORGET,
+} td__call_kind;
+
+typedef enum td__fetch_why {
+    TD_FETCH_SHOW,   /* somebody wants to see it */
+    TD_FETCH_LAST,   /* the group is over: EXITED waits for it */
+    TD_FETCH_REBASE, /* the member is about to be replaced by one whose output begins anew */
+} td__fetch_why;
+
+/* What a thread hands to the loop thread. */
+typedef struct td__mail {
+    void (*run)(void *arg);
+    void *arg;
+    struct td__mail *next;
+} td__mail;
+
+/* One call of the ops. Made and ended on the loop thread, carried out on a worker. */
+typedef struct td__call {
+    td__call_kind kind;
+    td__cluster *c;
+    td__cluster_group *g;  /* NULL: of FORGET for a group that is not known any more */
+    char token[TD__TOKEN]; /* of FORGET */
+    int member;            /* of SIGNAL, OUTPUT */
+    td__track_signal what; /* of SIGNAL */
+    td__log_sink sink;     /* of FETCH_SHOW */
+    uint64_t from;         /* of FETCH_SHOW */
+    td__fetch_why why;     /* of OUTPUT */
+    bool dropped;          /* the group is forgotten: it ends with this call */
+    td__seen *seen;        /* of LOOK: result */
+    td_status st;          /* result */
+    char text[1024];       /* of the failure */
+    td__mail done;
+    struct td__call *next;  /* in the workers' queue */
+    struct td__call *after; /* of the same group: begins when this one has ended */
+} td__call;
+
+struct td__cluster_group {
+    td__cluster *c;
+    td__launch *l;
+    td__cluster_group *next;
+    td__call *calls; /* in order; the first is under way */
+    td__timer look, grace;
+    td__seen *seen;     /* of the last LOOK */
+    uint64_t *log_base; /* of each member: bytes of its file that earlier incarnations wrote */
+    bool *restarting;   /* of each member: RESTART was asked for, and not carried out yet */
+    int restarts;       /* of members, so far */
+    bool adopting;      /* the answer to adopt() is due */
+    bool started;       /* STARTED was said */
+    bool ending;        /* was told to stop, or a member failed: members that vanish are over */
+    bool signalled;     /* by the service: what follows is no failure of its own */
+    bool unreachable;   /* TROUBLE was said of it */
+    bool over;          /* EXITED, FAILED or UNKNOWN was said */
+    int failed_member;  /* -1: none */
+    int exit_status;
+    td__exit_class exit_class;
+    char text[1024];
+    int fetching; /* OUTPUT calls that EXITED waits for */
+};
+
+struct td__cluster {
+    td__tracker base;
+    const td__cluster_ops *ops;
+    void *system; /* of ops */
+    td__cluster_group *groups;
+    td__follower *followers;
+    bool closing;
+    /* What threads have handed over: a descriptor of its own instead of the loop's tasks, so that
+     * nothing is left in the loop when the tracker is destroyed. */
+    pthread_mutex_t mail_lock; /* mail, mail_end */
+    td__mail *mail, **mail_end;
+    td__watch mailed; /* an eventfd */
+    /* Workers. */
+    pthread_mutex_t lock;  /* queue and stop */
+    pthread_cond_t more;   /* in the queue: for one worker */
+    pthread_cond_t rested; /* for the watcher, between two streams */
+    td__call *queue, **queue_end;
+    bool stop;
+    pthread_t workers[4], watcher;
+    int n_workers;
+    bool watching;
+};
+
+/* cluster_work.c: threads. */
+void td__cluster_post(td__cluster *c, td__mail *m); /* from any thread */
+void td__cluster_read_mail(td__cluster *c);         /* on the loop thread */
+void td__cluster_await_mail(td__cluster *c);        /* until there is some, or a moment passes */
+TD_NODISCARD td_status td__cluster_threads_start(td__cluster *c);
+void td__cluster_threads_stop(td__cluster *c);
+/* To the end of the group's calls. */
+void td__cluster_push(td__cluster_group *g, td__call *call);
+void td__cluster_queue(td__cluster *c, td__call *call);
+td__call *td__cluster_call(td__cluster_group *g, td__call_kind kind);
+
+/* cluster_groups.c: on the loop thread. */
+void td__cluster_ended(void *call); /* of a call */
+void td__cluster_look_soon(td__cluster_group *g);
+/* A signal; KILL follows STOP after the grace time. */
+void td__cluster_send(td__cluster_group *g, int member, td__track_signal what);
+void td__cluster_say(td__cluster_group *g, td__track_event_kind kind, int member, const char *text);
+td__cluster_group *td__cluster_find(td__cluster *c, const char *token);
+void td__cluster_over(td__cluster_group *g, td__track_event_kind kind);
+void td__cluster_drop(td__cluster_group *g);
+void td__cluster_empty_queue(td__cluster *c);
+
+/* cluster_logs.c */
+void td__cluster_log_path(const char *dir, const char *token, int member, char *out, size_t nbytes);
+uint64_t td__cluster_log_bytes(const char *path);
+/* Fetch what the file does not have yet; on a worker or follower thread. grown: may be NULL. */
+TD_NODISCARD td_status td__cluster_fetch(td__cluster *c, const td__launch *l, int member,
+                                         uint64_t base, bool follow, void (*grown)(void *),
+                                         void *arg);
+/* Answer from the file, from an offset. */
+void td__cluster_show(const char *path, uint64_t from, const td__log_sink *sink, td_status st);
+void td__cluster_follow(td__cluster_group *g, int member);
+void td__cluster_followers_stop(td__cluster *c, const td__cluster_group *g); /* NULL: all */
+
+#endif
