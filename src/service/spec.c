@@ -167,6 +167,20 @@ static td_status snake_keys(td__arena *a, td__tree *map)
     return TD_OK;
 }
 
+/* {"metadata": {...}}, the book's TrainRequest, is what it holds. */
+static void hoist_metadata(td__tree *given)
+{
+    td__tree *metadata = td__tree_get(given, "metadata");
+
+    if (!metadata || metadata->kind != TD_TREE_MAP)
+        return;
+    td__tree_remove(given, metadata);
+    for (td__tree *t = metadata->first, *next; t; t = next) {
+        next = t->next;
+        td__tree_put(given, t->key, t);
+    }
+}
+
 static td_status resolve(td__job_spec *s, td__tree *given)
 {
     td__tree *root;
@@ -176,6 +190,7 @@ static td_status resolve(td__job_spec *s, td__tree *given)
     if (given->kind != TD_TREE_MAP)
         return TD_FAIL(TD_EINVAL, "%s: expected a map of keys, found %s",
                        td__tree_where(given).text, td__tree_found(given).text);
+    hoist_metadata(given);
     TD_TRY(snake_keys(s->arena, given));
     TD_TRY(td__keys_resolve(s->arena, td__spec_keys, "", given, given, &root));
     for (const td__key *k = td__spec_keys; k->path; k++)

@@ -37,6 +37,26 @@ TEST(defaults)
     td__spec_destroy(s);
 }
 
+/* The book's request, whose fields lie in `metadata`, in either spelling. */
+TEST(the_books_request_is_a_spec)
+{
+    static const char *const TEXTS[] = {
+        "{\"metadata\": {\"algorithm\": \"a\", \"dataset_id\": \"1\", \"name\": \"n\", "
+        "\"train_data_version_hash\": \"hashBA==\", \"parameters\": {\"LR\": \"4\"}}}",
+        "{\"metadata\": {\"algorithm\": \"a\", \"datasetId\": \"1\", \"name\": \"n\", "
+        "\"trainDataVersionHash\": \"hashBA==\", \"parameters\": {\"LR\": 4}}, \"priority\": 3}",
+    };
+
+    for (int i = 0; i < TD_LEN(TEXTS); i++) {
+        td__job_spec *s = parse(TEXTS[i]);
+        assert_string_equal(s->dataset_id, "1");
+        assert_string_equal(s->train_data_version_hash, "hashBA==");
+        assert_string_equal(td__pairs_get(&s->parameters, "LR"), "4");
+        CHECK_EQ_INT(s->priority, 3 * i);
+        td__spec_destroy(s);
+    }
+}
+
 /* YAML, JSON and the spelling of protobuf's JSON are one spec, and it survives the store. */
 TEST(round_trip)
 {
@@ -173,9 +193,8 @@ TEST(configuration)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(round_trip),
-        cmocka_unit_test(wrong_specs),
+        cmocka_unit_test(defaults),      cmocka_unit_test(the_books_request_is_a_spec),
+        cmocka_unit_test(round_trip),    cmocka_unit_test(wrong_specs),
         cmocka_unit_test(configuration),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
