@@ -120,6 +120,8 @@ static td_status check(td__session *s, const td__args *a, int ranks)
         td__session_warn_renamed(s->job);
         st = td__session_data(s);
     }
+    if (!st)
+        td__session_warn_model(s->job);
     s->opts.blank = true;
     if (!st)
         st = td__session_trainer(s);

@@ -272,7 +272,6 @@ static int start_elastic(td__training *t, int n)
         st = TD_FAIL(TD_EIO, "%s: %s", t->run.dir, strerror(errno));
     if (st)
         return td__failure(t->args, st);
-    td__session_warn_renamed(t->run.session.job);
     print_head(t, n, "elastic");
     snprintf(run_dir, sizeof run_dir, "--run-dir=%s", dir);
     if (t->run.session.opts.threads)

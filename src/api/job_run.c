@@ -306,6 +306,7 @@ static td_status prepare_elastic(td__job_run *r)
     if (stat(job, &info) != 0)
         TD_TRY(write_job(r));
     TD_TRY(open_data(r, true));
+    td__session_warn_model(s->job);
     TD_TRY(td__faults_record(s->faults, r->dir));
     TD_TRY(td__run_dir_path(r->dir, "checkpoints", r->checkpoints));
     r->lead = (td__train_lead){
@@ -365,7 +366,7 @@ td_status td__job_run_prepare(td__job_run *r)
     }
     if (s->comm) { /* when a rank fails, the launcher ends the others, which have to say why: */
         ready(r);
-        TD_TRY(td_barrier(s->comm, NULL)); /* so none does before all are ready for that */
+        TD_TRY(td__session_agree(s)); /* so none does before all are ready for that */
     }
     td__sync_world w = td__sync_world_of(s->comm, false);
     w.starts = true;
@@ -380,8 +381,10 @@ td_status td__job_run_prepare(td__job_run *r)
     TD_TRY(open_data(r, r->o.resume));
     ready(r);
     s->opts.profile = r->o.profile;
-    if (td__job_run_leads(r))
+    if (td__job_run_leads(r)) {
+        td__session_warn_model(s->job);
         return prepare_lead(r);
+    }
     s->opts.blank = true; /* rank 0 sends the weights */
     return td__session_trainer(s);
 }

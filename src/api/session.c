@@ -3,10 +3,12 @@
 #include "api/session.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/fail.h"
 #include "base/key.h"
 #include "base/log.h"
@@ -33,15 +35,45 @@ td_status td__session_job(td__session *s, const char *path, const char *const *s
     return td__session_take(s, job);
 }
 
-void td__session_warn_renamed(const td__job *j)
+/* Of several processes one warns: rank 0, or the first that an elastic launch starts. */
+static bool warns(void)
 {
     td__world w;
+    return !td__world_from_env(&w) && (w.elastic ? w.proc == 1 : w.rank == 0);
+}
+
+void td__session_warn_renamed(const td__job *j)
+{
     const char *text;
 
-    if (td__world_from_env(&w) || w.rank > 0 || w.elastic)
-        return;
-    for (int i = 0; (text = td__job_renamed(j, i)); i++)
+    for (int i = 0; warns() && (text = td__job_renamed(j, i)); i++)
         TD_LOG(WARN, JOB, "%s", text);
+}
+
+void td__session_warn_model(const td__job *j)
+{
+    if (td__job_hint(j) && warns())
+        TD_LOG(WARN, JOB, "%s", td__job_hint(j));
+}
+
+td_status td__session_agree(const td__session *s)
+{
+    enum { WORD = 32 };
+    int ranks = td_comm_size(s->comm);
+    char own[WORD] = "", *all = td__calloc((size_t)ranks, WORD);
+
+    if (!all)
+        return TD_FAIL(TD_ENOMEM, "no memory for the options of %d ranks", ranks);
+    snprintf(own, sizeof own, "%s", td__job_parallel_opts(s->job)->distribute);
+    td_status st = td_all_gather(s->comm, own, all, WORD, TD_U8, NULL);
+    for (int r = 0; r < ranks && !st; r++)
+        if (strcmp(own, all + (size_t)r * WORD) != 0)
+            st = TD_FAIL(TD_EINVAL,
+                         "rank %d: data.distribute is %s, but rank %d has %s; start all ranks with "
+                         "the same job, options and data",
+                         td_comm_rank(s->comm), own, r, all + (size_t)r * WORD);
+    td__free(all);
+    return st;
 }
 
 td_status td__session_join(td__session *s)

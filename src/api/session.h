@@ -51,6 +51,8 @@ TD_NODISCARD td_status td__session_fit_text(td__session *s, const char *text, si
 /* After the data: have they changed since? As td__data_changed. */
 TD_NODISCARD td_status td__session_changed(td__session *s, bool *changed, char *what,
                                            size_t nbytes);
+/* After td__session_data: of what is probably not meant so in the model. */
+void td__session_warn_model(const td__job *j);
 TD_NODISCARD td_status td__session_data(td__session *s);    /* then data and model */
 TD_NODISCARD td_status td__session_trainer(td__session *s); /* then the trainer */
 void td__session_fini(td__session *s);
@@ -58,6 +60,9 @@ void td__session_fini(td__session *s);
 /* After the job: join the other ranks that the environment tells of, if there are any; those of
  * a comm that is set already are joined. */
 TD_NODISCARD td_status td__session_join(td__session *s);
+/* On a comm, before anything else is called there: all ranks are here, and have the same idea of
+ * which of them open the data, which decides the next calls. Collective. */
+TD_NODISCARD td_status td__session_agree(const td__session *s);
 /* 0 if alone; of an elastic rank, as it is now or was last. */
 int td__session_rank(const td__session *s);
 

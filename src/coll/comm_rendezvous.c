@@ -17,10 +17,11 @@
 #include "base/alloc.h"
 #include "base/config.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "coll/world_link.h"
 #include "net/socket.h"
 
-enum { MAX_PATH_BYTES = 300 };
+enum { MAX_PATH_BYTES = 300, LONG_WAIT_MS = 5000 };
 
 /* ---- meeting through a file ---- */
 
@@ -98,9 +99,10 @@ static td_status connect_by_file(td__world_link *l, td__deadline until)
         if (td__deadline_passed(until))
             return TD_FAIL(
                 TD_ETIMEDOUT,
-                "rank %d of %d timed out waiting for rank 0 at %s; if ranks are on several "
-                "hosts, use tandem launch or set %s to a folder they share",
-                l->w.rank, l->w.size, l->w.meeting, td__env_name(TD_ENV_RENDEZVOUS));
+                "rank %d of %d timed out after %.0f s waiting for rank 0 at %s; if ranks are on "
+                "several hosts, use tandem launch or set %s to a folder they share",
+                l->w.rank, l->w.size, 1e-9 * (double)(td__clock_ns() - l->began_ns), l->w.meeting,
+                td__env_name(TD_ENV_RENDEZVOUS));
         poll(NULL, 0, 2); /* folders on a network tell nobody of new files */
     }
 }
@@ -145,46 +147,86 @@ td_status td__world_connect(td__world_link *l, td__deadline until)
 
 static td_status publish_self(td__world_link *l, td__deadline until)
 {
-    char key[64], text[320];
+    char key[64], text[600];
     const td__world *w = &l->w;
     snprintf(key, sizeof key, "%s/rank%d", l->group, w->rank);
-    int n = snprintf(text, sizeof text, "%s\n%s\n%d\n%s\n", w->host, w->hostname, (int)getpid(),
-                     w->address);
+    int n = snprintf(text, sizeof text, "%s\n%s\n%d\n%s\n%s\n", w->host, w->hostname, (int)getpid(),
+                     w->address, l->options);
     return td__store_set(l->store, key, text, (size_t)n + 1, until);
 }
 
-static td_status parse_member(const char *text, size_t nbytes, td__member *out)
+/* The record of rank r. Ranks with other options would make other calls, or wait for connections
+ * that nobody makes. */
+static td_status parse_member(const td__world_link *l, int r, const char *text, size_t nbytes,
+                              td__member *out)
 {
+    char options[sizeof l->options];
     if (!nbytes || text[nbytes - 1] ||
-        sscanf(text, "%63[^\n]\n%63[^\n]\n%d\n%63[^\n]\n", out->host, out->hostname, &out->pid,
-               out->address) != 4)
+        sscanf(text, "%63[^\n]\n%63[^\n]\n%d\n%63[^\n]\n%255[^\n]\n", out->host, out->hostname,
+               &out->pid, out->address, options) != 5)
         return TD_FAIL(TD_EPROTO,
                        "malformed rank record; do all ranks run the same version of tandem?");
+    if (strcmp(options, l->options) != 0)
+        return TD_FAIL(TD_EINVAL,
+                       "rank %d has %s, but rank %d has %s: give all ranks the same "
+                       "(parallel.transport, parallel.algo)",
+                       l->w.rank, l->options, r, options);
     return TD_OK;
 }
 
-/* Who did not come? For the text of a meeting that failed. */
-static td_status nobody_came(td__world_link *l, td_status st)
+/* Who has not come? Their number, and "2 ranks: 1, 3". *first: no lower rank than this one has. */
+static int find_missing(td__world_link *l, char text[160], bool *first)
 {
-    char missing[128] = "", key[64];
+    char some[128] = "", key[64];
     int n_missing = 0;
     size_t used = 0;
-    for (int r = 0; r < l->w.size && st == TD_ETIMEDOUT; r++) {
+    *first = true;
+    for (int r = 0; r < l->w.size; r++) {
         void *value = NULL;
         size_t n;
         snprintf(key, sizeof key, "%s/rank%d", l->group, r);
         if (td__store_get(l->store, key, td__deadline_in_ms(200), &value, &n))
             break;
-        if (!value && used + 16 < sizeof missing)
-            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%d",
-                                     n_missing ? ", " : "", r);
+        if (!value && used + 16 < sizeof some)
+            used +=
+                (size_t)snprintf(some + used, sizeof some - used, "%s%d", n_missing ? ", " : "", r);
         n_missing += !value;
+        *first &= !value || r >= l->w.rank;
         td__free(value);
     }
-    if (!n_missing)
+    snprintf(text, 160, "%d rank%s: %s%s", n_missing, n_missing == 1 ? "" : "s", some,
+             n_missing > 12 ? ", ..." : "");
+    return n_missing;
+}
+
+static td_status nobody_came(td__world_link *l, td_status st)
+{
+    char missing[160], why[400];
+    bool first;
+    snprintf(why, sizeof why, "%s", td_last_error());
+    if (st != TD_ETIMEDOUT || !find_missing(l, missing, &first))
+        return TD_FAIL(st, "%s", why);
+    return TD_FAIL(TD_ETIMEDOUT, "rank %d of %d timed out after %.0f s waiting for %s", l->w.rank,
+                   l->w.size, 1e-9 * (double)(td__clock_ns() - l->began_ns), missing);
+}
+
+/* The records of all ranks. When that takes long, the lowest rank that is here says who is missing.
+ */
+static td_status wait_for_all(td__world_link *l, td__deadline until, void **all, size_t *nbytes)
+{
+    char key[64], missing[160];
+    bool first;
+    td__deadline soon = td__deadline_in_ms(LONG_WAIT_MS);
+    snprintf(key, sizeof key, "%s/rank", l->group);
+    td_status st =
+        td__store_wait_all(l->store, key, l->w.size, soon < until ? soon : until, all, nbytes);
+    if (st != TD_ETIMEDOUT || td__deadline_passed(until))
         return st;
-    return TD_FAIL(TD_ETIMEDOUT, "rank %d of %d timed out waiting for %d ranks: %s%s", l->w.rank,
-                   l->w.size, n_missing, missing, n_missing > 12 ? ", ..." : "");
+    if (find_missing(l, missing, &first) && first)
+        TD_LOG(WARN, COLL, "rank %d of %d has waited %d s for %s; it gives up in %.0f s", l->w.rank,
+               l->w.size, (int)LONG_WAIT_MS / 1000, missing,
+               1e-9 * (double)td__deadline_left_ns(until));
+    return td__store_wait_all(l->store, key, l->w.size, until, all, nbytes);
 }
 
 td_status td__world_meet(td__world_link *l, td__deadline until)
@@ -210,8 +252,7 @@ td_status td__world_meet(td__world_link *l, td__deadline until)
 
     void *all = NULL;
     size_t nbytes = 0, at = 0;
-    snprintf(key, sizeof key, "%s/rank", l->group);
-    td_status st = td__store_wait_all(l->store, key, w->size, until, &all, &nbytes);
+    td_status st = wait_for_all(l, until, &all, &nbytes);
     if (st)
         return nobody_came(l, st);
     for (int r = 0; r < w->size && !st; r++) {
@@ -222,7 +263,7 @@ td_status td__world_meet(td__world_link *l, td__deadline until)
         if (at > nbytes || n > nbytes - at)
             st = TD_FAIL(TD_EPROTO, "the store's list of ranks is truncated");
         else
-            st = parse_member((char *)all + at, n, &l->members[r]);
+            st = parse_member(l, r, (char *)all + at, n, &l->members[r]);
         at += n;
     }
     td__free(all);

@@ -255,6 +255,14 @@ static td_status create_native(const td__world *w, const td_comm_opts *o, td_com
     l->checksum = o->checksum;
     l->stall_ms = o->stall_ms ? o->stall_ms : STALL_MS;
     snprintf(l->transport, sizeof l->transport, "%s", o->transport ? o->transport : "");
+    const char *algo = o->algo ? o->algo : td__env_get(TD_ENV_ALGO);
+    char streams[32] = "";
+    if (o->streams)
+        snprintf(streams, sizeof streams, ", %d streams", o->streams);
+    snprintf(l->options, sizeof l->options, "transport %s, algorithm %.160s%s%s",
+             o->transport ? o->transport : "auto", algo ? algo : "auto", streams,
+             o->checksum ? ", checksums" : "");
+    l->began_ns = td__clock_ns();
     l->has_faults = o->faults != NULL;
     if (o->faults)
         TD_TRY_OR(st, done, td__fault_parse(o->faults, &l->faults));

@@ -317,6 +317,15 @@ static void leave(td__members *base, uint64_t number, td_status st, const char *
     pthread_mutex_unlock(&m->lock);
 }
 
+/* Several times a step: without the cost of snprintf. */
+static void copy_text(char *to, size_t max, const char *from)
+{
+    size_t n = from ? strnlen(from, max - 1) : 0;
+    if (n)
+        memcpy(to, from, n);
+    to[n] = 0;
+}
+
 static void heartbeat(td__members *base, const td__heartbeat *b)
 {
     agent_members *m = (agent_members *)base;
@@ -328,8 +337,8 @@ static void heartbeat(td__members *base, const td__heartbeat *b)
                              .wait = b->wait,
                              .phase = (uint32_t)b->phase,
                              .faults = b->faults};
-    snprintf(new.what, sizeof new.what, "%s", b->what ? b->what : "");
-    snprintf(new.about, sizeof new.about, "%s", b->about ? b->about : "");
+    copy_text(new.what, sizeof new.what, b->what);
+    copy_text(new.about, sizeof new.about, b->about);
     uint64_t now = td__clock_ns();
     pthread_mutex_lock(&m->lock);
     if (!m->since_ns || new.step != m->heartbeat.step || new.phase != m->heartbeat.phase ||

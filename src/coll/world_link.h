@@ -20,6 +20,8 @@ typedef struct td__world_link {
     td__member *members; /* (size) */
     char group[32];
     char transport[16]; /* asked for; "" */
+    char options[256];  /* of the comm, in words: the same on all ranks */
+    uint64_t began_ns;
     td__fault_plan faults;
     bool has_faults;
     int streams;

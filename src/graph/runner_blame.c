@@ -47,9 +47,11 @@ static td_status bad_leaf(const td_runner *r, const td_node *n, const td_node **
 
 static td_status blame_leaf(const td_runner *r, float loss, const td_node *leaf)
 {
-    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, micro-batch %u: %s '%s' holds NaN or Inf",
+    bool data = leaf->op == TD_OP_INPUT;
+    return TD_FAIL(TD_EINVAL,
+                   "the loss is %g at step %u, micro-batch %u: %s '%s' holds NaN or Inf; %s",
                    (double)loss, r->ctx.step, r->ctx.micro_batch, td__op(leaf->op)->name,
-                   leaf->name);
+                   leaf->name, data ? "clean the data" : TD_DIVERGED_HINT);
 }
 
 /* A loss went bad: run once more, looking at every value as soon as it is made, and name the first
@@ -75,14 +77,14 @@ td_status td__runner_blame(td_runner *r, const td_node *loss_node, float loss)
             }
             return TD_FAIL(TD_EINVAL,
                            "the loss is %g at step %u, micro-batch %u: the first NaN or "
-                           "Inf is in '%s' (%s)",
+                           "Inf is in '%s' (%s); %s",
                            (double)loss, r->ctx.step, r->ctx.micro_batch, n->name,
-                           td__op(n->op)->name);
+                           td__op(n->op)->name, TD_DIVERGED_HINT);
         }
     }
     TD_TRY(bad_leaf(r, loss_node, &leaf));
     if (leaf)
         return blame_leaf(r, loss, leaf);
-    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, micro-batch %u", (double)loss,
-                   r->ctx.step, r->ctx.micro_batch);
+    return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, micro-batch %u; %s", (double)loss,
+                   r->ctx.step, r->ctx.micro_batch, TD_DIVERGED_HINT);
 }

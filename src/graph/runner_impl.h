@@ -79,6 +79,10 @@ const td__root *td__runner_root(const td_runner *r, td__root_kind kind, int inde
 void td__runner_launch(td_runner *r, const td_kernel_call *c, bool prepare);
 /* Weights in the kernels' own formats, if the params have changed. */
 void td__runner_prepare(td_runner *r);
+
+/* What a user can do about a loss that is not finite any more. */
+#define TD_DIVERGED_HINT \
+    "lower the learning rate (train.optimizer.lr) or clip gradients (train.clip)"
 /* Why the loss of the run just made is not finite: always a failure (runner_blame.c). */
 TD_NODISCARD td_status td__runner_blame(td_runner *r, const td_node *loss_node, float loss);
 

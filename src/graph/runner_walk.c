@@ -61,8 +61,8 @@ td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *
     if (!st && !isfinite(loss))
         st = TD_FAIL(
             TD_EINVAL,
-            "the loss is %g at step %u, micro-batch %u (train with parallel.zero: 0 to see in "
-            "which node)",
-            (double)loss, key.step, key.micro_batch);
+            "the loss is %g at step %u, micro-batch %u; %s (parallel.zero: 0 tells in which node "
+            "it began)",
+            (double)loss, key.step, key.micro_batch, TD_DIVERGED_HINT);
     return st;
 }

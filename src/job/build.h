@@ -20,6 +20,8 @@ struct td__build {
     } taps[TD__MAX_TAPS];
     int n_taps;
     int n_layers;
+    const td__tree *last; /* the layer that was built last, and its name; NULL: none */
+    const char *last_name;
     int64_t params, max_params;
     bool record;      /* rows of the layer table are wanted */
     td_status status; /* the first failure, and its text */
@@ -30,6 +32,8 @@ struct td__build {
 td_node *td__build_input(td__build *b, const char *name);
 /* A failure: the first one stays. */
 td_status td__build_fail(td__build *b, td_status st);
+/* "(N, 4, 26)": the shape for any number of samples. */
+char *td__build_shape_text(const td_shape *s, char *text, size_t nbytes);
 /* Loss, metrics and output of the model whose last value is y. */
 TD_NODISCARD td_status td__build_heads(td__build *b, td_node *y);
 

@@ -1,5 +1,6 @@
 /* heads.c -- `loss` and `metrics` of a job, as nodes of its model (step/heads.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -53,24 +54,81 @@ static td_status add_metrics(td__build *b, const td__head *h, const td__loss_def
     return TD_OK;
 }
 
-/* Options that the loss does not read, and classes that do not fit. */
-static td_status check_loss(td__build *b, const td__loss_def *d, const td__head *h,
-                            const td__tree *options)
+static td_status check_options(const td__loss_def *d, const td__tree *options)
 {
-    td_shape s = td_node_shape(h->y);
-    int64_t last = s.ndim > 0 ? s.dim[s.ndim - 1] : 0;
-
     for (const td__tree *t = options->first; t; t = t->next) {
         if (!td__has_word("name target", t->key) && !td__has_word(d->reads, t->key))
             return TD_FAIL(TD_EINVAL, "%s: loss.%s: %s has no such option",
                            td__tree_where_key(t).text, t->key, d->name);
     }
+    return TD_OK;
+}
+
+static td_status check_classes(const td__build *b, const td__loss_def *d, const td__head *h)
+{
+    td_shape s = td_node_shape(h->y);
+    int64_t last = s.ndim > 0 ? s.dim[s.ndim - 1] : 0;
+
     if (d->kind == TD_HEAD_CLASSES && b->target->classes > last)
         return TD_FAIL(TD_EINVAL,
                        "%s: model: the last layer gives %lld values, but %s has %lld classes",
                        td__tree_where(td__tree_get(b->job->root, "model")).text, (long long)last,
                        b->target->name, (long long)b->target->classes);
     return TD_OK;
+}
+
+/* Where the model ends, for messages: "job.yaml:9:5: model: linear2", or the ready-made model. */
+static td__tree_place place_of_end(const td__build *b)
+{
+    td__tree_place p = td__tree_where(b->last ? b->last : td__tree_get(b->job->root, "model"));
+    size_t n = strlen(p.text);
+    snprintf(p.text + n, sizeof p.text - n, ": model: %s", b->last ? b->last_name : "it");
+    return p;
+}
+
+/* One target for each value, or one class for each row of values, as the loss wants it. */
+static td_status check_shapes(td__build *b, const td__loss_def *d, const td__head *h)
+{
+    td_shape y = td_node_shape(h->y), t = td_node_shape(h->target), want = t;
+    bool classes = d->kind == TD_HEAD_CLASSES, linear;
+    char given[128], target[128 + 16], remedy[128];
+
+    if (classes && want.ndim < TD_MAX_DIMS)
+        want.dim[want.ndim++] = y.ndim > 0 ? y.dim[y.ndim - 1] : 0;
+    if (td_shape_equal(&y, &want))
+        return TD_OK;
+    linear = b->last && !strcmp(td__keys_text(b->last, "layer"), "linear");
+    int64_t each = td_shape_count(&t) / b->rows;
+    if (!classes)
+        snprintf(remedy, sizeof remedy, "end with a layer of %lld value%s", (long long)each,
+                 each == 1 ? "" : "s");
+    else if (y.ndim > want.ndim)
+        snprintf(remedy, sizeof remedy, "%s",
+                 linear ? "add `flatten` before it" : "add `flatten` and `linear` after it");
+    else if (y.ndim < want.ndim)
+        snprintf(remedy, sizeof remedy, "keep the axes of the positions up to the last layer");
+    else
+        snprintf(remedy, sizeof remedy, "the axes before the last one must be the same");
+    td__build_shape_text(&t, target, 128);
+    if (classes) /* "(N, classes)" */
+        snprintf(strrchr(target, ')'), 16, ", classes)");
+    return TD_FAIL(TD_EINVAL, "%s gives %s, but the loss %s needs %s for the target %s: %s",
+                   place_of_end(b).text, td__build_shape_text(&y, given, sizeof given), d->name,
+                   target, b->target->name, remedy);
+}
+
+/* cross_entropy takes logits: after a softmax it still trains, but slowly and badly. */
+static td_status note_softmax(td__build *b, const td__loss_def *d)
+{
+    const char *kind = b->last ? td__keys_text(b->last, "layer") : NULL,
+               *act = b->last ? td__keys_text(b->last, "act") : NULL;
+    if (!b->record || d->kind != TD_HEAD_CLASSES || !kind ||
+        (strcmp(kind, "softmax") != 0 && (!act || strcmp(act, "softmax") != 0)))
+        return TD_OK;
+    b->job->hint = td__arena_printf(b->job->model_arena,
+                                    "%s is a softmax, which the loss %s applies itself: remove it",
+                                    place_of_end(b).text, d->name);
+    return b->job->hint ? TD_OK : TD_FAIL(TD_ENOMEM, "%s: out of memory", b->job->file);
 }
 
 td_status td__build_heads(td__build *b, td_node *y)
@@ -92,9 +150,12 @@ td_status td__build_heads(td__build *b, td_node *y)
         td_dtype_is_float(b->target->dtype))
         return TD_FAIL(TD_EINVAL, "%s: loss: %s needs class targets, but %s has numbers",
                        td__tree_where(at).text, d->name, b->target->name);
-    TD_TRY(check_loss(b, d, &h, at));
+    TD_TRY(check_options(d, at));
     if (d->kind != TD_HEAD_CLASSES)
         td__head_match_numbers(&h);
+    TD_TRY(check_shapes(b, d, &h));
+    TD_TRY(check_classes(b, d, &h));
+    TD_TRY(note_softmax(b, d));
     b->out->loss = d->build(&h);
     if (td_graph_status(b->g))
         return TD_FAIL(td_graph_status(b->g), "%s: loss: %s", td__tree_where(at).text,

@@ -39,6 +39,8 @@ const char *td__job_name(const td__job *j);
 /* "job.yaml:7:3: train.shards is now train.micro_batches" for each key that was given by its old
  * name, i = 0, 1, ...; NULL after the last. */
 const char *td__job_renamed(const td__job *j, int i);
+/* After td__job_model: one line on what is probably not meant so; NULL: nothing is. */
+const char *td__job_hint(const td__job *j);
 /* Every key with its value, defaults included, as YAML that loads to the same job. */
 TD_NODISCARD td_status td__job_write(const td__job *j, FILE *to);
 /* sha256 over what decides the numbers (model, loss, data, train), not names, logs or threads. */

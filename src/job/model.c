@@ -24,7 +24,7 @@ td_node *td__layer_fail(const td__layer *l, const char *fmt, ...)
 {
     td_status code = td_graph_status(l->g) == TD_ENOMEM ? TD_ENOMEM : TD_EINVAL;
     const char *kind = td__keys_text(l->attrs, "layer");
-    char text[300];
+    char text[480];
     va_list args;
 
     va_start(args, fmt);
@@ -195,13 +195,36 @@ static td_status add_row(void *user, const char *name, const char *kind, const t
     return TD_OK;
 }
 
-static td_status graph_failure(const td__layer *l)
+char *td__build_shape_text(const td_shape *s, char *text, size_t nbytes)
 {
-    if (l->b->status)
-        return l->b->status;
-    td__layer_fail(l, "%s",
-                   td_graph_status(l->g) ? td_graph_error(l->g) : "the layer has no result");
-    return l->b->status;
+    size_t at = (size_t)snprintf(text, nbytes, "(N");
+    for (int i = 1; i < s->ndim && at < nbytes; i++)
+        at += (size_t)snprintf(text + at, nbytes - at, ", %lld", (long long)s->dim[i]);
+    if (at < nbytes)
+        snprintf(text + at, nbytes - at, ")");
+    return text;
+}
+
+/* in: what the layer was given; NULL: not known. */
+static td_status graph_failure(const td__layer *l, const td_node *in)
+{
+    td__build *b = l->b;
+    const char *why = td_graph_status(l->g) ? td_graph_error(l->g) : "the layer has no result";
+    char shape[128];
+
+    if (b->status)
+        return b->status;
+    if (in && b->last && !td__tree_get(l->attrs, "from")) {
+        td_shape s = td_node_shape(in);
+        bool flat = strcmp(td__keys_text(b->last, "layer"), "flatten") == 0;
+        td__layer_fail(l, "%s; its input %s comes from %s (%s)%s", why,
+                       td__build_shape_text(&s, shape, sizeof shape), b->last_name,
+                       td__tree_where(b->last).text,
+                       flat ? ": remove that layer, or put it after this one" : "");
+    } else {
+        td__layer_fail(l, "%s", why);
+    }
+    return b->status;
 }
 
 static bool has_inner(const td__layer_def *d)
@@ -264,9 +287,12 @@ static td_status build_layer(td__build *b, const td__tree *item, const char *pat
         TD_TRY(check_name(&l, td__tree_get(item, "name")));
     if (source)
         *x = td__layer_tap(&l, source);
+    const td_node *in = *x;
     *x = b->status ? NULL : d->build(&l, *x);
     if (!*x || b->status || td_graph_status(b->g))
-        return graph_failure(&l);
+        return graph_failure(&l, in);
+    b->last = item;
+    b->last_name = l.name;
     if (!has_inner(d)) {
         TD_TRY(check_size(&l, from));
         if (b->record)
@@ -315,7 +341,7 @@ static td_status build_ready(td__build *b, const td__tree *model, td_node **x)
 
     *x = d->build(&l, *x);
     if (!*x || b->status || td_graph_status(b->g))
-        return graph_failure(&l);
+        return graph_failure(&l, NULL);
     TD_TRY(check_size(&l, from));
     return b->record ? td__graph_cut(b->g, from, add_row, b) : TD_OK;
 }
@@ -419,6 +445,7 @@ td_status td__job_model(td__job *j, const td__field *fields, int n_fields, td__m
     for (int i = 0; i < n_fields; i++)
         j->fields[i] = fields[i];
     j->n_fields = n_fields;
+    j->hint = NULL;
     j->rows = NULL;
     j->n_rows = j->cap_rows = 0;
     td__arena_destroy(j->model_arena);
@@ -433,6 +460,11 @@ td_status td__job_model(td__job *j, const td__field *fields, int n_fields, td__m
 done:
     td_graph_destroy(g);
     return st;
+}
+
+const char *td__job_hint(const td__job *j)
+{
+    return j->hint;
 }
 
 int td__job_layers(const td__job *j, const td__layer_row **out)

@@ -254,6 +254,7 @@ static td_status await(td__store *s, call *c, const td__store_parts *p, td__dead
     struct timespec end = {.tv_sec = (time_t)(until / 1000000000u),
                            .tv_nsec = (long)(until % 1000000000u)};
     td_status st = TD_OK;
+    uint64_t begin = td__clock_ns();
 
     pthread_mutex_lock(&s->lock);
     while (!c->done && !st) {
@@ -265,8 +266,9 @@ static td_status await(td__store *s, call *c, const td__store_parts *p, td__dead
         if (until == TD_DEADLINE_NEVER)
             pthread_cond_wait(&c->answered, &s->lock);
         else if (pthread_cond_timedwait(&c->answered, &s->lock, &end) == ETIMEDOUT && !c->done)
-            st = TD_FAIL(TD_ETIMEDOUT, "store at %s: timed out waiting for key %s%s", s->address,
-                         p->key, p->op == TD_STORE_WAIT_ALL ? "0 and on" : "");
+            st = TD_FAIL(TD_ETIMEDOUT, "store at %s: timed out after %.1f s waiting for key %s%s",
+                         s->address, 1e-9 * (double)(td__clock_ns() - begin), p->key,
+                         p->op == TD_STORE_WAIT_ALL ? "0 and on" : "");
     }
     forget_call(s, c);
     pthread_mutex_unlock(&s->lock);

@@ -56,9 +56,15 @@ bool td__nn_shape(td_graph *g, const char *call, const char *layer, const td_nod
     *shape = td_node_shape(x);
     if (shape->ndim >= min && shape->ndim <= max)
         return true;
-    td__graph_fail(g, TD_EINVAL, call,
-                   "layer '%s': the input '%s' has shape %s, wants %d to %d axes", layer,
-                   td_node_name(x), td_shape_text(shape, text, sizeof text), min, max);
+    td_shape_text(shape, text, sizeof text);
+    if (min == max)
+        td__graph_fail(g, TD_EINVAL, call,
+                       "layer '%s': the input '%s' has shape %s; it must have %d axes", layer,
+                       td_node_name(x), text, min);
+    else
+        td__graph_fail(g, TD_EINVAL, call,
+                       "layer '%s': the input '%s' has shape %s; it must have %d to %d axes", layer,
+                       td_node_name(x), text, min, max);
     return false;
 }
 

@@ -125,6 +125,7 @@ static td_status run(void *user, td__train_result *out, bool *over)
                                       t->o.checkpoint_dir));
         t->replica.received = true;
     }
+    td__train_warn(t);
     if (t->report.leads)
         TD_TRY(tell_past(t));
     find_owed(t);

@@ -8,7 +8,6 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "graph/params.h"
-#include "base/log.h"
 #include "coll/comm.h"
 #include "parallel/data_parallel.h"
 #include "train/sharded.h"
@@ -88,18 +87,6 @@ td_status td__replicas_tell_steps(td__trainer *t)
     return TD_OK;
 }
 
-/* Ranks beyond the micro-batches of a step are of no use. */
-static void warn_of_idle(const td__trainer *t)
-{
-    int64_t micro_batches = (int64_t)t->o.micro_batches * t->o.accumulate,
-            ranks = td__trainer_ranks(t);
-    if (ranks > micro_batches && td__trainer_rank(t) == 0)
-        TD_LOG(WARN, TRAIN,
-               "%lld of %lld ranks have nothing to do: a step has %lld micro-batches; start fewer "
-               "ranks or raise train.micro_batches",
-               (long long)(ranks - micro_batches), (long long)ranks, (long long)micro_batches);
-}
-
 /* What rank 0 has of a block, to all. */
 static td_status broadcast_mapped(td_comm *c, td__mapping *map)
 {
@@ -123,7 +110,6 @@ td_status td__replicas_begin(td__trainer *t)
     b.saves = t->run.checkpointer != NULL;
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
-    warn_of_idle(t);
     TD_TRY(td_broadcast(c, &b, sizeof b, TD_U8, 0, NULL));
     t->replica.state = b.state;
     td_schedule_set_state(t->replica.schedule, t->replica.state.schedule);

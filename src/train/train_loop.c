@@ -343,8 +343,10 @@ static td_status validate(td__trainer *t, bool *best)
         return TD_OK;
     double value = r.value[t->plan.watch + 1];
     if (isnan(value))
-        return TD_FAIL(TD_EINVAL, "%s of the validation part is nan after step %llu", t->o.watch,
-                       (unsigned long long)s->step);
+        return TD_FAIL(TD_EINVAL,
+                       "%s of the validation part is nan after step %llu; lower the learning rate "
+                       "(train.optimizer.lr) or clip gradients (train.clip)",
+                       t->o.watch, (unsigned long long)s->step);
     *best = better(t, value);
     if (*best) {
         s->best = value;
@@ -509,6 +511,7 @@ static td_status prepare(td__trainer *t)
 {
     TD_TRY(check(t));
     TD_TRY(td__trainer_agree(t, 0));
+    td__train_warn(t);
     TD_TRY(td__train_sync(t));
     if (t->o.checkpoint_dir) {
         TD_TRY(td__checkpointer_create(t->o.checkpoint_dir, t->o.checkpoint_keep,

@@ -73,6 +73,7 @@ typedef struct td__train_report {
     int n_own;                      /* and these observers were there before */
     uint64_t told_step, told_valid; /* the last ones that observers were told */
     bool told_end, told_test;
+    int warned; /* most ranks that the user was warned about; 0: of nothing yet */
     td__rank_stats *stats;
     td__span_log *spans; /* NULL: not traced */
     uint64_t began_ns;
@@ -118,6 +119,9 @@ TD_NODISCARD td_status td__states_restore(td__trainer *t);
 /* The same where a run begins, with what rank 0 has read from a checkpoint. Collective. */
 TD_NODISCARD td_status td__states_begin(td__trainer *t);
 TD_NODISCARD td_status td__train_share_result(td__trainer *t, td__train_result *out);
+
+/* warnings.c: of what is probably not meant so, where a run or a generation begins. */
+void td__train_warn(td__trainer *t);
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
 int td__trainer_ranks(const td__trainer *t);

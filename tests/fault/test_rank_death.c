@@ -424,11 +424,14 @@ static int meeting_body(int rank, int size, void *arg)
         td__store *s;
         int64_t n;
         td__deadline until = td__deadline_in_ms(PATIENCE_MS);
-        static const char SELF[] = "here\nhere\n1\n127.0.0.1\n";
+        char self[128];
+        int length =
+            snprintf(self, sizeof self, "here\nhere\n1\n127.0.0.1\ntransport %s, algorithm auto\n",
+                     b->transport ? b->transport : "auto");
         if (td__store_connect(b->store, &b->secret, NULL, until, &s) ||
             td__store_add(s, "worlds/1", 1, until, &n) ||
             td__store_join(s, "w1", rank, ignore_event, NULL, until) ||
-            (b->call && td__store_set(s, "w1/rank1", SELF, sizeof SELF, until)))
+            (b->call && td__store_set(s, "w1/rank1", self, (size_t)length + 1, until)))
             return 1;
         __atomic_store_n(&b->turns[rank], 1, __ATOMIC_RELEASE);
         pause();

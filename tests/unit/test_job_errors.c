@@ -83,7 +83,14 @@ static const struct {
      "bf16?"},
     {NULL, "model: [flatten, {conv2d: 8}, linear]\n" DATA TRAIN,
      "job.yaml:1:18: model.layers.1 (conv2d): td_nn_conv2d: layer 'conv2d1': the "
-     "input 'reshape_1' has shape (2, 784), wants 4 to 4 axes"},
+     "input 'reshape_1' has shape (2, 784); it must have 4 axes; its input (N, 784) comes from "
+     "flatten1 (job.yaml:1:9): remove that layer, or put it after this one"},
+    {NULL, "model:\n- {conv2d: 4, kernel: 3}\n- linear\n" DATA TRAIN,
+     "job.yaml:3:3: model: linear1 gives (N, 4, 26, 10), but the loss cross_entropy needs "
+     "(N, classes) for the target y: add `flatten` before it"},
+    {NULL, "model:\n- {conv2d: 4, kernel: 28}\n" DATA TRAIN,
+     "job.yaml:2:3: model: conv2d1 gives (N, 4, 1, 1), but the loss cross_entropy needs "
+     "(N, classes) for the target y: add `flatten` and `linear` after it"},
     {NULL, "model: [flatten, {linear: 8}, {add: skip}, linear]\n" DATA TRAIN,
      "job.yaml:1:37: model.layers.2: no earlier layer is named skip (with `as`)"},
     {NULL,
@@ -116,8 +123,8 @@ static const struct {
     {NULL,
      MODEL "loss: mse\n"
            "metrics: [accuracy]\n" DATA TRAIN,
-     "job.yaml:2:7: loss: td_mse: linear1/linear_4 has shape (2, 10), but target "
-     "cast_6 has (2)"},
+     "job.yaml:1:18: model: linear1 gives (N, 10), but the loss mse needs (N) for the target y: "
+     "end with a layer of 1 value"},
     {NULL, MODEL "loss: {name: mse, label_smoothing: 0.1}\n" DATA TRAIN,
      "job.yaml:2:36: loss.label_smoothing: mse has no such option"},
     {NULL,
