@@ -32,6 +32,7 @@ struct td__loop {
     atomic_bool stopping;
     pthread_mutex_t lock; /* protects first and last_link, nothing else; taken alone */
     td__task *first, **last_link;
+    td__task *next_task; /* while tasks run: the one to run next */
 };
 
 td_status td__loop_create(td__loop **out)
@@ -168,11 +169,27 @@ void td__loop_post(td__loop *l, td__task *t)
         wake(l);
 }
 
+void td__loop_unpost(td__loop *l, td__task *t)
+{
+    td__task **link = &l->next_task;
+
+    while (*link && *link != t)
+        link = &(*link)->next;
+    if (*link)
+        *link = t->next;
+    pthread_mutex_lock(&l->lock);
+    for (link = &l->first; *link && *link != t;)
+        link = &(*link)->next;
+    if (*link && !(*link = t->next))
+        l->last_link = link;
+    pthread_mutex_unlock(&l->lock);
+}
+
 static void run_tasks(td__loop *l)
 {
     uint64_t count;
     ssize_t n = read(l->wake, &count, sizeof count);
-    td__task *t, *next;
+    td__task *t;
 
     (void)n;
     pthread_mutex_lock(&l->lock);
@@ -180,8 +197,8 @@ static void run_tasks(td__loop *l)
     l->first = NULL;
     l->last_link = &l->first;
     pthread_mutex_unlock(&l->lock);
-    for (; t; t = next) {
-        next = t->next;
+    for (; t; t = l->next_task) {
+        l->next_task = t->next;
         t->run(t->arg);
     }
 }

@@ -78,6 +78,8 @@ typedef struct td__task {
  * posted again before it ran, and may be freed by its own `run`. A task posted from the loop thread
  * runs in the next turn. */
 void td__loop_post(td__loop *l, td__task *t);
+/* Take it back, if it has not run. On the loop thread, when nobody posts it any more. */
+void td__loop_unpost(td__loop *l, td__task *t);
 
 /* ---- what happens once per turn ---- */
 

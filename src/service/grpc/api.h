@@ -6,6 +6,7 @@
 
 #include "rpc/grpc.h"
 #include "rpc/tokens.h"
+#include "service/data/data.h"
 #include "service/service.h"
 #include "service/sweep/sweeps.h"
 
@@ -15,6 +16,7 @@ typedef struct td__grpc_api td__grpc_api;
 typedef struct td__grpc_api_opts {
     td__service *service;
     td__sweeps *sweeps;
+    td__data *data;
     const td__tokens *tokens; /* NULL: no tokens */
 } td__grpc_api_opts;
 

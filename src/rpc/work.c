@@ -1,0 +1,138 @@
+/* work.c -- the threads; see work.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rpc/work.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+
+typedef struct queue {
+    td__work *first, **last_link;
+} queue;
+
+struct td__workers {
+    td__loop *loop;
+    td__task task;        /* on the loop: finished work is there */
+    pthread_mutex_t lock; /* protects what follows; taken alone */
+    pthread_cond_t some;
+    queue waiting, finished;
+    bool leaving, posted;
+    int n_threads;
+    pthread_t threads[];
+};
+
+static void put(queue *q, td__work *w)
+{
+    w->next = NULL;
+    *q->last_link = w;
+    q->last_link = &w->next;
+}
+
+static td__work *take(queue *q)
+{
+    td__work *w = q->first;
+
+    if (w)
+        q->first = w->next;
+    if (!q->first)
+        q->last_link = &q->first;
+    return w;
+}
+
+static void *worker(void *arg)
+{
+    td__workers *w = arg;
+    td__work *work;
+
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (!w->waiting.first && !w->leaving)
+            pthread_cond_wait(&w->some, &w->lock);
+        if (w->leaving)
+            break;
+        work = take(&w->waiting);
+        pthread_mutex_unlock(&w->lock);
+        work->run(work->arg);
+        work->was_run = true;
+        pthread_mutex_lock(&w->lock);
+        put(&w->finished, work);
+        if (!w->posted)
+            td__loop_post(w->loop, &w->task);
+        w->posted = true;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static void hand_back(void *arg)
+{
+    td__workers *w = arg;
+    td__work *work, *next;
+
+    pthread_mutex_lock(&w->lock);
+    w->posted = false;
+    work = w->finished.first;
+    w->finished = (queue){NULL, &w->finished.first};
+    pthread_mutex_unlock(&w->lock);
+    for (; work; work = next) {
+        next = work->next;
+        work->done(work->arg, work->was_run);
+    }
+}
+
+td_status td__workers_create(td__loop *l, int n_threads, td__workers **out)
+{
+    td__workers *w = td__calloc(1, sizeof *w + (size_t)n_threads * sizeof w->threads[0]);
+
+    *out = NULL;
+    if (!w)
+        return TD_FAIL(TD_ENOMEM, "workers: out of memory");
+    w->loop = l;
+    w->task = (td__task){.run = hand_back, .arg = w};
+    w->waiting.last_link = &w->waiting.first;
+    w->finished.last_link = &w->finished.first;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->some, NULL);
+    for (; w->n_threads < n_threads; w->n_threads++) {
+        int e = pthread_create(&w->threads[w->n_threads], NULL, worker, w);
+
+        if (e) {
+            td__workers_destroy(w);
+            return TD_FAIL(TD_EIO, "workers: cannot start a thread: %s", strerror(e));
+        }
+    }
+    *out = w;
+    return TD_OK;
+}
+
+void td__workers_destroy(td__workers *w)
+{
+    td__work *work;
+
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->leaving = true;
+    pthread_cond_broadcast(&w->some);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->n_threads; i++)
+        pthread_join(w->threads[i], NULL);
+    td__loop_unpost(w->loop, &w->task);
+    hand_back(w);
+    while ((work = take(&w->waiting)) != NULL)
+        work->done(work->arg, false);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->some);
+    td__free(w);
+}
+
+void td__workers_add(td__workers *w, td__work *work)
+{
+    work->was_run = false;
+    pthread_mutex_lock(&w->lock);
+    put(&w->waiting, work);
+    pthread_cond_signal(&w->some);
+    pthread_mutex_unlock(&w->lock);
+}
