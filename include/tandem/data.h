@@ -61,6 +61,8 @@ typedef struct td_source_opts {
     int n_columns;
     bool unlabelled;    /* csv, jsonl, npy: a test file without the label is fine; y is then 0 */
     const char *target; /* csv, jsonl: "class" (default) or "number" */
+    int64_t no_class;   /* csv, jsonl, npy: a negative label that is no class, for losses that
+                         * ignore it; 0: there is none */
     char delimiter;     /* csv: ',' */
     bool no_header;     /* csv: columns are then named c0, c1, ... */
     const char *unit;   /* text: "char" (default) or "byte" */

@@ -187,6 +187,8 @@ typedef struct td_encoder_opts {
     bool pre_norm;
     td_pool_mode pool;
     td_node *mask; /* as in td_nn_attention_opts: for padded batches */
+    td_node
+        *real; /* f32 (B, T): 1 for tokens, 0 for padding, which the mean leaves out; NULL: all */
 } td_encoder_opts;
 TD_API td_node *td_model_encoder(td_graph *g, td_node *ids, const td_encoder_opts *o);
 

@@ -168,6 +168,9 @@ TD_API td_node *td_expand(td_graph *g, td_node *x, td_shape shape); /* broadcast
 /* Metrics; not differentiable. accuracy: share of rows whose target is among the k largest.
  * top_k: values (returned) and indices (i32) of the k largest of the last axis, largest first. */
 TD_API td_node *td_accuracy(td_graph *g, td_node *logits, td_node *target, int k);
+/* The same of the rows whose target is not *ignore; NULL: of all. */
+TD_API td_node *td_accuracy_of(td_graph *g, td_node *logits, td_node *target, int k,
+                               const int64_t *ignore);
 TD_API td_node *td_top_k(td_graph *g, td_node *x, int k, td_node **indices);
 
 #ifdef __cplusplus

@@ -94,7 +94,8 @@ static td_status encode_label(const reading *in, void *y)
     for (int64_t i = 0; i < r->rows; i++) {
         const td__cell *cell = &r->cells[i * r->cols + at];
         double number = 0;
-        int64_t k = s->label_is_class ? td__column_find(&s->label, cell) : 0;
+        bool none = s->label_is_class && td__schema_no_class(s, cell);
+        int64_t k = s->label_is_class && !none ? td__column_find(&s->label, cell) : 0;
         if (k < 0)
             return td__bad_cell(r, i, s->label.name, cell,
                                 in->fitted ? "a class that the model was trained on"
@@ -102,7 +103,7 @@ static td_status encode_label(const reading *in, void *y)
         if (!s->label_is_class && (!cell->text || !td__cell_number(cell, &number)))
             return td__bad_cell(r, i, s->label.name, cell, "a finite number");
         if (s->label_is_class)
-            ((int32_t *)y)[i] = (int32_t)k;
+            ((int32_t *)y)[i] = none ? (int32_t)s->no_class : (int32_t)k;
         else
             ((float *)y)[i] = (float)number;
     }

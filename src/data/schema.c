@@ -124,6 +124,12 @@ static bool all_numbers(const td__records *r, int64_t at)
     return first_text(r, at) < 0;
 }
 
+bool td__schema_no_class(const td__schema *s, const td__cell *cell)
+{
+    double x;
+    return s->no_class < 0 && cell->text && td__cell_number(cell, &x) && x == (double)s->no_class;
+}
+
 static td_status make_label(td__schema *s, const td__source_opts *o, const td__records *train)
 {
     const char *target = o->target ? o->target : "class";
@@ -132,6 +138,7 @@ static td_status make_label(td__schema *s, const td__source_opts *o, const td__r
     if (at < 0)
         return td__no_column(train, o->label);
     s->label.name = train->names[at];
+    s->no_class = o->no_class;
     s->label_is_class = strcmp(target, "class") == 0;
     if (!s->label_is_class && strcmp(target, "number") != 0)
         return TD_FAIL(TD_EINVAL, "data.target is '%s', expected class or number", target);
@@ -147,7 +154,15 @@ static td_status make_label(td__schema *s, const td__source_opts *o, const td__r
                 return td__bad_cell(train, i, s->label.name, &train->cells[i * train->cols + at],
                                     "a class; for numbers set data.target to number");
         }
-    return collect(train, at, INT32_MAX, &s->label);
+    TD_TRY(collect(train, at, INT32_MAX, &s->label));
+    int64_t kept = 0; /* classes are numbered without the one that is none */
+    for (int64_t k = 0; k < s->label.values; k++)
+        if (!td__schema_no_class(s, &s->label.value[k]))
+            s->label.value[kept++] = s->label.value[k];
+    s->label.values = kept;
+    return kept ? TD_OK
+                : TD_FAIL(TD_EINVAL, "%s: column '%s' has no class but the ignored one",
+                          train->where, s->label.name);
 }
 
 /* "x" in data.columns also means x[0], x[1] ... of a list. */

@@ -35,6 +35,7 @@ typedef struct td__column {
 typedef struct td__schema {
     td__column label;
     bool label_is_class;
+    int64_t no_class;     /* a negative label that stands for none; 0: there is none */
     td__column *features; /* (n_features) */
     int64_t n_features, width;
     td__arena *arena; /* texts of one that was loaded; NULL: they are the train file's */
@@ -47,6 +48,8 @@ void td__schema_fini(td__schema *s);
 json_t *td__schema_save(const td__schema *s);
 TD_NODISCARD td_status td__schema_load(td__schema *s, const td__fit *f);
 
+/* Is it the label that stands for no class? */
+bool td__schema_no_class(const td__schema *s, const td__cell *cell);
 /* The class or category of a cell; -1: none that the schema knows. */
 int64_t td__column_find(const td__column *c, const td__cell *cell);
 /* For qsort: numbers by value, before all other texts; those by their bytes. */

@@ -40,7 +40,8 @@ json_t *td__schema_save(const td__schema *s)
 
     for (int64_t i = 0; i < s->n_features; i++)
         json_array_append_new(columns, save_column(&s->features[i]));
-    return json_pack("{s:o, s:o}", "label", save_column(&s->label), "columns", columns);
+    return json_pack("{s:o, s:I, s:o}", "label", save_column(&s->label), "no_class",
+                     (json_int_t)s->no_class, "columns", columns);
 }
 
 static bool load_values(const json_t *list, td__arena *a, td__column *c)
@@ -90,6 +91,7 @@ td_status td__schema_load(td__schema *s, const td__fit *f)
     if (!load_column(json_object_get(from, "label"), s->arena, &s->label))
         return td__fit_bad(f, "its label");
     s->label_is_class = s->label.kind == TD_COLUMN_CATEGORY;
+    s->no_class = json_integer_value(json_object_get(from, "no_class"));
     s->features = td__calloc(n, sizeof *s->features);
     if (!s->features)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu columns", n);

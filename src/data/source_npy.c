@@ -165,10 +165,15 @@ static int64_t class_at(const td_tensor *t, int64_t i)
 }
 
 /* Converts to i32 and finds the largest. */
-static td_status read_classes(const char *name, const td_tensor *t, int32_t *y, int64_t *classes)
+static td_status read_classes(const td__source_opts *o, const char *name, const td_tensor *t,
+                              int32_t *y, int64_t *classes)
 {
     for (int64_t i = 0; i < t->shape.dim[0]; i++) {
         int64_t class = class_at(t, i);
+        if (o->no_class < 0 && class == o->no_class) {
+            y[i] = (int32_t) class;
+            continue;
+        }
         if (class < 0 || class >= INT32_MAX)
             return TD_FAIL(TD_EPROTO, "npy: sample %" PRId64 " of %s: class %" PRId64 " is %s", i,
                            name, class, class < 0 ? "negative" : "too large");
@@ -205,7 +210,7 @@ static td_status add_field(td__table *t, const td__source_opts *o, const char *n
         f.dtype = TD_I32;
     TD_TRY(td__table_add(t, &f));
     if (class)
-        return read_classes(name, from, (int32_t *)(void *)t->column[at],
+        return read_classes(o, name, from, (int32_t *)(void *)t->column[at],
                             &t->head.fields[at].classes);
     TD_TRY(td_tensor_wrap(&to, f.dtype, from->shape, t->column[at]));
     TD_TRY(td_tensor_copy(from, &to));

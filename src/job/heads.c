@@ -163,6 +163,10 @@ td_status td__build_heads(td__build *b, td_node *y)
     td__head real = td__head_real(&h);
     TD_TRY(add_metrics(b, &real, d));
     b->out->output = td__head_output(&h, d, y);
+    if (h.opts.use_ignore && d->kind == TD_HEAD_CLASSES) {
+        b->out->ignoring = b->target->name;
+        b->out->ignore = h.opts.ignore;
+    }
     if (td_graph_status(b->g))
         return TD_FAIL(td_graph_status(b->g), "%s: metrics: %s", td__tree_where(at).text,
                        td_graph_error(b->g));

@@ -68,7 +68,8 @@ static td_node *batch_norm(const td__layer *l, td_node *x)
     TD_KEY_ROW("eps", REAL, "Added to the variance.", .hi = 1, .flags = TD_KEY_ABOVE, .def = value)
 const td__layer_def td__layer_batch_norm = {
     "batch_norm",
-    "batch normalization per channel; in training over each micro-batch",
+    "batch normalization per channel; in training over each micro-batch (train.micro_batches), not "
+    "over the whole batch: a micro-batch needs more than one value per channel",
     {TD_KEY_ROW("momentum", REAL, "Weight of the new value in the running averages.", .hi = 1,
                 .flags = TD_KEY_ABOVE, .def = "0.1"),
      EPS("1e-5"), TD_KEY_ACT},

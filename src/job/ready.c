@@ -143,17 +143,23 @@ const td__layer_def td__ready_gpt2 = {
      TD_KEY_ROW("tied", BOOL, "Tie input and output embeddings.", .def = "true")},
     gpt2};
 
-/* Added to the scores: nobody looks at padding. (rows, time, time) */
-static td_node *padding_mask(td_graph *g, td_node *ids, int64_t padding)
+/* (rows, time): `there` where padding is, else `elsewhere` */
+static td_node *by_padding(td_graph *g, td_node *ids, int64_t padding, float there, float elsewhere)
 {
-    static const float FAR = -1e9F, NEAR = 0;
     td_dtype t = td_node_dtype(ids);
-    td_shape s = td_node_shape(ids);
     int32_t pad32 = (int32_t)padding;
     const void *pad = t == TD_I32 ? (const void *)&pad32 : &padding;
     td_node *is_pad = td_equal(g, ids, td_constant(g, t, TD_SCALAR, pad));
-    td_node *mask = td_where(g, is_pad, td_constant(g, TD_F32, TD_SCALAR, &FAR),
-                             td_constant(g, TD_F32, TD_SCALAR, &NEAR));
+
+    return td_where(g, is_pad, td_constant(g, TD_F32, TD_SCALAR, &there),
+                    td_constant(g, TD_F32, TD_SCALAR, &elsewhere));
+}
+
+/* Added to the scores: nobody looks at padding. (rows, time, time) */
+static td_node *padding_mask(td_graph *g, td_node *ids, int64_t padding)
+{
+    td_shape s = td_node_shape(ids);
+    td_node *mask = by_padding(g, ids, padding, -1e9F, 0);
 
     return td_expand(g, td_reshape(g, mask, TD_SHAPE(s.dim[0], 1, s.dim[1])),
                      TD_SHAPE(s.dim[0], s.dim[1], s.dim[1]));
@@ -183,6 +189,8 @@ static td_node *encoder(const td__layer *l, td_node *x)
         return NULL;
     if (padding >= 0 && td_node_shape(x).ndim == 2)
         o.mask = padding_mask(l->g, x, padding);
+    if (padding >= 0 && td_node_shape(x).ndim == 2 && o.pool == TD_POOL_MEAN)
+        o.real = by_padding(l->g, x, padding, 0, 1);
     return td_model_encoder(l->g, x, &o);
 }
 const td__layer_def td__ready_encoder = {
@@ -195,7 +203,7 @@ const td__layer_def td__ready_encoder = {
                 .def = "gelu"),
      TD_KEY_ROW("pre_norm", BOOL, "Normalize before each sublayer instead of after it.",
                 .def = "true"),
-     TD_KEY_ROW("pool", WORD, "Pooling: the first position, or the mean of all.",
+     TD_KEY_ROW("pool", WORD, "Pooling: the first position, or the mean of all but padding.",
                 .words = "first mean", .def = "mean"),
      PADDING},
     encoder};

@@ -133,7 +133,13 @@ typedef struct td_attr_one_hot {
 
 typedef struct td_attr_topk {
     int k;
-} td_attr_topk; /* accuracy, top_k */
+} td_attr_topk;
+
+typedef struct td_attr_accuracy {
+    int k;
+    bool use_ignore; /* rows whose target is `ignore` do not count */
+    int64_t ignore;
+} td_attr_accuracy;
 
 /* fused: a straight-line program of elementwise operators over broadcast inputs, made by rewriting.
  * Operand r < n_in is input r; operand n_in + j is the result of instruction j. */

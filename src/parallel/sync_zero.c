@@ -138,6 +138,14 @@ static int64_t micro_batch_rows(const zero_rule *z, const td__batch *b, int s)
            td__micro_batch_begin(b->rows, z->o.micro_batches, s);
 }
 
+/* The weight of micro-batch s of a batch. */
+static double share_of(const zero_rule *z, const td__batch *b, int number, int s)
+{
+    return td__step_share(z->base.engine, number,
+                          td__micro_batch_begin(b->rows, z->o.micro_batches, s),
+                          micro_batch_rows(z, b, s));
+}
+
 /* Where the rows of this rank's micro-batch s lie: behind those of its micro-batches before, unless
  * the batch has the rows of all ranks. */
 static int64_t row_of(const zero_rule *z, const td__batch *b, int s)
@@ -199,8 +207,7 @@ static td_status run_batch(void *user, const td__batch *batch, int number, doubl
                                     .rank = r,
                                     .present = micro_batch_rows(z, batch, first + r) > 0};
         }
-        double share =
-            mine < micro_batches ? (double)micro_batch_rows(z, batch, mine) / (double)z->rows : 0;
+        double share = mine < micro_batches ? share_of(z, batch, number, mine) : 0;
         z->weight = (float)share;
         round.at = mine < micro_batches ? row_of(z, batch, mine) : 0;
         round.micro_batch = (uint32_t)(number * micro_batches + mine);

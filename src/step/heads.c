@@ -62,11 +62,11 @@ const td__loss_def *td__loss_find(const char *name, const td__field *target)
 
 static td_node *accuracy(const td__head *h)
 {
-    return td_accuracy(h->g, h->y, h->target, 1);
+    return td_accuracy_of(h->g, h->y, h->target, 1, h->opts.use_ignore ? &h->opts.ignore : NULL);
 }
 static td_node *top5(const td__head *h)
 {
-    return td_accuracy(h->g, h->y, h->target, 5);
+    return td_accuracy_of(h->g, h->y, h->target, 5, h->opts.use_ignore ? &h->opts.ignore : NULL);
 }
 /* Of logits and chances of 0 or 1: is the sign right? */
 static td_node *binary_accuracy(const td__head *h)

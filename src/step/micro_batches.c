@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "graph/lone_norm.h"
 #include "graph/runner.h"
 #include "step/row_cache.h"
 
@@ -97,6 +98,8 @@ static void note_facts(const td__model_nodes *n, td__model_facts *f)
     f->n_inputs = n->n_inputs;
     for (int i = 0; i < n->n_inputs; i++)
         snprintf(f->input[i], sizeof f->input[i], "%s", n->inputs[i]);
+    snprintf(f->ignoring, sizeof f->ignoring, "%s", n->ignoring ? n->ignoring : "");
+    f->ignore = n->ignore;
 }
 
 static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
@@ -116,6 +119,9 @@ static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
     TD_ASSERT(nodes.n_metrics <= TD__MAX_METRICS && nodes.n_inputs <= TD__MAX_MODEL_INPUTS,
               "%d metrics, %d inputs", nodes.n_metrics, nodes.n_inputs);
     note_facts(&nodes, &z->facts);
+    const td_node *lone = td__graph_lone_norm(g);
+    if (lone)
+        snprintf(z->facts.lone_norm, sizeof z->facts.lone_norm, "%s", td_node_name(lone));
     if (s->o.use == TD__USE_EVALUATE)
         for (int i = 0; i < nodes.n_metrics; i++)
             outputs[o.n_outputs++] = nodes.metrics[i].node;

@@ -25,6 +25,10 @@ typedef struct td__model_nodes {
     /* Inputs by the names of data fields; each is (rows, field shape...) of the field's dtype. */
     const char *inputs[TD__MAX_MODEL_INPUTS];
     int n_inputs;
+    /* NULL, or the input whose targets `ignore` do not count: loss and metrics are then means over
+     * the other targets, not over rows. */
+    const char *ignoring;
+    int64_t ignore;
 } td__model_nodes;
 
 /* Add the model for `rows` samples to g. Called with the same answers for every batch size, except

@@ -211,9 +211,15 @@ void td__step_say_so(td__step_engine *e, td__step_say say)
 
 /* ---- Micro-batches --------------------------------------------------------------------------- */
 
-static float share_of(const td__step_engine *e, const td__micro_batch *s)
+double td__step_share(const td__step_engine *e, int batch, int64_t begin, int64_t rows)
 {
-    return (float)((double)s->rows / (double)e->rows);
+    const td__step_weights *w = e->o.weights;
+    return w ? w->share(w->user, batch, begin, rows) : (double)rows / (double)e->rows;
+}
+
+static double share_of(const td__step_engine *e, const td__micro_batch *s)
+{
+    return td__step_share(e, e->done, s->begin, s->rows);
 }
 
 /* Backward has made elements [0, count) of the lent micro-batches of a thread final. */
@@ -230,7 +236,8 @@ static td_status lend_micro_batch(void *user, const td__micro_batch *s)
     td__step_borrowed *l = borrowed_of(e, s->thread, s->place);
     td__grad_stack *stack = &e->stacks[s->thread];
 
-    *l = (td__step_borrowed){.weight = share_of(e, s), .begin_ns = e->o.spans ? td__clock_ns() : 0};
+    *l = (td__step_borrowed){.weight = (float)share_of(e, s),
+                             .begin_ns = e->o.spans ? td__clock_ns() : 0};
     l->watched = e->o.watch && e->o.watch->watched(e->o.watch->user, e->done, s->index);
     int number = e->done * e->o.micro_batches + s->index;
     if (!e->lends || !s->last)
@@ -245,8 +252,7 @@ static td_status add_micro_batch(void *user, const td__micro_batch *s)
     td__step_engine *e = user;
     td__step_borrowed *l = borrowed_of(e, s->thread, s->place);
     int number = e->done * e->o.micro_batches + s->index;
-    double share = (double)s->rows / (double)e->rows;
-    e->losses[number] = s->runner ? share * (double)td_runner_loss(s->runner) : 0;
+    e->losses[number] = s->runner ? share_of(e, s) * (double)td_runner_loss(s->runner) : 0;
     if (e->o.spans)
         td__step_span(e, TD_SPAN_MICRO_BATCH, l->begin_ns, td__clock_ns(), s->thread, number);
     if (e->o.watch)

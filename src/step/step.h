@@ -5,7 +5,7 @@
  *
  * A step of k batches (accumulation) is one tree over k V micro-batches. The weight of a
  * micro-batch is its share of the step's rows, so that the sum is the gradient of the mean over all
- * rows.
+ * rows; or of what counts in them (td__step_weights).
  *
  *     begin, batch (k times), then    partials and numbers of this rank -> a sum -> update, done
  *                             or      own_share, apply
@@ -47,6 +47,13 @@ typedef struct td__step_watch {
     td_status (*check)(void *user, const double *words);
 } td__step_watch;
 
+/* The share of rows [begin, begin + rows) of a batch of the step in its loss and gradients, where
+ * that is not their share of its rows; shares of a step add up to 1. Any thread. */
+typedef struct td__step_weights {
+    void *user;
+    double (*share)(void *user, int batch, int64_t begin, int64_t rows);
+} td__step_weights;
+
 typedef struct td__step_opts {
     td__micro_batch_set *set; /* of TD__USE_TRAIN; all are borrowed */
     td__pool *pool;
@@ -58,8 +65,9 @@ typedef struct td__step_opts {
     int rank, size;    /* whose micro-batches are run; size 0: all of them */
     int in_flight;     /* micro-batches that a thread runs side by side for a stream; at least 1 */
     bool no_partials;  /* the rule runs batches itself and keeps no blocks of gradients here */
-    td__span_log *spans;         /* where the step's phases are recorded; NULL: nowhere */
-    const td__step_watch *watch; /* NULL: nobody; with it updates are late */
+    td__span_log *spans;             /* where the step's phases are recorded; NULL: nowhere */
+    const td__step_watch *watch;     /* NULL: nobody; with it updates are late */
+    const td__step_weights *weights; /* NULL: rows count alike */
     /* No update before the sum has arrived whole: a failure of another rank then leaves the state
      * of before the step. */
     bool update_late;
@@ -151,6 +159,8 @@ void td__step_set_stream(td__step_engine *e, const td__step_stream *stream);
 /* Of the step under way. */
 int td__step_batches(const td__step_engine *e);
 int64_t td__step_rows(const td__step_engine *e);
+/* The weight of a micro-batch of it. */
+double td__step_share(const td__step_engine *e, int batch, int64_t begin, int64_t rows);
 int64_t td__step_own_rows(const td__step_engine *e);  /* that this rank has run of it */
 int64_t td__step_last_rows(const td__step_engine *e); /* of its last batch */
 td__step_times *td__step_times_of(td__step_engine *e);

@@ -1,10 +1,10 @@
 /* evaluate.c -- loss and metrics of a whole part.
  *
  * Samples are taken in order, in batches cut in micro-batches as in training. Each micro-batch
- * gives means over its rows; the means, times their rows, are added in the order of the samples in
- * double, after the last batch. So the result does not depend on who ran which micro-batch, and a
- * short last batch counts by its rows. With several ranks each runs its range of the micro-batches
- * of every batch. */
+ * gives means over its rows (or over its counted targets, where some are ignored); the means, times
+ * their rows, are added in the order of the samples in double, after the last batch. So the result
+ * does not depend on who ran which micro-batch, and a short last batch counts by its rows. With
+ * several ranks each runs its range of the micro-batches of every batch. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -14,13 +14,18 @@
 #include "train/trainer_impl.h"
 
 typedef struct sums {
-    int n;             /* values of a micro-batch: the loss, then the metrics */
+    int n;             /* values of a micro-batch: its weight, the loss, then the metrics */
     int micro_batches; /* of a batch */
     int rank, ranks;
     /* ([stopped], batches, micro-batches, n): means times rows; 0 for those of other ranks */
     double *value;
     size_t count;
     double *at; /* of the batch being run */
+    const td__batch *batch;
+    const td__model_facts *facts;
+    const td__field
+        *ignoring; /* the field of targets, of which some do not count; NULL: rows count */
+    int field;     /* its number */
 } sums;
 
 static td__micro_batch_range own_micro_batches(const sums *s)
@@ -37,17 +42,30 @@ static td__row_range own_rows(const void *user, int64_t index, int64_t rows)
                            td__micro_batch_begin(rows, s->micro_batches, own.end)};
 }
 
+/* Rows, or the targets that count in them. */
+static double weight_of(const sums *s, const td__micro_batch *micro_batch)
+{
+    if (!s->ignoring)
+        return (double)micro_batch->rows;
+    const char *targets = s->batch->field[s->field];
+    size_t at = (size_t)(micro_batch->begin - s->batch->here.begin) * td__field_nbytes(s->ignoring);
+    return (double)td__count_targets(s->ignoring, targets + at, micro_batch->rows,
+                                     s->facts->ignore);
+}
+
 static td_status note_micro_batch(void *user, const td__micro_batch *micro_batch)
 {
     const sums *s = user;
     double *value = s->at + (size_t)micro_batch->index * (size_t)s->n;
     if (!micro_batch->runner)
         return TD_OK;
-    value[0] = (double)td_runner_loss(micro_batch->runner) * (double)micro_batch->rows;
-    for (int i = 1; i < s->n; i++) {
+    double weight = weight_of(s, micro_batch);
+    value[0] = weight;
+    value[1] = (double)td_runner_loss(micro_batch->runner) * weight;
+    for (int i = 2; i < s->n; i++) {
         float mean;
-        memcpy(&mean, td_runner_output(micro_batch->runner, i - 1, NULL), sizeof mean);
-        value[i] = (double)mean * (double)micro_batch->rows;
+        memcpy(&mean, td_runner_output(micro_batch->runner, i - 2, NULL), sizeof mean);
+        value[i] = (double)mean * weight;
     }
     return TD_OK;
 }
@@ -98,6 +116,7 @@ static td_status run_batches(td__trainer *t, td__loader *l, const atomic_int *st
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
+        s->batch = b;
         if (!alone) {
             td__train_heartbeat(t, TD_PHASE_COMPUTE, "evaluation", NULL);
             atomic_store(&t->run.at, t->run.eval_set);
@@ -166,15 +185,19 @@ td_status td__eval_set_make(td__trainer *t)
 
 static void fill_result(const td__trainer *t, const sums *s, int64_t samples, td__eval_result *out)
 {
-    out->n = s->n;
+    double weight = 0;
+
+    out->n = s->n - 1;
     out->samples = samples;
-    for (size_t k = 1; k < s->count; k += (size_t)s->n)
-        for (int i = 0; i < s->n; i++)
-            out->value[i] += s->value[k + (size_t)i];
-    for (int i = 0; i < s->n; i++) {
+    for (size_t k = 1; k < s->count; k += (size_t)s->n) {
+        weight += s->value[k];
+        for (int i = 0; i < out->n; i++)
+            out->value[i] += s->value[k + 1 + (size_t)i];
+    }
+    for (int i = 0; i < out->n; i++) {
         out->name[i] = i ? t->plan.facts.metric[i - 1] : "loss";
         out->higher_is_better[i] = i && t->plan.facts.higher_is_better[i - 1];
-        out->value[i] /= (double)samples;
+        out->value[i] = weight > 0 ? out->value[i] / weight : 0;
     }
 }
 
@@ -189,10 +212,15 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
     if (part->count < 1)
         return TD_FAIL(TD_EINVAL, "there are no samples to evaluate");
     TD_TRY(td__eval_set_make(t));
-    sums s = {.n = 1 + t->plan.facts.n_metrics,
+    sums s = {.n = 2 + t->plan.facts.n_metrics,
+              .facts = &t->plan.facts,
               .micro_batches = td__micro_batches_default(batch),
               .rank = alone ? 0 : td__trainer_rank(t), /* the others train on */
               .ranks = alone ? 1 : td__trainer_ranks(t)};
+    if (*s.facts->ignoring) {
+        s.field = td__dataset_field(part, s.facts->ignoring);
+        s.ignoring = s.field < 0 ? NULL : &part->fields[s.field];
+    }
     s.count = 1 + (size_t)((part->count + batch - 1) / batch) * (size_t)(s.micro_batches * s.n);
     s.value = td__calloc(s.count, sizeof *s.value);
     if (!s.value)

@@ -178,6 +178,9 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
     if (t->run.verify)
         TD_TRY(td__verify_begin(t->run.verify, (uint32_t)e->step, t->replica.state.epoch, *first,
                                 (int)(*end - *first)));
+    if (t->run.counted)
+        TD_TRY(td__counted_step(t->run.counted, t->run.loader, t->replica.state.epoch,
+                                *first * t->o.batch, e->samples, t->o.batch));
     td__sync_place at = {e->step, t->replica.state.epoch, *first};
     TD_TRY(td__sync_begin(t->run.sync, &at, (int)(*end - *first), e->samples));
     for (int64_t k = *first; k < *end; k++) {
@@ -482,6 +485,7 @@ td_status td__train_sync(td__trainer *t)
                              .bounds = bounds_of(t),
                              .watch = t->run.verify ? td__verify_watch(t->run.verify) : NULL,
                              .spans = t->report.spans,
+                             .weights = t->run.counted ? td__counted_weights(t->run.counted) : NULL,
                              .update_late = t->o.members != NULL};
     return td__sync_create(&x, &t->run.sync);
 }

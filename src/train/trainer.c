@@ -116,6 +116,23 @@ static td_status find_watched(td__trainer *t)
 
 /* ---- Parts ----------------------------------------------------------------------------------- */
 
+/* Where a full batch has micro-batches of one row, batch norm must not have a single value. */
+static td_status check_norms(td__trainer *t, int64_t rows)
+{
+    td__model_facts alone;
+    const td_program *p;
+
+    if (t->o.blank || rows / t->o.micro_batches > 1)
+        return TD_OK;
+    TD_TRY(td__micro_batch_program(t->run.train_set, 1, &p, &alone));
+    if (*alone.lone_norm)
+        return TD_FAIL(TD_EINVAL,
+                       "%s normalizes micro-batches of one row, in which nothing varies: raise "
+                       "train.batch (%lld), or lower train.micro_batches (%d)",
+                       alone.lone_norm, (long long)t->o.batch, t->o.micro_batches);
+    return TD_OK;
+}
+
 static td_status make_model(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
@@ -140,6 +157,7 @@ static td_status make_model(td__trainer *t)
     const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
     int64_t rows = d && d->count > 0 && d->count < o->batch ? d->count : o->batch;
     t->plan.micro_batch_rows = (rows + o->micro_batches - 1) / o->micro_batches;
+    TD_TRY(check_norms(t, rows));
     TD_TRY(td__micro_batch_program(t->run.train_set, t->plan.micro_batch_rows, &p, &t->plan.facts));
     if (o->sync.zero) {
         TD_TRY(td__sharded_make(t, p));
@@ -187,12 +205,16 @@ td_status td__trainer_loader(td__trainer *t)
 static td_status make_data(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
-    const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
+    const td__model_facts *facts = &t->plan.facts;
+    td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
     if (!d) /* enough for evaluation */
         return TD_OK;
     t->plan.batches = (d->count + o->batch - 1) / o->batch;
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__trainer_loader(t));
+    if (*facts->ignoring)
+        TD_TRY(td__counted_create(d, facts->ignoring, facts->ignore, o->batch * o->accumulate,
+                                  &t->run.counted));
     t->plan.steps_per_epoch = (uint64_t)((t->plan.batches + o->accumulate - 1) / o->accumulate);
     t->plan.total_steps = (uint64_t)o->steps;
     uint64_t all = (uint64_t)o->epochs * t->plan.steps_per_epoch;
@@ -211,9 +233,10 @@ static td_status make_schedule(td__trainer *t)
         s.lr = td_optimizer_lr(t->replica.optimizer);
     if (!s.total_steps) {
         s.total_steps = (int64_t)t->plan.total_steps;
-        /* A run shorter than its warm-up is warmed up until its last step. */
+        /* A run shorter than its warm-up ends in it, whatever would have come then: what a schedule
+         * with an end does after the warm-up needs a step at least. */
         if (td__schedule_has_end(s.name) && s.warmup_steps >= s.total_steps && s.total_steps > 0)
-            s.warmup_steps = s.total_steps - 1;
+            s.total_steps = s.warmup_steps + 1;
     }
     s.maximize = t->plan.watch >= 0 && t->plan.facts.higher_is_better[t->plan.watch];
     return td_schedule_create(&s, &t->replica.schedule);
@@ -296,6 +319,7 @@ void td__trainer_destroy(td__trainer *t)
     td__span_log_destroy(t->report.spans);
     td__sync_destroy(t->run.sync);
     td__loader_destroy(t->run.loader);
+    td__counted_destroy(t->run.counted);
     td__balance_destroy(t->run.balance); /* whose bounds the engine and the loader's threads use */
     td__verify_destroy(t->run.verify);
     td__lockstep_destroy(t->run.eval_walk);

@@ -7,6 +7,7 @@
 #include "base/sha256.h"
 #include "tandem/coll.h"
 #include "train/balance.h"
+#include "train/counted.h"
 #include "checkpoint/checkpoint.h"
 #include "elastic/best_replica.h"
 #include "elastic/elastic.h"
@@ -54,6 +55,7 @@ typedef struct td__train_run {
     td__verify *verify;                /* NULL: nothing is run twice */
     td__balance *balance;              /* NULL: micro-batches are dealt out evenly */
     bool rebalance;                    /* they are dealt out anew before the next step */
+    td__counted *counted;              /* NULL: no target is ignored */
     td__loader *loader;
     const atomic_int *stop; /* NULL: nobody asks for it */
     td__checkpointer *checkpointer;

@@ -219,10 +219,11 @@ TEST(metrics)
     for (int t = 0; t < TD_LEN(TYPES); t++) {
         td_desc x = desc(TYPES[t], TD_SHAPE(30, 20)), target = desc(TD_I64, TD_SHAPE(30));
         const td_attr_topk five = {5};
+        const td_attr_accuracy five_right = {.k = 5};
         const td_attr_reduce first = {.axes = 1}, last = {.axes = 2};
         one_node n;
 
-        one_node_init(&n, TD_OP_ACCURACY, &five, 2, (td_desc[]){x, target});
+        one_node_init(&n, TD_OP_ACCURACY, &five_right, 2, (td_desc[]){x, target});
         one_node_fill(&n, 0, 0, 1, 1);
         one_node_fill(&n, 1, -1, 21, 2);
         check(&n, 1e-7, 0, "accuracy");

@@ -51,13 +51,17 @@ static void run_accuracy(const td_kernel_call *c)
     const td_desc *x = td__in_desc(n, 0);
     td_dtype target_type = td__in_desc(n, 1)->dtype;
     int64_t rows = td__row_count(&x->shape), classes = td__last_dim(&x->shape), hits = 0;
+    const td_attr_accuracy *at = n->attr;
+    int64_t counted = 0;
 
     for (int64_t r = 0; r < rows; r++) {
         int64_t first = r * classes, before = 0;
         int64_t t =
             target_type == TD_I32 ? ((const int32_t *)c->in[1])[r] : ((const int64_t *)c->in[1])[r];
 
-        if (t < 0 || t >= classes)
+        bool ignored = at->use_ignore && t == at->ignore;
+        counted += !ignored;
+        if (ignored || t < 0 || t >= classes)
             continue;
         float mine = load(x->dtype, c->in[0], first + t);
 
@@ -66,9 +70,9 @@ static void run_accuracy(const td_kernel_call *c)
 
             before += v > mine || (v == mine && i < t);
         }
-        hits += before < ((const td_attr_topk *)n->attr)->k;
+        hits += before < at->k;
     }
-    *(float *)c->out[0] = (float)((double)hits / (double)rows);
+    *(float *)c->out[0] = counted ? (float)((double)hits / (double)counted) : 0;
 }
 
 /* The list of the k best so far is kept in scratch, sorted. */
