@@ -39,7 +39,7 @@ static void print_case(const td__memory_case *c, bool chosen, const td__train_me
     char b[TD__HUMAN];
 
     if (c->ranks > 1)
-        printf("  zero %d%s", c->zero, chosen ? " *" : "  ");
+        printf("  zero %d%s", c->sync->zero, chosen ? " *" : "  ");
     else
         printf("  %-8s", "");
 #define X(id, name) printf(" %11s", td__human_bytes((double)m->id, b));
@@ -54,6 +54,7 @@ static void print_case(const td__memory_case *c, bool chosen, const td__train_me
 static td_status print_ranks(const td__session *s, int ranks, bool elastic)
 {
     const char *transport = td__job_parallel_opts(s->job)->transport;
+    const td__sync_config *job = &td__job_train(s->job)->sync;
     int last = ranks > 1 ? TD__ZERO_STAGES - 1 : 0;
 
     printf("\nmemory of %s rank, of %d on this host, the one that writes checkpoints\n  %8s",
@@ -63,14 +64,16 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
 #undef X
     printf(" %11s%s\n", "total", elastic && ranks > 1 ? " on resize" : "");
     for (int zero = 0; zero <= last; zero++) {
+        td__sync_config sync = *job;
         td__memory_case c = {.ranks = ranks,
-                             .zero = zero,
+                             .sync = &sync,
                              .shared = !transport || strcmp(transport, "tcp") != 0,
                              .saves = true,
-                             .mirrors = elastic};
+                             .elastic = elastic};
         td__train_memory m;
+        sync.zero = zero;
         TD_TRY(td__trainer_memory(s->trainer, &c, &m));
-        print_case(&c, zero == td__job_train(s->job)->sync.zero, &m);
+        print_case(&c, zero == job->zero, &m);
     }
     return TD_OK;
 }

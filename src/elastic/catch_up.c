@@ -9,7 +9,7 @@
  *   4. commit     What arrived is copied over the old state, which until then is whole.
  *
  * A failure anywhere leaves every rank with the state that it had, or with the new one. Where ranks
- * hold shards (parallel.zero), 3 and 4 are those of catch_up_shards.c. */
+ * hold shards, 3 and 4 are those of catch_up_shards.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -102,7 +102,7 @@ static td_status fill(td__elastic *e, td__hello *h)
     h->last = e->replica->last_generation;
     h->rank = e->replica->last_rank;
     h->size = e->replica->last_size;
-    if (e->stage)
+    if (e->sharded)
         td__shards_say(e, h);
     else if (h->has) {
         TD_TRY(td__params_map(e->replica->params, 0, td__params_total(e->replica->params),
@@ -362,7 +362,7 @@ static td_status agree(td__elastic *e, td__hello *all)
     TD_TRY(check_jobs(e, all, best));
     note_faults(e, all);
     note_stopping(e, all);
-    if (e->stage)
+    if (e->sharded)
         return td__catch_up_shards(e, all, best);
     if (!all[best].has) {
         TD_TRY(from_disk(e));

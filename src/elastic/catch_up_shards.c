@@ -1,5 +1,5 @@
 /* catch_up_shards.c -- coming to the same moment of an elastic run in which ranks hold optimizer
- * state, or params, in shards (parallel.zero), each with the shards of a second rank (mirrors).
+ * state, or params, in shards (parallel/shards.h), each with the shards of a second rank (mirrors).
  *
  * What is there. After a failure every rank has finished step s or s + 1. If any has finished s + 1
  * then all others are prepared for it (parallel/sync.h): each can make the update of its shards
@@ -9,7 +9,7 @@
  *
  *   1. settle    the update that this rank is prepared for is made, if others have made it
  *   2. move      shards go to where the map of the new world wants them (shard_move.h)
- *   3. gather    at stages 1 and 2: all params to all, if somebody misses some
+ *   3. gather    unless params are sharded: all of them to all, if somebody misses some
  *   4. drop      all have theirs (a barrier): what was held before is given back
  *
  * Until 4 a rank keeps, and tells the next generation of, both what it held before and what it has
@@ -28,10 +28,10 @@
 #include "elastic/catch_up.h"
 #include "elastic/shard_move.h"
 
-/* What ranks of this world hold in shards. */
-static int stage_now(const td__elastic *e)
+/* Do ranks of this world hold params in shards? */
+static bool params_sharded(const td__elastic *e)
 {
-    return e->world->ranks > 1 ? e->stage : 0;
+    return e->world->ranks > 1 && e->sharded_params;
 }
 
 void td__shards_say(const td__elastic *e, td__hello *h)
@@ -126,9 +126,9 @@ static td_status drop(td__elastic *e)
 {
     TD_TRY(td_barrier(e->world->comm, NULL));
     td__replica_drop_old(e->replica);
-    if (stage_now(e) == 3) {
+    if (params_sharded(e)) {
         e->replica->whole = false;
-        td__zero_drop_all(e->replica->zero);
+        td__shards_drop_all(e->replica->shards);
     }
     return TD_OK;
 }
@@ -150,7 +150,7 @@ static td_status go_on(td__elastic *e, const td__hello *all, int best, const wor
 {
     td__replica *own = e->replica;
     td__event_log event_log = own->event_log;
-    int rank = e->world->rank, stage = stage_now(e);
+    int rank = e->world->rank;
     bool all_whole = true, behind = td__hello_compare(&all[rank], &all[best]) < 0;
 
     TD_TRY(td_broadcast(e->world->comm, &event_log, sizeof event_log, TD_U8, best, NULL));
@@ -169,9 +169,9 @@ static td_status go_on(td__elastic *e, const td__hello *all, int best, const wor
     }
     for (int r = 0; r < e->world->ranks; r++)
         all_whole = all_whole && w->has_params[r];
-    if (stage && stage < 3 && !all_whole)
-        TD_TRY(td__zero_gather_all(own->zero));
-    own->whole = stage < 3;
+    if (own->shards && !params_sharded(e) && !all_whole)
+        TD_TRY(td__shards_gather_all(own->shards));
+    own->whole = !params_sharded(e);
     TD_TRY(drop(e));
     td_params_touch(own->params);
     return TD_OK;
@@ -224,11 +224,11 @@ static td_status from_disk(td__elastic *e, td__holding to)
     TD_TRY(find_state(e, &found));
     if (!found)
         TD_TRY(e->ops->fill(e->user));
-    else if (own->zero)
+    else if (own->shards)
         TD_TRY(e->ops->load(e->user));
     td_params_touch(own->params);
     own->holding = to;
-    own->whole = stage_now(e) < 3;
+    own->whole = !params_sharded(e);
     own->has = TD_REPLICA_STATE;
     return TD_OK;
 }
@@ -300,7 +300,7 @@ static td_status hand_over(td__elastic *e, const int32_t *goes, worlds *w)
 {
     td__replica *own = e->replica;
     int n = e->world->ranks;
-    bool whole = stage_now(e) < 3;
+    bool whole = !params_sharded(e);
     td__holding *now = td__calloc((size_t)n, sizeof *now);
     td_status st = now ? td__holdings_of(td__comm_host_of(e->world->comm), NULL, n, now)
                        : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n);
@@ -327,7 +327,7 @@ td_status td__hand_over_shards(td__elastic *e)
     int n = e->world->ranks;
     worlds w = {.from = NULL};
 
-    if (!e->replica->zero)
+    if (!e->replica->shards)
         return TD_OK;
     int32_t *goes = td__calloc((size_t)n, sizeof *goes);
     td_status st = goes ? td_all_gather(e->world->comm, &mine, goes, 1, TD_I32, NULL)

@@ -1,7 +1,7 @@
 /* elastic.h -- a run whose ranks come and go.
  *
- * Every process holds the whole state of the run: weights, optimizer, schedule, position; with
- * parallel.zero shards of it, each of which a second process holds too (catch_up_shards.c). The
+ * Every process holds the whole state of the run: weights, optimizer, schedule, position; or, by
+ * the sync rule, shards of it, each of which a second process holds too (catch_up_shards.c). The
  * world is that of td__members (coll/members.h): a run is a loop over generations.
  *
  *   1. next       a comm of the ranks that are there now.
@@ -75,7 +75,7 @@ typedef struct td__elastic_ops {
     td_status (*forward)(void *user);
     /* Has this rank the options of rank `root`? TD_EINVAL names one that differs. Collective. */
     td_status (*agree)(void *user, int root);
-    /* With shards: replica.zero for the world's ranks. */
+    /* replica.shards for the world's ranks. */
     td_status (*join)(void *user);
     /* The first values of all params, or of those that are held. */
     td_status (*fill)(void *user);
@@ -103,8 +103,10 @@ typedef struct td__elastic {
     const td_optim_opts *optim;
     size_t bucket_nbytes; /* of ownership maps */
     uint32_t agreement;   /* crc32c of what all ranks must have in common */
-    int stage;            /* parallel.zero of the job, where there are several ranks */
-    bool own_params;      /* ranks at the same step may differ: all go on from one of them */
+    /* Where there are several ranks, the sync rule has them hold optimizer state, and params, in
+     * shards. */
+    bool sharded, sharded_params;
+    bool own_params; /* ranks at the same step may differ: all go on from one of them */
     const td__elastic_ops *ops;
     void *user; /* of ops */
 } td__elastic;

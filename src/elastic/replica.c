@@ -21,7 +21,7 @@ void td__replica_destroy(td__replica *r)
     td__block_copies_fini(&r->sync_states);
     td_schedule_destroy(r->schedule);
     td_optimizer_destroy(r->optimizer);
-    td__zero_destroy(r->zero);
+    td__shards_destroy(r->shards);
     td_params_destroy(r->params);
 }
 

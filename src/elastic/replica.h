@@ -1,15 +1,15 @@
 /* replica.h -- what a process holds of a run: the blocks, the state beside them, the last events.
  * It is all that another process needs to go on from here.
  *
- * Without parallel.zero every process holds everything; with it, shards (parallel/ownership.h):
- * then `optimizer`, and at stage 3 the params block, have values for `holding` alone. */
+ * Every process holds everything, or, by the sync rule, shards (parallel/shards.h): then
+ * `optimizer`, and where params are sharded the params block, have values for `holding` alone. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_ELASTIC_REPLICA_H
 #define TD_ELASTIC_REPLICA_H
 
 #include "checkpoint/checkpoint.h"
 #include "parallel/reshard.h"
-#include "parallel/zero.h"
+#include "parallel/shards.h"
 #include "run/event_log.h"
 
 typedef enum td__replica_has {
@@ -32,7 +32,7 @@ typedef struct td__replica {
     td__replica_has has;
     bool received;       /* from another rank, since the last step of its own */
     uint64_t tried;      /* the highest step that any rank has begun */
-    td__zero *zero;      /* NULL: every rank holds everything whole */
+    td__shards *shards;  /* NULL: every rank holds everything whole */
     td__holding holding; /* that params and optimizer have; ranks 0: none */
     bool whole;          /* the params block has all params, not only those of the holding */
     /* Held too until all ranks have the new ones, oldest first. */

@@ -5,34 +5,34 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "graph/walk.h"
-#include "parallel/zero_script.h"
+#include "parallel/shard_script.h"
 #include "step/row_cache.h"
 
 struct td__lockstep {
-    td__zero *zero;
+    td__shards *shards;
     td__micro_batch_set *set;
     td_params *ps;
     bool evaluate;
     int rank, size;
-    td__zero_script scripts[TD__ROW_PLACES]; /* by place of the cache */
-    td__row_cache cache;                     /* 0 rows: the plain script */
+    td__shard_script scripts[TD__ROW_PLACES]; /* by place of the cache */
+    td__row_cache cache;                      /* 0 rows: the plain script */
     /* The round under way. */
     const td__lockstep_round *round;
-    const td__zero_script *script;
+    const td__shard_script *script;
     int next;
     td_runner *runner;
     float *grads; /* the runner's */
 };
 
-td_status td__lockstep_create(td__zero *z, td__micro_batch_set *set, td_params *ps, bool evaluate,
-                              td__lockstep **out)
+td_status td__lockstep_create(td__shards *shards, td__micro_batch_set *set, td_params *ps,
+                              bool evaluate, td__lockstep **out)
 {
     td__lockstep *l = *out = td__calloc(1, sizeof *l);
     if (!l)
         return TD_FAIL(TD_ENOMEM, "no memory to run micro-batches in step");
-    *l = (td__lockstep){.zero = z, .set = set, .ps = ps, .evaluate = evaluate};
-    l->size = td__zero_ownership(z)->ranks;
-    l->rank = td__zero_rank(z);
+    *l = (td__lockstep){.shards = shards, .set = set, .ps = ps, .evaluate = evaluate};
+    l->size = td__shards_ownership(shards)->ranks;
+    l->rank = td__shards_rank(shards);
     return TD_OK;
 }
 
@@ -41,30 +41,30 @@ void td__lockstep_destroy(td__lockstep *l)
     if (!l)
         return;
     for (int i = 0; i < TD__ROW_PLACES; i++)
-        td__zero_script_fini(&l->scripts[i]);
+        td__shard_script_fini(&l->scripts[i]);
     td__free(l);
 }
 
-static td_status make_script(td__lockstep *l, int64_t rows, td__zero_script *out)
+static td_status make_script(td__lockstep *l, int64_t rows, td__shard_script *out)
 {
     const td_program *p = NULL;
     if (rows)
         TD_TRY(td__micro_batch_program(l->set, rows, &p, NULL));
-    return td__zero_script_init(out, td__zero_ownership(l->zero), p, l->ps, td__zero_stage(l->zero),
-                                l->evaluate);
+    return td__shard_script_init(out, td__shards_ownership(l->shards), p, l->ps,
+                                 td__shards_of_params(l->shards), l->evaluate);
 }
 
 /* The script for micro-batches of `rows`; 0: the plain one. Valid until TD__ROW_PLACES - 1 others
  * have been asked for. */
-static td_status find(td__lockstep *l, int64_t rows, const td__zero_script **out)
+static td_status find(td__lockstep *l, int64_t rows, const td__shard_script **out)
 {
     bool found;
     int place = td__row_cache_find(&l->cache, rows, &found);
-    td__zero_script *script = &l->scripts[place];
+    td__shard_script *script = &l->scripts[place];
     *out = script;
     if (found)
         return TD_OK;
-    td__zero_script_fini(script);
+    td__shard_script_fini(script);
     td_status st = make_script(l, rows, script);
     if (st)
         td__row_cache_forget(&l->cache, place);
@@ -86,11 +86,11 @@ static td_status choose(td__lockstep *l, const td__lockstep_round *r)
     TD_TRY(find(l, 0, &l->script));
     for (int k = 0; k < l->size; k++) {
         int64_t rows = rows_of(r, r->run[k]);
-        const td__zero_script *other;
+        const td__shard_script *other;
         if (!rows || rows == first)
             continue;
         TD_TRY(find(l, rows, &other));
-        if (first && !td__zero_script_same(l->script, other))
+        if (first && !td__shard_script_same(l->script, other))
             return find(l, 0, &l->script);
         l->script = first ? l->script : other;
         first = first ? first : rows;
@@ -98,13 +98,13 @@ static td_status choose(td__lockstep *l, const td__lockstep_round *r)
     return TD_OK;
 }
 
-static td_status act(td__lockstep *l, const td__zero_op *op)
+static td_status act(td__lockstep *l, const td__shard_op *op)
 {
-    const td__ownership *m = td__zero_ownership(l->zero);
+    const td__ownership *m = td__shards_ownership(l->shards);
     switch (op->act) {
-    case TD__ZERO_GATHER: return td__zero_gather(l->zero, op->bucket);
-    case TD__ZERO_DROP: td__zero_drop(l->zero, op->bucket); return TD_OK;
-    case TD__ZERO_REDUCE: break;
+    case TD__SHARD_GATHER: return td__shards_gather(l->shards, op->bucket);
+    case TD__SHARD_DROP: td__shards_drop(l->shards, op->bucket); return TD_OK;
+    case TD__SHARD_REDUCE: break;
     }
     TD_TRY(l->round->reduce(l->round->user, op->bucket, l->grads));
     if (l->grads && op->bucket < m->params) /* statistics are still to be read */
@@ -126,7 +126,7 @@ td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_
 {
     int index = round->run[l->rank];
     int64_t rows = rows_of(round, index);
-    bool shards = td__zero_stage(l->zero) == 3;
+    bool shards = td__shards_of_params(l->shards);
     td_runner *r = NULL;
     uint64_t seed = 0;
 
@@ -150,7 +150,7 @@ td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_
 
 td_status td__lockstep_most(td__lockstep *l, int64_t rows, size_t *most)
 {
-    const td__zero_script *s;
+    const td__shard_script *s;
     TD_TRY(find(l, rows, &s));
     *most = s->most;
     return TD_OK;

@@ -1,8 +1,8 @@
 /* lockstep.h -- running micro-batches on all ranks step by step together, where ranks hold
- * gradients or params in shards (parallel/zero.h).
+ * gradients or params in shards (parallel/shards.h).
  *
  * A round is one micro-batch on each rank, or none on some. All follow the script of the
- * micro-batches' program (parallel/zero_script.h): gathering, giving back, reducing are calls that
+ * micro-batches' program (parallel/shard_script.h): gathering, giving back, reducing are calls that
  * all ranks make, also those without a micro-batch. Where the micro-batches of a round are of two
  * sizes and their programs' scripts differ, the round follows the plain script, which fits all
  * programs but has all params there at once.
@@ -12,15 +12,15 @@
 #ifndef TD_PARALLEL_LOCKSTEP_H
 #define TD_PARALLEL_LOCKSTEP_H
 
-#include "parallel/zero.h"
+#include "parallel/shards.h"
 #include "step/micro_batches.h"
 
 typedef struct td__lockstep td__lockstep;
 
 /* For micro-batches of a set (its first thread's runners); all are borrowed. evaluate: no
  * gradients. */
-TD_NODISCARD td_status td__lockstep_create(td__zero *z, td__micro_batch_set *set, td_params *ps,
-                                           bool evaluate, td__lockstep **out);
+TD_NODISCARD td_status td__lockstep_create(td__shards *shards, td__micro_batch_set *set,
+                                           td_params *ps, bool evaluate, td__lockstep **out);
 void td__lockstep_destroy(td__lockstep *l); /* NULL is allowed */
 
 /* Bucket b is final on all ranks that run a micro-batch; grads: of this rank's, or NULL. */

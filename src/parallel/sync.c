@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "coll/comm.h"
+#include "parallel/rank_tree.h"
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
@@ -166,6 +167,15 @@ size_t td__sync_exchange(const td__sync_sizes *z)
     const td__sync_ops *rule;
     td_status st = td__sync_find(z->config, &z->world, &rule);
     return !st && rule->exchange ? rule->exchange(z) : 0;
+}
+
+td_status td__sync_hold_shards(const td__sync_hold *h, td__shards **out)
+{
+    td__sync_world w = td__sync_world_of(h->comm, h->elastic);
+    const td__sync_ops *rule;
+    *out = NULL;
+    TD_TRY(td__sync_find(h->config, &w, &rule));
+    return rule->hold ? rule->hold(h, out) : TD_OK;
 }
 
 /* ---- A rule ---------------------------------------------------------------------------------- */

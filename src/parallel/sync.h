@@ -31,7 +31,7 @@
 
 #include "base/key.h"
 #include "parallel/compressor.h"
-#include "parallel/zero.h"
+#include "parallel/shards.h"
 #include "run/rank_stats.h"
 #include "run/result.h"
 #include "step/step.h"
@@ -101,7 +101,8 @@ typedef struct td__sync_traits {
     bool any_partition; /* the result is the same however micro-batches are dealt out to ranks */
     bool leads;       /* rank 0 has the state, validates, saves and decides; the others serve it */
     bool no_partials; /* the engine keeps no blocks of gradients: the rule runs batches itself */
-    bool sharded_params; /* no rank has all params between steps */
+    bool sharded;     /* ranks hold optimizer state in shards (hold); */
+    bool sharded_params; /* params too: no rank has all of them between steps */
     bool own_params;     /* those of ranks differ between meetings */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     int threads;         /* that a rank computes with, at most; 0: any number */
@@ -138,9 +139,19 @@ typedef struct td__sync_sizes {
     const td__sync_config *config;
     td__sync_world world;
     int micro_batches, accumulate;
-    size_t grads, params; /* bytes of a gradient block; of all params */
-    bool momentum;        /* the job's optimizer has it */
+    size_t grads, params;     /* bytes of a gradient block; of all params */
+    const td__ownership *map; /* of what may be sharded */
+    bool momentum;            /* the job's optimizer has it */
 } td__sync_sizes;
+
+/* A world whose ranks are to hold shards. */
+typedef struct td__sync_hold {
+    const td__sync_config *config;
+    td_comm *comm;
+    bool elastic; /* each holds the shards of another too */
+    td_params *params;
+    int micro_batches, accumulate;
+} td__sync_hold;
 
 struct td__sync_ops {
     const char *name, *help;
@@ -164,6 +175,8 @@ struct td__sync_ops {
     void (*traits)(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
     /* (optional) Bytes that the busiest rank holds to exchange gradients. */
     size_t (*exchange)(const td__sync_sizes *z);
+    /* Of a rule whose traits say sharded: what ranks hold. Local; before params are filled. */
+    td_status (*hold)(const td__sync_hold *h, td__shards **out);
     /* (optional) The rest of the struct, which is zeroed; destroy is called if it fails, too. */
     td_status (*create)(td__sync *s);
     void (*destroy)(td__sync *s);
@@ -217,7 +230,7 @@ typedef struct td__sync_ctx {
     td_comm *comm;                 /* NULL: alone */
     bool elastic;
     td__step_opts step;     /* rank, size and what traits say are filled in */
-    td__zero *zero;         /* what ranks hold in shards; NULL: nothing */
+    td__shards *shards;     /* what ranks hold so; NULL: nothing */
     int64_t batch, samples; /* rows of a full batch, of an epoch */
     uint64_t steps;         /* of the whole run */
     td__sync_host host;
@@ -262,6 +275,8 @@ void td__sync_any_bits(td__sync_config *c, const td_comm *comm);
 td__sync_traits td__sync_traits_of(const td__sync_config *c, const td__sync_world *w);
 
 size_t td__sync_exchange(const td__sync_sizes *z); /* bytes, of the busiest rank */
+/* The shards that the rule wants held; NULL where every rank holds everything whole. */
+TD_NODISCARD td_status td__sync_hold_shards(const td__sync_hold *h, td__shards **out);
 
 TD_NODISCARD td_status td__sync_create(const td__sync_ctx *x, td__sync **out);
 void td__sync_destroy(td__sync *s); /* NULL is allowed */

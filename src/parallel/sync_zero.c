@@ -26,11 +26,14 @@
 #include "parallel/lockstep.h"
 #include "parallel/sparse_gather.h"
 #include "parallel/sync.h"
+#include "parallel/zero.h"
 
 typedef struct zero_rule {
     td__sync base;
     td__step_opts o;
     td__zero *zero;
+    td__shards *shards;
+    int stage;
     const td__ownership *map;
     td__grad_pool *blocks;
     td__sparse_gather *sparse; /* NULL: there are no row-sparse gradients */
@@ -57,7 +60,7 @@ static td_status set_up(zero_rule *z)
 {
     td_optimizer *o = z->o.optimizer;
     int all = z->o.micro_batches * z->o.accumulate, slots = 1;
-    bool streams = td__zero_stage(z->zero) > 1;
+    bool streams = z->stage > 1;
 
     for (int r = 0; !streams && r < z->size; r++)
         for (int m = 1; m <= z->o.accumulate; m++) {
@@ -76,7 +79,7 @@ static td_status set_up(zero_rule *z)
         TD_TRY(td__sparse_gather_create(z->base.x.comm, z->blocks, slots, &z->sparse));
         TD_TRY(td__grad_pool_like(z->blocks, &z->lists));
     }
-    return streams ? td__lockstep_create(z->zero, z->o.set, z->o.params, false, &z->lockstep)
+    return streams ? td__lockstep_create(z->shards, z->o.set, z->o.params, false, &z->lockstep)
                    : TD_OK;
 }
 
@@ -84,11 +87,17 @@ static td_status create(td__sync *s)
 {
     zero_rule *z = (zero_rule *)s;
     z->o = *td__step_opts_of(s->engine);
-    z->zero = s->x.zero;
-    z->map = td__zero_ownership(z->zero);
+    z->shards = s->x.shards;
+    z->stage = s->x.config->zero;
+    z->map = td__shards_ownership(z->shards);
     z->blocks = td__step_grads(s->engine);
     z->rank = td_comm_rank(s->x.comm);
     z->size = td_comm_size(s->x.comm);
+    TD_TRY(td__zero_create(&(td__zero_opts){.shards = z->shards,
+                                            .stage = z->stage,
+                                            .micro_batches = z->o.micro_batches,
+                                            .accumulate = z->o.accumulate},
+                           &z->zero));
     return set_up(z);
 }
 
@@ -96,6 +105,7 @@ static void destroy(td__sync *s)
 {
     zero_rule *z = (zero_rule *)s;
     td__lockstep_destroy(z->lockstep);
+    td__zero_destroy(z->zero);
     td__sparse_gather_destroy(z->sparse);
     td__grad_pool_destroy(z->lists);
     td__free(z->leaves);
@@ -111,7 +121,7 @@ static td_status begin(td__sync *s, const td__sync_place *at)
     z->step = (uint32_t)at->step;
     z->rows = td__step_rows(s->engine);
     z->prepared = false;
-    z->sent_before = td__zero_sent(z->zero);
+    z->sent_before = td__shards_sent(z->shards);
     td__zero_begin(z->zero);
     if (z->sparse)
         td__sparse_gather_clear(z->sparse);
@@ -300,17 +310,17 @@ static td_status clip(zero_rule *z, double *scale)
 /* Shards of bucket b of another rank, which this one mirrors. */
 static size_t mirror_begin(const zero_rule *z, int b)
 {
-    return td__shards_of(z->map, b)[td__zero_mirror(z->zero)];
+    return td__shards_of(z->map, b)[td__shards_mirror(z->shards)];
 }
 
 static size_t mirror_count(const zero_rule *z, int b)
 {
-    return td__shard_count(z->map, b, td__zero_mirror(z->zero));
+    return td__shard_count(z->map, b, td__shards_mirror(z->shards));
 }
 
 static bool mirrors(const zero_rule *z)
 {
-    return td__zero_mirror(z->zero) >= 0;
+    return td__shards_mirror(z->shards) >= 0;
 }
 
 /* What lamb and lars need to know of whole tensors. With mirrors no state may change yet. */
@@ -342,7 +352,7 @@ static td_status prepare(zero_rule *z, double lr)
     uint64_t steps = td_optimizer_steps(o);
     double scale = 1;
 
-    if (z->sparse && td__zero_stage(z->zero) > 1)
+    if (z->sparse && z->stage > 1)
         td__sparse_gather_finish(z->sparse);
     for (int b = 0; b < z->map->params; b++)
         z->sums[b] = td__zero_sum(z->zero, b);
@@ -414,13 +424,13 @@ static td_status apply(zero_rule *z)
 static void note_sent(zero_rule *z)
 {
     td__step_times *times = td__step_times_of(z->base.engine);
-    times->sent_nbytes = times->plain_nbytes = td__zero_sent(z->zero) - z->sent_before;
+    times->sent_nbytes = times->plain_nbytes = td__shards_sent(z->shards) - z->sent_before;
 }
 
 static td_status step(td__sync *s, double lr, td__step_result *out)
 {
     zero_rule *z = (zero_rule *)s;
-    if (td__zero_stage(z->zero) == 1) /* else gradients have left already */
+    if (z->stage == 1) /* else gradients have left already */
         TD_TRY(sum_shards(z));
     TD_TRY(prepare(z, lr));
     TD_TRY(td__sync_sum_numbers(s)); /* last: who has them knows that all ranks are prepared */
@@ -440,8 +450,8 @@ static td_status forward(td__sync *s)
 static td_status gather(td__sync *s)
 {
     zero_rule *z = (zero_rule *)s;
-    if (td__zero_stage(z->zero) < 3) {
-        TD_TRY(td__zero_gather_all(z->zero));
+    if (z->stage < 3) {
+        TD_TRY(td__shards_gather_all(z->shards));
         td_params_touch(z->o.params);
     }
     note_sent(z);
@@ -488,9 +498,32 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     bool streams = c->zero > 1;
     (void)w;
     out->no_partials = streams;
+    out->sharded = true;
     out->sharded_params = c->zero == 3;
     out->threads = streams ? 1 : 0;
     out->rows = streams ? rows_of : NULL;
+}
+
+static td_status hold(const td__sync_hold *h, td__shards **out)
+{
+    const td__sync_config *c = h->config;
+    int slots = td__zero_slots(c->zero, td_comm_size(h->comm), h->micro_batches, h->accumulate);
+    return td__shards_create(&(td__shards_opts){.comm = h->comm,
+                                                .params = h->params,
+                                                .of_params = c->zero == 3,
+                                                .mirrors = h->elastic,
+                                                .bucket_nbytes = c->bucket_nbytes,
+                                                .slots = slots},
+                             out);
+}
+
+static size_t exchange(const td__sync_sizes *x)
+{
+    return td__zero_nbytes(x->map, &(td__zero_case){.stage = x->config->zero,
+                                                    .micro_batches = x->micro_batches,
+                                                    .accumulate = x->accumulate,
+                                                    .shared = x->world.shared,
+                                                    .mirrors = x->world.elastic});
 }
 
 const td__sync_ops td__sync_zero = {
@@ -503,6 +536,8 @@ const td__sync_ops td__sync_zero = {
     .fits = fits,
     .check = check,
     .traits = traits,
+    .exchange = exchange,
+    .hold = hold,
     .create = create,
     .destroy = destroy,
     .begin = begin,

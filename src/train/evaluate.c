@@ -164,7 +164,7 @@ static td_status make_walk(td__trainer *t)
 {
     if (!td__trainer_traits(t).sharded_params || t->run.eval_walk)
         return TD_OK;
-    return td__lockstep_create(t->replica.zero, t->run.eval_set, t->replica.params, true,
+    return td__lockstep_create(t->replica.shards, t->run.eval_set, t->replica.params, true,
                                &t->run.eval_walk);
 }
 

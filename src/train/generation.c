@@ -38,7 +38,7 @@ static td_status go_back(td__trainer *t)
     TD_LOG(INFO, TRAIN,
            "%s: the latest is of what the last rank 0 did alone; the run is at step %llu", dir,
            (unsigned long long)step);
-    td_status st = step > 0 && !t->elastic.stage ? save_now(t) : TD_EIO;
+    td_status st = step > 0 && !t->elastic.sharded ? save_now(t) : TD_EIO;
     if (st == TD_ETIMEDOUT) /* it is still being written: another process has to lead */
         return TD_FAIL(TD_EIO, "%s", td_last_error());
     if (st != TD_EIO)
@@ -157,7 +157,7 @@ static td_status run(void *user, td__train_result *out, bool *over)
 void td__train_close(td__trainer *t)
 {
     if (td__sync_prepared(t->run.sync)) /* others may have made this step */
-        td__zero_leave(t->replica.zero);
+        td__shards_leave(t->replica.shards);
     else
         td__sharded_close(t);
     td__verify_destroy(t->run.verify);
@@ -199,9 +199,7 @@ static td_status agree(void *user, int root)
 
 static td_status join(void *user)
 {
-    td__trainer *t = user;
-    t->o.sync.zero = t->world.ranks > 1 ? t->elastic.stage : 0;
-    return t->o.sync.zero ? td__sharded_join(t) : TD_OK;
+    return td__sharded_join(user);
 }
 
 static td_status fill(void *user)

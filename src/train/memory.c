@@ -6,7 +6,7 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "graph/walk.h"
-#include "parallel/zero_script.h"
+#include "parallel/shard_script.h"
 #include "step/step.h"
 #include "train/trainer_impl.h"
 
@@ -31,13 +31,16 @@ typedef struct estimate {
     td__train_memory *out;
 } estimate;
 
-static int threads_of(const td__trainer *t, const td__memory_case *c)
+static int threads_of(const estimate *e)
 {
-    int eval = td__micro_batches_default(t->o.eval_batch);
-    int most = t->o.micro_batches > eval ? t->o.micro_batches : eval;
-    int threads = t->o.threads ? t->o.threads : td__processors() / c->ranks;
-    threads = c->ranks > 1 && c->zero > 1 ? 1 : threads > 1 ? threads : 1;
-    return td__step_threads(threads < most ? threads : most, t->o.micro_batches);
+    const td__train_opts *o = &e->t->o;
+    int eval = td__micro_batches_default(o->eval_batch);
+    int most = o->micro_batches > eval ? o->micro_batches : eval;
+    int threads = e->traits.threads ? e->traits.threads
+                  : o->threads      ? o->threads
+                                    : td__processors() / e->c->ranks;
+    threads = threads > 1 ? threads : 1;
+    return td__step_threads(threads < most ? threads : most, o->micro_batches);
 }
 
 /* Micro-batches that a thread of the busiest rank runs side by side. */
@@ -131,14 +134,14 @@ static size_t largest_bucket(const td__ownership *m)
 }
 
 /* Elements that the optimizer of the busiest rank holds. */
-static td_status most_held(const estimate *e, int zero, size_t *out)
+static td_status most_held(const estimate *e, size_t *out)
 {
     *out = td_params_trainable(e->t->replica.params);
-    for (int r = 0; zero && r < e->c->ranks; r++) {
+    for (int r = 0; e->traits.sharded && r < e->c->ranks; r++) {
         td__optim_range *own;
         int n;
         size_t sum = 0;
-        int mirror = e->c->mirrors ? (r + e->c->ranks - 1) % e->c->ranks : -1;
+        int mirror = e->c->elastic ? (r + e->c->ranks - 1) % e->c->ranks : -1;
         TD_TRY(td__ownership_ranges(&e->map, (td__holding){e->c->ranks, r, mirror}, &own, &n));
         for (int i = 0; i < n; i++)
             sum += own[i].end - own[i].begin;
@@ -150,46 +153,48 @@ static td_status most_held(const estimate *e, int zero, size_t *out)
 
 /* What an elastic rank holds beside all else while the world changes: it held most in a world of
  * one rank less. */
-static td_status add_change(const estimate *e, int zero, size_t states)
+static td_status add_change(const estimate *e, size_t states)
 {
     td__memory_case c = *e->c;
     estimate before = *e;
     size_t held, trainable = td_params_trainable(e->t->replica.params);
 
-    if (!zero) {
+    if (!e->traits.sharded) {
         e->out->changing = e->out->total + e->whole + states * trainable;
         return TD_OK;
     }
     c.ranks--;
     before.c = &c;
+    before.traits.sharded = c.ranks > 1;
     TD_TRY(
         td__ownership_init(&before.map, e->t->replica.params, c.ranks, e->t->o.sync.bucket_nbytes));
-    td_status st = most_held(&before, c.ranks > 1 ? zero : 0, &held);
+    td_status st = most_held(&before, &held);
     td__ownership_fini(&before.map);
     TD_TRY(st);
-    size_t shards = zero == 3 ? held * sizeof(float) : 0, all = trainable * sizeof(float);
+    size_t shards = e->traits.sharded_params ? held * sizeof(float) : 0,
+           all = trainable * sizeof(float);
     e->out->changing = e->out->total + states * held + (shards < all ? shards : all);
     return TD_OK;
 }
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
-static td_status add_weights(const estimate *e, int zero, const runners *train, const runners *eval)
+static td_status add_weights(const estimate *e, const runners *train, const runners *eval)
 {
     td__train_memory *out = e->out;
     size_t packed = train->packed + eval->packed, held;
     out->weights = e->whole + (size_t)e->threads * packed;
-    if (zero < 3)
+    if (!e->traits.sharded_params)
         return TD_OK;
-    td__zero_script script;
-    TD_TRY(most_held(e, zero, &held));
-    TD_TRY(td__zero_script_init(&script, &e->map, td__trainer_program(e->t), e->t->replica.params,
-                                3, false));
+    td__shard_script script;
+    TD_TRY(most_held(e, &held));
+    TD_TRY(td__shard_script_init(&script, &e->map, td__trainer_program(e->t), e->t->replica.params,
+                                 true, false));
     size_t trainable = td_params_trainable(e->t->replica.params) * sizeof(float);
     size_t others = script.most / (size_t)e->c->ranks * (size_t)(e->c->ranks - 1);
     size_t shards = (held + others) * sizeof(float);
     size_t most = train->packed_most > eval->packed_most ? train->packed_most : eval->packed_most;
-    td__zero_script_fini(&script);
+    td__shard_script_fini(&script);
     out->weights = (shards < trainable ? shards : trainable) + (e->whole - trainable) + most;
     return TD_OK;
 }
@@ -200,7 +205,7 @@ static bool has_momentum(const td__trainer *t)
     return t->o.optim.momentum > 0 || t->o.sync.compress_with.momentum > 0;
 }
 
-static td_status add_grads(const estimate *e, int zero, const runners *train)
+static td_status add_grads(const estimate *e, const runners *train)
 {
     td__train_memory *out = e->out;
     const td__train_opts *o = &e->t->o;
@@ -208,17 +213,17 @@ static td_status add_grads(const estimate *e, int zero, const runners *train)
 
     TD_TRY(open_partials(e, &blocks));
     out->grads = (size_t)e->threads * train->grads + blocks * g;
-    if (zero > 1) /* one bucket, and what has been begun of the next */
+    if (e->traits.no_partials) /* one bucket, and what has been begun of the next */
         out->grads = bucket + TD__SHARD_BUCKET_NBYTES < g ? bucket + TD__SHARD_BUCKET_NBYTES : g;
-    td__zero_case z = {zero, o->micro_batches, o->accumulate, e->c->shared, e->c->mirrors};
     td__sync_sizes whole = {.config = &e->sync,
                             .world = e->world,
                             .micro_batches = o->micro_batches,
                             .accumulate = o->accumulate,
                             .grads = g,
                             .params = e->whole,
+                            .map = &e->map,
                             .momentum = has_momentum(e->t)};
-    out->buffers += zero ? td__zero_nbytes(&e->map, &z) : td__sync_exchange(&whole);
+    out->buffers += td__sync_exchange(&whole);
     return TD_OK;
 }
 
@@ -240,7 +245,6 @@ static td_status sum_up(estimate *e)
     td__train_memory *out = e->out;
     const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
     const td__dataset *v = td__data_part(t->plan.data, TD_PART_VALID);
-    int zero = e->c->ranks > 1 ? e->c->zero : 0;
     runners train = {0}, eval = {0};
     /* Not yet: t is of one rank. */
     bool moves = e->traits.takes_momentum && t->o.optim.momentum > 0;
@@ -255,38 +259,39 @@ static td_status sum_up(estimate *e)
         TD_TRY(add_runners(e, t->run.eval_set, v->count, batch, td__micro_batches_default(batch),
                            &eval));
     }
-    TD_TRY(add_weights(e, zero, &train, &eval));
-    TD_TRY(add_grads(e, zero, &train));
-    TD_TRY(most_held(e, zero, &held));
+    TD_TRY(add_weights(e, &train, &eval));
+    TD_TRY(add_grads(e, &train));
+    TD_TRY(most_held(e, &held));
     out->optimizer = states * held;
     out->activations = (size_t)e->threads *
                        (train.other + (size_t)(e->in_flight - 1) * train.in_flight + eval.other);
     out->buffers += batches_ahead(e);
-    /* Rank 0: a copy of all, or a bucket at a time, from stage 2 on in the place of gradients. */
-    if (e->c->saves && zero < 2)
-        out->buffers += zero ? largest_bucket(&e->map)
-                             : e->whole + states * td_params_trainable(t->replica.params);
+    /* Rank 0: a copy of all, or a bucket at a time, without partials in the place of gradients. */
+    if (e->c->saves && !e->traits.no_partials)
+        out->buffers += e->traits.sharded
+                            ? largest_bucket(&e->map)
+                            : e->whole + states * td_params_trainable(t->replica.params);
     out->program = t->plan.program_nbytes;
 #define X(id, name) out->total += out->id;
     TD__MEMORY_MAP(X)
 #undef X
-    return e->c->mirrors && e->c->ranks > 1 ? add_change(e, zero, states) : TD_OK;
+    return e->c->elastic && e->c->ranks > 1 ? add_change(e, states) : TD_OK;
 }
 
 td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train_memory *out)
 {
-    estimate e = {.t = t, .c = c, .out = out, .threads = threads_of(t, c), .sync = t->o.sync};
+    estimate e = {.t = t, .c = c, .out = out, .sync = c->sync ? *c->sync : t->o.sync};
     e.world = (td__sync_world){.ranks = c->ranks,
                                .shared = c->shared,
-                               .elastic = t->o.members != NULL,
+                               .elastic = t->o.members || c->elastic,
                                .watched = t->o.verify > 0};
     size_t all;
 
     *out = (td__train_memory){0};
     td_params_block(t->replica.params, &all);
     e.whole = all * sizeof(float);
-    e.sync.zero = c->zero;
     e.traits = td__sync_traits_of(&e.sync, &e.world);
+    e.threads = threads_of(&e);
     e.in_flight = beside_of(&e);
     TD_TRY(td__ownership_init(&e.map, t->replica.params, c->ranks, t->o.sync.bucket_nbytes));
     td_status st = sum_up(&e);

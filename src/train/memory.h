@@ -42,10 +42,11 @@ typedef struct td__train_memory {
 } td__train_memory;
 
 typedef struct td__memory_case {
-    int ranks, zero;
-    bool shared;  /* ranks share memory */
-    bool saves;   /* rank 0 writes checkpoints */
-    bool mirrors; /* elastic: with shards, every rank holds those of another too */
+    int ranks;
+    const td__sync_config *sync; /* NULL: t's */
+    bool shared;                 /* ranks share memory */
+    bool saves;                  /* rank 0 writes checkpoints */
+    bool elastic;                /* with shards, every rank holds those of another too */
 } td__memory_case;
 
 /* For t's job in this case, whatever it is in now. Programs are made where need be. */

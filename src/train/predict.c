@@ -111,10 +111,10 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
                                 &l));
     bool sharded = td__trainer_traits(t).sharded_params;
     if (sharded)
-        TD_TRY_OR(st, done, td__zero_gather_all(t->replica.zero));
+        TD_TRY_OR(st, done, td__shards_gather_all(t->replica.shards));
     st = send_batches(t, l, micro_batches, &out, sink, user);
     if (sharded)
-        td__zero_drop_all(t->replica.zero);
+        td__shards_drop_all(t->replica.shards);
 done:
     td__loader_destroy(l);
     td__free(out.data);

@@ -115,7 +115,7 @@ td_status td__replicas_begin(td__trainer *t)
     td_schedule_set_state(t->replica.schedule, t->replica.state.schedule);
     td_optimizer_set_steps(t->replica.optimizer, b.optimizer_steps);
     t->run.saves = b.saves;
-    if (t->replica.zero) {
+    if (t->replica.shards) {
         t->run.resuming = false;
         TD_TRY(td__sharded_begin(t, b.resuming));
         return td__replicas_tell_steps(t);

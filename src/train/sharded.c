@@ -20,54 +20,50 @@ enum { PIECE = 1 << 18 }; /* floats that are told at once */
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-void td__sharded_resolve(td__train_opts *o, int *stage)
+static bool params_sharded(const td__trainer *t)
 {
-    *stage = 0;
-    if (o->members)
-        *stage = o->sync.zero;
-    if (!o->comm || td_comm_size(o->comm) == 1)
-        o->sync.zero = 0;
+    return t->replica.shards && td__shards_of_params(t->replica.shards);
 }
 
 /* The first values, tensor by tensor, so that the block never is there whole. No rank may leave it
  * to others (`blank`): nobody else has its shards. */
 td_status td__sharded_fill(td__trainer *t)
 {
-    const td__ownership *m = t->o.sync.zero == 3 ? td__zero_ownership(t->replica.zero) : NULL;
+    const td__ownership *m = params_sharded(t) ? td__shards_ownership(t->replica.shards) : NULL;
     int b = 0;
     for (int i = 0; i < td_params_count(t->replica.params); i++) {
         size_t at = td_params_info(t->replica.params, i).offset;
         for (; m && b < m->params && at >= m->begin[b + 1]; b++)
-            td__zero_drop(t->replica.zero, b);
+            td__shards_drop(t->replica.shards, b);
         TD_TRY(td__params_fill(t->replica.params, td__trainer_program(t), i, t->o.seed));
     }
     if (m)
-        td__zero_drop_all(t->replica.zero);
+        td__shards_drop_all(t->replica.shards);
     return TD_OK;
 }
 
 td_status td__sharded_join(td__trainer *t)
 {
-    td__zero_opts z = {.comm = t->world.comm,
-                       .params = t->replica.params,
-                       .stage = t->o.sync.zero,
-                       .micro_batches = t->o.micro_batches,
-                       .accumulate = t->o.accumulate,
-                       .bucket_nbytes = t->o.sync.bucket_nbytes,
-                       .mirrors = t->o.members != NULL};
-    return td__zero_create(&z, &t->replica.zero);
+    return td__sync_hold_shards(&(td__sync_hold){.config = &t->o.sync,
+                                                 .comm = t->world.comm,
+                                                 .elastic = t->o.members != NULL,
+                                                 .params = t->replica.params,
+                                                 .micro_batches = t->o.micro_batches,
+                                                 .accumulate = t->o.accumulate},
+                                &t->replica.shards);
 }
 
 td_status td__sharded_make(td__trainer *t, const td_program *p)
 {
-    bool late = t->o.sync.zero == 3 || t->o.blank;
+    bool late = td__trainer_traits(t).sharded_params || t->o.blank;
 
     TD_TRY(td__params_create(p, late ? NULL : &t->o.seed, &t->replica.params));
     TD_TRY(td__sharded_join(t));
-    if (t->o.sync.zero == 3)
+    if (params_sharded(t))
         TD_TRY(td__sharded_fill(t));
-    return td__holding_optimizer(&t->o.optim, t->replica.params, td__zero_holding(t->replica.zero),
-                                 t->o.sync.bucket_nbytes, &t->replica.optimizer);
+    return td__holding_optimizer(&t->o.optim, t->replica.params,
+                                 td__shards_holding(t->replica.shards), t->o.sync.bucket_nbytes,
+                                 &t->replica.optimizer);
 }
 
 td_status td__sharded_make_none(td__trainer *t, const td_program *p)
@@ -84,8 +80,8 @@ void td__sharded_close(td__trainer *t)
     t->run.sync = NULL;
     td__lockstep_destroy(t->run.eval_walk);
     t->run.eval_walk = NULL;
-    td__zero_destroy(t->replica.zero);
-    t->replica.zero = NULL;
+    td__shards_destroy(t->replica.shards);
+    t->replica.shards = NULL;
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
@@ -128,14 +124,14 @@ static td_status tell_param(td__trainer *t, td__checkpoint_reader *r, int i)
 
 static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float *piece)
 {
-    const td__ownership *m = td__zero_ownership(t->replica.zero);
+    const td__ownership *m = td__shards_ownership(t->replica.shards);
 
     for (int i = 0; i < td_params_count(t->replica.params); i++) {
         td_param_info info = td_params_info(t->replica.params, i);
         TD_TRY(tell_param(t, r, i));
-        for (int b = 0; t->o.sync.zero == 3 && b < m->params; b++)
+        for (int b = 0; params_sharded(t) && b < m->params; b++)
             if (m->begin[b] <= info.offset && info.offset < m->begin[b + 1])
-                td__zero_drop(t->replica.zero, b);
+                td__shards_drop(t->replica.shards, b);
         for (int k = 0; !info.is_state && k < td_optimizer_state_count(t->replica.optimizer); k++)
             TD_TRY(tell_state(t, k, &info, r ? td__checkpoint_state(r, k, i) : NULL, piece));
     }
@@ -145,9 +141,9 @@ static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float
 /* What every rank holds whole: at stage 3 that is what lies behind the buckets. */
 static td_status tell_whole(td__trainer *t)
 {
-    const td__ownership *m = td__zero_ownership(t->replica.zero);
+    const td__ownership *m = td__shards_ownership(t->replica.shards);
     size_t all = td__params_total(t->replica.params);
-    size_t begin = t->o.sync.zero == 3 && m->params ? m->begin[m->params] : 0;
+    size_t begin = params_sharded(t) && m->params ? m->begin[m->params] : 0;
     td__mapping map;
     TD_TRY(td__params_map(t->replica.params, begin, all - begin, TD_MAP_BOTH, &map));
     td_status st = td_broadcast(t->world.comm, map.at, all - begin, TD_F32, 0, NULL);
@@ -196,7 +192,7 @@ typedef struct stream {
 
 static td_status bring(td__trainer *t, request q, float *window)
 {
-    const size_t *cut = td__shards_of(td__zero_ownership(t->replica.zero), q.b);
+    const size_t *cut = td__shards_of(td__shards_ownership(t->replica.shards), q.b);
     int rank = td__trainer_rank(t);
     size_t all, first;
     float *own = NULL;
@@ -206,7 +202,7 @@ static td_status bring(td__trainer *t, request q, float *window)
     else
         (void)td__optim_state_part(t->replica.optimizer, q.k, cut[rank], cut[rank + 1], &first,
                                    &own);
-    return td__zero_collect(t->replica.zero, q.b, own, 0, window);
+    return td__shards_collect(t->replica.shards, q.b, own, 0, window);
 }
 
 static td_status ask(stream *s, request q)
@@ -232,9 +228,9 @@ static td_status show_tensor(void *user, int k, int i, float **data)
 {
     stream *s = user;
     td__trainer *t = s->t;
-    const td__ownership *m = td__zero_ownership(t->replica.zero);
+    const td__ownership *m = td__shards_ownership(t->replica.shards);
     td_param_info info = td_params_info(t->replica.params, i);
-    bool sharded = !info.is_state && !info.sparse && info.count && (k >= 0 || t->o.sync.zero == 3);
+    bool sharded = !info.is_state && !info.sparse && info.count && (k >= 0 || params_sharded(t));
     size_t first;
     int b = 0;
 
@@ -270,7 +266,7 @@ static td_status end_stream(stream *s, td_status st)
 
 static td_status write_whole(td__trainer *t, bool best, const char *digest)
 {
-    const td__ownership *m = td__zero_ownership(t->replica.zero);
+    const td__ownership *m = td__shards_ownership(t->replica.shards);
     stream s = {.t = t, .last = {-1, -1}};
     td__checkpoint_source from = {show_tensor, &s, digest};
     size_t most = 1;
@@ -292,7 +288,7 @@ td_status td__sharded_save(td__trainer *t, bool best, bool *saved)
     char digest[65];
 
     *saved = false;
-    if (t->o.sync.zero == 3)
+    if (params_sharded(t))
         TD_TRY(td__sharded_digest(t, digest));
     else if (t->run.checkpointer)
         TD_TRY(td_params_digest(t->replica.params, digest));
@@ -306,7 +302,7 @@ td_status td__sharded_save(td__trainer *t, bool best, bool *saved)
 td_status td__sharded_owed(td__trainer *t)
 {
     uint8_t owed[2] = {t->run.dirty, t->run.owes_best};
-    if (!t->replica.zero)
+    if (!t->replica.shards)
         return TD_OK;
     TD_TRY(td_broadcast(t->world.comm, owed, sizeof owed, TD_U8, 0, NULL));
     t->run.dirty = owed[0];
@@ -319,7 +315,7 @@ td_status td__sharded_owed(td__trainer *t)
 /* ---- The digest ------------------------------------------------------------------------------ */
 
 typedef struct window {
-    td__zero *zero;
+    td__shards *shards;
     const td_params *ps;
     int here; /* bucket that is there; -1: none */
 } window;
@@ -327,7 +323,7 @@ typedef struct window {
 static td_status show(void *user, int param)
 {
     window *w = user;
-    const td__ownership *m = td__zero_ownership(w->zero);
+    const td__ownership *m = td__shards_ownership(w->shards);
     size_t at = td_params_info(w->ps, param).offset;
     int b = 0;
 
@@ -336,16 +332,16 @@ static td_status show(void *user, int param)
     if (b == w->here || b == m->params)
         return TD_OK;
     if (w->here >= 0)
-        td__zero_drop(w->zero, w->here);
+        td__shards_drop(w->shards, w->here);
     w->here = b;
-    return td__zero_gather(w->zero, b);
+    return td__shards_gather(w->shards, b);
 }
 
 td_status td__sharded_digest(td__trainer *t, char hex[65])
 {
-    window w = {t->replica.zero, t->replica.params, -1};
+    window w = {t->replica.shards, t->replica.params, -1};
     td_status st = td__params_digest(t->replica.params, show, &w, hex);
     if (w.here >= 0)
-        td__zero_drop(t->replica.zero, w.here);
+        td__shards_drop(t->replica.shards, w.here);
     return st;
 }

@@ -1,5 +1,5 @@
-/* sharded.h -- a trainer on ranks that hold optimizer state, gradients or params in shards
- * (parallel.zero; parallel/zero.h): where what is usually one block has to be put together.
+/* sharded.h -- a trainer on ranks that hold optimizer state or params in shards, as the sync rule
+ * wants it (parallel/shards.h): where what is usually one block has to be put together.
  *
  * All calls but make are collective. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -8,16 +8,12 @@
 
 #include "train/trainer_impl.h"
 
-/* One rank alone holds everything whole. In an elastic run the number of ranks is not known yet:
- * *stage is what o->sync.zero will be where there are several. */
-void td__sharded_resolve(td__train_opts *o, int *stage);
-/* The replica's params (of program p), zero and optimizer, for o.sync.zero > 0. */
+/* The replica's params (of program p), shards and optimizer. */
 TD_NODISCARD td_status td__sharded_make(td__trainer *t, const td_program *p);
 
-/* Elastic runs (elastic/catch_up_shards.c): params and optimizer without values, for elastic.stage
- * above 0; */
+/* Elastic runs (elastic/catch_up_shards.c): params and optimizer without values; */
 TD_NODISCARD td_status td__sharded_make_none(td__trainer *t, const td_program *p);
-/* the zero of a generation of several ranks; */
+/* the shards of a generation, if it has several ranks; */
 TD_NODISCARD td_status td__sharded_join(td__trainer *t);
 /* the first values of all params, or of those that are held; */
 TD_NODISCARD td_status td__sharded_fill(td__trainer *t);

@@ -55,7 +55,7 @@ static td_status save_blocks(td__trainer *t, bool best)
 
 td_status td__train_save(td__trainer *t, bool best)
 {
-    bool shards = t->replica.zero && t->run.saves; /* then all ranks bring theirs */
+    bool shards = t->replica.shards && t->run.saves; /* then all ranks bring theirs */
     if (!t->run.checkpointer && !shards)
         return TD_OK;
     uint64_t begin = td__clock_ns();
@@ -84,8 +84,7 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
 {
     int ranks = td__trainer_ranks(t);
     td__memory_case c = {.ranks = ranks,
-                         .zero = t->o.sync.zero,
-                         .mirrors = t->elastic.stage > 0,
+                         .elastic = t->o.members && t->elastic.sharded,
                          .shared = ranks > 1 && td__comm_shares(t->world.comm),
                          .saves = t->run.saves || t->run.checkpointer};
     td__train_memory m;

@@ -22,7 +22,6 @@
 #include "train/trainer_impl.h"
 
 static const double SMOOTH = 0.9; /* of what is said of the last steps */
-enum { MOST_SPANS = 1 << 17 };    /* of a trace: 5 MB */
 
 static double seconds_since(uint64_t ns)
 {
@@ -322,7 +321,7 @@ static bool better(const td__trainer *t, double value)
 /* Rank 1 keeps a copy until rank 0 has written it; where ranks hold shards, all write together. */
 static void keep_best(td__trainer *t)
 {
-    if (t->o.members && t->o.checkpoint_dir && !t->replica.zero && t->world.rank == 1)
+    if (t->o.members && t->o.checkpoint_dir && !t->replica.shards && t->world.rank == 1)
         td__best_replica_keep(&t->run.best_replica, &t->replica);
     else
         td__best_replica_drop(&t->run.best_replica);
@@ -428,89 +427,6 @@ static td_status check(const td__trainer *t)
     return TD_OK;
 }
 
-static const int *bounds_of(const td__trainer *t)
-{
-    return t->run.balance ? td__balance_bounds(t->run.balance) : NULL;
-}
-
-static td_status make_verify(td__trainer *t)
-{
-    td__loader_opts loader = td__trainer_loader_opts(t);
-    td__verify_destroy(t->run.verify);
-    t->run.verify = NULL;
-    if (!(t->o.verify > 0) || td__trainer_ranks(t) < 2)
-        return TD_OK;
-    return td__verify_create(&(td__verify_opts){.share = t->o.verify,
-                                                .micro_batches = t->o.micro_batches,
-                                                .seed = t->o.seed,
-                                                .set = t->run.train_set,
-                                                .data = td__data_part(t->plan.data, TD_PART_TRAIN),
-                                                .loader = &loader,
-                                                .comm = t->world.comm,
-                                                .bounds = bounds_of(t),
-                                                .faults = t->o.faults},
-                             &t->run.verify);
-}
-
-td_status td__train_sync(td__trainer *t)
-{
-    const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
-    TD_TRY(td__micro_batch_set_dataset(t->run.train_set, d, t->plan.micro_batch_rows));
-    if (t->o.profile && !t->o.members && !t->report.spans)
-        TD_TRY(td__span_log_create(MOST_SPANS, &t->report.spans));
-    /* Of a run before: a rule whose ranks serve a leader has sent them home; others keep what they
-     * have come to. */
-    if (t->run.sync && t->run.sync->ended && t->run.sync->traits.leads) {
-        td__sync_destroy(t->run.sync);
-        t->run.sync = NULL;
-    }
-    if (t->run.sync)
-        return TD_OK;
-    TD_TRY(make_verify(t));
-    td__sync_ctx x = {.config = &t->o.sync,
-                      .comm = t->world.comm,
-                      .elastic = t->o.members != NULL,
-                      .zero = t->replica.zero,
-                      .batch = t->o.batch,
-                      .samples = d->count,
-                      .steps = t->plan.total_steps,
-                      .host = td__train_host(t)};
-    x.step = (td__step_opts){.set = t->run.train_set,
-                             .pool = t->run.pool,
-                             .params = t->replica.params,
-                             .optimizer = t->replica.optimizer,
-                             .program = td__trainer_program(t),
-                             .micro_batches = t->o.micro_batches,
-                             .accumulate = t->o.accumulate,
-                             .bounds = bounds_of(t),
-                             .watch = t->run.verify ? td__verify_watch(t->run.verify) : NULL,
-                             .spans = t->report.spans,
-                             .weights = t->run.counted ? td__counted_weights(t->run.counted) : NULL,
-                             .update_late = t->o.members != NULL};
-    return td__sync_create(&x, &t->run.sync);
-}
-
-/* Between two steps: slow ranks have fewer micro-batches from now on. */
-static td_status rebalance(td__trainer *t)
-{
-    td__loader_destroy(t->run.loader); /* its threads have room for this rank's old share */
-    t->run.loader = NULL;
-    td__states_keep(t);
-    td__sync_destroy(t->run.sync);
-    t->run.sync = NULL;
-    td__balance_change(t->run.balance);
-    const int *b = bounds_of(t);
-    for (int r = 0; r < td__trainer_ranks(t); r++)
-        TD_LOG(DEBUG, TRAIN, "rank %d: %d of %d micro-batches from step %llu on", r,
-               b[r + 1] - b[r], t->o.micro_batches, (unsigned long long)t->replica.state.step + 1);
-    TD_TRY(td__train_sync(t));
-    TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
-    TD_TRY(td__states_restore(t));
-    TD_TRY(td__trainer_loader(t));
-    td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
-    return TD_OK;
-}
-
 static td_status prepare(td__trainer *t)
 {
     TD_TRY(check(t));
@@ -551,7 +467,7 @@ td_status td__train_steps(td__trainer *t)
         TD_TRY(step(t));
         TD_TRY(between_steps(t));
         if (t->run.rebalance)
-            TD_TRY(rebalance(t));
+            TD_TRY(td__train_rebalance(t));
         t->run.rebalance = false;
     }
     return TD_OK;

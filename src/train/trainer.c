@@ -159,9 +159,9 @@ static td_status make_model(td__trainer *t)
     t->plan.micro_batch_rows = (rows + o->micro_batches - 1) / o->micro_batches;
     TD_TRY(check_norms(t, rows));
     TD_TRY(td__micro_batch_program(t->run.train_set, t->plan.micro_batch_rows, &p, &t->plan.facts));
-    if (o->sync.zero) {
+    if (td__trainer_traits(t).sharded) {
         TD_TRY(td__sharded_make(t, p));
-    } else if (t->elastic.stage) {
+    } else if (t->elastic.sharded) {
         TD_TRY(td__sharded_make_none(t, p));
     } else {
         TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->replica.params));
@@ -248,24 +248,26 @@ static td_status resolve_sync(td__trainer *t)
     td__sync_job job = job_of(&t->o);
     several.ranks = w.elastic && w.ranks == 1 ? 2 : w.ranks; /* where there will be */
     TD_TRY(td__sync_resolve(&t->o.sync, &job, &several, &t->o.optim));
-    t->plan.thread_limit = td__sync_traits_of(&t->o.sync, &several).threads;
+    td__sync_traits traits = td__sync_traits_of(&t->o.sync, &several);
+    t->plan.thread_limit = traits.threads;
+    t->elastic = (td__elastic){.sharded = w.elastic && traits.sharded,
+                               .sharded_params = w.elastic && traits.sharded_params,
+                               .own_params = traits.own_params};
     return TD_OK;
 }
 
 static void set_up_elastic(td__trainer *t)
 {
-    int stage = t->elastic.stage;
-    t->elastic = (td__elastic){.replica = &t->replica,
-                               .world = &t->world,
-                               .members = t->o.members,
-                               .faults = t->o.faults,
-                               .optim = &t->o.optim,
-                               .bucket_nbytes = t->o.sync.bucket_nbytes,
-                               .agreement = td__agreement_crc(t),
-                               .stage = stage,
-                               .own_params = td__trainer_traits(t).own_params,
-                               .ops = &td__train_elastic_ops,
-                               .user = t};
+    td__elastic *e = &t->elastic;
+    e->replica = &t->replica;
+    e->world = &t->world;
+    e->members = t->o.members;
+    e->faults = t->o.faults;
+    e->optim = &t->o.optim;
+    e->bucket_nbytes = t->o.sync.bucket_nbytes;
+    e->agreement = td__agreement_crc(t);
+    e->ops = &td__train_elastic_ops;
+    e->user = t;
 }
 
 static td_status make(td__trainer *t, const td__train_opts *opts)
@@ -274,7 +276,6 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
     TD_TRY(resolve(t, opts));
     const td__train_opts resolved = t->o; /* what follows depends on the number of ranks */
     TD_TRY(resolve_sync(t));
-    td__sharded_resolve(&t->o, &t->elastic.stage);
     TD_TRY(make_model(t));
     TD_TRY(make_data(t));
     TD_TRY(make_schedule(t));
@@ -360,7 +361,7 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
         return TD_OK;
     TD_TRY(td__checkpoint_find(t->o.checkpoint_dir, NULL, &info));
     t->run.resumed = info;
-    if (t->replica.zero) { /* to be loaded when all ranks have come */
+    if (t->replica.shards) { /* to be loaded when all ranks have come */
         t->run.resuming = true;
     } else {
         TD_TRY(td__checkpoint_load(&info, t->replica.params, t->replica.optimizer));

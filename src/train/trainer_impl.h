@@ -90,7 +90,7 @@ typedef struct td__train_report {
 } td__train_report;
 
 struct td__trainer {
-    td__train_opts o; /* resolved; o.sync.zero is that of the generation, 0 on one rank */
+    td__train_opts o; /* resolved */
     td__train_plan plan;
     td__replica replica; /* what this process holds of the run; can be handed to another */
     td__world world;     /* the ranks that train together now */
@@ -151,8 +151,11 @@ TD_NODISCARD td_status td__replicas_begin(td__trainer *t);
 TD_NODISCARD td_status td__replicas_tell_steps(td__trainer *t);
 /* Have all ranks the same weights? Collective. */
 TD_NODISCARD td_status td__replicas_compare(td__trainer *t, const char digest[65]);
+/* train_sync.c: run.sync, if there is none. */
+TD_NODISCARD td_status td__train_sync(td__trainer *t);
+/* Between two steps: slow ranks have fewer micro-batches from now on. */
+TD_NODISCARD td_status td__train_rebalance(td__trainer *t);
 /* train_loop.c: its parts, for a run of generations. */
-TD_NODISCARD td_status td__train_sync(td__trainer *t); /* t->sync is made, if there is none */
 TD_NODISCARD td_status td__train_tell_begin(td__trainer *t);
 /* A checkpoint of where the run is; one that is done, told to observers. */
 TD_NODISCARD td_status td__train_save(td__trainer *t, bool best);

@@ -49,7 +49,7 @@ static double held_elements(step_rig *p)
 static int known_of_others(const step_rig *p, int rank)
 {
     enum { MIDDLE = 2048 }; /* two pages from either end, so that they are given back */
-    const td__ownership *m = td__zero_ownership(p->zero);
+    const td__ownership *m = td__shards_ownership(p->shards);
     size_t all;
     const float *block = td_params_block(p->ps, &all);
     int n = 0;

@@ -21,18 +21,17 @@ static td_status make_optimizer(const step_case *c, td_comm *comm, step_rig *rig
         o.momentum = 0.9; /* not with row-sparse gradients */
     if (!c->stage || !comm || td_comm_size(comm) == 1)
         return td_optimizer_create(&o, rig->ps, &rig->o);
-    td__zero_opts z = {.comm = comm,
+    td__sync_hold h = {.config = &rig->config,
+                       .comm = comm,
+                       .elastic = c->mirrors,
                        .params = rig->ps,
-                       .stage = c->stage,
                        .micro_batches = c->micro_batches,
-                       .accumulate = c->accumulate,
-                       .bucket_nbytes = c->bucket_nbytes,
-                       .mirrors = c->mirrors};
-    TD_TRY(td__zero_create(&z, &rig->zero));
-    td_status st =
-        td__holding_optimizer(&o, rig->ps, td__zero_holding(rig->zero), c->bucket_nbytes, &rig->o);
+                       .accumulate = c->accumulate};
+    TD_TRY(td__sync_hold_shards(&h, &rig->shards));
+    td_status st = td__holding_optimizer(&o, rig->ps, td__shards_holding(rig->shards),
+                                         c->bucket_nbytes, &rig->o);
     if (c->stage == 3)
-        td__zero_drop_all(rig->zero);
+        td__shards_drop_all(rig->shards);
     return st;
 }
 
@@ -54,15 +53,15 @@ td_status step_rig_make(const step_case *c, td_comm *comm, step_rig *rig)
     TD_TRY(td_params_create(program, 9, &rig->ps));
     td__micro_batch_set_params(rig->set, rig->ps);
     TD_TRY(td__micro_batch_set_dataset(rig->set, rig->data, rows));
-    TD_TRY(make_optimizer(c, comm, rig));
-    rig->config = (td__sync_config){.zero = rig->zero ? c->stage : 0,
+    rig->config = (td__sync_config){.zero = c->stage,
                                     .bucket_nbytes = c->bucket_nbytes,
                                     .in_flight = c->in_flight,
                                     .update_late = c->late,
                                     .compressor = c->compressor};
+    TD_TRY(make_optimizer(c, comm, rig));
     td__sync_ctx x = {.config = &rig->config,
                       .comm = comm,
-                      .zero = rig->zero,
+                      .shards = rig->shards,
                       .batch = BATCH,
                       .samples = SAMPLES,
                       .step = {.set = rig->set,
@@ -79,7 +78,7 @@ void step_rig_drop(step_rig *rig)
 {
     td__sync_destroy(rig->sync);
     td_optimizer_destroy(rig->o);
-    td__zero_destroy(rig->zero);
+    td__shards_destroy(rig->shards);
     td__micro_batch_set_destroy(rig->set);
     td_params_destroy(rig->ps);
     td__pool_destroy(rig->pool);
@@ -139,8 +138,8 @@ void step_case_body(ranks_ctx *r)
     td_status st = step_rig_make(c, r->comm, &rig);
     if (!st)
         st = step_rig_run(c, r->rank, &rig, &loss);
-    if (!st && rig.zero && c->stage == 3)
-        st = td__zero_gather_all(rig.zero);
+    if (!st && rig.shards && c->stage == 3)
+        st = td__shards_gather_all(rig.shards);
     if (!st)
         st = td_params_digest(rig.ps, digest);
     step_rig_drop(&rig);

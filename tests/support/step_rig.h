@@ -33,7 +33,7 @@ typedef struct step_rig {
     td__pool *pool;
     td__micro_batch_set *set;
     td_params *ps;
-    td__zero *zero;
+    td__shards *shards;
     td_optimizer *o;
     td__sync_config config;
     td__sync *sync;

@@ -1,6 +1,6 @@
-/* zero_script.c -- see zero_script.h. */
+/* shard_script.c -- see shard_script.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/zero_script.h"
+#include "parallel/shard_script.h"
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -10,7 +10,7 @@
 enum { NEVER = 1 << 30, BUCKETS_KEPT = 2 };
 
 typedef struct writer {
-    td__zero_script *s;
+    td__shard_script *s;
     const td__ownership *m;
     const td__param_use *uses;
     int n_uses, steps;
@@ -19,18 +19,18 @@ typedef struct writer {
     size_t room, held;
 } writer;
 
-static td_status add(writer *w, int step, td__zero_act act, int bucket)
+static td_status add(writer *w, int step, td__shard_act act, int bucket)
 {
-    td__zero_script *s = w->s;
+    td__shard_script *s = w->s;
     if (s->n == s->room) {
         int room = s->room ? 2 * s->room : 64;
-        td__zero_op *more = td__realloc(s->ops, (size_t)room * sizeof *more);
+        td__shard_op *more = td__realloc(s->ops, (size_t)room * sizeof *more);
         if (!more)
             return TD_FAIL(TD_ENOMEM, "no memory for a script of %d lines", room);
         s->ops = more;
         s->room = room;
     }
-    s->ops[s->n++] = (td__zero_op){step, act, bucket};
+    s->ops[s->n++] = (td__shard_op){step, act, bucket};
     return TD_OK;
 }
 
@@ -66,7 +66,7 @@ static td_status drop(writer *w, int step, int b)
 {
     w->here[b] = false;
     w->held -= size_of(w, b);
-    return add(w, step, TD__ZERO_DROP, b);
+    return add(w, step, TD__SHARD_DROP, b);
 }
 
 /* Drop what is not used from `step` on, and, for `more` elements, what is used last. */
@@ -96,7 +96,7 @@ static td_status gather(writer *w, const td_params *ps, int step)
         if (b < 0 || w->here[b])
             continue;
         TD_TRY(make_room(w, ps, step, size_of(w, b)));
-        TD_TRY(add(w, step, TD__ZERO_GATHER, b));
+        TD_TRY(add(w, step, TD__SHARD_GATHER, b));
         w->here[b] = true;
         w->held += size_of(w, b);
         w->s->most = w->held > w->s->most ? w->held : w->s->most;
@@ -108,7 +108,7 @@ static td_status reduce(writer *w, int step)
 {
     for (int b = 0; b < w->m->n; b++)
         if (w->last[b] + 1 == step)
-            TD_TRY(add(w, step, TD__ZERO_REDUCE, b));
+            TD_TRY(add(w, step, TD__SHARD_REDUCE, b));
     return TD_OK;
 }
 
@@ -123,7 +123,7 @@ static size_t room_of(const td__ownership *m)
     return BUCKETS_KEPT * most;
 }
 
-static td_status write_script(writer *w, const td_params *ps, int stage, bool evaluate)
+static td_status write_script(writer *w, const td_params *ps, bool params, bool evaluate)
 {
     for (int b = 0; b < w->m->n; b++)
         w->last[b] = -1;
@@ -138,43 +138,43 @@ static td_status write_script(writer *w, const td_params *ps, int stage, bool ev
     for (int step = 0; step <= w->steps; step++) {
         if (!evaluate)
             TD_TRY(reduce(w, step));
-        if (stage == 3)
+        if (params)
             TD_TRY(make_room(w, ps, step, 0));
-        if (stage == 3)
+        if (params)
             TD_TRY(gather(w, ps, step));
     }
     return TD_OK;
 }
 
-static td_status write_plain(writer *w, int stage, bool evaluate)
+static td_status write_plain(writer *w, bool params, bool evaluate)
 {
-    for (int b = 0; stage == 3 && b < w->m->params; b++)
-        TD_TRY(add(w, 0, TD__ZERO_GATHER, b));
+    for (int b = 0; params && b < w->m->params; b++)
+        TD_TRY(add(w, 0, TD__SHARD_GATHER, b));
     for (int b = 0; !evaluate && b < w->m->n; b++)
-        TD_TRY(add(w, NEVER, TD__ZERO_REDUCE, b));
-    for (int b = 0; stage == 3 && b < w->m->params; b++)
-        TD_TRY(add(w, NEVER, TD__ZERO_DROP, b));
-    w->s->most = stage == 3 && w->m->params ? w->m->begin[w->m->params] : 0;
+        TD_TRY(add(w, NEVER, TD__SHARD_REDUCE, b));
+    for (int b = 0; params && b < w->m->params; b++)
+        TD_TRY(add(w, NEVER, TD__SHARD_DROP, b));
+    w->s->most = params && w->m->params ? w->m->begin[w->m->params] : 0;
     return TD_OK;
 }
 
-td_status td__zero_script_init(td__zero_script *s, const td__ownership *m, const td_program *p,
-                               const td_params *ps, int stage, bool evaluate)
+td_status td__shard_script_init(td__shard_script *s, const td__ownership *m, const td_program *p,
+                                const td_params *ps, bool params, bool evaluate)
 {
     td__param_use *uses = NULL;
     writer w = {.s = s, .m = m, .room = room_of(m)};
     td_status st = TD_OK;
 
-    *s = (td__zero_script){.ops = NULL};
+    *s = (td__shard_script){.ops = NULL};
     if (!p)
-        TD_TRY_OR(st, done, write_plain(&w, stage, evaluate));
+        TD_TRY_OR(st, done, write_plain(&w, params, evaluate));
     if (p) {
         TD_TRY(td__program_uses(p, ps, &uses, &w.n_uses));
         w.uses = uses;
         w.steps = td__program_steps(p);
         w.last = td__calloc((size_t)m->n + 1, sizeof *w.last);
         w.here = td__calloc((size_t)m->n + 1, sizeof *w.here);
-        st = w.last && w.here ? write_script(&w, ps, stage, evaluate)
+        st = w.last && w.here ? write_script(&w, ps, params, evaluate)
                               : TD_FAIL(TD_ENOMEM, "no memory for a script of %d buckets", m->n);
     }
 done:
@@ -182,17 +182,17 @@ done:
     td__free(w.last);
     td__free(w.here);
     if (st)
-        td__zero_script_fini(s);
+        td__shard_script_fini(s);
     return st;
 }
 
-void td__zero_script_fini(td__zero_script *s)
+void td__shard_script_fini(td__shard_script *s)
 {
     td__free(s->ops);
-    *s = (td__zero_script){.ops = NULL};
+    *s = (td__shard_script){.ops = NULL};
 }
 
-bool td__zero_script_same(const td__zero_script *a, const td__zero_script *b)
+bool td__shard_script_same(const td__shard_script *a, const td__shard_script *b)
 {
     if (a->n != b->n)
         return false;
