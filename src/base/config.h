@@ -51,6 +51,10 @@
     X(AWS_DEFAULT_REGION, "AWS_DEFAULT_REGION", "S3: region if AWS_REGION is not set")     \
     X(AWS_ENDPOINT_S3, "AWS_ENDPOINT_URL_S3", "S3: address of another store than AWS")     \
     X(AWS_ENDPOINT, "AWS_ENDPOINT_URL", "S3: the same if AWS_ENDPOINT_URL_S3 is not set")  \
+    X(KUBECONFIG, "KUBECONFIG", "kubeconfig file")                                         \
+    X(KUBERNETES_HOST, "KUBERNETES_SERVICE_HOST", "API server, inside a cluster")          \
+    X(KUBERNETES_PORT, "KUBERNETES_SERVICE_PORT", "its port")                              \
+    X(HOME, "HOME", "the user's home")                                                     \
     X(RUNTIME_DIR, "XDG_RUNTIME_DIR", "folder of the user for sockets and the like")
 
 typedef enum td__env {

@@ -84,6 +84,7 @@ typedef struct td__job_spec {
     const char *framework; /* tandem, pytorch, tensorflow, horovod, mpi, none */
     const char *tracker;   /* "": the service's default */
     td__pairs env, labels, node_selector;
+    const char *affinity; /* kubernetes: JSON; "": by pack */
     const char *user;
     int priority; /* higher first; 0 */
     /* Resources, of each member. */

@@ -116,6 +116,10 @@ void td__cluster_send(td__cluster_group *g, int member, td__track_signal what)
 {
     td__call *call = td__cluster_call(g, TD_CALL_SIGNAL);
 
+    if (what == TD_TRACK_STOP && g->c->ops->vanish)
+        for (int i = 0; i < g->l->members; i++)
+            if (g->seen[i].state == TD_SEEN_RUNNING && (member < 0 || member == i))
+                td__cluster_follow(g, i);
     if (what == TD_TRACK_STOP)
         td__timer_start(g->c->base.c.loop, &g->grace,
                         td__deadline_in_ms((uint64_t)g->l->spec->grace_s * 1000));

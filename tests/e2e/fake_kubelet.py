@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A node of a real Kubernetes API server, for tests: fake_kubelet.py KUBECONFIG DIR PORT.
+
+Binds every pod to itself, runs its container as a process of this host, reports phases, exit codes
+and image errors in the pod's status, ends pods that are deleted, and serves their output. Names of
+services mean this host."""
+import json
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+kubeconfig, folder, port = open(sys.argv[1]).read(), sys.argv[2], int(sys.argv[3])
+server = re.search(r'server: "([^"]+)"', kubeconfig)[1]
+token = re.search(r'token: "([^"]+)"', kubeconfig)[1]
+trust = ssl.create_default_context(
+    cafile=re.search(r'certificate-authority: "([^"]+)"', kubeconfig)[1])
+BAD_IMAGES = {"no/such": ("ImagePullBackOff", 'Back-off pulling image "no/such"'),
+              "Bad": ("InvalidImageName", "couldn't parse image reference")}
+running = {}  # uid -> process
+seen = set()
+lock = threading.Lock()
+
+
+def call(method, path, body=None, kind="application/json"):
+    request = urllib.request.Request(server + path, method=method,
+                                     data=json.dumps(body).encode() if body else None)
+    request.add_header("Authorization", "Bearer " + token)
+    request.add_header("Content-Type", kind)
+    return urllib.request.urlopen(request, context=trust, timeout=600)
+
+
+def path_of(pod, more=""):
+    meta = pod["metadata"]
+    return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}{more}"
+
+
+def report(pod, phase, state):
+    status = {"phase": phase, "containerStatuses": [
+        {"name": "traincode", "image": "i", "imageID": "", "ready": phase == "Running",
+         "restartCount": 0, "state": state}]}
+    try:
+        call("PATCH", path_of(pod, "/status"), {"status": status},
+             "application/merge-patch+json").read()
+    except urllib.error.HTTPError:
+        pass  # deleted in between
+
+
+def output(pod):
+    return os.path.join(folder, pod["metadata"]["name"] + ".log")
+
+
+def run(pod):
+    container = pod["spec"]["containers"][0]
+    if container["image"] in BAD_IMAGES:
+        reason, message = BAD_IMAGES[container["image"]]
+        report(pod, "Pending", {"waiting": {"reason": reason, "message": message}})
+        return
+    local = lambda text: re.sub(r"[-a-z0-9.]+\.svc\.cluster\.local", "127.0.0.1",
+                                text.replace("$$(", "$("))
+    env = dict(os.environ, **{e["name"]: local(e.get("value", "")) for e in container["env"]})
+    argv = [local(a) for a in container.get("command", []) + container.get("args", [])]
+    for mount in container.get("volumeMounts", []):
+        os.makedirs(os.path.dirname(mount["mountPath"]), exist_ok=True)
+    with open(output(pod), "wb") as log:
+        process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
+    with lock:
+        running[pod["metadata"]["uid"]] = process
+        output_of[process.pid] = pod["metadata"]["name"]
+    report(pod, "Running", {"running": {}})
+    code = process.wait()
+    code = code if code >= 0 else 128 - code
+    with lock:
+        running[pod["metadata"]["uid"]] = None
+    report(pod, "Succeeded" if code == 0 else "Failed",
+           {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}})
+
+
+def end(pod):
+    """A deleted pod: SIGTERM, SIGKILL after its grace time; then its object goes."""
+    with lock:
+        process = running.get(pod["metadata"]["uid"])
+    if process:
+        for number, patience in ((signal.SIGTERM, pod["metadata"]["deletionGracePeriodSeconds"]),
+                                 (signal.SIGKILL, 10)):
+            try:
+                os.killpg(process.pid, number)
+                process.wait(timeout=patience)
+                break
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                pass
+    try:
+        call("DELETE", path_of(pod), {"kind": "DeleteOptions", "apiVersion": "v1",
+                                      "gracePeriodSeconds": 0,
+                                      "preconditions": {"uid": pod["metadata"]["uid"]}}).read()
+    except urllib.error.HTTPError:
+        pass
+
+
+class Logs(BaseHTTPRequestHandler):
+    def do_GET(self):  # /containerLogs/NAMESPACE/POD/CONTAINER?follow=true
+        parts = self.path.split("?")[0].split("/")
+        path = os.path.join(folder, parts[3] + ".log")
+        if not os.path.exists(path):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.end_headers()
+        command = ["tail", "-c", "+1", "-f"] if "follow=true" in self.path else ["cat"]
+        with subprocess.Popen(command + [path], stdout=subprocess.PIPE) as tail:
+            if "follow=true" in self.path:
+                threading.Thread(target=self.end_with_pod, args=(parts[3], tail)).start()
+            for piece in iter(lambda: tail.stdout.read1(4096), b""):
+                self.wfile.write(piece)
+                self.wfile.flush()
+
+    def end_with_pod(self, name, tail):
+        while tail.poll() is None:
+            with lock:
+                processes = [p for p in running.values() if p]
+            if not any(output_of.get(p.pid) == name for p in processes):
+                tail.terminate()
+            threading.Event().wait(0.2)
+
+    def log_message(self, *_):
+        pass
+
+
+output_of = {}  # pid -> pod's name
+cert = os.path.join(folder, "kubelet.pem")
+subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                "/CN=node", "-keyout", cert, "-out", cert + ".crt"], check=True,
+               stderr=subprocess.DEVNULL)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(cert + ".crt", cert)
+web = ThreadingHTTPServer(("127.0.0.1", port), Logs)
+web.socket = context.wrap_socket(web.socket, server_side=True)
+threading.Thread(target=web.serve_forever, daemon=True).start()
+
+call("POST", "/api/v1/nodes",
+     {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node"}}).read()
+call("PATCH", "/api/v1/nodes/node/status", {"status": {
+    "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+    "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    "conditions": [{"type": "Ready", "status": "True"}]}}, "application/merge-patch+json").read()
+print("ready", flush=True)
+for line in call("GET", "/api/v1/pods?watch=true"):
+    event = json.loads(line)
+    pod = event["object"]
+    uid = pod["metadata"]["uid"]
+    if event["type"] == "DELETED":
+        continue
+    if pod["metadata"].get("deletionTimestamp"):
+        if uid + "end" not in seen:
+            seen.add(uid + "end")
+            threading.Thread(target=end, args=(pod,)).start()
+    elif uid not in seen:
+        seen.add(uid)
+        call("POST", path_of(pod, "/binding"),
+             {"kind": "Binding", "apiVersion": "v1", "metadata": {"name": pod["metadata"]["name"]},
+              "target": {"kind": "Node", "name": "node"}}).read()
+        threading.Thread(target=run, args=(pod,)).start()

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
+# The kubernetes tracker against a real API server (TD_KUBE_API_UP is a script that starts one:
+# SCRIPT DIR PORT writes DIR/kubeconfig and DIR/pids), with a node that runs pods as processes.
+. "$(dirname "$0")/track.sh"
+kind=kubernetes
+also='image: small'
+stopped=143 killed=143 # a pod that is deleted takes its status with it
+need_command python3
+need_command curl
+[ -n "${TD_KUBE_API_UP:-}" ] || skip "TD_KUBE_API_UP names no script that starts an API server"
+[ -x "$TD_KUBE_API_UP" ] || skip "$TD_KUBE_API_UP is not there"
+port=${TD_KUBE_PORT:-$((20000 + $$ % 9000 * 4))}
+release() { kill $(cat "$dir/kube/pids" 2>/dev/null) 2>/dev/null; }
+"$TD_KUBE_API_UP" "$dir/kube" "$port" >up 2>&1 || { release; skip "no API server: $(tail -1 up)"; }
+mkdir node
+background python3 "$source/tests/e2e/fake_kubelet.py" kube/kubeconfig node $((port + 3))
+ready grep -q ready background.log
+echo "kubernetes: {config: $dir/kube/kubeconfig}" >service.yaml
+server=https://127.0.0.1:$port
+token=$(sed -n 's/.*token: "\([^"]*\)".*/\1/p' kube/kubeconfig)
+api() {
+    curl -sS --max-time 60 --cacert kube/certs/apiserver.crt -H "Authorization: Bearer $token" "$@"
+}
+of() { api "$server/api/v1/namespaces/default/$1?labelSelector=tandem-token"; }
+left() { { of pods; of services; of configmaps; } | grep -c '"uid": "[^"]*",$'; }
+
+all_of_it
+
+# Names of the book, services and owners.
+spec 'name: seen' 'resources: {members: 2}' <<<'exit 0'
+drive job-2-1-aa start wait:EXITED
+of pods >pods
+grep -q '"name": "job-12-[0-9]*-seen-master"' pods || fail "master's name"
+grep -q '"name": "job-12-[0-9]*-seen-worker-1"' pods || fail "worker's name"
+grep -q '"kind": "ConfigMap"' pods || fail "no owner"
+grep -q podAffinity pods || fail "not packed"
+of services | grep -q '"name": "job-12-[0-9]*-seen-service"' || fail "service's name"
+drive job-2-1-aa forget
+# Images that do not come are reported; those that cannot come end the group.
+printf '%s\n' 'image: no/such' 'command: [sh]' >spec.yaml
+drive job-2-2-bb start wait:TROUBLE kill wait:EXITED forget
+has 'TROUBLE member 0.*ImagePullBackOff: Back-off pulling'
+printf '%s\n' 'image: Bad' 'resources: {members: 2}' 'command: [sh]' >spec.yaml
+drive job-2-3-cc start wait:FAILED forget
+has 'FAILED member 0.*class launch.*InvalidImageName'
+# What the server refuses leaves nothing behind.
+printf '%s\n' 'image: small' 'node_selector: {"bad key!": x}' 'command: [sh]' >spec.yaml
+drive job-2-4-dd start wait:FAILED
+has 'FAILED member 0.*class launch.*422'
+none_left "after a refusal"
+# A token by a credential plug-in; a wrong one is told.
+exec="apiVersion: client.authentication.k8s.io/v1, command: $dir/plugin"
+sed "s|user: {token: .*|user: {exec: {$exec}}}]|" kube/kubeconfig >plugged
+echo "kubernetes: {config: $dir/plugged}" >service.yaml
+printf '#!/bin/sh\necho %s\n' "'{\"status\": {\"token\": \"$token\"}}'" >plugin
+chmod +x plugin
+spec 'name: plugged' <<<'exit 0'
+drive job-2-5-ee start wait:EXITED forget
+printf '#!/bin/sh\necho %s\n' "'{\"status\": {\"token\": \"wrong\"}}'" >plugin
+drive job-2-6-ff start wait:FAILED
+has 'FAILED.*401'
