@@ -8,6 +8,9 @@
 #include "base/config.h"
 #include "base/fail.h"
 #include "job/job.h"
+#ifdef TD_HAVE_SERVICE
+#include "service/config.h"
+#endif
 
 enum { WIDTH = 80, INDENT = 2, COLUMN = 24 };
 
@@ -145,6 +148,9 @@ void td__help_program(FILE *to)
     fputs("\nHelp:\n", to);
     print_row(to, "tandem help COMMAND", "one command, with its flags and examples");
     print_row(to, "tandem help job", "job files; tandem help job layers: one section of it");
+#ifdef TD_HAVE_SERVICE
+    print_row(to, "tandem help service", "the configuration of tandem serve");
+#endif
     fputs("\nExit status:\n", to);
     print_exit_codes(to);
     fputs("\nA run's directory:\n", to);
@@ -172,6 +178,12 @@ static int run(const td__args *a)
         td_status st = td__job_help(stdout, td__args_at(a, 1), td__args_has(a, "markdown"));
         return st ? td__failure(a, st) : TD_EXIT_OK;
     }
+#ifdef TD_HAVE_SERVICE
+    if (strcmp(topic, "service") == 0) {
+        td_status st = td__config_help(stdout, td__args_has(a, "markdown"));
+        return st ? td__failure(a, st) : TD_EXIT_OK;
+    }
+#endif
     if (td__args_at(a, 1))
         return td__usage_error(a, "unexpected '%s' after %s", td__args_at(a, 1), topic);
     const td__command *c = td__command_find(topic);
@@ -183,7 +195,7 @@ static int run(const td__args *a)
 
 static const td__flag FLAGS[] = {
     {.name = "man", .help = "print the manual page, as roff"},
-    {.name = "markdown", .help = "with job: print the reference as Markdown"},
+    {.name = "markdown", .help = "with job or service: print the reference as Markdown"},
     {.name = NULL},
 };
 
@@ -197,7 +209,7 @@ static const char *const EXAMPLES[] = {"tandem help train",
 
 const td__command td__command_help = {
     .name = "help",
-    .args = "[COMMAND | job [SECTION]]",
+    .args = "[COMMAND | job [SECTION] | service]",
     .summary = "explain a command or the keys of a job file",
     .text = "Without an argument: the list of commands and the meaning of the exit status.",
     .examples = EXAMPLES,

@@ -52,6 +52,12 @@ _Noreturn static void become(const char *const *argv, const td__spawn_opts *o, p
         setrlimit(RLIMIT_NOFILE, o->files);
     for (int i = 0; i < 3; i++)
         dup2(fd[i], i); /* the copies stay open across exec */
+    if (o->dir && chdir(o->dir)) {
+        say("tandem: cannot enter ");
+        say(o->dir);
+        say("\n");
+        _exit(EXIT_NOT_RUN);
+    }
     execvpe(argv[0], (char *const *)(uintptr_t)argv, o->env ? o->env : environ);
     const char *why = strerrordesc_np(errno);
     say("tandem: cannot run ");
@@ -77,14 +83,15 @@ td_status td__spawn(const char *const *argv, const td__spawn_opts *o, td__child 
     pid_t parent = getpid(), pid = -1;
     if (o->pipe_in ? pipe2(in, O_CLOEXEC) : (in[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
         goto fail;
-    if (o->share_out ? (to_out[0] = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)) < 0
-                     : pipe2(pair, O_CLOEXEC))
+    int shared = o->log ? o->log : o->share_out ? STDOUT_FILENO : -1;
+    if (shared >= 0 ? (to_out[0] = fcntl(shared, F_DUPFD_CLOEXEC, 3)) < 0 : pipe2(pair, O_CLOEXEC))
         goto fail;
-    if (!o->share_out)
+    if (shared < 0)
         to_out[0] = pair[1], to_out[1] = pair[0];
-    if (pipe2(pair, O_CLOEXEC))
+    if (o->log ? (to_err[0] = fcntl(o->log, F_DUPFD_CLOEXEC, 3)) < 0 : pipe2(pair, O_CLOEXEC))
         goto fail;
-    to_err[0] = pair[1], to_err[1] = pair[0];
+    if (!o->log)
+        to_err[0] = pair[1], to_err[1] = pair[0];
     pid = fork();
     if (pid < 0)
         goto fail;
@@ -104,6 +111,39 @@ fail:
         waitpid(pid, NULL, 0);
     }
     close_pair(in), close_pair(to_out), close_pair(to_err);
+    return st;
+}
+
+_Noreturn static void become_detached(const char *const *argv, const char *log)
+{
+    sigset_t none;
+
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid();
+    int in = open("/dev/null", O_RDONLY), out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+    close_range(STDERR_FILENO + 1, ~0u, 0);
+    execv(argv[0], (char *const *)(uintptr_t)argv);
+    _exit(EXIT_NOT_RUN);
+}
+
+td_status td__spawn_detached(const char *const *argv, const char *log, int *pidfd)
+{
+    pid_t pid = fork();
+
+    if (!pid)
+        become_detached(argv, log);
+    *pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    if (*pidfd >= 0)
+        return TD_OK;
+    td_status st = TD_FAIL(TD_EIO, "cannot start %s: %s", argv[0], strerror(errno));
+    if (pid > 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
     return st;
 }
 

@@ -12,7 +12,7 @@ typedef struct queue {
     td__work *first, **last_link;
 } queue;
 
-struct td__workers {
+struct td__work_threads {
     td__loop *loop;
     td__task task;        /* on the loop: finished work is there */
     pthread_mutex_t lock; /* protects what follows; taken alone */
@@ -43,7 +43,7 @@ static td__work *take(queue *q)
 
 static void *worker(void *arg)
 {
-    td__workers *w = arg;
+    td__work_threads *w = arg;
     td__work *work;
 
     pthread_mutex_lock(&w->lock);
@@ -68,7 +68,7 @@ static void *worker(void *arg)
 
 static void hand_back(void *arg)
 {
-    td__workers *w = arg;
+    td__work_threads *w = arg;
     td__work *work, *next;
 
     pthread_mutex_lock(&w->lock);
@@ -82,9 +82,9 @@ static void hand_back(void *arg)
     }
 }
 
-td_status td__workers_create(td__loop *l, int n_threads, td__workers **out)
+td_status td__work_threads_create(td__loop *l, int n_threads, td__work_threads **out)
 {
-    td__workers *w = td__calloc(1, sizeof *w + (size_t)n_threads * sizeof w->threads[0]);
+    td__work_threads *w = td__calloc(1, sizeof *w + (size_t)n_threads * sizeof w->threads[0]);
 
     *out = NULL;
     if (!w)
@@ -99,7 +99,7 @@ td_status td__workers_create(td__loop *l, int n_threads, td__workers **out)
         int e = pthread_create(&w->threads[w->n_threads], NULL, worker, w);
 
         if (e) {
-            td__workers_destroy(w);
+            td__work_threads_destroy(w);
             return TD_FAIL(TD_EIO, "workers: cannot start a thread: %s", strerror(e));
         }
     }
@@ -107,7 +107,7 @@ td_status td__workers_create(td__loop *l, int n_threads, td__workers **out)
     return TD_OK;
 }
 
-void td__workers_destroy(td__workers *w)
+void td__work_threads_destroy(td__work_threads *w)
 {
     td__work *work;
 
@@ -128,7 +128,7 @@ void td__workers_destroy(td__workers *w)
     td__free(w);
 }
 
-void td__workers_add(td__workers *w, td__work *work)
+void td__work_threads_add(td__work_threads *w, td__work *work)
 {
     work->was_run = false;
     pthread_mutex_lock(&w->lock);

@@ -6,7 +6,7 @@
 
 #include "rpc/loop.h"
 
-typedef struct td__workers td__workers;
+typedef struct td__work_threads td__work_threads;
 
 /* In the caller's storage until `done` is called. */
 typedef struct td__work {
@@ -17,9 +17,9 @@ typedef struct td__work {
     struct td__work *next;
 } td__work;
 
-TD_NODISCARD td_status td__workers_create(td__loop *l, int n_threads, td__workers **out);
+TD_NODISCARD td_status td__work_threads_create(td__loop *l, int n_threads, td__work_threads **out);
 /* Waits for what is being run, drops the rest; `done` is called for all of it. NULL is allowed. */
-void td__workers_destroy(td__workers *w);
-void td__workers_add(td__workers *w, td__work *work);
+void td__work_threads_destroy(td__work_threads *w);
+void td__work_threads_add(td__work_threads *w, td__work *work);
 
 #endif

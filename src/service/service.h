@@ -19,10 +19,17 @@
 
 typedef struct td__service td__service;
 
-/* Opens the store under data.dir, adopts what still runs, starts scheduling. `self`: the path of
- * the tandem program, for supervisors. Everything is borrowed for the service's life. */
-TD_NODISCARD td_status td__service_create(td__loop *loop, const td__service_config *config,
-                                          const char *self, td__service **out);
+typedef struct td__service_opts {
+    td__loop *loop;
+    const td__service_config *config;
+    const char *self; /* path of the tandem program, for supervisors */
+    td__points
+        *points; /* (optional) told before each call of the store and of trackers, for tests */
+} td__service_opts;
+
+/* Opens the store under data.dir, adopts what still runs, starts scheduling with the loop's next
+ * turn. Everything in opts is borrowed for the service's life. */
+TD_NODISCARD td_status td__service_create(const td__service_opts *o, td__service **out);
 /* Commits, closes the store, lets trackers go. Jobs go on. NULL is allowed. */
 void td__service_destroy(td__service *s);
 
@@ -73,7 +80,7 @@ TD_NODISCARD td__answer td__job_filter_parse(td__arena *a, const char *text, td_
 
 /* Watching. fn is called on the loop thread for stored events after `after` (-1: only new ones) and
  * then for new ones as they are committed; LOG and METRICS events as they come. job 0: all. A
- * subscriber may unsubscribe, also itself, within fn. */
+ * subscriber may unsubscribe, also itself, within fn, and does so before td__service_destroy. */
 typedef struct td__subscription td__subscription;
 TD_NODISCARD td_status td__service_subscribe(td__service *s, int32_t job, int64_t after,
                                              void (*fn)(void *arg, const td__job_event *e),
@@ -109,11 +116,11 @@ TD_NODISCARD td__answer td__service_bucket_path(const td__service *s, const char
 
 /* Data sets: who knows where a version of a data set lies. Without one, data sets of jobs are not
  * looked at. fetch() answers by td__service_data, at once or later, on the loop thread. */
-typedef struct td__data_source {
+typedef struct td__dataset_source {
     void (*fetch)(void *arg, int32_t job, const char *dataset_id, const char *version_hash);
     void *arg;
-} td__data_source;
-void td__service_set_data_source(td__service *s, const td__data_source *d);
+} td__dataset_source;
+void td__service_set_data_source(td__service *s, const td__dataset_source *d);
 typedef enum td__data_state {
     TD_DATA_READY,
     TD_DATA_RUNNING, /* asked again after a while; other jobs overtake this one */

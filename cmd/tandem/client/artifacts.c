@@ -37,9 +37,9 @@ static int print_list(td__client *c, int job)
         json_array_foreach(json_object_get(answer, "artifacts"), i, f)
         {
             td__text name = {0};
-            td__text_printable(&name, td__json_text(f, "name"));
+            td__text_printable(&name, td__client_text(f, "name"));
             printf("%12s  %.16s  %s\n", td__human_bytes((double)td__json_whole(f, "nbytes"), size),
-                   td__json_text(f, "sha256"), name.data ? name.data : "");
+                   td__client_text(f, "sha256"), name.data ? name.data : "");
             td__text_fini(&name);
         }
     }
@@ -67,8 +67,8 @@ static const char *known_sha256(const json_t *answer, const char *name)
     size_t i;
     json_array_foreach(json_object_get(answer, "artifacts"), i, f)
     {
-        if (strcmp(td__json_text(f, "name"), name) == 0)
-            return td__json_text(f, "sha256");
+        if (strcmp(td__client_text(f, "name"), name) == 0)
+            return td__client_text(f, "sha256");
     }
     return "";
 }
@@ -148,7 +148,7 @@ static int put(td__client *c, const char *file, const char *to)
     if (!rc)
         printf("%s  %s  sha256:%s\n", to,
                td__human_bytes((double)td__json_whole(answer, "nbytes"), size),
-               td__json_text(answer, "sha256"));
+               td__client_text(answer, "sha256"));
     close(fd);
     td__text_fini(&path);
     json_decref(answer);

@@ -169,7 +169,7 @@ static int refused(td__client *c, td_status st, const td__http_response *r)
     if (st)
         return td__failure(c->args, st);
     json_t *o = r->body.data ? json_loads(r->body.data, 0, &error) : NULL;
-    const char *message = td__json_text(json_object_get(o, "error"), "message");
+    const char *message = td__client_text(json_object_get(o, "error"), "message");
     if (*message)
         td__usage_error(c->args, "%s", message);
     else
@@ -290,7 +290,7 @@ int td__client_job(const td__args *a, const char *text)
     return 0;
 }
 
-const char *td__json_text(const json_t *o, const char *key)
+const char *td__client_text(const json_t *o, const char *key)
 {
     const char *s = json_string_value(json_object_get(o, key));
     return s ? s : "";

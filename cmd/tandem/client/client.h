@@ -51,7 +51,7 @@ int td__client_upload(td__client *c, const char *path, int fd, uint64_t nbytes, 
 int td__client_job(const td__args *a, const char *text);
 
 /* Members of answers. */
-const char *td__json_text(const json_t *o, const char *key); /* "" if there is none */
+const char *td__client_text(const json_t *o, const char *key); /* "" if there is none */
 int64_t td__json_whole(const json_t *o, const char *key);
 /* Appends a segment of a path, escaped for a URL; '/' stays where `slashes`. */
 void td__url_append(td__text *t, const char *s, bool slashes);

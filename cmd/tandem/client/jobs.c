@@ -27,15 +27,15 @@ static void print_row(const json_t *j, int64_t now)
 {
     char age[TD__HUMAN], time[TD__HUMAN];
     int64_t started = td__json_whole(j, "started_ms"), end = td__json_whole(j, "finished_ms");
-    const char *name = td__json_text(j, "name");
+    const char *name = td__client_text(j, "name");
     printf("%6lld  ", (long long)td__json_whole(j, "id"));
-    cell(td__json_text(j, "state"), 9);
-    cell(*name ? name : td__json_text(j, "algorithm"), 24);
-    cell(td__json_text(j, "user"), 10);
+    cell(td__client_text(j, "state"), 9);
+    cell(*name ? name : td__client_text(j, "algorithm"), 24);
+    cell(td__client_text(j, "user"), 10);
     printf("%12s  %12s  ", since(td__json_whole(j, "submitted_ms"), now, age),
            since(started, end ? end : now, time));
     td__text message = {0};
-    td__text_printable(&message, td__json_text(j, "message"));
+    td__text_printable(&message, td__client_text(j, "message"));
     printf("%s\n", message.data ? message.data : "");
     td__text_fini(&message);
 }

@@ -23,13 +23,13 @@ static int list(td__client *c)
         snprintf(trials, sizeof trials, "%lld of %lld", (long long)td__json_whole(s, "finished"),
                  (long long)td__json_whole(s, "total"));
         if (b)
-            snprintf(best, sizeof best, "%s %.4g (job %lld)", td__json_text(s, "metric"),
+            snprintf(best, sizeof best, "%s %.4g (job %lld)", td__client_text(s, "metric"),
                      json_number_value(json_object_get(b, "value")),
                      (long long)td__json_whole(b, "job"));
         td__text name = {0};
-        td__text_printable(&name, td__json_text(s, "name"));
+        td__text_printable(&name, td__client_text(s, "name"));
         printf("%6lld  %-9s  %-7s  %11s  %-24.24s  %s\n", (long long)td__json_whole(s, "id"),
-               td__json_text(s, "state"), td__json_text(s, "search"), trials,
+               td__client_text(s, "state"), td__client_text(s, "search"), trials,
                name.data ? name.data : "", best);
         td__text_fini(&name);
     }
@@ -51,13 +51,13 @@ static void print_trials(const json_t *s)
 {
     const json_t *trials = json_object_get(s, "trials");
     size_t n = json_array_size(trials);
-    bool lower = strcmp(td__json_text(s, "goal"), "min") == 0;
+    bool lower = strcmp(td__client_text(s, "goal"), "min") == 0;
     const json_t **order = calloc(n + 1, sizeof *order);
     for (size_t i = 0; order && i < n; i++)
         order[i] = json_array_get(trials, i);
     if (order)
         qsort(order, n, sizeof *order, by_value);
-    printf("%6s  %-9s  %8s  %10s  %s\n", "job", "state", "step", td__json_text(s, "metric"),
+    printf("%6s  %-9s  %8s  %10s  %s\n", "job", "state", "step", td__client_text(s, "metric"),
            "values");
     size_t valued = 0;
     while (order && valued < n && json_is_number(json_object_get(order[valued], "value")))
@@ -67,7 +67,7 @@ static void print_trials(const json_t *s)
         const json_t *v;
         const char *name;
         printf("%6lld  %-9s  %8lld  ", (long long)td__json_whole(t, "job"),
-               td__json_text(t, "state"), (long long)td__json_whole(t, "step"));
+               td__client_text(t, "state"), (long long)td__json_whole(t, "step"));
         if (json_is_number(json_object_get(t, "value")))
             printf("%10.4g ", json_number_value(json_object_get(t, "value")));
         else

@@ -95,7 +95,7 @@ static void print_progress(watching *w, const char *lines)
     while (*lines) {
         size_t n = strcspn(lines, "\n");
         json_t *o = json_loadb(lines, n, 0, NULL);
-        const char *kind = td__json_text(o, "kind");
+        const char *kind = td__client_text(o, "kind");
         json_t **keep = strcmp(kind, "step") == 0   ? &step
                         : strcmp(kind, "eval") == 0 ? &eval
                                                     : NULL;
@@ -150,7 +150,7 @@ static bool on_event(void *arg, const char *event, const char *data, const char 
 {
     watching *w = arg;
     json_t *o = json_loads(data, 0, NULL);
-    const char *state = td__json_text(o, "state"), *text = td__json_text(o, "text");
+    const char *state = td__client_text(o, "state"), *text = td__client_text(o, "text");
     (void)id;
     if (strcmp(event, "metrics") == 0) {
         look_at_metrics(w);

@@ -27,12 +27,12 @@ td_status td__data_create(td__service *s, td__data **out)
     d->service = s;
     d->store = td__service_store(s);
     d->config = td__service_config_of(s);
-    TD_TRY_OR(st, fail, td__workers_create(td__service_loop(s), 1, &d->workers));
+    TD_TRY_OR(st, fail, td__work_threads_create(td__service_loop(s), 1, &d->workers));
     TD_TRY_OR(st, fail, td__data_dir(d, d->config->data_bucket, "upload", path) ? TD_EIO : TD_OK);
     TD_TRY_OR(st, fail, td__data_dir(d, d->config->model_bucket, "", path) ? TD_EIO : TD_OK);
     TD_TRY_OR(st, fail, td__versions_resume(d));
     if (!d->config->data_service[0])
-        td__service_set_data_source(s, &(td__data_source){.fetch = td__data_for_job, .arg = d});
+        td__service_set_data_source(s, &(td__dataset_source){.fetch = td__data_for_job, .arg = d});
     *out = d;
     return TD_OK;
 fail:
@@ -44,7 +44,7 @@ void td__data_destroy(td__data *d)
 {
     if (!d)
         return;
-    td__workers_destroy(d->workers);
+    td__work_threads_destroy(d->workers);
     td__free(d);
 }
 
@@ -251,5 +251,5 @@ void td__data_work_start(td__data *d, td__data_work *w)
 {
     w->data = d;
     w->work = (td__work){.run = work_run, .done = work_done, .arg = w};
-    td__workers_add(d->workers, &w->work);
+    td__work_threads_add(d->workers, &w->work);
 }

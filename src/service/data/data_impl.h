@@ -14,7 +14,7 @@ struct td__data {
     td__service *service;
     td__job_store *store;
     const td__service_config *config;
-    td__workers *workers; /* one thread: commits keep the order of their requests */
+    td__work_threads *workers; /* one thread: commits keep the order of their requests */
 };
 
 /* Documents of the store: kinds. */

@@ -161,7 +161,7 @@ void td__http_list_quotas(void *arg, td__httpd_request *r)
     td__text_add(&t, "{\"quotas\":[");
     td_status st = t.failed ? TD_OK : td__service_quotas(a->o.service, add_quota, &t);
     if (st) {
-        td__http_refused(r, td__answer_of(st));
+        td__http_api_refused(r, td__answer_of(st));
     } else {
         td__text_add(&t, "]}\n");
         td__httpd_reply_json(r, 200, &t);
@@ -189,7 +189,7 @@ void td__http_put_quota(void *arg, td__httpd_request *r)
             td__httpd_fail(r, 400, "request: %s: %s", key, wrong);
     }
     json_decref(o);
-    if (wrong || td__http_refused(r, td__service_set_quota(a->o.service, &who, &q)))
+    if (wrong || td__http_api_refused(r, td__service_set_quota(a->o.service, &who, &q)))
         return;
     td__text t = {0};
     quota_json(&q, &t);
@@ -212,7 +212,7 @@ static int64_t sweep_id(td__httpd_request *r)
 static void sweep_reply(td__http_api *a, td__httpd_request *r, unsigned status, int64_t id)
 {
     td__text t = {0};
-    if (!td__http_refused(r, td__sweeps_json(a->o.sweeps, id, &t)))
+    if (!td__http_api_refused(r, td__sweeps_json(a->o.sweeps, id, &t)))
         td__httpd_reply_json(r, status, &t);
     td__text_fini(&t);
 }
@@ -224,7 +224,7 @@ void td__http_submit_sweep(void *arg, td__httpd_request *r)
     int64_t id = 0;
     size_t nbytes;
     const char *body = td__httpd_body(r, &nbytes);
-    if (!td__http_refused(r, td__sweeps_submit(a->o.sweeps, &who, body, nbytes, &id)))
+    if (!td__http_api_refused(r, td__sweeps_submit(a->o.sweeps, &who, body, nbytes, &id)))
         sweep_reply(a, r, 201, id);
 }
 
@@ -248,6 +248,6 @@ void td__http_cancel_sweep(void *arg, td__httpd_request *r)
     td__http_api *a = arg;
     td__caller who = td__http_caller(r);
     int64_t id = sweep_id(r);
-    if (id && !td__http_refused(r, td__sweeps_cancel(a->o.sweeps, &who, id)))
+    if (id && !td__http_api_refused(r, td__sweeps_cancel(a->o.sweeps, &who, id)))
         sweep_reply(a, r, 200, id);
 }

@@ -71,7 +71,7 @@ void td__http_list_artifacts(void *arg, td__httpd_request *r)
     if (!id)
         return;
     td__text_add(&l.out, "{\"artifacts\":[");
-    if (!td__http_refused(r, td__service_artifacts(a->o.service, id, add_artifact, &l))) {
+    if (!td__http_api_refused(r, td__service_artifacts(a->o.service, id, add_artifact, &l))) {
         td__text_add(&l.out, "]}\n");
         td__httpd_reply_json(r, 200, &l.out);
     }
@@ -84,8 +84,8 @@ void td__http_get_artifact(void *arg, td__httpd_request *r)
     char path[PATH_ROOM];
     const char *name = td__httpd_param(r, "name");
     int32_t id = td__http_job_id(r);
-    if (id &&
-        !td__http_refused(r, td__service_artifact_path(a->o.service, id, name, path, sizeof path)))
+    if (id && !td__http_api_refused(
+                  r, td__service_artifact_path(a->o.service, id, name, path, sizeof path)))
         send_file(r, path, name);
 }
 
@@ -94,8 +94,8 @@ void td__http_get_object(void *arg, td__httpd_request *r)
     td__http_api *a = arg;
     char path[PATH_ROOM];
     const char *key = td__httpd_param(r, "key");
-    if (!td__http_refused(r, td__service_bucket_path(a->o.service, td__httpd_param(r, "bucket"),
-                                                     key, path, sizeof path)))
+    if (!td__http_api_refused(r, td__service_bucket_path(a->o.service, td__httpd_param(r, "bucket"),
+                                                         key, path, sizeof path)))
         send_file(r, path, key);
 }
 
@@ -157,8 +157,8 @@ static void save_done(void *arg)
     if (s->error) {
         td__httpd_fail(s->r, 500, "cannot write %s: %s", s->name, strerror(s->error));
     } else if (!s->job ||
-               !td__http_refused(s->r, td__service_artifact_add(a->o.service, s->job, s->name,
-                                                                s->nbytes, s->sha256))) {
+               !td__http_api_refused(s->r, td__service_artifact_add(a->o.service, s->job, s->name,
+                                                                    s->nbytes, s->sha256))) {
         td__text_add(&t, "{\"name\":");
         td__text_json(&t, s->name);
         td__text_printf(&t, ",\"nbytes\":%llu,\"sha256\":\"%s\"}\n", (unsigned long long)s->nbytes,
@@ -215,7 +215,7 @@ void td__http_put_artifact(void *arg, td__httpd_request *r)
     const char *name = td__httpd_param(r, "name");
     td__caller who = td__http_caller(r);
     int32_t id = td__http_job_id(r);
-    if (id && !td__http_refused(
+    if (id && !td__http_api_refused(
                   r, td__service_artifact_place(a->o.service, &who, id, name, path, sizeof path)))
         save(a, r, id, name, path);
 }
@@ -225,6 +225,7 @@ void td__http_put_object(void *arg, td__httpd_request *r)
     td__http_api *a = arg;
     char path[PATH_ROOM];
     const char *bucket = td__httpd_param(r, "bucket"), *key = td__httpd_param(r, "key");
-    if (!td__http_refused(r, td__service_bucket_path(a->o.service, bucket, key, path, sizeof path)))
+    if (!td__http_api_refused(
+            r, td__service_bucket_path(a->o.service, bucket, key, path, sizeof path)))
         save(a, r, 0, key, path);
 }

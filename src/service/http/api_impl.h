@@ -33,7 +33,7 @@ bool td__http_number(td__httpd_request *r, const char *name, int64_t lo, int64_t
 bool td__http_flag(td__httpd_request *r, const char *name); /* 1, true, yes */
 
 /* Answers a request that was refused: true if it was. The text is td_last_error(). */
-bool td__http_refused(td__httpd_request *r, td__answer a);
+bool td__http_api_refused(td__httpd_request *r, td__answer a);
 /* {} or {"id": 7, "job_id": 7} */
 void td__http_done(td__httpd_request *r, unsigned status, int32_t job);
 

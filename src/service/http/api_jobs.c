@@ -17,7 +17,7 @@ td__caller td__http_caller(const td__httpd_request *r)
     return (td__caller){.user = who.user, .admin = who.scope == TD_SCOPE_ADMIN};
 }
 
-bool td__http_refused(td__httpd_request *r, td__answer a)
+bool td__http_api_refused(td__httpd_request *r, td__answer a)
 {
     if (a == TD_ANSWER_OK)
         return false;
@@ -76,12 +76,12 @@ void td__http_submit(void *arg, td__httpd_request *r)
     bool strict = td__service_config_of(a->o.service)->compat_strict || td__http_flag(r, "strict");
     td_status st = td__spec_parse(body, nbytes, "request", &spec);
     if (st) {
-        td__http_refused(r, td__answer_of(st));
+        td__http_api_refused(r, td__answer_of(st));
         return;
     }
-    if (!td__http_refused(r,
-                          td__service_submit(a->o.service, &who, spec,
-                                             td__httpd_header(r, "Idempotency-Key"), strict, &job)))
+    if (!td__http_api_refused(r, td__service_submit(a->o.service, &who, spec,
+                                                    td__httpd_header(r, "Idempotency-Key"), strict,
+                                                    &job)))
         td__http_done(r, 201, job);
 }
 
@@ -111,7 +111,8 @@ static bool read_filter(td__httpd_request *r, td__arena *arena, td__job_filter *
         td__text_add(&all, terms);
     if (states && *states)
         td__text_printf(&all, " state=%s", states);
-    bool refused = td__http_refused(r, td__job_filter_parse(arena, all.data ? all.data : "", f));
+    bool refused =
+        td__http_api_refused(r, td__job_filter_parse(arena, all.data ? all.data : "", f));
     td__text_fini(&all);
     f->limit = (int)size;
     return !refused;
@@ -126,13 +127,14 @@ void td__http_list_jobs(void *arg, td__httpd_request *r)
     char next[TD__PAGE_TOKEN] = "";
     td_status st = td__arena_create(&arena);
     if (st) {
-        td__http_refused(r, td__answer_of(st));
+        td__http_api_refused(r, td__answer_of(st));
         return;
     }
     td__text_add(&l.out, "{\"jobs\":[");
     if (read_filter(r, arena, &f) &&
-        !td__http_refused(r, td__service_list(a->o.service, &f, td__httpd_query(r, "page_token"),
-                                              add_job, &l, next))) {
+        !td__http_api_refused(r,
+                              td__service_list(a->o.service, &f, td__httpd_query(r, "page_token"),
+                                               add_job, &l, next))) {
         td__text_add(&l.out, "],\"next_page_token\":");
         td__text_json(&l.out, next);
         td__text_add(&l.out, "}\n");
@@ -148,7 +150,7 @@ void td__http_get_job(void *arg, td__httpd_request *r)
     const td__job_record *j;
     td__text t = {0};
     int32_t id = td__http_job_id(r);
-    if (!id || td__http_refused(r, td__service_get(a->o.service, id, &j)))
+    if (!id || td__http_api_refused(r, td__service_get(a->o.service, id, &j)))
         return;
     td__job_json(a->o.service, j, true, &t);
     td__text_add(&t, "\n");
@@ -161,7 +163,7 @@ static void change_job(td__http_api *a, td__httpd_request *r, change fn)
 {
     td__caller who = td__http_caller(r);
     int32_t id = td__http_job_id(r);
-    if (id && !td__http_refused(r, fn(a->o.service, &who, id)))
+    if (id && !td__http_api_refused(r, fn(a->o.service, &who, id)))
         td__http_done(r, 200, id);
 }
 
@@ -195,6 +197,6 @@ void td__http_retry_job(void *arg, td__httpd_request *r)
     td__http_api *a = arg;
     td__caller who = td__http_caller(r);
     int32_t another = 0, id = td__http_job_id(r);
-    if (id && !td__http_refused(r, td__service_retry(a->o.service, &who, id, &another)))
+    if (id && !td__http_api_refused(r, td__service_retry(a->o.service, &who, id, &another)))
         td__http_done(r, 201, another);
 }

@@ -66,7 +66,7 @@ void td__http_watch_job(void *arg, td__httpd_request *r)
     td__http_api *a = arg;
     const td__job_record *j;
     int32_t id = td__http_job_id(r);
-    if (id && !td__http_refused(r, td__service_get(a->o.service, id, &j)))
+    if (id && !td__http_api_refused(r, td__service_get(a->o.service, id, &j)))
         watch(a, r, id);
 }
 
@@ -146,7 +146,7 @@ static void follow(td__http_api *a, td__httpd_request *r, td__feed_opts *o, bool
     static const td__httpd_stream_ops OPS = {.drained = follow_drained, .closed = follow_closed};
     const td__job_record *j;
     td_status st;
-    if (td__http_refused(r, td__service_get(a->o.service, o->job, &j)))
+    if (td__http_api_refused(r, td__service_get(a->o.service, o->job, &j)))
         return;
     follower *f = td__calloc(1, sizeof *f);
     if (!f) {
@@ -159,7 +159,7 @@ static void follow(td__http_api *a, td__httpd_request *r, td__feed_opts *o, bool
     o->arg = f;
     st = td__feed_create(a->o.service, o, &f->feed);
     if (st)
-        td__http_refused(r, td__answer_of(st));
+        td__http_api_refused(r, td__answer_of(st));
     else
         f->out = td__httpd_stream_open(r,
                                        events       ? TD_HTTPD_SSE
@@ -222,7 +222,7 @@ static void tail_end(void *arg, td_status st)
     }
     td__text_append(&out, at, (size_t)(end - at));
     if (st)
-        td__http_refused(t->r, td__answer_of(st));
+        td__http_api_refused(t->r, td__answer_of(st));
     else
         td__httpd_reply(t->r, 200, "application/x-ndjson", &out);
     td__text_fini(&out);
@@ -233,7 +233,7 @@ static void tail_end(void *arg, td_status st)
 static void send_tail(td__http_api *a, td__httpd_request *r, td__feed_opts *o, size_t most)
 {
     const td__job_record *j;
-    if (td__http_refused(r, td__service_get(a->o.service, o->job, &j)))
+    if (td__http_api_refused(r, td__service_get(a->o.service, o->job, &j)))
         return;
     tail *t = td__calloc(1, sizeof *t);
     if (!t) {
@@ -273,6 +273,6 @@ void td__http_add_metric(void *arg, td__httpd_request *r)
     size_t nbytes;
     const char *body = td__httpd_body(r, &nbytes);
     int32_t id = td__http_job_id(r);
-    if (id && !td__http_refused(r, td__service_metric_add(a->o.service, id, body)))
+    if (id && !td__http_api_refused(r, td__service_metric_add(a->o.service, id, body)))
         td__http_done(r, 201, id);
 }

@@ -54,6 +54,14 @@ typedef struct td__job_filter {
 typedef bool (*td__job_each)(void *arg, const td__job_record *r);
 TD_NODISCARD td_status td__job_store_list(td__job_store *s, const td__job_filter *f,
                                           td__job_each each, void *arg);
+/* The same, but a record that `known` has is taken from there instead of being read. */
+TD_NODISCARD td_status td__job_store_list_known(td__job_store *s, const td__job_filter *f,
+                                                const td__job_record *(*known)(void *arg,
+                                                                               int32_t id),
+                                                void *known_arg, td__job_each each, void *arg);
+/* Jobs that ended before a time, the oldest first. */
+TD_NODISCARD td_status td__job_store_list_ended(td__job_store *s, int64_t before_ms, int limit,
+                                                td__job_each each, void *arg);
 TD_NODISCARD td_status td__job_store_count(td__job_store *s, int64_t by_state[TD_JOB_STATE_COUNT]);
 
 /* Events: what happened to jobs, numbered without gaps over all of them. */

@@ -224,36 +224,72 @@ static void bind_filter(sqlite3_stmt *q, const td__job_filter *f)
         sqlite3_bind_int(q, ++i, f->limit);
 }
 
-td_status td__job_store_list(td__job_store *s, const td__job_filter *f, td__job_each each,
-                             void *arg)
+typedef struct reading {
+    const td__job_record *(*known)(void *arg, int32_t id); /* NULL: none are */
+    void *known_arg;
+    td__job_each each;
+    void *arg;
+} reading;
+
+/* All rows of q, which is finalized. */
+static td_status read_rows(td__job_store *s, sqlite3_stmt *q, const reading *x)
+{
+    td_status st = TD_OK;
+    bool more = true;
+    int rc = SQLITE_DONE;
+
+    while (!st && more && (rc = sqlite3_step(q)) == SQLITE_ROW) {
+        const td__job_record *known =
+            x->known ? x->known(x->known_arg, sqlite3_column_int(q, 0)) : NULL;
+        td__job_record *r = NULL;
+        if (!known)
+            st = read_record(s, q, &r);
+        if (!st)
+            more = x->each(x->arg, known ? known : r);
+        td__job_record_destroy(r);
+    }
+    if (!st && more && rc != SQLITE_DONE)
+        st = td__sql_fail(s, "list");
+    sqlite3_finalize(q);
+    return st;
+}
+
+td_status td__job_store_list_known(td__job_store *s, const td__job_filter *f,
+                                   const td__job_record *(*known)(void *arg, int32_t id),
+                                   void *known_arg, td__job_each each, void *arg)
 {
     sqlite3_stmt *q = NULL;
     td__text text = {0};
-    td_status st = TD_OK;
-    int rc;
 
     write_query(f, &text);
-    TD_TRY_OR(st, done, td__text_status(&text));
-    if (sqlite3_prepare_v2(s->db, text.data, -1, &q, NULL)) {
+    td_status st = td__text_status(&text);
+    if (!st && sqlite3_prepare_v2(s->db, text.data, -1, &q, NULL))
         st = td__sql_fail(s, "list");
-        goto done;
-    }
-    bind_filter(q, f);
-    bool more = true;
-    while (more && (rc = sqlite3_step(q)) != SQLITE_DONE) {
-        td__job_record *r;
-        if (rc != SQLITE_ROW) {
-            st = td__sql_fail(s, "list");
-            goto done;
-        }
-        TD_TRY_OR(st, done, read_record(s, q, &r));
-        more = each(arg, r);
-        td__job_record_destroy(r);
-    }
-done:
-    sqlite3_finalize(q);
     td__text_fini(&text);
-    return st;
+    TD_TRY(st);
+    bind_filter(q, f);
+    return read_rows(s, q, &(reading){known, known_arg, each, arg});
+}
+
+td_status td__job_store_list(td__job_store *s, const td__job_filter *f, td__job_each each,
+                             void *arg)
+{
+    return td__job_store_list_known(s, f, NULL, NULL, each, arg);
+}
+
+td_status td__job_store_list_ended(td__job_store *s, int64_t before_ms, int limit,
+                                   td__job_each each, void *arg)
+{
+    sqlite3_stmt *q = NULL;
+
+    if (sqlite3_prepare_v2(s->db,
+                           "SELECT " COLUMNS " FROM jobs WHERE finished_ms > 0 AND "
+                           "finished_ms < ?1 ORDER BY finished_ms LIMIT ?2",
+                           -1, &q, NULL))
+        return td__sql_fail(s, "list");
+    sqlite3_bind_int64(q, 1, before_ms);
+    sqlite3_bind_int(q, 2, limit);
+    return read_rows(s, q, &(reading){NULL, NULL, each, arg});
 }
 
 td_status td__job_store_count(td__job_store *s, int64_t by_state[TD_JOB_STATE_COUNT])

@@ -32,6 +32,7 @@ typedef struct td__group {
                                      group_env.h adds what differs */
     const char *const *command; /* NULL-terminated argv; [0] NULL: the image's own */
     const char *image;          /* "": none */
+    bool own_ranks;             /* the command starts the processes of all members itself */
 } td__group;
 
 typedef enum td__track_signal {

@@ -1,0 +1,178 @@
+/* check_spec.c -- is this a job that the caller may submit? What the book's service requires, what
+ * contradicts itself, and what would run code or touch files that the caller has no right to. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/key.h"
+#include "job/job.h"
+#include "job/keys.h"
+#include "service/algorithm.h"
+#include "service/group_env.h"
+#include "service/service_impl.h"
+#include "service/spec.h"
+
+static td__answer check_book(const td__service *s, td__job_spec *p)
+{
+    if (!*p->output_model_name && !s->config->compat_strict)
+        p->output_model_name = p->name;
+    const struct {
+        const char *value, *name;
+    } needed[] = {{p->output_model_name, "outputModelName"},
+                  {p->dataset_id, "datasetId"},
+                  {p->train_data_version_hash, "trainDataVersionHash"},
+                  {p->algorithm, "algorithm"}};
+    for (int i = 0; i < TD_LEN(needed); i++)
+        if (!*needed[i].value)
+            return td__answer_fail(TD_ANSWER_INVALID, "\"%s\" is required.", needed[i].name);
+    return TD_ANSWER_OK;
+}
+
+static td__answer take_parallel_instances(td__job_spec *p)
+{
+    const char *text = td__pairs_get(&p->parameters, "PARALLEL_INSTANCES");
+    int64_t n;
+
+    if (!text)
+        return TD_ANSWER_OK;
+    if (!td__parse_int(text, &n) || n < 1 || n > 65536)
+        return td__answer_fail(TD_ANSWER_INVALID,
+                               "parameters: PARALLEL_INSTANCES: expected a whole number from 1 to "
+                               "65536, found %.32s",
+                               text);
+    p->members = (int)n;
+    return TD_ANSWER_OK;
+}
+
+static td__answer check_env(const td__service *s, const td__job_spec *p)
+{
+    td__answer a = TD_ANSWER_OK;
+
+    for (int i = 0; i < p->parameters.n && !a; i++)
+        if (strcmp(p->parameters.at[i].key, "PARALLEL_INSTANCES") != 0)
+            a = td__env_check(s->config, p->parameters.at[i].key, true);
+    for (int i = 0; i < p->env.n && !a; i++)
+        a = td__env_check(s->config, p->env.at[i].key, false);
+    return a;
+}
+
+/* Names of jobs are parts of names of containers and files. */
+static td__answer check_name(const td__job_spec *p)
+{
+    size_t good =
+        strspn(p->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._- ");
+
+    return !p->name[good] && good <= 100
+               ? TD_ANSWER_OK
+               : td__answer_fail(TD_ANSWER_INVALID,
+                                 "name: expected at most 100 letters, digits, blanks, '-', '_' and "
+                                 "'.'");
+}
+
+static bool leaves_directory(const char *path)
+{
+    return path[0] == '/' || path[0] == '~' || !strncmp(path, "../", 3) || !strcmp(path, "..") ||
+           strstr(path, "/../") || (strlen(path) > 3 && !strcmp(path + strlen(path) - 3, "/.."));
+}
+
+/* Keys of a job file that name files. */
+static const char *const PATH_KEYS[] = {"data.dir",    "data.train",    "data.valid", "data.test",
+                                        "data.cache",  "log.dir",       "train.init", "data.words",
+                                        "data.tokens", "checkpoint.dir"};
+
+static td__answer check_paths(const td__job_spec *p)
+{
+    td__arena *a;
+    td__tree *t, *value;
+    char *key;
+    td_status st = td__arena_create(&a);
+    td__answer answer = TD_ANSWER_OK;
+
+    if (st)
+        return td__answer_of(st);
+    st = td__tree_parse(a, p->job_file, strlen(p->job_file), "job", true, &t);
+    for (int i = 0; !st && i < p->n_sets; i++) {
+        if (p->sets[i][0] == '@') {
+            answer = td__answer_fail(TD_ANSWER_DENIED, "sets: '@FILE' is not for submitted jobs");
+            goto done;
+        }
+        st = td__tree_parse_set(a, p->sets[i], &key, &value);
+        if (!st && t->kind == TD_TREE_MAP)
+            st = td__tree_set(a, t, key, value);
+    }
+    if (st) {
+        answer = td__answer_of(st);
+        goto done;
+    }
+    for (int i = 0; i < TD_LEN(PATH_KEYS) && !answer; i++) {
+        const char *path = td__keys_text(t, PATH_KEYS[i]);
+        if (path && leaves_directory(path))
+            answer = td__answer_fail(TD_ANSWER_DENIED,
+                                     "job: %s: %.100s is outside the job's directory; an admin, or "
+                                     "security.allow_code, may allow it",
+                                     PATH_KEYS[i], path);
+    }
+done:
+    td__arena_destroy(a);
+    return answer;
+}
+
+/* The file must be one that tandem train takes; what depends on its data is found when it runs. */
+static td__answer check_job_file(const td__service *s, const td__caller *who, td__job_spec *p)
+{
+    td__job *j;
+    td__answer a = who->admin || s->config->allow_code ? TD_ANSWER_OK : check_paths(p);
+
+    if (a)
+        return a;
+    td_status st = td__job_parse(p->job_file, strlen(p->job_file), "job", p->sets, p->n_sets, &j);
+    if (st)
+        return td__answer_of(st);
+    if (!*p->name)
+        p->name = td__spec_text(p, td__job_name(j));
+    td__job_destroy(j);
+    if (!strcmp(p->framework, "none"))
+        p->framework = "tandem";
+    return TD_ANSWER_OK;
+}
+
+static td__answer check_code(const td__service *s, const td__caller *who, const td__job_spec *p)
+{
+    const char *what = p->n_command ? "command" : *p->image ? "image" : NULL;
+
+    if (!what || who->admin || s->config->allow_code)
+        return TD_ANSWER_OK;
+    return td__answer_fail(TD_ANSWER_DENIED,
+                           "%s: jobs with code of their own are for admins; security.allow_code "
+                           "allows them to everybody",
+                           what);
+}
+
+td__answer td__service_check_spec(td__service *s, const td__caller *who, td__job_spec *p,
+                                  bool strict)
+{
+    td__answer a = strict ? check_book(s, p) : TD_ANSWER_OK;
+
+    if (!a)
+        a = check_name(p);
+    if (!a)
+        a = take_parallel_instances(p);
+    if (!a)
+        a = check_env(s, p);
+    if (!a)
+        a = check_code(s, who, p);
+    if (!a && *p->job_file)
+        a = check_job_file(s, who, p);
+    if (a)
+        return a;
+    if (*p->tracker && !td__tracker_find(p->tracker))
+        return td__answer_fail(TD_ANSWER_INVALID, "tracker: there is no tracker '%.40s'",
+                               p->tracker);
+    if (!*p->job_file && !p->n_command && !*p->image && !*p->algorithm)
+        return td__answer_fail(TD_ANSWER_INVALID,
+                               "nothing to run: give job, command, image or algorithm");
+    if (td__algorithm_find(p->algorithm) && !p->n_command && !*p->image && !*p->job_file)
+        return td__answer_of(td__algorithm_check(p));
+    return TD_ANSWER_OK;
+}

@@ -1,0 +1,181 @@
+/* command.c -- see command.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service/command.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "service/algorithm.h"
+
+enum { PATH_BYTES = 4300, MOST_ARGS = 32 };
+
+typedef struct args {
+    td__arena *a;
+    const char **at;
+    int n, room;
+    bool failed;
+} args;
+
+static void add(args *x, const char *text)
+{
+    const char *copy = text ? td__arena_strdup(x->a, text) : NULL;
+
+    x->failed = x->failed || !copy || x->n >= x->room - 1;
+    if (!x->failed)
+        x->at[x->n++] = copy;
+}
+
+static td_status out_of_memory(const td__job_record *r)
+{
+    return TD_FAIL(TD_ENOMEM, "job %d: out of memory", r->id);
+}
+
+static td_status write_file(const char *path, const char *text, size_t nbytes)
+{
+    td__file_out f;
+
+    TD_TRY(td__file_out_open(&f, path));
+    td__file_out_write(&f, text, nbytes);
+    return td__file_out_commit(&f);
+}
+
+/* Where the job's data set lies on this host; "": none. */
+static void data_dir(const td__service_config *c, const td__job_record *r, const char *dir,
+                     char path[PATH_BYTES])
+{
+    path[0] = '\0';
+    (void)c;
+    if (r->data_bucket && *r->data_bucket) /* DATA/jobs/ID: buckets are beside jobs */
+        snprintf(path, PATH_BYTES, "%.3000s/../../buckets/%.256s/%.900s", dir, r->data_bucket,
+                 r->data_path ? r->data_path : "");
+}
+
+/* tandem train of the job file, in the job's own run directory; a second attempt continues it. */
+static td_status train(const td__service_config *c, const td__job_record *r, const char *self,
+                       const char *dir, bool set_data, args *x)
+{
+    const td__job_spec *s = r->spec;
+    int ranks = s->members * td__job_processes(s);
+    char path[PATH_BYTES], text[PATH_BYTES + 32];
+
+    snprintf(path, sizeof path, "%.4200s/job.yaml", dir);
+    add(x, self);
+    add(x, "train");
+    add(x, path);
+    for (int i = 0; i < s->n_sets; i++) {
+        add(x, "--set");
+        add(x, s->sets[i]);
+    }
+    data_dir(c, r, dir, path);
+    if (set_data && *path) {
+        snprintf(text, sizeof text, "data.dir=\"%s\"", path);
+        add(x, "--set");
+        add(x, text);
+    }
+    snprintf(path, sizeof path, "%.4200s/run/job.yaml", dir);
+    bool begun = access(path, F_OK) == 0;
+    snprintf(text, sizeof text, begun ? "--resume=%.4200s/run" : "--run-dir=%.4200s/run", dir);
+    add(x, text);
+    snprintf(text, sizeof text, "-j%d", s->slots > 0 ? s->slots : 1);
+    add(x, text);
+    if (ranks > 1 || s->member_restarts) {
+        snprintf(text, sizeof text, s->member_restarts ? "-n%d:%d" : "-n%d", ranks, ranks);
+        add(x, text);
+    }
+    if (s->member_restarts && s->step_deadline_s) {
+        snprintf(text, sizeof text, "--hang=%llds", (long long)s->step_deadline_s);
+        add(x, text);
+    }
+    return x->failed ? out_of_memory(r) : TD_OK;
+}
+
+static td_status train_file(const td__service_config *c, const td__job_record *r, const char *self,
+                            const char *dir, args *x)
+{
+    char path[PATH_BYTES];
+
+    snprintf(path, sizeof path, "%.4200s/job.yaml", dir);
+    TD_TRY(write_file(path, r->spec->job_file, strlen(r->spec->job_file)));
+    return train(c, r, self, dir, true, x);
+}
+
+static td_status train_shipped(const td__service_config *c, const td__job_record *r,
+                               const char *self, const char *dir, args *x)
+{
+    char path[PATH_BYTES], data[PATH_BYTES];
+    td__text job = {0};
+
+    data_dir(c, r, dir, data);
+    if (!*data)
+        return TD_FAIL(TD_EINVAL, "%s needs a data set: dataset_id and train_data_version_hash",
+                       r->spec->algorithm);
+    td_status st = td__algorithm_job(r->spec, data, &job);
+    snprintf(path, sizeof path, "%.4200s/job.yaml", dir);
+    if (!st)
+        st = write_file(path, job.data, job.used);
+    td__text_fini(&job);
+    TD_TRY(st);
+    return train(c, r, self, dir, false, x);
+}
+
+/* "orca3/{algorithm}" with the algorithm in it. */
+static const char *image_of(td__arena *a, const td__service_config *c, const td__job_spec *s)
+{
+    const char *hole = strstr(c->image_format, "{algorithm}");
+
+    if (*s->image)
+        return td__arena_strdup(a, s->image);
+    if (*s->job_file)
+        return td__arena_strdup(a, "tandem");
+    return hole ? td__arena_printf(a, "%.*s%s%s", (int)(hole - c->image_format), c->image_format,
+                                   s->algorithm, hole + strlen("{algorithm}"))
+                : td__arena_strdup(a, c->image_format);
+}
+
+static td_status choose(const td__service_config *c, const td__job_record *r, const char *self,
+                        const char *dir, bool local, td__job_command *out, args *x)
+{
+    const td__job_spec *s = r->spec;
+
+    if (!local && !(out->image = image_of(out->arena, c, s)))
+        return out_of_memory(r);
+    if (*s->job_file) {
+        out->tandem = true;
+        return train_file(c, r, local ? self : "tandem", dir, x);
+    }
+    for (int i = 0; i < s->n_command; i++)
+        add(x, s->command[i]);
+    if (s->n_command || !local)
+        return x->failed ? out_of_memory(r) : TD_OK;
+    if (!td__algorithm_find(s->algorithm))
+        return TD_FAIL(TD_EINVAL,
+                       "the tracker process has no algorithm '%.64s' (it has: %s); give a command, "
+                       "or a tracker that runs images",
+                       s->algorithm, td__algorithm_names());
+    out->tandem = true;
+    return train_shipped(c, r, self, dir, x);
+}
+
+td_status td__job_command_make(const td__service_config *c, const td__job_record *r,
+                               const char *self, const char *dir, bool local, td__job_command *out)
+{
+    args x = {.room = r->spec->n_command + 2 * r->spec->n_sets + MOST_ARGS};
+
+    *out = (td__job_command){.image = ""};
+    TD_TRY(td__arena_create(&out->arena));
+    x.a = out->arena;
+    x.at = td__arena_alloc(x.a, (size_t)x.room * sizeof *x.at);
+    if (!x.at)
+        return out_of_memory(r);
+    out->argv = x.at;
+    return choose(c, r, self, dir, local, out, &x);
+}
+
+void td__job_command_fini(td__job_command *c)
+{
+    td__arena_destroy(c->arena);
+}

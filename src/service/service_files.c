@@ -1,0 +1,225 @@
+/* service_files.c -- the service's directories: jobs with their artifacts, and buckets.
+ *
+ *     data.dir/service.db
+ *     data.dir/jobs/ID/{job.yaml, run/, work/, artifacts/, checkpoints/, attempts/TOKEN/, ...}
+ *     data.dir/buckets/BUCKET/KEY
+ *
+ * Names of strangers become paths only here, after they were checked: no part is empty, "." or
+ * "..", and none begins with "/". */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "service/service_impl.h"
+#include "service/track/artifact_list.h"
+
+enum { MODE = 0700, MOST_OPEN = 16 };
+
+static td_status make_dir(const char *path)
+{
+    return mkdir(path, MODE) && errno != EEXIST
+               ? TD_FAIL(TD_EIO, "cannot make %s: %s", path, strerror(errno))
+               : TD_OK;
+}
+
+/* With the directories above it. */
+static td_status make_path(const char *path)
+{
+    char part[TD__JOB_PATH + 64];
+
+    snprintf(part, sizeof part, "%s", path);
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        TD_TRY(make_dir(part));
+        *slash = '/';
+    }
+    return make_dir(part);
+}
+
+td_status td__service_make_dirs(td__service *s)
+{
+    static const char *const NAMES[] = {"jobs", "buckets"};
+    char path[TD__JOB_PATH + 64];
+
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", s->dir, NAMES[i]);
+        TD_TRY(make_path(path));
+    }
+    return TD_OK;
+}
+
+char *td__service_job_dir(const td__service *s, int32_t job, char *path, size_t nbytes)
+{
+    snprintf(path, nbytes, "%s/jobs/%d", s->dir, job);
+    return path;
+}
+
+td_status td__service_make_job_dir(td__service *s, int32_t job)
+{
+    static const char *const NAMES[] = {"", "/work", "/artifacts", "/checkpoints", "/attempts"};
+    char path[TD__JOB_PATH + 64];
+
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+        snprintf(path, sizeof path, "%s/jobs/%d%s", s->dir, job, NAMES[i]);
+        TD_TRY(make_dir(path));
+    }
+    return TD_OK;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place)
+{
+    (void)info;
+    (void)kind;
+    (void)place;
+    return remove(path) && errno != ENOENT ? -1 : 0;
+}
+
+void td__service_remove_job_dir(td__service *s, int32_t job)
+{
+    char path[TD__JOB_PATH];
+
+    td__service_job_dir(s, job, path, sizeof path);
+    if (nftw(path, remove_one, MOST_OPEN, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
+        TD_LOG(WARN, SERVICE, "%s was not removed: %s", path, strerror(errno));
+}
+
+static bool good_part(const char *part, size_t n)
+{
+    return n > 0 && n < 256 && !(n == 1 && part[0] == '.') &&
+           !(n == 2 && part[0] == '.' && part[1] == '.') && !memchr(part, '\\', n);
+}
+
+/* A relative name whose parts stay below where it starts. */
+static bool good_name(const char *name)
+{
+    if (strlen(name) > 1000)
+        return false;
+    for (;;) {
+        size_t n = strcspn(name, "/");
+        if (!good_part(name, n))
+            return false;
+        if (!name[n])
+            return true;
+        name += n + 1;
+    }
+}
+
+td__answer td__service_bucket_path(const td__service *s, const char *bucket, const char *key,
+                                   char *path, size_t nbytes)
+{
+    if (!good_name(bucket) || strchr(bucket, '/') || (*key && !good_name(key)))
+        return td__answer_fail(TD_ANSWER_INVALID, "'%.100s/%.200s' is not a bucket and a key",
+                               bucket, key);
+    snprintf(path, nbytes, "%s/buckets/%s%s%s", s->dir, bucket, *key ? "/" : "", key);
+    return TD_ANSWER_OK;
+}
+
+/* Artifacts. */
+
+td__answer td__service_artifacts(td__service *s, int32_t job, td__artifact_each each, void *arg)
+{
+    const td__job_record *r;
+    td__answer a = td__service_get(s, job, &r);
+
+    return a ? a : td__answer_of(td__job_store_artifacts(s->store, job, each, arg));
+}
+
+typedef struct finding {
+    const char *name;
+    bool found;
+} finding;
+
+static bool find_name(void *arg, const td__artifact *a)
+{
+    finding *f = arg;
+
+    f->found = f->found || !strcmp(a->name, f->name);
+    return !f->found;
+}
+
+td__answer td__service_artifact_path(td__service *s, int32_t job, const char *name, char *path,
+                                     size_t nbytes)
+{
+    finding f = {.name = name};
+    td__answer a = td__service_artifacts(s, job, find_name, &f);
+
+    if (a)
+        return a;
+    if (!f.found || !good_name(name))
+        return td__answer_fail(TD_ANSWER_NOT_FOUND, "job %d has no artifact '%.200s'", job, name);
+    snprintf(path, nbytes, "%s/jobs/%d/artifacts/%s", s->dir, job, name);
+    return TD_ANSWER_OK;
+}
+
+td__answer td__service_artifact_place(td__service *s, const td__caller *who, int32_t job,
+                                      const char *name, char *path, size_t nbytes)
+{
+    const td__job_record *r;
+    td__answer a = td__service_get(s, job, &r);
+
+    if (a)
+        return a;
+    if (!who->admin && strcmp(who->user, r->spec->user) != 0)
+        return td__answer_fail(TD_ANSWER_DENIED, "job %d belongs to another user", job);
+    if (!good_name(name))
+        return td__answer_fail(TD_ANSWER_INVALID, "'%.200s' is not a name of an artifact", name);
+    td_status st = td__service_make_job_dir(s, job);
+    snprintf(path, nbytes, "%s/jobs/%d/artifacts/%s", s->dir, job, name);
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    if (!st)
+        st = make_path(path);
+    *slash = '/';
+    return td__answer_of(st);
+}
+
+td__answer td__service_artifact_add(td__service *s, int32_t job, const char *name, uint64_t nbytes,
+                                    const char *sha256)
+{
+    const td__job_record *r;
+    td__artifact x = {.job = job, .name = name, .nbytes = (int64_t)nbytes};
+    td__answer a = td__service_get(s, job, &r);
+
+    if (a)
+        return a;
+    x.time_ms = td__service_now_ms(s);
+    snprintf(x.sha256, sizeof x.sha256, "%s", sha256);
+    a = td__answer_of(td__job_store_artifact(s->store, &x));
+    if (!a)
+        td__service_say(s, r, TD_EVENT_ARTIFACT, 0, "%s", name);
+    return a;
+}
+
+/* The supervisor has hashed them: "SHA256 BYTES NAME" in each line (track/artifact_list.h). */
+void td__service_collect_artifacts(td__service *s, const td__job_record *r)
+{
+    char path[TD__JOB_PATH + 128], dir[TD__JOB_PATH];
+    td__artifact_line line;
+    td__file_map m;
+
+    if (r->state != TD_JOB_SUCCEEDED)
+        return;
+    snprintf(path, sizeof path, "%s/attempts/%s/%s", td__service_job_dir(s, r->id, dir, sizeof dir),
+             r->token, TD__ARTIFACT_LIST);
+    if (access(path, F_OK) || td__file_map_open(&m, path))
+        return; /* a tracker whose jobs keep their artifacts elsewhere */
+    for (size_t at = 0; td__artifact_list_next((const char *)m.data, m.nbytes, &at, &line);) {
+        td__artifact a = {.job = r->id,
+                          .name = line.name,
+                          .nbytes = line.nbytes,
+                          .time_ms = td__service_now_ms(s)};
+        snprintf(a.sha256, sizeof a.sha256, "%s", line.sha256);
+        if (!good_name(line.name) || td__job_store_artifact(s->store, &a))
+            break;
+        td__service_say(s, r, TD_EVENT_ARTIFACT, 0, "%s", a.name);
+    }
+    td__file_map_close(&m);
+}

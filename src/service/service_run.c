@@ -1,0 +1,377 @@
+/* service_run.c -- between scheduler and trackers: actions become records and then requests,
+ * reports of trackers become events of the scheduler.
+ *
+ * Order matters. The state LAUNCHING is committed with its token before the tracker is asked to
+ * start it, so that a service that dies in between asks again with the same token, and the tracker
+ * starts it once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "launch/message.h"
+#include "service/command.h"
+#include "service/group_env.h"
+#include "service/service_impl.h"
+
+/* Trackers. */
+
+td_status td__service_tracker(td__service *s, const char *name, td__tracker **out)
+{
+    const td__tracker_ops *ops = td__tracker_find(*name ? name : s->config->tracker);
+    int i = 0;
+
+    *out = NULL;
+    if (!ops)
+        return TD_FAIL(TD_EINVAL, "there is no tracker '%s'", *name ? name : s->config->tracker);
+    while (i < TD__MAX_TRACKERS && s->trackers[i].ops && s->trackers[i].ops != ops)
+        i++;
+    TD_ASSERT(i < TD__MAX_TRACKERS, "service: too many trackers");
+    if (!s->trackers[i].tracker) {
+        td__tracker_config c = {.loop = s->o.loop,
+                                .config = s->config,
+                                .self = s->o.self,
+                                .event = td__service_track_event,
+                                .arg = s};
+        TD_TRY(ops->create(&c, &s->trackers[i].tracker));
+        s->trackers[i].ops = ops;
+    }
+    *out = s->trackers[i].tracker;
+    return TD_OK;
+}
+
+static void after_commit(td__service *s, td__active *a)
+{
+    if (a->queued_op)
+        return;
+    a->queued_op = true;
+    a->op_next = NULL;
+    *s->ops_end = a;
+    s->ops_end = &a->op_next;
+    td__service_touch(s);
+}
+
+/* A job of the store, or a new one, becomes the scheduler's. */
+td_status td__service_schedule(td__service *s, td__active *a)
+{
+    const td__job_spec *p = a->r->spec;
+    bool queued = a->r->state == TD_JOB_QUEUED || a->r->state == TD_JOB_PAUSED;
+    td__sched_job j = {
+        .id = a->r->id,
+        .user = p->user,
+        .priority = p->priority,
+        .need = {(int64_t)p->members * p->slots, (int64_t)p->members * p->gpus,
+                 (int64_t)p->members * p->memory_mb},
+        .submitted_ms = a->r->submitted_ms,
+        .deadline_ms = p->deadline_s ? a->r->submitted_ms + p->deadline_s * 1000 : 0,
+        .time_limit_ms = p->time_limit_s * 1000,
+        .retries = p->retries,
+        .backoff_ms = p->backoff_s * 1000,
+        .retry_permanent = p->retry_permanent,
+        .preemptible = p->preemptible,
+        .state = a->r->state,
+        .attempt = a->r->attempt,
+        .failures = a->r->failures,
+        .not_before_ms = a->r->not_before_ms,
+        .launched_ms = a->r->launched_ms,
+        .started_ms = a->r->started_ms,
+        .cancel_asked = a->r->cancel_asked,
+        .pause_asked = a->r->pause_asked,
+    };
+
+    a->data_wanted = queued && *p->dataset_id && *p->train_data_version_hash &&
+                     !a->r->data_bucket && (s->data.fetch || !s->begun);
+    j.held = a->data_wanted;
+    if (a->data_wanted)
+        td__service_want_data(s, a, 1);
+    if (a->start || a->adopt)
+        after_commit(s, a);
+    return td__sched_add(s->sched, td__service_now_ms(s), &j);
+}
+
+/* Actions of the scheduler. */
+
+static void new_token(td__job_record *r)
+{
+    unsigned char random[6];
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        uint64_t now = td__clock_ns(); /* attempts of one job differ by their number anyway */
+        memcpy(random, &now, sizeof random);
+    }
+    snprintf(r->token, sizeof r->token, "job-%d-%d-%02x%02x%02x%02x%02x%02x", r->id, r->attempt,
+             random[0], random[1], random[2], random[3], random[4], random[5]);
+}
+
+static void launch(td__service *s, td__active *a, const td__sched_action *x)
+{
+    td__job_record *r = a->r;
+    int64_t now = td__service_now_ms(s);
+
+    r->state = TD_JOB_LAUNCHING;
+    r->attempt = x->attempt;
+    r->launched_ms = now;
+    r->started_ms = 0;
+    r->exit_status = -1;
+    r->exit_class = TD_EXIT_CLASS_NONE;
+    td__job_record_say(r, "%s", "");
+    new_token(r);
+    td__service_write(s, r);
+    td__service_say(s, r, TD_EVENT_ATTEMPT, 0, "%s", r->token);
+    a->start = true;
+    after_commit(s, a);
+    s->stats.launched++;
+    s->stats.retried += x->failures > 0;
+    s->stats.wait_seconds += (double)(now - r->queued_ms) / 1000;
+}
+
+static const char *why_text(td__sched_why why)
+{
+    switch (why) {
+    case TD_WHY_CANCEL: return "cancelled";
+    case TD_WHY_PAUSE: return "paused";
+    case TD_WHY_RESUME: return "resumed";
+    case TD_WHY_PREEMPT: return "preempted by a job of higher priority";
+    case TD_WHY_DEADLINE: return "the deadline has passed";
+    case TD_WHY_TIME_LIMIT: return "the time limit is exceeded";
+    case TD_WHY_LAUNCH_TIMEOUT: return "the group did not start in time";
+    default: return "";
+    }
+}
+
+static void stop(td__service *s, td__active *a, td__sched_why why)
+{
+    s->stats.preempted += why == TD_WHY_PREEMPT;
+    td__service_say(s, a->r, TD_EVENT_NOTE, 0, "stopping: %s", why_text(why));
+    a->stop = true;
+    after_commit(s, a);
+}
+
+/* Messages: what the tracker said about an exit stays; other reasons are said here. */
+static void say_why(td__job_record *r, const td__sched_action *x)
+{
+    char ended[512];
+
+    switch (x->why) {
+    case TD_WHY_NONE:
+    case TD_WHY_EXIT:
+    case TD_WHY_REJECT: break;
+    case TD_WHY_RETRY:
+        snprintf(ended, sizeof ended, "%.400s", r->message);
+        td__job_record_say(r, "attempt %d failed (%s); trying again", x->attempt, ended);
+        break;
+    case TD_WHY_CANCEL: /* who cancelled may have said why */
+        if (strncmp(r->message, "cancelled", strlen("cancelled")) != 0)
+            td__job_record_say(r, "cancelled");
+        break;
+    default: td__job_record_say(r, "%s", why_text(x->why));
+    }
+}
+
+static void enter_state(td__service *s, td__active *a, const td__sched_action *x)
+{
+    td__job_record *r = a->r;
+    int64_t now = td__service_now_ms(s);
+
+    r->state = x->state;
+    r->failures = x->failures;
+    r->not_before_ms = x->state == TD_JOB_QUEUED ? x->not_before_ms : 0;
+    say_why(r, x);
+    if (x->state == TD_JOB_RUNNING)
+        r->started_ms = now;
+    if (x->state == TD_JOB_QUEUED)
+        r->queued_ms = now;
+    if (x->state == TD_JOB_QUEUED || x->state == TD_JOB_PAUSED)
+        r->pause_asked = false;
+    if (td__job_state_final(x->state)) {
+        r->finished_ms = now;
+        s->stats.finished[x->state]++;
+    }
+    td__service_write(s, r);
+    td__service_say(s, r, TD_EVENT_STATE, 0, "%s", r->message);
+    if (td__job_state_final(x->state)) {
+        td__service_collect_artifacts(s, r);
+        td__active_remove(s, a);
+    }
+}
+
+void td__service_follow(td__service *s)
+{
+    td__sched_action x;
+
+    while (td__sched_take(s->sched, &x)) {
+        td__active *a = td__active_find(s, x.job);
+        if (!a)
+            continue;
+        switch (x.kind) {
+        case TD_SCHED_LAUNCH: launch(s, a, &x); break;
+        case TD_SCHED_STOP: stop(s, a, x.why); break;
+        case TD_SCHED_STATE: enter_state(s, a, &x); break;
+        }
+    }
+}
+
+/* Requests to trackers. */
+
+static void could_not_start(td__service *s, td__active *a)
+{
+    td__track_event e = {.kind = TD_TRACK_FAILED, .token = a->r->token, .text = td_last_error()};
+
+    td__service_track_event(s, &e);
+}
+
+/* "K=V" texts as an array that ends with NULL, in the arena. */
+static const char *const *as_array(td__arena *arena, const td__texts *t)
+{
+    size_t n = 0, at = 0;
+    const char *text;
+
+    while (td__texts_next(t->data, t->used, &at))
+        n++;
+    const char **list = td__arena_alloc(arena, (n + 1) * sizeof *list);
+    for (at = n = 0; list && (text = td__texts_next(t->data, t->used, &at));)
+        list[n++] = text;
+    return list;
+}
+
+static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
+{
+    char dir[TD__JOB_PATH];
+    td__job_command c = {0};
+    td__texts env = {0};
+    td_status st = TD_OK;
+
+    TD_TRY(td__service_tracker(s, a->r->spec->tracker, &a->tracker));
+    TD_TRY(td__service_make_job_dir(s, a->r->id));
+    td__service_job_dir(s, a->r->id, dir, sizeof dir);
+    bool local = !strcmp(a->tracker->ops->name, "process");
+    TD_TRY_OR(st, done, td__job_command_make(s->config, a->r, s->o.self, dir, local, &c));
+    td__job_env(s->config, a->r, dir, &env);
+    td__group g = {.token = a->r->token,
+                   .job = a->r->id,
+                   .attempt = a->r->attempt,
+                   .spec = a->r->spec,
+                   .dir = dir,
+                   .env = env.failed ? NULL : as_array(c.arena, &env),
+                   .command = c.argv,
+                   .image = c.image,
+                   .own_ranks = c.tandem};
+    if (!g.env) {
+        st = TD_FAIL(TD_ENOMEM, "job %d: out of memory", a->r->id);
+        goto done;
+    }
+    TD_TRY_OR(st, done, td__point(s->o.points, TD_POINT_COMM, adopt ? "adopt" : "start"));
+    if (adopt)
+        a->tracker->ops->adopt(a->tracker, &g);
+    else
+        a->tracker->ops->start(a->tracker, &g);
+    TD_TRY_OR(st, done, td__point(s->o.points, TD_POINT_COMM, "asked"));
+done:
+    td__texts_fini(&env);
+    td__job_command_fini(&c);
+    return st;
+}
+
+void td__service_ask(td__service *s)
+{
+    td__active *a;
+
+    while ((a = s->ops)) { /* answers may come within the calls, and end jobs */
+        bool start = a->start, adopt = a->adopt, stop_it = a->stop;
+        int32_t job = a->r->id;
+        s->ops = a->op_next;
+        if (!s->ops)
+            s->ops_end = &s->ops;
+        a->queued_op = a->start = a->adopt = a->stop = false;
+        a->op_next = NULL;
+        if ((start || adopt) && ask_to_start(s, a, adopt))
+            could_not_start(s, a);
+        a = td__active_find(s, job);
+        if (stop_it && a && a->tracker && !td__point(s->o.points, TD_POINT_COMM, "stop"))
+            a->tracker->ops->signal(a->tracker, a->r->token, TD_TRACK_ALL, TD_TRACK_STOP);
+    }
+}
+
+/* Reports of trackers. */
+
+/* Token "job-ID-ATTEMPT-...": the job, if it is its current attempt. */
+static td__active *of_token(td__service *s, const char *token)
+{
+    int32_t id;
+
+    if (sscanf(token, "job-%" SCNd32 "-", &id) != 1)
+        return NULL;
+    td__active *a = td__active_find(s, id);
+    return a && !strcmp(a->r->token, token) ? a : NULL;
+}
+
+static void ended(td__service *s, td__active *a, const td__track_event *e, td__exit_class how)
+{
+    a->r->exit_status = e->exit_status;
+    a->r->exit_class = how;
+    if (e->text && *e->text && !a->r->cancel_asked) /* else its message says why */
+        td__job_record_say(a->r, "%s", e->text);
+    else if (!a->r->cancel_asked)
+        td__job_record_say(a->r, "Exit code %d", e->exit_status);
+    td__service_touch(s);
+    td__sched_ended(s->sched, td__service_now_ms(s), a->r->id, a->r->attempt, how);
+}
+
+static void on_end(td__service *s, td__active *a, const td__track_event *e)
+{
+    td__track_event x = *e;
+
+    if (e->kind == TD_TRACK_FAILED) {
+        x.exit_status = -1;
+        ended(s, a, &x, e->exit_class ? e->exit_class : TD_EXIT_CLASS_LAUNCH);
+    } else if (e->kind == TD_TRACK_UNKNOWN) {
+        x.exit_status = -1;
+        x.text = e->text ? e->text : "lost: the tracker no longer knows this job";
+        ended(s, a, &x, TD_EXIT_CLASS_LOST);
+    } else {
+        ended(s, a, &x, e->exit_class ? e->exit_class : td__exit_class_of(e->exit_status));
+    }
+}
+
+void td__service_track_event(void *arg, const td__track_event *e)
+{
+    td__service *s = arg;
+    td__active *a = of_token(s, e->token);
+    td__job_event told = {.member = e->member, .time_ms = td__service_now_ms(s), .text = ""};
+
+    if (!a || td__point(s->o.points, TD_POINT_COMM, "event"))
+        return;
+    told.job = a->r->id;
+    told.state = a->r->state;
+    switch (e->kind) {
+    case TD_TRACK_STARTED:
+        td__job_record_say(a->r, "%s", ""); /* troubles of its start are over */
+        td__sched_started(s->sched, td__service_now_ms(s), a->r->id, a->r->attempt);
+        td__service_touch(s);
+        break;
+    case TD_TRACK_FAILED:
+    case TD_TRACK_EXITED:
+    case TD_TRACK_UNKNOWN: on_end(s, a, e); break;
+    case TD_TRACK_MEMBER_RESTARTED:
+        td__service_say(s, a->r, TD_EVENT_MEMBER, e->member, "%s", e->text ? e->text : "");
+        break;
+    case TD_TRACK_TROUBLE:
+        td__service_say(s, a->r, TD_EVENT_NOTE, e->member, "%s", e->text ? e->text : "");
+        if (a->r->state == TD_JOB_LAUNCHING && e->text) { /* what a user sees while it waits */
+            td__job_record_say(a->r, "%s", e->text);
+            td__service_write(s, a->r);
+        }
+        break;
+    case TD_TRACK_LOG:
+        told.kind = TD_EVENT_LOG;
+        td__service_tell_now(s, &told);
+        break;
+    case TD_TRACK_METRICS:
+        told.kind = TD_EVENT_METRICS;
+        td__service_tell_now(s, &told);
+        break;
+    }
+}

@@ -1,0 +1,230 @@
+/* service_watch.c -- subscriptions to events, output and metrics of jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "service/service_impl.h"
+
+enum { REPLAY_MOST = 1000, PIECE = 64 << 10, MOST_BYTES = 1 << 20 };
+
+static void hand_over(td__subscription *u, const td__job_event *e)
+{
+    if (u->gone || (u->job && u->job != e->job) || (e->seq && e->seq <= u->after))
+        return;
+    if (e->seq)
+        u->after = e->seq;
+    u->fn(u->arg, e);
+}
+
+static void sweep(td__service *s)
+{
+    td__subscription **at = &s->subscriptions;
+
+    while (!s->walking && *at) {
+        td__subscription *u = *at;
+        if (u->gone) {
+            *at = u->next;
+            td__free(u);
+        } else {
+            at = &u->next;
+        }
+    }
+}
+
+static bool replay_one(void *arg, const td__job_event *e)
+{
+    td__subscription *u = arg;
+
+    hand_over(u, e);
+    return !u->gone;
+}
+
+/* Events that were stored before the subscription, some in each turn. */
+static void replay(td__service *s, td__subscription *u)
+{
+    int64_t before = u->after;
+
+    if (td__job_store_events(s->store, u->job, u->after, REPLAY_MOST, replay_one, u) ||
+        u->after == before) {
+        u->replay = false;
+        int64_t last = td__job_store_last_seq(s->store);
+        u->after = u->after > last ? u->after : last;
+    } else {
+        td__service_touch(s);
+    }
+}
+
+void td__service_tell(td__service *s)
+{
+    td__told *t = s->told;
+
+    s->told = NULL;
+    s->told_end = &s->told;
+    s->walking++;
+    for (td__subscription *u = s->subscriptions; u; u = u->next) {
+        if (u->replay && !u->gone)
+            replay(s, u);
+        for (td__told *e = t; e && !u->replay; e = e->next)
+            hand_over(u, &e->e);
+    }
+    s->walking--;
+    sweep(s);
+    for (td__told *next; t; t = next) {
+        next = t->next;
+        td__free((char *)(uintptr_t)t->e.text);
+        td__free(t);
+    }
+}
+
+void td__service_tell_now(td__service *s, const td__job_event *e)
+{
+    s->walking++;
+    for (td__subscription *u = s->subscriptions; u; u = u->next)
+        hand_over(u, e);
+    s->walking--;
+    sweep(s);
+}
+
+td_status td__service_subscribe(td__service *s, int32_t job, int64_t after,
+                                void (*fn)(void *arg, const td__job_event *e), void *arg,
+                                td__subscription **out)
+{
+    td__subscription *u = td__calloc(1, sizeof *u);
+
+    *out = NULL;
+    if (!u)
+        return TD_FAIL(TD_ENOMEM, "service: out of memory for a subscription");
+    *u = (td__subscription){.service = s,
+                            .job = job,
+                            .after = after < 0 ? td__job_store_last_seq(s->store) : after,
+                            .replay = after >= 0,
+                            .fn = fn,
+                            .arg = arg,
+                            .next = s->subscriptions};
+    s->subscriptions = u;
+    td__service_touch(s);
+    *out = u;
+    return TD_OK;
+}
+
+void td__service_unsubscribe(td__subscription *u)
+{
+    if (!u)
+        return;
+    u->gone = true;
+    sweep(u->service);
+}
+
+/* At most a megabyte from an offset of a file; one that is not there is empty. */
+static void read_file(const char *path, uint64_t from, const td__log_sink *sink)
+{
+    char buffer[PIECE];
+    uint64_t end = from + MOST_BYTES;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ssize_t n = 0;
+
+    while (fd >= 0 && from < end && (n = pread(fd, buffer, sizeof buffer, (off_t)from)) > 0) {
+        sink->data(sink->arg, buffer, (size_t)n, from);
+        from += (uint64_t)n;
+    }
+    td_status st = (fd < 0 && errno != ENOENT) || n < 0
+                       ? TD_FAIL(TD_EIO, "%s: %s", path, strerror(errno))
+                       : TD_OK;
+    if (fd >= 0)
+        close(fd);
+    sink->end(sink->arg, st);
+}
+
+/* The token of an attempt, 0: the last; "": there was none. */
+typedef struct finding {
+    int attempt;
+    char token[TD__TOKEN];
+} finding;
+
+static bool find_attempt(void *arg, const td__job_event *e)
+{
+    finding *f = arg;
+    int attempt;
+
+    if (e->kind == TD_EVENT_ATTEMPT && sscanf(e->text, "job-%*d-%d-", &attempt) == 1 &&
+        attempt == f->attempt)
+        snprintf(f->token, sizeof f->token, "%s", e->text);
+    return true;
+}
+
+void td__service_logs(td__service *s, int32_t job, int attempt, int member, uint64_t from,
+                      const td__log_sink *sink)
+{
+    const td__job_record *r;
+    td__tracker *tracker;
+    char dir[TD__JOB_PATH];
+    finding f = {.attempt = attempt};
+
+    if (td__service_get(s, job, &r)) {
+        sink->end(sink->arg, TD_EINVAL);
+        return;
+    }
+    snprintf(f.token, sizeof f.token, "%s", attempt && attempt != r->attempt ? "" : r->token);
+    td_status st = TD_OK;
+    if (!*f.token && attempt)
+        st = td__job_store_events(s->store, job, 0, 0, find_attempt, &f);
+    if (!st)
+        st = td__service_tracker(s, r->spec->tracker, &tracker);
+    if (st || !*f.token) { /* it has not been launched: nothing was written */
+        sink->end(sink->arg, st);
+        return;
+    }
+    td__service_job_dir(s, job, dir, sizeof dir);
+    tracker->ops->logs(tracker, f.token, dir, member, from, sink);
+}
+
+/* tandem train writes into the run's directory, other programs into TANDEM_METRICS_FILE. */
+static void metrics_path(td__service *s, int32_t job, char *path, size_t nbytes)
+{
+    char dir[TD__JOB_PATH];
+
+    td__service_job_dir(s, job, dir, sizeof dir);
+    snprintf(path, nbytes, "%s/run/metrics.jsonl", dir);
+    if (access(path, F_OK))
+        snprintf(path, nbytes, "%s/metrics.jsonl", dir);
+}
+
+void td__service_metrics(td__service *s, int32_t job, uint64_t from, const td__log_sink *sink)
+{
+    char path[TD__JOB_PATH + 32];
+
+    metrics_path(s, job, path, sizeof path);
+    read_file(path, from, sink);
+}
+
+td__answer td__service_metric_add(td__service *s, int32_t job, const char *json)
+{
+    const td__job_record *r;
+    char path[TD__JOB_PATH + 32], line[8192];
+    td__answer a = td__service_get(s, job, &r);
+
+    if (a)
+        return a;
+    int n = snprintf(line, sizeof line, "%s\n", json);
+    if (n >= (int)sizeof line || strchr(json, '\n'))
+        return td__answer_fail(TD_ANSWER_INVALID, "expected one line of JSON, at most 8 KB");
+    if (td__service_make_job_dir(s, job))
+        return td__answer_of(TD_EIO);
+    metrics_path(s, job, path, sizeof path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool ok = fd >= 0 && write(fd, line, (size_t)n) == n;
+    if (!ok)
+        a = td__answer_fail(TD_ANSWER_INTERNAL, "%s: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    td__service_tell_now(s, &(td__job_event){.job = job,
+                                             .kind = TD_EVENT_METRICS,
+                                             .state = r->state,
+                                             .time_ms = td__service_now_ms(s),
+                                             .text = ""});
+    return a;
+}

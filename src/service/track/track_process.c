@@ -1,0 +1,551 @@
+/* track_process.c -- the tracker `process`: groups are processes of this host, each under a
+ * supervisor of its own (supervise.h), which outlives the service.
+ *
+ * Files in the attempt's directory say what happens; inotify tells when. Nothing is polled. The
+ * supervisor's descriptor (pidfd) tells of its death. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launch/message.h"
+#include "launch/spawn.h"
+#include "rpc/loop.h"
+#include "service/group_env.h"
+#include "service/track/free_port.h"
+#include "service/track/json_io.h"
+#include "service/track/supervise.h"
+#include "service/track/tracker.h"
+
+enum { PATH_BYTES = 4300, PIECE = 64 << 10, MOST_BYTES = 1 << 20 };
+
+extern const td__tracker_ops td__tracker_process;
+
+typedef struct tracker tracker;
+typedef struct group group;
+
+struct group {
+    tracker *t;
+    char token[TD__TOKEN];
+    char dir[PATH_BYTES];   /* of the attempt */
+    int wd, run_wd, job_wd; /* of inotify: the attempt, the run's directory, the job's; -1: none */
+    td__watch supervisor;   /* its pidfd; fd -1: it is not watched */
+    int control;
+    bool started, ours; /* reported; the supervisor is a child of this process */
+    size_t events_read;
+    group *next;
+};
+
+struct tracker {
+    td__tracker head;
+    td__watch notify;
+    group *groups;
+};
+
+static const char *path_of(const group *g, const char *name, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%.4200s/%s", g->dir, name);
+    return path;
+}
+
+static bool exists(const group *g, const char *name)
+{
+    char path[PATH_BYTES];
+
+    return access(path_of(g, name, path), F_OK) == 0;
+}
+
+static void tell(tracker *t, const td__track_event *e)
+{
+    t->head.c.event(t->head.c.arg, e);
+}
+
+static group *find(tracker *t, const char *token)
+{
+    group *g = t->groups;
+
+    while (g && strcmp(g->token, token) != 0)
+        g = g->next;
+    return g;
+}
+
+static void unwatch_supervisor(group *g)
+{
+    if (g->supervisor.fd < 0)
+        return;
+    td__loop_unwatch(g->t->head.c.loop, &g->supervisor);
+    close(g->supervisor.fd);
+    g->supervisor.fd = -1;
+}
+
+static void drop(group *g)
+{
+    tracker *t = g->t;
+    const int wds[] = {g->wd, g->run_wd, g->job_wd};
+
+    unwatch_supervisor(g);
+    for (int i = 0; i < 3; i++)
+        if (wds[i] >= 0)
+            inotify_rm_watch(t->notify.fd, wds[i]);
+    if (g->control >= 0)
+        close(g->control);
+    for (group **at = &t->groups; *at; at = &(*at)->next)
+        if (*at == g) {
+            *at = g->next;
+            break;
+        }
+    td__free(g);
+}
+
+/* The end, from the status file; lost without one. The group is gone afterwards. */
+static void finish(group *g)
+{
+    char path[PATH_BYTES], token[TD__TOKEN], text[600] = "";
+    tracker *t = g->t;
+    td__track_event e = {.kind = TD_TRACK_EXITED, .exit_status = -1};
+
+    int fd = open(path_of(g, "status", path), O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    char *said = strchr(text, ' ');
+    if (said) {
+        e.exit_status = (int)strtol(text, NULL, 10);
+        e.text = said + 1;
+    } else {
+        e.exit_class = TD_EXIT_CLASS_LOST;
+        e.text = "lost: its supervisor died";
+    }
+    snprintf(token, sizeof token, "%s", g->token);
+    e.token = token;
+    drop(g);
+    tell(t, &e);
+}
+
+static void say_started(group *g)
+{
+    if (g->started)
+        return;
+    g->started = true;
+    tell(g->t, &(td__track_event){.kind = TD_TRACK_STARTED, .token = g->token});
+}
+
+/* Lines of the events file that have not been told. */
+static void say_events(group *g)
+{
+    char path[PATH_BYTES], line[256];
+    FILE *f = fopen(path_of(g, "events", path), "re");
+
+    if (!f)
+        return;
+    fseek(f, (long)g->events_read, SEEK_SET);
+    while (fgets(line, sizeof line, f) && strchr(line, '\n')) {
+        int member, at = 0;
+        g->events_read += strlen(line);
+        line[strcspn(line, "\n")] = '\0';
+        if (sscanf(line, "restart %d %n", &member, &at) == 1 && at)
+            tell(g->t, &(td__track_event){.kind = TD_TRACK_MEMBER_RESTARTED,
+                                          .token = g->token,
+                                          .member = member,
+                                          .text = line + at});
+    }
+    fclose(f);
+}
+
+static void on_supervisor(void *arg, uint32_t events)
+{
+    group *g = arg;
+    siginfo_t info = {0};
+
+    (void)events;
+    if (g->ours) /* else it is init's to reap */
+        waitid(P_PIDFD, (id_t)g->supervisor.fd, &info, WEXITED);
+    unwatch_supervisor(g);
+    if (exists(g, "started"))
+        say_started(g);
+    if (exists(g, "status") || exists(g, "claim")) {
+        finish(g);
+        return;
+    }
+    /* It ended before it took the attempt: the program cannot be run, or memory is short. */
+    tracker *t = g->t;
+    char token[TD__TOKEN], text[128];
+    bool won;
+    snprintf(token, sizeof token, "%s", g->token);
+    snprintf(text, sizeof text, "the supervisor did not start (status %d)", info.si_status);
+    if (td__claim_take(g->dir, 0, &won) || won) {
+        drop(g);
+        tell(t, &(td__track_event){.kind = TD_TRACK_FAILED, .token = token, .text = text});
+    } else { /* another one did */
+        finish(g);
+    }
+}
+
+static bool watch_supervisor(group *g, int pidfd)
+{
+    g->supervisor = (td__watch){.fd = pidfd, .ready = on_supervisor, .arg = g};
+    if (td__loop_watch(g->t->head.c.loop, &g->supervisor, EPOLLIN)) {
+        TD_LOG(ERROR, SERVICE, "%s: %s", g->token, td_last_error());
+        close(pidfd);
+        g->supervisor.fd = -1;
+        return false;
+    }
+    return true;
+}
+
+/* inotify. */
+
+static void on_file(group *g, int wd, const char *name)
+{
+    int member;
+
+    if (wd == g->wd) {
+        if (!strcmp(name, "started"))
+            say_started(g);
+        else if (!strcmp(name, "events"))
+            say_events(g);
+        else if (sscanf(name, "log-%d", &member) == 1)
+            tell(g->t,
+                 &(td__track_event){.kind = TD_TRACK_LOG, .token = g->token, .member = member});
+        else if (!strcmp(name, "status")) {
+            say_started(g); /* it may have been quicker than we are */
+            finish(g);
+        }
+    } else if (!strcmp(name, "metrics.jsonl")) {
+        tell(g->t, &(td__track_event){.kind = TD_TRACK_METRICS, .token = g->token});
+    }
+}
+
+static void on_notify(void *arg, uint32_t ready)
+{
+    tracker *t = arg;
+    _Alignas(struct inotify_event) char buffer[16 << 10];
+    ssize_t n;
+
+    (void)ready;
+    while ((n = read(t->notify.fd, buffer, sizeof buffer)) > 0)
+        for (char *p = buffer; p < buffer + n;) {
+            const struct inotify_event *e = (const struct inotify_event *)(void *)p;
+            p += sizeof *e + e->len;
+            for (group *g = t->groups, *next; g && e->len; g = next) {
+                next = g->next;
+                if (e->wd == g->wd || e->wd == g->run_wd || e->wd == g->job_wd) {
+                    on_file(g, e->wd, e->name);
+                    break;
+                }
+            }
+        }
+}
+
+/* Groups. */
+
+static td_status add_group(tracker *t, const td__group *given, group **out)
+{
+    char path[PATH_BYTES];
+    group *g = td__calloc(1, sizeof *g);
+
+    *out = NULL;
+    if (!g)
+        return TD_FAIL(TD_ENOMEM, "%s: out of memory", given->token);
+    *g = (group){.t = t, .wd = -1, .run_wd = -1, .job_wd = -1, .control = -1};
+    g->supervisor.fd = -1;
+    snprintf(g->token, sizeof g->token, "%s", given->token);
+    snprintf(g->dir, sizeof g->dir, "%.4100s/attempts/%s", given->dir, given->token);
+    if (mkdir(g->dir, 0700) && errno != EEXIST) {
+        td_status st = TD_FAIL(TD_EIO, "%s: %s", g->dir, strerror(errno));
+        td__free(g);
+        return st;
+    }
+    g->next = t->groups;
+    t->groups = g;
+    uint32_t mask = IN_CREATE | IN_MODIFY | IN_MOVED_TO;
+    g->wd = inotify_add_watch(t->notify.fd, g->dir, mask);
+    g->job_wd = inotify_add_watch(t->notify.fd, given->dir, mask);
+    snprintf(path, sizeof path, "%.4200s/run", given->dir);
+    if (given->own_ranks && (!mkdir(path, 0700) || errno == EEXIST))
+        g->run_wd = inotify_add_watch(t->notify.fd, path, mask);
+    if (g->wd < 0) {
+        td_status st = TD_FAIL(TD_EIO, "%s: inotify: %s", g->dir, strerror(errno));
+        drop(g);
+        return st;
+    }
+    *out = g;
+    return TD_OK;
+}
+
+static void put_texts(json_t *list, const td__texts *t)
+{
+    const char *text;
+
+    for (size_t at = 0; (text = td__texts_next(t->data, t->used, &at));)
+        json_array_append_new(list, json_string(text));
+}
+
+/* "K=V" of every process: none where the command starts its ranks itself. */
+static json_t *processes_json(const td__group *given)
+{
+    int each = td__job_processes(given->spec),
+        size = given->own_ranks ? 1 : given->spec->members * each;
+    td__group_place place = {0};
+    int port = 0;
+    json_t *list = json_array();
+    const char **workers = td__calloc((size_t)size, sizeof *workers);
+    td__arena *a = NULL;
+    bool ok = workers && !td__arena_create(&a) && !td__free_ports(size + 1, &port);
+
+    for (int r = 0; ok && r < size; r++)
+        ok = (workers[r] = td__arena_printf(a, "127.0.0.1:%d", port + 1 + r)) != NULL;
+    place.master_port = port;
+    place.workers = workers;
+    for (int r = 0; ok && r < size; r++) {
+        td__texts env = {0};
+        json_t *one = json_array();
+        if (!given->own_ranks)
+            td__process_env(given, &place, r / each, r % each, &env);
+        put_texts(one, &env);
+        json_array_append_new(list, one);
+        ok = !env.failed;
+        td__texts_fini(&env);
+    }
+    td__arena_destroy(a);
+    td__free(workers);
+    if (ok)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *texts_json(const char *const *list)
+{
+    json_t *out = json_array();
+
+    for (int i = 0; list[i]; i++)
+        json_array_append_new(out, json_string(list[i]));
+    return out;
+}
+
+static td_status write_spec(const group *g, const td__group *given)
+{
+    char path[PATH_BYTES], work[PATH_BYTES], artifacts[PATH_BYTES];
+    const td__job_spec *s = given->spec;
+    td__text text = {0};
+    td__file_out f;
+
+    snprintf(work, sizeof work, "%.4200s/work", given->dir);
+    snprintf(artifacts, sizeof artifacts, "%.4200s/artifacts", given->dir);
+    json_t *processes = processes_json(given);
+    json_t *spec =
+        json_pack("{s:o, s:o, s:o?, s:i, s:s, s:s, s:i, s:I, s:I}", "argv",
+                  texts_json(given->command), "env", texts_json(given->env), "processes", processes,
+                  "each", given->own_ranks ? 1 : td__job_processes(s), "work", work, "artifacts",
+                  artifacts, "restarts", given->own_ranks ? 0 : s->member_restarts, "grace_ms",
+                  (json_int_t)s->grace_s * 1000, "step_deadline_ms",
+                  (json_int_t)(given->own_ranks ? 0 : s->step_deadline_s * 1000));
+    if (spec && processes)
+        td__json_write(spec, &text);
+    td_status st = text.data ? td__text_status(&text)
+                             : TD_FAIL(TD_EINVAL, "%s: the spec is not UTF-8", g->token);
+    json_decref(spec);
+    if (!st)
+        st = td__file_out_open(&f, path_of(g, "spec", path));
+    if (!st) {
+        td__file_out_write(&f, text.data, text.used);
+        st = td__file_out_commit(&f);
+    }
+    td__text_fini(&text);
+    return st;
+}
+
+static td_status launch(group *g, const td__group *given)
+{
+    char path[PATH_BYTES];
+
+    TD_TRY(write_spec(g, given));
+    /* Held open here, so that what is written before the supervisor reads it is kept. */
+    if (mkfifo(path_of(g, "control", path), 0600) && errno != EEXIST)
+        return TD_FAIL(TD_EIO, "%s: %s", path, strerror(errno));
+    g->control = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    const char *argv[] = {g->t->head.c.self, "supervise", g->dir, NULL};
+    int pidfd;
+    TD_TRY(td__spawn_detached(argv, path_of(g, "supervisor.log", path), &pidfd));
+    g->ours = true;
+    if (!watch_supervisor(g, pidfd))
+        return TD_FAIL(TD_EIO, "the supervisor of %s cannot be watched", g->token);
+    return TD_OK;
+}
+
+/* An attempt that was begun by a service before this one. */
+static void take_over(group *g)
+{
+    char path[PATH_BYTES];
+    td__claim claim;
+
+    if (exists(g, "started"))
+        say_started(g);
+    int pidfd = td__claim_read(g->dir, &claim) ? td__claim_open(&claim) : -1;
+    /* Looked at after the descriptor was opened: whatever comes later is told by inotify. */
+    if (exists(g, "status") || pidfd < 0 || !watch_supervisor(g, pidfd)) {
+        finish(g);
+        return;
+    }
+    g->control = open(path_of(g, "control", path), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    say_events(g);
+}
+
+static void failed(tracker *t, const td__group *given)
+{
+    char text[600];
+
+    snprintf(text, sizeof text, "%s", td_last_error());
+    group *g = find(t, given->token);
+    if (g)
+        drop(g);
+    tell(t, &(td__track_event){.kind = TD_TRACK_FAILED, .token = given->token, .text = text});
+}
+
+static void process_start(td__tracker *tr, const td__group *given)
+{
+    tracker *t = (tracker *)tr;
+    td__claim claim;
+    group *g;
+
+    if (find(t, given->token))
+        return;
+    if (add_group(t, given, &g)) {
+        failed(t, given);
+        return;
+    }
+    if (td__claim_read(g->dir, &claim))
+        take_over(g);
+    else if (launch(g, given))
+        failed(t, given);
+}
+
+static void process_adopt(td__tracker *tr, const td__group *given)
+{
+    tracker *t = (tracker *)tr;
+    group *g;
+    bool given_up = false;
+
+    if (find(t, given->token))
+        return;
+    if (add_group(t, given, &g)) {
+        failed(t, given);
+        return;
+    }
+    /* If nobody has taken it, nobody shall: a supervisor that is just starting finds it taken. */
+    if (td__claim_take(g->dir, 0, &given_up) || given_up) {
+        drop(g);
+        tell(t, &(td__track_event){.kind = TD_TRACK_UNKNOWN, .token = given->token});
+    } else {
+        take_over(g);
+    }
+}
+
+static void process_signal(td__tracker *tr, const char *token, int member, td__track_signal what)
+{
+    group *g = find((tracker *)tr, token);
+    char text[32] = "stop\n";
+
+    if (!g || g->control < 0)
+        return;
+    if (what == TD_TRACK_KILL)
+        snprintf(text, sizeof text, "kill\n");
+    if (what == TD_TRACK_RESTART)
+        snprintf(text, sizeof text, "restart %d\n", member);
+    if (write(g->control, text, strlen(text)) < 0)
+        TD_LOG(WARN, SERVICE, "%s: %s", g->token, strerror(errno));
+}
+
+static void process_logs(td__tracker *tr, const char *token, const char *dir, int member,
+                         uint64_t from, const td__log_sink *sink)
+{
+    char path[PATH_BYTES], buffer[PIECE];
+    uint64_t end = from + MOST_BYTES;
+    ssize_t n = 0;
+
+    (void)tr;
+    snprintf(path, sizeof path, "%.4100s/attempts/%s/log-%d", dir, token, member);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    while (fd >= 0 && from < end && (n = pread(fd, buffer, sizeof buffer, (off_t)from)) > 0) {
+        sink->data(sink->arg, buffer, (size_t)n, from);
+        from += (uint64_t)n;
+    }
+    td_status st = (fd < 0 && errno != ENOENT) || n < 0
+                       ? TD_FAIL(TD_EIO, "%s: %s", path, strerror(errno))
+                       : TD_OK;
+    if (fd >= 0)
+        close(fd);
+    sink->end(sink->arg, st);
+}
+
+static void process_forget(td__tracker *tr, const char *token)
+{
+    group *g = find((tracker *)tr, token);
+
+    if (g) /* its files go with the job's directory */
+        drop(g);
+}
+
+static void process_destroy(td__tracker *tr)
+{
+    tracker *t = (tracker *)tr;
+
+    while (t->groups)
+        drop(t->groups);
+    if (t->notify.fd >= 0) {
+        td__loop_unwatch(t->head.c.loop, &t->notify);
+        close(t->notify.fd);
+    }
+    td__free(t);
+}
+
+static td_status process_create(const td__tracker_config *c, td__tracker **out)
+{
+    tracker *t = td__calloc(1, sizeof *t);
+
+    *out = NULL;
+    if (!t)
+        return TD_FAIL(TD_ENOMEM, "tracker process: out of memory");
+    t->head.ops = &td__tracker_process;
+    t->head.c = *c;
+    t->notify =
+        (td__watch){.fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC), .ready = on_notify, .arg = t};
+    td_status st = t->notify.fd < 0 ? TD_FAIL(TD_EIO, "inotify: %s", strerror(errno))
+                                    : td__loop_watch(c->loop, &t->notify, EPOLLIN);
+    if (st) {
+        if (t->notify.fd >= 0)
+            close(t->notify.fd);
+        td__free(t);
+        return st;
+    }
+    *out = &t->head;
+    return TD_OK;
+}
+
+const td__tracker_ops td__tracker_process = {
+    .name = "process",
+    .help = "processes of this host, each job under a supervisor of its own",
+    .create = process_create,
+    .start = process_start,
+    .signal = process_signal,
+    .adopt = process_adopt,
+    .logs = process_logs,
+    .forget = process_forget,
+    .destroy = process_destroy,
+};
