@@ -6,6 +6,7 @@
 #include "base/human.h"
 #include "base/fail.h"
 #include "parallel/zero.h"
+#include "check_pipeline.h"
 #include "session.h"
 #include "train/memory.h"
 
@@ -140,6 +141,11 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     print_params(td__trainer_params(s->trainer));
     print_memory(s);
     TD_TRY(print_ranks(s, ranks, td__args_has(a, "elastic")));
+    if (s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1)
+        TD_TRY(td__check_pipeline(s, ranks, td__args_has(a, "plan"), td__args_value(a, "plan")));
+    else if (td__args_has(a, "plan"))
+        return TD_FAIL(TD_EINVAL, "--plan: needs ranks in a pipeline, e.g. -n 4 --parallel "
+                                  "pipeline=2");
     printf("\njob sha256:%s\n", s->digest);
     return TD_OK;
 }
@@ -160,12 +166,18 @@ static int run(const td__args *a)
 static const td__flag FLAGS[] = {
     TD_FLAG_SET,
     TD_FLAG_SYNC,
+    TD_FLAG_PARALLEL,
     {.name = "ranks",
      .letter = 'n',
      .value = "N",
      .help = "print the memory that each of N ranks needs, by ZeRO stage (1)"},
     {.name = "elastic",
      .help = "for elastic ranks: with parallel.zero each also holds the shards of another"},
+    {.name = "plan",
+     .value = "[FILE]",
+     .words = "FILE",
+     .help = "print the communication plan of a step; with FILE, also write it there as a timeline "
+             "that Perfetto opens"},
     {.name = "quiet", .letter = 'q', .help = "print nothing; the exit status is the result"},
     {.name = NULL}};
 

@@ -29,24 +29,49 @@ static td_status take_threads(td__session *s, const char *value)
     return TD_OK;
 }
 
+/* Flags that are short for keys of the job. */
+enum { MOST_SHORT = 1 + TD_AXES, SHORT = 128 };
+typedef struct short_flags {
+    char text[MOST_SHORT][SHORT]; /* "train.sync=easgd" */
+    int n;
+} short_flags;
+
+static td_status take_short(const td__args *a, short_flags *f)
+{
+    const char *sync = td__args_value(a, "sync"), *parallel = td__args_value(a, "parallel");
+    td__rank_mesh mesh = {{0}};
+    if (sync)
+        snprintf(f->text[f->n++], SHORT, "train.sync=%.100s", sync);
+    if (parallel && td__rank_mesh_parse(parallel, &mesh))
+        return TD_FAIL(TD_EINVAL, "--parallel: %s", td_last_error());
+    if (mesh.size[TD_AXIS_TENSOR] > 1)
+        return TD_FAIL(TD_EINVAL, "--parallel: there is no tensor parallel training yet; axes are "
+                                  "data and pipeline");
+    for (int x = 0; x < TD_AXES; x++)
+        if (mesh.size[x] && x != TD_AXIS_TENSOR)
+            snprintf(f->text[f->n++], SHORT, "parallel.%s=%d", td__axis_name((td__axis)x),
+                     mesh.size[x]);
+    return TD_OK;
+}
+
 td_status td__args_job(td__session *s, const td__args *a, const char *path)
 {
-    const char *const *given, *sync = td__args_value(a, "sync");
+    const char *const *given;
     int n = td__args_values(a, "set", &given);
-    const char **sets = td__calloc((size_t)n + 1, sizeof *sets);
-    char rule[128];
+    const char **sets = td__calloc((size_t)n + MOST_SHORT, sizeof *sets);
+    short_flags f = {.n = 0};
 
     if (!sets)
         return TD_FAIL(TD_ENOMEM, "no memory for %d overrides", n);
+    td_status st = take_short(a, &f);
+    for (int i = 0; i < f.n; i++) /* first, so that --set finds the sync rule's options */
+        sets[i] = f.text[i];
     if (n)
-        memcpy(sets + (sync != NULL), given, (size_t)n * sizeof *sets);
-    if (sync) { /* first, so that --set finds the rule's options */
-        snprintf(rule, sizeof rule, "train.sync=%.100s", sync);
-        sets[0] = rule;
-    }
-    td_status st = take_threads(s, td__args_value(a, "threads"));
+        memcpy(sets + f.n, given, (size_t)n * sizeof *sets);
     if (!st)
-        st = td__session_job(s, path, sets, n + (sync != NULL));
+        st = take_threads(s, td__args_value(a, "threads"));
+    if (!st)
+        st = td__session_job(s, path, sets, n + f.n);
     td__free(sets);
     return st;
 }

@@ -35,6 +35,12 @@ TD_NODISCARD td_status td__output_check(const char *flag, const char *path);
         .name = "sync", .value = "NAME",                                                 \
         .help = "sync rule: short for --set train.sync=NAME; see `tandem help job sync`" \
     }
+#define TD_FLAG_PARALLEL                                                                       \
+    {                                                                                          \
+        .name = "parallel", .value = "AXES",                                                   \
+        .help = "how ranks are arranged, e.g. data=2,pipeline=4: short for parallel.data and " \
+                "parallel.pipeline"                                                            \
+    }
 #define TD_FLAG_THREADS                                                                   \
     {                                                                                     \
         .name = "threads", .letter = 'j', .value = "N",                                   \

@@ -363,6 +363,7 @@ static const td__flag FLAGS[] = {
          "fault injection test: repeat three steps with a kill at every operation of every rank"},
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
     TD_FLAG_SYNC,
+    TD_FLAG_PARALLEL,
     TD_FLAG_RANKS,
     TD_FLAGS_ELASTIC,
     TD_FLAG_THREADS,

@@ -17,7 +17,7 @@
 #ifndef TD_GRAPH_CUT_H
 #define TD_GRAPH_CUT_H
 
-#include "ops/node.h"
+#include "ops/phase.h"
 #include "tandem/program.h"
 
 typedef struct td__edge {

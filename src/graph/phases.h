@@ -15,7 +15,7 @@
 #ifndef TD_GRAPH_PHASES_H
 #define TD_GRAPH_PHASES_H
 
-#include "ops/node.h"
+#include "ops/phase.h"
 #include "tandem/program.h"
 
 /* As td_program_create, with the steps in order of phases. */

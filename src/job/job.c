@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "job/job_impl.h"
 #include "optim/options.h"
+#include "plan/schedule.h"
 
 const td__key td__job_keys[] = {
 #define TD_TO(path) TD_OPTION(td__job, path)

@@ -8,6 +8,7 @@
 #ifndef TD_OPS_NODE_H
 #define TD_OPS_NODE_H
 
+#include "ops/phase.h"
 #include "tandem/graph.h"
 
 /* Memory order. Shapes stay logical (N, C, H, W); the layout says how the bytes lie. Only image
@@ -24,15 +25,6 @@ enum { TD_MAX_IN = 16, TD_MAX_OUT = 6 };
 
 /* Where a node is to run: a stage of a pipeline, a device. 0 unless set, at most this. */
 enum { TD_PLACE_MOST = 65535 };
-
-/* When a node is needed. Autodiff tells gradients of activations, which the nodes before wait for,
- * from those of params, which nobody waits for but the optimizer. */
-typedef enum td_run_phase {
-    TD_RUN_FORWARD,
-    TD_RUN_BACKWARD, /* gradients of activations and inputs */
-    TD_RUN_WEIGHT,   /* what only gradients of params need */
-    TD_RUN_PHASE_COUNT
-} td_run_phase;
 
 typedef enum td_opcode {
 #define TD_OP(ID, name) TD_OP_##ID,

@@ -32,6 +32,7 @@
 #include "base/key.h"
 #include "parallel/compressor.h"
 #include "parallel/shards.h"
+#include "plan/mesh.h"
 #include "run/rank_stats.h"
 #include "run/result.h"
 #include "step/step.h"
@@ -70,6 +71,12 @@ typedef struct td__sync_config {
      * replay: a metrics.jsonl, to count as there. */
     int backup;
     const char *backup_replay;
+    /* How ranks are arranged; 0: 1, or along data what is left. Along the pipeline, a rank has
+     * `chunks` parts of the model (0: what the schedule has), run in the order of a schedule
+     * (plan/schedules.def; NULL: 1f1b). */
+    td__rank_mesh mesh;
+    const char *schedule;
+    int chunks;
     /* (optional) Before a rank other than 0 hands in its share: where tests make it late. */
     void (*before_share)(void *user, int rank, uint64_t step);
     void *before_share_user;
@@ -106,7 +113,9 @@ typedef struct td__sync_traits {
     bool own_params;     /* those of ranks differ between meetings */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     int threads;         /* that a rank computes with, at most; 0: any number */
-    int in_flight;       /* micro-batches that a thread runs side by side at a step's end; 1: one */
+    int replicas;  /* of the model: rank r has the rows of replica r modulo this; 0: every rank is
+                     one */
+    int in_flight; /* micro-batches that a thread runs side by side at a step's end; 1: one */
     /* The rows of a batch that a rank reads, in order: returns how many, out may be NULL. NULL: the
      * range of its micro-batches (work_partition.h). */
     int64_t (*rows)(int64_t rows, int micro_batches, int rank, int size, int64_t *out);

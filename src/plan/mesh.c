@@ -18,13 +18,13 @@ const char *td__axis_name(td__axis axis)
     return NAMES[axis];
 }
 
-int td__mesh_ranks(const td__mesh *m)
+int td__rank_mesh_ranks(const td__rank_mesh *m)
 {
     return m->size[TD_AXIS_DATA] * m->size[TD_AXIS_PIPELINE] * m->size[TD_AXIS_TENSOR];
 }
 
 /* Ranks between neighbours along the axis. */
-static int stride_of(const td__mesh *m, td__axis axis)
+static int stride_of(const td__rank_mesh *m, td__axis axis)
 {
     int stride = 1;
     for (int i = 0; ORDER[i] != axis; i++)
@@ -32,18 +32,18 @@ static int stride_of(const td__mesh *m, td__axis axis)
     return stride;
 }
 
-int td__mesh_coordinate(const td__mesh *m, int rank, td__axis axis)
+int td__rank_mesh_coordinate(const td__rank_mesh *m, int rank, td__axis axis)
 {
     return rank / stride_of(m, axis) % m->size[axis];
 }
 
-int td__mesh_peer(const td__mesh *m, int rank, td__axis axis, int offset)
+int td__rank_mesh_peer(const td__rank_mesh *m, int rank, td__axis axis, int offset)
 {
-    int to = td__mesh_coordinate(m, rank, axis) + offset;
+    int to = td__rank_mesh_coordinate(m, rank, axis) + offset;
     return to < 0 || to >= m->size[axis] ? -1 : rank + offset * stride_of(m, axis);
 }
 
-td_status td__mesh_complete(td__mesh *m, int ranks)
+td_status td__rank_mesh_complete(td__rank_mesh *m, int ranks)
 {
     int known = 1, open = 0;
     for (int a = 0; a < TD_AXES; a++) {
@@ -55,14 +55,14 @@ td_status td__mesh_complete(td__mesh *m, int ranks)
         open += !m->size[a];
     }
     if (ranks % known || (!open && known != ranks)) {
-        char text[TD__MESH_TEXT];
-        td__mesh all = *m;
+        char text[TD__RANK_MESH_TEXT];
+        td__rank_mesh all = *m;
         for (int a = 0; a < TD_AXES; a++)
             all.size[a] = all.size[a] ? all.size[a] : 1;
         return TD_FAIL(TD_EINVAL,
                        "%s needs %s%d ranks, and there are %d: use -n %d, or sizes whose product "
                        "is %d",
-                       td__mesh_text(&all, text), open ? "a multiple of " : "", known, ranks,
+                       td__rank_mesh_text(&all, text), open ? "a multiple of " : "", known, ranks,
                        open ? known * ((ranks + known - 1) / known) : known, ranks);
     }
     int left = ranks / known;
@@ -82,9 +82,9 @@ static int axis_called(const char *name, size_t n)
     return -1;
 }
 
-td_status td__mesh_parse(const char *text, td__mesh *out)
+td_status td__rank_mesh_parse(const char *text, td__rank_mesh *out)
 {
-    *out = (td__mesh){0};
+    *out = (td__rank_mesh){0};
     for (const char *at = text; *at;) {
         size_t n = strcspn(at, "=,");
         int axis = axis_called(at, n);
@@ -108,15 +108,15 @@ td_status td__mesh_parse(const char *text, td__mesh *out)
     return *text ? TD_OK : TD_FAIL(TD_EINVAL, "no axes are given; expected e.g. data=2,pipeline=4");
 }
 
-char *td__mesh_text(const td__mesh *m, char buf[TD__MESH_TEXT])
+char *td__rank_mesh_text(const td__rank_mesh *m, char buf[TD__RANK_MESH_TEXT])
 {
     size_t used = 0;
     buf[0] = 0;
     for (int a = 0; a < TD_AXES; a++)
         if (m->size[a] > 1)
-            used += (size_t)snprintf(buf + used, TD__MESH_TEXT - used, "%s%s=%d", used ? "," : "",
-                                     NAMES[a], m->size[a]);
+            used += (size_t)snprintf(buf + used, TD__RANK_MESH_TEXT - used, "%s%s=%d",
+                                     used ? "," : "", NAMES[a], m->size[a]);
     if (!used)
-        snprintf(buf, TD__MESH_TEXT, "data=1");
+        snprintf(buf, TD__RANK_MESH_TEXT, "data=1");
     return buf;
 }

@@ -25,9 +25,10 @@ typedef struct builder {
     td__plan *p;
     td__chunk_edge *edges; /* one for each kind of message or hand-over */
     int n_edges;
-    int *slots;    /* by chunk */
-    double *ended; /* (3 chunks micro-batches) of runs; -1: not yet */
-    int *index;    /* (the same) in the role's list */
+    int *slots;     /* by chunk */
+    double *ended;  /* (3 chunks micro-batches) of runs; -1: not yet */
+    int *index;     /* (the same) in the role's list */
+    size_t *leaves; /* (chunks micro-batches) the run with which a micro-batch leaves its slot */
     message *messages;
     int n_messages;
 } builder;
@@ -63,6 +64,45 @@ static td_status merge_edges(builder *b)
     return TD_OK;
 }
 
+/* ---- Slots ----------------------------------------------------------------------------------- */
+
+static size_t *leaves_with(const builder *b, int chunk, int m)
+{
+    return &b->leaves[(size_t)chunk * (size_t)b->o->at.micro_batches + (size_t)m];
+}
+
+/* The last run that reads what a micro-batch has in its slot. */
+static void find_leaves(builder *b)
+{
+    for (int c = 0; c < b->o->at.chunks; c++)
+        for (int m = 0; m < b->o->at.micro_batches; m++) {
+            size_t *last = leaves_with(b, c, m);
+            *last = run_of(b, c, TD_RUN_WEIGHT, m);
+            for (int i = 0; i < b->n_edges; i++) {
+                const td__chunk_edge *e = &b->edges[i];
+                size_t reader = run_of(b, e->to, e->needed, m);
+                if (e->from == c && stage_of(b, e->to) == stage_of(b, c) &&
+                    b->index[reader] > b->index[*last])
+                    *last = reader;
+            }
+        }
+}
+
+/* So many that the micro-batches from the first that has not left to the last that has begun have a
+ * slot each. */
+static void find_slots(builder *b)
+{
+    for (int c = 0; c < b->o->at.chunks; c++) {
+        b->slots[c] = 1;
+        for (int m = 0, first = 0; m < b->o->at.micro_batches; m++) {
+            int begins = b->index[run_of(b, c, TD_RUN_FORWARD, m)];
+            while (b->index[*leaves_with(b, c, first)] < begins)
+                first++;
+            b->slots[c] = m - first + 1 > b->slots[c] ? m - first + 1 : b->slots[c];
+        }
+    }
+}
+
 /* ---- Times ----------------------------------------------------------------------------------- */
 
 /* When the values of an edge can be in the slot of their reader; -1: not known yet. */
@@ -70,7 +110,7 @@ static double arrives(const builder *b, const td__chunk_edge *e, int m)
 {
     double at = b->ended[run_of(b, e->from, e->made, m)];
     if (at >= 0 && stage_of(b, e->from) != stage_of(b, e->to) && m >= b->slots[e->to]) {
-        double free_at = b->ended[run_of(b, e->to, TD_RUN_WEIGHT, m - b->slots[e->to])];
+        double free_at = b->ended[*leaves_with(b, e->to, m - b->slots[e->to])];
         return free_at < 0 ? -1 : free_at > at ? free_at : at;
     }
     return at;
@@ -207,7 +247,7 @@ static td_status add_receive(builder *b, const message *x)
     op.micro_batch = (uint32_t)x->micro_batch;
     op.nbytes = x->nbytes;
     if (x->micro_batch >= slots)
-        op.after[0] = b->index[run_of(b, x->to, TD_RUN_WEIGHT, x->micro_batch - slots)];
+        op.after[0] = b->index[*leaves_with(b, x->to, x->micro_batch - slots)];
     TD_TRY(td__plan_add(b->p, role, &op, &at));
     return wait_in_lane(b, role, b->index[run_of(b, x->to, x->needed, x->micro_batch)], at);
 }
@@ -274,14 +314,15 @@ static td_status build(builder *b)
     b->slots = td__calloc((size_t)c->chunks, sizeof *b->slots);
     b->ended = td__calloc(runs, sizeof *b->ended);
     b->index = td__calloc(runs, sizeof *b->index);
-    if (!b->slots || !b->ended || !b->index)
+    b->leaves = td__calloc(runs / 3, sizeof *b->leaves);
+    if (!b->slots || !b->ended || !b->index || !b->leaves)
         return TD_FAIL(TD_ENOMEM, "no memory for a pipeline's plan");
-    for (int i = 0; i < c->chunks; i++)
-        b->slots[i] = td__schedule_in_flight(b->s, i);
     for (size_t i = 0; i < runs; i++)
         b->ended[i] = -1;
-    TD_TRY(time_runs(b));
     TD_TRY(add_runs(b));
+    find_leaves(b);
+    find_slots(b);
+    TD_TRY(time_runs(b));
     TD_TRY(list_messages(b));
     for (int i = 0; i < b->n_messages; i++) {
         TD_TRY(add_receive(b, &b->messages[i]));
@@ -292,7 +333,7 @@ static td_status build(builder *b)
     return TD_OK;
 }
 
-td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out)
+td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out, int *slots)
 {
     builder b = {.o = o};
     TD_ASSERT(o->mesh.size[TD_AXIS_PIPELINE] == o->at.stages, "%d stages on %d ranks", o->at.stages,
@@ -300,6 +341,8 @@ td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out)
     td_status st = build(&b);
     if (!st) {
         *out = b.p;
+        for (int c = 0; slots && c < o->at.chunks; c++)
+            slots[c] = b.slots[c];
         b.p = NULL;
     }
     td__plan_destroy(b.p);
@@ -308,6 +351,7 @@ td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out)
     td__free(b.slots);
     td__free(b.ended);
     td__free(b.index);
+    td__free(b.leaves);
     td__free(b.messages);
     return st;
 }

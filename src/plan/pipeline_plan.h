@@ -2,9 +2,10 @@
  * the sums along the data axis, the updates.
  *
  * A chunk has a slot for every micro-batch that may be under way in it, micro-batch m in slot m
- * modulo their number; a message is received straight into the slot where it is needed. So a
- * receive waits until the micro-batch that had the slot has ended, and the forward run that takes
- * the slot again waits until what the former one made has been sent. */
+ * modulo their number; a message is received straight into the slot where it is needed. A micro-
+ * batch leaves its slot when its weight gradients are made and other chunks of the stage have read
+ * what it made for them. So a receive waits until the micro-batch that had the slot has ended, and
+ * the forward run that takes the slot again waits until what the former one made has been sent. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PLAN_PIPELINE_PLAN_H
 #define TD_PLAN_PIPELINE_PLAN_H
@@ -20,7 +21,7 @@ typedef struct td__chunk_edge {
 } td__chunk_edge;
 
 typedef struct td__pipeline_opts {
-    td__mesh mesh;
+    td__rank_mesh mesh;
     const td__schedule_def *schedule;
     td__schedule_case at; /* `stages` is the mesh's */
     const td__chunk_edge *edges;
@@ -31,7 +32,8 @@ typedef struct td__pipeline_opts {
 } td__pipeline_opts;
 
 /* Edges with the same ends that are made in the same phase are one message, needed when the first
- * of them is; those between chunks of one stage are none. */
-TD_NODISCARD td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out);
+ * of them is; those between chunks of one stage are none. slots (chunks): of each; NULL: unwanted.
+ * */
+TD_NODISCARD td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out, int *slots);
 
 #endif

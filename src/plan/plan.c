@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/sha256.h"
 
-td_status td__plan_create(const td__mesh *mesh, int chunks, td__plan **out)
+td_status td__plan_create(const td__rank_mesh *mesh, int chunks, td__plan **out)
 {
     td__plan *p = td__calloc(1, sizeof *p);
     if (p) {

@@ -39,11 +39,11 @@ typedef enum td__plan_lane {
 } td__plan_lane;
 
 typedef enum td__plan_coll {
-    TD_COLL_ALLREDUCE,
-    TD_COLL_REDUCE_SCATTER,
-    TD_COLL_ALL_GATHER,
-    TD_COLL_BROADCAST,
-    TD_COLLS
+    TD_PLAN_ALLREDUCE,
+    TD_PLAN_REDUCE_SCATTER,
+    TD_PLAN_ALL_GATHER,
+    TD_PLAN_BROADCAST,
+    TD_PLAN_COLLS
 } td__plan_coll;
 
 enum { TD__PLAN_AFTER = 4, TD__PLAN_NONE = -1 };
@@ -66,13 +66,13 @@ typedef struct td__plan_list {
 } td__plan_list;
 
 typedef struct td__plan {
-    td__mesh mesh;
+    td__rank_mesh mesh;
     td__plan_list *roles; /* (mesh.size[TD_AXIS_PIPELINE]) */
     char **chunks;        /* (n_chunks) what people call them: "conv1 to fc2 (job.yaml:12)" */
     int n_chunks;
 } td__plan;
 
-TD_NODISCARD td_status td__plan_create(const td__mesh *mesh, int chunks, td__plan **out);
+TD_NODISCARD td_status td__plan_create(const td__rank_mesh *mesh, int chunks, td__plan **out);
 void td__plan_destroy(td__plan *p); /* NULL is allowed */
 TD_NODISCARD td_status td__plan_name_chunk(td__plan *p, int chunk, const char *name);
 /* Append to a role's list; *index (may be NULL) is the number that `after` refers to. */

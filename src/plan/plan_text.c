@@ -3,12 +3,12 @@
 #include <stdio.h>
 
 #include "base/human.h"
-#include "ops/node.h"
+#include "ops/phase.h"
 #include "plan/plan.h"
 
 static const char *const PHASES[TD_RUN_PHASE_COUNT] = {"forward", "backward", "weight gradients"};
-static const char *const COLLS[TD_COLLS] = {"allreduce", "reduce-scatter", "all-gather",
-                                            "broadcast"};
+static const char *const COLLS[TD_PLAN_COLLS] = {"allreduce", "reduce-scatter", "all-gather",
+                                                 "broadcast"};
 static const char *const LANES[TD_LANES] = {"compute",       "send forward",     "receive forward",
                                             "send backward", "receive backward", "collectives",
                                             "copies"};
@@ -65,8 +65,8 @@ static const char *without_rank(const char *text)
 
 void td__plan_print(const td__plan *p, const td__plan_times *times, td__text *out)
 {
-    char buf[TD__PLAN_TEXT], mesh[TD__MESH_TEXT];
-    td__text_printf(out, "communication plan of a step, %s\n", td__mesh_text(&p->mesh, mesh));
+    char buf[TD__PLAN_TEXT], mesh[TD__RANK_MESH_TEXT];
+    td__text_printf(out, "communication plan of a step, %s\n", td__rank_mesh_text(&p->mesh, mesh));
     for (int r = 0; r < p->mesh.size[TD_AXIS_PIPELINE]; r++) {
         td__text_printf(out, "pipeline rank %d: %d operations\n", r, p->roles[r].n);
         for (int i = 0; i < p->roles[r].n; i++) {

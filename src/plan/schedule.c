@@ -20,6 +20,11 @@ const td__schedule_def *td__schedule_at(int i)
     return SCHEDULES[i];
 }
 
+const char *td__schedule_word(int i)
+{
+    return SCHEDULES[i] ? SCHEDULES[i]->name : NULL;
+}
+
 td_status td__schedule_find(const char *name, const td__schedule_def **out)
 {
     td__text names = {0};

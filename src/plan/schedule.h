@@ -13,7 +13,8 @@
 #ifndef TD_PLAN_SCHEDULE_H
 #define TD_PLAN_SCHEDULE_H
 
-#include "ops/node.h"
+#include "ops/phase.h"
+#include "tandem/status.h"
 
 typedef struct td__schedule_case {
     int stages, chunks; /* chunks: of the whole model, a multiple of stages */
@@ -42,6 +43,7 @@ typedef struct td__schedule_def {
 } td__schedule_def;
 
 const td__schedule_def *td__schedule_at(int i); /* NULL after the last */
+const char *td__schedule_word(int i);           /* its name; NULL after the last */
 /* TD_EINVAL, with the names there are. */
 TD_NODISCARD td_status td__schedule_find(const char *name, const td__schedule_def **out);
 

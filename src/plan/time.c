@@ -17,7 +17,7 @@ static double seconds_of(const td__plan *p, const td__plan_op *o, const td__plan
         double n = p->mesh.size[o->axis];
         if (n < 2)
             return 0;
-        bytes *= (o->coll == TD_COLL_ALLREDUCE ? 2 : 1) * (n - 1) / n;
+        bytes *= (o->coll == TD_PLAN_ALLREDUCE ? 2 : 1) * (n - 1) / n;
         break;
     }
     default: return o->seconds;

@@ -30,6 +30,8 @@ struct td__grad_pool {
     sparse_param sparse[TD__MAX_SPARSE];
     int n_sparse;
     td__isa isa;
+    const td__param_range *limit; /* (n_limit) NULL: all elements */
+    int n_limit;
     int total;            /* blocks made */
     pthread_mutex_t lock; /* of `free` */
     td__grad_block *free;
@@ -189,6 +191,12 @@ td_status td__grad_pool_reserve(td__grad_pool *g, int blocks)
     return TD_OK;
 }
 
+void td__grad_pool_limit(td__grad_pool *g, const td__param_range *ranges, int n)
+{
+    g->limit = ranges;
+    g->n_limit = n;
+}
+
 size_t td__grad_dense(const td__grad_pool *g)
 {
     return g->dense;
@@ -285,6 +293,11 @@ static void merge_sparse(const td__grad_pool *g, td__grad_block *to, const td__g
 {
     for (int k = 0; k < g->n_sparse; k++)
         merge_rows(&to->sparse[k], &from->sparse[k], (size_t)g->sparse[k].width);
+}
+
+void td__grad_merge_rows(const td__grad_pool *g, td__partial *to, const td__partial *from)
+{
+    merge_sparse(g, to->block, from->block);
 }
 
 /* Is b the right sibling of a? */
@@ -417,7 +430,9 @@ int td__grad_blocks_needed(const td__grad_pool *g, int begin, int end, int borro
 static void copy_sparse(const td__grad_pool *g, td__grad_block *b, td_runner *r, float weight)
 {
     void (*copy)(float *, const float *, float, size_t) = TD_ISA_PICK(g->isa, td__scaled_copy);
-    for (int i = 0; i < g->n_sparse; i++) {
+    for (int k = 0; k < g->n_sparse; k++)
+        b->sparse[k].n = 0; /* a piece of a model may not have all of them */
+    for (int i = 0; i < td_runner_sparse_count(r); i++) {
         td_sparse_grad from = td_runner_sparse_grad(r, i);
         int k = 0;
         while (k < g->n_sparse && g->sparse[k].param != from.param)
@@ -469,7 +484,11 @@ void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf,
     TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
     td__grad_sum sum = TD__GRAD_SUM_IN(joins);
     td__grad_plan(s, false, &sum);
-    td__grad_blend(td__grad_stream(g), &sum, 0, g->dense);
+    for (int i = 0; i < g->n_limit; i++)
+        td__grad_blend(td__grad_stream(g), &sum, g->limit[i].begin,
+                       g->limit[i].end - g->limit[i].begin);
+    if (!g->limit)
+        td__grad_blend(td__grad_stream(g), &sum, 0, g->dense);
     td__grad_finish(g, &sum);
 }
 

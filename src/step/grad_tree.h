@@ -24,6 +24,7 @@
 
 #include "base/check.h"
 #include "device/device.h"
+#include "graph/cut.h"
 #include "step/micro_batch_tree.h"
 #include "tandem/program.h"
 
@@ -68,6 +69,8 @@ TD_NODISCARD td_status td__grad_pool_create(const td_program *p, const td_params
 void td__grad_pool_destroy(td__grad_pool *g); /* NULL is allowed; all blocks are back */
 /* Have at least `blocks` blocks, so that steps allocate nothing. */
 TD_NODISCARD td_status td__grad_pool_reserve(td__grad_pool *g, int blocks);
+/* Sums are made of these elements of the dense part alone: the rest is never written. Borrowed. */
+void td__grad_pool_limit(td__grad_pool *g, const td__param_range *ranges, int n);
 /* Of the device in whose memory the dense parts lie; row-sparse lists are the host's. */
 td_stream *td__grad_stream(const td__grad_pool *g);
 size_t td__grad_dense(const td__grad_pool *g); /* floats of the dense part */
@@ -151,6 +154,8 @@ td_sparse_grad td__grad_sparse(const td__grad_pool *g, const td__partial *p, int
 TD_NODISCARD td_status td__grad_hold(td__grad_pool *g, td__partial *p);
 void td__grad_set_rows(const td__grad_pool *g, td__partial *p, int k, int64_t n,
                        const int32_t *rows, const float *values);
+/* Rows of `from` are added to those of `to`. */
+void td__grad_merge_rows(const td__grad_pool *g, td__partial *to, const td__partial *from);
 void td__grad_no_rows(td__partial *p, int k); /* an empty list k */
 /* Multiply the values of all its lists. */
 void td__grad_scale_rows(const td__grad_pool *g, td__partial *p, float by);

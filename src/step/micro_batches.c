@@ -303,6 +303,28 @@ td_status td__micro_batch_ready(td__micro_batch_set *s, const td__batch *batch, 
     return set_inputs(s, z, *out, batch, at);
 }
 
+const td__micro_batch_set_opts *td__micro_batch_options(const td__micro_batch_set *s)
+{
+    return &s->o;
+}
+
+td_status td__micro_batch_feed(td__micro_batch_set *s, td_runner *r, const td__batch *batch,
+                               int64_t at, int64_t rows)
+{
+    const td__model_facts *f = NULL; /* inputs have the same names for any number of rows */
+    for (int i = 0; i < TD__ROW_PLACES && !f; i++)
+        f = s->sizes[i].rows ? &s->sizes[i].facts : NULL;
+    TD_ASSERT(f, "no data set was named");
+    for (int i = 0; i < f->n_inputs; i++) {
+        if (s->field_of[i] < 0 || !td_runner_input(r, f->input[i], NULL))
+            continue;
+        const char *from = batch->field[s->field_of[i]];
+        TD_TRY(td_runner_set_input(r, f->input[i], from + (size_t)at * s->row_nbytes[i],
+                                   (size_t)rows * s->row_nbytes[i]));
+    }
+    return TD_OK;
+}
+
 static int first_of(const td__micro_batch_set *s, int thread)
 {
     return td__micro_batch_of_thread(s->now.cut, thread, s->threads);

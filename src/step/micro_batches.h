@@ -73,6 +73,12 @@ TD_NODISCARD td_status td__micro_batch_ready(td__micro_batch_set *s, const td__b
                                              int64_t at, int64_t rows, td_runner **out,
                                              uint64_t *seed);
 
+/* For those who run pieces of the model themselves: what the set was made with; the inputs of r, a
+ * runner of any piece, from row `at` of the batch's memory on, those that it has. */
+const td__micro_batch_set_opts *td__micro_batch_options(const td__micro_batch_set *s);
+TD_NODISCARD td_status td__micro_batch_feed(td__micro_batch_set *s, td_runner *r,
+                                            const td__batch *batch, int64_t at, int64_t rows);
+
 /* The name of a node that is being run; false: none is. Any thread, while the set lives. */
 bool td__micro_batch_set_now(td__micro_batch_set *s, char *out, size_t max);
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "optim/optimizer.h"
 #include "step/step_impl.h"
 
@@ -24,23 +25,40 @@ static void add_slices(td__step_engine *e, size_t begin, size_t end, bool update
         add_part(e, begin, end - begin > SLICE ? begin + SLICE : end, update);
 }
 
-/* Slices for optimizers that may be given any; whole tensors for those that may not. */
+/* Parts for a param or state, or for several of them that lie side by side. */
+static void add_range(td__step_engine *e, size_t begin, size_t end, size_t states)
+{
+    bool update = begin < states;
+    if (!update || td__optim_sliceable(e->o.optimizer))
+        add_slices(e, begin, end, update);
+    else
+        add_part(e, begin, end, update);
+}
+
+/* Slices for optimizers that may be given any; whole tensors for those that may not. A stage has
+ * those of its own params: gradients lie where the params do, but for row-sparse ones, which are
+ * left out. */
 static td_status make_parts(td__step_engine *e, size_t dense)
 {
     td_params *ps = e->o.params;
-    size_t total = td__grad_dense(e->blocks);
+    size_t total = td__grad_dense(e->blocks), states = td__params_dense(ps);
+    size_t shift = td_params_trainable(ps) - states; /* of states, as sparse params are left out */
     int room = (int)(total / SLICE) + 2 * td_params_count(ps) + 4;
+    bool whole = !e->o.stage && td__optim_sliceable(e->o.optimizer);
     e->parts = td__calloc((size_t)room, sizeof *e->parts);
     if (!e->parts)
         return TD_FAIL(TD_ENOMEM, "no memory for %d parts of the gradients", room);
-    for (int i = 0; !td__optim_sliceable(e->o.optimizer) && i < td_params_count(ps); i++) {
+    for (int i = 0; !whole && i < td_params_count(ps); i++) {
         td_param_info info = td_params_info(ps, i);
-        if (!info.is_state && !info.sparse)
-            add_part(e, info.offset, info.offset + info.count, true);
+        size_t at = info.offset - (info.is_state ? shift : 0);
+        if (!info.sparse && (e->o.stage || !info.is_state) &&
+            td__step_owns(e, info.offset, info.offset + info.count))
+            add_range(e, at, at + info.count, states);
     }
-    if (td__optim_sliceable(e->o.optimizer))
+    if (whole)
         add_slices(e, 0, dense, true);
-    add_slices(e, dense, total, false);
+    if (!e->o.stage)
+        add_slices(e, dense, total, false);
     return TD_OK;
 }
 
@@ -370,6 +388,18 @@ td_status td__step_batch_by(td__step_engine *e, const td__batch *batch, td__step
     return next_batch(e, batch, fn, user);
 }
 
+td_status td__step_hand_in(td__step_engine *e)
+{
+    const td__step_stream *stream = e->stream;
+    if (!stream)
+        return TD_OK;
+    TD_TRY(stream->begin(stream->user, e->step, e->batches, e->last_rows));
+    memset(e->busy, 0, (size_t)td__pool_threads(e->o.pool) * sizeof *e->busy);
+    stream->open(stream->user, &e->total, e->stacks, e->busy);
+    stream->flush(stream->user);
+    return TD_OK;
+}
+
 /* ---- Looking --------------------------------------------------------------------------------- */
 
 const td__step_opts *td__step_opts_of(const td__step_engine *e)
@@ -385,6 +415,11 @@ td__grad_pool *td__step_grads(td__step_engine *e)
 int td__step_batches(const td__step_engine *e)
 {
     return e->batches;
+}
+
+uint32_t td__step_number(const td__step_engine *e)
+{
+    return e->step;
 }
 
 int64_t td__step_rows(const td__step_engine *e)

@@ -26,6 +26,7 @@
 
 #include "run/span_log.h"
 #include "run/step_times.h"
+#include "graph/cut.h"
 #include "step/grad_tree.h"
 #include "step/micro_batches.h"
 #include "tandem/optim.h"
@@ -54,6 +55,19 @@ typedef struct td__step_weights {
     double (*share)(void *user, int batch, int64_t begin, int64_t rows);
 } td__step_weights;
 
+/* A rank that has part of the model: whose params it updates, and who runs its micro-batches. */
+typedef struct td__step_stage {
+    void *user;
+    const td__param_range *own; /* rising, not adjacent: params and states of the whole model */
+    int n_own;
+    /* Squares of gradients by param, 0 for those of other ranks: becomes those of all. */
+    td_status (*sum_squares)(void *user, double *squares, size_t n);
+    /* A block laid out as the gradients, where statistics of states are put, and then: fold them
+     * into the states. */
+    float *(*statistics)(void *user);
+    void (*fold)(void *user);
+} td__step_stage;
+
 typedef struct td__step_opts {
     td__micro_batch_set *set; /* of TD__USE_TRAIN; all are borrowed */
     td__pool *pool;
@@ -71,6 +85,7 @@ typedef struct td__step_opts {
     /* No update before the sum has arrived whole: a failure of another rank then leaves the state
      * of before the step. */
     bool update_late;
+    const td__step_stage *stage; /* NULL: this rank has the whole model */
 } td__step_opts;
 
 /* Requests of a rank to all; the votes for each are added up over ranks. */
@@ -132,6 +147,9 @@ TD_NODISCARD td_status td__step_batch(td__step_engine *e, const td__batch *batch
 typedef td_status td__step_batch_fn(void *user, const td__batch *batch, int number, double *losses);
 TD_NODISCARD td_status td__step_batch_by(td__step_engine *e, const td__batch *batch,
                                          td__step_batch_fn *fn, void *user);
+/* After the last one, of a rule whose batches were run that way: the partials are there, as
+ * td__step_batch() would have left them. A stream is told. */
+TD_NODISCARD td_status td__step_hand_in(td__step_engine *e);
 int td__step_micro_batches(
     const td__step_engine *e); /* that this rank has in a batch; the first's */
 void td__step_say_so(td__step_engine *e, td__step_say say);
@@ -161,6 +179,7 @@ int td__step_batches(const td__step_engine *e);
 int64_t td__step_rows(const td__step_engine *e);
 /* The weight of a micro-batch of it. */
 double td__step_share(const td__step_engine *e, int batch, int64_t begin, int64_t rows);
+uint32_t td__step_number(const td__step_engine *e);   /* from 1 */
 int64_t td__step_own_rows(const td__step_engine *e);  /* that this rank has run of it */
 int64_t td__step_last_rows(const td__step_engine *e); /* of its last batch */
 td__step_times *td__step_times_of(td__step_engine *e);

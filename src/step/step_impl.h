@@ -64,6 +64,16 @@ struct td__step_engine {
     td__step_times times;
 };
 
+/* Does this rank update the params and states in [begin, end) of the block of params? */
+static inline bool td__step_owns(const td__step_engine *e, size_t begin, size_t end)
+{
+    const td__step_stage *s = e->o.stage;
+    for (int i = 0; s && i < s->n_own; i++)
+        if (s->own[i].begin <= begin && end <= s->own[i].end)
+            return true;
+    return !s;
+}
+
 static inline double td__step_seconds_since(uint64_t ns)
 {
     return 1e-9 * (double)(td__clock_ns() - ns);

@@ -119,9 +119,11 @@ static td_status square_params(void *user, int thread)
     (void)thread;
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < n;) {
         td_param_info info = td_params_info(e->o.params, i);
+        bool own = td__step_owns(e, info.offset, info.offset + info.count);
         if (!info.is_state && !info.sparse)
             e->squares[i] =
-                td__optim_param_squares(e->o.optimizer, e->grads + info.offset, info.count);
+                own ? td__optim_param_squares(e->o.optimizer, e->grads + info.offset, info.count)
+                    : 0;
     }
     return TD_OK;
 }
@@ -130,30 +132,44 @@ static td_status clip(td__step_engine *e, double *scale)
 {
     td__tree_sum sum = {.n = 0};
     TD_TRY(td__step_in_parts(e, square_params));
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {
+        td_sparse_grad sg = sparse_grad(e, k);
+        e->squares[sg.param] =
+            td__optim_param_squares(e->o.optimizer, sg.values, (size_t)(sg.n_rows * sg.width));
+    }
+    if (e->o.stage)
+        TD_TRY(e->o.stage->sum_squares(e->o.stage->user, e->squares,
+                                       (size_t)td_params_count(e->o.params)));
     for (int i = 0; i < td_params_count(e->o.params); i++) {
         td_param_info info = td_params_info(e->o.params, i);
         if (!info.is_state && !info.sparse)
             td__tree_add(&sum, e->squares[i]);
     }
-    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {
-        td_sparse_grad sg = sparse_grad(e, k);
-        td__tree_add(&sum, td__optim_param_squares(e->o.optimizer, sg.values,
-                                                   (size_t)(sg.n_rows * sg.width)));
-    }
+    for (int k = 0; k < td__grad_sparse_count(e->blocks); k++)
+        td__tree_add(&sum, e->squares[sparse_grad(e, k).param]);
     return td__optim_clip(e->o.optimizer, td__tree_total(&sum), scale);
 }
 
-/* Running averages: a runner folds in the statistics that lie in its own gradient block. */
-static td_status update_states(td__step_engine *e, td_runner *r)
+/* Running averages are folded in from a block where the statistics lie: a runner's own. */
+static float *statistics_of(td__step_engine *e)
+{
+    return e->o.stage ? e->o.stage->statistics(e->o.stage->user)
+                      : td_runner_grads(td__micro_batch_any_runner(e->o.set), NULL);
+}
+
+static td_status update_states(td__step_engine *e)
 {
     td_device *d = td__params_device(e->o.params);
-    float *mine = td_runner_grads(r, NULL);
+    float *mine = statistics_of(e);
     if (!e->from.block && mine != e->grads)
         for (int i = 0; i < e->n_parts; i++)
             if (!e->parts[i].update)
                 TD_TRY(td__mem_write(d, mine + e->parts[i].begin, e->grads + e->parts[i].begin,
                                      e->parts[i].count * sizeof *mine));
-    td_runner_update_states(r);
+    if (e->o.stage)
+        e->o.stage->fold(e->o.stage->user);
+    else
+        td_runner_update_states(td__micro_batch_any_runner(e->o.set));
     return TD_OK;
 }
 
@@ -162,7 +178,7 @@ static td_status sum_blocks(void *user, int thread)
 {
     td__step_engine *e = user;
     td_device *d = td__params_device(e->o.params);
-    float sum[BLOCK], *mine = td_runner_grads(td__micro_batch_any_runner(e->o.set), NULL);
+    float sum[BLOCK], *mine = statistics_of(e);
     (void)thread;
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const td__step_part *p = &e->parts[i];
@@ -241,7 +257,7 @@ static td_status update(td__step_engine *e, double lr, bool local)
         td_sparse_grad sg = sparse_grad(e, k);
         td__optim_apply_rows(o, &sg);
     }
-    TD_TRY(update_states(e, td__micro_batch_any_runner(e->o.set)));
+    TD_TRY(update_states(e));
     return td__optim_end(o);
 }
 

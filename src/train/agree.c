@@ -13,6 +13,7 @@
 #include "base/key.h"
 #include "base/text.h"
 #include "parallel/compressor.h"
+#include "plan/schedule.h"
 #include "train/trainer_impl.h"
 
 static const td__key KEYS[] = {

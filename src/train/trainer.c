@@ -408,6 +408,11 @@ size_t td__trainer_optimizer_nbytes(const td__trainer *t)
            td_params_trainable(t->replica.params) * sizeof(float);
 }
 
+td__micro_batch_set *td__trainer_train_set(const td__trainer *t)
+{
+    return t->run.train_set;
+}
+
 const td_program *td__trainer_program(td__trainer *t)
 {
     const td_program *p;

@@ -111,6 +111,7 @@ int td__trainer_rank(const td__trainer *t);                    /* now, or when t
 const td__eval_result *td__trainer_test(const td__trainer *t); /* of the run's end; n 0: none */
 size_t td__trainer_optimizer_nbytes(const td__trainer *t);     /* of its state */
 const td_program *td__trainer_program(td__trainer *t); /* the training program of one micro-batch */
+td__micro_batch_set *td__trainer_train_set(const td__trainer *t); /* who runs micro-batches */
 int td__trainer_micro_batches(const td__trainer *t);
 int64_t td__trainer_micro_batch_rows(
     const td__trainer *t); /* of the usual micro-batch, rounded up */

@@ -65,6 +65,6 @@ void td__train_warn(td__trainer *t)
     t->report.warned = ranks;
     if (ranks == 1)
         return;
-    warn_of_idle(t, ranks);
+    warn_of_idle(t, td__trainer_traits(t).replicas ? td__trainer_traits(t).replicas : ranks);
     warn_of_cores(t, ranks);
 }

@@ -71,7 +71,7 @@ TEST(every_schedule_comes_to_its_end)
                         o.norm = skips;
                         CHECK_OK(td__schedule_create(d, &o.at, &s));
                         check_order(s, d);
-                        CHECK_OK(td__pipeline_plan(&o, &p));
+                        CHECK_OK(td__pipeline_plan(&o, &p, NULL));
                         CHECK_OK(td__plan_check(p));
                         td__plan_destroy(p);
                         td__schedule_destroy(s);
@@ -95,7 +95,7 @@ static double step_of(const char *name, int stages, int each, int batches, doubl
     CHECK_OK(td__schedule_find(name, &d));
     int n = edges_of(stages * each, false, edges);
     td__pipeline_opts o = opts_of(d, stages, each, batches, edges, n, cost);
-    CHECK_OK(td__pipeline_plan(&o, &p));
+    CHECK_OK(td__pipeline_plan(&o, &p, NULL));
     CHECK_OK(td__plan_time(p, &(td__plan_link){0}, &t));
     double total = t.total;
     *bubble = td__plan_bubble(&t);

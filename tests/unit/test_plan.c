@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "ops/node.h"
+#include "ops/phase.h"
 #include "plan/plan.h"
 #include "support/check.h"
 
@@ -20,34 +20,35 @@ static unsigned draw(uint64_t seed, uint64_t *n, unsigned below)
 
 TEST(meshes)
 {
-    td__mesh m;
-    char text[TD__MESH_TEXT];
-    CHECK_OK(td__mesh_parse("data=2,pipeline=3", &m));
-    CHECK_OK(td__mesh_complete(&m, 12));
+    td__rank_mesh m;
+    char text[TD__RANK_MESH_TEXT];
+    CHECK_OK(td__rank_mesh_parse("data=2,pipeline=3", &m));
+    CHECK_OK(td__rank_mesh_complete(&m, 12));
     CHECK_EQ_INT(m.size[TD_AXIS_TENSOR], 2);
-    CHECK(!strcmp(td__mesh_text(&m, text), "data=2,pipeline=3,tensor=2"), "%s",
-          td__mesh_text(&m, text));
+    CHECK(!strcmp(td__rank_mesh_text(&m, text), "data=2,pipeline=3,tensor=2"), "%s",
+          td__rank_mesh_text(&m, text));
     for (int r = 0; r < 12; r++) {
-        int t = td__mesh_coordinate(&m, r, TD_AXIS_TENSOR);
-        int d = td__mesh_coordinate(&m, r, TD_AXIS_DATA);
-        int p = td__mesh_coordinate(&m, r, TD_AXIS_PIPELINE);
+        int t = td__rank_mesh_coordinate(&m, r, TD_AXIS_TENSOR);
+        int d = td__rank_mesh_coordinate(&m, r, TD_AXIS_DATA);
+        int p = td__rank_mesh_coordinate(&m, r, TD_AXIS_PIPELINE);
         CHECK_EQ_INT((p * 2 + d) * 2 + t, r);
-        CHECK_EQ_INT(td__mesh_peer(&m, r, TD_AXIS_PIPELINE, 1), p < 2 ? r + 4 : -1);
-        CHECK_EQ_INT(td__mesh_peer(&m, r, TD_AXIS_DATA, -1), d ? r - 2 : -1);
+        CHECK_EQ_INT(td__rank_mesh_peer(&m, r, TD_AXIS_PIPELINE, 1), p < 2 ? r + 4 : -1);
+        CHECK_EQ_INT(td__rank_mesh_peer(&m, r, TD_AXIS_DATA, -1), d ? r - 2 : -1);
     }
     static const char *const BAD[] = {"",        "data",        "data=0",        "data=2,",
                                       "rows=2",  "data=2x",     "data=1,data=2", "=2",
                                       "data=-1", "data=9999999"};
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++)
-        CHECK_STATUS(td__mesh_parse(BAD[i], &m), TD_EINVAL);
-    CHECK_OK(td__mesh_parse("pipeline=3", &m));
-    CHECK_STATUS(td__mesh_complete(&m, 8), TD_EINVAL);
+        CHECK_STATUS(td__rank_mesh_parse(BAD[i], &m), TD_EINVAL);
+    CHECK_OK(td__rank_mesh_parse("pipeline=3", &m));
+    CHECK_STATUS(td__rank_mesh_complete(&m, 8), TD_EINVAL);
     CHECK(strstr(td_last_error(), "-n 9"), "%s", td_last_error());
-    m = (td__mesh){{2, 2, 1}};
-    CHECK_STATUS(td__mesh_complete(&m, 8), TD_EINVAL);
-    m = (td__mesh){{0, 2, 0}};
-    CHECK_OK(td__mesh_complete(&m, 8));
-    CHECK(m.size[TD_AXIS_DATA] == 4 && m.size[TD_AXIS_TENSOR] == 1, "%s", td__mesh_text(&m, text));
+    m = (td__rank_mesh){{2, 2, 1}};
+    CHECK_STATUS(td__rank_mesh_complete(&m, 8), TD_EINVAL);
+    m = (td__rank_mesh){{0, 2, 0}};
+    CHECK_OK(td__rank_mesh_complete(&m, 8));
+    CHECK(m.size[TD_AXIS_DATA] == 4 && m.size[TD_AXIS_TENSOR] == 1, "%s",
+          td__rank_mesh_text(&m, text));
 }
 
 /* ---- Brute force ----------------------------------------------------------------------------- */
@@ -207,7 +208,7 @@ TEST(the_checker_agrees_with_brute_force)
         uint64_t n = 0;
         int roles = 2 + (int)draw(seed, &n, MOST_ROLES - 1);
         td__plan *p;
-        td__mesh m = {{1, roles, 1}};
+        td__rank_mesh m = {{1, roles, 1}};
         CHECK_OK(td__plan_create(&m, roles, &p));
         for (uint32_t k = 0; k < 6; k++)
             if (draw(seed, &n, 6))
@@ -233,7 +234,7 @@ TEST(the_checker_agrees_with_brute_force)
 static td__plan *two_ranks(void)
 {
     td__plan *p;
-    CHECK_OK(td__plan_create(&(td__mesh){{1, 2, 1}}, 2, &p));
+    CHECK_OK(td__plan_create(&(td__rank_mesh){{1, 2, 1}}, 2, &p));
     CHECK_OK(td__plan_name_chunk(p, 0, "layers 0 to 3"));
     CHECK_OK(td__plan_name_chunk(p, 1, "layers 4 to 7"));
     return p;

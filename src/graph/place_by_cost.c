@@ -1,0 +1,147 @@
+/* place_by_cost.c -- see place_by_cost.h.
+ *
+ * The cost of a node is its arithmetic and the memory that it writes. A boundary between two places
+ * is looked for around the point where its share of the work is done, at the node before which the
+ * fewest bytes cross: between the blocks of a model rather than inside one. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/place_by_cost.h"
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "graph/cost.h"
+#include "graph/graph_impl.h"
+
+/* Arithmetic that takes as long as it takes to write a byte. */
+static const double FLOPS_PER_BYTE = 8;
+/* How far from its ideal point a boundary may be, in shares of a place's work. */
+static const double WINDOW = 0.3;
+
+typedef struct work {
+    const td_graph *g;
+    int n;
+    bool *used;      /* does the loss depend on it, and is it no leaf? */
+    double *before;  /* (n + 1) cost of all nodes before this one */
+    double *crosses; /* (n + 1) bytes made before this node and read from it on */
+    int *last;       /* the last node that reads this one */
+} work;
+
+/* May a place begin with it? With layers that have params; what follows one may become part of it
+ * when the graph is rewritten: activations, residual sums. */
+static bool may_begin(const work *w, int i)
+{
+    const td_node *x = w->g->nodes[i];
+    for (int k = 0; w->used[i] && k < x->n_in; k++)
+        if (x->in[k]->op == TD_OP_PARAM)
+            return true;
+    return false;
+}
+
+static double bytes_of(const td_node *x)
+{
+    return (double)td_shape_count(&x->out[0].shape) * (double)td_dtype_size(x->out[0].dtype);
+}
+
+static void find_used(work *w, const td_node *loss)
+{
+    for (int i = w->n; i-- > 0;) {
+        const td_node *x = w->g->nodes[i];
+        if (x == loss)
+            w->used[i] = true;
+        for (int k = 0; w->used[i] && k < x->n_in; k++)
+            w->used[x->in[k]->id] = true;
+    }
+    for (int i = 0; i < w->n; i++)
+        w->used[i] = w->used[i] && !td__is_leaf(w->g->nodes[i]);
+}
+
+static void add_up(work *w)
+{
+    for (int i = 0; i < w->n; i++) {
+        const td_node *x = w->g->nodes[i];
+        double cost = 0;
+        if (w->used[i])
+            cost = td__graph_cost(w->g, i, i + 1).flops +
+                   (td__op(x->op)->is_view ? 0 : FLOPS_PER_BYTE * bytes_of(x));
+        w->before[i + 1] = w->before[i] + cost;
+    }
+    for (int i = 0; i < w->n; i++)
+        for (int k = 0; w->used[i] && k < w->g->nodes[i]->n_in; k++)
+            w->last[w->g->nodes[i]->in[k]->id] = i;
+    /* A value crosses every boundary from after its node up to its last reader. */
+    for (int i = 0; i < w->n; i++)
+        if (w->used[i] && w->last[i] > i) {
+            w->crosses[i + 1] += bytes_of(w->g->nodes[i]);
+            w->crosses[w->last[i] + 1] -= bytes_of(w->g->nodes[i]);
+        }
+    for (int i = 1; i <= w->n; i++)
+        w->crosses[i] += w->crosses[i - 1];
+}
+
+/* The node that place k begins with; `from`: that of the place before, and at least `left` nodes
+ * are needed behind it. */
+static int boundary(const work *w, int k, int places, int from, int left)
+{
+    double each = w->before[w->n] / places, ideal = k * each;
+    int best = -1, count = 0;
+    for (int i = w->n; i-- > from;) {
+        if (!may_begin(w, i) || ++count < left || i == from)
+            continue;
+        double off = w->before[i] - ideal, was = best < 0 ? 0 : w->before[best] - ideal;
+        bool near = off <= WINDOW * each && off >= -WINDOW * each;
+        bool was_near = best >= 0 && was <= WINDOW * each && was >= -WINDOW * each;
+        double distance = off < 0 ? -off : off, old = was < 0 ? -was : was;
+        if (best < 0 || (near && !was_near) ||
+            (near == was_near && near && w->crosses[i] < w->crosses[best]) ||
+            (near == was_near && (!near || w->crosses[i] == w->crosses[best]) && distance < old))
+            best = i;
+    }
+    return best;
+}
+
+static td_status place(work *w, int places)
+{
+    int nodes = 0, at = 0;
+    for (int i = 0; i < w->n; i++)
+        nodes += may_begin(w, i);
+    if (nodes < places)
+        return TD_FAIL(
+            TD_EINVAL,
+            "a model of %d layers with params cannot be cut into %d chunks: use fewer stages",
+            nodes, places);
+    while (!may_begin(w, at))
+        at++;
+    for (int k = 1; k <= places; k++) {
+        int end = k < places ? boundary(w, k, places, at, places - k) : w->n;
+        TD_ASSERT(end > at, "place %d of %d is empty", k - 1, places);
+        for (int i = k == 1 ? 0 : at; i < end; i++)
+            w->g->nodes[i]->place = k - 1;
+        at = end;
+    }
+    for (int i = w->n; i-- > 0;)
+        for (int k = 0; k < w->g->nodes[i]->n_in; k++)
+            if (td__is_leaf(w->g->nodes[i]->in[k]))
+                w->g->nodes[i]->in[k]->place = w->g->nodes[i]->place;
+    return TD_OK;
+}
+
+td_status td__graph_place_by_cost(td_graph *g, const td_node *loss, int places)
+{
+    work w = {.g = g, .n = g->n_nodes};
+    w.used = td__calloc((size_t)w.n + 1, sizeof *w.used);
+    w.before = td__calloc((size_t)w.n + 1, sizeof *w.before);
+    w.crosses = td__calloc((size_t)w.n + 2, sizeof *w.crosses);
+    w.last = td__calloc((size_t)w.n + 1, sizeof *w.last);
+    td_status st = TD_OK;
+    if (!w.used || !w.before || !w.crosses || !w.last) {
+        st = TD_FAIL(TD_ENOMEM, "no memory to place %d nodes", w.n);
+    } else {
+        find_used(&w, loss);
+        add_up(&w);
+        st = place(&w, places);
+    }
+    td__free(w.used);
+    td__free(w.before);
+    td__free(w.crosses);
+    td__free(w.last);
+    return st;
+}

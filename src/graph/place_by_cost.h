@@ -1,0 +1,14 @@
+/* place_by_cost.h -- places for the nodes of a model, so that each has about the same work: the
+ * chunks of a pipeline. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_GRAPH_PLACE_BY_COST_H
+#define TD_GRAPH_PLACE_BY_COST_H
+
+#include "tandem/graph.h"
+
+/* Nodes keep their order: those of place k come before those of place k + 1. A place begins with a
+ * layer that has params, and where few bytes cross. A leaf is at the place of its first reader.
+ * TD_EINVAL if the loss depends on fewer such layers than there are places. */
+TD_NODISCARD td_status td__graph_place_by_cost(td_graph *g, const td_node *loss, int places);
+
+#endif

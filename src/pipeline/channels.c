@@ -1,0 +1,93 @@
+/* channels.c -- see channels.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/channels.h"
+
+#include "base/alloc.h"
+#include "base/fail.h"
+
+static int place_of(const td__channels *c, int from, int to, bool down)
+{
+    int stages = c->mesh.size[TD_AXIS_PIPELINE];
+    return 2 * (from * stages + to) + down;
+}
+
+static bool goes_down(const td__plan_op *o)
+{
+    return o->lane == TD_LANE_SEND_DOWN || o->lane == TD_LANE_RECV_DOWN;
+}
+
+/* Has the plan messages from one stage to another in this direction? */
+static bool talk(const td__plan *p, int from, int to, bool down)
+{
+    for (int i = 0; i < p->roles[from].n; i++) {
+        const td__plan_op *o = &p->roles[from].ops[i];
+        if (o->kind == TD_PLAN_SEND && from + o->peer == to && goes_down(o) == down)
+            return true;
+    }
+    return false;
+}
+
+static td_status open_pairs(td__channels *c, td_comm *world, const td__plan *p)
+{
+    int stages = c->mesh.size[TD_AXIS_PIPELINE];
+    c->pairs = td__calloc(2 * (size_t)stages * (size_t)stages, sizeof(td_comm *));
+    if (!c->pairs)
+        return TD_FAIL(TD_ENOMEM, "no memory for the channels of a pipeline");
+    for (int from = 0; from < stages; from++)
+        for (int to = 0; to < stages; to++)
+            for (int down = 0; down < 2; down++) {
+                bool mine = c->stage == from || c->stage == to;
+                if (from != to && talk(p, from, to, down))
+                    TD_TRY(td_comm_split(world, mine ? c->replica : -1, 0,
+                                         &c->pairs[place_of(c, from, to, down)]));
+            }
+    return TD_OK;
+}
+
+td_status td__channels_open(td__channels *c, td_comm *world, const td__rank_mesh *mesh,
+                            const td__plan *p)
+{
+    int rank = td_comm_rank(world);
+    *c = (td__channels){.mesh = *mesh,
+                        .stage = td__rank_mesh_coordinate(mesh, rank, TD_AXIS_PIPELINE),
+                        .replica = td__rank_mesh_coordinate(mesh, rank, TD_AXIS_DATA)};
+    if (mesh->size[TD_AXIS_DATA] > 1)
+        TD_TRY(td_comm_split(world, c->stage, 0, &c->data));
+    TD_TRY(td_comm_split(world, c->replica, 0, &c->pipeline));
+    return open_pairs(c, world, p);
+}
+
+static size_t n_pairs(const td__channels *c)
+{
+    size_t stages = (size_t)c->mesh.size[TD_AXIS_PIPELINE];
+    return c->pairs ? 2 * stages * stages : 0;
+}
+
+void td__channels_close(td__channels *c)
+{
+    for (size_t i = 0; i < n_pairs(c); i++)
+        td_comm_destroy(c->pairs[i]);
+    td__free(c->pairs);
+    td_comm_destroy(c->pipeline);
+    td_comm_destroy(c->data);
+    *c = (td__channels){0};
+}
+
+void td__channels_abort(td__channels *c, const char *why)
+{
+    for (size_t i = 0; i < n_pairs(c); i++)
+        if (c->pairs[i])
+            td_comm_abort(c->pairs[i], why);
+    if (c->pipeline)
+        td_comm_abort(c->pipeline, why);
+    if (c->data)
+        td_comm_abort(c->data, why);
+}
+
+td_comm *td__channel_of(const td__channels *c, const td__plan_op *o, int *peer)
+{
+    int other = c->stage + o->peer;
+    bool sends = o->kind == TD_PLAN_SEND;
+    *peer = other > c->stage;
+    return c->pairs[place_of(c, sends ? c->stage : other, sends ? other : c->stage, goes_down(o))];
+}

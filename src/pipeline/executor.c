@@ -1,0 +1,333 @@
+/* executor.c -- see executor.h.
+ *
+ * The operations of the compute lane are run in order by the calling thread. Before each, messages
+ * that can be posted are, in the order of their lanes; a communicator carries out what was posted
+ * on a thread of its own. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/executor.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "graph/phases.h"
+#include "graph/runner.h"
+
+enum { MOST_TRANSFERS = 16 }; /* values of one message */
+
+typedef struct progress {
+    bool posted, done;
+    int n;
+    td_work *at[MOST_TRANSFERS]; /* values of a message under way */
+} progress;
+
+struct td__executor {
+    td__executor_opts o;
+    progress *ops;
+    int room;
+    td__partial *leaves; /* (chunks, micro-batches) gradients of micro-batches under way */
+    int n_leaves;
+    /* The batch under way. */
+    const td__executor_batch *b;
+    const td__plan_list *list;
+    int next[TD_LANES];     /* the first operation of a lane that was not posted, */
+    int finished[TD_LANES]; /* or not waited for */
+    double wait;
+    uint64_t sent;
+};
+
+td_status td__executor_create(const td__executor_opts *o, td__executor **out)
+{
+    td__executor *x = *out = td__calloc(1, sizeof *x);
+    if (!x)
+        return TD_FAIL(TD_ENOMEM, "no memory for the executor of a pipeline");
+    x->o = *o;
+    return TD_OK;
+}
+
+void td__executor_destroy(td__executor *x)
+{
+    if (!x)
+        return;
+    td__free(x->ops);
+    td__free(x->leaves);
+    td__free(x);
+}
+
+/* ---- Micro-batches --------------------------------------------------------------------------- */
+
+static int64_t first_row(const td__executor *x, uint32_t m)
+{
+    return td__micro_batch_begin(x->b->batch->rows, x->b->micro_batches, x->b->begin + (int)m);
+}
+
+static int64_t rows_of(const td__executor *x, uint32_t m)
+{
+    return first_row(x, m + 1) - first_row(x, m);
+}
+
+static double share_of(const td__executor *x, uint32_t m)
+{
+    return td__step_share(x->b->engine, x->b->number, first_row(x, m), rows_of(x, m));
+}
+
+/* Of a micro-batch in the step. */
+static int number_of(const td__executor *x, uint32_t m)
+{
+    return x->b->number * x->b->micro_batches + x->b->begin + (int)m;
+}
+
+static td_status runner_of(td__executor *x, int chunk, uint32_t m, td_runner **out)
+{
+    return td__chunks_runner(x->o.chunks, rows_of(x, m), chunk, (int)m % x->b->slots[chunk], out);
+}
+
+static td__partial *leaf_of(td__executor *x, int chunk, uint32_t m)
+{
+    return &x->leaves[chunk * (x->b->end - x->b->begin) + (int)m];
+}
+
+static bool is_last(const td__cut *cut, int chunk)
+{
+    return chunk == cut->n_pieces - 1;
+}
+
+/* Inputs, random numbers' key and a block for the gradients. */
+static td_status begin_forward(td__executor *x, int chunk, uint32_t m, td_runner *r)
+{
+    const td__executor_batch *b = x->b;
+    td__partial *leaf = leaf_of(x, chunk, m);
+    *leaf = (td__partial){.tree = {number_of(x, m), 0}, .weight = (float)share_of(x, m)};
+    TD_TRY(td__grad_hold(x->o.blocks, leaf));
+    td__runner_set_grads(r, leaf->dense);
+    return td__micro_batch_feed(x->o.set, r, b->batch, first_row(x, m) - b->batch->here.begin,
+                                rows_of(x, m));
+}
+
+/* What chunks of this same rank have made for this one. */
+static td_status hand_over(td__executor *x, const td__cut *cut, int chunk, td_run_phase phase,
+                           uint32_t m, td_runner *r)
+{
+    const td__piece *piece = &cut->pieces[chunk];
+    for (int i = 0; i < piece->n_in; i++) {
+        const td__edge *e = &cut->edges[piece->in[i]];
+        td_runner *maker;
+        size_t nbytes;
+        if (e->needed != phase || !td__chunks_own(x->o.chunks, e->from))
+            continue;
+        TD_TRY(runner_of(x, e->from, m, &maker));
+        const void *value = td__runner_edge(maker, piece->in[i], &nbytes);
+        TD_TRY(td_runner_set_input(r, e->name, value, nbytes));
+    }
+    return TD_OK;
+}
+
+static td_status run_phase(td__executor *x, const td__plan_op *o)
+{
+    td_run_phase phase = (td_run_phase)o->phase;
+    const td__executor_batch *b = x->b;
+    uint32_t m = o->micro_batch;
+    const td__cut *cut;
+    td_runner *r;
+    if (!rows_of(x,
+                 m)) { /* an empty micro-batch has no gradients: its place in the tree is empty */
+        td__partial none = {.tree = {number_of(x, m), 0}};
+        if (phase == TD_RUN_WEIGHT)
+            td__grad_push(x->o.blocks, &x->o.stacks[o->chunk], &none, NULL);
+        return TD_OK;
+    }
+    TD_TRY(td__chunks_cut(x->o.chunks, rows_of(x, m), &cut));
+    TD_TRY(runner_of(x, o->chunk, m, &r));
+    if (phase == TD_RUN_FORWARD)
+        TD_TRY(begin_forward(x, o->chunk, m, r));
+    TD_TRY(hand_over(x, cut, o->chunk, phase, m, r));
+    TD_TRY(td__runner_run_phase(r, phase,
+                                (td_run_key){.seed = td__micro_batch_options(x->o.set)->seed,
+                                             .step = td__step_number(b->engine),
+                                             .micro_batch = (uint32_t)number_of(x, m)}));
+    if (phase == TD_RUN_FORWARD && is_last(cut, o->chunk))
+        b->losses[b->begin + (int)m] = share_of(x, m) * (double)td_runner_loss(r);
+    if (phase == TD_RUN_WEIGHT) {
+        td__grad_push(x->o.blocks, &x->o.stacks[o->chunk], leaf_of(x, o->chunk, m), r);
+        leaf_of(x, o->chunk, m)->block = NULL;
+    }
+    return TD_OK;
+}
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
+/* From and to the memory of the runner. */
+static td_status post_value(td__executor *x, const td__plan_op *o, const td__cut *cut, int edge,
+                            td_work **work)
+{
+    int peer;
+    td_comm *comm = td__channel_of(x->o.channels, o, &peer);
+    td_coll_opts opts = {.work = work};
+    size_t nbytes;
+    td_runner *r;
+    TD_TRY(runner_of(x, o->chunk, o->micro_batch, &r));
+    if (o->kind == TD_PLAN_RECV) {
+        void *to = td_runner_input(r, cut->edges[edge].name, &nbytes);
+        return td_recv(comm, to, nbytes, TD_U8, peer, &opts);
+    }
+    const void *value = td__runner_edge(r, edge, &nbytes);
+    x->sent += nbytes;
+    return td_send(comm, value, nbytes, TD_U8, peer, &opts);
+}
+
+/* Every value of the message is an edge with these ends, made in this phase. */
+static td_status post(td__executor *x, int index)
+{
+    const td__plan_op *o = &x->list->ops[index];
+    progress *g = &x->ops[index];
+    const td__cut *cut;
+    int from = o->kind == TD_PLAN_SEND ? o->chunk : o->other;
+    int to = o->kind == TD_PLAN_SEND ? o->other : o->chunk;
+    g->posted = true;
+    if (!rows_of(x, o->micro_batch))
+        return TD_OK;
+    TD_TRY(td__chunks_cut(x->o.chunks, rows_of(x, o->micro_batch), &cut));
+    for (int e = 0; e < cut->n_edges; e++) {
+        const td__edge *edge = &cut->edges[e];
+        if (edge->from != from || edge->to != to || edge->made != (td_run_phase)o->phase)
+            continue;
+        if (g->n == MOST_TRANSFERS)
+            return TD_FAIL(TD_ENOTSUP,
+                           "more than %d values go from chunk %d to chunk %d of the pipeline: cut "
+                           "the model elsewhere",
+                           MOST_TRANSFERS, from, to);
+        TD_TRY(post_value(x, o, cut, e, &g->at[g->n]));
+        g->n++;
+    }
+    return TD_OK;
+}
+
+static bool may_post(const td__executor *x, const td__plan_op *o)
+{
+    for (int k = 0; k < TD__PLAN_AFTER; k++)
+        if (o->after[k] != TD__PLAN_NONE && !x->ops[o->after[k]].done)
+            return false;
+    return true;
+}
+
+/* The first operation of a lane from `at` on. */
+static int in_lane(const td__executor *x, int at, td__plan_lane lane)
+{
+    while (at < x->list->n && x->list->ops[at].lane != lane)
+        at++;
+    return at;
+}
+
+static td_status post_all(td__executor *x)
+{
+    for (int l = TD_LANE_SEND_UP; l <= TD_LANE_RECV_DOWN; l++)
+        for (;;) {
+            int at = x->next[l] = in_lane(x, x->next[l], (td__plan_lane)l);
+            if (at == x->list->n || !may_post(x, &x->list->ops[at]))
+                break;
+            TD_TRY(post(x, at));
+            x->next[l]++;
+        }
+    return TD_OK;
+}
+
+/* The first failure counts; all are waited for, as their memory is borrowed. */
+static td_status finish(td__executor *x, int index)
+{
+    progress *g = &x->ops[index];
+    td_status first = TD_OK;
+    for (int i = 0; i < g->n; i++) {
+        td_status st = td_work_wait(g->at[i]);
+        first = first ? first : st;
+    }
+    g->n = 0;
+    g->done = true;
+    return first;
+}
+
+/* An operation, and those before it in its lane: to have waited for the last is to have waited for
+ * all, also where they go to different peers. */
+static td_status finish_lane(td__executor *x, int index)
+{
+    int lane = x->list->ops[index].lane, *at = &x->finished[lane];
+    TD_ASSERT(x->ops[index].posted, "operation %d is waited for, and was not posted", index);
+    for (; (*at = in_lane(x, *at, (td__plan_lane)lane)) <= index; ++*at)
+        TD_TRY(finish(x, *at));
+    return TD_OK;
+}
+
+static td_status wait_for(td__executor *x, const td__plan_op *o)
+{
+    uint64_t begin = td__clock_ns();
+    for (int k = 0; k < TD__PLAN_AFTER; k++) {
+        int at = o->after[k];
+        if (at == TD__PLAN_NONE || x->ops[at].done)
+            continue;
+        TD_TRY(finish_lane(x, at));
+    }
+    x->wait += 1e-9 * (double)(td__clock_ns() - begin);
+    return TD_OK;
+}
+
+/* ---- A batch --------------------------------------------------------------------------------- */
+
+static td_status prepare(td__executor *x)
+{
+    int n = x->list->n, leaves = x->b->plan->n_chunks * (x->b->end - x->b->begin);
+    if (n > x->room) {
+        td__free(x->ops);
+        x->ops = td__calloc((size_t)n, sizeof *x->ops);
+        x->room = x->ops ? n : 0;
+    }
+    if (leaves > x->n_leaves) {
+        td__free(x->leaves);
+        x->leaves = td__calloc((size_t)leaves, sizeof *x->leaves);
+        x->n_leaves = x->leaves ? leaves : 0;
+    }
+    if (n > x->room || leaves > x->n_leaves)
+        return TD_FAIL(TD_ENOMEM, "no memory for a batch of %d operations", n);
+    for (int i = 0; i < n; i++)
+        x->ops[i] = (progress){.n = 0};
+    for (int i = 0; i < leaves; i++)
+        x->leaves[i] = (td__partial){.weight = 0};
+    for (int l = 0; l < TD_LANES; l++)
+        x->next[l] = x->finished[l] = 0;
+    return TD_OK;
+}
+
+static td_status run_list(td__executor *x)
+{
+    for (int i = 0; i < x->list->n; i++) {
+        const td__plan_op *o = &x->list->ops[i];
+        if (o->kind != TD_PLAN_RUN)
+            continue;
+        TD_TRY(post_all(x));
+        TD_TRY(wait_for(x, o));
+        TD_TRY(run_phase(x, o));
+        x->ops[i].done = true;
+    }
+    return post_all(x);
+}
+
+td_status td__executor_run(td__executor *x, const td__executor_batch *b, double *wait,
+                           uint64_t *sent)
+{
+    x->b = b;
+    x->list = &b->plan->roles[x->o.channels->stage];
+    x->wait = 0;
+    x->sent = 0;
+    TD_TRY(prepare(x));
+    td_status st = run_list(x);
+    if (st) /* who waits for messages of this rank must not; and theirs are to end */
+        td__channels_abort((td__channels *)x->o.channels, td_last_error());
+    uint64_t begin = td__clock_ns();
+    for (int i = 0; i < x->list->n; i++)
+        if (x->ops[i].posted && !x->ops[i].done) {
+            td_status ended = finish(x, i);
+            st = st ? st : ended;
+        }
+    for (int i = 0; i < x->n_leaves; i++)
+        td__grad_unbind(x->o.blocks, &x->leaves[i]);
+    *wait += x->wait + 1e-9 * (double)(td__clock_ns() - begin);
+    *sent += x->sent;
+    return st;
+}

@@ -1,0 +1,90 @@
+/* pipeline.c -- see pipeline.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/pipeline.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "graph/params.h"
+
+td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, td__pipeline_shape *out)
+{
+    *out = (td__pipeline_shape){.mesh = c->mesh};
+    if (!out->mesh.size[TD_AXIS_TENSOR])
+        out->mesh.size[TD_AXIS_TENSOR] = 1;
+    TD_TRY(td__rank_mesh_complete(&out->mesh, ranks));
+    TD_TRY(td__schedule_find(c->schedule ? c->schedule : "1f1b", &out->schedule));
+    out->stages = out->mesh.size[TD_AXIS_PIPELINE];
+    out->replicas = out->mesh.size[TD_AXIS_DATA];
+    int each = c->chunks ? c->chunks : out->schedule->per_stage ? out->schedule->per_stage : 2;
+    if (out->schedule->per_stage ? each != out->schedule->per_stage : each < 2)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.chunks: the schedule %s has %s%d per stage, not %d; leave "
+                       "parallel.chunks out, or use the schedule %s",
+                       out->schedule->name, out->schedule->per_stage ? "" : "at least ",
+                       out->schedule->per_stage ? out->schedule->per_stage : 2, each,
+                       each < 2 ? "1f1b" : "interleaved");
+    out->chunks = each * out->stages;
+    return TD_OK;
+}
+
+td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
+                               const td__schedule_def *schedule, int micro_batches, bool clips,
+                               td__plan **out, int **slots)
+{
+    td__pipeline_opts o = {.mesh = *mesh,
+                           .schedule = schedule,
+                           .at = {.stages = mesh->size[TD_AXIS_PIPELINE],
+                                  .chunks = cut->n_pieces,
+                                  .micro_batches = micro_batches},
+                           .n_edges = cut->n_edges,
+                           .norm = clips};
+    td__chunk_edge *edges = td__calloc((size_t)cut->n_edges + 1, sizeof *edges);
+    uint64_t *grads = td__calloc((size_t)cut->n_pieces, sizeof *grads);
+    *slots = td__calloc((size_t)cut->n_pieces, sizeof **slots);
+    td_status st =
+        edges && grads && *slots ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a pipeline's plan");
+    for (int i = 0; !st && i < cut->n_edges; i++) {
+        const td__edge *e = &cut->edges[i];
+        edges[i] = (td__chunk_edge){e->from, e->to, e->made, e->needed, e->nbytes};
+    }
+    for (int c = 0; !st && c < cut->n_pieces; c++)
+        for (int i = 0; i < cut->pieces[c].n_params; i++)
+            grads[c] += (cut->pieces[c].params[i].end - cut->pieces[c].params[i].begin) * 4;
+    o.edges = edges;
+    o.grads = grads;
+    if (!st)
+        st = td__pipeline_plan(&o, out, *slots);
+    td__free(edges);
+    td__free(grads);
+    if (st) {
+        td__free(*slots);
+        *slots = NULL;
+    }
+    return st;
+}
+
+td__param_range td__pipeline_grads_of(const td_params *ps, td__param_range r)
+{
+    size_t dense = td__params_dense(ps), trainable = td_params_trainable(ps);
+    if (r.begin >= trainable) /* states: row-sparse params lie before them */
+        return (td__param_range){r.begin - (trainable - dense), r.end - (trainable - dense)};
+    TD_ASSERT(r.end <= trainable, "params and states in one range, %zu to %zu", r.begin, r.end);
+    return (td__param_range){r.begin < dense ? r.begin : dense, r.end < dense ? r.end : dense};
+}
+
+void td__pipeline_merge(td__grad_pool *blocks, const td__param_range *grads, int n, td__partial *to,
+                        const td__partial *from)
+{
+    td_stream *on = td__grad_stream(blocks);
+    if (!from->dense)
+        return;
+    TD_ASSERT(to->dense && to->weight == from->weight, "partials of weights %g and %g",
+              (double)to->weight, (double)from->weight);
+    for (int i = 0; i < n; i++)
+        td__stream_copy(on, to->dense + grads[i].begin, from->dense + grads[i].begin,
+                        (grads[i].end - grads[i].begin) * sizeof(float));
+    td__stream_drain(on);
+    td__grad_merge_rows(blocks, to, from);
+}

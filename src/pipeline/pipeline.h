@@ -1,0 +1,35 @@
+/* pipeline.h -- the shape of a pipeline as a job asks for it, and its plan. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PIPELINE_PIPELINE_H
+#define TD_PIPELINE_PIPELINE_H
+
+#include "parallel/sync.h"
+#include "plan/pipeline_plan.h"
+
+typedef struct td__pipeline_shape {
+    td__rank_mesh mesh;
+    const td__schedule_def *schedule;
+    int stages, replicas, chunks;
+} td__pipeline_shape;
+
+/* TD_EINVAL, with what would work, if the ranks cannot be arranged so, or the schedule is unknown
+ * or has another number of chunks. */
+TD_NODISCARD td_status td__pipeline_shape_of(const td__sync_config *c, int ranks,
+                                             td__pipeline_shape *out);
+
+/* The plan of a batch of so many micro-batches; *slots (by chunk): the most that are under way in
+ * each. Both are the caller's. */
+TD_NODISCARD td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
+                                            const td__schedule_def *schedule, int micro_batches,
+                                            bool clips, td__plan **out, int **slots);
+
+/* Where the gradients of a range of params or states lie in their block; row-sparse params, which
+ * have no place there, are left out. */
+td__param_range td__pipeline_grads_of(const td_params *ps, td__param_range r);
+
+/* Partial `from`, which has the gradients of a chunk at these ranges, into `to`, which has those of
+ * others. */
+void td__pipeline_merge(td__grad_pool *blocks, const td__param_range *grads, int n, td__partial *to,
+                        const td__partial *from);
+
+#endif

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Test labels: slow full
+# parallel.pipeline as a user sees it: the digest of one rank with every schedule, with replicas,
+# over shared memory and TCP, with tied weights, batch norm, dropout, clipping, accumulation and
+# last batches; checkpoints that know nothing of it; a rank that is killed; what `tandem check`
+# prints; bad input.
+. "$(dirname "$0")/lib.sh"
+
+cat >mlp.yaml <<'JOB'
+name: mlp
+model: [flatten, {linear: 64, act: relu}, {linear: 48, act: relu}, {linear: 32, act: relu}, linear]
+data: {source: digits, count: 300, split: {valid: 0.1}}
+train: {batch: 64, epochs: 2, micro_batches: 8, optimizer: {name: adamw, lr: 0.002}}
+JOB
+cat >cnn.yaml <<'JOB'
+name: cnn
+model:
+  - {conv2d: 4, kernel: 3, act: relu}
+  - batch_norm
+  - {conv2d: 4, kernel: 3, stride: 2, act: relu}
+  - batch_norm
+  - flatten
+  - dropout: 0.2
+  - {linear: 32, act: relu}
+  - linear
+data: {source: digits, count: 200, split: {valid: 0.1}}
+train: {batch: 30, epochs: 2, micro_batches: 6, accumulate: 2, clip: 1, optimizer: lamb}
+JOB
+for i in $(seq 400); do echo "line $i of a text, and $((i * 7 % 13)) more"; done >text.txt
+cat >gpt.yaml <<'JOB'
+name: gpt
+model: {name: gpt2, layers: 3, heads: 2, width: 32}
+data: {source: text, train: text.txt, context: 16, stride: 64, split: {valid: 0.05}}
+train:
+  {batch: 16, steps: 6, micro_batches: 4, clip: 1, precision: bf16, optimizer: adamw,
+   eval: {every: 3}}
+JOB
+
+# cell JOB RANKS STAGES SCHEDULE TRANSPORT
+cell() {
+    run 0 "$tandem" train "$1.yaml" -q -n "$2" --parallel "pipeline=$3" \
+        --set "parallel.schedule=$4" --set "parallel.transport=$5"
+    same "$1 on $2 ranks, $3 stages, $4, $5"
+}
+
+for job in mlp cnn gpt; do
+    run 0 "$tandem" train $job.yaml -q
+    want=$(digest)
+    [ -n "$want" ] || fail "no digest"
+    if [ -n "${TD_TEST_FULL:-}" ]; then
+        for schedule in 1f1b gpipe interleaved zb-h1 zb-v dualpipe-v; do
+            for transport in shm tcp; do
+                for ranks in 2 4 8; do cell $job $ranks 2 $schedule $transport; done
+            done
+        done
+        for ranks in 3 6; do cell $job $ranks 3 1f1b shm; done
+        cell $job 4 4 zb-h1 tcp
+    fi
+    cell $job 4 2 1f1b tcp
+    cell $job 3 3 zb-h1 shm
+    cell $job 2 2 zb-v shm
+done
+cell gpt 4 4 1f1b shm # tied weights cross three stages
+cell gpt 2 2 interleaved shm
+cell gpt 4 2 dualpipe-v tcp
+cell gpt 2 2 gpipe shm
+
+# Checkpoints do not know how the ranks were arranged.
+run 0 "$tandem" train gpt.yaml -q -n 4 --parallel data=2,pipeline=2 --set train.steps=3 \
+    --run-dir half
+run 0 "$tandem" train gpt.yaml -q --resume=half -n 3 --parallel pipeline=3
+same "going on with three stages"
+run 0 "$tandem" train gpt.yaml -q -n 3 --parallel pipeline=3 --set train.steps=3 --run-dir third
+run 0 "$tandem" train gpt.yaml -q --resume=third
+same "going on with one rank"
+
+# A rank that is killed ends the job, with its name.
+run 1 "$tandem" train gpt.yaml -q -n 4 --parallel pipeline=4 --faults "kill rank=2 at=step:3"
+has 'rank 2'
+dead || fail "processes are left"
+
+run 0 "$tandem" check gpt.yaml -n 4 --parallel pipeline=2 --plan=plan.json
+has 'pipeline, data=2,pipeline=2, schedule 1f1b'
+has 'bubble: '
+has 'without deadlock'
+has 'send forward values of micro-batch 0 to rank 1'
+python3 -c 'import json; assert len(json.load(open("plan.json"))) > 20' || fail "no timeline"
+
+run 2 "$tandem" train gpt.yaml -q -n 3 --parallel pipeline=2
+has 'needs a multiple of 2 ranks, and there are 3: use -n 4'
+run 2 "$tandem" train gpt.yaml -q -n 4 --parallel data=4,pipeline=2
+has 'use -n 8'
+run 2 "$tandem" train gpt.yaml -q --parallel pipeline=2
+has 'use -n 2'
+run 2 "$tandem" check gpt.yaml -n 40 --parallel pipeline=40
+has 'cannot be cut into 40 chunks: use fewer stages'
+run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipelin=2
+has 'axes are data, pipeline'
+run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.schedule=2f2b
+has '1f1b'
+run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.chunks=3
+has 'use the schedule interleaved'
+run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.zero=1
+has 'parallel.pipeline: not with parallel.zero'
+run 2 "$tandem" check gpt.yaml -n 2 --plan
+has 'needs ranks in a pipeline'
+echo "test_pipeline: passed"
