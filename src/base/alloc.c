@@ -218,7 +218,7 @@ void td__free_block(void *p, size_t nbytes)
 void td__block_park(void *block, size_t nbytes)
 {
     count_out(block_bytes(nbytes));
-    ASAN_POISON_MEMORY_REGION(block, block_bytes(nbytes));
+    ASAN_POISON_MEMORY_REGION((char *)block + TD__PARKED, block_bytes(nbytes) - TD__PARKED);
 }
 
 bool td__block_unpark(void *block, size_t nbytes)

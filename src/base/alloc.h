@@ -22,8 +22,10 @@ bool td__reserve(uint8_t **buf, size_t *cap, size_t nbytes);
  * zero-filled. Freed with td__free_block and the same size. */
 void *td__alloc_block(size_t nbytes);
 void td__free_block(void *p, size_t nbytes);
-/* A block that its owner keeps for later use ("parked") does not count as allocated and may not be
- * touched. To use it again is an allocation, which may fail; its contents are undefined then. */
+/* A block that its owner keeps for later use ("parked") does not count as allocated, and only its
+ * first TD__PARKED bytes may be touched. To use it again is an allocation, which may fail; its
+ * contents are undefined then. */
+enum { TD__PARKED = 64 };
 void td__block_park(void *block, size_t nbytes);
 bool td__block_unpark(void *block, size_t nbytes);
 void td__block_free_parked(void *block, size_t nbytes);

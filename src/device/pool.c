@@ -17,6 +17,8 @@ typedef struct block {
     bool marked; /* idle, to be released at the next request */
 } block;
 
+_Static_assert(sizeof(block) <= TD__PARKED, "of an idle block it is read and written");
+
 struct td__pool_blocks {
     size_t threshold;
     const td__pool_source *source;
@@ -59,7 +61,7 @@ static void release(td__pool_blocks *p, block *b)
 {
     p->source->free(p->user, b->at, b->nbytes);
     p->count.released++;
-    td__free(b);
+    td__block_free_parked(b, sizeof *b);
 }
 
 static void release_all(td__pool_blocks *p, bool marked_only)
@@ -90,6 +92,17 @@ static void enter_used(td__pool_blocks *p, block *b)
     p->count.used += b->nbytes;
 }
 
+/* An idle block, and what is known of it, count as allocated again; false: a failure on demand. */
+static bool unpark(const td__pool_blocks *p, block *b)
+{
+    if (!td__block_unpark(b, sizeof *b))
+        return false;
+    if (!p->source->unpark || p->source->unpark(p->user, b->at, b->nbytes))
+        return true;
+    td__block_park(b, sizeof *b);
+    return false;
+}
+
 /* An idle block of this size; NULL: none, or a failure on demand. */
 static void *take_idle(td__pool_blocks *p, size_t nbytes)
 {
@@ -99,7 +112,7 @@ static void *take_idle(td__pool_blocks *p, size_t nbytes)
     block **at = &p->first;
     while (*at && (*at)->nbytes != nbytes)
         at = &(*at)->next;
-    if (*at && (!p->source->unpark || p->source->unpark(p->user, (*at)->at, nbytes))) {
+    if (*at && unpark(p, *at)) {
         block *b = unlink_idle(p, at);
         found = b->at;
         p->count.reused++;
@@ -129,14 +142,14 @@ void *td__pool_blocks_take(td__pool_blocks *p, size_t nbytes)
     void *at = take_idle(p, nbytes);
     if (at)
         return at;
-    block *b = td__malloc(sizeof *b);
+    block *b = td__alloc_block(sizeof *b);
     if (!b)
         return NULL;
     at = p->source->alloc(p->user, nbytes);
     if (!at && make_room(p))
         at = p->source->alloc(p->user, nbytes);
     if (!at) {
-        td__free(b);
+        td__free_block(b, sizeof *b);
         return NULL;
     }
     *b = (block){.at = at, .nbytes = nbytes};
@@ -160,6 +173,7 @@ void td__pool_blocks_give(td__pool_blocks *p, void *at, size_t nbytes)
     b->next = NULL;
     if (p->source->park)
         p->source->park(p->user, at, nbytes);
+    td__block_park(b, sizeof *b);
     *p->end = b;
     p->end = &b->next;
     p->count.used -= nbytes;
