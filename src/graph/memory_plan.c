@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "graph/program_impl.h"
+#include "graph/skyline.h"
 
 typedef struct buffer {
     size_t nbytes, offset;
@@ -187,9 +188,34 @@ static int by_size(const void *a, const void *b)
     return (x->value > y->value) - (x->value < y->value);
 }
 
+/* The lowest offset, not below `at`, where b meets none of n buffers, in order of offsets, of which
+ * none is larger than `largest`. */
+static size_t find_gap(const buffer *b, size_t at, buffer *const *placed, int n, size_t largest)
+{
+    int low = 0, high = n; /* the first that may reach beyond `at` */
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (placed[mid]->offset + largest <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    for (int j = low; j < n; j++) {
+        const buffer *other = placed[j];
+        if (other->first > b->last || b->first > other->last)
+            continue;
+        if (at + b->nbytes <= other->offset)
+            break;
+        if (other->offset + other->nbytes > at)
+            at = other->offset + other->nbytes;
+    }
+    return at;
+}
+
 /* Place all buffers; returns the size of the block. `order` and `placed` hold n pointers each;
  * `placed` is kept in order of offsets. */
-static size_t place_buffers(buffer *buffers, int n, buffer **order, buffer **placed)
+static size_t place_buffers(buffer *buffers, int n, td__skyline *sky, buffer **order,
+                            buffer **placed)
 {
     size_t total = 0;
     for (int i = 0; i < n; i++)
@@ -197,16 +223,11 @@ static size_t place_buffers(buffer *buffers, int n, buffer **order, buffer **pla
     qsort(order, (size_t)n, sizeof *order, by_size);
     for (int i = 0; i < n; i++) {
         buffer *b = order[i];
-        size_t at = 0;
-        for (int j = 0; j < i; j++) {
-            const buffer *other = placed[j];
-            if (other->first > b->last || b->first > other->last)
-                continue;
-            if (at + b->nbytes <= other->offset)
-                break;
-            if (other->offset + other->nbytes > at)
-                at = other->offset + other->nbytes;
-        }
+        size_t at = b->nbytes ? td__skyline_full(sky, b->first, b->last) : 0;
+        if (b->nbytes && td__skyline_top(sky, b->first, b->last) > at)
+            at = find_gap(b, at, placed, i, order[0]->nbytes);
+        if (b->nbytes)
+            td__skyline_add(sky, b->first, b->last, at, at + b->nbytes);
         b->offset = at;
         int k = i;
         for (; k > 0 && placed[k - 1]->offset > at; k--)
@@ -228,11 +249,15 @@ static td_status plan_with(planner *pl, bool no_reuse)
     place_fixed(pl);
     make_buffers(pl, no_reuse);
     buffer **order = td__calloc((size_t)pl->n_buffers + 1, 2 * sizeof *order);
-    if (!order)
-        return TD_FAIL(TD_ENOMEM, "no memory to plan %d buffers", pl->n_buffers);
-    p->space_bytes[TD_SPACE_ACTIVATION] =
-        place_buffers(pl->buffers, pl->n_buffers, order, order + pl->n_buffers + 1);
+    td__skyline *sky = td__skyline_create(p->g->n_nodes + 1);
+    if (order && sky)
+        p->space_bytes[TD_SPACE_ACTIVATION] =
+            place_buffers(pl->buffers, pl->n_buffers, sky, order, order + pl->n_buffers + 1);
+    td_status st =
+        order && sky ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory to plan %d buffers", pl->n_buffers);
+    td__skyline_destroy(sky);
     td__free(order);
+    TD_TRY(st);
     for (int v = 0; v < pl->n_values; v++)
         if (pl->owner[v] >= 0)
             p->location[v].offset = pl->buffers[pl->owner[v]].offset;
