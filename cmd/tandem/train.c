@@ -210,7 +210,7 @@ static bool begins(td__training *t, td_status st, int *rc)
     if (st) {
         *rc = td__failure(t->args, st);
         leave = 1 + *rc;
-    } else if (t->run.past.finished) {
+    } else if (t->run.past.finished && td__job_run_leads(&t->run)) {
         *rc = already_finished(t);
         leave = 1 + *rc;
     }

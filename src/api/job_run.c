@@ -349,6 +349,24 @@ static td_status prepare_lead(td__job_run *r)
     return TD_OK;
 }
 
+/* Rank 0 looks for the run to go on with; the others learn whether there is anything to do, before
+ * they make the calls that follow. On them `finished` also means that rank 0 could not begin. */
+static td_status find_run_for_all(td__job_run *r)
+{
+    td_status st = td__job_run_leads(r) ? find_run(r) : TD_OK;
+    bool finished = r->past.finished && !r->o.reopen;
+    int32_t ends = st || finished;
+    char why[512];
+
+    snprintf(why, sizeof why, "%s", st ? td_last_error() : "");
+    td_status told =
+        r->session.comm ? td_broadcast(r->session.comm, &ends, 1, TD_I32, 0, NULL) : TD_OK;
+    r->past.finished = ends;
+    if (st)
+        return TD_FAIL(st, "%s", why);
+    return told;
+}
+
 td_status td__job_run_prepare(td__job_run *r)
 {
     td__session *s = &r->session;
@@ -371,9 +389,8 @@ td_status td__job_run_prepare(td__job_run *r)
     td__sync_world w = td__sync_world_of(s->comm, false);
     w.starts = true;
     TD_TRY(td__train_check(&s->opts, &w));
-    if (r->o.resume && td__job_run_leads(r))
-        TD_TRY(find_run(r));
-    r->past.finished = r->past.finished && !r->o.reopen;
+    if (r->o.resume)
+        TD_TRY(find_run_for_all(r));
     if (r->past.finished)
         return TD_OK;
     s->spreading = r->o.hooks.spreading;
