@@ -47,9 +47,11 @@ struct td__checkpointer {
     td__points *points; /* NULL: nobody counts what is done to files */
     pthread_t thread;
     bool started;
-    pthread_mutex_t lock; /* of the five below; nothing else is taken under it */
+    uint32_t patience_ms;
+    pthread_mutex_t lock; /* of the six below; nothing else is taken under it */
     pthread_cond_t changed;
     bool busy, stop, finished; /* finished: a save that nobody has polled yet */
+    bool given_up;             /* nobody waits for the thread: it destroys this when it ends */
     td_status status;          /* of the last save */
     char error[TEXT];
     /* The save under way: the caller's while not busy, the thread's while busy. */
@@ -163,6 +165,15 @@ static td_status write_preprocessing(const td__checkpointer *c, const char *path
     return td__file_out_commit(&f);
 }
 
+/* The names of tensors are not there any more when nobody waits for the thread. */
+static td_status check_wanted(td__checkpointer *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool given_up = c->given_up;
+    pthread_mutex_unlock(&c->lock);
+    return given_up ? TD_FAIL(TD_EABORTED, "%s: given up", c->path) : TD_OK;
+}
+
 static td_status write_files(td__checkpointer *c, const char *temp)
 {
     char path[TD__PATH];
@@ -172,12 +183,14 @@ static td_status write_files(td__checkpointer *c, const char *temp)
         if (f == TD__FILE_PREPROCESSING && !c->preprocessing.used)
             continue;
         TD_TRY(td__point(c->points, TD_POINT_FILE, td__checkpoint_file_name(f)));
+        TD_TRY(check_wanted(c));
         TD_TRY(td__run_dir_path(temp, td__checkpoint_file_name(f), path));
         TD_TRY(f == TD__FILE_PREPROCESSING ? write_preprocessing(c, path)
                                            : write_tensors(c, f, path));
         TD_TRY(td__manifest_hash(&c->m, f, path));
         c->nbytes += (size_t)c->m.file[i].nbytes;
     }
+    TD_TRY(check_wanted(c));
     if (c->from)
         snprintf(c->m.state.digest, sizeof c->m.state.digest, "%s", c->from->digest);
     else
@@ -236,6 +249,8 @@ static td_status write_checkpoint(td__checkpointer *c)
         return td__checkpoint_disk_failed(temp, "make it");
     td_status st = write_files(c, temp);
     if (!st)
+        st = check_wanted(c);
+    if (!st)
         st = td__point(c->points, TD_POINT_FILE, "rename");
     if (!st)
         st = td__checkpoint_install(c->dir, temp, name, c->path);
@@ -250,6 +265,19 @@ static td_status write_checkpoint(td__checkpointer *c)
     TD_TRY(td__checkpoint_point(c->dir, c->points, TD__LATEST_FILE, name));
     TD_TRY(td__point(c->points, TD_POINT_FILE, "prune"));
     return prune(c);
+}
+
+static void release(td__checkpointer *c)
+{
+    if (c->dir_fd >= 0)
+        close(c->dir_fd);
+    td_params_destroy(c->copy);
+    td__free_block(c->states, c->states_nbytes);
+    td__block_copies_fini(&c->blocks);
+    td__text_fini(&c->preprocessing);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    td__free(c);
 }
 
 static void *work(void *arg)
@@ -274,7 +302,10 @@ static void *work(void *arg)
         c->busy = false;
         pthread_cond_broadcast(&c->changed);
     }
+    bool given_up = c->given_up;
     pthread_mutex_unlock(&c->lock);
+    if (given_up)
+        release(c);
     return NULL;
 }
 
@@ -328,6 +359,7 @@ static td_status create(const char *dir, int keep, bool force, td__checkpointer 
         return TD_FAIL(TD_ENOMEM, "no memory for checkpoints");
     c->dir_fd = -1;
     c->keep = keep ? keep : 1;
+    c->patience_ms = PATIENCE_MS;
     init_sync(c);
     TD_TRY_OR(st, fail, td__run_dir_create(dir, NULL, c->dir));
     TD_TRY_OR(st, fail, open_dir(c, force));
@@ -341,7 +373,7 @@ static td_status create(const char *dir, int keep, bool force, td__checkpointer 
     *out = c;
     return TD_OK;
 fail:
-    td__checkpointer_destroy(c);
+    release(c);
     return st;
 }
 
@@ -376,32 +408,10 @@ void td__checkpointer_excuse(td__checkpointer *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-void td__checkpointer_destroy(td__checkpointer *c)
-{
-    if (!c)
-        return;
-    if (c->started) {
-        pthread_mutex_lock(&c->lock);
-        c->stop = true;
-        pthread_cond_broadcast(&c->changed);
-        pthread_mutex_unlock(&c->lock);
-        pthread_join(c->thread, NULL);
-    }
-    if (c->dir_fd >= 0)
-        close(c->dir_fd);
-    td_params_destroy(c->copy);
-    td__free_block(c->states, c->states_nbytes);
-    td__block_copies_fini(&c->blocks);
-    td__text_fini(&c->preprocessing);
-    pthread_cond_destroy(&c->changed);
-    pthread_mutex_destroy(&c->lock);
-    td__free(c);
-}
-
 /* Until the thread is idle; its failure, if the last save failed. */
 static td_status wait_idle(td__checkpointer *c)
 {
-    td__deadline end = td__deadline_in_ms(PATIENCE_MS);
+    td__deadline end = td__deadline_in_ms(c->patience_ms);
     struct timespec until = {.tv_sec = (time_t)(end / 1000000000u),
                              .tv_nsec = (long)(end % 1000000000u)};
     int error = 0;
@@ -413,9 +423,36 @@ static td_status wait_idle(td__checkpointer *c)
     bool busy = c->busy;
     pthread_mutex_unlock(&c->lock);
     if (busy)
-        return TD_FAIL(TD_ETIMEDOUT, "%s: the disk has not taken a checkpoint in %d seconds",
-                       c->dir, PATIENCE_MS / 1000);
+        return TD_FAIL(TD_ETIMEDOUT, "%s: the disk has not taken a checkpoint in %g seconds",
+                       c->dir, 1e-3 * c->patience_ms);
     return st ? TD_FAIL(st, "%s", c->error) : TD_OK;
+}
+
+void td__checkpointer_patience(td__checkpointer *c, uint32_t ms)
+{
+    c->patience_ms = ms ? ms : PATIENCE_MS;
+}
+
+void td__checkpointer_destroy(td__checkpointer *c)
+{
+    if (!c)
+        return;
+    if (c->started) {
+        if (wait_idle(c) == TD_ETIMEDOUT)
+            TD_LOG(WARN, TRAIN, "%s; it is given up", td_last_error());
+        pthread_t thread = c->thread;
+        pthread_mutex_lock(&c->lock);
+        c->stop = true;
+        bool busy = c->given_up = c->busy;
+        pthread_cond_broadcast(&c->changed);
+        pthread_mutex_unlock(&c->lock);
+        if (busy) {
+            pthread_detach(thread);
+            return;
+        }
+        pthread_join(thread, NULL);
+    }
+    release(c);
 }
 
 td_status td__checkpointer_wait(td__checkpointer *c)

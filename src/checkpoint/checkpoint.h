@@ -62,7 +62,10 @@ TD_NODISCARD td_status td__checkpoint_go_back(const char *dir, td__points *p, ui
                                               uint64_t valid);
 /* The failure of the last save is dealt with: the next one is tried as if nothing had been. */
 void td__checkpointer_excuse(td__checkpointer *c);
-/* Waits for what is being written (bounded by a deadline of the disk's own: it is local work). */
+/* How long the disk has for one checkpoint; 0: ten minutes. */
+void td__checkpointer_patience(td__checkpointer *c, uint32_t ms);
+/* Waits for what is being written, as long as the disk has for it; what it has not taken by then is
+ * given up with a warning, and its thread left to end by itself. */
 void td__checkpointer_destroy(td__checkpointer *c);
 /* Start saving. Waits only if the one before is still being written. A failure of an earlier
  * save is reported here, by poll or by wait: a run does not go on without its checkpoints silently.

@@ -59,9 +59,9 @@ void td__comm_poison(td_comm *c, td_status st, const char *text)
     poison(c, st, text, false);
 }
 
-bool td__comm_poisoned(td_comm *c)
+td_status td__comm_cause(td_comm *c)
 {
-    return td__poison_is_set(&c->poison);
+    return td__poison_check(&c->poison);
 }
 
 void td__comm_poison_all(td_comm *c, td_status st, const char *text)

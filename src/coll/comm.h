@@ -16,7 +16,8 @@ TD_NODISCARD td_status td__comm_split_with(td_comm *parent, int color, int key,
  * thread. */
 void td__comm_poison(td_comm *c, td_status st, const char *text);
 void td__comm_poison_all(td_comm *c, td_status st, const char *text);
-bool td__comm_poisoned(td_comm *c); /* is it ended? Any thread */
+/* Why it is, as its calls return it from then on; TD_OK: it is not. Any thread. */
+TD_NODISCARD td_status td__comm_cause(td_comm *c);
 /* From now on every call passes p, which is borrowed; what fails there fails the call. Between
  * calls. */
 void td__comm_points(td_comm *c, td__points *p);

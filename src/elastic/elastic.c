@@ -29,11 +29,23 @@ static td_status end_run(td__elastic *e, td_status st)
     return TD_FAIL(st, "%s", text);
 }
 
-/* A wait for this host's disk that has timed out: no peer is lost, since the comm has not
- * failed, and another generation would only wait again. */
+/* The comm may have ended too: the others did not wait for as long. What it returns from then on is
+ * its own cause. */
+bool td__elastic_is_local(td_comm *comm, td_status st)
+{
+    char text[512];
+    if (st != TD_ETIMEDOUT)
+        return false;
+    snprintf(text, sizeof text, "%s", td_last_error());
+    bool of_comm = td__comm_cause(comm) && strstr(text, td_last_error());
+    st = TD_FAIL(st, "%s", text);
+    return !of_comm;
+}
+
+/* No peer is lost, and another generation would only wait again. */
 static td_status local_timeout(td__elastic *e, td_status st)
 {
-    if (st != TD_ETIMEDOUT || td__comm_poisoned(e->world->comm))
+    if (!td__elastic_is_local(e->world->comm, st))
         return st;
     char text[360];
     snprintf(text, sizeof text, "%s", td_last_error());

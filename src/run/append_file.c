@@ -79,6 +79,13 @@ td_status td__append_write(td__append_file *f, const void *data, size_t nbytes)
     return hold(f, data, nbytes);
 }
 
+td_status td__append_cut(td__append_file *f, uint64_t keep)
+{
+    if (ftruncate(f->fd, (off_t)keep) != 0)
+        return TD_FAIL(TD_EIO, "%s: cannot cut it: %s", f->path, strerror(errno));
+    return TD_OK;
+}
+
 void td__append_close(td__append_file *f)
 {
     if (f->fd >= 0)

@@ -22,6 +22,8 @@ typedef struct td__append_file {
 TD_NODISCARD td_status td__append_open(td__append_file *f, const char *dir, const char *file,
                                        uint64_t keep);
 TD_NODISCARD td_status td__append_write(td__append_file *f, const void *data, size_t nbytes);
+/* Keep the first `keep` bytes alone. */
+TD_NODISCARD td_status td__append_cut(td__append_file *f, uint64_t keep);
 /* What is held, or TD_EIO. */
 TD_NODISCARD td_status td__append_flush(td__append_file *f);
 void td__append_close(td__append_file *f);

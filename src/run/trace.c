@@ -34,6 +34,9 @@ typedef struct trace {
     td__text buf;
     uint64_t began_ns;
     uint64_t arrows;
+    uint64_t nbytes;  /* written */
+    uint64_t tail_at; /* where what is written at the end of a run begins */
+    bool closed;      /* that is there */
 } trace;
 
 static td_status flush(trace *t)
@@ -41,6 +44,7 @@ static td_status flush(trace *t)
     TD_TRY(td__text_status(&t->buf));
     if (t->buf.used)
         TD_TRY(td__append_write(&t->file, t->buf.data, t->buf.used));
+    t->nbytes += t->buf.used;
     td__text_clear(&t->buf);
     return TD_OK;
 }
@@ -97,6 +101,11 @@ static td_status on_begin(td__observer *o, const td__train_info *info)
     trace *t = (trace *)o;
     char name[128];
 
+    if (t->closed) { /* a run that was stopped goes on */
+        t->closed = false;
+        t->nbytes = t->tail_at;
+        return td__append_cut(&t->file, t->tail_at);
+    }
     t->began_ns = td__clock_ns();
     snprintf(name, sizeof name, "%s%s", info->name && *info->name ? info->name : "tandem",
              info->ranks > 1 ? ": rank 0" : "");
@@ -257,6 +266,8 @@ td_status td__trace_nodes(td__observer *o, const td_node_time *times, int n)
     trace *t = (trace *)o;
     double at = 0;
 
+    TD_TRY(flush(t));
+    t->tail_at = t->nbytes;
     for (int i = 0; i < n; i++) {
         if (!times[i].calls)
             continue;
@@ -278,6 +289,7 @@ td_status td__trace_finish(td__observer *o)
 {
     trace *t = (trace *)o;
     td__text_add(&t->buf, "\n]\n");
+    t->closed = true;
     return flush(t);
 }
 

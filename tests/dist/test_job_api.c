@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "support/check.h"
 #include "support/ranks.h"
 #include "tandem/train.h"
@@ -104,6 +106,40 @@ TEST(a_run_has_its_directory_and_is_resumed)
     CHECK(has(r.run_dir, "metrics.jsonl") && has(r.run_dir, "job.yaml") &&
               has(r.run_dir, "report.html") && has(r.run_dir, "checkpoints/latest"),
           "files are missing in %s", r.run_dir);
+    td_job_destroy(j);
+    check_tmpdir_remove();
+}
+
+/* trace.json of a run that was stopped and goes on in the same trainer is one array. */
+TEST(a_profiled_run_that_goes_on_has_one_trace)
+{
+    td_job *j = job();
+    td_trainer *t;
+    td_run_result r;
+    uint64_t at = 6;
+    bool first = false, last = false;
+
+    check_tmpdir();
+    td_job_opts o = {.run_dir = check_path("run"),
+                     .profile = true,
+                     .callbacks = {.user = &at, .step = stop_at_step}};
+    CHECK_OK(td_trainer_from_job(j, &o, &t));
+    for (int fit = 0; fit < 2; fit++) {
+        CHECK_OK(td_trainer_fit(t, &r));
+        at = 0;
+        json_t *trace = json_load_file(check_path("run/trace.json"), 0, NULL), *e;
+        CHECK(json_is_array(trace), "after fit %d: not an array", fit + 1);
+        size_t i;
+        json_array_foreach(trace, i, e)
+        {
+            const char *name = json_string_value(json_object_get(e, "name"));
+            first |= name && !strcmp(name, "step 1");
+            last |= fit && name && !strcmp(name, "step 7");
+        }
+        json_decref(trace);
+    }
+    CHECK(first && last, "steps of one of the fits are missing");
+    td_trainer_destroy(t);
     td_job_destroy(j);
     check_tmpdir_remove();
 }
@@ -229,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_read_and_changed),
         cmocka_unit_test(a_run_has_its_directory_and_is_resumed),
+        cmocka_unit_test(a_profiled_run_that_goes_on_has_one_trace),
         cmocka_unit_test(a_trained_run_is_evaluated_and_predicts),
         cmocka_unit_test(nothing_is_left_of_a_run_that_never_began),
         cmocka_unit_test(ranks_share_a_job_with_the_same_bits),

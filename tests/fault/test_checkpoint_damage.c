@@ -2,12 +2,15 @@
  * loaded; the newest whole one is, with a warning. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "support/check.h"
 #include "support/checkpoints.h"
 #include "tandem/log.h"
@@ -187,6 +190,45 @@ TEST(newest_and_best_are_kept)
     }
 }
 
+/* A disk that does not answer, until it is told to. */
+typedef struct stuck_disk {
+    td__points base;
+    atomic_bool goes_on;
+} stuck_disk;
+
+static td_status stand_still(td__points *p, td__point_kind kind, const char *op)
+{
+    stuck_disk *s = (stuck_disk *)p;
+    (void)kind;
+    while (strcmp(op, "optimizer.safetensors") == 0 && !atomic_load(&s->goes_on))
+        poll(NULL, 0, 1);
+    return TD_OK;
+}
+
+TEST(a_disk_that_does_not_answer_is_not_waited_for_for_ever)
+{
+    saved_model s = saved_model_create();
+    static stuck_disk disk = {.base = {stand_still}}; /* outlives the thread that is left behind */
+    td__checkpointer *c;
+    td__train_state state = saved_model_at(&s, 5, 0);
+    CHECK_OK(td__checkpointer_create(check_tmpdir(), 3, &c));
+    td__checkpointer_points(c, &disk.base);
+    td__checkpointer_patience(c, 50);
+    CHECK_OK(td__checkpointer_save(c, &state, s.m.params, s.o, false));
+    CHECK_STATUS(td__checkpointer_wait(c), TD_ETIMEDOUT);
+    CHECK(strstr(td_last_error(), "has not taken a checkpoint in 0.05 seconds"), "%s",
+          td_last_error());
+    td__checkpointer_destroy(c); /* returns: that is the test */
+    saved_model_destroy(&s);     /* and with it the names of tensors */
+    atomic_store(&disk.goes_on, true);
+    td__deadline until = td__deadline_in_ms(60000); /* the thread cleans up after itself */
+    while (access(check_path(".tmp-step-00000005"), F_OK) == 0 && !td__deadline_passed(until))
+        poll(NULL, 0, 1);
+    CHECK(access(check_path(".tmp-step-00000005"), F_OK) != 0, "half a checkpoint is still there");
+    CHECK(!td__checkpoint_any(check_tmpdir()), "a checkpoint that was given up became one");
+    check_tmpdir_remove();
+}
+
 TEST(wrong_places_are_refused)
 {
     td__checkpointer *c, *second;
@@ -248,6 +290,7 @@ int main(void)
         WITH_TWO(asking_by_name),
         WITH_TWO(damaged_ones_are_replaced),
         WITH_TWO(newest_and_best_are_kept),
+        cmocka_unit_test(a_disk_that_does_not_answer_is_not_waited_for_for_ever),
         WITH_TWO(wrong_places_are_refused),
         WITH_TWO(bad_weights_are_not_saved),
         WITH_TWO(another_model_or_optimizer_is_refused),

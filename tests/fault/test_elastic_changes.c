@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "checkpoint/checkpoint.h"
+#include "elastic/elastic.h"
 #include "support/check.h"
 #include "support/elastic_job.h"
 #include "support/sanitized.h"
@@ -85,6 +86,23 @@ TEST(a_process_whose_data_do_not_come_leaves)
     train->ops = quick_ops;
     check_tmpdir_remove();
     td__data_close(plan.data);
+}
+
+/* Whether a timeout is this host's own does not depend on what the comm has come to meanwhile. */
+TEST(a_timeout_of_the_disk_is_told_from_one_of_a_peer)
+{
+    td_comm *c[2];
+    float x = 0;
+    CHECK_OK(td_comm_threads(2, &(td_comm_opts){.timeout_ms = 50}, c));
+    CHECK(td__elastic_is_local(c[0], TD_FAIL(TD_ETIMEDOUT, "no disk")), "before the comm fails");
+    td_status st = td_recv(c[0], &x, 1, TD_F32, 1, NULL);
+    CHECK_STATUS(st, TD_ETIMEDOUT);
+    CHECK(!td__elastic_is_local(c[0], st), "a peer is late: %s", td_last_error());
+    CHECK(td__elastic_is_local(c[0], TD_FAIL(TD_ETIMEDOUT, "no disk")), "after the comm failed");
+    CHECK(strcmp(td_last_error(), "no disk") == 0, "%s", td_last_error());
+    CHECK(!td__elastic_is_local(c[0], TD_EPEER), "a lost peer is not local");
+    td_comm_destroy(c[0]);
+    td_comm_destroy(c[1]);
 }
 
 /* The job is stopped after step 2, and a rank dies at any call of step 3, in which the others agree
@@ -283,6 +301,7 @@ int main(void)
         cmocka_unit_test(the_world_grows_and_shrinks),
         cmocka_unit_test(a_process_that_is_asked_to_stop_goes_and_the_others_go_on),
         cmocka_unit_test(a_process_whose_data_do_not_come_leaves),
+        cmocka_unit_test(a_timeout_of_the_disk_is_told_from_one_of_a_peer),
         cmocka_unit_test(a_rank_dies_as_all_agree_to_stop),
         cmocka_unit_test(a_rank_that_computes_wrongly_is_taken_out),
         cmocka_unit_test(verifying_changes_nothing),
