@@ -123,7 +123,8 @@ static inline bool td__elastic_survives(td_status st)
 /* Will this process be without a place in the next generation? */
 bool td__elastic_goes(const td__elastic *e);
 
-/* Has a wait for this host's disk or data timed out, and not one for a peer? Keeps the last error. */
+/* Has a wait for this host's disk or data timed out, and not one for a peer? Keeps the last error.
+ */
 bool td__elastic_is_local(td_comm *comm, td_status st);
 
 #endif

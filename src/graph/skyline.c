@@ -1,6 +1,6 @@
-/* skyline.c -- two segment trees in one, over steps: each node has the lowest and the highest `full`
- * of its steps and the highest `top`. Adding a buffer and asking take the logarithm of the number
- * of steps, mostly. */
+/* skyline.c -- two segment trees in one, over steps: each node has the lowest and the highest
+ * `full` of its steps and the highest `top`. Adding a buffer and asking take the logarithm of the
+ * number of steps, mostly. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/skyline.h"
 

@@ -70,38 +70,6 @@ bool td__train_gives_up(const td__trainer *t)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about)
-{
-    td__members *m = t->o.agent;
-    if (phase != TD_PHASE_COMPUTE)
-        atomic_store(&t->run.at, NULL);
-    td__comm_says(t->world.comm, phase, t->replica.state.step + 1, what);
-    if (m && m->ops->heartbeat)
-        m->ops->heartbeat(
-            m, &(td__heartbeat){
-                   .step = t->replica.state.step,
-                   .steps = t->plan.total_steps,
-                   .phase = phase,
-                   .what = what,
-                   .about = about,
-                   .samples_per_second =
-                       t->report.seconds > 0 ? (double)t->report.samples / t->report.seconds : 0,
-                   .loss = t->replica.loss,
-                   .speed = t->report.speed,
-                   .wait = t->report.waits,
-                   .faults = td__faults_count(t->o.faults)});
-}
-
-/* What a call is about, or the node that is being run. */
-bool td__train_explain(void *trainer, char *out, size_t max)
-{
-    td__trainer *t = trainer;
-    td__micro_batch_set *at = atomic_load(&t->run.at);
-    if (at)
-        return td__micro_batch_set_now(at, out, max);
-    return td__comm_now(t->world.comm, out, max);
-}
-
 /* What this rank requests in the step under way. */
 static void make_requests(const td__trainer *t, double requests[TD_REQUESTS])
 {
@@ -473,14 +441,6 @@ td_status td__train_steps(td__trainer *t)
     return TD_OK;
 }
 
-/* Of fixed ranks, whose comm is there before and after; elastic ones do so in each generation. */
-static void explain(td__trainer *t, td__explain *fn)
-{
-    td__members *m = t->o.agent;
-    if (m && m->ops->explain)
-        m->ops->explain(m, fn, t);
-}
-
 static td_status run(td__trainer *t, td__train_result *out)
 {
     if (t->world.comm)
@@ -516,9 +476,9 @@ td_status td__trainer_run(td__trainer *t, const atomic_int *stop, td__train_resu
         td__train_drop_lead(t);
         return st;
     }
-    explain(t, td__train_explain);
+    td__train_explains(t, true);
     td_status st = td__replicas_failed(t, run(t, out));
-    explain(t, NULL);
+    td__train_explains(t, false);
     td__checkpointer_destroy(t->run.checkpointer); /* what is being written is finished */
     t->run.checkpointer = NULL;
     return st;

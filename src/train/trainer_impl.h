@@ -163,9 +163,12 @@ TD_NODISCARD td_status td__train_saved(td__trainer *t);
 /* Checkpoints hold what was measured on the train part. */
 TD_NODISCARD td_status td__train_save_fit(td__trainer *t);
 bool td__train_at_end(const td__trainer *t);
-/* What the trainer does now, for heartbeats and the hang report. */
+/* heartbeat.c: what the trainer does now, for heartbeats and the hang report. */
 void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about);
 bool td__train_explain(void *trainer, char *out, size_t max); /* a td__explain */
+/* From here on the agent may ask for that, or no longer: of fixed ranks, whose comm is there before
+ * and after; elastic ones do so in each generation. */
+void td__train_explains(td__trainer *t, bool begins);
 /* Now and then, and at the end: where the time of all ranks went. Collective. */
 TD_NODISCARD td_status td__train_tell_ranks(td__trainer *t, bool end);
 bool td__train_owes_validation(const td__trainer *t);

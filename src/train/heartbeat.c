@@ -1,0 +1,45 @@
+/* heartbeat.c -- what a rank is doing: told to its comm, for the others' stall reports, and to its
+ * agent, for `tandem status` and the watch over processes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coll/comm.h"
+#include "fault/faults.h"
+#include "train/trainer_impl.h"
+
+void td__train_heartbeat(td__trainer *t, td__phase phase, const char *what, const char *about)
+{
+    td__members *m = t->o.agent;
+    if (phase != TD_PHASE_COMPUTE)
+        atomic_store(&t->run.at, NULL);
+    td__comm_says(t->world.comm, phase, t->replica.state.step + 1, what);
+    if (m && m->ops->heartbeat)
+        m->ops->heartbeat(
+            m, &(td__heartbeat){
+                   .step = t->replica.state.step,
+                   .steps = t->plan.total_steps,
+                   .phase = phase,
+                   .what = what,
+                   .about = about,
+                   .samples_per_second =
+                       t->report.seconds > 0 ? (double)t->report.samples / t->report.seconds : 0,
+                   .loss = t->replica.loss,
+                   .speed = t->report.speed,
+                   .wait = t->report.waits,
+                   .faults = td__faults_count(t->o.faults)});
+}
+
+/* What a call is about, or the node that is being run. */
+bool td__train_explain(void *trainer, char *out, size_t max)
+{
+    td__trainer *t = trainer;
+    td__micro_batch_set *at = atomic_load(&t->run.at);
+    if (at)
+        return td__micro_batch_set_now(at, out, max);
+    return td__comm_now(t->world.comm, out, max);
+}
+
+void td__train_explains(td__trainer *t, bool begins)
+{
+    td__members *m = t->o.agent;
+    if (m && m->ops->explain)
+        m->ops->explain(m, begins ? td__train_explain : NULL, t);
+}
