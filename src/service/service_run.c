@@ -34,6 +34,7 @@ td_status td__service_tracker(td__service *s, const char *name, td__tracker **ou
         td__tracker_config c = {.loop = s->o.loop,
                                 .config = s->config,
                                 .self = s->o.self,
+                                .points = s->o.points,
                                 .event = td__service_track_event,
                                 .arg = s};
         TD_TRY(ops->create(&c, &s->trackers[i].tracker));

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "rpc/loop.h"
 #include "service/config.h"
@@ -353,6 +354,77 @@ TEST(events)
     td__text_fini(&later);
 }
 
+/* A job file: trained in the job's directory, paused at a checkpoint, continued, with metrics. */
+static bool has_metrics(int32_t job)
+{
+    td__text lines = {0};
+
+    td__service_metrics(service, job, 0, &(td__log_sink){add_bytes, no_more, &lines});
+    bool some = lines.data && strstr(lines.data, "\"loss\"");
+    td__text_fini(&lines);
+    return some;
+}
+
+TEST(job_file)
+{
+    td__deadline until = td__deadline_in_ms(DEADLINE_MS);
+    int32_t job =
+        submit("{\"job\": \"name: d\\nmodel: [flatten, linear]\\ndata: {source: digits, "
+               "count: 2000}\\ntrain: {steps: 100000000, batch: 8}\\nlog: {every: 100}\", "
+               "\"sets\": [\"train.batch=4\"]}");
+
+    wait_state(job, TD_JOB_RUNNING);
+    assert_string_equal(get(job)->spec->name, "d");
+    while (!has_metrics(job)) {
+        assert_false(td__deadline_passed(until));
+        CHECK_OK(td__loop_turn(loop, 100));
+    }
+    assert_int_equal(td__service_pause(service, &ME, job), TD_ANSWER_OK);
+    assert_int_equal(wait_state(job, TD_JOB_PAUSED)->exit_status, 130);
+    assert_int_equal(td__service_resume(service, &ME, job), TD_ANSWER_OK);
+    wait_state(job, TD_JOB_RUNNING);
+    assert_int_equal(td__service_cancel(service, &ME, job, NULL), TD_ANSWER_OK);
+    wait_state(job, TD_JOB_CANCELLED);
+    assert_int_equal(get(job)->attempt, 2);
+}
+
+static bool count_jobs(void *arg, const td__job_record *r)
+{
+    *(int *)arg += r->state == TD_JOB_QUEUED;
+    return true;
+}
+
+/* 10,000 queued jobs survive a restart, which takes less than a second, and are listed in less
+ * than 50 ms. */
+TEST(ten_thousand_queued)
+{
+    enum { N = 10000 };
+    char next[TD__PAGE_TOKEN];
+    int n = 0;
+
+    for (int i = 0; i < N; i++)
+        submit("{\"command\": [\"true\"], \"resources\": {\"slots\": 8}, \"name\": \"many\", "
+               "\"labels\": {\"team\": \"a\"}, \"parameters\": {\"LR\": \"4\", \"EPOCHS\": "
+               "\"15\"}}");
+    assert_int_equal(td__service_position(service, N), N - 1);
+    close_service(); /* commits; nothing was launched: the loop has not turned */
+    uint64_t begin = td__clock_thread_ns();
+    open_service();
+    double opened = (double)(td__clock_thread_ns() - begin) / 1e6;
+    begin = td__clock_thread_ns();
+    assert_int_equal(td__service_list(service, &(td__job_filter){.states = 1u << TD_JOB_QUEUED},
+                                      NULL, count_jobs, &n, next),
+                     TD_ANSWER_OK);
+    double listed = (double)(td__clock_thread_ns() - begin) / 1e6;
+    assert_int_equal(n, N);
+    assert_int_equal(td__service_position(service, N), N - 1);
+    print_message("%d queued jobs: start in %.0f ms, listed in %.1f ms\n", N, opened, listed);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_true(opened < 1000);
+    assert_true(listed < 50);
+#endif
+}
+
 int main(void)
 {
 #define IN_DIR(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -367,6 +439,8 @@ int main(void)
         IN_DIR(refusals),
         IN_DIR(idempotency_key),
         IN_DIR(events),
+        IN_DIR(job_file),
+        IN_DIR(ten_thousand_queued),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

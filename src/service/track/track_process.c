@@ -167,38 +167,12 @@ static void say_events(group *g)
     fclose(f);
 }
 
-static void on_supervisor(void *arg, uint32_t events)
-{
-    group *g = arg;
-    siginfo_t info = {0};
+static void on_supervisor(void *arg, uint32_t events);
 
-    (void)events;
-    if (g->ours) /* else it is init's to reap */
-        waitid(P_PIDFD, (id_t)g->supervisor.fd, &info, WEXITED);
-    unwatch_supervisor(g);
-    if (exists(g, "started"))
-        say_started(g);
-    if (exists(g, "status") || exists(g, "claim")) {
-        finish(g);
-        return;
-    }
-    /* It ended before it took the attempt: the program cannot be run, or memory is short. */
-    tracker *t = g->t;
-    char token[TD__TOKEN], text[128];
-    bool won;
-    snprintf(token, sizeof token, "%s", g->token);
-    snprintf(text, sizeof text, "the supervisor did not start (status %d)", info.si_status);
-    if (td__claim_take(g->dir, 0, &won) || won) {
-        drop(g);
-        tell(t, &(td__track_event){.kind = TD_TRACK_FAILED, .token = token, .text = text});
-    } else { /* another one did */
-        finish(g);
-    }
-}
-
-static bool watch_supervisor(group *g, int pidfd)
+static bool watch_supervisor(group *g, int pidfd, bool ours)
 {
     g->supervisor = (td__watch){.fd = pidfd, .ready = on_supervisor, .arg = g};
+    g->ours = ours;
     if (td__loop_watch(g->t->head.c.loop, &g->supervisor, EPOLLIN)) {
         TD_LOG(ERROR, SERVICE, "%s: %s", g->token, td_last_error());
         close(pidfd);
@@ -206,6 +180,58 @@ static bool watch_supervisor(group *g, int pidfd)
         return false;
     }
     return true;
+}
+
+/* The supervisor that has the attempt is watched from now on; or it is over. */
+static void follow_claim(group *g)
+{
+    td__claim claim;
+
+    if (exists(g, "started"))
+        say_started(g);
+    int pidfd = td__claim_read(g->dir, &claim) ? td__claim_open(&claim) : -1;
+    /* Looked at after the descriptor was opened: whatever comes later is told by inotify. */
+    if (exists(g, "status") || pidfd < 0) {
+        if (pidfd >= 0)
+            close(pidfd);
+        finish(g);
+    } else if (!watch_supervisor(g, pidfd, false)) {
+        finish(g);
+    }
+}
+
+/* Our child has ended before it took the attempt: the program cannot be run, or memory is short. */
+static void never_started(group *g, int status)
+{
+    tracker *t = g->t;
+    char token[TD__TOKEN], text[128];
+    bool given_up;
+
+    snprintf(token, sizeof token, "%s", g->token);
+    snprintf(text, sizeof text, "the supervisor did not start (status %d)", status);
+    if (!td__claim_take(g->dir, 0, &given_up) && !given_up) {
+        follow_claim(g); /* another one has it */
+        return;
+    }
+    drop(g);
+    tell(t, &(td__track_event){.kind = TD_TRACK_FAILED, .token = token, .text = text});
+}
+
+static void on_supervisor(void *arg, uint32_t events)
+{
+    group *g = arg;
+    siginfo_t info = {0};
+    td__claim claim;
+
+    (void)events;
+    if (g->ours) /* else it is init's to reap */
+        waitid(P_PIDFD, (id_t)g->supervisor.fd, &info, WEXITED);
+    unwatch_supervisor(g);
+    if (td__claim_read(g->dir,
+                       &claim)) /* it may be another one's, started by a service before us */
+        follow_claim(g);
+    else
+        never_started(g, info.si_status);
 }
 
 /* inotify. */
@@ -373,8 +399,10 @@ static td_status write_spec(const group *g, const td__group *given)
 
 static td_status launch(group *g, const td__group *given)
 {
+    td__points *points = g->t->head.c.points;
     char path[PATH_BYTES];
 
+    TD_TRY(td__point(points, TD_POINT_FILE, "spec"));
     TD_TRY(write_spec(g, given));
     /* Held open here, so that what is written before the supervisor reads it is kept. */
     if (mkfifo(path_of(g, "control", path), 0600) && errno != EEXIST)
@@ -382,9 +410,10 @@ static td_status launch(group *g, const td__group *given)
     g->control = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     const char *argv[] = {g->t->head.c.self, "supervise", g->dir, NULL};
     int pidfd;
+    TD_TRY(td__point(points, TD_POINT_COMM, "spawn"));
     TD_TRY(td__spawn_detached(argv, path_of(g, "supervisor.log", path), &pidfd));
-    g->ours = true;
-    if (!watch_supervisor(g, pidfd))
+    TD_TRY(td__point(points, TD_POINT_COMM, "spawned"));
+    if (!watch_supervisor(g, pidfd, true))
         return TD_FAIL(TD_EIO, "the supervisor of %s cannot be watched", g->token);
     return TD_OK;
 }
@@ -393,18 +422,10 @@ static td_status launch(group *g, const td__group *given)
 static void take_over(group *g)
 {
     char path[PATH_BYTES];
-    td__claim claim;
 
-    if (exists(g, "started"))
-        say_started(g);
-    int pidfd = td__claim_read(g->dir, &claim) ? td__claim_open(&claim) : -1;
-    /* Looked at after the descriptor was opened: whatever comes later is told by inotify. */
-    if (exists(g, "status") || pidfd < 0 || !watch_supervisor(g, pidfd)) {
-        finish(g);
-        return;
-    }
     g->control = open(path_of(g, "control", path), O_RDWR | O_NONBLOCK | O_CLOEXEC);
     say_events(g);
+    follow_claim(g);
 }
 
 static void failed(tracker *t, const td__group *given)

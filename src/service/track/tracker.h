@@ -15,6 +15,7 @@
 #ifndef TD_SERVICE_TRACK_TRACKER_H
 #define TD_SERVICE_TRACK_TRACKER_H
 
+#include "base/point.h"
 #include "service/job.h"
 
 typedef struct td__loop td__loop;                     /* rpc/loop.h */
@@ -77,6 +78,7 @@ typedef struct td__tracker_config {
     const char *self;                 /* path of the tandem program */
     void (*event)(void *arg, const td__track_event *e);
     void *arg;
+    td__points *points; /* (optional) told before steps that change something, for tests */
 } td__tracker_config;
 
 typedef struct td__tracker_ops {
