@@ -2,7 +2,7 @@
 // Line charts as SVG: axes with round numbers, a thin line for what was measured and a thick one
 // for its moving average, values under the pointer. Long series are thinned to a point per pixel.
 
-import { el, number, svg } from './dom.js';
+import { el, number, short, svg } from './dom.js';
 
 const W = 480, H = 240, LEFT = 52, RIGHT = 10, TOP = 8, BOTTOM = 24;
 const MOST = W - LEFT - RIGHT;
@@ -73,10 +73,10 @@ export function chart(title, series, options = {}) {
   const py = (y) => TOP + (1 - (Math.min(y, y1) - y0) / (y1 - y0)) * (H - TOP - BOTTOM);
   for (const y of ticks(y0, y1, 5)) {
     plot.append(svg('line', { class: 'grid', x1: LEFT, x2: W - RIGHT, y1: py(y), y2: py(y) }),
-      svg('text', { x: LEFT - 6, y: py(y) + 4, 'text-anchor': 'end' }, number(y)));
+      svg('text', { x: LEFT - 6, y: py(y) + 4, 'text-anchor': 'end' }, short(y)));
   }
   for (const x of ticks(x0, x1, 6)) {
-    plot.append(svg('text', { x: px(x), y: H - 6, 'text-anchor': 'middle' }, number(x)));
+    plot.append(svg('text', { x: px(x), y: H - 6, 'text-anchor': 'middle' }, short(x)));
   }
   const path = (points) => points.map((p) => `${px(p[0]).toFixed(1)},${py(p[1]).toFixed(1)}`).join(' ');
   lines.forEach((s, i) => {

@@ -29,6 +29,7 @@ export const empty = (text) => el('p.empty', {}, text);
 
 export function duration(ms) {
   const s = Math.max(0, ms) / 1000;
+  if (s < 1) return `${Math.round(s * 1000)} ms`;
   if (s < 10) return `${s.toFixed(1)} s`;
   if (s < 60) return `${Math.round(s)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${String(Math.floor(s % 60)).padStart(2, '0')} s`;
@@ -51,6 +52,15 @@ export function number(v) {
   if (Number.isInteger(v) && a < 1e7) return v.toLocaleString('en');
   if (a !== 0 && (a < 1e-3 || a >= 1e7)) return v.toExponential(2);
   return v.toPrecision(4).replace(/\.?0+$/, '');
+}
+
+// Short enough for an axis: 2.5M.
+export function short(v) {
+  const a = Math.abs(v);
+  for (const [unit, size] of [['G', 1e9], ['M', 1e6], ['k', 1e4]]) {
+    if (a >= size) return `${+(v / (unit === 'k' ? 1e3 : size)).toPrecision(3)}${unit}`;
+  }
+  return number(v);
 }
 
 export function bytes(n) {

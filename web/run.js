@@ -69,6 +69,11 @@ export class Run {
     return points?.length ? points[points.length - 1][1] : undefined;
   }
 
+  // Measured once, as the test of a finished run: a number, not a curve.
+  single(name) {
+    return name.startsWith('test ') && (this.evals.get(name)?.length ?? 0) < 2;
+  }
+
   progress() {
     return this.begin?.steps ? Math.min(1, this.step / this.begin.steps) : null;
   }

@@ -35,7 +35,7 @@ export async function compareView(page, ids) {
     return with_.length > 1 ? with_.reduce((a, b) => ((b.run.last(name) < a.run.last(name)) === low ? b : a)) : null;
   };
   page.show('Compare', el('div.head', {}, el('h1', {}, `Comparison of ${all.length} jobs`)),
-    names.length ? el('div.charts', {}, names.map((n) => chart(n, all.flatMap((r, i) => {
+    names.length ? el('div.charts', {}, names.filter((n) => !all.every((r) => r.run.single(n))).map((n) => chart(n, all.flatMap((r, i) => {
       const both = r.run.both(n);
       const last = both[both.length - 1];
       return last ? [{ ...last, name: label(r), color: i }] : [];

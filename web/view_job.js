@@ -5,7 +5,7 @@ import { del, download, events, follow, get } from './api.js';
 import { chart } from './chart.js';
 import { ago, bytes, clock, duration, el, empty, jobTime, note, number, pill } from './dom.js';
 import { Run } from './run.js';
-import { act, needs } from './view_jobs.js';
+import { act, message, needs } from './view_jobs.js';
 
 const SECOND = new Set(['lr', 'grad_norm', 'samples/s', 'data wait %']);
 
@@ -28,7 +28,7 @@ export function rankBars(ranks) {
 }
 
 export function curves(run) {
-  const names = run.names();
+  const names = run.names().filter((n) => !run.single(n));
   const figures = names.filter((n) => !SECOND.has(n)).map((n) => chart(n, run.both(n)));
   figures.push(...names.filter((n) => SECOND.has(n)).map((n) => chart(n, run.both(n))));
   return figures.length ? el('div.charts', {}, figures) : empty('No metrics yet.');
@@ -99,11 +99,12 @@ export async function jobView(page, id) {
     about.replaceChildren(
       progress !== null && live ? el('div.meter', { role: 'progressbar', 'aria-valuenow': Math.round(progress * 100) },
         el('i', { 'width%': progress * 100 })) : '',
-      facts([['Message', job.message], ['User', job.user], ['Tracker', job.tracker], ['Needs', needs(job)],
+      facts([['Message', message(job)], ['User', job.user], ['Tracker', job.tracker], ['Needs', needs(job)],
         ['Submitted', clock(job.submitted_ms)], ['Waited', job.launched_ms ? duration(job.launched_ms - job.submitted_ms) : ''],
         ['Attempt', job.attempt > 1 ? `${job.attempt} (${job.failures} failed)` : ''],
         ['Step', run.step ? `${number(run.step)}${run.begin?.steps ? ` of ${number(run.begin.steps)}` : ''}` : ''],
         ['Best', run.best ? Object.entries(run.best.metrics).map(([k, v]) => `${k} ${number(v)}`).join(', ') : ''],
+        ...run.names().filter((n) => run.single(n) && run.end).map((n) => [n, number(run.last(n))]),
         ['Checkpoints', run.checkpoints || ''],
         ['Labels', Object.entries(job.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(' ')],
         ['Sweep', job.sweep ? el('a', { href: `#/sweep/${job.sweep}` }, String(job.sweep)) : '']]));

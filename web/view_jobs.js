@@ -38,7 +38,12 @@ function when(job) {
   if (job.state === 'queued') {
     return job.position > 0 ? `${job.position} before it` : 'next';
   }
-  return job.message || '';
+  return message(job);
+}
+
+// What is worth saying: that a job succeeded, its state says.
+export function message(job) {
+  return job.state === 'succeeded' && job.message === 'Exit code 0' ? '' : job.message || '';
 }
 
 function row(job, refresh) {
@@ -52,7 +57,7 @@ function row(job, refresh) {
     ? el('button.danger', { type: 'button', onclick: () => act(job.id, 'cancel', refresh) }, 'Cancel')
     : el('button', { type: 'button', onclick: () => act(job.id, 'retry', refresh) }, 'Retry');
   return el('tr.row', { 'data-job': job.id },
-    el('td', {}, mark),
+    el('td.mark', {}, mark),
     el('td.n', { 'data-label': 'job' }, String(job.id)),
     el('td.name', {}, el('a', { href: `#/job/${job.id}` }, job.name || job.algorithm || `job ${job.id}`)),
     el('td.pill', {}, pill(job.state)),
@@ -61,7 +66,7 @@ function row(job, refresh) {
     el('td', { 'data-label': 'submitted', title: clock(job.submitted_ms) }, ago(job.submitted_ms)),
     el('td', { 'data-label': 'time' }, jobTime(job)),
     el('td.wide.full', {}, when(job)),
-    el('td', {}, button));
+    el('td.act', {}, button));
 }
 
 function table(jobs, refresh) {
@@ -161,7 +166,7 @@ export async function queueView(page) {
         el('td', { 'data-label': 'needs' }, needs(j)),
         el('td', { 'data-label': 'waits' }, duration(Date.now() - j.submitted_ms)),
         el('td.wide.full', {}, j.message || ''),
-        el('td', {}, j.state === 'paused'
+        el('td.act', {}, j.state === 'paused'
           ? el('button', { type: 'button', onclick: () => act(j.id, 'resume', refresh) }, 'Resume')
           : el('button', { type: 'button', onclick: () => act(j.id, 'pause', refresh) }, 'Pause')))))))
       : empty('Nothing waits.'));
@@ -172,10 +177,10 @@ export async function queueView(page) {
 }
 
 export function needs(j) {
-  const r = j.resources ?? {}, parts = [];
+  const r = j.resources ?? {}, parts = [], count = (n, word) => `${n} ${word}${n === 1 ? '' : 's'}`;
   if (r.members > 1) parts.push(`${r.members} ×`);
-  parts.push(`${r.slots ?? 1} slots`);
-  if (r.gpus) parts.push(`${r.gpus} GPUs`);
+  parts.push(count(r.slots ?? 1, 'slot'));
+  if (r.gpus) parts.push(count(r.gpus, 'GPU'));
   if (r.memory_mb) parts.push(`${number(r.memory_mb)} MiB`);
   return parts.join(' ');
 }

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP API of a running service: every route, errors, streams, files, sweeps, secrets."""
+import hashlib
+import http.client
+import json
+import sys
+from service import Service
+
+SECRET = "s3cr3t-which-nobody-may-see"
+
+
+def routes(s):
+    """The OpenAPI file is JSON, and every GET in it without parameters answers."""
+    api = s.get("/v1/openapi.json")
+    assert api["openapi"].startswith("3.0") and len(api["paths"]) >= 25
+    names = set()
+    for path, methods in api["paths"].items():
+        for method, operation in methods.items():
+            assert operation["operationId"] not in names
+            names.add(operation["operationId"])
+            in_path = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
+            assert all("{" + p + "}" in path for p in in_path)
+            if method == "get" and not in_path and "events" not in path:
+                status, _, data = s.raw("GET", path)
+                assert status == 200 and data, (path, status)
+    keys = api["components"]["schemas"]["Job"]["properties"]
+    assert keys["resources"]["properties"]["gpus"]["type"] == "integer"
+    assert keys["framework"]["enum"] and keys["command"]["items"]["type"] == "string"
+    assert s.get("/healthz") == {"status": "serving"}
+    assert s.get("/nowhere", 404)["error"]["code"] == "not_found"
+    assert s.call("DELETE", "/v1/jobs", want=405)["error"]["code"] == "method_not_allowed"
+
+
+def jobs(s):
+    first = s.submit(name="first", command=["sh", "-c", "echo hello; echo $COLOUR"],
+                     parameters={"COLOUR": "blue"}, labels={"team": "nlp"})
+    assert s.ended(first)["status"] == "succeed"
+    assert b"hello\nblue" in s.raw("GET", f"/v1/jobs/{first}/logs")[2]
+    assert s.raw("GET", f"/v1/jobs/{first}/logs?from=6")[2].startswith(b"blue")
+    # A log that is followed ends with its job.
+    slow = s.submit(name="slow", command=["sh", "-c", "echo one; mkfifo go; read x < go"])
+    s.reach(slow, ("running",))
+    s.post(f"/v1/jobs/{slow}/cancel")
+    status, headers, data = s.raw("GET", f"/v1/jobs/{slow}/logs?follow=1")
+    assert status == 200 and headers["Content-Type"].startswith("text/plain")
+    assert s.ended(slow, "cancelled")["status"] == "failure"
+    # Filters and pages, newest first.
+    for i in range(5):
+        s.submit(name=f"page-{i}", command=["true"])
+    page = s.get("/v1/jobs?filter=name=page-*&page_size=2")
+    assert [j["name"] for j in page["jobs"]] == ["page-4", "page-3"], page
+    rest = s.get(f"/v1/jobs?filter=name=page-*&page_size=10&page_token={page['next_page_token']}")
+    assert [j["name"] for j in rest["jobs"]] == ["page-2", "page-1", "page-0"]
+    assert rest["next_page_token"] == "" and "spec" not in rest["jobs"][0]
+    assert [j["id"] for j in s.get("/v1/jobs?filter=label.team=nlp")["jobs"]] == [first]
+    # The same key gives the same job.
+    spec = {"name": "once", "command": ["true"]}
+    one = s.post("/v1/jobs", spec, headers={"Idempotency-Key": "k1"})["id"]
+    assert s.post("/v1/jobs", spec, headers={"Idempotency-Key": "k1"})["id"] == one
+    s.ended(one)
+    again = s.post(f"/v1/jobs/{one}/retry")["id"]
+    assert again != one
+    s.ended(again)
+    s.call("DELETE", f"/v1/jobs/{again}")
+    s.get(f"/v1/jobs/{again}", 404)
+    assert s.get("/v1/jobs/x", 404)["error"]["message"] == "Job x doesn't exist"
+    s.post("/v1/jobs", {"name": "x", "prioritty": 3, "command": ["true"]}, 400)
+    s.get("/v1/jobs?page_size=0", 400)
+    # The book's request, in both spellings; without output_model_name it is called as the job.
+    for style in ("dataset_id", "datasetId"):
+        s.post("/v1/jobs?strict=true", {"metadata": {"algorithm": "a", style: "1"}}, 400)
+
+
+def pausing(s):
+    first = s.submit(name="hold", command=["sh", "-c", "mkfifo go; read x < go"], resources={"slots": 1})
+    s.reach(first, ("running",))
+    waiting = s.submit(name="waits", command=["true"], resources={"slots": 1})
+    assert s.get(f"/v1/jobs/{waiting}")["state"] == "queued"
+    s.post(f"/v1/jobs/{waiting}/pause")
+    assert s.get(f"/v1/jobs/{waiting}")["state"] == "paused"
+    s.post(f"/v1/jobs/{first}/cancel")
+    s.ended(first, "cancelled")
+    assert s.get(f"/v1/jobs/{waiting}")["state"] == "paused"
+    s.post(f"/v1/jobs/{waiting}/resume")
+    s.ended(waiting)
+    s.post(f"/v1/jobs/{waiting}/pause", want=409)
+
+
+def metrics(s):
+    script = 'for i in 1 2 3; do echo "{\\"step\\":$i,\\"accuracy\\":0.$i}"; done > "$TANDEM_METRICS_FILE"'
+    job = s.submit(name="metrics", command=["sh", "-c", script])
+    lines = [json.loads(e["data"]) for e in s.events(f"/v1/jobs/{job}/metrics?follow=1")]
+    assert [x["step"] for x in lines] == [1, 2, 3], lines
+    s.ended(job)
+    s.post(f"/v1/jobs/{job}/metrics", {"step": 4, "accuracy": 0.9})
+    text = s.raw("GET", f"/v1/jobs/{job}/metrics")[2].decode().splitlines()
+    assert len(text) == 4 and json.loads(text[-1])["step"] == 4
+    tail = s.raw("GET", f"/v1/jobs/{job}/metrics?tail=40")[2].decode().splitlines()
+    assert len(tail) == 1 and json.loads(tail[0])["step"] == 4, tail
+    # A stream goes on after the event that was seen last.
+    first = next(s.events(f"/v1/jobs/{job}/metrics?follow=1"))
+    rest = [json.loads(e["data"])["step"]
+            for e in s.events(f"/v1/jobs/{job}/metrics?follow=1&from={first['id']}")]
+    assert rest == [2, 3, 4], rest
+
+
+def files(s):
+    job = s.submit(name="files", command=["sh", "-c", "echo model > $TANDEM_ARTIFACTS_DIR/m.bin"])
+    s.ended(job)
+    found = s.get(f"/v1/jobs/{job}/artifacts")["artifacts"]
+    assert [f["name"] for f in found] == ["m.bin"], found
+    assert found[0]["sha256"] == hashlib.sha256(b"model\n").hexdigest()
+    assert s.raw("GET", f"/v1/jobs/{job}/artifacts/m.bin")[2] == b"model\n"
+    data = bytes(range(256)) * 4000
+    sha = hashlib.sha256(data).hexdigest()
+    status, _, answer = s.raw("PUT", f"/v1/jobs/{job}/artifacts/sub/big.bin?sha256={sha}", data)
+    assert status == 201 and json.loads(answer)["sha256"] == sha, answer
+    assert s.raw("GET", f"/v1/jobs/{job}/artifacts/sub/big.bin")[2] == data
+    status, _, _ = s.raw("PUT", f"/v1/jobs/{job}/artifacts/bad.bin?sha256={sha}", b"other")
+    assert status == 400 and s.raw("GET", f"/v1/jobs/{job}/artifacts/bad.bin")[0] == 404
+    status, _, answer = s.raw("PUT", "/v1/buckets/data/upload/a.csv", b"a,b\n")
+    assert status == 201, answer
+    assert s.raw("GET", "/v1/buckets/data/upload/a.csv")[2] == b"a,b\n"
+    for path in ("/v1/buckets/data/%2e%2e/%2e%2e/service.db", "/v1/buckets/../x",
+                 "/v1/buckets/data/a/../../../service.db", f"/v1/jobs/{job}/artifacts/%2e%2e/job.yaml"):
+        assert s.raw("GET", path)[0] in (400, 404), path
+        assert s.raw("PUT", path, b"x")[0] in (400, 404), path
+
+
+def sweeps(s):
+    script = 'echo "{\\"step\\":10,\\"accuracy\\":0.$A$B}" > "$TANDEM_METRICS_FILE"'
+    plan = {"name": "grid", "search": "grid", "metric": "accuracy", "parallel": 2,
+            "space": {"A": [1, 2], "B": [3, 4]}, "spec": {"command": ["sh", "-c", script]}}
+    sweep = s.post("/v1/sweeps", plan)["id"]
+    for e in s.events("/v1/events?after=0"):
+        state = s.get(f"/v1/sweeps/{sweep}")
+        if state["state"] != "running" and state.get("best", {}).get("value") == 0.24:
+            break
+    assert state["state"] == "succeeded" and state["finished"] == 4, state
+    assert abs(state["best"]["value"] - 0.24) < 1e-9, state
+    best = next(t for t in state["trials"] if t["job"] == state["best"]["job"])
+    assert best["parameters"] == {"A": "2", "B": "4"}
+    assert s.get(f"/v1/jobs/{best['job']}")["sweep"] == sweep
+    s.post("/v1/sweeps", {"space": {}}, 400)
+    s.get("/v1/sweeps/99", 404)
+    assert any(x["id"] == sweep for x in s.get("/v1/sweeps")["sweeps"])
+
+
+def secrets(s):
+    """What is secret is in the job's environment, and in nothing that the service shows."""
+    job = s.submit(name="secret", command=["sh", "-c", 'test "$API_TOKEN" = ' + f'"{SECRET}"'],
+                   parameters={"API_TOKEN": SECRET, "LR": "0.5"})
+    s.ended(job)
+    for path in ("/v1/jobs", f"/v1/jobs/{job}", "/v1/stats", "/metrics", f"/v1/jobs/{job}/artifacts"):
+        text = s.raw("GET", path)[2].decode()
+        command = json.dumps(SECRET)[1:-1]
+        shown = text.replace(f'test \\"$API_TOKEN\\" = \\"{command}\\"', "")  # in the command itself
+        assert SECRET not in shown, path
+    assert s.get(f"/v1/jobs/{job}")["spec"]["parameters"] == {"API_TOKEN": "***", "LR": "0.5"}
+    assert SECRET not in open(f"{s.folder}/serve.log").read()
+
+
+def too_large(s):
+    """The status of a body that is refused before it is sent."""
+    c = http.client.HTTPConnection(s.host, s.port, timeout=30)
+    c.putrequest("POST", "/v1/jobs")
+    c.putheader("Content-Type", "application/json")
+    c.putheader("Content-Length", str(20 << 20))
+    c.endheaders()
+    status = c.getresponse().status
+    c.close()
+    return status
+
+
+def strangers(s):
+    """Names, pages, types and sizes that are not ours."""
+    assert s.raw("GET", "/v1/jobs", headers={"Host": "evil.example"})[0] == 403
+    assert s.raw("GET", "/v1/jobs", headers={"Origin": "http://evil.example"})[0] == 403
+    assert s.raw("GET", "/v1/jobs", headers={"Origin": s.url})[0] == 200
+    before = len(s.get("/v1/jobs?page_size=1000")["jobs"])
+    for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/json",
+                                                    "Origin": "null"}):
+        assert s.raw("POST", "/v1/jobs", b'{"command": ["true"]}', headers)[0] in (403, 415)
+    assert s.raw("POST", "/v1/jobs", b"{" * 100000, {"Content-Type": "application/json"})[0] == 400
+    assert too_large(s) == 413
+    for env in ({"PATH": "/x"}, {"LD_PRELOAD": "x.so"}):
+        s.post("/v1/jobs", {"command": ["true"], "env": env}, (400, 403))
+    assert len(s.get("/v1/jobs?page_size=1000")["jobs"]) == before
+
+
+def quotas(s):
+    assert s.call("PUT", "/v1/quotas/ann", {"slots": 2, "weight": 3})["slots"] == 2
+    assert any(q["user"] == "ann" and q["weight"] == 3 for q in s.get("/v1/quotas")["quotas"])
+    s.call("PUT", "/v1/quotas/ann", {"slot": 2}, 400)
+    s.call("PUT", "/v1/quotas/ann", {"slots": -1}, 400)
+
+
+def restart(s):
+    """Everything is there after a restart, and a stream goes on after the last event."""
+    before = s.get("/v1/jobs?page_size=1000")["jobs"]
+    sweeps_before = s.get("/v1/sweeps")
+    last = None
+    for last in s.events("/v1/events?after=0"):
+        break
+    s.stop()
+    s.start()
+    assert s.get("/v1/jobs?page_size=1000")["jobs"] == before
+    assert s.get("/v1/sweeps") == sweeps_before
+    following = next(s.events(f"/v1/events?after={last['id']}"))
+    assert int(following["id"]) > int(last["id"])
+
+
+def main():
+    s = Service(sys.argv[1], "capacity.slots=1")
+    try:
+        for part in (routes, jobs, pausing, metrics, files, sweeps, secrets, strangers, quotas,
+                     restart):
+            part(s)
+            print(part.__name__, flush=True)
+    finally:
+        s.stop()
+
+
+main()
