@@ -35,13 +35,28 @@ class Page {
     main.replaceChildren(...nodes);
   }
 
-  // Called soon after any job changes, but not more often than every half second.
-  onJobEvent(fn) {
-    let timer = null;
-    const run = () => { timer = null; Promise.resolve(fn()).catch(() => {}); };
-    const listener = () => { timer ??= setTimeout(run, 500); };
-    listeners.add(listener);
+  // Calls fn now, and again soon after any job changes; never twice at a time, so that an older
+  // answer does not replace a newer one. this.refresh() is the same at once.
+  async live(fn) {
+    let timer = null, running = false, again = false;
+    this.refresh = async () => {
+      again = true;
+      if (running) return;
+      running = true;
+      try {
+        while (again && !this.signal.aborted) {
+          again = false;
+          await fn();
+        }
+      } finally {
+        running = false;
+      }
+    };
+    const quietly = () => { timer = null; this.refresh().catch(() => {}); };
+    const listener = () => { timer ??= setTimeout(quietly, 400); };
+    listeners.add(listener); // first: nothing that happens from now on is missed
     this.ends.push(() => { listeners.delete(listener); clearTimeout(timer); });
+    await this.refresh();
   }
 
   every(ms, fn) {
@@ -55,7 +70,13 @@ class Page {
   }
 }
 
+function notify() {
+  for (const listener of listeners) listener();
+}
+
 function linkState(live) {
+  // What happened while there was no connection is in no event.
+  if (live && !link.classList.contains('live')) notify();
   link.className = `link ${live ? 'live' : 'lost'}`;
   link.textContent = live ? 'live' : 'connecting';
 }
@@ -156,5 +177,5 @@ api.unauthorized = () => {
 
 addEventListener('hashchange', open);
 open().then(() => events((last) => `/v1/events?after=${last ?? -1}`, new AbortController().signal, (kind) => {
-  if (kind !== 'log' && kind !== 'metrics') for (const listener of listeners) listener();
+  if (kind !== 'log' && kind !== 'metrics') notify();
 }, linkState)).catch((e) => note(e.message));

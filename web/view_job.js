@@ -167,6 +167,8 @@ export async function jobView(page, id) {
 }
 
 function specPanel(job) {
+  const { job: file, ...rest } = job.spec ?? {};
+  const text = JSON.stringify(rest, null, 2) + (file ? `\n\n# job file\n${file}` : '');
   return el('section', {}, el('h2', {}, 'As submitted'),
-    el('div.panel', {}, el('pre.log', { tabindex: '0' }, JSON.stringify(job.spec ?? {}, null, 2))));
+    el('div.panel', {}, el('pre.log', { tabindex: '0' }, text)));
 }

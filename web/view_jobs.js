@@ -46,16 +46,16 @@ export function message(job) {
   return job.state === 'succeeded' && job.message === 'Exit code 0' ? '' : job.message || '';
 }
 
-function row(job, refresh) {
+function row(job, page, draw) {
   const mark = el('input', {
     type: 'checkbox', 'aria-label': `Mark job ${job.id} for comparison`,
-    onchange: (e) => { if (e.target.checked) marked.add(job.id); else marked.delete(job.id); refresh(false); },
+    onchange: (e) => { if (e.target.checked) marked.add(job.id); else marked.delete(job.id); draw(); },
   });
   mark.checked = marked.has(job.id);
   const live = ['queued', 'launching', 'running', 'paused'].includes(job.state);
   const button = live
-    ? el('button.danger', { type: 'button', onclick: () => act(job.id, 'cancel', refresh) }, 'Cancel')
-    : el('button', { type: 'button', onclick: () => act(job.id, 'retry', refresh) }, 'Retry');
+    ? el('button.danger', { type: 'button', onclick: () => act(job.id, 'cancel', page.refresh) }, 'Cancel')
+    : el('button', { type: 'button', onclick: () => act(job.id, 'retry', page.refresh) }, 'Retry');
   return el('tr.row', { 'data-job': job.id },
     el('td.mark', {}, mark),
     el('td.n', { 'data-label': 'job' }, String(job.id)),
@@ -69,11 +69,11 @@ function row(job, refresh) {
     el('td.act', {}, button));
 }
 
-function table(jobs, refresh) {
+function table(jobs, page, draw) {
   return el('div.panel', {}, el('table.rows', {},
     el('thead', {}, el('tr', {}, ['', 'Job', 'Name', 'State', 'User', 'Priority', 'Submitted', 'Time', 'Message', '']
       .map((t, i) => el(i === 1 || i === 5 ? 'th.n' : 'th', { scope: 'col' }, t)))),
-    el('tbody', {}, jobs.map((j) => row(j, refresh)))));
+    el('tbody', {}, jobs.map((j) => row(j, page, draw)))));
 }
 
 export async function jobsView(page) {
@@ -112,7 +112,7 @@ export async function jobsView(page) {
   function draw() {
     const at = list.querySelector('tr.at')?.dataset.job;
     top.replaceChildren(...(stats ? [overview(stats)] : []));
-    list.replaceChildren(jobs.length ? table(jobs, refresh)
+    list.replaceChildren(jobs.length ? table(jobs, page, draw)
       : empty(query.size ? 'No job matches.' : 'No jobs yet. Submit one: tandem submit job.yaml'));
     if (at) list.querySelector(`tr[data-job="${at}"]`)?.classList.add('at');
     more.replaceChildren(...(next ? [el('button', { type: 'button', onclick: loadMore }, 'Older jobs')] : []));
@@ -121,15 +121,14 @@ export async function jobsView(page) {
     compare.textContent = `Compare ${marked.size} jobs`;
   }
 
-  async function refresh(ask = true) {
-    if (ask) {
-      const shown = Math.max(50, jobs.length);
-      const [answer, s] = await Promise.all([
-        get(address('').replace('page_size=50', `page_size=${shown}`), page.signal), get('/v1/stats', page.signal)]);
-      jobs = answer.jobs;
-      next = answer.next_page_token;
-      stats = s;
-    }
+  async function refresh() {
+    const shown = Math.max(50, jobs.length);
+    const [answer, s] = await Promise.all([
+      get(address('').replace('page_size=50', `page_size=${shown}`), page.signal),
+      get('/v1/stats', page.signal)]);
+    jobs = answer.jobs;
+    next = answer.next_page_token;
+    stats = s;
     draw();
   }
 
@@ -140,10 +139,9 @@ export async function jobsView(page) {
     draw();
   }
 
-  await refresh();
+  await page.live(refresh);
   page.show('Jobs', el('div.head', {}, el('h1', {}, 'Jobs'), el('div.actions', {}, compare)), top,
     el('div.filters', {}, filter, chips), list, more);
-  page.onJobEvent(() => refresh());
   page.every(5000, () => draw());
 }
 
@@ -167,13 +165,12 @@ export async function queueView(page) {
         el('td', { 'data-label': 'waits' }, duration(Date.now() - j.submitted_ms)),
         el('td.wide.full', {}, j.message || ''),
         el('td.act', {}, j.state === 'paused'
-          ? el('button', { type: 'button', onclick: () => act(j.id, 'resume', refresh) }, 'Resume')
-          : el('button', { type: 'button', onclick: () => act(j.id, 'pause', refresh) }, 'Pause')))))))
+          ? el('button', { type: 'button', onclick: () => act(j.id, 'resume', page.refresh) }, 'Resume')
+          : el('button', { type: 'button', onclick: () => act(j.id, 'pause', page.refresh) }, 'Pause')))))))
       : empty('Nothing waits.'));
   }
-  await refresh();
+  await page.live(refresh);
   page.show('Queue', el('div.head', {}, el('h1', {}, 'Queue')), body);
-  page.onJobEvent(refresh);
 }
 
 export function needs(j) {

@@ -43,10 +43,9 @@ export async function workersView(page) {
     }
     waits.replaceChildren(...parts);
   }
-  await refresh();
+  await page.live(refresh);
   page.show('Workers', el('div.head', {}, el('h1', {}, 'Workers')), top, groups, waits);
-  page.onJobEvent(refresh);
-  page.every(10000, refresh);
+  page.every(10000, page.refresh);
 }
 
 export async function sweepsView(page) {
@@ -69,13 +68,12 @@ export async function sweepView(page, id) {
     body.replaceChildren(el('div.head', {}, el('h1', {}, `Sweep ${s.id}  ${s.name}`), pill(s.state),
       el('span.sub', {}, `${s.search}, ${s.finished} of ${s.trials.length} trials, ${s.goal} of ${s.metric}`),
       el('div.actions', {}, trials.length > 1 ? el('a.button', { href: `#/compare/${trials.slice(0, 8).map((t) => t.job).join(',')}` }, 'Compare the best') : null,
-        s.state === 'running' ? el('button.danger', { type: 'button', onclick: () => post(`/v1/sweeps/${id}/cancel`).then(refresh, (e) => note(e.message)) }, 'Cancel') : null)),
+        s.state === 'running' ? el('button.danger', { type: 'button', onclick: () => post(`/v1/sweeps/${id}/cancel`).then(page.refresh, (e) => note(e.message)) }, 'Cancel') : null)),
     el('div.panel', {}, el('table', {}, el('thead', {}, el('tr', {}, el('th', {}, 'Job'), el('th', {}, 'State'), el('th.n', {}, s.metric), el('th.n', {}, 'Step'), names.map((n) => el('th.n', {}, n)))),
       el('tbody', {}, trials.map((t, i) => el(i === 0 && t.value !== null ? 'tr.best' : 'tr', {},
         el('td', {}, el('a', { href: `#/job/${t.job}` }, String(t.job))), el('td', {}, pill(t.state)), el('td.n', {}, number(t.value)),
         el('td.n', {}, number(t.step)), names.map((n) => el('td.n', {}, String(t.parameters[n] ?? '')))))))));
   }
-  await refresh();
+  await page.live(refresh);
   page.show(`Sweep ${id}`, body);
-  page.onJobEvent(refresh);
 }

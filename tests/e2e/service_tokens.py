@@ -133,13 +133,14 @@ def clients(s, tokens):
 
 def main():
     folder = sys.argv[1]
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                    "-subj", "/CN=localhost", "-addext",
+                    "subjectAltName=DNS:localhost,IP:127.0.0.1",
                     "-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem"],
                    check=True, capture_output=True)
     # Without tokens nobody on other machines is let in.
-    line = run(folder, "serve", "--set", "http.listen=0.0.0.0:0", "--set", "grpc.listen=127.0.0.1:0",
-               "--set", f"data.dir={folder}/open", want=2)
+    line = run(folder, "serve", "--set", "http.listen=0.0.0.0:0", "--set",
+               "grpc.listen=127.0.0.1:0", "--set", f"data.dir={folder}/open", want=2)
     assert "security.tokens" in line, line
     tokens = make_tokens(folder)
     s = Secure(folder, config=f"{folder}/service.yaml")

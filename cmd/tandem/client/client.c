@@ -16,7 +16,12 @@
 #include "base/file.h"
 #include "job/keys.h"
 
-enum { CALL_MS = 60000, IDLE_MS = 60000 };
+enum {
+    CALL_MS = 60000,
+    IDLE_MS = 60000,
+    PAUSES = 30,
+    STREAM_MS = 24 * 3600 * 1000, /* then it is opened again */
+};
 
 #define DEFAULT_SERVER "http://127.0.0.1:6004"
 
@@ -251,8 +256,13 @@ int td__client_upload(td__client *c, const char *path, int fd, uint64_t nbytes, 
     prepare(c, "PUT", path, "Content-Type: application/octet-stream", &r);
     r.q.body_fd = fd;
     r.q.body_nbytes = (size_t)nbytes;
-    r.q.until = TD_DEADLINE_NEVER; /* as long as bytes move */
+    r.q.until = td__deadline_in_ms(STREAM_MS); /* as long as bytes move */
     return perform(c, &r, out);
+}
+
+bool td__client_pause(td__client *c, int tries)
+{
+    return tries < PAUSES && !td__http_pause(c->http, tries + 1, 0, td__deadline_in_ms(CALL_MS));
 }
 
 int td__client_stream(td__client *c, const char *path, td__http_sink sink, void *arg, bool *broken)
@@ -263,7 +273,7 @@ int td__client_stream(td__client *c, const char *path, td__http_sink sink, void 
     prepare(c, "GET", path, NULL, &r);
     r.q.sink = sink;
     r.q.sink_user = arg;
-    r.q.until = TD_DEADLINE_NEVER;
+    r.q.until = td__deadline_in_ms(STREAM_MS);
     if (broken)
         *broken = false;
     td_status st = td__http_perform(c->http, &r.q, &answer);

@@ -44,6 +44,8 @@ int td__client_call_with(td__client *c, const char *method, const char *path, co
  * NULL): the connection was lost, and the caller may go on from where it was; without it that is a
  * failure. */
 int td__client_stream(td__client *c, const char *path, td__http_sink sink, void *arg, bool *broken);
+/* Wait before a lost stream is opened again, longer each time; false: that was the last time. */
+bool td__client_pause(td__client *c, int tries);
 /* Send a file as the body. */
 int td__client_upload(td__client *c, const char *path, int fd, uint64_t nbytes, json_t **out);
 

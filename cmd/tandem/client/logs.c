@@ -4,8 +4,6 @@
 
 #include "client/client.h"
 
-enum { TRIES = 30 };
-
 typedef struct printing {
     unsigned long long at; /* bytes printed so far */
 } printing;
@@ -29,13 +27,13 @@ static int run(const td__args *a)
         return TD_EXIT_USAGE;
     int rc = td__client_open(a, &c);
     /* A lost connection, or one that was silent for long, goes on where it was. */
-    for (int tries = 0; !rc && broken && tries < TRIES; tries++) {
+    for (int tries = 0; !rc && broken; tries++) {
         char path[160];
         unsigned long long before = p.at;
         snprintf(path, sizeof path, "/v1/jobs/%d/logs?member=%ld&attempt=%ld&from=%llu&follow=%d",
                  job, member, attempt, p.at, follow);
         rc = td__client_stream(&c, path, print, &p, &broken);
-        if (!rc && broken && td__http_pause(c.http, tries + 1, 0, TD_DEADLINE_NEVER))
+        if (!rc && broken && !td__client_pause(&c, tries))
             break;
         if (p.at > before)
             tries = 0;

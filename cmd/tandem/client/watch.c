@@ -10,7 +10,7 @@
 
 #include "base/human.h"
 
-enum { TAIL = 4096, BETWEEN_MS = 1000, TRIES = 30 };
+enum { TAIL = 4096, BETWEEN_MS = 1000 };
 
 /* ---- server-sent events ---- */
 
@@ -99,8 +99,6 @@ static void print_progress(watching *w, const char *lines)
         json_t **keep = strcmp(kind, "step") == 0   ? &step
                         : strcmp(kind, "eval") == 0 ? &eval
                                                     : NULL;
-        if (strcmp(kind, "begin") == 0)
-            w->steps = json_number_value(json_object_get(o, "steps"));
         if (keep) {
             json_decref(*keep);
             *keep = json_incref(o);
@@ -133,12 +131,35 @@ static bool collect(void *arg, const void *data, size_t nbytes)
     return true;
 }
 
+/* The first line alone. */
+static bool collect_line(void *arg, const void *data, size_t nbytes)
+{
+    td__text_append(arg, data, nbytes);
+    return !memchr(data, '\n', nbytes);
+}
+
+/* How many steps the run will have: its first line says it. */
+static void look_at_begin(watching *w)
+{
+    char path[96];
+    td__text line = {0};
+    snprintf(path, sizeof path, "/v1/jobs/%d/metrics", w->job);
+    if (!td__client_stream(&w->other, path, collect_line, &line, NULL) && line.data) {
+        json_t *o = json_loadb(line.data, strcspn(line.data, "\n"), 0, NULL);
+        w->steps = json_number_value(json_object_get(o, "steps"));
+        json_decref(o);
+    }
+    td__text_fini(&line);
+}
+
 static void look_at_metrics(watching *w)
 {
     char path[96];
     td__text lines = {0};
     if (!td__deadline_passed(w->next))
         return;
+    if (!(w->steps > 0))
+        look_at_begin(w);
     snprintf(path, sizeof path, "/v1/jobs/%d/metrics?tail=%d", w->job, TAIL);
     if (!td__client_stream(&w->other, path, collect, &lines, NULL) && lines.data)
         print_progress(w, lines.data);
@@ -180,14 +201,14 @@ int td__watch_job(td__client *c, int job)
     td__sse sse = {.fn = on_event, .arg = &w};
     char path[96];
     int rc = td__client_open(c->args, &w.other);
-    for (int tries = 0; !rc && !w.ended && tries < TRIES; tries++) {
+    for (int tries = 0; !rc && !w.ended; tries++) {
         bool broken;
         char before[32];
         snprintf(before, sizeof before, "%s", sse.id);
         snprintf(path, sizeof path, "/v1/jobs/%d/events?after=%s", job, *sse.id ? sse.id : "0");
         td__text_clear(&sse.line);
         rc = td__client_stream(c, path, td__sse_feed, &sse, &broken);
-        if (!rc && broken && !w.ended && td__http_pause(c->http, tries + 1, 0, TD_DEADLINE_NEVER))
+        if (!rc && broken && !w.ended && !td__client_pause(c, tries))
             break;
         if (strcmp(before, sse.id) != 0)
             tries = 0;
