@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -388,6 +389,66 @@ TEST(job_file)
     assert_int_equal(get(job)->attempt, 2);
 }
 
+/* The shipped algorithm, with a data set that is ready at the second question. */
+static int asked;
+
+static void fetch(void *arg, int32_t job, const char *dataset, const char *hash)
+{
+    (void)arg;
+    assert_string_equal(hash, "hashAg==");
+    if (!strcmp(dataset, "7"))
+        td__service_data(service, job, TD_DATA_FAILED, NULL, NULL,
+                         "NOT_FOUND: Dataset 7 not found");
+    else
+        td__service_data(service, job, asked++ ? TD_DATA_READY : TD_DATA_RUNNING, "b", "v/1", NULL);
+}
+
+static bool note_artifact(void *arg, const td__artifact *a)
+{
+    td__text_printf(arg, "%s ", a->name);
+    return true;
+}
+
+TEST(intent_classification)
+{
+    static const char *const WORDS[] = {"abba", "cddc", "effe"};
+    char path[4096];
+    td__text names = {0};
+
+    td__service_set_data_source(service, &(td__dataset_source){.fetch = fetch});
+    assert_int_equal(td__service_bucket_path(service, "b", "../x", path, sizeof path),
+                     TD_ANSWER_INVALID);
+    assert_int_equal(td__service_bucket_path(service, "b", "v/1/examples.csv", path, sizeof path),
+                     TD_ANSWER_OK);
+    for (char *slash = strstr(path, "/b/") + 2; slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 600; i++)
+        fprintf(f, "\"%s %s\",\"%d\"\n", WORDS[i % 3], WORDS[i % 3] + i % 2, i % 3 + 1);
+    fclose(f);
+    static const char BOOK[] = "{\"algorithm\": \"intent-classification\", \"dataset_id\": \"1\", "
+                               "\"name\": \"test1\", \"train_data_version_hash\": \"hashAg==\", "
+                               "\"parameters\": {\"LR\": \"4\", \"EPOCHS\": \"5\", "
+                               "\"BATCH_SIZE\": \"16\", \"FC_SIZE\": \"32\", "
+                               "\"PARALLEL_INSTANCES\": \"2\"}}";
+    int32_t job = submit(BOOK);
+    int32_t lost = submit("{\"algorithm\": \"intent-classification\", \"dataset_id\": \"7\", "
+                          "\"train_data_version_hash\": \"hashAg==\"}");
+    assert_string_equal(wait_state(lost, TD_JOB_FAILED)->message, "NOT_FOUND: Dataset 7 not found");
+    assert_int_equal(wait_state(job, TD_JOB_SUCCEEDED)->spec->members, 2);
+    assert_int_equal(td__service_artifacts(service, job, note_artifact, &names), TD_ANSWER_OK);
+    assert_string_equal(names.data, "job.yaml metrics.jsonl model.safetensors report.html ");
+    td__text_fini(&names);
+    submit_as(&ME,
+              "{\"algorithm\": \"intent-classification\", \"parameters\": {\"EPOCHS\": "
+              "\"many\"}}",
+              TD_ANSWER_INVALID);
+}
+
 static bool count_jobs(void *arg, const td__job_record *r)
 {
     *(int *)arg += r->state == TD_JOB_QUEUED;
@@ -440,6 +501,7 @@ int main(void)
         IN_DIR(idempotency_key),
         IN_DIR(events),
         IN_DIR(job_file),
+        IN_DIR(intent_classification),
         IN_DIR(ten_thousand_queued),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

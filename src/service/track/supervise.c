@@ -26,6 +26,7 @@
 #include "launch/rank_env.h"
 #include "launch/spawn.h"
 #include "service/track/artifact_list.h"
+#include "service/track/publish.h"
 
 extern char **environ;
 
@@ -49,6 +50,7 @@ typedef struct supervisor {
     td__deadline kill_at, beat_at;
     int exit_status; /* of the first that failed */
     int failed_member;
+    char trouble[300]; /* instead of its last line, "": none */
 } supervisor;
 
 static const char *path_of(const supervisor *s, const char *name, char path[PATH_BYTES])
@@ -337,7 +339,8 @@ static td_status write_status(supervisor *s)
     char path[PATH_BYTES], line[400], text[STATUS_BYTES];
     td__file_out f;
 
-    if (s->exit_status)
+    snprintf(line, sizeof line, "%s", s->trouble);
+    if (s->exit_status && !*line)
         last_line(s, s->failed_member, line, sizeof line);
     if (s->exit_status && s->n > 1)
         snprintf(text, sizeof text, "%d Exit code %d of member %d: %s\n", s->exit_status,
@@ -384,14 +387,25 @@ static td_status run(supervisor *s)
     return TD_OK;
 }
 
-static td_status record_end(supervisor *s)
+/* Results of a success, whole and with their sha256, before it is said to be one. */
+static td_status publish(supervisor *s)
 {
     char path[PATH_BYTES];
     const char *artifacts = json_string_value(json_object_get(s->spec, "artifacts"));
+    const char *run_dir = json_string_value(json_object_get(s->spec, "run"));
 
-    if (!s->exit_status && artifacts &&
-        td__artifact_list_write(artifacts, path_of(s, "artifacts", path)))
+    if (run_dir && artifacts)
+        TD_TRY(td__publish_run(run_dir, artifacts));
+    return artifacts ? td__artifact_list_write(artifacts, path_of(s, TD__ARTIFACT_LIST, path))
+                     : TD_OK;
+}
+
+static td_status record_end(supervisor *s)
+{
+    if (!s->exit_status && publish(s)) {
         s->exit_status = 1; /* a success without its results is none */
+        snprintf(s->trouble, sizeof s->trouble, "its artifacts: %s", td_last_error());
+    }
     return write_status(s);
 }
 

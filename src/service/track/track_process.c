@@ -382,6 +382,9 @@ static td_status write_spec(const group *g, const td__group *given)
                   artifacts, "restarts", given->own_ranks ? 0 : s->member_restarts, "grace_ms",
                   (json_int_t)s->grace_s * 1000, "step_deadline_ms",
                   (json_int_t)(given->own_ranks ? 0 : s->step_deadline_s * 1000));
+    snprintf(work, sizeof work, "%.4200s/run", given->dir);
+    if (spec && given->own_ranks)
+        json_object_set_new(spec, "run", json_string(work));
     if (spec && processes)
         td__json_write(spec, &text);
     td_status st = text.data ? td__text_status(&text)

@@ -1,0 +1,14 @@
+/* publish.h -- what a run of tandem train leaves to others: its best weights and what is known of
+ * them, among the job's artifacts. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_SERVICE_TRACK_PUBLISH_H
+#define TD_SERVICE_TRACK_PUBLISH_H
+
+#include "tandem/status.h"
+
+/* From the run's directory: model.safetensors of the best checkpoint (the newest, if none was
+ * better), job.yaml, metrics.jsonl, report.html; what is not there is left out. Files of an earlier
+ * attempt are replaced. */
+TD_NODISCARD td_status td__publish_run(const char *run, const char *artifacts);
+
+#endif
