@@ -63,7 +63,15 @@ static void put_value(const ProtobufCFieldDescriptor *f, const void *at, td__tex
         td__text_json(out, s ? s : "");
         break;
     }
-    case PROTOBUF_C_TYPE_MESSAGE: td__message_to_json(*(ProtobufCMessage *const *)at, out); break;
+    case PROTOBUF_C_TYPE_MESSAGE: {
+        const ProtobufCMessage *m = *(ProtobufCMessage *const *)at;
+
+        if (m)
+            td__message_to_json(m, out);
+        else
+            td__text_add(out, "{}"); /* an entry of a map without its value */
+        break;
+    }
     default: TD_ASSERT(false, "field %s has no form in JSON", f->name);
     }
 }
