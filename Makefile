@@ -9,7 +9,7 @@ run_tests = tools/run-tests $(if $(FLAKY),--flaky $(FLAKY)) -j$(JOBS)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
 .PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service \
-        model bench bench-torch bench-comm bench-ddp bench-elastic bench-data demo install \
+        model bench bench-torch bench-comm bench-ddp bench-elastic bench-data bench-service demo install \
         sanitize asan tsan fuzz clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
@@ -66,6 +66,9 @@ soak: all ## 16 elastic ranks, a fault every 10 s for SOAK_SECONDS=600, beside a
 
 bench-elastic: all ## from kill -9 to the next finished step, beside torchrun
 	@bench/elastic/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+
+bench-service: all ## gRPC calls to tandem serve beside libgrpc in C and grpcio in Python
+	@bench/service/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
 bench-ddp: all ## data parallel training beside PyTorch DDP; QUICK=1: a first look
 	@bench/ddp/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))

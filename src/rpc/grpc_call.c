@@ -23,6 +23,25 @@ static td__grpc *server_of(const td__call *c)
     return c->conn->server;
 }
 
+/* Room for nbytes. A server has thousands of calls with a few bytes each: buffers begin as large as
+ * they need to be. */
+static bool reserve(uint8_t **buf, size_t *room, size_t nbytes)
+{
+    size_t bigger = *room ? 2 * *room : nbytes;
+    uint8_t *p;
+
+    if (nbytes <= *room)
+        return true;
+    if (bigger < nbytes)
+        bigger = nbytes;
+    p = td__realloc(*buf, bigger);
+    if (!p)
+        return false;
+    *buf = p;
+    *room = bigger;
+    return true;
+}
+
 /* ---- life ---- */
 
 static void out_of_time(void *arg)
@@ -220,6 +239,7 @@ static void finish(td__call *c, td__grpc_code code, const char *fmt, va_list ap)
     td__timer_stop(server_of(c)->loop, &c->timer);
     drop_request(c);
     observe(c, c->code);
+    td__text_fini(&c->metadata);
     if (c->n_out || c->response_begun)
         resume(c);
     else
@@ -275,8 +295,7 @@ void td__call_send(td__call *c, const ProtobufCMessage *m)
         c->out_at = 0;
         c->n_out = queued;
     }
-    if (size > UINT32_MAX ||
-        !td__reserve(&c->out, &c->out_room, queued + TD_GRPC_FRAME_BYTES + size)) {
+    if (size > UINT32_MAX || !reserve(&c->out, &c->out_room, queued + TD_GRPC_FRAME_BYTES + size)) {
         fail(c, "out of memory");
         return;
     }
@@ -362,7 +381,7 @@ void td__call_receive(td__call *c, const uint8_t *data, size_t nbytes)
     if (c->state != CALL_OPEN)
         return; /* what a refused client still sends */
     if (c->conn->pending + nbytes > limits->max_pending ||
-        !td__reserve(&c->in, &c->in_room, c->n_in + nbytes)) {
+        !reserve(&c->in, &c->in_room, c->n_in + nbytes)) {
         td__call_end(c, TD_GRPC_RESOURCE_EXHAUSTED, "too many bytes of unfinished requests");
         return;
     }
@@ -445,6 +464,7 @@ void td__call_begin(td__call *c)
                         path[0] == '/' ? path + 1 : path);
         return;
     }
+    td__text_fini(&c->path);
     c->service = entry->service;
     c->arg = entry->arg;
     c->state = CALL_OPEN;
