@@ -8,8 +8,8 @@ JOBS ?= $(shell nproc)
 run_tests = tools/run-tests $(if $(FLAKY),--flaky $(FLAKY)) -j$(JOBS)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
-.PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service \
-        model bench bench-torch bench-comm bench-ddp bench-elastic bench-data bench-service demo install \
+.PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service model \
+        bench bench-torch bench-comm bench-ddp bench-elastic bench-data bench-service demo install \
         sanitize asan tsan fuzz clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)

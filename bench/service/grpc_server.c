@@ -1,5 +1,5 @@
-/* grpc_server.c -- the server beside ours in make bench-service: gRPC's own C library, which answers
- * training.TrainingService/GetTrainingStatus with the message that is in a file.
+/* grpc_server.c -- the server beside ours in make bench-service: gRPC's own C library, which
+ * answers training.TrainingService/GetTrainingStatus with the message that is in a file.
  *
  *     grpc_server ADDRESS ANSWER THREADS
  *
@@ -57,8 +57,7 @@ static void reply(call *c)
         {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = bytes},
         {.op = GRPC_OP_SEND_STATUS_FROM_SERVER,
          .data.send_status_from_server.status = GRPC_STATUS_OK},
-        {.op = GRPC_OP_RECV_CLOSE_ON_SERVER,
-         .data.recv_close_on_server.cancelled = &c->cancelled},
+        {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &c->cancelled},
     };
 
     c->state = ANSWERED;

@@ -90,8 +90,10 @@ static td_status open_server(server *s, const char *self)
     td__service_opts o = {.loop = s->loop, .config = s->config, .self = self};
     TD_TRY(td__service_create(&o, &s->service));
     TD_TRY(td__sweeps_create(s->service, &s->sweeps));
+    TD_TRY(td__data_create(s->service, &s->data));
     TD_TRY(td__grpc_api_create(
-        &(td__grpc_api_opts){.service = s->service, .sweeps = s->sweeps, .tokens = s->tokens},
+        &(td__grpc_api_opts){
+            .service = s->service, .sweeps = s->sweeps, .data = s->data, .tokens = s->tokens},
         &s->grpc));
     return td__http_api_create(
         &(td__http_api_opts){.service = s->service, .sweeps = s->sweeps, .tokens = s->tokens},

@@ -2,7 +2,6 @@
  * codes are part of its interface. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
-#include "service/config.h"
 #include "service/grpc/api_impl.h"
 #include "service/spec.h"
 #include "training_service.pb-c.h"
@@ -45,9 +44,7 @@ static void train(td__call *c, void *arg, const void *request)
     td__job_spec *spec;
 
     if (td__grpc_refused(c, td__answer_of(spec_of(q->metadata ? q->metadata : &none, &spec))) ||
-        td__grpc_refused(c, td__service_submit(a->o.service, &who, spec, NULL,
-                                               td__service_config_of(a->o.service)->compat_strict,
-                                               &r.job_id)))
+        td__grpc_refused(c, td__service_submit(a->o.service, &who, spec, NULL, true, &r.job_id)))
         return;
     td__call_reply(c, &r.base);
 }

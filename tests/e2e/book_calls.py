@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of the book's scripts, by grpcio and reflection: book_calls.py PART DATA-DIR PORT...
+
+Each PART is a function below. What a client prints has the names of the fields as in the .proto
+files only if their descriptors have no names for JSON: `show` prints as the book's client does.
+"""
+import os
+import sys
+import time
+
+import grpc
+from google.protobuf import json_format, message_factory
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase)
+
+DATA = "data_management.DataManagementService/"
+RUNS = "metadata_store.MetadataStoreService/"
+TRAIN = "training.TrainingService/"
+PREDICT = "prediction.PredictionService/"
+TANDEM = "tandem.v1.TrainingService/"
+PARAMETERS = {"LR": "4", "EPOCHS": "5", "BATCH_SIZE": "64", "FC_SIZE": "128"}
+
+
+class Client:
+    def __init__(self, port):
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        self.base = ProtoReflectionDescriptorDatabase(self.channel)
+        self.pool = DescriptorPool(self.base)
+
+    def start(self, name, request, **options):
+        service, method = name.split("/")
+        m = self.pool.FindServiceByName(service).FindMethodByName(method)
+        kinds = [message_factory.GetMessageClass(t) for t in (m.input_type, m.output_type)]
+        make = self.channel.unary_stream if m.server_streaming else self.channel.unary_unary
+        send = make("/" + name, request_serializer=kinds[0].SerializeToString,
+                    response_deserializer=kinds[1].FromString)
+        return m, send(json_format.ParseDict(request, kinds[0]()), timeout=60, **options)
+
+    def __call__(self, name, request=None, **options):
+        """The answer as the book's client prints it; of a failed call (code, text)."""
+        try:
+            m, answer = self.start(name, request or {}, **options)
+            return [show(a) for a in answer] if m.server_streaming else show(answer)
+        except grpc.RpcError as e:
+            return e.code().name, e.details()
+
+
+def show(message):
+    return json_format.MessageToDict(message, preserving_proto_field_name=True)
+
+
+def expect(got, want, what):
+    if got != want:
+        sys.exit(f"{what}: {got}\ninstead of {want}")
+
+
+def metadata(**fields):
+    base = {"algorithm": "intent-classification", "dataset_id": "1", "name": "test1",
+            "train_data_version_hash": "hashAg==", "output_model_name": "my-model",
+            "parameters": PARAMETERS}
+    return {"metadata": {k: v for k, v in {**base, **fields}.items() if v is not None}}
+
+
+def finish(client, job):
+    end = time.monotonic() + 100
+    while time.monotonic() < end:
+        answer = client(TRAIN + "GetTrainingStatus", {"job_id": job})
+        if isinstance(answer, dict) and answer.get("status") in ("succeed", "failure"):
+            return answer
+        time.sleep(0.1)
+    sys.exit(f"job {job} does not end: {answer}")
+
+
+def reflection(clients, folder):
+    """Both versions list the services; no descriptor has a name for JSON."""
+    want = ["training.TrainingService", "data_management.DataManagementService",
+            "metadata_store.MetadataStoreService",
+            "tandem.v1.TrainingService", "grpc.health.v1.Health",
+            "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"]
+    for client in clients:
+        expect(sorted(client.base.get_services()), sorted(want), "services")
+        for service in want:
+            client.pool.FindServiceByName(service)
+        expect(client("grpc.health.v1.Health/Check"), {"status": "SERVING"}, "health")
+    stub = reflection_pb2_grpc.ServerReflectionStub(clients[0].channel)
+    query = reflection_pb2.ServerReflectionRequest
+    ask = [query(file_containing_symbol=s) for s in ("training.TrainingService", "no.Such")]
+    found, missing = stub.ServerReflectionInfo(iter(ask))
+    raw = found.file_descriptor_response.file_descriptor_proto[0]
+    assert b"job_id" in raw and b"jobId" not in raw and b"positionInQueue" in raw
+    expect(missing.error_response.error_code, 5, "an unknown symbol")
+    try:
+        clients[0].channel.unary_unary("/training.TrainingService/Nothing")(b"", timeout=10)
+        sys.exit("an unknown method answers")
+    except grpc.RpcError as e:
+        expect(e.code().name, "UNIMPLEMENTED", "an unknown method")
+
+
+def data(clients, folder):
+    """Scripts dm-003 to dm-007: a data set, two more commits, versions by commit and tag."""
+    client = clients[0]
+    upload = f"{folder}/buckets/mini-automl-dm/upload"
+    rows = ["what is the weather,weather", "hello there,greeting", "see you,goodbye",
+            '"say ""no"", please",no;cancel']
+    for i, name in enumerate(("001.csv", "002.csv", "003.csv")):
+        with open(f"{upload}/{name}", "w", encoding="utf-8") as f:
+            f.write("\n".join(rows[i:] * 40) + "\n")
+    tags = [[{"tag_key": "category", "tag_value": v}] for v in ("aaa", "bbb")]
+    made = client(DATA + "CreateDataset", {
+        "name": "dataset-1", "dataset_type": "TEXT_INTENT", "bucket": "mini-automl-dm",
+        "path": "upload/001.csv", "tags": tags[0]})
+    expect((made["dataset_id"], made["commits"][0]["statistics"]),
+           ("1", {"numLabels": "5", "numExamples": "160"}), "CreateDataset")
+    for name, tag in (("002.csv", tags[0]), ("003.csv", tags[1])):
+        made = client(DATA + "UpdateDataset", {
+            "dataset_id": "1", "commit_message": "More training data", "bucket": "mini-automl-dm",
+            "path": "upload/" + name, "tags": tag})
+    expect([c["commit_id"] for c in made["commits"]], ["1", "2", "3"], "UpdateDataset")
+    expect(client(DATA + "GetDatasetSummary", {"dataset_id": "1"}), made, "GetDatasetSummary")
+    for query, name in (({}, "hashDg=="), ({"commit_id": "1"}, "hashAg=="),
+                        ({"tags": tags[0]}, "hashBg=="), ({"tags": tags[1]}, "hashCA==")):
+        version = client(DATA + "PrepareTrainingDataset", {"dataset_id": "1", **query})
+        expect(version["version_hash"], name, f"PrepareTrainingDataset {query}")
+    end = time.monotonic() + 60
+    while True:
+        got = client(DATA + "FetchTrainingDataset", {"dataset_id": "1", "version_hash": "hashDg=="})
+        if got.get("state") == "READY" or time.monotonic() > end:
+            break
+    root = "versionedDatasets/1/hashDg=="
+    expect(got, {"dataset_id": "1", "version_hash": "hashDg==", "state": "READY",
+                 "parts": [{"name": n, "bucket": "mini-automl-dm", "path": f"{root}/{n}"}
+                           for n in ("examples.csv", "labels.csv")],
+                 "root": {"name": "root", "bucket": "mini-automl-dm", "path": root},
+                 "statistics": {"numLabels": "5", "numExamples": "360"}}, "FetchTrainingDataset")
+    with open(f"{folder}/buckets/mini-automl-dm/{root}/labels.csv", encoding="utf-8") as f:
+        labels = dict(line.strip().replace('"', "").split(",") for line in f)
+    with open(f"{folder}/buckets/mini-automl-dm/{root}/examples.csv", encoding="utf-8") as f:
+        lines = f.read().splitlines()
+    numbers = {label: number for number, label in labels.items()}
+    expect(lines[:4:3], [f'"what is the weather","{numbers["weather"]}"',
+                         f'"say ""no"", please","{numbers["no"]};{numbers["cancel"]}"'],
+           "the first rows of a version")
+    expect(client(DATA + "ListDatasets"), [{"dataset_id": "1"}], "ListDatasets")
+    for name, request, text in (
+            ("GetDatasetSummary", {"dataset_id": "7"}, "Dataset 7 not found"),
+            ("PrepareTrainingDataset", {"dataset_id": "7"}, "Dataset 7 not found"),
+            ("FetchTrainingDataset", {"dataset_id": "7"}, "Dataset 7 not found"),
+            ("FetchTrainingDataset", {"dataset_id": "1", "version_hash": "h"},
+             "VersionHash h for Dataset 1 not found")):
+        expect(client(DATA + name, request), ("NOT_FOUND", text), name)
+    bad = {"dataset_id": "1", "bucket": "mini-automl-dm", "path": "../../service.db"}
+    expect(client(DATA + "UpdateDataset", bad)[0], "INVALID_ARGUMENT", "a path outside the bucket")
+    generic = client(DATA + "CreateDataset", {"name": "g", "bucket": "mini-automl-dm",
+                                              "path": "upload"})
+    expect((generic["dataset_id"], "dataset_type" in generic), ("2", False), "a GENERIC data set")
+    version = client(DATA + "PrepareTrainingDataset", {"dataset_id": "2"})["version_hash"]
+    while client(DATA + "FetchTrainingDataset",
+                 {"dataset_id": "2", "version_hash": version}).get("state") != "READY":
+        if time.monotonic() > end:
+            sys.exit("a GENERIC version is not built")
+    got = client(DATA + "FetchTrainingDataset", {"dataset_id": "2", "version_hash": version})
+    expect([p["name"] for p in got["parts"]], ["part-0-0", "part-0-1", "part-0-2"], "its parts")
+    expect(client(DATA + "DeleteDataset", {"dataset_id": "2"}), {}, "DeleteDataset")
+    expect(client(DATA + "ListDatasets"), [{"dataset_id": "1"}], "ListDatasets after it")
+
+
+def train(clients, folder):
+    """Scripts ts-002 and ts-003, and what can be wrong with them."""
+    client = clients[-1]
+    for lacks, text in (("output_model_name", "outputModelName"), ("dataset_id", "datasetId"),
+                        ("train_data_version_hash", "trainDataVersionHash"),
+                        ("algorithm", "algorithm")):
+        name = None if lacks == "output_model_name" else "x"
+        expect(client(TRAIN + "Train", metadata(**{"name": name, lacks: None})),
+               ("INVALID_ARGUMENT", f'"{text}" is required.'), f"Train without {lacks}")
+    expect(client(TRAIN + "GetTrainingStatus", {"job_id": "1"}),
+           ("NOT_FOUND", "Job 1 doesn't exist"), "an unknown job")
+    expect(client(TRAIN + "Train", metadata()), {"job_id": 1}, "Train")
+    # The request that the book prints has no output_model_name: the name stands for it.
+    expect(client(TRAIN + "Train", metadata(output_model_name=None, name="seed")), {"job_id": 2},
+           "Train as the book prints it")
+    expect(client(TRAIN + "Train", metadata(train_data_version_hash="hashZz==")), {"job_id": 3},
+           "Train")
+    done = finish(client, 1)
+    expect(done, {"status": "succeed", "job_id": 1, "message": "Exit code 0", **metadata()},
+           "a job that succeeded")
+    done = finish(client, 2)
+    expect((done["status"], done["metadata"]["output_model_name"]), ("succeed", "seed"), "job 2")
+    done = finish(client, 3)
+    expect((done["status"], done["message"]),
+           ("failure", "NOT_FOUND: VersionHash hashZz== for Dataset 1 not found"),
+           "a job without its data")
+
+
+def runs(clients, folder):
+    """Scripts ms-003 to ms-006 and what a training program reports."""
+    client = clients[0]
+    tracing = {"dataset_id": "1", "version_hash": "hashBA==", "code_version": "12a3bfd"}
+    start = {"start_time": "2021-08-01T00:00:00Z", "run_id": "r1", "run_name": "demo-run",
+             "tracing": tracing}
+    info = {**start, "message": "Running"}
+    expect(client(RUNS + "LogRunStart", start),
+           {"run_info": info, "bucket": "mini-automl-ms", "path": "run_r1"}, "LogRunStart")
+    expect(client(RUNS + "LogRunStart", start), ("ALREADY_EXISTS", "Run r1 already exists"),
+           "the same run again")
+    epoch = {"epoch_info": {"start_time": "2021-08-01T01:00:00Z", "run_id": "r1", "epoch_id": "0-1",
+                            "end_time": "2021-08-01T01:30:00Z",
+                            "metrics": {"foo_metrics": "bar_value"}}}
+    expect(client(RUNS + "LogEpoch", epoch), epoch, "LogEpoch")
+    expect(client(RUNS + "LogEpoch", epoch),
+           ("ALREADY_EXISTS", "Epoch 0-1 in Run r1 already exists"), "the same epoch again")
+    info["epochs"] = {"0-1": epoch["epoch_info"]}
+    expect(client(RUNS + "GetRunStatus", {"run_id": "r1"}), {"run_info": info}, "GetRunStatus")
+    end = {"end_time": "2021-08-01T02:00:00Z", "success": True, "message": "completed"}
+    expect(client(RUNS + "LogRunEnd", {"run_id": "r1", **end}), {"run_info": {**info, **end}},
+           "LogRunEnd")
+    for name in ("LogRunEnd", "GetRunStatus"):
+        expect(client(RUNS + name, {"run_id": "r9"}), ("NOT_FOUND", "Run r9 doesn't exist"), name)
+    made = f"{folder}/buckets/mini-automl-ms/run_r1"
+    os.makedirs(made)
+    for name in ("model.pth", "manifest.json"):
+        with open(f"{made}/{name}", "w", encoding="utf-8") as f:
+            f.write(name)
+    for version, path in (("1", "intent"), ("2", "intent@2")):
+        artifact = {"name": "intent", "bucket": "mini-automl-ms", "path": path}
+        want = {"version": version, "artifact": artifact, "run_id": "r" + version,
+                "name": "intent", "algorithm": "intent-classification"}
+        asked = {"artifact": {**artifact, "path": "run_r1"}, "run_id": "r" + version,
+                 "algorithm": "intent-classification"}
+        expect(client(RUNS + "CreateArtifact", asked), want, "CreateArtifact")
+        expect(client(RUNS + "GetArtifact", {"run_id": "r" + version}), want, "GetArtifact")
+        expect(sorted(os.listdir(f"{folder}/buckets/mini-automl-ms/{path}")),
+               ["manifest.json", "model.pth"], "the files of a model")
+    expect(client(RUNS + "GetArtifact"), ("INVALID_ARGUMENT", "RunId required."), "GetArtifact")
+    expect(client(RUNS + "GetArtifact", {"run_id": "r9"}),
+           ("NOT_FOUND", "Artifact with runId r9 doesn't exist"), "GetArtifact")
+
+
+def tandem(clients, folder):
+    """What is new: submit once, list, cancel, watch, logs, metrics, quotas."""
+    client = clients[0]
+    spec = {"name": "sleeper", "command": ["sh", "-c", "echo one; echo two; exec sleep 100"],
+            "labels": {"team": "nlp"}, "resources": {"slots": 0}, "priority": 3}
+    job = client(TANDEM + "Submit", {"spec": spec, "idempotency_key": "k1"})
+    again = client(TANDEM + "Submit", {"spec": spec, "idempotency_key": "k1"})
+    number = job["job_id"]
+    expect(again["job_id"], number, "the same key again")
+    expect(job["spec"]["labels"], {"team": "nlp"}, "labels")
+    listed = client(TANDEM + "List", {"filter": "label.team=nlp"})
+    expect([j["job_id"] for j in listed["jobs"]], [number], "List by label")
+    page = client(TANDEM + "List", {"page_size": 2})
+    expect([j["job_id"] for j in page["jobs"]], [number, number - 1], "a page")
+    rest = client(TANDEM + "List", {"page_size": 100, "page_token": page["next_page_token"]})
+    expect([j["job_id"] for j in rest["jobs"]], list(range(number - 2, 0, -1)), "the rest")
+    _, log = client.start(TANDEM + "Logs", {"job_id": number, "follow": True})
+    text = b""
+    for chunk in log:
+        text += chunk.data
+        if text.count(b"\n") == 2:
+            break
+    log.cancel()
+    expect(text, b"one\ntwo\n", "Logs")
+    _, events = client.start(TANDEM + "Watch", {"job_id": number, "until_final": True})
+    expect(client(TANDEM + "Cancel", {"job_id": number, "reason": "enough"})["job_id"], number,
+           "Cancel")
+    states = [e.state for e in events if e.kind == "state"]
+    expect((states[0], states[-1]), (0, 6), "the states that Watch tells")
+    last = client(TANDEM + "Get", {"job_id": number})
+    expect(last["state"], "CANCELLED", "a cancelled job")
+    expect(client(TRAIN + "GetTrainingStatus", {"job_id": number})["status"], "failure",
+           "a cancelled job in the book's words")
+    lines = client(TANDEM + "Metrics", {"job_id": 1})
+    assert lines and all(c["lines"].endswith("\n") for c in lines), lines
+    assert '"kind": "step"' in lines[0]["lines"], lines[0]
+    expect(client(TANDEM + "Submit", {"spec": {"name": "x", "priority": 5000}})[0],
+           "INVALID_ARGUMENT", "a priority out of range")
+    expect(client(TANDEM + "Get", {"job_id": 99}), ("NOT_FOUND", "Job 99 doesn't exist"), "Get")
+    expect(client(TANDEM + "SetQuota", {"user": "ann", "slots": "4", "weight": 2.0}),
+           {"user": "ann", "slots": "4", "weight": 2.0}, "SetQuota")
+    assert {"user": "ann", "slots": "4", "weight": 2.0} in client(TANDEM + "ListQuotas")["quotas"]
+    expect(client(TANDEM + "Delete", {"job_id": number}), {}, "Delete")
+    expect(client(TANDEM + "Get", {"job_id": number})[0], "NOT_FOUND", "a deleted job")
+
+
+def after(clients, folder):
+    """A service that was killed and started again knows everything, and numbers go on."""
+    client = clients[0]
+    expect(client(TRAIN + "GetTrainingStatus", {"job_id": 1})["status"], "succeed", "job 1")
+    expect(client(DATA + "FetchTrainingDataset",
+                  {"dataset_id": "1", "version_hash": "hashDg=="})["state"], "READY", "a version")
+    expect(client(RUNS + "GetRunStatus", {"run_id": "r1"})["run_info"]["success"], True, "a run")
+    assert client(TRAIN + "Train", metadata())["job_id"] > 4
+
+
+def main():
+    part, folder, *ports = sys.argv[1:]
+    globals()[part]([Client(port) for port in ports], folder)
+
+
+main()

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
+# The book's calls, replayed against one `tandem serve` by gRPC's own Python client with reflection
+# (book_calls.py), and by curl with raw frames; every listener serves all services; a service that
+# is killed forgets nothing. The environment with grpcio is made on first use in BUILD/venv-grpc;
+# where it cannot be made (no network), the test says so and is skipped.
+. "$(dirname "$0")/lib.sh"
+venv=$build/venv-grpc
+
+make_venv() {
+    python3 -m venv "$venv" && limited "$venv/bin/pip" install --quiet \
+        --disable-pip-version-check --retries 1 -r "$source/tests/e2e/grpc.txt" &&
+        touch "$venv/ready"
+}
+exec 9>"$venv.lock"
+flock 9 # who comes second waits for what the first one makes
+if [ ! -e "$venv/ready" ] && ! make_venv >out 2>&1; then
+    echo "test_book: skipped: the Python environment cannot be made: $(tail -n 1 out)"
+    exit 77
+fi
+exec 9>&-
+
+cat >"$mark" <<END
+grpc: {listen: ["127.0.0.1:0", "127.0.0.1:0"]}
+http: {listen: ["127.0.0.1:0"]}
+data: {dir: $dir/data}
+END
+serve() {
+    "$tandem" serve --config "$mark" >serve.out 2>&1 &
+    pid=$!
+    soon grep -qs '^data ' serve.out || { cat serve.out >&3; fail "tandem serve does not start"; }
+    mapfile -t ports < <(sed -n 's/^gRPC .*:\([0-9]*\)$/\1/p' serve.out)
+}
+book() {
+    limited "$venv/bin/python" "$source/tests/e2e/book_calls.py" "$1" "$dir/data" "${ports[@]}" \
+        >out 2>&1 || fail "$1: $(tail -n 3 out)"
+}
+serve
+[ "${#ports[@]}" = 2 ] || fail "not two listeners: ${ports[*]}"
+for part in reflection data train runs tandem; do book "$part"; done
+
+# Raw frames: a zero, the size, the message (job_id 1), and what comes back.
+printf '\0\0\0\0\2\x08\1' >frame
+curl -sS --http2-prior-knowledge --max-time 20 -D headers -o answer \
+    -H 'content-type: application/grpc' -H 'te: trailers' --data-binary @frame \
+    "http://127.0.0.1:${ports[1]}/training.TrainingService/GetTrainingStatus" 2>out ||
+    fail "curl: $(cat out)"
+grep -qa 'Exit code 0' answer || fail "the answer to raw frames has no message"
+[ "$(od -An -tx1 -N1 answer | tr -d ' ')" = 00 ] || fail "the answer's frame is compressed"
+grep -qi '^grpc-status: 0' headers || fail "no grpc-status in $(cat headers)"
+
+{ kill -KILL "$pid" && wait "$pid"; } 2>/dev/null
+serve
+book after
+kill -TERM "$pid"
+wait "$pid" || fail "SIGTERM: status $?"
+exit 0
