@@ -93,6 +93,17 @@ static void print_params(const td_params *ps)
     printf("\ntrained parameters %s in %d tensors\n", td__human_count(count, b), tensors);
 }
 
+static td_status print_columns(const td__session *s)
+{
+    td__text text = {0};
+    td_status st = td__data_columns(s->data, &text);
+
+    if (!st && text.used)
+        fputs(text.data, stdout);
+    td__text_fini(&text);
+    return st;
+}
+
 static void print_data(const td__session *s)
 {
     const td__field *fields;
@@ -135,6 +146,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     if (st)
         return st;
     print_data(s);
+    TD_TRY(print_columns(s));
     int n = td__job_layers(s->job, &rows);
     fputs("\nlayers, for one sample\n", stdout);
     td__print_layers(stdout, rows, n);
@@ -196,7 +208,8 @@ const td__command td__command_check = {
     .summary = "check a job file without training",
     .text =
         "Reads the job, opens its data, builds its model, and prints the job as resolved (every "
-        "key with its value), the parts of the data, the layer table, the number of parameters "
+        "key with its value), the parts of the data with their columns, the layer table, the "
+        "number of parameters "
         "and the memory plan: of a compute thread and of a rank. Any error is one line and "
         "exit status 2.",
     .examples = EXAMPLES,

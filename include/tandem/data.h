@@ -52,6 +52,18 @@ TD_API td_field td_dataset_field(const td_dataset *d, int i); /* texts are the d
 
 /* ---- Where samples come from ----------------------------------------------------------------- */
 
+/* How a column of a table becomes features. */
+typedef struct td_feature {
+    const char *kind;   /* numeric, one_hot, bucketized, hashed, crossed: places in x; embedding,
+                         * text: a field called as the column */
+    const char *column; /* of the table */
+    const char *const *with; /* crossed: the other columns */
+    int n_with;
+    const double *boundaries; /* bucketized: rising */
+    int n_boundaries;
+    int64_t buckets; /* hashed, crossed */
+} td_feature;
+
 /* What sources may be told; zero means default. */
 typedef struct td_source_opts {
     const char *dir;                  /* folder of the files; relative names start there */
@@ -59,20 +71,24 @@ typedef struct td_source_opts {
     const char *label;                /* csv, jsonl: column or key of the target */
     const char *const *columns;       /* csv, jsonl: features to take; all others by default */
     int n_columns;
-    bool unlabelled;    /* csv, jsonl, npy: a test file without the label is fine; y is then 0 */
-    const char *target; /* csv, jsonl: "class" (default) or "number" */
-    int64_t no_class;   /* csv, jsonl, npy: a negative label that is no class, for losses that
+    const td_feature *features; /* csv, jsonl: instead of columns, with what to make of them */
+    int n_features;
+    const char *missing; /* csv, jsonl: what to do with missing cells: error, mean, median, zero,
+                          * drop */
+    bool unlabelled;     /* csv, jsonl, npy: a test file without the label is fine; y is then 0 */
+    const char *target;  /* csv, jsonl: "class" (default) or "number" */
+    int64_t no_class;    /* csv, jsonl, npy: a negative label that is no class, for losses that
                          * ignore it; 0: there is none */
-    char delimiter;     /* csv: ',' */
-    bool no_header;     /* csv: columns are then named c0, c1, ... */
-    const char *unit;   /* text: "char" (default) or "byte" */
-    int64_t context;    /* text, tokens: length of a sample; intents: padded to */
-    int64_t stride;     /* text, tokens: from one sample to the next; context */
-    int64_t vocab;      /* intents: words kept; tokens: size of the vocabulary */
-    int64_t count;      /* digits, spirals: samples of the train part */
-    int64_t classes;    /* spirals; cifar: 10 or 100 */
-    double noise;       /* digits, spirals */
-    uint64_t seed;      /* digits, spirals */
+    char delimiter;      /* csv: ',' */
+    bool no_header;      /* csv: columns are then named c0, c1, ... */
+    const char *unit;    /* text: "char" (default) or "byte" */
+    int64_t context;     /* text, tokens: length of a sample; intents: padded to */
+    int64_t stride;      /* text, tokens: from one sample to the next; context */
+    int64_t vocab;       /* intents: words kept; tokens: size of the vocabulary */
+    int64_t count;       /* digits, spirals: samples of the train part */
+    int64_t classes;     /* spirals; cifar: 10 or 100 */
+    double noise;        /* digits, spirals */
+    uint64_t seed;       /* digits, spirals */
 } td_source_opts;
 
 /* The names of all sources, i = 0, 1, ...; NULL after the last. td_source_help says in one line

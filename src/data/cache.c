@@ -216,6 +216,7 @@ static td_status make_key(cache *c, const td__data_opts *o, td__part part,
     TD_TRY(td__sha256_init(&h));
     TD_TRY_OR(st, done, alloc_samples(c, 1, block));
     add_options(&h, o, part);
+    add_text(&h, c->head.measured); /* what columns are, and what stands for missing cells */
     add_int(&h, n);
     for (int f = 0; f < c->head.n_fields; f++) {
         add_text(&h, c->head.fields[f].name);

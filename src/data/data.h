@@ -69,6 +69,9 @@ int td__data_fields(const td__data *d, const td__field **out);
 /* What was measured on the train part, as the text of a fit, with digests of the parts. Nothing is
  * appended for data that come from elsewhere than a source. */
 TD_NODISCARD td_status td__data_fit(td__data *d, td__text *out);
+/* What the source says of the columns of the train part, a line each, for people; nothing for
+ * sources without columns. */
+TD_NODISCARD td_status td__data_columns(const td__data *d, td__text *out);
 /* Are these the samples that the fit was made of? If not, `what` says which are not: "the train
  * part has 120 samples, not 150". */
 TD_NODISCARD td_status td__data_changed(td__data *d, const td__fit *fit, bool *changed, char *what,

@@ -6,7 +6,8 @@
 #include "base/fail.h"
 #include "job/layer.h"
 
-static const char *const SECTIONS[] = {"keys", "layers", "models", "stages", "sources", "sync"};
+static const char *const SECTIONS[] = {"keys",     "layers",  "models", "stages",
+                                       "features", "sources", "sync"};
 
 static const char INTRO_TEXT[] =
     "A job is one YAML file: what to train, on which data, how. Every key below may also be given\n"
@@ -130,6 +131,15 @@ static void help_stages(FILE *to, bool markdown)
     td__help_stages(to, markdown);
 }
 
+static void help_features(FILE *to, bool markdown)
+{
+    heading(to, "Kinds of data.features", markdown);
+    fputs("`data.features: [{numeric: age}, {bucketized: age, boundaries: [18, 65]}]`; the value\n"
+          "after a kind is its first key.\n",
+          to);
+    td__help_features(to, markdown);
+}
+
 static void help_sources(FILE *to, bool markdown)
 {
     const td__source_def *d;
@@ -155,8 +165,9 @@ static void help_sync(FILE *to, bool markdown)
 
 td_status td__job_help(FILE *to, const char *section, bool markdown)
 {
-    static void (*const WRITE[])(FILE *, bool) = {help_keys_section, help_layers,  help_models,
-                                                  help_stages,       help_sources, help_sync};
+    static void (*const WRITE[])(FILE *, bool) = {help_keys_section, help_layers,   help_models,
+                                                  help_stages,       help_features, help_sources,
+                                                  help_sync};
     bool found = false;
 
     if (markdown)
@@ -169,7 +180,7 @@ td_status td__job_help(FILE *to, const char *section, bool markdown)
     if (!found)
         return TD_FAIL(TD_EINVAL,
                        "help job: unknown section %s; known: keys, layers, "
-                       "models, stages, sources, sync",
+                       "models, stages, features, sources, sync",
                        section);
     if (ferror(to))
         return TD_FAIL(TD_EIO, "help job: cannot write the text");

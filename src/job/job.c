@@ -124,6 +124,8 @@ static td_status check_data(td__job *j)
     const td__tree *loss = td__tree_get(j->root, "loss");
     int64_t ignore = (int64_t)td__keys_real(loss, "ignore");
     j->data.source_opts.no_class = ignore < 0 ? ignore : 0; /* others are classes */
+    TD_TRY(td__features_fill(j->arena, td__tree_get(d, "features"), &j->data.source_opts.features,
+                             &j->data.source_opts.n_features));
     return td__stages_fill(j->arena, td__tree_get(d, "maps"), &j->data.maps, &j->data.n_maps);
 }
 
@@ -275,7 +277,7 @@ static td_status fill(td__job *j)
 
 static td_status resolve(td__job *j, td__tree *given)
 {
-    td__tree *model = NULL, *maps = NULL;
+    td__tree *model = NULL, *maps = NULL, *features = NULL;
 
     TD_TRY(td__keys_resolve(j->arena, td__job_keys, "", given, given, &j->root));
     TD_TRY(default_name(j));
@@ -285,6 +287,11 @@ static td_status resolve(td__job *j, td__tree *given)
     if (list) {
         TD_TRY(td__stages_resolve(j->arena, list, &maps));
         td__tree_put(data, "maps", maps);
+    }
+    list = td__tree_get(data, "features");
+    if (list) {
+        TD_TRY(td__features_resolve(j->arena, list, &features));
+        td__tree_put(data, "features", features);
     }
     TD_TRY(td__sync_key_resolve(j->arena, td__tree_get(j->root, "train")));
     const td__source_def *source = td__source_find(td__keys_text(data, "source"));

@@ -60,6 +60,11 @@ TD_NODISCARD td_status td__stages_expand(td__arena *a, td__tree *list);
 TD_NODISCARD td_status td__stages_resolve(td__arena *a, const td__tree *given, td__tree **out);
 TD_NODISCARD td_status td__stages_fill(td__arena *a, const td__tree *list,
                                        const td__map_opts **maps, int *n);
+/* The same for data.features. */
+TD_NODISCARD td_status td__features_expand(td__arena *a, td__tree *list);
+TD_NODISCARD td_status td__features_resolve(td__arena *a, const td__tree *given, td__tree **out);
+TD_NODISCARD td_status td__features_fill(td__arena *a, const td__tree *list,
+                                         const td_feature **features, int *n);
 /* train.sync in full, {rule: name, ...}; resolved; as the trainer wants it. */
 TD_NODISCARD td_status td__sync_key_expand(td__arena *a, td__tree *train);
 TD_NODISCARD td_status td__sync_key_resolve(td__arena *a, td__tree *train);
@@ -69,6 +74,7 @@ TD_NODISCARD td_status td__model_resolve(td__arena *a, const td__tree *given, td
 
 /* Parts of `tandem help job` that lie beside their tables. */
 void td__help_stages(FILE *to, bool markdown);
+void td__help_features(FILE *to, bool markdown);
 void td__help_sync(FILE *to, bool markdown);
 
 #endif

@@ -65,10 +65,19 @@ static const td__field *main_field(const td__job *j)
     return find_field(j, td__keys_text(td__tree_get(j->root, "model"), "input"));
 }
 
+/* The data field that a layer reads: the one that `from` names, else the model's. */
+static const td__field *field_of(const td__layer *l)
+{
+    const char *from = td__keys_text(l->attrs, "from");
+    const td__field *named = from ? find_field(l->b->job, from) : NULL;
+
+    return named ? named : main_field(l->b->job);
+}
+
 int64_t td__layer_size(const td__layer *l, const char *key)
 {
     int64_t v = td__layer_int(l, key);
-    const td__field *x = main_field(l->b->job), *y = l->b->target;
+    const td__field *x = field_of(l), *y = l->b->target;
 
     if (v == TD__SIZE_CLASSES) {
         v = y->classes > 0 ? y->classes : td_shape_count(&y->shape);

@@ -101,6 +101,9 @@ td_status td__job_expand(td__job *j, td__tree *root)
         TD_TRY(td__sync_key_expand(j->arena, train));
     if (layers)
         TD_TRY(td__layers_expand(j->arena, "model.layers", layers));
+    td__tree *features = td__keys_node(root, "data.features");
+    if (features)
+        TD_TRY(td__features_expand(j->arena, features));
     return maps ? td__stages_expand(j->arena, maps) : TD_OK;
 }
 

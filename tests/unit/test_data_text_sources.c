@@ -90,7 +90,11 @@ TEST(csv_hostile)
         source_write_text("a.csv", BAD[i].text);
         source_refused("csv", &o, "train", BAD[i].status, BAD[i].says);
     }
-    source_write_text("a.csv", "a,b,c\n1,x,0\nnan,y,1\n"); /* NaN is a text, not a number */
+    /* A missing number does not make the column one of texts. */
+    source_write_text("a.csv", "a,b,c\n1,x,0\nnan,y,1\n");
+    source_refused("csv", &o, "train", TD_EPROTO,
+                   "a.csv:3: column 'a' is 'nan', expected a finite");
+    source_write_text("a.csv", "a,b,c\n1,x,0\n2,y,1\n");
     source_write_text("b.csv", "a,b,c\ninf,x,0\n");
     o.valid = "b.csv";
     source_refused("csv", &o, "valid", TD_EPROTO, "b.csv:2: column 'a' is 'inf'");

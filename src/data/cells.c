@@ -1,0 +1,109 @@
+/* cells.c -- cells of tables: numbers, missing ones, their order; see schema.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "data/schema.h"
+
+enum { SHOWN = 40 };
+
+/* Without the blanks around. */
+static td__cell trimmed(const td__cell *c)
+{
+    size_t begin = 0, n = c->nbytes;
+
+    while (n && (c->text[n - 1] == ' ' || c->text[n - 1] == '\t'))
+        n--;
+    while (begin < n && (c->text[begin] == ' ' || c->text[begin] == '\t'))
+        begin++;
+    return (td__cell){c->text + begin, n - begin};
+}
+
+bool td__cell_number(const td__cell *c, double *out)
+{
+    char buf[64], *end;
+
+    if (!c->text)
+        return false;
+    td__cell t = trimmed(c);
+    if (t.nbytes == 0 || t.nbytes >= sizeof buf || memchr(t.text, 0, t.nbytes))
+        return false;
+    memcpy(buf, t.text, t.nbytes);
+    buf[t.nbytes] = 0;
+    *out = strtod(buf, &end);
+    return *end == 0 && end != buf && isfinite(*out) && fabs(*out) <= 3.4e38;
+}
+
+/* The texts that pandas.read_csv takes for missing values. */
+bool td__cell_missing(const td__cell *c)
+{
+    static const char *const TEXTS[] = {
+        "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+        "<NA>", "N/A",      "NA",  "NULL",    "NaN",      "None", "n/a",  "nan",    "null"};
+
+    if (!c->text)
+        return true;
+    td__cell t = trimmed(c);
+    for (int i = 0; i < TD_LEN(TEXTS); i++)
+        if (strlen(TEXTS[i]) == t.nbytes && memcmp(TEXTS[i], t.text, t.nbytes) == 0)
+            return true;
+    return t.nbytes == 0;
+}
+
+int td__cell_compare(const void *pa, const void *pb)
+{
+    const td__cell *a = pa, *b = pb;
+    double x, y;
+    bool number_a = td__cell_number(a, &x), number_b = td__cell_number(b, &y);
+
+    if (number_a != number_b)
+        return number_a ? -1 : 1;
+    if (number_a && x != y)
+        return x < y ? -1 : 1;
+    size_t n = a->nbytes < b->nbytes ? a->nbytes : b->nbytes;
+    int order = n ? memcmp(a->text, b->text, n) : 0;
+    return order ? order : a->nbytes < b->nbytes ? -1 : a->nbytes > b->nbytes;
+}
+
+int64_t td__column_find(const td__column *c, const td__cell *cell)
+{
+    const td__cell *at =
+        cell->text ? bsearch(cell, c->value, (size_t)c->values, sizeof *at, td__cell_compare)
+                   : NULL;
+    return at ? at - c->value : -1;
+}
+
+int64_t td__records_find(const td__records *r, const char *name)
+{
+    for (int64_t c = 0; c < r->cols; c++)
+        if (strcmp(r->names[c], name) == 0)
+            return c;
+    return -1;
+}
+
+td_status td__no_column(const td__records *r, const char *name)
+{
+    char list[256] = "";
+    size_t used = 0;
+
+    for (int64_t c = 0; c < r->cols && used < sizeof list; c++)
+        used +=
+            (size_t)snprintf(list + used, sizeof list - used, "%s%s", c ? ", " : "", r->names[c]);
+    return TD_FAIL(TD_EINVAL, "%s: there is no column '%s'; it has %s%s", r->where, name, list,
+                   used >= sizeof list ? "..." : "");
+}
+
+td_status td__bad_cell(const td__records *r, int64_t row, int64_t column, const char *expected)
+{
+    const td__cell *cell = td__cell_at(r, row, column);
+    int shown = cell->nbytes > SHOWN ? SHOWN : (int)cell->nbytes;
+
+    return TD_FAIL(TD_EPROTO, "%s:%" PRId64 ": column '%s' is %s%.*s%s, expected %s", r->where,
+                   r->line[row], r->names[column], cell->text ? "'" : "missing", shown,
+                   cell->text ? cell->text : "", cell->text ? "'" : "", expected);
+}
