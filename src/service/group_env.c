@@ -99,6 +99,8 @@ static void add_allowed(const td__service_config *c, const td__pairs *p, bool pa
 void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir,
                  td__texts *out)
 {
+    if (r->spec->slots > 0)
+        td__texts_add(out, "OMP_NUM_THREADS=%d", r->spec->slots);
     add_allowed(c, &r->spec->parameters, true, out);
     add_allowed(c, &r->spec->env, false, out);
     add_job(c, r, dir, out);

@@ -17,6 +17,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "service/service_impl.h"
+#include "service/track/gpus.h"
 
 enum { SWEEP_MS = 60000 }; /* between looks for old jobs */
 
@@ -259,18 +260,6 @@ static td_status absolute(const char *dir, char out[TD__DATA_DIR])
     return n < TD__DATA_DIR ? TD_OK : TD_FAIL(TD_EINVAL, "data.dir: the path is too long");
 }
 
-static int64_t machine_gpus(void)
-{
-    int64_t n = 0;
-
-    for (char path[32]; n < 64; n++) {
-        snprintf(path, sizeof path, "/dev/nvidia%d", (int)n);
-        if (access(path, F_OK))
-            break;
-    }
-    return n;
-}
-
 static td_status create_scheduler(td__service *s)
 {
     const td__service_config *c = s->config;
@@ -279,7 +268,7 @@ static td_status create_scheduler(td__service *s)
     sysinfo(&info);
     int64_t memory = (int64_t)((double)info.totalram * info.mem_unit / (1 << 20));
     td__sched_opts o = {.capacity = {c->slots > 0 ? c->slots : td__processors(),
-                                     c->gpus >= 0 ? c->gpus : machine_gpus(),
+                                     c->gpus >= 0 ? c->gpus : td__gpus_of_machine(),
                                      c->memory_mb > 0 ? c->memory_mb : memory},
                         .max_launching = (int)c->max_launching,
                         .half_life_s = c->half_life_s,

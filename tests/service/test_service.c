@@ -30,7 +30,8 @@ static const td__caller ME = {.user = "me", .admin = true};
 static void open_service(void)
 {
     char data[100];
-    const char *sets[] = {data, "capacity.slots=8", "data.sync=normal", "schedule.preempt_s=0"};
+    const char *sets[] = {data, "capacity.slots=8", "data.sync=normal", "schedule.preempt_s=0",
+                          "capacity.gpus=4"};
 
     snprintf(data, sizeof data, "data.dir=%s/d", DIR);
     CHECK_OK(td__config_load(NULL, sets, TD_LEN(sets), &config));
@@ -213,6 +214,33 @@ TEST(groups_have_ranks)
     wait_state(job, TD_JOB_SUCCEEDED);
     check_log(job, 0, "rank 0 of 3\n");
     check_log(job, 2, "rank 2 of 3\n");
+}
+
+/* Each process has GPUs of its own; jobs do not share them, also not after a restart. */
+TEST(groups_have_gpus)
+{
+    int32_t first = submit("{\"resources\": {\"members\": 2, \"gpus\": 1}, \"command\": [\"sh\", "
+                           "\"-c\", \"echo $CUDA_VISIBLE_DEVICES; touch here; until test -e go; do "
+                           "sleep 0.02; done\"]}");
+    char text[8], dir[4096], path[4200];
+
+    wait_file(first, "here", text, sizeof text);
+    close_service();
+    open_service();
+    int32_t second = submit("{\"resources\": {\"gpus\": 2}, \"command\": [\"sh\", \"-c\", \"echo "
+                            "$CUDA_VISIBLE_DEVICES\"]}");
+    wait_state(second, TD_JOB_SUCCEEDED);
+    check_log(first, 1, "1\n");
+    td__text log = {0}; /* its one member has a process for each GPU, in no order */
+    td__service_logs(service, second, 0, 0, 0, &(td__log_sink){add_bytes, no_more, &log});
+    assert_int_equal(log.used, 4);
+    assert_true(strchr(log.data, '2') && strchr(log.data, '3'));
+    td__text_fini(&log);
+    snprintf(path, sizeof path, "%s/work/go", td__service_job_dir(service, first, dir, sizeof dir));
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    wait_state(first, TD_JOB_SUCCEEDED);
 }
 
 /* A member that dies is started again alone; the others go on. */
@@ -493,6 +521,7 @@ int main(void)
         IN_DIR(succeeds_with_log_and_artifacts),
         IN_DIR(fails_and_is_retried),
         IN_DIR(groups_have_ranks),
+        IN_DIR(groups_have_gpus),
         IN_DIR(member_is_restarted_alone),
         IN_DIR(member_without_steps_is_restarted),
         IN_DIR(cancel_pause_resume),

@@ -18,15 +18,12 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "base/file.h"
 #include "base/log.h"
-#include "base/text.h"
-#include "launch/message.h"
 #include "launch/spawn.h"
 #include "rpc/loop.h"
-#include "service/group_env.h"
-#include "service/track/free_port.h"
-#include "service/track/json_io.h"
+#include "service/config.h"
+#include "service/track/attempt_spec.h"
+#include "service/track/gpus.h"
 #include "service/track/supervise.h"
 #include "service/track/tracker.h"
 
@@ -53,6 +50,7 @@ struct tracker {
     td__tracker head;
     td__watch notify;
     group *groups;
+    td__gpus gpus;
 };
 
 static const char *path_of(const group *g, const char *name, char path[PATH_BYTES])
@@ -97,6 +95,7 @@ static void drop(group *g)
     const int wds[] = {g->wd, g->run_wd, g->job_wd};
 
     unwatch_supervisor(g);
+    td__gpus_release(&t->gpus, g->token);
     for (int i = 0; i < 3; i++)
         if (wds[i] >= 0)
             inotify_rm_watch(t->notify.fd, wds[i]);
@@ -314,90 +313,16 @@ static td_status add_group(tracker *t, const td__group *given, group **out)
     return TD_OK;
 }
 
-static void put_texts(json_t *list, const td__texts *t)
+/* GPUs that an attempt of before has, as its spec says. */
+static void mark_gpus(group *g)
 {
-    const char *text;
+    char path[PATH_BYTES];
+    json_t *spec = json_load_file(path_of(g, "spec", path), 0, NULL);
+    const json_t *list = json_object_get(spec, "gpus");
 
-    for (size_t at = 0; (text = td__texts_next(t->data, t->used, &at));)
-        json_array_append_new(list, json_string(text));
-}
-
-/* "K=V" of every process: none where the command starts its ranks itself. */
-static json_t *processes_json(const td__group *given)
-{
-    int each = td__job_processes(given->spec),
-        size = given->own_ranks ? 1 : given->spec->members * each;
-    td__group_place place = {0};
-    int port = 0;
-    json_t *list = json_array();
-    const char **workers = td__calloc((size_t)size, sizeof *workers);
-    td__arena *a = NULL;
-    bool ok = workers && !td__arena_create(&a) && !td__free_ports(size + 1, &port);
-
-    for (int r = 0; ok && r < size; r++)
-        ok = (workers[r] = td__arena_printf(a, "127.0.0.1:%d", port + 1 + r)) != NULL;
-    place.master_port = port;
-    place.workers = workers;
-    for (int r = 0; ok && r < size; r++) {
-        td__texts env = {0};
-        json_t *one = json_array();
-        if (!given->own_ranks)
-            td__process_env(given, &place, r / each, r % each, &env);
-        put_texts(one, &env);
-        json_array_append_new(list, one);
-        ok = !env.failed;
-        td__texts_fini(&env);
-    }
-    td__arena_destroy(a);
-    td__free(workers);
-    if (ok)
-        return list;
-    json_decref(list);
-    return NULL;
-}
-
-static json_t *texts_json(const char *const *list)
-{
-    json_t *out = json_array();
-
-    for (int i = 0; list[i]; i++)
-        json_array_append_new(out, json_string(list[i]));
-    return out;
-}
-
-static td_status write_spec(const group *g, const td__group *given)
-{
-    char path[PATH_BYTES], work[PATH_BYTES], artifacts[PATH_BYTES];
-    const td__job_spec *s = given->spec;
-    td__text text = {0};
-    td__file_out f;
-
-    snprintf(work, sizeof work, "%.4200s/work", given->dir);
-    snprintf(artifacts, sizeof artifacts, "%.4200s/artifacts", given->dir);
-    json_t *processes = processes_json(given);
-    json_t *spec =
-        json_pack("{s:o, s:o, s:o?, s:i, s:s, s:s, s:i, s:I, s:I}", "argv",
-                  texts_json(given->command), "env", texts_json(given->env), "processes", processes,
-                  "each", given->own_ranks ? 1 : td__job_processes(s), "work", work, "artifacts",
-                  artifacts, "restarts", given->own_ranks ? 0 : s->member_restarts, "grace_ms",
-                  (json_int_t)s->grace_s * 1000, "step_deadline_ms",
-                  (json_int_t)(given->own_ranks ? 0 : s->step_deadline_s * 1000));
-    snprintf(work, sizeof work, "%.4200s/run", given->dir);
-    if (spec && given->own_ranks)
-        json_object_set_new(spec, "run", json_string(work));
-    if (spec && processes)
-        td__json_write(spec, &text);
-    td_status st = text.data ? td__text_status(&text)
-                             : TD_FAIL(TD_EINVAL, "%s: the spec is not UTF-8", g->token);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        td__gpus_mark(&g->t->gpus, g->token, (int)json_integer_value(json_array_get(list, i)));
     json_decref(spec);
-    if (!st)
-        st = td__file_out_open(&f, path_of(g, "spec", path));
-    if (!st) {
-        td__file_out_write(&f, text.data, text.used);
-        st = td__file_out_commit(&f);
-    }
-    td__text_fini(&text);
-    return st;
 }
 
 static td_status launch(group *g, const td__group *given)
@@ -405,8 +330,12 @@ static td_status launch(group *g, const td__group *given)
     td__points *points = g->t->head.c.points;
     char path[PATH_BYTES];
 
+    int gpus[TD__MOST_GPUS], n_gpus = given->spec->members * given->spec->gpus;
+
+    if (n_gpus > TD__MOST_GPUS || !td__gpus_take(&g->t->gpus, g->token, n_gpus, gpus))
+        return TD_FAIL(TD_EINVAL, "%s: this host has no %d free GPUs", g->token, n_gpus);
     TD_TRY(td__point(points, TD_POINT_FILE, "spec"));
-    TD_TRY(write_spec(g, given));
+    TD_TRY(td__attempt_write(path_of(g, "spec", path), given, gpus));
     /* Held open here, so that what is written before the supervisor reads it is kept. */
     if (mkfifo(path_of(g, "control", path), 0600) && errno != EEXIST)
         return TD_FAIL(TD_EIO, "%s: %s", path, strerror(errno));
@@ -427,6 +356,7 @@ static void take_over(group *g)
     char path[PATH_BYTES];
 
     g->control = open(path_of(g, "control", path), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    mark_gpus(g);
     say_events(g);
     follow_claim(g);
 }
@@ -548,6 +478,9 @@ static td_status process_create(const td__tracker_config *c, td__tracker **out)
         return TD_FAIL(TD_ENOMEM, "tracker process: out of memory");
     t->head.ops = &td__tracker_process;
     t->head.c = *c;
+    t->gpus.n = c->config->gpus >= 0 ? (int)c->config->gpus : td__gpus_of_machine();
+    if (t->gpus.n > TD__MOST_GPUS)
+        t->gpus.n = TD__MOST_GPUS;
     t->notify =
         (td__watch){.fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC), .ready = on_notify, .arg = t};
     td_status st = t->notify.fd < 0 ? TD_FAIL(TD_EIO, "inotify: %s", strerror(errno))
