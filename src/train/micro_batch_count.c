@@ -47,3 +47,13 @@ td_status td__micro_batch_count_of(const td__model *m, int64_t batch, int *out)
         *out = td__micro_batch_count(batch, uses);
     return st;
 }
+
+int td__micro_batches_for(int64_t batch, int count, int ranks)
+{
+    int64_t least = count > ranks ? count : ranks;
+    for (int even = 1; even >= 0; even--) /* with the same number for each rank, or without */
+        for (int64_t v = least; v <= batch && v <= TD__MICRO_BATCHES_MOST + ranks; v++)
+            if (batch % v == 0 && (!even || v % ranks == 0))
+                return (int)v;
+    return (int)(least < batch ? least : batch);
+}

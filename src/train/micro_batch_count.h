@@ -22,5 +22,8 @@ enum { TD__MICRO_BATCH_ROWS = 64, TD__MICRO_BATCH_USES = 512, TD__MICRO_BATCHES_
 /* For a model whose weights are used `uses` times by each row. */
 int td__micro_batch_count(int64_t batch, double uses);
 TD_NODISCARD td_status td__micro_batch_count_of(const td__model *m, int64_t batch, int *out);
+/* Where ranks do not share their gradients: at least `count`, of equal size, the same number for
+ * each rank, as far as the batch can be cut so. */
+int td__micro_batches_for(int64_t batch, int count, int ranks);
 
 #endif

@@ -75,8 +75,11 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
     TD_TRY(td__nondeterministic_resolve(o));
-    if (!o->micro_batches)
+    if (!o->micro_batches) {
         TD_TRY(td__micro_batch_count_of(&t->plan.model, o->batch, &o->micro_batches));
+        if (td__sync_traits_of(&o->sync, &w).own_params) /* each rank learns from its own rows */
+            o->micro_batches = td__micro_batches_for(o->batch, o->micro_batches, w.ranks);
+    }
     if (!o->accumulate)
         o->accumulate = 1;
     if (!o->eval_batch)

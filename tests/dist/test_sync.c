@@ -234,10 +234,6 @@ TEST(what_cannot_be_is_refused)
         CHECK_EQ_INT(td__sync_check(&CASES[i].c, &j, &w), TD_EINVAL);
         CHECK(strstr(td_last_error(), CASES[i].text), "%s", td_last_error());
     }
-    j.backend = "far";
-    CHECK_EQ_INT(td__sync_check(&(td__sync_config){.rule = "average"}, &j, &w), TD_EINVAL);
-    CHECK(strstr(td_last_error(), "train.backend far: the sync rule average"), "%s",
-          td_last_error());
     w.elastic = true;
     CHECK_EQ_INT(td__sync_check(&(td__sync_config){.rule = "exact-shm"}, &j, &w), TD_EINVAL);
     CHECK(strstr(td_last_error(), "exact-shm is not for every number of elastic ranks"), "%s",

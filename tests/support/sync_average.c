@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "parallel/sync.h"
 
 typedef struct average {
@@ -28,7 +29,7 @@ static const td__key OPTIONS[] = {
 static td_status create(td__sync *s)
 {
     average *a = (average *)s;
-    td_params_block(s->x.step.params, &a->count);
+    a->count = td__params_total(s->x.step.params);
     a->centre = td__calloc(a->count, sizeof *a->centre);
     a->delta = td__calloc(a->count, sizeof *a->delta);
     a->sum = td__calloc(a->count, sizeof *a->sum);
@@ -43,25 +44,41 @@ static void destroy(td__sync *s)
     td__free(((average *)s)->sum);
 }
 
-/* Nothing changes before all of the sum is there. */
-static td_status average_params(average *a)
+static td_status find_sum(average *a, const float *params)
 {
-    const td__sync_ctx *x = &a->base.x;
-    float *params = td_params_block(x->step.params, NULL);
-    float ranks = x->comm ? (float)td_comm_size(x->comm) : 1;
-    float momentum = (float)td__sync_value(&a->base, "momentum");
+    td_comm *comm = a->base.x.comm;
+    if (comm)
+        return td_allreduce(comm, params, a->sum, a->count, TD_F32, TD_REDUCE_SUM, NULL);
+    memcpy(a->sum, params, a->count * sizeof *params);
+    return TD_OK;
+}
 
-    if (x->comm)
-        TD_TRY(td_allreduce(x->comm, params, a->sum, a->count, TD_F32, TD_REDUCE_SUM, NULL));
-    else
-        memcpy(a->sum, params, a->count * sizeof *params);
+static void merge(average *a, float *params)
+{
+    float ranks = a->base.x.comm ? (float)td_comm_size(a->base.x.comm) : 1;
+    float momentum = (float)td__sync_value(&a->base, "momentum");
     for (size_t i = 0; i < a->count; i++) {
         float mean = a->sum[i] / ranks;
         a->delta[i] = momentum * a->delta[i] + (mean - a->centre[i]);
         params[i] = a->centre[i] = momentum > 0 ? a->centre[i] + a->delta[i] : mean;
     }
     a->averaged = a->step;
-    td_params_touch(x->step.params);
+}
+
+/* Nothing changes before all of the sum is there. Params may lie in memory of a device. */
+static td_status average_params(average *a)
+{
+    td_params *params = a->base.x.step.params;
+    td__mapping map;
+    TD_TRY(td__params_map(params, 0, a->count, TD_MAP_BOTH, &map));
+    td_status st = find_sum(a, map.at);
+    if (st) {
+        td__mem_map_drop(&map);
+        return st;
+    }
+    merge(a, map.at);
+    TD_TRY(td__mem_unmap(&map));
+    td_params_touch(params);
     return TD_OK;
 }
 
@@ -70,13 +87,6 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     (void)c;
     (void)w;
     out->own_params = true;
-}
-
-static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
-{
-    (void)c;
-    (void)w;
-    return td__sync_needs_host(j, "the sync rule average");
 }
 
 static td_status begin(td__sync *s, const td__sync_place *at)
@@ -108,8 +118,10 @@ static td_status gather(td__sync *s)
 static td_status meet(td__sync *s, td__sync_meet why)
 {
     average *a = (average *)s;
+    td_params *params = s->x.step.params;
     if (why == TD_MEET_BEGIN)
-        memcpy(a->centre, td_params_block(s->x.step.params, NULL), a->count * sizeof *a->centre);
+        TD_TRY(td__mem_read(td__params_device(params), a->centre, td_params_block(params, NULL),
+                            a->count * sizeof *a->centre));
     return a->averaged == a->step ? TD_OK : average_params(a);
 }
 
@@ -127,7 +139,6 @@ const td__sync_ops td__sync_average = {
     .promise = "a function of the number of ranks",
     .options = OPTIONS,
     .size = sizeof(average),
-    .check = check,
     .traits = traits,
     .create = create,
     .destroy = destroy,

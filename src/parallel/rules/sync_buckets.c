@@ -1,6 +1,6 @@
 /* sync_buckets.c -- see sync_buckets.h. The update is a phase for each bucket that arrives. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/sync_buckets.h"
+#include "parallel/rules/sync_buckets.h"
 
 #include "base/alloc.h"
 #include "base/fail.h"

@@ -1,7 +1,7 @@
 /* sync_exact_buckets.c -- exact data parallel between ranks that share no memory: buckets leave
  * while backward runs, and are added up in the micro-batch tree (bucket_sum.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/sync_buckets.h"
+#include "parallel/rules/sync_buckets.h"
 
 static bool fits(const td__sync_config *c, const td__sync_world *w)
 {

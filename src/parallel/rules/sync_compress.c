@@ -9,7 +9,7 @@
 
 #include "base/fail.h"
 #include "coll/comm.h"
-#include "parallel/sync_buckets.h"
+#include "parallel/rules/sync_buckets.h"
 
 enum { WARMUP_SHARE = 10 };
 

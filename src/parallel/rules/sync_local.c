@@ -1,0 +1,147 @@
+/* sync_local.c -- see sync_local.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parallel/rules/sync_local.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "graph/params.h"
+
+td_status td__sync_local_check(const td__sync_config *c, const td__sync_job *j,
+                               const td__sync_world *w)
+{
+    (void)w;
+    if (j->verify > 0)
+        return TD_FAIL(TD_EINVAL,
+                       "train.verify: not with the sync rule %s, whose ranks have params of their "
+                       "own",
+                       c->rule);
+    return TD_OK;
+}
+
+void td__sync_local_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
+{
+    (void)c;
+    (void)w;
+    out->own_params = true;
+}
+
+/* The mean, the centre and the momentum. */
+size_t td__sync_local_exchange(const td__sync_sizes *z)
+{
+    return 3 * z->params;
+}
+
+td_status td__sync_local_create(td__sync *s, const td__local_ops *ops)
+{
+    td__sync_local *l = (td__sync_local *)s;
+    l->ops = ops;
+    l->ranks = s->x.comm ? td_comm_size(s->x.comm) : 1;
+    l->count = td__params_total(s->x.step.params);
+    l->mean = td__calloc(l->count + 1, sizeof *l->mean);
+    l->centre = ops->blocks > 0 ? td__calloc(l->count + 1, sizeof *l->centre) : NULL;
+    l->momentum = ops->blocks > 1 ? td__calloc(l->count + 1, sizeof *l->momentum) : NULL;
+    if (!l->mean || (ops->blocks > 0 && !l->centre) || (ops->blocks > 1 && !l->momentum))
+        return TD_FAIL(TD_ENOMEM, "no memory for %d blocks of params", 1 + ops->blocks);
+    return TD_OK;
+}
+
+void td__sync_local_destroy(td__sync *s)
+{
+    td__sync_local *l = (td__sync_local *)s;
+    td__free(l->mean);
+    td__free(l->centre);
+    td__free(l->momentum);
+}
+
+int td__sync_local_states(td__sync *s, td__sync_block *out)
+{
+    td__sync_local *l = (td__sync_local *)s;
+    out[0] = (td__sync_block){"centre", l->centre, l->count};
+    out[1] = (td__sync_block){"momentum", l->momentum, l->count};
+    return l->ops->blocks;
+}
+
+void td__local_take_centre(td__sync_local *l, float *x)
+{
+    memcpy(x, l->centre, l->count * sizeof *x);
+}
+
+/* ---- Exchanges ------------------------------------------------------------------------------- */
+
+static td_status find_mean(td__sync_local *l, const float *x)
+{
+    td_comm *comm = l->base.x.comm;
+    if (comm)
+        TD_TRY(td_allreduce(comm, x, l->mean, l->count, TD_F32, TD_REDUCE_SUM, NULL));
+    else
+        memcpy(l->mean, x, l->count * sizeof *x);
+    for (size_t i = 0; i < l->count; i++)
+        l->mean[i] /= (float)l->ranks;
+    td__step_times *times = td__step_times_of(l->base.engine);
+    times->sent_nbytes = times->plain_nbytes = comm ? l->count * sizeof *x : 0;
+    return TD_OK;
+}
+
+static td_status exchange(td__sync_local *l, bool merge, bool settle)
+{
+    td_params *params = l->base.x.step.params;
+    td__mapping map;
+    TD_TRY(td__params_map(params, 0, l->count, TD_MAP_BOTH, &map));
+    td_status st = merge ? find_mean(l, map.at) : TD_OK;
+    if (st) {
+        td__mem_map_drop(&map);
+        return st;
+    }
+    if (merge) {
+        l->ops->merge(l, map.at);
+        l->merged = l->step;
+    }
+    if (settle && l->ops->settle)
+        l->ops->settle(l, map.at);
+    TD_TRY(td__mem_unmap(&map));
+    td_params_touch(params);
+    return TD_OK;
+}
+
+td_status td__sync_local_begin(td__sync *s, const td__sync_place *at)
+{
+    ((td__sync_local *)s)->step = at->step;
+    return TD_OK;
+}
+
+td_status td__sync_local_step(td__sync *s, double lr, td__step_result *out)
+{
+    int64_t rows = td__step_own_rows(s->engine);
+    td__grad_share own;
+
+    TD_TRY(td__step_own_share(s->engine, &own));
+    TD_TRY(td__sync_sum_numbers(s));
+    if (rows) /* the last batch of an epoch may have too few for all */
+        TD_TRY(td__step_apply(s->engine, rows, NULL, 0, lr, out));
+    td__step_done(s->engine, out);
+    return TD_OK;
+}
+
+td_status td__sync_local_gather(td__sync *s)
+{
+    td__sync_local *l = (td__sync_local *)s;
+    bool due = l->ops->due ? l->ops->due(l) : l->step % (uint64_t)td__sync_value(s, "tau") == 0;
+    return due ? exchange(l, true, false) : TD_OK;
+}
+
+td_status td__sync_local_meet(td__sync *s, td__sync_meet why)
+{
+    td__sync_local *l = (td__sync_local *)s;
+    td_params *params = s->x.step.params;
+    if (why != TD_MEET_BEGIN)
+        return l->merged != l->step || l->ops->settle ? exchange(l, l->merged != l->step, true)
+                                                      : TD_OK;
+    l->merged = l->step;
+    if (l->momentum)
+        memset(l->momentum, 0, l->count * sizeof *l->momentum);
+    return l->centre ? td__mem_read(td__params_device(params), l->centre,
+                                    td_params_block(params, NULL), l->count * sizeof *l->centre)
+                     : TD_OK;
+}

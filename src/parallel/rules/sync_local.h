@@ -1,0 +1,65 @@
+/* sync_local.h -- what the rules of local updates share. Each rank updates its own params with the
+ * mean gradient of its own rows, by its own optimizer. Every tau steps, and whenever ranks meet (to
+ * validate, to save, to change their number, at the end), they exchange params, and the rule says
+ * what becomes of them:
+ *
+ *     merge    x, this rank's params, and what the rule keeps, from the mean of all ranks' params
+ *     settle   at a meeting, after a merge: params that are the same on all ranks
+ *
+ * Running averages are treated as params. A merge comes after its step is counted, and changes
+ * nothing before the mean is there: a rank that is lost then costs its own progress since the last
+ * merge, and the others go on from the params of one of them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PARALLEL_SYNC_LOCAL_H
+#define TD_PARALLEL_SYNC_LOCAL_H
+
+#include "parallel/sync.h"
+
+typedef struct td__sync_local td__sync_local;
+
+typedef struct td__local_ops {
+    int blocks; /* that the rule keeps: 0 none, 1 the centre, 2 the momentum too */
+    void (*merge)(td__sync_local *l, float *x);
+    void (*settle)(td__sync_local *l, float *x); /* (optional) NULL: merge makes them the same */
+    bool (*due)(const td__sync_local *l);        /* (optional) NULL: every tau steps */
+} td__local_ops;
+
+/* The struct of such a rule begins with this. */
+struct td__sync_local {
+    td__sync base;
+    const td__local_ops *ops;
+    int ranks;
+    uint64_t step, merged;           /* under way; the last one with a merge */
+    size_t count;                    /* of the params block */
+    float *mean, *centre, *momentum; /* (count); the last two: what the rule keeps, or NULL */
+};
+
+/* The option that all of them have. */
+#define TD__LOCAL_TAU(steps)                                                                 \
+    TD_KEY_ROW("tau", INT, "Steps between two exchanges of params.", .lo = 1, .hi = 1000000, \
+               .def = steps)
+
+/* Parts of a td__sync_ops. */
+TD_NODISCARD td_status td__sync_local_create(td__sync *s, const td__local_ops *ops);
+void td__sync_local_destroy(td__sync *s);
+TD_NODISCARD td_status td__sync_local_check(const td__sync_config *c, const td__sync_job *j,
+                                            const td__sync_world *w);
+void td__sync_local_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
+size_t td__sync_local_exchange(const td__sync_sizes *z);
+TD_NODISCARD td_status td__sync_local_begin(td__sync *s, const td__sync_place *at);
+TD_NODISCARD td_status td__sync_local_step(td__sync *s, double lr, td__step_result *out);
+TD_NODISCARD td_status td__sync_local_gather(td__sync *s);
+TD_NODISCARD td_status td__sync_local_meet(td__sync *s, td__sync_meet why);
+int td__sync_local_states(td__sync *s, td__sync_block *out);
+
+/* All of them, for the table of a rule. */
+#define TD__SYNC_LOCAL                                                                           \
+    .check = td__sync_local_check, .traits = td__sync_local_traits,                              \
+    .exchange = td__sync_local_exchange, .destroy = td__sync_local_destroy,                      \
+    .begin = td__sync_local_begin, .step = td__sync_local_step, .gather = td__sync_local_gather, \
+    .meet = td__sync_local_meet, .states = td__sync_local_states
+
+/* A settle: params are the centre. */
+void td__local_take_centre(td__sync_local *l, float *x);
+
+#endif

@@ -1,0 +1,43 @@
+/* sync_local_sgd.c -- local SGD (Stich, 2019), with the start of post-local SGD (Lin and others,
+ * 2020): in the first `warmup` steps ranks average after each one, then every tau steps.
+ *
+ *     x_i <- (1/n) sum_k x_k */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "parallel/rules/sync_local.h"
+
+static const td__key OPTIONS[] = {
+    TD__LOCAL_TAU("8"),
+    TD_KEY_ROW("warmup", INT, "Steps at the start of the run after each of which ranks average.",
+               .hi = 4e9, .def = "0"),
+    TD_KEYS_END};
+
+static void merge(td__sync_local *l, float *x)
+{
+    memcpy(x, l->mean, l->count * sizeof *x);
+}
+
+static bool due(const td__sync_local *l)
+{
+    uint64_t tau = (uint64_t)td__sync_value(&l->base, "tau");
+    uint64_t warmup = (uint64_t)td__sync_value(&l->base, "warmup");
+    return l->step <= warmup || (l->step - warmup) % tau == 0;
+}
+
+static td_status create(td__sync *s)
+{
+    static const td__local_ops OPS = {.merge = merge, .due = due};
+    return td__sync_local_create(s, &OPS);
+}
+
+const td__sync_ops td__sync_local_sgd = {
+    .name = "local-sgd",
+    .help = "local SGD: local updates, params averaged after each step of a warm-up, then every "
+            "tau steps",
+    .promise = "a function of the number of ranks, the seed, and when ranks meet",
+    .options = OPTIONS,
+    .size = sizeof(td__sync_local),
+    .create = create,
+    TD__SYNC_LOCAL,
+};
