@@ -3,9 +3,8 @@
 // this tab (sessionStorage) and travels in a header; EventSource cannot send one, so streams are
 // read with fetch.
 
-export const api = { ask: askNothing, unauthorized: null };
-
-function askNothing() {}
+// unauthorized: asks for a token; its promise is kept when there is another one to try.
+export const api = { unauthorized: null };
 
 function headers(more) {
   const token = sessionStorage.getItem('token');
@@ -94,9 +93,10 @@ export async function follow(path, signal, onText) {
   }
 }
 
-// Server-sent events until the signal aborts. `path(last)` gives the address, after the id of the
-// last event that was seen; a lost connection is made again, more and more slowly.
-export async function events(path, signal, onEvent, onState = () => {}) {
+// Server-sent events until the signal aborts, or until a stream ends while `ended()` holds.
+// `path(last)` gives the address, after the id of the last event that was seen; a lost connection
+// is made again, more and more slowly.
+export async function events(path, signal, onEvent, onState = () => {}, ended = () => false) {
   let last = null, wait = 500;
   while (!signal.aborted) {
     try {
@@ -115,7 +115,7 @@ export async function events(path, signal, onEvent, onState = () => {}) {
         const colon = line.indexOf(':');
         if (colon > 0) event[line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, '');
       });
-      if (signal.end) return;
+      if (ended()) return;
     } catch (e) {
       if (signal.aborted) return;
       if (e.status >= 400 && e.status < 500) throw e;

@@ -7,13 +7,19 @@ import { empty, note } from './dom.js';
 import { compareView } from './view_compare.js';
 import { jobView } from './view_job.js';
 import { jobsView, marked, queueView } from './view_jobs.js';
-import { sweepsView, sweepView, workersView } from './view_workers.js';
+import { sweepsView, sweepView } from './view_sweeps.js';
+import { workersView } from './view_workers.js';
 
 const ROUTES = [
-  [/^\/jobs$/, jobsView], [/^\/queue$/, queueView], [/^\/workers$/, workersView],
-  [/^\/sweeps$/, sweepsView], [/^\/sweep\/(\d+)$/, sweepView], [/^\/job\/(\d+)$/, jobView],
-  [/^\/compare\/([\d,]+)$/, (page, ids) => compareView(page, [...new Set(ids.split(','))].filter(Boolean).slice(0, 8))],
+  [/^\/jobs$/, jobsView],
+  [/^\/queue$/, queueView],
+  [/^\/workers$/, workersView],
+  [/^\/sweeps$/, sweepsView],
+  [/^\/sweep\/(\d+)$/, sweepView],
+  [/^\/job\/(\d+)$/, jobView],
+  [/^\/compare\/([\d,]+)$/, (page, ids) => compareView(page, unique(ids).slice(0, 8))],
 ];
+const unique = (ids) => [...new Set(ids.split(','))].filter(Boolean);
 const main = document.getElementById('main');
 const link = document.getElementById('link');
 let current = null;
@@ -60,7 +66,9 @@ class Page {
   }
 
   every(ms, fn) {
-    const timer = setInterval(() => { if (!document.hidden) Promise.resolve(fn()).catch(() => {}); }, ms);
+    const timer = setInterval(() => {
+      if (!document.hidden) Promise.resolve(fn()).catch(() => {});
+    }, ms);
     this.ends.push(() => clearInterval(timer));
   }
 
@@ -87,9 +95,8 @@ async function open() {
   current?.close();
   const page = current = new Page(query);
   for (const a of document.querySelectorAll('nav a')) {
-    if (path.startsWith(a.getAttribute('href').slice(1)) ||
-        (path.startsWith('/job') && a.getAttribute('href') === '#/jobs') ||
-        (path.startsWith('/sweep') && a.getAttribute('href') === '#/sweeps')) a.setAttribute('aria-current', 'page');
+    const one = a.getAttribute('href').slice(1).replace(/s$/, ''); // "/job" is a page of "/jobs"
+    if (path.startsWith(one)) a.setAttribute('aria-current', 'page');
     else a.removeAttribute('aria-current');
   }
   if (!route) {
@@ -134,10 +141,12 @@ const KEYS = {
 
 document.addEventListener('keydown', (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector('dialog[open]')) return;
-  if (e.target.closest('input, select, textarea, button, a') && (e.key === 'Enter' || !e.target.closest('button, a'))) {
+  // Fields take all keys, buttons and links only what presses them.
+  if (e.target.closest('input:not([type=checkbox]), select, textarea')) {
     if (e.key === 'Escape') e.target.blur();
     return;
   }
+  if (e.key === 'Enter' && e.target.closest('button, a')) return;
   if (KEYS[e.key]) {
     e.preventDefault();
     KEYS[e.key]();
@@ -176,6 +185,8 @@ api.unauthorized = () => {
 };
 
 addEventListener('hashchange', open);
-open().then(() => events((last) => `/v1/events?after=${last ?? -1}`, new AbortController().signal, (kind) => {
-  if (kind !== 'log' && kind !== 'metrics') notify();
-}, linkState)).catch((e) => note(e.message));
+const forever = new AbortController().signal;
+const onEvent = (kind) => { if (kind !== 'log' && kind !== 'metrics') notify(); };
+open()
+  .then(() => events((last) => `/v1/events?after=${last ?? -1}`, forever, onEvent, linkState))
+  .catch((e) => note(e.message));

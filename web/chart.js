@@ -45,7 +45,11 @@ function range(values) {
   const sorted = values.slice().sort((a, b) => a - b);
   const at = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
   let lo = sorted[0], hi = sorted.length > 60 ? at(0.985) : sorted[sorted.length - 1];
-  if (hi - lo < Math.abs(hi) * 1e-9 + 1e-12) { lo -= Math.abs(lo) * 0.1 + 1e-6; hi += Math.abs(hi) * 0.1 + 1e-6; }
+  if (hi - lo < Math.abs(hi) * 1e-9 + 1e-12) { // a constant: room on both sides
+    const room = Math.abs(hi) * 0.1 + 1e-6;
+    lo -= room;
+    hi += room;
+  }
   const pad = (hi - lo) * 0.05;
   return [lo >= 0 && lo - pad < 0 ? 0 : lo - pad, hi + pad];
 }
@@ -78,13 +82,16 @@ export function chart(title, series, options = {}) {
   for (const x of ticks(x0, x1, 6)) {
     plot.append(svg('text', { x: px(x), y: H - 6, 'text-anchor': 'middle' }, short(x)));
   }
-  const path = (points) => points.map((p) => `${px(p[0]).toFixed(1)},${py(p[1]).toFixed(1)}`).join(' ');
+  const at = (p) => `${px(p[0]).toFixed(1)},${py(p[1]).toFixed(1)}`;
+  const path = (points) => points.map(at).join(' ');
   lines.forEach((s, i) => {
     const color = `c${(s.color ?? i) % 8}`;
-    if (s.soft !== s.points) plot.append(svg('polyline', { class: `raw ${color}`, points: path(s.points) }));
-    plot.append(svg('polyline', { class: `line ${color}`, points: path(s.soft) }));
-    if (s.dots || s.points.length < 3) {
-      for (const p of s.points) plot.append(svg('circle', { class: `dot ${color}`, cx: px(p[0]), cy: py(p[1]), r: 3 }));
+    const draw = (kind, points) => plot.append(
+      svg('polyline', { class: `${kind} ${color}`, points: path(points) }));
+    if (s.soft !== s.points) draw('raw', s.points);
+    draw('line', s.soft);
+    for (const p of s.dots || s.points.length < 3 ? s.points : []) {
+      plot.append(svg('circle', { class: `dot ${color}`, cx: px(p[0]), cy: py(p[1]), r: 3 }));
     }
   });
   const cursor = svg('line', { class: 'cursor', y1: TOP, y2: H - BOTTOM });
@@ -99,7 +106,7 @@ export function chart(title, series, options = {}) {
     cursor.setAttribute('x1', px(texts[0].x));
     cursor.setAttribute('x2', px(texts[0].x));
     cursor.style.visibility = 'visible';
-    tip.textContent = [`${options.x ?? 'step'} ${number(texts[0].x)}`, ...texts.map((t) => t.text)].join('\n');
+    tip.textContent = [`step ${number(texts[0].x)}`, ...texts.map((t) => t.text)].join('\n');
     tip.style.display = 'block';
     const left = px(texts[0].x) / W * box.width + 20;
     tip.style.left = `${Math.max(4, Math.min(left, box.width - tip.offsetWidth - 4))}px`;

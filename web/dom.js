@@ -25,6 +25,16 @@ export function svg(name, attributes = {}, text) {
 
 export const pill = (state) => el(`span.state.${state}`, {}, state);
 
+export const panel = (...children) => el('div.panel', {}, ...children);
+
+// Titles that begin with # stand above numbers. `rows`: on a phone each row is a card.
+export function table({ rows }, titles, body) {
+  const head = titles.map((t) => (t.startsWith('#')
+    ? el('th.n', { scope: 'col' }, t.slice(1)) : el('th', { scope: 'col' }, t)));
+  return el(rows ? 'table.rows' : 'table', {}, el('thead', {}, el('tr', {}, head)),
+    el('tbody', {}, body));
+}
+
 export const empty = (text) => el('p.empty', {}, text);
 
 export function duration(ms) {
@@ -32,8 +42,9 @@ export function duration(ms) {
   if (s < 1) return `${Math.round(s * 1000)} ms`;
   if (s < 10) return `${s.toFixed(1)} s`;
   if (s < 60) return `${Math.round(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${String(Math.floor(s % 60)).padStart(2, '0')} s`;
-  if (s < 172800) return `${Math.floor(s / 3600)} h ${String(Math.floor(s / 60) % 60).padStart(2, '0')} min`;
+  const two = (v) => String(Math.floor(v)).padStart(2, '0');
+  if (s < 3600) return `${Math.floor(s / 60)} min ${two(s % 60)} s`;
+  if (s < 172800) return `${Math.floor(s / 3600)} h ${two(s / 60 % 60)} min`;
   return `${Math.round(s / 86400)} days`;
 }
 

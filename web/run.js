@@ -34,12 +34,15 @@ export class Run {
         this.#put(this.series, 'loss', step, e.loss);
         this.#put(this.series, 'lr', step, e.lr);
         this.#put(this.series, 'grad_norm', step, e.grad_norm);
-        if (e.seconds > 0) this.#put(this.series, 'samples/s', step, e.samples / e.seconds);
-        if (e.seconds > 0) this.#put(this.series, 'data wait %', step, e.data_wait / e.seconds * 100);
+        if (e.seconds > 0) {
+          this.#put(this.series, 'samples/s', step, e.samples / e.seconds);
+          this.#put(this.series, 'data wait %', step, e.data_wait / e.seconds * 100);
+        }
         break;
       case 'eval':
         for (const [name, value] of Object.entries(e.metrics ?? {})) {
-          this.#put(this.evals, e.part && e.part !== 'valid' ? `${e.part} ${name}` : name, step, value);
+          const of = e.part && e.part !== 'valid' ? `${e.part} ` : '';
+          this.#put(this.evals, of + name, step, value);
         }
         if (e.best) this.best = { step, metrics: e.metrics };
         break;
@@ -49,7 +52,8 @@ export class Run {
       default:
         for (const [name, value] of Object.entries(e.metrics ?? e)) {
           const v = typeof value === 'string' && value !== '' ? Number(value) : value;
-          if (name !== 'step' && name !== 'time' && typeof v === 'number') this.#put(this.evals, name, step, v);
+          if (name === 'step' || name === 'time') continue;
+          this.#put(this.evals, name, step, v);
         }
     }
     return true;
@@ -82,10 +86,13 @@ export class Run {
     return [...new Set([...this.evals.keys(), ...this.series.keys()])];
   }
 
+  // What was measured while training and in validations, as lines of one chart.
   both(name) {
-    const out = [];
-    if (this.series.has(name)) out.push({ name: this.evals.has(name) ? `train ${name}` : name, points: this.series.get(name) });
-    if (this.evals.has(name)) out.push({ name: this.series.has(name) ? `valid ${name}` : name, points: this.evals.get(name), dots: this.evals.get(name).length < 60 });
+    const train = this.series.get(name), valid = this.evals.get(name), out = [];
+    if (train) out.push({ name: valid ? `train ${name}` : name, points: train });
+    if (valid) {
+      out.push({ name: train ? `valid ${name}` : name, points: valid, dots: valid.length < 60 });
+    }
     return out;
   }
 }

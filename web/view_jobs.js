@@ -2,43 +2,46 @@
 // The list of jobs, and the queue: live, filtered, with marks for comparison.
 
 import { get, post } from './api.js';
-import { ago, clock, duration, el, empty, jobTime, note, number, pill } from './dom.js';
+import { ago, clock, duration, el, empty, jobTime, note, number, panel, pill, table }
+  from './dom.js';
 
 const STATES = ['queued', 'running', 'succeeded', 'failed', 'cancelled', 'paused'];
-export const marked = new Set();
+const LIVE = ['queued', 'launching', 'running', 'paused'];
+const PAGE = 50;
+const TITLES = ['', '#Job', 'Name', 'State', 'User', '#Priority', 'Submitted', 'Time', 'Message',
+  ''];
 
-function card(value, label, part) {
-  return el('div.card', {}, el('b', {}, value), el('span', {}, label),
-    part === undefined ? null
-      : el('div.meter', { role: 'presentation' }, el('i', { 'width%': Math.round(100 * Math.min(1, part)) })));
+export const marked = new Set(); // jobs to compare
+
+// ---- pieces that other pages use too ----
+
+function card(value, label, share) {
+  const meter = share === undefined ? null : el('div.meter', { role: 'presentation' },
+    el('i', { 'width%': Math.round(100 * Math.min(1, share)) }));
+  return el('div.card', {}, el('b', {}, value), el('span', {}, label), meter);
 }
 
-export function overview(stats) {
-  const share = (used, all) => (all ? used / all : 0);
+export function overview(s) {
+  const use = (used, all, label) => card(`${used} / ${all}`, label, all ? used / all : 0);
   return el('div.cards', {},
-    card(number(stats.jobs.running + stats.jobs.launching), 'running'),
-    card(number(stats.jobs.queued), 'queued'),
-    card(`${stats.slots_used} / ${stats.slots}`, 'slots in use', share(stats.slots_used, stats.slots)),
-    stats.gpus > 0 ? card(`${stats.gpus_used} / ${stats.gpus}`, 'GPUs in use', share(stats.gpus_used, stats.gpus)) : null,
-    card(number(stats.jobs.succeeded), 'succeeded'),
-    card(number(stats.jobs.failed + stats.jobs.cancelled), 'failed or cancelled'));
+    card(number(s.jobs.running + s.jobs.launching), 'running'),
+    card(number(s.jobs.queued), 'queued'),
+    use(s.slots_used, s.slots, 'slots in use'),
+    s.gpus > 0 ? use(s.gpus_used, s.gpus, 'GPUs in use') : null,
+    card(number(s.jobs.succeeded), 'succeeded'),
+    card(number(s.jobs.failed + s.jobs.cancelled), 'failed or cancelled'));
 }
 
+// cancel, pause, resume or retry; `after` gets the service's answer.
 export async function act(job, what, after) {
   try {
     const answer = await post(`/v1/jobs/${job}/${what}`);
-    note(what === 'retry' ? `Job ${answer.id} is queued: job ${job} again.` : `Job ${job}: ${what} requested.`);
+    note(what === 'retry' ? `Job ${answer.id} is queued: job ${job} again.`
+      : `Job ${job}: ${what} requested.`);
     after?.(answer);
   } catch (e) {
     note(e.message);
   }
-}
-
-function when(job) {
-  if (job.state === 'queued') {
-    return job.position > 0 ? `${job.position} before it` : 'next';
-  }
-  return message(job);
 }
 
 // What is worth saying: that a job succeeded, its state says.
@@ -46,86 +49,110 @@ export function message(job) {
   return job.state === 'succeeded' && job.message === 'Exit code 0' ? '' : job.message || '';
 }
 
-function row(job, page, draw) {
-  const mark = el('input', {
-    type: 'checkbox', 'aria-label': `Mark job ${job.id} for comparison`,
-    onchange: (e) => { if (e.target.checked) marked.add(job.id); else marked.delete(job.id); draw(); },
-  });
-  mark.checked = marked.has(job.id);
-  const live = ['queued', 'launching', 'running', 'paused'].includes(job.state);
-  const button = live
-    ? el('button.danger', { type: 'button', onclick: () => act(job.id, 'cancel', page.refresh) }, 'Cancel')
-    : el('button', { type: 'button', onclick: () => act(job.id, 'retry', page.refresh) }, 'Retry');
-  return el('tr.row', { 'data-job': job.id },
-    el('td.mark', {}, mark),
-    el('td.n', { 'data-label': 'job' }, String(job.id)),
-    el('td.name', {}, el('a', { href: `#/job/${job.id}` }, job.name || job.algorithm || `job ${job.id}`)),
-    el('td.pill', {}, pill(job.state)),
-    el('td', { 'data-label': 'user' }, job.user || ''),
-    el('td.n', { 'data-label': 'priority' }, job.priority ? String(job.priority) : ''),
-    el('td', { 'data-label': 'submitted', title: clock(job.submitted_ms) }, ago(job.submitted_ms)),
-    el('td', { 'data-label': 'time' }, jobTime(job)),
-    el('td.wide.full', {}, when(job)),
-    el('td.act', {}, button));
+export function needs(job) {
+  const r = job.resources ?? {}, parts = [];
+  const count = (n, word) => `${n} ${word}${n === 1 ? '' : 's'}`;
+  if (r.members > 1) parts.push(`${r.members} ×`);
+  parts.push(count(r.slots ?? 1, 'slot'));
+  if (r.gpus) parts.push(count(r.gpus, 'GPU'));
+  if (r.memory_mb) parts.push(`${number(r.memory_mb)} MiB`);
+  return parts.join(' ');
 }
 
-function table(jobs, page, draw) {
-  return el('div.panel', {}, el('table.rows', {},
-    el('thead', {}, el('tr', {}, ['', 'Job', 'Name', 'State', 'User', 'Priority', 'Submitted', 'Time', 'Message', '']
-      .map((t, i) => el(i === 1 || i === 5 ? 'th.n' : 'th', { scope: 'col' }, t)))),
-    el('tbody', {}, jobs.map((j) => row(j, page, draw)))));
+const labelled = (label, value) => el('td', { 'data-label': label }, value);
+const nameCell = (job, text) => el('td.name', {}, el('a', { href: `#/job/${job.id}` }, text));
+
+// ---- the list ----
+
+function place(job) {
+  if (job.state !== 'queued') return message(job);
+  return job.position > 0 ? `${job.position} before it` : 'next';
+}
+
+function markBox(job, draw) {
+  const box = el('input', {
+    type: 'checkbox', 'aria-label': `Mark job ${job.id} for comparison`,
+    onchange: () => {
+      if (box.checked) marked.add(job.id); else marked.delete(job.id);
+      draw();
+    },
+  });
+  box.checked = marked.has(job.id);
+  return box;
+}
+
+function row(job, page, draw) {
+  const what = LIVE.includes(job.state) ? 'cancel' : 'retry';
+  const button = el(what === 'cancel' ? 'button.danger' : 'button', {
+    type: 'button', onclick: () => act(job.id, what, page.refresh),
+  }, what === 'cancel' ? 'Cancel' : 'Retry');
+  return el('tr.row', { 'data-job': job.id },
+    el('td.mark', {}, markBox(job, draw)),
+    el('td.n', { 'data-label': 'job' }, String(job.id)),
+    nameCell(job, job.name || job.algorithm || `job ${job.id}`),
+    el('td.pill', {}, pill(job.state)),
+    labelled('user', job.user || ''),
+    el('td.n', { 'data-label': 'priority' }, job.priority ? String(job.priority) : ''),
+    el('td', { 'data-label': 'submitted', title: clock(job.submitted_ms) }, ago(job.submitted_ms)),
+    labelled('time', jobTime(job)),
+    el('td.wide.full', {}, place(job)),
+    el('td.act', {}, button));
 }
 
 export async function jobsView(page) {
   const query = new URLSearchParams(page.query);
+  const list = el('div'), top = el('div'), more = el('p.actions');
+  const compare = el('a.button', { hidden: true });
   let jobs = [], next = '', stats = null;
-  const list = el('div'), top = el('div'), more = el('p.actions'), compare = el('a.button', { hidden: true });
+
   const filter = el('input', {
     id: 'filter', type: 'search', value: query.get('filter') ?? '', 'aria-label': 'Filter',
-    placeholder: 'Filter: name=mnist* user=ann label.team=nlp',
-    onchange: () => setQuery(),
+    placeholder: 'Filter: name=mnist* user=ann label.team=nlp', onchange: setQuery,
   });
-  const chips = el('div.chips', { role: 'group', 'aria-label': 'States' }, STATES.map((s) => el('button', {
-    type: 'button', 'aria-pressed': String((query.get('state') ?? '').split(',').includes(s)),
-    onclick: (e) => {
-      e.target.setAttribute('aria-pressed', String(e.target.getAttribute('aria-pressed') !== 'true'));
-      setQuery();
-    },
-  }, s)));
+  const states = (query.get('state') ?? '').split(',');
+  const chips = el('div.chips', { role: 'group', 'aria-label': 'States' }, STATES.map((s) => {
+    const chip = el('button', {
+      type: 'button', 'aria-pressed': String(states.includes(s)),
+      onclick: () => {
+        chip.setAttribute('aria-pressed', String(chip.getAttribute('aria-pressed') !== 'true'));
+        setQuery();
+      },
+    }, s);
+    return chip;
+  }));
 
   function setQuery() {
-    const states = [...chips.children].filter((c) => c.getAttribute('aria-pressed') === 'true').map((c) => c.textContent);
+    const pressed = [...chips.querySelectorAll('[aria-pressed=true]')].map((c) => c.textContent);
     const q = new URLSearchParams();
-    if (states.length) q.set('state', states.join(','));
+    if (pressed.length) q.set('state', pressed.join(','));
     if (filter.value) q.set('filter', filter.value);
     location.hash = `#/jobs${q.size ? `?${q}` : ''}`;
   }
 
-  const address = (token) => {
-    const q = new URLSearchParams({ page_size: '50' });
-    if (query.get('state')) q.set('state', query.get('state'));
-    if (query.get('filter')) q.set('filter', query.get('filter'));
+  function ask(size, token) {
+    const q = new URLSearchParams({ page_size: size });
+    for (const key of ['state', 'filter']) if (query.get(key)) q.set(key, query.get(key));
     if (token) q.set('page_token', token);
-    return `/v1/jobs?${q}`;
-  };
+    return get(`/v1/jobs?${q}`, page.signal);
+  }
 
   function draw() {
     const at = list.querySelector('tr.at')?.dataset.job;
     top.replaceChildren(...(stats ? [overview(stats)] : []));
-    list.replaceChildren(jobs.length ? table(jobs, page, draw)
+    list.replaceChildren(jobs.length
+      ? panel(table({ rows: true }, TITLES, jobs.map((j) => row(j, page, draw))))
       : empty(query.size ? 'No job matches.' : 'No jobs yet. Submit one: tandem submit job.yaml'));
     if (at) list.querySelector(`tr[data-job="${at}"]`)?.classList.add('at');
-    more.replaceChildren(...(next ? [el('button', { type: 'button', onclick: loadMore }, 'Older jobs')] : []));
+    more.replaceChildren(...(next
+      ? [el('button', { type: 'button', onclick: loadMore }, 'Older jobs')] : []));
     compare.hidden = marked.size < 2;
     compare.href = `#/compare/${[...marked].join(',')}`;
     compare.textContent = `Compare ${marked.size} jobs`;
   }
 
   async function refresh() {
-    const shown = Math.max(50, jobs.length);
     const [answer, s] = await Promise.all([
-      get(address('').replace('page_size=50', `page_size=${shown}`), page.signal),
-      get('/v1/stats', page.signal)]);
+      ask(Math.max(PAGE, jobs.length)), get('/v1/stats', page.signal)]);
     jobs = answer.jobs;
     next = answer.next_page_token;
     stats = s;
@@ -133,7 +160,7 @@ export async function jobsView(page) {
   }
 
   async function loadMore() {
-    const answer = await get(address(next), page.signal);
+    const answer = await ask(PAGE, next);
     jobs = jobs.concat(answer.jobs);
     next = answer.next_page_token;
     draw();
@@ -142,42 +169,43 @@ export async function jobsView(page) {
   await page.live(refresh);
   page.show('Jobs', el('div.head', {}, el('h1', {}, 'Jobs'), el('div.actions', {}, compare)), top,
     el('div.filters', {}, filter, chips), list, more);
-  page.every(5000, () => draw());
+  page.every(5000, draw);
+}
+
+// ---- the queue ----
+
+function queueRow(job, page) {
+  const what = job.state === 'paused' ? 'resume' : 'pause';
+  return el('tr.row', { 'data-job': job.id },
+    el('td.n', { 'data-label': 'place' }, job.state === 'queued' ? String(job.position + 1) : ''),
+    nameCell(job, `${job.id}  ${job.name || job.algorithm}`),
+    el('td.pill', {}, pill(job.state)),
+    labelled('user', job.user || ''),
+    el('td.n', { 'data-label': 'priority' }, String(job.priority)),
+    labelled('needs', needs(job)),
+    labelled('waits', duration(Date.now() - job.submitted_ms)),
+    el('td.wide.full', {}, job.message || ''),
+    el('td.act', {}, el('button', {
+      type: 'button', onclick: () => act(job.id, what, page.refresh),
+    }, what === 'resume' ? 'Resume' : 'Pause')));
 }
 
 export async function queueView(page) {
   const body = el('div');
+  const titles = ['#Place', 'Name', 'State', 'User', '#Priority', 'Needs', 'Waits', 'Message', ''];
+
   async function refresh() {
-    const [answer, stats] = await Promise.all([
-      get('/v1/jobs?state=queued,paused,launching&page_size=500', page.signal), get('/v1/stats', page.signal)]);
-    const order = answer.jobs.sort((a, b) => (a.state === 'queued') - (b.state === 'queued') ||
-      a.position - b.position || a.id - b.id);
-    body.replaceChildren(overview(stats), order.length ? el('div.panel', {}, el('table.rows', {},
-      el('thead', {}, el('tr', {}, el('th.n', {}, 'Place'), ['Name', 'State', 'User'].map((t) => el('th', {}, t)),
-        el('th.n', {}, 'Priority'), ['Needs', 'Waits', 'Message', ''].map((t) => el('th', {}, t)))),
-      el('tbody', {}, order.map((j) => el('tr.row', { 'data-job': j.id },
-        el('td.n', { 'data-label': 'place' }, j.state === 'queued' ? String(j.position + 1) : ''),
-        el('td.name', {}, el('a', { href: `#/job/${j.id}` }, `${j.id}  ${j.name || j.algorithm}`)),
-        el('td.pill', {}, pill(j.state)),
-        el('td', { 'data-label': 'user' }, j.user || ''),
-        el('td.n', { 'data-label': 'priority' }, String(j.priority)),
-        el('td', { 'data-label': 'needs' }, needs(j)),
-        el('td', { 'data-label': 'waits' }, duration(Date.now() - j.submitted_ms)),
-        el('td.wide.full', {}, j.message || ''),
-        el('td.act', {}, j.state === 'paused'
-          ? el('button', { type: 'button', onclick: () => act(j.id, 'resume', page.refresh) }, 'Resume')
-          : el('button', { type: 'button', onclick: () => act(j.id, 'pause', page.refresh) }, 'Pause')))))))
+    const [{ jobs }, stats] = await Promise.all([
+      get('/v1/jobs?state=queued,paused,launching&page_size=500', page.signal),
+      get('/v1/stats', page.signal)]);
+    // Launching first, then the queue in its order, then what is paused.
+    const rank = (j) => ['launching', 'queued', 'paused'].indexOf(j.state);
+    jobs.sort((a, b) => rank(a) - rank(b) || a.position - b.position || a.id - b.id);
+    body.replaceChildren(overview(stats), jobs.length
+      ? panel(table({ rows: true }, titles, jobs.map((j) => queueRow(j, page))))
       : empty('Nothing waits.'));
   }
+
   await page.live(refresh);
   page.show('Queue', el('div.head', {}, el('h1', {}, 'Queue')), body);
-}
-
-export function needs(j) {
-  const r = j.resources ?? {}, parts = [], count = (n, word) => `${n} ${word}${n === 1 ? '' : 's'}`;
-  if (r.members > 1) parts.push(`${r.members} ×`);
-  parts.push(count(r.slots ?? 1, 'slot'));
-  if (r.gpus) parts.push(count(r.gpus, 'GPU'));
-  if (r.memory_mb) parts.push(`${number(r.memory_mb)} MiB`);
-  return parts.join(' ');
 }

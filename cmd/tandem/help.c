@@ -8,8 +8,10 @@
 #include "base/config.h"
 #include "base/fail.h"
 #include "job/job.h"
+#include "job/keys.h"
 #ifdef TD_HAVE_SERVICE
 #include "service/config.h"
+#include "service/sweep/sweep.h"
 #endif
 
 enum { WIDTH = 80, INDENT = 2, COLUMN = 24 };
@@ -137,6 +139,21 @@ static void print_exit_codes(FILE *to)
     }
 }
 
+/* Tables of keys that have a page of help; ends with a name of NULL. */
+typedef struct key_topic {
+    const char *name, *help;
+    const td__key *keys;
+} key_topic;
+
+static const key_topic KEY_TOPICS[] = {
+#ifdef TD_HAVE_SERVICE
+    {"service", "the configuration of tandem serve", td__config_keys},
+    {"submission", "keys of tandem submit --spec and of POST /v1/jobs", td__spec_keys},
+    {"sweep", "keys of tandem submit --sweep", td__sweep_keys},
+#endif
+    {NULL, NULL, NULL},
+};
+
 void td__help_program(FILE *to)
 {
     fprintf(to, "tandem -- %s\n\nUsage: tandem COMMAND [FLAGS] [ARGUMENTS]\n\n",
@@ -148,9 +165,11 @@ void td__help_program(FILE *to)
     fputs("\nHelp:\n", to);
     print_row(to, "tandem help COMMAND", "one command, with its flags and examples");
     print_row(to, "tandem help job", "job files; tandem help job layers: one section of it");
-#ifdef TD_HAVE_SERVICE
-    print_row(to, "tandem help service", "the configuration of tandem serve");
-#endif
+    for (const key_topic *t = KEY_TOPICS; t->name; t++) {
+        char left[64];
+        snprintf(left, sizeof left, "tandem help %s", t->name);
+        print_row(to, left, t->help);
+    }
     fputs("\nExit status:\n", to);
     print_exit_codes(to);
     fputs("\nA run's directory:\n", to);
@@ -178,12 +197,11 @@ static int run(const td__args *a)
         td_status st = td__job_help(stdout, td__args_at(a, 1), td__args_has(a, "markdown"));
         return st ? td__failure(a, st) : TD_EXIT_OK;
     }
-#ifdef TD_HAVE_SERVICE
-    if (strcmp(topic, "service") == 0) {
-        td_status st = td__config_help(stdout, td__args_has(a, "markdown"));
-        return st ? td__failure(a, st) : TD_EXIT_OK;
-    }
-#endif
+    for (const key_topic *t = KEY_TOPICS; t->name; t++)
+        if (strcmp(topic, t->name) == 0 && !td__args_at(a, 1)) {
+            td__help_keys(stdout, t->keys, td__args_has(a, "markdown"));
+            return TD_EXIT_OK;
+        }
     if (td__args_at(a, 1))
         return td__usage_error(a, "unexpected '%s' after %s", td__args_at(a, 1), topic);
     const td__command *c = td__command_find(topic);
@@ -195,7 +213,7 @@ static int run(const td__args *a)
 
 static const td__flag FLAGS[] = {
     {.name = "man", .help = "print the manual page, as roff"},
-    {.name = "markdown", .help = "with job or service: print the reference as Markdown"},
+    {.name = "markdown", .help = "with a table of keys: print it as Markdown"},
     {.name = NULL},
 };
 
@@ -209,7 +227,7 @@ static const char *const EXAMPLES[] = {"tandem help train",
 
 const td__command td__command_help = {
     .name = "help",
-    .args = "[COMMAND | job [SECTION] | service]",
+    .args = "[COMMAND | job [SECTION] | service | submission | sweep]",
     .summary = "explain a command or the keys of a job file",
     .text = "Without an argument: the list of commands and the meaning of the exit status.",
     .examples = EXAMPLES,

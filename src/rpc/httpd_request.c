@@ -251,7 +251,9 @@ static bool admit(td__httpd_request *r, const char *method)
                        "names)",
                        host ? host : "");
     } else if (origin && !td__guard_origin(origin, host, h->o.origins)) {
-        td__httpd_fail(r, 403, "pages of %s may not call this server", origin);
+        td__httpd_fail(r, 403,
+                       "pages of %s may not call this server (http.origins lists those that may)",
+                       origin);
     } else if (!td__httpd_path_ok(r->path)) {
         td__httpd_fail(r, 400, "malformed path");
     } else if (find_route(r, method)) {

@@ -195,9 +195,3 @@ void td__config_destroy(td__service_config *c)
     if (c)
         td__arena_destroy(c->arena);
 }
-
-td_status td__config_help(FILE *to, bool markdown)
-{
-    td__help_keys(to, td__config_keys, markdown);
-    return ferror(to) ? TD_FAIL(TD_EIO, "cannot write the help") : TD_OK;
-}

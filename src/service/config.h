@@ -6,8 +6,6 @@
 #ifndef TD_SERVICE_CONFIG_H
 #define TD_SERVICE_CONFIG_H
 
-#include <stdio.h>
-
 #include "base/key.h"
 #include "service/job.h"
 
@@ -32,6 +30,7 @@ typedef struct td__service_config {
     TD_LIST(grpc_listen);
     TD_LIST(http_listen);
     TD_LIST(hosts);     /* http.hosts: names that the Host header may have */
+    TD_LIST(origins);   /* http.origins: other sites whose pages may call it */
     TD_LIST(env_allow); /* names, or prefixes that end with *, of variables that clients may set */
     TD_LIST(ssh_hosts);
 #undef TD_LIST
@@ -74,8 +73,5 @@ TD_NODISCARD td_status td__config_load(const char *path, const char *const *sets
 /* The book's properties file. */
 TD_NODISCARD td_status td__config_load_book(const char *path, td__service_config **out);
 void td__config_destroy(td__service_config *c); /* NULL is allowed */
-
-/* `tandem help service`. */
-TD_NODISCARD td_status td__config_help(FILE *to, bool markdown);
 
 #endif

@@ -14,19 +14,18 @@ PATIENCE_S = 60
 class Service:
     def __init__(self, folder, *sets, config=None):
         self.folder, self.sets, self.config = folder, sets, config
-        self.token = None
+        self.token, self.port = None, 0
         self.start()
 
     def start(self):
         tandem = os.path.join(os.environ["TD_BUILD"], "tandem")
         command = [tandem, "serve", "--set", f"data.dir={self.folder}/data", "--set",
-                   "http.listen=127.0.0.1:0", "--set", "grpc.listen=127.0.0.1:0"]
+                   f"http.listen=127.0.0.1:{self.port}", "--set", "grpc.listen=127.0.0.1:0"]
         for s in self.sets:
             command += ["--set", s]
         if self.config:
             command += ["--config", self.config]
         self.log = open(f"{self.folder}/serve.log", "ab")
-        # A session of its own, so that whatever it started can be found and ended.
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log)
         while True:
             line = self.process.stdout.readline().decode()

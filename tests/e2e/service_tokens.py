@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens and their scopes over HTTPS, and the client commands with them."""
+import glob
+import http.client
 import json
 import os
 import ssl
 import subprocess
 import sys
-import http.client
+import time
 from service import PATIENCE_S, Service
 
 TANDEM = os.path.join(os.environ["TD_BUILD"], "tandem")
@@ -131,6 +133,35 @@ def clients(s, tokens):
     assert "not an address" in run(folder, "jobs", "--server", "localhost", want=2)
 
 
+def restart(s, tokens):
+    """tandem watch and tandem logs -f outlive the service: they go on where they were."""
+    s.token = tokens["eve"]
+    hold = "echo before; mkfifo go; read x < go; echo after"
+    job = s.post("/v1/jobs", {"name": "holds", "command": ["sh", "-c", hold]})["id"]
+    env = {**os.environ, "HOME": s.folder, "TANDEM_TOKEN": tokens["eve"]}
+    followers = [subprocess.Popen([TANDEM, *command, str(job)], env=env, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                 for command in (["watch"], ["logs", "-f"])]
+    try:
+        while "running" not in followers[0].stdout.readline():
+            assert followers[0].poll() is None, "watch has ended"
+        assert followers[1].stdout.readline() == "before\n"
+        s.stop()
+        s.start()
+        until = time.monotonic() + PATIENCE_S
+        while not glob.glob(f"{s.folder}/data/jobs/{job}/**/go", recursive=True):
+            assert time.monotonic() < until
+        with open(glob.glob(f"{s.folder}/data/jobs/{job}/**/go", recursive=True)[0], "w") as f:
+            f.write("on\n")
+        assert "succeeded" in followers[0].communicate(timeout=PATIENCE_S)[0]
+        assert followers[1].communicate(timeout=PATIENCE_S)[0] == "after\n"
+        assert [f.returncode for f in followers] == [0, 0]
+    finally:
+        for f in followers:
+            f.kill()
+            f.wait()
+
+
 def main():
     folder = sys.argv[1]
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
@@ -149,6 +180,8 @@ def main():
         print("scopes", flush=True)
         clients(s, tokens)
         print("clients", flush=True)
+        restart(s, tokens)
+        print("restart", flush=True)
     finally:
         s.stop()
 

@@ -19,6 +19,8 @@
 #include "service/http/api_impl.h"
 #include "service/http/web_files.h"
 
+enum { NO_RATE_LIMIT = 1000000 };
+
 static const td__httpd_route ROUTES[] = {
 #define TD_ROUTE(method, path, scope, body, handler, summary, query) \
     {#method, path, TD_SCOPE_##scope, TD_HTTPD_##body, td__http_##handler, summary},
@@ -133,31 +135,41 @@ static td_status open_spool(td__http_api *a, const td__service_config *c)
     return TD_OK;
 }
 
+/* With a NULL at its end; NULL when out of memory. */
+static const char **copy_list(const char *const *list, int n)
+{
+    const char **out = td__calloc((size_t)n + 1, sizeof *out);
+    for (int i = 0; out && i < n; i++)
+        out[i] = list[i];
+    return out;
+}
+
 static td_status listen_all(td__http_api *a, const td__service_config *c, const char *cert,
                             const char *key)
 {
+    bool tokens = td__tokens_count(a->o.tokens) > 0;
+    /* Whoever has no token reaches nothing but this machine: no limit unless one is asked for. */
+    unsigned rate = c->rate_limit ? (unsigned)c->rate_limit : tokens ? 0 : NO_RATE_LIMIT;
     a->servers = td__calloc((size_t)c->n_http_listen + 1, sizeof *a->servers);
-    a->hosts = td__calloc((size_t)c->n_hosts + 1, sizeof *a->hosts);
-    if (!a->servers || !a->hosts)
+    a->hosts = copy_list(c->hosts, c->n_hosts);
+    a->origins = copy_list(c->origins, c->n_origins);
+    if (!a->servers || !a->hosts || !a->origins)
         return TD_FAIL(TD_ENOMEM, "out of memory");
-    for (int i = 0; i < c->n_hosts; i++)
-        a->hosts[i] = c->hosts[i];
     for (int i = 0; i < c->n_http_listen; i++) {
-        if (!td__tokens_count(a->o.tokens) && !loopback(c->http_listen[i]))
+        if (!tokens && !loopback(c->http_listen[i]))
             return TD_FAIL(TD_EINVAL,
                            "http.listen: %s can be reached from other machines: add "
                            "security.tokens (tandem token makes one), or listen on 127.0.0.1",
                            c->http_listen[i]);
-        td__httpd_opts o = {
-            .listen = c->http_listen[i],
-            .routes = ROUTES,
-            .arg = a,
-            .tokens = a->o.tokens,
-            .hosts = a->hosts,
-            .cert = cert,
-            .key = key,
-            .spool = a->spool,
-            .limits = {.body = (size_t)c->max_request, .requests_per_s = (unsigned)c->rate_limit}};
+        td__httpd_opts o = {.listen = c->http_listen[i],
+                            .routes = ROUTES,
+                            .arg = a,
+                            .tokens = a->o.tokens,
+                            .hosts = a->hosts,
+                            .cert = cert,
+                            .key = key,
+                            .spool = a->spool,
+                            .limits = {.body = (size_t)c->max_request, .requests_per_s = rate}};
         TD_TRY(td__httpd_create(td__service_loop(a->o.service), &o, &a->servers[i]));
         a->n_servers++;
     }
@@ -207,6 +219,7 @@ void td__http_api_destroy(td__http_api *a)
         td__httpd_destroy(a->servers[i]);
     td__free(a->servers);
     td__free(a->hosts);
+    td__free(a->origins);
     td__free(a->spool);
     td__free(a);
 }

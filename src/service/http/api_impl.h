@@ -12,7 +12,7 @@ struct td__http_api {
     td__httpd **servers;
     int n_servers;
     char *spool;
-    const char **hosts; /* NULL-terminated */
+    const char **hosts, **origins; /* NULL-terminated */
     td__http_save *saves;
 };
 
