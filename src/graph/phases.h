@@ -32,6 +32,10 @@ const char *td__run_phase_name(td_run_phase phase); /* "forward" */
  * FORWARD for a loss that is not finite. */
 TD_NODISCARD td_status td__runner_run_phase(td_runner *r, td_run_phase phase, td_run_key key);
 
+/* An input was set after FORWARD began, for a later phase: kernels are to see it. Nothing to do
+ * where they read the memory that it was set in. */
+void td__runner_input_set(td_runner *r, const char *name);
+
 /* Decide the phase of every node, after all rewrites: a node runs in the earliest phase that needs
  * it. Loss, outputs and statistics are needed in FORWARD, gradients of inputs in BACKWARD; what
  * autodiff marked stays where it is, unless a reader is earlier. */

@@ -101,17 +101,17 @@ void td__runner_until(td_runner *r, size_t count)
         b->ops->leave(b, saved);
 }
 
-/* Up to step `end`; then the loss, if it is there. */
-static td_status proceed_and_check(td_runner *r, int end, bool has_loss)
+/* Up to step `end`; then the results, and the loss if it is among them. */
+static td_status proceed_and_check(td_runner *r, int end, int phase)
 {
     td_backend *b = r->p->backend;
     unsigned saved = 0;
     if (b->ops->enter)
         b->ops->enter(b, &saved);
     proceed(r, end);
-    td__runner_fetch(r);
+    td__runner_fetch(r, phase);
     td_status st = td__stream_sync(r->stream);
-    const td__root *loss = has_loss ? td__runner_root(r, TD_ROOT_LOSS, 0) : NULL;
+    const td__root *loss = phase <= TD_RUN_FORWARD ? td__runner_root(r, TD_ROOT_LOSS, 0) : NULL;
     if (!st && loss && !isfinite(td_runner_loss(r)))
         st = td__runner_blame(r, loss->node, td_runner_loss(r));
     if (b->ops->leave)
@@ -121,7 +121,7 @@ static td_status proceed_and_check(td_runner *r, int end, bool has_loss)
 
 td_status td__runner_end(td_runner *r)
 {
-    return proceed_and_check(r, r->p->n_steps, true);
+    return proceed_and_check(r, r->p->n_steps, TD__ALL_PHASES);
 }
 
 td_status td__runner_run_phase(td_runner *r, td_run_phase phase, td_run_key key)
@@ -139,7 +139,7 @@ td_status td__runner_run_phase(td_runner *r, td_run_phase phase, td_run_key key)
             "%u, micro-batch %u; it begins after %d",
             td__run_phase_name(phase), key.step, key.micro_batch, r->done, r->ctx.step,
             r->ctx.micro_batch, begin);
-    return proceed_and_check(r, td__program_phase_end(r->p, phase), phase == TD_RUN_FORWARD);
+    return proceed_and_check(r, td__program_phase_end(r->p, phase), (int)phase);
 }
 
 td_status td_runner_run(td_runner *r, td_run_key key)

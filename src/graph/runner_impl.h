@@ -61,6 +61,7 @@ static inline int td__root_results(const td__root *root)
     switch (root->kind) {
     case TD_ROOT_LOSS:
     case TD_ROOT_OUTPUT:
+    case TD_ROOT_EDGE:
     case TD_ROOT_INPUT_GRAD: return 1;
     case TD_ROOT_SPARSE_GRAD: return 2; /* values and rows */
     default: return 0;
@@ -70,9 +71,11 @@ static inline int td__root_results(const td__root *root)
 void *td__runner_input_address(const td_runner *r, const td_node *n);
 /* Output k of a root after a run, for the host. */
 const void *td__runner_result(const td_runner *r, const td__root *root, int k);
-/* The stream copies the inputs and the key to the device, or the results from it. */
+/* The stream copies the inputs and the key to the device, or the results from it: all, or of one
+ * phase (others may be read by somebody meanwhile). */
 void td__runner_send(td_runner *r);
-void td__runner_fetch(td_runner *r);
+enum { TD__ALL_PHASES = -1 };
+void td__runner_fetch(td_runner *r, int phase);
 /* NULL if the program has none. */
 const td__root *td__runner_root(const td_runner *r, td__root_kind kind, int index);
 /* Post a kernel, or its preparation. */

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/half.h"
 #include "graph/cut.h"
+#include "graph/phases.h"
 #include "graph/runner.h"
 #include "graph/runner_impl.h"
 
@@ -61,11 +62,21 @@ void td__runner_send(td_runner *r)
                         r->space_bytes[TD_SPACE_INPUT]);
 }
 
-void td__runner_fetch(td_runner *r)
+void td__runner_input_set(td_runner *r, const char *name)
+{
+    const td_node *n = find_input(r, name);
+    if (n && !td__runner_host_reads(r))
+        td__stream_copy(r->stream, td__runner_address(r, n, 0), td__runner_input_address(r, n),
+                        td__desc_bytes(&n->out[0]));
+}
+
+void td__runner_fetch(td_runner *r, int phase)
 {
     const td_graph *g = r->p->g;
     for (int i = 0; !td__runner_host_reads(r) && i < g->n_roots; i++) {
         const td__root *root = &g->roots[i];
+        if (phase != TD__ALL_PHASES && phase != (int)root->node->phase)
+            continue;
         for (int k = 0; k < td__root_results(root); k++)
             td__stream_copy(r->stream, (void *)(uintptr_t)td__runner_result(r, root, k),
                             td__runner_address(r, root->node, k),

@@ -50,7 +50,7 @@ td_status td__runner_walk(td_runner *r, td_run_key key, bool pack, td__walk_fn *
     else
         td__runner_prepare(r);
     td_status st = walk(r, pack, fn, user);
-    td__runner_fetch(r);
+    td__runner_fetch(r, TD__ALL_PHASES);
     td_status done = td__stream_sync(r->stream);
     st = st ? st : done;
     if (pack && r->packed_mem.at) /* runners of other sizes have such a place too */

@@ -103,20 +103,24 @@ static td_status begin_forward(td__executor *x, int chunk, uint32_t m, td_runner
                                 rows_of(x, m));
 }
 
-/* What chunks of this same rank have made for this one. */
-static td_status hand_over(td__executor *x, const td__cut *cut, int chunk, td_run_phase phase,
-                           uint32_t m, td_runner *r)
+/* What chunks of this same rank have made for this one; what came from others is there. */
+static td_status take_inputs(td__executor *x, const td__cut *cut, int chunk, td_run_phase phase,
+                             uint32_t m, td_runner *r)
 {
     const td__piece *piece = &cut->pieces[chunk];
     for (int i = 0; i < piece->n_in; i++) {
         const td__edge *e = &cut->edges[piece->in[i]];
         td_runner *maker;
         size_t nbytes;
-        if (e->needed != phase || !td__chunks_own(x->o.chunks, e->from))
+        if (e->needed != phase)
             continue;
-        TD_TRY(runner_of(x, e->from, m, &maker));
-        const void *value = td__runner_edge(maker, piece->in[i], &nbytes);
-        TD_TRY(td_runner_set_input(r, e->name, value, nbytes));
+        if (td__chunks_own(x->o.chunks, e->from)) {
+            TD_TRY(runner_of(x, e->from, m, &maker));
+            const void *value = td__runner_edge(maker, piece->in[i], &nbytes);
+            TD_TRY(td_runner_set_input(r, e->name, value, nbytes));
+        }
+        if (phase != TD_RUN_FORWARD)
+            td__runner_input_set(r, e->name);
     }
     return TD_OK;
 }
@@ -139,7 +143,7 @@ static td_status run_phase(td__executor *x, const td__plan_op *o)
     TD_TRY(runner_of(x, o->chunk, m, &r));
     if (phase == TD_RUN_FORWARD)
         TD_TRY(begin_forward(x, o->chunk, m, r));
-    TD_TRY(hand_over(x, cut, o->chunk, phase, m, r));
+    TD_TRY(take_inputs(x, cut, o->chunk, phase, m, r));
     TD_TRY(td__runner_run_phase(r, phase,
                                 (td_run_key){.seed = td__micro_batch_options(x->o.set)->seed,
                                              .step = td__step_number(b->engine),

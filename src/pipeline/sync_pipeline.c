@@ -81,7 +81,6 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
                        "parallel.pipeline: ranks run one compute thread each, not %d; start more "
                        "ranks instead",
                        j->threads);
-    TD_TRY(td__sync_needs_host(j, "parallel.pipeline"));
     return w->starts || w->ranks > 1 ? td__pipeline_shape_of(c, w->ranks, &shape) : TD_OK;
 }
 
@@ -383,18 +382,18 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
 
 /* ---- Params on other stages ------------------------------------------------------------------ */
 
-/* The stage that updates chunk c hands out these elements of a block. */
-static td_status tell(pipeline *p, int c, float *block, const td__param_range *ranges, int n,
-                      size_t limit)
+/* The stage that updates chunk c hands out what is at these elements. */
+static td_status tell(pipeline *p, int c, float *at, size_t count)
 {
+    td_device *d = td__params_device(p->base.x.step.params);
     int root = td__schedule_stage(p->schedule, p->mesh.size[TD_AXIS_PIPELINE], c);
-    for (int i = 0; i < n; i++) {
-        size_t end = ranges[i].end < limit ? ranges[i].end : limit;
-        if (ranges[i].begin < end)
-            TD_TRY(td_broadcast(p->channels.pipeline, block + ranges[i].begin,
-                                end - ranges[i].begin, TD_F32, root, NULL));
-    }
-    return TD_OK;
+    td__mapping map;
+    TD_TRY(td__mem_map(d, at, count * sizeof *at, TD_MAP_BOTH, &map));
+    td_status st = td_broadcast(p->channels.pipeline, map.at, count, TD_F32, root, NULL);
+    if (!st)
+        return td__mem_unmap(&map);
+    td__mem_map_drop(&map);
+    return st;
 }
 
 /* After a step: params that a chunk reads and another updates. */
@@ -408,39 +407,44 @@ static td_status gather(td__sync *s)
             const td__param_range *r = &p->cut->pieces[c].shared[i];
             for (int owner = 0; owner < p->chunks; owner++)
                 for (int k = 0; k < p->cut->pieces[owner].n_params; k++) {
-                    td__param_range own = p->cut->pieces[owner].params[k], both;
-                    both.begin = own.begin > r->begin ? own.begin : r->begin;
-                    both.end = own.end < r->end ? own.end : r->end;
-                    if (both.begin < both.end)
-                        TD_TRY(tell(p, owner, block, &both, 1, SIZE_MAX));
+                    td__param_range own = p->cut->pieces[owner].params[k];
+                    size_t begin = own.begin > r->begin ? own.begin : r->begin;
+                    size_t end = own.end < r->end ? own.end : r->end;
+                    if (begin < end)
+                        TD_TRY(tell(p, owner, block + begin, end - begin));
                 }
         }
     td_params_touch(s->x.step.params);
     return TD_OK;
 }
 
+/* What the owner of a range has, to all: params and states of the model, states of the optimizer.
+ * */
+static td_status tell_range(pipeline *p, int c, td__param_range r)
+{
+    td_optimizer *o = p->base.x.step.optimizer;
+    size_t all, first, held, trainable = td_params_trainable(p->base.x.step.params);
+    size_t end = r.end < trainable ? r.end : trainable;
+    float *state;
+    TD_TRY(tell(p, c, td_params_block(p->base.x.step.params, &all) + r.begin, r.end - r.begin));
+    for (int k = 0; k < td_optimizer_state_count(o); k++)
+        for (size_t at = r.begin; at < end; at = first + held) {
+            held = td__optim_state_part(o, k, at, end, &first, &state);
+            if (!held)
+                break;
+            TD_TRY(tell(p, c, state, held));
+        }
+    return TD_OK;
+}
+
 static td_status meet(td__sync *s, td__sync_meet why)
 {
     pipeline *p = (pipeline *)s;
-    td_optimizer *o = s->x.step.optimizer;
-    size_t all, trainable = td_params_trainable(s->x.step.params);
     if (why == TD_MEET_BEGIN)
         return TD_OK;
-    for (int c = 0; c < p->chunks; c++) {
-        const td__piece *piece = &p->cut->pieces[c];
-        TD_TRY(tell(p, c, td_params_block(s->x.step.params, &all), piece->params, piece->n_params,
-                    SIZE_MAX));
-        for (int k = 0; k < td_optimizer_state_count(o); k++) {
-            td__mapping map;
-            TD_TRY(td__optim_map_state(o, k, TD_MAP_BOTH, &map));
-            td_status st = tell(p, c, map.at, piece->params, piece->n_params, trainable);
-            if (st) {
-                td__mem_map_drop(&map);
-                return st;
-            }
-            TD_TRY(td__mem_unmap(&map));
-        }
-    }
+    for (int c = 0; c < p->chunks; c++)
+        for (int i = 0; i < p->cut->pieces[c].n_params; i++)
+            TD_TRY(tell_range(p, c, p->cut->pieces[c].params[i]));
     td_params_touch(s->x.step.params);
     return TD_OK;
 }

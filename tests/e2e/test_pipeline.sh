@@ -65,6 +65,16 @@ cell gpt 4 4 1f1b shm # tied weights cross three stages
 cell gpt 2 2 interleaved shm
 cell gpt 4 2 dualpipe-v tcp
 cell gpt 2 2 gpipe shm
+# Memory that the host cannot touch.
+run 0 "$tandem" train cnn.yaml -q
+want=$(digest)
+run 0 "$tandem" train cnn.yaml -q -n 4 --parallel pipeline=2 --set train.backend=far
+same "cnn on device far"
+run 0 "$tandem" train gpt.yaml -q
+want=$(digest)
+run 0 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set train.backend=far \
+    --set parallel.schedule=zb-v
+same "gpt on device far"
 
 # Checkpoints do not know how the ranks were arranged.
 run 0 "$tandem" train gpt.yaml -q -n 4 --parallel data=2,pipeline=2 --set train.steps=3 \
