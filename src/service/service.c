@@ -26,6 +26,11 @@ td__loop *td__service_loop(const td__service *s)
     return s->o.loop;
 }
 
+const char *td__service_self(const td__service *s)
+{
+    return s->o.self;
+}
+
 const td__service_config *td__service_config_of(const td__service *s)
 {
     return s->config;

@@ -34,6 +34,7 @@ TD_NODISCARD td_status td__service_create(const td__service_opts *o, td__service
 void td__service_destroy(td__service *s);
 
 td__loop *td__service_loop(const td__service *s);
+const char *td__service_self(const td__service *s); /* path of the tandem program */
 const td__service_config *td__service_config_of(const td__service *s);
 td__job_store *td__service_store(td__service *s); /* for td__job_store_put and its like */
 int64_t td__service_now_ms(const td__service *s);

@@ -76,7 +76,7 @@ def finish(client, job):
 def reflection(clients, folder):
     """Both versions list the services; no descriptor has a name for JSON."""
     want = ["training.TrainingService", "data_management.DataManagementService",
-            "metadata_store.MetadataStoreService",
+            "metadata_store.MetadataStoreService", "prediction.PredictionService",
             "tandem.v1.TrainingService", "grpc.health.v1.Health",
             "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"]
     for client in clients:
@@ -194,6 +194,26 @@ def train(clients, folder):
            "a job without its data")
 
 
+def predict(clients, folder):
+    """Scripts lab-003 and ps-003: the run and the model of a job, and what it predicts."""
+    client = clients[0]
+    run = client(RUNS + "GetRunStatus", {"run_id": "1"})["run_info"]
+    expect((run["success"], run["run_name"], run["tracing"], len(run["epochs"])),
+           (True, "test1", {"dataset_id": "1", "version_hash": "hashAg=="}, 5), "the run of job 1")
+    assert run["message"].startswith("test accuracy ") and "accuracy" in run["epochs"]["0-1"][
+        "metrics"], run
+    model = client(RUNS + "GetArtifact", {"run_id": "1"})
+    expect((model["name"], model["version"], model["algorithm"]),
+           ("my-model", "1", "intent-classification"), "the model of job 1")
+    expect(client(PREDICT + "Predict", {"runId": "1", "document": "what is the weather"}),
+           {"response": '{"result": "weather"}'}, "Predict")
+    expect(client(PREDICT + "Predict", {"runId": "77", "document": "x"}),
+           ("NOT_FOUND", "Cannot locate model artifact for runId 77."), "Predict without a model")
+    run = client(RUNS + "GetRunStatus", {"run_id": "3"})
+    expect(run if isinstance(run, tuple) else run["run_info"].get("success", False), False,
+           "the run of a job that failed")
+
+
 def runs(clients, folder):
     """Scripts ms-003 to ms-006 and what a training program reports."""
     client = clients[0]
@@ -291,7 +311,10 @@ def after(clients, folder):
     expect(client(DATA + "FetchTrainingDataset",
                   {"dataset_id": "1", "version_hash": "hashDg=="})["state"], "READY", "a version")
     expect(client(RUNS + "GetRunStatus", {"run_id": "r1"})["run_info"]["success"], True, "a run")
-    assert client(TRAIN + "Train", metadata())["job_id"] > 4
+    job = client(TRAIN + "Train", metadata())["job_id"]
+    assert job > 4, job
+    expect(finish(client, job)["status"], "succeed", "a job after it")
+    expect(client(RUNS + "GetArtifact", {"run_id": str(job)})["version"], "2", "its model")
 
 
 def main():

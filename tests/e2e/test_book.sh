@@ -38,7 +38,7 @@ book() {
 }
 serve
 [ "${#ports[@]}" = 2 ] || fail "not two listeners: ${ports[*]}"
-for part in reflection data train runs tandem; do book "$part"; done
+for part in reflection data train predict runs tandem; do book "$part"; done
 
 # Raw frames: a zero, the size, the message (job_id 1), and what comes back.
 printf '\0\0\0\0\2\x08\1' >frame

@@ -28,9 +28,11 @@ td_status td__data_create(td__service *s, td__data **out)
     d->store = td__service_store(s);
     d->config = td__service_config_of(s);
     TD_TRY_OR(st, fail, td__work_threads_create(td__service_loop(s), 1, &d->workers));
+    TD_TRY_OR(st, fail, td__work_threads_create(td__service_loop(s), 2, &d->predictors));
     TD_TRY_OR(st, fail, td__data_dir(d, d->config->data_bucket, "upload", path) ? TD_EIO : TD_OK);
     TD_TRY_OR(st, fail, td__data_dir(d, d->config->model_bucket, "", path) ? TD_EIO : TD_OK);
     TD_TRY_OR(st, fail, td__versions_resume(d));
+    TD_TRY_OR(st, fail, td__job_runs_start(d));
     if (!d->config->data_service[0])
         td__service_set_data_source(s, &(td__dataset_source){.fetch = td__data_for_job, .arg = d});
     *out = d;
@@ -44,7 +46,9 @@ void td__data_destroy(td__data *d)
 {
     if (!d)
         return;
+    td__service_unsubscribe(d->events);
     td__work_threads_destroy(d->workers);
+    td__work_threads_destroy(d->predictors);
     td__free(d);
 }
 
@@ -247,9 +251,14 @@ td__answer td__data_work_failed(const td__data_work *w)
     return w->st ? td__answer_fail(td__answer_of(w->st), "%s", w->error) : TD_ANSWER_OK;
 }
 
-void td__data_work_start(td__data *d, td__data_work *w)
+void td__data_work_start_on(td__data *d, td__work_threads *threads, td__data_work *w)
 {
     w->data = d;
     w->work = (td__work){.run = work_run, .done = work_done, .arg = w};
-    td__work_threads_add(d->workers, &w->work);
+    td__work_threads_add(threads, &w->work);
+}
+
+void td__data_work_start(td__data *d, td__data_work *w)
+{
+    td__data_work_start_on(d, d->workers, w);
 }

@@ -57,11 +57,21 @@ TD_NODISCARD td__answer td__run_end(td__data *d, td__arena *a,
 TD_NODISCARD td__answer td__run_get(td__data *d, td__arena *a, const char *run,
                                     MetadataStore__RunInfo **out);
 
+/* Runs of jobs that have just ended are stored in the background: fn is called when those that are
+ * known now are stored, at once if there are none. Once, also when the service ends. */
+void td__runs_settled(td__data *d, void (*fn)(void *arg), void *arg);
+
 /* ---- models ---- */
 
 void td__model_create(td__data *d, const MetadataStore__CreateArtifactRequest *q,
                       td__data_done done, void *arg); /* a CreateArtifactResponse */
 TD_NODISCARD td__answer td__model_get(td__data *d, td__arena *a, const char *run,
                                       MetadataStore__GetArtifactResponse **out);
+
+/* ---- predictions ---- */
+
+/* What the model of a run says of a text: a PredictResponse, {"result": "greeting"}. Models of
+ * shipped algorithms only. STATE: the algorithm of the model has no predictor. */
+void td__predict(td__data *d, const char *run, const char *document, td__data_done done, void *arg);
 
 #endif

@@ -14,7 +14,10 @@ struct td__data {
     td__service *service;
     td__job_store *store;
     const td__service_config *config;
-    td__work_threads *workers; /* one thread: commits keep the order of their requests */
+    td__work_threads *workers;    /* one: commits keep the order of their requests */
+    td__work_threads *predictors; /* wait for predictions */
+    td__subscription *events;
+    int ending; /* runs whose end is not stored yet */
 };
 
 /* Documents of the store: kinds. */
@@ -58,11 +61,20 @@ td__answer td__data_work_failed(const td__data_work *w);
 /* Takes a zeroed struct from td__calloc with run, finish, done, arg and arena set; frees it and the
  * arena at its end. */
 void td__data_work_start(td__data *d, td__data_work *w);
+void td__data_work_start_on(td__data *d, td__work_threads *threads, td__data_work *w);
 
 /* Copies the files of a directory, or one file, into `to`, under their own names or part-0 and so
  * on; *n_files of them. */
 TD_NODISCARD td_status td__data_copy(const char *from, const char *to, const char *prefix,
                                      int *n_files);
+/* The record of a new model of that name, and the directory for its files. The first model of a
+ * name lies under the name, as in the book; later ones do not overwrite it: they are
+ * name@version. */
+TD_NODISCARD td__answer td__model_name(td__data *d, td__arena *a, const char *name, const char *run,
+                                       const char *algorithm, MetadataStore__GetArtifactResponse *m,
+                                       char to[TD__BUCKET_PATH]);
+/* Runs and models of jobs that tandem itself trains. */
+TD_NODISCARD td_status td__job_runs_start(td__data *d);
 /* Versions that were being built when the service ended. */
 TD_NODISCARD td_status td__versions_resume(td__data *d);
 /* The service asks for the data of a job. */

@@ -122,7 +122,6 @@ td__answer td__model_get(td__data *d, td__arena *a, const char *run, model_t **o
 typedef struct model_work {
     td__data_work base;
     model_t model;
-    file_t file;
     char from[TD__BUCKET_PATH], to[TD__BUCKET_PATH];
 } model_work;
 
@@ -154,36 +153,41 @@ static td__answer finish_model(td__data_work *w, ProtobufCMessage **out)
     return td__answer_of(td__doc_put(w->data, TD_DOC_MODEL, m->model.run_id, &m->model.base));
 }
 
-/* The first model of a name lies under the name, as in the book; later ones do not overwrite it:
- * they lie under name@version. */
-static td__answer start_model(td__data *d, model_work *m,
-                              const MetadataStore__CreateArtifactRequest *q)
+td__answer td__model_name(td__data *d, td__arena *a, const char *name, const char *run,
+                          const char *algorithm, model_t *m, char to[TD__BUCKET_PATH])
 {
-    td__arena *a = m->base.arena;
-    char *counter = td__arena_printf(a, "model/%s", q->artifact->name);
+    char *counter = td__arena_printf(a, "model/%s", name);
+    file_t *file = td__arena_alloc(a, sizeof *file);
     int64_t version;
-    td__answer answer = counter ? td__answer_of(td__job_store_number(d->store, counter, &version))
-                                : out_of_memory();
+    td__answer answer = counter && file
+                            ? td__answer_of(td__job_store_number(d->store, counter, &version))
+                            : out_of_memory();
 
     if (answer)
         return answer;
-    metadata_store__get_artifact_response__init(&m->model);
-    data_management__file_info__init(&m->file);
-    m->model.artifact = &m->file;
-    m->model.name = td__data_text(a, q->artifact->name);
-    m->model.version = td__arena_printf(a, "%lld", (long long)version);
-    m->model.run_id = td__data_text(a, q->run_id);
-    m->model.algorithm = td__data_text(a, q->algorithm);
-    m->file.name = m->model.name;
-    m->file.bucket = td__data_text(a, d->config->model_bucket);
-    m->file.path = version == 1 ? m->model.name
-                                : td__arena_printf(a, "%s@%lld", m->model.name, (long long)version);
-    if (!m->model.version || !m->file.path)
-        return out_of_memory();
-    answer = td__service_bucket_path(d->service, q->artifact->bucket, q->artifact->path, m->from,
-                                     sizeof m->from);
+    metadata_store__get_artifact_response__init(m);
+    data_management__file_info__init(file);
+    m->artifact = file;
+    m->name = td__data_text(a, name);
+    m->version = td__arena_printf(a, "%lld", (long long)version);
+    m->run_id = td__data_text(a, run);
+    m->algorithm = td__data_text(a, algorithm);
+    file->name = m->name;
+    file->bucket = td__data_text(a, d->config->model_bucket);
+    file->path = version == 1 ? m->name : td__arena_printf(a, "%s@%lld", name, (long long)version);
+    return m->version && file->path ? td__data_dir(d, file->bucket, file->path, to)
+                                    : out_of_memory();
+}
+
+static td__answer start_model(td__data *d, model_work *m,
+                              const MetadataStore__CreateArtifactRequest *q)
+{
+    td__answer answer = td__service_bucket_path(d->service, q->artifact->bucket, q->artifact->path,
+                                                m->from, sizeof m->from);
+
     if (!answer)
-        answer = td__data_dir(d, m->file.bucket, m->file.path, m->to);
+        answer = td__model_name(d, m->base.arena, q->artifact->name, q->run_id, q->algorithm,
+                                &m->model, m->to);
     if (!answer)
         td__data_work_start(d, &m->base);
     return answer;

@@ -79,7 +79,7 @@ td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out)
 {
     const td__service_config *c = td__service_config_of(o->service);
     const td__grpc_service *const services[] = {&td__book_training, &td__book_data, &td__book_runs,
-                                                &td__tandem_v1};
+                                                &td__book_prediction, &td__tandem_v1};
     td__grpc_api *a = td__calloc(1, sizeof *a);
     td__grpc_opts opts = {
         .limits = {.max_message = (size_t)c->max_request, .max_streams = (unsigned)c->max_streams},

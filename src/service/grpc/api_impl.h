@@ -21,10 +21,11 @@ struct td__grpc_api {
     int n_addresses;
 };
 
-extern const td__grpc_service td__book_training; /* training.TrainingService */
-extern const td__grpc_service td__book_data;     /* data_management.DataManagementService */
-extern const td__grpc_service td__book_runs;     /* metadata_store.MetadataStoreService */
-extern const td__grpc_service td__tandem_v1;     /* tandem.v1.TrainingService */
+extern const td__grpc_service td__book_training;   /* training.TrainingService */
+extern const td__grpc_service td__book_data;       /* data_management.DataManagementService */
+extern const td__grpc_service td__book_runs;       /* metadata_store.MetadataStoreService */
+extern const td__grpc_service td__book_prediction; /* prediction.PredictionService */
+extern const td__grpc_service td__tandem_v1;       /* tandem.v1.TrainingService */
 
 /* A row of a table of methods. */
 #define TD_METHOD(method, kind_, request_, scope, handler)                             \

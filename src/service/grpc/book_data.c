@@ -1,10 +1,12 @@
-/* book_data.c -- data_management.DataManagementService and metadata_store.MetadataStoreService, as
- * the book's clients know them, over the embedded ones (service/data). */
+/* book_data.c -- data_management.DataManagementService, metadata_store.MetadataStoreService and
+ * prediction.PredictionService, as the book's clients know them, over the embedded ones
+ * (service/data). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
 #include "base/fail.h"
 #include "google/protobuf/empty.pb-c.h"
+#include "prediction_service.pb-c.h"
 #include "service/data/data.h"
 #include "service/grpc/api_impl.h"
 
@@ -190,16 +192,66 @@ static void run_end(td__call *c, void *arg, const void *request)
     reply(c, a, answer, &m);
 }
 
-static void run_status(td__call *c, void *arg, const void *request)
+/* Requests about a run that may just be ending: they wait until it is stored. */
+typedef struct about_run {
+    td__call *call; /* NULL: its client has gone */
+    td__data *data;
+    char *run, *document;
+    void (*answer)(struct about_run *q);
+} about_run;
+
+static void about_run_ended(void *data, td__call *c)
 {
-    const MetadataStore__GetRunStatusRequest *q = request;
+    (void)c;
+    ((about_run *)data)->call = NULL;
+}
+
+static void about_run_now(void *arg)
+{
+    about_run *q = arg;
+
+    if (q->call)
+        q->answer(q);
+    td__free(q->run);
+    td__free(q->document);
+    td__free(q);
+}
+
+static void when_settled(td__call *c, td__grpc_api *api, const char *run, const char *document,
+                         void (*answer)(about_run *q))
+{
+    static const td__call_events events = {.ended = about_run_ended};
+    about_run *q = td__calloc(1, sizeof *q);
+
+    if (q) {
+        *q = (about_run){c, api->o.data, td__strdup(run), td__strdup(document), answer};
+        if (q->run && q->document) {
+            td__call_follow(c, &events, q);
+            td__runs_settled(api->o.data, about_run_now, q);
+            return;
+        }
+        td__free(q->run);
+        td__free(q->document);
+        td__free(q);
+    }
+    td__call_finish(c, TD_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+}
+
+static void answer_status(about_run *q)
+{
     MetadataStore__GetRunStatusResponse m = METADATA_STORE__GET_RUN_STATUS_RESPONSE__INIT;
-    td__arena *a = arena_for(c);
+    td__arena *a = arena_for(q->call);
 
     if (!a)
         return;
-    td__answer answer = td__run_get(((td__grpc_api *)arg)->o.data, a, q->run_id, &m.run_info);
-    reply(c, a, answer, &m);
+    td__answer answer = td__run_get(q->data, a, q->run, &m.run_info);
+    reply(q->call, a, answer, &m);
+}
+
+static void run_status(td__call *c, void *arg, const void *request)
+{
+    when_settled(c, arg, ((const MetadataStore__GetRunStatusRequest *)request)->run_id, "",
+                 answer_status);
 }
 
 static void model_create(td__call *c, void *arg, const void *request)
@@ -210,16 +262,21 @@ static void model_create(td__call *c, void *arg, const void *request)
         td__model_create(((td__grpc_api *)arg)->o.data, request, data_done, w);
 }
 
-static void model_get(td__call *c, void *arg, const void *request)
+static void answer_model(about_run *q)
 {
-    const MetadataStore__GetArtifactRequest *q = request;
     MetadataStore__GetArtifactResponse *m = NULL;
-    td__arena *a = arena_for(c);
+    td__arena *a = arena_for(q->call);
 
     if (!a)
         return;
-    td__answer answer = td__model_get(((td__grpc_api *)arg)->o.data, a, q->run_id, &m);
-    reply(c, a, answer, m);
+    td__answer answer = td__model_get(q->data, a, q->run, &m);
+    reply(q->call, a, answer, m);
+}
+
+static void model_get(td__call *c, void *arg, const void *request)
+{
+    when_settled(c, arg, ((const MetadataStore__GetArtifactRequest *)request)->run_id, "",
+                 answer_model);
 }
 
 static const td__grpc_method RUN_METHODS[] = {
@@ -233,3 +290,37 @@ static const td__grpc_method RUN_METHODS[] = {
 };
 const td__grpc_service td__book_runs = {"metadata_store.MetadataStoreService", RUN_METHODS,
                                         TD_LEN(RUN_METHODS)};
+
+/* ---- predictions ---- */
+
+static void predicted(void *arg, td__answer a, const ProtobufCMessage *m)
+{
+    waiting *w = arg;
+
+    if (w->call && a == TD_ANSWER_INTERNAL) /* the model's own failure, in the book's words */
+        td__call_finish(w->call, TD_GRPC_UNKNOWN, "%s", td_last_error());
+    else if (w->call && !td__grpc_refused(w->call, a))
+        td__call_reply(w->call, m);
+    td__free(w);
+}
+
+static void answer_prediction(about_run *q)
+{
+    waiting *w = wait_for(q->call); /* follows the call from now on */
+
+    if (w)
+        td__predict(q->data, q->run, q->document, predicted, w);
+}
+
+static void predict(td__call *c, void *arg, const void *request)
+{
+    const Prediction__PredictRequest *q = request;
+
+    when_settled(c, arg, q->runid, q->document, answer_prediction);
+}
+
+static const td__grpc_method PREDICTION_METHODS[] = {
+    TD_METHOD("Predict", UNARY, prediction__predict_request, READ, predict),
+};
+const td__grpc_service td__book_prediction = {"prediction.PredictionService", PREDICTION_METHODS,
+                                              TD_LEN(PREDICTION_METHODS)};
