@@ -15,7 +15,7 @@
 #include "service/spec.h"
 #include "service/track/tracker.h"
 
-enum { WAIT_MS = 60000, SETTLE_MS = 500, MOST_ENV = 64 };
+enum { WAIT_MS = 60000, SETTLE_MS = 1500, MOST_ENV = 64 };
 
 static const char *const KINDS[] = {[TD_TRACK_STARTED] = "STARTED",
                                     [TD_TRACK_FAILED] = "FAILED",

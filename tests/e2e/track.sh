@@ -20,7 +20,8 @@ drive() {
 }
 # has TEXT...: each is in `out`
 has() { for text in "$@"; do grep -q -- "$text" out || fail "'$text' is missing"; done; }
-none_left() { soon [ "$(left)" = 0 ] || fail "$(left) left behind: $1"; }
+is_empty() { [ "$(left)" = 0 ]; }
+none_left() { soon is_empty || fail "$(left) left behind: $1"; }
 
 two_members_run_and_end() {
     spec 'name: two' 'resources: {members: 2, memory_mb: 64}' \

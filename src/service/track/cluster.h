@@ -58,7 +58,8 @@ typedef struct td__cluster_ops {
                                      td__cluster_sink sink, void *user);
     TD_NODISCARD td_status (*forget)(void *s, const char *token);
     /* Calls `changed` when something of a group may be different; returns when the stream of events
-     * ends, and is called again. NULL token: of any group. */
+     * ends, and is called again. NULL token: of any group. The function may be NULL: groups are
+     * looked at every look_every_ms. */
     TD_NODISCARD td_status (*watch)(void *s, void (*changed)(void *user, const char *token),
                                     void *user);
     uint64_t look_every_ms; /* also without an event; 0: 30,000 */

@@ -214,6 +214,8 @@ td_status td__cluster_threads_start(td__cluster *c)
             return TD_FAIL(TD_ENOMEM, "a tracker's thread cannot be started");
         c->n_workers++;
     }
+    if (!c->ops->watch)
+        return TD_OK;
     if (pthread_create(&c->watcher, NULL, watch, c) != 0)
         return TD_FAIL(TD_ENOMEM, "a tracker's thread cannot be started");
     c->watching = true;

@@ -122,13 +122,15 @@ td_status td__launch_script(const td__launch *l, const td__group_place *p, int m
             return TD_FAIL(TD_ENOMEM, "out of memory for an environment");
         td__text_add(out, "exec \"$@\"\n) &\npids=\"$pids $!\"\n");
     }
-    /* A signal ends `wait` early, so each process is waited for until it is gone. */
-    td__text_add(out, "trap 'kill -TERM $pids 2>/dev/null' TERM INT\n"
+    /* A signal ends `wait` early: then it is called again, and knows nothing (127) of a process
+     * whose status it had given already. */
+    td__text_add(out, "trap 'got=1; kill -TERM $pids 2>/dev/null' TERM INT\n"
                       "status=0\n"
                       "for pid in $pids; do\n"
-                      "    while :; do\n"
-                      "        wait $pid; s=$?\n"
-                      "        kill -0 $pid 2>/dev/null || break\n"
+                      "    s=; got=1\n"
+                      "    while [ -n \"$got\" ]; do\n"
+                      "        got=; wait $pid; n=$?\n"
+                      "        [ $n -eq 127 ] && [ -n \"$s\" ] || s=$n\n"
                       "    done\n"
                       "    if [ $s -ne 0 ] && [ $status -eq 0 ]; then\n"
                       "        status=$s\n"
