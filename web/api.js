@@ -82,21 +82,48 @@ async function readLines(path, signal, onLine) {
   }
 }
 
-// Pieces of a plain text as they come.
-export async function follow(path, signal, onText) {
-  const answer = await request('GET', path, undefined, signal);
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    onText(value);
+// A text that grows, such as a log: more() hands over what it has more than last time. One request
+// at a time, and none that stays open: browsers allow few connections to a server, for all tabs.
+export class Tail {
+  #path; #signal; #onText; #at; #decoder; #running; #again;
+
+  // path: the address without `from`, which has a query already.
+  constructor(path, signal, onText) {
+    this.#path = path;
+    this.#signal = signal;
+    this.#onText = onText;
+    this.reset();
+  }
+
+  // From the beginning again.
+  reset() {
+    this.#at = 0;
+    this.#decoder = new TextDecoder();
+  }
+
+  async more() {
+    this.#again = true;
+    if (this.#running) return;
+    this.#running = true;
+    try {
+      while (this.#again && !this.#signal.aborted) {
+        this.#again = false;
+        const at = this.#at;
+        const answer = await request('GET', `${this.#path}&from=${at}`, undefined, this.#signal);
+        const data = await answer.arrayBuffer();
+        if (at !== this.#at || !data.byteLength) continue; // it was reset meanwhile
+        this.#at += data.byteLength;
+        this.#onText(this.#decoder.decode(data, { stream: true }));
+      }
+    } finally {
+      this.#running = false;
+    }
   }
 }
 
-// Server-sent events until the signal aborts, or until a stream ends while `ended()` holds.
-// `path(last)` gives the address, after the id of the last event that was seen; a lost connection
-// is made again, more and more slowly.
-export async function events(path, signal, onEvent, onState = () => {}, ended = () => false) {
+// Server-sent events until the signal aborts. `path(last)` gives the address, after the id of the
+// last event that was seen; a lost connection is made again, more and more slowly.
+export async function events(path, signal, onEvent, onState) {
   let last = null, wait = 500;
   while (!signal.aborted) {
     try {
@@ -115,7 +142,6 @@ export async function events(path, signal, onEvent, onState = () => {}, ended = 
         const colon = line.indexOf(':');
         if (colon > 0) event[line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, '');
       });
-      if (ended()) return;
     } catch (e) {
       if (signal.aborted) return;
       if (e.status >= 400 && e.status < 500) throw e;

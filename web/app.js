@@ -31,7 +31,6 @@ class Page {
     this.query = query;
     this.control = new AbortController();
     this.signal = this.control.signal;
-    this.linkState = linkState;
     this.ends = [];
   }
 
@@ -59,10 +58,18 @@ class Page {
       }
     };
     const quietly = () => { timer = null; this.refresh().catch(() => {}); };
-    const listener = () => { timer ??= setTimeout(quietly, 400); };
-    listeners.add(listener); // first: nothing that happens from now on is missed
-    this.ends.push(() => { listeners.delete(listener); clearTimeout(timer); });
+    // First: nothing that happens from now on is missed.
+    this.onEvent((kind) => {
+      if (kind !== 'log' && kind !== 'metrics') timer ??= setTimeout(quietly, 400);
+    });
+    this.ends.push(() => clearTimeout(timer));
     await this.refresh();
+  }
+
+  // Every event of every job; "connected" when some may have been missed.
+  onEvent(fn) {
+    listeners.add(fn);
+    this.ends.push(() => listeners.delete(fn));
   }
 
   every(ms, fn) {
@@ -78,13 +85,13 @@ class Page {
   }
 }
 
-function notify() {
-  for (const listener of listeners) listener();
+function notify(kind, event) {
+  for (const listener of listeners) listener(kind, event);
 }
 
 function linkState(live) {
   // What happened while there was no connection is in no event.
-  if (live && !link.classList.contains('live')) notify();
+  if (live && !link.classList.contains('live')) notify('connected', {});
   link.className = `link ${live ? 'live' : 'lost'}`;
   link.textContent = live ? 'live' : 'connecting';
 }
@@ -186,7 +193,7 @@ api.unauthorized = () => {
 
 addEventListener('hashchange', open);
 const forever = new AbortController().signal;
-const onEvent = (kind) => { if (kind !== 'log' && kind !== 'metrics') notify(); };
 open()
-  .then(() => events((last) => `/v1/events?after=${last ?? -1}`, forever, onEvent, linkState))
+  .then(() => events((last) => `/v1/events?after=${last ?? -1}`, forever,
+    (kind, data) => notify(kind, JSON.parse(data)), linkState))
   .catch((e) => note(e.message));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One job: its state, live curves, waits of its workers, log, artifacts, history.
 
-import { del, download, events, follow, get } from './api.js';
+import { del, download, get, Tail } from './api.js';
 import { chart } from './chart.js';
 import { ago, bytes, clock, duration, el, empty, jobTime, note, number, panel, pill, table }
   from './dom.js';
@@ -84,6 +84,7 @@ function buttons(job) {
     live ? null : el('button.danger', { type: 'button', onclick: remove }, 'Delete'));
 }
 
+// The log of a member; more() shows what it has written since, again() begins with another launch.
 function logPanel(page, id, members) {
   const out = el('pre.log', { tabindex: '0', 'aria-label': 'Log' });
   const stick = el('input', { type: 'checkbox' });
@@ -91,31 +92,24 @@ function logPanel(page, id, members) {
   const member = el('select', { 'aria-label': 'Member', onchange: start },
     Array.from({ length: members }, (_, i) => el('option', { value: i }, `member ${i}`)));
   const address = () => `/v1/jobs/${id}/logs?member=${member.value}`;
-  let stop = null, pending = '';
-
-  function show() {
-    out.append(pending);
-    pending = '';
-    while (out.childNodes.length > MOST_PIECES) out.firstChild.remove();
-    if (stick.checked) out.scrollTop = out.scrollHeight;
-  }
+  let tail = null;
 
   function start() {
-    stop?.abort();
-    stop = new AbortController();
-    page.signal.addEventListener('abort', () => stop.abort());
     out.textContent = '';
-    follow(`${address()}&follow=1`, stop.signal, (piece) => {
-      if (!pending) requestAnimationFrame(show);
-      pending += piece;
-    }).catch(tell);
+    tail = new Tail(address(), page.signal, (piece) => {
+      out.append(piece);
+      while (out.childNodes.length > MOST_PIECES) out.firstChild.remove();
+      if (stick.checked) out.scrollTop = out.scrollHeight;
+    });
+    tail.more().catch(tell);
   }
 
   const save = () => download(address(), `job-${id}-${member.value}.log`).catch(tell);
-  start();
-  return el('section', {}, el('h2', {}, 'Log'), panel(
+  const node = el('section', {}, el('h2', {}, 'Log'), panel(
     el('div.tools', {}, members > 1 ? member : null, el('label', {}, stick, 'follow'),
       el('button', { type: 'button', onclick: save }, 'Download')), out));
+  start();
+  return { node, again: start, more: () => tail.more().catch(tell) };
 }
 
 function artifactTable(id, artifacts) {
@@ -149,8 +143,16 @@ export async function jobView(page, id) {
   let job = await get(`/v1/jobs/${id}`, page.signal);
   const head = el('div.head'), about = el('div'), plots = el('div'), ranks = el('div');
   const files = el('div'), past = el('div');
-  const run = new Run(), history = [];
-  let drawing = null;
+  const log = logPanel(page, id, job.resources?.members ?? 1);
+  const run = new Run();
+  let history = [], line = '', drawing = null;
+
+  const metrics = new Tail(`/v1/jobs/${id}/metrics?follow=0`, page.signal, (text) => {
+    const lines = (line + text).split('\n');
+    line = lines.pop();
+    const found = lines.filter((l) => l && run.add(l)).length;
+    if (found) drawing ??= setTimeout(drawRun, DRAW_MS);
+  });
 
   function drawHead() {
     const progress = FINAL.includes(job.state) ? null : run.progress();
@@ -171,35 +173,29 @@ export async function jobView(page, id) {
     drawHead();
   }
 
-  async function drawFiles() {
-    const answer = await get(`/v1/jobs/${id}/artifacts`, page.signal);
-    files.replaceChildren(el('h2', {}, 'Artifacts'), artifactTable(id, answer.artifacts));
-  }
-
-  function drawPast() {
+  async function refresh() {
+    const [now, stored, made] = await Promise.all([
+      get(`/v1/jobs/${id}`, page.signal),
+      get(`/v1/jobs/${id}/history`, page.signal),
+      get(`/v1/jobs/${id}/artifacts`, page.signal)]);
+    job = now;
+    history = stored.events;
+    files.replaceChildren(el('h2', {}, 'Artifacts'), artifactTable(id, made.artifacts));
     past.replaceChildren(el('h2', {}, 'History'), historyTable(history));
-  }
-
-  async function onEvent(kind, data) {
-    if (kind === 'log' || kind === 'metrics') return;
-    history.push(JSON.parse(data));
-    drawPast();
-    if (kind === 'artifact') await drawFiles();
-    job = await get(`/v1/jobs/${id}`, page.signal);
     drawHead();
+    metrics.more().catch(tell); // with each change of state, lest the last lines be missed
+    log.more();
   }
 
+  page.onEvent((kind, e) => {
+    if (kind !== 'connected' && e.job !== job.id) return;
+    if (kind === 'metrics') metrics.more().catch(tell);
+    if (kind === 'log') log.more();
+    if (kind === 'attempt') log.again();
+  });
   drawRun();
-  drawPast();
+  await page.live(refresh);
   page.show(`Job ${id}`, head, about, plots, ranks,
-    el('div.two', {}, logPanel(page, id, job.resources?.members ?? 1),
-      el('section', {}, files, past)),
-    specPanel(job));
-  await drawFiles();
-  events((last) => `/v1/jobs/${id}/metrics?follow=1&from=${last ?? 0}`, page.signal, (_, line) => {
-    if (run.add(line)) drawing ??= setTimeout(drawRun, DRAW_MS);
-  }, undefined, () => FINAL.includes(job.state)).catch(tell);
-  events((last) => `/v1/jobs/${id}/events?after=${last ?? 0}`, page.signal,
-    (kind, data) => onEvent(kind, data).catch(tell)).catch(tell);
+    el('div.two', {}, log.node, el('section', {}, files, past)), specPanel(job));
   page.every(5000, drawHead);
 }

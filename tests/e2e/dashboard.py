@@ -96,6 +96,17 @@ def live(b, s, j):
            ".length === 2", "the failed job again")
 
 
+def running(b, s, j):
+    """A running job's log and curves grow while they are looked at."""
+    b.open(f"{s.url}/#/job/{j['holds']}")
+    b.wait("document.querySelector('pre.log')?.textContent.includes('waiting')", "the log")
+    for step in range(1, 40):
+        s.post(f"/v1/jobs/{j['holds']}/metrics", {"step": step, "accuracy": step / 100})
+    b.wait("document.querySelectorAll('svg.plot polyline').length >= 1", "the first curve")
+    s.post(f"/v1/jobs/{j['holds']}/metrics", {"step": 1234, "accuracy": 0.5})
+    b.wait("document.querySelector('.facts').textContent.includes('1,234')", "the last step")
+
+
 def keys(b, s, j):
     b.open(f"{s.url}/#/jobs")
     b.wait("document.querySelectorAll('tr.row').length >= 8")
@@ -145,6 +156,7 @@ def main():
         j = fill(s)
         look(b, s, j, folder)
         live(b, s, j)
+        running(b, s, j)
         keys(b, s, j)
         s.post(f"/v1/jobs/{j['holds']}/cancel")
         s.ended(j["holds"], "cancelled")

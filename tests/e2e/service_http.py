@@ -46,10 +46,11 @@ def jobs(s):
     # A log that is followed ends with its job.
     slow = s.submit(name="slow", command=["sh", "-c", "echo one; mkfifo go; read x < go"])
     s.reach(slow, ("running",))
-    s.post(f"/v1/jobs/{slow}/cancel")
+    s.post(f"/v1/jobs/{slow}/cancel", {"reason": "enough"})
     status, headers, data = s.raw("GET", f"/v1/jobs/{slow}/logs?follow=1")
     assert status == 200 and headers["Content-Type"].startswith("text/plain")
-    assert s.ended(slow, "cancelled")["status"] == "failure"
+    end = s.ended(slow, "cancelled")
+    assert end["status"] == "failure" and "enough" in end["message"], end
     # Filters and pages, newest first.
     for i in range(5):
         s.submit(name=f"page-{i}", command=["true"])
@@ -156,6 +157,27 @@ def sweeps(s):
     assert any(x["id"] == sweep for x in s.get("/v1/sweeps")["sweeps"])
 
 
+def asha(s):
+    """The first trial reports a good value and ends; the second a bad one, and is stopped."""
+    report = 'echo "{\\"step\\":10,\\"accuracy\\":$1}" > "$TANDEM_METRICS_FILE"'
+    script = (f'report() {{ {report}; }}; if mkdir "{s.folder}/first"; then report 0.9; '
+              'else report 0.1; mkfifo go; read x < go; fi')
+    sweep = s.post("/v1/sweeps", {
+        "name": "asha", "search": "asha", "metric": "accuracy", "trials": 2, "parallel": 1,
+        "asha": {"min_steps": 10, "factor": 2}, "space": {"A": {"uniform": [0, 1]}},
+        "spec": {"command": ["sh", "-c", script]}})["id"]
+    for e in s.events("/v1/events?after=0"):
+        state = s.get(f"/v1/sweeps/{sweep}")
+        if state["state"] != "running":
+            break
+    assert [t["state"] for t in state["trials"]] == ["succeeded", "stopped"], state
+    assert state["best"]["job"] == state["trials"][0]["job"]
+    stopped = s.ended(state["trials"][1]["job"], "cancelled")
+    assert f"stopped by sweep {sweep}" in stopped["message"], stopped
+    kinds = [e["kind"] for e in s.get(f"/v1/jobs/{stopped['id']}/history")["events"]]
+    assert kinds[0] == "state" and "attempt" in kinds, kinds
+
+
 def secrets(s):
     """What is secret is in the job's environment, and in nothing that the service shows."""
     job = s.submit(name="secret", command=["sh", "-c", 'test "$API_TOKEN" = ' + f'"{SECRET}"'],
@@ -223,8 +245,8 @@ def restart(s):
 def main():
     s = Service(sys.argv[1], "capacity.slots=1")
     try:
-        for part in (routes, jobs, pausing, metrics, files, sweeps, secrets, strangers, quotas,
-                     restart):
+        for part in (routes, jobs, pausing, metrics, files, sweeps, asha, secrets, strangers,
+                     quotas, restart):
             part(s)
             print(part.__name__, flush=True)
     finally:

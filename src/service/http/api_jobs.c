@@ -1,6 +1,7 @@
 /* api_jobs.c -- submitting, listing and changing jobs. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,14 +168,20 @@ static void change_job(td__http_api *a, td__httpd_request *r, change fn)
         td__http_done(r, 200, id);
 }
 
-static td__answer cancel(td__service *s, const td__caller *who, int32_t job)
-{
-    return td__service_cancel(s, who, job, "cancelled by its user");
-}
-
 void td__http_cancel_job(void *arg, td__httpd_request *r)
 {
-    change_job(arg, r, cancel);
+    td__http_api *a = arg;
+    td__caller who = td__http_caller(r);
+    size_t nbytes;
+    const char *body = td__httpd_body(r, &nbytes);
+    json_t *o = nbytes ? json_loadb(body, nbytes, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    const char *reason = json_string_value(json_object_get(o, "reason"));
+    int32_t id = td__http_job_id(r);
+    if (id && !td__http_api_refused(
+                  r, td__service_cancel(a->o.service, &who, id,
+                                        reason && *reason ? reason : "cancelled by its user")))
+        td__http_done(r, 200, id);
+    json_decref(o);
 }
 
 void td__http_pause_job(void *arg, td__httpd_request *r)

@@ -9,6 +9,8 @@
 #include "service/feed.h"
 #include "service/http/api_impl.h"
 
+enum { HISTORY = 1000 }; /* events in one answer */
+
 /* ---- events ---- */
 
 typedef struct watcher {
@@ -73,6 +75,39 @@ void td__http_watch_job(void *arg, td__httpd_request *r)
 void td__http_watch_all(void *arg, td__httpd_request *r)
 {
     watch(arg, r, 0);
+}
+
+typedef struct past {
+    td__text out;
+    int n;
+} past;
+
+static bool add_event(void *arg, const td__job_event *e)
+{
+    past *p = arg;
+    td__text_add(&p->out, p->n++ ? ",\n" : "");
+    td__event_json(e, &p->out);
+    return !p->out.failed;
+}
+
+void td__http_history(void *arg, td__httpd_request *r)
+{
+    td__http_api *a = arg;
+    const td__job_record *j;
+    int64_t after, limit;
+    past p = {0};
+    int32_t id = td__http_job_id(r);
+    if (!id || !td__http_number(r, "after", 0, INT64_MAX, 0, &after) ||
+        !td__http_number(r, "limit", 1, HISTORY, HISTORY, &limit) ||
+        td__http_api_refused(r, td__service_get(a->o.service, id, &j)))
+        return;
+    td__text_add(&p.out, "{\"events\":[");
+    td_status st =
+        td__job_store_events(td__service_store(a->o.service), id, after, (int)limit, add_event, &p);
+    td__text_add(&p.out, "]}\n");
+    if (!td__http_api_refused(r, st ? td__answer_of(st) : TD_ANSWER_OK))
+        td__httpd_reply_json(r, 200, &p.out);
+    td__text_fini(&p.out);
 }
 
 /* ---- logs and metrics ---- */
