@@ -19,7 +19,10 @@
 #include "service/http/api_impl.h"
 #include "service/http/web_files.h"
 
-enum { NO_RATE_LIMIT = 1000000 };
+enum {
+    NO_RATE_LIMIT = 1000000,
+    UPLOADS = 2, /* made durable at once */
+};
 
 static const td__httpd_route ROUTES[] = {
 #define TD_ROUTE(method, path, scope, body, handler, summary, query) \
@@ -200,6 +203,8 @@ td_status td__http_api_create(const td__http_api_opts *o, td__http_api **out)
     TD_TRY_OR(st, done, read_pem(c->tls_cert, &cert));
     TD_TRY_OR(st, done, read_pem(c->tls_key, &key));
     TD_TRY_OR(st, done, open_spool(a, c));
+    TD_TRY_OR(st, done,
+              td__work_threads_create(td__service_loop(o->service), UPLOADS, &a->workers));
     TD_TRY_OR(st, done, listen_all(a, c, cert.data, key.data));
     *out = a;
     a = NULL;
@@ -214,7 +219,7 @@ void td__http_api_destroy(td__http_api *a)
 {
     if (!a)
         return;
-    td__http_saves_end(a);
+    td__work_threads_destroy(a->workers); /* answers what it has */
     for (int i = 0; i < a->n_servers; i++)
         td__httpd_destroy(a->servers[i]);
     td__free(a->servers);

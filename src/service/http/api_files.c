@@ -1,13 +1,12 @@
 /* api_files.c -- artifacts of jobs and objects of buckets: sent as files, and received whole or not
  * at all.
  *
- * An upload lies in the spool folder, on the same file system, when its handler runs. A thread
- * makes it durable and renames it into its place, since both may block; then the loop thread
- * records it and answers. */
+ * An upload lies in the spool folder, on the same file system, when its handler runs. A worker
+ * thread (rpc/work.h) makes it durable and renames it into its place, since both may block; then
+ * the loop thread records it and answers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -20,17 +19,16 @@
 
 enum { PATH_ROOM = 4096 };
 
-struct td__http_save {
+/* An upload on its way to its place. */
+typedef struct save {
     td__http_api *api;
-    td__http_save *prev, *next;
     td__httpd_request *r;
     int32_t job; /* 0: an object of a bucket */
     char from[PATH_ROOM], to[PATH_ROOM], name[PATH_ROOM], sha256[65];
     uint64_t nbytes;
-    pthread_t thread;
-    td__task task;
+    td__work work;
     int error; /* errno; 0: done */
-};
+} save;
 
 /* ---- sending ---- */
 
@@ -122,9 +120,10 @@ static int make_parents(char *path)
     return 0;
 }
 
-static void *save_thread(void *arg)
+/* On a worker thread. */
+static void save_run(void *arg)
 {
-    td__http_save *s = arg;
+    save *s = arg;
     s->error = sync_path(s->from);
     if (!s->error)
         s->error = make_parents(s->to);
@@ -136,48 +135,36 @@ static void *save_thread(void *arg)
         s->error = sync_path(s->to);
         *slash = '/';
     }
-    td__loop_post(td__service_loop(s->api->o.service), &s->task);
-    return NULL;
 }
 
-static void save_unlink(td__http_save *s)
+static void save_reply(save *s)
 {
-    *(s->prev ? &s->prev->next : &s->api->saves) = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
+    td__text t = {0};
+    if (s->job &&
+        td__http_api_refused(s->r, td__service_artifact_add(s->api->o.service, s->job, s->name,
+                                                            s->nbytes, s->sha256)))
+        return;
+    td__text_add(&t, "{\"name\":");
+    td__text_json(&t, s->name);
+    td__text_printf(&t, ",\"nbytes\":%llu,\"sha256\":\"%s\"}\n", (unsigned long long)s->nbytes,
+                    s->sha256);
+    td__httpd_reply_json(s->r, 201, &t);
+}
+
+static void save_done(void *arg, bool was_run)
+{
+    save *s = arg;
+    if (!was_run)
+        td__httpd_fail(s->r, 503, "the service is stopping");
+    else if (s->error)
+        td__httpd_fail(s->r, 500, "cannot write %s: %s", s->name, strerror(s->error));
+    else
+        save_reply(s);
     td__free(s);
 }
 
-static void save_done(void *arg)
-{
-    td__http_save *s = arg;
-    td__http_api *a = s->api;
-    td__text t = {0};
-    pthread_join(s->thread, NULL);
-    if (s->error) {
-        td__httpd_fail(s->r, 500, "cannot write %s: %s", s->name, strerror(s->error));
-    } else if (!s->job ||
-               !td__http_api_refused(s->r, td__service_artifact_add(a->o.service, s->job, s->name,
-                                                                    s->nbytes, s->sha256))) {
-        td__text_add(&t, "{\"name\":");
-        td__text_json(&t, s->name);
-        td__text_printf(&t, ",\"nbytes\":%llu,\"sha256\":\"%s\"}\n", (unsigned long long)s->nbytes,
-                        s->sha256);
-        td__httpd_reply_json(s->r, 201, &t);
-    }
-    save_unlink(s);
-}
-
-void td__http_saves_end(td__http_api *a)
-{
-    while (a->saves) {
-        pthread_join(a->saves->thread, NULL);
-        save_unlink(a->saves);
-    }
-}
-
-static void save(td__http_api *a, td__httpd_request *r, int32_t job, const char *name,
-                 const char *path)
+static void save_start(td__http_api *a, td__httpd_request *r, int32_t job, const char *name,
+                       const char *path)
 {
     uint64_t nbytes;
     const char *sha, *from = td__httpd_upload(r, &nbytes, &sha);
@@ -187,25 +174,18 @@ static void save(td__http_api *a, td__httpd_request *r, int32_t job, const char 
                        wanted);
         return;
     }
-    td__http_save *s = td__calloc(1, sizeof *s);
+    save *s = td__calloc(1, sizeof *s);
     if (!s) {
         td__httpd_fail(r, 503, "out of memory");
         return;
     }
-    *s = (td__http_save){.api = a, .r = r, .job = job, .nbytes = nbytes, .next = a->saves};
+    *s = (save){.api = a, .r = r, .job = job, .nbytes = nbytes};
     snprintf(s->from, sizeof s->from, "%s", from);
     snprintf(s->to, sizeof s->to, "%s", path);
     snprintf(s->name, sizeof s->name, "%s", name);
     snprintf(s->sha256, sizeof s->sha256, "%s", sha);
-    s->task = (td__task){.run = save_done, .arg = s};
-    if (pthread_create(&s->thread, NULL, save_thread, s)) {
-        td__free(s);
-        td__httpd_fail(r, 503, "cannot start a thread");
-        return;
-    }
-    if (a->saves)
-        a->saves->prev = s;
-    a->saves = s;
+    s->work = (td__work){.run = save_run, .done = save_done, .arg = s};
+    td__work_threads_add(a->workers, &s->work);
 }
 
 void td__http_put_artifact(void *arg, td__httpd_request *r)
@@ -217,7 +197,7 @@ void td__http_put_artifact(void *arg, td__httpd_request *r)
     int32_t id = td__http_job_id(r);
     if (id && !td__http_api_refused(
                   r, td__service_artifact_place(a->o.service, &who, id, name, path, sizeof path)))
-        save(a, r, id, name, path);
+        save_start(a, r, id, name, path);
 }
 
 void td__http_put_object(void *arg, td__httpd_request *r)
@@ -227,5 +207,5 @@ void td__http_put_object(void *arg, td__httpd_request *r)
     const char *bucket = td__httpd_param(r, "bucket"), *key = td__httpd_param(r, "key");
     if (!td__http_api_refused(
             r, td__service_bucket_path(a->o.service, bucket, key, path, sizeof path)))
-        save(a, r, 0, key, path);
+        save_start(a, r, 0, key, path);
 }

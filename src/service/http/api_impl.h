@@ -3,9 +3,8 @@
 #ifndef TD_SERVICE_HTTP_API_IMPL_H
 #define TD_SERVICE_HTTP_API_IMPL_H
 
+#include "rpc/work.h"
 #include "service/http/api.h"
-
-typedef struct td__http_save td__http_save; /* an upload on its way to its place */
 
 struct td__http_api {
     td__http_api_opts o;
@@ -13,10 +12,8 @@ struct td__http_api {
     int n_servers;
     char *spool;
     const char **hosts, **origins; /* NULL-terminated */
-    td__http_save *saves;
+    td__work_threads *workers;     /* for uploads */
 };
-
-void td__http_saves_end(td__http_api *a); /* waits for those under way */
 
 /* Every handler of routes.def. */
 #define TD_ROUTE(method, path, scope, body, handler, summary, query) \
