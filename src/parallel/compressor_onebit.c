@@ -1,5 +1,5 @@
-/* reduce_onebit.c -- signs of gradients on the wire, with error feedback (EF-signSGD: Karimireddy,
- * Rebjock, Stich, Jaggi 2019).
+/* compressor_onebit.c -- signs of gradients on the wire, with error feedback (EF-signSGD:
+ * Karimireddy, Rebjock, Stich, Jaggi 2019).
  *
  * A chunk of CHUNK numbers p = gradient + owed travels as their signs and one scale, the mean of
  * their magnitudes in bf16; what that misses, p - scale sign(p), is owed to the next step. The sum

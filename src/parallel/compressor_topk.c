@@ -1,5 +1,5 @@
-/* reduce_topk.c -- the few largest gradients on the wire: Deep Gradient Compression (Lin, Han, Mao,
- * Wang, Dally 2018).
+/* compressor_topk.c -- the few largest gradients on the wire: Deep Gradient Compression (Lin, Han,
+ * Mao, Wang, Dally 2018).
  *
  * Of a bucket of c gradients a rank sends the k = ratio c of largest magnitude; the rest is kept
  * and grows until it is large enough. For a gradient g of this rank:

@@ -272,18 +272,83 @@ TEST(every_rule_follows_its_recurrence)
             }
 }
 
+/* D-PSGD: a step begins with the mean of the neighbourhood, and its gradient is of before. */
+static void gossip(sim *s, int graph, const td__batch *b)
+{
+    sim old = *s;
+    for (int r = 0; r < s->n; r++)
+        for (int p = 0; p < P; p++) {
+            bool near[MOST_RANKS] = {[0] = false};
+            double sum = 0, all = 0;
+            near[r] = true;
+            if (graph == 0) { /* ring */
+                near[(r + 1) % s->n] = near[(r + s->n - 1) % s->n] = true;
+            } else if (graph == 1 && s->n == 4) { /* 2 by 2 */
+                near[r ^ 1] = near[r ^ 2] = true;
+            } else if (graph == 1) { /* a row */
+                near[(r + 1) % s->n] = near[(r + s->n - 1) % s->n] = true;
+            } else { /* those 1, 2, ... before it */
+                for (int by = 1; by < s->n; by *= 2)
+                    near[(r + s->n - by) % s->n] = true;
+            }
+            for (int k = 0; k < s->n; k++) {
+                sum += near[k] ? old.x[k][p] : 0;
+                all += near[k];
+            }
+            s->x[r][p] = sum / all;
+        }
+    for (int r = 0; r < s->n; r++) {
+        sim moved = old;
+        descend(&moved, r, b);
+        for (int p = 0; p < P; p++)
+            s->x[r][p] += moved.x[r][p] - old.x[r][p];
+    }
+}
+
+TEST(gossip_follows_its_recurrence_on_every_graph)
+{
+    for (int graph = 0; graph < 3; graph++)
+        for (int n = 1; n <= MOST_RANKS; n++) {
+            run u;
+            start(&u, "dpsgd");
+            set(&u, "graph", graph);
+            ranks_run(n, n == 3 ? &(ranks_opts){.transport = "tcp"} : NULL, body, &u);
+            td__dataset *d = train_model_data(&QUADRATIC, SAMPLES, 3);
+            td__loader_opts o = {
+                .batch = BATCH, .shuffle = true, .augment = true, .seed = SEED, .prefetch = -1};
+            td__loader *l;
+            sim s = {.n = n};
+            CHECK_OK(td__loader_create(d, &o, &l));
+            for (int r = 0; r < n; r++)
+                for (int p = 0; p < P; p++)
+                    s.x[r][p] = (double)u.first[p];
+            for (int step = 1; step <= (int)u.opts.steps; step++) {
+                const td__batch *b;
+                CHECK_OK(td__loader_next(l, &b));
+                gossip(&s, graph, b);
+            }
+            for (int p = 0; p < P; p++)
+                CHECK(fabs((double)u.last[p] - mean_of(&s, p)) < 1e-5,
+                      "graph %d, %d ranks: param %d is %.9g, not %.9g", graph, n, p,
+                      (double)u.last[p], mean_of(&s, p));
+            td__loader_destroy(l);
+            td__dataset_destroy(d);
+            td__data_close(u.data);
+        }
+}
+
 /* ---- Bits ------------------------------------------------------------------------------------ */
 
 TEST(one_rank_that_averages_after_every_step_has_the_weights_of_exact)
 {
-    static const char *const RULES[] = {"ma", "local-sgd", "ssgd"};
+    static const char *const RULES[] = {"ma", "local-sgd", "ssgd", "dpsgd"};
     run exact;
     start(&exact, NULL);
     ranks_run(1, NULL, body, &exact);
     for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++) {
         run u;
         start(&u, RULES[i]);
-        if (td__sync_named(RULES[i])->options)
+        if (i < 2)
             set(&u, "tau", 1);
         ranks_run(1, NULL, body, &u);
         CHECK(strcmp(u.got.digest, exact.got.digest) == 0, "%s: other weights", RULES[i]);
@@ -378,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_follows_its_recurrence),
+        cmocka_unit_test(gossip_follows_its_recurrence_on_every_graph),
         cmocka_unit_test(one_rank_that_averages_after_every_step_has_the_weights_of_exact),
         cmocka_unit_test(synchronous_sgd_is_near_exact),
         cmocka_unit_test(what_a_rule_keeps_is_in_the_checkpoint),

@@ -63,6 +63,11 @@ int td__sync_local_states(td__sync *s, td__sync_block *out)
     return l->ops->blocks;
 }
 
+void td__local_take_mean(td__sync_local *l, float *x)
+{
+    memcpy(x, l->mean, l->count * sizeof *x);
+}
+
 void td__local_take_centre(td__sync_local *l, float *x)
 {
     memcpy(x, l->centre, l->count * sizeof *x);

@@ -59,7 +59,8 @@ int td__sync_local_states(td__sync *s, td__sync_block *out);
     .begin = td__sync_local_begin, .step = td__sync_local_step, .gather = td__sync_local_gather, \
     .meet = td__sync_local_meet, .states = td__sync_local_states
 
-/* A settle: params are the centre. */
+/* A merge: params are the mean. A settle: they are the centre. */
+void td__local_take_mean(td__sync_local *l, float *x);
 void td__local_take_centre(td__sync_local *l, float *x);
 
 #endif

@@ -3,8 +3,6 @@
  *
  *     x_i <- (1/n) sum_k x_k */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "parallel/rules/sync_local.h"
 
 static const td__key OPTIONS[] = {
@@ -12,11 +10,6 @@ static const td__key OPTIONS[] = {
     TD_KEY_ROW("warmup", INT, "Steps at the start of the run after each of which ranks average.",
                .hi = 4e9, .def = "0"),
     TD_KEYS_END};
-
-static void merge(td__sync_local *l, float *x)
-{
-    memcpy(x, l->mean, l->count * sizeof *x);
-}
 
 static bool due(const td__sync_local *l)
 {
@@ -27,7 +20,7 @@ static bool due(const td__sync_local *l)
 
 static td_status create(td__sync *s)
 {
-    static const td__local_ops OPS = {.merge = merge, .due = due};
+    static const td__local_ops OPS = {.merge = td__local_take_mean, .due = due};
     return td__sync_local_create(s, &OPS);
 }
 

@@ -3,20 +3,13 @@
  *
  *     x_i <- (1/n) sum_k x_k */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "parallel/rules/sync_local.h"
 
 static const td__key OPTIONS[] = {TD__LOCAL_TAU("16"), TD_KEYS_END};
 
-static void merge(td__sync_local *l, float *x)
-{
-    memcpy(x, l->mean, l->count * sizeof *x);
-}
-
 static td_status create(td__sync *s)
 {
-    static const td__local_ops OPS = {.merge = merge};
+    static const td__local_ops OPS = {.merge = td__local_take_mean};
     return td__sync_local_create(s, &OPS);
 }
 
