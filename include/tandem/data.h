@@ -82,8 +82,10 @@ typedef struct td_source_opts {
     char delimiter;      /* csv: ',' */
     bool no_header;      /* csv: columns are then named c0, c1, ... */
     const char *unit;    /* text: "char" (default) or "byte" */
+    int64_t window;      /* csv, jsonl: a sample is so many rows on end (time, width); 0: one row */
+    int64_t horizon;     /* with window: rows from its last one to the label's; 0: 1; -1: none */
     int64_t context;     /* text, tokens: length of a sample; intents: padded to */
-    int64_t stride;      /* text, tokens: from one sample to the next; context */
+    int64_t stride;      /* text, tokens: from one sample to the next; context. window: 1 */
     int64_t vocab;       /* intents: words kept; tokens: size of the vocabulary */
     int64_t count;       /* digits, spirals: samples of the train part */
     int64_t classes;     /* spirals; cifar: 10 or 100 */

@@ -159,9 +159,23 @@ static void add_options(td__sha256 *h, const td__data_opts *o, td__part part)
     const td__source_opts *s = &o->source_opts;
     const char *const texts[] = {o->source, s->dir,   s->train,  s->valid,
                                  s->test,   s->label, s->target, s->unit};
-    const int64_t ints[] = {(int64_t)part, (int64_t)o->seed, s->delimiter, s->no_header,
-                            s->context,    s->stride,        s->vocab,     s->count,
-                            s->classes,    (int64_t)s->seed, s->n_columns, o->n_maps};
+    const int64_t ints[] = {(int64_t)part,
+                            (int64_t)o->seed,
+                            s->delimiter,
+                            s->no_header,
+                            s->context,
+                            s->stride,
+                            s->vocab,
+                            s->count,
+                            s->classes,
+                            (int64_t)s->seed,
+                            s->n_columns,
+                            o->n_maps,
+                            s->window,
+                            s->horizon,
+                            o->folds,
+                            o->fold,
+                            o->order && *o->order == 'f'};
 
     for (int i = 0; i < TD_LEN(texts); i++)
         add_text(h, texts[i]);

@@ -65,34 +65,101 @@ static int64_t fraction_of(int64_t n, double fraction)
     return fraction > 0 && k == 0 ? 1 : k;
 }
 
-/* Sample i goes to part role[i]; TD_PART_COUNT: to none. */
-static td_status assign(const td__dataset *all, const int64_t *want, uint64_t seed, uint8_t *role)
+/* How the samples of a file are cut in parts. */
+typedef struct cut {
+    int64_t want[TD_PART_COUNT];
+    bool in_order; /* parts are ranges, train first, `gap` samples apart */
+    int64_t gap, folds, fold;
+    uint64_t seed;
+} cut;
+
+/* Fold k of n samples: the first n % folds have one more, as scikit-learn's KFold. */
+static int64_t fold_begin(const cut *c, int64_t n, int64_t k)
 {
-    int64_t n = all->count, gap = all->in_order ? all->gap : 0;
-    int64_t taken = want[TD_PART_VALID] + want[TD_PART_TEST];
+    int64_t more = n % c->folds;
+    return n / c->folds * k + (k < more ? k : more);
+}
+
+static void mark(uint8_t *role, int64_t begin, int64_t end, int64_t n, int part)
+{
+    begin = begin < 0 ? 0 : begin;
+    end = end > n ? n : end;
+    if (begin < end)
+        memset(role + begin, part, (size_t)(end - begin));
+}
+
+/* The fold of [0, n) that is valid, with gaps around. */
+static void mark_fold(const cut *c, uint8_t *role, int64_t n)
+{
+    int64_t begin = fold_begin(c, n, c->fold), end = fold_begin(c, n, c->fold + 1);
+
+    mark(role, begin - c->gap, end + c->gap, n, TD_PART_COUNT);
+    mark(role, begin, end, n, TD_PART_VALID);
+}
+
+/* train, gap, valid, gap, test */
+static void assign_ranges(const cut *c, uint8_t *role, int64_t n)
+{
+    for (int p = TD_PART_TEST; p >= TD_PART_VALID; p--) {
+        if (!c->want[p])
+            continue;
+        mark(role, n - c->want[p], n, n, p);
+        n -= c->want[p];
+        mark(role, n - c->gap, n, n, TD_PART_COUNT);
+        n -= c->gap;
+    }
+    if (c->folds)
+        mark_fold(c, role, n);
+}
+
+static void assign_drawn(const cut *c, uint8_t *role, int64_t n)
+{
+    int64_t test = c->want[TD_PART_TEST], begin = test, end = test + c->want[TD_PART_VALID];
+    td__permute order;
+
+    if (c->folds) {
+        begin = test + fold_begin(c, n - test, c->fold);
+        end = test + fold_begin(c, n - test, c->fold + 1);
+    }
+    td__permute_init(&order, n, c->seed, TD__STREAM_SPLIT, 0);
+    for (int64_t i = 0; i < test; i++)
+        role[td__permute_at(&order, i)] = TD_PART_TEST;
+    for (int64_t i = begin; i < end; i++)
+        role[td__permute_at(&order, i)] = TD_PART_VALID;
+}
+
+/* Sample i goes to part role[i]; TD_PART_COUNT: to none. */
+static td_status assign(const cut *c, int64_t n, uint8_t *role)
+{
+    int64_t taken = 0;
 
     for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++)
-        if (want[p])
-            taken += gap;
-    if (taken >= n)
+        taken += c->want[p] ? c->want[p] + c->gap : 0;
+    if (taken >= n || (c->folds && c->folds > n - taken))
         return TD_FAIL(TD_EINVAL, "%" PRId64 " samples are too few to split off valid and test", n);
     memset(role, TD_PART_TRAIN, (size_t)n);
-    if (all->in_order) { /* train, gap, valid, gap, test */
-        int64_t at = n - taken;
-        for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++) {
-            if (!want[p])
-                continue;
-            memset(role + at, TD_PART_COUNT, (size_t)gap);
-            memset(role + at + gap, p, (size_t)want[p]);
-            at += gap + want[p];
-        }
-        return TD_OK;
-    }
-    td__permute order;
-    td__permute_init(&order, n, seed, TD__STREAM_SPLIT, 0);
-    for (int64_t i = 0; i < taken; i++)
-        role[td__permute_at(&order, i)] =
-            i < want[TD_PART_TEST] ? (uint8_t)TD_PART_TEST : (uint8_t)TD_PART_VALID;
+    if (c->in_order)
+        assign_ranges(c, role, n);
+    else
+        assign_drawn(c, role, n);
+    return TD_OK;
+}
+
+static td_status plan_cut(const td__data *d, const td__data_opts *o, cut *out)
+{
+    const td__dataset *all = d->part[TD_PART_TRAIN];
+    const double fraction[TD_PART_COUNT] = {0, o->folds ? 0 : o->valid_fraction, o->test_fraction};
+
+    *out = (cut){.folds = o->folds, .fold = o->fold, .seed = o->seed};
+    out->in_order = all->in_order || (o->order && strcmp(o->order, "file") == 0);
+    out->gap = all->in_order ? all->gap : 0;
+    if (o->folds && (d->part[TD_PART_VALID] || o->folds < 2 || o->fold < 0 || o->fold >= o->folds))
+        return TD_FAIL(TD_EINVAL, "fold %" PRId64 " of %" PRId64 "%s", o->fold, o->folds,
+                       d->part[TD_PART_VALID] ? ": the valid part has a file of its own"
+                                              : ": expected 0 to one less than data.split.folds");
+    for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++)
+        if (!d->part[p] || (p == TD_PART_TEST && d->test_aside))
+            out->want[p] = fraction_of(all->count, fraction[p]);
     return TD_OK;
 }
 
@@ -100,14 +167,11 @@ static td_status assign(const td__dataset *all, const int64_t *want, uint64_t se
 static td_status split(td__data *d, const td__data_opts *o)
 {
     td__dataset *all = d->part[TD_PART_TRAIN];
-    const double fraction[TD_PART_COUNT] = {0, o->valid_fraction, o->test_fraction};
-    int64_t want[TD_PART_COUNT] = {0};
     td_status st = TD_OK;
+    cut c;
 
-    for (int p = TD_PART_VALID; p <= TD_PART_TEST; p++)
-        if (!d->part[p] || (p == TD_PART_TEST && d->test_aside))
-            want[p] = fraction_of(all->count, fraction[p]);
-    if (!want[TD_PART_VALID] && !want[TD_PART_TEST])
+    TD_TRY(plan_cut(d, o, &c));
+    if (!c.want[TD_PART_VALID] && !c.want[TD_PART_TEST] && !c.folds)
         return TD_OK;
     uint8_t *role = td__malloc((size_t)all->count + 1);
     int64_t *index = td__calloc((size_t)all->count + 1, sizeof *index);
@@ -115,17 +179,18 @@ static td_status split(td__data *d, const td__data_opts *o)
         st = TD_FAIL(TD_ENOMEM, "no memory to split %" PRId64 " samples", all->count);
         goto done;
     }
-    TD_TRY_OR(st, done, assign(all, want, o->seed, role));
+    TD_TRY_OR(st, done, assign(&c, all->count, role));
     for (int p = 0; p < TD_PART_COUNT; p++) {
-        td__dataset *cut;
+        td__dataset *part;
         int64_t n = 0;
-        if (p != TD_PART_TRAIN && (!want[p] || d->part[p]))
+        bool wanted = c.want[p] || (p == TD_PART_VALID && c.folds);
+        if (p != TD_PART_TRAIN && (!wanted || d->part[p]))
             continue;
         for (int64_t i = 0; i < all->count; i++)
             if (role[i] == p)
                 index[n++] = i;
-        TD_TRY_OR(st, done, td__dataset_subset(all, index, n, &cut));
-        push(d, (td__part)p, cut);
+        TD_TRY_OR(st, done, td__dataset_subset(all, index, n, &part));
+        push(d, (td__part)p, part);
     }
 done:
     td__free(index);

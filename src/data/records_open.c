@@ -13,6 +13,7 @@
 #include "data/files.h"
 #include "data/records.h"
 #include "data/schema.h"
+#include "data/series.h"
 
 /* A file and its rows. */
 typedef struct input {
@@ -71,7 +72,17 @@ td_status td__records_open(const td__table_format *format, const td__source_opts
         TD_TRY_OR(st, done, td__schema_drop(&s, &own.records));
     TD_TRY_OR(st, done, td__table_create(in->records.rows, &t));
     TD_TRY_OR(st, done, td__schema_encode(&how, t));
-    *out = &t->head;
+    if (o->window) {
+        td__series_opts windows = {.window = o->window,
+                                   .stride = o->stride,
+                                   .horizon = o->horizon < 0 ? 0
+                                              : o->horizon   ? o->horizon
+                                                             : 1,
+                                   .beyond = optional};
+        st = td__series_create(t, &windows, out);
+    } else {
+        *out = &t->head;
+    }
     t = NULL;
 done:
     td__table_destroy(t);

@@ -5,8 +5,8 @@
  *           "x_test", as some archives of MNIST do), members without the part's ending are left
  *           out; then test and valid need no file of their own.
  * Fields    Integers of one axis named `label` (by default y) are classes, from 0 up to the largest
- *           in train, unless target is "number". f64, f16 and truth values become f32; bytes stay
- *           bytes. */
+ *           in train, unless target is "number". Other integers are ids unless one is negative.
+ *           f64, f16 and truth values become f32; bytes stay bytes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <math.h>
@@ -18,6 +18,7 @@
 #include "base/fail.h"
 #include "data/files.h"
 #include "data/fit_json.h"
+#include "data/map.h"
 #include "data/table.h"
 #include "tandem/tensor.h"
 
@@ -192,6 +193,20 @@ static td_status check_finite(const char *name, const float *x, int64_t n)
     return TD_OK;
 }
 
+/* Whole numbers from 0 on may be ids: an embedding finds its vocabulary in the field. */
+static void count_ids(td__field *f, const void *x, int64_t n)
+{
+    double most = -1;
+
+    for (int64_t i = 0; i < n; i++) {
+        double id = td__element(x, f->dtype, i);
+        if (id < 0 || id >= INT32_MAX)
+            return;
+        most = id > most ? id : most;
+    }
+    f->classes = (int64_t)most + 1;
+}
+
 static td_status add_field(td__table *t, const td__source_opts *o, const char *name,
                            const td_tensor *from)
 {
@@ -214,6 +229,9 @@ static td_status add_field(td__table *t, const td__source_opts *o, const char *n
                             &t->head.fields[at].classes);
     TD_TRY(td_tensor_wrap(&to, f.dtype, from->shape, t->column[at]));
     TD_TRY(td_tensor_copy(from, &to));
+    bool label = strcmp(name, o->label ? o->label : "y") == 0;
+    if (!label && (f.dtype == TD_I32 || f.dtype == TD_I64))
+        count_ids(&t->head.fields[at], t->column[at], td_tensor_count(&to));
     if (f.dtype == TD_F32)
         TD_TRY(
             check_finite(name, (const float *)(const void *)t->column[at], td_tensor_count(&to)));
@@ -275,11 +293,9 @@ static td_status add_field_like(td__table *t, const td__source_opts *o, const td
         TD_TRY(add_field(t, o, f->name, &a->tensor[k]));
     else
         TD_TRY(td__table_add(t, f));
-    if (!label)
-        return TD_OK;
-    if (t->head.fields[at].classes > f->classes)
-        return TD_FAIL(TD_EINVAL, "npy: class %" PRId64 " of %s does not occur in train",
-                       t->head.fields[at].classes - 1, f->name);
+    if (t->head.fields[at].classes > f->classes && (label || f->classes))
+        return TD_FAIL(TD_EINVAL, "npy: %s %" PRId64 " of %s does not occur in train",
+                       label ? "class" : "id", t->head.fields[at].classes - 1, f->name);
     t->head.fields[at].classes = f->classes;
     return TD_OK;
 }

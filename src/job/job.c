@@ -121,6 +121,10 @@ static td_status check_data(td__job *j)
         return TD_FAIL(TD_EINVAL, "%s: data.delimiter: expected one character, found %s",
                        td__tree_where(delimiter).text, td__tree_found(delimiter).text);
     j->data.source_opts.seed = j->data.seed;
+    if (td__tree_get(d, "horizon")) {
+        int64_t rows = (int64_t)td__keys_real(d, "horizon");
+        j->data.source_opts.horizon = rows ? rows : -1;
+    }
     const td__tree *loss = td__tree_get(j->root, "loss");
     int64_t ignore = (int64_t)td__keys_real(loss, "ignore");
     j->data.source_opts.no_class = ignore < 0 ? ignore : 0; /* others are classes */
