@@ -135,6 +135,15 @@ void td__service_keep(td__service *s, td__job_record *r)
     s->kept[s->n_kept++] = r;
 }
 
+void td__service_set_recent(td__service *s, int32_t job, td__job_record *r)
+{
+    td__job_record **slot = &s->recent[job % TD__RECENT];
+
+    if (*slot)
+        td__service_keep(s, *slot); /* an answer of this turn may point to it */
+    *slot = r;
+}
+
 static void release_kept(td__service *s)
 {
     while (s->n_kept)
@@ -391,6 +400,8 @@ void td__service_destroy(td__service *s)
             td__job_record_destroy(a->r);
             td__free(a);
         }
+    for (int32_t i = 0; i < TD__RECENT; i++)
+        td__service_set_recent(s, i, NULL);
     release_kept(s);
     for (td__told *t = s->told, *next; t; t = next) {
         next = t->next;

@@ -41,6 +41,8 @@ struct td__told {
     td__told *next;
 };
 
+enum { TD__RECENT = 256 };
+
 struct td__service {
     td__service_opts o;
     const td__service_config *config;
@@ -60,7 +62,9 @@ struct td__service {
     td__subscription *subscriptions;
     int walking; /* depth of walks over subscriptions */
     td__told *told, **told_end;
-    td__job_record **kept; /* records that answers of this turn point to */
+    td__job_record
+        *recent[TD__RECENT]; /* ended jobs that were asked for, by id; they do not change */
+    td__job_record **kept;   /* records that answers of this turn point to */
     size_t n_kept, room_kept;
     td__dataset_source data;
     int64_t data_wake_ms;  /* when to ask for data sets; INT64_MAX: nobody wants one */
@@ -76,6 +80,8 @@ TD_NODISCARD td_status td__active_add(td__service *s, td__job_record *r, td__act
 void td__active_remove(td__service *s, td__active *a);
 /* Keep a record until the turn's end. */
 void td__service_keep(td__service *s, td__job_record *r);
+/* Another record, or NULL, in the place of this id among the recent ones. */
+void td__service_set_recent(td__service *s, int32_t job, td__job_record *r);
 /* Something changed that the COMMIT phase has to follow up. */
 void td__service_touch(td__service *s);
 /* Write an event down; it is told after the commit. Failures are kept by the store. */

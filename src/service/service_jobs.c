@@ -25,14 +25,17 @@ td__answer td__service_get(td__service *s, int32_t job, const td__job_record **o
     *out = a ? a->r : NULL;
     if (a)
         return TD_ANSWER_OK;
-    if (job > 0) {
+    if (job <= 0)
+        return no_such_job(job);
+    r = s->recent[job % TD__RECENT];
+    if (!r || r->id != job) {
         td_status st = td__job_store_get(s->store, job, &r);
         if (st)
             return td__answer_of(st);
+        if (!r)
+            return no_such_job(job);
+        td__service_set_recent(s, job, r);
     }
-    if (!r)
-        return no_such_job(job);
-    td__service_keep(s, r);
     *out = r;
     return TD_ANSWER_OK;
 }
@@ -197,6 +200,7 @@ static td__answer delete_job(td__service *s, int32_t job, const char *tracker_na
     if (*token && !td__service_tracker(s, tracker_name, &tracker))
         tracker->ops->forget(tracker, token);
     td__answer a = td__answer_of(td__job_store_delete(s->store, job));
+    td__service_set_recent(s, job, NULL);
     td__service_touch(s);
     if (!a)
         td__service_remove_job_dir(s, job);
