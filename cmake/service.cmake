@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The training service, src/rpc, src/remote and src/service: a static library, td_service, that only
-# the program and the tests link, so that libtandem needs none of its libraries.
-# td_service names the target, and is empty where TD_SERVICE is OFF.
+# The training service, src/rpc, src/remote, src/mirror and src/service: a static library,
+# td_service, that only the program and the tests link, so that libtandem needs none of its
+# libraries. td_service names the target, and is empty where TD_SERVICE is OFF.
 set(td_service "")
 if(NOT TD_SERVICE)
   return()
@@ -99,7 +99,7 @@ const td__web_file td__web_files[] = {
 list(APPEND td_web_sources ${td_generated}/td__web_files.c)
 
 file(GLOB_RECURSE td_service_sources CONFIGURE_DEPENDS
-  src/rpc/*.c src/remote/*.c src/service/*.c)
+  src/rpc/*.c src/remote/*.c src/mirror/*.c src/service/*.c)
 add_library(td_service STATIC ${td_service_sources} ${td_web_sources}
   $<TARGET_OBJECTS:td_proto_objects>)
 target_include_directories(td_service PUBLIC ${td_generated})

@@ -260,6 +260,17 @@ const char *td__args_value(const td__args *a, const char *flag)
     return NULL;
 }
 
+void td__args_replace(const td__args *a, const char *flag, const char *value)
+{
+    for (int i = 0; i < a->n_given; i++)
+        if (strcmp(a->given[i].flag->name, flag) == 0 && a->given[i].value) {
+            for (int k = 0; k < a->n_given; k++)
+                if (a->values[k] == a->given[i].value)
+                    a->values[k] = value;
+            a->given[i].value = value;
+        }
+}
+
 int td__args_values(const td__args *a, const char *flag, const char *const **out)
 {
     int at = 0;

@@ -29,6 +29,7 @@
 #include "ranks.h"
 #include "step/pool.h"
 #include "train_impl.h"
+#include "train_remote.h"
 
 enum { SPREAD_SILENT_NS = 1000000000, SPREAD_NS = 100000000 };
 
@@ -94,13 +95,14 @@ static td__observer *watch(void *user, bool leads)
                       : td__args_has(a, "quiet") ? TD_PROGRESS_QUIET
                                                  : TD_PROGRESS_LINE,
                       td__job_log_opts(t->run.session.job)->every);
-    return &t->progress.observer;
+    return td__training_upload(t, &t->progress.observer);
 }
 
 static void unwatch(void *user)
 {
     td__training *t = user;
 
+    t->rc = td__training_uploaded(t, t->rc);
     td__progress_fini(&t->progress);
 }
 
@@ -159,6 +161,7 @@ static td_status load_job(td__training *t)
 
     TD_TRY(find_job(t));
     TD_TRY(td__args_job(s, t->args, t->job_path));
+    TD_TRY(td__training_check_urls(t));
     if (faults)
         TD_TRY(td__faults_create(faults, NULL, NULL, &s->faults));
     s->opts.faults = s->faults;
@@ -321,10 +324,16 @@ static int run(const td__args *a)
         return td__failure(a, TD_ENOMEM);
     t->args = a;
     t->run.lock = -1;
+    td_status st = td__training_fetch(t);
+    if (st) {
+        td__free(t);
+        return td__failure(a, st);
+    }
     t->run.o = (td__job_run_opts){.resume = td__args_has(a, "resume"),
                                   .resume_dir = td__args_value(a, "resume"),
                                   .run_dir = td__args_value(a, "run-dir"),
                                   .profile = td__args_has(a, "profile"),
+                                  .uploads = TD_UPLOADS,
                                   .hooks = {.user = t,
                                             .ready = catch_signals,
                                             .spreading = spreading,
@@ -336,6 +345,7 @@ static int run(const td__args *a)
             td__usage_error(a, "--faults-sweep: the number of ranks is missing: give -n 2 or more");
     else
         rc = start ? start_ranks(t, ranks) : train(t);
+    rc = td__training_uploaded(t, rc);
     td__progress_fini(&t->progress);
     td__job_run_fini(&t->run);
     td__free(t);
@@ -350,7 +360,8 @@ static const td__flag FLAGS[] = {
      .words = "FILE"},
     {.name = "resume",
      .value = "[DIR]",
-     .help = "continue the newest run of this job, or the run in DIR",
+     .help = "continue the newest run of this job, the run in DIR, or what checkpoint.upload put "
+             "at a URL (s3://BUCKET/PREFIX)",
      .words = "FILE"},
     {.name = "json", .help = "print one JSON object per line on standard output"},
     {.name = "quiet", .letter = 'q', .help = "print one line, at the end"},

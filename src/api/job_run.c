@@ -413,6 +413,10 @@ td_status td__job_run_open(td__job_run *r)
         return TD_OK;
     if (r->metrics)
         return TD_FAIL(TD_EINVAL, "this run could not be begun before: make a new trainer");
+    if (r->session.opts.checkpoint_upload && !r->o.uploads)
+        return TD_FAIL(TD_ENOTSUP,
+                       "checkpoint.upload: only `tandem train` uploads, if it was built "
+                       "with the service (TD_SERVICE)");
     return td__job_run_leads(r) ? observe(r) : watch(r, r->session.trainer, false);
 }
 

@@ -65,9 +65,10 @@ typedef struct td__train_opts {
     int prefetch, data_threads;
     /* Checkpoints; dir NULL: none. */
     const char *checkpoint_dir;
-    int64_t checkpoint_every; /* steps; 0: at the end of each epoch; -1: only at the end */
-    int checkpoint_keep;      /* newest ones kept, besides the best; 0 means 3 */
-    const char *job_digest;   /* sha256 of the job as far as it decides the numbers */
+    int64_t checkpoint_every;      /* steps; 0: at the end of each epoch; -1: only at the end */
+    int checkpoint_keep;           /* newest ones kept, besides the best; 0 means 3 */
+    const char *checkpoint_upload; /* URL; carried out by observers (mirror/mirror.h); NULL: none */
+    const char *job_digest;        /* sha256 of the job as far as it decides the numbers */
     bool profile;
     /* The ranks that train together; NULL: this one alone. Borrowed. They make the same calls with
      * the same options, except for observers, resuming, the directory and number of checkpoints,

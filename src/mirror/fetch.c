@@ -1,0 +1,187 @@
+/* fetch.c -- the newest checkpoint of remote storage as a run's directory (see mirror.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/names.h"
+#include "mirror/mirror.h"
+#include "remote/remote.h"
+#include "remote/url.h"
+#include "run/run_dir.h"
+
+enum { FETCH_MS = 3600000, SMALL = 16 << 20 };
+
+typedef struct fetch {
+    td__remote *remote;
+    const char *url;
+    char checkpoints[TD__PATH];
+    td__deadline until;
+} fetch;
+
+static td_status get(const fetch *f, const char *name, td__text *out)
+{
+    char url[TD__URL_BYTES];
+    TD_TRY(td__url_join(f->url, name, url));
+    return td__remote_get(f->remote, url, SMALL, out, f->until);
+}
+
+/* "step-00000100" out of `latest`. */
+static td_status newest(const fetch *f, char name[TD__STEP_NAME], uint64_t *step)
+{
+    char shown[512];
+    td__text t = {0};
+    td_status st = get(f, TD__LATEST_FILE, &t);
+
+    td__url_shown(f->url, shown, sizeof shown);
+    if (st && td__remote_absent(f->remote))
+        st = TD_FAIL(TD_EINVAL, "%s: there is no checkpoint to continue from (no '%s')", shown,
+                     TD__LATEST_FILE);
+    if (!st) {
+        snprintf(name, TD__STEP_NAME, "%.*s", (int)strcspn(t.data, "\r\n"), t.data);
+        if (!td__step_parse(name, step))
+            st = TD_FAIL(TD_EPROTO, "%s/" TD__LATEST_FILE ": '%s' is no checkpoint's name", shown,
+                         name);
+    }
+    td__text_fini(&t);
+    return st;
+}
+
+static td_status put_text(const char *folder, const char *name, const char *text, size_t nbytes)
+{
+    char path[TD__PATH];
+    td__file_out f;
+
+    TD_TRY(td__run_dir_path(folder, name, path));
+    TD_TRY(td__file_out_open(&f, path));
+    td__file_out_write(&f, text, nbytes);
+    return td__file_out_commit(&f);
+}
+
+/* A name in state.json is one of a file beside it, nothing else. */
+static bool is_plain(const char *name)
+{
+    return name[0] && name[0] != '.' && !strchr(name, '/') && strlen(name) < 256;
+}
+
+static td_status fetch_files(const fetch *f, const char *name, const char *folder, td__text *state)
+{
+    char place[TD__PATH], url[TD__URL_BYTES], path[TD__PATH];
+    json_t *root = json_loadb(state->data ? state->data : "", state->used, 0, NULL), *file;
+    json_t *files = json_object_get(root, "files");
+    const char *key;
+    td_status st =
+        json_is_object(files)
+            ? TD_OK
+            : TD_FAIL(TD_EPROTO, "%s/" TD__STATE_FILE ": damaged, or no checkpoint of ours", name);
+
+    json_object_foreach(files, key, file)
+    {
+        const char *sha256 = json_string_value(json_object_get(file, "sha256"));
+        if (st)
+            break;
+        if (!is_plain(key) || !sha256 || strlen(sha256) != TD_SHA256_HEX - 1) {
+            st = TD_FAIL(TD_EPROTO, "%s/" TD__STATE_FILE ": malformed list of files", name);
+            break;
+        }
+        snprintf(place, sizeof place, "%s/%s", name, key);
+        st = td__url_join(f->url, place, url);
+        if (!st)
+            st = td__run_dir_path(folder, key, path);
+        if (!st)
+            st = td__remote_get_file(f->remote, url, path, sha256, f->until);
+    }
+    json_decref(root);
+    return st ? st : put_text(folder, TD__STATE_FILE, state->data, state->used);
+}
+
+/* The checkpoint under another name, then its own; then `latest`. Files that an earlier attempt has
+ * fetched are kept: they have the right sha256, or are fetched again. */
+static td_status fetch_checkpoint(const fetch *f, const char *name)
+{
+    char place[TD__PATH], temp[TD__PATH], path[TD__PATH], hidden[TD__STEP_NAME + 16];
+    td__text state = {0};
+    td_status st;
+
+    snprintf(place, sizeof place, "%s/" TD__STATE_FILE, name);
+    snprintf(hidden, sizeof hidden, ".fetch-%s", name);
+    TD_TRY(td__run_dir_path(f->checkpoints, hidden, temp));
+    TD_TRY(td__run_dir_path(f->checkpoints, name, path));
+    TD_TRY_OR(st, done, get(f, place, &state));
+    if (mkdir(temp, 0777) != 0 && errno != EEXIST) {
+        st = TD_FAIL(TD_EIO, "%s: cannot be created: %s", temp, strerror(errno));
+        goto done;
+    }
+    TD_TRY_OR(st, done, fetch_files(f, name, temp, &state));
+    if (rename(temp, path) != 0) {
+        st = TD_FAIL(TD_EIO, "%s: cannot be put into place: %s", path, strerror(errno));
+        goto done;
+    }
+    st = put_text(f->checkpoints, TD__LATEST_FILE, name, strlen(name));
+done:
+    td__text_fini(&state);
+    return st;
+}
+
+static td_status fetch_run(fetch *f, const char *dir)
+{
+    char name[TD__STEP_NAME], path[TD__PATH];
+    td__checkpoint_info have;
+    td__text job = {0};
+    uint64_t step;
+    td_status st;
+
+    TD_TRY(newest(f, name, &step));
+    if (td__checkpoint_any(f->checkpoints) && !td__checkpoint_find(f->checkpoints, NULL, &have) &&
+        have.state.step >= step)
+        return TD_OK;
+    TD_TRY(td__run_dir_path(dir, "job.yaml", path));
+    if (access(path, F_OK) != 0) {
+        TD_TRY_OR(st, done, get(f, "job.yaml", &job));
+        TD_TRY_OR(st, done, put_text(dir, "job.yaml", job.data ? job.data : "", job.used));
+    }
+    st = fetch_checkpoint(f, name);
+done:
+    td__text_fini(&job);
+    return st;
+}
+
+static td_status make_folder(const char *path)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return TD_FAIL(TD_EIO, "%s: cannot be created: %s", path, strerror(errno));
+    return TD_OK;
+}
+
+td_status td__mirror_fetch(const char *url, const char *dir)
+{
+    char lock[TD__PATH];
+    fetch f = {.url = url, .until = td__deadline_in_ms(FETCH_MS)};
+    td_status st;
+
+    TD_TRY(td__mirror_check(url));
+    TD_TRY(make_folder(dir));
+    TD_TRY(td__run_dir_path(dir, "checkpoints", f.checkpoints));
+    TD_TRY(make_folder(f.checkpoints));
+    TD_TRY(td__run_dir_path(dir, ".fetch.lock", lock));
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 || flock(fd, LOCK_EX) != 0) {
+        st = TD_FAIL(TD_EIO, "%s: cannot be locked: %s", lock, strerror(errno));
+        goto done;
+    }
+    TD_TRY_OR(st, done, td__remote_create(NULL, &f.remote));
+    st = fetch_run(&f, dir);
+    td__remote_destroy(f.remote);
+done:
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
