@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/config.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -110,6 +111,43 @@ static td_status check_tokens(const td__service_config *c, const td__tree *root)
     return TD_OK;
 }
 
+/* HOST:PORT; also, can only this machine reach it? */
+static bool parse_address(const char *address, bool *loopback)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    char host[256];
+    const char *colon = strrchr(address, ':');
+    bool bracket = *address == '[';
+    int64_t port;
+
+    if (!colon || !td__parse_int(colon + 1, &port) || port < 0 || port > 65535)
+        return false;
+    snprintf(host, sizeof host, "%.*s", (int)(colon - address) - 2 * bracket, address + bracket);
+    *loopback = strcmp(host, "localhost") == 0 ||
+                (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127) ||
+                (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
+    return true;
+}
+
+static td_status check_listeners(const td__service_config *c, const td__tree *root, const char *key,
+                                 const char *const *list, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const td__tree *t = td__keys_node(root, key);
+        bool loopback;
+        if (!parse_address(list[i], &loopback))
+            return TD_FAIL(TD_EINVAL, "%s: %s: expected HOST:PORT, found %s",
+                           td__tree_where(t).text, key, list[i]);
+        if (!loopback && !c->n_tokens && !c->open)
+            return TD_FAIL(TD_EINVAL,
+                           "%s: %s can be reached from other machines: add security.tokens (tandem "
+                           "token makes one), listen on 127.0.0.1, or set security.open",
+                           key, list[i]);
+    }
+    return TD_OK;
+}
+
 static td_status resolve(td__service_config *c, const td__tree *given)
 {
     td__tree *root;
@@ -129,6 +167,8 @@ static td_status resolve(td__service_config *c, const td__tree *given)
         return TD_FAIL(TD_EINVAL, "%s: security.tls: give cert and key, or none of them",
                        td__tree_where(given).text);
     TD_TRY(check_tokens(c, root));
+    TD_TRY(check_listeners(c, root, "grpc.listen", c->grpc_listen, c->n_grpc_listen));
+    TD_TRY(check_listeners(c, root, "http.listen", c->http_listen, c->n_http_listen));
     /* Without tokens whoever reaches the socket is trusted with everything. */
     c->allow_code = c->allow_code || !c->n_tokens;
     return TD_OK;

@@ -38,7 +38,7 @@ typedef struct td__service_config {
     const char *tls_cert, *tls_key;
     const char *tracker;    /* the default one */
     const char *store_sync; /* full, normal */
-    bool compat_strict, allow_code, allow_root;
+    bool compat_strict, allow_code, open;
     int64_t max_request, rate_limit, max_streams, idle_timeout_s;
     /* Capacity and scheduling. 0: what this machine has. */
     int64_t slots, gpus, memory_mb, max_queued, max_launching;
@@ -71,7 +71,8 @@ extern const td__key td__config_keys[]; /* ends with a path of NULL */
 TD_NODISCARD td_status td__config_load(const char *path, const char *const *sets, int n_sets,
                                        td__service_config **out);
 /* The book's properties file. */
-TD_NODISCARD td_status td__config_load_book(const char *path, td__service_config **out);
+TD_NODISCARD td_status td__config_load_book(const char *path, const char *const *sets, int n_sets,
+                                            td__service_config **out);
 void td__config_destroy(td__service_config *c); /* NULL is allowed */
 
 #endif

@@ -179,14 +179,14 @@ TEST(configuration)
     write_file(path, "# the book's\nts.server.port=51001\nts.backend=kubectl\r\n"
                      "ts.backend.kubectlNamespace = orca3\ndm.server.host=localhost\n"
                      "dm.server.port=6000\nps.server.port=6001\n");
-    CHECK_OK(td__config_load_book(path, &c));
+    CHECK_OK(td__config_load_book(path, NULL, 0, &c));
     assert_string_equal(c->grpc_listen[0], "0.0.0.0:51001");
     assert_string_equal(c->tracker, "kubernetes");
     assert_string_equal(c->kube_namespace, "orca3");
     assert_string_equal(c->data_service, "localhost:6000");
     td__config_destroy(c);
     write_file(path, "ts.backend=vm\n");
-    assert_int_equal(td__config_load_book(path, &c), TD_EINVAL);
+    assert_int_equal(td__config_load_book(path, NULL, 0, &c), TD_EINVAL);
     unlink(path);
 }
 

@@ -39,7 +39,7 @@ static td_status load(const td__args *a, td__service_config **out)
     int n = td__args_values(a, "set", &sets);
 
     if (!path && book && *book)
-        return td__config_load_book(book, out);
+        return td__config_load_book(book, sets, n, out);
     return td__config_load(path, sets, n, out);
 }
 

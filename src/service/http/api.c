@@ -3,7 +3,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "service/http/api.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -104,20 +103,6 @@ td_status td__config_tokens(const td__service_config *c, td__tokens **out)
 
 /* ---- life ---- */
 
-static bool loopback(const char *address)
-{
-    struct in_addr v4;
-    struct in6_addr v6;
-    char host[256];
-    const char *colon = strrchr(address, ':');
-    bool bracket = *address == '[';
-    snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - address : 0) - 2 * bracket,
-             address + bracket);
-    return strcmp(host, "localhost") == 0 ||
-           (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127) ||
-           (inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
-}
-
 /* A folder for uploads under way, without what an earlier service left there. */
 static td_status open_spool(td__http_api *a, const td__service_config *c)
 {
@@ -159,11 +144,6 @@ static td_status listen_all(td__http_api *a, const td__service_config *c, const 
     if (!a->servers || !a->hosts || !a->origins)
         return TD_FAIL(TD_ENOMEM, "out of memory");
     for (int i = 0; i < c->n_http_listen; i++) {
-        if (!tokens && !loopback(c->http_listen[i]))
-            return TD_FAIL(TD_EINVAL,
-                           "http.listen: %s can be reached from other machines: add "
-                           "security.tokens (tandem token makes one), or listen on 127.0.0.1",
-                           c->http_listen[i]);
         td__httpd_opts o = {.listen = c->http_listen[i],
                             .routes = ROUTES,
                             .arg = a,

@@ -18,7 +18,7 @@ typedef struct td__http_api_opts {
     const td__tokens *tokens; /* NULL: none */
 } td__http_api_opts;
 
-/* Listens on every address of http.listen; without tokens only loopback addresses are accepted. */
+/* Listens on every address of http.listen. */
 TD_NODISCARD td_status td__http_api_create(const td__http_api_opts *o, td__http_api **out);
 void td__http_api_destroy(td__http_api *a); /* NULL is allowed */
 /* Where it listens, NULL after the last: "127.0.0.1:6004". */

@@ -13,7 +13,7 @@
 #include "service/store/schema.h"
 #include "service/store/store_impl.h"
 
-enum { BUSY_MS = 5000 }; /* a reader of the same file, as sqlite3(1), may hold it so long */
+enum { BUSY_MS = 2000 }; /* a reader of the same file, as sqlite3(1), may hold it so long */
 
 static const char *const STATEMENTS[] = {
 #define X(id, text) [TD_STATEMENT_##id] = text,
@@ -165,7 +165,12 @@ td_status td__job_store_open(const char *path, const td__job_store_opts *o, td__
     sqlite3_busy_timeout(s->db, BUSY_MS);
     /* One process owns the file: no lock has to be taken and given back for each transaction. */
     TD_TRY_OR(st, fail, execute(s, "PRAGMA locking_mode = EXCLUSIVE", path));
-    TD_TRY_OR(st, fail, execute(s, "PRAGMA journal_mode = WAL", path));
+    if (sqlite3_exec(s->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL)) {
+        st = sqlite3_errcode(s->db) == SQLITE_BUSY
+                 ? TD_FAIL(TD_EINVAL, "%s is in use by another service; stop it first", path)
+                 : td__sql_fail(s, path);
+        goto fail;
+    }
     TD_TRY_OR(st, fail,
               execute(s, o->full_sync ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL",
                       path));
