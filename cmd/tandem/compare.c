@@ -422,12 +422,12 @@ static int run(const td__args *a)
 static const td__flag FLAGS[] = {
     {.name = "sync",
      .value = "NAME,...",
-     .help = "the named variants above, or sync rules",
+     .help = "the named variants above, or sync rules; all: every sync rule with its defaults",
      .words =
 #define TD_VARIANT(name, sets, help) name " "
 #include "variants.def"
 #undef TD_VARIANT
-    },
+         "all"},
     {.name = "runs",
      .value = "FILE,...",
      .help = "job files with keys that override the job's, one variant each",
@@ -459,6 +459,8 @@ static const td__flag FLAGS[] = {
 
 static const char *const EXAMPLES[] = {"tandem compare job.yaml --sync exact,bf16 -n 2",
                                        "two named variants on two ranks",
+                                       "tandem compare job.yaml --sync all -n 4",
+                                       "every sync rule with its defaults on four ranks",
                                        "tandem compare job.yaml --runs adam.yaml,lamb.yaml",
                                        "the job with the keys of two files",
                                        "tandem compare job.yaml --vary train.batch=32,64,128",

@@ -24,6 +24,7 @@ typedef struct maker {
     td__variants list;
     const char *const *common; /* --set */
     int n_common;
+    int ranks; /* the first number of --ranks */
 } maker;
 
 static td_status out_of_memory(void)
@@ -124,10 +125,35 @@ static td_status add(maker *m, const char *name, const char *sets)
     return TD_OK;
 }
 
+static td_status add_rule(maker *m, const td__sync_ops *r)
+{
+    return add(m, r->name,
+               td__arena_printf(m->arena, "train.sync=%s%s%s%s%s", r->name, r->key ? "; " : "",
+                                r->key ? r->key : "", r->key ? "=" : "", r->key ? r->sample : ""));
+}
+
+/* Those that no key asks for may be for other numbers of ranks alone. */
+static bool can_be(const td__sync_ops *r, int ranks)
+{
+    td__sync_world apart = {.ranks = ranks}, shared = {.ranks = ranks, .shared = true};
+    const td__sync_config none = {.rule = NULL};
+    return r->key || !r->fits || r->fits(&none, &apart) || r->fits(&none, &shared);
+}
+
+static td_status add_all(maker *m)
+{
+    for (const td__sync_ops *const *r = td__sync_rules; *r; r++)
+        if (can_be(*r, m->ranks))
+            TD_TRY(add_rule(m, *r));
+    return TD_OK;
+}
+
 static td_status add_named(maker *m, const char *name)
 {
     td__nearest near = {.word = name};
 
+    if (strcmp(name, "all") == 0)
+        return add_all(m);
     for (int i = 0; i < TD_LEN(NAMED); i++) {
         if (strcmp(NAMED[i].name, name) == 0)
             return add(m, name, NAMED[i].sets);
@@ -135,7 +161,7 @@ static td_status add_named(maker *m, const char *name)
     }
     for (const td__sync_ops *const *r = td__sync_rules; *r; r++) {
         if (strcmp((*r)->name, name) == 0)
-            return add(m, name, td__arena_printf(m->arena, "train.sync=%s", name));
+            return add_rule(m, *r);
         td__nearest_offer(&near, (*r)->name);
     }
     return TD_FAIL(TD_EINVAL, "--sync: unknown variant '%.60s'; %s%s", name,
@@ -253,6 +279,7 @@ td_status td__variants_make(td__arena *arena, const td__args *a, td__variants *o
     if (!m.list.at)
         return out_of_memory();
     m.n_common = td__args_values(a, "set", &m.common);
+    m.ranks = ranks ? (int)strtol(ranks, NULL, 10) : 1;
     if (m.n_common > MOST_SETS)
         return TD_FAIL(TD_EINVAL, "more than %d overrides", MOST_SETS);
     if (td__args_has(a, "base"))

@@ -169,9 +169,9 @@ struct td__sync_ops {
      * default: the keys of a job below train.sync. At most TD__SYNC_SETTINGS; NULL: none. */
     const td__key *options;
     size_t size; /* bytes of the rule's own struct, which begins with a td__sync */
-    /* (optional, both) The job's key that asks for the rule, and does the config? Then `check` is
-     * called. */
-    const char *key;
+    /* (optional, all three) The job's key that asks for the rule, a value of it for comparisons,
+     * and does the config ask? Then `check` is called. */
+    const char *key, *sample;
     bool (*asked)(const td__sync_config *c);
     /* (optional) Where config.rule is NULL: can it be this one? The first in sync.def that fits is
      * it, so naming such a rule decides no numbers. NULL: the rule is used only by its name. */

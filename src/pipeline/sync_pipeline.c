@@ -463,6 +463,7 @@ const td__sync_ops td__sync_pipeline = {
     .promise = "the bits of one rank",
     .size = sizeof(pipeline),
     .key = "parallel.pipeline",
+    .sample = "2",
     .asked = asked,
     .fits = fits,
     .check = check,

@@ -188,7 +188,7 @@ TEST(every_rule_says_what_it_is)
         CHECK(r->name && r->help && r->promise && r->step && r->size >= sizeof(td__sync), "rule %d",
               n);
         CHECK(td__sync_named(r->name) == r, "two rules are called %s", r->name);
-        CHECK(!r->asked == !r->key, "%s is asked for by no key", r->name);
+        CHECK(!r->asked == !r->key && !r->key == !r->sample, "%s is asked for by no key", r->name);
         for (const td__key *k = r->options; k && k->path; k++, options++)
             CHECK(k->help && k->def && td__key_in_range(k, td__key_real(k, k->def)), "%s of %s",
                   k->path, r->name);

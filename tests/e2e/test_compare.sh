@@ -87,6 +87,17 @@ for name, least in [("bf16", 1.9), ("f16", 1.9), ("onebit", 10)]:
     assert times > least, (name, times)
 END
 
+# --- Every sync rule that can be on two ranks, by its name ---------------------------------------
+run 0 "$tandem" compare job.yaml --sync all -n 2 --out rules --set train.steps=4
+rules=$("$tandem" help job sync | sed -n 's/^  \([a-z-]*\): .*/\1/p' |
+    grep -v '^exact-local$' | paste -sd,)
+python3 - "$rules" <<'END' || fail "all rules: $(cat out)"
+import json, sys
+runs = json.load(open("rules/compare.json"))["runs"]
+assert [r["variant"] for r in runs] == sys.argv[1].split(","), runs
+assert all(r["steps"] == 4 and 0 < r["loss"] < 10 for r in runs), runs
+END
+
 # --- Names: no two alike, and any that a file or a value may have ---------------------------------
 mkdir -p 'a; b'
 cp fast.yaml 'a; b/or; so.yaml'

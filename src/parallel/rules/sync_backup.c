@@ -367,6 +367,7 @@ const td__sync_ops td__sync_backup = {
     .promise = "a function of whose work counted; replayable",
     .size = sizeof(backup_rule),
     .key = "parallel.backup",
+    .sample = "1",
     .asked = asked,
     .fits = fits,
     .check = check,

@@ -112,6 +112,7 @@ const td__sync_ops td__sync_compress = {
     .promise = "a function of the number of ranks and the seed",
     .size = sizeof(td__sync_buckets),
     .key = "parallel.compress",
+    .sample = "bf16",
     .asked = asked,
     .fits = fits,
     .check = check,

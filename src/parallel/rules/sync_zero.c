@@ -532,6 +532,7 @@ const td__sync_ops td__sync_zero = {
     .promise = "the bits of one rank",
     .size = sizeof(zero_rule),
     .key = "parallel.zero",
+    .sample = "1",
     .asked = asked,
     .fits = fits,
     .check = check,
