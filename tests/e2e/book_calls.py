@@ -24,8 +24,15 @@ PARAMETERS = {"LR": "4", "EPOCHS": "5", "BATCH_SIZE": "64", "FC_SIZE": "128"}
 
 
 class Client:
-    def __init__(self, port):
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+    def __init__(self, port, cert=None):
+        address = f"127.0.0.1:{port}"
+        if cert:
+            with open(cert, "rb") as f:
+                trust = grpc.ssl_channel_credentials(root_certificates=f.read())
+            self.channel = grpc.secure_channel(address, trust)
+        else:
+            self.channel = grpc.insecure_channel(address)
+        self.port = port
         self.base = ProtoReflectionDescriptorDatabase(self.channel)
         self.pool = DescriptorPool(self.base)
 
@@ -315,6 +322,25 @@ def after(clients, folder):
     assert job > 4, job
     expect(finish(client, job)["status"], "succeed", "a job after it")
     expect(client(RUNS + "GetArtifact", {"run_id": str(job)})["version"], "2", "its model")
+
+
+def secure(clients, folder):
+    """TLS, and tokens with scopes: `reader` and `writer`."""
+    client = Client(clients[0].port, "cert.pem")
+    request = {"job_id": 1}
+    expect(client("grpc.health.v1.Health/Check"), {"status": "SERVING"}, "health needs no token")
+    expect(client(TRAIN + "GetTrainingStatus", request)[0], "UNAUTHENTICATED", "no token")
+    for token, scope in (("wrong", None), ("reader", "read"), ("writer", "submit")):
+        metadata_ = (("authorization", "Bearer " + token),)
+        got = client(TRAIN + "GetTrainingStatus", request, metadata=metadata_)
+        if scope is None:
+            expect(got[0], "UNAUTHENTICATED", "a wrong token")
+            continue
+        expect(got["status"], "succeed", f"a status with the token of {token}")
+        got = client(TRAIN + "Train", {}, metadata=metadata_)
+        expect(got[0], "PERMISSION_DENIED" if scope == "read" else "INVALID_ARGUMENT",
+               f"Train with the token of {token}")
+    expect(clients[0]("grpc.health.v1.Health/Check")[0], "UNAVAILABLE", "a client without TLS")
 
 
 def main():

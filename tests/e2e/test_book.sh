@@ -55,4 +55,29 @@ serve
 book after
 kill -TERM "$pid"
 wait "$pid" || fail "SIGTERM: status $?"
+
+# TLS and tokens.
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 \
+    -addext 'subjectAltName=IP:127.0.0.1' -keyout key.pem -out cert.pem 2>out ||
+    fail "no certificate: $(tail -n 1 out)"
+sha() { printf %s "$1" | sha256sum | cut -d ' ' -f 1; }
+cat >>"$mark" <<END
+security:
+  tls: {cert: $dir/cert.pem, key: $dir/key.pem}
+  tokens:
+  - {name: ann, scope: read, sha256: $(sha reader)}
+  - {name: bob, scope: submit, sha256: $(sha writer)}
+END
+serve
+book secure
+curl -sS --cacert cert.pem --http2 --max-time 20 -D headers -o answer \
+    -H 'content-type: application/grpc' -H 'te: trailers' -H 'authorization: Bearer reader' \
+    --data-binary @frame \
+    "https://127.0.0.1:${ports[0]}/training.TrainingService/GetTrainingStatus" 2>out ||
+    fail "curl over TLS: $(cat out)"
+grep -qa 'Exit code 0' answer || fail "the answer over TLS has no message: $(cat headers)"
+curl -sS --cacert cert.pem --http1.1 --max-time 20 "https://127.0.0.1:${ports[0]}/" >out 2>&1 &&
+    fail "a client that does not offer h2 is served"
+kill -TERM "$pid"
+wait "$pid" || fail "SIGTERM: status $?"
 exit 0

@@ -1,4 +1,4 @@
-/* The event loop: descriptors, timers, work from other threads, phases of a turn. */
+/* The event loop: descriptors, timers, work from and for other threads, phases of a turn. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "rpc/loop.h"
+#include "rpc/work.h"
 #include "support/check.h"
 
 typedef struct rig {
@@ -239,6 +240,80 @@ TEST(tasks_of_another_thread_run_in_order_and_wake_the_loop)
     td__loop_destroy(W.loop);
 }
 
+/* ---- work that blocks ---- */
+
+enum { N_WORKS = 200 };
+
+typedef struct job {
+    td__work work;
+    pthread_t ran_on;
+    int done, was_run, order;
+} job;
+
+static job J[N_WORKS];
+static int n_done;
+
+static void run_job(void *arg)
+{
+    ((job *)arg)->ran_on = pthread_self();
+}
+
+static void job_done(void *arg, bool was_run)
+{
+    job *j = arg;
+
+    j->done++;
+    j->was_run = was_run;
+    j->order = n_done++;
+}
+
+static void add_jobs(td__work_threads *w)
+{
+    memset(J, 0, sizeof J);
+    n_done = 0;
+    for (int i = 0; i < N_WORKS; i++) {
+        J[i].work = (td__work){.run = run_job, .done = job_done, .arg = &J[i]};
+        td__work_threads_add(w, &J[i].work);
+    }
+}
+
+TEST(work_is_done_elsewhere_in_order_and_ends_on_the_loop)
+{
+    td__loop *l;
+    td__work_threads *w;
+    td__deadline until = td__deadline_in_ms(10000);
+
+    CHECK_OK(td__loop_create(&l));
+    CHECK_OK(td__work_threads_create(l, 1, &w));
+    add_jobs(w);
+    while (n_done < N_WORKS) {
+        CHECK(!td__deadline_passed(until), "only %d of %d are done", n_done, N_WORKS);
+        CHECK_OK(td__loop_turn(l, 100));
+    }
+    for (int i = 0; i < N_WORKS; i++) {
+        CHECK(J[i].done == 1 && J[i].was_run && J[i].order == i, "work %d", i);
+        CHECK(!pthread_equal(J[i].ran_on, pthread_self()), "work %d ran on the loop thread", i);
+    }
+    td__work_threads_destroy(w);
+    td__loop_destroy(l);
+}
+
+TEST(work_that_is_left_at_the_end_is_told_of_once)
+{
+    td__loop *l;
+    td__work_threads *w;
+
+    CHECK_OK(td__loop_create(&l));
+    CHECK_OK(td__work_threads_create(l, 2, &w));
+    add_jobs(w);
+    td__work_threads_destroy(w); /* some of it was run, some not, none was told of before */
+    for (int i = 0; i < N_WORKS; i++)
+        CHECK(J[i].done == 1, "work %d was told of %d times", i, J[i].done);
+    CHECK_OK(td__loop_turn(l, 0)); /* nothing of it is left in the loop */
+    CHECK_EQ_INT(n_done, N_WORKS);
+    td__loop_destroy(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +322,8 @@ int main(void)
         cmocka_unit_test(timers_fire_once_and_in_order_after_moves_and_stops),
         cmocka_unit_test(a_timer_started_for_now_waits_for_the_next_turn),
         cmocka_unit_test(tasks_of_another_thread_run_in_order_and_wake_the_loop),
+        cmocka_unit_test(work_is_done_elsewhere_in_order_and_ends_on_the_loop),
+        cmocka_unit_test(work_that_is_left_at_the_end_is_told_of_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
