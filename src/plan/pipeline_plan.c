@@ -88,8 +88,17 @@ static void find_leaves(builder *b)
         }
 }
 
+static bool receives(const builder *b, int chunk)
+{
+    for (int i = 0; i < b->n_edges; i++)
+        if (b->edges[i].to == chunk && b->edges[i].made == TD_RUN_FORWARD &&
+            stage_of(b, b->edges[i].from) != stage_of(b, chunk))
+            return true;
+    return false;
+}
+
 /* So many that the micro-batches from the first that has not left to the last that has begun have a
- * slot each. */
+ * slot each; and one where others send to, so that the next can arrive while one is computed. */
 static void find_slots(builder *b)
 {
     for (int c = 0; c < b->o->at.chunks; c++) {
@@ -100,6 +109,8 @@ static void find_slots(builder *b)
                 first++;
             b->slots[c] = m - first + 1 > b->slots[c] ? m - first + 1 : b->slots[c];
         }
+        if (receives(b, c) && b->slots[c] < b->o->at.micro_batches)
+            b->slots[c]++;
     }
 }
 
