@@ -274,6 +274,7 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
 
     TD_TRY_OR(st, fail,
               td__share_init(&l->share, &opts->partition, d->count, opts->shuffle, opts->seed));
+    l->share.uniform = opts->uniform;
     TD_TRY_OR(st, fail, init_cut(l, &opts->partition));
     if (l->batch > l->share.count && l->share.count > 0 && !opts->drop_last)
         l->batch = l->share.count; /* no memory for rows that never come */

@@ -51,6 +51,7 @@ typedef int64_t td__loader_pick(const void *user, int64_t index, int64_t rows, i
 typedef struct td__loader_opts {
     int64_t batch;
     bool shuffle, drop_last;
+    bool uniform;    /* shuffle: all orders are equally likely (permute.h) */
     uint64_t epochs; /* from the first, or from the last seek; 0: without end */
     bool augment;    /* apply the stages that draw */
     uint64_t seed;

@@ -96,7 +96,11 @@ static bool is_range(const td__share *s)
 void td__order_init(td__order *o, const td__share *s, uint64_t epoch)
 {
     o->epoch = epoch;
-    td__permute_init(&o->permute, is_range(s) ? s->count : s->n, s->seed, TD__STREAM_ORDER, epoch);
+    int64_t n = is_range(s) ? s->count : s->n;
+    if (s->uniform)
+        td__permute_init_uniform(&o->permute, n, s->seed, TD__STREAM_ORDER, epoch);
+    else
+        td__permute_init(&o->permute, n, s->seed, TD__STREAM_ORDER, epoch);
 }
 
 int64_t td__order_at(const td__order *o, const td__share *s, int64_t position)

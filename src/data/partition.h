@@ -22,9 +22,9 @@ typedef struct td__share {
     td__partition_mode mode;
     bool whole; /* no partition */
     int worker, workers;
-    int64_t n;            /* samples of the dataset */
-    int64_t first, count; /* range of samples, or only the count of positions */
-    bool shuffle;
+    int64_t n;             /* samples of the dataset */
+    int64_t first, count;  /* range of samples, or only the count of positions */
+    bool shuffle, uniform; /* uniform: all orders are equally likely */
     uint64_t seed;
 } td__share;
 

@@ -61,6 +61,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->name));
     TD_TRY(copy_text(t, &o->backend));
     TD_TRY(copy_text(t, &o->watch));
+    TD_TRY(copy_text(t, &o->shuffle));
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
     TD_TRY(copy_text(t, &o->sync.rule));
@@ -188,6 +189,7 @@ td__loader_opts td__trainer_loader_opts(td__trainer *t)
     const td__train_opts *o = &t->o;
     return (td__loader_opts){.batch = o->batch,
                              .shuffle = true,
+                             .uniform = o->shuffle && strcmp(o->shuffle, "uniform") == 0,
                              .augment = true,
                              .seed = o->seed,
                              .prefetch = o->prefetch,

@@ -63,6 +63,7 @@ typedef struct td__train_opts {
     int patience;      /* validations without improvement; 0: never stop early */
     double min_delta;
     int prefetch, data_threads;
+    const char *shuffle; /* "uniform": all orders of samples are equally likely; NULL: "fast" */
     /* Checkpoints; dir NULL: none. */
     const char *checkpoint_dir;
     int64_t checkpoint_every;      /* steps; 0: at the end of each epoch; -1: only at the end */
