@@ -32,8 +32,25 @@ const td__command *td__command_find(const char *name)
     return NULL;
 }
 
+/* Commands that are not part of this program; ends with NULL. */
+static const char *const LEFT_OUT[] = {
+#ifndef TD_HAVE_SERVICE
+#define TD_COMMAND(name) #name,
+#include "service_commands.def"
+#undef TD_COMMAND
+#endif
+    NULL};
+
 int td__no_command(const char *name)
 {
+    for (const char *const *n = LEFT_OUT; *n; n++)
+        if (strcmp(*n, name) == 0) {
+            fprintf(stderr,
+                    "tandem: %s is not here: built without the training service "
+                    "(TD_SERVICE=OFF)\n",
+                    name);
+            return TD_EXIT_USAGE;
+        }
     td__nearest near = {.word = name};
 
     for (int i = 0; i < TD_LEN(COMMANDS); i++)

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 warnings="-Wall -Wextra -Wpedantic -Wundef -Werror"
 c="gcc -std=c11 -D_GNU_SOURCE -DTD_ISA=scalar -DTD_ISA_scalar=1 -fsyntax-only $warnings"
-c="$c -Wconversion -Iinclude -Isrc -Itests -x c"
+c="$c -Wconversion -Iinclude -Isrc -Itests -Icmd/tandem -x c"
 cxx="g++ -std=c++17 -fsyntax-only $warnings -Iinclude -x c++"
 # Through a one-line file: a header as the main file would be treated specially.
 {
