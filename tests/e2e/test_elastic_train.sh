@@ -208,7 +208,7 @@ none_left "no room at the end"
 run 0 "$tandem" train "$mark" -q --resume=run --elastic -n 2
 [ "$(digest)" = "$want" ] || fail "saved later: another digest"
 run 2 "$tandem" train "$mark" -q --run-dir no --elastic -n 2 --profile
-has 'give -n N without --elastic'
+has 'start fixed ranks, not elastic ones'
 [ ! -e no ] || fail "a run's directory was made"
 
 # A disk that is really full, and is not any more: lines and checkpoints wait for room.
