@@ -174,6 +174,10 @@ static size_t on_header(char *data, size_t size, size_t n, void *user)
     } else if (header_is(line, "content-range", value, sizeof value)) {
         x->r->ranged = sscanf(value, "bytes %llu-", &begin) == 1;
         x->r->range_begin = x->r->ranged ? begin : 0;
+    } else if (header_is(line, "grpc-status", value, sizeof value)) {
+        x->r->grpc_status = sscanf(value, "%u", &seconds) == 1 ? (int)seconds : -1;
+    } else if (header_is(line, "grpc-message", value, sizeof value)) {
+        snprintf(x->r->grpc_message, sizeof x->r->grpc_message, "%s", value);
     } else if (header_is(line, "retry-after", value, sizeof value)) {
         x->r->retry_after_ms = sscanf(value, "%u", &seconds) == 1 ? 1000ull * seconds : 0;
     }
@@ -278,6 +282,8 @@ static void set_up(exchange *x, struct curl_slist *headers)
     }
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(e, CURLOPT_WRITEDATA, x);
+    if (x->q->grpc)
+        curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE);
     curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(e, CURLOPT_HEADERDATA, x);
     curl_easy_setopt(e, CURLOPT_READFUNCTION, on_send);
@@ -386,7 +392,7 @@ td_status td__http_perform(td__http *h, const td__http_request *q, td__http_resp
     long status = 0;
     td_status st;
 
-    *r = (td__http_response){0};
+    *r = (td__http_response){.grpc_status = -1};
     TD_ASSERT(q->until != 0 && q->until != TD_DEADLINE_NEVER, "a request without a deadline: %s",
               q->url);
     TD_TRY(collect_headers(q, &headers));

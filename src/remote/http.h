@@ -54,6 +54,7 @@ typedef struct td__http_request {
     uint64_t idle_ms; /* 0: the client's */
     bool follow;      /* redirects, to HTTP and HTTPS */
     bool repeatable;  /* td__http_call may repeat it though it is a POST */
+    bool grpc;        /* HTTP/2 without negotiation; the status comes in trailers */
 } td__http_request;
 
 enum { TD__ETAG_BYTES = 256 };
@@ -66,6 +67,8 @@ typedef struct td__http_response {
     uint64_t range_begin;    /* first byte */
     uint64_t retry_after_ms; /* 0: not said */
     int64_t content_nbytes;  /* Content-Length; -1: not said */
+    int grpc_status;         /* of gRPC; -1: not said */
+    char grpc_message[TD__ETAG_BYTES];
 } td__http_response;
 
 TD_NODISCARD td_status td__http_create(const td__http_opts *o, td__http **out);

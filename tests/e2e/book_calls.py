@@ -324,6 +324,23 @@ def after(clients, folder):
     expect(client(RUNS + "GetArtifact", {"run_id": str(job)})["version"], "2", "its model")
 
 
+def other(clients, folder):
+    """A service that asks another one for data sets: refused there, or waiting for its files."""
+    client = clients[0]
+    request = metadata(dataset_id="7")
+    expect(client(TRAIN + "Train", request), {"job_id": 1}, "Train")
+    done = finish(client, 1)
+    expect((done["status"], done["message"]), ("failure", "NOT_FOUND: Dataset 7 not found"),
+           "a job whose data the other service does not know")
+    spec = {"name": "seen", "dataset_id": "1", "train_data_version_hash": "hashDg==",
+            "command": ["sh", "-c", "echo $TRAINING_DATA_BUCKET/$TRAINING_DATA_PATH"]}
+    expect(client(TANDEM + "Submit", {"spec": spec})["job_id"], 2, "Submit")
+    expect(finish(client, 2)["status"], "succeed", "a job whose data the other service knows")
+    _, log = client.start(TANDEM + "Logs", {"job_id": 2})
+    expect(b"".join(c.data for c in log), b"mini-automl-dm/versionedDatasets/1/hashDg==\n",
+           "where its data lies")
+
+
 def secure(clients, folder):
     """TLS, and tokens with scopes: `reader` and `writer`."""
     client = Client(clients[0].port, "cert.pem")

@@ -26,8 +26,8 @@ grpc: {listen: ["127.0.0.1:0", "127.0.0.1:0"]}
 http: {listen: ["127.0.0.1:0"]}
 data: {dir: $dir/data}
 END
-serve() {
-    "$tandem" serve --config "$mark" >serve.out 2>&1 &
+serve() { # [CONFIG]
+    "$tandem" serve --config "${1:-$mark}" >serve.out 2>&1 &
     pid=$!
     soon grep -qs '^data ' serve.out || { cat serve.out >&3; fail "tandem serve does not start"; }
     mapfile -t ports < <(sed -n 's/^gRPC .*:\([0-9]*\)$/\1/p' serve.out)
@@ -53,6 +53,14 @@ grep -qi '^grpc-status: 0' headers || fail "no grpc-status in $(cat headers)"
 { kill -KILL "$pid" && wait "$pid"; } 2>/dev/null
 serve
 book after
+# Another service whose jobs take their data from this one (data.service).
+first=$pid first_ports=("${ports[@]}")
+sed "s|dir: $dir/data|dir: $dir/other, service: '127.0.0.1:${ports[0]}'|" "$mark" >"$mark.other"
+serve "$mark.other"
+book other
+kill -TERM "$pid"
+wait "$pid" || fail "SIGTERM: status $?"
+pid=$first ports=("${first_ports[@]}")
 kill -TERM "$pid"
 wait "$pid" || fail "SIGTERM: status $?"
 

@@ -28,13 +28,15 @@ td_status td__data_create(td__service *s, td__data **out)
     d->store = td__service_store(s);
     d->config = td__service_config_of(s);
     TD_TRY_OR(st, fail, td__work_threads_create(td__service_loop(s), 1, &d->workers));
-    TD_TRY_OR(st, fail, td__work_threads_create(td__service_loop(s), 2, &d->predictors));
+    TD_TRY_OR(st, fail, td__work_threads_create(td__service_loop(s), 2, &d->waiters));
     TD_TRY_OR(st, fail, td__data_dir(d, d->config->data_bucket, "upload", path) ? TD_EIO : TD_OK);
     TD_TRY_OR(st, fail, td__data_dir(d, d->config->model_bucket, "", path) ? TD_EIO : TD_OK);
     TD_TRY_OR(st, fail, td__versions_resume(d));
     TD_TRY_OR(st, fail, td__job_runs_start(d));
-    if (!d->config->data_service[0])
-        td__service_set_data_source(s, &(td__dataset_source){.fetch = td__data_for_job, .arg = d});
+    td__service_set_data_source(s, &(td__dataset_source){.fetch = d->config->data_service[0]
+                                                                      ? td__data_of_other
+                                                                      : td__data_for_job,
+                                                         .arg = d});
     *out = d;
     return TD_OK;
 fail:
@@ -48,7 +50,7 @@ void td__data_destroy(td__data *d)
         return;
     td__service_unsubscribe(d->events);
     td__work_threads_destroy(d->workers);
-    td__work_threads_destroy(d->predictors);
+    td__work_threads_destroy(d->waiters);
     td__free(d);
 }
 

@@ -18,8 +18,8 @@
 
 typedef struct td__data td__data;
 
-/* Goes on with versions that were being built. It becomes the service's source of data sets,
- * unless the configuration names another data service. */
+/* Goes on with versions that were being built. It becomes the service's source of data sets;
+ * where the configuration names another data service (data.service), jobs' data is asked there. */
 TD_NODISCARD td_status td__data_create(td__service *s, td__data **out);
 /* Before the service. `done` of what was not finished is called. NULL is allowed. */
 void td__data_destroy(td__data *d);

@@ -14,8 +14,8 @@ struct td__data {
     td__service *service;
     td__job_store *store;
     const td__service_config *config;
-    td__work_threads *workers;    /* one: commits keep the order of their requests */
-    td__work_threads *predictors; /* wait for predictions */
+    td__work_threads *workers; /* one: commits keep the order of their requests */
+    td__work_threads *waiters; /* wait for predictions and other services */
     td__subscription *events;
     int ending; /* runs whose end is not stored yet */
 };
@@ -79,5 +79,7 @@ TD_NODISCARD td_status td__job_runs_start(td__data *d);
 TD_NODISCARD td_status td__versions_resume(td__data *d);
 /* The service asks for the data of a job. */
 void td__data_for_job(void *arg, int32_t job, const char *dataset_id, const char *version_hash);
+/* The same, answered by the service that data.service names. */
+void td__data_of_other(void *arg, int32_t job, const char *dataset_id, const char *version_hash);
 
 #endif

@@ -160,7 +160,7 @@ static td__answer start_predict(td__data *d, predict_work *p, const char *run, c
         return a;
     p->algorithm = m->algorithm;
     p->document = td__data_text(p->base.arena, document);
-    td__data_work_start_on(d, d->predictors, &p->base);
+    td__data_work_start_on(d, d->waiters, &p->base);
     return TD_ANSWER_OK;
 }
 
