@@ -92,7 +92,9 @@ if(td_cuda)
       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     target_include_directories(td_emulated_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src)
     target_include_directories(td_emulated_cuda SYSTEM PRIVATE ${TD_CUDA_INCLUDE})
+    target_link_options(td_emulated_cuda PRIVATE -Wl,--no-undefined)
     target_compile_options(td_emulated_cuda PRIVATE -g -O2 -ffp-contract=off -Wall -Wextra
-      -Wno-unused-function $<$<BOOL:${TD_WERROR}>:-Werror>)
+      -Wno-unused-function -Wno-unknown-pragmas
+      -fno-strict-aliasing $<$<BOOL:${TD_WERROR}>:-Werror>)
   endif()
 endif()

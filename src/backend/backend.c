@@ -11,10 +11,8 @@ static const struct {
     const char *name;
     td_status (*create)(td_backend **out);
 } BACKENDS[] = {
-    {"cpu", td__cpu_create},
-    {"ref", td__ref_create},
-    {"null", td__null_create},
-    {"far", td__far_create},
+    {"cpu", td__cpu_create}, {"ref", td__ref_create},   {"null", td__null_create},
+    {"far", td__far_create}, {"cuda", td__cuda_create},
 };
 
 td_status td__backend_create(const char *name, td_backend **out)
@@ -23,8 +21,19 @@ td_status td__backend_create(const char *name, td_backend **out)
     for (int i = 0; i < TD_LEN(BACKENDS); i++)
         if (strcmp(BACKENDS[i].name, name) == 0)
             return BACKENDS[i].create(out);
-    return TD_FAIL(TD_EINVAL, "no backend named \"%s\"; there are cpu, ref, null and far", name);
+    return TD_FAIL(TD_EINVAL, "no backend named \"%s\"; there are cpu, cuda, ref, null and far",
+                   name);
 }
+
+#if !TD_CUDA
+td_status td__cuda_create(td_backend **out)
+{
+    *out = NULL;
+    return TD_FAIL(TD_ENOTSUP,
+                   "backend cuda: this build has none; configure it where nvcc is (docs/gpu.md), "
+                   "or set train.backend to cpu");
+}
+#endif
 
 void td__backend_destroy(td_backend *b)
 {

@@ -21,5 +21,6 @@ TD_NODISCARD td_status td__cpu_create(td_backend **out);
 TD_NODISCARD td_status td__ref_create(td_backend **out);
 TD_NODISCARD td_status td__null_create(td_backend **out);
 TD_NODISCARD td_status td__far_create(td_backend **out);
+TD_NODISCARD td_status td__cuda_create(td_backend **out);
 
 #endif

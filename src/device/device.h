@@ -135,6 +135,8 @@ TD_NODISCARD td_status td__stream_sync(td_stream *s);
 void td__stream_drain(td_stream *s);
 enum { TD__DEVICE_TIMEOUT_MS = 600000 };
 
+/* Is a tape played in less time than its work takes to launch? */
+bool td__device_tapes(const td_device *d);
 /* Between begin and end work is recorded instead of carried out. Waits for events are not. */
 TD_NODISCARD td_status td__tape_begin(td_stream *s);
 TD_NODISCARD td_status td__tape_end(td_stream *s, td_tape **out);

@@ -22,6 +22,11 @@ struct td_tape {
     bool failed; /* no memory while recording */
 };
 
+bool td__device_tapes(const td_device *d)
+{
+    return d->ops->tape_begin != NULL;
+}
+
 td_status td__tape_begin(td_stream *s)
 {
     TD_ASSERT(!s->tape, "a tape is being recorded on this stream of device %s",

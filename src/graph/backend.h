@@ -36,6 +36,7 @@ struct td_kernel {
     void (*prepare)(const td_kernel_call *c);
     unsigned packs;
     size_t scratch, packed;
+    bool not_taped;            /* it does more than put work into the stream */
     void *state;               /* the backend's own: primitives, blockings */
     void (*fini)(void *state); /* (optional) */
 };
@@ -63,8 +64,8 @@ struct td_backend {
  * node. */
 void td__kernel_check(const td_kernel_call *c, td_status st);
 
-/* By name: "cpu", "ref" (reference kernels only, the judge), "null" (no arithmetic), "far" (the
- * kernels of cpu on device far). */
+/* By name: "cpu", "cuda" (an NVIDIA GPU), "ref" (reference kernels only, the judge), "null" (no
+ * arithmetic), "far" (the kernels of cpu on device far). */
 TD_NODISCARD td_status td__backend_create(const char *name, td_backend **out);
 void td__backend_destroy(td_backend *b); /* NULL is allowed */
 

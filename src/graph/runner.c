@@ -53,9 +53,10 @@ static void run_profiled(td_runner *r, int begin, int end)
 
 static void run_steps(td_runner *r, int begin, int end)
 {
+    atomic_store_explicit(&r->now, begin + 1, memory_order_relaxed);
     if (r->profile)
         run_profiled(r, begin, end);
-    else
+    else if (!td__runner_play(r, begin, end))
         for (int i = begin; i < end; i++) {
             atomic_store_explicit(&r->now, i + 1, memory_order_relaxed);
             td__runner_launch(r, &r->steps[i].call, false);

@@ -20,6 +20,14 @@ typedef struct td__mark {
     size_t count;
 } td__mark;
 
+/* A piece of a run as a tape (runner_tape.c). */
+typedef struct td__runner_tape {
+    int begin, end;
+    const void *grads;
+    td_tape *tape;
+} td__runner_tape;
+enum { TD__RUNNER_TAPES = 8 };
+
 struct td_runner {
     const td_program *p;
     td_params *ps;
@@ -45,6 +53,9 @@ struct td_runner {
     td_runner *lender; /* whose scratch, packed weights and own gradients these are; NULL: own */
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
     bool profile;
+    enum { TD__TAPE_UNKNOWN, TD__TAPE_ON, TD__TAPE_OFF } taping;
+    td__runner_tape tapes[TD__RUNNER_TAPES];
+    unsigned next_tape;
     atomic_int now; /* the step being run, from 1; 0: none. Any thread may look */
 };
 
@@ -80,6 +91,9 @@ void td__runner_fetch(td_runner *r, int phase);
 const td__root *td__runner_root(const td_runner *r, td__root_kind kind, int index);
 /* Post a kernel, or its preparation. */
 void td__runner_launch(td_runner *r, const td_kernel_call *c, bool prepare);
+/* Run steps [begin, end) as a tape; false: they are to be launched one by one. */
+bool td__runner_play(td_runner *r, int begin, int end);
+void td__runner_drop_tapes(td_runner *r);
 /* Weights in the kernels' own formats, if the params have changed. */
 void td__runner_prepare(td_runner *r);
 

@@ -273,6 +273,7 @@ static const td_attr_attention FULL = {.scale = 0.5}, CAUSAL = {.scale = 0.5, .c
     X(CAUSAL, 2, 33, 33, 3, 3, 16, BIG)                          \
     X(CAUSAL, 1, 70, 70, 2, 1, 64, BIG)                          \
     X(FULL, 1, 65, 37, 2, 2, 24, BIG)                            \
+    X(FULL, 2, 65, 70, 2, 2, 32, BIG)                            \
     M(MASKED, 2, 4, 5, 2, 2, 3, 0, 4, 5)                         \
     M(MASKED, 2, 4, 5, 2, 1, 3, 0, 2, 4, 5)                      \
     M(BOTH, 2, 5, 5, 2, 2, 3, 0, 5, 5)                           \

@@ -228,11 +228,11 @@ void td__sync_destroy(td__sync *s)
 
 td_status td__sync_needs_host(const td__sync_job *j, const char *key)
 {
-    if (j->backend && strcmp(j->backend, "far") == 0)
+    if (j->backend && (strcmp(j->backend, "far") == 0 || strcmp(j->backend, "cuda") == 0))
         return TD_FAIL(TD_EINVAL,
-                       "train.backend far: %s needs memory that the host reads; set train.backend "
+                       "train.backend %s: %s needs memory that the host reads; set train.backend "
                        "to cpu",
-                       key);
+                       j->backend, key);
     return TD_OK;
 }
 

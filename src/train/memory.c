@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/memory.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/cpu.h"
 #include "base/fail.h"
@@ -36,8 +38,10 @@ static int threads_of(const estimate *e)
     const td__train_opts *o = &e->t->o;
     int eval = td__micro_batches_default(o->eval_batch);
     int most = o->micro_batches > eval ? o->micro_batches : eval;
+    bool gpu = o->backend && strcmp(o->backend, "cuda") == 0;
     int threads = e->traits.threads ? e->traits.threads
                   : o->threads      ? o->threads
+                  : gpu             ? 1
                                     : td__processors() / e->c->ranks;
     threads = threads > 1 ? threads : 1;
     return td__step_threads(threads < most ? threads : most, o->micro_batches);

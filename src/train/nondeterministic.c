@@ -11,7 +11,9 @@ static td_status agree_on_threads(td__train_opts *o, int ranks)
 {
     td__sync_world w = td__sync_world_of(o->comm, o->members != NULL);
     int limit = td__sync_traits_of(&o->sync, &w).threads;
-    int64_t threads = limit ? limit : o->threads ? o->threads : td__threads_per_rank(o->comm);
+    int64_t threads = limit        ? limit
+                      : o->threads ? o->threads
+                                   : td__threads_per_rank(o->comm, o->backend);
     if (ranks > 1)
         TD_TRY(td_allreduce(o->comm, &threads, &threads, 1, TD_I64, TD_REDUCE_MIN, NULL));
     o->threads = (int)threads;

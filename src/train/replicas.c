@@ -37,7 +37,7 @@ td__sync_traits td__trainer_traits(const td__trainer *t)
 }
 
 /* Ranks of a host share its processors. */
-int td__threads_per_rank(const td_comm *comm)
+int td__threads_per_rank(const td_comm *comm, const char *backend)
 {
     int here = comm ? td_comm_size(comm) : 1;
     const int *host_of = comm ? td__comm_host_of(comm) : NULL;
@@ -46,6 +46,8 @@ int td__threads_per_rank(const td_comm *comm)
         for (int r = 0; r < td_comm_size(comm); r++)
             here += host_of[r] == host_of[td_comm_rank(comm)];
     }
+    if (backend && strcmp(backend, "cuda") == 0)
+        return 1;
     int threads = td__processors() / here;
     return threads > 1 ? threads : 1;
 }

@@ -142,7 +142,7 @@ static td_status make_model(td__trainer *t)
     const td__train_opts *o = &t->o;
     int threads = t->plan.thread_limit ? t->plan.thread_limit
                   : o->threads         ? o->threads
-                                       : td__threads_per_rank(o->comm);
+                                       : td__threads_per_rank(o->comm, o->backend);
     int eval_micro_batches = td__micro_batches_default(o->eval_batch);
     int most = o->micro_batches > eval_micro_batches ? o->micro_batches : eval_micro_batches;
     const td_program *p;
@@ -388,14 +388,6 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     td_schedule_set_state(t->replica.schedule, t->replica.state.schedule);
     *found = true;
     return TD_OK;
-}
-
-/* ---- Weights --------------------------------------------------------------------------------- */
-
-td_status td__trainer_share(td__trainer *t)
-{
-    TD_TRY(td__trainer_agree(t, 0));
-    return td__replicas_begin(t);
 }
 
 /* ---- Looking --------------------------------------------------------------------------------- */

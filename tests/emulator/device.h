@@ -43,7 +43,8 @@ extern thread_local emulated_dim emulated_thread, emulated_block, emulated_block
 /* All threads of the block, or of the warp, have come here. */
 void emulated_block_barrier();
 void emulated_warp_barrier();
-/* Bytes that all lanes of this thread's warp see. */
+/* Bytes that all lanes of this thread's warp see: one of two places in turn, so that a lane may
+ * write for the next exchange while another still reads. */
 enum { EMULATED_WARP_BYTES = 32 * 64 };
 char *emulated_warp_memory();
 extern thread_local char *emulated_dynamic_shared;
@@ -67,9 +68,7 @@ template <class T> static inline T emulated_shuffle(T v, unsigned from)
     T *all = (T *)emulated_warp_memory();
     all[emulated_lane()] = v;
     emulated_warp_barrier();
-    T got = all[from];
-    emulated_warp_barrier();
-    return got;
+    return all[from];
 }
 template <class T> static inline T __shfl_sync(unsigned, T v, int from, int width = 32)
 {
@@ -115,6 +114,47 @@ static inline double rsqrt(double x)
 static inline float __fdividef(float a, float b)
 {
     return a / b;
+}
+
+/* f16: through the nearest multiple of the last place, which the sum with a large number rounds
+ * to. */
+static inline float emulated_from_f16(unsigned short h)
+{
+    int e = h >> 10 & 31, m = h & 1023;
+    float v = e == 31 ? (m ? NAN : INFINITY)
+              : e     ? ldexpf((float)(m + 1024), e - 25)
+                      : ldexpf((float)m, -24);
+    return h >> 15 ? -v : v;
+}
+static inline unsigned short emulated_to_f16(float v)
+{
+    unsigned short sign = (unsigned short)(__float_as_uint(v) >> 16 & 0x8000);
+    float a = fabsf(v);
+    if (!(a < 65520.0f))
+        return (unsigned short)(sign | (a != a ? 0x7e00 : 0x7c00));
+    int e = a < 6.103515625e-05f ? -14 : ilogbf(a);
+    int m = (int)nearbyintf(ldexpf(a, 10 - e)); /* 1024 up to 2048 of a normal number */
+    return (unsigned short)(sign | (((e + 14) << 10) + m));
+}
+
+/* mma.m16n8k16 of bf16, with the operands where a warp's lanes have them. */
+static inline void emulated_mma(float c[4], const unsigned a[4], unsigned b0, unsigned b1)
+{
+    struct operands {
+        unsigned a[4], b[2];
+    } *all = (operands *)emulated_warp_memory();
+    unsigned lane = emulated_lane(), g = lane / 4, t = lane % 4;
+    all[lane] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    emulated_warp_barrier();
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = g + i / 2 * 8, col = 2 * t + i % 2;
+        for (unsigned k = 0; k < 16; k++) {
+            unsigned from = k % 8 / 2, half = k % 2 * 16;
+            unsigned x = all[row % 8 * 4 + from].a[row / 8 + k / 8 * 2] >> half;
+            unsigned y = all[col * 4 + from].b[k / 8] >> half;
+            c[i] += __uint_as_float(x << 16) * __uint_as_float(y << 16);
+        }
+    }
 }
 
 /* Kernels are found by name. */

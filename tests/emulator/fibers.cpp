@@ -23,12 +23,13 @@ enum state { READY, AT_WARP, AT_BLOCK, ENDED };
 struct fiber {
     void *sp;
     state is;
+    unsigned exchanges;
 };
 
 struct scheduler {
     fiber fibers[MOST];
     char *stacks = nullptr;
-    char warp_memory[MOST / WARP][EMULATED_WARP_BYTES];
+    char warp_memory[MOST / WARP][2][EMULATED_WARP_BYTES];
     std::vector<char> shared;
     void *sp;
     unsigned now, count;
@@ -80,7 +81,7 @@ void prepare(unsigned t)
     *--sp = (void *)begin;
     for (int i = 0; i < 6; i++)
         *--sp = nullptr;
-    me.fibers[t] = {sp, READY};
+    me.fibers[t] = {sp, READY, 0};
 }
 
 void wait_at(state barrier)
@@ -105,23 +106,32 @@ bool pass(state barrier, unsigned from, unsigned to)
     return true;
 }
 
+/* Run the fibers of one warp until each has ended or waits for the block. */
+bool run_warp(unsigned from, unsigned to, unsigned *ended)
+{
+    bool moved = false;
+    do {
+        for (unsigned t = from; t < to; t++) {
+            if (me.fibers[t].is != READY)
+                continue;
+            me.now = t;
+            emulated_thread.x = t;
+            emulated_switch(&me.sp, me.fibers[t].sp);
+            *ended += me.fibers[t].is == ENDED;
+            moved = true;
+        }
+    } while (pass(AT_WARP, from, to));
+    return moved;
+}
+
 void run_block()
 {
     for (unsigned t = 0; t < me.count; t++)
         prepare(t);
     for (unsigned ended = 0; ended < me.count;) {
         bool moved = false;
-        for (unsigned t = 0; t < me.count; t++) {
-            if (me.fibers[t].is != READY)
-                continue;
-            me.now = t;
-            emulated_thread = {t, 0, 0};
-            emulated_switch(&me.sp, me.fibers[t].sp);
-            ended += me.fibers[t].is == ENDED;
-            moved = true;
-        }
         for (unsigned w = 0; w < me.count; w += WARP)
-            moved |= pass(AT_WARP, w, w + WARP < me.count ? w + WARP : me.count);
+            moved |= run_warp(w, w + WARP < me.count ? w + WARP : me.count, &ended);
         moved |= pass(AT_BLOCK, 0, me.count);
         if (!moved) {
             fprintf(stderr, "emulated GPU: a barrier that some of %u threads never reach\n",
@@ -145,7 +155,7 @@ void emulated_warp_barrier()
 
 char *emulated_warp_memory()
 {
-    return me.warp_memory[me.now / WARP];
+    return me.warp_memory[me.now / WARP][me.fibers[me.now].exchanges++ % 2];
 }
 
 void emulated_run(void (*fn)(const void *args), const void *args, const unsigned grid[3],

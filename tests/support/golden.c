@@ -3,6 +3,7 @@
 #include "support/golden.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/check.h"
@@ -63,13 +64,15 @@ static double first_weight(const td_param_info *p, double r)
 
 void golden_params(td_params *ps)
 {
-    float *block = td_params_block(ps, NULL);
-
     for (int i = 0; i < td_params_count(ps); i++) {
         td_param_info p = td_params_info(ps, i);
         lcg g = lcg_start(p.name);
+        float *first = malloc((p.count + 1) * sizeof *first);
+        CHECK(first, "no memory for '%s'", p.name);
         for (size_t k = 0; k < p.count; k++)
-            block[p.offset + k] = (float)first_weight(&p, 2 * lcg_next(&g) - 1);
+            first[k] = (float)first_weight(&p, 2 * lcg_next(&g) - 1);
+        CHECK_OK(td_params_write(ps, p.offset, p.count, first));
+        free(first);
     }
     td_params_touch(ps);
 }

@@ -1,5 +1,6 @@
 /* test_op_backends.c -- every operator of ops.def, every sample, in f32 and bf16, plain and NHWC:
- * the cpu backend's kernel against the reference one.
+ * the kernel of the cpu backend, or of the one that TD_TEST_BACKEND names, against the reference
+ * one.
  *
  * Kernels are planned and called directly, between guard bytes, with scratch memory full of
  * rubbish, twice (the bits must be the same); again with weights packed as params; and again with
@@ -25,7 +26,7 @@ typedef struct bench {
     const char *impl;
 } bench;
 
-static td_backend *cpu, *ref;
+static td_backend *tested, *ref;
 static const td_run_ctx CTX = {.seed = 11, .step = 4, .micro_batch = 2};
 
 static void plan(td_backend *b, const bench *t, const bool *is_param, td_kernel *k)
@@ -35,6 +36,98 @@ static void plan(td_backend *b, const bench *t, const bool *is_param, td_kernel 
     CHECK(!st, "%s: cannot be planned on %s: %s", t->c.text, b->ops->name, td_last_error());
     CHECK(k->run && k->impl && k->node == t->c.node, "%s: an incomplete kernel of %s", t->c.text,
           b->ops->name);
+    CHECK(!strstr(k->impl, "on the host"), "%s: no kernel of %s takes it", t->c.text, b->ops->name);
+}
+
+/* ---- Memory of a device, between guards ------------------------------------------------------ */
+
+enum { GUARD = 256, GUARD_BYTE = 0x5A };
+
+typedef struct block {
+    td_mem mem;
+    size_t nbytes;
+} block;
+
+static void *begin_of(const block *b)
+{
+    return (char *)b->mem.at + GUARD;
+}
+
+/* A block with these bytes in it. */
+static block send(td_device *d, const void *data, size_t nbytes)
+{
+    block b = {.nbytes = nbytes};
+    td__mapping map;
+    CHECK_OK(td__mem_alloc(d, TD_MEM_OWN, nbytes + 2 * GUARD, &b.mem));
+    CHECK_OK(td__mem_map(d, b.mem.at, b.mem.nbytes, TD_MAP_WRITE, &map));
+    memset(map.at, GUARD_BYTE, b.mem.nbytes);
+    if (nbytes)
+        memcpy((char *)map.at + GUARD, data, nbytes);
+    CHECK_OK(td__mem_unmap(&map));
+    return b;
+}
+
+/* Its bytes, if they are wanted; the guards are as they were. */
+static void take_back(td_device *d, block *b, void *data, const char *what)
+{
+    td__mapping map;
+    CHECK_OK(td__mem_map(d, b->mem.at, b->mem.nbytes, TD_MAP_READ, &map));
+    const unsigned char *at = map.at;
+    for (size_t i = 0; i < GUARD; i++)
+        CHECK(at[i] == GUARD_BYTE && at[GUARD + b->nbytes + i] == GUARD_BYTE,
+              "%s: a kernel wrote outside of its memory", what);
+    if (data && b->nbytes)
+        memcpy(data, at + GUARD, b->nbytes);
+    td__mem_map_drop(&map);
+    td__mem_free(&b->mem);
+}
+
+/* The call on a device whose memory the host does not read. */
+static void call_there(td_backend *b, const bench *t, const td_kernel *k, const void *const *in,
+                       void *const *out, const void *scratch)
+{
+    td_device *d = b->device;
+    block ins[TD_SAMPLE_MAX_IN], outs[TD_MAX_OUT];
+    block work = send(d, scratch, k->scratch), packed = send(d, scratch, 0);
+    block key = send(d, &CTX, sizeof CTX);
+    const void *in_at[TD_SAMPLE_MAX_IN];
+    void *out_at[TD_MAX_OUT];
+    td_stream *s;
+    unsigned saved;
+    packed.nbytes = 0;
+    td__mem_free(&packed.mem);
+    CHECK_OK(td__mem_alloc(d, TD_MEM_OWN, k->packed + 2 * GUARD, &packed.mem));
+    CHECK_OK(td__stream_create(d, &s));
+    for (int i = 0; i < t->n_out; i++) {
+        outs[i] = send(d, out[i], t->out_bytes[i]);
+        out_at[i] = begin_of(&outs[i]);
+    }
+    for (int i = 0; i < t->c.n_in; i++) {
+        ins[i] = send(d, in[i], t->in_bytes[i]);
+        in_at[i] = in[i] == out[0] ? out_at[0] : begin_of(&ins[i]);
+    }
+    td_kernel_call c = {.in = in_at,
+                        .out = out_at,
+                        .scratch = begin_of(&work),
+                        .packed = begin_of(&packed),
+                        .kernel = k,
+                        .ctx = begin_of(&key),
+                        .stream = s};
+    b->ops->enter(b, &saved);
+    if (k->prepare)
+        k->prepare(&c);
+    k->run(&c);
+    b->ops->leave(b, saved);
+    td_status st = td__stream_sync(s);
+    CHECK(!st, "%s (%s): %s", t->c.text, k->impl, td_last_error());
+    for (int i = 0; i < t->n_out; i++)
+        take_back(d, &outs[i], out[i], t->c.text);
+    for (int i = 0; i < t->c.n_in; i++)
+        take_back(d, &ins[i], NULL, t->c.text);
+    take_back(d, &work, NULL, t->c.text);
+    take_back(d, &key, NULL, t->c.text);
+    td__mem_free(&packed.mem);
+    td__stream_destroy(s);
 }
 
 /* One call with scratch memory full of `fill`; packed memory is made anew. */
@@ -46,11 +139,15 @@ static void call(td_backend *b, const bench *t, const td_kernel *k, const void *
     td_kernel_call c = {
         .in = in, .out = out, .scratch = scratch, .packed = packed, .kernel = k, .ctx = &CTX};
     unsigned saved;
-    b->ops->enter(b, &saved);
-    if (k->prepare)
-        k->prepare(&c);
-    k->run(&c);
-    b->ops->leave(b, saved);
+    if (td__device_host_reads(b->device)) {
+        b->ops->enter(b, &saved);
+        if (k->prepare)
+            k->prepare(&c);
+        k->run(&c);
+        b->ops->leave(b, saved);
+    } else {
+        call_there(b, t, k, in, out, scratch);
+    }
     for (int i = 0; i < t->c.n_in; i++)
         check_guards(in[i]);
     for (int i = 0; i < t->n_out; i++)
@@ -120,15 +217,15 @@ static void check_run(bench *t, const bool *is_param, const char *how)
 {
     td_kernel k;
     void *again[TD_MAX_OUT];
-    plan(cpu, t, is_param, &k);
+    plan(tested, t, is_param, &k);
     t->impl = k.impl;
     alloc_outputs(t, t->first);
-    call(cpu, t, &k, (const void *const *)t->in, t->first, 0xFF);
+    call(tested, t, &k, (const void *const *)t->in, t->first, 0xFF);
     compare(t, t->first, how);
     alloc_outputs(t, again);
     for (int i = 0; i < t->n_out; i++)
         memset(again[i], 0x3C, t->out_bytes[i]);
-    call(cpu, t, &k, (const void *const *)t->in, again, 0x00);
+    call(tested, t, &k, (const void *const *)t->in, again, 0x00);
     for (int i = 0; i < t->n_out; i++)
         CHECK(memcmp(again[i], t->first[i], t->out_bytes[i]) == 0,
               "%s (%s, %s): output %d differs between two runs", t->c.text, t->impl, how, i);
@@ -144,12 +241,12 @@ static void check_inplace(bench *t, const bool *is_param, int i)
     td_kernel k;
     const void *in[TD_SAMPLE_MAX_IN];
     void *out[TD_MAX_OUT];
-    plan(cpu, t, is_param, &k);
+    plan(tested, t, is_param, &k);
     alloc_outputs(t, out);
     memcpy(out[0], t->in[i], t->in_bytes[i]);
     for (int j = 0; j < t->c.n_in; j++)
         in[j] = j == i ? out[0] : t->in[j];
-    call(cpu, t, &k, in, out, 0xFF);
+    call(tested, t, &k, in, out, 0xFF);
     compare(t, out, "in place");
     free_outputs(t, out);
     if (k.fini)
@@ -218,13 +315,18 @@ static void check_operator(void **state)
 static int open_backends(void **state)
 {
     (void)state;
-    return td__backend_create("cpu", &cpu) || td__backend_create("ref", &ref);
+    const char *name = getenv("TD_TEST_BACKEND");
+    if (td__backend_create(name ? name : "cpu", &tested) || td__backend_create("ref", &ref)) {
+        print_error("%s\n", td_last_error());
+        return -1;
+    }
+    return 0;
 }
 
 static int close_backends(void **state)
 {
     (void)state;
-    td__backend_destroy(cpu);
+    td__backend_destroy(tested);
     td__backend_destroy(ref);
     return 0;
 }

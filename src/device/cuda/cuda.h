@@ -11,6 +11,7 @@
 #ifndef TD_DEVICE_CUDA_CUDA_H
 #define TD_DEVICE_CUDA_CUDA_H
 
+#include "device/cuda/describe.h"
 #include "device/cuda/driver.h"
 #include "device/device.h"
 
@@ -21,18 +22,6 @@ typedef struct td__cuda_image {
 } td__cuda_image;
 extern const td__cuda_image td__cuda_images[];
 extern const int td__cuda_n_images;
-
-/* The kind of GPU: what kernels are chosen by. */
-typedef struct td__cuda_kind {
-    char name[96];
-    int major, minor; /* compute capability */
-    int processors;   /* multiprocessors */
-    size_t memory;    /* bytes */
-    int driver;       /* 13000: CUDA 13.0 */
-} td__cuda_kind;
-/* GPU `index` of those that the process sees; it is not opened. */
-TD_NODISCARD td_status td__cuda_describe(int index, td__cuda_kind *out);
-TD_NODISCARD td_status td__cuda_count(int *out);
 
 /* The following are for a device of this kind and its streams. */
 const td__cuda_kind *td__cuda_kind_of(const td_device *d);

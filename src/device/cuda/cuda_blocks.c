@@ -49,47 +49,75 @@ static void unlock(td_stream *s)
 
 /* ---- Blends ---------------------------------------------------------------------------------- */
 
-static void blend(td_stream *s, const td__blend_op *op, int n, size_t begin, size_t count)
+static void add_op(td__blocks_blend *a, float *dst, const float *src, float wa, float wb)
 {
-    td__cuda_enter(s->device);
-    for (int done = 0; done < n;) {
-        td__blocks_blend a = {.begin = (long long)begin, .count = (long long)count};
-        for (; a.n_ops < TD__BLOCKS_BLENDS && done < n; done++, a.n_ops++) {
-            a.op[a.n_ops].dst = op[done].dst;
-            a.op[a.n_ops].src = op[done].src;
-            a.op[a.n_ops].a = op[done].a;
-            a.op[a.n_ops].b = op[done].b;
-        }
-        td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_BLEND], grid(s, count), &a);
-    }
+    a->op[a->n_ops].dst = dst;
+    a->op[a->n_ops].src = src;
+    a->op[a->n_ops].a = wa;
+    a->op[a->n_ops++].b = wb;
 }
 
-static void blended_at(td_stream *s, const td__blend_op *op, size_t begin, size_t count, float *to)
+/* to[0..count) = a dst + b src, where any of them may be memory that kernels do not reach. */
+static void blend_staged(td_stream *s, const td__blend_op *op, size_t begin, size_t count,
+                         float *to)
 {
-    td__blocks_blend a = {.n_ops = 1, .begin = (long long)begin, .count = (long long)count};
-    a.op[0].dst = op->dst;
-    a.op[0].src = op->src;
-    a.op[0].a = op->a;
-    a.op[0].b = op->b;
-    a.to = to;
-    td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_BLENDED], grid(s, count), &a);
+    enum { PIECE = STAGED / 3 / 64 * 64 };
+    float *staged = stage(s);
+    for (size_t at = 0; staged && at < count; at += PIECE) {
+        size_t n = count - at < PIECE ? count - at : PIECE, nbytes = n * sizeof *to;
+        float *dst = op->dst + begin + at, *result = to + at;
+        const float *src = op->src + begin + at;
+        td__blocks_blend a = {.count = (long long)n};
+        if (!td__cuda_reaches(dst)) {
+            td__cuda_copy(s, staged, dst, nbytes);
+            dst = staged;
+        }
+        if (!td__cuda_reaches(src)) {
+            td__cuda_copy(s, staged + PIECE, src, nbytes);
+            src = staged + PIECE;
+        }
+        a.to = td__cuda_reaches(result) ? result : staged + 2 * (size_t)PIECE;
+        add_op(&a, dst, src, op->a, op->b);
+        td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_BLENDED], grid(s, n), &a);
+        if (a.to != result)
+            td__cuda_copy(s, result, a.to, nbytes);
+    }
+    if (staged)
+        unlock(s);
+}
+
+static bool reaches_both(const td__blend_op *op)
+{
+    return td__cuda_reaches(op->dst) && td__cuda_reaches(op->src);
+}
+
+static void blend(td_stream *s, const td__blend_op *op, int n, size_t begin, size_t count)
+{
+    td__blocks_blend a = {.begin = (long long)begin, .count = (long long)count};
+    td__cuda_enter(s->device);
+    for (int i = 0; i < n; i++) {
+        bool direct = reaches_both(&op[i]);
+        if (direct)
+            add_op(&a, op[i].dst, op[i].src, op[i].a, op[i].b);
+        if (a.n_ops && (!direct || a.n_ops == TD__BLOCKS_BLENDS || i == n - 1)) {
+            td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_BLEND], grid(s, count), &a);
+            a.n_ops = 0;
+        }
+        if (!direct)
+            blend_staged(s, &op[i], begin, count, op[i].dst + begin);
+    }
 }
 
 static void blended(td_stream *s, const td__blend_op *op, size_t begin, size_t count, float *to)
 {
+    td__blocks_blend a = {.begin = (long long)begin, .count = (long long)count, .to = to};
     td__cuda_enter(s->device);
-    if (td__cuda_reaches(to)) {
-        blended_at(s, op, begin, count, to);
+    if (!reaches_both(op) || !td__cuda_reaches(to)) {
+        blend_staged(s, op, begin, count, to);
         return;
     }
-    float *staged = stage(s);
-    for (size_t at = 0; staged && at < count; at += STAGED) {
-        size_t n = count - at < STAGED ? count - at : STAGED;
-        blended_at(s, op, begin + at, n, staged);
-        td__cuda_copy(s, to + at, staged, n * sizeof *to);
-    }
-    if (staged)
-        unlock(s);
+    add_op(&a, op->dst, op->src, op->a, op->b);
+    td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_BLENDED], grid(s, count), &a);
 }
 
 static void scale_at(td_stream *s, float *to, const float *from, float by, size_t n)
@@ -101,14 +129,19 @@ static void scale_at(td_stream *s, float *to, const float *from, float by, size_
 static void scale(td_stream *s, float *to, const float *from, float by, size_t n)
 {
     td__cuda_enter(s->device);
-    if (td__cuda_reaches(to)) {
+    if (td__cuda_reaches(to) && td__cuda_reaches(from)) {
         scale_at(s, to, from, by, n);
         return;
     }
     float *staged = stage(s);
     for (size_t at = 0; staged && at < n; at += STAGED) {
         size_t m = n - at < STAGED ? n - at : STAGED;
-        scale_at(s, staged, from + at, by, m);
+        const float *piece = from + at;
+        if (!td__cuda_reaches(from)) {
+            td__cuda_copy(s, staged, piece, m * sizeof *to);
+            piece = staged;
+        }
+        scale_at(s, staged, piece, by, m);
         td__cuda_copy(s, to + at, staged, m * sizeof *to);
     }
     if (staged)

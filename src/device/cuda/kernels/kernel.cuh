@@ -11,6 +11,8 @@
 
 #ifndef TD_KERNEL
 #define TD_KERNEL(name, args) extern "C" __global__ void name(const args a)
+/* As many bytes as the launch has asked for. */
+#define TD_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 #endif
 
 /* This thread's place in a grid of one dimension. */

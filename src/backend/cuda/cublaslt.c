@@ -1,0 +1,347 @@
+/* cublaslt.c -- see cublaslt.h.
+ *
+ * cuBLASLt thinks in columns: a product c = a b whose rows lie after each other is c' = b' a'
+ * there, so that its first operand is our b and its bias, one number per row of c', is one per
+ * column of ours. The algorithm is the first that its heuristic names: a function of shapes, types
+ * and GPU.
+ *
+ * Products in f32 are in f32 all through, not in tf32. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/cuda/cublaslt.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/config.h"
+#include "base/fail.h"
+#include "base/log.h"
+
+enum {
+    WORKSPACE = 32 << 20,
+    ALIGNED = 64,
+    SMALL = 4096 /* multiplications: our own kernel is as good, and takes every alignment */
+};
+
+struct td__cublaslt {
+    void *library;
+    cublasLtHandle_t handle;
+    char version[32];
+    int holders;
+#define TD_LT(name) __typeof__(&name) name;
+#include "backend/cuda/cublaslt.def"
+#undef TD_LT
+};
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the following, and `holders` */
+static td__cublaslt *the_one;
+static bool told;
+
+static void *open_library(void)
+{
+    static const char *const NAMES[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+    const char *folders = td__env_get(TD_ENV_CUDA_LIBS);
+    char path[1024];
+    void *library = NULL;
+    if (folders && strcmp(folders, "none") == 0)
+        return NULL;
+    for (const char *at = folders; at && !library;
+         at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL)
+        for (int i = 0; i < TD_LEN(NAMES) && !library; i++) {
+            snprintf(path, sizeof path, "%.*s/%s", (int)strcspn(at, ":"), at, NAMES[i]);
+            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        }
+    for (int i = 0; i < TD_LEN(NAMES) && !library; i++)
+        library = dlopen(NAMES[i], RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < TD_LEN(NAMES) && !library; i++) {
+        snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s", NAMES[i]);
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return library;
+}
+
+static td_status load(td__cublaslt *lt)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } FUNCTIONS[] = {
+#define TD_LT(name) {#name, offsetof(td__cublaslt, name)},
+#include "backend/cuda/cublaslt.def"
+#undef TD_LT
+    };
+    for (int i = 0; i < TD_LEN(FUNCTIONS); i++) {
+        void *at = dlsym(lt->library, FUNCTIONS[i].name);
+        if (!at)
+            return TD_FAIL(TD_ENOTSUP, "cuBLASLt has no %s: it is too old", FUNCTIONS[i].name);
+        memcpy((char *)lt + FUNCTIONS[i].at, &at, sizeof at);
+    }
+    cublasStatus_t st = lt->cublasLtCreate(&lt->handle);
+    if (st)
+        return TD_FAIL(TD_EIO, "cuBLASLt cannot be initialised (status %d)", (int)st);
+    size_t v = lt->cublasLtGetVersion();
+    snprintf(lt->version, sizeof lt->version, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    return TD_OK;
+}
+
+static void unload(td__cublaslt *lt)
+{
+    if (lt->handle)
+        lt->cublasLtDestroy(lt->handle);
+    dlclose(lt->library);
+    td__free(lt);
+}
+
+static td_status make(td__cublaslt **out)
+{
+    *out = NULL;
+    void *library = open_library();
+    if (!library) {
+        if (!told)
+            TD_LOG(WARN, BACKEND,
+                   "no cuBLASLt on this machine (TANDEM_CUDA_LIBS names its folder): products run "
+                   "on kernels of our own, which are slow");
+        told = true;
+        return TD_OK;
+    }
+    td__cublaslt *lt = td__calloc(1, sizeof *lt);
+    if (!lt) {
+        dlclose(library);
+        return TD_FAIL(TD_ENOMEM, "no memory for cuBLASLt");
+    }
+    lt->library = library;
+    td_status st = load(lt);
+    if (st)
+        unload(lt);
+    else
+        *out = lt;
+    return st;
+}
+
+td_status td__cublaslt_get(td__cublaslt **out)
+{
+    pthread_mutex_lock(&lock);
+    td_status st = the_one ? TD_OK : make(&the_one);
+    if (the_one)
+        the_one->holders++;
+    *out = the_one;
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+void td__cublaslt_release(td__cublaslt *lt)
+{
+    if (!lt)
+        return;
+    pthread_mutex_lock(&lock);
+    if (--lt->holders == 0) {
+        unload(lt);
+        the_one = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+const char *td__cublaslt_version(const td__cublaslt *lt)
+{
+    return lt ? lt->version : NULL;
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+typedef struct lt_product {
+    td__cuda_action action;
+    td__cublaslt *lt; /* the backend's, which outlives its kernels */
+    td__cuda_product p;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algo;
+    td__cuda_at workspace;
+    size_t workspace_bytes;
+} lt_product;
+
+static void fini(td__cuda_action *action)
+{
+    lt_product *l = (lt_product *)action;
+    if (l->desc)
+        l->lt->cublasLtMatmulDescDestroy(l->desc);
+    if (l->a)
+        l->lt->cublasLtMatrixLayoutDestroy(l->a);
+    if (l->b)
+        l->lt->cublasLtMatrixLayoutDestroy(l->b);
+    if (l->c)
+        l->lt->cublasLtMatrixLayoutDestroy(l->c);
+}
+
+/* The descriptor is copied, since threads that run the same program have addresses of their own. */
+static void run(const td__cuda_action *action, const td_kernel_call *c)
+{
+    const lt_product *l = (const lt_product *)action;
+    const float one = 1, zero = 0;
+    cublasLtMatmulDescOpaque_t desc = *l->desc;
+    const void *bias = td__cuda_address(c, l->p.bias);
+    void *pre = td__cuda_address(c, l->p.pre), *to = td__cuda_address(c, l->p.c);
+    if (bias)
+        l->lt->cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                              sizeof bias);
+    if (pre)
+        l->lt->cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                              &pre, sizeof pre);
+    cublasStatus_t st = l->lt->cublasLtMatmul(
+        l->lt->handle, &desc, &one, td__cuda_address(c, l->p.b), l->a, td__cuda_address(c, l->p.a),
+        l->b, &zero, to, l->c, to, l->c, &l->algo, td__cuda_address(c, l->workspace),
+        l->workspace_bytes, (cudaStream_t)td__cuda_stream(c->stream));
+    if (st)
+        td__kernel_check(c, TD_FAIL(TD_EIO,
+                                    "cuBLASLt: status %d for a product of (%lld, %lld) and "
+                                    "(%lld, %lld)",
+                                    (int)st, (long long)l->p.m, (long long)l->p.k,
+                                    (long long)l->p.k, (long long)l->p.n));
+}
+
+/* A batch as one axis: how many, and the steps. False: its operands do not lie so. */
+static bool one_batch(const td__cuda_product *p, int *count, int64_t *a_step, int64_t *b_step)
+{
+    int64_t total = 1;
+    *a_step = *b_step = 0;
+    for (int i = p->n_batch - 1; i >= 0; i--) {
+        if (p->batch[i] == 1)
+            continue;
+        if (total == 1) {
+            *a_step = p->a_step[i];
+            *b_step = p->b_step[i];
+        } else if (p->a_step[i] != *a_step * total || p->b_step[i] != *b_step * total) {
+            return false;
+        }
+        total *= p->batch[i];
+    }
+    *count = (int)total;
+    return total <= INT32_MAX;
+}
+
+static bool set_layout(td__cublaslt *lt, cublasLtMatrixLayout_t *to, td_dtype t, int64_t rows,
+                       int64_t cols, int64_t ld, int batch, int64_t step)
+{
+    cudaDataType type = t == TD_F32 ? CUDA_R_32F : CUDA_R_16BF;
+    return !lt->cublasLtMatrixLayoutCreate(to, type, (uint64_t)rows, (uint64_t)cols, ld) &&
+           !lt->cublasLtMatrixLayoutSetAttribute(*to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+                                                 sizeof batch) &&
+           !lt->cublasLtMatrixLayoutSetAttribute(*to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                 &step, sizeof step);
+}
+
+static bool set_epilogue(lt_product *l)
+{
+    const td__cuda_product *p = &l->p;
+    bool bias = p->bias.space != TD__AT_NONE, pre = p->pre.space != TD__AT_NONE;
+    cublasLtEpilogue_t epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    if (p->act == TD_ACT_RELU)
+        epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    if (p->act == TD_ACT_GELU_TANH)
+        epilogue = pre    ? bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX
+                   : bias ? CUBLASLT_EPILOGUE_GELU_BIAS
+                          : CUBLASLT_EPILOGUE_GELU;
+    const void *at = (const void *)256; /* its alignment is looked at */
+    td__cublaslt *lt = l->lt;
+    return !lt->cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                               sizeof epilogue) &&
+           (!bias || !lt->cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                         &at, sizeof at)) &&
+           (!pre || (!lt->cublasLtMatmulDescSetAttribute(
+                         l->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at, sizeof at) &&
+                     !lt->cublasLtMatmulDescSetAttribute(
+                         l->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n, sizeof p->n)));
+}
+
+static bool choose(lt_product *l)
+{
+    td__cublaslt *lt = l->lt;
+    cublasLtMatmulPreference_t want = NULL;
+    cublasLtMatmulHeuristicResult_t found;
+    size_t room = WORKSPACE;
+    uint32_t align = l->p.align ? (uint32_t)l->p.align : ALIGNED;
+    int n = 0;
+    static const cublasLtMatmulPreferenceAttributes_t ALIGNMENTS[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    bool good = !lt->cublasLtMatmulPreferenceCreate(&want) &&
+                !lt->cublasLtMatmulPreferenceSetAttribute(
+                    want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
+    for (int i = 0; good && i < TD_LEN(ALIGNMENTS); i++)
+        good = !lt->cublasLtMatmulPreferenceSetAttribute(want, ALIGNMENTS[i], &align, sizeof align);
+    good = good &&
+           !lt->cublasLtMatmulAlgoGetHeuristic(lt->handle, l->desc, l->a, l->b, l->c, l->c, want, 1,
+                                               &found, &n) &&
+           n == 1 && !found.state;
+    if (want)
+        lt->cublasLtMatmulPreferenceDestroy(want);
+    if (good) {
+        l->algo = found.algo;
+        l->workspace_bytes = found.workspaceSize;
+    }
+    return good;
+}
+
+/* The operands as cuBLASLt sees them. False: it does not take this product. */
+static bool describe(lt_product *l)
+{
+    const td__cuda_product *p = &l->p;
+    int64_t a_step, b_step;
+    int batch;
+    bool b_plain = p->b_col == 1, a_plain = p->a_col == 1;
+    cublasOperation_t first = b_plain ? CUBLAS_OP_N : CUBLAS_OP_T;
+    cublasOperation_t second = a_plain ? CUBLAS_OP_N : CUBLAS_OP_T;
+    if ((!b_plain && p->b_row != 1) || (!a_plain && p->a_row != 1) ||
+        !one_batch(p, &batch, &a_step, &b_step))
+        return false;
+    td__cublaslt *lt = l->lt;
+    return !lt->cublasLtMatmulDescCreate(&l->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
+           !lt->cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first,
+                                               sizeof first) &&
+           !lt->cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second,
+                                               sizeof second) &&
+           set_layout(lt, &l->a, p->in, b_plain ? p->n : p->k, b_plain ? p->k : p->n,
+                      b_plain ? p->b_row : p->b_col, batch, b_step) &&
+           set_layout(lt, &l->b, p->in, a_plain ? p->k : p->m, a_plain ? p->m : p->k,
+                      a_plain ? p->a_row : p->a_col, batch, a_step) &&
+           set_layout(lt, &l->c, p->out, p->n, p->m, p->n, batch, p->m * p->n) && set_epilogue(l) &&
+           choose(l);
+}
+
+/* Activations that it has, in the precision that is wanted. */
+static bool takes_act(const td__cuda_product *p)
+{
+    bool pre = p->pre.space != TD__AT_NONE;
+    switch (p->act) {
+    case TD_ACT_NONE:
+    case TD_ACT_RELU: return !pre;
+    case TD_ACT_GELU_TANH: return p->out == TD_BF16 && (!pre || p->n % 8 == 0);
+    default: return false;
+    }
+}
+
+td_status td__cublaslt_add(td__cuda *b, td_kernel *k, const td__cuda_product *p, size_t scratch)
+{
+    if (p->m * p->n * p->k < SMALL || !takes_act(p))
+        return TD_ENOTSUP;
+    lt_product *l = td__calloc(1, sizeof *l);
+    if (!l)
+        return TD_FAIL(TD_ENOMEM, "no memory for the kernel of %s", k->node->name);
+    *l = (lt_product){.action = {.run = run, .fini = fini}, .lt = b->lt, .p = *p};
+    td__cuda_enter(b->base.device);
+    if (!describe(l)) {
+        fini(&l->action);
+        td__free(l);
+        return TD_ENOTSUP;
+    }
+    l->workspace = TD__SCRATCH(td__align_up(scratch, 256));
+    td__cuda_want_scratch(k, l->workspace.offset + l->workspace_bytes);
+    td__cuda_push(k, &l->action);
+    k->impl = "cublaslt";
+    return TD_OK;
+}

@@ -1,0 +1,19 @@
+/* cublaslt.h -- cuBLASLt, loaded when the backend is made. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_BACKEND_CUDA_CUBLASLT_H
+#define TD_BACKEND_CUDA_CUBLASLT_H
+
+#include "backend/cuda/product.h"
+
+/* The library of the process, with one holder more; NULL if it is not on this machine, which is
+ * said once in the log. */
+TD_NODISCARD td_status td__cublaslt_get(td__cublaslt **out);
+void td__cublaslt_release(td__cublaslt *lt); /* NULL is allowed */
+/* "13.0.2" of the library in use; NULL: none. */
+const char *td__cublaslt_version(const td__cublaslt *lt);
+
+/* As td__cuda_add_product(); TD_ENOTSUP without an error text: not this product. */
+TD_NODISCARD td_status td__cublaslt_add(td__cuda *b, td_kernel *k, const td__cuda_product *p,
+                                        size_t scratch);
+
+#endif

@@ -1,0 +1,19 @@
+/* conv.h -- the argument of the convolutions of our own, for C and CUDA. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_BACKEND_CUDA_KERNELS_CONV_H
+#define TD_BACKEND_CUDA_KERNELS_CONV_H
+
+#include "backend/cuda/kernels/io.h"
+
+typedef struct td__conv_args {
+    td__io io;
+    td__image x, y;
+    long long w[4]; /* (O, C / groups, KH, KW); plain, f32 */
+    int stride[2], pad[2], dilation[2], groups;
+    int has_bias, relu, out_dtype;
+    long long n; /* elements of the result */
+    /* The gathered form: rows of patches (pixels of y, C KH KW), for a product. */
+    long long first, rows; /* which pixels, as n OH OW + oh OW + ow */
+} td__conv_args;
+
+#endif

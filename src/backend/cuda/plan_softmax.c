@@ -1,0 +1,51 @@
+/* plan_softmax.c -- softmax, cross entropy (kernels/softmax.cu). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels/rows.h"
+#include "base/check.h"
+#include "base/fail.h"
+
+td_status td__cuda_plan_softmax(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
+{
+    const td_desc *x = td__in_desc_of(n, 0);
+    int last = x->shape.ndim - 1;
+    td__rows_args a = {.rows = td__cuda_extent(&x->shape, 0, last), .width = x->shape.dim[last]};
+    (void)is_param;
+    if (!td__cuda_takes(x->dtype))
+        return TD_ENOTSUP;
+    return td__cuda_add(b, k, td__op(n->op)->name, x->dtype,
+                        td__cuda_grid_each(a.width ? a.rows : 0), &a, sizeof a);
+}
+
+static td__xent_args xent_args(const td_node *n)
+{
+    const td_attr_xent *at = n->attr;
+    const td_shape *x = &td__in_desc_of(n, 0)->shape;
+    td__xent_args a = {.rows = td__cuda_extent(x, 0, x->ndim - 1),
+                       .classes = x->dim[x->ndim - 1],
+                       .ignore = at->ignore_index,
+                       .use_ignore = at->use_ignore,
+                       .smoothing = (float)at->smoothing};
+    a.ids = (int)td__in_desc_of(n, 1)->dtype;
+    return a;
+}
+
+td_status td__cuda_plan_xent(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
+{
+    td_dtype t = td__in_desc_of(n, 0)->dtype;
+    td__xent_args a = xent_args(n);
+    (void)is_param;
+    if (!td__cuda_takes(t))
+        return TD_ENOTSUP;
+    td__cuda_want_scratch(k, (size_t)(a.rows + 1) * sizeof(float));
+    td__cuda_grid one = td__cuda_grid_each(1), each = td__cuda_grid_each(a.rows);
+    if (n->op == TD_OP_XENT_BACK) {
+        td__cuda_bind count = {.in = {{0}, TD__IN(1)}, .out = {{0}, TD__SCRATCH(0)}};
+        TD_TRY(td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &count));
+        return td__cuda_add(b, k, "xent_back", t, each, &a, sizeof a);
+    }
+    td__cuda_bind rows = {.in = {TD__IN(0), TD__IN(1)}, .out = {TD__SCRATCH(0), TD__OUT(1)}};
+    TD_TRY(td__cuda_add_bound(b, k, "xent_rows", t, each, &a, sizeof a, &rows));
+    td__cuda_bind finish = {.in = {TD__SCRATCH(0), TD__IN(1)}, .out = {TD__OUT(0)}};
+    return td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &finish);
+}

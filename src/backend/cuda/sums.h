@@ -1,0 +1,21 @@
+/* sums.h -- sums over columns as actions of a kernel (plan_reduce.c). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_BACKEND_CUDA_SUMS_H
+#define TD_BACKEND_CUDA_SUMS_H
+
+#include "backend/cuda/cuda.h"
+
+/* In how many parts rows of this many columns are summed; the same on every GPU. */
+int td__cuda_splits(int64_t rows, int64_t columns);
+/* Bytes of scratch for td__cuda_add_column_sums(). */
+size_t td__cuda_column_scratch(int64_t rows, int64_t columns);
+/* to (columns) of out_dtype = sums over rows of from (rows, columns); scratch from that offset. */
+TD_NODISCARD td_status td__cuda_add_column_sums(td__cuda *b, td_kernel *k, td__cuda_at from,
+                                                td_dtype dtype, int64_t rows, int64_t columns,
+                                                td__cuda_at to, td_dtype out_dtype, size_t scratch);
+/* to (columns) = the sum of `splits` rows of f32 at from. */
+TD_NODISCARD td_status td__cuda_add_finish(td__cuda *b, td_kernel *k, td__cuda_at from, int splits,
+                                           int64_t columns, td__cuda_at to, td_dtype out_dtype,
+                                           float scale);
+
+#endif

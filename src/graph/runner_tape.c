@@ -1,0 +1,58 @@
+/* runner_tape.c -- pieces of a run as tapes, on devices where playing one is cheaper than launching
+ * its kernels. A tape is made when a piece is run for the first time with its block of gradients,
+ * since addresses are part of it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fail.h"
+#include "base/log.h"
+#include "graph/runner_impl.h"
+
+/* Kernels that only put work into the stream, on a device that has tapes. */
+static bool tapeable(const td_runner *r)
+{
+    if (!td__device_tapes(r->p->backend->device))
+        return false;
+    for (int i = 0; i < r->p->n_steps; i++)
+        if (r->p->steps[i].kernel.not_taped)
+            return false;
+    return true;
+}
+
+static td_status record(td_runner *r, int begin, int end, td_tape **out)
+{
+    TD_TRY(td__tape_begin(r->stream));
+    for (int i = begin; i < end; i++)
+        td__runner_launch(r, &r->steps[i].call, false);
+    return td__tape_end(r->stream, out);
+}
+
+bool td__runner_play(td_runner *r, int begin, int end)
+{
+    if (r->taping == TD__TAPE_UNKNOWN)
+        r->taping = tapeable(r) ? TD__TAPE_ON : TD__TAPE_OFF;
+    if (r->taping == TD__TAPE_OFF || begin == end)
+        return false;
+    for (int i = 0; i < TD__RUNNER_TAPES; i++) {
+        const td__runner_tape *t = &r->tapes[i];
+        if (t->tape && t->begin == begin && t->end == end && t->grads == r->space[TD_SPACE_GRAD]) {
+            td__tape_play(r->stream, t->tape);
+            return true;
+        }
+    }
+    td__runner_tape *t = &r->tapes[r->next_tape++ % TD__RUNNER_TAPES];
+    td__stream_drain(r->stream); /* the one that is replaced may be under way */
+    td__tape_destroy(t->tape);
+    *t = (td__runner_tape){.begin = begin, .end = end, .grads = r->space[TD_SPACE_GRAD]};
+    if (record(r, begin, end, &t->tape)) {
+        TD_LOG(WARN, BACKEND, "steps are launched one by one: %s", td_last_error());
+        r->taping = TD__TAPE_OFF;
+        return false;
+    }
+    td__tape_play(r->stream, t->tape);
+    return true;
+}
+
+void td__runner_drop_tapes(td_runner *r)
+{
+    for (int i = 0; i < TD__RUNNER_TAPES; i++)
+        td__tape_destroy(r->tapes[i].tape);
+}

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# train.backend cuda: without a driver one line says so; on the emulated GPU (tests/emulator/) a job
+# trains to one digest on one rank, two ranks and resumed, near the losses of cpu; `tandem devices`
+# names what is there.
+. "$(dirname "$0")/lib.sh"
+
+export TANDEM_CUDA_DRIVER=$dir/no-such-library.so
+run 0 "$tandem" devices
+has '^cpu '
+has '^cuda  none: '
+run 2 "$tandem" train "$source/examples/tabular.yaml" --run-dir never --set train.backend=cuda
+has 'cuda'
+emulated=$build/tests/libemulated_cuda.so
+if [ ! -e "$emulated" ]; then
+    has 'this build has none'
+    echo "skipped: this build has no CUDA, so there is no emulated GPU"
+    exit 77
+fi
+has 'no CUDA driver on this machine'
+
+export TANDEM_CUDA_DRIVER=$emulated TANDEM_CUDA_LIBS=none
+run 0 "$tandem" devices
+has '^cuda  GPU 0: emulated GPU, compute capability 9.0, 2 multiprocessors'
+train() {
+    local backend=$1
+    shift
+    rm -rf "run-$backend"
+    run 0 "$tandem" train "$job" --run-dir "run-$backend" --set train.backend="$backend" \
+        --set log.report=false --set log.tensorboard=false "$@"
+}
+# close_losses A B: within 1e-4 of each other, step by step
+close_losses() {
+    python3 - "$1" "$2" <<'PY' || fail "the losses of $1 and $2 differ"
+import json, sys
+def losses(run):
+    rows = [json.loads(line) for line in open(run + "/metrics.jsonl")]
+    return [r["loss"] for r in rows if "loss" in r and "step" in r]
+a, b = losses(sys.argv[1]), losses(sys.argv[2])
+assert len(a) == len(b) > 0, (len(a), len(b))
+assert all(abs(x - y) <= 1e-4 * abs(x) for x, y in zip(a, b)), (a, b)
+PY
+}
+job=$source/examples/tabular.yaml
+train cpu --set train.epochs=1
+train cuda --set train.epochs=1
+close_losses run-cpu run-cuda
+want=$(digest)
+train cuda -n 2 --set train.epochs=1
+same "two ranks"
+job=$source/tests/dist/jobs/cnn.yaml
+train cuda --set train.epochs=3
+want=$(digest)
+train cuda --set train.epochs=3 --set train.steps=4 --set checkpoint.every=2
+run 0 "$tandem" train "$job" --resume --run-dir run-cuda --set train.backend=cuda \
+    --set train.epochs=3 --set checkpoint.every=2
+same "resumed"
