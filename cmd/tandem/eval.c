@@ -1,13 +1,15 @@
 /* eval.c -- `tandem eval`: the metrics of a trained model on one part of the data. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/human.h"
 #include "base/text.h"
 #include "session.h"
 
 static td_status evaluate(td__session *s, const td__args *a, td__part *part,
-                          td__checkpoint_info *info, td__eval_result *r)
+                          td__checkpoint_info *info, td__eval_result *r, td__scores *scores)
 {
     char real[TD__PATH];
     td__dataset *d;
@@ -21,10 +23,90 @@ static td_status evaluate(td__session *s, const td__args *a, td__part *part,
         st = td__session_part(s, td__args_value(a, "part"), part, &d);
     if (!st)
         st = td__trainer_evaluate(s->trainer, d, r);
+    if (!st && td__args_has(a, "scores"))
+        st = td__trainer_scores(s->trainer, d, scores);
     return st;
 }
 
-static void print_json(const td__checkpoint_info *info, td__part part, const td__eval_result *r)
+/* The classes of the target by name, or by number. */
+static const char *class_name(const td__session *s, int64_t classes, int64_t k, char buf[24])
+{
+    const td__field *f;
+    int n = td__data_fields(s->data, &f);
+
+    for (int i = 0; i < n; i++)
+        if (f[i].classes == classes && f[i].class_names && strcmp(f[i].name, "y") == 0)
+            return f[i].class_names[k];
+    snprintf(buf, 24, "%" PRId64, k);
+    return buf;
+}
+
+static void add_score(td__text *t, const char *name, double v)
+{
+    td__text_printf(t, ", \"%s\": ", name);
+    td__text_json_number(t, v, 17);
+}
+
+static void json_scores(td__text *t, const td__scores *s)
+{
+    td__text_printf(t, ", \"scores\": {\"counted\": %" PRId64, s->samples);
+    if (!s->classes) {
+        add_score(t, "mae", s->mae);
+        add_score(t, "rmse", s->rmse);
+        add_score(t, "r2", s->r2);
+        td__text_add(t, "}");
+        return;
+    }
+    add_score(t, "accuracy", s->accuracy);
+    add_score(t, "precision", s->precision);
+    add_score(t, "recall", s->recall);
+    add_score(t, "f1", s->f1);
+    add_score(t, "auc", s->auc);
+    td__text_add(t, ", \"confusion\": [");
+    for (int64_t i = 0; i < s->classes * s->classes; i++)
+        td__text_printf(t, "%s%" PRId64 "%s",
+                        i % s->classes ? ", "
+                        : i            ? ", ["
+                                       : "[",
+                        s->confusion[i], i % s->classes == s->classes - 1 ? "]" : "");
+    td__text_add(t, "]}");
+}
+
+enum { MOST_COLUMNS = 20 };
+
+static void print_scores(const td__session *session, const td__scores *s)
+{
+    char b[24];
+
+    if (!s->classes && s->samples)
+        printf("  %-14s %.6g\n  %-14s %.6g\n", "rmse", s->rmse, "r2", s->r2);
+    if (!s->classes)
+        return;
+    printf("\n  %-20s %9s %9s %9s %9s %9s\n", "class", "precision", "recall", "f1", "auc",
+           "samples");
+    for (int64_t k = 0; k < s->classes; k++) {
+        const td__class_score *c = &s->by_class[k];
+        printf("  %-20.20s %9.4f %9.4f %9.4f %9.4f %9" PRId64 "\n",
+               class_name(session, s->classes, k, b), c->precision, c->recall, c->f1, c->auc,
+               c->samples);
+    }
+    printf("  %-20s %9.4f %9.4f %9.4f %9.4f %9" PRId64 "\n", "mean", s->precision, s->recall, s->f1,
+           s->auc, s->samples);
+    if (s->classes > MOST_COLUMNS)
+        return;
+    printf("\n  %-20s predicted\n  %-20s", "true", "");
+    for (int64_t k = 0; k < s->classes; k++)
+        printf(" %9.9s", class_name(session, s->classes, k, b));
+    for (int64_t k = 0; k < s->classes; k++) {
+        printf("\n  %-20.20s", class_name(session, s->classes, k, b));
+        for (int64_t i = 0; i < s->classes; i++)
+            printf(" %9" PRId64, s->confusion[k * s->classes + i]);
+    }
+    putchar('\n');
+}
+
+static void print_json(const td__checkpoint_info *info, td__part part, const td__eval_result *r,
+                       const td__scores *s)
 {
     td__text t = {0};
 
@@ -39,7 +121,10 @@ static void print_json(const td__checkpoint_info *info, td__part part, const td_
         td__text_add(&t, ": ");
         td__text_json_number(&t, r->value[i], 9);
     }
-    td__text_printf(&t, "}, \"seconds\": %.6g, \"digest\": \"sha256:%s\"}\n", r->seconds,
+    td__text_add(&t, "}");
+    if (s->samples)
+        json_scores(&t, s);
+    td__text_printf(&t, ", \"seconds\": %.6g, \"digest\": \"sha256:%s\"}\n", r->seconds,
                     info->state.digest);
     if (t.data)
         fputs(t.data, stdout);
@@ -61,14 +146,18 @@ static int run(const td__args *a)
     td__session s = {0};
     td__checkpoint_info info;
     td__eval_result r;
+    td__scores scores = {0};
     td__part part;
 
-    td_status st = evaluate(&s, a, &part, &info, &r);
+    td_status st = evaluate(&s, a, &part, &info, &r, &scores);
     int rc = st ? td__failure(a, st) : TD_EXIT_OK;
     if (!st && td__args_has(a, "json"))
-        print_json(&info, part, &r);
+        print_json(&info, part, &r, &scores);
     else if (!st)
         print_text(&info, part, &r);
+    if (!st && !td__args_has(a, "json"))
+        print_scores(&s, &scores);
+    td__scores_fini(&scores);
     td__session_fini(&s);
     return rc;
 }
@@ -79,6 +168,8 @@ static const td__flag FLAGS[] = {
     TD_FLAG_PART,
     TD_FLAG_SET,
     TD_FLAG_THREADS,
+    {.name = "scores",
+     .help = "also the confusion matrix, precision, recall, F1 and AUC, or RMSE and R2"},
     {.name = "json", .help = "one JSON object on standard output"},
     {.name = NULL}};
 

@@ -123,6 +123,7 @@ static td_status judge(const td__compiled *c, td_build *b, td__model_nodes *out)
     if (d->kind != TD_HEAD_CLASSES && h.target)
         td__head_match_numbers(&h);
     out->loss = d->build(&h);
+    out->target = field->name;
     if (h.opts.use_ignore && d->kind == TD_HEAD_CLASSES) {
         out->ignoring = field->name;
         out->ignore = h.opts.ignore;

@@ -163,6 +163,7 @@ td_status td__build_heads(td__build *b, td_node *y)
     td__head real = td__head_real(&h);
     TD_TRY(add_metrics(b, &real, d));
     b->out->output = td__head_output(&h, d, y);
+    b->out->target = b->target->name;
     if (h.opts.use_ignore && d->kind == TD_HEAD_CLASSES) {
         b->out->ignoring = b->target->name;
         b->out->ignore = h.opts.ignore;

@@ -98,6 +98,7 @@ static void note_facts(const td__model_nodes *n, td__model_facts *f)
     f->n_inputs = n->n_inputs;
     for (int i = 0; i < n->n_inputs; i++)
         snprintf(f->input[i], sizeof f->input[i], "%s", n->inputs[i]);
+    snprintf(f->target, sizeof f->target, "%s", n->target ? n->target : "");
     snprintf(f->ignoring, sizeof f->ignoring, "%s", n->ignoring ? n->ignoring : "");
     f->ignore = n->ignore;
 }

@@ -44,6 +44,7 @@ typedef struct td__model_facts {
     td_shape output_shape; /* of all rows */
     int n_inputs;
     char input[TD__MAX_MODEL_INPUTS][TD__FIELD_NAME];
+    char target[TD__FIELD_NAME];   /* "": none that is known */
     char ignoring[TD__FIELD_NAME]; /* as in td__model_nodes; "": all rows count */
     int64_t ignore;
     char lone_norm[64]; /* a batch norm with a single value per channel; "": none */

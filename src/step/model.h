@@ -25,6 +25,7 @@ typedef struct td__model_nodes {
     /* Inputs by the names of data fields; each is (rows, field shape...) of the field's dtype. */
     const char *inputs[TD__MAX_MODEL_INPUTS];
     int n_inputs;
+    const char *target; /* the input that the output is compared with; NULL: a loss of its own */
     /* NULL, or the input whose targets `ignore` do not count: loss and metrics are then means over
      * the other targets, not over rows. */
     const char *ignoring;

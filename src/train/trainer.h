@@ -20,6 +20,7 @@
 #include "run/observer.h"
 #include "run/result.h"
 #include "step/model.h"
+#include "train/scores.h"
 
 typedef struct td__trainer td__trainer;
 typedef struct td__faults td__faults; /* fault/faults.h */
@@ -128,6 +129,8 @@ TD_NODISCARD td_status td__trainer_evaluate(td__trainer *t, td__dataset *part,
 TD_NODISCARD td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *part,
                                                   const atomic_int *stop, bool *stopped,
                                                   td__eval_result *out);
+/* The scores of all samples of d (scores.h), freed with td__scores_fini. */
+TD_NODISCARD td_status td__trainer_scores(td__trainer *t, td__dataset *d, td__scores *out);
 /* What the model's output is for one sample. */
 TD_NODISCARD td_status td__trainer_output(td__trainer *t, td_dtype *dtype, td_shape *row_shape);
 /* The model's output for samples [0, count) of d, in order, row by row to sink. */

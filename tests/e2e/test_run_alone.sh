@@ -57,6 +57,10 @@ run 0 "$tandem" predict run --input ../new.csv -o third.csv
 cmp -s ../first.csv third.csv || fail "other predictions in a copy without the data"
 run 0 "$tandem" eval run --input ../known.csv --json
 has '"samples": 3, "metrics": {"loss": [0-9.]*, "accuracy": 0.66666'
+run 0 "$tandem" eval run --input ../known.csv --scores --json
+has '"confusion": \[\[1, 0, 1\], \[0, 1, 0\], \[0, 0, 0\]\]'
+has '"precision": 0.66666666666666663, "recall": 0.5, '
+run 0 "$tandem" eval run --input ../known.csv --scores; has 'cat *1.0000 *0.5000 *0.6667'
 run 2 "$tandem" eval run --input ../new.csv
 has "there is no column 'kind'"
 run 0 "$tandem" export run -o weights.npz
@@ -96,6 +100,7 @@ log: {tensorboard: false, report: false}
 YAML
 run 0 "$tandem" train rent.yaml
 run 0 "$tandem" predict rent.yaml --input rent.csv -o rent_said.csv
+run 0 "$tandem" eval rent.yaml --input rent.csv --scores; has 'r2  *0\.'
 run 0 "$tandem" eval rent.yaml --input rent.csv --json
 paste -d , rent.csv rent_said.csv |
     awk -F , 'NR > 1 { e = $3 - $5; s += e < 0 ? -e : e } END { print s / (NR - 1) }' >mae
