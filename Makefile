@@ -10,7 +10,7 @@ cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERRO
 
 .PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service model \
         bench bench-torch bench-comm bench-ddp bench-elastic bench-data bench-service demo install \
-        sanitize asan tsan fuzz clean help
+        sanitize asan tsan fuzz gpu-bundle clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -101,6 +101,9 @@ fuzz: ## run the fuzzers of tests/fuzz, FUZZ_SECONDS=60 each
 	    -DTD_SANITIZE=address,undefined
 	@ninja -C build-fuzz -j$(JOBS) fuzzers
 	@tests/fuzz/run build-fuzz --seconds $(FUZZ_SECONDS)
+
+gpu-bundle: all ## build-gpu/: tests and benchmarks to run on a machine with a GPU (docs/gpu.md)
+	@tools/gpu-bundle $(BUILD) build-gpu
 
 clean: ## remove all build folders
 	@rm -rf $(BUILD) build-asan build-tsan build-fuzz

@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels/attention.h"
+#include "base/check.h"
 #include "base/fail.h"
 
 enum {
@@ -61,6 +62,13 @@ static td_status add_tiles(td__cuda *b, td_kernel *k, const td__attention_args *
                         TD_DTYPE_COUNT, by_key, a, sizeof *a);
 }
 
+/* For that many floats; loops over them are unrolled to loads of 16 bytes, which may reach past the
+ * end. */
+static unsigned shared_bytes(int64_t floats)
+{
+    return (unsigned)(td__align_up((size_t)floats, 4) + 4) * (unsigned)sizeof(float);
+}
+
 td_status td__cuda_plan_attention(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
 {
     bool back = n->op == TD_OP_ATTENTION_BACK;
@@ -68,9 +76,9 @@ td_status td__cuda_plan_attention(td__cuda *b, const td_node *n, const bool *is_
     td__attention_args a = args_of(n, back ? 1 : 0, back ? 6 : 3);
     int64_t queries = a.b * a.h * a.t, keys = a.b * a.hkv * a.s;
     td__cuda_grid grid = td__cuda_grid_each(queries);
-    grid.shared = (unsigned)((size_t)(2 * a.d + a.s) * sizeof(float));
+    grid.shared = shared_bytes(2 * a.d + a.s);
     td__cuda_grid kv = td__cuda_grid_each(keys);
-    kv.shared = (unsigned)((size_t)(4 * a.d + 2 * a.t) * sizeof(float));
+    kv.shared = shared_bytes(4 * a.d + 2 * a.t);
     (void)is_param;
     bool tiles = takes_tiles(&a, t);
     if (!td__cuda_takes(t) || (a.mask >= 0 && !td__cuda_takes((td_dtype)a.mask_dtype)) ||

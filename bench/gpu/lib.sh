@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+# What test-gpu and bench-gpu share: the bundle unpacked into $b, libraries found, arguments.
+# shellcheck shell=bash disable=SC2034
+here=$(cd "$(dirname "$0")" && pwd)
+b=$(mktemp -d)
+trap 'rm -rf "$b"' EXIT
+tar xJf "$here/bundle.tar.xz" -C "$b" || exit 1
+export LD_LIBRARY_PATH=$b/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+logs=${OUT:-$here/logs}
+mkdir -p "$logs"
+# PyTorch brings cuBLASLt where the toolkit is not installed.
+if [ -z "${TANDEM_CUDA_LIBS:-}" ]; then
+    found=$(python3 -c 'import nvidia, os
+for p in nvidia.__path__:
+    for d, _, names in os.walk(p):
+        if any(n.startswith("libcublasLt.so.1") for n in names): print(d)' 2>/dev/null | head -1)
+    [ -z "$found" ] || export TANDEM_CUDA_LIBS=$found
+fi
+only= peer=1
+while [ $# -gt 0 ]; do
+    case $1 in
+    --only) only=${2:?--only needs a name}; shift ;;
+    --only=*) only=${1#*=} ;;
+    --no-peer) peer=0 ;;
+    *) echo "unknown argument $1" >&2; exit 2 ;;
+    esac
+    shift
+done
+wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
