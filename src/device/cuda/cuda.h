@@ -13,15 +13,8 @@
 
 #include "device/cuda/describe.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/images.h"
 #include "device/device.h"
-
-/* What the library holds: fat binaries, each with machine code for one kind of GPU and PTX. */
-typedef struct td__cuda_image {
-    const char *name;
-    const unsigned char *begin, *end;
-} td__cuda_image;
-extern const td__cuda_image td__cuda_images[];
-extern const int td__cuda_n_images;
 
 /* The following are for a device of this kind and its streams. */
 const td__cuda_kind *td__cuda_kind_of(const td_device *d);
