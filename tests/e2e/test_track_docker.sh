@@ -28,6 +28,26 @@ left() { api 'http://docker/containers/json?all=1' | grep -o '"Id"' | wc -l; }
 
 all_of_it
 
+# Two ranks of tandem in two containers: the digest of one rank.
+mkdir -p image/bin image/tmp
+cp "$tandem" image/bin/
+for library in $(ldd "$tandem" | grep -o '/[^ ]*'); do
+    mkdir -p "image$(dirname "$library")" && cp -L "$library" "image$library"
+done
+tar -C image -c . | api -f -X POST -H 'Content-Type: application/x-tar' --data-binary @- \
+    'http://docker/images/create?fromSrc=-&repo=tandem&tag=latest' >/dev/null || fail "no image"
+rm -rf image
+cat >job/job.yaml <<'EOF'
+model: [flatten, linear]
+data: {source: digits, count: 600}
+train: {batch: 32, epochs: 1}
+EOF
+"$tandem" train job/job.yaml -q --run-dir one >one.out 2>&1 || fail "one rank"
+printf '%s\n' 'image: tandem' 'resources: {members: 2}' 'framework: tandem' \
+    "command: [tandem, train, $dir/job/job.yaml, -q, --run-dir=$dir/job/run]" >spec.yaml
+drive job-2-0-zz start wait:EXITED logs:0 forget
+has 'EXITED member 0 status 0' "$(grep -o 'digest sha256:[0-9a-f]*' one.out)"
+
 # The job's name is in the container's; nothing is left of a group that cannot start.
 spec 'name: seen' <<<'exit 0'
 drive job-2-1-aa start wait:EXITED

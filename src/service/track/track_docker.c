@@ -6,10 +6,12 @@
  *
  * Network (docker.network): `host` gives all members the host's, with ports of their own; on a
  * network of the user's they find each other by name; for `bridge`, whose containers have no names,
- * a group of several gets a network of its own. The job's directory is mounted at the same path. */
+ * a group of several gets a network of its own. The job's directory is mounted at the same path; in
+ * it is the folder in which ranks of tandem meet. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "base/fail.h"
@@ -228,6 +230,7 @@ static td_status create_member(docker *d, const td__launch *l, const plan *p, in
 
     const char *name = member_name(p->arena, l, p, member);
     TD_TRY_OR(st, done, td__launch_env(l, &place, member, &env));
+    td__texts_add(&env, "TANDEM_RENDEZVOUS=%s/rendezvous-%s", l->g.dir, l->g.token);
     TD_TRY_OR(st, done, set_command(d, l, &place, member, body));
     json_object_set_new(body, "Image", json_string(l->g.image));
     json_object_set_new(body, "Env", texts_json(&env));
@@ -266,6 +269,7 @@ static td_status forget(void *s, const char *token);
 static td_status start(void *s, const td__launch *l)
 {
     docker *d = s;
+    char meet[4096];
     plan p = {0};
     td__container *found = NULL;
     int n = 0;
@@ -280,6 +284,8 @@ static td_status start(void *s, const td__launch *l)
     if (n < l->members)
         TD_TRY_OR(st, done, td__docker_pull(d->http, l->g.image, d->config->docker_pull));
     TD_TRY_OR(st, done, make_plan(d, l, found, n, &p));
+    snprintf(meet, sizeof meet, "%s/rendezvous-%s", l->g.dir, l->g.token);
+    (void)mkdir(meet, 0700); /* one that is missing is told by the ranks */
     if (p.own_network)
         TD_TRY_OR(st, undo, make_network(d, l, &p));
     for (int member = 0; member < l->members; member++) {

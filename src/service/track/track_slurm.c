@@ -119,6 +119,7 @@ static void batch_script(const slurm *s, const td__launch *l, const char *dir, t
                       "while read -r m host; do\n"
                       "    sed -i \"s/@HOST-$m@/$host/g\" member-*.sh\n"
                       "done <hosts\n"
+                      "mkdir -p rendezvous && export TANDEM_RENDEZVOUS=\"$PWD/rendezvous\"\n"
                       "srun --kill-on-bad-exit=0 --input=none sh -c 'dir=$1; shift; "
                       "exec sh \"$dir/task.sh\" $SLURM_PROCID \"$@\"' sh ");
     td__shell_quote(out, dir);
