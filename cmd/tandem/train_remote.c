@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "job/job.h"
 
-#if TD_HAVE_SERVICE
+#ifdef TD_HAVE_SERVICE
 
 #include <sys/stat.h>
 

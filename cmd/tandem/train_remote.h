@@ -6,7 +6,7 @@
 #include "train_impl.h"
 
 /* Is checkpoint.upload carried out by this program? */
-#if TD_HAVE_SERVICE
+#ifdef TD_HAVE_SERVICE
 #define TD_UPLOADS true
 #else
 #define TD_UPLOADS false
