@@ -53,13 +53,6 @@ int td__no_command(const char *name)
         }
     td__nearest near = {.word = name};
 
-#ifndef TD_HAVE_SERVICE
-    if (strcmp(name, "serve") == 0 || strcmp(name, "submit") == 0 || strcmp(name, "jobs") == 0) {
-        fprintf(stderr, "tandem: this build has no %s: it was configured with TD_SERVICE=OFF\n",
-                name);
-        return TD_EXIT_USAGE;
-    }
-#endif
     for (int i = 0; i < TD_LEN(COMMANDS); i++)
         td__nearest_offer(&near, COMMANDS[i]->name);
     if (near.best)
