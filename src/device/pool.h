@@ -32,7 +32,7 @@ TD_NODISCARD td_status td__pool_blocks_create(size_t threshold, const td__pool_s
 void td__pool_blocks_destroy(td__pool_blocks *p); /* all blocks are back; NULL is allowed */
 /* Zero-filled, aligned to 64 bytes; NULL: no memory. */
 void *td__pool_blocks_take(td__pool_blocks *p, size_t nbytes);
-void td__pool_blocks_give(td__pool_blocks *p, void *block, size_t nbytes);
+void td__pool_blocks_give(td__pool_blocks *p, void *at, size_t nbytes);
 td__device_counters td__pool_blocks_count(td__pool_blocks *p);
 
 /* The process's memory (base/alloc.h). */

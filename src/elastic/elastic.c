@@ -38,7 +38,7 @@ bool td__elastic_is_local(td_comm *comm, td_status st)
         return false;
     snprintf(text, sizeof text, "%s", td_last_error());
     bool of_comm = td__comm_cause(comm) && strstr(text, td_last_error());
-    st = TD_FAIL(st, "%s", text);
+    (void)TD_FAIL(st, "%s", text); /* the text of before */
     return !of_comm;
 }
 

@@ -84,10 +84,11 @@ void td__channels_abort(td__channels *c, const char *why)
         td_comm_abort(c->data, why);
 }
 
-td_comm *td__channel_of(const td__channels *c, const td__plan_op *o, int *peer)
+td_comm *td__channel_of(const td__channels *c, const td__plan_op *message, int *peer)
 {
-    int other = c->stage + o->peer;
-    bool sends = o->kind == TD_PLAN_SEND;
+    int other = c->stage + message->peer;
+    bool sends = message->kind == TD_PLAN_SEND;
     *peer = other > c->stage;
-    return c->pairs[place_of(c, sends ? c->stage : other, sends ? other : c->stage, goes_down(o))];
+    return c->pairs[place_of(c, sends ? c->stage : other, sends ? other : c->stage,
+                             goes_down(message))];
 }

@@ -114,11 +114,8 @@ td_status td__url_join(const char *base, const char *name, char out[TD__URL_BYTE
 
     while (n > 0 && base[n - 1] == '/')
         n--;
-    if (n + 1 + strlen(name) >= TD__URL_BYTES)
+    if (snprintf(out, TD__URL_BYTES, "%.*s/%s", (int)n, base, name) >= TD__URL_BYTES)
         return TD_FAIL(TD_EINVAL, "an address is longer than %d bytes", TD__URL_BYTES - 1);
-    memcpy(out, base, n);
-    out[n] = '/';
-    memcpy(out + n + 1, name, strlen(name) + 1);
     return TD_OK;
 }
 

@@ -27,6 +27,6 @@ TD_NODISCARD td_status td__descriptors_add(td__descriptors *d, const uint8_t *se
 /* NULL: there is none. */
 const td__descriptor_file *td__descriptors_by_name(const td__descriptors *d, const char *name);
 /* A service, method, message, enum, field or value, by its full name: "training.TrainRequest". */
-const td__descriptor_file *td__descriptors_by_symbol(const td__descriptors *d, const char *symbol);
+const td__descriptor_file *td__descriptors_by_symbol(const td__descriptors *d, const char *name);
 
 #endif

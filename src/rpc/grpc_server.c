@@ -165,7 +165,7 @@ const td__grpc_method *td__grpc_find(const td__grpc *g, const char *path, const 
         const td__grpc_service *s = e->service;
         size_t n = (size_t)(slash - path - 1);
 
-        if (strncmp(s->name, path + 1, n) || s->name[n])
+        if (strncmp(s->name, path + 1, n) != 0 || s->name[n])
             continue;
         for (int i = 0; i < s->n_methods; i++)
             if (!strcmp(s->methods[i].name, slash + 1)) {

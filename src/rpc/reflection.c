@@ -28,6 +28,13 @@ typedef Grpc__Reflection__V1__ServerReflectionResponse response_t;
 
 enum { MOST_SERVICES = 32 };
 
+/* What the answer is made of lies in the caller's frame: it is not referred to afterwards. */
+static void send_answer(td__call *c, response_t *a)
+{
+    td__call_send(c, &a->base);
+    *a = (response_t)GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__INIT;
+}
+
 static void send_error(td__call *c, response_t *a, td__grpc_code code, const char *what,
                        const char *name)
 {
@@ -39,7 +46,7 @@ static void send_error(td__call *c, response_t *a, td__grpc_code code, const cha
     e.error_message = text;
     a->message_response_case = ANSWER(ERROR_RESPONSE);
     a->error_response = &e;
-    td__call_send(c, &a->base);
+    send_answer(c, a);
 }
 
 static void send_file(td__call *c, response_t *a, const td__descriptor_file *f, const char *what,
@@ -58,7 +65,7 @@ static void send_file(td__call *c, response_t *a, const td__descriptor_file *f, 
     files.file_descriptor_proto = &data;
     a->message_response_case = ANSWER(FILE_DESCRIPTOR_RESPONSE);
     a->file_descriptor_response = &files;
-    td__call_send(c, &a->base);
+    send_answer(c, a);
 }
 
 static void send_services(td__call *c, response_t *a, const td__reflection *r)
@@ -79,7 +86,7 @@ static void send_services(td__call *c, response_t *a, const td__reflection *r)
     list.service = at;
     a->message_response_case = ANSWER(LIST_SERVICES_RESPONSE);
     a->list_services_response = &list;
-    td__call_send(c, &a->base);
+    send_answer(c, a);
 }
 
 static void info(td__call *c, void *arg, const void *request)

@@ -68,10 +68,10 @@ typedef struct td__sched_job {
 bool td__sched_fits(const td__sched *s, const char *user, td__resources need);
 /* A new job, or one that the store still had. */
 TD_NODISCARD td_status td__sched_add(td__sched *s, int64_t now, const td__sched_job *j);
-void td__sched_release(td__sched *s, int64_t now, int32_t job);
+void td__sched_release(td__sched *s, int64_t now, int32_t id);
 /* Its attempt runs; has ended. Reports of other attempts, and of unknown jobs, change nothing. */
-void td__sched_started(td__sched *s, int64_t now, int32_t job, int attempt);
-void td__sched_ended(td__sched *s, int64_t now, int32_t job, int attempt, td__exit_class how);
+void td__sched_started(td__sched *s, int64_t now, int32_t id, int attempt);
+void td__sched_ended(td__sched *s, int64_t now, int32_t id, int attempt, td__exit_class how);
 /* false: it is not in a state for that. */
 bool td__sched_cancel(td__sched *s, int64_t now, int32_t job);
 bool td__sched_pause(td__sched *s, int64_t now, int32_t job);
@@ -116,10 +116,10 @@ typedef struct td__sched_action {
 bool td__sched_take(td__sched *s, td__sched_action *out);
 
 /* Views. Position: queued jobs with a smaller id; -1: the job is not queued. */
-int td__sched_position(const td__sched *s, int32_t job);
+int td__sched_position(const td__sched *s, int32_t id);
 td__resources td__sched_used(const td__sched *s);
 td__resources td__sched_capacity(const td__sched *s);
-int td__sched_queued_of(const td__sched *s, const char *user);
+int td__sched_queued_of(const td__sched *s, const char *name);
 int td__sched_jobs(const td__sched *s);
 typedef struct td__sched_user {
     const char *name;

@@ -112,7 +112,7 @@ void td__cluster_queue(td__cluster *c, td__call *call);
 td__call *td__cluster_call(td__cluster_group *g, td__call_kind kind);
 
 /* cluster_groups.c: on the loop thread. */
-void td__cluster_ended(void *call); /* of a call */
+void td__cluster_ended(void *arg); /* a call */
 void td__cluster_look_soon(td__cluster_group *g);
 /* A signal; KILL follows STOP after the grace time. */
 void td__cluster_send(td__cluster_group *g, int member, td__track_signal what);

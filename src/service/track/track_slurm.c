@@ -100,11 +100,11 @@ static void batch_script(const slurm *s, const td__launch *l, const char *dir, t
     td__text_printf(out, "#SBATCH --cpus-per-task=%d\n", p->slots > 0 ? p->slots : 1);
     if (p->memory_mb > 0)
         td__text_printf(out, "#SBATCH --mem-per-cpu=%lldM\n",
-                        (long long)(p->memory_mb / (p->slots > 0 ? p->slots : 1) + 1));
+                        (long long)p->memory_mb / (p->slots > 0 ? p->slots : 1) + 1);
     if (p->gpus > 0)
         td__text_printf(out, "#SBATCH --gpus-per-task=%d\n", p->gpus);
     if (p->time_limit_s > 0)
-        td__text_printf(out, "#SBATCH --time=%lld\n", (long long)(p->time_limit_s / 60 + 1));
+        td__text_printf(out, "#SBATCH --time=%lld\n", (long long)p->time_limit_s / 60 + 1);
     if (p->pack)
         td__text_add(out, "#SBATCH --distribution=block\n");
     if (s->config->slurm_partition && s->config->slurm_partition[0])
@@ -212,8 +212,8 @@ static void settle(const char *job, td__seen *m)
         const char *reason = job + n + (job[n] == '|');
         size_t r = strcspn(reason, "|\n");
         m->state = TD_SEEN_WAITING;
-        if (strncmp(reason, "None", r) && strncmp(reason, "Resources", r) &&
-            strncmp(reason, "Priority", r))
+        if (strncmp(reason, "None", r) != 0 && strncmp(reason, "Resources", r) != 0 &&
+            strncmp(reason, "Priority", r) != 0)
             snprintf(m->text, sizeof m->text, "%.*s", (int)r, reason);
     } else if (!is_live(job)) {
         bool lost = strncmp(job, "NODE_FAIL", 9) == 0 || strncmp(job, "PREEMPTED", 9) == 0 ||
