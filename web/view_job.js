@@ -99,7 +99,8 @@ function logPanel(page, id, members) {
     tail = new Tail(address(), page.signal, (piece) => {
       out.append(piece);
       while (out.childNodes.length > MOST_PIECES) out.firstChild.remove();
-      if (stick.checked) out.scrollTop = out.scrollHeight;
+      // The first piece may come before the log is in the page and has a height.
+      if (stick.checked) requestAnimationFrame(() => { out.scrollTop = out.scrollHeight; });
     });
     tail.more().catch(tell);
   }
