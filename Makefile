@@ -9,8 +9,8 @@ run_tests = tools/run-tests $(if $(FLAKY),--flaky $(FLAKY)) -j$(JOBS)
 cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERROR=ON)
 
 .PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service model \
-        bench bench-torch bench-comm bench-ddp bench-elastic bench-data bench-service demo install \
-        sanitize asan tsan fuzz gpu-bundle clean help
+        bench bench-torch bench-comm bench-pipeline bench-ddp bench-elastic bench-data \
+        bench-service demo install sanitize asan tsan fuzz gpu-bundle clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -72,6 +72,9 @@ bench-service: all ## gRPC calls to tandem serve beside libgrpc in C and grpcio 
 
 bench-ddp: all ## data parallel training beside PyTorch DDP; QUICK=1: a first look
 	@bench/ddp/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
+
+bench-pipeline: all ## pipelines beside torch.distributed.pipelining
+	@bench/pipeline/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
 demo: setup ## build, train examples/digits.yaml, end with the path of its report
 	@$(MAKE) --no-print-directory all

@@ -19,11 +19,6 @@ static const td__named_variant NAMED[] = {
 #undef TD_VARIANT
 };
 
-const td__named_variant *td__variant_list(int i)
-{
-    return i >= 0 && i < TD_LEN(NAMED) ? &NAMED[i] : NULL;
-}
-
 typedef struct maker {
     td__arena *arena;
     td__variants list;

@@ -26,6 +26,5 @@ TD_NODISCARD td_status td__variants_make(td__arena *arena, const td__args *a, td
 typedef struct td__named_variant {
     const char *name, *sets, *help;
 } td__named_variant;
-const td__named_variant *td__variant_list(int i); /* NULL after the last */
 
 #endif

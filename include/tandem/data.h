@@ -116,8 +116,8 @@ TD_NODISCARD TD_API td_status td_dataset_callback(const td_field *fields, int n_
                                                   td_dataset **out);
 
 /* Samples one after the other: `next` writes the fields of the next sample, or sets *end. It is
- * called until the end before this returns, and the samples are kept in memory; what does not fit
- * there is given by number. */
+ * called until the end before this returns, and the samples are kept in a temporary file without a
+ * name ($TMPDIR, or /tmp), so that they need no memory. */
 typedef td_status (*td_next_fn)(void *user, void *const *fields, bool *end);
 TD_NODISCARD TD_API td_status td_dataset_iterator(const td_field *fields, int n_fields,
                                                   td_next_fn next, void *user, td_dataset **out);

@@ -16,9 +16,7 @@
  *     td_trainer_fit(t, &r);
  *
  * Run       A trainer makes one run: data, length and learning rates are known when it is made. It
- *           can be evaluated, loaded and saved before and after. (With several ranks, one that is
- *           made of a job or resumes gets its weights when fit begins: before that, evaluate and
- *           predict are refused.)
+ *           can be evaluated, loaded and saved before and after.
  * Bits      The same model, data, options and seed give the same weights, bit for bit, for any
  *           number of threads and ranks, and when a run is stopped and resumed.
  * Ranks     With several ranks (a td_comm of tandem/coll.h) all of them make the same calls with
@@ -265,7 +263,7 @@ TD_NODISCARD TD_API td_status td_trainer_predict_file(td_trainer *t, td_dataset 
                                                       const char *path);
 
 /* The weights, as a .safetensors file: written by rank 0, read by all. load also takes a run's or a
- * checkpoint's directory. With zero = 3 weights are in checkpoints only. */
+ * checkpoint's directory. */
 TD_NODISCARD TD_API td_status td_trainer_save(td_trainer *t, const char *path);
 TD_NODISCARD TD_API td_status td_trainer_load(td_trainer *t, const char *path);
 

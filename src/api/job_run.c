@@ -80,7 +80,8 @@ static td_status make_run(td__job_run *r)
         return TD_FAIL(TD_EINVAL, "%s: no permission to write there", r->dir);
     TD_TRY(lock_run(r, 0));
     if (stat(job, &info) == 0)
-        return TD_FAIL(TD_EINVAL, "%s already has a run; continue it with --resume", dir);
+        return TD_FAIL(TD_EINVAL, "%s already has a run: resume it, or name another directory",
+                       dir);
     r->made = fresh;
     return TD_OK;
 }
@@ -218,8 +219,8 @@ static void lead_end(void *user)
 td_status td__job_run_check_elastic(const td__job_run *r)
 {
     if (r->o.profile)
-        return TD_FAIL(TD_EINVAL, "--profile needs the same ranks from the first step to the last: "
-                                  "give -n N without --elastic");
+        return TD_FAIL(TD_EINVAL, "a profile needs the same ranks from the first step to the last: "
+                                  "start fixed ranks, not elastic ones");
     if (strcmp(td__job_parallel_opts(r->session.job)->distribute, "none") != 0)
         return TD_FAIL(TD_EINVAL,
                        "data.distribute: not with elastic ranks, which each read their data");
@@ -298,8 +299,8 @@ static td_status prepare_elastic(td__job_run *r)
     struct stat info;
 
     if (!dir)
-        return TD_FAIL(TD_EINVAL, "elastic ranks need --run-dir, the same for all (tandem train -n "
-                                  "MIN:MAX creates it)");
+        return TD_FAIL(TD_EINVAL, "elastic ranks need a run directory, the same for all (tandem "
+                                  "train -n MIN:MAX creates it)");
     TD_TRY(td__run_dir_create(dir, NULL, r->dir));
     TD_TRY(lock_run(r, LOCK_MS));
     TD_TRY(td__run_dir_path(r->dir, "job.yaml", job));

@@ -6,8 +6,8 @@
  * run's directory is made; if nothing comes of it, an empty directory is taken away again.
  *
  * Rank 0 has the run's directory and says whether the run begins. Elastic ranks come and go, so
- * whoever starts them makes the directory (td__job_run_offer), and every rank is told which it is:
- * whoever is rank 0 opens it, and goes on with what it holds. */
+ * the process that starts them makes the directory (td__job_run_offer), and every rank is told
+ * which it is: rank 0 opens it, and continues with its state. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_API_JOB_RUN_H
 #define TD_API_JOB_RUN_H
@@ -18,7 +18,7 @@
 
 typedef struct td__job_run td__job_run;
 
-/* Who runs the job: the command, or a program. All are optional. */
+/* Functions of the caller: the command, or a program. All are optional. */
 typedef struct td__job_run_hooks {
     void *user;
     /* From here on a wish to stop is to be kept for the trainer: signals are no longer the end. */

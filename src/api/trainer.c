@@ -1,6 +1,7 @@
 /* trainer.c -- what any trainer does: fit, evaluate, predict, save, load. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -63,26 +64,39 @@ void td_trainer_stop(td_trainer *t)
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
 
-static bool several(const td_trainer *t)
+static bool elastic(const td_trainer *t)
 {
-    return (t->run && t->run->session.members) || (t->comm && td_comm_size(t->comm) > 1);
+    return t->run && t->run->session.members;
 }
 
-/* Ranks other than 0 get the weights of a job, or of a checkpoint, when the run begins. */
-static td_status check_begun(const td_trainer *t, const char *what)
+static bool several(const td_trainer *t)
+{
+    return elastic(t) || (t->comm && td_comm_size(t->comm) > 1);
+}
+
+/* Ranks other than 0 have no weights of a job, or of a checkpoint, before the run begins: they get
+ * them now. */
+static td_status share_weights(td_trainer *t, const char *what)
 {
     if (t->fitted || t->trained || !t->late || !several(t))
         return TD_OK;
-    return TD_FAIL(TD_EINVAL, "%s: the ranks get their weights when fit begins: call it first",
-                   what);
+    if (elastic(t))
+        return TD_FAIL(TD_EINVAL,
+                       "%s: elastic ranks get their weights when fit begins: call it "
+                       "first",
+                       what);
+    TD_TRY(td__trainer_share(t->trainer));
+    t->late = false;
+    return TD_OK;
 }
 
-static td_status check_whole(const td_trainer *t, const char *what)
+/* elastic_only: fixed ranks can. */
+static td_status check_whole(const td_trainer *t, const char *what, bool elastic_only)
 {
-    if (t->zero < 3 || !several(t))
+    if (t->zero < 3 || !several(t) || (elastic_only && !elastic(t)))
         return TD_OK;
     return TD_FAIL(TD_ENOTSUP,
-                   "%s: ranks hold slices of the weights (zero 3): take checkpoints instead", what);
+                   "%s: ranks hold shards of the weights (zero 3): take checkpoints instead", what);
 }
 
 /* Rank 0's status on all ranks: one that failed is not waited for in the next call. */
@@ -125,7 +139,7 @@ td_status td_trainer_evaluate(td_trainer *t, td_dataset *d, td_metrics *out)
     td__eval_result r;
 
     *out = (td_metrics){0};
-    TD_TRY(check_begun(t, "evaluate"));
+    TD_TRY(share_weights(t, "evaluate"));
     TD_TRY(check_samples(t, d->samples));
     TD_TRY(td__trainer_evaluate(t->trainer, d->samples, &r));
     td__metrics_fill(out, &r);
@@ -163,7 +177,7 @@ td_status td_trainer_predict(td_trainer *t, td_dataset *d, float *out, size_t co
         *row = p.row;
     if (!out)
         return TD_OK;
-    TD_TRY(check_begun(t, "predict"));
+    TD_TRY(share_weights(t, "predict"));
     if (!td__i64_mul(td_shape_count(&p.row), d->samples->count, &need) || (uint64_t)need > count)
         return TD_FAIL(TD_EINVAL, "predict: room for %zu values, %" PRId64 " are needed", count,
                        need);
@@ -173,7 +187,7 @@ td_status td_trainer_predict(td_trainer *t, td_dataset *d, float *out, size_t co
 td_status td_trainer_predict_file(td_trainer *t, td_dataset *d, const char *path)
 {
     TD_TRY(td__predict_file_check(path));
-    TD_TRY(check_whole(t, "predict"));
+    TD_TRY(check_whole(t, "predict", false));
     TD_TRY(check_samples(t, d->samples));
     return share_status(t, writes(t)
                                ? td__predict_file_write(t->trainer, d->samples, t->model.fields,
@@ -201,29 +215,29 @@ td_status td_trainer_save(td_trainer *t, const char *path)
 {
     size_t n = strlen(path), ending = strlen(".safetensors");
 
-    TD_TRY(check_whole(t, "save"));
+    TD_TRY(check_whole(t, "save", true));
+    TD_TRY(share_weights(t, "save"));
     if (n <= ending || strcmp(path + n - ending, ".safetensors") != 0)
         return TD_FAIL(TD_EINVAL, "save: expected a name ending in .safetensors, found '%.200s'",
                        path);
-    return share_status(t,
-                        writes(t) ? td_params_save(td__trainer_params(t->trainer), path) : TD_OK);
+    return share_status(t, td__trainer_save(t->trainer, path));
 }
 
 td_status td_trainer_load(td_trainer *t, const char *path)
 {
-    td_params *params = td__trainer_params(t->trainer);
     td__checkpoint_info info;
+    char weights[sizeof info.path + 32];
     struct stat file;
 
-    TD_TRY(check_whole(t, "load"));
+    TD_TRY(check_whole(t, "load", true));
     if (stat(path, &file) != 0)
         return TD_FAIL(TD_EINVAL, "load: there is no file %s", path);
     if (S_ISDIR(file.st_mode)) {
         TD_TRY(td__checkpoint_find(path, NULL, &info));
-        TD_TRY(td__checkpoint_load(&info, params, NULL));
-    } else {
-        TD_TRY(td_params_load(params, path));
+        snprintf(weights, sizeof weights, "%s/model.safetensors", info.path);
+        path = weights;
     }
+    TD_TRY(td__trainer_load(t->trainer, path));
     t->late = false;
     return TD_OK;
 }

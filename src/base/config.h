@@ -55,7 +55,8 @@
     X(KUBERNETES_HOST, "KUBERNETES_SERVICE_HOST", "API server, inside a cluster")          \
     X(KUBERNETES_PORT, "KUBERNETES_SERVICE_PORT", "its port")                              \
     X(HOME, "HOME", "the user's home")                                                     \
-    X(RUNTIME_DIR, "XDG_RUNTIME_DIR", "folder of the user for sockets and the like")
+    X(RUNTIME_DIR, "XDG_RUNTIME_DIR", "folder of the user for sockets and the like")       \
+    X(TMPDIR, "TMPDIR", "folder of temporary files")
 
 typedef enum td__env {
 #define X(id, name, help) TD_ENV_##id,

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/text.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -138,4 +139,21 @@ td_status td__text_status(const td__text *t)
     if (t->failed)
         return TD_FAIL(TD_ENOMEM, "no memory for a text of more than %zu bytes", t->used);
     return TD_OK;
+}
+
+void td__text_member(td__text *t, const char *key, const char *value)
+{
+    td__text_printf(t, ", \"%s\": ", key);
+    td__text_json(t, value ? value : "");
+}
+
+void td__text_member_number(td__text *t, const char *key, double value, int digits)
+{
+    td__text_printf(t, ", \"%s\": ", key);
+    td__text_json_number(t, value, digits);
+}
+
+void td__text_member_int(td__text *t, const char *key, int64_t value)
+{
+    td__text_printf(t, ", \"%s\": %" PRId64, key, value);
 }

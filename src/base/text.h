@@ -29,4 +29,9 @@ void td__text_printable(td__text *t, const char *s);
 /* TD_ENOMEM if anything did not fit. */
 TD_NODISCARD td_status td__text_status(const td__text *t);
 
+/* A member of an object that is not its first: `, "key": value`. NULL is "". */
+void td__text_member(td__text *t, const char *key, const char *value);
+void td__text_member_number(td__text *t, const char *key, double value, int digits);
+void td__text_member_int(td__text *t, const char *key, int64_t value);
+
 #endif

@@ -51,9 +51,9 @@ TD_NODISCARD td_status td__checkpointer_take_over(const char *dir, int keep,
 void td__checkpointer_points(td__checkpointer *c, td__points *p); /* p: borrowed; before saves */
 /* Is the checkpoint of `step` the latest there, and (best) the best? */
 bool td__checkpointer_has(const td__checkpointer *c, uint64_t step, bool best);
-/* For who takes over: the run goes on after step `step` and the validation of step `valid`, and
- * does again what its predecessor alone had done. Has the latest checkpoint seen that? Then it is
- * not to be gone on from any more, since metrics.jsonl is about to forget it. */
+/* For a process that takes over: the run continues after step `step` and the validation of step
+ * `valid`, and repeats what only its predecessor had done. Has the latest checkpoint seen that?
+ * Then it is not to be gone on from any more, since metrics.jsonl is about to forget it. */
 TD_NODISCARD td_status td__checkpoint_ahead(const char *dir, uint64_t step, uint64_t valid,
                                             bool *ahead);
 /* And none can be written of where the run is: `latest` names the one before, if there is one. p:

@@ -186,7 +186,7 @@ void td__comm_reenter(td_comm *c, uint64_t now_ns);
 /* This rank waits for the peers of the transfers that are not done; n == 0: for nobody. */
 void td__comm_waiting(td_comm *c, const td__mesh *m, const td__xfer *x, int n);
 /* It looked for what they send, waited for TD_COMM_LOOK_MS (or the stall time, if that is less),
- * and nothing came. Who waits says so each time. */
+ * and nothing came. Called after each look. */
 void td__comm_looked(td_comm *c);
 enum { TD_COMM_LOOK_MS = 100 };
 static inline uint64_t td__comm_look_ns(const td_comm *c)
@@ -207,7 +207,7 @@ void td__comm_drain(td_comm *c);
 td_status td__queue_create(td_comm *c, td__queue **out);
 void td__queue_destroy(td__queue *q); /* joins the worker; NULL is allowed */
 
-/* Tell all other ranks which call this one is in; who is in another one answers with poison. */
+/* Tell all other ranks which call this one is in; a rank in another one answers with poison. */
 void td__comm_ask(td_comm *c);
 void td__comm_differ(td_comm *c);
 /* Wait a moment for a first cause from elsewhere; true if there is one. */

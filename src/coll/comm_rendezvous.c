@@ -107,7 +107,7 @@ static td_status connect_by_file(td__world_link *l, td__deadline until)
     }
 }
 
-/* Whoever hosts the store may be gone or stopped, and this comm not wanted any more: looked at in
+/* The host of the store may be gone or stopped, and this comm no longer needed: checked in
  * between, each time after twice as long, so that a server that is only slow is reached too. */
 static td_status connect_or_stop(td__world_link *l, const td__store_opts *o, td__deadline until)
 {

@@ -11,7 +11,7 @@
 #include "tandem/coll.h"
 
 /* The handle by which another thread ends a comm, whether it is still being made, in use, or gone
- * by then. Belongs to who asks for the comm, and outlives it. */
+ * by then. Belongs to the caller that asks for the comm, and outlives it. */
 typedef struct td__comm_stop {
     pthread_mutex_t lock; /* protects all below; taken before the locks of comms and stores */
     td_comm *comm;
@@ -30,7 +30,7 @@ typedef struct td__world {
     char host[64];     /* equal for ranks that can share memory: boot id and namespaces */
     char hostname[64]; /* for texts */
     char address[64];  /* of this host, where other ranks reach it; "127.0.0.1" */
-    bool route;        /* no: on the way to the store, or for who hosts it, its default route */
+    bool route; /* no: on the way to the store; for the rank that hosts it, its default route */
     char store[256];   /* address; "" for a world of one, or one that meets through a file */
     char meeting[256]; /* that file: rank 0 hosts the store and leaves address and secret there */
     td__secret secret;

@@ -10,9 +10,8 @@
  *     leave()    what this process knows of why; the comm is destroyed by then. Also when the work
  *                is done, before the process ends
  *
- * Whatever state the members had in the last generation they bring along; who is the furthest
- * brings the others forward (train/). Who decides about generations (agents, or a test) is behind
- * the ops.
+ * Members keep their state from one generation to the next; those with the newest state send it to
+ * the others (elastic/). The ops hide what decides about generations: agents, or a test.
  *
  * Threads   next, leave and destroy: one thread; the others: any, they never block. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -60,17 +59,17 @@ typedef struct td__members_ops {
      * is wrong is wrong with the job, and no other process could go on either; TD_EMISMATCH: this
      * host computes wrongly. */
     void (*leave)(td__members *m, uint64_t g, td_status st, const char *why);
-    /* Every call is a step forward: who computes or waits for samples and makes none for long is
-     * taken to hang. */
+    /* Every call counts as progress: a process that computes or waits for samples and makes none
+     * for long is taken to hang. */
     void (*heartbeat)(td__members *m, const td__heartbeat *b);
-    /* Who is asked what this process is at, on another thread, until the next call; NULL: nobody.
+    /* fn says, on another thread, what this process is doing, until the next call; NULL: no longer.
      * May be NULL. */
     void (*explain)(td__members *m, td__explain *fn, void *user);
     /* This process wants to go, as after SIGTERM: wanted() becomes true on all members, and at the
      * step border next() answers TD_EABORTED here. Any thread, never blocks. */
     void (*drain)(td__members *m);
-    /* Fewer ranks than this are none: if more want to go at once, all do. The same on all members;
-     * NULL: 1. Any thread, never blocks. */
+    /* Minimum world size: if so many ranks want to leave that fewer would be left, all leave. The
+     * same on all members; NULL: 1. Any thread, never blocks. */
     int (*min_ranks)(td__members *m);
     /* Ranks that there will be once those that are being started have come, as far as this host
      * knows; members need not know the same. NULL: those that are there. Any thread, never blocks.

@@ -3,7 +3,7 @@
  * The elements are cut into one slice per rank; rank r adds slice r of everybody, in the rank tree,
  * so bits do not depend on how the call is carried out.
  *
- *     small    everybody has everybody's data: who needs a result adds for itself. One meeting.
+ *     small    all ranks read all data: each rank that needs a result adds for itself. One meeting.
  *     direct   rank r reads slice r from the peers' registered memory and writes the sums into the
  *              memory of all who want them, block by block so that a block is still in the first
  *              cache when it is copied. Two meetings, no staging: 2 n bytes moved per element byte

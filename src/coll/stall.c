@@ -92,8 +92,8 @@ static void say(bool warn, const td__stall_world *m, const td__stall *s, const c
                       what, then);
 }
 
-/* Who is waited for may itself wait for somebody: of those not waited for directly, name all that
- * hold the call up. */
+/* A rank that is waited for may itself wait for another: of those not waited for directly, name all
+ * that hold the call up. */
 static void report_others(bool warn, const td__stall_world *m, const td__stall *s)
 {
     char what[TD_STALL_TEXT + 64];

@@ -100,7 +100,7 @@ static void poison_for(td__watch *w, int member, const char *what)
     td__comm_poison(w->c, TD_EPEER, text);
 }
 
-/* Ranks that are still meeting wait for `rank` in vain. */
+/* `rank` will not come to the rendezvous: end the wait of those that are still meeting. */
 static void end_meeting(td__watchdog *m, int rank, const char *line)
 {
     char text[400], *end;

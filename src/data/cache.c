@@ -1,8 +1,8 @@
 /* cache.c -- samples kept as they come out of the stages below: in memory, or in a file.
  *
- * Memory   One array per field; a sample is read into its place by the first who wants it. Its
- *          state goes from absent over filling to present. Who meets one that another thread is
- *          filling reads it from below without keeping it, rather than wait.
+ * Memory   One array per field; a sample is read into its place by the first thread that wants it.
+ *          Its state goes from absent over filling to present. A thread that finds a sample which
+ *          another is filling reads it from below without keeping it, rather than wait.
  *
  * File     Made whole at open, replaced atomically, then mapped. One per part, PATH.train and so
  *          on. Little-endian:

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "data/pipeline.h"
+#include "data/spool.h"
 #include "data/source.h"
 #include "data/table.h"
 
@@ -121,66 +122,16 @@ td_status td_dataset_callback(const td_field *fields, int n_fields, int64_t coun
 
 /* ---- Samples one after the other ------------------------------------------------------------- */
 
-/* Columns that grow while samples come. */
-typedef struct columns {
-    uint8_t *data[TD__MAX_FIELDS];
-    size_t cap[TD__MAX_FIELDS], each[TD__MAX_FIELDS];
-    int n;
-    int64_t count;
-} columns;
-
-static td_status collect(columns *c, td_next_fn next, void *user)
-{
-    for (;; c->count++) {
-        void *at[TD__MAX_FIELDS];
-        bool end = false;
-        for (int f = 0; f < c->n; f++) {
-            size_t used, need;
-            if (!td__size_mul(c->each[f], (size_t)c->count, &used) ||
-                !td__size_add(used, c->each[f] + 1, &need) ||
-                !td__reserve(&c->data[f], &c->cap[f], need))
-                return TD_FAIL(TD_ENOMEM, "iterator: no memory for sample %" PRId64, c->count);
-            at[f] = c->data[f] + used;
-        }
-        td_status st = next(user, at, &end);
-        if (st)
-            return td__pipeline_failed(st, "iterator", c->count);
-        if (end)
-            return TD_OK;
-    }
-}
-
-static td_status make_table(const columns *c, const td__field *fields, td__table **out)
-{
-    TD_TRY(td__table_create(c->count, out));
-    for (int f = 0; f < c->n; f++) {
-        td_status st = td__table_add(*out, &fields[f]);
-        if (st) {
-            td__table_destroy(*out);
-            return st;
-        }
-        memcpy((*out)->column[f], c->data[f], c->each[f] * (size_t)c->count);
-    }
-    return TD_OK;
-}
-
 td_status td_dataset_iterator(const td_field *fields, int n_fields, td_next_fn next, void *user,
                               td_dataset **out)
 {
     td__field own[TD__MAX_FIELDS];
-    columns c = {.n = n_fields};
-    td__table *t;
+    td__dataset *d;
 
     *out = NULL;
     TD_TRY(td__pipeline_fields("iterator", fields, n_fields, own));
-    for (int f = 0; f < n_fields; f++)
-        c.each[f] = td__field_nbytes(&own[f]);
-    td_status st = next ? collect(&c, next, user)
-                        : TD_FAIL(TD_EINVAL, "iterator: expected a function that gives samples");
-    if (!st)
-        st = make_table(&c, own, &t);
-    for (int f = 0; f < n_fields; f++)
-        td__free(c.data[f]);
-    TD_TRY(st);
-    return td__pipeline_take(NULL, &t->head, NULL, out);
+    if (!next)
+        return TD_FAIL(TD_EINVAL, "iterator: expected a function that gives samples");
+    TD_TRY(td__spool_create(own, n_fields, next, user, &d));
+    return td__pipeline_take(NULL, d, NULL, out);
 }

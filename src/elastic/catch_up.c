@@ -284,7 +284,7 @@ static td_status receive(td__elastic *e, const td__hello *all, int best)
     return st;
 }
 
-/* ---- Nobody has any -------------------------------------------------------------------------- */
+/* ---- No rank has a state --------------------------------------------------------------------- */
 
 /* The blocks as they were when the run was about to begin. */
 static td_status begin_again(td__elastic *e)
@@ -324,8 +324,8 @@ static td_status exchange(td__elastic *e, td__hello *all)
     return td_all_gather(e->world->comm, &mine, all, sizeof mine, TD_U8, NULL);
 }
 
-/* Which faults are past: those that anybody knows of, and those of who is gone, who may have been a
- * step further than anybody who is left. */
+/* Which faults are past: those that any rank knows of, and those of ranks that are gone, which may
+ * have been a step ahead of all that are left. */
 static void note_faults(td__elastic *e, const td__hello *all)
 {
     const td__hello *last = &all[0];
@@ -346,8 +346,8 @@ static void note_faults(td__elastic *e, const td__hello *all)
     e->replica->last_size = e->world->ranks;
 }
 
-/* Who did not come to the end of the step in which ranks agreed to stop, or is new, has not heard
- * of it. */
+/* A rank that did not finish the step in which the others agreed to stop, or that is new, does not
+ * know of it. */
 static void note_stopping(td__elastic *e, const td__hello *all)
 {
     for (int r = 0; r < e->world->ranks; r++)

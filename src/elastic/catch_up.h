@@ -25,9 +25,9 @@ typedef struct td__hello {
     uint32_t whole;    /* it has all params */
 } td__hello;
 
-/* All ranks of the generation have the state of who is furthest. Collective. */
+/* Brings all ranks of the generation to the newest state that any of them holds. Collective. */
 TD_NODISCARD td_status td__catch_up(td__elastic *e);
-/* At the border of a step: ranks that go give their shards to those who stay. Collective. */
+/* At a step border: ranks that leave hand their shards to those that stay. Collective. */
 TD_NODISCARD td_status td__hand_over_shards(td__elastic *e);
 
 /* Between catch_up.c and catch_up_shards.c: what this rank holds in shards, besides what any rank

@@ -13,7 +13,7 @@
  *   4. drop      all have theirs (a barrier): what was held before is given back
  *
  * Until 4 a rank keeps, and tells the next generation of, both what it held before and what it has
- * got: whoever is lost meanwhile, of one of the two worlds nothing is missing.
+ * got: if a rank is lost meanwhile, one of the two sets of shards is still complete.
  *
  * Ranks that leave at the border of a step, as they are asked to, hand over their shards before
  * (hand over), however many they are. */
@@ -275,7 +275,7 @@ td_status td__catch_up_shards(td__elastic *e, const td__hello *all, int best)
 
 /* ---- Ranks that go --------------------------------------------------------------------------- */
 
-/* Where the shards of those who stay are to be; rank 0 stays if nobody does. */
+/* Where the shards go: to the ranks that stay; to rank 0 if none does. */
 static td_status find_stay(const td__world *now, const int32_t *goes, td__holding *to)
 {
     int n = 0, *stay = td__calloc((size_t)now->ranks, sizeof *stay);

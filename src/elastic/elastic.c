@@ -144,8 +144,8 @@ static td_status one(td__elastic *e, td__train_result *out, bool *over, bool *no
     return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }
 
-/* Asked to go while it waits for a place: it needs no step border for that. Who holds a state hands
- * it over at one first. */
+/* Asked to leave while it waits for a place: no step border is needed for that. A process that
+ * holds a state hands it over at one first. */
 static void go_without_place(td__elastic *e)
 {
     td__members *m = e->members;

@@ -5,10 +5,10 @@
  * world is that of td__members (coll/members.h): a run is a loop over generations.
  *
  *   1. next       a comm of the ranks that are there now.
- *   2. catch up   Every rank says which moment of the run it holds. Who is furthest brings the
- *                 others forward, from memory to memory; who was at the same moment already is left
- *                 alone, and helps to send where several have to be brought forward. Only if nobody
- *                 holds any: the newest checkpoint on disk, or else the beginning.
+ *   2. catch up   All ranks exchange which step and validation they hold. Those with the newest
+ *                 state send it to the others, from memory to memory; where several hold it, they
+ *                 share the work. If no rank holds a state: the newest checkpoint on disk, or else
+ *                 the beginning.
  *   3. run        The trainer's part (td__elastic_ops): rank 0, which may be another process now,
  *                 takes the lead; then steps until the run is over or the generation is to end.
  *   4. leave      When a call on the comm fails, or all agreed at a step's border that the
@@ -17,9 +17,9 @@
  *
  * A step is applied whole or not at all. A rank updates its params only after it has the sum of all
  * gradients; a rank that fails before that has the state of the step before. So when a generation
- * ends, every rank is at step s or s + 1, and those at s + 1 are further. A state that arrives
- * takes the place of the old one only when it is complete: a rank that fails while it is brought
- * forward still has what it had.
+ * ends, every rank is at step s or s + 1, and those at s + 1 have the newest state. A state that is
+ * received replaces the old one only when it is complete: a rank whose transfer fails still has its
+ * old state.
  *
  * Failures  TD_EPEER, TD_ETIMEDOUT and TD_EABORTED of the comm end a generation. What this host
  *           alone lacks (memory, its disk, data that do not come in time) ends the part of this

@@ -32,6 +32,12 @@ td__sparse_shape td__program_sparse(const td_program *p, int i);
  * in an order that depends on the names alone. */
 TD_NODISCARD td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int),
                                          void *user, char hex[65]);
+/* td_params_save and td_params_load, where params need not be there all at once: before(user, i) is
+ * called before param i is read or written. */
+TD_NODISCARD td_status td__params_save(const td_params *ps, td_status (*before)(void *, int),
+                                       void *user, const char *path);
+TD_NODISCARD td_status td__params_load(td_params *ps, td_status (*before)(void *, int), void *user,
+                                       const char *path);
 /* Whose memory the block is in. */
 td_device *td__params_device(const td_params *ps);
 /* Elements [begin, begin + count) of the block as the host sees them (device/device.h). */

@@ -11,6 +11,7 @@
 #include "graph/params.h"
 #include "graph/program_impl.h"
 #include "tandem/tensor.h"
+#include "tensor/safetensors.h"
 
 static int by_name(const void *a, const void *b)
 {
@@ -62,30 +63,51 @@ td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int
     return st;
 }
 
-/* Param i as a tensor over the mapped block. */
-static td_status wrap(const td_params *ps, const td__mapping *block, int i, td_tensor *out)
+/* A file being written: one param is mapped at a time. */
+typedef struct shown {
+    const td_params *ps;
+    td_tensor *tensors;
+    td__mapping map;
+    td_status (*before)(void *, int);
+    void *user;
+} shown;
+
+static td_status show_param(void *user, int i)
 {
-    return td_tensor_wrap(out, TD_F32, ps->info[i].shape, (float *)block->at + ps->info[i].offset);
+    shown *s = user;
+    const td_param_info *info = &s->ps->info[i];
+    td__mem_map_drop(&s->map);
+    if (s->before)
+        TD_TRY(s->before(s->user, i));
+    TD_TRY(td__params_map(s->ps, info->offset, info->count, TD_MAP_READ, &s->map));
+    s->tensors[i].data = s->map.at;
+    return TD_OK;
+}
+
+td_status td__params_save(const td_params *ps, td_status (*before)(void *, int), void *user,
+                          const char *path)
+{
+    size_t n = (size_t)ps->count + 1;
+    static float nowhere; /* an address for params that are not mapped yet */
+    td_named_tensor *items = td__calloc(n, sizeof *items);
+    shown s = {
+        .ps = ps, .tensors = td__calloc(n, sizeof *s.tensors), .before = before, .user = user};
+    td_status st = s.tensors && items ? TD_OK : TD_FAIL(TD_ENOMEM, "td_params_save: no memory");
+    for (int i = 0; i < ps->count && !st; i++) {
+        st = td_tensor_wrap(&s.tensors[i], TD_F32, ps->info[i].shape, &nowhere);
+        items[i] = (td_named_tensor){.name = ps->info[i].name, .tensor = &s.tensors[i]};
+    }
+    if (!st)
+        st = td__safetensors_save(path, items, ps->count, NULL, 0, &(td__st_show){show_param, &s});
+    td__mem_map_drop(&s.map);
+    td__free(s.tensors);
+    td__free(items);
+    return st;
 }
 
 td_status td_params_save(const td_params *ps, const char *path)
 {
-    size_t n = (size_t)ps->count + 1;
-    td_tensor *tensors = td__calloc(n, sizeof *tensors);
-    td_named_tensor *items = td__calloc(n, sizeof *items);
-    td__mapping map = {0};
-    td_status st = tensors && items ? td__params_map(ps, 0, ps->total, TD_MAP_READ, &map)
-                                    : TD_FAIL(TD_ENOMEM, "td_params_save: no memory");
-    for (int i = 0; i < ps->count && !st; i++) {
-        st = wrap(ps, &map, i, &tensors[i]);
-        items[i] = (td_named_tensor){.name = ps->info[i].name, .tensor = &tensors[i]};
-    }
-    if (!st)
-        st = td_safetensors_save(path, items, ps->count, NULL, 0);
-    td__mem_map_drop(&map);
-    td__free(tensors);
-    td__free(items);
-    return st;
+    return td__params_save(ps, NULL, NULL, path);
 }
 
 /* Everything is checked before the first number changes: a file that does not fit leaves the
@@ -112,26 +134,40 @@ td_status td__params_check_file(const td_params *ps, const td_safetensors *s, co
     return TD_OK;
 }
 
-td_status td_params_load(td_params *ps, const char *path)
+static td_status load_param(td_params *ps, const td_safetensors *s, int i)
+{
+    const td_param_info *info = &ps->info[i];
+    td_tensor from = td_safetensors_tensor(s, td_safetensors_find(s, info->name)), to;
+    td__mapping map;
+    TD_TRY(td__params_map(ps, info->offset, info->count, TD_MAP_WRITE, &map));
+    td_status st = td_tensor_wrap(&to, TD_F32, info->shape, map.at);
+    if (!st)
+        st = td_tensor_copy(&from, &to);
+    if (!st)
+        return td__mem_unmap(&map);
+    td__mem_map_drop(&map);
+    return st;
+}
+
+td_status td__params_load(td_params *ps, td_status (*before)(void *, int), void *user,
+                          const char *path)
 {
     td_safetensors *s;
     TD_TRY(td_safetensors_open(path, &s));
-    td__mapping map = {0};
     td_status st = td__params_check_file(ps, s, path);
-    if (!st)
-        st = td__params_map(ps, 0, ps->total, TD_MAP_BOTH, &map);
     for (int i = 0; i < ps->count && !st; i++) {
-        td_tensor from = td_safetensors_tensor(s, td_safetensors_find(s, ps->info[i].name)), to;
-        st = wrap(ps, &map, i, &to);
+        if (before)
+            st = before(user, i);
         if (!st)
-            st = td_tensor_copy(&from, &to);
+            st = load_param(ps, s, i);
     }
     td_safetensors_close(s);
     if (!st)
-        st = td__mem_unmap(&map);
-    else
-        td__mem_map_drop(&map);
-    if (!st)
         td_params_touch(ps);
     return st;
+}
+
+td_status td_params_load(td_params *ps, const char *path)
+{
+    return td__params_load(ps, NULL, NULL, path);
 }

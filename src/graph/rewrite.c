@@ -98,15 +98,6 @@ int *td__use_counts(const td_graph *g)
     return uses;
 }
 
-td_status td__rewrite_clone(const td_graph *g, td_graph **out)
-{
-    td__rewriter rw;
-    TD_TRY(td__rewrite_begin(&rw, g));
-    for (int i = 0; i < g->n_nodes; i++)
-        td__rewrite_copy(&rw, td__rewrite_visit(&rw, i));
-    return td__rewrite_end(&rw, out);
-}
-
 td_status td__rewrite_prune(const td_graph *g, td_graph **out)
 {
     td__rewriter rw;

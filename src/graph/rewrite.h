@@ -42,7 +42,6 @@ int *td__use_counts(const td_graph *g);
 
 /* The passes, one file each. Each makes a new graph in *out and leaves `g` alone. */
 typedef td_status td__rewrite_fn(const td_graph *g, td_graph **out);
-td__rewrite_fn td__rewrite_clone;    /* an equal graph */
 td__rewrite_fn td__rewrite_prune;    /* drop what no root needs (inputs stay) */
 td__rewrite_fn td__rewrite_evaluate; /* dropout off, batch norm from running averages, no tracks */
 td__rewrite_fn td__rewrite_bf16;     /* activations in bf16 */

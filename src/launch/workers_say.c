@@ -120,12 +120,6 @@ static const char *state_name(const td__worker *k, bool fixed)
     return "?";
 }
 
-static void number(td__text *out, const char *key, double v)
-{
-    td__text_printf(out, ", \"%s\": ", key);
-    td__text_json_number(out, v, DIGITS);
-}
-
 /* What its processes do, as elements of a JSON array. */
 static void add_processes(const td__workers *w, uint64_t now, td__text *out)
 {
@@ -146,14 +140,14 @@ static void add_processes(const td__workers *w, uint64_t now, td__text *out)
         td__text_json(out, b->what);
         td__text_add(out, ", \"about\": ");
         td__text_json(out, b->about);
-        number(out, "since", b->since);
-        number(out, "samples_per_second", b->samples_per_second);
-        number(out, "loss", b->loss);
-        number(out, "speed", b->speed);
-        number(out, "wait", b->wait);
+        td__text_member_number(out, "since", b->since, DIGITS);
+        td__text_member_number(out, "samples_per_second", b->samples_per_second, DIGITS);
+        td__text_member_number(out, "loss", b->loss, DIGITS);
+        td__text_member_number(out, "speed", b->speed, DIGITS);
+        td__text_member_number(out, "wait", b->wait, DIGITS);
         td__text_printf(out, ", \"faults\": %u", b->faults);
         double heartbeat = 1e-9 * (double)(now - k->heard_ns);
-        number(out, "beat", heartbeat);
+        td__text_member_number(out, "beat", heartbeat, DIGITS);
         if (talks && heartbeat * 1000 > 2.5 * w->s->heartbeat_ms) /* late: why? */
             td__text_printf(
                 out, ", \"hang\": \"%s\"",

@@ -1,9 +1,9 @@
 /* backoff.h -- how to wait for another core or process: spin, then yield, then sleep in the kernel.
  *
- * Waking a sleeper on another core costs tens of microseconds, reading a cache line 0.2. So who has
- * a core of its own spins for about that long before it sleeps. With more waiters than cores
- * ("crowded") spinning only keeps the one that is waited for from running: a few rounds, then
- * sched_yield, then sleep. */
+ * Waking a sleeper on another core costs tens of microseconds, reading a cache line 0.2. So a
+ * thread that has a core of its own spins for about that long before it sleeps. With more waiters
+ * than cores ("crowded") spinning only keeps the one that is waited for from running: a few rounds,
+ * then sched_yield, then sleep. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_BACKOFF_H
 #define TD_NET_BACKOFF_H

@@ -48,14 +48,6 @@ ssize_t td__filter_send_below(td__filter *f, const struct iovec *iov, int n)
     return chain_send(f->next, f->fd, iov, n);
 }
 
-bool td__conn_pending(const td__conn *c)
-{
-    for (const td__filter *f = c->top; f; f = f->next)
-        if (f->ops->pending && f->ops->pending(f))
-            return true;
-    return false;
-}
-
 void td__conn_message(const td__conn *c, uint32_t sequence, uint64_t nbytes)
 {
     for (td__filter *f = c->top; f; f = f->next)

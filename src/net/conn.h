@@ -50,7 +50,6 @@ void td__conn_push_take(td__conn *c, td__filter *f);
 
 ssize_t td__conn_recv(const td__conn *c, const struct iovec *iov, int n);
 ssize_t td__conn_send(const td__conn *c, const struct iovec *iov, int n);
-bool td__conn_pending(const td__conn *c);
 void td__conn_message(const td__conn *c, uint32_t sequence, uint64_t nbytes);
 uint64_t td__conn_retry_ns(const td__conn *c);
 

@@ -97,11 +97,6 @@ int td__gate_fd(const td__gate *g)
     return g->epoll;
 }
 
-uint64_t td__gate_refused(const td__gate *g)
-{
-    return g->refused;
-}
-
 static bool logged_before(td__gate *g, const char *source)
 {
     int known = g->n_logged < SOURCES ? g->n_logged : SOURCES;

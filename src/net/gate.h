@@ -1,4 +1,4 @@
-/* gate.h -- the door of a listening socket: strangers knock, who proves the secret comes in.
+/* gate.h -- the entrance of a listening socket: only peers that prove the secret are let in.
  *
  * A half-open connection costs a fixed amount of memory, has 5 seconds for the handshake, and there
  * are at most 1024 of them: when one more knocks, the oldest is thrown out (after 500 ms at least).
@@ -29,7 +29,5 @@ int td__gate_fd(const td__gate *g);
 void td__gate_serve(td__gate *g, void (*enter)(void *user, td__conn conn), void *user);
 /* When half-open connections have to be looked at again; TD_DEADLINE_NEVER if there are none. */
 td__deadline td__gate_deadline(const td__gate *g);
-/* Strangers turned away so far. */
-uint64_t td__gate_refused(const td__gate *g);
 
 #endif

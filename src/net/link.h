@@ -14,7 +14,7 @@ typedef struct td__link {
     size_t in_start, in_used, in_cap, out_sent, out_used, out_cap;
     bool ended;  /* the other end's kernel closed it: its process is gone, or let go */
     bool reset;  /* and not by a clean end of the stream */
-    bool broken; /* nothing more will come, and nobody knows why: an error, or nonsense */
+    bool broken; /* nothing more will come: an error, or a malformed frame */
 } td__link;
 
 typedef struct td__link_msg {

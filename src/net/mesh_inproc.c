@@ -396,7 +396,7 @@ static void world_release(world *w)
     td__free(w);
 }
 
-/* Who still waits for a rank that leaves will wait in vain. */
+/* Transfers that still wait for a rank that leaves fail. */
 static void leave(inproc *m)
 {
     world *w = m->w;

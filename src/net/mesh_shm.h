@@ -90,7 +90,4 @@ uint64_t td__shm_come(td__mesh *m);
 enum { TD_SHM_STAGE = 1 << 18, TD_SHM_STAGES = 3 };
 void *td__shm_stage(const td__mesh *m, int rank, uint64_t chunk);
 
-/* More ranks than cores: calls should come with few waits rather than little copying. */
-bool td__shm_crowded(const td__mesh *m);
-
 #endif

@@ -16,8 +16,8 @@
  *             50 us, or sooner with more ranks than cores, it sleeps in epoll_wait. In the
  *             middle of a large message it sleeps until a good piece of it is there: somebody
  *             else is computing on this core, and every packet would wake it up.
- * Ends        Who destroys a healthy mesh says BYE; who fails says FAIL where it can and shuts all
- *             streams down. A stream that ends without BYE is a dead peer, and so is
+ * Ends        A rank that destroys a healthy mesh says BYE; one that fails says FAIL where it can
+ *             and shuts all streams down. A stream that ends without BYE is a dead peer, and so is
  *             one whose host has been silent for TD_SOCKET_SILENCE_MS. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* poison.h -- the first failure of an object that several threads use, kept for ever: every later
  * call answers with it. A zeroed struct is good; nothing has to be released.
  *
- * That there is a failure is one word, set at once: who reports a failure and finds that another
- * was quicker must not be told a moment later that all is well. Its text follows, and who comes in
- * between waits for it. In memory that processes share, the one that wrote may have been killed
- * before it was through: then there is a failure without a text. */
+ * That there is a failure is one word, set at once: a caller that reports a failure and finds that
+ * another was quicker must not be told a moment later that all is well. Its text follows, and a
+ * caller that comes in between waits for it. In memory that processes share, the one that wrote may
+ * have been killed before it was through: then there is a failure without a text. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_NET_POISON_H
 #define TD_NET_POISON_H

@@ -101,11 +101,6 @@ void *td__shm_stage(const td__mesh *mesh, int rank, uint64_t chunk)
     return m->map + m->at.stages + i * TD_SHM_STAGE;
 }
 
-bool td__shm_crowded(const td__mesh *mesh)
-{
-    return shm_of(mesh)->crowded;
-}
-
 /* ---- the board ---- */
 
 void *td__shm_slot(td__mesh *mesh)

@@ -42,7 +42,7 @@ TD_NODISCARD td_status td__store_connect(const char *address, const td__secret *
 /* Says goodbye; NULL is allowed. Not from an event's callback. */
 void td__store_close(td__store *s);
 /* From now on closing does not wait for the server to hear the goodbye: it may be stopped, and what
- * it would tell the others concerns nobody any more. */
+ * it would tell the others is obsolete. */
 void td__store_hurry(td__store *s);
 const char *td__store_address(const td__store *s); /* of the server */
 
@@ -67,7 +67,7 @@ TD_NODISCARD td_status td__store_delete(td__store *s, const char *key, td__deadl
 TD_NODISCARD td_status td__store_wait_all(td__store *s, const char *prefix, int n,
                                           td__deadline until, void **value, size_t *nbytes);
 
-/* For whoever learns, on another thread, that what is waited for will not come: waits of this
+/* Called on another thread when what is waited for will not come: waits of this
  * client, now and from now on, end with this status and text; TD_OK allows them again. TD_EABORTED
  * ends all that is asked, not waits alone. */
 void td__store_stop_waits(td__store *s, td_status st, const char *text);

@@ -146,7 +146,7 @@ static void wait_for(td__store_server *s, td__ss_client *c, const td__store_part
     settle(s, w);
 }
 
-/* Store a value and wake who waits for it; replies in case of failure only. */
+/* Store a value and wake the clients that wait for it; replies in case of failure only. */
 static bool put(td__store_server *s, td__ss_client *c, const td__store_parts *p, const void *value,
                 size_t nbytes)
 {

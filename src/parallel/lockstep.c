@@ -147,11 +147,3 @@ td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_
     *ran = r;
     return TD_OK;
 }
-
-td_status td__lockstep_most(td__lockstep *l, int64_t rows, size_t *most)
-{
-    const td__shard_script *s;
-    TD_TRY(find(l, rows, &s));
-    *most = s->most;
-    return TD_OK;
-}

@@ -40,7 +40,5 @@ typedef struct td__lockstep_round {
  * */
 TD_NODISCARD td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round,
                                         td_runner **ran);
-/* Elements of params that are there at once in the script for micro-batches of `rows`. */
-TD_NODISCARD td_status td__lockstep_most(td__lockstep *l, int64_t rows, size_t *most);
 
 #endif

@@ -205,44 +205,34 @@ void td__compare_table(td__text *t, const td__compare_opts *o)
     }
 }
 
-static void json_number(td__text *t, const char *key, double v)
-{
-    td__text_printf(t, ", \"%s\": ", key);
-    td__text_json_number(t, v, 9);
-}
-
-static void json_text(td__text *t, const char *key, const char *v)
-{
-    td__text_printf(t, ", \"%s\": ", key);
-    td__text_json(t, v);
-}
+enum { DIGITS = 9 };
 
 void td__compare_json(td__text *t, const td__compare_opts *o)
 {
     td__text_add(t, "{\"name\": ");
     td__text_json(t, o->title);
-    json_text(t, "job", o->job);
+    td__text_member(t, "job", o->job);
     td__text_printf(t, ", \"repeat\": %d, \"runs\": [", o->repeat);
     for (int i = 0; i < o->n; i++) {
         const td__compare_run *r = &o->at[i];
         td__text_printf(t, "%s\n  {\"variant\": ", i ? "," : "");
         td__text_json(t, r->name);
-        json_text(t, "sets", r->what);
+        td__text_member(t, "sets", r->what);
         td__text_printf(t, ", \"ranks\": %d, \"repeat\": %d", r->ranks, r->repeat);
-        json_text(t, "dir", r->dir);
+        td__text_member(t, "dir", r->dir);
         if (r->failed) {
-            json_text(t, "failed", r->failed);
+            td__text_member(t, "failed", r->failed);
         } else {
             td__text_printf(t, ", \"interrupted\": %s", r->interrupted ? "true" : "false");
-            json_number(t, "steps", r->steps);
-            json_number(t, "seconds", r->seconds);
-            json_number(t, "samples_per_second", r->samples_per_second);
-            json_number(t, "loss", r->loss);
-            json_text(t, "metric", r->metric);
-            json_number(t, "best", r->best);
-            json_number(t, "nbytes_per_step", r->step_nbytes);
-            json_number(t, "memory", r->memory);
-            json_text(t, "digest", r->digest);
+            td__text_member_number(t, "steps", r->steps, DIGITS);
+            td__text_member_number(t, "seconds", r->seconds, DIGITS);
+            td__text_member_number(t, "samples_per_second", r->samples_per_second, DIGITS);
+            td__text_member_number(t, "loss", r->loss, DIGITS);
+            td__text_member(t, "metric", r->metric);
+            td__text_member_number(t, "best", r->best, DIGITS);
+            td__text_member_number(t, "nbytes_per_step", r->step_nbytes, DIGITS);
+            td__text_member_number(t, "memory", r->memory, DIGITS);
+            td__text_member(t, "digest", r->digest);
         }
         td__text_add(t, "}");
     }

@@ -23,23 +23,6 @@ static void open_line(td__text *t, const char *kind, uint64_t step)
     td__text_printf(t, "{\"kind\": \"%s\", \"step\": %" PRIu64, kind, step);
 }
 
-static void number(td__text *t, const char *key, double v, int digits)
-{
-    td__text_printf(t, ", \"%s\": ", key);
-    td__text_json_number(t, v, digits);
-}
-
-static void whole(td__text *t, const char *key, int64_t v)
-{
-    td__text_printf(t, ", \"%s\": %" PRId64, key, v);
-}
-
-static void string(td__text *t, const char *key, const char *v)
-{
-    td__text_printf(t, ", \"%s\": ", key);
-    td__text_json(t, v ? v : "");
-}
-
 static void close_line(td__text *t)
 {
     td__text_add(t, "}\n");
@@ -55,32 +38,32 @@ static double unix_time(void)
 void td__json_begin(td__text *t, const td__train_info *e)
 {
     open_line(t, "begin", e->first_step);
-    string(t, "name", e->name);
-    number(t, "time", unix_time(), CLOCK_DIGITS);
-    whole(t, "steps", (int64_t)e->steps);
-    whole(t, "steps_per_epoch", (int64_t)e->steps_per_epoch);
-    whole(t, "batch", e->batch);
-    whole(t, "params", e->params);
-    whole(t, "micro_batches", e->micro_batches);
-    whole(t, "threads", e->threads);
-    whole(t, "ranks", e->ranks);
-    string(t, "precision", e->precision);
-    string(t, "job", e->job_digest);
+    td__text_member(t, "name", e->name);
+    td__text_member_number(t, "time", unix_time(), CLOCK_DIGITS);
+    td__text_member_int(t, "steps", (int64_t)e->steps);
+    td__text_member_int(t, "steps_per_epoch", (int64_t)e->steps_per_epoch);
+    td__text_member_int(t, "batch", e->batch);
+    td__text_member_int(t, "params", e->params);
+    td__text_member_int(t, "micro_batches", e->micro_batches);
+    td__text_member_int(t, "threads", e->threads);
+    td__text_member_int(t, "ranks", e->ranks);
+    td__text_member(t, "precision", e->precision);
+    td__text_member(t, "job", e->job_digest);
     close_line(t);
 }
 
 void td__json_step(td__text *t, const td__step_event *e)
 {
     open_line(t, "step", e->step);
-    whole(t, "epoch", (int64_t)e->epoch);
-    number(t, "loss", e->loss, VALUE_DIGITS);
-    number(t, "lr", e->lr, VALUE_DIGITS);
+    td__text_member_int(t, "epoch", (int64_t)e->epoch);
+    td__text_member_number(t, "loss", e->loss, VALUE_DIGITS);
+    td__text_member_number(t, "lr", e->lr, VALUE_DIGITS);
     if (!(e->grad_norm < 0))
-        number(t, "grad_norm", e->grad_norm, VALUE_DIGITS);
-    whole(t, "samples", e->samples);
-    number(t, "seconds", e->seconds, TIME_DIGITS);
-    number(t, "data_wait", e->data_wait, TIME_DIGITS);
-    number(t, "elapsed", e->elapsed, TIME_DIGITS + 3);
+        td__text_member_number(t, "grad_norm", e->grad_norm, VALUE_DIGITS);
+    td__text_member_int(t, "samples", e->samples);
+    td__text_member_number(t, "seconds", e->seconds, TIME_DIGITS);
+    td__text_member_number(t, "data_wait", e->data_wait, TIME_DIGITS);
+    td__text_member_number(t, "elapsed", e->elapsed, TIME_DIGITS + 3);
     if (e->counted) {
         td__text_add(t, ", \"counted\": [");
         for (int i = 0; i < e->n_counted; i++)
@@ -93,8 +76,8 @@ void td__json_step(td__text *t, const td__step_event *e)
 void td__json_eval(td__text *t, const td__eval_event *e)
 {
     open_line(t, "eval", e->step);
-    whole(t, "epoch", (int64_t)e->epoch);
-    string(t, "part", e->part);
+    td__text_member_int(t, "epoch", (int64_t)e->epoch);
+    td__text_member(t, "part", e->part);
     td__text_add(t, ", \"metrics\": {");
     for (int i = 0; i < e->n; i++) {
         if (i)
@@ -104,17 +87,17 @@ void td__json_eval(td__text *t, const td__eval_event *e)
         td__text_json_number(t, e->value[i], VALUE_DIGITS);
     }
     td__text_printf(t, "}, \"best\": %s", e->best ? "true" : "false");
-    number(t, "seconds", e->seconds, TIME_DIGITS);
+    td__text_member_number(t, "seconds", e->seconds, TIME_DIGITS);
     close_line(t);
 }
 
 void td__json_checkpoint(td__text *t, const td__checkpoint_event *e)
 {
     open_line(t, "checkpoint", e->step);
-    string(t, "path", e->path);
-    whole(t, "nbytes", (int64_t)e->nbytes);
-    number(t, "seconds", e->seconds, TIME_DIGITS);
-    number(t, "stalled", e->stalled, TIME_DIGITS);
+    td__text_member(t, "path", e->path);
+    td__text_member_int(t, "nbytes", (int64_t)e->nbytes);
+    td__text_member_number(t, "seconds", e->seconds, TIME_DIGITS);
+    td__text_member_number(t, "stalled", e->stalled, TIME_DIGITS);
     close_line(t);
 }
 
@@ -133,7 +116,7 @@ static void per_rank(td__text *t, const char *key, const td__ranks_event *e, siz
 void td__json_ranks(td__text *t, const td__ranks_event *e)
 {
     open_line(t, "ranks", e->step);
-    whole(t, "steps", (int64_t)e->steps);
+    td__text_member_int(t, "steps", (int64_t)e->steps);
     per_rank(t, "seconds", e, offsetof(td__rank_times, seconds));
     per_rank(t, "compute", e, offsetof(td__rank_times, compute));
     per_rank(t, "update", e, offsetof(td__rank_times, update));
@@ -158,28 +141,28 @@ void td__json_ranks(td__text *t, const td__ranks_event *e)
 void td__json_end(td__text *t, const td__train_result *r)
 {
     open_line(t, "end", r->step);
-    string(t, "end", td__train_end_name(r->end));
-    whole(t, "epoch", (int64_t)r->epoch);
-    number(t, "seconds", r->seconds, TIME_DIGITS);
-    number(t, "samples_per_second", r->samples_per_second, TIME_DIGITS);
-    number(t, "train_loss", r->train_loss, VALUE_DIGITS);
-    number(t, "best", r->best, VALUE_DIGITS);
-    whole(t, "best_step", (int64_t)r->best_step);
+    td__text_member(t, "end", td__train_end_name(r->end));
+    td__text_member_int(t, "epoch", (int64_t)r->epoch);
+    td__text_member_number(t, "seconds", r->seconds, TIME_DIGITS);
+    td__text_member_number(t, "samples_per_second", r->samples_per_second, TIME_DIGITS);
+    td__text_member_number(t, "train_loss", r->train_loss, VALUE_DIGITS);
+    td__text_member_number(t, "best", r->best, VALUE_DIGITS);
+    td__text_member_int(t, "best_step", (int64_t)r->best_step);
     if (r->plain_nbytes) {
-        whole(t, "sent_nbytes", (int64_t)r->sent_nbytes);
-        whole(t, "plain_nbytes", (int64_t)r->plain_nbytes);
-        number(t, "last_ratio", r->last_ratio, TIME_DIGITS);
+        td__text_member_int(t, "sent_nbytes", (int64_t)r->sent_nbytes);
+        td__text_member_int(t, "plain_nbytes", (int64_t)r->plain_nbytes);
+        td__text_member_number(t, "last_ratio", r->last_ratio, TIME_DIGITS);
     }
-    whole(t, "memory_planned", (int64_t)r->memory_planned);
-    whole(t, "memory_peak", (int64_t)r->memory_peak);
-    whole(t, "memory_rank", r->memory_rank);
+    td__text_member_int(t, "memory_planned", (int64_t)r->memory_planned);
+    td__text_member_int(t, "memory_peak", (int64_t)r->memory_peak);
+    td__text_member_int(t, "memory_rank", r->memory_rank);
     if (r->device) {
-        string(t, "device", r->device);
-        whole(t, "device_requests", (int64_t)r->device_memory.requests);
-        whole(t, "device_reused", (int64_t)r->device_memory.reused);
-        whole(t, "device_released", (int64_t)r->device_memory.released);
-        whole(t, "device_idle", (int64_t)r->device_memory.idle);
-        whole(t, "device_peak", (int64_t)r->device_memory.peak);
+        td__text_member(t, "device", r->device);
+        td__text_member_int(t, "device_requests", (int64_t)r->device_memory.requests);
+        td__text_member_int(t, "device_reused", (int64_t)r->device_memory.reused);
+        td__text_member_int(t, "device_released", (int64_t)r->device_memory.released);
+        td__text_member_int(t, "device_idle", (int64_t)r->device_memory.idle);
+        td__text_member_int(t, "device_peak", (int64_t)r->device_memory.peak);
     }
     if (r->dropped) {
         td__text_add(t, ", \"dropped\": [");

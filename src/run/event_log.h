@@ -1,5 +1,5 @@
 /* event_log.h -- the last events of a run, kept by every rank: rank 0 alone writes them down, and
- * when it dies, who is rank 0 next writes what is missing. A rank writes the line of a step before
+ * when it dies, the next rank 0 writes what is missing. A rank writes the line of a step before
  * it takes part in the next one, so at most one line is ever missing on a file system that keeps
  * what was written; a few more are kept for those that do not. Plain data: it travels with the
  * state. */

@@ -154,7 +154,8 @@ static td_status read_kept(const char *path, bool copy, kept *k, uint64_t *nbyte
         st = td__file_out_commit(&f);
     }
     td__file_map_close(&map);
-    if (st == TD_EIO) { /* a full disk: who has the old one open is dead, or soon will be */
+    if (st ==
+        TD_EIO) { /* a full disk: the process that has the old one open is dead, or soon will be */
         TD_LOG(WARN, TRAIN, "%s", td_last_error());
         st = TD_OK;
     }

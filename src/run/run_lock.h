@@ -5,10 +5,10 @@
  * takes over, and nobody else can come in between.
  *
  * It is the file DIR/.lock, which holds the mark of the job. Every holder has a read lock on it
- * (open file description locks: released by the kernel however a process ends). Who gets a write
- * lock is alone: it writes its mark and turns the lock into a read lock, which is one operation.
- * Who gets only a read lock compares the mark with its own. Where the file system has no locks,
- * nothing is locked. */
+ * (open file description locks: released by the kernel however a process ends). A process that gets
+ * a write lock is alone: it writes its mark and turns the lock into a read lock, which is one
+ * operation. One that gets only a read lock compares the mark with its own. Where the file system
+ * has no locks, nothing is locked. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_RUN_RUN_LOCK_H
 #define TD_RUN_RUN_LOCK_H

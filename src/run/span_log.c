@@ -1,5 +1,5 @@
 /* span_log.c -- see span_log.h. A ring: a place is taken by counting up, so that threads never
- * wait for each other; who reads does so when nobody adds. */
+ * wait for each other; spans are read when none are being added. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run/span_log.h"
 

@@ -41,7 +41,7 @@ struct td__micro_batch_set {
     int field_of[TD__MAX_MODEL_INPUTS]; /* by input; -1: the program does not read it */
     size_t row_nbytes[TD__MAX_MODEL_INPUTS];
     run now;
-    pthread_mutex_t lock; /* of which programs and runners there are, for who looks from outside */
+    pthread_mutex_t lock; /* of the list of programs and runners, which other threads look at */
 };
 
 td_status td__micro_batch_set_create(const td__micro_batch_set_opts *opts,

@@ -33,7 +33,7 @@
 
 typedef struct td__step_engine td__step_engine;
 
-/* Somebody who looks at micro-batches as they are run (train/verify.h). */
+/* Looks at micro-batches as they are run (train/verify.h). */
 enum { TD__STEP_WORDS = 32 };
 typedef struct td__step_watch {
     void *user;
@@ -109,8 +109,8 @@ typedef struct td__step_result {
     double requests[TD_REQUESTS]; /* ranks that make each: the same numbers on all of them */
     const double
         *seconds; /* (ranks) what each said of itself; until the next step; NULL: unknown */
-    /* Where not everybody's work is in the update: the ranks whose is, and their rows; until the
-     * next step. n_counted 0: all. */
+    /* Where the update does not hold the work of all ranks: those that it holds, and their rows;
+     * until the next step. n_counted 0: all. */
     const int *counted;
     int n_counted;
     int64_t counted_rows;

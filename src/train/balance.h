@@ -26,7 +26,7 @@ void td__balance_destroy(td__balance *b); /* NULL is allowed */
 const int *td__balance_bounds(const td__balance *b);
 /* After a step: the seconds of each rank. True: another deal is due before the next step. */
 bool td__balance_add(td__balance *b, const double *seconds);
-/* The deal that is due, once nobody who has room for the shares of the old one looks any more. */
+/* Switch to the new partition, once no loader or engine uses the old one. */
 void td__balance_change(td__balance *b);
 
 #endif

@@ -89,7 +89,7 @@ static td_status tell_past(td__trainer *t)
     return TD_OK;
 }
 
-/* A state that came from elsewhere: was its checkpoint written by who was rank 0 then? */
+/* A state that was received: was its checkpoint written by the rank 0 of that time? */
 static void find_owed(td__trainer *t)
 {
     const td__train_state *s = &t->replica.state;
@@ -148,7 +148,7 @@ static td_status run(void *user, td__train_result *out, bool *over)
                             NULL); /* however long: it does not hang */
         t->o.lead->conclude(t->o.lead->user, out);
     }
-    /* Nobody leaves before all are here: who does not come may have been rank 0 with its files. */
+    /* Final barrier: if rank 0 died while writing, the survivors repeat the write. */
     TD_TRY(td_barrier(t->world.comm, NULL));
     *over = true;
     return TD_OK;

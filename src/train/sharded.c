@@ -25,21 +25,45 @@ static bool params_sharded(const td__trainer *t)
     return t->replica.shards && td__shards_of_params(t->replica.shards);
 }
 
-/* The first values, tensor by tensor, so that the block never is there whole. No rank may leave it
- * to others (`blank`): nobody else has its shards. */
+/* Numbers that are written tensor by tensor, so that the block never is there whole: of the buckets
+ * before the tensor only the shards of this rank stay. */
+typedef struct filling {
+    td__trainer *t;
+    int bucket;
+} filling;
+
+static td_status drop_past(void *user, int i)
+{
+    filling *f = user;
+    const td__trainer *t = f->t;
+    const td__ownership *m = params_sharded(t) ? td__shards_ownership(t->replica.shards) : NULL;
+    size_t at = td_params_info(t->replica.params, i).offset;
+    for (; m && f->bucket < m->params && at >= m->begin[f->bucket + 1]; f->bucket++)
+        td__shards_drop(t->replica.shards, f->bucket);
+    return TD_OK;
+}
+
+/* The first values. No rank may leave them to others (`blank`): nobody else has its shards. */
 td_status td__sharded_fill(td__trainer *t)
 {
-    const td__ownership *m = params_sharded(t) ? td__shards_ownership(t->replica.shards) : NULL;
-    int b = 0;
+    filling f = {.t = t};
     for (int i = 0; i < td_params_count(t->replica.params); i++) {
-        size_t at = td_params_info(t->replica.params, i).offset;
-        for (; m && b < m->params && at >= m->begin[b + 1]; b++)
-            td__shards_drop(t->replica.shards, b);
+        TD_TRY(drop_past(&f, i));
         TD_TRY(td__params_fill(t->replica.params, td__trainer_program(t), i, t->o.seed));
     }
-    if (m)
+    if (params_sharded(t))
         td__shards_drop_all(t->replica.shards);
     return TD_OK;
+}
+
+td_status td__trainer_load(td__trainer *t, const char *path)
+{
+    if (!params_sharded(t))
+        return td_params_load(t->replica.params, path);
+    filling f = {.t = t};
+    td_status st = td__params_load(t->replica.params, drop_past, &f, path);
+    td__shards_drop_all(t->replica.shards);
+    return st;
 }
 
 td_status td__sharded_join(td__trainer *t)
@@ -344,4 +368,38 @@ td_status td__sharded_digest(td__trainer *t, char hex[65])
     if (w.here >= 0)
         td__shards_drop(t->replica.shards, w.here);
     return st;
+}
+
+/* ---- A file of the weights ------------------------------------------------------------------- */
+
+typedef struct exported {
+    window w;
+    int next; /* param */
+} exported;
+
+static td_status show_next(void *user, int i)
+{
+    exported *e = user;
+    e->next = i + 1;
+    return show(&e->w, i);
+}
+
+/* Rank 0 writes. The others bring their shards in the order of the file, also of those params that
+ * a full disk does not take. */
+td_status td__trainer_save(td__trainer *t, const char *path)
+{
+    if (!params_sharded(t))
+        return td__trainer_rank(t) ? TD_OK : td_params_save(t->replica.params, path);
+    exported e = {.w = {t->replica.shards, t->replica.params, -1}};
+    char why[400];
+    td_status st = TD_OK, walk = TD_OK;
+    if (td__trainer_rank(t) == 0)
+        st = td__params_save(t->replica.params, show_next, &e, path);
+    snprintf(why, sizeof why, "%s", st ? td_last_error() : "");
+    for (int i = e.next; i < td_params_count(t->replica.params) && !walk; i++)
+        walk = show(&e.w, i);
+    if (e.w.here >= 0)
+        td__shards_drop(t->replica.shards, e.w.here);
+    TD_TRY(walk);
+    return st ? TD_FAIL(st, "%s", why) : TD_OK;
 }

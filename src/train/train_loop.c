@@ -99,8 +99,8 @@ static void follow_requests(td__trainer *t, const double votes[TD_REQUESTS],
             t->world.phase = TD_RUN_STOPPING;
         return;
     }
-    /* Who cannot be spared before others have come asks again, at the next step. If none will come,
-     * as far as rank 0 knows, it tells all of them, then, that the job is to stop. */
+    /* A rank that is needed until others have joined asks again at the next step. If none will
+     * join, as far as rank 0 knows, it then tells all ranks that the job is to stop. */
     int min_ranks = m->ops->min_ranks ? m->ops->min_ranks(m) : 1, ranks = td__trainer_ranks(t);
     int expected = m->ops->expected ? m->ops->expected(m) : ranks;
     bool stay = ranks - stops < min_ranks;

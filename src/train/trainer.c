@@ -390,6 +390,14 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     return TD_OK;
 }
 
+/* ---- Weights --------------------------------------------------------------------------------- */
+
+td_status td__trainer_share(td__trainer *t)
+{
+    TD_TRY(td__trainer_agree(t, 0));
+    return td__replicas_begin(t);
+}
+
 /* ---- Looking --------------------------------------------------------------------------------- */
 
 td_params *td__trainer_params(td__trainer *t)

@@ -108,6 +108,14 @@ TD_NODISCARD td_status td__trainer_resume(td__trainer *t, bool *found);
 TD_NODISCARD td_status td__trainer_run(td__trainer *t, const atomic_int *stop,
                                        td__train_result *out);
 
+/* With several ranks, before the first run: all get the weights and the state of rank 0, as at the
+ * beginning of the run. Collective. */
+TD_NODISCARD td_status td__trainer_share(td__trainer *t);
+/* The weights as a .safetensors file, which rank 0 writes; and from one that all ranks see.
+ * Collective. */
+TD_NODISCARD td_status td__trainer_save(td__trainer *t, const char *path);
+TD_NODISCARD td_status td__trainer_load(td__trainer *t, const char *path);
+
 td_params *td__trainer_params(td__trainer *t);
 uint64_t td__trainer_step(const td__trainer *t);               /* the last one done */
 int td__trainer_rank(const td__trainer *t);                    /* now, or when the run ended */

@@ -132,7 +132,7 @@ td__sync_world td__trainer_world(const td__trainer *t);
 td__sync_traits td__trainer_traits(const td__trainer *t);
 /* That a rank has for itself; at least 1. A GPU is kept busy by one. */
 int td__threads_per_rank(const td_comm *comm, const char *backend);
-/* Who has which micro-batches, to begin with. While there is no loader. */
+/* The first partition of micro-batches among ranks. While there is no loader. */
 TD_NODISCARD td_status td__trainer_balance(td__trainer *t);
 td__loader_opts td__trainer_loader_opts(td__trainer *t);
 /* The loader, anew: the rows that this rank reads have changed, and its threads ask for them. */

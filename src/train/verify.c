@@ -256,7 +256,7 @@ td_status td__verify_vote(td__verify *v)
     td__free(votes);
     if (st)
         return st;
-    /* Nobody ends the comm before all know; how this call ends does not matter. */
+    /* All ranks learn the verdict before the comm ends; the result of this call does not matter. */
     if (td_barrier(v->o.comm, NULL))
         TD_LOG(DEBUG, TRAIN, "after a vote: %s", td_last_error());
     int wrong = v->two[0] != right ? p->owner : p->checker;

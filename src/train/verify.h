@@ -46,8 +46,8 @@ TD_NODISCARD td_status td__verify_begin(td__verify *v, uint32_t step, uint64_t e
 bool td__verify_doubt(const td__verify *v);
 /* A vote has found that it is this rank whose gradients are wrong. */
 bool td__verify_outvoted(const td__verify *v);
-/* Collective: who is wrong. The failure that this rank goes on with: TD_EIO if it is the one, else
- * TD_EPEER, or TD_EPROTO if the vote does not tell. */
+/* Collective: find the rank that computes wrongly. The failure that this rank goes on with: TD_EIO
+ * if it is the one, else TD_EPEER, or TD_EPROTO if the vote does not tell. */
 TD_NODISCARD td_status td__verify_vote(td__verify *v);
 
 #endif

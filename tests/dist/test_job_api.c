@@ -199,6 +199,7 @@ TEST(nothing_is_left_of_a_run_that_never_began)
 typedef struct many {
     const td_job *job;
     const td_run_result *want;
+    double first; /* loss of the test part with the first weights */
     const char *dir;
 } many;
 
@@ -208,10 +209,19 @@ static void one_of_many(ranks_ctx *r)
     td_trainer *t = NULL;
     td_run_result got;
 
+    td_dataset *d = NULL;
+    td_metrics e;
+
     td_status st =
         td_trainer_from_job(m->job, &(td_job_opts){.comm = r->comm, .run_dir = m->dir}, &t);
     if (!st)
+        st = td_trainer_part(t, "test", &d);
+    if (!st)
+        st = td_trainer_evaluate(t, d, &e);
+    RANK_CHECK(r, st || e.value[0] == m->first, "before fit: %a and %a", e.value[0], m->first);
+    if (!st)
         st = td_trainer_fit(t, &got);
+    td_dataset_destroy(d);
     td_trainer_destroy(t);
     RANK_OK(r, st);
     RANK_CHECK(r, !strcmp(got.digest, m->want->digest), "%s and %s", got.digest, m->want->digest);
@@ -245,8 +255,15 @@ TEST(ranks_share_a_job_with_the_same_bits)
     td_trainer *t;
     many m = {.job = j, .want = &want};
 
+    td_dataset *d;
+    td_metrics e;
+
     CHECK_OK(td_trainer_from_job(j, &(td_job_opts){.no_run_dir = true}, &t));
+    CHECK_OK(td_trainer_part(t, "test", &d));
+    CHECK_OK(td_trainer_evaluate(t, d, &e));
+    m.first = e.value[0];
     CHECK_OK(td_trainer_fit(t, &want));
+    td_dataset_destroy(d);
     td_trainer_destroy(t);
     check_tmpdir();
     m.dir = check_path("threads");

@@ -229,6 +229,43 @@ TEST(iterators_are_read_to_their_end)
     CHECK(!d, "a dataset in spite of it");
 }
 
+enum { LARGE = 1 << 12, LARGES = 1 << 10 }; /* floats of a sample, samples: 16 MB */
+
+static td_status next_large(void *user, void *const *fields, bool *end)
+{
+    int *at = user;
+    *end = *at == LARGES;
+    if (!*end)
+        for (int i = 0; i < LARGE; i++)
+            ((float *)fields[0])[i] = (float)(*at + i);
+    *at += !*end;
+    return TD_OK;
+}
+
+/* Samples that are large together need no memory of ours: they wait in a file. */
+TEST(iterators_need_no_memory_for_their_samples)
+{
+    static const td_field FIELD = {.name = "x", .dtype = TD_F32, .shape = {1, {LARGE}}};
+    int at = 0;
+    td_dataset *d;
+    const td_batch *b;
+    uint64_t before = td_alloc_get_stats().live_bytes, n = 0;
+
+    CHECK_OK(td_dataset_iterator(&FIELD, 1, next_large, &at, &d));
+    CHECK_EQ_INT(td_dataset_count(d), LARGES);
+    CHECK(td_alloc_get_stats().peak_bytes < before + (4u << 20), "%d bytes for 16 MB of samples",
+          (int)(td_alloc_get_stats().peak_bytes - before));
+    for (;;) {
+        CHECK_OK(td_dataset_next(d, &b));
+        if (!b)
+            break;
+        for (int64_t r = 0; r < b->rows; r++, n++)
+            CHECK_EQ_INT(((const float *)b->field[0])[r * LARGE + 7], n + 7);
+    }
+    CHECK_EQ_INT(n, LARGES);
+    td_dataset_destroy(d);
+}
+
 /* Twice x's first value, plus what is drawn. */
 static td_status twice(void *user, const td_sample *s, const void *const *in, void *const *out)
 {
@@ -396,6 +433,7 @@ int main(void)
         cmocka_unit_test(order_is_a_function_of_seed_and_epoch),
         cmocka_unit_test(ranks_share_the_batches_of_one),
         cmocka_unit_test(callbacks_give_samples_by_number),
+        cmocka_unit_test(iterators_need_no_memory_for_their_samples),
         cmocka_unit_test(iterators_are_read_to_their_end),
         cmocka_unit_test(maps_and_filters_make_other_samples),
         cmocka_unit_test(stages_measure_what_they_are_fit_to),
