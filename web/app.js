@@ -22,7 +22,7 @@ const ROUTES = [
 const unique = (ids) => [...new Set(ids.split(','))].filter(Boolean);
 const main = document.getElementById('main');
 const link = document.getElementById('link');
-let current = null;
+let current = null, opening = null; // the page, and the promise that it is shown
 const listeners = new Set();
 
 // What a view may use; everything it starts ends when another page is opened.
@@ -38,6 +38,12 @@ class Page {
     if (this.signal.aborted) return;
     document.title = `${title} · Tandem`;
     main.replaceChildren(...nodes);
+    main.inert = false;
+  }
+
+  // The address of what the page shows now, where it changes by itself.
+  setAddress(hash) {
+    if (!this.signal.aborted && hash !== location.hash) history.pushState(null, '', hash);
   }
 
   // Calls fn now, and again soon after any job changes; never twice at a time, so that an older
@@ -96,11 +102,13 @@ function linkState(live) {
   link.textContent = live ? 'live' : 'connecting';
 }
 
+// Until the page is there, the one before it is still seen, but takes no input: it would be lost.
 async function open() {
   const [path, query = ''] = (location.hash.slice(1) || '/jobs').split('?');
   const route = ROUTES.find(([pattern]) => pattern.test(path));
   current?.close();
   const page = current = new Page(query);
+  main.inert = true;
   for (const a of document.querySelectorAll('nav a')) {
     const one = a.getAttribute('href').slice(1).replace(/s$/, ''); // "/job" is a page of "/jobs"
     if (path.startsWith(one)) a.setAttribute('aria-current', 'page');
@@ -117,6 +125,13 @@ async function open() {
   }
 }
 
+// At once, so that keys pressed after it are for the new page; hashchange comes later.
+function go(hash) {
+  if (hash === location.hash) return;
+  history.pushState(null, '', hash);
+  opening = open();
+}
+
 // ---- keys ----
 
 function rows() {
@@ -130,18 +145,22 @@ function move(by) {
   next?.scrollIntoView({ block: 'nearest' });
 }
 
-const KEYS = {
+// Keys for what the page has: they wait for it.
+const IN_PAGE = {
   j: () => move(1),
   k: () => move(-1),
   Enter: () => document.querySelector('tr.at .name a')?.click(),
   x: () => document.querySelector('tr.at input[type=checkbox]')?.click(),
-  c: () => { if (marked.size > 1) location.hash = `#/compare/${[...marked].join(',')}`; },
+  c: () => { if (marked.size > 1) go(`#/compare/${[...marked].join(',')}`); },
   '/': () => document.getElementById('filter')?.focus(),
-  1: () => { location.hash = '#/jobs'; },
-  2: () => { location.hash = '#/queue'; },
-  3: () => { location.hash = '#/workers'; },
-  4: () => { location.hash = '#/sweeps'; },
-  u: () => { location.hash = '#/jobs'; },
+};
+
+const KEYS = {
+  1: () => go('#/jobs'),
+  2: () => go('#/queue'),
+  3: () => go('#/workers'),
+  4: () => go('#/sweeps'),
+  u: () => go('#/jobs'),
   t: () => theme(!document.documentElement.classList.contains('dark')),
   '?': () => document.getElementById('keys').showModal(),
 };
@@ -157,6 +176,11 @@ document.addEventListener('keydown', (e) => {
   if (KEYS[e.key]) {
     e.preventDefault();
     KEYS[e.key]();
+  } else if (IN_PAGE[e.key]) {
+    e.preventDefault();
+    const page = current;
+    if (!main.inert) IN_PAGE[e.key]();
+    else opening.then(() => { if (page === current) IN_PAGE[e.key](); });
   }
 });
 
@@ -191,9 +215,10 @@ api.unauthorized = () => {
   return asking;
 };
 
-addEventListener('hashchange', open);
+addEventListener('hashchange', () => { opening = open(); });
 const forever = new AbortController().signal;
-open()
+opening = open();
+opening
   .then(() => events((last) => `/v1/events?after=${last ?? -1}`, forever,
     (kind, data) => notify(kind, JSON.parse(data)), linkState))
   .catch((e) => note(e.message));

@@ -100,7 +100,7 @@ function row(job, page, draw) {
 }
 
 export async function jobsView(page) {
-  const query = new URLSearchParams(page.query);
+  let query = new URLSearchParams(page.query);
   const list = el('div'), top = el('div'), more = el('p.actions');
   const compare = el('a.button', { hidden: true });
   let jobs = [], next = '', stats = null;
@@ -121,12 +121,18 @@ export async function jobsView(page) {
     return chip;
   }));
 
+  // The page stays: were it opened again, what is typed while the list is fetched would be lost,
+  // and the field with it.
   function setQuery() {
     const pressed = [...chips.querySelectorAll('[aria-pressed=true]')].map((c) => c.textContent);
-    const q = new URLSearchParams();
-    if (pressed.length) q.set('state', pressed.join(','));
-    if (filter.value) q.set('filter', filter.value);
-    location.hash = `#/jobs${q.size ? `?${q}` : ''}`;
+    query = new URLSearchParams();
+    if (pressed.length) query.set('state', pressed.join(','));
+    if (filter.value) query.set('filter', filter.value);
+    jobs = [];
+    page.setAddress(`#/jobs${query.size ? `?${query}` : ''}`);
+    page.refresh().catch((e) => {
+      if (!page.signal.aborted) list.replaceChildren(empty(e.message));
+    });
   }
 
   function ask(size, token) {
@@ -151,8 +157,10 @@ export async function jobsView(page) {
   }
 
   async function refresh() {
+    const asked = query;
     const [answer, s] = await Promise.all([
       ask(Math.max(PAGE, jobs.length)), get('/v1/stats', page.signal)]);
+    if (asked !== query) return; // another list is wanted by now, and is fetched next
     jobs = answer.jobs;
     next = answer.next_page_token;
     stats = s;
@@ -160,7 +168,8 @@ export async function jobsView(page) {
   }
 
   async function loadMore() {
-    const answer = await ask(PAGE, next);
+    const asked = query, answer = await ask(PAGE, next);
+    if (asked !== query) return;
     jobs = jobs.concat(answer.jobs);
     next = answer.next_page_token;
     draw();

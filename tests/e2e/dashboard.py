@@ -107,6 +107,38 @@ def running(b, s, j):
     b.wait("document.querySelector('.facts').textContent.includes('1,234')", "the last step")
 
 
+def slow(b, s):
+    """While the service takes its time: keys are for the page that was asked for, not for the one
+    still seen, and what is typed into the filter stays."""
+    b.open(f"{s.url}/#/jobs")
+    b.wait("document.querySelectorAll('tr.row').length >= 8")
+    b.script("""(() => {
+        const real = window.fetch, gate = new Promise((done) => { window.letGo = done; });
+        window.fetch = async (...a) => { await gate; return real(...a); };
+        document.getElementById('filter').id = 'old-filter';
+    })()""")
+    for key in "21/":
+        b.key(key)
+    b.script("window.letGo()")
+    b.wait("document.activeElement.id === 'filter'", "the new page's filter has the keys")
+    b.script("""(() => {
+        const real = window.fetch, gate = new Promise((done) => { window.letGo = done; });
+        window.fetch = async (...a) => { await gate; return real(...a); };
+        const field = document.activeElement;
+        field.value = 'user=ann';
+        field.dispatchEvent(new Event('change'));
+        field.value = 'user=ann name=s';
+    })()""")
+    b.script("window.letGo()")
+    b.wait("document.querySelectorAll('tr.row').length === 1", "the filtered list")
+    assert b.script("location.hash") == "#/jobs?filter=user%3Dann"
+    assert b.script("document.activeElement.id + document.activeElement.value") == \
+        "filteruser=ann name=s"
+    b.script("document.activeElement.blur()")
+    b.script("history.back()")
+    b.wait("document.querySelectorAll('tr.row').length >= 8", "the whole list again")
+
+
 def keys(b, s, j):
     b.open(f"{s.url}/#/jobs")
     b.wait("document.querySelectorAll('tr.row').length >= 8")
@@ -157,6 +189,7 @@ def main():
         look(b, s, j, folder)
         live(b, s, j)
         running(b, s, j)
+        slow(b, s)
         keys(b, s, j)
         s.post(f"/v1/jobs/{j['holds']}/cancel")
         s.ended(j["holds"], "cancelled")
