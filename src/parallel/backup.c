@@ -19,7 +19,7 @@ static const td_coll_opts IDLE = {.timeout_ms = TD__LINK_IDLE_MS};
 typedef struct share_head {
     uint64_t step;
     int64_t rows;
-    double loss;
+    double weight, loss;
     int32_t stop, here;             /* here: gradients follow */
     int64_t n_rows[TD__MAX_SPARSE]; /* and lists of so many rows */
     double notes[TD__BACKUP_NOTES];
@@ -175,7 +175,7 @@ static void arrive(seat *s, const share_head *h)
     memcpy(s->notes, h->notes, sizeof s->notes);
     b->dropped[s->rank] += h->here && !counts;
     b->stop = b->stop || h->stop;
-    s->share = (td__grad_share){h->rows, h->loss, s->block, s->lists};
+    s->share = (td__grad_share){h->rows, h->weight, h->loss, s->block, s->lists};
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
 }
@@ -358,6 +358,7 @@ td_status td__backup_hand_in(td__backup *b, uint64_t step, const td__grad_share 
 {
     share_head h = {.step = step,
                     .rows = share->rows,
+                    .weight = share->weight,
                     .loss = share->loss,
                     .stop = stop,
                     .here = share->grads != NULL};

@@ -6,7 +6,7 @@
  * other rank it has a link and a thread (links.h), which does in turn:
  *
  *     order   {step, where its batches begin} and the weights        rank 0 -> rank r
- *     share   {step, rows, loss} and the gradients of rank r's rows  rank r -> rank 0
+ *     share   {step, rows, ...} and the gradients of rank r's rows   rank r -> rank 0
  *
  * A share that arrives while its step is open and fewer than n are there counts; any other is
  * dropped. Either way the rank then gets the newest step that is open, or the next one to be

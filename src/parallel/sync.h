@@ -140,6 +140,7 @@ typedef struct td__sync_block {
     const char *name;
     float *data;
     size_t count;
+    bool may_be_absent; /* from checkpoints of before there was such a block: as after BEGIN */
 } td__sync_block;
 enum { TD__SYNC_BLOCKS = 4 };
 

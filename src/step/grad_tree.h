@@ -56,6 +56,7 @@ typedef struct td__partial {
 /* What one rank has added up of a step, where ranks' sums are added as they are. */
 typedef struct td__grad_share {
     int64_t rows;
+    double weight;               /* in the mean of shares (td__step_own_weight) */
     double loss;                 /* weighted by the rows' share of the step, as the gradients */
     const float *grads;          /* the dense part; NULL: no rows */
     const td_sparse_grad *lists; /* (td__grad_sparse_count) */

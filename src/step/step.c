@@ -213,6 +213,7 @@ void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows
     e->step = step;
     e->rows = rows;
     e->own_rows = 0;
+    e->own_share = 0;
     e->batches = batches;
     e->done = 0;
     e->times = (td__step_times){0};
@@ -335,8 +336,11 @@ static td_status run_batch(td__step_engine *e, const td__batch *batch)
         TD_TRY(stream->begin(stream->user, e->step, e->batches, e->last_rows));
     if (through)
         return TD_OK;
-    e->own_rows += td__micro_batch_begin(batch->rows, cut.micro_batches, cut.end) -
-                   td__micro_batch_begin(batch->rows, cut.micro_batches, cut.begin);
+    int64_t first = td__micro_batch_begin(batch->rows, cut.micro_batches, cut.begin);
+    int64_t rows = td__micro_batch_begin(batch->rows, cut.micro_batches, cut.end) - first;
+    e->own_rows += rows;
+    if (e->o.weights)
+        e->own_share += td__step_share(e, e->done, first, rows);
     e->lends = !micro_batches_left(e);
     td__micro_batch_calls calls = {.before = lend_micro_batch, .after = add_micro_batch, .user = e};
     if (e->lends && stream) {
@@ -430,6 +434,11 @@ int64_t td__step_rows(const td__step_engine *e)
 int64_t td__step_own_rows(const td__step_engine *e)
 {
     return e->own_rows;
+}
+
+double td__step_own_weight(const td__step_engine *e)
+{
+    return e->o.weights ? e->own_share : (double)e->own_rows;
 }
 
 int64_t td__step_last_rows(const td__step_engine *e)

@@ -179,8 +179,10 @@ int td__step_batches(const td__step_engine *e);
 int64_t td__step_rows(const td__step_engine *e);
 /* The weight of a micro-batch of it. */
 double td__step_share(const td__step_engine *e, int batch, int64_t begin, int64_t rows);
-uint32_t td__step_number(const td__step_engine *e);   /* from 1 */
-int64_t td__step_own_rows(const td__step_engine *e);  /* that this rank has run of it */
+uint32_t td__step_number(const td__step_engine *e);  /* from 1 */
+int64_t td__step_own_rows(const td__step_engine *e); /* that this rank has run of it */
+/* What they weigh in a mean of shares: their number, or their part of what counts in the step. */
+double td__step_own_weight(const td__step_engine *e);
 int64_t td__step_last_rows(const td__step_engine *e); /* of its last batch */
 td__step_times *td__step_times_of(td__step_engine *e);
 /* This rank's partials, in order of micro-batches. */
@@ -232,10 +234,9 @@ void td__step_widths(const td__step_engine *e, int64_t *out); /* of the lists' r
 /* This rank's share, but for its rows; until the next step begins. */
 TD_NODISCARD td_status td__step_own_share(td__step_engine *e, td__grad_share *out);
 double td__step_compute(const td__step_engine *e); /* seconds of the step's micro-batches */
-/* Update the params with the mean over the rows of the own share, which has own_rows, and of n
- * others, added in this order. */
-TD_NODISCARD td_status td__step_apply(td__step_engine *e, int64_t own_rows,
-                                      const td__grad_share *others, int n, double lr,
-                                      td__step_result *out);
+/* Update the params with the mean over what counts in the own share and in n others, added in this
+ * order: all weights zero, with no gradient. */
+TD_NODISCARD td_status td__step_apply(td__step_engine *e, const td__grad_share *others, int n,
+                                      double lr, td__step_result *out);
 
 #endif

@@ -46,6 +46,7 @@ struct td__step_engine {
     /* The step under way. */
     uint32_t step;
     int64_t rows, own_rows, last_rows;
+    double own_share;  /* of the step, where rows do not count alike */
     int batches, done; /* in the step; of them run */
     bool lends;      /* the batch being run is the last one in which this rank has micro-batches */
     atomic_int next; /* part, slice or param that nobody has taken yet */

@@ -46,7 +46,8 @@ td_status td__step_own_share(td__step_engine *e, td__grad_share *out)
     td__grad_finish(e->blocks, &e->sum);
     for (int i = 0; i < e->batches * e->o.micro_batches; i++)
         td__tree_add(&sum, e->losses[i]);
-    *out = (td__grad_share){.loss = td__tree_total(&sum), .lists = e->lists};
+    *out = (td__grad_share){
+        .weight = td__step_own_weight(e), .loss = td__tree_total(&sum), .lists = e->lists};
     td__partial *own = e->total.n ? &e->total.at[0] : NULL;
     if (!own || !own->dense)
         return TD_OK;
@@ -110,22 +111,22 @@ static td_status merge_lists(td__step_engine *e, td__partial *own, const td__gra
     return TD_OK;
 }
 
-td_status td__step_apply(td__step_engine *e, int64_t own_rows, const td__grad_share *others, int n,
-                         double lr, td__step_result *out)
+td_status td__step_apply(td__step_engine *e, const td__grad_share *others, int n, double lr,
+                         td__step_result *out)
 {
     uint64_t begin = td__clock_ns();
     td__tree_sum own_loss = {.n = 0};
     td__partial *own;
-    int64_t rows = own_rows;
+    double weight = td__step_own_weight(e), all = e->o.weights ? 1 : (double)e->rows;
     for (int i = 0; i < e->batches * e->o.micro_batches; i++)
         td__tree_add(&own_loss, e->losses[i]);
     double loss = td__tree_total(&own_loss);
     for (int i = 0; i < n; i++) {
-        rows += others[i].rows;
+        weight += others[i].weight;
         loss += others[i].loss;
     }
-    TD_ASSERT(rows > 0 && n < e->o.size, "%lld rows of %d shares", (long long)rows, n + 1);
-    double scale = (double)e->rows / (double)rows;
+    TD_ASSERT(n < e->o.size, "%d shares", n + 1);
+    double scale = weight > 0 ? all / weight : 0;
     TD_TRY(hold_own(e, &own));
     e->n_ops = 0;
     if (n == 0 && scale != 1)

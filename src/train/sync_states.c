@@ -20,6 +20,7 @@ _Static_assert((int)TD__SYNC_BLOCKS <= (int)TD__CHECKPOINT_BLOCKS,
 typedef struct states {
     td__checkpoint_block at[TD__SYNC_BLOCKS];
     char name[TD__SYNC_BLOCKS][TD__BLOCK_NAME];
+    bool may_be_absent[TD__SYNC_BLOCKS];
     int n;
 } states;
 
@@ -30,6 +31,7 @@ static void find(td__trainer *t, states *s)
     for (int i = 0; i < s->n; i++) {
         snprintf(s->name[i], sizeof s->name[i], "sync/%s/%s", t->run.sync->ops->name, b[i].name);
         s->at[i] = (td__checkpoint_block){s->name[i], b[i].data, b[i].count};
+        s->may_be_absent[i] = b[i].may_be_absent;
     }
 }
 
@@ -90,7 +92,7 @@ static td_status take(td__trainer *t, const states *s)
             return TD_FAIL(TD_EINVAL, "%s: '%s' has %zu numbers, this run's has %zu", from,
                            s->name[i], count, s->at[i].count);
         found += data[i] != NULL;
-        missing = data[i] ? missing : s->name[i];
+        missing = data[i] || s->may_be_absent[i] ? missing : s->name[i];
     }
     if (found && missing)
         return TD_FAIL(TD_EINVAL,
@@ -102,8 +104,9 @@ static td_status take(td__trainer *t, const states *s)
                "%s: has no states of the sync rule %s, which begins anew from the "
                "weights",
                from, rule);
-    for (int i = 0; i < found; i++)
-        memcpy(s->at[i].data, data[i], s->at[i].count * sizeof *data[i]);
+    for (int i = 0; i < s->n; i++)
+        if (data[i])
+            memcpy(s->at[i].data, data[i], s->at[i].count * sizeof *data[i]);
     return TD_OK;
 }
 

@@ -4,6 +4,7 @@
  * do not touch memory of a device. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "data/loader.h"
@@ -11,6 +12,7 @@
 #include "parallel/sync.h"
 #include "support/check.h"
 #include "support/ranks.h"
+#include "support/step_rig.h"
 #include "support/train_models.h"
 #include "tandem/tandem.h"
 #include "train/trainer.h"
@@ -41,7 +43,22 @@ typedef struct run {
     bool resume;
     float first[WIDTH + 1], last[WIDTH + 1]; /* params, w then b, of rank 0 */
     td__train_result got;                    /* of rank 0 */
+    uint64_t stop_after;                     /* step; then training goes on: 0: never */
 } run;
+
+typedef struct stopper {
+    td__observer head;
+    uint64_t after;
+    atomic_int stop;
+} stopper;
+
+static td_status stop_after(td__observer *o, const td__step_event *e)
+{
+    stopper *s = (stopper *)o;
+    if (e->step + 1 == s->after) /* told with the next one */
+        atomic_store(&s->stop, 1);
+    return TD_OK;
+}
 
 static td_status open_part(void *user, td__part part, td__dataset **out)
 {
@@ -73,6 +90,7 @@ static void body(ranks_ctx *r)
     td__train_opts o = u->opts;
     td__train_result got;
     td__trainer *t;
+    stopper stop = {.head = {.step = stop_after}, .after = u->stop_after};
     bool found;
     o.comm = r->comm;
     if (r->rank)
@@ -82,6 +100,12 @@ static void body(ranks_ctx *r)
         read_params(t, u->first);
     if (u->resume && r->rank == 0)
         RANK_OK(r, td__trainer_resume(t, &found));
+    if (u->stop_after) {
+        RANK_OK(r, td__trainer_observe(t, &stop.head));
+        RANK_OK(r, td__trainer_run(t, &stop.stop, &got));
+        RANK_CHECK(r, got.end == TD_TRAIN_INTERRUPTED && got.step == u->stop_after, "step %d",
+                   (int)got.step);
+    }
     RANK_OK(r, td__trainer_run(t, NULL, &got));
     if (r->rank == 0) {
         read_params(t, u->last);
@@ -412,6 +436,93 @@ TEST(what_a_rule_keeps_is_in_the_checkpoint)
     }
 }
 
+/* Optimizers with a state of their own; a batch whose row is one rank's, so that the other makes
+ * fewer updates; and training that goes on in the same process. */
+TEST(a_resumed_run_has_the_bits_of_one_that_went_on)
+{
+    static const rule_case GOSSIP = {"dpsgd", NULL, false, {NULL}, {0}};
+    static const td_optim_opts OPTIMS[] = {{.name = "sgd", .lr = 0.05, .momentum = 0.9},
+                                           {.name = "adam", .lr = 0.05}};
+    for (int i = 0; i <= N_CASES; i++)
+        for (int k = 0; k < 2; k++) {
+            const rule_case *c = i < N_CASES ? &CASES[i] : &GOSSIP;
+            const char *digest[3];
+            run u[3]; /* whole, resumed, stopped and gone on */
+            for (int j = 0; j < 3; j++) {
+                start(&u[j], c->rule);
+                if (i < N_CASES)
+                    set(&u[j], "tau", 4);
+                for (int o = 0; o < 3 && c->option[o]; o++)
+                    set(&u[j], c->option[o], c->value[o]);
+                u[j].opts.batch = SAMPLES / 5; /* and one row */
+                u[j].opts.optim = OPTIMS[k];
+                u[j].opts.checkpoint_dir = check_tmpdir();
+                u[j].opts.checkpoint_every = 6;
+                if (j == 1) {
+                    u[j].opts.steps = 6;
+                    ranks_run(3, NULL, body, &u[j]);
+                    u[j].opts.steps = 12;
+                    u[j].resume = true;
+                }
+                u[j].stop_after = j == 2 ? 6 : 0;
+                ranks_run(3, NULL, body, &u[j]);
+                digest[j] = u[j].got.digest;
+                td__data_close(u[j].data);
+            }
+            CHECK(strcmp(digest[0], digest[1]) == 0, "%s, %s: other weights when resumed", c->rule,
+                  OPTIMS[k].name);
+            CHECK(strcmp(digest[0], digest[2]) == 0, "%s, %s: other weights when run again",
+                  c->rule, OPTIMS[k].name);
+        }
+}
+
+/* A new rule of the kind, as after the loss of a rank, with what the old one kept. */
+static void replace_rule(step_rig *rig, bool keep)
+{
+    static float copy[TD__SYNC_BLOCKS][4096];
+    td__sync_ctx x = rig->sync->x;
+    td__sync_block b[TD__SYNC_BLOCKS];
+    int n = td__sync_states(rig->sync, b);
+    for (int i = 0; keep && i < n; i++) {
+        CHECK(b[i].count <= 4096, "%zu numbers", b[i].count);
+        memcpy(copy[i], b[i].data, b[i].count * sizeof(float));
+    }
+    td__sync_destroy(rig->sync);
+    rig->sync = NULL;
+    CHECK_OK(td__sync_create(&x, &rig->sync));
+    CHECK_OK(td__sync_meet_for(rig->sync, TD_MEET_BEGIN));
+    CHECK(td__sync_states(rig->sync, b) == n || !keep, "other states");
+    for (int i = 0; keep && i < n; i++)
+        memcpy(b[i].data, copy[i], b[i].count * sizeof(float));
+}
+
+/* Ranks that lose one of them do not meet before: with Nesterov's momentum they are ahead of the
+ * centre then. */
+TEST(rules_go_on_in_mid_block)
+{
+    for (int i = 0; i < N_CASES; i++) {
+        step_case c = {.m = &TRAIN_MODELS[0], .micro_batches = 4, .accumulate = 1};
+        char digest[2][65];
+        for (int k = 0; k < 2; k++) {
+            step_rig rig = {0};
+            double loss;
+            CHECK_OK(step_rig_make(&c, NULL, &rig));
+            rig.config = (td__sync_config){.rule = CASES[i].rule, .n_set = 1, .set = {{"tau", 4}}};
+            for (int o = 0; o < 3 && CASES[i].option[o]; o++)
+                rig.config.set[rig.config.n_set++] =
+                    (td__sync_setting){CASES[i].option[o], CASES[i].value[o]};
+            replace_rule(&rig, false);
+            CHECK_OK(step_rig_run(&c, 0, &rig, &loss));
+            if (k)
+                replace_rule(&rig, true);
+            CHECK_OK(step_rig_run(&c, 0, &rig, &loss));
+            CHECK_OK(td_params_digest(rig.ps, digest[k]));
+            step_rig_drop(&rig);
+        }
+        CHECK(strcmp(digest[0], digest[1]) == 0, "%s: other weights", CASES[i].rule);
+    }
+}
+
 /* ---- Choosing -------------------------------------------------------------------------------- */
 
 /* Ranks without a micro-batch would learn nothing. */
@@ -447,6 +558,8 @@ int main(void)
         cmocka_unit_test(one_rank_that_averages_after_every_step_has_the_weights_of_exact),
         cmocka_unit_test(synchronous_sgd_is_near_exact),
         cmocka_unit_test(what_a_rule_keeps_is_in_the_checkpoint),
+        cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_went_on),
+        cmocka_unit_test(rules_go_on_in_mid_block),
         cmocka_unit_test(every_rank_has_rows_of_its_own),
         cmocka_unit_test(verification_needs_the_same_params),
     };

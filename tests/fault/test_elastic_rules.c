@@ -79,7 +79,7 @@ static td_status count_step(td__sync *s, double lr, td__step_result *out)
 
 static int count_states(td__sync *s, td__sync_block *out)
 {
-    out[0] = (td__sync_block){"steps", count_of(s), 1};
+    out[0] = (td__sync_block){.name = "steps", .data = count_of(s), .count = 1};
     return 1;
 }
 

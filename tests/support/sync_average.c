@@ -103,7 +103,7 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     TD_TRY(td__step_own_share(s->engine, &own));
     TD_TRY(td__sync_sum_numbers(s));
     if (rows)
-        TD_TRY(td__step_apply(s->engine, rows, NULL, 0, lr, out));
+        TD_TRY(td__step_apply(s->engine, NULL, 0, lr, out));
     td__step_done(s->engine, out);
     return TD_OK;
 }
@@ -128,8 +128,8 @@ static td_status meet(td__sync *s, td__sync_meet why)
 static int states(td__sync *s, td__sync_block *out)
 {
     average *a = (average *)s;
-    out[0] = (td__sync_block){"centre", a->centre, a->count};
-    out[1] = (td__sync_block){"delta", a->delta, a->count};
+    out[0] = (td__sync_block){.name = "centre", .data = a->centre, .count = a->count};
+    out[1] = (td__sync_block){.name = "delta", .data = a->delta, .count = a->count};
     return 2;
 }
 

@@ -228,7 +228,7 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     uint64_t sent = td__backup_sent(r->b);
     td__step_span(s->engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
     r->blamed = n ? wait : 0;
-    TD_TRY(td__step_apply(s->engine, own_rows, r->shares, n, lr, out));
+    TD_TRY(td__step_apply(s->engine, r->shares, n, lr, out));
     out->times.wait = wait;
     out->times.sent_nbytes = out->times.plain_nbytes = sent - r->sent;
     r->sent = sent;

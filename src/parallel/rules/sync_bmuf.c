@@ -11,7 +11,7 @@
 
 typedef struct bmuf {
     td__sync_local base;
-    bool ahead; /* the block began at W + eta D */
+    float ahead; /* 1: the block began at W + eta D */
 } bmuf;
 
 static const td__key OPTIONS[] = {
@@ -27,9 +27,9 @@ static void merge(td__sync_local *l, float *x)
     bmuf *b = (bmuf *)l;
     float eta = (float)td__sync_value(&l->base, "momentum");
     float zeta = (float)td__sync_value(&l->base, "rate");
-    float before = b->ahead ? eta : 0;
+    float before = b->ahead * eta;
     b->ahead = td__sync_value(&l->base, "nesterov") > 0;
-    float after = b->ahead ? eta : 0;
+    float after = b->ahead * eta;
     for (size_t i = 0; i < l->count; i++) {
         float start = l->centre[i] + before * l->momentum[i];
         l->momentum[i] = eta * l->momentum[i] + zeta * (l->mean[i] - start);
@@ -40,8 +40,17 @@ static void merge(td__sync_local *l, float *x)
 
 static void settle(td__sync_local *l, float *x)
 {
-    ((bmuf *)l)->ahead = false;
+    ((bmuf *)l)->ahead = 0;
     td__local_take_centre(l, x);
+}
+
+/* After a rank is lost, the others go on in mid-block. */
+static int states(td__sync *s, td__sync_block *out)
+{
+    int n = td__sync_local_states(s, out);
+    out[n] = (td__sync_block){
+        .name = "ahead", .data = &((bmuf *)s)->ahead, .count = 1, .may_be_absent = true};
+    return n + 1;
 }
 
 static td_status create(td__sync *s)
@@ -57,5 +66,6 @@ const td__sync_ops td__sync_bmuf = {
     .options = OPTIONS,
     .size = sizeof(bmuf),
     .create = create,
-    TD__SYNC_LOCAL,
+    TD__SYNC_LOCAL_STEPS,
+    .states = states,
 };

@@ -155,7 +155,7 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     TD_TRY(td__sync_sum_numbers(s));
     TD_TRY(mix(d));
     if (rows)
-        TD_TRY(td__step_apply(s->engine, rows, NULL, 0, lr, out));
+        TD_TRY(td__step_apply(s->engine, NULL, 0, lr, out));
     td_params_touch(s->x.step.params);
     td__step_done(s->engine, out);
     out->times.sent_nbytes = out->times.plain_nbytes =

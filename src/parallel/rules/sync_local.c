@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "graph/params.h"
+#include "optim/optimizer.h"
 
 td_status td__sync_local_check(const td__sync_config *c, const td__sync_job *j,
                                const td__sync_world *w)
@@ -58,8 +59,8 @@ void td__sync_local_destroy(td__sync *s)
 int td__sync_local_states(td__sync *s, td__sync_block *out)
 {
     td__sync_local *l = (td__sync_local *)s;
-    out[0] = (td__sync_block){"centre", l->centre, l->count};
-    out[1] = (td__sync_block){"momentum", l->momentum, l->count};
+    out[0] = (td__sync_block){.name = "centre", .data = l->centre, .count = l->count};
+    out[1] = (td__sync_block){.name = "momentum", .data = l->momentum, .count = l->count};
     return l->ops->blocks;
 }
 
@@ -124,7 +125,7 @@ td_status td__sync_local_step(td__sync *s, double lr, td__step_result *out)
     TD_TRY(td__step_own_share(s->engine, &own));
     TD_TRY(td__sync_sum_numbers(s));
     if (rows) /* the last batch of an epoch may have too few for all */
-        TD_TRY(td__step_apply(s->engine, rows, NULL, 0, lr, out));
+        TD_TRY(td__step_apply(s->engine, NULL, 0, lr, out));
     td__step_done(s->engine, out);
     return TD_OK;
 }
@@ -136,15 +137,45 @@ td_status td__sync_local_gather(td__sync *s)
     return due ? exchange(l, true, false) : TD_OK;
 }
 
+/* Ranks that have made other updates have other states of their optimizers, of which a checkpoint
+ * holds one: all go on with the mean, as those that resume do. */
+static td_status share_optimizer(td__sync_local *l)
+{
+    td_optimizer *o = l->base.x.step.optimizer;
+    td_comm *comm = l->base.x.comm;
+    int64_t steps = (int64_t)td_optimizer_steps(o);
+    td__mapping map;
+
+    if (!comm || l->shared == l->step)
+        return TD_OK;
+    for (int k = 0; k < td_optimizer_state_count(o); k++) {
+        TD_TRY(td__optim_map_state(o, k, TD_MAP_BOTH, &map));
+        size_t n = map.nbytes / sizeof(float);
+        td_status st = td_allreduce(comm, map.at, l->mean, n, TD_F32, TD_REDUCE_SUM, NULL);
+        for (size_t i = 0; !st && i < n; i++)
+            ((float *)map.at)[i] = l->mean[i] / (float)l->ranks;
+        if (st)
+            td__mem_map_drop(&map);
+        TD_TRY(st ? st : td__mem_unmap(&map));
+    }
+    /* a rank without rows in a step has made none */
+    TD_TRY(td_allreduce(comm, &steps, &steps, 1, TD_I64, TD_REDUCE_MAX, NULL));
+    td_optimizer_set_steps(o, (uint64_t)steps);
+    l->shared = l->step;
+    return TD_OK;
+}
+
 td_status td__sync_local_meet(td__sync *s, td__sync_meet why)
 {
     td__sync_local *l = (td__sync_local *)s;
     td_params *params = s->x.step.params;
-    if (why != TD_MEET_BEGIN)
-        return l->merged != l->step || l->ops->settle ? exchange(l, l->merged != l->step, true)
-                                                      : TD_OK;
-    l->merged = l->step;
-    if (l->momentum)
+    if (why != TD_MEET_BEGIN) {
+        if (l->merged != l->step || l->ops->settle)
+            TD_TRY(exchange(l, l->merged != l->step, true));
+        return share_optimizer(l);
+    }
+    l->merged = l->shared = l->step;
+    if (l->momentum && !s->ended) /* a run that has ended goes on with what it has come to */
         memset(l->momentum, 0, l->count * sizeof *l->momentum);
     return l->centre ? td__mem_read(td__params_device(params), l->centre,
                                     td_params_block(params, NULL), l->count * sizeof *l->centre)

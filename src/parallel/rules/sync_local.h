@@ -6,6 +6,8 @@
  *     merge    x, this rank's params, and what the rule keeps, from the mean of all ranks' params
  *     settle   at a meeting, after a merge: params that are the same on all ranks
  *
+ * At a meeting they also come to the mean of the states of their optimizers.
+ *
  * Running averages are treated as params. A merge comes after its step is counted, and changes
  * nothing before the mean is there: a rank that is lost then costs its own progress since the last
  * merge, and the others go on from the params of one of them. */
@@ -29,7 +31,8 @@ struct td__sync_local {
     td__sync base;
     const td__local_ops *ops;
     int ranks;
-    uint64_t step, merged;           /* under way; the last one with a merge */
+    uint64_t step, merged;           /* under way; the last one with a merge, */
+    uint64_t shared;                 /* and after which optimizers had the same state */
     size_t count;                    /* of the params block */
     float *mean, *centre, *momentum; /* (count); the last two: what the rule keeps, or NULL */
 };
@@ -52,12 +55,13 @@ TD_NODISCARD td_status td__sync_local_gather(td__sync *s);
 TD_NODISCARD td_status td__sync_local_meet(td__sync *s, td__sync_meet why);
 int td__sync_local_states(td__sync *s, td__sync_block *out);
 
-/* All of them, for the table of a rule. */
-#define TD__SYNC_LOCAL                                                                           \
+/* All of them, for the table of a rule; and of one that has further states. */
+#define TD__SYNC_LOCAL TD__SYNC_LOCAL_STEPS, .states = td__sync_local_states
+#define TD__SYNC_LOCAL_STEPS                                                                     \
     .check = td__sync_local_check, .traits = td__sync_local_traits,                              \
     .exchange = td__sync_local_exchange, .destroy = td__sync_local_destroy,                      \
     .begin = td__sync_local_begin, .step = td__sync_local_step, .gather = td__sync_local_gather, \
-    .meet = td__sync_local_meet, .states = td__sync_local_states
+    .meet = td__sync_local_meet
 
 /* A merge: params are the mean. A settle: they are the centre. */
 void td__local_take_mean(td__sync_local *l, float *x);
