@@ -63,7 +63,7 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
         {"number of validation samples", count_of(t, TD_PART_VALID)},
         {"number of steps", (int64_t)t->plan.total_steps},
         {"update_late", o->sync.update_late},
-        {"profile", o->profile},
+        {"--profile", o->profile},
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         td__text_printf(&text, "%s: %lld\n", facts[i].name, (long long)facts[i].value);
