@@ -304,6 +304,21 @@ static td_status scale_bytes(td__data *d)
     return TD_OK;
 }
 
+/* Ids beyond those of train, which a model has no rows for. */
+static td_status check_known(const td__data *d)
+{
+    for (int p = 0; p < TD_PART_COUNT; p++)
+        for (int f = 0; d->part[p] && f < d->part[p]->n_fields; f++) {
+            const td__field *at = &d->part[p]->fields[f];
+            if (at->unknown)
+                return TD_FAIL(TD_EINVAL,
+                               "%s: id %" PRId64 " of %s does not occur in train (numbers, not "
+                               "ids, are for the map stage normalize)",
+                               d->source, at->unknown, at->name);
+        }
+    return TD_OK;
+}
+
 static td_status check_opts(const td__data_opts *o)
 {
     double v = o->valid_fraction, t = o->test_fraction;
@@ -346,6 +361,7 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
     if (!cached)
         TD_TRY_OR(st, fail, add_cache(d, opts));
     TD_TRY_OR(st, fail, scale_bytes(d));
+    TD_TRY_OR(st, fail, check_known(d));
     for (int p = 0; p < TD_PART_COUNT; p++)
         if (d->part[p] && d->part[p]->count == 0) {
             st = TD_FAIL(TD_EINVAL, "%s: part %s has no samples", opts->source,

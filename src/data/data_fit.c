@@ -1,9 +1,10 @@
 /* data_fit.c -- what was measured on the train part, as text; whether the data changed since.
  *
- * The digest of a part is the sha256 of its fields and samples, as the source gives them: what does
- * not change a sample (a file's date, a column that nobody reads) does not count. All samples of
- * tables up to 1 GB are hashed, of other sources up to 64 MB; of larger parts their number and
- * evenly spaced blocks of samples. Samples that are generated cannot change. */
+ * The digest of a part is the sha256 of the names of its fields and classes and of its samples, as
+ * the source gives them: what does not change a sample (a file's date, a column that nobody reads)
+ * does not count. All samples are hashed of tables up to 1 GB and of other sources up to 64 MB; of
+ * larger parts, whose number of samples is compared too, SPACED evenly spaced ones and the last.
+ * Samples that are generated cannot change. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include "data/data_impl.h"
 #include "data/fit_json.h"
 
-enum { ROWS = 64, BLOCKS = 256 };
+enum { ROWS = 64, SPACED = 256 };
 #define TABLE_BYTES (UINT64_C(1) << 30)
 #define OTHER_BYTES (UINT64_C(64) << 20)
 
@@ -83,8 +84,8 @@ static td_status digest(td__dataset *d, bool whole, char hex[TD_SHA256_HEX])
         if (whole)
             st = hash_rows(&h, d, 0, d->count, rows);
     }
-    for (int64_t b = 0; !whole && b < BLOCKS && !st; b++) {
-        int64_t begin = (int64_t)((double)(d->count - 1) * (double)b / BLOCKS);
+    for (int64_t b = 0; !whole && b < SPACED && !st; b++) {
+        int64_t begin = (int64_t)((double)(d->count - 1) * (double)b / SPACED);
         st = hash_rows(&h, d, begin, begin + 1, rows);
     }
     if (!st && !whole)

@@ -27,6 +27,9 @@ typedef struct td__field {
     td_dtype dtype;
     td_shape shape;  /* of one sample; a scalar for a class number */
     int64_t classes; /* values are 0 .. classes-1 (also: size of a vocabulary); 0: not a class */
+    /* Of a part beside train: an id here that is not below `classes`; 0: none. Refused unless a
+     * stage makes numbers of the ids. */
+    int64_t unknown;
     const char *const *class_names; /* `classes` texts; NULL if there are none; the dataset's own */
     td__units units;
 } td__field;

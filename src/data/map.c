@@ -223,6 +223,10 @@ td_status td__map_view(const td__map *m, td__dataset *base, td__dataset **out)
     v->head = *base;
     v->head.ops = &VIEW;
     v->head.fields[m->field] = m->out;
+    /* One element from each, and no class: ids have become numbers, of which train need not have
+     * had all. */
+    if (m->out.classes || !td_shape_equal(&m->in.shape, &m->out.shape))
+        v->head.fields[m->field].unknown = base->fields[m->field].unknown;
     v->map = m;
     v->base = base;
     v->chunk = each ? (int64_t)(SCRATCH_BYTES / each) : MAX_CHUNK;

@@ -293,10 +293,12 @@ static td_status add_field_like(td__table *t, const td__source_opts *o, const td
         TD_TRY(add_field(t, o, f->name, &a->tensor[k]));
     else
         TD_TRY(td__table_add(t, f));
-    if (t->head.fields[at].classes > f->classes && (label || f->classes))
-        return TD_FAIL(TD_EINVAL, "npy: %s %" PRId64 " of %s does not occur in train",
-                       label ? "class" : "id", t->head.fields[at].classes - 1, f->name);
-    t->head.fields[at].classes = f->classes;
+    td__field *own = &t->head.fields[at];
+    if (own->classes > f->classes && label)
+        return TD_FAIL(TD_EINVAL, "npy: class %" PRId64 " of %s does not occur in train",
+                       own->classes - 1, f->name);
+    own->unknown = f->classes && own->classes > f->classes ? own->classes - 1 : 0;
+    own->classes = f->classes;
     return TD_OK;
 }
 

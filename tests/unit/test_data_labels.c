@@ -85,6 +85,39 @@ TEST(labels_out_of_range_are_told_as_they_are)
     }
 }
 
+/* Whole numbers of test may exceed those of train, once a stage has made them numbers; ids may
+ * not. */
+TEST(whole_numbers_beyond_those_of_train)
+{
+    static const int64_t X[] = {1, 5, 9, 70};
+    const td__map_opts normalize = {.name = "normalize", .field = "x"};
+    const td__map_opts one_hot = {.name = "one_hot", .field = "x"};
+    td__data_opts o = {.source = "npy", .source_opts = {.dir = check_tmpdir(), .train = "a.npz"}};
+    td_tensor t;
+    td__data *d;
+
+    write_npz(X, TD_I64, (const int64_t[]){0, 1, 0}, 3);
+    CHECK_OK(td_tensor_wrap(&t, TD_I64, TD_SHAPE(2, 1), (void *)(uintptr_t)&X[2]));
+    CHECK_OK(td_npy_save(check_path("x.npy"), &t));
+    CHECK_OK(td_tensor_wrap(&t, TD_I64, TD_SHAPE(2), (void *)(uintptr_t)&X[2]));
+    CHECK_OK(td_npy_save(check_path("y.npy"), &t));
+    o.source_opts.test = "x=x.npy";
+    o.source_opts.unlabelled = true;
+    CHECK_STATUS(td__data_open(&o, &d), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "id 70 of x does not occur in train"), "%s", td_last_error());
+    o.maps = &one_hot;
+    o.n_maps = 1;
+    CHECK_STATUS(td__data_open(&o, &d), TD_EINVAL);
+    o.maps = &normalize;
+    CHECK_OK(td__data_open(&o, &d));
+    td__data_close(d);
+    o.source_opts.unlabelled = false;
+    o.source_opts.test = "x=x.npy,y=y.npy";
+    CHECK_STATUS(td__data_open(&o, &d), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "class 70 of y does not occur in train"), "%s", td_last_error());
+    check_tmpdir_remove();
+}
+
 TEST(truth_values_are_0_and_1)
 {
     static const uint8_t X[] = {1, 0, 1};
@@ -108,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ignored_labels),
+        cmocka_unit_test(whole_numbers_beyond_those_of_train),
         cmocka_unit_test(labels_out_of_range_are_told_as_they_are),
         cmocka_unit_test(truth_values_are_0_and_1),
     };
