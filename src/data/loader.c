@@ -44,9 +44,11 @@ struct td__loader {
     bool augment;
     uint64_t epochs; /* 0: without end */
     td__share share;
+    bool in_step;
+    int64_t samples, every; /* that batches are cut from; rows that a full batch has here */
     td__field fields[TD__MAX_FIELDS];
     int cut_field; /* -1: none */
-    int64_t cut_begin;
+    int64_t cut_begin, cut_end;
     int n_slots, want_threads, n_threads;
     slot *slots;
     pthread_t *threads;
@@ -107,9 +109,25 @@ static void cut_columns(const td__loader *l, slot *s)
         memcpy(y + i * narrow, x + i * wide, narrow);
 }
 
+/* Zeros outside of columns [cut_begin, cut_end). */
+static void mask_columns(const td__loader *l, slot *s)
+{
+    const td__field *f = &l->fields[l->cut_field];
+    size_t size = td_dtype_size(f->dtype), wide = (size_t)f->shape.dim[f->shape.ndim - 1] * size;
+    size_t begin = (size_t)l->cut_begin * size, end = (size_t)l->cut_end * size;
+    int64_t here = s->batch.here.end - s->batch.here.begin;
+    size_t lines = wide ? td__field_nbytes(f) / wide * (size_t)here : 0;
+    char *x = s->batch.field[l->cut_field];
+
+    for (size_t i = 0; i < lines; i++) {
+        memset(x + i * wide, 0, begin);
+        memset(x + i * wide + end, 0, wide - end);
+    }
+}
+
 static int64_t rows_of(const td__loader *l, int64_t index)
 {
-    int64_t left = l->share.count - index * l->batch;
+    int64_t left = l->samples - index * l->batch;
     return left < l->batch ? left : l->batch;
 }
 
@@ -137,11 +155,14 @@ static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
     td__order_init(&order, &l->share, epoch);
     if (l->pick)
         l->pick(l->rows_user, index, rows_of(l, index), s->index);
-    for (int64_t i = 0; i < rows; i++)
-        s->index[i] =
-            td__order_at(&order, &l->share, begin + (l->pick ? s->index[i] : here.begin + i));
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t at = begin + (l->pick ? s->index[i] : here.begin + i);
+        if (l->in_step && l->share.count < l->samples)
+            at = (index * l->every + i) % l->share.count;
+        s->index[i] = td__order_at(&order, &l->share, at);
+    }
     memcpy(out, s->batch.field, sizeof out);
-    if (l->cut_field >= 0)
+    if (l->cut_field >= 0 && !l->in_step)
         out[l->cut_field] = s->whole;
     s->status = TD_OK;
     if (rows)
@@ -149,7 +170,7 @@ static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
     if (s->status)
         snprintf(s->error, sizeof s->error, "%s", td_last_error());
     else if (l->cut_field >= 0)
-        cut_columns(l, s);
+        (l->in_step ? mask_columns : cut_columns)(l, s);
 }
 
 static void *prefetch(void *arg)
@@ -193,7 +214,7 @@ static td_status init_slot(td__loader *l, slot *s)
             return TD_FAIL(TD_ENOMEM, "no memory for a batch: %zu bytes of field %s", nbytes,
                            l->fields[f].name);
     }
-    if (l->cut_field >= 0) {
+    if (l->cut_field >= 0 && !l->in_step) {
         nbytes = td__field_nbytes(&l->data->fields[l->cut_field]) * (size_t)l->room;
         s->whole = td__alloc_block(nbytes);
         if (!s->whole)
@@ -206,7 +227,7 @@ static void fini_slot(td__loader *l, slot *s)
 {
     for (int f = 0; f < l->data->n_fields; f++)
         td__free_block(s->batch.field[f], td__field_nbytes(&l->fields[f]) * (size_t)l->room);
-    if (l->cut_field >= 0)
+    if (s->whole)
         td__free_block(s->whole,
                        td__field_nbytes(&l->data->fields[l->cut_field]) * (size_t)l->room);
     td__free(s->index);
@@ -215,8 +236,6 @@ static void fini_slot(td__loader *l, slot *s)
 /* The field that TD_PARTITION_FEATURES narrows. */
 static td_status init_cut(td__loader *l, const td__partition *p)
 {
-    int64_t end;
-
     l->cut_field = -1;
     if (l->share.whole || p->mode != TD_PARTITION_FEATURES)
         return TD_OK;
@@ -228,8 +247,9 @@ static td_status init_cut(td__loader *l, const td__partition *p)
         return TD_FAIL(TD_EINVAL,
                        "partition by features: %" PRId64 " features of %s for %d workers", *last,
                        l->fields[p->field].name, p->workers);
-    td__even_range(*last, p->worker, p->workers, &l->cut_begin, &end);
-    *last = end - l->cut_begin;
+    td__even_range(*last, p->worker, p->workers, &l->cut_begin, &l->cut_end);
+    if (!l->in_step)
+        *last = l->cut_end - l->cut_begin;
     l->cut_field = p->field;
     return TD_OK;
 }
@@ -264,6 +284,7 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
     l->rows = opts->rows;
     l->pick = opts->pick;
     l->rows_user = opts->rows_user;
+    l->in_step = opts->in_step;
     l->cut_field = -1;
     memcpy(l->fields, d->fields, sizeof l->fields);
     pthread_mutex_init(&l->lock, NULL);
@@ -276,13 +297,18 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
               td__share_init(&l->share, &opts->partition, d->count, opts->shuffle, opts->seed));
     l->share.uniform = opts->uniform;
     TD_TRY_OR(st, fail, init_cut(l, &opts->partition));
-    if (l->batch > l->share.count && l->share.count > 0 && !opts->drop_last)
-        l->batch = l->share.count; /* no memory for rows that never come */
-    l->batches = opts->drop_last ? l->share.count / l->batch
-                                 : l->share.count / l->batch + (l->share.count % l->batch != 0);
+    l->samples = l->in_step ? d->count : l->share.count;
+    if (l->in_step && !l->share.count) {
+        st = TD_FAIL(TD_EINVAL, "data.partition: no samples for rank %d", l->share.worker);
+        goto fail;
+    }
+    if (l->batch > l->samples && l->samples > 0 && !opts->drop_last)
+        l->batch = l->samples; /* no memory for rows that never come */
+    l->batches = opts->drop_last ? l->samples / l->batch
+                                 : l->samples / l->batch + (l->samples % l->batch != 0);
     if (l->batches == 0 && !opts->epochs) {
         st = TD_FAIL(TD_EINVAL, "%" PRId64 " samples are too few for a batch of %" PRId64,
-                     l->share.count, l->batch);
+                     l->samples, l->batch);
         goto fail;
     }
     l->room = 1;
@@ -290,6 +316,7 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
         td__row_range here = range_of(l, k);
         TD_ASSERT(0 <= here.begin && here.begin <= here.end && here.end <= rows_of(l, k),
                   "rows %" PRId64 " to %" PRId64 " of batch %" PRId64, here.begin, here.end, k);
+        l->every = k == 0 ? here.end - here.begin : l->every;
         l->room = here.end - here.begin > l->room ? here.end - here.begin : l->room;
     }
     if (opts->prefetch >= 0)

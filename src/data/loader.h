@@ -58,6 +58,10 @@ typedef struct td__loader_opts {
     int prefetch; /* batches ahead; 0: default 2; -1: none, read in next() */
     int threads;  /* that prefetch; 0: default 1 */
     td__partition partition;
+    /* Batches are those of all workers together, of which each reads its rows from samples of its
+     * own: row j that it reads in an epoch is position j of its share, again from the first after
+     * the last. By features: all columns are there, those of others are zero. */
+    bool in_step;
     td__loader_rows *rows; /* NULL: all */
     td__loader_pick *pick; /* instead of rows: not one range, but these */
     const void *rows_user; /* borrowed */

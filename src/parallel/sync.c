@@ -343,6 +343,11 @@ void td__sync_note(td__sync *s, td__rank_stats *stats)
         s->ops->note(s, stats);
 }
 
+int td__sync_notes(td__sync *s, td__step_note out[TD__STEP_NOTES])
+{
+    return s->ops->notes ? s->ops->notes(s, out) : 0;
+}
+
 void td__sync_report(td__sync *s, td__train_result *out)
 {
     if (s && s->ops->report)

@@ -213,6 +213,8 @@ struct td__sync_ops {
     td_status (*serve)(td__sync *s);
     /* (optional) What the leader knows of the others' times. */
     void (*note)(td__sync *s, td__rank_stats *stats);
+    /* (optional) Numbers of the step that was done, up to TD__STEP_NOTES, for those who watch. */
+    int (*notes)(td__sync *s, td__step_note *out);
     /* (optional) What it adds to the result of a run; as long as s lives. */
     void (*report)(td__sync *s, td__train_result *out);
     /* (optional) This rank has failed: let nobody wait for it. Also after the last step. */
@@ -305,6 +307,7 @@ TD_NODISCARD td_status td__sync_meet_for(td__sync *s, td__sync_meet why);
 int td__sync_states(td__sync *s, td__sync_block out[TD__SYNC_BLOCKS]);
 TD_NODISCARD td_status td__sync_serve(td__sync *s);
 void td__sync_note(td__sync *s, td__rank_stats *stats);
+int td__sync_notes(td__sync *s, td__step_note out[TD__STEP_NOTES]);
 void td__sync_report(td__sync *s, td__train_result *out);
 void td__sync_abandon(td__sync *s, const char *why);
 /* Rank 0 decides alone, the others serve it, and have not met it at the end yet. */

@@ -70,6 +70,11 @@ void td__json_step(td__text *t, const td__step_event *e)
             td__text_printf(t, "%s%d", i ? ", " : "", e->counted[i]);
         td__text_add(t, "]");
     }
+    for (int i = 0; i < e->n_notes; i++) {
+        td__text_printf(t, "%s\"%s\": ", i ? ", " : ", \"sync\": {", e->note[i].name);
+        td__text_json_number(t, e->note[i].value, VALUE_DIGITS);
+    }
+    td__text_add(t, e->n_notes ? "}" : "");
     close_line(t);
 }
 

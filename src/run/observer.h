@@ -19,6 +19,13 @@ typedef struct td__train_info { /* known before the first step */
     const char *job_digest; /* of the job; "" if there is none */
 } td__train_info;
 
+/* A number that the sync rule tells of a step; plain data, so that it can travel. */
+enum { TD__STEP_NOTES = 4 };
+typedef struct td__step_note {
+    char name[16]; /* a key of JSON */
+    double value;
+} td__step_note;
+
 typedef struct td__step_event {
     uint64_t step, epoch;       /* step counts from 1; epoch from 0 */
     double loss, lr, grad_norm; /* grad_norm < 0: not known */
@@ -30,6 +37,8 @@ typedef struct td__step_event {
     td__step_times times;       /* of `seconds` */
     const int *counted;         /* with backup workers: the ranks whose work counts */
     int n_counted;
+    td__step_note note[TD__STEP_NOTES];
+    int n_notes;
 } td__step_event;
 
 typedef struct td__eval_event {

@@ -260,6 +260,7 @@ static td_status step(td__trainer *t)
     t->report.plain_nbytes += e.times.plain_nbytes;
     if (e.times.sent_nbytes)
         t->report.last_ratio = (double)e.times.plain_nbytes / (double)e.times.sent_nbytes;
+    e.n_notes = td__sync_notes(t->run.sync, e.note);
     e.seconds = seconds_since(begin);
     e.elapsed = seconds_since(t->report.began_ns);
     t->report.seconds += e.seconds;

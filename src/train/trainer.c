@@ -15,6 +15,7 @@
 #include "train/nondeterministic.h"
 #include "train/micro_batch_count.h"
 #include "train/sharded.h"
+#include "train/own_data.h"
 #include "train/trainer_impl.h"
 
 enum { MAX_MICRO_BATCHES = 4096, KEEP = 3 };
@@ -44,7 +45,8 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
         return TD_FAIL(TD_EINVAL,
                        "train.verify: %g is no share of the micro-batches: must be 0 to 1",
                        o->verify);
-    return td__sync_check(&o->sync, &job, w);
+    TD_TRY(td__sync_check(&o->sync, &job, w));
+    return td__partition_check(o, w);
 }
 
 static td_status resolve(td__trainer *t, const td__train_opts *opts)
@@ -62,6 +64,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
     TD_TRY(copy_text(t, &o->backend));
     TD_TRY(copy_text(t, &o->watch));
     TD_TRY(copy_text(t, &o->shuffle));
+    TD_TRY(copy_text(t, &o->partition));
     TD_TRY(copy_text(t, &o->checkpoint_dir));
     TD_TRY(copy_text(t, &o->job_digest));
     TD_TRY(copy_text(t, &o->sync.rule));
@@ -202,8 +205,10 @@ td__loader_opts td__trainer_loader_opts(td__trainer *t)
 td_status td__trainer_loader(td__trainer *t)
 {
     td__loader_opts o = td__trainer_loader_opts(t);
+    double weights[TD__PARTITION_WEIGHTS];
     td__loader_destroy(t->run.loader);
     t->run.loader = NULL;
+    td__partition_set(&t->o, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
     return td__loader_create(td__data_part(t->plan.data, TD_PART_TRAIN), &o, &t->run.loader);
 }
 
@@ -217,6 +222,9 @@ static td_status make_data(td__trainer *t)
     t->plan.batches = (d->count + o->batch - 1) / o->batch;
     TD_TRY(td__trainer_balance(t));
     TD_TRY(td__trainer_loader(t));
+    if (*facts->ignoring && o->partition)
+        return TD_FAIL(TD_EINVAL, "data.partition: not with loss.ignore, whose rows count by what "
+                                  "all ranks read");
     if (*facts->ignoring)
         TD_TRY(td__counted_create(d, facts->ignoring, facts->ignore, o->batch * o->accumulate,
                                   &t->run.counted));

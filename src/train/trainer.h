@@ -64,6 +64,11 @@ typedef struct td__train_opts {
     int patience;      /* validations without improvement; 0: never stop early */
     double min_delta;
     int prefetch, data_threads;
+    /* Ranks have samples of their own: a name of td__partition_name, for rules whose ranks have
+     * params of their own; NULL: rows of one common order. weights: of a weighted one, by rank. */
+    const char *partition;
+    const int64_t *weights;
+    int n_weights;
     const char *shuffle; /* "uniform": all orders of samples are equally likely; NULL: "fast" */
     /* Checkpoints; dir NULL: none. */
     const char *checkpoint_dir;

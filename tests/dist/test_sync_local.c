@@ -1,163 +1,28 @@
 /* Rules of local updates: each follows its published recurrence, which is computed here in double
- * on a quadratic; with one rank and an exchange after every step those that only average give the
- * weights of one rank; what they keep is in the checkpoint, also for another number of ranks; they
- * do not touch memory of a device. */
+ * on a quadratic and a ridge regression; with one rank and an exchange after every step those that
+ * only average give the weights of one rank; what they keep is in the checkpoint, also for another
+ * number of ranks; they do not touch memory of a device. */
+/* Test labels: slow */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
-#include "data/loader.h"
-#include "graph/params.h"
 #include "parallel/sync.h"
 #include "support/check.h"
-#include "support/ranks.h"
 #include "support/step_rig.h"
-#include "support/train_models.h"
+#include "support/sync_runs.h"
 #include "tandem/tandem.h"
-#include "train/trainer.h"
-
-enum { SAMPLES = 96, BATCH = 24, WIDTH = 5, MOST_RANKS = 4, SEED = 7 };
-static const double LR = 0.1;
-
-/* ---- A quadratic: the mean of (x w + b)^2 over rows ------------------------------------------ */
-
-static td_status build(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
-{
-    (void)user;
-    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(rows, WIDTH));
-    td_node *h = td_nn_linear(g, "one", x, 1, NULL);
-    *out = (td__model_nodes){.loss = td_mean(g, td_square(g, h), NULL, 0, false),
-                             .output = h,
-                             .inputs = {"x"},
-                             .n_inputs = 1};
-    return TD_OK;
-}
-
-static const train_model QUADRATIC = {
-    .name = "quadratic", .build = build, .x = {1, {WIDTH}}, .classes = 2};
-
-typedef struct run {
-    td__train_opts opts;
-    td__data *data;
-    bool resume;
-    float first[WIDTH + 1], last[WIDTH + 1]; /* params, w then b, of rank 0 */
-    td__train_result got;                    /* of rank 0 */
-    uint64_t stop_after;                     /* step; then training goes on: 0: never */
-} run;
-
-typedef struct stopper {
-    td__observer head;
-    uint64_t after;
-    atomic_int stop;
-} stopper;
-
-static td_status stop_after(td__observer *o, const td__step_event *e)
-{
-    stopper *s = (stopper *)o;
-    if (e->step + 1 == s->after) /* told with the next one */
-        atomic_store(&s->stop, 1);
-    return TD_OK;
-}
-
-static td_status open_part(void *user, td__part part, td__dataset **out)
-{
-    (void)user;
-    *out = NULL;
-    if (part != TD_PART_TRAIN)
-        return TD_ENOTSUP;
-    *out = train_model_data(&QUADRATIC, SAMPLES, 3);
-    return TD_OK;
-}
-
-static void read_params(td__trainer *t, float *out)
-{
-    const td_params *ps = td__trainer_params(t);
-    const char *const NAMES[] = {"one.weight", "one.bias"};
-    for (int i = 0; i < 2; i++) {
-        td_param_info info = td_params_info(ps, td_params_find(ps, NAMES[i]));
-        td__mapping map;
-        CHECK_OK(td__params_map(ps, info.offset, info.count, TD_MAP_READ, &map));
-        memcpy(out + i * WIDTH, map.at, map.nbytes);
-        td__mem_map_drop(&map);
-    }
-}
-
-static void body(ranks_ctx *r)
-{
-    run *u = r->arg;
-    td__model model = {.build = build};
-    td__train_opts o = u->opts;
-    td__train_result got;
-    td__trainer *t;
-    stopper stop = {.head = {.step = stop_after}, .after = u->stop_after};
-    bool found;
-    o.comm = r->comm;
-    if (r->rank)
-        o.checkpoint_dir = NULL;
-    RANK_OK(r, td__trainer_create(&o, &model, u->data, &t));
-    if (r->rank == 0)
-        read_params(t, u->first);
-    if (u->resume && r->rank == 0)
-        RANK_OK(r, td__trainer_resume(t, &found));
-    if (u->stop_after) {
-        RANK_OK(r, td__trainer_observe(t, &stop.head));
-        RANK_OK(r, td__trainer_run(t, &stop.stop, &got));
-        RANK_CHECK(r, got.end == TD_TRAIN_INTERRUPTED && got.step == u->stop_after, "step %d",
-                   (int)got.step);
-    }
-    RANK_OK(r, td__trainer_run(t, NULL, &got));
-    if (r->rank == 0) {
-        read_params(t, u->last);
-        u->got = got;
-    }
-    td__trainer_destroy(t);
-}
-
-static void start(run *u, const char *rule)
-{
-    *u = (run){.opts = {.batch = BATCH,
-                        .steps = 12,
-                        .threads = 1,
-                        .micro_batches = 12,
-                        .valid_every = -1,
-                        .seed = SEED,
-                        .prefetch = -1,
-                        .optim = {.name = "sgd", .lr = LR},
-                        .sync = {.rule = rule},
-                        .checkpoint_every = -1}};
-    CHECK_OK(td__data_open(
-        &(td__data_opts){.source = "digits", .open_part = open_part, .open_user = u}, &u->data));
-}
-
-static void set(run *u, const char *option, double value)
-{
-    u->opts.sync.set[u->opts.sync.n_set++] = (td__sync_setting){option, value};
-}
 
 /* ---- The recurrences, in double -------------------------------------------------------------- */
 
-enum { P = WIDTH + 1 };
-
-typedef struct sim {
-    int n;
-    double x[MOST_RANKS][P], c[P], v[P];
-    double a, b; /* options of the rule */
-    bool ahead;  /* ranks began at c + a v */
-} sim;
-
-static double mean_of(const sim *s, int p)
-{
-    double sum = 0;
-    for (int r = 0; r < s->n; r++)
-        sum += s->x[r][p];
-    return sum / s->n;
-}
+enum { P = SYNC_PARAMS };
+typedef sync_sim sim;
+typedef sync_run run;
 
 static void average(sim *s)
 {
     for (int p = 0; p < P; p++) {
-        double m = mean_of(s, p);
+        double m = sync_sim_mean(s, p);
         for (int r = 0; r < s->n; r++)
             s->x[r][p] = m;
     }
@@ -166,7 +31,7 @@ static void average(sim *s)
 static void bmuf(sim *s, bool nesterov)
 {
     for (int p = 0; p < P; p++) {
-        double g = mean_of(s, p) - (s->c[p] + (s->ahead ? s->a * s->v[p] : 0));
+        double g = sync_sim_mean(s, p) - (s->c[p] + (s->ahead ? s->a * s->v[p] : 0));
         s->v[p] = s->a * s->v[p] + s->b * g;
         s->c[p] += s->v[p];
         for (int r = 0; r < s->n; r++)
@@ -188,40 +53,55 @@ static void nesterov(sim *s)
 static void elastic(sim *s)
 {
     for (int p = 0; p < P; p++) {
-        double m = mean_of(s, p), c = s->c[p];
+        double m = sync_sim_mean(s, p), c = s->c[p];
         for (int r = 0; r < s->n; r++)
             s->x[r][p] -= s->a / s->n * (s->x[r][p] - c);
         s->c[p] = (1 - s->a) * c + s->a * m;
     }
 }
 
+/* y is a rank's momentum. */
+static void with_momentum(sim *s, int r, const td__batch *b)
+{
+    double at[P], grad[P];
+    for (int p = 0; p < P; p++)
+        at[p] = s->x[r][p] + s->b * s->y[r][p];
+    sync_sim_grad(s, r, b, at, grad);
+    for (int p = 0; p < P; p++) {
+        s->y[r][p] = s->b * s->y[r][p] - SYNC_LR * grad[p];
+        s->x[r][p] += s->y[r][p];
+    }
+}
+
+/* y is a rank's scaled dual, a is rho. */
+static void near_centre(sim *s, int r, const td__batch *b)
+{
+    double pull = SYNC_LR * s->a;
+    sync_sim_descend(s, r, b);
+    for (int p = 0; p < P; p++)
+        s->x[r][p] = (s->x[r][p] + pull * (s->c[p] - s->y[r][p])) / (1 + pull);
+}
+
+static void multipliers(sim *s)
+{
+    for (int p = 0; p < P; p++) {
+        s->c[p] = 0;
+        for (int r = 0; r < s->n; r++)
+            s->c[p] += (s->x[r][p] + s->y[r][p]) / s->n;
+        for (int r = 0; r < s->n; r++)
+            s->y[r][p] += s->x[r][p] - s->c[p];
+    }
+}
+
 static void outer(sim *s)
 {
     for (int p = 0; p < P; p++) {
-        double g = s->c[p] - mean_of(s, p);
+        double g = s->c[p] - sync_sim_mean(s, p);
         s->v[p] = s->a * s->v[p] + g;
         s->c[p] -= s->b * (g + s->a * s->v[p]);
         for (int r = 0; r < s->n; r++)
             s->x[r][p] = s->c[p];
     }
-}
-
-/* One step of SGD of rank r on its rows of a batch. */
-static void descend(sim *s, int r, const td__batch *b)
-{
-    int64_t begin = b->rows * r / s->n, end = b->rows * (r + 1) / s->n;
-    const float *rows = b->field[0];
-    double grad[P] = {0};
-    for (int64_t i = begin; i < end; i++) {
-        double h = s->x[r][WIDTH];
-        for (int k = 0; k < WIDTH; k++)
-            h += s->x[r][k] * (double)rows[i * WIDTH + k];
-        for (int k = 0; k < P; k++)
-            grad[k] +=
-                2 * h * (k < WIDTH ? (double)rows[i * WIDTH + k] : 1) / (double)(end - begin);
-    }
-    for (int k = 0; k < P; k++)
-        s->x[r][k] -= LR * grad[k];
 }
 
 typedef struct rule_case {
@@ -230,44 +110,40 @@ typedef struct rule_case {
     bool centre; /* params are the centre in the end */
     const char *option[3];
     double value[3];
+    void (*descend)(sim *s, int r, const td__batch *b); /* a step of a rank; NULL: of SGD */
 } rule_case;
 
 static const rule_case CASES[] = {
-    {"ma", average, false, {NULL}, {0}},
-    {"local-sgd", average, false, {NULL}, {0}},
-    {"bmuf", classical, true, {"momentum", "rate"}, {0.6, 0.9}},
-    {"bmuf", nesterov, true, {"momentum", "rate", "nesterov"}, {0.6, 0.9, 1}},
-    {"easgd", elastic, true, {"beta"}, {0.7}},
-    {"diloco", outer, true, {"momentum", "rate"}, {0.8, 0.5}},
+    {"ma", average, false, {NULL}, {0}, NULL},
+    {"local-sgd", average, false, {NULL}, {0}, NULL},
+    {"bmuf", classical, true, {"momentum", "rate"}, {0.6, 0.9}, NULL},
+    {"bmuf", nesterov, true, {"momentum", "rate", "nesterov"}, {0.6, 0.9, 1}, NULL},
+    {"easgd", elastic, true, {"beta"}, {0.7}, NULL},
+    {"eamsgd", elastic, true, {"beta", "momentum"}, {0.7, 0.5}, with_momentum},
+    {"admm", multipliers, true, {"rho"}, {2}, near_centre},
+    {"diloco", outer, true, {"momentum", "rate"}, {0.8, 0.5}, NULL},
 };
 enum { N_CASES = sizeof CASES / sizeof *CASES };
 
-static void start_case(run *u, const rule_case *c, int tau)
+static void start_case(run *u, sync_problem problem, const rule_case *c, int tau)
 {
-    start(u, c->rule);
-    set(u, "tau", tau);
+    sync_run_init(u, problem, c->rule);
+    sync_run_set(u, "tau", tau);
     for (int i = 0; i < 3 && c->option[i]; i++)
-        set(u, c->option[i], c->value[i]);
+        sync_run_set(u, c->option[i], c->value[i]);
 }
 
 static void simulate(const run *u, const rule_case *c, int tau, sim *s)
 {
-    td__dataset *d = train_model_data(&QUADRATIC, SAMPLES, 3);
-    td__loader_opts o = {
-        .batch = BATCH, .shuffle = true, .augment = true, .seed = SEED, .prefetch = -1};
-    td__loader *l;
+    td__dataset *d;
+    td__loader *l = sync_batches(&d);
     int steps = (int)u->opts.steps;
-    CHECK_OK(td__loader_create(d, &o, &l));
-    for (int p = 0; p < P; p++) {
-        s->c[p] = (double)u->first[p];
-        for (int r = 0; r < s->n; r++)
-            s->x[r][p] = s->c[p];
-    }
+    sync_sim_begin(s, u);
     for (int step = 1; step <= steps; step++) {
         const td__batch *b;
         CHECK_OK(td__loader_next(l, &b));
         for (int r = 0; r < s->n; r++)
-            descend(s, r, b);
+            (c->descend ? c->descend : sync_sim_descend)(s, r, b);
         if (step % tau == 0 || step == steps)
             c->merge(s);
     }
@@ -275,25 +151,29 @@ static void simulate(const run *u, const rule_case *c, int tau, sim *s)
     td__dataset_destroy(d);
 }
 
+static void check_case(sync_problem problem, const rule_case *c, int n, int tau)
+{
+    run u;
+    start_case(&u, problem, c, tau);
+    sync_run_on(&u, n, NULL);
+    sim s = {.n = n, .a = c->value[0], .b = c->value[1]};
+    simulate(&u, c, tau, &s);
+    for (int p = 0; p < P; p++) {
+        double want = c->centre ? s.c[p] : s.x[0][p], got = (double)u.last[p];
+        CHECK(fabs(got - want) < 1e-5 && fabs((double)u.first[p] - want) > 1e-3,
+              "%s, problem %d, %d ranks, tau %d: param %d is %.9g, not %.9g", c->rule, (int)problem,
+              n, tau, p, got, want);
+    }
+    sync_run_end(&u);
+}
+
 TEST(every_rule_follows_its_recurrence)
 {
     for (int i = 0; i < N_CASES; i++)
-        for (int n = 1; n <= MOST_RANKS; n++)
-            for (int tau = 3; tau <= 5; tau += 2) { /* 5: they meet in mid-block, at the end */
-                const rule_case *c = &CASES[i];
-                run u;
-                start_case(&u, c, tau);
-                ranks_run(n, NULL, body, &u);
-                sim s = {.n = n, .a = c->value[0], .b = c->value[1]};
-                simulate(&u, c, tau, &s);
-                for (int p = 0; p < P; p++) {
-                    double want = c->centre ? s.c[p] : s.x[0][p], got = (double)u.last[p];
-                    CHECK(fabs(got - want) < 1e-5 && fabs((double)u.first[p] - want) > 1e-3,
-                          "%s, %d ranks, tau %d: param %d is %.9g, not %.9g", c->rule, n, tau, p,
-                          got, want);
-                }
-                td__data_close(u.data);
-            }
+        for (int n = 1; n <= SYNC_MOST_RANKS; n++) {
+            check_case(SYNC_QUADRATIC, &CASES[i], n, 3);
+            check_case(SYNC_RIDGE_REGRESSION, &CASES[i], n, 5); /* they meet in mid-block */
+        }
 }
 
 /* D-PSGD: a step begins with the mean of the neighbourhood, and its gradient is of before. */
@@ -302,7 +182,7 @@ static void gossip(sim *s, int graph, const td__batch *b)
     sim old = *s;
     for (int r = 0; r < s->n; r++)
         for (int p = 0; p < P; p++) {
-            bool near[MOST_RANKS] = {[0] = false};
+            bool near[SYNC_MOST_RANKS] = {[0] = false};
             double sum = 0, all = 0;
             near[r] = true;
             if (graph == 0) { /* ring */
@@ -323,7 +203,7 @@ static void gossip(sim *s, int graph, const td__batch *b)
         }
     for (int r = 0; r < s->n; r++) {
         sim moved = old;
-        descend(&moved, r, b);
+        sync_sim_descend(&moved, r, b);
         for (int p = 0; p < P; p++)
             s->x[r][p] += moved.x[r][p] - old.x[r][p];
     }
@@ -332,32 +212,27 @@ static void gossip(sim *s, int graph, const td__batch *b)
 TEST(gossip_follows_its_recurrence_on_every_graph)
 {
     for (int graph = 0; graph < 3; graph++)
-        for (int n = 1; n <= MOST_RANKS; n++) {
+        for (int n = 1; n <= SYNC_MOST_RANKS; n++) {
             run u;
-            start(&u, "dpsgd");
-            set(&u, "graph", graph);
-            ranks_run(n, n == 3 ? &(ranks_opts){.transport = "tcp"} : NULL, body, &u);
-            td__dataset *d = train_model_data(&QUADRATIC, SAMPLES, 3);
-            td__loader_opts o = {
-                .batch = BATCH, .shuffle = true, .augment = true, .seed = SEED, .prefetch = -1};
-            td__loader *l;
+            sync_run_init(&u, SYNC_QUADRATIC, "dpsgd");
+            sync_run_set(&u, "graph", graph);
+            sync_run_on(&u, n, n == 3 ? &(ranks_opts){.transport = "tcp"} : NULL);
+            td__dataset *d;
+            td__loader *l = sync_batches(&d);
             sim s = {.n = n};
-            CHECK_OK(td__loader_create(d, &o, &l));
-            for (int r = 0; r < n; r++)
-                for (int p = 0; p < P; p++)
-                    s.x[r][p] = (double)u.first[p];
+            sync_sim_begin(&s, &u);
             for (int step = 1; step <= (int)u.opts.steps; step++) {
                 const td__batch *b;
                 CHECK_OK(td__loader_next(l, &b));
                 gossip(&s, graph, b);
             }
             for (int p = 0; p < P; p++)
-                CHECK(fabs((double)u.last[p] - mean_of(&s, p)) < 1e-5,
+                CHECK(fabs((double)u.last[p] - sync_sim_mean(&s, p)) < 1e-5,
                       "graph %d, %d ranks: param %d is %.9g, not %.9g", graph, n, p,
-                      (double)u.last[p], mean_of(&s, p));
+                      (double)u.last[p], sync_sim_mean(&s, p));
             td__loader_destroy(l);
             td__dataset_destroy(d);
-            td__data_close(u.data);
+            sync_run_end(&u);
         }
 }
 
@@ -367,36 +242,36 @@ TEST(one_rank_that_averages_after_every_step_has_the_weights_of_exact)
 {
     static const char *const RULES[] = {"ma", "local-sgd", "ssgd", "dpsgd"};
     run exact;
-    start(&exact, NULL);
-    ranks_run(1, NULL, body, &exact);
+    sync_run_init(&exact, SYNC_QUADRATIC, NULL);
+    sync_run_on(&exact, 1, NULL);
     for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++) {
         run u;
-        start(&u, RULES[i]);
+        sync_run_init(&u, SYNC_QUADRATIC, RULES[i]);
         if (i < 2)
-            set(&u, "tau", 1);
-        ranks_run(1, NULL, body, &u);
+            sync_run_set(&u, "tau", 1);
+        sync_run_on(&u, 1, NULL);
         CHECK(strcmp(u.got.digest, exact.got.digest) == 0, "%s: other weights", RULES[i]);
-        td__data_close(u.data);
+        sync_run_end(&u);
     }
-    td__data_close(exact.data);
+    sync_run_end(&exact);
 }
 
 /* Synchronous SGD is the exact rule but for the order of sums. */
 TEST(synchronous_sgd_is_near_exact)
 {
     run exact, u;
-    start(&exact, NULL);
-    ranks_run(1, NULL, body, &exact);
-    for (int n = 2; n <= MOST_RANKS; n++)
+    sync_run_init(&exact, SYNC_QUADRATIC, NULL);
+    sync_run_on(&exact, 1, NULL);
+    for (int n = 2; n <= SYNC_MOST_RANKS; n++)
         for (int tcp = 0; tcp < 2; tcp++) {
-            start(&u, "ssgd");
-            ranks_run(n, tcp ? &(ranks_opts){.transport = "tcp"} : NULL, body, &u);
+            sync_run_init(&u, SYNC_QUADRATIC, "ssgd");
+            sync_run_on(&u, n, tcp ? &(ranks_opts){.transport = "tcp"} : NULL);
             for (int p = 0; p < P; p++)
                 CHECK(fabsf(u.last[p] - exact.last[p]) < 1e-6f, "%d ranks: param %d is %g, not %g",
                       n, p, (double)u.last[p], (double)exact.last[p]);
-            td__data_close(u.data);
+            sync_run_end(&u);
         }
-    td__data_close(exact.data);
+    sync_run_end(&exact);
 }
 
 /* A run that is resumed ends like one that was not, on as many ranks; on others it goes on from the
@@ -405,34 +280,34 @@ TEST(what_a_rule_keeps_is_in_the_checkpoint)
 {
     for (int i = 0; i < N_CASES; i++) {
         run whole, u, far;
-        start_case(&whole, &CASES[i], 4);
+        start_case(&whole, SYNC_QUADRATIC, &CASES[i], 4);
         whole.opts.checkpoint_dir = check_tmpdir();
         whole.opts.checkpoint_every = 6;
-        ranks_run(2, NULL, body, &whole);
-        start_case(&u, &CASES[i], 4);
+        sync_run_on(&whole, 2, NULL);
+        start_case(&u, SYNC_QUADRATIC, &CASES[i], 4);
         u.opts.checkpoint_dir = check_tmpdir();
         u.opts.checkpoint_every = 6;
         u.opts.steps = 6;
-        ranks_run(2, NULL, body, &u);
+        sync_run_on(&u, 2, NULL);
         u.opts.steps = 12;
         u.resume = true;
-        ranks_run(2, NULL, body, &u);
+        sync_run_on(&u, 2, NULL);
         CHECK(strcmp(u.got.digest, whole.got.digest) == 0, "%s: other weights when resumed",
               CASES[i].rule);
         u.opts.steps = 18;
-        ranks_run(3, NULL, body, &u);
+        sync_run_on(&u, 3, NULL);
         CHECK(u.got.end == TD_TRAIN_DONE && u.got.step == 18, "%s: not on three ranks",
               CASES[i].rule);
-        start_case(&far, &CASES[i], 4);
+        start_case(&far, SYNC_QUADRATIC, &CASES[i], 4);
         far.opts.backend = "far";
         far.opts.checkpoint_dir = check_tmpdir();
         far.opts.checkpoint_every = 6;
-        ranks_run(2, NULL, body, &far);
+        sync_run_on(&far, 2, NULL);
         CHECK(strcmp(far.got.digest, whole.got.digest) == 0, "%s: other weights on far",
               CASES[i].rule);
-        td__data_close(whole.data);
-        td__data_close(u.data);
-        td__data_close(far.data);
+        sync_run_end(&whole);
+        sync_run_end(&u);
+        sync_run_end(&far);
     }
 }
 
@@ -440,7 +315,7 @@ TEST(what_a_rule_keeps_is_in_the_checkpoint)
  * fewer updates; and training that goes on in the same process. */
 TEST(a_resumed_run_has_the_bits_of_one_that_went_on)
 {
-    static const rule_case GOSSIP = {"dpsgd", NULL, false, {NULL}, {0}};
+    static const rule_case GOSSIP = {"dpsgd", NULL, false, {NULL}, {0}, NULL};
     static const td_optim_opts OPTIMS[] = {{.name = "sgd", .lr = 0.05, .momentum = 0.9},
                                            {.name = "adam", .lr = 0.05}};
     for (int i = 0; i <= N_CASES; i++)
@@ -449,25 +324,25 @@ TEST(a_resumed_run_has_the_bits_of_one_that_went_on)
             const char *digest[3];
             run u[3]; /* whole, resumed, stopped and gone on */
             for (int j = 0; j < 3; j++) {
-                start(&u[j], c->rule);
+                sync_run_init(&u[j], SYNC_QUADRATIC, c->rule);
                 if (i < N_CASES)
-                    set(&u[j], "tau", 4);
+                    sync_run_set(&u[j], "tau", 4);
                 for (int o = 0; o < 3 && c->option[o]; o++)
-                    set(&u[j], c->option[o], c->value[o]);
-                u[j].opts.batch = SAMPLES / 5; /* and one row */
+                    sync_run_set(&u[j], c->option[o], c->value[o]);
+                u[j].opts.batch = SYNC_SAMPLES / 5; /* and one row */
                 u[j].opts.optim = OPTIMS[k];
                 u[j].opts.checkpoint_dir = check_tmpdir();
                 u[j].opts.checkpoint_every = 6;
                 if (j == 1) {
                     u[j].opts.steps = 6;
-                    ranks_run(3, NULL, body, &u[j]);
+                    sync_run_on(&u[j], 3, NULL);
                     u[j].opts.steps = 12;
                     u[j].resume = true;
                 }
                 u[j].stop_after = j == 2 ? 6 : 0;
-                ranks_run(3, NULL, body, &u[j]);
+                sync_run_on(&u[j], 3, NULL);
                 digest[j] = u[j].got.digest;
-                td__data_close(u[j].data);
+                sync_run_end(&u[j]);
             }
             CHECK(strcmp(digest[0], digest[1]) == 0, "%s, %s: other weights when resumed", c->rule,
                   OPTIMS[k].name);
@@ -529,15 +404,84 @@ TEST(rules_go_on_in_mid_block)
 TEST(every_rank_has_rows_of_its_own)
 {
     run u;
-    start(&u, "ma");
+    sync_run_init(&u, SYNC_QUADRATIC, "ma");
     u.opts.micro_batches = 0;
-    ranks_run(4, NULL, body, &u); /* which says so if it has to: 24 rows are one micro-batch */
+    sync_run_on(&u, 4, NULL); /* which says so if it has to: 24 rows are one micro-batch */
     sim s = {.n = 4};
     simulate(&u, &CASES[0], 16, &s);
     for (int p = 0; p < P; p++)
         CHECK(fabs((double)u.last[p] - s.x[0][p]) < 1e-5, "param %d is %g, not %g", p,
               (double)u.last[p], s.x[0][p]);
-    td__data_close(u.data);
+    sync_run_end(&u);
+}
+
+/* ---- Consensus ------------------------------------------------------------------------------- */
+
+typedef struct watch {
+    td__observer base;
+    double primal, dual; /* the last ones */
+} watch;
+
+static td_status see_step(td__observer *o, const td__step_event *e)
+{
+    watch *w = (watch *)o;
+    for (int i = 0; i < e->n_notes; i++)
+        *(strcmp(e->note[i].name, "primal") == 0 ? &w->primal : &w->dual) = e->note[i].value;
+    return TD_OK;
+}
+
+/* Each rank has samples of its own: their minima differ, and only the duals bring ranks to that of
+ * all. Averages alone stay off it. */
+TEST(admm_reaches_the_optimum_of_all_ranks)
+{
+    double want[P];
+    sync_ridge_optimum(want);
+    for (int n = 2; n <= SYNC_MOST_RANKS; n++)
+        for (int local = 0; local < (n == 2 ? 2 : 1); local++) {
+            watch w = {.base = {.step = see_step}, .primal = 1, .dual = 1};
+            double off = 0, size = 0;
+            run u;
+            sync_run_init(&u, SYNC_RIDGE_REGRESSION, local ? "local-sgd" : "admm");
+            sync_run_set(&u, "tau", 10);
+            u.opts.batch = SYNC_SAMPLES;
+            u.opts.steps = 1200;
+            u.opts.partition = "even";
+            u.observer = &w.base;
+            sync_run_on(&u, n, NULL);
+            for (int p = 0; p < P; p++) {
+                off += pow((double)u.last[p] - want[p], 2);
+                size += want[p] * want[p];
+            }
+            off = sqrt(off / size);
+            CHECK(local ? off > 1e-3 : off < 1e-5, "%s, %d ranks: %g off the optimum",
+                  local ? "local-sgd" : "admm", n, off);
+            CHECK(local || (w.primal < 1e-5 && w.dual < 1e-5), "residuals %g and %g", w.primal,
+                  w.dual);
+            sync_run_end(&u);
+        }
+}
+
+/* Samples of a rank's own are for rules whose ranks have params of their own. */
+TEST(a_partition_needs_params_of_ranks)
+{
+    static const int64_t WEIGHTS[] = {1, 2, 1};
+    run u;
+    sync_run_init(&u, SYNC_QUADRATIC, "easgd");
+    td__sync_world w = {.ranks = 3, .starts = true};
+    u.opts.partition = "weighted";
+    CHECK_EQ_INT(td__train_check(&u.opts, &w), TD_EINVAL);
+    u.opts.weights = WEIGHTS;
+    u.opts.n_weights = 2;
+    CHECK_EQ_INT(td__train_check(&u.opts, &w), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "data.weights: 2 numbers for 3 ranks"), "%s", td_last_error());
+    u.opts.n_weights = 3;
+    CHECK_OK(td__train_check(&u.opts, &w));
+    sync_run_on(&u, 3, NULL);
+    u.opts.sync.rule = NULL;
+    CHECK_EQ_INT(td__train_check(&u.opts, &w), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "data.partition: not with the sync rule exact-"), "%s",
+          td_last_error());
+    sync_run_end(&u);
 }
 
 TEST(verification_needs_the_same_params)
@@ -561,6 +505,8 @@ int main(void)
         cmocka_unit_test(a_resumed_run_has_the_bits_of_one_that_went_on),
         cmocka_unit_test(rules_go_on_in_mid_block),
         cmocka_unit_test(every_rank_has_rows_of_its_own),
+        cmocka_unit_test(admm_reaches_the_optimum_of_all_ranks),
+        cmocka_unit_test(a_partition_needs_params_of_ranks),
         cmocka_unit_test(verification_needs_the_same_params),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,8 +28,15 @@ for rule in $rules; do
     has 'step 10'
 done
 
+run 0 "$tandem" train "$job" -n 2 --sync admm --run-dir own --set data.count=320 --threads 1 \
+    --set data.partition=weighted --set data.weights='[1, 3]' --set train.sync.tau=2
+grep -q '"sync": {"primal": [0-9.e-]*, "dual": ' own/metrics.jsonl || fail "no residuals"
 run 2 "$tandem" train "$job" -n 4 --sync ma --run-dir never --set train.verify=0.5
 has 'train.verify: not with the sync rule ma'
 run 2 "$tandem" train "$job" -n 4 --sync ma --run-dir never --set parallel.zero=1
 has 'the sync rule ma cannot be combined with parallel.zero'
+run 2 "$tandem" train "$job" -n 4 --run-dir never --set data.partition=even
+has 'data.partition: not with the sync rule exact-'
+run 2 "$tandem" train "$job" -n 4 --sync ma --run-dir never --set data.partition=weighted
+has 'data.partition: weighted needs data.weights'
 [ ! -e never ] || fail "a folder was made"

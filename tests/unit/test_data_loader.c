@@ -365,6 +365,66 @@ TEST(features_are_dealt_out_in_ranges)
     td__dataset_destroy(d);
 }
 
+static td__row_range quarter(const void *user, int64_t index, int64_t rows)
+{
+    int w = *(const int *)user;
+    (void)index;
+    return (td__row_range){rows * w / 4, rows * (w + 1) / 4};
+}
+
+/* Workers read their rows of common batches from samples of their own. */
+TEST(partitions_in_step)
+{
+    enum { N = 96, WORKERS = 4, BATCH = 8, EACH = N / WORKERS };
+    static const double WEIGHTS[WORKERS] = {1, 2, 1, 4};
+    static const int FROM[WORKERS + 1] = {0, 12, 36, 48, N};
+    td__dataset *d = make_numbers(N);
+
+    for (int mode = 0; mode < TD_PARTITION_COUNT; mode++) {
+        int seen[N] = {0};
+        for (int w = 0; w < WORKERS; w++) {
+            td__loader *l;
+            const td__batch *b;
+            td__loader_opts o = {.batch = BATCH,
+                                 .shuffle = true,
+                                 .seed = 5,
+                                 .prefetch = -1,
+                                 .in_step = true,
+                                 .rows = quarter,
+                                 .rows_user = &w,
+                                 .partition = {(td__partition_mode)mode, w, WORKERS, WEIGHTS, 1}};
+            CHECK_OK(td__loader_create(d, &o, &l));
+            CHECK_EQ_INT(td__loader_batches(l), N / BATCH);
+            CHECK_EQ_INT(td__loader_field(l, 1)->shape.dim[0], WIDTH);
+            for (int k = 0; k < N / BATCH; k++) {
+                CHECK_OK(td__loader_next(l, &b));
+                CHECK_EQ_INT(b->here.end - b->here.begin, BATCH / WORKERS);
+                for (int i = 0; i < BATCH / WORKERS; i++) {
+                    int64_t at = ((int64_t *)b->field[0])[i];
+                    const int32_t *x = (int32_t *)b->field[1] + (int64_t)i * WIDTH;
+                    seen[at]++;
+                    CHECK(mode != TD_PARTITION_EVEN || at / EACH == w, "%d has %lld", w,
+                          (long long)at);
+                    CHECK(mode != TD_PARTITION_WEIGHTED || (FROM[w] <= at && at < FROM[w + 1]),
+                          "%d has %lld", w, (long long)at);
+                    for (int j = 0; j < WIDTH; j++) {
+                        bool own = mode != TD_PARTITION_FEATURES ||
+                                   (j >= WIDTH * w / WORKERS && j < WIDTH * (w + 1) / WORKERS);
+                        CHECK_EQ_INT(x[j], own ? at + j : 0);
+                    }
+                }
+            }
+            td__loader_destroy(l);
+        }
+        for (int i = 0; i < N && mode != TD_PARTITION_REPLACEMENT; i++)
+            CHECK(mode == TD_PARTITION_WEIGHTED
+                      ? i < 12 || (36 <= i && i < 48) ? seen[i] == 2 : seen[i] <= 1
+                      : seen[i] == 1,
+                  "mode %d: sample %d is seen %d times", mode, i, seen[i]);
+    }
+    td__dataset_destroy(d);
+}
+
 /* All 120 orders of 5 samples, and all 24 of 4 (of which the fast way has the even half more
  * often), within four standard deviations. */
 TEST(uniform_orders)
@@ -417,6 +477,7 @@ int main(void)
         cmocka_unit_test(rows_of_a_batch_may_be_read_alone),
         cmocka_unit_test(partitions_cover_the_data),
         cmocka_unit_test(features_are_dealt_out_in_ranges),
+        cmocka_unit_test(partitions_in_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,19 +13,10 @@ static const td__key OPTIONS[] = {
                .flags = TD_KEY_ABOVE, .def = "0.9"),
     TD_KEYS_END};
 
-static void merge(td__sync_local *l, float *x)
-{
-    float beta = (float)td__sync_value(&l->base, "beta"), alpha = beta / (float)l->ranks;
-    for (size_t i = 0; i < l->count; i++) {
-        float c = l->centre[i];
-        x[i] -= alpha * (x[i] - c);
-        l->centre[i] = c + beta * (l->mean[i] - c);
-    }
-}
-
 static td_status create(td__sync *s)
 {
-    static const td__local_ops OPS = {.blocks = 1, .merge = merge, .settle = td__local_take_centre};
+    static const td__local_ops OPS = {
+        .blocks = 1, .merge = td__local_elastic, .settle = td__local_take_centre};
     return td__sync_local_create(s, &OPS);
 }
 

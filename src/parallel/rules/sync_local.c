@@ -74,6 +74,16 @@ void td__local_take_centre(td__sync_local *l, float *x)
     memcpy(x, l->centre, l->count * sizeof *x);
 }
 
+void td__local_elastic(td__sync_local *l, float *x)
+{
+    float beta = (float)td__sync_value(&l->base, "beta"), alpha = beta / (float)l->ranks;
+    for (size_t i = 0; i < l->count; i++) {
+        float c = l->centre[i];
+        x[i] -= alpha * (x[i] - c);
+        l->centre[i] = c + beta * (l->mean[i] - c);
+    }
+}
+
 /* ---- Exchanges ------------------------------------------------------------------------------- */
 
 static td_status find_mean(td__sync_local *l, const float *x)

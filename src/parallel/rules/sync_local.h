@@ -66,5 +66,7 @@ int td__sync_local_states(td__sync *s, td__sync_block *out);
 /* A merge: params are the mean. A settle: they are the centre. */
 void td__local_take_mean(td__sync_local *l, float *x);
 void td__local_take_centre(td__sync_local *l, float *x);
+/* A merge with the option beta: x <- x - beta/n (x - c), c <- c + beta (mean - c). */
+void td__local_elastic(td__sync_local *l, float *x);
 
 #endif
