@@ -100,10 +100,13 @@ static void poison_for(td__watch *w, int member, const char *what)
     td__comm_poison(w->c, TD_EPEER, text);
 }
 
-/* `rank` will not come to the rendezvous: end the wait of those that are still meeting. */
+/* `rank` will not come to the rendezvous: end the wait of those that are still meeting. What it was
+ * given may have been wrong; then that of all was, and they end with the same status, whoever is
+ * first. */
 static void end_meeting(td__watchdog *m, int rank, const char *line)
 {
     char text[400], *end;
+    td_status st = TD_EPEER;
     bool concerned = m->meeting && !m->meeting_ranks;
     for (int i = 0; m->meeting && m->meeting_ranks && i < m->n_meeting; i++)
         concerned |= m->meeting_ranks[i] == rank;
@@ -112,12 +115,13 @@ static void end_meeting(td__watchdog *m, int rank, const char *line)
     if (line && strncmp(line, "poison ", 7) != 0)
         return;
     if (line) {
-        strtol(line + 7, &end, 10);
+        if (strtol(line + 7, &end, 10) == TD_EINVAL)
+            st = TD_EINVAL;
         snprintf(text, sizeof text, "rank %d failed:%s", rank, end);
     } else {
         snprintf(text, sizeof text, "rank %d died during rendezvous", rank);
     }
-    td__store_stop_waits(m->store, TD_EPEER, text);
+    td__store_stop_waits(m->store, st, text);
 }
 
 static void on_death(td__watchdog *m, int rank)

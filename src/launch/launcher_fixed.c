@@ -56,10 +56,11 @@ void td__fixed_exit(td__launch *l, int index, const td__msg *m)
     char *end;
     int status = (int)strtol(m->data, &end, 10); /* ends with 0: checked by the caller */
     bool killed = strcmp(end, " killed") == 0, none = l->first < 0 && !l->stopping;
+    bool refused = status == EXIT_USAGE && l->first_status != EXIT_USAGE;
     l->agents[index].n_ended++;
-    /* A rank that was killed before anybody was told to end is the cause of those that left by
-     * themselves, also if the news of it comes later. */
-    if (status && (none || (killed && l->first >= 0 && !l->killed))) {
+    /* A rank that was killed before anybody was told to end, or that refuses what it was given, is
+     * the cause of those that left by themselves, also if the news of it comes later. */
+    if (status && (none || ((killed || refused) && l->first >= 0 && !l->killed))) {
         l->first = l->agents[index].base + m->rank;
         l->first_status = status;
         l->killed = killed;
