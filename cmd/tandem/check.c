@@ -56,7 +56,9 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
 {
     const char *transport = td__job_parallel_opts(s->job)->transport;
     const td__sync_config *job = &td__job_train(s->job)->sync;
-    int last = ranks > 1 ? TD__ZERO_STAGES - 1 : 0;
+    bool pipeline = job->mesh.size[TD_AXIS_PIPELINE] > 1; /* only what the job says */
+    int first = pipeline ? job->zero : 0;
+    int last = pipeline ? job->zero : ranks > 1 ? TD__ZERO_STAGES - 1 : 0;
 
     printf("\nmemory of %s rank, of %d on this host, the one that writes checkpoints\n  %8s",
            elastic ? "an elastic" : "a", ranks, "");
@@ -64,7 +66,7 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
     TD__MEMORY_MAP(X)
 #undef X
     printf(" %11s%s\n", "total", elastic && ranks > 1 ? " on resize" : "");
-    for (int zero = 0; zero <= last; zero++) {
+    for (int zero = first; zero <= last; zero++) {
         td__sync_config sync = *job;
         td__memory_case c = {.ranks = ranks,
                              .sync = &sync,

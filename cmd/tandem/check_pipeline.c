@@ -8,11 +8,13 @@
 #include "base/human.h"
 #include "pipeline/chunks.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/stage_params.h"
 
 static void print_chunks(const td__cut *cut, const td__pipeline_shape *shape, const int *slots)
 {
-    char params[TD__HUMAN], memory[TD__HUMAN], out[TD__HUMAN];
-    printf("  %-6s %-6s %12s %14s %12s\n", "chunk", "stage", "parameters", "activations", "sends");
+    char params[TD__HUMAN], out[TD__HUMAN], name[TD__PIECE_NAME];
+    printf("  %-6s %-6s %-12s %-12s %-12s %s\n", "chunk", "stage", "parameters", "under way",
+           "sends", "layers");
     for (int c = 0; c < cut->n_pieces; c++) {
         const td__piece *p = &cut->pieces[c];
         int64_t count = 0;
@@ -21,11 +23,35 @@ static void print_chunks(const td__cut *cut, const td__pipeline_shape *shape, co
             count += (int64_t)(p->params[i].end - p->params[i].begin);
         for (int i = 0; i < p->n_out; i++)
             sent += (double)cut->edges[p->out[i]].nbytes;
-        printf(
-            "  %-6d %-6d %12s %14s %12s\n", c,
-            td__schedule_stage(shape->schedule, shape->stages, c), td__human_count(count, params),
-            td__human_bytes((double)p->activations * slots[c], memory), td__human_bytes(sent, out));
+        printf("  %-6d %-6d %-12s %-12d %-12s %s\n", c,
+               td__schedule_stage(shape->schedule, shape->stages, c),
+               td__human_count(count, params), slots[c], td__human_bytes(sent, out),
+               td__cut_name(cut, c, name));
     }
+}
+
+static td_status print_stages(const td__session *s, const td__cut *cut,
+                              const td__pipeline_shape *shape, const int *slots, int batches)
+{
+    const td_params *ps = td__trainer_params(s->trainer);
+    size_t each = td_params_trainable(ps) * sizeof(float);
+    int states = each ? (int)(td__trainer_optimizer_nbytes(s->trainer) / each) : 0;
+    char b[4][TD__HUMAN];
+    td__stage_need *need = td__calloc((size_t)shape->stages, sizeof *need);
+    if (!need)
+        return TD_FAIL(TD_ENOMEM, "no memory for the sizes of %d stages", shape->stages);
+    td__stage_needs(cut, shape, ps, slots, batches, need);
+    printf("  %-6s %-12s %-12s %-12s %-12s %s\n", "stage", "parameters", "gradients", "activations",
+           "memory", "work");
+    for (int i = 0; i < shape->stages; i++)
+        printf("  %-6d %-12s %-12s %-12s %-12s %.1f %%\n", i,
+               td__human_count((int64_t)need[i].params, b[0]),
+               td__human_bytes((double)need[i].grads, b[1]),
+               td__human_bytes((double)need[i].activations, b[2]),
+               td__human_bytes((double)td__stage_nbytes(&need[i], states), b[3]),
+               100 * need[i].work);
+    td__free(need);
+    return TD_OK;
 }
 
 static td_status write_timeline(const td__plan *p, const td__plan_times *times, const char *path)
@@ -55,29 +81,32 @@ static td_status print_plan(const td__plan *p, const td__plan_times *times)
     return st;
 }
 
-/* Every phase of a micro-batch through a chunk takes a thousandth of a second, messages nothing. */
-static td_status give_costs(td__plan *p)
+/* cut NULL: all phases take the same. */
+static td_status bubble_of(td__plan *p, const td__cut *cut, double *out)
 {
-    for (int r = 0; r < p->mesh.size[TD_AXIS_PIPELINE]; r++)
-        for (int i = 0; i < p->roles[r].n; i++)
-            if (p->roles[r].ops[i].kind == TD_PLAN_RUN)
-                p->roles[r].ops[i].seconds = 1e-3;
-    return td__plan_check(p);
+    td__plan_times times;
+    td__pipeline_give_costs(p, cut);
+    TD_TRY(td__plan_time(p, &(td__plan_link){0}, &times));
+    *out = td__plan_bubble(&times);
+    td__plan_times_fini(&times);
+    return TD_OK;
 }
 
-static td_status print_all(td__plan *p, bool whole, const char *file)
+static td_status print_all(td__plan *p, const td__cut *cut, bool whole, const char *file)
 {
     td__plan_times times;
     char hex[65];
-    TD_TRY(give_costs(p));
+    double even, modelled;
+    TD_TRY(td__plan_check(p));
+    TD_TRY(bubble_of(p, NULL, &even));
+    TD_TRY(bubble_of(p, cut, &modelled));
+    printf("  bubble: %.1f %% of the time expected by the stages' work, %.1f %% if all phases take "
+           "the same\n",
+           100 * modelled, 100 * even);
+    TD_TRY(td__plan_digest(p, hex));
+    printf("  plan sha256:%s, without deadlock\n", hex);
     TD_TRY(td__plan_time(p, &(td__plan_link){0}, &times));
-    printf("  bubble: %.1f %% of the time, if all phases take the same\n",
-           100 * td__plan_bubble(&times));
-    td_status st = td__plan_digest(p, hex);
-    if (!st)
-        printf("  plan sha256:%s, without deadlock\n", hex);
-    if (!st && whole)
-        st = print_plan(p, &times);
+    td_status st = whole ? print_plan(p, &times) : TD_OK;
     if (!st && file)
         st = write_timeline(p, &times, file);
     td__plan_times_fini(&times);
@@ -94,16 +123,19 @@ td_status td__check_pipeline(const td__session *s, int ranks, bool whole, const 
     TD_TRY(td__pipeline_shape_of(&s->opts.sync, ranks, &shape));
     int batches = td__trainer_micro_batches(s->trainer) / shape.replicas;
     batches = batches ? batches : 1;
-    TD_TRY(td__model_cut(td__micro_batch_options(td__trainer_train_set(s->trainer)),
-                         td__trainer_micro_batch_rows(s->trainer), shape.chunks, &cut));
+    int64_t rows = td__trainer_micro_batch_rows(s->trainer);
+    TD_TRY(td__model_cut(td__micro_batch_options(td__trainer_train_set(s->trainer)), rows, rows,
+                         shape.chunks, &cut));
     printf("\npipeline, %s, schedule %s, %d micro-batches\n", td__rank_mesh_text(&shape.mesh, mesh),
            shape.schedule->name, batches);
     td_status st =
         td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches, false, &plan, &slots);
     if (!st) {
         print_chunks(cut, &shape, slots);
-        st = print_all(plan, whole, file);
+        st = print_stages(s, cut, &shape, slots, batches);
     }
+    if (!st)
+        st = print_all(plan, cut, whole, file);
     td__plan_destroy(plan);
     td__free(slots);
     td__cut_destroy(cut);

@@ -7,6 +7,10 @@
 
 #include "base/fail.h"
 #include "graph/graph_impl.h"
+#include "graph/program_impl.h"
+
+/* Arithmetic that takes as long as it takes to write a byte. */
+static const double FLOPS_PER_BYTE = 8;
 
 static double count(const td_node *n)
 {
@@ -72,6 +76,21 @@ td__cost td__graph_cost(const td_graph *g, int from, int to)
                 c.weights += count(n->in[k]);
     }
     return c;
+}
+
+double td__node_work(const td_graph *g, int node)
+{
+    const td_node *n = g->nodes[node];
+    double bytes = count(n) * (double)td_dtype_size(n->out[0].dtype);
+    return node_flops(n) + (td__op(n->op)->is_view ? 0 : FLOPS_PER_BYTE * bytes);
+}
+
+void td__program_work(const td_program *p, double work[TD_RUN_PHASE_COUNT])
+{
+    for (int k = 0; k < TD_RUN_PHASE_COUNT; k++)
+        work[k] = 0;
+    for (int i = 0; i < p->n_steps; i++)
+        work[p->steps[i].node->phase] += td__node_work(p->g, p->steps[i].node->id);
 }
 
 /* The first param that n reads, NULL if it reads none. */

@@ -237,3 +237,30 @@ void td__cut_destroy(td__cut *c)
     td__free(c->edges);
     td__free(c);
 }
+
+/* The layer's part of a param's name. */
+static int layer_of(const char *param)
+{
+    const char *dot = strrchr(param, '.');
+    return dot ? (int)(dot - param) : (int)strlen(param);
+}
+
+char *td__cut_name(const td__cut *c, int piece, char buf[TD__PIECE_NAME])
+{
+    const td_graph *g = c->pieces[piece].program->g;
+    const char *first = NULL, *last = NULL;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (!td__is_leaf(g->nodes[i]) && g->nodes[i]->phase == TD_RUN_FORWARD)
+            for (int k = 0; k < g->nodes[i]->n_in; k++)
+                if (g->nodes[i]->in[k]->op == TD_OP_PARAM) {
+                    last = g->nodes[i]->in[k]->name;
+                    first = first ? first : last;
+                }
+    if (!first)
+        snprintf(buf, TD__PIECE_NAME, "chunk %d", piece);
+    else if (layer_of(first) == layer_of(last) && !strncmp(first, last, (size_t)layer_of(first)))
+        snprintf(buf, TD__PIECE_NAME, "%.*s", layer_of(first), first);
+    else
+        snprintf(buf, TD__PIECE_NAME, "%.*s to %.*s", layer_of(first), first, layer_of(last), last);
+    return buf;
+}

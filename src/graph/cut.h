@@ -57,6 +57,11 @@ typedef struct td__cut {
 TD_NODISCARD td_status td__program_cut(const td_program *p, td__cut **out);
 void td__cut_destroy(td__cut *c); /* NULL is allowed */
 
+/* What people call a piece: its first and last layers that have params, "h.0.attn to h.3.mlp".
+ * Returns buf. */
+enum { TD__PIECE_NAME = 96 };
+char *td__cut_name(const td__cut *c, int piece, char buf[TD__PIECE_NAME]);
+
 /* The value of an edge that this runner's piece makes; NULL if it makes none of that number. */
 const void *td__runner_edge(const td_runner *r, int edge, size_t *nbytes);
 

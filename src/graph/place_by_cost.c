@@ -11,8 +11,6 @@
 #include "graph/cost.h"
 #include "graph/graph_impl.h"
 
-/* Arithmetic that takes as long as it takes to write a byte. */
-static const double FLOPS_PER_BYTE = 8;
 /* How far from its ideal point a boundary may be, in shares of a place's work. */
 static const double WINDOW = 0.3;
 
@@ -57,12 +55,7 @@ static void find_used(work *w, const td_node *loss)
 static void add_up(work *w)
 {
     for (int i = 0; i < w->n; i++) {
-        const td_node *x = w->g->nodes[i];
-        double cost = 0;
-        if (w->used[i])
-            cost = td__graph_cost(w->g, i, i + 1).flops +
-                   (td__op(x->op)->is_view ? 0 : FLOPS_PER_BYTE * bytes_of(x));
-        w->before[i + 1] = w->before[i] + cost;
+        w->before[i + 1] = w->before[i] + (w->used[i] ? td__node_work(w->g, i) : 0);
     }
     for (int i = 0; i < w->n; i++)
         for (int k = 0; w->used[i] && k < w->g->nodes[i]->n_in; k++)
@@ -144,4 +137,19 @@ td_status td__graph_place_by_cost(td_graph *g, const td_node *loss, int places)
     td__free(w.crosses);
     td__free(w.last);
     return st;
+}
+
+td_status td__graph_place_as(td_graph *g, const td_graph *model)
+{
+    bool same = g->n_nodes == model->n_nodes;
+    for (int i = 0; same && i < g->n_nodes; i++)
+        same = g->nodes[i]->op == model->nodes[i]->op;
+    if (!same)
+        return TD_FAIL(TD_ENOTSUP,
+                       "the model has other nodes for another number of rows (%d and %d): it "
+                       "cannot be cut for both alike",
+                       g->n_nodes, model->n_nodes);
+    for (int i = 0; i < g->n_nodes; i++)
+        g->nodes[i]->place = model->nodes[i]->place;
+    return TD_OK;
 }

@@ -11,4 +11,8 @@
  * TD_EINVAL if the loss depends on fewer such layers than there are places. */
 TD_NODISCARD td_status td__graph_place_by_cost(td_graph *g, const td_node *loss, int places);
 
+/* The places of another graph, built alike for another number of rows: what a place costs, and so
+ * where a boundary would lie, may depend on them. TD_ENOTSUP if the nodes are not the same. */
+TD_NODISCARD td_status td__graph_place_as(td_graph *g, const td_graph *model);
+
 #endif

@@ -51,9 +51,10 @@ static void cut_bucket(td__ownership *m, td_params *ps, int b)
     cut[n] = end;
 }
 
-static void find_buckets(td__ownership *m, td_params *ps, size_t room)
+static void find_buckets(td__ownership *m, td_params *ps, const int *owner, size_t room)
 {
     size_t all, dense = 0;
+    int last = -1;
     td_params_block(ps, &all);
     for (int i = 0; i < td_params_count(ps); i++) {
         td_param_info info = td_params_info(ps, i);
@@ -62,7 +63,9 @@ static void find_buckets(td__ownership *m, td_params *ps, size_t room)
             m->whole[m->n_whole++] = (td__optim_range){info.offset, info.offset + info.count};
         if (!is_dense(&info))
             continue;
-        if (stop - m->begin[m->n] > room) /* the ones before are a bucket */
+        bool other = owner && last >= 0 && owner[i] != owner[last];
+        last = i;
+        if (other || stop - m->begin[m->n] > room) /* the ones before are a bucket */
             add_bucket(m, info.offset);
         if (stop - m->begin[m->n] >= room)
             add_bucket(m, stop);
@@ -74,7 +77,9 @@ static void find_buckets(td__ownership *m, td_params *ps, size_t room)
     add_bucket(m, m->total);
 }
 
-td_status td__ownership_init(td__ownership *m, td_params *ps, int ranks, size_t nbytes)
+/* Buckets; where shards begin is still to be said. */
+static td_status make_buckets(td__ownership *m, td_params *ps, int ranks, const int *owner,
+                              size_t nbytes)
 {
     size_t n = (size_t)td_params_count(ps), room = nbytes ? nbytes : TD__SHARD_BUCKET_NBYTES;
 
@@ -82,15 +87,46 @@ td_status td__ownership_init(td__ownership *m, td_params *ps, int ranks, size_t 
     m->begin = td__calloc(n + 3, sizeof *m->begin);
     m->whole = td__calloc(n + 1, sizeof *m->whole);
     if (m->begin && m->whole) {
-        find_buckets(m, ps, room / sizeof(float));
+        find_buckets(m, ps, owner, room / sizeof(float));
         m->cut = td__calloc((size_t)m->n + 1, ((size_t)ranks + 1) * sizeof *m->cut);
     }
     if (!m->cut) {
         td__ownership_fini(m);
         return TD_FAIL(TD_ENOMEM, "no memory for the shards of %d ranks", ranks);
     }
+    return TD_OK;
+}
+
+td_status td__ownership_init(td__ownership *m, td_params *ps, int ranks, size_t nbytes)
+{
+    TD_TRY(make_buckets(m, ps, ranks, NULL, nbytes));
     for (int b = 0; b < m->n; b++)
         cut_bucket(m, ps, b);
+    return TD_OK;
+}
+
+/* The owner of the first param of a bucket, and so of all; of statistics, rank 0. */
+static int owner_of_bucket(const td__ownership *m, td_params *ps, const int *owner, int b)
+{
+    for (int i = 0; b < m->params && i < td_params_count(ps); i++) {
+        td_param_info info = td_params_info(ps, i);
+        if (is_dense(&info) && info.offset >= m->begin[b])
+            return owner[i];
+    }
+    return 0;
+}
+
+td_status td__ownership_init_whole(td__ownership *m, td_params *ps, int ranks, const int *owner,
+                                   size_t nbytes)
+{
+    TD_TRY(make_buckets(m, ps, ranks, owner, nbytes));
+    m->one_owner = true;
+    for (int b = 0; b < m->n; b++) {
+        size_t *cut = m->cut + (size_t)b * ((size_t)ranks + 1);
+        int who = owner_of_bucket(m, ps, owner, b);
+        for (int r = 0; r <= ranks; r++)
+            cut[r] = m->begin[r <= who ? b : b + 1];
+    }
     return TD_OK;
 }
 
@@ -111,6 +147,15 @@ size_t td__shard_widest(const td__ownership *m, int bucket)
         if (td__shard_count(m, bucket, r) > most)
             most = td__shard_count(m, bucket, r);
     return most;
+}
+
+int td__ownership_sole(const td__ownership *m, int bucket)
+{
+    size_t all = m->begin[bucket + 1] - m->begin[bucket];
+    for (int r = 0; m->one_owner && r < m->ranks; r++)
+        if (td__shard_count(m, bucket, r) == all)
+            return r;
+    return -1;
 }
 
 size_t td__ownership_owned(const td__ownership *m, int rank)
@@ -205,20 +250,27 @@ td_status td__holdings_of(const int *host_of, const int *ranks, int n, td__holdi
 
 /* ---- Optimizers ------------------------------------------------------------------------------ */
 
+td_status td__ownership_optimizer(const td_optim_opts *opts, td_params *ps, const td__ownership *m,
+                                  td__holding h, td_optimizer **out)
+{
+    td__optim_range *ranges = NULL;
+    int n;
+    td_status st = td__ownership_ranges(m, h, &ranges, &n);
+    if (!st)
+        st = td__optim_create_own(opts, ps, ranges, n, out);
+    td__free(ranges);
+    return st;
+}
+
 td_status td__holding_optimizer(const td_optim_opts *opts, td_params *ps, td__holding h,
                                 size_t nbytes, td_optimizer **out)
 {
-    td__optim_range *ranges = NULL;
     td__ownership map;
-    int n;
 
     if (h.ranks == 1)
         return td_optimizer_create(opts, ps, out);
     TD_TRY(td__ownership_init(&map, ps, h.ranks, nbytes));
-    td_status st = td__ownership_ranges(&map, h, &ranges, &n);
-    if (!st)
-        st = td__optim_create_own(opts, ps, ranges, n, out);
-    td__free(ranges);
+    td_status st = td__ownership_optimizer(opts, ps, &map, h, out);
     td__ownership_fini(&map);
     return st;
 }

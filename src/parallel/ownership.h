@@ -28,6 +28,7 @@ enum { TD__SHARD_BUCKET_NBYTES = 4 << 20 };
 
 typedef struct td__ownership {
     int ranks;
+    bool one_owner;         /* every bucket is one rank's: params are held whole */
     int n, params;          /* buckets; of them, the first, those of params */
     size_t *begin;          /* (n + 1) elements: where buckets begin */
     size_t *cut;            /* (n, ranks + 1): where shards begin */
@@ -39,7 +40,12 @@ typedef struct td__ownership {
 /* An even map of the params. nbytes: of a bucket; 0: the default. */
 TD_NODISCARD td_status td__ownership_init(td__ownership *m, td_params *ps, int ranks,
                                           size_t nbytes);
+/* A map of params that are held whole, each by a rank: owner, by param. A bucket has one owner. */
+TD_NODISCARD td_status td__ownership_init_whole(td__ownership *m, td_params *ps, int ranks,
+                                                const int *owner, size_t nbytes);
 void td__ownership_fini(td__ownership *m);
+/* The rank that has all of a bucket of such a map; -1: of an even one. */
+int td__ownership_sole(const td__ownership *m, int bucket);
 
 /* Where the shards of a bucket begin, (ranks + 1). */
 static inline const size_t *td__shards_of(const td__ownership *m, int bucket)
@@ -89,8 +95,11 @@ TD_NODISCARD td_status td__ownership_ranges(const td__ownership *m, td__holding 
  * the host of rank i; ranks NULL: host_of[i]; host_of NULL: one host. */
 TD_NODISCARD td_status td__holdings_of(const int *host_of, const int *ranks, int n,
                                        td__holding *out);
-/* An optimizer that holds what h says, as at the beginning of a run. nbytes: of the map's buckets.
- */
+/* An optimizer that holds what h says, as at the beginning of a run; of an even map: nbytes of its
+ * buckets. */
+TD_NODISCARD td_status td__ownership_optimizer(const td_optim_opts *opts, td_params *ps,
+                                               const td__ownership *m, td__holding h,
+                                               td_optimizer **out);
 TD_NODISCARD td_status td__holding_optimizer(const td_optim_opts *opts, td_params *ps,
                                              td__holding h, size_t nbytes, td_optimizer **out);
 

@@ -63,7 +63,10 @@ static size_t inbox_nbytes(const td__shards *s)
 
 static td_status set_up(td__shards *s)
 {
-    TD_TRY(td__ownership_init(&s->map, s->o.params, s->size, s->o.bucket_nbytes));
+    const td__shards_opts *o = &s->o;
+    TD_TRY(o->owner
+               ? td__ownership_init_whole(&s->map, o->params, s->size, o->owner, o->bucket_nbytes)
+               : td__ownership_init(&s->map, o->params, s->size, o->bucket_nbytes));
     s->piece = piece_of(&s->map);
     s->inbox = td__alloc_block(inbox_nbytes(s));
     if (!s->inbox)
@@ -84,8 +87,11 @@ td_status td__shards_create(const td__shards_opts *opts, td__shards **out)
     s->rank = td_comm_rank(opts->comm);
     s->size = td_comm_size(opts->comm);
     s->mirror = s->mirrored_by = -1;
+    if (opts->owner && opts->twin != s->rank)
+        s->mirror = opts->twin;
     TD_ASSERT(s->size > 1, "shards on %d ranks", s->size);
     td_status st = set_up(s);
+    s->o.owner = NULL; /* it is the caller's */
     if (st) {
         td__shards_destroy(s);
         return st;
@@ -172,12 +178,39 @@ void td__shards_note_sent(td__shards *s, size_t count)
 
 /* ---- To all, or to one ----------------------------------------------------------------------- */
 
+/* A bucket that one rank has all of: it tells the others, or `root`. */
+static td_status hand_out(td__shards *s, int b, int owner, const float *own, int root, float *out)
+{
+    size_t all = td__shard_count(&s->map, b, owner), room = (size_t)s->size * s->piece;
+    bool mine = s->rank == owner, takes = !mine && (root < 0 || root == s->rank);
+
+    for (size_t at = 0; at < all; at += room) {
+        size_t count = all - at < room ? all - at : room;
+        if (mine)
+            TD_TRY(td__mem_read(device_of(s), s->inbox, own + at, count * sizeof *own));
+        if (mine && (root < 0 || root != owner))
+            s->sent += (uint64_t)(root < 0 ? s->size - 1 : 1) * count * sizeof *own;
+        if (root < 0)
+            TD_TRY(td_broadcast(s->o.comm, s->inbox, count, TD_F32, owner, NULL));
+        else if (mine && root != owner)
+            TD_TRY(td_send(s->o.comm, s->inbox, count, TD_F32, root, NULL));
+        else if (takes)
+            TD_TRY(td_recv(s->o.comm, s->inbox, count, TD_F32, owner, NULL));
+        if (out && (takes || mine))
+            TD_TRY(td__mem_write(device_of(s), out + at, s->inbox, count * sizeof *out));
+    }
+    return TD_OK;
+}
+
 /* own: this rank's shard; out: the whole bucket; skip_own: it is there already. */
 static td_status gather(td__shards *s, int b, const float *own, int root, float *out, bool skip_own)
 {
     const size_t *cut = td__shards_of(&s->map, b);
     size_t widest = td__shard_widest(&s->map, b);
+    int sole = td__ownership_sole(&s->map, b);
 
+    if (sole >= 0)
+        return hand_out(s, b, sole, own, root, skip_own && sole == s->rank ? NULL : out);
     TD_TRY(td__shards_have_send(s));
     for (size_t at = 0; at < widest; at += s->piece) {
         size_t count = td__shards_piece_count(s, b, at);

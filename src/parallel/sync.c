@@ -169,6 +169,14 @@ size_t td__sync_exchange(const td__sync_sizes *z)
     return !st && rule->exchange ? rule->exchange(z) : 0;
 }
 
+td_status td__sync_needs(const td__sync_sizes *z, td__sync_need *out, bool *parts)
+{
+    const td__sync_ops *rule;
+    TD_TRY(td__sync_find(z->config, &z->world, &rule));
+    *parts = rule->need != NULL;
+    return rule->need ? rule->need(z, out) : TD_OK;
+}
+
 td_status td__sync_hold_shards(const td__sync_hold *h, td__shards **out)
 {
     td__sync_world w = td__sync_world_of(h->comm, h->elastic);

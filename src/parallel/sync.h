@@ -152,7 +152,17 @@ typedef struct td__sync_sizes {
     size_t grads, params;     /* bytes of a gradient block; of all params */
     const td__ownership *map; /* of what may be sharded */
     bool momentum;            /* the job's optimizer has it */
+    /* Of rules whose ranks have parts of the model: it, and rows of the usual micro-batch. */
+    const td__micro_batch_set *set;
+    int64_t rows;
+    const td_params *ps;
+    int states; /* of the optimizer, by param */
 } td__sync_sizes;
+
+/* What the rank holds that has most of it, where ranks have parts of the model. Bytes. */
+typedef struct td__sync_need {
+    size_t weights, grads, optimizer, activations;
+} td__sync_need;
 
 /* A world whose ranks are to hold shards. */
 typedef struct td__sync_hold {
@@ -160,6 +170,8 @@ typedef struct td__sync_hold {
     td_comm *comm;
     bool elastic; /* each holds the shards of another too */
     td_params *params;
+    const td__micro_batch_set *set; /* whose model it is */
+    int64_t rows;                   /* of the usual micro-batch */
     int micro_batches, accumulate;
 } td__sync_hold;
 
@@ -185,6 +197,8 @@ struct td__sync_ops {
     void (*traits)(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
     /* (optional) Bytes that the busiest rank holds to exchange gradients. */
     size_t (*exchange)(const td__sync_sizes *z);
+    /* (optional) Of a rule whose ranks have parts of the model. */
+    td_status (*need)(const td__sync_sizes *z, td__sync_need *out);
     /* Of a rule whose traits say sharded: what ranks hold. Local; before params are filled. */
     td_status (*hold)(const td__sync_hold *h, td__shards **out);
     /* (optional) The rest of the struct, which is zeroed; destroy is called if it fails, too. */
@@ -244,6 +258,7 @@ typedef struct td__sync_ctx {
     td__step_opts step;     /* rank, size and what traits say are filled in */
     td__shards *shards;     /* what ranks hold so; NULL: nothing */
     int64_t batch, samples; /* rows of a full batch, of an epoch */
+    int64_t rows;           /* of the usual micro-batch */
     uint64_t steps;         /* of the whole run */
     td__sync_host host;
 } td__sync_ctx;
@@ -287,6 +302,8 @@ void td__sync_any_bits(td__sync_config *c, const td_comm *comm);
 td__sync_traits td__sync_traits_of(const td__sync_config *c, const td__sync_world *w);
 
 size_t td__sync_exchange(const td__sync_sizes *z); /* bytes, of the busiest rank */
+/* *parts: ranks have parts of the model, and *out is set. */
+TD_NODISCARD td_status td__sync_needs(const td__sync_sizes *z, td__sync_need *out, bool *parts);
 /* The shards that the rule wants held; NULL where every rank holds everything whole. */
 TD_NODISCARD td_status td__sync_hold_shards(const td__sync_hold *h, td__shards **out);
 

@@ -22,15 +22,36 @@ struct td__chunks {
     td__row_cache cache;
 };
 
-static td_status cut_graph(const td__micro_batch_set_opts *o, td_graph *g, int64_t rows, int chunks,
-                           td__cut **out)
+static td_status build(const td__micro_batch_set_opts *o, td_graph *g, int64_t rows,
+                       td__model_nodes *nodes)
+{
+    TD_TRY(o->model.build(o->model.user, g, rows, nodes));
+    return td_graph_status(g) ? TD_FAIL(td_graph_status(g), "%s", td_graph_error(g)) : TD_OK;
+}
+
+static td_status place_as_usual(const td__micro_batch_set_opts *o, td_graph *g, int64_t usual,
+                                int chunks)
+{
+    td__model_nodes nodes = {0};
+    td_graph *model;
+    TD_TRY(td_graph_create(&model));
+    td_status st = build(o, model, usual, &nodes);
+    if (!st)
+        st = td__graph_place_by_cost(model, nodes.loss, chunks);
+    if (!st)
+        st = td__graph_place_as(g, model);
+    td_graph_destroy(model);
+    return st;
+}
+
+static td_status cut_graph(const td__micro_batch_set_opts *o, td_graph *g, int64_t rows,
+                           int64_t usual, int chunks, td__cut **out)
 {
     td__model_nodes nodes = {0};
     td_program *p;
-    TD_TRY(o->model.build(o->model.user, g, rows, &nodes));
-    if (td_graph_status(g))
-        return TD_FAIL(td_graph_status(g), "%s", td_graph_error(g));
-    TD_TRY(td__graph_place_by_cost(g, nodes.loss, chunks));
+    TD_TRY(build(o, g, rows, &nodes));
+    TD_TRY(rows == usual ? td__graph_place_by_cost(g, nodes.loss, chunks)
+                         : place_as_usual(o, g, usual, chunks));
     TD_TRY(td__program_create_phased(
         g, nodes.loss, &(td_program_opts){.backend = o->backend, .precision = o->precision}, &p));
     td_status st = td__program_cut(p, out);
@@ -45,11 +66,12 @@ static td_status cut_graph(const td__micro_batch_set_opts *o, td_graph *g, int64
     return st;
 }
 
-td_status td__model_cut(const td__micro_batch_set_opts *o, int64_t rows, int chunks, td__cut **out)
+td_status td__model_cut(const td__micro_batch_set_opts *o, int64_t rows, int64_t usual, int chunks,
+                        td__cut **out)
 {
     td_graph *g;
     TD_TRY(td_graph_create(&g));
-    td_status st = cut_graph(o, g, rows, chunks, out);
+    td_status st = cut_graph(o, g, rows, usual, chunks, out);
     td_graph_destroy(g);
     return st;
 }
@@ -83,7 +105,8 @@ void td__chunks_destroy(td__chunks *c)
 
 static td_status make(td__chunks *c, int64_t rows, sized *z)
 {
-    TD_TRY(td__model_cut(td__micro_batch_options(c->o.set), rows, c->o.chunks, &z->cut));
+    TD_TRY(
+        td__model_cut(td__micro_batch_options(c->o.set), rows, c->o.usual, c->o.chunks, &z->cut));
     z->runners = td__calloc((size_t)c->o.chunks * (size_t)c->o.slots, sizeof(td_runner *));
     return z->runners ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the runners of a pipeline");
 }

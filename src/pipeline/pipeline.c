@@ -6,7 +6,9 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "graph/cost.h"
 #include "graph/params.h"
+#include "pipeline/chunks.h"
 
 td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, td__pipeline_shape *out)
 {
@@ -58,11 +60,34 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
         st = td__pipeline_plan(&o, out, *slots);
     td__free(edges);
     td__free(grads);
+    for (int c = 0; !st && c < cut->n_pieces; c++) {
+        char name[TD__PIECE_NAME];
+        st = td__plan_name_chunk(*out, c, td__cut_name(cut, c, name));
+        if (st) {
+            td__plan_destroy(*out);
+            *out = NULL;
+        }
+    }
     if (st) {
         td__free(*slots);
         *slots = NULL;
     }
     return st;
+}
+
+void td__pipeline_give_costs(td__plan *p, const td__cut *cut)
+{
+    static const double EACH = 1e-3, FLOPS = 20e9;
+    for (int r = 0; r < p->mesh.size[TD_AXIS_PIPELINE]; r++)
+        for (int i = 0; i < p->roles[r].n; i++) {
+            td__plan_op *o = &p->roles[r].ops[i];
+            double work[TD_RUN_PHASE_COUNT];
+            if (o->kind != TD_PLAN_RUN)
+                continue;
+            if (cut)
+                td__program_work(cut->pieces[o->chunk].program, work);
+            o->seconds = cut ? work[o->phase] / FLOPS : EACH;
+        }
 }
 
 td__param_range td__pipeline_grads_of(const td_params *ps, td__param_range r)

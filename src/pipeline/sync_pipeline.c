@@ -2,9 +2,10 @@
  * passes from one to the next, and the replicas of a part add up their gradients as another rule
  * does it for whole models.
  *
- * Every rank has the block of all params; of it, it keeps up to date what its chunks read. Before
- * all params are wanted (evaluation, checkpoint, the end) owners hand out what they have updated,
- * with the optimizer's states. Tied weights are handed out after every step. */
+ * A rank has the params that its chunks update, with the optimizer's states of them, in shards
+ * (stage_params.h); evaluation, checkpoints and the digest put them together. Tied weights go to
+ * the stages that read them when a step begins. What is not in shards, params with row-sparse
+ * gradients and states of the model, is handed out before all of it is wanted. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -16,6 +17,7 @@
 #include "parallel/sync.h"
 #include "pipeline/executor.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/stage_params.h"
 #include "step/work_partition.h"
 
 /* Partials of a range of micro-batches: one per level on each side, and one more. */
@@ -87,6 +89,7 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
 static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
 {
     out->no_partials = true;
+    out->sharded = out->sharded_params = true;
     out->threads = 1;
     out->replicas = w->ranks / c->mesh.size[TD_AXIS_PIPELINE];
 }
@@ -222,7 +225,7 @@ static td_status make_parts(pipeline *p, const td__pipeline_shape *shape)
 {
     const td__step_opts *o = &p->base.x.step;
     const planned *usual, *whole;
-    int64_t rows = (p->base.x.batch + o->micro_batches - 1) / o->micro_batches;
+    int64_t rows = p->base.x.rows;
     int most = 1,
         stage = td__rank_mesh_coordinate(&p->mesh, td_comm_rank(p->base.x.comm), TD_AXIS_PIPELINE);
     p->own = td__calloc((size_t)p->chunks, sizeof *p->own);
@@ -234,7 +237,7 @@ static td_status make_parts(pipeline *p, const td__pipeline_shape *shape)
         p->stacks[c] = (td__grad_stack){.room = STACK, .at = p->stacked + c * STACK};
         p->own[c] = td__schedule_stage(p->schedule, shape->stages, c) == stage;
     }
-    TD_TRY(td__model_cut(td__micro_batch_options(o->set), rows, p->chunks, &p->cut));
+    TD_TRY(td__model_cut(td__micro_batch_options(o->set), rows, rows, p->chunks, &p->cut));
     TD_TRY(find_ranges(p));
     td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, shape->replicas);
     TD_TRY(plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
@@ -243,10 +246,23 @@ static td_status make_parts(pipeline *p, const td__pipeline_shape *shape)
     TD_TRY(plan_for(p, o->micro_batches, &whole)); /* with accumulation, a replica may have these */
     for (int c = 0; c < p->chunks; c++)
         most = whole->slots[c] > most ? whole->slots[c] : most;
-    return td__chunks_create(
-        &(td__chunks_opts){
-            .set = o->set, .params = o->params, .chunks = p->chunks, .own = p->own, .slots = most},
-        &p->set);
+    return td__chunks_create(&(td__chunks_opts){.set = o->set,
+                                                .params = o->params,
+                                                .usual = rows,
+                                                .chunks = p->chunks,
+                                                .own = p->own,
+                                                .slots = most},
+                             &p->set);
+}
+
+/* Also a replica that has run nothing yet folds statistics in. */
+static td_status make_runners(pipeline *p)
+{
+    td_runner *r;
+    for (int c = 0; c < p->chunks; c++)
+        if (p->own[c])
+            TD_TRY(td__chunks_runner(p->set, p->base.x.rows, c, 0, &r));
+    return TD_OK;
 }
 
 static td_status create(td__sync *s)
@@ -259,6 +275,7 @@ static td_status create(td__sync *s)
     p->chunks = shape.chunks;
     TD_TRY(make_parts(p, &shape));
     TD_TRY(make_inner(p));
+    TD_TRY(make_runners(p));
     return td__executor_create(&(td__executor_opts){.chunks = p->set,
                                                     .channels = &p->channels,
                                                     .set = s->x.step.set,
@@ -297,6 +314,90 @@ static void destroy(td__sync *s)
     td__free(p->first);
 }
 
+/* ---- Params of other stages ------------------------------------------------------------------ */
+
+static int stage_of(const pipeline *p, int chunk)
+{
+    return td__schedule_stage(p->schedule, p->mesh.size[TD_AXIS_PIPELINE], chunk);
+}
+
+/* `count` elements from the stage that updates chunk `owner`: to that of chunk `reader`, or to all
+ * (-1). */
+static td_status tell(pipeline *p, int owner, int reader, float *at, size_t count)
+{
+    td_comm *comm = p->channels.pipeline;
+    int from = stage_of(p, owner), to = reader < 0 ? -1 : stage_of(p, reader);
+    td__mapping map;
+    if (from == to || (to >= 0 && p->channels.stage != from && p->channels.stage != to))
+        return TD_OK;
+    TD_TRY(td__mem_map(td__params_device(p->base.x.step.params), at, count * sizeof *at,
+                       TD_MAP_BOTH, &map));
+    td_status st = to < 0 ? td_broadcast(comm, map.at, count, TD_F32, from, NULL)
+                   : p->channels.stage == from ? td_send(comm, map.at, count, TD_F32, to, NULL)
+                                               : td_recv(comm, map.at, count, TD_F32, from, NULL);
+    if (!st)
+        return td__mem_unmap(&map);
+    td__mem_map_drop(&map);
+    return st;
+}
+
+/* Params that a chunk reads and another updates, to the stage of the reader. */
+static td_status tell_shared(pipeline *p)
+{
+    float *block = td_params_block(p->base.x.step.params, NULL);
+    bool any = false;
+    for (int c = 0; c < p->chunks; c++)
+        for (int i = 0; i < p->cut->pieces[c].n_shared; i++) {
+            const td__param_range *r = &p->cut->pieces[c].shared[i];
+            for (int owner = 0; owner < p->chunks; owner++)
+                for (int k = 0; k < p->cut->pieces[owner].n_params; k++) {
+                    td__param_range own = p->cut->pieces[owner].params[k];
+                    size_t begin = own.begin > r->begin ? own.begin : r->begin;
+                    size_t end = own.end < r->end ? own.end : r->end;
+                    if (begin < end)
+                        TD_TRY(tell(p, owner, c, block + begin, end - begin));
+                    any = any || begin < end;
+                }
+        }
+    if (any)
+        td_params_touch(p->base.x.step.params);
+    return TD_OK;
+}
+
+/* What the owner of a range has that is not in shards, to all: params with row-sparse gradients and
+ * the optimizer's states of them, states of the model. */
+static td_status tell_range(pipeline *p, int c, td__param_range r)
+{
+    td_optimizer *o = p->base.x.step.optimizer;
+    const td_params *ps = p->base.x.step.params;
+    size_t first, held, trainable = td_params_trainable(ps), dense = td__params_dense(ps);
+    size_t begin = r.begin > dense ? r.begin : dense, end = r.end < trainable ? r.end : trainable;
+    float *state;
+    if (begin >= r.end)
+        return TD_OK;
+    TD_TRY(tell(p, c, -1, td_params_block(p->base.x.step.params, NULL) + begin, r.end - begin));
+    for (int k = 0; k < td_optimizer_state_count(o); k++)
+        for (size_t at = begin; at < end; at = first + held) {
+            held = td__optim_state_part(o, k, at, end, &first, &state);
+            if (!held)
+                break;
+            TD_TRY(tell(p, c, -1, state, held));
+        }
+    return TD_OK;
+}
+
+static td_status meet(td__sync *s, td__sync_meet why)
+{
+    pipeline *p = (pipeline *)s;
+    if (why == TD_MEET_BEGIN)
+        return TD_OK;
+    for (int c = 0; c < p->chunks; c++)
+        for (int i = 0; i < p->cut->pieces[c].n_params; i++)
+            TD_TRY(tell_range(p, c, p->cut->pieces[c].params[i]));
+    td_params_touch(s->x.step.params);
+    return TD_OK;
+}
+
 /* ---- A step ---------------------------------------------------------------------------------- */
 
 static td_status begin(td__sync *s, const td__sync_place *at)
@@ -305,6 +406,7 @@ static td_status begin(td__sync *s, const td__sync_place *at)
     clear_stacks(p);
     p->wait = 0;
     p->sent = 0;
+    TD_TRY(tell_shared(p));
     return p->inner->ops->begin ? p->inner->ops->begin(p->inner, at) : TD_OK;
 }
 
@@ -380,75 +482,6 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     return TD_OK;
 }
 
-/* ---- Params on other stages ------------------------------------------------------------------ */
-
-/* The stage that updates chunk c hands out what is at these elements. */
-static td_status tell(pipeline *p, int c, float *at, size_t count)
-{
-    td_device *d = td__params_device(p->base.x.step.params);
-    int root = td__schedule_stage(p->schedule, p->mesh.size[TD_AXIS_PIPELINE], c);
-    td__mapping map;
-    TD_TRY(td__mem_map(d, at, count * sizeof *at, TD_MAP_BOTH, &map));
-    td_status st = td_broadcast(p->channels.pipeline, map.at, count, TD_F32, root, NULL);
-    if (!st)
-        return td__mem_unmap(&map);
-    td__mem_map_drop(&map);
-    return st;
-}
-
-/* After a step: params that a chunk reads and another updates. */
-static td_status gather(td__sync *s)
-{
-    pipeline *p = (pipeline *)s;
-    size_t all;
-    float *block = td_params_block(s->x.step.params, &all);
-    for (int c = 0; c < p->chunks; c++)
-        for (int i = 0; i < p->cut->pieces[c].n_shared; i++) {
-            const td__param_range *r = &p->cut->pieces[c].shared[i];
-            for (int owner = 0; owner < p->chunks; owner++)
-                for (int k = 0; k < p->cut->pieces[owner].n_params; k++) {
-                    td__param_range own = p->cut->pieces[owner].params[k];
-                    size_t begin = own.begin > r->begin ? own.begin : r->begin;
-                    size_t end = own.end < r->end ? own.end : r->end;
-                    if (begin < end)
-                        TD_TRY(tell(p, owner, block + begin, end - begin));
-                }
-        }
-    td_params_touch(s->x.step.params);
-    return TD_OK;
-}
-
-/* What the owner of a range has, to all: params and states of the model, states of the optimizer.
- * */
-static td_status tell_range(pipeline *p, int c, td__param_range r)
-{
-    td_optimizer *o = p->base.x.step.optimizer;
-    size_t all, first, held, trainable = td_params_trainable(p->base.x.step.params);
-    size_t end = r.end < trainable ? r.end : trainable;
-    float *state;
-    TD_TRY(tell(p, c, td_params_block(p->base.x.step.params, &all) + r.begin, r.end - r.begin));
-    for (int k = 0; k < td_optimizer_state_count(o); k++)
-        for (size_t at = r.begin; at < end; at = first + held) {
-            held = td__optim_state_part(o, k, at, end, &first, &state);
-            if (!held)
-                break;
-            TD_TRY(tell(p, c, state, held));
-        }
-    return TD_OK;
-}
-
-static td_status meet(td__sync *s, td__sync_meet why)
-{
-    pipeline *p = (pipeline *)s;
-    if (why == TD_MEET_BEGIN)
-        return TD_OK;
-    for (int c = 0; c < p->chunks; c++)
-        for (int i = 0; i < p->cut->pieces[c].n_params; i++)
-            TD_TRY(tell_range(p, c, p->cut->pieces[c].params[i]));
-    td_params_touch(s->x.step.params);
-    return TD_OK;
-}
-
 static void abandon(td__sync *s, const char *why)
 {
     pipeline *p = (pipeline *)s;
@@ -468,12 +501,13 @@ const td__sync_ops td__sync_pipeline = {
     .fits = fits,
     .check = check,
     .traits = traits,
+    .need = td__stage_need_most,
+    .hold = td__stage_shards,
     .create = create,
     .destroy = destroy,
     .begin = begin,
     .batch = batch,
     .step = step,
-    .gather = gather,
     .meet = meet,
     .abandon = abandon,
 };

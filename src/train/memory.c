@@ -209,25 +209,51 @@ static bool has_momentum(const td__trainer *t)
     return t->o.optim.momentum > 0 || t->o.sync.compress_with.momentum > 0;
 }
 
+static td__sync_sizes sizes_for(const estimate *e)
+{
+    const td__train_opts *o = &e->t->o;
+    return (td__sync_sizes){.config = &e->sync,
+                            .world = e->world,
+                            .micro_batches = o->micro_batches,
+                            .accumulate = o->accumulate,
+                            .grads = e->map.total * sizeof(float),
+                            .params = e->whole,
+                            .map = &e->map,
+                            .momentum = has_momentum(e->t),
+                            .set = e->t->run.train_set,
+                            .rows = e->t->plan.micro_batch_rows,
+                            .ps = e->t->replica.params,
+                            .states = td_optimizer_state_count(e->t->replica.optimizer)};
+}
+
 static td_status add_grads(const estimate *e, const runners *train)
 {
     td__train_memory *out = e->out;
-    const td__train_opts *o = &e->t->o;
     size_t g = e->map.total * sizeof(float), blocks, bucket = largest_bucket(&e->map);
 
     TD_TRY(open_partials(e, &blocks));
     out->grads = (size_t)e->threads * train->grads + blocks * g;
     if (e->traits.no_partials) /* one bucket, and what has been begun of the next */
         out->grads = bucket + TD__SHARD_BUCKET_NBYTES < g ? bucket + TD__SHARD_BUCKET_NBYTES : g;
-    td__sync_sizes whole = {.config = &e->sync,
-                            .world = e->world,
-                            .micro_batches = o->micro_batches,
-                            .accumulate = o->accumulate,
-                            .grads = g,
-                            .params = e->whole,
-                            .map = &e->map,
-                            .momentum = has_momentum(e->t)};
+    td__sync_sizes whole = sizes_for(e);
     out->buffers += td__sync_exchange(&whole);
+    return TD_OK;
+}
+
+/* Ranks have parts of the model: what was counted for the whole gives way to it. To evaluate, a
+ * rank has buckets of the others' params, too. */
+static td_status count_parts(const estimate *e, const runners *eval)
+{
+    td__sync_sizes sizes = sizes_for(e);
+    td__sync_need need;
+    bool parts;
+    TD_TRY(td__sync_needs(&sizes, &need, &parts));
+    if (!parts)
+        return TD_OK;
+    e->out->weights = need.weights + 2 * largest_bucket(&e->map) + eval->packed_most;
+    e->out->grads = need.grads;
+    e->out->optimizer = need.optimizer;
+    e->out->activations = need.activations + eval->other;
     return TD_OK;
 }
 
@@ -269,6 +295,7 @@ static td_status sum_up(estimate *e)
     out->optimizer = states * held;
     out->activations = (size_t)e->threads *
                        (train.other + (size_t)(e->in_flight - 1) * train.in_flight + eval.other);
+    TD_TRY(count_parts(e, &eval));
     out->buffers += batches_ahead(e);
     /* Rank 0: a copy of all, or a bucket at a time, without partials in the place of gradients. */
     if (e->c->saves && !e->traits.no_partials)

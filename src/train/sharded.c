@@ -72,6 +72,8 @@ td_status td__sharded_join(td__trainer *t)
                                                  .comm = t->world.comm,
                                                  .elastic = t->o.members != NULL,
                                                  .params = t->replica.params,
+                                                 .set = t->run.train_set,
+                                                 .rows = t->plan.micro_batch_rows,
                                                  .micro_batches = t->o.micro_batches,
                                                  .accumulate = t->o.accumulate},
                                 &t->replica.shards);
@@ -85,9 +87,9 @@ td_status td__sharded_make(td__trainer *t, const td_program *p)
     TD_TRY(td__sharded_join(t));
     if (params_sharded(t))
         TD_TRY(td__sharded_fill(t));
-    return td__holding_optimizer(&t->o.optim, t->replica.params,
-                                 td__shards_holding(t->replica.shards), t->o.sync.bucket_nbytes,
-                                 &t->replica.optimizer);
+    return td__ownership_optimizer(&t->o.optim, t->replica.params,
+                                   td__shards_ownership(t->replica.shards),
+                                   td__shards_holding(t->replica.shards), &t->replica.optimizer);
 }
 
 td_status td__sharded_make_none(td__trainer *t, const td_program *p)

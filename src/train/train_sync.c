@@ -52,6 +52,7 @@ td_status td__train_sync(td__trainer *t)
                       .shards = t->replica.shards,
                       .batch = t->o.batch,
                       .samples = d->count,
+                      .rows = t->plan.micro_batch_rows,
                       .steps = t->plan.total_steps,
                       .host = td__train_host(t)};
     x.step = (td__step_opts){.set = t->run.train_set,

@@ -65,6 +65,31 @@ cell gpt 4 4 1f1b shm # tied weights cross three stages
 cell gpt 2 2 interleaved shm
 cell gpt 4 2 dualpipe-v tcp
 cell gpt 2 2 gpipe shm
+# A replica without a micro-batch of its own folds the statistics of batch norm in, too.
+run 0 "$tandem" train cnn.yaml -q --set train.micro_batches=1 --set train.accumulate=1
+want=$(digest)
+run 0 "$tandem" train cnn.yaml -q --set train.micro_batches=1 --set train.accumulate=1 -n 4 \
+    --parallel pipeline=2
+same "cnn on a replica without micro-batches"
+# A rank holds its stage's params, gradients and optimizer states alone.
+cat >large.yaml <<'JOB'
+name: large
+model: {name: gpt2, layers: 8, heads: 4, width: 320}
+data: {source: text, train: text.txt, context: 16, stride: 64, split: {valid: 0.05}}
+train:
+  {batch: 8, steps: 2, micro_batches: 8, clip: 1, optimizer: adamw, eval: {every: 2}}
+parallel: {threads: 1}
+JOB
+peak() { sed -n 's/.*"memory_peak": \([0-9]*\).*/\1/p' "$1/metrics.jsonl" | tail -1; }
+run 0 "$tandem" train large.yaml -q --run-dir whole
+want=$(digest)
+run 0 "$tandem" train large.yaml -q -n 4 --parallel pipeline=4 --run-dir quarters
+same "large on four stages"
+whole=$(peak whole) quarter=$(peak quarters)
+[ -n "$whole" ] && [ -n "$quarter" ] || fail "no peak memory in metrics.jsonl"
+echo "peak memory: $whole bytes on one rank, at most $quarter on each of four stages," \
+    "$((100 * quarter / whole)) %"
+[ $((100 * quarter)) -le $((40 * whole)) ] || fail "a stage holds more than 40 % of one rank"
 # Memory that the host cannot touch.
 run 0 "$tandem" train cnn.yaml -q
 want=$(digest)
@@ -93,6 +118,8 @@ dead || fail "processes are left"
 run 0 "$tandem" check gpt.yaml -n 4 --parallel pipeline=2 --plan=plan.json
 has 'pipeline, data=2,pipeline=2, schedule 1f1b'
 has 'bubble: '
+has 'transformer.wte to '
+has 'stage  parameters'
 has 'without deadlock'
 has 'send forward values of micro-batch 0 to rank 1'
 python3 -c 'import json; assert len(json.load(open("plan.json"))) > 20' || fail "no timeline"

@@ -76,6 +76,33 @@ TEST(every_element_has_one_owner)
     td_params_destroy(ps);
 }
 
+/* Params held whole: a bucket is its owner's, however small or large the buckets. */
+TEST(params_that_are_held_whole)
+{
+    enum { RANKS = 4 };
+    td_params *ps = make_params();
+    int owner[16] = {0}, n = td_params_count(ps);
+    CHECK(n <= 16, "%d params", n);
+    for (int i = 0; i < n; i++)
+        owner[i] = (i * 7 + 2) / 3 % RANKS;
+    for (size_t nbytes = 1; nbytes <= (size_t)16 << 20; nbytes <<= 8) {
+        td__ownership m;
+        CHECK_OK(td__ownership_init_whole(&m, ps, RANKS, owner, nbytes));
+        for (int i = 0; i < n; i++) {
+            td_param_info info = td_params_info(ps, i);
+            if (info.is_state || info.sparse)
+                continue;
+            int first = td__ownership_bucket(&m, info.offset);
+            CHECK_EQ_INT(td__ownership_bucket(&m, info.offset + info.count - 1), first);
+            CHECK_EQ_INT(td__ownership_sole(&m, first), owner[i]);
+            CHECK_EQ_INT(td__ownership_owner(&m, info.offset), owner[i]);
+        }
+        CHECK_EQ_INT(m.begin[m.n], m.total);
+        td__ownership_fini(&m);
+    }
+    td_params_destroy(ps);
+}
+
 /* Ranges are sorted, apart, and hold the shards of two ranks and the table. */
 TEST(ranges_of_a_holding)
 {
@@ -303,6 +330,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_has_one_owner),
+        cmocka_unit_test(params_that_are_held_whole),
         cmocka_unit_test(ranges_of_a_holding),
         cmocka_unit_test(mirrors_are_on_other_hosts),
         cmocka_unit_test(one_rank_may_be_lost_and_any_number_may_come),

@@ -1,11 +1,13 @@
 /* Programs cut by place: the pieces, run one after the other with the edges handed over, give the
  * bits of the whole. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "graph/cut.h"
 #include "graph/phases.h"
+#include "graph/place_by_cost.h"
 #include "graph/program_impl.h"
 #include "graph/runner.h"
 #include "support/check.h"
@@ -239,6 +241,48 @@ TEST(values_against_the_order_are_refused)
     td_graph_destroy(g);
 }
 
+/* Work on params alone does not grow with the rows: where it is most of the work, the boundary lies
+ * elsewhere. */
+static td_graph *build_heavy_head(int64_t rows, td_node **loss)
+{
+    td_graph *g;
+    CHECK_OK(td_graph_create(&g));
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(rows, 16));
+    td_node *w = td_param(g, "w", TD_SHAPE(16, 16), (td_init){0});
+    for (int i = 0; i < 8; i++)
+        w = td_square(g, w);
+    x = td_linear(g, x, w, NULL, TD_ACT_NONE);
+    for (int i = 0; i < 6; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "fc%d", i);
+        x = td_nn_linear(g, name, x, 16, NULL);
+    }
+    *loss = td_mean(g, td_square(g, x), NULL, 0, false);
+    CHECK_OK(td_graph_status(g));
+    return g;
+}
+
+TEST(places_do_not_depend_on_rows)
+{
+    td_node *loss;
+    td_graph *few = build_heavy_head(1, &loss);
+    int differ = 0;
+    CHECK_OK(td__graph_place_by_cost(few, loss, 2));
+    td_graph *many = build_heavy_head(512, &loss);
+    CHECK_OK(td__graph_place_by_cost(many, loss, 2));
+    for (int i = 0; i < few->n_nodes; i++)
+        differ += few->nodes[i]->place != many->nodes[i]->place;
+    CHECK(differ > 0, "both are cut at the same place by themselves");
+    CHECK_OK(td__graph_place_as(few, many));
+    for (int i = 0; i < few->n_nodes; i++)
+        CHECK_EQ_INT(few->nodes[i]->place, many->nodes[i]->place);
+    td_node *x = td_input(few, "more", TD_F32, TD_SHAPE(1));
+    CHECK(x, "%s", td_graph_error(few));
+    CHECK_STATUS(td__graph_place_as(few, many), TD_ENOTSUP);
+    td_graph_destroy(few);
+    td_graph_destroy(many);
+}
+
 TEST(any_allocation_of_a_cut_may_fail)
 {
     td_program *p = build(&NETS[N_NETS - 1], TD_BF16, 3);
@@ -266,6 +310,7 @@ int main(void)
         cmocka_unit_test(pieces_cover_the_program),
         cmocka_unit_test(tied_weights_have_one_owner),
         cmocka_unit_test(values_against_the_order_are_refused),
+        cmocka_unit_test(places_do_not_depend_on_rows),
         cmocka_unit_test(any_allocation_of_a_cut_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

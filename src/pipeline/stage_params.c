@@ -1,0 +1,152 @@
+/* stage_params.c -- see stage_params.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/stage_params.h"
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "graph/cost.h"
+#include "graph/params.h"
+#include "pipeline/chunks.h"
+
+int td__chunk_of_params(const td__cut *cut, size_t element)
+{
+    for (int c = 0; c < cut->n_pieces; c++)
+        for (int i = 0; i < cut->pieces[c].n_params; i++)
+            if (cut->pieces[c].params[i].begin <= element && element < cut->pieces[c].params[i].end)
+                return c;
+    return -1;
+}
+
+/* ---- Who holds what -------------------------------------------------------------------------- */
+
+/* The rank of the first replica of a stage. */
+static int first_of(const td__rank_mesh *mesh, int stage)
+{
+    return td__rank_mesh_peer(mesh, 0, TD_AXIS_PIPELINE, stage);
+}
+
+static td_status make_shards(const td__sync_hold *h, const td__cut *cut,
+                             const td__pipeline_shape *shape, int *owner, td__shards **out)
+{
+    int stage = td__rank_mesh_coordinate(&shape->mesh, td_comm_rank(h->comm), TD_AXIS_PIPELINE);
+    for (int i = 0; i < td_params_count(h->params); i++) {
+        int c = td__chunk_of_params(cut, td_params_info(h->params, i).offset);
+        if (c >= 0)
+            owner[i] =
+                first_of(&shape->mesh, td__schedule_stage(shape->schedule, shape->stages, c));
+    }
+    return td__shards_create(&(td__shards_opts){.comm = h->comm,
+                                                .params = h->params,
+                                                .of_params = true,
+                                                .owner = owner,
+                                                .twin = first_of(&shape->mesh, stage),
+                                                .bucket_nbytes = h->config->bucket_nbytes},
+                             out);
+}
+
+td_status td__stage_shards(const td__sync_hold *h, td__shards **out)
+{
+    td__pipeline_shape shape;
+    td__cut *cut;
+    TD_TRY(td__pipeline_shape_of(h->config, td_comm_size(h->comm), &shape));
+    TD_TRY(td__model_cut(td__micro_batch_options(h->set), h->rows, h->rows, shape.chunks, &cut));
+    int *owner = td__calloc((size_t)td_params_count(h->params) + 1, sizeof *owner);
+    td_status st = owner ? make_shards(h, cut, &shape, owner, out)
+                         : TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
+    td__free(owner);
+    td__cut_destroy(cut);
+    return st;
+}
+
+/* ---- How much -------------------------------------------------------------------------------- */
+
+/* Sums of a tree over so many micro-batches that may wait for others: one per level. */
+static size_t levels_of(int micro_batches)
+{
+    size_t n = 1;
+    for (; micro_batches > 1; micro_batches /= 2)
+        n++;
+    return n;
+}
+
+static double work_of(const td__piece *piece)
+{
+    double work[TD_RUN_PHASE_COUNT];
+    td__program_work(piece->program, work);
+    return work[TD_RUN_FORWARD] + work[TD_RUN_BACKWARD] + work[TD_RUN_WEIGHT];
+}
+
+void td__stage_needs(const td__cut *cut, const td__pipeline_shape *shape, const td_params *ps,
+                     const int *slots, int micro_batches, td__stage_need *out)
+{
+    size_t dense = td__params_dense(ps), behind = td__params_total(ps) - dense;
+    double all = 0;
+    for (int s = 0; s < shape->stages; s++)
+        out[s] = (td__stage_need){.read = behind};
+    for (int c = 0; c < cut->n_pieces; c++)
+        all += work_of(&cut->pieces[c]);
+    for (int c = 0; c < cut->n_pieces; c++) {
+        const td__piece *piece = &cut->pieces[c];
+        td__stage_need *n = &out[td__schedule_stage(shape->schedule, shape->stages, c)];
+        size_t own = 0;
+        for (int i = 0; i < piece->n_params; i++) {
+            td__param_range r = piece->params[i];
+            own += (r.end < dense ? r.end : dense) - (r.begin < dense ? r.begin : dense);
+        }
+        for (int i = 0; i < piece->n_shared; i++)
+            n->read += piece->shared[i].end - piece->shared[i].begin;
+        n->params += own;
+        n->grads += own * sizeof(float) * ((size_t)slots[c] + levels_of(micro_batches));
+        td_memory_plan m = td_program_memory(piece->program);
+        n->packed += m.packed;
+        n->activations += m.scratch + m.constants;
+        n->activations += piece->activations * (size_t)slots[c];
+        n->work += all > 0 ? work_of(piece) / all : 0;
+    }
+}
+
+size_t td__stage_nbytes(const td__stage_need *n, int states)
+{
+    return (n->params * (size_t)(1 + states) + n->read) * sizeof(float) + n->grads +
+           n->activations + n->packed;
+}
+
+static td_status find_most(const td__sync_sizes *z, const td__cut *cut,
+                           const td__pipeline_shape *shape, const int *slots, int micro_batches,
+                           td__sync_need *out)
+{
+    td__stage_need *all = td__calloc((size_t)shape->stages, sizeof *all), *most = all;
+    if (!all)
+        return TD_FAIL(TD_ENOMEM, "no memory for the sizes of %d stages", shape->stages);
+    td__stage_needs(cut, shape, z->ps, slots, micro_batches, all);
+    for (int s = 1; s < shape->stages; s++)
+        if (td__stage_nbytes(&all[s], z->states) > td__stage_nbytes(most, z->states))
+            most = &all[s];
+    size_t rows = td_params_trainable(z->ps) - td__params_dense(z->ps);
+    *out = (td__sync_need){.weights = (most->params + most->read) * sizeof(float) + most->packed,
+                           .grads = most->grads,
+                           .optimizer = (most->params + rows) * (size_t)z->states * sizeof(float),
+                           .activations = most->activations};
+    td__free(all);
+    return TD_OK;
+}
+
+td_status td__stage_need_most(const td__sync_sizes *z, td__sync_need *out)
+{
+    td__pipeline_shape shape;
+    td__cut *cut;
+    td__plan *plan = NULL;
+    int *slots = NULL;
+    TD_TRY(td__pipeline_shape_of(z->config, z->world.ranks, &shape));
+    int batches = z->micro_batches / shape.replicas;
+    batches = batches ? batches : 1;
+    TD_TRY(td__model_cut(td__micro_batch_options(z->set), z->rows, z->rows, shape.chunks, &cut));
+    td_status st =
+        td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches, false, &plan, &slots);
+    if (!st)
+        st = find_most(z, cut, &shape, slots, batches, out);
+    td__plan_destroy(plan);
+    td__free(slots);
+    td__cut_destroy(cut);
+    return st;
+}

@@ -1,0 +1,35 @@
+/* stage_params.h -- which rank of a pipeline has which params: each has those that its chunks
+ * update, with their gradients and the optimizer's states; replicas of a stage have the same.
+ * Params with row-sparse gradients and states of the model are on all ranks. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PIPELINE_STAGE_PARAMS_H
+#define TD_PIPELINE_STAGE_PARAMS_H
+
+#include "graph/cut.h"
+#include "parallel/sync.h"
+#include "pipeline/pipeline.h"
+
+/* The chunk that updates these elements; -1: none does. */
+int td__chunk_of_params(const td__cut *cut, size_t element);
+/* The shards of a td__sync_hold: the first replica of a stage owns its params, others are its
+ * twins. Local. */
+TD_NODISCARD td_status td__stage_shards(const td__sync_hold *h, td__shards **out);
+
+/* What a stage holds. */
+typedef struct td__stage_need {
+    size_t params;      /* elements that it updates */
+    size_t read;        /* that it reads besides: tied weights, and what all ranks have */
+    size_t grads;       /* bytes: of micro-batches under way and sums of them */
+    size_t activations; /* bytes: of micro-batches under way, with what was received */
+    size_t packed;      /* bytes: weights as kernels want them */
+    double work;        /* share of the model's arithmetic, all phases */
+} td__stage_need;
+/* Bytes of all this, with an optimizer of so many states. */
+size_t td__stage_nbytes(const td__stage_need *n, int states);
+/* slots: by chunk; out: (stages). */
+void td__stage_needs(const td__cut *cut, const td__pipeline_shape *shape, const td_params *ps,
+                     const int *slots, int micro_batches, td__stage_need *out);
+/* Of the stage that holds most (td__sync_ops.need). */
+TD_NODISCARD td_status td__stage_need_most(const td__sync_sizes *z, td__sync_need *out);
+
+#endif
