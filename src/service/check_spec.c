@@ -6,6 +6,8 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/key.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "job/job.h"
 #include "job/keys.h"
 #include "service/algorithm.h"
@@ -149,11 +151,27 @@ static td__answer check_code(const td__service *s, const td__caller *who, const 
                            what);
 }
 
+/* Everything that was given, keys of maps too: it is stored as JSON and sent in protobuf texts. */
+static td__answer check_text(const td__job_spec *p)
+{
+    td__text json = {0};
+
+    td__spec_json(p, &json);
+    bool failed = json.failed, good = !failed && td__utf8_valid(json.data, json.used);
+    td__text_fini(&json);
+    if (failed)
+        return td__answer_fail(TD_ANSWER_INTERNAL, "out of memory");
+    return good ? TD_ANSWER_OK
+                : td__answer_fail(TD_ANSWER_INVALID, "the job has a text that is not UTF-8");
+}
+
 td__answer td__service_check_spec(td__service *s, const td__caller *who, td__job_spec *p,
                                   bool strict)
 {
-    td__answer a = strict ? check_book(s, p) : TD_ANSWER_OK;
+    td__answer a = check_text(p);
 
+    if (!a && strict)
+        a = check_book(s, p);
     if (!a)
         a = check_name(p);
     if (!a)

@@ -15,6 +15,9 @@ struct td__feed {
     bool taken;   /* the reader has taken it */
     bool final;   /* the job has ended: there is no more after the end of the file */
     bool stopped; /* by its reader, while reading */
+    bool turning; /* turn() goes on by itself */
+    enum { WAIT, READ, FINISH, RELEASE } next; /* what it does then */
+    td_status st;                              /* of FINISH */
 };
 
 static void read_on(td__feed *f);
@@ -64,37 +67,64 @@ static void on_data(void *arg, const void *bytes, size_t nbytes, uint64_t offset
     f->o.data(f->o.arg, bytes, nbytes, offset);
 }
 
+static void turn(td__feed *f);
+
 static void on_end(void *arg, td_status st)
 {
     td__feed *f = arg;
 
     f->reading = false;
+    f->st = st;
     if (f->stopped)
-        release(f);
+        f->next = RELEASE;
     else if (st)
-        finish(f, st);
+        f->next = FINISH;
     else if (f->got && !f->taken)
-        return; /* on with td__feed_next */
+        f->next = WAIT; /* on with td__feed_next */
     else if (f->got || f->more)
-        read_on(f);
+        f->next = READ;
     else if (!f->o.follow || f->final)
-        finish(f, TD_OK);
+        f->next = FINISH;
     else if (is_final(f)) { /* it may have written until then: once more to the end */
         f->final = true;
-        read_on(f);
+        f->next = READ;
     }
+    if (!f->turning)
+        turn(f);
 }
 
-static void read_on(td__feed *f)
+static void read_once(td__feed *f)
 {
     td__log_sink sink = {.data = on_data, .end = on_end, .arg = f};
 
+    f->next = WAIT;
     f->reading = true;
     f->got = f->more = false;
     if (f->o.metrics)
         td__service_metrics(f->service, f->o.job, f->at, &sink);
     else
         td__service_logs(f->service, f->o.job, f->o.attempt, f->o.member, f->at, &sink);
+}
+
+/* A read may end within its call, and its reader take it at once: a loop, since a file has any
+ * number of pieces and the stack has not. */
+static void turn(td__feed *f)
+{
+    f->turning = true;
+    while (f->next == READ)
+        read_once(f);
+    f->turning = false;
+    if (f->next == FINISH)
+        finish(f, f->st);
+    else if (f->next == RELEASE)
+        release(f);
+}
+
+static void read_on(td__feed *f)
+{
+    f->next = READ;
+    if (!f->turning)
+        turn(f);
 }
 
 td_status td__feed_create(td__service *s, const td__feed_opts *o, td__feed **out)
@@ -108,6 +138,11 @@ td_status td__feed_create(td__service *s, const td__feed_opts *o, td__feed **out
     f->service = s;
     f->o = *o;
     f->at = o->from;
+    if (o->tail) {
+        uint64_t size = td__service_metrics_bytes(s, o->job);
+        if (size > o->tail && size - o->tail > f->at)
+            f->at = size - o->tail;
+    }
     if (o->follow) {
         st = td__service_subscribe(s, o->job, -1, on_event, f, &f->sub);
         if (st) {

@@ -15,6 +15,7 @@ typedef struct td__feed_opts {
     int attempt, member; /* of a log; attempt 0: the last */
     bool metrics;        /* the job's metrics instead of a log */
     uint64_t from;       /* byte */
+    uint64_t tail;       /* of metrics: from so many bytes before the end at the earliest; 0: all */
     bool follow;
     /* A piece: call td__feed_next when it is taken, within this call or later. */
     void (*data)(void *arg, const void *bytes, size_t nbytes, uint64_t offset);

@@ -3,6 +3,7 @@
 #include "service/group_env.h"
 
 #include <ctype.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,6 +77,12 @@ static void add_job(const td__service_config *c, const td__job_record *r, const 
     td__texts_add(out, "MINIO_SERVER=%s", c->s3_endpoint);
     td__texts_add(out, "MINIO_SERVER_ACCESS_KEY=%s", c->s3_access_key);
     td__texts_add(out, "MINIO_SERVER_SECRET_KEY=%s", c->s3_secret_key);
+    if (*c->s3_endpoint) { /* for programs that know S3 rather than the book */
+        td__texts_add(out, "AWS_ENDPOINT_URL=%s%s", strstr(c->s3_endpoint, "://") ? "" : "http://",
+                      c->s3_endpoint);
+        td__texts_add(out, "AWS_ACCESS_KEY_ID=%s", c->s3_access_key);
+        td__texts_add(out, "AWS_SECRET_ACCESS_KEY=%s", c->s3_secret_key);
+    }
     td__texts_add(out, "TRAINING_DATA_BUCKET=%s", r->data_bucket ? r->data_bucket : "");
     td__texts_add(out, "TRAINING_DATA_PATH=%s", r->data_path ? r->data_path : "");
     td__texts_add(out, "TANDEM_JOB_NAME=%s", s->name);
@@ -88,21 +95,24 @@ static void add_job(const td__service_config *c, const td__job_record *r, const 
     td__texts_add(out, "TANDEM_METRICS_FILE=%s/metrics.jsonl", dir);
 }
 
+/* tandem's own runs have their parameters in the job file: of the environment they get only what
+ * the service's owner has named. */
 static void add_allowed(const td__service_config *c, const td__pairs *p, bool parameter,
-                        td__texts *out)
+                        bool tandem, td__texts *out)
 {
     for (int i = 0; i < p->n; i++)
-        if (td__env_check(c, p->at[i].key, parameter) == TD_ANSWER_OK)
+        if (td__env_check(c, p->at[i].key, parameter) == TD_ANSWER_OK &&
+            (!tandem || td__env_allowed(c, p->at[i].key)))
             td__texts_add(out, "%s=%s", p->at[i].key, p->at[i].value);
 }
 
-void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir,
+void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir, bool tandem,
                  td__texts *out)
 {
     if (r->spec->slots > 0)
         td__texts_add(out, "OMP_NUM_THREADS=%d", r->spec->slots);
-    add_allowed(c, &r->spec->parameters, true, out);
-    add_allowed(c, &r->spec->env, false, out);
+    add_allowed(c, &r->spec->parameters, true, tandem, out);
+    add_allowed(c, &r->spec->env, false, tandem, out);
     add_job(c, r, dir, out);
 }
 
@@ -113,27 +123,77 @@ static bool is_name(const char *name)
     return *name && !name[n] && !isdigit((unsigned char)name[0]) && n < 200;
 }
 
-/* Does a name or a prefix of the list, "NAME" or "PREFIX*", fit? */
-static bool in_list(const char *const *list, int n, const char *name)
+/* Does a pattern of the list fit? "NAME", "PREFIX*", "*_SUFFIX". */
+static bool in_list(const char *const *list, int n, const char *name, int flags)
 {
-    for (int i = 0; i < n; i++) {
-        size_t length = strlen(list[i]);
-        bool prefix = length && list[i][length - 1] == '*';
-        if (prefix ? !strncmp(list[i], name, length - 1) : !strcmp(list[i], name))
+    for (int i = 0; i < n; i++)
+        if (fnmatch(list[i], name, flags) == 0)
             return true;
-    }
     return false;
+}
+
+bool td__env_allowed(const td__service_config *c, const char *name)
+{
+    return in_list(c->env_allow, c->n_env_allow, name, 0);
 }
 
 td__answer td__env_check(const td__service_config *c, const char *name, bool parameter)
 {
     /* What decides which code is run, or loaded into it. */
     static const char *const NEVER[] = {
-        "PATH",     "LD_*",    "DYLD_*",  "IFS",      "BASH_ENV",    "ENV",         "SHELLOPTS",
-        "BASHOPTS", "PYTHON*", "PERL*",   "RUBY*",    "NODE_*",      "GCONV_PATH",  "HOME",
-        "SHELL",    "LOCPATH", "NLSPATH", "MALLOC_*", "GLIBC_*",     "OMPI_MCA_*",  "PMIX_*",
-        "UCX_*",    "GIT_*",   "SSH_*",   "TANDEM_*", "HOSTALIASES", "RES_OPTIONS", "TMPDIR",
+        "PATH",
+        "LD_*",
+        "DYLD_*",
+        "IFS",
+        "BASH_ENV",
+        "ENV",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "PYTHON*",
+        "PERL*",
+        "RUBY*",
+        "NODE_*",
+        "JAVA_TOOL_OPTIONS",
+        "_JAVA_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "GCONV_PATH",
+        "GETCONF_DIR",
+        "HOME",
+        "SHELL",
+        "LOCPATH",
+        "NLSPATH",
+        "TZDIR",
+        "MALLOC_*",
+        "GLIBC_*",
+        "OMPI_MCA_*",
+        "OPAL_*",
+        "PRTE_*",
+        "PMIX_*",
+        "HYDRA_*",
+        "I_MPI_HYDRA_*",
+        "UCX_*",
+        "GIT_*",
+        "SSH_*",
+        "TANDEM_*",
+        "HOSTALIASES",
+        "LOCALDOMAIN",
+        "NIS_PATH",
+        "RES_OPTIONS",
+        "RESOLV_HOST_CONF",
+        "TMPDIR",
+        "OPENSSL_*",
+        "SSL_*",
+        "GNUTLS_*",
+        "CURL_*",
+        "NETRC",
+        "CUDA_INJECTION*",
+        "NVTX_INJECTION*",
+        "NCCL_*PLUGIN*",
+        "NCCL_CONF_FILE",
+        "OMP_TOOL*",
     };
+    /* What decides whom it talks to, and as whom: only where the service's owner has said so. */
+    static const char *const GUARDED[] = {"*_PROXY", "AWS_*", "KUBE*", "AZURE_*", "GOOGLE_*"};
     /* What the service says itself. */
     static const char *const OURS[] = {
         "JOB_ID",
@@ -162,14 +222,15 @@ td__answer td__env_check(const td__service_config *c, const char *name, bool par
     if (!is_name(name))
         return td__answer_fail(TD_ANSWER_INVALID, "%s: '%.64s' is not the name of a variable", what,
                                name);
-    if (in_list(NEVER, TD_LEN(NEVER), name))
+    if (in_list(NEVER, TD_LEN(NEVER), name, 0))
         return td__answer_fail(TD_ANSWER_DENIED,
                                "%s: %s decides which code is run and cannot be set by a job", what,
                                name);
-    if (in_list(OURS, TD_LEN(OURS), name))
+    if (in_list(OURS, TD_LEN(OURS), name, 0))
         return td__answer_fail(TD_ANSWER_DENIED, "%s: %s is set by the service", what, name);
     bool capitals = !strpbrk(name, "abcdefghijklmnopqrstuvwxyz");
-    if ((parameter && capitals) || in_list(c->env_allow, c->n_env_allow, name) || c->allow_code)
+    bool guarded = in_list(GUARDED, TD_LEN(GUARDED), name, FNM_CASEFOLD);
+    if (td__env_allowed(c, name) || (!guarded && ((parameter && capitals) || c->allow_code)))
         return TD_ANSWER_OK;
     return td__answer_fail(TD_ANSWER_DENIED, "%s: %s is not in security.env_allow of the service",
                            what, name);

@@ -29,12 +29,16 @@ typedef struct td__group_place {
 void td__process_env(const td__group *g, const td__group_place *p, int member, int process,
                      td__texts *out);
 
-/* Appends what all processes share. */
-void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir,
+/* Appends what all processes share. tandem: the command is tandem's own, which is given no variable
+ * of the client's but those of security.env_allow. */
+void td__job_env(const td__service_config *c, const td__job_record *r, const char *dir, bool tandem,
                  td__texts *out);
 
+/* Does security.env_allow name this variable? */
+bool td__env_allowed(const td__service_config *c, const char *name);
 /* May a client set this variable? td_last_error() names it and the key that would allow it. PATH,
- * LD_* and their like, and what the service sets itself are always refused. */
+ * LD_* and their like, and what the service sets itself are always refused; proxies, AWS_* and
+ * KUBE* where security.env_allow does not name them. */
 TD_NODISCARD td__answer td__env_check(const td__service_config *c, const char *name,
                                       bool parameter);
 

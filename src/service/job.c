@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "service/spec.h"
 
 static const struct {
@@ -93,6 +94,7 @@ void td__job_record_say(td__job_record *r, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    td__utf8_clean(text); /* output of programs, and cut by us */
     char *copy = td__strdup(text);
     if (!copy)
         return;

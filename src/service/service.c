@@ -16,6 +16,7 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "service/service_impl.h"
 #include "service/track/gpus.h"
 
@@ -171,6 +172,7 @@ void td__service_say(td__service *s, const td__job_record *r, td__event_kind kin
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    td__utf8_clean(text);
     td__told *t = td__calloc(1, sizeof *t);
     char *copy = td__strdup(text);
     td__job_event e = {.job = r->id,
@@ -206,6 +208,8 @@ static void set_timer(td__service *s, int64_t now)
         wake = s->data_wake_ms;
     if (s->config->keep_s && s->next_sweep_ms < wake)
         wake = s->next_sweep_ms;
+    if (s->again_ms && s->again_ms < wake)
+        wake = s->again_ms;
     if (wake == INT64_MAX)
         td__timer_stop(s->o.loop, &s->timer);
     else
@@ -243,6 +247,7 @@ static void on_commit(void *arg)
     if (!s->begun)
         begin(s, now);
     td__service_ask_data(s, now);
+    td__service_ask_again(s, now);
     if (s->config->keep_s && now >= s->next_sweep_ms) {
         td__service_delete_old(s, now);
         s->next_sweep_ms = now + SWEEP_MS;
@@ -258,6 +263,8 @@ static void on_commit(void *arg)
         s->stats.commits++;
         s->stats.commit_seconds += (double)(td__clock_ns() - began) / 1e9;
     }
+    while (s->n_removed)
+        td__service_remove_job_dir(s, s->removed[--s->n_removed]);
     td__service_tell(s);
     td__service_ask(s);
     set_timer(s, now);
@@ -293,7 +300,8 @@ static td_status create_scheduler(td__service *s)
     for (int i = 0; i < c->n_quotas; i++) {
         const td__quota_rule *q = &c->quotas[i];
         TD_TRY(td__sched_set_quota(s->sched, q->user,
-                                   (td__resources){q->slots, q->gpus, q->memory_mb}, q->weight));
+                                   (td__resources){q->slots, q->gpus, q->memory_mb}, q->queued,
+                                   q->weight));
     }
     return TD_OK;
 }
@@ -301,8 +309,8 @@ static td_status create_scheduler(td__service *s)
 static bool apply_quota(void *arg, const td__quota *q)
 {
     td__service *s = arg;
-    td_status st = td__sched_set_quota(s->sched, q->user,
-                                       (td__resources){q->slots, q->gpus, q->memory_mb}, q->weight);
+    td_status st = td__sched_set_quota(
+        s->sched, q->user, (td__resources){q->slots, q->gpus, q->memory_mb}, q->queued, q->weight);
 
     return st == TD_OK;
 }
@@ -327,6 +335,7 @@ static bool restore(void *arg, const td__job_record *found)
     }
     /* A launch that was written down may or may not have been asked for: start() finds out. One
      * that is to be cancelled anyway is only looked for. */
+    a->restored = true;
     a->start = r->state == TD_JOB_LAUNCHING && !r->cancel_asked;
     a->adopt = r->state == TD_JOB_RUNNING || (r->state == TD_JOB_LAUNCHING && !a->start);
     x->st = td__service_schedule(x->s, a);
@@ -390,7 +399,11 @@ void td__service_destroy(td__service *s)
         td__timer_stop(s->o.loop, &s->timer);
         if (!s->failed && s->store && td__job_store_commit(s->store))
             TD_LOG(ERROR, SERVICE, "%s", td_last_error());
+        else if (!s->failed)
+            while (s->n_removed)
+                td__service_remove_job_dir(s, s->removed[--s->n_removed]);
     }
+    td__work_threads_destroy(s->cleaners);
     for (int i = 0; i < TD__MAX_TRACKERS; i++)
         if (s->trackers[i].tracker)
             s->trackers[i].ops->destroy(s->trackers[i].tracker);
@@ -409,6 +422,7 @@ void td__service_destroy(td__service *s)
         td__free(t);
     }
     td__free(s->kept);
+    td__free(s->removed);
     td__free(s->active);
     td__sched_destroy(s->sched);
     td__job_store_close(s->store);

@@ -94,26 +94,38 @@ void td__service_logs(td__service *s, int32_t job, int attempt, int member, uint
                       const td__log_sink *sink);
 /* The job's metrics.jsonl, likewise: a line of JSON for each step, validation and checkpoint. */
 void td__service_metrics(td__service *s, int32_t job, uint64_t from, const td__log_sink *sink);
-/* One line of JSON to that file, from clients that report over the wire. */
-TD_NODISCARD td__answer td__service_metric_add(td__service *s, int32_t job, const char *json);
+uint64_t td__service_metrics_bytes(td__service *s, int32_t job); /* its size now */
+/* One line of JSON to that file, from clients that report over the wire about a job of theirs that
+ * has not ended. */
+TD_NODISCARD td__answer td__service_metric_add(td__service *s, const td__caller *who, int32_t job,
+                                               const char *json);
 
-/* Artifacts of a job. path: where the file lies, for reading. */
+/* Artifacts of a job. open: a descriptor for reading, the caller's, and the file's size. */
 TD_NODISCARD td__answer td__service_artifacts(td__service *s, int32_t job, td__artifact_each each,
                                               void *arg);
-TD_NODISCARD td__answer td__service_artifact_path(td__service *s, int32_t job, const char *name,
-                                                  char *path, size_t nbytes);
-/* A file that is brought from outside: where it is to lie, if this caller may add it; then, when it
- * lies there, its record. */
+TD_NODISCARD td__answer td__service_artifact_open(td__service *s, int32_t job, const char *name,
+                                                  int *fd, uint64_t *nbytes);
+/* A file that is brought from outside: the directory below which it is to lie
+ * (td__file_place_below), if this caller may add it; then, when it lies there, its record. */
 TD_NODISCARD td__answer td__service_artifact_place(td__service *s, const td__caller *who,
-                                                   int32_t job, const char *name, char *path,
+                                                   int32_t job, const char *name, char *dir,
                                                    size_t nbytes);
 TD_NODISCARD td__answer td__service_artifact_add(td__service *s, int32_t job, const char *name,
                                                  uint64_t nbytes, const char *sha256);
 /* data.dir/jobs/ID, with work/, artifacts/, logs. */
 char *td__service_job_dir(const td__service *s, int32_t job, char *path, size_t nbytes);
-/* Buckets are folders of data.dir/buckets. INVALID for names that would leave it. */
+/* Buckets are folders of data.dir/buckets. INVALID for names that would leave it. An object belongs
+ * to who put it there: place() is DENIED to others but admins, where it exists, and put() notes its
+ * owner. */
 TD_NODISCARD td__answer td__service_bucket_path(const td__service *s, const char *bucket,
                                                 const char *key, char *path, size_t nbytes);
+TD_NODISCARD td__answer td__service_object_open(td__service *s, const char *bucket, const char *key,
+                                                int *fd, uint64_t *nbytes);
+TD_NODISCARD td__answer td__service_object_place(td__service *s, const td__caller *who,
+                                                 const char *bucket, const char *key, char *dir,
+                                                 size_t nbytes);
+TD_NODISCARD td__answer td__service_object_put(td__service *s, const char *user, const char *bucket,
+                                               const char *key);
 
 /* Data sets: who knows where a version of a data set lies. Without one, data sets of jobs are not
  * looked at. fetch() answers by td__service_data, at once or later, on the loop thread. */

@@ -7,6 +7,7 @@
  * Names of strangers become paths only here, after they were checked: no part is empty, "." or
  * "..", and none begins with "/". */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -17,7 +18,9 @@
 
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/file_below.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "service/service_impl.h"
 #include "service/track/artifact_list.h"
 
@@ -44,6 +47,8 @@ static td_status make_path(const char *path)
     return make_dir(part);
 }
 
+static void remove_left(td__service *s, const char *jobs);
+
 td_status td__service_make_dirs(td__service *s)
 {
     static const char *const NAMES[] = {"jobs", "buckets"};
@@ -53,6 +58,8 @@ td_status td__service_make_dirs(td__service *s)
         snprintf(path, sizeof path, "%s/%s", s->dir, NAMES[i]);
         TD_TRY(make_path(path));
     }
+    snprintf(path, sizeof path, "%s/jobs", s->dir);
+    remove_left(s, path);
     return TD_OK;
 }
 
@@ -74,6 +81,12 @@ td_status td__service_make_job_dir(td__service *s, int32_t job)
     return TD_OK;
 }
 
+/* Removing: the job's record is gone, which is committed; then its directory gets another name, at
+ * once, and a thread removes it, since that may take long. What was not removed when the service
+ * ended is found by its name at the next start. */
+
+#define GONE ".gone-"
+
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place)
 {
     (void)info;
@@ -82,13 +95,62 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path) && errno != ENOENT ? -1 : 0;
 }
 
+typedef struct removal {
+    td__work work;
+    char path[TD__JOB_PATH];
+} removal;
+
+static void run_removal(void *arg)
+{
+    removal *r = arg;
+
+    if (nftw(r->path, remove_one, MOST_OPEN, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
+        TD_LOG(WARN, SERVICE, "%s was not removed: %s", r->path, strerror(errno));
+}
+
+static void end_removal(void *arg, bool was_run)
+{
+    (void)was_run; /* else at the next start */
+    td__free(arg);
+}
+
+/* A directory that has its last name. */
+static void remove_later(td__service *s, const char *name)
+{
+    removal *r = td__calloc(1, sizeof *r);
+
+    if (!r || (!s->cleaners && td__work_threads_create(s->o.loop, 1, &s->cleaners))) {
+        td__free(r);
+        return; /* at the next start */
+    }
+    snprintf(r->path, sizeof r->path, "%s/jobs/%s", s->dir, name);
+    r->work = (td__work){.run = run_removal, .done = end_removal, .arg = r};
+    td__work_threads_add(s->cleaners, &r->work);
+}
+
 void td__service_remove_job_dir(td__service *s, int32_t job)
 {
-    char path[TD__JOB_PATH];
+    char from[TD__JOB_PATH], to[TD__JOB_PATH + 64], name[32];
 
-    td__service_job_dir(s, job, path, sizeof path);
-    if (nftw(path, remove_one, MOST_OPEN, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
-        TD_LOG(WARN, SERVICE, "%s was not removed: %s", path, strerror(errno));
+    td__service_job_dir(s, job, from, sizeof from);
+    snprintf(name, sizeof name, GONE "%d", job);
+    snprintf(to, sizeof to, "%s/jobs/%s", s->dir, name);
+    if (!rename(from, to))
+        remove_later(s, name);
+    else if (errno != ENOENT)
+        TD_LOG(WARN, SERVICE, "%s was not removed: %s", from, strerror(errno));
+}
+
+static void remove_left(td__service *s, const char *jobs)
+{
+    DIR *dir = opendir(jobs);
+    const struct dirent *e;
+
+    while (dir && (e = readdir(dir)))
+        if (!strncmp(e->d_name, GONE, strlen(GONE)))
+            remove_later(s, e->d_name);
+    if (dir)
+        closedir(dir);
 }
 
 static bool good_part(const char *part, size_t n)
@@ -100,7 +162,7 @@ static bool good_part(const char *part, size_t n)
 /* A relative name whose parts stay below where it starts. */
 static bool good_name(const char *name)
 {
-    if (strlen(name) > 1000)
+    if (strlen(name) > 1000 || !td__utf8_valid(name, strlen(name)))
         return false;
     for (;;) {
         size_t n = strcspn(name, "/");
@@ -120,6 +182,60 @@ td__answer td__service_bucket_path(const td__service *s, const char *bucket, con
                                bucket, key);
     snprintf(path, nbytes, "%s/buckets/%s%s%s", s->dir, bucket, *key ? "/" : "", key);
     return TD_ANSWER_OK;
+}
+
+/* `name` below `dir`, for reading. */
+static td__answer open_below(const char *dir, const char *name, int *fd, uint64_t *nbytes)
+{
+    struct stat info;
+
+    *fd = td__file_open_below(dir, name, O_RDONLY, 0);
+    if (*fd < 0)
+        return td__answer_fail(TD_ANSWER_NOT_FOUND, "there is no %.200s", name);
+    *nbytes = fstat(*fd, &info) ? 0 : (uint64_t)info.st_size;
+    return TD_ANSWER_OK;
+}
+
+td__answer td__service_object_open(td__service *s, const char *bucket, const char *key, int *fd,
+                                   uint64_t *nbytes)
+{
+    char dir[TD__JOB_PATH];
+    td__answer a = td__service_bucket_path(s, bucket, "", dir, sizeof dir);
+
+    return a ? a : open_below(dir, key, fd, nbytes);
+}
+
+td__answer td__service_object_place(td__service *s, const td__caller *who, const char *bucket,
+                                    const char *key, char *dir, size_t nbytes)
+{
+    char path[TD__JOB_PATH], *owner = NULL;
+    td__answer a = td__service_bucket_path(s, bucket, key, path, sizeof path);
+
+    if (!a && !*key)
+        a = td__answer_fail(TD_ANSWER_INVALID, "a key is required");
+    if (!a && !who->admin && access(path, F_OK) == 0) {
+        a = td__answer_of(
+            td__job_store_value(s->store, TD__DOC_OBJECT, path + strlen(s->dir), &owner));
+        if (!a && (!owner || strcmp(owner, who->user) != 0))
+            a = td__answer_fail(TD_ANSWER_DENIED, "%.100s/%.200s belongs to another user", bucket,
+                                key);
+        td__free(owner);
+    }
+    if (!a)
+        a = td__service_bucket_path(s, bucket, "", dir, nbytes);
+    return a ? a : td__answer_of(make_path(dir));
+}
+
+td__answer td__service_object_put(td__service *s, const char *user, const char *bucket,
+                                  const char *key)
+{
+    char path[TD__JOB_PATH];
+    td__answer a = td__service_bucket_path(s, bucket, key, path, sizeof path);
+
+    if (!a)
+        a = td__answer_of(td__job_store_put(s->store, TD__DOC_OBJECT, path + strlen(s->dir), user));
+    td__service_touch(s);
+    return a;
 }
 
 /* Artifacts. */
@@ -145,40 +261,34 @@ static bool find_name(void *arg, const td__artifact *a)
     return !f->found;
 }
 
-td__answer td__service_artifact_path(td__service *s, int32_t job, const char *name, char *path,
-                                     size_t nbytes)
+/* Below the job's directory, which the service has made: what lies in it is the job's. */
+td__answer td__service_artifact_open(td__service *s, int32_t job, const char *name, int *fd,
+                                     uint64_t *nbytes)
 {
     finding f = {.name = name};
+    char dir[TD__JOB_PATH], below[1100];
     td__answer a = td__service_artifacts(s, job, find_name, &f);
 
     if (a)
         return a;
     if (!f.found || !good_name(name))
         return td__answer_fail(TD_ANSWER_NOT_FOUND, "job %d has no artifact '%.200s'", job, name);
-    snprintf(path, nbytes, "%s/jobs/%d/artifacts/%s", s->dir, job, name);
-    return TD_ANSWER_OK;
+    snprintf(below, sizeof below, "artifacts/%s", name);
+    return open_below(td__service_job_dir(s, job, dir, sizeof dir), below, fd, nbytes);
 }
 
 td__answer td__service_artifact_place(td__service *s, const td__caller *who, int32_t job,
-                                      const char *name, char *path, size_t nbytes)
+                                      const char *name, char *dir, size_t nbytes)
 {
     const td__job_record *r;
-    td__answer a = td__service_get(s, job, &r);
+    td__answer a = td__service_find_own(s, who, job, &r);
 
     if (a)
         return a;
-    if (!who->admin && strcmp(who->user, r->spec->user) != 0)
-        return td__answer_fail(TD_ANSWER_DENIED, "job %d belongs to another user", job);
     if (!good_name(name))
         return td__answer_fail(TD_ANSWER_INVALID, "'%.200s' is not a name of an artifact", name);
-    td_status st = td__service_make_job_dir(s, job);
-    snprintf(path, nbytes, "%s/jobs/%d/artifacts/%s", s->dir, job, name);
-    char *slash = strrchr(path, '/');
-    *slash = '\0';
-    if (!st)
-        st = make_path(path);
-    *slash = '/';
-    return td__answer_of(st);
+    td__service_job_dir(s, job, dir, nbytes);
+    return td__answer_of(td__service_make_job_dir(s, job));
 }
 
 td__answer td__service_artifact_add(td__service *s, int32_t job, const char *name, uint64_t nbytes,
@@ -217,7 +327,12 @@ void td__service_collect_artifacts(td__service *s, const td__job_record *r)
                           .nbytes = line.nbytes,
                           .time_ms = td__service_now_ms(s)};
         snprintf(a.sha256, sizeof a.sha256, "%s", line.sha256);
-        if (!good_name(line.name) || td__job_store_artifact(s->store, &a))
+        if (!good_name(line.name)) {
+            TD_LOG(WARN, SERVICE, "job %d: an artifact is left out: its name is no UTF-8 text",
+                   r->id);
+            continue;
+        }
+        if (td__job_store_artifact(s->store, &a))
             break;
         td__service_say(s, r, TD_EVENT_ARTIFACT, 0, "%s", a.name);
     }

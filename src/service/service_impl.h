@@ -4,9 +4,12 @@
 #define TD_SERVICE_SERVICE_IMPL_H
 
 #include "rpc/loop.h"
+#include "rpc/work.h"
 #include "service/config.h"
 #include "service/sched/sched.h"
 #include "service/service.h"
+
+#define TD__DOC_OBJECT "object" /* by "/buckets/BUCKET/KEY": the user who put it there */
 
 enum { TD__MAX_TRACKERS = 16, TD__DATA_DIR = 3000, TD__JOB_PATH = 4096 };
 
@@ -18,6 +21,8 @@ struct td__active {
     td__active *hash_next;
     /* What trackers are to be asked after the commit. */
     bool start, adopt, stop, queued_op;
+    bool restored; /* by a restart: its attempt may run already, whatever start() says */
+    bool again;    /* start or adopt it again when again_ms of the service has come */
     td__active *op_next;
     bool data_wanted;      /* held until its data set is ready */
     int64_t data_again_ms; /* when to ask for it again; 0: an answer is awaited */
@@ -62,11 +67,15 @@ struct td__service {
     td__subscription *subscriptions;
     int walking; /* depth of walks over subscriptions */
     td__told *told, **told_end;
+    td__work_threads *cleaners; /* remove directories; NULL: none was to be removed yet */
+    int32_t *removed;           /* jobs deleted in this turn, whose files go after the commit */
+    size_t n_removed, room_removed;
     td__job_record
         *recent[TD__RECENT]; /* ended jobs that were asked for, by id; they do not change */
     td__job_record **kept;   /* records that answers of this turn point to */
     size_t n_kept, room_kept;
     td__dataset_source data;
+    int64_t again_ms;      /* when trackers are asked again for what they could not say; 0: never */
     int64_t data_wake_ms;  /* when to ask for data sets; INT64_MAX: nobody wants one */
     bool begun;            /* the loop has turned once */
     bool failed;           /* a commit did */
@@ -93,6 +102,7 @@ void td__service_write(td__service *s, const td__job_record *r);
 /* service_run.c */
 void td__service_follow(td__service *s); /* the scheduler's actions */
 void td__service_ask(td__service *s);    /* trackers, after the commit */
+void td__service_ask_again(td__service *s, int64_t now);
 TD_NODISCARD td_status td__service_tracker(td__service *s, const char *name, td__tracker **out);
 void td__service_track_event(void *arg, const td__track_event *e);
 TD_NODISCARD td_status td__service_schedule(td__service *s, td__active *a);
@@ -111,7 +121,9 @@ TD_NODISCARD td_status td__service_make_job_dir(td__service *s, int32_t job);
 void td__service_remove_job_dir(td__service *s, int32_t job);
 void td__service_collect_artifacts(td__service *s, const td__job_record *r);
 
-/* service_jobs.c: delete finished jobs by age */
+/* service_jobs.c: the job, if the caller may change it; delete finished jobs by age */
+TD_NODISCARD td__answer td__service_find_own(td__service *s, const td__caller *who, int32_t job,
+                                             const td__job_record **out);
 void td__service_delete_old(td__service *s, int64_t now);
 
 /* check_spec.c: is this a job that the caller may submit? */

@@ -40,9 +40,8 @@ td__answer td__service_get(td__service *s, int32_t job, const td__job_record **o
     return TD_ANSWER_OK;
 }
 
-/* The job, if the caller may change it. */
-static td__answer find_own(td__service *s, const td__caller *who, int32_t job,
-                           const td__job_record **out)
+td__answer td__service_find_own(td__service *s, const td__caller *who, int32_t job,
+                                const td__job_record **out)
 {
     td__answer a = td__service_get(s, job, out);
 
@@ -64,12 +63,11 @@ static td__answer check_room(td__service *s, const td__job_spec *spec)
         return td__answer_fail(TD_ANSWER_EXHAUSTED,
                                "the service has %d jobs, schedule.max_queued; try again later",
                                s->n_active);
-    for (int i = 0; i < c->n_quotas; i++)
-        if ((!strcmp(c->quotas[i].user, spec->user) || !strcmp(c->quotas[i].user, "*")) &&
-            c->quotas[i].queued >= 0 && queued >= c->quotas[i].queued)
-            return td__answer_fail(TD_ANSWER_EXHAUSTED,
-                                   "%s has %d queued jobs, the quota; try again later", spec->user,
-                                   queued);
+    int64_t most = td__sched_most_queued(s->sched, spec->user);
+    if (most >= 0 && queued >= most)
+        return td__answer_fail(TD_ANSWER_EXHAUSTED,
+                               "%s has %d queued jobs, the quota; try again later", spec->user,
+                               queued);
     if (!td__sched_fits(s->sched, spec->user, need)) {
         td__resources all = td__sched_capacity(s->sched);
         return td__answer_fail(TD_ANSWER_INVALID,
@@ -143,7 +141,7 @@ td__answer td__service_submit(td__service *s, const td__caller *who, td__job_spe
 td__answer td__service_cancel(td__service *s, const td__caller *who, int32_t job, const char *why)
 {
     const td__job_record *r;
-    td__answer answer = find_own(s, who, job, &r);
+    td__answer answer = td__service_find_own(s, who, job, &r);
     td__active *a = td__active_find(s, job);
 
     if (answer)
@@ -164,7 +162,7 @@ td__answer td__service_cancel(td__service *s, const td__caller *who, int32_t job
 td__answer td__service_pause(td__service *s, const td__caller *who, int32_t job)
 {
     const td__job_record *r;
-    td__answer answer = find_own(s, who, job, &r);
+    td__answer answer = td__service_find_own(s, who, job, &r);
     td__active *a = td__active_find(s, job);
 
     if (answer || (a && a->r->state == TD_JOB_PAUSED))
@@ -180,7 +178,7 @@ td__answer td__service_pause(td__service *s, const td__caller *who, int32_t job)
 td__answer td__service_resume(td__service *s, const td__caller *who, int32_t job)
 {
     const td__job_record *r;
-    td__answer answer = find_own(s, who, job, &r);
+    td__answer answer = td__service_find_own(s, who, job, &r);
     td__active *a = td__active_find(s, job);
 
     if (answer)
@@ -190,6 +188,20 @@ td__answer td__service_resume(td__service *s, const td__caller *who, int32_t job
                                td__job_state_name(r->state));
     td__service_touch(s);
     return TD_ANSWER_OK;
+}
+
+/* After the commit: a job that is still there if it fails keeps its files. */
+static void files_go(td__service *s, int32_t job)
+{
+    if (s->n_removed == s->room_removed) {
+        size_t room = s->room_removed ? 2 * s->room_removed : 64;
+        int32_t *more = td__realloc(s->removed, room * sizeof *more);
+        if (!more)
+            return; /* they stay */
+        s->removed = more;
+        s->room_removed = room;
+    }
+    s->removed[s->n_removed++] = job;
 }
 
 static td__answer delete_job(td__service *s, int32_t job, const char *tracker_name,
@@ -203,14 +215,14 @@ static td__answer delete_job(td__service *s, int32_t job, const char *tracker_na
     td__service_set_recent(s, job, NULL);
     td__service_touch(s);
     if (!a)
-        td__service_remove_job_dir(s, job);
+        files_go(s, job);
     return a;
 }
 
 td__answer td__service_delete(td__service *s, const td__caller *who, int32_t job)
 {
     const td__job_record *r;
-    td__answer answer = find_own(s, who, job, &r);
+    td__answer answer = td__service_find_own(s, who, job, &r);
 
     if (answer)
         return answer;
@@ -225,7 +237,7 @@ td__answer td__service_retry(td__service *s, const td__caller *who, int32_t job,
     const td__job_record *r;
     td__job_spec *spec, *none;
     td__text json = {0};
-    td__answer a = find_own(s, who, job, &r);
+    td__answer a = td__service_find_own(s, who, job, &r);
 
     *another = 0;
     if (a)
@@ -238,7 +250,10 @@ td__answer td__service_retry(td__service *s, const td__caller *who, int32_t job,
         st = td__spec_parse(json.data, json.used, "job", &spec);
     td__text_fini(&json);
     td__spec_destroy(none);
-    return st ? td__answer_of(st) : td__service_submit(s, who, spec, NULL, false, another);
+    if (st)
+        return td__answer_of(st);
+    spec->sweep = 0; /* not a trial of it: a sweep starts its own */
+    return td__service_submit(s, who, spec, NULL, false, another);
 }
 
 int td__service_position(td__service *s, int32_t job)
@@ -423,8 +438,9 @@ td__answer td__service_set_quota(td__service *s, const td__caller *who, const td
         return td__answer_fail(TD_ANSWER_INVALID, "expected a user and a weight above 0");
     td_status st = td__job_store_quota(s->store, q);
     if (!st)
-        st = td__sched_set_quota(s->sched, q->user,
-                                 (td__resources){q->slots, q->gpus, q->memory_mb}, q->weight);
+        st =
+            td__sched_set_quota(s->sched, q->user, (td__resources){q->slots, q->gpus, q->memory_mb},
+                                q->queued, q->weight);
     td__service_touch(s);
     return td__answer_of(st);
 }

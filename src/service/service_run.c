@@ -17,6 +17,8 @@
 #include "service/group_env.h"
 #include "service/service_impl.h"
 
+enum { AGAIN_MS = 2000 }; /* before a tracker is asked again */
+
 /* Trackers. */
 
 td_status td__service_tracker(td__service *s, const char *name, td__tracker **out)
@@ -120,6 +122,7 @@ static void launch(td__service *s, td__active *a, const td__sched_action *x)
     r->exit_class = TD_EXIT_CLASS_NONE;
     td__job_record_say(r, "%s", "");
     new_token(r);
+    a->restored = a->again = false;
     td__service_write(s, r);
     td__service_say(s, r, TD_EVENT_ATTEMPT, 0, "%s", r->token);
     a->start = true;
@@ -217,11 +220,37 @@ void td__service_follow(td__service *s)
 
 /* Requests to trackers. */
 
-static void could_not_start(td__service *s, td__active *a)
+/* Nobody has asked the tracker: a new attempt has failed, one of before may run all the same. */
+static void could_not_ask(td__service *s, td__active *a)
 {
-    td__track_event e = {.kind = TD_TRACK_FAILED, .token = a->r->token, .text = td_last_error()};
+    td__track_event e = {.kind = a->restored ? TD_TRACK_AGAIN : TD_TRACK_FAILED,
+                         .token = a->r->token,
+                         .text = td_last_error()};
 
     td__service_track_event(s, &e);
+}
+
+static void ask_later(td__service *s, td__active *a)
+{
+    a->again = true;
+    if (!s->again_ms)
+        s->again_ms = td__service_now_ms(s) + AGAIN_MS;
+    td__service_touch(s);
+}
+
+void td__service_ask_again(td__service *s, int64_t now)
+{
+    if (!s->again_ms || now < s->again_ms)
+        return;
+    s->again_ms = 0;
+    for (size_t i = 0; i < s->n_buckets; i++)
+        for (td__active *a = s->active[i]; a; a = a->hash_next)
+            if (a->again) {
+                a->again = false;
+                a->start = a->r->state == TD_JOB_LAUNCHING && !a->r->cancel_asked;
+                a->adopt = !a->start;
+                after_commit(s, a);
+            }
 }
 
 /* "K=V" texts as an array that ends with NULL, in the arena. */
@@ -250,7 +279,7 @@ static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
     td__service_job_dir(s, a->r->id, dir, sizeof dir);
     bool local = !strcmp(a->tracker->ops->name, "process");
     TD_TRY_OR(st, done, td__job_command_make(s->config, a->r, s->o.self, dir, local, &c));
-    td__job_env(s->config, a->r, dir, &env);
+    td__job_env(s->config, a->r, dir, c.tandem, &env);
     td__group g = {.token = a->r->token,
                    .job = a->r->id,
                    .attempt = a->r->attempt,
@@ -289,7 +318,7 @@ void td__service_ask(td__service *s)
         a->queued_op = a->start = a->adopt = a->stop = false;
         a->op_next = NULL;
         if ((start || adopt) && ask_to_start(s, a, adopt))
-            could_not_start(s, a);
+            could_not_ask(s, a);
         a = td__active_find(s, job);
         if (stop_it && a && a->tracker && !td__point(s->o.points, TD_POINT_COMM, "stop"))
             a->tracker->ops->signal(a->tracker, a->r->token, TD_TRACK_ALL, TD_TRACK_STOP);
@@ -359,6 +388,7 @@ void td__service_track_event(void *arg, const td__track_event *e)
     case TD_TRACK_MEMBER_RESTARTED:
         td__service_say(s, a->r, TD_EVENT_MEMBER, e->member, "%s", e->text ? e->text : "");
         break;
+    case TD_TRACK_AGAIN: ask_later(s, a); __attribute__((fallthrough));
     case TD_TRACK_TROUBLE:
         td__service_say(s, a->r, TD_EVENT_NOTE, e->member, "%s", e->text ? e->text : "");
         if (a->r->state == TD_JOB_LAUNCHING && e->text) { /* what a user sees while it waits */

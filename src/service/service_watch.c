@@ -2,14 +2,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file_below.h"
 #include "service/service_impl.h"
 
-enum { REPLAY_MOST = 1000, PIECE = 64 << 10, MOST_BYTES = 1 << 20 };
+enum { REPLAY_MOST = 1000, PIECE = 64 << 10, MOST_BYTES = 1 << 20, METRIC_MOST = 8191 };
 
 static void hand_over(td__subscription *u, const td__job_event *e)
 {
@@ -124,7 +127,7 @@ static void read_file(const char *path, uint64_t from, const td__log_sink *sink)
 {
     char buffer[PIECE];
     uint64_t end = from + MOST_BYTES;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = td__file_open_plain(path, O_RDONLY, 0);
     ssize_t n = 0;
 
     while (fd >= 0 && from < end && (n = pread(fd, buffer, sizeof buffer, (off_t)from)) > 0) {
@@ -201,21 +204,49 @@ void td__service_metrics(td__service *s, int32_t job, uint64_t from, const td__l
     read_file(path, from, sink);
 }
 
-td__answer td__service_metric_add(td__service *s, int32_t job, const char *json)
+uint64_t td__service_metrics_bytes(td__service *s, int32_t job)
+{
+    char path[TD__JOB_PATH + 32];
+    struct stat info;
+
+    metrics_path(s, job, path, sizeof path);
+    return lstat(path, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
+}
+
+/* A line that readers of the file can take: an object, UTF-8, no newline. */
+static td__answer check_metric(const char *json)
+{
+    json_error_t error;
+    json_t *value = strlen(json) < METRIC_MOST && !strchr(json, '\n')
+                        ? json_loads(json, JSON_REJECT_DUPLICATES, &error)
+                        : NULL;
+    bool object = json_is_object(value);
+
+    json_decref(value);
+    return object ? TD_ANSWER_OK
+                  : td__answer_fail(TD_ANSWER_INVALID,
+                                    "expected one line of JSON, an object of at most 8 KB");
+}
+
+td__answer td__service_metric_add(td__service *s, const td__caller *who, int32_t job,
+                                  const char *json)
 {
     const td__job_record *r;
-    char path[TD__JOB_PATH + 32], line[8192];
-    td__answer a = td__service_get(s, job, &r);
+    char path[TD__JOB_PATH + 32], line[METRIC_MOST + 1];
+    td__answer a = td__service_find_own(s, who, job, &r);
 
+    if (!a && td__job_state_final(r->state))
+        a = td__answer_fail(TD_ANSWER_STATE, "job %d has ended: it is %s", job,
+                            td__job_state_name(r->state));
+    if (!a)
+        a = check_metric(json);
     if (a)
         return a;
     int n = snprintf(line, sizeof line, "%s\n", json);
-    if (n >= (int)sizeof line || strchr(json, '\n'))
-        return td__answer_fail(TD_ANSWER_INVALID, "expected one line of JSON, at most 8 KB");
     if (td__service_make_job_dir(s, job))
         return td__answer_of(TD_EIO);
     metrics_path(s, job, path, sizeof path);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = td__file_open_plain(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     bool ok = fd >= 0 && write(fd, line, (size_t)n) == n;
     if (!ok)
         a = td__answer_fail(TD_ANSWER_INTERNAL, "%s: %s", path, strerror(errno));

@@ -195,6 +195,10 @@ def train(clients, folder):
            "a job that succeeded")
     done = finish(client, 2)
     expect((done["status"], done["metadata"]["output_model_name"]), ("succeed", "seed"), "job 2")
+    secret = metadata(train_data_version_hash="hashZz==")
+    secret["metadata"]["parameters"] = {**PARAMETERS, "API_TOKEN": "s3cret"}
+    expect(client(TRAIN + "Train", secret), {"job_id": 4}, "Train with a secret")
+    expect(finish(client, 4)["metadata"]["parameters"]["API_TOKEN"], "***", "a secret parameter")
     done = finish(client, 3)
     expect((done["status"], done["message"]),
            ("failure", "NOT_FOUND: VersionHash hashZz== for Dataset 1 not found"),
@@ -357,6 +361,17 @@ def secure(clients, folder):
         got = client(TRAIN + "Train", {}, metadata=metadata_)
         expect(got[0], "PERMISSION_DENIED" if scope == "read" else "INVALID_ARGUMENT",
                f"Train with the token of {token}")
+    # What was made before there were tokens belongs to nobody: only an admin changes it.
+    denied = {DATA + "DeleteDataset": {"dataset_id": "1"},
+              DATA + "UpdateDataset": {"dataset_id": "1", "bucket": "b", "path": "p"},
+              RUNS + "LogRunEnd": {"run_id": "1", "success": True},
+              TANDEM + "ReportMetric": {"job_id": 1, "json": "{}"}}
+    for method, request in denied.items():
+        expect(client(method, request, metadata=metadata_)[0], "PERMISSION_DENIED", method)
+    mine = {"run_id": "bob-1", "run_name": "x"}
+    expect("run_info" in client(RUNS + "LogRunStart", mine, metadata=metadata_), True, "a run")
+    done = client(RUNS + "LogRunEnd", {"run_id": "bob-1", "success": True}, metadata=metadata_)
+    expect("run_info" in done, True, "the end of an own run")
     expect(clients[0]("grpc.health.v1.Health/Check")[0], "UNAVAILABLE", "a client without TLS")
 
 

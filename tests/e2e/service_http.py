@@ -97,12 +97,19 @@ def pausing(s):
 
 def metrics(s):
     script = ('for i in 1 2 3; do echo "{\\"step\\":$i,\\"accuracy\\":0.$i}"; done'
-              ' > "$TANDEM_METRICS_FILE"')
+              ' > "$TANDEM_METRICS_FILE"; mkfifo go; read x < go')
     job = s.submit(name="metrics", command=["sh", "-c", script])
-    lines = [json.loads(e["data"]) for e in s.events(f"/v1/jobs/{job}/metrics?follow=1")]
-    assert [x["step"] for x in lines] == [1, 2, 3], lines
-    s.ended(job)
-    s.post(f"/v1/jobs/{job}/metrics", {"step": 4, "accuracy": 0.9})
+    lines = []
+    for e in s.events(f"/v1/jobs/{job}/metrics?follow=1"):
+        lines.append(json.loads(e["data"])["step"])
+        if lines[-1] == 3:  # it runs: what it does not write itself is reported
+            s.post(f"/v1/jobs/{job}/metrics", {"step": 4, "accuracy": 0.9})
+            s.post(f"/v1/jobs/{job}/metrics", [1], 400)
+        if lines[-1] == 4:
+            s.post(f"/v1/jobs/{job}/cancel")
+    assert lines == [1, 2, 3, 4], lines
+    s.ended(job, "cancelled")
+    s.post(f"/v1/jobs/{job}/metrics", {"step": 5}, 409)
     text = s.raw("GET", f"/v1/jobs/{job}/metrics")[2].decode().splitlines()
     assert len(text) == 4 and json.loads(text[-1])["step"] == 4
     tail = s.raw("GET", f"/v1/jobs/{job}/metrics?tail=40")[2].decode().splitlines()
@@ -152,6 +159,9 @@ def sweeps(s):
     best = next(t for t in state["trials"] if t["job"] == state["best"]["job"])
     assert best["parameters"] == {"A": "2", "B": "4"}
     assert s.get(f"/v1/jobs/{best['job']}")["sweep"] == sweep
+    forged = s.submit(command=["true"], sweep=sweep)  # a trial is one by its sweep's word alone
+    assert "sweep" not in s.get(f"/v1/jobs/{forged}")
+    s.ended(forged)
     s.post("/v1/sweeps", {"space": {}}, 400)
     s.get("/v1/sweeps/99", 404)
     assert any(x["id"] == sweep for x in s.get("/v1/sweeps")["sweeps"])

@@ -75,7 +75,12 @@ def scopes(s, tokens):
     assert s.get(f"/v1/jobs/{other}")["user"] == "bob"  # in nobody else's name
     s.post("/v1/jobs", {"command": ["true"]}, 403)  # what runs is the admin's to allow
     s.call("PUT", "/v1/quotas/bob", {"slots": 1}, 403)
+    assert s.raw("PUT", "/v1/buckets/b/k", b"bob's")[0] == 201
+    s.post(f"/v1/jobs/{job}/metrics", {"step": 1}, (201, 409))  # it may have ended
     s.token = tokens["carl"]
+    assert s.raw("PUT", "/v1/buckets/b/k", b"carl's")[0] == 403
+    assert s.raw("GET", "/v1/buckets/b/k")[2] == b"bob's"
+    s.post(f"/v1/jobs/{job}/metrics", {"step": 1}, 403)
     for what in ("cancel", "pause"):
         s.post(f"/v1/jobs/{job}/{what}", want=(403, 409))
     s.token = tokens["eve"]

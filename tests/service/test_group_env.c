@@ -61,7 +61,7 @@ TEST(shared)
 
     CHECK_OK(td__config_load(NULL, NULL, 0, &c));
     CHECK_OK(td__spec_parse(SPEC, sizeof SPEC - 1, "test", &r.spec));
-    td__job_env(c, &r, "/d/jobs/12", &t);
+    td__job_env(c, &r, "/d/jobs/12", false, &t);
     assert_string_equal(value(&t, "JOB_ID"), "12");
     assert_string_equal(value(&t, "LR"), "4");
     assert_string_equal(value(&t, "ALGORITHM_NAME"), "alg");
@@ -70,6 +70,11 @@ TEST(shared)
     assert_string_equal(value(&t, "TRAINING_DATA_BUCKET"), "b");
     assert_string_equal(value(&t, "TANDEM_CHECKPOINT_URL"), "file:///d/jobs/12/checkpoints");
     assert_null(value(&t, "LD_PRELOAD"));
+    td__texts own = {0}; /* tandem's own runs need none of the client's variables */
+    td__job_env(c, &r, "/d/jobs/12", true, &own);
+    assert_null(value(&own, "LR"));
+    assert_string_equal(value(&own, "JOB_ID"), "12");
+    td__texts_fini(&own);
     td__texts_fini(&t);
     td__spec_destroy(r.spec);
     td__config_destroy(c);
@@ -78,7 +83,7 @@ TEST(shared)
 TEST(allow_list)
 {
     static const char *const SETS[] = {
-        "security.env_allow=[COLOUR, MY_*]",
+        "security.env_allow=[COLOUR, MY_*, AWS_REGION, LD_PRELOAD]",
         "security.tokens=[{name: a, sha256: "
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}]"};
     static const struct {
@@ -95,6 +100,25 @@ TEST(allow_list)
         {"LD_PRELOAD", true, TD_ANSWER_DENIED},
         {"LD_LIBRARY_PATH", false, TD_ANSWER_DENIED},
         {"PYTHONPATH", true, TD_ANSWER_DENIED},
+        {"OPENSSL_CONF", true, TD_ANSWER_DENIED},
+        {"SSL_CERT_FILE", true, TD_ANSWER_DENIED},
+        {"CUDA_INJECTION64_PATH", true, TD_ANSWER_DENIED},
+        {"NVTX_INJECTION64_PATH", true, TD_ANSWER_DENIED},
+        {"NCCL_NET_PLUGIN", true, TD_ANSWER_DENIED},
+        {"NCCL_TUNER_PLUGIN", true, TD_ANSWER_DENIED},
+        {"NCCL_DEBUG", true, TD_ANSWER_OK},
+        {"OMP_TOOL_LIBRARIES", true, TD_ANSWER_DENIED},
+        {"CURL_CA_BUNDLE", true, TD_ANSWER_DENIED},
+        {"GNUTLS_SYSTEM_PRIORITY_FILE", true, TD_ANSWER_DENIED},
+        {"GETCONF_DIR", true, TD_ANSWER_DENIED},
+        {"LOCALDOMAIN", true, TD_ANSWER_DENIED},
+        {"NIS_PATH", true, TD_ANSWER_DENIED},
+        {"RESOLV_HOST_CONF", true, TD_ANSWER_DENIED},
+        {"TZDIR", true, TD_ANSWER_DENIED},
+        {"HTTPS_PROXY", true, TD_ANSWER_DENIED},
+        {"AWS_ENDPOINT_URL", true, TD_ANSWER_DENIED},
+        {"AWS_REGION", false, TD_ANSWER_OK}, /* the service's owner has said so */
+        {"KUBECONFIG", true, TD_ANSWER_DENIED},
         {"RANK", true, TD_ANSWER_DENIED},
         {"MINIO_SERVER", true, TD_ANSWER_DENIED},
         {"TANDEM_STORE", true, TD_ANSWER_DENIED},
@@ -113,6 +137,8 @@ TEST(allow_list)
     CHECK_OK(td__config_load(NULL, NULL, 0, &c));
     assert_int_equal(td__env_check(c, "lower", true), TD_ANSWER_OK);
     assert_int_equal(td__env_check(c, "PATH", true), TD_ANSWER_DENIED);
+    assert_int_equal(td__env_check(c, "https_proxy", false), TD_ANSWER_DENIED);
+    assert_int_equal(td__env_check(c, "All_Proxy", false), TD_ANSWER_DENIED);
     td__config_destroy(c);
 }
 

@@ -107,8 +107,10 @@ TEST(quotas)
 {
     td__sched *s = create(8);
 
-    CHECK_OK(td__sched_set_quota(s, "*", (td__resources){2, -1, -1}, 1));
-    CHECK_OK(td__sched_set_quota(s, "ann", (td__resources){3, 0, -1}, 1));
+    CHECK_OK(td__sched_set_quota(s, "*", (td__resources){2, -1, -1}, 5, 1));
+    CHECK_OK(td__sched_set_quota(s, "ann", (td__resources){3, 0, -1}, -1, 1));
+    assert_int_equal(td__sched_most_queued(s, "bob"), 5);
+    assert_int_equal(td__sched_most_queued(s, "ann"), -1);
     assert_false(td__sched_fits(s, "ann", (td__resources){4, 0, 0}));
     assert_false(td__sched_fits(s, "ann", (td__resources){1, 1, 0}));
     assert_false(td__sched_fits(s, "bob", (td__resources){3, 0, 0}));

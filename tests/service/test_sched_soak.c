@@ -242,9 +242,9 @@ TEST(soak)
                                                 .preempt_ms = 30000,
                                                 .launch_timeout_ms = 60000},
                               &w.s));
-    CHECK_OK(td__sched_set_quota(w.s, "*", (td__resources){32, 16, -1}, 1));
-    CHECK_OK(td__sched_set_quota(w.s, "u1", (td__resources){8, 0, -1}, 1));
-    CHECK_OK(td__sched_set_quota(w.s, "u2", (td__resources){-1, -1, 20000}, 4));
+    CHECK_OK(td__sched_set_quota(w.s, "*", (td__resources){32, 16, -1}, -1, 1));
+    CHECK_OK(td__sched_set_quota(w.s, "u1", (td__resources){8, 0, -1}, -1, 1));
+    CHECK_OK(td__sched_set_quota(w.s, "u2", (td__resources){-1, -1, 20000}, -1, 4));
     while (w.submitted < w.n_jobs || w.alive)
         turn(&w);
     assert_int_equal(td__sched_jobs(w.s), 0);

@@ -84,6 +84,41 @@ td_status td__doc_put(td__data *d, const char *kind, const char *key, const Prot
     return st;
 }
 
+/* ---- owners ---- */
+
+static char *owner_key(const char *kind, const char *key)
+{
+    td__text t = {0};
+
+    td__text_printf(&t, "%s/%s", kind, key);
+    return t.failed ? NULL : t.data;
+}
+
+td_status td__data_set_owner(td__data *d, const td__caller *who, const char *kind, const char *key)
+{
+    char *full = owner_key(kind, key);
+    td_status st = full ? td__job_store_put(d->store, TD_DOC_OWNER, full, who->user)
+                        : TD_FAIL(TD_ENOMEM, "data: out of memory");
+
+    td__free(full);
+    return st;
+}
+
+td__answer td__data_check_owner(td__data *d, const td__caller *who, const char *kind,
+                                const char *key)
+{
+    char *full = owner_key(kind, key), *owner = NULL;
+    td__answer a = full ? td__answer_of(td__job_store_value(d->store, TD_DOC_OWNER, full, &owner))
+                        : td__answer_fail(TD_ANSWER_UNAVAILABLE, "out of memory");
+
+    if (!a && !who->admin && (!owner || strcmp(owner, who->user) != 0))
+        a = td__answer_fail(TD_ANSWER_DENIED, "%s %s belongs to another user",
+                            strcmp(kind, TD_DOC_SET) ? "run" : "data set", key);
+    td__free(full);
+    td__free(owner);
+    return a;
+}
+
 char *td__data_text(td__arena *a, const char *s)
 {
     static char none[] = "";
@@ -191,7 +226,7 @@ static td_status copy_as(const char *from, const char *name, const char *to, con
         snprintf(target, sizeof target, "%s/%s%d", to, prefix, *n_files);
     else
         snprintf(target, sizeof target, "%s/%s", to, name[0] ? name : strrchr(from, '/') + 1);
-    if (stat(source, &sb))
+    if (lstat(source, &sb))
         return TD_FAIL(TD_EIO, "%s: %s", source, strerror(errno));
     if (!S_ISREG(sb.st_mode))
         return TD_OK; /* a folder below it is another prefix */

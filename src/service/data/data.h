@@ -6,6 +6,9 @@
  * Run       what a training program reports of itself: start, epochs, end.
  * Model     files of a run that it registered, under a name and a version.
  *
+ * Owner     Data sets and runs belong to who made them, runs of jobs to the job's user: others, but
+ *           admins, are DENIED what changes them.
+ *
  * Messages are those of the .proto files; results lie in the caller's arena. All of it is called on
  * the loop thread; functions with a `done` answer later, after files were read or written. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -30,9 +33,11 @@ typedef void (*td__data_done)(void *arg, td__answer a, const ProtobufCMessage *m
 
 /* ---- data sets ---- */
 
-void td__data_create_set(td__data *d, const DataManagement__CreateDatasetRequest *q,
-                         td__data_done done, void *arg); /* a DatasetSummary */
-void td__data_commit(td__data *d, const DataManagement__CreateCommitRequest *q, td__data_done done,
+void td__data_create_set(td__data *d, const td__caller *who,
+                         const DataManagement__CreateDatasetRequest *q, td__data_done done,
+                         void *arg); /* a DatasetSummary */
+void td__data_commit(td__data *d, const td__caller *who,
+                     const DataManagement__CreateCommitRequest *q, td__data_done done,
                      void *arg); /* a DatasetSummary */
 TD_NODISCARD td__answer td__data_summary(td__data *d, td__arena *a, const char *id,
                                          DataManagement__DatasetSummary **out);
@@ -41,17 +46,18 @@ TD_NODISCARD td__answer td__data_prepare(td__data *d, td__arena *a,
                                          DataManagement__SnapshotVersion **out);
 TD_NODISCARD td__answer td__data_fetch(td__data *d, td__arena *a, const char *id, const char *hash,
                                        DataManagement__VersionedSnapshot **out);
-TD_NODISCARD td__answer td__data_delete(td__data *d, const char *id);
+TD_NODISCARD td__answer td__data_delete(td__data *d, const td__caller *who, const char *id);
 TD_NODISCARD td__answer td__data_list(td__data *d, void (*each)(void *arg, const char *id),
                                       void *arg);
 
 /* ---- runs ---- */
 
-TD_NODISCARD td__answer td__run_start(td__data *d, td__arena *a,
+TD_NODISCARD td__answer td__run_start(td__data *d, const td__caller *who, td__arena *a,
                                       const MetadataStore__LogRunStartRequest *q,
                                       MetadataStore__LogRunStartResponse **out);
-TD_NODISCARD td__answer td__run_epoch(td__data *d, td__arena *a, const MetadataStore__EpochInfo *e);
-TD_NODISCARD td__answer td__run_end(td__data *d, td__arena *a,
+TD_NODISCARD td__answer td__run_epoch(td__data *d, const td__caller *who, td__arena *a,
+                                      const MetadataStore__EpochInfo *e);
+TD_NODISCARD td__answer td__run_end(td__data *d, const td__caller *who, td__arena *a,
                                     const MetadataStore__LogRunEndRequest *q,
                                     MetadataStore__RunInfo **out);
 TD_NODISCARD td__answer td__run_get(td__data *d, td__arena *a, const char *run,
@@ -63,8 +69,9 @@ void td__runs_settled(td__data *d, void (*fn)(void *arg), void *arg);
 
 /* ---- models ---- */
 
-void td__model_create(td__data *d, const MetadataStore__CreateArtifactRequest *q,
-                      td__data_done done, void *arg); /* a CreateArtifactResponse */
+void td__model_create(td__data *d, const td__caller *who,
+                      const MetadataStore__CreateArtifactRequest *q, td__data_done done,
+                      void *arg); /* a CreateArtifactResponse */
 TD_NODISCARD td__answer td__model_get(td__data *d, td__arena *a, const char *run,
                                       MetadataStore__GetArtifactResponse **out);
 

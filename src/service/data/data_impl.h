@@ -25,12 +25,19 @@ struct td__data {
 #define TD_DOC_VERSION "version" /* by "id/hash": VersionedSnapshot */
 #define TD_DOC_RUN "run"         /* by run id: RunInfo */
 #define TD_DOC_MODEL "model"     /* by run id: GetArtifactResponse */
+#define TD_DOC_OWNER "owner"     /* by "data_set/ID", "run/ID": the user */
 
 /* NULL in *out: there is none. */
 TD_NODISCARD td_status td__doc_get(td__data *d, td__arena *a, const char *kind, const char *key,
                                    const ProtobufCMessageDescriptor *type, ProtobufCMessage **out);
 TD_NODISCARD td_status td__doc_put(td__data *d, const char *kind, const char *key,
                                    const ProtobufCMessage *m);
+
+/* Whose a document is, and whether this caller may change it. What nobody owns is the admins'. */
+TD_NODISCARD td_status td__data_set_owner(td__data *d, const td__caller *who, const char *kind,
+                                          const char *key);
+TD_NODISCARD td__answer td__data_check_owner(td__data *d, const td__caller *who, const char *kind,
+                                             const char *key);
 
 /* Now, as "2026-11-16T11:20:33.123Z". */
 char *td__data_now(td__data *d, td__arena *a);

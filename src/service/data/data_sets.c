@@ -181,8 +181,9 @@ static td__answer start(td__data *d, commit_work *c, const char *id, const char 
     return answer;
 }
 
-void td__data_create_set(td__data *d, const DataManagement__CreateDatasetRequest *q,
-                         td__data_done done, void *arg)
+void td__data_create_set(td__data *d, const td__caller *who,
+                         const DataManagement__CreateDatasetRequest *q, td__data_done done,
+                         void *arg)
 {
     commit_work *c = new_work(done, arg);
     set_t *set;
@@ -202,16 +203,18 @@ void td__data_create_set(td__data *d, const DataManagement__CreateDatasetRequest
         set->dataset_type = q->dataset_type;
         c->new_set = set;
         c->intent = q->dataset_type == DATA_MANAGEMENT__DATASET_TYPE__TEXT_INTENT;
-        a = set->dataset_id ? start(d, c, set->dataset_id, q->bucket, q->path, q->tags, q->n_tags,
-                                    "Initial commit")
+        a = set->dataset_id ? td__answer_of(td__data_set_owner(d, who, TD_DOC_SET, set->dataset_id))
                             : td__answer_fail(TD_ANSWER_UNAVAILABLE, "out of memory");
+        if (!a)
+            a = start(d, c, set->dataset_id, q->bucket, q->path, q->tags, q->n_tags,
+                      "Initial commit");
     }
     if (a)
         refuse(c, a);
 }
 
-void td__data_commit(td__data *d, const DataManagement__CreateCommitRequest *q, td__data_done done,
-                     void *arg)
+void td__data_commit(td__data *d, const td__caller *who,
+                     const DataManagement__CreateCommitRequest *q, td__data_done done, void *arg)
 {
     commit_work *c = new_work(done, arg);
     set_t *set;
@@ -220,6 +223,8 @@ void td__data_commit(td__data *d, const DataManagement__CreateCommitRequest *q, 
     if (!c)
         return;
     a = td__data_summary(d, c->base.arena, q->dataset_id, &set);
+    if (!a)
+        a = td__data_check_owner(d, who, TD_DOC_SET, q->dataset_id);
     if (!a) {
         c->intent = set->dataset_type == DATA_MANAGEMENT__DATASET_TYPE__TEXT_INTENT;
         a = start(d, c, set->dataset_id, q->bucket, q->path, q->tags, q->n_tags, q->commit_message);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/key.h"
 #include "service/data/data_impl.h"
 
 typedef MetadataStore__RunInfo run_t;
@@ -35,7 +36,20 @@ td__answer td__run_get(td__data *d, td__arena *a, const char *run, run_t **out)
     return answer;
 }
 
-td__answer td__run_start(td__data *d, td__arena *a, const MetadataStore__LogRunStartRequest *q,
+/* The run of a job is its user's, who may not have started it yet. */
+static td__answer check_job(td__data *d, const td__caller *who, const char *run)
+{
+    const td__job_record *r;
+    int64_t id;
+
+    if (who->admin || !td__parse_int(run, &id) || id < 1 || id > INT32_MAX ||
+        td__service_get(d->service, (int32_t)id, &r) || !strcmp(r->spec->user, who->user))
+        return TD_ANSWER_OK;
+    return td__answer_fail(TD_ANSWER_DENIED, "job %s belongs to another user", run);
+}
+
+td__answer td__run_start(td__data *d, const td__caller *who, td__arena *a,
+                         const MetadataStore__LogRunStartRequest *q,
                          MetadataStore__LogRunStartResponse **out)
 {
     MetadataStore__LogRunStartResponse *r = td__arena_alloc(a, sizeof *r);
@@ -44,6 +58,10 @@ td__answer td__run_start(td__data *d, td__arena *a, const MetadataStore__LogRunS
 
     if (!answer && old)
         answer = td__answer_fail(TD_ANSWER_EXISTS, "Run %s already exists", q->run_id);
+    if (!answer)
+        answer = check_job(d, who, q->run_id);
+    if (!answer)
+        answer = td__answer_of(td__data_set_owner(d, who, TD_DOC_RUN, q->run_id));
     if (answer)
         return answer;
     if (!r || !run)
@@ -63,12 +81,15 @@ td__answer td__run_start(td__data *d, td__arena *a, const MetadataStore__LogRunS
                    : out_of_memory();
 }
 
-td__answer td__run_epoch(td__data *d, td__arena *a, const MetadataStore__EpochInfo *e)
+td__answer td__run_epoch(td__data *d, const td__caller *who, td__arena *a,
+                         const MetadataStore__EpochInfo *e)
 {
     MetadataStore__RunInfo__EpochsEntry *entry = td__arena_alloc(a, sizeof *entry), **at;
     run_t *run;
     td__answer answer = td__run_get(d, a, e->run_id, &run);
 
+    if (!answer)
+        answer = td__data_check_owner(d, who, TD_DOC_RUN, e->run_id);
     if (answer)
         return answer;
     for (size_t i = 0; i < run->n_epochs; i++)
@@ -88,11 +109,13 @@ td__answer td__run_epoch(td__data *d, td__arena *a, const MetadataStore__EpochIn
     return td__answer_of(td__doc_put(d, TD_DOC_RUN, e->run_id, &run->base));
 }
 
-td__answer td__run_end(td__data *d, td__arena *a, const MetadataStore__LogRunEndRequest *q,
-                       run_t **out)
+td__answer td__run_end(td__data *d, const td__caller *who, td__arena *a,
+                       const MetadataStore__LogRunEndRequest *q, run_t **out)
 {
     td__answer answer = td__run_get(d, a, q->run_id, out);
 
+    if (!answer)
+        answer = td__data_check_owner(d, who, TD_DOC_RUN, q->run_id);
     if (answer)
         return answer;
     (*out)->end_time = q->end_time;
@@ -193,8 +216,25 @@ static td__answer start_model(td__data *d, model_work *m,
     return answer;
 }
 
-void td__model_create(td__data *d, const MetadataStore__CreateArtifactRequest *q,
-                      td__data_done done, void *arg)
+/* A model belongs to its run; one of a run that was not started here, to who brings the first. */
+static td__answer check_model(td__data *d, const td__caller *who, const char *run)
+{
+    td__arena *a = NULL;
+    run_t *known = NULL;
+    td__answer answer = td__answer_of(td__arena_create(&a));
+
+    if (!answer)
+        answer = find_run(d, a, run, &known);
+    if (!answer && known)
+        answer = td__data_check_owner(d, who, TD_DOC_RUN, run);
+    else if (!answer)
+        answer = check_job(d, who, run);
+    td__arena_destroy(a);
+    return answer;
+}
+
+void td__model_create(td__data *d, const td__caller *who,
+                      const MetadataStore__CreateArtifactRequest *q, td__data_done done, void *arg)
 {
     model_work *m = td__calloc(1, sizeof *m);
     td__answer a = m && !td__arena_create(&m->base.arena) ? TD_ANSWER_OK : out_of_memory();
@@ -205,8 +245,10 @@ void td__model_create(td__data *d, const MetadataStore__CreateArtifactRequest *q
         m->base.done = done;
         m->base.arg = arg;
         a = q->artifact && q->artifact->name[0]
-                ? start_model(d, m, q)
+                ? check_model(d, who, q->run_id)
                 : td__answer_fail(TD_ANSWER_INVALID, "artifact and its name are required");
+        if (!a)
+            a = start_model(d, m, q);
     }
     if (!a)
         return;

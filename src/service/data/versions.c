@@ -413,7 +413,7 @@ td_status td__versions_resume(td__data *d)
     return st;
 }
 
-td__answer td__data_delete(td__data *d, const char *id)
+td__answer td__data_delete(td__data *d, const td__caller *who, const char *id)
 {
     keys k = {0};
     set_t *set;
@@ -422,6 +422,8 @@ td__answer td__data_delete(td__data *d, const char *id)
     if (answer)
         return answer;
     answer = td__data_summary(d, k.arena, id, &set);
+    if (!answer)
+        answer = td__data_check_owner(d, who, TD_DOC_SET, id);
     k.prefix = td__arena_printf(k.arena, "%s/", id);
     if (!answer && !k.prefix)
         answer = td__answer_of(out_of_memory());

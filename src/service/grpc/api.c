@@ -8,6 +8,8 @@
 #include "service/config.h"
 #include "service/grpc/api_impl.h"
 
+enum { DEFAULT_RATE = 1000 }; /* calls per second: workers of a host report through one address */
+
 extern const unsigned char td__service_descriptors[]; /* cmake/service.cmake */
 extern const size_t td__service_descriptors_bytes;
 
@@ -24,8 +26,7 @@ static td__grpc_code authorize(void *arg, td__call *c, char *why, size_t why_byt
     }
     if (a->rates && td__call_address(c, &address) &&
         !td__rates_take(a->rates, (struct sockaddr *)&address, td__clock_ns())) {
-        snprintf(why, why_bytes, "too many requests: the limit is %lld per second",
-                 (long long)td__service_config_of(a->o.service)->rate_limit);
+        snprintf(why, why_bytes, "too many requests: the limit is %u per second", a->rate);
         return TD_GRPC_RESOURCE_EXHAUSTED;
     }
     if (needed == TD_SCOPE_NONE)
@@ -99,10 +100,12 @@ td_status td__grpc_api_create(const td__grpc_api_opts *o, td__grpc_api **out)
     TD_TRY_OR(
         st, fail,
         td__reflection_add(a->reflection, td__service_descriptors, td__service_descriptors_bytes));
-    if (c->rate_limit)
-        TD_TRY_OR(
-            st, fail,
-            td__rates_create((unsigned)c->rate_limit, 2 * (unsigned)c->rate_limit, &a->rates));
+    /* Without tokens nobody but this machine is served: no limit unless one is asked for. */
+    a->rate = c->rate_limit                     ? (unsigned)c->rate_limit
+              : td__tokens_count(o->tokens) > 0 ? DEFAULT_RATE
+                                                : 0;
+    if (a->rate)
+        TD_TRY_OR(st, fail, td__rates_create(a->rate, 2 * a->rate, &a->rates));
     TD_TRY_OR(st, fail, listen_all(a, c));
     *out = a;
     return TD_OK;

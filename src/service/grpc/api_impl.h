@@ -17,6 +17,7 @@ struct td__grpc_api {
     td__health *health;
     td__reflection *reflection;
     td__rates *rates; /* NULL: no limit */
+    unsigned rate;    /* calls per second; 0: no limit */
     char (*addresses)[TD_ADDRESS_BYTES];
     int n_addresses;
 };

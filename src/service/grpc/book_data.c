@@ -95,17 +95,19 @@ static void list(td__call *c, void *arg, const void *request)
 static void create(td__call *c, void *arg, const void *request)
 {
     waiting *w = wait_for(c);
+    td__caller who = td__grpc_caller(c);
 
     if (w)
-        td__data_create_set(((td__grpc_api *)arg)->o.data, request, data_done, w);
+        td__data_create_set(((td__grpc_api *)arg)->o.data, &who, request, data_done, w);
 }
 
 static void update(td__call *c, void *arg, const void *request)
 {
     waiting *w = wait_for(c);
+    td__caller who = td__grpc_caller(c);
 
     if (w)
-        td__data_commit(((td__grpc_api *)arg)->o.data, request, data_done, w);
+        td__data_commit(((td__grpc_api *)arg)->o.data, &who, request, data_done, w);
 }
 
 static void prepare(td__call *c, void *arg, const void *request)
@@ -136,8 +138,9 @@ static void delete_set(td__call *c, void *arg, const void *request)
 {
     Google__Protobuf__Empty m = GOOGLE__PROTOBUF__EMPTY__INIT;
     const DataManagement__DatasetPointer *q = request;
+    td__caller who = td__grpc_caller(c);
 
-    if (!td__grpc_refused(c, td__data_delete(((td__grpc_api *)arg)->o.data, q->dataset_id)))
+    if (!td__grpc_refused(c, td__data_delete(((td__grpc_api *)arg)->o.data, &who, q->dataset_id)))
         td__call_reply(c, &m.base);
 }
 
@@ -158,11 +161,12 @@ const td__grpc_service td__book_data = {"data_management.DataManagementService",
 static void run_start(td__call *c, void *arg, const void *request)
 {
     MetadataStore__LogRunStartResponse *m = NULL;
+    td__caller who = td__grpc_caller(c);
     td__arena *a = arena_for(c);
 
     if (!a)
         return;
-    td__answer answer = td__run_start(((td__grpc_api *)arg)->o.data, a, request, &m);
+    td__answer answer = td__run_start(((td__grpc_api *)arg)->o.data, &who, a, request, &m);
     reply(c, a, answer, m);
 }
 
@@ -171,24 +175,26 @@ static void run_epoch(td__call *c, void *arg, const void *request)
     static const MetadataStore__EpochInfo none = METADATA_STORE__EPOCH_INFO__INIT;
     const MetadataStore__LogEpochRequest *q = request;
     MetadataStore__LogEpochResponse m = METADATA_STORE__LOG_EPOCH_RESPONSE__INIT;
+    td__caller who = td__grpc_caller(c);
     td__arena *a = arena_for(c);
 
     m.epoch_info = q->epoch_info;
     if (a)
-        reply(
-            c, a,
-            td__run_epoch(((td__grpc_api *)arg)->o.data, a, q->epoch_info ? q->epoch_info : &none),
-            &m.base);
+        reply(c, a,
+              td__run_epoch(((td__grpc_api *)arg)->o.data, &who, a,
+                            q->epoch_info ? q->epoch_info : &none),
+              &m.base);
 }
 
 static void run_end(td__call *c, void *arg, const void *request)
 {
     MetadataStore__LogRunEndResponse m = METADATA_STORE__LOG_RUN_END_RESPONSE__INIT;
+    td__caller who = td__grpc_caller(c);
     td__arena *a = arena_for(c);
 
     if (!a)
         return;
-    td__answer answer = td__run_end(((td__grpc_api *)arg)->o.data, a, request, &m.run_info);
+    td__answer answer = td__run_end(((td__grpc_api *)arg)->o.data, &who, a, request, &m.run_info);
     reply(c, a, answer, &m);
 }
 
@@ -257,9 +263,10 @@ static void run_status(td__call *c, void *arg, const void *request)
 static void model_create(td__call *c, void *arg, const void *request)
 {
     waiting *w = wait_for(c);
+    td__caller who = td__grpc_caller(c);
 
     if (w)
-        td__model_create(((td__grpc_api *)arg)->o.data, request, data_done, w);
+        td__model_create(((td__grpc_api *)arg)->o.data, &who, request, data_done, w);
 }
 
 static void answer_model(about_run *q)

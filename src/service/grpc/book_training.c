@@ -75,7 +75,7 @@ static void status(td__call *c, void *arg, const void *request)
 
         training__training_job_metadata__parameters_entry__init(&entries[i]);
         entries[i].key = td__grpc_text(p->key);
-        entries[i].value = td__grpc_text(p->value);
+        entries[i].value = td__grpc_text(td__secret_name(p->key) ? "***" : p->value);
         parameters[m.n_parameters++] = &entries[i];
     }
     m.parameters = parameters;

@@ -111,8 +111,10 @@ static void submit(td__call *c, void *arg, const void *request)
     td__job_spec *spec;
     int32_t id;
 
-    if (td__grpc_refused(c, td__answer_of(spec_from(q->spec ? q->spec : &none, &spec))) ||
-        td__grpc_refused(c, td__service_submit(a->o.service, &who, spec,
+    if (td__grpc_refused(c, td__answer_of(spec_from(q->spec ? q->spec : &none, &spec))))
+        return;
+    spec->sweep = 0; /* said by sweeps alone */
+    if (td__grpc_refused(c, td__service_submit(a->o.service, &who, spec,
                                                q->idempotency_key[0] ? q->idempotency_key : NULL,
                                                false, &id)))
         return;
@@ -239,8 +241,9 @@ static void report_metric(td__call *c, void *arg, const void *request)
 {
     td__grpc_api *a = arg;
     const Tandem__V1__ReportMetricRequest *q = request;
+    td__caller who = td__grpc_caller(c);
 
-    if (!td__grpc_refused(c, td__service_metric_add(a->o.service, q->job_id, q->json)))
+    if (!td__grpc_refused(c, td__service_metric_add(a->o.service, &who, q->job_id, q->json)))
         reply_empty(c);
 }
 

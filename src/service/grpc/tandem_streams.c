@@ -2,11 +2,11 @@
  * reads piece by piece. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/utf8.h"
 #include "service/feed.h"
 #include "service/grpc/api_impl.h"
 #include "tandem.pb-c.h"
@@ -88,12 +88,15 @@ void td__tandem_watch(td__call *c, void *arg, const void *request)
 
 /* ---- logs and metrics ---- */
 
+enum { LINE_MOST = 1 << 20 }; /* bytes of a line of metrics */
+
 typedef struct follower {
     td__call *call;
     td__feed *feed;
     bool metrics;
     uint64_t line_at; /* metrics: where the line in `line` begins */
     td__text line;    /* metrics: the beginning of a line whose end was not read */
+    bool skipping;    /* metrics: until the end of a line that is too long */
 } follower;
 
 static void follower_free(follower *f)
@@ -118,10 +121,20 @@ static void send_metrics(follower *f, const char *bytes, size_t nbytes, uint64_t
     const char *last = memrchr(bytes, '\n', nbytes);
     size_t whole = last ? (size_t)(last + 1 - bytes) : 0;
 
+    if (f->skipping && last) {
+        const char *first = memchr(bytes, '\n', nbytes);
+        size_t rest = (size_t)(first + 1 - bytes);
+        f->skipping = false;
+        send_metrics(f, bytes + rest, nbytes - rest, offset + rest);
+        return;
+    }
+    if (f->skipping)
+        return;
     if (!f->line.used)
         f->line_at = offset;
     td__text_append(&f->line, bytes, whole);
     if (last && !f->line.failed) {
+        td__utf8_clean(f->line.data);
         m.offset = f->line_at;
         m.lines = f->line.data;
         td__call_send(f->call, &m.base);
@@ -129,6 +142,10 @@ static void send_metrics(follower *f, const char *bytes, size_t nbytes, uint64_t
         f->line_at = offset + whole;
     }
     td__text_append(&f->line, bytes + whole, nbytes - whole);
+    if (f->line.used > LINE_MOST) { /* not a line that anybody sent: the rest of it is dropped */
+        td__text_clear(&f->line);
+        f->skipping = true;
+    }
 }
 
 static void feed_data(void *arg, const void *bytes, size_t nbytes, uint64_t offset)
@@ -272,24 +289,21 @@ void td__tandem_read_artifact(td__call *c, void *arg, const void *request)
 {
     td__grpc_api *a = arg;
     const Tandem__V1__ReadArtifactRequest *q = request;
-    char path[4096];
+    uint64_t nbytes;
     reader *r;
+    int fd;
 
-    if (td__grpc_refused(
-            c, td__service_artifact_path(a->o.service, q->job_id, q->name, path, sizeof path)))
+    if (td__grpc_refused(c,
+                         td__service_artifact_open(a->o.service, q->job_id, q->name, &fd, &nbytes)))
         return;
     r = td__calloc(1, sizeof *r);
     if (!r) {
+        close(fd);
         td__call_finish(c, TD_GRPC_RESOURCE_EXHAUSTED, "out of memory");
         return;
     }
     r->call = c;
-    r->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (r->fd < 0) {
-        td__call_finish(c, TD_GRPC_DATA_LOSS, "artifact %s: %s", q->name, strerror(errno));
-        td__free(r);
-        return;
-    }
+    r->fd = fd;
     td__call_follow(c, &READER_EVENTS, r);
     read_pieces(r);
 }

@@ -5,16 +5,13 @@
  * thread (rpc/work.h) makes it durable and renames it into its place, since both may block; then
  * the loop thread records it and answers. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/file_below.h"
 #include "service/http/api_impl.h"
 
 enum { PATH_ROOM = 4096 };
@@ -24,7 +21,8 @@ typedef struct save {
     td__http_api *api;
     td__httpd_request *r;
     int32_t job; /* 0: an object of a bucket */
-    char from[PATH_ROOM], to[PATH_ROOM], name[PATH_ROOM], sha256[65];
+    char from[PATH_ROOM], dir[PATH_ROOM], name[PATH_ROOM], sha256[65];
+    char user[256], bucket[256]; /* of an object */
     uint64_t nbytes;
     td__work work;
     int error; /* errno; 0: done */
@@ -32,18 +30,10 @@ typedef struct save {
 
 /* ---- sending ---- */
 
-static void send_file(td__httpd_request *r, const char *path, const char *name)
+static void send_file(td__httpd_request *r, int fd, uint64_t nbytes)
 {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-        if (fd >= 0)
-            close(fd);
-        td__httpd_fail(r, 404, "there is no %s", name);
-        return;
-    }
     td__httpd_set(r, "Content-Disposition", "attachment");
-    td__httpd_reply_file(r, "application/octet-stream", fd, (uint64_t)st.st_size);
+    td__httpd_reply_file(r, "application/octet-stream", fd, nbytes);
 }
 
 typedef struct listing {
@@ -79,70 +69,43 @@ void td__http_list_artifacts(void *arg, td__httpd_request *r)
 void td__http_get_artifact(void *arg, td__httpd_request *r)
 {
     td__http_api *a = arg;
-    char path[PATH_ROOM];
-    const char *name = td__httpd_param(r, "name");
+    uint64_t nbytes;
+    int fd;
     int32_t id = td__http_job_id(r);
-    if (id && !td__http_api_refused(
-                  r, td__service_artifact_path(a->o.service, id, name, path, sizeof path)))
-        send_file(r, path, name);
+    if (id &&
+        !td__http_api_refused(r, td__service_artifact_open(
+                                     a->o.service, id, td__httpd_param(r, "name"), &fd, &nbytes)))
+        send_file(r, fd, nbytes);
 }
 
 void td__http_get_object(void *arg, td__httpd_request *r)
 {
     td__http_api *a = arg;
-    char path[PATH_ROOM];
-    const char *key = td__httpd_param(r, "key");
-    if (!td__http_api_refused(r, td__service_bucket_path(a->o.service, td__httpd_param(r, "bucket"),
-                                                         key, path, sizeof path)))
-        send_file(r, path, key);
+    uint64_t nbytes;
+    int fd;
+    if (!td__http_api_refused(r, td__service_object_open(a->o.service, td__httpd_param(r, "bucket"),
+                                                         td__httpd_param(r, "key"), &fd, &nbytes)))
+        send_file(r, fd, nbytes);
 }
 
 /* ---- receiving ---- */
-
-static int sync_path(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int error = fd < 0 || fsync(fd) ? errno : 0;
-    if (fd >= 0)
-        close(fd);
-    return error;
-}
-
-static int make_parents(char *path)
-{
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        int failed = mkdir(path, 0755) && errno != EEXIST;
-        *slash = '/';
-        if (failed)
-            return errno;
-    }
-    return 0;
-}
 
 /* On a worker thread. */
 static void save_run(void *arg)
 {
     save *s = arg;
-    s->error = sync_path(s->from);
-    if (!s->error)
-        s->error = make_parents(s->to);
-    if (!s->error && rename(s->from, s->to))
-        s->error = errno;
-    if (!s->error) {
-        char *slash = strrchr(s->to, '/');
-        *slash = 0;
-        s->error = sync_path(s->to);
-        *slash = '/';
-    }
+    char below[PATH_ROOM + 16];
+    snprintf(below, sizeof below, "%s%s", s->job ? "artifacts/" : "", s->name);
+    s->error = td__file_place_below(s->dir, below, s->from);
 }
 
 static void save_reply(save *s)
 {
+    td__service *service = s->api->o.service;
     td__text t = {0};
-    if (s->job &&
-        td__http_api_refused(s->r, td__service_artifact_add(s->api->o.service, s->job, s->name,
-                                                            s->nbytes, s->sha256)))
+    td__answer a = s->job ? td__service_artifact_add(service, s->job, s->name, s->nbytes, s->sha256)
+                          : td__service_object_put(service, s->user, s->bucket, s->name);
+    if (td__http_api_refused(s->r, a))
         return;
     td__text_add(&t, "{\"name\":");
     td__text_json(&t, s->name);
@@ -163,8 +126,9 @@ static void save_done(void *arg, bool was_run)
     td__free(s);
 }
 
-static void save_start(td__http_api *a, td__httpd_request *r, int32_t job, const char *name,
-                       const char *path)
+/* bucket NULL: an artifact of the job. */
+static void save_start(td__http_api *a, td__httpd_request *r, int32_t job, const char *bucket,
+                       const char *name, const char *dir)
 {
     uint64_t nbytes;
     const char *sha, *from = td__httpd_upload(r, &nbytes, &sha);
@@ -181,7 +145,9 @@ static void save_start(td__http_api *a, td__httpd_request *r, int32_t job, const
     }
     *s = (save){.api = a, .r = r, .job = job, .nbytes = nbytes};
     snprintf(s->from, sizeof s->from, "%s", from);
-    snprintf(s->to, sizeof s->to, "%s", path);
+    snprintf(s->dir, sizeof s->dir, "%s", dir);
+    snprintf(s->bucket, sizeof s->bucket, "%s", bucket ? bucket : "");
+    snprintf(s->user, sizeof s->user, "%s", td__http_caller(r).user);
     snprintf(s->name, sizeof s->name, "%s", name);
     snprintf(s->sha256, sizeof s->sha256, "%s", sha);
     s->work = (td__work){.run = save_run, .done = save_done, .arg = s};
@@ -191,21 +157,22 @@ static void save_start(td__http_api *a, td__httpd_request *r, int32_t job, const
 void td__http_put_artifact(void *arg, td__httpd_request *r)
 {
     td__http_api *a = arg;
-    char path[PATH_ROOM];
+    char dir[PATH_ROOM];
     const char *name = td__httpd_param(r, "name");
     td__caller who = td__http_caller(r);
     int32_t id = td__http_job_id(r);
     if (id && !td__http_api_refused(
-                  r, td__service_artifact_place(a->o.service, &who, id, name, path, sizeof path)))
-        save_start(a, r, id, name, path);
+                  r, td__service_artifact_place(a->o.service, &who, id, name, dir, sizeof dir)))
+        save_start(a, r, id, NULL, name, dir);
 }
 
 void td__http_put_object(void *arg, td__httpd_request *r)
 {
     td__http_api *a = arg;
-    char path[PATH_ROOM];
+    char dir[PATH_ROOM];
+    td__caller who = td__http_caller(r);
     const char *bucket = td__httpd_param(r, "bucket"), *key = td__httpd_param(r, "key");
     if (!td__http_api_refused(
-            r, td__service_bucket_path(a->o.service, bucket, key, path, sizeof path)))
-        save_start(a, r, 0, key, path);
+            r, td__service_object_place(a->o.service, &who, bucket, key, dir, sizeof dir)))
+        save_start(a, r, 0, bucket, key, dir);
 }

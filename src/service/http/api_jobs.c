@@ -80,6 +80,7 @@ void td__http_submit(void *arg, td__httpd_request *r)
         td__http_api_refused(r, td__answer_of(st));
         return;
     }
+    spec->sweep = 0; /* said by sweeps alone */
     if (!td__http_api_refused(r, td__service_submit(a->o.service, &who, spec,
                                                     td__httpd_header(r, "Idempotency-Key"), strict,
                                                     &job)))

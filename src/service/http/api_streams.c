@@ -9,7 +9,7 @@
 #include "service/feed.h"
 #include "service/http/api_impl.h"
 
-enum { HISTORY = 1000 }; /* events in one answer */
+enum { HISTORY = 1000, LINE_MOST = 1 << 20 }; /* events in one answer; bytes of a line */
 
 /* ---- events ---- */
 
@@ -118,6 +118,7 @@ typedef struct follower {
     bool events;   /* a server-sent event for each line, else plain text */
     bool sending;  /* a piece that the client has not taken yet */
     td__text line; /* whose end was not read yet */
+    bool skipping; /* until the end of a line that is too long */
 } follower;
 
 static void follow_lines(follower *f, const char *data, size_t nbytes, uint64_t offset)
@@ -127,14 +128,19 @@ static void follow_lines(follower *f, const char *data, size_t nbytes, uint64_t 
         char id[32]; /* where to go on after this line */
         snprintf(id, sizeof id, "%" PRIu64, offset + (uint64_t)(stop + 1 - data));
         td__text_append(&f->line, at, (size_t)(stop - at));
-        if (!f->line.failed && f->line.used) {
+        if (!f->line.failed && f->line.used && !f->skipping && f->line.used <= LINE_MOST) {
             td__httpd_stream_event(f->out, id, NULL, f->line.data);
             f->sending = true;
         }
         td__text_clear(&f->line);
+        f->skipping = false;
         at = stop + 1;
     }
     td__text_append(&f->line, at, (size_t)(end - at));
+    if (f->line.used > LINE_MOST) { /* not a line that anybody sent: the rest of it is dropped */
+        td__text_clear(&f->line);
+        f->skipping = true;
+    }
 }
 
 static void follow_data(void *arg, const void *bytes, size_t nbytes, uint64_t offset)
@@ -277,6 +283,7 @@ static void send_tail(td__http_api *a, td__httpd_request *r, td__feed_opts *o, s
     }
     *t = (tail){.r = r, .most = most};
     o->follow = false;
+    o->tail = most + 1; /* tells a beginning that is cut off */
     o->data = tail_data;
     o->end = tail_end;
     o->arg = t;
@@ -307,7 +314,8 @@ void td__http_add_metric(void *arg, td__httpd_request *r)
     td__http_api *a = arg;
     size_t nbytes;
     const char *body = td__httpd_body(r, &nbytes);
+    td__caller who = td__http_caller(r);
     int32_t id = td__http_job_id(r);
-    if (id && !td__http_api_refused(r, td__service_metric_add(a->o.service, id, body)))
+    if (id && !td__http_api_refused(r, td__service_metric_add(a->o.service, &who, id, body)))
         td__http_done(r, 201, id);
 }

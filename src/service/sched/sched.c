@@ -45,6 +45,7 @@ td_status td__sched_create(const td__sched_opts *o, td__sched **out)
     s->timers.before = by_timer;
     s->active.before = by_worth;
     s->default_most = (td__resources){-1, -1, -1};
+    s->default_queued = -1;
     s->default_weight = 1;
     *out = s;
     return TD_OK;

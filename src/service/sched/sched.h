@@ -43,7 +43,7 @@ void td__sched_destroy(td__sched *s); /* NULL is allowed */
 
 /* What a user may have at once: -1 is no limit. user "*": whoever has no quota of their own. */
 TD_NODISCARD td_status td__sched_set_quota(td__sched *s, const char *user, td__resources most,
-                                           double weight);
+                                           int64_t queued, double weight);
 
 typedef struct td__sched_job {
     int32_t id;
@@ -120,6 +120,7 @@ int td__sched_position(const td__sched *s, int32_t id);
 td__resources td__sched_used(const td__sched *s);
 td__resources td__sched_capacity(const td__sched *s);
 int td__sched_queued_of(const td__sched *s, const char *name);
+int64_t td__sched_most_queued(const td__sched *s, const char *name); /* by quota; -1: no limit */
 int td__sched_jobs(const td__sched *s);
 typedef struct td__sched_user {
     const char *name;

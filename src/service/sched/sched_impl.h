@@ -30,6 +30,7 @@ struct job {
 struct user {
     char *name;
     td__resources most; /* quota; -1: no limit */
+    int64_t most_queued;
     double weight;
     bool own_quota;
     td__resources used;
@@ -57,6 +58,7 @@ struct td__sched {
     int n_users;
     user **by_number; /* (n_users) */
     td__resources default_most;
+    int64_t default_queued;
     double default_weight;
     int64_t usage_origin_ms; /* past usage is scaled as of this time */
     bool changed;            /* a pass may launch something */

@@ -90,6 +90,7 @@ td_status td__sched_user_get(td__sched *s, const char *name, user **out)
     }
     u->name = copy;
     u->most = s->default_most;
+    u->most_queued = s->default_queued;
     u->weight = s->default_weight;
     u->queue = (td__order){.before = queue_before};
     user **bucket = &s->user_table[hash_name(name) % s->n_user_buckets];
@@ -211,13 +212,15 @@ bool td__sched_within(td__resources used, td__resources need, td__resources most
            fits(used.memory_mb, need.memory_mb, most.memory_mb);
 }
 
-td_status td__sched_set_quota(td__sched *s, const char *name, td__resources most, double weight)
+td_status td__sched_set_quota(td__sched *s, const char *name, td__resources most, int64_t queued,
+                              double weight)
 {
     user *u;
 
     weight = weight > 0 ? weight : 1;
     if (!strcmp(name, "*")) {
         s->default_most = most;
+        s->default_queued = queued;
         s->default_weight = weight;
     } else {
         TD_TRY(td__sched_user_get(s, name, &u));
@@ -229,6 +232,7 @@ td_status td__sched_set_quota(td__sched *s, const char *name, td__resources most
             continue;
         out_of_order(s, u);
         u->most = most;
+        u->most_queued = queued;
         u->weight = weight;
         into_order(s, u);
     }
@@ -249,6 +253,13 @@ int td__sched_queued_of(const td__sched *s, const char *name)
     const user *u = td__sched_user_find(s, name);
 
     return u ? u->queued : 0;
+}
+
+int64_t td__sched_most_queued(const td__sched *s, const char *name)
+{
+    const user *u = td__sched_user_find(s, name);
+
+    return u ? u->most_queued : s->default_queued;
 }
 
 bool td__sched_user_at(const td__sched *s, int64_t now, int i, td__sched_user *out)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "service/spec.h"
 #include "service/store/store_impl.h"
@@ -244,6 +245,12 @@ static td_status read_rows(td__job_store *s, sqlite3_stmt *q, const reading *x)
         td__job_record *r = NULL;
         if (!known)
             st = read_record(s, q, &r);
+        if (st && st != TD_ENOMEM) { /* one damaged row does not take the others with it */
+            TD_LOG(ERROR, SERVICE, "store: job %d is damaged and left out: %s",
+                   sqlite3_column_int(q, 0), td_last_error());
+            st = TD_OK;
+            continue;
+        }
         if (!st)
             more = x->each(x->arg, known ? known : r);
         td__job_record_destroy(r);

@@ -17,7 +17,7 @@ enum { PATH_BYTES = 4200 };
 
 static bool read_small(const char *path, char *text, size_t nbytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a job may have made a FIFO of it */
     ssize_t n = fd >= 0 ? read(fd, text, nbytes - 1) : -1;
 
     if (fd >= 0)
@@ -45,6 +45,12 @@ static void boot_id(char out[40])
     if (!read_small("/proc/sys/kernel/random/boot_id", out, 40))
         snprintf(out, 40, "unknown");
     out[strcspn(out, "\n")] = '\0';
+}
+
+/* Of this process, or of the machine: for now. */
+static bool short_of_something(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM;
 }
 
 td_status td__claim_take(const char *dir, pid_t pid, bool *won)
@@ -89,13 +95,17 @@ int td__claim_open(const td__claim *c)
     unsigned long long start;
     char boot[40];
 
-    boot_id(boot);
-    if (!c->pid || strcmp(boot, c->boot) != 0)
-        return -1;
-    int fd = (int)syscall(SYS_pidfd_open, c->pid, 0);
-    if (fd >= 0 && (!start_of(c->pid, &start) || start != c->start)) {
-        close(fd); /* another process has its number */
+    int fd = c->pid ? (int)syscall(SYS_pidfd_open, c->pid, 0) : -1;
+    if (fd < 0) {
+        errno = c->pid && short_of_something(errno) ? errno : ESRCH;
         return -1;
     }
-    return fd;
+    errno = 0; /* looked at below: what cannot be read now may be the same all the same */
+    boot_id(boot);
+    if (strcmp(boot, c->boot) == 0 && start_of(c->pid, &start) && start == c->start)
+        return fd;
+    int error = short_of_something(errno) ? errno : ESRCH; /* another has its number */
+    close(fd);
+    errno = error;
+    return -1;
 }

@@ -76,19 +76,20 @@ void td__cluster_destroy(td__tracker *t)
     td__free(c);
 }
 
+/* It may run, since an earlier start(). */
 static void out_of_memory(td__cluster *c, const char *token)
 {
-    td__track_event e = {.kind = TD_TRACK_FAILED,
-                         .token = token,
-                         .exit_status = -1,
-                         .exit_class = TD_EXIT_CLASS_LAUNCH,
-                         .text = "out of memory"};
+    td__track_event e = {.kind = TD_TRACK_AGAIN, .token = token, .text = "out of memory"};
     c->base.c.event(c->base.c.arg, &e);
 }
 
 static void on_look(void *arg)
 {
-    td__cluster_look_soon(arg);
+    td__cluster_group *g = arg;
+    if (g->start_again)
+        td__cluster_start_again(g);
+    else
+        td__cluster_look_soon(g);
 }
 
 static void on_grace(void *arg)

@@ -100,8 +100,8 @@ void td__cluster_over(td__cluster_group *g, td__track_event_kind kind)
 
 void td__cluster_look_soon(td__cluster_group *g)
 {
-    if (g->c->closing || g->over)
-        return;
+    if (g->c->closing || g->over || (g->start_again && !g->ending))
+        return; /* before its start there is nothing to be seen */
     for (const td__call *call = g->calls ? g->calls->after : NULL; call; call = call->after)
         if (call->kind == TD_CALL_LOOK)
             return; /* it will see everything that has happened until then */
@@ -275,10 +275,30 @@ static void on_unseen(td__cluster_group *g, const td__call *call)
     td__timer_start(g->c->base.c.loop, &g->look, td__deadline_in_ms(LOOK_AGAIN_MS));
 }
 
+/* An outage: the same token starts it once, however often it is asked for. The service's time for
+ * starts ends it. */
+void td__cluster_start_again(td__cluster_group *g)
+{
+    td__call *call = g->ending ? NULL : td__cluster_call(g, TD_CALL_START);
+
+    if (call)
+        td__cluster_push(g, call);
+    else if (g->ending)
+        td__cluster_look_soon(g);
+    else
+        td__timer_start(g->c->base.c.loop, &g->look, td__deadline_in_ms(LOOK_AGAIN_MS));
+}
+
 static void on_start(td__cluster_group *g, const td__call *call)
 {
+    g->start_again = call->st == TD_EPEER || call->st == TD_ETIMEDOUT;
     if (!call->st) {
+        g->unreachable = false;
         td__cluster_look_soon(g);
+        return;
+    }
+    if (g->start_again) {
+        on_unseen(g, call);
         return;
     }
     g->exit_status = -1;

@@ -69,6 +69,7 @@ struct td__cluster_group {
     bool ending;        /* was told to stop, or a member failed: members that vanish are over */
     bool signalled;     /* by the service: what follows is no failure of its own */
     bool unreachable;   /* TROUBLE was said of it */
+    bool start_again;   /* START met an outage, and is tried again */
     bool over;          /* EXITED, FAILED or UNKNOWN was said */
     int failed_member;  /* -1: none */
     int exit_status;
@@ -114,6 +115,7 @@ td__call *td__cluster_call(td__cluster_group *g, td__call_kind kind);
 /* cluster_groups.c: on the loop thread. */
 void td__cluster_ended(void *arg); /* a call */
 void td__cluster_look_soon(td__cluster_group *g);
+void td__cluster_start_again(td__cluster_group *g); /* after an outage */
 /* A signal; KILL follows STOP after the grace time. */
 void td__cluster_send(td__cluster_group *g, int member, td__track_signal what);
 void td__cluster_say(td__cluster_group *g, td__track_event_kind kind, int member, const char *text);

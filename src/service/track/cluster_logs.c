@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file_below.h"
 #include "base/log.h"
 #include "service/track/cluster_impl.h"
 
@@ -37,7 +38,7 @@ void td__cluster_log_path(const char *dir, const char *token, int member, char *
 uint64_t td__cluster_log_bytes(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0 ? (uint64_t)s.st_size : 0;
+    return lstat(path, &s) == 0 && S_ISREG(s.st_mode) ? (uint64_t)s.st_size : 0;
 }
 
 typedef struct copy {
@@ -76,7 +77,7 @@ td_status td__cluster_fetch(td__cluster *c, const td__launch *l, int member, uin
     copy x = {.grown = grown, .arg = arg};
 
     td__cluster_log_path(l->g.dir, l->g.token, member, path, sizeof path);
-    x.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    x.fd = td__file_open_plain(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (x.fd < 0)
         return TD_FAIL(TD_EIO, "%s: cannot create it: %s", path, strerror(errno));
     uint64_t have = td__cluster_log_bytes(path);
@@ -91,7 +92,7 @@ td_status td__cluster_fetch(td__cluster *c, const td__launch *l, int member, uin
 void td__cluster_show(const char *path, uint64_t from, const td__log_sink *sink, td_status st)
 {
     char block[1 << 14];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = td__file_open_plain(path, O_RDONLY, 0);
     uint64_t shown = 0;
     ssize_t n;
 

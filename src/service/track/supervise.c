@@ -21,6 +21,7 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/file_below.h"
 #include "base/text.h"
 #include "launch/message.h"
 #include "launch/rank_env.h"
@@ -119,13 +120,13 @@ static td_status start(supervisor *s, process *p)
     add_list(&env, json_array_get(json_object_get(s->spec, "processes"), (size_t)p->rank));
     snprintf(name, sizeof name, "beat-%d", p->rank);
     td__texts_add(&env, "TANDEM_HEARTBEAT_FILE=%s", path_of(s, name, path));
-    int beat = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    int beat = td__file_open_plain(path, O_WRONLY | O_CREAT, 0600);
     if (beat >= 0) {
         futimens(beat, NULL);
         close(beat);
     }
     snprintf(name, sizeof name, "log-%d", p->member);
-    int log = open(path_of(s, name, path), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int log = td__file_open_plain(path_of(s, name, path), O_WRONLY | O_CREAT | O_APPEND, 0600);
     char **full = td__rank_environ(base, &env);
     const char **args = td__calloc(json_array_size(argv) + 1, sizeof *args);
     td_status st =
@@ -316,7 +317,7 @@ static void last_line(const supervisor *s, int member, char *out, size_t nbytes)
 
     out[0] = '\0';
     snprintf(name, sizeof name, "log-%d", member);
-    int fd = open(path_of(s, name, path), O_RDONLY | O_CLOEXEC);
+    int fd = td__file_open_plain(path_of(s, name, path), O_RDONLY, 0);
     if (fd < 0)
         return;
     off_t size = fstat(fd, &info) ? 0 : info.st_size;

@@ -35,7 +35,8 @@ typedef struct td__claim {
 TD_NODISCARD td_status td__claim_take(const char *dir, pid_t pid, bool *won);
 /* false: nobody has taken it. */
 bool td__claim_read(const char *dir, td__claim *out);
-/* A descriptor that becomes readable when that process ends; -1: it has ended. */
+/* A descriptor that becomes readable when that process ends; -1 and ESRCH: it has ended; another
+ * errno: there is none to be had now. */
 int td__claim_open(const td__claim *c);
 
 #endif

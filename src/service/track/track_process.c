@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/file_below.h"
 #include "base/log.h"
 #include "launch/spawn.h"
 #include "rpc/loop.h"
@@ -116,7 +117,7 @@ static void finish(group *g)
     tracker *t = g->t;
     td__track_event e = {.kind = TD_TRACK_EXITED, .exit_status = -1};
 
-    int fd = open(path_of(g, "status", path), O_RDONLY | O_CLOEXEC);
+    int fd = td__file_open_plain(path_of(g, "status", path), O_RDONLY, 0);
     ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
     if (fd >= 0)
         close(fd);
@@ -148,8 +149,11 @@ static void say_started(group *g)
 static void say_events(group *g)
 {
     char path[PATH_BYTES], line[256];
-    FILE *f = fopen(path_of(g, "events", path), "re");
+    int fd = td__file_open_plain(path_of(g, "events", path), O_RDONLY, 0);
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
 
+    if (!f && fd >= 0)
+        close(fd);
     if (!f)
         return;
     fseek(f, (long)g->events_read, SEEK_SET);
@@ -181,6 +185,19 @@ static bool watch_supervisor(group *g, int pidfd, bool ours)
     return true;
 }
 
+/* This host cannot watch it now, for want of descriptors or memory: it may run all the same. */
+static void unknown(group *g)
+{
+    tracker *t = g->t;
+    char token[TD__TOKEN];
+
+    snprintf(token, sizeof token, "%s", g->token);
+    drop(g);
+    tell(t, &(td__track_event){.kind = TD_TRACK_AGAIN,
+                               .token = token,
+                               .text = "its supervisor cannot be watched now"});
+}
+
 /* The supervisor that has the attempt is watched from now on; or it is over. */
 static void follow_claim(group *g)
 {
@@ -188,14 +205,16 @@ static void follow_claim(group *g)
 
     if (exists(g, "started"))
         say_started(g);
+    errno = ESRCH;
     int pidfd = td__claim_read(g->dir, &claim) ? td__claim_open(&claim) : -1;
+    bool over = pidfd < 0 && errno == ESRCH;
     /* Looked at after the descriptor was opened: whatever comes later is told by inotify. */
-    if (exists(g, "status") || pidfd < 0) {
+    if (exists(g, "status") || over) {
         if (pidfd >= 0)
             close(pidfd);
         finish(g);
-    } else if (!watch_supervisor(g, pidfd, false)) {
-        finish(g);
+    } else if (pidfd < 0 || !watch_supervisor(g, pidfd, false)) {
+        unknown(g);
     }
 }
 
@@ -317,15 +336,19 @@ static td_status add_group(tracker *t, const td__group *given, group **out)
 static void mark_gpus(group *g)
 {
     char path[PATH_BYTES];
-    json_t *spec = json_load_file(path_of(g, "spec", path), 0, NULL);
+    int fd = td__file_open_plain(path_of(g, "spec", path), O_RDONLY, 0);
+    json_t *spec = fd >= 0 ? json_loadfd(fd, 0, NULL) : NULL;
     const json_t *list = json_object_get(spec, "gpus");
 
     for (size_t i = 0; i < json_array_size(list); i++)
         td__gpus_mark(&g->t->gpus, g->token, (int)json_integer_value(json_array_get(list, i)));
     json_decref(spec);
+    if (fd >= 0)
+        close(fd);
 }
 
-static td_status launch(group *g, const td__group *given)
+/* *spawned: a supervisor may run, whatever is returned. */
+static td_status launch(group *g, const td__group *given, bool *spawned)
 {
     td__points *points = g->t->head.c.points;
     char path[PATH_BYTES];
@@ -344,6 +367,7 @@ static td_status launch(group *g, const td__group *given)
     int pidfd;
     TD_TRY(td__point(points, TD_POINT_COMM, "spawn"));
     TD_TRY(td__spawn_detached(argv, path_of(g, "supervisor.log", path), &pidfd));
+    *spawned = true;
     TD_TRY(td__point(points, TD_POINT_COMM, "spawned"));
     if (!watch_supervisor(g, pidfd, true))
         return TD_FAIL(TD_EIO, "the supervisor of %s cannot be watched", g->token);
@@ -361,7 +385,8 @@ static void take_over(group *g)
     follow_claim(g);
 }
 
-static void failed(tracker *t, const td__group *given)
+/* Nothing was started, or nobody knows: FAILED, AGAIN. */
+static void give_up(tracker *t, const td__group *given, td__track_event_kind kind)
 {
     char text[600];
 
@@ -369,25 +394,26 @@ static void failed(tracker *t, const td__group *given)
     group *g = find(t, given->token);
     if (g)
         drop(g);
-    tell(t, &(td__track_event){.kind = TD_TRACK_FAILED, .token = given->token, .text = text});
+    tell(t, &(td__track_event){.kind = kind, .token = given->token, .text = text});
 }
 
 static void process_start(td__tracker *tr, const td__group *given)
 {
     tracker *t = (tracker *)tr;
     td__claim claim;
+    bool spawned = false;
     group *g;
 
     if (find(t, given->token))
         return;
-    if (add_group(t, given, &g)) {
-        failed(t, given);
+    if (add_group(t, given, &g)) { /* it may run since an earlier start() */
+        give_up(t, given, TD_TRACK_AGAIN);
         return;
     }
     if (td__claim_read(g->dir, &claim))
         take_over(g);
-    else if (launch(g, given))
-        failed(t, given);
+    else if (launch(g, given, &spawned))
+        give_up(t, given, spawned ? TD_TRACK_AGAIN : TD_TRACK_FAILED);
 }
 
 static void process_adopt(td__tracker *tr, const td__group *given)
@@ -398,12 +424,10 @@ static void process_adopt(td__tracker *tr, const td__group *given)
 
     if (find(t, given->token))
         return;
-    if (add_group(t, given, &g)) {
-        failed(t, given);
-        return;
-    }
     /* If nobody has taken it, nobody shall: a supervisor that is just starting finds it taken. */
-    if (td__claim_take(g->dir, 0, &given_up) || given_up) {
+    if (add_group(t, given, &g) || td__claim_take(g->dir, 0, &given_up)) {
+        give_up(t, given, TD_TRACK_AGAIN);
+    } else if (given_up) {
         drop(g);
         tell(t, &(td__track_event){.kind = TD_TRACK_UNKNOWN, .token = given->token});
     } else {
@@ -435,7 +459,7 @@ static void process_logs(td__tracker *tr, const char *token, const char *dir, in
 
     (void)tr;
     snprintf(path, sizeof path, "%.4100s/attempts/%s/log-%d", dir, token, member);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = td__file_open_plain(path, O_RDONLY, 0);
     while (fd >= 0 && from < end && (n = pread(fd, buffer, sizeof buffer, (off_t)from)) > 0) {
         sink->data(sink->arg, buffer, (size_t)n, from);
         from += (uint64_t)n;

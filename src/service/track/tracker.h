@@ -6,7 +6,7 @@
  *           threads of the tracker's own, whose results are posted to the loop (rpc/loop.h).
  *           Events are handed over on the loop thread.
  * Order     Of one token: STARTED or FAILED, then MEMBER and LOG events, then EXITED; nothing
- *           after EXITED, FAILED or UNKNOWN but LOG.
+ *           after EXITED, FAILED, UNKNOWN or AGAIN but LOG.
  * Once      The token was written to the store before start() was called. A second start() with
  *           the same token, also by a restarted service, starts nothing: it answers with what
  *           has become of the first.
@@ -52,6 +52,8 @@ typedef enum td__track_event_kind {
     TD_TRACK_UNKNOWN,          /* answer to adopt(): never heard of the token */
     TD_TRACK_LOG,              /* member has written more */
     TD_TRACK_METRICS,          /* the group's metrics file has grown */
+    TD_TRACK_AGAIN,            /* what became of the group is not known, for a reason of this host
+                                  (text): start() or adopt() is to be called again after a while */
     TD_TRACK_TROUBLE           /* still trying; text: "ImagePullBackOff: ...", "cannot reach ..." */
 } td__track_event_kind;
 
