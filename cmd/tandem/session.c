@@ -30,7 +30,7 @@ static td_status take_threads(td__session *s, const char *value)
 }
 
 /* Flags that are short for keys of the job. */
-enum { MOST_SHORT = 1 + TD_AXES, SHORT = 128 };
+enum { MOST_SHORT = 3 + TD_AXES, SHORT = TD__PATH + 64 };
 typedef struct short_flags {
     char text[MOST_SHORT][SHORT]; /* "train.sync=easgd" */
     int n;
@@ -39,9 +39,17 @@ typedef struct short_flags {
 static td_status take_short(const td__args *a, short_flags *f)
 {
     const char *sync = td__args_value(a, "sync"), *parallel = td__args_value(a, "parallel");
+    const char *servers = td__args_value(a, "servers"), *replay = td__args_value(a, "replay");
     td__rank_mesh mesh = {{0}};
     if (sync)
         snprintf(f->text[f->n++], SHORT, "train.sync=%.100s", sync);
+    if (servers)
+        snprintf(f->text[f->n++], SHORT, "parallel.servers=%.100s", servers);
+    if (replay) {
+        char path[TD__PATH];
+        TD_TRY(td__run_dir_path(replay, "metrics.jsonl", path));
+        snprintf(f->text[f->n++], SHORT, "parallel.replay=%s", path);
+    }
     if (parallel && td__rank_mesh_parse(parallel, &mesh))
         return TD_FAIL(TD_EINVAL, "--parallel: %s", td_last_error());
     if (mesh.size[TD_AXIS_TENSOR] > 1)

@@ -41,6 +41,12 @@ TD_NODISCARD td_status td__output_check(const char *flag, const char *path);
         .help = "how ranks are arranged, e.g. data=2,pipeline=4: short for parallel.data and " \
                 "parallel.pipeline"                                                            \
     }
+#define TD_FLAG_SERVERS                                                               \
+    {                                                                                 \
+        .name = "servers", .value = "N",                                              \
+        .help = "parameter servers, in addition to the ranks of -n: short for --set " \
+                "parallel.servers=N"                                                  \
+    }
 #define TD_FLAG_THREADS                                                                   \
     {                                                                                     \
         .name = "threads", .letter = 'j', .value = "N",                                   \

@@ -24,9 +24,11 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/human.h"
+#include "coll/comm_setup.h"
 #include "elastic_args.h"
 #include "faults_sweep.h"
 #include "ranks.h"
+#include "run/backup_sets.h"
 #include "step/pool.h"
 #include "train_impl.h"
 #include "train_remote.h"
@@ -62,11 +64,13 @@ static void catch_signals(void *user)
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* The job file: the argument, or the one of the run that --resume names. */
+/* The job file: the argument, or the one of the run that --resume or --replay names. */
 static td_status find_job(td__training *t)
 {
     const char *job = td__args_at(t->args, 0), *run = td__args_value(t->args, "resume");
 
+    if (!job && !run)
+        run = td__args_value(t->args, "replay");
     if (!job && !run && !t->run.o.resume) /* elastic ranks are told so */
         run = td__args_value(t->args, "run-dir");
     if (!job && !run)
@@ -227,41 +231,6 @@ static bool begins(td__training *t, td_status st, int *rc)
     return !st && !leave;
 }
 
-static int train(td__training *t)
-{
-    td__job_run *r = &t->run;
-    td_status st = load_job(t);
-    int rc = TD_EXIT_FAILED;
-
-    if (!st && td__args_count(t->args) > 0) /* not the run's own copy, which nobody needs to edit */
-        td__session_warn_renamed(r->session.job);
-    if (!st)
-        st = td__job_run_prepare(r);
-    if (!st)
-        st = td__job_run_open(r);
-    if (r->session.members)
-        return st ? td__failure(t->args, st) : run_elastic(t);
-    if (!begins(t, st, &rc)) {
-        if (st)
-            td__job_run_take_back(r);
-        return rc;
-    }
-    if (td__job_run_leads(r)) {
-        const td_comm *c = r->session.comm;
-        print_head(t, c ? td_comm_size(c) : 1, c ? td_comm_transport(c) : "");
-    }
-    st = td__job_run_train(r, &stop);
-    if (st)
-        return td__training_failed(t, st);
-    rc = td__training_conclude(t, &stop);
-    /* Launchers end all ranks when the first one leaves with a status other than 0. */
-    if (r->session.comm && td_barrier(r->session.comm, NULL) && rc == TD_EXIT_OK) {
-        fprintf(stderr, "tandem train: %s, after the last step\n", td_last_error());
-        rc = TD_EXIT_FAILED;
-    }
-    return rc;
-}
-
 static int start_elastic(td__training *t, int n)
 {
     char dir[PATH_MAX], run_dir[PATH_MAX + 16], threads[32];
@@ -289,12 +258,20 @@ static int start_elastic(td__training *t, int n)
     return rc;
 }
 
-/* A job that is wrong is said to be so once, not by every rank. */
-static int start_ranks(td__training *t, int n)
+/* Ranks, in addition to servers; 0: as many as in the run that is replayed, else one. */
+static td_status count_ranks(const td__training *t, int n, int *out)
+{
+    const td__sync_config *c = &t->run.session.opts.sync;
+    *out = (n ? n : 1) + c->servers;
+    return !n && c->servers && c->replay ? td__backup_sets_ranks(c->replay, out) : TD_OK;
+}
+
+/* A job that is wrong is said to be so once, not by every rank. n: of -n; 0: it was not given. */
+static int start_loaded(td__training *t, int n)
 {
     td__launch_opts launch = {0};
     bool elastic = !td__elastic_args(t->args, &launch) && launch.most;
-    td_status st = load_job(t);
+    td_status st = count_ranks(t, n, &n);
 
     if (!st && elastic)
         st = td__job_run_check_elastic(&t->run);
@@ -310,6 +287,57 @@ static int start_ranks(td__training *t, int n)
     if (elastic)
         return start_elastic(t, n);
     return td__ranks_run(t->args, &td__command_train, n, NULL, NULL);
+}
+
+static int start_ranks(td__training *t, int n)
+{
+    td_status st = load_job(t);
+    return st ? td__failure(t->args, st) : start_loaded(t, n);
+}
+
+/* Is this process to start the ranks of a job with parameter servers? */
+static bool starts_servers(const td__training *t)
+{
+    td__world w;
+    return t->run.session.opts.sync.servers > 0 && !td__world_from_env(&w) && w.size == 1 &&
+           !w.elastic;
+}
+
+static int train(td__training *t)
+{
+    td__job_run *r = &t->run;
+    td_status st = load_job(t);
+    int rc = TD_EXIT_FAILED;
+
+    if (!st && starts_servers(t))
+        return start_loaded(t, td__args_has(t->args, "ranks"));
+    if (!st && td__args_count(t->args) > 0) /* not the run's own copy, which nobody needs to edit */
+        td__session_warn_renamed(r->session.job);
+    if (!st)
+        st = td__job_run_prepare(r);
+    if (!st)
+        st = td__job_run_open(r);
+    if (r->session.members)
+        return st ? td__failure(t->args, st) : run_elastic(t);
+    if (!begins(t, st, &rc)) {
+        if (st)
+            td__job_run_take_back(r);
+        return rc;
+    }
+    if (td__job_run_leads(r)) {
+        const td_comm *c = r->session.comm;
+        print_head(t, c ? td_comm_size(c) : 1, c ? td_comm_transport(c) : "");
+    }
+    st = td__job_run_train(r, &stop);
+    if (st)
+        return td__training_failed(t, st);
+    rc = td__training_conclude(t, &stop);
+    /* Launchers end all ranks when the first one leaves with a status other than 0. */
+    if (r->session.comm && td_barrier(r->session.comm, NULL) && rc == TD_EXIT_OK) {
+        fprintf(stderr, "tandem train: %s, after the last step\n", td_last_error());
+        rc = TD_EXIT_FAILED;
+    }
+    return rc;
 }
 
 static int run(const td__args *a)
@@ -375,6 +403,11 @@ static const td__flag FLAGS[] = {
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
     TD_FLAG_SYNC,
     TD_FLAG_PARALLEL,
+    TD_FLAG_SERVERS,
+    {.name = "replay",
+     .value = "RUN",
+     .help = "repeat a run with parameter servers: the same order of pushes, the same bits",
+     .words = "FILE"},
     TD_FLAG_RANKS,
     TD_FLAGS_ELASTIC,
     TD_FLAG_THREADS,

@@ -227,6 +227,14 @@ static td_status check_backup(const td__job *j)
     if (j->train.sync.backup_replay && !j->train.sync.backup)
         return TD_FAIL(TD_EINVAL, "%s: parallel.backup_replay: only with parallel.backup",
                        td__tree_where(near(j, "parallel.backup_replay")).text);
+    if (j->train.sync.replay && !j->train.sync.servers)
+        return TD_FAIL(TD_EINVAL, "%s: parallel.replay: only with parallel.servers",
+                       td__tree_where(near(j, "parallel.replay")).text);
+    if (j->train.sync.servers && !j->train.sync.rule) {
+        td__sync_job job = {.optim = &j->train.optim, .verify = j->train.verify};
+        td_status st = td__sync_check(&j->train.sync, &job, &(td__sync_world){.ranks = 1});
+        return st ? at(st, near(j, "parallel.servers"), "parallel.servers") : TD_OK;
+    }
     return TD_OK;
 }
 

@@ -114,12 +114,13 @@ td_status td__sync_check(const td__sync_config *c, const td__sync_job *j, const 
     }
     for (const td__sync_ops *const *r = td__sync_rules; *r; r++) {
         bool asked = (*r)->asked && (*r)->asked(c);
-        if (asked && named && *r != named)
+        bool same = asked && named && named->key && strcmp(named->key, (*r)->key) == 0;
+        if (asked && named && *r != named && !same)
             return TD_FAIL(TD_EINVAL,
                            "train.sync: the sync rule %s cannot be combined with %s, which is of "
                            "the rule %s; leave one of them out",
                            named->name, (*r)->key, (*r)->name);
-        if ((*r)->check && (asked || *r == named))
+        if ((*r)->check && ((asked && !same) || *r == named))
             TD_TRY((*r)->check(c, j, w));
     }
     return TD_OK;
@@ -191,8 +192,8 @@ td_status td__sync_hold_shards(const td__sync_hold *h, td__shards **out)
 static td_status set_up(td__sync *s)
 {
     td__step_opts o = s->x.step;
-    o.rank = s->x.comm ? td_comm_rank(s->x.comm) : 0;
-    o.size = s->x.comm ? td_comm_size(s->x.comm) : 1;
+    o.rank = s->traits.parts ? s->traits.part : s->x.comm ? td_comm_rank(s->x.comm) : 0;
+    o.size = s->traits.parts ? s->traits.parts : s->x.comm ? td_comm_size(s->x.comm) : 1;
     o.in_flight = s->traits.in_flight;
     o.no_partials = s->traits.no_partials;
     o.update_late = o.update_late || s->x.config->update_late;

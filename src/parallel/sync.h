@@ -71,6 +71,10 @@ typedef struct td__sync_config {
      * replay: a metrics.jsonl, to count as there. */
     int backup;
     const char *backup_replay;
+    /* Parameter servers (ps/ps.h): the first ranks, in addition to those that compute. replay: a
+     * metrics.jsonl, to apply pushes in the order of that run. */
+    int servers;
+    const char *replay;
     /* How ranks are arranged; 0: 1, or along data what is left. Along the pipeline, a rank has
      * `chunks` parts of the model (0: what the schedule has), run in the order of a schedule
      * (plan/schedules.def; NULL: 1f1b). */
@@ -116,6 +120,9 @@ typedef struct td__sync_traits {
     int replicas;  /* of the model: rank r has the rows of replica r modulo this; 0: every rank is
                      one */
     int in_flight; /* micro-batches that a thread runs side by side at a step's end; 1: one */
+    /* A rank runs part `part` of `parts` of a batch, or nothing; parts 0: by its rank, of all. */
+    int part, parts;
+    bool no_rows;
     /* The rows of a batch that a rank reads, in order: returns how many, out may be NULL. NULL: the
      * range of its micro-batches (work_partition.h). */
     int64_t (*rows)(int64_t rows, int micro_batches, int rank, int size, int64_t *out);
@@ -133,6 +140,7 @@ typedef enum td__sync_meet {
 typedef struct td__sync_place {
     uint64_t step, epoch; /* from 1; from 0 */
     int64_t batch;        /* the step's first one in the epoch */
+    double lr;            /* of the step; 0: it is not known yet */
 } td__sync_place;
 
 /* Numbers that a rule keeps from step to step and a checkpoint must hold. */

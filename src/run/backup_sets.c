@@ -3,6 +3,7 @@
 #include "run/backup_sets.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -84,8 +85,10 @@ static td_status read_line(td__backup_sets *s, const char *line, size_t nbytes)
         st = TD_FAIL(TD_EINVAL, "%s: not lines of JSON: %.*s", s->path,
                      (int)(nbytes < 40 ? nbytes : 40), line);
     else if (kind && strcmp(kind, "step") == 0 && !json_is_array(ranks))
-        st = TD_FAIL(TD_EINVAL, "%s: step %lld is not one of a run with backup workers", s->path,
-                     (long long)step);
+        st = TD_FAIL(TD_EINVAL,
+                     "%s: step %lld is not one of a run with backup workers "
+                     "or parameter servers",
+                     s->path, (long long)step);
     else if (kind && strcmp(kind, "begin") == 0)
         st = check_begin(s, json_object_get(event, "ranks"));
     else if (kind && strcmp(kind, "step") == 0)
@@ -113,7 +116,8 @@ td_status td__backup_sets_read(const char *path, int ranks, td__backup_sets **ou
     *out = NULL;
     if (td__file_map_open(&map, path))
         return TD_FAIL(TD_EINVAL,
-                       "%s cannot be read; expected the metrics.jsonl of a run with backup workers",
+                       "%s cannot be read; expected the metrics.jsonl of a run with backup workers "
+                       "or parameter servers",
                        path);
     td__backup_sets *s = td__calloc(1, sizeof *s);
     if (s)
@@ -144,4 +148,20 @@ td_status td__backup_sets_get(const td__backup_sets *s, uint64_t step, bool *cou
             return TD_OK;
         }
     return TD_FAIL(TD_EINVAL, "%s: has no step %llu", s->path, (unsigned long long)step);
+}
+
+td_status td__backup_sets_ranks(const char *path, int *out)
+{
+    td__file_map map;
+    if (td__file_map_open(&map, path))
+        return TD_FAIL(TD_EINVAL, "%s cannot be read; expected the metrics.jsonl of a run", path);
+    const char *text = (const char *)map.data, *stop = memchr(text, '\n', map.nbytes);
+    json_t *event = json_loadb(text, stop ? (size_t)(stop - text) : map.nbytes, 0, NULL);
+    json_int_t ranks = json_integer_value(json_object_get(event, "ranks"));
+    json_decref(event);
+    td__file_map_close(&map);
+    if (ranks < 1 || ranks > INT_MAX)
+        return TD_FAIL(TD_EINVAL, "%s: its first line says nothing of ranks", path);
+    *out = (int)ranks;
+    return TD_OK;
 }

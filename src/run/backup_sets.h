@@ -14,4 +14,7 @@ void td__backup_sets_destroy(td__backup_sets *s); /* NULL is allowed */
 /* Into counted (by rank). TD_EINVAL if the file does not have this step. */
 TD_NODISCARD td_status td__backup_sets_get(const td__backup_sets *s, uint64_t step, bool *counted);
 
+/* Ranks of the run of that metrics.jsonl. */
+TD_NODISCARD td_status td__backup_sets_ranks(const char *path, int *out);
+
 #endif

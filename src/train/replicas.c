@@ -58,12 +58,17 @@ td__row_range td__train_rows(const void *user, int64_t index, int64_t rows)
     int micro_batches = t->o.micro_batches;
     int64_t first = index - index % t->o.accumulate, left = t->plan.batches - first;
     int batches = left < t->o.accumulate ? (int)left : t->o.accumulate;
-    int replicas = td__trainer_traits(t).replicas;
-    replicas = replicas ? replicas : td__trainer_ranks(t);
+    td__sync_traits traits = td__trainer_traits(t);
+    if (traits.no_rows)
+        return (td__row_range){0, 0};
+    int replicas = traits.parts      ? traits.parts
+                   : traits.replicas ? traits.replicas
+                                     : td__trainer_ranks(t);
+    int part = traits.parts ? traits.part : td__trainer_rank(t) % replicas;
     td__work_partition repartition = {replicas,
                                       t->run.balance ? td__balance_bounds(t->run.balance) : NULL};
-    td__micro_batch_range own = td__work_cut(repartition, micro_batches, batches,
-                                             (int)(index - first), td__trainer_rank(t) % replicas);
+    td__micro_batch_range own =
+        td__work_cut(repartition, micro_batches, batches, (int)(index - first), part);
     return (td__row_range){td__micro_batch_begin(rows, micro_batches, own.begin),
                            td__micro_batch_begin(rows, micro_batches, own.end)};
 }

@@ -148,7 +148,8 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
     if (t->run.counted)
         TD_TRY(td__counted_step(t->run.counted, t->run.loader, t->replica.state.epoch,
                                 *first * t->o.batch, e->samples, t->o.batch));
-    td__sync_place at = {e->step, t->replica.state.epoch, *first};
+    td__sync_place at = {e->step, t->replica.state.epoch, *first,
+                         td_schedule_lr(t->replica.schedule, (int64_t)t->replica.state.step)};
     TD_TRY(td__sync_begin(t->run.sync, &at, (int)(*end - *first), e->samples));
     for (int64_t k = *first; k < *end; k++) {
         const td__batch *b;

@@ -72,6 +72,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
         TD_TRY(copy_text(t, &o->sync.set[i].name));
     TD_TRY(copy_text(t, &o->sync.compressor));
     TD_TRY(copy_text(t, &o->sync.backup_replay));
+    TD_TRY(copy_text(t, &o->sync.replay));
     TD_TRY(copy_text(t, &o->sync.compress_with.algo));
     td__sync_world w = td__trainer_world(t);
     TD_TRY(td__train_check(o, &w));

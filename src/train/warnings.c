@@ -65,6 +65,7 @@ void td__train_warn(td__trainer *t)
     t->report.warned = ranks;
     if (ranks == 1)
         return;
-    warn_of_idle(t, td__trainer_traits(t).replicas ? td__trainer_traits(t).replicas : ranks);
+    td__sync_traits traits = td__trainer_traits(t);
+    warn_of_idle(t, traits.parts ? traits.parts : traits.replicas ? traits.replicas : ranks);
     warn_of_cores(t, ranks);
 }

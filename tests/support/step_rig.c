@@ -105,7 +105,7 @@ td_status step_rig_run(const step_case *c, int rank, step_rig *rig, double *loss
             td__step_result r;
             if (++step == c->bad_step && rank == c->bad_rank)
                 spoil(rig->ps);
-            td__sync_place at = {step, (uint64_t)epoch, k};
+            td__sync_place at = {.step = step, .epoch = (uint64_t)epoch, .batch = k};
             TD_TRY(td__sync_begin(rig->sync, &at, (int)(end - k), stop - k * BATCH));
             for (int64_t b = k; b < end; b++) {
                 const td__batch *batch;

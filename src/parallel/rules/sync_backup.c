@@ -306,7 +306,7 @@ static td_status work(backup_rule *r, const td__backup_order *order)
     const td__sync_ctx *x = &r->base.x;
     td__step_engine *e = r->base.engine;
     td__rank_times *total = &r->total;
-    td__sync_place at = {order->step, order->epoch, order->batch};
+    td__sync_place at = {.step = order->step, .epoch = order->epoch, .batch = order->batch};
     td__grad_share share;
     double data_wait = 0;
     int batches;

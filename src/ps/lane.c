@@ -1,0 +1,82 @@
+/* lane.c -- see lane.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps/lane.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "coll/comm.h"
+
+enum { ALIGN = 1024 }; /* floats: the areas have pages of their own */
+
+static const td_comm_opts PATIENT = {.stall_ms = UINT32_MAX};
+static const td_coll_opts IDLE = {.timeout_ms = TD__LINK_IDLE_MS};
+
+/* The server's memory is used by both; the worker's share of it stays untouched. */
+static td_status open_areas(td__ps_lane *l, td__ps_lane_size size)
+{
+    size_t push = td__align_up(size.push, ALIGN), nbytes;
+    void *mine;
+    if (!td__size_mul(push + size.pull + 1, sizeof(float), &nbytes))
+        return TD_FAIL(TD_ENOMEM, "a shard of %zu floats is too large", size.pull);
+    TD_TRY(td_comm_alloc(l->link, nbytes, &mine));
+    void *const *both = td__comm_shared(l->link, mine);
+    l->shared = both != NULL;
+    l->push = both ? both[0] : mine;
+    l->pull = l->push + push;
+    l->push_count = size.push;
+    l->pull_count = size.pull;
+    return TD_OK;
+}
+
+td_status td__ps_lanes_open(td_comm *comm, int servers, const td__ps_lane_size *size,
+                            td__ps_lane *out)
+{
+    int rank = td_comm_rank(comm), ranks = td_comm_size(comm);
+    for (int s = 0; s < servers; s++)
+        for (int w = servers; w < ranks; w++) {
+            bool in = rank == s || rank == w;
+            td_comm *link = NULL;
+            TD_TRY(td__comm_split_with(comm, in ? 0 : -1, rank, &PATIENT, &link));
+            if (!in)
+                continue;
+            td__ps_lane *l = &out[rank == s ? w - servers : s];
+            *l = (td__ps_lane){.link = link, .peer = rank == s, .rank = rank == s ? w : s};
+            TD_TRY(open_areas(l, size[s]));
+        }
+    return TD_OK;
+}
+
+void td__ps_lanes_close(td__ps_lane *lanes, int n)
+{
+    for (int i = 0; lanes && i < n; i++) {
+        td_comm_destroy(lanes[i].link);
+        lanes[i].link = NULL;
+    }
+}
+
+void td__ps_lanes_abort(td__ps_lane *lanes, int n, const char *why)
+{
+    for (int i = 0; lanes && i < n; i++)
+        if (lanes[i].link)
+            td_comm_abort(lanes[i].link, why);
+}
+
+td_status td__ps_tell(const td__ps_lane *l, const void *message, size_t nbytes)
+{
+    return td_send(l->link, message, nbytes, TD_U8, l->peer, NULL);
+}
+
+td_status td__ps_hear(const td__ps_lane *l, void *message, size_t nbytes, bool idle)
+{
+    return td_recv(l->link, message, nbytes, TD_U8, l->peer, idle ? &IDLE : NULL);
+}
+
+td_status td__ps_hand(const td__ps_lane *l, const float *area, size_t count)
+{
+    return l->shared || !count ? TD_OK : td_send(l->link, area, count, TD_F32, l->peer, NULL);
+}
+
+td_status td__ps_take(const td__ps_lane *l, float *area, size_t count)
+{
+    return l->shared || !count ? TD_OK : td_recv(l->link, area, count, TD_F32, l->peer, NULL);
+}

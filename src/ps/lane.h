@@ -1,0 +1,43 @@
+/* lane.h -- what lies between one server and one worker: a link (parallel/links.h) for short
+ * messages, and two areas of floats, one for what the worker pushes and one for what it pulls.
+ *
+ * Where the two share memory the areas are the same on both sides: a push is what the worker
+ * writes where the server reads it, and nothing is copied in between. Elsewhere the areas are
+ * private, and move over the link behind the message that announces them.
+ *
+ * The sides take turns, so there is no lock: an area belongs to the side that was told last. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PS_LANE_H
+#define TD_PS_LANE_H
+
+#include "parallel/links.h"
+
+typedef struct td__ps_lane {
+    td_comm *link;
+    int peer;           /* the other side in the link: the server is 0, the worker 1 */
+    int rank;           /* of the other side, in the world */
+    bool shared;        /* the areas are */
+    float *push, *pull; /* (push_count), (pull_count) */
+    size_t push_count, pull_count;
+} td__ps_lane;
+
+/* What the lanes of a server have room for, in floats. */
+typedef struct td__ps_lane_size {
+    size_t push, pull;
+} td__ps_lane_size;
+
+/* One between each of the first `servers` ranks and each other rank; out: by worker on a server, by
+ * server on a worker. On failure those that are made are to be closed too. Collective. */
+TD_NODISCARD td_status td__ps_lanes_open(td_comm *comm, int servers, const td__ps_lane_size *size,
+                                         td__ps_lane *out);
+void td__ps_lanes_close(td__ps_lane *lanes, int n);
+void td__ps_lanes_abort(td__ps_lane *lanes, int n, const char *why);
+
+/* A message; idle: the other side may be silent for as long as it lives. */
+TD_NODISCARD td_status td__ps_tell(const td__ps_lane *l, const void *message, size_t nbytes);
+TD_NODISCARD td_status td__ps_hear(const td__ps_lane *l, void *message, size_t nbytes, bool idle);
+/* The first `count` floats of an area go to the other side, or come from there. */
+TD_NODISCARD td_status td__ps_hand(const td__ps_lane *l, const float *area, size_t count);
+TD_NODISCARD td_status td__ps_take(const td__ps_lane *l, float *area, size_t count);
+
+#endif

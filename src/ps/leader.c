@@ -1,0 +1,264 @@
+/* leader.c -- server 0: deals out work, puts pushes in order, has the other servers follow. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "coll/comm.h"
+#include "ps/order.h"
+#include "ps/ps.h"
+
+static td__deadline deadline(const td__ps_rule *r)
+{
+    return td__deadline_in_ms(td__comm_timeout_ms(r->base.x.comm));
+}
+
+static td_status command(td__ps_rule *r, const td__ps_command *c)
+{
+    for (int s = 1; s < r->servers; s++)
+        TD_TRY(td_send(r->peers, c, sizeof *c, TD_U8, s, NULL));
+    return TD_OK;
+}
+
+/* ---- Orders ---------------------------------------------------------------------------------- */
+
+static td_status give(td__ps_rule *r, int worker, const td__ps_order *order)
+{
+    td__ps_lane *l = &r->lanes[worker];
+    td__param_range own = r->map.at[0];
+    if (order->params) {
+        TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_PUBLISH, .worker = worker}));
+        TD_TRY(td__ps_publish(r, worker));
+    }
+    TD_TRY(td__ps_tell(l, order, sizeof *order));
+    if (order->params)
+        TD_TRY(td__ps_hand(l, l->pull + own.begin, own.end - own.begin));
+    return TD_OK;
+}
+
+static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
+{
+    td__ps_seat *seat = &r->seats[worker];
+    int every = r->policy->fetch_every ? r->policy->fetch_every(r) : 1;
+    order.lr = seat->lr = r->lr;
+    order.params = seat->clock % (uint64_t)every == 0;
+    if (order.params)
+        seat->version = r->version;
+    TD_TRY(give(r, worker, &order));
+    seat->busy = true;
+    td__ps_inbox_expect(r->inbox, worker);
+    return TD_OK;
+}
+
+/* Of the idle workers that may begin, the one that has done least; -1: none. */
+static int find_idle(const td__ps_rule *r)
+{
+    uint64_t slowest = UINT64_MAX;
+    int best = -1;
+    for (int w = 0; w < r->workers; w++)
+        slowest = r->seats[w].clock < slowest ? r->seats[w].clock : slowest;
+    for (int w = 0; w < r->workers; w++) {
+        const td__ps_seat *s = &r->seats[w];
+        if (!s->busy && (best < 0 || s->clock < r->seats[best].clock) &&
+            (!r->policy->may_begin || r->policy->may_begin(r, s->clock, slowest)))
+            best = w;
+    }
+    return best;
+}
+
+/* Every idle worker that may begin gets the next batch of this epoch; of the next one nobody does
+ * before all of this are applied. */
+static td_status deal(td__ps_rule *r)
+{
+    const td__sync_ctx *x = &r->base.x;
+    uint64_t epoch = (r->begun - 1) / r->steps_of_epoch;
+    for (;;) {
+        uint64_t next = r->dealt + 1;
+        int w = find_idle(r);
+        if (w < 0 || next > x->steps || (next - 1) / r->steps_of_epoch != epoch)
+            return TD_OK;
+        int64_t first = (int64_t)((next - 1) % r->steps_of_epoch) * x->step.accumulate;
+        TD_TRY(give_work(r, w, (td__ps_order){.step = next, .epoch = epoch, .batch = first}));
+        r->dealt = next;
+    }
+}
+
+td_status td__ps_begin(td__sync *s, const td__sync_place *at)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    if (r->server != 0)
+        return TD_OK;
+    r->begun = at->step;
+    r->lr = at->lr;
+    if (r->dealt < at->step - 1) /* the run was resumed */
+        r->dealt = at->step - 1;
+    if (!r->policy->together)
+        return deal(r);
+    for (int w = 0; w < r->workers; w++)
+        TD_TRY(give_work(r, w,
+                         (td__ps_order){.step = at->step, .epoch = at->epoch, .batch = at->batch}));
+    return TD_OK;
+}
+
+/* ---- Pushes ---------------------------------------------------------------------------------- */
+
+static void settle(td__ps_rule *r, int worker, const td__ps_push *p)
+{
+    td__ps_seat *seat = &r->seats[worker];
+    seat->busy = false;
+    seat->clock++;
+    seat->times = p->times;
+    r->stop = r->stop || p->stop;
+    td__ps_inbox_taken(r->inbox, worker);
+}
+
+static td_status update(td__ps_rule *r, td__ps_command *c)
+{
+    td__step_engine *e = r->base.engine;
+    c->verb = TD__PS_APPLY;
+    c->batches = td__step_batches(e);
+    c->rows = td__step_rows(e);
+    c->last_rows = td__step_last_rows(e);
+    TD_TRY(command(r, c));
+    TD_TRY(td__ps_apply(r, c));
+    r->version++;
+    return TD_OK;
+}
+
+/* Everybody's part of the step. */
+static td_status step_together(td__ps_rule *r, double lr)
+{
+    size_t n;
+    double *numbers = td__step_numbers(r->base.engine, &n);
+    numbers[TD_REQUESTS] = 0; /* of worker 0, where this rank has said what it took */
+    uint64_t begin_ns = td__clock_ns();
+    for (int w = 0; w < r->workers; w++) {
+        const double *more;
+        td__ps_push p;
+        int worker;
+        TD_TRY(td__ps_inbox_next(r->inbox, w, deadline(r), &worker, &p, &more));
+        if ((size_t)p.n_numbers != n || p.step != r->begun)
+            return TD_FAIL(TD_EPROTO, "rank %d pushes %d numbers of step %llu", r->lanes[w].rank,
+                           p.n_numbers, (unsigned long long)p.step);
+        for (size_t i = 0; i < n; i++)
+            numbers[i] += more[i];
+        r->pushed[w] = p;
+    }
+    td__step_times_of(r->base.engine)->wait = 1e-9 * (double)(td__clock_ns() - begin_ns);
+    td__step_span(r->base.engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
+    TD_TRY(update(r, &(td__ps_command){.worker = -1, .step = r->begun, .lr = lr}));
+    for (int w = 0; w < r->workers; w++)
+        settle(r, w, &r->pushed[w]);
+    return TD_OK;
+}
+
+/* Whose push the replay has in this step; -1: there is no replay. */
+static td_status find_only(td__ps_rule *r, int *only)
+{
+    *only = -1;
+    if (!r->replay)
+        return TD_OK;
+    TD_TRY(td__backup_sets_get(r->replay, r->begun, r->only));
+    for (int w = 0; w < r->workers; w++)
+        if (r->only[r->servers + w])
+            *only = w;
+    if (*only < 0 || !td__ps_inbox_busy(r->inbox, *only))
+        return TD_FAIL(TD_EINVAL,
+                       "%s: step %llu has a push of no worker that is at work: it is of a run with "
+                       "another rule, or other numbers of workers and servers",
+                       r->base.x.config->replay, (unsigned long long)r->begun);
+    return TD_OK;
+}
+
+/* The next push. */
+static td_status step_alone(td__ps_rule *r, int *worker, td__ps_push *p)
+{
+    const double *numbers;
+    int only;
+    TD_TRY(find_only(r, &only));
+    uint64_t begin_ns = td__clock_ns();
+    TD_TRY(td__ps_inbox_next(r->inbox, only, deadline(r), worker, p, &numbers));
+    td__step_times_of(r->base.engine)->wait = 1e-9 * (double)(td__clock_ns() - begin_ns);
+    td__step_span(r->base.engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
+    if (p->grads) {
+        uint64_t staleness = r->version - r->seats[*worker].version;
+        double rate = r->policy->rate ? r->policy->rate(r, staleness) : 1;
+        /* The rate of the order, not of now: with one worker they are the same. */
+        td__ps_command c = {.worker = *worker, .step = p->step, .lr = r->seats[*worker].lr * rate};
+        r->stale_sum += staleness;
+        r->stale_most = staleness > r->stale_most ? staleness : r->stale_most;
+        r->pushes++;
+        TD_TRY(update(r, &c));
+    }
+    settle(r, *worker, p);
+    return TD_OK;
+}
+
+td_status td__ps_batch(td__sync *s, const td__batch *batch)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    return r->server < 0 ? td__step_batch(s->engine, batch)
+                         : td__step_batch_by(s->engine, batch, td__ps_no_batch, NULL);
+}
+
+td_status td__ps_step(td__sync *s, double lr, td__step_result *out)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    td__ps_push p = {0};
+    int worker = -1;
+    TD_TRY(r->policy->together ? step_together(r, lr) : step_alone(r, &worker, &p));
+    td__step_done(s->engine, out);
+    out->seconds = NULL;
+    out->requests[TD_REQUEST_STOP] = r->stop || s->x.host.stopping(s->x.host.user);
+    if (worker >= 0) {
+        r->counted[0] = r->lanes[worker].rank;
+        out->counted = r->counted;
+        out->n_counted = 1;
+        out->counted_rows = p.rows;
+        out->loss = p.loss;
+    }
+    return TD_OK;
+}
+
+/* ---- Meetings -------------------------------------------------------------------------------- */
+
+/* What is still under way is not used. */
+static td_status drain(td__ps_rule *r)
+{
+    for (int w = 0; w < r->workers; w++) {
+        const double *numbers;
+        td__ps_push p;
+        int worker;
+        if (!r->seats[w].busy)
+            continue;
+        TD_TRY(td__ps_inbox_next(r->inbox, w, deadline(r), &worker, &p, &numbers));
+        if (p.grads)
+            TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_DROP, .worker = w, .step = p.step}));
+        settle(r, w, &p);
+    }
+    return TD_OK;
+}
+
+td_status td__ps_meet(td__sync *s, td__sync_meet why)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    if (why == TD_MEET_BEGIN || r->server != 0)
+        return TD_OK;
+    if (why == TD_MEET_END)
+        TD_TRY(drain(r));
+    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
+    TD_TRY(td__ps_fetch(r));
+    if (why != TD_MEET_END)
+        return TD_OK;
+    for (int w = 0; w < r->workers; w++)
+        TD_TRY(give(r, w, &(td__ps_order){.end = 1}));
+    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_END}));
+    return td__ps_end_all(r);
+}
+
+void td__ps_note(td__sync *s, td__rank_stats *stats)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    for (int w = 0; w < r->workers; w++)
+        td__rank_stats_put(stats, r->lanes[w].rank, &r->seats[w].times);
+}

@@ -1,0 +1,167 @@
+/* ps.h -- a parameter server: params live in shards on servers, workers pull them, compute
+ * gradients and push these (Li and others, 2014; Dean and others, 2012).
+ *
+ * Roles    The first `servers` ranks of the world are servers, the others are workers. Server 0
+ *          leads: it is the trainer that validates, saves and decides when it is over, and it puts
+ *          everything that changes params in one order. The other servers carry out its commands
+ *          in that order, each on its shard. So all shards have seen the same pushes at any
+ *          moment, a checkpoint is of one moment, and the order, which is all that varies between
+ *          two runs, is the `counted` of metrics.jsonl: a replay is a run that waits for the pushes
+ *          in the order of the file.
+ * Shards   Ranges of the block of params and states, cut where a param begins (shard_map.h). The
+ *          gradients of a range lie at the same places of the gradient block. Each server has the
+ *          optimizer's state of its range, updated by the engine of all trainers (step/step.h).
+ * Steps    A rule whose workers work together (`sync`) deals the batch of a step out to all of
+ *          them; the server adds up their partials in the micro-batch tree: the bits of one rank.
+ *          The others give each worker whole batches, the next one as soon as its last push is
+ *          applied: a slow worker gets fewer of them, and each batch of an epoch is used once (the
+ *          next epoch begins when all of this one are applied). A step is then one push.
+ * Clocks   The version of the params is the number of updates since the run began; the staleness
+ *          of a push is how many of them came between the pull and the push; a worker's clock is
+ *          how many batches it has done.
+ * Policy   What differs between the rules: td__ps_policy, one file each.
+ *
+ * A step on server 0, between its trainer's calls:
+ *
+ *     begin   idle workers that may go on get an order: a batch to work on, with the params, which
+ *             the other servers hand out too (TD__PS_PUBLISH)
+ *     step    the next push, by arrival or as the replay has it, is applied here and, by command
+ *             (TD__PS_APPLY), on the other servers
+ *     meet    the other shards come here (TD__PS_FETCH): params and optimizer's states are whole
+ *
+ * Threads  Server 0 has one per worker, which receives pushes (inbox.h); everything else is done by
+ *          the trainer's thread.
+ * Failure  As of other rules: a rank that fails aborts its links, and the run ends with one line;
+ *          it is resumed from the last checkpoint, on any number of workers and servers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PS_PS_H
+#define TD_PS_PS_H
+
+#include "ps/inbox.h"
+#include "ps/lane.h"
+#include "ps/shard_map.h"
+#include "parallel/rank_tree.h"
+#include "parallel/sync.h"
+#include "run/backup_sets.h"
+
+typedef struct td__ps_rule td__ps_rule;
+
+/* What a rule adds. */
+typedef struct td__ps_policy {
+    bool together; /* workers share the batch of a step, and none is left out */
+    /* (optional) What the learning rate is multiplied with; NULL: 1. */
+    double (*rate)(const td__ps_rule *r, uint64_t staleness);
+    /* (optional) May a worker with this clock begin another batch? NULL: yes. The slowest may. */
+    bool (*may_begin)(const td__ps_rule *r, uint64_t clock, uint64_t slowest);
+    /* (optional) Batches between two pushes, two pulls, of a worker that updates its own params in
+     * between by plain SGD; NULL: each batch is pushed, and has fresh params. */
+    int (*push_every)(const td__ps_rule *r);
+    int (*fetch_every)(const td__ps_rule *r);
+} td__ps_policy;
+
+/* What server 0 knows of a worker. */
+typedef struct td__ps_seat {
+    bool busy;        /* it has an order, and its push is not applied yet */
+    uint64_t clock;   /* batches that it has done */
+    uint64_t version; /* of the params that it pulled last */
+    double lr;        /* of its order */
+    td__rank_times times;
+} td__ps_seat;
+
+/* The struct of every rule. */
+struct td__ps_rule {
+    td__sync base;
+    const td__ps_policy *policy;
+    int rank, servers, workers;
+    int server;         /* this rank's number among servers; -1: it is a worker */
+    td__ps_map map;     /* of shards */
+    td__ps_lane *lanes; /* (n_lanes) servers: to all workers; workers: to all servers */
+    int n_lanes;
+    td_comm *peers;       /* servers, if there are several: all of them */
+    td__step_stage stage; /* servers: what this one updates */
+    td__rank_tree tree;   /* servers: what is added up in a step */
+    td__blend_op *adds;   /* (room_adds) */
+    int room_adds;
+
+    /* Server 0. */
+    td__ps_inbox *inbox;
+    td__ps_seat *seats; /* (workers) */
+    td__backup_sets *replay;
+    bool *only;          /* (ranks) of a step of the replay */
+    int *counted;        /* (ranks) whose work is in the step */
+    td__ps_push *pushed; /* (workers) of a step together */
+    bool stop;           /* a worker was asked to stop */
+    uint64_t version;    /* of the params */
+    uint64_t dealt;      /* the last step that a worker was given */
+    uint64_t begun;      /* the step under way */
+    double lr;           /* of it */
+    uint64_t steps_of_epoch;
+    uint64_t stale_sum, stale_most, pushes;
+
+    /* Workers. */
+    uint64_t clock;
+    bool accrued; /* the lanes hold gradients that are not pushed yet */
+    uint64_t began_ns;
+    td__rank_times total; /* told with each push */
+};
+
+/* Parts of a td__sync_ops. */
+TD_NODISCARD td_status td__ps_check(const td__sync_config *c, const td__sync_job *j,
+                                    const td__sync_world *w);
+bool td__ps_asked(const td__sync_config *c);
+void td__ps_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
+void td__ps_traits_together(const td__sync_config *c, const td__sync_world *w,
+                            td__sync_traits *out);
+size_t td__ps_exchange(const td__sync_sizes *z);
+TD_NODISCARD td_status td__ps_create(td__sync *s, const td__ps_policy *policy);
+void td__ps_destroy(td__sync *s);
+void td__ps_abandon(td__sync *s, const char *why);
+TD_NODISCARD td_status td__ps_begin(td__sync *s, const td__sync_place *at);
+TD_NODISCARD td_status td__ps_batch(td__sync *s, const td__batch *batch);
+TD_NODISCARD td_status td__ps_step(td__sync *s, double lr, td__step_result *out);
+TD_NODISCARD td_status td__ps_meet(td__sync *s, td__sync_meet why);
+TD_NODISCARD td_status td__ps_serve(td__sync *s);
+void td__ps_note(td__sync *s, td__rank_stats *stats);
+
+/* All of them, for the table of a rule. */
+#define TD__PS_RULE                                                                               \
+    .size = sizeof(td__ps_rule), .key = "parallel.servers", .sample = "1", .asked = td__ps_asked, \
+    .check = td__ps_check, .exchange = td__ps_exchange, .destroy = td__ps_destroy,                \
+    .begin = td__ps_begin, .batch = td__ps_batch, .step = td__ps_step, .meet = td__ps_meet,       \
+    .serve = td__ps_serve, .note = td__ps_note, .abandon = td__ps_abandon
+
+/* ---- Between the files of this folder -------------------------------------------------------- */
+
+/* Server 0 to the others. */
+typedef enum td__ps_verb {
+    TD__PS_APPLY,   /* receive the push of a worker, or of all, and update with it */
+    TD__PS_DROP,    /* receive it and leave it */
+    TD__PS_PUBLISH, /* hand the shard to a worker */
+    TD__PS_FETCH,   /* hand it, with the optimizer's states, to server 0 */
+    TD__PS_END
+} td__ps_verb;
+typedef struct td__ps_command {
+    int32_t verb, worker; /* -1: all */
+    uint64_t step;
+    int32_t batches, together;
+    int64_t rows, last_rows;
+    double lr;
+} td__ps_command;
+
+/* server.c: what all servers do. */
+TD_NODISCARD td_status td__ps_server_create(td__ps_rule *r);
+void td__ps_server_destroy(td__ps_rule *r);
+/* Update this server's shard with what lies in the lanes of the workers of the command. */
+TD_NODISCARD td_status td__ps_apply(td__ps_rule *r, const td__ps_command *c);
+/* The shard to the lane of a worker. */
+TD_NODISCARD td_status td__ps_publish(td__ps_rule *r, int worker);
+/* Server 0: the other shards, which are told to come. */
+TD_NODISCARD td_status td__ps_fetch(td__ps_rule *r);
+td__step_batch_fn td__ps_no_batch;                     /* a server runs none */
+TD_NODISCARD td_status td__ps_follow(td__ps_rule *r);  /* another server than 0, until the end */
+TD_NODISCARD td_status td__ps_end_all(td__ps_rule *r); /* all ranks: the params of server 0 */
+
+/* worker.c */
+TD_NODISCARD td_status td__ps_work(td__ps_rule *r);
+
+#endif

@@ -1,0 +1,193 @@
+/* rule.c -- what the rules of a parameter server share: what they can be combined with, and how
+ * they are made. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "coll/comm.h"
+#include "graph/params.h"
+#include "ps/ps.h"
+
+bool td__ps_asked(const td__sync_config *c)
+{
+    return c->servers > 0;
+}
+
+/* Is the replay, if there is one, a record of a run on so many ranks? */
+static td_status check_replay(const td__sync_config *c, int ranks)
+{
+    td__backup_sets *sets;
+    if (!c->replay)
+        return TD_OK;
+    TD_TRY(td__backup_sets_read(c->replay, ranks, &sets));
+    td__backup_sets_destroy(sets);
+    return TD_OK;
+}
+
+td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
+{
+    if (!c->rule)
+        return TD_FAIL(TD_EINVAL, "parallel.servers: no sync rule that uses servers is named: set "
+                                  "train.sync to sync, asgd, stale, ssp or downpour");
+    if (w->elastic)
+        return TD_FAIL(TD_EINVAL, "parallel.servers: not with elastic ranks");
+    if (j->verify > 0)
+        return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.servers");
+    if (!w->starts)
+        return TD_OK;
+    if (w->ranks <= c->servers)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.servers: %d server%s of %d rank%s leave no rank to train: start "
+                       "more (-n)",
+                       c->servers, c->servers > 1 ? "s" : "", w->ranks, w->ranks > 1 ? "s" : "");
+    return w->rank == 0 ? check_replay(c, w->ranks) : TD_OK;
+}
+
+static void traits(const td__sync_config *c, const td__sync_world *w, bool together,
+                   td__sync_traits *out)
+{
+    int workers = w->ranks - c->servers;
+    bool server = w->rank < c->servers;
+    if (workers < 1) /* one rank that evaluates what others have trained */
+        return;
+    out->leads = true;
+    out->no_rows = out->no_partials = server;
+    out->parts = together ? workers : 1;
+    out->part = together && !server ? w->rank - c->servers : 0;
+}
+
+void td__ps_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
+{
+    traits(c, w, false, out);
+}
+
+void td__ps_traits_together(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
+{
+    traits(c, w, true, out);
+}
+
+/* Server 0 has most: an area for pushes and one for pulls of every worker. */
+size_t td__ps_exchange(const td__sync_sizes *z)
+{
+    int workers = z->world.ranks - z->config->servers;
+    return workers < 1 ? 0 : (size_t)workers * (z->grads + z->params);
+}
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static td_status no_memory(const td__ps_rule *r)
+{
+    return TD_FAIL(TD_ENOMEM, "no memory for %d servers and %d workers", r->servers, r->workers);
+}
+
+static td_status open_lanes(td__ps_rule *r)
+{
+    size_t floats = td__step_floats(r->base.engine);
+    size_t slots = r->policy->together ? (size_t)r->tree.slots : 1;
+    td_status st = TD_OK;
+    td__ps_lane_size *sizes = td__calloc((size_t)r->servers, sizeof *sizes);
+    r->n_lanes = r->server < 0 ? r->servers : r->workers;
+    r->lanes = td__calloc((size_t)r->n_lanes, sizeof *r->lanes);
+    if (!sizes || !r->lanes)
+        st = no_memory(r);
+    /* Areas have the places of whole blocks; pages of other shards are never touched. */
+    for (int s = 0; !st && s < r->servers; s++)
+        sizes[s] = (td__ps_lane_size){slots * floats, floats};
+    if (!st)
+        st = td__ps_lanes_open(r->base.x.comm, r->servers, sizes, r->lanes);
+    td__free(sizes);
+    return st;
+}
+
+static td_status make_leader(td__ps_rule *r)
+{
+    const td__sync_ctx *x = &r->base.x;
+    size_t workers = (size_t)r->workers, ranks = (size_t)(r->servers + r->workers);
+    size_t numbers = TD_REQUESTS + workers + TD__STEP_WORDS +
+                     (size_t)(x->step.micro_batches * x->step.accumulate);
+    int64_t batches = (x->samples + x->batch - 1) / x->batch;
+    r->steps_of_epoch = (uint64_t)((batches + x->step.accumulate - 1) / x->step.accumulate);
+    r->seats = td__calloc(workers, sizeof *r->seats);
+    r->pushed = td__calloc(workers, sizeof *r->pushed);
+    r->counted = td__calloc(ranks, sizeof *r->counted);
+    r->only = td__calloc(ranks, sizeof *r->only);
+    if (!r->seats || !r->pushed || !r->counted || !r->only)
+        return no_memory(r);
+    if (x->config->replay)
+        TD_TRY(td__backup_sets_read(x->config->replay, (int)ranks, &r->replay));
+    return td__ps_inbox_create(r->lanes, r->workers, td__step_floats(r->base.engine), r->map.at[0],
+                               numbers, &r->inbox);
+}
+
+td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    const td__sync_ctx *x = &s->x;
+    r->policy = policy;
+    r->rank = td_comm_rank(x->comm);
+    r->servers = x->config->servers;
+    r->workers = td_comm_size(x->comm) - r->servers;
+    r->server = r->rank < r->servers ? r->rank : -1;
+    if (td__step_lists(s->engine))
+        return TD_FAIL(TD_ENOTSUP,
+                       "parallel.servers: the model has row-sparse gradients (embedding), which "
+                       "workers do not push: use another sync rule");
+    TD_ASSERT(td__step_floats(s->engine) == td__params_total(x->step.params),
+              "%zu gradients and statistics of %zu params and states", td__step_floats(s->engine),
+              td__params_total(x->step.params));
+    TD_TRY(td__ps_map_init(&r->map, x->step.params, r->servers));
+    TD_TRY(td__rank_tree_init(&r->tree,
+                              (td__work_partition){.size = policy->together ? r->workers : 1},
+                              x->step.micro_batches, x->step.accumulate));
+    TD_TRY(open_lanes(r));
+    if (r->servers > 1) {
+        static const td_comm_opts PATIENT = {.stall_ms = UINT32_MAX};
+        TD_TRY(td__comm_split_with(x->comm, r->server < 0 ? -1 : 0, r->rank, &PATIENT, &r->peers));
+    }
+    if (r->server >= 0)
+        TD_TRY(td__ps_server_create(r));
+    return r->server == 0 ? make_leader(r) : TD_OK;
+}
+
+void td__ps_destroy(td__sync *s)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    if (r->pushes)
+        TD_LOG(INFO, TRAIN, "%llu pushes, on params %.2f updates old in the mean, %llu at most",
+               (unsigned long long)r->pushes, (double)r->stale_sum / (double)r->pushes,
+               (unsigned long long)r->stale_most);
+    td__ps_inbox_destroy(r->inbox);
+    td__ps_lanes_close(r->lanes, r->n_lanes);
+    td__ps_server_destroy(r);
+    td__rank_tree_fini(&r->tree);
+    td__ps_map_fini(&r->map);
+    td__backup_sets_destroy(r->replay);
+    td__free(r->lanes);
+    td__free(r->seats);
+    td__free(r->pushed);
+    td__free(r->counted);
+    td__free(r->only);
+}
+
+void td__ps_abandon(td__sync *s, const char *why)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    td__ps_lanes_abort(r->lanes, r->n_lanes, why);
+    if (r->peers)
+        td_comm_abort(r->peers, why);
+}
+
+td_status td__ps_serve(td__sync *s)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    return r->server < 0 ? td__ps_work(r) : td__ps_follow(r);
+}
+
+td_status td__ps_no_batch(void *user, const td__batch *batch, int number, double *losses)
+{
+    (void)user;
+    (void)batch;
+    (void)number;
+    (void)losses;
+    return TD_OK;
+}

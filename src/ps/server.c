@@ -1,0 +1,228 @@
+/* server.c -- what every server does with its shard: update it, hand it out; and the servers that
+ * follow server 0. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "graph/params.h"
+#include "optim/optimizer.h"
+#include "ps/ps.h"
+
+static const td_coll_opts IDLE = {.timeout_ms = TD__LINK_IDLE_MS};
+
+/* ---- The engine ------------------------------------------------------------------------------ */
+
+static td_status sum_squares(void *user, double *squares, size_t n)
+{
+    td__ps_rule *r = user;
+    return td_allreduce(r->peers, squares, squares, n, TD_F64, TD_REDUCE_SUM, NULL);
+}
+
+static float *statistics(void *user)
+{
+    td__ps_rule *r = user;
+    return td_runner_grads(td__micro_batch_any_runner(r->base.x.step.set), NULL);
+}
+
+static void fold(void *user)
+{
+    td__ps_rule *r = user;
+    td_runner_update_states(td__micro_batch_any_runner(r->base.x.step.set));
+}
+
+/* With several servers, one that updates the params of this server's shard alone. */
+static td_status limit_engine(td__ps_rule *r)
+{
+    td__step_opts o = *td__step_opts_of(r->base.engine);
+    r->stage = (td__step_stage){.user = r,
+                                .own = &r->map.at[r->server],
+                                .n_own = 1,
+                                .sum_squares = sum_squares,
+                                .statistics = statistics,
+                                .fold = fold};
+    o.stage = &r->stage;
+    td__step_engine_destroy(r->base.engine);
+    r->base.engine = NULL;
+    return td__step_engine_create(&o, &r->base.engine);
+}
+
+td_status td__ps_server_create(td__ps_rule *r)
+{
+    return r->servers > 1 ? limit_engine(r) : TD_OK;
+}
+
+void td__ps_server_destroy(td__ps_rule *r)
+{
+    td__free(r->adds);
+    td_comm_destroy(r->peers);
+}
+
+/* ---- Updates --------------------------------------------------------------------------------- */
+
+static float *address(const td__ps_rule *r, td__rank_slot s)
+{
+    return r->lanes[s.rank].push + (size_t)s.slot * td__step_floats(r->base.engine);
+}
+
+static void add_range(void *user, size_t begin, size_t count)
+{
+    td__ps_rule *r = user;
+    td__grad_blend_ops(NULL, r->adds, r->tree.n_adds, r->map.at[r->server].begin + begin, count);
+}
+
+/* The partials of all workers become one. */
+static td_status add_up(td__ps_rule *r, const td__ps_command *c, const float **total)
+{
+    td__rank_tree *t = &r->tree;
+    bool changed;
+    TD_TRY(td__rank_tree_plan(t, c->batches, c->last_rows, &changed));
+    if (t->n_adds > r->room_adds) {
+        td__free(r->adds);
+        r->room_adds = 0;
+        r->adds = td__calloc((size_t)t->n_adds, sizeof *r->adds);
+        if (!r->adds)
+            return TD_FAIL(TD_ENOMEM, "no memory for %d sums", t->n_adds);
+        r->room_adds = t->n_adds;
+    }
+    for (int i = 0; i < t->n_adds; i++)
+        r->adds[i] = (td__blend_op){address(r, t->adds[i].dst), address(r, t->adds[i].src), 1, 1};
+    *total = address(r, t->total);
+    return t->n_adds ? td__step_in_ranges(r->base.engine, td__ps_map_count(&r->map, r->server),
+                                          add_range, r)
+                     : TD_OK;
+}
+
+td_status td__ps_apply(td__ps_rule *r, const td__ps_command *c)
+{
+    td__step_sum sum = {.user = r};
+    if (r->policy->together)
+        TD_TRY(add_up(r, c, &sum.grads));
+    else
+        sum.grads = r->lanes[c->worker].push;
+    return td__step_update(r->base.engine, c->lr, &sum);
+}
+
+td_status td__ps_publish(td__ps_rule *r, int worker)
+{
+    td__ps_lane *l = &r->lanes[worker];
+    td__param_range own = r->map.at[r->server];
+    td__mapping map;
+    TD_TRY(
+        td__params_map(r->base.x.step.params, own.begin, own.end - own.begin, TD_MAP_READ, &map));
+    memcpy(l->pull + own.begin, map.at, (own.end - own.begin) * sizeof *l->pull);
+    td__mem_map_drop(&map);
+    return TD_OK;
+}
+
+/* ---- Servers that follow --------------------------------------------------------------------- */
+
+/* Pushes of the workers of a command come into their lanes. */
+static td_status receive(td__ps_rule *r, const td__ps_command *c)
+{
+    td__param_range own = r->map.at[r->server];
+    size_t floats = td__step_floats(r->base.engine);
+    for (int w = 0; w < r->workers; w++) {
+        td__ps_lane *l = &r->lanes[w];
+        td__ps_push p;
+        if (c->worker >= 0 && w != c->worker)
+            continue;
+        TD_TRY(td__ps_hear(l, &p, sizeof p, false));
+        if (p.step != c->step || p.slots < 0 || (size_t)p.slots * floats > l->push_count)
+            return TD_FAIL(TD_EPROTO, "rank %d pushes %d slots of step %llu, not of %llu", l->rank,
+                           p.slots, (unsigned long long)p.step, (unsigned long long)c->step);
+        for (int i = 0; i < p.slots; i++)
+            TD_TRY(td__ps_take(l, l->push + (size_t)i * floats + own.begin, own.end - own.begin));
+    }
+    return TD_OK;
+}
+
+/* Elements of state k of the optimizer that are in the shard, from its beginning on. */
+static size_t held(const td__mapping *map, td__param_range own)
+{
+    size_t count = map->nbytes / sizeof(float);
+    return count <= own.begin ? 0 : (count < own.end ? count : own.end) - own.begin;
+}
+
+/* The shard, and the optimizer's states of it, from server `from` to server 0, which both call. */
+static td_status move(td__ps_rule *r, int from, float *block, size_t count)
+{
+    if (!count)
+        return TD_OK;
+    return r->server == 0 ? td_recv(r->peers, block, count, TD_F32, from, NULL)
+                          : td_send(r->peers, block, count, TD_F32, 0, NULL);
+}
+
+static td_status hand_shard(td__ps_rule *r, int from)
+{
+    td_params *params = r->base.x.step.params;
+    td_optimizer *o = r->base.x.step.optimizer;
+    td__param_range own = r->map.at[from];
+    td__map_use use = r->server == 0 ? TD_MAP_BOTH : TD_MAP_READ;
+    td__mapping map;
+    TD_TRY(td__params_map(params, own.begin, own.end - own.begin, use, &map));
+    td_status st = move(r, from, map.at, own.end - own.begin);
+    TD_TRY(st ? (td__mem_map_drop(&map), st) : td__mem_unmap(&map));
+    td_params_touch(params);
+    for (int k = 0; k < td_optimizer_state_count(o); k++) {
+        TD_TRY(td__optim_map_state(o, k, use, &map));
+        size_t count = held(&map, own);
+        st = move(r, from, count ? (float *)map.at + own.begin : NULL, count);
+        TD_TRY(st ? (td__mem_map_drop(&map), st) : td__mem_unmap(&map));
+    }
+    return TD_OK;
+}
+
+td_status td__ps_fetch(td__ps_rule *r)
+{
+    for (int s = 1; s < r->servers; s++)
+        TD_TRY(hand_shard(r, s));
+    return TD_OK;
+}
+
+static td_status hand_out(td__ps_rule *r, int worker)
+{
+    td__ps_lane *l = &r->lanes[worker];
+    td__param_range own = r->map.at[r->server];
+    uint64_t here = own.begin;
+    TD_TRY(td__ps_publish(r, worker));
+    TD_TRY(td__ps_tell(l, &here, sizeof here));
+    return td__ps_hand(l, l->pull + own.begin, own.end - own.begin);
+}
+
+static td_status obey(td__ps_rule *r, const td__ps_command *c)
+{
+    switch ((td__ps_verb)c->verb) {
+    case TD__PS_APPLY:
+        TD_TRY(receive(r, c));
+        td__step_begin(r->base.engine, (uint32_t)c->step, c->batches, c->rows);
+        return td__ps_apply(r, c);
+    case TD__PS_DROP: return receive(r, c);
+    case TD__PS_PUBLISH: return hand_out(r, c->worker);
+    case TD__PS_FETCH: return hand_shard(r, r->server);
+    case TD__PS_END: return TD_OK;
+    }
+    return TD_FAIL(TD_EPROTO, "server 0 asks for what there is not: %d", c->verb);
+}
+
+td_status td__ps_follow(td__ps_rule *r)
+{
+    td__ps_command c;
+    do {
+        TD_TRY(td_recv(r->peers, &c, sizeof c, TD_U8, 0, &IDLE));
+        TD_TRY(obey(r, &c));
+    } while (c.verb != TD__PS_END);
+    return td__ps_end_all(r);
+}
+
+td_status td__ps_end_all(td__ps_rule *r)
+{
+    td_params *params = r->base.x.step.params;
+    size_t count = td__params_total(params);
+    td__mapping map;
+    TD_TRY(td__params_map(params, 0, count, TD_MAP_BOTH, &map));
+    td_status st = td_broadcast(r->base.x.comm, map.at, count, TD_F32, 0, NULL);
+    TD_TRY(st ? (td__mem_map_drop(&map), st) : td__mem_unmap(&map));
+    td_params_touch(params);
+    return TD_OK;
+}
