@@ -121,7 +121,11 @@ static td_status look(td__init *in)
         return td__init_table(in, true);
     if (ends_with(in->path, ".txt"))
         return td__init_text(in);
-    return TD_FAIL(TD_EINVAL, "%.200s: expected a table (.csv, .tsv, .jsonl) or a text (.txt)",
+    if (S_ISDIR(info.st_mode) || ends_with(in->path, ".tar"))
+        return td__init_images(in, !S_ISDIR(info.st_mode));
+    return TD_FAIL(TD_EINVAL,
+                   "%.200s: expected a table (.csv, .tsv, .jsonl), a text (.txt), or images (a "
+                   "folder with a folder for each class, .tar)",
                    in->path);
 }
 
@@ -183,18 +187,23 @@ static const td__flag FLAGS[] = {
     {.name = NULL},
 };
 
-static const char *const EXAMPLES[] = {
-    "tandem init flowers.csv && tandem train job.yaml", "from a table to a model",
-    "tandem init houses.csv --label price -o houses.yaml", "say which column to predict", NULL};
+static const char *const EXAMPLES[] = {"tandem init flowers.csv && tandem train job.yaml",
+                                       "from a table to a model",
+                                       "tandem init houses.csv --label price -o houses.yaml",
+                                       "say which column to predict",
+                                       "tandem init photos -o photos.yaml",
+                                       "from photos/cat, photos/dog, ... to a model",
+                                       NULL};
 
 const td__command td__command_init = {
     .name = "init",
     .args = "DATA",
     .summary = "look at data and write a job that trains on it",
-    .text = "DATA is a table (FILE.csv, FILE.tsv, FILE.jsonl) or a text (FILE.txt). The job says "
-            "in comments what was found and what each choice does: which column is predicted, "
-            "what the others become, the model, and how it is trained. It is a start, to be "
-            "changed.",
+    .text =
+        "DATA is a table (FILE.csv, FILE.tsv, FILE.jsonl), a text (FILE.txt), a folder of images "
+        "with a folder for each class, or a WebDataset archive (FILE.tar). The job says in "
+        "comments what was found and what each choice does: which column is predicted, what the "
+        "others become, the model, and how it is trained. It is a start, to be changed.",
     .examples = EXAMPLES,
     .flags = FLAGS,
     .min_args = 1,

@@ -30,5 +30,6 @@ void td__init_train(td__init *in, const td__init_sizes *z, const char *lr, const
 
 TD_NODISCARD td_status td__init_table(td__init *in, bool jsonl);
 TD_NODISCARD td_status td__init_text(td__init *in);
+TD_NODISCARD td_status td__init_images(td__init *in, bool tar);
 
 #endif

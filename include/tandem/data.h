@@ -91,6 +91,10 @@ typedef struct td_source_opts {
     int64_t classes;     /* spirals; cifar: 10 or 100 */
     double noise;        /* digits, spirals */
     uint64_t seed;       /* digits, spirals */
+    int64_t size;        /* images, webdataset: height of samples; 0: all images have one size */
+    int64_t width;       /* images, webdataset: size */
+    int64_t channels;    /* images, webdataset: 3 (default), or 1 for grey */
+    const char *resize;  /* images, webdataset: "crop" (default), "stretch" or "random" */
 } td_source_opts;
 
 /* The names of all sources, i = 0, 1, ...; NULL after the last. td_source_help says in one line
@@ -130,8 +134,8 @@ typedef struct td_map_opts {
     double mean, std;  /* normalize: both 0: measured */
     double p;          /* flip: probability; 0.5 */
     double value;      /* pad: what to pad with */
-    int64_t size;      /* crop, pad, tokenize: rows, or length, afterwards */
-    int64_t width;     /* crop: columns afterwards; size */
+    int64_t size;      /* crop, resize, pad, tokenize: rows, or length, afterwards */
+    int64_t width;     /* crop, resize: columns afterwards; size */
     int64_t pad;       /* crop, pad: values around */
     int64_t classes;   /* one_hot: length of the vector; the field's classes */
     int64_t vocab;     /* tokenize: words kept; all */
@@ -139,12 +143,14 @@ typedef struct td_map_opts {
     /* normalize, tokenize: the dataset that they measure; NULL: the one they change. A validation
      * part is changed by what was measured on the training part. */
     const td_dataset *fit;
+    double brightness, contrast; /* color: by how much of itself each varies */
 } td_map_opts;
 
 TD_API const char *td_map_list(int i); /* NULL after the last */
 
-/* A built-in stage by name: normalize, crop, flip, pad, one_hot, tokenize. crop and flip draw at
- * random in datasets that are shuffled; others they crop in the middle and do not flip. */
+/* A built-in stage by name: normalize, crop, flip, pad, one_hot, tokenize, resize, grey, color.
+ * crop, flip and color draw at random in datasets that are shuffled; others they crop in the
+ * middle, and neither flip nor color. */
 TD_NODISCARD TD_API td_status td_dataset_map(td_dataset *base, const char *stage,
                                              const td_map_opts *opts, td_dataset **out);
 

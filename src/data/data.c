@@ -330,6 +330,9 @@ static td_status check_opts(const td__data_opts *o)
                        "fractions %g for valid and %g for test: expected 0 or more, and "
                        "less than 1 together",
                        v, t);
+    if (o->cache && o->source_opts.resize && !strcmp(o->source_opts.resize, "random"))
+        return TD_FAIL(TD_EINVAL, "data.cache: not with data.resize: random, which takes another "
+                                  "part of an image in each epoch");
     if (o->n_maps < 0 || o->n_maps > TD__MAX_MAPS)
         return TD_FAIL(TD_EINVAL, "%d map stages: at most %d", o->n_maps, TD__MAX_MAPS);
     return TD_OK;

@@ -25,8 +25,9 @@ static td__map_opts stage_opts(const char *stage, const td_map_opts *o)
                           .field = o->field,
                           .a = !strcmp(stage, "normalize") ? o->mean
                                : !strcmp(stage, "flip")    ? o->p
+                               : !strcmp(stage, "color")   ? o->brightness
                                                            : o->value,
-                          .b = o->std,
+                          .b = !strcmp(stage, "color") ? o->contrast : o->std,
                           .size = !strcmp(stage, "one_hot") ? o->classes : o->size,
                           .size2 = !strcmp(stage, "tokenize") ? o->vocab : o->width,
                           .pad = o->pad,

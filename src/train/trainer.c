@@ -248,8 +248,11 @@ static td_status make_schedule(td__trainer *t)
     if (!s.total_steps) {
         s.total_steps = (int64_t)t->plan.total_steps;
         /* A run shorter than its warm-up ends in it, whatever would have come then: what a schedule
-         * with an end does after the warm-up needs a step at least. */
-        if (td__schedule_has_end(s.name) && s.warmup_steps >= s.total_steps && s.total_steps > 0)
+         * with an end does after the warm-up needs a step at least. Nor does it matter without data
+         * to train on. */
+        bool idle = !td__data_part(t->plan.data, TD_PART_TRAIN);
+        if (td__schedule_has_end(s.name) && s.warmup_steps >= s.total_steps &&
+            (s.total_steps > 0 || idle))
             s.total_steps = s.warmup_steps + 1;
     }
     s.maximize = t->plan.watch >= 0 && t->plan.facts.higher_is_better[t->plan.watch];
