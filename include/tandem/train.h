@@ -193,6 +193,10 @@ typedef struct td_loss_opts {
     bool use_ignore;        /* cross_entropy: targets of class `ignore` do not count */
     int64_t ignore;
     double delta; /* huber: where the square becomes a line; 1 */
+    /* cross_entropy: the loss of a sample counts so many times, by its class; classes after the
+     * last have 1. Not with label_smoothing or ignore. Must outlive the trainer. */
+    const double *class_weights;
+    int n_class_weights;
 } td_loss_opts;
 
 /* Zero-initialise, then set what you need: zero always means "default". */
@@ -201,7 +205,8 @@ typedef struct td_compile_opts {
     const char *loss; /* cross_entropy, mse, mae, huber, bce; NULL: by the target */
     td_loss_opts loss_opts;
     const char *target;         /* the data field that the output is compared with; "y" */
-    const char *const *metrics; /* accuracy, top5, nll, bits, mae, mse, binary_accuracy; */
+    const char *const *metrics; /* accuracy, top3, top5, top10, nll, bits, precision,
+                                 * recall, f1, auc, mae, mse, rmse, r2, binary_accuracy; */
     int n_metrics;              /* 0: the one that goes with the loss; -1: none */
     td_optim_opts optimizer;    /* name NULL: "adamw" */
     td_schedule_opts schedule;  /* lr 0: the optimizer's; total_steps 0: of the run */

@@ -56,7 +56,8 @@ td_node *td_build_input(td_build *b, const char *field)
     return td_input(b->g, f->name, f->dtype, s);
 }
 
-static td_status add_metric(td__model_nodes *o, const char *name, td_node *node, bool higher)
+static td_status add_metric(td__model_nodes *o, const char *name, td_node *node, bool higher,
+                            bool whole)
 {
     for (int i = 0; i < o->n_metrics; i++)
         if (!strcmp(o->metrics[i].name, name))
@@ -64,7 +65,7 @@ static td_status add_metric(td__model_nodes *o, const char *name, td_node *node,
     if (o->n_metrics == TD__MAX_METRICS)
         return TD_FAIL(TD_EINVAL, "compile: more than %d metrics", TD__MAX_METRICS);
     o->metrics[o->n_metrics++] =
-        (td__metric_node){.name = name, .node = node, .higher_is_better = higher};
+        (td__metric_node){.name = name, .node = node, .higher_is_better = higher, .whole = whole};
     return TD_OK;
 }
 
@@ -91,7 +92,7 @@ static td_status named_metrics(const td__compiled *c, const td__head *h, const t
     const td__metric_def *one = c->n_metrics == 0 ? td__metric_default(loss) : NULL;
 
     if (one)
-        return add_metric(out, one->name, one->build(h), one->higher_is_better);
+        return add_metric(out, one->name, one->build(h), one->higher_is_better, one->whole);
     for (int i = 0; i < c->n_metrics; i++) {
         const td__metric_def *m = td__metric_find(c->metrics[i]);
         if (!m)
@@ -100,7 +101,7 @@ static td_status named_metrics(const td__compiled *c, const td__head *h, const t
         if (m->kind != loss->kind)
             return TD_FAIL(TD_EINVAL, "compile: the metric %s does not go with the loss %s",
                            m->name, loss->name);
-        TD_TRY(add_metric(out, m->name, m->build(h), m->higher_is_better));
+        TD_TRY(add_metric(out, m->name, m->build(h), m->higher_is_better, m->whole));
     }
     return TD_OK;
 }
@@ -150,7 +151,7 @@ static td_status finish(const building *in, td_build *b)
         TD_TRY(judge(in->model, b, out));
     for (int i = 0; i < b->n_metrics && i < TD_MAX_METRICS; i++)
         TD_TRY(add_metric(out, b->metrics[i].name, b->metrics[i].node,
-                          b->metrics[i].higher_is_better));
+                          b->metrics[i].higher_is_better, false));
     if (td_graph_status(b->g))
         return TD_FAIL(td_graph_status(b->g), "compile: %s", td_graph_error(b->g));
     return TD_OK;

@@ -1,6 +1,7 @@
 /* heads.c -- `loss` and `metrics` of a job, as nodes of its model (step/heads.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -26,8 +27,8 @@ static td_status add_metric(td__build *b, const td__head *h, const td__metric_de
         return TD_FAIL(TD_EINVAL, "%s: metrics: at most %d are possible", b->job->file,
                        TD__MAX_METRICS);
     td_node *node = m->build(h);
-    o->metrics[o->n_metrics++] =
-        (td__metric_node){.name = m->name, .node = node, .higher_is_better = m->higher_is_better};
+    o->metrics[o->n_metrics++] = (td__metric_node){
+        .name = m->name, .node = node, .higher_is_better = m->higher_is_better, .whole = m->whole};
     return TD_OK;
 }
 
@@ -131,6 +132,39 @@ static td_status note_softmax(td__build *b, const td__loss_def *d)
     return b->job->hint ? TD_OK : TD_FAIL(TD_ENOMEM, "%s: out of memory", b->job->file);
 }
 
+/* loss.class_weights: a number for each class, in their order. */
+static td_status fill_weights(const td__build *b, const td__tree *at, td_loss_opts *o)
+{
+    const td__tree *list = td__tree_get(at, "class_weights");
+    int64_t n = 0;
+    char *end;
+
+    for (const td__tree *t = list ? list->first : NULL; t; t = t->next)
+        n++;
+    if (!list)
+        return TD_OK;
+    if (n != b->target->classes)
+        return TD_FAIL(TD_EINVAL, "%s: loss.class_weights: %lld numbers, but %s has %lld classes",
+                       td__tree_where(list).text, (long long)n, b->target->name,
+                       (long long)b->target->classes);
+    if (o->use_ignore || o->label_smoothing > 0)
+        return TD_FAIL(TD_EINVAL, "%s: loss.class_weights: not with loss.%s",
+                       td__tree_where(list).text, o->use_ignore ? "ignore" : "label_smoothing");
+    double *w = td__arena_alloc(b->job->model_arena, (size_t)n * sizeof *w);
+    if (!w)
+        return TD_FAIL(TD_ENOMEM, "%s: out of memory", b->job->file);
+    for (const td__tree *t = list->first; t; t = t->next) {
+        double v = strtod(t->text, &end);
+        if (end == t->text || *end || !(v >= 0 && v < 1e30))
+            return TD_FAIL(TD_EINVAL,
+                           "%s: loss.class_weights: expected numbers of at least 0, found %s",
+                           td__tree_where(t).text, td__tree_found(t).text);
+        w[o->n_class_weights++] = v;
+    }
+    o->class_weights = w;
+    return TD_OK;
+}
+
 td_status td__build_heads(td__build *b, td_node *y)
 {
     const td__tree *at = td__tree_get(b->job->root, "loss");
@@ -151,6 +185,7 @@ td_status td__build_heads(td__build *b, td_node *y)
         return TD_FAIL(TD_EINVAL, "%s: loss: %s needs class targets, but %s has numbers",
                        td__tree_where(at).text, d->name, b->target->name);
     TD_TRY(check_options(d, at));
+    TD_TRY(fill_weights(b, at, &h.opts));
     if (d->kind != TD_HEAD_CLASSES)
         td__head_match_numbers(&h);
     TD_TRY(check_shapes(b, d, &h));

@@ -15,6 +15,7 @@
 #include "run/report_data.h"
 #include "run/report_html.h"
 #include "run/report_scaling.h"
+#include "run/report_scores.h"
 #include "run/run_dir.h"
 
 enum { MOST_EVALS = 12, MOST_NODES = 20 };
@@ -374,6 +375,7 @@ static td_status print_page(td__text *t, const td__report_opts *o, const td__rep
     print_charts(t, d);
     TD_TRY(td__report_scaling(t, o->dir, d));
     print_evals(t, d);
+    td__report_scores(t, o);
     print_layers(t, o);
     td__text_add(t, "<div class=\"two\">\n");
     TD_TRY(print_times(t, d));

@@ -41,6 +41,24 @@ typedef struct td__train_result {
     int n_dropped;
 } td__train_result;
 
+/* How good predictions are, over all samples of a part at once. */
+typedef struct td__class_score {
+    int64_t samples;              /* whose true class it is */
+    double precision, recall, f1; /* 0 where nothing was predicted, or is there */
+    double auc; /* of this class against the others; NaN: all samples are on one side */
+} td__class_score;
+
+typedef struct td__scores {
+    int64_t samples; /* that counted */
+    /* Classes; 0: the target is a number. */
+    int64_t classes;
+    int64_t *confusion;                          /* (true, predicted); own */
+    td__class_score *by_class;                   /* (classes); own */
+    double accuracy, precision, recall, f1, auc; /* the last four: means over classes */
+    /* Numbers, over all their elements. */
+    double mae, rmse, r2;
+} td__scores;
+
 /* Metrics of a whole part: loss first, then the model's metrics. */
 typedef struct td__eval_result {
     int n;

@@ -68,6 +68,9 @@ typedef struct td__report_opts {
     td_memory_plan memory;
     const td_node_time *profile;
     int n_profile;
+    const td__scores *scores; /* of the part of this name; NULL: there are none */
+    const char *scores_part;
+    const char *const *class_names; /* of its classes; NULL: they are numbers */
 } td__report_opts;
 /* A self-contained page: curves as inline SVG, tables, no script from elsewhere. */
 TD_NODISCARD td_status td__report_write(const td__report_opts *o);

@@ -16,9 +16,31 @@ static td_node *xent(const td__head *h, double smoothing)
 
     return td_softmax_cross_entropy(h->g, h->y, h->target, &o);
 }
+/* Rows weighted by their classes, and divided by the number of rows, as Keras' class_weight does:
+ * mean(w[t] (ln sum exp z - z[t])), z = y - max y. */
+static td_node *weighted(const td__head *h)
+{
+    td_shape s = td_node_shape(h->y);
+    int last = s.ndim - 1;
+    int64_t classes = s.dim[last];
+    float *w = td__calloc((size_t)classes + 1, sizeof *w);
+
+    if (!w)
+        return NULL;
+    for (int64_t k = 0; k < classes; k++)
+        w[k] = k < h->opts.n_class_weights ? (float)h->opts.class_weights[k] : 1;
+    td_node *weights = td_constant(h->g, TD_F32, TD_SHAPE(classes), w);
+    td__free(w);
+    td_node *is = td_one_hot(h->g, h->target, classes, TD_F32);
+    td_node *z = td_sub(h->g, h->y, td_max(h->g, h->y, &last, 1, true));
+    td_node *all = td_log(h->g, td_sum(h->g, td_exp(h->g, z), &last, 1, false));
+    td_node *own = td_sum(h->g, td_mul(h->g, is, z), &last, 1, false);
+    td_node *weight = td_sum(h->g, td_mul(h->g, is, weights), &last, 1, false);
+    return td_mean(h->g, td_mul(h->g, weight, td_sub(h->g, all, own)), NULL, 0, false);
+}
 static td_node *cross_entropy(const td__head *h)
 {
-    return xent(h, h->opts.label_smoothing);
+    return h->opts.n_class_weights ? weighted(h) : xent(h, h->opts.label_smoothing);
 }
 static td_node *mse(const td__head *h)
 {
@@ -38,7 +60,7 @@ static td_node *bce(const td__head *h)
 }
 
 static const td__loss_def LOSSES[] = {
-    {"cross_entropy", TD_HEAD_CLASSES, "label_smoothing ignore", cross_entropy},
+    {"cross_entropy", TD_HEAD_CLASSES, "label_smoothing ignore class_weights", cross_entropy},
     {"mse", TD_HEAD_NUMBERS, "", mse},
     {"mae", TD_HEAD_NUMBERS, "", mae},
     {"huber", TD_HEAD_NUMBERS, "delta", huber},
@@ -64,9 +86,26 @@ static td_node *accuracy(const td__head *h)
 {
     return td_accuracy_of(h->g, h->y, h->target, 1, h->opts.use_ignore ? &h->opts.ignore : NULL);
 }
+/* More than there are classes are all of them. */
+static td_node *top(const td__head *h, int64_t k)
+{
+    td_shape s = td_node_shape(h->y);
+    int64_t classes = s.ndim ? s.dim[s.ndim - 1] : k;
+
+    return td_accuracy_of(h->g, h->y, h->target, (int)(k < classes ? k : classes),
+                          h->opts.use_ignore ? &h->opts.ignore : NULL);
+}
+static td_node *top3(const td__head *h)
+{
+    return top(h, 3);
+}
 static td_node *top5(const td__head *h)
 {
     return td_accuracy_of(h->g, h->y, h->target, 5, h->opts.use_ignore ? &h->opts.ignore : NULL);
+}
+static td_node *top10(const td__head *h)
+{
+    return top(h, 10);
 }
 /* Of logits and chances of 0 or 1: is the sign right? */
 static td_node *binary_accuracy(const td__head *h)
@@ -88,13 +127,21 @@ static td_node *bits(const td__head *h)
 }
 
 static const td__metric_def METRICS[] = {
-    {"accuracy", TD_HEAD_CLASSES, true, accuracy},
-    {"top5", TD_HEAD_CLASSES, true, top5},
-    {"nll", TD_HEAD_CLASSES, false, nll},
-    {"bits", TD_HEAD_CLASSES, false, bits},
-    {"mae", TD_HEAD_NUMBERS, false, mae},
-    {"mse", TD_HEAD_NUMBERS, false, mse},
-    {"binary_accuracy", TD_HEAD_PROBABILITIES, true, binary_accuracy},
+    {"accuracy", TD_HEAD_CLASSES, true, accuracy, false},
+    {"top5", TD_HEAD_CLASSES, true, top5, false},
+    {"nll", TD_HEAD_CLASSES, false, nll, false},
+    {"bits", TD_HEAD_CLASSES, false, bits, false},
+    {"mae", TD_HEAD_NUMBERS, false, mae, false},
+    {"mse", TD_HEAD_NUMBERS, false, mse, false},
+    {"binary_accuracy", TD_HEAD_PROBABILITIES, true, binary_accuracy, false},
+    {"top3", TD_HEAD_CLASSES, true, top3, false},
+    {"top10", TD_HEAD_CLASSES, true, top10, false},
+    {"precision", TD_HEAD_CLASSES, true, accuracy, true},
+    {"recall", TD_HEAD_CLASSES, true, accuracy, true},
+    {"f1", TD_HEAD_CLASSES, true, accuracy, true},
+    {"auc", TD_HEAD_CLASSES, true, accuracy, true},
+    {"rmse", TD_HEAD_NUMBERS, false, mse, true},
+    {"r2", TD_HEAD_NUMBERS, true, mse, true},
 };
 
 const td__metric_def *td__metric_list(int i)
@@ -113,7 +160,7 @@ const td__metric_def *td__metric_find(const char *name)
 const td__metric_def *td__metric_default(const td__loss_def *loss)
 {
     for (int i = 0; i < TD_LEN(METRICS); i++)
-        if (METRICS[i].kind == loss->kind && METRICS[i].build != loss->build)
+        if (METRICS[i].kind == loss->kind && METRICS[i].build != loss->build && !METRICS[i].whole)
             return &METRICS[i];
     return NULL;
 }

@@ -35,6 +35,7 @@ typedef struct td__metric_def {
     td__head_kind kind; /* of the losses that it goes with */
     bool higher_is_better;
     td_node *(*build)(const td__head *h);
+    bool whole; /* of all predictions of a part at once (train/scores.h): build stands in */
 } td__metric_def;
 
 /* i = 0, 1, ...; NULL after the last. */

@@ -90,6 +90,7 @@ static void note_facts(const td__model_nodes *n, td__model_facts *f)
     for (int i = 0; i < n->n_metrics; i++) {
         snprintf(f->metric[i], sizeof f->metric[i], "%s", n->metrics[i].name);
         f->higher_is_better[i] = n->metrics[i].higher_is_better;
+        f->whole[i] = n->metrics[i].whole;
     }
     if (n->output) {
         f->output_dtype = td_node_dtype(n->output);

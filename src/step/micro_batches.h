@@ -40,6 +40,7 @@ typedef struct td__model_facts {
     int n_metrics;
     char metric[TD__MAX_METRICS][64];
     bool higher_is_better[TD__MAX_METRICS];
+    bool whole[TD__MAX_METRICS]; /* computed from all predictions of a part (train/scores.h) */
     td_dtype output_dtype;
     td_shape output_shape; /* of all rows */
     int n_inputs;

@@ -15,6 +15,8 @@ typedef struct td__metric_node {
     td_node
         *node; /* f32 scalar: the mean over the micro-batch's rows (tokens, pixels count as rows) */
     bool higher_is_better;
+    bool whole; /* no mean over rows: it needs all predictions of a part at once, and the node
+                 * only stands in its place */
 } td__metric_node;
 
 typedef struct td__model_nodes {

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "parallel/data_parallel.h"
+#include "train/scores.h"
 #include "train/trainer_impl.h"
 
 typedef struct sums {
@@ -201,6 +202,28 @@ static void fill_result(const td__trainer *t, const sums *s, int64_t samples, td
     }
 }
 
+/* Metrics that are no means: every rank computes them from all samples, so that all have the same
+ * numbers. */
+static td_status fill_whole(td__trainer *t, td__dataset *part, td__eval_result *out)
+{
+    const td__model_facts *f = &t->plan.facts;
+    td__scores scores = {0};
+    bool any = false;
+
+    for (int i = 0; i < f->n_metrics; i++)
+        any = any || f->whole[i];
+    if (!any)
+        return TD_OK;
+    if (!td__sync_leads(t->run.sync))
+        td__train_heartbeat(t, TD_PHASE_COMPUTE, "metrics over all predictions", NULL);
+    TD_TRY(td__trainer_scores(t, part, &scores));
+    for (int i = 0; i < f->n_metrics; i++)
+        if (f->whole[i])
+            out->value[i + 1] = td__scores_value(&scores, f->metric[i]);
+    td__scores_fini(&scores);
+    return TD_OK;
+}
+
 static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *stop, bool *stopped,
                           td__eval_result *out)
 {
@@ -229,8 +252,10 @@ static td_status evaluate(td__trainer *t, td__dataset *part, const atomic_int *s
     bool left = s.value[0] > 0;
     if (!st && stopped)
         *stopped = left;
-    if (!st && !left)
+    if (!st && !left) {
         fill_result(t, &s, part->count, out);
+        st = fill_whole(t, part, out);
+    }
     td__free(s.value);
     out->seconds = 1e-9 * (double)(td__clock_ns() - begin);
     return st;

@@ -4,8 +4,10 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/fail.h"
 
 typedef struct ranked {
@@ -124,6 +126,22 @@ void td__scores_numbers(const double *predicted, const double *true_values, int6
                         .r2 = spread > 0    ? 1 - squares / spread
                               : squares > 0 ? 0
                                             : 1};
+}
+
+double td__scores_value(const td__scores *s, const char *name)
+{
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {{"accuracy", s->accuracy}, {"precision", s->precision},
+                {"recall", s->recall},     {"f1", s->f1},
+                {"auc", s->auc},           {"mae", s->mae},
+                {"rmse", s->rmse},         {"r2", s->r2}};
+
+    for (int i = 0; i < TD_LEN(rows); i++)
+        if (!strcmp(rows[i].name, name))
+            return rows[i].value;
+    return (double)NAN;
 }
 
 void td__scores_fini(td__scores *s)

@@ -5,24 +5,7 @@
 #ifndef TD_TRAIN_SCORES_H
 #define TD_TRAIN_SCORES_H
 
-#include "tandem/status.h"
-
-typedef struct td__class_score {
-    int64_t samples;              /* whose true class it is */
-    double precision, recall, f1; /* 0 where nothing was predicted, or is there */
-    double auc; /* of this class against the others; NaN: all samples are on one side */
-} td__class_score;
-
-typedef struct td__scores {
-    int64_t samples; /* that counted */
-    /* Classes; 0: the target is a number. */
-    int64_t classes;
-    int64_t *confusion;                          /* (true, predicted); own */
-    td__class_score *by_class;                   /* (classes); own */
-    double accuracy, precision, recall, f1, auc; /* the last four: means over classes */
-    /* Numbers, over all their elements. */
-    double mae, rmse, r2;
-} td__scores;
+#include "run/result.h"
 
 /* Probabilities (n, classes), or any numbers that order the samples likewise, of samples with these
  * classes; those outside 0 .. classes-1 do not count. */
@@ -31,6 +14,8 @@ TD_NODISCARD td_status td__scores_classes(const float *probabilities, const int6
 /* n predicted numbers, and the true ones. */
 void td__scores_numbers(const double *predicted, const double *true_values, int64_t n,
                         td__scores *out);
+/* "f1", "r2", ...; NaN: there is none of that name. */
+double td__scores_value(const td__scores *s, const char *name);
 void td__scores_fini(td__scores *s); /* a zeroed struct is allowed */
 
 #endif

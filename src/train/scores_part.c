@@ -124,3 +124,14 @@ done:
     td__free(c.output);
     return st;
 }
+
+bool td__trainer_scores_alone(const td__trainer *t)
+{
+    return *t->plan.facts.target && !td__trainer_traits(t).sharded_params &&
+           t->o.sync.mesh.size[TD_AXIS_PIPELINE] <= 1;
+}
+
+const char *td__trainer_target(const td__trainer *t)
+{
+    return t->plan.facts.target;
+}

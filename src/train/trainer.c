@@ -106,6 +106,12 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
 static td_status find_watched(td__trainer *t)
 {
     td__nearest near = {.word = t->o.watch};
+    for (int i = 0; i < t->plan.facts.n_metrics; i++)
+        if (t->plan.facts.whole[i] && t->o.sync.mesh.size[TD_AXIS_PIPELINE] > 1)
+            return TD_FAIL(TD_EINVAL,
+                           "metrics: %s needs all predictions at once, which a pipeline does not "
+                           "have: leave it to `tandem eval --scores`",
+                           t->plan.facts.metric[i]);
     t->plan.watch = -1;
     if (strcmp(t->o.watch, "loss") == 0)
         return TD_OK;

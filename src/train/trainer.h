@@ -144,6 +144,9 @@ TD_NODISCARD td_status td__trainer_evaluate_until(td__trainer *t, td__dataset *p
                                                   td__eval_result *out);
 /* The scores of all samples of d (scores.h), freed with td__scores_fini. */
 TD_NODISCARD td_status td__trainer_scores(td__trainer *t, td__dataset *d, td__scores *out);
+/* Can one rank compute them without the others? */
+bool td__trainer_scores_alone(const td__trainer *t);
+const char *td__trainer_target(const td__trainer *t); /* the field; "": none that is known */
 /* What the model's output is for one sample. */
 TD_NODISCARD td_status td__trainer_output(td__trainer *t, td_dtype *dtype, td_shape *row_shape);
 /* The model's output for samples [0, count) of d, in order, row by row to sink. */

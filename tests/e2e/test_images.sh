@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # From a folder of images to predictions: init, training on one rank and on two with the same bits,
 # new images without labels; the same samples from a tar archive; files that are not images.
 . "$(dirname "$0")/lib.sh"
@@ -78,6 +79,6 @@ run 2 "$tandem" check job.yaml --set data.cache=memory --set data.resize=random
 has 'data.cache: not with data.resize: random'
 run 2 "$tandem" check job.yaml --set data.dir=/nosuch
 has '/nosuch: No such file or directory; expected a folder with a folder of images for each class'
-head -c 700 shapes.tar | cat - <(echo junk) >cut.tar
+yes junk | head -c 1500 >cut.tar
 run 2 "$tandem" check tar.yaml --set data.train=cut.tar
-has 'cut.tar: not a tar archive, or damaged at byte\|cut.tar: it ends within\|no .*cls beside'
+has 'cut.tar: not a tar archive, or damaged at byte 0'

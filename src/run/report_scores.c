@@ -1,0 +1,132 @@
+/* report_scores.c -- how good the model is, class by class: precision, recall, F1, AUC and the
+ * confusion matrix; of numbers, their errors. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/report_scores.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/human.h"
+#include "run/report_html.h"
+
+enum { MOST_ROWS = 100, MOST_COLUMNS = 20, NAME = 24 };
+
+static const char *class_name(const td__report_opts *o, int64_t k, char buf[NAME])
+{
+    if (o->class_names)
+        return o->class_names[k];
+    snprintf(buf, NAME, "%" PRId64, k);
+    return buf;
+}
+
+static void score_cell(td__text *t, double v)
+{
+    char value[TD__HUMAN];
+
+    snprintf(value, sizeof value, "%.4f", v);
+    td__html_cell(t, "n", isfinite(v) ? value : "");
+}
+
+static void print_row(td__text *t, const char *name, const td__class_score *c)
+{
+    char value[TD__HUMAN];
+
+    td__text_add(t, "<tr>");
+    td__html_cell(t, "name", name);
+    score_cell(t, c->precision);
+    score_cell(t, c->recall);
+    score_cell(t, c->f1);
+    score_cell(t, c->auc);
+    td__html_cell(t, "n", td__human_count(c->samples, value));
+    td__text_add(t, "</tr>\n");
+}
+
+static void print_classes(td__text *t, const td__report_opts *o)
+{
+    const td__scores *s = o->scores;
+    const td__class_score mean = {.samples = s->samples,
+                                  .precision = s->precision,
+                                  .recall = s->recall,
+                                  .f1 = s->f1,
+                                  .auc = s->auc};
+    char buf[NAME];
+
+    td__text_printf(t,
+                    "<h2>Classes of the %s part</h2>\n<div class=\"panel\"><table><tr><th>class"
+                    "</th><th class=\"n\">precision</th><th class=\"n\">recall</th>"
+                    "<th class=\"n\">F1</th><th class=\"n\">AUC</th><th class=\"n\">samples</th>"
+                    "</tr>\n",
+                    o->scores_part);
+    for (int64_t k = 0; k < s->classes && k < MOST_ROWS; k++)
+        print_row(t, class_name(o, k, buf), &s->by_class[k]);
+    print_row(t, s->classes > MOST_ROWS ? "mean over all classes" : "mean over classes", &mean);
+    td__text_add(t, "</table></div>\n");
+}
+
+/* A row is a true class, a column a predicted one; the darker, the larger its share of the row. */
+static void print_confusion(td__text *t, const td__report_opts *o)
+{
+    const td__scores *s = o->scores;
+    char buf[NAME], value[TD__HUMAN];
+
+    if (s->classes > MOST_COLUMNS)
+        return;
+    td__text_add(t,
+                 "<h2>Confusion matrix</h2>\n<div class=\"panel\"><table class=\"confusion\"><tr>"
+                 "<th>true \\ predicted</th>");
+    for (int64_t k = 0; k < s->classes; k++) {
+        td__text_add(t, "<th class=\"n\">");
+        td__text_html(t, class_name(o, k, buf));
+        td__text_add(t, "</th>");
+    }
+    td__text_add(t, "</tr>\n");
+    for (int64_t k = 0; k < s->classes; k++) {
+        td__text_add(t, "<tr>");
+        td__html_cell(t, "name", class_name(o, k, buf));
+        for (int64_t i = 0; i < s->classes; i++) {
+            int64_t n = s->confusion[k * s->classes + i], all = s->by_class[k].samples;
+            double share = all ? (double)n / (double)all : 0;
+            td__text_printf(t, "<td class=\"n\" style=\"background:rgba(%s,%.2f)\">%s</td>",
+                            i == k ? "46,160,67" : "218,54,51", 0.6 * share,
+                            td__human_count(n, value));
+        }
+        td__text_add(t, "</tr>\n");
+    }
+    td__text_add(t, "</table></div>\n");
+}
+
+static void print_numbers(td__text *t, const td__report_opts *o)
+{
+    const td__scores *s = o->scores;
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {{"mean absolute error", s->mae},
+                {"root mean square error (RMSE)", s->rmse},
+                {"share of the variance that is explained (R2)", s->r2}};
+    char value[TD__HUMAN];
+
+    td__text_printf(t, "<h2>Errors on the %s part</h2>\n<div class=\"panel\"><table>\n",
+                    o->scores_part);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        td__text_add(t, "<tr>");
+        td__html_cell(t, "name", rows[i].name);
+        snprintf(value, sizeof value, "%.6g", rows[i].value);
+        td__html_cell(t, "n", value);
+        td__text_add(t, "</tr>\n");
+    }
+    td__text_add(t, "</table></div>\n");
+}
+
+void td__report_scores(td__text *t, const td__report_opts *o)
+{
+    if (!o->scores || !o->scores->samples)
+        return;
+    if (!o->scores->classes) {
+        print_numbers(t, o);
+        return;
+    }
+    print_classes(t, o);
+    print_confusion(t, o);
+}
