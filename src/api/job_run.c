@@ -368,6 +368,43 @@ static td_status find_run_for_all(td__job_run *r)
     return told;
 }
 
+/* The run that was under way when ranks were started again: is it this one? Where it is named, by
+ * its directory; otherwise by its job. */
+static bool was_under_way(const td__job_run *r, const char *dir)
+{
+    const char *named = r->o.resume_dir ? r->o.resume_dir : r->o.run_dir;
+    struct stat a, b;
+    char path[TD__PATH], what[512];
+    td__job *old;
+
+    if (named)
+        return strcmp(named, dir) == 0 || (stat(named, &a) == 0 && stat(dir, &b) == 0 &&
+                                           a.st_dev == b.st_dev && a.st_ino == b.st_ino);
+    if (td__run_dir_path(dir, "job.yaml", path) || td__job_load(path, NULL, 0, &old))
+        return true; /* find_run says what is wrong */
+    bool other = td__job_differs(old, r->session.job, what, sizeof what);
+    td__job_destroy(old);
+    return !other;
+}
+
+/* Rank 0 sees for all, whose hosts need not see the directory. */
+static td_status take_up(td__job_run *r)
+{
+    const char *dir = td__env_get(TD_ENV_RESUME);
+
+    if (!dir || r->o.no_dir)
+        return TD_OK;
+    int32_t mine = td__job_run_leads(r) && was_under_way(r, dir);
+    if (r->session.comm)
+        TD_TRY(td_broadcast(r->session.comm, &mine, 1, TD_I32, 0, NULL));
+    if (!mine)
+        return TD_OK;
+    snprintf(r->again, sizeof r->again, "%s", dir);
+    r->o.resume = true;
+    r->o.resume_dir = r->again;
+    return TD_OK;
+}
+
 td_status td__job_run_prepare(td__job_run *r)
 {
     td__session *s = &r->session;
@@ -378,15 +415,11 @@ td_status td__job_run_prepare(td__job_run *r)
         ready(r);
         return prepare_elastic(r);
     }
-    const char *again = td__env_get(TD_ENV_RESUME);
-    if (again && !r->o.no_dir) {
-        r->o.resume = true;
-        r->o.resume_dir = again;
-    }
     if (s->comm) { /* when a rank fails, the launcher ends the others, which have to say why: */
         ready(r);
         TD_TRY(td__session_agree(s)); /* so none does before all are ready for that */
     }
+    TD_TRY(take_up(r));
     td__sync_world w = td__sync_world_of(s->comm, false);
     w.starts = true;
     TD_TRY(td__train_check(&s->opts, &w));

@@ -49,6 +49,7 @@ struct td__job_run {
     td__session session;
     td__job_run_opts o;
     char dir[TD__PATH], checkpoints[TD__PATH];
+    char again[TD__PATH]; /* the run that was under way when ranks were started again */
     int lock;             /* of the directory; -1: not yet */
     bool made, described; /* the directory, its job.yaml: taken away if nothing comes of it */
     td__train_lead lead;  /* of elastic ranks */

@@ -110,6 +110,47 @@ TEST(a_run_has_its_directory_and_is_resumed)
     check_tmpdir_remove();
 }
 
+/* Of a process that was started again with a run to continue, the trainer whose run it is takes it:
+ * a run by another name, or of another job, is its own. */
+TEST(a_restart_is_for_the_run_that_was_under_way)
+{
+    td_job *j = job(), *other = job();
+    td_trainer *t;
+    td_run_result r;
+    uint64_t at = 6;
+
+    check_tmpdir();
+    char set[4200], first[4200];
+    snprintf(set, sizeof set, "log.dir=%s", check_path("runs"));
+    CHECK_OK(td_job_set(j, set));
+    CHECK_OK(td_job_set(other, set));
+    CHECK_OK(td_job_set(other, "train.seed=5"));
+    td_job_opts o = {.callbacks = {.user = &at, .step = stop_at_step}}, named = o;
+    CHECK_OK(td_trainer_from_job(j, &o, &t));
+    CHECK_OK(td_trainer_fit(t, &r));
+    CHECK_EQ_INT(r.step, 6);
+    snprintf(first, sizeof first, "%s", r.run_dir);
+    td_trainer_destroy(t);
+    setenv("TANDEM_RESUME", first, 1);
+    at = 0;
+    CHECK_OK(td_trainer_from_job(other, &o, &t));
+    CHECK_EQ_INT(td_trainer_step(t), 0);
+    td_trainer_destroy(t);
+    named.run_dir = check_path("named");
+    CHECK_OK(td_trainer_from_job(j, &named, &t));
+    CHECK_EQ_INT(td_trainer_step(t), 0);
+    td_trainer_destroy(t);
+    CHECK_OK(td_trainer_from_job(j, &o, &t));
+    CHECK_EQ_INT(td_trainer_step(t), 6);
+    CHECK_OK(td_trainer_fit(t, &r));
+    CHECK(strcmp(r.run_dir, first) == 0, "%s", r.run_dir);
+    td_trainer_destroy(t);
+    unsetenv("TANDEM_RESUME");
+    td_job_destroy(j);
+    td_job_destroy(other);
+    check_tmpdir_remove();
+}
+
 /* trace.json of a run that was stopped and goes on in the same trainer is one array. */
 TEST(a_profiled_run_that_goes_on_has_one_trace)
 {
@@ -282,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_read_and_changed),
         cmocka_unit_test(a_run_has_its_directory_and_is_resumed),
+        cmocka_unit_test(a_restart_is_for_the_run_that_was_under_way),
         cmocka_unit_test(a_profiled_run_that_goes_on_has_one_trace),
         cmocka_unit_test(a_trained_run_is_evaluated_and_predicts),
         cmocka_unit_test(nothing_is_left_of_a_run_that_never_began),
