@@ -165,13 +165,21 @@ static td_status write_preprocessing(const td__checkpointer *c, const char *path
     return td__file_out_commit(&f);
 }
 
-/* The names of tensors are not there any more when nobody waits for the thread. */
+/* The names of tensors and the points are not there any more when nobody waits for the thread. */
 static td_status check_wanted(td__checkpointer *c)
 {
     pthread_mutex_lock(&c->lock);
     bool given_up = c->given_up;
     pthread_mutex_unlock(&c->lock);
     return given_up ? TD_FAIL(TD_EABORTED, "%s: given up", c->path) : TD_OK;
+}
+
+/* What came before may have taken long, and so may the point. */
+static td_status pass(td__checkpointer *c, const char *op)
+{
+    TD_TRY(check_wanted(c));
+    TD_TRY(td__point(c->points, TD_POINT_FILE, op));
+    return check_wanted(c);
 }
 
 static td_status write_files(td__checkpointer *c, const char *temp)
@@ -182,8 +190,7 @@ static td_status write_files(td__checkpointer *c, const char *temp)
         td__checkpoint_file f = (td__checkpoint_file)i;
         if (f == TD__FILE_PREPROCESSING && !c->preprocessing.used)
             continue;
-        TD_TRY(td__point(c->points, TD_POINT_FILE, td__checkpoint_file_name(f)));
-        TD_TRY(check_wanted(c));
+        TD_TRY(pass(c, td__checkpoint_file_name(f)));
         TD_TRY(td__run_dir_path(temp, td__checkpoint_file_name(f), path));
         TD_TRY(f == TD__FILE_PREPROCESSING ? write_preprocessing(c, path)
                                            : write_tensors(c, f, path));
@@ -196,7 +203,7 @@ static td_status write_files(td__checkpointer *c, const char *temp)
     else
         TD_TRY(td_params_digest(c->copy, c->m.state.digest));
     TD_TRY(td__run_dir_path(temp, TD__STATE_FILE, path));
-    TD_TRY(td__point(c->points, TD_POINT_FILE, TD__STATE_FILE));
+    TD_TRY(pass(c, TD__STATE_FILE));
     TD_TRY(td__manifest_write(&c->m, path));
     return td__checkpoint_sync_dir(temp);
 }
@@ -233,6 +240,12 @@ static td_status prune(const td__checkpointer *c)
     return st;
 }
 
+static td_status point_at(td__checkpointer *c, const char *pointer, const char *name)
+{
+    TD_TRY(check_wanted(c));
+    return td__checkpoint_point(c->dir, c->points, pointer, name);
+}
+
 static td_status write_checkpoint(td__checkpointer *c)
 {
     char name[TD__STEP_NAME], hidden[TD__STEP_NAME + sizeof TD__TEMP_PREFIX], temp[TD__PATH];
@@ -249,21 +262,19 @@ static td_status write_checkpoint(td__checkpointer *c)
         return td__checkpoint_disk_failed(temp, "make it");
     td_status st = write_files(c, temp);
     if (!st)
-        st = check_wanted(c);
-    if (!st)
-        st = td__point(c->points, TD_POINT_FILE, "rename");
+        st = pass(c, "rename");
     if (!st)
         st = td__checkpoint_install(c->dir, temp, name, c->path);
     if (!st)
-        st = td__point(c->points, TD_POINT_FILE, "remove");
+        st = pass(c, "remove");
     td__checkpoint_remove_dir(temp);
     if (st)
         return st;
     TD_TRY(td__checkpoint_sync_dir(c->dir));
     if (c->is_best)
-        TD_TRY(td__checkpoint_point(c->dir, c->points, TD__BEST_FILE, name));
-    TD_TRY(td__checkpoint_point(c->dir, c->points, TD__LATEST_FILE, name));
-    TD_TRY(td__point(c->points, TD_POINT_FILE, "prune"));
+        TD_TRY(point_at(c, TD__BEST_FILE, name));
+    TD_TRY(point_at(c, TD__LATEST_FILE, name));
+    TD_TRY(pass(c, "prune"));
     return prune(c);
 }
 

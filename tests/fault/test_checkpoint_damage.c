@@ -193,26 +193,35 @@ TEST(newest_and_best_are_kept)
 /* A disk that does not answer, until it is told to. */
 typedef struct stuck_disk {
     td__points base;
+    const char *where;
     atomic_bool goes_on;
+    atomic_int later; /* points that were passed after it went on */
 } stuck_disk;
 
 static td_status stand_still(td__points *p, td__point_kind kind, const char *op)
 {
     stuck_disk *s = (stuck_disk *)p;
     (void)kind;
-    while (strcmp(op, "optimizer.safetensors") == 0 && !atomic_load(&s->goes_on))
+    bool stuck = strcmp(op, s->where) == 0;
+    if (!stuck && atomic_load(&s->goes_on))
+        atomic_fetch_add(&s->later, 1);
+    while (stuck && !atomic_load(&s->goes_on))
         poll(NULL, 0, 1);
     return TD_OK;
 }
 
-TEST(a_disk_that_does_not_answer_is_not_waited_for_for_ever)
+/* The disk outlives the thread that is left behind. */
+static void leave_behind(stuck_disk *disk)
 {
     saved_model s = saved_model_create();
-    static stuck_disk disk = {.base = {stand_still}}; /* outlives the thread that is left behind */
     td__checkpointer *c;
     td__train_state state = saved_model_at(&s, 5, 0);
     CHECK_OK(td__checkpointer_create(check_tmpdir(), 3, &c));
-    td__checkpointer_points(c, &disk.base);
+    if (strcmp(disk->where, "remove") == 0) { /* there is something to be removed */
+        CHECK_OK(td__checkpointer_save(c, &state, s.m.params, s.o, false));
+        CHECK_OK(td__checkpointer_wait(c));
+    }
+    td__checkpointer_points(c, &disk->base);
     td__checkpointer_patience(c, 50);
     CHECK_OK(td__checkpointer_save(c, &state, s.m.params, s.o, false));
     CHECK_STATUS(td__checkpointer_wait(c), TD_ETIMEDOUT);
@@ -220,12 +229,27 @@ TEST(a_disk_that_does_not_answer_is_not_waited_for_for_ever)
           td_last_error());
     td__checkpointer_destroy(c); /* returns: that is the test */
     saved_model_destroy(&s);     /* and with it the names of tensors */
-    atomic_store(&disk.goes_on, true);
+    atomic_store(&disk->goes_on, true);
     td__deadline until = td__deadline_in_ms(60000); /* the thread cleans up after itself */
     while (access(check_path(".tmp-step-00000005"), F_OK) == 0 && !td__deadline_passed(until))
         poll(NULL, 0, 1);
     CHECK(access(check_path(".tmp-step-00000005"), F_OK) != 0, "half a checkpoint is still there");
+}
+
+TEST(a_disk_that_does_not_answer_is_not_waited_for_for_ever)
+{
+    static stuck_disk disk = {.base = {stand_still}, .where = "optimizer.safetensors"};
+    leave_behind(&disk);
     CHECK(!td__checkpoint_any(check_tmpdir()), "a checkpoint that was given up became one");
+    check_tmpdir_remove();
+}
+
+/* Whoever counts points may be gone with the run. */
+TEST(nothing_of_the_run_is_used_after_it_gave_up_the_disk)
+{
+    static stuck_disk disk = {.base = {stand_still}, .where = "remove"};
+    leave_behind(&disk);
+    CHECK_EQ_INT(atomic_load(&disk.later), 0);
     check_tmpdir_remove();
 }
 
@@ -291,6 +315,7 @@ int main(void)
         WITH_TWO(damaged_ones_are_replaced),
         WITH_TWO(newest_and_best_are_kept),
         cmocka_unit_test(a_disk_that_does_not_answer_is_not_waited_for_for_ever),
+        cmocka_unit_test(nothing_of_the_run_is_used_after_it_gave_up_the_disk),
         WITH_TWO(wrong_places_are_refused),
         WITH_TWO(bad_weights_are_not_saved),
         WITH_TWO(another_model_or_optimizer_is_refused),
