@@ -111,6 +111,9 @@ TD_NODISCARD td_status td__checkpoint_find(const char *path, const char *which,
  * or of the newest one of a run that has it; a run has the same in all. Nothing is appended where
  * there is none. */
 TD_NODISCARD td_status td__checkpoint_preprocessing(const char *path, td__text *out);
+/* A checkpoint that came from elsewhere, in the directory `temp`, becomes dir/name; one of that
+ * name that was there is removed. */
+TD_NODISCARD td_status td__checkpoint_put(const char *dir, const char *temp, const char *name);
 /* Are there any, whole or not? */
 bool td__checkpoint_any(const char *path);
 /* Load it (hashes are checked). o may be NULL: weights only. */

@@ -117,6 +117,17 @@ td_status td__checkpoint_install(const char *dir, const char *temp, const char *
                                    : td__checkpoint_disk_failed(path, "rename it into place");
 }
 
+td_status td__checkpoint_put(const char *dir, const char *temp, const char *name)
+{
+    char path[TD__PATH];
+
+    TD_TRY(td__run_dir_path(dir, name, path));
+    TD_TRY(td__checkpoint_install(dir, temp, name, path));
+    if (access(temp, F_OK) == 0)
+        td__checkpoint_remove_dir(temp);
+    return td__checkpoint_sync_dir(dir);
+}
+
 td_status td__checkpoint_remove(const char *dir, const char *name)
 {
     char path[TD__PATH], temp[TD__PATH], gone[TD__STEP_NAME + sizeof TD__TEMP_PREFIX];

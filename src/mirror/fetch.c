@@ -34,22 +34,21 @@ static td_status get(const fetch *f, const char *name, td__text *out)
     return td__remote_get(f->remote, url, SMALL, out, f->until);
 }
 
-/* "step-00000100" out of `latest`. */
-static td_status newest(const fetch *f, char name[TD__STEP_NAME], uint64_t *step)
+/* "step-00000100" out of `latest` or `best`; "" if there is none. */
+static td_status pointer(const fetch *f, const char *file, char name[TD__STEP_NAME], uint64_t *step)
 {
     char shown[512];
     td__text t = {0};
-    td_status st = get(f, TD__LATEST_FILE, &t);
+    td_status st = get(f, file, &t);
 
-    td__url_shown(f->url, shown, sizeof shown);
+    name[0] = '\0';
     if (st && td__remote_absent(f->remote))
-        st = TD_FAIL(TD_EINVAL, "%s: there is no checkpoint to continue from (no '%s')", shown,
-                     TD__LATEST_FILE);
-    if (!st) {
+        st = TD_OK;
+    else if (!st) {
         snprintf(name, TD__STEP_NAME, "%.*s", (int)strcspn(t.data, "\r\n"), t.data);
+        td__url_shown(f->url, shown, sizeof shown);
         if (!td__step_parse(name, step))
-            st = TD_FAIL(TD_EPROTO, "%s/" TD__LATEST_FILE ": '%s' is no checkpoint's name", shown,
-                         name);
+            st = TD_FAIL(TD_EPROTO, "%s/%s: '%s' is no checkpoint's name", shown, file, name);
     }
     td__text_fini(&t);
     return st;
@@ -103,43 +102,65 @@ static td_status fetch_files(const fetch *f, const char *name, const char *folde
     return st ? st : put_text(folder, TD__STATE_FILE, state->data, state->used);
 }
 
-/* The checkpoint under another name, then its own; then `latest`. Files that an earlier attempt has
- * fetched are kept: they have the right sha256, or are fetched again. */
+/* The checkpoint under another name, then its own. Files that an earlier attempt has fetched are
+ * kept: they have the right sha256, or are fetched again. */
 static td_status fetch_checkpoint(const fetch *f, const char *name)
 {
-    char place[TD__PATH], temp[TD__PATH], path[TD__PATH], hidden[TD__STEP_NAME + 16];
+    char place[TD__PATH], temp[TD__PATH], hidden[TD__STEP_NAME + 16];
     td__text state = {0};
     td_status st;
 
     snprintf(place, sizeof place, "%s/" TD__STATE_FILE, name);
     snprintf(hidden, sizeof hidden, ".fetch-%s", name);
     TD_TRY(td__run_dir_path(f->checkpoints, hidden, temp));
-    TD_TRY(td__run_dir_path(f->checkpoints, name, path));
     TD_TRY_OR(st, done, get(f, place, &state));
     if (mkdir(temp, 0777) != 0 && errno != EEXIST) {
         st = TD_FAIL(TD_EIO, "%s: cannot be created: %s", temp, strerror(errno));
         goto done;
     }
     TD_TRY_OR(st, done, fetch_files(f, name, temp, &state));
-    if (rename(temp, path) != 0) {
-        st = TD_FAIL(TD_EIO, "%s: cannot be put into place: %s", path, strerror(errno));
-        goto done;
-    }
-    st = put_text(f->checkpoints, TD__LATEST_FILE, name, strlen(name));
+    st = td__checkpoint_put(f->checkpoints, temp, name);
 done:
     td__text_fini(&state);
     return st;
 }
 
+static bool has(const fetch *f, const char *name)
+{
+    td__checkpoint_info info;
+    return td__checkpoint_any(f->checkpoints) && !td__checkpoint_find(f->checkpoints, name, &info);
+}
+
+/* `best` and its checkpoint, unless the run has one. Without it the run would take the next that it
+ * saves for the best. */
+static td_status fetch_best(const fetch *f)
+{
+    char name[TD__STEP_NAME];
+    uint64_t step;
+
+    if (has(f, TD__BEST_FILE))
+        return TD_OK;
+    TD_TRY(pointer(f, TD__BEST_FILE, name, &step));
+    if (!name[0])
+        return TD_OK;
+    if (!has(f, name))
+        TD_TRY(fetch_checkpoint(f, name));
+    return put_text(f->checkpoints, TD__BEST_FILE, name, strlen(name));
+}
+
 static td_status fetch_run(fetch *f, const char *dir)
 {
-    char name[TD__STEP_NAME], path[TD__PATH];
+    char name[TD__STEP_NAME], path[TD__PATH], shown[512];
     td__checkpoint_info have;
     td__text job = {0};
     uint64_t step;
     td_status st;
 
-    TD_TRY(newest(f, name, &step));
+    TD_TRY(pointer(f, TD__LATEST_FILE, name, &step));
+    td__url_shown(f->url, shown, sizeof shown);
+    if (!name[0])
+        return TD_FAIL(TD_EINVAL, "%s: there is no checkpoint to continue from (no '%s')", shown,
+                       TD__LATEST_FILE);
     if (td__checkpoint_any(f->checkpoints) && !td__checkpoint_find(f->checkpoints, NULL, &have) &&
         have.state.step >= step)
         return TD_OK;
@@ -148,7 +169,10 @@ static td_status fetch_run(fetch *f, const char *dir)
         TD_TRY_OR(st, done, get(f, "job.yaml", &job));
         TD_TRY_OR(st, done, put_text(dir, "job.yaml", job.data ? job.data : "", job.used));
     }
-    st = fetch_checkpoint(f, name);
+    TD_TRY_OR(st, done, fetch_best(f));
+    if (!has(f, name))
+        TD_TRY_OR(st, done, fetch_checkpoint(f, name));
+    st = put_text(f->checkpoints, TD__LATEST_FILE, name, strlen(name));
 done:
     td__text_fini(&job);
     return st;

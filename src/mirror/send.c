@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/names.h"
 #include "mirror/mirror.h"
 #include "remote/remote.h"
@@ -36,10 +37,11 @@ struct td__mirror {
     bool finish;
     int skipped; /* checkpoints that a newer one has overtaken */
     /* The thread's own. */
-    uint64_t sent[MOST_KEPT]; /* steps that are there, in the order of sending */
-    int n_sent;
-    bool described; /* job.yaml is there */
-    td_status st;   /* of the last one */
+    uint64_t there[MOST_KEPT]; /* steps: what a run before has left, then those sent, in order */
+    int n_there, n_left;       /* n_left: of those that a run before has left */
+    bool described;            /* job.yaml is there */
+    bool goes_on;              /* a run before has had checkpoints */
+    td_status st;              /* of the last one */
     char text[1024];
 };
 
@@ -163,18 +165,63 @@ static td_status point(td__mirror *m, const char *pointer, const char *name)
     return td__remote_put(m->remote, url, line, (size_t)n, td__deadline_in_ms(SEND_MS));
 }
 
-static bool is_there(const td__mirror *m, uint64_t step)
+/* Was it sent by this run? What one before has left may have other bits. */
+static bool is_sent(const td__mirror *m, uint64_t step)
 {
-    for (int i = 0; i < m->n_sent; i++)
-        if (m->sent[i] == step)
+    for (int i = m->n_left; i < m->n_there; i++)
+        if (m->there[i] == step)
             return true;
     return false;
 }
 
+static void forget(td__mirror *m, int i)
+{
+    m->n_left -= i < m->n_left;
+    m->n_there--;
+    memmove(&m->there[i], &m->there[i + 1], (size_t)(m->n_there - i) * sizeof m->there[0]);
+}
+
 static void remember(td__mirror *m, uint64_t step)
 {
-    if (!is_there(m, step) && m->n_sent < MOST_KEPT)
-        m->sent[m->n_sent++] = step;
+    if (is_sent(m, step))
+        return;
+    for (int i = 0; i < m->n_left; i++)
+        if (m->there[i] == step)
+            forget(m, i--);
+    if (m->n_there < MOST_KEPT)
+        m->there[m->n_there++] = step;
+}
+
+/* One of the objects that a run before has left. */
+static bool found(void *user, const char *name, uint64_t nbytes)
+{
+    td__mirror *m = user;
+    char folder[TD__STEP_NAME];
+    const char *slash = strchr(name, '/');
+    uint64_t step;
+    int i = m->n_left;
+
+    (void)nbytes;
+    if (!slash || slash - name >= TD__STEP_NAME || strcmp(slash + 1, TD__STATE_FILE) != 0)
+        return true;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - name), name);
+    if (!td__step_parse(folder, &step))
+        return true;
+    for (; i > 0 && m->there[i - 1] > step; i--) /* the oldest first */
+        m->there[i] = m->there[i - 1];
+    m->there[i] = step;
+    m->n_there = ++m->n_left;
+    return m->n_left < MOST_KEPT / 2;
+}
+
+/* checkpoint.keep is about all that is there. A store without lists, or that refuses one, keeps
+ * what it has. */
+static void look(td__mirror *m)
+{
+    td_status st = td__remote_list(m->remote, m->url, found, m, td__deadline_in_ms(SEND_MS));
+    if (st && st != TD_ENOTSUP && !td__remote_absent(m->remote))
+        TD_LOG(INFO, TRAIN, "checkpoint.upload: checkpoints of before stay there: %s",
+               td_last_error());
 }
 
 /* Without state.json it is no checkpoint any more, whatever else is still there. */
@@ -199,15 +246,15 @@ static td_status remove_remote(td__mirror *m, uint64_t step)
 static td_status prune(td__mirror *m, const char *best)
 {
     uint64_t best_step = UINT64_MAX;
-    int old = m->n_sent - m->keep, kept = 0;
 
     (void)td__step_parse(best, &best_step);
-    for (int i = 0; i < m->n_sent; i++)
-        if (i < old && m->sent[i] != best_step)
-            TD_TRY(remove_remote(m, m->sent[i]));
-        else
-            m->sent[kept++] = m->sent[i];
-    m->n_sent = kept;
+    for (int i = 0; i < m->n_there - m->keep;)
+        if (m->there[i] == best_step) {
+            i++;
+        } else {
+            TD_TRY(remove_remote(m, m->there[i]));
+            forget(m, i);
+        }
     return TD_OK;
 }
 
@@ -221,7 +268,7 @@ static td_status send_best(td__mirror *m, char best[TD__STEP_NAME])
     TD_TRY(td__run_dir_path(m->dir, "checkpoints", checkpoints));
     if (!td__checkpoint_pointer(checkpoints, TD__BEST_FILE, best) || !td__step_parse(best, &step))
         return TD_OK;
-    if (!is_there(m, step)) {
+    if (!is_sent(m, step)) {
         TD_TRY(td__run_dir_path(checkpoints, best, folder));
         TD_TRY(send_folder(m, folder, best));
         remember(m, step);
@@ -234,8 +281,11 @@ static td_status send_one(td__mirror *m, const char *name)
     char folder[TD__PATH], best[TD__STEP_NAME];
     uint64_t step = 0;
 
-    if (!m->described)
+    if (!m->described) {
         TD_TRY(put_file(m, m->dir, "", "job.yaml"));
+        if (m->goes_on)
+            look(m);
+    }
     m->described = true;
     TD_TRY(td__run_dir_path(m->spool, name, folder));
     TD_TRY(send_folder(m, folder, name));
@@ -319,6 +369,7 @@ td_status td__mirror_create(const char *url, const char *dir, int keep, td__obse
     TD_TRY_OR(st, fail, td__mirror_check(url));
     snprintf(m->url, sizeof m->url, "%s", url);
     snprintf(m->dir, sizeof m->dir, "%s", dir);
+    m->goes_on = td__checkpoint_any(dir);
     TD_TRY_OR(st, fail, td__run_dir_path(dir, ".upload", m->spool));
     if (mkdir(m->spool, 0777) != 0 && errno != EEXIST) {
         st = TD_FAIL(TD_EIO, "%s: cannot be created: %s", m->spool, strerror(errno));

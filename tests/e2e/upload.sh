@@ -38,4 +38,20 @@ continues_elsewhere() {
     (cd second && "$tandem" train "--resume=$url" -q --set checkpoint.every=end) >out 2>&1 ||
         fail "continue elsewhere"
     [ "$(digest out)" = "$want" ] || fail "another digest: $(digest out), not $want"
+    if [ -n "$folder" ]; then # two, and the best
+        n=$(find "$folder" -name state.json | wc -l)
+        [ "$n" -le 3 ] || fail "$n checkpoints are kept after the run went on"
+    fi
+    # A finished run has the best one too; what is damaged here is fetched again.
+    local kept=second/runs/${url##*/}/checkpoints name
+    mkdir best
+    printf x >>"$kept/$(cat "$kept/latest")/model.safetensors"
+    for kept in best second; do
+        (cd "$kept" && "$tandem" train "--resume=$url" -q) >out 2>&1 || fail "$kept: fetch again"
+        kept=$kept/runs/${url##*/}/checkpoints
+        for name in latest best; do
+            [ -e "$kept/$(cat "$kept/$name")/state.json" ] || fail "$kept: $name is not there"
+        done
+    done
+    digest out | grep -q "$want" || fail "repaired, it is another: $(digest out)"
 }
