@@ -142,6 +142,9 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     s->opts.blank = true;
     if (!st)
         st = td__session_trainer(s);
+    bool pipeline = s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1;
+    if (!st && pipeline)
+        st = td__check_cut(s, ranks);
     if (st || td__args_has(a, "quiet"))
         return st;
     st = td__job_write(s->job, stdout);
@@ -155,7 +158,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     print_params(td__trainer_params(s->trainer));
     print_memory(s);
     TD_TRY(print_ranks(s, ranks, td__args_has(a, "elastic")));
-    if (s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1)
+    if (pipeline)
         TD_TRY(td__check_pipeline(s, ranks, td__args_has(a, "plan"), td__args_value(a, "plan")));
     else if (td__args_has(a, "plan"))
         return TD_FAIL(TD_EINVAL, "--plan: needs ranks in a pipeline, e.g. -n 4 --parallel "

@@ -113,6 +113,24 @@ static td_status print_all(td__plan *p, const td__cut *cut, bool whole, const ch
     return st;
 }
 
+static td_status cut_model(const td__session *s, int ranks, td__pipeline_shape *shape,
+                           td__cut **out)
+{
+    TD_TRY(td__pipeline_shape_of(&s->opts.sync, ranks, shape));
+    int64_t rows = td__trainer_micro_batch_rows(s->trainer);
+    return td__model_cut(td__micro_batch_options(td__trainer_train_set(s->trainer)), rows, rows,
+                         shape->chunks, out);
+}
+
+td_status td__check_cut(const td__session *s, int ranks)
+{
+    td__pipeline_shape shape;
+    td__cut *cut;
+    TD_TRY(cut_model(s, ranks, &shape, &cut));
+    td__cut_destroy(cut);
+    return TD_OK;
+}
+
 td_status td__check_pipeline(const td__session *s, int ranks, bool whole, const char *file)
 {
     td__pipeline_shape shape;
@@ -120,12 +138,9 @@ td_status td__check_pipeline(const td__session *s, int ranks, bool whole, const 
     td__plan *plan = NULL;
     int *slots = NULL;
     char mesh[TD__RANK_MESH_TEXT];
-    TD_TRY(td__pipeline_shape_of(&s->opts.sync, ranks, &shape));
+    TD_TRY(cut_model(s, ranks, &shape, &cut));
     int batches = td__trainer_micro_batches(s->trainer) / shape.replicas;
     batches = batches ? batches : 1;
-    int64_t rows = td__trainer_micro_batch_rows(s->trainer);
-    TD_TRY(td__model_cut(td__micro_batch_options(td__trainer_train_set(s->trainer)), rows, rows,
-                         shape.chunks, &cut));
     printf("\npipeline, %s, schedule %s, %d micro-batches\n", td__rank_mesh_text(&shape.mesh, mesh),
            shape.schedule->name, batches);
     td_status st =

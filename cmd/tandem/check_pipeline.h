@@ -5,6 +5,8 @@
 
 #include "session.h"
 
+/* Can the model be cut into the stages of so many ranks? */
+TD_NODISCARD td_status td__check_cut(const td__session *s, int ranks);
 /* Chunks with their params and memory, the expected bubble; whole: the plan, and as a timeline to
  * `file` unless that is NULL. */
 TD_NODISCARD td_status td__check_pipeline(const td__session *s, int ranks, bool whole,

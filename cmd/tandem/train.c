@@ -24,6 +24,7 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/human.h"
+#include "check_pipeline.h"
 #include "coll/comm_setup.h"
 #include "elastic_args.h"
 #include "faults_sweep.h"
@@ -169,6 +170,7 @@ static td_status load_job(td__training *t)
     if (faults)
         TD_TRY(td__faults_create(faults, NULL, NULL, &s->faults));
     s->opts.faults = s->faults;
+    s->opts.no_advice = td__args_has(t->args, "quiet");
     return TD_OK;
 }
 
@@ -258,6 +260,24 @@ static int start_elastic(td__training *t, int n)
     return rc;
 }
 
+/* Can the model be cut into the stages of a pipeline? That needs the fields of the data: where they
+ * cannot be had, and of a run that goes on, the ranks say what is wrong. */
+static td_status check_pipeline(const td__training *t, int ranks)
+{
+    const td__session *job = &t->run.session;
+    td__session s = {0};
+    td_status st = TD_OK;
+
+    if (job->opts.sync.mesh.size[TD_AXIS_PIPELINE] < 2 || t->run.o.resume)
+        return TD_OK;
+    bool known = !td__args_job(&s, t->args, t->job_path) && !td__session_data(&s);
+    s.opts.blank = true;
+    if (known && !td__session_trainer(&s))
+        st = td__check_cut(&s, ranks);
+    td__session_fini(&s);
+    return st;
+}
+
 /* Ranks, in addition to servers; 0: as many as in the run that is replayed, else one. */
 static td_status count_ranks(const td__training *t, int n, int *out)
 {
@@ -280,6 +300,8 @@ static int start_loaded(td__training *t, int n)
     if (!st)
         st = td__train_check(&t->run.session.opts,
                              &(td__sync_world){.ranks = n, .elastic = elastic});
+    if (!st)
+        st = check_pipeline(t, n);
     if (st)
         return td__failure(t->args, st);
     if (td__args_has(t->args, "faults-sweep"))

@@ -77,6 +77,7 @@ typedef struct td__train_opts {
     const char *checkpoint_upload; /* URL; carried out by observers (mirror/mirror.h); NULL: none */
     const char *job_digest;        /* sha256 of the job as far as it decides the numbers */
     bool profile;
+    bool no_advice; /* nobody wants to be told that ranks are crowded */
     /* The ranks that train together; NULL: this one alone. Borrowed. They make the same calls with
      * the same options, except for observers, resuming, the directory and number of checkpoints,
      * which are rank 0's; a call that fails aborts the comm. The result has the same bits for any

@@ -67,5 +67,6 @@ void td__train_warn(td__trainer *t)
         return;
     td__sync_traits traits = td__trainer_traits(t);
     warn_of_idle(t, traits.parts ? traits.parts : traits.replicas ? traits.replicas : ranks);
-    warn_of_cores(t, ranks);
+    if (!t->o.no_advice)
+        warn_of_cores(t, ranks);
 }

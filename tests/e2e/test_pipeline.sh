@@ -132,6 +132,12 @@ run 2 "$tandem" train gpt.yaml -q --parallel pipeline=2
 has 'use -n 2'
 run 2 "$tandem" check gpt.yaml -n 40 --parallel pipeline=40
 has 'cannot be cut into 40 chunks: use fewer stages'
+run 2 "$tandem" check gpt.yaml -q -n 40 --parallel pipeline=40
+# Nothing is started, nothing is made.
+run 2 "$tandem" train gpt.yaml -n 40 --parallel pipeline=40 --run-dir uncut
+has 'cannot be cut into 40 chunks: use fewer stages'
+[ "$(wc -l <out)" = 1 ] || fail "an uncut model: more than one line"
+[ ! -e uncut ] || fail "an uncut model: there is a run"
 run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipelin=2
 has 'axes are data, pipeline'
 run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.schedule=2f2b
