@@ -95,6 +95,12 @@ TD_NODISCARD td_status td__checkpointer_wait(td__checkpointer *c);
 TD_NODISCARD td_status td__checkpointer_poll(td__checkpointer *c, bool *done,
                                              td__checkpoint_event *e);
 
+/* Raised when the same job gives other numbers than before, so that a run which goes on can say so
+ * (train/warnings.c). 1: checkpoints that do not say.
+ * 2: loss.ignore weighs by counted targets; a warm-up longer than the run is not shortened; truth
+ *    values of npy arrays are 0 and 1; local updates take the mean of optimizers' states. */
+enum { TD__ARITHMETIC = 2 };
+
 /* What a checkpoint says of itself, without loading the blocks. `path` is a checkpoint's
  * directory, a directory of checkpoints, or a run's directory; which: NULL (newest whole one),
  * "best", or a name "step-00000100". The newest is the one named by `latest`; if that is damaged,
@@ -104,6 +110,8 @@ typedef struct td__checkpoint_info {
     char path[4096];
     td__train_state state;
     size_t model_nbytes, optimizer_nbytes;
+    int arithmetic;    /* TD__ARITHMETIC of who wrote it */
+    bool preprocessed; /* it holds what was measured on the training data */
 } td__checkpoint_info;
 TD_NODISCARD td_status td__checkpoint_find(const char *path, const char *which,
                                            td__checkpoint_info *out);

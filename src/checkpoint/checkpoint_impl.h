@@ -15,6 +15,7 @@
 /* What state.json says. */
 typedef struct td__manifest {
     td__train_state state;
+    int arithmetic; /* as in td__checkpoint_info; read */
     char optimizer[32];
     uint64_t optimizer_steps;
     struct {

@@ -150,6 +150,8 @@ static td_status look(const char *dir, td__checkpoint_info *out)
     TD_TRY(verify(dir, &m));
     snprintf(out->path, sizeof out->path, "%s", dir);
     out->state = m.state;
+    out->arithmetic = m.arithmetic;
+    out->preprocessed = td__manifest_has(&m, TD__FILE_PREPROCESSING);
     out->model_nbytes = (size_t)m.file[TD__FILE_MODEL].nbytes;
     out->optimizer_nbytes = (size_t)m.file[TD__FILE_OPTIMIZER].nbytes;
     return TD_OK;

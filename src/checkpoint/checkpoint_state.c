@@ -112,12 +112,13 @@ static json_t *make_json(const td__manifest *m)
                               "bad_validations", s->bad_validations);
     json_t *optimizer =
         json_pack("{s:s, s:o}", "name", m->optimizer, "steps", integer(m->optimizer_steps));
-    return json_pack("{s:s, s:i, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "format",
-                     FORMAT, "version", VERSION, "step", integer(s->step), "epoch",
-                     integer(s->epoch), "batch_in_epoch", (json_int_t)s->batch_in_epoch, "seed",
-                     integer(s->seed), "samples", integer(s->samples), "job_digest", s->job_digest,
-                     "digest", s->digest, "schedule", schedule, "early_stopping", early,
-                     "optimizer", optimizer, "files", make_files(m));
+    return json_pack("{s:s, s:i, s:i, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o}",
+                     "format", FORMAT, "version", VERSION, "arithmetic", TD__ARITHMETIC, "step",
+                     integer(s->step), "epoch", integer(s->epoch), "batch_in_epoch",
+                     (json_int_t)s->batch_in_epoch, "seed", integer(s->seed), "samples",
+                     integer(s->samples), "job_digest", s->job_digest, "digest", s->digest,
+                     "schedule", schedule, "early_stopping", early, "optimizer", optimizer, "files",
+                     make_files(m));
 }
 
 static int append(const char *data, size_t nbytes, void *text)
@@ -245,6 +246,8 @@ static bool read_json(json_t *root, td__manifest *m)
     s->valid_step = (uint64_t)valid_step;
     s->schedule.started = started != 0;
     m->optimizer_steps = (uint64_t)steps;
+    m->arithmetic = (int)json_integer_value(json_object_get(root, "arithmetic"));
+    m->arithmetic = m->arithmetic ? m->arithmetic : 1;
     return get_number(factor, &s->schedule.factor) &&
            get_number(schedule_best, &s->schedule.best) && get_number(best, &s->best) &&
            copy_text(s->job_digest, sizeof s->job_digest, job) &&

@@ -393,6 +393,7 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     if (strcmp(info.state.job_digest, t->replica.state.job_digest) != 0)
         TD_LOG(WARN, TRAIN, "%s: was written by another job (digest %.16s..., now %.16s...)",
                info.path, info.state.job_digest, t->replica.state.job_digest);
+    td__train_warn_resumed(t, &info);
     char digest[TD_SHA256_HEX];
     memcpy(digest, t->replica.state.job_digest, sizeof digest);
     t->replica.state = info.state;

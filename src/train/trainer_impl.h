@@ -122,8 +122,10 @@ TD_NODISCARD td_status td__states_restore(td__trainer *t);
 TD_NODISCARD td_status td__states_begin(td__trainer *t);
 TD_NODISCARD td_status td__train_share_result(td__trainer *t, td__train_result *out);
 
-/* warnings.c: of what is probably not meant so, where a run or a generation begins. */
+/* warnings.c: of what is probably not meant so, where a run or a generation begins; of a checkpoint
+ * whose writer would have gone on with other numbers. */
 void td__train_warn(td__trainer *t);
+void td__train_warn_resumed(const td__trainer *t, const td__checkpoint_info *from);
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
 int td__trainer_ranks(const td__trainer *t);

@@ -1,8 +1,12 @@
 /* warnings.c -- what is probably not meant so, though it works: one line each, of rank 0. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
 #include "base/cpu.h"
 #include "base/log.h"
 #include "coll/comm.h"
+#include "optim/schedule.h"
 #include "train/trainer_impl.h"
 
 static void warn_of_batch(const td__trainer *t)
@@ -53,6 +57,33 @@ static void warn_of_cores(const td__trainer *t, int ranks)
                "%d ranks on a host with %d processor%s: they take turns, which makes the run "
                "slower; start at most %d there",
                here, cores, cores == 1 ? "" : "s", cores);
+}
+
+void td__train_warn_resumed(const td__trainer *t, const td__checkpoint_info *from)
+{
+    const td_schedule_opts *s = &t->o.schedule;
+    bool old = from->arithmetic < 2;
+    bool warm_up = td__schedule_has_end(s->name) && !s->total_steps && t->plan.total_steps > 0 &&
+                   (uint64_t)s->warmup_steps >= t->plan.total_steps;
+    bool bools = !from->preprocessed && strcmp(td__data_source(t->plan.data), "npy") == 0;
+    bool local =
+        td__trainer_traits(t).own_params && td_optimizer_state_count(t->replica.optimizer) > 0;
+    const struct {
+        bool here;
+        const char *what;
+    } changes[] = {
+        {t->run.counted != NULL, "loss.ignore takes the mean over the targets that count"},
+        {warm_up, "a warm-up longer than the run is not shortened"},
+        {bools, "truth values of npy arrays are 0 and 1"},
+        {local, "ranks take the mean of their optimizers' states when they meet"},
+    };
+    char text[512] = "";
+    for (size_t i = 0; old && i < sizeof changes / sizeof *changes; i++)
+        if (changes[i].here)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? "; " : "",
+                     changes[i].what);
+    if (*text)
+        TD_LOG(WARN, TRAIN, "%s: an older version wrote it: from here on %s", from->path, text);
 }
 
 void td__train_warn(td__trainer *t)
