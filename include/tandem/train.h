@@ -254,7 +254,8 @@ TD_NODISCARD TD_API td_status td_trainer_fit(td_trainer *t, td_run_result *out);
 /* Ask fit to end after the step in flight, with a checkpoint. */
 TD_API void td_trainer_stop(td_trainer *t);
 
-/* Loss and metrics of all samples of d, with the weights as they are. */
+/* Loss and metrics of all samples of d, with the weights as they are. Elastic ranks have those of
+ * the newest checkpoint before fit, or the first ones, and evaluate each by itself then. */
 TD_NODISCARD TD_API td_status td_trainer_evaluate(td_trainer *t, td_dataset *d, td_metrics *out);
 /* The output for every sample of d, in order, as f32: (count, row shape...). `count` elements have
  * room at out; TD_EINVAL says how many are needed. out NULL: only *row is filled in. row may be

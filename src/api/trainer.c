@@ -9,6 +9,7 @@
 #include "api/trainer_impl.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "tandem/tensor.h"
 
@@ -74,18 +75,28 @@ static bool several(const td_trainer *t)
     return elastic(t) || (t->comm && td_comm_size(t->comm) > 1);
 }
 
+/* The weights that an elastic run would begin with now; each rank has its own, and the first ones
+ * where there is no checkpoint. */
+static td_status take_newest(td_trainer *t)
+{
+    const char *dir = t->run->checkpoints;
+    td__checkpoint_info info;
+    char path[sizeof info.path + 32];
+
+    if (!td__checkpoint_any(dir))
+        return TD_OK;
+    TD_TRY(td__checkpoint_find(dir, NULL, &info));
+    snprintf(path, sizeof path, "%s/model.safetensors", info.path);
+    return td__trainer_load(t->trainer, path);
+}
+
 /* Ranks other than 0 have no weights of a job, or of a checkpoint, before the run begins: they get
  * them now. */
-static td_status share_weights(td_trainer *t, const char *what)
+static td_status share_weights(td_trainer *t)
 {
     if (t->fitted || t->trained || !t->late || !several(t))
         return TD_OK;
-    if (elastic(t))
-        return TD_FAIL(TD_EINVAL,
-                       "%s: elastic ranks get their weights when fit begins: call it "
-                       "first",
-                       what);
-    TD_TRY(td__trainer_share(t->trainer));
+    TD_TRY(elastic(t) ? take_newest(t) : td__trainer_share(t->trainer));
     t->late = false;
     return TD_OK;
 }
@@ -139,7 +150,7 @@ td_status td_trainer_evaluate(td_trainer *t, td_dataset *d, td_metrics *out)
     td__eval_result r;
 
     *out = (td_metrics){0};
-    TD_TRY(share_weights(t, "evaluate"));
+    TD_TRY(share_weights(t));
     TD_TRY(check_samples(t, d->samples));
     TD_TRY(td__trainer_evaluate(t->trainer, d->samples, &r));
     td__metrics_fill(out, &r);
@@ -177,7 +188,7 @@ td_status td_trainer_predict(td_trainer *t, td_dataset *d, float *out, size_t co
         *row = p.row;
     if (!out)
         return TD_OK;
-    TD_TRY(share_weights(t, "predict"));
+    TD_TRY(share_weights(t));
     if (!td__i64_mul(td_shape_count(&p.row), d->samples->count, &need) || (uint64_t)need > count)
         return TD_FAIL(TD_EINVAL, "predict: room for %zu values, %" PRId64 " are needed", count,
                        need);
@@ -211,15 +222,40 @@ td_status td_trainer_part(td_trainer *t, const char *part, td_dataset **out)
 
 /* ---- Weights --------------------------------------------------------------------------------- */
 
+/* Elastic ranks that held shards of the weights have left each other: the last checkpoint has all
+ * of them. */
+static td_status save_last(const td_trainer *t, const char *path)
+{
+    td__checkpoint_info info;
+    char from[sizeof info.path + 32];
+    td__file_map map;
+    td__file_out out;
+
+    TD_TRY(td__checkpoint_find(t->run->checkpoints, NULL, &info));
+    if (info.state.step != td__trainer_step(t->trainer))
+        return TD_FAIL(TD_EIO, "save: the newest checkpoint, %s, is not that of step %" PRIu64,
+                       info.path, td__trainer_step(t->trainer));
+    snprintf(from, sizeof from, "%s/model.safetensors", info.path);
+    TD_TRY(td__file_map_open(&map, from));
+    td_status st = td__file_out_open(&out, path);
+    if (!st) {
+        td__file_out_write(&out, map.data, map.nbytes);
+        st = td__file_out_commit(&out);
+    }
+    td__file_map_close(&map);
+    return st;
+}
+
 td_status td_trainer_save(td_trainer *t, const char *path)
 {
     size_t n = strlen(path), ending = strlen(".safetensors");
 
-    TD_TRY(check_whole(t, "save", true));
-    TD_TRY(share_weights(t, "save"));
+    TD_TRY(share_weights(t));
     if (n <= ending || strcmp(path + n - ending, ".safetensors") != 0)
         return TD_FAIL(TD_EINVAL, "save: expected a name ending in .safetensors, found '%.200s'",
                        path);
+    if (elastic(t) && t->fitted && t->zero == 3)
+        return td__job_run_leads(t->run) ? save_last(t, path) : TD_OK;
     return share_status(t, td__trainer_save(t->trainer, path));
 }
 

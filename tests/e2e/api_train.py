@@ -72,8 +72,14 @@ def main(library, path, run_dir, *sets):
     for key_value in sets:
         check(td.td_job_set(job, key_value.encode()))
     check(td.td_trainer_from_job(job, ctypes.byref(options), ctypes.byref(trainer)))
+    check(td.td_trainer_part(trainer, b"test", ctypes.byref(part)))
+    check(td.td_trainer_evaluate(trainer, part, ctypes.byref(metrics)))
+    assert 0 < metrics.value[0] < 100, "loss of the first weights"
+    td.td_dataset_destroy(part)
+    first = metrics.value[0]
     check(td.td_trainer_fit(trainer, ctypes.byref(result)))
     rank = td.td_trainer_rank(trainer)
+    check(td.td_trainer_save(trainer, (run_dir + ".safetensors").encode()))
     td.td_trainer_destroy(trainer)
     td.td_job_destroy(job)
     if rank > 0 and not heard:  # an elastic rank: rank 0 alone is told
@@ -92,6 +98,7 @@ def main(library, path, run_dir, *sets):
     best = [max(range(classes), key=lambda c, i=i: scores[i * classes + c]) for i in range(count)]
     assert len(set(best)) > 1, "one class for all samples"
     assert metrics.value[0] == result.test.value[0], "the trained run has another test loss"
+    assert metrics.value[0] < first, "nothing was learnt"
     td.td_dataset_destroy(part)
     td.td_trainer_destroy(trainer)
     print(result.digest.decode(), len(heard), f"{metrics.value[1]:.6f}")
