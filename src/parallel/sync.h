@@ -115,6 +115,7 @@ typedef struct td__sync_traits {
     bool sharded;     /* ranks hold optimizer state in shards (hold); */
     bool sharded_params; /* params too: no rank has all of them between steps */
     bool own_params;     /* those of ranks differ between meetings */
+    bool apart;          /* ranks are not in step between meetings: no collective calls there */
     bool takes_momentum; /* of the optimizer, which then has none (resolve) */
     int threads;         /* that a rank computes with, at most; 0: any number */
     int replicas;  /* of the model: rank r has the rows of replica r modulo this; 0: every rank is

@@ -412,8 +412,9 @@ static td_status prepare(td__trainer *t)
     TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
     TD_TRY(td__states_begin(t));
     td__rank_stats_destroy(t->report.stats);
-    TD_TRY(td__rank_stats_create(td__sync_leads(t->run.sync) ? NULL : t->world.comm,
-                                 td__trainer_ranks(t), &t->report.stats));
+    bool apart = t->run.sync->traits.apart; /* each then knows of itself alone */
+    TD_TRY(td__rank_stats_create(apart || td__sync_leads(t->run.sync) ? NULL : t->world.comm,
+                                 apart ? 1 : td__trainer_ranks(t), &t->report.stats));
     if (t->report.spans)
         TD_TRY(td__span_log_start(t->report.spans, t->world.comm));
     td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);

@@ -3,7 +3,6 @@
 #include "support/sync_runs.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "graph/params.h"
@@ -102,7 +101,7 @@ static void body(ranks_ctx *r)
         RANK_CHECK(r, got.end == TD_TRAIN_INTERRUPTED && got.step == u->stop_after, "step %d",
                    (int)got.step);
     }
-    RANK_OK(r, td__trainer_run(t, NULL, &got));
+    RANK_OK(r, td__trainer_run(t, r->rank ? NULL : u->stop, &got));
     if (r->rank == 0) {
         read_params(t, u->last);
         u->got = got;

@@ -5,6 +5,8 @@
 #ifndef TD_TESTS_SUPPORT_SYNC_RUNS_H
 #define TD_TESTS_SUPPORT_SYNC_RUNS_H
 
+#include <stdatomic.h>
+
 #include "data/loader.h"
 #include "support/ranks.h"
 #include "train/trainer.h"
@@ -30,6 +32,7 @@ typedef struct sync_run {
     td__train_opts opts;
     td__data *data;
     bool resume;
+    const atomic_int *stop;                      /* that rank 0 alone looks at; NULL: none */
     td__observer *observer;                      /* of rank 0; NULL: none */
     float first[SYNC_PARAMS], last[SYNC_PARAMS]; /* of rank 0 */
     td__train_result got;                        /* of rank 0 */

@@ -21,11 +21,18 @@
 #include "graph/params.h"
 #include "parallel/rules/sync_admm.h"
 
+typedef struct admm {
+    td__sync_local base; /* whose centre is z */
+    float *u;            /* (count) scaled duals */
+    double primal2;      /* this rank's part of the primal residual, squared */
+    double primal, dual; /* NaN before the first exchange */
+} admm;
+
 static const td__key OPTIONS[] = {TD__LOCAL_TAU("8"), TD__ADMM_RHO, TD_KEYS_END};
 
-void td__admm_merge(td__sync_local *l, float *x)
+static void merge(td__sync_local *l, float *x)
 {
-    td__admm *a = (td__admm *)l;
+    admm *a = (admm *)l;
     const td_params *params = l->base.x.step.params;
     double primal = 0, dual = 0;
     for (int p = 0; p < td_params_count(params); p++) {
@@ -46,49 +53,39 @@ void td__admm_merge(td__sync_local *l, float *x)
     a->dual = td__sync_value(&l->base, "rho") * sqrt(l->ranks * dual);
 }
 
-void td__admm_settle(td__sync_local *l, float *x)
+static void settle(td__sync_local *l, float *x)
 {
-    td__admm *a = (td__admm *)l;
+    admm *a = (admm *)l;
     memset(a->u, 0, l->count * sizeof *a->u);
     td__local_take_centre(l, x);
 }
 
-td_status td__admm_create(td__sync *s, const td__local_ops *ops)
+static void destroy(td__sync *s)
 {
-    td__admm *a = (td__admm *)s;
-    TD_TRY(td__sync_local_create(s, ops));
-    a->u = td__calloc(a->base.count + 1, sizeof *a->u);
-    a->primal = a->dual = (double)NAN;
-    return a->u ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the duals of a rank");
-}
-
-void td__admm_destroy(td__sync *s)
-{
-    td__free(((td__admm *)s)->u);
+    td__free(((admm *)s)->u);
     td__sync_local_destroy(s);
 }
 
-td_status td__admm_pull(td__sync *s, double lr)
+td_status td__admm_pull(td__sync_local *l, const float *u, double lr)
 {
-    td__admm *a = (td__admm *)s;
-    td_params *params = s->x.step.params;
-    float pull = (float)(lr * td__sync_value(s, "rho")), keep = 1 / (1 + pull);
+    td_params *params = l->base.x.step.params;
+    float pull = (float)(lr * td__sync_value(&l->base, "rho")), keep = 1 / (1 + pull);
     td__mapping map;
-    TD_TRY(td__params_map(params, 0, a->base.count, TD_MAP_BOTH, &map));
+    TD_TRY(td__params_map(params, 0, l->count, TD_MAP_BOTH, &map));
     float *x = map.at;
     for (int p = 0; p < td_params_count(params); p++) {
         td_param_info info = td_params_info(params, p);
         for (size_t i = info.offset; !info.is_state && i < info.offset + info.count; i++)
-            x[i] = keep * (x[i] + pull * (a->base.centre[i] - a->u[i]));
+            x[i] = keep * (x[i] + pull * (l->centre[i] - u[i]));
     }
     TD_TRY(td__mem_unmap(&map));
     td_params_touch(params);
     return TD_OK;
 }
 
-int td__admm_notes(td__sync *s, td__step_note *out)
+static int notes(td__sync *s, td__step_note *out)
 {
-    td__admm *a = (td__admm *)s;
+    admm *a = (admm *)s;
     if (isnan(a->primal))
         return 0;
     out[0] = (td__step_note){"primal", a->primal};
@@ -96,27 +93,30 @@ int td__admm_notes(td__sync *s, td__step_note *out)
     return 2;
 }
 
-size_t td__admm_exchange(const td__sync_sizes *z)
+static size_t exchange(const td__sync_sizes *z)
 {
     return td__sync_local_exchange(z) + z->params;
 }
 
 static td_status create(td__sync *s)
 {
-    static const td__local_ops OPS = {
-        .blocks = 1, .merge = td__admm_merge, .settle = td__admm_settle};
-    return td__admm_create(s, &OPS);
+    static const td__local_ops OPS = {.blocks = 1, .merge = merge, .settle = settle};
+    admm *a = (admm *)s;
+    TD_TRY(td__sync_local_create(s, &OPS));
+    a->u = td__calloc(a->base.count + 1, sizeof *a->u);
+    a->primal = a->dual = (double)NAN;
+    return a->u ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the duals of a rank");
 }
 
 static td_status step(td__sync *s, double lr, td__step_result *out)
 {
     TD_TRY(td__sync_local_step(s, lr, out));
-    return td__admm_pull(s, lr);
+    return td__admm_pull((td__sync_local *)s, ((admm *)s)->u, lr);
 }
 
 static td_status gather(td__sync *s)
 {
-    td__admm *a = (td__admm *)s;
+    admm *a = (admm *)s;
     TD_TRY(td__sync_local_gather(s));
     if (a->base.merged != a->base.step)
         return TD_OK;
@@ -133,16 +133,16 @@ const td__sync_ops td__sync_admm = {
             "off it",
     .promise = "a function of the number of ranks, the seed, and when ranks meet",
     .options = OPTIONS,
-    .size = sizeof(td__admm),
+    .size = sizeof(admm),
     .check = td__sync_local_check,
     .traits = td__sync_local_traits,
-    .exchange = td__admm_exchange,
+    .exchange = exchange,
     .create = create,
-    .destroy = td__admm_destroy,
+    .destroy = destroy,
     .begin = td__sync_local_begin,
     .step = step,
     .gather = gather,
     .meet = td__sync_local_meet,
     .states = td__sync_local_states,
-    .notes = td__admm_notes,
+    .notes = notes,
 };

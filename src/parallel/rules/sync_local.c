@@ -121,6 +121,11 @@ static td_status exchange(td__sync_local *l, bool merge, bool settle)
     return TD_OK;
 }
 
+td_status td__local_merge(td__sync_local *l)
+{
+    return exchange(l, true, false);
+}
+
 td_status td__sync_local_begin(td__sync *s, const td__sync_place *at)
 {
     ((td__sync_local *)s)->step = at->step;
@@ -149,7 +154,7 @@ td_status td__sync_local_gather(td__sync *s)
 
 /* Ranks that have made other updates have other states of their optimizers, of which a checkpoint
  * holds one: all go on with the mean, as those that resume do. */
-static td_status share_optimizer(td__sync_local *l)
+td_status td__local_share_optimizer(td__sync_local *l)
 {
     td_optimizer *o = l->base.x.step.optimizer;
     td_comm *comm = l->base.x.comm;
@@ -182,7 +187,7 @@ td_status td__sync_local_meet(td__sync *s, td__sync_meet why)
     if (why != TD_MEET_BEGIN) {
         if (l->merged != l->step || l->ops->settle)
             TD_TRY(exchange(l, l->merged != l->step, true));
-        return share_optimizer(l);
+        return td__local_share_optimizer(l);
     }
     l->merged = l->shared = l->step;
     if (l->momentum && !s->ended) /* a run that has ended goes on with what it has come to */

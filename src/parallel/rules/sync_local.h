@@ -63,6 +63,10 @@ int td__sync_local_states(td__sync *s, td__sync_block *out);
     .begin = td__sync_local_begin, .step = td__sync_local_step, .gather = td__sync_local_gather, \
     .meet = td__sync_local_meet
 
+/* Collective: find the mean, and merge. */
+TD_NODISCARD td_status td__local_merge(td__sync_local *l);
+/* Collective: all take the mean of the states of their optimizers. */
+TD_NODISCARD td_status td__local_share_optimizer(td__sync_local *l);
 /* A merge: params are the mean. A settle: they are the centre. */
 void td__local_take_mean(td__sync_local *l, float *x);
 void td__local_take_centre(td__sync_local *l, float *x);
