@@ -50,6 +50,7 @@ td_status td__train_sync(td__trainer *t)
                       .comm = t->world.comm,
                       .elastic = t->o.members != NULL,
                       .shards = t->replica.shards,
+                      .data = d,
                       .batch = t->o.batch,
                       .samples = d->count,
                       .rows = t->plan.micro_batch_rows,

@@ -88,7 +88,7 @@ TEST(one_rank_has_the_weights_of_one_in_step)
 
 /* ---- Several --------------------------------------------------------------------------------- */
 
-/* A gradient of each rank in every step, in some order: SGD on two or four times as many updates. */
+/* A gradient of each rank in every step, in some order: SGD on two or four times the updates. */
 TEST(all_end_at_the_optimum)
 {
     double want[P];

@@ -189,6 +189,15 @@ td__loader *sync_batches(td__dataset **data)
     return l;
 }
 
+td__loader *sync_samples(td__dataset **data)
+{
+    td__loader *l;
+    *data = train_model_data(&MODEL, SYNC_SAMPLES, 3);
+    CHECK_OK(
+        td__loader_create(*data, &(td__loader_opts){.batch = SYNC_SAMPLES, .prefetch = -1}, &l));
+    return l;
+}
+
 void sync_sim_begin(sync_sim *s, const sync_run *u)
 {
     s->problem = u->problem;
@@ -203,12 +212,10 @@ void sync_sim_begin(sync_sim *s, const sync_run *u)
 void sync_ridge_optimum(double *out)
 {
     enum { P = SYNC_PARAMS };
-    td__dataset *data = train_model_data(&MODEL, SYNC_SAMPLES, 3);
-    td__loader_opts o = {.batch = SYNC_SAMPLES, .prefetch = -1};
-    td__loader *l;
+    td__dataset *data;
+    td__loader *l = sync_samples(&data);
     const td__batch *b;
     double m[P][P + 1] = {{0}};
-    CHECK_OK(td__loader_create(data, &o, &l));
     CHECK_OK(td__loader_next(l, &b));
     const float *x = b->field[0];
     const int32_t *y = b->field[1];

@@ -64,6 +64,7 @@ void sync_sim_grad(const sync_sim *s, int r, const td__batch *b, const double *a
 void sync_sim_descend(sync_sim *s, int r, const td__batch *b);
 /* The batches of a run, as all ranks share them. */
 td__loader *sync_batches(td__dataset **data); /* both are the caller's */
+td__loader *sync_samples(td__dataset **data); /* all in one batch, in order; the same */
 /* All begin where the run did. */
 void sync_sim_begin(sync_sim *s, const sync_run *u);
 /* The minimum of the ridge regression over all samples. */

@@ -43,7 +43,7 @@ struct td__async {
     const td__async_ops *ops;
     td__post *post; /* NULL: alone, or there was no beginning yet */
     int rank;
-    /* With the post's lock: of each rank, meetings at which it has arrived, halts and their steps. */
+    /* With the post's lock. Of each rank: meetings that it has come to, halts and their steps. */
     uint64_t *arrivals, *halts, *halted_at;
     uint64_t meetings, rounds; /* over here */
     /* This rank's: its halts; the step to be ended together. */

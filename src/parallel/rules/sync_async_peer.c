@@ -5,8 +5,9 @@
  *
  * The age of a gradient at rank r is how many of r's own gradients its author had not applied when
  * it was computed. A rank that is `window` steps ahead of what another has applied of it waits for
- * that rank, so that messages do not pile up; not if that rank waits itself. At a meeting all gradients have arrived everywhere,
- * and ranks, whose params then differ by the order of updates alone, take the mean.
+ * that rank, so that messages do not pile up; not if that rank waits itself. At a meeting all
+ * gradients have arrived everywhere, and ranks, whose params then differ by the order of updates
+ * alone, take the mean.
  *
  * A message: per list of row-sparse gradients {param, rows}; the dense block; the lists' rows and
  * values. */

@@ -40,6 +40,7 @@ td_status td__sync_local_create(td__sync *s, const td__local_ops *ops)
     l->ops = ops;
     l->ranks = s->x.comm ? td_comm_size(s->x.comm) : 1;
     l->count = td__params_total(s->x.step.params);
+    l->to = l->count;
     l->mean = td__calloc(l->count + 1, sizeof *l->mean);
     l->centre = ops->blocks > 0 ? td__calloc(l->count + 1, sizeof *l->centre) : NULL;
     l->momentum = ops->blocks > 1 ? td__calloc(l->count + 1, sizeof *l->momentum) : NULL;
@@ -89,14 +90,15 @@ void td__local_elastic(td__sync_local *l, float *x)
 static td_status find_mean(td__sync_local *l, const float *x)
 {
     td_comm *comm = l->base.x.comm;
+    size_t from = l->from, n = l->to - from;
     if (comm)
-        TD_TRY(td_allreduce(comm, x, l->mean, l->count, TD_F32, TD_REDUCE_SUM, NULL));
+        TD_TRY(td_allreduce(comm, x + from, l->mean + from, n, TD_F32, TD_REDUCE_SUM, NULL));
     else
-        memcpy(l->mean, x, l->count * sizeof *x);
-    for (size_t i = 0; i < l->count; i++)
+        memcpy(l->mean + from, x + from, n * sizeof *x);
+    for (size_t i = from; i < l->to; i++)
         l->mean[i] /= (float)l->ranks;
     td__step_times *times = td__step_times_of(l->base.engine);
-    times->sent_nbytes = times->plain_nbytes = comm ? l->count * sizeof *x : 0;
+    times->sent_nbytes = times->plain_nbytes = comm ? n * sizeof *x : 0;
     return TD_OK;
 }
 

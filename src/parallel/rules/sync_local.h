@@ -34,6 +34,7 @@ struct td__sync_local {
     uint64_t step, merged;           /* under way; the last one with a merge, */
     uint64_t shared;                 /* and after which optimizers had the same state */
     size_t count;                    /* of the params block */
+    size_t from, to;                 /* the part that is exchanged: all, unless the rule says */
     float *mean, *centre, *momentum; /* (count); the last two: what the rule keeps, or NULL */
 };
 
