@@ -10,7 +10,7 @@ cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERRO
 
 .PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service model \
         bench bench-torch bench-comm bench-pipeline bench-ddp bench-elastic bench-data \
-        bench-service demo install sanitize asan tsan fuzz gpu-bundle clean help
+        bench-service bench-ps demo install sanitize asan tsan fuzz gpu-bundle clean help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -69,6 +69,9 @@ bench-elastic: all ## from kill -9 to the next finished step, beside torchrun
 
 bench-service: all ## gRPC calls to tandem serve beside libgrpc in C and grpcio in Python
 	@bench/service/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+
+bench-ps: all ## push and pull of a parameter server, in shared memory and over TCP; stragglers
+	@bench/ps/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
 bench-ddp: all ## data parallel training beside PyTorch DDP; QUICK=1: a first look
 	@bench/ddp/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))

@@ -111,9 +111,10 @@ static td_status make_argv(td__arena *arena, const td__args *a, const td__comman
 }
 
 static td_status run(td__arena *arena, const td__args *a, const td__command *c, int n,
-                     const char *const *more, char *cause, int *status)
+                     int lossy_from, const char *const *more, char *cause, int *status)
 {
     td__launch_opts o = {.size = n,
+                         .lossy_from = lossy_from,
                          .plain = true,
                          .terminal = isatty(STDOUT_FILENO),
                          .grace_ms = GRACE_MS,
@@ -130,15 +131,15 @@ static td_status run(td__arena *arena, const td__args *a, const td__command *c, 
     return td__launch_run(&o, argv, status);
 }
 
-int td__ranks_run(const td__args *a, const td__command *c, int n, const char *const *more,
-                  char *cause)
+int td__ranks_run(const td__args *a, const td__command *c, int n, int lossy_from,
+                  const char *const *more, char *cause)
 {
     td__arena *arena = NULL;
     int status = 0;
     td_status st = td__arena_create(&arena);
 
     if (!st)
-        st = run(arena, a, c, n, more, cause, &status);
+        st = run(arena, a, c, n, lossy_from, more, cause, &status);
     td__arena_destroy(arena);
     if (st)
         return td__failure(a, st);

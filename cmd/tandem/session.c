@@ -30,7 +30,7 @@ static td_status take_threads(td__session *s, const char *value)
 }
 
 /* Flags that are short for keys of the job. */
-enum { MOST_SHORT = 3 + TD_AXES, SHORT = TD__PATH + 64 };
+enum { MOST_SHORT = 4 + TD_AXES, SHORT = TD__PATH + 64 };
 typedef struct short_flags {
     char text[MOST_SHORT][SHORT]; /* "train.sync=easgd" */
     int n;
@@ -40,9 +40,12 @@ static td_status take_short(const td__args *a, short_flags *f)
 {
     const char *sync = td__args_value(a, "sync"), *parallel = td__args_value(a, "parallel");
     const char *servers = td__args_value(a, "servers"), *replay = td__args_value(a, "replay");
+    const char *strategy = td__args_value(a, "strategy");
     td__rank_mesh mesh = {{0}};
     if (sync)
         snprintf(f->text[f->n++], SHORT, "train.sync=%.100s", sync);
+    if (strategy)
+        snprintf(f->text[f->n++], SHORT, "parallel.strategy=%.100s", strategy);
     if (servers)
         snprintf(f->text[f->n++], SHORT, "parallel.servers=%.100s", servers);
     if (replay) {

@@ -47,6 +47,13 @@ TD_NODISCARD td_status td__output_check(const char *flag, const char *path);
         .help = "parameter servers, in addition to the ranks of -n: short for --set " \
                 "parallel.servers=N"                                                  \
     }
+#define TD_FLAG_STRATEGY                                                       \
+    {                                                                          \
+        .name = "strategy", .value = "NAME",                                   \
+        .help = "mirrored, multi-worker or parameter-server: short for --set " \
+                "parallel.strategy=NAME",                                      \
+        .words = "mirrored multi-worker parameter-server"                      \
+    }
 #define TD_FLAG_THREADS                                                                   \
     {                                                                                     \
         .name = "threads", .letter = 'j', .value = "N",                                   \

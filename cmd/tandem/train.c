@@ -254,7 +254,7 @@ static int start_elastic(td__training *t, int n)
         each = 1;
     snprintf(threads, sizeof threads, "--threads=%d", each > 1 ? each : 1);
     char cause[TD_LAUNCH_CAUSE] = "";
-    int rc = td__ranks_run(t->args, &td__command_train, n, more, cause);
+    int rc = td__ranks_run(t->args, &td__command_train, n, 0, more, cause);
     if (*cause && rc != TD_EXIT_INTERRUPTED)
         td__run_dir_failed(dir, cause);
     return rc;
@@ -308,7 +308,8 @@ static int start_loaded(td__training *t, int n)
         return td__faults_sweep(t->args, t->job_path, n);
     if (elastic)
         return start_elastic(t, n);
-    return td__ranks_run(t->args, &td__command_train, n, NULL, NULL);
+    return td__ranks_run(t->args, &td__command_train, n, t->run.session.opts.sync.servers, NULL,
+                         NULL);
 }
 
 static int start_ranks(td__training *t, int n)
@@ -355,7 +356,8 @@ static int train(td__training *t)
         return td__training_failed(t, st);
     rc = td__training_conclude(t, &stop);
     /* Launchers end all ranks when the first one leaves with a status other than 0. */
-    if (r->session.comm && td_barrier(r->session.comm, NULL) && rc == TD_EXIT_OK) {
+    if (r->session.comm && !td__trainer_alone(r->session.trainer) &&
+        td_barrier(r->session.comm, NULL) && rc == TD_EXIT_OK) {
         fprintf(stderr, "tandem train: %s, after the last step\n", td_last_error());
         rc = TD_EXIT_FAILED;
     }
@@ -425,6 +427,7 @@ static const td__flag FLAGS[] = {
     {.name = "profile", .help = "time every node: profile.txt and trace.json (for Perfetto)"},
     TD_FLAG_SYNC,
     TD_FLAG_PARALLEL,
+    TD_FLAG_STRATEGY,
     TD_FLAG_SERVERS,
     {.name = "replay",
      .value = "RUN",

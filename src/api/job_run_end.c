@@ -22,6 +22,8 @@ static td_status test(td__job_run *r, const atomic_int *stop)
     r->untested = false;
     if (!part || r->result.end == TD_TRAIN_INTERRUPTED)
         return TD_OK;
+    if (td__trainer_alone(r->session.trainer) && !td__job_run_leads(r))
+        return TD_OK; /* the leader does it alone */
     TD_TRY(td__trainer_evaluate_until(r->session.trainer, part, stop, &r->untested, t));
     if (r->untested)
         return TD_OK;

@@ -292,6 +292,7 @@ static td_status resolve(td__job *j, td__tree *given)
 {
     td__tree *model = NULL, *maps = NULL, *features = NULL;
 
+    TD_TRY(td__strategy_expand(j->arena, given));
     TD_TRY(td__keys_resolve(j->arena, td__job_keys, "", given, given, &j->root));
     TD_TRY(default_name(j));
     TD_TRY(td__model_resolve(j->arena, td__tree_get(j->root, "model"), &model));

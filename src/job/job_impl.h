@@ -65,6 +65,8 @@ TD_NODISCARD td_status td__features_expand(td__arena *a, td__tree *list);
 TD_NODISCARD td_status td__features_resolve(td__arena *a, const td__tree *given, td__tree **out);
 TD_NODISCARD td_status td__features_fill(td__arena *a, const td__tree *list,
                                          const td_feature **features, int *n);
+/* parallel.strategy: the keys that it stands for. */
+TD_NODISCARD td_status td__strategy_expand(td__arena *a, td__tree *given);
 /* train.sync in full, {rule: name, ...}; resolved; as the trainer wants it. */
 TD_NODISCARD td_status td__sync_key_expand(td__arena *a, td__tree *train);
 TD_NODISCARD td_status td__sync_key_resolve(td__arena *a, td__tree *train);

@@ -49,6 +49,8 @@ typedef struct td__launch_opts {
     uint32_t heartbeat_ms; /* between signs of life; 200 */
     uint32_t lease_ms;     /* silence that counts as death; 1,000 */
     uint32_t hang_ms;      /* without a step forward that is a hang; UINT32_MAX: none; 240,000 */
+    int lossy_from;        /* fixed: ranks from this one on may be killed, and the others go on; 0:
+                              none may */
     int restarts;          /* fixed: so often all are started again after one failed; 0 */
     /* Set by the launcher: agents at the start; fixed: the generation, from 1, and the run that the
      * last one was at. */

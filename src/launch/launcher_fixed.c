@@ -58,6 +58,8 @@ void td__fixed_exit(td__launch *l, int index, const td__msg *m)
     bool killed = strcmp(end, " killed") == 0, none = l->first < 0 && !l->stopping;
     bool refused = status == EXIT_USAGE && l->first_status != EXIT_USAGE;
     l->agents[index].n_ended++;
+    if (killed && none && l->o.lossy_from > 0 && l->agents[index].base + m->rank >= l->o.lossy_from)
+        return; /* the others know, and go on */
     /* A rank that was killed before anybody was told to end, or that refuses what it was given, is
      * the cause of those that left by themselves, also if the news of it comes later. */
     if (status && (none || ((killed || refused) && l->first >= 0 && !l->killed))) {

@@ -365,5 +365,5 @@ void td__sync_report(td__sync *s, td__train_result *out)
 
 bool td__sync_leads(const td__sync *s)
 {
-    return s && s->traits.leads && !s->ended;
+    return s && s->traits.leads && (!s->ended || s->alone);
 }

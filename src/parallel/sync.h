@@ -281,6 +281,7 @@ struct td__sync {
     td__step_engine *engine;
     bool met;   /* since the last step */
     bool ended; /* all have met at the end */
+    bool alone; /* ranks were lost, and the others have ended without meeting */
 };
 
 /* TD_EINVAL if the host cannot read the memory of the job's backend, as `key` needs it. */
@@ -337,7 +338,7 @@ void td__sync_note(td__sync *s, td__rank_stats *stats);
 int td__sync_notes(td__sync *s, td__step_note out[TD__STEP_NOTES]);
 void td__sync_report(td__sync *s, td__train_result *out);
 void td__sync_abandon(td__sync *s, const char *why);
-/* Rank 0 decides alone, the others serve it, and have not met it at the end yet. */
+/* Rank 0 decides alone, the others serve it, and have not met it at the end yet, or never will. */
 bool td__sync_leads(const td__sync *s);
 
 #endif

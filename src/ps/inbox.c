@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 
-typedef enum phase { IDLE, EXPECTED, THERE } phase;
+typedef enum phase { IDLE, EXPECTED, THERE, LOST, GONE } phase;
 
 typedef struct slot {
     td__ps_inbox *owner;
@@ -85,8 +85,10 @@ static void *attend(void *arg)
     if (!st)
         return NULL;
     pthread_mutex_lock(&b->lock);
-    if (!b->failed && !b->closing) {
-        b->failed = st;
+    if (st == TD_EPEER)
+        s->phase = LOST;
+    if (st == TD_EPEER ? !b->failed : !b->failed && !b->closing) {
+        b->failed = st == TD_EPEER ? TD_OK : st;
         snprintf(b->text, sizeof b->text, "%s", td_last_error());
     }
     pthread_cond_broadcast(&b->changed);
@@ -115,7 +117,8 @@ bool td__ps_inbox_busy(td__ps_inbox *b, int worker)
 void td__ps_inbox_taken(td__ps_inbox *b, int worker)
 {
     pthread_mutex_lock(&b->lock);
-    b->slots[worker].phase = IDLE;
+    if (b->slots[worker].phase == THERE)
+        b->slots[worker].phase = IDLE;
     pthread_mutex_unlock(&b->lock);
 }
 
@@ -125,6 +128,8 @@ static slot *find(const td__ps_inbox *b, int only)
     slot *first = NULL;
     for (int w = 0; w < b->n; w++) {
         slot *s = &b->slots[w];
+        if (s->phase == LOST)
+            return s;
         if (s->phase == THERE && (only < 0 || w == only) && (!first || s->number < first->number))
             first = s;
     }
@@ -149,6 +154,7 @@ td_status td__ps_inbox_next(td__ps_inbox *b, int only, td__deadline until, int *
     td_status st = TD_OK;
     slot *s;
 
+    *worker = -1;
     pthread_mutex_lock(&b->lock);
     while (!(s = find(b, only)) && !b->failed && !st) {
         if (td__deadline_passed(until))
@@ -158,7 +164,11 @@ td_status td__ps_inbox_next(td__ps_inbox *b, int only, td__deadline until, int *
     }
     if (!st && b->failed)
         st = TD_FAIL(b->failed, "%s", b->text);
-    if (!st) {
+    if (!st && s->phase == LOST) {
+        *worker = s->worker;
+        s->phase = GONE;
+        st = TD_FAIL(TD_EPEER, "%s", b->text);
+    } else if (!st) {
         *worker = s->worker;
         *out = s->push;
         *numbers = s->numbers;

@@ -35,7 +35,8 @@ void td__ps_inbox_destroy(td__ps_inbox *b); /* NULL is allowed */
 /* The worker was told to work: its push is to come. */
 void td__ps_inbox_expect(td__ps_inbox *b, int worker);
 /* The push that came first of those that are not taken; of worker `only` alone, unless that is -1.
- * TD_ETIMEDOUT names who is waited for. */
+ * TD_ETIMEDOUT names who is waited for. TD_EPEER with a worker that is not -1: it was lost, which
+ * is told once. */
 TD_NODISCARD td_status td__ps_inbox_next(td__ps_inbox *b, int only, td__deadline until, int *worker,
                                          td__ps_push *out, const double **numbers);
 /* Is a push expected or there? */

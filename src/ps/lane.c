@@ -63,7 +63,7 @@ void td__ps_lanes_abort(td__ps_lane *lanes, int n, const char *why)
 
 td_status td__ps_tell(const td__ps_lane *l, const void *message, size_t nbytes)
 {
-    return td_send(l->link, message, nbytes, TD_U8, l->peer, NULL);
+    return td_send(l->link, message, nbytes, TD_U8, l->peer, &IDLE);
 }
 
 td_status td__ps_hear(const td__ps_lane *l, void *message, size_t nbytes, bool idle)
@@ -73,7 +73,7 @@ td_status td__ps_hear(const td__ps_lane *l, void *message, size_t nbytes, bool i
 
 td_status td__ps_hand(const td__ps_lane *l, const float *area, size_t count)
 {
-    return l->shared || !count ? TD_OK : td_send(l->link, area, count, TD_F32, l->peer, NULL);
+    return l->shared || !count ? TD_OK : td_send(l->link, area, count, TD_F32, l->peer, &IDLE);
 }
 
 td_status td__ps_take(const td__ps_lane *l, float *area, size_t count)

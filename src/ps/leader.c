@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "coll/comm.h"
 #include "ps/order.h"
 #include "ps/ps.h"
@@ -26,14 +27,28 @@ static td_status give(td__ps_rule *r, int worker, const td__ps_order *order)
 {
     td__ps_lane *l = &r->lanes[worker];
     td__param_range own = r->map.at[0];
-    if (order->params) {
-        TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_PUBLISH, .worker = worker}));
+    td__ps_verb verb = order->params ? TD__PS_PUBLISH : TD__PS_ACK;
+    if (order->params || order->acks)
+        TD_TRY(command(r, &(td__ps_command){.verb = (int32_t)verb, .worker = worker}));
+    if (order->params)
         TD_TRY(td__ps_publish(r, worker));
-    }
     TD_TRY(td__ps_tell(l, order, sizeof *order));
     if (order->params)
         TD_TRY(td__ps_hand(l, l->pull + own.begin, own.end - own.begin));
     return TD_OK;
+}
+
+/* It is gone: somebody else gets what it was to do. */
+static void lose(td__ps_rule *r, int worker)
+{
+    td__ps_seat *seat = &r->seats[worker];
+    TD_LOG(WARN, TRAIN, "%s: step %llu goes on with %d of %d workers", td_last_error(),
+           (unsigned long long)r->begun, r->workers - r->n_lost - 1, r->workers);
+    if (seat->busy)
+        r->again[r->n_again++] = seat->step;
+    seat->busy = false;
+    seat->lost = true;
+    r->n_lost++;
 }
 
 static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
@@ -42,12 +57,17 @@ static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
     int every = r->policy->fetch_every ? r->policy->fetch_every(r) : 1;
     order.lr = seat->lr = r->lr;
     order.params = seat->clock % (uint64_t)every == 0;
+    order.acks = !order.params && seat->pushed;
     if (order.params)
         seat->version = r->version;
-    TD_TRY(give(r, worker, &order));
+    seat->step = order.step;
     seat->busy = true;
-    td__ps_inbox_expect(r->inbox, worker);
-    return TD_OK;
+    td_status st = give(r, worker, &order);
+    if (st == TD_EPEER && !r->policy->together)
+        lose(r, worker);
+    else if (!st)
+        td__ps_inbox_expect(r->inbox, worker);
+    return st == TD_EPEER && !r->policy->together ? TD_OK : st;
 }
 
 /* Of the idle workers that may begin, the one that has done least; -1: none. */
@@ -56,10 +76,11 @@ static int find_idle(const td__ps_rule *r)
     uint64_t slowest = UINT64_MAX;
     int best = -1;
     for (int w = 0; w < r->workers; w++)
-        slowest = r->seats[w].clock < slowest ? r->seats[w].clock : slowest;
+        if (!r->seats[w].lost && r->seats[w].clock < slowest)
+            slowest = r->seats[w].clock;
     for (int w = 0; w < r->workers; w++) {
         const td__ps_seat *s = &r->seats[w];
-        if (!s->busy && (best < 0 || s->clock < r->seats[best].clock) &&
+        if (!s->busy && !s->lost && (best < 0 || s->clock < r->seats[best].clock) &&
             (!r->policy->may_begin || r->policy->may_begin(r, s->clock, slowest)))
             best = w;
     }
@@ -73,13 +94,16 @@ static td_status deal(td__ps_rule *r)
     const td__sync_ctx *x = &r->base.x;
     uint64_t epoch = (r->begun - 1) / r->steps_of_epoch;
     for (;;) {
-        uint64_t next = r->dealt + 1;
+        uint64_t next = r->n_again ? r->again[r->n_again - 1] : r->dealt + 1;
         int w = find_idle(r);
         if (w < 0 || next > x->steps || (next - 1) / r->steps_of_epoch != epoch)
             return TD_OK;
+        if (r->n_again)
+            r->n_again--;
+        else
+            r->dealt = next;
         int64_t first = (int64_t)((next - 1) % r->steps_of_epoch) * x->step.accumulate;
         TD_TRY(give_work(r, w, (td__ps_order){.step = next, .epoch = epoch, .batch = first}));
-        r->dealt = next;
     }
 }
 
@@ -107,6 +131,7 @@ static void settle(td__ps_rule *r, int worker, const td__ps_push *p)
     td__ps_seat *seat = &r->seats[worker];
     seat->busy = false;
     seat->clock++;
+    seat->pushed = p->grads;
     seat->times = p->times;
     r->stop = r->stop || p->stop;
     td__ps_inbox_taken(r->inbox, worker);
@@ -170,14 +195,27 @@ static td_status find_only(td__ps_rule *r, int *only)
     return TD_OK;
 }
 
-/* The next push. */
-static td_status step_alone(td__ps_rule *r, int *worker, td__ps_push *p)
+/* The next push; workers that are lost are left out. */
+static td_status next_push(td__ps_rule *r, int only, int *worker, td__ps_push *p)
 {
     const double *numbers;
+    for (;;) {
+        td_status st = td__ps_inbox_next(r->inbox, only, deadline(r), worker, p, &numbers);
+        if (st != TD_EPEER || *worker < 0)
+            return st;
+        lose(r, *worker);
+        if (*worker == only || r->n_lost == r->workers)
+            return TD_FAIL(TD_EPEER, "%s", td_last_error());
+        TD_TRY(deal(r));
+    }
+}
+
+static td_status step_alone(td__ps_rule *r, int *worker, td__ps_push *p)
+{
     int only;
     TD_TRY(find_only(r, &only));
     uint64_t begin_ns = td__clock_ns();
-    TD_TRY(td__ps_inbox_next(r->inbox, only, deadline(r), worker, p, &numbers));
+    TD_TRY(next_push(r, only, worker, p));
     td__step_times_of(r->base.engine)->wait = 1e-9 * (double)(td__clock_ns() - begin_ns);
     td__step_span(r->base.engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
     if (p->grads) {
@@ -231,7 +269,13 @@ static td_status drain(td__ps_rule *r)
         int worker;
         if (!r->seats[w].busy)
             continue;
-        TD_TRY(td__ps_inbox_next(r->inbox, w, deadline(r), &worker, &p, &numbers));
+        td_status st = td__ps_inbox_next(r->inbox, w, deadline(r), &worker, &p, &numbers);
+        if (st == TD_EPEER && worker >= 0 && !r->policy->together) {
+            lose(r, worker);
+            w = worker == w ? w : w - 1; /* it may have been another */
+            continue;
+        }
+        TD_TRY(st);
         if (p.grads)
             TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_DROP, .worker = w, .step = p.step}));
         settle(r, w, &p);
@@ -250,10 +294,14 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
     TD_TRY(td__ps_fetch(r));
     if (why != TD_MEET_END)
         return TD_OK;
-    for (int w = 0; w < r->workers; w++)
-        TD_TRY(give(r, w, &(td__ps_order){.end = 1}));
-    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_END}));
-    return td__ps_end_all(r);
+    s->alone = r->n_lost > 0;
+    for (int w = 0; w < r->workers; w++) {
+        td_status st = r->seats[w].lost ? TD_OK : give(r, w, &(td__ps_order){.end = 1 + s->alone});
+        if (st && !s->alone) /* else it has ended in another way */
+            return st;
+    }
+    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_END, .alone = s->alone}));
+    return s->alone ? TD_OK : td__ps_end_all(r);
 }
 
 void td__ps_note(td__sync *s, td__rank_stats *stats)

@@ -31,8 +31,10 @@
  *
  * Threads  Server 0 has one per worker, which receives pushes (inbox.h); everything else is done by
  *          the trainer's thread.
- * Failure  As of other rules: a rank that fails aborts its links, and the run ends with one line;
- *          it is resumed from the last checkpoint, on any number of workers and servers. */
+ * Failure  A worker that is killed is left out (but of `sync`, which needs all): its batch is given
+ *          to another. The comm of all ranks is of no use from then on, so those that are left end
+ *          without meeting. A server that is lost ends the run with one line; it is resumed from
+ *          the last checkpoint, on any number of workers and servers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PS_PS_H
 #define TD_PS_PS_H
@@ -62,6 +64,9 @@ typedef struct td__ps_policy {
 /* What server 0 knows of a worker. */
 typedef struct td__ps_seat {
     bool busy;        /* it has an order, and its push is not applied yet */
+    bool lost;        /* it is not there any more */
+    bool pushed;      /* gradients, with its last batch */
+    uint64_t step;    /* of its order */
     uint64_t clock;   /* batches that it has done */
     uint64_t version; /* of the params that it pulled last */
     double lr;        /* of its order */
@@ -91,10 +96,12 @@ struct td__ps_rule {
     int *counted;        /* (ranks) whose work is in the step */
     td__ps_push *pushed; /* (workers) of a step together */
     bool stop;           /* a worker was asked to stop */
-    uint64_t version;    /* of the params */
-    uint64_t dealt;      /* the last step that a worker was given */
-    uint64_t begun;      /* the step under way */
-    double lr;           /* of it */
+    uint64_t *again;     /* (workers) steps of workers that were lost, to be dealt out again */
+    int n_again, n_lost;
+    uint64_t version; /* of the params */
+    uint64_t dealt;   /* the last step that a worker was given */
+    uint64_t begun;   /* the step under way */
+    double lr;        /* of it */
     uint64_t steps_of_epoch;
     uint64_t stale_sum, stale_most, pushes;
 
@@ -137,13 +144,14 @@ typedef enum td__ps_verb {
     TD__PS_APPLY,   /* receive the push of a worker, or of all, and update with it */
     TD__PS_DROP,    /* receive it and leave it */
     TD__PS_PUBLISH, /* hand the shard to a worker */
+    TD__PS_ACK,     /* tell it that its push is applied: its area of the lane is free */
     TD__PS_FETCH,   /* hand it, with the optimizer's states, to server 0 */
     TD__PS_END
 } td__ps_verb;
 typedef struct td__ps_command {
     int32_t verb, worker; /* -1: all */
     uint64_t step;
-    int32_t batches, together;
+    int32_t batches, alone; /* alone, of an end: without meeting */
     int64_t rows, last_rows;
     double lr;
 } td__ps_command;

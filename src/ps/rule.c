@@ -104,14 +104,15 @@ static td_status make_leader(td__ps_rule *r)
     const td__sync_ctx *x = &r->base.x;
     size_t workers = (size_t)r->workers, ranks = (size_t)(r->servers + r->workers);
     size_t numbers = TD_REQUESTS + workers + TD__STEP_WORDS +
-                     (size_t)(x->step.micro_batches * x->step.accumulate);
+                     (size_t)x->step.micro_batches * (size_t)x->step.accumulate;
     int64_t batches = (x->samples + x->batch - 1) / x->batch;
     r->steps_of_epoch = (uint64_t)((batches + x->step.accumulate - 1) / x->step.accumulate);
     r->seats = td__calloc(workers, sizeof *r->seats);
     r->pushed = td__calloc(workers, sizeof *r->pushed);
     r->counted = td__calloc(ranks, sizeof *r->counted);
     r->only = td__calloc(ranks, sizeof *r->only);
-    if (!r->seats || !r->pushed || !r->counted || !r->only)
+    r->again = td__calloc(workers, sizeof *r->again);
+    if (!r->seats || !r->pushed || !r->counted || !r->only || !r->again)
         return no_memory(r);
     if (x->config->replay)
         TD_TRY(td__backup_sets_read(x->config->replay, (int)ranks, &r->replay));
@@ -130,8 +131,8 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
     r->server = r->rank < r->servers ? r->rank : -1;
     if (td__step_lists(s->engine))
         return TD_FAIL(TD_ENOTSUP,
-                       "parallel.servers: the model has row-sparse gradients (embedding), which "
-                       "workers do not push: use another sync rule");
+                       "parallel.servers: the model has row-sparse gradients, which workers do not "
+                       "push: make its embeddings dense, or use another sync rule");
     TD_ASSERT(td__step_floats(s->engine) == td__params_total(x->step.params),
               "%zu gradients and statistics of %zu params and states", td__step_floats(s->engine),
               td__params_total(x->step.params));
@@ -167,6 +168,7 @@ void td__ps_destroy(td__sync *s)
     td__free(r->pushed);
     td__free(r->counted);
     td__free(r->only);
+    td__free(r->again);
 }
 
 void td__ps_abandon(td__sync *s, const char *why)

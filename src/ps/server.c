@@ -127,7 +127,12 @@ static td_status receive(td__ps_rule *r, const td__ps_command *c)
         td__ps_push p;
         if (c->worker >= 0 && w != c->worker)
             continue;
-        TD_TRY(td__ps_hear(l, &p, sizeof p, false));
+        td_status st = td__ps_hear(l, &p, sizeof p, false);
+        if (st == TD_EPEER && c->worker >= 0) { /* lost between two servers: it pushes nothing */
+            memset(l->push + own.begin, 0, (own.end - own.begin) * sizeof *l->push);
+            return TD_OK;
+        }
+        TD_TRY(st);
         if (p.step != c->step || p.slots < 0 || (size_t)p.slots * floats > l->push_count)
             return TD_FAIL(TD_EPROTO, "rank %d pushes %d slots of step %llu, not of %llu", l->rank,
                            p.slots, (unsigned long long)p.step, (unsigned long long)c->step);
@@ -180,14 +185,15 @@ td_status td__ps_fetch(td__ps_rule *r)
     return TD_OK;
 }
 
-static td_status hand_out(td__ps_rule *r, int worker)
+static td_status hand_out(td__ps_rule *r, int worker, bool params)
 {
     td__ps_lane *l = &r->lanes[worker];
     td__param_range own = r->map.at[r->server];
     uint64_t here = own.begin;
-    TD_TRY(td__ps_publish(r, worker));
+    if (params)
+        TD_TRY(td__ps_publish(r, worker));
     TD_TRY(td__ps_tell(l, &here, sizeof here));
-    return td__ps_hand(l, l->pull + own.begin, own.end - own.begin);
+    return params ? td__ps_hand(l, l->pull + own.begin, own.end - own.begin) : TD_OK;
 }
 
 static td_status obey(td__ps_rule *r, const td__ps_command *c)
@@ -198,7 +204,11 @@ static td_status obey(td__ps_rule *r, const td__ps_command *c)
         td__step_begin(r->base.engine, (uint32_t)c->step, c->batches, c->rows);
         return td__ps_apply(r, c);
     case TD__PS_DROP: return receive(r, c);
-    case TD__PS_PUBLISH: return hand_out(r, c->worker);
+    case TD__PS_PUBLISH:
+    case TD__PS_ACK: {
+        td_status st = hand_out(r, c->worker, c->verb == TD__PS_PUBLISH);
+        return st == TD_EPEER && !r->policy->together ? TD_OK : st; /* server 0 will know too */
+    }
     case TD__PS_FETCH: return hand_shard(r, r->server);
     case TD__PS_END: return TD_OK;
     }
@@ -212,7 +222,8 @@ td_status td__ps_follow(td__ps_rule *r)
         TD_TRY(td_recv(r->peers, &c, sizeof c, TD_U8, 0, &IDLE));
         TD_TRY(obey(r, &c));
     } while (c.verb != TD__PS_END);
-    return td__ps_end_all(r);
+    r->base.alone = c.alone;
+    return c.alone ? TD_OK : td__ps_end_all(r);
 }
 
 td_status td__ps_end_all(td__ps_rule *r)

@@ -18,7 +18,8 @@ static double seconds_since(uint64_t ns)
 
 /* ---- Pull ------------------------------------------------------------------------------------ */
 
-static td_status pull(td__ps_rule *r)
+/* fresh: params come; else the word that the last push is applied. */
+static td_status pull(td__ps_rule *r, bool fresh)
 {
     td_params *params = r->base.x.step.params;
     for (int s = 0; s < r->servers; s++) {
@@ -31,12 +32,15 @@ static td_status pull(td__ps_rule *r)
             TD_TRY(td__ps_hear(l, &begin, sizeof begin, false));
         if (begin != at.begin)
             return TD_FAIL(TD_EPROTO, "rank %d hands out another shard", l->rank);
+        if (!fresh)
+            continue;
         TD_TRY(td__ps_take(l, l->pull + at.begin, count));
         TD_TRY(td__params_map(params, at.begin, count, TD_MAP_WRITE, &map));
         memcpy(map.at, l->pull + at.begin, count * sizeof(float));
         TD_TRY(td__mem_unmap(&map));
     }
-    td_params_touch(params);
+    if (fresh)
+        td_params_touch(params);
     return TD_OK;
 }
 
@@ -197,10 +201,11 @@ td_status td__ps_work(td__ps_rule *r)
         td__ps_order order;
         uint64_t begin_ns = td__clock_ns();
         TD_TRY(td__ps_hear(&r->lanes[0], &order, sizeof order, true));
+        r->base.alone = order.end > 1;
         if (order.end)
-            return td__ps_end_all(r);
-        if (order.params)
-            TD_TRY(pull(r));
+            return r->base.alone ? TD_OK : td__ps_end_all(r);
+        if (order.params || order.acks)
+            TD_TRY(pull(r, order.params));
         r->total.wait += seconds_since(begin_ns);
         td__step_span(r->base.engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
         td_status st = work(r, &order);

@@ -2,6 +2,7 @@
  * is alone, and the others work on what it asks for, until it is over. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
+#include "fault/faults.h"
 #include "train/trainer_impl.h"
 
 /* The step that the leader asks for, which may be far from the last one. */
@@ -11,6 +12,7 @@ static td_status work(void *user, const td__sync_place *at, int *batches, double
     td__step_event e = {.step = at->step, .epoch = at->epoch};
     int64_t first, end;
 
+    td__faults_step(t->o.faults, at->step);
     t->replica.state.step = at->step - 1;
     if (t->replica.state.epoch != at->epoch ||
         t->replica.state.batch_in_epoch != at->batch) /* steps were missed */

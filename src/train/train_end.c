@@ -91,11 +91,13 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
     double peak = (double)td__memory_read().peak, *all = td__calloc((size_t)ranks, sizeof *all);
     td_status st = all ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d numbers", ranks);
 
-    if (!st && ranks > 1)
+    bool one = ranks == 1 || td__trainer_alone(t);
+
+    if (!st && !one)
         st = td_all_gather(t->world.comm, &peak, all, 1, TD_F64, NULL);
-    for (int r = 0; !st && r < ranks; r++)
-        if ((ranks == 1 ? peak : all[r]) > (double)out->memory_peak) {
-            out->memory_peak = (size_t)(ranks == 1 ? peak : all[r]);
+    for (int r = 0; !st && r < (one ? 1 : ranks); r++)
+        if ((one ? peak : all[r]) > (double)out->memory_peak) {
+            out->memory_peak = (size_t)(one ? peak : all[r]);
             out->memory_rank = r;
         }
     td__free(all);
@@ -161,12 +163,14 @@ static td_status finish(td__trainer *t, td__train_result *out)
     td__sync_report(t->run.sync, out);
     TD_TRY(t->run.sync->traits.sharded_params ? td__sharded_digest(t, out->digest)
                                               : td_params_digest(t->replica.params, out->digest));
-    TD_TRY(td__replicas_compare(t, out->digest));
+    bool alone = td__trainer_alone(t);
+    if (!alone)
+        TD_TRY(td__replicas_compare(t, out->digest));
     td_status told = td__train_tell_ranks(t, true);
     if (told)
         TD_TRY(excuse(t, told));
     if (t->report.spans)
-        TD_TRY(td__span_log_gather(t->report.spans, t->world.comm, tell_spans, t));
+        TD_TRY(td__span_log_gather(t->report.spans, alone ? NULL : t->world.comm, tell_spans, t));
     TD_TRY(save_last(t));
     bool whole = td__train_at_end(t) && !td__train_owes_validation(t);
     out->end = td__train_gives_up(t) ? TD_TRAIN_EARLY
@@ -184,7 +188,7 @@ static td_status finish(td__trainer *t, td__train_result *out)
     out->best = s->best;
     out->best_step = s->best_step;
     TD_TRY(note_memory(t, out));
-    if (led)
+    if (led && !alone)
         TD_TRY(td__train_share_result(t, out));
     return tell_end(t, out);
 }
@@ -228,6 +232,8 @@ td_status td__train_finish(td__trainer *t, td__train_result *out)
 td_status td__train_follow_end(td__trainer *t, td__train_result *out)
 {
     TD_TRY(td_params_digest(t->replica.params, out->digest));
+    if (td__trainer_alone(t))
+        return TD_OK;
     TD_TRY(td__replicas_compare(t, out->digest));
     if (t->report.spans)
         TD_TRY(td__span_log_gather(t->report.spans, t->world.comm, tell_spans, t));

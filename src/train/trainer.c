@@ -424,6 +424,11 @@ td_params *td__trainer_params(td__trainer *t)
     return t->replica.params;
 }
 
+bool td__trainer_alone(const td__trainer *t)
+{
+    return t->run.sync && t->run.sync->alone;
+}
+
 uint64_t td__trainer_step(const td__trainer *t)
 {
     return t->replica.state.step;

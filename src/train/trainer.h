@@ -123,8 +123,9 @@ TD_NODISCARD td_status td__trainer_save(td__trainer *t, const char *path);
 TD_NODISCARD td_status td__trainer_load(td__trainer *t, const char *path);
 
 td_params *td__trainer_params(td__trainer *t);
-uint64_t td__trainer_step(const td__trainer *t);               /* the last one done */
-int td__trainer_rank(const td__trainer *t);                    /* now, or when the run ended */
+bool td__trainer_alone(const td__trainer *t);    /* the run has lost ranks: no more collectives */
+uint64_t td__trainer_step(const td__trainer *t); /* the last one done */
+int td__trainer_rank(const td__trainer *t);      /* now, or when the run ended */
 const td__eval_result *td__trainer_test(const td__trainer *t); /* of the run's end; n 0: none */
 size_t td__trainer_optimizer_nbytes(const td__trainer *t);     /* of its state */
 const td_program *td__trainer_program(td__trainer *t); /* the training program of one micro-batch */

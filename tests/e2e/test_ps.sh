@@ -72,6 +72,58 @@ done
 run 0 "$tandem" train "$mark" -q -n 2 --servers 1 --sync downpour --set train.sync.adagrad=true \
     --set train.sync.n_push=2 --set train.sync.n_fetch=4
 
+# One word: mesh, servers and rule of a job.
+for strategy in mirrored multi-worker; do
+    run 0 "$tandem" train "$mark" -q -n 2 --strategy $strategy
+    [ "$(digest)" = "$want" ] || fail "$strategy: other weights"
+done
+run 0 "$tandem" train "$mark" -q -n 1 --strategy parameter-server --run-dir strategy
+[ "$(digest)" = "$want" ] || fail "parameter-server: other weights"
+grep -q 'rule: asgd' strategy/job.yaml && grep -q 'servers: 1' strategy/job.yaml ||
+    fail "parameter-server: not in the run's job.yaml"
+run 0 "$tandem" train "$mark" -q -n 2 --strategy parameter-server --sync sync --servers 2
+[ "$(digest)" = "$want" ] || fail "parameter-server with sync: other weights"
+
+# kill -9 of a worker: the others go on to the end, and its batch is not lost.
+steps() { cat "$1/metrics.jsonl" 2>/dev/null | grep -c '"kind": *"step"'; }
+past() { [ "$(steps "$1")" -ge "$2" ]; }
+pid_of() { # RANK
+    pgrep -f "train .*-- $mark" | while read -r p; do
+        grep -qz "^TANDEM_RANK=$1\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
+}
+for servers in 1 2; do
+    "$tandem" train "$mark" -n 3 --servers $servers --sync asgd --run-dir=worker-$servers \
+        --set train.epochs=60 --set train.eval.every=1000000 >out 2>&1 &
+    launcher=$!
+    soon past worker-$servers 3 || fail "the run did not start"
+    kill -9 "$(pid_of 4)" 2>/dev/null || kill -9 "$(pid_of 3)"
+    wait $launcher; got=$?
+    [ $got = 0 ] || fail "kill -9 of a worker, $servers servers: $got"
+    has 'goes on with 2 of 3 workers'
+    none_left "the death of a worker"
+    python3 - worker-$servers <<'PY' || fail "metrics.jsonl after the death of a worker"
+import json, sys
+steps = [e for e in map(json.loads, open(sys.argv[1] + "/metrics.jsonl")) if e["kind"] == "step"]
+assert [e["step"] for e in steps] == list(range(1, len(steps) + 1)), steps
+epochs = {}
+for e in steps:
+    epochs[e["epoch"]] = epochs.get(e["epoch"], 0) + e["samples"]
+assert len(epochs) == 60 and set(epochs.values()) == {max(epochs.values())}, epochs
+PY
+done
+# Of a server: one line, and the run is resumed from its last checkpoint.
+"$tandem" train "$mark" -n 2 --servers 2 --sync asgd --run-dir=server --set train.epochs=100000 \
+    --set checkpoint.every=2 >out 2>&1 &
+launcher=$!
+soon test -e server/checkpoints/latest || fail "the run did not start"
+kill -9 "$(pid_of 1)"
+wait $launcher; got=$?
+[ $got = 1 ] || fail "kill -9 of a server: $got"
+has 'tandem train: .*rank 1'
+none_left "the death of a server"
+done=$(steps server)
+run 0 "$tandem" train -q --resume=server -n 2 --servers 2 --set train.epochs=$((2 + done / 5))
+
 # Bad input: one line, before any rank starts.
 bad() { # TEXT ARGUMENTS...
     local text=$1; shift
@@ -86,6 +138,8 @@ bad 'the sync rule asgd needs parallel.servers' -n 2 --sync asgd
 bad 'staleness' -n 2 --servers 1 --sync asgd --set train.sync.staleness=2
 bad 'cannot be combined with parallel.zero' -n 2 --servers 1 --sync asgd --set parallel.zero=1
 bad 'train.verify: not with parallel.servers' -n 2 --servers 1 --sync asgd --set train.verify=0.5
+bad 'mirrored has no parameter servers' -n 2 --strategy mirrored --servers 1 --sync asgd
+bad 'parallel.strategy' -n 2 --strategy ring
 bad 'not with elastic ranks' -n 2 --servers 1 --sync asgd --elastic
 bad 'parallel.replay: only with parallel.servers' -n 2 --replay asgd
 bad 'replay with as many' -n 2 --servers 1 --sync asgd --replay asgd
