@@ -106,16 +106,21 @@ static void find_kind(void)
     snprintf(kind, sizeof kind, "%s-%u-%u", name, family, model);
 }
 
+enum { FTZ_DAZ = 0x8040 };
+
+/* Writing the register costs more than reading it, and callers are within each other. */
 unsigned td__cpu_fp_flush(void)
 {
     unsigned before = _mm_getcsr();
-    _mm_setcsr(before | 0x8040u); /* FTZ, DAZ */
+    if ((before & FTZ_DAZ) != FTZ_DAZ)
+        _mm_setcsr(before | FTZ_DAZ);
     return before;
 }
 
 void td__cpu_fp_restore(unsigned mode)
 {
-    _mm_setcsr(mode);
+    if (_mm_getcsr() != mode)
+        _mm_setcsr(mode);
 }
 
 #else

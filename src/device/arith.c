@@ -13,6 +13,13 @@ static float *local(const td_stream *s, const float *at)
     return ops->host_reads ? (float *)(uintptr_t)at : ops->local(s->device, at);
 }
 
+/* A launch is a call, and addresses are the host's. Steps update blocks of a thousand elements, of
+ * which a copy of the arguments would be some per cent of the time. */
+static bool is_plain_call(const td_stream *s)
+{
+    return s->at_once && !s->tape && s->device->ops->host_reads;
+}
+
 /* ---- Blends ---------------------------------------------------------------------------------- */
 
 typedef struct blend_args {
@@ -59,6 +66,11 @@ static void run_blended(const void *args)
 static void host_blended(td_stream *s, const td__blend_op *op, size_t begin, size_t count,
                          float *to)
 {
+    if (is_plain_call(s)) {
+        TD_ISA_PICK(td__cpu_isa(), td__blended)
+        (to, op->dst + begin, op->a, op->src + begin, op->b, count);
+        return;
+    }
     blend_args b = {.s = s, .op = op, .begin = begin, .count = count, .to = to};
     td__stream_launch(s, run_blended, &b, sizeof b);
 }
@@ -139,9 +151,7 @@ static void run_update(const void *args)
 static void host_update(td_stream *s, td__update u, const td__optim_hyper *h,
                         const td__optim_slice *x)
 {
-    /* Steps update blocks of a thousand elements, of which a copy of the arguments would be some
-     * per cent of the time. */
-    if (s->at_once && !s->tape && s->device->ops->host_reads) {
+    if (is_plain_call(s)) {
         kernel_of(u)(h, x);
         return;
     }

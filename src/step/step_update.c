@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "graph/params.h"
 #include "optim/optimizer.h"
@@ -174,12 +175,11 @@ static td_status update_states(td__step_engine *e)
 }
 
 /* The sum over all ranks and the update in one; statistics go to where update_states wants them. */
-static td_status sum_blocks(void *user, int thread)
+static td_status add_blocks(td__step_engine *e)
 {
-    td__step_engine *e = user;
     td_device *d = td__params_device(e->o.params);
-    float sum[BLOCK], *mine = statistics_of(e);
-    (void)thread;
+    _Alignas(64) float sum[BLOCK];
+    float *mine = statistics_of(e);
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const td__step_part *p = &e->parts[i];
         for (size_t at = p->begin, end = at + p->count, n; at < end; at += n) {
@@ -192,6 +192,15 @@ static td_status sum_blocks(void *user, int thread)
         }
     }
     return TD_OK;
+}
+
+static td_status sum_blocks(void *user, int thread)
+{
+    (void)thread;
+    unsigned mode = td__cpu_fp_flush(); /* once, not for the sum and the update of every block */
+    td_status st = add_blocks(user);
+    td__cpu_fp_restore(mode);
+    return st;
 }
 
 static td_status wait_piece(td__step_engine *e, int k)
