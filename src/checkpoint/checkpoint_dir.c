@@ -1,5 +1,5 @@
 /* checkpoint_dir.c -- directories of checkpoints: put into place, replaced, removed, swept, each
- * so that a crash at any call leaves whole ones only (see checkpoint.c). */
+ * so that a crash at any call leaves whole ones only (see checkpoint_write.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>

@@ -1,9 +1,12 @@
-/* checkpoint_impl.h -- the inside of checkpoints: state.json as a struct, directories. */
+/* checkpoint_impl.h -- the inside of checkpoints: a save under way, state.json, directories. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_CHECKPOINT_CHECKPOINT_IMPL_H
 #define TD_CHECKPOINT_CHECKPOINT_IMPL_H
 
+#include <pthread.h>
+
 #include "base/sha256.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/names.h"
 #include "run/run_dir.h"
@@ -29,6 +32,40 @@ TD_NODISCARD td_status td__manifest_write(const td__manifest *m, const char *pat
 TD_NODISCARD td_status td__manifest_read(td__manifest *m, const char *path);
 /* Size and sha256 of a file. */
 TD_NODISCARD td_status td__manifest_hash(td__manifest *m, td__checkpoint_file f, const char *path);
+
+struct td__checkpointer {
+    char dir[TD__PATH];
+    int dir_fd; /* locked, for as long as we live */
+    int keep;
+    td__points *points; /* NULL: nobody counts what is done to files */
+    pthread_t thread;
+    bool started;
+    uint32_t patience_ms;
+    pthread_mutex_t lock; /* of the six below; nothing else is taken under it */
+    pthread_cond_t changed;
+    bool busy, stop, finished; /* finished: a save that nobody has polled yet */
+    bool given_up;             /* nobody waits for the thread: it destroys this when it ends */
+    td_status status;          /* of the last save */
+    char error[1024];
+    /* The save under way: the caller's while not busy, the thread's while busy. */
+    td__manifest m;
+    bool is_best;
+    td_params *copy;     /* of the caller's; NULL: nothing was saved yet */
+    const td_params *ps; /* whose tensors are written: the copy, or what `from` shows */
+    const char *state_name[TD_OPTIM_MAX_STATE];
+    float *states;
+    int n_states;
+    size_t states_nbytes, stride;
+    td__block_copies blocks;           /* beside them */
+    td__text preprocessing;            /* of all saves; empty: none */
+    const td__checkpoint_source *from; /* NULL: the copies are saved */
+    double stalled, seconds;
+    size_t nbytes;
+    char path[TD__PATH];
+};
+
+/* checkpoint_write.c: the save under way, on the thread. */
+TD_NODISCARD td_status td__checkpoint_write(td__checkpointer *c);
 
 /* ".old-step-00000100": what step-00000100 was before it is, or was to be, replaced. */
 bool td__is_replaced(const char *name);
