@@ -342,6 +342,8 @@ static td_status prepare_lead(td__job_run *r)
         s->opts.checkpoint_dir = r->checkpoints;
     }
     TD_TRY(td__session_trainer(s));
+    if (!r->o.resume)
+        TD_TRY(td__job_run_from(r));
     if (r->o.resume) {
         TD_TRY(td__trainer_resume(s->trainer, &found));
         r->from_step = found ? td__trainer_step(s->trainer) : 0;
@@ -410,6 +412,7 @@ td_status td__job_run_prepare(td__job_run *r)
     td__session *s = &r->session;
 
     TD_TRY(td__session_join(s));
+    TD_TRY(td__job_run_check_from(r));
     if (s->members) {
         TD_TRY(td__job_run_check_elastic(r));
         ready(r);
@@ -427,6 +430,7 @@ td_status td__job_run_prepare(td__job_run *r)
         TD_TRY(find_run_for_all(r));
     if (r->past.finished)
         return TD_OK;
+    TD_TRY(td__job_run_processor(r));
     s->spreading = r->o.hooks.spreading;
     s->spreading_user = r->o.hooks.user;
     TD_TRY(open_data(r, r->o.resume));

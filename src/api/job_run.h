@@ -76,6 +76,12 @@ TD_NODISCARD td_status td__job_run_check_elastic(const td__job_run *r);
 /* Ranks, data, directory, trainer. past.finished: the run is finished already, and nothing was
  * made. With session.comm set those are the ranks; otherwise they are what the environment says. */
 TD_NODISCARD td_status td__job_run_prepare(td__job_run *r);
+/* All ranks take the lowest instruction set of them, or that of the run that they go on with
+ * (processor.c). Before data and trainer. */
+TD_NODISCARD td_status td__job_run_processor(const td__job_run *r);
+/* model.from (warm_start.c): whether the ranks can have it, and rank 0's weights from there. */
+TD_NODISCARD td_status td__job_run_check_from(const td__job_run *r);
+TD_NODISCARD td_status td__job_run_from(td__job_run *r);
 /* Then: the run's files, and who follows it. */
 TD_NODISCARD td_status td__job_run_open(td__job_run *r);
 /* The directory of elastic ranks, which no rank is there to make. */

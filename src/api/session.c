@@ -131,11 +131,15 @@ td_status td__session_changed(td__session *s, bool *changed, char *what, size_t 
     return s->fit ? td__data_changed(s->data, s->fit, changed, what, nbytes) : TD_OK;
 }
 
-td_status td__session_data(td__session *s)
+static td_status open_data(td__session *s)
 {
-    const td__field *fields;
     td__data_opts opts = *td__job_data(s->job);
 
+    if (s->sample_only && !s->fit)
+        return TD_FAIL(TD_EINVAL,
+                       "the checkpoint has no preprocessing.json: an older program wrote it");
+    if (s->sample_only)
+        return td__data_sample(opts.source, s->fit, &s->data);
     opts.input = s->input;
     opts.input_labelled = s->input_labelled;
     opts.fit = s->fit;
@@ -143,7 +147,14 @@ td_status td__session_data(td__session *s)
                                         .comm = s->comm,
                                         .progress = s->spreading,
                                         .user = s->spreading_user};
-    TD_TRY(td__distribute_open(&opts, &spread, &s->distribution, &s->data));
+    return td__distribute_open(&opts, &spread, &s->distribution, &s->data);
+}
+
+td_status td__session_data(td__session *s)
+{
+    const td__field *fields;
+
+    TD_TRY(open_data(s));
     int n = td__data_fields(s->data, &fields);
     return td__job_model(s->job, fields, n, &s->model);
 }

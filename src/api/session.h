@@ -29,6 +29,7 @@ typedef struct td__session {
     char digest[65];     /* of the job */
     const char *input;   /* new samples in the place of the test part; NULL: none */
     bool input_labelled; /* they must have labels */
+    bool sample_only;    /* of a trained model: no data but one sample to fill in, its test part */
     td__fit *fit; /* what a checkpoint says of the data; NULL: it is measured on the train part */
     /* Told how far rank 0's data have got on their way to the others; may be NULL. */
     td_status (*spreading)(void *user, const char *part, uint64_t done, uint64_t all);

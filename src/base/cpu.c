@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static const char *const ISA_NAMES[TD_ISA_COUNT] = {
 
 /* Found once, by `once`. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static td__isa best;
+static _Atomic td__isa best;
 static bool leaves_hidden;
 static char kind[40];
 
@@ -158,24 +159,41 @@ static td__isa isa_limit(void)
     const char *name = td__env_get(TD_ENV_ISA);
     if (!name)
         return TD_ISA_COUNT - 1;
-    for (int i = 0; i < TD_ISA_COUNT; i++)
-        if (strcmp(name, ISA_NAMES[i]) == 0)
-            return (td__isa)i;
+    if (td__isa_named(name) != TD_ISA_COUNT)
+        return td__isa_named(name);
     TD_LOG(WARN, BASE, "%s=%s is not an instruction set; ignored", td__env_name(TD_ENV_ISA), name);
     return TD_ISA_COUNT - 1;
 }
 
 static void find(void)
 {
-    td__isa limit = isa_limit();
+    td__isa limit = isa_limit(), isa = find_isa();
 
     find_kind();
-    best = find_isa();
-    if (best > limit)
-        best = limit;
-    if (best == TD_ISA_AMX && !tiles_permitted())
-        best = TD_ISA_AVX512_BF16;
-    TD_LOG(INFO, BASE, "cpu %s, instruction set %s", kind, ISA_NAMES[best]);
+    if (isa > limit)
+        isa = limit;
+    if (isa == TD_ISA_AMX && !tiles_permitted())
+        isa = TD_ISA_AVX512_BF16;
+    best = isa;
+    TD_LOG(INFO, BASE, "cpu %s, instruction set %s", kind, ISA_NAMES[isa]);
+}
+
+void td__cpu_lower(td__isa isa, const char *as)
+{
+    pthread_once(&once, find);
+    if (isa < best)
+        best = isa;
+    if (strcmp(kind, as) != 0) /* readers keep their pointer: the text changes in place */
+        snprintf(kind, sizeof kind, "%s", as);
+}
+
+td__isa td__isa_named(const char *name)
+{
+    int i = 0;
+
+    while (i < TD_ISA_COUNT && strcmp(name, ISA_NAMES[i]) != 0)
+        i++;
+    return (td__isa)i;
 }
 
 td__isa td__cpu_isa(void)

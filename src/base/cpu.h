@@ -19,7 +19,11 @@ typedef enum td__isa {
 /* The best one usable here; the environment variable TANDEM_ISA (a name from td__isa_name) lowers
  * it, for tests and for the same bits on unlike machines. Cached after the first call. */
 td__isa td__cpu_isa(void);
-const char *td__isa_name(td__isa isa); /* "avx512" */
+const char *td__isa_name(td__isa isa);   /* "avx512" */
+td__isa td__isa_named(const char *name); /* TD_ISA_COUNT: there is none of that name */
+/* From now on be as a processor of this kind with this instruction set, which is at most
+ * td__cpu_isa(): for the same bits on unlike machines. Before kernels are chosen. */
+void td__cpu_lower(td__isa isa, const char *kind);
 
 /* True where CPUID says AMX but its palette leaves (1DH, 1EH) read zero: some hypervisors do this,
  * and libraries that trust the leaves then die with SIGILL. */

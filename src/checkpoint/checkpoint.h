@@ -122,6 +122,11 @@ TD_NODISCARD td_status td__checkpoint_preprocessing(const char *path, td__text *
 /* A checkpoint that came from elsewhere, in the directory `temp`, becomes dir/name; one of that
  * name that was there is removed. */
 TD_NODISCARD td_status td__checkpoint_put(const char *dir, const char *temp, const char *name);
+/* What computed the newest checkpoint of a run: "" where it does not say. */
+typedef struct td__processor {
+    char isa[16], kind[40]; /* "avx512", "intel-6-207" */
+} td__processor;
+TD_NODISCARD td_status td__checkpoint_processor(const char *path, td__processor *out);
 /* Are there any, whole or not? */
 bool td__checkpoint_any(const char *path);
 /* Load it (hashes are checked). o may be NULL: weights only. */

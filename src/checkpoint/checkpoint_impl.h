@@ -21,6 +21,7 @@ typedef struct td__manifest {
     int arithmetic; /* as in td__checkpoint_info; read */
     char optimizer[32];
     uint64_t optimizer_steps;
+    td__processor processor; /* what computed it; "": not known */
     struct {
         uint64_t nbytes;
         char sha256[TD_SHA256_HEX];

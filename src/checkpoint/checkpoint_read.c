@@ -276,6 +276,27 @@ td_status td__checkpoint_preprocessing(const char *path, td__text *out)
     return st == TD_ENOMEM ? st : TD_OK;
 }
 
+td_status td__checkpoint_processor(const char *path, td__processor *out)
+{
+    char dir[TD__PATH], name[TD__STEP_NAME], one[TD__PATH], file[TD__PATH];
+    uint64_t *steps;
+    int n;
+
+    *out = (td__processor){{0}, {0}};
+    TD_TRY(folder_of(path, dir));
+    TD_TRY(td__checkpoint_list(dir, &steps, &n));
+    for (int i = 0; i < n && !out->isa[0]; i++) {
+        td__manifest m;
+        td__step_name(steps[i], name);
+        if (td__run_dir_path(dir, name, one) || td__run_dir_path(one, TD__STATE_FILE, file) ||
+            td__manifest_read(&m, file))
+            continue; /* a damaged one: whoever loads it says so */
+        *out = m.processor;
+    }
+    td__free(steps);
+    return TD_OK;
+}
+
 /* ---- Loading --------------------------------------------------------------------------------- */
 
 static td_status state_tensor(const td_safetensors *s, const char *path, const char *state,

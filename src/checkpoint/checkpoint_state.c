@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -112,13 +113,15 @@ static json_t *make_json(const td__manifest *m)
                               "bad_validations", s->bad_validations);
     json_t *optimizer =
         json_pack("{s:s, s:o}", "name", m->optimizer, "steps", integer(m->optimizer_steps));
-    return json_pack("{s:s, s:i, s:i, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o}",
+    json_t *processor = json_pack("{s:s, s:s}", "instructions", td__isa_name(td__cpu_isa()), "kind",
+                                  td__cpu_kind());
+    return json_pack("{s:s, s:i, s:i, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}",
                      "format", FORMAT, "version", VERSION, "arithmetic", TD__ARITHMETIC, "step",
                      integer(s->step), "epoch", integer(s->epoch), "batch_in_epoch",
                      (json_int_t)s->batch_in_epoch, "seed", integer(s->seed), "samples",
                      integer(s->samples), "job_digest", s->job_digest, "digest", s->digest,
                      "schedule", schedule, "early_stopping", early, "optimizer", optimizer, "files",
-                     make_files(m));
+                     make_files(m), "processor", processor);
 }
 
 static int append(const char *data, size_t nbytes, void *text)
@@ -236,6 +239,11 @@ static bool read_json(json_t *root, td__manifest *m)
                     &best_step, "valid_step", &valid_step, "bad_validations",
                     &s->bad_validations) != 0 ||
         json_unpack(root, "{s:{s:s, s:I}}", "optimizer", "name", &optimizer, "steps", &steps) != 0)
+        return false;
+    const char *isa = "", *cpu = ""; /* older ones do not have them */
+    if (json_unpack(root, "{s?{s:s, s:s}}", "processor", "instructions", &isa, "kind", &cpu) != 0 ||
+        !copy_text(m->processor.isa, sizeof m->processor.isa, isa) ||
+        !copy_text(m->processor.kind, sizeof m->processor.kind, cpu))
         return false;
     s->step = (uint64_t)step;
     s->epoch = (uint64_t)epoch;

@@ -61,6 +61,9 @@ TD_NODISCARD td_status td__data_open(const td__data_opts *opts, td__data **out);
 /* Parts that are there already: borrowed, NULL: there is none, taken as they are. */
 TD_NODISCARD td_status td__data_of(const char *source, td__dataset *const part[TD_PART_COUNT],
                                    td__data **out);
+/* One sample of zeros, a td__table, as the test part, with the fields that samples of the fit have
+ * before the stages. */
+TD_NODISCARD td_status td__data_sample(const char *source, const td__fit *fit, td__data **out);
 void td__data_close(td__data *d);                       /* NULL is allowed */
 const char *td__data_source(const td__data *d);         /* "digits" */
 td__dataset *td__data_part(td__data *d, td__part part); /* NULL: there is none */

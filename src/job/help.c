@@ -21,7 +21,9 @@ static const char LAYERS_TEXT[] =
 
 static const char MODELS_TEXT[] =
     "`model: {name: gpt2, layers: 4}`; all of them also have `input`, the data field that they\n"
-    "read (x).\n";
+    "read (x). All models, lists of layers too (`model: {layers: [...], from: RUN}`), can have\n"
+    "`from`: weights to begin with, FILE.safetensors or a run's directory. Tensors with the name\n"
+    "and shape of a weight take its place; the others, as of a head of another size, are new.\n";
 
 static const char MADE_BY[] =
     "<!-- Made from the tables in src/job by tools/job_docs.c; do not edit. -->\n";

@@ -89,6 +89,25 @@ static td_status resolve_dir(td__job *j)
     return TD_OK;
 }
 
+/* Names in a file start where the file lies, those of --set in the current directory. */
+static td_status resolve_from(td__job *j)
+{
+    const td__tree *t = td__tree_get(td__tree_get(j->root, "model"), "from");
+    const char *slash = t && t->line > 0 ? strrchr(t->source, '/') : NULL;
+
+    if (!t)
+        return TD_OK;
+    bool joined = slash && t->text[0] != '/';
+    j->from = td__arena_printf(j->arena, "%.*s%s", joined ? (int)(slash - t->source) + 1 : 0,
+                               joined ? t->source : "", t->text);
+    return j->from ? TD_OK : out_of_memory(j);
+}
+
+const char *td__job_from(const td__job *j)
+{
+    return j->from;
+}
+
 static td_status check_source_options(td__job *j, const td__source_def *def)
 {
     static const char *const GENERAL[] = {"source",  "seed",      "split",    "maps",
@@ -312,6 +331,7 @@ static td_status resolve(td__job *j, td__tree *given)
     TD_TRY(check_source_options(j, source));
     if (td__has_word(source->reads, "dir"))
         TD_TRY(resolve_dir(j));
+    TD_TRY(resolve_from(j));
     TD_TRY(fill(j));
     TD_TRY(check_data(j));
     TD_TRY(check_train(j));

@@ -36,6 +36,8 @@ TD_NODISCARD td_status td__job_open(const char *path, td__file_map *m);
 void td__job_destroy(td__job *j); /* NULL is allowed */
 
 const char *td__job_name(const td__job *j);
+/* model.from, from the folder of the job file on; NULL: none. */
+const char *td__job_from(const td__job *j);
 /* "job.yaml:7:3: train.shards is now train.micro_batches" for each key that was given by its old
  * name, i = 0, 1, ...; NULL after the last. */
 const char *td__job_renamed(const td__job *j, int i);
@@ -62,6 +64,7 @@ const td__job_log *td__job_log_opts(const td__job *j);
 typedef struct td__job_parallel {
     const char *transport, *algo; /* NULL: by themselves */
     const char *distribute;       /* of rank 0's data: "none" */
+    const char *processors;       /* "lowest", "same" */
 } td__job_parallel;
 const td__job_parallel *td__job_parallel_opts(const td__job *j);
 

@@ -15,6 +15,7 @@ struct td__renamed {
 };
 
 struct td__job {
+    const char *from; /* model.from with its folder; NULL: none */
     td__arena *arena;
     const char *file;
     td__renamed *renamed; /* keys that were given by their old names, the last one first */

@@ -198,10 +198,17 @@ td_status td__layers_expand(td__arena *a, const char *path, td__tree *list)
 
 #define MODEL_INPUT TD_KEY_ROW("input", TEXT, "Data field that the model reads.", .def = "x")
 
+#define MODEL_FROM                                                                                \
+    TD_KEY_ROW("from", TEXT,                                                                      \
+               "Weights to begin with: FILE.safetensors, or a run's directory. Tensors with the " \
+               "name and shape of a weight take its place, the others are new.",                  \
+               .flags = TD_KEY_LATER)
+
 td_status td__model_resolve(td__arena *a, const td__tree *given, td__tree **out)
 {
-    static const td__key INPUT[] = {MODEL_INPUT, TD_KEYS_END};
-    static const td__key LIST[] = {MODEL_INPUT, TD_KEY_ROW("layers", TREE, ""), TD_KEYS_END};
+    static const td__key INPUT[] = {MODEL_INPUT, MODEL_FROM, TD_KEYS_END};
+    static const td__key LIST[] = {MODEL_INPUT, TD_KEY_ROW("layers", TREE, ""), MODEL_FROM,
+                                   TD_KEYS_END};
     static const td__key NAMED =
         TD_KEY_ROW("name", WORD, "", .list = model_word, .flags = TD_KEY_REQUIRED | TD_KEY_MAIN);
     td__tree *list, *map = td__tree_new(a, TD_TREE_MAP, given);

@@ -8,6 +8,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "base/key.h"
@@ -67,6 +68,10 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         td__text_printf(&text, "%s: %lld\n", facts[i].name, (long long)facts[i].value);
+    const char *backend = o->backend ? o->backend : "cpu";
+    if (!strcmp(backend, "cpu") || !strcmp(backend, "far"))
+        td__text_printf(&text, "processor: %s on %s\n", td__isa_name(td__cpu_isa()),
+                        td__cpu_kind());
     td_status st = td__text_status(&text);
     t->plan.agreement = st ? NULL : td__arena_strdup(t->plan.arena, text.data);
     td__text_fini(&text);

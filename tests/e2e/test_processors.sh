@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Ranks on unlike processors: all take the lowest instruction set, and give the bits that it gives
+# alone; a resumed run takes that of its checkpoint. TANDEM_ISA makes a processor a lesser one.
+. "$(dirname "$0")/lib.sh"
+
+cat >job.yaml <<'YAML'
+name: digits
+model: [flatten, {linear: 32, act: gelu}, linear]
+data: {source: digits, count: 400}
+train: {batch: 32, steps: 12, micro_batches: 4, optimizer: {name: adamw, lr: 0.01}}
+log: {tensorboard: false, report: false}
+YAML
+unset TANDEM_ISA
+TANDEM_ISA=scalar run 0 "$tandem" train job.yaml --run-dir scalar
+want=$(digest)
+grep -q '"instructions": "scalar"' scalar/checkpoints/step-*/state.json ||
+    fail "the checkpoint does not say what computed it"
+
+# Rank 1 is a lesser one.
+cat >rank.sh <<'SH'
+[ "$RANK" = 1 ] && export TANDEM_ISA=scalar
+exec "$@"
+SH
+mixed() { "$tandem" launch -n 2 -- sh rank.sh "$tandem" train job.yaml "$@"; }
+export -f mixed; export tandem
+run 0 bash -c 'mixed --run-dir mixed'
+if ! grep -q 'rank 1 computes with scalar on .* all take scalar' out; then
+    # A machine that has nothing better.
+    TANDEM_ISA= run 0 "$tandem" train job.yaml --run-dir plain
+    [ "$(digest)" = "$want" ] || fail "mixed ranks are not noticed"
+    exit 0
+fi
+same "mixed ranks"
+run 2 bash -c 'mixed --run-dir refused --set parallel.processors=same'
+has 'rank 1 computes with scalar on .*, rank 0 with .*, and parallel.processors is same'
+
+# Half with the lesser one, then on: as if in one go there.
+TANDEM_ISA=scalar run 0 "$tandem" train job.yaml --run-dir half --set train.steps=6
+run 0 "$tandem" train job.yaml --resume=half
+same "resumed on a better processor"
+# The other way round there is no way: it says so.
+run 0 "$tandem" train job.yaml --run-dir better --set train.steps=6
+TANDEM_ISA=scalar run 0 "$tandem" train job.yaml --resume=better
+has 'goes on with scalar: other bits than in one go'
+run 0 "$tandem" train job.yaml --run-dir strict --set train.steps=6
+TANDEM_ISA=scalar run 2 "$tandem" train job.yaml --resume=strict --set parallel.processors=same
+has 'the run was computed with .*, which is not here'

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# model.from: a run begins with the weights of a file or of another run; a head of another size is
+# new; one rank and two begin alike. And a finished run that is asked for more epochs goes on.
+. "$(dirname "$0")/lib.sh"
+
+cat >job.yaml <<'YAML'
+name: digits
+model: [flatten, {linear: 32, act: relu}, linear]
+data: {source: digits, count: 600}
+train: {batch: 32, epochs: 2, micro_batches: 4, optimizer: {name: adamw, lr: 0.005}}
+log: {tensorboard: false, report: false}
+YAML
+run 0 "$tandem" train job.yaml --run-dir first
+run 0 "$tandem" export first -o first.safetensors
+accuracy() { grep -o 'accuracy  *[0-9.]*' out | tail -1 | grep -o '[0-9.]*$'; }
+
+# The first loss of a run that begins where another ended is that one's last, about.
+loss() { grep -o '"loss": [0-9.e-]*' "$1/metrics.jsonl" | sed -n "${2}p" | cut -d ' ' -f 2; }
+run 0 "$tandem" train job.yaml --run-dir file --set model.from=first.safetensors
+want=$(digest)
+python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(not b < 0.7 * a)' \
+    "$(loss first 1)" "$(loss file 1)" || fail "begins at $(loss file 1), anew at $(loss first 1)"
+run 0 "$tandem" train job.yaml --run-dir run --set model.from=first
+same "from the run instead of the file"
+run 0 "$tandem" train job.yaml --run-dir two --set model.from=first -n 2
+same "two ranks"
+# Resumed, it does not begin again.
+run 0 "$tandem" train job.yaml --run-dir half --set model.from=first --set train.steps=9
+run 0 "$tandem" train job.yaml --resume=half --set model.from=first
+same "resumed"
+
+# A new head; a name in the job file starts at that file.
+mkdir jobs
+sed -e 's/linear\]/{linear: 16, act: relu}, linear]/' \
+    -e 's/^model: \(.*\)/model: {layers: \1, from: ..\/first}/' job.yaml >jobs/head.yaml
+run 0 "$tandem" train jobs/head.yaml --run-dir head
+has "model.from: [0-9]* tensors of .*first.* taken; [0-9]* are new, as 'linear"
+
+# What cannot be.
+run 2 "$tandem" train job.yaml --run-dir x --set model.from=nosuch
+has 'model.from: nosuch: No such file'
+[ ! -e x ] || fail "a run that could not begin leaves its directory"
+sed -e 's/linear: 32/linear: 7/; s/flatten, /flatten, {linear: 5}, /' \
+    -e 's/, linear\]/, {linear: 9}, linear]/' job.yaml >other.yaml
+sed -i 's/{source: digits, count: 600}/{source: spirals, count: 100}/; s/flatten, //' other.yaml
+run 2 "$tandem" train other.yaml --run-dir x --set model.from=first
+has 'no tensor has the name and shape of a weight of this model'
+run 2 "$tandem" train job.yaml --run-dir x -n 2 --set model.from=first --set parallel.zero=3
+has 'model.from: not with parallel.zero: 3'
+
+# Longer training: the bits of a run of that length.
+run 0 "$tandem" train job.yaml --run-dir long --set train.epochs=4
+want=$(digest)
+run 0 "$tandem" train job.yaml --resume=first --set train.epochs=4
+same "two epochs more"
