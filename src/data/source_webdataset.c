@@ -12,9 +12,10 @@
 #include "data/files.h"
 #include "data/image.h"
 #include "data/images.h"
+#include "data/shards.h"
 #include "data/tar.h"
 
-enum { MOST_SHARDS = 65536, MOST_CLASSES = 1 << 20, MOST_LABEL = 256 };
+enum { MOST_CLASSES = 1 << 20, MOST_LABEL = 256 };
 
 #define EXPECTED "a tar archive of images and classes (NAME.jpg, NAME.cls)"
 
@@ -29,62 +30,6 @@ typedef struct reader {
     td__image_item image;
     const char *label;
 } reader;
-
-/* ---- Shards ---------------------------------------------------------------------------------- */
-
-/* "a-{00..11}.tar": from, to and digits of the numbers; false: it has none. */
-static bool find_range(const char *name, size_t *begin, size_t *end, int64_t *from, int64_t *to,
-                       int *digits)
-{
-    const char *open = strchr(name, '{'), *close = open ? strchr(open, '}') : NULL;
-    const char *dots = open ? strstr(open, "..") : NULL;
-    char *stop;
-
-    if (!close || !dots || dots > close || dots - open > 10 || close - dots > 11)
-        return false;
-    *from = strtol(open + 1, &stop, 10);
-    bool good = stop == dots && stop > open + 1;
-    *to = strtol(dots + 2, &stop, 10);
-    *digits = (int)(dots - open - 1);
-    *begin = (size_t)(open - name);
-    *end = (size_t)(close - name) + 1;
-    return good && stop == close && stop > dots + 2 && *from >= 0 && *to >= *from;
-}
-
-static td_status map_shard(td__image_list *l, const char *dir, const char *name)
-{
-    char path[TD__PATH];
-
-    TD_TRY(td__data_path(dir, name, path));
-    TD_TRY(td__data_map(path, EXPECTED, &l->maps[l->n_maps]));
-    l->n_maps++;
-    return TD_OK;
-}
-
-static td_status map_shards(td__image_list *l, const char *dir, const char *name)
-{
-    size_t begin, end;
-    int64_t from = 0, to = 0;
-    int digits;
-    bool several = find_range(name, &begin, &end, &from, &to, &digits);
-
-    if (several && to - from >= MOST_SHARDS)
-        return TD_FAIL(TD_EINVAL, "webdataset: %s: more than %d archives", name, MOST_SHARDS);
-    l->maps = td__calloc((size_t)(to - from) + 1, sizeof *l->maps);
-    if (!l->maps)
-        return TD_FAIL(TD_ENOMEM, "webdataset: no memory for its archives");
-    if (!several)
-        return map_shard(l, dir, name);
-    for (int64_t i = from; i <= to; i++) {
-        char one[TD__PATH];
-        int n = snprintf(one, sizeof one, "%.*s%0*" PRId64 "%s", (int)begin, name, digits, i,
-                         name + end);
-        if (n < 0 || n >= (int)sizeof one)
-            return TD_FAIL(TD_EINVAL, "webdataset: the name %.60s... is too long", name);
-        TD_TRY(map_shard(l, dir, one));
-    }
-    return TD_OK;
-}
 
 /* ---- Samples --------------------------------------------------------------------------------- */
 
@@ -233,7 +178,7 @@ static td_status read_part(reader *r, const td__source_opts *o, const char *part
 
     TD_TRY(td__part_file("webdataset", o, part, EXPECTED, &name));
     TD_TRY(td__arena_create(&r->list->arena));
-    TD_TRY(map_shards(r->list, o->dir, name));
+    TD_TRY(td__shards_open("webdataset", o->dir, name, EXPECTED, &r->list->maps, &r->list->n_maps));
     return read_shards(r, name);
 }
 

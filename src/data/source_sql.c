@@ -1,0 +1,171 @@
+/* source_sql.c -- the rows of a query to an SQLite database as a table (records.h). Parts are
+ * database files; all are asked the same query, which must say ORDER BY: without it, rows come in
+ * an order that may change, and the same job would have other samples. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+
+#include <sqlite3.h>
+
+#include "base/fail.h"
+#include "data/records.h"
+
+enum { MOST_STEPS = 2000000000 }; /* of SQLite's machine, in thousands: a query that ends */
+
+/* A query that never ends is ended. */
+static int count_steps(void *left)
+{
+    int64_t *n = left;
+    return --*n < 0;
+}
+
+static bool has_order(const char *query)
+{
+    for (const char *p = query; *p; p++)
+        if (!strncasecmp(p, "order", 5)) {
+            const char *by = p + 5;
+            while (*by == ' ' || *by == '\t' || *by == '\n')
+                by++;
+            if (by > p + 5 && !strncasecmp(by, "by", 2))
+                return true;
+        }
+    return false;
+}
+
+static td_status failed(sqlite3 *db, const td__records *r, const char *what)
+{
+    return TD_FAIL(TD_EINVAL, "%s: %s: %s", r->where, what, sqlite3_errmsg(db));
+}
+
+static td_status read_names(sqlite3_stmt *q, td__records *r)
+{
+    int n = sqlite3_column_count(q);
+    td__cell *names = td__calloc((size_t)n + 1, sizeof *names);
+
+    if (!names)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for its columns", r->where);
+    for (int i = 0; i < n; i++) {
+        const char *name = sqlite3_column_name(q, i);
+        names[i] = (td__cell){name ? name : "", name ? strlen(name) : 0};
+    }
+    td_status st = td__records_columns(r, names, n);
+    td__free(names);
+    return st;
+}
+
+/* Texts of a row are SQLite's until the next one. */
+static td_status read_row(sqlite3_stmt *q, td__records *r, td__cell *cells)
+{
+    for (int i = 0; i < (int)r->cols; i++) {
+        if (sqlite3_column_type(q, i) == SQLITE_NULL)
+            continue;
+        const void *from = sqlite3_column_text(q, i);
+        size_t nbytes = (size_t)sqlite3_column_bytes(q, i);
+        char *text = from ? td__arena_alloc(r->arena, nbytes + 1) : NULL;
+        if (!text)
+            return TD_FAIL(TD_ENOMEM, "%s: no memory for a cell of %zu bytes", r->where, nbytes);
+        if (nbytes)
+            memcpy(text, from, nbytes);
+        cells[i] = (td__cell){text, nbytes};
+    }
+    return TD_OK;
+}
+
+static td_status read_rows(sqlite3 *db, sqlite3_stmt *q, td__records *r)
+{
+    int rc = SQLITE_ROW;
+
+    TD_TRY(read_names(q, r));
+    for (int64_t row = 1; rc == SQLITE_ROW; row++) {
+        td__cell *cells;
+        rc = sqlite3_step(q);
+        if (rc != SQLITE_ROW)
+            break;
+        TD_TRY(td__records_row(r, row, &cells));
+        TD_TRY(read_row(q, r, cells));
+    }
+    if (rc != SQLITE_DONE)
+        return failed(db, r, "data.query");
+    return r->rows ? TD_OK : TD_FAIL(TD_EINVAL, "%s: the query gives no rows", r->where);
+}
+
+static td_status ask(sqlite3 *db, td__records *r, const char *query)
+{
+    sqlite3_stmt *q = NULL;
+    const char *rest = NULL;
+    td_status st = TD_OK;
+
+    if (sqlite3_prepare_v2(db, query, -1, &q, &rest) != SQLITE_OK || !q)
+        st = failed(db, r, "data.query");
+    else if (rest && rest[strspn(rest, " \t\r\n;")])
+        st = TD_FAIL(TD_EINVAL, "data.query: expected one query, found more behind it: '%.40s'",
+                     rest);
+    else if (!sqlite3_stmt_readonly(q) || sqlite3_column_count(q) < 1)
+        st = TD_FAIL(TD_EINVAL, "data.query: expected a SELECT");
+    else
+        st = read_rows(db, q, r);
+    sqlite3_finalize(q);
+    return st;
+}
+
+static td_status sql_parse(td__records *r, const td__source_opts *o, const uint8_t *data,
+                           size_t nbytes)
+{
+    int64_t left = MOST_STEPS;
+    sqlite3 *db = NULL;
+    td_status st = TD_OK;
+
+    if (!o->query)
+        return TD_FAIL(TD_EINVAL, "sql: set data.query to a SELECT with an ORDER BY");
+    if (!has_order(o->query))
+        return TD_FAIL(TD_EINVAL,
+                       "data.query: it has no ORDER BY: rows without one come in an order that may "
+                       "change, and with it the samples");
+    if (nbytes < 100 || memcmp(data, "SQLite format 3", 16) != 0)
+        return TD_FAIL(TD_EPROTO, "%s: not an SQLite database", r->where);
+    if (data[18] == 2) /* what is in the log beside it would be missing */
+        return TD_FAIL(TD_EINVAL,
+                       "%s: a database in WAL mode; close it with `PRAGMA journal_mode = DELETE`",
+                       r->where);
+    if (sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
+            SQLITE_OK ||
+        sqlite3_deserialize(db, "main", (unsigned char *)(uintptr_t)data, (sqlite3_int64)nbytes,
+                            (sqlite3_int64)nbytes, SQLITE_DESERIALIZE_READONLY) != SQLITE_OK) {
+        st = failed(db, r, "cannot be opened");
+        goto done;
+    }
+    sqlite3_progress_handler(db, 1000, count_steps, &left);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    st = ask(db, r, o->query);
+done:
+    sqlite3_close(db);
+    return st;
+}
+
+static const td__table_format FORMAT = {
+    .source = "sql",
+    .expected = "an SQLite database",
+    .parse = sql_parse,
+};
+
+static td_status sql_open(const td__source_opts *o, const char *part, td__dataset **out)
+{
+    return td__records_open(&FORMAT, o, part, NULL, out);
+}
+
+static td_status sql_open_fitted(const td__source_opts *o, const char *part, const td__fit *fit,
+                                 td__dataset **out)
+{
+    return td__records_open(&FORMAT, o, part, fit, out);
+}
+
+const td__source_def td__source_sql = {
+    .name = "sql",
+    .help = "the rows of a query to an SQLite database: a label column and feature columns",
+    .reads = "dir train valid test query label columns features missing window horizon stride "
+             "target",
+    .open = sql_open,
+    .open_fitted = sql_open_fitted,
+};

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The same rows as CSV, in an SQLite database and in TFRecord files train the same weights; images
+# in TFRecord files; what is wrong with files and queries is said in a line.
+. "$(dirname "$0")/lib.sh"
+
+cat >make.py <<'PY'
+import random, sqlite3, struct, zlib
+random.seed(2)
+draw = random.randrange
+rows = [(i, draw(64) / 8, draw(64) / 4, draw(3)) for i in range(240)]
+rows = [(i, a + k, b - k, k) for i, a, b, k in rows]
+with open("t.csv", "w") as f:
+    f.write("a,b,kind\n" + "".join(f"{a},{b},{k}\n" for _, a, b, k in rows))
+db = sqlite3.connect("t.db")
+db.execute("create table t (id integer primary key, a real, b real, kind integer)")
+shuffled = rows[:]; random.shuffle(shuffled)
+db.executemany("insert into t values (?, ?, ?, ?)", shuffled)
+db.execute("create table gaps as select id, nullif(a, 3.0) as a, b, kind from t")
+db.commit()
+
+TABLE = []
+for i in range(256):
+    c = i
+    for _ in range(8):
+        c = (c >> 1) ^ (0x82f63b78 if c & 1 else 0)
+    TABLE.append(c)
+def masked(data):
+    c = 0xffffffff
+    for byte in data:
+        c = TABLE[(c ^ byte) & 255] ^ (c >> 8)
+    c ^= 0xffffffff
+    return struct.pack("<I", ((c >> 15 | c << 17 & 0xffffffff) + 0xa282ead8) & 0xffffffff)
+def record(data):
+    n = struct.pack("<Q", len(data))
+    return n + masked(n) + data + masked(data)
+def varint(v):
+    out = b""
+    while v > 127:
+        out += bytes([v & 127 | 128]); v >>= 7
+    return out + bytes([v])
+def part(field, data):
+    return varint(field << 3 | 2) + varint(len(data)) + data
+def ints(*v): return part(3, part(1, b"".join(map(varint, v))))
+def floats(*v): return part(2, part(1, struct.pack(f"<{len(v)}f", *v)))
+def loose(*v): return part(2, b"".join(b"\x0d" + struct.pack("<f", x) for x in v))  # not packed
+def data(v): return part(1, part(1, v))
+def example(**features):
+    return part(1, b"".join(part(1, part(1, k.encode()) + part(2, v)) for k, v in features.items()))
+out = [record(example(b=floats(b) if i % 2 else loose(b), label=ints(k), a=floats(a)))
+       for i, a, b, k in rows]
+open("all.tfrecord", "wb").write(b"".join(out))
+open("t-00-of-02", "wb").write(b"".join(out[:100]))
+open("t-01-of-02", "wb").write(b"".join(out[100:]))
+odd = example(a=floats(1, 2), b=floats(1), label=ints(0))
+open("odd.tfrecord", "wb").write(out[0] + record(odd))
+bad = bytearray(b"".join(out[:3])); bad[-7] ^= 1
+open("bad.tfrecord", "wb").write(bad)
+def png(v):
+    chunk = lambda k, d: struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d))
+    raw = b"".join(b"\0" + bytes([v, 0, 255 - v] * 8) for _ in range(8))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b""))
+open("im.tfrecord", "wb").write(b"".join(record(example(**{
+    "image/encoded": data(png(20 + i % 2 * 200)), "image/height": ints(8),
+    "image/class/label": ints(i % 2)})) for i in range(60)))
+PY
+python3 make.py || fail "cannot make files"
+cat >job.yaml <<'YAML'
+name: t
+model: [{linear: 8, act: relu}, linear]
+data: {source: csv, train: t.csv, maps: [normalize], split: {valid: 0.2}}
+train: {batch: 16, epochs: 2, optimizer: {name: adamw, lr: 0.01}}
+log: {tensorboard: false, report: false}
+YAML
+job() { sed "s/{source: csv, train: t.csv,/{$1,/" job.yaml >"$2.yaml"; }
+run 0 "$tandem" train job.yaml --run-dir csv
+want=$(digest)
+job 'source: sql, train: t.db, query: "select a, b, kind from t order by id"' sql
+run 0 "$tandem" train sql.yaml --run-dir sql
+same "rows of a query"
+run 0 "$tandem" train sql.yaml --run-dir sql2 -n 2
+same "rows of a query, two ranks"
+job 'source: tfrecord, train: all.tfrecord' tf
+run 0 "$tandem" train tf.yaml --run-dir tf
+same "TFRecord"
+run 0 "$tandem" train tf.yaml --run-dir tf2 --set 'data.train=t-{00..01}-of-02' -n 2
+same "two TFRecord files, two ranks"
+run 0 "$tandem" predict tf --input all.tfrecord -o said.csv
+[ "$(wc -l <said.csv)" = 241 ] || fail "$(wc -l <said.csv) lines of predictions"
+run 0 "$tandem" predict sql --input t.db -o said.csv
+run 0 "$tandem" check sql.yaml --set 'data.query=select a, b, kind from gaps order by id' \
+    --set data.missing=mean
+has 'column a .* missing'
+cat >im.yaml <<'YAML'
+name: im
+model: [flatten, linear]
+data: {source: tfrecord, train: im.tfrecord, split: {valid: 0.2, test: 0.2}}
+train: {batch: 8, epochs: 6, optimizer: {name: adamw, lr: 0.01}}
+log: {tensorboard: false, report: false}
+YAML
+run 0 "$tandem" train im.yaml --run-dir im
+has 'test accuracy  100.00 %'
+
+# What is wrong.
+wrong() { run 2 "$tandem" check "$1.yaml" --set "$2"; has "$3"; }
+wrong sql 'data.query=select a, b, kind from t' 'data.query: it has no ORDER BY'
+wrong sql 'data.query=select a, nosuch from t order by id' 'data.query: no such column: nosuch'
+wrong sql 'data.query=drop table t -- order by' 'data.query: expected a SELECT'
+wrong sql 'data.query=select a, b from t order by 1; delete from t' 'expected one query'
+wrong sql 'data.query=select a, b from t where a > 99 order by 1' 'the query gives no rows'
+wrong sql data.train=t.csv 'not an SQLite database'
+wrong tf data.train=t.csv 'not a TFRecord file, or damaged'
+wrong tf data.train=bad.tfrecord 'record 3 is damaged'
+wrong tf data.train=odd.tfrecord 'record 2 has other features than the first'
+wrong tf data.label=nosuch "there is no feature 'nosuch'"
+wrong tf 'data.columns=[nosuch]' "there is no feature 'nosuch'"
+head -c 90 all.tfrecord >cut.tfrecord
+wrong tf data.train=cut.tfrecord 'it ends within record\|damaged'
