@@ -102,7 +102,7 @@ static td_status open_lanes(td__ps_rule *r)
 static td_status make_leader(td__ps_rule *r)
 {
     const td__sync_ctx *x = &r->base.x;
-    size_t workers = (size_t)r->workers, ranks = (size_t)(r->servers + r->workers);
+    size_t workers = (size_t)r->workers, ranks = workers + (size_t)r->servers;
     size_t numbers = TD_REQUESTS + workers + TD__STEP_WORDS +
                      (size_t)x->step.micro_batches * (size_t)x->step.accumulate;
     int64_t batches = (x->samples + x->batch - 1) / x->batch;
