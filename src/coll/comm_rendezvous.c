@@ -124,10 +124,35 @@ static td_status connect_or_stop(td__world_link *l, const td__store_opts *o, td_
     return st;
 }
 
+/* The store at a port that all ranks were told. Another world of this process may serve it already:
+ * then it is this one's, too. */
+static td_status serve_store(td__world_link *l)
+{
+    td__world *w = &l->w;
+    char host[TD_ADDRESS_BYTES], listen[80];
+    const char *port = strrchr(w->store, ':');
+
+    if (!port)
+        return TD_FAIL(TD_EINVAL, "%s: expected HOST:PORT, found %s", td__env_name(TD_ENV_STORE),
+                       w->store);
+    if (w->route) {
+        td__socket_own_host(host);
+        TD_TRY(set_address(w, host));
+    }
+    snprintf(listen, sizeof listen, "0.0.0.0%.16s", port);
+    if (td__store_server_create(&w->secret, &(td__store_opts){.listen = listen}, &l->server))
+        TD_LOG(INFO, COLL, "the store is served by another: %s", td_last_error());
+    snprintf(listen, sizeof listen, "127.0.0.1%.16s", port);
+    snprintf(w->store, sizeof w->store, "%s", listen);
+    return TD_OK;
+}
+
 td_status td__world_connect(td__world_link *l, td__deadline until)
 {
     td__world *w = &l->w;
     char host[TD_ADDRESS_BYTES];
+    if (w->serves)
+        TD_TRY(serve_store(l));
     if (!w->store[0] && w->rank == 0)
         TD_TRY(host_store(l));
     if (w->store[0]) {

@@ -9,7 +9,9 @@
  * `tandem launch` also says where the store is and which file holds the secret. Other launchers do
  * not: their ranks meet through a file that rank 0 writes in a folder of the user (mode 0700),
  * named after the launcher's process. On several hosts they need help: TANDEM_STORE with
- * TANDEM_SECRET_FILE, or a shared folder TANDEM_RENDEZVOUS. */
+ * TANDEM_SECRET_FILE, or a shared folder TANDEM_RENDEZVOUS. Where members are containers, which
+ * share no files, TANDEM_SECRET has the secret and TANDEM_STORE_RANK says which of them serves the
+ * store, at the address that TANDEM_STORE has told all of them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
@@ -332,15 +334,23 @@ td_status td__world_from_env(td__world *out)
     }
     if (w.size > 1 && !w.elastic) {
         TD_TRY(copy_text(TD_ENV_STORE, w.store, sizeof w.store));
-        const char *secret = td__env_get(TD_ENV_SECRET_FILE);
-        if (w.store[0] && !secret)
+        const char *secret = td__env_get(TD_ENV_SECRET_FILE), *hex = td__env_get(TD_ENV_SECRET);
+        if (w.store[0] && !secret && !hex)
             return TD_FAIL(TD_EINVAL, "%s is set but %s is not: connections need the secret",
                            td__env_name(TD_ENV_STORE), td__env_name(TD_ENV_SECRET_FILE));
         /* Ranks of several hosts: the address is found when there is somebody to reach. */
         w.route = !td__env_get(TD_ENV_ADDRESS) && w.local_size != w.size &&
                   (w.store[0] || td__env_get(TD_ENV_RENDEZVOUS));
+        if (w.store[0] && hex && strlen(hex) != TD_SECRET_HEX - 1)
+            return TD_FAIL(TD_EINVAL, "%s: the secret is not %d hexadecimal digits",
+                           td__env_name(TD_ENV_SECRET), TD_SECRET_HEX - 1);
+        if (w.store[0] && td__env_get(TD_ENV_STORE_RANK)) {
+            int server;
+            TD_TRY(whole_number(TD_ENV_STORE_RANK, 0, w.size - 1, &server));
+            w.serves = server == w.rank;
+        }
         if (w.store[0])
-            TD_TRY(read_secret(secret, &w.secret));
+            TD_TRY(hex ? td__secret_parse(hex, &w.secret) : read_secret(secret, &w.secret));
         else
             TD_TRY(choose_meeting(&w, f));
     }

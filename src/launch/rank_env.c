@@ -44,28 +44,56 @@ static void add_family(const family *f, const td__world_place *p, td__texts *out
     td__texts_add(out, "%s=%d", f->local_size, p->local_size);
 }
 
-void td__world_env(const td__world_place *p, td__texts *out)
+static void add_pytorch(const td__world_place *p, td__texts *out)
 {
-    static const family FAMILIES[] = {
-        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-        {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"},
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-         "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    };
+    static const family TORCH = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
     const char *colon = strrchr(p->master, ':');
     int master = colon ? (int)(colon - p->master) : (int)strlen(p->master);
 
-    for (size_t i = 0; i < sizeof FAMILIES / sizeof FAMILIES[0]; i++)
-        add_family(&FAMILIES[i], p, out);
+    add_family(&TORCH, p, out);
     td__texts_add(out, "MASTER_ADDR=%.*s", master, p->master);
     td__texts_add(out, "MASTER_PORT=%s", colon ? colon + 1 : "");
     td__texts_add(out, "GROUP_RANK=%d", p->node);
+}
+
+static void add_horovod(const td__world_place *p, td__texts *out)
+{
+    static const family HOROVOD = {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
+                                   "HOROVOD_LOCAL_SIZE"};
+
+    add_family(&HOROVOD, p, out);
     td__texts_add(out, "HOROVOD_CROSS_RANK=%d", p->cross_rank);
     td__texts_add(out, "HOROVOD_CROSS_SIZE=%d", p->cross_size);
     td__texts_add(out, "HOROVOD_HOSTNAME=%s", p->host);
+}
+
+static void add_mpi(const td__world_place *p, td__texts *out)
+{
+    static const family OPEN_MPI = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+
+    add_family(&OPEN_MPI, p, out);
     td__texts_add(out, "OMPI_COMM_WORLD_NODE_RANK=%d", p->local_rank);
     td__texts_add(out, "OMPI_UNIVERSE_SIZE=%d", p->size);
-    add_tf_config(p, out);
+}
+
+void td__world_env(const td__world_place *p, const char *framework, td__texts *out)
+{
+    static const struct {
+        const char *name;
+        void (*add)(const td__world_place *p, td__texts *out);
+    } FRAMEWORKS[] = {{"pytorch", add_pytorch},
+                      {"tensorflow", add_tf_config},
+                      {"horovod", add_horovod},
+                      {"mpi", add_mpi}};
+    enum { N = sizeof FRAMEWORKS / sizeof FRAMEWORKS[0] };
+    size_t known = 0;
+
+    while (known < N && (!framework || strcmp(framework, FRAMEWORKS[known].name) != 0))
+        known++;
+    for (size_t i = 0; i < N; i++)
+        if (i == 0 || known == N || i == known)
+            FRAMEWORKS[i].add(p, out);
 }
 
 void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
@@ -90,7 +118,7 @@ void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
     add_family(&OURS, &w, out);
     td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), p->store);
     td__texts_add(out, "TORCHELASTIC_RESTART_COUNT=%u", p->generation - 1);
-    td__world_env(&w, out);
+    td__world_env(&w, NULL, out);
 }
 
 static bool same_name(const char *a, const char *b)

@@ -25,8 +25,10 @@ typedef struct td__world_place {
     const char *master;        /* "HOST:PORT" */
 } td__world_place;
 
-/* Appends what foreign programs look for: torchrun's, TensorFlow's, Horovod's, Open MPI's. */
-void td__world_env(const td__world_place *p, td__texts *out);
+/* Appends what foreign programs look for: always torchrun's RANK, WORLD_SIZE, MASTER_ADDR and so
+ * on, which other programs use too, and what else the framework wants: "tensorflow", "horovod" and
+ * "mpi" their own, "pytorch" nothing; NULL or another name: all of them. */
+void td__world_env(const td__world_place *p, const char *framework, td__texts *out);
 
 /* Appends "K=V" texts for rank `rank`; a later one replaces an earlier one of the same name. */
 void td__rank_env(const td__rank_plan *p, int rank, td__texts *out);

@@ -56,7 +56,7 @@ static void data_dir(const td__service_config *c, const td__job_record *r, const
 
 /* tandem train of the job file, in the job's own run directory; a second attempt continues it. */
 static td_status train(const td__service_config *c, const td__job_record *r, const char *self,
-                       const char *dir, bool set_data, args *x)
+                       const char *dir, bool local, bool set_data, args *x)
 {
     const td__job_spec *s = r->spec;
     int ranks = s->members * td__job_processes(s);
@@ -82,11 +82,12 @@ static td_status train(const td__service_config *c, const td__job_record *r, con
     add(x, text);
     snprintf(text, sizeof text, "-j%d", s->slots > 0 ? s->slots : 1);
     add(x, text);
-    if (ranks > 1 || s->member_restarts) {
+    /* Elsewhere each member's processes are ranks already, by their environment. */
+    if (local && (ranks > 1 || s->member_restarts)) {
         snprintf(text, sizeof text, s->member_restarts ? "-n%d:%d" : "-n%d", ranks, ranks);
         add(x, text);
     }
-    if (s->member_restarts && s->step_deadline_s) {
+    if (local && s->member_restarts && s->step_deadline_s) {
         snprintf(text, sizeof text, "--hang=%llds", (long long)s->step_deadline_s);
         add(x, text);
     }
@@ -94,13 +95,13 @@ static td_status train(const td__service_config *c, const td__job_record *r, con
 }
 
 static td_status train_file(const td__service_config *c, const td__job_record *r, const char *self,
-                            const char *dir, args *x)
+                            const char *dir, bool local, args *x)
 {
     char path[PATH_BYTES];
 
     snprintf(path, sizeof path, "%.4200s/job.yaml", dir);
     TD_TRY(write_file(path, r->spec->job_file, strlen(r->spec->job_file)));
-    return train(c, r, self, dir, true, x);
+    return train(c, r, self, dir, local, true, x);
 }
 
 static td_status train_shipped(const td__service_config *c, const td__job_record *r,
@@ -119,7 +120,7 @@ static td_status train_shipped(const td__service_config *c, const td__job_record
         st = write_file(path, job.data, job.used);
     td__text_fini(&job);
     TD_TRY(st);
-    return train(c, r, self, dir, false, x);
+    return train(c, r, self, dir, true, false, x);
 }
 
 /* "orca3/{algorithm}" with the algorithm in it. */
@@ -136,6 +137,18 @@ static const char *image_of(td__arena *a, const td__service_config *c, const td_
                 : td__arena_strdup(a, c->image_format);
 }
 
+/* An MPI program is started by its MPI: on this host by one mpiexec for all members. -n is all that
+ * the MPIs agree upon; group_env.c has what Open MPI must be told otherwise. */
+static void mpiexec(const td__job_spec *s, args *x)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%d", s->members * td__job_processes(s));
+    add(x, "mpiexec");
+    add(x, "-n");
+    add(x, text);
+}
+
 static td_status choose(const td__service_config *c, const td__job_record *r, const char *self,
                         const char *dir, bool local, td__job_command *out, args *x)
 {
@@ -145,8 +158,12 @@ static td_status choose(const td__service_config *c, const td__job_record *r, co
         return out_of_memory(r);
     if (*s->job_file) {
         out->tandem = true;
-        return train_file(c, r, local ? self : "tandem", dir, x);
+        out->own_ranks = local;
+        return train_file(c, r, local ? self : "tandem", dir, local, x);
     }
+    out->own_ranks = local && s->n_command && !strcmp(s->framework, "mpi");
+    if (out->own_ranks)
+        mpiexec(s, x);
     for (int i = 0; i < s->n_command; i++)
         add(x, s->command[i]);
     if (s->n_command || !local)
@@ -156,7 +173,7 @@ static td_status choose(const td__service_config *c, const td__job_record *r, co
                        "the tracker process has no algorithm '%.64s' (it has: %s); give a command, "
                        "or a tracker that runs images",
                        s->algorithm, td__algorithm_names());
-    out->tandem = true;
+    out->tandem = out->own_ranks = true;
     return train_shipped(c, r, self, dir, x);
 }
 

@@ -11,7 +11,8 @@ typedef struct td__job_command {
     td__arena *arena;
     const char *const *argv; /* NULL-terminated; [0] NULL: the image's own */
     const char *image;       /* "": none */
-    bool tandem;             /* tandem train, which starts its ranks itself */
+    bool tandem;             /* tandem train */
+    bool own_ranks;          /* starts the processes of all members itself, as tandem train does */
 } td__job_command;
 
 /* `local`: the program runs on this host (process), with our own program and the job's directory at

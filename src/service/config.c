@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "job/job.h"
 #include "job/keys.h"
+#include "remote/url.h"
 
 const td__key td__config_keys[] = {
 #define TD_TO(path) TD_OPTION(td__service_config, path)
@@ -163,6 +164,10 @@ static td_status resolve(td__service_config *c, const td__tree *given)
                      &c->n_quotas));
     if (!c->data_dir[0])
         return TD_FAIL(TD_EINVAL, "%s: data.dir: expected a directory", td__tree_where(given).text);
+    td__url url;
+    if (c->artifacts_url[0] && td__url_parse(c->artifacts_url, &url))
+        return TD_FAIL(TD_EINVAL, "%s: data.artifacts: '%s' is no address to send files to",
+                       td__tree_where(given).text, c->artifacts_url);
     if (!c->tls_cert[0] != !c->tls_key[0])
         return TD_FAIL(TD_EINVAL, "%s: security.tls: give cert and key, or none of them",
                        td__tree_where(given).text);

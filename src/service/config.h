@@ -50,7 +50,7 @@ typedef struct td__service_config {
     /* Data sets and models. */
     const char *data_service, *metadata_service; /* HOST:PORT; "": the embedded ones */
     const char *model_bucket, *data_bucket;
-    const char *s3_endpoint, *s3_access_key, *s3_secret_key;
+    const char *artifacts_url, *s3_endpoint, *s3_access_key, *s3_secret_key;
     const char *image_format; /* of an algorithm without an image: orca3/{algorithm} */
     const char *name_format;  /* of containers and pods */
     /* Trackers. */

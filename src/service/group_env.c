@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/config.h"
 #include "launch/rank_env.h"
 
 /* "HOST:PORT" of every process into the arena; NULL: out of memory. */
@@ -51,8 +52,10 @@ void td__process_env(const td__group *g, const td__group_place *p, int member, i
                          .host = p->hosts ? p->hosts[member] : "localhost",
                          .worker = p->workers ? p->workers : worker_addresses(a, g, p),
                          .master = master};
+    if (!strcmp(g->spec->framework, "tandem") && w.size > 1)
+        td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), master);
     if (w.worker)
-        td__world_env(&w, out);
+        td__world_env(&w, g->spec->framework, out);
     else
         out->failed = true;
     td__arena_destroy(a);
@@ -85,6 +88,12 @@ static void add_job(const td__service_config *c, const td__job_record *r, const 
     }
     td__texts_add(out, "TRAINING_DATA_BUCKET=%s", r->data_bucket ? r->data_bucket : "");
     td__texts_add(out, "TRAINING_DATA_PATH=%s", r->data_path ? r->data_path : "");
+    if (!strcmp(s->framework, "mpi")) { /* slots are the service's to count; root is no accident */
+        td__texts_add(out, "OMPI_ALLOW_RUN_AS_ROOT=1");
+        td__texts_add(out, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+        td__texts_add(out, "OMPI_MCA_rmaps_base_oversubscribe=1");
+        td__texts_add(out, "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe");
+    }
     td__texts_add(out, "TANDEM_JOB_NAME=%s", s->name);
     td__texts_add(out, "TANDEM_ATTEMPT=%d", r->attempt);
     if (*s->checkpoint)
@@ -92,6 +101,8 @@ static void add_job(const td__service_config *c, const td__job_record *r, const 
     else
         td__texts_add(out, "TANDEM_CHECKPOINT_URL=file://%s/checkpoints", dir);
     td__texts_add(out, "TANDEM_ARTIFACTS_DIR=%s/artifacts", dir);
+    if (*c->artifacts_url)
+        td__texts_add(out, "TANDEM_ARTIFACTS_URL=%s/%d", c->artifacts_url, r->id);
     td__texts_add(out, "TANDEM_METRICS_FILE=%s/metrics.jsonl", dir);
 }
 

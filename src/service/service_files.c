@@ -13,6 +13,7 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,6 +62,26 @@ td_status td__service_make_dirs(td__service *s)
     snprintf(path, sizeof path, "%s/jobs", s->dir);
     remove_left(s, path);
     return TD_OK;
+}
+
+td_status td__service_key(td__service *s)
+{
+    char path[TD__JOB_PATH];
+
+    if (s->has_key)
+        return TD_OK;
+    snprintf(path, sizeof path, "%s/key", s->dir);
+    int fd = td__file_open_plain(path, O_RDWR | O_CREAT, 0600);
+    ssize_t n = fd >= 0 ? read(fd, s->key, sizeof s->key) : -1;
+    bool good = n == (ssize_t)sizeof s->key;
+    if (n == 0)
+        good = getrandom(s->key, sizeof s->key, 0) == (ssize_t)sizeof s->key &&
+               write(fd, s->key, sizeof s->key) == (ssize_t)sizeof s->key && fsync(fd) == 0;
+    td_status st = good ? TD_OK : TD_FAIL(TD_EIO, "%s: it cannot be read or made", path);
+    if (fd >= 0)
+        close(fd);
+    s->has_key = good;
+    return st;
 }
 
 char *td__service_job_dir(const td__service *s, int32_t job, char *path, size_t nbytes)

@@ -52,6 +52,8 @@ struct td__service {
     td__service_opts o;
     const td__service_config *config;
     char dir[TD__DATA_DIR]; /* data.dir, absolute */
+    uint8_t key[32];        /* of td__service_key */
+    bool has_key;
     td__job_store *store;
     td__sched *sched;
     struct {
@@ -117,6 +119,8 @@ void td__service_tell_now(td__service *s, const td__job_event *e);
 
 /* service_files.c */
 TD_NODISCARD td_status td__service_make_dirs(td__service *s);
+/* s->key: random, of data.dir/key (mode 0600), which is made at first use. */
+TD_NODISCARD td_status td__service_key(td__service *s);
 TD_NODISCARD td_status td__service_make_job_dir(td__service *s, int32_t job);
 void td__service_remove_job_dir(td__service *s, int32_t job);
 void td__service_collect_artifacts(td__service *s, const td__job_record *r);

@@ -10,8 +10,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "launch/message.h"
 #include "service/command.h"
 #include "service/group_env.h"
@@ -267,6 +269,28 @@ static const char *const *as_array(td__arena *arena, const td__texts *t)
     return list;
 }
 
+/* Ranks of tandem meet at the master's port, which rank 0 serves; only who knows the attempt's
+ * secret, which is made of ours and its token, may join. */
+static td_status add_secret(td__service *s, const td__job_record *r, td__texts *env)
+{
+    uint8_t digest[TD_SHA256_BYTES];
+    char hex[TD_SHA256_HEX];
+    td__text text = {0};
+
+    TD_TRY(td__service_key(s));
+    td__text_append(&text, (const char *)s->key, sizeof s->key);
+    td__text_add(&text, r->token);
+    td_status st = td__text_status(&text);
+    if (!st)
+        st = td__sha256_of(text.data, text.used, digest);
+    td__text_fini(&text);
+    TD_TRY(st);
+    td__sha256_hex(digest, hex);
+    td__texts_add(env, "%s=%s", td__env_name(TD_ENV_SECRET), hex);
+    td__texts_add(env, "%s=0", td__env_name(TD_ENV_STORE_RANK));
+    return TD_OK;
+}
+
 static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
 {
     char dir[TD__JOB_PATH];
@@ -280,6 +304,8 @@ static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
     bool local = !strcmp(a->tracker->ops->name, "process");
     TD_TRY_OR(st, done, td__job_command_make(s->config, a->r, s->o.self, dir, local, &c));
     td__job_env(s->config, a->r, dir, c.tandem, &env);
+    if (!strcmp(a->r->spec->framework, "tandem") && !c.own_ranks)
+        TD_TRY_OR(st, done, add_secret(s, a->r, &env));
     td__group g = {.token = a->r->token,
                    .job = a->r->id,
                    .attempt = a->r->attempt,
@@ -288,7 +314,7 @@ static td_status ask_to_start(td__service *s, td__active *a, bool adopt)
                    .env = env.failed ? NULL : as_array(c.arena, &env),
                    .command = c.argv,
                    .image = c.image,
-                   .own_ranks = c.tandem};
+                   .own_ranks = c.own_ranks};
     if (!g.env) {
         st = TD_FAIL(TD_ENOMEM, "job %d: out of memory", a->r->id);
         goto done;

@@ -105,6 +105,9 @@ TEST(nonsense_is_one_clear_line)
         {{"RANK=1", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2"}, "several hosts"},
         {{"RANK=1", "WORLD_SIZE=4", "TANDEM_STORE=a:1"}, "TANDEM_SECRET_FILE is not"},
         {{"RANK=1", "WORLD_SIZE=4", "TANDEM_STORE=a:1", "TANDEM_SECRET_FILE=/nowhere"}, "/nowhere"},
+        {{"RANK=1", "WORLD_SIZE=4", "TANDEM_STORE=a:1", "TANDEM_SECRET=12"}, "hexadecimal"},
+        {{"RANK=1", "WORLD_SIZE=4", "TANDEM_STORE=a:1", "TANDEM_SECRET=12", "TANDEM_STORE_RANK=x"},
+         "hexadecimal"},
     };
     for (int i = 0; i < TD_LEN(CASES); i++) {
         td__world w;
@@ -133,6 +136,19 @@ TEST(secrets_are_private)
     td__secret_hex(&w.secret, hex);
     CHECK(!strcmp(hex, HEX), "%s", hex);
     CHECK(!w.meeting[0] && !strcmp(w.store, "127.0.0.1:1"), "the store is known");
+    CHECK(!w.serves, "it is another's");
+    setenv("TANDEM_SECRET_FILE", "/nowhere", 1); /* in a container there is none */
+    setenv("TANDEM_SECRET", HEX, 1);
+    setenv("TANDEM_STORE_RANK", "0", 1);
+    CHECK_OK(td__world_from_env(&w));
+    td__secret_hex(&w.secret, hex);
+    CHECK(!strcmp(hex, HEX) && w.serves, "%s", hex);
+    setenv("TANDEM_STORE_RANK", "1", 1);
+    CHECK_OK(td__world_from_env(&w));
+    CHECK(!w.serves, "rank 1 does");
+    unsetenv("TANDEM_SECRET");
+    unsetenv("TANDEM_STORE_RANK");
+    setenv("TANDEM_SECRET_FILE", path, 1);
     check_write_file(path, HEX, 40); /* cut off */
     CHECK_STATUS(td__world_from_env(&w), TD_EINVAL);
     check_tmpdir_remove();

@@ -111,6 +111,9 @@ static json_t *spec_json(const td__group *g, const int *gpus)
                              (json_int_t)(g->own_ranks ? 0 : s->step_deadline_s * 1000));
     if (spec && g->own_ranks)
         json_object_set_new(spec, "run", json_string(run));
+    if (spec && s->memory_mb) /* of a member of the supervisor's */
+        json_object_set_new(spec, "memory_mb",
+                            json_integer(s->memory_mb * (g->own_ranks ? s->members : 1)));
     return spec;
 }
 

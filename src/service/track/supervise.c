@@ -27,16 +27,26 @@
 #include "launch/rank_env.h"
 #include "launch/spawn.h"
 #include "service/track/artifact_list.h"
+#include "service/track/bundle.h"
 #include "service/track/publish.h"
+#include "service/track/tree_memory.h"
 
 extern char **environ;
 
-enum { PATH_BYTES = 4300, STATUS_BYTES = 512, LATEST_MS = 3600 * 1000, BEAT_CHECKS = 4 };
+enum {
+    PATH_BYTES = 4300,
+    STATUS_BYTES = 512,
+    LATEST_MS = 3600 * 1000,
+    BEAT_CHECKS = 4,
+    MEMORY_MS = 500,            /* between looks at the members' memory */
+    SEND_MS = 24 * 3600 * 1000, /* for artifacts; a server that says nothing ends it before */
+};
 
 typedef struct process {
     int rank, member;
-    td__child child;  /* pid 0: it does not run */
-    bool ended, late; /* for good; killed for its step deadline */
+    td__child child;   /* pid 0: it does not run */
+    bool ended, late;  /* for good; killed for its step deadline */
+    uint64_t too_much; /* killed for its memory, bytes; 0: it was not */
 } process;
 
 typedef struct supervisor {
@@ -46,9 +56,10 @@ typedef struct supervisor {
     process *p;
     int restarts_left;
     int64_t grace_ms, step_ms;
+    uint64_t memory; /* of a member, bytes; 0: no limit */
     int control, events, signals;
     bool stopping, killed;
-    td__deadline kill_at, beat_at;
+    td__deadline kill_at, beat_at, memory_at;
     int exit_status; /* of the first that failed */
     int failed_member;
     char trouble[300]; /* instead of its last line, "": none */
@@ -80,6 +91,7 @@ static td_status read_spec(supervisor *s)
     s->restarts_left = (int)number(s, "restarts");
     s->grace_ms = number(s, "grace_ms");
     s->step_ms = number(s, "step_deadline_ms");
+    s->memory = (uint64_t)number(s, "memory_mb") << 20;
     s->p = td__calloc((size_t)s->n, sizeof *s->p);
     return s->p ? TD_OK : TD_FAIL(TD_ENOMEM, "supervisor: out of memory");
 }
@@ -187,9 +199,14 @@ static void on_exit_of(supervisor *s, process *p)
     if (status && !s->stopping && s->restarts_left > 0) {
         s->restarts_left--;
         snprintf(text, sizeof text, "restart %d rank %d %s (exit code %d), started again\n",
-                 p->member, p->rank, p->late ? "made no step in time" : "failed", status);
+                 p->member, p->rank,
+                 p->late       ? "made no step in time"
+                 : p->too_much ? "used more than its memory"
+                               : "failed",
+                 status);
         say_event(s, text);
         p->late = false;
+        p->too_much = 0;
         if (!start(s, p))
             return;
     }
@@ -197,6 +214,11 @@ static void on_exit_of(supervisor *s, process *p)
     if (status && !s->exit_status) {
         s->exit_status = status;
         s->failed_member = p->member;
+        if (p->too_much)
+            snprintf(s->trouble, sizeof s->trouble,
+                     "it used %llu MiB of memory, its resources.memory_mb is %llu",
+                     (unsigned long long)(p->too_much >> 20),
+                     (unsigned long long)(s->memory >> 20));
     }
     if (status)
         stop_all(s);
@@ -246,6 +268,34 @@ static void check_beats(supervisor *s)
     s->beat_at = td__deadline_in_ms((uint64_t)(s->step_ms / BEAT_CHECKS + 1));
 }
 
+/* Members that have more than their share are killed, all of their processes. It is looked at now
+ * and then: what grows and ends in between is not seen. A limit on address space would be exact,
+ * but GPU drivers and sanitizers reserve far more than they use. */
+static void check_memory(supervisor *s)
+{
+    pid_t *roots = td__calloc((size_t)s->n, sizeof *roots);
+    uint64_t *nbytes = td__calloc((size_t)s->n, sizeof *nbytes);
+
+    for (int i = 0; roots && i < s->n; i++)
+        roots[i] = s->p[i].child.pid;
+    bool known = roots && nbytes && !td__tree_memory(roots, s->n, nbytes);
+    for (int first = 0; known && first < s->n; first += s->each) {
+        uint64_t all = 0;
+        for (int i = first; i < first + s->each && i < s->n; i++)
+            all += nbytes[i];
+        if (all <= s->memory)
+            continue;
+        for (int i = first; i < first + s->each && i < s->n; i++)
+            if (s->p[i].child.pid) {
+                s->p[i].too_much = all;
+                kill(-s->p[i].child.pid, SIGKILL);
+            }
+    }
+    td__free(roots);
+    td__free(nbytes);
+    s->memory_at = td__deadline_in_ms(MEMORY_MS);
+}
+
 static bool all_ended(const supervisor *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -264,6 +314,8 @@ static td_status watch(supervisor *s)
     while (!all_ended(s)) {
         int wait = td__deadline_left_ms(s->kill_at, LATEST_MS);
         int beat = td__deadline_left_ms(s->beat_at, LATEST_MS);
+        int look = td__deadline_left_ms(s->memory_at, LATEST_MS);
+        beat = look < beat ? look : beat;
         fds[s->n] = (struct pollfd){.fd = s->control, .events = POLLIN};
         fds[s->n + 1] = (struct pollfd){.fd = s->signals, .events = POLLIN};
         for (int i = 0; i < s->n; i++)
@@ -282,6 +334,8 @@ static td_status watch(supervisor *s)
             kill_all(s);
         if (td__deadline_passed(s->beat_at))
             check_beats(s);
+        if (td__deadline_passed(s->memory_at))
+            check_memory(s);
     }
     td__free(fds);
     return TD_OK;
@@ -388,17 +442,51 @@ static td_status run(supervisor *s)
     return TD_OK;
 }
 
+/* Of what the processes share; NULL: not set. */
+static const char *value_of(const supervisor *s, const char *name)
+{
+    const json_t *list = json_object_get(s->spec, "env");
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        if (!strncmp(text, name, n) && text[n] == '=')
+            return text + n + 1;
+    }
+    return NULL;
+}
+
+/* To remote storage, with the keys that the service has given; else with those of ours. */
+static td_status send_artifacts(const supervisor *s, const char *artifacts, const char *list,
+                                const char *url)
+{
+    td__s3_opts s3 = {.access_key = value_of(s, "AWS_ACCESS_KEY_ID"),
+                      .secret_key = value_of(s, "AWS_SECRET_ACCESS_KEY"),
+                      .session_token = value_of(s, "AWS_SESSION_TOKEN"),
+                      .region = value_of(s, "AWS_REGION"),
+                      .endpoint = value_of(s, "AWS_ENDPOINT_URL")};
+    td__remote *r;
+
+    TD_TRY(td__remote_create(&(td__remote_opts){.s3 = s3.access_key ? &s3 : NULL}, &r));
+    td_status st = td__bundle_send(r, artifacts, list, url, td__deadline_in_ms(SEND_MS));
+    td__remote_destroy(r);
+    return st;
+}
+
 /* Results of a success, whole and with their sha256, before it is said to be one. */
 static td_status publish(supervisor *s)
 {
     char path[PATH_BYTES];
+    const char *url = value_of(s, "TANDEM_ARTIFACTS_URL");
     const char *artifacts = json_string_value(json_object_get(s->spec, "artifacts"));
     const char *run_dir = json_string_value(json_object_get(s->spec, "run"));
 
     if (run_dir && artifacts)
         TD_TRY(td__publish_run(run_dir, artifacts));
-    return artifacts ? td__artifact_list_write(artifacts, path_of(s, TD__ARTIFACT_LIST, path))
-                     : TD_OK;
+    if (!artifacts)
+        return TD_OK;
+    TD_TRY(td__artifact_list_write(artifacts, path_of(s, TD__ARTIFACT_LIST, path)));
+    return url ? send_artifacts(s, artifacts, path, url) : TD_OK;
 }
 
 static td_status record_end(supervisor *s)
@@ -417,7 +505,8 @@ td_status td__supervise(const char *dir)
                     .events = -1,
                     .signals = -1,
                     .kill_at = TD_DEADLINE_NEVER,
-                    .beat_at = TD_DEADLINE_NEVER};
+                    .beat_at = TD_DEADLINE_NEVER,
+                    .memory_at = TD_DEADLINE_NEVER};
     char path[PATH_BYTES];
     bool won = false;
     td_status st = TD_OK;
@@ -442,6 +531,8 @@ td_status td__supervise(const char *dir)
         st = TD_FAIL(TD_EIO, "%s: %s", path, strerror(errno));
         goto done;
     }
+    if (s.memory)
+        s.memory_at = td__deadline_in_ms(MEMORY_MS);
     if (s.step_ms)
         s.beat_at = td__deadline_in_ms((uint64_t)s.step_ms);
     TD_TRY_OR(st, done, run(&s));
