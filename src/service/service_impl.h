@@ -21,8 +21,9 @@ struct td__active {
     td__active *hash_next;
     /* What trackers are to be asked after the commit. */
     bool start, adopt, stop, queued_op;
-    bool restored; /* by a restart: its attempt may run already, whatever start() says */
-    bool again;    /* start or adopt it again when again_ms of the service has come */
+    bool restored;    /* by a restart: its attempt may run already, whatever start() says */
+    bool asked_again; /* signals that came meanwhile were lost */
+    bool again;       /* start or adopt it again when again_ms of the service has come */
     td__active *op_next;
     bool data_wanted;      /* held until its data set is ready */
     int64_t data_again_ms; /* when to ask for it again; 0: an answer is awaited */

@@ -249,6 +249,7 @@ void td__service_ask_again(td__service *s, int64_t now)
         for (td__active *a = s->active[i]; a; a = a->hash_next)
             if (a->again) {
                 a->again = false;
+                a->asked_again = true;
                 a->start = a->r->state == TD_JOB_LAUNCHING && !a->r->cancel_asked;
                 a->adopt = !a->start;
                 after_commit(s, a);
@@ -405,6 +406,11 @@ void td__service_track_event(void *arg, const td__track_event *e)
     switch (e->kind) {
     case TD_TRACK_STARTED:
         td__job_record_say(a->r, "%s", ""); /* troubles of its start are over */
+        if (a->asked_again && (a->r->cancel_asked || a->r->pause_asked)) {
+            a->stop = true;
+            after_commit(s, a);
+        }
+        a->asked_again = false;
         td__sched_started(s->sched, td__service_now_ms(s), a->r->id, a->r->attempt);
         td__service_touch(s);
         break;

@@ -343,6 +343,15 @@ def other(clients, folder):
     _, log = client.start(TANDEM + "Logs", {"job_id": 2})
     expect(b"".join(c.data for c in log), b"mini-automl-dm/versionedDatasets/1/hashDg==\n",
            "where its data lies")
+    # The first service, the last one here, is told of the runs of this one.
+    for job in range(3, 41):  # beyond the numbers that it has used itself
+        expect(client(TRAIN + "Train", request), {"job_id": job}, "Train")
+    until = time.monotonic() + 60
+    got = {}
+    while "run_info" not in got or "end_time" not in got["run_info"]:
+        assert time.monotonic() < until, got
+        got = clients[-1](RUNS + "GetRunStatus", {"run_id": "40"})
+    expect(got["run_info"]["message"], "NOT_FOUND: Dataset 7 not found", "a run of another")
 
 
 def secure(clients, folder):

@@ -27,6 +27,7 @@ http: {listen: ["127.0.0.1:0"]}
 data: {dir: $dir/data}
 END
 serve() { # [CONFIG]
+    rm -f serve.out # of the one before
     "$tandem" serve --config "${1:-$mark}" >serve.out 2>&1 &
     pid=$!
     soon grep -qs '^data ' serve.out || { cat serve.out >&3; fail "tandem serve does not start"; }
@@ -53,10 +54,13 @@ grep -qi '^grpc-status: 0' headers || fail "no grpc-status in $(cat headers)"
 { kill -KILL "$pid" && wait "$pid"; } 2>/dev/null
 serve
 book after
-# Another service whose jobs take their data from this one (data.service).
+# Another service whose jobs take their data from this one (data.service), and tell it of their runs
+# (data.metadata_service).
 first=$pid first_ports=("${ports[@]}")
-sed "s|dir: $dir/data|dir: $dir/other, service: '127.0.0.1:${ports[0]}'|" "$mark" >"$mark.other"
+sed "s|dir: $dir/data|dir: $dir/other, service: '127.0.0.1:${ports[0]}', \
+metadata_service: '127.0.0.1:${ports[0]}'|" "$mark" >"$mark.other"
 serve "$mark.other"
+ports+=("${first_ports[0]}")
 book other
 kill -TERM "$pid"
 wait "$pid" || fail "SIGTERM: status $?"

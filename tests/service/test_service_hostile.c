@@ -208,7 +208,7 @@ TEST(objects_of_others)
 }
 
 /* Trouble of this host is not the job's end: it runs, and is adopted when the trouble is over. */
-TEST(adopted_later)
+static void adopt_later(bool cancel)
 {
     char path[4200], away[4200], text[8];
     int32_t job = rig_submit("{\"command\": [\"sh\", \"-c\", \"touch here; until test -e go; do "
@@ -228,11 +228,28 @@ TEST(adopted_later)
     for (int i = 0; i < 20 && !td__deadline_passed(until); i++)
         CHECK_OK(td__loop_turn(rig_loop, 10));
     assert_int_equal(rig_get(job)->state, TD_JOB_RUNNING);
+    if (cancel) /* nobody hears it now */
+        assert_int_equal(td__service_cancel(rig_service, &RIG_ME, job, NULL), TD_ANSWER_OK);
+    CHECK_OK(td__loop_turn(rig_loop, 0));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rename(away, path), 0);
+    if (cancel) {
+        rig_wait_state(job, TD_JOB_CANCELLED);
+        return;
+    }
     rig_touch(job, "go");
     assert_int_equal(rig_wait_state(job, TD_JOB_SUCCEEDED)->attempt, 1);
     rig_check_log(job, 0, "done\n");
+}
+
+TEST(adopted_later)
+{
+    adopt_later(false);
+}
+
+TEST(cancelled_before_it_is_adopted)
+{
+    adopt_later(true);
 }
 
 /* An engine that does not answer is asked again; the job waits and says so. */
@@ -292,9 +309,11 @@ int main(void)
 {
 #define IN_DIR(f) cmocka_unit_test_setup_teardown(f, rig_set_up, rig_tear_down)
     const struct CMUnitTest tests[] = {
-        IN_DIR(files_that_are_none),   IN_DIR(texts_that_are_none), IN_DIR(damaged_row),
-        IN_DIR(file_without_end),      IN_DIR(metrics_of_others),   IN_DIR(objects_of_others),
-        IN_DIR(adopted_later),         IN_DIR(outage_at_start),     IN_DIR(quota_set_at_run_time),
+        IN_DIR(files_that_are_none),   IN_DIR(texts_that_are_none),
+        IN_DIR(damaged_row),           IN_DIR(file_without_end),
+        IN_DIR(metrics_of_others),     IN_DIR(objects_of_others),
+        IN_DIR(adopted_later),         IN_DIR(cancelled_before_it_is_adopted),
+        IN_DIR(outage_at_start),       IN_DIR(quota_set_at_run_time),
         IN_DIR(files_of_deleted_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

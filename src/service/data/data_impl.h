@@ -84,6 +84,8 @@ TD_NODISCARD td__answer td__model_name(td__data *d, td__arena *a, const char *na
 TD_NODISCARD td_status td__job_runs_start(td__data *d);
 /* Versions that were being built when the service ended. */
 TD_NODISCARD td_status td__versions_resume(td__data *d);
+/* Tells the service that data.metadata_service names of a run that has ended. Blocks. */
+TD_NODISCARD td_status td__run_tell_other(const td__data *d, const MetadataStore__RunInfo *run);
 /* The service asks for the data of a job. */
 void td__data_for_job(void *arg, int32_t job, const char *dataset_id, const char *version_hash);
 /* The same, answered by the service that data.service names. */

@@ -198,7 +198,12 @@ static td_status run_end(td__data_work *w)
     end_work *e = (end_work *)w;
 
     TD_TRY(read_metrics(e));
-    return e->model ? copy_model(e) : TD_OK;
+    if (e->model)
+        TD_TRY(copy_model(e));
+    if (w->data->config->metadata_service[0] && td__run_tell_other(w->data, e->run))
+        TD_LOG(WARN, SERVICE, "the run of job %s was kept here only: %s", e->run->run_id,
+               td_last_error());
+    return TD_OK;
 }
 
 static td__answer finish_end(td__data_work *w, ProtobufCMessage **out)
