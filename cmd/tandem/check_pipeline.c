@@ -119,7 +119,7 @@ static td_status cut_model(const td__session *s, int ranks, td__pipeline_shape *
     TD_TRY(td__pipeline_shape_of(&s->opts.sync, ranks, shape));
     int64_t rows = td__trainer_micro_batch_rows(s->trainer);
     return td__model_cut(td__micro_batch_options(td__trainer_train_set(s->trainer)), rows, rows,
-                         shape->chunks, out);
+                         shape, out);
 }
 
 td_status td__check_cut(const td__session *s, int ranks)

@@ -94,6 +94,11 @@ static void print_table(const td__training *t)
         print_memory(t);
     if (r->dropped)
         print_dropped(r);
+    if (r->pipeline)
+        row("pipeline",
+            "idle %.1f %% of the stages' time, %.1f %% expected of the chunks' times, %.1f %% if "
+            "all phases took the same",
+            100 * r->pipeline->measured, 100 * r->pipeline->expected, 100 * r->pipeline->even);
     row("run", "%s", t->run.dir);
 }
 

@@ -15,6 +15,7 @@
 #include "tandem/nn.h"
 #include "tandem/ops.h"
 #include "tandem/optim.h"
+#include "tandem/place.h"
 #include "tandem/program.h"
 #include "tandem/status.h"
 #include "tandem/tensor.h"

@@ -403,6 +403,8 @@ static const char *digest_key(const td__key *k, const td__tree *value)
 {
     char def[256];
 
+    if ((k->flags & TD_KEY_LATER) && (k->flags & TD_KEY_FREE) && !k->def)
+        return "";
     if ((k->flags & TD_KEY_LATER) && k->def && value->kind == TD_TREE_SCALAR &&
         canonical(k, k->def, def, sizeof def) && !strcmp(def, value->text))
         return "";

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "graph/cost.h"
+#include "graph/place_by_hand.h"
 #include "job/build.h"
 
 enum { MAX_NAME = 100 };
@@ -297,7 +298,11 @@ static td_status build_layer(td__build *b, const td__tree *item, const char *pat
     if (source)
         *x = td__layer_tap(&l, source);
     const td_node *in = *x;
+    const td__tree *place = td__tree_get(item, "place");
+    int outer = td__graph_wish(b->g, -1);
+    td__graph_wish(b->g, place ? (int)td__layer_int(&l, "place") : outer);
     *x = b->status ? NULL : d->build(&l, *x);
+    td__graph_wish(b->g, outer);
     if (!*x || b->status || td_graph_status(b->g))
         return graph_failure(&l, in);
     b->last = item;

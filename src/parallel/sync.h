@@ -81,6 +81,7 @@ typedef struct td__sync_config {
     td__rank_mesh mesh;
     const char *schedule;
     int chunks;
+    const char *stages; /* layers that chunks after the first begin with; NULL: by cost */
     /* (optional) Before a rank other than 0 hands in its share: where tests make it late. */
     void (*before_share)(void *user, int rank, uint64_t step);
     void *before_share_user;

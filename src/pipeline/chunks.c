@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "graph/phases.h"
 #include "graph/place_by_cost.h"
+#include "graph/place_by_hand.h"
 #include "graph/runner.h"
 #include "step/row_cache.h"
 
@@ -29,15 +30,32 @@ static td_status build(const td__micro_batch_set_opts *o, td_graph *g, int64_t r
     return td_graph_status(g) ? TD_FAIL(td_graph_status(g), "%s", td_graph_error(g)) : TD_OK;
 }
 
+static int stage_of(void *user, int chunk)
+{
+    const td__pipeline_shape *shape = user;
+    return td__schedule_stage(shape->schedule, shape->stages, chunk);
+}
+
+/* Which layers a chunk has. */
+static td_status place(td_graph *g, const td_node *loss, const td__pipeline_shape *shape)
+{
+    if (shape->begins)
+        return td__graph_place_by_layers(g, shape->begins, shape->chunks, "parallel.stages");
+    if (td__graph_has_wishes(g))
+        return td__graph_place_by_wish(
+            g, &(td__wishes){.places = shape->chunks, .wish_of = stage_of, .user = (void *)shape});
+    return td__graph_place_by_cost(g, loss, shape->chunks);
+}
+
 static td_status place_as_usual(const td__micro_batch_set_opts *o, td_graph *g, int64_t usual,
-                                int chunks)
+                                const td__pipeline_shape *shape)
 {
     td__model_nodes nodes = {0};
     td_graph *model;
     TD_TRY(td_graph_create(&model));
     td_status st = build(o, model, usual, &nodes);
     if (!st)
-        st = td__graph_place_by_cost(model, nodes.loss, chunks);
+        st = place(model, nodes.loss, shape);
     if (!st)
         st = td__graph_place_as(g, model);
     td_graph_destroy(model);
@@ -45,33 +63,33 @@ static td_status place_as_usual(const td__micro_batch_set_opts *o, td_graph *g, 
 }
 
 static td_status cut_graph(const td__micro_batch_set_opts *o, td_graph *g, int64_t rows,
-                           int64_t usual, int chunks, td__cut **out)
+                           int64_t usual, const td__pipeline_shape *shape, td__cut **out)
 {
     td__model_nodes nodes = {0};
     td_program *p;
     TD_TRY(build(o, g, rows, &nodes));
-    TD_TRY(rows == usual ? td__graph_place_by_cost(g, nodes.loss, chunks)
-                         : place_as_usual(o, g, usual, chunks));
+    TD_TRY(rows == usual ? place(g, nodes.loss, shape) : place_as_usual(o, g, usual, shape));
     TD_TRY(td__program_create_phased(
         g, nodes.loss, &(td_program_opts){.backend = o->backend, .precision = o->precision}, &p));
     td_status st = td__program_cut(p, out);
     td_program_destroy(p);
     TD_TRY(st);
-    if ((*out)->n_pieces == chunks)
+    if ((*out)->n_pieces == shape->chunks)
         return TD_OK;
-    st = TD_FAIL(TD_EINVAL, "the model can be cut into %d chunks, not %d: use fewer stages",
-                 (*out)->n_pieces, chunks);
+    st =
+        TD_FAIL(TD_EINVAL, "the model can be cut into %d chunks, not %d: use fewer stages%s",
+                (*out)->n_pieces, shape->chunks, shape->begins ? ", or other parallel.stages" : "");
     td__cut_destroy(*out);
     *out = NULL;
     return st;
 }
 
-td_status td__model_cut(const td__micro_batch_set_opts *o, int64_t rows, int64_t usual, int chunks,
-                        td__cut **out)
+td_status td__model_cut(const td__micro_batch_set_opts *o, int64_t rows, int64_t usual,
+                        const td__pipeline_shape *shape, td__cut **out)
 {
     td_graph *g;
     TD_TRY(td_graph_create(&g));
-    td_status st = cut_graph(o, g, rows, usual, chunks, out);
+    td_status st = cut_graph(o, g, rows, usual, shape, out);
     td_graph_destroy(g);
     return st;
 }
@@ -87,7 +105,7 @@ td_status td__chunks_create(const td__chunks_opts *o, td__chunks **out)
 
 static void drop(td__chunks *c, sized *z)
 {
-    for (int i = c->o.chunks * c->o.slots; z->runners && i-- > 0;) /* borrowers first */
+    for (int i = c->o.shape->chunks * c->o.slots; z->runners && i-- > 0;) /* borrowers first */
         td_runner_destroy(z->runners[i]);
     td__free(z->runners);
     td__cut_destroy(z->cut);
@@ -105,9 +123,8 @@ void td__chunks_destroy(td__chunks *c)
 
 static td_status make(td__chunks *c, int64_t rows, sized *z)
 {
-    TD_TRY(
-        td__model_cut(td__micro_batch_options(c->o.set), rows, c->o.usual, c->o.chunks, &z->cut));
-    z->runners = td__calloc((size_t)c->o.chunks * (size_t)c->o.slots, sizeof(td_runner *));
+    TD_TRY(td__model_cut(td__micro_batch_options(c->o.set), rows, c->o.usual, c->o.shape, &z->cut));
+    z->runners = td__calloc((size_t)c->o.shape->chunks * (size_t)c->o.slots, sizeof(td_runner *));
     return z->runners ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the runners of a pipeline");
 }
 

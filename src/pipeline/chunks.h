@@ -6,15 +6,16 @@
 #define TD_PIPELINE_CHUNKS_H
 
 #include "graph/cut.h"
+#include "pipeline/pipeline.h"
 #include "step/micro_batches.h"
 
 typedef struct td__chunks_opts {
     td__micro_batch_set *set; /* whose model it is; borrowed */
     td_params *params;        /* of the whole model; borrowed */
     int64_t usual;            /* rows of most micro-batches: those of others are cut alike */
-    int chunks;               /* of the whole model */
-    const bool *own;          /* (chunks) which of them this rank has; borrowed */
-    int slots;                /* the most that a chunk has */
+    const td__pipeline_shape *shape;
+    const bool *own; /* (chunks) which of them this rank has; borrowed */
+    int slots;       /* the most that a chunk has */
 } td__chunks_opts;
 
 typedef struct td__chunks td__chunks;
@@ -31,8 +32,9 @@ bool td__chunks_own(const td__chunks *c, int chunk); /* does this rank have it? 
 td_runner *td__chunks_any_runner(const td__chunks *c, int chunk);
 
 /* Cut a model for micro-batches of `rows`, to be destroyed by the caller. Which layers a chunk has
- * is decided for those of `usual` rows, so that it updates the same params for any number. */
+ * is decided for those of `usual` rows, by the job, by nodes' wishes or by cost, so that it updates
+ * the same params for any number. */
 TD_NODISCARD td_status td__model_cut(const td__micro_batch_set_opts *o, int64_t rows, int64_t usual,
-                                     int chunks, td__cut **out);
+                                     const td__pipeline_shape *shape, td__cut **out);
 
 #endif

@@ -15,8 +15,9 @@
 enum { MOST_TRANSFERS = 16 }; /* values of one message */
 
 typedef struct progress {
-    bool posted, done;
+    bool posted, done, seen; /* seen: that all of it has arrived */
     int n;
+    uint64_t posted_ns;
     td_work *at[MOST_TRANSFERS]; /* values of a message under way */
 } progress;
 
@@ -187,6 +188,7 @@ static td_status post(td__executor *x, int index)
     int from = o->kind == TD_PLAN_SEND ? o->chunk : o->other;
     int to = o->kind == TD_PLAN_SEND ? o->other : o->chunk;
     g->posted = true;
+    g->posted_ns = td__clock_ns();
     if (!rows_of(x, o->micro_batch))
         return TD_OK;
     TD_TRY(td__chunks_cut(x->o.chunks, rows_of(x, o->micro_batch), &cut));
@@ -221,6 +223,27 @@ static int in_lane(const td__executor *x, int at, td__plan_lane lane)
     return at;
 }
 
+/* When a message is over, as far as this thread sees it. */
+static void look(td__executor *x, int index)
+{
+    progress *g = &x->ops[index];
+    for (int i = 0; i < g->n; i++)
+        if (!td_work_done(g->at[i]))
+            return;
+    g->seen = true;
+    if (g->n)
+        td__measure_op(x->o.measure, index, number_of(x, x->list->ops[index].micro_batch),
+                       g->posted_ns, td__clock_ns());
+}
+
+static void look_at_all(td__executor *x)
+{
+    for (int l = TD_LANE_SEND_UP; l <= TD_LANE_RECV_DOWN; l++)
+        for (int at = x->finished[l]; (at = in_lane(x, at, (td__plan_lane)l)) < x->next[l]; at++)
+            if (x->ops[at].posted && !x->ops[at].seen && !x->ops[at].done)
+                look(x, at);
+}
+
 static td_status post_all(td__executor *x)
 {
     for (int l = TD_LANE_SEND_UP; l <= TD_LANE_RECV_DOWN; l++)
@@ -239,10 +262,14 @@ static td_status finish(td__executor *x, int index)
 {
     progress *g = &x->ops[index];
     td_status first = TD_OK;
+    bool any = g->n > 0;
     for (int i = 0; i < g->n; i++) {
         td_status st = td_work_wait(g->at[i]);
         first = first ? first : st;
     }
+    if (any && !g->seen)
+        td__measure_op(x->o.measure, index, number_of(x, x->list->ops[index].micro_batch),
+                       g->posted_ns, td__clock_ns());
     g->n = 0;
     g->done = true;
     return first;
@@ -268,7 +295,9 @@ static td_status wait_for(td__executor *x, const td__plan_op *o)
             continue;
         TD_TRY(finish_lane(x, at));
     }
-    x->wait += 1e-9 * (double)(td__clock_ns() - begin);
+    uint64_t end = td__clock_ns();
+    x->wait += 1e-9 * (double)(end - begin);
+    td__measure_idle(x->o.measure, begin, end);
     return TD_OK;
 }
 
@@ -305,8 +334,11 @@ static td_status run_list(td__executor *x)
         if (o->kind != TD_PLAN_RUN)
             continue;
         TD_TRY(post_all(x));
+        look_at_all(x);
         TD_TRY(wait_for(x, o));
+        uint64_t begin = td__clock_ns();
         TD_TRY(run_phase(x, o));
+        td__measure_op(x->o.measure, i, number_of(x, o->micro_batch), begin, td__clock_ns());
         x->ops[i].done = true;
     }
     return post_all(x);
@@ -320,6 +352,7 @@ td_status td__executor_run(td__executor *x, const td__executor_batch *b, double 
     x->wait = 0;
     x->sent = 0;
     TD_TRY(prepare(x));
+    TD_TRY(td__measure_begin(x->o.measure, x->list, td__step_number(b->engine)));
     td_status st = run_list(x);
     if (st) /* who waits for messages of this rank must not; and theirs are to end */
         td__channels_abort((td__channels *)x->o.channels, td_last_error());
@@ -329,6 +362,7 @@ td_status td__executor_run(td__executor *x, const td__executor_batch *b, double 
             td_status ended = finish(x, i);
             st = st ? st : ended;
         }
+    td__measure_end(x->o.measure);
     for (int i = 0; i < x->n_leaves; i++)
         td__grad_unbind(x->o.blocks, &x->leaves[i]);
     *wait += x->wait + 1e-9 * (double)(td__clock_ns() - begin);

@@ -6,6 +6,7 @@
 
 #include "pipeline/channels.h"
 #include "pipeline/chunks.h"
+#include "pipeline/measure.h"
 #include "step/step.h"
 
 typedef struct td__executor_opts {
@@ -14,6 +15,7 @@ typedef struct td__executor_opts {
     td__micro_batch_set *set;
     td__grad_pool *blocks;
     td__grad_stack *stacks; /* by chunk: where gradients are added up */
+    td__measure *measure;
 } td__executor_opts;
 
 /* The micro-batches of one batch that this pipeline runs. */

@@ -28,6 +28,7 @@ td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, td__pipelin
                        out->schedule->per_stage ? out->schedule->per_stage : 2, each,
                        each < 2 ? "1f1b" : "interleaved");
     out->chunks = each * out->stages;
+    out->begins = c->stages && *c->stages ? c->stages : NULL;
     return TD_OK;
 }
 

@@ -10,6 +10,7 @@ typedef struct td__pipeline_shape {
     td__rank_mesh mesh;
     const td__schedule_def *schedule;
     int stages, replicas, chunks;
+    const char *begins; /* layers that chunks after the first begin with; NULL: by cost */
 } td__pipeline_shape;
 
 /* TD_EINVAL, with what would work, if the ranks cannot be arranged so, or the schedule is unknown

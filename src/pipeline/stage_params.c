@@ -49,7 +49,7 @@ td_status td__stage_shards(const td__sync_hold *h, td__shards **out)
     td__pipeline_shape shape;
     td__cut *cut;
     TD_TRY(td__pipeline_shape_of(h->config, td_comm_size(h->comm), &shape));
-    TD_TRY(td__model_cut(td__micro_batch_options(h->set), h->rows, h->rows, shape.chunks, &cut));
+    TD_TRY(td__model_cut(td__micro_batch_options(h->set), h->rows, h->rows, &shape, &cut));
     int *owner = td__calloc((size_t)td_params_count(h->params) + 1, sizeof *owner);
     td_status st = owner ? make_shards(h, cut, &shape, owner, out)
                          : TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
@@ -140,7 +140,7 @@ td_status td__stage_need_most(const td__sync_sizes *z, td__sync_need *out)
     TD_TRY(td__pipeline_shape_of(z->config, z->world.ranks, &shape));
     int batches = z->micro_batches / shape.replicas;
     batches = batches ? batches : 1;
-    TD_TRY(td__model_cut(td__micro_batch_options(z->set), z->rows, z->rows, shape.chunks, &cut));
+    TD_TRY(td__model_cut(td__micro_batch_options(z->set), z->rows, z->rows, &shape, &cut));
     td_status st =
         td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches, false, &plan, &slots);
     if (!st)

@@ -7,6 +7,7 @@
  * the stages that read them when a step begins. What is not in shards, params with row-sparse
  * gradients and states of the model, is handed out before all of it is wanted. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -35,6 +36,7 @@ typedef struct pipeline {
     td__sync base;
     td__sync *inner; /* how replicas of a part add up gradients; its engine is this rule's */
     td__sync_config inner_config;
+    td__pipeline_shape shape;
     td__rank_mesh mesh;
     const td__schedule_def *schedule;
     int chunks;
@@ -52,6 +54,9 @@ typedef struct pipeline {
     int next_plan; /* the one that gives way */
     double wait;
     uint64_t sent;
+    td__measure *measure;
+    td__pipeline_report report;
+    int ran; /* micro-batches of the last batch; 0: none */
 } pipeline;
 
 /* ---- What it asks for ------------------------------------------------------------------------ */
@@ -237,7 +242,7 @@ static td_status make_parts(pipeline *p, const td__pipeline_shape *shape)
         p->stacks[c] = (td__grad_stack){.room = STACK, .at = p->stacked + c * STACK};
         p->own[c] = td__schedule_stage(p->schedule, shape->stages, c) == stage;
     }
-    TD_TRY(td__model_cut(td__micro_batch_options(o->set), rows, rows, p->chunks, &p->cut));
+    TD_TRY(td__model_cut(td__micro_batch_options(o->set), rows, rows, &p->shape, &p->cut));
     TD_TRY(find_ranges(p));
     td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, shape->replicas);
     TD_TRY(plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
@@ -249,7 +254,7 @@ static td_status make_parts(pipeline *p, const td__pipeline_shape *shape)
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
                                                 .params = o->params,
                                                 .usual = rows,
-                                                .chunks = p->chunks,
+                                                .shape = &p->shape,
                                                 .own = p->own,
                                                 .slots = most},
                              &p->set);
@@ -270,17 +275,20 @@ static td_status create(td__sync *s)
     pipeline *p = (pipeline *)s;
     td__pipeline_shape shape;
     TD_TRY(td__pipeline_shape_of(s->x.config, td_comm_size(s->x.comm), &shape));
+    p->shape = shape;
     p->mesh = shape.mesh;
     p->schedule = shape.schedule;
     p->chunks = shape.chunks;
     TD_TRY(make_parts(p, &shape));
     TD_TRY(make_inner(p));
     TD_TRY(make_runners(p));
+    TD_TRY(td__measure_create(p->chunks, p->channels.stage, s->x.step.spans, &p->measure));
     return td__executor_create(&(td__executor_opts){.chunks = p->set,
                                                     .channels = &p->channels,
                                                     .set = s->x.step.set,
                                                     .blocks = td__step_grads(s->engine),
-                                                    .stacks = p->stacks},
+                                                    .stacks = p->stacks,
+                                                    .measure = p->measure},
                                &p->executor);
 }
 
@@ -295,6 +303,7 @@ static void destroy(td__sync *s)
     pipeline *p = (pipeline *)s;
     clear_stacks(p);
     td__executor_destroy(p->executor);
+    td__measure_destroy(p->measure);
     td__chunks_destroy(p->set);
     if (p->inner) {
         s->engine = NULL; /* it is the inner rule's */
@@ -386,6 +395,28 @@ static td_status tell_range(pipeline *p, int c, td__param_range r)
     return TD_OK;
 }
 
+/* The stages of a replica have run the same micro-batches. */
+static td_status make_report(pipeline *p)
+{
+    const planned *n;
+    if (!p->ran)
+        return TD_OK;
+    TD_TRY(plan_for(p, p->ran, &n));
+    p->report = (td__pipeline_report){.stages = p->mesh.size[TD_AXIS_PIPELINE],
+                                      .replicas = p->mesh.size[TD_AXIS_DATA],
+                                      .chunks = p->chunks,
+                                      .micro_batches = p->ran};
+    snprintf(p->report.schedule, sizeof p->report.schedule, "%s", p->schedule->name);
+    return td__measure_report(p->measure, p->channels.pipeline, n->plan, &p->report);
+}
+
+static void report(td__sync *s, td__train_result *out)
+{
+    pipeline *p = (pipeline *)s;
+    if (p->report.stages)
+        out->pipeline = &p->report;
+}
+
 static td_status meet(td__sync *s, td__sync_meet why)
 {
     pipeline *p = (pipeline *)s;
@@ -395,7 +426,7 @@ static td_status meet(td__sync *s, td__sync_meet why)
         for (int i = 0; i < p->cut->pieces[c].n_params; i++)
             TD_TRY(tell_range(p, c, p->cut->pieces[c].params[i]));
     td_params_touch(s->x.step.params);
-    return TD_OK;
+    return why == TD_MEET_END ? make_report(p) : TD_OK;
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */
@@ -421,6 +452,7 @@ static td_status run_batch(void *user, const td__batch *batch, int number, doubl
     if (own.begin == own.end)
         return TD_OK;
     TD_TRY(plan_for(p, own.end - own.begin, &n));
+    p->ran = own.end - own.begin;
     return td__executor_run(p->executor,
                             &(td__executor_batch){.plan = n->plan,
                                                   .slots = n->slots,
@@ -509,5 +541,6 @@ const td__sync_ops td__sync_pipeline = {
     .batch = batch,
     .step = step,
     .meet = meet,
+    .report = report,
     .abandon = abandon,
 };

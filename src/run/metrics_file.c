@@ -120,6 +120,8 @@ static td_status on_end(td__observer *o, const td__train_result *r)
 {
     metrics_file *m = (metrics_file *)o;
     td__text_clear(&m->line);
+    if (r->pipeline)
+        td__json_pipeline(&m->line, r->step, r->pipeline);
     td__json_end(&m->line, r);
     TD_TRY(write_line(m));
     return td__append_flush(&m->file);

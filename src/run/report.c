@@ -374,6 +374,8 @@ static td_status print_page(td__text *t, const td__report_opts *o, const td__rep
     print_cards(t, d);
     print_charts(t, d);
     TD_TRY(td__report_scaling(t, o->dir, d));
+    if (d->pipeline.stages)
+        td__html_pipeline(t, &d->pipeline);
     print_evals(t, d);
     td__report_scores(t, o);
     print_layers(t, o);

@@ -190,6 +190,49 @@ static td_status read_ranks(td__report_data *d, const json_t *o)
     return TD_OK;
 }
 
+static void read_span(const json_t *v, td__pipeline_span *s)
+{
+    int n[4] = {0};
+    double at[2] = {0};
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *x = json_array_get(v, i);
+        double number = json_is_number(x) ? json_number_value(x) : 0;
+        if (i < 4)
+            n[i] = number > 0 && number < 1e6 ? (int)number : 0;
+        else
+            at[i - 4] = number;
+    }
+    *s = (td__pipeline_span){n[0], n[1], n[3], n[2] < 3 ? n[2] : 0, at[0], at[1]};
+}
+
+static td_status read_pipeline(td__report_data *d, const json_t *o)
+{
+    td__pipeline_report *r = &d->pipeline;
+    size_t stages = json_array_size(json_object_get(o, "idle_by_stage"));
+    size_t runs = json_array_size(json_object_get(o, "runs"));
+    td__free(r->idle);
+    td__free(r->span);
+    *r = (td__pipeline_report){.stages = (int)stages, .n_spans = (int)runs};
+    r->idle = td__calloc(stages + 1, sizeof *r->idle);
+    r->span = td__calloc(runs + 1, sizeof *r->span);
+    if (!r->idle || !r->span)
+        return TD_FAIL(TD_ENOMEM, "no memory for %zu runs of the report", runs);
+    text(o, "schedule", r->schedule, sizeof r->schedule);
+    r->replicas = (int)number(o, "replicas");
+    r->chunks = (int)number(o, "chunks");
+    r->micro_batches = (int)number(o, "micro_batches");
+    r->measured = number(o, "idle");
+    r->expected = number(o, "idle_expected");
+    r->even = number(o, "idle_even");
+    for (size_t s = 0; s < stages; s++)
+        r->idle[s] = item(o, "idle_by_stage", (int)s);
+    for (size_t i = 0; i < runs; i++) {
+        read_span(json_array_get(json_object_get(o, "runs"), i), &r->span[i]);
+        r->span[i].stage = r->span[i].stage < r->stages ? r->span[i].stage : 0;
+    }
+    return TD_OK;
+}
+
 static td_status read_line(td__report_data *d, json_t *o)
 {
     const char *kind = json_string_value(json_object_get(o, "kind"));
@@ -202,6 +245,8 @@ static td_status read_line(td__report_data *d, json_t *o)
         return read_eval(d, o);
     if (strcmp(kind, "ranks") == 0)
         return read_ranks(d, o);
+    if (strcmp(kind, "pipeline") == 0)
+        return read_pipeline(d, o);
     if (strcmp(kind, "begin") == 0)
         read_begin(d, o);
     else if (strcmp(kind, "checkpoint") == 0)
@@ -251,6 +296,8 @@ void td__report_data_fini(td__report_data *d)
         td__free(d->metric[i].value.v);
     }
     td__free(d->rank);
+    td__free(d->pipeline.idle);
+    td__free(d->pipeline.span);
     *d = (td__report_data){0};
 }
 

@@ -48,8 +48,9 @@ typedef struct td__report_data {
     char job[80];                                           /* the job's digest */
     /* From the lines about ranks since the last begin. */
     td__report_rank *rank;
-    int n_ranks;         /* 0: there are no such lines */
-    double ranked_steps; /* that they speak of */
+    int n_ranks;                  /* 0: there are no such lines */
+    double ranked_steps;          /* that they speak of */
+    td__pipeline_report pipeline; /* of the last end; stages 0: there is none */
 } td__report_data;
 
 TD_NODISCARD td_status td__report_data_read(const char *dir, td__report_data *d);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "device/device.h"
+#include "run/pipeline_report.h"
 
 enum { TD__MAX_METRICS = 8 };
 
@@ -39,6 +40,8 @@ typedef struct td__train_result {
      * trainer. */
     const uint64_t *dropped;
     int n_dropped;
+    /* Of ranks in a pipeline; as long as the trainer. NULL: there is none. */
+    const td__pipeline_report *pipeline;
 } td__train_result;
 
 /* How good predictions are, over all samples of a part at once. */

@@ -10,7 +10,8 @@
 
 /* Identifier, name. Those of the first group are one after the other or within each other, on the
  * thread that trains; micro-batches are on compute threads, buckets on the one that carries them.
- * */
+ * Those from forward on are a pipeline's: runs of micro-batches through chunks, waiting, messages.
+ */
 #define TD_SPAN_MAP(X)            \
     X(STEP, "step")               \
     X(DATA, "data")               \
@@ -19,7 +20,15 @@
     X(UPDATE, "update")           \
     X(VALID, "valid")             \
     X(MICRO_BATCH, "micro-batch") \
-    X(BUCKET, "bucket")
+    X(BUCKET, "bucket")           \
+    X(FORWARD, "forward")         \
+    X(BACKWARD, "backward")       \
+    X(WEIGHT, "weight gradients") \
+    X(BUBBLE, "bubble")           \
+    X(SEND_UP, "send")            \
+    X(SEND_DOWN, "send back")     \
+    X(RECV_UP, "receive")         \
+    X(RECV_DOWN, "receive back")
 
 typedef enum td__span_kind {
 #define X(id, name) TD_SPAN_##id,
@@ -33,9 +42,11 @@ typedef struct td__span {
     uint64_t begin_ns, end_ns; /* td__clock_ns() */
     uint64_t posted_ns;        /* of a bucket: when it was ready to be carried; else 0 */
     uint32_t step;
-    uint16_t kind, lane; /* lane: of a micro-batch, its compute thread */
-    int32_t id;          /* of a micro-batch or bucket, its number */
-    uint32_t kib;        /* of a bucket: its size, in units of 1,024 bytes */
+    uint16_t kind,
+        lane;       /* lane: of a micro-batch, its compute thread; of a pipeline's, its chunk */
+    int32_t id;     /* of a micro-batch or bucket, its number */
+    uint32_t kib;   /* of a bucket or message: its size, in units of 1,024 bytes */
+    uint32_t stage; /* of a pipeline's */
 } td__span;
 
 typedef struct td__span_log td__span_log;

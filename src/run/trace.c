@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -19,7 +20,19 @@
 #include "run/append_file.h"
 #include "run/run_dir.h"
 
-enum { ROW_STEPS = 1, ROW_COMM, ROW_VALID, ROW_CHECKPOINT, ROW_NODES, ROW_COMPUTE = 16 };
+enum {
+    ROW_STEPS = 1,
+    ROW_COMM,
+    ROW_VALID,
+    ROW_CHECKPOINT,
+    ROW_NODES,
+    ROW_STAGE,
+    ROW_SEND_UP,
+    ROW_SEND_DOWN,
+    ROW_RECV_UP,
+    ROW_RECV_DOWN,
+    ROW_COMPUTE = 16
+};
 enum { FLUSH_AT = 64 << 10, MOST_LANES = 1024 };
 
 static const char *const ROWS[] = {[ROW_STEPS] = "steps",
@@ -159,8 +172,22 @@ static int row_of(const td__span *s)
     case TD_SPAN_MICRO_BATCH: return ROW_COMPUTE + s->lane;
     case TD_SPAN_BUCKET: return ROW_COMM;
     case TD_SPAN_VALID: return ROW_VALID;
+    case TD_SPAN_FORWARD:
+    case TD_SPAN_BACKWARD:
+    case TD_SPAN_WEIGHT:
+    case TD_SPAN_BUBBLE: return ROW_STAGE;
+    case TD_SPAN_SEND_UP: return ROW_SEND_UP;
+    case TD_SPAN_SEND_DOWN: return ROW_SEND_DOWN;
+    case TD_SPAN_RECV_UP: return ROW_RECV_UP;
+    case TD_SPAN_RECV_DOWN: return ROW_RECV_DOWN;
     default: return ROW_STEPS;
     }
+}
+
+static bool of_pipeline(const td__span *s)
+{
+    int row = row_of(s);
+    return row >= ROW_STAGE && row <= ROW_RECV_DOWN;
 }
 
 /* From the end of the micro-batch that made a bucket ready to where it is carried: arrows start
@@ -186,7 +213,8 @@ static td_status print_span(trace *t, int rank, const td__span *s)
 
     if (s->kind == TD_SPAN_STEP)
         snprintf(name, sizeof name, "step %" PRIu32, s->step);
-    else if (s->kind == TD_SPAN_MICRO_BATCH || s->kind == TD_SPAN_BUCKET)
+    else if (s->kind == TD_SPAN_MICRO_BATCH || s->kind == TD_SPAN_BUCKET ||
+             (of_pipeline(s) && s->kind != TD_SPAN_BUBBLE))
         snprintf(name, sizeof name, "%s %d", td__span_name(s->kind), (int)s->id);
     else
         snprintf(name, sizeof name, "%s", td__span_name(s->kind));
@@ -195,10 +223,26 @@ static td_status print_span(trace *t, int rank, const td__span *s)
     if (s->posted_ns)
         td__text_printf(&t->buf, ", \"ready\": %.3f, \"kib\": %" PRIu32, us_of(t, s->posted_ns),
                         s->kib);
+    if (of_pipeline(s) && s->kind != TD_SPAN_BUBBLE)
+        td__text_printf(&t->buf,
+                        ", \"micro-batch\": %d, \"stage\": %" PRIu32 ", \"chunk\": %d, "
+                        "\"kib\": %" PRIu32,
+                        (int)s->id, s->stage, (int)s->lane, s->kib);
     TD_TRY(end_span(t));
     if (s->posted_ns)
         print_arrow(t, rank, s);
     return TD_OK;
+}
+
+static void name_stage(trace *t, int rank, int stage)
+{
+    static const char *const NAMES[] = {"messages forward", "messages backward",
+                                        "from the stage before", "from the stage after"};
+    char name[32];
+    snprintf(name, sizeof name, "stage %d", stage);
+    name_row(t, rank, ROW_STAGE, name);
+    for (int k = 0; k < TD_LEN(NAMES); k++)
+        name_row(t, rank, ROW_SEND_UP + k, NAMES[k]);
 }
 
 static void name_lanes(trace *t, const td__spans_event *e)
@@ -209,6 +253,11 @@ static void name_lanes(trace *t, const td__spans_event *e)
     for (int i = 0; i < e->n; i++)
         if (e->span[i].kind == TD_SPAN_MICRO_BATCH && e->span[i].lane >= lanes)
             lanes = e->span[i].lane + 1;
+    for (int i = 0; i < e->n; i++)
+        if (of_pipeline(&e->span[i])) {
+            name_stage(t, e->rank, (int)e->span[i].stage);
+            break;
+        }
     for (int k = 0; k < lanes && k < MOST_LANES; k++) {
         snprintf(name, sizeof name, "compute %d", k);
         name_row(t, e->rank, ROW_COMPUTE + k, name);

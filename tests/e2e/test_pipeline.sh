@@ -115,6 +115,71 @@ run 1 "$tandem" train gpt.yaml -q -n 4 --parallel pipeline=4 --faults "kill rank
 has 'rank 2'
 dead || fail "processes are left"
 
+# What the stages did: in trace.json, in the report, at the end.
+run 0 "$tandem" train mlp.yaml -n 2 --parallel pipeline=2 --profile --run-dir seen
+has 'idle .* expected of the chunks'
+for word in '"stage 1"' '"forward 3"' '"backward 0"' '"weight gradients 7"' '"send ' '"receive '; do
+    grep -qF "$word" seen/trace.json || fail "trace.json has no $word"
+done
+python3 - <<'PY' || fail "trace.json or metrics.jsonl"
+import json
+rows = {}
+for e in json.load(open("seen/trace.json")):
+    if e["ph"] == "X" and 6 <= e["tid"] <= 10:
+        rows.setdefault((e["pid"], e["tid"]), []).append((e["ts"], e["ts"] + e["dur"]))
+assert len(rows) >= 4, rows.keys()
+for spans in rows.values():  # one after the other
+    spans.sort()
+    assert all(a[1] <= b[0] + 0.01 for a, b in zip(spans, spans[1:]))
+p = [o for o in map(json.loads, open("seen/metrics.jsonl")) if o["kind"] == "pipeline"][-1]
+assert p["stages"] == 2 and p["micro_batches"] == 8 and len(p["runs"]) == 2 * 8 * 3
+assert 0 <= p["idle"] < 1 and 0 < p["idle_expected"] < 1 and 0 < p["idle_even"] < 1
+for s, c, phase, m, begin, end in p["runs"]:
+    assert s == c and 0 <= begin <= end
+PY
+grep -q '<h2>Pipeline</h2>' seen/report.html && grep -q 'stage 1, chunk 1: backward' \
+    seen/report.html || fail "report.html has no diagram"
+
+# By hand: chunks begin with layers, or layers say where they want to be.
+run 0 "$tandem" train mlp.yaml -q
+want=$(digest)
+run 0 "$tandem" train mlp.yaml -q -n 3 --parallel pipeline=3 \
+    --set 'parallel.stages=linear2, linear4'
+same "mlp by layers"
+run 0 "$tandem" check mlp.yaml -n 3 --parallel pipeline=3 --set 'parallel.stages=linear2, linear4'
+has '1      1 .* linear2 to linear3'
+sed 's/linear: 48/linear: 48, place: 1/; s/, linear\]/, {linear: classes, place: 2}]/' \
+    mlp.yaml >placed.yaml
+run 0 "$tandem" train placed.yaml -q -n 3 --parallel pipeline=3
+same "mlp by places"
+run 0 "$tandem" train placed.yaml -q
+same "mlp with places on one rank"
+run 0 "$tandem" check placed.yaml -n 3 --parallel pipeline=3
+has '1      1 .* linear2 to linear3'
+sed 's/place: 2/place: 0/' placed.yaml >circle.yaml
+run 2 "$tandem" train circle.yaml -q -n 2 --parallel pipeline=2
+has "'linear4.weight' wants place 0 and needs 'linear3.weight' of place 1: values would go in a"
+run 2 "$tandem" train placed.yaml -q -n 2 --parallel pipeline=2
+has 'wants place 2'
+run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 --set 'parallel.stages=linear9'
+has "parallel.stages: no layer with params is called 'linear9'"
+run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 \
+    --set 'parallel.stages=linear2,linear3'
+has 'parallel.stages: names the first layers of 3 chunks, and there are 2: name 1'
+run 2 "$tandem" train mlp.yaml -q -n 3 --parallel pipeline=3 \
+    --set 'parallel.stages=linear3,linear2'
+has "'linear2' comes before 'linear3'"
+
+# The jobs that ship, with the idle share that they are about.
+four=$source/examples/pipeline-four-layers.yaml
+run 0 "$tandem" train "$four" -n 4 --set data.count=512 --set train.epochs=2 \
+    --set train.micro_batches=1
+has 'idle '
+has '62.5 % if all phases took the same'
+run 0 "$tandem" train "$source/examples/pipeline-transformer.yaml" -n 2 --set train.steps=3 \
+    --set "data.train=$PWD/text.txt"
+has 'idle '
+
 run 0 "$tandem" check gpt.yaml -n 4 --parallel pipeline=2 --plan=plan.json
 has 'pipeline, data=2,pipeline=2, schedule 1f1b'
 has 'bubble: '
