@@ -428,6 +428,10 @@ static const td__flag FLAGS[] = {
 #include "variants.def"
 #undef TD_VARIANT
          "all"},
+    {.name = "parallel",
+     .value = "MESH/...",
+     .help = "arrangements of ranks, as data=2,pipeline=2/pipeline=4; each on as many ranks as it "
+             "needs unless --ranks is given"},
     {.name = "runs",
      .value = "FILE,...",
      .help = "job files with keys that override the job's, one variant each",

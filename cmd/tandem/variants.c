@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "parallel/sync.h"
+#include "plan/mesh.h"
 
 enum { MOST = 64, MOST_RANKS = 4096, MOST_SETS = 32 };
 
@@ -187,6 +188,35 @@ static td_status add_file(maker *m, const char *path)
     return push(v, sets);
 }
 
+/* data=2,pipeline=2/pipeline=4: ways to arrange ranks, on as many as each needs unless --ranks says
+ * how many. */
+static td_status add_meshes(maker *m, const char *text)
+{
+    for (const char *at = text; at; at = strchr(at, '/') ? strchr(at, '/') + 1 : NULL) {
+        char *one = td__arena_printf(m->arena, "%.*s", (int)strcspn(at, "/"), at), *sets;
+        td__rank_mesh mesh;
+        td__variant *v;
+        if (!one)
+            return out_of_memory();
+        if (td__rank_mesh_parse(one, &mesh))
+            return TD_FAIL(TD_EINVAL, "--parallel: %s", td_last_error());
+        sets = td__arena_printf(m->arena, "parallel.pipeline=%d",
+                                mesh.size[TD_AXIS_PIPELINE] ? mesh.size[TD_AXIS_PIPELINE] : 1);
+        for (int x = 0; sets && x < TD_AXES; x++)
+            if (mesh.size[x] && x != TD_AXIS_PIPELINE)
+                sets = td__arena_printf(m->arena, "%s; parallel.%s=%d", sets,
+                                        td__axis_name((td__axis)x), mesh.size[x]);
+        TD_TRY(add(m, one, sets));
+        v = &m->list.at[m->list.n - 1];
+        v->ranks = 1;
+        for (int x = 0; x < TD_AXES; x++)
+            v->ranks *= mesh.size[x] ? mesh.size[x] : 1;
+        if (v->ranks > MOST_RANKS)
+            return TD_FAIL(TD_EINVAL, "--parallel: %s is more than %d ranks", one, MOST_RANKS);
+    }
+    return TD_OK;
+}
+
 /* KEY=V1,V2: one variant for each value, for each variant that --vary made before. */
 static td_status vary(maker *m, const char *text, int first)
 {
@@ -241,7 +271,7 @@ static td_status set_ranks(maker *m, const char *text)
                            MOST_RANKS, word);
         for (int i = 0; i < n; i++) {
             td__variant v = before[i];
-            v.ranks = (int)ranks;
+            v.ranks = text || !v.ranks ? (int)ranks : v.ranks;
             if (several)
                 v.name = td__arena_printf(m->arena, "%s%sn=%ld", n > 1 ? v.name : "",
                                           n > 1 ? "+" : "", ranks);
@@ -286,12 +316,14 @@ td_status td__variants_make(td__arena *arena, const td__args *a, td__variants *o
         TD_TRY(add(&m, "job", ""));
     TD_TRY(add_words(&m, a, "sync", add_named));
     TD_TRY(add_words(&m, a, "runs", add_file));
+    if (td__args_value(a, "parallel"))
+        TD_TRY(add_meshes(&m, td__args_value(a, "parallel")));
     int first = m.list.n, n = td__args_values(a, "vary", &values);
     for (int i = 0; i < n; i++)
         TD_TRY(vary(&m, values[i], first));
     if (!m.list.n && (!ranks || !strchr(ranks, ',')))
-        return TD_FAIL(TD_EINVAL, "nothing to compare: give --sync, --runs, --vary or several "
-                                  "--ranks");
+        return TD_FAIL(TD_EINVAL, "nothing to compare: give --sync, --runs, --parallel, --vary or "
+                                  "several --ranks");
     if (!m.list.n)
         TD_TRY(add(&m, "job", ""));
     TD_TRY(set_ranks(&m, ranks));

@@ -103,7 +103,7 @@ static td_status set_up(td__bucket_sum *b)
 {
     size_t most;
     void *whole;
-    TD_TRY(td__buckets_init(&b->buckets, b->o.params, b->o.bucket_nbytes));
+    TD_TRY(td__buckets_init(&b->buckets, b->o.params, b->o.own, b->o.n_own, b->o.bucket_nbytes));
     TD_TRY(td__rank_tree_init(&b->tree, (td__work_partition){b->size, b->o.bounds},
                               b->o.micro_batches, b->o.accumulate));
     b->marks = td__calloc((size_t)b->o.threads, sizeof *b->marks);

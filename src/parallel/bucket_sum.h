@@ -40,7 +40,9 @@ typedef struct td__bucket_sum_opts {
     const int *bounds; /* of td__work_partition; NULL: all ranks have the same share */
     int micro_batches, accumulate, threads; /* threads: of this rank, that compute */
     size_t bucket_nbytes;                   /* 0: the default */
-    const char *compressor;                 /* NULL: the tree */
+    const td__param_range *own;             /* (n_own) what is added up; NULL: all */
+    int n_own;
+    const char *compressor;   /* NULL: the tree */
     td__compressor_opts with; /* of the compressor; comm, params and buckets are filled in */
     bool inline_;             /* no second thread: buckets are carried when waited for */
 } td__bucket_sum_opts;

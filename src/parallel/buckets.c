@@ -41,14 +41,35 @@ static size_t most_here(size_t left, size_t most)
 /* An upper bound: buckets end where params do, or are pieces of one. */
 static size_t room_for(const td_params *ps, size_t most)
 {
-    return 2 * (size_t)td_params_count(ps) + pieces_of(td__params_total(ps), most) + 4;
+    return 3 * (size_t)td_params_count(ps) + pieces_of(td__params_total(ps), most) + 4;
 }
 
-td_status td__buckets_init(td__buckets *b, const td_params *ps, size_t nbytes)
+static bool covers(const td__param_range *own, int n_own, size_t element)
+{
+    for (int i = 0; i < n_own; i++)
+        if (own[i].begin <= element && element < own[i].end)
+            return true;
+    return !own;
+}
+
+/* Statistics of states, which lie behind the dense gradients. */
+static void add_states(td__buckets *b, const td_params *ps, const td__param_range *own, int n_own,
+                       size_t most)
+{
+    size_t dense = td__params_dense(ps), trainable = td_params_trainable(ps);
+    if (!own)
+        add_pieces(b, dense, dense + td__params_total(ps) - trainable, most, true);
+    for (int i = 0; i < n_own; i++)
+        if (own[i].begin >= trainable)
+            add_pieces(b, own[i].begin - trainable + dense, own[i].end - trainable + dense, most,
+                       true);
+}
+
+td_status td__buckets_init(td__buckets *b, const td_params *ps, const td__param_range *own,
+                           int n_own, size_t nbytes)
 {
     size_t most = td__align_up((nbytes ? nbytes : TD__BUCKET_NBYTES) / sizeof(float), UNIT);
     size_t begin = 0, end = 0, dense = td__params_dense(ps);
-    size_t states = td__params_total(ps) - td_params_trainable(ps);
     most = most < UNIT ? UNIT : most;
     *b = (td__buckets){.at = td__calloc(room_for(ps, most), sizeof *b->at)};
     if (!b->at)
@@ -56,6 +77,11 @@ td_status td__buckets_init(td__buckets *b, const td_params *ps, size_t nbytes)
     for (int i = 0; i < td_params_count(ps) && end < dense; i++) {
         td_param_info info = td_params_info(ps, i);
         size_t next = info.offset + td__align_up(info.count, UNIT);
+        if (!covers(own, n_own, info.offset)) {
+            add(b, begin, end, false);
+            begin = end = next;
+            continue;
+        }
         if (next - begin > most_here(dense - begin, most)) {
             add(b, begin, end, false); /* what came before */
             begin = end;
@@ -67,7 +93,7 @@ td_status td__buckets_init(td__buckets *b, const td_params *ps, size_t nbytes)
         end = next;
     }
     add(b, begin, end, false);
-    add_pieces(b, dense, dense + states, most, true);
+    add_states(b, ps, own, n_own, most);
     return TD_OK;
 }
 

@@ -11,6 +11,7 @@
 #ifndef TD_PARALLEL_BUCKETS_H
 #define TD_PARALLEL_BUCKETS_H
 
+#include "graph/cut.h"
 #include "parallel/compressor.h"
 
 /* Of how many bytes, by default. Over 1 Gbit/s a bucket then takes some 35 ms, a small part of a
@@ -22,8 +23,10 @@ typedef struct td__buckets {
     int n;
 } td__buckets;
 
-/* Of the gradient block of ps; nbytes 0: the default. */
-TD_NODISCARD td_status td__buckets_init(td__buckets *b, const td_params *ps, size_t nbytes);
+/* Of the gradient block of ps; nbytes 0: the default. own (n_own): ranges of params and states
+ * that they are to cover, where a rank has part of the model; NULL: all. */
+TD_NODISCARD td_status td__buckets_init(td__buckets *b, const td_params *ps,
+                                        const td__param_range *own, int n_own, size_t nbytes);
 void td__buckets_fini(td__buckets *b);
 
 #endif

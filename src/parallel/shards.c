@@ -61,6 +61,16 @@ static size_t inbox_nbytes(const td__shards *s)
     return (size_t)s->o.slots * (size_t)s->size * s->piece * sizeof(float);
 }
 
+static td_status set_up_kin(td__shards *s)
+{
+    s->kin = td__calloc((size_t)s->size, sizeof *s->kin);
+    if (!s->kin)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", s->size);
+    for (int r = 0; r < s->size; r++)
+        s->kin[r] = s->o.kin[r] == s->o.kin[s->rank];
+    return TD_OK;
+}
+
 static td_status set_up(td__shards *s)
 {
     const td__shards_opts *o = &s->o;
@@ -71,6 +81,8 @@ static td_status set_up(td__shards *s)
     s->inbox = td__alloc_block(inbox_nbytes(s));
     if (!s->inbox)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of shards", inbox_nbytes(s));
+    if (o->kin)
+        TD_TRY(set_up_kin(s));
     if (s->o.of_params)
         td__params_thin(s->o.params);
     return s->o.mirrors ? set_up_mirrors(s) : TD_OK;
@@ -91,7 +103,7 @@ td_status td__shards_create(const td__shards_opts *opts, td__shards **out)
         s->mirror = opts->twin;
     TD_ASSERT(s->size > 1, "shards on %d ranks", s->size);
     td_status st = set_up(s);
-    s->o.owner = NULL; /* it is the caller's */
+    s->o.owner = s->o.kin = NULL; /* they are the caller's */
     if (st) {
         td__shards_destroy(s);
         return st;
@@ -108,6 +120,7 @@ void td__shards_destroy(td__shards *s)
         td_comm_free(s->o.comm, s->send);
     td__free_block(s->inbox, inbox_nbytes(s));
     td__ownership_fini(&s->map);
+    td__free(s->kin);
     td__free(s);
 }
 
@@ -243,6 +256,9 @@ td_status td__shards_gather(td__shards *s, int b)
 void td__shards_drop(td__shards *s, int b)
 {
     const size_t *cut = td__shards_of(&s->map, b);
+    int sole = td__ownership_sole(&s->map, b);
+    if (s->kin && sole >= 0 && s->kin[sole])
+        return;
     int low = s->mirror >= 0 && s->mirror < s->rank ? s->mirror : s->rank;
     int high = s->mirror > s->rank ? s->mirror : s->rank;
     td__params_discard(s->o.params, cut[0], cut[low] - cut[0]);

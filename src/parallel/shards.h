@@ -20,10 +20,12 @@ typedef struct td__shards td__shards;
 typedef struct td__shards_opts {
     td_comm *comm; /* borrowed; of at least 2 ranks */
     td_params *params;
-    bool of_params;       /* params are sharded too, not the optimizer's state alone */
-    bool mirrors;         /* every rank holds the shards of another too (ownership.h) */
-    const int *owner;     /* by param: the rank that has it whole; NULL: all are cut evenly */
-    int twin;             /* with owner: whose shards this rank has too; itself: nobody's */
+    bool of_params;   /* params are sharded too, not the optimizer's state alone */
+    bool mirrors;     /* every rank holds the shards of another too (ownership.h) */
+    const int *owner; /* by param: the rank that has it whole; NULL: all are cut evenly */
+    int twin;         /* with owner: whose shards this rank has too; itself: nobody's */
+    const int *kin;   /* with owner, by rank: those with this rank's number have its params, too;
+                             NULL: none */
     size_t bucket_nbytes; /* 0: the default */
     int slots;            /* pieces of all ranks that the inbox has room for; 0: one */
 } td__shards_opts;

@@ -15,6 +15,7 @@ struct td__shards {
     uint64_t sent;           /* bytes, so far */
     int mirror, mirrored_by; /* -1: nobody */
     int place;               /* in the ring of mirrors */
+    bool *kin;               /* by rank: has the params of this one, too; NULL: none has */
 };
 
 /* s->send, registered when it is first needed, so that making a td__shards is local. Collective. */

@@ -25,23 +25,54 @@ static int first_of(const td__rank_mesh *mesh, int stage)
     return td__rank_mesh_peer(mesh, 0, TD_AXIS_PIPELINE, stage);
 }
 
+static int stage_of_param(const td__cut *cut, const td__pipeline_shape *shape, const td_params *ps,
+                          int i)
+{
+    int c = td__chunk_of_params(cut, td_params_info(ps, i).offset);
+    return c < 0 ? 0 : td__schedule_stage(shape->schedule, shape->stages, c);
+}
+
+/* The replicas of a stage each have the optimizer's states of a part of its params, tensor by
+ * tensor, of about the same size. */
+static void deal_out(const td__cut *cut, const td__pipeline_shape *shape, const td_params *ps,
+                     int stage, int *owner)
+{
+    size_t all = 0, before = 0;
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0; i < td_params_count(ps); i++) {
+            td_param_info info = td_params_info(ps, i);
+            if (info.is_state || info.sparse || stage_of_param(cut, shape, ps, i) != stage)
+                continue;
+            size_t replica = turn ? (before + info.count / 2) * (size_t)shape->replicas / all : 0;
+            if (turn)
+                owner[i] = td__rank_mesh_peer(&shape->mesh, first_of(&shape->mesh, stage),
+                                              TD_AXIS_DATA, (int)replica);
+            before += turn ? info.count : 0;
+            all += turn ? 0 : info.count;
+        }
+}
+
 static td_status make_shards(const td__sync_hold *h, const td__cut *cut,
                              const td__pipeline_shape *shape, int *owner, td__shards **out)
 {
-    int stage = td__rank_mesh_coordinate(&shape->mesh, td_comm_rank(h->comm), TD_AXIS_PIPELINE);
-    for (int i = 0; i < td_params_count(h->params); i++) {
-        int c = td__chunk_of_params(cut, td_params_info(h->params, i).offset);
-        if (c >= 0)
-            owner[i] =
-                first_of(&shape->mesh, td__schedule_stage(shape->schedule, shape->stages, c));
-    }
-    return td__shards_create(&(td__shards_opts){.comm = h->comm,
-                                                .params = h->params,
-                                                .of_params = true,
-                                                .owner = owner,
-                                                .twin = first_of(&shape->mesh, stage),
-                                                .bucket_nbytes = h->config->bucket_nbytes},
-                             out);
+    int rank = td_comm_rank(h->comm), size = td_comm_size(h->comm);
+    int stage = td__rank_mesh_coordinate(&shape->mesh, rank, TD_AXIS_PIPELINE);
+    int *kin = owner + td_params_count(h->params);
+    for (int i = 0; i < td_params_count(h->params); i++)
+        owner[i] = first_of(&shape->mesh, stage_of_param(cut, shape, h->params, i));
+    for (int s = 0; h->config->zero && s < shape->stages; s++)
+        deal_out(cut, shape, h->params, s, owner);
+    for (int r = 0; r < size; r++)
+        kin[r] = td__rank_mesh_coordinate(&shape->mesh, r, TD_AXIS_PIPELINE);
+    return td__shards_create(
+        &(td__shards_opts){.comm = h->comm,
+                           .params = h->params,
+                           .of_params = true,
+                           .owner = owner,
+                           .kin = kin,
+                           .twin = h->config->zero ? rank : first_of(&shape->mesh, stage),
+                           .bucket_nbytes = h->config->bucket_nbytes},
+        out);
 }
 
 td_status td__stage_shards(const td__sync_hold *h, td__shards **out)
@@ -50,7 +81,8 @@ td_status td__stage_shards(const td__sync_hold *h, td__shards **out)
     td__cut *cut;
     TD_TRY(td__pipeline_shape_of(h->config, td_comm_size(h->comm), &shape));
     TD_TRY(td__model_cut(td__micro_batch_options(h->set), h->rows, h->rows, &shape, &cut));
-    int *owner = td__calloc((size_t)td_params_count(h->params) + 1, sizeof *owner);
+    size_t n = (size_t)td_params_count(h->params) + (size_t)td_comm_size(h->comm);
+    int *owner = td__calloc(n, sizeof *owner);
     td_status st = owner ? make_shards(h, cut, &shape, owner, out)
                          : TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
     td__free(owner);
@@ -123,10 +155,12 @@ static td_status find_most(const td__sync_sizes *z, const td__cut *cut,
         if (td__stage_nbytes(&all[s], z->states) > td__stage_nbytes(most, z->states))
             most = &all[s];
     size_t rows = td_params_trainable(z->ps) - td__params_dense(z->ps);
-    *out = (td__sync_need){.weights = (most->params + most->read) * sizeof(float) + most->packed,
-                           .grads = most->grads,
-                           .optimizer = (most->params + rows) * (size_t)z->states * sizeof(float),
-                           .activations = most->activations};
+    *out = (td__sync_need){
+        .weights = (most->params + most->read) * sizeof(float) + most->packed,
+        .grads = most->grads,
+        .optimizer = (most->params / (size_t)(z->config->zero ? shape->replicas : 1) + rows) *
+                     (size_t)z->states * sizeof(float),
+        .activations = most->activations};
     td__free(all);
     return TD_OK;
 }

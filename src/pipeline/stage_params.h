@@ -12,7 +12,7 @@
 /* The chunk that updates these elements; -1: none does. */
 int td__chunk_of_params(const td__cut *cut, size_t element);
 /* The shards of a td__sync_hold: the first replica of a stage owns its params, others are its
- * twins. Local. */
+ * twins; with parallel.zero 1 every replica owns some, and all have the params. Local. */
 TD_NODISCARD td_status td__stage_shards(const td__sync_hold *h, td__shards **out);
 
 /* What a stage holds. */

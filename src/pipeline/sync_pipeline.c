@@ -74,11 +74,20 @@ static bool fits(const td__sync_config *c, const td__sync_world *w)
 static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
     td__pipeline_shape shape;
-    if (c->zero || c->compressor || c->backup)
-        return TD_FAIL(TD_EINVAL, "parallel.pipeline: not with parallel.%s yet",
-                       c->zero         ? "zero"
-                       : c->compressor ? "compress"
-                                       : "backup");
+    const td__compressor_ops *compressor =
+        c->compressor ? td__compressor_find(c->compressor) : NULL;
+    if (c->zero > 1)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.zero %d: stages of a pipeline have their params whole; use 1, "
+                       "which has replicas share the optimizer's states",
+                       c->zero);
+    if (compressor && (compressor->takes_momentum || compressor->whole))
+        return TD_FAIL(TD_EINVAL,
+                       "%s needs all gradients in one place, and replicas of a stage have part of "
+                       "them; use bf16, f16 or powersgd",
+                       c->compressor);
+    if (c->backup)
+        return TD_FAIL(TD_EINVAL, "parallel.pipeline: not with parallel.backup");
     if (w->elastic)
         return TD_FAIL(TD_EINVAL, "parallel.pipeline: not on elastic ranks yet");
     if (j->verify > 0)
@@ -169,10 +178,31 @@ static td_status find_ranges(pipeline *p)
     return TD_OK;
 }
 
+static bool shares_states(const pipeline *p)
+{
+    return p->base.x.config->zero > 0 && p->channels.data;
+}
+
+/* A td__step_stage's: with parallel.zero, which of the replicas' it is. */
+static bool updates(void *user, size_t element)
+{
+    const pipeline *p = user;
+    const td__ownership *m = td__shards_ownership(p->base.x.shards);
+    return element >= td__ownership_params(m) ||
+           td__ownership_owner(m, element) == td_comm_rank(p->base.x.comm);
+}
+
 static td_status sum_squares(void *user, double *squares, size_t n)
 {
     pipeline *p = user;
-    return td_allreduce(p->channels.pipeline, squares, squares, n, TD_F64, TD_REDUCE_SUM, NULL);
+    const td_params *ps = p->base.x.step.params;
+    TD_TRY(td_allreduce(p->channels.pipeline, squares, squares, n, TD_F64, TD_REDUCE_SUM, NULL));
+    if (!shares_states(p))
+        return TD_OK;
+    for (int i = 0; i < (int)n; i++) /* all replicas have summed up the row-sparse ones */
+        if (td_params_info(ps, i).sparse && p->channels.replica)
+            squares[i] = 0;
+    return td_allreduce(p->channels.data, squares, squares, n, TD_F64, TD_REDUCE_SUM, NULL);
 }
 
 /* All chunks fold statistics in from the block of the first. */
@@ -209,9 +239,11 @@ static td_status make_inner(pipeline *p)
     p->inner_config = *p->base.x.config;
     p->inner_config.mesh = (td__rank_mesh){0};
     p->inner_config.rule = NULL;
+    p->inner_config.zero = 0;
     p->stage = (td__step_stage){.user = p,
                                 .own = p->ranges,
                                 .n_own = p->n_ranges,
+                                .updates = shares_states(p) ? updates : NULL,
                                 .sum_squares = sum_squares,
                                 .statistics = statistics,
                                 .fold = fold};
@@ -273,13 +305,11 @@ static td_status make_runners(pipeline *p)
 static td_status create(td__sync *s)
 {
     pipeline *p = (pipeline *)s;
-    td__pipeline_shape shape;
-    TD_TRY(td__pipeline_shape_of(s->x.config, td_comm_size(s->x.comm), &shape));
-    p->shape = shape;
-    p->mesh = shape.mesh;
-    p->schedule = shape.schedule;
-    p->chunks = shape.chunks;
-    TD_TRY(make_parts(p, &shape));
+    TD_TRY(td__pipeline_shape_of(s->x.config, td_comm_size(s->x.comm), &p->shape));
+    p->mesh = p->shape.mesh;
+    p->schedule = p->shape.schedule;
+    p->chunks = p->shape.chunks;
+    TD_TRY(make_parts(p, &p->shape));
     TD_TRY(make_inner(p));
     TD_TRY(make_runners(p));
     TD_TRY(td__measure_create(p->chunks, p->channels.stage, s->x.step.spans, &p->measure));
@@ -370,6 +400,31 @@ static td_status tell_shared(pipeline *p)
         }
     if (any)
         td_params_touch(p->base.x.step.params);
+    return TD_OK;
+}
+
+/* After a step, with parallel.zero: params that another replica of the stage has updated. */
+static td_status gather(td__sync *s)
+{
+    pipeline *p = (pipeline *)s;
+    const td__ownership *m = td__shards_ownership(s->x.shards);
+    float *block = td_params_block(s->x.step.params, NULL);
+    for (int b = 0; shares_states(p) && b < m->params; b++) {
+        int owner = td__ownership_sole(m, b);
+        td__mapping map;
+        if (td__rank_mesh_coordinate(&p->mesh, owner, TD_AXIS_PIPELINE) != p->channels.stage)
+            continue;
+        TD_TRY(td__mem_map(td__params_device(s->x.step.params), block + m->begin[b],
+                           (m->begin[b + 1] - m->begin[b]) * sizeof *block, TD_MAP_BOTH, &map));
+        td_status st = td_broadcast(p->channels.data, map.at, m->begin[b + 1] - m->begin[b], TD_F32,
+                                    td__rank_mesh_coordinate(&p->mesh, owner, TD_AXIS_DATA), NULL);
+        if (st) {
+            td__mem_map_drop(&map);
+            return st;
+        }
+        TD_TRY(td__mem_unmap(&map));
+    }
+    td_params_touch(s->x.step.params);
     return TD_OK;
 }
 
@@ -540,6 +595,7 @@ const td__sync_ops td__sync_pipeline = {
     .begin = begin,
     .batch = batch,
     .step = step,
+    .gather = gather,
     .meet = meet,
     .report = report,
     .abandon = abandon,

@@ -13,10 +13,18 @@
 
 enum { SLICE = 16 << 10 };
 
+bool td__step_updates(const td__step_engine *e, size_t element)
+{
+    const td__step_stage *s = e->o.stage;
+    return !s || !s->updates || s->updates(s->user, element);
+}
+
+/* Dense gradients lie where their params do. */
 static void add_part(td__step_engine *e, size_t begin, size_t end, bool update)
 {
     if (begin < end)
-        e->parts[e->n_parts++] = (td__step_part){begin, end - begin, update};
+        e->parts[e->n_parts++] =
+            (td__step_part){begin, end - begin, update, update && !td__step_updates(e, begin)};
 }
 
 static void add_slices(td__step_engine *e, size_t begin, size_t end, bool update)

@@ -60,6 +60,9 @@ typedef struct td__step_stage {
     void *user;
     const td__param_range *own; /* rising, not adjacent: params and states of the whole model */
     int n_own;
+    /* (optional) Does this rank update the param at that element? Else another one does, which has
+     * the same params. NULL: all of `own`. */
+    bool (*updates)(void *user, size_t element);
     /* Squares of gradients by param, 0 for those of other ranks: becomes those of all. */
     td_status (*sum_squares)(void *user, double *squares, size_t n);
     /* A block laid out as the gradients, where statistics of states are put, and then: fold them

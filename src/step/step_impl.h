@@ -15,6 +15,7 @@
 typedef struct td__step_part {
     size_t begin, count;
     bool update; /* gradients; else statistics, or padding */
+    bool others; /* another rank updates the params */
 } td__step_part;
 
 /* What a compute thread has lent to the sum. */
@@ -74,6 +75,8 @@ static inline bool td__step_owns(const td__step_engine *e, size_t begin, size_t 
             return true;
     return !s;
 }
+/* Does this rank update the param at that element of the block? */
+bool td__step_updates(const td__step_engine *e, size_t element);
 
 static inline double td__step_seconds_since(uint64_t ns)
 {

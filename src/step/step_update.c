@@ -34,7 +34,7 @@ td_status td__step_sum_parts(void *user, int thread)
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const td__step_part *p = &e->parts[i];
         td__grad_blend(td__grad_stream(e->blocks), &e->sum, p->begin, p->count);
-        if (e->update && p->update)
+        if (e->update && p->update && !p->others)
             td__optim_apply(e->o.optimizer, e->grads + p->begin, p->begin, p->count);
     }
     return TD_OK;
@@ -120,7 +120,8 @@ static td_status square_params(void *user, int thread)
     (void)thread;
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < n;) {
         td_param_info info = td_params_info(e->o.params, i);
-        bool own = td__step_owns(e, info.offset, info.offset + info.count);
+        bool own = td__step_owns(e, info.offset, info.offset + info.count) &&
+                   td__step_updates(e, info.offset);
         if (!info.is_state && !info.sparse)
             e->squares[i] =
                 own ? td__optim_param_squares(e->o.optimizer, e->grads + info.offset, info.count)
@@ -182,6 +183,8 @@ static td_status add_blocks(td__step_engine *e)
     float *mine = statistics_of(e);
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const td__step_part *p = &e->parts[i];
+        if (p->others)
+            continue;
         for (size_t at = p->begin, end = at + p->count, n; at < end; at += n) {
             n = end - at < BLOCK ? end - at : BLOCK;
             e->from.block(e->from.user, at, n, sum);

@@ -65,6 +65,31 @@ cell gpt 4 4 1f1b shm # tied weights cross three stages
 cell gpt 2 2 interleaved shm
 cell gpt 4 2 dualpipe-v tcp
 cell gpt 2 2 gpipe shm
+# Replicas of a stage share the optimizer's states, or send their gradients in fewer bits.
+for job in cnn gpt; do
+    run 0 "$tandem" train $job.yaml -q
+    want=$(digest)
+    for ranks in 4 6; do
+        run 0 "$tandem" train $job.yaml -q -n $ranks --parallel pipeline=2 --set parallel.zero=1 \
+            --set parallel.transport="$([ $ranks = 4 ] && echo shm || echo tcp)"
+        same "$job on $ranks ranks with parallel.zero 1"
+    done
+done
+run 0 "$tandem" train gpt.yaml -q -n 4 --parallel pipeline=2 --set parallel.compress=bf16
+[ "$(digest)" != "$want" ] || fail "bf16 gradients give the bits of f32"
+bf16=$(digest)
+run 0 "$tandem" train gpt.yaml -q -n 4 --parallel pipeline=2 --set parallel.compress=bf16
+[ "$(digest)" = "$bf16" ] || fail "bf16 gradients give other bits each time"
+run 2 "$tandem" train gpt.yaml -q -n 4 --parallel pipeline=2 --set parallel.compress=topk
+has "use bf16, f16 or powersgd"
+run 0 "$tandem" compare mlp.yaml -q --parallel data=2/pipeline=2/data=2,pipeline=2 --out meshes
+python3 - <<'PY' || fail "compare --parallel"
+import json
+runs = json.load(open("meshes/compare.json"))
+text = json.dumps(runs)
+for name in "data=2", "pipeline=2", "data=2_pipeline=2":
+    assert '"%s"' % name in text, name
+PY
 # A replica without a micro-batch of its own folds the statistics of batch norm in, too.
 run 0 "$tandem" train cnn.yaml -q --set train.micro_batches=1 --set train.accumulate=1
 want=$(digest)
@@ -103,7 +128,7 @@ same "gpt on device far"
 
 # Checkpoints do not know how the ranks were arranged.
 run 0 "$tandem" train gpt.yaml -q -n 4 --parallel data=2,pipeline=2 --set train.steps=3 \
-    --run-dir half
+    --set parallel.zero=1 --run-dir half
 run 0 "$tandem" train gpt.yaml -q --resume=half -n 3 --parallel pipeline=3
 same "going on with three stages"
 run 0 "$tandem" train gpt.yaml -q -n 3 --parallel pipeline=3 --set train.steps=3 --run-dir third
@@ -209,8 +234,8 @@ run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.sche
 has '1f1b'
 run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.chunks=3
 has 'use the schedule interleaved'
-run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.zero=1
-has 'parallel.pipeline: not with parallel.zero'
+run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.zero=2
+has 'stages of a pipeline have their params whole; use 1'
 run 2 "$tandem" check gpt.yaml -n 2 --plan
 has 'needs ranks in a pipeline'
 echo "test_pipeline: passed"

@@ -63,7 +63,7 @@ static void check_cut(const train_model *m, size_t nbytes)
                   most = nbytes / sizeof(float) < 16 ? 16 : (nbytes + 63) / 64 * 16;
     td_runner_grads(n.r, &total);
     td__buckets b;
-    CHECK_OK(td__buckets_init(&b, n.ps, nbytes));
+    CHECK_OK(td__buckets_init(&b, n.ps, NULL, 0, nbytes));
     for (int i = 0; i < td_params_count(n.ps); i++) {
         td_param_info info = td_params_info(n.ps, i);
         if (!info.is_state && !info.sparse)

@@ -190,7 +190,7 @@ static const struct {
     {NULL, "model: [flatten, {dropout: 0.5, p: 0.3}, linear]\n" DATA TRAIN,
      "job.yaml:1:33: p: given twice"},
     {NULL, "model: [{layer: relu, of: 3}]\n" DATA TRAIN,
-     "job.yaml:1:23: model.layers.0.of: unknown key; known: layer, from, as, name"},
+     "job.yaml:1:23: model.layers.0.of: unknown key; known: layer, from, as, name, place"},
     {NULL, "model: [{32: relu}]\n" DATA TRAIN,
      "job.yaml:1:9: model.layers.0.layer: expected one of linear*found 32"},
     {NULL, "model: [relu: 3]\n" DATA TRAIN, "job.yaml:1:15: relu takes no value, found 3"},

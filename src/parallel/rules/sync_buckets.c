@@ -71,6 +71,8 @@ td_status td__sync_buckets_create(td__sync *s, const char *compressor,
                                 .accumulate = o->accumulate,
                                 .threads = td__pool_threads(o->pool),
                                 .bucket_nbytes = s->x.config->bucket_nbytes,
+                                .own = o->stage ? o->stage->own : NULL,
+                                .n_own = o->stage ? o->stage->n_own : 0,
                                 .compressor = compressor,
                                 .with = *with,
                                 /* ranks that share memory need no second thread */
