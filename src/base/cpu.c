@@ -30,7 +30,7 @@ static const char *const ISA_NAMES[TD_ISA_COUNT] = {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic td__isa best;
 static bool leaves_hidden;
-static char kind[40];
+static char own_kind[40];
 
 #if defined(__x86_64__)
 
@@ -104,7 +104,7 @@ static void find_kind(void)
     const char *name = strcmp(vendor, "GenuineIntel") == 0   ? "intel"
                        : strcmp(vendor, "AuthenticAMD") == 0 ? "amd"
                                                              : "x86";
-    snprintf(kind, sizeof kind, "%s-%u-%u", name, family, model);
+    snprintf(own_kind, sizeof own_kind, "%s-%u-%u", name, family, model);
 }
 
 enum { FTZ_DAZ = 0x8040 };
@@ -138,7 +138,7 @@ static bool tiles_permitted(void)
 
 static void find_kind(void)
 {
-    snprintf(kind, sizeof kind, "generic");
+    snprintf(own_kind, sizeof own_kind, "generic");
 }
 
 unsigned td__cpu_fp_flush(void)
@@ -175,16 +175,16 @@ static void find(void)
     if (isa == TD_ISA_AMX && !tiles_permitted())
         isa = TD_ISA_AVX512_BF16;
     best = isa;
-    TD_LOG(INFO, BASE, "cpu %s, instruction set %s", kind, ISA_NAMES[isa]);
+    TD_LOG(INFO, BASE, "cpu %s, instruction set %s", own_kind, ISA_NAMES[isa]);
 }
 
-void td__cpu_lower(td__isa isa, const char *as)
+void td__cpu_lower(td__isa isa, const char *kind)
 {
     pthread_once(&once, find);
     if (isa < best)
         best = isa;
-    if (strcmp(kind, as) != 0) /* readers keep their pointer: the text changes in place */
-        snprintf(kind, sizeof kind, "%s", as);
+    if (strcmp(own_kind, kind) != 0) /* readers keep their pointer: the text changes in place */
+        snprintf(own_kind, sizeof own_kind, "%s", kind);
 }
 
 td__isa td__isa_named(const char *name)
@@ -216,5 +216,5 @@ bool td__cpu_amx_leaves_hidden(void)
 const char *td__cpu_kind(void)
 {
     pthread_once(&once, find);
-    return kind;
+    return own_kind;
 }
