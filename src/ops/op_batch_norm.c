@@ -271,6 +271,8 @@ static const td_attr_norm
 #define STATES .no_grad = TD__BIT(3) | TD__BIT(4) /* not read in training */
 #define C5 TD__FLOATS(5)
 #define C35 TD__FLOATS(35)
+#define C264 TD__FLOATS(264) /* more than 32 times 8 channels */
+#define LOTS TD__FLOATS(3, 264, 3, 5)
 static const td_op_sample SAMPLES[] = {
     {.n_in = 3, .in = {TD__FLOATS(3, 5, 2, 4), C5, C5}, .attr = &BARE},
     {.n_in = 3, .in = {TD__FLOATS(7, 5), C5, C5}, .attr = &BARE},
@@ -293,6 +295,8 @@ static const td_op_sample SAMPLES[] = {
      .attr = &BOTH,
      BIG},
     {.n_in = 3, .in = {TD__FLOATS(33, 35), C35, C35}, .attr = &BARE, BIG},
+    {.n_in = 3, .in = {LOTS, C264, C264}, .attr = &BARE, BIG},
+    {.n_in = 6, .in = {LOTS, C264, C264, C264, C264, LOTS}, .attr = &BOTH, BIG},
 };
 
 #define POSITIVE_RSTD .positive = TD__BIT(4)
@@ -314,6 +318,8 @@ static const td_op_sample BACK_SAMPLES[] = {
      POSITIVE_RSTD},
     {.n_in = 5, .in = {LARGE, LARGE, C35, C35, C35}, .attr = &BARE, POSITIVE_RSTD},
     {.n_in = 6, .in = {LARGE, LARGE, C35, C35, C35, LARGE}, .attr = &BOTH, POSITIVE_RSTD},
+    {.n_in = 5, .in = {LOTS, LOTS, C264, C264, C264}, .attr = &RESIDUAL, POSITIVE_RSTD},
+    {.n_in = 6, .in = {LOTS, LOTS, C264, C264, C264, LOTS}, .attr = &BOTH, POSITIVE_RSTD},
 };
 
 #define POSITIVE_VAR .positive = TD__BIT(4)

@@ -157,6 +157,21 @@ static inline void emulated_mma(float c[4], const unsigned a[4], unsigned b0, un
     }
 }
 
+/* ldmatrix.x4, and with .trans. */
+static inline void emulated_load_matrices(unsigned r[4], const void *row, bool turned)
+{
+    const unsigned short **all = (const unsigned short **)emulated_warp_memory();
+    unsigned lane = emulated_lane(), g = lane / 4, t = lane % 4;
+    all[lane] = (const unsigned short *)row;
+    emulated_warp_barrier();
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned short *const *m = all + i * 8;
+        unsigned low = turned ? m[2 * t][g] : m[g][2 * t];
+        unsigned high = turned ? m[2 * t + 1][g] : m[g][2 * t + 1];
+        r[i] = high << 16 | low;
+    }
+}
+
 /* Kernels are found by name. */
 struct emulated_kernel {
     void (*fn)(const void *args);

@@ -75,6 +75,13 @@ td_status td__cuda_begin(td_kernel *k)
     return list_of(k) ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a kernel of %s", k->node->name);
 }
 
+td_status td__cuda_begin_again(td_kernel *k)
+{
+    fini(k->state);
+    *k = (td_kernel){.node = k->node};
+    return td__cuda_begin(k);
+}
+
 void td__cuda_push(td_kernel *k, td__cuda_action *a)
 {
     actions *l = k->state;

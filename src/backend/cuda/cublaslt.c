@@ -2,40 +2,24 @@
  *
  * cuBLASLt thinks in columns: a product c = a b whose rows lie after each other is c' = b' a'
  * there, so that its first operand is our b and its bias, one number per row of c', is one per
- * column of ours. The algorithm is the first that its heuristic names: a function of shapes, types
- * and GPU.
+ * column of ours. cublaslt_choose.c has the choice of an algorithm.
  *
  * Products in f32 are in f32 all through, not in tf32. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/cublaslt.h"
 
-#include <cublasLt.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
+#include "backend/cuda/cublaslt_impl.h"
+#include "backend/cuda/library.h"
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
 
-enum {
-    WORKSPACE = 32 << 20,
-    ALIGNED = 64,
-    SMALL = 4096 /* multiplications: our own kernel is as good, and takes every alignment */
-};
-
-struct td__cublaslt {
-    void *library;
-    cublasLtHandle_t handle;
-    char version[32];
-    int holders;
-#define TD_LT(name) __typeof__(&name) name;
-#include "backend/cuda/cublaslt.def"
-#undef TD_LT
-};
+enum { SMALL = 4096 /* multiplications: our own kernel is as good, and takes every alignment */ };
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
@@ -43,45 +27,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the following, an
 static td__cublaslt *the_one;
 static bool told;
 
-static void *open_library(void)
-{
-    static const char *const NAMES[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
-    const char *folders = td__env_get(TD_ENV_CUDA_LIBS);
-    char path[1024];
-    void *library = NULL;
-    if (folders && strcmp(folders, "none") == 0)
-        return NULL;
-    for (const char *at = folders; at && !library;
-         at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL)
-        for (int i = 0; i < TD_LEN(NAMES) && !library; i++) {
-            snprintf(path, sizeof path, "%.*s/%s", (int)strcspn(at, ":"), at, NAMES[i]);
-            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        }
-    for (int i = 0; i < TD_LEN(NAMES) && !library; i++)
-        library = dlopen(NAMES[i], RTLD_NOW | RTLD_LOCAL);
-    for (int i = 0; i < TD_LEN(NAMES) && !library; i++) {
-        snprintf(path, sizeof path, "/usr/local/cuda/lib64/%s", NAMES[i]);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    return library;
-}
-
 static td_status load(td__cublaslt *lt)
 {
-    static const struct {
-        const char *name;
-        size_t at;
-    } FUNCTIONS[] = {
+    static const td__library_function FUNCTIONS[] = {
 #define TD_LT(name) {#name, offsetof(td__cublaslt, name)},
 #include "backend/cuda/cublaslt.def"
 #undef TD_LT
     };
-    for (int i = 0; i < TD_LEN(FUNCTIONS); i++) {
-        void *at = dlsym(lt->library, FUNCTIONS[i].name);
-        if (!at)
-            return TD_FAIL(TD_ENOTSUP, "cuBLASLt has no %s: it is too old", FUNCTIONS[i].name);
-        memcpy((char *)lt + FUNCTIONS[i].at, &at, sizeof at);
-    }
+    TD_TRY(td__cuda_find_functions(lt->library, "cuBLASLt", FUNCTIONS, TD_LEN(FUNCTIONS), lt));
     cublasStatus_t st = lt->cublasLtCreate(&lt->handle);
     if (st)
         return TD_FAIL(TD_EIO, "cuBLASLt cannot be initialised (status %d)", (int)st);
@@ -101,7 +54,8 @@ static void unload(td__cublaslt *lt)
 static td_status make(td__cublaslt **out)
 {
     *out = NULL;
-    void *library = open_library();
+    static const char *const NAMES[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+    void *library = td__cuda_open_library(NAMES, TD_LEN(NAMES));
     if (!library) {
         if (!told)
             TD_LOG(WARN, BACKEND,
@@ -154,20 +108,9 @@ const char *td__cublaslt_version(const td__cublaslt *lt)
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-typedef struct lt_product {
-    td__cuda_action action;
-    td__cublaslt *lt; /* the backend's, which outlives its kernels */
-    td__cuda_product p;
-    cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t a, b, c;
-    cublasLtMatmulAlgo_t algo;
-    td__cuda_at workspace;
-    size_t workspace_bytes;
-} lt_product;
-
 static void fini(td__cuda_action *action)
 {
-    lt_product *l = (lt_product *)action;
+    td__lt_product *l = (td__lt_product *)action;
     if (l->desc)
         l->lt->cublasLtMatmulDescDestroy(l->desc);
     if (l->a)
@@ -181,7 +124,7 @@ static void fini(td__cuda_action *action)
 /* The descriptor is copied, since threads that run the same program have addresses of their own. */
 static void run(const td__cuda_action *action, const td_kernel_call *c)
 {
-    const lt_product *l = (const lt_product *)action;
+    const td__lt_product *l = (const td__lt_product *)action;
     const float one = 1, zero = 0;
     cublasLtMatmulDescOpaque_t desc = *l->desc;
     const void *bias = td__cuda_address(c, l->p.bias);
@@ -235,7 +178,7 @@ static bool set_layout(td__cublaslt *lt, cublasLtMatrixLayout_t *to, td_dtype t,
                                                  &step, sizeof step);
 }
 
-static bool set_epilogue(lt_product *l)
+static bool set_epilogue(td__lt_product *l)
 {
     const td__cuda_product *p = &l->p;
     bool bias = p->bias.space != TD__AT_NONE, pre = p->pre.space != TD__AT_NONE;
@@ -246,6 +189,7 @@ static bool set_epilogue(lt_product *l)
         epilogue = pre    ? bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX
                    : bias ? CUBLASLT_EPILOGUE_GELU_BIAS
                           : CUBLASLT_EPILOGUE_GELU;
+    l->epilogue = (int)epilogue;
     const void *at = (const void *)256; /* its alignment is looked at */
     td__cublaslt *lt = l->lt;
     return !lt->cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
@@ -258,37 +202,8 @@ static bool set_epilogue(lt_product *l)
                          l->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n, sizeof p->n)));
 }
 
-static bool choose(lt_product *l)
-{
-    td__cublaslt *lt = l->lt;
-    cublasLtMatmulPreference_t want = NULL;
-    cublasLtMatmulHeuristicResult_t found;
-    size_t room = WORKSPACE;
-    uint32_t align = l->p.align ? (uint32_t)l->p.align : ALIGNED;
-    int n = 0;
-    static const cublasLtMatmulPreferenceAttributes_t ALIGNMENTS[] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    bool good = !lt->cublasLtMatmulPreferenceCreate(&want) &&
-                !lt->cublasLtMatmulPreferenceSetAttribute(
-                    want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
-    for (int i = 0; good && i < TD_LEN(ALIGNMENTS); i++)
-        good = !lt->cublasLtMatmulPreferenceSetAttribute(want, ALIGNMENTS[i], &align, sizeof align);
-    good = good &&
-           !lt->cublasLtMatmulAlgoGetHeuristic(lt->handle, l->desc, l->a, l->b, l->c, l->c, want, 1,
-                                               &found, &n) &&
-           n == 1 && !found.state;
-    if (want)
-        lt->cublasLtMatmulPreferenceDestroy(want);
-    if (good) {
-        l->algo = found.algo;
-        l->workspace_bytes = found.workspaceSize;
-    }
-    return good;
-}
-
 /* The operands as cuBLASLt sees them. False: it does not take this product. */
-static bool describe(lt_product *l)
+static bool describe(td_device *device, td__lt_product *l)
 {
     const td__cuda_product *p = &l->p;
     int64_t a_step, b_step;
@@ -299,6 +214,7 @@ static bool describe(lt_product *l)
     if ((!b_plain && p->b_row != 1) || (!a_plain && p->a_row != 1) ||
         !one_batch(p, &batch, &a_step, &b_step))
         return false;
+    l->batch = batch;
     td__cublaslt *lt = l->lt;
     return !lt->cublasLtMatmulDescCreate(&l->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
            !lt->cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first,
@@ -310,7 +226,7 @@ static bool describe(lt_product *l)
            set_layout(lt, &l->b, p->in, a_plain ? p->k : p->m, a_plain ? p->m : p->k,
                       a_plain ? p->a_row : p->a_col, batch, a_step) &&
            set_layout(lt, &l->c, p->out, p->n, p->m, p->n, batch, p->m * p->n) && set_epilogue(l) &&
-           choose(l);
+           td__lt_choose(device, l);
 }
 
 /* Activations that it has, in the precision that is wanted. */
@@ -329,12 +245,12 @@ td_status td__cublaslt_add(td__cuda *b, td_kernel *k, const td__cuda_product *p,
 {
     if (p->m * p->n * p->k < SMALL || !takes_act(p))
         return TD_ENOTSUP;
-    lt_product *l = td__calloc(1, sizeof *l);
+    td__lt_product *l = td__calloc(1, sizeof *l);
     if (!l)
         return TD_FAIL(TD_ENOMEM, "no memory for the kernel of %s", k->node->name);
-    *l = (lt_product){.action = {.run = run, .fini = fini}, .lt = b->lt, .p = *p};
+    *l = (td__lt_product){.action = {.run = run, .fini = fini}, .lt = b->lt, .p = *p};
     td__cuda_enter(b->base.device);
-    if (!describe(l)) {
+    if (!describe(b->base.device, l)) {
         fini(&l->action);
         td__free(l);
         return TD_ENOTSUP;

@@ -4,6 +4,7 @@
 #include "backend/cuda/cuda.h"
 
 #include "backend/cuda/cublaslt.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/host.h"
 #include "backend/ref_exec.h"
 #include "base/alloc.h"
@@ -127,6 +128,7 @@ static void cuda_enter(td_backend *b, unsigned *saved)
 static void cuda_destroy(td_backend *b)
 {
     td__cublaslt_release(((td__cuda *)b)->lt);
+    td__cudnn_release(((td__cuda *)b)->dnn);
     td__host_destroy(b);
 }
 
@@ -137,6 +139,7 @@ static const td_backend_ops OPS = {
     .plan = cuda_plan,
     .enter = cuda_enter,
     .leave = td__host_leave,
+    .wants_nhwc = true,
 };
 
 td_status td__cuda_create(td_backend **out)

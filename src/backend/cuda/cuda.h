@@ -18,10 +18,14 @@
 #include "ops/attr.h"
 
 typedef struct td__cublaslt td__cublaslt;
+typedef struct td__cudnn td__cudnn;
 
 typedef struct td__cuda {
     td_backend base;
     td__cublaslt *lt; /* products by cuBLASLt; NULL: by our own kernel */
+    td__cudnn *dnn;   /* once dnn_asked: attention and convolutions by cuDNN, or NULL */
+    bool dnn_asked;
+    bool any_order; /* sums may have another order in every run (reproducible: false) */
 } td__cuda;
 
 typedef td_status td__cuda_plan_fn(td__cuda *b, const td_node *n, const bool *is_param,
@@ -34,6 +38,8 @@ td__cuda_plan_fn td__cuda_plan_elementwise;
 
 /* The kernel has no actions yet; called before its planner. */
 TD_NODISCARD td_status td__cuda_begin(td_kernel *k);
+/* What its planner has added so far is dropped. */
+TD_NODISCARD td_status td__cuda_begin_again(td_kernel *k);
 
 /* ---- Actions --------------------------------------------------------------------------------- */
 

@@ -1,14 +1,17 @@
-/* plan_attention.c -- attention: on tensor cores where it can be, else straight from its definition
- * (kernels/attention_tiles.cu, kernels/attention.cu). */
+/* plan_attention.c -- attention: by cuDNN, on tensor cores by our own kernels, or straight from its
+ * definition (cudnn_attention.c, kernels/attention_tiles.cu, kernels/attention.cu). */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels/attention.h"
 #include "base/check.h"
 #include "base/fail.h"
 
 enum {
     MOST_SHARED = 48 << 10, /* bytes that every GPU gives a block */
-    WARPS = TD__CUDA_THREADS / 32
+    WARPS = TD__CUDA_THREADS / 32,
+    QUERY_TILE = 128, /* queries and keys of a block of kernels/attention_tiles.cu */
+    KEY_TILE = 64,
+    TILE_THREADS = 128
 };
 
 /* `first` is the index of q among the inputs, `mask` that of the mask. */
@@ -36,34 +39,39 @@ static td__attention_args args_of(const td_node *n, int first, int mask)
 /* On tensor cores (kernels/attention_tiles.cu). */
 static bool takes_tiles(const td__attention_args *a, td_dtype t)
 {
-    return t == TD_BF16 && a->mask < 0 && (a->d == 32 || a->d == 64) && a->b * a->h <= 65535;
+    return t == TD_BF16 && a->mask < 0 && (a->d == 32 || a->d == 64) && a->b * a->h <= 65535 &&
+           a->scale > 0;
 }
 
-static td__cuda_grid tile_grid(int64_t rows, int64_t heads)
+static td_status add_tile(td__cuda *b, td_kernel *k, const td__attention_args *a, const char *name,
+                          int64_t rows, int64_t tile, int64_t heads)
 {
-    enum { TILE = 64, BLOCK = 128 };
-    return (td__cuda_grid){
-        .x = (unsigned)((rows + TILE - 1) / TILE), .y = (unsigned)heads, .threads = BLOCK};
+    td__cuda_grid g = {.x = heads ? (unsigned)((rows + tile - 1) / tile) : 0,
+                       .y = (unsigned)heads,
+                       .threads = TILE_THREADS};
+    return td__cuda_add(b, k, name, TD_DTYPE_COUNT, g, a, sizeof *a);
 }
 
 static td_status add_tiles(td__cuda *b, td_kernel *k, const td__attention_args *a, bool back)
 {
     bool wide = a->d == 64;
-    td__cuda_grid by_query = tile_grid(a->t, a->b * a->h), by_key = tile_grid(a->s, a->b * a->hkv);
     k->impl = "tiles";
-    if (!a->b || !a->h)
-        by_query.x = by_key.x = 0;
     if (!back)
-        return td__cuda_add(b, k, wide ? "attention_tiles_64" : "attention_tiles_32",
-                            TD_DTYPE_COUNT, by_query, a, sizeof *a);
-    TD_TRY(td__cuda_add(b, k, wide ? "attention_tiles_q_64" : "attention_tiles_q_32",
-                        TD_DTYPE_COUNT, by_query, a, sizeof *a));
-    return td__cuda_add(b, k, wide ? "attention_tiles_kv_64" : "attention_tiles_kv_32",
-                        TD_DTYPE_COUNT, by_key, a, sizeof *a);
+        return add_tile(b, k, a, wide ? "attention_tiles_64" : "attention_tiles_32", a->t,
+                        QUERY_TILE, a->b * a->h);
+    TD_TRY(add_tile(b, k, a, wide ? "attention_tiles_q_64" : "attention_tiles_q_32", a->t,
+                    QUERY_TILE, a->b * a->h));
+    return add_tile(b, k, a, wide ? "attention_tiles_kv_64" : "attention_tiles_kv_32", a->s,
+                    KEY_TILE, a->b * a->hkv);
 }
 
-/* For that many floats; loops over them are unrolled to loads of 16 bytes, which may reach past the
- * end. */
+/* Floats of an array in shared memory: loops over it are unrolled to loads of 16 bytes, which reach
+ * past its end but not into the next one. */
+static int64_t padded(int64_t floats)
+{
+    return (int64_t)td__align_up((size_t)floats, 4);
+}
+
 static unsigned shared_bytes(int64_t floats)
 {
     return (unsigned)(td__align_up((size_t)floats, 4) + 4) * (unsigned)sizeof(float);
@@ -76,16 +84,21 @@ td_status td__cuda_plan_attention(td__cuda *b, const td_node *n, const bool *is_
     td__attention_args a = args_of(n, back ? 1 : 0, back ? 6 : 3);
     int64_t queries = a.b * a.h * a.t, keys = a.b * a.hkv * a.s;
     td__cuda_grid grid = td__cuda_grid_each(queries);
-    grid.shared = shared_bytes(2 * a.d + a.s);
+    grid.shared = shared_bytes(2 * padded(a.d) + a.s);
     td__cuda_grid kv = td__cuda_grid_each(keys);
-    kv.shared = shared_bytes(4 * a.d + 2 * a.t);
+    kv.shared = shared_bytes(4 * padded(a.d) + padded(a.t) + a.t);
     (void)is_param;
     bool tiles = takes_tiles(&a, t);
     if (!td__cuda_takes(t) || (a.mask >= 0 && !td__cuda_takes((td_dtype)a.mask_dtype)) ||
         (!tiles && (grid.shared > MOST_SHARED || kv.shared > MOST_SHARED)))
         return TD_ENOTSUP;
-    if (back) {
-        td__cuda_want_scratch(k, (size_t)(queries + 1) * sizeof(float));
+    size_t delta = (size_t)(queries + 1) * sizeof(float);
+    if (back)
+        td__cuda_want_scratch(k, delta);
+    td_status st = t == TD_BF16 ? td__cudnn_add_attention(b, k, &a, back) : TD_ENOTSUP;
+    if (st != TD_ENOTSUP)
+        return st;
+    if (back && !tiles) {
         TD_TRY(td__cuda_add(b, k, "attention_delta", t,
                             td__cuda_grid_each((queries + WARPS - 1) / WARPS), &a, sizeof a));
     }

@@ -1,7 +1,8 @@
-/* plan_channels.c -- batch norm and group norm (kernels/channels.cu). */
+/* plan_channels.c -- batch norm and group norm (kernels/channels.cu, kernels/batch_norm.cu). */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels/channels.h"
+#include "backend/cuda/sums.h"
+#include "base/check.h"
 #include "base/fail.h"
 
 /* Any (N, C, ...) as an image: what is behind C is one row. */
@@ -40,6 +41,65 @@ static td__channels_args args_of(const td_node *n)
     return a;
 }
 
+/* ---- NHWC ------------------------------------------------------------------------------------ */
+
+static bool in_lots(const td__channels_args *a, td_dtype t)
+{
+    return a->x.step[1] == 1 && a->x.dim[1] % td__cuda_lot(t) == 0 && a->x.dim[0] * a->x.dim[2] > 0;
+}
+
+static int64_t pixels(const td__channels_args *a)
+{
+    return a->x.dim[0] * a->x.dim[2] * a->x.dim[3];
+}
+
+/* Sums in two arrays of parts: they begin at 0 and at the answer, in scratch. */
+static size_t split(td_kernel *k, td__channels_args *a)
+{
+    a->splits = td__cuda_splits(pixels(a), a->x.dim[1]);
+    a->per_split = (pixels(a) + a->splits - 1) / a->splits;
+    size_t part = td__align_up((size_t)(a->splits * a->x.dim[1]) * sizeof(float), 64);
+    td__cuda_want_scratch(k, 2 * part);
+    return part;
+}
+
+static td_status add_nhwc(td__cuda *b, td_kernel *k, td__channels_args *a, td_dtype t)
+{
+    size_t part = split(k, a);
+    td__cuda_grid columns = td__cuda_grid_columns(a->x.dim[1], td__cuda_lot(t), a->splits);
+    td__cuda_bind sums = {.in = {TD__IN(0)}, .out = {TD__SCRATCH(0), TD__SCRATCH(part)}};
+    td__cuda_bind stats = {.in = {TD__SCRATCH(0), TD__SCRATCH(part), TD__IN(0)},
+                           .out = {TD__OUT(1), TD__OUT(2), TD__OUT(3)}};
+    td__cuda_bind apply = {.in = {TD__IN(0), TD__IN(1), TD__IN(2), TD__OUT(1), TD__OUT(2)},
+                           .out = {TD__OUT(0)}};
+    if (a->residual >= 0)
+        apply.in[5] = TD__IN(a->residual);
+    TD_TRY(td__cuda_add_bound(b, k, "nhwc_sums", t, columns, a, sizeof *a, &sums));
+    TD_TRY(td__cuda_add_bound(b, k, "nhwc_stats", t, td__cuda_grid_each((a->x.dim[1] + 31) / 32), a,
+                              sizeof *a, &stats));
+    return td__cuda_add_bound(b, k, "nhwc_apply", t,
+                              td__cuda_grid_for(b, pixels(a) * a->x.dim[1] / td__cuda_lot(t)), a,
+                              sizeof *a, &apply);
+}
+
+static td_status add_nhwc_back(td__cuda *b, td_kernel *k, td__channels_args *a, td_dtype t)
+{
+    size_t part = split(k, a);
+    td__cuda_grid columns = td__cuda_grid_columns(a->x.dim[1], td__cuda_lot(t), a->splits);
+    td__cuda_bind sums = {.in = {TD__IN(0), TD__IN(1), TD__IN(3), TD__IN(4)},
+                          .out = {TD__SCRATCH(0), TD__SCRATCH(part)}};
+    if (a->y >= 0)
+        sums.in[4] = TD__IN(a->y);
+    TD_TRY(td__cuda_add_bound(b, k, "nhwc_back_sums", t, columns, a, sizeof *a, &sums));
+    TD_TRY(
+        td__cuda_add_finish(b, k, TD__SCRATCH(0), a->splits, a->x.dim[1], TD__OUT(2), TD_F32, 1));
+    TD_TRY(td__cuda_add_finish(b, k, TD__SCRATCH(part), a->splits, a->x.dim[1], TD__OUT(1), TD_F32,
+                               1));
+    return td__cuda_add(b, k, "nhwc_back", t,
+                        td__cuda_grid_for(b, pixels(a) * a->x.dim[1] / td__cuda_lot(t)), a,
+                        sizeof *a);
+}
+
 td_status td__cuda_plan_batch_norm(td__cuda *b, const td_node *n, const bool *is_param,
                                    td_kernel *k)
 {
@@ -57,8 +117,12 @@ td_status td__cuda_plan_batch_norm(td__cuda *b, const td_node *n, const bool *is
     } else {
         a.residual = at->has_residual ? 5 : -1;
     }
-    return td__cuda_add(b, k, td__op(n->op)->name, td__in_desc_of(n, 0)->dtype,
-                        td__cuda_grid_each(a.x.dim[1]), &a, sizeof a);
+    td_dtype t = td__in_desc_of(n, 0)->dtype;
+    if (n->op == TD_OP_BATCH_NORM && in_lots(&a, t))
+        return add_nhwc(b, k, &a, t);
+    if (n->op == TD_OP_BATCH_NORM_BACK && in_lots(&a, t) && n->out[1].dtype == TD_F32)
+        return add_nhwc_back(b, k, &a, t);
+    return td__cuda_add(b, k, td__op(n->op)->name, t, td__cuda_grid_each(a.x.dim[1]), &a, sizeof a);
 }
 
 td_status td__cuda_plan_group_norm(td__cuda *b, const td_node *n, const bool *is_param,

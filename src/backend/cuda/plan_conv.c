@@ -1,10 +1,10 @@
-/* plan_conv.c -- convolutions (kernels/conv.cu). */
+/* plan_conv.c -- convolutions: of images that lie as NHWC by cuDNN, others straight from the
+ * definition (cudnn_conv.c, kernels/conv.cu). */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels/conv.h"
+#include "base/check.h"
 #include "base/fail.h"
-
-enum { FEW_PIXELS = 8192 };
 
 static td__conv_args args_of(const td_node *n, const td_desc *x, const td_shape *w,
                              const td_desc *y)
@@ -40,13 +40,111 @@ static bool takes(const td_node *n, unsigned f32)
     return true;
 }
 
+/* ---- By cuDNN -------------------------------------------------------------------------------- */
+
+static td_status add_filter(td__cuda *b, td_kernel *k, const td_shape *w, bool to_nhwc,
+                            td__cuda_at from, td_dtype in, td__cuda_at to, td_dtype out)
+{
+    td__filter_args a = {.o = w->dim[0],
+                         .c = w->dim[1],
+                         .p = w->dim[2] * w->dim[3],
+                         .to_nhwc = to_nhwc,
+                         .in_dtype = (int)in,
+                         .out_dtype = (int)out};
+    return td__cuda_add_bound(b, k, "conv_filter", TD_DTYPE_COUNT,
+                              td__cuda_grid_for(b, a.o * a.c * a.p), &a, sizeof a,
+                              &(td__cuda_bind){.in = {from}, .out = {to}});
+}
+
+/* Weights as cuDNN takes them: prepared once after each change where they are params. */
+static td_status add_weights(td__cuda *b, td_kernel *k, const td_shape *w, bool is_param,
+                             td_dtype t, td__cuda_at *at, size_t *scratch)
+{
+    size_t nbytes = td__align_up(
+        (size_t)(w->dim[0] * w->dim[1] * w->dim[2] * w->dim[3]) * td_dtype_size(t), 256);
+    if (is_param) {
+        *at = TD__PACKED(k->packed);
+        k->packed += nbytes;
+        k->packs |= 2u;
+        td__cuda_preparing(k, true);
+    } else {
+        *at = TD__SCRATCH(*scratch);
+        *scratch += nbytes;
+        td__cuda_want_scratch(k, *scratch);
+    }
+    td_status st = add_filter(b, k, w, true, TD__IN(1), TD_F32, *at, t);
+    if (is_param)
+        td__cuda_preparing(k, false);
+    return st;
+}
+
+/* Bias and activation, as a pass of its own. */
+static td_status add_finish(td__cuda *b, const td_node *n, td_kernel *k)
+{
+    const td_attr_conv2d *at = n->attr;
+    const td_shape *w = &td__in_desc_of(n, 1)->shape;
+    if (!at->has_bias && at->act == TD_ACT_NONE)
+        return TD_OK;
+    td__conv_args a = args_of(n, td__in_desc_of(n, 0), w, &n->out[0]);
+    td__cuda_at bias = at->has_bias ? TD__IN(2) : (td__cuda_at){0};
+    return td__cuda_add_bound(b, k, "conv_finish", n->out[0].dtype, td__cuda_grid_for(b, a.n), &a,
+                              sizeof a,
+                              &(td__cuda_bind){.in = {TD__IN(0), bias}, .out = {TD__OUT(0)}});
+}
+
+static td_status add_by_cudnn(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
+{
+    bool back = n->op == TD_OP_CONV2D_BACK_DATA;
+    const td_desc *in = td__in_desc_of(n, 0), *out = &n->out[0];
+    size_t scratch = 0;
+    td__cudnn_conv c = {.kind = back ? TD__DNN_CONV_DATA : TD__DNN_CONV,
+                        .at = n->attr,
+                        .x = back ? out : in,
+                        .y = back ? in : out,
+                        .w = td__in_desc_of(n, 1)->shape,
+                        .w_type = in->dtype,
+                        .at_x = back ? TD__OUT(0) : TD__IN(0),
+                        .at_y = back ? TD__IN(0) : TD__OUT(0)};
+    if (in->layout != TD_LAYOUT_NHWC || in->dtype != out->dtype)
+        return TD_ENOTSUP;
+    TD_TRY(add_weights(b, k, &c.w, is_param[1], in->dtype, &c.at_w, &scratch));
+    TD_TRY(td__cudnn_add_conv(b, k, &c, scratch));
+    return back ? TD_OK : add_finish(b, n, k);
+}
+
+static td_status add_weight_by_cudnn(td__cuda *b, const td_node *n, td_kernel *k)
+{
+    const td_desc *dy = td__in_desc_of(n, 0), *x = td__in_desc_of(n, 1);
+    size_t count = (size_t)td__desc_count(&n->out[0]);
+    td__cudnn_conv c = {.kind = TD__DNN_CONV_WEIGHT,
+                        .at = n->attr,
+                        .x = x,
+                        .y = dy,
+                        .w = n->out[0].shape,
+                        .w_type = TD_F32,
+                        .at_x = TD__IN(1),
+                        .at_w = TD__SCRATCH(0),
+                        .at_y = TD__IN(0)};
+    if (dy->layout != TD_LAYOUT_NHWC || dy->dtype != x->dtype)
+        return TD_ENOTSUP;
+    size_t scratch = td__align_up(count * sizeof(float), 256);
+    td__cuda_want_scratch(k, scratch);
+    TD_TRY(td__cudnn_add_conv(b, k, &c, scratch));
+    return add_filter(b, k, &c.w, false, TD__SCRATCH(0), TD_F32, TD__OUT(0), n->out[0].dtype);
+}
+
+/* ---- The operators --------------------------------------------------------------------------- */
+
 td_status td__cuda_plan_conv(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
 {
     bool back = n->op == TD_OP_CONV2D_BACK_DATA;
     const td_desc *in = td__in_desc_of(n, 0), *out = &n->out[0];
-    (void)is_param;
     if (!takes(n, 6u))
         return TD_ENOTSUP;
+    td_status st = add_by_cudnn(b, n, is_param, k);
+    if (st != TD_ENOTSUP)
+        return st;
+    TD_TRY(td__cuda_begin_again(k));
     td__conv_args a = args_of(n, back ? out : in, &td__in_desc_of(n, 1)->shape, back ? in : out);
     return td__cuda_add(b, k, back ? "conv_back_data" : "conv", in->dtype,
                         td__cuda_grid_for(b, a.n), &a, sizeof a);
@@ -60,8 +158,12 @@ td_status td__cuda_plan_conv_weight(td__cuda *b, const td_node *n, const bool *i
     (void)is_param;
     if (!takes(n, 0) || dy->dtype != x->dtype)
         return TD_ENOTSUP;
-    TD_TRY(
-        td__cuda_add(b, k, "conv_back_weight", dy->dtype, td__cuda_grid_each(a.n), &a, sizeof a));
+    td_status st = add_weight_by_cudnn(b, n, k);
+    if (st && st != TD_ENOTSUP)
+        return st;
+    if (st)
+        TD_TRY(td__cuda_add(b, k, "conv_back_weight", dy->dtype, td__cuda_grid_each(a.n), &a,
+                            sizeof a));
     if (n->n_out > 1)
         TD_TRY(td__cuda_add(b, k, "conv_back_bias", dy->dtype, td__cuda_grid_each(a.w[0]), &a,
                             sizeof a));

@@ -1,5 +1,7 @@
 /* plan_norms.c -- layer norm and rms norm (kernels/norms.cu). */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "backend/cuda/kernels/rows.h"
 #include "backend/cuda/sums.h"
 #include "base/check.h"
@@ -16,43 +18,68 @@ static bool takes(const td_node *n)
     return true;
 }
 
-enum { SHORT = 4096, WARPS = TD__CUDA_THREADS / 32 };
+enum { WARPS = TD__CUDA_THREADS / 32, MOST_PARTS = 256 };
 
-/* Rows that one warp does, sixteen bytes at a time. */
-static bool is_short(const td__rows_args *a, td_dtype t)
+/* Lots of a lane that hold a row, of those that there are kernels for; 0: rows that are too long, or
+ * not made of whole lots. */
+static int lots_of(const td__rows_args *a, td_dtype t)
 {
-    return a->width <= SHORT && a->width > 0 && a->width * (int64_t)td_dtype_size(t) % 16 == 0;
+    static const int KERNELS[] = {1, 3, 6};
+    int64_t lot = td__cuda_lot(t);
+    for (int i = 0; i < TD_LEN(KERNELS) && a->width > 0 && a->width % lot == 0; i++)
+        if (a->width <= KERNELS[i] * 32 * lot)
+            return KERNELS[i];
+    return 0;
 }
 
-static td_status add_rows(td__cuda *b, td_kernel *k, const td__rows_args *a, td_dtype t, bool back)
+static td_status add_short(td__cuda *b, td_kernel *k, const char *what, int lots, td_dtype t,
+                           int64_t blocks, const td__rows_args *a, const td__cuda_bind *bind)
 {
-    if (is_short(a, t))
-        return td__cuda_add(b, k, back ? "short_norm_back" : "short_norm", t,
-                            td__cuda_grid_each((a->rows + WARPS - 1) / WARPS), a, sizeof *a);
-    return td__cuda_add(b, k, back ? "row_norm_back" : "row_norm", t, td__cuda_grid_each(a->rows),
-                        a, sizeof *a);
+    char name[64];
+    snprintf(name, sizeof name, "%s_%d", what, lots);
+    return td__cuda_add_bound(b, k, name, t, td__cuda_grid_each(blocks), a, sizeof *a, bind);
+}
+
+static td_status add_forward(td__cuda *b, const td_node *n, const td__rows_args *a, td_kernel *k)
+{
+    td_dtype t = td__in_desc_of(n, 0)->dtype;
+    int lots = lots_of(a, t);
+    td__cuda_bind bind = {.in = {TD__IN(0), TD__IN(1), TD__IN(a->plain ? 1 : 2)},
+                          .out = {TD__OUT(0), TD__OUT(1), TD__OUT(a->plain ? 1 : 2)}};
+    if (lots)
+        return add_short(b, k, "short_norm", lots, t, (a->rows + WARPS - 1) / WARPS, a, &bind);
+    return td__cuda_add(b, k, "row_norm", t, td__cuda_grid_each(a->rows), a, sizeof *a);
 }
 
 static td_status add_back(td__cuda *b, const td_node *n, td__rows_args *a, td_kernel *k)
 {
     td_dtype t = td__in_desc_of(n, 0)->dtype;
-    int splits = td__cuda_splits(a->rows, a->width);
+    int lots = lots_of(a, t), splits = td__cuda_splits(a->rows, a->width), rstd = a->plain ? 3 : 4;
+    if (lots) /* a block for each part, at least a row for each warp of it */
+        splits = (int)(a->rows / WARPS < MOST_PARTS ? a->rows / WARPS : MOST_PARTS);
+    splits = splits > 0 ? splits : 1;
     size_t part = td__align_up((size_t)(splits * a->width) * sizeof(float), 64);
-    td__cuda_grid grid = {.x = (unsigned)((a->width + TD__CUDA_THREADS - 1) / TD__CUDA_THREADS),
-                          .y = (unsigned)splits,
-                          .threads = TD__CUDA_THREADS};
-    td__cuda_bind bind = {.in = {TD__IN(0), TD__IN(1), TD__IN(3), TD__IN(a->plain ? 3 : 4)},
-                          .out = {TD__SCRATCH(0), TD__SCRATCH(part)}};
     a->per_split = (a->rows + splits - 1) / splits;
     td__cuda_want_scratch(k, 2 * part);
-    TD_TRY(td__cuda_add_bound(b, k, "row_norm_columns", t, grid, a, sizeof *a, &bind));
+    if (lots) {
+        td__cuda_bind bind = {.in = {TD__IN(0), TD__IN(1), TD__IN(2), TD__IN(3), TD__IN(rstd)},
+                              .out = {TD__OUT(0), TD__SCRATCH(0), TD__SCRATCH(part)}};
+        TD_TRY(add_short(b, k, "short_norm_back", lots, t, splits, a, &bind));
+    } else {
+        td__cuda_bind bind = {.in = {TD__IN(0), TD__IN(1), TD__IN(3), TD__IN(rstd)},
+                              .out = {TD__SCRATCH(0), TD__SCRATCH(part)}};
+        TD_TRY(td__cuda_add_bound(b, k, "row_norm_columns", t,
+                                  td__cuda_grid_columns(a->width, 0, splits), a, sizeof *a, &bind));
+    }
     TD_TRY(td__cuda_add_finish(b, k, TD__SCRATCH(0), splits, a->width, TD__OUT(1), n->out[1].dtype,
                                1));
     if (!a->plain)
         TD_TRY(td__cuda_add_finish(b, k, TD__SCRATCH(part), splits, a->width, TD__OUT(2),
                                    n->out[2].dtype, 1));
+    if (lots)
+        return TD_OK;
     /* dx last: it may lie where dy does. */
-    return add_rows(b, k, a, t, true);
+    return td__cuda_add(b, k, "row_norm_back", t, td__cuda_grid_each(a->rows), a, sizeof *a);
 }
 
 td_status td__cuda_plan_row_norm(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
@@ -68,5 +95,5 @@ td_status td__cuda_plan_row_norm(td__cuda *b, const td_node *n, const bool *is_p
         return TD_ENOTSUP;
     if (n->op == TD_OP_LAYER_NORM_BACK || n->op == TD_OP_RMS_NORM_BACK)
         return add_back(b, n, &a, k);
-    return add_rows(b, k, &a, td__in_desc_of(n, 0)->dtype, false);
+    return add_forward(b, n, &a, k);
 }

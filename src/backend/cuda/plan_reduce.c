@@ -14,9 +14,23 @@ int td__cuda_splits(int64_t rows, int64_t columns)
     return splits < 1 ? 1 : splits > MOST ? MOST : (int)splits;
 }
 
+td__cuda_grid td__cuda_grid_columns(int64_t columns, int lot, int splits)
+{
+    int64_t each = lot ? 32 * lot : TD__CUDA_THREADS;
+    return (td__cuda_grid){.x = (unsigned)((columns + each - 1) / each),
+                           .y = (unsigned)splits,
+                           .threads = TD__CUDA_THREADS};
+}
+
 size_t td__cuda_column_scratch(int64_t rows, int64_t columns)
 {
     return (size_t)(td__cuda_splits(rows, columns) * columns) * sizeof(float);
+}
+
+/* One block for 32 results. */
+static td__cuda_grid finish_grid(int64_t results)
+{
+    return td__cuda_grid_each((results + 31) / 32);
 }
 
 td_status td__cuda_add_finish(td__cuda *b, td_kernel *k, td__cuda_at from, int splits,
@@ -24,8 +38,8 @@ td_status td__cuda_add_finish(td__cuda *b, td_kernel *k, td__cuda_at from, int s
 {
     td__finish_args a = {.results = columns, .splits = splits, .scale = scale};
     a.out_dtype = (int)out_dtype;
-    return td__cuda_add_bound(b, k, "reduce_finish", TD_DTYPE_COUNT, td__cuda_grid_for(b, columns),
-                              &a, sizeof a, &(td__cuda_bind){.in = {from}, .out = {to}});
+    return td__cuda_add_bound(b, k, "reduce_finish", TD_DTYPE_COUNT, finish_grid(columns), &a,
+                              sizeof a, &(td__cuda_bind){.in = {from}, .out = {to}});
 }
 
 /* As columns: a's axes are set; in parts to scratch, which is finished. */
@@ -34,19 +48,22 @@ static td_status add_columns(td__cuda *b, td_kernel *k, td__reduce_args *a, td_d
 {
     a->splits = td__cuda_splits(a->count, a->results);
     a->per_split = (a->count + a->splits - 1) / a->splits;
-    td__cuda_grid grid = {.x = (unsigned)((a->results + TD__CUDA_THREADS - 1) / TD__CUDA_THREADS),
-                          .y = (unsigned)a->splits,
-                          .threads = TD__CUDA_THREADS};
+    bool wide = a->op == TD__REDUCE_SUM && a->n_kept == 1 && a->kept_step[0] == 1 &&
+                a->n_reduced == 1 && a->reduced_step[0] == a->results &&
+                a->results % td__cuda_lot(dtype) == 0;
+    td__cuda_grid grid =
+        td__cuda_grid_columns(a->results, wide ? td__cuda_lot(dtype) : 0, a->splits);
     td__cuda_bind bind = {.in = {from}, .out = {TD__SCRATCH(scratch)}};
     td__cuda_want_scratch(k, scratch + td__cuda_column_scratch(a->count, a->results));
-    TD_TRY(td__cuda_add_bound(b, k, "reduce_columns", dtype, grid, a, sizeof *a, &bind));
+    TD_TRY(td__cuda_add_bound(b, k, wide ? "reduce_wide" : "reduce_columns", dtype, grid, a,
+                              sizeof *a, &bind));
     td__finish_args f = {.results = a->results,
                          .op = a->op,
                          .splits = a->splits,
                          .out_dtype = a->out_dtype,
                          .scale = a->scale};
-    return td__cuda_add_bound(b, k, "reduce_finish", TD_DTYPE_COUNT,
-                              td__cuda_grid_for(b, a->results), &f, sizeof f,
+    return td__cuda_add_bound(b, k, "reduce_finish", TD_DTYPE_COUNT, finish_grid(a->results), &f,
+                              sizeof f,
                               &(td__cuda_bind){.in = {TD__SCRATCH(scratch)}, .out = {to}});
 }
 

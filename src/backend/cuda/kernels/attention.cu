@@ -38,6 +38,12 @@ template <class T> static __device__ inline float dot(const float *x, const T *y
     return sum;
 }
 
+/* Room of n floats in shared memory: whole loads of 16 bytes. */
+static __device__ inline long long padded(long long n)
+{
+    return (n + 3) / 4 * 4;
+}
+
 template <class T> static __device__ inline void load(float *to, const T *from, long long n)
 {
     for (long long i = threadIdx.x; i < n; i += THREADS)
@@ -48,7 +54,7 @@ template <class T> static __device__ inline void load(float *to, const T *from, 
 template <class T> static __device__ inline void attention(const td__attention_args &a)
 {
     TD_DYNAMIC_SHARED(float, shared);
-    float *q = shared, *score = shared + a.d;
+    float *q = shared, *score = shared + padded(a.d);
     long long t = blockIdx.x % a.t, h = blockIdx.x / a.t % a.h, b = blockIdx.x / (a.t * a.h);
     long long kv = h / (a.h / a.hkv), n = a.causal && t + 1 < a.s ? t + 1 : a.s;
     const T *k = (const T *)a.io.in[1], *v = (const T *)a.io.in[2];
@@ -98,7 +104,7 @@ TD_KERNELS(attention_delta, td__attention_args)
 template <class T> static __device__ inline void attention_back_q(const td__attention_args &a)
 {
     TD_DYNAMIC_SHARED(float, shared);
-    float *q = shared, *dout = q + a.d, *ds = dout + a.d;
+    float *q = shared, *dout = q + padded(a.d), *ds = dout + padded(a.d);
     long long t = blockIdx.x % a.t, h = blockIdx.x / a.t % a.h, b = blockIdx.x / (a.t * a.h);
     long long kv = h / (a.h / a.hkv), n = a.causal && t + 1 < a.s ? t + 1 : a.s;
     long long at = query_at(a, b, t, h);
@@ -129,7 +135,8 @@ TD_KERNELS(attention_back_q, td__attention_args)
 template <class T> static __device__ inline void attention_back_kv(const td__attention_args &a)
 {
     TD_DYNAMIC_SHARED(float, shared);
-    float *k = shared, *v = k + a.d, *dk = v + a.d, *dv = dk + a.d, *p = dv + a.d, *ds = p + a.t;
+    float *k = shared, *v = k + padded(a.d), *dk = v + padded(a.d), *dv = dk + padded(a.d);
+    float *p = dv + padded(a.d), *ds = p + padded(a.t);
     long long s = blockIdx.x % a.s, kv = blockIdx.x / a.s % a.hkv, b = blockIdx.x / (a.s * a.hkv);
     long long at = key_at(a, b, s, kv), each = a.h / a.hkv, first = a.causal ? s : 0;
     const T *q = (const T *)a.io.in[1], *dout = (const T *)a.io.in[0];

@@ -13,6 +13,8 @@ typedef struct td__channels_args {
     int relu, groups;
     int residual, y; /* indices of these inputs; -1: none */
     int d_residual;  /* index of this output; -1: none */
+    int splits;      /* batch_norm.cu: parts that sums are made of, and pixels of each */
+    long long per_split;
 } td__channels_args;
 
 #endif

@@ -163,3 +163,27 @@ template <class T> static __device__ inline void conv_back_bias(const td__conv_a
         store(a.out_dtype, a.io.out[1], blockIdx.x, sum);
 }
 TD_KERNELS(conv_back_bias, td__conv_args)
+
+TD_KERNEL(conv_filter, td__filter_args)
+{
+    long long n = a.o * a.c * a.p;
+    for (long long e = td__thread(); e < n; e += td__threads()) {
+        long long o = e / (a.c * a.p), r = e % (a.c * a.p); /* e is the place in `out` */
+        long long c = a.to_nhwc ? r % a.c : r / a.p, p = a.to_nhwc ? r / a.c : r % a.p;
+        long long from = o * a.c * a.p + (a.to_nhwc ? c * a.p + p : p * a.c + c);
+        float v = a.in_dtype == TD__IO_F32 ? ((const float *)a.io.in[0])[from]
+                                           : get(((const bf16 *)a.io.in[0])[from]);
+        store(a.out_dtype, a.io.out[0], e, v);
+    }
+}
+
+/* y (rows, C) = act(y + bias (C)?), in place; in[1]: the bias */
+template <class T> static __device__ inline void conv_finish(const td__conv_args &a)
+{
+    T *y = (T *)a.io.out[0];
+    for (long long e = td__thread(); e < a.n; e += td__threads()) {
+        float v = get(y[e]) + (a.has_bias ? ((const float *)a.io.in[1])[e % a.w[0]] : 0);
+        put(y + e, a.relu && v < 0 ? 0 : v);
+    }
+}
+TD_KERNELS(conv_finish, td__conv_args)

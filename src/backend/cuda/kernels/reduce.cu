@@ -1,8 +1,10 @@
 /* reduce.cu -- sums and maxima over axes, in a fixed order.
  *
  * reduce_rows has one block per result. reduce_columns has one thread per result and part of it,
- * where results lie side by side; the parts are put together by reduce_finish. */
+ * where results lie side by side, and reduce_wide one for a lot of them; the parts are put together
+ * by reduce_finish. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/cuda/kernels/columns.cuh"
 #include "backend/cuda/kernels/number.cuh"
 #include "backend/cuda/kernels/reduce.h"
 
@@ -57,17 +59,47 @@ template <class T> static __device__ inline void reduce_columns(const td__reduce
 }
 TD_KERNELS(reduce_columns, td__reduce_args)
 
+/* Sums of columns that lie side by side in whole lots (columns.cuh); grid (columns, splits). */
+template <class T> static __device__ inline void reduce_wide(const td__reduce_args &a)
+{
+    enum { N = lot<T>::N, AHEAD = 4 };
+    long long c = first_column<T>(), k = blockIdx.y * a.per_split + threadIdx.x / 32;
+    long long end =
+        (blockIdx.y + 1) * a.per_split < a.count ? (blockIdx.y + 1) * a.per_split : a.count;
+    const T *x = (const T *)a.io.in[0] + c;
+    float v[N] = {};
+    if (c < a.results)
+        for (; k < end; k += AHEAD * WARPS) {
+            lot<T> l[AHEAD];
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++)
+                if (k + j * WARPS < end)
+                    l[j] = load_lot(x + (k + j * WARPS) * a.results);
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++)
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    v[i] += k + j * WARPS < end ? get(l[j].at[i]) : 0;
+        }
+    store_columns<N>(v, c, a.results, (float *)a.io.out[0] + blockIdx.y * a.results);
+}
+TD_KERNELS(reduce_wide, td__reduce_args)
+
+/* One block for 32 results. */
 TD_KERNEL(reduce_finish, td__finish_args)
 {
     const float *part = (const float *)a.io.in[0];
-    for (long long r = td__thread(); r < a.results; r += td__threads()) {
-        float v = part[r];
-        for (int s = 1; s < a.splits; s++) {
-            float e = part[s * a.results + r];
-            v = a.op == TD__REDUCE_MAX ? largest::of(v, e) : v + e;
-        }
-        store(a.out_dtype, a.io.out[0], r, a.op == TD__REDUCE_MAX ? v : v * a.scale);
+    long long r = (long long)blockIdx.x * 32 + threadIdx.x % 32;
+    float v = 0;
+    if (a.op == TD__REDUCE_MAX) {
+        v = r < a.results ? part[r] : 0;
+        for (int s = 1; s < a.splits && r < a.results; s++)
+            v = largest::of(v, part[s * a.results + r]);
+    } else {
+        v = sum_of_parts(part, a.splits, a.results, r) * a.scale;
     }
+    if (r < a.results && threadIdx.x < 32)
+        store(a.out_dtype, a.io.out[0], r, v);
 }
 
 /* x, y, dy -> dx: shared evenly among equal maxima. */
