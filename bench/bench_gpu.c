@@ -40,6 +40,11 @@ static td_node *resnet18(td_graph *g, td_node *x)
     return td_model_resnet(g, x, &(td_resnet_opts){.depth = 18, .cifar_stem = true});
 }
 
+static td_node *resnet50(td_graph *g, td_node *x)
+{
+    return td_model_resnet(g, x, &(td_resnet_opts){.depth = 50});
+}
+
 static td_node *lstm(td_graph *g, td_node *x)
 {
     td_lstm_lm_opts o = {.vocab = 256, .width = 256, .hidden = 512, .layers = 2};
@@ -50,6 +55,7 @@ static const model MODELS[] = {
     {"gpt2", gpt2, 1, {1024}, 1, 1024, 50257, 50257, 32},
     {"mlp", mlp, 1, {784}, 0, 1, 0, 10, 128},
     {"resnet18", resnet18, 3, {3, 32, 32}, 0, 1, 0, 10, 256},
+    {"resnet50", resnet50, 3, {3, 224, 224}, 0, 1, 0, 1000, 128},
     {"lstm", lstm, 1, {64}, 1, 64, 256, 256, 32},
 };
 

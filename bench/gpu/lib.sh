@@ -8,12 +8,11 @@ tar xJf "$here/bundle.tar.xz" -C "$b" || exit 1
 export LD_LIBRARY_PATH=$b/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 logs=${OUT:-$here/logs}
 mkdir -p "$logs"
-# PyTorch brings cuBLASLt where the toolkit is not installed.
+# PyTorch brings cuBLASLt and cuDNN where the toolkit is not installed.
 if [ -z "${TANDEM_CUDA_LIBS:-}" ]; then
     found=$(python3 -c 'import nvidia, os
-for p in nvidia.__path__:
-    for d, _, names in os.walk(p):
-        if any(n.startswith("libcublasLt.so.1") for n in names): print(d)' 2>/dev/null | head -1)
+print(":".join(d for p in nvidia.__path__ for d, _, names in os.walk(p)
+    if any(n.startswith(("libcublasLt.so.1", "libcudnn.so.9")) for n in names)))' 2>/dev/null)
     [ -z "$found" ] || export TANDEM_CUDA_LIBS=$found
 fi
 only= peer=1

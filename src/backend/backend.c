@@ -6,6 +6,8 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "device/cuda/describe.h"
+#include "graph/backend_auto.h"
 
 static const struct {
     const char *name;
@@ -25,7 +27,18 @@ td_status td__backend_create(const char *name, td_backend **out)
                    name);
 }
 
-#if !TD_CUDA
+#if TD_CUDA
+const char *td__backend_auto(void)
+{
+    int gpus = 0;
+    return td__cuda_count(&gpus) == TD_OK && gpus > 0 ? "cuda" : "cpu";
+}
+#else
+const char *td__backend_auto(void)
+{
+    return "cpu";
+}
+
 td_status td__cuda_create(td_backend **out)
 {
     *out = NULL;

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/sha256.h"
+#include "graph/backend_auto.h"
 #include "job/job_impl.h"
 #include "optim/options.h"
 #include "plan/schedule.h"
@@ -193,6 +194,8 @@ static td_status check_train(td__job *j)
 
     if (!o->data_threads)
         o->prefetch = -1;
+    if (o->backend && strcmp(o->backend, "auto") == 0)
+        o->backend = td__backend_auto();
     if (!o->epochs && !o->steps)
         return TD_FAIL(TD_EINVAL, "%s: train: missing; expected epochs or steps",
                        td__tree_where(near(j, "train")).text);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # train.backend cuda: without a driver one line says so; on the emulated GPU (tests/emulator/) a job
-# trains to one digest on one rank, two ranks and resumed, near the losses of cpu; `tandem devices`
-# names what is there.
+# trains to one digest on one rank, two ranks and resumed, near the losses of cpu; auto is one
+# of both; `tandem devices` names what is there.
 . "$(dirname "$0")/lib.sh"
 
 export TANDEM_CUDA_DRIVER=$dir/no-such-library.so
@@ -43,9 +43,14 @@ PY
 }
 job=$source/examples/tabular.yaml
 train cpu --set train.epochs=1
+want=$(digest)
+TANDEM_CUDA_DRIVER=$dir/no-such-library.so train auto --set train.epochs=1
+same "auto without a GPU"
 train cuda --set train.epochs=1
 close_losses run-cpu run-cuda
 want=$(digest)
+train auto --set train.epochs=1
+same "auto with a GPU"
 train cuda -n 2 --set train.epochs=1
 same "two ranks"
 job=$source/tests/dist/jobs/cnn.yaml

@@ -1,6 +1,6 @@
-/* cublaslt_choose.c -- which algorithm of cuBLASLt a product takes: a function of its shape, types and
- * epilogue, of the kind of GPU and of the library's version, never of a timing in the run, so that
- * bits are the same in every run.
+/* cublaslt_choose.c -- which algorithm of cuBLASLt a product takes: a function of its shape, types
+ * and epilogue, of the kind of GPU and of the library's version, never of a timing in the run, so
+ * that bits are the same in every run.
  *
  * cuBLASLt's heuristic names algorithms, best first as it believes; the best of eight is up to a
  * quarter faster than the first. products.def has, for products that were timed, which of them it

@@ -25,7 +25,6 @@ typedef struct td__cuda {
     td__cublaslt *lt; /* products by cuBLASLt; NULL: by our own kernel */
     td__cudnn *dnn;   /* once dnn_asked: attention and convolutions by cuDNN, or NULL */
     bool dnn_asked;
-    bool any_order; /* sums may have another order in every run (reproducible: false) */
 } td__cuda;
 
 typedef td_status td__cuda_plan_fn(td__cuda *b, const td_node *n, const bool *is_param,

@@ -419,12 +419,12 @@ void td__dnn_convolve(td__dnn *d, td__dnn_conv_kind kind, const td__dnn_conv *c,
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* Engines that are not used: sums in an order that changes from run to run, sums of lower precision,
- * and for f32 what rounds the operands or computes in another domain. */
-static bool unwanted(const td__dnn *d, cudnnBackendNumericalNote_t note, bool any_order)
+/* Engines that are not used: sums in an order that changes from run to run, sums of lower
+ * precision, and for f32 what rounds the operands or computes in another domain. */
+static bool unwanted(const td__dnn *d, cudnnBackendNumericalNote_t note)
 {
     switch (note) {
-    case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: return !any_order;
+    case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: return true;
     case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION: return true;
     case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
     case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
@@ -437,7 +437,7 @@ static bool unwanted(const td__dnn *d, cudnnBackendNumericalNote_t note, bool an
     }
 }
 
-static bool takes(td__dnn *d, descriptor config, bool any_order)
+static bool takes(td__dnn *d, descriptor config)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t n = 0, engines = 0;
@@ -451,17 +451,17 @@ static bool takes(td__dnn *d, descriptor config, bool any_order)
                                        CUDNN_TYPE_NUMERICAL_NOTE, TD_LEN(notes), &n, notes))
         return false;
     for (int64_t i = 0; i < n; i++)
-        good = good && !unwanted(d, notes[i], any_order);
+        good = good && !unwanted(d, notes[i]);
     return good;
 }
 
 /* The plan of this choice, if it has one that can be. */
-static bool try_config(td__dnn *d, descriptor config, bool any_order, int64_t *workspace)
+static bool try_config(td__dnn *d, descriptor config, int64_t *workspace)
 {
     td__cudnn *l = d->l;
     descriptor plan = NULL;
     int64_t n;
-    if (!takes(d, config, any_order) ||
+    if (!takes(d, config) ||
         l->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan))
         return false;
     bool good =
@@ -480,7 +480,7 @@ static bool try_config(td__dnn *d, descriptor config, bool any_order, int64_t *w
     return good;
 }
 
-static bool try_heuristic(td__dnn *d, descriptor graph, cudnnBackendHeurMode_t mode, bool any_order,
+static bool try_heuristic(td__dnn *d, descriptor graph, cudnnBackendHeurMode_t mode,
                           int64_t *workspace)
 {
     descriptor configs[MOST_CONFIGS];
@@ -499,7 +499,7 @@ static bool try_heuristic(td__dnn *d, descriptor graph, cudnnBackendHeurMode_t m
                                              (void *)configs),
               "engines");
     for (int64_t i = 0; i < n && !d->failed && !found; i++)
-        found = try_config(d, configs[i], any_order, workspace);
+        found = try_config(d, configs[i], workspace);
     TD_LOG(DEBUG, BACKEND, "cuDNN: %lld engines of heuristic %d, %s", (long long)n, (int)mode,
            found ? "one taken" : "none taken");
     return found;
@@ -558,14 +558,13 @@ static void run(const td__cuda_action *action, const td_kernel_call *c)
 }
 
 /* A plan for the graph, made now or before. */
-static bool find_plan(td__dnn *d, bool any_order, int64_t *workspace)
+static bool find_plan(td__dnn *d, int64_t *workspace)
 {
     descriptor graph = new_descriptor(d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set(d, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, d->n_ops,
         (const void *)d->ops);
     set(d, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
         (const void *)&d->l->handle);
-    mix(d, &any_order, sizeof any_order);
     for (int i = 0; i < d->l->n_plans; i++)
         if (d->l->plans[i].key == d->key) {
             d->plan = d->l->plans[i].plan;
@@ -575,19 +574,19 @@ static bool find_plan(td__dnn *d, bool any_order, int64_t *workspace)
     uint64_t key = d->key;
     finish(d, graph, "a graph");
     if (d->failed || d->l->n_plans == MOST_PLANS ||
-        (!try_heuristic(d, graph, CUDNN_HEUR_MODE_A, any_order, workspace) &&
-         !try_heuristic(d, graph, CUDNN_HEUR_MODE_FALLBACK, any_order, workspace)))
+        (!try_heuristic(d, graph, CUDNN_HEUR_MODE_A, workspace) &&
+         !try_heuristic(d, graph, CUDNN_HEUR_MODE_FALLBACK, workspace)))
         return false;
     d->l->plans[d->l->n_plans++] = (kept_plan){key, d->plan, *workspace};
     return true;
 }
 
-td_status td__dnn_add_take(td__dnn *d, td__cuda *b, td_kernel *k, size_t scratch, bool any_order)
+td_status td__dnn_add_take(td__dnn *d, td__cuda *b, td_kernel *k, size_t scratch)
 {
     int64_t workspace = 0;
     td__cuda_enter(b->base.device);
     pthread_mutex_lock(&lock);
-    bool found = find_plan(d, any_order, &workspace);
+    bool found = find_plan(d, &workspace);
     pthread_mutex_unlock(&lock);
     destroy_made(d); /* a plan has what it needs */
     if (!found) {

@@ -73,9 +73,8 @@ typedef struct td__dnn_conv {
 void td__dnn_convolve(td__dnn *d, td__dnn_conv_kind kind, const td__dnn_conv *c, int x, int w,
                       int y);
 
-/* Make the graph an action of the kernel and take it, in any case. `any_order`: engines that add in
- * an order that changes from run to run are welcome. Room behind `scratch` is wanted as needed. */
-TD_NODISCARD td_status td__dnn_add_take(td__dnn *d, td__cuda *b, td_kernel *k, size_t scratch,
-                                        bool any_order);
+/* Make the graph an action of the kernel and take it, in any case. Room behind `scratch` is wanted
+ * as needed. */
+TD_NODISCARD td_status td__dnn_add_take(td__dnn *d, td__cuda *b, td_kernel *k, size_t scratch);
 #endif
 #endif

@@ -4,11 +4,10 @@
  * cuDNN knows attention by the shape of its graph: which operations, in which order, with which
  * types between them. They are those of NVIDIA's own front end.
  *
- * In a backward, dk and dv have one owner each, and the same bits in every run. dq has not: with a
- * sum of its own in f32 (`with_sum`) blocks add to it with atomics as they come; without, cuDNN keeps
- * the gradient of all scores in its workspace and multiplies once more, which has the same bits in
- * every run and takes a little longer (0.67 against 0.62 ms for 32 x 12 heads of 1024 x 64 on an
- * H200). */
+ * The graph of a backward has no sum of dq of its own in f32: blocks would add to it with atomics,
+ * with other bits in every run. Without it cuDNN keeps the gradient of all scores in its workspace
+ * and multiplies once more, which has the same bits in every run and takes little longer (0.67
+ * against 0.62 ms for 32 x 12 heads of 1024 x 64 on an H200). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/cudnn.h"
 
@@ -96,8 +95,8 @@ static void to_keys(td__dnn *d, const td__attention_args *a, const sizes *z, int
     td__dnn_reduce(d, CUDNN_REDUCE_TENSOR_ADD, each, to);
 }
 
-/* Scratch: delta (B, H, T), then with_sum dq (B, H, T, D), both f32. */
-static void backward(td__dnn *d, const td__attention_args *a, bool with_sum, size_t sum_at)
+/* Scratch: delta (B, H, T) in f32. */
+static void backward(td__dnn *d, const td__attention_args *a)
 {
     sizes z = sizes_of(a);
     int dout = td__dnn_at(d, TD_BF16, z.q, TD__IN(0)), q = td__dnn_at(d, TD_BF16, z.q, TD__IN(1));
@@ -109,7 +108,6 @@ static void backward(td__dnn *d, const td__attention_args *a, bool with_sum, siz
     int scale = td__dnn_value(d, a->scale), one = td__dnn_value(d, 1);
     int64_t h = a->h, t = a->t, n = a->d;
     td__dnn_size wide = {{a->b, h, t, n}, {h * t * n, t * n, h * n, 1}};
-    td__dnn_size dense = {{a->b, h, t, n}, {h * t * n, t * n, n, 1}};
     int x = apply(d, CUDNN_POINTWISE_MUL, dout, o, wide), row = td__dnn_inner(d, TD_F32, z.row);
     td__dnn_reduce(d, CUDNN_REDUCE_TENSOR_ADD, x, row);
     int delta = td__dnn_at(d, TD_F32, z.row, TD__SCRATCH(0));
@@ -133,13 +131,7 @@ static void backward(td__dnn *d, const td__attention_args *a, bool with_sum, siz
     to_keys(d, a, &z, g_turned, q, dk);
     int plain = td__dnn_inner(d, TD_F32, z.k);
     td__dnn_view(d, k, plain);
-    if (with_sum) {
-        int sum = td__dnn_at(d, TD_F32, dense, TD__SCRATCH(sum_at));
-        td__dnn_product(d, g, plain, sum);
-        td__dnn_pointwise(d, CUDNN_POINTWISE_IDENTITY, sum, -1, -1, dq);
-    } else {
-        td__dnn_product(d, g, plain, dq);
-    }
+    td__dnn_product(d, g, plain, dq);
 }
 
 td_status td__cudnn_add_attention(td__cuda *b, td_kernel *k, const td__attention_args *a, bool back)
@@ -152,12 +144,11 @@ td_status td__cudnn_add_attention(td__cuda *b, td_kernel *k, const td__attention
         return st;
     if (!back) {
         forward(d, a);
-        return td__dnn_add_take(d, b, k, 0, false);
+        return td__dnn_add_take(d, b, k, 0);
     }
-    size_t rows = (size_t)(a->b * a->h * a->t) * sizeof(float), sum_at = td__align_up(rows, 256);
-    backward(d, a, b->any_order, sum_at);
-    size_t scratch = sum_at + (b->any_order ? rows * (size_t)a->d : 0);
-    td__cuda_want_scratch(k, scratch);
-    return td__dnn_add_take(d, b, k, scratch, b->any_order);
+    size_t rows = (size_t)(a->b * a->h * a->t) * sizeof(float);
+    backward(d, a);
+    td__cuda_want_scratch(k, rows);
+    return td__dnn_add_take(d, b, k, rows);
 }
 #endif

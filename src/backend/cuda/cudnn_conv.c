@@ -36,6 +36,6 @@ td_status td__cudnn_add_conv(td__cuda *b, td_kernel *k, const td__cudnn_conv *c,
     int weights = td__dnn_at(d, c->w_type, weight, c->at_w);
     int y = td__dnn_at(d, c->y->dtype, image(c->y), c->at_y);
     td__dnn_convolve(d, c->kind, &how, x, weights, y);
-    return td__dnn_add_take(d, b, k, scratch, b->any_order);
+    return td__dnn_add_take(d, b, k, scratch);
 }
 #endif

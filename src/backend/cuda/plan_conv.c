@@ -42,11 +42,14 @@ static bool takes(const td_node *n, unsigned f32)
 
 /* ---- By cuDNN -------------------------------------------------------------------------------- */
 
+/* `there`: channels of the NHWC side. */
 static td_status add_filter(td__cuda *b, td_kernel *k, const td_shape *w, bool to_nhwc,
-                            td__cuda_at from, td_dtype in, td__cuda_at to, td_dtype out)
+                            int64_t there, td__cuda_at from, td_dtype in, td__cuda_at to,
+                            td_dtype out)
 {
     td__filter_args a = {.o = w->dim[0],
                          .c = w->dim[1],
+                         .c_there = there,
                          .p = w->dim[2] * w->dim[3],
                          .to_nhwc = to_nhwc,
                          .in_dtype = (int)in,
@@ -72,7 +75,7 @@ static td_status add_weights(td__cuda *b, td_kernel *k, const td_shape *w, bool 
         *scratch += nbytes;
         td__cuda_want_scratch(k, *scratch);
     }
-    td_status st = add_filter(b, k, w, true, TD__IN(1), TD_F32, *at, t);
+    td_status st = add_filter(b, k, w, true, w->dim[1], TD__IN(1), TD_F32, *at, t);
     if (is_param)
         td__cuda_preparing(k, false);
     return st;
@@ -112,25 +115,48 @@ static td_status add_by_cudnn(td__cuda *b, const td_node *n, const bool *is_para
     return back ? TD_OK : add_finish(b, n, k);
 }
 
+/* Its kernels for bf16 want whole lots of channels: the few of a first layer become 8. */
+static td_status add_wider(td__cuda *b, td_kernel *k, td__cudnn_conv *c, td_desc *x,
+                           size_t *scratch)
+{
+    int64_t lot = 8, *channels = &x->shape.dim[1];
+    if (x->dtype != TD_BF16 || *channels % lot == 0 || c->at->groups != 1)
+        return TD_OK;
+    td__widen_args a = {.rows = x->shape.dim[0] * x->shape.dim[2] * x->shape.dim[3],
+                        .c = *channels,
+                        .c_out = (*channels + lot - 1) / lot * lot};
+    *channels = c->w.dim[1] = a.c_out;
+    c->at_x = TD__SCRATCH(*scratch);
+    *scratch += td__align_up((size_t)(a.rows * a.c_out) * 2, 256);
+    td__cuda_want_scratch(k, *scratch);
+    return td__cuda_add_bound(b, k, "conv_widen", TD_DTYPE_COUNT,
+                              td__cuda_grid_for(b, a.rows * a.c_out), &a, sizeof a,
+                              &(td__cuda_bind){.in = {TD__IN(1)}, .out = {c->at_x}});
+}
+
 static td_status add_weight_by_cudnn(td__cuda *b, const td_node *n, td_kernel *k)
 {
-    const td_desc *dy = td__in_desc_of(n, 0), *x = td__in_desc_of(n, 1);
-    size_t count = (size_t)td__desc_count(&n->out[0]);
+    const td_desc *dy = td__in_desc_of(n, 0);
+    const td_shape *w = &n->out[0].shape;
+    td_desc x = *td__in_desc_of(n, 1);
     td__cudnn_conv c = {.kind = TD__DNN_CONV_WEIGHT,
                         .at = n->attr,
-                        .x = x,
+                        .x = &x,
                         .y = dy,
-                        .w = n->out[0].shape,
-                        .w_type = TD_F32,
+                        .w = *w,
+                        .w_type = dy->dtype, /* as PyTorch's; in f32 cuDNN is six times slower */
                         .at_x = TD__IN(1),
                         .at_w = TD__SCRATCH(0),
                         .at_y = TD__IN(0)};
-    if (dy->layout != TD_LAYOUT_NHWC || dy->dtype != x->dtype)
+    if (dy->layout != TD_LAYOUT_NHWC || x.layout != TD_LAYOUT_NHWC)
         return TD_ENOTSUP;
-    size_t scratch = td__align_up(count * sizeof(float), 256);
+    size_t scratch = td__align_up(
+        (size_t)(w->dim[0] * (w->dim[1] + 8) * w->dim[2] * w->dim[3]) * sizeof(float), 256);
     td__cuda_want_scratch(k, scratch);
+    TD_TRY(add_wider(b, k, &c, &x, &scratch));
     TD_TRY(td__cudnn_add_conv(b, k, &c, scratch));
-    return add_filter(b, k, &c.w, false, TD__SCRATCH(0), TD_F32, TD__OUT(0), n->out[0].dtype);
+    return add_filter(b, k, w, false, c.w.dim[1], TD__SCRATCH(0), dy->dtype, TD__OUT(0),
+                      n->out[0].dtype);
 }
 
 /* ---- The operators --------------------------------------------------------------------------- */
@@ -161,9 +187,11 @@ td_status td__cuda_plan_conv_weight(td__cuda *b, const td_node *n, const bool *i
     td_status st = add_weight_by_cudnn(b, n, k);
     if (st && st != TD_ENOTSUP)
         return st;
-    if (st)
+    if (st) {
+        TD_TRY(td__cuda_begin_again(k));
         TD_TRY(td__cuda_add(b, k, "conv_back_weight", dy->dtype, td__cuda_grid_each(a.n), &a,
                             sizeof a));
+    }
     if (n->n_out > 1)
         TD_TRY(td__cuda_add(b, k, "conv_back_bias", dy->dtype, td__cuda_grid_each(a.w[0]), &a,
                             sizeof a));

@@ -20,8 +20,8 @@ static bool takes(const td_node *n)
 
 enum { WARPS = TD__CUDA_THREADS / 32, MOST_PARTS = 256 };
 
-/* Lots of a lane that hold a row, of those that there are kernels for; 0: rows that are too long, or
- * not made of whole lots. */
+/* Lots of a lane that hold a row, of those that there are kernels for; 0: rows that are too long,
+ * or not made of whole lots. */
 static int lots_of(const td__rows_args *a, td_dtype t)
 {
     static const int KERNELS[] = {1, 3, 6};

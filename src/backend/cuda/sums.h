@@ -12,8 +12,8 @@ static inline int td__cuda_lot(td_dtype t)
 {
     return t == TD_BF16 ? 8 : 4;
 }
-/* Blocks for columns by splits: of kernels/columns.cuh for lots of that many elements; 0: one thread
- * per column. */
+/* Blocks for columns by splits: of kernels/columns.cuh for lots of that many elements; 0: one
+ * thread per column. */
 td__cuda_grid td__cuda_grid_columns(int64_t columns, int lot, int splits);
 /* Bytes of scratch for td__cuda_add_column_sums(). */
 size_t td__cuda_column_scratch(int64_t rows, int64_t columns);

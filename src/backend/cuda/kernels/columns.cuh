@@ -1,6 +1,6 @@
-/* columns.cuh -- sums over the columns of (rows, columns) arrays whose rows are whole lots: a lane has
- * the columns of one lot, the eight warps of a block go through its rows in turn, and what they have
- * is put together in a fixed order. */
+/* columns.cuh -- sums over the columns of (rows, columns) arrays whose rows are whole lots: a lane
+ * has the columns of one lot, the eight warps of a block go through its rows in turn, and what they
+ * have is put together in a fixed order. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CUDA_KERNELS_COLUMNS_CUH
 #define TD_BACKEND_CUDA_KERNELS_COLUMNS_CUH

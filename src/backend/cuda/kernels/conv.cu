@@ -170,10 +170,21 @@ TD_KERNEL(conv_filter, td__filter_args)
     for (long long e = td__thread(); e < n; e += td__threads()) {
         long long o = e / (a.c * a.p), r = e % (a.c * a.p); /* e is the place in `out` */
         long long c = a.to_nhwc ? r % a.c : r / a.p, p = a.to_nhwc ? r / a.c : r % a.p;
-        long long from = o * a.c * a.p + (a.to_nhwc ? c * a.p + p : p * a.c + c);
+        long long from = a.to_nhwc ? o * a.c * a.p + c * a.p + p : (o * a.p + p) * a.c_there + c;
         float v = a.in_dtype == TD__IO_F32 ? ((const float *)a.io.in[0])[from]
                                            : get(((const bf16 *)a.io.in[0])[from]);
         store(a.out_dtype, a.io.out[0], e, v);
+    }
+}
+
+TD_KERNEL(conv_widen, td__widen_args)
+{
+    for (long long e = td__thread(); e < a.rows * a.c_out; e += td__threads()) {
+        long long r = e / a.c_out, c = e % a.c_out;
+        bf16 v = {0};
+        if (c < a.c)
+            v = ((const bf16 *)a.io.in[0])[r * a.c + c];
+        ((bf16 *)a.io.out[0])[e] = v;
     }
 }
 

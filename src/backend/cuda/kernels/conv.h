@@ -16,12 +16,19 @@ typedef struct td__conv_args {
     long long first, rows; /* which pixels, as n OH OW + oh OW + ow */
 } td__conv_args;
 
-/* in (O, C, P) -> out (O, P, C), P being the pixels of a filter; or back. in_dtype and out_dtype are
- * f32 or bf16. */
+/* in (O, C, P) -> out (O, P, C), P being the pixels of a filter; or back. in_dtype and out_dtype
+ * are f32 or bf16. */
 typedef struct td__filter_args {
     td__io io;
     long long o, c, p;
+    long long c_there; /* channels of the NHWC side, C or more */
     int to_nhwc, in_dtype, out_dtype;
 } td__filter_args;
+
+/* in (rows, c) bf16 -> out (rows, c_out), zeros behind c */
+typedef struct td__widen_args {
+    td__io io;
+    long long rows, c, c_out;
+} td__widen_args;
 
 #endif

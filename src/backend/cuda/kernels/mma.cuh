@@ -39,9 +39,9 @@ static __device__ inline float high_of(unsigned pair)
     return __uint_as_float(pair & 0xffff0000u);
 }
 
-/* Four 8 x 8 matrices of bf16 from shared memory: lane l names row l % 8 of matrix l / 8, and gets of
- * each the elements (g, 2 t) and (g, 2 t + 1), with g = l / 4 and t = l % 4; `turned`: (2 t, g) and
- * (2 t + 1, g). */
+/* Four 8 x 8 matrices of bf16 from shared memory: lane l names row l % 8 of matrix l / 8, and gets
+ * of each the elements (g, 2 t) and (g, 2 t + 1), with g = l / 4 and t = l % 4; `turned`: (2 t, g)
+ * and (2 t + 1, g). */
 template <bool turned> static __device__ inline void load_matrices(unsigned r[4], const bf16 *row)
 {
 #ifdef __CUDACC__

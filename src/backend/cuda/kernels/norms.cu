@@ -1,6 +1,6 @@
 /* norms.cu -- layer norm and rms norm: one block per row, or one warp where rows are short and made
- * of whole lots, and stay in registers; the gradients of gamma and beta by columns, in parts that sums.h puts together.
- * gamma, beta and the statistics are f32. */
+ * of whole lots, and stay in registers; the gradients of gamma and beta by columns, in parts that
+ * sums.h puts together. gamma, beta and the statistics are f32. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/kernels/columns.cuh"
 #include "backend/cuda/kernels/number.cuh"

@@ -17,20 +17,39 @@ static __device__ inline float row_sum(const T *x, long long width, float *large
     return block_all<add>(sum);
 }
 
+/* exp, as exact as the elements deserve */
+template <class T> static __device__ inline float exp_of(float x)
+{
+    return sizeof(T) == 2 ? __expf(x) : expf(x);
+}
+
 /* Both in one pass over rows of whole lots, with a maximum of each thread's own. */
 template <class T>
 static __device__ inline float lot_sum(const T *x, long long width, float *largest_of)
 {
-    enum { N = lot<T>::N };
+    enum { N = lot<T>::N, AHEAD = 4 }; /* lots on their way */
     float top = -TD__INFINITY, sum = 0;
-    for (long long c = (long long)threadIdx.x * N; c < width; c += THREADS * N) {
-        lot<T> v = load_lot(x + c);
+    for (long long c = (long long)threadIdx.x * N; c < width; c += AHEAD * THREADS * N) {
+        lot<T> v[AHEAD];
         float high = top;
-        for (int i = 0; i < N; i++)
-            high = largest::of(high, get(v.at[i]));
-        sum *= top > -TD__INFINITY ? expf(top - high) : 0;
-        for (int i = 0; i < N; i++)
-            sum += get(v.at[i]) > -TD__INFINITY ? expf(get(v.at[i]) - high) : 0;
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (c + j * THREADS * N < width)
+                v[j] = load_lot(x + c + j * THREADS * N);
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (c + j * THREADS * N < width)
+                    high = largest::of(high, get(v[j].at[i]));
+        float base = high > -TD__INFINITY || high != high ? high : 0;
+        sum *= exp_of<T>(top - base);
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (c + j * THREADS * N < width)
+                    sum += exp_of<T>(get(v[j].at[i]) - base);
         top = high;
     }
     *largest_of = block_all<largest>(top);
