@@ -55,11 +55,8 @@ static td_status take_short(const td__args *a, short_flags *f)
     }
     if (parallel && td__rank_mesh_parse(parallel, &mesh))
         return TD_FAIL(TD_EINVAL, "--parallel: %s", td_last_error());
-    if (mesh.size[TD_AXIS_TENSOR] > 1)
-        return TD_FAIL(TD_EINVAL, "--parallel: there is no tensor parallel training yet; axes are "
-                                  "data and pipeline");
     for (int x = 0; x < TD_AXES; x++)
-        if (mesh.size[x] && x != TD_AXIS_TENSOR)
+        if (mesh.size[x])
             snprintf(f->text[f->n++], SHORT, "parallel.%s=%d", td__axis_name((td__axis)x),
                      mesh.size[x]);
     return TD_OK;

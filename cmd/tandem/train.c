@@ -302,6 +302,8 @@ static int start_loaded(td__training *t, int n)
                              &(td__sync_world){.ranks = n, .elastic = elastic});
     if (!st)
         st = check_pipeline(t, n);
+    if (!st)
+        st = td__session_check_tensor(&t->run.session);
     if (st)
         return td__failure(t->args, st);
     if (td__args_has(t->args, "faults-sweep"))

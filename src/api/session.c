@@ -164,6 +164,29 @@ td_status td__session_trainer(td__session *s)
     return td__trainer_create(&s->opts, &s->model, s->data, &s->trainer);
 }
 
+static td_status try_cut(const td__session *s, td_graph *g)
+{
+    td__tensor_cut cut = td__sync_tensor_cut(&s->opts.sync, 0, 1);
+    td__model_nodes nodes = {0};
+    td_program *p;
+    TD_TRY(s->model.build(s->model.user, g, 1, &nodes));
+    TD_TRY(td__program_create_tensor(g, nodes.loss, NULL, false, &cut, &p));
+    td_program_destroy(p);
+    return TD_OK;
+}
+
+td_status td__session_check_tensor(td__session *s)
+{
+    td_graph *g;
+    if (s->opts.sync.mesh.size[TD_AXIS_TENSOR] < 2)
+        return TD_OK;
+    TD_TRY(td__session_data(s));
+    TD_TRY(td_graph_create(&g));
+    td_status st = try_cut(s, g);
+    td_graph_destroy(g);
+    return st;
+}
+
 void td__session_fini(td__session *s)
 {
     td__trainer_destroy(s->trainer);

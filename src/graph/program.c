@@ -9,6 +9,7 @@
 #include "graph/phases.h"
 #include "graph/program_impl.h"
 #include "graph/rewrite.h"
+#include "graph/rewrite_tensor.h"
 
 /* ---- 1. The graph ---------------------------------------------------------------------------- */
 
@@ -106,7 +107,19 @@ static td_status differentiate(td_graph *g, const td_program_opts *o)
     return st;
 }
 
-static td_status transform(td_graph **g, const td_program_opts *o, const td_backend *backend)
+static td_status cut_products(td_graph **g, const td__tensor_cut *cut)
+{
+    td_graph *next;
+    if (!cut || cut->pieces < 2)
+        return TD_OK;
+    TD_TRY(td__rewrite_tensor(*g, cut, &next));
+    td_graph_destroy(*g);
+    *g = next;
+    return td_graph_verify(next);
+}
+
+static td_status transform(td_graph **g, const td_program_opts *o, const td__tensor_cut *cut,
+                           const td_backend *backend)
 {
     static td__rewrite_fn *const FORWARD[] = {td__rewrite_fold, td__rewrite_merge,
                                               td__rewrite_lookup, td__rewrite_epilogue,
@@ -118,6 +131,7 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td_back
     TD_TRY(apply(g, td__rewrite_prune));
     if (o->precision == TD_BF16)
         TD_TRY(apply(g, td__rewrite_bf16));
+    TD_TRY(cut_products(g, cut));
     if (!o->no_rewrites)
         TD_TRY(apply_all(g, FORWARD, TD_LEN(FORWARD)));
     if (!o->evaluate)
@@ -252,12 +266,12 @@ td_status td__program_plan(td_program *p, bool no_reuse)
 /* ---- The public functions -------------------------------------------------------------------- */
 
 static td_status build(td_program *p, const td_graph *g, const td_node *loss,
-                       const td_program_opts *o)
+                       const td_program_opts *o, const td__tensor_cut *cut)
 {
     TD_TRY(check_request(g, loss, o));
     TD_TRY(td__backend_create(o->backend ? o->backend : "cpu", &p->backend));
     TD_TRY(copy_request(g, loss, o, &p->g));
-    TD_TRY(transform(&p->g, o, p->backend));
+    TD_TRY(transform(&p->g, o, cut, p->backend));
     TD_TRY(make_slots(p));
     if (p->phased) {
         TD_TRY(td__order_by_phase(p->g));
@@ -266,8 +280,8 @@ static td_status build(td_program *p, const td_graph *g, const td_node *loss,
     return td__program_plan(p, o->no_reuse);
 }
 
-static td_status create(const td_graph *g, td_node *loss, const td_program_opts *opts, bool phased,
-                        td_program **out)
+td_status td__program_create_tensor(const td_graph *g, td_node *loss, const td_program_opts *opts,
+                                    bool phased, const td__tensor_cut *cut, td_program **out)
 {
     static const td_program_opts DEFAULTS = {0};
     *out = NULL;
@@ -278,7 +292,7 @@ static td_status create(const td_graph *g, td_node *loss, const td_program_opts 
         opts = &DEFAULTS;
     p->evaluate = opts->evaluate;
     p->phased = phased;
-    td_status st = build(p, g, loss, opts);
+    td_status st = build(p, g, loss, opts, cut);
     if (st) {
         td_program_destroy(p);
         return st;
@@ -290,13 +304,13 @@ static td_status create(const td_graph *g, td_node *loss, const td_program_opts 
 td_status td_program_create(const td_graph *g, td_node *loss, const td_program_opts *opts,
                             td_program **out)
 {
-    return create(g, loss, opts, false, out);
+    return td__program_create_tensor(g, loss, opts, false, NULL, out);
 }
 
 td_status td__program_create_phased(const td_graph *g, td_node *loss, const td_program_opts *opts,
                                     td_program **out)
 {
-    return create(g, loss, opts, true, out);
+    return td__program_create_tensor(g, loss, opts, true, NULL, out);
 }
 
 void td_program_destroy(td_program *p)
@@ -372,4 +386,20 @@ td__sparse_shape td__program_sparse(const td_program *p, int i)
     TD_ASSERT(root, "no row-sparse gradient %d", i);
     const td_shape *rows = &root->node->out[0].shape;
     return (td__sparse_shape){root->leaf->name, rows->dim[0], rows->dim[1]};
+}
+
+/* ---- Params that are cut --------------------------------------------------------------------- */
+
+bool td__program_param_cut(const td_program *p, int i, td__param_cut *out)
+{
+    for (int k = 0; k < p->g->n_nodes; k++) {
+        const td_node *n = p->g->nodes[k];
+        if (n->op != TD_OP_PIECES_CUT || n->in[0]->op != TD_OP_PARAM || i-- > 0)
+            continue;
+        *out = (td__param_cut){.name = n->in[0]->name};
+        memcpy(&out->pieces, n->attr, sizeof out->pieces);
+        out->pieces.whole = n->in[0]->out[0].shape;
+        return true;
+    }
+    return false;
 }

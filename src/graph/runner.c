@@ -40,10 +40,12 @@ void td__runner_prepare(td_runner *r)
 static void run_profiled(td_runner *r, int begin, int end)
 {
     uint64_t before = td__clock_ns();
-    for (int i = begin; i < end; i++) {
+    for (int i = begin; i < end && !r->failed; i++) {
         atomic_store_explicit(&r->now, i + 1, memory_order_relaxed);
         td__runner_launch(r, &r->steps[i].call, false);
         td__stream_drain(r->stream);
+        if (td__runner_meets(r->p->steps[i].node))
+            td__runner_meet(r, i);
         uint64_t after = td__clock_ns();
         r->steps[i].calls++;
         r->steps[i].total_ns += after - before;
@@ -57,9 +59,11 @@ static void run_steps(td_runner *r, int begin, int end)
     if (r->profile)
         run_profiled(r, begin, end);
     else if (!td__runner_play(r, begin, end))
-        for (int i = begin; i < end; i++) {
+        for (int i = begin; i < end && !r->failed; i++) {
             atomic_store_explicit(&r->now, i + 1, memory_order_relaxed);
             td__runner_launch(r, &r->steps[i].call, false);
+            if (td__runner_meets(r->p->steps[i].node))
+                td__runner_meet(r, i);
         }
     atomic_store_explicit(&r->now, 0, memory_order_relaxed);
 }
@@ -74,6 +78,7 @@ void td__runner_begin(td_runner *r, td_run_key key)
 {
     r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .micro_batch = key.micro_batch};
     r->done = r->passed = 0;
+    r->failed = TD_OK;
     td__runner_send(r);
 }
 
@@ -112,6 +117,8 @@ static td_status proceed_and_check(td_runner *r, int end, int phase)
     proceed(r, end);
     td__runner_fetch(r, phase);
     td_status st = td__stream_sync(r->stream);
+    if (r->failed)
+        st = TD_FAIL(r->failed, "%s", r->why);
     const td__root *loss = phase <= TD_RUN_FORWARD ? td__runner_root(r, TD_ROOT_LOSS, 0) : NULL;
     if (!st && loss && !isfinite(td_runner_loss(r)))
         st = td__runner_blame(r, loss->node, td_runner_loss(r));

@@ -257,6 +257,7 @@ void td_runner_destroy(td_runner *r)
     td__mem_free(&r->key);
     td__mem_free(&r->inputs);
     td__mem_free(&r->results);
+    td__free(r->staging.at);
     td__free(r->result_at);
     td__free(r->info_of);
     td__free(r->steps);

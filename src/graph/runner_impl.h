@@ -1,6 +1,6 @@
 /* runner_impl.h -- the inside of runners, shared by runner*.c: runner_create.c makes one,
- * runner_values.c is its inputs and results, runner.c and runner_walk.c run it, runner_blame.c
- * finds the first number that is not finite. */
+ * runner_values.c is its inputs and results, runner.c and runner_walk.c run it, runner_meet.c asks
+ * other ranks for their pieces, runner_blame.c finds the first number that is not finite. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_RUNNER_IMPL_H
 #define TD_GRAPH_RUNNER_IMPL_H
@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "graph/program_impl.h"
+#include "graph/tensor.h"
 
 typedef struct td__bound {
     td_kernel_call call;
@@ -56,6 +57,10 @@ struct td_runner {
     enum { TD__TAPE_UNKNOWN, TD__TAPE_ON, TD__TAPE_OFF } taping;
     td__runner_tape tapes[TD__RUNNER_TAPES];
     unsigned next_tape;
+    td_comm *comm;       /* who has the other pieces of products; NULL: nobody */
+    td__staging staging; /* of what is exchanged with them */
+    td_status failed;    /* an exchange of the run under way did; nothing else is run */
+    char why[256];
     atomic_int now; /* the step being run, from 1; 0: none. Any thread may look */
 };
 
@@ -94,6 +99,9 @@ void td__runner_launch(td_runner *r, const td_kernel_call *c, bool prepare);
 /* Run steps [begin, end) as a tape; false: they are to be launched one by one. */
 bool td__runner_play(td_runner *r, int begin, int end);
 void td__runner_drop_tapes(td_runner *r);
+/* Does the step need pieces that other ranks have? Then, after its kernel: ask for them. */
+bool td__runner_meets(const td_node *n);
+void td__runner_meet(td_runner *r, int step);
 /* Weights in the kernels' own formats, if the params have changed. */
 void td__runner_prepare(td_runner *r);
 

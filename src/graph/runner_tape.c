@@ -12,7 +12,7 @@ static bool tapeable(const td_runner *r)
     if (!td__device_tapes(r->p->backend->device))
         return false;
     for (int i = 0; i < r->p->n_steps; i++)
-        if (r->p->steps[i].kernel.not_taped)
+        if (r->p->steps[i].kernel.not_taped || td__runner_meets(r->p->steps[i].node))
             return false;
     return true;
 }

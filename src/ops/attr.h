@@ -73,6 +73,13 @@ typedef struct td_attr_xent {
     double smoothing;
 } td_attr_xent;
 
+/* xent_piece(_back), xent_join(_back): logits that are cut by classes. */
+typedef struct td_attr_xent_piece {
+    td_attr_xent loss;
+    int64_t first;   /* xent_piece: class of the first logit */
+    int64_t classes; /* of all pieces */
+} td_attr_xent_piece;
+
 typedef struct td_attr_embedding { /* embedding(_bag) and their backs */
     td_dtype out_dtype;
     bool sparse;
@@ -156,6 +163,23 @@ typedef struct td_attr_fused {
     int result[TD_FUSED_MAX_OUT];     /* operands that are outputs */
     td_dtype dtype[TD_FUSED_MAX_OUT]; /* their types; all have the broadcast shape */
 } td_attr_fused;
+
+/* pieces_*: a tensor, or a sum, in pieces. Of the axis, which is `groups` parts of equal size (q, k
+ * and v of one projection), piece w has elements [n w / pieces, n (w + 1) / pieces) of each part of
+ * n. Pieces [first, first + n) are here; with several ranks the others are with their neighbours,
+ * and the runner asks for them (graph/runner_meet.c). */
+typedef struct td_attr_pieces {
+    int axis, groups;
+    int pieces, first, n;
+    int ranks;      /* sum, fan, join: that have pieces; 1: all are here, or the rest stays zero */
+    td_shape whole; /* join: of the result */
+} td_attr_pieces;
+
+/* piece_ids */
+typedef struct td_attr_piece_ids {
+    int64_t first, rows;
+    bool last;
+} td_attr_piece_ids;
 
 /* reorder: change the memory order of an image tensor; the shape stays. */
 typedef struct td_attr_reorder {

@@ -21,7 +21,7 @@ typedef struct td_desc {
     td_shape shape;
 } td_desc;
 
-enum { TD_MAX_IN = 16, TD_MAX_OUT = 6 };
+enum { TD_MAX_IN = 16, TD_MAX_OUT = 8 };
 
 /* Where a node is to run: a stage of a pipeline, a device. 0 unless set, at most this. */
 enum { TD_PLACE_MOST = 65535 };

@@ -235,6 +235,17 @@ void td__sync_destroy(td__sync *s)
     td__free(s);
 }
 
+td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks)
+{
+    int size = c->mesh.size[TD_AXIS_TENSOR];
+    td__tensor_cut cut = {.pieces = c->tensor_pieces ? c->tensor_pieces : size, .ranks = 1};
+    if (size > 1 && ranks % size == 0) { /* else one that only looks at what others have made */
+        cut.ranks = size;
+        cut.rank = rank % size;
+    }
+    return cut;
+}
+
 td_status td__sync_needs_host(const td__sync_job *j, const char *key)
 {
     if (j->backend && (strcmp(j->backend, "far") == 0 || strcmp(j->backend, "cuda") == 0))

@@ -82,6 +82,7 @@ typedef struct td__sync_config {
     const char *schedule;
     int chunks;
     const char *stages; /* layers that chunks after the first begin with; NULL: by cost */
+    int tensor_pieces;  /* in which products are computed; 0: as many as ranks along tensor */
     /* (optional) Before a rank other than 0 hands in its share: where tests make it late. */
     void (*before_share)(void *user, int rank, uint64_t step);
     void *before_share_user;
@@ -284,6 +285,9 @@ struct td__sync {
     bool ended; /* all have met at the end */
     bool alone; /* ranks were lost, and the others have ended without meeting */
 };
+
+/* How products are cut, on a rank. */
+td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks);
 
 /* TD_EINVAL if the host cannot read the memory of the job's backend, as `key` needs it. */
 TD_NODISCARD td_status td__sync_needs_host(const td__sync_job *j, const char *key);

@@ -14,6 +14,7 @@
 #define TD_STEP_MICRO_BATCHES_H
 
 #include "data/loader.h"
+#include "graph/tensor.h"
 #include "step/micro_batch_tree.h"
 #include "tandem/program.h"
 #include "step/model.h"
@@ -33,6 +34,7 @@ typedef struct td__micro_batch_set_opts {
     td_dtype precision;
     uint64_t seed;
     bool profile;
+    td__tensor_cut tensor; /* products of programs that train in pieces */
 } td__micro_batch_set_opts;
 
 /* What a model says of itself, for one number of rows. */
@@ -57,6 +59,8 @@ TD_NODISCARD td_status td__micro_batch_set_create(const td__micro_batch_set_opts
 void td__micro_batch_set_destroy(td__micro_batch_set *s); /* NULL is allowed */
 /* Whose params the runners use (borrowed); before the first run. */
 void td__micro_batch_set_params(td__micro_batch_set *s, td_params *ps);
+/* Whom programs with products in pieces ask for the others' (graph/tensor.h); borrowed. */
+void td__micro_batch_set_comm(td__micro_batch_set *s, td_comm *comm);
 /* The program for `rows`; valid until others are asked for. facts may be NULL. */
 TD_NODISCARD td_status td__micro_batch_program(td__micro_batch_set *s, int64_t rows,
                                                const td_program **out, td__model_facts *facts);

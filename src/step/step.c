@@ -145,7 +145,10 @@ static td_status set_up(td__step_engine *e)
     e->sums = td__calloc(head(e) + (size_t)micro_batches, sizeof *e->sums);
     e->squares = td__calloc((size_t)td_params_count(ps) + 1, sizeof *e->squares);
     e->ops = td__calloc((size_t)e->o.size, sizeof *e->ops);
-    if (!e->stacks || !e->stacked || !e->borrowed || !e->busy || !e->sums || !e->squares || !e->ops)
+    e->piece_squares = td__calloc((e->o.cuts ? (size_t)e->o.cuts->n : 0) * TD__MOST_PIECES + 1,
+                                  sizeof *e->piece_squares);
+    if (!e->piece_squares || !e->stacks || !e->stacked || !e->borrowed || !e->busy || !e->sums ||
+        !e->squares || !e->ops)
         return TD_FAIL(TD_ENOMEM, "no memory for a step of %d micro-batches", micro_batches);
     for (size_t t = 0; t < threads; t++)
         e->stacks[t] =
@@ -196,6 +199,7 @@ void td__step_engine_destroy(td__step_engine *e)
     td__free(e->busy);
     td__free(e->sums);
     td__free(e->squares);
+    td__free(e->piece_squares);
     td__free(e->ops);
     td__free(e->parts);
     td__free(e);

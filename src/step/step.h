@@ -27,6 +27,7 @@
 #include "run/span_log.h"
 #include "run/step_times.h"
 #include "graph/cut.h"
+#include "graph/tensor.h"
 #include "step/grad_tree.h"
 #include "step/micro_batches.h"
 #include "tandem/optim.h"
@@ -71,6 +72,20 @@ typedef struct td__step_stage {
     void (*fold)(void *user);
 } td__step_stage;
 
+/* Params of which a rank has pieces (graph/tensor.h): the squares of their gradients are added up
+ * by piece. */
+typedef struct td__step_cut {
+    int param;
+    td_attr_pieces pieces;
+} td__step_cut;
+typedef struct td__step_cuts {
+    const td__step_cut *at;
+    int n;
+    /* (optional) Numbers that are 0 but on the rank that knows them: become known to all. */
+    td_status (*sum)(void *user, double *numbers, size_t n);
+    void *user;
+} td__step_cuts;
+
 typedef struct td__step_opts {
     td__micro_batch_set *set; /* of TD__USE_TRAIN; all are borrowed */
     td__pool *pool;
@@ -88,6 +103,7 @@ typedef struct td__step_opts {
     /* No update before the sum has arrived whole: a failure of another rank then leaves the state
      * of before the step. */
     bool update_late;
+    const td__step_cuts *cuts;   /* NULL: none */
     const td__step_stage *stage; /* NULL: this rank has the whole model */
 } td__step_opts;
 

@@ -43,7 +43,8 @@ struct td__step_engine {
     double *losses; /* by micro-batch of the step, weighted; 0 for those of other ranks */
     td__step_part *parts;
     int n_parts;
-    double *squares; /* by param */
+    double *squares;       /* by param */
+    double *piece_squares; /* (cuts, TD__MOST_PIECES) */
     /* The step under way. */
     uint32_t step;
     int64_t rows, own_rows, last_rows;

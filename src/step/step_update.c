@@ -130,10 +130,46 @@ static td_status square_params(void *user, int thread)
     return TD_OK;
 }
 
+/* Squares of piece w of a param's gradient, row by row of what lies side by side. */
+static double square_piece(const td__step_engine *e, const td__step_cut *c, int w)
+{
+    td__tensor_piece p = td__piece_of(&c->pieces, &c->pieces.whole, w);
+    const float *grads = e->grads + td_params_info(e->o.params, c->param).offset;
+    td__tree_sum sum = {.n = 0};
+    for (int64_t o = 0; o < p.outer * p.groups; o++)
+        td__tree_add(&sum, td__optim_param_squares(e->o.optimizer,
+                                                   grads + (o * p.group + p.begin) * p.inner,
+                                                   (size_t)(p.count * p.inner)));
+    return td__tree_total(&sum);
+}
+
+/* Of params that are cut: those of this rank's pieces, then of all. */
+static td_status square_cuts(td__step_engine *e)
+{
+    const td__step_cuts *cuts = e->o.cuts;
+    for (int i = 0; i < cuts->n; i++)
+        for (int w = 0; w < TD__MOST_PIECES; w++) {
+            const td_attr_pieces *a = &cuts->at[i].pieces;
+            bool own = w >= a->first && w < a->first + a->n;
+            e->piece_squares[i * TD__MOST_PIECES + w] = own ? square_piece(e, &cuts->at[i], w) : 0;
+        }
+    if (cuts->sum)
+        TD_TRY(cuts->sum(cuts->user, e->piece_squares, (size_t)cuts->n * TD__MOST_PIECES));
+    for (int i = 0; i < cuts->n; i++) {
+        td__tree_sum sum = {.n = 0};
+        for (int w = 0; w < cuts->at[i].pieces.pieces; w++)
+            td__tree_add(&sum, e->piece_squares[i * TD__MOST_PIECES + w]);
+        e->squares[cuts->at[i].param] = td__tree_total(&sum);
+    }
+    return TD_OK;
+}
+
 static td_status clip(td__step_engine *e, double *scale)
 {
     td__tree_sum sum = {.n = 0};
     TD_TRY(td__step_in_parts(e, square_params));
+    if (e->o.cuts)
+        TD_TRY(square_cuts(e));
     for (int k = 0; k < td__grad_sparse_count(e->blocks); k++) {
         td_sparse_grad sg = sparse_grad(e, k);
         e->squares[sg.param] =

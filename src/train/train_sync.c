@@ -31,6 +31,25 @@ static td_status make_verify(td__trainer *t)
                              &t->run.verify);
 }
 
+/* Params that the program reads in pieces. */
+static td_status find_cuts(td__trainer *t)
+{
+    const td_program *p = td__trainer_program(t);
+    td__param_cut cut;
+    int n = 0;
+    while (td__program_param_cut(p, n, &cut))
+        n++;
+    if (!n || t->run.cuts.at)
+        return TD_OK;
+    td__step_cut *at = td__arena_alloc(t->plan.arena, (size_t)n * sizeof *at);
+    if (!at)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d params in pieces", n);
+    for (int i = 0; i < n && td__program_param_cut(p, i, &cut); i++)
+        at[i] = (td__step_cut){td_params_find(t->replica.params, cut.name), cut.pieces};
+    t->run.cuts = (td__step_cuts){.at = at, .n = n};
+    return TD_OK;
+}
+
 td_status td__train_sync(td__trainer *t)
 {
     const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
@@ -46,6 +65,7 @@ td_status td__train_sync(td__trainer *t)
     if (t->run.sync)
         return TD_OK;
     TD_TRY(make_verify(t));
+    TD_TRY(find_cuts(t));
     td__sync_ctx x = {.config = &t->o.sync,
                       .comm = t->world.comm,
                       .elastic = t->o.members != NULL,
@@ -67,6 +87,7 @@ td_status td__train_sync(td__trainer *t)
                              .watch = t->run.verify ? td__verify_watch(t->run.verify) : NULL,
                              .spans = t->report.spans,
                              .weights = t->run.counted ? td__counted_weights(t->run.counted) : NULL,
+                             .cuts = t->run.cuts.n ? &t->run.cuts : NULL,
                              .update_late = t->o.members != NULL};
     return td__sync_create(&x, &t->run.sync);
 }

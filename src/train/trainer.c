@@ -45,6 +45,9 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
         return TD_FAIL(TD_EINVAL,
                        "train.verify: %g is no share of the micro-batches: must be 0 to 1",
                        o->verify);
+    int pieces = o->sync.tensor_pieces;
+    if (pieces < 0 || pieces > TD__MOST_PIECES || (pieces & (pieces - 1)))
+        return TD_FAIL(TD_EINVAL, "parallel.tensor_pieces: %d is not 2, 4 or 8", pieces);
     TD_TRY(td__sync_check(&o->sync, &job, w));
     return td__partition_check(o, w);
 }
@@ -156,6 +159,7 @@ static td_status make_model(td__trainer *t)
     int eval_micro_batches = td__micro_batches_default(o->eval_batch);
     int most = o->micro_batches > eval_micro_batches ? o->micro_batches : eval_micro_batches;
     const td_program *p;
+    td__tensor_cut cut = td__sync_tensor_cut(&o->sync, td__trainer_rank(t), td__trainer_ranks(t));
 
     threads = td__step_threads(threads < most ? threads : most, o->micro_batches);
     TD_TRY(td__pool_create(threads, &t->run.pool));
@@ -165,7 +169,8 @@ static td_status make_model(td__trainer *t)
                                                                   .backend = o->backend,
                                                                   .precision = o->precision,
                                                                   .seed = o->seed,
-                                                                  .profile = o->profile},
+                                                                  .profile = o->profile,
+                                                                  .tensor = cut},
                                       &t->run.train_set));
     /* A batch is never larger than the data; how it is cut is the job's affair alone. */
     const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);

@@ -53,6 +53,7 @@ typedef struct td__train_run {
     td__step_say say;        /* of this rank, in the step under way */
     _Atomic(td__micro_batch_set *) at; /* whose nodes are being run; NULL: nobody's */
     td__verify *verify;                /* NULL: nothing is run twice */
+    td__step_cuts cuts;                /* params that the program reads in pieces; n 0: none */
     td__balance *balance;              /* NULL: micro-batches are dealt out evenly */
     bool rebalance;                    /* they are dealt out anew before the next step */
     td__counted *counted;              /* NULL: no target is ignored */

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Test labels: slow full
+# parallel.tensor as a user sees it: with parallel.tensor_pieces the digest of one rank on any
+# number of tensor parallel ranks, with replicas, over shared memory and TCP, with tied weights, a
+# vocabulary in pieces, batch norm, dropout, clipping, accumulation and bf16; checkpoints that know
+# nothing of it; a rank that is killed; bad input.
+. "$(dirname "$0")/lib.sh"
+
+cat >mlp.yaml <<'JOB'
+name: mlp
+model:
+  - flatten
+  - {linear: 64, act: relu}
+  - {linear: 48, act: gelu}
+  - dropout: 0.1
+  - {linear: 32, act: relu}
+  - linear
+data: {source: digits, count: 200, split: {valid: 0.1}}
+train: {batch: 64, epochs: 2, micro_batches: 8, clip: 1, optimizer: {name: adamw, lr: 0.002}}
+parallel: {tensor_pieces: 4}
+JOB
+cat >cnn.yaml <<'JOB'
+name: cnn
+model:
+  - {conv2d: 32, kernel: 3, act: relu}
+  - {conv2d: 16, kernel: 3, stride: 2, act: relu}
+  - batch_norm
+  - {conv2d: 32, kernel: 3, stride: 2}
+  - max_pool: 2
+  - flatten
+  - dropout: 0.2
+  - {linear: 32, act: relu}
+  - linear
+data: {source: digits, count: 120, split: {valid: 0.1}}
+train: {batch: 30, epochs: 1, micro_batches: 6, accumulate: 2, clip: 1, optimizer: sgd}
+parallel: {tensor_pieces: 2}
+JOB
+python3 -c '
+for i in range(300):
+    print("".join(chr(33 + (i * 31 + k * k * 7) % 94) for k in range(40)), i)' >text.txt
+cat >gpt.yaml <<'JOB'
+name: gpt
+model: {name: gpt2, layers: 2, heads: 4, width: 64, dropout: 0.1}
+data: {source: text, train: text.txt, context: 16, stride: 64, split: {valid: 0.05}}
+train:
+  {batch: 16, steps: 6, micro_batches: 4, clip: 1, precision: bf16, optimizer: adamw,
+   eval: {every: 3}}
+parallel: {tensor_pieces: 4}
+JOB
+
+# cell JOB RANKS AXES TRANSPORT
+cell() {
+    run 0 "$tandem" train "$1.yaml" -q -n "$2" --parallel "$3" --set "parallel.transport=$4"
+    same "$1 on $2 ranks, $3, $4"
+}
+
+for job in mlp cnn gpt; do
+    run 0 "$tandem" train $job.yaml -q
+    want=$(digest)
+    [ -n "$want" ] || fail "no digest"
+    if [ -n "${TD_TEST_FULL:-}" ]; then
+        for transport in shm tcp; do
+            cell $job 2 tensor=2 $transport
+            cell $job 4 tensor=2 $transport
+            cell $job 8 data=4,tensor=2 $transport
+        done
+        [ $job = cnn ] || cell $job 8 data=2,tensor=4 shm
+    fi
+    cell $job 2 tensor=2 shm
+    [ $job = cnn ] || cell $job 4 tensor=4 tcp
+    cell $job 4 data=2,tensor=2 shm
+    run 0 "$tandem" train $job.yaml -q -n 2 --parallel tensor=2 --set train.backend=far
+    same "$job on device far"
+done
+
+# Checkpoints do not know how the ranks were arranged.
+run 0 "$tandem" train gpt.yaml -q -n 2 --parallel tensor=2 --set train.steps=3 --run-dir half
+run 0 "$tandem" train gpt.yaml -q --resume=half
+same "going on with one rank"
+run 0 "$tandem" train gpt.yaml -q --set train.steps=3 --run-dir alone
+run 0 "$tandem" train gpt.yaml -q --resume=alone -n 4 --parallel data=2,tensor=2
+same "going on with two replicas of two ranks"
+
+# Without pieces that are given, ranks agree with each other, and about with one rank.
+run 0 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=3 --set parallel.tensor_pieces=auto
+has 'done step 8'
+
+# A rank that is killed ends the job, with its name.
+run 1 "$tandem" train gpt.yaml -q -n 2 --parallel tensor=2 --faults "kill rank=1 at=step:3"
+has 'rank 1'
+dead || fail "processes are left"
+
+run 2 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=2
+has 'needs a multiple of 2 ranks, and there are 3: use -n 4'
+run 2 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=3
+has '4 pieces do not divide by 3 ranks'
+run 2 "$tandem" train mlp.yaml -q --set parallel.tensor_pieces=3
+has 'parallel.tensor_pieces: 3 is not 2, 4 or 8'
+run 2 "$tandem" train gpt.yaml -q -n 2 --parallel tensor=2 --set model.heads=2
+has '4 pieces do not divide the 2 heads'
+run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 \
+    --set 'model=[flatten, {linear: 12}, linear]'
+has 'no layer of the model is wide enough for 4 pieces'
+run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 --set train.optimizer=lamb
+has 'lamb needs the norms of whole layers'
+run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 --set parallel.zero=1
+has 'parallel.tensor: not with parallel.zero'
+run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 --threads 2
+has 'one compute thread each'
+echo "test_tensor_parallel: passed"
