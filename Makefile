@@ -79,6 +79,10 @@ bench-ddp: all ## data parallel training beside PyTorch DDP; QUICK=1: a first lo
 bench-pipeline: all ## pipelines beside torch.distributed.pipelining
 	@bench/pipeline/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
 
+.PHONY: bench-tensor
+bench-tensor: all ## tensor parallel ranks beside torch.distributed.tensor
+	@bench/tensor/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+
 demo: setup ## build, train examples/digits.yaml, end with the path of its report
 	@$(MAKE) --no-print-directory all
 	@$(BUILD)/tandem train examples/digits.yaml

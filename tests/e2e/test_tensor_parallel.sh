@@ -86,6 +86,13 @@ same "going on with two replicas of two ranks"
 run 0 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=3 --set parallel.tensor_pieces=auto
 has 'done step 8'
 
+# A product by itself.
+run 0 "$build/examples/09_product"
+one=$(grep -o 'C\[0\]\[0\] = [^,]*' out)
+[ -n "$one" ] || fail "no product"
+run 0 "$tandem" launch -n 4 "$build/examples/09_product"
+[ "$(grep -cF "$one" out)" = 4 ] || fail "another product on four ranks"
+
 # A rank that is killed ends the job, with its name.
 run 1 "$tandem" train gpt.yaml -q -n 2 --parallel tensor=2 --faults "kill rank=1 at=step:3"
 has 'rank 1'
