@@ -6,6 +6,7 @@
 #include "base/human.h"
 #include "base/fail.h"
 #include "parallel/zero.h"
+#include "auto_mesh.h"
 #include "check_pipeline.h"
 #include "session.h"
 #include "train/memory.h"
@@ -55,7 +56,7 @@ static void print_case(const td__memory_case *c, bool chosen, const td__train_me
 static td_status print_ranks(const td__session *s, int ranks, bool elastic)
 {
     const char *transport = td__job_parallel_opts(s->job)->transport;
-    const td__sync_config *job = &td__job_train(s->job)->sync;
+    const td__sync_config *job = &s->opts.sync;
     bool pipeline = job->mesh.size[TD_AXIS_PIPELINE] > 1; /* only what the job says */
     int first = pipeline ? job->zero : 0;
     int last = pipeline ? job->zero : ranks > 1 ? TD__ZERO_STAGES - 1 : 0;
@@ -157,6 +158,14 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     td__print_layers(stdout, rows, n);
     print_params(td__trainer_params(s->trainer));
     print_memory(s);
+    if (td__auto_mesh_wanted(a)) {
+        td__auto_mesh best;
+        TD_TRY(td__auto_mesh_choose(s, a, ranks, &best));
+        putchar('\n');
+        td__auto_mesh_print(&best);
+        s->opts.sync.mesh = best.mesh;
+        pipeline = best.mesh.size[TD_AXIS_PIPELINE] > 1;
+    }
     TD_TRY(print_ranks(s, ranks, td__args_has(a, "elastic")));
     if (pipeline)
         TD_TRY(td__check_pipeline(s, ranks, td__args_has(a, "plan"), td__args_value(a, "plan")));

@@ -8,9 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "auto_mesh.h"
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/human.h"
+#include "coll/comm_setup.h"
 
 enum { MOST_THREADS = 4096 };
 _Static_assert((int)TD__PATH >= PATH_MAX, "room for what realpath finds");
@@ -52,6 +54,14 @@ static td_status take_short(const td__args *a, short_flags *f)
         char path[TD__PATH];
         TD_TRY(td__run_dir_path(replay, "metrics.jsonl", path));
         snprintf(f->text[f->n++], SHORT, "parallel.replay=%s", path);
+    }
+    if (td__auto_mesh_wanted(a)) { /* whoever starts the ranks finds out, and tells them */
+        td__world w;
+        TD_TRY(td__world_from_env(&w));
+        if (w.size > 1 || w.elastic)
+            return TD_FAIL(TD_EINVAL, "--parallel auto: ranks that are started by others cannot "
+                                      "choose; say which, e.g. data=2,pipeline=4");
+        return TD_OK;
     }
     if (parallel && td__rank_mesh_parse(parallel, &mesh))
         return TD_FAIL(TD_EINVAL, "--parallel: %s", td_last_error());

@@ -39,7 +39,7 @@ TD_NODISCARD td_status td__output_check(const char *flag, const char *path);
     {                                                                                          \
         .name = "parallel", .value = "AXES",                                                   \
         .help = "how ranks are arranged, e.g. data=2,pipeline=4: short for parallel.data and " \
-                "parallel.pipeline"                                                            \
+                "parallel.pipeline; auto: as few stages as fit memory, auto:200MB: of a rank"  \
     }
 #define TD_FLAG_SERVERS                                                               \
     {                                                                                 \

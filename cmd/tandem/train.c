@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "auto_mesh.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -290,6 +291,9 @@ static td_status count_ranks(const td__training *t, int n, int *out)
 static int start_loaded(td__training *t, int n)
 {
     td__launch_opts launch = {0};
+    char text[TD__RANK_MESH_TEXT], flag[TD__RANK_MESH_TEXT + 16];
+    const char *more[] = {flag, NULL};
+    bool chosen = td__auto_mesh_wanted(t->args);
     bool elastic = !td__elastic_args(t->args, &launch) && launch.most;
     td_status st = count_ranks(t, n, &n);
 
@@ -297,6 +301,15 @@ static int start_loaded(td__training *t, int n)
         st = td__job_run_check_elastic(&t->run);
     if (!st && elastic)
         st = td__launch_check(&launch);
+    if (!st && chosen) {
+        td__auto_mesh best;
+        st = td__auto_mesh_find(t->args, t->job_path, n, &best);
+        if (!st && !td__args_has(t->args, "quiet"))
+            td__auto_mesh_print(&best);
+        if (!st)
+            t->run.session.opts.sync.mesh = best.mesh;
+        snprintf(flag, sizeof flag, "--parallel=%s", td__rank_mesh_text(&best.mesh, text));
+    }
     if (!st)
         st = td__train_check(&t->run.session.opts,
                              &(td__sync_world){.ranks = n, .elastic = elastic});
@@ -310,8 +323,8 @@ static int start_loaded(td__training *t, int n)
         return td__faults_sweep(t->args, t->job_path, n);
     if (elastic)
         return start_elastic(t, n);
-    return td__ranks_run(t->args, &td__command_train, n, t->run.session.opts.sync.servers, NULL,
-                         NULL);
+    return td__ranks_run(t->args, &td__command_train, n, t->run.session.opts.sync.servers,
+                         chosen ? more : NULL, NULL);
 }
 
 static int start_ranks(td__training *t, int n)

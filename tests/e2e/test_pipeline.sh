@@ -214,6 +214,20 @@ has 'without deadlock'
 has 'send forward values of micro-batch 0 to rank 1'
 python3 -c 'import json; assert len(json.load(open("plan.json"))) > 20' || fail "no timeline"
 
+# As few stages as fit memory.
+run 0 "$tandem" check large.yaml -n 4 --parallel auto:1GB
+has 'parallel auto: data=4, '
+run 0 "$tandem" check large.yaml -n 4 --parallel auto:200MB
+has 'parallel auto: pipeline=4, '
+has 'pipeline, pipeline=4, schedule 1f1b'
+run 0 "$tandem" train large.yaml -n 2 --parallel auto:400MB --set train.steps=1
+has 'parallel auto: pipeline=2, '
+has 'expected of the chunks'
+run 2 "$tandem" train large.yaml -q -n 4 --parallel auto:20MB
+has 'no arrangement of 4 ranks fits 20.0 MB for each; pipeline=4 needs '
+run 2 "$tandem" train large.yaml -q -n 4 --parallel auto:much
+has 'expected auto:SIZE as in auto:200MB'
+
 run 2 "$tandem" train gpt.yaml -q -n 3 --parallel pipeline=2
 has 'needs a multiple of 2 ranks, and there are 3: use -n 4'
 run 2 "$tandem" train gpt.yaml -q -n 4 --parallel data=4,pipeline=2
