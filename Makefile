@@ -10,7 +10,8 @@ cmake_args = -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTD_WERRO
 
 .PHONY: all setup configure test test-fast test-full lint format soak soak-comm soak-service model \
         bench bench-torch bench-comm bench-pipeline bench-ddp bench-elastic bench-data \
-        bench-service bench-ps demo install sanitize asan tsan fuzz gpu-bundle clean help
+        bench-service bench-ps bench-sync demo install sanitize asan tsan fuzz gpu-bundle clean \
+        help
 all: configure ## build everything
 	@ninja -C $(BUILD) -j$(JOBS)
 
@@ -75,6 +76,10 @@ bench-ps: all ## push and pull of a parameter server, in shared memory and over 
 
 bench-ddp: all ## data parallel training beside PyTorch DDP; QUICK=1: a first look
 	@bench/ddp/run $(BUILD) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
+
+bench-sync: all ## every sync rule side by side; SLOW=1: with a straggler too; QUICK=1: few samples
+	@bench/sync/run $(BUILD) $(if $(QUICK),--quick) $(if $(SLOW),--slow) \
+	    $(if $(JSON),--json $(abspath $(JSON)))
 
 bench-pipeline: all ## pipelines beside torch.distributed.pipelining
 	@bench/pipeline/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -27,6 +28,7 @@
 #include "base/human.h"
 #include "launch/spawn.h"
 #include "session.h"
+#include "step/heads.h"
 #include "variants.h"
 
 enum { POLL_MS = 200, READ = 4096, REDRAW_NS = 100000000, MOST_NOISE = 64 << 10, WIDTH = 80 };
@@ -57,6 +59,7 @@ typedef struct comparison {
     td__variants variants;
     td__compare_run *runs; /* those of a variant next to each other */
     int n, repeat;
+    double target;    /* NaN: the worst of what all reach */
     bool live, quiet; /* live: a line is drawn on a terminal */
 } comparison;
 
@@ -147,7 +150,8 @@ static td_status start(comparison *c, const td__compare_run *r, child *k)
 {
     const td__variant *v = &c->variants.at[(int)(r - c->runs) / c->repeat];
     const char *threads = td__args_value(c->args, "threads");
-    const char **argv = td__arena_alloc(c->arena, (size_t)(v->n_sets + 10) * sizeof *argv);
+    const char *faults = td__args_value(c->args, "faults");
+    const char **argv = td__arena_alloc(c->arena, (size_t)(v->n_sets + 11) * sizeof *argv);
     int n = 0;
 
     if (!argv)
@@ -160,6 +164,8 @@ static td_status start(comparison *c, const td__compare_run *r, child *k)
         argv[n++] = td__arena_printf(c->arena, "--ranks=%d", v->ranks);
     if (threads)
         argv[n++] = td__arena_printf(c->arena, "--threads=%s", threads);
+    if (faults)
+        argv[n++] = td__arena_printf(c->arena, "--faults=%s", faults);
     for (int i = 0; i < v->n_sets; i++)
         argv[n++] = td__arena_printf(c->arena, "--set=%s", v->sets[i]);
     argv[n++] = "--";
@@ -350,11 +356,26 @@ static td_status write_text(const td__text *t, const char *path)
     return td__file_out_commit(&f);
 }
 
+/* By the metric of the first run that has one. */
+static double aim(comparison *c)
+{
+    const td__metric_def *m = NULL;
+    for (int i = 0; i < c->n && !m; i++) {
+        const char *space = strchr(c->runs[i].metric, ' ');
+        m = space ? td__metric_find(space + 1) : NULL;
+    }
+    return td__compare_aim(c->runs, c->n, c->target, m && m->higher_is_better);
+}
+
 static td_status conclude(comparison *c)
 {
     const char *json = td__args_value(c->args, "json");
-    td__compare_opts o = {
-        .title = c->name, .job = c->job_path, .at = c->runs, .n = c->n, .repeat = c->repeat};
+    td__compare_opts o = {.title = c->name,
+                          .job = c->job_path,
+                          .at = c->runs,
+                          .n = c->n,
+                          .repeat = c->repeat,
+                          .target = aim(c)};
     char path[TD__PATH];
     td__text t = {0};
     td_status st;
@@ -414,6 +435,11 @@ static int run(const td__args *a)
     if (!td__args_int(a, "repeat", 1, 100, 1, &repeat))
         return TD_EXIT_USAGE;
     c.repeat = (int)repeat;
+    const char *target = td__args_value(a, "target");
+    char *end = NULL;
+    c.target = target ? strtod(target, &end) : (double)NAN;
+    if (target && (end == target || *end || !isfinite(c.target)))
+        return td__usage_error(a, "--target: '%.60s' is not a number", target);
     int rc = compare(&c);
     td__arena_destroy(c.arena);
     return rc;
@@ -447,6 +473,12 @@ static const td__flag FLAGS[] = {
     {.name = "repeat",
      .value = "N",
      .help = "runs of each variant, interleaved; the one with the median time is shown (1)"},
+    {.name = "target",
+     .value = "VALUE",
+     .help = "the metric's value to which times are told (the worst of what all variants reach)"},
+    {.name = "faults",
+     .value = "SCHEDULE",
+     .help = "faults in every run, as of tandem train: \"slow rank=2 times=10\" is a straggler"},
     {.name = "out",
      .value = "DIR",
      .help = "the comparison's directory (log.dir/compare-NAME-0001, the first number free)",
@@ -461,6 +493,8 @@ static const td__flag FLAGS[] = {
     {.name = NULL},
 };
 
+static const char STRAGGLER[] =
+    "tandem compare job.yaml --sync all -n 4 --faults \"slow rank=2 times=10\"";
 static const char *const EXAMPLES[] = {"tandem compare job.yaml --sync exact,bf16 -n 2",
                                        "two named variants on two ranks",
                                        "tandem compare job.yaml --sync all -n 4",
@@ -471,6 +505,8 @@ static const char *const EXAMPLES[] = {"tandem compare job.yaml --sync exact,bf1
                                        "three batch sizes",
                                        "tandem compare job.yaml --ranks 1,2,4 --repeat 3",
                                        "how it scales: the same weights, less time",
+                                       STRAGGLER,
+                                       "what a straggler does to each rule",
                                        NULL};
 
 const td__command td__command_compare = {
@@ -481,7 +517,9 @@ const td__command td__command_compare = {
         "Trains the variants one after the other, each in its own run, and prints a table: "
         "loss (mean of the last twentieth of the steps), the best of the first metric, steps and "
         "samples per second, time of training, speed relative to the first variant, bytes that a "
-        "rank sends in a step, peak memory of a rank, digest of the weights. compare.html has the "
+        "rank sends in a step, peak memory of a rank, time of training to a value of that metric, "
+        "age of what arrives from other ranks (mean and largest, of rules that are not in step), "
+        "digest of the weights. compare.html has the "
         "curves of all, over steps and over time; compare.json the numbers.\n\n"
         "A variant that fails is shown as failed, the others still run, and the exit status is 1. "
         "Ctrl-C stops the current variant and prints the results so far.\n\n"

@@ -273,6 +273,7 @@ static td_status check_pipeline(const td__training *t, int ranks)
         return TD_OK;
     bool known = !td__args_job(&s, t->args, t->job_path) && !td__session_data(&s);
     s.opts.blank = true;
+    s.opts.sync.rule = NULL; /* it may be of ranks alone, which are not there yet */
     if (known && !td__session_trainer(&s))
         st = td__check_cut(&s, ranks);
     td__session_fini(&s);

@@ -42,7 +42,8 @@ struct td__faults {
     int rank, size;
     td_comm *comm;
     bool flip;
-    uint64_t slow_ns; /* for each micro-batch */
+    uint64_t slow_ns;  /* for each micro-batch */
+    double slow_times; /* as long as they take; 0: once */
     tally ops[MOST_OPS];
     uint64_t kinds[2];
     uint64_t began_ns;
@@ -104,6 +105,7 @@ static td_status carry_out(td__faults *f, const td__fault_event *e)
         td__comm_poison_all(f->comm, TD_EPEER, why);
     f->flip = f->flip || e->act == TD_FAULT_FLIP;
     f->slow_ns = e->act == TD_FAULT_SLOW ? e->for_ns : f->slow_ns;
+    f->slow_times = e->act == TD_FAULT_SLOW ? e->times : f->slow_times;
     pthread_mutex_unlock(&f->lock);
     if (e->act == TD_FAULT_HANG)
         hang(e->for_ns);
@@ -505,12 +507,14 @@ bool td__faults_flip(td__faults *f)
     return flip;
 }
 
-void td__faults_slow(td__faults *f, int micro_batches)
+void td__faults_slow(td__faults *f, int micro_batches, double seconds)
 {
     if (!f || micro_batches < 1)
         return;
     pthread_mutex_lock(&f->lock); /* the thread that writes files carries out faults too */
     uint64_t ns = f->slow_ns * (uint64_t)micro_batches;
+    if (f->slow_times > 1)
+        ns += (uint64_t)(1e9 * seconds * (f->slow_times - 1));
     pthread_mutex_unlock(&f->lock);
     if (!ns)
         return;

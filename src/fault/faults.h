@@ -64,7 +64,8 @@ bool td__faults_due(td__faults *f);
 void td__faults_call(td__faults *f, uint64_t step);
 /* Is a bit of this step's gradients to be flipped? Once. */
 bool td__faults_flip(td__faults *f);
-/* `micro-batches` micro-batches have been run; takes longer if this rank is to be slow. */
-void td__faults_slow(td__faults *f, int micro_batches);
+/* So many micro-batches have been run in so many seconds; takes longer if this rank is to be slow.
+ */
+void td__faults_slow(td__faults *f, int micro_batches, double seconds);
 
 #endif

@@ -137,6 +137,11 @@ static bool parse_event_word(const char *word, td__fault_event *e, bool *placed)
         e->for_ns = good ? (uint64_t)v : 0;
         return good;
     }
+    if (strncmp(word, "times=", 6) == 0 && e->act == TD_FAULT_SLOW && !(e->times > 0)) {
+        char *end;
+        e->times = strtod(word + 6, &end);
+        return end != word + 6 && !*end && e->times >= 1 && e->times <= 1e6;
+    }
     if (e->rank >= 0)
         return false;
     if (e->act == TD_FAULT_CUT) {
@@ -180,6 +185,8 @@ static td_status parse_event(const char *clause, td__fault_plan *p, bool *is)
     bool good = (size_t)snprintf(copy, sizeof copy, "%s", clause + length) < sizeof copy;
     for (char *w = strtok_r(copy, " ", &save); w && good; w = strtok_r(NULL, " ", &save))
         good = parse_event_word(w, &e, &placed);
+    if (good && !placed && e.times > 0) /* from the first step on */
+        placed = parse_at("step:1", &e);
     if (!good || !placed || e.rank < 0)
         return TD_FAIL(TD_EINVAL,
                        "faults: cannot use \"%s\"; expected kill rank=2 at=step:17:allreduce:3, "
@@ -199,6 +206,8 @@ char *td__fault_text(const td__fault_event *e, char text[TD_FAULT_TEXT])
         snprintf(who, sizeof who, "rank=%d", e->rank);
     if (e->for_ns)
         snprintf(span, sizeof span, " for=%gs", 1e-9 * (double)e->for_ns);
+    if (e->times > 0)
+        snprintf(span + strlen(span), sizeof span - strlen(span), " times=%g", e->times);
     if (*e->op)
         snprintf(op, sizeof op, ":%s:%llu", e->op, (unsigned long long)e->count);
     snprintf(text, TD_FAULT_TEXT, "%s %s%s at=%s:%llu%s", ACTS[e->act], who, span,

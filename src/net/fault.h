@@ -67,6 +67,7 @@ typedef struct td__fault_event {
     td__fault_act act;
     int rank, peer;  /* peer: the other end of a cut */
     uint64_t for_ns; /* of a stop or hang (0: for ever), or more for each micro-batch */
+    double times;    /* of a slow one: how many times as long its micro-batches take; 0: not said */
     bool generation; /* number is one, not a step */
     uint64_t number;
     char op[24];    /* "": as it begins */

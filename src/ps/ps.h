@@ -104,6 +104,7 @@ struct td__ps_rule {
     double lr;        /* of it */
     uint64_t steps_of_epoch;
     uint64_t stale_sum, stale_most, pushes;
+    uint64_t noted_sum, noted_pushes; /* of steps before (td__ps_notes) */
 
     /* Workers. */
     uint64_t clock;
@@ -129,13 +130,14 @@ TD_NODISCARD td_status td__ps_step(td__sync *s, double lr, td__step_result *out)
 TD_NODISCARD td_status td__ps_meet(td__sync *s, td__sync_meet why);
 TD_NODISCARD td_status td__ps_serve(td__sync *s);
 void td__ps_note(td__sync *s, td__rank_stats *stats);
+int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push had not seen */
 
 /* All of them, for the table of a rule. */
 #define TD__PS_RULE                                                                               \
     .size = sizeof(td__ps_rule), .key = "parallel.servers", .sample = "1", .asked = td__ps_asked, \
     .check = td__ps_check, .exchange = td__ps_exchange, .destroy = td__ps_destroy,                \
     .begin = td__ps_begin, .batch = td__ps_batch, .step = td__ps_step, .meet = td__ps_meet,       \
-    .serve = td__ps_serve, .note = td__ps_note, .abandon = td__ps_abandon
+    .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes, .abandon = td__ps_abandon
 
 /* ---- Between the files of this folder -------------------------------------------------------- */
 

@@ -150,6 +150,17 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
     return r->server == 0 ? make_leader(r) : TD_OK;
 }
 
+int td__ps_notes(td__sync *s, td__step_note *out)
+{
+    td__ps_rule *r = (td__ps_rule *)s;
+    uint64_t pushes = r->pushes - r->noted_pushes, sum = r->stale_sum - r->noted_sum;
+    r->noted_pushes = r->pushes;
+    r->noted_sum = r->stale_sum;
+    out[0] = (td__step_note){"age", pushes ? (double)sum / (double)pushes : 0};
+    out[1] = (td__step_note){"age_max", (double)r->stale_most};
+    return pushes ? 2 : 0;
+}
+
 void td__ps_destroy(td__sync *s)
 {
     td__ps_rule *r = (td__ps_rule *)s;

@@ -25,17 +25,25 @@ static double last_loss(const td__report_data *d)
     return n ? sum / (n - from) : (double)NAN;
 }
 
-/* The first metric of the validation part besides the loss, at the best step. */
-static void find_best(td__compare_run *r)
+/* The first metric of the validation part besides the loss; NULL: there is none. */
+static const td__report_metric *metric_of(const td__compare_run *r)
 {
     const td__report_metric *m = NULL;
 
-    r->best = NAN;
     for (int i = 0; i < r->data.n_metrics; i++) {
         const td__report_metric *k = &r->data.metric[i];
         if (strcmp(k->part, "test") != 0 && (!m || strcmp(m->name, "loss") == 0) && k->value.n)
             m = k;
     }
+    return m;
+}
+
+/* That metric, at the best step. */
+static void find_best(td__compare_run *r)
+{
+    const td__report_metric *m = metric_of(r);
+
+    r->best = NAN;
     if (!m)
         return;
     snprintf(r->metric, sizeof r->metric, "%s %s", m->part, m->name);
@@ -59,12 +67,44 @@ static void sum_ranks(td__compare_run *r)
         r->step_nbytes = nbytes / d->n_ranks / d->ranked_steps;
 }
 
+static double seconds_to(const td__compare_run *r, double target, bool higher)
+{
+    const td__report_metric *m = metric_of(r);
+    const td__report_data *d = &r->data;
+    double sum = 0;
+    int k = 0;
+
+    for (int i = 0; m && i < m->value.n; i++) {
+        for (; k < d->step.n && d->step.v[k] <= m->step.v[i]; k++)
+            sum += isfinite(d->seconds.v[k]) ? d->seconds.v[k] : 0;
+        if (higher ? m->value.v[i] >= target : m->value.v[i] <= target)
+            return sum;
+    }
+    return (double)NAN;
+}
+
+double td__compare_aim(td__compare_run *runs, int n, double target, bool higher_is_better)
+{
+    bool given = !isnan(target);
+
+    for (int i = 0; i < n; i++)
+        if (!given && !runs[i].failed && isfinite(runs[i].best))
+            target = isnan(target)      ? runs[i].best
+                     : higher_is_better ? fmin(target, runs[i].best)
+                                        : fmax(target, runs[i].best);
+    for (int i = 0; i < n; i++)
+        runs[i].to_target = isnan(target) || runs[i].failed
+                                ? (double)NAN
+                                : seconds_to(&runs[i], target, higher_is_better);
+    return target;
+}
+
 td_status td__compare_read(td__compare_run *r)
 {
     td_status st = td__report_data_read(r->dir, &r->data);
 
     r->steps = r->seconds = r->loss = r->samples_per_second = NAN;
-    r->step_nbytes = r->memory = r->best = NAN;
+    r->step_nbytes = r->memory = r->best = r->age = r->age_most = r->to_target = NAN;
     if (st)
         return st;
     const td__report_data *d = &r->data;
@@ -74,6 +114,10 @@ td_status td__compare_read(td__compare_run *r)
         r->seconds += isfinite(d->seconds.v[i]) ? d->seconds.v[i] : 0;
     r->samples_per_second = r->seconds > 0 ? d->samples / r->seconds : (double)NAN;
     r->loss = last_loss(d);
+    if (d->ages > 0) {
+        r->age = d->age_sum / d->ages;
+        r->age_most = d->age_most;
+    }
     find_best(r);
     sum_ranks(r);
     const char *hex = strchr(d->digest, ':');
@@ -117,9 +161,9 @@ const td__compare_run *td__compare_first(const td__compare_opts *o)
     return NULL;
 }
 
-const char *const td__compare_columns[] = {"variant",    "#loss",  "#best",  "#steps/s",
-                                           "#samples/s", "#time",  "#speed", "#B/step",
-                                           "#memory",    "digest", NULL};
+const char *const td__compare_columns[] = {"variant", "#loss",  "#best",   "#steps/s", "#samples/s",
+                                           "#time",   "#speed", "#B/step", "#memory",  "#to target",
+                                           "#age",    "digest", NULL};
 _Static_assert(TD_LEN(td__compare_columns) == TD__COMPARE_CELLS + 1, "as many as cells");
 
 static void ratio(char *cell, double a, double b)
@@ -160,8 +204,12 @@ void td__compare_cells(const td__compare_run *r, const td__compare_run *first,
     }
     if (isfinite(r->memory))
         snprintf(cell[8], TD__COMPARE_CELL, "%s", td__human_bytes(r->memory, b));
+    if (isfinite(r->to_target))
+        snprintf(cell[9], TD__COMPARE_CELL, "%s", td__human_seconds(r->to_target, b));
+    if (isfinite(r->age))
+        snprintf(cell[10], TD__COMPARE_CELL, "%.1f (%.0f)", r->age, r->age_most);
     if (*r->digest)
-        snprintf(cell[9], TD__COMPARE_CELL, "%.*s", DIGEST_SHOWN, r->digest);
+        snprintf(cell[11], TD__COMPARE_CELL, "%.*s", DIGEST_SHOWN, r->digest);
 }
 
 static void print_row(td__text *t, char cell[TD__COMPARE_CELLS][TD__COMPARE_CELL], const int *width,
@@ -212,7 +260,9 @@ void td__compare_json(td__text *t, const td__compare_opts *o)
     td__text_add(t, "{\"name\": ");
     td__text_json(t, o->title);
     td__text_member(t, "job", o->job);
-    td__text_printf(t, ", \"repeat\": %d, \"runs\": [", o->repeat);
+    td__text_printf(t, ", \"repeat\": %d", o->repeat);
+    td__text_member_number(t, "target", o->target, DIGITS);
+    td__text_add(t, ", \"runs\": [");
     for (int i = 0; i < o->n; i++) {
         const td__compare_run *r = &o->at[i];
         td__text_printf(t, "%s\n  {\"variant\": ", i ? "," : "");
@@ -232,6 +282,9 @@ void td__compare_json(td__text *t, const td__compare_opts *o)
             td__text_member_number(t, "best", r->best, DIGITS);
             td__text_member_number(t, "nbytes_per_step", r->step_nbytes, DIGITS);
             td__text_member_number(t, "memory", r->memory, DIGITS);
+            td__text_member_number(t, "seconds_to_target", r->to_target, DIGITS);
+            td__text_member_number(t, "age", r->age, DIGITS);
+            td__text_member_number(t, "age_max", r->age_most, DIGITS);
             td__text_member(t, "digest", r->digest);
         }
         td__text_add(t, "}");

@@ -17,11 +17,13 @@ typedef struct td__compare_run {
 
     td__report_data data; /* td__compare_fini */
     double steps, seconds, loss, samples_per_second;
-    double step_nbytes; /* sent by a rank in a step, on average */
-    double memory;      /* of the rank that had the most */
-    double best;        /* the metric below, at the best step */
-    char metric[64];    /* "valid accuracy"; "" */
-    char digest[65];    /* of the weights; "" */
+    double step_nbytes;   /* sent by a rank in a step, on average */
+    double memory;        /* of the rank that had the most */
+    double age, age_most; /* of what arrived from other ranks: mean, and largest */
+    double to_target; /* seconds of training until the metric below was there (td__compare_aim) */
+    double best;      /* the metric below, at the best step */
+    char metric[64];  /* "valid accuracy"; "" */
+    char digest[65];  /* of the weights; "" */
 } td__compare_run;
 
 /* Fill in what the directory tells. A directory without a run is TD_EINVAL. */
@@ -32,11 +34,16 @@ void td__compare_fini(td__compare_run *r);
  * variant, next to each other; the index of that one, or of the first if none went well. */
 int td__compare_median(const td__compare_run *runs, int n);
 
+/* How long each run took to the target, a value of its metric; NaN: the worst of their best. The
+ * target is returned, NaN if there is none. */
+double td__compare_aim(td__compare_run *runs, int n, double target, bool higher_is_better);
+
 typedef struct td__compare_opts {
     const char *title;         /* the job's name */
     const char *job;           /* its file */
     const td__compare_run *at; /* all runs, those of a variant next to each other */
     int n, repeat;             /* n is a multiple of repeat */
+    double target;             /* of td__compare_aim */
 } td__compare_opts;
 /* A line per variant, aligned. Speeds and bytes are also given relative to the first variant that
  * went well. */

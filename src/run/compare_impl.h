@@ -5,7 +5,7 @@
 
 #include "run/compare.h"
 
-enum { TD__COMPARE_CELLS = 10, TD__COMPARE_CELL = 128 };
+enum { TD__COMPARE_CELLS = 12, TD__COMPARE_CELL = 128 };
 
 /* As td__html_head takes them. */
 extern const char *const td__compare_columns[TD__COMPARE_CELLS + 1];

@@ -54,6 +54,13 @@ static td_status read_step(td__report_data *d, const json_t *o)
     TD_TRY(push(&d->data_wait, number(o, "data_wait")));
     if (samples > 0)
         d->samples += samples;
+    const json_t *sync = json_object_get(o, "sync");
+    double age = number(sync, "age"), most = number(sync, "age_max");
+    if (isfinite(age)) {
+        d->age_sum += age;
+        d->ages++;
+        d->age_most = most > d->age_most ? most : d->age_most;
+    }
     return TD_OK;
 }
 

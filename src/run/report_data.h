@@ -37,6 +37,9 @@ typedef struct td__report_data {
     /* From the last begin and end. */
     double params, batch, micro_batches, threads, ranks, steps;
     double samples; /* seen in all steps */
+    /* Of what arrived from other ranks, where a rule tells it: sum and number of steps' means, the
+     * largest. */
+    double age_sum, ages, age_most;
     char precision[16], end[16], digest[80];
     double end_seconds, end_rate;
     char dropped[160]; /* of backup workers: "12 shares late: rank 1 8, rank 2 4"; "" */

@@ -165,7 +165,8 @@ td_status td__train_batches(td__trainer *t, td__step_event *e, int64_t *first, i
                   (unsigned long long)t->replica.state.epoch);
         uint64_t computes = td__clock_ns();
         TD_TRY(td__sync_batch(t->run.sync, b));
-        td__faults_slow(t->o.faults, td__step_micro_batches(t->run.sync->engine));
+        td__faults_slow(t->o.faults, td__step_micro_batches(t->run.sync->engine),
+                        seconds_since(computes));
         t->run.say.seconds += seconds_since(computes);
     }
     return TD_OK;

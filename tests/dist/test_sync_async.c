@@ -104,8 +104,8 @@ TEST(all_end_at_the_optimum)
                 sync_run_set(&u, "min_arrivals", 1 + n / 2);
             u.opts.batch = SYNC_SAMPLES;
             u.opts.partition = admm ? "even" : NULL; /* whose duals make up for other data */
-            u.opts.steps = admm ? 1200 : 400;
-            u.opts.optim.lr = 0.05;
+            u.opts.steps = admm ? 1200 : 1000;
+            u.opts.optim.lr = admm ? 0.05 : 0.01; /* the noise of rows that are drawn */
             sync_run_on(&u, n, n == 3 ? &(ranks_opts){.transport = "tcp"} : NULL);
             check_near(RULES[i], u.last, want, admm ? 1e-5 : 0.1);
             sync_run_end(&u);

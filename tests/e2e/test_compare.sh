@@ -137,6 +137,19 @@ wrong '--ranks' job.yaml --sync exact --ranks 1,x
 wrong '^tandem compare: --json: no such directory: nowhere/' job.yaml --sync exact \
     --json nowhere/table.json
 wrong '--repeat' job.yaml --sync exact --repeat 0
+wrong "--target: 'much' is not a number" job.yaml --sync exact --target much
+
+# --- A straggler, time to a target, ages ---------------------------------------------------------
+run 0 "$tandem" compare job.yaml -n 2 --sync exact,async-peer --out late --target 0.01 --threads 1 \
+    --faults 'slow rank=1 times=5'
+python3 - <<'END' || fail "a straggler: $(cat out)"
+import json
+d = json.load(open("late/compare.json"))
+exact, peer = d["runs"]
+assert d["target"] == 0.01 and 0 < exact["seconds_to_target"] <= exact["seconds"] * 1.001, exact
+assert exact["age"] is None and 0 <= peer["age"] <= peer["age_max"], (exact, peer)
+assert "to target" in open("out").read()
+END
 
 # --- Ctrl-C: the run under way stops, the table has what there is --------------------------------
 echo 'slow  step 1 SIGINT' >script

@@ -242,7 +242,8 @@ TEST(faults_of_ranks_are_read_and_written)
         "kill rank=2 at=step:17:allreduce:3", "stop rank=1 for=3s at=step:20",
         "cut 0-1 at=step:5:comm:2",           "flip rank=1 at=step:9",
         "full rank=0 at=step:4:state.json:1", "kill rank=0 at=generation:2:op:7",
-        "slow rank=1 for=0.002s at=step:3",   "hang rank=1 at=step:3:comm:1"};
+        "slow rank=1 for=0.002s at=step:3",   "hang rank=1 at=step:3:comm:1",
+        "slow rank=2 times=10 at=step:1"};
     static const char *const WRONG[] = {"kill",
                                         "kill rank=2",
                                         "kill at=step:3",
@@ -263,6 +264,9 @@ TEST(faults_of_ranks_are_read_and_written)
                                         "stop rank=2 for=3 at=step:3",
                                         "cut 1 at=step:3",
                                         "cut 1-1 at=step:3",
+                                        "slow rank=2 times=0.5 at=step:3",
+                                        "kill rank=2 times=3 at=step:3",
+                                        "slow rank=2 times=3x",
                                         "seed=1; kill rank=2"};
     td__fault_plan p;
     char text[TD_FAULT_TEXT], all[22 * (TD_FAULT_EVENTS + 2)] = "";

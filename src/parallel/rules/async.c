@@ -96,6 +96,8 @@ int td__async_notes(td__sync *s, td__step_note *out)
     int ages = a->ages;
     out[0] = (td__step_note){"age", ages ? a->age_sum / ages : 0};
     out[1] = (td__step_note){"age_max", a->age_most};
+    a->age_sum = a->age_most = 0;
+    a->ages = 0;
     if (a->post)
         td__post_unlock(a->post);
     return ages ? 2 : 0;
@@ -194,12 +196,10 @@ static td_status halt(td__async *a, bool requests)
 td_status td__async_begin(td__sync *s, const td__sync_place *at)
 {
     td__async *a = (td__async *)s;
-    if (a->post) /* what the trainer has changed between steps is there for messages */
+    if (a->post) { /* what the trainer has changed between steps is there for messages */
         td__post_lock(a->post);
-    a->age_sum = a->age_most = 0;
-    a->ages = 0;
-    if (a->post)
         td__post_unlock(a->post);
+    }
     return td__sync_local_begin(s, at);
 }
 

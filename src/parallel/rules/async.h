@@ -49,7 +49,7 @@ struct td__async {
     /* This rank's: its halts; the step to be ended together. */
     uint64_t halted, target;
     bool together, muted;
-    double age_sum, age_most; /* of what came in this step */
+    double age_sum, age_most; /* of what came since it was last told */
     int ages;
 };
 
