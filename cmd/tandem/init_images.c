@@ -8,8 +8,8 @@
 
 #include "base/fail.h"
 #include "data/files.h"
-#include "data/image.h"
-#include "data/images.h"
+#include "data/image/image.h"
+#include "data/image/images.h"
 #include "init.h"
 
 enum { LOOKED_AT = 32, WANT_STEPS = 1500, LARGEST = 128 };

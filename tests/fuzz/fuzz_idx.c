@@ -1,6 +1,6 @@
 /* fuzz_idx.c -- IDX files, packed and not: all bytes that a header promises are there. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/idx.h"
+#include "data/sources/idx.h"
 #include "fuzz/fuzz_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)

@@ -1,6 +1,6 @@
 /* fuzz_image.c -- JPEG, PNG and WebP images: whatever is decoded has all its pixels, and scales. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/image.h"
+#include "data/image/image.h"
 #include "fuzz/fuzz_file.h"
 
 enum { PIXELS = 1 << 18, SMALL = 7 };

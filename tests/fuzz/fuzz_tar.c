@@ -1,7 +1,7 @@
 /* fuzz_tar.c -- tar archives of images as a data source. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/source.h"
-#include "data/tar.h"
+#include "data/sources/tar.h"
 #include "fuzz/fuzz_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)

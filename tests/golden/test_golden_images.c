@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/file.h"
-#include "data/image.h"
+#include "data/image/image.h"
 #include "support/check.h"
 
 #define FOLDER "tests/golden/images/"

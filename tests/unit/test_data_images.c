@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "data/map.h"
-#include "data/tar.h"
+#include "data/sources/tar.h"
 #include "support/check.h"
 #include "support/sources.h"
 #include "tandem/data.h"

@@ -1,6 +1,6 @@
 /* idx.c -- the IDX format of MNIST; see idx.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/idx.h"
+#include "data/sources/idx.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /* digit_strokes.c -- the ten digits, in the ways people write them; see digit_strokes.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/digit_strokes.h"
+#include "data/sources/digit_strokes.h"
 
 /* clang-format off */
 const td__digit td__digits[10] = {

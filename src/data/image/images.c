@@ -1,6 +1,6 @@
 /* images.c -- samples that are images in files; see images.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/images.h"
+#include "data/image/images.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "data/files.h"
 #include "data/fit_json.h"
-#include "data/image.h"
+#include "data/image/image.h"
 #include "data/map.h"
 
 enum { MOST_SIZE = 16384, TRIES = 10, FIRST_ROOM = 256 };

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
-#include "data/image.h"
+#include "data/image/image.h"
 
 enum { BITS = 32 - 8 - 2 };
 

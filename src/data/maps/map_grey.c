@@ -1,7 +1,7 @@
 /* map_grey.c -- images of three colours, (3, height, width), in grey, (1, height, width). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
-#include "data/image.h"
+#include "data/image/image.h"
 #include "data/map.h"
 
 static td_status grey_open(td__map *m, td__dataset *train)

@@ -16,7 +16,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/rng.h"
-#include "data/digit_strokes.h"
+#include "data/sources/digit_strokes.h"
 #include "data/generator.h"
 #include "data/kernels/image.h"
 #include "data/source.h"

@@ -1,7 +1,7 @@
 /* tar.c -- see tar.h. An archive is a row of blocks of 512 bytes: a header with name, size and kind
  * of a file, then its bytes, filled up to a whole block; zeros end it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/tar.h"
+#include "data/sources/tar.h"
 
 #include <stdio.h>
 #include <string.h>

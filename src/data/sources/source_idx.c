@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "data/files.h"
-#include "data/idx.h"
+#include "data/sources/idx.h"
 #include "data/source.h"
 #include "data/table.h"
 

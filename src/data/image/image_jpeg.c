@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "data/image.h"
+#include "data/image/image.h"
 
 enum { MOST_SCANS = 100 }; /* of progressive files; each goes over all pixels */
 

@@ -1,6 +1,6 @@
 /* image.c -- images by their first bytes; see image.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/image.h"
+#include "data/image/image.h"
 
 #include <inttypes.h>
 #include <string.h>

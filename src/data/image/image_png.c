@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "data/image.h"
+#include "data/image/image.h"
 
 typedef struct decoder {
     const uint8_t *data;

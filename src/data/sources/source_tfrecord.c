@@ -13,7 +13,7 @@
 #include "base/fail.h"
 #include "data/files.h"
 #include "data/fit_json.h"
-#include "data/images.h"
+#include "data/image/images.h"
 #include "data/shards.h"
 #include "data/table.h"
 #include "data/tfrecord.h"

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "data/image.h"
+#include "data/image/image.h"
 #include "data/map.h"
 
 enum { MOST = 16384 };

@@ -3,7 +3,7 @@
 #include <webp/decode.h>
 
 #include "base/fail.h"
-#include "data/image.h"
+#include "data/image/image.h"
 
 td_status td__webp_decode(const uint8_t *data, size_t nbytes, const char *where,
                           int64_t most_pixels, td__image *out)

@@ -10,10 +10,10 @@
 
 #include "base/fail.h"
 #include "data/files.h"
-#include "data/image.h"
-#include "data/images.h"
+#include "data/image/image.h"
+#include "data/image/images.h"
 #include "data/shards.h"
-#include "data/tar.h"
+#include "data/sources/tar.h"
 
 enum { MOST_CLASSES = 1 << 20, MOST_LABEL = 256 };
 

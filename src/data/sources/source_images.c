@@ -12,8 +12,8 @@
 
 #include "base/fail.h"
 #include "data/files.h"
-#include "data/image.h"
-#include "data/images.h"
+#include "data/image/image.h"
+#include "data/image/images.h"
 
 enum { MOST_DEPTH = 16, MOST_CLASSES = 1 << 20 };
 
