@@ -16,48 +16,9 @@
 #include "graph/runner.h"
 #include "optim/optimizer.h"
 #include "parallel/sync.h"
-#include "pipeline/executor.h"
-#include "pipeline/pipeline.h"
 #include "pipeline/stage_params.h"
+#include "pipeline/sync_pipeline_impl.h"
 #include "step/work_partition.h"
-
-/* Partials of a range of micro-batches: one per level on each side, and one more. */
-enum { STACK = 80 };
-enum { MOST_PLANS = 4 }; /* kept: a pipeline may have different numbers of micro-batches */
-
-/* For a number of micro-batches in a batch. */
-typedef struct planned {
-    int micro_batches; /* 0: none */
-    td__plan *plan;
-    int *slots; /* by chunk */
-} planned;
-
-typedef struct pipeline {
-    td__sync base;
-    td__sync *inner; /* how replicas of a part add up gradients; its engine is this rule's */
-    td__sync_config inner_config;
-    td__pipeline_shape shape;
-    td__rank_mesh mesh;
-    const td__schedule_def *schedule;
-    int chunks;
-    bool *own;    /* (chunks) */
-    td__cut *cut; /* of micro-batches of the usual size */
-    td__chunks *set;
-    td__channels channels;
-    td__executor *executor;
-    td__grad_stack *stacks;          /* by chunk */
-    td__partial *stacked;            /* (chunks, STACK) theirs */
-    td__param_range *ranges, *grads; /* (n_ranges) of params; where their gradients lie */
-    int n_ranges, *first;            /* first: (chunks + 1) of them of each chunk */
-    td__step_stage stage;
-    planned plans[MOST_PLANS];
-    int next_plan; /* the one that gives way */
-    double wait;
-    uint64_t sent;
-    td__measure *measure;
-    td__pipeline_report report;
-    int ran; /* micro-batches of the last batch; 0: none */
-} pipeline;
 
 /* ---- What it asks for ------------------------------------------------------------------------ */
 
@@ -110,18 +71,18 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-static td_status plan_for(pipeline *p, int micro_batches, const planned **out)
+static td_status plan_for(td__pipeline_rule *p, int micro_batches, const td__pipeline_planned **out)
 {
-    for (int i = 0; i < MOST_PLANS; i++)
+    for (int i = 0; i < TD__PIPELINE_PLANS; i++)
         if (p->plans[i].micro_batches == micro_batches) {
             *out = &p->plans[i];
             return TD_OK;
         }
-    planned *n = &p->plans[p->next_plan];
-    p->next_plan = (p->next_plan + 1) % MOST_PLANS;
+    td__pipeline_planned *n = &p->plans[p->next_plan];
+    p->next_plan = (p->next_plan + 1) % TD__PIPELINE_PLANS;
     td__plan_destroy(n->plan);
     td__free(n->slots);
-    *n = (planned){0};
+    *n = (td__pipeline_planned){0};
     TD_TRY(td__pipeline_plan_of(p->cut, &p->mesh, p->schedule, micro_batches,
                                 td__optim_clips(p->base.x.step.optimizer), &n->plan, &n->slots));
     TD_TRY(td__plan_check(n->plan));
@@ -131,7 +92,7 @@ static td_status plan_for(pipeline *p, int micro_batches, const planned **out)
 }
 
 /* All ranks follow the same plan, or none begins. */
-static td_status compare_plans(pipeline *p, const td__plan *plan)
+static td_status compare_plans(td__pipeline_rule *p, const td__plan *plan)
 {
     char mine[65], first[65];
     TD_TRY(td__plan_digest(plan, mine));
@@ -149,7 +110,7 @@ static td_status compare_plans(pipeline *p, const td__plan *plan)
 
 /* The ranges of the params that the chunks of this rank update, and where their gradients lie:
  * params, row-sparse ones and states lie apart there, so a range ends where one of these begins. */
-static td_status find_ranges(pipeline *p)
+static td_status find_ranges(td__pipeline_rule *p)
 {
     const td_params *ps = p->base.x.step.params;
     const size_t ends[] = {td__params_dense(ps), td_params_trainable(ps), SIZE_MAX};
@@ -178,7 +139,7 @@ static td_status find_ranges(pipeline *p)
     return TD_OK;
 }
 
-static bool shares_states(const pipeline *p)
+bool td__pipeline_shares_states(const td__pipeline_rule *p)
 {
     return p->base.x.config->zero > 0 && p->channels.data;
 }
@@ -186,7 +147,7 @@ static bool shares_states(const pipeline *p)
 /* A td__step_stage's: with parallel.zero, which of the replicas' it is. */
 static bool updates(void *user, size_t element)
 {
-    const pipeline *p = user;
+    const td__pipeline_rule *p = user;
     const td__ownership *m = td__shards_ownership(p->base.x.shards);
     return element >= td__ownership_params(m) ||
            td__ownership_owner(m, element) == td_comm_rank(p->base.x.comm);
@@ -194,10 +155,10 @@ static bool updates(void *user, size_t element)
 
 static td_status sum_squares(void *user, double *squares, size_t n)
 {
-    pipeline *p = user;
+    td__pipeline_rule *p = user;
     const td_params *ps = p->base.x.step.params;
     TD_TRY(td_allreduce(p->channels.pipeline, squares, squares, n, TD_F64, TD_REDUCE_SUM, NULL));
-    if (!shares_states(p))
+    if (!td__pipeline_shares_states(p))
         return TD_OK;
     for (int i = 0; i < (int)n; i++) /* all replicas have summed up the row-sparse ones */
         if (td_params_info(ps, i).sparse && p->channels.replica)
@@ -208,7 +169,7 @@ static td_status sum_squares(void *user, double *squares, size_t n)
 /* All chunks fold statistics in from the block of the first. */
 static float *statistics(void *user)
 {
-    pipeline *p = user;
+    td__pipeline_rule *p = user;
     float *block = NULL;
     for (int c = 0; c < p->chunks; c++) {
         td_runner *r = p->own[c] ? td__chunks_any_runner(p->set, c) : NULL;
@@ -222,7 +183,7 @@ static float *statistics(void *user)
 
 static void fold(void *user)
 {
-    pipeline *p = user;
+    td__pipeline_rule *p = user;
     for (int c = 0; c < p->chunks; c++) {
         td_runner *r = p->own[c] ? td__chunks_any_runner(p->set, c) : NULL;
         if (r) {
@@ -233,7 +194,7 @@ static void fold(void *user)
 }
 
 /* The rule of the replicas of a part, on an engine that updates this rank's params alone. */
-static td_status make_inner(pipeline *p)
+static td_status make_inner(td__pipeline_rule *p)
 {
     td__sync_ctx x = p->base.x;
     p->inner_config = *p->base.x.config;
@@ -243,7 +204,7 @@ static td_status make_inner(pipeline *p)
     p->stage = (td__step_stage){.user = p,
                                 .own = p->ranges,
                                 .n_own = p->n_ranges,
-                                .updates = shares_states(p) ? updates : NULL,
+                                .updates = td__pipeline_shares_states(p) ? updates : NULL,
                                 .sum_squares = sum_squares,
                                 .statistics = statistics,
                                 .fold = fold};
@@ -258,20 +219,21 @@ static td_status make_inner(pipeline *p)
     return TD_OK;
 }
 
-static td_status make_parts(pipeline *p, const td__pipeline_shape *shape)
+static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shape)
 {
     const td__step_opts *o = &p->base.x.step;
-    const planned *usual, *whole;
+    const td__pipeline_planned *usual, *whole;
     int64_t rows = p->base.x.rows;
     int most = 1,
         stage = td__rank_mesh_coordinate(&p->mesh, td_comm_rank(p->base.x.comm), TD_AXIS_PIPELINE);
     p->own = td__calloc((size_t)p->chunks, sizeof *p->own);
     p->stacks = td__calloc((size_t)p->chunks, sizeof *p->stacks);
-    p->stacked = td__calloc((size_t)p->chunks * STACK, sizeof *p->stacked);
+    p->stacked = td__calloc((size_t)p->chunks * TD__PIPELINE_STACK, sizeof *p->stacked);
     if (!p->own || !p->stacks || !p->stacked)
         return TD_FAIL(TD_ENOMEM, "no memory for %d chunks", p->chunks);
     for (int c = 0; c < p->chunks; c++) {
-        p->stacks[c] = (td__grad_stack){.room = STACK, .at = p->stacked + c * STACK};
+        p->stacks[c] =
+            (td__grad_stack){.room = TD__PIPELINE_STACK, .at = p->stacked + c * TD__PIPELINE_STACK};
         p->own[c] = td__schedule_stage(p->schedule, shape->stages, c) == stage;
     }
     TD_TRY(td__model_cut(td__micro_batch_options(o->set), rows, rows, &p->shape, &p->cut));
@@ -293,7 +255,7 @@ static td_status make_parts(pipeline *p, const td__pipeline_shape *shape)
 }
 
 /* Also a replica that has run nothing yet folds statistics in. */
-static td_status make_runners(pipeline *p)
+static td_status make_runners(td__pipeline_rule *p)
 {
     td_runner *r;
     for (int c = 0; c < p->chunks; c++)
@@ -304,7 +266,7 @@ static td_status make_runners(pipeline *p)
 
 static td_status create(td__sync *s)
 {
-    pipeline *p = (pipeline *)s;
+    td__pipeline_rule *p = (td__pipeline_rule *)s;
     TD_TRY(td__pipeline_shape_of(s->x.config, td_comm_size(s->x.comm), &p->shape));
     p->mesh = p->shape.mesh;
     p->schedule = p->shape.schedule;
@@ -322,7 +284,7 @@ static td_status create(td__sync *s)
                                &p->executor);
 }
 
-static void clear_stacks(pipeline *p)
+static void clear_stacks(td__pipeline_rule *p)
 {
     for (int c = 0; p->stacks && p->inner && c < p->chunks; c++)
         td__grad_clear(td__step_grads(p->inner->engine), &p->stacks[c]);
@@ -330,7 +292,7 @@ static void clear_stacks(pipeline *p)
 
 static void destroy(td__sync *s)
 {
-    pipeline *p = (pipeline *)s;
+    td__pipeline_rule *p = (td__pipeline_rule *)s;
     clear_stacks(p);
     td__executor_destroy(p->executor);
     td__measure_destroy(p->measure);
@@ -340,7 +302,7 @@ static void destroy(td__sync *s)
         td__sync_destroy(p->inner);
     }
     td__channels_close(&p->channels);
-    for (int i = 0; i < MOST_PLANS; i++) {
+    for (int i = 0; i < TD__PIPELINE_PLANS; i++) {
         td__plan_destroy(p->plans[i].plan);
         td__free(p->plans[i].slots);
     }
@@ -353,107 +315,12 @@ static void destroy(td__sync *s)
     td__free(p->first);
 }
 
-/* ---- Params of other stages ------------------------------------------------------------------ */
-
-static int stage_of(const pipeline *p, int chunk)
-{
-    return td__schedule_stage(p->schedule, p->mesh.size[TD_AXIS_PIPELINE], chunk);
-}
-
-/* `count` elements from the stage that updates chunk `owner`: to that of chunk `reader`, or to all
- * (-1). */
-static td_status tell(pipeline *p, int owner, int reader, float *at, size_t count)
-{
-    td_comm *comm = p->channels.pipeline;
-    int from = stage_of(p, owner), to = reader < 0 ? -1 : stage_of(p, reader);
-    td__mapping map;
-    if (from == to || (to >= 0 && p->channels.stage != from && p->channels.stage != to))
-        return TD_OK;
-    TD_TRY(td__mem_map(td__params_device(p->base.x.step.params), at, count * sizeof *at,
-                       TD_MAP_BOTH, &map));
-    td_status st = to < 0 ? td_broadcast(comm, map.at, count, TD_F32, from, NULL)
-                   : p->channels.stage == from ? td_send(comm, map.at, count, TD_F32, to, NULL)
-                                               : td_recv(comm, map.at, count, TD_F32, from, NULL);
-    if (!st)
-        return td__mem_unmap(&map);
-    td__mem_map_drop(&map);
-    return st;
-}
-
-/* Params that a chunk reads and another updates, to the stage of the reader. */
-static td_status tell_shared(pipeline *p)
-{
-    float *block = td_params_block(p->base.x.step.params, NULL);
-    bool any = false;
-    for (int c = 0; c < p->chunks; c++)
-        for (int i = 0; i < p->cut->pieces[c].n_shared; i++) {
-            const td__param_range *r = &p->cut->pieces[c].shared[i];
-            for (int owner = 0; owner < p->chunks; owner++)
-                for (int k = 0; k < p->cut->pieces[owner].n_params; k++) {
-                    td__param_range own = p->cut->pieces[owner].params[k];
-                    size_t begin = own.begin > r->begin ? own.begin : r->begin;
-                    size_t end = own.end < r->end ? own.end : r->end;
-                    if (begin < end)
-                        TD_TRY(tell(p, owner, c, block + begin, end - begin));
-                    any = any || begin < end;
-                }
-        }
-    if (any)
-        td_params_touch(p->base.x.step.params);
-    return TD_OK;
-}
-
-/* After a step, with parallel.zero: params that another replica of the stage has updated. */
-static td_status gather(td__sync *s)
-{
-    pipeline *p = (pipeline *)s;
-    const td__ownership *m = td__shards_ownership(s->x.shards);
-    float *block = td_params_block(s->x.step.params, NULL);
-    for (int b = 0; shares_states(p) && b < m->params; b++) {
-        int owner = td__ownership_sole(m, b);
-        td__mapping map;
-        if (td__rank_mesh_coordinate(&p->mesh, owner, TD_AXIS_PIPELINE) != p->channels.stage)
-            continue;
-        TD_TRY(td__mem_map(td__params_device(s->x.step.params), block + m->begin[b],
-                           (m->begin[b + 1] - m->begin[b]) * sizeof *block, TD_MAP_BOTH, &map));
-        td_status st = td_broadcast(p->channels.data, map.at, m->begin[b + 1] - m->begin[b], TD_F32,
-                                    td__rank_mesh_coordinate(&p->mesh, owner, TD_AXIS_DATA), NULL);
-        if (st) {
-            td__mem_map_drop(&map);
-            return st;
-        }
-        TD_TRY(td__mem_unmap(&map));
-    }
-    td_params_touch(s->x.step.params);
-    return TD_OK;
-}
-
-/* What the owner of a range has that is not in shards, to all: params with row-sparse gradients and
- * the optimizer's states of them, states of the model. */
-static td_status tell_range(pipeline *p, int c, td__param_range r)
-{
-    td_optimizer *o = p->base.x.step.optimizer;
-    const td_params *ps = p->base.x.step.params;
-    size_t first, held, trainable = td_params_trainable(ps), dense = td__params_dense(ps);
-    size_t begin = r.begin > dense ? r.begin : dense, end = r.end < trainable ? r.end : trainable;
-    float *state;
-    if (begin >= r.end)
-        return TD_OK;
-    TD_TRY(tell(p, c, -1, td_params_block(p->base.x.step.params, NULL) + begin, r.end - begin));
-    for (int k = 0; k < td_optimizer_state_count(o); k++)
-        for (size_t at = begin; at < end; at = first + held) {
-            held = td__optim_state_part(o, k, at, end, &first, &state);
-            if (!held)
-                break;
-            TD_TRY(tell(p, c, -1, state, held));
-        }
-    return TD_OK;
-}
+/* ---- Meetings -------------------------------------------------------------------------------- */
 
 /* The stages of a replica have run the same micro-batches. */
-static td_status make_report(pipeline *p)
+static td_status make_report(td__pipeline_rule *p)
 {
-    const planned *n;
+    const td__pipeline_planned *n;
     if (!p->ran)
         return TD_OK;
     TD_TRY(plan_for(p, p->ran, &n));
@@ -467,19 +334,19 @@ static td_status make_report(pipeline *p)
 
 static void report(td__sync *s, td__train_result *out)
 {
-    pipeline *p = (pipeline *)s;
+    td__pipeline_rule *p = (td__pipeline_rule *)s;
     if (p->report.stages)
         out->pipeline = &p->report;
 }
 
 static td_status meet(td__sync *s, td__sync_meet why)
 {
-    pipeline *p = (pipeline *)s;
+    td__pipeline_rule *p = (td__pipeline_rule *)s;
     if (why == TD_MEET_BEGIN)
         return TD_OK;
     for (int c = 0; c < p->chunks; c++)
         for (int i = 0; i < p->cut->pieces[c].n_params; i++)
-            TD_TRY(tell_range(p, c, p->cut->pieces[c].params[i]));
+            TD_TRY(td__pipeline_tell_range(p, c, p->cut->pieces[c].params[i]));
     td_params_touch(s->x.step.params);
     return why == TD_MEET_END ? make_report(p) : TD_OK;
 }
@@ -488,22 +355,22 @@ static td_status meet(td__sync *s, td__sync_meet why)
 
 static td_status begin(td__sync *s, const td__sync_place *at)
 {
-    pipeline *p = (pipeline *)s;
+    td__pipeline_rule *p = (td__pipeline_rule *)s;
     clear_stacks(p);
     p->wait = 0;
     p->sent = 0;
-    TD_TRY(tell_shared(p));
+    TD_TRY(td__pipeline_tell_shared(p));
     return p->inner->ops->begin ? p->inner->ops->begin(p->inner, at) : TD_OK;
 }
 
 /* A td__step_batch_fn. */
 static td_status run_batch(void *user, const td__batch *batch, int number, double *losses)
 {
-    pipeline *p = user;
+    td__pipeline_rule *p = user;
     const td__step_opts *o = td__step_opts_of(p->base.engine);
     td__micro_batch_range own =
         td__rank_cut(o->micro_batches, td__step_batches(p->base.engine), number, o->rank, o->size);
-    const planned *n;
+    const td__pipeline_planned *n;
     if (own.begin == own.end)
         return TD_OK;
     TD_TRY(plan_for(p, own.end - own.begin, &n));
@@ -529,7 +396,7 @@ static td_status batch(td__sync *s, const td__batch *b)
 /* What the chunks of this rank have added up, as the partials of a rank with the whole model: the
  * stacks of all chunks have the same sub-trees, and the first one's blocks take what is of the
  * others. */
-static void gather_partials(pipeline *p)
+static void gather_partials(td__pipeline_rule *p)
 {
     td__grad_pool *blocks = td__step_grads(p->base.engine);
     td__grad_stack *total = td__step_partials(p->base.engine);
@@ -554,7 +421,7 @@ static void gather_partials(pipeline *p)
 
 static td_status step(td__sync *s, double lr, td__step_result *out)
 {
-    pipeline *p = (pipeline *)s;
+    td__pipeline_rule *p = (td__pipeline_rule *)s;
     size_t n;
     double *numbers = td__step_numbers(s->engine, &n);
     gather_partials(p);
@@ -571,7 +438,7 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
 
 static void abandon(td__sync *s, const char *why)
 {
-    pipeline *p = (pipeline *)s;
+    td__pipeline_rule *p = (td__pipeline_rule *)s;
     if (p->inner && p->inner->ops->abandon)
         p->inner->ops->abandon(p->inner, why);
     td__channels_abort(&p->channels, why);
@@ -581,7 +448,7 @@ const td__sync_ops td__sync_pipeline = {
     .name = "pipeline",
     .help = "ranks have parts of the model, micro-batches pass from one to the next",
     .promise = "the bits of one rank",
-    .size = sizeof(pipeline),
+    .size = sizeof(td__pipeline_rule),
     .key = "parallel.pipeline",
     .sample = "2",
     .asked = asked,
@@ -595,7 +462,7 @@ const td__sync_ops td__sync_pipeline = {
     .begin = begin,
     .batch = batch,
     .step = step,
-    .gather = gather,
+    .gather = td__pipeline_gather,
     .meet = meet,
     .report = report,
     .abandon = abandon,
