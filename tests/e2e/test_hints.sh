@@ -44,6 +44,9 @@ for how in "-n 3" "-n 3 --elastic --lease 10s"; do
     once '1 of 3 ranks have nothing to do: .* or set train.micro_batches to 3'
 done
 train 0 -n $((processors + 1))
+said "ranks on a host with" && fail "-q has told of crowded ranks"
+rm -rf run # without -q
+run 0 "$tandem" train "$mark" --run-dir run -n $((processors + 1))
 once "$((processors + 1)) ranks on a host with $processors processor"
 job "{linear: 16}, linear" "batch: 20, optimizer: {lr: 1e30}"
 sed -i 's/steps: 2/steps: 9/' "$mark"
