@@ -24,6 +24,7 @@ static const char *const KINDS[] = {[TD_TRACK_STARTED] = "STARTED",
                                     [TD_TRACK_UNKNOWN] = "UNKNOWN",
                                     [TD_TRACK_LOG] = "LOG",
                                     [TD_TRACK_METRICS] = "METRICS",
+                                    [TD_TRACK_AGAIN] = "AGAIN",
                                     [TD_TRACK_TROUBLE] = "TROUBLE"};
 
 typedef struct driver {
@@ -81,8 +82,8 @@ static int wait_for(driver *d, const char *name)
         if (++kind > TD_TRACK_TROUBLE)
             return fail("no such event");
     td__deadline end = td__deadline_in_ms(WAIT_MS);
-    static const td__track_event_kind FINAL[] = {TD_TRACK_FAILED, TD_TRACK_EXITED,
-                                                 TD_TRACK_UNKNOWN};
+    static const td__track_event_kind FINAL[] = {TD_TRACK_FAILED, TD_TRACK_EXITED, TD_TRACK_UNKNOWN,
+                                                 TD_TRACK_AGAIN};
     while (!d->seen[kind]) {
         for (size_t i = 0; i < sizeof FINAL / sizeof *FINAL; i++)
             if (d->seen[FINAL[i]])
