@@ -76,7 +76,7 @@ td_status td__auto_mesh_choose(const td__session *s, const td__args *a, int n, t
             continue;
         td_status st = need_of(s, n, stages, out);
         if (st == TD_EINVAL && stages > 1)
-            break; /* the model has no more layers to deal out */
+            continue; /* the model has not so many layers, or parallel.stages are others */
         TD_TRY(st);
         if (out->need <= out->limit)
             return TD_OK;

@@ -143,6 +143,8 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     s->opts.blank = true;
     if (!st)
         st = td__session_trainer(s);
+    if (!st && s->opts.sync.mesh.size[TD_AXIS_TENSOR] > 1 && td__args_has(a, "ranks"))
+        st = td__train_check(&s->opts, &(td__sync_world){.ranks = ranks});
     bool pipeline = s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1;
     if (!st && pipeline)
         st = td__check_cut(s, ranks);

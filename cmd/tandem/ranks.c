@@ -64,10 +64,10 @@ static bool is_ours(const char *flag)
 static bool is_among(const char *flag, const char *const *more)
 {
     size_t length = strlen(flag);
-    if (more && strcmp(flag, "resume") == 0) /* done, by who starts them */
-        return true;
+    bool resume = strcmp(flag, "resume") == 0;
     for (; more && *more; more++)
-        if (strncmp(*more + 2, flag, length) == 0 && strchr("=", (*more)[2 + length]))
+        if ((strncmp(*more + 2, flag, length) == 0 && strchr("=", (*more)[2 + length])) ||
+            (resume && strncmp(*more, "--run-dir=", 10) == 0)) /* done, by who starts them */
             return true;
     return false;
 }

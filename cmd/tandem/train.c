@@ -273,6 +273,7 @@ static td_status check_pipeline(const td__training *t, int ranks)
         return TD_OK;
     bool known = !td__args_job(&s, t->args, t->job_path) && !td__session_data(&s);
     s.opts.blank = true;
+    s.opts.sync.mesh = job->opts.sync.mesh;
     s.opts.sync.rule = NULL; /* it may be of ranks alone, which are not there yet */
     if (known && !td__session_trainer(&s))
         st = td__check_cut(&s, ranks);
@@ -292,7 +293,7 @@ static td_status count_ranks(const td__training *t, int n, int *out)
 static int start_loaded(td__training *t, int n)
 {
     td__launch_opts launch = {0};
-    char text[TD__RANK_MESH_TEXT], flag[TD__RANK_MESH_TEXT + 16];
+    char flag[96] = "";
     const char *more[] = {flag, NULL};
     bool chosen = td__auto_mesh_wanted(t->args);
     bool elastic = !td__elastic_args(t->args, &launch) && launch.most;
@@ -302,14 +303,20 @@ static int start_loaded(td__training *t, int n)
         st = td__job_run_check_elastic(&t->run);
     if (!st && elastic)
         st = td__launch_check(&launch);
+    if (!st && chosen && (elastic || td__args_has(t->args, "faults-sweep")))
+        st = TD_FAIL(TD_EINVAL, "--parallel auto: not with %s: name the axes (data=2,pipeline=2)",
+                     elastic ? "elastic ranks" : "--faults-sweep");
     if (!st && chosen) {
         td__auto_mesh best;
         st = td__auto_mesh_find(t->args, t->job_path, n, &best);
         if (!st && !td__args_has(t->args, "quiet"))
             td__auto_mesh_print(&best);
-        if (!st)
+        if (!st) { /* all axes: the job may name others */
             t->run.session.opts.sync.mesh = best.mesh;
-        snprintf(flag, sizeof flag, "--parallel=%s", td__rank_mesh_text(&best.mesh, text));
+            snprintf(flag, sizeof flag, "--parallel=data=%d,pipeline=%d,tensor=%d",
+                     best.mesh.size[TD_AXIS_DATA], best.mesh.size[TD_AXIS_PIPELINE],
+                     best.mesh.size[TD_AXIS_TENSOR]);
+        }
     }
     if (!st)
         st = td__train_check(&t->run.session.opts,

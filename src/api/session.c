@@ -170,6 +170,7 @@ static td_status try_cut(const td__session *s, td_graph *g)
     td__model_nodes nodes = {0};
     td_program *p;
     TD_TRY(s->model.build(s->model.user, g, 1, &nodes));
+    TD_TRY(td_graph_status(g));
     TD_TRY(td__program_create_tensor(g, nodes.loss, NULL, false, &cut, &p));
     td_program_destroy(p);
     return TD_OK;
@@ -180,7 +181,8 @@ td_status td__session_check_tensor(td__session *s)
     td_graph *g;
     if (s->opts.sync.mesh.size[TD_AXIS_TENSOR] < 2)
         return TD_OK;
-    TD_TRY(td__session_data(s));
+    if (td__session_data(s))
+        return TD_OK; /* the ranks say what is wrong with it, or have it */
     TD_TRY(td_graph_create(&g));
     td_status st = try_cut(s, g);
     td_graph_destroy(g);

@@ -56,11 +56,16 @@ static td_status blame_leaf(const td_runner *r, float loss, const td_node *leaf)
 
 /* A loss went bad: run once more, looking at every value as soon as it is made, and name the first
  * that is not finite, or the leaf that it was made from. (A leaf alone proves nothing: masks hold
- * -Inf.) The second run has the same bits as the first, so it finds the culprit. */
+ * -Inf.) The second run has the same bits as the first, so it finds the culprit; but not where
+ * ranks have pieces of values, which others would have to run again too. */
 td_status td__runner_blame(td_runner *r, const td_node *loss_node, float loss)
 {
     const td_program *p = r->p;
     const td_node *leaf;
+    for (int i = 0; i < p->n_steps; i++)
+        if (td__runner_meets(p->steps[i].node))
+            return TD_FAIL(TD_EINVAL, "the loss is %g at step %u, micro-batch %u; %s", (double)loss,
+                           r->ctx.step, r->ctx.micro_batch, TD_DIVERGED_HINT);
     for (int i = 0; i < p->n_steps; i++) {
         const td_node *n = p->steps[i].node;
         td__runner_launch(r, &r->steps[i].call, false);

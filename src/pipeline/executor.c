@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "coll/comm.h"
 #include "graph/phases.h"
 #include "graph/runner.h"
 
@@ -160,13 +161,21 @@ static td_status run_phase(td__executor *x, const td__plan_op *o)
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
+/* A message is posted when there is room for it, at the beginning of a batch for the first ones:
+ * what it waits for may be all micro-batches, each of which has the time of a call. */
+static uint32_t time_of(const td__executor *x, const td_comm *comm)
+{
+    uint64_t ms = (uint64_t)td__comm_timeout_ms(comm) * (uint64_t)(1 + x->b->end - x->b->begin);
+    return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+}
+
 /* From and to the memory of the runner. */
 static td_status post_value(td__executor *x, const td__plan_op *o, const td__cut *cut, int edge,
                             td_work **work)
 {
     int peer;
     td_comm *comm = td__channel_of(x->o.channels, o, &peer);
-    td_coll_opts opts = {.work = work};
+    td_coll_opts opts = {.work = work, .timeout_ms = time_of(x, comm)};
     size_t nbytes;
     td_runner *r;
     TD_TRY(runner_of(x, o->chunk, o->micro_batch, &r));

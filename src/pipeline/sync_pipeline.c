@@ -222,10 +222,9 @@ static td_status make_inner(td__pipeline_rule *p)
 static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shape)
 {
     const td__step_opts *o = &p->base.x.step;
-    const td__pipeline_planned *usual, *whole;
+    const td__pipeline_planned *usual;
     int64_t rows = p->base.x.rows;
-    int most = 1,
-        stage = td__rank_mesh_coordinate(&p->mesh, td_comm_rank(p->base.x.comm), TD_AXIS_PIPELINE);
+    int stage = td__rank_mesh_coordinate(&p->mesh, td_comm_rank(p->base.x.comm), TD_AXIS_PIPELINE);
     p->own = td__calloc((size_t)p->chunks, sizeof *p->own);
     p->stacks = td__calloc((size_t)p->chunks, sizeof *p->stacks);
     p->stacked = td__calloc((size_t)p->chunks * TD__PIPELINE_STACK, sizeof *p->stacked);
@@ -242,15 +241,12 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
     TD_TRY(plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
     TD_TRY(compare_plans(p, usual->plan));
     TD_TRY(td__channels_open(&p->channels, p->base.x.comm, &p->mesh, usual->plan));
-    TD_TRY(plan_for(p, o->micro_batches, &whole)); /* with accumulation, a replica may have these */
-    for (int c = 0; c < p->chunks; c++)
-        most = whole->slots[c] > most ? whole->slots[c] : most;
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
                                                 .params = o->params,
                                                 .usual = rows,
                                                 .shape = &p->shape,
                                                 .own = p->own,
-                                                .slots = most},
+                                                .slots = o->micro_batches},
                              &p->set);
 }
 

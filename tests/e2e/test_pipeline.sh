@@ -96,6 +96,12 @@ want=$(digest)
 run 0 "$tandem" train cnn.yaml -q --set train.micro_batches=1 --set train.accumulate=1 -n 4 \
     --parallel pipeline=2
 same "cnn on a replica without micro-batches"
+# Replicas with unlike numbers of micro-batches, of which one makes another list of operations.
+run 0 "$tandem" train gpt.yaml -q --set train.micro_batches=9 --set train.batch=36
+want=$(digest)
+run 0 "$tandem" train gpt.yaml -q --set train.micro_batches=9 --set train.batch=36 -n 4 \
+    --parallel data=2,pipeline=2 --set parallel.schedule=interleaved
+same "gpt with nine micro-batches, interleaved"
 # A rank holds its stage's params, gradients and optimizer states alone.
 cat >large.yaml <<'JOB'
 name: large
@@ -223,6 +229,16 @@ has 'pipeline, pipeline=4, schedule 1f1b'
 run 0 "$tandem" train large.yaml -n 2 --parallel auto:400MB --set train.steps=1
 has 'parallel auto: pipeline=2, '
 has 'expected of the chunks'
+# The job's own axes give way; a run that is resumed goes on.
+run 0 "$tandem" train mlp.yaml -q
+want=$(digest)
+{ cat mlp.yaml; echo 'parallel: {pipeline: 2}'; } >piped.yaml
+run 0 "$tandem" train piped.yaml -q -n 4 --parallel auto --run-dir chosen
+same "arranged by auto"
+run 0 "$tandem" train -q --resume=chosen -n 2 --parallel auto
+same "arranged by auto, resumed"
+run 2 "$tandem" train mlp.yaml -q -n 2:4 --parallel auto
+has 'auto: not with elastic ranks'
 run 2 "$tandem" train large.yaml -q -n 4 --parallel auto:20MB
 has 'no arrangement of 4 ranks fits 20.0 MB for each; pipeline=4 needs '
 run 2 "$tandem" train large.yaml -q -n 4 --parallel auto:much

@@ -102,6 +102,10 @@ run 2 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=2
 has 'needs a multiple of 2 ranks, and there are 3: use -n 4'
 run 2 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=3
 has '4 pieces do not divide by 3 ranks'
+run 2 "$tandem" check mlp.yaml -q -n 3 --parallel tensor=2
+has '.'
+run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 --set parallel.tensor_pieces=4
+has 'tensor_pieces: not with parallel.pipeline'
 run 2 "$tandem" train mlp.yaml -q --set parallel.tensor_pieces=3
 has 'parallel.tensor_pieces: 3 is not 2, 4 or 8'
 run 2 "$tandem" train gpt.yaml -q -n 2 --parallel tensor=2 --set model.heads=2
