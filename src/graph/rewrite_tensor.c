@@ -85,7 +85,8 @@ static td_node *piece_of(td__tensor *t, const td_node *param, int axis, int grou
     a.ranks = 1;
     for (int k = from ? from->id : 0; k < t->rw.to->n_nodes && !cut; k++) {
         td_node *n = t->rw.to->nodes[k];
-        if (n->op == TD_OP_PIECES_CUT && n->in[0] == from && !memcmp(n->attr, &a, sizeof a))
+        const td_attr_pieces *b = n->attr; /* which pieces this rank has is the same for all */
+        if (n->op == TD_OP_PIECES_CUT && n->in[0] == from && b->axis == axis && b->groups == groups)
             cut = n;
     }
     if (!cut)

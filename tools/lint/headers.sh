@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 build=${1:?usage: tools/lint/headers.sh BUILD} # has headers made from .proto files
 warnings="-Wall -Wextra -Wpedantic -Wundef -Werror"
 c="gcc -std=c11 -D_GNU_SOURCE -DTD_ISA=scalar -DTD_ISA_scalar=1 -fsyntax-only $warnings"
-c="$c -DTD_CUDA=1 -DTD_HAVE_SERVICE=1 -Wconversion"
+c="$c -DTD_CUDA=1 -DTD_CUDNN=0 -DTD_HAVE_SERVICE=1 -Wconversion"
 c="$c -Iinclude -Isrc -Itests -Icmd/tandem -I$build/generated -x c"
 cxx="g++ -std=c++17 -fsyntax-only $warnings -Iinclude -x c++"
 # Through a one-line file: a header as the main file would be treated specially.
