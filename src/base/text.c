@@ -87,6 +87,17 @@ void td__text_printf(td__text *t, const char *fmt, ...)
     t->used += (size_t)n;
 }
 
+/* What ends lines in YAML beside '\n': a comment or a name must not go on as something else. */
+static bool add_line_end(td__text *t, const char *s)
+{
+    bool next = !strncmp(s, "\xc2\x85", 2), line = !strncmp(s, "\xe2\x80\xa8", 3),
+         paragraph = !strncmp(s, "\xe2\x80\xa9", 3);
+
+    if (next || line || paragraph)
+        td__text_add(t, next ? "\\u0085" : line ? "\\u2028" : "\\u2029");
+    return next || line || paragraph;
+}
+
 void td__text_json(td__text *t, const char *s)
 {
     td__text_add(t, "\"");
@@ -94,8 +105,10 @@ void td__text_json(td__text *t, const char *s)
         unsigned char c = (unsigned char)*s;
         if (c == '"' || c == '\\')
             td__text_printf(t, "\\%c", c);
-        else if (c < ' ')
+        else if (c < ' ' || c == 127)
             td__text_printf(t, "\\u%04x", c);
+        else if (add_line_end(t, s))
+            s += c == 0xc2 ? 1 : 2;
         else
             td__text_append(t, s, 1);
     }

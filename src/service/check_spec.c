@@ -72,16 +72,38 @@ static td__answer check_name(const td__job_spec *p)
                                  "'.'");
 }
 
+static bool name_leaves(const char *name, size_t n)
+{
+    if (n && (name[0] == '/' || name[0] == '~'))
+        return true;
+    for (size_t at = 0, part; at < n; at += part + 1) {
+        const char *slash = memchr(name + at, '/', n - at);
+        part = slash ? (size_t)(slash - (name + at)) : n - at;
+        if (part == 2 && !memcmp(name + at, "..", 2))
+            return true;
+    }
+    return false;
+}
+
+/* A name, or a list of them: "x=images.npy,y=labels.npy". */
 static bool leaves_directory(const char *path)
 {
-    return path[0] == '/' || path[0] == '~' || !strncmp(path, "../", 3) || !strcmp(path, "..") ||
-           strstr(path, "/../") || (strlen(path) > 3 && !strcmp(path + strlen(path) - 3, "/.."));
+    size_t n;
+
+    if (name_leaves(path, strlen(path)))
+        return true;
+    for (; *path; path += n + !!path[n]) {
+        n = strcspn(path, "=,");
+        if (name_leaves(path, n))
+            return true;
+    }
+    return false;
 }
 
 /* Keys of a job file that name files. */
-static const char *const PATH_KEYS[] = {"data.dir",    "data.train",    "data.valid", "data.test",
-                                        "data.cache",  "log.dir",       "train.init", "data.words",
-                                        "data.tokens", "checkpoint.dir"};
+static const char *const PATH_KEYS[] = {
+    "data.dir",   "data.train", "data.valid",  "data.test",      "data.cache", "log.dir",
+    "train.init", "data.words", "data.tokens", "checkpoint.dir", "model.from", "checkpoint.upload"};
 
 static td__answer check_paths(const td__job_spec *p)
 {

@@ -331,6 +331,9 @@ def after(clients, folder):
 def other(clients, folder):
     """A service that asks another one for data sets: refused there, or waiting for its files."""
     client = clients[0]
+    own = {str(job): clients[-1](RUNS + "GetRunStatus", {"run_id": str(job)}) for job in (1, 2, 3)}
+    own = {job: run for job, run in own.items() if isinstance(run, dict)}
+    assert own, "the first service has no runs of its own"
     request = metadata(dataset_id="7")
     expect(client(TRAIN + "Train", request), {"job_id": 1}, "Train")
     done = finish(client, 1)
@@ -352,6 +355,8 @@ def other(clients, folder):
         assert time.monotonic() < until, got
         got = clients[-1](RUNS + "GetRunStatus", {"run_id": "40"})
     expect(got["run_info"]["message"], "NOT_FOUND: Dataset 7 not found", "a run of another")
+    for job, run in own.items():
+        expect(clients[-1](RUNS + "GetRunStatus", {"run_id": job}), run, "a run of its own")
 
 
 def secure(clients, folder):

@@ -3,6 +3,7 @@
 # The same rows as CSV, in an SQLite database and in TFRecord files train the same weights; images
 # in TFRecord files; what is wrong with files and queries is said in a line.
 . "$(dirname "$0")/lib.sh"
+python3 -c 'import sqlite3' 2>/dev/null || { echo "skipped: python3 has no sqlite3"; exit 77; }
 
 cat >make.py <<'PY'
 import random, sqlite3, struct, zlib
@@ -54,6 +55,8 @@ open("t-00-of-02", "wb").write(b"".join(out[:100]))
 open("t-01-of-02", "wb").write(b"".join(out[100:]))
 odd = example(a=floats(1, 2), b=floats(1), label=ints(0))
 open("odd.tfrecord", "wb").write(out[0] + record(odd))
+open("nan.tfrecord", "wb").write(
+    out[0] + record(example(a=floats(float("nan")), b=floats(1), label=ints(0))))
 bad = bytearray(b"".join(out[:3])); bad[-7] ^= 1
 open("bad.tfrecord", "wb").write(bad)
 def png(v):
@@ -113,6 +116,7 @@ wrong sql data.train=t.csv 'not an SQLite database'
 wrong tf data.train=t.csv 'not a TFRecord file, or damaged'
 wrong tf data.train=bad.tfrecord 'record 3 is damaged'
 wrong tf data.train=odd.tfrecord 'record 2 has other features than the first'
+wrong tf data.train=nan.tfrecord 'record 2 has a value that is not a finite number'
 wrong tf data.label=nosuch "there is no feature 'nosuch'"
 wrong tf 'data.columns=[nosuch]' "there is no feature 'nosuch'"
 head -c 90 all.tfrecord >cut.tfrecord

@@ -209,6 +209,20 @@ TEST(refusals)
                   "{\"job\": \"model: [flatten, linear]\\ndata: digits\\ntrain: {epochs: 1}\", "
                   "\"sets\": [\"data.dir=../..\"]}",
                   TD_ANSWER_DENIED);
+    static const char *const SETS[] = {"model.from=/srv/bob/run",
+                                       "model.from=../12/run",
+                                       "checkpoint.upload=/srv/bob/run",
+                                       "data.train='x=/srv/bob/x.npy'",
+                                       "data.train='x=x.npy,y=../12/y.npy'",
+                                       "data.train='x=a/..,y=y.npy'"};
+    for (int i = 0; i < TD_LEN(SETS); i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "{\"job\": \"model: {layers: [flatten, linear]}\\ndata: {source: npy}\\ntrain: "
+                 "{epochs: 1}\", \"sets\": [\"%s\"]}",
+                 SETS[i]);
+        rig_submit_as(&ANN, text, TD_ANSWER_DENIED);
+    }
     c->allow_code = true;
 }
 

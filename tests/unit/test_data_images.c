@@ -131,6 +131,27 @@ TEST(tar_files_and_names)
     assert_true(end);
 }
 
+/* A pax header that says no name, as Python's of a time with a fraction, leaves the file's. */
+TEST(tar_pax_names)
+{
+    uint8_t a[9 * BLOCK] = {0};
+    td__tar t = {.data = a, .nbytes = sizeof a, .where = "it"};
+    bool end;
+
+    header(a, "a.png", "00000000000", '0');
+    header(a + BLOCK, "PaxHeader/b.png", "00000000021", 'x');
+    memcpy(a + 2 * BLOCK, "17 mtime=1700.25\n", 17);
+    header(a + 3 * BLOCK, "b.png", "00000000000", '0');
+    header(a + 4 * BLOCK, "PaxHeader/c.png", "00000000017", 'x');
+    memcpy(a + 5 * BLOCK, "15 path=c/d.pn\n", 15);
+    header(a + 6 * BLOCK, "c.png", "00000000000", '0');
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(td__tar_next(&t, &end));
+        CHECK(!end && !strcmp(t.name, (const char *[]){"a.png", "b.png", "c/d.pn"}[i]), "%s",
+              t.name);
+    }
+}
+
 TEST(tar_wrong)
 {
     uint8_t a[2 * BLOCK] = {0};
@@ -177,6 +198,7 @@ int main(void)
         cmocka_unit_test(color_draws_in_training_alone),
         cmocka_unit_test(stages_refuse),
         cmocka_unit_test(tar_files_and_names),
+        cmocka_unit_test(tar_pax_names),
         cmocka_unit_test(tar_wrong),
         cmocka_unit_test(webdataset_without_labels),
     };

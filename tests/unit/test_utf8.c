@@ -1,9 +1,10 @@
-/* What is UTF-8 and what is not. */
+/* What is UTF-8 and what is not; texts as JSON. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "support/check.h"
 
@@ -40,8 +41,20 @@ TEST(valid_and_cleaned)
     }
 }
 
+/* Also what ends a line only in YAML, of which JSON is a part. */
+TEST(as_json)
+{
+    td__text t = {0};
+
+    td__text_json(&t, "a\"\n\x7f\xc2\x85\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa\xc2\x86\xe2");
+    assert_string_equal(t.data, "\"a\\\"\\u000a\\u007f\\u0085\\u2028\\u2029\xe2\x80\xaa\xc2\x86"
+                                "\xe2\"");
+    td__text_fini(&t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(valid_and_cleaned)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(valid_and_cleaned),
+                                       cmocka_unit_test(as_json)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

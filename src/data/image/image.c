@@ -10,6 +10,8 @@
 #include "base/check.h"
 #include "base/fail.h"
 
+enum { MOST_SIDE = 65535 }; /* products with the size of a sample stay far from their limits */
+
 td_status td__image_alloc(int64_t width, int64_t height, const char *where, int64_t most_pixels,
                           td__image *out)
 {
@@ -18,6 +20,11 @@ td_status td__image_alloc(int64_t width, int64_t height, const char *where, int6
                        "%s: an image of %" PRId64 " x %" PRId64 " pixels; at most %" PRId64
                        " can be read",
                        where, width, height, most_pixels);
+    if (width > MOST_SIDE || height > MOST_SIDE)
+        return TD_FAIL(TD_EPROTO,
+                       "%s: an image of %" PRId64 " x %" PRId64 " pixels; sides of at most %d can "
+                       "be read",
+                       where, width, height, MOST_SIDE);
     uint8_t *rgb = td__malloc((size_t)width * (size_t)height * 3);
     if (!rgb)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " x %" PRId64 " pixels", where,

@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "data/records.h"
 
-enum { MOST_STEPS = 2000000000 }; /* of SQLite's machine, in thousands: a query that ends */
+enum { MOST_STEPS = 20000000 }; /* of SQLite's machine, in thousands: minutes */
 
 /* A query that never ends is ended. */
 static int count_steps(void *left)
@@ -85,6 +85,9 @@ static td_status read_rows(sqlite3 *db, sqlite3_stmt *q, td__records *r)
         TD_TRY(td__records_row(r, row, &cells));
         TD_TRY(read_row(q, r, cells));
     }
+    if (rc == SQLITE_INTERRUPT)
+        return TD_FAIL(TD_EINVAL, "%s: data.query: it does not end: stopped after %lld steps",
+                       r->where, MOST_STEPS * 1000LL);
     if (rc != SQLITE_DONE)
         return failed(db, r, "data.query");
     return r->rows ? TD_OK : TD_FAIL(TD_EINVAL, "%s: the query gives no rows", r->where);

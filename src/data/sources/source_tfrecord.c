@@ -208,6 +208,19 @@ static td_status take_label(reader *r, bool number)
     return TD_OK;
 }
 
+/* As floats: what is too large for one is infinite. */
+static td_status check_finite(const reader *r)
+{
+    bool finite = isfinite((float)r->label_value);
+
+    for (int64_t i = 0; !r->images && i < r->width; i++)
+        finite = finite && isfinite((float)r->values[i]);
+    return finite ? TD_OK
+                  : TD_FAIL(TD_EPROTO,
+                            "%s: record %" PRId64 " has a value that is not a finite number",
+                            r->name, r->number);
+}
+
 /* Into the table, in the second pass. */
 static void put_row(reader *r, int64_t row, bool number)
 {
@@ -235,6 +248,7 @@ static td_status take_record(reader *r, const td__tfrecords *t, bool number)
                        "%s: record %" PRId64 " has other features than the first: all need the "
                        "same names, kinds and counts",
                        r->name, r->number);
+    TD_TRY(check_finite(r));
     TD_TRY(take_label(r, number));
     if (r->images)
         r->list.items[r->list.count - 1].label = (int32_t)r->label_value;

@@ -52,22 +52,27 @@ static void set_name(td__tar *t, const uint8_t *h)
              (const char *)h);
 }
 
-/* "LENGTH path=NAME\n" among the lines of a pax header. */
-static void pax_name(td__tar *t, const uint8_t *p, size_t n)
+/* "LENGTH path=NAME\n" among the lines of a pax header, which may have none: false. */
+static bool pax_name(td__tar *t, const uint8_t *p, size_t n)
 {
+    bool found = false;
+
     while (n) {
         size_t digits = 0, length = 0;
         for (; digits < n && digits < 8 && p[digits] >= '0' && p[digits] <= '9'; digits++)
             length = length * 10 + (size_t)(p[digits] - '0');
         if (digits == n || p[digits] != ' ' || length <= digits + 1 || length > n)
-            return;
+            break;
         const char *line = (const char *)p + digits + 1;
         size_t nbytes = length - digits - 1;
-        if (nbytes > 6 && !memcmp(line, "path=", 5) && line[nbytes - 1] == '\n')
+        if (nbytes > 6 && !memcmp(line, "path=", 5) && line[nbytes - 1] == '\n') {
             snprintf(t->name, sizeof t->name, "%.*s", (int)(nbytes - 6), line + 5);
+            found = true;
+        }
         p += length;
         n -= length;
     }
+    return found;
 }
 
 static bool is_zero(const uint8_t *p)
@@ -102,13 +107,14 @@ td_status td__tar_next(td__tar *t, bool *end)
         t->at = padded < t->nbytes - t->at ? t->at + padded : t->nbytes;
         char kind = (char)h[KIND_AT];
         if (kind == 'L' || kind == 'x') { /* about the next file */
-            if (kind == 'L')
+            if (kind == 'L') {
                 snprintf(t->name, sizeof t->name, "%.*s",
                          (int)(size < TD__TAR_NAME ? size : TD__TAR_NAME - 1),
                          (const char *)t->file);
-            else
-                pax_name(t, t->file, t->file_nbytes);
-            named = true;
+                named = true;
+            } else if (pax_name(t, t->file, t->file_nbytes)) {
+                named = true;
+            }
             continue;
         }
         if (!named)

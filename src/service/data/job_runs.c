@@ -52,16 +52,20 @@ static run_t *run_of_job(td__data *d, td__arena *a, const td__job_record *r)
     return run->run_id ? run : NULL;
 }
 
-/* The stored run of a job; a new one where there is none. */
+/* The stored run of a job; a new one, its user's, where there is none or where somebody else took
+ * the id before there was such a job. */
 static td__answer find_or_make(td__data *d, td__arena *a, const td__job_record *r, run_t **out)
 {
+    const td__caller user = {.user = r->spec->user};
     char id[16];
 
     snprintf(id, sizeof id, "%d", r->id);
-    if (td__run_get(d, a, id, out) == TD_ANSWER_OK)
+    if (td__run_get(d, a, id, out) == TD_ANSWER_OK &&
+        td__data_check_owner(d, &user, TD_DOC_RUN, id) == TD_ANSWER_OK)
         return TD_ANSWER_OK;
     *out = run_of_job(d, a, r);
-    return *out ? TD_ANSWER_OK : td__answer_fail(TD_ANSWER_UNAVAILABLE, "out of memory");
+    return *out ? td__answer_of(td__data_set_owner(d, &user, TD_DOC_RUN, id))
+                : td__answer_fail(TD_ANSWER_UNAVAILABLE, "out of memory");
 }
 
 /* ---- its end ---- */
