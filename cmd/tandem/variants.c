@@ -208,11 +208,12 @@ static td_status add_meshes(maker *m, const char *text)
                                         td__axis_name((td__axis)x), mesh.size[x]);
         TD_TRY(add(m, one, sets));
         v = &m->list.at[m->list.n - 1];
-        v->ranks = 1;
-        for (int x = 0; x < TD_AXES; x++)
-            v->ranks *= mesh.size[x] ? mesh.size[x] : 1;
-        if (v->ranks > MOST_RANKS)
+        int64_t ranks = 1;
+        for (int x = 0; x < TD_AXES && ranks <= MOST_RANKS; x++)
+            ranks *= mesh.size[x] ? mesh.size[x] : 1;
+        if (ranks > MOST_RANKS)
             return TD_FAIL(TD_EINVAL, "--parallel: %s is more than %d ranks", one, MOST_RANKS);
+        v->ranks = (int)ranks;
     }
     return TD_OK;
 }

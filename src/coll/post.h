@@ -9,7 +9,8 @@
  *           what the owner shares with it (td__post_lock); it may send, not wait.
  * Waiting   td__post_wait has the comm's deadline for a call. That nothing arrives is no failure of
  *           its own: a rank may compute for long.
- * Failure   Of any rank ends the post: td__post_wait and td__post_send return it from then on. */
+ * Failure   Of any rank ends the post: td__post_wait returns it from then on. td__post_send only
+ *           queues: what it is given then goes nowhere. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_COLL_POST_H
 #define TD_COLL_POST_H

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -18,7 +19,7 @@
 #include "remote/url.h"
 #include "run/run_dir.h"
 
-enum { FETCH_MS = 3600000, SMALL = 16 << 20 };
+enum { FETCH_MS = 3600000, LOCK_POLL_MS = 20, SMALL = 16 << 20 };
 
 typedef struct fetch {
     td__remote *remote;
@@ -185,6 +186,19 @@ static td_status make_folder(const char *path)
     return TD_OK;
 }
 
+/* One process at a time fetches into a folder. */
+static td_status lock_file(const char *path, int fd, td__deadline until)
+{
+    while (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (fd < 0 || errno != EWOULDBLOCK)
+            return TD_FAIL(TD_EIO, "%s: cannot be locked: %s", path, strerror(errno));
+        if (td__deadline_passed(until))
+            return TD_FAIL(TD_ETIMEDOUT, "%s: another process does not let go of it", path);
+        (void)poll(NULL, 0, LOCK_POLL_MS); /* locks cannot be waited for with a deadline */
+    }
+    return TD_OK;
+}
+
 td_status td__mirror_fetch(const char *url, const char *dir)
 {
     char lock[TD__PATH];
@@ -197,10 +211,7 @@ td_status td__mirror_fetch(const char *url, const char *dir)
     TD_TRY(make_folder(f.checkpoints));
     TD_TRY(td__run_dir_path(dir, ".fetch.lock", lock));
     int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0 || flock(fd, LOCK_EX) != 0) {
-        st = TD_FAIL(TD_EIO, "%s: cannot be locked: %s", lock, strerror(errno));
-        goto done;
-    }
+    TD_TRY_OR(st, done, lock_file(lock, fd, f.until));
     TD_TRY_OR(st, done, td__remote_create(NULL, &f.remote));
     st = fetch_run(&f, dir);
     td__remote_destroy(f.remote);

@@ -136,6 +136,14 @@ td_status td__sync_resolve(td__sync_config *c, const td__sync_job *j, const td__
     return TD_OK;
 }
 
+td_status td__sync_check_params(const td__sync_config *c, const td__sync_world *w,
+                                const td_params *ps)
+{
+    const td__sync_ops *rule;
+    TD_TRY(td__sync_find(c, w, &rule));
+    return rule->check_params ? rule->check_params(c, ps) : TD_OK;
+}
+
 static td__sync_traits traits_of(const td__sync_ops *rule, const td__sync_config *c,
                                  const td__sync_world *w)
 {

@@ -202,6 +202,8 @@ struct td__sync_ops {
     bool (*fits)(const td__sync_config *c, const td__sync_world *w);
     /* (optional) TD_EINVAL with one line if it cannot be with the rest of the job. */
     td_status (*check)(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w);
+    /* (optional) The same, of the model. */
+    td_status (*check_params)(const td__sync_config *c, const td_params *ps);
     /* (optional) What of the optimizer's work the rule does itself, or leaves to it. */
     void (*resolve)(td__sync_config *c, const td__sync_job *j, td_optim_opts *optim);
     /* (optional) Over the defaults, which are all zero but in_flight, 1. */
@@ -312,6 +314,9 @@ TD_NODISCARD td_status td__sync_check(const td__sync_config *c, const td__sync_j
 /* Once, when a trainer is made: who applies what. */
 TD_NODISCARD td_status td__sync_resolve(td__sync_config *c, const td__sync_job *j,
                                         const td__sync_world *w, td_optim_opts *optim);
+/* TD_EINVAL if the rule cannot train a model with these params. */
+TD_NODISCARD td_status td__sync_check_params(const td__sync_config *c, const td__sync_world *w,
+                                             const td_params *ps);
 /* The result may depend on ranks and threads: c is to be what is fastest. */
 void td__sync_any_bits(td__sync_config *c, const td_comm *comm);
 /* Of the rule that is found; of none, the defaults. */

@@ -11,6 +11,12 @@ enum { ALIGN = 1024 }; /* floats: the areas have pages of their own */
 static const td_comm_opts PATIENT = {.stall_ms = UINT32_MAX};
 static const td_coll_opts IDLE = {.timeout_ms = TD__LINK_IDLE_MS};
 
+/* How long a message to the other side may take. */
+static const td_coll_opts *patience(const td__ps_lane *l)
+{
+    return l->peer == 0 ? &IDLE : NULL; /* a server may be busy; a worker waits for what comes */
+}
+
 /* The server's memory is used by both; the worker's share of it stays untouched. */
 static td_status open_areas(td__ps_lane *l, td__ps_lane_size size)
 {
@@ -63,7 +69,7 @@ void td__ps_lanes_abort(td__ps_lane *lanes, int n, const char *why)
 
 td_status td__ps_tell(const td__ps_lane *l, const void *message, size_t nbytes)
 {
-    return td_send(l->link, message, nbytes, TD_U8, l->peer, &IDLE);
+    return td_send(l->link, message, nbytes, TD_U8, l->peer, patience(l));
 }
 
 td_status td__ps_hear(const td__ps_lane *l, void *message, size_t nbytes, bool idle)
@@ -73,7 +79,8 @@ td_status td__ps_hear(const td__ps_lane *l, void *message, size_t nbytes, bool i
 
 td_status td__ps_hand(const td__ps_lane *l, const float *area, size_t count)
 {
-    return l->shared || !count ? TD_OK : td_send(l->link, area, count, TD_F32, l->peer, &IDLE);
+    return l->shared || !count ? TD_OK
+                               : td_send(l->link, area, count, TD_F32, l->peer, patience(l));
 }
 
 td_status td__ps_take(const td__ps_lane *l, float *area, size_t count)

@@ -33,8 +33,8 @@ TD_NODISCARD td_status td__ps_lanes_open(td_comm *comm, int servers, const td__p
 void td__ps_lanes_close(td__ps_lane *lanes, int n);
 void td__ps_lanes_abort(td__ps_lane *lanes, int n, const char *why);
 
-/* A message; idle: the other side may be silent for as long as it lives. Who sends may have to wait
- * for as long, for a server that validates. */
+/* A message; idle: the other side may be silent for as long as it lives. A worker that sends may
+ * have to wait for as long, for a server that validates; a server has the deadline of a call. */
 TD_NODISCARD td_status td__ps_tell(const td__ps_lane *l, const void *message, size_t nbytes);
 TD_NODISCARD td_status td__ps_hear(const td__ps_lane *l, void *message, size_t nbytes, bool idle);
 /* The first `count` floats of an area go to the other side, or come from there. */

@@ -38,6 +38,12 @@ static td_status give(td__ps_rule *r, int worker, const td__ps_order *order)
     return TD_OK;
 }
 
+/* A failure may look like a worker's that is one of another server, which ends the run. */
+static td_status servers_there(const td__ps_rule *r)
+{
+    return r->peers ? td__comm_cause(r->peers) : TD_OK;
+}
+
 /* It is gone: somebody else gets what it was to do. */
 static void lose(td__ps_rule *r, int worker)
 {
@@ -63,11 +69,14 @@ static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
     seat->step = order.step;
     seat->busy = true;
     td_status st = give(r, worker, &order);
-    if (st == TD_EPEER && !r->policy->together)
+    if (st == TD_EPEER && !r->policy->together) {
+        TD_TRY(servers_there(r));
         lose(r, worker);
-    else if (!st)
+        return TD_OK;
+    }
+    if (!st)
         td__ps_inbox_expect(r->inbox, worker);
-    return st == TD_EPEER && !r->policy->together ? TD_OK : st;
+    return st;
 }
 
 /* Of the idle workers that may begin, the one that has done least; -1: none. */
@@ -200,9 +209,12 @@ static td_status next_push(td__ps_rule *r, int only, int *worker, td__ps_push *p
 {
     const double *numbers;
     for (;;) {
+        if (r->n_lost == r->workers)
+            return TD_FAIL(TD_EPEER, "all %d workers are lost", r->workers);
         td_status st = td__ps_inbox_next(r->inbox, only, deadline(r), worker, p, &numbers);
         if (st != TD_EPEER || *worker < 0)
             return st;
+        TD_TRY(servers_there(r));
         lose(r, *worker);
         if (*worker == only || r->n_lost == r->workers)
             return TD_FAIL(TD_EPEER, "%s", td_last_error());
@@ -225,6 +237,7 @@ static td_status step_alone(td__ps_rule *r, int *worker, td__ps_push *p)
         td__ps_command c = {.worker = *worker, .step = p->step, .lr = r->seats[*worker].lr * rate};
         r->stale_sum += staleness;
         r->stale_most = staleness > r->stale_most ? staleness : r->stale_most;
+        r->noted_most = staleness > r->noted_most ? staleness : r->noted_most;
         r->pushes++;
         TD_TRY(update(r, &c));
     }
@@ -271,6 +284,7 @@ static td_status drain(td__ps_rule *r)
             continue;
         td_status st = td__ps_inbox_next(r->inbox, w, deadline(r), &worker, &p, &numbers);
         if (st == TD_EPEER && worker >= 0 && !r->policy->together) {
+            TD_TRY(servers_there(r));
             lose(r, worker);
             w = worker == w ? w : w - 1; /* it may have been another */
             continue;
@@ -281,6 +295,31 @@ static td_status drain(td__ps_rule *r)
         settle(r, w, &p);
     }
     return TD_OK;
+}
+
+/* Workers that have gone while they had nothing to do. */
+static void lose_idle(td__ps_rule *r)
+{
+    for (int w = 0; !r->policy->together && w < r->workers; w++)
+        if (!r->seats[w].lost && td__comm_cause(r->lanes[w].link) == TD_EPEER)
+            lose(r, w);
+}
+
+static td_status tell_end(td__ps_rule *r)
+{
+    td__sync *s = &r->base;
+    lose_idle(r);
+    s->alone = r->n_lost > 0;
+    for (int w = 0; w < r->workers; w++) {
+        td_status st = r->seats[w].lost ? TD_OK : give(r, w, &(td__ps_order){.end = 1 + s->alone});
+        if (st == TD_EPEER && !r->policy->together) { /* who was to meet, finds that it cannot */
+            lose(r, w);
+            s->alone = true;
+        } else if (st && !s->alone) { /* else it has ended in another way */
+            return st;
+        }
+    }
+    return command(r, &(td__ps_command){.verb = TD__PS_END, .alone = s->alone});
 }
 
 td_status td__ps_meet(td__sync *s, td__sync_meet why)
@@ -294,13 +333,7 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
     TD_TRY(td__ps_fetch(r));
     if (why != TD_MEET_END)
         return TD_OK;
-    s->alone = r->n_lost > 0;
-    for (int w = 0; w < r->workers; w++) {
-        td_status st = r->seats[w].lost ? TD_OK : give(r, w, &(td__ps_order){.end = 1 + s->alone});
-        if (st && !s->alone) /* else it has ended in another way */
-            return st;
-    }
-    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_END, .alone = s->alone}));
+    TD_TRY(tell_end(r));
     return s->alone ? TD_OK : td__ps_end_all(r);
 }
 

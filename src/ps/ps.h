@@ -104,7 +104,8 @@ struct td__ps_rule {
     double lr;        /* of it */
     uint64_t steps_of_epoch;
     uint64_t stale_sum, stale_most, pushes;
-    uint64_t noted_sum, noted_pushes; /* of steps before (td__ps_notes) */
+    uint64_t noted_sum, noted_pushes; /* of steps before (td__ps_notes); */
+    uint64_t noted_most;              /* since then */
 
     /* Workers. */
     uint64_t clock;
@@ -116,6 +117,7 @@ struct td__ps_rule {
 /* Parts of a td__sync_ops. */
 TD_NODISCARD td_status td__ps_check(const td__sync_config *c, const td__sync_job *j,
                                     const td__sync_world *w);
+TD_NODISCARD td_status td__ps_check_params(const td__sync_config *c, const td_params *ps);
 bool td__ps_asked(const td__sync_config *c);
 void td__ps_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out);
 void td__ps_traits_together(const td__sync_config *c, const td__sync_world *w,
@@ -135,9 +137,10 @@ int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push h
 /* All of them, for the table of a rule. */
 #define TD__PS_RULE                                                                               \
     .size = sizeof(td__ps_rule), .key = "parallel.servers", .sample = "1", .asked = td__ps_asked, \
-    .check = td__ps_check, .exchange = td__ps_exchange, .destroy = td__ps_destroy,                \
-    .begin = td__ps_begin, .batch = td__ps_batch, .step = td__ps_step, .meet = td__ps_meet,       \
-    .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes, .abandon = td__ps_abandon
+    .check = td__ps_check, .check_params = td__ps_check_params, .exchange = td__ps_exchange,      \
+    .destroy = td__ps_destroy, .begin = td__ps_begin, .batch = td__ps_batch, .step = td__ps_step, \
+    .meet = td__ps_meet, .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes,       \
+    .abandon = td__ps_abandon
 
 /* ---- Between the files of this folder -------------------------------------------------------- */
 

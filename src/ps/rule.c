@@ -20,8 +20,9 @@ static td_status check_replay(const td__sync_config *c, int ranks)
     if (!c->replay)
         return TD_OK;
     TD_TRY(td__backup_sets_read(c->replay, ranks, &sets));
+    td_status st = td__backup_sets_check_whole(sets, 0);
     td__backup_sets_destroy(sets);
-    return TD_OK;
+    return st;
 }
 
 td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
@@ -41,6 +42,19 @@ td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td
                        "more (-n)",
                        c->servers, c->servers > 1 ? "s" : "", w->ranks, w->ranks > 1 ? "s" : "");
     return w->rank == 0 ? check_replay(c, w->ranks) : TD_OK;
+}
+
+td_status td__ps_check_params(const td__sync_config *c, const td_params *ps)
+{
+    td__ps_map map;
+    for (int i = 0; i < td_params_count(ps); i++)
+        if (td_params_info(ps, i).sparse)
+            return TD_FAIL(TD_EINVAL,
+                           "parallel.servers: the model has row-sparse gradients, which workers do "
+                           "not push: make its embeddings dense, or use another sync rule");
+    td_status st = td__ps_map_init(&map, ps, c->servers);
+    td__ps_map_fini(&map);
+    return st;
 }
 
 static void traits(const td__sync_config *c, const td__sync_world *w, bool together,
@@ -114,8 +128,16 @@ static td_status make_leader(td__ps_rule *r)
     r->again = td__calloc(workers, sizeof *r->again);
     if (!r->seats || !r->pushed || !r->counted || !r->only || !r->again)
         return no_memory(r);
-    if (x->config->replay)
+    if (x->config->replay) {
         TD_TRY(td__backup_sets_read(x->config->replay, (int)ranks, &r->replay));
+        TD_TRY(td__backup_sets_check_whole(r->replay, x->steps));
+    }
+    int every = r->policy->push_every ? r->policy->push_every(r) : 1;
+    if (every > 1 && (uint64_t)every > x->steps / workers)
+        TD_LOG(WARN, TRAIN,
+               "train.sync.n_push: %d batches between two pushes, of %llu that %d workers share: "
+               "sums that are not pushed at the end are dropped",
+               every, (unsigned long long)x->steps, r->workers);
     return td__ps_inbox_create(r->lanes, r->workers, td__step_floats(r->base.engine), r->map.at[0],
                                numbers, &r->inbox);
 }
@@ -129,10 +151,6 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
     r->servers = x->config->servers;
     r->workers = td_comm_size(x->comm) - r->servers;
     r->server = r->rank < r->servers ? r->rank : -1;
-    if (td__step_lists(s->engine))
-        return TD_FAIL(TD_ENOTSUP,
-                       "parallel.servers: the model has row-sparse gradients, which workers do not "
-                       "push: make its embeddings dense, or use another sync rule");
     TD_ASSERT(td__step_floats(s->engine) == td__params_total(x->step.params),
               "%zu gradients and statistics of %zu params and states", td__step_floats(s->engine),
               td__params_total(x->step.params));
@@ -157,7 +175,8 @@ int td__ps_notes(td__sync *s, td__step_note *out)
     r->noted_pushes = r->pushes;
     r->noted_sum = r->stale_sum;
     out[0] = (td__step_note){"age", pushes ? (double)sum / (double)pushes : 0};
-    out[1] = (td__step_note){"age_max", (double)r->stale_most};
+    out[1] = (td__step_note){"age_max", (double)r->noted_most};
+    r->noted_most = 0;
     return pushes ? 2 : 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "graph/params.h"
 #include "optim/optimizer.h"
 #include "ps/ps.h"
@@ -117,27 +118,49 @@ td_status td__ps_publish(td__ps_rule *r, int worker)
 
 /* ---- Servers that follow --------------------------------------------------------------------- */
 
-/* Pushes of the workers of a command come into their lanes. */
-static td_status receive(td__ps_rule *r, const td__ps_command *c)
+/* The push of a worker that was lost between two servers: no gradients, and statistics that leave
+ * running averages where they are. */
+static td_status push_nothing(td__ps_rule *r, td__ps_lane *l)
+{
+    td_params *params = r->base.x.step.params;
+    td__param_range own = r->map.at[r->server];
+    size_t dense = td__params_dense(params), states = own.begin > dense ? own.begin : dense;
+    td__mapping map;
+    if (own.begin < dense)
+        memset(l->push + own.begin, 0,
+               ((own.end < dense ? own.end : dense) - own.begin) * sizeof *l->push);
+    if (states >= own.end)
+        return TD_OK;
+    TD_TRY(td__params_map(params, states, own.end - states, TD_MAP_READ, &map));
+    memcpy(l->push + states, map.at, (own.end - states) * sizeof *l->push);
+    td__mem_map_drop(&map);
+    return TD_OK;
+}
+
+static td_status receive_push(td__ps_rule *r, td__ps_lane *l, uint64_t step)
 {
     td__param_range own = r->map.at[r->server];
     size_t floats = td__step_floats(r->base.engine);
+    td__ps_push p;
+    TD_TRY(td__ps_hear(l, &p, sizeof p, false));
+    if (p.step != step || p.slots < 0 || (size_t)p.slots * floats > l->push_count)
+        return TD_FAIL(TD_EPROTO, "rank %d pushes %d slots of step %llu, not of %llu", l->rank,
+                       p.slots, (unsigned long long)p.step, (unsigned long long)step);
+    for (int i = 0; i < p.slots; i++)
+        TD_TRY(td__ps_take(l, l->push + (size_t)i * floats + own.begin, own.end - own.begin));
+    return TD_OK;
+}
+
+/* Pushes of the workers of a command come into their lanes. */
+static td_status receive(td__ps_rule *r, const td__ps_command *c)
+{
     for (int w = 0; w < r->workers; w++) {
-        td__ps_lane *l = &r->lanes[w];
-        td__ps_push p;
         if (c->worker >= 0 && w != c->worker)
             continue;
-        td_status st = td__ps_hear(l, &p, sizeof p, false);
-        if (st == TD_EPEER && c->worker >= 0) { /* lost between two servers: it pushes nothing */
-            memset(l->push + own.begin, 0, (own.end - own.begin) * sizeof *l->push);
-            return TD_OK;
-        }
+        td_status st = receive_push(r, &r->lanes[w], c->step);
+        if (st == TD_EPEER && c->worker >= 0)
+            return push_nothing(r, &r->lanes[w]);
         TD_TRY(st);
-        if (p.step != c->step || p.slots < 0 || (size_t)p.slots * floats > l->push_count)
-            return TD_FAIL(TD_EPROTO, "rank %d pushes %d slots of step %llu, not of %llu", l->rank,
-                           p.slots, (unsigned long long)p.step, (unsigned long long)c->step);
-        for (int i = 0; i < p.slots; i++)
-            TD_TRY(td__ps_take(l, l->push + (size_t)i * floats + own.begin, own.end - own.begin));
     }
     return TD_OK;
 }
@@ -226,6 +249,16 @@ td_status td__ps_follow(td__ps_rule *r)
     return c.alone ? TD_OK : td__ps_end_all(r);
 }
 
+/* A worker that is killed now leaves the params of server 0 as they are: all is done. */
+static td_status lost_at_end(td__ps_rule *r, td_status st)
+{
+    if (st != TD_EPEER || r->policy->together)
+        return st;
+    TD_LOG(WARN, TRAIN, "%s, after the last step", td_last_error());
+    r->base.alone = true;
+    return TD_OK;
+}
+
 td_status td__ps_end_all(td__ps_rule *r)
 {
     td_params *params = r->base.x.step.params;
@@ -233,7 +266,7 @@ td_status td__ps_end_all(td__ps_rule *r)
     td__mapping map;
     TD_TRY(td__params_map(params, 0, count, TD_MAP_BOTH, &map));
     td_status st = td_broadcast(r->base.x.comm, map.at, count, TD_F32, 0, NULL);
-    TD_TRY(st ? (td__mem_map_drop(&map), st) : td__mem_unmap(&map));
+    TD_TRY(st ? (td__mem_map_drop(&map), lost_at_end(r, st)) : td__mem_unmap(&map));
     td_params_touch(params);
     return TD_OK;
 }

@@ -3,7 +3,6 @@
 #include "run/backup_sets.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -20,7 +19,11 @@ struct td__backup_sets {
     int ranks;
     step_set *at; /* in the order of the file; a step that was made twice counts as the last time */
     size_t n, room;
+    int begins; /* the run, and each time that it was resumed */
+    bool early; /* it ended before its last step, by its own decision */
 };
+
+enum { MOST_RANKS = 4096 + 1024 }; /* of -n, and servers */
 
 void td__backup_sets_destroy(td__backup_sets *s)
 {
@@ -63,8 +66,9 @@ static td_status add(td__backup_sets *s, uint64_t step, const json_t *ranks)
 }
 
 /* A run, or what was resumed of it, begins. */
-static td_status check_begin(const td__backup_sets *s, const json_t *ranks)
+static td_status check_begin(td__backup_sets *s, const json_t *ranks)
 {
+    s->begins++;
     json_int_t then = json_integer_value(ranks);
     if (json_is_integer(ranks) && then != s->ranks)
         return TD_FAIL(TD_EINVAL,
@@ -79,6 +83,7 @@ static td_status read_line(td__backup_sets *s, const char *line, size_t nbytes)
     json_t *event = json_loadb(line, nbytes, 0, NULL);
     const json_t *ranks = json_object_get(event, "counted");
     const char *kind = json_string_value(json_object_get(event, "kind"));
+    const char *end = json_string_value(json_object_get(event, "end"));
     json_int_t step = json_integer_value(json_object_get(event, "step"));
     td_status st = TD_OK;
     if (!event)
@@ -93,6 +98,8 @@ static td_status read_line(td__backup_sets *s, const char *line, size_t nbytes)
         st = check_begin(s, json_object_get(event, "ranks"));
     else if (kind && strcmp(kind, "step") == 0)
         st = add(s, (uint64_t)step, ranks);
+    else if (kind && strcmp(kind, "end") == 0)
+        s->early = end && strcmp(end, "early") == 0;
     json_decref(event);
     return st;
 }
@@ -150,6 +157,20 @@ td_status td__backup_sets_get(const td__backup_sets *s, uint64_t step, bool *cou
     return TD_FAIL(TD_EINVAL, "%s: has no step %llu", s->path, (unsigned long long)step);
 }
 
+td_status td__backup_sets_check_whole(const td__backup_sets *s, uint64_t steps)
+{
+    uint64_t last = s->n ? s->at[s->n - 1].step : 0;
+    if (s->begins > 1)
+        return TD_FAIL(TD_EINVAL,
+                       "%s is of a run that was resumed: what was under way then is not in it, so "
+                       "it cannot be replayed",
+                       s->path);
+    if (last < steps && !s->early)
+        return TD_FAIL(TD_EINVAL, "%s ends at step %llu, and the job has %llu: set train.steps",
+                       s->path, (unsigned long long)last, (unsigned long long)steps);
+    return TD_OK;
+}
+
 td_status td__backup_sets_ranks(const char *path, int *out)
 {
     td__file_map map;
@@ -160,8 +181,11 @@ td_status td__backup_sets_ranks(const char *path, int *out)
     json_int_t ranks = json_integer_value(json_object_get(event, "ranks"));
     json_decref(event);
     td__file_map_close(&map);
-    if (ranks < 1 || ranks > INT_MAX)
+    if (ranks < 1)
         return TD_FAIL(TD_EINVAL, "%s: its first line says nothing of ranks", path);
+    if (ranks > MOST_RANKS)
+        return TD_FAIL(TD_EINVAL, "%s: its first line says %lld ranks: at most %d are possible",
+                       path, (long long)ranks, MOST_RANKS);
     *out = (int)ranks;
     return TD_OK;
 }

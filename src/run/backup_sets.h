@@ -13,8 +13,11 @@ TD_NODISCARD td_status td__backup_sets_read(const char *path, int ranks, td__bac
 void td__backup_sets_destroy(td__backup_sets *s); /* NULL is allowed */
 /* Into counted (by rank). TD_EINVAL if the file does not have this step. */
 TD_NODISCARD td_status td__backup_sets_get(const td__backup_sets *s, uint64_t step, bool *counted);
+/* TD_EINVAL if the run was resumed, where work that was under way was left, which the file does not
+ * tell; or has fewer than `steps` (0: not known), and did not stop early. */
+TD_NODISCARD td_status td__backup_sets_check_whole(const td__backup_sets *s, uint64_t steps);
 
-/* Ranks of the run of that metrics.jsonl. */
+/* Ranks of the run of that metrics.jsonl; TD_EINVAL: more than a run can have. */
 TD_NODISCARD td_status td__backup_sets_ranks(const char *path, int *out);
 
 #endif

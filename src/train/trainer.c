@@ -164,6 +164,7 @@ static td_status make_model(td__trainer *t)
     int most = o->micro_batches > eval_micro_batches ? o->micro_batches : eval_micro_batches;
     const td_program *p;
     td__tensor_cut cut = td__sync_tensor_cut(&o->sync, td__trainer_rank(t), td__trainer_ranks(t));
+    td__sync_world w = td__trainer_world(t);
 
     threads = td__step_threads(threads < most ? threads : most, o->micro_batches);
     TD_TRY(td__pool_create(threads, &t->run.pool));
@@ -188,6 +189,7 @@ static td_status make_model(td__trainer *t)
         TD_TRY(td__sharded_make_none(t, p));
     } else {
         TD_TRY(td__params_create(p, o->blank ? NULL : &o->seed, &t->replica.params));
+        TD_TRY(td__sync_check_params(&o->sync, &w, t->replica.params));
         TD_TRY(td_optimizer_create(&o->optim, t->replica.params, &t->replica.optimizer));
     }
     td__micro_batch_set_params(t->run.train_set, t->replica.params);

@@ -63,6 +63,8 @@ import json, sys
 steps = [e for e in map(json.loads, open(sys.argv[1] + "/metrics.jsonl")) if e["kind"] == "step"]
 assert [e["step"] for e in steps] == list(range(1, len(steps) + 1)), steps
 assert all(len(e["counted"]) == 1 and 2 <= e["counted"][0] < 5 for e in steps), steps[0]
+ages = [e["sync"] for e in steps if "sync" in e]
+assert ages and all(a["age_max"] == a["age"] for a in ages), ages # of one push
 PY
     run 0 "$tandem" train --replay $rule -q --run-dir $rule-again
     [ "$(digest)" = "$first" ] || fail "$rule: the replay has other weights"
@@ -91,12 +93,14 @@ pid_of() { # RANK
     pgrep -f "train .*-- $mark" | while read -r p; do
         grep -qz "^TANDEM_RANK=$1\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
 }
+found() { pid=$(pid_of "$1"); [ -n "$pid" ]; } # before its time is short
 for servers in 1 2; do
     "$tandem" train "$mark" -n 3 --servers $servers --sync asgd --run-dir=worker-$servers \
-        --set train.epochs=60 --set train.eval.every=1000000 >out 2>&1 &
+        --set train.epochs=120 --set train.eval.every=1000000 >out 2>&1 &
     launcher=$!
-    soon past worker-$servers 3 || fail "the run did not start"
-    kill -9 "$(pid_of 4)" 2>/dev/null || kill -9 "$(pid_of 3)"
+    soon found $((servers + 2)) || fail "the run did not start"
+    soon past worker-$servers 3 || fail "the run made no steps"
+    kill -9 "$pid"
     wait $launcher; got=$?
     [ $got = 0 ] || fail "kill -9 of a worker, $servers servers: $got"
     has 'goes on with 2 of 3 workers'
@@ -108,9 +112,26 @@ assert [e["step"] for e in steps] == list(range(1, len(steps) + 1)), steps
 epochs = {}
 for e in steps:
     epochs[e["epoch"]] = epochs.get(e["epoch"], 0) + e["samples"]
-assert len(epochs) == 60 and set(epochs.values()) == {max(epochs.values())}, epochs
+assert len(epochs) == 120 and set(epochs.values()) == {max(epochs.values())}, epochs
 PY
 done
+# Of a worker that has nothing to do, while server 0 is about to end: the checkpoint is written.
+"$tandem" train "$mark" -n 2 --servers 1 --sync asgd --run-dir=idle --set train.epochs=100000 \
+    --set train.eval.every=1000000 >out 2>&1 &
+launcher=$!
+soon past idle 3 || fail "the run did not start"
+leader=$(pid_of 0)
+kill -STOP "$leader"
+kill -9 "$(pid_of 2)"
+sleep 0.2 # the other one's push is there by then, or not: the end is the same
+kill -TERM "$leader"
+kill -CONT "$leader"
+wait $launcher; got=$?
+[ $got = 130 ] || fail "kill -9 of a worker at the end: $got"
+has 'goes on with 1 of 2 workers'
+[ "$(cat idle/checkpoints/latest)" = "$(printf 'step-%08d' "$(steps idle)")" ] ||
+    fail "kill -9 of a worker at the end: the last checkpoint is $(cat idle/checkpoints/latest)"
+none_left "the death of a worker at the end"
 # Of a server: one line, and the run is resumed from its last checkpoint.
 "$tandem" train "$mark" -n 2 --servers 2 --sync asgd --run-dir=server --set train.epochs=100000 \
     --set checkpoint.every=2 >out 2>&1 &
@@ -143,4 +164,17 @@ bad 'parallel.strategy' -n 2 --strategy ring
 bad 'not with elastic ranks' -n 2 --servers 1 --sync asgd --elastic
 bad 'parallel.replay: only with parallel.servers' -n 2 --replay asgd
 bad 'replay with as many' -n 2 --servers 1 --sync asgd --replay asgd
+bad '20 servers for a model of 8 params' -n 1 --servers 20 --sync asgd
+mkdir many
+echo '{"kind": "begin", "step": 1, "ranks": 6000}' >many/metrics.jsonl
+bad 'at most 5120' --servers 1 --sync asgd --replay many
+# A replay is of a whole run, as long as the job.
+run 0 "$tandem" train "$mark" -q -n 1 --servers 1 --sync asgd --run-dir twice --set train.epochs=1
+run 0 "$tandem" train -q --resume=twice -n 1 --set train.epochs=2
+bad 'is of a run that was resumed' -n 1 --servers 1 --sync asgd --replay twice
+run 1 "$tandem" train --replay asgd-again -q --set train.epochs=3
+has 'ends at step 14, and the job has 21'
+# Sums that are never pushed.
+run 0 "$tandem" train "$mark" -n 2 --servers 1 --sync downpour --set train.sync.n_push=20
+has 'train.sync.n_push: 20 batches between two pushes, of 14 that 2 workers share'
 none_left "the runs"

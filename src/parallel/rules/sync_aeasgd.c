@@ -74,8 +74,7 @@ static td_status told(td__async *a, int from, const td__post_head *h, td__post_b
     td__post_bytes *reply = td__post_bytes_create(count * sizeof(float));
     if (!reply)
         return TD_FAIL(TD_ENOMEM, "no memory for a range of the centre");
-    if (count)
-        serve(e, td__post_bytes_data(b), td__post_bytes_data(reply));
+    serve(e, b ? td__post_bytes_data(b) : NULL, td__post_bytes_data(reply)); /* counted if empty */
     td_status st = td__post_send(
         a->post, from, &(td__post_head){.kind = MOVE, .step = h->step, .number = e->served}, reply);
     td__post_bytes_release(reply);
