@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker as frameworks start them, without the framework: it finds the others by the variables
 that the framework reads, and all of them agree on a sum. framework_worker.py FRAMEWORK"""
+import errno
 import json
 import os
 import socket
@@ -17,7 +18,15 @@ FOREIGN = {"pytorch": ["TF_CONFIG", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"],
 
 def serve(address):
     host, port = address.rsplit(":", 1)
-    s = socket.create_server((host, int(port)))
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            s = socket.create_server((host, int(port)))
+            break
+        except OSError as e:  # a connection of somebody else may have the port for a moment
+            if e.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+            time.sleep(0.05)
     s.settimeout(PATIENCE_S)
     return s
 

@@ -3,12 +3,13 @@
  *     prog_tracker TRACKER CONFIG SPEC DIR TOKEN [-e K=V]... STEP...
  *
  * Steps, in order: start, adopt, wait:EVENT (of this kind, within a minute; another final event
- * fails), stop, kill, restart:MEMBER, logs:MEMBER, forget. Every event is a line on standard
- * output. SPEC: the text of a job's spec, with command and image. */
+ * fails), file:PATH (until it is there), stop, kill, restart:MEMBER, logs:MEMBER, forget. Every
+ * event is a line on standard output. SPEC: the text of a job's spec, with command and image. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rpc/loop.h"
 #include "service/config.h"
@@ -95,6 +96,15 @@ static int wait_for(driver *d, const char *name)
     return 0;
 }
 
+static int wait_file(driver *d, const char *path)
+{
+    td__deadline end = td__deadline_in_ms(WAIT_MS);
+    while (access(path, F_OK) != 0)
+        if (td__deadline_passed(end) || td__loop_turn(d->loop, 20))
+            return fail("waited too long for a file");
+    return 0;
+}
+
 static int step(driver *d, const char *s)
 {
     const td__tracker_ops *o = d->t->ops;
@@ -111,6 +121,8 @@ static int step(driver *d, const char *s)
         o->signal(d->t, d->g.token, (int)strtol(s + 8, NULL, 10), TD_TRACK_RESTART);
     else if (strncmp(s, "wait:", 5) == 0)
         return wait_for(d, s + 5);
+    else if (strncmp(s, "file:", 5) == 0)
+        return wait_file(d, s + 5);
     else if (strncmp(s, "logs:", 5) == 0) {
         d->log_ended = false;
         o->logs(d->t, d->g.token, d->g.dir, (int)strtol(s + 5, NULL, 10), 0,

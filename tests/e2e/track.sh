@@ -53,9 +53,11 @@ a_member_is_restarted_alone() {
     has 'RESTARTED member 1.*exit status 9' 'EXITED member 0 status 0' first whole
 }
 groups_are_adopted() {
+    local begun=$dir/job/begun # written once the trap is set
+    rm -f "$begun"-[01]
     spec 'name: long' 'grace_s: 20' 'resources: {members: 2}' \
-        <<<"trap 'echo saved; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
-    drive job-1-4-dd start wait:STARTED
+        <<<"trap 'echo saved; exit 0' TERM; echo >$begun-\$RANK; while :; do sleep 0.1; done"
+    drive job-1-4-dd start wait:STARTED "file:$begun-0" "file:$begun-1"
     drive job-1-4-dd adopt wait:STARTED stop wait:EXITED
     has "EXITED member 0 status ${stopped:-0}"
     [ -n "${stopped:-}" ] || grep -q saved job/output-job-1-4-dd-1.log || fail "no time to save"
@@ -64,8 +66,10 @@ groups_are_adopted() {
     drive job-1-4-dd adopt wait:UNKNOWN
 }
 the_deaf_are_killed() {
-    spec 'name: deaf' 'grace_s: 1' <<<"trap '' TERM; while :; do sleep 0.1; done"
-    drive job-1-5-ee start wait:STARTED stop wait:EXITED forget
+    local deaf=$dir/job/deaf
+    rm -f "$deaf"
+    spec 'name: deaf' 'grace_s: 1' <<<"trap '' TERM; echo >$deaf; while :; do sleep 0.1; done"
+    drive job-1-5-ee start wait:STARTED "file:$deaf" stop wait:EXITED forget
     has "EXITED member 0 status ${killed:-137}"
     none_left "after a kill"
 }

@@ -7,12 +7,7 @@
 #include "backend/cuda/cudnn.h"
 
 #if TD_CUDNN
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "backend/cuda/library.h"
+#include "backend/cuda/cudnn_library.h"
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
@@ -20,34 +15,8 @@
 
 typedef cudnnBackendDescriptor_t descriptor;
 
-enum {
-    MOST_TENSORS = 64,
-    MOST_OPS = 48,
-    MOST_MADE = 192,
-    MOST_CONFIGS = 16,
-    MOST_PLANS = 512,
-    ALIGNED = 16
-};
+enum { MOST_TENSORS = 64, MOST_OPS = 48, MOST_MADE = 192, MOST_CONFIGS = 16, ALIGNED = 16 };
 static const int64_t MOST_WORKSPACE = 2LL << 30;
-
-/* Plans take a tenth of a second; layers of one shape share one. */
-typedef struct kept_plan {
-    uint64_t key; /* of the graph: a hash of all that it is made of */
-    descriptor plan;
-    int64_t workspace;
-} kept_plan;
-
-struct td__cudnn {
-    kept_plan plans[MOST_PLANS];
-    int n_plans; /* these two under `lock` */
-    void *library;
-    cudnnHandle_t handle;
-    char version[32];
-    int holders;
-#define TD_DNN(name) __typeof__(&name) name;
-#include "backend/cuda/cudnn.def"
-#undef TD_DNN
-};
 
 typedef struct tensor {
     descriptor desc;
@@ -69,102 +38,15 @@ struct td__dnn {
     td__cuda_at workspace;
 };
 
-/* ---- Loading --------------------------------------------------------------------------------- */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the following, and `holders` */
-static td__cudnn *the_one;
-static bool told;
-static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER; /* of the handle's stream */
-
-static td_status load(td__cudnn *l)
-{
-    static const td__library_function FUNCTIONS[] = {
-#define TD_DNN(name) {#name, offsetof(td__cudnn, name)},
-#include "backend/cuda/cudnn.def"
-#undef TD_DNN
-    };
-    TD_TRY(td__cuda_find_functions(l->library, "cuDNN", FUNCTIONS, TD_LEN(FUNCTIONS), l));
-    cudnnStatus_t st = l->cudnnCreate(&l->handle);
-    if (st)
-        return TD_FAIL(TD_EIO, "cuDNN cannot be initialised (status %d)", (int)st);
-    size_t v = l->cudnnGetVersion();
-    snprintf(l->version, sizeof l->version, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
-    return TD_OK;
-}
-
-static void unload(td__cudnn *l)
-{
-    for (int i = 0; i < l->n_plans; i++)
-        l->cudnnBackendDestroyDescriptor(l->plans[i].plan);
-    if (l->handle)
-        l->cudnnDestroy(l->handle);
-    dlclose(l->library);
-    td__free(l);
-}
-
-static td_status make(td__cudnn **out)
-{
-    static const char *const NAMES[] = {"libcudnn.so.9"};
-    *out = NULL;
-    void *library = td__cuda_open_library(NAMES, TD_LEN(NAMES));
-    if (!library) {
-        if (!told)
-            TD_LOG(WARN, BACKEND,
-                   "no cuDNN 9 on this machine (TANDEM_CUDA_LIBS names its folder): attention and "
-                   "convolutions run on kernels of our own, which are slower");
-        told = true;
-        return TD_OK;
-    }
-    td__cudnn *l = td__calloc(1, sizeof *l);
-    if (!l) {
-        dlclose(library);
-        return TD_FAIL(TD_ENOMEM, "no memory for cuDNN");
-    }
-    l->library = library;
-    td_status st = load(l);
-    if (st)
-        unload(l);
-    else
-        *out = l;
-    return st;
-}
-
-td_status td__cudnn_get(td__cudnn **out)
-{
-    pthread_mutex_lock(&lock);
-    td_status st = the_one ? TD_OK : make(&the_one);
-    if (the_one)
-        the_one->holders++;
-    *out = the_one;
-    pthread_mutex_unlock(&lock);
-    return st;
-}
-
-void td__cudnn_release(td__cudnn *l)
-{
-    if (!l)
-        return;
-    pthread_mutex_lock(&lock);
-    if (--l->holders == 0) {
-        unload(l);
-        the_one = NULL;
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-const char *td__cudnn_version(const td__cudnn *l)
-{
-    return l ? l->version : NULL;
-}
-
 /* ---- Descriptors ----------------------------------------------------------------------------- */
 
 td_status td__dnn_create(td__cuda *b, td__dnn **out)
 {
     td__cuda_enter(b->base.device);
-    if (!b->dnn_asked)
+    if (!b->dnn_asked) {
+        b->dnn_asked = true; /* whatever comes of it */
         TD_TRY(td__cudnn_get(&b->dnn));
-    b->dnn_asked = true;
+    }
     if (!b->dnn)
         return TD_ENOTSUP;
     td__dnn *d = td__calloc(1, sizeof *d);
@@ -533,7 +415,7 @@ static void run(const td__cuda_action *action, const td_kernel_call *c)
         ids[n] = i + 1;
         at[n++] = t->by_value ? (const void *)&t->value : td__cuda_address(c, t->at);
     }
-    pthread_mutex_lock(&running);
+    pthread_mutex_lock(&l->lock);
     cudnnStatus_t st = l->cudnnSetStream(l->handle, (cudaStream_t)td__cuda_stream(c->stream));
     if (!st)
         st = l->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
@@ -552,7 +434,7 @@ static void run(const td__cuda_action *action, const td_kernel_call *c)
         st = l->cudnnBackendExecute(l->handle, d->plan, pack);
     if (pack)
         l->cudnnBackendDestroyDescriptor(pack);
-    pthread_mutex_unlock(&running);
+    pthread_mutex_unlock(&l->lock);
     if (st)
         td__kernel_check(c, TD_FAIL(TD_EIO, "cuDNN: status %d", (int)st));
 }
@@ -573,11 +455,11 @@ static bool find_plan(td__dnn *d, int64_t *workspace)
         }
     uint64_t key = d->key;
     finish(d, graph, "a graph");
-    if (d->failed || d->l->n_plans == MOST_PLANS ||
+    if (d->failed || d->l->n_plans == TD__CUDNN_PLANS ||
         (!try_heuristic(d, graph, CUDNN_HEUR_MODE_A, workspace) &&
          !try_heuristic(d, graph, CUDNN_HEUR_MODE_FALLBACK, workspace)))
         return false;
-    d->l->plans[d->l->n_plans++] = (kept_plan){key, d->plan, *workspace};
+    d->l->plans[d->l->n_plans++] = (td__cudnn_plan){key, d->plan, *workspace};
     return true;
 }
 
@@ -585,9 +467,9 @@ td_status td__dnn_add_take(td__dnn *d, td__cuda *b, td_kernel *k, size_t scratch
 {
     int64_t workspace = 0;
     td__cuda_enter(b->base.device);
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&d->l->lock);
     bool found = find_plan(d, &workspace);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&d->l->lock);
     destroy_made(d); /* a plan has what it needs */
     if (!found) {
         td__free(d);
@@ -602,23 +484,6 @@ td_status td__dnn_add_take(td__dnn *d, td__cuda *b, td_kernel *k, size_t scratch
 }
 
 #else
-
-td_status td__cudnn_get(td__cudnn **out)
-{
-    *out = NULL;
-    return TD_OK;
-}
-
-void td__cudnn_release(td__cudnn *l)
-{
-    (void)l;
-}
-
-const char *td__cudnn_version(const td__cudnn *l)
-{
-    (void)l;
-    return NULL;
-}
 
 td_status td__cudnn_add_attention(td__cuda *b, td_kernel *k, const td__attention_args *a, bool back)
 {

@@ -15,9 +15,10 @@ typedef struct td__artifact_line {
     char name[1024]; /* relative to the artifacts' directory */
 } td__artifact_line;
 
-/* Hash every file below `artifacts` and write the list to `path`, whole or not at all. Links
- * and names with control characters are left out. */
-TD_NODISCARD td_status td__artifact_list_write(const char *artifacts, const char *path);
+/* Hash every file below `artifacts` and write the list to `path`, whole or not at all. Links, what
+ * cannot be read and names that are too long or have control characters are left out; `all`: they
+ * are errors, and `artifacts` itself may be a link. */
+TD_NODISCARD td_status td__artifact_list_write(const char *artifacts, const char *path, bool all);
 /* The line at *at, which is moved on; false at the end and for what is not a line. */
 bool td__artifact_list_next(const char *text, size_t nbytes, size_t *at, td__artifact_line *out);
 

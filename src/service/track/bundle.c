@@ -24,6 +24,9 @@ static td_status send_one(td__remote *r, const char *dir, const td__artifact_lin
 {
     char path[PATH_BYTES], to[PATH_BYTES], sha256[TD_SHA256_HEX];
 
+    if (!strcmp(line->name, MANIFEST))
+        return TD_FAIL(TD_EINVAL, "%s: a file must not be named " MANIFEST ", as the list of all",
+                       dir);
     snprintf(path, sizeof path, "%.4200s/%s", dir, line->name);
     snprintf(to, sizeof to, "%.4200s/%s", url, line->name);
     TD_TRY(td__remote_put_file(r, to, path, sha256, until));
@@ -33,7 +36,7 @@ static td_status send_one(td__remote *r, const char *dir, const td__artifact_lin
 }
 
 td_status td__bundle_send(td__remote *r, const char *dir, const char *list, const char *url,
-                          td__deadline until)
+                          bool (*stop)(void *arg), void *arg, td__deadline until)
 {
     char to[PATH_BYTES];
     td__artifact_line line;
@@ -42,7 +45,8 @@ td_status td__bundle_send(td__remote *r, const char *dir, const char *list, cons
 
     TD_TRY(td__file_map_open(&m, list));
     for (size_t at = 0; !st && td__artifact_list_next((const char *)m.data, m.nbytes, &at, &line);)
-        st = send_one(r, dir, &line, url, until);
+        st = stop && stop(arg) ? TD_FAIL(TD_EABORTED, "stopped before all files were sent")
+                               : send_one(r, dir, &line, url, until);
     snprintf(to, sizeof to, "%.4200s/" MANIFEST, url);
     if (!st)
         st = td__remote_put(r, to, m.data, m.nbytes, until);
@@ -163,8 +167,8 @@ td_status td__bundle_save(td__remote *r, const char *dir, const char *url, int64
     ++*number;
     int n = snprintf(name, sizeof name, "save-%" PRId64 "\n", *number);
     snprintf(to, sizeof to, "%.4200s/%.*s", url, n - 1, name);
-    TD_TRY_OR(st, done, td__artifact_list_write(dir, list));
-    TD_TRY_OR(st, done, td__bundle_send(r, dir, list, to, until));
+    TD_TRY_OR(st, done, td__artifact_list_write(dir, list, true));
+    TD_TRY_OR(st, done, td__bundle_send(r, dir, list, to, NULL, NULL, until));
     snprintf(to, sizeof to, "%.4200s/latest", url);
     TD_TRY_OR(st, done, td__remote_put(r, to, name, (size_t)n, until));
     if (*number > KEPT)

@@ -10,14 +10,16 @@
 
 #include "remote/remote.h"
 
-/* list: a file of td__artifact_list_write for this directory. */
+/* list: a file of td__artifact_list_write for this directory. stop, asked before each file: true:
+ * TD_EABORTED; NULL: none. */
 TD_NODISCARD td_status td__bundle_send(td__remote *r, const char *dir, const char *list,
-                                       const char *url, td__deadline until);
+                                       const char *url, bool (*stop)(void *arg), void *arg,
+                                       td__deadline until);
 /* Each file whole; others that the directory has stay. */
 TD_NODISCARD td_status td__bundle_fetch(td__remote *r, const char *url, const char *dir,
                                         td__deadline until);
 
-/* number: of the save, from 1. */
+/* number: of the save, from 1. What could not be loaded again, such as a link, is an error. */
 TD_NODISCARD td_status td__bundle_save(td__remote *r, const char *dir, const char *url,
                                        int64_t *number, td__deadline until);
 /* number 0: nothing was saved there yet, and nothing was done. */

@@ -38,8 +38,9 @@ enum {
     STATUS_BYTES = 512,
     LATEST_MS = 3600 * 1000,
     BEAT_CHECKS = 4,
-    MEMORY_MS = 500,            /* between looks at the members' memory */
-    SEND_MS = 24 * 3600 * 1000, /* for artifacts; a server that says nothing ends it before */
+    MEMORY_MS = 500,       /* between looks at the members' memory */
+    SEND_MS = 3600 * 1000, /* for artifacts; a server that says nothing ends it before */
+    STOPPED = 128 + SIGTERM,
 };
 
 typedef struct process {
@@ -304,10 +305,17 @@ static bool all_ended(const supervisor *s)
     return true;
 }
 
+static void on_signal(supervisor *s)
+{
+    struct signalfd_siginfo signal;
+
+    if (read(s->signals, &signal, sizeof signal) > 0)
+        stop_all(s); /* the machine goes down: a last checkpoint */
+}
+
 static td_status watch(supervisor *s)
 {
     struct pollfd *fds = td__calloc((size_t)s->n + 2, sizeof *fds);
-    struct signalfd_siginfo signal;
 
     if (!fds)
         return TD_FAIL(TD_ENOMEM, "supervisor: out of memory");
@@ -325,8 +333,8 @@ static td_status watch(supervisor *s)
             break;
         if (fds[s->n].revents)
             on_control(s);
-        if (fds[s->n + 1].revents && read(s->signals, &signal, sizeof signal) > 0)
-            stop_all(s); /* the machine goes down: a last checkpoint */
+        if (fds[s->n + 1].revents)
+            on_signal(s);
         for (int i = 0; i < s->n; i++)
             if (fds[i].revents)
                 on_exit_of(s, &s->p[i]);
@@ -456,8 +464,24 @@ static const char *value_of(const supervisor *s, const char *name)
     return NULL;
 }
 
+/* What was asked meanwhile: between files, as sending many takes its time. */
+static bool is_stopping(void *arg)
+{
+    supervisor *s = arg;
+    struct pollfd fds[] = {{.fd = s->control, .events = POLLIN},
+                           {.fd = s->signals, .events = POLLIN}};
+
+    if (poll(fds, 2, 0) > 0) {
+        if (fds[0].revents)
+            on_control(s);
+        if (fds[1].revents)
+            on_signal(s);
+    }
+    return s->stopping;
+}
+
 /* To remote storage, with the keys that the service has given; else with those of ours. */
-static td_status send_artifacts(const supervisor *s, const char *artifacts, const char *list,
+static td_status send_artifacts(supervisor *s, const char *artifacts, const char *list,
                                 const char *url)
 {
     td__s3_opts s3 = {.access_key = value_of(s, "AWS_ACCESS_KEY_ID"),
@@ -468,7 +492,8 @@ static td_status send_artifacts(const supervisor *s, const char *artifacts, cons
     td__remote *r;
 
     TD_TRY(td__remote_create(&(td__remote_opts){.s3 = s3.access_key ? &s3 : NULL}, &r));
-    td_status st = td__bundle_send(r, artifacts, list, url, td__deadline_in_ms(SEND_MS));
+    td_status st =
+        td__bundle_send(r, artifacts, list, url, is_stopping, s, td__deadline_in_ms(SEND_MS));
     td__remote_destroy(r);
     return st;
 }
@@ -485,14 +510,14 @@ static td_status publish(supervisor *s)
         TD_TRY(td__publish_run(run_dir, artifacts));
     if (!artifacts)
         return TD_OK;
-    TD_TRY(td__artifact_list_write(artifacts, path_of(s, TD__ARTIFACT_LIST, path)));
+    TD_TRY(td__artifact_list_write(artifacts, path_of(s, TD__ARTIFACT_LIST, path), false));
     return url ? send_artifacts(s, artifacts, path, url) : TD_OK;
 }
 
 static td_status record_end(supervisor *s)
 {
     if (!s->exit_status && publish(s)) {
-        s->exit_status = 1; /* a success without its results is none */
+        s->exit_status = s->stopping ? STOPPED : 1; /* a success without its results is none */
         snprintf(s->trouble, sizeof s->trouble, "its artifacts: %s", td_last_error());
     }
     return write_status(s);
