@@ -45,7 +45,8 @@ EOF
 "$tandem" train job/job.yaml -q --run-dir one >one.out 2>&1 || fail "one rank"
 printf '%s\n' 'image: tandem' 'resources: {members: 2}' 'framework: tandem' \
     "command: [tandem, train, $dir/job/job.yaml, -q, --run-dir=$dir/job/run]" >spec.yaml
-drive job-2-0-zz start wait:EXITED logs:0 forget
+secret=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n') # as the service gives it
+drive job-2-0-zz -e "TANDEM_SECRET=$secret" -e TANDEM_STORE_RANK=0 start wait:EXITED logs:0 forget
 has 'EXITED member 0 status 0' "$(grep -o 'digest sha256:[0-9a-f]*' one.out)"
 
 # The job's name is in the container's; nothing is left of a group that cannot start.

@@ -6,7 +6,8 @@
 . "$(dirname "$0")/track.sh"
 kind=kubernetes
 also='image: small'
-stopped=143 killed=143 # a pod that is deleted takes its status with it
+# A pod that is deleted takes its status with it, unless its end is seen before.
+stopped='\(0\|143\) ' killed='\(137\|143\) '
 need_command python3
 need_command curl
 [ -n "${TD_KUBE_API_UP:-}" ] || skip "TD_KUBE_API_UP names no script that starts an API server"
