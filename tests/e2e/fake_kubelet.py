@@ -79,6 +79,8 @@ def run(pod):
     code = code if code >= 0 else 128 - code
     with lock:
         running[pod["metadata"]["uid"]] = None
+    if pod["metadata"]["uid"] + "end" in seen:
+        return  # deleted: whether its end is seen before it goes would be chance
     report(pod, "Succeeded" if code == 0 else "Failed",
            {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}})
 
@@ -163,7 +165,11 @@ for line in call("GET", "/api/v1/pods?watch=true"):
             threading.Thread(target=end, args=(pod,)).start()
     elif uid not in seen:
         seen.add(uid)
-        call("POST", path_of(pod, "/binding"),
-             {"kind": "Binding", "apiVersion": "v1", "metadata": {"name": pod["metadata"]["name"]},
-              "target": {"kind": "Node", "name": "node"}}).read()
+        try:
+            call("POST", path_of(pod, "/binding"),
+                 {"kind": "Binding", "apiVersion": "v1",
+                  "metadata": {"name": pod["metadata"]["name"]},
+                  "target": {"kind": "Node", "name": "node"}}).read()
+        except urllib.error.HTTPError:
+            continue  # deleted in between
         threading.Thread(target=run, args=(pod,)).start()

@@ -6,8 +6,7 @@
 . "$(dirname "$0")/track.sh"
 kind=kubernetes
 also='image: small'
-# A pod that is deleted takes its status with it, unless its end is seen before.
-stopped='\(0\|143\) ' killed='\(137\|143\) '
+stopped=143 killed=143 # a pod that is deleted takes its status with it
 need_command python3
 need_command curl
 [ -n "${TD_KUBE_API_UP:-}" ] || skip "TD_KUBE_API_UP names no script that starts an API server"
