@@ -64,10 +64,10 @@ static bool is_ours(const char *flag)
 static bool is_among(const char *flag, const char *const *more)
 {
     size_t length = strlen(flag);
-    bool resume = strcmp(flag, "resume") == 0;
+    bool resume = strcmp(flag, "resume") == 0; /* the launcher that names the run has resumed it */
     for (; more && *more; more++)
         if ((strncmp(*more + 2, flag, length) == 0 && strchr("=", (*more)[2 + length])) ||
-            (resume && strncmp(*more, "--run-dir=", 10) == 0)) /* done, by who starts them */
+            (resume && strncmp(*more, "--run-dir=", 10) == 0))
             return true;
     return false;
 }

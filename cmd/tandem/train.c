@@ -357,7 +357,7 @@ static int train(td__training *t)
 
     if (!st && starts_servers(t))
         return start_loaded(t, td__args_has(t->args, "ranks"));
-    if (!st && td__args_count(t->args) > 0) /* not the run's own copy, which nobody needs to edit */
+    if (!st && td__args_count(t->args) > 0) /* the run's copy of the job is not warned of */
         td__session_warn_renamed(r->session.job);
     if (!st)
         st = td__job_run_prepare(r);

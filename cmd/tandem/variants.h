@@ -19,8 +19,8 @@ typedef struct td__variants {
     int n;
 } td__variants;
 
-/* From --base, --sync, --runs, --parallel, --vary, --ranks and --set (for all). TD_EINVAL for
- * nonsense. */
+/* From --base, --sync, --runs, --parallel, --vary, --ranks and --set (for all). TD_EINVAL: one
+ * of them is not valid. */
 TD_NODISCARD td_status td__variants_make(td__arena *arena, const td__args *a, td__variants *out);
 
 /* The table. */

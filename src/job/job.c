@@ -40,13 +40,16 @@ static td_status out_of_memory(const td__job *j)
     return TD_FAIL(TD_ENOMEM, "%s: out of memory", j->file);
 }
 
-/* One text of failure with the place before it: for checks that other layers make. */
+/* One text of failure with the place and the key before it: for checks that other layers make,
+ * whose text may begin with the key. */
 static td_status at(td_status st, const td__tree *t, const char *path)
 {
     char text[400];
+    size_t n = strlen(path);
 
     snprintf(text, sizeof text, "%s", td_last_error());
-    return TD_FAIL(st, "%s: %s: %s", td__tree_where(t).text, path, text);
+    bool named = strncmp(text, path, n) == 0 && strncmp(text + n, ": ", 2) == 0;
+    return TD_FAIL(st, "%s: %s: %s", td__tree_where(t).text, path, named ? text + n + 2 : text);
 }
 
 /* The section or key that is there, else the whole job: where to point. */

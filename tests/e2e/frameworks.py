@@ -76,6 +76,7 @@ def memory(s):
                    command=["sh", "-c", f"{sys.executable} -c \"{hog % 200}\" & wait"])
     end = s.ended(job, "failed")
     assert end["exit_status"] == 137 and "memory_mb is 100" in end["message"], end
+    # The supervisor looks twice a second: one that is within its limit lives through two looks.
     small = s.submit(name="small", resources={"memory_mb": 300}, command=[
         sys.executable, "-c", "import time; x = bytearray(50 << 20); time.sleep(1.2)"])
     s.ended(small)

@@ -103,7 +103,7 @@ has 'needs a multiple of 2 ranks, and there are 3: use -n 4'
 run 2 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=3
 has '4 pieces do not divide by 3 ranks'
 run 2 "$tandem" check mlp.yaml -q -n 3 --parallel tensor=2
-has '.'
+has 'tensor=2 '
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 --set parallel.tensor_pieces=4
 has 'tensor_pieces: not with parallel.pipeline'
 run 2 "$tandem" train mlp.yaml -q --set parallel.tensor_pieces=3
