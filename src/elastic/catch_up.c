@@ -21,69 +21,8 @@
 #include "base/sha256.h"
 #include "graph/params.h"
 #include "optim/optimizer.h"
+#include "elastic/cargo.h"
 #include "elastic/catch_up.h"
-
-/* What travels: everything that a rank needs besides the hello. */
-enum { MOST_PIECES = 4 + TD_OPTIM_MAX_STATE };
-typedef struct cargo {
-    void *at[MOST_PIECES];
-    td__mapping map[MOST_PIECES]; /* what `at` is, where it is a block */
-    size_t nbytes[MOST_PIECES];
-    int n;
-    size_t total;
-} cargo;
-
-static void add(cargo *c, void *p, size_t nbytes)
-{
-    c->at[c->n] = p;
-    c->nbytes[c->n++] = nbytes;
-    c->total += td__align_up(nbytes, 64);
-}
-
-static void add_block(cargo *c, const td__mapping *map)
-{
-    c->map[c->n] = *map;
-    add(c, map->at, map->nbytes);
-}
-
-static td_status load(td__elastic *e, td__map_use use, td__block_copies *states, cargo *c)
-{
-    td__mapping map;
-    if (states->nbytes) {
-        add(c, &states->list, sizeof states->list);
-        add(c, states->data, states->nbytes);
-    }
-    add(c, &e->replica->event_log, sizeof e->replica->event_log);
-    TD_TRY(td__params_map(e->replica->params, 0, td__params_total(e->replica->params), use, &map));
-    add_block(c, &map);
-    for (int k = 0; k < td_optimizer_state_count(e->replica->optimizer); k++) {
-        TD_TRY(td__optim_map_state(e->replica->optimizer, k, use, &map));
-        add_block(c, &map);
-    }
-    return TD_OK;
-}
-
-/* keep: what was written into it. */
-static td_status unload(cargo *c, bool keep)
-{
-    td_status st = TD_OK;
-    for (int i = 0; i < c->n; i++)
-        if (keep && !st && c->map[i].at)
-            st = td__mem_unmap(&c->map[i]);
-        else
-            td__mem_map_drop(&c->map[i]);
-    return st;
-}
-
-/* states: of the sync rule, those that are there, or room for those that come. */
-static td_status cargo_of(td__elastic *e, td__map_use use, td__block_copies *states, cargo *c)
-{
-    *c = (cargo){.n = 0};
-    td_status st = load(e, use, states, c);
-    if (st)
-        (void)unload(c, false);
-    return st;
-}
 
 /* ---- 1, 2 ------------------------------------------------------------------------------------ */
 
@@ -164,27 +103,6 @@ static td_status check_jobs(const td__elastic *e, const td__hello *all, int best
 
 /* ---- 3, 4 ------------------------------------------------------------------------------------ */
 
-static td_status send_all(td_comm *comm, const cargo *c, int peer)
-{
-    for (int i = 0; i < c->n; i++)
-        TD_TRY(td_send(comm, c->at[i], c->nbytes[i], TD_U8, peer, NULL));
-    return TD_OK;
-}
-
-static td_status receive_all(td_comm *comm, const cargo *c, int peer)
-{
-    for (int i = 0; i < c->n; i++)
-        TD_TRY(td_recv(comm, c->at[i], c->nbytes[i], TD_U8, peer, NULL));
-    return TD_OK;
-}
-
-static td_status broadcast_all(td_comm *comm, const cargo *c, int root)
-{
-    for (int i = 0; i < c->n; i++)
-        TD_TRY(td_broadcast(comm, c->at[i], c->nbytes[i], TD_U8, root, NULL));
-    return TD_OK;
-}
-
 /* Who sends to whom: every rank is to hold everything, and the holders of the best state do. */
 static td_status plan(td__elastic *e, const td__hello *all, int best, td__reshard *out)
 {
@@ -205,20 +123,20 @@ static td_status plan(td__elastic *e, const td__hello *all, int best, td__reshar
     return st;
 }
 
-static td_status transfer(td__elastic *e, const td__hello *all, int best, const cargo *c)
+static td_status transfer(td__elastic *e, const td__hello *all, int best, const td__cargo *c)
 {
     td__reshard p;
     td_status st = TD_OK;
 
     if (holders(all, e->world->ranks, best) == 1)
-        return broadcast_all(e->world->comm, c, best);
+        return td__cargo_broadcast(c, e->world->comm, best);
     TD_TRY(plan(e, all, best, &p));
     for (int r = 0; r < e->world->ranks && !st; r++) {
         int from = p.whole_from[r];
         if (from != r && e->world->rank == from)
-            st = send_all(e->world->comm, c, r);
+            st = td__cargo_send(c, e->world->comm, r);
         else if (from != r && e->world->rank == r)
-            st = receive_all(e->world->comm, c, from);
+            st = td__cargo_receive(c, e->world->comm, from);
     }
     td__reshard_fini(&p);
     return st;
@@ -244,15 +162,15 @@ void td__catch_up_commit(td__elastic *e, const td__hello *from)
 static td_status receive_with(td__elastic *e, const td__hello *all, int best,
                               td__block_copies *states)
 {
-    cargo own, c;
+    td__cargo own, c;
     char *staging = NULL;
 
-    TD_TRY(cargo_of(e, TD_MAP_WRITE, states, &own));
+    TD_TRY(td__cargo_load(&own, e->replica, TD_MAP_WRITE, states));
     c = own;
     if (e->replica->has == TD_REPLICA_STATE) {
         staging = td__alloc_block(own.total);
         if (!staging) {
-            (void)unload(&own, false);
+            td__cargo_drop(&own);
             return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of a peer's state", own.total);
         }
         size_t at = 0;
@@ -265,8 +183,10 @@ static td_status receive_with(td__elastic *e, const td__hello *all, int best,
     for (int i = 0; staging && !st && i < c.n; i++)
         memcpy(own.at[i], c.at[i], c.nbytes[i]);
     td__free_block(staging, own.total);
-    td_status written = unload(&own, !st);
-    st = st ? st : written;
+    if (!st)
+        st = td__cargo_keep(&own);
+    else
+        td__cargo_drop(&own);
     if (!st)
         td__catch_up_commit(e, &all[best]);
     return st;
@@ -385,10 +305,10 @@ static td_status agree(td__elastic *e, td__hello *all)
         return receive(e, all, best);
     if (holders(all, e->world->ranks, best) == e->world->ranks)
         return TD_OK;
-    cargo c;
-    TD_TRY(cargo_of(e, TD_MAP_READ, &e->replica->sync_states, &c));
+    td__cargo c;
+    TD_TRY(td__cargo_load(&c, e->replica, TD_MAP_READ, &e->replica->sync_states));
     td_status st = transfer(e, all, best, &c);
-    (void)unload(&c, false);
+    td__cargo_drop(&c);
     return st;
 }
 

@@ -10,6 +10,7 @@
 #include "graph/params.h"
 #include "coll/comm.h"
 #include "parallel/data_parallel.h"
+#include "elastic/cargo.h"
 #include "train/sharded.h"
 #include "train/trainer_impl.h"
 
@@ -84,7 +85,7 @@ int64_t td__train_pick(const void *user, int64_t index, int64_t rows, int64_t *o
 /* What is not in the blocks. */
 typedef struct beginning {
     td__train_state state;
-    uint64_t optimizer_steps;
+    uint64_t optimizer_steps, sync_nbytes;
     bool resuming, saves; /* with shards: from a checkpoint; rank 0 writes checkpoints */
 } beginning;
 
@@ -96,48 +97,42 @@ td_status td__replicas_tell_steps(td__trainer *t)
     return TD_OK;
 }
 
-/* What rank 0 has of a block, to all. */
-static td_status broadcast_mapped(td_comm *c, td__mapping *map)
-{
-    td_status st = td_broadcast(c, map->at, map->nbytes / sizeof(float), TD_F32, 0, NULL);
-    if (!st)
-        return td__mem_unmap(map);
-    td__mem_map_drop(map);
-    return st;
-}
-
 td_status td__replicas_begin(td__trainer *t)
 {
     td_comm *c = t->world.comm;
-    td__mapping map;
+    td__replica *r = &t->replica;
+    td__cargo all;
     beginning b;
 
     memset(&b, 0, sizeof b);
-    b.state = t->replica.state;
-    b.optimizer_steps = td_optimizer_steps(t->replica.optimizer);
+    b.state = r->state;
+    b.optimizer_steps = td_optimizer_steps(r->optimizer);
+    b.sync_nbytes = r->sync_states.nbytes;
     b.resuming = t->run.resuming;
     b.saves = t->run.checkpointer != NULL;
     if (td__trainer_ranks(t) == 1)
         return TD_OK;
     TD_TRY(td_broadcast(c, &b, sizeof b, TD_U8, 0, NULL));
-    t->replica.state = b.state;
-    td_schedule_set_state(t->replica.schedule, t->replica.state.schedule);
-    td_optimizer_set_steps(t->replica.optimizer, b.optimizer_steps);
+    r->state = b.state;
+    td_schedule_set_state(r->schedule, r->state.schedule);
+    td_optimizer_set_steps(r->optimizer, b.optimizer_steps);
     t->run.saves = b.saves;
-    if (t->replica.shards) {
+    if (r->shards) {
         t->run.resuming = false;
+        TD_TRY(td__states_broadcast(&r->sync_states, b.sync_nbytes, c, 0));
         TD_TRY(td__sharded_begin(t, b.resuming));
         return td__replicas_tell_steps(t);
     }
-    TD_TRY(td__params_map(t->replica.params, 0, td__params_total(t->replica.params), TD_MAP_BOTH,
-                          &map));
-    TD_TRY(broadcast_mapped(c, &map));
-    td_params_touch(t->replica.params);
-    for (int k = 0; k < td_optimizer_state_count(t->replica.optimizer); k++) {
-        TD_TRY(td__optim_map_state(t->replica.optimizer, k, TD_MAP_BOTH, &map));
-        TD_TRY(broadcast_mapped(c, &map));
-    }
-    return TD_OK;
+    if (td__trainer_rank(t))
+        TD_TRY(td__block_copies_reserve(&r->sync_states, b.sync_nbytes));
+    TD_TRY(td__cargo_load(&all, r, TD_MAP_BOTH, &r->sync_states));
+    td_status st = td__cargo_broadcast(&all, c, 0);
+    if (!st)
+        st = td__cargo_keep(&all);
+    else
+        td__cargo_drop(&all);
+    td_params_touch(r->params);
+    return st;
 }
 
 td_status td__replicas_compare(td__trainer *t, const char digest[65])

@@ -62,20 +62,6 @@ void td__states_keep(td__trainer *t)
                t->run.sync->ops->name);
 }
 
-/* What rank 0 has read from a checkpoint, to all. */
-static td_status tell(td__trainer *t)
-{
-    td__block_copies *c = &t->replica.sync_states;
-    td__block_list list = c->list;
-    uint64_t nbytes = c->nbytes;
-
-    TD_TRY(td_broadcast(t->world.comm, &nbytes, sizeof nbytes, TD_U8, 0, NULL));
-    TD_TRY(td__block_copies_reserve(c, nbytes));
-    TD_TRY(td_broadcast(t->world.comm, &list, sizeof list, TD_U8, 0, NULL));
-    c->list = list;
-    return nbytes ? td_broadcast(t->world.comm, c->data, nbytes, TD_U8, 0, NULL) : TD_OK;
-}
-
 /* All states of the rule, or none. */
 static td_status take(td__trainer *t, const states *s)
 {
@@ -112,10 +98,6 @@ static td_status take(td__trainer *t, const states *s)
 
 td_status td__states_begin(td__trainer *t)
 {
-    states s;
-    find(t, &s);
-    if (s.n && td__trainer_ranks(t) > 1 && !t->o.members)
-        TD_TRY(tell(t));
     TD_TRY(td__states_restore(t));
     t->run.resumed.path[0] = 0; /* a next run goes on from what is in memory */
     return TD_OK;
