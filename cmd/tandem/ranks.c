@@ -110,11 +110,11 @@ static td_status make_argv(td__arena *arena, const td__args *a, const td__comman
     return TD_OK;
 }
 
-static td_status run(td__arena *arena, const td__args *a, const td__command *c, int n,
-                     int lossy_from, const char *const *more, char *cause, int *status)
+static td_status run(td__arena *arena, const td__args *a, const td__command *c, int n, int servers,
+                     const char *const *more, char *cause, int *status)
 {
     td__launch_opts o = {.size = n,
-                         .lossy_from = lossy_from,
+                         .lossy_from = servers,
                          .plain = true,
                          .terminal = isatty(STDOUT_FILENO),
                          .grace_ms = GRACE_MS,
@@ -124,6 +124,10 @@ static td_status run(td__arena *arena, const td__args *a, const td__command *c, 
 
     if (td__elastic_args(a, &o))
         return TD_FAIL(TD_EINVAL, "invalid flags for elastic ranks");
+    if (o.most && servers) { /* in addition to -n; without a range, one of each is enough */
+        o.most += servers;
+        o.min_ranks += o.capped ? servers : 1;
+    }
     TD_TRY(make_argv(arena, a, c, more, &argv));
     ssize_t length = readlink(argv[0], self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;
@@ -131,7 +135,7 @@ static td_status run(td__arena *arena, const td__args *a, const td__command *c, 
     return td__launch_run(&o, argv, status);
 }
 
-int td__ranks_run(const td__args *a, const td__command *c, int n, int lossy_from,
+int td__ranks_run(const td__args *a, const td__command *c, int n, int servers,
                   const char *const *more, char *cause)
 {
     td__arena *arena = NULL;
@@ -139,7 +143,7 @@ int td__ranks_run(const td__args *a, const td__command *c, int n, int lossy_from
     td_status st = td__arena_create(&arena);
 
     if (!st)
-        st = run(arena, a, c, n, lossy_from, more, cause, &status);
+        st = run(arena, a, c, n, servers, more, cause, &status);
     td__arena_destroy(arena);
     if (st)
         return td__failure(a, st);

@@ -15,9 +15,10 @@
 /* Is this process to start ranks (-n) rather than to be one? *rc is set if neither can be. */
 bool td__ranks_wanted(const td__args *a, int *n, int *rc);
 /* Run this command, without -n, in n ranks; its exit status. more: further flags for them, NULL at
- * the end, in the place of those of the same names; may be NULL. lossy_from and cause:
- * td__launch_opts has them. */
-int td__ranks_run(const td__args *a, const td__command *c, int n, int lossy_from,
+ * the end, in the place of those of the same names; may be NULL. servers: of the n, parameter
+ * servers, which -n does not count, and without which ranks of fixed number cannot go on. cause:
+ * td__launch_opts has it. */
+int td__ranks_run(const td__args *a, const td__command *c, int n, int servers,
                   const char *const *more, char *cause);
 
 #endif

@@ -255,7 +255,8 @@ static int start_elastic(td__training *t, int n)
         each = 1;
     snprintf(threads, sizeof threads, "--threads=%d", each > 1 ? each : 1);
     char cause[TD_LAUNCH_CAUSE] = "";
-    int rc = td__ranks_run(t->args, &td__command_train, n, 0, more, cause);
+    int rc = td__ranks_run(t->args, &td__command_train, n, t->run.session.opts.sync.servers, more,
+                           cause);
     if (*cause && rc != TD_EXIT_INTERRUPTED)
         td__run_dir_failed(dir, cause);
     return rc;

@@ -213,6 +213,11 @@ void td__comm_points(td_comm *c, td__points *p)
     c->points = p;
 }
 
+td__points *td__comm_points_of(const td_comm *c)
+{
+    return c->points;
+}
+
 void *td__coll_scratch(td__coll_ctx *x, size_t nbytes)
 {
     if (nbytes > x->scratch_nbytes || !x->scratch) { /* NULL means out of memory, also for none */

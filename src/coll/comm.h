@@ -21,6 +21,7 @@ TD_NODISCARD td_status td__comm_cause(td_comm *c);
 /* From now on every call passes p, which is borrowed; what fails there fails the call. Between
  * calls. */
 void td__comm_points(td_comm *c, td__points *p);
+td__points *td__comm_points_of(const td_comm *c);
 
 /* activity.c: what the program does from now on (what may be NULL); what its calls are about. c may
  * be NULL. */

@@ -11,6 +11,7 @@
  * A failure anywhere leaves every rank with the state that it had, or with the new one. Where ranks
  * hold shards, 3 and 4 are those of catch_up_shards.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -60,6 +61,8 @@ int td__hello_compare(const td__hello *a, const td__hello *b)
         return a->state.step > b->state.step ? 1 : -1;
     if (a->state.valid_step != b->state.valid_step)
         return a->state.valid_step > b->state.valid_step ? 1 : -1;
+    if (a->sync_nbytes != b->sync_nbytes) /* one has no states of the rule yet, or lost them */
+        return a->sync_nbytes > b->sync_nbytes ? 1 : -1;
     return 0;
 }
 
@@ -212,6 +215,10 @@ static td_status begin_again(td__elastic *e)
     td__replica *r = e->replica;
     td_optimizer *o;
 
+    e->ops->rewind(e->user);
+    r->state = r->first;
+    r->loss = (double)NAN;
+    td_schedule_set_state(r->schedule, r->state.schedule);
     TD_TRY(e->ops->fill(e->user));
     TD_TRY(td_optimizer_create(e->optim, r->params, &o));
     td_optimizer_destroy(r->optimizer);
@@ -226,11 +233,15 @@ static td_status begin_again(td__elastic *e)
 /* Rank 0 looks for a checkpoint; the others are told by another hello. */
 static td_status from_disk(td__elastic *e)
 {
-    bool found = false;
-    if (e->replica->has == TD_REPLICA_INVALID)
+    bool found = false, lost = e->replica->has == TD_REPLICA_INVALID;
+    if (lost)
         TD_TRY(begin_again(e));
     if (e->world->rank == 0)
         TD_TRY(e->ops->find(e->user, &found));
+    if (e->world->rank == 0 && lost)
+        TD_LOG(WARN, TRAIN,
+               "all ranks that held the state of the run are gone: it goes back to step %llu",
+               (unsigned long long)e->replica->state.step);
     if (e->world->generation > 1)
         td__faults_over(e->faults);
     e->replica->has = found ? TD_REPLICA_STATE : TD_REPLICA_BEGINNING;

@@ -346,7 +346,9 @@ td_status td__sync_meet_for(td__sync *s, td__sync_meet why)
 {
     if (!s)
         return TD_OK;
-    if (s->ops->meet && (!s->met || why == TD_MEET_BEGIN || why == TD_MEET_END))
+    bool told =
+        why == TD_MEET_RESIZE && s->traits.leads; /* the others wait for the leader's word */
+    if (s->ops->meet && (!s->met || told || why == TD_MEET_BEGIN || why == TD_MEET_END))
         TD_TRY(s->ops->meet(s, why));
     s->met = true;
     s->ended = s->ended || why == TD_MEET_END;
@@ -361,7 +363,7 @@ int td__sync_states(td__sync *s, td__sync_block out[TD__SYNC_BLOCKS])
 td_status td__sync_serve(td__sync *s)
 {
     TD_TRY(s->ops->serve(s));
-    s->ended = true;
+    s->ended = !s->resized;
     return TD_OK;
 }
 

@@ -75,6 +75,7 @@ typedef struct td__sync_config {
      * metrics.jsonl, to apply pushes in the order of that run. */
     int servers;
     const char *replay;
+    int replicas; /* 1: every server keeps a copy of the others' shards too */
     /* How ranks are arranged; 0: 1, or along data what is left. Along the pipeline, a rank has
      * `chunks` parts of the model (0: what the schedule has), run in the order of a schedule
      * (plan/schedules.def; NULL: 1f1b). */
@@ -262,6 +263,11 @@ typedef struct td__sync_host {
      * data_wait: seconds that it waited for samples. */
     td_status (*work)(void *user, const td__sync_place *at, int *batches, double *data_wait);
     bool (*stopping)(void *user); /* was this process asked to stop? */
+    /* Ranks that keep the leader's state beside it. What the leader's is before the step under way,
+     * besides the blocks: plain data. On such a rank: a step begins there; its update is made. */
+    const void *(*place)(void *user, size_t *nbytes);
+    void (*follows)(void *user, const void *place);
+    void (*followed)(void *user, double lr, const td__step_result *r);
 } td__sync_host;
 
 typedef struct td__sync_ctx {
@@ -283,9 +289,10 @@ struct td__sync {
     td__sync_ctx x;
     td__sync_traits traits;
     td__step_engine *engine;
-    bool met;   /* since the last step */
-    bool ended; /* all have met at the end */
-    bool alone; /* ranks were lost, and the others have ended without meeting */
+    bool met;     /* since the last step */
+    bool ended;   /* all have met at the end */
+    bool alone;   /* ranks were lost, and the others have ended without meeting */
+    bool resized; /* the leader has ended the generation, not the run */
 };
 
 /* How products are cut, on a rank. */

@@ -9,6 +9,8 @@
 #include "ps/order.h"
 #include "ps/ps.h"
 
+enum { LOOK_MS = 50 }; /* while it waits for workers, so often for other servers */
+
 static td__deadline deadline(const td__ps_rule *r)
 {
     return td__deadline_in_ms(td__comm_timeout_ms(r->base.x.comm));
@@ -50,6 +52,7 @@ static void lose(td__ps_rule *r, int worker)
     td__ps_seat *seat = &r->seats[worker];
     TD_LOG(WARN, TRAIN, "%s: step %llu goes on with %d of %d workers", td_last_error(),
            (unsigned long long)r->begun, r->workers - r->n_lost - 1, r->workers);
+    r->change = r->base.x.elastic;
     if (seat->busy)
         r->again[r->n_again++] = seat->step;
     seat->busy = false;
@@ -103,6 +106,9 @@ static td_status deal(td__ps_rule *r)
     const td__sync_ctx *x = &r->base.x;
     uint64_t epoch = (r->begun - 1) / r->steps_of_epoch;
     for (;;) {
+        while (!r->n_again && r->dealt / r->steps_of_epoch == epoch &&
+               r->done[r->dealt % r->steps_of_epoch] > 0) /* before the run was resumed */
+            r->dealt++;
         uint64_t next = r->n_again ? r->again[r->n_again - 1] : r->dealt + 1;
         int w = find_idle(r);
         if (w < 0 || next > x->steps || (next - 1) / r->steps_of_epoch != epoch)
@@ -116,15 +122,27 @@ static td_status deal(td__ps_rule *r)
     }
 }
 
+/* So many steps of the run are done: which batches of the epoch? Those that are marked; or the
+ * first ones, if it was saved before there were marks. */
+static void find_place(td__ps_rule *r, uint64_t steps)
+{
+    uint64_t in_epoch = steps % r->steps_of_epoch;
+    bool marked = td__ps_count_done(r) == in_epoch;
+    for (uint64_t i = 0; !marked && i < r->steps_of_epoch; i++)
+        r->done[i] = i < in_epoch;
+    r->n_done = in_epoch;
+    r->dealt = steps - in_epoch;
+}
+
 td_status td__ps_begin(td__sync *s, const td__sync_place *at)
 {
     td__ps_rule *r = (td__ps_rule *)s;
     if (r->server != 0)
         return TD_OK;
+    if (!r->begun && !r->policy->together)
+        find_place(r, at->step - 1);
     r->begun = at->step;
     r->lr = at->lr;
-    if (r->dealt < at->step - 1) /* the run was resumed */
-        r->dealt = at->step - 1;
     if (!r->policy->together)
         return deal(r);
     for (int w = 0; w < r->workers; w++)
@@ -154,9 +172,36 @@ static td_status update(td__ps_rule *r, td__ps_command *c)
     c->rows = td__step_rows(e);
     c->last_rows = td__step_last_rows(e);
     TD_TRY(command(r, c));
+    TD_TRY(td__ps_copy_out(r, c)); /* from here on it is not lost with this server */
     TD_TRY(td__ps_apply(r, c));
     r->version++;
     return TD_OK;
+}
+
+/* A step without a push: the other servers count it too. */
+static td_status pass(td__ps_rule *r, td__ps_command *c)
+{
+    c->verb = TD__PS_NOTE;
+    c->batches = 1;
+    if (!r->copies)
+        return TD_OK;
+    TD_TRY(command(r, c));
+    return td__ps_copy_out(r, c);
+}
+
+/* The next push, or the first of these that fails: a worker, another server. */
+static td_status await_push(td__ps_rule *r, int only, int *worker, td__ps_push *p,
+                            const double **numbers)
+{
+    td__deadline until = deadline(r);
+    for (;;) {
+        td__deadline look = td__deadline_in_ms(LOOK_MS);
+        td_status st =
+            td__ps_inbox_next(r->inbox, only, look < until ? look : until, worker, p, numbers);
+        if (st != TD_ETIMEDOUT || td__deadline_passed(until))
+            return st;
+        TD_TRY(servers_there(r));
+    }
 }
 
 /* Everybody's part of the step. */
@@ -170,7 +215,7 @@ static td_status step_together(td__ps_rule *r, double lr)
         const double *more;
         td__ps_push p;
         int worker;
-        TD_TRY(td__ps_inbox_next(r->inbox, w, deadline(r), &worker, &p, &more));
+        TD_TRY(await_push(r, w, &worker, &p, &more));
         if ((size_t)p.n_numbers != n || p.step != r->begun)
             return TD_FAIL(TD_EPROTO, "rank %d pushes %d numbers of step %llu", r->lanes[w].rank,
                            p.n_numbers, (unsigned long long)p.step);
@@ -180,7 +225,13 @@ static td_status step_together(td__ps_rule *r, double lr)
     }
     td__step_times_of(r->base.engine)->wait = 1e-9 * (double)(td__clock_ns() - begin_ns);
     td__step_span(r->base.engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
-    TD_TRY(update(r, &(td__ps_command){.worker = -1, .step = r->begun, .lr = lr}));
+    td__step_result now; /* its loss is known before the update */
+    td__step_done(r->base.engine, &now);
+    TD_TRY(update(r, &(td__ps_command){.worker = -1,
+                                       .step = r->begun,
+                                       .samples = td__step_rows(r->base.engine),
+                                       .lr = lr,
+                                       .loss = now.loss}));
     for (int w = 0; w < r->workers; w++)
         settle(r, w, &r->pushed[w]);
     return TD_OK;
@@ -211,7 +262,7 @@ static td_status next_push(td__ps_rule *r, int only, int *worker, td__ps_push *p
     for (;;) {
         if (r->n_lost == r->workers)
             return TD_FAIL(TD_EPEER, "all %d workers are lost", r->workers);
-        td_status st = td__ps_inbox_next(r->inbox, only, deadline(r), worker, p, &numbers);
+        td_status st = await_push(r, only, worker, p, &numbers);
         if (st != TD_EPEER || *worker < 0)
             return st;
         TD_TRY(servers_there(r));
@@ -230,17 +281,21 @@ static td_status step_alone(td__ps_rule *r, int *worker, td__ps_push *p)
     TD_TRY(next_push(r, only, worker, p));
     td__step_times_of(r->base.engine)->wait = 1e-9 * (double)(td__clock_ns() - begin_ns);
     td__step_span(r->base.engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
+    td__ps_command c = {.worker = *worker, .step = p->step, .samples = p->rows, .loss = p->loss};
     if (p->grads) {
         uint64_t staleness = r->version - r->seats[*worker].version;
         double rate = r->policy->rate ? r->policy->rate(r, staleness) : 1;
         /* The rate of the order, not of now: with one worker they are the same. */
-        td__ps_command c = {.worker = *worker, .step = p->step, .lr = r->seats[*worker].lr * rate};
+        c.lr = r->seats[*worker].lr * rate;
         r->stale_sum += staleness;
         r->stale_most = staleness > r->stale_most ? staleness : r->stale_most;
         r->noted_most = staleness > r->noted_most ? staleness : r->noted_most;
         r->pushes++;
         TD_TRY(update(r, &c));
+    } else {
+        TD_TRY(pass(r, &c));
     }
+    td__ps_set_done(r, p->step);
     settle(r, *worker, p);
     return TD_OK;
 }
@@ -261,6 +316,7 @@ td_status td__ps_step(td__sync *s, double lr, td__step_result *out)
     td__step_done(s->engine, out);
     out->seconds = NULL;
     out->requests[TD_REQUEST_STOP] = r->stop || s->x.host.stopping(s->x.host.user);
+    out->requests[TD_REQUEST_CHANGE] += r->change;
     if (worker >= 0) {
         r->counted[0] = r->lanes[worker].rank;
         out->counted = r->counted;
@@ -282,7 +338,7 @@ static td_status drain(td__ps_rule *r)
         int worker;
         if (!r->seats[w].busy)
             continue;
-        td_status st = td__ps_inbox_next(r->inbox, w, deadline(r), &worker, &p, &numbers);
+        td_status st = await_push(r, w, &worker, &p, &numbers);
         if (st == TD_EPEER && worker >= 0 && !r->policy->together) {
             TD_TRY(servers_there(r));
             lose(r, worker);
@@ -305,13 +361,30 @@ static void lose_idle(td__ps_rule *r)
             lose(r, w);
 }
 
+/* The generation is over, not the run. */
+static td_status tell_resize(td__ps_rule *r)
+{
+    for (int w = 0; w < r->workers; w++) {
+        td_status st =
+            r->seats[w].lost ? TD_OK : give(r, w, &(td__ps_order){.end = TD__PS_RESIZED});
+        if (st != TD_EPEER || r->policy->together)
+            TD_TRY(st);
+    }
+    return command(r, &(td__ps_command){.verb = TD__PS_END, .end = TD__PS_RESIZED});
+}
+
 static td_status tell_end(td__ps_rule *r)
 {
     td__sync *s = &r->base;
     lose_idle(r);
+    if (s->x.elastic && r->n_lost > 0) /* the ranks of the next generation meet */
+        return TD_FAIL(TD_EPEER, "%d of %d workers are lost at the end", r->n_lost, r->workers);
     s->alone = r->n_lost > 0;
     for (int w = 0; w < r->workers; w++) {
-        td_status st = r->seats[w].lost ? TD_OK : give(r, w, &(td__ps_order){.end = 1 + s->alone});
+        td__ps_order end = {.end = s->alone ? TD__PS_ALONE : TD__PS_ENDS};
+        td_status st = r->seats[w].lost ? TD_OK : give(r, w, &end);
+        if (st && s->x.elastic)
+            return st;
         if (st == TD_EPEER && !r->policy->together) { /* who was to meet, finds that it cannot */
             lose(r, w);
             s->alone = true;
@@ -319,7 +392,8 @@ static td_status tell_end(td__ps_rule *r)
             return st;
         }
     }
-    return command(r, &(td__ps_command){.verb = TD__PS_END, .alone = s->alone});
+    return command(
+        r, &(td__ps_command){.verb = TD__PS_END, .end = s->alone ? TD__PS_ALONE : TD__PS_ENDS});
 }
 
 td_status td__ps_meet(td__sync *s, td__sync_meet why)
@@ -327,10 +401,14 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
     td__ps_rule *r = (td__ps_rule *)s;
     if (why == TD_MEET_BEGIN || r->server != 0)
         return TD_OK;
-    if (why == TD_MEET_END)
+    if (why == TD_MEET_END || why == TD_MEET_RESIZE)
         TD_TRY(drain(r));
-    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
-    TD_TRY(td__ps_fetch(r));
+    if (!r->copies) {
+        TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
+        TD_TRY(td__ps_fetch(r));
+    }
+    if (why == TD_MEET_RESIZE)
+        return tell_resize(r);
     if (why != TD_MEET_END)
         return TD_OK;
     TD_TRY(tell_end(r));

@@ -6,11 +6,19 @@
 
 #include <stdint.h>
 
+/* How it is over for ranks beside server 0. */
+typedef enum td__ps_end {
+    TD__PS_GOES_ON,
+    TD__PS_ENDS,    /* the run is, and all meet; */
+    TD__PS_ALONE,   /* ranks were lost, so that none meet */
+    TD__PS_RESIZED, /* the generation is */
+} td__ps_end;
+
 typedef struct td__ps_order {
     uint64_t step, epoch;
     int64_t batch;       /* the first one, in the epoch */
     double lr;           /* when the order was given */
-    int32_t end, params; /* end: it is over; 2: and ranks were lost, so that none meet */
+    int32_t end, params; /* end: a td__ps_end */
     int32_t acks, pad;   /* no params, but other servers say that the last push is applied */
 } td__ps_order;
 

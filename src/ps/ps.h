@@ -34,7 +34,14 @@
  * Failure  A worker that is killed is left out (but of `sync`, which needs all): its batch is given
  *          to another. The comm of all ranks is of no use from then on, so those that are left end
  *          without meeting. A server that is lost ends the run with one line; it is resumed from
- *          the last checkpoint, on any number of workers and servers. */
+ *          the last checkpoint, on any number of workers and servers.
+ * Replicas With parallel.replicas every server keeps all shards (copies.c): pushes go to all of
+ *          them, and each makes the same updates in the order of server 0, but hands out its own
+ *          shard alone. A push is applied, and its worker told so, only when all servers have it.
+ *          So each of them has the state of the run (elastic/elastic.h) when another is lost: the
+ *          generation ends, and the next begins with the newest of them; its first rank leads.
+ *          What is lost with server 0 is only who works on what: batches of the epoch that are not
+ *          among those done (`done`) are dealt out again. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PS_PS_H
 #define TD_PS_PS_H
@@ -87,6 +94,12 @@ struct td__ps_rule {
     td__rank_tree tree;   /* servers: what is added up in a step */
     td__blend_op *adds;   /* (room_adds) */
     int room_adds;
+    bool copies;          /* every server has all shards */
+    unsigned char *place; /* (place_nbytes) servers beside server 0, with copies */
+    size_t place_nbytes;
+    float *done; /* (steps_of_epoch) 1: the batch of this step is applied */
+    uint64_t steps_of_epoch, n_done;
+    bool counted_done; /* n_done is that of `done` */
 
     /* Server 0. */
     td__ps_inbox *inbox;
@@ -95,14 +108,14 @@ struct td__ps_rule {
     bool *only;          /* (ranks) of a step of the replay */
     int *counted;        /* (ranks) whose work is in the step */
     td__ps_push *pushed; /* (workers) of a step together */
-    bool stop;           /* a worker was asked to stop */
+    bool stop;           /* another rank was asked to stop */
+    bool change;         /* elastic: a worker is lost, the generation is to end */
     uint64_t *again;     /* (workers) steps of workers that were lost, to be dealt out again */
     int n_again, n_lost;
     uint64_t version; /* of the params */
     uint64_t dealt;   /* the last step that a worker was given */
     uint64_t begun;   /* the step under way */
     double lr;        /* of it */
-    uint64_t steps_of_epoch;
     uint64_t stale_sum, stale_most, pushes;
     uint64_t noted_sum, noted_pushes; /* of steps before (td__ps_notes); */
     uint64_t noted_most;              /* since then */
@@ -131,6 +144,7 @@ TD_NODISCARD td_status td__ps_batch(td__sync *s, const td__batch *batch);
 TD_NODISCARD td_status td__ps_step(td__sync *s, double lr, td__step_result *out);
 TD_NODISCARD td_status td__ps_meet(td__sync *s, td__sync_meet why);
 TD_NODISCARD td_status td__ps_serve(td__sync *s);
+int td__ps_states(td__sync *s, td__sync_block *out);
 void td__ps_note(td__sync *s, td__rank_stats *stats);
 int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push had not seen */
 
@@ -140,13 +154,14 @@ int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push h
     .check = td__ps_check, .check_params = td__ps_check_params, .exchange = td__ps_exchange,      \
     .destroy = td__ps_destroy, .begin = td__ps_begin, .batch = td__ps_batch, .step = td__ps_step, \
     .meet = td__ps_meet, .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes,       \
-    .abandon = td__ps_abandon
+    .states = td__ps_states, .abandon = td__ps_abandon
 
 /* ---- Between the files of this folder -------------------------------------------------------- */
 
 /* Server 0 to the others. */
 typedef enum td__ps_verb {
     TD__PS_APPLY,   /* receive the push of a worker, or of all, and update with it */
+    TD__PS_NOTE,    /* with copies: a step that has no push */
     TD__PS_DROP,    /* receive it and leave it */
     TD__PS_PUBLISH, /* hand the shard to a worker */
     TD__PS_ACK,     /* tell it that its push is applied: its area of the lane is free */
@@ -156,10 +171,25 @@ typedef enum td__ps_verb {
 typedef struct td__ps_command {
     int32_t verb, worker; /* -1: all */
     uint64_t step;
-    int32_t batches, alone; /* alone, of an end: without meeting */
+    int32_t batches, end; /* end: a td__ps_end */
     int64_t rows, last_rows;
-    double lr;
+    int64_t samples; /* that are in the update */
+    double lr, loss;
 } td__ps_command;
+
+/* What server s has of a push: its shard; with copies, all. */
+td__param_range td__ps_held(const td__ps_rule *r, int s);
+
+/* copies.c: with copies, server 0 to the others: where the run is before the step of c. Returns
+ * when all of them have the push. */
+TD_NODISCARD td_status td__ps_copy_out(td__ps_rule *r, const td__ps_command *c);
+/* The others: the step of c begins, from where server 0 is; they have its push; it is done. */
+TD_NODISCARD td_status td__ps_copy_begin(td__ps_rule *r);
+TD_NODISCARD td_status td__ps_copy_has(td__ps_rule *r, const td__ps_command *c);
+void td__ps_copy_done(td__ps_rule *r, const td__ps_command *c);
+/* All servers: the batch of a step is applied. */
+void td__ps_set_done(td__ps_rule *r, uint64_t step);
+uint64_t td__ps_count_done(td__ps_rule *r); /* of this epoch */
 
 /* server.c: what all servers do. */
 TD_NODISCARD td_status td__ps_server_create(td__ps_rule *r);

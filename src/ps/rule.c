@@ -13,6 +13,12 @@ bool td__ps_asked(const td__sync_config *c)
     return c->servers > 0;
 }
 
+/* Of so many ranks. Elastic ones may be too few for a while: one works at least. */
+static int servers_of(const td__sync_config *c, int ranks, bool elastic)
+{
+    return elastic && c->servers >= ranks ? ranks - 1 : c->servers;
+}
+
 /* Is the replay, if there is one, a record of a run on so many ranks? */
 static td_status check_replay(const td__sync_config *c, int ranks)
 {
@@ -30,8 +36,18 @@ td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td
     if (!c->rule)
         return TD_FAIL(TD_EINVAL, "parallel.servers: no sync rule that uses servers is named: set "
                                   "train.sync to sync, asgd, stale, ssp or downpour");
-    if (w->elastic)
-        return TD_FAIL(TD_EINVAL, "parallel.servers: not with elastic ranks");
+    if (w->elastic && c->servers > 1 && !c->replicas)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.servers: elastic ranks need copies of the shards of %d "
+                       "servers: set parallel.replicas to 1",
+                       c->servers);
+    if (w->elastic && c->replay)
+        return TD_FAIL(TD_EINVAL, "parallel.replay: not with elastic ranks: start fixed ones");
+    if (c->replicas && c->servers < 2)
+        return TD_FAIL(TD_EINVAL, "parallel.replicas: a copy needs a second server: --servers 2");
+    if (c->replicas && !w->elastic && w->ranks > 1)
+        return TD_FAIL(TD_EINVAL, "parallel.replicas: a copy takes over where ranks are replaced: "
+                                  "add --elastic");
     if (j->verify > 0)
         return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.servers");
     if (!w->starts)
@@ -60,14 +76,14 @@ td_status td__ps_check_params(const td__sync_config *c, const td_params *ps)
 static void traits(const td__sync_config *c, const td__sync_world *w, bool together,
                    td__sync_traits *out)
 {
-    int workers = w->ranks - c->servers;
-    bool server = w->rank < c->servers;
-    if (workers < 1) /* one rank that evaluates what others have trained */
+    int servers = servers_of(c, w->ranks, w->elastic), workers = w->ranks - servers;
+    bool server = w->rank < servers;
+    if (workers < 1 || !servers) /* one rank that evaluates what others have trained */
         return;
     out->leads = true;
     out->no_rows = out->no_partials = server;
     out->parts = together ? workers : 1;
-    out->part = together && !server ? w->rank - c->servers : 0;
+    out->part = together && !server ? w->rank - servers : 0;
 }
 
 void td__ps_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
@@ -83,7 +99,7 @@ void td__ps_traits_together(const td__sync_config *c, const td__sync_world *w, t
 /* Server 0 has most: an area for pushes and one for pulls of every worker. */
 size_t td__ps_exchange(const td__sync_sizes *z)
 {
-    int workers = z->world.ranks - z->config->servers;
+    int workers = z->world.ranks - servers_of(z->config, z->world.ranks, z->world.elastic);
     return workers < 1 ? 0 : (size_t)workers * (z->grads + z->params);
 }
 
@@ -119,8 +135,6 @@ static td_status make_leader(td__ps_rule *r)
     size_t workers = (size_t)r->workers, ranks = workers + (size_t)r->servers;
     size_t numbers = TD_REQUESTS + workers + TD__STEP_WORDS +
                      (size_t)x->step.micro_batches * (size_t)x->step.accumulate;
-    int64_t batches = (x->samples + x->batch - 1) / x->batch;
-    r->steps_of_epoch = (uint64_t)((batches + x->step.accumulate - 1) / x->step.accumulate);
     r->seats = td__calloc(workers, sizeof *r->seats);
     r->pushed = td__calloc(workers, sizeof *r->pushed);
     r->counted = td__calloc(ranks, sizeof *r->counted);
@@ -138,17 +152,35 @@ static td_status make_leader(td__ps_rule *r)
                "train.sync.n_push: %d batches between two pushes, of %llu that %d workers share: "
                "sums that are not pushed at the end are dropped",
                every, (unsigned long long)x->steps, r->workers);
-    return td__ps_inbox_create(r->lanes, r->workers, td__step_floats(r->base.engine), r->map.at[0],
-                               numbers, &r->inbox);
+    return td__ps_inbox_create(r->lanes, r->workers, td__step_floats(r->base.engine),
+                               td__ps_held(r, 0), numbers, &r->inbox);
+}
+
+/* Faults may befall what servers and workers say to each other too. */
+static void pass_points(td__ps_rule *r)
+{
+    td__points *p = td__comm_points_of(r->base.x.comm);
+    for (int i = 0; i < r->n_lanes; i++)
+        td__comm_points(r->lanes[i].link, p);
+    if (r->peers)
+        td__comm_points(r->peers, p);
 }
 
 td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
 {
     td__ps_rule *r = (td__ps_rule *)s;
     const td__sync_ctx *x = &s->x;
+    int64_t batches = (x->samples + x->batch - 1) / x->batch;
+    if (td_comm_size(x->comm) < 2)
+        return TD_FAIL(TD_EPEER, "a server is left without workers");
     r->policy = policy;
     r->rank = td_comm_rank(x->comm);
-    r->servers = x->config->servers;
+    r->servers = servers_of(x->config, td_comm_size(x->comm), x->elastic);
+    r->copies = x->config->replicas > 0 && r->servers > 1;
+    r->steps_of_epoch = (uint64_t)((batches + x->step.accumulate - 1) / x->step.accumulate);
+    r->done = td__calloc((size_t)r->steps_of_epoch, sizeof *r->done);
+    if (!r->done)
+        return TD_FAIL(TD_ENOMEM, "no memory for the steps of an epoch");
     r->workers = td_comm_size(x->comm) - r->servers;
     r->server = r->rank < r->servers ? r->rank : -1;
     TD_ASSERT(td__step_floats(s->engine) == td__params_total(x->step.params),
@@ -163,6 +195,7 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
         static const td_comm_opts PATIENT = {.stall_ms = UINT32_MAX};
         TD_TRY(td__comm_split_with(x->comm, r->server < 0 ? -1 : 0, r->rank, &PATIENT, &r->peers));
     }
+    pass_points(r);
     if (r->server >= 0)
         TD_TRY(td__ps_server_create(r));
     return r->server == 0 ? make_leader(r) : TD_OK;
@@ -199,6 +232,7 @@ void td__ps_destroy(td__sync *s)
     td__free(r->counted);
     td__free(r->only);
     td__free(r->again);
+    td__free(r->done);
 }
 
 void td__ps_abandon(td__sync *s, const char *why)

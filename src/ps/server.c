@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "graph/params.h"
 #include "optim/optimizer.h"
+#include "ps/order.h"
 #include "ps/ps.h"
 
 static const td_coll_opts IDLE = {.timeout_ms = TD__LINK_IDLE_MS};
@@ -50,12 +51,13 @@ static td_status limit_engine(td__ps_rule *r)
 
 td_status td__ps_server_create(td__ps_rule *r)
 {
-    return r->servers > 1 ? limit_engine(r) : TD_OK;
+    return r->servers > 1 && !r->copies ? limit_engine(r) : TD_OK;
 }
 
 void td__ps_server_destroy(td__ps_rule *r)
 {
     td__free(r->adds);
+    td__free(r->place);
     td_comm_destroy(r->peers);
 }
 
@@ -69,7 +71,8 @@ static float *address(const td__ps_rule *r, td__rank_slot s)
 static void add_range(void *user, size_t begin, size_t count)
 {
     td__ps_rule *r = user;
-    td__grad_blend_ops(NULL, r->adds, r->tree.n_adds, r->map.at[r->server].begin + begin, count);
+    td__grad_blend_ops(NULL, r->adds, r->tree.n_adds, td__ps_held(r, r->server).begin + begin,
+                       count);
 }
 
 /* The partials of all workers become one. */
@@ -89,8 +92,8 @@ static td_status add_up(td__ps_rule *r, const td__ps_command *c, const float **t
     for (int i = 0; i < t->n_adds; i++)
         r->adds[i] = (td__blend_op){address(r, t->adds[i].dst), address(r, t->adds[i].src), 1, 1};
     *total = address(r, t->total);
-    return t->n_adds ? td__step_in_ranges(r->base.engine, td__ps_map_count(&r->map, r->server),
-                                          add_range, r)
+    td__param_range held = td__ps_held(r, r->server);
+    return t->n_adds ? td__step_in_ranges(r->base.engine, held.end - held.begin, add_range, r)
                      : TD_OK;
 }
 
@@ -139,7 +142,7 @@ static td_status push_nothing(td__ps_rule *r, td__ps_lane *l)
 
 static td_status receive_push(td__ps_rule *r, td__ps_lane *l, uint64_t step)
 {
-    td__param_range own = r->map.at[r->server];
+    td__param_range own = td__ps_held(r, r->server);
     size_t floats = td__step_floats(r->base.engine);
     td__ps_push p;
     TD_TRY(td__ps_hear(l, &p, sizeof p, false));
@@ -158,7 +161,7 @@ static td_status receive(td__ps_rule *r, const td__ps_command *c)
         if (c->worker >= 0 && w != c->worker)
             continue;
         td_status st = receive_push(r, &r->lanes[w], c->step);
-        if (st == TD_EPEER && c->worker >= 0)
+        if (st == TD_EPEER && c->worker >= 0 && !r->copies) /* which would differ then */
             return push_nothing(r, &r->lanes[w]);
         TD_TRY(st);
     }
@@ -223,9 +226,16 @@ static td_status obey(td__ps_rule *r, const td__ps_command *c)
 {
     switch ((td__ps_verb)c->verb) {
     case TD__PS_APPLY:
-        TD_TRY(receive(r, c));
+    case TD__PS_NOTE:
+        TD_TRY(td__ps_copy_begin(r));
+        if (c->verb == TD__PS_APPLY)
+            TD_TRY(receive(r, c));
+        TD_TRY(td__ps_copy_has(r, c));
         td__step_begin(r->base.engine, (uint32_t)c->step, c->batches, c->rows);
-        return td__ps_apply(r, c);
+        if (c->verb == TD__PS_APPLY)
+            TD_TRY(td__ps_apply(r, c));
+        td__ps_copy_done(r, c);
+        return TD_OK;
     case TD__PS_DROP: return receive(r, c);
     case TD__PS_PUBLISH:
     case TD__PS_ACK: {
@@ -245,14 +255,15 @@ td_status td__ps_follow(td__ps_rule *r)
         TD_TRY(td_recv(r->peers, &c, sizeof c, TD_U8, 0, &IDLE));
         TD_TRY(obey(r, &c));
     } while (c.verb != TD__PS_END);
-    r->base.alone = c.alone;
-    return c.alone ? TD_OK : td__ps_end_all(r);
+    r->base.alone = c.end == TD__PS_ALONE;
+    r->base.resized = c.end == TD__PS_RESIZED;
+    return c.end == TD__PS_ENDS ? td__ps_end_all(r) : TD_OK;
 }
 
 /* A worker that is killed now leaves the params of server 0 as they are: all is done. */
 static td_status lost_at_end(td__ps_rule *r, td_status st)
 {
-    if (st != TD_EPEER || r->policy->together)
+    if (st != TD_EPEER || r->policy->together || r->base.x.elastic)
         return st;
     TD_LOG(WARN, TRAIN, "%s, after the last step", td_last_error());
     r->base.alone = true;

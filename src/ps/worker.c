@@ -54,7 +54,7 @@ static void publish(void *user, const td__grad_stack *partials, size_t begin, si
     size_t floats = td__step_floats(r->base.engine), end = begin + count;
     unsigned mode = td__cpu_fp_flush(); /* as in the sums of one rank */
     for (int s = 0; s < r->servers; s++) {
-        td__param_range at = r->map.at[s];
+        td__param_range at = td__ps_held(r, s);
         size_t from = begin > at.begin ? begin : at.begin, to = end < at.end ? end : at.end;
         for (int i = 0; from < to && i < partials->n; i++) {
             const td__partial *p = &partials->at[i];
@@ -82,7 +82,7 @@ static void accrue(void *user, size_t begin, size_t count)
     const td__ps_rule *r = a->r;
     size_t end = begin + count;
     for (int s = 0; s < r->servers; s++) {
-        td__param_range at = r->map.at[s];
+        td__param_range at = td__ps_held(r, s);
         size_t from = begin > at.begin ? begin : at.begin, to = end < at.end ? end : at.end;
         float *sum = r->lanes[s].push;
         if (from < to && !r->accrued)
@@ -124,7 +124,7 @@ static td_status tell_servers(td__ps_rule *r, const td__ps_push *p, const double
     size_t floats = td__step_floats(r->base.engine);
     for (int s = 0; s < r->servers; s++) {
         td__ps_lane *l = &r->lanes[s];
-        td__param_range at = r->map.at[s];
+        td__param_range at = td__ps_held(r, s);
         if (s && !p->grads)
             continue;
         TD_TRY(td__ps_tell(l, p, sizeof *p));
@@ -182,8 +182,10 @@ static td_status work(td__ps_rule *r, const td__ps_order *order)
         x->config->before_share(x->config->before_share_user, r->rank, order->step);
     r->total.compute += td__step_compute(e);
     r->total.data += data_wait;
-    for (int s = 0; s < r->servers; s++)
-        r->total.nbytes += (double)((size_t)p.slots * td__ps_map_count(&r->map, s) * sizeof(float));
+    for (int s = 0; s < r->servers; s++) {
+        td__param_range held = td__ps_held(r, s);
+        r->total.nbytes += (double)((size_t)p.slots * (held.end - held.begin) * sizeof(float));
+    }
     r->total.plain = r->total.nbytes;
     r->total.memory = (double)td__memory_read().peak;
     r->total.seconds = seconds_since(r->began_ns);
@@ -201,9 +203,10 @@ td_status td__ps_work(td__ps_rule *r)
         td__ps_order order;
         uint64_t begin_ns = td__clock_ns();
         TD_TRY(td__ps_hear(&r->lanes[0], &order, sizeof order, true));
-        r->base.alone = order.end > 1;
+        r->base.alone = order.end == TD__PS_ALONE;
+        r->base.resized = order.end == TD__PS_RESIZED;
         if (order.end)
-            return r->base.alone ? TD_OK : td__ps_end_all(r);
+            return order.end == TD__PS_ENDS ? td__ps_end_all(r) : TD_OK;
         if (order.params || order.acks)
             TD_TRY(pull(r, order.params));
         r->total.wait += seconds_since(begin_ns);

@@ -8,7 +8,11 @@
 
 void td__event_log_step(td__event_log *p, const td__step_event *e)
 {
-    p->step[p->n++ % TD__EVENT_LOG_STEPS] = *e;
+    uint64_t i = p->n++ % TD__EVENT_LOG_STEPS;
+    p->step[i] = *e;
+    p->counted[i] = e->n_counted == 1 ? e->counted[0] : -1;
+    p->step[i].counted = NULL; /* memory of this process, and of this step */
+    p->step[i].n_counted = 0;
 }
 
 void td__event_log_eval(td__event_log *p, const td__eval_event *e)
@@ -44,12 +48,18 @@ td_status td__event_log_tell(const td__event_log *p, uint64_t step, uint64_t val
 
     for (uint64_t i = first; i < p->n; i++) {
         const td__step_event *e = &p->step[i % TD__EVENT_LOG_STEPS];
+        const int counted = p->counted[i % TD__EVENT_LOG_STEPS];
+        td__step_event told = *e;
         if (eval && p->eval.step < e->step) {
             TD_TRY(tell_eval(p, names, part, o));
             eval = false;
         }
+        if (counted >= 0) {
+            told.counted = &counted;
+            told.n_counted = 1;
+        }
         if (e->step > step && o->step)
-            TD_TRY(o->step(o, e));
+            TD_TRY(o->step(o, &told));
     }
     return eval ? tell_eval(p, names, part, o) : TD_OK;
 }

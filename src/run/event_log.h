@@ -15,6 +15,7 @@ enum { TD__EVENT_LOG_STEPS = 16 };
 typedef struct td__event_log {
     uint64_t n; /* steps noted so far; the last TD__PAST_STEPS of them are kept */
     td__step_event step[TD__EVENT_LOG_STEPS];
+    int32_t counted[TD__EVENT_LOG_STEPS]; /* the one rank whose work is in the step; -1: of all */
     struct {
         uint64_t step, epoch; /* step 0: none yet */
         double value[TD__MAX_METRICS + 1];

@@ -113,6 +113,35 @@ void td__train_drop_lead(td__trainer *t)
         t->o.lead->end(t->o.lead->user);
 }
 
+/* A generation that a leader has ended at the border of a step: all ranks take its state along, as
+ * those that hold it may be about to go. Collective. */
+static td_status share_state(td__trainer *t)
+{
+    td__sharded_close(t); /* what the rule keeps is part of it */
+    return td__catch_up(&t->elastic);
+}
+
+/* A rank beside a leader, until that ends the generation or the run. */
+static td_status serve(td__trainer *t, td__train_result *out, bool *over)
+{
+    td__sync *s = t->run.sync;
+    td__train_heartbeat(t, TD_PHASE_COMM, "orders of the leader", NULL);
+    td_status st = td__sync_serve(s);
+    if (st) { /* those that wait for this rank alone learn of it */
+        td__sync_abandon(s, td_last_error());
+        return st;
+    }
+    if (s->resized) {
+        bool goes = t->run.stop && atomic_load(t->run.stop);
+        t->world.phase = goes ? TD_RUN_LEAVING : TD_RUN_CHANGING;
+        return share_state(t);
+    }
+    TD_TRY(td__train_follow_end(t, out));
+    TD_TRY(td_barrier(t->world.comm, NULL));
+    *over = true;
+    return TD_OK;
+}
+
 static td_status run(void *user, td__train_result *out, bool *over)
 {
     td__trainer *t = user;
@@ -134,13 +163,17 @@ static td_status run(void *user, td__train_result *out, bool *over)
     TD_TRY(td__train_sync(t));
     TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_BEGIN));
     TD_TRY(td__states_begin(t));
-    TD_TRY(td__rank_stats_create(t->world.comm, td__trainer_ranks(t), &t->report.stats));
+    bool leads = td__sync_leads(t->run.sync);
+    TD_TRY(td__rank_stats_create(leads ? NULL : t->world.comm, td__trainer_ranks(t),
+                                 &t->report.stats));
     TD_TRY(td__trainer_loader(t));
     td__loader_seek(t->run.loader, t->replica.state.epoch, t->replica.state.batch_in_epoch);
+    if (leads && t->world.rank > 0)
+        return serve(t, out, over);
     TD_TRY(td__train_steps(t));
     if (td__train_changes(t) && !td__train_over(t)) {
         TD_TRY(td__sync_meet_for(t->run.sync, TD_MEET_RESIZE));
-        return td__hand_over_shards(&t->elastic);
+        return leads ? share_state(t) : td__hand_over_shards(&t->elastic);
     }
     TD_TRY(td__train_finish(t, out));
     if (t->report.leads && t->o.lead && t->o.lead->conclude) {

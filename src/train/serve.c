@@ -1,6 +1,8 @@
 /* serve.c -- a run under a sync rule with a leader (parallel/sync.h): rank 0 is the trainer that it
  * is alone, and the others work on what it asks for, until it is over. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "base/fail.h"
 #include "fault/faults.h"
 #include "train/trainer_impl.h"
@@ -13,6 +15,10 @@ static td_status work(void *user, const td__sync_place *at, int *batches, double
     int64_t first, end;
 
     td__faults_step(t->o.faults, at->step);
+    if (t->o.members) { /* what this rank holds is of no moment of the run */
+        t->replica.has = TD_REPLICA_INVALID;
+        t->replica.tried = at->step > t->replica.tried ? at->step : t->replica.tried;
+    }
     t->replica.state.step = at->step - 1;
     if (t->replica.state.epoch != at->epoch ||
         t->replica.state.batch_in_epoch != at->batch) /* steps were missed */
@@ -33,9 +39,57 @@ static bool stopping(void *user)
     return t->run.stop && atomic_load(t->run.stop);
 }
 
+/* ---- Ranks that keep the leader's state ------------------------------------------------------ */
+
+static const void *place(void *user, size_t *nbytes)
+{
+    td__trainer *t = user;
+    *nbytes = sizeof t->replica.state;
+    return &t->replica.state;
+}
+
+static void follows(void *user, const void *leaders)
+{
+    td__trainer *t = user;
+    td__train_state *s = &t->replica.state;
+    uint64_t validated = s->valid_step;
+    memcpy(s, leaders, sizeof *s);
+    td_schedule_set_state(t->replica.schedule, s->schedule);
+    if (s->valid_step != validated && s->best_step == s->step)
+        td__train_keep_best(t);
+    td__best_replica_look(&t->run.best_replica, t->o.checkpoint_dir);
+    td__train_heartbeat(t, TD_PHASE_COMM, "a step of the leader", NULL);
+    td__faults_step(t->o.faults, s->step + 1);
+    t->replica.tried = s->step + 1 > t->replica.tried ? s->step + 1 : t->replica.tried;
+}
+
+static void followed(void *user, double lr, const td__step_result *r)
+{
+    td__trainer *t = user;
+    const td__train_state *s = &t->replica.state;
+    td__step_event e = {.step = s->step + 1,
+                        .epoch = s->epoch,
+                        .loss = r->loss,
+                        .lr = lr,
+                        .grad_norm = r->grad_norm,
+                        .samples = r->counted_rows,
+                        .counted = r->counted,
+                        .n_counted = r->n_counted,
+                        .times = r->times};
+    td__train_advance(t, e.samples);
+    t->replica.loss = e.loss;
+    t->replica.whole = true;
+    td__event_log_step(&t->replica.event_log, &e);
+}
+
 td__sync_host td__train_host(td__trainer *t)
 {
-    return (td__sync_host){.user = t, .work = work, .stopping = stopping};
+    return (td__sync_host){.user = t,
+                           .work = work,
+                           .stopping = stopping,
+                           .place = place,
+                           .follows = follows,
+                           .followed = followed};
 }
 
 td_status td__train_share_result(td__trainer *t, td__train_result *out)

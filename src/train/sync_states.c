@@ -85,7 +85,7 @@ static td_status take(td__trainer *t, const states *s)
                        "%s: has %d of %d states of the sync rule %s, but not '%s': resume from "
                        "another checkpoint",
                        from, found, s->n, rule, missing);
-    if (!found && *t->run.resumed.path && td__trainer_rank(t) == 0)
+    if (!found && missing && *t->run.resumed.path && td__trainer_rank(t) == 0)
         TD_LOG(WARN, TRAIN,
                "%s: has no states of the sync rule %s, which begins anew from the "
                "weights",

@@ -238,5 +238,6 @@ td_status td__train_follow_end(td__trainer *t, td__train_result *out)
     if (t->report.spans)
         TD_TRY(td__span_log_gather(t->report.spans, t->world.comm, tell_spans, t));
     TD_TRY(note_memory(t, out));
-    return td__train_share_result(t, out);
+    TD_TRY(td__train_share_result(t, out));
+    return evaluate_test(t, out);
 }

@@ -30,7 +30,7 @@ static double seconds_since(uint64_t ns)
 
 static bool asked_to_stop(const td__trainer *t)
 {
-    bool decides = (td__trainer_ranks(t) == 1 && !t->o.members) || td__sync_leads(t->run.sync);
+    bool decides = !t->o.members && (td__trainer_ranks(t) == 1 || td__sync_leads(t->run.sync));
     return t->world.phase == TD_RUN_STOPPING ||
            (decides && t->run.stop && atomic_load(t->run.stop));
 }
@@ -225,8 +225,7 @@ td_status td__train_tell_ranks(td__trainer *t, bool end)
     return TD_OK;
 }
 
-/* The state's position, when a step of so many samples is done. */
-static void advance(td__trainer *t, int64_t samples)
+void td__train_advance(td__trainer *t, int64_t samples)
 {
     td__train_state *s = &t->replica.state;
     s->step++;
@@ -252,7 +251,7 @@ static td_status step(td__trainer *t)
         td__sync_abandon(t->run.sync, td_last_error());
         return td__verify_doubt(t->run.verify) ? td__verify_vote(t->run.verify) : st;
     }
-    advance(t, e.samples);
+    td__train_advance(t, e.samples);
     st = td__sync_gather(t->run.sync, &e.times); /* if it fails the step is done all the same */
     t->replica.whole = !st && !t->run.sync->traits.sharded_params;
     add_span(t, TD_SPAN_STEP, begin, e.step);
@@ -288,9 +287,8 @@ static bool better(const td__trainer *t, double value)
     return value < best - t->o.min_delta;
 }
 
-/* *best: it was the best so far. Nothing has happened if the run was asked to stop meanwhile. */
 /* Rank 1 keeps a copy until rank 0 has written it; where ranks hold shards, all write together. */
-static void keep_best(td__trainer *t)
+void td__train_keep_best(td__trainer *t)
 {
     if (t->o.members && t->o.checkpoint_dir && !t->replica.shards && t->world.rank == 1)
         td__best_replica_keep(&t->run.best_replica, &t->replica);
@@ -298,6 +296,7 @@ static void keep_best(td__trainer *t)
         td__best_replica_drop(&t->run.best_replica);
 }
 
+/* *best: it was the best so far. Nothing has happened if the run was asked to stop meanwhile. */
 static td_status validate(td__trainer *t, bool *best)
 {
     td__train_state *s = &t->replica.state;
@@ -332,7 +331,7 @@ static td_status validate(td__trainer *t, bool *best)
     TD_TRY(td_schedule_metric(t->replica.schedule, value));
     s->schedule = td_schedule_get_state(t->replica.schedule);
     if (*best)
-        keep_best(t);
+        td__train_keep_best(t);
     t->run.dirty = true;
     td__eval_event e = {.step = s->step,
                         .epoch = s->epoch - (at_epoch_end(t) ? 1 : 0),

@@ -110,6 +110,11 @@ TD_NODISCARD td_status td__train_batches(td__trainer *t, td__step_event *e, int6
 /* train_loop.c: if the run is traced: from begin_ns until now, in the step under way. */
 void td__train_span(td__trainer *t, td__span_kind kind, uint64_t begin_ns);
 
+/* train_loop.c: the state's position, when a step of so many samples is done; the validation at
+ * the state's step was the best so far. */
+void td__train_advance(td__trainer *t, int64_t samples);
+void td__train_keep_best(td__trainer *t);
+
 /* serve.c: what the trainer does for a sync rule; the result of rank 0, where it has led, to all.
  * Collective. */
 td__sync_host td__train_host(td__trainer *t);

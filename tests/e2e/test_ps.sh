@@ -145,6 +145,21 @@ none_left "the death of a server"
 done=$(steps server)
 run 0 "$tandem" train -q --resume=server -n 2 --servers 2 --set train.epochs=$((2 + done / 5))
 
+# With copies of shards a server that is killed is replaced by another. In lockstep the weights are
+# those of one rank, whoever dies.
+copies() { # FAULTS
+    rm -rf run
+    run 0 "$tandem" train "$mark" -q -n 2 --servers 2 --sync sync --elastic --lease 10s \
+        --set parallel.replicas=1 --set checkpoint.every=4 --run-dir run --faults "$1"
+    [ "$(digest)" = "$want" ] || fail "$1: other weights"
+    grep -q 'fault: ' out || fail "$1: never happened"
+    every_step "$1" 14
+    none_left "$1"
+}
+copies 'kill rank=0 at=step:5:comm:4'
+copies 'kill rank=1 at=step:5:comm:2; kill rank=0 at=step:9; kill rank=2 at=step:11'
+copies 'kill rank=0 at=step:6:comm:3; kill rank=1 at=step:6:comm:1'
+
 # Bad input: one line, before any rank starts.
 bad() { # TEXT ARGUMENTS...
     local text=$1; shift
@@ -161,7 +176,11 @@ bad 'cannot be combined with parallel.zero' -n 2 --servers 1 --sync asgd --set p
 bad 'train.verify: not with parallel.servers' -n 2 --servers 1 --sync asgd --set train.verify=0.5
 bad 'mirrored has no parameter servers' -n 2 --strategy mirrored --servers 1 --sync asgd
 bad 'parallel.strategy' -n 2 --strategy ring
-bad 'not with elastic ranks' -n 2 --servers 1 --sync asgd --elastic
+bad 'elastic ranks need copies of the shards of 2 servers' -n 2 --servers 2 --sync asgd --elastic
+bad 'parallel.replay: not with elastic ranks' -n 2 --servers 1 --sync asgd --elastic --replay asgd
+bad 'a copy needs a second server' -n 2 --servers 1 --sync asgd --elastic \
+    --set parallel.replicas=1
+bad 'add --elastic' -n 2 --servers 2 --sync asgd --set parallel.replicas=1
 bad 'parallel.replay: only with parallel.servers' -n 2 --replay asgd
 bad 'replay with as many' -n 2 --servers 1 --sync asgd --replay asgd
 bad '20 servers for a model of 8 params' -n 1 --servers 20 --sync asgd

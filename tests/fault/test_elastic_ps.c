@@ -1,0 +1,202 @@
+/* Parameter servers with copies of their shards, as elastic ranks that are threads: a server that
+ * is lost at any operation of a step costs nothing. In lockstep the weights are those of one rank.
+ * Of an asynchronous rule pushes are counted by sums: gradients do not depend on the params and all
+ * sums are exact, so the weights say whether each batch of each epoch was applied once. Where all
+ * servers are lost the run goes back to its last checkpoint. */
+/* Test labels: slow full */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "support/check.h"
+#include "support/elastic_job.h"
+#include "support/full.h"
+#include "tandem/log.h"
+
+enum { RANKS = 4, SERVERS = 2, FIRST = 1, LAST = 3, EVERY = 9, SUM_STEPS = 10 };
+
+static elastic_plan with_servers(elastic_plan plan, const char *rule)
+{
+    plan.opts.sync = (td__sync_config){.rule = rule, .servers = SERVERS, .replicas = 1};
+    return plan;
+}
+
+/* ---- Sums ------------------------------------------------------------------------------------ */
+
+/* The mean of x w + b over the rows, with x in whole numbers: its gradient in b is 1, in w the mean
+ * of x. */
+static td_status build_sums(void *user, td_graph *g, int64_t rows, td__model_nodes *out)
+{
+    static const float EIGHT = 8;
+    (void)user;
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(rows, 2));
+    td_node *whole = td_floor(g, td_mul(g, x, td_constant(g, TD_F32, TD_SHAPE(1), &EIGHT)));
+    td_node *w = td_param(g, "w", TD_SHAPE(2, 1), (td_init){.kind = TD_INIT_ZEROS});
+    td_node *b = td_param(g, "b", TD_SHAPE(1), (td_init){.kind = TD_INIT_ZEROS});
+    td_node *h = td_add(g, td_matmul(g, whole, w, false, false), b);
+    *out = (td__model_nodes){
+        .loss = td_mean(g, h, NULL, 0, false), .output = h, .inputs = {"x"}, .n_inputs = 1};
+    return TD_OK;
+}
+
+static elastic_plan sums(int size)
+{
+    static const td__model MODEL = {.build = build_sums};
+    elastic_plan p = elastic_job(size);
+    td__data_close(p.data);
+    CHECK_OK(td__data_open(
+        &(td__data_opts){.source = "spirals", .source_opts = {.count = 80, .seed = 4}, .seed = 4},
+        &p.data));
+    p.model = &MODEL;
+    p.opts.steps = SUM_STEPS; /* two epochs */
+    p.opts.valid_every = -1;
+    p.opts.test = false;
+    p.opts.optim = (td_optim_opts){.name = "sgd", .lr = 0.5};
+    p.opts.schedule = (td_schedule_opts){.name = "constant"};
+    return p;
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
+typedef elastic_plan make_fn(int size);
+
+static elastic_plan lockstep(int size)
+{
+    return with_servers(elastic_job(size), "sync");
+}
+
+static elastic_plan asgd(int size)
+{
+    return with_servers(sums(size), "asgd");
+}
+
+static elastic_plan downpour(int size)
+{
+    return with_servers(sums(size), "downpour");
+}
+
+static void run(make_fn *make, int size, const char *faults, elastic_end *end)
+{
+    elastic_plan plan = make(size);
+    plan.faults = faults;
+    plan.replace = true;
+    elastic_job_run(&plan, end);
+    CHECK(!end->failure && end->finished > 0, "%s: %s", faults ? faults : "", end->text);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+}
+
+/* Rank `rank` is lost at every communication of the first steps. */
+static void sweep(make_fn *make, int rank, const char *want)
+{
+    int died = 0;
+    for (int step = FIRST; step <= LAST; step++)
+        for (int op = 1;; op++) {
+            char faults[64];
+            elastic_end end;
+            if (!full_or_sampled(step + op + rank, EVERY) && op > 1)
+                continue;
+            snprintf(faults, sizeof faults, "kill rank=%d at=step:%d:comm:%d", rank, step, op);
+            run(make, RANKS, faults, &end);
+            CHECK(strcmp(end.result.digest, want) == 0, "%s: other weights", faults);
+            died += end.died;
+            if (!end.died)
+                break;
+        }
+    int least = rank < SERVERS ? LAST - FIRST + 1 : 1; /* a worker may have no part in a step */
+    CHECK(died >= least, "rank %d died %d times", rank, died);
+}
+
+TEST(lockstep_has_the_bits_of_one_rank)
+{
+    for (int rank = 0; rank < SERVERS + full_test(); rank++)
+        sweep(lockstep, rank, elastic_job_quiet.result.digest);
+}
+
+TEST(no_push_is_lost)
+{
+    elastic_end want;
+    run(sums, 1, NULL, &want);
+    for (int rank = 0; rank < SERVERS + full_test(); rank++)
+        sweep(asgd, rank, want.result.digest);
+    if (full_test())
+        sweep(downpour, 0, want.result.digest);
+}
+
+/* Decisions and metrics.jsonl too, where another server takes the lead in the middle. */
+TEST(who_takes_over_writes_what_is_missing)
+{
+    elastic_plan plan = lockstep(RANKS);
+    elastic_end end;
+    plan.faults = "kill rank=0 at=step:3:comm:2; kill rank=0 at=step:5:comm:4";
+    plan.replace = true;
+    elastic_job_run(&plan, &end);
+    CHECK_EQ_INT(end.died, 2);
+    elastic_job_expect(&plan, &end);
+    elastic_job_check_saved(&plan);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+}
+
+static char line_seen[256];
+
+static void see(void *user, td_log_level level, td_log_part part, const char *line)
+{
+    (void)user;
+    (void)level;
+    (void)part;
+    if (strstr(line, "held the state of the run"))
+        snprintf(line_seen, sizeof line_seen, "%s", line);
+}
+
+TEST(all_servers_lost_goes_back_to_the_checkpoint)
+{
+    elastic_plan plan = lockstep(RANKS);
+    elastic_end end;
+    line_seen[0] = 0;
+    plan.faults = "kill rank=0 at=step:4:comm:3";
+    plan.takes_next = plan.replace = true;
+    plan.opts.checkpoint_every = 1;
+    td_log_set_sink(see, NULL);
+    elastic_job_run(&plan, &end);
+    td_log_set_sink(NULL, NULL);
+    CHECK(end.died == 2, "%d died", end.died);
+    CHECK(strstr(line_seen, "it goes back to step 2") || strstr(line_seen, "back to step 3"),
+          "it says '%s'", line_seen);
+    elastic_job_expect(&plan, &end);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+}
+
+/* Ranks join and leave, servers among them: shards move to those that are there. */
+TEST(servers_and_workers_come_and_go)
+{
+    elastic_plan plan = lockstep(RANKS);
+    elastic_end end;
+    plan.change[0].step = 2;
+    plan.change[0].size = RANKS + 2;
+    plan.change[1].step = 4;
+    plan.change[1].size = RANKS - 2;
+    line_seen[0] = 0;
+    td_log_set_sink(see, NULL);
+    elastic_job_run(&plan, &end);
+    td_log_set_sink(NULL, NULL);
+    CHECK(!*line_seen, "it says '%s'", line_seen);
+    CHECK(end.drained == 4 && end.generations == 3, "%d drained, %d generations", end.drained,
+          (int)end.generations);
+    elastic_job_expect(&plan, &end);
+    check_tmpdir_remove();
+    td__data_close(plan.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lockstep_has_the_bits_of_one_rank),
+        cmocka_unit_test(no_push_is_lost),
+        cmocka_unit_test(who_takes_over_writes_what_is_missing),
+        cmocka_unit_test(all_servers_lost_goes_back_to_the_checkpoint),
+        cmocka_unit_test(servers_and_workers_come_and_go),
+    };
+    return cmocka_run_group_tests(tests, elastic_job_quiet_run, NULL);
+}
