@@ -144,7 +144,8 @@ td_status td__check_pipeline(const td__session *s, int ranks, bool whole, const 
     printf("\npipeline, %s, schedule %s, %d micro-batches\n", td__rank_mesh_text(&shape.mesh, mesh),
            shape.schedule->name, batches);
     td_status st =
-        td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches, false, &plan, &slots);
+        td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches,
+                             (td__plan_end){.in_order = s->opts.sync.in_order != 0}, &plan, &slots);
     if (!st) {
         print_chunks(cut, &shape, slots);
         st = print_stages(s, cut, &shape, slots, batches);

@@ -83,6 +83,7 @@ typedef struct td__sync_config {
     const char *schedule;
     int chunks;
     const char *stages; /* layers that chunks after the first begin with; NULL: by cost */
+    int in_order;       /* stages update one after the other; else together */
     int tensor_pieces;  /* in which products are computed; 0: as many as ranks along tensor */
     /* (optional) Before a rank other than 0 hands in its share: where tests make it late. */
     void (*before_share)(void *user, int rank, uint64_t step);
@@ -102,8 +103,9 @@ td__sync_world td__sync_world_of(const td_comm *comm, bool elastic); /* comm may
 /* The rest of the job that a rule may have to do with. */
 typedef struct td__sync_job {
     const td_optim_opts *optim;
-    int threads;   /* compute threads of a rank; 0: as many as there are */
-    double verify; /* share of micro-batches that are run twice */
+    int threads;                   /* compute threads of a rank; 0: as many as there are */
+    double verify;                 /* share of micro-batches that are run twice */
+    int micro_batches, accumulate; /* 0: not known yet */
     uint64_t seed;
     const char *backend; /* NULL: the default */
 } td__sync_job;

@@ -13,29 +13,53 @@
 #include "graph/phases.h"
 #include "graph/runner.h"
 
-enum { MOST_TRANSFERS = 16 }; /* values of one message */
-
 typedef struct progress {
     bool posted, done, seen; /* seen: that all of it has arrived */
     int n;
     uint64_t posted_ns;
-    td_work *at[MOST_TRANSFERS]; /* values of a message under way */
+    td_work **at; /* (most) values of a message under way */
 } progress;
+
+/* A batch of the list that was given. */
+typedef struct given {
+    td__executor_batch b;
+    int64_t rows;
+    uint32_t step;
+} given;
 
 struct td__executor {
     td__executor_opts o;
     progress *ops;
-    int room;
+    td_work **works;     /* (room, most) theirs */
+    int room, most;      /* operations; values of a message */
     td__partial *leaves; /* (chunks, micro-batches) gradients of micro-batches under way */
     int n_leaves;
-    /* The batch under way. */
-    const td__executor_batch *b;
+    given *given; /* (list.batches) */
+    int given_room;
+    /* The list under way. */
+    td__executor_list l;
     const td__plan_list *list;
+    int at, fed;            /* the first operation that was not run; batches that were given */
+    bool closing;           /* no further one will be */
     int next[TD_LANES];     /* the first operation of a lane that was not posted, */
     int finished[TD_LANES]; /* or not waited for */
     double wait;
     uint64_t sent;
 };
+
+/* Values with the same ends that are made in the same phase are one message. */
+static int most_values(const td__cut *cut)
+{
+    int most = 1;
+    for (int i = 0; i < cut->n_edges; i++) {
+        int n = 0;
+        for (int k = 0; k < cut->n_edges; k++)
+            n += cut->edges[k].from == cut->edges[i].from && cut->edges[k].to == cut->edges[i].to &&
+                 cut->edges[k].made == cut->edges[i].made;
+        most = n > most ? n : most;
+    }
+    return most;
+}
 
 td_status td__executor_create(const td__executor_opts *o, td__executor **out)
 {
@@ -43,6 +67,7 @@ td_status td__executor_create(const td__executor_opts *o, td__executor **out)
     if (!x)
         return TD_FAIL(TD_ENOMEM, "no memory for the executor of a pipeline");
     x->o = *o;
+    x->most = most_values(o->cut);
     return TD_OK;
 }
 
@@ -51,41 +76,72 @@ void td__executor_destroy(td__executor *x)
     if (!x)
         return;
     td__free(x->ops);
+    td__free(x->works);
     td__free(x->leaves);
+    td__free(x->given);
     td__free(x);
 }
 
 /* ---- Micro-batches --------------------------------------------------------------------------- */
 
+static int batch_of(const td__executor *x, uint32_t m)
+{
+    return (int)m / x->l.each;
+}
+
+static const given *given_of(const td__executor *x, uint32_t m)
+{
+    return &x->given[batch_of(x, m)];
+}
+
+/* Of a micro-batch of the list in its batch. */
+static int place_of(const td__executor *x, uint32_t m)
+{
+    return given_of(x, m)->b.begin + (int)m % x->l.each;
+}
+
 static int64_t first_row(const td__executor *x, uint32_t m)
 {
-    return td__micro_batch_begin(x->b->batch->rows, x->b->micro_batches, x->b->begin + (int)m);
+    const given *g = given_of(x, m);
+    return td__micro_batch_begin(g->rows, g->b.micro_batches, place_of(x, m));
 }
 
 static int64_t rows_of(const td__executor *x, uint32_t m)
 {
-    return first_row(x, m + 1) - first_row(x, m);
+    const given *g = given_of(x, m);
+    return td__micro_batch_begin(g->rows, g->b.micro_batches, place_of(x, m) + 1) - first_row(x, m);
 }
 
+/* While its batch is the step's. */
 static double share_of(const td__executor *x, uint32_t m)
 {
-    return td__step_share(x->b->engine, x->b->number, first_row(x, m), rows_of(x, m));
+    const td__executor_batch *b = &given_of(x, m)->b;
+    return td__step_share(b->engine, b->number, first_row(x, m), rows_of(x, m));
 }
 
-/* Of a micro-batch in the step. */
+/* Of a micro-batch in its step. */
 static int number_of(const td__executor *x, uint32_t m)
 {
-    return x->b->number * x->b->micro_batches + x->b->begin + (int)m;
+    const td__executor_batch *b = &given_of(x, m)->b;
+    return b->number * b->micro_batches + place_of(x, m);
+}
+
+static td__chunks *chunks_of(const td__executor *x, uint32_t m)
+{
+    const given *g = given_of(x, m);
+    return g->b.chunks ? g->b.chunks : x->o.chunks;
 }
 
 static td_status runner_of(td__executor *x, int chunk, uint32_t m, td_runner **out)
 {
-    return td__chunks_runner(x->o.chunks, rows_of(x, m), chunk, (int)m % x->b->slots[chunk], out);
+    int slots = given_of(x, m)->b.slots;
+    slots = slots ? slots : x->l.slots[chunk];
+    return td__chunks_runner(chunks_of(x, m), rows_of(x, m), chunk, (int)m % slots, out);
 }
 
 static td__partial *leaf_of(td__executor *x, int chunk, uint32_t m)
 {
-    return &x->leaves[chunk * (x->b->end - x->b->begin) + (int)m];
+    return &x->leaves[chunk * x->l.each * x->l.batches + (int)m];
 }
 
 static bool is_last(const td__cut *cut, int chunk)
@@ -96,7 +152,7 @@ static bool is_last(const td__cut *cut, int chunk)
 /* Inputs, random numbers' key and a block for the gradients. */
 static td_status begin_forward(td__executor *x, int chunk, uint32_t m, td_runner *r)
 {
-    const td__executor_batch *b = x->b;
+    const td__executor_batch *b = &given_of(x, m)->b;
     td__partial *leaf = leaf_of(x, chunk, m);
     *leaf = (td__partial){.tree = {number_of(x, m), 0}, .weight = (float)share_of(x, m)};
     TD_TRY(td__grad_hold(x->o.blocks, leaf));
@@ -130,8 +186,8 @@ static td_status take_inputs(td__executor *x, const td__cut *cut, int chunk, td_
 static td_status run_phase(td__executor *x, const td__plan_op *o)
 {
     td_run_phase phase = (td_run_phase)o->phase;
-    const td__executor_batch *b = x->b;
     uint32_t m = o->micro_batch;
+    const given *g = given_of(x, m);
     const td__cut *cut;
     td_runner *r;
     if (!rows_of(x,
@@ -141,17 +197,17 @@ static td_status run_phase(td__executor *x, const td__plan_op *o)
             td__grad_push(x->o.blocks, &x->o.stacks[o->chunk], &none, NULL);
         return TD_OK;
     }
-    TD_TRY(td__chunks_cut(x->o.chunks, rows_of(x, m), &cut));
+    TD_TRY(td__chunks_cut(chunks_of(x, m), rows_of(x, m), &cut));
     TD_TRY(runner_of(x, o->chunk, m, &r));
     if (phase == TD_RUN_FORWARD)
         TD_TRY(begin_forward(x, o->chunk, m, r));
     TD_TRY(take_inputs(x, cut, o->chunk, phase, m, r));
     TD_TRY(td__runner_run_phase(r, phase,
                                 (td_run_key){.seed = td__micro_batch_options(x->o.set)->seed,
-                                             .step = td__step_number(b->engine),
+                                             .step = g->step,
                                              .micro_batch = (uint32_t)number_of(x, m)}));
     if (phase == TD_RUN_FORWARD && is_last(cut, o->chunk))
-        b->losses[b->begin + (int)m] = share_of(x, m) * (double)td_runner_loss(r);
+        g->b.losses[place_of(x, m)] = share_of(x, m) * (double)td_runner_loss(r);
     if (phase == TD_RUN_WEIGHT) {
         td__grad_push(x->o.blocks, &x->o.stacks[o->chunk], leaf_of(x, o->chunk, m), r);
         leaf_of(x, o->chunk, m)->block = NULL;
@@ -162,10 +218,11 @@ static td_status run_phase(td__executor *x, const td__plan_op *o)
 /* ---- Messages -------------------------------------------------------------------------------- */
 
 /* A message is posted when there is room for it, at the beginning of a batch for the first ones:
- * what it waits for may be all micro-batches, each of which has the time of a call. */
+ * what it waits for may be all micro-batches that were given, each of which has the time of a call.
+ * */
 static uint32_t time_of(const td__executor *x, const td_comm *comm)
 {
-    uint64_t ms = (uint64_t)td__comm_timeout_ms(comm) * (uint64_t)(1 + x->b->end - x->b->begin);
+    uint64_t ms = (uint64_t)td__comm_timeout_ms(comm) * (uint64_t)(1 + x->l.each * x->fed);
     return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
@@ -197,19 +254,17 @@ static td_status post(td__executor *x, int index)
     int from = o->kind == TD_PLAN_SEND ? o->chunk : o->other;
     int to = o->kind == TD_PLAN_SEND ? o->other : o->chunk;
     g->posted = true;
+    if (o->phase == TD__PLAN_TURN) /* whoever updates sees to it */
+        return TD_OK;
     g->posted_ns = td__clock_ns();
     if (!rows_of(x, o->micro_batch))
         return TD_OK;
-    TD_TRY(td__chunks_cut(x->o.chunks, rows_of(x, o->micro_batch), &cut));
+    TD_TRY(td__chunks_cut(chunks_of(x, o->micro_batch), rows_of(x, o->micro_batch), &cut));
     for (int e = 0; e < cut->n_edges; e++) {
         const td__edge *edge = &cut->edges[e];
         if (edge->from != from || edge->to != to || edge->made != (td_run_phase)o->phase)
             continue;
-        if (g->n == MOST_TRANSFERS)
-            return TD_FAIL(TD_ENOTSUP,
-                           "more than %d values go from chunk %d to chunk %d of the pipeline: cut "
-                           "the model elsewhere",
-                           MOST_TRANSFERS, from, to);
+        TD_ASSERT(g->n < x->most, "more than %d values of a message", x->most);
         TD_TRY(post_value(x, o, cut, e, &g->at[g->n]));
         g->n++;
     }
@@ -222,6 +277,12 @@ static bool may_post(const td__executor *x, const td__plan_op *o)
         if (o->after[k] != TD__PLAN_NONE && !x->ops[o->after[k]].done)
             return false;
     return true;
+}
+
+/* A message of a batch to come is not posted: its peer may never send it. */
+static bool was_given(const td__executor *x, const td__plan_op *o)
+{
+    return batch_of(x, o->micro_batch) < x->fed;
 }
 
 /* The first operation of a lane from `at` on. */
@@ -258,9 +319,11 @@ static td_status post_all(td__executor *x)
     for (int l = TD_LANE_SEND_UP; l <= TD_LANE_RECV_DOWN; l++)
         for (;;) {
             int at = x->next[l] = in_lane(x, x->next[l], (td__plan_lane)l);
-            if (at == x->list->n || !may_post(x, &x->list->ops[at]))
+            bool there = at < x->list->n && was_given(x, &x->list->ops[at]);
+            if (at == x->list->n || (there ? !may_post(x, &x->list->ops[at]) : !x->closing))
                 break;
-            TD_TRY(post(x, at));
+            if (there)
+                TD_TRY(post(x, at));
             x->next[l]++;
         }
     return TD_OK;
@@ -310,60 +373,87 @@ static td_status wait_for(td__executor *x, const td__plan_op *o)
     return TD_OK;
 }
 
-/* ---- A batch --------------------------------------------------------------------------------- */
+/* ---- A list ---------------------------------------------------------------------------------- */
 
-static td_status prepare(td__executor *x)
+static td_status make_room(td__executor *x, int n, int leaves)
 {
-    int n = x->list->n, leaves = x->b->plan->n_chunks * (x->b->end - x->b->begin);
     if (n > x->room) {
         td__free(x->ops);
+        td__free(x->works);
         x->ops = td__calloc((size_t)n, sizeof *x->ops);
-        x->room = x->ops ? n : 0;
+        x->works = td__calloc((size_t)n * (size_t)x->most, sizeof *x->works);
+        x->room = x->ops && x->works ? n : 0;
     }
     if (leaves > x->n_leaves) {
         td__free(x->leaves);
         x->leaves = td__calloc((size_t)leaves, sizeof *x->leaves);
         x->n_leaves = x->leaves ? leaves : 0;
     }
-    if (n > x->room || leaves > x->n_leaves)
-        return TD_FAIL(TD_ENOMEM, "no memory for a batch of %d operations", n);
+    if (x->l.batches > x->given_room) {
+        td__free(x->given);
+        x->given = td__calloc((size_t)x->l.batches, sizeof *x->given);
+        x->given_room = x->given ? x->l.batches : 0;
+    }
+    return n > x->room || leaves > x->n_leaves || x->l.batches > x->given_room
+               ? TD_FAIL(TD_ENOMEM, "no memory for a list of %d operations", n)
+               : TD_OK;
+}
+
+td_status td__executor_open(td__executor *x, const td__executor_list *l)
+{
+    x->l = *l;
+    x->list = &l->plan->roles[x->o.channels->stage];
+    x->at = x->fed = 0;
+    x->closing = false;
+    int n = x->list->n, leaves = l->plan->n_chunks * l->each * l->batches;
+    TD_TRY(make_room(x, n, leaves));
     for (int i = 0; i < n; i++)
-        x->ops[i] = (progress){.n = 0};
+        x->ops[i] = (progress){.at = x->works + (size_t)i * (size_t)x->most};
     for (int i = 0; i < leaves; i++)
         x->leaves[i] = (td__partial){.weight = 0};
-    for (int l = 0; l < TD_LANES; l++)
-        x->next[l] = x->finished[l] = 0;
+    for (int lane = 0; lane < TD_LANES; lane++)
+        x->next[lane] = x->finished[lane] = 0;
+    return td__measure_begin(x->o.measure, x->list, l->step);
+}
+
+static td_status run_op(td__executor *x, int i)
+{
+    const td__plan_op *o = &x->list->ops[i];
+    if (o->kind == TD_PLAN_UPDATE)
+        return x->o.update ? x->o.update(x->o.user, batch_of(x, o->micro_batch)) : TD_OK;
+    TD_TRY(post_all(x));
+    look_at_all(x);
+    TD_TRY(wait_for(x, o));
+    uint64_t begin = td__clock_ns();
+    TD_TRY(run_phase(x, o));
+    td__measure_op(x->o.measure, i, number_of(x, o->micro_batch), begin, td__clock_ns());
     return TD_OK;
 }
 
-static td_status run_list(td__executor *x)
+/* Until the next batch is needed; forward_only: until the last forward of the last one given. */
+static td_status run_list(td__executor *x, bool forward_only)
 {
-    for (int i = 0; i < x->list->n; i++) {
-        const td__plan_op *o = &x->list->ops[i];
-        if (o->kind != TD_PLAN_RUN)
+    for (bool last = false; x->at < x->list->n && !last; x->at++) {
+        const td__plan_op *o = &x->list->ops[x->at];
+        if (o->kind != TD_PLAN_RUN && o->kind != TD_PLAN_UPDATE)
             continue;
-        TD_TRY(post_all(x));
-        look_at_all(x);
-        TD_TRY(wait_for(x, o));
-        uint64_t begin = td__clock_ns();
-        TD_TRY(run_phase(x, o));
-        td__measure_op(x->o.measure, i, number_of(x, o->micro_batch), begin, td__clock_ns());
-        x->ops[i].done = true;
+        if (!was_given(x, o)) {
+            if (!x->closing)
+                break;
+            continue;
+        }
+        TD_TRY(run_op(x, x->at));
+        x->ops[x->at].done = true;
+        last = forward_only && o->kind == TD_PLAN_RUN && o->phase == TD_RUN_FORWARD &&
+               (int)o->micro_batch + 1 == x->fed * x->l.each;
     }
     return post_all(x);
 }
 
-td_status td__executor_run(td__executor *x, const td__executor_batch *b, double *wait,
-                           uint64_t *sent)
+/* What is under way ends. After a failure nobody may wait for messages of this rank. */
+static td_status end_list(td__executor *x, td_status st)
 {
-    x->b = b;
-    x->list = &b->plan->roles[x->o.channels->stage];
-    x->wait = 0;
-    x->sent = 0;
-    TD_TRY(prepare(x));
-    TD_TRY(td__measure_begin(x->o.measure, x->list, td__step_number(b->engine)));
-    td_status st = run_list(x);
-    if (st) /* who waits for messages of this rank must not; and theirs are to end */
+    if (st)
         td__channels_abort((td__channels *)x->o.channels, td_last_error());
     uint64_t begin = td__clock_ns();
     for (int i = 0; i < x->list->n; i++)
@@ -374,7 +464,49 @@ td_status td__executor_run(td__executor *x, const td__executor_batch *b, double 
     td__measure_end(x->o.measure);
     for (int i = 0; i < x->n_leaves; i++)
         td__grad_unbind(x->o.blocks, &x->leaves[i]);
-    *wait += x->wait + 1e-9 * (double)(td__clock_ns() - begin);
-    *sent += x->sent;
+    x->wait += 1e-9 * (double)(td__clock_ns() - begin);
+    x->at = x->list->n;
     return st;
+}
+
+static void give(td__executor *x, const td__executor_batch *b)
+{
+    TD_ASSERT(x->fed < x->l.batches && b->end - b->begin == x->l.each, "batch %d of %d", x->fed,
+              x->l.batches);
+    x->given[x->fed++] =
+        (given){.b = *b, .rows = b->batch->rows, .step = td__step_number(b->engine)};
+}
+
+td_status td__executor_feed(td__executor *x, const td__executor_batch *b)
+{
+    give(x, b);
+    td_status st = run_list(x, true);
+    return st ? end_list(x, st) : TD_OK;
+}
+
+td_status td__executor_go_on(td__executor *x)
+{
+    td_status st = run_list(x, false);
+    return st ? end_list(x, st) : TD_OK;
+}
+
+td_status td__executor_close(td__executor *x)
+{
+    x->closing = true;
+    return end_list(x, run_list(x, false));
+}
+
+td_status td__executor_run(td__executor *x, const td__executor_list *l, const td__executor_batch *b)
+{
+    TD_TRY(td__executor_open(x, l));
+    give(x, b);
+    return td__executor_close(x);
+}
+
+void td__executor_spent(td__executor *x, double *wait, uint64_t *sent)
+{
+    *wait = x->wait;
+    *sent = x->sent;
+    x->wait = 0;
+    x->sent = 0;
 }

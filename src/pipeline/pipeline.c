@@ -33,16 +33,18 @@ td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, td__pipelin
 }
 
 td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
-                               const td__schedule_def *schedule, int micro_batches, bool clips,
-                               td__plan **out, int **slots)
+                               const td__schedule_def *schedule, int micro_batches,
+                               td__plan_end end, td__plan **out, int **slots)
 {
     td__pipeline_opts o = {.mesh = *mesh,
                            .schedule = schedule,
                            .at = {.stages = mesh->size[TD_AXIS_PIPELINE],
                                   .chunks = cut->n_pieces,
-                                  .micro_batches = micro_batches},
+                                  .micro_batches = micro_batches * td__schedule_window(schedule),
+                                  .batch = schedule->delay ? micro_batches : 0},
                            .n_edges = cut->n_edges,
-                           .norm = clips};
+                           .norm = end.clips,
+                           .in_order = end.in_order};
     td__chunk_edge *edges = td__calloc((size_t)cut->n_edges + 1, sizeof *edges);
     uint64_t *grads = td__calloc((size_t)cut->n_pieces, sizeof *grads);
     *slots = td__calloc((size_t)cut->n_pieces, sizeof **slots);

@@ -18,11 +18,17 @@ typedef struct td__pipeline_shape {
 TD_NODISCARD td_status td__pipeline_shape_of(const td__sync_config *c, int ranks,
                                              td__pipeline_shape *out);
 
-/* The plan of a batch of so many micro-batches; *slots (by chunk): the most that are under way in
+/* How a step ends. */
+typedef struct td__plan_end {
+    bool clips;    /* gradients are clipped by the norm of all of them */
+    bool in_order; /* stages update one after the other */
+} td__plan_end;
+
+/* The plan of a batch of so many micro-batches, or of a window of them where the schedule flows; *slots (by chunk): the most that are under way in
  * each. Both are the caller's. */
 TD_NODISCARD td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
                                             const td__schedule_def *schedule, int micro_batches,
-                                            bool clips, td__plan **out, int **slots);
+                                            td__plan_end end, td__plan **out, int **slots);
 
 /* What the runs of a plan take: by the chunks' arithmetic, on a processor of 20 GFLOP/s; cut NULL:
  * a thousandth of a second each. */

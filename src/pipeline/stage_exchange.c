@@ -31,10 +31,11 @@ static td_status tell(td__pipeline_rule *p, int owner, int reader, float *at, si
     return st;
 }
 
-td_status td__pipeline_tell_shared(td__pipeline_rule *p)
+/* Call `each` for every piece of params that chunk `reader` reads and `owner` updates. */
+typedef td_status shared_fn(td__pipeline_rule *p, void *user, int owner, int reader,
+                            td__param_range r);
+static td_status each_shared(td__pipeline_rule *p, shared_fn *each, void *user)
 {
-    float *block = td_params_block(p->base.x.step.params, NULL);
-    bool any = false;
     for (int c = 0; c < p->chunks; c++)
         for (int i = 0; i < p->cut->pieces[c].n_shared; i++) {
             const td__param_range *r = &p->cut->pieces[c].shared[i];
@@ -44,13 +45,102 @@ td_status td__pipeline_tell_shared(td__pipeline_rule *p)
                     size_t begin = own.begin > r->begin ? own.begin : r->begin;
                     size_t end = own.end < r->end ? own.end : r->end;
                     if (begin < end)
-                        TD_TRY(tell(p, owner, c, block + begin, end - begin));
-                    any = any || begin < end;
+                        TD_TRY(each(p, user, owner, c, (td__param_range){begin, end}));
                 }
         }
-    if (any)
+    return TD_OK;
+}
+
+static td_status count_one(td__pipeline_rule *p, void *user, int owner, int reader,
+                           td__param_range r)
+{
+    (void)p;
+    (void)owner;
+    (void)reader;
+    (void)r;
+    ++*(int *)user;
+    return TD_OK;
+}
+
+int td__pipeline_shared(td__pipeline_rule *p)
+{
+    int n = 0;
+    return each_shared(p, count_one, &n) ? 0 : n;
+}
+
+static td_status tell_one(td__pipeline_rule *p, void *user, int owner, int reader,
+                          td__param_range r)
+{
+    (void)user;
+    return tell(p, owner, reader, td_params_block(p->base.x.step.params, NULL) + r.begin,
+                r.end - r.begin);
+}
+
+td_status td__pipeline_tell_shared(td__pipeline_rule *p)
+{
+    TD_TRY(each_shared(p, tell_one, NULL));
+    if (td__pipeline_shared(p))
         td_params_touch(p->base.x.step.params);
     return TD_OK;
+}
+
+typedef struct ahead {
+    float *block;
+    td__shared_works *works;
+} ahead;
+
+static td_status send_one(td__pipeline_rule *p, void *user, int owner, int reader,
+                          td__param_range r)
+{
+    ahead *a = user;
+    td_comm *comm = p->channels.pipeline;
+    int from = stage_of(p, owner), to = stage_of(p, reader);
+    td_coll_opts opts = {.work = &a->works->at[a->works->n]};
+    if (from == to)
+        return TD_OK;
+    if (p->channels.stage == to)
+        return td_recv(comm, a->block + r.begin, r.end - r.begin, TD_F32, from, NULL);
+    if (p->channels.stage != from)
+        return TD_OK;
+    TD_TRY(td_send(comm, a->block + r.begin, r.end - r.begin, TD_F32, to, &opts));
+    a->works->n++;
+    return TD_OK;
+}
+
+td_status td__pipeline_tell_ahead(td__pipeline_rule *p, td_params *of, td__shared_works *works)
+{
+    ahead a = {td_params_block(of, NULL), works};
+    TD_TRY(each_shared(p, send_one, &a));
+    td_params_touch(of);
+    return TD_OK;
+}
+
+td_status td__pipeline_told(td__shared_works *works)
+{
+    td_status first = TD_OK;
+    while (works->n) {
+        td_status st = td_work_wait(works->at[--works->n]);
+        first = first ? first : st;
+    }
+    return first;
+}
+
+td_status td__pipeline_wait_turn(void *user)
+{
+    td__pipeline_rule *p = user;
+    char turn;
+    if (!p->channels.stage)
+        return TD_OK;
+    return td_recv(p->channels.pipeline, &turn, 1, TD_U8, p->channels.stage - 1, NULL);
+}
+
+td_status td__pipeline_pass_turn(td__pipeline_rule *p)
+{
+    char turn = 1;
+    int next = p->channels.stage + 1;
+    if (!p->base.x.config->in_order || next == p->mesh.size[TD_AXIS_PIPELINE])
+        return TD_OK;
+    return td_send(p->channels.pipeline, &turn, 1, TD_U8, next, NULL);
 }
 
 td_status td__pipeline_gather(td__sync *s)

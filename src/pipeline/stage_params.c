@@ -113,6 +113,8 @@ void td__stage_needs(const td__cut *cut, const td__pipeline_shape *shape, const 
 {
     size_t dense = td__params_dense(ps), behind = td__params_total(ps) - dense;
     double all = 0;
+    size_t versions =
+        shape->schedule->delay ? (size_t)shape->schedule->delay(shape->stages) + 1 : 0;
     for (int s = 0; s < shape->stages; s++)
         out[s] = (td__stage_need){.read = behind};
     for (int c = 0; c < cut->n_pieces; c++)
@@ -128,9 +130,10 @@ void td__stage_needs(const td__cut *cut, const td__pipeline_shape *shape, const 
         for (int i = 0; i < piece->n_shared; i++)
             n->read += piece->shared[i].end - piece->shared[i].begin;
         n->params += own;
+        n->read += versions * own;
         n->grads += own * sizeof(float) * ((size_t)slots[c] + levels_of(micro_batches));
         td_memory_plan m = td_program_memory(piece->program);
-        n->packed += m.packed;
+        n->packed += m.packed * (1 + versions);
         n->activations += m.scratch + m.constants;
         n->activations += piece->activations * (size_t)slots[c];
         n->work += all > 0 ? work_of(piece) / all : 0;
@@ -175,8 +178,8 @@ td_status td__stage_need_most(const td__sync_sizes *z, td__sync_need *out)
     int batches = z->micro_batches / shape.replicas;
     batches = batches ? batches : 1;
     TD_TRY(td__model_cut(td__micro_batch_options(z->set), z->rows, z->rows, &shape, &cut));
-    td_status st =
-        td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches, false, &plan, &slots);
+    td_status st = td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches,
+                                        (td__plan_end){.clips = false}, &plan, &slots);
     if (!st)
         st = find_most(z, cut, &shape, slots, batches, out);
     td__plan_destroy(plan);

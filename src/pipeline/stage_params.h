@@ -18,7 +18,8 @@ TD_NODISCARD td_status td__stage_shards(const td__sync_hold *h, td__shards **out
 /* What a stage holds. */
 typedef struct td__stage_need {
     size_t params;      /* elements that it updates */
-    size_t read;        /* that it reads besides: tied weights, and what all ranks have */
+    size_t read;        /* that it reads besides: tied weights, versions of its own, and what all
+                           ranks have */
     size_t grads;       /* bytes: of micro-batches under way and sums of them */
     size_t activations; /* bytes: of micro-batches under way, with what was received */
     size_t packed;      /* bytes: weights as kernels want them */

@@ -32,6 +32,50 @@ static bool fits(const td__sync_config *c, const td__sync_world *w)
     return asked(c) && w->ranks > 1;
 }
 
+static const td__schedule_def *schedule_of(const td__sync_config *c)
+{
+    const td__schedule_def *d = NULL;
+    td_status st = td__schedule_find(c->schedule ? c->schedule : "1f1b", &d);
+    return st ? NULL : d; /* a job's is one of the list */
+}
+
+/* What a pipeline that is not emptied in each step cannot be with. */
+static td_status check_flow(const td__sync_config *c, const td__sync_job *j,
+                            const td__sync_world *w)
+{
+    int replicas = w->ranks / c->mesh.size[TD_AXIS_PIPELINE];
+    const td__schedule_def *d = schedule_of(c);
+    if (!d || !d->delay)
+        return TD_OK;
+    if (c->zero)
+        return TD_FAIL(
+            TD_EINVAL,
+            "parallel.schedule %s: not with parallel.zero: stages keep versions of their "
+            "weights; use 1f1b",
+            d->name);
+    if (j->optim && j->optim->clip_norm > 0)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.schedule %s: not with train.clip.norm: the norm of all stages' "
+                       "gradients is never known at once; use train.clip.value, or 1f1b",
+                       d->name);
+    if (c->in_order)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.update in-order: stages of the schedule %s update when they can; "
+                       "use together, or 1f1b",
+                       d->name);
+    if (j->accumulate > 1)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.schedule %s: not with train.accumulate: a batch is a step; raise "
+                       "train.batch and train.micro_batches instead",
+                       d->name);
+    if (j->micro_batches && j->micro_batches < replicas)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.schedule %s: every replica needs a micro-batch, and there are %d "
+                       "for %d replicas: raise train.micro_batches",
+                       d->name, j->micro_batches, replicas);
+    return td__sync_needs_host(j, "parallel.schedule");
+}
+
 static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
     td__pipeline_shape shape;
@@ -58,6 +102,7 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
                        "parallel.pipeline: ranks run one compute thread each, not %d; start more "
                        "ranks instead",
                        j->threads);
+    TD_TRY(check_flow(c, j, w));
     return w->starts || w->ranks > 1 ? td__pipeline_shape_of(c, w->ranks, &shape) : TD_OK;
 }
 
@@ -66,12 +111,15 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     out->no_partials = true;
     out->sharded = out->sharded_params = true;
     out->threads = 1;
+    const td__schedule_def *d = schedule_of(c);
+    out->apart = d && d->delay;
     out->replicas = w->ranks / c->mesh.size[TD_AXIS_PIPELINE];
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-static td_status plan_for(td__pipeline_rule *p, int micro_batches, const td__pipeline_planned **out)
+td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
+                                const td__pipeline_planned **out)
 {
     for (int i = 0; i < TD__PIPELINE_PLANS; i++)
         if (p->plans[i].micro_batches == micro_batches) {
@@ -83,8 +131,10 @@ static td_status plan_for(td__pipeline_rule *p, int micro_batches, const td__pip
     td__plan_destroy(n->plan);
     td__free(n->slots);
     *n = (td__pipeline_planned){0};
-    TD_TRY(td__pipeline_plan_of(p->cut, &p->mesh, p->schedule, micro_batches,
-                                td__optim_clips(p->base.x.step.optimizer), &n->plan, &n->slots));
+    TD_TRY(td__pipeline_plan_of(
+        p->cut, &p->mesh, p->schedule, micro_batches,
+        (td__plan_end){td__optim_clips(p->base.x.step.optimizer), p->base.x.config->in_order != 0},
+        &n->plan, &n->slots));
     TD_TRY(td__plan_check(n->plan));
     n->micro_batches = micro_batches;
     *out = n;
@@ -205,6 +255,7 @@ static td_status make_inner(td__pipeline_rule *p)
                                 .own = p->ranges,
                                 .n_own = p->n_ranges,
                                 .updates = td__pipeline_shares_states(p) ? updates : NULL,
+                                .turn = x.config->in_order ? td__pipeline_wait_turn : NULL,
                                 .sum_squares = sum_squares,
                                 .statistics = statistics,
                                 .fold = fold};
@@ -238,7 +289,7 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
     TD_TRY(td__model_cut(td__micro_batch_options(o->set), rows, rows, &p->shape, &p->cut));
     TD_TRY(find_ranges(p));
     td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, shape->replicas);
-    TD_TRY(plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
+    TD_TRY(td__pipeline_plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
     TD_TRY(compare_plans(p, usual->plan));
     TD_TRY(td__channels_open(&p->channels, p->base.x.comm, &p->mesh, usual->plan));
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
@@ -271,13 +322,18 @@ static td_status create(td__sync *s)
     TD_TRY(make_inner(p));
     TD_TRY(make_runners(p));
     TD_TRY(td__measure_create(p->chunks, p->channels.stage, s->x.step.spans, &p->measure));
-    return td__executor_create(&(td__executor_opts){.chunks = p->set,
+    bool flows = p->schedule->delay != NULL;
+    TD_TRY(td__executor_create(&(td__executor_opts){.chunks = p->set,
+                                                    .cut = p->cut,
                                                     .channels = &p->channels,
                                                     .set = s->x.step.set,
                                                     .blocks = td__step_grads(s->engine),
                                                     .stacks = p->stacks,
-                                                    .measure = p->measure},
-                               &p->executor);
+                                                    .measure = p->measure,
+                                                    .update = flows ? td__flow_update : NULL,
+                                                    .user = p},
+                               &p->executor));
+    return flows ? td__flow_create(p) : TD_OK;
 }
 
 static void clear_stacks(td__pipeline_rule *p)
@@ -290,6 +346,9 @@ static void destroy(td__sync *s)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
     clear_stacks(p);
+    if (p->flow)
+        td__flow_abort(p->flow, "the run was left");
+    td__flow_destroy(p->flow);
     td__executor_destroy(p->executor);
     td__measure_destroy(p->measure);
     td__chunks_destroy(p->set);
@@ -319,7 +378,7 @@ static td_status make_report(td__pipeline_rule *p)
     const td__pipeline_planned *n;
     if (!p->ran)
         return TD_OK;
-    TD_TRY(plan_for(p, p->ran, &n));
+    TD_TRY(td__pipeline_plan_for(p, p->ran, &n));
     p->report = (td__pipeline_report){.stages = p->mesh.size[TD_AXIS_PIPELINE],
                                       .replicas = p->mesh.size[TD_AXIS_DATA],
                                       .chunks = p->chunks,
@@ -340,6 +399,8 @@ static td_status meet(td__sync *s, td__sync_meet why)
     td__pipeline_rule *p = (td__pipeline_rule *)s;
     if (why == TD_MEET_BEGIN)
         return TD_OK;
+    if (p->flow)
+        TD_TRY(td__flow_empty(p->flow));
     for (int c = 0; c < p->chunks; c++)
         for (int i = 0; i < p->cut->pieces[c].n_params; i++)
             TD_TRY(td__pipeline_tell_range(p, c, p->cut->pieces[c].params[i]));
@@ -352,6 +413,8 @@ static td_status meet(td__sync *s, td__sync_meet why)
 static td_status begin(td__sync *s, const td__sync_place *at)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
+    if (p->flow)
+        return td__flow_begin(p->flow, at);
     clear_stacks(p);
     p->wait = 0;
     p->sent = 0;
@@ -369,30 +432,39 @@ static td_status run_batch(void *user, const td__batch *batch, int number, doubl
     const td__pipeline_planned *n;
     if (own.begin == own.end)
         return TD_OK;
-    TD_TRY(plan_for(p, own.end - own.begin, &n));
+    TD_TRY(td__pipeline_plan_for(p, own.end - own.begin, &n));
     p->ran = own.end - own.begin;
-    return td__executor_run(p->executor,
-                            &(td__executor_batch){.plan = n->plan,
-                                                  .slots = n->slots,
-                                                  .batch = batch,
-                                                  .micro_batches = o->micro_batches,
-                                                  .begin = own.begin,
-                                                  .end = own.end,
-                                                  .number = number,
-                                                  .engine = p->base.engine,
-                                                  .losses = losses},
-                            &p->wait, &p->sent);
+    td_status st = td__executor_run(p->executor,
+                                    &(td__executor_list){.plan = n->plan,
+                                                         .slots = n->slots,
+                                                         .each = n->micro_batches,
+                                                         .batches = 1,
+                                                         .step = td__step_number(p->base.engine)},
+                                    &(td__executor_batch){.batch = batch,
+                                                          .micro_batches = o->micro_batches,
+                                                          .begin = own.begin,
+                                                          .end = own.end,
+                                                          .number = number,
+                                                          .engine = p->base.engine,
+                                                          .losses = losses});
+    double wait;
+    uint64_t sent;
+    td__executor_spent(p->executor, &wait, &sent);
+    p->wait += wait;
+    p->sent += sent;
+    return st;
 }
 
 static td_status batch(td__sync *s, const td__batch *b)
 {
-    return td__step_batch_by(s->engine, b, run_batch, s);
+    td__flow *flow = ((td__pipeline_rule *)s)->flow;
+    return flow ? td__flow_batch(flow, b) : td__step_batch_by(s->engine, b, run_batch, s);
 }
 
 /* What the chunks of this rank have added up, as the partials of a rank with the whole model: the
  * stacks of all chunks have the same sub-trees, and the first one's blocks take what is of the
  * others. */
-static void gather_partials(td__pipeline_rule *p)
+void td__pipeline_gather_partials(td__pipeline_rule *p)
 {
     td__grad_pool *blocks = td__step_grads(p->base.engine);
     td__grad_stack *total = td__step_partials(p->base.engine);
@@ -420,10 +492,13 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     td__pipeline_rule *p = (td__pipeline_rule *)s;
     size_t n;
     double *numbers = td__step_numbers(s->engine, &n);
-    gather_partials(p);
+    if (p->flow)
+        return td__flow_step(p->flow, lr, out);
+    td__pipeline_gather_partials(p);
     TD_TRY(td__step_hand_in(s->engine));
     TD_TRY(td_allreduce(p->channels.pipeline, numbers, numbers, n, TD_F64, TD_REDUCE_SUM, NULL));
     TD_TRY(p->inner->ops->step(p->inner, lr, out));
+    TD_TRY(td__pipeline_pass_turn(p));
     out->seconds = NULL; /* were added up over the stages of a replica */
     out->times.wait += p->wait;
     out->times.compute -= p->wait;
@@ -438,6 +513,8 @@ static void abandon(td__sync *s, const char *why)
     if (p->inner && p->inner->ops->abandon)
         p->inner->ops->abandon(p->inner, why);
     td__channels_abort(&p->channels, why);
+    if (p->flow)
+        td__flow_abort(p->flow, why);
 }
 
 const td__sync_ops td__sync_pipeline = {

@@ -18,6 +18,8 @@ typedef struct td__pipeline_planned {
     int *slots; /* by chunk */
 } td__pipeline_planned;
 
+typedef struct td__flow td__flow; /* batches under way from step to step: flow.c */
+
 typedef struct td__pipeline_rule {
     td__sync base;
     td__sync *inner; /* how replicas of a part add up gradients; its engine is this rule's */
@@ -42,16 +44,50 @@ typedef struct td__pipeline_rule {
     uint64_t sent;
     td__measure *measure;
     td__pipeline_report report;
-    int ran; /* micro-batches of the last batch; 0: none */
+    int ran;        /* micro-batches of the last batch; 0: none */
+    td__flow *flow; /* NULL: the schedule empties the pipeline in each step */
 } td__pipeline_rule;
+
+TD_NODISCARD td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
+                                             const td__pipeline_planned **out);
+/* What the chunks of this rank have added up becomes the engine's partials. */
+void td__pipeline_gather_partials(td__pipeline_rule *p);
 
 /* With parallel.zero: replicas of a stage share the optimizer's states of its params. */
 bool td__pipeline_shares_states(const td__pipeline_rule *p);
+
+/* flow.c: begin, batch, step and meet of a rule whose schedule flows. */
+
+TD_NODISCARD td_status td__flow_create(td__pipeline_rule *p);
+void td__flow_destroy(td__flow *f); /* NULL is allowed */
+TD_NODISCARD td_status td__flow_begin(td__flow *f, const td__sync_place *at);
+TD_NODISCARD td_status td__flow_batch(td__flow *f, const td__batch *batch);
+TD_NODISCARD td_status td__flow_step(td__flow *f, double lr, td__step_result *out);
+/* Run what is under way to its end: the params are those of all steps. */
+TD_NODISCARD td_status td__flow_empty(td__flow *f);
+/* What is under way ends, and whoever waits for this rank is told. */
+void td__flow_abort(td__flow *f, const char *why);
+/* An executor's: user is the rule. */
+TD_NODISCARD td_status td__flow_update(void *user, int batch);
 
 /* stage_exchange.c */
 
 /* Params that a chunk reads and another updates, to the stage of the reader. */
 TD_NODISCARD td_status td__pipeline_tell_shared(td__pipeline_rule *p);
+int td__pipeline_shared(td__pipeline_rule *p); /* how many pieces they are in, at most */
+/* The same of other params than the live ones. Readers have them then; what is sent is borrowed
+ * until td__pipeline_told(). */
+typedef struct td__shared_works {
+    td_work **at; /* (td__pipeline_shared()) */
+    int n;
+} td__shared_works;
+TD_NODISCARD td_status td__pipeline_tell_ahead(td__pipeline_rule *p, td_params *of,
+                                               td__shared_works *works);
+TD_NODISCARD td_status td__pipeline_told(td__shared_works *works);
+/* With parallel.update in-order: wait until the stage before has updated its params (a
+ * td__step_stage's; user is the rule); tell the one behind that this one has. */
+TD_NODISCARD td_status td__pipeline_wait_turn(void *user);
+TD_NODISCARD td_status td__pipeline_pass_turn(td__pipeline_rule *p);
 /* After a step, with parallel.zero: params that another replica of the stage has updated. */
 TD_NODISCARD td_status td__pipeline_gather(td__sync *s);
 /* What the owner of a range of chunk c has that is not in shards, to all: params with row-sparse

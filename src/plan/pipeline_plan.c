@@ -182,19 +182,70 @@ static td_status time_runs(builder *b)
 
 /* ---- Operations ------------------------------------------------------------------------------ */
 
+/* The sum of a chunk's gradients over replicas, which waits for a run; there is none of one. */
+static td_status add_sum(builder *b, int role, int chunk, int after, int *sum)
+{
+    td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
+    if (b->o->mesh.size[TD_AXIS_DATA] == 1)
+        return TD_OK;
+    op.axis = TD_AXIS_DATA;
+    op.chunk = op.other = (uint16_t)chunk;
+    op.nbytes = b->o->grads ? b->o->grads[chunk] : 0;
+    op.after[0] = after;
+    return td__plan_add(b->p, role, &op, sum);
+}
+
+static td_status add_update(builder *b, int role, int chunk, int micro_batch, int after, int turn,
+                            int *index)
+{
+    td__plan_op op = td__plan_blank(TD_PLAN_UPDATE, TD_LANE_COMPUTE);
+    op.chunk = op.other = (uint16_t)chunk;
+    op.micro_batch = (uint32_t)micro_batch;
+    op.seconds = b->o->update;
+    op.after[0] = after;
+    op.after[1] = turn;
+    return td__plan_add(b->p, role, &op, index);
+}
+
+/* From the stage before, or to the one behind: the turn to update. */
+static td_status add_turn(builder *b, int role, td__plan_kind kind, int after, int *index)
+{
+    bool sends = kind == TD_PLAN_SEND;
+    td__plan_op op = td__plan_blank(kind, sends ? TD_LANE_SEND_UP : TD_LANE_RECV_UP);
+    if (!b->o->in_order || (sends ? role + 1 == b->o->at.stages : !role))
+        return TD_OK;
+    op.phase = TD__PLAN_TURN;
+    op.peer = sends ? 1 : -1;
+    op.chunk = (uint16_t)role; /* stages' first chunks are numbered as they are */
+    op.other = (uint16_t)(role + op.peer);
+    op.after[0] = after;
+    return td__plan_add(b->p, role, &op, index);
+}
+
+/* Of a schedule that flows: is it the last of a batch? */
+static bool ends_batch(const builder *b, const td__schedule_run *r)
+{
+    return b->o->schedule->delay && b->o->at.batch && r->phase == TD_RUN_WEIGHT &&
+           (int)(r->micro_batch + 1) % b->o->at.batch == 0;
+}
+
 static td_status add_runs(builder *b)
 {
     for (int i = 0; i < b->o->at.stages; i++)
         for (int k = 0; k < b->s->n[i]; k++) {
+            int sum = TD__PLAN_NONE, *index;
             const td__schedule_run *r = &b->s->runs[i][k];
             td__plan_op op = td__plan_blank(TD_PLAN_RUN, TD_LANE_COMPUTE);
             op.chunk = op.other = r->chunk;
             op.phase = r->phase;
             op.micro_batch = r->micro_batch;
             op.seconds = b->o->at.cost ? cost_of(b, r) : 0;
-            TD_TRY(td__plan_add(
-                b->p, i, &op,
-                &b->index[run_of(b, r->chunk, (td_run_phase)r->phase, (int)r->micro_batch)]));
+            index = &b->index[run_of(b, r->chunk, (td_run_phase)r->phase, (int)r->micro_batch)];
+            TD_TRY(td__plan_add(b->p, i, &op, index));
+            if (!ends_batch(b, r))
+                continue;
+            TD_TRY(add_sum(b, i, r->chunk, *index, &sum));
+            TD_TRY(add_update(b, i, r->chunk, (int)r->micro_batch, sum, TD__PLAN_NONE, NULL));
         }
     return TD_OK;
 }
@@ -285,34 +336,24 @@ static td_status add_send(builder *b, const message *x)
 /* What comes after the last micro-batch: sums along the data axis, the norm, updates. */
 static td_status add_end(builder *b, int role)
 {
-    int last = b->o->at.micro_batches - 1, norm = TD__PLAN_NONE, sum;
-    for (int c = 0; c < b->o->at.chunks; c++) {
-        if (stage_of(b, c) != role || b->o->mesh.size[TD_AXIS_DATA] == 1)
-            continue;
-        td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
-        op.axis = TD_AXIS_DATA;
-        op.chunk = op.other = (uint16_t)c;
-        op.nbytes = b->o->grads ? b->o->grads[c] : 0;
-        op.after[0] = b->index[run_of(b, c, TD_RUN_WEIGHT, last)];
-        TD_TRY(td__plan_add(b->p, role, &op, &sum));
-        norm = sum;
-    }
+    int last = b->o->at.micro_batches - 1, norm = TD__PLAN_NONE, turn = TD__PLAN_NONE;
+    int updated = TD__PLAN_NONE;
+    if (b->o->schedule->delay && b->o->at.batch) /* they are among the runs */
+        return TD_OK;
+    for (int c = 0; c < b->o->at.chunks; c++)
+        if (stage_of(b, c) == role)
+            TD_TRY(add_sum(b, role, c, b->index[run_of(b, c, TD_RUN_WEIGHT, last)], &norm));
     if (b->o->norm && b->o->at.stages > 1) {
         td__plan_op op = td__plan_blank(TD_PLAN_COLL, TD_LANE_COLL);
         op.nbytes = sizeof(double);
         op.after[0] = b->p->roles[role].ops ? b->s->n[role] - 1 : TD__PLAN_NONE;
         TD_TRY(td__plan_add(b->p, role, &op, &norm));
     }
-    for (int c = 0; c < b->o->at.chunks; c++) {
-        if (stage_of(b, c) != role)
-            continue;
-        td__plan_op op = td__plan_blank(TD_PLAN_UPDATE, TD_LANE_COMPUTE);
-        op.chunk = op.other = (uint16_t)c;
-        op.seconds = b->o->update;
-        op.after[0] = norm;
-        TD_TRY(td__plan_add(b->p, role, &op, NULL));
-    }
-    return TD_OK;
+    TD_TRY(add_turn(b, role, TD_PLAN_RECV, TD__PLAN_NONE, &turn));
+    for (int c = 0; c < b->o->at.chunks; c++)
+        if (stage_of(b, c) == role)
+            TD_TRY(add_update(b, role, c, 0, norm, turn, &updated));
+    return add_turn(b, role, TD_PLAN_SEND, updated, NULL);
 }
 
 static td_status build(builder *b)

@@ -28,6 +28,7 @@ typedef struct td__pipeline_opts {
     int n_edges;
     const uint64_t *grads; /* (chunks) bytes of the gradients of each */
     bool norm;             /* updates wait for a number that all stages add up: clipping */
+    bool in_order;         /* a stage updates after the one before it has */
     double update;         /* seconds of an update */
 } td__pipeline_opts;
 

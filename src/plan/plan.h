@@ -47,11 +47,14 @@ typedef enum td__plan_coll {
 } td__plan_coll;
 
 enum { TD__PLAN_AFTER = 4, TD__PLAN_NONE = -1 };
+/* The phase of a message without values: its sender has updated its params, the receiver may. */
+enum { TD__PLAN_TURN = 7 };
 
 typedef struct td__plan_op {
     uint8_t kind, lane; /* td__plan_kind, td__plan_lane */
     uint8_t axis, coll; /* of messages and collectives */
-    uint8_t phase;      /* td_run_phase: of a RUN; of a message, the one that made the values */
+    uint8_t phase;      /* td_run_phase: of a RUN; of a message, the one that made the values, or
+                           TD__PLAN_TURN */
     int16_t peer;       /* of messages: the other role is this far along the axis */
     uint16_t chunk, other;
     uint32_t micro_batch;

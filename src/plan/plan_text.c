@@ -33,6 +33,12 @@ char *td__plan_op_text(const td__plan *p, int role, int op, char buf[TD__PLAN_TE
         break;
     case TD_PLAN_SEND:
     case TD_PLAN_RECV:
+        if (o->phase == TD__PLAN_TURN) {
+            snprintf(buf, TD__PLAN_TEXT, "rank %d: %s the turn to update %s rank %d", role,
+                     o->kind == TD_PLAN_SEND ? "send" : "receive",
+                     o->kind == TD_PLAN_SEND ? "to" : "from", role + o->peer);
+            break;
+        }
         snprintf(buf, TD__PLAN_TEXT,
                  "rank %d: %s %s values of micro-batch %u %s rank %d, chunk %d%s", role,
                  o->kind == TD_PLAN_SEND ? "send" : "receive", PHASES[o->phase], o->micro_batch,

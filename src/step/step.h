@@ -64,6 +64,9 @@ typedef struct td__step_stage {
     /* (optional) Does this rank update the param at that element? Else another one does, which has
      * the same params. NULL: all of `own`. */
     bool (*updates)(void *user, size_t element);
+    /* (optional) Before the first param is updated, with all that other ranks are needed for done:
+     * wait for this rank's turn. */
+    td_status (*turn)(void *user);
     /* Squares of gradients by param, 0 for those of other ranks: becomes those of all. */
     td_status (*sum_squares)(void *user, double *squares, size_t n);
     /* A block laid out as the gradients, where statistics of states are put, and then: fold them

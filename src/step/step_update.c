@@ -270,6 +270,12 @@ static td_status update_arriving(td__step_engine *e)
     return wait_piece(e, e->from.n_pieces);
 }
 
+static td_status take_turn(td__step_engine *e)
+{
+    const td__step_stage *s = e->o.stage;
+    return s && s->turn ? s->turn(s->user) : TD_OK;
+}
+
 /* local: the blends of this rank's tree are still to be carried out. */
 static td_status update(td__step_engine *e, double lr, bool local)
 {
@@ -283,6 +289,8 @@ static td_status update(td__step_engine *e, double lr, bool local)
     if (e->o.watch)
         TD_TRY(e->o.watch->check(e->o.watch->user, e->sums + TD_REQUESTS + e->o.size));
     if (!clips)
+        TD_TRY(take_turn(e));
+    if (!clips)
         TD_TRY(td__optim_begin(o, lr, 1));
     if (local) {
         e->update = !clips;
@@ -291,6 +299,7 @@ static td_status update(td__step_engine *e, double lr, bool local)
     }
     if (clips) {
         TD_TRY(clip(e, &scale));
+        TD_TRY(take_turn(e));
         TD_TRY(td__optim_begin(o, lr, scale));
     }
     if (arriving) {

@@ -34,6 +34,8 @@ static td__sync_job job_of(const td__train_opts *o)
     return (td__sync_job){.optim = &o->optim,
                           .threads = o->threads,
                           .verify = o->verify,
+                          .micro_batches = o->micro_batches,
+                          .accumulate = o->accumulate,
                           .seed = o->seed,
                           .backend = o->backend};
 }

@@ -61,6 +61,8 @@ for job in mlp cnn gpt; do
     cell $job 3 3 zb-h1 shm
     cell $job 2 2 zb-v shm
 done
+run 0 "$tandem" train gpt.yaml -q -n 4 --parallel data=2,pipeline=2 --set parallel.update=in-order
+same "gpt, stages in order"
 cell gpt 4 4 1f1b shm # tied weights cross three stages
 cell gpt 2 2 interleaved shm
 cell gpt 4 2 dualpipe-v tcp
@@ -210,6 +212,35 @@ has '62.5 % if all phases took the same'
 run 0 "$tandem" train "$source/examples/pipeline-transformer.yaml" -n 2 --set train.steps=3 \
     --set "data.train=$PWD/text.txt"
 has 'idle '
+
+# Pipelines that are not emptied in each step: what they promise, and what they are not for.
+flow() { run "$1" "$tandem" "$2" mlp.yaml -n 2 --parallel pipeline=2 "${@:3}"; }
+for schedule in pipedream pipedream-2bw; do
+    flow 0 train --set parallel.schedule=$schedule
+    has "parallel.schedule $schedule: not the bits of one rank, but a function of"
+    flow 0 check --set parallel.schedule=$schedule --plan
+    has 'without deadlock'
+    [ "$(grep -c 'update of the params of chunk 0' out)" = 64 ] || fail "$schedule: not 64 updates"
+done
+run 0 "$tandem" train mlp.yaml -q
+want=$(digest)
+run 0 "$tandem" train mlp.yaml -q -n 2 --set parallel.schedule=pipedream # of one stage each
+same "pipedream with one stage"
+dream=(--set parallel.schedule=pipedream)
+flow 2 train "${dream[@]}" --set train.clip=1
+has 'not with train.clip.norm'
+flow 2 train "${dream[@]}" --set parallel.zero=1
+has 'not with parallel.zero'
+flow 2 train "${dream[@]}" --set train.accumulate=2
+has 'not with train.accumulate'
+flow 2 train "${dream[@]}" --set parallel.update=in-order
+has 'use together, or 1f1b'
+flow 2 train "${dream[@]}" --set train.backend=far
+has 'needs memory that the host reads'
+run 2 "$tandem" train mlp.yaml -n 8 --parallel pipeline=2 "${dream[@]}" --set train.micro_batches=2
+has 'every replica needs a micro-batch, and there are 2 for 4 replicas'
+flow 0 check --set parallel.update=in-order --plan
+has 'receive the turn to update from rank 0'
 
 run 0 "$tandem" check gpt.yaml -n 4 --parallel pipeline=2 --plan=plan.json
 has 'pipeline, data=2,pipeline=2, schedule 1f1b'

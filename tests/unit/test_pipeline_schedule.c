@@ -104,9 +104,9 @@ static double step_of(const char *name, int stages, int each, int batches, doubl
     return total;
 }
 
-/* With F, B, W seconds of a stage and m micro-batches: GPipe and 1F1B take (m + stages - 1)(F + B +
- * W) less the W that the last stage's gradients do not wait for; interleaved fills in a chunk's
- * time; ZB-H1 idles (stages - 1)(F + B - W). */
+/* With F, B, W seconds of a stage and m micro-batches: GPipe and 1F1B take m (F + B + W) +
+ * (stages - 1)(F + B), as no stage waits for the W of another; interleaved fills in a chunk's time;
+ * ZB-H1 idles (stages - 1)(F + B - W). */
 TEST(bubbles_are_those_of_the_papers)
 {
     double bubble;
@@ -120,6 +120,15 @@ TEST(bubbles_are_those_of_the_papers)
             t = step_of("interleaved", p, 2, m, 1, 2, 0, &bubble);
             CHECK(fabs(t - (m * 3.0 + (p - 1) * 3.0 / 2)) < 1e-9, "interleaved p=%d m=%d: %g", p, m,
                   t);
+            for (int gpipe = 0; gpipe < 2; gpipe++) { /* gradients of params apart */
+                const char *name = gpipe ? "gpipe" : "1f1b";
+                t = step_of(name, p, 1, m, 1, 2, 1.5, &bubble);
+                CHECK(fabs(t - (m * 4.5 + (p - 1) * 3.0)) < 1e-9, "%s p=%d m=%d: %g", name, p, m,
+                      t);
+            }
+            t = step_of("interleaved", p, 2, m, 1, 2, 1.5, &bubble);
+            CHECK(t - (m * 4.5 + (p - 1) * (3.0 + 1.5) / 2) < 1e-9, "interleaved p=%d m=%d: %g", p,
+                  m, t);
             t = step_of("zb-h1", p, 1, m, 1, 1, 1, &bubble);
             CHECK(t - (m * 3.0 + (p - 1) * (1 + 1 - 1)) < 1e-9, "zb-h1 p=%d m=%d: %g", p, m, t);
             t = step_of("zb-v", p, 2, m, 1, 1, 1, &bubble);
@@ -159,6 +168,74 @@ TEST(memory_is_that_of_the_papers)
     }
 }
 
+/* Batches that follow each other without a gap: the pipeline is filled and emptied once, a stage
+ * keeps the batches, or micro-batches, that its recurrence allows, and the updates are among the
+ * runs: after all gradients of their batch. */
+static void check_flow(const td__schedule_def *d, int stages, int each, int batches)
+{
+    td__chunk_edge edges[4 * MOST_CHUNKS];
+    double cost[3 * MOST_CHUNKS];
+    int n = edges_of(stages, false, edges), slots[MOST_CHUNKS], delay = d->delay(stages);
+    td__schedule *s;
+    td__plan *p;
+    td__plan_times t;
+    for (int c = 0; c < stages; c++) {
+        cost[3 * c] = 1;
+        cost[3 * c + 1] = 2;
+        cost[3 * c + 2] = 1.5;
+    }
+    td__pipeline_opts o = opts_of(d, stages, 1, batches * each, edges, n, cost);
+    o.at.batch = each;
+    o.mesh.size[TD_AXIS_DATA] = 2;
+    CHECK_OK(td__schedule_create(d, &o.at, &s));
+    check_order(s, d);
+    for (int i = 0; i < stages; i++) {
+        int ahead = stages - i;
+        int most =
+            strcmp(d->name, "pipedream") ? (ahead < each + 1 ? ahead : each + 1) : ahead * each;
+        CHECK(td__schedule_in_flight(s, i) <= most, "%s: stage %d has %d under way", d->name, i,
+              td__schedule_in_flight(s, i));
+    }
+    CHECK_OK(td__pipeline_plan(&o, &p, slots));
+    CHECK_OK(td__plan_check(p));
+    for (int r = 0; r < stages; r++) {
+        int ran[3] = {0}, updates = 0;
+        for (int i = 0; i < p->roles[r].n; i++) {
+            const td__plan_op *op = &p->roles[r].ops[i];
+            if (op->kind == TD_PLAN_UPDATE) {
+                CHECK_EQ_INT(ran[TD_RUN_WEIGHT], ++updates * each);
+                CHECK_EQ_INT(op->micro_batch, updates * each - 1);
+            }
+            if (op->kind != TD_PLAN_RUN)
+                continue;
+            /* The weights that the batch is run with have been made. */
+            CHECK(op->phase != TD_RUN_FORWARD || (int)op->micro_batch / each - delay <= updates,
+                  "%s: batch %u begins after %d updates", d->name, op->micro_batch / (unsigned)each,
+                  updates);
+            ran[op->phase]++;
+        }
+        CHECK_EQ_INT(updates, batches);
+    }
+    CHECK_OK(td__plan_time(p, &(td__plan_link){0}, &t));
+    if (each == 1 ? delay == stages - 1 : each >= stages && strcmp(d->name, "pipedream"))
+        CHECK(fabs(t.total - (batches * each * 4.5 + (stages - 1) * 3.0)) < 1e-9, "%s: %g seconds",
+              d->name, t.total);
+    td__plan_times_fini(&t);
+    td__plan_destroy(p);
+    td__schedule_destroy(s);
+}
+
+TEST(pipelines_that_flow_are_filled_once)
+{
+    const td__schedule_def *d;
+    int n = 0;
+    for (int i = 0; (d = td__schedule_at(i)); i++)
+        for (int stages = 1; d->delay && stages <= 5; stages++)
+            for (int each = 1; each <= 7; each++, n++)
+                check_flow(d, stages, each, 9);
+    CHECK(n >= 70, "%d cases", n);
+}
+
 TEST(what_does_not_fit_is_refused)
 {
     const td__schedule_def *d;
@@ -166,11 +243,11 @@ TEST(what_does_not_fit_is_refused)
     CHECK_STATUS(td__schedule_find("2f2b", &d), TD_EINVAL);
     CHECK(strstr(td_last_error(), "1f1b"), "%s", td_last_error());
     CHECK_OK(td__schedule_find("zb-v", &d));
-    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){4, 4, 8, NULL}, &s), TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){.stages = 4, .chunks = 4, .micro_batches = 8}, &s), TD_EINVAL);
     CHECK_OK(td__schedule_find("interleaved", &d));
-    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){4, 4, 8, NULL}, &s), TD_EINVAL);
-    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){4, 6, 8, NULL}, &s), TD_EINVAL);
-    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){4, 8, 0, NULL}, &s), TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){.stages = 4, .chunks = 4, .micro_batches = 8}, &s), TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){.stages = 4, .chunks = 6, .micro_batches = 8}, &s), TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){.stages = 4, .chunks = 8, .micro_batches = 0}, &s), TD_EINVAL);
 }
 
 int main(void)
@@ -179,6 +256,7 @@ int main(void)
         cmocka_unit_test(every_schedule_comes_to_its_end),
         cmocka_unit_test(bubbles_are_those_of_the_papers),
         cmocka_unit_test(memory_is_that_of_the_papers),
+        cmocka_unit_test(pipelines_that_flow_are_filled_once),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
