@@ -4,8 +4,9 @@
  * max(0, i - delay) of the weights, the one after so many updates of the window, on all stages and
  * in all phases. A stage keeps delay + 1 copies of its weights, each with runners of its own, and
  * batch i has the one in place i modulo their number: when it has been applied, the live params,
- * which the optimizer has updated, are copied there for the next batch in that place. Stages are not in step: each runs its list
- * (plan/schedule.h) as far as it can before it needs the next batch.
+ * which the optimizer has updated, are copied there for the next batch in that place. Stages are
+ * not in step: each runs its list (plan/schedule.h) as far as it can before it needs the next
+ * batch.
  *
  *     step i     give batch i; run up to its last forward; tell all ranks the loss and requests;
  *                run on, and update when the gradients of a batch are complete
@@ -208,8 +209,8 @@ static td_status nothing(void *user, const td__batch *batch, int number, double 
     return TD_OK;
 }
 
-/* The engine is taken back to the step of that batch, and then to that of the trainer: micro-batches
- * of it may be still to be run. */
+/* The engine is taken back to the step of that batch, and then to that of the trainer:
+ * micro-batches of it may be still to be run. */
 static td_status update(td__flow *f, int batch)
 {
     td__pipeline_rule *p = f->p;

@@ -24,8 +24,8 @@ typedef struct td__plan_end {
     bool in_order; /* stages update one after the other */
 } td__plan_end;
 
-/* The plan of a batch of so many micro-batches, or of a window of them where the schedule flows; *slots (by chunk): the most that are under way in
- * each. Both are the caller's. */
+/* The plan of a batch of so many micro-batches, or of a window of them where the schedule flows;
+ * *slots (by chunk): the most that are under way in each. Both are the caller's. */
 TD_NODISCARD td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
                                             const td__schedule_def *schedule, int micro_batches,
                                             td__plan_end end, td__plan **out, int **slots);

@@ -1,8 +1,9 @@
-/* schedule_pipedream.c -- PipeDream (Harlap et al. 2018, Narayanan et al. 2019): whole batches follow
- * each other through the pipeline, which is not emptied between them; once it is full a stage runs
- * one batch forward and one backward in turn. Weight stashing: a stage runs a batch backward with
- * the weights that it ran it forward with. Vertical sync: all stages run a batch with weights of
- * the same number of updates. With n stages, which keep n versions of their weights each,
+/* schedule_pipedream.c -- PipeDream (Harlap et al. 2018, Narayanan et al. 2019): whole batches
+ * follow each other through the pipeline, which is not emptied between them; once it is full a
+ * stage runs one batch forward and one backward in turn. Weight stashing: a stage runs a batch
+ * backward with the weights that it ran it forward with. Vertical sync: all stages run a batch with
+ * weights of the same number of updates. With n stages, which keep n versions of their weights
+ * each,
  *
  *     w(t+1) = w(t) - lr grad f(w(t - n + 1))
  *

@@ -1,5 +1,5 @@
-/* schedule_pipedream_2bw.c -- PipeDream-2BW (Narayanan et al. 2021): 1F1B that goes on from batch to
- * batch without emptying the pipeline, with two versions of the weights:
+/* schedule_pipedream_2bw.c -- PipeDream-2BW (Narayanan et al. 2021): 1F1B that goes on from batch
+ * to batch without emptying the pipeline, with two versions of the weights:
  *
  *     w(t+1) = w(t) - lr grad f(w(t - 1))
  *

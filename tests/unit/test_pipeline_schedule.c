@@ -243,11 +243,19 @@ TEST(what_does_not_fit_is_refused)
     CHECK_STATUS(td__schedule_find("2f2b", &d), TD_EINVAL);
     CHECK(strstr(td_last_error(), "1f1b"), "%s", td_last_error());
     CHECK_OK(td__schedule_find("zb-v", &d));
-    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){.stages = 4, .chunks = 4, .micro_batches = 8}, &s), TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(
+                     d, &(td__schedule_case){.stages = 4, .chunks = 4, .micro_batches = 8}, &s),
+                 TD_EINVAL);
     CHECK_OK(td__schedule_find("interleaved", &d));
-    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){.stages = 4, .chunks = 4, .micro_batches = 8}, &s), TD_EINVAL);
-    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){.stages = 4, .chunks = 6, .micro_batches = 8}, &s), TD_EINVAL);
-    CHECK_STATUS(td__schedule_create(d, &(td__schedule_case){.stages = 4, .chunks = 8, .micro_batches = 0}, &s), TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(
+                     d, &(td__schedule_case){.stages = 4, .chunks = 4, .micro_batches = 8}, &s),
+                 TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(
+                     d, &(td__schedule_case){.stages = 4, .chunks = 6, .micro_batches = 8}, &s),
+                 TD_EINVAL);
+    CHECK_STATUS(td__schedule_create(
+                     d, &(td__schedule_case){.stages = 4, .chunks = 8, .micro_batches = 0}, &s),
+                 TD_EINVAL);
 }
 
 int main(void)
