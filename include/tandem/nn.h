@@ -29,9 +29,15 @@ TD_API td_node *td_nn_linear(td_graph *g, const char *name, td_node *x, int64_t 
 typedef struct td_nn_conv2d_opts {
     td_conv2d_opts conv;
     bool no_bias;
+    int width; /* the kernel is size x width; 0: size x size */
+    bool same; /* pad so that H' = H and W' = W; strides are 1, conv.pad is not read */
     const td_init *weight_init, *bias_init; /* NULL: uniform within 1/sqrt(C/groups size^2) */
 } td_nn_conv2d_opts;
 TD_API td_node *td_nn_conv2d(td_graph *g, const char *name, td_node *x, int64_t out, int size,
+                             const td_nn_conv2d_opts *o);
+/* x (N, T, C) -> (N, T', out), over time. Of the options the second number of stride, pad and
+ * dilation is read. Params as of torch.nn.Conv1d: weight (out, C/groups, size), bias. */
+TD_API td_node *td_nn_conv1d(td_graph *g, const char *name, td_node *x, int64_t out, int size,
                              const td_nn_conv2d_opts *o);
 
 /* Norms. Params weight (ones) and bias (zeros); batch_norm: states running_mean, running_var. */
@@ -63,12 +69,15 @@ TD_API td_node *td_nn_embedding_bag(td_graph *g, const char *name, td_node *ids,
 /* Recurrent layers over (T, B, I) -> (T, B, hidden), stacked. Params weight_ih_l0, weight_hh_l0,
  * bias_ih_l0, bias_hh_l0, then ..._l1: uniform within 1/sqrt(hidden). First states are zeros unless
  * h0, c0 (arrays of `layers` nodes (B, hidden)) are given; h_last, c_last, if not NULL, are arrays
- * of `layers` that receive the last ones. */
+ * of `layers` that receive the last ones. bidirectional: each layer also runs from the last step to
+ * the first, with params ..._l0_reverse; the result is (T, B, 2 hidden), and the arrays have two
+ * nodes for each layer, forward and reverse. */
 typedef struct td_nn_rnn_opts {
     int layers;     /* 1 */
     double dropout; /* between layers */
     td_node *const *h0, *const *c0;
     td_node **h_last, **c_last;
+    bool bidirectional;
 } td_nn_rnn_opts;
 TD_API td_node *td_nn_lstm(td_graph *g, const char *name, td_node *x, int64_t hidden,
                            const td_nn_rnn_opts *o);

@@ -44,7 +44,10 @@ td_status td__job_run_from(td__job_run *r)
     } else if (snprintf(path, sizeof path, "%s", from) >= (int)sizeof path) {
         return TD_FAIL(TD_EINVAL, "model.from: the path %.60s... is too long", from);
     }
-    TD_TRY(td__warm_start_load(td__trainer_params(r->session.trainer), path, &found));
+    td__job_from_opts o = td__job_from_options(r->session.job);
+    td__warm_start_opts how = {
+        .fresh = o.fresh, .n_fresh = o.n_fresh, .rename = o.rename, .n_renames = o.n_renames};
+    TD_TRY(td__warm_start_load(td__trainer_params(r->session.trainer), path, &how, &found));
     if (found.kept)
         TD_LOG(WARN, TRAIN, "model.from: %d tensors of %s taken; %d are new, as '%s'", found.taken,
                path, found.kept, found.first_kept);

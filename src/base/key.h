@@ -74,6 +74,7 @@ enum {
     TD_KEY_NOT = 64, /* the member is true where the key is false */
     /* In the member 0 means "the default": a 0 that is given becomes TD_ZERO, in an int -1. */
     TD_KEY_ZERO = 128,
+    TD_KEY_PAIR = 256, /* an INT that may be a list of two: for height and for width */
 };
 
 typedef struct td__key {

@@ -3,17 +3,39 @@
 #include "checkpoint/warm_start.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/fail.h"
+#include "base/pattern.h"
 #include "graph/params.h"
 #include "tandem/tensor.h"
 
+/* By its name here, as the first rename says that fits, or as it is. */
+static int find_named(const td_safetensors *s, const td__warm_start_opts *o, const char *name)
+{
+    char theirs[512];
+
+    for (int r = 0; r < o->n_renames; r++) {
+        const char *ours = o->rename[r][1];
+        size_t n = strlen(ours);
+        if (strncmp(name, ours, n) != 0)
+            continue;
+        int len = snprintf(theirs, sizeof theirs, "%s%s", o->rename[r][0], name + n);
+        int k = len < (int)sizeof theirs ? td_safetensors_find(s, theirs) : -1;
+        if (k >= 0)
+            return k;
+    }
+    return td_safetensors_find(s, name);
+}
+
 /* The tensor that fits param i; -1: none. */
-static int find(const td_params *ps, const td_safetensors *s, int i)
+static int find(const td_params *ps, const td_safetensors *s, const td__warm_start_opts *o, int i)
 {
     td_param_info info = td_params_info(ps, i);
-    int k = td_safetensors_find(s, info.name);
 
+    if (td__patterns_find(o->fresh, o->n_fresh, info.name) >= 0)
+        return -1;
+    int k = find_named(s, o, info.name);
     if (k < 0)
         return -1;
     td_tensor t = td_safetensors_tensor(s, k);
@@ -36,12 +58,13 @@ static td_status copy(td_params *ps, const td_safetensors *s, int i, int k)
     return st;
 }
 
-static td_status load(td_params *ps, const td_safetensors *s, const char *path, td__warm_start *out)
+static td_status load(td_params *ps, const td_safetensors *s, const char *path,
+                      const td__warm_start_opts *o, td__warm_start *out)
 {
     int n = td_params_count(ps);
 
     for (int i = 0; i < n; i++) {
-        int k = find(ps, s, i);
+        int k = find(ps, s, o, i);
         out->taken += k >= 0;
         if (k < 0 && !out->kept++)
             snprintf(out->first_kept, sizeof out->first_kept, "%s", td_params_info(ps, i).name);
@@ -56,13 +79,14 @@ static td_status load(td_params *ps, const td_safetensors *s, const char *path, 
     return TD_OK;
 }
 
-td_status td__warm_start_load(td_params *ps, const char *path, td__warm_start *out)
+td_status td__warm_start_load(td_params *ps, const char *path, const td__warm_start_opts *o,
+                              td__warm_start *out)
 {
     td_safetensors *s;
 
     *out = (td__warm_start){0};
     TD_TRY(td_safetensors_open(path, &s));
-    td_status st = load(ps, s, path, out);
+    td_status st = load(ps, s, path, o, out);
     td_safetensors_close(s);
     return st;
 }

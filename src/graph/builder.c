@@ -364,9 +364,26 @@ static td_node *add_number(td_graph *g, td_opcode op, const char *call, const ch
     return add_leaf(g, op, call, name, &attr);
 }
 
+void td__graph_freeze(td_graph *g, td__frozen_fn *fn, void *user)
+{
+    g->frozen = fn;
+    g->frozen_user = user;
+}
+
+static bool is_frozen(const td_graph *g, const char *name)
+{
+    char full[512];
+
+    if (!g->frozen || !name)
+        return false;
+    int n = snprintf(full, sizeof full, "%s%s", g->scope, name);
+    return n > 0 && n < (int)sizeof full && g->frozen(g->frozen_user, full);
+}
+
 td_node *td_param(td_graph *g, const char *name, td_shape shape, td_init init)
 {
-    return add_number(g, TD_OP_PARAM, "td_param", name, shape, init);
+    return add_number(g, is_frozen(g, name) ? TD_OP_STATE : TD_OP_PARAM, "td_param", name, shape,
+                      init);
 }
 
 td_node *td_state(td_graph *g, const char *name, td_shape shape, td_init init)

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "ops/attr.h"
+#include "graph/frozen.h"
 #include "ops/op.h"
 
 /* Why a node is wanted. Everything a program keeps is reachable from its roots; rewrites carry the
@@ -46,7 +47,9 @@ struct td_graph {
         const struct td__scope *outer;
     } * outer; /* what `scope` was before each push; NULL: nothing */
     td__name_table names;
-    int place; /* of nodes made now */
+    int place;             /* of nodes made now */
+    td__frozen_fn *frozen; /* NULL: no param is */
+    void *frozen_user;
     td_run_phase phase;
     uint32_t next_stream;
     td_status status; /* the first error */

@@ -107,6 +107,11 @@ static td_status resolve_from(td__job *j)
     return j->from ? TD_OK : out_of_memory(j);
 }
 
+td__job_from_opts td__job_from_options(const td__job *j)
+{
+    return j->from_opts;
+}
+
 const char *td__job_from(const td__job *j)
 {
     return j->from;
@@ -338,6 +343,7 @@ static td_status resolve(td__job *j, td__tree *given)
     if (td__has_word(source->reads, "dir"))
         TD_TRY(resolve_dir(j));
     TD_TRY(resolve_from(j));
+    TD_TRY(td__job_read_warm(j));
     TD_TRY(fill(j));
     TD_TRY(check_data(j));
     TD_TRY(check_train(j));

@@ -38,6 +38,14 @@ void td__job_destroy(td__job *j); /* NULL is allowed */
 const char *td__job_name(const td__job *j);
 /* model.from, from the folder of the job file on; NULL: none. */
 const char *td__job_from(const td__job *j);
+/* model.fresh and model.rename: pairs, a beginning of names in the file and what it is here. */
+typedef struct td__job_from_opts {
+    const char *const *fresh;
+    int n_fresh;
+    const char *const (*rename)[2];
+    int n_renames;
+} td__job_from_opts;
+td__job_from_opts td__job_from_options(const td__job *j);
 /* "job.yaml:7:3: train.shards is now train.micro_batches" for each key that was given by its old
  * name, i = 0, 1, ...; NULL after the last. */
 const char *td__job_renamed(const td__job *j, int i);

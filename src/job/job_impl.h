@@ -16,6 +16,10 @@ struct td__renamed {
 
 struct td__job {
     const char *from; /* model.from with its folder; NULL: none */
+    td__job_from_opts from_opts;
+    const char *const *freeze; /* model.freeze; used: which of them matched a param */
+    bool *freeze_used;
+    int n_freeze;
     td__arena *arena;
     const char *file;
     td__renamed *renamed; /* keys that were given by their old names, the last one first */
@@ -32,6 +36,9 @@ struct td__job {
     td__layer_row *rows;
     int n_rows, cap_rows;
 };
+
+/* warm.c: model.freeze, fresh and rename, from the resolved job. */
+TD_NODISCARD td_status td__job_read_warm(td__job *j);
 
 /* overrides.c: a tree as given, with today's names of keys and in its full form (`optimizer: adam`
  * is a map with a name); with one override applied. */

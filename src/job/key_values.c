@@ -87,6 +87,11 @@ int td__keys_ints(td__arena *a, const td__tree *map, const char *path, const int
     return ints(a, td__keys_node(map, path), out);
 }
 
+int td__keys_texts(td__arena *a, const td__tree *map, const char *path, const char *const **out)
+{
+    return texts(a, td__keys_node(map, path), out);
+}
+
 static bool truth(const td__key *k, const char *text)
 {
     bool yes = k->type == TD_KEY_BOOL ? !strcmp(text, "true") : td__key_number(k, text) != 0;

@@ -85,6 +85,8 @@ char *td__key_expected(const td__key *k, char *buf, size_t nbytes)
         add(buf, nbytes, ", or ");
     if (k->words || k->list)
         add_words(k, buf, nbytes);
+    if (k->flags & TD_KEY_PAIR)
+        add(buf, nbytes, ", or a list of two");
     return buf;
 }
 
@@ -235,7 +237,8 @@ static td_status check_value(td__arena *a, const td__key *k, const char *prefix,
         **out = *t;
         return TD_OK;
     }
-    if (!is_list_type(k))
+    bool pair = (k->flags & TD_KEY_PAIR) && t->kind == TD_TREE_LIST && t->count == 2;
+    if (!is_list_type(k) && !pair)
         return check_scalar(a, k, prefix, t, out);
     if (t->kind == TD_TREE_MAP)
         return unexpected(k, prefix, t);

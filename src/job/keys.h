@@ -33,6 +33,7 @@ bool td__keys_bool(const td__tree *map, const char *path);
 const char *td__keys_text(const td__tree *map, const char *path);
 /* A list: the number of items; items into the arena. -1 when out of memory. */
 int td__keys_ints(td__arena *a, const td__tree *map, const char *path, const int64_t **out);
+int td__keys_texts(td__arena *a, const td__tree *map, const char *path, const char *const **out);
 
 /* The value t of the row k into its member of `record`; texts and lists lie in the arena. */
 TD_NODISCARD td_status td__key_fill(td__arena *a, const td__key *k, const td__tree *t,

@@ -46,6 +46,8 @@ enum { TD__SIZE_CLASSES = -1, TD__SIZE_VOCAB = -2, TD__SIZE_DATA = -3 };
 /* Reading attributes. size: with words like `classes` worked out; 0 after a failure. */
 int64_t td__layer_int(const td__layer *l, const char *key);
 int64_t td__layer_size(const td__layer *l, const char *key);
+/* A number for both axes, or one for each. */
+void td__layer_pair(const td__layer *l, const char *key, int out[2]);
 double td__layer_real(const td__layer *l, const char *key);
 bool td__layer_bool(const td__layer *l, const char *key);
 

@@ -31,31 +31,67 @@ static td_node *image(td_graph *g, td_node *x)
     return s.ndim == 3 ? td_reshape(g, x, TD_SHAPE(s.dim[0], 1, s.dim[1], s.dim[2])) : x;
 }
 
-static td_node *conv2d(const td__layer *l, td_node *x)
+static td_nn_conv2d_opts conv_opts(const td__layer *l)
 {
-    int stride = (int)td__layer_int(l, "stride"), pad = (int)td__layer_int(l, "padding");
-    int dilation = (int)td__layer_int(l, "dilation");
-    td_nn_conv2d_opts o = {.conv = {.stride = {stride, stride},
-                                    .pad = {pad, pad},
-                                    .dilation = {dilation, dilation},
-                                    .groups = (int)td__layer_int(l, "groups")},
+    td_nn_conv2d_opts o = {.conv = {.groups = (int)td__layer_int(l, "groups")},
                            .no_bias = !td__layer_bool(l, "bias")};
 
-    return act(l, td_nn_conv2d(l->g, l->name, image(l->g, x), td__layer_int(l, "out"),
-                               (int)td__layer_int(l, "kernel"), &o));
+    td__layer_pair(l, "stride", o.conv.stride);
+    td__layer_pair(l, "padding", o.conv.pad);
+    td__layer_pair(l, "dilation", o.conv.dilation);
+    o.same = o.conv.pad[0] < 0 || o.conv.pad[1] < 0;
+    return o;
 }
+
+static td_node *conv2d(const td__layer *l, td_node *x)
+{
+    td_nn_conv2d_opts o = conv_opts(l);
+    int kernel[2];
+
+    td__layer_pair(l, "kernel", kernel);
+    o.width = kernel[1];
+    return act(l,
+               td_nn_conv2d(l->g, l->name, image(l->g, x), td__layer_int(l, "out"), kernel[0], &o));
+}
+#define SAME "; same: as many as give the input's size, with stride 1."
+#define GROUPS \
+    TD_KEY_ROW("groups", INT, "Groups of a grouped convolution.", .lo = 1, .hi = 1e6, .def = "1")
+#define BIAS TD_KEY_ROW("bias", BOOL, "Add a bias.", .def = "true")
 const td__layer_def td__layer_conv2d = {
     "conv2d",
     "2-D convolution: (C, H, W) to (out, H', W'); (H, W) has one channel",
     {TD_KEY_ROW("out", INT, "Output channels.", .lo = 1, .hi = 1e9, .flags = TD_KEY_REQUIRED),
+     TD_KEY_ROW("kernel", INT, "Kernel size: of both axes, or [height, width].", .lo = 1,
+                .hi = 1024, .def = "3", .flags = TD_KEY_PAIR),
+     TD_KEY_ROW("stride", INT, "Stride.", .lo = 1, .hi = 1024, .def = "1", .flags = TD_KEY_PAIR),
+     TD_KEY_ROW("padding", INT, "Zero padding" SAME, .hi = 1024, .def = "0", .words = "same=-1",
+                .flags = TD_KEY_PAIR),
+     TD_KEY_ROW("dilation", INT, "Dilation: spacing of the kernel elements.", .lo = 1, .hi = 1024,
+                .def = "1", .flags = TD_KEY_PAIR),
+     GROUPS, BIAS, TD_KEY_ACT},
+    conv2d};
+
+static td_node *conv1d(const td__layer *l, td_node *x)
+{
+    td_nn_conv2d_opts o = conv_opts(l);
+
+    if (x && td_node_shape(x).ndim != 3)
+        return td__layer_fail(l, "expected (time, width), found %d axes",
+                              td_node_shape(x).ndim - 1);
+    return act(l, td_nn_conv1d(l->g, l->name, x, td__layer_int(l, "out"),
+                               (int)td__layer_int(l, "kernel"), &o));
+}
+const td__layer_def td__layer_conv1d = {
+    "conv1d",
+    "1-D convolution over time: (time, width) to (time', out)",
+    {TD_KEY_ROW("out", INT, "Output width.", .lo = 1, .hi = 1e9, .flags = TD_KEY_REQUIRED),
      TD_KEY_ROW("kernel", INT, "Kernel size.", .lo = 1, .hi = 1024, .def = "3"),
      TD_KEY_ROW("stride", INT, "Stride.", .lo = 1, .hi = 1024, .def = "1"),
-     TD_KEY_ROW("padding", INT, "Zero padding.", .hi = 1024, .def = "0"),
+     TD_KEY_ROW("padding", INT, "Zero padding" SAME, .hi = 1024, .def = "0", .words = "same=-1"),
      TD_KEY_ROW("dilation", INT, "Dilation: spacing of the kernel elements.", .lo = 1, .hi = 1024,
                 .def = "1"),
-     TD_KEY_ROW("groups", INT, "Groups of a grouped convolution.", .lo = 1, .hi = 1e6, .def = "1"),
-     TD_KEY_ROW("bias", BOOL, "Add a bias.", .def = "true"), TD_KEY_ACT},
-    conv2d};
+     GROUPS, BIAS, TD_KEY_ACT},
+    conv1d};
 
 static td_node *batch_norm(const td__layer *l, td_node *x)
 {

@@ -84,7 +84,8 @@ static td_node *recurrent(const td__layer *l, td_node *x,
                                            const td_nn_rnn_opts *))
 {
     td_nn_rnn_opts o = {.layers = (int)td__layer_int(l, "layers"),
-                        .dropout = td__layer_real(l, "dropout")};
+                        .dropout = td__layer_real(l, "dropout"),
+                        .bidirectional = td__layer_bool(l, "bidirectional")};
 
     if (x && td_node_shape(x).ndim != 3)
         return td__layer_fail(l, "expected (time, width), found %d axes",
@@ -99,11 +100,15 @@ static td_node *gru(const td__layer *l, td_node *x)
 {
     return recurrent(l, x, td_nn_gru);
 }
-#define RECURRENT_KEYS                                                                             \
-    {                                                                                              \
-        TD_KEY_ROW("hidden", INT, "Hidden state size.", .lo = 1, .hi = 1e6,                        \
-                   .flags = TD_KEY_REQUIRED),                                                      \
-            TD_KEY_ROW("layers", INT, "Stacked.", .lo = 1, .hi = 1000, .def = "1"), TD_KEY_DROPOUT \
+#define RECURRENT_KEYS                                                                            \
+    {                                                                                             \
+        TD_KEY_ROW("hidden", INT, "Hidden state size.", .lo = 1, .hi = 1e6,                       \
+                   .flags = TD_KEY_REQUIRED),                                                     \
+            TD_KEY_ROW("layers", INT, "Stacked.", .lo = 1, .hi = 1000, .def = "1"),               \
+            TD_KEY_DROPOUT,                                                                       \
+            TD_KEY_ROW("bidirectional", BOOL,                                                     \
+                       "Also from the last step to the first: (time, 2 hidden).", .def = "false", \
+                       .flags = TD_KEY_LATER)                                                     \
     }
 const td__layer_def td__layer_lstm = {
     "lstm", "long short-term memory: (time, width) to (time, hidden)", RECURRENT_KEYS, lstm};

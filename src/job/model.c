@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "graph/cost.h"
+#include "graph/frozen.h"
 #include "graph/place_by_hand.h"
 #include "job/build.h"
 
@@ -40,6 +41,19 @@ td_node *td__layer_fail(const td__layer *l, const char *fmt, ...)
 int64_t td__layer_int(const td__layer *l, const char *key)
 {
     return td__keys_int(l->keys, l->attrs, key);
+}
+
+void td__layer_pair(const td__layer *l, const char *key, int out[2])
+{
+    const td__tree *t = td__tree_get(l->attrs, key);
+    const td__key *k = td__keys_find(l->keys, key);
+
+    if (!t || t->kind == TD_TREE_SCALAR) {
+        out[0] = out[1] = (int)td__layer_int(l, key);
+    } else {
+        out[0] = (int)td__key_number(k, t->first->text);
+        out[1] = (int)td__key_number(k, t->last->text);
+    }
 }
 
 double td__layer_real(const td__layer *l, const char *key)
@@ -402,7 +416,11 @@ static td_status build_for(td__job *j, td_graph *g, int64_t rows, bool record, t
     b->max_params = max_params();
     b->target = find_field(j, td__keys_text(j->root, "loss.target"));
     TD_TRY_OR(st, done, td__arena_create(&b->arena));
+    td__graph_freeze(g, j->n_freeze ? td__build_frozen : NULL, b);
     st = build_all(b);
+    td__graph_freeze(g, NULL, NULL);
+    if (!st && !b->status)
+        st = td__build_check_frozen(b);
     if (b->status) /* calls after the first failure may have left texts of their own */
         st = TD_FAIL(b->status, "%s", b->error);
 done:

@@ -207,7 +207,19 @@ td_status td__layers_expand(td__arena *a, const char *path, td__tree *list)
     TD_KEY_ROW("from", TEXT,                                                                      \
                "Weights to begin with: FILE.safetensors, or a run's directory. Tensors with the " \
                "name and shape of a weight take its place, the others are new.",                  \
-               .flags = TD_KEY_LATER)
+               .flags = TD_KEY_LATER),                                                            \
+        TD_KEY_ROW("rename", TREE,                                                                \
+                   "With from: what the names in the file are here, by their beginnings, as "     \
+                   "`{module.: \"\", encoder.: backbone.}`.",                                     \
+                   .flags = TD_KEY_LATER),                                                        \
+        TD_KEY_ROW("fresh", TEXTS,                                                                \
+                   "With from: layers, as a new head, whose weights are not taken from there. "   \
+                   "Names of layers or weights, with * and ? as in a shell.",                     \
+                   .flags = TD_KEY_LATER),                                                        \
+        TD_KEY_ROW("freeze", TEXTS,                                                               \
+                   "Layers that are not trained: no gradients, no updates, no weight decay. "     \
+                   "Names as of fresh. Running averages of batch norms go on.",                   \
+                   .flags = TD_KEY_LATER)
 
 td_status td__model_resolve(td__arena *a, const td__tree *given, td__tree **out)
 {

@@ -37,6 +37,51 @@ sed -e 's/linear\]/{linear: 16, act: relu}, linear]/' \
 run 0 "$tandem" train jobs/head.yaml --run-dir head
 has "model.from: [0-9]* tensors of .*first.* taken; [0-9]* are new, as 'linear"
 
+# Frozen layers stay as they were, on two ranks too; a fresh layer does not begin where it ended.
+tensor() { # FILE NAME: a digest of its bytes
+    python3 - "$@" <<'PY'
+import hashlib, json, sys
+data = open(sys.argv[1], 'rb').read()
+n = int.from_bytes(data[:8], 'little')
+a, b = json.loads(data[8:8 + n])[sys.argv[2]]['data_offsets']
+print(hashlib.sha256(data[8 + n:][a:b]).hexdigest())
+PY
+}
+weights() { run 0 "$tandem" export "$1" -o "$1.safetensors"; }
+for f in 'linear1' 'linear1.weight' '["*1.weight", "*1.bias"]'; do
+    rm -rf cold
+    run 0 "$tandem" train job.yaml --run-dir cold --set model.from=first --set "model.freeze=$f"
+    weights cold
+    [ "$(tensor cold.safetensors linear1.weight)" = "$(tensor first.safetensors linear1.weight)" ] ||
+        fail "freeze $f: linear1.weight moved"
+    [ "$(tensor cold.safetensors linear2.weight)" != "$(tensor first.safetensors linear2.weight)" ] ||
+        fail "freeze $f: linear2.weight did not move"
+done
+run 0 "$tandem" train job.yaml --run-dir cold1 --set model.from=first --set model.freeze=linear1 -n 1
+want=$(digest)
+run 0 "$tandem" train job.yaml --run-dir cold2 --set model.from=first --set model.freeze=linear1 -n 2
+same "frozen, two ranks"
+run 0 "$tandem" train job.yaml --run-dir cold3 --set model.from=first --set model.freeze=linear1 \
+    --set train.steps=9
+run 0 "$tandem" train job.yaml --resume=cold3 --set model.from=first --set model.freeze=linear1
+same "frozen, resumed"
+run 0 "$tandem" eval cold2
+run 0 "$tandem" train job.yaml --run-dir fresh --set model.from=first --set model.fresh=linear2
+has "2 tensors of .*first.* taken; 2 are new, as 'linear2"
+run 2 "$tandem" train job.yaml --run-dir x --set model.freeze=conv9
+has "model.freeze: no weight matches 'conv9'; there is linear"
+run 2 "$tandem" train job.yaml --run-dir x --set 'model.freeze=linear*'
+has 'model.freeze: nothing is left to train'
+run 2 "$tandem" train job.yaml --run-dir x --set model.fresh=linear2
+has 'model.fresh: needs model.from'
+
+# Other names: the first layer of the file is called body here.
+sed -e 's/{linear: 32, /{linear: 32, name: body, /' \
+    -e 's/^model: \(.*\)/model: {layers: \1, from: first, rename: {linear1.: body., linear2.: linear1.}}/' \
+    job.yaml >renamed.yaml
+run 0 "$tandem" train renamed.yaml --run-dir renamed
+! grep -q 'are new' out || fail "renamed tensors are not found"
+
 # What cannot be.
 run 2 "$tandem" train job.yaml --run-dir x --set model.from=nosuch
 has 'model.from: nosuch: No such file'
