@@ -214,3 +214,12 @@ void td__file_out_abandon(td__file_out *f)
         unlink(f->temp);
     release(f);
 }
+
+td_status td__file_save(const char *path, const void *data, size_t nbytes)
+{
+    td__file_out f;
+
+    TD_TRY(td__file_out_open(&f, path));
+    td__file_out_write(&f, data, nbytes);
+    return td__file_out_commit(&f);
+}

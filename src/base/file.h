@@ -44,5 +44,7 @@ TD_NODISCARD td_status td__file_out_open(td__file_out *f, const char *path);
 void td__file_out_write(td__file_out *f, const void *data, size_t nbytes);
 TD_NODISCARD td_status td__file_out_commit(td__file_out *f);
 void td__file_out_abandon(td__file_out *f); /* instead of commit; removes the temporary file */
+/* A whole file at once. */
+TD_NODISCARD td_status td__file_save(const char *path, const void *data, size_t nbytes);
 
 #endif

@@ -27,10 +27,10 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/wire.h"
 #include "run/append_file.h"
 #include "run/run_dir.h"
 
-enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 enum { MASK_DELTA = (int)0xa282ead8u, MOST_FILES = 10000, MOST_RANKS = 64 };
 
 typedef struct tensorboard {
@@ -38,40 +38,6 @@ typedef struct tensorboard {
     td__append_file file;
     td__text event, summary, value, record; /* bytes, not characters */
 } tensorboard;
-
-static void put_varint(td__text *t, uint64_t v)
-{
-    char buf[10];
-    size_t n = 0;
-    do {
-        buf[n] = (char)(v & 0x7f);
-        v >>= 7;
-        if (v)
-            buf[n] = (char)(buf[n] | (char)0x80);
-        n++;
-    } while (v);
-    td__text_append(t, buf, n);
-}
-
-static void put_little(td__text *t, uint64_t v, size_t nbytes)
-{
-    char buf[8];
-    for (size_t i = 0; i < nbytes; i++)
-        buf[i] = (char)(v >> (8 * i) & 0xff);
-    td__text_append(t, buf, nbytes);
-}
-
-static void put_key(td__text *t, unsigned field, unsigned wire)
-{
-    put_varint(t, field << 3 | wire);
-}
-
-static void put_bytes(td__text *t, unsigned field, const char *data, size_t nbytes)
-{
-    put_key(t, field, BYTES);
-    put_varint(t, nbytes);
-    td__text_append(t, data, nbytes);
-}
 
 static uint32_t masked_crc(const void *data, size_t nbytes)
 {
@@ -89,11 +55,11 @@ static void begin_event(tensorboard *b, uint64_t step)
     memcpy(&bits, &seconds, sizeof bits);
     td__text_clear(&b->event);
     td__text_clear(&b->summary);
-    put_key(&b->event, 1, FIXED64);
-    put_little(&b->event, bits, sizeof bits);
+    td__wire_key(&b->event, 1, TD_WIRE_FIXED64);
+    td__wire_little(&b->event, bits, sizeof bits);
     if (step) {
-        put_key(&b->event, 2, VARINT);
-        put_varint(&b->event, step);
+        td__wire_key(&b->event, 2, TD_WIRE_VARINT);
+        td__wire_varint(&b->event, step);
     }
 }
 
@@ -106,10 +72,10 @@ static void add_scalar(tensorboard *b, const char *group, const char *name, doub
     snprintf(tag, sizeof tag, "%s/%s", group, name);
     memcpy(&bits, &f, sizeof bits);
     td__text_clear(&b->value);
-    put_bytes(&b->value, 1, tag, strlen(tag));
-    put_key(&b->value, 2, FIXED32);
-    put_little(&b->value, bits, sizeof bits);
-    put_bytes(&b->summary, 1, b->value.data, b->value.used);
+    td__wire_bytes(&b->value, 1, tag, strlen(tag));
+    td__wire_key(&b->value, 2, TD_WIRE_FIXED32);
+    td__wire_little(&b->value, bits, sizeof bits);
+    td__wire_bytes(&b->summary, 1, b->value.data, b->value.used);
 }
 
 /* The event as one record, in one write. */
@@ -118,16 +84,16 @@ static td_status end_event(tensorboard *b)
     td__text *r = &b->record;
 
     if (b->summary.used)
-        put_bytes(&b->event, 5, b->summary.data, b->summary.used);
+        td__wire_bytes(&b->event, 5, b->summary.data, b->summary.used);
     TD_TRY(td__text_status(&b->event));
     TD_TRY(td__text_status(&b->value));
     TD_TRY(td__text_status(&b->summary));
     td__text_clear(r);
-    put_little(r, b->event.used, 8);
+    td__wire_little(r, b->event.used, 8);
     TD_TRY(td__text_status(r));
-    put_little(r, masked_crc(r->data, 8), 4);
+    td__wire_little(r, masked_crc(r->data, 8), 4);
     td__text_append(r, b->event.data, b->event.used);
-    put_little(r, masked_crc(b->event.data, b->event.used), 4);
+    td__wire_little(r, masked_crc(b->event.data, b->event.used), 4);
     TD_TRY(td__text_status(r));
     return td__append_write(&b->file, r->data, r->used);
 }
@@ -196,14 +162,14 @@ static td_status open_file(tensorboard *b, const char *dir)
 
 static td_status write_head(tensorboard *b, uint64_t from_step)
 {
-    static const char VERSION[] = "brain.Event:2", START[] = {1 << 3 | VARINT, 1};
+    static const char VERSION[] = "brain.Event:2", START[] = {1 << 3 | TD_WIRE_VARINT, 1};
 
     begin_event(b, 0);
-    put_bytes(&b->event, 3, VERSION, sizeof VERSION - 1);
+    td__wire_bytes(&b->event, 3, VERSION, sizeof VERSION - 1);
     TD_TRY(end_event(b));
     if (from_step) {
         begin_event(b, from_step + 1);
-        put_bytes(&b->event, 7, START, sizeof START);
+        td__wire_bytes(&b->event, 7, START, sizeof START);
         TD_TRY(end_event(b));
     }
     return TD_OK;
