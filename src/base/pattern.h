@@ -1,5 +1,6 @@
-/* pattern.h -- names of weights chosen by patterns, as of model.freeze: `encoder` is the layer of that
- * name with all inside it, `*.bias` every name that ends so; * and ? mean what they do in a shell. */
+/* pattern.h -- names of weights chosen by patterns, as of model.freeze: `encoder` is the layer of
+ * that name with all inside it, `*.bias` every name that ends so; * and ? mean what they do in a
+ * shell. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BASE_PATTERN_H
 #define TD_BASE_PATTERN_H

@@ -25,7 +25,8 @@ npy('y.npy', '<i4', (n,), [i % 3 for i in range(n)])
 with open('table.csv', 'w') as f:
     f.write('height,city,species\n')
     for i in range(60):
-        f.write(f"{random.gauss(10 * (i % 3), 1):.3f},{random.choice(['Rome', 'Oslo'])},{'abc'[i % 3]}\n")
+        city = random.choice(['Rome', 'Oslo'])
+        f.write(f"{random.gauss(10 * (i % 3), 1):.3f},{city},{'abc'[i % 3]}\n")
 PY
 
 job() { # NAME X MODEL
@@ -39,14 +40,17 @@ YAML
 }
 job images images.npy '[{conv2d: 6, kernel: [3, 4], padding: same}, {batch_norm: , act: relu},
   {max_pool: 3, stride: 2, padding: 1}, {residual: [{conv2d: 6, padding: 1, groups: 2}, silu]},
-  {group_norm: 2}, {avg_pool: 2, stride: 1, padding: 1}, {conv2d: 4, kernel: [1, 2], stride: [2, 1], dilation: 2,
-  bias: false, act: gelu}, leaky_relu, flatten, {linear: 16, act: gelu_tanh}, {dropout: 0.2}, softplus,
+  {group_norm: 2}, {avg_pool: 2, stride: 1, padding: 1},
+  {conv2d: 4, kernel: [1, 2], stride: [2, 1], dilation: 2, bias: false, act: gelu},
+  leaky_relu, flatten, {linear: 16, act: gelu_tanh}, {dropout: 0.2}, softplus,
   {linear: 8, act: tanh, as: a}, sigmoid, {mul: a}, {concat: [a]}, linear]'
 job bytes bytes.npy '[{conv2d: 4, act: relu}, global_avg_pool, {linear: 6, bias: false}, linear]'
-job sequence ids.npy '[{embedding: 8, vocab: 20}, position, {conv1d: 6, kernel: 4, padding: same, act: silu},
+job sequence ids.npy '[{embedding: 8, vocab: 20}, position,
+  {conv1d: 6, kernel: 4, padding: same, act: silu},
   {lstm: 5, layers: 2, bidirectional: true}, {gru: 4, bidirectional: true}, layer_norm,
   {attention: 2, causal: true}, rms_norm, {transformer_block: 2, ff: 12}, {mean: 1}, linear]'
-job last ids.npy '[{embedding: 6, vocab: 20}, {gru: 5}, {permute: [2, 1]}, {reshape: [12, 5]}, last, linear]'
+job last ids.npy '[{embedding: 6, vocab: 20}, {gru: 5}, {permute: [2, 1]}, {reshape: [12, 5]},
+  last, linear]'
 job bag ids.npy '[{bag: 6, vocab: 20, padding: 3}, linear]'
 cat >table.yaml <<'YAML'
 name: table

@@ -52,18 +52,21 @@ for f in 'linear1' 'linear1.weight' '["*1.weight", "*1.bias"]'; do
     rm -rf cold
     run 0 "$tandem" train job.yaml --run-dir cold --set model.from=first --set "model.freeze=$f"
     weights cold
-    [ "$(tensor cold.safetensors linear1.weight)" = "$(tensor first.safetensors linear1.weight)" ] ||
-        fail "freeze $f: linear1.weight moved"
-    [ "$(tensor cold.safetensors linear2.weight)" != "$(tensor first.safetensors linear2.weight)" ] ||
-        fail "freeze $f: linear2.weight did not move"
+    moved() { [ "$(tensor cold.safetensors "$1")" != "$(tensor first.safetensors "$1")" ]; }
+    ! moved linear1.weight || fail "freeze $f: linear1.weight moved"
+    moved linear2.weight || fail "freeze $f: linear2.weight did not move"
 done
-run 0 "$tandem" train job.yaml --run-dir cold1 --set model.from=first --set model.freeze=linear1 -n 1
+frozen="--set model.from=first --set model.freeze=linear1"
+# shellcheck disable=SC2086 # options
+run 0 "$tandem" train job.yaml --run-dir cold1 $frozen -n 1
 want=$(digest)
-run 0 "$tandem" train job.yaml --run-dir cold2 --set model.from=first --set model.freeze=linear1 -n 2
+# shellcheck disable=SC2086
+run 0 "$tandem" train job.yaml --run-dir cold2 $frozen -n 2
 same "frozen, two ranks"
-run 0 "$tandem" train job.yaml --run-dir cold3 --set model.from=first --set model.freeze=linear1 \
-    --set train.steps=9
-run 0 "$tandem" train job.yaml --resume=cold3 --set model.from=first --set model.freeze=linear1
+# shellcheck disable=SC2086
+run 0 "$tandem" train job.yaml --run-dir cold3 $frozen --set train.steps=9
+# shellcheck disable=SC2086
+run 0 "$tandem" train job.yaml --resume=cold3 $frozen
 same "frozen, resumed"
 run 0 "$tandem" eval cold2
 run 0 "$tandem" train job.yaml --run-dir fresh --set model.from=first --set model.fresh=linear2
@@ -77,8 +80,8 @@ has 'model.fresh: needs model.from'
 
 # Other names: the first layer of the file is called body here.
 sed -e 's/{linear: 32, /{linear: 32, name: body, /' \
-    -e 's/^model: \(.*\)/model: {layers: \1, from: first, rename: {linear1.: body., linear2.: linear1.}}/' \
-    job.yaml >renamed.yaml
+    -e 's/^model: \(.*\)/model: {layers: \1, from: first, rename: {linear1.: body., NEXT}}/' \
+    -e 's/NEXT/linear2.: linear1./' job.yaml >renamed.yaml
 run 0 "$tandem" train renamed.yaml --run-dir renamed
 ! grep -q 'are new' out || fail "renamed tensors are not found"
 
