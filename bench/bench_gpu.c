@@ -2,9 +2,10 @@
  * it, and the small models whose steps are mostly launches.
  *
  *     bench_gpu MODEL [--backend cuda] [--precision bf16] [--batch N] [--steps N] [--profile]
+ *                     [--nodes N]
  *
  * Prints one line: model, batch, ms a step, samples (tokens) a second; with --profile also the
- * nodes by operator and implementation, longest first. */
+ * nodes by operator and implementation, longest first, and with --nodes the N longest nodes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +131,20 @@ static void print_profile(const td_runner *r)
         printf("  %-28s %-24s %6d %9.3f\n", rows[k].op, rows[k].impl, rows[k].nodes, rows[k].ms);
 }
 
+static void print_nodes(const td_runner *r, int most)
+{
+    static row rows[4096];
+    int n = 0;
+    for (int i = 0; i < td_runner_profile_count(r) && n < 4096; i++) {
+        td_node_time t = td_runner_profile(r, i);
+        double ms = t.calls ? (double)t.total_ns / (double)t.calls * 1e-6 : 0;
+        rows[n++] = (row){.op = t.op, .impl = t.name, .ms = ms};
+    }
+    qsort(rows, (size_t)n, sizeof *rows, longer);
+    for (int k = 0; k < n && k < most; k++)
+        printf("  %-28s %-40s %9.3f\n", rows[k].op, rows[k].impl, rows[k].ms);
+}
+
 static td_program *make_program(const model *m, int64_t batch, const td_program_opts *o)
 {
     td_graph *g;
@@ -147,7 +162,8 @@ static td_program *make_program(const model *m, int64_t batch, const td_program_
     return p;
 }
 
-static void bench(const model *m, int64_t batch, int steps, bool profile, const td_program_opts *o)
+static void bench(const model *m, int64_t batch, int steps, bool profile, int nodes,
+                  const td_program_opts *o)
 {
     double begin = now();
     td_program *p = make_program(m, batch, o);
@@ -185,6 +201,7 @@ static void bench(const model *m, int64_t batch, int steps, bool profile, const 
             if (td_runner_run(r, (td_run_key){.seed = 1, .step = (uint32_t)i}))
                 die("a step");
         print_profile(r);
+        print_nodes(r, nodes);
     }
     td_optimizer_destroy(opt);
     td_runner_destroy(r);
@@ -196,7 +213,7 @@ int main(int argc, char **argv)
 {
     td_program_opts o = {.backend = "cuda", .precision = TD_BF16};
     int64_t batch = 0;
-    int steps = 20;
+    int steps = 20, nodes = 0;
     bool profile = false;
     const char *name = argc > 1 ? argv[1] : "gpt2";
     for (int i = 2; i < argc; i++) {
@@ -211,12 +228,14 @@ int main(int argc, char **argv)
             batch = strtol(argv[++i], NULL, 10);
         else if (more && !strcmp(argv[i], "--steps"))
             steps = (int)strtol(argv[++i], NULL, 10);
+        else if (more && !strcmp(argv[i], "--nodes"))
+            nodes = (int)strtol(argv[++i], NULL, 10);
         else
             return fprintf(stderr, "bench_gpu: unknown argument %s\n", argv[i]), 2;
     }
     for (size_t i = 0; i < sizeof MODELS / sizeof *MODELS; i++)
         if (!strcmp(MODELS[i].name, name)) {
-            bench(&MODELS[i], batch ? batch : MODELS[i].batch, steps, profile, &o);
+            bench(&MODELS[i], batch ? batch : MODELS[i].batch, steps, profile, nodes, &o);
             return 0;
         }
     return fprintf(stderr, "bench_gpu: no model %s\n", name), 2;

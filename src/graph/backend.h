@@ -53,6 +53,9 @@ typedef struct td_backend_ops {
     void (*leave)(td_backend *b, unsigned saved);
     /* Is NHWC worth having for image chains here? Programs for other backends stay PLAIN. */
     bool wants_nhwc;
+    /* Are nodes wanted that do the work of several in one pass (rewrite_joined.c,
+     * rewrite_one_pass.c)? Others never see them. */
+    bool wants_one_pass;
 } td_backend_ops;
 
 struct td_backend {

@@ -134,10 +134,14 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td__ten
     TD_TRY(cut_products(g, cut));
     if (!o->no_rewrites)
         TD_TRY(apply_all(g, FORWARD, TD_LEN(FORWARD)));
+    if (!o->no_rewrites && backend->ops->wants_one_pass)
+        TD_TRY(apply(g, td__rewrite_joined));
     if (!o->evaluate)
         TD_TRY(differentiate(*g, o));
     if (!o->no_rewrites)
         TD_TRY(apply_all(g, WHOLE, TD_LEN(WHOLE)));
+    if (!o->no_rewrites && backend->ops->wants_one_pass)
+        TD_TRY(apply(g, td__rewrite_one_pass));
     if (!o->no_rewrites && backend->ops->wants_nhwc)
         TD_TRY(apply(g, td__rewrite_nhwc));
     if (!o->no_rewrites)

@@ -40,9 +40,10 @@ typedef struct td_attr_matmul {
 } td_attr_matmul;
 
 typedef struct td_attr_linear { /* linear, linear_back_data, linear_back_weight */
-    td_act act;                 /* linear only */
+    td_act act; /* linear; back_data: NONE, or GELU_TANH, whose slope at in[2] multiplies dx */
     td_dtype out_dtype; /* back_weight: dtype of dw and db; back_data: dtype of dx; linear: of y */
     bool has_bias;      /* linear: in[2] is there; back_weight: db is wanted */
+    bool has_residual;  /* linear with a bias: in[3] is added to y; act is NONE */
 } td_attr_linear;
 
 typedef struct td_attr_conv2d { /* conv2d, conv2d_back_data, conv2d_back_weight */
@@ -63,7 +64,8 @@ typedef struct td_attr_norm { /* batch_norm, layer_norm, rms_norm, group_norm an
     double momentum;   /* batch_norm: weight of the new value in running averages */
     int groups;        /* group_norm */
     td_act act;        /* batch_norm: NONE or RELU */
-    bool has_residual; /* batch_norm: in[5] is added before act; the back gives its gradient */
+    bool has_residual; /* batch_norm: in[5] is added before act; the back gives its gradient;
+                          layer_norm_back: in[5] is added to dx */
     bool has_running;  /* batch_norm: in[3], in[4] are running mean and variance */
 } td_attr_norm;
 
@@ -90,7 +92,8 @@ typedef struct td_attr_embedding { /* embedding(_bag) and their backs */
 typedef struct td_attr_attention {
     bool causal;
     bool has_mask;
-    double scale; /* never 0 here */
+    double scale;        /* never 0 here */
+    int heads, kv_heads; /* attention_joined(_back) */
 } td_attr_attention;
 
 typedef struct td_attr_rope {

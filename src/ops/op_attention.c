@@ -14,18 +14,12 @@
  * q, o (B, T, H, D); k, v (B, S, Hkv, D); lse (B, H, T); mask (T, S) or (B, T, S), which has no
  * gradient. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "ops/op_attention.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "ops/op_check.h"
-
-/* Everything that one attention is: sizes and operands. */
-typedef struct problem {
-    int64_t b, t, s, h, hkv, d;
-    const double *q, *k, *v, *mask;
-    int64_t mask_stride; /* elements from one batch entry's mask to the next; 0 if shared */
-    const td_attr_attention *at;
-} problem;
+typedef td__attention problem;
 
 /* `first` is the index of q among the inputs, `mask` that of the mask. */
 static problem problem_of(const td_op_args *a, int first, int mask)
@@ -42,6 +36,8 @@ static problem problem_of(const td_op_args *a, int first, int mask)
                  .v = a->in[first + 2],
                  .at = a->attr};
 
+    p.q_step = p.h * p.d;
+    p.kv_step = p.hkv * p.d;
     if (p.at->has_mask) {
         p.mask = a->in[mask];
         p.mask_stride = a->in_desc[mask]->shape.ndim == 3 ? p.t * p.s : 0;
@@ -49,15 +45,21 @@ static problem problem_of(const td_op_args *a, int first, int mask)
     return p;
 }
 
-static const double *query_at(const problem *p, const double *q, int64_t b, int64_t t, int64_t h)
+static const double *query_at(const problem *p, int64_t b, int64_t t, int64_t h)
 {
-    return q + ((b * p->t + t) * p->h + h) * p->d;
+    return p->q + (b * p->t + t) * p->q_step + h * p->d;
+}
+
+/* Offset of a query's row of o or do. */
+static int64_t row_at(const problem *p, int64_t b, int64_t t, int64_t h)
+{
+    return ((b * p->t + t) * p->h + h) * p->d;
 }
 
 /* Offset of key or value s for head h. */
 static int64_t key_at(const problem *p, int64_t b, int64_t s, int64_t h)
 {
-    return ((b * p->s + s) * p->hkv + h / (p->h / p->hkv)) * p->d;
+    return (b * p->s + s) * p->kv_step + h / (p->h / p->hkv) * p->d;
 }
 
 static double dot(const double *x, const double *y, int64_t n)
@@ -74,7 +76,7 @@ static double score(const problem *p, int64_t b, int64_t t, int64_t h, int64_t s
 {
     if (p->at->causal && s > t)
         return -INFINITY;
-    double a = p->at->scale * dot(query_at(p, p->q, b, t, h), p->k + key_at(p, b, s, h), p->d);
+    double a = p->at->scale * dot(query_at(p, b, t, h), p->k + key_at(p, b, s, h), p->d);
     return p->mask ? a + p->mask[b * p->mask_stride + t * p->s + s] : a;
 }
 
@@ -149,16 +151,19 @@ static double attend(const problem *p, int64_t b, int64_t t, int64_t h, double *
     return top + log(sum);
 }
 
+void td__attention_forward(const td__attention *p, double *o, double *lse)
+{
+    for (int64_t b = 0; b < p->b; b++)
+        for (int64_t h = 0; h < p->h; h++)
+            for (int64_t t = 0; t < p->t; t++)
+                lse[(b * p->h + h) * p->t + t] = attend(p, b, t, h, o + row_at(p, b, t, h));
+}
+
 static void attention_ref(const td_op_args *a)
 {
     const problem p = problem_of(a, 0, 3);
-    double *o = a->out[0], *lse = a->out[1];
 
-    for (int64_t b = 0; b < p.b; b++)
-        for (int64_t h = 0; h < p.h; h++)
-            for (int64_t t = 0; t < p.t; t++)
-                lse[(b * p.h + h) * p.t + t] =
-                    attend(&p, b, t, h, o + ((b * p.t + t) * p.h + h) * p.d);
+    td__attention_forward(&p, a->out[0], a->out[1]);
 }
 
 static void attention_grad(const td_grad_args *ga)
@@ -192,16 +197,11 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     return TD_OK;
 }
 
-/* Gradients of attention: what the backward adds to. */
-typedef struct grads {
-    double *dq, *dk, *dv;
-} grads;
-
 /* One query of one head: dq, and its share of dk and dv. */
 static void attend_back(const problem *p, int64_t b, int64_t t, int64_t h, const double *dout,
-                        double delta, double lse, const grads *g)
+                        double delta, double lse, const td__attention_grads *g)
 {
-    const double *q = query_at(p, p->q, b, t, h);
+    const double *q = query_at(p, b, t, h);
     double *dq = g->dq + (q - p->q);
 
     for (int64_t s = 0; s < p->s; s++) {
@@ -219,23 +219,28 @@ static void attend_back(const problem *p, int64_t b, int64_t t, int64_t h, const
     }
 }
 
+void td__attention_backward(const td__attention *p, const double *dout, const double *o,
+                            const double *lse, const td__attention_grads *g)
+{
+    for (int64_t b = 0; b < p->b; b++)
+        for (int64_t h = 0; h < p->h; h++)
+            for (int64_t t = 0; t < p->t; t++) {
+                int64_t at = row_at(p, b, t, h);
+                double delta = dot(dout + at, o + at, p->d);
+                attend_back(p, b, t, h, dout + at, delta, lse[(b * p->h + h) * p->t + t], g);
+            }
+}
+
 static void back_ref(const td_op_args *a)
 {
     const problem p = problem_of(a, 1, 6);
-    const double *dout = a->in[0], *o = a->in[4], *lse = a->in[5];
-    const grads g = {.dq = a->out[0], .dk = a->out[1], .dv = a->out[2]};
+    const td__attention_grads g = {.dq = a->out[0], .dk = a->out[1], .dv = a->out[2]};
 
     for (int64_t i = 0; i < p.b * p.t * p.h * p.d; i++)
         g.dq[i] = 0;
     for (int64_t i = 0; i < p.b * p.s * p.hkv * p.d; i++)
         g.dk[i] = g.dv[i] = 0;
-    for (int64_t b = 0; b < p.b; b++)
-        for (int64_t h = 0; h < p.h; h++)
-            for (int64_t t = 0; t < p.t; t++) {
-                const double *d = query_at(&p, dout, b, t, h);
-                double delta = dot(d, query_at(&p, o, b, t, h), p.d);
-                attend_back(&p, b, t, h, d, delta, lse[(b * p.h + h) * p.t + t], &g);
-            }
+    td__attention_backward(&p, a->in[0], a->in[4], a->in[5], &g);
 }
 
 TD_API td_node *td_attention(td_graph *g, td_node *q, td_node *k, td_node *v, td_node *mask,

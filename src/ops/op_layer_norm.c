@@ -1,7 +1,8 @@
 /* op_layer_norm.c -- layer normalisation over the last axis, and its backward.
  *
  * Every row of D elements is normalised by itself, as op_normalise.h says, with a gamma and a beta
- * for each element of a row. dgamma and dbeta are sums over the rows. */
+ * for each element of a row. dgamma and dbeta are sums over the rows. The backward may add a
+ * residual to dx: the gradient that reaches x beside the norm (made by rewriting only). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -50,6 +51,11 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     td_shape rows = td__shape_rows(dy);
     TD_TRY(td__want_weight_shape(a, 3, "mean", &rows));
     TD_TRY(td__want_weight_shape(a, 4, "rstd", &rows));
+    const td_attr_norm *at = a->attr;
+    if (a->n_in != (at->has_residual ? 6 : 5))
+        return TD_FAIL(TD_EINVAL, "%d inputs given", a->n_in);
+    if (at->has_residual)
+        TD_TRY(td__want_activation(a, 5, "the residual", dy));
     out[0] = td__desc(t, *dy);
     out[1] = out[2] = td__desc(a->in_desc[2]->dtype, a->in_desc[2]->shape);
     *n_out = 3;
@@ -69,6 +75,8 @@ static void back_ref(const td_op_args *a)
         td__norm_row row = {.m = d, .repeat = 1, .x = x + r * d, .gamma = gamma};
         td__norm_row_back_ref(&row, mean[r], rstd[r], dy + r * d, dx + r * d, dgamma, dbeta);
     }
+    for (int64_t i = 0; a->n_in > 5 && i < rows * d; i++)
+        dx[i] += ((const double *)a->in[5])[i];
 }
 
 TD_API td_node *td_layer_norm(td_graph *g, td_node *x, td_node *gamma, td_node *beta, double eps)
@@ -80,7 +88,8 @@ TD_API td_node *td_layer_norm(td_graph *g, td_node *x, td_node *gamma, td_node *
     return TD__NODE(g, TD_OP_LAYER_NORM, &at, x, gamma, beta);
 }
 
-static const td_attr_norm EPS = {.eps = 1e-5}, LARGE_EPS = {.eps = 0.1};
+static const td_attr_norm EPS = {.eps = 1e-5}, LARGE_EPS = {.eps = 0.1},
+                          ADDED = {.eps = 1e-5, .has_residual = true};
 
 static const td_op_sample SAMPLES[] = {
     {.n_in = 3, .in = {TD__FLOATS(3, 7), TD__FLOATS(7), TD__FLOATS(7)}, .attr = &EPS},
@@ -102,6 +111,12 @@ static const td_op_sample SAMPLES[] = {
         .in = {TD__FLOATS(r, d), TD__FLOATS(r, d), TD__FLOATS(d), TD__FLOATS(r), TD__FLOATS(r)}, \
         .attr = &attribute, .positive = TD__BIT(4)                                               \
     }
+#define BACK_ADDED(r, d)                                                         \
+    {                                                                            \
+        .n_in = 6, .in = {TD__FLOATS(r, d), TD__FLOATS(r, d), TD__FLOATS(d),     \
+                          TD__FLOATS(r),    TD__FLOATS(r),    TD__FLOATS(r, d)}, \
+        .attr = &ADDED, .positive = TD__BIT(4)                                   \
+    }
 static const td_op_sample BACK_SAMPLES[] = {
     BACK(EPS, 3, 7),
     BACK(EPS, 1, 1),
@@ -110,6 +125,10 @@ static const td_op_sample BACK_SAMPLES[] = {
     BACK(EPS, 9, 67),
     BACK(EPS, 5, 384),
     BACK(EPS, 70, 16),
+    BACK_ADDED(3, 7),
+    BACK_ADDED(0, 7),
+    BACK_ADDED(9, 67),
+    BACK_ADDED(21, 384),
     {.n_in = 5,
      .in = {TD__FLOATS(2, 3, 5), TD__FLOATS(2, 3, 5), TD__FLOATS(5), TD__FLOATS(2, 3),
             TD__FLOATS(2, 3)},
@@ -135,7 +154,7 @@ const td_op_def td__op_layer_norm = {
 const td_op_def td__op_layer_norm_back = {
     .name = "layer_norm_back",
     .n_in_min = 5,
-    .n_in_max = 5,
+    .n_in_max = 6,
     .attr_size = sizeof(td_attr_norm),
     .infer = back_infer,
     .ref = back_ref,

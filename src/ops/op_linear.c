@@ -1,10 +1,11 @@
 /* op_linear.c -- the linear layer with bias and activation, and its two backward products.
  *
  *     pre = x w' + b          x (R, K), w (N, K), b (N); R is the product of all leading sizes
- *     y   = act(pre)
+ *     y   = act(pre)          or pre + residual (made by rewriting only)
  *
  *     dpre = act'(.) dy       relu: mask by y; gelu: from pre, kept as a second output
- *     dx   = dpre w           linear_back_data
+ *     dx   = dpre w           linear_back_data; made by rewriting: times gelu'(pre of the layer
+ *                             below), which gives the dpre of that layer
  *     dw   = dpre' x          linear_back_weight, with db = column sums of dpre in the same pass
  *
  * dw and db are sums over many rows: they have the dtype of the weight (f32 in bf16 programs). */
@@ -45,9 +46,12 @@ static td_status linear_infer(const td_op_args *a, td_desc *out, int *n_out)
     TD_TRY(td__want_float_dtype(at->out_dtype, "out_dtype"));
     if ((unsigned)at->act >= TD_ACT_COUNT)
         return TD_FAIL(TD_EINVAL, "unknown activation %d", (int)at->act);
-    if (a->n_in != (at->has_bias ? 3 : 2))
+    if (at->has_residual && (!at->has_bias || at->act != TD_ACT_NONE))
+        return TD_FAIL(TD_EINVAL, "a residual is added where there is a bias and no activation");
+    int n_in = 2 + at->has_bias + at->has_residual;
+    if (a->n_in != n_in)
         return TD_FAIL(TD_EINVAL, "%d inputs given; %s bias there are %d", a->n_in,
-                       at->has_bias ? "with" : "without", at->has_bias ? 3 : 2);
+                       at->has_bias ? "with" : "without", n_in);
     if (w->dim[1] != td__last_dim(x))
         return TD_FAIL(TD_EINVAL, "w takes %lld features, x has %lld", (long long)w->dim[1],
                        (long long)td__last_dim(x));
@@ -57,6 +61,8 @@ static td_status linear_infer(const td_op_args *a, td_desc *out, int *n_out)
     out[0] = (td_desc){.dtype = td__out_dtype(t, at->out_dtype), .shape = *x};
     out[0].shape.dim[x->ndim - 1] = w->dim[0];
     TD_TRY(td__want_count(&out[0].shape, "y"));
+    if (at->has_residual)
+        TD_TRY(td__want_activation(a, 3, "the residual", &out[0].shape));
     out[1] = out[0];
     *n_out = keeps_pre(at->act) ? 2 : 1;
     return TD_OK;
@@ -65,10 +71,11 @@ static td_status linear_infer(const td_op_args *a, td_desc *out, int *n_out)
 static void linear_ref(const td_op_args *a)
 {
     const td_attr_linear *at = a->attr;
-    const double *x = a->in[0], *w = a->in[1];        /* (R, K), (N, K) */
-    const double *b = at->has_bias ? a->in[2] : NULL; /* (N) */
-    double *y = a->out[0];                            /* (R, N) */
-    double *pre = a->n_out > 1 ? a->out[1] : NULL;    /* (R, N) */
+    const double *x = a->in[0], *w = a->in[1];               /* (R, K), (N, K) */
+    const double *b = at->has_bias ? a->in[2] : NULL;        /* (N) */
+    const double *more = at->has_residual ? a->in[3] : NULL; /* (R, N) */
+    double *y = a->out[0];                                   /* (R, N) */
+    double *pre = a->n_out > 1 ? a->out[1] : NULL;           /* (R, N) */
     int64_t rows = td__row_count(&a->in_desc[0]->shape), k_dim = a->in_desc[1]->shape.dim[1];
     int64_t n_dim = a->in_desc[1]->shape.dim[0];
 
@@ -77,7 +84,7 @@ static void linear_ref(const td_op_args *a)
             double sum = b ? b[n] : 0;
             for (int64_t k = 0; k < k_dim; k++)
                 sum += x[r * k_dim + k] * w[n * k_dim + k];
-            y[r * n_dim + n] = act_value(at->act, sum);
+            y[r * n_dim + n] = act_value(at->act, sum) + (more ? more[r * n_dim + n] : 0);
             if (pre)
                 pre[r * n_dim + n] = sum;
         }
@@ -112,6 +119,8 @@ static void linear_grad(const td_grad_args *ga)
         dpre = TD__NODE(g, TD_OP_GELU_TANH_BACK, NULL, td__part(g, ga->y, 1), dpre);
     dpre = td__cast_to(g, dpre, x->out[0].dtype);
 
+    if (at->has_residual && ga->need[3])
+        ga->dx[3] = ga->dy[0];
     bool need_bias = at->has_bias && ga->need[2];
     if (ga->need[0])
         ga->dx[0] = linear_node(g, TD_OP_LINEAR_BACK_DATA, dpre, w, x->out[0].dtype, false);
@@ -124,7 +133,14 @@ static void linear_grad(const td_grad_args *ga)
     }
 }
 
-/* Backward to the data: dx = dy w. */
+/* Backward to the data: dx = dy w, and the activation of the layer that made x. */
+
+static double gelu_tanh_slope(double x)
+{
+    double t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x);
+}
 
 static td_status back_data_infer(const td_op_args *a, td_desc *out, int *n_out)
 {
@@ -142,14 +158,21 @@ static td_status back_data_infer(const td_op_args *a, td_desc *out, int *n_out)
     out[0] = (td_desc){.dtype = td__out_dtype(a->in_desc[0]->dtype, at->out_dtype), .shape = *dy};
     out[0].shape.dim[dy->ndim - 1] = w->dim[1];
     TD_TRY(td__want_count(&out[0].shape, "dx"));
+    if (at->act != TD_ACT_NONE && at->act != TD_ACT_GELU_TANH)
+        return TD_FAIL(TD_EINVAL, "activation %d; none or gelu_tanh is possible", (int)at->act);
+    if (a->n_in != (at->act == TD_ACT_NONE ? 2 : 3))
+        return TD_FAIL(TD_EINVAL, "%d inputs given", a->n_in);
+    if (at->act != TD_ACT_NONE)
+        TD_TRY(td__want_activation(a, 2, "pre", &out[0].shape));
     *n_out = 1;
     return TD_OK;
 }
 
 static void back_data_ref(const td_op_args *a)
 {
-    const double *dy = a->in[0], *w = a->in[1]; /* (R, N), (N, K) */
-    double *dx = a->out[0];                     /* (R, K) */
+    const double *dy = a->in[0], *w = a->in[1];        /* (R, N), (N, K) */
+    const double *pre = a->n_in > 2 ? a->in[2] : NULL; /* (R, K) */
+    double *dx = a->out[0];                            /* (R, K) */
     int64_t rows = td__row_count(&a->in_desc[0]->shape);
     int64_t n_dim = a->in_desc[1]->shape.dim[0], k_dim = a->in_desc[1]->shape.dim[1];
 
@@ -158,7 +181,7 @@ static void back_data_ref(const td_op_args *a)
             double sum = 0;
             for (int64_t n = 0; n < n_dim; n++)
                 sum += dy[r * n_dim + n] * w[n * k_dim + k];
-            dx[r * k_dim + k] = sum;
+            dx[r * k_dim + k] = pre ? sum * gelu_tanh_slope(pre[r * k_dim + k]) : sum;
         }
 }
 
@@ -226,10 +249,14 @@ static const td_attr_linear PLAIN = {.act = TD_ACT_NONE}, BIAS = {.has_bias = tr
                             RELU_NO_BIAS = {.act = TD_ACT_RELU},
                             GELU = {.act = TD_ACT_GELU, .has_bias = true},
                             GELU_TANH = {.act = TD_ACT_GELU_TANH, .has_bias = true},
-                            GELU_TANH_NO_BIAS = {.act = TD_ACT_GELU_TANH};
+                            GELU_TANH_NO_BIAS = {.act = TD_ACT_GELU_TANH},
+                            RESIDUAL = {.has_bias = true, .has_residual = true};
 
 #define FORWARD(attribute, r, k, n) \
     .n_in = 3, .in = {TD__FLOATS(r, k), TD__FLOATS(n, k), TD__FLOATS(n)}, .attr = &attribute
+#define ADDED(r, k, n)                                                                      \
+    .n_in = 4, .in = {TD__FLOATS(r, k), TD__FLOATS(n, k), TD__FLOATS(n), TD__FLOATS(r, n)}, \
+    .attr = &RESIDUAL
 #define FORWARD_NO_BIAS(attribute, r, k, n) \
     .n_in = 2, .in = {TD__FLOATS(r, k), TD__FLOATS(n, k)}, .attr = &attribute
 static const td_op_sample SAMPLES[] = {
@@ -254,13 +281,19 @@ static const td_op_sample SAMPLES[] = {
     {FORWARD(RELU, 64, 256, 10), BIG}, /* a narrow last layer */
     {FORWARD(BIAS, 128, 128, 128), BIG},
     {FORWARD(BIAS, 1, 784, 100), BIG},
+    {ADDED(3, 5, 4)},
+    {ADDED(65, 130, 72), BIG},
 };
 
 #undef FORWARD
+#undef ADDED
 #undef FORWARD_NO_BIAS
 
 #define PAIR(attribute, r, c, r2, c2) \
     .n_in = 2, .in = {TD__FLOATS(r, c), TD__FLOATS(r2, c2)}, .attr = &attribute
+#define SLOPE(r, n, k)                                                       \
+    .n_in = 3, .in = {TD__FLOATS(r, n), TD__FLOATS(n, k), TD__FLOATS(r, k)}, \
+    .attr = &GELU_TANH_NO_BIAS
 static const td_op_sample BACK_DATA_SAMPLES[] = {
     /* dy (R, N), w (N, K) */
     {PAIR(PLAIN, 3, 4, 4, 5)},
@@ -271,6 +304,8 @@ static const td_op_sample BACK_DATA_SAMPLES[] = {
     {PAIR(PLAIN, 64, 10, 10, 256)},
     {PAIR(PLAIN, 128, 128, 128, 128)},
     {.n_in = 2, .in = {TD__FLOATS(2, 3, 17), TD__FLOATS(17, 33)}, .attr = &PLAIN},
+    {SLOPE(3, 4, 5)},
+    {SLOPE(65, 72, 136)},
 };
 static const td_op_sample BACK_WEIGHT_SAMPLES[] = {
     /* dy (R, N), x (R, K) */
@@ -285,11 +320,12 @@ static const td_op_sample BACK_WEIGHT_SAMPLES[] = {
     {.n_in = 2, .in = {TD__FLOATS(5, 7, 17), TD__FLOATS(5, 7, 33)}, .attr = &BIAS},
 };
 #undef PAIR
+#undef SLOPE
 
 const td_op_def td__op_linear = {
     .name = "linear",
     .n_in_min = 2,
-    .n_in_max = 3,
+    .n_in_max = 4,
     .attr_size = sizeof(td_attr_linear),
     .infer = linear_infer,
     .ref = linear_ref,
@@ -304,7 +340,7 @@ const td_op_def td__op_linear = {
 const td_op_def td__op_linear_back_data = {
     .name = "linear_back_data",
     .n_in_min = 2,
-    .n_in_max = 2,
+    .n_in_max = 3,
     .attr_size = sizeof(td_attr_linear),
     .infer = back_data_infer,
     .ref = back_data_ref,

@@ -48,11 +48,10 @@ static td_status xent_infer(const td_op_args *a, td_desc *out, int *n_out)
     return TD_OK;
 }
 
-static void xent_ref(const td_op_args *a)
+static void losses(const td_op_args *a, double *loss, double *lse) /* (), (R) */
 {
     const td_attr_xent *at = a->attr;
-    const double *x = a->in[0];                 /* (R, C) */
-    double *loss = a->out[0], *lse = a->out[1]; /* (), (R) */
+    const double *x = a->in[0]; /* (R, C) */
     int64_t rows = td__row_count(&a->in_desc[0]->shape), n = td__last_dim(&a->in_desc[0]->shape);
     int64_t counted = 0;
     double total = 0;
@@ -78,6 +77,11 @@ static void xent_ref(const td_op_args *a)
     loss[0] = counted ? total / (double)counted : 0;
 }
 
+static void xent_ref(const td_op_args *a)
+{
+    losses(a, a->out[0], a->out[1]);
+}
+
 static void xent_grad(const td_grad_args *ga)
 {
     if (ga->need[0] && ga->dy[0])
@@ -97,11 +101,11 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     return TD_OK;
 }
 
-static void back_ref(const td_op_args *a)
+/* dx (R, C), from lse (R) and dloss () */
+static void gradients(const td_op_args *a, const double *lse, const double *dloss, double *dx)
 {
     const td_attr_xent *at = a->attr;
-    const double *x = a->in[0], *lse = a->in[2], *dloss = a->in[3]; /* (R, C), (R), () */
-    double *dx = a->out[0];                                         /* (R, C) */
+    const double *x = a->in[0]; /* (R, C) */
     int64_t rows = td__row_count(&a->in_desc[0]->shape), n = td__last_dim(&a->in_desc[0]->shape);
     int64_t counted = 0;
 
@@ -117,6 +121,33 @@ static void back_ref(const td_op_args *a)
             dx[i] = live ? p * dloss[0] / (double)counted : 0;
         }
     }
+}
+
+static void back_ref(const td_op_args *a)
+{
+    gradients(a, a->in[2], a->in[3], a->out[0]);
+}
+
+/* Loss and gradient in one pass over the logits, where dloss is known before; made by rewriting. */
+
+static td_status both_infer(const td_op_args *a, td_desc *out, int *n_out)
+{
+    td_dtype stat = td__acc_dtype(a->in_desc[0]->dtype);
+    td_shape one = TD_SCALAR;
+
+    TD_TRY(check(a));
+    TD_TRY(td__want_weight_shape(a, 2, "dloss", &one));
+    out[0] = td__desc(a->in_desc[0]->dtype, a->in_desc[0]->shape);
+    out[1] = td__desc(stat, TD_SCALAR);
+    out[2] = td__desc(stat, a->in_desc[1]->shape);
+    *n_out = 3;
+    return TD_OK;
+}
+
+static void both_ref(const td_op_args *a)
+{
+    losses(a, a->out[1], a->out[2]);
+    gradients(a, a->out[2], a->in[2], a->out[0]);
 }
 
 TD_API td_node *td_softmax_cross_entropy(td_graph *g, td_node *logits, td_node *target,
@@ -172,6 +203,24 @@ static const td_op_sample BACK_SAMPLES[] = {
      .positive = TD__BIT(2)},
 };
 
+#define BOTH_OF(attribute, r, c, first)                                                      \
+    .n_in = 3, .in = {TD__FLOATS(r, c), TD__INTS(r), {.dtype = TD_F32}}, .attr = &attribute, \
+    .ilo = first, .ihi = c
+static const td_op_sample BOTH_SAMPLES[] = {
+    {BOTH_OF(PLAIN, 5, 7, 0)},
+    {BOTH_OF(SMOOTH, 5, 7, 0)},
+    {BOTH_OF(IGNORE, 19, 3, -1)},
+    {BOTH_OF(BOTH, 19, 4, 0)},
+    {BOTH_OF(PLAIN, 0, 7, 0)},
+    {BOTH_OF(PLAIN, 64, 16, 0)},
+    {BOTH_OF(BOTH, 7, 1029, 0)},
+    {BOTH_OF(PLAIN, 3, 4104, 0)}, /* rows of whole lots */
+    {.n_in = 3,
+     .in = {TD__FLOATS(2, 3, 9), TD__LONGS(2, 3), {.dtype = TD_F32}},
+     .attr = &PLAIN,
+     .ihi = 9},
+};
+
 const td_op_def td__op_softmax_cross_entropy = {
     .name = "softmax_cross_entropy",
     .n_in_min = 2,
@@ -200,4 +249,20 @@ const td_op_def td__op_softmax_cross_entropy_back = {
     .layout = TD_LAYOUT_RULE_PLAIN,
     .samples = BACK_SAMPLES,
     .n_samples = TD_LEN(BACK_SAMPLES),
+};
+
+const td_op_def td__op_softmax_cross_entropy_both = {
+    .name = "softmax_cross_entropy_both",
+    .n_in_min = 3,
+    .n_in_max = 3,
+    .attr_size = sizeof(td_attr_xent),
+    .infer = both_infer,
+    .ref = both_ref,
+    .grad = NULL,
+    .weights = TD__BIT(2),
+    .inplace = TD__BIT(0),
+    .bf16 = TD_BF16_KEEP,
+    .layout = TD_LAYOUT_RULE_PLAIN,
+    .samples = BOTH_SAMPLES,
+    .n_samples = TD_LEN(BOTH_SAMPLES),
 };

@@ -53,6 +53,10 @@ train auto --set train.epochs=1
 same "auto with a GPU"
 train cuda -n 2 --set train.epochs=1
 same "two ranks"
+job=$source/tests/dist/jobs/gpt.yaml # operators that are joined for this backend
+train cpu --set train.steps=4
+train cuda --set train.steps=4
+close_losses run-cpu run-cuda
 job=$source/tests/dist/jobs/cnn.yaml
 train cuda --set train.epochs=3
 want=$(digest)

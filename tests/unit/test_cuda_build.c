@@ -14,7 +14,6 @@
 
 static const bool PLANNED[TD_OP_COUNT] = {
 #define TD_CUDA_KERNEL(OP, plan) [TD_OP_##OP] = true,
-#define TD_CUDA_ON_HOST(OP) [TD_OP_##OP] = true,
 #include "backend/cuda/kernels.def"
 #undef TD_CUDA_KERNEL
 };

@@ -142,6 +142,8 @@ td_status td__cpu_plan_linear(const td__cpu *cpu, const td_node *n, const bool *
         .act = at->act,
     };
 
+    if (at->has_residual)
+        return TD_ENOTSUP;
     return plan(cpu, k, &spec, spec.m, spec.n, at->has_bias ? td__in_desc(n, 2)->dtype : TD_F32,
                 linear_run);
 }
@@ -163,6 +165,8 @@ td_status td__cpu_plan_linear_back_data(const td__cpu *cpu, const td_node *n, co
         .b_param = is_param[1],
     };
 
+    if (n->n_in > 2) /* the slope of an activation */
+        return TD_ENOTSUP;
     return plan(cpu, k, &spec, spec.m, spec.k, TD_F32, back_data_run);
 }
 

@@ -46,7 +46,7 @@ td_status td__cpu_plan_row_norm(const td__cpu *cpu, const td_node *n, const bool
     bool is_layer = n->op == TD_OP_LAYER_NORM || n->op == TD_OP_LAYER_NORM_BACK;
 
     (void)is_param;
-    if (!td__is_narrow(d->dtype))
+    if (!td__is_narrow(d->dtype) || a->has_residual)
         return TD_ENOTSUP;
     for (int i = back ? 2 : 1; i < n->n_in; i++)
         if (td__in_desc(n, i)->dtype != TD_F32)

@@ -71,8 +71,6 @@ static actions *list_of(td_kernel *k)
 
 td_status td__cuda_begin(td_kernel *k)
 {
-    if (k->node->n_out > TD__IO_OUT)
-        return TD_ENOTSUP;
     return list_of(k) ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a kernel of %s", k->node->name);
 }
 
@@ -152,6 +150,7 @@ td_status td__cuda_add_bound(td__cuda *b, td_kernel *k, const char *name, td_dty
                              const td__cuda_bind *bind)
 {
     char full[96];
+    TD_ASSERT(bind || k->node->n_out <= TD__IO_OUT, "%s: %d outputs", name, k->node->n_out);
     TD_ASSERT(nbytes <= ARGS, "%s has %zu bytes of arguments", name, nbytes);
     snprintf(full, sizeof full, "%s%s", name,
              dtype == TD_F32    ? "_f32"
@@ -199,6 +198,8 @@ static void run_fill(const td__cuda_action *action, const td_kernel_call *c)
 {
     const fill *f = (const fill *)action;
     void *to = td__cuda_address(c, f->to), *from = td__cuda_address(c, f->from);
+    if (to == from) /* an output in its input's place */
+        return;
     if (from)
         td__stream_copy(c->stream, to, from, f->nbytes);
     else

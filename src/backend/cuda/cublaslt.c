@@ -8,102 +8,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/cublaslt.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #include "backend/cuda/cublaslt_impl.h"
-#include "backend/cuda/library.h"
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/log.h"
 
 enum { SMALL = 4096 /* multiplications: our own kernel is as good, and takes every alignment */ };
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the following, and `holders` */
-static td__cublaslt *the_one;
-static bool told;
-
-static td_status load(td__cublaslt *lt)
+static td_status open_lt(td__held *held)
 {
-    static const td__library_function FUNCTIONS[] = {
-#define TD_LT(name) {#name, offsetof(td__cublaslt, name)},
-#include "backend/cuda/cublaslt.def"
-#undef TD_LT
-    };
-    TD_TRY(td__cuda_find_functions(lt->library, "cuBLASLt", FUNCTIONS, TD_LEN(FUNCTIONS), lt));
+    td__cublaslt *lt = (td__cublaslt *)held;
     cublasStatus_t st = lt->cublasLtCreate(&lt->handle);
     if (st)
         return TD_FAIL(TD_EIO, "cuBLASLt cannot be initialised (status %d)", (int)st);
     size_t v = lt->cublasLtGetVersion();
-    snprintf(lt->version, sizeof lt->version, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    snprintf(held->version, sizeof held->version, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
     return TD_OK;
 }
 
-static void unload(td__cublaslt *lt)
+static void close_lt(td__held *held)
 {
+    td__cublaslt *lt = (td__cublaslt *)held;
     if (lt->handle)
         lt->cublasLtDestroy(lt->handle);
-    dlclose(lt->library);
-    td__free(lt);
 }
 
-static td_status make(td__cublaslt **out)
-{
-    *out = NULL;
-    static const char *const NAMES[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
-    void *library = td__cuda_open_library(NAMES, TD_LEN(NAMES));
-    if (!library) {
-        if (!told)
-            TD_LOG(WARN, BACKEND,
-                   "no cuBLASLt on this machine (TANDEM_CUDA_LIBS names its folder): products run "
-                   "on kernels of our own, which are slow");
-        told = true;
-        return TD_OK;
-    }
-    td__cublaslt *lt = td__calloc(1, sizeof *lt);
-    if (!lt) {
-        dlclose(library);
-        return TD_FAIL(TD_ENOMEM, "no memory for cuBLASLt");
-    }
-    lt->library = library;
-    td_status st = load(lt);
-    if (st)
-        unload(lt);
-    else
-        *out = lt;
-    return st;
-}
+static const td__library_function FUNCTIONS[] = {
+#define TD_LT(name) {#name, offsetof(td__cublaslt, name)},
+#include "backend/cuda/cublaslt.def"
+#undef TD_LT
+};
+static const char *const NAMES[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+static td__library library = {.what = "cuBLASLt",
+                              .without = "products run on kernels of our own, which are slow",
+                              .names = NAMES,
+                              .n_names = TD_LEN(NAMES),
+                              .functions = FUNCTIONS,
+                              .n_functions = TD_LEN(FUNCTIONS),
+                              .nbytes = sizeof(td__cublaslt),
+                              .open = open_lt,
+                              .close = close_lt,
+                              .lock = PTHREAD_MUTEX_INITIALIZER};
 
 td_status td__cublaslt_get(td__cublaslt **out)
 {
-    pthread_mutex_lock(&lock);
-    td_status st = the_one ? TD_OK : make(&the_one);
-    if (the_one)
-        the_one->holders++;
-    *out = the_one;
-    pthread_mutex_unlock(&lock);
+    td__held *held;
+    td_status st = td__library_get(&library, &held);
+    *out = (td__cublaslt *)held;
     return st;
 }
 
 void td__cublaslt_release(td__cublaslt *lt)
 {
-    if (!lt)
-        return;
-    pthread_mutex_lock(&lock);
-    if (--lt->holders == 0) {
-        unload(lt);
-        the_one = NULL;
-    }
-    pthread_mutex_unlock(&lock);
+    td__library_release(&library, (td__held *)lt);
 }
 
 const char *td__cublaslt_version(const td__cublaslt *lt)
 {
-    return lt ? lt->version : NULL;
+    return lt ? lt->held.version : NULL;
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */
@@ -128,7 +94,8 @@ static void run(const td__cuda_action *action, const td_kernel_call *c)
     const float one = 1, zero = 0;
     cublasLtMatmulDescOpaque_t desc = *l->desc;
     const void *bias = td__cuda_address(c, l->p.bias);
-    void *pre = td__cuda_address(c, l->p.pre), *to = td__cuda_address(c, l->p.c);
+    void *to = td__cuda_address(c, l->p.c), *added = td__cuda_address(c, l->p.residual);
+    const void *pre = td__cuda_address(c, l->p.slope_at.space ? l->p.slope_at : l->p.pre);
     if (bias)
         l->lt->cublasLtMatmulDescSetAttribute(&desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                               sizeof bias);
@@ -137,8 +104,9 @@ static void run(const td__cuda_action *action, const td_kernel_call *c)
                                               &pre, sizeof pre);
     cublasStatus_t st = l->lt->cublasLtMatmul(
         l->lt->handle, &desc, &one, td__cuda_address(c, l->p.b), l->a, td__cuda_address(c, l->p.a),
-        l->b, &zero, to, l->c, to, l->c, &l->algo, td__cuda_address(c, l->workspace),
-        l->workspace_bytes, (cudaStream_t)td__cuda_stream(c->stream));
+        l->b, added ? &one : &zero, added ? added : to, l->c, to, l->c, &l->algo,
+        td__cuda_address(c, l->workspace), l->workspace_bytes,
+        (cudaStream_t)td__cuda_stream(c->stream));
     if (st)
         td__kernel_check(c, TD_FAIL(TD_EIO,
                                     "cuBLASLt: status %d for a product of (%lld, %lld) and "
@@ -181,7 +149,8 @@ static bool set_layout(td__cublaslt *lt, cublasLtMatrixLayout_t *to, td_dtype t,
 static bool set_epilogue(td__lt_product *l)
 {
     const td__cuda_product *p = &l->p;
-    bool bias = p->bias.space != TD__AT_NONE, pre = p->pre.space != TD__AT_NONE;
+    bool bias = p->bias.space != TD__AT_NONE, slope = p->slope_at.space != TD__AT_NONE;
+    bool pre = slope || p->pre.space != TD__AT_NONE;
     cublasLtEpilogue_t epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     if (p->act == TD_ACT_RELU)
         epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
@@ -189,6 +158,8 @@ static bool set_epilogue(td__lt_product *l)
         epilogue = pre    ? bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX
                    : bias ? CUBLASLT_EPILOGUE_GELU_BIAS
                           : CUBLASLT_EPILOGUE_GELU;
+    if (slope)
+        epilogue = CUBLASLT_EPILOGUE_DGELU;
     l->epilogue = (int)epilogue;
     const void *at = (const void *)256; /* its alignment is looked at */
     td__cublaslt *lt = l->lt;
@@ -232,7 +203,7 @@ static bool describe(td_device *device, td__lt_product *l)
 /* Activations that it has, in the precision that is wanted. */
 static bool takes_act(const td__cuda_product *p)
 {
-    bool pre = p->pre.space != TD__AT_NONE;
+    bool pre = p->pre.space != TD__AT_NONE || p->slope_at.space != TD__AT_NONE;
     switch (p->act) {
     case TD_ACT_NONE:
     case TD_ACT_RELU: return !pre;

@@ -11,12 +11,16 @@
 #include <string.h>
 
 #include "backend/cuda/cublaslt_impl.h"
+#include "backend/cuda/tune.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/config.h"
-#include "base/log.h"
 
-enum { WORKSPACE = 32 << 20, ALIGNED = 64, CHOICES = 8 };
+enum {
+    WORKSPACE = 32 << 20,
+    ALIGNED = 64,
+    CHOICES = 8,
+    WITH_SUM = 4096 /* in the table, of an epilogue: a residual is added */
+};
 
 typedef struct row {
     const char *gpu, *version; /* "NVIDIA H200", "13.1": of cuBLASLt, without its last number */
@@ -37,7 +41,7 @@ static row row_of(td_device *d, const td__lt_product *l)
 {
     const td__cuda_product *p = &l->p;
     row r = {.gpu = td__cuda_kind_of(d)->name,
-             .version = l->lt->version,
+             .version = l->lt->held.version,
              .m = p->m,
              .n = p->n,
              .k = p->k,
@@ -45,7 +49,7 @@ static row row_of(td_device *d, const td__lt_product *l)
              .in = p->in,
              .out = p->out,
              .batch = l->batch,
-             .epilogue = l->epilogue};
+             .epilogue = l->epilogue + (p->residual.space ? WITH_SUM : 0)};
     return r;
 }
 
@@ -53,11 +57,10 @@ static int find_row(const row *r)
 {
     for (int i = 0; i < TD_LEN(ROWS); i++) {
         const row *t = &ROWS[i];
-        size_t of_version = strlen(t->version);
         if (t->m == r->m && t->n == r->n && t->k == r->k && strcmp(t->how, r->how) == 0 &&
             t->in == r->in && t->out == r->out && t->batch == r->batch &&
             t->epilogue == r->epilogue && strcmp(t->gpu, r->gpu) == 0 &&
-            strncmp(t->version, r->version, of_version) == 0 && r->version[of_version] == '.')
+            td__tune_is_version(t->version, r->version))
             return t->choice;
     }
     return -1;
@@ -65,62 +68,36 @@ static int find_row(const row *r)
 
 /* ---- Timing ---------------------------------------------------------------------------------- */
 
-typedef struct memory {
-    CUdeviceptr a, b, c, pre, bias, workspace;
-    CUstream stream;
-} memory;
+typedef struct timed {
+    const td__lt_product *l;
+    const cublasLtMatmulHeuristicResult_t *choice;
+    const void *a, *b, *added;
+    void *c, *workspace;
+} timed;
 
-static CUdeviceptr take(size_t nbytes, bool *good)
+static bool call(void *user, CUstream stream)
 {
-    CUdeviceptr at = 0;
-    *good = *good && td__cu.cuMemAlloc_v2(&at, nbytes) == CUDA_SUCCESS;
-    return at;
+    const timed *t = user;
+    const td__lt_product *l = t->l;
+    const float one = 1, other = l->p.residual.space ? 1 : 0;
+    return !l->lt->cublasLtMatmul(l->lt->handle, l->desc, &one, t->b, l->a, t->a, l->b, &other,
+                                  t->added, l->c, t->c, l->c, &t->choice->algo, t->workspace,
+                                  t->choice->workspaceSize, (cudaStream_t)stream);
 }
 
-/* Numbers between -1 and 1: a GPU is faster with zeros. */
-static void fill(CUdeviceptr to, size_t nbytes, td_dtype t, CUstream stream)
+static void write_row(const char *file, const row *r, int choice, int64_t best, int64_t first)
 {
-    static uint32_t some[1 << 18];
-    uint32_t s = 1;
-    for (int i = 0; i < TD_LEN(some); i++) {
-        s = s * 1664525u + 1013904223u;
-        uint32_t sign = s & 0x80008000u, low = 0x3f80u - (s >> 8 & 0x1ffu);
-        some[i] = t == TD_BF16 ? sign | low << 16 | (0x3f80u - (s >> 20 & 0x1ffu))
-                               : (sign & 0x80000000u) | low << 16 | (s >> 4 & 0xffffu);
-    }
-    for (size_t at = 0; at < nbytes; at += sizeof some) {
-        size_t n = nbytes - at < sizeof some ? nbytes - at : sizeof some;
-        td__cu.cuMemcpyAsync(to + at, (CUdeviceptr)(uintptr_t)some, n, stream);
-    }
-    td__cu.cuStreamSynchronize(stream);
-}
-
-static bool launch(const td__lt_product *l, const memory *m,
-                   const cublasLtMatmulHeuristicResult_t *f)
-{
-    const float one = 1, zero = 0;
-    return !l->lt->cublasLtMatmul(l->lt->handle, l->desc, &one, (void *)m->b, l->a, (void *)m->a,
-                                  l->b, &zero, (void *)m->c, l->c, (void *)m->c, l->c, &f->algo,
-                                  (void *)m->workspace, f->workspaceSize, (cudaStream_t)m->stream);
-}
-
-/* ns of one call; the best of three rounds */
-static int64_t time_choice(const td__lt_product *l, const memory *m,
-                           const cublasLtMatmulHeuristicResult_t *f)
-{
-    enum { CALLS = 10, ROUNDS = 3 };
-    int64_t best = INT64_MAX;
-    for (int r = 0; r <= ROUNDS; r++) { /* the first is not counted */
-        uint64_t start = td__clock_ns();
-        for (int i = 0; i < CALLS; i++)
-            if (!launch(l, m, f))
-                return INT64_MAX;
-        if (td__cu.cuStreamSynchronize(m->stream))
-            return INT64_MAX;
-        int64_t each = (int64_t)(td__clock_ns() - start) / CALLS;
-        best = r && each < best ? each : best;
-    }
-    return best;
+    FILE *to = fopen(file, "a");
+    if (!to)
+        return;
+    fprintf(to,
+            "TD_PRODUCT(\"%s\", \"%.*s\", %lld, %lld, %lld, \"%s\", %s, %s, %d, %d, %d) /* %.3f "
+            "ms; the first %.3f */\n",
+            r->gpu, td__tune_version_length(r->version), r->version, (long long)r->m,
+            (long long)r->n, (long long)r->k, r->how, r->in == TD_BF16 ? "BF16" : "F32",
+            r->out == TD_BF16 ? "BF16" : "F32", r->batch, r->epilogue, choice, (double)best * 1e-6,
+            (double)first * 1e-6);
+    fclose(to);
 }
 
 static int tune(const char *file, const row *r, td__lt_product *l,
@@ -128,52 +105,37 @@ static int tune(const char *file, const row *r, td__lt_product *l,
 {
     const td__cuda_product *p = &l->p;
     size_t in = td_dtype_size(p->in), out = td_dtype_size(p->out), many = (size_t)l->batch;
-    size_t a = (size_t)(p->m * p->k) * in * many, b = (size_t)(p->k * p->n) * in * many;
     size_t c = (size_t)(p->m * p->n) * out * many;
     int64_t best = INT64_MAX, first = 0;
     int choice = 0;
-    bool good = true;
-    memory m = {.a = take(a, &good), .b = take(b, &good), .c = take(c, &good)};
-    m.pre = take(c, &good);
-    m.bias = take((size_t)p->n * out, &good);
-    m.workspace = take(WORKSPACE, &good);
-    good = good && !td__cu.cuStreamCreate(&m.stream, CU_STREAM_NON_BLOCKING);
-    if (good) {
-        fill(m.a, a, p->in, m.stream);
-        fill(m.b, b, p->in, m.stream);
-        if (p->bias.space)
-            l->lt->cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                  &m.bias, sizeof m.bias);
-        if (p->pre.space)
-            l->lt->cublasLtMatmulDescSetAttribute(
-                l->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &m.pre, sizeof m.pre);
-    }
-    for (int i = 0; i < n && good; i++) {
-        int64_t ns = time_choice(l, &m, &found[i]);
+    td__tune t;
+    td__tune_begin(&t);
+    timed product = {.l = l,
+                     .a = td__tune_take(&t, (size_t)(p->m * p->k) * in * many, p->in),
+                     .b = td__tune_take(&t, (size_t)(p->k * p->n) * in * many, p->in),
+                     .c = td__tune_take(&t, c, TD_DTYPE_COUNT),
+                     .workspace = td__tune_take(&t, WORKSPACE, TD_DTYPE_COUNT)};
+    const void *other = td__tune_take(&t, c, p->out); /* pre, slope_at or residual */
+    const void *bias = td__tune_take(&t, (size_t)p->n * out, p->out);
+    product.added = p->residual.space ? other : product.c;
+    if (p->bias.space)
+        l->lt->cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                              sizeof bias);
+    if (p->pre.space || p->slope_at.space)
+        l->lt->cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                              &other, sizeof other);
+    for (int i = 0; i < n && t.good; i++) {
+        product.choice = &found[i];
+        int64_t ns = td__tune_time(&t, call, &product);
         first = i ? first : ns;
         if (ns < best - best / 100) { /* a later one must be better by more than noise */
             best = ns;
             choice = i;
         }
     }
-    CUdeviceptr all[] = {m.a, m.b, m.c, m.pre, m.bias, m.workspace};
-    for (int i = 0; i < TD_LEN(all); i++)
-        if (all[i])
-            td__cu.cuMemFree_v2(all[i]);
-    if (m.stream)
-        td__cu.cuStreamDestroy_v2(m.stream);
-    FILE *to = good ? fopen(file, "a") : NULL;
-    if (to) {
-        fprintf(
-            to,
-            "TD_PRODUCT(\"%s\", \"%.*s\", %lld, %lld, %lld, \"%s\", %s, %s, %d, %d, %d) /* %.3f "
-            "ms; the first %.3f */\n",
-            r->gpu, (int)(strrchr(r->version, '.') - r->version), r->version, (long long)r->m,
-            (long long)r->n, (long long)r->k, r->how, r->in == TD_BF16 ? "BF16" : "F32",
-            r->out == TD_BF16 ? "BF16" : "F32", r->batch, r->epilogue, choice, (double)best * 1e-6,
-            (double)first * 1e-6);
-        fclose(to);
-    }
+    if (t.good)
+        write_row(file, r, choice, best, first);
+    td__tune_end(&t);
     return choice;
 }
 

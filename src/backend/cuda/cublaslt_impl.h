@@ -6,12 +6,11 @@
 #include <cublasLt.h>
 
 #include "backend/cuda/cublaslt.h"
+#include "backend/cuda/library.h"
 
 struct td__cublaslt {
-    void *library;
+    td__held held;
     cublasLtHandle_t handle;
-    char version[32];
-    int holders;
 #define TD_LT(name) __typeof__(&name) name;
 #include "backend/cuda/cublaslt.def"
 #undef TD_LT

@@ -140,6 +140,7 @@ static const td_backend_ops OPS = {
     .enter = cuda_enter,
     .leave = td__host_leave,
     .wants_nhwc = true,
+    .wants_one_pass = true,
 };
 
 td_status td__cuda_create(td_backend **out)

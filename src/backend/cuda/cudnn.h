@@ -24,7 +24,8 @@ const char *td__cudnn_version(const td__cudnn *l);
 
 /* TD_ENOTSUP without an error text: it does not take these shapes, or is not there. */
 TD_NODISCARD td_status td__cudnn_add_attention(td__cuda *b, td_kernel *k,
-                                               const td__attention_args *a, bool back);
+                                               const td__attention_args *a, const td__cuda_bind *at,
+                                               bool back);
 /* A convolution: y, dx or dw. w lies as (O, KH, KW, C). */
 typedef enum td__dnn_conv_kind {
     TD__DNN_CONV,

@@ -19,16 +19,17 @@
 
 /* Sizes that occur: the names are of (B, H, T, S, D). */
 typedef struct sizes {
-    td__dnn_size q, k_turned, k, scores, scores_turned, row, heads; /* heads: (B, H, S, D) dense */
+    td__dnn_size q, o, k_turned, k, scores, scores_turned, row, heads; /* heads: (B, H, S, D) */
 } sizes;
 
 static sizes sizes_of(const td__attention_args *a)
 {
     int64_t b = a->b, h = a->h, g = a->hkv, t = a->t, s = a->s, d = a->d;
     return (sizes){
-        .q = {{b, h, t, d}, {t * h * d, d, h * d, 1}},
-        .k = {{b, g, s, d}, {s * g * d, d, g * d, 1}},
-        .k_turned = {{b, g, d, s}, {s * g * d, d, 1, g * d}},
+        .q = {{b, h, t, d}, {t * a->q_step, d, a->q_step, 1}},
+        .o = {{b, h, t, d}, {t * h * d, d, h * d, 1}},
+        .k = {{b, g, s, d}, {s * a->kv_step, d, a->kv_step, 1}},
+        .k_turned = {{b, g, d, s}, {s * a->kv_step, d, 1, a->kv_step}},
         .scores = {{b, h, t, s}, {h * t * s, t * s, s, 1}},
         .scores_turned = {{b, h, s, t}, {h * t * s, t * s, 1, s}},
         .row = {{b, h, t, 1}, {h * t, t, 1, 1}},
@@ -59,14 +60,14 @@ static int apply(td__dnn *d, cudnnPointwiseMode_t mode, int x, int y, td__dnn_si
     return to;
 }
 
-static void forward(td__dnn *d, const td__attention_args *a)
+static void forward(td__dnn *d, const td__attention_args *a, const td__cuda_bind *at)
 {
     sizes z = sizes_of(a);
-    int q = td__dnn_at(d, TD_BF16, z.q, TD__IN(0));
-    int k = td__dnn_at(d, TD_BF16, z.k_turned, TD__IN(1));
-    int v = td__dnn_at(d, TD_BF16, z.k, TD__IN(2));
-    int o = td__dnn_at(d, TD_BF16, z.q, TD__OUT(0));
-    int lse = td__dnn_at(d, TD_F32, z.row, TD__OUT(1));
+    int q = td__dnn_at(d, TD_BF16, z.q, at->in[0]);
+    int k = td__dnn_at(d, TD_BF16, z.k_turned, at->in[1]);
+    int v = td__dnn_at(d, TD_BF16, z.k, at->in[2]);
+    int o = td__dnn_at(d, TD_BF16, z.o, at->out[0]);
+    int lse = td__dnn_at(d, TD_F32, z.row, at->out[1]);
     int s = td__dnn_inner(d, TD_F32, z.scores);
     td__dnn_product(d, q, k, s);
     s = apply(d, CUDNN_POINTWISE_MUL, s, td__dnn_value(d, a->scale), z.scores);
@@ -96,15 +97,15 @@ static void to_keys(td__dnn *d, const td__attention_args *a, const sizes *z, int
 }
 
 /* Scratch: delta (B, H, T) in f32. */
-static void backward(td__dnn *d, const td__attention_args *a)
+static void backward(td__dnn *d, const td__attention_args *a, const td__cuda_bind *at)
 {
     sizes z = sizes_of(a);
-    int dout = td__dnn_at(d, TD_BF16, z.q, TD__IN(0)), q = td__dnn_at(d, TD_BF16, z.q, TD__IN(1));
-    int k = td__dnn_at(d, TD_BF16, z.k_turned, TD__IN(2));
-    int v = td__dnn_at(d, TD_BF16, z.k_turned, TD__IN(3));
-    int o = td__dnn_at(d, TD_BF16, z.q, TD__IN(4)), lse = td__dnn_at(d, TD_F32, z.row, TD__IN(5));
-    int dq = td__dnn_at(d, TD_BF16, z.q, TD__OUT(0)), dk = td__dnn_at(d, TD_BF16, z.k, TD__OUT(1));
-    int dv = td__dnn_at(d, TD_BF16, z.k, TD__OUT(2));
+    int dout = td__dnn_at(d, TD_BF16, z.o, at->in[0]), q = td__dnn_at(d, TD_BF16, z.q, at->in[1]);
+    int k = td__dnn_at(d, TD_BF16, z.k_turned, at->in[2]);
+    int v = td__dnn_at(d, TD_BF16, z.k_turned, at->in[3]);
+    int o = td__dnn_at(d, TD_BF16, z.o, at->in[4]), lse = td__dnn_at(d, TD_F32, z.row, at->in[5]);
+    int dq = td__dnn_at(d, TD_BF16, z.q, at->out[0]), dk = td__dnn_at(d, TD_BF16, z.k, at->out[1]);
+    int dv = td__dnn_at(d, TD_BF16, z.k, at->out[2]);
     int scale = td__dnn_value(d, a->scale), one = td__dnn_value(d, 1);
     int64_t h = a->h, t = a->t, n = a->d;
     td__dnn_size wide = {{a->b, h, t, n}, {h * t * n, t * n, h * n, 1}};
@@ -134,7 +135,8 @@ static void backward(td__dnn *d, const td__attention_args *a)
     td__dnn_product(d, g, plain, dq);
 }
 
-td_status td__cudnn_add_attention(td__cuda *b, td_kernel *k, const td__attention_args *a, bool back)
+td_status td__cudnn_add_attention(td__cuda *b, td_kernel *k, const td__attention_args *a,
+                                  const td__cuda_bind *at, bool back)
 {
     td__dnn *d;
     if (a->mask >= 0 || a->d % 8 != 0 || a->d > 128 || a->t < 2 || a->s < 2 || !a->b || !a->h)
@@ -143,11 +145,11 @@ td_status td__cudnn_add_attention(td__cuda *b, td_kernel *k, const td__attention
     if (st)
         return st;
     if (!back) {
-        forward(d, a);
+        forward(d, a, at);
         return td__dnn_add_take(d, b, k, 0);
     }
     size_t rows = (size_t)(a->b * a->h * a->t) * sizeof(float);
-    backward(d, a);
+    backward(d, a, at);
     td__cuda_want_scratch(k, rows);
     return td__dnn_add_take(d, b, k, rows);
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "backend/cuda/cudnn.h"
+#include "backend/cuda/library.h"
 
 #if TD_CUDNN
 enum { TD__CUDNN_PLANS = 512 };
@@ -18,13 +19,11 @@ typedef struct td__cudnn_plan {
 } td__cudnn_plan;
 
 struct td__cudnn {
+    td__held held;
     td__cudnn_plan plans[TD__CUDNN_PLANS];
     int n_plans;
     pthread_mutex_t lock; /* of the handle and the plans: whoever uses it, or adds one */
-    void *library;
     cudnnHandle_t handle;
-    char version[32];
-    int holders;
 #define TD_DNN(name) __typeof__(&name) name;
 #include "backend/cuda/cudnn.def"
 #undef TD_DNN

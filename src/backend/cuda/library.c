@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/config.h"
 #include "base/fail.h"
+#include "base/log.h"
 
-void *td__cuda_open_library(const char *const *names, int n)
+static void *open_one(const char *const *names, int n)
 {
     const char *folders = td__env_get(TD_ENV_CUDA_LIBS);
     char path[1024];
@@ -31,14 +33,76 @@ void *td__cuda_open_library(const char *const *names, int n)
     return library;
 }
 
-td_status td__cuda_find_functions(void *library, const char *what, const td__library_function *f,
-                                  int n, void *to)
+static td_status find_functions(const td__library *l, td__held *to)
 {
-    for (int i = 0; i < n; i++) {
-        void *at = dlsym(library, f[i].name);
+    for (int i = 0; i < l->n_functions; i++) {
+        const td__library_function *f = &l->functions[i];
+        void *at = dlsym(to->library, f->name);
         if (!at)
-            return TD_FAIL(TD_ENOTSUP, "%s has no %s: it is too old", what, f[i].name);
-        memcpy((char *)to + f[i].at, &at, sizeof at);
+            return TD_FAIL(TD_ENOTSUP, "%s has no %s: it is too old", l->what, f->name);
+        memcpy((char *)to + f->at, &at, sizeof at);
+    }
+    return l->open(to);
+}
+
+static void tell(td__library *l, const char *why)
+{
+    if (!l->told)
+        TD_LOG(WARN, BACKEND, "%s: %s", why, l->without);
+    l->told = true;
+}
+
+static void unload(const td__library *l, td__held *h)
+{
+    l->close(h);
+    dlclose(h->library);
+    td__free(h);
+}
+
+static td_status load(td__library *l)
+{
+    char text[160];
+    void *library = open_one(l->names, l->n_names);
+    if (!library) {
+        snprintf(text, sizeof text, "no %s on this machine (TANDEM_CUDA_LIBS names its folder)",
+                 l->what);
+        tell(l, text);
+        return TD_OK;
+    }
+    td__held *h = td__calloc(1, l->nbytes);
+    if (!h) {
+        dlclose(library);
+        return TD_FAIL(TD_ENOMEM, "no memory for %s", l->what);
+    }
+    h->library = library;
+    if (find_functions(l, h)) { /* one that is broken is as good as none */
+        tell(l, td_last_error());
+        unload(l, h);
+    } else {
+        l->held = h;
     }
     return TD_OK;
+}
+
+td_status td__library_get(td__library *l, td__held **out)
+{
+    pthread_mutex_lock(&l->lock);
+    td_status st = l->held ? TD_OK : load(l);
+    if (l->held)
+        l->held->holders++;
+    *out = l->held;
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}
+
+void td__library_release(td__library *l, td__held *held)
+{
+    if (!held)
+        return;
+    pthread_mutex_lock(&l->lock);
+    if (--held->holders == 0) {
+        unload(l, held);
+        l->held = NULL;
+    }
+    pthread_mutex_unlock(&l->lock);
 }

@@ -1,23 +1,48 @@
-/* library.h -- where the libraries of CUDA are found. */
+/* library.h -- the libraries of CUDA: where they are found, and how a process holds one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BACKEND_CUDA_LIBRARY_H
 #define TD_BACKEND_CUDA_LIBRARY_H
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "tandem/status.h"
-
-/* The first of the n names that is in a folder of TANDEM_CUDA_LIBS, on the loader's path or in
- * /usr/local/cuda, opened by dlopen; NULL: none is. */
-void *td__cuda_open_library(const char *const *names, int n);
 
 /* A function of a library and where its address goes in a struct. */
 typedef struct td__library_function {
     const char *name;
     size_t at;
 } td__library_function;
-/* Fill `to`; `what` is the library's name in an error. */
-TD_NODISCARD td_status td__cuda_find_functions(void *library, const char *what,
-                                               const td__library_function *f, int n, void *to);
+
+/* The beginning of every library that is held: functions and a handle of its own follow. */
+typedef struct td__held {
+    void *library;
+    int holders;
+    char version[32]; /* "13.1.0" */
+} td__held;
+
+/* A library that is loaded when it is first asked for, once in a process, and let go of by the last
+ * who holds it. It is the first of the n names that is in a folder of TANDEM_CUDA_LIBS, on the
+ * loader's path or in /usr/local/cuda. */
+typedef struct td__library {
+    const char *what;         /* "cuDNN 9" */
+    const char *without;      /* what happens where there is none */
+    const char *const *names; /* of its file, best first */
+    int n_names;
+    const td__library_function *functions;
+    int n_functions;
+    size_t nbytes;                  /* of the struct that begins with a td__held */
+    td_status (*open)(td__held *l); /* after its functions are there; fills version */
+    void (*close)(td__held *l);     /* also after open failed */
+    pthread_mutex_t lock;           /* of the following, and of `holders` */
+    td__held *held;
+    bool told;
+} td__library;
+
+/* The library with one holder more; NULL if it is not on this machine or does not work, which is
+ * said once in the log. */
+TD_NODISCARD td_status td__library_get(td__library *l, td__held **out);
+void td__library_release(td__library *l, td__held *held); /* NULL is allowed */
 
 #endif

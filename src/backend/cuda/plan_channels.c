@@ -54,8 +54,10 @@ static int64_t pixels(const td__channels_args *a)
 }
 
 /* Sums in two arrays of parts: they begin at 0 and at the answer, in scratch. */
-static size_t split(td_kernel *k, td__channels_args *a)
+static size_t split(td_kernel *k, td__channels_args *a, td_dtype t)
 {
+    int64_t lots = a->x.dim[1] / td__cuda_lot(t);
+    a->lanes = lots < 32 && 32 % lots == 0 ? (int)lots : 32;
     a->splits = td__cuda_splits(pixels(a), a->x.dim[1]);
     a->per_split = (pixels(a) + a->splits - 1) / a->splits;
     size_t part = td__align_up((size_t)(a->splits * a->x.dim[1]) * sizeof(float), 64);
@@ -63,9 +65,25 @@ static size_t split(td_kernel *k, td__channels_args *a)
     return part;
 }
 
+/* Threads that move by whole pixels from one lot of theirs to the next. */
+static td__cuda_grid grid_lots(const td__cuda *b, const td__channels_args *a, td_dtype t)
+{
+    int64_t channels = a->x.dim[1], block = (int64_t)TD__CUDA_THREADS * td__cuda_lot(t);
+    td__cuda_grid g = td__cuda_grid_for(b, pixels(a) * channels / td__cuda_lot(t));
+    int64_t x = channels, y = block;
+    while (y) { /* their common divisor */
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    unsigned each = (unsigned)(channels / x);
+    g.x = g.x < each ? each : g.x / each * each;
+    return g;
+}
+
 static td_status add_nhwc(td__cuda *b, td_kernel *k, td__channels_args *a, td_dtype t)
 {
-    size_t part = split(k, a);
+    size_t part = split(k, a, t);
     td__cuda_grid columns = td__cuda_grid_columns(a->x.dim[1], td__cuda_lot(t), a->splits);
     td__cuda_bind sums = {.in = {TD__IN(0)}, .out = {TD__SCRATCH(0), TD__SCRATCH(part)}};
     td__cuda_bind stats = {.in = {TD__SCRATCH(0), TD__SCRATCH(part), TD__IN(0)},
@@ -77,14 +95,12 @@ static td_status add_nhwc(td__cuda *b, td_kernel *k, td__channels_args *a, td_dt
     TD_TRY(td__cuda_add_bound(b, k, "nhwc_sums", t, columns, a, sizeof *a, &sums));
     TD_TRY(td__cuda_add_bound(b, k, "nhwc_stats", t, td__cuda_grid_each((a->x.dim[1] + 31) / 32), a,
                               sizeof *a, &stats));
-    return td__cuda_add_bound(b, k, "nhwc_apply", t,
-                              td__cuda_grid_for(b, pixels(a) * a->x.dim[1] / td__cuda_lot(t)), a,
-                              sizeof *a, &apply);
+    return td__cuda_add_bound(b, k, "nhwc_apply", t, grid_lots(b, a, t), a, sizeof *a, &apply);
 }
 
 static td_status add_nhwc_back(td__cuda *b, td_kernel *k, td__channels_args *a, td_dtype t)
 {
-    size_t part = split(k, a);
+    size_t part = split(k, a, t);
     td__cuda_grid columns = td__cuda_grid_columns(a->x.dim[1], td__cuda_lot(t), a->splits);
     td__cuda_bind sums = {.in = {TD__IN(0), TD__IN(1), TD__IN(3), TD__IN(4)},
                           .out = {TD__SCRATCH(0), TD__SCRATCH(part)}};
@@ -95,9 +111,7 @@ static td_status add_nhwc_back(td__cuda *b, td_kernel *k, td__channels_args *a, 
         td__cuda_add_finish(b, k, TD__SCRATCH(0), a->splits, a->x.dim[1], TD__OUT(2), TD_F32, 1));
     TD_TRY(td__cuda_add_finish(b, k, TD__SCRATCH(part), a->splits, a->x.dim[1], TD__OUT(1), TD_F32,
                                1));
-    return td__cuda_add(b, k, "nhwc_back", t,
-                        td__cuda_grid_for(b, pixels(a) * a->x.dim[1] / td__cuda_lot(t)), a,
-                        sizeof *a);
+    return td__cuda_add(b, k, "nhwc_back", t, grid_lots(b, a, t), a, sizeof *a);
 }
 
 td_status td__cuda_plan_batch_norm(td__cuda *b, const td_node *n, const bool *is_param,

@@ -31,7 +31,7 @@ td_status td__cuda_plan_linear(td__cuda *b, const td_node *n, const bool *is_par
                           .a_col = 1,
                           .in = x->dtype,
                           .out = n->out[0].dtype,
-                          .act = back ? TD_ACT_NONE : at->act};
+                          .act = at->act};
     if (!takes(n))
         return TD_ENOTSUP;
     p.a_row = p.k;
@@ -42,6 +42,10 @@ td_status td__cuda_plan_linear(td__cuda *b, const td_node *n, const bool *is_par
         TD_TRY(td__cuda_add_weight(b, k, 2, is_param[2], p.out, &scratch, &p.bias));
     if (!back && n->n_out > 1)
         p.pre = TD__OUT(1);
+    if (!back && at->has_residual)
+        p.residual = TD__IN(3);
+    if (back && n->n_in > 2)
+        p.slope_at = TD__IN(2);
     return td__cuda_add_product(b, k, &p, scratch);
 }
 

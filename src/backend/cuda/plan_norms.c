@@ -12,7 +12,7 @@ static bool takes(const td_node *n)
     bool back = n->op == TD_OP_LAYER_NORM_BACK || n->op == TD_OP_RMS_NORM_BACK;
     if (!td__cuda_takes(td__in_desc_of(n, 0)->dtype))
         return false;
-    for (int i = back ? 2 : 1; i < n->n_in; i++)
+    for (int i = back ? 2 : 1; i < n->n_in && i < 5; i++) /* a residual has the type of dy */
         if (td__in_desc_of(n, i)->dtype != TD_F32)
             return false;
     return true;
@@ -64,7 +64,10 @@ static td_status add_back(td__cuda *b, const td_node *n, td__rows_args *a, td_ke
     if (lots) {
         td__cuda_bind bind = {.in = {TD__IN(0), TD__IN(1), TD__IN(2), TD__IN(3), TD__IN(rstd)},
                               .out = {TD__OUT(0), TD__SCRATCH(0), TD__SCRATCH(part)}};
-        TD_TRY(add_short(b, k, "short_norm_back", lots, t, splits, a, &bind));
+        if (a->added)
+            bind.in[5] = TD__IN(5);
+        TD_TRY(add_short(b, k, a->added ? "short_norm_added" : "short_norm_back", lots, t, splits,
+                         a, &bind));
     } else {
         td__cuda_bind bind = {.in = {TD__IN(0), TD__IN(1), TD__IN(3), TD__IN(rstd)},
                               .out = {TD__SCRATCH(0), TD__SCRATCH(part)}};
@@ -93,6 +96,7 @@ td_status td__cuda_plan_row_norm(td__cuda *b, const td_node *n, const bool *is_p
     (void)is_param;
     if (!takes(n))
         return TD_ENOTSUP;
+    a.added = at->has_residual;
     if (n->op == TD_OP_LAYER_NORM_BACK || n->op == TD_OP_RMS_NORM_BACK)
         return add_back(b, n, &a, k);
     return add_forward(b, n, &a, k);

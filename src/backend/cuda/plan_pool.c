@@ -1,7 +1,18 @@
 /* plan_pool.c -- pools (kernels/pool.cu). */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cuda/cuda.h"
+#include <stdio.h>
+
 #include "backend/cuda/kernels/pool.h"
+#include "backend/cuda/sums.h"
+
+/* Images whose channels lie side by side in whole lots. */
+static bool in_lots(const td_node *n, const td__pool_args *a, td_dtype t)
+{
+    bool has = n->op == TD_OP_MAX_POOL2D || n->op == TD_OP_MAX_POOL2D_BACK ||
+               n->op == TD_OP_GLOBAL_AVG_POOL;
+    return has && a->x.step[1] == 1 && a->x.dim[1] % td__cuda_lot(t) == 0 && a->n < INT32_MAX &&
+           (a->y.step[1] == 1 || n->op == TD_OP_GLOBAL_AVG_POOL);
+}
 
 td_status td__cuda_plan_pool(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
 {
@@ -24,6 +35,12 @@ td_status td__cuda_plan_pool(td__cuda *b, const td_node *n, const bool *is_param
         a.size[i] = at->size[i];
         a.stride[i] = at->stride[i];
         a.pad[i] = at->pad[i];
+    }
+    if (in_lots(n, &a, in->dtype)) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_lots", NAMES[n->op]);
+        a.n /= td__cuda_lot(in->dtype);
+        return td__cuda_add(b, k, name, in->dtype, td__cuda_grid_for(b, a.n), &a, sizeof a);
     }
     return td__cuda_add(b, k, NAMES[n->op], in->dtype,
                         n->op == TD_OP_GLOBAL_AVG_POOL ? td__cuda_grid_each(a.n)

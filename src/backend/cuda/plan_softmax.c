@@ -37,12 +37,22 @@ td_status td__cuda_plan_xent(td__cuda *b, const td_node *n, const bool *is_param
     (void)is_param;
     if (!td__cuda_takes(t))
         return TD_ENOTSUP;
-    td__cuda_want_scratch(k, (size_t)(a.rows + 1) * sizeof(float));
+    size_t count_at = td__align_up((size_t)(a.rows + 1) * sizeof(float), 64);
+    td__cuda_want_scratch(k, count_at + sizeof(float));
     td__cuda_grid one = td__cuda_grid_each(1), each = td__cuda_grid_each(a.rows);
     if (n->op == TD_OP_XENT_BACK) {
         td__cuda_bind count = {.in = {{0}, TD__IN(1)}, .out = {{0}, TD__SCRATCH(0)}};
         TD_TRY(td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &count));
         return td__cuda_add(b, k, "xent_back", t, each, &a, sizeof a);
+    }
+    if (n->op == TD_OP_XENT_BOTH) {
+        td__cuda_bind count = {.in = {{0}, TD__IN(1)}, .out = {{0}, TD__SCRATCH(count_at)}};
+        td__cuda_bind both = {.in = {TD__IN(0), TD__IN(1), TD__IN(2), TD__SCRATCH(count_at)},
+                              .out = {TD__OUT(0), TD__OUT(2), TD__SCRATCH(0)}};
+        td__cuda_bind sum = {.in = {TD__SCRATCH(0), TD__IN(1)}, .out = {TD__OUT(1)}};
+        TD_TRY(td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &count));
+        TD_TRY(td__cuda_add_bound(b, k, "xent_both", t, each, &a, sizeof a, &both));
+        return td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &sum);
     }
     td__cuda_bind rows = {.in = {TD__IN(0), TD__IN(1)}, .out = {TD__SCRATCH(0), TD__OUT(1)}};
     TD_TRY(td__cuda_add_bound(b, k, "xent_rows", t, each, &a, sizeof a, &rows));

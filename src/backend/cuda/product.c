@@ -28,6 +28,8 @@ static void run_own(const td__cuda_action *action, const td_kernel_call *c)
     a.c = td__cuda_address(c, o->p.c);
     a.pre = td__cuda_address(c, o->p.pre);
     a.bias = td__cuda_address(c, o->p.bias);
+    a.residual = td__cuda_address(c, o->p.residual);
+    a.slope_at = td__cuda_address(c, o->p.slope_at);
     td__cuda_launch(c->stream, o->fn, o->grid, &a);
 }
 
@@ -79,7 +81,7 @@ static td_status add_split(td__cuda *b, td_kernel *k, const td__cuda_product *p,
 {
     td__cuda_product plain = *p;
     plain.act = TD_ACT_NONE;
-    plain.pre = (td__cuda_at){0};
+    plain.pre = plain.slope_at = (td__cuda_at){0};
     plain.c = p->pre.space ? p->pre : p->c;
     TD_TRY(td__cublaslt_add(b, k, &plain, scratch));
     int64_t count = p->m * p->n;
@@ -94,7 +96,7 @@ static td_status add_split(td__cuda *b, td_kernel *k, const td__cuda_product *p,
         return st;
     }
     o->action.run = run_own;
-    o->p = (td__cuda_product){.a = plain.c, .c = p->c};
+    o->p = (td__cuda_product){.a = plain.c, .c = p->c, .slope_at = p->slope_at};
     o->args = (td__product_args){.n = count};
     o->args.out_dtype = (int)p->out;
     o->args.act = (int)p->act;

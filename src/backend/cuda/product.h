@@ -6,11 +6,11 @@
 
 #include "backend/cuda/cuda.h"
 
-/* c (m, n) = act(a (m, k) b (k, n) + bias (n)); see kernels/product.h. a and b have one type; bias
- * has c's. */
+/* c (m, n) = act(a (m, k) b (k, n) + bias (n)) + residual, or times the slope of act at slope_at;
+ * see kernels/product.h. a and b have one type; the others have c's. */
 typedef struct td__cuda_product {
     int64_t m, n, k;
-    td__cuda_at a, b, c, pre, bias;
+    td__cuda_at a, b, c, pre, bias, residual, slope_at;
     int64_t a_row, a_col, b_row, b_col;
     int n_batch;
     int64_t batch[TD_MAX_DIMS], a_step[TD_MAX_DIMS], b_step[TD_MAX_DIMS];

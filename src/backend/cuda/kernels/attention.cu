@@ -5,16 +5,23 @@
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/number.cuh"
 
+/* Of o and do; q and dq; k, v and their gradients. */
+static __device__ inline long long row_at(const td__attention_args &a, long long b, long long t,
+                                          long long h)
+{
+    return ((b * a.t + t) * a.h + h) * a.d;
+}
+
 static __device__ inline long long query_at(const td__attention_args &a, long long b, long long t,
                                             long long h)
 {
-    return ((b * a.t + t) * a.h + h) * a.d;
+    return (b * a.t + t) * a.q_step + h * a.d;
 }
 
 static __device__ inline long long key_at(const td__attention_args &a, long long b, long long s,
                                           long long kv)
 {
-    return ((b * a.s + s) * a.hkv + kv) * a.d;
+    return (b * a.s + s) * a.kv_step + kv * a.d;
 }
 
 static __device__ inline float masked(const td__attention_args &a, float score, long long b,
@@ -72,7 +79,7 @@ template <class T> static __device__ inline void attention(const td__attention_a
         sum += score[s];
     }
     sum = block_all<add>(sum); /* and all scores are there */
-    T *o = (T *)a.io.out[0] + query_at(a, b, t, h);
+    T *o = (T *)a.io.out[0] + row_at(a, b, t, h);
     for (long long i = threadIdx.x; i < a.d; i += THREADS) {
         float x = 0;
         for (long long s = 0; s < n; s++)
@@ -89,7 +96,7 @@ template <class T> static __device__ inline void attention_delta(const td__atten
 {
     long long i = (long long)blockIdx.x * WARPS + threadIdx.x / 32;
     bool in = i < a.b * a.h * a.t;
-    long long at = in ? query_at(a, i / (a.t * a.h), i % a.t, i / a.t % a.h) : 0;
+    long long at = in ? row_at(a, i / (a.t * a.h), i % a.t, i / a.t % a.h) : 0;
     float sum = 0;
     for (long long c = threadIdx.x % 32; in && c < a.d; c += 32)
         sum += get(((const T *)a.io.in[0])[at + c]) * get(((const T *)a.io.in[4])[at + c]);
@@ -112,7 +119,7 @@ template <class T> static __device__ inline void attention_back_q(const td__atte
     float lse = ((const float *)a.io.in[5])[blockIdx.x];
     float delta = ((const float *)a.io.scratch)[blockIdx.x];
     load(q, (const T *)a.io.in[1] + at, a.d);
-    load(dout, (const T *)a.io.in[0] + at, a.d);
+    load(dout, (const T *)a.io.in[0] + row_at(a, b, t, h), a.d);
     __syncthreads();
     for (long long s = threadIdx.x; s < n; s += THREADS) {
         long long from = key_at(a, b, s, kv);
@@ -151,16 +158,15 @@ template <class T> static __device__ inline void attention_back_kv(const td__att
             float score = masked(a, a.scale * dot(k, q + from, a.d), b, t, s);
             bool seen = score > -TD__INFINITY;
             p[t] = seen ? expf(score - ((const float *)a.io.in[5])[row]) : 0;
-            float g = dot(v, dout + from, a.d) - ((const float *)a.io.scratch)[row];
+            float g = dot(v, dout + row_at(a, b, t, h), a.d) - ((const float *)a.io.scratch)[row];
             ds[t] = seen ? p[t] * g * a.scale : 0;
         }
         __syncthreads();
         for (long long i = threadIdx.x; i < a.d; i += THREADS) {
             float x = dk[i], y = dv[i];
             for (long long t = first; t < a.t; t++) {
-                long long from = query_at(a, b, t, h) + i;
-                x += ds[t] * get(q[from]);
-                y += p[t] * get(dout[from]);
+                x += ds[t] * get(q[query_at(a, b, t, h) + i]);
+                y += p[t] * get(dout[row_at(a, b, t, h) + i]);
             }
             dk[i] = x;
             dv[i] = y;

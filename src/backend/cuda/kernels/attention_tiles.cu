@@ -137,7 +137,7 @@ template <int D, int MT> static __device__ inline void attention_tiles(const td_
     /* Long rows first: they take longest under a causal mask. */
     long long q0 = (long long)(gridDim.x - 1 - blockIdx.x) * Q;
     long long row = q0 + threadIdx.x / 32 * ROWS * MT + g;
-    long long q_stride = a.h * D, k_stride = a.hkv * D;
+    long long q_stride = a.q_step, k_stride = a.kv_step;
     const bf16 *q = (const bf16 *)a.io.in[0] + p.b * a.t * q_stride + p.h * D;
     const bf16 *keys = (const bf16 *)a.io.in[1] + p.b * a.s * k_stride + p.kv * D;
     const bf16 *values = (const bf16 *)a.io.in[2] + p.b * a.s * k_stride + p.kv * D;
@@ -224,7 +224,7 @@ template <int D, int MT> static __device__ inline void attention_tiles(const td_
             if (query >= a.t)
                 continue;
             float by = total > 0 ? 1 / total : 0;
-            bf16 *to = (bf16 *)a.io.out[0] + (p.b * a.t + query) * q_stride + p.h * D;
+            bf16 *to = (bf16 *)a.io.out[0] + ((p.b * a.t + query) * a.h + p.h) * D;
 #pragma unroll
             for (int n = 0; n < D / 8; n++)
                 *(unsigned *)(to + n * 8 + 2 * t) =
@@ -260,7 +260,8 @@ static __device__ inline void attention_tiles_q(const td__attention_args &a)
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     long long q0 = (long long)(gridDim.x - 1 - blockIdx.x) * Q;
     long long row = q0 + threadIdx.x / 32 * ROWS * MT + g;
-    long long q_stride = a.h * D, k_stride = a.hkv * D;
+    long long q_stride = a.q_step, k_stride = a.kv_step, o_stride = a.h * D;
+    long long o_at = p.b * a.t * o_stride + p.h * D;
     long long q_at = p.b * a.t * q_stride + p.h * D, k_at = p.b * a.s * k_stride + p.kv * D;
     const bf16 *keys = (const bf16 *)a.io.in[2] + k_at, *values = (const bf16 *)a.io.in[3] + k_at;
     copy_tile<D>(k[0], keys, 0, a.s, k_stride);
@@ -271,8 +272,8 @@ static __device__ inline void attention_tiles_q(const td__attention_args &a)
 #pragma unroll
     for (int m = 0; m < MT; m++) {
         long long first = row + m * ROWS;
-        load_left<D>(left[m], (const bf16 *)a.io.in[4] + q_at, first, a.t, q_stride); /* o */
-        load_left<D>(dout[m], (const bf16 *)a.io.in[0] + q_at, first, a.t, q_stride);
+        load_left<D>(left[m], (const bf16 *)a.io.in[4] + o_at, first, a.t, o_stride); /* o */
+        load_left<D>(dout[m], (const bf16 *)a.io.in[0] + o_at, first, a.t, o_stride);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             long long at = (p.b * a.h + p.h) * a.t + first + r * 8;
@@ -347,7 +348,7 @@ template <int D> static __device__ inline void attention_tiles_kv(const td__atte
     place p = place_of(a, a.hkv, blockIdx.y);
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     long long k0 = (long long)blockIdx.x * TILE, row = k0 + threadIdx.x / 32 * ROWS + g;
-    long long q_stride = a.h * D, k_stride = a.hkv * D, per = a.h / a.hkv;
+    long long q_stride = a.q_step, k_stride = a.kv_step, o_stride = a.h * D, per = a.h / a.hkv;
     long long k_at = p.b * a.s * k_stride + p.kv * D;
     unsigned keys[1][D / 16][4], values[1][D / 16][4];
     float dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {}, scale = a.scale * LOG2_E;
@@ -361,7 +362,8 @@ template <int D> static __device__ inline void attention_tiles_kv(const td__atte
             long long h = p.kv * per + next / each, q0 = first + (long long)(next % each) * TILE;
             long long q_at = p.b * a.t * q_stride + h * D, stat = (p.b * a.h + h) * a.t + q0;
             copy_tile<D>(q[next % 2], (const bf16 *)a.io.in[1] + q_at, q0, a.t, q_stride);
-            copy_tile<D>(dout[next % 2], (const bf16 *)a.io.in[0] + q_at, q0, a.t, q_stride);
+            copy_tile<D>(dout[next % 2], (const bf16 *)a.io.in[0] + p.b * a.t * o_stride + h * D,
+                         q0, a.t, o_stride);
             if (threadIdx.x < TILE) {
                 bool in = q0 + threadIdx.x < a.t;
                 const float *from = (const float *)a.io.in[5] + stat;

@@ -1,6 +1,9 @@
 /* batch_norm.cu -- batch norm of images that lie as NHWC in whole lots: sums over columns in parts,
  * the statistics of them, and one pass over the elements (columns.cuh). Others are in channels.cu.
  *
+ * Where pixels are short, a warp has several at once. In the passes over elements every thread
+ * keeps to its channels: the planner's grids move by whole pixels.
+ *
  * Squares are summed around the first pixel of each channel, so that little is lost where the mean
  * is large. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -12,30 +15,72 @@ static __device__ inline long long pixels(const td__channels_args &a)
     return a.x.dim[0] * a.x.dim[2] * a.x.dim[3];
 }
 
+/* The pixels of a lane, one every `step`, and the first of its channels. */
+struct share {
+    long long k, end, step, c;
+};
+template <class T> static __device__ inline share share_of(const td__channels_args &a)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at_once = 32 / a.lanes;
+    long long m = pixels(a);
+    share s;
+    s.k = blockIdx.y * a.per_split + warp * at_once + lane / a.lanes;
+    s.end = (blockIdx.y + 1) * a.per_split < m ? (blockIdx.y + 1) * a.per_split : m;
+    s.step = WARPS * at_once;
+    s.c = ((long long)blockIdx.x * 32 + lane % a.lanes) * lot<T>::N;
+    return s;
+}
+
+/* Sums of a block's pixels to row blockIdx.y of to (splits, C), in a fixed order. */
+template <int N>
+static __device__ inline void store_sums(const td__channels_args &a, float v[N], long long c,
+                                         void *to)
+{
+    long long channels = a.x.dim[1];
+    for (int half = 16; half >= a.lanes; half /= 2)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] += __shfl_xor_sync(0xffffffffu, v[i], half);
+    store_columns<N>(v, (int)threadIdx.x % 32 < a.lanes ? c : channels, channels,
+                     (float *)to + blockIdx.y * channels);
+}
+
+template <int N>
+static __device__ inline void load_params(float v[N], const void *from, long long c)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        v[i] = ((const float *)from)[c + i];
+}
+
 /* x -> out[0], out[1] (splits, C): sums of x - x0 and of its square; grid (channels, splits) */
 template <class T> static __device__ inline void nhwc_sums(const td__channels_args &a)
 {
-    enum { N = lot<T>::N };
-    long long channels = a.x.dim[1], c = first_column<T>(), m = pixels(a);
-    long long k = blockIdx.y * a.per_split + threadIdx.x / 32, end = (blockIdx.y + 1) * a.per_split;
-    const T *x = (const T *)a.io.in[0] + c;
+    enum { N = lot<T>::N, AHEAD = 4 };
+    long long channels = a.x.dim[1];
+    share s = share_of<T>(a);
+    const T *x = (const T *)a.io.in[0] + s.c;
     float sum[N] = {}, squares[N] = {};
-    end = end < m ? end : m;
-    if (c < channels) {
+    if (s.c < channels) {
         lot<T> first = load_lot(x);
-#pragma unroll 4
-        for (; k < end; k += WARPS) {
-            lot<T> l = load_lot(x + k * channels);
+        for (long long k = s.k; k < s.end; k += AHEAD * s.step) {
+            lot<T> l[AHEAD];
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                float d = get(l.at[i]) - get(first.at[i]);
-                sum[i] += d;
-                squares[i] += d * d;
-            }
+            for (int j = 0; j < AHEAD; j++)
+                if (k + j * s.step < s.end)
+                    l[j] = load_lot(x + (k + j * s.step) * channels);
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++)
+#pragma unroll
+                for (int i = 0; i < N && k + j * s.step < s.end; i++) {
+                    float d = get(l[j].at[i]) - get(first.at[i]);
+                    sum[i] += d;
+                    squares[i] += d * d;
+                }
         }
     }
-    store_columns<N>(sum, c, channels, (float *)a.io.out[0] + blockIdx.y * channels);
-    store_columns<N>(squares, c, channels, (float *)a.io.out[1] + blockIdx.y * channels);
+    store_sums<N>(a, sum, s.c, a.io.out[0]);
+    store_sums<N>(a, squares, s.c, a.io.out[1]);
 }
 TD_KERNELS(nhwc_sums, td__channels_args)
 
@@ -60,24 +105,37 @@ TD_KERNELS(nhwc_stats, td__channels_args)
 /* x, gamma, beta, mean (in[3]), rstd (in[4]), residual? (in[5]) -> y */
 template <class T> static __device__ inline void nhwc_apply(const td__channels_args &a)
 {
-    enum { N = lot<T>::N };
-    long long channels = a.x.dim[1], n = pixels(a) * channels / N;
-    for (long long e = td__thread(); e < n; e += td__threads()) {
-        int c = (int)(e * N % channels);
-        lot<T> x = load_lot((const T *)a.io.in[0] + e * N), y, r;
-        if (a.residual >= 0)
-            r = load_lot((const T *)a.io.in[5] + e * N);
+    enum { N = lot<T>::N, AHEAD = 2 };
+    long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
+    long long c = td__thread() * N % channels;
+    float scale[N], mean[N], beta[N];
+    load_params<N>(mean, a.io.in[3], c);
+    load_params<N>(beta, a.io.in[2], c);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            float gamma = ((const float *)a.io.in[1])[c + i],
-                  beta = ((const float *)a.io.in[2])[c + i];
-            float mean = ((const float *)a.io.in[3])[c + i],
-                  rstd = ((const float *)a.io.in[4])[c + i];
-            float z = gamma * (get(x.at[i]) - mean) * rstd + beta;
-            z += a.residual >= 0 ? get(r.at[i]) : 0;
-            put(&y.at[i], a.relu && !(z > 0) ? 0 : z);
+    for (int i = 0; i < N; i++)
+        scale[i] = ((const float *)a.io.in[1])[c + i] * ((const float *)a.io.in[4])[c + i];
+    for (long long e = td__thread(); e < n; e += AHEAD * step) {
+        lot<T> x[AHEAD], r[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (e + j * step < n) {
+                x[j] = load_lot((const T *)a.io.in[0] + (e + j * step) * N);
+                if (a.residual >= 0)
+                    r[j] = load_lot((const T *)a.io.in[5] + (e + j * step) * N);
+            }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            if (e + j * step >= n)
+                continue;
+            lot<T> y;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float z = scale[i] * (get(x[j].at[i]) - mean[i]) + beta[i];
+                z += a.residual >= 0 ? get(r[j].at[i]) : 0;
+                put(&y.at[i], a.relu && !(z > 0) ? 0 : z);
+            }
+            store_lot((T *)a.io.out[0] + (e + j * step) * N, y);
         }
-        store_lot((T *)a.io.out[0] + e * N, y);
     }
 }
 TD_KERNELS(nhwc_apply, td__channels_args)
@@ -86,34 +144,37 @@ TD_KERNELS(nhwc_apply, td__channels_args)
  * before relu, and of it times the normalised x */
 template <class T> static __device__ inline void nhwc_back_sums(const td__channels_args &a)
 {
-    enum { N = lot<T>::N };
-    long long channels = a.x.dim[1], c = first_column<T>(), m = pixels(a);
-    long long k = blockIdx.y * a.per_split + threadIdx.x / 32, end = (blockIdx.y + 1) * a.per_split;
+    enum { N = lot<T>::N, AHEAD = 2 };
+    long long channels = a.x.dim[1];
+    share s = share_of<T>(a);
     float sum[N] = {}, dot[N] = {};
-    end = end < m ? end : m;
-    if (c < channels) {
+    if (s.c < channels) {
         float mean[N], rstd[N];
+        load_params<N>(mean, a.io.in[2], s.c);
+        load_params<N>(rstd, a.io.in[3], s.c);
+        for (long long k = s.k; k < s.end; k += AHEAD * s.step) {
+            lot<T> d[AHEAD], x[AHEAD], y[AHEAD];
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            mean[i] = ((const float *)a.io.in[2])[c + i];
-            rstd[i] = ((const float *)a.io.in[3])[c + i];
-        }
-#pragma unroll 2
-        for (; k < end; k += WARPS) {
-            lot<T> d = load_lot((const T *)a.io.in[0] + k * channels + c), y;
-            lot<T> x = load_lot((const T *)a.io.in[1] + k * channels + c);
-            if (a.y >= 0)
-                y = load_lot((const T *)a.io.in[4] + k * channels + c);
+            for (int j = 0; j < AHEAD; j++)
+                if (k + j * s.step < s.end) {
+                    long long at = (k + j * s.step) * channels + s.c;
+                    d[j] = load_lot((const T *)a.io.in[0] + at);
+                    x[j] = load_lot((const T *)a.io.in[1] + at);
+                    if (a.y >= 0)
+                        y[j] = load_lot((const T *)a.io.in[4] + at);
+                }
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                float g = a.y >= 0 && !(get(y.at[i]) > 0) ? 0 : get(d.at[i]);
-                sum[i] += g;
-                dot[i] += g * (get(x.at[i]) - mean[i]) * rstd[i];
-            }
+            for (int j = 0; j < AHEAD; j++)
+#pragma unroll
+                for (int i = 0; i < N && k + j * s.step < s.end; i++) {
+                    float g = a.y >= 0 && !(get(y[j].at[i]) > 0) ? 0 : get(d[j].at[i]);
+                    sum[i] += g;
+                    dot[i] += g * (get(x[j].at[i]) - mean[i]) * rstd[i];
+                }
         }
     }
-    store_columns<N>(sum, c, channels, (float *)a.io.out[0] + blockIdx.y * channels);
-    store_columns<N>(dot, c, channels, (float *)a.io.out[1] + blockIdx.y * channels);
+    store_sums<N>(a, sum, s.c, a.io.out[0]);
+    store_sums<N>(a, dot, s.c, a.io.out[1]);
 }
 TD_KERNELS(nhwc_back_sums, td__channels_args)
 
@@ -122,24 +183,27 @@ TD_KERNELS(nhwc_back_sums, td__channels_args)
 template <class T> static __device__ inline void nhwc_back(const td__channels_args &a)
 {
     enum { N = lot<T>::N };
-    long long channels = a.x.dim[1], n = pixels(a) * channels / N;
-    float count = (float)pixels(a);
-    for (long long e = td__thread(); e < n; e += td__threads()) {
-        int c = (int)(e * N % channels);
+    long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
+    long long c = td__thread() * N % channels;
+    /* dx = scale (g - even - (x - mean) slope) */
+    float scale[N], mean[N], even[N], slope[N], count = (float)pixels(a);
+    load_params<N>(mean, a.io.in[3], c);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float rstd = ((const float *)a.io.in[4])[c + i];
+        scale[i] = ((const float *)a.io.in[2])[c + i] * rstd;
+        even[i] = ((const float *)a.io.out[2])[c + i] / count;
+        slope[i] = rstd * ((const float *)a.io.out[1])[c + i] / count;
+    }
+    for (long long e = td__thread(); e < n; e += step) {
         lot<T> d = load_lot((const T *)a.io.in[0] + e * N), y, dx, dr;
         lot<T> x = load_lot((const T *)a.io.in[1] + e * N);
         if (a.y >= 0)
             y = load_lot((const T *)a.io.in[5] + e * N);
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            float gamma = ((const float *)a.io.in[2])[c + i],
-                  mean = ((const float *)a.io.in[3])[c + i];
-            float rstd = ((const float *)a.io.in[4])[c + i];
-            float dot = ((const float *)a.io.out[1])[c + i],
-                  sum = ((const float *)a.io.out[2])[c + i];
             float g = a.y >= 0 && !(get(y.at[i]) > 0) ? 0 : get(d.at[i]);
-            float z = (get(x.at[i]) - mean) * rstd;
-            put(&dx.at[i], gamma * rstd * (g - sum / count - z * dot / count));
+            put(&dx.at[i], scale[i] * (g - even[i] - (get(x.at[i]) - mean[i]) * slope[i]));
             put(&dr.at[i], g);
         }
         store_lot((T *)a.io.out[0] + e * N, dx);

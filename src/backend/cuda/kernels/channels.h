@@ -14,6 +14,7 @@ typedef struct td__channels_args {
     int residual, y; /* indices of these inputs; -1: none */
     int d_residual;  /* index of this output; -1: none */
     int splits;      /* batch_norm.cu: parts that sums are made of, and pixels of each */
+    int lanes;       /* batch_norm.cu: of a warp, that have a pixel */
     long long per_split;
 } td__channels_args;
 

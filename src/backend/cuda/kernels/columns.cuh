@@ -46,7 +46,7 @@ static __device__ inline float sum_of_parts(const float *part, int splits, long 
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float v = 0;
     if (column < columns)
-#pragma unroll 4
+#pragma unroll 16
         for (int s = warp; s < splits; s += WARPS)
             v += part[s * columns + column];
     __syncthreads();

@@ -33,7 +33,7 @@ template <class T> static __device__ inline void row_norm(const td__rows_args &a
 }
 TD_KERNELS(row_norm, td__rows_args)
 
-/* dy, x, gamma, mean, rstd -> dx; rms: dy, x, gamma, rstd -> dx */
+/* dy, x, gamma, mean, rstd, residual? -> dx; rms: dy, x, gamma, rstd -> dx */
 template <class T> static __device__ inline void row_norm_back(const td__rows_args &a)
 {
     const T *dy = (const T *)a.io.in[0] + blockIdx.x * a.width;
@@ -52,7 +52,8 @@ template <class T> static __device__ inline void row_norm_back(const td__rows_ar
     dot = block_all<add>(dot) / (float)a.width;
     for (long long i = threadIdx.x; i < a.width; i += THREADS) {
         float h = gamma[i] * get(dy[i]), z = (get(x[i]) - mean) * rstd;
-        put(dx + i, rstd * (h - sum - z * dot));
+        float more = a.added ? get(((const T *)a.io.in[5])[blockIdx.x * a.width + i]) : 0;
+        put(dx + i, rstd * (h - sum - z * dot) + more);
     }
 }
 TD_KERNELS(row_norm_back, td__rows_args)
@@ -154,9 +155,11 @@ template <class T, int LOTS> static __device__ inline void short_norm(const td__
     ((float *)a.io.out[a.plain ? 1 : 2])[r] = rstd;
 }
 
-/* dy, x, gamma, mean, rstd (rms: no mean) -> dx (out[0]), and parts of dgamma (out[1]) and dbeta
- * (out[2]): (splits, width). A block has the rows of one part. dx may lie where dy does. */
-template <class T, int LOTS> static __device__ inline void short_norm_back(const td__rows_args &a)
+/* dy, x, gamma, mean, rstd (rms: no mean), residual? -> dx (out[0]), and parts of dgamma (out[1])
+ * and dbeta (out[2]): (splits, width). A block has the rows of one part. dx may lie where dy or the
+ * residual does. */
+template <class T, int LOTS, bool ADDED>
+static __device__ inline void norm_back(const td__rows_args &a)
 {
     enum { N = lot<T>::N };
     long long r = (long long)blockIdx.x * a.per_split + threadIdx.x / 32;
@@ -166,9 +169,11 @@ template <class T, int LOTS> static __device__ inline void short_norm_back(const
     int lane = threadIdx.x % 32, width = (int)a.width;
     float dgamma[LOTS][N] = {}, dbeta[LOTS][N] = {};
     for (; r < end; r += WARPS) {
-        row<T, LOTS> d, x;
+        row<T, LOTS> d, x, more;
         d.load((const T *)a.io.in[0] + r * a.width, width);
         x.load((const T *)a.io.in[1] + r * a.width, width);
+        if (ADDED)
+            more.load((const T *)a.io.in[5] + r * a.width, width);
         float mean = a.plain ? 0 : ((const float *)a.io.in[3])[r];
         float rstd = ((const float *)a.io.in[a.plain ? 3 : 4])[r];
         float sum = 0, dot = 0;
@@ -201,7 +206,8 @@ template <class T, int LOTS> static __device__ inline void short_norm_back(const
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 float z = (get(x.at[j].at[i]) - mean) * rstd;
-                put(&dx.at[i], rstd * (g[i] * get(d.at[j].at[i]) - sum - z * dot));
+                put(&dx.at[i], rstd * (g[i] * get(d.at[j].at[i]) - sum - z * dot) +
+                                   (ADDED ? get(more.at[j].at[i]) : 0));
             }
             store_lot((T *)a.io.out[0] + r * a.width + c, dx);
         }
@@ -213,6 +219,15 @@ template <class T, int LOTS> static __device__ inline void short_norm_back(const
         if (!a.plain)
             store_columns<N>(dbeta[j], c, width, (float *)a.io.out[2] + part);
     }
+}
+
+template <class T, int LOTS> static __device__ inline void short_norm_back(const td__rows_args &a)
+{
+    norm_back<T, LOTS, false>(a);
+}
+template <class T, int LOTS> static __device__ inline void short_norm_added(const td__rows_args &a)
+{
+    norm_back<T, LOTS, true>(a);
 }
 
 #define TD_SHORT(name, lots)                       \
@@ -230,3 +245,6 @@ TD_SHORT(short_norm, 6)
 TD_SHORT(short_norm_back, 1)
 TD_SHORT(short_norm_back, 3)
 TD_SHORT(short_norm_back, 6)
+TD_SHORT(short_norm_added, 1)
+TD_SHORT(short_norm_added, 3)
+TD_SHORT(short_norm_added, 6)

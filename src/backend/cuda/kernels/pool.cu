@@ -1,5 +1,6 @@
 /* pool.cu -- pools of images of either layout. Forward one thread makes an element of y; backward
- * one of dx, from all windows that it is in, in their order. */
+ * one of dx, from all windows that it is in, in their order. Where channels lie side by side in
+ * whole lots, a thread makes a lot of them (the kernels _lots). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/kernels/number.cuh"
 #include "backend/cuda/kernels/pool.h"
@@ -150,3 +151,116 @@ template <class T> static __device__ inline void global_pool_back(const td__pool
     }
 }
 TD_KERNELS(global_pool_back, td__pool_args)
+
+/* ---- NHWC, a lot of channels at a time ------------------------------------------------------- */
+
+/* Sixteen bytes of elements have a byte each that says where they were found. */
+template <int N> struct alignas(N) places {
+    unsigned char at[N];
+};
+
+struct pixel {
+    int n, h, w, c; /* c: the first channel of the lot */
+};
+template <int N> static __device__ inline pixel pixel_of(const td__image &x, long long i)
+{
+    unsigned e = (unsigned)i, lots = (unsigned)x.dim[1] / N, wide = (unsigned)x.dim[3],
+             high = (unsigned)x.dim[2];
+    pixel p;
+    p.c = (int)(e % lots) * N;
+    e /= lots;
+    p.w = (int)(e % wide);
+    e /= wide;
+    p.h = (int)(e % high);
+    p.n = (int)(e / high);
+    return p;
+}
+
+template <class T> static __device__ inline void max_pool_lots(const td__pool_args &a)
+{
+    enum { N = lot<T>::N };
+    for (long long e = td__thread(); e < a.n; e += td__threads()) {
+        pixel p = pixel_of<N>(a.y, e);
+        float best[N];
+        places<N> where = {};
+        lot<T> y;
+        bool found = false;
+        for (int i = 0; i < a.size[0]; i++)
+            for (int j = 0; j < a.size[1]; j++) {
+                int h = p.h * a.stride[0] + i - a.pad[0], w = p.w * a.stride[1] + j - a.pad[1];
+                if (!inside(a.x, h, w))
+                    continue;
+                lot<T> v = load_lot((const T *)a.io.in[0] + place(a.x, p.n, p.c, h, w));
+#pragma unroll
+                for (int k = 0; k < N; k++) {
+                    float f = get(v.at[k]);
+                    if (found && !(f > best[k]))
+                        continue;
+                    best[k] = f;
+                    where.at[k] = (unsigned char)(i * a.size[1] + j);
+                }
+                found = true;
+            }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            put(&y.at[k], found ? best[k] : -TD__INFINITY);
+        store_lot((T *)a.io.out[0] + e * N, y);
+        *(places<N> *)((unsigned char *)a.io.out[1] + e * N) = where;
+    }
+}
+TD_KERNELS(max_pool_lots, td__pool_args)
+
+template <class T> static __device__ inline void max_pool_back_lots(const td__pool_args &a)
+{
+    enum { N = lot<T>::N };
+    for (long long e = td__thread(); e < a.n; e += td__threads()) {
+        pixel p = pixel_of<N>(a.x, e);
+        float sum[N] = {};
+        lot<T> dx;
+        for (int i = a.size[0] - 1; i >= 0; i--)
+            for (int j = a.size[1] - 1; j >= 0; j--) {
+                int h = p.h + a.pad[0] - i, w = p.w + a.pad[1] - j;
+                if (h < 0 || w < 0 || h % a.stride[0] || w % a.stride[1])
+                    continue;
+                h /= a.stride[0];
+                w /= a.stride[1];
+                if (!inside(a.y, h, w))
+                    continue;
+                long long at = place(a.y, p.n, p.c, h, w);
+                lot<T> d = load_lot((const T *)a.io.in[0] + at);
+                places<N> where = *(const places<N> *)((const unsigned char *)a.io.in[1] + at);
+#pragma unroll
+                for (int k = 0; k < N; k++)
+                    sum[k] += where.at[k] == i * a.size[1] + j ? get(d.at[k]) : 0;
+            }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            put(&dx.at[k], sum[k]);
+        store_lot((T *)a.io.out[0] + e * N, dx);
+    }
+}
+TD_KERNELS(max_pool_back_lots, td__pool_args)
+
+/* One thread for a lot of channels of an image. */
+template <class T> static __device__ inline void global_pool_lots(const td__pool_args &a)
+{
+    enum { N = lot<T>::N };
+    long long channels = a.x.dim[1], lots = channels / N, m = a.x.dim[2] * a.x.dim[3];
+    for (long long e = td__thread(); e < a.n; e += td__threads()) {
+        const T *x = (const T *)a.io.in[0] + e / lots * m * channels + e % lots * N;
+        float sum[N] = {};
+        lot<T> y;
+#pragma unroll 8
+        for (long long i = 0; i < m; i++) {
+            lot<T> v = load_lot(x + i * channels);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                sum[k] += get(v.at[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            put(&y.at[k], sum[k] / (float)m);
+        store_lot((T *)a.io.out[0] + e * N, y);
+    }
+}
+TD_KERNELS(global_pool_lots, td__pool_args)

@@ -31,6 +31,15 @@ static __device__ inline void store(int dtype, void *p, long long i, float v)
         ((bf16 *)p)[i] = to_bf16(v);
 }
 
+/* What is stored at `at` for a sum with its bias. */
+static __device__ inline float finished(const td__product_args &a, long long at, float v)
+{
+    if (a.slope_at) /* there is one activation that products go back through */
+        return v * v_gelu_tanh_slope(load(a.out_dtype, a.slope_at, at));
+    v = activated(a.act, v);
+    return a.residual ? v + load(a.out_dtype, a.residual, at) : v;
+}
+
 template <class T> static __device__ inline void product(const td__product_args &a)
 {
     __shared__ float left[DEPTH][TILE], right[DEPTH][TILE];
@@ -72,7 +81,7 @@ template <class T> static __device__ inline void product(const td__product_args 
             float v = sum[i][j] + (a.bias ? load(a.out_dtype, a.bias, c) : 0);
             if (a.pre)
                 store(a.out_dtype, a.pre, at, v);
-            store(a.out_dtype, a.c, at, activated(a.act, v));
+            store(a.out_dtype, a.c, at, finished(a, at, v));
         }
 }
 
@@ -86,9 +95,9 @@ TD_KERNEL(product_bf16, td__product_args)
     product<bf16>(a);
 }
 
-/* pre -> c, for products whose epilogue is not cuBLASLt's; n: elements. */
+/* a -> c, for products whose epilogue is not cuBLASLt's; n: elements. */
 TD_KERNEL(product_act, td__product_args)
 {
     for (long long i = td__thread(); i < a.n; i += td__threads())
-        store(a.out_dtype, a.c, i, activated(a.act, load(a.out_dtype, a.a, i)));
+        store(a.out_dtype, a.c, i, finished(a, i, load(a.out_dtype, a.a, i)));
 }

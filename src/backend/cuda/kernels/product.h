@@ -5,13 +5,14 @@
 
 #include "backend/cuda/kernels/io.h"
 
-/* c (m, n) = act(a (m, k) b (k, n) + bias (n)), rows of c after each other; pre: before act.
+/* c (m, n) = act(a (m, k) b (k, n) + bias (n)) + residual, rows of c after each other; pre: before
+ * act. With `slope_at`, which lies as c does: times the slope of act there, instead of act.
  * Element (i, j) of a lies at i a_row + j a_col. For each index of a batch (blockIdx.z) a and b
  * move on by steps along its axes, c by m n. Bias has c's type. */
 typedef struct td__product_args {
     const void *a, *b;
     void *c, *pre;
-    const void *bias;
+    const void *bias, *residual, *slope_at;
     long long m, n, k;
     long long a_row, a_col, b_row, b_col;
     int n_batch;

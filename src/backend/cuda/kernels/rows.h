@@ -10,6 +10,7 @@ typedef struct td__rows_args {
     long long rows, width;
     float eps;
     int plain; /* norms: rms, without mean and beta */
+    int added; /* back: in[5] is added to dx */
     long long per_split;
 } td__rows_args;
 
