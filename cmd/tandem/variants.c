@@ -144,7 +144,7 @@ static bool can_be(const td__sync_ops *r, int ranks)
 static td_status add_all(maker *m)
 {
     for (const td__sync_ops *const *r = td__sync_rules; *r; r++)
-        if (can_be(*r, m->ranks))
+        if (!(*r)->one_process && can_be(*r, m->ranks))
             TD_TRY(add_rule(m, *r));
     return TD_OK;
 }

@@ -86,8 +86,8 @@ typedef struct td_source_opts {
     int64_t horizon;     /* with window: rows from its last one to the label's; 0: 1; -1: none */
     int64_t context;     /* text, tokens: length of a sample; intents: padded to */
     int64_t stride;      /* text, tokens: from one sample to the next; context. window: 1 */
-    int64_t vocab;       /* intents: words kept; tokens: size of the vocabulary */
-    int64_t count;       /* digits, spirals: samples of the train part */
+    int64_t vocab;       /* intents: words kept; tokens, clicks, ratings: size of the vocabulary */
+    int64_t count;       /* digits, spirals, clicks, ratings: samples of the train part */
     int64_t classes;     /* spirals; cifar: 10 or 100 */
     double noise;        /* digits, spirals */
     uint64_t seed;       /* digits, spirals */

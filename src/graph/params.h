@@ -27,6 +27,9 @@ typedef struct td__sparse_shape {
 } td__sparse_shape;
 int td__program_sparse_count(const td_program *p);
 td__sparse_shape td__program_sparse(const td_program *p, int i);
+/* The input whose values are the rows that a run looks up (and padding); NULL: they are computed
+ * from something else. */
+const char *td__program_sparse_ids(const td_program *p, int i);
 
 /* td_params_digest; before(user, i), if not NULL, is called before the values of tensor i are read,
  * in an order that depends on the names alone. */

@@ -392,6 +392,22 @@ td__sparse_shape td__program_sparse(const td_program *p, int i)
     return (td__sparse_shape){root->leaf->name, rows->dim[0], rows->dim[1]};
 }
 
+/* What the ids are computed from, if that is one input whose values they are but for padding. */
+static const td_node *ids_from(const td_node *n)
+{
+    while (n && n->op != TD_OP_INPUT)
+        n = n->op == TD_OP_RESHAPE ? n->in[0] : n->op == TD_OP_WHERE ? n->in[2] : NULL;
+    return n;
+}
+
+const char *td__program_sparse_ids(const td_program *p, int i)
+{
+    const td__root *root = sparse_root(p, i);
+    TD_ASSERT(root, "no row-sparse gradient %d", i);
+    const td_node *n = root->node->op == TD_OP_EMBEDDING_ROWS ? ids_from(root->node->in[0]) : NULL;
+    return n ? n->name : NULL;
+}
+
 /* ---- Params that are cut --------------------------------------------------------------------- */
 
 bool td__program_param_cut(const td_program *p, int i, td__param_cut *out)

@@ -3,18 +3,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/layer.h"
 
+/* What tables of embedding and bag have in common; init lives as long as the options. */
+static td_nn_embedding_opts table_opts(const td__layer *l, td_init *init)
+{
+    *init = (td_init){.kind = TD_INIT_NORMAL, .b = td__layer_real(l, "std")};
+    return (td_nn_embedding_opts){.sparse = td__layer_bool(l, "sparse"), .weight_init = init};
+}
+#define SPARSE                                                                                \
+    TD_KEY_ROW("sparse", BOOL,                                                                \
+               "Row-sparse gradient: a step costs what the rows that it reads cost, not the " \
+               "whole table.",                                                                \
+               .def = "false", .flags = TD_KEY_LATER)
+#define STD                                                                         \
+    TD_KEY_ROW("std", REAL, "Standard deviation of the initial values.", .hi = 1e6, \
+               .flags = TD_KEY_LATER, .def = "1")
+
 static td_node *embedding(const td__layer *l, td_node *x)
 {
     int64_t rows = td__layer_size(l, "vocab");
+    td_init init;
+    td_nn_embedding_opts o = table_opts(l, &init);
 
-    return rows ? td_nn_embedding(l->g, l->name, x, rows, td__layer_int(l, "width"), NULL) : NULL;
+    return rows ? td_nn_embedding(l->g, l->name, x, rows, td__layer_int(l, "width"), &o) : NULL;
 }
 #define WIDTH \
     TD_KEY_ROW("width", INT, "Embedding dimension.", .lo = 1, .hi = 1e9, .flags = TD_KEY_REQUIRED)
 const td__layer_def td__layer_embedding = {
     "embedding",
     "embedding table, one trained vector per id: (...) to (..., width)",
-    {WIDTH, TD_KEY_VOCAB("vocab", "Number of ids.")},
+    {WIDTH, TD_KEY_VOCAB("vocab", "Number of ids."), SPARSE, STD},
     embedding};
 
 static td_node *bag(const td__layer *l, td_node *x)
@@ -44,7 +61,9 @@ static td_node *bag(const td__layer *l, td_node *x)
         x = td_where(l->g, td_equal(l->g, x, td_constant(l->g, t, TD_SCALAR, pad)),
                      td_constant(l->g, t, TD_SCALAR, none), x);
     }
-    td_nn_embedding_opts o = {.mode = td__layer_bool(l, "sum") ? TD_BAG_SUM : TD_BAG_MEAN};
+    td_init init;
+    td_nn_embedding_opts o = table_opts(l, &init);
+    o.mode = td__layer_bool(l, "sum") ? TD_BAG_SUM : TD_BAG_MEAN;
     return td_nn_embedding_bag(l->g, l->name, td_reshape(l->g, x, TD_SHAPE(-1)), offsets, vocab,
                                td__layer_int(l, "width"), &o);
 }
@@ -54,7 +73,7 @@ const td__layer_def td__layer_bag = {
     {WIDTH, TD_KEY_VOCAB("vocab", "Number of ids."),
      TD_KEY_ROW("padding", INT, "Padding id, which is ignored.", .hi = 2147483647,
                 .words = "none=-1", .def = "none"),
-     TD_KEY_ROW("sum", BOOL, "Sum instead of mean.", .def = "false")},
+     TD_KEY_ROW("sum", BOOL, "Sum instead of mean.", .def = "false"), SPARSE, STD},
     bag};
 
 static td_node *position(const td__layer *l, td_node *x)

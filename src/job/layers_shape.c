@@ -63,6 +63,40 @@ const td__layer_def td__layer_mean = {
                 .hi = TD_MAX_DIMS - 1, .def = "1")},
     mean};
 
+static td_node *sum(const td__layer *l, td_node *x)
+{
+    int axis = (int)td__layer_int(l, "axis");
+
+    return td_sum(l->g, x, &axis, 1, false);
+}
+const td__layer_def td__layer_sum = {
+    "sum",
+    "the sum over one axis: (fields, width) to (width)",
+    {TD_KEY_ROW("axis", INT, "Axis, counted from 1, the first of a sample.", .lo = 1,
+                .hi = TD_MAX_DIMS - 1, .def = "1")},
+    sum};
+
+/* Every pair once: sum_{i<j} v_i . v_j = (|sum_i v_i|^2 - sum_i |v_i|^2) / 2. */
+static td_node *fm(const td__layer *l, td_node *x)
+{
+    td_shape s = x ? td_node_shape(x) : TD_SCALAR;
+    int fields = 1;
+
+    if (!x)
+        return NULL;
+    if (s.ndim != 3)
+        return td__layer_fail(l, "expected (fields, width), found %d axes", s.ndim - 1);
+    td_node *all = td_square(l->g, td_sum(l->g, x, &fields, 1, false));
+    td_node *own = td_sum(l->g, td_square(l->g, x), &fields, 1, false);
+    td_node *pairs = td_affine(l->g, td_sub(l->g, all, own), 0.5, 0); /* (rows, width) */
+    return td_sum(l->g, pairs, &fields, 1, true);
+}
+const td__layer_def td__layer_fm = {
+    "fm",
+    "factorization machine: the products of all pairs of embeddings, (fields, width) to (1)",
+    {TD_KEYS_END},
+    fm};
+
 static td_node *last(const td__layer *l, td_node *x)
 {
     td_shape s = x ? td_node_shape(x) : TD_SCALAR;

@@ -89,6 +89,11 @@ static td_status check_named(const td__sync_ops *rule, const td__sync_config *c,
     shared.shared = w->shared || !w->starts;
     if (rule->asked && !rule->asked(c))
         return TD_FAIL(TD_EINVAL, "train.sync: the sync rule %s needs %s", rule->name, rule->key);
+    if (rule->one_process && (w->ranks > 1 || w->elastic))
+        return TD_FAIL(TD_EINVAL,
+                       "train.sync: the sync rule %s trains with threads of one process: start one "
+                       "rank (-n 1), with more threads (--threads)",
+                       rule->name);
     if (!rule->fits || (w->ranks == 1 && !w->starts && !w->elastic))
         return TD_OK;
     if (w->elastic)

@@ -196,6 +196,8 @@ struct td__sync_ops {
      * default: the keys of a job below train.sync. At most TD__SYNC_SETTINGS; NULL: none. */
     const td__key *options;
     size_t size; /* bytes of the rule's own struct, which begins with a td__sync */
+    /* Its threads train in one process, and only some models: no part of `--sync all`. */
+    bool one_process;
     /* (optional, all three) The job's key that asks for the rule, a value of it for comparisons,
      * and does the config ask? Then `check` is called. */
     const char *key, *sample;
