@@ -84,6 +84,25 @@ static void fill_normal(const td__rng_key *key, double mean, double std, size_t 
     }
 }
 
+void td__init_normals(uint64_t seed, const char *name, double std, uint64_t at, size_t n,
+                      float *out)
+{
+    td__rng_key key = {.seed = seed, .stream = hash_name(name), .micro_batch = UINT32_MAX};
+    float numbers[BATCH];
+    batch b;
+
+    while (n) { /* blocks have four elements */
+        size_t skip = (size_t)(at % 4), most = BATCH - skip, k = n < most ? n : most;
+        draw(&b, &key, (size_t)(at - skip), (size_t)(at + k));
+        TD_ISA_PICK(td__cpu_isa(), td__random_normals)
+        (numbers, b.words, (b.n + 1) & ~(size_t)1, 0, (float)std);
+        memcpy(out, numbers + skip, k * sizeof *out);
+        out += k;
+        at += k;
+        n -= k;
+    }
+}
+
 /* Inverse error function: Giles' approximation, then two Newton steps in double. |x| < 1. */
 static double erf_inverse(double x)
 {

@@ -12,4 +12,9 @@
 TD_NODISCARD td_status td__init_fill(const td_init *init, const td_shape *shape, uint64_t seed,
                                      const char *name, float *out);
 
+/* Elements [at, at + n) of what td__init_fill gives a param of that name with TD_INIT_NORMAL, for
+ * those that do not make all of it. */
+void td__init_normals(uint64_t seed, const char *name, double std, uint64_t at, size_t n,
+                      float *out);
+
 #endif
