@@ -187,7 +187,7 @@ static td_status make_row(td__id_table *t, entry *e)
 
 /* ---- Pull and push --------------------------------------------------------------------------- */
 
-/* What id i + AHEAD needs is fetched while this one is dealt with: first its entry, then its row. */
+/* What id i + AHEAD needs is fetched while this one is dealt with: its entry, then its row. */
 static void look_ahead(const td__id_table *t, const int64_t *ids, size_t n, size_t i)
 {
     if (i + 2 * AHEAD < n)

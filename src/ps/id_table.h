@@ -1,14 +1,14 @@
-/* id_table.h -- one server's part of an embedding table that is larger than anyone wants to hold: rows
- * by id, made when they are first used, each with its optimizer's state.
+/* id_table.h -- one server's part of an embedding table that is larger than anyone wants to hold:
+ * rows by id, made when they are first used, each with its optimizer's state.
  *
  * Initial values are a function of seed, name and id: those that an ordinary embedding of that name
  * has, whoever makes the row and when.
  *
  * Filters  min_count: an id has a row when it was pulled that often; before, it reads as zeros and
- *          is not trained. expire: rows that nobody has pushed to for so many steps are dropped, and
- *          begin anew if they come back.
- * Memory   Rows lie in chunks. Beyond `memory` bytes of them, those that were not used lately are in
- *          a file without a name; the index of ids stays in memory, 32 bytes a row.
+ *          is not trained. expire: rows that nobody has pushed to for so many steps are dropped,
+ *          and begin anew if they come back.
+ * Memory   Rows lie in chunks. Beyond `memory` bytes of them, those that were not used lately are
+ *          in a file without a name; the index of ids stays in memory, 32 bytes a row.
  * Saving   By delta: a file has the rows that have changed since the file before it, and the ids
  *          that were dropped; a table is read by all files, in order.
  *

@@ -1,6 +1,6 @@
 /* Rules whose threads update shared params at once, on a linear model, a matrix factorization and
- * embeddings under a dense layer. One thread of hogwild, and any number of threads of cyclades, have
- * the bits of SGD that takes the micro-batches in turn, which is a run of the exact rule with
+ * embeddings under a dense layer. One thread of hogwild, and any number of threads of cyclades,
+ * have the bits of SGD that takes the micro-batches in turn, which is a run of the exact rule with
  * batches of that size. Several threads of hogwild learn, and lose no update that is added. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
