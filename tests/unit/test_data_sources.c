@@ -243,6 +243,47 @@ TEST(generators)
     }
 }
 
+/* Those with ids: in their ranges, the same for the same number, others for others; clicks and
+ * ratings of both kinds. */
+TEST(generators_of_ids)
+{
+    enum { N = 200, NUMBERS = 13, CATEGORIES = 26, VOCAB = 2600 };
+    static float x[N * NUMBERS], again[NUMBERS], y[N];
+    static int32_t ids[N * CATEGORIES], same[CATEGORIES], clicked[N], user[N], item[N];
+    const td__source_opts o = {.count = N, .vocab = VOCAB, .seed = 4};
+    int64_t index[N];
+    td__dataset *d;
+    int clicks = 0, high = 0;
+
+    for (int64_t i = 0; i < N; i++)
+        index[i] = i;
+    CHECK_OK(source_open("clicks", &o, "train", &d));
+    CHECK_OK(td__dataset_read(d, index, N, NULL, (void *[]){x, ids, clicked}));
+    for (int i = 0; i < N; i++)
+        for (int c = 0; c < CATEGORIES; c++)
+            assert_in_range(ids[i * CATEGORIES + c], c * 100, c * 100 + 99);
+    for (int i = 0; i < N; i++)
+        clicks += clicked[i];
+    CHECK(clicks > N / 20 && clicks < N - N / 20, "%d clicks of %d", clicks, N);
+    CHECK_OK(td__dataset_read(d, &index[7], 1, NULL, (void *[]){again, same, clicked}));
+    assert_memory_equal(again, x + 7 * NUMBERS, sizeof again);
+    assert_memory_equal(same, ids + 7 * CATEGORIES, sizeof same);
+    assert_memory_not_equal(same, ids + 8 * CATEGORIES, sizeof same);
+    td__dataset_destroy(d);
+    CHECK_OK(source_open("ratings", &o, "test", &d));
+    CHECK_OK(td__dataset_read(d, index, 100, NULL, (void *[]){user, item, y}));
+    for (int i = 0; i < 100; i++) {
+        assert_in_range(user[i], 0, VOCAB - 1);
+        assert_in_range(item[i], 0, VOCAB - 1);
+        high += y[i] > 0;
+    }
+    CHECK(high > 10 && high < 90, "%d of 100 ratings are high", high);
+    td__dataset_destroy(d);
+    source_refused("clicks", &(td__source_opts){.vocab = 20}, "train", TD_EINVAL, "vocab");
+    source_refused("ratings", &(td__source_opts){.vocab = -1}, "train", TD_EINVAL, "vocab");
+    source_refused("ratings", &(td__source_opts){.noise = -1}, "train", TD_EINVAL, "noise");
+}
+
 TEST(the_list_has_every_source)
 {
     int n = 0;
@@ -252,7 +293,7 @@ TEST(the_list_has_every_source)
         assert_ptr_equal(td__source_find(def->name), def);
         assert_true(strlen(def->help) > 10 && strlen(def->reads) > 2);
     }
-    CHECK_EQ_INT(n, 14);
+    CHECK_EQ_INT(n, 16);
     assert_null(td__source_find("none"));
 }
 
@@ -264,6 +305,7 @@ int main(void)
         cmocka_unit_test(cifar),
         cmocka_unit_test(npy),
         cmocka_unit_test(generators),
+        cmocka_unit_test(generators_of_ids),
         cmocka_unit_test(the_list_has_every_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

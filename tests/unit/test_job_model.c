@@ -119,6 +119,8 @@ static const struct {
     {"avg_pool", "[{avg_pool: 2}, flatten, linear]", COLOURS},
     {"global_avg_pool", "[{conv2d: 4}, global_avg_pool, linear]", COLOURS},
     {"mean", "[{mean: 2}, flatten, linear]", IMAGES},
+    {"sum", "[{embedding: 8, sparse: true, std: 0.1}, sum, linear]", IDS},
+    {"fm", "[{embedding: 8}, fm, linear]", IDS},
     {"last", "[{embedding: 8}, last, linear]", IDS},
     {"flatten", "[flatten, linear]", COLOURS},
     {"reshape", "[{reshape: [28, 28]}, {conv2d: 2}, {reshape: [-1]}, linear]", IMAGES},
