@@ -266,7 +266,6 @@ static td_status make_inner(td__pipeline_rule *p)
     TD_TRY(td__sync_create(&x, &p->inner));
     td__step_engine_destroy(p->base.engine);
     p->base.engine = p->inner->engine;
-    td__grad_pool_limit(td__step_grads(p->base.engine), p->grads, p->n_ranges);
     return TD_OK;
 }
 
@@ -288,6 +287,10 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
     }
     TD_TRY(td__model_cut(td__micro_batch_options(o->set), rows, rows, &p->shape, &p->cut));
     TD_TRY(find_ranges(p));
+    for (int c = 0; c < p->chunks; c++) {
+        p->stacks[c].limit = p->grads + p->first[c];
+        p->stacks[c].n_limit = p->first[c + 1] - p->first[c];
+    }
     td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, shape->replicas);
     TD_TRY(td__pipeline_plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
     TD_TRY(compare_plans(p, usual->plan));

@@ -30,8 +30,6 @@ struct td__grad_pool {
     sparse_param sparse[TD__MAX_SPARSE];
     int n_sparse;
     td__isa isa;
-    const td__param_range *limit; /* (n_limit) NULL: all elements */
-    int n_limit;
     int total;            /* blocks made */
     pthread_mutex_t lock; /* of `free` */
     td__grad_block *free;
@@ -189,12 +187,6 @@ td_status td__grad_pool_reserve(td__grad_pool *g, int blocks)
         give(g, b);
     }
     return TD_OK;
-}
-
-void td__grad_pool_limit(td__grad_pool *g, const td__param_range *ranges, int n)
-{
-    g->limit = ranges;
-    g->n_limit = n;
 }
 
 size_t td__grad_dense(const td__grad_pool *g)
@@ -484,10 +476,10 @@ void td__grad_push(td__grad_pool *g, td__grad_stack *s, const td__partial *leaf,
     TD__GRAD_JOINS(TD__GRAD_RANGE) joins;
     td__grad_sum sum = TD__GRAD_SUM_IN(joins);
     td__grad_plan(s, false, &sum);
-    for (int i = 0; i < g->n_limit; i++)
-        td__grad_blend(td__grad_stream(g), &sum, g->limit[i].begin,
-                       g->limit[i].end - g->limit[i].begin);
-    if (!g->limit)
+    for (int i = 0; i < s->n_limit; i++)
+        td__grad_blend(td__grad_stream(g), &sum, s->limit[i].begin,
+                       s->limit[i].end - s->limit[i].begin);
+    if (!s->limit)
         td__grad_blend(td__grad_stream(g), &sum, 0, g->dense);
     td__grad_finish(g, &sum);
 }

@@ -70,8 +70,6 @@ TD_NODISCARD td_status td__grad_pool_create(const td_program *p, const td_params
 void td__grad_pool_destroy(td__grad_pool *g); /* NULL is allowed; all blocks are back */
 /* Have at least `blocks` blocks, so that steps allocate nothing. */
 TD_NODISCARD td_status td__grad_pool_reserve(td__grad_pool *g, int blocks);
-/* Sums are made of these elements of the dense part alone: the rest is never written. Borrowed. */
-void td__grad_pool_limit(td__grad_pool *g, const td__param_range *ranges, int n);
 /* Of the device in whose memory the dense parts lie; row-sparse lists are the host's. */
 td_stream *td__grad_stream(const td__grad_pool *g);
 size_t td__grad_dense(const td__grad_pool *g); /* floats of the dense part */
@@ -84,6 +82,10 @@ TD_NODISCARD td_status td__grad_pool_like(const td__grad_pool *g, td__grad_pool 
 typedef struct td__grad_stack {
     int n, room;
     td__partial *at;
+    /* (n_limit) What is pushed is added up in these elements of the dense part alone, the rest is
+     * never written. Borrowed; NULL: in all elements. */
+    const td__param_range *limit;
+    int n_limit;
 } td__grad_stack;
 #define TD__GRAD_STACK_IN(array)           \
     {                                      \
