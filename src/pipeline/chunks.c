@@ -44,7 +44,9 @@ static td_status place(td_graph *g, const td_node *loss, const td__pipeline_shap
     if (td__graph_has_wishes(g))
         return td__graph_place_by_wish(
             g, &(td__wishes){.places = shape->chunks, .wish_of = stage_of, .user = (void *)shape});
-    return td__graph_place_by_cost(g, loss, shape->chunks);
+    return td__graph_place_by_cost(
+        g, loss,
+        &(td__stages){.places = shape->chunks, .stage_of = stage_of, .user = (void *)shape});
 }
 
 static td_status place_as_usual(const td__micro_batch_set_opts *o, td_graph *g, int64_t usual,

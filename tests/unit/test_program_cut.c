@@ -269,9 +269,9 @@ TEST(places_do_not_depend_on_rows)
     td_node *loss;
     td_graph *few = build_heavy_head(1, &loss);
     int differ = 0;
-    CHECK_OK(td__graph_place_by_cost(few, loss, 2));
+    CHECK_OK(td__graph_place_by_cost(few, loss, &(td__stages){.places = 2}));
     td_graph *many = build_heavy_head(512, &loss);
-    CHECK_OK(td__graph_place_by_cost(many, loss, 2));
+    CHECK_OK(td__graph_place_by_cost(many, loss, &(td__stages){.places = 2}));
     for (int i = 0; i < few->n_nodes; i++)
         differ += few->nodes[i]->place != many->nodes[i]->place;
     CHECK(differ > 0, "both are cut at the same place by themselves");
@@ -283,6 +283,43 @@ TEST(places_do_not_depend_on_rows)
     CHECK_STATUS(td__graph_place_as(few, many), TD_ENOTSUP);
     td_graph_destroy(few);
     td_graph_destroy(many);
+}
+
+static int in_turn(void *user, int place)
+{
+    (void)user;
+    return place % 2;
+}
+
+static int as_a_v(void *user, int place)
+{
+    (void)user;
+    return place < 2 ? place : 3 - place;
+}
+
+/* Six equal layers in four places cannot be even; two stages with two places each can. */
+TEST(stages_are_even_where_places_are_not)
+{
+    int (*const way[])(void *, int) = {in_turn, as_a_v};
+    for (int w = 0; w < 2; w++) {
+        int layers[2] = {0, 0};
+        td_graph *g;
+        CHECK_OK(td_graph_create(&g));
+        td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(8, 16));
+        for (int i = 0; i < 6; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "fc%d", i);
+            x = td_nn_linear(g, name, x, 16, NULL);
+        }
+        td_node *loss = td_mean(g, td_square(g, x), NULL, 0, false);
+        CHECK_OK(td__graph_place_by_cost(g, loss, &(td__stages){.places = 4, .stage_of = way[w]}));
+        for (int i = 0; i < g->n_nodes; i++)
+            if (g->nodes[i]->op == TD_OP_LINEAR)
+                layers[way[w](NULL, g->nodes[i]->place)]++;
+        CHECK_EQ_INT(layers[0], 3);
+        CHECK_EQ_INT(layers[1], 3);
+        td_graph_destroy(g);
+    }
 }
 
 /* Layers a, b, c, d in a row. */
@@ -407,6 +444,7 @@ int main(void)
         cmocka_unit_test(tied_weights_have_one_owner),
         cmocka_unit_test(values_against_the_order_are_refused),
         cmocka_unit_test(places_do_not_depend_on_rows),
+        cmocka_unit_test(stages_are_even_where_places_are_not),
         cmocka_unit_test(places_by_layers),
         cmocka_unit_test(places_by_wish),
         cmocka_unit_test(wishes_in_a_circle_are_refused),
