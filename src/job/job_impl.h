@@ -32,7 +32,8 @@ struct td__job {
     td__arena *model_arena;
     td__field fields[TD__MAX_FIELDS];
     int n_fields;
-    const char *hint; /* what is probably not meant so; NULL: nothing */
+    td__model_lookup lookup; /* of tables on servers */
+    const char *hint;        /* what is probably not meant so; NULL: nothing */
     td__layer_row *rows;
     int n_rows, cap_rows;
 };

@@ -56,6 +56,8 @@ td_node *td__layer_fail(const td__layer *l, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* The value that an earlier `as: NAME` tapped, or a data field. */
 td_node *td__layer_tap(const td__layer *l, const td__tree *name);
+/* The data field that x is; NULL: it is computed. */
+const td__field *td__layer_field(const td__layer *l, const td_node *x);
 /* A list of layers inside this one; their names start with "prefix.". */
 td_node *td__layer_inner(const td__layer *l, const char *key, const char *prefix, td_node *x);
 

@@ -1,7 +1,11 @@
 /* layers_sequence.c -- layers over sequences. Data is always (rows, time, ...): recurrent layers,
  * which want time first, turn it themselves. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "job/layer.h"
+#include <stdio.h>
+#include <string.h>
+
+#include "job/build.h"
+#include "optim/row_optim.h"
 
 /* What tables of embedding and bag have in common; init lives as long as the options. */
 static td_nn_embedding_opts table_opts(const td__layer *l, td_init *init)
@@ -18,20 +22,74 @@ static td_nn_embedding_opts table_opts(const td__layer *l, td_init *init)
     TD_KEY_ROW("std", REAL, "Standard deviation of the initial values.", .hi = 1e6, \
                .flags = TD_KEY_LATER, .def = "1")
 
+/* A table of which only the rows of a batch come to this rank (ps/tables.h). */
+static td_node *on_servers(const td__layer *l, td_node *x, int64_t vocab)
+{
+    const td__train_opts *o = &l->b->job->train;
+    td__model_nodes *out = l->b->out;
+    const td__field *f = td__layer_field(l, x);
+    td_init zeros = {.kind = TD_INIT_ZEROS};
+    td_nn_embedding_opts e = {.sparse = true, .weight_init = &zeros};
+    td__row_optim optim;
+
+    if (!o->sync.servers)
+        return td__layer_fail(l, "on: servers needs parameter servers: set parallel.servers "
+                                 "(--servers) and train.sync");
+    if (!f || (f->dtype != TD_I32 && f->dtype != TD_I64))
+        return td__layer_fail(l, "on: servers needs ids that are a data field");
+    if (td__row_optim_init(&optim, &o->optim))
+        return td__layer_fail(l, "on: servers: %s", td_last_error());
+    if (out->n_tables == TD__MAX_TABLES)
+        return td__layer_fail(l, "at most %d tables can be on servers", TD__MAX_TABLES);
+    int64_t batch = o->eval_batch > o->batch ? o->eval_batch : o->batch;
+    int64_t most = batch * td_shape_count(&f->shape);
+    td__model_table *t = &out->table[out->n_tables++];
+    *t = (td__model_table){.vocab = vocab,
+                           .std = td__layer_real(l, "std"),
+                           .min_count = td__layer_int(l, "min_count"),
+                           .expire = td__layer_int(l, "expire"),
+                           .memory = (size_t)(td__layer_real(l, "memory_mb") * (1 << 20))};
+    snprintf(t->param, sizeof t->param, "%s.weight", l->name);
+    snprintf(t->ids, sizeof t->ids, "%s", f->name);
+    return td_nn_embedding(l->g, l->name, x, most < vocab ? most : vocab, td__layer_int(l, "width"),
+                           &e);
+}
+
 static td_node *embedding(const td__layer *l, td_node *x)
 {
     int64_t rows = td__layer_size(l, "vocab");
     td_init init;
     td_nn_embedding_opts o = table_opts(l, &init);
 
-    return rows ? td_nn_embedding(l->g, l->name, x, rows, td__layer_int(l, "width"), &o) : NULL;
+    if (!rows)
+        return NULL;
+    if (!strcmp(td__keys_text(l->attrs, "on"), "servers"))
+        return on_servers(l, x, rows);
+    return td_nn_embedding(l->g, l->name, x, rows, td__layer_int(l, "width"), &o);
 }
 #define WIDTH \
     TD_KEY_ROW("width", INT, "Embedding dimension.", .lo = 1, .hi = 1e9, .flags = TD_KEY_REQUIRED)
 const td__layer_def td__layer_embedding = {
     "embedding",
     "embedding table, one trained vector per id: (...) to (..., width)",
-    {WIDTH, TD_KEY_VOCAB("vocab", "Number of ids."), SPARSE, STD},
+    {WIDTH, TD_KEY_VOCAB("vocab", "Number of ids."), SPARSE, STD,
+     TD_KEY_ROW("on", WORD,
+                "Who holds the table: every rank; or parameter servers (parallel.servers), whose "
+                "rows are made when an id is first used: a table may be larger than a rank's "
+                "memory. See docs/algorithms-training.md.",
+                .words = "ranks servers", .def = "ranks", .flags = TD_KEY_LATER),
+     TD_KEY_ROW("min_count", INT,
+                "on servers: batches that an id is in until it has a row; before, it reads as "
+                "zeros.",
+                .lo = 1, .hi = 1e9, .def = "1", .flags = TD_KEY_LATER),
+     TD_KEY_ROW("expire", INT,
+                "on servers: steps without a gradient after which a row is dropped, when ranks "
+                "meet.",
+                .words = "never=0", .hi = 1e12, .def = "never", .flags = TD_KEY_LATER),
+     TD_KEY_ROW("memory_mb", REAL,
+                "on servers: MiB of rows that a server has in memory; the others are in a file. "
+                "0: no limit.",
+                .hi = 1e9, .def = "0", .flags = TD_KEY_LATER)},
     embedding};
 
 static td_node *bag(const td__layer *l, td_node *x)

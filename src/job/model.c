@@ -89,6 +89,16 @@ static const td__field *field_of(const td__layer *l)
     return named ? named : main_field(l->b->job);
 }
 
+const td__field *td__layer_field(const td__layer *l, const td_node *x)
+{
+    const char *name = x ? td_node_name(x) : NULL;
+
+    for (int i = 0; name && i < l->b->out->n_inputs; i++)
+        if (!strcmp(l->b->out->inputs[i], name))
+            return find_field(l->b->job, name);
+    return NULL;
+}
+
 int64_t td__layer_size(const td__layer *l, const char *key)
 {
     int64_t v = td__layer_int(l, key);
@@ -488,7 +498,7 @@ td_status td__job_model(td__job *j, const td__field *fields, int n_fields, td__m
     TD_TRY(td_graph_create(&g));
     TD_TRY_OR(st, done, build_for(j, g, PROBE_ROWS, true, &nodes));
     TD_TRY_OR(st, done, check_watch(j, &nodes));
-    *out = (td__model){.build = build, .user = j};
+    *out = (td__model){.build = build, .user = j, .lookup = &j->lookup};
 done:
     td_graph_destroy(g);
     return st;

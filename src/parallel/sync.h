@@ -278,12 +278,14 @@ typedef struct td__sync_ctx {
     const td__sync_config *config; /* all are borrowed */
     td_comm *comm;                 /* NULL: alone */
     bool elastic;
-    td__step_opts step;      /* rank, size and what traits say are filled in */
-    td__shards *shards;      /* what ranks hold so; NULL: nothing */
-    const td__dataset *data; /* that batches are of */
-    int64_t batch, samples;  /* rows of a full batch, of an epoch */
-    int64_t rows;            /* of the usual micro-batch */
-    uint64_t steps;          /* of the whole run */
+    td__step_opts step; /* rank, size and what traits say are filled in */
+    const td_optim_opts *optim;
+    const char *checkpoint_dir; /* NULL: none */
+    td__shards *shards;         /* what ranks hold so; NULL: nothing */
+    const td__dataset *data;    /* that batches are of */
+    int64_t batch, samples;     /* rows of a full batch, of an epoch */
+    int64_t rows;               /* of the usual micro-batch */
+    uint64_t steps;             /* of the whole run */
     td__sync_host host;
 } td__sync_ctx;
 

@@ -14,21 +14,22 @@
 #include "optim/row_optim.h"
 #include "ps/row_store.h"
 
-enum { FIRST_ROOM = 1024, AHEAD = 12 }; /* ids that are looked for ahead of their turn */
+enum { LAST = 0x7fffffff };                        /* steps are counted so far */
+enum { FIRST_ROOM = 1024, BLOCK = 64, LINE = 16 }; /* ids; floats of a cache line */
 
 #define NONE UINT32_MAX
+#define GONE (UINT32_MAX - 1) /* it was dropped, and the index is about to be rebuilt */
 
-/* An id, open addressing: its row, or how often it was pulled until it has one. */
+/* An id, open addressing: all that is known of it lies in one place, since every place that a push
+ * looks at costs as much as its arithmetic. */
 typedef struct entry {
-    int64_t id; /* -1: empty */
-    uint32_t slot, count;
+    int64_t id;    /* -1: empty */
+    uint32_t slot; /* of its row; NONE: it has none yet */
+    /* With a row: the step of the last push (0: none), and whether the row has changed since the
+     * last save. Without: how often the id was pulled. */
+    uint32_t last : 31, dirty : 1;
 } entry;
-
-typedef struct about {
-    int64_t id;    /* -1: the slot is free */
-    uint64_t last; /* step of the last push; 0: none */
-    bool dirty;    /* changed since the last save */
-} about;
+_Static_assert(sizeof(entry) == 16, "four entries in a cache line");
 
 struct td__id_table {
     td__id_table_opts o;
@@ -37,10 +38,9 @@ struct td__id_table {
     size_t stride; /* floats: width, and as many for each state */
     entry *index;  /* (cap) */
     size_t cap, used;
-    about *about; /* (room) by slot */
-    size_t room, slots, rows, dropped;
-    uint32_t *free; /* (room) slots that were dropped */
-    size_t n_free;
+    size_t slots, rows, dropped;
+    uint32_t *free; /* slots of rows that were dropped */
+    size_t n_free, room_free;
     int64_t *gone; /* ids that were dropped since the last save */
     size_t n_gone, room_gone;
 };
@@ -62,14 +62,14 @@ static entry *find(const td__id_table *t, int64_t id)
     return &t->index[at];
 }
 
-/* An index with room for twice the entries, of those that are kept. */
+/* An index with room for twice the entries; without those of ids that were dropped. */
 static td_status rebuild(td__id_table *t, size_t entries)
 {
     size_t cap = FIRST_ROOM, old_cap = t->cap;
     entry *old = t->index;
-    while (cap < 3 * entries)
+    while (cap < 2 * entries)
         cap *= 2;
-    entry *index = td__malloc(cap * sizeof *index);
+    entry *index = td__alloc_block(cap * sizeof *index);
     if (!index)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu ids of table %s", cap, t->o.name);
     memset(index, 0xff, cap * sizeof *index);
@@ -77,20 +77,19 @@ static td_status rebuild(td__id_table *t, size_t entries)
     t->cap = cap;
     t->used = 0;
     for (size_t i = 0; i < old_cap; i++) {
-        bool lost = old[i].slot != NONE && old[i].id >= 0 && t->about[old[i].slot].id != old[i].id;
-        if (old[i].id < 0 || lost)
+        if (old[i].id < 0 || old[i].slot == GONE)
             continue;
         *find(t, old[i].id) = old[i];
         t->used++;
     }
-    td__free(old);
+    td__free_block(old, old_cap * sizeof *old);
     return TD_OK;
 }
 
 /* Room for n more ids. */
 static td_status reserve(td__id_table *t, size_t n)
 {
-    return 2 * (t->used + n) > t->cap ? rebuild(t, t->used + n) : TD_OK;
+    return 3 * (t->used + n) > 2 * t->cap ? rebuild(t, t->used + n) : TD_OK;
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -127,8 +126,7 @@ void td__id_table_destroy(td__id_table *t)
         return;
     td__row_store_fini(&t->store);
     td__free((void *)(uintptr_t)t->o.name);
-    td__free(t->index);
-    td__free(t->about);
+    td__free_block(t->index, t->cap * sizeof *t->index);
     td__free(t->free);
     td__free(t->gone);
     td__free(t);
@@ -138,22 +136,8 @@ td__id_table_stats td__id_table_look(const td__id_table *t)
 {
     return (td__id_table_stats){.rows = t->rows,
                                 .waiting = t->used - t->rows,
-                                .spilled = td__row_store_spilled(&t->store) * TD__STORE_CHUNK,
+                                .spilled = td__row_store_spilled(&t->store) << t->store.bits,
                                 .dropped = t->dropped};
-}
-
-static td_status grow(td__id_table *t)
-{
-    size_t room = t->room ? 2 * t->room : FIRST_ROOM;
-    about *more = td__realloc(t->about, room * sizeof *more);
-    if (more)
-        t->about = more;
-    uint32_t *slots = more ? td__realloc(t->free, room * sizeof *slots) : NULL;
-    if (!slots || room >= NONE)
-        return TD_FAIL(TD_ENOMEM, "no memory for %zu rows of table %s", room, t->o.name);
-    t->free = slots;
-    t->room = room;
-    return TD_OK;
 }
 
 static void first_values(const td__id_table *t, int64_t id, float *out)
@@ -164,13 +148,14 @@ static void first_values(const td__id_table *t, int64_t id, float *out)
 /* A slot for the id of an entry; its values are the caller's business. */
 static td_status make_slot(td__id_table *t, entry *e)
 {
-    if (t->slots == t->room)
-        TD_TRY(grow(t));
+    if (t->slots >= GONE)
+        return TD_FAIL(TD_ENOMEM, "table %s has %zu rows, which is all that there can be",
+                       t->o.name, t->slots);
     if (!t->n_free)
         TD_TRY(td__row_store_grow(&t->store, t->slots + 1));
-    uint32_t slot = t->n_free ? t->free[--t->n_free] : (uint32_t)t->slots++;
-    t->about[slot] = (about){.id = e->id, .dirty = true};
-    e->slot = slot;
+    e->slot = t->n_free ? t->free[--t->n_free] : (uint32_t)t->slots++;
+    e->last = 0;
+    e->dirty = 1;
     t->rows++;
     return TD_OK;
 }
@@ -187,20 +172,29 @@ static td_status make_row(td__id_table *t, entry *e)
 
 /* ---- Pull and push --------------------------------------------------------------------------- */
 
-/* What id i + AHEAD needs is fetched while this one is dealt with: its entry, then its row. */
-static void look_ahead(const td__id_table *t, const int64_t *ids, size_t n, size_t i)
+/* Rows of a block of ids. Memory is far: while the rows of a block are dealt with, those of the
+ * next one and the entries of the one after that are on their way. */
+typedef struct block {
+    size_t begin, n;
+    entry *entry[BLOCK];
+    float *row[BLOCK]; /* NULL: there is none, or it may be in the file */
+} block;
+
+static void find_block(const td__id_table *t, const int64_t *ids, size_t n, size_t begin, block *b)
 {
-    if (i + 2 * AHEAD < n)
-        __builtin_prefetch(&t->index[place_of(t, ids[i + 2 * AHEAD])]);
-    if (i + AHEAD >= n || t->store.most)
-        return;
-    const entry *e = &t->index[place_of(t, ids[i + AHEAD])];
-    if (e->id != ids[i + AHEAD] || e->slot == NONE)
-        return;
-    const char *row = (const char *)td__row_store_row(&t->store, e->slot);
-    for (size_t at = 0; at < t->stride * sizeof(float); at += 64)
-        __builtin_prefetch(row + at);
-    __builtin_prefetch(&t->about[e->slot], 1);
+    b->begin = begin;
+    b->n = begin >= n ? 0 : n - begin < BLOCK ? n - begin : BLOCK;
+    for (size_t i = begin + b->n; i < n && i < begin + (size_t)2 * BLOCK; i++)
+        __builtin_prefetch(&t->index[place_of(t, ids[i])]);
+    for (size_t i = 0; i < b->n; i++) {
+        entry *e = b->entry[i] = find(t, ids[begin + i]);
+        b->row[i] = NULL;
+        if (t->store.most || e->id < 0 || e->slot == NONE)
+            continue;
+        b->row[i] = td__row_store_row(&t->store, e->slot);
+        for (size_t at = 0; at < t->stride; at += LINE)
+            __builtin_prefetch(b->row[i] + at, 1);
+    }
 }
 
 static td_status pull_one(td__id_table *t, int64_t id, bool train, float *out)
@@ -211,7 +205,7 @@ static td_status pull_one(td__id_table *t, int64_t id, bool train, float *out)
         *e = (entry){.id = id, .slot = NONE};
         t->used++;
     }
-    if (e->id >= 0 && e->slot == NONE && train && ++e->count >= t->o.min_count)
+    if (e->id >= 0 && e->slot == NONE && train && ++e->last >= t->o.min_count)
         TD_TRY(make_row(t, e));
     if (e->id >= 0 && e->slot != NONE) {
         TD_TRY(td__row_store_at(&t->store, e->slot, false, &row));
@@ -228,9 +222,35 @@ td_status td__id_table_pull(td__id_table *t, const int64_t *ids, size_t n, bool 
 {
     if (train)
         TD_TRY(reserve(t, n));
-    for (size_t i = 0; i < n; i++) {
-        look_ahead(t, ids, n, i);
-        TD_TRY(pull_one(t, ids[i], train, out + i * t->o.width));
+    block two[2];
+    find_block(t, ids, n, 0, &two[0]);
+    for (size_t k = 0; two[k % 2].n; k++) {
+        const block *b = &two[k % 2];
+        find_block(t, ids, n, b->begin + b->n, &two[(k + 1) % 2]);
+        for (size_t i = 0; i < b->n; i++) {
+            float *to = out + (b->begin + i) * t->o.width;
+            if (b->row[i])
+                memcpy(to, b->row[i], t->o.width * sizeof *to);
+            else
+                TD_TRY(pull_one(t, ids[b->begin + i], train, to));
+        }
+    }
+    return TD_OK;
+}
+
+static td_status push_block(td__id_table *t, const td__optim_hyper *h, const block *b,
+                            const float *grads, uint64_t step)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        entry *e = b->entry[i];
+        float *row = b->row[i];
+        if (e->id < 0 || e->slot == NONE)
+            continue;
+        if (!row)
+            TD_TRY(td__row_store_at(&t->store, e->slot, true, &row));
+        td__row_optim_update(&t->optim, h, row, grads + (b->begin + i) * t->o.width, t->o.width);
+        e->last = (uint32_t)step & LAST;
+        e->dirty = 1;
     }
     return TD_OK;
 }
@@ -240,20 +260,14 @@ td_status td__id_table_push(td__id_table *t, const int64_t *ids, const float *gr
 {
     td__optim_hyper h;
     td_status st = TD_OK;
+    block two[2];
     td__row_optim_begin(&t->optim, lr, step, &h);
     unsigned mode = td__cpu_fp_flush(); /* as in the updates of params */
-    for (size_t i = 0; i < n && !st; i++) {
-        float *row;
-        look_ahead(t, ids, n, i);
-        const entry *e = find(t, ids[i]);
-        if (e->id < 0 || e->slot == NONE)
-            continue;
-        st = td__row_store_at(&t->store, e->slot, true, &row);
-        if (st)
-            break;
-        td__row_optim_update(&t->optim, &h, row, grads + i * t->o.width, t->o.width);
-        t->about[e->slot].last = step;
-        t->about[e->slot].dirty = true;
+    find_block(t, ids, n, 0, &two[0]);
+    for (size_t k = 0; !st && two[k % 2].n; k++) {
+        const block *b = &two[k % 2];
+        find_block(t, ids, n, b->begin + b->n, &two[(k + 1) % 2]);
+        st = push_block(t, &h, b, grads, step);
     }
     td__cpu_fp_restore(mode);
     return st;
@@ -273,11 +287,26 @@ static td_status note_gone(td__id_table *t, int64_t id)
     return TD_OK;
 }
 
-static void drop(td__id_table *t, size_t slot)
+/* The index is to be rebuilt afterwards. */
+static td_status drop(td__id_table *t, entry *e)
 {
-    t->about[slot] = (about){.id = -1};
-    t->free[t->n_free++] = (uint32_t)slot;
+    if (t->n_free == t->room_free) {
+        size_t room = t->room_free ? 2 * t->room_free : FIRST_ROOM;
+        uint32_t *more = td__realloc(t->free, room * sizeof *more);
+        if (!more)
+            return TD_FAIL(TD_ENOMEM, "no memory for %zu rows of table %s", room, t->o.name);
+        t->free = more;
+        t->room_free = room;
+    }
+    t->free[t->n_free++] = e->slot;
+    e->slot = GONE;
     t->rows--;
+    return TD_OK;
+}
+
+static bool has_row(const entry *e)
+{
+    return e->id >= 0 && e->slot != NONE && e->slot != GONE;
 }
 
 /* A row that was made and never pushed to is as old as the first step that looks for it. */
@@ -286,14 +315,16 @@ td_status td__id_table_expire(td__id_table *t, uint64_t step)
     size_t before = t->rows;
     if (!t->o.expire)
         return TD_OK;
-    for (size_t s = 0; s < t->slots; s++) {
-        about *a = &t->about[s];
-        if (a->id >= 0 && !a->last)
-            a->last = step;
-        if (a->id < 0 || a->last + t->o.expire >= step)
+    for (size_t i = 0; i < t->cap; i++) {
+        entry *e = &t->index[i];
+        if (!has_row(e))
             continue;
-        TD_TRY(note_gone(t, a->id));
-        drop(t, s);
+        if (!e->last)
+            e->last = (uint32_t)step & LAST;
+        if (e->last + t->o.expire >= step)
+            continue;
+        TD_TRY(note_gone(t, e->id));
+        TD_TRY(drop(t, e));
         t->dropped++;
     }
     return t->rows < before ? rebuild(t, t->used) : TD_OK;
@@ -326,15 +357,20 @@ static void put(sink *s, const void *data, size_t nbytes)
     td__file_out_write(&s->file, data, nbytes);
 }
 
+static bool to_save(const entry *e, bool all)
+{
+    return has_row(e) && (all || e->dirty);
+}
+
 static td_status write_rows(td__id_table *t, sink *s, bool all)
 {
-    for (size_t i = 0; i < t->slots; i++) {
-        const about *a = &t->about[i];
+    for (size_t i = 0; i < t->cap; i++) {
+        const entry *e = &t->index[i];
         float *row;
-        if (a->id < 0 || !(all || a->dirty))
+        if (!to_save(e, all))
             continue;
-        TD_TRY(td__row_store_at(&t->store, i, false, &row));
-        put(s, &(record){a->id, a->last}, sizeof(record));
+        TD_TRY(td__row_store_at(&t->store, e->slot, false, &row));
+        put(s, &(record){e->id, e->last}, sizeof(record));
         put(s, row, t->stride * sizeof *row);
     }
     return TD_OK;
@@ -348,8 +384,8 @@ td_status td__id_table_save(td__id_table *t, const char *path, uint64_t step, bo
                 .gone = t->n_gone};
     sink s = {.crc = 0};
     memcpy(h.magic, MAGIC, sizeof MAGIC);
-    for (size_t i = 0; i < t->slots; i++)
-        h.rows += t->about[i].id >= 0 && (all || t->about[i].dirty);
+    for (size_t i = 0; i < t->cap; i++)
+        h.rows += to_save(&t->index[i], all);
     TD_TRY(td__file_out_open(&s.file, path));
     put(&s, &h, sizeof h);
     put(&s, t->gone, t->n_gone * sizeof *t->gone);
@@ -361,8 +397,9 @@ td_status td__id_table_save(td__id_table *t, const char *path, uint64_t step, bo
     td__file_out_write(&s.file, &s.crc, sizeof s.crc);
     TD_TRY(td__file_out_commit(&s.file));
     t->n_gone = 0;
-    for (size_t i = 0; i < t->slots; i++)
-        t->about[i].dirty = false;
+    for (size_t i = 0; i < t->cap; i++)
+        if (has_row(&t->index[i]))
+            t->index[i].dirty = 0;
     return TD_OK;
 }
 
@@ -406,8 +443,8 @@ static td_status take_row(td__id_table *t, const uint8_t *from)
         TD_TRY(make_slot(t, e));
     TD_TRY(td__row_store_at(&t->store, e->slot, true, &row));
     memcpy(row, from + sizeof r, t->stride * sizeof *row);
-    t->about[e->slot].last = r.last;
-    t->about[e->slot].dirty = false;
+    e->last = (uint32_t)r.last & LAST;
+    e->dirty = 0;
     return TD_OK;
 }
 
@@ -418,9 +455,9 @@ static td_status take_all(td__id_table *t, const header *h, const uint8_t *from,
     for (uint64_t i = 0; i < h->gone; i++, from += sizeof(int64_t)) {
         int64_t id;
         memcpy(&id, from, sizeof id);
-        const entry *e = id >= 0 ? find(t, id) : NULL;
-        if (e && e->id >= 0 && e->slot != NONE && t->about[e->slot].id == id)
-            drop(t, e->slot);
+        entry *e = id >= 0 ? find(t, id) : NULL;
+        if (e && has_row(e))
+            TD_TRY(drop(t, e));
     }
     if (t->rows < before)
         TD_TRY(rebuild(t, t->used));

@@ -34,6 +34,19 @@ static td_status open_areas(td__ps_lane *l, td__ps_lane_size size)
     return TD_OK;
 }
 
+td_status td__ps_lane_open(td_comm *comm, int server, int client, td__ps_lane_size size,
+                           td__ps_lane *out)
+{
+    int rank = td_comm_rank(comm);
+    bool in = rank == server || rank == client, serves = rank == server;
+    td_comm *link = NULL;
+    TD_TRY(td__comm_split_with(comm, in ? 0 : -1, serves ? 0 : 1, &PATIENT, &link));
+    if (!in)
+        return TD_OK;
+    *out = (td__ps_lane){.link = link, .peer = serves, .rank = serves ? client : server};
+    return open_areas(out, size);
+}
+
 td_status td__ps_lanes_open(td_comm *comm, int servers, const td__ps_lane_size *size,
                             td__ps_lane *out)
 {

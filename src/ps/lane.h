@@ -30,6 +30,10 @@ typedef struct td__ps_lane_size {
  * server on a worker. On failure those that are made are to be closed too. Collective. */
 TD_NODISCARD td_status td__ps_lanes_open(td_comm *comm, int servers, const td__ps_lane_size *size,
                                          td__ps_lane *out);
+/* One, between the rank that serves and a client; both are ranks of comm, as others that call it
+ * too. Collective. */
+TD_NODISCARD td_status td__ps_lane_open(td_comm *comm, int server, int client,
+                                        td__ps_lane_size size, td__ps_lane *out);
 void td__ps_lanes_close(td__ps_lane *lanes, int n);
 void td__ps_lanes_abort(td__ps_lane *lanes, int n, const char *why);
 

@@ -143,6 +143,9 @@ td_status td__ps_begin(td__sync *s, const td__sync_place *at)
         find_place(r, at->step - 1);
     r->begun = at->step;
     r->lr = at->lr;
+    if (!r->tables_read && at->step > 1)
+        TD_TRY(td__ps_tables_load(r->tables, at->step - 1));
+    r->tables_read = true;
     if (!r->policy->together)
         return deal(r);
     for (int w = 0; w < r->workers; w++)
@@ -403,6 +406,7 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
         return TD_OK;
     if (why == TD_MEET_END || why == TD_MEET_RESIZE)
         TD_TRY(drain(r));
+    TD_TRY(td__ps_tables_save(r->tables, r->begun));
     if (!r->copies) {
         TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
         TD_TRY(td__ps_fetch(r));

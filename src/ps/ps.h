@@ -49,6 +49,7 @@
 #include "ps/inbox.h"
 #include "ps/lane.h"
 #include "ps/shard_map.h"
+#include "ps/tables.h"
 #include "parallel/rank_tree.h"
 #include "parallel/sync.h"
 #include "run/backup_sets.h"
@@ -89,10 +90,12 @@ struct td__ps_rule {
     td__ps_map map;     /* of shards */
     td__ps_lane *lanes; /* (n_lanes) servers: to all workers; workers: to all servers */
     int n_lanes;
-    td_comm *peers;       /* servers, if there are several: all of them */
-    td__step_stage stage; /* servers: what this one updates */
-    td__rank_tree tree;   /* servers: what is added up in a step */
-    td__blend_op *adds;   /* (room_adds) */
+    td_comm *peers;        /* servers, if there are several: all of them */
+    td__step_stage stage;  /* servers: what this one updates */
+    td__rank_tree tree;    /* servers: what is added up in a step */
+    td__ps_tables *tables; /* of the model; NULL: none */
+    bool tables_read;      /* server 0: those of the step before the first */
+    td__blend_op *adds;    /* (room_adds) */
     int room_adds;
     bool copies;          /* every server has all shards */
     unsigned char *place; /* (place_nbytes) servers beside server 0, with copies */

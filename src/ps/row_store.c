@@ -10,16 +10,20 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 
-enum { LEAST = 2 }; /* chunks in memory */
+enum { LEAST = 2, FEW = 8 };    /* chunks in memory; bits of small ones */
+enum { HUGE_NBYTES = 4 << 20 }; /* from which on memory is of huge pages */
 
 static size_t chunk_nbytes(const td__row_store *s)
 {
-    return TD__STORE_CHUNK * s->stride * sizeof(float);
+    return (s->stride * sizeof(float)) << s->bits;
 }
 
 void td__row_store_init(td__row_store *s, size_t stride, size_t memory, const char *folder)
 {
     *s = (td__row_store){.stride = stride, .fd = -1, .folder = folder ? folder : "/var/tmp"};
+    s->bits = FEW;
+    while (!memory && chunk_nbytes(s) < HUGE_NBYTES)
+        s->bits++;
     s->most = memory ? memory / chunk_nbytes(s) : 0;
     if (memory && s->most < LEAST)
         s->most = LEAST;
@@ -93,7 +97,7 @@ static td_status hold(td__row_store *s, size_t i)
         TD_TRY(put_away(s));
     s->chunk[i].rows = td__alloc_block(chunk_nbytes(s));
     if (!s->chunk[i].rows)
-        return TD_FAIL(TD_ENOMEM, "no memory for %d rows of a table", TD__STORE_CHUNK);
+        return TD_FAIL(TD_ENOMEM, "no memory for %d rows of a table", 1 << s->bits);
     s->held++;
     return TD_OK;
 }
@@ -102,7 +106,7 @@ static td_status hold(td__row_store *s, size_t i)
 
 td_status td__row_store_grow(td__row_store *s, size_t n)
 {
-    while (s->n_chunks * TD__STORE_CHUNK < n) {
+    while (s->n_chunks << s->bits < n) {
         if (s->n_chunks == s->room) {
             size_t room = s->room ? 2 * s->room : 64;
             td__store_chunk *more = td__calloc(room, sizeof *more);
@@ -128,7 +132,7 @@ td_status td__row_store_grow(td__row_store *s, size_t n)
 
 td_status td__row_store_at(td__row_store *s, size_t slot, bool write, float **out)
 {
-    size_t i = slot / TD__STORE_CHUNK;
+    size_t i = slot >> s->bits;
     if (!s->chunk[i].rows) {
         TD_TRY(hold(s, i));
         TD_TRY(move(s, i, false));

@@ -6,8 +6,6 @@
 
 #include "tandem/status.h"
 
-enum { TD__STORE_CHUNK = 256 }; /* rows */
-
 typedef struct td__store_chunk {
     float *rows; /* NULL: in the file */
     bool used;   /* since the hand has passed */
@@ -16,6 +14,8 @@ typedef struct td__store_chunk {
 
 typedef struct td__row_store {
     size_t stride; /* floats of a row */
+    int bits;      /* a chunk has 1 << bits rows: few where chunks come and go, many where they lie
+                    * in huge pages */
     td__store_chunk *chunk;
     size_t n_chunks, room;
     size_t held, most; /* chunks in memory; that may be, 0: all */
@@ -37,7 +37,8 @@ size_t td__row_store_spilled(const td__row_store *s);
 /* Where there is no limit: the row, without a check. */
 static inline float *td__row_store_row(const td__row_store *s, size_t slot)
 {
-    return s->chunk[slot / TD__STORE_CHUNK].rows + slot % TD__STORE_CHUNK * s->stride;
+    size_t in = slot & (((size_t)1 << s->bits) - 1);
+    return s->chunk[slot >> s->bits].rows + in * s->stride;
 }
 
 #endif

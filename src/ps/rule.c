@@ -63,11 +63,16 @@ td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td
 td_status td__ps_check_params(const td__sync_config *c, const td_params *ps)
 {
     td__ps_map map;
-    for (int i = 0; i < td_params_count(ps); i++)
-        if (td_params_info(ps, i).sparse)
+    bool sparse = false;
+    for (int i = 0; i < td_params_count(ps); i++) {
+        td_param_info info = td_params_info(ps, i);
+        sparse = sparse || info.sparse;
+        if (sparse && info.is_state)
             return TD_FAIL(TD_EINVAL,
-                           "parallel.servers: the model has row-sparse gradients, which workers do "
-                           "not push: make its embeddings dense, or use another sync rule");
+                           "parallel.servers: a model with row-sparse gradients and running "
+                           "averages (%s) cannot be trained with servers",
+                           info.name);
+    }
     td_status st = td__ps_map_init(&map, ps, c->servers);
     td__ps_map_fini(&map);
     return st;
@@ -183,7 +188,9 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
         return TD_FAIL(TD_ENOMEM, "no memory for the steps of an epoch");
     r->workers = td_comm_size(x->comm) - r->servers;
     r->server = r->rank < r->servers ? r->rank : -1;
-    TD_ASSERT(td__step_floats(s->engine) == td__params_total(x->step.params),
+    size_t tables =
+        td_params_trainable(x->step.params) - td__params_dense(x->step.params); /* elements */
+    TD_ASSERT(td__step_floats(s->engine) + tables == td__params_total(x->step.params),
               "%zu gradients and statistics of %zu params and states", td__step_floats(s->engine),
               td__params_total(x->step.params));
     TD_TRY(td__ps_map_init(&r->map, x->step.params, r->servers));
@@ -191,6 +198,7 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
                               (td__work_partition){.size = policy->together ? r->workers : 1},
                               x->step.micro_batches, x->step.accumulate));
     TD_TRY(open_lanes(r));
+    TD_TRY(td__ps_tables_create(&s->x, r->servers, policy->together, &r->tables));
     if (r->servers > 1) {
         static const td_comm_opts PATIENT = {.stall_ms = UINT32_MAX};
         TD_TRY(td__comm_split_with(x->comm, r->server < 0 ? -1 : 0, r->rank, &PATIENT, &r->peers));
@@ -220,6 +228,7 @@ void td__ps_destroy(td__sync *s)
         TD_LOG(INFO, TRAIN, "%llu pushes, on params %.2f updates old in the mean, %llu at most",
                (unsigned long long)r->pushes, (double)r->stale_sum / (double)r->pushes,
                (unsigned long long)r->stale_most);
+    td__ps_tables_destroy(r->tables);
     td__ps_inbox_destroy(r->inbox);
     td__ps_lanes_close(r->lanes, r->n_lanes);
     td__ps_server_destroy(r);
@@ -238,6 +247,7 @@ void td__ps_destroy(td__sync *s)
 void td__ps_abandon(td__sync *s, const char *why)
 {
     td__ps_rule *r = (td__ps_rule *)s;
+    td__ps_tables_abandon(r->tables, why);
     td__ps_lanes_abort(r->lanes, r->n_lanes, why);
     if (r->peers)
         td_comm_abort(r->peers, why);

@@ -97,9 +97,17 @@ static td_status add_up(td__ps_rule *r, const td__ps_command *c, const float **t
                      : TD_OK;
 }
 
+/* Rows of tables have their own way (tables.h). */
+static td_sparse_grad no_rows(void *user, int k)
+{
+    td__ps_rule *r = user;
+    const char *name = td__program_sparse(r->base.x.step.program, k).name;
+    return (td_sparse_grad){.param = td_params_find(r->base.x.step.params, name)};
+}
+
 td_status td__ps_apply(td__ps_rule *r, const td__ps_command *c)
 {
-    td__step_sum sum = {.user = r};
+    td__step_sum sum = {.user = r, .rows = no_rows};
     if (r->policy->together)
         TD_TRY(add_up(r, c, &sum.grads));
     else

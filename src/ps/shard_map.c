@@ -6,10 +6,18 @@
 #include "base/fail.h"
 #include "graph/params.h"
 
+/* What shards are of: all but tables, which are behind params with dense gradients, and of which
+ * models have no states. */
+static size_t total_of(const td_params *ps)
+{
+    return td_params_trainable(ps) > td__params_dense(ps) ? td__params_dense(ps)
+                                                          : td__params_total(ps);
+}
+
 /* The first beginning of a param or state at or after `from`, and after `after`. */
 static size_t next_param(const td_params *ps, size_t from, size_t after)
 {
-    size_t best = td__params_total(ps);
+    size_t best = total_of(ps);
     for (int i = 0; i < td_params_count(ps); i++) {
         size_t at = td_params_info(ps, i).offset;
         if (at >= from && at > after && at < best)
@@ -35,19 +43,20 @@ static int params_from(const td_params *ps, size_t from)
 {
     int n = 0;
     for (int i = 0; i < td_params_count(ps); i++)
-        n += td_params_info(ps, i).offset >= from;
+        n += td_params_info(ps, i).offset >= from && !td_params_info(ps, i).sparse;
     return n;
 }
 
 td_status td__ps_map_init(td__ps_map *m, const td_params *ps, int servers)
 {
-    size_t total = td__params_total(ps), at = 0;
+    size_t total = total_of(ps), at = 0;
+    int count = params_from(ps, 0);
     *m = (td__ps_map){.servers = servers};
-    if (td_params_count(ps) < servers)
+    if (count < servers)
         return TD_FAIL(TD_EINVAL,
                        "parallel.servers: %d servers for a model of %d params: a shard has one at "
                        "least",
-                       servers, td_params_count(ps));
+                       servers, count);
     m->at = td__calloc((size_t)servers, sizeof *m->at);
     if (!m->at)
         return TD_FAIL(TD_ENOMEM, "no memory for %d shards", servers);

@@ -175,6 +175,7 @@ static td_status work(td__ps_rule *r, const td__ps_order *order)
     TD_TRY(x->host.work(x->host.user, &at, &batches, &data_wait));
     r->clock++;
     TD_TRY(fill_lanes(r, order, &p));
+    TD_TRY(td__ps_tables_push(r->tables, e, order->lr, order->step));
     td__step_span(e, TD_SPAN_STEP, begin_ns, td__clock_ns(), 0, 0);
     p.rows = td__step_own_rows(e);
     p.stop = x->host.stopping(x->host.user);

@@ -112,6 +112,8 @@ static void note_facts(const td__model_nodes *n, td__model_facts *f)
     snprintf(f->target, sizeof f->target, "%s", n->target ? n->target : "");
     snprintf(f->ignoring, sizeof f->ignoring, "%s", n->ignoring ? n->ignoring : "");
     f->ignore = n->ignore;
+    f->n_tables = n->n_tables;
+    memcpy(f->table, n->table, sizeof f->table);
 }
 
 static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
@@ -440,6 +442,22 @@ static td_status make_runners(td__micro_batch_set *s, int thread)
     return TD_OK;
 }
 
+/* Rows of tables come to this rank. */
+static td_status look_up(td__micro_batch_set *s, int64_t rows, const td__batch **batch)
+{
+    const td__model_lookup *l = s->o.model.lookup;
+    sized *z;
+    TD_TRY(find(s, rows, &z));
+    if (!z->facts.n_tables)
+        return TD_OK;
+    if (!l || !l->rows)
+        return TD_FAIL(TD_EINVAL,
+                       "table %s is on servers, and there are none: only `tandem train --servers` "
+                       "has its rows",
+                       z->facts.table[0].param);
+    return l->rows(l->user, *batch, s->o.use == TD__USE_TRAIN, batch);
+}
+
 td_status td__micro_batches_run(td__micro_batch_set *s, const td__batch *batch,
                                 td__micro_batch_cut cut, uint32_t step, uint32_t first,
                                 td__micro_batch_calls calls)
@@ -451,6 +469,7 @@ td_status td__micro_batches_run(td__micro_batch_set *s, const td__batch *batch,
                       td__micro_batch_begin(batch->rows, cut.micro_batches, cut.begin) &&
                   batch->here.end >= td__micro_batch_begin(batch->rows, cut.micro_batches, cut.end),
               "rows of micro-batches %d to %d were not read", cut.begin, cut.end);
+    TD_TRY(look_up(s, rows ? rows : 1, &batch));
     s->now = (run){.batch = batch, .cut = cut, .step = step, .first = first, .calls = calls};
     if (rows)
         TD_TRY(find(s, rows, &s->now.low));

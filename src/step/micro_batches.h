@@ -50,6 +50,8 @@ typedef struct td__model_facts {
     char target[TD__FIELD_NAME];   /* "": none that is known */
     char ignoring[TD__FIELD_NAME]; /* as in td__model_nodes; "": all rows count */
     int64_t ignore;
+    td__model_table table[TD__MAX_TABLES];
+    int n_tables;
     char lone_norm[64]; /* a batch norm with a single value per channel; "": none */
 } td__model_facts;
 

@@ -3,10 +3,11 @@
 #ifndef TD_STEP_MODEL_H
 #define TD_STEP_MODEL_H
 
+#include "data/loader.h"
 #include "run/result.h"
 #include "tandem/graph.h"
 
-enum { TD__MAX_MODEL_INPUTS = 8 };
+enum { TD__MAX_MODEL_INPUTS = 8, TD__MAX_TABLES = 8, TD__TABLE_NAME = 128 };
 
 /* A metric of one micro-batch of rows. The graph gives a node; the rest is how rows become one
  * number. */
@@ -18,6 +19,17 @@ typedef struct td__metric_node {
     bool whole; /* no mean over rows: it needs all predictions of a part at once, and the node
                  * only stands in its place */
 } td__metric_node;
+
+/* A param with as many rows as a batch can name, of a table whose other rows are elsewhere: before
+ * a batch is run, somebody brings its rows, and ids become row numbers (td__model_lookup). */
+typedef struct td__model_table {
+    char param[TD__TABLE_NAME]; /* its name */
+    char ids[TD__FIELD_NAME];   /* the input that holds ids */
+    int64_t vocab;              /* ids are below it */
+    double std;                 /* of initial values */
+    int64_t min_count, expire;  /* of ids: times used until it has a row; steps until it has not */
+    size_t memory;              /* bytes of rows that a server holds; 0: any number */
+} td__model_table;
 
 typedef struct td__model_nodes {
     td_node *loss;   /* f32 scalar, the mean over rows */
@@ -32,13 +44,23 @@ typedef struct td__model_nodes {
      * the other targets, not over rows. */
     const char *ignoring;
     int64_t ignore;
+    td__model_table table[TD__MAX_TABLES];
+    int n_tables;
 } td__model_nodes;
+
+/* Who brings the rows of tables; set while there is one. out: the batch with row numbers as ids,
+ * until the next call. train: of ids that will be trained. */
+typedef struct td__model_lookup {
+    void *user;
+    td_status (*rows)(void *user, const td__batch *batch, bool train, const td__batch **out);
+} td__model_lookup;
 
 /* Add the model for `rows` samples to g. Called with the same answers for every batch size, except
  * for shapes. Errors as text that names the layer. */
 typedef struct td__model {
     td_status (*build)(void *user, td_graph *g, int64_t rows, td__model_nodes *out);
     void *user;
+    td__model_lookup *lookup; /* of models with tables; borrowed */
 } td__model;
 
 #endif

@@ -75,6 +75,8 @@ td_status td__train_sync(td__trainer *t)
                       .samples = d->count,
                       .rows = t->plan.micro_batch_rows,
                       .steps = t->plan.total_steps,
+                      .optim = &t->o.optim,
+                      .checkpoint_dir = t->o.checkpoint_dir,
                       .host = td__train_host(t)};
     x.step = (td__step_opts){.set = t->run.train_set,
                              .pool = t->run.pool,

@@ -1,0 +1,44 @@
+/* tables.h -- embedding tables on parameter servers (as XDL has them: Jiang and others, 2019): a
+ * model reads a few rows of a table that no rank holds whole.
+ *
+ * In the graph such a table is a param with as many rows as a batch can name, and the ids of a
+ * batch are its row numbers: before a batch is run, its ids are collected, each once, their rows
+ * are pulled from the servers into the first rows of the param, and the field of ids becomes one of
+ * row numbers (step/model.h, lookup). The row-sparse gradient of the param, which the engine has
+ * added up over the micro-batches, is pushed by id after the batch.
+ *
+ * An id belongs to one server, by a hash. A server has a part of every table (id_table.h), and a
+ * thread for every other rank that listens to it, servers too: the one that leads evaluates.
+ *
+ * Order    A push is applied when it arrives, by the learning rate of the worker's order. Where
+ *          workers work together, gradients of all are added in the order of workers, and applied
+ *          when the last has come; no worker pulls for the next step before all have pushed.
+ * Files    In the run's folder of checkpoints, `tables/`: a server writes what has changed since
+ *          its last file whenever ranks meet, and everything once in a while. A run is resumed on
+ *          any number of servers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PS_TABLES_H
+#define TD_PS_TABLES_H
+
+#include "parallel/sync.h"
+
+typedef struct td__ps_tables td__ps_tables;
+
+/* Of the model that x is for; *out is NULL if it has none. TD_EINVAL if it has row-sparse gradients
+ * of other params. Collective. */
+TD_NODISCARD td_status td__ps_tables_create(const td__sync_ctx *x, int servers, bool together,
+                                            td__ps_tables **out);
+void td__ps_tables_destroy(td__ps_tables *t); /* NULL is allowed, for all */
+
+/* This rank has failed: nobody is to wait for it. */
+void td__ps_tables_abandon(td__ps_tables *t, const char *why);
+
+/* A worker has run a batch: its gradients of rows go to the servers, and are applied or kept. */
+TD_NODISCARD td_status td__ps_tables_push(td__ps_tables *t, td__step_engine *e, double lr,
+                                          uint64_t step);
+/* Server 0, between steps: all servers write or read their files of this step. Without a folder of
+ * checkpoints, nothing. The param's rows become zeros, which is what a checkpoint has of them. */
+TD_NODISCARD td_status td__ps_tables_save(td__ps_tables *t, uint64_t step);
+TD_NODISCARD td_status td__ps_tables_load(td__ps_tables *t, uint64_t step);
+
+#endif

@@ -1,0 +1,112 @@
+/* tables_impl.h -- what the two sides of tables on servers share. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_PS_TABLES_IMPL_H
+#define TD_PS_TABLES_IMPL_H
+
+#include <pthread.h>
+
+#include "ps/id_table.h"
+#include "ps/lane.h"
+#include "ps/tables.h"
+
+enum { TD__TABLES_PATH = 3500 };
+
+typedef enum td__rows_verb {
+    TD__ROWS_PULL, /* ids -> rows */
+    TD__ROWS_PUSH, /* ids and gradients -> word that they are there */
+    TD__ROWS_SAVE, /* -> word that it is done */
+    TD__ROWS_LOAD
+} td__rows_verb;
+
+/* What a client says; ids (int64) and gradients (width floats each) of n rows lie in its area. */
+typedef struct td__rows_message {
+    int32_t verb, table;
+    uint64_t n, step;
+    double lr;
+    int32_t train, pad;
+} td__rows_message;
+
+/* What a server answers; rows (n, width) lie in the other area. */
+typedef struct td__rows_answer {
+    int32_t status;
+    char text[252];
+} td__rows_answer;
+
+/* Gradients of one worker that wait for those of the others. */
+typedef struct td__rows_kept {
+    uint64_t step; /* 0: none */
+    size_t n, room;
+    int64_t *ids;
+    float *grads;
+} td__rows_kept;
+
+/* A table: what all know, what servers have of it, what clients need. */
+typedef struct td__ps_table {
+    td__model_table is;
+    int param, list, field; /* of the params, of the gradients' lists, of the data */
+    size_t width, most;     /* most: rows of the param */
+    size_t offset;          /* in the params' block */
+    /* Servers; under the lock. */
+    td__id_table *rows;
+    td__rows_kept *kept; /* (workers) where they work together */
+    /* Clients: the ids of the last batch, each once, and where its ids lie now. */
+    int64_t *ids; /* (most) */
+    size_t n;
+    void *local;     /* the field */
+    size_t room;     /* bytes of it */
+    float *values;   /* (most, width) rows, then gradients */
+    uint32_t *place; /* (2 ^ bits) of an id in ids, plus 1 */
+    int bits;
+    uint32_t *to; /* (most) indices by server, in turn */
+} td__ps_table;
+
+typedef struct td__rows_guest {
+    td__ps_tables *t;
+    int rank;
+    pthread_t thread;
+    bool started;
+} td__rows_guest;
+
+struct td__ps_tables {
+    const td__sync_ctx *x;
+    int rank, ranks, servers, server; /* server: this rank's number; -1: it is a worker */
+    bool together;
+    td__ps_table *at; /* (n) */
+    int n;
+    td__ps_lane *ask;       /* (servers) where this rank asks; not of itself */
+    td__ps_lane *serve;     /* (ranks) servers: where others ask */
+    td__rows_guest *guests; /* (ranks) servers: threads that listen */
+    pthread_mutex_t lock;
+    td__batch batch;              /* with ids as row numbers */
+    uint64_t last;                /* step of the last one */
+    uint64_t saved;               /* files of this server so far */
+    char folder[TD__TABLES_PATH]; /* of files, as server 0 knows it; "": none */
+};
+
+static inline int td__rows_owner(const td__ps_tables *t, int64_t id)
+{
+    uint64_t h = (uint64_t)id * UINT64_C(0xD6E8FEB86659FD93);
+    return (int)((h >> 40) % (uint64_t)t->servers);
+}
+
+/* Where ids and gradients lie in an area. */
+static inline int64_t *td__rows_ids(float *area)
+{
+    return (int64_t *)(void *)area;
+}
+static inline float *td__rows_grads(float *area, uint64_t n)
+{
+    return area + 2 * n;
+}
+
+/* table_server.c */
+TD_NODISCARD td_status td__rows_serve_start(td__ps_tables *t);
+void td__rows_serve_stop(td__ps_tables *t);
+/* What a server does for others, and for itself. worker: who pushes. */
+TD_NODISCARD td_status td__rows_pull(td__ps_tables *t, int table, const int64_t *ids, size_t n,
+                                     bool train, float *out);
+/* table_files.c */
+TD_NODISCARD td_status td__rows_save(td__ps_tables *t, uint64_t step);
+TD_NODISCARD td_status td__rows_load(td__ps_tables *t, uint64_t step);
+
+#endif

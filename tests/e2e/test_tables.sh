@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Embedding tables on parameter servers. With the rule sync, on any number of workers and servers, a
+# run has the losses of an ordinary embedding, to the last digit: in shared memory, over TCP, with
+# most rows in a file, and resumed on another number of servers. The jobs of clicks train; what
+# cannot be is refused in one line.
+. "$(dirname "$0")/lib.sh"
+
+cat >dense.yaml <<'END'
+name: rows
+model:
+  input: ids
+  layers:
+    - {embedding: 4, name: emb, sparse: true, std: 0.1}
+    - flatten
+    - {linear: 16, act: relu}
+    - linear
+metrics: [auc]
+data: {source: clicks, vocab: 5200, count: 1024}
+train:
+  batch: 64
+  micro_batches: 4
+  epochs: 2
+  optimizer: {name: adagrad, lr: 0.05}
+log: {report: false, tensorboard: false}
+END
+sed 's/sparse: true/on: servers/' dense.yaml >tables.yaml
+sed 's/sparse: true/on: servers, memory_mb: 0.02/' dense.yaml >file.yaml
+
+losses() { grep -o '"kind": "step".*"loss": [^,]*\|"name": "auc.*' "$1/metrics.jsonl" |
+    grep -o '"step": [0-9]*\|"loss": [^,]*' >"$1.losses"; }
+# same NAME ARGUMENTS...: a run of them has the losses of the ordinary embedding
+same() {
+    local name=$1; shift
+    run 0 "$tandem" train "$@" --run-dir "$name" --threads 1
+    losses "$name"
+    cmp -s dense.losses "$name.losses" || fail "$name: a wrong result: other losses"
+}
+run 0 "$tandem" train dense.yaml --run-dir dense --threads 1
+losses dense
+[ "$(wc -l <dense.losses)" = 64 ] || fail "no losses: $(head -n 3 dense.losses)"
+same one tables.yaml -n 1 --servers 1 --sync sync
+same four tables.yaml -n 2 --servers 2 --sync sync
+same tcp tables.yaml -n 2 --servers 2 --sync sync --set parallel.transport=tcp
+same three tables.yaml -n 3 --servers 1 --sync sync --set train.micro_batches=4
+same file file.yaml -n 1 --servers 2 --sync sync
+same asgd tables.yaml -n 1 --servers 1 --sync asgd
+
+run 0 "$tandem" train tables.yaml -n 2 --servers 2 --sync sync --run-dir half --threads 1 \
+    --set train.epochs=1
+run 0 "$tandem" train --resume=half -n 1 --servers 3 --threads 1 --set train.epochs=2
+losses half
+cmp -s dense.losses half.losses || fail "resumed: a wrong result: other losses"
+ls half/checkpoints/tables/emb.weight.2-of-3.32.all >/dev/null || fail "no file of the third server"
+printf x | dd of=half/checkpoints/tables/emb.weight.1-of-3.32.all bs=1 seek=60 conv=notrunc \
+    2>/dev/null
+run 1 "$tandem" train --resume=half -n 1 --servers 3 --threads 1 --set train.epochs=3
+has 'emb.weight.1-of-3.32.all: damaged'
+
+for job in wide-and-deep deepfm; do
+    run 0 "$tandem" train "$source/examples/$job.yaml" -n 2 --servers 2 --threads 1 \
+        --run-dir "$job" --set data.count=2000 --set train.epochs=1
+    has 'test auc'
+done
+
+# wrong STATUS PATTERN ARGUMENTS...: nothing was made
+wrong() {
+    local pattern=$1; shift
+    run 2 "$tandem" train "$@" --run-dir never
+    has "$pattern"
+    [ ! -e never ] || fail "train $* made a folder"
+}
+wrong 'on: servers needs parameter servers' tables.yaml
+wrong 'rows of a table cannot be updated: momentum' tables.yaml -n 1 --servers 1 --sync asgd \
+    --set train.optimizer=sgd --set train.optimizer.momentum=0.9
+wrong 'one of ranks, servers' tables.yaml --set model.layers.0.on=moon
+run 2 "$tandem" eval deepfm
+has 'is on servers, and there are none'
