@@ -45,7 +45,7 @@ static double trait(const clicks *s, uint32_t kind, int64_t which)
 
 static int32_t id_of(const clicks *s, const td__rng_key *key, int c)
 {
-    double u = (double)td__rng_uniform(key, (uint64_t)(AT_ID + c));
+    double u = (double)td__rng_uniform(key, AT_ID + (uint64_t)c);
     return (int32_t)(c * s->each + (int64_t)(u * u * u * (double)s->each));
 }
 
@@ -65,7 +65,7 @@ static td_status clicks_read(td__dataset *head, const int64_t *index, int64_t n,
         int32_t *ids = (int32_t *)out[1] + i * CATEGORIES;
         double z = -1, before = 0;
         for (int j = 0; j < NUMBERS; j++) {
-            x[j] = td__rng_normal(&key, (uint64_t)(AT_NUMBER + j));
+            x[j] = td__rng_normal(&key, AT_NUMBER + (uint64_t)j);
             z += 0.3 * trait(s, 1, j) * (double)x[j];
         }
         for (int c = 0; c < CATEGORIES; c++) {
