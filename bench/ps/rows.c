@@ -172,9 +172,10 @@ int main(int argc, char **argv)
     if (!server)
         work(&ask, &j);
     check(td_barrier(comm, &(td_coll_opts){.timeout_ms = 600000}), "end");
+    td__ps_lanes_close(&ask, server ? 0 : 1);
     if (server)
         td__rows_serve_stop(&t);
-    td__ps_lanes_close(server ? serve : &ask, server ? 2 : 1);
+    td__ps_lanes_close(serve, server ? 2 : 0);
     td__id_table_destroy(table.rows);
     td_comm_destroy(comm);
     return 0;

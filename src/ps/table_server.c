@@ -4,10 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "ps/tables_impl.h"
+
+enum { PATIENCE = 300 }; /* seconds that others may take to end, as of calls */
 
 td_status td__rows_pull(td__ps_tables *t, int table, const int64_t *ids, size_t n, bool train,
                         float *out)
@@ -179,10 +182,14 @@ td_status td__rows_serve_start(td__ps_tables *t)
     return TD_OK;
 }
 
+/* Others may still evaluate: a thread ends when its rank has closed its side, or is gone. */
 void td__rows_serve_stop(td__ps_tables *t)
 {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE;
     for (int r = 0; t->guests && r < t->ranks; r++) {
-        if (!t->guests[r].started)
+        if (!t->guests[r].started || !pthread_timedjoin_np(t->guests[r].thread, NULL, &until))
             continue;
         td_comm_abort(t->serve[r].link, "tables are closed");
         pthread_join(t->guests[r].thread, NULL);

@@ -399,9 +399,9 @@ void td__ps_tables_destroy(td__ps_tables *t)
     td__model_lookup *l = td__micro_batch_options(t->x->step.set)->model.lookup;
     if (l && l->user == t)
         *l = (td__model_lookup){.user = NULL};
+    td__ps_lanes_close(t->ask, t->ask ? t->servers : 0);
     td__rows_serve_stop(t);
     td__ps_lanes_close(t->serve, t->serve ? t->ranks : 0);
-    td__ps_lanes_close(t->ask, t->ask ? t->servers : 0);
     for (int k = 0; k < t->n; k++) {
         td__ps_table *b = &t->at[k];
         for (int w = 0; b->kept && w < t->ranks - t->servers; w++) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
 # Embedding tables on parameter servers. With the rule sync, on any number of workers and servers, a
 # run has the losses of an ordinary embedding, to the last digit: in shared memory, over TCP, with
 # most rows in a file, and resumed on another number of servers. The jobs of clicks train; what
@@ -56,6 +57,33 @@ printf x | dd of=half/checkpoints/tables/emb.weight.1-of-3.32.all bs=1 seek=60 c
     2>/dev/null
 run 1 "$tandem" train --resume=half -n 1 --servers 3 --threads 1 --set train.epochs=3
 has 'emb.weight.1-of-3.32.all: damaged'
+
+# kill -9 of a worker: the others go on to the end. Of a server: one line, and the run is resumed.
+mark=tables-$$.yaml
+cp tables.yaml "$mark"
+pid_of() { # RANK
+    pgrep -f "train .*-- $mark" | while read -r p; do
+        grep -qz "^TANDEM_RANK=$1\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
+}
+found() { pid=$(pid_of "$1"); [ -n "$pid" ]; }
+saved() { grep -qs '"kind": *"checkpoint"' "$1/metrics.jsonl"; }
+for rank in 3 1; do
+    "$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir=kill$rank --threads 1 \
+        --set train.epochs=60 --set train.eval.every=never --set checkpoint.every=20 >out 2>&1 &
+    launcher=$!
+    soon found $rank || fail "the run did not start"
+    soon saved kill$rank || fail "no checkpoint was made"
+    kill -9 "$pid"
+    wait $launcher; got=$?
+    if [ $rank = 3 ]; then
+        [ $got = 0 ] || fail "kill -9 of a worker: $got"
+        has 'goes on with 2 of 3 workers'
+    else
+        [ $got = 1 ] || fail "kill -9 of a server: $got"
+        run 0 "$tandem" train --resume=kill1 -n 2 --servers 1 --threads 1 --set train.epochs=61
+        has 'finished at step'
+    fi
+done
 
 for job in wide-and-deep deepfm; do
     run 0 "$tandem" train "$source/examples/$job.yaml" -n 2 --servers 2 --threads 1 \
