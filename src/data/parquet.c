@@ -1,0 +1,531 @@
+/* parquet.c -- footer, column chunks and pages of a Parquet file (parquet.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/parquet.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <snappy-c.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/key.h"
+#include "data/thrift.h"
+
+enum { OPTIONAL = 1, REPEATED = 2 };               /* repetition_type */
+enum { DECIMAL = 5, UINT_8 = 11, UINT_64 = 14 };   /* converted_type */
+enum { NONE = 0, SNAPPY = 1, GZIP = 2, ZSTD = 6 }; /* codec */
+enum { DATA_PAGE = 0, DICTIONARY_PAGE = 2, DATA_PAGE_V2 = 3 };
+enum { LEVELS_RLE = 3, MOST_SCALE = 18 };
+/* Of what a small file may become: cells, bytes of a page. Runs of one value are short in it. */
+#define MOST_CELLS(nbytes) ((uint64_t)(nbytes)*1024 + (UINT64_C(1) << 18))
+#define MOST_PAGE(nbytes) ((uint64_t)(nbytes)*4096 + (UINT64_C(1) << 16))
+
+typedef struct column {
+    td__cell name;
+    td__parquet_type type;
+    int fixed, scale, converted;
+    bool optional;
+} column;
+
+typedef struct chunk {
+    int64_t codec, values, nbytes, data_at, dictionary_at;
+} chunk;
+
+typedef struct file {
+    td__records *r;
+    const uint8_t *data;
+    size_t nbytes;
+    column *columns;
+    int64_t n_columns;
+    int64_t row; /* rows before the group that is read */
+} file;
+
+static td_status damaged(const file *f, const char *what)
+{
+    return TD_FAIL(TD_EPROTO, "%s: damaged, or not a Parquet file: %s", f->r->where, what);
+}
+
+static td_status refuse(const file *f, const char *what)
+{
+    return TD_FAIL(TD_EINVAL, "%s: %s is not supported; write it again with pyarrow's defaults",
+                   f->r->where, what);
+}
+
+/* ---- Footer ---------------------------------------------------------------------------------- */
+
+/* One SchemaElement. *children: of a group. */
+static bool read_element(td__bytes *b, column *c, int64_t *children, int64_t *repetition)
+{
+    td__thrift_field f;
+    int last = 0;
+
+    *c = (column){.converted = -1, .type = TD_PARQUET_INT96};
+    *children = *repetition = 0;
+    while (td__thrift_next(b, &last, &f)) {
+        switch (f.id) {
+        case 1: c->type = f.i >= 0 && f.i <= TD_PARQUET_FIXED ? (int)f.i : TD_PARQUET_INT96; break;
+        case 2: c->fixed = f.i > 0 && f.i < INT32_MAX ? (int)f.i : 0; break;
+        case 3: *repetition = f.i; break;
+        case 4: c->name = (td__cell){(const char *)f.text, (size_t)f.nbytes}; break;
+        case 5: *children = f.i; break;
+        case 6: c->converted = (int)f.i; break;
+        case 7: c->scale = f.i >= 0 && f.i <= MOST_SCALE ? (int)f.i : -1; break;
+        default: td__thrift_skip(b, &f);
+        }
+    }
+    c->optional = *repetition == OPTIONAL;
+    return !b->bad;
+}
+
+static td_status check_column(const file *f, const column *c)
+{
+    if (c->type == TD_PARQUET_INT96)
+        return refuse(f, "a column of INT96");
+    if (c->converted == DECIMAL &&
+        (c->scale < 0 || (c->type != TD_PARQUET_INT32 && c->type != TD_PARQUET_INT64)))
+        return refuse(f, "a column of long decimals");
+    if (c->type == TD_PARQUET_FIXED && !c->fixed)
+        return damaged(f, "a column of texts without a length");
+    return TD_OK;
+}
+
+static td_status read_schema(file *f, td__bytes *b, uint64_t n)
+{
+    int64_t children, repetition, below;
+    column root;
+
+    if (!read_element(b, &root, &children, &repetition) || n < 2 || children < 1)
+        return damaged(f, "its schema");
+    if ((uint64_t)children != n - 1)
+        return refuse(f, "a nested column");
+    if (n - 1 > TD__MAX_COLUMNS)
+        return refuse(f, "a table of so many columns");
+    f->columns = td__calloc(n, sizeof *f->columns);
+    if (!f->columns)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for its columns", f->r->where);
+    for (uint64_t i = 0; i < n - 1; i++) {
+        column *c = &f->columns[f->n_columns++];
+        if (!read_element(b, c, &below, &repetition) || !c->name.text)
+            return damaged(f, "a column of its schema");
+        if (below > 0 || repetition == REPEATED)
+            return refuse(f, "a nested column");
+        TD_TRY(check_column(f, c));
+    }
+    return TD_OK;
+}
+
+static bool read_chunk_meta(td__bytes *b, chunk *c)
+{
+    td__thrift_field f;
+    int last = 0;
+
+    while (td__thrift_next(b, &last, &f)) {
+        switch (f.id) {
+        case 4: c->codec = f.i; break;
+        case 5: c->values = f.i; break;
+        case 7: c->nbytes = f.i; break;
+        case 9: c->data_at = f.i; break;
+        case 11: c->dictionary_at = f.i; break;
+        default: td__thrift_skip(b, &f);
+        }
+    }
+    return !b->bad;
+}
+
+static td_status read_chunk(const file *f, td__bytes *b, chunk *c)
+{
+    td__thrift_field t;
+    int last = 0;
+    bool found = false;
+
+    *c = (chunk){0};
+    while (td__thrift_next(b, &last, &t)) {
+        if (t.id == 1)
+            return refuse(f, "a column in another file");
+        if (t.id == 8 || t.id == 9)
+            return refuse(f, "an encrypted column");
+        if (t.id == 3 && t.type == TD_THRIFT_STRUCT)
+            found = read_chunk_meta(b, c);
+        else
+            td__thrift_skip(b, &t);
+    }
+    return b->bad || !found ? damaged(f, "a column chunk of its footer") : TD_OK;
+}
+
+/* ---- Pages ----------------------------------------------------------------------------------- */
+
+typedef struct header {
+    int64_t type, whole, stored; /* bytes: decompressed, in the file */
+    int64_t values, encoding, levels, nulls, levels_nbytes, repeats_nbytes;
+    bool compressed;
+} header;
+
+static bool read_page_part(td__bytes *b, header *h, bool v2)
+{
+    td__thrift_field f;
+    int last = 0;
+
+    while (td__thrift_next(b, &last, &f)) {
+        if (f.id == 1)
+            h->values = f.i;
+        else if (f.id == (v2 ? 4 : 2))
+            h->encoding = f.i;
+        else if (f.id == 3 && !v2)
+            h->levels = f.i;
+        else if (f.id == 5 && v2)
+            h->levels_nbytes = f.i;
+        else if (f.id == 6 && v2)
+            h->repeats_nbytes = f.i;
+        else if (f.id == 7 && v2)
+            h->compressed = f.i != 0;
+        else
+            td__thrift_skip(b, &f);
+    }
+    return !b->bad;
+}
+
+static bool read_header(td__bytes *b, header *h)
+{
+    td__thrift_field f;
+    int last = 0;
+
+    *h = (header){.compressed = true, .levels = LEVELS_RLE};
+    while (td__thrift_next(b, &last, &f)) {
+        bool part = f.type == TD_THRIFT_STRUCT && (f.id == 5 || f.id == 7 || f.id == 8);
+        if (f.id == 1)
+            h->type = f.i;
+        else if (f.id == 2)
+            h->whole = f.i;
+        else if (f.id == 3)
+            h->stored = f.i;
+        else if (part)
+            read_page_part(b, h, f.id == 8);
+        else
+            td__thrift_skip(b, &f);
+    }
+    return !b->bad && h->values >= 0 && h->whole >= 0 && h->stored >= 0 && h->levels_nbytes >= 0;
+}
+
+static bool inflate_all(const uint8_t *from, size_t nbytes, uint8_t *to, size_t room)
+{
+    z_stream z = {.next_in = (Bytef *)(uintptr_t)from, .next_out = to};
+
+    if (nbytes > UINT32_MAX || room > UINT32_MAX || inflateInit2(&z, 15 + 32) != Z_OK)
+        return false;
+    z.avail_in = (uInt)nbytes;
+    z.avail_out = (uInt)room;
+    int rc = inflate(&z, Z_FINISH);
+    bool good = rc == Z_STREAM_END && z.total_out == room;
+    inflateEnd(&z);
+    return good;
+}
+
+static bool decompress(int64_t codec, const uint8_t *from, size_t nbytes, uint8_t *to, size_t room)
+{
+    size_t n = room;
+
+    if (codec == SNAPPY)
+        return snappy_uncompressed_length((const char *)from, nbytes, &n) == SNAPPY_OK &&
+               n == room &&
+               snappy_uncompress((const char *)from, nbytes, (char *)to, &n) == SNAPPY_OK &&
+               n == room;
+    if (codec == ZSTD)
+        return ZSTD_decompress(to, room, from, nbytes) == room;
+    return inflate_all(from, nbytes, to, room);
+}
+
+/* What is being read of one column chunk. */
+typedef struct reading {
+    file *f;
+    const column *c;
+    chunk at;
+    td__parquet_page page;
+    td__parquet_value *dictionary;
+    int64_t done; /* values, missing ones too */
+} reading;
+
+/* The bytes of a page after its levels of version 2, decompressed into the arena: texts stay. */
+static td_status open_page(reading *x, const header *h, const uint8_t *p, td__bytes *out)
+{
+    size_t first = (size_t)h->levels_nbytes, stored = (size_t)h->stored - first;
+    size_t room = (size_t)h->whole - first;
+
+    *out = (td__bytes){.p = p + first, .end = p + first + stored};
+    if (x->at.codec == NONE || !h->compressed)
+        return TD_OK;
+    if (x->at.codec != SNAPPY && x->at.codec != GZIP && x->at.codec != ZSTD)
+        return refuse(x->f, "this compression");
+    if (room > MOST_PAGE(stored))
+        return damaged(x->f, "a page grows beyond what is allowed");
+    uint8_t *to = td__arena_alloc(x->f->r->arena, room + 1);
+    if (!to)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for a page of %zu bytes", x->f->r->where, room);
+    if (room && !decompress(x->at.codec, p + first, stored, to, room))
+        return damaged(x->f, "a page does not decompress");
+    *out = (td__bytes){.p = to, .end = to + room};
+    return TD_OK;
+}
+
+static td_status read_dictionary(reading *x, const header *h, td__bytes b)
+{
+    const char *refused;
+    uint64_t most = (uint64_t)(b.end - b.p); /* a value has a byte at least */
+
+    if (x->dictionary || (uint64_t)h->values > most || x->c->type == TD_PARQUET_BOOL)
+        return damaged(x->f, "a dictionary");
+    x->dictionary = td__calloc((size_t)h->values + 1, sizeof *x->dictionary);
+    if (!x->dictionary)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for a dictionary", x->f->r->where);
+    x->page.encoding = 0;
+    if (!td__parquet_values(&x->page, b, x->dictionary, h->values, &refused))
+        return damaged(x->f, "a dictionary");
+    x->page.dictionary = x->dictionary;
+    x->page.n_dictionary = h->values;
+    return TD_OK;
+}
+
+/* A number as a cell's text. */
+static int number_text(const column *c, const td__parquet_value *v, char *text, size_t room)
+{
+    if (c->type == TD_PARQUET_FLOAT)
+        return snprintf(text, room, "%.9g", v->as.d);
+    if (c->type == TD_PARQUET_DOUBLE) {
+        td__real_text(v->as.d, text, room);
+        return (int)strlen(text);
+    }
+    if (c->converted >= UINT_8 && c->converted <= UINT_64)
+        return snprintf(text, room, "%" PRIu64,
+                        c->type == TD_PARQUET_INT32 ? (uint64_t)(uint32_t)v->as.i
+                                                    : (uint64_t)v->as.i);
+    if (c->converted == DECIMAL && c->scale) {
+        uint64_t unit = 1, u = v->as.i < 0 ? -(uint64_t)v->as.i : (uint64_t)v->as.i;
+        for (int i = 0; i < c->scale; i++)
+            unit *= 10;
+        return snprintf(text, room, "%s%" PRIu64 ".%0*" PRIu64, v->as.i < 0 ? "-" : "", u / unit,
+                        c->scale, u % unit);
+    }
+    return snprintf(text, room, "%" PRId64, v->as.i);
+}
+
+static td_status put_cell(const reading *x, int64_t row, const td__parquet_value *v)
+{
+    td__records *r = x->f->r;
+    td__cell *cell = &r->cells[(x->f->row + row) * r->cols + (x->c - x->f->columns)];
+    char text[64];
+
+    if (x->c->type == TD_PARQUET_BYTES || x->c->type == TD_PARQUET_FIXED) {
+        *cell = (td__cell){v->text, v->nbytes};
+        return TD_OK;
+    }
+    bool real = x->c->type == TD_PARQUET_FLOAT || x->c->type == TD_PARQUET_DOUBLE;
+    if (real && isnan(v->as.d))
+        return TD_OK; /* missing, as in pandas */
+    int n = number_text(x->c, v, text, sizeof text);
+    char *own = td__arena_alloc(r->arena, (size_t)n + 1);
+    if (!own)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for its cells", r->where);
+    memcpy(own, text, (size_t)n + 1);
+    *cell = (td__cell){own, (size_t)n};
+    return TD_OK;
+}
+
+/* levels: (h->values), 1 where a value is there; NULL: all are. */
+static td_status put_values(reading *x, const header *h, const uint32_t *levels, td__bytes b)
+{
+    const char *refused = NULL;
+    int64_t n = 0, next = 0;
+
+    for (int64_t i = 0; i < h->values; i++)
+        n += !levels || levels[i] == 1;
+    td__parquet_value *v = td__calloc((size_t)n + 1, sizeof *v);
+    if (!v)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for a page", x->f->r->where);
+    td_status st = TD_OK;
+    x->page.encoding = (int)h->encoding;
+    if (!td__parquet_values(&x->page, b, v, n, &refused))
+        st = refused ? refuse(x->f, "an encoding of a column") : damaged(x->f, "values of a page");
+    for (int64_t i = 0; i < h->values && !st; i++)
+        if (!levels || levels[i] == 1)
+            st = put_cell(x, x->done + i, &v[next++]);
+    td__free(v);
+    return st;
+}
+
+static td_status read_data(reading *x, const header *h, const uint8_t *p, td__bytes b)
+{
+    uint32_t *levels = NULL;
+    td_status st = TD_OK;
+
+    if (h->values > x->at.values - x->done)
+        return damaged(x->f, "more values than the chunk has");
+    if (x->c->optional) {
+        uint64_t nbytes = (uint64_t)h->levels_nbytes;
+        const uint8_t *from = p;
+        if (h->type == DATA_PAGE) {
+            if (h->levels != LEVELS_RLE)
+                return refuse(x->f, "an old encoding of missing values");
+            nbytes = td__bytes_little(&b, 4);
+            from = td__bytes_take(&b, nbytes);
+        }
+        td__bytes in = {.p = from, .end = from ? from + nbytes : NULL};
+        levels = td__calloc((size_t)h->values + 1, sizeof *levels);
+        if (!levels)
+            return TD_FAIL(TD_ENOMEM, "%s: no memory for a page", x->f->r->where);
+        if (!from || !td__parquet_runs(&in, 1, levels, h->values))
+            st = damaged(x->f, "which values of a page are missing");
+    }
+    if (!st)
+        st = put_values(x, h, levels, b);
+    td__free(levels);
+    x->done += h->values;
+    return st;
+}
+
+static td_status read_page(reading *x, td__bytes *pages)
+{
+    td__bytes b;
+    header h;
+
+    if (!read_header(pages, &h))
+        return damaged(x->f, "the header of a page");
+    const uint8_t *p = td__bytes_take(pages, (uint64_t)h.stored);
+    if (!p || h.levels_nbytes > h.stored || h.levels_nbytes > h.whole)
+        return damaged(x->f, "a page beyond its column");
+    if (h.type != DATA_PAGE && h.type != DICTIONARY_PAGE && h.type != DATA_PAGE_V2)
+        return TD_OK; /* an index */
+    if (h.repeats_nbytes)
+        return refuse(x->f, "a nested column");
+    TD_TRY(open_page(x, &h, p, &b));
+    return h.type == DICTIONARY_PAGE ? read_dictionary(x, &h, b) : read_data(x, &h, p, b);
+}
+
+static td_status read_column(file *f, const chunk *at, const column *c, int64_t rows)
+{
+    reading x = {.f = f, .c = c, .at = *at};
+    int64_t from =
+        at->dictionary_at > 0 && at->dictionary_at < at->data_at ? at->dictionary_at : at->data_at;
+    td_status st = TD_OK;
+
+    if (at->values != rows || from < 4 || (uint64_t)from > f->nbytes || at->nbytes < 0 ||
+        (uint64_t)at->nbytes > f->nbytes - (uint64_t)from)
+        return damaged(f, "where a column lies");
+    td__bytes pages = {.p = f->data + from, .end = f->data + from + at->nbytes};
+    x.page = (td__parquet_page){.type = c->type, .fixed = c->fixed, .arena = f->r->arena};
+    while (!st && x.done < rows) {
+        if (pages.p == pages.end)
+            st = damaged(f, "a column ends early");
+        else
+            st = read_page(&x, &pages);
+    }
+    td__free(x.dictionary);
+    return st;
+}
+
+/* ---- Row groups ------------------------------------------------------------------------------ */
+
+static td_status add_rows(file *f, int64_t rows)
+{
+    td__cell *cells;
+    uint64_t all;
+
+    if (rows < 0 || __builtin_add_overflow((uint64_t)f->row, (uint64_t)rows, &all) ||
+        all > MOST_CELLS(f->nbytes) / (uint64_t)f->n_columns)
+        return TD_FAIL(TD_EPROTO, "%s: more rows than a file of %zu bytes may have", f->r->where,
+                       f->nbytes);
+    for (int64_t i = 0; i < rows; i++)
+        TD_TRY(td__records_row(f->r, f->row + i + 1, &cells));
+    return TD_OK;
+}
+
+static td_status read_group(file *f, td__bytes *b)
+{
+    chunk *chunks = td__calloc((size_t)f->n_columns, sizeof *chunks);
+    td__thrift_field t;
+    int last = 0;
+    int64_t rows = -1, n = 0;
+    td_status st = chunks ? TD_OK : TD_FAIL(TD_ENOMEM, "%s: no memory for it", f->r->where);
+
+    while (!st && td__thrift_next(b, &last, &t)) {
+        if (t.id == 1 && t.type == TD_THRIFT_LIST && t.item == TD_THRIFT_STRUCT && !n) {
+            if (t.n != (uint64_t)f->n_columns)
+                st = damaged(f, "a row group with other columns");
+            for (; !st && n < f->n_columns; n++)
+                st = read_chunk(f, b, &chunks[n]);
+        } else {
+            if (t.id == 3)
+                rows = t.i;
+            td__thrift_skip(b, &t);
+        }
+    }
+    if (!st && (b->bad || n != f->n_columns))
+        st = damaged(f, "a row group of its footer");
+    if (!st)
+        st = add_rows(f, rows);
+    for (int64_t i = 0; !st && i < n; i++)
+        st = read_column(f, &chunks[i], &f->columns[i], rows);
+    f->row += rows > 0 ? rows : 0;
+    td__free(chunks);
+    return st;
+}
+
+static td_status name_columns(file *f)
+{
+    td__cell *names = td__calloc((size_t)f->n_columns + 1, sizeof *names);
+
+    if (!names)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for its columns", f->r->where);
+    for (int64_t i = 0; i < f->n_columns; i++)
+        names[i] = f->columns[i].name;
+    td_status st = td__records_columns(f->r, names, f->n_columns);
+    td__free(names);
+    return st;
+}
+
+static td_status read_footer(file *f, td__bytes b)
+{
+    td__thrift_field t;
+    int last = 0;
+
+    while (td__thrift_next(&b, &last, &t)) {
+        bool list = t.type == TD_THRIFT_LIST && t.item == TD_THRIFT_STRUCT;
+        if (t.id == 8)
+            return refuse(f, "an encrypted file");
+        if (t.id == 2 && list && !f->n_columns) {
+            TD_TRY(read_schema(f, &b, t.n));
+            TD_TRY(name_columns(f));
+        } else if (t.id == 4 && list && f->n_columns) {
+            for (uint64_t i = 0; i < t.n; i++)
+                TD_TRY(read_group(f, &b));
+        } else {
+            td__thrift_skip(&b, &t);
+        }
+    }
+    if (b.bad || !f->n_columns)
+        return damaged(f, "its footer");
+    return f->r->rows ? TD_OK : TD_FAIL(TD_EINVAL, "%s: it has no rows", f->r->where);
+}
+
+td_status td__parquet_parse(td__records *r, const td__source_opts *o, const uint8_t *data,
+                            size_t nbytes)
+{
+    file f = {.r = r, .data = data, .nbytes = nbytes};
+
+    (void)o;
+    if (nbytes >= 4 && memcmp(data + nbytes - 4, "PARE", 4) == 0)
+        return refuse(&f, "an encrypted file");
+    if (nbytes < 12 || memcmp(data, "PAR1", 4) != 0 || memcmp(data + nbytes - 4, "PAR1", 4) != 0)
+        return damaged(&f, "it does not begin and end with PAR1");
+    td__bytes tail = {.p = data + nbytes - 8, .end = data + nbytes};
+    uint64_t footer = td__bytes_little(&tail, 4);
+    if (footer > nbytes - 12)
+        return damaged(&f, "the size of its footer");
+    td__bytes b = {.p = data + nbytes - 8 - footer, .end = data + nbytes - 8};
+    td_status st = read_footer(&f, b);
+    td__free(f.columns);
+    return st;
+}

@@ -1,0 +1,258 @@
+/* parquet_values.c -- the encodings of values in pages (parquet.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "data/parquet.h"
+
+enum { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, DELTA = 5, DELTA_LENGTH = 6, DELTA_BYTES = 7 };
+enum { RLE_DICTIONARY = 8 };
+
+const uint8_t *td__bytes_take(td__bytes *b, uint64_t nbytes)
+{
+    const uint8_t *at = b->p;
+
+    if (b->bad || nbytes > (uint64_t)(b->end - b->p)) {
+        b->bad = true;
+        return NULL;
+    }
+    b->p += nbytes;
+    return at;
+}
+
+uint64_t td__bytes_little(td__bytes *b, int nbytes)
+{
+    const uint8_t *p = td__bytes_take(b, (uint64_t)nbytes);
+    uint64_t v = 0;
+
+    for (int i = nbytes - 1; p && i >= 0; i--)
+        v = v << 8 | p[i];
+    return v;
+}
+
+uint64_t td__bytes_varint(td__bytes *b)
+{
+    uint64_t v = 0;
+
+    for (int shift = 0; shift < 64; shift += 7) {
+        const uint8_t *p = td__bytes_take(b, 1);
+        if (!p)
+            return 0;
+        v |= (uint64_t)(*p & 0x7f) << shift;
+        if (*p < 0x80)
+            return v;
+    }
+    b->bad = true;
+    return 0;
+}
+
+static int64_t zigzag(uint64_t v)
+{
+    return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
+}
+
+/* Number i of those that are packed in `bits` bits each, the lowest bits first. */
+static uint64_t packed(const uint8_t *p, int bits, int64_t i)
+{
+    uint64_t v = 0;
+    int64_t at = i * bits;
+
+    for (int k = 0; k < bits; k++, at++)
+        v |= (uint64_t)(p[at / 8] >> (at % 8) & 1) << k;
+    return v;
+}
+
+bool td__parquet_runs(td__bytes *b, int bits, uint32_t *out, int64_t n)
+{
+    if (bits > 32)
+        return false;
+    for (int64_t i = 0; i < n;) {
+        uint64_t head = td__bytes_varint(b), count = head >> 1;
+        if (b->bad || !count || count > (uint64_t)INT64_MAX / 64)
+            return false;
+        if (head & 1) { /* groups of eight */
+            uint64_t nbytes = count * (uint64_t)bits;
+            /* The last group may be cut where the values end. */
+            uint64_t need = ((uint64_t)(n - i) * (uint64_t)bits + 7) / 8;
+            uint64_t left = (uint64_t)(b->end - b->p);
+            const uint8_t *p = td__bytes_take(b, nbytes <= left ? nbytes
+                                                 : need <= left ? left
+                                                                : nbytes);
+            if (!p)
+                return false;
+            for (uint64_t k = 0; k < 8 * count && i < n; k++)
+                out[i++] = (uint32_t)packed(p, bits, (int64_t)k);
+        } else {
+            uint32_t v = (uint32_t)td__bytes_little(b, (bits + 7) / 8);
+            if (b->bad)
+                return false;
+            for (uint64_t k = 0; k < count && i < n; k++)
+                out[i++] = v;
+        }
+    }
+    return true;
+}
+
+static bool plain_one(const td__parquet_page *g, td__bytes *b, td__parquet_value *v)
+{
+    uint64_t bits;
+    float f;
+
+    switch (g->type) {
+    case TD_PARQUET_INT32: v->as.i = (int32_t)td__bytes_little(b, 4); break;
+    case TD_PARQUET_INT64: v->as.i = (int64_t)td__bytes_little(b, 8); break;
+    case TD_PARQUET_FLOAT: {
+        uint32_t low = (uint32_t)td__bytes_little(b, 4);
+        memcpy(&f, &low, sizeof f);
+        v->as.d = (double)f;
+        break;
+    }
+    case TD_PARQUET_DOUBLE:
+        bits = td__bytes_little(b, 8);
+        memcpy(&v->as.d, &bits, sizeof bits);
+        break;
+    case TD_PARQUET_BYTES:
+    case TD_PARQUET_FIXED:
+        v->nbytes = g->type == TD_PARQUET_FIXED ? (size_t)g->fixed : td__bytes_little(b, 4);
+        v->text = (const char *)td__bytes_take(b, v->nbytes);
+        break;
+    default: return false;
+    }
+    return !b->bad;
+}
+
+static bool plain(const td__parquet_page *g, td__bytes *b, td__parquet_value *out, int64_t n)
+{
+    if (g->type == TD_PARQUET_BOOL) {
+        const uint8_t *p = td__bytes_take(b, ((uint64_t)n + 7) / 8);
+        for (int64_t i = 0; p && i < n; i++)
+            out[i].as.i = p[i / 8] >> (i % 8) & 1;
+        return p != NULL;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!plain_one(g, b, &out[i]))
+            return false;
+    return true;
+}
+
+static bool dictionary(const td__parquet_page *g, td__bytes *b, td__parquet_value *out, int64_t n)
+{
+    const uint8_t *bits = td__bytes_take(b, 1);
+    uint32_t *at = bits && g->dictionary ? td__calloc((size_t)n + 1, sizeof *at) : NULL;
+    bool good = at && td__parquet_runs(b, *bits, at, n);
+
+    for (int64_t i = 0; i < n && good; i++) {
+        good = at[i] < g->n_dictionary;
+        if (good)
+            out[i] = g->dictionary[at[i]];
+    }
+    td__free(at);
+    return good;
+}
+
+/* DELTA_BINARY_PACKED: a first value, then blocks of differences, packed by mini-blocks above the
+ * least of the block. n may be -1: as many as there are; *count says how many. */
+static bool deltas(td__bytes *b, int64_t *out, int64_t n)
+{
+    uint64_t block = td__bytes_varint(b), minis = td__bytes_varint(b), all = td__bytes_varint(b);
+    uint64_t last = (uint64_t)zigzag(td__bytes_varint(b));
+
+    if (b->bad || all != (uint64_t)n || !minis || !block || block > 1 << 20 || block % 128 != 0 ||
+        block % minis != 0 || block / minis % 32 != 0)
+        return false;
+    int64_t per = (int64_t)(block / minis), i = 0;
+    if (n > 0)
+        out[i++] = (int64_t)last;
+    while (i < n) {
+        uint64_t least = (uint64_t)zigzag(td__bytes_varint(b));
+        const uint8_t *widths = td__bytes_take(b, minis);
+        for (uint64_t m = 0; m < minis && i < n; m++) {
+            if (!widths || widths[m] > 64)
+                return false;
+            const uint8_t *p = td__bytes_take(b, (uint64_t)per * widths[m] / 8);
+            if (!p)
+                return false;
+            for (int64_t k = 0; k < per && i < n; k++) {
+                last += least + packed(p, widths[m], k);
+                out[i++] = (int64_t)last;
+            }
+        }
+        if (b->bad)
+            return false;
+    }
+    return true;
+}
+
+static bool delta_numbers(const td__parquet_page *g, td__bytes *b, td__parquet_value *out,
+                          int64_t n)
+{
+    int64_t *v = td__calloc((size_t)n + 1, sizeof *v);
+    bool good =
+        v && (g->type == TD_PARQUET_INT32 || g->type == TD_PARQUET_INT64) && deltas(b, v, n);
+
+    for (int64_t i = 0; i < n && good; i++)
+        out[i].as.i = g->type == TD_PARQUET_INT32 ? (int32_t)v[i] : v[i];
+    td__free(v);
+    return good;
+}
+
+/* Lengths, then all bytes; with `prefix`, each text begins with so many bytes of the one before. */
+static bool delta_texts(const td__parquet_page *g, td__bytes *b, td__parquet_value *out, int64_t n,
+                        bool prefixes)
+{
+    int64_t *length = td__calloc(2 * (size_t)n + 1, sizeof *length), *prefix = length + n;
+    bool good = length && (g->type == TD_PARQUET_BYTES || g->type == TD_PARQUET_FIXED);
+
+    good = good && (!prefixes || deltas(b, prefix, n)) && deltas(b, length, n);
+    for (int64_t i = 0; i < n && good; i++) {
+        const uint8_t *p = length[i] >= 0 ? td__bytes_take(b, (uint64_t)length[i]) : NULL;
+        int64_t before = prefixes ? prefix[i] : 0;
+        good =
+            p && before >= 0 && (before == 0 || (i > 0 && (uint64_t)before <= out[i - 1].nbytes));
+        if (!good)
+            break;
+        out[i].text = (const char *)p;
+        out[i].nbytes = (size_t)(before + length[i]);
+        if (before) {
+            char *text = td__arena_alloc(g->arena, out[i].nbytes + 1);
+            good = text != NULL;
+            if (good) {
+                memcpy(text, out[i - 1].text, (size_t)before);
+                if (length[i])
+                    memcpy(text + before, p, (size_t)length[i]);
+                out[i].text = text;
+            }
+        }
+    }
+    td__free(length);
+    return good;
+}
+
+static bool rle_booleans(const td__parquet_page *g, td__bytes *b, td__parquet_value *out, int64_t n)
+{
+    uint64_t nbytes = td__bytes_little(b, 4);
+    const uint8_t *p = td__bytes_take(b, nbytes);
+    td__bytes inner = {.p = p, .end = p ? p + nbytes : NULL};
+    uint32_t *v = p && g->type == TD_PARQUET_BOOL ? td__calloc((size_t)n + 1, sizeof *v) : NULL;
+    bool good = v && td__parquet_runs(&inner, 1, v, n);
+
+    for (int64_t i = 0; i < n && good; i++)
+        out[i].as.i = v[i];
+    td__free(v);
+    return good;
+}
+
+bool td__parquet_values(const td__parquet_page *g, td__bytes b, td__parquet_value *out, int64_t n,
+                        const char **refused)
+{
+    *refused = NULL;
+    switch (g->encoding) {
+    case PLAIN: return plain(g, &b, out, n);
+    case PLAIN_DICTIONARY:
+    case RLE_DICTIONARY: return n == 0 || dictionary(g, &b, out, n);
+    case RLE: return rle_booleans(g, &b, out, n);
+    case DELTA: return delta_numbers(g, &b, out, n);
+    case DELTA_LENGTH: return delta_texts(g, &b, out, n, false);
+    case DELTA_BYTES: return delta_texts(g, &b, out, n, true);
+    default: *refused = "an encoding"; return false;
+    }
+}
