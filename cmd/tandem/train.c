@@ -101,7 +101,11 @@ static td__observer *watch(void *user, bool leads)
                       : td__args_has(a, "quiet") ? TD_PROGRESS_QUIET
                                                  : TD_PROGRESS_LINE,
                       td__job_log_opts(t->run.session.job)->every);
-    return td__training_upload(t, &t->progress.observer);
+    td__observer *next = td__training_upload(t, &t->progress.observer);
+    return td__args_at(a, 0)
+               ? td__hooks_watch(&t->hooks, td__job_hook_commands(t->run.session.job), t->run.dir,
+                                 t->run.session.opts.steps_per_epoch, next)
+               : next;
 }
 
 static void unwatch(void *user)
@@ -422,6 +426,7 @@ static int run(const td__args *a)
     else
         rc = start ? start_ranks(t, ranks) : train(t);
     rc = td__training_uploaded(t, rc);
+    td__hooks_end(&t->hooks, rc);
     td__progress_fini(&t->progress);
     td__job_run_fini(&t->run);
     td__free(t);

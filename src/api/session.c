@@ -159,8 +159,36 @@ td_status td__session_data(td__session *s)
     return td__job_model(s->job, fields, n, &s->model);
 }
 
+/* What the job leaves to the number of ranks that compute each for themselves. */
+static td_status scale_by_ranks(td__session *s)
+{
+    td__train_opts *o = &s->opts;
+    const int *size = o->sync.mesh.size;
+    int ranks = s->comm ? td_comm_size(s->comm) - o->sync.servers : 1;
+    int together = (size[TD_AXIS_PIPELINE] > 1 ? size[TD_AXIS_PIPELINE] : 1) *
+                   (size[TD_AXIS_TENSOR] > 1 ? size[TD_AXIS_TENSOR] : 1);
+
+    if ((!o->batch_per_rank && !o->scale_lr) || s->scaled)
+        return TD_OK;
+    if (s->members)
+        return TD_FAIL(TD_EINVAL, "train.%s: not with elastic ranks, whose number changes",
+                       o->batch_per_rank ? "batch_per_rank" : "optimizer.scale_lr");
+    ranks = ranks / together > 1 ? ranks / together : 1;
+    if (o->batch_per_rank)
+        o->batch = o->batch_per_rank * ranks;
+    if (o->batch_per_rank && o->micro_batches > 0)
+        o->micro_batches *= ranks;
+    if (o->scale_lr) {
+        o->optim.lr *= ranks;
+        o->schedule.lr = o->schedule.lr > 0 ? o->schedule.lr * ranks : o->schedule.lr;
+    }
+    s->scaled = true;
+    return TD_OK;
+}
+
 td_status td__session_trainer(td__session *s)
 {
+    TD_TRY(scale_by_ranks(s));
     return td__trainer_create(&s->opts, &s->model, s->data, &s->trainer);
 }
 

@@ -169,7 +169,7 @@ static td_status check_optimizer(td__job *j)
     td_optim_opts *o = &j->train.optim, full;
 
     for (const td__tree *c = t->first->next; c; c = c->next)
-        if (!td_optimizer_has_option(o->name, c->key))
+        if (strcmp(c->key, "scale_lr") != 0 && !td_optimizer_has_option(o->name, c->key))
             return TD_FAIL(TD_EINVAL, "%s: train.optimizer.%s: %s has no such option",
                            td__tree_where_key(c).text, c->key, o->name);
     td_status st = td__optim_resolve(o, &def, &full);
@@ -204,13 +204,27 @@ static td_status check_train(td__job *j)
         o->prefetch = -1;
     if (o->backend && strcmp(o->backend, "auto") == 0)
         o->backend = td__backend_auto();
+    if (o->steps_per_epoch && !o->epochs)
+        return TD_FAIL(TD_EINVAL, "%s: train.steps_per_epoch: needs train.epochs",
+                       td__tree_where(near(j, "train.steps_per_epoch")).text);
+    if (o->steps_per_epoch) { /* epochs are then a way to count steps */
+        int64_t all = o->epochs * o->steps_per_epoch;
+        o->steps = o->steps && o->steps < all ? o->steps : all;
+        o->epochs = 0;
+        o->valid_every = o->valid_every ? o->valid_every : o->steps_per_epoch;
+        o->checkpoint_every = o->checkpoint_every ? o->checkpoint_every : o->steps_per_epoch;
+    }
+    if (o->scale_lr && !o->optim.lr)
+        return TD_FAIL(TD_EINVAL, "%s: train.optimizer.scale_lr: needs train.optimizer.lr",
+                       td__tree_where(near(j, "train.optimizer.scale_lr")).text);
     if (!o->epochs && !o->steps)
         return TD_FAIL(TD_EINVAL, "%s: train: missing; expected epochs or steps",
                        td__tree_where(near(j, "train")).text);
-    if (o->micro_batches > 0 && o->batch % o->micro_batches)
+    int64_t batch = o->batch_per_rank ? o->batch_per_rank : o->batch;
+    if (o->micro_batches > 0 && batch % o->micro_batches)
         return TD_FAIL(TD_EINVAL,
                        "%s: train.micro_batches: expected a divisor of train.batch, %lld, found %d",
-                       td__tree_where(near(j, "train.micro_batches")).text, (long long)o->batch,
+                       td__tree_where(near(j, "train.micro_batches")).text, (long long)batch,
                        o->micro_batches);
     if (o->micro_batches > 0 && o->nondeterministic)
         return TD_FAIL(TD_EINVAL,
@@ -452,6 +466,11 @@ const td__train_opts *td__job_train(const td__job *j)
 const td__job_parallel *td__job_parallel_opts(const td__job *j)
 {
     return &j->parallel;
+}
+
+const td__job_hooks *td__job_hook_commands(const td__job *j)
+{
+    return &j->hooks;
 }
 
 const td__job_log *td__job_log_opts(const td__job *j)

@@ -69,6 +69,11 @@ typedef struct td__job_log {
 } td__job_log;
 const td__job_log *td__job_log_opts(const td__job *j);
 
+typedef struct td__job_hooks { /* on: shell commands; NULL: none */
+    const char *epoch, *best, *end, *fail;
+} td__job_hooks;
+const td__job_hooks *td__job_hook_commands(const td__job *j);
+
 typedef struct td__job_parallel {
     const char *transport, *algo; /* NULL: by themselves */
     const char *distribute;       /* of rank 0's data: "none" */

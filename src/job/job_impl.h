@@ -27,6 +27,7 @@ struct td__job {
     td__data_opts data;
     td__train_opts train;
     td__job_log log;
+    td__job_hooks hooks;
     td__job_parallel parallel;
     /* After td__job_model: */
     td__arena *model_arena;

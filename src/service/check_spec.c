@@ -153,9 +153,14 @@ static td__answer check_job_file(const td__service *s, const td__caller *who, td
     td_status st = td__job_parse(p->job_file, strlen(p->job_file), "job", p->sets, p->n_sets, &j);
     if (st)
         return td__answer_of(st);
+    const td__job_hooks *h = td__job_hook_commands(j);
+    bool hooks = h->epoch || h->best || h->end || h->fail;
     if (!*p->name)
         p->name = td__spec_text(p, td__job_name(j));
     td__job_destroy(j);
+    if (hooks)
+        return td__answer_fail(TD_ANSWER_DENIED,
+                               "job: on: commands run only from a job file on the command line");
     if (!strcmp(p->framework, "none"))
         p->framework = "tandem";
     return TD_ANSWER_OK;

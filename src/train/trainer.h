@@ -43,8 +43,12 @@ typedef struct td__train_lead {
 } td__train_lead;
 
 typedef struct td__train_opts {
-    const char *name;      /* of the run, for observers; NULL: "" */
-    int64_t batch;         /* global batch */
+    const char *name; /* of the run, for observers; NULL: "" */
+    int64_t batch;    /* global batch */
+    /* For who makes a trainer, which reads none of them: samples of each rank instead of batch, lr
+     * times ranks, steps that epochs were counted in. */
+    int64_t batch_per_rank, steps_per_epoch;
+    bool scale_lr;
     int64_t epochs, steps; /* one of them; both: whichever ends first; none: run() is refused */
     int micro_batches;     /* 0: as train/micro_batch_count.h says */
     /* The result may depend on ranks and threads; micro_batches is 0 (nondeterministic.h). */

@@ -224,6 +224,11 @@ TEST(refusals)
         rig_submit_as(&ANN, text, TD_ANSWER_DENIED);
     }
     c->allow_code = true;
+    /* Shell commands of a job are for its author's own command line. */
+    rig_submit_as(&ANN,
+                  "{\"job\": \"model: [flatten, linear]\\ndata: digits\\ntrain: {epochs: 1}\", "
+                  "\"sets\": [\"on.end=true\"]}",
+                  TD_ANSWER_DENIED);
 }
 
 TEST(idempotency_key)

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shell commands of a job (`on`), and the keys that count by ranks or steps: batch_per_rank,
+# scale_lr, steps_per_epoch.
+. "$(dirname "$0")/lib.sh"
+
+cat >job.yaml <<'YAML'
+name: digits
+model: [flatten, {linear: 16, act: relu}, linear]
+data: {source: digits, count: 320, split: {valid: 0.2}}
+train: {batch: 16, epochs: 3, micro_batches: 2, optimizer: {name: sgd, lr: 0.02}}
+log: {tensorboard: false, report: false}
+YAML
+cat >hooks.yaml <<'YAML'
+on:
+  epoch: echo "$RUN_EVENT $RUN_EPOCH $RUN_STEP" >>said
+  best: echo best >>bests
+  end: >
+    echo "$RUN_EVENT $RUN_STEP $(basename "$RUN_DIR") ${TANDEM_RANK:-none}" >>said;
+    test -d "$RUN_DIR"
+  fail: echo "$RUN_EVENT" >>said
+YAML
+cat job.yaml >>hooks.yaml
+run 0 "$tandem" train job.yaml --run-dir plain
+want=$(digest)
+# One command may still run when the next is due: it is left out then, and said so. Here each is a
+# moment, so wait for the file between runs only.
+run 0 "$tandem" train hooks.yaml --run-dir hooked
+same "commands change nothing"
+grep -qx 'end 60 hooked none' said || fail "the end: $(cat said)"
+grep -q '^epoch [123] [0-9]*$' said || grep -q 'on.epoch: left out' out || fail "$(cat said)"
+[ -s bests ] || grep -q 'on.best: left out' out || fail "no best"
+rm said
+run 0 "$tandem" train hooks.yaml --run-dir two -n 2
+same "two ranks"
+[ "$(grep -c '^end' said)" = 1 ] || fail "the end on two ranks: $(cat said)"
+rm said
+run 0 "$tandem" train hooks.yaml --run-dir odd --set 'on.end=exit 3' --set train.epochs=1
+has 'on.end: the command ended with status 3'
+# A run that fails: the rate is too high for the loss to stay finite.
+run 1 "$tandem" train hooks.yaml --run-dir lost --set train.optimizer.lr=1e30
+grep -qx fail said || fail "no command of fail"
+rm said
+# A run's own copy of the job starts nothing.
+run 0 "$tandem" train hooks.yaml --run-dir half --set train.steps=10 --set on.end=true
+rm -f said
+run 0 "$tandem" train --resume=half --set train.steps=20
+[ ! -e said ] || fail "a resumed run without its job file ran commands: $(cat said)"
+
+# Keys that count by ranks or steps.
+run 0 "$tandem" train job.yaml --run-dir a --set train.batch_per_rank=8 \
+    --set train.micro_batches=1 -n 2
+same "8 samples of each of two ranks are a batch of 16"
+run 0 "$tandem" train job.yaml --run-dir b --set train.optimizer.lr=0.01 \
+    --set train.optimizer.scale_lr=true -n 2
+same "twice the rate on two ranks"
+run 0 "$tandem" train job.yaml --run-dir c --set train.steps_per_epoch=12 --set train.epochs=5
+same "5 epochs of 12 steps are 60 steps"
+[ "$(grep -c '"kind": "eval"' c/metrics.jsonl)" -ge 5 ] || fail "no epochs of 12 steps"
+run 2 "$tandem" check job.yaml --set train.optimizer='{name: sgd, scale_lr: true}'
+has 'train.optimizer.scale_lr: needs train.optimizer.lr'
+sed 's/epochs: 3/steps: 3/' job.yaml >steps.yaml
+run 2 "$tandem" check steps.yaml --set train.steps_per_epoch=3
+has 'train.steps_per_epoch: needs train.epochs'
