@@ -339,7 +339,11 @@ static td_status resolve(td__job *j, td__tree *given)
     TD_TRY(td__strategy_expand(j->arena, given));
     TD_TRY(td__keys_resolve(j->arena, td__job_keys, "", given, given, &j->root));
     TD_TRY(default_name(j));
-    TD_TRY(td__model_resolve(j->arena, td__tree_get(j->root, "model"), &model));
+    const td__tree *define = td__tree_get(j->root, "define");
+    if (define && define->kind != TD_TREE_MAP)
+        return TD_FAIL(TD_EINVAL, "%s: define: expected a map of named blocks, found %s",
+                       td__tree_where(define).text, td__tree_found(define).text);
+    TD_TRY(td__model_resolve(j->arena, td__tree_get(j->root, "model"), define, &model));
     td__tree_put(j->root, "model", model);
     td__tree *data = td__tree_get(j->root, "data"), *list = td__tree_get(data, "maps");
     if (list) {

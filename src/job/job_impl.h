@@ -82,7 +82,8 @@ TD_NODISCARD td_status td__sync_key_expand(td__arena *a, td__tree *train);
 TD_NODISCARD td_status td__sync_key_resolve(td__arena *a, td__tree *train);
 TD_NODISCARD td_status td__sync_key_fill(td__job *j);
 /* model -> resolved (symbolic: `classes` stays a word). */
-TD_NODISCARD td_status td__model_resolve(td__arena *a, const td__tree *given, td__tree **out);
+TD_NODISCARD td_status td__model_resolve(td__arena *a, const td__tree *given,
+                                         const td__tree *define, td__tree **out);
 
 /* Parts of `tandem help job` that lie beside their tables. */
 void td__help_stages(FILE *to, bool markdown);

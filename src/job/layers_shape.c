@@ -231,6 +231,17 @@ const td__layer_def td__layer_repeat = {"repeat",
                                          LAYERS},
                                         repeat};
 
+static td_node *use(const td__layer *l, td_node *x)
+{
+    return td__layer_inner(l, "layers", l->name, x);
+}
+const td__layer_def td__layer_use = {
+    "use",
+    "the layers of a named block (`define`), with weights of their own",
+    {TD_KEY_ROW("block", TEXT, "Its name in `define`.", .flags = TD_KEY_REQUIRED),
+     TD_KEY_ROW("layers", TREE, "Filled in from `define`.")},
+    use};
+
 static td_node *identity(const td__layer *l, td_node *x)
 {
     (void)l;

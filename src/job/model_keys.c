@@ -1,11 +1,14 @@
 /* model_keys.c -- the `model` section checked against the tables of layers and ready-made models.
  * Nothing is known of the data yet: `classes` and the like stay words. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/fail.h"
 #include "job/build.h"
+
+enum { MOST_DEPTH = 8 }; /* of blocks in blocks */
 
 static const td__layer_def *const LAYERS[] = {
 #define TD_LAYER(name) &td__layer_##name,
@@ -124,12 +127,42 @@ static td_status resolve_def(td__arena *a, td__key named, const td__layer_def *d
     return td__keys_resolve(a, keys, prefix, map, map, out);
 }
 
-static td_status resolve_list(td__arena *a, const td__tree *given, const char *path,
+/* Where a list of layers stands: the job's named blocks, and how deep in them it is. */
+typedef struct within {
+    td__arena *arena;
+    const td__tree *define; /* NULL: there are none */
+    int depth;
+} within;
+
+static td_status resolve_list(const within *w, const td__tree *given, const char *path,
                               td__tree **out);
 
-static td_status resolve_layer(td__arena *a, const td__tree *given, const char *path,
+/* The layers of the block that a layer `use` names. */
+static td_status find_block(const within *w, const td__tree *layer, const char *path,
+                            td__tree **out)
+{
+    const td__tree *name = td__tree_get(layer, "block");
+    char known[160] = "";
+
+    *out = w->define ? td__tree_get(w->define, name->text) : NULL;
+    if (*out && w->depth < MOST_DEPTH)
+        return TD_OK;
+    if (*out)
+        return TD_FAIL(TD_EINVAL, "%s: %s: blocks are used within each other more than %d deep",
+                       td__tree_where(name).text, path, MOST_DEPTH);
+    for (const td__tree *c = w->define ? w->define->first : NULL; c && strlen(known) < 100;
+         c = c->next)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "",
+                 c->key);
+    return TD_FAIL(TD_EINVAL, "%s: %s: `define` has no block %s%s%s", td__tree_where(name).text,
+                   path, td__tree_found(name).text, known[0] ? "; it has: " : "", known);
+}
+
+static td_status resolve_layer(const within *w, const td__tree *given, const char *path,
                                td__tree **out)
 {
+    td__arena *a = w->arena;
+    within inside = *w;
     static const td__key NAMED =
         TD_KEY_ROW("layer", WORD, "", .list = layer_word, .flags = TD_KEY_REQUIRED);
     td__tree *item;
@@ -140,19 +173,26 @@ static td_status resolve_layer(td__arena *a, const td__tree *given, const char *
     TD_TRY(resolve_def(a, NAMED, d, td__layer_common, path, item, out));
     for (int i = 0; d && i < TD__LAYER_KEYS && d->keys[i].path; i++) {
         td__tree *inner = td__tree_get(*out, d->keys[i].path), *list;
+        if (d->keys[i].type == TD_KEY_TREE && d == &td__layer_use &&
+            (!inner || (w->define && td__tree_get(w->define, td__keys_text(*out, "block"))))) {
+            TD_TRY(find_block(w, *out, path, &inner));
+            inside.depth++;
+        }
         if (d->keys[i].type != TD_KEY_TREE || !inner)
             continue;
         char *below = td__arena_printf(a, "%s.%s", path, d->keys[i].path);
         if (!below)
             return out_of_memory();
-        TD_TRY(resolve_list(a, inner, below, &list));
+        TD_TRY(resolve_list(&inside, inner, below, &list));
         td__tree_put(*out, d->keys[i].path, list);
     }
     return TD_OK;
 }
 
-static td_status resolve_list(td__arena *a, const td__tree *given, const char *path, td__tree **out)
+static td_status resolve_list(const within *w, const td__tree *given, const char *path,
+                              td__tree **out)
 {
+    td__arena *a = w->arena;
     int i = 0;
 
     *out = td__tree_new(a, TD_TREE_LIST, given);
@@ -167,7 +207,7 @@ static td_status resolve_list(td__arena *a, const td__tree *given, const char *p
         td__tree *item;
         if (!item_path)
             return out_of_memory();
-        TD_TRY(resolve_layer(a, c, item_path, &item));
+        TD_TRY(resolve_layer(w, c, item_path, &item));
         td__tree_append(*out, NULL, item);
     }
     return TD_OK;
@@ -221,8 +261,10 @@ td_status td__layers_expand(td__arena *a, const char *path, td__tree *list)
                    "Names as of fresh. Running averages of batch norms go on.",                   \
                    .flags = TD_KEY_LATER)
 
-td_status td__model_resolve(td__arena *a, const td__tree *given, td__tree **out)
+td_status td__model_resolve(td__arena *a, const td__tree *given, const td__tree *define,
+                            td__tree **out)
 {
+    const within top = {.arena = a, .define = define};
     static const td__key INPUT[] = {MODEL_INPUT, MODEL_FROM, TD_KEYS_END};
     static const td__key LIST[] = {MODEL_INPUT, TD_KEY_ROW("layers", TREE, ""), MODEL_FROM,
                                    TD_KEYS_END};
@@ -241,7 +283,7 @@ td_status td__model_resolve(td__arena *a, const td__tree *given, td__tree **out)
     const td__tree *layers = td__tree_get(given, "layers");
     if (!td__tree_get(given, "name") && layers) {
         TD_TRY(td__keys_resolve(a, LIST, "model.", given, given, out));
-        TD_TRY(resolve_list(a, layers, "model.layers", &list));
+        TD_TRY(resolve_list(&top, layers, "model.layers", &list));
         td__tree_put(*out, "layers", list);
         return TD_OK;
     }

@@ -133,6 +133,7 @@ static const struct {
      " flatten, linear]",
      COLOURS},
     {"repeat", "[flatten, {repeat: 3, layers: [{linear: 8}, relu]}, linear]", IMAGES},
+    {"use", "[flatten, {use: dense, layers: [{linear: 8}, relu]}, linear]", IMAGES},
     {"identity", "[flatten, {linear: 8, as: a}, relu, {identity: , from: a}, linear]", IMAGES},
 };
 
@@ -174,6 +175,23 @@ TEST(every_ready_made_model_builds)
             }
         CHECK(found, "model %s is not tested", td__ready_list(k)->name);
     }
+}
+
+TEST(named_blocks)
+{
+    static const char DEFINE[] = "define:\n  dense: [{linear: 8}, relu]\n"
+                                 "  deep: [{use: dense}, {use: dense}]\n"
+                                 "  round: [{use: round}]\n";
+    const td__layer_row *rows;
+    td__model m;
+    td__job *j = parse("[flatten, {use: deep}, {use: dense, name: last}, linear]", DEFINE);
+
+    CHECK_OK(td__job_model(j, IMAGES, 2, &m));
+    CHECK_EQ_INT(td__job_layers(j, &rows), 8);
+    assert_string_equal(rows[1].name, "use1.use1.linear1");
+    assert_string_equal(rows[3].name, "use1.use2.linear1");
+    assert_string_equal(rows[5].name, "last.linear1");
+    td__job_destroy(j);
 }
 
 TEST(every_loss_and_metric_builds)
@@ -288,6 +306,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layer_builds),
         cmocka_unit_test(every_ready_made_model_builds),
+        cmocka_unit_test(named_blocks),
         cmocka_unit_test(every_loss_and_metric_builds),
         cmocka_unit_test(layer_table),
         cmocka_unit_test(ready_made_models_have_rows_too),
