@@ -48,6 +48,7 @@ static td_node *on_servers(const td__layer *l, td_node *x, int64_t vocab)
                            .std = td__layer_real(l, "std"),
                            .min_count = td__layer_int(l, "min_count"),
                            .expire = td__layer_int(l, "expire"),
+                           .ahead = td__layer_bool(l, "ahead"),
                            .memory = (size_t)(td__layer_real(l, "memory_mb") * (1 << 20))};
     snprintf(t->param, sizeof t->param, "%s.weight", l->name);
     snprintf(t->ids, sizeof t->ids, "%s", f->name);
@@ -89,7 +90,11 @@ const td__layer_def td__layer_embedding = {
      TD_KEY_ROW("memory_mb", REAL,
                 "on servers: MiB of rows that a server has in memory; the others are in a file. "
                 "0: no limit.",
-                .hi = 1e9, .def = "0", .flags = TD_KEY_LATER)},
+                .hi = 1e9, .def = "0", .flags = TD_KEY_LATER),
+     TD_KEY_ROW("ahead", BOOL,
+                "on servers, but for the sync rule sync: pull the rows of the batch that is "
+                "probably the next while this one computes; they are then a batch older.",
+                .def = "false", .flags = TD_KEY_LATER)},
     embedding};
 
 static td_node *bag(const td__layer *l, td_node *x)

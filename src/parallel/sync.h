@@ -267,6 +267,8 @@ typedef struct td__sync_host {
      * data_wait: seconds that it waited for samples. */
     td_status (*work)(void *user, const td__sync_place *at, int *batches, double *data_wait);
     bool (*stopping)(void *user); /* was this process asked to stop? */
+    /* The sample at a position of an epoch; any thread, while steps are made. */
+    int64_t (*sample)(void *user, uint64_t epoch, int64_t position);
     /* Ranks that keep the leader's state beside it. What the leader's is before the step under way,
      * besides the blocks: plain data. On such a rank: a step begins there; its update is made. */
     const void *(*place)(void *user, size_t *nbytes);

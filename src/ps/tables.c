@@ -17,13 +17,19 @@ static int64_t id_at(const td__ps_table *b, td_dtype dtype, const void *field, s
     return dtype == TD_I32 ? ((const int32_t *)field)[i] : ((const int64_t *)field)[i];
 }
 
-/* The number of an id among those of the batch. */
-static td_status number(td__ps_table *b, int64_t id, int64_t *out)
+size_t td__rows_find(const td__ps_table *b, int64_t id)
 {
     size_t mask = ((size_t)1 << b->bits) - 1;
     size_t at = (size_t)((uint64_t)id * UINT64_C(0x9E3779B97F4A7C15) >> 20) & mask;
     while (b->place[at] && b->ids[b->place[at] - 1] != id)
         at = (at + 1) & mask;
+    return at;
+}
+
+/* The number of an id among those of the batch. */
+static td_status number(td__ps_table *b, int64_t id, int64_t *out)
+{
+    size_t at = td__rows_find(b, id);
     if (!b->place[at]) {
         if (b->n == b->most)
             return TD_FAIL(TD_EINVAL, "%s: a batch of more than %zu ids", b->is.param, b->most);
@@ -35,7 +41,7 @@ static td_status number(td__ps_table *b, int64_t id, int64_t *out)
 }
 
 /* The field of ids as row numbers; ids: what they stand for, in the order of their first use. */
-static td_status number_ids(td__ps_tables *t, td__ps_table *b, const td__batch *batch)
+td_status td__rows_number(td__ps_tables *t, td__ps_table *b, const td__batch *batch)
 {
     const td__field *f = &t->x->data->fields[b->field];
     size_t n = (size_t)((batch->here.end - batch->here.begin) * td_shape_count(&f->shape));
@@ -62,7 +68,6 @@ static td_status number_ids(td__ps_tables *t, td__ps_table *b, const td__batch *
         else
             ((int64_t *)b->local)[i] = row;
     }
-    t->batch.field[b->field] = b->local;
     return TD_OK;
 }
 
@@ -76,23 +81,24 @@ static td_status hear_answer(const td__ps_lane *l)
     return a.status ? TD_FAIL((td_status)a.status, "rank %d: %s", l->rank, a.text) : TD_OK;
 }
 
-/* Ids of the batch that belong to server s, to its area; b->to: their numbers. */
+/* Ids of the batch that belong to server s, but for known ones, to its area; b->to: their
+ * numbers. */
 static size_t list_ids(td__ps_tables *t, td__ps_table *b, int s, int64_t *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < b->n; i++)
-        if (td__rows_owner(t, b->ids[i]) == s) {
+        if (!b->known[i] && td__rows_owner(t, b->ids[i]) == s) {
             b->to[n] = (uint32_t)i;
             out[n++] = b->ids[i];
         }
     return n;
 }
 
-static td_status ask_for(td__ps_tables *t, int k, int s, bool train)
+static td_status ask_for(td__ps_tables *t, int k, td__ps_table *b, int s, bool train)
 {
     td__ps_lane *l = &t->ask[s];
     td__rows_message m = {.verb = TD__ROWS_PULL, .table = k, .train = train};
-    m.n = list_ids(t, &t->at[k], s, td__rows_ids(l->push));
+    m.n = list_ids(t, b, s, td__rows_ids(l->push));
     TD_TRY(td__ps_tell(l, &m, sizeof m));
     return td__ps_hand(l, l->push, 2 * m.n);
 }
@@ -103,9 +109,8 @@ static void place_rows(td__ps_table *b, const float *rows, size_t n)
         memcpy(b->values + b->to[i] * b->width, rows + i * b->width, b->width * sizeof *rows);
 }
 
-static td_status take_rows(td__ps_tables *t, int k, int s)
+static td_status take_rows(td__ps_tables *t, td__ps_table *b, int s)
 {
-    td__ps_table *b = &t->at[k];
     td__ps_lane *l = &t->ask[s];
     TD_TRY(hear_answer(l));
     size_t n = list_ids(t, b, s, td__rows_ids(l->push)); /* as they were asked for */
@@ -114,9 +119,8 @@ static td_status take_rows(td__ps_tables *t, int k, int s)
     return TD_OK;
 }
 
-static td_status own_rows(td__ps_tables *t, int k, bool train)
+static td_status own_rows(td__ps_tables *t, int k, td__ps_table *b, bool train)
 {
-    td__ps_table *b = &t->at[k];
     float *own = td__calloc(b->n * b->width + 1, sizeof *own);
     int64_t *ids = td__calloc(b->n + 1, sizeof *ids);
     td_status st = own && ids ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %zu rows", b->n);
@@ -130,29 +134,35 @@ static td_status own_rows(td__ps_tables *t, int k, bool train)
     return st;
 }
 
-/* Rows of the batch's ids into the param. All servers work at the same time. */
-static td_status pull(td__ps_tables *t, int k, bool train)
+/* All servers work at the same time. */
+td_status td__rows_fetch(td__ps_tables *t, int k, td__ps_table *b, bool train)
 {
-    td__ps_table *b = &t->at[k];
     for (int s = 0; s < t->servers; s++)
         if (s != t->server)
-            TD_TRY(ask_for(t, k, s, train));
+            TD_TRY(ask_for(t, k, b, s, train));
     if (t->server >= 0)
-        TD_TRY(own_rows(t, k, train));
+        TD_TRY(own_rows(t, k, b, train));
     for (int s = 0; s < t->servers; s++)
         if (s != t->server)
-            TD_TRY(take_rows(t, k, s));
-    return td_params_write(t->x->step.params, b->offset, b->n * b->width, b->values);
+            TD_TRY(take_rows(t, b, s));
+    return TD_OK;
 }
 
 static td_status lookup(void *user, const td__batch *batch, bool train, const td__batch **out)
 {
     td__ps_tables *t = user;
+    td__rows_ahead *ahead = train ? t->ahead : NULL;
     t->batch = *batch;
+    td__rows_ahead_wait(t->ahead);
     for (int k = 0; k < t->n; k++) {
-        TD_TRY(number_ids(t, &t->at[k], batch));
-        TD_TRY(pull(t, k, train));
+        td__ps_table *b = &t->at[k];
+        TD_TRY(td__rows_number(t, b, batch));
+        td__rows_ahead_use(ahead, k, b, batch);
+        TD_TRY(td__rows_fetch(t, k, b, train));
+        TD_TRY(td_params_write(t->x->step.params, b->offset, b->n * b->width, b->values));
+        t->batch.field[b->field] = b->local;
     }
+    td__rows_ahead_ask(ahead, batch);
     td_params_touch(t->x->step.params);
     *out = &t->batch;
     return TD_OK;
@@ -194,8 +204,11 @@ static td_status hand_grads(td__ps_tables *t, int k, int s, double lr, uint64_t 
 
 td_status td__ps_tables_push(td__ps_tables *t, td__step_engine *e, double lr, uint64_t step)
 {
+    if (t)
+        td__rows_ahead_wait(t->ahead);
     for (int k = 0; t && k < t->n; k++) {
         add_up(&t->at[k], e);
+        memset(t->at[k].known, 0, t->at[k].n * sizeof *t->at[k].known);
         for (int s = 0; s < t->servers; s++)
             TD_TRY(hand_grads(t, k, s, lr, step));
         for (int s = 0; s < t->servers; s++)
@@ -255,6 +268,38 @@ static td_status make_rows(td__ps_tables *t, td__ps_table *b)
     return td__id_table_create(&o, &b->rows);
 }
 
+td_status td__rows_client(const td__ps_table *of, td__ps_table *b)
+{
+    if (of != b)
+        *b = (td__ps_table){.is = of->is,
+                            .param = of->param,
+                            .list = of->list,
+                            .field = of->field,
+                            .width = of->width,
+                            .most = of->most,
+                            .offset = of->offset};
+    for (b->bits = 4; (size_t)1 << b->bits < 2 * b->most; b->bits++)
+        continue;
+    b->ids = td__calloc(b->most, sizeof *b->ids);
+    b->values = td__calloc(b->most * b->width, sizeof *b->values);
+    b->place = td__calloc((size_t)1 << b->bits, sizeof *b->place);
+    b->to = td__calloc(b->most, sizeof *b->to);
+    b->known = td__calloc(b->most, sizeof *b->known);
+    return b->ids && b->values && b->place && b->to && b->known
+               ? TD_OK
+               : TD_FAIL(TD_ENOMEM, "no memory for %zu rows of %s", b->most, b->is.param);
+}
+
+void td__rows_client_free(td__ps_table *b)
+{
+    td__free(b->ids);
+    td__free(b->local);
+    td__free(b->values);
+    td__free(b->place);
+    td__free(b->to);
+    td__free(b->known);
+}
+
 static td_status make_table(td__ps_tables *t, const td__model_table *is, td__ps_table *b)
 {
     const td__sync_ctx *x = t->x;
@@ -271,14 +316,7 @@ static td_status make_table(td__ps_tables *t, const td__model_table *is, td__ps_
     b->offset = info.offset;
     b->most = (size_t)info.shape.dim[0];
     b->width = (size_t)info.shape.dim[1];
-    for (b->bits = 4; (size_t)1 << b->bits < 2 * b->most; b->bits++)
-        continue;
-    b->ids = td__calloc(b->most, sizeof *b->ids);
-    b->values = td__calloc(b->most * b->width, sizeof *b->values);
-    b->place = td__calloc((size_t)1 << b->bits, sizeof *b->place);
-    b->to = td__calloc(b->most, sizeof *b->to);
-    if (!b->ids || !b->values || !b->place || !b->to)
-        return TD_FAIL(TD_ENOMEM, "no memory for %zu rows of %s", b->most, is->param);
+    TD_TRY(td__rows_client(b, b));
     return t->server >= 0 ? make_rows(t, b) : TD_OK;
 }
 
@@ -344,6 +382,11 @@ static td_status make(td__ps_tables *t, const td__model_facts *facts)
     TD_TRY(open_lanes(t));
     if (t->server >= 0)
         TD_TRY(td__rows_serve_start(t));
+    bool ahead = false;
+    for (int k = 0; k < t->n; k++)
+        ahead = ahead || t->at[k].is.ahead;
+    if (ahead && t->server < 0 && !t->together && t->x->host.sample)
+        TD_TRY(td__rows_ahead_create(t, &t->ahead));
     td__model_lookup *l = td__micro_batch_options(t->x->step.set)->model.lookup;
     if (!l)
         return TD_FAIL(TD_EINVAL, "tables on servers are for models of job files");
@@ -399,6 +442,7 @@ void td__ps_tables_destroy(td__ps_tables *t)
     td__model_lookup *l = td__micro_batch_options(t->x->step.set)->model.lookup;
     if (l && l->user == t)
         *l = (td__model_lookup){.user = NULL};
+    td__rows_ahead_destroy(t->ahead);
     td__ps_lanes_close(t->ask, t->ask ? t->servers : 0);
     td__rows_serve_stop(t);
     td__ps_lanes_close(t->serve, t->serve ? t->ranks : 0);
@@ -410,11 +454,7 @@ void td__ps_tables_destroy(td__ps_tables *t)
         }
         td__id_table_destroy(b->rows);
         td__free(b->kept);
-        td__free(b->ids);
-        td__free(b->local);
-        td__free(b->values);
-        td__free(b->place);
-        td__free(b->to);
+        td__rows_client_free(b);
     }
     td__free(t->at);
     td__free(t->ask);

@@ -58,6 +58,7 @@ typedef struct td__ps_table {
     uint32_t *place; /* (2 ^ bits) of an id in ids, plus 1 */
     int bits;
     uint32_t *to; /* (most) indices by server, in turn */
+    bool *known;  /* (most) the rows of ids that need not be asked for */
 } td__ps_table;
 
 typedef struct td__rows_guest {
@@ -66,6 +67,8 @@ typedef struct td__rows_guest {
     pthread_t thread;
     bool started;
 } td__rows_guest;
+
+typedef struct td__rows_ahead td__rows_ahead; /* table_ahead.c */
 
 struct td__ps_tables {
     const td__sync_ctx *x;
@@ -77,6 +80,7 @@ struct td__ps_tables {
     td__ps_lane *serve;     /* (ranks) servers: where others ask */
     td__rows_guest *guests; /* (ranks) servers: threads that listen */
     pthread_mutex_t lock;
+    td__rows_ahead *ahead;        /* workers that pull ahead; else NULL */
     td__batch batch;              /* with ids as row numbers */
     uint64_t last;                /* step of the last one */
     uint64_t saved;               /* files of this server so far */
@@ -105,6 +109,21 @@ void td__rows_serve_stop(td__ps_tables *t);
 /* What a server does for others, and for itself. worker: who pushes. */
 TD_NODISCARD td_status td__rows_pull(td__ps_tables *t, int table, const int64_t *ids, size_t n,
                                      bool train, float *out);
+/* tables.c: the ids of a batch, each once, to b, whose `local` are row numbers then; their rows,
+ * but of those that are known, to b->values. Where an id is in b->place, or would be. */
+TD_NODISCARD td_status td__rows_number(td__ps_tables *t, td__ps_table *b, const td__batch *batch);
+TD_NODISCARD td_status td__rows_fetch(td__ps_tables *t, int k, td__ps_table *b, bool train);
+size_t td__rows_find(const td__ps_table *b, int64_t id);
+/* What a client needs of a table like `of`, from zeros. */
+TD_NODISCARD td_status td__rows_client(const td__ps_table *of, td__ps_table *b);
+void td__rows_client_free(td__ps_table *b);
+/* table_ahead.c; a may be NULL but to create. wait: until the lanes are free; ask: for the batch
+ * after `now`; use: what was pulled of a batch's ids, which are then known. */
+TD_NODISCARD td_status td__rows_ahead_create(td__ps_tables *t, td__rows_ahead **out);
+void td__rows_ahead_destroy(td__rows_ahead *a);
+void td__rows_ahead_wait(td__rows_ahead *a);
+void td__rows_ahead_ask(td__rows_ahead *a, const td__batch *now);
+void td__rows_ahead_use(td__rows_ahead *a, int k, td__ps_table *b, const td__batch *now);
 /* table_files.c */
 TD_NODISCARD td_status td__rows_save(td__ps_tables *t, uint64_t step);
 TD_NODISCARD td_status td__rows_load(td__ps_tables *t, uint64_t step);

@@ -28,6 +28,7 @@ typedef struct td__model_table {
     int64_t vocab;              /* ids are below it */
     double std;                 /* of initial values */
     int64_t min_count, expire;  /* of ids: times used until it has a row; steps until it has not */
+    bool ahead;                 /* rows of the next batch are pulled while one computes */
     size_t memory;              /* bytes of rows that a server holds; 0: any number */
 } td__model_table;
 

@@ -82,11 +82,18 @@ static void followed(void *user, double lr, const td__step_result *r)
     td__event_log_step(&t->replica.event_log, &e);
 }
 
+static int64_t sample(void *user, uint64_t epoch, int64_t position)
+{
+    const td__trainer *t = user;
+    return td__loader_sample(t->run.loader, epoch, position);
+}
+
 td__sync_host td__train_host(td__trainer *t)
 {
     return (td__sync_host){.user = t,
                            .work = work,
                            .stopping = stopping,
+                           .sample = sample,
                            .place = place,
                            .follows = follows,
                            .followed = followed};

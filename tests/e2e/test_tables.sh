@@ -58,6 +58,13 @@ printf x | dd of=half/checkpoints/tables/emb.weight.1-of-3.32.all bs=1 seek=60 c
 run 1 "$tandem" train --resume=half -n 1 --servers 3 --threads 1 --set train.epochs=3
 has 'emb.weight.1-of-3.32.all: damaged'
 
+# Rows of the next batch are pulled while one computes.
+sed 's/sparse: true/on: servers, ahead: true/' dense.yaml >ahead.yaml
+TANDEM_LOG=info run 0 "$tandem" train ahead.yaml -n 1 --servers 2 --sync asgd --run-dir ahead \
+    --threads 1
+has '9[0-9]\.[0-9] % of [0-9]* rows were pulled ahead'
+same ahead-sync ahead.yaml -n 2 --servers 1 --sync sync
+
 # kill -9 of a worker: the others go on to the end. Of a server: one line, and the run is resumed.
 mark=tables-$$.yaml
 cp tables.yaml "$mark"
