@@ -120,7 +120,7 @@ static td_status plan(td__elastic *e, const td__hello *all, int best, td__reshar
         to[r] = EVERYTHING;
     }
     if (!st)
-        st = td__reshard_plan(out, e->replica->params, e->bucket_nbytes, e->world->ranks, from, to);
+        st = td__reshard_plan(out, e->replica->params, &e->worlds, e->world->ranks, from, to);
     td__free(from);
     td__free(to);
     return st;

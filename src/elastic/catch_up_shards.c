@@ -25,6 +25,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm.h"
+#include "graph/params.h"
 #include "elastic/catch_up.h"
 #include "elastic/shard_move.h"
 
@@ -86,8 +87,8 @@ static void free_worlds(worlds *w)
 
 static td_status plan(const td__elastic *e, worlds *w)
 {
-    return td__reshard_plan(&w->plan, e->replica->params, e->bucket_nbytes, e->world->ranks,
-                            w->from, w->to);
+    return td__reshard_plan(&w->plan, e->replica->params, &e->worlds, e->world->ranks, w->from,
+                            w->to);
 }
 
 /* Move, and hold what has come; `steps`: of the optimizer. */
@@ -101,7 +102,7 @@ static td_status run_move(td__elastic *e, const worlds *w, uint64_t steps)
     if (same)
         o = own->optimizer;
     else if (to.ranks)
-        TD_TRY(td__holding_optimizer(e->optim, own->params, to, e->bucket_nbytes, &o));
+        TD_TRY(td__holding_optimizer(e->optim, own->params, to, &e->worlds, &o));
     (void)td__replica_held(own, unused, from);
     td_status st = td__shards_move(&(td__shard_move){.comm = e->world->comm,
                                                      .params = own->params,
@@ -218,7 +219,7 @@ static td_status from_disk(td__elastic *e, td__holding to)
     own->state = own->first;
     td_schedule_set_state(own->schedule, own->state.schedule);
     TD_TRY(e->ops->join(e->user));
-    TD_TRY(td__holding_optimizer(e->optim, own->params, to, e->bucket_nbytes, &o));
+    TD_TRY(td__holding_optimizer(e->optim, own->params, to, &e->worlds, &o));
     td_optimizer_destroy(own->optimizer);
     own->optimizer = o;
     TD_TRY(find_state(e, &found));
@@ -236,12 +237,26 @@ static td_status from_disk(td__elastic *e, td__holding to)
 static void say_lost(const td__elastic *e, const td__hello *all, int best, size_t missing)
 {
     const td__replica *own = e->replica;
-    if (e->world->rank == 0 && own->state.step < all[best].state.step)
+    unsigned long long from = all[best].state.step, to = own->state.step;
+    if (e->world->rank != 0 || from <= to)
+        return;
+    if (e->worlds.map)
+        TD_LOG(WARN, TRAIN,
+               "all holders of %zu numbers of the model are gone at step %llu: the run goes back "
+               "to step %llu",
+               missing, from, to);
+    else
         TD_LOG(WARN, TRAIN,
                "both holders of %zu of %zu weights and their optimizer state are gone at step "
                "%llu: the run goes back to step %llu",
-               missing, td_params_trainable(own->params), (unsigned long long)all[best].state.step,
-               (unsigned long long)own->state.step);
+               missing, td_params_trainable(own->params), from, to);
+}
+
+/* What ranks hold whole, and may differ in, counts as lost with any of them. */
+static size_t not_alike(const td__elastic *e)
+{
+    const td_params *ps = e->replica->params;
+    return e->unlike ? td__params_total(ps) - td__params_dense(ps) : 0;
 }
 
 td_status td__catch_up_shards(td__elastic *e, const td__hello *all, int best)
@@ -257,9 +272,10 @@ td_status td__catch_up_shards(td__elastic *e, const td__hello *all, int best)
         w.has_params[r] = h->n && all[r].whole && !rolls(all, r, best);
     }
     if (!st)
-        st = td__holdings_of(td__comm_host_of(e->world->comm), NULL, n, w.to);
+        st = td__worlds_holdings(&e->worlds, td__comm_host_of(e->world->comm), NULL, n, w.to);
     if (!st)
         st = plan(e, &w);
+    w.plan.missing += not_alike(e);
     if (!st && all[best].has && !w.plan.missing) {
         st = go_on(e, all, best, &w);
     } else if (!st) {
@@ -276,8 +292,9 @@ td_status td__catch_up_shards(td__elastic *e, const td__hello *all, int best)
 /* ---- Ranks that go --------------------------------------------------------------------------- */
 
 /* Where the shards go: to the ranks that stay; to rank 0 if none does. */
-static td_status find_stay(const td__world *now, const int32_t *goes, td__holding *to)
+static td_status find_stay(const td__elastic *e, const int32_t *goes, td__holding *to)
 {
+    const td__world *now = e->world;
     int n = 0, *stay = td__calloc((size_t)now->ranks, sizeof *stay);
     td__holding *of = td__calloc((size_t)now->ranks, sizeof *of);
     td_status st = stay && of ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", now->ranks);
@@ -288,7 +305,7 @@ static td_status find_stay(const td__world *now, const int32_t *goes, td__holdin
     if (!st && !n)
         stay[n++] = 0;
     if (!st)
-        st = td__holdings_of(td__comm_host_of(now->comm), stay, n, of);
+        st = td__worlds_holdings(&e->worlds, td__comm_host_of(now->comm), stay, n, of);
     for (int i = 0; !st && i < n; i++)
         to[stay[i]] = of[i];
     td__free(stay);
@@ -302,15 +319,16 @@ static td_status hand_over(td__elastic *e, const int32_t *goes, worlds *w)
     int n = e->world->ranks;
     bool whole = !params_sharded(e);
     td__holding *now = td__calloc((size_t)n, sizeof *now);
-    td_status st = now ? td__holdings_of(td__comm_host_of(e->world->comm), NULL, n, now)
-                       : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n);
+    td_status st =
+        now ? td__worlds_holdings(&e->worlds, td__comm_host_of(e->world->comm), NULL, n, now)
+            : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n);
     for (int r = 0; !st && r < n; r++) {
         w->from[r] = (td__holder){.n = 1, .of = {now[r]}};
         w->has_params[r] = whole;
     }
     td__free(now);
     if (!st)
-        st = find_stay(e->world, goes, w->to);
+        st = find_stay(e, goes, w->to);
     TD_TRY(st);
     TD_TRY(plan(e, w));
     e->ops->close(e->user); /* what knows the optimizer */

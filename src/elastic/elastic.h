@@ -101,8 +101,11 @@ typedef struct td__elastic {
     td__faults *faults; /* NULL: none */
     const atomic_int *stop;
     const td_optim_opts *optim;
-    size_t bucket_nbytes; /* of ownership maps */
-    uint32_t agreement;   /* crc32c of what all ranks must have in common */
+    td__worlds worlds; /* what ranks hold */
+    /* What is held whole (parallel/ownership.h) is another on each rank between meetings: where a
+     * rank is lost, so is its part of it. */
+    bool unlike;
+    uint32_t agreement; /* crc32c of what all ranks must have in common */
     /* Where there are several ranks, the sync rule has them hold optimizer state, and params, in
      * shards. */
     bool sharded, sharded_params;

@@ -248,6 +248,21 @@ td_status td__holdings_of(const int *host_of, const int *ranks, int n, td__holdi
     return TD_OK;
 }
 
+/* ---- Worlds ---------------------------------------------------------------------------------- */
+
+td_status td__worlds_map(const td__worlds *w, td_params *ps, int ranks, td__ownership *out)
+{
+    return w->map && ranks > 1 ? w->map(w->user, ranks, out, NULL)
+                               : td__ownership_init(out, ps, ranks, w->nbytes);
+}
+
+td_status td__worlds_holdings(const td__worlds *w, const int *host_of, const int *ranks, int n,
+                              td__holding *out)
+{
+    return w->map && n > 1 ? w->map(w->user, n, NULL, out)
+                           : td__holdings_of(host_of, ranks, n, out);
+}
+
 /* ---- Optimizers ------------------------------------------------------------------------------ */
 
 td_status td__ownership_optimizer(const td_optim_opts *opts, td_params *ps, const td__ownership *m,
@@ -263,13 +278,13 @@ td_status td__ownership_optimizer(const td_optim_opts *opts, td_params *ps, cons
 }
 
 td_status td__holding_optimizer(const td_optim_opts *opts, td_params *ps, td__holding h,
-                                size_t nbytes, td_optimizer **out)
+                                const td__worlds *w, td_optimizer **out)
 {
     td__ownership map;
 
     if (h.ranks == 1)
         return td_optimizer_create(opts, ps, out);
-    TD_TRY(td__ownership_init(&map, ps, h.ranks, nbytes));
+    TD_TRY(td__worlds_map(w, ps, h.ranks, &map));
     td_status st = td__ownership_optimizer(opts, ps, &map, h, out);
     td__ownership_fini(&map);
     return st;

@@ -95,12 +95,26 @@ TD_NODISCARD td_status td__ownership_ranges(const td__ownership *m, td__holding 
  * the host of rank i; ranks NULL: host_of[i]; host_of NULL: one host. */
 TD_NODISCARD td_status td__holdings_of(const int *host_of, const int *ranks, int n,
                                        td__holding *out);
-/* An optimizer that holds what h says, as at the beginning of a run; of an even map: nbytes of its
- * buckets. */
+/* What the ranks of worlds of any number hold: as td__ownership_init and td__holdings_of say, or as
+ * a sync rule does. */
+typedef struct td__worlds {
+    size_t nbytes; /* of a bucket of an even map; 0: the default */
+    /* (optional) The map of `ranks` ranks, at least 2, and (ranks) what each of them holds; either
+     * may be NULL. Local. */
+    td_status (*map)(void *user, int ranks, td__ownership *out, td__holding *holdings);
+    void *user;
+} td__worlds;
+TD_NODISCARD td_status td__worlds_map(const td__worlds *w, td_params *ps, int ranks,
+                                      td__ownership *out);
+/* As td__holdings_of. */
+TD_NODISCARD td_status td__worlds_holdings(const td__worlds *w, const int *host_of,
+                                           const int *ranks, int n, td__holding *out);
+/* An optimizer that holds what h says, as at the beginning of a run. */
 TD_NODISCARD td_status td__ownership_optimizer(const td_optim_opts *opts, td_params *ps,
                                                const td__ownership *m, td__holding h,
                                                td_optimizer **out);
 TD_NODISCARD td_status td__holding_optimizer(const td_optim_opts *opts, td_params *ps,
-                                             td__holding h, size_t nbytes, td_optimizer **out);
+                                             td__holding h, const td__worlds *w,
+                                             td_optimizer **out);
 
 #endif

@@ -10,7 +10,7 @@
 typedef struct planner {
     td__reshard *p;
     td_params *ps;
-    size_t nbytes;
+    const td__worlds *worlds;
     const td__holder *holders;
     const td__holding *to;
     td__ownership *maps; /* (n_maps) of all numbers of ranks that there are */
@@ -36,7 +36,7 @@ static td_status need_map(planner *q, int ranks)
 {
     if (!ranks || map_of(q, ranks) >= 0)
         return TD_OK;
-    TD_TRY(td__ownership_init(&q->maps[q->n_maps], q->ps, ranks, q->nbytes));
+    TD_TRY(td__worlds_map(q->worlds, q->ps, ranks, &q->maps[q->n_maps]));
     q->n_maps++;
     return TD_OK;
 }
@@ -161,10 +161,10 @@ static td_status plan(planner *q)
     return TD_OK;
 }
 
-td_status td__reshard_plan(td__reshard *p, td_params *ps, size_t nbytes, int ranks,
+td_status td__reshard_plan(td__reshard *p, td_params *ps, const td__worlds *worlds, int ranks,
                            const td__holder *holders, const td__holding *to)
 {
-    planner q = {.p = p, .ps = ps, .nbytes = nbytes, .holders = holders, .to = to};
+    planner q = {.p = p, .ps = ps, .worlds = worlds, .holders = holders, .to = to};
     *p = (td__reshard){.ranks = ranks};
     td_status st = plan(&q);
     for (int i = 0; i < q.n_maps; i++)

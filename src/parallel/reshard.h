@@ -33,9 +33,10 @@ typedef struct td__reshard {
                         nobody has it */
 } td__reshard;
 
-/* holders, to: by rank. Local. nbytes: as in td__ownership_init. */
-TD_NODISCARD td_status td__reshard_plan(td__reshard *p, td_params *ps, size_t nbytes, int ranks,
-                                        const td__holder *holders, const td__holding *to);
+/* holders, to: by rank. Local. */
+TD_NODISCARD td_status td__reshard_plan(td__reshard *p, td_params *ps, const td__worlds *worlds,
+                                        int ranks, const td__holder *holders,
+                                        const td__holding *to);
 void td__reshard_fini(td__reshard *p);
 
 #endif

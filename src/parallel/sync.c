@@ -200,6 +200,24 @@ td_status td__sync_hold_shards(const td__sync_hold *h, td__shards **out)
     return rule->hold ? rule->hold(h, out) : TD_OK;
 }
 
+static const td__sync_ops *rule_of_elastic(const td__sync_config *c, int ranks)
+{
+    const td__sync_ops *rule;
+    td_status st = td__sync_find(c, &(td__sync_world){.ranks = ranks, .elastic = true}, &rule);
+    return st ? NULL : rule; /* was checked before */
+}
+
+bool td__sync_maps(const td__sync_config *c)
+{
+    const td__sync_ops *rule = rule_of_elastic(c, 2);
+    return rule && rule->map;
+}
+
+td_status td__sync_map(const td__sync_hold *h, int ranks, td__ownership *out, td__holding *holdings)
+{
+    return rule_of_elastic(h->config, ranks)->map(h, ranks, out, holdings);
+}
+
 /* ---- A rule ---------------------------------------------------------------------------------- */
 
 static td_status set_up(td__sync *s)

@@ -219,6 +219,9 @@ struct td__sync_ops {
     td_status (*need)(const td__sync_sizes *z, td__sync_need *out);
     /* Of a rule whose traits say sharded: what ranks hold. Local; before params are filled. */
     td_status (*hold)(const td__sync_hold *h, td__shards **out);
+    /* (optional) Of one with other shards than even ones (td__worlds): of `ranks` ranks, whatever the
+     * comm. */
+    td_status (*map)(const td__sync_hold *h, int ranks, td__ownership *out, td__holding *holdings);
     /* (optional) The rest of the struct, which is zeroed; destroy is called if it fails, too. */
     td_status (*create)(td__sync *s);
     void (*destroy)(td__sync *s);
@@ -342,6 +345,10 @@ size_t td__sync_exchange(const td__sync_sizes *z); /* bytes, of the busiest rank
 TD_NODISCARD td_status td__sync_needs(const td__sync_sizes *z, td__sync_need *out, bool *parts);
 /* The shards that the rule wants held; NULL where every rank holds everything whole. */
 TD_NODISCARD td_status td__sync_hold_shards(const td__sync_hold *h, td__shards **out);
+/* Has the rule of several ranks shards of its own kind? Then: td__worlds' map. */
+bool td__sync_maps(const td__sync_config *c);
+TD_NODISCARD td_status td__sync_map(const td__sync_hold *h, int ranks, td__ownership *out,
+                                    td__holding *holdings);
 
 TD_NODISCARD td_status td__sync_create(const td__sync_ctx *x, td__sync **out);
 void td__sync_destroy(td__sync *s); /* NULL is allowed */

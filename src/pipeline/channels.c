@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "coll/comm.h"
 
 static int place_of(const td__channels *c, int from, int to, bool down)
 {
@@ -27,6 +28,15 @@ static bool talk(const td__plan *p, int from, int to, bool down)
     return false;
 }
 
+/* A communicator of its own; operations on it count as the world's do, for faults on purpose. */
+static td_status split(td_comm *world, int color, td_comm **out)
+{
+    TD_TRY(td_comm_split(world, color, 0, out));
+    if (*out)
+        td__comm_points(*out, td__comm_points_of(world));
+    return TD_OK;
+}
+
 static td_status open_pairs(td__channels *c, td_comm *world, const td__plan *p)
 {
     int stages = c->mesh.size[TD_AXIS_PIPELINE];
@@ -38,8 +48,8 @@ static td_status open_pairs(td__channels *c, td_comm *world, const td__plan *p)
             for (int down = 0; down < 2; down++) {
                 bool mine = c->stage == from || c->stage == to;
                 if (from != to && talk(p, from, to, down))
-                    TD_TRY(td_comm_split(world, mine ? c->replica : -1, 0,
-                                         &c->pairs[place_of(c, from, to, down)]));
+                    TD_TRY(split(world, mine ? c->replica : -1,
+                                 &c->pairs[place_of(c, from, to, down)]));
             }
     return TD_OK;
 }
@@ -52,8 +62,8 @@ td_status td__channels_open(td__channels *c, td_comm *world, const td__rank_mesh
                         .stage = td__rank_mesh_coordinate(mesh, rank, TD_AXIS_PIPELINE),
                         .replica = td__rank_mesh_coordinate(mesh, rank, TD_AXIS_DATA)};
     if (mesh->size[TD_AXIS_DATA] > 1)
-        TD_TRY(td_comm_split(world, c->stage, 0, &c->data));
-    TD_TRY(td_comm_split(world, c->replica, 0, &c->pipeline));
+        TD_TRY(split(world, c->stage, &c->data));
+    TD_TRY(split(world, c->replica, &c->pipeline));
     return open_pairs(c, world, p);
 }
 

@@ -41,7 +41,7 @@ static td_status place(td_graph *g, const td_node *loss, const td__pipeline_shap
 {
     if (shape->begins)
         return td__graph_place_by_layers(g, shape->begins, shape->chunks, "parallel.stages");
-    if (td__graph_has_wishes(g))
+    if (shape->stages > 1 && td__graph_has_wishes(g))
         return td__graph_place_by_wish(
             g, &(td__wishes){.places = shape->chunks, .wish_of = stage_of, .user = (void *)shape});
     return td__graph_place_by_cost(

@@ -10,13 +10,8 @@
 #include "graph/params.h"
 #include "pipeline/chunks.h"
 
-td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, td__pipeline_shape *out)
+static td_status find_chunks(const td__sync_config *c, td__pipeline_shape *out)
 {
-    *out = (td__pipeline_shape){.mesh = c->mesh};
-    if (!out->mesh.size[TD_AXIS_TENSOR])
-        out->mesh.size[TD_AXIS_TENSOR] = 1;
-    TD_TRY(td__rank_mesh_complete(&out->mesh, ranks));
-    TD_TRY(td__schedule_find(c->schedule ? c->schedule : "1f1b", &out->schedule));
     out->stages = out->mesh.size[TD_AXIS_PIPELINE];
     out->replicas = out->mesh.size[TD_AXIS_DATA];
     int each = c->chunks ? c->chunks : out->schedule->per_stage ? out->schedule->per_stage : 2;
@@ -30,6 +25,43 @@ td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, td__pipelin
     out->chunks = each * out->stages;
     out->begins = c->stages && *c->stages ? c->stages : NULL;
     return TD_OK;
+}
+
+/* Any number of ranks, in so many stages. */
+static td_status arrange(const td__sync_config *c, int ranks, int stages, td__pipeline_shape *out)
+{
+    out->mesh = (td__rank_mesh){
+        {[TD_AXIS_DATA] = ranks / stages, [TD_AXIS_PIPELINE] = stages, [TD_AXIS_TENSOR] = 1}};
+    TD_TRY(find_chunks(c, out));
+    if (stages != c->mesh.size[TD_AXIS_PIPELINE])
+        out->begins = NULL; /* names as many chunks as the job asks for */
+    return TD_OK;
+}
+
+td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, bool elastic,
+                                td__pipeline_shape *out)
+{
+    int wanted = c->mesh.size[TD_AXIS_PIPELINE];
+    *out = (td__pipeline_shape){.mesh = c->mesh};
+    TD_TRY(td__schedule_find(c->schedule ? c->schedule : "1f1b", &out->schedule));
+    if (elastic)
+        return arrange(c, ranks, ranks % wanted ? ranks : wanted, out);
+    if (!out->mesh.size[TD_AXIS_TENSOR])
+        out->mesh.size[TD_AXIS_TENSOR] = 1;
+    TD_TRY(td__rank_mesh_complete(&out->mesh, ranks));
+    return find_chunks(c, out);
+}
+
+td_status td__pipeline_fit(const td__sync_config *c, int ranks, bool elastic,
+                           const td__micro_batch_set *set, int64_t rows, td__pipeline_shape *out,
+                           td__cut **cut)
+{
+    TD_TRY(td__pipeline_shape_of(c, ranks, elastic, out));
+    td_status st = td__model_cut(td__micro_batch_options(set), rows, rows, out, cut);
+    if (st != TD_EINVAL || !elastic || out->stages == c->mesh.size[TD_AXIS_PIPELINE])
+        return st;
+    TD_TRY(arrange(c, ranks, 1, out));
+    return td__model_cut(td__micro_batch_options(set), rows, rows, out, cut);
 }
 
 td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,

@@ -3,6 +3,7 @@
 #ifndef TD_PIPELINE_PIPELINE_H
 #define TD_PIPELINE_PIPELINE_H
 
+#include "graph/cut.h"
 #include "parallel/sync.h"
 #include "plan/pipeline_plan.h"
 
@@ -14,9 +15,15 @@ typedef struct td__pipeline_shape {
 } td__pipeline_shape;
 
 /* TD_EINVAL, with what would work, if the ranks cannot be arranged so, or the schedule is unknown
- * or has another number of chunks. */
-TD_NODISCARD td_status td__pipeline_shape_of(const td__sync_config *c, int ranks,
+ * or has another number of chunks. Elastic ranks whose number is no multiple of the stages are as
+ * many stages. */
+TD_NODISCARD td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, bool elastic,
                                              td__pipeline_shape *out);
+/* The shape of a world and the model cut accordingly, which the caller destroys. A number of elastic
+ * ranks that the job did not ask for, and that the model cannot be cut for, has one stage. */
+TD_NODISCARD td_status td__pipeline_fit(const td__sync_config *c, int ranks, bool elastic,
+                                        const td__micro_batch_set *set, int64_t rows,
+                                        td__pipeline_shape *out, td__cut **cut);
 
 /* How a step ends. */
 typedef struct td__plan_end {

@@ -52,39 +52,79 @@ static void deal_out(const td__cut *cut, const td__pipeline_shape *shape, const 
         }
 }
 
-static td_status make_shards(const td__sync_hold *h, const td__cut *cut,
-                             const td__pipeline_shape *shape, int *owner, td__shards **out)
+/* owner: by param. */
+static void find_owners(const td__sync_hold *h, const td__cut *cut, const td__pipeline_shape *shape,
+                        int *owner)
 {
-    int rank = td_comm_rank(h->comm), size = td_comm_size(h->comm);
-    int stage = td__rank_mesh_coordinate(&shape->mesh, rank, TD_AXIS_PIPELINE);
-    int *kin = owner + td_params_count(h->params);
     for (int i = 0; i < td_params_count(h->params); i++)
         owner[i] = first_of(&shape->mesh, stage_of_param(cut, shape, h->params, i));
     for (int s = 0; h->config->zero && s < shape->stages; s++)
         deal_out(cut, shape, h->params, s, owner);
+}
+
+/* The rank whose shards a rank has, too: that of the first replica of its stage. */
+static int twin_of(const td__sync_hold *h, const td__pipeline_shape *shape, int rank)
+{
+    return h->config->zero ? rank
+                           : first_of(&shape->mesh, td__rank_mesh_coordinate(&shape->mesh, rank,
+                                                                             TD_AXIS_PIPELINE));
+}
+
+static td_status make_shards(const td__sync_hold *h, const td__cut *cut,
+                             const td__pipeline_shape *shape, int *owner, td__shards **out)
+{
+    int rank = td_comm_rank(h->comm), size = td_comm_size(h->comm);
+    int *kin = owner + td_params_count(h->params);
+    find_owners(h, cut, shape, owner);
     for (int r = 0; r < size; r++)
         kin[r] = td__rank_mesh_coordinate(&shape->mesh, r, TD_AXIS_PIPELINE);
-    return td__shards_create(
-        &(td__shards_opts){.comm = h->comm,
-                           .params = h->params,
-                           .of_params = true,
-                           .owner = owner,
-                           .kin = kin,
-                           .twin = h->config->zero ? rank : first_of(&shape->mesh, stage),
-                           .bucket_nbytes = h->config->bucket_nbytes},
-        out);
+    return td__shards_create(&(td__shards_opts){.comm = h->comm,
+                                                .params = h->params,
+                                                .of_params = true,
+                                                .owner = owner,
+                                                .kin = kin,
+                                                .twin = twin_of(h, shape, rank),
+                                                .bucket_nbytes = h->config->bucket_nbytes},
+                             out);
+}
+
+/* Room for owners by param, and for numbers by rank. */
+static td_status make_room(const td__sync_hold *h, int ranks, int **out)
+{
+    *out = td__calloc((size_t)td_params_count(h->params) + (size_t)ranks, sizeof **out);
+    return *out ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
 }
 
 td_status td__stage_shards(const td__sync_hold *h, td__shards **out)
 {
     td__pipeline_shape shape;
     td__cut *cut;
-    TD_TRY(td__pipeline_shape_of(h->config, td_comm_size(h->comm), &shape));
-    TD_TRY(td__model_cut(td__micro_batch_options(h->set), h->rows, h->rows, &shape, &cut));
-    size_t n = (size_t)td_params_count(h->params) + (size_t)td_comm_size(h->comm);
-    int *owner = td__calloc(n, sizeof *owner);
-    td_status st = owner ? make_shards(h, cut, &shape, owner, out)
-                         : TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
+    int *owner, ranks = td_comm_size(h->comm);
+    TD_TRY(td__pipeline_fit(h->config, ranks, h->elastic, h->set, h->rows, &shape, &cut));
+    td_status st = make_room(h, ranks, &owner);
+    if (!st)
+        st = make_shards(h, cut, &shape, owner, out);
+    td__free(owner);
+    td__cut_destroy(cut);
+    return st;
+}
+
+td_status td__stage_map(const td__sync_hold *h, int ranks, td__ownership *out,
+                        td__holding *holdings)
+{
+    td__pipeline_shape shape;
+    td__cut *cut;
+    int *owner;
+    TD_TRY(td__pipeline_fit(h->config, ranks, h->elastic, h->set, h->rows, &shape, &cut));
+    for (int r = 0; holdings && r < ranks; r++) {
+        int twin = twin_of(h, &shape, r);
+        holdings[r] = (td__holding){ranks, r, twin == r ? -1 : twin};
+    }
+    td_status st = make_room(h, ranks, &owner);
+    if (!st && out) {
+        find_owners(h, cut, &shape, owner);
+        st = td__ownership_init_whole(out, h->params, ranks, owner, h->config->bucket_nbytes);
+    }
     td__free(owner);
     td__cut_destroy(cut);
     return st;
@@ -174,10 +214,10 @@ td_status td__stage_need_most(const td__sync_sizes *z, td__sync_need *out)
     td__cut *cut;
     td__plan *plan = NULL;
     int *slots = NULL;
-    TD_TRY(td__pipeline_shape_of(z->config, z->world.ranks, &shape));
+    TD_TRY(td__pipeline_fit(z->config, z->world.ranks, z->world.elastic, z->set, z->rows, &shape,
+                            &cut));
     int batches = z->micro_batches / shape.replicas;
     batches = batches ? batches : 1;
-    TD_TRY(td__model_cut(td__micro_batch_options(z->set), z->rows, z->rows, &shape, &cut));
     td_status st = td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches,
                                         (td__plan_end){.clips = false}, &plan, &slots);
     if (!st)

@@ -14,6 +14,9 @@ int td__chunk_of_params(const td__cut *cut, size_t element);
 /* The shards of a td__sync_hold: the first replica of a stage owns its params, others are its
  * twins; with parallel.zero 1 every replica owns some, and all have the params. Local. */
 TD_NODISCARD td_status td__stage_shards(const td__sync_hold *h, td__shards **out);
+/* The same of any world of elastic ranks (td__sync_ops.map). */
+TD_NODISCARD td_status td__stage_map(const td__sync_hold *h, int ranks, td__ownership *out,
+                                     td__holding *holdings);
 
 /* What a stage holds. */
 typedef struct td__stage_need {

@@ -76,6 +76,23 @@ static td_status check_flow(const td__sync_config *c, const td__sync_job *j,
     return td__sync_needs_host(j, "parallel.schedule");
 }
 
+/* Where ranks may be lost, a step is made whole or not at all, and every replica of a stage has all
+ * that another one needs to go on. */
+static td_status check_elastic(const td__sync_config *c)
+{
+    const td__schedule_def *d = schedule_of(c);
+    const char *with = c->zero         ? "parallel.zero"
+                       : c->compressor ? "parallel.compress"
+                       : c->in_order   ? "parallel.update: in-order"
+                       : d && d->delay ? d->name
+                                       : NULL;
+    return with ? TD_FAIL(TD_EINVAL,
+                          "parallel.pipeline: elastic ranks not with %s: leave it out, or start "
+                          "fixed ranks",
+                          with)
+                : TD_OK;
+}
+
 static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
     td__pipeline_shape shape;
@@ -94,7 +111,7 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
     if (c->backup)
         return TD_FAIL(TD_EINVAL, "parallel.pipeline: not with parallel.backup");
     if (w->elastic)
-        return TD_FAIL(TD_EINVAL, "parallel.pipeline: not on elastic ranks yet");
+        TD_TRY(check_elastic(c));
     if (j->verify > 0)
         return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.pipeline");
     if (j->threads > 1)
@@ -103,7 +120,8 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
                        "ranks instead",
                        j->threads);
     TD_TRY(check_flow(c, j, w));
-    return w->starts || w->ranks > 1 ? td__pipeline_shape_of(c, w->ranks, &shape) : TD_OK;
+    return w->starts || w->ranks > 1 ? td__pipeline_shape_of(c, w->ranks, w->elastic, &shape)
+                                     : TD_OK;
 }
 
 static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
@@ -113,7 +131,9 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     out->threads = 1;
     const td__schedule_def *d = schedule_of(c);
     out->apart = d && d->delay;
-    out->replicas = w->ranks / c->mesh.size[TD_AXIS_PIPELINE];
+    td__pipeline_shape shape;
+    td_status st = td__pipeline_shape_of(c, w->ranks, w->elastic, &shape);
+    out->replicas = st ? 1 : shape.replicas;
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
@@ -285,7 +305,6 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
             (td__grad_stack){.room = TD__PIPELINE_STACK, .at = p->stacked + c * TD__PIPELINE_STACK};
         p->own[c] = td__schedule_stage(p->schedule, shape->stages, c) == stage;
     }
-    TD_TRY(td__model_cut(td__micro_batch_options(o->set), rows, rows, &p->shape, &p->cut));
     TD_TRY(find_ranges(p));
     for (int c = 0; c < p->chunks; c++) {
         p->stacks[c].limit = p->grads + p->first[c];
@@ -317,7 +336,8 @@ static td_status make_runners(td__pipeline_rule *p)
 static td_status create(td__sync *s)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
-    TD_TRY(td__pipeline_shape_of(s->x.config, td_comm_size(s->x.comm), &p->shape));
+    TD_TRY(td__pipeline_fit(s->x.config, td_comm_size(s->x.comm), s->x.elastic, s->x.step.set,
+                            s->x.rows, &p->shape, &p->cut));
     p->mesh = p->shape.mesh;
     p->schedule = p->shape.schedule;
     p->chunks = p->shape.chunks;
@@ -533,6 +553,7 @@ const td__sync_ops td__sync_pipeline = {
     .traits = traits,
     .need = td__stage_need_most,
     .hold = td__stage_shards,
+    .map = td__stage_map,
     .create = create,
     .destroy = destroy,
     .begin = begin,

@@ -66,17 +66,28 @@ td_status td__trainer_load(td__trainer *t, const char *path)
     return st;
 }
 
+static td__sync_hold hold_of(const td__trainer *t)
+{
+    return (td__sync_hold){.config = &t->o.sync,
+                           .comm = t->world.comm,
+                           .elastic = t->o.members != NULL,
+                           .params = t->replica.params,
+                           .set = t->run.train_set,
+                           .rows = t->plan.micro_batch_rows,
+                           .micro_batches = t->o.micro_batches,
+                           .accumulate = t->o.accumulate};
+}
+
 td_status td__sharded_join(td__trainer *t)
 {
-    return td__sync_hold_shards(&(td__sync_hold){.config = &t->o.sync,
-                                                 .comm = t->world.comm,
-                                                 .elastic = t->o.members != NULL,
-                                                 .params = t->replica.params,
-                                                 .set = t->run.train_set,
-                                                 .rows = t->plan.micro_batch_rows,
-                                                 .micro_batches = t->o.micro_batches,
-                                                 .accumulate = t->o.accumulate},
-                                &t->replica.shards);
+    td__sync_hold h = hold_of(t);
+    return td__sync_hold_shards(&h, &t->replica.shards);
+}
+
+td_status td__sharded_map(void *user, int ranks, td__ownership *out, td__holding *holdings)
+{
+    td__sync_hold h = hold_of(user);
+    return td__sync_map(&h, ranks, out, holdings);
 }
 
 td_status td__sharded_make(td__trainer *t, const td_program *p)

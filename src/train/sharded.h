@@ -14,6 +14,9 @@ TD_NODISCARD td_status td__sharded_make(td__trainer *t, const td_program *p);
 /* Elastic runs (elastic/catch_up_shards.c): params and optimizer without values; */
 TD_NODISCARD td_status td__sharded_make_none(td__trainer *t, const td_program *p);
 /* the shards of a generation, if it has several ranks; */
+/* A td__worlds' map; user is the trainer. */
+TD_NODISCARD td_status td__sharded_map(void *user, int ranks, td__ownership *out,
+                                       td__holding *holdings);
 TD_NODISCARD td_status td__sharded_join(td__trainer *t);
 /* the first values of all params, or of those that are held; */
 TD_NODISCARD td_status td__sharded_fill(td__trainer *t);

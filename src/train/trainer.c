@@ -300,7 +300,12 @@ static void set_up_elastic(td__trainer *t)
     e->members = t->o.members;
     e->faults = t->o.faults;
     e->optim = &t->o.optim;
-    e->bucket_nbytes = t->o.sync.bucket_nbytes;
+    e->worlds.nbytes = t->o.sync.bucket_nbytes;
+    if (e->sharded && td__sync_maps(&t->o.sync)) {
+        e->worlds.map = td__sharded_map;
+        e->worlds.user = t;
+        e->unlike = td__params_total(t->replica.params) > td__params_dense(t->replica.params);
+    }
     e->agreement = td__agreement_crc(t);
     e->ops = &td__train_elastic_ops;
     e->user = t;

@@ -29,7 +29,7 @@ static td_status make_optimizer(const step_case *c, td_comm *comm, step_rig *rig
                        .accumulate = c->accumulate};
     TD_TRY(td__sync_hold_shards(&h, &rig->shards));
     td_status st = td__holding_optimizer(&o, rig->ps, td__shards_holding(rig->shards),
-                                         c->bucket_nbytes, &rig->o);
+                                         &(td__worlds){.nbytes = c->bucket_nbytes}, &rig->o);
     if (c->stage == 3)
         td__shards_drop_all(rig->shards);
     return st;

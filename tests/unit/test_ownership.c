@@ -201,7 +201,7 @@ enum { STEP = 16 };
 static size_t check_change(td_params *ps, const change *c)
 {
     td__reshard p;
-    CHECK_OK(td__reshard_plan(&p, ps, BUCKET, c->n, c->from, c->to));
+    CHECK_OK(td__reshard_plan(&p, ps, &(td__worlds){.nbytes = BUCKET}, c->n, c->from, c->to));
     size_t cells = p.params / STEP, missing = 0;
     unsigned char *got = td__calloc(cells * (size_t)c->n + 1, 1);
     CHECK(got, "no memory");
@@ -318,7 +318,7 @@ TEST(replicas_take_turns)
             c.from[r] = (td__holder){.n = 1, .of = {c.to[r]}};
     }
     CHECK_EQ_INT(check_change(ps, &c), 0);
-    CHECK_OK(td__reshard_plan(&p, ps, BUCKET, c.n, c.from, c.to));
+    CHECK_OK(td__reshard_plan(&p, ps, &(td__worlds){.nbytes = BUCKET}, c.n, c.from, c.to));
     for (size_t i = 0; i < p.n; i++)
         sent[p.at[i].from] += p.at[i].from != p.at[i].to;
     CHECK(sent[0] > 0 && sent[0] == sent[1], "%d and %d transfers", sent[0], sent[1]);
