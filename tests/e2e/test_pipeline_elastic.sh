@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Test labels: slow full
-# Pipelines on elastic ranks: whichever rank of a 2x2 mesh is killed, at whichever operation, the run
-# goes on with the same bits. A stage's state comes from its other replica; where there is none, and
-# for what each stage alone keeps up to date, from the newest checkpoint.
+# Pipelines on elastic ranks: whichever rank of a 2x2 mesh is killed, at whichever operation, the
+# run goes on with the same bits. A stage's state comes from its other replica; where there is none,
+# and for what each stage alone keeps up to date, from the newest checkpoint.
 . "$(dirname "$0")/lib.sh"
 
 for i in $(seq 400); do echo "line $i of a text, and $((i * 7 % 13)) more"; done >text.txt
@@ -49,8 +49,8 @@ want=$(digest)
 [ -n "$want" ] || fail "no digest"
 run 0 "$tandem" train gpt.yaml -q -n 4 --elastic --parallel data=2,pipeline=2
 same "gpt on elastic ranks"
-# There is no checkpoint to go back to. Where the kill comes while a step is applied, stages may be a
-# step apart, and the run begins anew; not each time.
+# There is no checkpoint to go back to. Where the kill comes while a step is applied, stages may be
+# a step apart, and the run begins anew; not each time.
 back=0
 for rank in 0 1 2 3; do
     killed gpt 4 2 "rank=$rank at=step:5"
