@@ -131,7 +131,7 @@ TEST(bubbles_are_those_of_the_papers)
                   m, t);
             t = step_of("zb-h1", p, 1, m, 1, 1, 1, &bubble);
             CHECK(t - (m * 3.0 + (p - 1) * (1 + 1 - 1)) < 1e-9, "zb-h1 p=%d m=%d: %g", p, m, t);
-            t = step_of("zb-v", p, 2, m, 1, 1, 1, &bubble);
+            (void)step_of("zb-v", p, 2, m, 1, 1, 1, &bubble);
             CHECK(bubble < (p - 1.0) / 3 / (m + (p - 1.0) / 3) + 1e-9, "zb-v p=%d m=%d: %g", p, m,
                   bubble);
             t = step_of("dualpipe-v", p, 2, m, 1, 1, 1, &bubble);
@@ -217,7 +217,7 @@ static void check_flow(const td__schedule_def *d, int stages, int each, int batc
         CHECK_EQ_INT(updates, batches);
     }
     CHECK_OK(td__plan_time(p, &(td__plan_link){0}, &t));
-    if (each == 1 ? delay == stages - 1 : each >= stages && strcmp(d->name, "pipedream"))
+    if (each == 1 ? delay == stages - 1 : each >= stages && strcmp(d->name, "pipedream") != 0)
         CHECK(fabs(t.total - (batches * each * 4.5 + (stages - 1) * 3.0)) < 1e-9, "%s: %g seconds",
               d->name, t.total);
     td__plan_times_fini(&t);
