@@ -257,6 +257,7 @@ td_status td__flow_batch(td__flow *f, const td__batch *batch)
 {
     uint64_t begin = td__clock_ns();
     td__micro_batch_range own = own_of(f);
+    f->p->ran = own.end - own.begin;
     td_status st = td__executor_feed(
         f->p->executor,
         &(td__executor_batch){.batch = batch,

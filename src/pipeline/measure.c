@@ -167,7 +167,7 @@ static void list_spans(td__measure *m, const td__plan *plan, const double *times
     for (int r = 0, k = 0; r < plan->mesh.size[TD_AXIS_PIPELINE]; r++)
         for (int i = 0; i < plan->roles[r].n; i++, k++) {
             const td__plan_op *o = &plan->roles[r].ops[i];
-            if (o->kind == TD_PLAN_RUN)
+            if (o->kind == TD_PLAN_RUN && times[2 * k + 1] > 0) /* of a whole window, or of less */
                 m->span[out->n_spans++] = (td__pipeline_span){.stage = r,
                                                               .chunk = o->chunk,
                                                               .micro_batch = (int)o->micro_batch,

@@ -218,6 +218,7 @@ flow() { run "$1" "$tandem" "$2" mlp.yaml -n 2 --parallel pipeline=2 "${@:3}"; }
 for schedule in pipedream pipedream-2bw; do
     flow 0 train --set parallel.schedule=$schedule
     has "parallel.schedule $schedule: not the bits of one rank, but a function of"
+    has 'idle .* expected of the chunks'
     flow 0 check --set parallel.schedule=$schedule --plan
     has 'without deadlock'
     [ "$(grep -c 'update of the params of chunk 0' out)" = 64 ] || fail "$schedule: not 64 updates"
