@@ -219,8 +219,8 @@ struct td__sync_ops {
     td_status (*need)(const td__sync_sizes *z, td__sync_need *out);
     /* Of a rule whose traits say sharded: what ranks hold. Local; before params are filled. */
     td_status (*hold)(const td__sync_hold *h, td__shards **out);
-    /* (optional) Of one with other shards than even ones (td__worlds): of `ranks` ranks, whatever the
-     * comm. */
+    /* (optional) Of one with other shards than even ones (td__worlds): of `ranks` ranks, whatever
+     * the comm. */
     td_status (*map)(const td__sync_hold *h, int ranks, td__ownership *out, td__holding *holdings);
     /* (optional) The rest of the struct, which is zeroed; destroy is called if it fails, too. */
     td_status (*create)(td__sync *s);

@@ -19,8 +19,9 @@ typedef struct td__pipeline_shape {
  * many stages. */
 TD_NODISCARD td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, bool elastic,
                                              td__pipeline_shape *out);
-/* The shape of a world and the model cut accordingly, which the caller destroys. A number of elastic
- * ranks that the job did not ask for, and that the model cannot be cut for, has one stage. */
+/* The shape of a world and the model cut accordingly, which the caller destroys. A number of
+ * elastic ranks that the job did not ask for, and that the model cannot be cut for, has one stage.
+ */
 TD_NODISCARD td_status td__pipeline_fit(const td__sync_config *c, int ranks, bool elastic,
                                         const td__micro_batch_set *set, int64_t rows,
                                         td__pipeline_shape *out, td__cut **cut);
