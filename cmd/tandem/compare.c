@@ -357,14 +357,15 @@ static td_status write_text(const td__text *t, const char *path)
 }
 
 /* By the metric of the first run that has one. */
-static double aim(comparison *c)
+static double aim(comparison *c, bool *higher_is_better)
 {
     const td__metric_def *m = NULL;
     for (int i = 0; i < c->n && !m; i++) {
         const char *space = strchr(c->runs[i].metric, ' ');
         m = space ? td__metric_find(space + 1) : NULL;
     }
-    return td__compare_aim(c->runs, c->n, c->target, m && m->higher_is_better);
+    *higher_is_better = m && m->higher_is_better;
+    return td__compare_aim(c->runs, c->n, c->target, *higher_is_better);
 }
 
 static td_status conclude(comparison *c)
@@ -375,7 +376,8 @@ static td_status conclude(comparison *c)
                           .at = c->runs,
                           .n = c->n,
                           .repeat = c->repeat,
-                          .target = aim(c)};
+                          .target = (double)NAN};
+    o.target = aim(c, &o.higher_is_better);
     char path[TD__PATH];
     td__text t = {0};
     td_status st;

@@ -18,7 +18,7 @@ void td__thrift_item(td__bytes *b, int type, td__thrift_field *f)
     switch (type) {
     case YES:
     case NO: f->i = type == YES; break;
-    case BYTE: f->i = (int8_t)td__bytes_little(b, 1); break;
+    case BYTE: f->i = (int64_t)td__bytes_little(b, 1); break; /* none that is read is below 0 */
     case I16:
     case I32:
     case I64: f->i = number(b); break;

@@ -44,12 +44,13 @@ typedef struct td__compare_opts {
     const td__compare_run *at; /* all runs, those of a variant next to each other */
     int n, repeat;             /* n is a multiple of repeat */
     double target;             /* of td__compare_aim */
+    bool higher_is_better;     /* the metric */
 } td__compare_opts;
 /* A line per variant, aligned. Speeds and bytes are also given relative to the first variant that
  * went well. */
 void td__compare_table(td__text *t, const td__compare_opts *o);
 void td__compare_json(td__text *t, const td__compare_opts *o);
-/* A page with the table and the curves of all variants. */
+/* A page with the table, the best variant first and marked, and the curves of all. */
 TD_NODISCARD td_status td__compare_page(const td__compare_opts *o, const char *path);
 
 #endif

@@ -64,6 +64,31 @@ static double speed_part(const page *p, const td__compare_run *r)
     return most > 0 && r->samples_per_second > 0 ? r->samples_per_second / most : 0;
 }
 
+/* Is variant a to stand before b? The better one, then as they were given; failed ones last. */
+static bool before(const page *p, int a, int b)
+{
+    const td__compare_run *x = td__compare_variant(p->o, a), *y = td__compare_variant(p->o, b);
+
+    if (!x->failed != !y->failed)
+        return !x->failed;
+    if (x->failed || x->best == y->best || isnan(x->best) || isnan(y->best))
+        return a < b;
+    return (x->best > y->best) == p->o->higher_is_better;
+}
+
+/* The variant that stands at place k. */
+static int ranked(const page *p, int k)
+{
+    for (int v = 0; v < p->n; v++) {
+        int place = 0;
+        for (int w = 0; w < p->n; w++)
+            place += w != v && before(p, w, v);
+        if (place == k)
+            return v;
+    }
+    return k;
+}
+
 static void print_table(const page *p)
 {
     const td__compare_run *first = td__compare_first(p->o);
@@ -83,9 +108,10 @@ static void print_table(const page *p)
     td__text_add(t, "<div class=\"panel\"><table>\n");
     td__html_head(t, names);
     for (int v = 0; v < p->n; v++) {
-        const td__compare_run *r = td__compare_variant(p->o, v);
+        const td__compare_run *r = td__compare_variant(p->o, ranked(p, v));
         td__compare_cells(r, first, cell);
-        td__text_add(t, "<tr>");
+        bool winner = v == 0 && p->n > 1 && *r->metric && !r->failed;
+        td__text_add(t, winner ? "<tr class=\"best\">" : "<tr>");
         td__html_cell(t, "name", cell[0]);
         if (r->failed) {
             td__text_printf(t, "<td class=\"sub\" colspan=\"%d\">failed: ", n - 1);

@@ -143,7 +143,7 @@ static char *tick_text(double v, char buf[24])
     return buf;
 }
 
-static void print_axes(td__text *t, const axis *x, const axis *y, bool whole)
+static void print_axes(td__text *t, const axis *x, const axis *y, const char *y_title, bool whole)
 {
     double at[MOST_TICKS];
     char text[24];
@@ -165,6 +165,11 @@ static void print_axes(td__text *t, const axis *x, const axis *y, bool whole)
     }
     td__text_printf(t, "<path class=\"axis\" d=\"M%d %dH%d\"/>\n", LEFT, HEIGHT - BOTTOM,
                     WIDTH - RIGHT);
+    td__text_printf(t, "<text class=\"ty\" x=\"%d\" y=\"%d\">%s</text>\n", WIDTH - RIGHT,
+                    HEIGHT - BOTTOM - 6, whole ? "step" : "seconds");
+    td__text_printf(t, "<text x=\"%d\" y=\"%d\">", LEFT + 4, TOP + 10);
+    td__text_html(t, y_title);
+    td__text_add(t, "</text>\n");
 }
 
 static void print_band(td__text *t, const curve *c, const axis *x, const axis *y, int colour)
@@ -256,7 +261,7 @@ static void print_chart(td__text *t, const char *title, const char *unit, bool b
                     WIDTH, HEIGHT, LEFT, WIDTH - RIGHT, x.lo, x.hi, by_step ? "step" : "second");
     td__text_html(t, title);
     td__text_add(t, by_step ? " by step\">\n" : " by second\">\n");
-    print_axes(t, &x, &y, by_step);
+    print_axes(t, &x, &y, title, by_step);
     for (int k = 0; k < n; k++)
         if (c[k].n)
             print_curve(t, &s[k], &c[k], &x, &y, by_step);

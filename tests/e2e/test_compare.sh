@@ -47,6 +47,8 @@ for r in runs.values():
 assert re.search(r"^job .* 1\.00x", table, re.M), table
 page = open("two/compare.html").read()
 assert page.count("<svg") == 4 and "http" not in page.split("</style>")[1], page.count("<svg")
+assert page.count('<tr class="best">') == 1, "the best variant is not marked"
+assert page.count(">step</text>") == 3 and page.count(">seconds</text>") == 1, "axis titles"
 for figure in re.findall(r"<figure.*?</figure>", page, re.S):
     names = re.findall(r'class="line c\d" data-name="([^"]*)"', figure)
     assert names == list(runs), (names, figure[:200])
