@@ -79,18 +79,21 @@ static uint32_t next_random(uint32_t *s)
     return *s >> 8;
 }
 
-static void fill(td_runner *r, const char *input, int below)
+/* Data that stay where the steps are, as those of PyTorch's benchmarks do. */
+static void fill(td_runner *r, const char *input, size_t count, int below)
 {
-    size_t nbytes;
     uint32_t s = 7;
-    void *at = td_runner_input(r, input, &nbytes);
-    for (size_t i = 0; i < nbytes / 4; i++) {
+    float *values = calloc(count, sizeof *values);
+    for (size_t i = 0; values && i < count; i++) {
         uint32_t v = next_random(&s);
         if (below)
-            ((int32_t *)at)[i] = (int32_t)(v % (uint32_t)below);
+            ((int32_t *)(void *)values)[i] = (int32_t)(v % (uint32_t)below);
         else
-            ((float *)at)[i] = (float)(v % 2001) / 1000 - 1;
+            values[i] = (float)(v % 2001) / 1000 - 1;
     }
+    if (!values || td_runner_set_input(r, input, values, count * sizeof *values))
+        die("an input");
+    free(values);
 }
 
 typedef struct row {
@@ -174,8 +177,11 @@ static void bench(const model *m, int64_t batch, int steps, bool profile, int no
     if (td_params_create(p, 1, &ps) || td_runner_create(p, ps, &r) ||
         td_optimizer_create(&adamw, ps, &opt))
         die("set-up");
-    fill(r, "x", m->tokens);
-    fill(r, "y", m->classes);
+    size_t each = (size_t)m->x[0];
+    for (int i = 1; i < m->ndim; i++)
+        each *= (size_t)m->x[i];
+    fill(r, "x", (size_t)batch * each, m->tokens);
+    fill(r, "y", (size_t)(batch * m->y), m->classes);
     double first = 0, loss = 0, run_s = 0, start = 0;
     for (int i = 0; i < steps + 3; i++) {
         if (i == 3)
@@ -190,11 +196,11 @@ static void bench(const model *m, int64_t batch, int steps, bool profile, int no
         run_s += i >= 3 ? after - before : 0;
         first = i == 0 ? now() - begin : first;
     }
-    double each = (now() - start) / steps;
+    double step_s = (now() - start) / steps;
     printf("%-10s batch %4lld  %9.3f ms a step (update %.3f)  %11.1f samples/s  %11.1f targets/s  "
            "loss %.4f  first step after %.2f s\n",
-           m->name, (long long)batch, each * 1e3, (each - run_s / steps) * 1e3,
-           (double)batch / each, (double)(batch * m->y) / each, loss, first);
+           m->name, (long long)batch, step_s * 1e3, (step_s - run_s / steps) * 1e3,
+           (double)batch / step_s, (double)(batch * m->y) / step_s, loss, first);
     if (profile) {
         td_runner_set_profile(r, true);
         for (int i = 0; i < 3; i++)

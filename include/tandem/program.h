@@ -88,7 +88,9 @@ TD_NODISCARD TD_API td_status td_params_load(td_params *ps, const char *path);
 TD_NODISCARD TD_API td_status td_runner_create(const td_program *p, td_params *ps, td_runner **out);
 TD_API void td_runner_destroy(td_runner *r); /* NULL is allowed */
 
-/* The memory of an input, to be filled before a run; NULL if there is no such input. */
+/* The memory of an input, to be filled before a run; NULL if there is no such input. What is set
+ * stays until it is set again; on a device with memory of its own, inputs whose address somebody
+ * has go there before every run, and others when they were set. */
 TD_API void *td_runner_input(td_runner *r, const char *name, size_t *nbytes);
 TD_NODISCARD TD_API td_status td_runner_set_input(td_runner *r, const char *name, const void *data,
                                                   size_t nbytes);

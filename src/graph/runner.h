@@ -31,6 +31,9 @@ TD_NODISCARD td_status td__runner_create_sibling(td_runner *first, td_runner **o
  * then returns it, with zeros where nothing will be written; borrowed. NULL: the runner's own. */
 void td__runner_set_grads(td_runner *r, float *block);
 
+/* Is there such an input? Its size, where nbytes is not NULL. */
+bool td__runner_reads(const td_runner *r, const char *name, size_t *nbytes);
+
 /* The name of the node that is being run; NULL: none is. Any thread, while the runner lives. */
 const char *td__runner_now(const td_runner *r);
 

@@ -29,6 +29,7 @@ typedef struct td__runner_tape {
 } td__runner_tape;
 enum { TD__RUNNER_TAPES = 8 };
 
+enum { TD__INPUT_BITS = 63 }; /* of td_runner.inputs_set; the last stands for all further ones */
 struct td_runner {
     const td_program *p;
     td_params *ps;
@@ -42,7 +43,10 @@ struct td_runner {
     /* Where the host cannot read the device's memory, copies that it can: of the inputs, taken when
      * a run begins, and of the roots' values, made when it ends. */
     td_mem inputs, results;
-    size_t *result_at; /* by root: bytes */
+    uint64_t inputs_set; /* bit by their order: set since the last run */
+    bool inputs_by_hand; /* somebody has their address: all are sent before every run */
+    bool inputs_sent;    /* they have been, once */
+    size_t *result_at;   /* by root: bytes */
     td__bound *steps;
     void **pointers; /* of all calls, one array */
     size_t n_pointers;

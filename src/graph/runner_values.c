@@ -21,14 +21,29 @@ static const td_node *find_input(const td_runner *r, const char *name)
     return NULL;
 }
 
-void *td_runner_input(td_runner *r, const char *name, size_t *nbytes)
+bool td__runner_reads(const td_runner *r, const char *name, size_t *nbytes)
 {
     const td_node *n = find_input(r, name);
-    if (!n)
-        return NULL;
-    if (nbytes)
+    if (n && nbytes)
         *nbytes = td__desc_bytes(&n->out[0]);
-    return td__runner_input_address(r, n);
+    return n;
+}
+
+void *td_runner_input(td_runner *r, const char *name, size_t *nbytes)
+{
+    if (!td__runner_reads(r, name, nbytes))
+        return NULL;
+    r->inputs_by_hand = true;
+    return td__runner_input_address(r, find_input(r, name));
+}
+
+/* Which of the inputs n is; the last for all that there is no bit for. */
+static int input_bit(const td_runner *r, const td_node *n)
+{
+    int bit = 0;
+    for (int i = 0; i < n->id && bit < TD__INPUT_BITS; i++)
+        bit += r->p->g->nodes[i]->op == TD_OP_INPUT;
+    return bit;
 }
 
 td_status td_runner_set_input(td_runner *r, const char *name, const void *data, size_t nbytes)
@@ -43,6 +58,7 @@ td_status td_runner_set_input(td_runner *r, const char *name, const void *data, 
                        td__desc_bytes(&n->out[0]), nbytes);
     if (nbytes) /* empty tensors may have no memory at all */
         memcpy(td__runner_input_address(r, n), data, nbytes);
+    r->inputs_set |= 1ull << input_bit(r, n);
     return TD_OK;
 }
 
@@ -53,21 +69,39 @@ void *td__runner_input_address(const td_runner *r, const td_node *n)
     return (char *)r->inputs.at + td__location_of(r->p, n, 0)->offset;
 }
 
+static void send_input(td_runner *r, const td_node *n)
+{
+    td__stream_copy(r->stream, td__runner_address(r, n, 0), td__runner_input_address(r, n),
+                    td__desc_bytes(&n->out[0]));
+}
+
+/* Inputs that were set since the last run; all where somebody has their address. */
+static void send_inputs(td_runner *r)
+{
+    if (r->inputs_by_hand || !r->inputs_sent || r->inputs_set >> TD__INPUT_BITS)
+        td__stream_copy(r->stream, r->space[TD_SPACE_INPUT], r->inputs.at,
+                        r->space_bytes[TD_SPACE_INPUT]);
+    else
+        for (int i = 0, bit = 0; i < r->p->g->n_nodes && r->inputs_set >> bit; i++)
+            if (r->p->g->nodes[i]->op == TD_OP_INPUT && r->inputs_set >> bit++ & 1u)
+                send_input(r, r->p->g->nodes[i]);
+    r->inputs_set = 0;
+    r->inputs_sent = true;
+}
+
 /* On the host all of this is where the kernels look for it already, but for the key. */
 void td__runner_send(td_runner *r)
 {
     td__stream_copy(r->stream, r->key.at, &r->ctx, sizeof r->ctx);
     if (!td__runner_host_reads(r))
-        td__stream_copy(r->stream, r->space[TD_SPACE_INPUT], r->inputs.at,
-                        r->space_bytes[TD_SPACE_INPUT]);
+        send_inputs(r);
 }
 
 void td__runner_input_set(td_runner *r, const char *name)
 {
     const td_node *n = find_input(r, name);
     if (n && !td__runner_host_reads(r))
-        td__stream_copy(r->stream, td__runner_address(r, n, 0), td__runner_input_address(r, n),
-                        td__desc_bytes(&n->out[0]));
+        send_input(r, n);
 }
 
 void td__runner_fetch(td_runner *r, int phase)
@@ -164,19 +198,28 @@ void td__runner_set_grads(td_runner *r, float *block)
 
 void td_runner_update_states(td_runner *r)
 {
+    enum {
+        AT_ONCE = 64
+    }; /* under way at a time: waiting for each would take longer than it does */
+    td__blend_op folds[AT_ONCE];
+    int n = 0;
     for (int i = 0; i < r->p->n_slots; i++) {
         const td__slot *slot = &r->p->slots[i];
         if (!slot->is_state || !(slot->weight > 0))
             continue;
         const td_param_info *info = &r->ps->info[r->info_of[i]];
         float w = (float)slot->weight;
-        td__blend_op fold = {r->ps->block + info->offset,
-                             (float *)r->space[TD_SPACE_GRAD] + r->ps->dense +
-                                 (info->offset - r->ps->trainable),
-                             1 - w, w};
-        td__stream_blend(r->stream, &fold, 1, 0, info->count);
-        td__stream_drain(r->stream);
+        if (n == AT_ONCE) {
+            td__stream_drain(r->stream);
+            n = 0;
+        }
+        folds[n] = (td__blend_op){r->ps->block + info->offset,
+                                  (float *)r->space[TD_SPACE_GRAD] + r->ps->dense +
+                                      (info->offset - r->ps->trainable),
+                                  1 - w, w};
+        td__stream_blend(r->stream, &folds[n++], 1, 0, info->count);
     }
+    td__stream_drain(r->stream);
     td_params_touch(r->ps);
 }
 

@@ -271,7 +271,7 @@ td_status td__micro_batch_set_dataset(td__micro_batch_set *s, const td__dataset 
         int f = td__dataset_field(d, name);
         size_t nbytes;
         s->field_of[i] = -1;
-        if (!td_runner_input(r, name, &nbytes)) {
+        if (!td__runner_reads(r, name, &nbytes)) {
             if (s->o.use != TD__USE_PREDICT)
                 return TD_FAIL(TD_EINVAL, "the model says that it reads '%s', but does not", name);
             continue;
@@ -332,7 +332,7 @@ td_status td__micro_batch_feed(td__micro_batch_set *s, td_runner *r, const td__b
         f = s->sizes[i].rows ? &s->sizes[i].facts : NULL;
     TD_ASSERT(f, "no data set was named");
     for (int i = 0; i < f->n_inputs; i++) {
-        if (s->field_of[i] < 0 || !td_runner_input(r, f->input[i], NULL))
+        if (s->field_of[i] < 0 || !td__runner_reads(r, f->input[i], NULL))
             continue;
         const char *from = batch->field[s->field_of[i]];
         TD_TRY(td_runner_set_input(r, f->input[i], from + (size_t)at * s->row_nbytes[i],

@@ -110,7 +110,10 @@ void *td__cuda_address(const td_kernel_call *c, td__cuda_at at)
 
 /* ---- Launches -------------------------------------------------------------------------------- */
 
-enum { ARGS = 3072 }; /* the driver takes 4096 bytes */
+enum {
+    ARGS = 3072,             /* the driver takes 4096 bytes */
+    EVERY_SHARED = 48 << 10, /* more shared memory must be asked for */
+};
 
 typedef struct launch {
     td__cuda_action action;
@@ -162,6 +165,10 @@ td_status td__cuda_add_bound(td__cuda *b, td_kernel *k, const char *name, td_dty
         return TD_FAIL(TD_ENOMEM, "no memory for the kernel of %s", k->node->name);
     }
     td_status st = td__cuda_find(b->base.device, full, &l->fn);
+    if (!st && grid.shared > EVERY_SHARED &&
+        td__cu.cuFuncSetAttribute(l->fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                  (int)grid.shared))
+        st = TD_FAIL(TD_ENOTSUP, "%s: no block has %u bytes of shared memory", full, grid.shared);
     if (st) {
         td__free(l);
         return st;

@@ -59,17 +59,23 @@ static size_t split(td_kernel *k, td__channels_args *a, td_dtype t)
     int64_t lots = a->x.dim[1] / td__cuda_lot(t);
     a->lanes = lots < 32 && 32 % lots == 0 ? (int)lots : 32;
     a->splits = td__cuda_splits(pixels(a), a->x.dim[1]);
+    if (a->splits == 256 && pixels(a) >= 512 * 64) /* few channels, many pixels */
+        a->splits = 512;
     a->per_split = (pixels(a) + a->splits - 1) / a->splits;
     size_t part = td__align_up((size_t)(a->splits * a->x.dim[1]) * sizeof(float), 64);
     td__cuda_want_scratch(k, 2 * part);
     return part;
 }
 
-/* Threads that move by whole pixels from one lot of theirs to the next. */
+/* Threads that move by whole pixels from one lot of theirs to the next, and have several each: what
+ * they know of their channels takes longer to load than a lot does. */
 static td__cuda_grid grid_lots(const td__cuda *b, const td__channels_args *a, td_dtype t)
 {
     int64_t channels = a->x.dim[1], block = (int64_t)TD__CUDA_THREADS * td__cuda_lot(t);
-    td__cuda_grid g = td__cuda_grid_for(b, pixels(a) * channels / td__cuda_lot(t));
+    int64_t need = pixels(a) * channels / block / 8,
+            few = td__cuda_kind_of(b->base.device)->processors;
+    need = need < few ? few : need > 8 * few ? 8 * few : need;
+    td__cuda_grid g = td__cuda_grid_each(need);
     int64_t x = channels, y = block;
     while (y) { /* their common divisor */
         int64_t rest = x % y;
@@ -107,10 +113,8 @@ static td_status add_nhwc_back(td__cuda *b, td_kernel *k, td__channels_args *a, 
     if (a->y >= 0)
         sums.in[4] = TD__IN(a->y);
     TD_TRY(td__cuda_add_bound(b, k, "nhwc_back_sums", t, columns, a, sizeof *a, &sums));
-    TD_TRY(
-        td__cuda_add_finish(b, k, TD__SCRATCH(0), a->splits, a->x.dim[1], TD__OUT(2), TD_F32, 1));
-    TD_TRY(td__cuda_add_finish(b, k, TD__SCRATCH(part), a->splits, a->x.dim[1], TD__OUT(1), TD_F32,
-                               1));
+    td__cuda_at from[2] = {TD__SCRATCH(0), TD__SCRATCH(part)}, to[2] = {TD__OUT(2), TD__OUT(1)};
+    TD_TRY(td__cuda_add_finish(b, k, from, 2, a->splits, a->x.dim[1], to, TD_F32));
     return td__cuda_add(b, k, "nhwc_back", t, grid_lots(b, a, t), a, sizeof *a);
 }
 

@@ -55,16 +55,17 @@ static td_status add_filter(td__cuda *b, td_kernel *k, const td_shape *w, bool t
                          .in_dtype = (int)in,
                          .out_dtype = (int)out};
     return td__cuda_add_bound(b, k, "conv_filter", TD_DTYPE_COUNT,
-                              td__cuda_grid_for(b, a.o * a.c * a.p), &a, sizeof a,
+                              td__cuda_grid_for(b, a.o * (to_nhwc ? there : a.c)), &a, sizeof a,
                               &(td__cuda_bind){.in = {from}, .out = {to}});
 }
 
-/* Weights as cuDNN takes them: prepared once after each change where they are params. */
-static td_status add_weights(td__cuda *b, td_kernel *k, const td_shape *w, bool is_param,
-                             td_dtype t, td__cuda_at *at, size_t *scratch)
+/* Weights as cuDNN takes them, with `there` channels: prepared once after each change where they
+ * are params. */
+static td_status add_weights(td__cuda *b, td_kernel *k, const td_shape *w, int64_t there,
+                             bool is_param, td_dtype t, td__cuda_at *at, size_t *scratch)
 {
-    size_t nbytes = td__align_up(
-        (size_t)(w->dim[0] * w->dim[1] * w->dim[2] * w->dim[3]) * td_dtype_size(t), 256);
+    size_t nbytes =
+        td__align_up((size_t)(w->dim[0] * there * w->dim[2] * w->dim[3]) * td_dtype_size(t), 256);
     if (is_param) {
         *at = TD__PACKED(k->packed);
         k->packed += nbytes;
@@ -75,7 +76,7 @@ static td_status add_weights(td__cuda *b, td_kernel *k, const td_shape *w, bool 
         *scratch += nbytes;
         td__cuda_want_scratch(k, *scratch);
     }
-    td_status st = add_filter(b, k, w, true, w->dim[1], TD__IN(1), TD_F32, *at, t);
+    td_status st = add_filter(b, k, w, true, there, TD__IN(1), TD_F32, *at, t);
     if (is_param)
         td__cuda_preparing(k, false);
     return st;
@@ -95,30 +96,11 @@ static td_status add_finish(td__cuda *b, const td_node *n, td_kernel *k)
                               &(td__cuda_bind){.in = {TD__IN(0), bias}, .out = {TD__OUT(0)}});
 }
 
-static td_status add_by_cudnn(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
-{
-    bool back = n->op == TD_OP_CONV2D_BACK_DATA;
-    const td_desc *in = td__in_desc_of(n, 0), *out = &n->out[0];
-    size_t scratch = 0;
-    td__cudnn_conv c = {.kind = back ? TD__DNN_CONV_DATA : TD__DNN_CONV,
-                        .at = n->attr,
-                        .x = back ? out : in,
-                        .y = back ? in : out,
-                        .w = td__in_desc_of(n, 1)->shape,
-                        .w_type = in->dtype,
-                        .at_x = back ? TD__OUT(0) : TD__IN(0),
-                        .at_y = back ? TD__IN(0) : TD__OUT(0)};
-    if (in->layout != TD_LAYOUT_NHWC || in->dtype != out->dtype)
-        return TD_ENOTSUP;
-    TD_TRY(add_weights(b, k, &c.w, is_param[1], in->dtype, &c.at_w, &scratch));
-    TD_TRY(td__cudnn_add_conv(b, k, &c, scratch));
-    return back ? TD_OK : add_finish(b, n, k);
-}
-
 /* Its kernels for bf16 want whole lots of channels: the few of a first layer become 8. */
 static td_status add_wider(td__cuda *b, td_kernel *k, td__cudnn_conv *c, td_desc *x,
                            size_t *scratch)
 {
+    td__cuda_at from = c->at_x;
     int64_t lot = 8, *channels = &x->shape.dim[1];
     if (x->dtype != TD_BF16 || *channels % lot == 0 || c->at->groups != 1)
         return TD_OK;
@@ -130,8 +112,32 @@ static td_status add_wider(td__cuda *b, td_kernel *k, td__cudnn_conv *c, td_desc
     *scratch += td__align_up((size_t)(a.rows * a.c_out) * 2, 256);
     td__cuda_want_scratch(k, *scratch);
     return td__cuda_add_bound(b, k, "conv_widen", TD_DTYPE_COUNT,
-                              td__cuda_grid_for(b, a.rows * a.c_out), &a, sizeof a,
-                              &(td__cuda_bind){.in = {TD__IN(1)}, .out = {c->at_x}});
+                              td__cuda_grid_for(b, a.rows * a.c_out / lot), &a, sizeof a,
+                              &(td__cuda_bind){.in = {from}, .out = {c->at_x}});
+}
+
+static td_status add_by_cudnn(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
+{
+    bool back = n->op == TD_OP_CONV2D_BACK_DATA;
+    const td_desc *in = td__in_desc_of(n, 0), *out = &n->out[0];
+    const td_shape *w = &td__in_desc_of(n, 1)->shape;
+    td_desc x = back ? *out : *in;
+    size_t scratch = 0;
+    td__cudnn_conv c = {.kind = back ? TD__DNN_CONV_DATA : TD__DNN_CONV,
+                        .at = n->attr,
+                        .x = &x,
+                        .y = back ? in : out,
+                        .w = *w,
+                        .w_type = in->dtype,
+                        .at_x = back ? TD__OUT(0) : TD__IN(0),
+                        .at_y = back ? TD__IN(0) : TD__OUT(0)};
+    if (in->layout != TD_LAYOUT_NHWC || in->dtype != out->dtype)
+        return TD_ENOTSUP;
+    if (!back)
+        TD_TRY(add_wider(b, k, &c, &x, &scratch));
+    TD_TRY(add_weights(b, k, w, c.w.dim[1], is_param[1], in->dtype, &c.at_w, &scratch));
+    TD_TRY(td__cudnn_add_conv(b, k, &c, scratch));
+    return back ? TD_OK : add_finish(b, n, k);
 }
 
 static td_status add_weight_by_cudnn(td__cuda *b, const td_node *n, td_kernel *k)

@@ -1,6 +1,7 @@
 /* plan_elementwise.c -- elementwise operators and fused chains of them (kernels/elementwise.cu). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels/convert.h"
 #include "backend/cuda/kernels/elementwise.h"
 #include "backend/ref_exec.h"
 #include "base/check.h"
@@ -128,6 +129,25 @@ static const char *lots_of(const td_node *n, const td__ew_args *a)
     return alike ? NAMES[n->op] : NULL;
 }
 
+/* The rounding of f32 to bf16 and nothing else? */
+static bool is_rounding(const td_node *n, const td__ew_args *a)
+{
+    return n->op == TD_OP_CAST && a->in_kind[0] == TD__EW_SAME && a->in_dtype[0] == TD__IO_F32 &&
+           a->out_dtype[0] == TD__IO_BF16;
+}
+
+/* One sum of two operands, and casts of it? */
+static bool is_sum(const td__ew_args *a)
+{
+    bool sum = a->n_in == 2 && a->n_out == 1 && a->n_instr > 0 && a->instr[0].op == TD_OP_ADD &&
+               a->instr[0].src[0] + a->instr[0].src[1] == 1 &&
+               a->out_operand[0] == a->n_in + a->n_instr - 1;
+    for (int j = 1; sum && j < a->n_instr; j++)
+        sum = a->instr[j].op == TD_OP_AFFINE && a->instr[j].src[0] == a->n_in + j - 1 &&
+              a->instr[j].num[0] == 1 && a->instr[j].num[1] == 0;
+    return sum;
+}
+
 td_status td__cuda_plan_elementwise(td__cuda *b, const td_node *n, const bool *is_param,
                                     td_kernel *k)
 {
@@ -137,9 +157,17 @@ td_status td__cuda_plan_elementwise(td__cuda *b, const td_node *n, const bool *i
     take_program(n, &a);
     take_axes(n, &a);
     const char *lots = lots_of(n, &a);
+    if (is_rounding(n, &a)) {
+        td__convert_args all = {.n = a.n};
+        return td__cuda_add(b, k, "to_bf16s", TD_DTYPE_COUNT, td__cuda_grid_for(b, a.n / 8 + 8),
+                            &all, sizeof all);
+    }
     if (lots)
         return td__cuda_add(b, k, lots, n->out[0].dtype, td__cuda_grid_for(b, (a.n + 3) / 4), &a,
                             sizeof a);
-    return td__cuda_add(b, k, wide ? "ew_f64" : "ew_f32", TD_DTYPE_COUNT, td__cuda_grid_for(b, a.n),
-                        &a, sizeof a);
+    return td__cuda_add(b, k,
+                        wide         ? "ew_f64"
+                        : is_sum(&a) ? "ew_sum"
+                                     : "ew_f32",
+                        TD_DTYPE_COUNT, td__cuda_grid_for(b, a.n), &a, sizeof a);
 }

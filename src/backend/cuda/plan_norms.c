@@ -74,11 +74,9 @@ static td_status add_back(td__cuda *b, const td_node *n, td__rows_args *a, td_ke
         TD_TRY(td__cuda_add_bound(b, k, "row_norm_columns", t,
                                   td__cuda_grid_columns(a->width, 0, splits), a, sizeof *a, &bind));
     }
-    TD_TRY(td__cuda_add_finish(b, k, TD__SCRATCH(0), splits, a->width, TD__OUT(1), n->out[1].dtype,
-                               1));
-    if (!a->plain)
-        TD_TRY(td__cuda_add_finish(b, k, TD__SCRATCH(part), splits, a->width, TD__OUT(2),
-                                   n->out[2].dtype, 1));
+    td__cuda_at from[2] = {TD__SCRATCH(0), TD__SCRATCH(part)}, to[2] = {TD__OUT(1), TD__OUT(2)};
+    TD_TRY(
+        td__cuda_add_finish(b, k, from, a->plain ? 1 : 2, splits, a->width, to, n->out[1].dtype));
     if (lots)
         return TD_OK;
     /* dx last: it may lie where dy does. */

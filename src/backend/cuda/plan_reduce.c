@@ -33,13 +33,16 @@ static td__cuda_grid finish_grid(int64_t results)
     return td__cuda_grid_each((results + 31) / 32);
 }
 
-td_status td__cuda_add_finish(td__cuda *b, td_kernel *k, td__cuda_at from, int splits,
-                              int64_t columns, td__cuda_at to, td_dtype out_dtype, float scale)
+td_status td__cuda_add_finish(td__cuda *b, td_kernel *k, const td__cuda_at from[2], int n,
+                              int splits, int64_t columns, const td__cuda_at to[2],
+                              td_dtype out_dtype)
 {
-    td__finish_args a = {.results = columns, .splits = splits, .scale = scale};
+    td__finish_args a = {.results = columns, .splits = splits, .scale = 1};
+    td__cuda_grid grid = finish_grid(columns);
+    td__cuda_bind bind = {.in = {from[0], from[n - 1]}, .out = {to[0], to[n - 1]}};
     a.out_dtype = (int)out_dtype;
-    return td__cuda_add_bound(b, k, "reduce_finish", TD_DTYPE_COUNT, finish_grid(columns), &a,
-                              sizeof a, &(td__cuda_bind){.in = {from}, .out = {to}});
+    grid.y = (unsigned)n;
+    return td__cuda_add_bound(b, k, "reduce_finish", TD_DTYPE_COUNT, grid, &a, sizeof a, &bind);
 }
 
 /* As columns: a's axes are set; in parts to scratch, which is finished. */

@@ -30,6 +30,16 @@ static td__xent_args xent_args(const td_node *n)
     return a;
 }
 
+/* Rows that blocks under way have read lie in the cache when they read them again, if shared memory
+ * that nobody uses keeps blocks few: 50 MB hold three rows of a multiprocessor. */
+static void few_at_once(const td__cuda *b, const td__xent_args *a, td_dtype t, td__cuda_grid *grid)
+{
+    enum { LONG = 32 << 10, HOPPER = 9, A_THIRD = 72 << 10 };
+    if (a->classes * (int64_t)td_dtype_size(t) > LONG &&
+        td__cuda_kind_of(b->base.device)->major >= HOPPER)
+        grid->shared = A_THIRD;
+}
+
 td_status td__cuda_plan_xent(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
 {
     td_dtype t = td__in_desc_of(n, 0)->dtype;
@@ -51,6 +61,7 @@ td_status td__cuda_plan_xent(td__cuda *b, const td_node *n, const bool *is_param
                               .out = {TD__OUT(0), TD__OUT(2), TD__SCRATCH(0)}};
         td__cuda_bind sum = {.in = {TD__SCRATCH(0), TD__IN(1)}, .out = {TD__OUT(1)}};
         TD_TRY(td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &count));
+        few_at_once(b, &a, t, &each);
         TD_TRY(td__cuda_add_bound(b, k, "xent_both", t, each, &a, sizeof a, &both));
         return td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &sum);
     }

@@ -137,7 +137,7 @@ td_status td__cuda_add_weight(td__cuda *b, td_kernel *k, int i, bool is_param, t
         td__cuda_want_scratch(k, *scratch);
     }
     td_status st =
-        td__cuda_add_bound(b, k, "to_bf16s", TD_DTYPE_COUNT, td__cuda_grid_for(b, a.n), &a,
+        td__cuda_add_bound(b, k, "to_bf16s", TD_DTYPE_COUNT, td__cuda_grid_for(b, a.n / 8 + 8), &a,
                            sizeof a, &(td__cuda_bind){.in = {TD__IN(i)}, .out = {*out}});
     if (is_param)
         td__cuda_preparing(k, false);

@@ -21,9 +21,9 @@ size_t td__cuda_column_scratch(int64_t rows, int64_t columns);
 TD_NODISCARD td_status td__cuda_add_column_sums(td__cuda *b, td_kernel *k, td__cuda_at from,
                                                 td_dtype dtype, int64_t rows, int64_t columns,
                                                 td__cuda_at to, td_dtype out_dtype, size_t scratch);
-/* to (columns) = the sum of `splits` rows of f32 at from. */
-TD_NODISCARD td_status td__cuda_add_finish(td__cuda *b, td_kernel *k, td__cuda_at from, int splits,
-                                           int64_t columns, td__cuda_at to, td_dtype out_dtype,
-                                           float scale);
+/* to[i] (columns) = the sum of `splits` rows of f32 at from[i], for n = 1 or 2 arrays. */
+TD_NODISCARD td_status td__cuda_add_finish(td__cuda *b, td_kernel *k, const td__cuda_at from[2],
+                                           int n, int splits, int64_t columns,
+                                           const td__cuda_at to[2], td_dtype out_dtype);
 
 #endif

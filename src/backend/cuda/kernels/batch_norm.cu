@@ -49,8 +49,12 @@ template <int N>
 static __device__ inline void load_params(float v[N], const void *from, long long c)
 {
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        v[i] = ((const float *)from)[c + i];
+    for (int i = 0; i < N; i += lot<float>::N) {
+        lot<float> l = load_lot((const float *)from + c + i);
+#pragma unroll
+        for (int k = 0; k < lot<float>::N; k++)
+            v[i + k] = l.at[k];
+    }
 }
 
 /* x -> out[0], out[1] (splits, C): sums of x - x0 and of its square; grid (channels, splits) */
@@ -89,12 +93,12 @@ template <class T> static __device__ inline void nhwc_stats(const td__channels_a
 {
     long long channels = a.x.dim[1], c = (long long)blockIdx.x * 32 + threadIdx.x % 32,
               m = pixels(a);
-    float sum = sum_of_parts((const float *)a.io.in[0], a.splits, channels, c);
-    float squares = sum_of_parts((const float *)a.io.in[1], a.splits, channels, c);
+    const float *part[2] = {(const float *)a.io.in[0], (const float *)a.io.in[1]};
+    float sum[2];
+    sums_of_parts<2>(part, a.splits, channels, c, sum);
     if (c >= channels || threadIdx.x >= 32)
         return;
-    float count = (float)m, off = sum / count;
-    squares -= off * sum;
+    float count = (float)m, off = sum[0] / count, squares = sum[1] - off * sum[0];
     squares = squares > 0 ? squares : 0;
     ((float *)a.io.out[0])[c] = get(((const T *)a.io.in[2])[c]) + off;
     ((float *)a.io.out[1])[c] = 1 / sqrtf(squares / count + a.eps);
@@ -108,12 +112,14 @@ template <class T> static __device__ inline void nhwc_apply(const td__channels_a
     enum { N = lot<T>::N, AHEAD = 2 };
     long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
     long long c = td__thread() * N % channels;
-    float scale[N], mean[N], beta[N];
-    load_params<N>(mean, a.io.in[3], c);
+    float scale[N], rstd[N], mean[N], beta[N];
+    load_params<N>(scale, a.io.in[1], c);
     load_params<N>(beta, a.io.in[2], c);
+    load_params<N>(mean, a.io.in[3], c);
+    load_params<N>(rstd, a.io.in[4], c);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        scale[i] = ((const float *)a.io.in[1])[c + i] * ((const float *)a.io.in[4])[c + i];
+        scale[i] *= rstd[i];
     for (long long e = td__thread(); e < n; e += AHEAD * step) {
         lot<T> x[AHEAD], r[AHEAD];
 #pragma unroll
@@ -182,33 +188,48 @@ TD_KERNELS(nhwc_back_sums, td__channels_args)
  * dresidual? (out[3]) */
 template <class T> static __device__ inline void nhwc_back(const td__channels_args &a)
 {
-    enum { N = lot<T>::N };
+    enum { N = lot<T>::N, AHEAD = 2 };
     long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
     long long c = td__thread() * N % channels;
     /* dx = scale (g - even - (x - mean) slope) */
-    float scale[N], mean[N], even[N], slope[N], count = (float)pixels(a);
+    float scale[N], mean[N], even[N], slope[N], rstd[N], count = (float)pixels(a);
+    load_params<N>(scale, a.io.in[2], c);
     load_params<N>(mean, a.io.in[3], c);
+    load_params<N>(rstd, a.io.in[4], c);
+    load_params<N>(slope, a.io.out[1], c);
+    load_params<N>(even, a.io.out[2], c);
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        float rstd = ((const float *)a.io.in[4])[c + i];
-        scale[i] = ((const float *)a.io.in[2])[c + i] * rstd;
-        even[i] = ((const float *)a.io.out[2])[c + i] / count;
-        slope[i] = rstd * ((const float *)a.io.out[1])[c + i] / count;
+        scale[i] *= rstd[i];
+        even[i] /= count;
+        slope[i] *= rstd[i] / count;
     }
-    for (long long e = td__thread(); e < n; e += step) {
-        lot<T> d = load_lot((const T *)a.io.in[0] + e * N), y, dx, dr;
-        lot<T> x = load_lot((const T *)a.io.in[1] + e * N);
-        if (a.y >= 0)
-            y = load_lot((const T *)a.io.in[5] + e * N);
+    for (long long e = td__thread(); e < n; e += AHEAD * step) {
+        lot<T> d[AHEAD], x[AHEAD], y[AHEAD];
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            float g = a.y >= 0 && !(get(y.at[i]) > 0) ? 0 : get(d.at[i]);
-            put(&dx.at[i], scale[i] * (g - even[i] - (get(x.at[i]) - mean[i]) * slope[i]));
-            put(&dr.at[i], g);
+        for (int j = 0; j < AHEAD; j++)
+            if (e + j * step < n) {
+                long long at = (e + j * step) * N;
+                d[j] = load_lot((const T *)a.io.in[0] + at);
+                x[j] = load_lot((const T *)a.io.in[1] + at);
+                if (a.y >= 0)
+                    y[j] = load_lot((const T *)a.io.in[5] + at);
+            }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            if (e + j * step >= n)
+                continue;
+            lot<T> dx, dr;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float g = a.y >= 0 && !(get(y[j].at[i]) > 0) ? 0 : get(d[j].at[i]);
+                put(&dx.at[i], scale[i] * (g - even[i] - (get(x[j].at[i]) - mean[i]) * slope[i]));
+                put(&dr.at[i], g);
+            }
+            store_lot((T *)a.io.out[0] + (e + j * step) * N, dx);
+            if (a.d_residual >= 0)
+                store_lot((T *)a.io.out[3] + (e + j * step) * N, dr);
         }
-        store_lot((T *)a.io.out[0] + e * N, dx);
-        if (a.d_residual >= 0)
-            store_lot((T *)a.io.out[3] + e * N, dr);
     }
 }
 TD_KERNELS(nhwc_back, td__channels_args)

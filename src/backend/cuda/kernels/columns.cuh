@@ -37,25 +37,33 @@ static __device__ inline void store_columns(const float v[N], long long column, 
     }
 }
 
-/* The sum over `splits` rows of part (splits, columns), for column `column` < columns; the same
- * block of 32 columns by 8 threads each. Valid in threads below 32. All threads come here. */
-static __device__ inline float sum_of_parts(const float *part, int splits, long long columns,
-                                            long long column)
+/* The sums over `splits` rows of K arrays part[] (splits, columns), for column `column` < columns;
+ * the same block of 32 columns by 8 threads each. Valid in threads below 32. All threads come
+ * here. */
+template <int K>
+static __device__ inline void sums_of_parts(const float *const part[K], int splits,
+                                            long long columns, long long column, float sum[K])
 {
-    __shared__ float sums[WARPS][32];
+    __shared__ float sums[K][WARPS][32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    float v = 0;
+    float v[K] = {};
     if (column < columns)
 #pragma unroll 16
         for (int s = warp; s < splits; s += WARPS)
-            v += part[s * columns + column];
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                v[k] += part[k][s * columns + column];
     __syncthreads();
-    sums[warp][lane] = v;
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        sums[k][warp][lane] = v[k];
     __syncthreads();
-    v = sums[0][lane];
-    for (int w = 1; w < WARPS; w++)
-        v += sums[w][lane];
-    return v;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        sum[k] = sums[k][0][lane];
+        for (int w = 1; w < WARPS; w++)
+            sum[k] += sums[k][w][lane];
+    }
 }
 
 #endif

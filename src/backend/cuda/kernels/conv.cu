@@ -164,27 +164,35 @@ template <class T> static __device__ inline void conv_back_bias(const td__conv_a
 }
 TD_KERNELS(conv_back_bias, td__conv_args)
 
+/* A thread has all pixels of a channel: neighbours lie side by side in the NHWC side. */
 TD_KERNEL(conv_filter, td__filter_args)
 {
-    long long n = a.o * a.c * a.p;
-    for (long long e = td__thread(); e < n; e += td__threads()) {
-        long long o = e / (a.c * a.p), r = e % (a.c * a.p); /* e is the place in `out` */
-        long long c = a.to_nhwc ? r % a.c : r / a.p, p = a.to_nhwc ? r / a.c : r % a.p;
-        long long from = a.to_nhwc ? o * a.c * a.p + c * a.p + p : (o * a.p + p) * a.c_there + c;
-        float v = a.in_dtype == TD__IO_F32 ? ((const float *)a.io.in[0])[from]
-                                           : get(((const bf16 *)a.io.in[0])[from]);
-        store(a.out_dtype, a.io.out[0], e, v);
+    unsigned wide = (unsigned)(a.to_nhwc ? a.c_there : a.c);
+    for (long long e = td__thread(); e < a.o * wide; e += td__threads()) {
+        long long o = (unsigned)e / wide, c = (unsigned)e % wide;
+        long long plain = (o * a.c + c) * a.p, nhwc = o * a.p * a.c_there + c;
+        for (long long p = 0; p < a.p; p++) {
+            long long from = a.to_nhwc ? plain + p : nhwc + p * a.c_there;
+            float v = 0;
+            if (c < a.c)
+                v = a.in_dtype == TD__IO_F32 ? ((const float *)a.io.in[0])[from]
+                                             : get(((const bf16 *)a.io.in[0])[from]);
+            store(a.out_dtype, a.io.out[0], a.to_nhwc ? nhwc + p * a.c_there : plain + p, v);
+        }
     }
 }
 
+/* A thread makes a lot of a pixel. */
 TD_KERNEL(conv_widen, td__widen_args)
 {
-    for (long long e = td__thread(); e < a.rows * a.c_out; e += td__threads()) {
-        long long r = e / a.c_out, c = e % a.c_out;
-        bf16 v = {0};
-        if (c < a.c)
-            v = ((const bf16 *)a.io.in[0])[r * a.c + c];
-        ((bf16 *)a.io.out[0])[e] = v;
+    enum { N = lot<bf16>::N };
+    long long lots = a.c_out / N;
+    for (long long e = td__thread(); e < a.rows * lots; e += td__threads()) {
+        long long r = lots == 1 ? e : e / lots, c = lots == 1 ? 0 : e % lots * N;
+        lot<bf16> v = {};
+        for (int i = 0; i < N && c + i < a.c; i++)
+            v.at[i] = ((const bf16 *)a.io.in[0])[r * a.c + c + i];
+        store_lot((bf16 *)a.io.out[0] + r * a.c_out + c, v);
     }
 }
 

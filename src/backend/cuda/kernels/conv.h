@@ -16,8 +16,8 @@ typedef struct td__conv_args {
     long long first, rows; /* which pixels, as n OH OW + oh OW + ow */
 } td__conv_args;
 
-/* in (O, C, P) -> out (O, P, C), P being the pixels of a filter; or back. in_dtype and out_dtype
- * are f32 or bf16. */
+/* in (O, C, P) -> out (O, P, C), P being the pixels of a filter, zeros behind C; or back. in_dtype
+ * and out_dtype are f32 or bf16. */
 typedef struct td__filter_args {
     td__io io;
     long long o, c, p;

@@ -122,6 +122,15 @@ TD_KERNEL(ew_f64, td__ew_args)
     ew<double>(a);
 }
 
+/* The sum of two operands: what is left of a chain where one of them is broadcast. */
+TD_KERNEL(ew_sum, td__ew_args)
+{
+    for (long long i = td__thread(); i < a.n; i += td__threads())
+        store<float>(a.out_dtype[0], a.io.out[0], i,
+                     load<float>(a.in_dtype[0], a.io.in[0], place(a, 0, i)) +
+                         load<float>(a.in_dtype[1], a.io.in[1], place(a, 1, i)));
+}
+
 /* ---- Single operators, lots at a time -------------------------------------------------------- */
 
 template <class T, int OP> static __device__ inline void lots(const td__ew_args &a)

@@ -8,15 +8,21 @@ template <class T> static __device__ inline void move(const td__move_args &a)
 {
     const T *in = (const T *)a.io.in[a.in];
     T *out = (T *)a.io.out[0];
+    bool narrow = a.n < 1ll << 31; /* divisions of 32 bits are much shorter */
     for (long long i = td__thread(); i < a.n; i += td__threads()) {
         long long rest = i, from = 0, to = a.out_at;
         bool inside = true;
         for (int d = a.ndim - 1; d >= 0; d--) {
-            long long at = rest % a.dim[d], k = at - a.lo[d];
-            rest /= a.dim[d];
+            long long next = narrow ? (unsigned)rest / (unsigned)a.dim[d] : rest / a.dim[d];
+            long long at = rest - next * a.dim[d], k = at - a.lo[d];
+            rest = next;
             to += at * a.out_step[d];
-            inside = inside && k >= 0 && at < a.hi[d] && k % a.by[d] == 0;
-            from += k / a.by[d] * a.in_step[d];
+            inside = inside && k >= 0 && at < a.hi[d];
+            if (a.by[d] != 1) {
+                inside = inside && k % a.by[d] == 0;
+                k /= a.by[d];
+            }
+            from += k * a.in_step[d];
         }
         out[to] = inside ? in[from] : (T)a.fill;
     }

@@ -217,15 +217,13 @@ template <class T> static __device__ inline void max_pool_back_lots(const td__po
         pixel p = pixel_of<N>(a.x, e);
         float sum[N] = {};
         lot<T> dx;
-        for (int i = a.size[0] - 1; i >= 0; i--)
-            for (int j = a.size[1] - 1; j >= 0; j--) {
-                int h = p.h + a.pad[0] - i, w = p.w + a.pad[1] - j;
-                if (h < 0 || w < 0 || h % a.stride[0] || w % a.stride[1])
-                    continue;
-                h /= a.stride[0];
-                w /= a.stride[1];
-                if (!inside(a.y, h, w))
-                    continue;
+        /* The windows that it is in, first to last. */
+        int top = p.h + a.pad[0], left = p.w + a.pad[1];
+        int h = top < a.size[0] ? 0 : (top - a.size[0]) / a.stride[0] + 1;
+        int w0 = left < a.size[1] ? 0 : (left - a.size[1]) / a.stride[1] + 1;
+        for (; h < a.y.dim[2] && h * a.stride[0] <= top; h++)
+            for (int w = w0; w < a.y.dim[3] && w * a.stride[1] <= left; w++) {
+                int i = top - h * a.stride[0], j = left - w * a.stride[1];
                 long long at = place(a.y, p.n, p.c, h, w);
                 lot<T> d = load_lot((const T *)a.io.in[0] + at);
                 places<N> where = *(const places<N> *)((const unsigned char *)a.io.in[1] + at);

@@ -85,10 +85,10 @@ template <class T> static __device__ inline void reduce_wide(const td__reduce_ar
 }
 TD_KERNELS(reduce_wide, td__reduce_args)
 
-/* One block for 32 results. */
+/* One block for 32 results; blockIdx.y: of which array. */
 TD_KERNEL(reduce_finish, td__finish_args)
 {
-    const float *part = (const float *)a.io.in[0];
+    const float *part = (const float *)a.io.in[blockIdx.y];
     long long r = (long long)blockIdx.x * 32 + threadIdx.x % 32;
     float v = 0;
     if (a.op == TD__REDUCE_MAX) {
@@ -96,10 +96,11 @@ TD_KERNEL(reduce_finish, td__finish_args)
         for (int s = 1; s < a.splits && r < a.results; s++)
             v = largest::of(v, part[s * a.results + r]);
     } else {
-        v = sum_of_parts(part, a.splits, a.results, r) * a.scale;
+        sums_of_parts<1>(&part, a.splits, a.results, r, &v);
+        v *= a.scale;
     }
     if (r < a.results && threadIdx.x < 32)
-        store(a.out_dtype, a.io.out[0], r, v);
+        store(a.out_dtype, a.io.out[blockIdx.y], r, v);
 }
 
 /* x, y, dy -> dx: shared evenly among equal maxima. */

@@ -19,7 +19,7 @@ typedef struct td__reduce_args {
     float scale; /* of the result */
 } td__reduce_args;
 
-/* partial (splits, results) f32 in in[0] -> out[0] */
+/* partial (splits, results) f32 in in[0] -> out[0], and in[1] -> out[1] in a grid of two rows */
 typedef struct td__finish_args {
     td__io io;
     long long results;

@@ -104,16 +104,35 @@ static __device__ inline void row_back(const td__xent_args &a, const T *x, long 
                                        float scale, T *dx)
 {
     bool live = counts(a, t) && t >= 0 && t < a.classes;
-    float each = a.smoothing / (float)a.classes;
-    enum { N = lot<T>::N };
-    bool lots = a.classes % N == 0;
-    for (long long c = (long long)threadIdx.x * N; lots && c < a.classes; c += THREADS * N) {
-        lot<T> v = load_lot(x + c), w;
-        for (int i = 0; i < N; i++) {
-            float p = exp_of<T>(get(v.at[i]) - lse) - each - (c + i == t ? 1 - a.smoothing : 0);
-            put(&w.at[i], live ? p * scale : 0);
+    float each = a.smoothing / (float)a.classes, shift = live ? -each * scale : 0;
+    enum { N = lot<T>::N, AHEAD = 4 };
+    bool lots = a.classes % N == 0 && a.classes < 1 << 30;
+    int hit = live ? (int)t : -1, width = (int)a.classes;
+    float factor = live ? scale : 0;
+    for (int c = (int)threadIdx.x * N; lots && c < width; c += AHEAD * THREADS * N) {
+        lot<T> v[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (c + j * THREADS * N < width)
+                v[j] = load_lot(x + c + j * THREADS * N);
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            int at = c + j * THREADS * N;
+            lot<T> w;
+            if (at >= width)
+                continue;
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                put(&w.at[i], exp_of<T>(get(v[j].at[i]) - lse) * factor + shift);
+            if (hit >= at && hit < at + N) /* rounded once, as the others */
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    if (at + i == hit)
+                        put(&w.at[i],
+                            (exp_of<T>(get(v[j].at[i]) - lse) - (1 - a.smoothing)) * factor +
+                                shift);
+            store_lot(dx + at, w);
         }
-        store_lot(dx + c, w);
     }
     for (long long i = threadIdx.x; !lots && i < a.classes; i += THREADS) {
         float p = expf(get(x[i]) - lse) - each;
@@ -134,8 +153,7 @@ template <class T> static __device__ inline void xent_back(const td__xent_args &
 TD_KERNELS(xent_back, td__xent_args)
 
 /* logits, target, dloss (in[2]), how many rows count (in[3]) -> dlogits, lse (out[1]), each row's
- * share of the loss (out[2]). The second time a row is read it is still in the cache; dlogits may
- * lie where the logits do. */
+ * share of the loss (out[2]). dlogits may lie where the logits do. */
 template <class T> static __device__ inline void xent_both(const td__xent_args &a)
 {
     long long at = blockIdx.x * a.classes, t = get_id(a.ids, a.io.in[1], blockIdx.x);

@@ -32,37 +32,39 @@ static __device__ inline float lot_sum(const T *x, long long width, float *large
 {
     enum { N = lot<T>::N, AHEAD = 4 }; /* lots on their way */
     float top = -TD__INFINITY, sum = 0;
-    for (long long c = (long long)threadIdx.x * N; c < width; c += AHEAD * THREADS * N) {
+    lot<T> none;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        put(&none.at[i], -TD__INFINITY);
+    for (int c = (int)threadIdx.x * N; c < width; c += AHEAD * THREADS * N) {
         lot<T> v[AHEAD];
         float high = top;
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (c + j * THREADS * N < width)
-                v[j] = load_lot(x + c + j * THREADS * N);
+            v[j] = c + j * THREADS * N < width ? load_lot(x + c + j * THREADS * N) : none;
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
 #pragma unroll
             for (int i = 0; i < N; i++)
-                if (c + j * THREADS * N < width)
-                    high = largest::of(high, get(v[j].at[i]));
-        float base = high > -TD__INFINITY || high != high ? high : 0;
+                high = fmaxf(high, get(v[j].at[i])); /* a NaN is seen in the sum */
+        float base = high > -TD__INFINITY ? high : 0;
         sum *= exp_of<T>(top - base);
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
 #pragma unroll
             for (int i = 0; i < N; i++)
-                if (c + j * THREADS * N < width)
-                    sum += exp_of<T>(get(v[j].at[i]) - base);
+                sum += exp_of<T>(get(v[j].at[i]) - base);
         top = high;
     }
     *largest_of = block_all<largest>(top);
-    return block_all<add>(top > -TD__INFINITY ? sum * expf(top - *largest_of) : 0);
+    float scale = top > -TD__INFINITY ? expf(top - *largest_of) : 0;
+    return block_all<add>(sum == sum ? sum * scale : sum);
 }
 
 /* log sum exp of a row */
 template <class T> static __device__ inline float row_lse(const T *x, long long width)
 {
-    bool lots = width % lot<T>::N == 0;
+    bool lots = width % lot<T>::N == 0 && width < 1 << 30;
     float top, sum = lots ? lot_sum(x, width, &top) : row_sum(x, width, &top);
     return top + logf(sum);
 }
