@@ -57,9 +57,10 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
 {
     const char *transport = td__job_parallel_opts(s->job)->transport;
     const td__sync_config *job = &s->opts.sync;
-    bool pipeline = job->mesh.size[TD_AXIS_PIPELINE] > 1; /* only what the job says */
-    int first = pipeline ? job->zero : 0;
-    int last = pipeline ? job->zero : ranks > 1 ? TD__ZERO_STAGES - 1 : 0;
+    bool parts = job->mesh.size[TD_AXIS_PIPELINE] > 1 || job->mesh.size[TD_AXIS_TENSOR] > 1 ||
+                 job->tensor_pieces > 1; /* only what the job says */
+    int first = parts ? job->zero : 0;
+    int last = parts ? job->zero : ranks > 1 ? TD__ZERO_STAGES - 1 : 0;
 
     printf("\nmemory of %s rank, of %d on this host, the one that writes checkpoints\n  %8s",
            elastic ? "an elastic" : "a", ranks, "");

@@ -116,10 +116,8 @@ static td_status print_all(td__plan *p, const td__cut *cut, bool whole, const ch
 static td_status cut_model(const td__session *s, int ranks, td__pipeline_shape *shape,
                            td__cut **out)
 {
-    TD_TRY(td__pipeline_shape_of(&s->opts.sync, ranks, false, shape));
-    int64_t rows = td__trainer_micro_batch_rows(s->trainer);
-    return td__model_cut(td__micro_batch_options(td__trainer_train_set(s->trainer)), rows, rows,
-                         shape, out);
+    return td__pipeline_fit(&s->opts.sync, ranks, false, td__trainer_train_set(s->trainer),
+                            td__trainer_micro_batch_rows(s->trainer), shape, out);
 }
 
 td_status td__check_cut(const td__session *s, int ranks)

@@ -129,7 +129,8 @@ static td_status find_edges(td__cutter *c)
         for (int j = 0; j < reader->n_in; j++) {
             int k;
             const td_node *base = td__view_base(reader->in[j], &k);
-            if (!td__is_leaf(base) && c->piece_of[base->id] != c->piece_of[reader->id])
+            if (!td__is_leaf(base) && !td__cut_anew(base) &&
+                c->piece_of[base->id] != c->piece_of[reader->id])
                 TD_TRY(add_edge(c, base, k, reader));
         }
     }
@@ -245,17 +246,28 @@ static int layer_of(const char *param)
     return dot ? (int)(dot - param) : (int)strlen(param);
 }
 
+/* The param that an input is, or is pieces of; NULL: it is something else. */
+static const td_node *param_of(const td_node *in)
+{
+    int k;
+    const td_node *base = in->op == TD_OP_PARAM ? in : td__view_base(in, &k);
+    if (td__cut_anew(base))
+        base = base->in[0];
+    return base->op == TD_OP_PARAM ? base : NULL;
+}
+
 char *td__cut_name(const td__cut *c, int piece, char buf[TD__PIECE_NAME])
 {
     const td_graph *g = c->pieces[piece].program->g;
     const char *first = NULL, *last = NULL;
     for (int i = 0; i < g->n_nodes; i++)
-        if (!td__is_leaf(g->nodes[i]) && g->nodes[i]->phase == TD_RUN_FORWARD)
-            for (int k = 0; k < g->nodes[i]->n_in; k++)
-                if (g->nodes[i]->in[k]->op == TD_OP_PARAM) {
-                    last = g->nodes[i]->in[k]->name;
-                    first = first ? first : last;
-                }
+        if (!td__is_leaf(g->nodes[i]) && !td__cut_anew(g->nodes[i]) &&
+            g->nodes[i]->phase == TD_RUN_FORWARD && g->nodes[i]->op != TD_OP_PART)
+            for (int k = 0; k < g->nodes[i]->n_in; k++) {
+                const td_node *param = param_of(g->nodes[i]->in[k]);
+                last = param ? param->name : last;
+                first = first ? first : last;
+            }
     if (!first)
         snprintf(buf, TD__PIECE_NAME, "chunk %d", piece);
     else if (layer_of(first) == layer_of(last) && !strncmp(first, last, (size_t)layer_of(first)))

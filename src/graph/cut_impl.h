@@ -24,6 +24,12 @@ static inline int td__cut_edge(const td__cutter *c, const td_node *n, int k, int
     return c->edge_of[value * (size_t)c->cut->n_pieces + (size_t)to];
 }
 
+/* Pieces of a param (tensor.h) are cheap to make where they are read, and the param is there. */
+static inline bool td__cut_anew(const td_node *n)
+{
+    return n->op == TD_OP_PIECES_CUT && n->in[0]->op == TD_OP_PARAM;
+}
+
 /* Fill program and activations of piece i. */
 TD_NODISCARD td_status td__cut_piece(const td__cutter *c, int i);
 

@@ -34,19 +34,34 @@ static td_node *value_of(copier *x, const td_node *n)
     const td_node *made_by = part ? n->in[0] : n;
     if (*mapped || x->rw.to->status)
         return *mapped;
-    if (view)
+    if (view || td__cut_anew(made_by))
         value_of(x, n->in[0]);
     td__rewrite_visit(&x->rw, n->id);
-    if (view || td__is_leaf(n) || x->c->piece_of[made_by->id] == x->piece)
+    if (view || td__is_leaf(n) || td__cut_anew(made_by) || x->c->piece_of[made_by->id] == x->piece)
         td__rewrite_copy(&x->rw, n);
     else
         *mapped = edge_input(x, made_by, part ? ((const td_attr_part *)n->attr)->index : 0);
     return *mapped;
 }
 
+/* In FORWARD, whoever reads them. */
+static void make_anew(copier *x)
+{
+    const td_program *p = x->c->p;
+    for (int i = 0; i < p->n_steps && !x->rw.to->status; i++)
+        for (int k = 0; k < p->steps[i].node->n_in; k++) {
+            int output;
+            const td_node *base = td__view_base(p->steps[i].node->in[k], &output);
+            if (x->c->piece_of[p->steps[i].node->id] == x->piece && td__cut_anew(base) &&
+                x->c->piece_of[base->id] != x->piece)
+                value_of(x, base);
+        }
+}
+
 static void copy_steps(copier *x)
 {
     const td_program *p = x->c->p;
+    make_anew(x);
     for (int i = 0; i < p->n_steps && !x->rw.to->status; i++) {
         const td_node *n = p->steps[i].node;
         if (x->c->piece_of[n->id] != x->piece)

@@ -37,6 +37,12 @@ static td_status split(td_comm *world, int color, td_comm **out)
     return TD_OK;
 }
 
+/* Ranks of different pieces of a layer do not talk through channels. */
+static int color_of(const td__channels *c, int group)
+{
+    return group * c->mesh.size[TD_AXIS_TENSOR] + c->peer;
+}
+
 static td_status open_pairs(td__channels *c, td_comm *world, const td__plan *p)
 {
     int stages = c->mesh.size[TD_AXIS_PIPELINE];
@@ -48,7 +54,7 @@ static td_status open_pairs(td__channels *c, td_comm *world, const td__plan *p)
             for (int down = 0; down < 2; down++) {
                 bool mine = c->stage == from || c->stage == to;
                 if (from != to && talk(p, from, to, down))
-                    TD_TRY(split(world, mine ? c->replica : -1,
+                    TD_TRY(split(world, mine ? color_of(c, c->replica) : -1,
                                  &c->pairs[place_of(c, from, to, down)]));
             }
     return TD_OK;
@@ -60,10 +66,11 @@ td_status td__channels_open(td__channels *c, td_comm *world, const td__rank_mesh
     int rank = td_comm_rank(world);
     *c = (td__channels){.mesh = *mesh,
                         .stage = td__rank_mesh_coordinate(mesh, rank, TD_AXIS_PIPELINE),
-                        .replica = td__rank_mesh_coordinate(mesh, rank, TD_AXIS_DATA)};
+                        .replica = td__rank_mesh_coordinate(mesh, rank, TD_AXIS_DATA),
+                        .peer = td__rank_mesh_coordinate(mesh, rank, TD_AXIS_TENSOR)};
     if (mesh->size[TD_AXIS_DATA] > 1)
-        TD_TRY(split(world, c->stage, &c->data));
-    TD_TRY(split(world, c->replica, &c->pipeline));
+        TD_TRY(split(world, color_of(c, c->stage), &c->data));
+    TD_TRY(split(world, color_of(c, c->replica), &c->pipeline));
     return open_pairs(c, world, p);
 }
 

@@ -10,8 +10,8 @@
 
 typedef struct td__channels {
     td__rank_mesh mesh;
-    int stage, replica; /* of this rank: coordinates along the pipeline and data axes */
-    td_comm *data;      /* NULL: one replica */
+    int stage, replica, peer; /* of this rank: coordinates along pipeline, data and tensor */
+    td_comm *data;            /* NULL: one replica */
     td_comm *pipeline;
     td_comm **pairs; /* (stages, stages, 2) by sender, receiver, 0 up or 1 down; NULL: none */
 } td__channels;

@@ -10,6 +10,7 @@
 #include "graph/place_by_cost.h"
 #include "graph/place_by_hand.h"
 #include "graph/runner.h"
+#include "graph/tensor.h"
 #include "step/row_cache.h"
 
 typedef struct sized {
@@ -71,8 +72,9 @@ static td_status cut_graph(const td__micro_batch_set_opts *o, td_graph *g, int64
     td_program *p;
     TD_TRY(build(o, g, rows, &nodes));
     TD_TRY(rows == usual ? place(g, nodes.loss, shape) : place_as_usual(o, g, usual, shape));
-    TD_TRY(td__program_create_phased(
-        g, nodes.loss, &(td_program_opts){.backend = o->backend, .precision = o->precision}, &p));
+    TD_TRY(td__program_create_tensor(
+        g, nodes.loss, &(td_program_opts){.backend = o->backend, .precision = o->precision}, true,
+        &o->tensor, &p));
     td_status st = td__program_cut(p, out);
     td_program_destroy(p);
     TD_TRY(st);
@@ -160,10 +162,13 @@ td_status td__chunks_runner(td__chunks *c, int64_t rows, int chunk, int slot, td
     TD_TRY(find(c, rows, &z));
     TD_ASSERT(c->o.own[chunk] && slot < c->o.slots, "slot %d of chunk %d", slot, chunk);
     td_runner **all = &z->runners[chunk * c->o.slots];
-    for (int i = 0; i <= slot; i++)
-        if (!all[i])
-            TD_TRY(i ? td__runner_create_sibling(all[0], &all[i])
-                     : td_runner_create(z->cut->pieces[chunk].program, c->o.params, &all[i]));
+    for (int i = 0; i <= slot; i++) {
+        if (all[i])
+            continue;
+        TD_TRY(i ? td__runner_create_sibling(all[0], &all[i])
+                 : td_runner_create(z->cut->pieces[chunk].program, c->o.params, &all[i]));
+        td__runner_set_comm(all[i], c->o.peers);
+    }
     *out = all[slot];
     return TD_OK;
 }

@@ -16,6 +16,7 @@ typedef struct td__chunks_opts {
     const td__pipeline_shape *shape;
     const bool *own; /* (chunks) which of them this rank has; borrowed */
     int slots;       /* the most that a chunk has */
+    td_comm *peers;  /* that have the other pieces of the stage's layers; NULL: none; borrowed */
 } td__chunks_opts;
 
 typedef struct td__chunks td__chunks;

@@ -52,16 +52,26 @@ td_status td__pipeline_shape_of(const td__sync_config *c, int ranks, bool elasti
     return find_chunks(c, out);
 }
 
+/* The model as a rank has it: also where the one that asks is not of this world. */
+static td_status cut_model(const td__sync_config *c, int ranks, const td__micro_batch_set *set,
+                           int64_t rows, const td__pipeline_shape *shape, td__cut **cut)
+{
+    td__micro_batch_set_opts o = *td__micro_batch_options(set);
+    if (o.tensor.ranks != shape->mesh.size[TD_AXIS_TENSOR])
+        o.tensor = td__sync_tensor_cut(c, 0, ranks);
+    return td__model_cut(&o, rows, rows, shape, cut);
+}
+
 td_status td__pipeline_fit(const td__sync_config *c, int ranks, bool elastic,
                            const td__micro_batch_set *set, int64_t rows, td__pipeline_shape *out,
                            td__cut **cut)
 {
     TD_TRY(td__pipeline_shape_of(c, ranks, elastic, out));
-    td_status st = td__model_cut(td__micro_batch_options(set), rows, rows, out, cut);
+    td_status st = cut_model(c, ranks, set, rows, out, cut);
     if (st != TD_EINVAL || !elastic || out->stages == c->mesh.size[TD_AXIS_PIPELINE])
         return st;
     TD_TRY(arrange(c, ranks, 1, out));
-    return td__model_cut(td__micro_batch_options(set), rows, rows, out, cut);
+    return cut_model(c, ranks, set, rows, out, cut);
 }
 
 td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,

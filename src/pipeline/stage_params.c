@@ -62,12 +62,13 @@ static void find_owners(const td__sync_hold *h, const td__cut *cut, const td__pi
         deal_out(cut, shape, h->params, s, owner);
 }
 
-/* The rank whose shards a rank has, too: that of the first replica of its stage. */
+/* The rank whose shards a rank has, too: that of the first replica of its stage, or with
+ * parallel.zero the first of those with pieces of its layers. */
 static int twin_of(const td__sync_hold *h, const td__pipeline_shape *shape, int rank)
 {
-    return h->config->zero ? rank
-                           : first_of(&shape->mesh, td__rank_mesh_coordinate(&shape->mesh, rank,
-                                                                             TD_AXIS_PIPELINE));
+    const td__rank_mesh *mesh = &shape->mesh;
+    return h->config->zero ? rank - td__rank_mesh_coordinate(mesh, rank, TD_AXIS_TENSOR)
+                           : first_of(mesh, td__rank_mesh_coordinate(mesh, rank, TD_AXIS_PIPELINE));
 }
 
 static td_status make_shards(const td__sync_hold *h, const td__cut *cut,

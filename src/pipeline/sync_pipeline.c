@@ -22,9 +22,16 @@
 
 /* ---- What it asks for ------------------------------------------------------------------------ */
 
+/* Replicas of layers in pieces that share the optimizer's states are a pipeline of one stage. */
 static bool asked(const td__sync_config *c)
 {
-    return c->mesh.size[TD_AXIS_PIPELINE] > 1;
+    bool in_pieces = c->mesh.size[TD_AXIS_TENSOR] > 1 || c->tensor_pieces > 1;
+    return c->mesh.size[TD_AXIS_PIPELINE] > 1 || (c->zero && in_pieces);
+}
+
+static int at_least_one(int size)
+{
+    return size > 1 ? size : 1;
 }
 
 static bool fits(const td__sync_config *c, const td__sync_world *w)
@@ -43,10 +50,15 @@ static const td__schedule_def *schedule_of(const td__sync_config *c)
 static td_status check_flow(const td__sync_config *c, const td__sync_job *j,
                             const td__sync_world *w)
 {
-    int replicas = w->ranks / c->mesh.size[TD_AXIS_PIPELINE];
+    int replicas = w->ranks / at_least_one(c->mesh.size[TD_AXIS_PIPELINE]);
     const td__schedule_def *d = schedule_of(c);
     if (!d || !d->delay)
         return TD_OK;
+    if (c->mesh.size[TD_AXIS_TENSOR] > 1)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.schedule %s: not with parallel.tensor: its stages keep versions "
+                       "of whole weights; use 1f1b, or parallel.tensor 1",
+                       d->name);
     if (c->zero)
         return TD_FAIL(
             TD_EINVAL,
@@ -100,8 +112,9 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
         c->compressor ? td__compressor_find(c->compressor) : NULL;
     if (c->zero > 1)
         return TD_FAIL(TD_EINVAL,
-                       "parallel.zero %d: stages of a pipeline have their params whole; use 1, "
-                       "which has replicas share the optimizer's states",
+                       "parallel.zero %d: stages of a pipeline, and ranks with pieces of layers, "
+                       "have the params that they update; use 1, which has replicas share the "
+                       "optimizer's states",
                        c->zero);
     if (compressor && (compressor->takes_momentum || compressor->whole))
         return TD_FAIL(TD_EINVAL,
@@ -134,6 +147,10 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     td__pipeline_shape shape;
     td_status st = td__pipeline_shape_of(c, w->ranks, w->elastic, &shape);
     out->replicas = st ? 1 : shape.replicas;
+    if (st || shape.mesh.size[TD_AXIS_TENSOR] < 2)
+        return;
+    out->parts = shape.replicas;
+    out->part = td__rank_mesh_coordinate(&shape.mesh, w->rank, TD_AXIS_DATA);
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
@@ -161,19 +178,27 @@ td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
     return TD_OK;
 }
 
-/* All ranks follow the same plan, or none begins. */
+/* All ranks follow the same plan, or none begins. Pieces that peers have of a layer may differ in
+ * size, and with them the messages: those of one place along tensor have the same. */
 static td_status compare_plans(td__pipeline_rule *p, const td__plan *plan)
 {
-    char mine[65], first[65];
-    TD_TRY(td__plan_digest(plan, mine));
-    memcpy(first, mine, sizeof first);
-    TD_TRY(td_broadcast(p->base.x.comm, first, sizeof first, TD_U8, 0, NULL));
-    if (strcmp(first, mine) != 0)
-        return TD_FAIL(TD_EMISMATCH,
-                       "rank %d has another communication plan than rank 0: the ranks have "
-                       "different job files or versions",
-                       td_comm_rank(p->base.x.comm));
-    return TD_OK;
+    enum { HEX = 65 };
+    int peers = p->mesh.size[TD_AXIS_TENSOR], rank = td_comm_rank(p->base.x.comm);
+    char mine[HEX], *first = td__calloc((size_t)peers, HEX);
+    if (!first)
+        return TD_FAIL(TD_ENOMEM, "no memory for the digests of %d plans", peers);
+    td_status st = td__plan_digest(plan, mine);
+    for (int k = 0; k < peers && !st; k++) {
+        memcpy(first + (size_t)k * HEX, mine, HEX);
+        st = td_broadcast(p->base.x.comm, first + (size_t)k * HEX, HEX, TD_U8, k, NULL);
+    }
+    if (!st && strcmp(first + (size_t)(rank % peers) * HEX, mine) != 0)
+        st = TD_FAIL(TD_EMISMATCH,
+                     "rank %d has another communication plan than rank %d: the ranks have "
+                     "different job files or versions",
+                     rank, rank % peers);
+    td__free(first);
+    return st;
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -220,7 +245,7 @@ static bool updates(void *user, size_t element)
     const td__pipeline_rule *p = user;
     const td__ownership *m = td__shards_ownership(p->base.x.shards);
     return element >= td__ownership_params(m) ||
-           td__ownership_owner(m, element) == td_comm_rank(p->base.x.comm);
+           td__ownership_owner(m, element) == td_comm_rank(p->base.x.comm) - p->channels.peer;
 }
 
 static td_status sum_squares(void *user, double *squares, size_t n)
@@ -282,6 +307,7 @@ static td_status make_inner(td__pipeline_rule *p)
     x.config = &p->inner_config;
     x.comm = p->channels.data;
     x.step.stage = &p->stage;
+    x.step.cuts = p->peers.cuts.n ? &p->peers.cuts : NULL;
     x.step.bounds = NULL;
     TD_TRY(td__sync_create(&x, &p->inner));
     td__step_engine_destroy(p->base.engine);
@@ -314,12 +340,14 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
     TD_TRY(td__pipeline_plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
     TD_TRY(compare_plans(p, usual->plan));
     TD_TRY(td__channels_open(&p->channels, p->base.x.comm, &p->mesh, usual->plan));
+    TD_TRY(td__tensor_peers_open(&p->peers, p->base.x.comm, p->mesh.size[TD_AXIS_TENSOR], o->cuts));
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
                                                 .params = o->params,
                                                 .usual = rows,
                                                 .shape = &p->shape,
                                                 .own = p->own,
-                                                .slots = o->micro_batches},
+                                                .slots = o->micro_batches,
+                                                .peers = p->peers.comm},
                              &p->set);
 }
 
@@ -379,6 +407,7 @@ static void destroy(td__sync *s)
         s->engine = NULL; /* it is the inner rule's */
         td__sync_destroy(p->inner);
     }
+    td__tensor_peers_close(&p->peers);
     td__channels_close(&p->channels);
     for (int i = 0; i < TD__PIPELINE_PLANS; i++) {
         td__plan_destroy(p->plans[i].plan);
@@ -427,7 +456,8 @@ static td_status meet(td__sync *s, td__sync_meet why)
     for (int c = 0; c < p->chunks; c++)
         for (int i = 0; i < p->cut->pieces[c].n_params; i++)
             TD_TRY(td__pipeline_tell_range(p, c, p->cut->pieces[c].params[i]));
-    td_params_touch(s->x.step.params);
+    TD_TRY(td__tensor_peers_fill(&p->peers, s->x.step.params, s->x.step.optimizer, p->ranges,
+                                 p->n_ranges));
     return why == TD_MEET_END ? make_report(p) : TD_OK;
 }
 
@@ -519,6 +549,7 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
         return td__flow_step(p->flow, lr, out);
     td__pipeline_gather_partials(p);
     TD_TRY(td__step_hand_in(s->engine));
+    TD_TRY(td__tensor_peers_sum(&p->peers, numbers, TD_REQUESTS));
     TD_TRY(td_allreduce(p->channels.pipeline, numbers, numbers, n, TD_F64, TD_REDUCE_SUM, NULL));
     TD_TRY(p->inner->ops->step(p->inner, lr, out));
     TD_TRY(td__pipeline_pass_turn(p));
@@ -536,6 +567,7 @@ static void abandon(td__sync *s, const char *why)
     if (p->inner && p->inner->ops->abandon)
         p->inner->ops->abandon(p->inner, why);
     td__channels_abort(&p->channels, why);
+    td__tensor_peers_abort(&p->peers, why);
     if (p->flow)
         td__flow_abort(p->flow, why);
 }

@@ -4,6 +4,7 @@
 #define TD_PIPELINE_SYNC_PIPELINE_IMPL_H
 
 #include "parallel/sync.h"
+#include "parallel/tensor_peers.h"
 #include "pipeline/executor.h"
 #include "pipeline/pipeline.h"
 
@@ -32,6 +33,7 @@ typedef struct td__pipeline_rule {
     td__cut *cut; /* of micro-batches of the usual size */
     td__chunks *set;
     td__channels channels;
+    td__tensor_peers peers; /* ranks that have the other pieces of this stage's layers */
     td__executor *executor;
     td__grad_stack *stacks;          /* by chunk */
     td__partial *stacked;            /* (chunks, TD__PIPELINE_STACK) theirs */

@@ -113,6 +113,13 @@ static td_sparse_grad sparse_grad(const td__step_engine *e, int k)
                         : td__grad_sparse(e->blocks, &e->total.at[0], k);
 }
 
+/* Is it this rank that adds up the squares of a param? */
+static bool squares_it(const td__step_engine *e, const td_param_info *info)
+{
+    return td__step_owns(e, info->offset, info->offset + info->count) &&
+           td__step_updates(e, info->offset);
+}
+
 static td_status square_params(void *user, int thread)
 {
     td__step_engine *e = user;
@@ -120,11 +127,10 @@ static td_status square_params(void *user, int thread)
     (void)thread;
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < n;) {
         td_param_info info = td_params_info(e->o.params, i);
-        bool own = td__step_owns(e, info.offset, info.offset + info.count) &&
-                   td__step_updates(e, info.offset);
         if (!info.is_state && !info.sparse)
             e->squares[i] =
-                own ? td__optim_param_squares(e->o.optimizer, e->grads + info.offset, info.count)
+                squares_it(e, &info)
+                    ? td__optim_param_squares(e->o.optimizer, e->grads + info.offset, info.count)
                     : 0;
     }
     return TD_OK;
@@ -150,7 +156,8 @@ static td_status square_cuts(td__step_engine *e)
     for (int i = 0; i < cuts->n; i++)
         for (int w = 0; w < TD__MOST_PIECES; w++) {
             const td_attr_pieces *a = &cuts->at[i].pieces;
-            bool own = w >= a->first && w < a->first + a->n;
+            td_param_info info = td_params_info(e->o.params, cuts->at[i].param);
+            bool own = w >= a->first && w < a->first + a->n && squares_it(e, &info);
             e->piece_squares[i * TD__MOST_PIECES + w] = own ? square_piece(e, &cuts->at[i], w) : 0;
         }
     if (cuts->sum)

@@ -50,10 +50,6 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
     int pieces = o->sync.tensor_pieces;
     if (pieces < 0 || pieces > TD__MOST_PIECES || (pieces & (pieces - 1)))
         return TD_FAIL(TD_EINVAL, "parallel.tensor_pieces: %d is not 2, 4 or 8", pieces);
-    if (pieces > 1 && o->sync.mesh.size[TD_AXIS_TENSOR] < 2 &&
-        (o->sync.mesh.size[TD_AXIS_PIPELINE] > 1 || o->sync.zero))
-        return TD_FAIL(TD_EINVAL, "parallel.tensor_pieces: not with %s",
-                       o->sync.zero ? "parallel.zero" : "parallel.pipeline");
     TD_TRY(td__sync_check(&o->sync, &job, w));
     return td__partition_check(o, w);
 }

@@ -104,8 +104,6 @@ run 2 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=3
 has '4 pieces do not divide by 3 ranks'
 run 2 "$tandem" check mlp.yaml -q -n 3 --parallel tensor=2
 has 'tensor=2 '
-run 2 "$tandem" train mlp.yaml -q -n 2 --parallel pipeline=2 --set parallel.tensor_pieces=4
-has 'tensor_pieces: not with parallel.pipeline'
 run 2 "$tandem" train mlp.yaml -q --set parallel.tensor_pieces=3
 has 'parallel.tensor_pieces: 3 is not 2, 4 or 8'
 run 2 "$tandem" train gpt.yaml -q -n 2 --parallel tensor=2 --set model.heads=2
@@ -115,8 +113,6 @@ run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 \
 has 'no layer of the model is wide enough for 4 pieces'
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 --set train.optimizer=lamb
 has 'lamb needs the norms of whole layers'
-run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 --set parallel.zero=1
-has 'parallel.tensor: not with parallel.zero'
 run 2 "$tandem" train mlp.yaml -q -n 2 --parallel tensor=2 --threads 2
 has 'one compute thread each'
 echo "test_tensor_parallel: passed"

@@ -2,26 +2,21 @@
  * wide layer, run the same micro-batches and exchange activations while they do (graph/tensor.h);
  * replicas add up gradients as another rule does it for whole models.
  *
- * Every rank has the block of all params. Of params that are cut it keeps its own pieces up to
- * date: the others' have gradients of zero here. Before all params are wanted (evaluation,
- * checkpoint, the end) ranks hand out their pieces, with those of the optimizer's states. */
+ * What ranks have of the params: parallel/tensor_peers.h. Together with a pipeline, its rule is the
+ * one (pipeline/sync_pipeline.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/fail.h"
-#include "graph/params.h"
-#include "optim/optimizer.h"
 #include "parallel/sync.h"
+#include "parallel/tensor_peers.h"
 
 typedef struct tensor {
     td__sync base;
     td__sync *inner; /* how replicas add up gradients; its engine is this rule's */
     td__sync_config inner_config;
-    td_comm *peers; /* ranks of this replica */
-    td_comm *data;  /* ranks with the same pieces; NULL: one replica */
-    td__step_cuts cuts;
-    td__staging staging;
+    td__tensor_peers peers; /* ranks of this replica */
+    td_comm *data;          /* ranks with the same pieces; NULL: one replica */
 } tensor;
 
 static int size_of(const td__sync_config *c)
@@ -39,24 +34,27 @@ static bool fits(const td__sync_config *c, const td__sync_world *w)
     return asked(c) && w->ranks > 1;
 }
 
-static const char *beside(const td__sync_config *c)
-{
-    return c->mesh.size[TD_AXIS_PIPELINE] > 1 ? "parallel.pipeline"
-           : c->zero                          ? "parallel.zero"
-           : c->compressor                    ? "parallel.compress"
-           : c->backup                        ? "parallel.backup"
-                                              : NULL;
-}
-
 static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
 {
     td__rank_mesh mesh = c->mesh;
-    if (beside(c))
-        return TD_FAIL(TD_EINVAL, "parallel.tensor: not with %s yet", beside(c));
+    const td__compressor_ops *compressor =
+        c->compressor ? td__compressor_find(c->compressor) : NULL;
+    if (compressor && (compressor->takes_momentum || compressor->whole))
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.compress %s needs all gradients in one place, and parallel.tensor "
+                       "has pieces of them; use bf16, f16 or powersgd",
+                       c->compressor);
+    if (c->backup)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.tensor: not with parallel.backup: the ranks of a replica need "
+                       "each other in every layer; use parallel.data alone");
     if (w->elastic)
-        return TD_FAIL(TD_EINVAL, "parallel.tensor: not on elastic ranks yet");
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.tensor: not on elastic ranks: a rank that is lost takes pieces of "
+                       "every layer with it; use parallel.data and parallel.pipeline, or start "
+                       "fixed ranks");
     if (j->verify > 0)
-        return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.tensor");
+        return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.tensor; use parallel.data");
     if (j->threads > 1)
         return TD_FAIL(TD_EINVAL,
                        "parallel.tensor: ranks run one compute thread each, not %d; start more "
@@ -87,31 +85,22 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-static td_status sum(void *user, double *numbers, size_t n)
-{
-    return td_allreduce(((tensor *)user)->peers, numbers, numbers, n, TD_F64, TD_REDUCE_SUM, NULL);
-}
-
 static td_status create(td__sync *s)
 {
     tensor *t = (tensor *)s;
     td_comm *world = s->x.comm;
     td__sync_ctx x = s->x;
     int size = size_of(s->x.config), rank = td_comm_rank(world);
-    TD_TRY(td_comm_split(world, rank / size, 0, &t->peers));
+    TD_TRY(td__tensor_peers_open(&t->peers, world, size, s->x.step.cuts));
     if (td_comm_size(world) > size)
         TD_TRY(td_comm_split(world, rank % size, 0, &t->data));
-    td__micro_batch_set_comm(s->x.step.set, t->peers);
+    td__micro_batch_set_comm(s->x.step.set, t->peers.comm);
     t->inner_config = *s->x.config;
     t->inner_config.mesh = (td__rank_mesh){0};
     t->inner_config.rule = NULL;
-    if (s->x.step.cuts)
-        t->cuts = *s->x.step.cuts;
-    t->cuts.sum = sum;
-    t->cuts.user = t;
     x.config = &t->inner_config;
     x.comm = t->data;
-    x.step.cuts = &t->cuts;
+    x.step.cuts = &t->peers.cuts;
     x.step.bounds = NULL;
     TD_TRY(td__sync_create(&x, &t->inner));
     td__step_engine_destroy(s->engine);
@@ -128,8 +117,7 @@ static void destroy(td__sync *s)
         td__sync_destroy(t->inner);
     }
     td_comm_destroy(t->data);
-    td_comm_destroy(t->peers);
-    td__free(t->staging.at);
+    td__tensor_peers_close(&t->peers);
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */
@@ -151,7 +139,7 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     tensor *t = (tensor *)s;
     size_t n;
     double *numbers = td__step_numbers(s->engine, &n);
-    TD_TRY(sum(t, numbers, TD_REQUESTS));
+    TD_TRY(td__tensor_peers_sum(&t->peers, numbers, TD_REQUESTS));
     TD_TRY(t->inner->ops->step(t->inner, lr, out));
     out->seconds = NULL; /* are those of one rank of each replica */
     return TD_OK;
@@ -163,45 +151,12 @@ static td_status gather(td__sync *s)
     return inner->ops->gather ? inner->ops->gather(inner) : TD_OK;
 }
 
-/* ---- Params of other ranks ------------------------------------------------------------------- */
-
-/* All pieces of the params in a block that lies as they do. */
-static td_status fill(tensor *t, float *block)
-{
-    for (int i = 0; i < t->cuts.n; i++) {
-        td_attr_pieces how = t->cuts.at[i].pieces;
-        how.ranks = td_comm_size(t->peers);
-        td_param_info info = td_params_info(t->base.x.step.params, t->cuts.at[i].param);
-        TD_TRY(td__pieces_gather(t->peers, &how, block + info.offset, sizeof *block, &t->staging));
-    }
-    return TD_OK;
-}
-
-static td_status fill_map(tensor *t, td__mapping *map)
-{
-    td_status st = fill(t, map->at);
-    if (!st)
-        return td__mem_unmap(map);
-    td__mem_map_drop(map);
-    return st;
-}
-
 static td_status meet(td__sync *s, td__sync_meet why)
 {
-    tensor *t = (tensor *)s;
-    td_params *ps = s->x.step.params;
-    td_optimizer *o = s->x.step.optimizer;
-    td__mapping map;
     if (why == TD_MEET_BEGIN)
         return TD_OK;
-    TD_TRY(td__params_map(ps, 0, td__params_total(ps), TD_MAP_BOTH, &map));
-    TD_TRY(fill_map(t, &map));
-    td_params_touch(ps);
-    for (int k = 0; k < td_optimizer_state_count(o); k++) {
-        TD_TRY(td__optim_map_state(o, k, TD_MAP_BOTH, &map));
-        TD_TRY(fill_map(t, &map));
-    }
-    return TD_OK;
+    return td__tensor_peers_fill(&((tensor *)s)->peers, s->x.step.params, s->x.step.optimizer, NULL,
+                                 0);
 }
 
 static void abandon(td__sync *s, const char *why)
@@ -209,8 +164,7 @@ static void abandon(td__sync *s, const char *why)
     tensor *t = (tensor *)s;
     if (t->inner && t->inner->ops->abandon)
         t->inner->ops->abandon(t->inner, why);
-    if (t->peers)
-        td_comm_abort(t->peers, why);
+    td__tensor_peers_abort(&t->peers, why);
     if (t->data)
         td_comm_abort(t->data, why);
 }

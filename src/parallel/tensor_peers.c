@@ -1,0 +1,90 @@
+/* tensor_peers.c -- see tensor_peers.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parallel/tensor_peers.h"
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "graph/params.h"
+
+td_status td__tensor_peers_open(td__tensor_peers *t, td_comm *world, int size,
+                                const td__step_cuts *cuts)
+{
+    *t = (td__tensor_peers){.comm = NULL};
+    if (cuts)
+        t->cuts = *cuts;
+    if (size < 2)
+        return TD_OK;
+    TD_TRY(td_comm_split(world, td_comm_rank(world) / size, 0, &t->comm));
+    t->cuts.sum = td__tensor_peers_sum;
+    t->cuts.user = t;
+    return TD_OK;
+}
+
+void td__tensor_peers_close(td__tensor_peers *t)
+{
+    td_comm_destroy(t->comm);
+    td__free(t->staging.at);
+    *t = (td__tensor_peers){.comm = NULL};
+}
+
+void td__tensor_peers_abort(td__tensor_peers *t, const char *why)
+{
+    if (t->comm)
+        td_comm_abort(t->comm, why);
+}
+
+td_status td__tensor_peers_sum(void *user, double *numbers, size_t n)
+{
+    td__tensor_peers *t = user;
+    if (!t->comm)
+        return TD_OK;
+    return td_allreduce(t->comm, numbers, numbers, n, TD_F64, TD_REDUCE_SUM, NULL);
+}
+
+/* ---- Params and states of others ------------------------------------------------------------- */
+
+static bool is_own(const td__param_range *own, int n, size_t element)
+{
+    for (int i = 0; i < n; i++)
+        if (own[i].begin <= element && element < own[i].end)
+            return true;
+    return !own;
+}
+
+/* The tensor at `at`, of which this rank has its pieces. */
+static td_status fill(td__tensor_peers *t, td_device *d, td_attr_pieces how, float *at,
+                      size_t count)
+{
+    td__mapping map;
+    how.ranks = td_comm_size(t->comm);
+    TD_TRY(td__mem_map(d, at, count * sizeof *at, TD_MAP_BOTH, &map));
+    td_status st = td__pieces_gather(t->comm, &how, map.at, sizeof *at, &t->staging);
+    if (!st)
+        return td__mem_unmap(&map);
+    td__mem_map_drop(&map);
+    return st;
+}
+
+td_status td__tensor_peers_fill(td__tensor_peers *t, td_params *ps, td_optimizer *o,
+                                const td__param_range *own, int n_own)
+{
+    td_device *d = td__params_device(ps);
+    for (int i = 0; t->comm && i < t->cuts.n; i++) {
+        const td__step_cut *c = &t->cuts.at[i];
+        td_param_info info = td_params_info(ps, c->param);
+        size_t first, end = info.offset + info.count;
+        float *state;
+        if (!is_own(own, n_own, info.offset))
+            continue;
+        TD_TRY(fill(t, d, c->pieces, td_params_block(ps, NULL) + info.offset, info.count));
+        for (int k = 0; k < td_optimizer_state_count(o); k++) {
+            size_t held = td__optim_state_part(o, k, info.offset, end, &first, &state);
+            TD_ASSERT(!held || held == info.count, "%zu of %zu elements of a state in pieces", held,
+                      info.count);
+            if (held)
+                TD_TRY(fill(t, d, c->pieces, state, info.count));
+        }
+    }
+    td_params_touch(ps);
+    return TD_OK;
+}
