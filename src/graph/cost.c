@@ -1,4 +1,4 @@
-/* cost.c -- params and forward arithmetic of parts of a graph, from its nodes. */
+/* cost.c -- params and arithmetic of parts of a graph, from its nodes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/cost.h"
 
@@ -17,11 +17,11 @@ static double count(const td_node *n)
     return (double)td_shape_count(&n->out[0].shape);
 }
 
-static double attention_flops(const td_node *n)
+/* `products` of queries (B, T, H, D) and S keys or values each. */
+static double attention_flops(const td_node *n, int products, const td_node *q, int64_t s)
 {
     const td_attr_attention *a = n->attr;
-    const td_shape *q = &n->in[0]->out[0].shape, *k = &n->in[1]->out[0].shape;
-    double all = 4.0 * (double)td_shape_count(q) * (double)k->dim[1];
+    double all = 2.0 * products * count(q) * (double)s;
 
     return a->causal ? all / 2 : all;
 }
@@ -35,12 +35,48 @@ static double recurrent_flops(const td_node *n, int gates)
     return 2.0 * gates * rows * hidden * ((double)x->dim[2] + hidden);
 }
 
+/* Of the gradients that operators with products have: as of their forward, for each of its products
+ * that has one. false: n is none of these. */
+static bool back_flops(const td_node *n, double *out)
+{
+    const td_node *a = n->in[0], *b = n->n_in > 1 ? n->in[1] : NULL;
+    const td_shape *y = &n->out[0].shape;
+
+    switch (n->op) {
+    case TD_OP_LINEAR_BACK_DATA: *out = 2 * count(n) * (double)b->out[0].shape.dim[0]; break;
+    case TD_OP_LINEAR_BACK_WEIGHT: *out = 2 * count(a) * (double)y->dim[1]; break;
+    case TD_OP_CONV2D_BACK_DATA: {
+        const td_shape *w = &b->out[0].shape;
+        *out = 2 * count(a) * (double)(w->dim[1] * w->dim[2] * w->dim[3]);
+        break;
+    }
+    case TD_OP_CONV2D_BACK_WEIGHT:
+        *out = 2 * count(a) * (double)(y->dim[1] * y->dim[2] * y->dim[3]);
+        break;
+    case TD_OP_ATTENTION_BACK:
+        *out = attention_flops(n, 5, b, n->in[2]->out[0].shape.dim[1]);
+        break;
+    case TD_OP_ATTENTION_JOINED_BACK:
+        *out = attention_flops(n, 5, a, b->out[0].shape.dim[1]);
+        break;
+    case TD_OP_LSTM_BACK: /* gates, w_hh */
+        *out = 2 * count(n->in[2]) * (double)n->in[5]->out[0].shape.dim[1];
+        break;
+    case TD_OP_GRU_BACK: *out = 2 * count(n->in[1]) * (double)n->in[4]->out[0].shape.dim[1]; break;
+    default: return false;
+    }
+    return true;
+}
+
 static double node_flops(const td_node *n)
 {
     const td_shape *w = n->n_in > 1 ? &n->in[1]->out[0].shape : NULL;
+    double back;
 
     if (td__is_leaf(n) || td__op(n->op)->is_view)
         return 0;
+    if (back_flops(n, &back))
+        return back;
     switch (n->op) {
     case TD_OP_LINEAR: return 2 * count(n) * (double)w->dim[1];
     case TD_OP_CONV2D: return 2 * count(n) * (double)(w->dim[1] * w->dim[2] * w->dim[3]);
@@ -49,7 +85,8 @@ static double node_flops(const td_node *n)
         const td_shape *x = &n->in[0]->out[0].shape;
         return 2 * count(n) * (double)x->dim[x->ndim - (a->ta ? 2 : 1)];
     }
-    case TD_OP_ATTENTION: return attention_flops(n);
+    case TD_OP_ATTENTION: return attention_flops(n, 2, n->in[0], w->dim[1]);
+    case TD_OP_ATTENTION_JOINED: return attention_flops(n, 2, n, n->in[0]->out[0].shape.dim[1]);
     case TD_OP_LSTM: return recurrent_flops(n, 4);
     case TD_OP_GRU: return recurrent_flops(n, 3);
     case TD_OP_EMBEDDING:

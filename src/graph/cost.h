@@ -1,4 +1,4 @@
-/* cost.h -- what parts of a graph cost: params and forward arithmetic. */
+/* cost.h -- what parts of a graph cost: params and arithmetic. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_COST_H
 #define TD_GRAPH_COST_H

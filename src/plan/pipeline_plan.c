@@ -25,6 +25,7 @@ typedef struct builder {
     td__plan *p;
     td__chunk_edge *edges; /* one for each kind of message or hand-over */
     int n_edges;
+    int *tied;      /* td__schedule_case.tied */
     int *slots;     /* by chunk */
     double *ended;  /* (3 chunks micro-batches) of runs; -1: not yet */
     int *index;     /* (the same) in the role's list */
@@ -62,6 +63,24 @@ static td_status merge_edges(builder *b)
         b->edges[k].needed = e->needed < b->edges[k].needed ? e->needed : b->edges[k].needed;
     }
     return TD_OK;
+}
+
+static td_status write_schedule(builder *b)
+{
+    td__schedule_case c = b->o->at;
+    b->tied = td__calloc((size_t)c.chunks, sizeof *b->tied);
+    if (!b->tied)
+        return TD_FAIL(TD_ENOMEM, "no memory for the plan of a pipeline");
+    for (int k = 0; k < c.chunks; k++)
+        b->tied[k] = -1;
+    for (int i = 0; i < b->n_edges; i++) {
+        const td__chunk_edge *e = &b->edges[i];
+        int *to = &b->tied[e->from];
+        if (e->made == TD_RUN_WEIGHT && (*to < 0 || e->to < *to))
+            *to = e->to;
+    }
+    c.tied = b->tied;
+    return td__schedule_create(b->o->schedule, &c, &b->s);
 }
 
 /* ---- Slots ----------------------------------------------------------------------------------- */
@@ -360,9 +379,9 @@ static td_status build(builder *b)
 {
     const td__schedule_case *c = &b->o->at;
     size_t runs = 3 * (size_t)c->chunks * (size_t)c->micro_batches;
-    TD_TRY(td__schedule_create(b->o->schedule, c, &b->s));
-    TD_TRY(td__plan_create(&b->o->mesh, c->chunks, &b->p));
     TD_TRY(merge_edges(b));
+    TD_TRY(write_schedule(b));
+    TD_TRY(td__plan_create(&b->o->mesh, c->chunks, &b->p));
     b->slots = td__calloc((size_t)c->chunks, sizeof *b->slots);
     b->ended = td__calloc(runs, sizeof *b->ended);
     b->index = td__calloc(runs, sizeof *b->index);
@@ -400,6 +419,7 @@ td_status td__pipeline_plan(const td__pipeline_opts *o, td__plan **out, int *slo
     td__plan_destroy(b.p);
     td__schedule_destroy(b.s);
     td__free(b.edges);
+    td__free(b.tied);
     td__free(b.slots);
     td__free(b.ended);
     td__free(b.index);

@@ -4,7 +4,8 @@
  * The model is cut into chunks, numbered in the order of its forward computation; a stage, the rank
  * of a pipeline, has one or several. A micro-batch passes each chunk three times: forward, backward
  * (the gradients of activations, which the chunk before waits for), weight (the gradients of
- * params, for which nobody waits).
+ * params, for which nobody waits, but where weights are tied: the chunk that updates them adds up
+ * the gradients of all uses, micro-batch by micro-batch).
  *
  * Every order keeps, in each chunk, all three phases in rising order of micro-batches: gradients
  * are then added up in the one tree that any number of ranks adds them up in. So every schedule
@@ -26,6 +27,9 @@ typedef struct td__schedule_case {
     int micro_batches;
     int batch;          /* micro-batches of a batch, where the schedule flows; 0: all of them */
     const double *cost; /* (3 chunks) seconds of the phases of a micro-batch; NULL: all alike */
+    /* (chunks) Tied weights: the first chunk whose weight gradients of a micro-batch wait for those
+     * of this one; -1: none. NULL: there are none. */
+    const int *tied;
 } td__schedule_case;
 
 typedef struct td__schedule_run {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/cost.h"
 #include "graph/program_impl.h"
 #include "graph/runner.h"
 #include "support/check.h"
@@ -97,6 +98,52 @@ TEST(gradients_of_params_come_last)
         CHECK(late > 2, "%s: only %d gradients of matrices are made in the last phase",
               NETS[i].name, late);
         trained_stop(&t);
+    }
+}
+
+static td_node *wide_mlp(td_graph *g)
+{
+    int64_t widths[] = {256, 256, 256, 256};
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(64, 256));
+    x = td_model_mlp(g, x, &(td_mlp_opts){.widths = widths, .n_widths = 4});
+    return td_softmax_cross_entropy(g, x, td_input(g, "y", TD_I32, TD_SHAPE(64)), NULL);
+}
+
+static td_node *wide_cnn(td_graph *g)
+{
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(8, 16, 16, 16));
+    for (int i = 0; i < 4; i++) {
+        static const char *const NAMES[] = {"a", "b", "c", "d"};
+        x = td_nn_conv2d(g, NAMES[i], x, 64, 3, NULL);
+    }
+    return td_mean(g, td_square(g, x), NULL, 0, false);
+}
+
+static td_node *wide_gpt(td_graph *g)
+{
+    td_node *x = td_input(g, "x", TD_I32, TD_SHAPE(4, 64)), *y;
+    y = td_model_gpt2(
+        g, x, &(td_gpt2_opts){.layers = 2, .heads = 4, .width = 256, .vocab = 19, .context = 64});
+    return td_softmax_cross_entropy(g, y, td_input(g, "y", TD_I32, TD_SHAPE(4, 64)), NULL);
+}
+
+/* Every product of a layer has two more in its gradients, one of what it read and one of its
+ * weight: pipelines are balanced and their bubbles foretold by that. */
+TEST(phases_of_wide_layers_are_about_the_same_work)
+{
+    td_node *(*const BUILD[])(td_graph * g) = {wide_mlp, wide_cnn, wide_gpt};
+    for (int i = 0; i < 3; i++) {
+        double work[TD_RUN_PHASE_COUNT];
+        td_program *p;
+        td_graph *g;
+        CHECK_OK(td_graph_create(&g));
+        CHECK_OK(td__program_create_phased(g, BUILD[i](g), NULL, &p));
+        td_graph_destroy(g);
+        td__program_work(p, work);
+        for (int phase = TD_RUN_BACKWARD; phase < TD_RUN_PHASE_COUNT; phase++)
+            CHECK(work[phase] > 0.6 * work[0] && work[phase] < 1.4 * work[0],
+                  "model %d: %.3g forward, %.3g in phase %d", i, work[0], work[phase], phase);
+        td_program_destroy(p);
     }
 }
 
@@ -217,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(phases_in_order_are_a_whole_run),
         cmocka_unit_test(gradients_of_params_come_last),
+        cmocka_unit_test(phases_of_wide_layers_are_about_the_same_work),
         cmocka_unit_test(micro_batches_are_under_way_together),
         cmocka_unit_test(phases_out_of_order_are_refused),
         cmocka_unit_test(a_bad_loss_ends_the_forward_phase),

@@ -11,19 +11,27 @@
 
 enum { MOST_CHUNKS = 32 };
 
-/* Neighbouring chunks exchange activations and their gradients; one value skips a chunk, and one
- * that is made forward is needed backward only. */
-static int edges_of(int chunks, bool skips, td__chunk_edge *out)
+/* Between chunks. Neighbours exchange activations and their gradients; */
+typedef enum values {
+    PLAIN,
+    SKIPS, /* one value skips a chunk, and one that is made forward is needed backward only; */
+    TIED,  /* the first and the last have weights in common, which the first updates */
+    VALUES
+} values;
+
+static int edges_of(int chunks, values kind, td__chunk_edge *out)
 {
     int n = 0;
     for (int c = 0; c + 1 < chunks; c++) {
         out[n++] = (td__chunk_edge){c, c + 1, TD_RUN_FORWARD, TD_RUN_FORWARD, 4096};
         out[n++] = (td__chunk_edge){c + 1, c, TD_RUN_BACKWARD, TD_RUN_BACKWARD, 4096};
-        if (skips && c + 2 < chunks) {
+        if (kind == SKIPS && c + 2 < chunks) {
             out[n++] = (td__chunk_edge){c, c + 2, TD_RUN_FORWARD, TD_RUN_BACKWARD, 128};
             out[n++] = (td__chunk_edge){c + 2, c, TD_RUN_BACKWARD, TD_RUN_WEIGHT, 128};
         }
     }
+    if (kind == TIED && chunks > 1)
+        out[n++] = (td__chunk_edge){chunks - 1, 0, TD_RUN_WEIGHT, TD_RUN_WEIGHT, 512};
     return n;
 }
 
@@ -62,13 +70,13 @@ TEST(every_schedule_comes_to_its_end)
             for (int batches = 1; batches <= 17; batches++)
                 for (int each = d->per_stage ? d->per_stage : 2;
                      each <= (d->per_stage ? d->per_stage : 3); each++)
-                    for (int skips = 0; skips < 2; skips++) {
+                    for (int kind = 0; kind < VALUES; kind++) {
                         td__chunk_edge edges[4 * MOST_CHUNKS];
                         td__schedule *s;
                         td__plan *p;
-                        int n = edges_of(stages * each, skips, edges);
+                        int n = edges_of(stages * each, (values)kind, edges);
                         td__pipeline_opts o = opts_of(d, stages, each, batches, edges, n, NULL);
-                        o.norm = skips;
+                        o.norm = kind == SKIPS;
                         CHECK_OK(td__schedule_create(d, &o.at, &s));
                         check_order(s, d);
                         CHECK_OK(td__pipeline_plan(&o, &p, NULL));
@@ -79,8 +87,8 @@ TEST(every_schedule_comes_to_its_end)
 }
 
 /* Seconds of a step if messages take no time. forward, backward, weight: of a stage. */
-static double step_of(const char *name, int stages, int each, int batches, double f, double b,
-                      double w, double *bubble)
+static double step_with(values kind, const char *name, int stages, int each, int batches, double f,
+                        double b, double w, double *bubble)
 {
     const td__schedule_def *d;
     td__chunk_edge edges[4 * MOST_CHUNKS];
@@ -93,7 +101,7 @@ static double step_of(const char *name, int stages, int each, int batches, doubl
         cost[3 * c + 2] = w / each;
     }
     CHECK_OK(td__schedule_find(name, &d));
-    int n = edges_of(stages * each, false, edges);
+    int n = edges_of(stages * each, kind, edges);
     td__pipeline_opts o = opts_of(d, stages, each, batches, edges, n, cost);
     CHECK_OK(td__pipeline_plan(&o, &p, NULL));
     CHECK_OK(td__plan_time(p, &(td__plan_link){0}, &t));
@@ -102,6 +110,12 @@ static double step_of(const char *name, int stages, int each, int batches, doubl
     td__plan_times_fini(&t);
     td__plan_destroy(p);
     return total;
+}
+
+static double step_of(const char *name, int stages, int each, int batches, double f, double b,
+                      double w, double *bubble)
+{
+    return step_with(PLAIN, name, stages, each, batches, f, b, w, bubble);
 }
 
 /* With F, B, W seconds of a stage and m micro-batches: GPipe and 1F1B take m (F + B + W) +
@@ -140,6 +154,23 @@ TEST(bubbles_are_those_of_the_papers)
         }
 }
 
+/* The first stage adds the last one's gradients of the weights that they have in common, and is
+ * never held up by more than the pipeline's own bubble; in a V both are on one stage. */
+TEST(tied_weights_do_not_hold_up_a_pipeline)
+{
+    double bubble;
+    for (int p = 2; p <= 6; p++)
+        for (int m = 2 * p; m <= 24; m += p) {
+            double t = step_with(TIED, "zb-h1", p, 1, m, 1, 1, 1, &bubble);
+            CHECK(t - (m * 3.0 + (p - 1) * 2) < 1e-9, "zb-h1 p=%d m=%d: %g", p, m, t);
+            t = step_with(TIED, "1f1b", p, 1, m, 1, 1, 1, &bubble);
+            CHECK(fabs(t - (m * 3.0 + (p - 1) * 2)) < 1e-9, "1f1b p=%d m=%d: %g", p, m, t);
+            t = step_with(TIED, "zb-v", p, 2, m, 1, 1, 1, &bubble);
+            CHECK(fabs(t - step_of("zb-v", p, 2, m, 1, 1, 1, &bubble)) < 1e-9, "zb-v p=%d m=%d: %g",
+                  p, m, t);
+        }
+}
+
 TEST(memory_is_that_of_the_papers)
 {
     static const struct {
@@ -175,7 +206,7 @@ static void check_flow(const td__schedule_def *d, int stages, int each, int batc
 {
     td__chunk_edge edges[4 * MOST_CHUNKS];
     double cost[3 * MOST_CHUNKS];
-    int n = edges_of(stages, false, edges), slots[MOST_CHUNKS], delay = d->delay(stages);
+    int n = edges_of(stages, PLAIN, edges), slots[MOST_CHUNKS], delay = d->delay(stages);
     td__schedule *s;
     td__plan *p;
     td__plan_times t;
@@ -263,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_comes_to_its_end),
         cmocka_unit_test(bubbles_are_those_of_the_papers),
+        cmocka_unit_test(tied_weights_do_not_hold_up_a_pipeline),
         cmocka_unit_test(memory_is_that_of_the_papers),
         cmocka_unit_test(pipelines_that_flow_are_filled_once),
         cmocka_unit_test(what_does_not_fit_is_refused),
