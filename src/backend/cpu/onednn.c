@@ -43,6 +43,8 @@ static void make_engine(void)
     /* Refused if somebody used oneDNN before us: harmless, except where its tile kernels crash. */
     if (dnnl_set_max_cpu_isa(CAP[td__cpu_isa()]) != dnnl_success && td__cpu_amx_leaves_hidden())
         return;
+    /* Otherwise it looks for a profiler's library in fifty places before its first kernel. */
+    (void)dnnl_set_jit_profiling_flags(DNNL_JIT_PROFILE_NONE);
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
         engine = NULL;
 }
