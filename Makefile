@@ -117,6 +117,10 @@ fuzz: ## run the fuzzers of tests/fuzz, FUZZ_SECONDS=60 each
 	@ninja -C build-fuzz -j$(JOBS) fuzzers
 	@tests/fuzz/run build-fuzz --seconds $(FUZZ_SECONDS)
 
+.PHONY: image
+image: all ## build/tandem-image.tar: an OCI image that runs the service (docs/service.md)
+	@tools/oci-image $(BUILD) $(BUILD)/tandem-image.tar
+
 gpu-bundle: all ## build-gpu/: tests and benchmarks to run on a machine with a GPU (docs/gpu.md)
 	@tools/gpu-bundle $(BUILD) build-gpu
 

@@ -82,7 +82,8 @@ td_status td__http_refused(const td__http_request *q, const td__http_response *r
 
     td__url_shown(q->url, shown, sizeof shown);
     message_of(&r->body, said, sizeof said);
-    return TD_FAIL(r->status >= 500 ? TD_EPEER : TD_EINVAL, "%s %s: status %d%s%s",
+    bool outage = r->status >= 500 || td__http_worth_repeating(TD_OK, r->status);
+    return TD_FAIL(outage ? TD_EPEER : TD_EINVAL, "%s %s: status %d%s%s",
                    q->method ? q->method : "GET", shown, r->status, said[0] ? ": " : "", said);
 }
 

@@ -4,7 +4,11 @@
 
 Binds every pod to itself, runs its container as a process of this host, reports phases, exit codes
 and image errors in the pod's status, ends pods that are deleted, and serves their output. Names of
-services mean this host."""
+services mean this host.
+
+As a real one does, it says everything again until the server has taken it, and looks at all pods
+again when the stream of events ends: a server that is busy loses neither a pod nor its end."""
+import http.client
 import json
 import os
 import re
@@ -13,6 +17,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,15 +47,30 @@ def path_of(pod, more=""):
     return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}{more}"
 
 
+def insist(method, path, body, kind="application/json", over=(404,)):
+    """Until the server takes it; False: it answers one of `over`, or nothing good for a minute."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            call(method, path, body, kind).read()
+            return True
+        except urllib.error.HTTPError as e:
+            said = f"{e.code} {e.read(300)!r}"
+            if e.code in over:
+                return False
+        except (OSError, http.client.HTTPException) as e:
+            said = repr(e)
+        print(f"{method} {path}: {said}", flush=True)
+        if time.monotonic() > end:
+            return False
+        threading.Event().wait(0.2)
+
+
 def report(pod, phase, state):
     status = {"phase": phase, "containerStatuses": [
         {"name": "traincode", "image": "i", "imageID": "", "ready": phase == "Running",
          "restartCount": 0, "state": state}]}
-    try:
-        call("PATCH", path_of(pod, "/status"), {"status": status},
-             "application/merge-patch+json").read()
-    except urllib.error.HTTPError:
-        pass  # deleted in between
+    insist("PATCH", path_of(pod, "/status"), {"status": status}, "application/merge-patch+json")
 
 
 def output(pod):
@@ -98,12 +118,10 @@ def end(pod):
                 break
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 pass
-    try:
-        call("DELETE", path_of(pod), {"kind": "DeleteOptions", "apiVersion": "v1",
-                                      "gracePeriodSeconds": 0,
-                                      "preconditions": {"uid": pod["metadata"]["uid"]}}).read()
-    except urllib.error.HTTPError:
-        pass
+    insist("DELETE", path_of(pod), {"kind": "DeleteOptions", "apiVersion": "v1",
+                                    "gracePeriodSeconds": 0,
+                                    "preconditions": {"uid": pod["metadata"]["uid"]}},
+           over=(404, 409))  # 409: another pod of that name
 
 
 class Logs(BaseHTTPRequestHandler):
@@ -153,23 +171,42 @@ call("PATCH", "/api/v1/nodes/node/status", {"status": {
     "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
     "conditions": [{"type": "Ready", "status": "True"}]}}, "application/merge-patch+json").read()
 print("ready", flush=True)
-for line in call("GET", "/api/v1/pods?watch=true"):
-    event = json.loads(line)
-    pod = event["object"]
+
+
+def bind_and_run(pod):
+    bound = insist("POST", path_of(pod, "/binding"),
+                   {"kind": "Binding", "apiVersion": "v1",
+                    "metadata": {"name": pod["metadata"]["name"]},
+                    "target": {"kind": "Node", "name": "node"}}, over=(404, 409))
+    # 409: it is bound, by a try of which the answer was lost, or it is being deleted
+    with lock:
+        ending = pod["metadata"]["uid"] + "end" in seen
+    if bound or not ending:
+        run(pod)
+
+
+def notice(pod):
     uid = pod["metadata"]["uid"]
-    if event["type"] == "DELETED":
-        continue
-    if pod["metadata"].get("deletionTimestamp"):
-        if uid + "end" not in seen:
-            seen.add(uid + "end")
-            threading.Thread(target=end, args=(pod,)).start()
-    elif uid not in seen:
-        seen.add(uid)
-        try:
-            call("POST", path_of(pod, "/binding"),
-                 {"kind": "Binding", "apiVersion": "v1",
-                  "metadata": {"name": pod["metadata"]["name"]},
-                  "target": {"kind": "Node", "name": "node"}}).read()
-        except urllib.error.HTTPError:
-            continue  # deleted in between
-        threading.Thread(target=run, args=(pod,)).start()
+    with lock:
+        deleted = bool(pod["metadata"].get("deletionTimestamp"))
+        new = uid + ("end" if deleted else "") not in seen
+        seen.add(uid + ("end" if deleted else ""))
+    if new:
+        threading.Thread(target=end if deleted else bind_and_run, args=(pod,)).start()
+
+
+while True:
+    try:
+        pods = json.load(call("GET", "/api/v1/pods"))
+        for pod in pods["items"]:
+            notice(pod)
+        since = pods["metadata"]["resourceVersion"]
+        for line in call("GET", "/api/v1/pods?watch=true&resourceVersion=" + since):
+            event = json.loads(line)
+            if event["type"] in ("ADDED", "MODIFIED"):
+                notice(event["object"])
+            elif event["type"] == "ERROR":
+                break
+    except (OSError, http.client.HTTPException, ValueError) as e:
+        print(f"the stream of events: {e!r}", flush=True)
+    threading.Event().wait(0.1)

@@ -3,7 +3,7 @@
 # The program starts with few libraries; the others come when they are first called, and one that
 # cannot be had is said in a line.
 . "$(dirname "$0")/lib.sh"
-[ -s "$build/tandem.libraries" ] || { echo "skipped: all libraries are loaded at the start"; exit 77; }
+[ -s "$build/tandem.libraries" ] || { echo "skipped: all libraries come at the start"; exit 77; }
 
 ldd "$tandem" >out || fail "ldd"
 while read -r library; do

@@ -29,11 +29,7 @@ left() { api 'http://docker/containers/json?all=1' | grep -o '"Id"' | wc -l; }
 all_of_it
 
 # Two ranks of tandem in two containers: the digest of one rank.
-mkdir -p image/bin image/tmp
-cp "$tandem" image/bin/
-for library in $(ldd "$tandem" | grep -o '/[^ ]*'); do
-    mkdir -p "image$(dirname "$library")" && cp -L "$library" "image$library"
-done
+"$source/tools/oci-image" "$build" --root image || fail "no files for an image"
 tar -C image -c . | api -f -X POST -H 'Content-Type: application/x-tar' --data-binary @- \
     'http://docker/images/create?fromSrc=-&repo=tandem&tag=latest' >/dev/null || fail "no image"
 rm -rf image

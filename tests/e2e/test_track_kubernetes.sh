@@ -11,7 +11,7 @@ need_command python3
 need_command curl
 [ -n "${TD_KUBE_API_UP:-}" ] || skip "TD_KUBE_API_UP names no script that starts an API server"
 [ -x "$TD_KUBE_API_UP" ] || skip "$TD_KUBE_API_UP is not there"
-port=${TD_KUBE_PORT:-$((20000 + $$ % 9000 * 4))}
+port=${TD_KUBE_PORT:-$((20000 + $$ % 3000 * 4))} # below those that clients get
 release() { kill $(cat "$dir/kube/pids" 2>/dev/null) 2>/dev/null; }
 "$TD_KUBE_API_UP" "$dir/kube" "$port" >up 2>&1 || { release; skip "no API server: $(tail -1 up)"; }
 mkdir node

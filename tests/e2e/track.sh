@@ -15,8 +15,11 @@ spec() {
 }
 # drive TOKEN STEP...: output in `out`
 drive() {
-    timeout 150 "$tracker" $kind service.yaml spec.yaml "$dir/job" "$@" >out 2>&1 ||
-        fail "$kind: $* ended otherwise ($?)"
+    timeout 150 "$tracker" $kind service.yaml spec.yaml "$dir/job" "$@" >out 2>&1 || {
+        local status=$?
+        [ -s background.log ] && { echo "background:"; tail -5 background.log; } >>out
+        fail "$kind: $* ended otherwise ($status)"
+    }
 }
 # has TEXT...: each is in `out`
 has() { for text in "$@"; do grep -q -- "$text" out || fail "'$text' is missing"; done; }
