@@ -77,6 +77,14 @@ static void add_mpi(const td__world_place *p, td__texts *out)
     td__texts_add(out, "OMPI_UNIVERSE_SIZE=%d", p->size);
 }
 
+static void add_tandem(const td__world_place *p, td__texts *out)
+{
+    static const family OURS = {"TANDEM_RANK", "TANDEM_SIZE", "TANDEM_LOCAL_RANK",
+                                "TANDEM_LOCAL_SIZE"};
+
+    add_family(&OURS, p, out);
+}
+
 void td__world_env(const td__world_place *p, const char *framework, td__texts *out)
 {
     static const struct {
@@ -89,6 +97,11 @@ void td__world_env(const td__world_place *p, const char *framework, td__texts *o
     enum { N = sizeof FRAMEWORKS / sizeof FRAMEWORKS[0] };
     size_t known = 0;
 
+    if (framework && strcmp(framework, "tandem") == 0) { /* Open MPI's would say that it began us */
+        add_tandem(p, out);
+        add_pytorch(p, out);
+        return;
+    }
     while (known < N && (!framework || strcmp(framework, FRAMEWORKS[known].name) != 0))
         known++;
     for (size_t i = 0; i < N; i++)
@@ -98,8 +111,6 @@ void td__world_env(const td__world_place *p, const char *framework, td__texts *o
 
 void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
 {
-    static const family OURS = {"TANDEM_RANK", "TANDEM_SIZE", "TANDEM_LOCAL_RANK",
-                                "TANDEM_LOCAL_SIZE"};
     const td__host *host = &p->hosts->host[p->host];
     td__world_place w = {.rank = rank,
                          .size = p->hosts->size,
@@ -115,7 +126,7 @@ void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
             w.cross_rank += i < p->host;
             w.cross_size++;
         }
-    add_family(&OURS, &w, out);
+    add_tandem(&w, out);
     td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), p->store);
     td__texts_add(out, "TORCHELASTIC_RESTART_COUNT=%u", p->generation - 1);
     td__world_env(&w, NULL, out);

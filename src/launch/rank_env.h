@@ -27,7 +27,8 @@ typedef struct td__world_place {
 
 /* Appends what foreign programs look for: always torchrun's RANK, WORLD_SIZE, MASTER_ADDR and so
  * on, which other programs use too, and what else the framework wants: "tensorflow", "horovod" and
- * "mpi" their own, "pytorch" nothing; NULL or another name: all of them. */
+ * "mpi" their own, "tandem" TANDEM_RANK and so on, "pytorch" nothing; NULL or another name: all
+ * that is foreign. */
 void td__world_env(const td__world_place *p, const char *framework, td__texts *out);
 
 /* Appends "K=V" texts for rank `rank`; a later one replaces an earlier one of the same name. */

@@ -57,6 +57,14 @@ soon() {
     until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.02; done
 }
 dead() { [ -z "$(processes)" ]; }
+# find_torch: $python is one with PyTorch: TD_TORCH_PYTHON, the environment that `make bench-torch`
+# makes, or python3; 1: there is none
+find_torch() {
+    for python in "${TD_TORCH_PYTHON:-}" "$build/venv-torch/bin/python" python3; do
+        [ -z "$python" ] || ! "$python" -c 'import torch.distributed' 2>/dev/null || return 0
+    done
+    return 1
+}
 sockets_of() { find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' | tr -dc '0-9\n'; }
 # note: remember what the processes of this test and their children hold now: sockets by number, and
 # jobs, which are part of the names of their shared memory. What the script has too (its standard

@@ -6,14 +6,7 @@
 # environment that `make bench-torch` makes, or python3 if it has torch; skipped without.
 . "$(dirname "$0")/lib.sh"
 
-python=
-for p in "${TD_TORCH_PYTHON:-}" "$build/venv-torch/bin/python" python3; do
-    if [ -n "$p" ] && "$p" -c 'import torch.distributed' 2>/dev/null; then
-        python=$p
-        break
-    fi
-done
-if [ -z "$python" ]; then
+if ! find_torch; then
     echo "test_ddp: no PyTorch here (make bench-torch installs one): skipped"
     exit 77
 fi

@@ -5,45 +5,55 @@
 # run, fail, are stopped, are adopted after a restart, and leave nothing behind.
 . "$(dirname "$0")/track.sh"
 kind=docker
-also='image: small'
+also='image: small' tandem_also='image: tandem' torch_also='image: torch'
+program=tandem
+torch_stopped=137 # SIGTERM is nothing to a container's first process that does not ask for it
 need_root
 need_command dockerd
 need_command busybox
 need_command curl
 sock=$dir/docker.sock
 release() { umount "$dir/exec/netns/default" 2>/dev/null; }
-background dockerd --iptables=false --ip6tables=false --bridge=none --ip-forward=false \
-    --ip-masq=false --storage-driver=overlay2 --exec-opt native.cgroupdriver=cgroupfs \
-    --host "unix://$sock" --data-root "$dir/data" --exec-root "$dir/exec" --pidfile "$dir/pid"
+# A container of the image `torch` has this host's programs: the engine has mounts of its own, which
+# nobody else sees, with these folders read-only in the job's directory.
+folders=(/usr)
+if find_torch; then
+    mapfile -t -O 1 folders < <("$python" -c 'import sys
+for folder in sorted({sys.prefix, sys.base_prefix} - {"/usr"}): print(folder)')
+fi
+mounts=
+mkdir -p torch/tmp
+for folder in "${folders[@]}"; do
+    there=$dir/job/host$folder
+    mkdir -p "$there" "torch$(dirname "$folder")"
+    ln -s "$there" "torch$folder"
+    mounts+="mount --bind $folder $there && mount -o remount,ro,bind $there && "
+done
+for folder in bin lib lib64; do ln -s usr/$folder torch/$folder; done
+background unshare -m --propagation private sh -c "$mounts exec dockerd --iptables=false \
+    --ip6tables=false --bridge=none --ip-forward=false --ip-masq=false --storage-driver=overlay2 \
+    --exec-opt native.cgroupdriver=cgroupfs --host unix://$sock --data-root $dir/data \
+    --exec-root $dir/exec --pidfile $dir/pid"
 api() { curl -sS --max-time 60 --unix-socket "$sock" "$@"; }
 ready api -f http://docker/_ping
 
 mkdir -p root/bin root/tmp
 cp "$(command -v busybox)" root/bin/
-for program in sh sleep echo; do ln -s busybox root/bin/$program; done
-tar -C root -c . | api -f -X POST -H 'Content-Type: application/x-tar' --data-binary @- \
-    'http://docker/images/create?fromSrc=-&repo=small&tag=latest' >/dev/null || fail "no image"
+for word in sh sleep echo; do ln -s busybox root/bin/$word; done
+"$source/tools/oci-image" "$build" --root image || fail "no files for an image"
+# import FOLDER NAME: its files as an image
+import() {
+    tar -C "$1" -c . | api -f -X POST -H 'Content-Type: application/x-tar' --data-binary @- \
+        "http://docker/images/create?fromSrc=-&repo=$2&tag=latest" >/dev/null || fail "no image $2"
+}
+import root small
+import image tandem
+import torch torch
+rm -rf image
 echo "docker: {socket: $sock, network: host}" >service.yaml
 left() { api 'http://docker/containers/json?all=1' | grep -o '"Id"' | wc -l; }
 
 all_of_it
-
-# Two ranks of tandem in two containers: the digest of one rank.
-"$source/tools/oci-image" "$build" --root image || fail "no files for an image"
-tar -C image -c . | api -f -X POST -H 'Content-Type: application/x-tar' --data-binary @- \
-    'http://docker/images/create?fromSrc=-&repo=tandem&tag=latest' >/dev/null || fail "no image"
-rm -rf image
-cat >job/job.yaml <<'EOF'
-model: [flatten, linear]
-data: {source: digits, count: 600}
-train: {batch: 32, epochs: 1}
-EOF
-"$tandem" train job/job.yaml -q --run-dir one >one.out 2>&1 || fail "one rank"
-printf '%s\n' 'image: tandem' 'resources: {members: 2}' 'framework: tandem' \
-    "command: [tandem, train, $dir/job/job.yaml, -q, --run-dir=$dir/job/run]" >spec.yaml
-secret=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n') # as the service gives it
-drive job-2-0-zz -e "TANDEM_SECRET=$secret" -e TANDEM_STORE_RANK=0 start wait:EXITED logs:0 forget
-has 'EXITED member 0 status 0' "$(grep -o 'digest sha256:[0-9a-f]*' one.out)"
 
 # The job's name is in the container's; nothing is left of a group that cannot start.
 spec 'name: seen' <<<'exit 0'

@@ -6,8 +6,8 @@
 kind=slurm
 killed=143
 need_root
-for program in munged slurmctld slurmd sbatch; do need_command $program; done
-port=$((20000 + $$ % 9000 * 4))
+for word in munged slurmctld slurmd sbatch; do need_command $word; done
+port=$((20000 + $$ % 3000 * 4)) # below those that clients get
 mkdir -p state spool log munge shared
 chmod 700 munge
 head -c 128 /dev/urandom >munge/key && chmod 400 munge/key

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # What every tracker over a real system must do; sourced by test_track_*.sh, which set `kind`, start
 # the system, write service.yaml and define `left`: how many of a group's things are there.
-# `also`: further keys of every spec ("image: small").
+# `also`: further keys of every spec ("image: small"); `tandem_also`, `torch_also`: instead of it
+# for ranks of tandem and workers of PyTorch. `program`: tandem where members run.
 # shellcheck shell=bash disable=SC2034,SC2154 # variables are the script's
 . "$(dirname "$0")/real.sh"
 tracker=$build/tests/prog_tracker
+program=$tandem
 also=
 mkdir job
 
@@ -82,6 +84,65 @@ members_have_several_processes() {
     drive job-1-6-ff start wait:EXITED logs:0 logs:1 forget
     has 'rank 0 local 0 of 4' 'rank 1 local 1 of 4' 'rank 2 local 0 of 4' 'rank 3 local 1 of 4'
 }
+# Two ranks of tandem: the digest of one rank, also when the tracker is another one at the end; one
+# that cannot go on, one that is stopped.
+ranks_of_tandem() {
+    local yaml=$dir/job/job.yaml secret digest at=(--run-dir "$dir/job/run")
+    printf '%s\n' 'model: [flatten, linear]' 'data: {source: digits, count: 600}' \
+        'train: {batch: 32, epochs: 20}' >"$yaml"
+    "$tandem" train "$yaml" -q --run-dir one >one.out 2>&1 || { cp one.out out; fail "one rank"; }
+    digest=$(grep -o 'digest sha256:[0-9a-f]*' one.out)
+    secret=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n') # as the service gives it
+    ranks() { # TOKEN ARGUMENTS -- STEPS
+        local token=$1 words=()
+        shift
+        while [ "$1" != -- ]; do words+=("$1"); shift; done
+        shift
+        printf '%s\n' "${tandem_also-$also}" 'resources: {members: 2}' 'framework: tandem' \
+            'grace_s: 30' "command: [$program, train$(printf ', "%s"' "${words[@]}")]" >spec.yaml
+        drive "$token" -e "TANDEM_SECRET=$secret" -e TANDEM_STORE_RANK=0 "$@"
+    }
+    ranks job-3-1-aa "$yaml" -q "${at[@]}" -- start wait:STARTED
+    ranks job-3-1-aa "$yaml" -q "${at[@]}" -- adopt wait:EXITED logs:0 forget
+    has 'EXITED member 0 status 0' "$digest"
+    ranks job-3-2-bb "$dir/job/nothing.yaml" -q -- start wait:EXITED logs:0 forget
+    has 'EXITED member 0 status 2' 'nothing.yaml'
+    rm -rf "$dir/job/run"
+    ranks job-3-3-cc "$yaml" -q "${at[@]}" --set train.epochs=100000 -- start wait:STARTED \
+        "file:$dir/job/run/metrics.jsonl" stop wait:EXITED forget
+    none_left "of tandem's ranks"
+}
+# Two workers of PyTorch: trained and adopted, failed, stopped.
+workers_of_torch() {
+    if ! find_torch; then
+        echo "$name: no PyTorch here (TD_TORCH_PYTHON names one): its workers are skipped"
+        return
+    fi
+    cp "$source/tests/e2e/ddp_group.py" "$source/tests/e2e/ddp_example.py" job/
+    workers() { # TOKEN MODE STEPS
+        local token=$1 mode=$2
+        shift 2
+        printf '%s\n' "${torch_also-$also}" 'framework: pytorch' 'resources: {members: 2}' \
+            'grace_s: 5' "command: [$python, $dir/job/ddp_group.py, $mode, $dir/job]" >spec.yaml
+        drive "$token" -e OMP_NUM_THREADS=1 -e GLOO_SOCKET_IFNAME=lo \
+            -e PYTHONDONTWRITEBYTECODE=1 "$@"
+    }
+    local trained=("file:$dir/job/trained-0" "file:$dir/job/trained-1")
+    workers job-4-1-aa wait start wait:STARTED "${trained[@]}"
+    touch job/go
+    workers job-4-1-aa wait adopt wait:EXITED logs:0 logs:1 forget
+    has 'EXITED member 0 status 0' 'rank 0 ends' 'rank 1 ends'
+    [ "$(grep -c '^parameters' out)" = 2 ] || fail "not both have trained"
+    [ "$(grep '^parameters' out | sort -u | wc -l)" = 1 ] || fail "workers have other parameters"
+    rm -f job/go job/trained-*
+    workers job-4-2-bb fail start wait:EXITED forget
+    has 'EXITED member 0 status 7 class none: member 1'
+    rm -f job/trained-*
+    workers job-4-3-cc wait start wait:STARTED "${trained[@]}" stop wait:EXITED forget
+    has "EXITED member 0 status ${torch_stopped:-143}"
+    rm -f job/trained-*
+    none_left "of PyTorch's workers"
+}
 all_of_it() {
     two_members_run_and_end
     a_failure_ends_the_group
@@ -89,5 +150,7 @@ all_of_it() {
     groups_are_adopted
     the_deaf_are_killed
     members_have_several_processes
+    ranks_of_tandem
+    workers_of_torch
     none_left "in the end"
 }

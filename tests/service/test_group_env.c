@@ -50,6 +50,29 @@ TEST(ranks)
     td__spec_destroy(s);
 }
 
+/* Ranks of tandem in members of a tracker: theirs, and nothing that says that MPI started them. */
+TEST(ranks_of_tandem)
+{
+    static const char SPEC[] = "{\"resources\": {\"members\": 2}, \"framework\": \"tandem\"}";
+    static const char *const HOSTS[] = {"a", "b"};
+    td__job_spec *s;
+    td__texts t = {0};
+
+    CHECK_OK(td__spec_parse(SPEC, sizeof SPEC - 1, "test", &s));
+    td__group g = {.spec = s};
+    td__process_env(&g, &(td__group_place){.hosts = HOSTS, .master = "svc"}, 1, 0, &t);
+    assert_false(t.failed);
+    assert_string_equal(value(&t, "TANDEM_RANK"), "1");
+    assert_string_equal(value(&t, "TANDEM_SIZE"), "2");
+    assert_string_equal(value(&t, "TANDEM_LOCAL_SIZE"), "1");
+    assert_string_equal(value(&t, "TANDEM_STORE"), "svc:12356");
+    assert_string_equal(value(&t, "RANK"), "1");
+    assert_null(value(&t, "OMPI_COMM_WORLD_RANK"));
+    assert_null(value(&t, "HOROVOD_RANK"));
+    td__texts_fini(&t);
+    td__spec_destroy(s);
+}
+
 TEST(shared)
 {
     static const char SPEC[] = "{\"algorithm\": \"alg\", \"dataset_id\": \"1\", \"name\": \"n\", "
@@ -144,7 +167,7 @@ TEST(allow_list)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks), cmocka_unit_test(shared),
-                                       cmocka_unit_test(allow_list)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks), cmocka_unit_test(ranks_of_tandem),
+                                       cmocka_unit_test(shared), cmocka_unit_test(allow_list)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
