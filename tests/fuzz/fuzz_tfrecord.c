@@ -1,6 +1,6 @@
 /* fuzz_tfrecord.c -- tf.train.Example messages, and TFRecord files around them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/tfrecord.h"
+#include "data/format/tfrecord.h"
 #include "fuzz/fuzz_file.h"
 
 static bool see(void *user, const td__example_feature *f)

@@ -293,7 +293,7 @@ TEST(the_list_has_every_source)
         assert_ptr_equal(td__source_find(def->name), def);
         assert_true(strlen(def->help) > 10 && strlen(def->reads) > 2);
     }
-    CHECK_EQ_INT(n, 16);
+    CHECK_EQ_INT(n, 17);
     assert_null(td__source_find("none"));
 }
 

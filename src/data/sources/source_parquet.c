@@ -1,7 +1,7 @@
 /* source_parquet.c -- Parquet files as tables (records.h): flat columns, as pyarrow, pandas, Spark
  * and DuckDB write them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/parquet.h"
+#include "data/format/parquet.h"
 
 static const td__table_format FORMAT = {
     .source = "parquet",

@@ -16,7 +16,7 @@
 #include "data/image/images.h"
 #include "data/shards.h"
 #include "data/table.h"
-#include "data/tfrecord.h"
+#include "data/format/tfrecord.h"
 
 enum { MOST_FEATURES = 4096, MOST_CLASSES = 1 << 24, MOST_WIDTH = 1 << 24 };
 

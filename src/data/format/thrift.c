@@ -1,6 +1,6 @@
 /* thrift.c -- see thrift.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/thrift.h"
+#include "data/format/thrift.h"
 
 enum { YES = 1, NO = 2, BYTE = 3, I16 = 4, I32 = 5, I64 = 6, DOUBLE = 7, SET = 10, MAP = 11 };
 enum { MOST_DEPTH = 32 };

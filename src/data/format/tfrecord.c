@@ -1,6 +1,6 @@
 /* tfrecord.c -- see tfrecord.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/tfrecord.h"
+#include "data/format/tfrecord.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef TD_DATA_THRIFT_H
 #define TD_DATA_THRIFT_H
 
-#include "data/parquet.h"
+#include "data/format/parquet.h"
 
 /* A field of a struct; numbers in `i`, texts in text and nbytes; of lists n and the items' type. */
 typedef struct td__thrift_field {

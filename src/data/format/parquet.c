@@ -1,6 +1,6 @@
 /* parquet.c -- footer, column chunks and pages of a Parquet file (parquet.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data/parquet.h"
+#include "data/format/parquet.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/key.h"
-#include "data/thrift.h"
+#include "data/format/thrift.h"
 
 enum { OPTIONAL = 1, REPEATED = 2 };               /* repetition_type */
 enum { DECIMAL = 5, UINT_8 = 11, UINT_64 = 14 };   /* converted_type */
