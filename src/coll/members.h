@@ -55,6 +55,10 @@ typedef struct td__members_ops {
     /* (optional) Will this process be without a place once the generation that is to end has ended,
      * as far as is known? It gives what it holds to the others before. Any thread, never blocks. */
     bool (*going)(td__members *m);
+    /* (optional) Wait until this process, too, knows that the generation is to end: other members
+     * may have heard of it, and agreed on it with this one, before its own agent has said whether
+     * it goes. Returns at `until` all the same. */
+    void (*await_wanted)(td__members *m, td__deadline until);
     /* Generation g is over for this process. st TD_OK: at a step border, as wanted; TD_EINVAL: what
      * is wrong is wrong with the job, and no other process could go on either; TD_EMISMATCH: this
      * host computes wrongly. */

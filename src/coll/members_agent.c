@@ -113,8 +113,11 @@ static void hear(agent_members *m, const td__link_msg *msg)
         hear_generation(m, &g);
     } else if (msg->kind == TD_CTL_WANTED && msg->nbytes == sizeof w) {
         memcpy(&w, msg->data, sizeof w);
+        pthread_mutex_lock(&m->lock);
         atomic_store(&m->goes, w.goes != 0);
         atomic_store(&m->wanted, w.generation);
+        pthread_cond_broadcast(&m->news);
+        pthread_mutex_unlock(&m->lock);
     } else if (msg->kind == TD_CTL_STOP) {
         atomic_store(&m->stopping, true);
         pthread_mutex_lock(&m->lock);
@@ -227,10 +230,15 @@ static void note_left(agent_members *m, uint64_t number, td_status st, const cha
     wake(m);
 }
 
+static struct timespec at_time(td__deadline until)
+{
+    return (struct timespec){.tv_sec = (time_t)(until / 1000000000u),
+                             .tv_nsec = (long)(until % 1000000000u)};
+}
+
 static td_status wait_for_news(agent_members *m, td__deadline until)
 {
-    struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
-                          .tv_nsec = (long)(until % 1000000000u)};
+    struct timespec at = at_time(until);
     m->say_wait = m->newest.number <= m->last;
     m->after = m->last;
     wake(m);
@@ -291,6 +299,16 @@ static bool wanted(td__members *base)
 static bool going(td__members *base)
 {
     return wanted(base) && atomic_load(&((agent_members *)base)->goes);
+}
+
+static void await_wanted(td__members *base, td__deadline until)
+{
+    agent_members *m = (agent_members *)base;
+    struct timespec at = at_time(until);
+    pthread_mutex_lock(&m->lock);
+    while (!m->over && !wanted(base) && !td__deadline_passed(until))
+        pthread_cond_timedwait(&m->news, &m->lock, &at);
+    pthread_mutex_unlock(&m->lock);
 }
 
 static bool stopping(td__members *base)
@@ -414,6 +432,7 @@ static void destroy(td__members *base)
 static const td__members_ops OPS = {.next = next,
                                     .wanted = wanted,
                                     .going = going,
+                                    .await_wanted = await_wanted,
                                     .leave = leave,
                                     .heartbeat = heartbeat,
                                     .explain = explain,

@@ -291,6 +291,9 @@ td_status td__catch_up_shards(td__elastic *e, const td__hello *all, int best)
 
 /* ---- Ranks that go --------------------------------------------------------------------------- */
 
+/* For so long a rank waits to be told of a change that others know of already. */
+enum { TOLD_MS = 2000 };
+
 /* Where the shards go: to the ranks that stay; to rank 0 if none does. */
 static td_status find_stay(const td__elastic *e, const int32_t *goes, td__holding *to)
 {
@@ -341,12 +344,16 @@ static td_status hand_over(td__elastic *e, const int32_t *goes, worlds *w)
 
 td_status td__hand_over_shards(td__elastic *e)
 {
-    int32_t mine = td__elastic_goes(e), some = 0;
+    td__members *m = e->members;
+    int32_t some = 0;
     int n = e->world->ranks;
     worlds w = {.from = NULL};
 
     if (!e->replica->shards)
         return TD_OK;
+    if (m->ops->await_wanted) /* a rank that does not know that it goes would hand over nothing */
+        m->ops->await_wanted(m, td__deadline_in_ms(TOLD_MS));
+    int32_t mine = td__elastic_goes(e);
     int32_t *goes = td__calloc((size_t)n, sizeof *goes);
     td_status st = goes ? td_all_gather(e->world->comm, &mine, goes, 1, TD_I32, NULL)
                         : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", n);
