@@ -1,13 +1,16 @@
 /* check.c -- `tandem check`: everything that can be known of a job without training. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/human.h"
 #include "base/fail.h"
+#include "base/file.h"
 #include "parallel/zero.h"
 #include "auto_mesh.h"
 #include "check_pipeline.h"
+#include "graph/draw.h"
 #include "session.h"
 #include "train/memory.h"
 
@@ -130,10 +133,58 @@ static void print_data(const td__session *s)
     }
 }
 
+/* The end of its name says what a file is to be. */
+static bool ends_with(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+    return n > m && strcmp(path + n - m, end) == 0;
+}
+
+static td_status check_graph_name(const char *path)
+{
+    if (!path)
+        return TD_OK;
+    if (!ends_with(path, ".dot") && !ends_with(path, ".svg"))
+        return TD_FAIL(TD_EINVAL, "--graph: expected FILE.dot or FILE.svg, found '%.200s'", path);
+    return td__output_check("graph", path);
+}
+
+static td_status draw(const td_graph *g, const char *path, const char *title)
+{
+    td__text t = {0};
+    td_status st;
+
+    if (ends_with(path, ".dot")) {
+        FILE *f = fopen(path, "we");
+        if (!f)
+            return TD_FAIL(TD_EINVAL, "--graph: cannot write %s: %s", path, strerror(errno));
+        st = td_graph_write_dot(g, f);
+        return fclose(f) && !st ? TD_FAIL(TD_EIO, "%s: %s", path, strerror(errno)) : st;
+    }
+    st = td__graph_svg(&t, g, title);
+    if (!st)
+        st = td__file_save(path, t.data, t.used);
+    td__text_fini(&t);
+    return st;
+}
+
+static td_status write_graph(const td__session *s, const char *path)
+{
+    td_graph *g;
+
+    if (!path)
+        return TD_OK;
+    TD_TRY(td__session_graph(s, &g));
+    td_status st = draw(g, path, td__job_name(s->job));
+    td_graph_destroy(g);
+    return st;
+}
+
 static td_status check(td__session *s, const td__args *a, int ranks)
 {
     const td__layer_row *rows;
 
+    TD_TRY(check_graph_name(td__args_value(a, "graph")));
     td_status st = td__args_job(s, a, td__args_at(a, 0));
     if (!st) {
         td__session_warn_renamed(s->job);
@@ -149,6 +200,8 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     bool pipeline = s->opts.sync.mesh.size[TD_AXIS_PIPELINE] > 1;
     if (!st && pipeline)
         st = td__check_cut(s, ranks);
+    if (!st)
+        st = write_graph(s, td__args_value(a, "graph"));
     if (st || td__args_has(a, "quiet"))
         return st;
     st = td__job_write(s->job, stdout);
@@ -207,6 +260,11 @@ static const td__flag FLAGS[] = {
      .words = "FILE",
      .help = "print the communication plan of a step; with FILE, also write it there as a timeline "
              "that Perfetto opens"},
+    {.name = "graph",
+     .value = "FILE",
+     .words = "FILE",
+     .help = "draw the graph of a micro-batch, from inputs to loss: FILE.svg, or FILE.dot for "
+             "Graphviz"},
     {.name = "quiet", .letter = 'q', .help = "print nothing; the exit status is the result"},
     {.name = NULL}};
 
@@ -217,6 +275,8 @@ static const char *const EXAMPLES[] = {
     "check the job and print its size and memory",
     "tandem check job.yaml --set train.batch=512 -q && echo fine",
     "in a script",
+    "tandem check job.yaml --graph model.svg -q",
+    "a picture of the model, for a browser",
     NULL};
 
 const td__command td__command_check = {

@@ -125,8 +125,11 @@ int td__training_failed(td__training *t, td_status st)
     td__progress_clear(&t->progress);
     if (!td__job_run_leads(&t->run))
         return TD_EXIT_FAILED;
+    char why[512];
+    snprintf(why, sizeof why, "%s", td_last_error());
     if (st != TD_EABORTED)
-        td__run_dir_failed(t->run.dir, td_last_error());
+        td__job_run_failed(&t->run, why);
+    st = TD_FAIL(st, "%s", why);
     return td__failure(t->args, st) == TD_EXIT_INTERRUPTED ? TD_EXIT_INTERRUPTED : TD_EXIT_FAILED;
 }
 

@@ -150,6 +150,20 @@ static td_status watch(td__job_run *r, td__trainer *trainer, bool leads)
     return r->watcher ? td__trainer_observe(trainer, r->watcher) : TD_OK;
 }
 
+/* The model for TensorBoard: its graph, and its params where this rank has all of them. */
+static td_status show_model(td__job_run *r)
+{
+    td__session *s = &r->session;
+    bool whole = td__trainer_scores_alone(s->trainer) && s->opts.sync.mesh.size[TD_AXIS_TENSOR] < 2;
+    td_graph *g;
+
+    TD_TRY(td__session_graph(s, &g));
+    td_status st =
+        td__tensorboard_model(r->tensorboard, g, whole ? td__trainer_params(s->trainer) : NULL);
+    td_graph_destroy(g);
+    return st;
+}
+
 static td_status observe(td__job_run *r)
 {
     const td__job_log *log = td__job_log_opts(r->session.job);
@@ -161,12 +175,14 @@ static td_status observe(td__job_run *r)
     }
     if (log->tensorboard && !r->o.no_dir) {
         TD_TRY(td__tensorboard_create(r->dir, r->from_step, false, &r->tensorboard));
+        TD_TRY(show_model(r));
         TD_TRY(td__trainer_observe(trainer, r->tensorboard));
     }
     if (r->o.profile && !r->o.no_dir) {
         TD_TRY(td__trace_create(r->dir, &r->trace));
         TD_TRY(td__trainer_observe(trainer, r->trace));
     }
+    TD_TRY(td__job_run_live(r, trainer));
     return watch(r, trainer, true);
 }
 
@@ -184,8 +200,10 @@ static td_status lead_begin(void *user, td__trainer *trainer, uint64_t step, uin
     TD_TRY(td__trainer_observe(trainer, r->metrics));
     if (log->tensorboard) {
         TD_TRY(td__tensorboard_create(r->dir, step, true, &r->tensorboard));
+        TD_TRY(show_model(r));
         TD_TRY(td__trainer_observe(trainer, r->tensorboard));
     }
+    TD_TRY(td__job_run_live(r, trainer));
     m->ops->run_dir(m, r->dir);
     return watch(r, trainer, true);
 }
@@ -211,9 +229,10 @@ static void lead_end(void *user)
 
     if (r->o.hooks.unwatch)
         r->o.hooks.unwatch(r->o.hooks.user);
+    td__report_live_destroy(r->live);
     td__tensorboard_destroy(r->tensorboard);
     td__metrics_file_destroy(r->metrics);
-    r->watcher = r->tensorboard = r->metrics = NULL;
+    r->watcher = r->tensorboard = r->metrics = r->live = NULL;
 }
 
 td_status td__job_run_check_elastic(const td__job_run *r)
@@ -470,6 +489,8 @@ void td__job_run_fini(td__job_run *r)
 {
     td__free(r->times);
     td__session_fini(&r->session);
+    td__report_live_destroy(r->live);
+    td__free(r->job_text);
     td__trace_destroy(r->trace);
     td__tensorboard_destroy(r->tensorboard);
     td__metrics_file_destroy(r->metrics);

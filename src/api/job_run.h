@@ -55,7 +55,8 @@ struct td__job_run {
     td__train_lead lead;  /* of elastic ranks */
     bool concluded;       /* as rank 0 of elastic ranks */
     uint64_t from_step;
-    td__observer *watcher, *metrics, *tensorboard, *trace;
+    td__observer *watcher, *metrics, *tensorboard, *trace, *live;
+    char *job_text; /* of job.yaml, for the report; NULL: not read yet */
     td_node_time *times;
     int n_times;
     td__train_result result;
@@ -94,6 +95,12 @@ TD_NODISCARD td_status td__job_run_train(td__job_run *r, const atomic_int *stop)
 /* After the last step: test part, profile, report. What could not be written is in
  * result.unsaved. */
 TD_NODISCARD td_status td__job_run_conclude(td__job_run *r, const atomic_int *stop);
+/* report.html while the run goes on (job_report.c): its observer joins the trainer's. */
+TD_NODISCARD td_status td__job_run_live(td__job_run *r, td__trainer *trainer);
+/* The report of a run that is over. */
+TD_NODISCARD td_status td__job_run_report(td__job_run *r);
+/* The run has failed: its directory says why (failed.txt), and so does its report. */
+void td__job_run_failed(td__job_run *r, const char *why);
 void td__job_run_fini(td__job_run *r);
 
 #endif

@@ -6,10 +6,6 @@
 #include "api/job_run.h"
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "base/file.h"
-#include "train/scores.h"
-
-enum { MOST_SCORED = 1 << 24 }; /* outputs: what the report may take of time and memory */
 
 /* After the last step: the test part with the weights as they are, for all who keep records. If it
  * is interrupted there is no report, and resuming makes up for both. */
@@ -57,57 +53,6 @@ static td_status write_profile(td__job_run *r)
     return td__trace_finish(r->trace);
 }
 
-/* The scores of the model as it is now, on the part that it has not seen, where one rank can
- * compute them. Their absence is no reason to have no report. */
-static void fill_scores(td__job_run *r, td__scores *scores, td__report_opts *o)
-{
-    td__session *s = &r->session;
-    td__part part = td__data_part(s->data, TD_PART_TEST) ? TD_PART_TEST : TD_PART_VALID;
-    td__dataset *d = td__data_part(s->data, part);
-    const td__field *f;
-    int n = td__data_fields(s->data, &f);
-
-    while (n > 0 && strcmp(f[n - 1].name, td__trainer_target(s->trainer)) != 0)
-        n--;
-    if (!d || !n || td_shape_count(&f[n - 1].shape) != 1 ||
-        d->count > MOST_SCORED / (f[n - 1].classes + 1) || !td__trainer_scores_alone(s->trainer) ||
-        td__trainer_scores(s->trainer, d, scores))
-        return;
-    o->scores = scores;
-    o->scores_part = td__part_name(part);
-    o->class_names = f[n - 1].class_names;
-}
-
-static td_status write_report(td__job_run *r)
-{
-    td__scores scores = {0};
-    td__session *s = &r->session;
-    const td__layer_row *layers;
-    char path[TD__PATH];
-    td__file_map job;
-    int n = td__job_layers(s->job, &layers);
-
-    TD_TRY(td__run_dir_path(r->dir, "job.yaml", path));
-    TD_TRY(td__file_map_open(&job, path));
-    char *text = td__calloc(job.nbytes + 1, 1);
-    if (text)
-        memcpy(text, job.data, job.nbytes);
-    td__file_map_close(&job);
-    td__report_opts o = {.dir = r->dir,
-                         .title = td__job_name(s->job),
-                         .job_text = text,
-                         .layers = layers,
-                         .n_layers = n,
-                         .memory = td_program_memory(td__trainer_program(s->trainer)),
-                         .profile = r->times,
-                         .n_profile = r->n_times};
-    fill_scores(r, &scores, &o);
-    td_status st = td__report_write(&o);
-    td__scores_fini(&scores);
-    td__free(text);
-    return st;
-}
-
 td_status td__job_run_conclude(td__job_run *r, const atomic_int *stop)
 {
     bool writes = td__job_run_leads(r) && !r->o.no_dir;
@@ -117,7 +62,7 @@ td_status td__job_run_conclude(td__job_run *r, const atomic_int *stop)
         st = write_profile(r);
     bool report = td__job_log_opts(r->session.job)->report && !r->untested && writes;
     if (!st && report && !*r->result.unsaved)
-        st = write_report(r);
+        st = td__job_run_report(r);
     if (st == TD_EIO && writes) { /* the result is there, nonetheless */
         snprintf(r->result.unsaved, sizeof r->result.unsaved, "%s", td_last_error());
         st = TD_OK;

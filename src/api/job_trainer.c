@@ -152,7 +152,7 @@ static td_status failed(td_trainer *t, td_status st)
     /* An elastic rank that lacks memory or its disk goes alone: the run goes on. */
     bool alone = t->run->session.members && (st == TD_EIO || st == TD_ENOMEM);
     if (td__job_run_leads(t->run) && *t->run->dir && st != TD_EABORTED && !alone)
-        td__run_dir_failed(t->run->dir, text);
+        td__job_run_failed(t->run, text);
     return TD_FAIL(st, "%s", text);
 }
 

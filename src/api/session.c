@@ -186,6 +186,20 @@ static td_status scale_by_ranks(td__session *s)
     return TD_OK;
 }
 
+td_status td__session_graph(const td__session *s, td_graph **out)
+{
+    td__model_nodes nodes = {0};
+
+    TD_TRY(td_graph_create(out));
+    td_status st =
+        s->model.build(s->model.user, *out, td__trainer_micro_batch_rows(s->trainer), &nodes);
+    if (!st)
+        return TD_OK;
+    td_graph_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
 td_status td__session_trainer(td__session *s)
 {
     TD_TRY(scale_by_ranks(s));

@@ -57,6 +57,9 @@ TD_NODISCARD td_status td__session_changed(td__session *s, bool *changed, char *
 void td__session_warn_model(const td__job *j);
 TD_NODISCARD td_status td__session_data(td__session *s);    /* then data and model */
 TD_NODISCARD td_status td__session_trainer(td__session *s); /* then the trainer */
+/* After the trainer: the graph of a micro-batch, from the model's inputs to its loss. The
+ * caller's. */
+TD_NODISCARD td_status td__session_graph(const td__session *s, td_graph **out);
 /* Instead, before ranks are started: can parallel.tensor cut the model? */
 TD_NODISCARD td_status td__session_check_tensor(td__session *s);
 void td__session_fini(td__session *s);

@@ -36,6 +36,7 @@ typedef struct td__file_out {
     int error;       /* first errno; 0 for none */
     uint64_t offset; /* bytes written so far */
     size_t used;     /* bytes in buf */
+    bool passing;    /* set after open: not fsynced, as it is written again before long */
     char *path, *temp;
     uint8_t *buf;
 } td__file_out;

@@ -2,17 +2,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/job_status.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/date.h"
 #include "base/fail.h"
 
 enum { DIGITS = 6 };
 
 typedef struct event {
     uint64_t at_ns;
+    double time; /* unix */
+    bool failure;
+    int ranks;
     char text[TD_STATUS_TEXT];
 } event;
 
@@ -27,6 +34,9 @@ struct td__job_status {
     int max_agents;
     event event[TD_STATUS_EVENTS];
     uint32_t n_events, n_failures; /* so far */
+    double began;                  /* unix time */
+    int fd;                        /* of ranks.jsonl; -1: not yet */
+    uint32_t n_logged;
 };
 
 td_status td__job_status_create(int max_agents, td__job_status **out)
@@ -38,6 +48,8 @@ td_status td__job_status_create(int max_agents, td__job_status **out)
         return TD_FAIL(TD_ENOMEM, "no memory for the status of a job");
     s->max_agents = max_agents;
     s->began_ns = td__clock_ns();
+    s->began = td__unix_time();
+    s->fd = -1;
     return TD_OK;
 }
 
@@ -45,6 +57,8 @@ void td__job_status_destroy(td__job_status *s)
 {
     for (int i = 0; s && i < s->max_agents; i++)
         td__text_fini(&s->agents[i].said);
+    if (s && s->fd >= 0)
+        close(s->fd);
     if (s)
         td__free(s->agents);
     td__free(s);
@@ -57,12 +71,56 @@ void td__job_status_host(td__job_status *s, int index, const char *json)
     s->agents[index].said_ns = td__clock_ns();
 }
 
-void td__job_status_event(td__job_status *s, const char *text, bool failure)
+/* A line is one write, so that a reader finds it whole. */
+static void log_line(td__job_status *s, const char *kind, double time, int ranks, const char *text)
+{
+    td__text line = {0};
+
+    td__text_printf(&line, "{\"kind\": \"%s\", \"time\": %.3f", kind, time);
+    if (ranks >= 0)
+        td__text_printf(&line, ", \"ranks\": %d", ranks);
+    td__text_add(&line, ", \"text\": ");
+    td__text_json(&line, text);
+    td__text_add(&line, "}\n");
+    if (!td__text_status(&line) && write(s->fd, line.data, line.used) < 0) {
+        close(s->fd); /* the report does without */
+        s->fd = -1;
+    }
+    td__text_fini(&line);
+}
+
+static void log_events(td__job_status *s)
+{
+    for (; s->fd >= 0 && s->n_logged < s->n_events; s->n_logged++) {
+        const event *e = &s->event[s->n_logged % TD_STATUS_EVENTS];
+        if (s->n_events - s->n_logged <= TD_STATUS_EVENTS)
+            log_line(s, e->failure ? "lost" : "ranks", e->time, e->ranks, e->text);
+    }
+}
+
+void td__job_status_log(td__job_status *s, const char *dir)
+{
+    char path[PATH_MAX];
+
+    if (s->fd >= 0 || snprintf(path, sizeof path, "%s/ranks.jsonl", dir) >= (int)sizeof path)
+        return;
+    s->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (s->fd < 0)
+        return;
+    log_line(s, "start", s->began, -1, "");
+    log_events(s);
+}
+
+void td__job_status_event(td__job_status *s, const char *text, bool failure, int ranks)
 {
     event *e = &s->event[s->n_events++ % TD_STATUS_EVENTS];
     e->at_ns = td__clock_ns();
+    e->time = td__unix_time();
+    e->failure = failure;
+    e->ranks = ranks;
     snprintf(e->text, sizeof e->text, "%s", text);
     s->n_failures += failure;
+    log_events(s);
 }
 
 static void seconds_since(td__text *out, uint64_t now, uint64_t ns)

@@ -22,8 +22,13 @@ void td__job_status_destroy(td__job_status *s); /* NULL is allowed */
 
 /* Agent `index` says this JSON object of its host. */
 void td__job_status_host(td__job_status *s, int index, const char *json);
-/* One line of what happened; a failure of a process is counted. */
-void td__job_status_event(td__job_status *s, const char *text, bool failure);
+/* One line of what happened; a failure of a process is counted. ranks: how many there are from now
+ * on; -1: that comes later. */
+void td__job_status_event(td__job_status *s, const char *text, bool failure, int ranks);
+/* From now on events are also lines of ranks.jsonl in the run's folder, for its report
+ * (run/report_timeline.c), those that are known already first. A file that cannot be written is
+ * done without. */
+void td__job_status_log(td__job_status *s, const char *dir);
 
 typedef struct td__job_facts {
     bool elastic;

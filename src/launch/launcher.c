@@ -152,8 +152,10 @@ static td_status show(launch *l, int index, const td__msg *m)
 static void hear_run_dir(launch *l, const char *dir)
 {
     snprintf(l->run_dir, sizeof l->run_dir, "%s", dir);
-    if (l->elastic || !access(dir, W_OK))
+    if (l->elastic || !access(dir, W_OK)) {
         td__control_offer(l->control, dir);
+        td__job_status_log(l->news, dir);
+    }
 }
 
 static td_status take_message(launch *l, int index, const td__msg *m)

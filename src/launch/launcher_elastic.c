@@ -42,7 +42,7 @@ static void hear_generation(launch *l, const char *number, const char *size, con
     snprintf(l->reason, sizeof l->reason, "%s", why);
     snprintf(text, sizeof text, "now %s rank%s (generation %s): %s", size, l->ranks != 1 ? "s" : "",
              number, why);
-    td__job_status_event(l->news, text, false);
+    td__job_status_event(l->news, text, false, l->ranks);
     if (n > 1)
         td__output_say(l->output, "%s", text);
 }
@@ -127,7 +127,7 @@ bool td__elastic_hear(launch *l, int index, const td__msg *m)
     else if (m->kind == TD_MSG_OVER && two)
         hear_over(l, one, two);
     else if (m->kind == TD_MSG_LOST) {
-        td__job_status_event(l->news, one, true);
+        td__job_status_event(l->news, one, true, -1);
         td__output_say(l->output, "%s", one);
     } else if (m->kind == TD_MSG_LEAVES || m->kind == TD_MSG_FAILED)
         hear_leaving(l, index, one);

@@ -107,7 +107,7 @@ bool td__fixed_again(td__launch *l)
         return false;
     write_cause(l);
     snprintf(l->reason, sizeof l->reason, "%.200s", l->cause);
-    td__job_status_event(l->news, l->cause, true);
+    td__job_status_event(l->news, l->cause, true, -1);
     td__output_say(l->output, "%s; all ranks are started again (restart %d of %d)", l->cause, n,
                    l->o.restarts);
     l->cause[0] = 0;

@@ -13,6 +13,7 @@
 typedef struct page {
     td__text *t;
     const td__compare_opts *o;
+    const char *path; /* of the page */
     int n;            /* variants */
     double **elapsed; /* by variant: seconds of training after each step; NULL: it failed */
 } page;
@@ -105,7 +106,7 @@ static void print_table(const page *p)
         }
     }
     names[n] = NULL;
-    td__text_add(t, "<div class=\"panel\"><table>\n");
+    td__text_add(t, "<div class=\"panel\"><table class=\"dense\">\n");
     td__html_head(t, names);
     for (int v = 0; v < p->n; v++) {
         const td__compare_run *r = td__compare_variant(p->o, ranked(p, v));
@@ -194,30 +195,50 @@ static void print_rates(const page *p)
     td__chart(p->t, "Throughput", "samples per second, over steps", s, n);
 }
 
+/* Its report, which lies beside or below the page. */
+static void print_link(const page *p, const td__compare_run *r)
+{
+    const char *slash = strrchr(p->path, '/'), *dir = r->dir;
+    size_t n = slash ? (size_t)(slash - p->path) + 1 : 0;
+
+    td__text_add(p->t, "<td class=\"sub\"><a href=\"");
+    td__text_html(p->t, strncmp(dir, p->path, n) == 0 ? dir + n : dir);
+    td__text_add(p->t, "/report.html\">");
+    td__text_html(p->t, r->dir);
+    td__text_add(p->t, "</a></td>");
+}
+
 static void print_variants(const page *p)
 {
-    static const char *const NAMES[] = {"variant", "changes", "#ranks", "directory", NULL};
-    char ranks[16];
+    static const char *const NAMES[] = {"variant",     "changes", "#ranks",
+                                        "#efficiency", "report",  NULL};
+    const td__compare_run *first = td__compare_first(p->o);
+    char ranks[16], efficiency[24];
 
-    td__text_add(p->t, "<h2>Variants</h2>\n<div class=\"panel\"><table>\n");
+    td__text_add(p->t, "<h2>Variants</h2>\n<div class=\"panel\"><table class=\"ranks\">\n");
     td__html_head(p->t, NAMES);
     for (int v = 0; v < p->n; v++) {
         const td__compare_run *r = td__compare_variant(p->o, v);
+        double each = r->samples_per_second / r->ranks;
+        double one = first ? first->samples_per_second / first->ranks : (double)NAN;
         snprintf(ranks, sizeof ranks, "%d", r->ranks);
+        snprintf(efficiency, sizeof efficiency, "%.0f %%", 100 * each / one);
         td__text_add(p->t, "<tr>");
         td__html_cell(p->t, "name", r->name);
         td__html_cell(p->t, "sub", *r->what ? r->what : "the unchanged job");
         td__html_cell(p->t, "n", ranks);
-        td__html_cell(p->t, "sub", r->dir);
+        td__html_cell(p->t, "n", !r->failed && isfinite(each / one) ? efficiency : "");
+        print_link(p, r);
         td__text_add(p->t, "</tr>\n");
     }
-    td__text_add(p->t, "</table></div>\n");
+    td__text_add(p->t, "</table></div>\n<p class=\"sub\">Efficiency: samples per second and rank, "
+                       "against the first variant.</p>\n");
 }
 
 td_status td__compare_page(const td__compare_opts *o, const char *path)
 {
     td__text t = {0};
-    page p = {.t = &t, .o = o, .n = o->n / o->repeat};
+    page p = {.t = &t, .o = o, .path = path, .n = o->n / o->repeat};
     td_status st = add_times(&p);
 
     if (!st) {

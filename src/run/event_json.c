@@ -4,7 +4,8 @@
 
 #include <inttypes.h>
 #include <stddef.h>
-#include <time.h>
+
+#include "base/date.h"
 
 enum { TIME_DIGITS = 6, VALUE_DIGITS = 9 /* a float comes back exactly */, CLOCK_DIGITS = 14 };
 
@@ -28,18 +29,11 @@ static void close_line(td__text *t)
     td__text_add(t, "}\n");
 }
 
-static double unix_time(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 void td__json_begin(td__text *t, const td__train_info *e)
 {
     open_line(t, "begin", e->first_step);
     td__text_member(t, "name", e->name);
-    td__text_member_number(t, "time", unix_time(), CLOCK_DIGITS);
+    td__text_member_number(t, "time", td__unix_time(), CLOCK_DIGITS);
     td__text_member_int(t, "steps", (int64_t)e->steps);
     td__text_member_int(t, "steps_per_epoch", (int64_t)e->steps_per_epoch);
     td__text_member_int(t, "batch", e->batch);

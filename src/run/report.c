@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/date.h"
 #include "base/fail.h"
 #include "base/human.h"
 #include "base/text.h"
@@ -16,6 +17,7 @@
 #include "run/report_html.h"
 #include "run/report_scaling.h"
 #include "run/report_scores.h"
+#include "run/report_timeline.h"
 #include "run/run_dir.h"
 
 enum { MOST_EVALS = 12, MOST_NODES = 20 };
@@ -29,7 +31,7 @@ static double value_at(const td__report_metric *m, double step)
     return NAN;
 }
 
-static void print_head(td__text *t, const td__report_opts *o, const td__report_data *d)
+static void print_state(td__text *t, const td__report_opts *o, const td__report_data *d)
 {
     static const struct {
         const char *end, *text, *class;
@@ -38,15 +40,40 @@ static void print_head(td__text *t, const td__report_opts *o, const td__report_d
                   {"interrupted", "interrupted", "state warn"},
                   {"", "not finished", "state warn"}};
 
+    if (o->failed)
+        td__text_add(t, "<span class=\"state bad\">failed</span>");
+    else if (o->every_s > 0 && !*d->end)
+        td__text_add(t, "<span class=\"state live\">running</span>");
+    for (int i = 0; i < TD_LEN(STATES) && !o->failed && (!(o->every_s > 0) || *d->end); i++)
+        if (strcmp(STATES[i].end, d->end) == 0)
+            td__text_printf(t, "<span class=\"%s\">%s</span>", STATES[i].class, STATES[i].text);
+    if (o->every_s > 0)
+        td__text_printf(t, "<time id=\"live\" data-written=\"%.3f\" data-every=\"%.3f\"></time>",
+                        td__unix_time(), o->every_s);
+}
+
+/* Of a run that goes on, or has stopped before its last step: how far it is. */
+static void print_far(td__text *t, const td__report_data *d)
+{
+    double last = d->step.n ? d->step.v[d->step.n - 1] : 0;
+
+    if (!*d->end && d->steps > last)
+        td__text_printf(t, "step %.0f of %.0f", last, d->steps);
+    else
+        td__text_printf(t, "%d steps", d->step.n);
+}
+
+static void print_head(td__text *t, const td__report_opts *o, const td__report_data *d)
+{
+
     td__text_add(t, "<header><h1>");
     td__text_html(t, o->title);
     td__text_add(t, "</h1>");
-    for (int i = 0; i < TD_LEN(STATES); i++)
-        if (strcmp(STATES[i].end, d->end) == 0)
-            td__text_printf(t, "<span class=\"%s\">%s</span>", STATES[i].class, STATES[i].text);
-    td__text_printf(t, "<span class=\"sub\">%d steps", d->step.n);
+    print_state(t, o, d);
+    td__text_add(t, "<span class=\"sub\">");
+    print_far(t, d);
     if (d->batch > 0)
-        td__text_printf(t, " of %.0f samples", d->batch);
+        td__text_printf(t, ", %.0f samples each", d->batch);
     if (d->micro_batches > 1)
         td__text_printf(t, " in %.0f micro-batches", d->micro_batches);
     if (*d->precision)
@@ -65,6 +92,11 @@ static void print_head(td__text *t, const td__report_opts *o, const td__report_d
         td__text_add(t, "</div>");
     }
     td__text_add(t, "</header>\n");
+    if (o->failed) {
+        td__text_add(t, "<p class=\"why\">");
+        td__text_html(t, o->failed);
+        td__text_add(t, "</p>\n");
+    }
 }
 
 static double sum(const td__column *c)
@@ -201,9 +233,10 @@ static void print_layers(td__text *t, const td__report_opts *o)
         flops += o->layers[i].flops;
         most = o->layers[i].params > most ? o->layers[i].params : most;
     }
-    td__text_add(t, "<h2>Layers</h2>\n<div class=\"panel\"><table><tr><th>layer</th><th>kind</th>"
-                    "<th>output of one sample</th><th class=\"n\">parameters</th><th></th>"
-                    "<th class=\"n\">FLOP forward</th></tr>\n");
+    td__text_add(
+        t, "<h2>Layers</h2>\n<div class=\"panel\"><table><tr><th>layer</th><th>kind</th>"
+           "<th>output of one sample</th><th class=\"n\">parameters</th><th class=\"bar\"></th>"
+           "<th class=\"n\">FLOP forward</th></tr>\n");
     for (int i = 0; i < o->n_layers; i++) {
         const td__layer_row *r = &o->layers[i];
         td__text_add(t, "<tr>");
@@ -217,7 +250,7 @@ static void print_layers(td__text *t, const td__report_opts *o)
     }
     td__text_add(t, "<tr class=\"sum\"><td>total</td><td></td><td></td>");
     td__html_cell(t, "n", td__human_count(params, value));
-    td__text_add(t, "<td></td>");
+    td__text_add(t, "<td class=\"bar\"></td>");
     td__html_cell(t, "n", flops > 0 ? td__human_si(flops, value) : "");
     td__text_add(t, "</tr></table></div>\n");
 }
@@ -234,7 +267,7 @@ static void print_pool(td__text *t, const td__report_data *d)
              "%.0f blocks requested, %.0f of them reused; %.0f released, %s idle",
              d->device_requests, d->device_reused, d->device_released,
              td__human_bytes(d->device_idle, value));
-    td__html_cell(t, "name", note);
+    td__html_cell(t, "sub", note);
     td__text_add(t, "</tr>\n");
 }
 
@@ -267,13 +300,15 @@ static void print_memory(td__text *t, const td_memory_plan *m, const td__report_
     }
     td__text_add(t, "<tr class=\"sum\"><td>total</td>");
     td__html_cell(t, "n", td__human_bytes((double)m->total, value));
-    td__text_add(t, "<td></td></tr>\n<tr><td>activations without reuse</td>");
+    td__text_add(t, "<td></td></tr>\n<tr><td class=\"sub\">activations without reuse</td>");
     td__html_cell(t, "n", td__human_bytes((double)m->activations_unshared, value));
     td__text_add(t, "<td></td></tr>\n");
     if (d->memory_peak > 0) {
-        td__text_printf(t, "<tr><td>peak of the process of rank %.0f</td>", d->memory_rank);
+        td__text_printf(t, "<tr><td class=\"sub\">peak of the process of rank %.0f</td>",
+                        d->memory_rank);
         td__html_cell(t, "n", td__human_bytes(d->memory_peak, value));
-        td__text_printf(t, "<td>planned %s</td></tr>\n", td__human_bytes(d->memory_planned, value));
+        td__text_printf(t, "<td class=\"sub\">planned %s</td></tr>\n",
+                        td__human_bytes(d->memory_planned, value));
     }
     if (d->device[0])
         print_pool(t, d);
@@ -343,9 +378,10 @@ static td_status print_profile(td__text *t, const td__report_opts *o)
     for (int i = 0; i < o->n_profile; i++)
         rows[i] = &o->profile[i];
     qsort(rows, (size_t)o->n_profile, sizeof(td_node_time *), by_total);
-    td__text_add(t, "<h2>Where the time goes</h2>\n<div class=\"panel\"><table><tr><th>node</th>"
-                    "<th>operator</th><th>kernel</th><th class=\"n\">calls</th>"
-                    "<th class=\"n\">mean</th><th class=\"n\">share</th><th></th></tr>\n");
+    td__text_add(
+        t, "<h2>Where the time goes</h2>\n<div class=\"panel\"><table><tr><th>node</th>"
+           "<th>operator</th><th>kernel</th><th class=\"n\">calls</th>"
+           "<th class=\"n\">mean</th><th class=\"n\">share</th><th class=\"bar\"></th></tr>\n");
     for (int i = 0; i < o->n_profile && i < MOST_NODES && rows[i]->total_ns; i++) {
         const td_node_time *r = rows[i];
         double part = (double)r->total_ns / (double)total;
@@ -373,6 +409,7 @@ static td_status print_page(td__text *t, const td__report_opts *o, const td__rep
     print_head(t, o, d);
     print_cards(t, d);
     print_charts(t, d);
+    TD_TRY(td__report_timeline(t, o->dir, d));
     TD_TRY(td__report_scaling(t, o->dir, d));
     if (d->pipeline.stages)
         td__html_pipeline(t, &d->pipeline);
@@ -393,18 +430,31 @@ static td_status print_page(td__text *t, const td__report_opts *o, const td__rep
     return td__text_status(t);
 }
 
-td_status td__report_write(const td__report_opts *o)
+/* passing: it is about to be written again. */
+static td_status write_page(const td__report_opts *o, const td__report_data *d, bool passing)
 {
     char path[TD__PATH];
-    td__report_data d;
     td__text t = {0};
 
     TD_TRY(td__run_dir_path(o->dir, "report.html", path));
-    TD_TRY(td__report_data_read(o->dir, &d));
-    td_status st = print_page(&t, o, &d);
-    td__report_data_fini(&d);
+    td_status st = print_page(&t, o, d);
     if (!st)
-        st = td__html_write(&t, path);
+        st = passing ? td__html_write_passing(&t, path) : td__html_write(&t, path);
     td__text_fini(&t);
+    return st;
+}
+
+td_status td__report_write_live(const td__report_opts *o, const td__report_data *d)
+{
+    return write_page(o, d, true);
+}
+
+td_status td__report_write(const td__report_opts *o)
+{
+    td__report_data d;
+
+    TD_TRY(td__report_data_read(o->dir, &d));
+    td_status st = write_page(o, &d, false);
+    td__report_data_fini(&d);
     return st;
 }

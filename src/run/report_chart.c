@@ -14,6 +14,11 @@
 enum { MOST_POINTS = 240, WIDTH = 640, HEIGHT = 260, LEFT = 58, RIGHT = 14, TOP = 10, BOTTOM = 30 };
 enum { MOST_TICKS = 12 };
 
+typedef enum by { BY_STEP, BY_SECOND, BY_RATE } by;
+static const struct {
+    const char *axis, *one; /* the axis' title; what a value of it is called */
+} BY[] = {{"step", "step"}, {"seconds", "second"}, {"learning rate", "rate"}};
+
 typedef struct axis {
     double lo, hi; /* of the values; of their logarithms where log is set */
     bool log;
@@ -101,16 +106,20 @@ static void span_y(const curve *c, const td__series *s, int n, axis *y)
     y->hi = hi + room;
 }
 
-static void span_x(const curve *c, int n, axis *x)
+static void span_x(const curve *c, int n, by what, axis *x)
 {
     x->lo = INFINITY;
     x->hi = -INFINITY;
-    x->log = false;
+    x->log = what == BY_RATE;
     for (int k = 0; k < n; k++)
         if (c[k].n) {
             x->lo = fmin(x->lo, c[k].at[0].x);
             x->hi = fmax(x->hi, c[k].at[c[k].n - 1].x);
         }
+    if (x->log) {
+        x->lo = log10(x->lo);
+        x->hi = log10(x->hi);
+    }
 }
 
 /* Round values within the axis: 1, 2 or 5 times a power of ten apart, or decades. */
@@ -134,19 +143,20 @@ static int ticks(const axis *a, int want, double *at)
     return n;
 }
 
-static char *tick_text(double v, char buf[24])
+char *td__chart_tick(double v, char buf[TD__CHART_TICK])
 {
     if (fabs(v) >= 1e4 && fabs(v) < 1e9)
-        snprintf(buf, 24, fabs(v) >= 1e6 ? "%.4gM" : "%.4gk", v / (fabs(v) >= 1e6 ? 1e6 : 1e3));
+        snprintf(buf, TD__CHART_TICK, fabs(v) >= 1e6 ? "%.4gM" : "%.4gk",
+                 v / (fabs(v) >= 1e6 ? 1e6 : 1e3));
     else
-        snprintf(buf, 24, "%.4g", v);
+        snprintf(buf, TD__CHART_TICK, "%.4g", v);
     return buf;
 }
 
-static void print_axes(td__text *t, const axis *x, const axis *y, const char *y_title, bool whole)
+static void print_axes(td__text *t, const axis *x, const axis *y, const char *y_title, by what)
 {
     double at[MOST_TICKS];
-    char text[24];
+    char text[TD__CHART_TICK];
 
     int n = ticks(y, 5, at);
     for (int i = 0; i < n; i++) {
@@ -154,19 +164,19 @@ static void print_axes(td__text *t, const axis *x, const axis *y, const char *y_
         td__text_printf(t,
                         "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"ty\" x=\"%d\" "
                         "y=\"%.1f\">%s</text>\n",
-                        LEFT, p, WIDTH - RIGHT, LEFT - 8, p + 4, tick_text(at[i], text));
+                        LEFT, p, WIDTH - RIGHT, LEFT - 8, p + 4, td__chart_tick(at[i], text));
     }
     n = ticks(x, 6, at);
     for (int i = 0; i < n; i++) {
-        if (whole && at[i] != floor(at[i]))
+        if (what == BY_STEP && at[i] != floor(at[i]))
             continue; /* there are no half steps */
         td__text_printf(t, "<text class=\"tx\" x=\"%.1f\" y=\"%d\">%s</text>\n", place_x(x, at[i]),
-                        HEIGHT - BOTTOM + 18, tick_text(at[i], text));
+                        HEIGHT - BOTTOM + 18, td__chart_tick(at[i], text));
     }
     td__text_printf(t, "<path class=\"axis\" d=\"M%d %dH%d\"/>\n", LEFT, HEIGHT - BOTTOM,
                     WIDTH - RIGHT);
     td__text_printf(t, "<text class=\"ty\" x=\"%d\" y=\"%d\">%s</text>\n", WIDTH - RIGHT,
-                    HEIGHT - BOTTOM - 6, whole ? "step" : "seconds");
+                    HEIGHT - BOTTOM - 6, BY[what].axis);
     td__text_printf(t, "<text x=\"%d\" y=\"%d\">", LEFT + 4, TOP + 10);
     td__text_html(t, y_title);
     td__text_add(t, "</text>\n");
@@ -218,7 +228,7 @@ static void print_curve(td__text *t, const td__series *s, const curve *c, const 
                             colour, place_x(x, c->at[i].x), place_y(y, c->at[i].y));
 }
 
-static void print_chart(td__text *t, const char *title, const char *unit, bool by_step,
+static void print_chart(td__text *t, const char *title, const char *unit, by what,
                         const td__series *s, int n)
 {
     curve c[TD__CHART_SERIES];
@@ -234,7 +244,7 @@ static void print_chart(td__text *t, const char *title, const char *unit, bool b
     }
     if (!drawn)
         return;
-    span_x(c, n, &x);
+    span_x(c, n, what, &x);
     span_y(c, s, n, &y);
     td__text_add(t, "<figure class=\"chart\"><figcaption><b>");
     td__text_html(t, title);
@@ -258,13 +268,13 @@ static void print_chart(td__text *t, const char *title, const char *unit, bool b
                     "</span></figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" "
                     "data-left=\"%d\" data-right=\"%d\" data-lo=\"%.9g\" data-hi=\"%.9g\" "
                     "data-by=\"%s\" aria-label=\"",
-                    WIDTH, HEIGHT, LEFT, WIDTH - RIGHT, x.lo, x.hi, by_step ? "step" : "second");
+                    WIDTH, HEIGHT, LEFT, WIDTH - RIGHT, x.lo, x.hi, BY[what].one);
     td__text_html(t, title);
-    td__text_add(t, by_step ? " by step\">\n" : " by second\">\n");
-    print_axes(t, &x, &y, title, by_step);
+    td__text_printf(t, " by %s\"%s>\n", BY[what].one, x.log ? " data-log=\"1\"" : "");
+    print_axes(t, &x, &y, title, what);
     for (int k = 0; k < n; k++)
         if (c[k].n)
-            print_curve(t, &s[k], &c[k], &x, &y, by_step);
+            print_curve(t, &s[k], &c[k], &x, &y, what == BY_STEP);
     td__text_printf(t,
                     "<path class=\"cursor\" d=\"M0 %dV%d\"/>\n</svg><output></output></figure>\n",
                     TOP, HEIGHT - BOTTOM);
@@ -272,10 +282,15 @@ static void print_chart(td__text *t, const char *title, const char *unit, bool b
 
 void td__chart(td__text *t, const char *title, const char *unit, const td__series *s, int n)
 {
-    print_chart(t, title, unit, true, s, n);
+    print_chart(t, title, unit, BY_STEP, s, n);
 }
 
 void td__chart_time(td__text *t, const char *title, const char *unit, const td__series *s, int n)
 {
-    print_chart(t, title, unit, false, s, n);
+    print_chart(t, title, unit, BY_SECOND, s, n);
+}
+
+void td__chart_rate(td__text *t, const char *title, const char *unit, const td__series *s, int n)
+{
+    print_chart(t, title, unit, BY_RATE, s, n);
 }

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-enum { TD__CHART_SERIES = 16, TD__CHART_COLOURS = 8 };
+enum { TD__CHART_SERIES = 16, TD__CHART_COLOURS = 8, TD__CHART_TICK = 24 };
 
 typedef struct td__series {
     const char *name;
@@ -24,5 +24,9 @@ typedef struct td__series {
 void td__chart(td__text *t, const char *title, const char *unit, const td__series *s, int n);
 /* The same over seconds in place of steps. At most TD__CHART_SERIES are drawn. */
 void td__chart_time(td__text *t, const char *title, const char *unit, const td__series *s, int n);
+/* The same over learning rates, on a logarithmic axis. */
+void td__chart_rate(td__text *t, const char *title, const char *unit, const td__series *s, int n);
+/* A number beside an axis: 12k, 3.5M. Returns buf. */
+char *td__chart_tick(double v, char buf[TD__CHART_TICK]);
 
 #endif

@@ -52,6 +52,10 @@ static td_status read_step(td__report_data *d, const json_t *o)
     TD_TRY(push(&d->rate, seconds > 0 ? samples / seconds : (double)NAN));
     TD_TRY(push(&d->seconds, seconds));
     TD_TRY(push(&d->data_wait, number(o, "data_wait")));
+    double elapsed = number(o, "elapsed");
+    if (isnan(d->origin)) /* the first since the begin */
+        d->origin = d->begin_time - (elapsed - seconds);
+    TD_TRY(push(&d->time, d->origin + elapsed));
     if (samples > 0)
         d->samples += samples;
     const json_t *sync = json_object_get(o, "sync");
@@ -102,7 +106,10 @@ static td_status read_eval(td__report_data *d, json_t *o)
 
 static void read_begin(td__report_data *d, const json_t *o)
 {
-    d->n_begins++;
+    if (!d->n_begins++)
+        d->began = number(o, "time");
+    d->begin_time = number(o, "time");
+    d->origin = NAN;
     d->params = number(o, "params");
     d->batch = number(o, "batch");
     /* Files of older versions call them shards. */
@@ -263,30 +270,52 @@ static td_status read_line(td__report_data *d, json_t *o)
     return TD_OK;
 }
 
-td_status td__report_data_read(const char *dir, td__report_data *d)
+void td__report_data_init(td__report_data *d)
+{
+    *d = (td__report_data){.best_step = NAN,
+                           .params = NAN,
+                           .end_seconds = NAN,
+                           .end_rate = NAN,
+                           .began = NAN,
+                           .begin_time = NAN,
+                           .origin = NAN,
+                           .checkpoint_step = NAN};
+}
+
+/* torn: also of the last line, which may not be whole. */
+static td_status read_lines(const char *dir, td__report_data *d, bool torn)
 {
     char path[TD__PATH];
     td__file_map m;
     td_status st = TD_OK;
 
-    *d = (td__report_data){.best_step = NAN,
-                           .params = NAN,
-                           .end_seconds = NAN,
-                           .end_rate = NAN,
-                           .checkpoint_step = NAN};
     TD_TRY(td__run_dir_path(dir, "metrics.jsonl", path));
     TD_TRY(td__file_map_open(&m, path));
-    for (size_t at = 0; at < m.nbytes && !st;) {
-        const char *line = (const char *)m.data + at;
-        const char *end = memchr(line, '\n', m.nbytes - at);
-        size_t len = end ? (size_t)(end - line) : m.nbytes - at;
+    while (d->n_read < m.nbytes && !st) {
+        const char *line = (const char *)m.data + d->n_read;
+        const char *end = memchr(line, '\n', m.nbytes - d->n_read);
+        if (!end && !torn)
+            break;
+        size_t len = end ? (size_t)(end - line) : m.nbytes - d->n_read;
         json_t *o = json_loadb(line, len, 0, NULL);
         if (o)
             st = read_line(d, o);
         json_decref(o);
-        at += len + 1;
+        d->n_read += len + 1;
     }
     td__file_map_close(&m);
+    return st;
+}
+
+td_status td__report_data_more(const char *dir, td__report_data *d)
+{
+    return read_lines(dir, d, false);
+}
+
+td_status td__report_data_read(const char *dir, td__report_data *d)
+{
+    td__report_data_init(d);
+    td_status st = read_lines(dir, d, true);
     if (st)
         td__report_data_fini(d);
     return st;
@@ -294,8 +323,8 @@ td_status td__report_data_read(const char *dir, td__report_data *d)
 
 void td__report_data_fini(td__report_data *d)
 {
-    td__column *columns[] = {&d->step, &d->loss,    &d->lr,       &d->grad_norm,
-                             &d->rate, &d->seconds, &d->data_wait};
+    td__column *columns[] = {&d->step, &d->loss,    &d->lr,        &d->grad_norm,
+                             &d->rate, &d->seconds, &d->data_wait, &d->time};
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
         td__free(columns[i]->v);
     for (int i = 0; i < d->n_metrics; i++) {

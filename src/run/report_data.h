@@ -26,6 +26,7 @@ enum { TD__REPORT_METRICS = 3 * (TD__MAX_METRICS + 1) };
 typedef struct td__report_data {
     /* One entry per step. Missing numbers are NaN. */
     td__column step, loss, lr, grad_norm, rate, seconds, data_wait;
+    td__column time; /* unix time of its end, from the begin before it */
     td__report_metric metric[TD__REPORT_METRICS];
     int n_metrics;
     double eval_seconds;
@@ -54,10 +55,20 @@ typedef struct td__report_data {
     int n_ranks;                  /* 0: there are no such lines */
     double ranked_steps;          /* that they speak of */
     td__pipeline_report pipeline; /* of the last end; stages 0: there is none */
+    double began;                 /* unix time of the first begin; NaN: not known */
+    double begin_time, origin;    /* of the last begin; of the clock that steps are timed by */
+    uint64_t n_read;              /* bytes of metrics.jsonl so far */
 } td__report_data;
 
 TD_NODISCARD td_status td__report_data_read(const char *dir, td__report_data *d);
+/* The same step by step, for a run that goes on: a struct without data, and the whole lines that
+ * were added since the last time. After a failure fini is due. */
+void td__report_data_init(td__report_data *d);
+TD_NODISCARD td_status td__report_data_more(const char *dir, td__report_data *d);
 void td__report_data_fini(td__report_data *d);
+
+/* report.html with these data, for a page that is about to be written again. */
+TD_NODISCARD td_status td__report_write_live(const td__report_opts *o, const td__report_data *d);
 
 /* out[i]: the value that a share q[i] of the finite ones are below; NaN where there are none. */
 TD_NODISCARD td_status td__column_quantiles(const td__column *c, const double *q, int n,

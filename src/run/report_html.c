@@ -29,7 +29,7 @@ void td__html_end(td__text *t, const char *footer)
     td__text_add(t, "</script></body></html>\n");
 }
 
-td_status td__html_write(const td__text *t, const char *path)
+static td_status write_page(const td__text *t, const char *path, bool passing)
 {
     td__file_out f;
     td_status st = td__text_status(t);
@@ -38,8 +38,19 @@ td_status td__html_write(const td__text *t, const char *path)
         st = td__file_out_open(&f, path);
     if (st)
         return st;
+    f.passing = passing;
     td__file_out_write(&f, t->data, t->used);
     return td__file_out_commit(&f);
+}
+
+td_status td__html_write(const td__text *t, const char *path)
+{
+    return write_page(t, path, false);
+}
+
+td_status td__html_write_passing(const td__text *t, const char *path)
+{
+    return write_page(t, path, true);
 }
 
 void td__html_cell(td__text *t, const char *class, const char *text)

@@ -11,6 +11,8 @@ void td__html_begin(td__text *t, const char *title);
 void td__html_end(td__text *t, const char *footer);
 /* The page as a file. */
 TD_NODISCARD td_status td__html_write(const td__text *t, const char *path);
+/* The same for a page that is about to be written again: not fsynced. */
+TD_NODISCARD td_status td__html_write_passing(const td__text *t, const char *path);
 
 /* A cell of a table; class NULL: none, "n": a number. */
 void td__html_cell(td__text *t, const char *class, const char *text);

@@ -250,7 +250,7 @@ static void print_ranks(td__text *t, const td__report_data *d)
     for (int i = 0; i < TD_LEN(PARTS); i++)
         td__text_printf(t, "<span><i class=\"key c%d\"></i>%s</span>", PARTS[i].colour,
                         PARTS[i].name);
-    td__text_add(t, "</p>\n<div class=\"panel\"><table>\n");
+    td__text_add(t, "</p>\n<div class=\"panel\"><table class=\"ranks\">\n");
     td__html_head(t, NAMES);
     for (int r = 0; r < d->n_ranks && r < MOST_RANKS; r++)
         print_rank(t, d, r);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/human.h"
+#include "run/report_chart.h"
 #include "run/report_html.h"
 
 enum { MOST_ROWS = 100, MOST_COLUMNS = 20, NAME = 24 };
@@ -119,14 +120,105 @@ static void print_numbers(td__text *t, const td__report_opts *o)
     td__text_add(t, "</table></div>\n");
 }
 
+/* ---- Single samples -------------------------------------------------------------------------- */
+
+enum { SIDE = 420, MARGIN = 62, LOW = 42, TOP = 12 };
+
+static void print_axis(td__text *t, double lo, double hi)
+{
+    for (int i = 0; i <= 4; i++) {
+        double v = lo + (hi - lo) * i / 4, at = (double)(SIDE - MARGIN - TOP) * i / 4;
+        char text[TD__CHART_TICK];
+        td__text_printf(t,
+                        "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"ty\" x=\"%d\" "
+                        "y=\"%.1f\">%s</text><text class=\"%s\" x=\"%.1f\" y=\"%d\">%s</text>\n",
+                        MARGIN, SIDE - LOW - at, SIDE - TOP, MARGIN - 8, SIDE - LOW - at + 4,
+                        td__chart_tick(v, text), i < 4 ? "tx" : "ty", MARGIN + at, SIDE - LOW + 17,
+                        text);
+    }
+    td__text_printf(t,
+                    "<text class=\"ty\" x=\"%d\" y=\"%d\">true value</text><text x=\"%d\" "
+                    "y=\"%d\">predicted</text>\n",
+                    SIDE - TOP, SIDE - 5, MARGIN + 6, TOP + 22);
+}
+
+/* A point per sample; one on the diagonal is predicted exactly. */
+static void print_points(td__text *t, const td__report_opts *o)
+{
+    const td__scores *s = o->scores;
+    double lo = (double)INFINITY, hi = -(double)INFINITY;
+
+    for (int i = 0; i < s->n_points; i++) {
+        lo = fmin(lo, fmin(s->points[i].truth, s->points[i].said));
+        hi = fmax(hi, fmax(s->points[i].truth, s->points[i].said));
+    }
+    if (!(hi > lo) || !isfinite(hi - lo))
+        return;
+    double side = SIDE - MARGIN - TOP;
+    td__text_printf(t,
+                    "<figure class=\"panel scatter\"><figcaption><b>Predicted against true</b>"
+                    "<span class=\"unit\">%d of %" PRId64 " samples of the %s part</span>"
+                    "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" "
+                    "aria-label=\"Predicted against true values\">\n",
+                    s->n_points, s->samples, o->scores_part, SIDE, SIDE);
+    print_axis(t, lo, hi);
+    td__text_printf(t, "<path class=\"axis\" d=\"M%d %dL%d %.1f\"/>\n", MARGIN, SIDE - LOW,
+                    SIDE - TOP, SIDE - LOW - side);
+    for (int i = 0; i < s->n_points; i++)
+        td__text_printf(t, "<circle class=\"dot c0\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.4\"/>\n",
+                        MARGIN + side * (s->points[i].truth - lo) / (hi - lo),
+                        SIDE - LOW - side * (s->points[i].said - lo) / (hi - lo));
+    td__text_add(t, "</svg></figure>\n");
+}
+
+static void print_worst(td__text *t, const td__report_opts *o)
+{
+    static const char *const CLASSES[] = {"#sample", "true", "predicted",
+                                          "#probability of the true class", NULL};
+    static const char *const NUMBERS[] = {"#sample", "#true", "#predicted", "#error", NULL};
+    const td__scores *s = o->scores;
+    char buf[NAME], value[TD__HUMAN];
+
+    if (!s->n_worst)
+        return;
+    td__text_printf(t,
+                    "<div><h2>Worst samples of the %s part</h2>\n<div class=\"panel\"><table "
+                    "class=\"worst\">\n",
+                    o->scores_part);
+    td__html_head(t, s->classes ? CLASSES : NUMBERS);
+    for (int i = 0; i < s->n_worst; i++) {
+        const td__scored_sample *x = &s->worst[i];
+        td__text_printf(t, "<tr><td class=\"n\">%" PRId64 "</td>", x->index);
+        if (s->classes) {
+            td__html_cell(t, NULL, class_name(o, (int64_t)x->truth, buf));
+            td__html_cell(t, NULL, class_name(o, (int64_t)x->said, buf));
+            snprintf(value, sizeof value, "%.2g", x->score);
+        } else {
+            td__text_printf(t, "<td class=\"n\">%.5g</td><td class=\"n\">%.5g</td>", x->truth,
+                            x->said);
+            snprintf(value, sizeof value, "%.3g", x->said - x->truth);
+        }
+        td__html_cell(t, "n", value);
+        td__text_add(t, "</tr>\n");
+    }
+    td__text_add(t, "</table></div><p class=\"sub\">Samples are numbered from 0, in the order of "
+                    "<code>tandem predict</code>.</p></div>\n");
+}
+
 void td__report_scores(td__text *t, const td__report_opts *o)
 {
     if (!o->scores || !o->scores->samples)
         return;
     if (!o->scores->classes) {
+        td__text_add(t, "<div class=\"two\"><div>\n");
         print_numbers(t, o);
+        print_points(t, o);
+        td__text_add(t, "</div>\n");
+        print_worst(t, o);
+        td__text_add(t, "</div>\n");
         return;
     }
     print_classes(t, o);
     print_confusion(t, o);
+    print_worst(t, o);
 }

@@ -23,6 +23,11 @@ static const char REPORT_CSS[] =
     "h2{font-size:15px;font-weight:650;margin:34px 0 10px}\n"
     ".state{border-radius:99px;padding:2px 11px;font-size:12px;font-weight:600;color:var(--ok);"
     "background:color-mix(in srgb,var(--ok) 13%,transparent)}\n"
+    ".state.bad{color:var(--c4);background:color-mix(in srgb,var(--c4) 14%,transparent)}"
+    ".state.live{color:var(--c0);background:color-mix(in srgb,var(--c0) 14%,transparent)}"
+    "#live{color:var(--warn)}#live:empty{display:none}"
+    ".why{border-left:4px solid var(--c4);padding:4px 12px;margin:0 0 18px;"
+    "overflow-wrap:anywhere}\n"
     ".state.warn{color:var(--warn);background:color-mix(in srgb,var(--warn) 15%,transparent)}\n"
     ".sub{color:var(--dim)}.digest{flex-basis:100%;color:var(--dim);font:12px/1.5 ui-monospace,"
     "SFMono-Regular,Menlo,Consolas,monospace;overflow-wrap:anywhere}\n"
@@ -59,10 +64,16 @@ static const char REPORT_CSS[] =
 
 /* Compilers need not take longer texts than 4,095 bytes. */
 static const char REPORT_CSS_TABLES[] =
+    ".timeline{margin:0 0 14px;padding:12px 12px 6px}.timeline .wide{overflow-x:auto}"
+    ".timeline svg{min-width:560px}.events td.sub{min-width:200px;color:inherit}"
+    ".scatter{margin:14px 0 0;padding:12px}.scatter svg{max-width:460px}.scatter .dot{opacity:.55}"
+    "tr.lost td{color:var(--c4)}\n"
     ".panel{overflow:auto}table{border-collapse:collapse;width:100%;"
     "font-variant-numeric:tabular-nums}\n"
     "th{font-weight:600;color:var(--dim);font-size:12.5px;text-align:left}th,td{padding:7px 14px;"
     "border-bottom:1px solid var(--line);white-space:nowrap}tr:last-child td{border-bottom:0}\n"
+    ".dense th,.dense td{padding:7px 6px}.dense td.bar{min-width:60px;width:10%}"
+    "a{color:var(--c0)}\n"
     "td.stack{min-width:240px}td.stack i{display:inline-block;height:14px;vertical-align:middle}\n"
     "p{margin:10px 0}p.legend{margin-left:-8px}\n"
     "td.n,th.n{text-align:right}td.bar{width:26%;min-width:110px}td.bar i{display:block;"
@@ -78,6 +89,17 @@ static const char REPORT_CSS_TABLES[] =
     "font-weight:650}pre{margin:0;padding:2px 16px 16px;font:12.5px/1.55 ui-monospace,"
     "SFMono-Regular,"
     "Menlo,Consolas,monospace;overflow:auto}\n"
+    /* A phone: all columns are there, closer together; curves have the larger digits. */
+    "@media(max-width:600px){main{padding:16px 10px 40px}th,td{padding:5px 5px;font-size:11.5px;"
+    "white-space:normal;overflow-wrap:anywhere}td.n{white-space:nowrap}td.name{min-width:0}"
+    "td.stack{min-width:70px}td.stack i{height:10px}.confusion th,.confusion td{padding:5px 2px;"
+    "font-size:10.5px}table.ranks th,table.ranks td,.dense th,.dense td{padding:5px 2px;"
+    "font-size:10px}"
+    ".dense td.n{white-space:normal}.dense td.bar,.dense th:empty{display:none}"
+    ".two td.bar{min-width:40px}th.bar,td.bar{min-width:24px;padding:5px 2px}"
+    ".cards{grid-template-columns:1fr 1fr}.card b{font-size:18px}.events td.sub{min-width:0}"
+    "svg text{font-size:14px}.timeline svg{min-width:0}.timeline svg text{font-size:22px}"
+    "figcaption{flex-wrap:wrap}}\n"
     "footer{margin-top:34px;color:var(--dim);font-size:12.5px}\n";
 
 static const char REPORT_SCRIPT[] =
@@ -90,13 +112,19 @@ static const char REPORT_SCRIPT[] =
     "s.onpointermove=e=>{const r=s.getBoundingClientRect(),w=s.viewBox.baseVal.width,"
     "u=(e.clientX-r.left)*w/r.width;\n"
     "if(u<+d.left||u>+d.right){s.onpointerleave();return}\n"
-    "const v=+d.lo+(u-d.left)/(d.right-d.left)*(d.hi-d.lo);let t='',at;\n"
+    "let v=+d.lo+(u-d.left)/(d.right-d.left)*(d.hi-d.lo),t='',at;if(d.log)v=10**v;\n"
     "for(const l of L){let b=0;l.x.forEach((x,i)=>{if(Math.abs(x-v)<Math.abs(l.x[b]-v))b=i});\n"
     "if(at==null)at=l.x[b];t+='\\n'+l.n+'  '+l.y[b]+(l.x[b]!=at?'  ('+d.by+' '+l.x[b]+')':'')}\n"
     "o.textContent=d.by+' '+at+t;o.style.display='block';k.style.visibility='visible';\n"
     "k.setAttribute('transform','translate('+u+')');const "
     "p=e.clientX-f.getBoundingClientRect().left;\n"
     "o.style.left=(p+o.offsetWidth+24>f.clientWidth?p-o.offsetWidth-12:p+14)+'px'};\n"
-    "s.onpointerleave=()=>{o.style.display='none';k.style.visibility='hidden'}}\n";
+    "s.onpointerleave=()=>{o.style.display='none';k.style.visibility='hidden'}}\n"
+    /* A page of a run that goes on loads itself again, and says so when nothing comes any more. */
+    "const v=document.getElementById('live');if(v){const e=+v.dataset.every,"
+    "a=()=>Date.now()/1e3-v.dataset.written;\n"
+    "const say=()=>{if(a()>Math.max(30,4*e))v.textContent='no news for '+Math.round(a())+"
+    "' s: the run has stopped, was killed, or a step takes long'};say();setInterval(say,1e3);\n"
+    "if(a()<3600)setTimeout(()=>location.reload(),1e3*Math.max(2,Math.min(e,60)))}\n";
 
 #endif

@@ -51,8 +51,23 @@ typedef struct td__class_score {
     double auc; /* of this class against the others; NaN: all samples are on one side */
 } td__class_score;
 
+/* One sample of a part, by its number there: a class, or a number. */
+typedef struct td__scored_sample {
+    int64_t index;
+    double truth, said;
+    double score; /* of a class: the probability of the true one */
+} td__scored_sample;
+
+enum { TD__WORST_SAMPLES = 12, TD__SCORE_POINTS = 600 };
+
 typedef struct td__scores {
     int64_t samples; /* that counted */
+    /* The samples that the model is most wrong about, the worst first. */
+    td__scored_sample worst[TD__WORST_SAMPLES];
+    int n_worst;
+    /* Of numbers: predicted against true, of all samples or of some at equal distances; own. */
+    td__scored_sample *points;
+    int n_points;
     /* Classes; 0: the target is a number. */
     int64_t classes;
     int64_t *confusion;                          /* (true, predicted); own */

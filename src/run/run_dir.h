@@ -1,6 +1,7 @@
 /* run_dir.h -- the directory of a run: job.yaml as resolved, metrics.jsonl, TensorBoard event
- * files, failed.txt, faults.txt (--faults), checkpoints/, profile.txt and trace.json (--profile),
- * report.html. Observers that write into it are made here. */
+ * files, failed.txt, faults.txt (--faults), ranks.jsonl (of the launcher), checkpoints/,
+ * profile.txt and trace.json (--profile), report.html. Observers that write into it are made
+ * here. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_RUN_RUN_DIR_H
 #define TD_RUN_RUN_DIR_H
@@ -38,9 +39,12 @@ TD_NODISCARD td_status td__metrics_file_take_over(const char *dir, uint64_t step
                                                   uint64_t *told_step, uint64_t *told_valid,
                                                   td__observer **out);
 void td__metrics_file_destroy(td__observer *o); /* NULL is allowed, as for all below */
-/* events.out.tfevents.*: TFRecord with masked crc32c, Event protobufs written by hand (scalars). */
+/* events.out.tfevents.*: TFRecord with masked crc32c, Event protobufs written by hand. */
 TD_NODISCARD td_status td__tensorboard_create(const char *dir, uint64_t from_step, bool holds,
                                               td__observer **out);
+/* Also the graph (NULL: none), and histograms of the params at each validation. ps is borrowed. */
+TD_NODISCARD td_status td__tensorboard_model(td__observer *o, const td_graph *g,
+                                             const td_params *ps);
 void td__tensorboard_destroy(td__observer *o);
 
 /* trace.json, for Perfetto and chrome://tracing: steps, waits for data, validation, checkpoints.
@@ -71,8 +75,14 @@ typedef struct td__report_opts {
     const td__scores *scores; /* of the part of this name; NULL: there are none */
     const char *scores_part;
     const char *const *class_names; /* of its classes; NULL: they are numbers */
+    const char *failed;             /* why the run has failed; NULL: it has not */
+    double every_s;                 /* the page is written again after about as long; 0: never */
 } td__report_opts;
 /* A self-contained page: curves as inline SVG, tables, no script from elsewhere. */
 TD_NODISCARD td_status td__report_write(const td__report_opts *o);
+/* While the run goes on, from its first step on: observes after the file of metrics does. What o
+ * points to stays as long as the observer. */
+TD_NODISCARD td_status td__report_live_create(const td__report_opts *o, td__observer **out);
+void td__report_live_destroy(td__observer *o);
 
 #endif

@@ -9,15 +9,18 @@
  * bytes), of which few fields are needed:
  *
  *     Event       1 wall_time (double)  2 step (varint)  3 file_version (string)
- *                 5 summary (Summary)   7 session_log (SessionLog)
+ *                 4 graph_def (bytes)   5 summary (Summary)   7 session_log (SessionLog)
  *     Summary     1 value (Summary.Value, any number)
- *     Value       1 tag (string)        2 simple_value (float)
+ *     Value       1 tag (string)        2 simple_value (float)  5 histo (HistogramProto)
+ *     HistogramProto  1 min  2 max  3 num  4 sum  5 sum_squares  6 bucket_limit  7 bucket (all
+ *                 doubles; the last two packed, a limit is the upper end of its bucket)
  *     SessionLog  1 status (varint; 1 is START)
  *
  * The first event has file_version alone. A resumed run writes a further file that begins with a
  * session START at its first step: TensorBoard then forgets later steps of the files before. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -25,18 +28,25 @@
 
 #include "base/alloc.h"
 #include "base/crc32c.h"
+#include "base/date.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/wire.h"
+#include "graph/draw.h"
 #include "run/append_file.h"
 #include "run/run_dir.h"
 
 enum { MASK_DELTA = (int)0xa282ead8u, MOST_FILES = 10000, MOST_RANKS = 64 };
+/* Of a histogram; of a large param it is of elements at equal distances, RUN of them each time. */
+enum { BUCKETS = 30, MOST_ELEMENTS = 1 << 16, RUN = 256 };
 
 typedef struct tensorboard {
     td__observer observer;
     td__append_file file;
     td__text event, summary, value, record; /* bytes, not characters */
+    td__text histogram;
+    const td_params *params; /* of histograms; NULL: there are none */
+    float *elements;         /* (MOST_ELEMENTS) own */
 } tensorboard;
 
 static uint32_t masked_crc(const void *data, size_t nbytes)
@@ -47,11 +57,9 @@ static uint32_t masked_crc(const void *data, size_t nbytes)
 
 static void begin_event(tensorboard *b, uint64_t step)
 {
-    struct timespec now;
+    double seconds = td__unix_time();
     uint64_t bits;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    double seconds = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     memcpy(&bits, &seconds, sizeof bits);
     td__text_clear(&b->event);
     td__text_clear(&b->summary);
@@ -112,6 +120,110 @@ static td_status on_step(td__observer *o, const td__step_event *e)
     return end_event(b);
 }
 
+/* ---- Graph and histograms -------------------------------------------------------------------- */
+
+static void add_double(td__text *t, double v)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &v, sizeof bits);
+    td__wire_little(t, bits, sizeof bits);
+}
+
+static void add_histogram(tensorboard *b, const char *name, const float *v, size_t n)
+{
+    double lo = INFINITY, hi = -INFINITY, sum = 0, squares = 0, count[BUCKETS] = {0};
+    char tag[256];
+
+    for (size_t i = 0; i < n; i++) {
+        lo = fmin(lo, (double)v[i]);
+        hi = fmax(hi, (double)v[i]);
+        sum += (double)v[i];
+        squares += (double)v[i] * (double)v[i];
+    }
+    if (!n || !isfinite(sum))
+        return;
+    double width = hi > lo ? (hi - lo) / BUCKETS : 0;
+    for (size_t i = 0; i < n; i++) {
+        int k = width > 0 ? (int)(((double)v[i] - lo) / width) : 0;
+        count[k < BUCKETS ? k : BUCKETS - 1]++;
+    }
+    int used = width > 0 ? BUCKETS : 1;
+    const double head[] = {lo, hi, (double)n, sum, squares};
+    td__text_clear(&b->histogram);
+    for (unsigned i = 0; i < sizeof head / sizeof head[0]; i++) {
+        td__wire_key(&b->histogram, i + 1, TD_WIRE_FIXED64);
+        add_double(&b->histogram, head[i]);
+    }
+    for (unsigned field = 6; field <= 7; field++) {
+        td__wire_key(&b->histogram, field, TD_WIRE_BYTES);
+        td__wire_varint(&b->histogram, (uint64_t)used * sizeof(double));
+        for (int k = 0; k < used; k++)
+            add_double(&b->histogram, field == 7     ? count[k]
+                                      : k + 1 < used ? lo + width * (k + 1)
+                                                     : hi);
+    }
+    snprintf(tag, sizeof tag, "params/%s", name);
+    td__text_clear(&b->value);
+    td__wire_text(&b->value, 1, tag);
+    td__wire_part(&b->value, 5, &b->histogram);
+    td__wire_part(&b->summary, 1, &b->value);
+}
+
+/* Some elements of a param, or all. */
+static td_status read_elements(const td_params *ps, const td_param_info *p, float *v, size_t *n)
+{
+    size_t runs = MOST_ELEMENTS / RUN;
+
+    if (p->count <= MOST_ELEMENTS) {
+        *n = p->count;
+        return td_params_read(ps, p->offset, p->count, v);
+    }
+    for (size_t i = 0; i < runs; i++)
+        TD_TRY(td_params_read(ps, p->offset + (p->count - RUN) / (runs - 1) * i, RUN, v + i * RUN));
+    *n = MOST_ELEMENTS;
+    return TD_OK;
+}
+
+static td_status write_histograms(tensorboard *b, uint64_t step)
+{
+    if (!b->params)
+        return TD_OK;
+    begin_event(b, step);
+    for (int i = 0; i < td_params_count(b->params); i++) {
+        td_param_info p = td_params_info(b->params, i);
+        size_t n;
+        if (p.is_state)
+            continue;
+        TD_TRY(read_elements(b->params, &p, b->elements, &n));
+        add_histogram(b, p.name, b->elements, n);
+    }
+    return end_event(b);
+}
+
+td_status td__tensorboard_model(td__observer *o, const td_graph *g, const td_params *ps)
+{
+    tensorboard *b = (tensorboard *)o;
+    td__text def = {0};
+
+    if (!b->elements)
+        b->elements = td__calloc(MOST_ELEMENTS, sizeof *b->elements);
+    if (!b->elements)
+        return TD_FAIL(TD_ENOMEM, "no memory for TensorBoard files");
+    b->params = ps;
+    if (!g)
+        return TD_OK;
+    td__graph_def(&def, g);
+    td_status st = td__text_status(&def);
+    if (!st) {
+        begin_event(b, 0);
+        td__wire_part(&b->event, 4, &def);
+        st = end_event(b);
+    }
+    td__text_fini(&def);
+    return st;
+}
+
 static td_status on_eval(td__observer *o, const td__eval_event *e)
 {
     tensorboard *b = (tensorboard *)o;
@@ -119,7 +231,8 @@ static td_status on_eval(td__observer *o, const td__eval_event *e)
     begin_event(b, e->step);
     for (int i = 0; i < e->n; i++)
         add_scalar(b, e->part, e->name[i], e->value[i]);
-    return end_event(b);
+    TD_TRY(end_event(b));
+    return strcmp(e->part, "valid") == 0 ? write_histograms(b, e->step) : TD_OK;
 }
 
 /* Shares of the time per rank, and megabytes a step. */
@@ -206,6 +319,8 @@ void td__tensorboard_destroy(td__observer *o)
     td__text_fini(&b->event);
     td__text_fini(&b->summary);
     td__text_fini(&b->value);
+    td__text_fini(&b->histogram);
+    td__free(b->elements);
     td__text_fini(&b->record);
     td__free(b);
 }

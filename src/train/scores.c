@@ -43,8 +43,30 @@ static double area(ranked *r, int64_t n)
     return pairs > 0 ? below / pairs : (double)NAN;
 }
 
+/* How wrong: any order of badness, the larger the worse. */
+static double badness(const td__scores *s, const td__scored_sample *x)
+{
+    return s->classes ? -x->score : fabs(x->said - x->truth);
+}
+
+void td__scores_note(td__scores *s, td__scored_sample x)
+{
+    int at = s->n_worst;
+
+    while (at > 0 && badness(s, &s->worst[at - 1]) < badness(s, &x))
+        at--;
+    if (at == TD__WORST_SAMPLES || isnan(badness(s, &x)))
+        return;
+    if (s->n_worst < TD__WORST_SAMPLES)
+        s->n_worst++;
+    memmove(s->worst + at + 1, s->worst + at, (size_t)(s->n_worst - at - 1) * sizeof x);
+    s->worst[at] = x;
+}
+
 static void count(const float *p, const int64_t *class, int64_t n, td__scores *s)
 {
+    const float *row = p;
+
     for (int64_t i = 0; i < n; i++, p += s->classes) {
         int64_t best = 0;
         for (int64_t k = 1; k < s->classes; k++)
@@ -53,6 +75,12 @@ static void count(const float *p, const int64_t *class, int64_t n, td__scores *s
             continue;
         s->confusion[class[i] * s -> classes + best]++;
         s->samples++;
+        if (best != class[i])
+            td__scores_note(s,
+                            (td__scored_sample){.index = i,
+                                                .truth = (double)class[i],
+                                                .said = (double)best,
+                                                .score = (double)row[i * s->classes + class[i]]});
     }
 }
 
@@ -128,6 +156,26 @@ void td__scores_numbers(const double *predicted, const double *true_values, int6
                                             : 1};
 }
 
+td_status td__scores_points(td__scores *s, const double *predicted, const double *true_values,
+                            int64_t n)
+{
+    int64_t m = n < TD__SCORE_POINTS ? n : TD__SCORE_POINTS;
+
+    s->points = td__calloc((size_t)m + 1, sizeof *s->points);
+    if (!s->points)
+        return TD_FAIL(TD_ENOMEM, "no memory for %lld points", (long long)m);
+    for (int64_t i = 0; i < m; i++) {
+        int64_t k = m < n ? i * n / m : i;
+        s->points[i] =
+            (td__scored_sample){.index = k, .truth = true_values[k], .said = predicted[k]};
+    }
+    s->n_points = (int)m;
+    for (int64_t i = 0; i < n; i++)
+        td__scores_note(
+            s, (td__scored_sample){.index = i, .truth = true_values[i], .said = predicted[i]});
+    return TD_OK;
+}
+
 double td__scores_value(const td__scores *s, const char *name)
 {
     const struct {
@@ -148,5 +196,6 @@ void td__scores_fini(td__scores *s)
 {
     td__free(s->confusion);
     td__free(s->by_class);
+    td__free(s->points);
     *s = (td__scores){0};
 }

@@ -93,8 +93,9 @@ static td_status judge_numbers(const collected *c, const targets *t, td__scores 
     for (int64_t i = 0; i < n; i++)
         said[i] = (double)c->output[i];
     td__scores_numbers(said, t->value, n, out);
+    td_status st = t->each == 1 ? td__scores_points(out, said, t->value, n) : TD_OK;
     td__free(said);
-    return TD_OK;
+    return st;
 }
 
 td_status td__trainer_scores(td__trainer *t, td__dataset *d, td__scores *out)

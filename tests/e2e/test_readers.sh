@@ -69,6 +69,22 @@ for run, files in (("read-0001", 1), ("read-0002", 2)):
     kept = [line["loss"] for line in lines if line["kind"] == "step"]
     assert np.allclose([s.value for s in loss], kept, rtol=1e-6)
     valid = [line for line in lines if line["kind"] == "eval" and line["part"] == "valid"]
+    # Params at each validation, and the graph with its shapes.
+    histograms = events.Histograms("params/linear1.weight")
+    assert [h.step for h in histograms] == [line["step"] for line in valid], histograms
+    last = histograms[-1].histogram_value
+    weight = model["linear1.weight"].astype(np.float64)
+    if run == "read-0001":
+        assert last.num == weight.size == sum(last.bucket), (last.num, weight.size)
+        assert (last.min, last.max) == (weight.min(), weight.max())
+        assert np.isclose(last.sum, weight.sum()) and last.bucket_limit[-1] == last.max
+    graph = events.Graph()
+    nodes = {n.name: n for n in graph.node}
+    conv = next(n for n in graph.node if n.op == "conv2d")
+    assert [i for i in conv.input if nodes[i].op == "input"] and len(conv.input) >= 2, conv
+    shape = conv.attr["_output_shapes"].list.shape[0].dim
+    assert [d.size for d in shape][1:2] == [4] and len(shape) == 4, conv
+    assert all(i.split(":")[0] in nodes for n in graph.node for i in n.input)
     seen = events.Scalars("valid/accuracy")
     assert [s.step for s in seen] == [line["step"] for line in valid], (run, seen)
 END

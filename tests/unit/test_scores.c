@@ -67,10 +67,36 @@ TEST(numbers)
     NEAR(s.r2, 0); /* nothing varies */
 }
 
+/* The worst samples first, of classes and of numbers; a point per sample. */
+TEST(worst_samples)
+{
+    static const double SAID[] = {1, 5, 3, -7}, TRUE[] = {1, 2, 2.5, -2};
+    static const int64_t CLASS[] = {1, 0, 1, 0, -1};
+    const float p[5][2] = {{0.9F, 0.1F}, {0.2F, 0.8F}, {0.3F, 0.7F}, {0.4F, 0.6F}, {1, 0}};
+    static const int64_t WORST[] = {3, 1, 2, 0}, WRONG[] = {0, 1, 3};
+    td__scores s;
+
+    td__scores_numbers(SAID, TRUE, 4, &s);
+    CHECK_OK(td__scores_points(&s, SAID, TRUE, 4));
+    CHECK_EQ_INT(s.n_points, 4);
+    CHECK_EQ_INT(s.n_worst, 4);
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ_INT(s.worst[i].index, WORST[i]);
+        NEAR(s.points[i].said, SAID[i]);
+    }
+    td__scores_fini(&s);
+    CHECK_OK(td__scores_classes(p[0], CLASS, 5, 2, &s));
+    CHECK_EQ_INT(s.n_worst, 3); /* sample 2 is right, sample 4 does not count */
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ_INT(s.worst[i].index, WRONG[i]);
+    NEAR(s.worst[0].score, (double)0.1F);
+    td__scores_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(classes),
                                        cmocka_unit_test(area_under_the_curve),
-                                       cmocka_unit_test(numbers)};
+                                       cmocka_unit_test(numbers), cmocka_unit_test(worst_samples)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
