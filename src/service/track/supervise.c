@@ -22,6 +22,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/file_below.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "launch/message.h"
 #include "launch/rank_env.h"
@@ -29,6 +30,7 @@
 #include "service/track/artifact_list.h"
 #include "service/track/bundle.h"
 #include "service/track/publish.h"
+#include "service/track/memory_groups.h"
 #include "service/track/tree_memory.h"
 
 extern char **environ;
@@ -41,6 +43,7 @@ enum {
     MEMORY_MS = 500,       /* between looks at the members' memory */
     SEND_MS = 3600 * 1000, /* for artifacts; a server that says nothing ends it before */
     STOPPED = 128 + SIGTERM,
+    KILLED = 128 + SIGKILL,
 };
 
 typedef struct process {
@@ -57,7 +60,8 @@ typedef struct supervisor {
     process *p;
     int restarts_left;
     int64_t grace_ms, step_ms;
-    uint64_t memory; /* of a member, bytes; 0: no limit */
+    uint64_t memory;           /* of a member, bytes; 0: no limit */
+    td__memory_groups *groups; /* NULL: the kernel does not limit it */
     int control, events, signals;
     bool stopping, killed;
     td__deadline kill_at, beat_at, memory_at;
@@ -150,8 +154,10 @@ static td_status start(supervisor *s, process *p)
                         .log = log,
                         .dir = json_string_value(json_object_get(s->spec, "work")),
                         .death_signal = SIGKILL};
+    td__memory_groups_enter(s->groups, p->member);
     if (!st)
         st = td__spawn(args, &o, &p->child);
+    td__memory_groups_leave(s->groups);
     if (log >= 0)
         close(log);
     td__free(args);
@@ -189,6 +195,15 @@ static void say_event(supervisor *s, const char *text)
     (void)n; /* the job does not depend on it */
 }
 
+static void kill_member(supervisor *s, int member, uint64_t too_much)
+{
+    for (int i = member * s->each; i < (member + 1) * s->each && i < s->n; i++) {
+        s->p[i].too_much = too_much;
+        if (s->p[i].child.pid)
+            kill(-s->p[i].child.pid, SIGKILL);
+    }
+}
+
 /* A process has ended: is it started again, has the group failed, or is it done? */
 static void on_exit_of(supervisor *s, process *p)
 {
@@ -197,6 +212,11 @@ static void on_exit_of(supervisor *s, process *p)
 
     td__child_close(&p->child);
     p->child.pid = 0;
+    uint64_t had = td__memory_groups_killed(s->groups, p->member);
+    if (had)
+        kill_member(s, p->member, had);
+    if (p->too_much && !status)
+        status = KILLED; /* not all of it was killed: what is left cannot call that a success */
     if (status && !s->stopping && s->restarts_left > 0) {
         s->restarts_left--;
         snprintf(text, sizeof text, "restart %d rank %d %s (exit code %d), started again\n",
@@ -217,8 +237,9 @@ static void on_exit_of(supervisor *s, process *p)
         s->failed_member = p->member;
         if (p->too_much)
             snprintf(s->trouble, sizeof s->trouble,
-                     "it used %llu MiB of memory, its resources.memory_mb is %llu",
+                     "it used %llu MiB of memory%s, its resources.memory_mb is %llu",
                      (unsigned long long)(p->too_much >> 20),
+                     p->too_much > s->memory ? "" : " and wanted more",
                      (unsigned long long)(s->memory >> 20));
     }
     if (status)
@@ -269,9 +290,10 @@ static void check_beats(supervisor *s)
     s->beat_at = td__deadline_in_ms((uint64_t)(s->step_ms / BEAT_CHECKS + 1));
 }
 
-/* Members that have more than their share are killed, all of their processes. It is looked at now
- * and then: what grows and ends in between is not seen. A limit on address space would be exact,
- * but GPU drivers and sanitizers reserve far more than they use. */
+/* Members that have more than their share are killed, all of their processes. Where the kernel does
+ * not see to it, it is looked at now and then: what grows and ends in between is not seen. A limit
+ * on address space would be exact, but GPU drivers and sanitizers reserve far more than they use.
+ */
 static void check_memory(supervisor *s)
 {
     pid_t *roots = td__calloc((size_t)s->n, sizeof *roots);
@@ -284,13 +306,9 @@ static void check_memory(supervisor *s)
         uint64_t all = 0;
         for (int i = first; i < first + s->each && i < s->n; i++)
             all += nbytes[i];
-        if (all <= s->memory)
-            continue;
-        for (int i = first; i < first + s->each && i < s->n; i++)
-            if (s->p[i].child.pid) {
-                s->p[i].too_much = all;
-                kill(-s->p[i].child.pid, SIGKILL);
-            }
+        uint64_t had = td__memory_groups_killed(s->groups, first / s->each);
+        if (had || all > s->memory)
+            kill_member(s, first / s->each, had ? had : all);
     }
     td__free(roots);
     td__free(nbytes);
@@ -556,11 +574,17 @@ td_status td__supervise(const char *dir)
         st = TD_FAIL(TD_EIO, "%s: %s", path, strerror(errno));
         goto done;
     }
+    const char *slash = strrchr(dir, '/');
+    if (s.memory && td__memory_groups_create(slash ? slash + 1 : dir, (s.n + s.each - 1) / s.each,
+                                             s.memory, &s.groups))
+        TD_LOG(DEBUG, SERVICE, "memory is looked at now and then: %s", td_last_error());
     if (s.memory)
         s.memory_at = td__deadline_in_ms(MEMORY_MS);
     if (s.step_ms)
         s.beat_at = td__deadline_in_ms((uint64_t)s.step_ms);
     TD_TRY_OR(st, done, run(&s));
+    td__memory_groups_destroy(s.groups);
+    s.groups = NULL;
     TD_TRY_OR(st, done, record_end(&s));
 done:
     for (int i = 0; i < 3; i++) {
@@ -568,6 +592,7 @@ done:
         if (fd >= 0)
             close(fd);
     }
+    td__memory_groups_destroy(s.groups);
     td__free(s.p);
     json_decref(s.spec);
     return st;

@@ -25,6 +25,7 @@
 #include "service/config.h"
 #include "service/track/attempt_spec.h"
 #include "service/track/gpus.h"
+#include "service/track/memory_groups.h"
 #include "service/track/supervise.h"
 #include "service/track/tracker.h"
 
@@ -478,6 +479,7 @@ static void process_forget(td__tracker *tr, const char *token)
 
     if (g) /* its files go with the job's directory */
         drop(g);
+    td__memory_groups_sweep(token); /* of a supervisor that was killed */
 }
 
 static void process_destroy(td__tracker *tr)
