@@ -1,34 +1,33 @@
-/* lanes.c -- push and pull between one server and one worker (ps/lane.h), for bench/ps/run.
+/* lanes.c -- push and pull between one server and one worker (ps/client.h), for bench/ps/run.
  *
- *     tandem launch -n 2 ps_lanes TRANSPORT BYTES KEY_BYTES ROUNDS
+ *     tandem launch -n 2 ps_lanes TRANSPORT BYTES KEY_BYTES ROUNDS [busy|block] [copy]
  *
- * The server holds a table of BYTES and adds what is pushed to it. The worker pushes all keys, in
- * batches of up to 1 MB, and pulls them into its own memory. Where memory is shared the worker
- * writes where the server reads, the table lies where the worker reads it, and a batch is added
- * while the next one is written. Rank 1, the worker, checks the sums and prints
+ * The server holds a block of BYTES and adds what is pushed to it. The worker pushes all keys and
+ * pulls them into its own memory. What it pushes lies where a worker makes it: in shared memory
+ * where the server reads it, over TCP in its own memory, from which it is sent; with `copy` it is
+ * copied to there first. busy: both sides spin while they wait; block: they sleep at once.
+ * Rank 1, the worker, checks the sums and prints
  *
  *     TRANSPORT BYTES KEY_BYTES MEDIAN LOW HIGH MEMCPY
  *
- * in microseconds; MEMCPY: the same bytes copied twice in its memory, as a push and a pull must. */
+ * in microseconds; MEMCPY: the same bytes copied twice in its memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "ps/lane.h"
+#include "ps/client.h"
 #include "tandem/tandem.h"
 
-enum { BATCH = 1 << 18, MOST_ROUNDS = 1000 }; /* floats of a batch */
-
-typedef struct batch {
-    uint64_t begin, count, key; /* floats */
-} batch;
+enum { MOST_ROUNDS = 1000 };
 
 typedef struct side {
-    td__ps_lane lane;
-    size_t floats, key;
-    float *mine, *got; /* the worker's */
+    td__ps_client *client;
+    size_t floats, n_keys;
+    td__ps_range *keys;
+    float *mine, *got; /* what is pushed, and pulled */
+    bool copy;
 } side;
 
 static double now_us(void)
@@ -46,57 +45,13 @@ static void check(td_status st, const char *what)
     exit(1);
 }
 
-static batch batch_at(const side *s, size_t begin)
-{
-    size_t left = s->floats - begin;
-    return (batch){begin, left < BATCH ? left : BATCH, s->key};
-}
-
-static void add(float *restrict to, const float *restrict from, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        to[i] += from[i];
-}
-
-/* One push of all keys, then one pull, of each side. */
-static void serve(side *s)
-{
-    td__ps_lane *l = &s->lane;
-    for (size_t at = 0; at < s->floats;) {
-        batch b;
-        check(td__ps_hear(l, &b, sizeof b, false), "push");
-        check(td__ps_take(l, l->push + b.begin, b.count), "push");
-        for (size_t k = 0; k < b.count; k += b.key)
-            add(l->pull + b.begin + k, l->push + b.begin + k,
-                b.key < b.count - k ? b.key : b.count - k);
-        at += b.count;
-    }
-    char done = 1;
-    check(td__ps_tell(l, &done, 1), "pull");
-    for (size_t at = 0; at < s->floats; at += BATCH)
-        check(td__ps_hand(l, l->pull + at, batch_at(s, at).count), "pull");
-}
-
+/* All keys are pushed and pulled. */
 static void work(side *s)
 {
-    td__ps_lane *l = &s->lane;
-    char done;
-    for (size_t at = 0; at < s->floats; at += BATCH) {
-        batch b = batch_at(s, at);
-        for (size_t k = 0; k < b.count; k += b.key)
-            memcpy(l->push + at + k, s->mine + at + k,
-                   (b.key < b.count - k ? b.key : b.count - k) * sizeof(float));
-        check(td__ps_tell(l, &b, sizeof b), "push");
-        check(td__ps_hand(l, l->push + at, b.count), "push");
-    }
-    check(td__ps_hear(l, &done, 1, false), "pull");
-    for (size_t at = 0; at < s->floats; at += BATCH) {
-        batch b = batch_at(s, at);
-        check(td__ps_take(l, l->pull + at, b.count), "pull");
-        for (size_t k = 0; k < b.count; k += b.key)
-            memcpy(s->got + at + k, l->pull + at + k,
-                   (b.key < b.count - k ? b.key : b.count - k) * sizeof(float));
-    }
+    td__ps_ticket t;
+    const float *from = s->copy ? s->mine : NULL;
+    check(td__ps_push_pull(s->client, s->keys, s->n_keys, from, s->got, &t), "push");
+    check(td__ps_wait(s->client, t), "pull");
 }
 
 static int by_size(const void *a, const void *b)
@@ -111,55 +66,95 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-int main(int argc, char **argv)
+static void *take(size_t n, size_t each)
+{
+    void *p = calloc(n, each);
+    if (!p)
+        exit(1);
+    return p;
+}
+
+static void fill(side *s, size_t key)
+{
+    s->n_keys = (s->floats + key - 1) / key;
+    s->keys = take(s->n_keys, sizeof *s->keys);
+    s->mine = take(s->floats, sizeof *s->mine);
+    s->got = take(s->floats, sizeof *s->got);
+    for (size_t i = 0; i < s->n_keys; i++)
+        s->keys[i] = (td__ps_range){i * key, s->floats - i * key < key ? s->floats - i * key : key};
+    for (size_t i = 0, n; i < s->floats; i += n) {
+        float *area = td__ps_client_area(s->client, i, &n);
+        for (size_t k = 0; k < n; k++)
+            area[k] = s->mine[i + k] = (float)((i + k) % 7);
+    }
+}
+
+typedef struct job {
+    const char *transport;
+    size_t key;
+    int rounds;
+} job;
+
+static void measure(side *s, const job *j)
 {
     static double took[MOST_ROUNDS], copied[MOST_ROUNDS];
-    side s = {.floats = argc > 2 ? strtoul(argv[2], NULL, 10) / sizeof(float) : 0,
-              .key = argc > 3 ? strtoul(argv[3], NULL, 10) / sizeof(float) : 0};
-    int rounds = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 0, warm = rounds / 4 + 1;
+    int rounds = j->rounds, warm = rounds / 4 + 1;
+    fill(s, j->key);
+    for (int r = -warm; r < rounds; r++) {
+        double begin = now_us();
+        work(s);
+        if (r >= 0)
+            took[r] = now_us() - begin;
+    }
+    for (size_t i = 0; i < s->floats; i += s->floats / 64 + 1)
+        if (s->got[i] != (float)(i % 7) * (float)(rounds + warm)) {
+            fprintf(stderr, "ps_lanes: a wrong sum: %g at %zu\n", (double)s->got[i], i);
+            exit(1);
+        }
+    for (int r = 0; r < rounds; r++) {
+        double begin = now_us();
+        memcpy(s->got, s->mine, s->floats * sizeof(float));
+        memcpy(s->mine, s->got, s->floats * sizeof(float));
+        copied[r] = now_us() - begin;
+    }
+    double mid = median(took, rounds);
+    printf("%s %zu %zu %.1f %.1f %.1f %.1f\n", j->transport, s->floats * sizeof(float),
+           j->key * sizeof(float), mid, took[0], took[rounds - 1], median(copied, rounds));
+}
+
+int main(int argc, char **argv)
+{
+    side s = {.floats = argc > 2 ? strtoul(argv[2], NULL, 10) / sizeof(float) : 0};
+    job j = {.transport = argc > 1 ? argv[1] : "",
+             .key = argc > 3 ? strtoul(argv[3], NULL, 10) / sizeof(float) : 0,
+             .rounds = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 0};
+    bool busy = false, block = false;
     td_comm *comm;
-    if (!s.floats || !s.key || rounds < 1 || rounds > MOST_ROUNDS) {
-        fprintf(stderr, "usage: tandem launch -n 2 ps_lanes TRANSPORT BYTES KEY_BYTES ROUNDS\n");
+    for (int i = 5; i < argc; i++) {
+        busy = busy || !strcmp(argv[i], "busy");
+        block = block || !strcmp(argv[i], "block");
+        s.copy = s.copy || !strcmp(argv[i], "copy");
+    }
+    if (!s.floats || !j.key || j.rounds < 1 || j.rounds > MOST_ROUNDS) {
+        fprintf(stderr, "usage: tandem launch -n 2 ps_lanes TRANSPORT BYTES KEY_BYTES ROUNDS "
+                        "[busy|block] [copy]\n");
         return 2;
     }
     check(td_comm_world(&(td_comm_opts){.transport = argv[1]}, &comm), "ranks");
-    td__ps_lane_size size = {s.floats, s.floats};
-    check(td__ps_lanes_open(comm, 1, &size, &s.lane), "lane");
-    s.mine = malloc(s.floats * sizeof(float));
-    s.got = malloc(s.floats * sizeof(float));
-    if (!s.mine || !s.got)
-        return 1;
-    for (size_t i = 0; i < s.floats; i++) {
-        s.mine[i] = (float)(i % 7);
-        s.got[i] = 0;
+    td__ps_wait_mode mode = busy ? TD__PS_BUSY : block ? TD__PS_BLOCK : TD__PS_SPIN_SHORTLY;
+    if (td_comm_rank(comm) == 0) {
+        td__ps_host *h;
+        check(td__ps_host_open(comm, 1, s.floats, &(td__ps_host_opts){.waits = mode}, &h), "host");
+        check(td__ps_host_close(h), "end");
+    } else {
+        check(td__ps_client_open(comm, 1, s.floats, &s.client), "client");
+        td__ps_client_waits(s.client, mode);
+        measure(&s, &j);
+        check(td__ps_client_close(s.client), "end");
     }
-    for (int r = -warm; r < rounds; r++) {
-        double begin = now_us();
-        (td_comm_rank(comm) == 0 ? serve : work)(&s);
-        double end = now_us();
-        if (r < 0 || td_comm_rank(comm) == 0)
-            continue;
-        took[r] = end - begin;
-    }
-    for (size_t i = 0; td_comm_rank(comm) && i < s.floats; i += s.floats / 64 + 1)
-        if (s.got[i] != (float)(i % 7) * (float)(rounds + warm)) {
-            fprintf(stderr, "ps_lanes: a wrong sum: %g at %zu\n", (double)s.got[i], i);
-            return 1;
-        }
-    for (int r = 0; td_comm_rank(comm) && r < rounds; r++) {
-        double begin = now_us();
-        memcpy(s.got, s.mine, s.floats * sizeof(float));
-        memcpy(s.mine, s.got, s.floats * sizeof(float));
-        copied[r] = now_us() - begin;
-    }
-    if (td_comm_rank(comm)) {
-        double mid = median(took, rounds);
-        printf("%s %zu %zu %.1f %.1f %.1f %.1f\n", argv[1], s.floats * sizeof(float),
-               s.key * sizeof(float), mid, took[0], took[rounds - 1], median(copied, rounds));
-    }
-    check(td_barrier(comm, NULL), "end");
-    td__ps_lanes_close(&s.lane, 1);
+    check(td_barrier(comm, &(td_coll_opts){.timeout_ms = 600000}), "end");
     td_comm_destroy(comm);
+    free(s.keys);
     free(s.mine);
     free(s.got);
     return 0;

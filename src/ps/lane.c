@@ -6,7 +6,11 @@
 #include "base/fail.h"
 #include "coll/comm.h"
 
-enum { ALIGN = 1024 }; /* floats: the areas have pages of their own */
+enum {
+    ALIGN = 1024, /* floats: the areas have pages of their own */
+    SPINS = 1000, /* before the link's own waiting begins */
+    SPINS_BUSY = 50 * 1000 * 1000,
+};
 
 static const td_comm_opts PATIENT = {.stall_ms = UINT32_MAX};
 static const td_coll_opts IDLE = {.timeout_ms = TD__LINK_IDLE_MS};
@@ -17,20 +21,26 @@ static const td_coll_opts *patience(const td__ps_lane *l)
     return l->peer == 0 ? &IDLE : NULL; /* a server may be busy; a worker waits for what comes */
 }
 
-/* The server's memory is used by both; the worker's share of it stays untouched. */
+/* The server's memory is used by both; the worker's share of it stays untouched. It is zero, which
+ * is what a mailbox begins with. */
 static td_status open_areas(td__ps_lane *l, td__ps_lane_size size)
 {
+    size_t mail = td__align_up(2 * sizeof(td__mailbox) / sizeof(float), ALIGN);
     size_t push = td__align_up(size.push, ALIGN), nbytes;
     void *mine;
-    if (!td__size_mul(push + size.pull + 1, sizeof(float), &nbytes))
+    if (!td__size_mul(mail + push + size.pull + 1, sizeof(float), &nbytes))
         return TD_FAIL(TD_ENOMEM, "a shard of %zu floats is too large", size.pull);
     TD_TRY(td_comm_alloc(l->link, nbytes, &mine));
     void *const *both = td__comm_shared(l->link, mine);
     l->shared = both != NULL;
-    l->push = both ? both[0] : mine;
+    td__mailbox *boxes = both ? both[0] : mine;
+    l->in = &boxes[l->peer]; /* [0]: to the worker */
+    l->out = &boxes[!l->peer];
+    l->push = (float *)boxes + mail;
     l->pull = l->push + push;
     l->push_count = size.push;
     l->pull_count = size.pull;
+    l->spins = SPINS;
     return TD_OK;
 }
 
@@ -80,13 +90,30 @@ void td__ps_lanes_abort(td__ps_lane *lanes, int n, const char *why)
             td_comm_abort(lanes[i].link, why);
 }
 
+void td__ps_lane_waits(td__ps_lane *l, td__ps_wait_mode mode)
+{
+    l->spins = mode == TD__PS_BUSY ? SPINS_BUSY : mode == TD__PS_BLOCK ? 0 : SPINS;
+    td__comm_set_patient(l->link, mode == TD__PS_BLOCK);
+}
+
+static td__mailbox_side side_of(const td__ps_lane *l, const td_coll_opts *opts)
+{
+    return (td__mailbox_side){l->link, l->peer, opts, l->spins};
+}
+
 td_status td__ps_tell(const td__ps_lane *l, const void *message, size_t nbytes)
 {
+    td__mailbox_side side = side_of(l, patience(l));
+    if (l->shared && td__mailbox_fits(nbytes))
+        return td__mailbox_put(l->out, &side, message, nbytes);
     return td_send(l->link, message, nbytes, TD_U8, l->peer, patience(l));
 }
 
 td_status td__ps_hear(const td__ps_lane *l, void *message, size_t nbytes, bool idle)
 {
+    td__mailbox_side side = side_of(l, idle ? &IDLE : NULL);
+    if (l->shared && td__mailbox_fits(nbytes))
+        return td__mailbox_get(l->in, &side, message, nbytes);
     return td_recv(l->link, message, nbytes, TD_U8, l->peer, idle ? &IDLE : NULL);
 }
 

@@ -2,8 +2,9 @@
  * messages, and two areas of floats, one for what the worker pushes and one for what it pulls.
  *
  * Where the two share memory the areas are the same on both sides: a push is what the worker
- * writes where the server reads it, and nothing is copied in between. Elsewhere the areas are
- * private, and move over the link behind the message that announces them.
+ * writes where the server reads it, and nothing is copied in between; messages go through a
+ * mailbox in the same memory (mailbox.h). Elsewhere the areas are private, and move over the link
+ * behind the message that announces them.
  *
  * The sides take turns, so there is no lock: an area belongs to the side that was told last. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -11,13 +12,16 @@
 #define TD_PS_LANE_H
 
 #include "parallel/links.h"
+#include "ps/mailbox.h"
 
 typedef struct td__ps_lane {
     td_comm *link;
-    int peer;           /* the other side in the link: the server is 0, the worker 1 */
-    int rank;           /* of the other side, in the world */
-    bool shared;        /* the areas are */
-    float *push, *pull; /* (push_count), (pull_count) */
+    int peer;              /* the other side in the link: the server is 0, the worker 1 */
+    int rank;              /* of the other side, in the world */
+    bool shared;           /* the areas are */
+    td__mailbox *in, *out; /* where they are */
+    uint32_t spins;        /* looks into the mailbox before this side sleeps */
+    float *push, *pull;    /* (push_count), (pull_count) */
     size_t push_count, pull_count;
 } td__ps_lane;
 
@@ -35,6 +39,10 @@ TD_NODISCARD td_status td__ps_lanes_open(td_comm *comm, int servers, const td__p
 TD_NODISCARD td_status td__ps_lane_open(td_comm *comm, int server, int client,
                                         td__ps_lane_size size, td__ps_lane *out);
 void td__ps_lanes_close(td__ps_lane *lanes, int n);
+/* How a side waits for messages: it spins for as long as waking up takes, as all waits do
+ * (net/backoff.h); for as long as it has to, where it has a processor of its own; not at all. */
+typedef enum td__ps_wait_mode { TD__PS_SPIN_SHORTLY, TD__PS_BUSY, TD__PS_BLOCK } td__ps_wait_mode;
+void td__ps_lane_waits(td__ps_lane *l, td__ps_wait_mode mode); /* between messages */
 void td__ps_lanes_abort(td__ps_lane *lanes, int n, const char *why);
 
 /* A message; idle: the other side may be silent for as long as it lives. A worker that sends may
