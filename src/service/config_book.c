@@ -76,11 +76,27 @@ static td_status property(book *b, const char *name, const char *value)
     return TD_OK;
 }
 
+/* Java writes a backslash before some signs, as in minio\:9000. */
+static void unescape(char *text)
+{
+    char *to = text;
+
+    for (const char *from = text; *from; from++) {
+        if (*from == '\\' && from[1])
+            from++;
+        *to++ = *from;
+    }
+    *to = '\0';
+}
+
 /* "name = value", "name: value"; # and ! begin comments. */
 static td_status read_line(book *b, const char *line, size_t nbytes)
 {
     char text[1024];
 
+    if (nbytes >= sizeof text)
+        return TD_FAIL(TD_EINVAL, "%s: a line has %zu bytes, more than %zu", b->path, nbytes,
+                       sizeof text - 1);
     snprintf(text, sizeof text, "%.*s", (int)nbytes, line);
     char *name = text + strspn(text, " \t");
     size_t n = strcspn(name, "=: \t\r");
@@ -94,6 +110,7 @@ static td_status read_line(book *b, const char *line, size_t nbytes)
     size_t end = strlen(value);
     while (end && strchr(" \t\r", value[end - 1]))
         value[--end] = '\0';
+    unescape(value);
     return property(b, name, value);
 }
 

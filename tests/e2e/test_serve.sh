@@ -60,8 +60,13 @@ soon succeeded || fail "the end was not seen"
 kill -INT "$pid"
 wait "$pid" || fail "SIGINT: status $?"
 
-printf 'ts.server.port=0\nts.backend=docker\nts.backend.dockerNetwork=orca3\n' >book.properties
-APP_CONFIG=$dir/book.properties timeout 20 "$tandem" serve --set http.listen=127.0.0.1:0 >out 2>&1 &
+export APP_CONFIG=$dir/book.properties
+printf 'minio.accessKey=%01100d\n' 0 >book.properties
+refused 'book.properties: a line has 1116 bytes, more than 1023'
+printf 'ts.backend=moon\n' >book.properties
+refused 'ts.backend: expected docker or kubectl, found moon'
+printf 'ts.server.port=\\0\nts.backend=docker\nts.backend.dockerNetwork=orca3\n' >book.properties
+timeout 20 "$tandem" serve --set http.listen=127.0.0.1:0 >out 2>&1 &
 pid=$!
 soon grep -q '^gRPC  0.0.0.0:' out || fail "the book's properties"
 kill -TERM "$pid"

@@ -50,6 +50,32 @@ printf '%s\n' 'image: small' 'node_selector: {"bad key!": x}' 'command: [sh]' >s
 drive job-2-4-dd start wait:FAILED
 has 'FAILED member 0.*class launch.*422'
 none_left "after a refusal"
+# The account of tools/oci/kubernetes.yaml may do what the tracker does, and no more; the server
+# takes the whole file.
+awk '/^---$/ { n++; next } { print >"manifest-" n + 0 }' "$source/tools/oci/kubernetes.yaml"
+for file in manifest-*; do
+    kind_of=$(sed -n 's/^kind: //p' "$file" | tr '[:upper:]' '[:lower:]')
+    group=$(sed -n 's/^apiVersion: //p' "$file") # "v1" alone is the core's
+    case $group in v1) group=api/v1 ;; *) group=apis/$group ;; esac
+    api -f -X POST -H 'Content-Type: application/yaml' --data-binary @"$file" \
+        "$server/$group/namespaces/default/${kind_of}s" >out 2>&1 || fail "$file: $kind_of"
+done
+request='{"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {}}'
+account=$(api -f -X POST -H 'Content-Type: application/json' -d "$request" \
+    "$server/api/v1/namespaces/default/serviceaccounts/tandem/token" |
+    sed -n 's/.*"token": "\([^"]*\)".*/\1/p')
+[ -n "$account" ] || fail "the account has no token"
+sed "s|user: {token: .*|user: {token: \"$account\"}}]|" kube/kubeconfig >accounted
+echo "kubernetes: {config: $dir/accounted}" >service.yaml
+spec 'name: accounted' 'resources: {members: 2}' <<<'echo allowed'
+drive job-2-7-gg start wait:EXITED logs:0 forget
+has 'EXITED member 0 status 0' allowed
+none_left "by the account"
+spec 'name: accounted' 'grace_s: 1' <<<'sleep 600'
+drive job-2-8-hh start wait:STARTED stop wait:EXITED forget
+none_left "by the account, stopped"
+token=$account api -o out -w '%{http_code}' "$server/api/v1/nodes" | grep -q 403 ||
+    fail "the account may see nodes"
 # A token by a credential plug-in; a wrong one is told.
 exec="apiVersion: client.authentication.k8s.io/v1, command: $dir/plugin"
 sed "s|user: {token: .*|user: {exec: {$exec}}}]|" kube/kubeconfig >plugged
