@@ -60,19 +60,34 @@ static void place_leaves(td_graph *g)
                 g->nodes[i]->in[k]->place = g->nodes[i]->place;
 }
 
+/* Has any chunk this place, and which is the last that one has? */
+static bool has_place(const td__wishes *w, int wish, int *last)
+{
+    bool found = false;
+    *last = 0;
+    for (int at = 0; at < w->places; at++) {
+        int place = w->wish_of(w->user, at);
+        found = found || place == wish;
+        *last = place > *last ? place : *last;
+    }
+    return found;
+}
+
 td_status td__graph_place_by_wish(td_graph *g, const td__wishes *w)
 {
     for (int i = 0; i < g->n_nodes; i++) {
         td_node *x = g->nodes[i];
         const td_node *last = last_input(x);
-        int at = last ? last->place : 0, wish = x->place - 1;
+        int at = last ? last->place : 0, wish = x->place - 1, most;
         if (td__is_leaf(x))
             continue;
+        if (wish >= 0 && !has_place(w, wish, &most))
+            return TD_FAIL(TD_EINVAL,
+                           "'%s' wants place %d, and stages are 0 to %d: use one of them, or more "
+                           "stages (parallel.pipeline)",
+                           known_as(x), wish, most);
         while (wish >= 0 && at < w->places && w->wish_of(w->user, at) != wish)
             at++;
-        if (at == w->places && !last)
-            return TD_FAIL(TD_EINVAL, "'%s' wants place %d, which is none of this pipeline's",
-                           known_as(x), wish);
         if (at == w->places)
             return TD_FAIL(TD_EINVAL,
                            "'%s' wants place %d and needs '%s' of place %d: values would go in a "

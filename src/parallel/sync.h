@@ -85,6 +85,11 @@ typedef struct td__sync_config {
     const char *stages; /* layers that chunks after the first begin with; NULL: by cost */
     int in_order;       /* stages update one after the other; else together */
     int tensor_pieces;  /* in which products are computed; 0: as many as ranks along tensor */
+    /* Ranks hold the skeleton of each layer and a random part of the rest (rules/sync_skeleton.c):
+     * 1: so; the skeleton's share of the connections; steps between two draws. */
+    int partition;
+    double skeleton_share;
+    int skeleton_every;
     /* (optional) Before a rank other than 0 hands in its share: where tests make it late. */
     void (*before_share)(void *user, int rank, uint64_t step);
     void *before_share_user;

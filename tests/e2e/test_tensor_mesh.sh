@@ -127,4 +127,27 @@ refused 'use bf16, f16 or powersgd' -n 4 --parallel tensor=2 --set parallel.comp
     --set train.optimizer=sgd
 refused 'use parallel.data alone' -n 4 --parallel tensor=2 --set parallel.backup=1
 refused 'easgd cannot be combined with parallel.tensor' -n 4 --parallel tensor=2 --sync easgd
+
+# Layers that the job places, with ranks that share each of them.
+cat >placed.yaml <<'JOB'
+name: placed
+model:
+  - flatten
+  - {linear: 32, act: relu, place: 0}
+  - {linear: 32, act: relu, place: 1}
+  - linear
+data: {source: digits, count: 100}
+train: {batch: 20, steps: 4, micro_batches: 4}
+parallel: {tensor_pieces: 2}
+JOB
+run 0 "$tandem" train placed.yaml -q
+want=$(digest)
+cell placed 4 pipeline=2,tensor=2
+cell placed 8 data=2,pipeline=2,tensor=2
+run 2 "$tandem" train placed.yaml -q -n 4 --parallel pipeline=2,tensor=2 \
+    --set 'model=[flatten, {linear: 32, place: 1}, {linear: 32, place: 0}, linear]'
+has "'linear2.weight' wants place 0 and needs 'linear1.weight' of place 1: .* circle"
+run 2 "$tandem" train placed.yaml -q -n 4 --parallel pipeline=2,tensor=2 \
+    --set 'model=[flatten, {linear: 32, place: 5}, linear]'
+has "'linear1.weight' wants place 5, and stages are 0 to 1: use one of them"
 echo "test_tensor_mesh: passed"
