@@ -48,12 +48,12 @@ static td_status limit_of(const char *text, int n, double *out)
                    text);
 }
 
-static td_status need_of(const td__session *s, int n, int stages, td__auto_mesh *out)
+static td_status need_of(const td__session *s, int n, int stages, int tensor, td__auto_mesh *out)
 {
     const char *transport = td__job_parallel_opts(s->job)->transport;
     td__sync_config sync = s->opts.sync;
     td__train_memory m;
-    sync.mesh = (td__rank_mesh){{n / stages, stages, 1}};
+    sync.mesh = (td__rank_mesh){{n / stages / tensor, stages, tensor}};
     TD_TRY(
         td__trainer_memory(s->trainer,
                            &(td__memory_case){.ranks = n,
@@ -66,23 +66,43 @@ static td_status need_of(const td__session *s, int n, int stages, td__auto_mesh 
     return TD_OK;
 }
 
+/* Ranks that may share a layer, all on this host: without parallel.tensor_pieces the result would
+ * depend on their number. */
+static int most_tensor(const td__session *s)
+{
+    return s->opts.sync.tensor_pieces > 1 ? s->opts.sync.tensor_pieces : 1;
+}
+
+/* All arrangements in which a rank has one of `parts` parts of the model; first the one with
+ * most stages, whose ranks exchange least. *fits: the last one does. */
+static td_status try_parts(const td__session *s, int n, int parts, td__auto_mesh *least,
+                           td__auto_mesh *out, bool *fits)
+{
+    for (int tensor = 1; tensor <= most_tensor(s) && !*fits; tensor *= 2) {
+        if (parts % tensor)
+            continue;
+        td_status st = need_of(s, n, parts / tensor, tensor, out);
+        if (st == TD_EINVAL && parts > 1)
+            continue; /* the model has not so many layers, or parallel.stages are others */
+        TD_TRY(st);
+        *fits = out->need <= out->limit;
+        if (least->need < 0 || out->need < least->need)
+            *least = *out;
+    }
+    return TD_OK;
+}
+
 td_status td__auto_mesh_choose(const td__session *s, const td__args *a, int n, td__auto_mesh *out)
 {
     td__auto_mesh least = {.need = -1};
     char need[TD__HUMAN], limit[TD__HUMAN], mesh[TD__RANK_MESH_TEXT];
     TD_TRY(limit_of(td__args_value(a, "parallel"), n, &out->limit));
-    for (int stages = 1; stages <= n; stages++) {
-        if (n % stages)
-            continue;
-        td_status st = need_of(s, n, stages, out);
-        if (st == TD_EINVAL && stages > 1)
-            continue; /* the model has not so many layers, or parallel.stages are others */
-        TD_TRY(st);
-        if (out->need <= out->limit)
-            return TD_OK;
-        if (least.need < 0 || out->need < least.need)
-            least = *out;
-    }
+    bool fits = false;
+    for (int parts = 1; parts <= n && !fits; parts++)
+        if (n % parts == 0)
+            TD_TRY(try_parts(s, n, parts, &least, out, &fits));
+    if (fits)
+        return TD_OK;
     return TD_FAIL(TD_EINVAL,
                    "--parallel auto: no arrangement of %d ranks fits %s for each; %s needs %s: "
                    "start more ranks, or lower train.batch",

@@ -1,5 +1,5 @@
-/* auto_mesh.h -- `--parallel auto`: the arrangement of ranks with the fewest stages that fits
- * memory. */
+/* auto_mesh.h -- `--parallel auto`: the arrangement of ranks that cuts the model into the fewest
+ * parts that fit memory: stages, or with parallel.tensor_pieces stages of several ranks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_CMD_AUTO_MESH_H
 #define TD_CMD_AUTO_MESH_H

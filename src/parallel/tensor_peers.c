@@ -4,7 +4,28 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/log.h"
+#include "coll/comm.h"
 #include "graph/params.h"
+
+int td__tensor_peers_apart(const int *host_of, int ranks, int size)
+{
+    for (int r = 0; host_of && r < ranks; r++)
+        if (host_of[r] != host_of[r / size * size])
+            return r / size * size;
+    return -1;
+}
+
+static void warn_of_hosts(td_comm *world, int size)
+{
+    int apart = td__tensor_peers_apart(td__comm_host_of(world), td_comm_size(world), size);
+    if (apart >= 0 && td_comm_rank(world) == 0)
+        TD_LOG(WARN, TRAIN,
+               "ranks %d to %d share layers (parallel.tensor) and are on different hosts: what "
+               "they exchange in every layer crosses the network; give each host a multiple of %d "
+               "ranks",
+               apart, apart + size - 1, size);
+}
 
 td_status td__tensor_peers_open(td__tensor_peers *t, td_comm *world, int size,
                                 const td__step_cuts *cuts)
@@ -14,6 +35,7 @@ td_status td__tensor_peers_open(td__tensor_peers *t, td_comm *world, int size,
         t->cuts = *cuts;
     if (size < 2)
         return TD_OK;
+    warn_of_hosts(world, size);
     TD_TRY(td_comm_split(world, td_comm_rank(world) / size, 0, &t->comm));
     t->cuts.sum = td__tensor_peers_sum;
     t->cuts.user = t;

@@ -24,6 +24,9 @@ TD_NODISCARD td_status td__tensor_peers_open(td__tensor_peers *t, td_comm *world
                                              const td__step_cuts *cuts);
 void td__tensor_peers_close(td__tensor_peers *t);
 void td__tensor_peers_abort(td__tensor_peers *t, const char *why);
+/* The first rank whose peers are not all on its host, of groups of `size` neighbours; -1: none.
+ * host_of: by rank; NULL: there is one host. */
+int td__tensor_peers_apart(const int *host_of, int ranks, int size);
 /* Numbers of all peers added up; user is the td__tensor_peers. */
 TD_NODISCARD td_status td__tensor_peers_sum(void *user, double *numbers, size_t n);
 

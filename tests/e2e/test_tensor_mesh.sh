@@ -150,4 +150,15 @@ has "'linear2.weight' wants place 0 and needs 'linear1.weight' of place 1: .* ci
 run 2 "$tandem" train placed.yaml -q -n 4 --parallel pipeline=2,tensor=2 \
     --set 'model=[flatten, {linear: 32, place: 5}, linear]'
 has "'linear1.weight' wants place 5, and stages are 0 to 1: use one of them"
+
+# auto: tensor parallel ranks where stages alone do not fit, and only if the bits stay.
+sed 's/layers: 2/layers: 1/; s/context: 16, stride: 64/context: 32, stride: 32/
+    s/batch: 16, steps: 6, micro_batches: 4/batch: 512, steps: 1, micro_batches: 1/' \
+    gpt.yaml >wide.yaml
+run 0 "$tandem" check wide.yaml -n 4 --parallel auto:10GB
+has 'parallel auto: data=4'
+run 0 "$tandem" check wide.yaml -n 4 --parallel auto:41MB
+has 'parallel auto: pipeline=2,tensor=2'
+run 0 "$tandem" check wide.yaml -n 4 --parallel auto:41MB --set parallel.tensor_pieces=auto
+has 'parallel auto: pipeline=4'
 echo "test_tensor_mesh: passed"

@@ -83,6 +83,18 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     out->part = w->rank / size_of(c);
 }
 
+/* Of what replicas add up. */
+static size_t exchange(const td__sync_sizes *z)
+{
+    td__sync_config inner = *z->config;
+    td__sync_sizes replicas = *z;
+    inner.mesh = (td__rank_mesh){0};
+    inner.rule = NULL;
+    replicas.config = &inner;
+    replicas.world.ranks /= size_of(z->config);
+    return replicas.world.ranks > 1 ? td__sync_exchange(&replicas) : 0;
+}
+
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 static td_status create(td__sync *s)
@@ -180,6 +192,7 @@ const td__sync_ops td__sync_tensor = {
     .fits = fits,
     .check = check,
     .traits = traits,
+    .exchange = exchange,
     .create = create,
     .destroy = destroy,
     .begin = begin,
