@@ -60,6 +60,7 @@ struct td__loader {
     uint64_t generation;
     uint64_t epoch; /* of ticket 0 */
     int64_t index;
+    int64_t stride;            /* batches from one ticket to the next */
     int64_t claimed, consumed; /* tickets taken by threads; given out by next() */
     slot *lent;                /* what the caller looks at */
 };
@@ -87,7 +88,7 @@ static bool locate(const td__loader *l, int64_t ticket, uint64_t *epoch, int64_t
 {
     if (l->batches == 0)
         return false;
-    int64_t at = l->index + ticket;
+    int64_t at = l->index + ticket * l->stride;
     *epoch = l->epoch + (uint64_t)(at / l->batches);
     *index = at % l->batches;
     return !l->epochs || *epoch - l->epoch < l->epochs;
@@ -286,6 +287,7 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
     l->rows_user = opts->rows_user;
     l->in_step = opts->in_step;
     l->cut_field = -1;
+    l->stride = 1;
     memcpy(l->fields, d->fields, sizeof l->fields);
     pthread_mutex_init(&l->lock, NULL);
     pthread_condattr_init(&attr);
@@ -360,7 +362,23 @@ void td__loader_destroy(td__loader *l)
 
 void td__loader_seek(td__loader *l, uint64_t epoch, int64_t index)
 {
+    td__loader_seek_by(l, epoch, index, 1);
+}
+
+bool td__loader_is_at(td__loader *l, uint64_t epoch, int64_t index)
+{
+    uint64_t of = 0;
+    int64_t at = 0;
     pthread_mutex_lock(&l->lock);
+    bool any = locate(l, l->consumed + (l->lent != NULL), &of, &at);
+    pthread_mutex_unlock(&l->lock);
+    return any && of == epoch && at == index;
+}
+
+void td__loader_seek_by(td__loader *l, uint64_t epoch, int64_t index, int64_t by)
+{
+    pthread_mutex_lock(&l->lock);
+    l->stride = by;
     l->generation++;
     l->epoch = epoch;
     l->index = index;

@@ -82,8 +82,12 @@ void td__loader_destroy(td__loader *l); /* NULL is allowed */
 /* Field f as batches hold it: the dataset's, narrower under TD_PARTITION_FEATURES. */
 const td__field *td__loader_field(const td__loader *l, int f);
 int64_t td__loader_batches(const td__loader *l); /* in an epoch */
-/* The next call of next() gives batch `index` of `epoch`. */
+/* The next call of next() gives batch `index` of `epoch`. by: and each one after it the batch so
+ * many further on, which is what is read ahead; at least 1. */
 void td__loader_seek(td__loader *l, uint64_t epoch, int64_t index);
+void td__loader_seek_by(td__loader *l, uint64_t epoch, int64_t index, int64_t by);
+/* Is that the batch that next() gives? */
+bool td__loader_is_at(td__loader *l, uint64_t epoch, int64_t index);
 /* The next batch, borrowed until the next call on this loader; NULL after the last. */
 TD_NODISCARD td_status td__loader_next(td__loader *l, const td__batch **out);
 /* The sample at a position of an epoch: what next() will read. */

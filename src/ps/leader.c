@@ -9,7 +9,11 @@
 #include "ps/order.h"
 #include "ps/ps.h"
 
-enum { LOOK_MS = 50 }; /* while it waits for workers, so often for other servers */
+enum {
+    LOOK_MS = 50,       /* while it waits for workers, so often for other servers */
+    OVERDUE_TIMES = 20, /* as long as batches take in the mean, */
+    OVERDUE_S = 5,      /* and so long at least: a batch is given out again */
+};
 
 static td__deadline deadline(const td__ps_rule *r)
 {
@@ -53,9 +57,9 @@ static void lose(td__ps_rule *r, int worker)
     TD_LOG(WARN, TRAIN, "%s: step %llu goes on with %d of %d workers", td_last_error(),
            (unsigned long long)r->begun, r->workers - r->n_lost - 1, r->workers);
     r->change = r->base.x.elastic;
-    if (seat->busy)
+    if (seat->busy && !seat->overdue)
         r->again[r->n_again++] = seat->step;
-    seat->busy = false;
+    seat->busy = seat->overdue = false;
     seat->lost = true;
     r->n_lost++;
 }
@@ -71,6 +75,7 @@ static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
         seat->version = r->version;
     seat->step = order.step;
     seat->busy = true;
+    seat->since_ns = td__clock_ns();
     td_status st = give(r, worker, &order);
     if (st == TD_EPEER && !r->policy->together) {
         TD_TRY(servers_there(r));
@@ -158,8 +163,12 @@ td_status td__ps_begin(td__sync *s, const td__sync_place *at)
 
 static void settle(td__ps_rule *r, int worker, const td__ps_push *p)
 {
+    enum { NEWEST = 8 }; /* one of so many */
     td__ps_seat *seat = &r->seats[worker];
-    seat->busy = false;
+    double took = 1e-9 * (double)(td__clock_ns() - seat->since_ns);
+    if (!seat->overdue)
+        r->batch_seconds += r->batch_seconds > 0 ? (took - r->batch_seconds) / NEWEST : took;
+    seat->busy = seat->overdue = false;
     seat->clock++;
     seat->pushed = p->grads;
     seat->times = p->times;
@@ -192,6 +201,31 @@ static td_status pass(td__ps_rule *r, td__ps_command *c)
     return td__ps_copy_out(r, c);
 }
 
+/* Idle workers do what others are too late with. Not where a batch's gradients may come with a
+ * later push, or rows of tables with none, or where pushes are those of a replay. */
+static td_status give_again(td__ps_rule *r)
+{
+    double most = OVERDUE_TIMES * r->batch_seconds;
+    most = most > OVERDUE_S ? most : OVERDUE_S;
+    if (r->policy->together || r->policy->push_every || r->tables || r->replay ||
+        r->batch_seconds <= 0 || find_idle(r) < 0)
+        return TD_OK;
+    for (int w = 0; w < r->workers; w++) {
+        td__ps_seat *s = &r->seats[w];
+        double late = 1e-9 * (double)(td__clock_ns() - s->since_ns);
+        if (!s->busy || s->overdue || late < most)
+            continue;
+        TD_LOG(
+            WARN, TRAIN,
+            "rank %d has had step %llu for %.1f s: it is given to another worker, and rank %d is "
+            "left out until it has caught up",
+            r->lanes[w].rank, (unsigned long long)s->step, late, r->lanes[w].rank);
+        s->overdue = true;
+        r->again[r->n_again++] = s->step;
+    }
+    return r->n_again ? deal(r) : TD_OK;
+}
+
 /* The next push, or the first of these that fails: a worker, another server. */
 static td_status await_push(td__ps_rule *r, int only, int *worker, td__ps_push *p,
                             const double **numbers)
@@ -204,7 +238,19 @@ static td_status await_push(td__ps_rule *r, int only, int *worker, td__ps_push *
         if (st != TD_ETIMEDOUT || td__deadline_passed(until))
             return st;
         TD_TRY(servers_there(r));
+        if (only < 0)
+            TD_TRY(give_again(r));
     }
+}
+
+/* A push that is not used. */
+static td_status leave(td__ps_rule *r, int worker, const td__ps_push *p)
+{
+    if (p->grads)
+        TD_TRY(
+            command(r, &(td__ps_command){.verb = TD__PS_DROP, .worker = worker, .step = p->step}));
+    settle(r, worker, p);
+    return TD_OK;
 }
 
 /* Everybody's part of the step. */
@@ -266,6 +312,12 @@ static td_status next_push(td__ps_rule *r, int only, int *worker, td__ps_push *p
         if (r->n_lost == r->workers)
             return TD_FAIL(TD_EPEER, "all %d workers are lost", r->workers);
         td_status st = await_push(r, only, worker, p, &numbers);
+        if (!st && r->seats[*worker].overdue) {
+            TD_TRY(leave(r, *worker, p));
+            TD_LOG(WARN, TRAIN, "rank %d has caught up", r->lanes[*worker].rank);
+            TD_TRY(deal(r));
+            continue;
+        }
         if (st != TD_EPEER || *worker < 0)
             return st;
         TD_TRY(servers_there(r));
@@ -349,9 +401,7 @@ static td_status drain(td__ps_rule *r)
             continue;
         }
         TD_TRY(st);
-        if (p.grads)
-            TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_DROP, .worker = w, .step = p.step}));
-        settle(r, w, &p);
+        TD_TRY(leave(r, w, &p));
     }
     return TD_OK;
 }

@@ -31,6 +31,10 @@
  *
  * Threads  Server 0 has one per worker, which receives pushes (inbox.h); everything else is done by
  *          the trainer's thread.
+ * Overdue  Where an idle worker has nothing to do but wait for the last batches of an epoch, and
+ *          one of these takes many times as long as batches do, it is given out again (leader.c).
+ *          Who is so late is left out until it has caught up: what it pushes then is dropped, and
+ *          it gets work again.
  * Failure  A worker that is killed is left out (but of `sync`, which needs all): its batch is given
  *          to another. The comm of all ranks is of no use from then on, so those that are left end
  *          without meeting. A server that is lost ends the run with one line; it is resumed from
@@ -71,13 +75,15 @@ typedef struct td__ps_policy {
 
 /* What server 0 knows of a worker. */
 typedef struct td__ps_seat {
-    bool busy;        /* it has an order, and its push is not applied yet */
-    bool lost;        /* it is not there any more */
-    bool pushed;      /* gradients, with its last batch */
-    uint64_t step;    /* of its order */
-    uint64_t clock;   /* batches that it has done */
-    uint64_t version; /* of the params that it pulled last */
-    double lr;        /* of its order */
+    bool busy;         /* it has an order, and its push is not applied yet */
+    bool lost;         /* it is not there any more */
+    bool pushed;       /* gradients, with its last batch */
+    bool overdue;      /* another worker has its batch: its push, when it comes, is not used */
+    uint64_t since_ns; /* it has its order */
+    uint64_t step;     /* of its order */
+    uint64_t clock;    /* batches that it has done */
+    uint64_t version;  /* of the params that it pulled last */
+    double lr;         /* of its order */
     td__rank_times times;
 } td__ps_seat;
 
@@ -120,6 +126,7 @@ struct td__ps_rule {
     uint64_t begun;   /* the step under way */
     double lr;        /* of it */
     uint64_t stale_sum, stale_most, pushes;
+    double batch_seconds;             /* from order to push, mean of the last ones */
     uint64_t noted_sum, noted_pushes; /* of steps before (td__ps_notes); */
     uint64_t noted_most;              /* since then */
 

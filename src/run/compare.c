@@ -285,6 +285,9 @@ void td__compare_json(td__text *t, const td__compare_opts *o)
             td__text_member_number(t, "seconds_to_target", r->to_target, DIGITS);
             td__text_member_number(t, "age", r->age, DIGITS);
             td__text_member_number(t, "age_max", r->age_most, DIGITS);
+            for (int k = 0; k < TD__AGE_BUCKETS && r->data.ages > 0; k++)
+                td__text_printf(t, k ? ", %.0f" : ", \"ages\": [%.0f", r->data.age_count[k]);
+            td__text_add(t, r->data.ages > 0 ? "]" : "");
             td__text_member(t, "digest", r->digest);
         }
         td__text_add(t, "}");

@@ -208,6 +208,38 @@ static void print_link(const page *p, const td__compare_run *r)
     td__text_add(p->t, "</a></td>");
 }
 
+/* Of rules whose ranks are not in step: how old what arrives is. */
+static void print_ages(const page *p)
+{
+    static const char *const NAMES[] = {"variant", "#0",     "", "#1",   "", "#2",
+                                        "",        "#3-4",   "", "#5-8", "", "#9-16",
+                                        "",        "#17-32", "", "#33-", "", NULL};
+    bool any = false;
+    for (int v = 0; v < p->n; v++)
+        any = any || td__compare_variant(p->o, v)->data.ages > 0;
+    if (!any)
+        return;
+    td__text_add(p->t, "<h2>Staleness</h2>\n<div class=\"panel\"><table class=\"dense\">\n");
+    td__html_head(p->t, NAMES);
+    for (int v = 0; v < p->n; v++) {
+        const td__compare_run *r = td__compare_variant(p->o, v);
+        if (!(r->data.ages > 0) || r->failed)
+            continue;
+        td__text_add(p->t, "<tr>");
+        td__html_cell(p->t, "name", r->name);
+        for (int k = 0; k < TD__AGE_BUCKETS; k++) {
+            char share[16];
+            double part = r->data.age_count[k] / r->data.ages;
+            snprintf(share, sizeof share, "%.0f %%", 100 * part);
+            td__html_cell(p->t, "n", share);
+            td__html_bar(p->t, part);
+        }
+        td__text_add(p->t, "</tr>\n");
+    }
+    td__text_add(p->t, "</table></div>\n<p class=\"sub\">Share of the steps by the mean age, in "
+                       "updates, of what arrived in them.</p>\n");
+}
+
 static void print_variants(const page *p)
 {
     static const char *const NAMES[] = {"variant",     "changes", "#ranks",
@@ -250,6 +282,7 @@ td_status td__compare_page(const td__compare_opts *o, const char *path)
         print_metric(&p);
         print_rates(&p);
         td__text_add(&t, "</div>\n");
+        print_ages(&p);
         print_variants(&p);
         td__html_end(&t, o->job);
         st = td__html_write(&t, path);

@@ -63,9 +63,18 @@ static td_status read_step(td__report_data *d, const json_t *o)
     if (isfinite(age)) {
         d->age_sum += age;
         d->ages++;
+        d->age_count[td__age_bucket(age)]++;
         d->age_most = most > d->age_most ? most : d->age_most;
     }
     return TD_OK;
+}
+
+int td__age_bucket(double age)
+{
+    int b = 0;
+    for (double most = 0.5; b < TD__AGE_BUCKETS - 1 && age >= most; b++)
+        most = b == 0 ? 1.5 : b == 1 ? 2.5 : 2 * (most - 0.5) + 0.5;
+    return b;
 }
 
 static td__report_metric *metric(td__report_data *d, const char *part, const char *name)

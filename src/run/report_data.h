@@ -23,6 +23,10 @@ typedef struct td__report_rank { /* sums over the run */
 
 enum { TD__REPORT_METRICS = 3 * (TD__MAX_METRICS + 1) };
 
+/* Ages 0, 1, 2, 3 to 4, 5 to 8, 9 to 16, 17 to 32, and more. */
+enum { TD__AGE_BUCKETS = 8 };
+int td__age_bucket(double age);
+
 typedef struct td__report_data {
     /* One entry per step. Missing numbers are NaN. */
     td__column step, loss, lr, grad_norm, rate, seconds, data_wait;
@@ -41,6 +45,7 @@ typedef struct td__report_data {
     /* Of what arrived from other ranks, where a rule tells it: sum and number of steps' means, the
      * largest. */
     double age_sum, ages, age_most;
+    double age_count[TD__AGE_BUCKETS]; /* steps by their mean age, rounded (td__age_bucket) */
     char precision[16], end[16], digest[80];
     double end_seconds, end_rate;
     char dropped[160]; /* of backup workers: "12 shares late: rank 1 8, rank 2 4"; "" */

@@ -7,6 +7,24 @@
 #include "fault/faults.h"
 #include "train/trainer_impl.h"
 
+/* The loader to the batch of an order. Others get batches too, in turn or not: what is read ahead
+ * is the batch that comes after as many as it has been in the mean. */
+static void place_loader(td__trainer *t, const td__sync_place *at)
+{
+    enum { WEIGHT = 4 }; /* of the newest gap, of 16 */
+    double gap = (double)(at->batch - t->run.orders.batch);
+    bool follows = t->o.accumulate == 1 && at->epoch == t->run.orders.epoch && gap > 0;
+    if (follows && t->run.orders.gap > 0)
+        t->run.orders.gap += WEIGHT / 16.0 * (gap - t->run.orders.gap);
+    else if (follows)
+        t->run.orders.gap = gap;
+    int64_t by = (int64_t)(t->run.orders.gap + 0.5);
+    t->run.orders.epoch = at->epoch;
+    t->run.orders.batch = at->batch;
+    if (!td__loader_is_at(t->run.loader, at->epoch, at->batch))
+        td__loader_seek_by(t->run.loader, at->epoch, at->batch, by > 1 ? by : 1);
+}
+
 /* The step that the leader asks for, which may be far from the last one. */
 static td_status work(void *user, const td__sync_place *at, int *batches, double *data_wait)
 {
@@ -20,15 +38,13 @@ static td_status work(void *user, const td__sync_place *at, int *batches, double
         t->replica.tried = at->step > t->replica.tried ? at->step : t->replica.tried;
     }
     t->replica.state.step = at->step - 1;
-    if (t->replica.state.epoch != at->epoch ||
-        t->replica.state.batch_in_epoch != at->batch) /* steps were missed */
-        td__loader_seek(t->run.loader, at->epoch, at->batch);
+    place_loader(t, at);
     t->replica.state.epoch = at->epoch;
     t->replica.state.batch_in_epoch = at->batch;
     TD_TRY(td__train_batches(t, &e, &first, &end));
     *batches = (int)(end - first);
     *data_wait = e.data_wait;
-    t->replica.state.batch_in_epoch = end < t->plan.batches ? end : 0; /* where the loader is */
+    t->replica.state.batch_in_epoch = end < t->plan.batches ? end : 0;
     t->replica.state.epoch += end == t->plan.batches;
     return TD_OK;
 }

@@ -58,6 +58,11 @@ typedef struct td__train_run {
     bool rebalance;                    /* they are dealt out anew before the next step */
     td__counted *counted;              /* NULL: no target is ignored */
     td__loader *loader;
+    struct {
+        uint64_t epoch;
+        int64_t batch; /* the first of the last order; */
+        double gap;    /* mean, newest first, of the batches from one to the next; 0: none yet */
+    } orders;          /* of a leader */
     const atomic_int *stop; /* NULL: nobody asks for it */
     td__checkpointer *checkpointer;
     bool saves;     /* rank 0 writes checkpoints */

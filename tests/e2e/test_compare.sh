@@ -150,6 +150,8 @@ d = json.load(open("late/compare.json"))
 exact, peer = d["runs"]
 assert d["target"] == 0.01 and 0 < exact["seconds_to_target"] <= exact["seconds"] * 1.001, exact
 assert exact["age"] is None and 0 <= peer["age"] <= peer["age_max"], (exact, peer)
+assert "ages" not in exact and len(peer["ages"]) == 8 and sum(peer["ages"]) > 0, peer
+assert ">Staleness<" in open("late/compare.html").read()
 assert "to target" in open("out").read()
 END
 

@@ -115,6 +115,33 @@ for e in steps:
 assert len(epochs) == 120 and set(epochs.values()) == {max(epochs.values())}, epochs
 PY
 done
+# One that stands still: another gets its batch, epochs go on, and it works again when it can.
+"$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir=still --set train.epochs=100000 \
+    --set train.eval.every=1000000 >out 2>&1 &
+launcher=$!
+soon past still 30 || fail "the run made no steps"
+pid=$(pid_of 4)
+kill -STOP "$pid"
+soon grep -q 'rank 4 has had step .* it is given to another worker' out ||
+    fail "a stopped worker: its batch is not given out again"
+now=$(steps still)
+soon past still $((now + 30)) || fail "a stopped worker holds the others up"
+kill -CONT "$pid"
+soon grep -q 'rank 4 has caught up' out || fail "a worker that stood still does not come back"
+kill -TERM "$(pid_of 0)"
+wait $launcher; got=$?
+[ $got = 130 ] || fail "a worker that stood still: $got"
+none_left "a worker that stood still"
+python3 - <<'PY' || fail "metrics.jsonl after a worker stood still"
+import json
+steps = [e for e in map(json.loads, open("still/metrics.jsonl")) if e["kind"] == "step"]
+assert [e["step"] for e in steps] == list(range(1, len(steps) + 1))
+epochs = {}
+for e in steps:
+    epochs[e["epoch"]] = epochs.get(e["epoch"], 0) + e["samples"]
+last = epochs.pop(max(epochs))
+assert set(epochs.values()) == {max(epochs.values())}, epochs
+PY
 # Of a worker that has nothing to do, while server 0 is about to end: the checkpoint is written.
 "$tandem" train "$mark" -n 2 --servers 1 --sync asgd --run-dir=idle --set train.epochs=100000 \
     --set train.eval.every=1000000 >out 2>&1 &

@@ -155,12 +155,19 @@ TEST(seek_equals_reading_through)
         CHECK_OK(td__loader_create(d, &o, &l));
         for (int round = 0; round < 40; round++) {
             uint64_t epoch = (uint64_t)(round * 5 % 4);
-            int64_t index = round * 3 % PER_EPOCH;
-            td__loader_seek(l, epoch, index);
+            int64_t index = round * 3 % PER_EPOCH, by = 1 + round / 3 % 3;
+            if (by > 1)
+                td__loader_seek_by(l, epoch, index, by);
+            else
+                td__loader_seek(l, epoch, index);
             for (int k = 0; k < 1 + round % 4; k++) {
+                uint64_t of = epoch + (uint64_t)((index + k * by) / PER_EPOCH);
+                int64_t at = (index + k * by) % PER_EPOCH;
+                CHECK(td__loader_is_at(l, of, at) && !td__loader_is_at(l, of, at + 1),
+                      "batch %lld of epoch %llu", (long long)at, (unsigned long long)of);
                 CHECK_OK(td__loader_next(l, &b));
-                CHECK_EQ_INT(b->epoch, epoch + (uint64_t)((index + k) / PER_EPOCH));
-                CHECK_EQ_INT(b->index, (index + k) % PER_EPOCH);
+                CHECK_EQ_INT(b->epoch, of);
+                CHECK_EQ_INT(b->index, at);
                 for (int64_t i = 0; i < b->rows; i++)
                     CHECK_EQ_INT(((int64_t *)b->field[0])[i],
                                  td__loader_sample(l, b->epoch, b->index * BATCH + i));
