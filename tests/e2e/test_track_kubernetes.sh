@@ -76,6 +76,17 @@ drive job-2-8-hh start wait:STARTED stop wait:EXITED forget
 none_left "by the account, stopped"
 token=$account api -o out -w '%{http_code}' "$server/api/v1/nodes" | grep -q 403 ||
     fail "the account may see nodes"
+# KUBECONFIG is a list: the first that has a context.
+echo 'kubernetes: {namespace: default}' >service.yaml
+echo '{apiVersion: v1, kind: Config}' >empty
+spec 'name: listed' <<<'exit 0'
+export KUBECONFIG=$dir/nothing:$dir/empty:$dir/kube/kubeconfig
+drive job-2-9-ii start wait:EXITED forget
+has 'EXITED member 0 status 0'
+KUBECONFIG=$dir/nothing "$tracker" kubernetes service.yaml spec.yaml "$dir/job" x start >out 2>&1 &&
+    fail "no kubeconfig, and no word of it"
+has "KUBECONFIG: there is no file $dir/nothing"
+unset KUBECONFIG
 # A token by a credential plug-in; a wrong one is told.
 exec="apiVersion: client.authentication.k8s.io/v1, command: $dir/plugin"
 sed "s|user: {token: .*|user: {exec: {$exec}}}]|" kube/kubeconfig >plugged

@@ -239,6 +239,27 @@ td_status td__kubeconfig_in_cluster(td__kubeconfig **out)
     return TD_FAIL(TD_ENOMEM, "out of memory for a kubeconfig");
 }
 
+/* KUBECONFIG may list files, as PATH does: the first that has the context, its cluster and its
+ * user. Files that are not there do not count. */
+static td_status load_first(const char *list, const char *context, td__kubeconfig **out)
+{
+    char path[4096];
+    td_status st = TD_EINVAL;
+    bool any = false;
+
+    *out = NULL;
+    for (const char *at = list; *at && st;) {
+        size_t n = strcspn(at, ":");
+        snprintf(path, sizeof path, "%.*s", (int)n, at);
+        at += n + (at[n] == ':');
+        if (!n || access(path, F_OK) != 0)
+            continue;
+        any = true;
+        st = td__kubeconfig_load(path, context, out);
+    }
+    return any ? st : TD_FAIL(TD_EINVAL, "KUBECONFIG: there is no file %s", list);
+}
+
 td_status td__kubeconfig_find(const char *path, const char *context, td__kubeconfig **out)
 {
     char home[4096];
@@ -246,7 +267,7 @@ td_status td__kubeconfig_find(const char *path, const char *context, td__kubecon
     if (path && path[0])
         return td__kubeconfig_load(path, context, out);
     if (td__env_get(TD_ENV_KUBECONFIG))
-        return td__kubeconfig_load(td__env_get(TD_ENV_KUBECONFIG), context, out);
+        return load_first(td__env_get(TD_ENV_KUBECONFIG), context, out);
     if (td__env_get(TD_ENV_KUBERNETES_HOST))
         return td__kubeconfig_in_cluster(out);
     const char *folder = td__env_get(TD_ENV_HOME);
