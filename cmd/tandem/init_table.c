@@ -117,6 +117,8 @@ static void decide(const td__records *r, int64_t at, seen *c)
         c->role = WORDS;
     else if (c->different <= MOST_CATEGORIES)
         c->role = ONE_HOT;
+    else if (c->different * LEAST_ROWS > rows && c->nbytes / (size_t)c->texts >= LONG_TEXT)
+        c->role = WORDS;
     else if (c->different * LEAST_ROWS > rows)
         c->why = "too few rows for each of its texts";
     else

@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "elastic_args.h"
+#include "mpi_program.h"
 
 static int run(const td__args *a)
 {
@@ -57,6 +58,13 @@ static int run(const td__args *a)
         return td__usage_error(a, "out of memory");
     for (int i = 0; i < count; i++)
         argv[i] = td__args_at(a, i);
+    char library[64];
+    if (td__mpi_program(argv[0], library, sizeof library))
+        fprintf(
+            stderr,
+            "tandem launch: %s is an MPI program (%s), which has its world from its own mpirun: "
+            "here each rank would be alone in one; start it with mpirun -n %ld\n",
+            argv[0], library, n ? n : 2);
     td_status st = td__launch_run(&o, argv, &exit_status);
     free(argv);
     return st ? td__failure(a, st) : exit_status;

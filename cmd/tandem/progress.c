@@ -21,6 +21,7 @@
 #include "base/human.h"
 #include "tandem/log.h"
 #include "run/event_json.h"
+#include "terminal_text.h"
 
 enum { REDRAW_NS = 100000000, DEFAULT_WIDTH = 80, BAR = 20 };
 static const double RATE_SECONDS = 0.2; /* samples per second are measured over this */
@@ -213,7 +214,9 @@ static td_status on_eval(td__observer *o, const td__eval_event *e)
         printf("step %" PRIu64 "  epoch %" PRIu64 "  %s:", e->step, e->epoch + 1, e->part);
     for (int i = 0; i < e->n; i++)
         printf("  %s %s", e->name[i], td__human_metric(e->name[i], e->value[i], value));
-    printf("  (%s)%s\n", td__human_seconds(e->seconds, took), e->best ? "  best" : "");
+    printf("  (%s)%s%s%s\n", td__human_seconds(e->seconds, took),
+           e->best ? td__colour_text(TD_GOOD) : "", e->best ? "  best" : "",
+           e->best ? td__colour_text(TD_PLAIN) : "");
     td__progress_flush(p);
     return TD_OK;
 }

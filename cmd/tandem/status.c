@@ -24,8 +24,10 @@
 #include "launch/control.h"
 #include "run/report_data.h"
 #include "run/run_lock.h"
+#include "terminal_text.h"
 
 enum { ANSWER_MS = 3000, LATELY = 100 /* steps */, SHOWN_EVENTS = 3 };
+static const double STALLED = 3; /* seconds in one call: as long as until ranks log a stall */
 
 typedef struct status {
     char dir[TD__PATH]; /* or the control file of a launch */
@@ -197,30 +199,53 @@ static const char *end_of(const status *s)
 
 static void print_progress(const status *s)
 {
-    char b[TD__HUMAN];
+    char b[TD__HUMAN], line[512];
+    td__text t = {0};
+
     if (!isfinite(s->step))
-        printf("  no step is finished yet");
+        td__text_add(&t, "no step is finished yet");
     else if (isfinite(s->steps))
-        printf("  step %.0f of %.0f", s->step, s->steps);
+        td__text_printf(&t, "step %.0f of %.0f", s->step, s->steps);
     else
-        printf("  step %.0f", s->step);
+        td__text_printf(&t, "step %.0f", s->step);
     if (isfinite(s->loss))
-        printf(", loss %.4f", s->loss);
+        td__text_printf(&t, ", loss %.4f", s->loss);
     if (isfinite(s->rate))
-        printf(", %s samples/s", td__human_si(s->rate, b));
+        td__text_printf(&t, ", %s samples/s", td__human_si(s->rate, b));
     if (isfinite(s->left))
-        printf(", %s left", td__human_seconds(fmax(0, s->left), b));
+        td__text_printf(&t, ", %s left", td__human_seconds(fmax(0, s->left), b));
     if (s->has_data && isfinite(s->data.checkpoint_step))
-        printf("; checkpoint of step %.0f", s->data.checkpoint_step);
-    putchar('\n');
+        td__text_printf(&t, "; checkpoint of step %.0f", s->data.checkpoint_step);
+    snprintf(line, sizeof line, "%s", td__text_status(&t) ? "" : t.data);
+    td__text_fini(&t);
+    td__print_wrapped(2, "%s", line);
+}
+
+/* A process that should have moved on: it has been silent, or in one call, for long. */
+static void print_stall(const json_t *p, double age)
+{
+    char b[TD__HUMAN];
+    const char *hang = text(p, "hang");
+    double since = number(p, "since") + age, beat = number(p, "beat") + age;
+
+    if (!*hang && !(since >= STALLED && strcmp(text(p, "phase"), "network") == 0))
+        return;
+    fputs(td__colour_text(TD_WARN), stdout);
+    if (*hang && beat >= STALLED)
+        td__print_wrapped(7, "stalled: %s; no heartbeat for %s", hang, td__human_seconds(beat, b));
+    else if (*hang)
+        td__print_wrapped(7, "stalled: %s", hang);
+    else
+        td__print_wrapped(7, "stalled: has waited for other ranks for %s",
+                          td__human_seconds(since, b));
+    fputs(td__colour_text(TD_PLAIN), stdout);
 }
 
 static void print_process(const json_t *host, const json_t *p)
 {
-    char rank[16], doing[64], since[TD__HUMAN], heartbeat[TD__HUMAN], speed[TD__HUMAN] = "-";
-    const char *state = text(p, "state"), *what = text(p, "what"), *hang = text(p, "hang");
-    const char *about = text(p, "about");
-    double r = number(p, "rank"), v = number(p, "speed");
+    char rank[16], doing[64], since[TD__HUMAN], speed[TD__HUMAN] = "-";
+    const char *state = text(p, "state"), *what = text(p, "what"), *about = text(p, "about");
+    double r = number(p, "rank"), v = number(p, "speed"), age = number(host, "age");
     if (r >= 0)
         snprintf(rank, sizeof rank, "%.0f", r);
     else
@@ -232,12 +257,10 @@ static void print_process(const json_t *host, const json_t *p)
                  *about ? ", " : "", about);
     if (v > 0)
         td__human_si(v, speed);
-    printf("  %4s  %-14s %8.0f %9.0f  %-26s %8s %9s %4.0f %% %8s%s%s\n", rank, text(host, "name"),
+    printf("  %4s %-10.10s %7.0f %8.0f  %-21.21s %8s %8s %3.0f%%\n", rank, text(host, "name"),
            number(p, "pid"), number(p, "step"), doing,
-           td__human_seconds(number(p, "since") + number(host, "age"), since), speed,
-           100 * number(p, "wait"),
-           td__human_seconds(number(p, "beat") + number(host, "age"), heartbeat), *hang ? "  " : "",
-           hang);
+           td__human_seconds(number(p, "since") + age, since), speed, 100 * number(p, "wait"));
+    print_stall(p, age);
 }
 
 /* Those of this rank; -1: all that have none. */
@@ -248,7 +271,7 @@ static void print_processes(const status *s, double rank)
     json_array_foreach(json_object_get(s->job, "hosts"), i, host)
     {
         if (rank < 0 && !json_is_true(json_object_get(host, "up")))
-            printf("     -  %-14s lost\n", text(host, "name"));
+            printf("     - %-10.10s lost\n", text(host, "name"));
         json_array_foreach(json_object_get(json_object_get(host, "says"), "processes"), k, p)
         {
             double r = number(p, "rank");
@@ -276,24 +299,26 @@ static void print_job(const status *s)
         }
     }
     const char *why = text(s->job, "why");
-    printf("  now %.0f ranks (generation %.0f)%s%s", number(s->job, "ranks"),
-           number(s->job, "generation"), *why ? ": " : "", why);
+    double ranks = number(s->job, "ranks"), generation = number(s->job, "generation");
     if (json_is_true(json_object_get(s->job, "elastic"))) {
-        printf("; %.0f wanted, %.0f at least\n", wanted, number(s->job, "least"));
-        printf("  %.0f processes started, %.0f failed; %.0f of %.0f spares; %.0f faults injected\n",
-               started, number(s->job, "failures"), waiting, number(s->job, "spares"), faults);
+        td__print_wrapped(2, "now %.0f ranks (generation %.0f)%s%s; %.0f wanted, %.0f at least",
+                          ranks, generation, *why ? ": " : "", why, wanted,
+                          number(s->job, "least"));
+        td__print_wrapped(
+            2, "%.0f processes started, %.0f failed; %.0f of %.0f spares; %.0f faults injected",
+            started, number(s->job, "failures"), waiting, number(s->job, "spares"), faults);
     } else {
-        printf("; fixed, %.0f of %.0f restarts\n", number(s->job, "failures"),
-               number(s->job, "restarts"));
+        td__print_wrapped(2, "now %.0f ranks (generation %.0f)%s%s; fixed, %.0f of %.0f restarts",
+                          ranks, generation, *why ? ": " : "", why, number(s->job, "failures"),
+                          number(s->job, "restarts"));
     }
-    printf(
-        "  rank  host                pid      step  doing                           for samples/s"
-        "  waits     beat\n");
-    for (double rank = 0; rank < number(s->job, "ranks"); rank++)
+    printf("%s  rank %-10s %7s %8s  %-21s %8s %8s %4s%s\n", td__colour_text(TD_DIM), "host", "pid",
+           "step", "doing", "for", "/s", "wait", td__colour_text(TD_PLAIN));
+    for (int rank = 0; rank < (int)fmin(ranks, 1e6); rank++)
         print_processes(s, rank);
     print_processes(s, -1);
     json_array_foreach(events, i, e) if (i + SHOWN_EVENTS >= n)
-        printf("  %s ago: %s\n", td__human_seconds(number(e, "ago"), b), text(e, "text"));
+        td__print_wrapped(2, "%s ago: %s", td__human_seconds(number(e, "ago"), b), text(e, "text"));
 }
 
 /* Of ranks that no agent hears, as those of mpirun: what metrics.jsonl says of them. */
@@ -317,11 +342,10 @@ static void print_end(const status *s)
     printf("%s: ", s->dir);
     const char *end = end_of(s);
     if (strcmp(end, "dead") == 0)
-        printf("ended without a message; it was probably killed");
-    else if (strcmp(end, "failed") == 0)
-        printf("failed");
+        printf("%sended without a message; it was probably killed", td__colour_text(TD_BAD));
     else
-        printf("%s", end);
+        printf("%s%s", td__colour_text(strcmp(end, "failed") == 0 ? TD_BAD : TD_GOOD), end);
+    fputs(td__colour_text(TD_PLAIN), stdout);
     if (isfinite(s->step))
         printf(" after step %.0f", s->step);
     else
@@ -349,7 +373,7 @@ static void print_status(const status *s)
         print_end(s);
         return;
     }
-    printf("%s: running", s->dir);
+    printf("%s: %srunning%s", s->dir, td__colour_text(TD_GOOD), td__colour_text(TD_PLAIN));
     if (s->job)
         printf(" for %s", td__human_seconds(number(s->job, "seconds"), b));
     putchar('\n');

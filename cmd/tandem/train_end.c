@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/human.h"
 #include "run/event_json.h"
+#include "terminal_text.h"
 #include "train_impl.h"
 
 static void row(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -76,8 +77,9 @@ static void print_table(const td__training *t)
     const char *watch = t->run.session.opts.watch ? t->run.session.opts.watch : "loss";
     char b[TD__HUMAN], name[64];
 
-    printf("\n%s: %s at step %" PRIu64 "\n", td__job_name(t->run.session.job), ENDS[r->end],
-           r->step);
+    printf("\n%s: %s%s at step %" PRIu64 "%s\n", td__job_name(t->run.session.job),
+           td__colour_text(r->end == TD_TRAIN_INTERRUPTED ? TD_WARN : TD_GOOD), ENDS[r->end],
+           r->step, td__colour_text(TD_PLAIN));
     if (isfinite(r->train_loss)) /* else no step was left to do */
         row("train loss", "%.4f", r->train_loss);
     if (isfinite(r->best))
@@ -87,8 +89,9 @@ static void print_table(const td__training *t)
         snprintf(name, sizeof name, "test %s", t->run.test.name[i]);
         row(name, "%s", td__human_metric(t->run.test.name[i], t->run.test.value[i], b));
     }
-    row("time", "%s of training, %.0f samples/s", td__human_seconds(r->seconds, b),
-        r->samples_per_second);
+    char rate[TD__HUMAN]; /* as in the report */
+    row("time", "%s of training, %s samples/s", td__human_seconds(r->seconds, b),
+        td__human_si(r->samples_per_second, rate));
     print_bytes(r);
     if (r->memory_peak)
         print_memory(t);

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 
 /* After the last step: the test part with the weights as they are, for all who keep records. If it
- * is interrupted there is no report, and resuming makes up for both. */
+ * is interrupted the report lacks it, and resuming makes up for both. */
 static td_status test(td__job_run *r, const atomic_int *stop)
 {
     td__dataset *part = td__data_part(r->session.data, TD_PART_TEST);
@@ -60,9 +60,10 @@ td_status td__job_run_conclude(td__job_run *r, const atomic_int *stop)
 
     if (!st && r->o.profile && writes)
         st = write_profile(r);
-    bool report = td__job_log_opts(r->session.job)->report && !r->untested && writes;
+    bool report = td__job_log_opts(r->session.job)->report && writes;
     if (!st && report && !*r->result.unsaved)
-        st = td__job_run_report(r);
+        st = td__job_run_report(r); /* untested too: it must not say that the run goes on */
+    report = report && !r->untested;
     if (st == TD_EIO && writes) { /* the result is there, nonetheless */
         snprintf(r->result.unsaved, sizeof r->result.unsaved, "%s", td_last_error());
         st = TD_OK;

@@ -79,7 +79,8 @@ td_status td__session_agree(const td__session *s)
 td_status td__session_join(td__session *s)
 {
     const td__job_parallel *p = td__job_parallel_opts(s->job);
-    const td_comm_opts opts = {.transport = p->transport, .algo = p->algo};
+    const td_comm_opts opts = {
+        .transport = p->transport, .algo = p->algo, .timeout_ms = (uint32_t)(p->timeout * 1000)};
     td__world world;
 
     if (s->comm)

@@ -78,6 +78,7 @@ typedef struct td__job_parallel {
     const char *transport, *algo; /* NULL: by themselves */
     const char *distribute;       /* of rank 0's data: "none" */
     const char *processors;       /* "lowest", "same" */
+    int64_t timeout;              /* seconds, of a collective call */
 } td__job_parallel;
 const td__job_parallel *td__job_parallel_opts(const td__job *j);
 

@@ -148,10 +148,11 @@ static void add_processes(const td__workers *w, uint64_t now, td__text *out)
         td__text_printf(out, ", \"faults\": %u", b->faults);
         double heartbeat = 1e-9 * (double)(now - k->heard_ns);
         td__text_member_number(out, "beat", heartbeat, DIGITS);
-        if (talks && heartbeat * 1000 > 2.5 * w->s->heartbeat_ms) /* late: why? */
-            td__text_printf(
-                out, ", \"hang\": \"%s\"",
-                td__hang_name(td__hang_class(td__process_state((int)k->child.pid), b->phase)));
+        char state = td__process_state((int)k->child.pid);
+        bool stopped = state == 'T' || state == 't';
+        if (stopped || (talks && heartbeat * 1000 > 2.5 * w->s->heartbeat_ms)) /* late: why? */
+            td__text_printf(out, ", \"hang\": \"%s\"",
+                            td__hang_name(td__hang_class(state, b->phase)));
         td__text_add(out, "}");
     }
 }

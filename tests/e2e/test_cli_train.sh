@@ -64,7 +64,8 @@ for batch in 50 5 1; do
     status=$?
     [ $status -eq 0 ] || break
 done
-[ $status -eq 130 ] && [ ! -e untested-$batch/report.html ] ||
+[ $status -eq 130 ] && grep -q 'class="state">finished' untested-$batch/report.html &&
+    ! grep -q 'test accuracy\|Confusion' untested-$batch/report.html ||
     fail "Ctrl-C in the test: status $status: $(tail -c 300 out)"
 
 "$tandem" train job.yaml --run-dir json --json >out || fail "--json: status $?"

@@ -28,7 +28,7 @@ done
 
 fenced yaml >job.yaml
 run 0 "$tandem" check -q job.yaml
-for command in $(grep -o '`tandem [a-z]*' "$readme" | cut -d' ' -f2 | sort -u); do
+for command in $(grep -o '`tandem [a-z-]*' "$readme" | cut -d' ' -f2 | sort -u); do
     run 0 "$tandem" help "$command"
 done
 for verb in $(grep -oE '(^|`)make [a-z][a-z-]*' "$readme" | cut -d' ' -f2 | sort -u); do

@@ -55,6 +55,16 @@ has "running for"; has "3 wanted, 2 at least"; has "spare"
 must json "s['state'] == 'running' and s['steps'] == 1000000 and s['job']['ranks'] == 3"
 must json "all(q['beat'] < 5 for q in p)"
 
+# It fits a terminal, which shows colours unless it is not to.
+narrow() { "$tandem" status run | awk 'length > 80 { bad = 1 } END { exit bad }'; }
+narrow || fail "wider than 80: $("$tandem" status run)"
+green=$'\033[32mrunning'
+"$terminal" 80 seen "$tandem" status run </dev/null
+grep -qF "$green" seen || fail "no colour: $(cat seen)"
+NO_COLOR=1 "$terminal" 80 seen "$tandem" status run </dev/null
+! grep -qF "$green" seen || fail "colour, although it is not wanted: $(cat seen)"
+! "$tandem" status run | grep -q $'\033' || fail "colour in a pipe"
+
 # A rank is killed, another stopped: both are in the hang report, with what was done.
 of() { soon json "[print(q['pid']) for q in p if q['rank'] == $1]"; }
 victim=$(of 1)
@@ -102,6 +112,8 @@ must is "samples/s.*left"
 run 2 "$tandem" scale run 3; has "this job has 2 ranks from its start to its end"
 kill -STOP "$(pgrep -P "$(pgrep -P $pid)" | head -n 1)"
 must says "stall: .*step [0-9]*.* has waited .* for rank [01] (host .*): stopped"
+must is "stalled: stopped"
+must is "stalled: has waited for other ranks for"
 [ -z "$(grep -o 'stall: .*has waited [0-9]*' job.err | sort | uniq -d)" ] ||
     fail "more than one line for one stuck rank"
 end_all

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
+# What newcomers come for, each from an empty folder: a text to classify, a time series to
+# forecast, a program in C that trains its own graph with ranks, predictions elsewhere. The others
+# are tests of their own: a table (test_init), a folder of images (test_images), weights to begin
+# with and a longer run (test_warm_start), a GPT that generates (test_generate), PyTorch and ONNX
+# (test_export).
+. "$(dirname "$0")/lib.sh"
+task() { mkdir "$dir/$1" && cd "$dir/$1" || fail "no folder for $1"; }
+
+# --- Text classification: sentences with a label, new sentences without ---------------------------
+task text
+awk 'BEGIN { srand(5); split("great lovely fine wonderful excellent", good)
+    split("awful broken poor terrible useless", bad); split("phone lamp chair book kettle", thing)
+    split("today late soon again twice", when)
+    for (i = 0; i < 700; i++) { k = rand() < 0.5; w = 1 + int(5 * rand())
+        printf "{\"review\": \"this %s number %d is %s and came %s\", \"mood\": \"%s\"}\n",
+            thing[1 + int(5 * rand())], i, k ? good[w] : bad[w], when[1 + int(5 * rand())],
+            k ? "happy" : "angry" } }' >reviews.jsonl
+cat >new.jsonl <<'END'
+{"review": "this lamp number 17 is wonderful and came late"}
+{"review": "this book number 3 is useless and came soon"}
+END
+run 0 "$tandem" init reviews.jsonl
+grep -q '{text: review}' job.yaml || fail "the text is not a feature: $(cat job.yaml)"
+run 0 "$tandem" train job.yaml --set train.epochs=8
+grep -Eq 'test accuracy  (100.00|9[5-9]\...) %' out || fail "it does not learn"
+run 0 "$tandem" predict runs/reviews-0001 --input new.jsonl -o said.csv
+[ "$(sed 1d said.csv | cut -d , -f 2 | xargs)" = "happy angry" ] || fail "$(cat said.csv)"
+
+# --- Predictions on another machine: the run alone, in another folder, without the data -----------
+task elsewhere
+mv ../text/runs/reviews-0001 model
+rm ../text/reviews.jsonl
+run 0 "$tandem" predict model --input ../text/new.jsonl -o said.csv
+cmp -s said.csv ../text/said.csv || fail "elsewhere other predictions"
+
+# --- A time series: the load of the next hour from the last twelve --------------------------------
+task series
+awk 'BEGIN { srand(7); print "hour,load"; for (i = 0; i < 600; i++)
+    printf "%d,%.3f\n", i % 24, 50 + 20 * sin(i * 6.2831853 / 24) + rand() - 0.5 }' >load.csv
+cat >job.yaml <<'YAML'
+name: load
+model: [flatten, {linear: 32, act: relu}, linear]
+loss: mse
+metrics: [mae]
+data:
+  source: csv
+  train: load.csv
+  label: load
+  target: number
+  window: 12
+  features: [{numeric: load}]
+  maps: [normalize, {normalize: {field: y}}]
+  split: {valid: 0.1, test: 0.1}
+train: {batch: 32, epochs: 30, optimizer: {name: adamw, lr: 0.01}}
+YAML
+run 0 "$tandem" train job.yaml
+mae=$(sed -n 's/ *test mae *\([0-9.]*\).*/\1/p' out)
+awk "BEGIN { exit !($mae < 1.5) }" || fail "off by $mae of 20"
+run 0 "$tandem" predict runs/load-0001 --input load.csv -o next.csv
+# The last window is the forecast of the hour after the file: 600 is a multiple of 24.
+awk -F , 'END { v = $NF; exit !(v > 46 && v < 54) }' next.csv ||
+    fail "forecast: $(tail -1 next.csv)"
+
+# --- A C program that trains its own graph on two ranks, with the installed library ---------------
+task c
+run 0 cmake --install "$build" --prefix "$PWD/tree"
+export PKG_CONFIG_PATH
+PKG_CONFIG_PATH=$(dirname "$(find "$PWD/tree" -name tandem.pc)")
+cp "$source/examples/07_fit.c" mine.c
+# shellcheck disable=SC2046
+run 0 cc -O1 mine.c -o mine $(pkg-config --cflags --libs tandem) -lm -lpthread
+LD_LIBRARY_PATH=$(dirname "$(find "$PWD/tree" -name libtandem.so)") run 0 ./mine
+grep -q 'accuracy 9[0-9]\|accuracy 100' out || fail "it does not learn"
+echo "test_tasks: ok"
