@@ -120,6 +120,26 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
     return st;
 }
 
+td_status td__pipeline_agree(td_comm *world, const td__rank_mesh *mesh, const td__plan *plan)
+{
+    enum { HEX = 65 };
+    int peers = mesh->size[TD_AXIS_TENSOR], rank = td_comm_rank(world), place = rank % peers;
+    char mine[HEX], told[HEX], first[HEX];
+    TD_TRY(td__plan_digest(plan, mine));
+    for (int k = 0; k < peers; k++) {
+        memcpy(told, mine, HEX);
+        TD_TRY(td_broadcast(world, told, HEX, TD_U8, k, NULL));
+        if (k == place)
+            memcpy(first, told, HEX);
+    }
+    if (strcmp(first, mine) != 0)
+        return TD_FAIL(TD_EMISMATCH,
+                       "rank %d has another communication plan than rank %d: the ranks have "
+                       "different job files or versions",
+                       rank, place);
+    return TD_OK;
+}
+
 void td__pipeline_give_costs(td__plan *p, const td__cut *cut)
 {
     static const double EACH = 1e-3, FLOPS = 20e9;

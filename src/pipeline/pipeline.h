@@ -38,6 +38,12 @@ TD_NODISCARD td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_m
                                             const td__schedule_def *schedule, int micro_batches,
                                             td__plan_end end, td__plan **out, int **slots);
 
+/* TD_EMISMATCH unless all ranks have the same plan. Pieces that ranks along tensor have of a layer
+ * may differ in size, and with them the messages: those of one place there have the same.
+ * Collective. */
+TD_NODISCARD td_status td__pipeline_agree(td_comm *world, const td__rank_mesh *mesh,
+                                          const td__plan *plan);
+
 /* What the runs of a plan take: by the chunks' arithmetic, on a processor of 20 GFLOP/s; cut NULL:
  * a thousandth of a second each. */
 void td__pipeline_give_costs(td__plan *p, const td__cut *cut);

@@ -39,6 +39,14 @@ static bool fits(const td__sync_config *c, const td__sync_world *w)
     return asked(c) && w->ranks > 1;
 }
 
+/* What a job says that has this rule. */
+static const char *said(const td__sync_config *c)
+{
+    return c->mesh.size[TD_AXIS_PIPELINE] > 1 ? "parallel.pipeline"
+           : c->mesh.size[TD_AXIS_TENSOR] > 1 ? "parallel.zero with parallel.tensor"
+                                              : "parallel.zero with parallel.tensor_pieces";
+}
+
 static const td__schedule_def *schedule_of(const td__sync_config *c)
 {
     const td__schedule_def *d = NULL;
@@ -99,9 +107,8 @@ static td_status check_elastic(const td__sync_config *c)
                        : d && d->delay ? d->name
                                        : NULL;
     return with ? TD_FAIL(TD_EINVAL,
-                          "parallel.pipeline: elastic ranks not with %s: leave it out, or start "
-                          "fixed ranks",
-                          with)
+                          "%s: elastic ranks not with %s: leave it out, or start fixed ranks",
+                          said(c), with)
                 : TD_OK;
 }
 
@@ -122,16 +129,15 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
                        "them; use bf16, f16 or powersgd",
                        c->compressor);
     if (c->backup)
-        return TD_FAIL(TD_EINVAL, "parallel.pipeline: not with parallel.backup");
+        return TD_FAIL(TD_EINVAL, "%s: not with parallel.backup; use parallel.data alone", said(c));
     if (w->elastic)
         TD_TRY(check_elastic(c));
     if (j->verify > 0)
-        return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.pipeline");
+        return TD_FAIL(TD_EINVAL, "train.verify: not with %s; use parallel.data alone", said(c));
     if (j->threads > 1)
         return TD_FAIL(TD_EINVAL,
-                       "parallel.pipeline: ranks run one compute thread each, not %d; start more "
-                       "ranks instead",
-                       j->threads);
+                       "%s: ranks run one compute thread each, not %d; start more ranks instead",
+                       said(c), j->threads);
     TD_TRY(check_flow(c, j, w));
     return w->starts || w->ranks > 1 ? td__pipeline_shape_of(c, w->ranks, w->elastic, &shape)
                                      : TD_OK;
@@ -176,29 +182,6 @@ td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
     n->micro_batches = micro_batches;
     *out = n;
     return TD_OK;
-}
-
-/* All ranks follow the same plan, or none begins. Pieces that peers have of a layer may differ in
- * size, and with them the messages: those of one place along tensor have the same. */
-static td_status compare_plans(td__pipeline_rule *p, const td__plan *plan)
-{
-    enum { HEX = 65 };
-    int peers = p->mesh.size[TD_AXIS_TENSOR], rank = td_comm_rank(p->base.x.comm);
-    char mine[HEX], *first = td__calloc((size_t)peers, HEX);
-    if (!first)
-        return TD_FAIL(TD_ENOMEM, "no memory for the digests of %d plans", peers);
-    td_status st = td__plan_digest(plan, mine);
-    for (int k = 0; k < peers && !st; k++) {
-        memcpy(first + (size_t)k * HEX, mine, HEX);
-        st = td_broadcast(p->base.x.comm, first + (size_t)k * HEX, HEX, TD_U8, k, NULL);
-    }
-    if (!st && strcmp(first + (size_t)(rank % peers) * HEX, mine) != 0)
-        st = TD_FAIL(TD_EMISMATCH,
-                     "rank %d has another communication plan than rank %d: the ranks have "
-                     "different job files or versions",
-                     rank, rank % peers);
-    td__free(first);
-    return st;
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -338,7 +321,7 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
     }
     td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, shape->replicas);
     TD_TRY(td__pipeline_plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
-    TD_TRY(compare_plans(p, usual->plan));
+    TD_TRY(td__pipeline_agree(p->base.x.comm, &p->mesh, usual->plan));
     TD_TRY(td__channels_open(&p->channels, p->base.x.comm, &p->mesh, usual->plan));
     TD_TRY(td__tensor_peers_open(&p->peers, p->base.x.comm, p->mesh.size[TD_AXIS_TENSOR], o->cuts));
     return td__chunks_create(&(td__chunks_opts){.set = o->set,

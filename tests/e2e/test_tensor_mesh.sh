@@ -86,6 +86,9 @@ cell gpt 4 data=2,tensor=2 --set parallel.zero=1 --set parallel.transport=tcp
 cell gpt 2 data=2 --set parallel.zero=1
 cell gpt 4 pipeline=2,tensor=2 --set parallel.update=in-order
 
+# Elastic ranks compute in pieces, too.
+cell gpt 4 data=2,pipeline=2 --elastic --faults "kill rank=3 at=step:3"
+
 # Checkpoints move between meshes.
 run 0 "$tandem" train gpt.yaml -q -n 4 --parallel data=2,pipeline=2 --set train.steps=3 \
     --run-dir half
@@ -126,6 +129,11 @@ refused 'use parallel.data and parallel.pipeline' -n 4 --parallel tensor=2 --ela
 refused 'use bf16, f16 or powersgd' -n 4 --parallel tensor=2 --set parallel.compress=topk \
     --set train.optimizer=sgd
 refused 'use parallel.data alone' -n 4 --parallel tensor=2 --set parallel.backup=1
+refused 'zero with parallel.tensor_pieces: ranks run one compute thread' -n 2 \
+    --set parallel.zero=1 --threads 2
+refused 'zero with parallel.tensor_pieces: elastic ranks not with' -n 2 --set parallel.zero=1 \
+    --elastic
+refused 'use parallel.data alone' -n 4 --parallel pipeline=2,tensor=2 --set train.verify=0.5
 refused 'easgd cannot be combined with parallel.tensor' -n 4 --parallel tensor=2 --sync easgd
 
 # Layers that the job places, with ranks that share each of them.
