@@ -32,6 +32,8 @@ typedef struct td_program_opts {
     int n_grad_inputs;
     bool no_rewrites; /* run the graph as written: for tests and for finding culprits */
     bool no_reuse;    /* every value keeps its memory: for looking at them after a run */
+    /* Sums in any order: other bits in every run, where kernels are faster for it (cuda). */
+    bool nondeterministic;
 } td_program_opts;
 
 /* `loss` is a node of one f32 element (NULL with evaluate: outputs only). The graph is copied: it

@@ -1,5 +1,6 @@
 /* backend.c -- backends by name, and what those that compute on the host share; see host.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/host.h"
@@ -28,12 +29,30 @@ td_status td__backend_create(const char *name, td_backend **out)
 }
 
 #if TD_CUDA
+void td__backend_gpu(const char *name, char *out, size_t room)
+{
+    td__cuda_kind kind;
+    char libraries[96];
+    *out = 0;
+    if (!name || strcmp(name, "cuda") != 0 || td__cuda_describe(0, &kind))
+        return;
+    td__cuda_libraries(libraries, sizeof libraries);
+    snprintf(out, room, "%s, driver for CUDA %d.%d%s", kind.name, kind.driver / 1000,
+             kind.driver % 1000 / 10, libraries);
+}
+
 const char *td__backend_auto(void)
 {
     int gpus = 0;
     return td__cuda_count(&gpus) == TD_OK && gpus > 0 ? "cuda" : "cpu";
 }
 #else
+void td__backend_gpu(const char *name, char *out, size_t room)
+{
+    (void)name, (void)room;
+    *out = 0;
+}
+
 const char *td__backend_auto(void)
 {
     return "cpu";

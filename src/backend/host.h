@@ -22,5 +22,7 @@ TD_NODISCARD td_status td__ref_create(td_backend **out);
 TD_NODISCARD td_status td__null_create(td_backend **out);
 TD_NODISCARD td_status td__far_create(td_backend **out);
 TD_NODISCARD td_status td__cuda_create(td_backend **out);
+/* ", cuBLASLt 13.1.0, cuDNN 9.19.0": those that backends of this process hold. */
+void td__cuda_libraries(char *out, size_t room);
 
 #endif

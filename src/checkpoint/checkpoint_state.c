@@ -115,6 +115,8 @@ static json_t *make_json(const td__manifest *m)
         json_pack("{s:s, s:o}", "name", m->optimizer, "steps", integer(m->optimizer_steps));
     json_t *processor = json_pack("{s:s, s:s}", "instructions", td__isa_name(td__cpu_isa()), "kind",
                                   td__cpu_kind());
+    if (s->gpu[0])
+        json_object_set_new(processor, "gpu", json_string(s->gpu));
     return json_pack("{s:s, s:i, s:i, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}",
                      "format", FORMAT, "version", VERSION, "arithmetic", TD__ARITHMETIC, "step",
                      integer(s->step), "epoch", integer(s->epoch), "batch_in_epoch",
@@ -240,8 +242,10 @@ static bool read_json(json_t *root, td__manifest *m)
                     &s->bad_validations) != 0 ||
         json_unpack(root, "{s:{s:s, s:I}}", "optimizer", "name", &optimizer, "steps", &steps) != 0)
         return false;
-    const char *isa = "", *cpu = ""; /* older ones do not have them */
-    if (json_unpack(root, "{s?{s:s, s:s}}", "processor", "instructions", &isa, "kind", &cpu) != 0 ||
+    const char *isa = "", *cpu = "", *gpu = ""; /* older ones do not have them */
+    if (json_unpack(root, "{s?{s:s, s:s, s?s}}", "processor", "instructions", &isa, "kind", &cpu,
+                    "gpu", &gpu) != 0 ||
+        !copy_text(s->gpu, sizeof s->gpu, gpu) ||
         !copy_text(m->processor.isa, sizeof m->processor.isa, isa) ||
         !copy_text(m->processor.kind, sizeof m->processor.kind, cpu))
         return false;

@@ -121,6 +121,11 @@ static td_status hand_out(td_device *d, td_status st, td_mem *out)
 
 td_status td__mem_alloc(td_device *d, td_mem_kind kind, size_t nbytes, td_mem *out)
 {
+    if (kind == TD_MEM_PEER && !d->ops->handle) {
+        memset(out, 0, sizeof *out);
+        return TD_FAIL(TD_ENOTSUP, "device %s: other processes cannot open its memory",
+                       d->ops->name);
+    }
     *out = (td_mem){.device = d, .kind = kind, .nbytes = nbytes ? nbytes : 1, .fd = -1};
     return hand_out(d, kind == TD_MEM_SHARED ? td__shared_alloc(out) : d->ops->alloc(d, out), out);
 }
@@ -156,6 +161,25 @@ td_status td__mem_import(td_device *d, int fd, size_t nbytes, td_mem *out)
 {
     *out = (td_mem){.device = d, .kind = TD_MEM_SHARED, .nbytes = nbytes, .fd = -1};
     return hand_out(d, td__shared_map(out, fd), out);
+}
+
+td_status td__mem_handle(const td_mem *m, td__mem_ticket *out)
+{
+    memset(out, 0, sizeof *out);
+    if (m->kind != TD_MEM_PEER)
+        return TD_FAIL(TD_EINVAL, "memory of device %s is not for other processes",
+                       m->device->ops->name);
+    return m->device->ops->handle(m, out);
+}
+
+td_status td__mem_open(td_device *d, const td__mem_ticket *t, size_t nbytes, td_mem *out)
+{
+    *out = (td_mem){.device = d, .kind = TD_MEM_OPENED, .nbytes = nbytes, .fd = -1};
+    td_status st =
+        d->ops->open_peer
+            ? d->ops->open_peer(out, t)
+            : TD_FAIL(TD_ENOTSUP, "device %s: it opens no memory of other processes", d->ops->name);
+    return hand_out(d, st, out);
 }
 
 void td__mem_thin(const td_mem *m)

@@ -59,6 +59,8 @@ typedef enum td_mem_kind {
     TD_MEM_PINNED, /* the host's, which the device reaches: for copies */
     TD_MEM_SHARED, /* the host's, which other processes may map: see td__mem_export() */
     TD_MEM_SPARSE, /* the device's, in small pages, which can be given back: td__mem_discard() */
+    TD_MEM_PEER,   /* the device's, which other processes may open: td__mem_handle() */
+    TD_MEM_OPENED, /* such memory of another process: td__mem_open() */
     TD_MEM_KIND_COUNT
 } td_mem_kind;
 
@@ -76,6 +78,15 @@ void td__mem_free(td_mem *m); /* nothing is under way on it; zeroed: nothing to 
 /* Shared memory as a descriptor, which the caller closes, for a process on the same host. */
 TD_NODISCARD td_status td__mem_export(const td_mem *m, int *fd);
 TD_NODISCARD td_status td__mem_import(td_device *d, int fd, size_t nbytes, td_mem *out);
+/* Peer memory as bytes to send to another process on the same host, which may open it if it works
+ * with the same processor. TD_ENOTSUP: the device has no such memory, or it is another processor's.
+ * What is opened is freed by td__mem_free(), and is best freed before the owner frees it. */
+typedef struct td__mem_ticket {
+    unsigned char processor[16], handle[64];
+} td__mem_ticket;
+TD_NODISCARD td_status td__mem_handle(const td_mem *m, td__mem_ticket *out);
+TD_NODISCARD td_status td__mem_open(td_device *d, const td__mem_ticket *t, size_t nbytes,
+                                    td_mem *out);
 /* Own memory of which parts will be discarded: let it be made of small pages from now on.
  * Zeroed: nothing to do. */
 void td__mem_thin(const td_mem *m);
@@ -134,6 +145,14 @@ TD_NODISCARD td_status td__stream_sync(td_stream *s);
 /* The same; failures are left to the next sync. */
 void td__stream_drain(td_stream *s);
 enum { TD__DEVICE_TIMEOUT_MS = 600000 };
+
+/* The device's own clock: n points in streams, and the time between two of them once the host has
+ * waited for both. NULL with TD_OK: the device has none, and the host's is to be used. */
+typedef struct td__timer td__timer;
+TD_NODISCARD td_status td__timer_create(td_device *d, int n, td__timer **out);
+void td__timer_destroy(td__timer *t); /* NULL is allowed */
+void td__timer_mark(td__timer *t, td_stream *s, int i);
+uint64_t td__timer_ns(const td__timer *t, int from, int to);
 
 /* Is a tape played in less time than its work takes to launch? */
 bool td__device_tapes(const td_device *d);

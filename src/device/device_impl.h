@@ -41,6 +41,14 @@ typedef struct td_device_ops {
      * ceases to be. */
     td_status (*share)(td_mem *m);
     void (*unshare)(td_mem *m);
+    /* (optional) Memory of other processes on the same processor; kinds PEER and OPENED. */
+    td_status (*handle)(const td_mem *m, td__mem_ticket *out);
+    td_status (*open_peer)(td_mem *m, const td__mem_ticket *t);
+    /* (optional) Points in streams with times: n of them, each by its number. */
+    td_status (*timer)(td_device *d, int n, void **out);
+    void (*timer_destroy)(td_device *d, int n, void *timer);
+    void (*timer_mark)(td_stream *s, void *timer, int i);
+    uint64_t (*timer_ns)(td_device *d, void *timer, int from, int to);
     /* While a tape is being recorded, td__stream_launch() records; then these are not called. */
     void (*launch)(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes);
     /* (optional) A copy that is no kernel. */

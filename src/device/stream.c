@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/check.h"
 #include "base/fail.h"
 #include "device/device_impl.h"
 
@@ -150,4 +152,51 @@ void td__stream_drain(td_stream *s)
     if (!done(&e, td__deadline_in_ms(TD__DEVICE_TIMEOUT_MS)))
         td__stream_fail(s, TD_ETIMEDOUT, "timed out waiting for work on device %s",
                         s->device->ops->name);
+}
+
+/* ---- Times ----------------------------------------------------------------------------------- */
+
+struct td__timer {
+    td_device *device; /* retained */
+    int n;
+    void *own; /* the device's */
+};
+
+td_status td__timer_create(td_device *d, int n, td__timer **out)
+{
+    *out = NULL;
+    if (!d->ops->timer)
+        return TD_OK;
+    td__timer *t = td__calloc(1, sizeof *t);
+    if (!t)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d times", n);
+    *t = (td__timer){.device = d, .n = n};
+    td_status st = d->ops->timer(d, n, &t->own);
+    if (st) {
+        td__free(t);
+        return st;
+    }
+    td__device_retain(d);
+    *out = t;
+    return TD_OK;
+}
+
+void td__timer_destroy(td__timer *t)
+{
+    if (!t)
+        return;
+    t->device->ops->timer_destroy(t->device, t->n, t->own);
+    td__device_release(t->device);
+    td__free(t);
+}
+
+void td__timer_mark(td__timer *t, td_stream *s, int i)
+{
+    TD_ASSERT(i >= 0 && i < t->n && s->device == t->device, "time %d of %d", i, t->n);
+    t->device->ops->timer_mark(s, t->own, i);
+}
+
+uint64_t td__timer_ns(const td__timer *t, int from, int to)
+{
+    return t->device->ops->timer_ns(t->device, t->own, from, to);
 }

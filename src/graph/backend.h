@@ -61,6 +61,7 @@ typedef struct td_backend_ops {
 struct td_backend {
     const td_backend_ops *ops;
     td_device *device;
+    bool nondeterministic; /* kernels may be planned whose bits change from run to run */
 };
 
 /* For kernels: if st is a failure, the run ends with it and with its text, behind the name of the

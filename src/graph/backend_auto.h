@@ -1,9 +1,16 @@
-/* backend_auto.h -- which backend a job gets that leaves the choice to the machine. */
+/* backend_auto.h -- which backend a job gets that leaves the choice to the machine, and what bits
+ * belong to besides the processor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_BACKEND_AUTO_H
 #define TD_GRAPH_BACKEND_AUTO_H
 
+#include <stddef.h>
+
 /* What "auto" stands for on this machine: "cuda" where a GPU can be used, else "cpu". */
 const char *td__backend_auto(void);
+
+/* "NVIDIA H200, driver for CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0": the kind of GPU of backend
+ * `name`, with the libraries that its programs of this process have loaded. "": it uses none. */
+void td__backend_gpu(const char *name, char *out, size_t room);
 
 #endif

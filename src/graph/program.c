@@ -274,6 +274,7 @@ static td_status build(td_program *p, const td_graph *g, const td_node *loss,
 {
     TD_TRY(check_request(g, loss, o));
     TD_TRY(td__backend_create(o->backend ? o->backend : "cpu", &p->backend));
+    p->backend->nondeterministic = o->nondeterministic;
     TD_TRY(copy_request(g, loss, o, &p->g));
     TD_TRY(transform(&p->g, o, cut, p->backend));
     TD_TRY(make_slots(p));

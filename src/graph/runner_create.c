@@ -248,6 +248,7 @@ void td_runner_destroy(td_runner *r)
     if (!r)
         return;
     td__runner_drop_tapes(r);
+    td__timer_destroy(r->timer);
     if (!r->lender)
         td__stream_destroy(r->stream);
     for (int i = 0; i < TD_SPACE_COUNT; i++)

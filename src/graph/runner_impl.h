@@ -58,6 +58,7 @@ struct td_runner {
     td_runner *lender; /* whose scratch, packed weights and own gradients these are; NULL: own */
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
     bool profile;
+    td__timer *timer; /* while profiling: the device's clock; NULL: the host's */
     enum { TD__TAPE_UNKNOWN, TD__TAPE_ON, TD__TAPE_OFF } taping;
     td__runner_tape tapes[TD__RUNNER_TAPES];
     unsigned next_tape;
@@ -100,6 +101,8 @@ void td__runner_fetch(td_runner *r, int phase);
 const td__root *td__runner_root(const td_runner *r, td__root_kind kind, int index);
 /* Post a kernel, or its preparation. */
 void td__runner_launch(td_runner *r, const td_kernel_call *c, bool prepare);
+/* Does the host do something between steps of a run: kernels of its own, or meetings? */
+bool td__runner_stops(const td_runner *r);
 /* Run steps [begin, end) as a tape; false: they are to be launched one by one. */
 bool td__runner_play(td_runner *r, int begin, int end);
 void td__runner_drop_tapes(td_runner *r);

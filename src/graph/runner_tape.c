@@ -6,15 +6,18 @@
 #include "base/log.h"
 #include "graph/runner_impl.h"
 
+bool td__runner_stops(const td_runner *r)
+{
+    for (int i = 0; i < r->p->n_steps; i++)
+        if (r->p->steps[i].kernel.not_taped || td__runner_meets(r->p->steps[i].node))
+            return true;
+    return false;
+}
+
 /* Kernels that only put work into the stream, on a device that has tapes. */
 static bool tapeable(const td_runner *r)
 {
-    if (!td__device_tapes(r->p->backend->device))
-        return false;
-    for (int i = 0; i < r->p->n_steps; i++)
-        if (r->p->steps[i].kernel.not_taped || td__runner_meets(r->p->steps[i].node))
-            return false;
-    return true;
+    return td__device_tapes(r->p->backend->device) && !td__runner_stops(r);
 }
 
 static td_status record(td_runner *r, int begin, int end, td_tape **out)

@@ -21,6 +21,10 @@
  * and a thread that moved buckets meanwhile would only take the processor from those that compute.
  * Ranks that do not share memory: bucket_sum.h.
  *
+ * Ranks that compute on one GPU have their slots in its memory, which each opens as the others made
+ * it (device.h, peer memory), and add them up there. Where one of them cannot, all use memory of
+ * the host.
+ *
  * Row-sparse gradients are gathered whole and merged in the same tree by every rank.
  *
  * Threads   publish, total and sum may be called by several threads for different elements; the
@@ -33,11 +37,12 @@
 #include "tandem/coll.h"
 
 typedef struct td__dp td__dp;
-/* For gradients of `blocks` in steps of up to `accumulate` batches of `micro-batches`
- * micro-batches; bounds: of td__work_partition, NULL for equal shares. Collective; all are
- * borrowed. */
-TD_NODISCARD td_status td__dp_create(td_comm *comm, td__grad_pool *blocks, const int *bounds,
-                                     int micro_batches, int accumulate, td__dp **out);
+/* For gradients of `blocks`, memory of `device`, in steps of up to `accumulate` batches of
+ * `micro-batches` micro-batches; bounds: of td__work_partition, NULL for equal shares. Collective;
+ * all are borrowed. */
+TD_NODISCARD td_status td__dp_create(td_comm *comm, td_device *device, td__grad_pool *blocks,
+                                     const int *bounds, int micro_batches, int accumulate,
+                                     td__dp **out);
 void td__dp_destroy(td__dp *d); /* NULL is allowed; local */
 
 /* A step of `batches` batches, all with at least as many rows as micro-batches but the last one,
@@ -52,6 +57,8 @@ TD_NODISCARD td_status td__dp_exchange(td__dp *d, const td__grad_stack *local, d
 bool td__dp_simple(const td__dp *d);
 void td__dp_total(const td__dp *d, const td__grad_stack *local, size_t begin, size_t count,
                   float *to);
+/* Are the slots in the memory of a device that all ranks share? */
+bool td__dp_on_device(const td__dp *d);
 /* 3. Elements of this rank's slice: [0, td__dp_slice()). */
 size_t td__dp_slice(const td__dp *d);
 void td__dp_sum(td__dp *d, size_t begin, size_t count);

@@ -125,6 +125,7 @@ static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
         .precision = s->o.precision,
         .evaluate = s->o.use != TD__USE_TRAIN,
         .outputs = outputs,
+        .nondeterministic = s->o.nondeterministic && s->o.use == TD__USE_TRAIN,
     };
 
     TD_TRY(s->o.model.build(s->o.model.user, g, z->rows, &nodes));

@@ -32,6 +32,7 @@ typedef struct td__micro_batch_set_opts {
     td__micro_batch_use use;
     const char *backend; /* borrowed */
     td_dtype precision;
+    bool nondeterministic; /* of programs that train: td_program_opts */
     uint64_t seed;
     bool profile;
     td__tensor_cut tensor; /* products of programs that train in pieces */

@@ -11,7 +11,9 @@
 #include "optim/optimizer.h"
 #include "step/step_impl.h"
 
-enum { SLICE = 16 << 10 };
+/* Elements that a thread takes at once: what stays in its cache on a processor; on a device that
+ * works through queues everything, since each slice is launched and waited for. */
+enum { SLICE = 16 << 10, DEVICE_SLICE = 1 << 30 };
 
 bool td__step_updates(const td__step_engine *e, size_t element)
 {
@@ -29,8 +31,8 @@ static void add_part(td__step_engine *e, size_t begin, size_t end, bool update)
 
 static void add_slices(td__step_engine *e, size_t begin, size_t end, bool update)
 {
-    for (; begin < end; begin += SLICE)
-        add_part(e, begin, end - begin > SLICE ? begin + SLICE : end, update);
+    for (; begin < end; begin += e->slice)
+        add_part(e, begin, end - begin > e->slice ? begin + e->slice : end, update);
 }
 
 /* Parts for a param or state, or for several of them that lie side by side. */
@@ -51,7 +53,8 @@ static td_status make_parts(td__step_engine *e, size_t dense)
     td_params *ps = e->o.params;
     size_t total = td__grad_dense(e->blocks), states = td__params_dense(ps);
     size_t shift = td_params_trainable(ps) - states; /* of states, as sparse params are left out */
-    int room = (int)(total / SLICE) + 2 * td_params_count(ps) + 4;
+    e->slice = td__device_host_reads(td__params_device(ps)) ? SLICE : DEVICE_SLICE;
+    int room = (int)(total / e->slice) + 2 * td_params_count(ps) + 4;
     bool whole = !e->o.stage && td__optim_sliceable(e->o.optimizer);
     e->parts = td__calloc((size_t)room, sizeof *e->parts);
     if (!e->parts)

@@ -43,6 +43,7 @@ struct td__step_engine {
     double *losses; /* by micro-batch of the step, weighted; 0 for those of other ranks */
     td__step_part *parts;
     int n_parts;
+    size_t slice;          /* elements of a part at most */
     double *squares;       /* by param */
     double *piece_squares; /* (cuts, TD__MOST_PIECES) */
     /* The step under way. */

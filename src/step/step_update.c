@@ -12,7 +12,7 @@
 
 /* Elements: of a slice that a thread takes; of what is added up at once before the update. (Larger
  * ones are slower: their memory gets in the way of the params' in the first cache.) */
-enum { SLICE = 16 << 10, BLOCK = 1 << 10 };
+enum { BLOCK = 1 << 10 };
 enum { FEW_SLICES = 8 };
 enum { WAIT_SHOWN_NS = 2000 }; /* shorter ones are not worth a place in a trace */
 
@@ -82,8 +82,8 @@ static td_status take_ranges(void *user, int thread)
     td__step_engine *e = user;
     size_t all = e->range_count, begin;
     (void)thread;
-    while ((begin = (size_t)atomic_fetch_add(&e->next, 1) * SLICE) < all)
-        e->range(e->user, begin, all - begin < SLICE ? all - begin : SLICE);
+    while ((begin = (size_t)atomic_fetch_add(&e->next, 1) * e->slice) < all)
+        e->range(e->user, begin, all - begin < e->slice ? all - begin : e->slice);
     return TD_OK;
 }
 

@@ -72,6 +72,8 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
     if (!strcmp(backend, "cpu") || !strcmp(backend, "far"))
         td__text_printf(&text, "processor: %s on %s\n", td__isa_name(td__cpu_isa()),
                         td__cpu_kind());
+    if (t->replica.state.gpu[0])
+        td__text_printf(&text, "GPU: %s\n", t->replica.state.gpu);
     td_status st = td__text_status(&text);
     t->plan.agreement = st ? NULL : td__arena_strdup(t->plan.arena, text.data);
     td__text_fini(&text);

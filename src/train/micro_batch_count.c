@@ -6,16 +6,17 @@
 #include "graph/cost.h"
 #include "tandem/graph.h"
 
-int td__micro_batch_count(int64_t batch, double uses)
+int td__micro_batch_count(int64_t batch, double uses, bool gpu)
 {
+    int64_t rows = gpu ? INT64_MAX : TD__MICRO_BATCH_ROWS;
+    double least = gpu ? TD__MICRO_BATCH_GPU_USES : TD__MICRO_BATCH_USES;
     int micro_batches = 1;
     while (micro_batches < TD__MICRO_BATCHES_MOST) {
         int64_t half =
             batch / (2 * (int64_t)micro_batches); /* rows of a micro-batch, if halved once more */
         if (half < 1)
             break;
-        if (micro_batches > 1 && half < TD__MICRO_BATCH_ROWS &&
-            (double)half * uses < TD__MICRO_BATCH_USES)
+        if (micro_batches > 1 && half < rows && (double)half * uses < least)
             break;
         micro_batches *= 2;
     }
@@ -36,7 +37,7 @@ static td_status uses_of(const td__model *m, td_graph *g, double *out)
     return TD_OK;
 }
 
-td_status td__micro_batch_count_of(const td__model *m, int64_t batch, int *out)
+td_status td__micro_batch_count_of(const td__model *m, int64_t batch, bool gpu, int *out)
 {
     td_graph *g;
     double uses;
@@ -44,7 +45,7 @@ td_status td__micro_batch_count_of(const td__model *m, int64_t batch, int *out)
     td_status st = uses_of(m, g, &uses);
     td_graph_destroy(g);
     if (!st)
-        *out = td__micro_batch_count(batch, uses);
+        *out = td__micro_batch_count(batch, uses, gpu);
     return st;
 }
 

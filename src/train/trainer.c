@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/nearest.h"
+#include "graph/backend_auto.h"
 #include "graph/params.h"
 #include "optim/schedule.h"
 #include "elastic/best_replica.h"
@@ -54,6 +55,11 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
     return td__partition_check(o, w);
 }
 
+static bool on_gpu(const td__train_opts *o)
+{
+    return o->backend && strcmp(o->backend, "cuda") == 0;
+}
+
 static td_status resolve(td__trainer *t, const td__train_opts *opts)
 {
     td__train_opts *o = &t->o;
@@ -86,7 +92,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
                        (long long)o->batch);
     TD_TRY(td__nondeterministic_resolve(o));
     if (!o->micro_batches) {
-        TD_TRY(td__micro_batch_count_of(&t->plan.model, o->batch, &o->micro_batches));
+        TD_TRY(td__micro_batch_count_of(&t->plan.model, o->batch, on_gpu(o), &o->micro_batches));
         if (td__sync_traits_of(&o->sync, &w).own_params) /* each rank learns from its own rows */
             o->micro_batches = td__micro_batches_for(o->batch, o->micro_batches, w.ranks);
     }
@@ -166,15 +172,17 @@ static td_status make_model(td__trainer *t)
 
     threads = td__step_threads(threads < most ? threads : most, o->micro_batches);
     TD_TRY(td__pool_create(threads, &t->run.pool));
-    TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->plan.model,
-                                                                  .pool = t->run.pool,
-                                                                  .use = TD__USE_TRAIN,
-                                                                  .backend = o->backend,
-                                                                  .precision = o->precision,
-                                                                  .seed = o->seed,
-                                                                  .profile = o->profile,
-                                                                  .tensor = cut},
-                                      &t->run.train_set));
+    TD_TRY(td__micro_batch_set_create(
+        &(td__micro_batch_set_opts){.model = t->plan.model,
+                                    .pool = t->run.pool,
+                                    .use = TD__USE_TRAIN,
+                                    .backend = o->backend,
+                                    .precision = o->precision,
+                                    .nondeterministic = o->nondeterministic,
+                                    .seed = o->seed,
+                                    .profile = o->profile,
+                                    .tensor = cut},
+        &t->run.train_set));
     /* A batch is never larger than the data; how it is cut is the job's affair alone. */
     const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
     int64_t rows = d && d->count > 0 && d->count < o->batch ? d->count : o->batch;
@@ -322,6 +330,7 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
     if (t->o.job_digest)
         snprintf(t->replica.state.job_digest, sizeof t->replica.state.job_digest, "%s",
                  t->o.job_digest);
+    td__backend_gpu(t->o.backend, t->replica.state.gpu, sizeof t->replica.state.gpu);
     t->replica.first = t->replica.state;
     TD_TRY(td__agreement_make(t, &resolved));
     set_up_elastic(t);
@@ -408,10 +417,10 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
         TD_LOG(WARN, TRAIN, "%s: was written by another job (digest %.16s..., now %.16s...)",
                info.path, info.state.job_digest, t->replica.state.job_digest);
     td__train_warn_resumed(t, &info);
-    char digest[TD_SHA256_HEX];
-    memcpy(digest, t->replica.state.job_digest, sizeof digest);
+    const td__train_state now = t->replica.state;
     t->replica.state = info.state;
-    memcpy(t->replica.state.job_digest, digest, sizeof digest);
+    memcpy(t->replica.state.job_digest, now.job_digest, sizeof now.job_digest);
+    memcpy(t->replica.state.gpu, now.gpu, sizeof now.gpu);
     t->replica.state.seed = t->o.seed;
     if (t->replica.state.batch_in_epoch >= t->plan.batches &&
         t->plan.batches) { /* the data have become fewer */

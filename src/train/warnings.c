@@ -84,6 +84,11 @@ void td__train_warn_resumed(const td__trainer *t, const td__checkpoint_info *fro
                      changes[i].what);
     if (*text)
         TD_LOG(WARN, TRAIN, "%s: an older version wrote it: from here on %s", from->path, text);
+    const char *was = from->state.gpu, *is = t->replica.state.gpu;
+    if (strcmp(was, is) != 0)
+        TD_LOG(WARN, TRAIN,
+               "%s: was computed on %s, and the run goes on with %s: other bits than in one go",
+               from->path, *was ? was : "a processor", *is ? is : "a processor");
 }
 
 void td__train_warn(td__trainer *t)

@@ -51,8 +51,11 @@ close_losses run-cpu run-cuda
 want=$(digest)
 train auto --set train.epochs=1
 same "auto with a GPU"
-train cuda -n 2 --set train.epochs=1
-same "two ranks"
+for n in 2 3; do # through memory of the GPU that all ranks open
+    TANDEM_LOG=train=debug train cuda -n $n --set train.epochs=1
+    same "$n ranks"
+    has "gradients of $n ranks are added up in the memory of their one GPU"
+done
 job=$source/tests/dist/jobs/gpt.yaml # operators that are joined for this backend
 train cpu --set train.steps=4
 train cuda --set train.steps=4
@@ -64,3 +67,12 @@ train cuda --set train.epochs=3 --set train.steps=4 --set checkpoint.every=2
 run 0 "$tandem" train "$job" --resume --run-dir run-cuda --set train.backend=cuda \
     --set train.epochs=3 --set checkpoint.every=2
 same "resumed"
+grep -q '"gpu": *"emulated GPU, driver for CUDA [0-9.]*"' run-cuda/checkpoints/*/state.json ||
+    fail "checkpoints do not name the GPU"
+# Bits belong to the kind of GPU, its driver and its libraries.
+EMULATED_GPU='another GPU' run 0 "$tandem" train "$job" --resume --run-dir run-cuda \
+    --set train.backend=cuda --set train.epochs=4
+has 'was computed on emulated GPU, driver .* goes on with another GPU, driver .*: other bits'
+run 0 "$tandem" train "$job" --resume --run-dir run-cuda --set train.backend=cpu \
+    --set train.epochs=5
+has 'was computed on another GPU, driver .* goes on with a processor: other bits'

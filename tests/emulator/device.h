@@ -54,6 +54,13 @@ static inline void __syncthreads()
 {
     emulated_block_barrier();
 }
+/* One block runs at a time, and in it one thread. */
+static inline int atomicAdd(int *to, int v)
+{
+    int before = *to;
+    *to += v;
+    return before;
+}
 static inline void __syncwarp()
 {
     emulated_warp_barrier();

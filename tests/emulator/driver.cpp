@@ -7,12 +7,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 
+#include <fcntl.h>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <stdlib.h>
 #include <string>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 #include <vector>
 
 #include "device.h"
@@ -34,6 +38,11 @@ struct stream {
 
 std::mutex blocks_lock;
 std::map<uintptr_t, size_t> blocks; /* what kernels may touch: begin, bytes */
+struct file {
+    int fd; /* -1: another process's */
+    size_t nbytes;
+};
+std::map<uintptr_t, file> files; /* of them those that other processes see */
 
 CUresult do_or_record(CUstream on, std::function<void()> work)
 {
@@ -107,7 +116,8 @@ EXPORT cuDeviceGet(CUdevice *d, int i)
 }
 EXPORT cuDeviceGetName(char *to, int room, CUdevice)
 {
-    strncpy(to, "emulated GPU", (size_t)room);
+    const char *name = getenv("EMULATED_GPU"); /* what tests call it */
+    strncpy(to, name ? name : "emulated GPU", (size_t)room);
     return CUDA_SUCCESS;
 }
 EXPORT cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice)
@@ -115,6 +125,11 @@ EXPORT cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice)
     *out = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9
            : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT   ? 2
                                                                  : 0;
+    return CUDA_SUCCESS;
+}
+EXPORT cuDeviceGetUuid_v2(CUuuid *out, CUdevice)
+{
+    memcpy(out->bytes, "emulated GPU 0..", 16);
     return CUDA_SUCCESS;
 }
 EXPORT cuDeviceTotalMem_v2(size_t *n, CUdevice)
@@ -136,16 +151,82 @@ EXPORT cuCtxSetCurrent(CUcontext)
     return CUDA_SUCCESS;
 }
 
+/* Whole pages of the driver's size can be opened by other processes. */
 EXPORT cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes)
 {
-    *at = (CUdeviceptr)aligned(nbytes);
-    return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    const size_t page = (size_t)2 << 20;
+    *at = 0;
+    int fd = nbytes && nbytes % page == 0 ? memfd_create("emulated", MFD_CLOEXEC) : -1;
+    if (fd < 0) {
+        *at = (CUdeviceptr)aligned(nbytes);
+        return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    void *p = ftruncate(fd, (off_t)nbytes)
+                  ? MAP_FAILED
+                  : mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+        close(fd);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *at = (CUdeviceptr)remember(p, nbytes);
+    std::lock_guard<std::mutex> hold(blocks_lock);
+    files[(uintptr_t)p] = {fd, nbytes};
+    return CUDA_SUCCESS;
 }
 EXPORT cuMemFree_v2(CUdeviceptr at)
 {
     forget((void *)at);
-    free((void *)at);
+    std::lock_guard<std::mutex> hold(blocks_lock);
+    auto f = files.find((uintptr_t)at);
+    if (f == files.end()) {
+        free((void *)at);
+        return CUDA_SUCCESS;
+    }
+    munmap((void *)at, f->second.nbytes);
+    if (f->second.fd >= 0)
+        close(f->second.fd);
+    files.erase(f);
     return CUDA_SUCCESS;
+}
+/* A handle is the file in memory that the block is: its owner's process and descriptor. */
+struct ipc_handle {
+    pid_t owner;
+    int fd;
+    size_t nbytes;
+};
+EXPORT cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr at)
+{
+    std::lock_guard<std::mutex> hold(blocks_lock);
+    auto f = files.find((uintptr_t)at);
+    if (f == files.end())
+        return CUDA_ERROR_INVALID_VALUE;
+    ipc_handle h = {getpid(), f->second.fd, f->second.nbytes};
+    memset(out, 0, sizeof *out);
+    memcpy(out->reserved, &h, sizeof h);
+    return CUDA_SUCCESS;
+}
+EXPORT cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle handle, unsigned)
+{
+    ipc_handle h;
+    memcpy(&h, handle.reserved, sizeof h);
+    if (h.owner == getpid())
+        return CUDA_ERROR_INVALID_CONTEXT; /* as the driver does */
+    std::string path = "/proc/" + std::to_string(h.owner) + "/fd/" + std::to_string(h.fd);
+    int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    void *p =
+        fd < 0 ? MAP_FAILED : mmap(nullptr, h.nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (p == MAP_FAILED)
+        return CUDA_ERROR_MAP_FAILED;
+    *at = (CUdeviceptr)remember(p, h.nbytes);
+    std::lock_guard<std::mutex> hold(blocks_lock);
+    files[(uintptr_t)p] = {-1, h.nbytes};
+    return CUDA_SUCCESS;
+}
+EXPORT cuIpcCloseMemHandle(CUdeviceptr at)
+{
+    return cuMemFree_v2(at);
 }
 EXPORT cuMemHostAlloc(void **at, size_t nbytes, unsigned)
 {
@@ -206,15 +287,24 @@ EXPORT cuStreamWaitEvent(CUstream, CUevent, unsigned)
 }
 EXPORT cuEventCreate(CUevent *e, unsigned)
 {
-    *e = (CUevent)1;
+    *e = (CUevent) new double(0); /* when it was recorded, in ms */
     return CUDA_SUCCESS;
 }
-EXPORT cuEventDestroy_v2(CUevent)
+EXPORT cuEventDestroy_v2(CUevent e)
 {
+    delete (double *)e;
     return CUDA_SUCCESS;
 }
-EXPORT cuEventRecord(CUevent, CUstream)
+EXPORT cuEventRecord(CUevent e, CUstream)
 {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    *(double *)e = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+    return CUDA_SUCCESS;
+}
+EXPORT cuEventElapsedTime_v2(float *ms, CUevent from, CUevent to)
+{
+    *ms = (float)(*(double *)to - *(double *)from);
     return CUDA_SUCCESS;
 }
 EXPORT cuEventQuery(CUevent)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,7 +63,7 @@ TEST(memory_is_zero_and_keeps_what_is_written)
     for (int i = 0; i < N; i++)
         from[i] = (unsigned char)(i * 7 + 1);
     EACH_DEVICE(d)
-    for (int kind = 0; kind < TD_MEM_KIND_COUNT; kind++)
+    for (int kind = 0; kind <= TD_MEM_SPARSE; kind++)
         for (int again = 0; again < 2; again++) { /* the second time it may be the same block */
             td_mem m = alloc(d, (td_mem_kind)kind, N);
             CHECK_OK(td__mem_read(d, to, m.at, N));
@@ -461,8 +462,121 @@ TEST(unknown_devices_are_refused)
     CHECK_STATUS(td__device_open("abacus", &d), TD_EINVAL);
 }
 
-int main(void)
+/* ---- Memory that other processes open -------------------------------------------------------- */
+
+enum { PEER_BYTES = 3 << 20 };
+
+static void fill(unsigned char *to, int seed)
 {
+    for (int i = 0; i < PEER_BYTES; i++)
+        to[i] = (unsigned char)(i * 7 + i / 251 + seed);
+}
+
+static bool peer_holds(td_device *d, const void *at, int seed)
+{
+    unsigned char *is = test_calloc(2, PEER_BYTES), *want = is + PEER_BYTES;
+    CHECK_OK(td__mem_read(d, is, at, PEER_BYTES));
+    fill(want, seed);
+    bool same = memcmp(is, want, PEER_BYTES) == 0;
+    test_free(is);
+    return same;
+}
+
+static void peer_write(td_device *d, void *at, int seed)
+{
+    unsigned char *bytes = test_malloc(PEER_BYTES);
+    fill(bytes, seed);
+    CHECK_OK(td__mem_write(d, at, bytes, PEER_BYTES));
+    test_free(bytes);
+}
+
+/* The other process: opens the memory, finds what is in it and writes something else. 0: done. */
+static int be_peer(const char *name, const char *ticket)
+{
+    td_device *d;
+    td_mem m;
+    td__mem_ticket t;
+    unsigned byte;
+    unsigned char *to = (unsigned char *)&t;
+    for (size_t i = 0; i < sizeof t; i++, to++) {
+        if (sscanf(ticket + 2 * i, "%2x", &byte) != 1)
+            return 2;
+        *to = (unsigned char)byte;
+    }
+    if (td__device_open(name, &d) || td__mem_open(d, &t, PEER_BYTES, &m)) {
+        fprintf(stderr, "peer: %s\n", td_last_error());
+        return 3;
+    }
+    if (!peer_holds(d, m.at, 1))
+        return 4;
+    peer_write(d, m.at, 2);
+    t.processor[0] ^= 1;
+    td_mem none;
+    if (td__mem_open(d, &t, PEER_BYTES, &none) != TD_ENOTSUP)
+        return 5;
+    td__mem_free(&m);
+    td__device_release(d);
+    return 0;
+}
+
+TEST(other_processes_open_peer_memory)
+{
+    EACH_DEVICE(d)
+    {
+        td_mem m;
+        td__mem_ticket t;
+        if (!is_gpu(td__device_name(d))) {
+            CHECK_STATUS(td__mem_alloc(d, TD_MEM_PEER, PEER_BYTES, &m), TD_ENOTSUP);
+            continue;
+        }
+        CHECK_OK(td__mem_alloc(d, TD_MEM_PEER, PEER_BYTES, &m));
+        peer_write(d, m.at, 1);
+        CHECK_OK(td__mem_handle(&m, &t));
+        char text[2 * sizeof t + 1];
+        for (size_t i = 0; i < sizeof t; i++)
+            snprintf(text + 2 * i, 3, "%02x", ((const unsigned char *)&t)[i]);
+        pid_t child = fork(); /* and a new program, since a driver does not survive a fork */
+        if (child == 0) {
+            execl("/proc/self/exe", "test_device", "peer", td__device_name(d), text, (char *)NULL);
+            _exit(127);
+        }
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child, "no child");
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the other process: status %d",
+              WEXITSTATUS(status));
+        CHECK(peer_holds(d, m.at, 2), "what the other process wrote is not there");
+        td__mem_free(&m);
+    }
+}
+
+TEST(timers_have_the_time_between_two_points)
+{
+    EACH_DEVICE(d)
+    {
+        enum { MANY = 1 << 20 };
+        td__timer *t;
+        CHECK_OK(td__timer_create(d, 3, &t));
+        CHECK((t != NULL) == is_gpu(td__device_name(d)), "%s", td__device_name(d));
+        td_mem m = alloc(d, TD_MEM_OWN, MANY * sizeof(float));
+        td_stream *s = td__device_stream(d);
+        for (int i = 0; t && i < 3; i++) {
+            td__timer_mark(t, s, i);
+            td__stream_scale(s, m.at, m.at, 1.5f, MANY);
+        }
+        CHECK_OK(td__stream_sync(s));
+        if (t)
+            CHECK(td__timer_ns(t, 0, 1) > 0 && td__timer_ns(t, 0, 2) >= td__timer_ns(t, 0, 1) &&
+                      td__timer_ns(t, 0, 2) < 10000000000u,
+                  "%llu ns", (unsigned long long)td__timer_ns(t, 0, 2));
+        td__mem_free(&m);
+        td__timer_destroy(t);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "peer") == 0)
+        return be_peer(argv[2], argv[3]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_zero_and_keeps_what_is_written),
         cmocka_unit_test(blocks_do_not_overlap),
@@ -479,6 +593,8 @@ int main(void)
         cmocka_unit_test(a_host_that_touches_far_memory_dies),
         cmocka_unit_test(system_calls_on_far_memory_fail),
         cmocka_unit_test(unknown_devices_are_refused),
+        cmocka_unit_test(other_processes_open_peer_memory),
+        cmocka_unit_test(timers_have_the_time_between_two_points),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

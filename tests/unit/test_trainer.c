@@ -495,9 +495,15 @@ TEST(micro_batches_are_chosen_by_model_and_batch)
                  {64, 50, 4},   {16, 256, 8}, {16, 1e6, 16}, {1024, 256, 64}, {7, 1e6, 4},
                  {512, 0.1, 8}, {60, 20, 2}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
-        CHECK_EQ_INT(td__micro_batch_count(CASES[i].batch, CASES[i].uses), CASES[i].micro_batches);
+        CHECK_EQ_INT(td__micro_batch_count(CASES[i].batch, CASES[i].uses, false),
+                     CASES[i].micro_batches);
     int micro_batches;
-    CHECK_OK(td__micro_batch_count_of(&(td__model){.build = spirals_build}, 256, &micro_batches));
+    CHECK_OK(
+        td__micro_batch_count_of(&(td__model){.build = spirals_build}, 256, false, &micro_batches));
+    CHECK_EQ_INT(td__micro_batch_count(64, 1100, true), 2); /* a GPU is given more at once */
+    CHECK_EQ_INT(td__micro_batch_count(512, 1100, true), 16);
+    CHECK_EQ_INT(td__micro_batch_count(256, 160, true), 2);
+    CHECK_EQ_INT(td__micro_batch_count(1, 160, true), 1);
     CHECK_EQ_INT(micro_batches, 4);
 }
 

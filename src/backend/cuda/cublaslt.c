@@ -67,6 +67,11 @@ void td__cublaslt_release(td__cublaslt *lt)
     td__library_release(&library, (td__held *)lt);
 }
 
+void td__cublaslt_held(char version[32])
+{
+    td__library_version(&library, version);
+}
+
 const char *td__cublaslt_version(const td__cublaslt *lt)
 {
     return lt ? lt->held.version : NULL;

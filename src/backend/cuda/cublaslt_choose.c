@@ -4,8 +4,8 @@
  *
  * cuBLASLt's heuristic names algorithms, best first as it believes; the best of eight is up to a
  * quarter faster than the first. products.def has, for products that were timed, which of them it
- * is; others take the first. TANDEM_CUDA_TUNE=FILE times those that a run plans and that are not in
- * the table, and appends rows for the table to FILE. */
+ * is; others take the first. TANDEM_CUDA_TUNE=FILE times those that a run plans, and appends rows
+ * for the table to FILE. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 enum {
     WORKSPACE = 32 << 20,
     ALIGNED = 64,
-    CHOICES = 8,
+    CHOICES = 24,   /* that are timed; the table's are among the first 8 mostly */
     WITH_SUM = 4096 /* in the table, of an epilogue: a residual is added */
 };
 
@@ -139,6 +139,32 @@ static int tune(const char *file, const row *r, td__lt_product *l,
     return choice;
 }
 
+static uint64_t mixed(uint64_t key, int64_t v)
+{
+    return (key ^ (uint64_t)v) * 0x100000001b3u + (key >> 29);
+}
+
+/* The layers of a model have the same products. */
+static int tune_once(const char *file, const row *r, td__lt_product *l,
+                     const cublasLtMatmulHeuristicResult_t *found, int n)
+{
+    td__cublaslt *lt = l->lt;
+    const int64_t parts[] = {r->m,       r->n,        r->k,     r->how[0],  r->how[1],
+                             (int)r->in, (int)r->out, r->batch, r->epilogue};
+    uint64_t key = 0xcbf29ce484222325u;
+    for (int i = 0; i < TD_LEN(parts); i++)
+        key = mixed(key, parts[i]);
+    for (int i = 0; i < lt->n_timed; i++)
+        if (lt->timed[i].key == key)
+            return lt->timed[i].choice;
+    int choice = tune(file, r, l, found, n);
+    if (lt->n_timed < TD_LEN(lt->timed)) {
+        lt->timed[lt->n_timed].key = key;
+        lt->timed[lt->n_timed++].choice = choice;
+    }
+    return choice;
+}
+
 /* ---- Choosing -------------------------------------------------------------------------------- */
 
 static int ask(td__lt_product *l, cublasLtMatmulHeuristicResult_t found[CHOICES])
@@ -175,8 +201,8 @@ bool td__lt_choose(td_device *d, td__lt_product *l)
         return false;
     row r = row_of(d, l);
     int choice = find_row(&r);
-    if (choice < 0 && file && *file)
-        choice = tune(file, &r, l, found, n);
+    if (file && *file)
+        choice = tune_once(file, &r, l, found, n);
     if (choice < 0 || choice >= n)
         choice = 0;
     l->algo = found[choice].algo;

@@ -11,6 +11,12 @@
 struct td__cublaslt {
     td__held held;
     cublasLtHandle_t handle;
+    /* Products that were timed by TANDEM_CUDA_TUNE, each once; one thread plans then. */
+    struct {
+        uint64_t key;
+        int choice;
+    } timed[256];
+    int n_timed;
 #define TD_LT(name) __typeof__(&name) name;
 #include "backend/cuda/cublaslt.def"
 #undef TD_LT

@@ -3,6 +3,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/cuda.h"
 
+#include <stdio.h>
+
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/host.h"
@@ -130,6 +132,14 @@ static void cuda_destroy(td_backend *b)
     td__cublaslt_release(((td__cuda *)b)->lt);
     td__cudnn_release(((td__cuda *)b)->dnn);
     td__host_destroy(b);
+}
+
+void td__cuda_libraries(char *out, size_t room)
+{
+    char lt[32], dnn[32];
+    td__cublaslt_held(lt);
+    td__cudnn_held(dnn);
+    snprintf(out, room, "%s%s%s%s", *lt ? ", cuBLASLt " : "", lt, *dnn ? ", cuDNN " : "", dnn);
 }
 
 static const td_backend_ops OPS = {

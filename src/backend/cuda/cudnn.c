@@ -27,6 +27,7 @@ td_status td__dnn_create(td__cuda *b, td__dnn **out)
     if (!d)
         return TD_FAIL(TD_ENOMEM, "no memory for a graph of cuDNN");
     d->l = b->dnn;
+    d->nondeterministic = b->base.nondeterministic;
     d->key = 0xcbf29ce484222325u;
     *out = d;
     return TD_OK;
@@ -123,6 +124,11 @@ static int add_tensor(td__dnn *d, td_dtype t, const td__dnn_size *s, const td__d
     td__dnn_set(d, made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &aligned);
     td__dnn_set(d, made, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &kind->inner);
     td__dnn_set(d, made, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &kind->by_value);
+    if (kind->summed) {
+        cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F16x16;
+        td__dnn_set(d, made, CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TYPE_TENSOR_REORDERING_MODE,
+                    1, &order);
+    }
     td__dnn_finish(d, made, "a tensor");
     d->rounded = d->rounded || t == TD_BF16;
     d->tensors[d->n_tensors] = *kind;
@@ -137,6 +143,11 @@ static int add_tensor(td__dnn *d, td_dtype t, const td__dnn_size *s, const td__d
 int td__dnn_at(td__dnn *d, td_dtype t, td__dnn_size s, td__cuda_at at)
 {
     return add_tensor(d, t, &s, &(td__dnn_tensor){.at = at});
+}
+
+int td__dnn_summed(td__dnn *d, td__dnn_size s, td__cuda_at at)
+{
+    return add_tensor(d, TD_F32, &s, &(td__dnn_tensor){.at = at, .summed = true});
 }
 
 int td__dnn_inner(td__dnn *d, td_dtype t, td__dnn_size s)

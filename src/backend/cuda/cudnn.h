@@ -20,6 +20,9 @@ void td__cudnn_release(td__cudnn *l); /* NULL is allowed */
 /* "9.19.0"; NULL: none. */
 const char *td__cudnn_version(const td__cudnn *l);
 
+/* Of the one that a backend of this process holds; "": none does. */
+void td__cudnn_held(char version[32]);
+
 /* ---- Kernels by it --------------------------------------------------------------------------- */
 
 /* TD_ENOTSUP without an error text: it does not take these shapes, or is not there. */
@@ -56,6 +59,8 @@ typedef struct td__dnn_size {
 } td__dnn_size;
 /* Tensors: memory of the call, what is never in memory, a number. */
 int td__dnn_at(td__dnn *d, td_dtype t, td__dnn_size s, td__cuda_at at);
+/* A sum in f32 that blocks add to with atomics, in an order of cuDNN's own; zeros before. */
+int td__dnn_summed(td__dnn *d, td__dnn_size s, td__cuda_at at);
 int td__dnn_inner(td__dnn *d, td_dtype t, td__dnn_size s);
 int td__dnn_value(td__dnn *d, float value);
 

@@ -4,8 +4,7 @@
  *
  * cuDNN's heuristic names engines, best first as it believes. plans.def has, for graphs that were
  * timed, which of them was the fastest; others take the first that can be used.
- * TANDEM_CUDA_TUNE=FILE times those that a run plans and that are not in the table, and appends
- * rows for the table to FILE. */
+ * TANDEM_CUDA_TUNE=FILE times those that a run plans, and appends rows for the table to FILE. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/cudnn_impl.h"
 
@@ -34,14 +33,26 @@ static const row ROWS[] = {
 #undef TD_PLAN
 };
 
-static int find_row(td_device *device, const td__dnn *d)
+/* Of graphs whose bits may change more engines can be taken, and another one may be the fastest. */
+static uint64_t key_of(const td__dnn *d)
+{
+    return d->key ^ (d->nondeterministic ? 0x9e3779b97f4a7c15u : 0);
+}
+
+static int find_key(td_device *device, const td__dnn *d, uint64_t key)
 {
     const char *gpu = td__cuda_kind_of(device)->name;
     for (int i = 0; i < TD_LEN(ROWS); i++)
-        if (ROWS[i].key == d->key && strcmp(ROWS[i].gpu, gpu) == 0 &&
+        if (ROWS[i].key == key && strcmp(ROWS[i].gpu, gpu) == 0 &&
             td__tune_is_version(ROWS[i].version, d->l->held.version))
             return ROWS[i].choice;
     return -1;
+}
+
+static int find_row(td_device *device, const td__dnn *d)
+{
+    int found = find_key(device, d, key_of(d));
+    return found < 0 ? find_key(device, d, d->key) : found;
 }
 
 /* Engines that are not used: sums in an order that changes from run to run, sums of lower
@@ -49,7 +60,7 @@ static int find_row(td_device *device, const td__dnn *d)
 static bool unwanted(const td__dnn *d, cudnnBackendNumericalNote_t note)
 {
     switch (note) {
-    case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: return true;
+    case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: return !d->nondeterministic;
     case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION: return true;
     case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
     case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
@@ -145,7 +156,7 @@ static int tune(const char *file, td_device *device, td__dnn *d, const descripto
     timed call_of = {.d = d};
     int64_t best = INT64_MAX, first = 0;
     int choice = -1;
-    uint64_t key = d->key; /* engines are no part of it */
+    uint64_t key = key_of(d); /* engines are no part of it: the caller restores it */
     td__tune_begin(&t);
     for (int i = 0; i < d->n_tensors; i++)
         if (!d->tensors[i].inner && !d->tensors[i].by_value)
@@ -188,7 +199,7 @@ static bool choose(td_device *device, td__dnn *d, descriptor graph, cudnnBackend
     uint64_t key = d->key;
     int n = ask(d, graph, mode, configs);
     d->key = key;
-    if (wanted < 0 && file && *file)
+    if (file && *file)
         wanted = tune(file, device, d, configs, n);
     if (wanted >= 0 && wanted < n)
         d->plan = plan_of(d, configs[wanted], workspace);
@@ -206,13 +217,13 @@ bool td__dnn_choose(td_device *device, td__dnn *d, int64_t *workspace)
                 (const void *)d->ops);
     td__dnn_set(d, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
                 (const void *)&d->l->handle);
+    uint64_t key = key_of(d);
     for (int i = 0; i < d->l->n_plans; i++)
-        if (d->l->plans[i].key == d->key) {
+        if (d->l->plans[i].key == key) {
             d->plan = d->l->plans[i].plan;
             *workspace = d->l->plans[i].workspace;
             return true;
         }
-    uint64_t key = d->key;
     int wanted = find_row(device, d);
     td__dnn_finish(d, graph, "a graph");
     if (d->failed || d->l->n_plans == TD__CUDNN_PLANS ||

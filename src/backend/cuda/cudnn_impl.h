@@ -15,6 +15,7 @@ typedef struct td__dnn_tensor {
     td__cuda_at at;
     float value;
     bool inner, by_value;
+    bool summed; /* blocks add to it, in any order */
     td_dtype type;
     size_t nbytes;
 } td__dnn_tensor;
@@ -28,6 +29,7 @@ struct td__dnn {
     int n_tensors, n_ops, n_made;
     uint64_t key;
     bool rounded; /* it has operands in bf16 */
+    bool nondeterministic;
     bool failed;
     td__cuda_at workspace;
 };

@@ -61,6 +61,11 @@ void td__cudnn_release(td__cudnn *l)
     td__library_release(&library, (td__held *)l);
 }
 
+void td__cudnn_held(char version[32])
+{
+    td__library_version(&library, version);
+}
+
 const char *td__cudnn_version(const td__cudnn *l)
 {
     return l ? l->held.version : NULL;
@@ -77,6 +82,11 @@ td_status td__cudnn_get(td__cudnn **out)
 void td__cudnn_release(td__cudnn *l)
 {
     (void)l;
+}
+
+void td__cudnn_held(char version[32])
+{
+    version[0] = 0;
 }
 
 const char *td__cudnn_version(const td__cudnn *l)

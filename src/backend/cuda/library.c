@@ -106,3 +106,10 @@ void td__library_release(td__library *l, td__held *held)
     }
     pthread_mutex_unlock(&l->lock);
 }
+
+void td__library_version(td__library *l, char out[32])
+{
+    pthread_mutex_lock(&l->lock);
+    snprintf(out, 32, "%s", l->held ? l->held->version : "");
+    pthread_mutex_unlock(&l->lock);
+}

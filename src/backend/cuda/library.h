@@ -44,5 +44,7 @@ typedef struct td__library {
  * said once in the log. */
 TD_NODISCARD td_status td__library_get(td__library *l, td__held **out);
 void td__library_release(td__library *l, td__held *held); /* NULL is allowed */
+/* The version of a library that somebody holds, else "". */
+void td__library_version(td__library *l, char out[32]);
 
 #endif

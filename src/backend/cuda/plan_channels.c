@@ -112,10 +112,20 @@ static td_status add_nhwc_back(td__cuda *b, td_kernel *k, td__channels_args *a, 
                           .out = {TD__SCRATCH(0), TD__SCRATCH(part)}};
     if (a->y >= 0)
         sums.in[4] = TD__IN(a->y);
+    if (a->d_residual >= 0)
+        sums.out[2] = TD__OUT(a->d_residual);
     TD_TRY(td__cuda_add_bound(b, k, "nhwc_back_sums", t, columns, a, sizeof *a, &sums));
     td__cuda_at from[2] = {TD__SCRATCH(0), TD__SCRATCH(part)}, to[2] = {TD__OUT(2), TD__OUT(1)};
     TD_TRY(td__cuda_add_finish(b, k, from, 2, a->splits, a->x.dim[1], to, TD_F32));
-    return td__cuda_add(b, k, "nhwc_back", t, grid_lots(b, a, t), a, sizeof *a);
+    td__cuda_bind back = {.in = {TD__IN(0), TD__IN(1), TD__IN(2), TD__IN(3), TD__IN(4)},
+                          .out = {TD__OUT(0), TD__OUT(1), TD__OUT(2)}};
+    if (a->y >= 0)
+        back.in[5] = TD__IN(a->y);
+    if (a->d_residual >= 0) { /* the gradient before relu is there already */
+        back.in[0] = TD__OUT(a->d_residual);
+        a->y = -1;
+    }
+    return td__cuda_add_bound(b, k, "nhwc_back", t, grid_lots(b, a, t), a, sizeof *a, &back);
 }
 
 td_status td__cuda_plan_batch_norm(td__cuda *b, const td_node *n, const bool *is_param,

@@ -10,6 +10,29 @@ static bool is_ids(const td_desc *d)
     return d->dtype == TD_I32 || d->dtype == TD_I64 || d->dtype == TD_U8;
 }
 
+/* Of many ids, into the places that add_sort() has for them. */
+static td_status add_sort_by_rows(td__cuda *b, td_kernel *k, const td__lookup_args *a,
+                                  td__cuda_at positions, td__cuda_at keys, size_t *used)
+{
+    size_t rows = td__align_up((size_t)(a->rows + 1) * sizeof(int), 256);
+    td__cuda_at counts = TD__SCRATCH(*used), begins = TD__SCRATCH(*used + rows);
+    td__cuda_at next = TD__SCRATCH(*used + 2 * rows), places = TD__SCRATCH(*used + 3 * rows);
+    td__cuda_grid grid = td__cuda_grid_each((a->n + TD__CUDA_THREADS - 1) / TD__CUDA_THREADS);
+    td__cuda_bind count = {.in = {TD__IN(0)}, .out = {counts}};
+    td__cuda_bind begin = {.in = {counts}, .out = {begins, next}};
+    td__cuda_bind scatter = {.in = {TD__IN(0)}, .out = {next, places}};
+    td__cuda_bind order = {.in = {TD__IN(0), begins, places}, .out = {positions, keys}};
+    *used += 3 * rows + td__align_up((size_t)a->n * sizeof(int), 256);
+    td__cuda_want_scratch(k, *used);
+    TD_TRY(td__cuda_add_zero(k, counts, rows));
+    TD_TRY(td__cuda_add_bound(b, k, "lookup_count", TD_DTYPE_COUNT, grid, a, sizeof *a, &count));
+    TD_TRY(td__cuda_add_bound(b, k, "lookup_begins", TD_DTYPE_COUNT, td__cuda_grid_each(1), a,
+                              sizeof *a, &begin));
+    TD_TRY(
+        td__cuda_add_bound(b, k, "lookup_scatter", TD_DTYPE_COUNT, grid, a, sizeof *a, &scatter));
+    return td__cuda_add_bound(b, k, "lookup_order", TD_DTYPE_COUNT, grid, a, sizeof *a, &order);
+}
+
 /* Positions in the order of their ids into scratch, the ids behind; *used: bytes of scratch. */
 static td_status add_sort(td__cuda *b, td_kernel *k, const td__lookup_args *a,
                           td__cuda_at *positions, td__cuda_at *keys, size_t *used)
@@ -20,6 +43,9 @@ static td_status add_sort(td__cuda *b, td_kernel *k, const td__lookup_args *a,
     *keys = TD__SCRATCH(*used + part);
     *used += 2 * part;
     td__cuda_want_scratch(k, *used);
+    enum { FEW = 100, ROWS_OF_AN_ID = 64 };
+    if (a->n > FEW && a->rows / ROWS_OF_AN_ID <= a->n)
+        return add_sort_by_rows(b, k, a, *positions, *keys, used);
     return td__cuda_add_bound(b, k, "lookup_sort", TD_DTYPE_COUNT, grid, a, sizeof *a,
                               &(td__cuda_bind){.in = {TD__IN(0)}, .out = {*positions, *keys}});
 }

@@ -59,17 +59,23 @@ void *td__tune_take(td__tune *t, size_t nbytes, td_dtype type)
 
 int64_t td__tune_time(const td__tune *t, td__tune_fn *call, void *user)
 {
-    enum { CALLS = 10, ROUNDS = 3 };
-    int64_t best = INT64_MAX;
+    enum {
+        CALLS = 10,
+        ROUNDS = 3,
+        ROUND_NS = 10000000
+    }; /* of one that takes longer: fewer calls */
+    int64_t best = INT64_MAX, calls = 2;
     for (int r = 0; r <= ROUNDS; r++) { /* the first is not counted */
         uint64_t start = td__clock_ns();
-        for (int i = 0; i < CALLS; i++)
+        for (int64_t i = 0; i < calls; i++)
             if (!call(user, t->stream))
                 return INT64_MAX;
         if (td__cu.cuStreamSynchronize(t->stream))
             return INT64_MAX;
-        int64_t each = (int64_t)(td__clock_ns() - start) / CALLS;
+        int64_t each = (int64_t)(td__clock_ns() - start) / calls;
         best = r && each < best ? each : best;
+        if (!r)
+            calls = each * CALLS <= ROUND_NS ? CALLS : each * 2 <= ROUND_NS ? ROUND_NS / each : 2;
     }
     return best;
 }

@@ -93,6 +93,8 @@ static const td__pool_source SOURCE = {
 
 static td_status cuda_alloc(td_device *d, td_mem *m)
 {
+    if (m->kind == TD_MEM_PEER)
+        return td__cuda_peer_alloc(m);
     if (m->kind != TD_MEM_PINNED) {
         m->at = td__pool_blocks_take(((td__cuda_gpu *)d)->pool, m->nbytes);
         if (m->at)
@@ -114,6 +116,10 @@ static td_status cuda_alloc(td_device *d, td_mem *m)
 
 static void cuda_free(td_mem *m)
 {
+    if (m->kind == TD_MEM_PEER || m->kind == TD_MEM_OPENED) {
+        td__cuda_peer_free(m);
+        return;
+    }
     if (m->kind != TD_MEM_PINNED) {
         td__pool_blocks_give(((td__cuda_gpu *)m->device)->pool, m->at, m->nbytes);
         return;
@@ -267,6 +273,12 @@ const td_device_ops td__cuda_device = {
     .arith = &td__arith_cuda,
     .share = cuda_share,
     .unshare = cuda_unshare,
+    .handle = td__cuda_handle,
+    .open_peer = td__cuda_open_peer,
+    .timer = td__cuda_timer,
+    .timer_destroy = td__cuda_timer_destroy,
+    .timer_mark = td__cuda_timer_mark,
+    .timer_ns = td__cuda_timer_ns,
     .launch = td__cuda_call,
     .copy = td__cuda_copy,
     .tape_begin = td__cuda_tape_begin,

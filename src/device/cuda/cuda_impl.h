@@ -58,6 +58,16 @@ TD_NODISCARD td_status td__cuda_tape_begin(td_stream *s);
 TD_NODISCARD td_status td__cuda_tape_end(td_stream *s, void **tape);
 void td__cuda_tape_play(td_stream *s, void *tape);
 void td__cuda_tape_destroy(td_stream *s, void *tape);
+/* cuda_peer.c */
+TD_NODISCARD td_status td__cuda_peer_alloc(td_mem *m);
+void td__cuda_peer_free(const td_mem *m);
+TD_NODISCARD td_status td__cuda_handle(const td_mem *m, td__mem_ticket *out);
+TD_NODISCARD td_status td__cuda_open_peer(td_mem *m, const td__mem_ticket *t);
+/* cuda_timer.c */
+TD_NODISCARD td_status td__cuda_timer(td_device *d, int n, void **out);
+void td__cuda_timer_destroy(td_device *d, int n, void *timer);
+void td__cuda_timer_mark(td_stream *s, void *timer, int i);
+uint64_t td__cuda_timer_ns(td_device *d, void *timer, int from, int to);
 /* A failure of the driver becomes the stream's. */
 void td__cuda_check(td_stream *s, CUresult r, const char *what);
 

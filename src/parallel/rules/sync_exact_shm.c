@@ -2,10 +2,12 @@
  * its partials, the owner of a slice of the gradient block adds up the slice of all ranks in the
  * order of the micro-batch tree, and every rank makes the same update (data_parallel.h).
  *
- * The sum of two partials, one of each of two ranks, is made block by block while updating. */
+ * The sum of two partials, one of each of two ranks, is made block by block while updating; on a
+ * device, where a block is a launch, it is made before. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/fail.h"
+#include "graph/params.h"
 #include "optim/optimizer.h"
 #include "parallel/data_parallel.h"
 #include "parallel/sync.h"
@@ -38,8 +40,8 @@ static size_t exchange(const td__sync_sizes *z)
 static td_status create(td__sync *s)
 {
     const td__step_opts *o = td__step_opts_of(s->engine);
-    return td__dp_create(s->x.comm, td__step_grads(s->engine), o->bounds, o->micro_batches,
-                         o->accumulate, &((shm *)s)->dp);
+    return td__dp_create(s->x.comm, td__params_device(o->params), td__step_grads(s->engine),
+                         o->bounds, o->micro_batches, o->accumulate, &((shm *)s)->dp);
 }
 
 static void destroy(td__sync *s)
@@ -72,7 +74,8 @@ static void block(void *user, size_t begin, size_t count, float *to)
 static bool sums_late(const shm *m)
 {
     const td_optimizer *o = m->base.x.step.optimizer;
-    return td__dp_simple(m->dp) && td__optim_sliceable(o) && !td__optim_clips(o);
+    return td__dp_simple(m->dp) && td__optim_sliceable(o) && !td__optim_clips(o) &&
+           td__device_host_reads(td__params_device(td__step_opts_of(m->base.engine)->params));
 }
 
 static td_status sum_up(shm *m, td__step_sum *out)

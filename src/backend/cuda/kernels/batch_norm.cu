@@ -147,7 +147,7 @@ template <class T> static __device__ inline void nhwc_apply(const td__channels_a
 TD_KERNELS(nhwc_apply, td__channels_args)
 
 /* dy, x, mean (in[2]), rstd (in[3]), y? (in[4]) -> out[0], out[1] (splits, C): sums of the gradient
- * before relu, and of it times the normalised x */
+ * before relu, and of it times the normalised x; dresidual? (out[2]): that gradient */
 template <class T> static __device__ inline void nhwc_back_sums(const td__channels_args &a)
 {
     enum { N = lot<T>::N, AHEAD = 2 };
@@ -170,13 +170,20 @@ template <class T> static __device__ inline void nhwc_back_sums(const td__channe
                         y[j] = load_lot((const T *)a.io.in[4] + at);
                 }
 #pragma unroll
-            for (int j = 0; j < AHEAD; j++)
+            for (int j = 0; j < AHEAD; j++) {
+                if (k + j * s.step >= s.end)
+                    continue;
 #pragma unroll
-                for (int i = 0; i < N && k + j * s.step < s.end; i++) {
-                    float g = a.y >= 0 && !(get(y[j].at[i]) > 0) ? 0 : get(d[j].at[i]);
+                for (int i = 0; i < N; i++) {
+                    if (a.y >= 0 && !(get(y[j].at[i]) > 0))
+                        put(&d[j].at[i], 0);
+                    float g = get(d[j].at[i]);
                     sum[i] += g;
                     dot[i] += g * (get(x[j].at[i]) - mean[i]) * rstd[i];
                 }
+                if (a.d_residual >= 0)
+                    store_lot((T *)a.io.out[2] + (k + j * s.step) * channels + s.c, d[j]);
+            }
         }
     }
     store_sums<N>(a, sum, s.c, a.io.out[0]);
@@ -184,8 +191,7 @@ template <class T> static __device__ inline void nhwc_back_sums(const td__channe
 }
 TD_KERNELS(nhwc_back_sums, td__channels_args)
 
-/* dy, x, gamma, mean, rstd, y? as the operator has them; dgamma and dbeta in out[1], out[2] -> dx,
- * dresidual? (out[3]) */
+/* dy, x, gamma, mean, rstd, y? as the operator has them; dgamma, dbeta in out[1], out[2] -> dx */
 template <class T> static __device__ inline void nhwc_back(const td__channels_args &a)
 {
     enum { N = lot<T>::N, AHEAD = 2 };
@@ -219,16 +225,13 @@ template <class T> static __device__ inline void nhwc_back(const td__channels_ar
         for (int j = 0; j < AHEAD; j++) {
             if (e + j * step >= n)
                 continue;
-            lot<T> dx, dr;
+            lot<T> dx;
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 float g = a.y >= 0 && !(get(y[j].at[i]) > 0) ? 0 : get(d[j].at[i]);
                 put(&dx.at[i], scale[i] * (g - even[i] - (get(x[j].at[i]) - mean[i]) * slope[i]));
-                put(&dr.at[i], g);
             }
             store_lot((T *)a.io.out[0] + (e + j * step) * N, dx);
-            if (a.d_residual >= 0)
-                store_lot((T *)a.io.out[3] + (e + j * step) * N, dr);
         }
     }
 }

@@ -1,6 +1,7 @@
-/* lookup.cu -- embeddings. Gradients of rows are added up in the order of the ids' positions: each
- * position finds its place in the sorted order by counting, which is stable and needs no other
- * pass, and one block adds up what belongs to one row. */
+/* lookup.cu -- embeddings. Gradients of rows are added up in the order of the ids' positions, and
+ * one block adds up what belongs to one row. Of few ids each finds its place in the sorted order by
+ * counting those before it. Many are first put into their rows' places, in any order, and then
+ * count within their row. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/kernels/lookup.h"
 #include "backend/cuda/kernels/number.cuh"
@@ -55,16 +56,93 @@ TD_KERNEL(lookup_sort, td__lookup_args)
     ((int *)a.io.out[1])[before] = mine;
 }
 
+/* The row of an id; of those outside of the table, the one behind it. */
+static __device__ inline int row_of(const td__lookup_args &a, long long i)
+{
+    long long id = get_id(a.ids, a.io.in[0], i);
+    return (int)(id >= 0 && id < a.rows ? id : a.rows);
+}
+
+/* ids -> out[0] (rows + 1), zeros before: how many each row has. */
+TD_KERNEL(lookup_count, td__lookup_args)
+{
+    long long i = td__thread();
+    if (i < a.n)
+        atomicAdd((int *)a.io.out[0] + row_of(a, i), 1);
+}
+
+/* in[0] (rows + 1): counts -> out[0], out[1]: where each row's ids begin. One block. */
+TD_KERNEL(lookup_begins, td__lookup_args)
+{
+    __shared__ int sums[THREADS];
+    const int *counts = (const int *)a.io.in[0];
+    long long all = a.rows + 1, each = (all + THREADS - 1) / THREADS;
+    long long begin = threadIdx.x * each, end = begin + each < all ? begin + each : all;
+    int sum = 0, before = 0;
+#pragma unroll 8
+    for (long long i = begin; i < end; i++)
+        sum += counts[i];
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    for (int j = 0; j < (int)threadIdx.x; j++)
+        before += sums[j];
+#pragma unroll 8
+    for (long long i = begin; i < end; i++) {
+        ((int *)a.io.out[0])[i] = ((int *)a.io.out[1])[i] = before;
+        before += counts[i];
+    }
+}
+
+/* ids, and in out[0] (rows + 1) where rows begin, which moves on -> out[1] (n): positions by row,
+ * in any order within a row. */
+TD_KERNEL(lookup_scatter, td__lookup_args)
+{
+    long long i = td__thread();
+    if (i < a.n)
+        ((int *)a.io.out[1])[atomicAdd((int *)a.io.out[0] + row_of(a, i), 1)] = (int)i;
+}
+
+/* ids, where rows begin (in[1]), positions by row (in[2]) -> what lookup_sort gives. */
+TD_KERNEL(lookup_order, td__lookup_args)
+{
+    const int *begins = (const int *)a.io.in[1], *places = (const int *)a.io.in[2];
+    long long p = td__thread();
+    if (p >= a.n)
+        return;
+    int i = places[p], row = row_of(a, i), begin = begins[row], before = 0;
+    int end = row < a.rows ? begins[row + 1] : (int)a.n;
+#pragma unroll 8
+    for (int q = begin; q < end; q++)
+        before += places[q] < i;
+    ((int *)a.io.out[0])[begin + before] = i;
+    ((int *)a.io.out[1])[begin + before] = row < a.rows ? row : 0x7fffffff;
+}
+
+/* Where the run of equal keys that begins at `first` ends. */
+static __device__ inline long long run_end(const int *keys, long long first, long long n)
+{
+    long long low = first + 1, high = n;
+    while (low < high) {
+        long long middle = (low + high) / 2;
+        if (keys[middle] > keys[first])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* in[0]: positions, in[1]: their ids, both in order; in[2]: dy (n, D) -> the sum of the run that
  * begins at this block's place, into row `to` of out. */
 template <class T> static __device__ inline void add_run(const td__lookup_args &a, long long to)
 {
     const int *positions = (const int *)a.io.in[0], *keys = (const int *)a.io.in[1];
     const T *dy = (const T *)a.io.in[2];
-    long long first = blockIdx.x;
+    long long first = blockIdx.x, end = run_end(keys, first, a.n);
     for (long long c = threadIdx.x; c < a.width; c += THREADS) {
         float sum = 0;
-        for (long long s = first; s < a.n && keys[s] == keys[first]; s++)
+#pragma unroll 8
+        for (long long s = first; s < end; s++)
             sum += get(dy[positions[s] * a.width + c]);
         store(a.out_dtype, a.io.out[0], to * a.width + c, sum);
     }
