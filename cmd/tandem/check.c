@@ -13,8 +13,29 @@
 #include "graph/draw.h"
 #include "session.h"
 #include "train/memory.h"
+#if TD_CUDA
+#include "device/cuda/describe.h"
+#endif
 
 enum { MOST_RANKS = 4096 };
+
+/* What one compute thread needs of the GPU, and what that has. */
+static void print_gpu(const td__session *s, size_t needed)
+{
+#if TD_CUDA
+    td__cuda_kind kind;
+    char a[TD__HUMAN], b[TD__HUMAN];
+    const char *backend = s->opts.backend;
+    if (!backend || strcmp(backend, "cuda") != 0 || td__cuda_describe(0, &kind))
+        return;
+    printf("  of the GPU's memory: %s of %s (%s)%s\n", td__human_bytes((double)needed, a),
+           td__human_bytes((double)kind.memory, b), kind.name,
+           needed > kind.memory ? ": too much; use a smaller batch or more micro-batches" : "");
+#else
+    (void)s;
+    (void)needed;
+#endif
+}
 
 static void print_memory(const td__session *s)
 {
@@ -36,6 +57,7 @@ static void print_memory(const td__session *s)
         if (rows[i].nbytes)
             printf("  %-18s %10s\n", rows[i].name, td__human_bytes((double)rows[i].nbytes, b));
     printf("  %-18s %10s\n", "without reuse", td__human_bytes((double)m.activations_unshared, b));
+    print_gpu(s, m.total + optimizer);
 }
 
 /* A line of the table: one stage of parallel.zero. */

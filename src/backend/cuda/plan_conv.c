@@ -1,7 +1,7 @@
 /* plan_conv.c -- convolutions: of images that lie as NHWC by cuDNN, others straight from the
  * definition (cudnn_conv.c, kernels/conv.cu). */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/cuda/cudnn.h"
+#include "backend/cuda/fold.h"
 #include "backend/cuda/kernels/conv.h"
 #include "base/check.h"
 #include "base/fail.h"
@@ -59,13 +59,13 @@ static td_status add_filter(td__cuda *b, td_kernel *k, const td_shape *w, bool t
                               &(td__cuda_bind){.in = {from}, .out = {to}});
 }
 
-/* Weights as cuDNN takes them, with `there` channels: prepared once after each change where they
- * are params. */
-static td_status add_weights(td__cuda *b, td_kernel *k, const td_shape *w, int64_t there,
-                             bool is_param, td_dtype t, td__cuda_at *at, size_t *scratch)
+/* Weights as cuDNN takes them, of shape `there`: prepared once after each change where they are
+ * params. */
+static td_status add_weights(td__cuda *b, td_kernel *k, const td_shape *w, const td_shape *there,
+                             const td__conv_fold *fold, bool is_param, td_dtype t, td__cuda_at *at,
+                             size_t *scratch)
 {
-    size_t nbytes =
-        td__align_up((size_t)(w->dim[0] * there * w->dim[2] * w->dim[3]) * td_dtype_size(t), 256);
+    size_t nbytes = td__align_up((size_t)td_shape_count(there) * td_dtype_size(t), 256);
     if (is_param) {
         *at = TD__PACKED(k->packed);
         k->packed += nbytes;
@@ -76,7 +76,8 @@ static td_status add_weights(td__cuda *b, td_kernel *k, const td_shape *w, int64
         *scratch += nbytes;
         td__cuda_want_scratch(k, *scratch);
     }
-    td_status st = add_filter(b, k, w, true, there, TD__IN(1), TD_F32, *at, t);
+    td_status st = fold ? td__conv_fold_filter(b, k, fold, false, TD__IN(1), *at)
+                        : add_filter(b, k, w, true, there->dim[1], TD__IN(1), TD_F32, *at, t);
     if (is_param)
         td__cuda_preparing(k, false);
     return st;
@@ -133,9 +134,14 @@ static td_status add_by_cudnn(td__cuda *b, const td_node *n, const bool *is_para
                         .at_y = back ? TD__IN(0) : TD__OUT(0)};
     if (in->layout != TD_LAYOUT_NHWC || in->dtype != out->dtype)
         return TD_ENOTSUP;
-    if (!back)
+    td__conv_fold fold;
+    bool folds = td__conv_folds(&c, &fold) && td__in_desc_of(n, 1)->dtype == TD_F32;
+    if (folds)
+        TD_TRY(td__conv_fold_image(b, k, &fold, &c, &x, &scratch));
+    else if (!back)
         TD_TRY(add_wider(b, k, &c, &x, &scratch));
-    TD_TRY(add_weights(b, k, w, c.w.dim[1], is_param[1], in->dtype, &c.at_w, &scratch));
+    TD_TRY(add_weights(b, k, w, &c.w, folds ? &fold : NULL, is_param[1], in->dtype, &c.at_w,
+                       &scratch));
     TD_TRY(td__cudnn_add_conv(b, k, &c, scratch));
     return back ? TD_OK : add_finish(b, n, k);
 }
@@ -156,11 +162,17 @@ static td_status add_weight_by_cudnn(td__cuda *b, const td_node *n, td_kernel *k
                         .at_y = TD__IN(0)};
     if (dy->layout != TD_LAYOUT_NHWC || x.layout != TD_LAYOUT_NHWC)
         return TD_ENOTSUP;
+    td__conv_fold fold;
+    bool folds = n->out[0].dtype == TD_F32 && td__conv_folds(&c, &fold);
     size_t scratch = td__align_up(
-        (size_t)(w->dim[0] * (w->dim[1] + 8) * w->dim[2] * w->dim[3]) * sizeof(float), 256);
+        (size_t)(w->dim[0] * (w->dim[1] + 16) * (w->dim[2] + 2) * (w->dim[3] + 2)) * sizeof(float),
+        256);
     td__cuda_want_scratch(k, scratch);
-    TD_TRY(add_wider(b, k, &c, &x, &scratch));
+    TD_TRY(folds ? td__conv_fold_image(b, k, &fold, &c, &x, &scratch)
+                 : add_wider(b, k, &c, &x, &scratch));
     TD_TRY(td__cudnn_add_conv(b, k, &c, scratch));
+    if (folds)
+        return td__conv_fold_filter(b, k, &fold, true, TD__SCRATCH(0), TD__OUT(0));
     return add_filter(b, k, w, false, c.w.dim[1], TD__SCRATCH(0), dy->dtype, TD__OUT(0),
                       n->out[0].dtype);
 }

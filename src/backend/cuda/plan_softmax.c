@@ -40,15 +40,6 @@ static void few_at_once(const td__cuda *b, const td__xent_args *a, td_dtype t, t
         grid->shared = A_THIRD;
 }
 
-/* Can two blocks of a multiprocessor keep a row each in shared memory? */
-static bool keeps_rows(const td__cuda *b, const td__xent_args *a, td_dtype t)
-{
-    enum { LONG = 8 << 10, HOPPER = 9, HALF = 110 << 10 };
-    int64_t nbytes = a->classes * (int64_t)td_dtype_size(t);
-    return nbytes > LONG && nbytes <= HALF && nbytes % 16 == 0 &&
-           td__cuda_kind_of(b->base.device)->major >= HOPPER;
-}
-
 td_status td__cuda_plan_xent(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
 {
     td_dtype t = td__in_desc_of(n, 0)->dtype;
@@ -70,13 +61,8 @@ td_status td__cuda_plan_xent(td__cuda *b, const td_node *n, const bool *is_param
                               .out = {TD__OUT(0), TD__OUT(2), TD__SCRATCH(0)}};
         td__cuda_bind sum = {.in = {TD__SCRATCH(0), TD__IN(1)}, .out = {TD__OUT(1)}};
         TD_TRY(td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &count));
-        bool kept = keeps_rows(b, &a, t);
-        if (kept)
-            each.shared = (unsigned)(a.classes * (int64_t)td_dtype_size(t));
-        else
-            few_at_once(b, &a, t, &each);
-        TD_TRY(td__cuda_add_bound(b, k, kept ? "xent_kept" : "xent_both", t, each, &a, sizeof a,
-                                  &both));
+        few_at_once(b, &a, t, &each);
+        TD_TRY(td__cuda_add_bound(b, k, "xent_both", t, each, &a, sizeof a, &both));
         return td__cuda_add_bound(b, k, "xent_finish", TD_DTYPE_COUNT, one, &a, sizeof a, &sum);
     }
     td__cuda_bind rows = {.in = {TD__IN(0), TD__IN(1)}, .out = {TD__SCRATCH(0), TD__OUT(1)}};

@@ -54,10 +54,10 @@ TD_KERNELS(log_softmax_back, td__rows_args)
 
 /* The row's lse, and its share of the loss before it is divided: valid in thread 0. */
 template <class T>
-static __device__ inline float row_loss(const td__xent_args &a, const T *x, float lse, long long t,
+static __device__ inline float row_loss(const td__xent_args &a, const T *x, long long t,
                                         float *loss_of)
 {
-    float mean = 0;
+    float lse = row_lse(x, a.classes), mean = 0;
     if (a.smoothing > 0)
         mean = row_total(x, a.classes) / (float)a.classes;
     if (threadIdx.x == 0) {
@@ -75,7 +75,7 @@ template <class T> static __device__ inline void xent_rows(const td__xent_args &
 {
     const T *x = (const T *)a.io.in[0] + blockIdx.x * a.classes;
     long long t = get_id(a.ids, a.io.in[1], blockIdx.x);
-    float lse = row_loss(a, x, row_lse(x, a.classes), t, (float *)a.io.out[0] + blockIdx.x);
+    float lse = row_loss(a, x, t, (float *)a.io.out[0] + blockIdx.x);
     if (threadIdx.x == 0)
         ((float *)a.io.out[1])[blockIdx.x] = lse;
 }
@@ -152,35 +152,17 @@ template <class T> static __device__ inline void xent_back(const td__xent_args &
 }
 TD_KERNELS(xent_back, td__xent_args)
 
-/* logits x, target, dloss (in[2]), how many rows count (in[3]) -> dlogits, lse (out[1]), each row's
- * share of the loss (out[2]). dlogits may lie where the logits do. `row`: the same numbers as x. */
-template <class T>
-static __device__ inline void finish_both(const td__xent_args &a, const T *x, const T *row,
-                                          float lse)
+/* logits, target, dloss (in[2]), how many rows count (in[3]) -> dlogits, lse (out[1]), each row's
+ * share of the loss (out[2]). dlogits may lie where the logits do. */
+template <class T> static __device__ inline void xent_both(const td__xent_args &a)
 {
-    long long t = get_id(a.ids, a.io.in[1], blockIdx.x);
-    row_loss(a, x, lse, t, (float *)a.io.out[2] + blockIdx.x);
+    long long at = blockIdx.x * a.classes, t = get_id(a.ids, a.io.in[1], blockIdx.x);
+    const T *x = (const T *)a.io.in[0] + at;
+    float lse = row_loss(a, x, t, (float *)a.io.out[2] + blockIdx.x);
     if (threadIdx.x == 0)
         ((float *)a.io.out[1])[blockIdx.x] = lse;
     __syncthreads(); /* the loss has been read from the row */
     float scale = *(const float *)a.io.in[2] / *(const float *)a.io.in[3];
-    row_back(a, row, t, lse, scale, (T *)a.io.out[0] + blockIdx.x * a.classes);
-}
-
-template <class T> static __device__ inline void xent_both(const td__xent_args &a)
-{
-    const T *x = (const T *)a.io.in[0] + blockIdx.x * a.classes;
-    finish_both(a, x, x, row_lse(x, a.classes));
+    row_back(a, x, t, lse, scale, (T *)a.io.out[0] + at);
 }
 TD_KERNELS(xent_both, td__xent_args)
-
-/* The same for rows of whole lots that fit in shared memory: they are read once. */
-template <class T> static __device__ inline void xent_kept(const td__xent_args &a)
-{
-    TD_DYNAMIC_SHARED(uint4, shared);
-    T *row = (T *)shared;
-    const T *x = (const T *)a.io.in[0] + blockIdx.x * a.classes;
-    float top, sum = lot_sum<T, true>(x, a.classes, &top, row);
-    finish_both<T>(a, x, row, top + logf(sum));
-}
-TD_KERNELS(xent_kept, td__xent_args)

@@ -26,11 +26,9 @@ template <class T> static __device__ inline float exp_of(float x)
     return sizeof(T) == 2 ? __expf(x) : expf(x);
 }
 
-/* Both in one pass over rows of whole lots, with a maximum of each thread's own. KEPT: the row is
- * copied to `kept`; a thread has the same lots in every such pass. */
-template <class T, bool KEPT = false>
-static __device__ inline float lot_sum(const T *x, long long width, float *largest_of,
-                                       T *kept = nullptr)
+/* Both in one pass over rows of whole lots, with a maximum of each thread's own. */
+template <class T>
+static __device__ inline float lot_sum(const T *x, long long width, float *largest_of)
 {
     enum { N = lot<T>::N, AHEAD = 4 }; /* lots on their way */
     float top = -TD__INFINITY, sum = 0;
@@ -44,10 +42,6 @@ static __device__ inline float lot_sum(const T *x, long long width, float *large
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
             v[j] = c + j * THREADS * N < width ? load_lot(x + c + j * THREADS * N) : none;
-#pragma unroll
-        for (int j = 0; KEPT && j < AHEAD; j++)
-            if (c + j * THREADS * N < width)
-                store_lot(kept + c + j * THREADS * N, v[j]);
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
 #pragma unroll
