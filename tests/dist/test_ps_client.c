@@ -10,7 +10,7 @@
 #include "support/ranks.h"
 
 static const char *const TRANSPORTS[] = {"inproc", "shm", "tcp"};
-enum { FLOATS = 700001, KEY = 1000, ROUNDS = 5, SHORT = 600 };
+enum { FLOATS = 700001, KEY = 1000, ROUNDS = 5, N = 3, CALLS = 600 };
 
 typedef struct plan {
     int servers;
@@ -41,11 +41,16 @@ static void serve(ranks_ctx *r)
     RANK_OK(r, td__ps_host_close(h));
 }
 
-static void sums(ranks_ctx *r, td_comm *clients)
+typedef struct space {
+    td__ps_range keys[FLOATS / KEY + 1];
+    float values[FLOATS], got[FLOATS];
+} space;
+
+static void sums(ranks_ctx *r, td_comm *clients, space *room)
 {
     const plan *p = r->arg;
-    td__ps_range *keys = calloc(FLOATS / KEY + 1, sizeof *keys), all = {0, FLOATS};
-    float *values = calloc(FLOATS, sizeof *values), *got = calloc(FLOATS, sizeof *got);
+    td__ps_range *keys = room->keys, all = {0, FLOATS};
+    float *values = room->values, *got = room->got;
     td__ps_ticket last;
     td__ps_client *c;
     RANK_OK(r, td__ps_client_open(r->comm, p->servers, FLOATS, &c));
@@ -77,9 +82,6 @@ static void sums(ranks_ctx *r, td_comm *clients)
         RANK_CHECK(r, got[i] == want, "%g at %zu, not %g", (double)got[i], i, (double)want);
     }
     RANK_OK(r, td__ps_client_close(c));
-    free(keys);
-    free(values);
-    free(got);
 }
 
 static void sum_body(ranks_ctx *r)
@@ -87,10 +89,12 @@ static void sum_body(ranks_ctx *r)
     const plan *p = r->arg;
     td_comm *alike;
     RANK_OK(r, td_comm_split(r->comm, r->rank < p->servers, r->rank, &alike));
+    space *room = calloc(1, sizeof *room);
     if (r->rank < p->servers)
         serve(r);
-    else
-        sums(r, alike);
+    else if (room)
+        sums(r, alike, room);
+    free(room);
     td_comm_destroy(alike);
 }
 
@@ -110,7 +114,6 @@ TEST(sums_are_those_of_all_pushes)
 /* Hundreds of pushes and pulls of one key, none waited for: pull k sees k pushes. */
 static void order_body(ranks_ctx *r)
 {
-    enum { N = 3, CALLS = SHORT };
     td__ps_range key = {5, N};
     static float one[N] = {1, 2, 3};
     if (r->rank == 0) {
@@ -122,7 +125,7 @@ static void order_body(ranks_ctx *r)
     }
     td__ps_client *c;
     td__ps_ticket t, first = 0;
-    float(*got)[N] = calloc(CALLS, sizeof *got);
+    float got[CALLS][N];
     RANK_OK(r, td__ps_client_open(r->comm, 1, 16, &c));
     for (int k = 0; k < CALLS; k++) {
         RANK_OK(r, td__ps_push(c, &key, 1, one, &t));
@@ -138,7 +141,6 @@ static void order_body(ranks_ctx *r)
                        (double)got[k][i]);
     RANK_STATUS(r, td__ps_pull(c, &(td__ps_range){10, 7}, 1, NULL, &t), TD_EINVAL);
     RANK_OK(r, td__ps_client_close(c));
-    free(got);
 }
 
 TEST(calls_are_carried_out_in_order)
@@ -159,20 +161,20 @@ static void twice(void *user, float *block, const float *pushed, size_t begin, s
 /* Values are written where the server reads them, and read where it has them. */
 static void place_body(ranks_ctx *r)
 {
-    enum { N = 5000 };
+    enum { ALL = 5000 };
     static float factor = 2;
     if (r->rank < 2) {
         td__ps_host *h;
-        RANK_OK(r, td__ps_host_open(r->comm, 2, N,
+        RANK_OK(r, td__ps_host_open(r->comm, 2, ALL,
                                     &(td__ps_host_opts){.apply = twice, .user = &factor}, &h));
         RANK_OK(r, td__ps_host_close(h));
         return;
     }
     td__ps_client *c;
     td__ps_ticket t;
-    td__ps_range all = {0, N};
-    RANK_OK(r, td__ps_client_open(r->comm, 2, N, &c));
-    for (size_t at = 0, n; at < N; at += n) {
+    td__ps_range all = {0, ALL};
+    RANK_OK(r, td__ps_client_open(r->comm, 2, ALL, &c));
+    for (size_t at = 0, n; at < ALL; at += n) {
         float *area = td__ps_client_area(c, at, &n);
         for (size_t i = 0; i < n; i++)
             area[i] = (float)(at + i);
@@ -180,13 +182,13 @@ static void place_body(ranks_ctx *r)
     RANK_OK(r, td__ps_push(c, &all, 1, NULL, &t));
     RANK_OK(r, td__ps_pull(c, &all, 1, NULL, &t));
     RANK_OK(r, td__ps_wait(c, t));
-    for (size_t at = 0, n; at < N; at += n) {
+    for (size_t at = 0, n; at < ALL; at += n) {
         const float *view = td__ps_client_view(c, at, &n);
         for (size_t i = 0; i < n; i++)
             RANK_CHECK(r, view[i] == 2 * (float)(at + i), "%g at %zu", (double)view[i], at + i);
     }
     size_t none;
-    RANK_CHECK(r, !td__ps_client_area(c, N, &none) && none == 0, "%zu past the end", none);
+    RANK_CHECK(r, !td__ps_client_area(c, ALL, &none) && none == 0, "%zu past the end", none);
     RANK_OK(r, td__ps_client_close(c));
 }
 
