@@ -31,6 +31,9 @@ td__sparse_shape td__program_sparse(const td_program *p, int i);
  * from something else. */
 const char *td__program_sparse_ids(const td_program *p, int i);
 
+/* Is it a state of that name that no run changes (graph/frozen.h)? */
+bool td__program_frozen(const td_program *p, const char *name);
+
 /* td_params_digest; before(user, i), if not NULL, is called before the values of tensor i are read,
  * in an order that depends on the names alone. */
 TD_NODISCARD td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int),

@@ -393,6 +393,14 @@ td__sparse_shape td__program_sparse(const td_program *p, int i)
     return (td__sparse_shape){root->leaf->name, rows->dim[0], rows->dim[1]};
 }
 
+bool td__program_frozen(const td_program *p, const char *name)
+{
+    for (int i = 0; i < p->n_slots; i++)
+        if (!strcmp(p->slots[i].leaf->name, name))
+            return p->slots[i].is_state && !(p->slots[i].weight > 0);
+    return false;
+}
+
 /* What the ids are computed from, if that is one input whose values they are but for padding. */
 static const td_node *ids_from(const td_node *n)
 {

@@ -71,6 +71,15 @@ same "frozen, resumed"
 run 0 "$tandem" eval cold2
 run 0 "$tandem" train job.yaml --run-dir fresh --set model.from=first --set model.fresh=linear2
 has "2 tensors of .*first.* taken; 2 are new, as 'linear2"
+# Nor do rules that take means of weights move them: that of three equal numbers may be another one.
+for rule in ma diloco dpsgd; do
+    rm -rf cold
+    # shellcheck disable=SC2086 # options
+    run 0 "$tandem" train job.yaml --run-dir cold $frozen -n 3 --sync $rule --threads 1
+    weights cold
+    ! moved linear1.weight || fail "$rule: a wrong result: linear1.weight moved"
+    moved linear2.weight || fail "$rule: linear2.weight did not move"
+done
 run 2 "$tandem" train job.yaml --run-dir x --set model.freeze=conv9
 has "model.freeze: no weight matches 'conv9'; there is linear"
 run 2 "$tandem" train job.yaml --run-dir x --set 'model.freeze=linear*'

@@ -37,8 +37,8 @@ td_status td__in_place_check_params(const td__sync_config *c, const td_params *p
         if (td_params_info(ps, i).is_state)
             return TD_FAIL(
                 TD_EINVAL,
-                "train.sync: the sync rule %s cannot train a model with running averages "
-                "(%s)",
+                "train.sync: the sync rule %s cannot train a model with running averages or frozen "
+                "params (%s)",
                 c->rule, td_params_info(ps, i).name);
     return TD_OK;
 }

@@ -125,6 +125,7 @@ static td_status hear(dpsgd *d, const float *x)
     }
     for (size_t k = 0; d->n && k < l->count; k++)
         l->mean[k] /= (float)(1 + d->n);
+    td__local_keep_frozen(l, x);
     return TD_OK;
 }
 

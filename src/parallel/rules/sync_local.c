@@ -34,6 +34,29 @@ size_t td__sync_local_exchange(const td__sync_sizes *z)
     return 3 * z->params;
 }
 
+static td_status find_frozen(td__sync_local *l)
+{
+    const td__step_opts *o = &l->base.x.step;
+    l->frozen = td__calloc((size_t)td_params_count(o->params) + 1, sizeof *l->frozen);
+    if (!l->frozen)
+        return TD_FAIL(TD_ENOMEM, "no memory for the places of %d params",
+                       td_params_count(o->params));
+    for (int i = 0; i < td_params_count(o->params); i++) {
+        td_param_info info = td_params_info(o->params, i);
+        if (td__program_frozen(o->program, info.name))
+            l->frozen[l->n_frozen++] = (td__param_range){info.offset, info.offset + info.count};
+    }
+    return TD_OK;
+}
+
+void td__local_keep_frozen(td__sync_local *l, const float *x)
+{
+    for (int i = 0; i < l->n_frozen; i++) {
+        td__param_range r = l->frozen[i];
+        memcpy(l->mean + r.begin, x + r.begin, (r.end - r.begin) * sizeof *x);
+    }
+}
+
 td_status td__sync_local_create(td__sync *s, const td__local_ops *ops)
 {
     td__sync_local *l = (td__sync_local *)s;
@@ -46,7 +69,7 @@ td_status td__sync_local_create(td__sync *s, const td__local_ops *ops)
     l->momentum = ops->blocks > 1 ? td__calloc(l->count + 1, sizeof *l->momentum) : NULL;
     if (!l->mean || (ops->blocks > 0 && !l->centre) || (ops->blocks > 1 && !l->momentum))
         return TD_FAIL(TD_ENOMEM, "no memory for %d blocks of params", 1 + ops->blocks);
-    return TD_OK;
+    return find_frozen(l);
 }
 
 void td__sync_local_destroy(td__sync *s)
@@ -55,6 +78,7 @@ void td__sync_local_destroy(td__sync *s)
     td__free(l->mean);
     td__free(l->centre);
     td__free(l->momentum);
+    td__free(l->frozen);
 }
 
 int td__sync_local_states(td__sync *s, td__sync_block *out)
@@ -97,6 +121,7 @@ static td_status find_mean(td__sync_local *l, const float *x)
         memcpy(l->mean + from, x + from, n * sizeof *x);
     for (size_t i = from; i < l->to; i++)
         l->mean[i] /= (float)l->ranks;
+    td__local_keep_frozen(l, x);
     td__step_times *times = td__step_times_of(l->base.engine);
     times->sent_nbytes = times->plain_nbytes = comm ? n * sizeof *x : 0;
     return TD_OK;

@@ -8,7 +8,8 @@
  *
  * At a meeting they also come to the mean of the states of their optimizers.
  *
- * Running averages are treated as params. A merge comes after its step is counted, and changes
+ * Running averages are treated as params, but what is frozen stays as it is: a mean of equal
+ * numbers may be another one in its last bit. A merge comes after its step is counted, and changes
  * nothing before the mean is there: a rank that is lost then costs its own progress since the last
  * merge, and the others go on from the params of one of them. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -36,6 +37,8 @@ struct td__sync_local {
     size_t count;                    /* of the params block */
     size_t from, to;                 /* the part that is exchanged: all, unless the rule says */
     float *mean, *centre, *momentum; /* (count); the last two: what the rule keeps, or NULL */
+    td__param_range *frozen;         /* (n_frozen) of the block */
+    int n_frozen;
 };
 
 /* The option that all of them have. */
@@ -64,6 +67,8 @@ int td__sync_local_states(td__sync *s, td__sync_block *out);
     .begin = td__sync_local_begin, .step = td__sync_local_step, .gather = td__sync_local_gather, \
     .meet = td__sync_local_meet
 
+/* Who computes l->mean itself: x, this rank's params, is the mean of what is frozen. */
+void td__local_keep_frozen(td__sync_local *l, const float *x);
 /* Collective: find the mean, and merge. */
 TD_NODISCARD td_status td__local_merge(td__sync_local *l);
 /* Collective: all take the mean of the states of their optimizers. */
