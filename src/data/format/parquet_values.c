@@ -6,6 +6,8 @@
 
 enum { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, DELTA = 5, DELTA_LENGTH = 6, DELTA_BYTES = 7 };
 enum { RLE_DICTIONARY = 8 };
+/* Bytes of texts that the prefixes of a page of so many bytes may become. */
+#define MOST_TEXTS(nbytes) ((uint64_t)(nbytes)*1024 + (UINT64_C(1) << 16))
 
 const uint8_t *td__bytes_take(td__bytes *b, uint64_t nbytes)
 {
@@ -150,7 +152,7 @@ static bool dictionary(const td__parquet_page *g, td__bytes *b, td__parquet_valu
 }
 
 /* DELTA_BINARY_PACKED: a first value, then blocks of differences, packed by mini-blocks above the
- * least of the block. n may be -1: as many as there are; *count says how many. */
+ * least of the block. */
 static bool deltas(td__bytes *b, int64_t *out, int64_t n)
 {
     uint64_t block = td__bytes_varint(b), minis = td__bytes_varint(b), all = td__bytes_varint(b);
@@ -201,6 +203,7 @@ static bool delta_texts(const td__parquet_page *g, td__bytes *b, td__parquet_val
 {
     int64_t *length = td__calloc(2 * (size_t)n + 1, sizeof *length), *prefix = length + n;
     bool good = length && (g->type == TD_PARQUET_BYTES || g->type == TD_PARQUET_FIXED);
+    uint64_t room = MOST_TEXTS((size_t)(b->end - b->p));
 
     good = good && (!prefixes || deltas(b, prefix, n)) && deltas(b, length, n);
     for (int64_t i = 0; i < n && good; i++) {
@@ -212,13 +215,18 @@ static bool delta_texts(const td__parquet_page *g, td__bytes *b, td__parquet_val
             break;
         out[i].text = (const char *)p;
         out[i].nbytes = (size_t)(before + length[i]);
-        if (before) {
+        if (before && !length[i]) {
+            out[i].text = out[i - 1].text;
+        } else if (before) {
+            good = out[i].nbytes <= room;
+            if (!good)
+                break;
+            room -= out[i].nbytes;
             char *text = td__arena_alloc(g->arena, out[i].nbytes + 1);
             good = text != NULL;
             if (good) {
                 memcpy(text, out[i - 1].text, (size_t)before);
-                if (length[i])
-                    memcpy(text + before, p, (size_t)length[i]);
+                memcpy(text + before, p, (size_t)length[i]);
                 out[i].text = text;
             }
         }
@@ -245,10 +253,12 @@ bool td__parquet_values(const td__parquet_page *g, td__bytes b, td__parquet_valu
                         const char **refused)
 {
     *refused = NULL;
+    if (n == 0 && g->encoding >= PLAIN && g->encoding <= RLE_DICTIONARY)
+        return true; /* all are missing: what is there does not matter */
     switch (g->encoding) {
     case PLAIN: return plain(g, &b, out, n);
     case PLAIN_DICTIONARY:
-    case RLE_DICTIONARY: return n == 0 || dictionary(g, &b, out, n);
+    case RLE_DICTIONARY: return dictionary(g, &b, out, n);
     case RLE: return rle_booleans(g, &b, out, n);
     case DELTA: return delta_numbers(g, &b, out, n);
     case DELTA_LENGTH: return delta_texts(g, &b, out, n, false);

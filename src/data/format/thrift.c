@@ -48,7 +48,7 @@ bool td__thrift_next(td__bytes *b, int *last, td__thrift_field *f)
     *f = (td__thrift_field){0};
     if (b->bad || !head)
         return false;
-    f->id = head >> 4 ? *last + (int)(head >> 4) : (int)(int16_t)number(b);
+    f->id = (int16_t)(head >> 4 ? *last + (int)(head >> 4) : number(b));
     *last = f->id;
     td__thrift_item(b, (int)(head & 15), f);
     return !b->bad;
