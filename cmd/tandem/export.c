@@ -111,9 +111,9 @@ static td_status export_model(const td__args *a, const char *path, format f)
         TD_TRY_OR(rc, done, weights_path(path, weights));
         TD_TRY_OR(rc, done, td__run_dir_path(info.path, "model.safetensors", model));
         TD_TRY_OR(rc, done, td_safetensors_open(model, &w));
-        TD_TRY_OR(rc, done, write_file(w, &info, weights, SAFETENSORS));
         const char *slash = strrchr(weights, '/');
-        rc = td__export_model_torch(&s, &info, slash ? slash + 1 : weights, path);
+        TD_TRY_OR(rc, done, td__export_model_torch(&s, &info, slash ? slash + 1 : weights, path));
+        rc = write_file(w, &info, weights, SAFETENSORS);
     }
     if (!rc && stat(path, &st) == 0)
         printf("%s: the model of step %" PRIu64 " for %s, %s\n", path, info.state.step,
@@ -124,6 +124,19 @@ done:
     td_safetensors_close(w);
     td__session_fini(&s);
     return rc;
+}
+
+/* Tables on servers have files of their own beside the checkpoints. */
+static void warn_of_tables(const td__checkpoint_info *info)
+{
+    char tables[TD__PATH];
+    struct stat st;
+
+    if (!td__run_dir_path(info->path, "../tables", tables) && stat(tables, &st) == 0)
+        fprintf(stderr,
+                "tandem export: rows of tables on servers are in %s alone: their tensors are "
+                "zeros\n",
+                tables);
 }
 
 static td_status export(const td__args *a)
@@ -151,6 +164,7 @@ static td_status export(const td__args *a)
     if (stat(path, &st) == 0)
         printf("%s: %d tensors of step %" PRIu64 ", %s\n", path, n, info.state.step,
                td__human_bytes((double)st.st_size, b));
+    warn_of_tables(&info);
     return TD_OK;
 }
 

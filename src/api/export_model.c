@@ -93,6 +93,12 @@ static td_status build(const td__session *s, int64_t rows, td_graph **g, td__mod
     return st;
 }
 
+static void add_item(td__text *out, const char *text)
+{
+    td__text_json(out, text); /* a text of Python too */
+    td__text_add(out, ", ");
+}
+
 /* The checkpoint's preprocessing.json as a Python value, and what the model reads. */
 static td_status about_data(const td__checkpoint_info *info, const td__model_nodes *nodes,
                             td__text *out)
@@ -110,9 +116,10 @@ static td_status about_data(const td__checkpoint_info *info, const td__model_nod
         td__text_add(out, "\n\nINPUTS = [");
         for (int i = 0; i < nodes->n_inputs; i++)
             if (!nodes->target || strcmp(nodes->inputs[i], nodes->target) != 0)
-                td__text_printf(out, "'%s', ", nodes->inputs[i]);
-        td__text_printf(out, "]\nTARGET = '%s'\nFIT = json.loads(",
-                        nodes->target ? nodes->target : "");
+                add_item(out, nodes->inputs[i]);
+        td__text_add(out, "]\nTARGET = ");
+        td__text_json(out, nodes->target ? nodes->target : "");
+        td__text_add(out, "\nFIT = json.loads(");
         td__text_json(out, json.data);
         td__text_add(out, ")\n");
         td__text_add(out, PREPROCESS);
@@ -136,6 +143,13 @@ static td_status write_form(const td__session *s, const td__checkpoint_info *inf
 
     TD_TRY(td__run_dir_path(info->path, "model.safetensors", file));
     TD_TRY_OR(st, done, build(s, ROWS, &g, &nodes));
+    if (nodes.n_tables) {
+        st = TD_FAIL(TD_EINVAL,
+                     "%s is on servers: its rows are in the run's checkpoints/tables, not in the "
+                     "checkpoint, and the model cannot be exported without them",
+                     nodes.table[0].param);
+        goto done;
+    }
     TD_TRY_OR(st, done, build(s, OTHER_ROWS, &other, &more));
     TD_TRY_OR(st, done, td_safetensors_open(file, &w));
     snprintf(about, sizeof about, "%.80s, step %" PRIu64 ", written by tandem export",

@@ -353,7 +353,11 @@ static td_status expression(td__text *t, const td__export_node *at)
     }
     switch (n->op) {
     case TD_OP_PARAM:
-    case TD_OP_STATE: td__text_printf(t, "w['%s']", n->name); return TD_OK;
+    case TD_OP_STATE:
+        td__text_add(t, "w[");
+        td__text_json(t, n->name); /* a text of Python too */
+        td__text_add(t, "]");
+        return TD_OK;
     case TD_OP_CONSTANT: return constant(t, at);
     case TD_OP_AFFINE:
         td__text_printf(t, "%s * %.9g + %.9g", IN(0), ((const td_attr_affine *)n->attr)->scale,
@@ -431,7 +435,9 @@ static void add_weights(td__text *t, const td__export_node *at, int n)
         const td_node *w = at[i].n;
         if (w->op != TD_OP_PARAM && w->op != TD_OP_STATE)
             continue;
-        td__text_printf(t, "    ('%s', [", w->name);
+        td__text_add(t, "    (");
+        td__text_json(t, w->name);
+        td__text_add(t, ", [");
         add_longs(t, w->out[0].shape.dim, w->out[0].shape.ndim);
         td__text_printf(t, "], %s),\n", w->op == TD_OP_PARAM ? "True" : "False");
     }
@@ -452,8 +458,9 @@ static td_status add_forward(td__text *t, const td__export_node *at, int n)
     for (int i = 0; i < n; i++)
         if (at[i].n->op == TD_OP_INPUT) {
             char text[128];
-            td__text_printf(t, "        # %s: the data field %s, %s%s, the first size is open\n",
-                            var(at[i].n).text, at[i].n->name, dtype_of(at[i].n->out[0].dtype),
+            td__text_printf(t, "        # %s: the data field ", var(at[i].n).text);
+            td__text_printable(t, at[i].n->name);
+            td__text_printf(t, ", %s%s, the first size is open\n", dtype_of(at[i].n->out[0].dtype),
                             td_shape_text(&at[i].n->out[0].shape, text, sizeof text));
         }
     if (!first)
@@ -464,7 +471,9 @@ static td_status add_forward(td__text *t, const td__export_node *at, int n)
             continue;
         td__text_printf(t, "        %s = ", var(at[i].n).text);
         TD_TRY(expression(t, &at[i]));
-        td__text_printf(t, "  # %s\n", at[i].n->name);
+        td__text_add(t, "  # ");
+        td__text_printable(t, at[i].n->name);
+        td__text_add(t, "\n");
     }
     td__text_printf(t, "        return %s\n", var(at[n - 1].n).text);
     return TD_OK;
@@ -480,7 +489,9 @@ td_status td__export_torch(const td__export *e, const char *weights, const char 
     TD_TRY(td__export_walk(e, &at, &n));
     td__text_printf(&t, "# %s\n", e->about);
     td__text_add(&t, HEAD);
-    td__text_printf(&t, "FILE = '%s'\n", weights);
+    td__text_add(&t, "FILE = ");
+    td__text_json(&t, weights);
+    td__text_add(&t, "\n");
     add_weights(&t, at, n);
     td__text_add(&t, MODULE);
     td_status st = add_forward(&t, at, n);

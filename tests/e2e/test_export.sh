@@ -190,3 +190,14 @@ has 'expected a name ending in .safetensors, .npz, .onnx or .py'
 run 2 "$tandem" export images.run --onnx a.onnx --python b.py
 has 'one file at a time'
 [ ! -e a.onnx ] || fail "a file is left"
+
+# A name is a text of the module, whatever it says.
+odd="it's \"odd\"'] or open('made', 'w') or w['"
+sed "s/^model: .*/model: [{linear: 8, name: '${odd//\'/\'\'}'}, linear]/" table.yaml >odd.yaml
+run 0 "$tandem" train odd.yaml --run-dir odd --set train.epochs=1
+run 0 "$tandem" export odd -o odd.py
+python3 - "$odd.weight" <<'PY' || fail "the module does not have the name of the layer as a text"
+import ast, sys
+texts = [n.value for n in ast.walk(ast.parse(open('odd.py').read())) if isinstance(n, ast.Constant)]
+sys.exit(texts.count(sys.argv[1]) < 2)
+PY
