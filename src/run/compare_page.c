@@ -65,15 +65,18 @@ static double speed_part(const page *p, const td__compare_run *r)
     return most > 0 && r->samples_per_second > 0 ? r->samples_per_second / most : 0;
 }
 
-/* Is variant a to stand before b? The better one, then as they were given; failed ones last. */
+/* Is variant a to stand before b? The better one, then as they were given; those without a value
+ * after them, failed ones last. */
 static bool before(const page *p, int a, int b)
 {
     const td__compare_run *x = td__compare_variant(p->o, a), *y = td__compare_variant(p->o, b);
 
     if (!x->failed != !y->failed)
         return !x->failed;
-    if (x->failed || x->best == y->best || isnan(x->best) || isnan(y->best))
+    if (x->failed || x->best == y->best || (isnan(x->best) && isnan(y->best)))
         return a < b;
+    if (isnan(x->best) || isnan(y->best))
+        return isnan(y->best);
     return (x->best > y->best) == p->o->higher_is_better;
 }
 
@@ -111,7 +114,7 @@ static void print_table(const page *p)
     for (int v = 0; v < p->n; v++) {
         const td__compare_run *r = td__compare_variant(p->o, ranked(p, v));
         td__compare_cells(r, first, cell);
-        bool winner = v == 0 && p->n > 1 && *r->metric && !r->failed;
+        bool winner = v == 0 && p->n > 1 && *r->metric && !r->failed && !isnan(r->best);
         td__text_add(t, winner ? "<tr class=\"best\">" : "<tr>");
         td__html_cell(t, "name", cell[0]);
         if (r->failed) {
