@@ -39,6 +39,9 @@ static td_node *on_servers(const td__layer *l, td_node *x, int64_t vocab)
         return td__layer_fail(l, "on: servers needs ids that are a data field");
     if (td__row_optim_init(&optim, &o->optim))
         return td__layer_fail(l, "on: servers: %s", td_last_error());
+    if (o->batch_per_rank)
+        return td__layer_fail(l, "on: servers needs to know how many ids a batch has: set "
+                                 "train.batch, not train.batch_per_rank");
     if (out->n_tables == TD__MAX_TABLES)
         return td__layer_fail(l, "at most %d tables can be on servers", TD__MAX_TABLES);
     int64_t batch = o->eval_batch > o->batch ? o->eval_batch : o->batch;

@@ -9,6 +9,7 @@
 #include "graph/cost.h"
 #include "graph/frozen.h"
 #include "graph/place_by_hand.h"
+#include "graph/readers.h"
 #include "job/build.h"
 
 enum { MAX_NAME = 100 };
@@ -402,6 +403,32 @@ static td_status build_all(td__build *b)
     return td__build_heads(b, x);
 }
 
+static bool is_table(const void *nodes, const char *name)
+{
+    const td__model_nodes *n = nodes;
+
+    for (int k = 0; k < n->n_tables; k++)
+        if (!strcmp(n->table[k].param, name))
+            return true;
+    return false;
+}
+
+/* Ids of tables on servers become row numbers of the batch: nobody else may take them for ids. */
+static td_status check_tables(const td__build *b)
+{
+    for (int k = 0; k < b->out->n_tables; k++) {
+        const td__model_table *t = &b->out->table[k];
+        const td_node *other =
+            td__graph_reads_otherwise(b->g, td_graph_find(b->g, t->ids), is_table, b->out);
+        if (other)
+            return TD_FAIL(TD_EINVAL,
+                           "%s: %s: its ids, the data field %s, are read by %s too, which is not "
+                           "on servers: set on: servers there, or nowhere",
+                           b->job->file, t->param, t->ids, td_node_name(other));
+    }
+    return TD_OK;
+}
+
 static int64_t max_params(void)
 {
     enum { BYTES_PER_PARAM = 8 }; /* the weight and its gradient */
@@ -431,6 +458,8 @@ static td_status build_for(td__job *j, td_graph *g, int64_t rows, bool record, t
     td__graph_freeze(g, NULL, NULL);
     if (!st && !b->status)
         st = td__build_check_frozen(b);
+    if (!st && !b->status)
+        st = check_tables(b);
     if (b->status) /* calls after the first failure may have left texts of their own */
         st = TD_FAIL(b->status, "%s", b->error);
 done:

@@ -135,7 +135,13 @@ td_status td__row_store_at(td__row_store *s, size_t slot, bool write, float **ou
     size_t i = slot >> s->bits;
     if (!s->chunk[i].rows) {
         TD_TRY(hold(s, i));
-        TD_TRY(move(s, i, false));
+        td_status st = move(s, i, false);
+        if (st) { /* not half of it */
+            td__free_block(s->chunk[i].rows, chunk_nbytes(s));
+            s->chunk[i].rows = NULL;
+            s->held--;
+            return st;
+        }
     }
     s->chunk[i].used = true;
     s->chunk[i].dirty = s->chunk[i].dirty || write;

@@ -4,6 +4,7 @@
  *
  * One thread, which uses the lanes while the worker computes: whoever needs them waits for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -23,7 +24,9 @@ struct td__rows_ahead {
     uint64_t epoch;
     int64_t index, rows; /* the batch that is guessed */
     bool there;          /* its rows are */
-    int64_t *samples;    /* (rows of a batch) */
+    td_status failed;    /* in an exchange with servers, which is then not at its end; TD_OK: no */
+    char error[256];
+    int64_t *samples; /* (rows of a batch) */
     void *field[TD__MAX_FIELDS];
     td__ps_table *at; /* (tables) its ids and rows */
     uint64_t used, all;
@@ -31,7 +34,8 @@ struct td__rows_ahead {
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-static td_status fetch(td__rows_ahead *a)
+/* What the batch reads, which is this rank's alone. */
+static td_status number(td__rows_ahead *a)
 {
     td__ps_tables *t = a->t;
     const td__sync_ctx *x = t->x;
@@ -41,11 +45,26 @@ static td_status fetch(td__rows_ahead *a)
     TD_TRY(
         td__dataset_read((td__dataset *)(uintptr_t)x->data, a->samples, a->rows, NULL, a->field));
     memcpy(b.field, a->field, sizeof b.field);
-    for (int k = 0; k < t->n; k++) {
+    for (int k = 0; k < t->n; k++)
         TD_TRY(td__rows_number(t, &a->at[k], &b));
-        TD_TRY(td__rows_fetch(t, k, &a->at[k], true));
-    }
     return TD_OK;
+}
+
+/* Answers of the servers after one that failed are still to come: whoever asked again would take
+ * them for its own. So a failure is the worker's too. */
+static bool fetch(td__rows_ahead *a)
+{
+    td_status st = number(a);
+    if (st) { /* the worker will see the same, if the batch is its next */
+        TD_LOG(DEBUG, TRAIN, "rows ahead: %s", td_last_error());
+        return false;
+    }
+    for (int k = 0; !st && k < a->t->n; k++)
+        st = td__rows_fetch(a->t, k, &a->at[k], true);
+    if (st)
+        snprintf(a->error, sizeof a->error, "%s", td_last_error());
+    a->failed = st;
+    return !st;
 }
 
 static void *run(void *arg)
@@ -58,11 +77,9 @@ static void *run(void *arg)
         if (a->phase == CLOSING)
             break;
         pthread_mutex_unlock(&a->lock);
-        td_status st = fetch(a);
-        if (st) /* the worker will see the same */
-            TD_LOG(DEBUG, TRAIN, "rows ahead: %s", td_last_error());
+        bool there = fetch(a);
         pthread_mutex_lock(&a->lock);
-        a->there = !st;
+        a->there = there;
         if (a->phase == ASKED)
             a->phase = IDLE;
         pthread_cond_broadcast(&a->changed);
@@ -73,14 +90,15 @@ static void *run(void *arg)
 
 /* ---- The worker ------------------------------------------------------------------------------ */
 
-void td__rows_ahead_wait(td__rows_ahead *a)
+td_status td__rows_ahead_wait(td__rows_ahead *a)
 {
     if (!a)
-        return;
+        return TD_OK;
     pthread_mutex_lock(&a->lock);
     while (a->phase == ASKED)
         pthread_cond_wait(&a->changed, &a->lock);
     pthread_mutex_unlock(&a->lock);
+    return a->failed ? TD_FAIL(a->failed, "rows of the next batch: %s", a->error) : TD_OK;
 }
 
 void td__rows_ahead_ask(td__rows_ahead *a, const td__batch *now)

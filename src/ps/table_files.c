@@ -38,32 +38,7 @@ static void name_file(const td__ps_tables *t, const char *table, int server, int
              (unsigned long long)step, all ? "all" : "delta");
 }
 
-/* Ranks may meet twice after a step: what has changed since belongs to the next file. */
-td_status td__rows_save(td__ps_tables *t, uint64_t step)
-{
-    char path[PATH];
-    bool all = t->saved % WHOLE_EVERY == 0;
-    td_status st = TD_OK;
-    if (t->saved && step == t->last)
-        return TD_OK;
-    TD_TRY(make_folder(t->folder));
-    pthread_mutex_lock(&t->lock);
-    for (int k = 0; !st && k < t->n; k++) {
-        const char *table = t->at[k].is.param;
-        name_file(t, table, t->server, t->servers, step, !all, path);
-        (void)unlink(path); /* of a run that went on from an earlier step */
-        name_file(t, table, t->server, t->servers, step, all, path);
-        st = td__id_table_expire(t->at[k].rows, step);
-        if (!st)
-            st = td__id_table_save(t->at[k].rows, path, step, all);
-    }
-    t->saved += !st;
-    t->last = step;
-    pthread_mutex_unlock(&t->lock);
-    return st;
-}
-
-/* ---- Reading --------------------------------------------------------------------------------- */
+/* ---- What is there --------------------------------------------------------------------------- */
 
 typedef struct file {
     int server, servers;
@@ -125,6 +100,59 @@ static td_status list(const char *folder, const char *table, files *out)
         qsort(out->at, out->n, sizeof *out->at, by_server_and_step);
     return st;
 }
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* The first file of a run that goes on from an earlier step: later ones, and those that another
+ * number of servers wrote at this step, are of a run that went another way. A delta after this
+ * file must not follow one of them. */
+static td_status remove_others(const td__ps_tables *t, const char *table, uint64_t step)
+{
+    files f = {.at = NULL};
+    char path[PATH];
+    td_status st = list(t->folder, table, &f);
+    for (size_t i = 0; !st && i < f.n; i++) {
+        const file *a = &f.at[i];
+        if (a->step < step || (a->step == step && a->servers == t->servers))
+            continue;
+        name_file(t, table, a->server, a->servers, a->step, a->all, path);
+        if (unlink(path) && errno != ENOENT) /* other servers remove them too */
+            st = TD_FAIL(TD_EIO, "%s: a file of another run that cannot be removed: %s", path,
+                         strerror(errno));
+    }
+    td__free(f.at);
+    return st;
+}
+
+/* Ranks may meet twice after a step: what has changed since belongs to the next file. */
+td_status td__rows_save(td__ps_tables *t, uint64_t step)
+{
+    char path[PATH];
+    bool all = t->saved % WHOLE_EVERY == 0;
+    td_status st = TD_OK;
+    if (t->saved && step == t->last)
+        return TD_OK;
+    TD_TRY(make_folder(t->folder));
+    pthread_mutex_lock(&t->lock);
+    for (int k = 0; !st && k < t->n; k++) {
+        const char *table = t->at[k].is.param;
+        if (!t->saved)
+            st = remove_others(t, table, step);
+        name_file(t, table, t->server, t->servers, step, !all, path);
+        (void)unlink(path); /* of a run that went on from an earlier step */
+        name_file(t, table, t->server, t->servers, step, all, path);
+        if (!st)
+            st = td__id_table_expire(t->at[k].rows, step);
+        if (!st)
+            st = td__id_table_save(t->at[k].rows, path, step, all);
+    }
+    t->saved += !st;
+    t->last = step;
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static bool mine(const void *user, int64_t id)
 {

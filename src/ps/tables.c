@@ -153,7 +153,7 @@ static td_status lookup(void *user, const td__batch *batch, bool train, const td
     td__ps_tables *t = user;
     td__rows_ahead *ahead = train ? t->ahead : NULL;
     t->batch = *batch;
-    td__rows_ahead_wait(t->ahead);
+    TD_TRY(td__rows_ahead_wait(t->ahead));
     for (int k = 0; k < t->n; k++) {
         td__ps_table *b = &t->at[k];
         TD_TRY(td__rows_number(t, b, batch));
@@ -205,7 +205,7 @@ static td_status hand_grads(td__ps_tables *t, int k, int s, double lr, uint64_t 
 td_status td__ps_tables_push(td__ps_tables *t, td__step_engine *e, double lr, uint64_t step)
 {
     if (t)
-        td__rows_ahead_wait(t->ahead);
+        TD_TRY(td__rows_ahead_wait(t->ahead));
     for (int k = 0; t && k < t->n; k++) {
         add_up(&t->at[k], e);
         memset(t->at[k].known, 0, t->at[k].n * sizeof *t->at[k].known);

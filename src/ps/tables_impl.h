@@ -117,11 +117,12 @@ size_t td__rows_find(const td__ps_table *b, int64_t id);
 /* What a client needs of a table like `of`, from zeros. */
 TD_NODISCARD td_status td__rows_client(const td__ps_table *of, td__ps_table *b);
 void td__rows_client_free(td__ps_table *b);
-/* table_ahead.c; a may be NULL but to create. wait: until the lanes are free; ask: for the batch
- * after `now`; use: what was pulled of a batch's ids, which are then known. */
+/* table_ahead.c; a may be NULL but to create. wait: until the lanes are free, and how it failed if
+ * it did; ask: for the batch after `now`; use: what was pulled of a batch's ids, which are then
+ * known. */
 TD_NODISCARD td_status td__rows_ahead_create(td__ps_tables *t, td__rows_ahead **out);
 void td__rows_ahead_destroy(td__rows_ahead *a);
-void td__rows_ahead_wait(td__rows_ahead *a);
+TD_NODISCARD td_status td__rows_ahead_wait(td__rows_ahead *a);
 void td__rows_ahead_ask(td__rows_ahead *a, const td__batch *now);
 void td__rows_ahead_use(td__rows_ahead *a, int k, td__ps_table *b, const td__batch *now);
 /* table_files.c */

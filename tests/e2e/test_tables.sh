@@ -58,6 +58,22 @@ printf x | dd of=half/checkpoints/tables/emb.weight.1-of-3.32.all bs=1 seek=60 c
 run 1 "$tandem" train --resume=half -n 1 --servers 3 --threads 1 --set train.epochs=3
 has 'emb.weight.1-of-3.32.all: damaged'
 
+# A run that goes on from an earlier step, with other checkpoints: what the first one wrote after
+# that step is none of its business, also when it is resumed itself.
+run 0 "$tandem" train tables.yaml -n 1 --servers 1 --sync sync --run-dir back --threads 1 \
+    --set checkpoint.every=4 --set checkpoint.keep=100
+for step in 12 16 20 24 28 32; do
+    rm -r "back/checkpoints/step-000000$step" || fail "no checkpoint of step $step"
+    printf x | dd of=back/checkpoints/tables/emb.weight.0-of-1.$step.delta bs=1 seek=60 \
+        conv=notrunc 2>/dev/null
+done
+for steps in 28 32; do
+    run 0 "$tandem" train --resume=back -n 1 --servers 1 --threads 1 --set checkpoint.every=7 \
+        --set train.steps=$steps
+done
+losses back
+cmp -s dense.losses back.losses || fail "from an earlier step: a wrong result: other losses"
+
 # Rows of the next batch are pulled while one computes.
 sed 's/sparse: true/on: servers, ahead: true/' dense.yaml >ahead.yaml
 TANDEM_LOG=info run 0 "$tandem" train ahead.yaml -n 1 --servers 2 --sync asgd --run-dir ahead \
@@ -108,6 +124,19 @@ wrong() {
 wrong 'on: servers needs parameter servers' tables.yaml
 wrong 'rows of a table cannot be updated: momentum' tables.yaml -n 1 --servers 1 --sync asgd \
     --set train.optimizer=sgd --set train.optimizer.momentum=0.9
+sed 's/- flatten/- {flatten: , as: a}\n    - {embedding: 1, name: wide, from: ids}\n/' tables.yaml |
+    sed 's/^    - {embedding: 1,.*/&\n    - {flatten: , as: b}\n    - concat: [a, b]/' >both.yaml
+wrong 'emb.weight: its ids, the data field ids, are read by wide.* too' both.yaml -n 1 --servers 1 \
+    --sync sync
+wrong 'set train.batch, not train.batch_per_rank' tables.yaml -n 1 --servers 1 --sync sync \
+    --set train.batch_per_rank=8
 wrong 'one of ranks, servers' tables.yaml --set model.layers.0.on=moon
+for form in onnx py; do
+    run 2 "$tandem" export half -o "never.$form"
+    has 'emb.weight is on servers'
+    [ ! -e never.safetensors ] && [ ! -e "never.$form" ] || fail "export made a file"
+done
+run 0 "$tandem" export half -o half.safetensors
+has 'rows of tables on servers are in .*tables alone'
 run 2 "$tandem" eval deepfm
 has 'is on servers, and there are none'
