@@ -1,10 +1,13 @@
 /* loader.c -- the data pipeline alone: how many samples a second a loader gives.
  *
- *     data_loader --work images|text --path PATH --threads N --seconds S
+ *     data_loader --work images|text|folder|parquet --path PATH --threads N --seconds S
  *
  * images: IDX files in the folder PATH, normalised, in shuffled batches of 64. text: the file PATH,
- * windows of 256 bytes, in shuffled batches of 64. Every batch is looked at (its first and last
- * values), as a model would. Threads 0: read in next(). Prints one JSON object. */
+ * windows of 256 bytes, in shuffled batches of 64. folder: JPEG images in the folder PATH/train, a
+ * random part of each scaled to 224 x 224 and normalised, in shuffled batches of 64. parquet: the
+ * file PATH, opened and read in order in batches of 64, again and again. Every batch is looked at
+ * (its first and last values), as a model would. Threads 0: read in next(). Prints one JSON object.
+ * */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +17,7 @@
 #include "data/data.h"
 #include "data/loader.h"
 
-enum { BATCH = 64, CONTEXT = 256 };
+enum { BATCH = 64, CONTEXT = 256, SIDE = 224 };
 
 static double now_s(void)
 {
@@ -42,6 +45,7 @@ static int measure(const td__data_opts *data, int threads, double seconds)
     double open_s = now_s() - began;
     td__loader_opts o = {.batch = BATCH,
                          .shuffle = true,
+                         .augment = true,
                          .seed = 1,
                          .threads = threads,
                          .prefetch = threads ? 8 : -1};
@@ -59,6 +63,37 @@ static int measure(const td__data_opts *data, int threads, double seconds)
            open_s, sum);
     td__loader_destroy(l);
     td__data_close(d);
+    return 0;
+}
+
+/* Whole passes over a file, each from opening it. */
+static int measure_passes(const td__data_opts *data, int threads, double seconds)
+{
+    double sum = 0, began = now_s(), elapsed = 0;
+    int64_t rows = 0;
+
+    for (; elapsed < seconds; elapsed = now_s() - began) {
+        const td__batch *b;
+        td__data *d;
+        td__loader *l;
+        if (td__data_open(data, &d))
+            return fail();
+        td__loader_opts o = {
+            .batch = BATCH, .seed = 1, .threads = threads, .prefetch = threads ? 8 : -1};
+        td__dataset *train = td__data_part(d, TD_PART_TRAIN);
+        if (td__loader_create(train, &o, &l))
+            return fail();
+        size_t nbytes = td__field_nbytes(td__loader_field(l, 0));
+        for (int64_t done = 0; done < train->count; done += b->rows) {
+            if (td__loader_next(l, &b))
+                return fail();
+            sum += ((const uint8_t *)b->field[0])[nbytes * (size_t)b->rows - 1];
+        }
+        rows += train->count;
+        td__loader_destroy(l);
+        td__data_close(d);
+    }
+    printf("{\"per_second\": %.1f, \"sum\": %.0f}\n", (double)rows / elapsed, sum);
     return 0;
 }
 
@@ -85,6 +120,18 @@ int main(int argc, char **argv)
         return measure(
             &(td__data_opts){
                 .source = "idx", .source_opts.dir = path, .maps = &NORMALIZE, .n_maps = 1},
+            threads, seconds);
+    if (strcmp(work, "folder") == 0)
+        return measure(
+            &(td__data_opts){.source = "images",
+                             .source_opts = {.dir = path, .size = SIDE, .resize = "random"},
+                             .maps = &NORMALIZE,
+                             .n_maps = 1},
+            threads, seconds);
+    if (strcmp(work, "parquet") == 0)
+        return measure_passes(
+            &(td__data_opts){.source = "parquet",
+                             .source_opts = {.train = path, .label = "y", .target = "number"}},
             threads, seconds);
     return measure(
         &(td__data_opts){

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's DataLoader at the work of loader.c: the same files, batches and arithmetic.
 
-    loader.py --work images|text --path PATH --threads WORKERS --seconds S [--batched]
+    loader.py --work images|text|folder|parquet --path PATH --threads WORKERS --seconds S
+              [--batched]
 
 Datasets are written as PyTorch's own examples do: images stay bytes in a tensor, __getitem__
 normalises one of them; a text is a tensor of bytes, __getitem__ cuts a window and its successor.
 With --batched they also have __getitems__, which makes a whole batch with a few tensor operations.
+A folder of images is torchvision's ImageFolder with RandomResizedCrop, a Parquet file is read by
+pyarrow's iter_batches, whose columns become a tensor.
 """
 import argparse
 import json
@@ -65,7 +68,31 @@ class BatchedText(Text):
         return window[:, :-1], window[:, 1:]
 
 
-WORK = {("images", False): Images, ("images", True): BatchedImages,
+def folder(path):
+    from torchvision import datasets, transforms
+    return datasets.ImageFolder(path / "train", transforms.Compose([
+        transforms.RandomResizedCrop(224), transforms.ToTensor(),
+        transforms.Normalize([0.1307] * 3, [0.3081] * 3)]))
+
+
+def parquet(path, seconds):
+    """Whole passes, each from opening the file, with one thread."""
+    import pyarrow
+    import pyarrow.parquet
+    pyarrow.set_cpu_count(1)
+    pyarrow.set_io_thread_count(1)
+    rows, total, began = 0, 0.0, time.monotonic()
+    while time.monotonic() - began < seconds:
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(BATCH, use_threads=False):
+            columns = [torch.from_numpy(c.to_numpy()) for c in batch.columns]
+            x, y = torch.stack(columns[:-1], 1).float(), columns[-1].float()
+            total += float(x[-1, -1]) + float(y[-1])
+            rows += len(y)
+    return {"per_second": rows / (time.monotonic() - began), "sum": total,
+            "torch": "pyarrow " + pyarrow.__version__}
+
+
+WORK = {("folder", False): folder, ("images", False): Images, ("images", True): BatchedImages,
         ("text", False): Text, ("text", True): BatchedText}
 
 
@@ -79,6 +106,9 @@ def main():
     options = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)
+    if options.work == "parquet":
+        print(json.dumps(parquet(options.path, options.seconds)), flush=True)
+        return
     began = time.monotonic()
     dataset = WORK[options.work, options.batched](options.path)
     open_s = time.monotonic() - began

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "bench_comm.h"
 #include "bench_rows.h"
+#include "coll/algo.h"
 #include "command.h"
 
 /* "4,1K,16M"; false if it is no such list. */
@@ -29,6 +30,53 @@ static bool parse_sizes(const char *text, bench_plan *p)
 static int bad(const td__args *a, const char *what, const char *text)
 {
     return td__usage_error(a, "%s: invalid list %s; see tandem help bench", what, text);
+}
+
+/* Words that a list may have, i = 0, 1, ...; NULL after the last. */
+static const char *transport_word(int i)
+{
+    static const char *const WORDS[] = {"shm", "tcp", NULL};
+    return WORDS[i];
+}
+
+static const char *memory_word(int i)
+{
+    static const char *const WORDS[] = {"registered", "private", NULL};
+    return WORDS[i];
+}
+
+static const char *collective_word(int i)
+{
+    return i == 0 ? "all" : i <= TD_COLL_COUNT ? td__coll_name((td__coll)(i - 1)) : NULL;
+}
+
+static const char *algorithm_word(int i)
+{
+    static const char *const WORDS[] = {"all", "default", "shm"};
+    if (i < TD_LEN(WORDS))
+        return WORDS[i];
+    const td__algo *algo = td__algo_at(i - TD_LEN(WORDS));
+    return algo ? algo->name : NULL;
+}
+
+/* Is every word of the list known? If not, says which is not. */
+static bool known(const td__args *a, const char *flag, const char *list, const char *(*word)(int i))
+{
+    for (const char *at = list; *at;) {
+        size_t n = strcspn(at, ",");
+        bool found = false;
+        for (int i = 0; !found && word(i); i++)
+            found = strlen(word(i)) == n && memcmp(word(i), at, n) == 0;
+        if (!found) {
+            td__usage_error(a, "--%s: unknown word '%.*s'; see tandem help bench", flag,
+                            (int)(n < 64 ? n : 64), at);
+            return false;
+        }
+        at += n + (at[n] == ',');
+    }
+    if (!*list)
+        td__usage_error(a, "--%s: expected a list; see tandem help bench", flag);
+    return *list != 0;
 }
 
 static bool read_file(const char *path, bench_rows *rows)
@@ -98,6 +146,11 @@ static int run(const td__args *a)
     bench_rows rows = {0};
     if (strcmp(td__args_at(a, 0), "comm") != 0)
         return td__usage_error(a, "unknown benchmark '%.64s'; known: comm", td__args_at(a, 0));
+    if (!known(a, "transports", or_else(td__args_value(a, "transports"), "shm"), transport_word) ||
+        !known(a, "collectives", p.collectives, collective_word) ||
+        !known(a, "algorithms", p.algorithms, algorithm_word) ||
+        !known(a, "memory", p.memory, memory_word))
+        return TD_EXIT_USAGE;
     if (!parse_sizes(sizes, &p))
         return bad(a, "--sizes", sizes);
     if (!td__args_int(a, "ms", 1, 100000, 100, &ms))

@@ -45,6 +45,8 @@ typedef struct td_nn_norm_opts {
     double eps;      /* 1e-5 (rms_norm 1e-6) */
     double momentum; /* batch_norm: 0.1 */
     const td_init *weight_init;
+    bool sync; /* batch_norm: a trainer takes the statistics of the whole batch, over micro-batches,
+                * threads and ranks; a program alone has those of what it is given */
 } td_nn_norm_opts;
 TD_API td_node *td_nn_batch_norm(td_graph *g, const char *name, td_node *x,
                                  const td_nn_norm_opts *o);

@@ -432,6 +432,7 @@ td_status td__job_run_prepare(td__job_run *r)
 
     TD_TRY(td__session_join(s));
     TD_TRY(td__job_run_check_from(r));
+    TD_TRY(td__job_run_lower(r));
     if (s->members) {
         TD_TRY(td__job_run_check_elastic(r));
         ready(r);

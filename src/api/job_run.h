@@ -80,6 +80,8 @@ TD_NODISCARD td_status td__job_run_prepare(td__job_run *r);
 /* All ranks take the lowest instruction set of them, or that of the run that they go on with
  * (processor.c). Before data and trainer. */
 TD_NODISCARD td_status td__job_run_processor(const td__job_run *r);
+/* The instruction set that parallel.processors names, if it names one. */
+TD_NODISCARD td_status td__job_run_lower(const td__job_run *r);
 /* model.from (warm_start.c): whether the ranks can have it, and rank 0's weights from there. */
 TD_NODISCARD td_status td__job_run_check_from(const td__job_run *r);
 TD_NODISCARD td_status td__job_run_from(td__job_run *r);

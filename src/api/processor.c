@@ -3,7 +3,9 @@
  * Which kernels run, and so the last bits, depends on the instruction set and on the kind of
  * processor (tuning tables). Before anything is planned, ranks tell each other what they have: all
  * take the lowest instruction set and the kind of rank 0. A run that goes on takes those of its
- * checkpoint, where this processor has them. */
+ * checkpoint, where this processor has them. Elastic ranks plan before they know the others: those
+ * that are unlike the first ones are refused (train/agree.c), unless the job names the instruction
+ * set. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -87,6 +89,22 @@ static td_status settle(const td__job_run *r, const card *cards, int n)
                "the run was computed with %s on %s and goes on with %s: other bits than in one go",
                past->isa, past->kind, td__isa_name(isa));
     td__cpu_lower(isa, kind);
+    return TD_OK;
+}
+
+td_status td__job_run_lower(const td__job_run *r)
+{
+    const char *word = td__job_parallel_opts(r->session.job)->processors;
+    td__isa isa = td__isa_named(word), own = td__cpu_isa();
+
+    if (isa == TD_ISA_COUNT) /* lowest, same */
+        return TD_OK;
+    if (isa > own)
+        return TD_FAIL(TD_EINVAL,
+                       "parallel.processors is %s, but this processor computes with %s (%s): name "
+                       "an instruction set that all have",
+                       word, td__isa_name(own), td__cpu_kind());
+    td__cpu_lower(isa, "any");
     return TD_OK;
 }
 

@@ -27,11 +27,28 @@ td_status td__session_take(td__session *s, td__job *job)
     return TD_OK;
 }
 
+/* Does the job file lie in a run's directory? */
+static bool is_copy(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char beside[TD__PATH];
+    struct stat info;
+
+    int n = snprintf(beside, sizeof beside, "%.*s%smetrics.jsonl", slash ? (int)(slash - path) : 0,
+                     path, slash ? "/" : "");
+    return n < 0 || n >= (int)sizeof beside || stat(beside, &info) == 0;
+}
+
 td_status td__session_job(td__session *s, const char *path, const char *const *sets, int n_sets)
 {
     td__job *job;
 
     TD_TRY(td__job_load(path, sets, n_sets, &job));
+    td_status st = td__job_load_plugins(job, !is_copy(path));
+    if (st) {
+        td__job_destroy(job);
+        return st;
+    }
     return td__session_take(s, job);
 }
 

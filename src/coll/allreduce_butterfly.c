@@ -8,7 +8,8 @@
  *
  *     5 ranks:   0-1  2-3  4        0-2  1-3  4        0-4  1-4  2-4  3-4
  *
- * ceil(log2 n) rounds, in each of them the whole array. Long arrays on 2^k ranks: halving.h. */
+ * ceil(log2 n) rounds, in each of them the whole array, to as many ranks as a rank serves. Long
+ * arrays on 2^k ranks: halving.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/exchange.h"
 #include "coll/halving.h"
@@ -64,13 +65,23 @@ static td_status run(td__coll_ctx *x, const td__coll_call *c)
     return TD_OK;
 }
 
+/* Messages of the busiest rank in a round: of a short last block one rank serves several. */
+static int fan(int size, int distance)
+{
+    int rest = size % (2 * distance) - distance;
+    return rest > 0 ? (distance + rest - 1) / rest : 1;
+}
+
 static double cost(const td__coll_ctx *x, const td__coll_call *c)
 {
-    double rounds = td__log2_up(x->mesh->size), bytes = (double)td__nbytes(c, c->count);
+    double bytes = (double)td__nbytes(c, c->count), sum = 0;
     if (halves(x, c))
         return td__halving_cost(x, c);
-    return td__rounds_cost(x, rounds, td__is_power(x->mesh->size) ? 1 : 2) +
-           rounds * bytes * (x->mesh->beta + x->gamma);
+    for (int distance = 1; distance < x->mesh->size; distance *= 2) {
+        double messages = fan(x->mesh->size, distance);
+        sum += td__rounds_cost(x, 1, messages) + bytes * (messages * x->mesh->beta + x->gamma);
+    }
+    return sum;
 }
 
 const td__algo td__algo_allreduce_butterfly = {

@@ -23,7 +23,9 @@ typedef struct td__map_opts {
     const char *field; /* "x" */
     double a, b;       /* normalize: mean, std (both 0: measured on the train part); pad: value */
     int64_t size, size2, pad;
-    const char *text; /* filter: "y < 5", tokenize: unit */
+    const char *text;              /* filter: "y < 5", tokenize: unit */
+    const struct td__map_def *def; /* a stage that is not in maps.def, and its own; NULL: by name */
+    const void *user;
 } td__map_opts;
 
 typedef enum td__part { TD_PART_TRAIN, TD_PART_VALID, TD_PART_TEST, TD_PART_COUNT } td__part;

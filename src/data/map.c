@@ -56,7 +56,7 @@ td_status td__map_open(const td__map_opts *o, int stage, td__dataset *train, con
                        td__map **out)
 {
     const char *field = o->field ? o->field : "x";
-    const td__map_def *def = td__map_find(o->name);
+    const td__map_def *def = o->def ? o->def : td__map_find(o->name);
     td_status st = TD_OK;
 
     *out = NULL;

@@ -13,7 +13,8 @@
 
 typedef struct td__map td__map;
 
-typedef struct td__map_def {
+typedef struct td__map_def td__map_def;
+struct td__map_def {
     const char *name;
     const char *help;  /* one line */
     const char *reads; /* members of td__map_opts it takes, besides field: "size size2 pad" */
@@ -30,7 +31,7 @@ typedef struct td__map_def {
                   const void *x, void *y);
     /* Filters: keep[i] = whether to keep the sample with value i of x. */
     void (*keep)(const td__map *m, int64_t n, const void *x, bool *keep);
-} td__map_def;
+};
 
 struct td__map {
     const td__map_def *def;

@@ -52,6 +52,9 @@ TD_NODISCARD td_status td__jsonl_parse(td__records *r, const td__source_opts *o,
 typedef struct td__table_format {
     const char *source, *expected; /* its name; what its files are, in errors */
     td__records_parser parse;
+    /* (optional, both) Is a part of that name no file? Then: its rows, from there. */
+    bool (*is_elsewhere)(const char *name);
+    td_status (*ask)(td__records *r, const td__source_opts *o, const char *name);
 } td__table_format;
 /* A part as a dataset. fit: what the columns are, instead of asking the train file; NULL: ask. */
 TD_NODISCARD td_status td__records_open(const td__table_format *format, const td__source_opts *o,

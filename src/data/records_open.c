@@ -28,10 +28,24 @@ static td_status open_input(input *in, const td__table_format *format, const td_
     const char *name;
 
     TD_TRY(td__part_file(format->source, o, part, format->expected, &name));
+    if (format->is_elsewhere && format->is_elsewhere(name)) {
+        TD_TRY(td__data_path(NULL, name, in->path));
+        TD_TRY(td__records_init(&in->records, in->path));
+        return format->ask(&in->records, o, in->path);
+    }
     TD_TRY(td__data_path(o->dir, name, in->path));
     TD_TRY(td__data_map(in->path, format->expected, &in->map));
     TD_TRY(td__records_init(&in->records, in->path));
     return format->parse(&in->records, o, in->map.data, in->map.nbytes);
+}
+
+/* Bytes that its rows were read from. */
+static size_t nbytes_of(const input *in)
+{
+    size_t n = in->map.nbytes;
+    for (int64_t i = 0; !in->map.data && i < in->records.rows * in->records.cols; i++)
+        n += in->records.cells[i].nbytes + 1;
+    return n;
 }
 
 static void close_input(input *in)
@@ -64,7 +78,7 @@ td_status td__records_open(const td__table_format *format, const td__source_opts
     bool optional = o->unlabelled && strcmp(part, "test") == 0;
     td__reading how = {.s = &s,
                        .r = &in->records,
-                       .file_nbytes = in->map.nbytes,
+                       .file_nbytes = nbytes_of(in),
                        .label_optional = optional,
                        .fitted = fit != NULL};
     /* New rows without labels want a prediction each. */

@@ -10,7 +10,8 @@ const td_node *td__graph_lone_norm(const td_graph *g)
     for (int i = 0; i < g->n_nodes; i++) {
         const td_node *n = g->nodes[i];
         td_shape s = td_node_shape(n);
-        if (n->op == TD_OP_BATCH_NORM && td_shape_count(&s) == s.dim[1])
+        if (n->op == TD_OP_BATCH_NORM && !((const td_attr_norm *)n->attr)->sync &&
+            td_shape_count(&s) == s.dim[1])
             return n;
     }
     return NULL;

@@ -118,6 +118,14 @@ static td_status cut_products(td_graph **g, const td__tensor_cut *cut)
     return td_graph_verify(next);
 }
 
+static bool has_sync_norm(const td_graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op == TD_OP_BATCH_NORM && ((const td_attr_norm *)g->nodes[i]->attr)->sync)
+            return true;
+    return false;
+}
+
 static td_status transform(td_graph **g, const td_program_opts *o, const td__tensor_cut *cut,
                            const td_backend *backend)
 {
@@ -131,6 +139,8 @@ static td_status transform(td_graph **g, const td_program_opts *o, const td__ten
     TD_TRY(apply(g, td__rewrite_prune));
     if (o->precision == TD_BF16)
         TD_TRY(apply(g, td__rewrite_bf16));
+    if (!o->evaluate && has_sync_norm(*g))
+        TD_TRY(apply(g, td__rewrite_sync_norm));
     TD_TRY(cut_products(g, cut));
     if (!o->no_rewrites)
         TD_TRY(apply_all(g, FORWARD, TD_LEN(FORWARD)));

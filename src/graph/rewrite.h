@@ -42,17 +42,18 @@ int *td__use_counts(const td_graph *g);
 
 /* The passes, one file each. Each makes a new graph in *out and leaves `g` alone. */
 typedef td_status td__rewrite_fn(const td_graph *g, td_graph **out);
-td__rewrite_fn td__rewrite_prune;    /* drop what no root needs (inputs stay) */
-td__rewrite_fn td__rewrite_evaluate; /* dropout off, batch norm from running averages, no tracks */
-td__rewrite_fn td__rewrite_bf16;     /* activations in bf16 */
-td__rewrite_fn td__rewrite_fold;     /* constants and identities */
-td__rewrite_fn td__rewrite_merge;    /* common subexpressions */
-td__rewrite_fn td__rewrite_lookup;   /* linear layers of looked-up rows: product first */
-td__rewrite_fn td__rewrite_epilogue; /* activations and residual sums into the producer */
-td__rewrite_fn td__rewrite_joined;   /* attention over q, k and v as one product made them */
-td__rewrite_fn td__rewrite_one_pass; /* neighbours over the same memory into one node */
-td__rewrite_fn td__rewrite_unsplit;  /* sums of slices' gradients into concatenations */
-td__rewrite_fn td__rewrite_nhwc;     /* image chains in NHWC, reorders at their borders */
+td__rewrite_fn td__rewrite_prune;     /* drop what no root needs (inputs stay) */
+td__rewrite_fn td__rewrite_evaluate;  /* dropout off, batch norm from running averages, no tracks */
+td__rewrite_fn td__rewrite_bf16;      /* activations in bf16 */
+td__rewrite_fn td__rewrite_sync_norm; /* batch norms over all micro-batches, as operators */
+td__rewrite_fn td__rewrite_fold;      /* constants and identities */
+td__rewrite_fn td__rewrite_merge;     /* common subexpressions */
+td__rewrite_fn td__rewrite_lookup;    /* linear layers of looked-up rows: product first */
+td__rewrite_fn td__rewrite_epilogue;  /* activations and residual sums into the producer */
+td__rewrite_fn td__rewrite_joined;    /* attention over q, k and v as one product made them */
+td__rewrite_fn td__rewrite_one_pass;  /* neighbours over the same memory into one node */
+td__rewrite_fn td__rewrite_unsplit;   /* sums of slices' gradients into concatenations */
+td__rewrite_fn td__rewrite_nhwc;      /* image chains in NHWC, reorders at their borders */
 td__rewrite_fn td__rewrite_elementwise; /* chains of elementwise operators into one */
 
 /* Append the backward nodes of the LOSS root to g in place; wanted: every param, and the inputs

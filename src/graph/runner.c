@@ -128,6 +128,48 @@ void td__runner_until(td_runner *r, size_t count)
         b->ops->leave(b, saved);
 }
 
+static bool is_sync(const td_program *p, int step)
+{
+    return p->steps[step].node->op == TD_OP_SYNC_MEAN;
+}
+
+int td__program_syncs(const td_program *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_steps; i++)
+        n += is_sync(p, i);
+    return n;
+}
+
+size_t td__program_sync_count(const td_program *p, int i)
+{
+    for (int k = 0; k < p->n_steps; k++)
+        if (is_sync(p, k) && i-- == 0)
+            return (size_t)td__desc_count(&p->steps[k].node->out[0]);
+    return 0;
+}
+
+td__synced td__runner_until_sync(td_runner *r)
+{
+    td_backend *b = r->p->backend;
+    unsigned saved = 0;
+    int at = r->done;
+    while (at < r->p->n_steps && !is_sync(r->p, at))
+        at++;
+    TD_ASSERT(at < r->p->n_steps, "no value of all micro-batches after step %d", r->done);
+    if (b->ops->enter)
+        b->ops->enter(b, &saved);
+    proceed(r, at + 1);
+    td__stream_drain(r->stream);
+    if (b->ops->leave)
+        b->ops->leave(b, saved);
+    const td_node *n = r->p->steps[at].node;
+    return (td__synced){.y = td__runner_address(r, n, 0),
+                        .u = td__runner_address(r, n, 1),
+                        .n = (size_t)td__desc_count(&n->out[0]),
+                        .count = ((const td_attr_sync_mean *)n->attr)->count};
+}
+
 /* Up to step `end`; then the results, and the loss if it is among them. */
 static td_status proceed_and_check(td_runner *r, int end, int phase)
 {

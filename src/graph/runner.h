@@ -22,6 +22,20 @@ void td__runner_until(td_runner *r, size_t count);
 /* The rest. Fails as td_runner_run(). */
 TD_NODISCARD td_status td__runner_end(td_runner *r);
 
+/* Values that are of all micro-batches of a batch (ops/op_sync_mean.c). How many a program has, and
+ * numbers in value i, in the order in which they are met. */
+int td__program_syncs(const td_program *p);
+size_t td__program_sync_count(const td_program *p, int i);
+/* Instead of `until`: up to the next one that is still to come, and where it lies: y, its unbiased
+ * version u, n numbers each, and the elements that this micro-batch has behind each number (0: u is
+ * not wanted). To be replaced by those of all micro-batches before the run goes on. */
+typedef struct td__synced {
+    float *y, *u;
+    size_t n;
+    int64_t count;
+} td__synced;
+td__synced td__runner_until_sync(td_runner *r);
+
 /* A runner for the program and the params of `first`, which lends it scratch, packed weights and,
  * unless set otherwise, its block of gradients: one thread runs both, in turns. Destroyed before
  * `first`. */

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "job/build.h"
+#include "job/plugin.h"
 #include "step/heads.h"
 
 const char *td__loss_word(int i)
@@ -53,6 +54,35 @@ static td_status add_metrics(td__build *b, const td__head *h, const td__loss_def
         TD_TRY(add_metric(b, h, m));
     }
     return TD_OK;
+}
+
+/* plugin.metrics, of the output as the model gives it. */
+static td_status add_own_metrics(td__build *b, const td__head *h)
+{
+    const td__tree *list = td__tree_get(td__tree_get(b->job->root, "plugin"), "metrics");
+    td__model_nodes *o = b->out;
+
+    for (const td__tree *t = list ? list->first : NULL; t; t = t->next) {
+        const td_plugin_metric *m = td__plugin_metric(b->job, t->text);
+        if (!m)
+            return td__plugin_missing(b->job, "metric", t);
+        if (o->n_metrics == TD__MAX_METRICS)
+            return TD_FAIL(TD_EINVAL, "%s: metrics: at most %d are possible", b->job->file,
+                           TD__MAX_METRICS);
+        o->metrics[o->n_metrics++] = (td__metric_node){.name = m->name,
+                                                       .node = m->build(h->g, h->y, h->target),
+                                                       .higher_is_better = m->higher_is_better};
+    }
+    return TD_OK;
+}
+
+/* plugin.loss; NULL: there is none. */
+static td_status find_own_loss(const td__build *b, const td_plugin_loss **out)
+{
+    const td__tree *name = td__tree_get(td__tree_get(b->job->root, "plugin"), "loss");
+
+    *out = name ? td__plugin_loss(b->job, name->text) : NULL;
+    return name && !*out ? td__plugin_missing(b->job, "loss", name) : TD_OK;
 }
 
 static td_status check_options(const td__loss_def *d, const td__tree *options)
@@ -177,7 +207,11 @@ td_status td__build_heads(td__build *b, td_node *y)
                            .delta = td__keys_real(at, "delta")}};
 
     h.target = td__build_input(b, b->target->name);
-    const td__loss_def *d = td__loss_find(td__keys_text(at, "name"), b->target);
+    const td_plugin_loss *own;
+    TD_TRY(find_own_loss(b, &own));
+    /* A loss of a plug-in is checked, and its output shown, as one of ours that takes the same. */
+    const char *name = !own ? td__keys_text(at, "name") : own->classes ? "cross_entropy" : "mse";
+    const td__loss_def *d = td__loss_find(name, b->target);
     if (!h.target || !d)
         return TD_FAIL(TD_ENOMEM, "%s: out of memory", b->job->file);
     if (b->target->classes == 0 && d->kind == TD_HEAD_CLASSES &&
@@ -191,12 +225,15 @@ td_status td__build_heads(td__build *b, td_node *y)
     TD_TRY(check_shapes(b, d, &h));
     TD_TRY(check_classes(b, d, &h));
     TD_TRY(note_softmax(b, d));
-    b->out->loss = d->build(&h);
+    b->out->loss = own ? own->build(h.g, h.y, h.target) : d->build(&h);
+    if (!b->out->loss && !td_graph_status(b->g))
+        return TD_FAIL(TD_EINVAL, "plugin.loss: %s gives no loss", own ? own->name : d->name);
     if (td_graph_status(b->g))
         return TD_FAIL(td_graph_status(b->g), "%s: loss: %s", td__tree_where(at).text,
                        td_graph_error(b->g));
     td__head real = td__head_real(&h);
     TD_TRY(add_metrics(b, &real, d));
+    TD_TRY(add_own_metrics(b, &h));
     b->out->output = td__head_output(&h, d, y);
     b->out->target = b->target->name;
     if (h.opts.use_ignore && d->kind == TD_HEAD_CLASSES) {

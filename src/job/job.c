@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/sha256.h"
@@ -27,6 +28,17 @@ const td__key td__job_keys[] = {
     TD_KEY_ROW(path, __VA_ARGS__, .to = {TD_TO_LIST(train.member, train.n)}),
 #include "job/keys.def"
     TD_KEYS_END};
+
+/* lowest, same, and the names of instruction sets. */
+const char *td__processor_word(int i)
+{
+    int isa = i - 2;
+
+    return i == 0               ? "lowest"
+           : i == 1             ? "same"
+           : isa < TD_ISA_COUNT ? td__isa_name((td__isa)isa)
+                                : NULL;
+}
 
 const char *td__source_word(int i)
 {
@@ -418,6 +430,7 @@ void td__job_destroy(td__job *j)
 {
     if (!j)
         return;
+    td__plugins_close(j);
     td__arena_destroy(j->model_arena);
     td__arena_destroy(j->arena);
     td__free(j);

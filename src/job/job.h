@@ -34,6 +34,10 @@ TD_NODISCARD td_status td__job_parse(const char *text, size_t nbytes, const char
 /* The text of a job file, which the user has named: its absence is TD_EINVAL. */
 TD_NODISCARD td_status td__job_open(const char *path, td__file_map *m);
 void td__job_destroy(td__job *j); /* NULL is allowed */
+/* Load the plug-ins that the job names, if its file was named on the command line (`named`), and
+ * find in them what it uses. */
+TD_NODISCARD td_status td__job_load_plugins(td__job *j, bool named);
+bool td__job_has_plugins(const td__job *j);
 
 const char *td__job_name(const td__job *j);
 /* model.from, from the folder of the job file on; NULL: none. */

@@ -14,6 +14,8 @@ struct td__renamed {
     td__renamed *next;
 };
 
+enum { TD__MAX_PLUGINS = 8 };
+
 struct td__job {
     const char *from; /* model.from with its folder; NULL: none */
     td__job_from_opts from_opts;
@@ -29,6 +31,11 @@ struct td__job {
     td__job_log log;
     td__job_hooks hooks;
     td__job_parallel parallel;
+    struct {
+        void *handle;
+        const struct td_plugin *at;
+    } plugins[TD__MAX_PLUGINS]; /* that are loaded */
+    int n_plugins;
     /* After td__job_model: */
     td__arena *model_arena;
     td__field fields[TD__MAX_FIELDS];
@@ -38,6 +45,8 @@ struct td__job {
     td__layer_row *rows;
     int n_rows, cap_rows;
 };
+
+void td__plugins_close(td__job *j);
 
 /* warm.c: model.freeze, fresh and rename, from the resolved job. */
 TD_NODISCARD td_status td__job_read_warm(td__job *j);
@@ -54,6 +63,7 @@ extern const td__key td__job_keys[];
 const char *td__loss_word(int i);
 const char *td__metric_word(int i);
 const char *td__source_word(int i);
+const char *td__processor_word(int i);
 
 /* An item of a list of layers or stages in full: {kind: name, ...}. Taken are `name`, `name: main`,
  * `{name: main, more: ...}` and the full form; main_key(name) is the key of the value beside the

@@ -96,7 +96,8 @@ const td__layer_def td__layer_conv1d = {
 static td_node *batch_norm(const td__layer *l, td_node *x)
 {
     td_nn_norm_opts o = {.eps = td__layer_real(l, "eps"),
-                         .momentum = td__layer_real(l, "momentum")};
+                         .momentum = td__layer_real(l, "momentum"),
+                         .sync = td__layer_bool(l, "sync")};
 
     return act(l, td_nn_batch_norm(l->g, l->name, x, &o));
 }
@@ -105,10 +106,15 @@ static td_node *batch_norm(const td__layer *l, td_node *x)
 const td__layer_def td__layer_batch_norm = {
     "batch_norm",
     "batch normalization per channel; in training over each micro-batch (train.micro_batches), not "
-    "over the whole batch: a micro-batch needs more than one value per channel",
+    "over the whole batch unless sync is true: a micro-batch needs more than one value per channel",
     {TD_KEY_ROW("momentum", REAL, "Weight of the new value in the running averages.", .hi = 1,
                 .flags = TD_KEY_ABOVE, .def = "0.1"),
-     EPS("1e-5"), TD_KEY_ACT},
+     EPS("1e-5"), TD_KEY_ACT,
+     TD_KEY_ROW("sync", BOOL,
+                "In training, statistics of the whole batch, over all micro-batches, threads and "
+                "ranks; these then go from one batch norm to the next together, and keep all their "
+                "activations.",
+                .def = "false", .flags = TD_KEY_LATER)},
     batch_norm};
 
 static td_node *layer_norm(const td__layer *l, td_node *x)

@@ -1,6 +1,7 @@
 /* norm.c -- the normalisation layers: weight starts at one, bias at zero. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nn/nn_util.h"
+#include "ops/node.h"
 
 static td_nn_norm_opts defaults(const td_nn_norm_opts *o, double eps)
 {
@@ -37,7 +38,8 @@ td_node *td_nn_batch_norm(td_graph *g, const char *name, td_node *x, const td_nn
     td_node *mean = td__nn_state(g, name, "running_mean", TD_SHAPE(in.dim[1]), td__nn_zeros());
     td_node *var = td__nn_state(g, name, "running_var", TD_SHAPE(in.dim[1]), td__nn_ones());
     td_graph_push_scope(g, name);
-    td_node *y = td_batch_norm(g, x, gamma, beta, mean, var, r.momentum, r.eps);
+    td_node *y = td__batch_norm(g, x, gamma, beta, mean, var,
+                                &(td__batch_norm_opts){r.momentum, r.eps, r.sync});
     td_graph_pop_scope(g);
     return y;
 }

@@ -67,7 +67,12 @@ typedef struct td_attr_norm { /* batch_norm, layer_norm, rms_norm, group_norm an
     bool has_residual; /* batch_norm: in[5] is added before act; the back gives its gradient;
                           layer_norm_back: in[5] is added to dx */
     bool has_running;  /* batch_norm: in[3], in[4] are running mean and variance */
+    bool sync;         /* batch_norm: statistics of all micro-batches (rewrite_sync_norm.c) */
 } td_attr_norm;
+
+typedef struct td_attr_sync_mean {
+    int64_t count; /* elements that each number is a mean of; 0: output 1 is not wanted */
+} td_attr_sync_mean;
 
 typedef struct td_attr_xent {
     bool use_ignore;

@@ -71,6 +71,14 @@ uint32_t td__graph_next_stream(td_graph *g);
  * mean-over-micro-batches(value). */
 void td__graph_track(td_graph *g, td_node *state, td_node *value, double weight);
 
+/* As td_batch_norm; sync: training takes the statistics of all micro-batches of a batch. */
+typedef struct td__batch_norm_opts {
+    double momentum, eps;
+    bool sync;
+} td__batch_norm_opts;
+td_node *td__batch_norm(td_graph *g, td_node *x, td_node *gamma, td_node *beta,
+                        td_node *running_mean, td_node *running_var, const td__batch_norm_opts *o);
+
 int64_t td__desc_count(const td_desc *d); /* elements */
 size_t td__desc_bytes(const td_desc *d);
 

@@ -232,9 +232,8 @@ static void eval_ref(const td_op_args *a)
         }
 }
 
-TD_API td_node *td_batch_norm(td_graph *g, td_node *x, td_node *gamma, td_node *beta,
-                              td_node *running_mean, td_node *running_var, double momentum,
-                              double eps)
+td_node *td__batch_norm(td_graph *g, td_node *x, td_node *gamma, td_node *beta,
+                        td_node *running_mean, td_node *running_var, const td__batch_norm_opts *o)
 {
     td_attr_norm at;
 
@@ -246,18 +245,26 @@ TD_API td_node *td_batch_norm(td_graph *g, td_node *x, td_node *gamma, td_node *
                               "the running averages '%s' and '%s' must be states (td_state)",
                               running_mean->name, running_var->name);
     memset(&at, 0, sizeof at);
-    at.eps = eps;
-    at.momentum = momentum;
+    at.eps = o->eps;
+    at.momentum = o->momentum;
+    at.sync = o->sync;
     at.act = TD_ACT_NONE;
     at.has_running = running_mean != NULL;
     td_node *y =
         td__node(g, TD_OP_BATCH_NORM, &at, (td_node *[]){x, gamma, beta, running_mean, running_var},
                  at.has_running ? 5 : 3);
     if (y && at.has_running) {
-        td__graph_track(g, running_mean, td__part(g, y, 1), momentum);
-        td__graph_track(g, running_var, td__part(g, y, 3), momentum);
+        td__graph_track(g, running_mean, td__part(g, y, 1), o->momentum);
+        td__graph_track(g, running_var, td__part(g, y, 3), o->momentum);
     }
     return y;
+}
+
+td_node *td_batch_norm(td_graph *g, td_node *x, td_node *gamma, td_node *beta,
+                       td_node *running_mean, td_node *running_var, double momentum, double eps)
+{
+    return td__batch_norm(g, x, gamma, beta, running_mean, running_var,
+                          &(td__batch_norm_opts){.momentum = momentum, .eps = eps});
 }
 
 static const td_attr_norm

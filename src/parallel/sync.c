@@ -165,6 +165,47 @@ td__sync_traits td__sync_traits_of(const td__sync_config *c, const td__sync_worl
     return traits_of(st ? NULL : rule, c, w);
 }
 
+/* What values of all micro-batches cannot be combined with; NULL: nothing. */
+static const char *against_values(const td__sync_config *c, const td__sync_ops *rule,
+                                  const td__sync_traits *t, const td__sync_shared *v)
+{
+    const int *size = c->mesh.size;
+    return size[TD_AXIS_PIPELINE] > 1         ? "parallel.pipeline"
+           : size[TD_AXIS_TENSOR] > 1         ? "parallel.tensor"
+           : c->tensor_pieces > 1             ? "parallel.tensor_pieces"
+           : c->zero                          ? "parallel.zero"
+           : c->compressor                    ? "parallel.compress"
+           : !t->any_partition || rule->batch ? rule->name
+           : v->accumulate > 1                ? "train.accumulate"
+           : v->verified                      ? "train.verify"
+           : v->ignores                       ? "loss.ignore"
+           : v->far                           ? "a train.backend with memory of its own"
+                                              : NULL;
+}
+
+td_status td__sync_check_shared(const td__sync_config *c, const td__sync_world *w,
+                                const td__sync_shared *v)
+{
+    const td__sync_ops *rule;
+    TD_TRY(td__sync_find(c, w, &rule));
+    td__sync_traits t = traits_of(rule, c, w);
+    const char *against = against_values(c, rule, &t, v);
+    int own = (v->micro_batches + w->ranks - 1) / w->ranks,
+        each = (own + v->threads - 1) / v->threads;
+    if (against)
+        return TD_FAIL(TD_EINVAL,
+                       "batch_norm with sync: true cannot be combined with %s: leave one of them "
+                       "out",
+                       against);
+    if (each > TD__MOST_BESIDE)
+        return TD_FAIL(TD_EINVAL,
+                       "batch_norm with sync: true: a thread would hold %d micro-batches at once, "
+                       "at most %d are possible: lower train.micro_batches (%d), or use more "
+                       "threads or ranks",
+                       each, TD__MOST_BESIDE, v->micro_batches);
+    return TD_OK;
+}
+
 size_t td__sync_slots(const td__sync_sizes *z)
 {
     int slots = 1;
@@ -220,6 +261,16 @@ td_status td__sync_map(const td__sync_hold *h, int ranks, td__ownership *out, td
 
 /* ---- A rule ---------------------------------------------------------------------------------- */
 
+/* Batch norms over all micro-batches: they go in step (step/sync_values.h). */
+static td_status share_values(td__sync *s, td__step_opts *o)
+{
+    o->in_flight = TD__MOST_BESIDE;
+    if (s->x.comm)
+        TD_TRY(td_comm_split(s->x.comm, 0, 0, &s->peers));
+    TD_TRY(td__sync_values_create(o->program, o->micro_batches, s->peers, &s->values));
+    return td__micro_batch_set_values(o->set, s->values);
+}
+
 static td_status set_up(td__sync *s)
 {
     td__step_opts o = s->x.step;
@@ -228,6 +279,8 @@ static td_status set_up(td__sync *s)
     o.in_flight = s->traits.in_flight;
     o.no_partials = s->traits.no_partials;
     o.update_late = o.update_late || s->x.config->update_late;
+    if (td__program_syncs(o.program))
+        TD_TRY(share_values(s, &o));
     TD_TRY(td__step_engine_create(&o, &s->engine));
     return s->ops->create ? s->ops->create(s) : TD_OK;
 }
@@ -263,6 +316,9 @@ void td__sync_destroy(td__sync *s)
     if (s->ops->destroy)
         s->ops->destroy(s);
     td__step_engine_destroy(s->engine);
+    td__micro_batch_drop_values(s->x.step.set);
+    td__sync_values_destroy(s->values);
+    td_comm_destroy(s->peers);
     td__free(s);
 }
 

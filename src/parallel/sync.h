@@ -90,6 +90,7 @@ typedef struct td__sync_config {
     int partition;
     double skeleton_share;
     int skeleton_every;
+    const struct td_plugin_sync *plugin; /* the job's own rule (tandem/plugin.h); NULL: none */
     /* (optional) Before a rank other than 0 hands in its share: where tests make it late. */
     void (*before_share)(void *user, int rank, uint64_t step);
     void *before_share_user;
@@ -305,6 +306,8 @@ struct td__sync {
     td__sync_ctx x;
     td__sync_traits traits;
     td__step_engine *engine;
+    td__sync_values *values; /* of all micro-batches, where the model has some; over `peers` */
+    td_comm *peers;
     bool met;     /* since the last step */
     bool ended;   /* all have met at the end */
     bool alone;   /* ranks were lost, and the others have ended without meeting */
@@ -340,6 +343,13 @@ TD_NODISCARD td_status td__sync_resolve(td__sync_config *c, const td__sync_job *
 /* TD_EINVAL if the rule cannot train a model with these params. */
 TD_NODISCARD td_status td__sync_check_params(const td__sync_config *c, const td__sync_world *w,
                                              const td_params *ps);
+/* The same, of a model with values of all micro-batches (step/sync_values.h). */
+typedef struct td__sync_shared {
+    int micro_batches, accumulate, threads;
+    bool verified, ignores, far; /* train.verify, loss.ignore; the host cannot read its memory */
+} td__sync_shared;
+TD_NODISCARD td_status td__sync_check_shared(const td__sync_config *c, const td__sync_world *w,
+                                             const td__sync_shared *v);
 /* The result may depend on ranks and threads: c is to be what is fastest. */
 void td__sync_any_bits(td__sync_config *c, const td_comm *comm);
 /* Of the rule that is found; of none, the defaults. */

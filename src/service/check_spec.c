@@ -90,7 +90,7 @@ static bool leaves_directory(const char *path)
 {
     size_t n;
 
-    if (name_leaves(path, strlen(path)))
+    if (name_leaves(path, strlen(path)) || strstr(path, "://")) /* servers, with our credentials */
         return true;
     for (; *path; path += n + !!path[n]) {
         n = strcspn(path, "=,");
@@ -154,13 +154,16 @@ static td__answer check_job_file(const td__service *s, const td__caller *who, td
     if (st)
         return td__answer_of(st);
     const td__job_hooks *h = td__job_hook_commands(j);
-    bool hooks = h->epoch || h->best || h->end || h->fail;
+    bool hooks = h->epoch || h->best || h->end || h->fail, plugins = td__job_has_plugins(j);
     if (!*p->name)
         p->name = td__spec_text(p, td__job_name(j));
     td__job_destroy(j);
     if (hooks)
         return td__answer_fail(TD_ANSWER_DENIED,
                                "job: on: commands run only from a job file on the command line");
+    if (plugins)
+        return td__answer_fail(TD_ANSWER_DENIED, "job: plugin: plug-ins are loaded only from a job "
+                                                 "file on the command line");
     if (!strcmp(p->framework, "none"))
         p->framework = "tandem";
     return TD_ANSWER_OK;

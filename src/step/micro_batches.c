@@ -32,8 +32,17 @@ typedef struct run {
     td__micro_batch_calls calls;
 } run;
 
+/* A micro-batch that is run beside the others of its batch. */
+typedef struct in_step {
+    td__micro_batch at;
+    td__synced value; /* that it has come to */
+} in_step;
+
 struct td__micro_batch_set {
     td__micro_batch_set_opts o;
+    td__sync_values *values;
+    in_step *in_step; /* (threads, TD__MOST_BESIDE) with values */
+    int64_t *begins;  /* rows of micro-batches, with values */
     td_params *ps;
     td_comm *comm;
     int threads;
@@ -74,6 +83,8 @@ void td__micro_batch_set_destroy(td__micro_batch_set *s)
         return;
     for (int i = 0; i < TD__ROW_PLACES; i++)
         drop(s, &s->sizes[i]);
+    td__free(s->in_step);
+    td__free(s->begins);
     pthread_mutex_destroy(&s->lock);
     td__free(s);
 }
@@ -352,7 +363,8 @@ static int first_of(const td__micro_batch_set *s, int thread)
 static td_status take(td__micro_batch_set *s, int thread, int i, td__micro_batch *out, int *n)
 {
     const run *now = &s->now;
-    int end = first_of(s, thread + 1), last = end - (now->calls.passed ? now->calls.in_flight : 1);
+    int beside = s->values ? TD__MOST_BESIDE : now->calls.passed ? now->calls.in_flight : 1;
+    int end = first_of(s, thread + 1), last = end - beside;
     last = last > first_of(s, thread) ? last : first_of(s, thread);
     *n = i < last ? 1 : end - i;
     for (int k = 0; k < *n; k++) {
@@ -434,6 +446,107 @@ static td_status run_range(void *user, int thread)
     return TD_OK;
 }
 
+/* ---- Values of all micro-batches ------------------------------------------------------------- */
+
+td_status td__micro_batch_set_values(td__micro_batch_set *s, td__sync_values *values)
+{
+    enum { MOST = 4096 }; /* micro-batches of a batch */
+    size_t n = (size_t)td__micro_batch_runners(s);
+    if (!s->in_step)
+        s->in_step = td__calloc(n, sizeof *s->in_step);
+    if (!s->begins)
+        s->begins = td__calloc(MOST + 1, sizeof *s->begins);
+    if (!s->in_step || !s->begins)
+        return TD_FAIL(TD_ENOMEM, "no memory for %zu micro-batches side by side", n);
+    s->values = values;
+    return TD_OK;
+}
+
+void td__micro_batch_drop_values(td__micro_batch_set *s)
+{
+    s->values = NULL;
+}
+
+static in_step *in_step_of(const td__micro_batch_set *s, int thread)
+{
+    return s->in_step + thread * TD__MOST_BESIDE;
+}
+
+static td_status begin_in_step(void *user, int thread)
+{
+    td__micro_batch_set *s = user;
+    td__micro_batch at[TD__MOST_BESIDE];
+    int first = first_of(s, thread), n = 0;
+    if (first < first_of(s, thread + 1))
+        TD_TRY(take(s, thread, first, at, &n));
+    for (int i = 0; i < n; i++) {
+        in_step_of(s, thread)[i].at = at[i];
+        TD_TRY(begin(s, &at[i]));
+    }
+    return TD_OK;
+}
+
+static td_status next_in_step(void *user, int thread)
+{
+    const td__micro_batch_set *s = user;
+    for (int i = 0, n = first_of(s, thread + 1) - first_of(s, thread); i < n; i++) {
+        in_step *m = &in_step_of(s, thread)[i];
+        if (m->at.rows)
+            m->value = td__runner_until_sync(m->at.runner);
+    }
+    return TD_OK;
+}
+
+static td_status end_in_step(void *user, int thread)
+{
+    const td__micro_batch_set *s = user;
+    const td__micro_batch_calls *c = &s->now.calls;
+    const in_step *m = in_step_of(s, thread);
+    int n = first_of(s, thread + 1) - first_of(s, thread);
+    for (int i = 0; i < n; i++)
+        if (m[i].at.rows)
+            TD_TRY(td__runner_end(m[i].at.runner));
+    for (int i = n; i-- > 0;)
+        TD_TRY(c->after(c->user, &m[i].at));
+    if (c->passed && n)
+        c->passed(c->user, thread, SIZE_MAX);
+    return TD_OK;
+}
+
+static td_status exchange(td__micro_batch_set *s, int point)
+{
+    td__sync_values_begin(s->values, point);
+    for (int t = 0; t < s->threads; t++)
+        for (int i = 0, n = first_of(s, t + 1) - first_of(s, t); i < n; i++)
+            if (in_step_of(s, t)[i].at.rows)
+                td__sync_values_put(s->values, in_step_of(s, t)[i].at.index,
+                                    &in_step_of(s, t)[i].value);
+    TD_TRY(td__sync_values_exchange(s->values, s->begins));
+    for (int t = 0; t < s->threads; t++)
+        for (int i = 0, n = first_of(s, t + 1) - first_of(s, t); i < n; i++)
+            if (in_step_of(s, t)[i].at.rows)
+                td__sync_values_take(s->values, in_step_of(s, t)[i].at.rows,
+                                     &in_step_of(s, t)[i].value);
+    return TD_OK;
+}
+
+/* All micro-batches of this rank, from one value to the next. A rank without any takes part in the
+ * exchange. */
+static td_status run_in_step(td__micro_batch_set *s)
+{
+    const td__micro_batch_cut *cut = &s->now.cut;
+    for (int i = 0; i <= cut->micro_batches; i++)
+        s->begins[i] = td__micro_batch_begin(s->now.batch->rows, cut->micro_batches, i);
+    TD_TRY(td__pool_run(s->o.pool, begin_in_step, s));
+    for (int p = 0; p < td__sync_values_points(s->values); p++) {
+        TD_TRY(td__pool_run(s->o.pool, next_in_step, s));
+        TD_TRY(exchange(s, p));
+    }
+    return td__pool_run(s->o.pool, end_in_step, s);
+}
+
+/* ---- A batch --------------------------------------------------------------------------------- */
+
 /* Runners of the thread for its micro-batches, made before the threads are on their way. */
 static td_status make_runners(td__micro_batch_set *s, int thread)
 {
@@ -464,12 +577,14 @@ td_status td__micro_batches_run(td__micro_batch_set *s, const td__batch *batch,
                                 td__micro_batch_calls calls)
 {
     int64_t rows = batch->rows / cut.micro_batches;
-    if (cut.begin == cut.end)
+    if (cut.begin == cut.end && !s->values)
         return TD_OK;
-    TD_ASSERT(batch->here.begin <=
-                      td__micro_batch_begin(batch->rows, cut.micro_batches, cut.begin) &&
-                  batch->here.end >= td__micro_batch_begin(batch->rows, cut.micro_batches, cut.end),
-              "rows of micro-batches %d to %d were not read", cut.begin, cut.end);
+    TD_ASSERT(
+        cut.begin == cut.end ||
+            (batch->here.begin <=
+                 td__micro_batch_begin(batch->rows, cut.micro_batches, cut.begin) &&
+             batch->here.end >= td__micro_batch_begin(batch->rows, cut.micro_batches, cut.end)),
+        "rows of micro-batches %d to %d were not read", cut.begin, cut.end);
     TD_TRY(look_up(s, rows ? rows : 1, &batch));
     s->now = (run){.batch = batch, .cut = cut, .step = step, .first = first, .calls = calls};
     if (rows)
@@ -478,5 +593,5 @@ td_status td__micro_batches_run(td__micro_batch_set *s, const td__batch *batch,
         TD_TRY(find(s, rows + 1, &s->now.high));
     for (int t = 0; t < s->threads; t++)
         TD_TRY(make_runners(s, t));
-    return td__pool_run(s->o.pool, run_range, s);
+    return s->values ? run_in_step(s) : td__pool_run(s->o.pool, run_range, s);
 }

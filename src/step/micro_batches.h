@@ -8,7 +8,10 @@
  * Of v micro-batches to be run, thread t of T runs [v t/T, v (t+1)/T), one after the other. If
  * somebody wants gradients before all of that is over, the last few of them are run side by side:
  * the first one as far as a part of its gradients is final, then the next one as far, and so on;
- * then all of them up to the next part. That takes a runner for each. */
+ * then all of them up to the next part. That takes a runner for each.
+ *
+ * Where a program has values of all micro-batches (sync_values.h), those of a thread are all run
+ * side by side: up to the next such value, which ranks exchange, and on from there. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_STEP_MICRO_BATCHES_H
 #define TD_STEP_MICRO_BATCHES_H
@@ -19,6 +22,7 @@
 #include "tandem/program.h"
 #include "step/model.h"
 #include "step/pool.h"
+#include "step/sync_values.h"
 
 typedef enum td__micro_batch_use {
     TD__USE_TRAIN,    /* forward and backward */
@@ -64,6 +68,10 @@ void td__micro_batch_set_destroy(td__micro_batch_set *s); /* NULL is allowed */
 void td__micro_batch_set_params(td__micro_batch_set *s, td_params *ps);
 /* Whom programs with products in pieces ask for the others' (graph/tensor.h); borrowed. */
 void td__micro_batch_set_comm(td__micro_batch_set *s, td_comm *comm);
+/* Values of all micro-batches, which programs have; borrowed. Without it, and after drop, every
+ * micro-batch has its own. */
+TD_NODISCARD td_status td__micro_batch_set_values(td__micro_batch_set *s, td__sync_values *values);
+void td__micro_batch_drop_values(td__micro_batch_set *s);
 /* The program for `rows`; valid until others are asked for. facts may be NULL. */
 TD_NODISCARD td_status td__micro_batch_program(td__micro_batch_set *s, int64_t rows,
                                                const td_program **out, td__model_facts *facts);

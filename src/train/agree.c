@@ -95,11 +95,13 @@ static td_status compare(const td__trainer *t, const char *theirs, int root)
             const char *colon = strstr(a, ": "), *value = strstr(b, ": ");
             int name = (int)(colon - a), skip = name + 2;
             bool same_row = value && value - b == name && memcmp(a, b, (size_t)name) == 0;
-            return TD_FAIL(TD_EINVAL,
-                           "rank %d: %.*s is %.*s, but rank %d has %.*s; start all ranks with the "
-                           "same job, options and data",
+            bool processor = same_row && name == 9 && memcmp(a, "processor", 9) == 0;
+            return TD_FAIL(TD_EINVAL, "rank %d: %.*s is %.*s, but rank %d has %.*s; %s",
                            td__trainer_rank(t), name, a, n - skip, a + skip, root,
-                           same_row ? m - skip : m, same_row ? b + skip : b);
+                           same_row ? m - skip : m, same_row ? b + skip : b,
+                           processor ? "set parallel.processors to an instruction set that all "
+                                       "ranks have"
+                                     : "start all ranks with the same job, options and data");
         }
         a += n + 1;
         b += m + 1;

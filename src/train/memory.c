@@ -322,6 +322,8 @@ td_status td__trainer_memory(td__trainer *t, const td__memory_case *c, td__train
     td_params_block(t->replica.params, &all);
     e.whole = all * sizeof(float);
     e.traits = td__sync_traits_of(&e.sync, &e.world);
+    if (td__program_syncs(td__trainer_program(t))) /* all of a thread go in step */
+        e.traits.in_flight = TD__MOST_BESIDE;
     e.threads = threads_of(&e);
     e.in_flight = beside_of(&e);
     TD_TRY(td__ownership_init(&e.map, t->replica.params, c->ranks, t->o.sync.bucket_nbytes));

@@ -158,6 +158,24 @@ static td_status check_norms(td__trainer *t, int64_t rows)
     return TD_OK;
 }
 
+/* Batch norms over the whole batch go with some ways to train only. */
+static td_status check_shared(td__trainer *t, const td_program *p, int threads)
+{
+    const td__train_opts *o = &t->o;
+    td__sync_world w = td__trainer_world(t);
+
+    if (o->blank || !td__program_syncs(p))
+        return TD_OK;
+    return td__sync_check_shared(
+        &o->sync, &w,
+        &(td__sync_shared){.micro_batches = o->micro_batches,
+                           .accumulate = o->accumulate,
+                           .threads = threads,
+                           .verified = o->verify > 0 && w.ranks > 1,
+                           .ignores = *t->plan.facts.ignoring,
+                           .far = !td__device_host_reads(td__params_device(t->replica.params))});
+}
+
 static td_status make_model(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
@@ -199,6 +217,7 @@ static td_status make_model(td__trainer *t)
         TD_TRY(td_optimizer_create(&o->optim, t->replica.params, &t->replica.optimizer));
     }
     td__micro_batch_set_params(t->run.train_set, t->replica.params);
+    TD_TRY(check_shared(t, p, threads));
     return find_watched(t);
 }
 
@@ -215,7 +234,7 @@ td__loader_opts td__trainer_loader_opts(td__trainer *t)
 {
     const td__train_opts *o = &t->o;
     return (td__loader_opts){.batch = o->batch,
-                             .shuffle = true,
+                             .shuffle = !o->shuffle || !td__has_word("none false", o->shuffle),
                              .uniform = o->shuffle && strcmp(o->shuffle, "uniform") == 0,
                              .augment = true,
                              .seed = o->seed,

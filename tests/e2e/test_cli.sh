@@ -285,4 +285,9 @@ wrong 2 'damaged' inspect runs/tiny-0003 --checkpoint step-8
 wrong 2 'damaged' eval runs/tiny-0003 --checkpoint step-8
 [ ! -e q.csv ] || fail "a refused prediction left a file"
 
+# Words of lists that nobody knows are mistakes, not nothing to do.
+for flag in transports collectives algorithms memory; do
+    wrong 2 "unknown word 'nosuch'" bench comm --$flag nosuch
+done
+
 exit $bad

@@ -62,3 +62,11 @@ has 'train.optimizer.scale_lr: needs train.optimizer.lr'
 sed 's/epochs: 3/steps: 3/' job.yaml >steps.yaml
 run 2 "$tandem" check steps.yaml --set train.steps_per_epoch=3
 has 'train.steps_per_epoch: needs train.epochs'
+
+# Samples in the order of the data, the same in each epoch and on any number of ranks.
+run 0 "$tandem" train job.yaml --run-dir d --set train.shuffle=false
+want=$(digest)
+run 0 "$tandem" train job.yaml --run-dir e --set train.shuffle=none -n 2
+same "unshuffled on two ranks"
+run 0 "$tandem" train job.yaml --run-dir f
+[ "$(digest)" != "$want" ] || fail "shuffled all the same"

@@ -46,3 +46,27 @@ has 'goes on with scalar: other bits than in one go'
 run 0 "$tandem" train job.yaml --run-dir strict --set train.steps=6
 TANDEM_ISA=scalar run 2 "$tandem" train job.yaml --resume=strict --set parallel.processors=same
 has 'the run was computed with .*, which is not here'
+# All with a set that is named: as the lesser one does by itself, untuned; what is not there is
+# said.
+TANDEM_ISA=scalar run 0 "$tandem" train job.yaml --run-dir untuned \
+    --set parallel.processors=scalar
+want=$(digest)
+run 0 bash -c 'mixed --run-dir named --set parallel.processors=scalar'
+same "mixed ranks with a named instruction set"
+TANDEM_ISA=scalar run 2 "$tandem" train job.yaml --run-dir none --set parallel.processors=avx2
+has 'parallel.processors is avx2, but this processor computes with scalar'
+# Elastic ranks plan before they know each other: unlike ones are refused with both names, or take
+# the named set.
+cat >elastic.sh <<'SH'
+mkdir first 2>/dev/null || { mkdir second 2>/dev/null && export TANDEM_ISA=scalar; }
+exec "$@"
+SH
+elastic() {
+    rm -rf first second
+    "$tandem" launch -n 2:2 --restarts 1 -- sh elastic.sh "$tandem" train job.yaml "$@"
+}
+export -f elastic
+run 0 bash -c 'elastic --run-dir together --set parallel.processors=scalar'
+same "mixed elastic ranks with a named instruction set"
+run 0 bash -c 'elastic --run-dir apart' # the second one's replacement is like the first
+has 'processor is scalar on .*, but rank . has .*set parallel.processors to an instruction set'

@@ -6,12 +6,12 @@
 . "$(dirname "$0")/lib.sh"
 
 job=$source/examples/digits.yaml
-# Those that a key of `parallel` asks for, those of one process, and the exact ones, are the
-# business of other tests.
+# Those that a key of `parallel` or `plugin` asks for, those of one process, and the exact ones,
+# are the business of other tests.
 rules=
 for rule in $("$tandem" help job sync | sed -n 's/^  \([a-z-]*\): .*/\1/p'); do
     case $rule in exact-* | hogwild | cyclades) continue ;; esac
-    "$tandem" check "$job" --quiet --sync "$rule" 2>err || grep -q 'needs parallel\.' err ||
+    "$tandem" check "$job" --quiet --sync "$rule" 2>err || grep -q 'needs p[a-z]*\.' err ||
         fail "$rule: $(cat err)"
     [ -s err ] || rules="$rules $rule"
 done

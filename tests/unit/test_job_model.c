@@ -140,7 +140,8 @@ static const struct {
 TEST(every_layer_builds)
 {
     for (int k = 0; td__layer_list(k); k++) {
-        bool found = false;
+        /* Those of plug-ins need a shared object: tests/e2e/test_plugin.sh. */
+        bool found = !strcmp(td__layer_list(k)->name, "plugin");
         for (int i = 0; i < TD_LEN(LAYERS); i++)
             if (!strcmp(LAYERS[i].layer, td__layer_list(k)->name)) {
                 check_model(LAYERS[i].model, "", LAYERS[i].fields);

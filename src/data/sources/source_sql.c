@@ -1,6 +1,7 @@
-/* source_sql.c -- the rows of a query to an SQLite database as a table (records.h). Parts are
- * database files; all are asked the same query, which must say ORDER BY: without it, rows come in
- * an order that may change, and the same job would have other samples. */
+/* source_sql.c -- the rows of a query to a database as a table (records.h). Parts are files of
+ * SQLite, or addresses of PostgreSQL databases (postgres.h); all are asked the same query, which
+ * must say ORDER BY: without it, rows come in an order that may change, and the same job would have
+ * other samples. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <sqlite3.h>
 
 #include "base/fail.h"
+#include "data/postgres.h"
 #include "data/records.h"
 
 enum { MOST_STEPS = 20000000 }; /* of SQLite's machine, in thousands: minutes */
@@ -112,6 +114,17 @@ static td_status ask(sqlite3 *db, td__records *r, const char *query)
     return st;
 }
 
+static td_status check_query(const char *query)
+{
+    if (!query)
+        return TD_FAIL(TD_EINVAL, "sql: set data.query to a SELECT with an ORDER BY");
+    if (!has_order(query))
+        return TD_FAIL(TD_EINVAL,
+                       "data.query: it has no ORDER BY: rows without one come in an order that may "
+                       "change, and with it the samples");
+    return TD_OK;
+}
+
 static td_status sql_parse(td__records *r, const td__source_opts *o, const uint8_t *data,
                            size_t nbytes)
 {
@@ -119,12 +132,7 @@ static td_status sql_parse(td__records *r, const td__source_opts *o, const uint8
     sqlite3 *db = NULL;
     td_status st = TD_OK;
 
-    if (!o->query)
-        return TD_FAIL(TD_EINVAL, "sql: set data.query to a SELECT with an ORDER BY");
-    if (!has_order(o->query))
-        return TD_FAIL(TD_EINVAL,
-                       "data.query: it has no ORDER BY: rows without one come in an order that may "
-                       "change, and with it the samples");
+    TD_TRY(check_query(o->query));
     if (nbytes < 100 || memcmp(data, "SQLite format 3", 16) != 0)
         return TD_FAIL(TD_EPROTO, "%s: not an SQLite database", r->where);
     if (data[18] == 2) /* what is in the log beside it would be missing */
@@ -147,10 +155,18 @@ done:
     return st;
 }
 
+static td_status sql_ask(td__records *r, const td__source_opts *o, const char *name)
+{
+    TD_TRY(check_query(o->query));
+    return td__postgres_read(r, name, o->query);
+}
+
 static const td__table_format FORMAT = {
     .source = "sql",
-    .expected = "an SQLite database",
+    .expected = "an SQLite database, or postgresql://HOST/DATABASE",
     .parse = sql_parse,
+    .is_elsewhere = td__is_postgres,
+    .ask = sql_ask,
 };
 
 static td_status sql_open(const td__source_opts *o, const char *part, td__dataset **out)
@@ -166,7 +182,8 @@ static td_status sql_open_fitted(const td__source_opts *o, const char *part, con
 
 const td__source_def td__source_sql = {
     .name = "sql",
-    .help = "the rows of a query to an SQLite database: a label column and feature columns",
+    .help = "the rows of a query to an SQLite or PostgreSQL database: a label column and feature "
+            "columns",
     .reads = "dir train valid test query label columns features missing window horizon stride "
              "target",
     .open = sql_open,

@@ -1,0 +1,212 @@
+/* plugin.c -- see plugin.h: loading the plug-ins of a job, and what of them the job names. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job/plugin.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "data/map.h"
+
+td_status td_plugin_fail(td_status st, const char *text)
+{
+    return TD_FAIL(st ? st : TD_EINVAL, "plug-in: %.400s", text ? text : "failed");
+}
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+static td_status out_of_memory(const td__job *j)
+{
+    return TD_FAIL(TD_ENOMEM, "%s: out of memory", j->file);
+}
+
+/* The path from the folder of the file that names it; never one that dlopen searches for. */
+static char *path_of(const td__job *j, const td__tree *name)
+{
+    const char *file = name->line > 0 ? name->source : "", *slash = strrchr(file, '/');
+
+    if (name->text[0] == '/')
+        return td__arena_strdup(j->arena, name->text);
+    return slash ? td__arena_printf(j->arena, "%.*s/%s", (int)(slash - file), file, name->text)
+                 : td__arena_printf(j->arena, "./%s", name->text);
+}
+
+static td_status load(td__job *j, const td__tree *name)
+{
+    const td_plugin *(*get)(void);
+    const char *where = td__tree_where(name).text;
+    char *path = path_of(j, name);
+
+    if (!path)
+        return out_of_memory(j);
+    if (j->n_plugins == TD__MAX_PLUGINS)
+        return TD_FAIL(TD_EINVAL, "%s: plugin.files: at most %d are possible", where,
+                       TD__MAX_PLUGINS);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return TD_FAIL(TD_EINVAL, "%s: plugin.files: %.400s", td__tree_where(name).text, dlerror());
+    j->plugins[j->n_plugins].handle = handle; /* closed with the job */
+    *(void **)(void *)&get = dlsym(handle, "td_plugin_get");
+    const td_plugin *p = get ? get() : NULL;
+    j->plugins[j->n_plugins++].at = p;
+    if (!p)
+        return TD_FAIL(TD_EINVAL, "%s: plugin.files: %s has no td_plugin_get",
+                       td__tree_where(name).text, path);
+    if (p->abi != TD_PLUGIN_ABI || p->size < sizeof *p)
+        return TD_FAIL(TD_EINVAL,
+                       "%s: plugin.files: %s was built for version %u of the interface, this "
+                       "program has %d: build it again",
+                       td__tree_where(name).text, path, (unsigned)p->abi, TD_PLUGIN_ABI);
+    return TD_OK;
+}
+
+void td__plugins_close(td__job *j)
+{
+    for (int i = 0; i < j->n_plugins; i++)
+        dlclose(j->plugins[i].handle);
+    j->n_plugins = 0;
+}
+
+/* ---- Finding --------------------------------------------------------------------------------- */
+
+#define FIND(kind, list, count)                                                   \
+    const td_plugin_##kind *td__plugin_##kind(const td__job *j, const char *name) \
+    {                                                                             \
+        for (int i = 0; i < j->n_plugins; i++)                                    \
+            for (int k = 0; k < j->plugins[i].at->count; k++)                     \
+                if (!strcmp(j->plugins[i].at->list[k].name, name))                \
+                    return &j->plugins[i].at->list[k];                            \
+        return NULL;                                                              \
+    }
+FIND(layer, layers, n_layers)
+FIND(loss, losses, n_losses)
+FIND(metric, metrics, n_metrics)
+FIND(map, maps, n_maps)
+FIND(sync, syncs, n_syncs)
+
+td_status td__plugin_missing(const td__job *j, const char *what, const td__tree *at)
+{
+    const td__tree *files = td__tree_get(td__tree_get(j->root, "plugin"), "files");
+
+    if (files && files->count && !j->n_plugins)
+        return TD_FAIL(TD_EINVAL,
+                       "%s: plugin: plug-ins are loaded only from a job file that is named on the "
+                       "command line, not from the copy in a run: name the job file",
+                       td__tree_where(at).text);
+    return TD_FAIL(TD_EINVAL, "%s: %s: no plug-in has a %s %s%s", td__tree_where(at).text, what,
+                   what, td__tree_found(at).text,
+                   files && files->count ? "" : ": name its file in plugin.files");
+}
+
+/* ---- Map functions --------------------------------------------------------------------------- */
+
+typedef struct map_state {
+    const td_plugin_map *of;
+    td_field in; /* names are m->in's */
+} map_state;
+
+static td_field public_field(const td__field *f)
+{
+    return (td_field){.name = f->name, .dtype = f->dtype, .shape = f->shape, .classes = f->classes};
+}
+
+static td_status map_open(td__map *m, td__dataset *train)
+{
+    const td_plugin_map *p = m->opts.user;
+    map_state *s = m->state = td__calloc(1, sizeof *s);
+    (void)train;
+
+    if (!s)
+        return TD_FAIL(TD_ENOMEM, "no memory for map stage '%s'", p->name);
+    s->of = p;
+    s->in = public_field(&m->in);
+    td_field out = s->in;
+    if (p->shape)
+        TD_TRY(p->shape(&s->in, &out));
+    if (out.shape.ndim < 0 || out.shape.ndim >= TD_MAX_DIMS || td_shape_count(&out.shape) < 0)
+        return TD_FAIL(TD_EINVAL, "plugin.maps: %s gives samples of no valid shape", p->name);
+    m->out.dtype = out.dtype;
+    m->out.shape = out.shape;
+    m->out.classes = out.classes;
+    return TD_OK;
+}
+
+static void map_apply(const td__map *m, const int64_t *index, int64_t n, const td__draw *draw,
+                      const void *x, void *y)
+{
+    const map_state *s = m->state;
+    size_t from = td__field_nbytes(&m->in), to = td__field_nbytes(&m->out);
+
+    for (int64_t i = 0; i < n; i++) {
+        const td_sample sample = {.index = index[i],
+                                  .random = draw != NULL,
+                                  .seed = draw ? draw->seed : 0,
+                                  .epoch = draw ? draw->epoch : 0};
+        s->of->apply(&s->in, &sample, (const char *)x + (size_t)i * from,
+                     (char *)y + (size_t)i * to);
+    }
+}
+
+static const td__map_def MAP = {.name = "plugin",
+                                .help = "a map function of a plug-in",
+                                .reads = "",
+                                .draws = true,
+                                .open = map_open,
+                                .apply = map_apply};
+
+/* plugin.maps stand behind data.maps. */
+static td_status add_maps(td__job *j, const td__tree *names)
+{
+    int n = j->data.n_maps;
+    td__map_opts *all = td__arena_alloc(j->arena, (size_t)(n + names->count) * sizeof *all);
+
+    if (!all)
+        return out_of_memory(j);
+    if (n)
+        memcpy(all, j->data.maps, (size_t)n * sizeof *all);
+    for (const td__tree *t = names->first; t; t = t->next) {
+        const td_plugin_map *p = td__plugin_map(j, t->text);
+        if (!p)
+            return td__plugin_missing(j, "map", t);
+        all[n++] = (td__map_opts){.name = MAP.name, .def = &MAP, .user = p};
+    }
+    j->data.maps = all;
+    j->data.n_maps = n;
+    return TD_OK;
+}
+
+/* ---- The job --------------------------------------------------------------------------------- */
+
+static td_status use_sync(td__job *j, const td__tree *name)
+{
+    const td_plugin_sync *p = td__plugin_sync(j, name->text);
+
+    if (!p)
+        return td__plugin_missing(j, "sync rule", name);
+    if (j->train.sync.rule)
+        return TD_FAIL(TD_EINVAL,
+                       "%s: plugin.sync: not with train.sync (%s): leave one of them out",
+                       td__tree_where(name).text, j->train.sync.rule);
+    j->train.sync.plugin = p;
+    j->train.sync.rule = "plugin";
+    return TD_OK;
+}
+
+bool td__job_has_plugins(const td__job *j)
+{
+    const td__tree *files = td__tree_get(td__tree_get(j->root, "plugin"), "files");
+    return files && files->count;
+}
+
+td_status td__job_load_plugins(td__job *j, bool named)
+{
+    const td__tree *at = td__tree_get(j->root, "plugin"), *files = td__tree_get(at, "files");
+    const td__tree *maps = td__tree_get(at, "maps"), *sync = td__tree_get(at, "sync");
+
+    for (const td__tree *t = named && files ? files->first : NULL; t; t = t->next)
+        TD_TRY(load(j, t));
+    if (maps && maps->count)
+        TD_TRY(add_maps(j, maps));
+    return sync ? use_sync(j, sync) : TD_OK;
+}

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
+# batch_norm with sync: true normalizes the whole batch: the losses of one micro-batch, however many
+# there are, and the same weights on any number of ranks and threads, short last batches included.
+. "$(dirname "$0")/lib.sh"
+
+cat >job.yaml <<'YAML'
+name: norms
+model:
+  - {conv2d: 4, kernel: 3, padding: same}
+  - {batch_norm: {sync: true}}
+  - relu
+  - flatten
+  - {linear: 12}
+  - {batch_norm: {sync: true, act: relu}}
+  - linear
+data: {source: digits, count: 150, noise: 0.2, split: {valid: 0.2}}
+train: {batch: 32, epochs: 3, micro_batches: 8, optimizer: {name: sgd, lr: 0.1}}
+log: {tensorboard: false, report: false}
+YAML
+sed 's/sync: true, *//; s/{batch_norm: {sync: true}}/batch_norm/' job.yaml >plain.yaml
+grep -q sync plain.yaml && fail "the plain job"
+run 0 "$tandem" train job.yaml --run-dir one --threads 1
+want=$(digest)
+for ranks in 2 3; do
+    run 0 "$tandem" train job.yaml --run-dir "n$ranks" -n "$ranks"
+    same "$ranks ranks"
+done
+run 0 "$tandem" train job.yaml --run-dir threads --threads 2
+same "two threads"
+run 0 "$tandem" train job.yaml --run-dir tcp -n 2 --set parallel.transport=tcp
+same "tcp"
+# More ranks than micro-batches that have rows: one only takes part in the exchange.
+run 0 "$tandem" train job.yaml --run-dir idle -n 3 --set train.micro_batches=2
+few=$(digest)
+run 0 "$tandem" train job.yaml --run-dir few --set train.micro_batches=2
+[ "$(digest)" = "$few" ] || fail "an idle rank: another digest than that of one rank"
+# Killed and resumed: the same end.
+run 0 "$tandem" train job.yaml --run-dir half --set train.epochs=1
+run 0 "$tandem" train --resume=half --set train.epochs=3 -n 2
+same "resumed on two ranks"
+
+# The whole batch is one micro-batch of a plain batch norm: the same losses, up to rounding; and not
+# those of 8 micro-batches. Running averages too: validation.
+run 0 "$tandem" train plain.yaml --run-dir whole --set train.micro_batches=1
+run 0 "$tandem" train plain.yaml --run-dir cut
+python3 - <<'PY' || fail "losses"
+import json
+def losses(run):
+    rows = [json.loads(l) for l in open(f"{run}/metrics.jsonl")]
+    return [r.get("metrics", r)["loss"] for r in rows if r["kind"] in ("step", "eval")]
+one, whole, cut = losses("one"), losses("whole"), losses("cut")
+assert len(one) == len(whole) > 12, (len(one), len(whole))
+off = max(abs(a - b) / abs(b) for a, b in zip(one, whole))
+assert off < 2e-4, off
+assert max(abs(a - b) / abs(b) for a, b in zip(cut, whole)) > 1e-2
+PY
+# Trained so, it is an ordinary batch norm for whoever uses it.
+run 0 "$tandem" predict one -o p.csv
+run 0 "$tandem" export one --python model.py
+grep -q 'F.batch_norm' model.py || fail "export"
+
+# Micro-batches of one row are fine with it, and refused without.
+run 0 "$tandem" train job.yaml --run-dir rows --set train.micro_batches=32 --set train.epochs=1 \
+    --threads 2
+run 2 "$tandem" train plain.yaml --run-dir bad --set train.micro_batches=32
+has 'micro-batches of one row'
+wrong() { # TEXT ARGUMENTS...
+    local text=$1; shift
+    run 2 "$tandem" train job.yaml --run-dir wrong "$@"
+    has "$text"
+}
+wrong 'cannot be combined with train.accumulate' --set train.accumulate=2
+wrong 'cannot be combined with ma' -n 2 --sync ma
+wrong 'cannot be combined with parallel.zero' -n 2 --set parallel.zero=1
+wrong 'cannot be combined with parallel.pipeline' -n 2 --parallel pipeline=2
+wrong 'at most 16 are possible' --threads 1 --set train.micro_batches=32
