@@ -96,7 +96,7 @@ static td_status list(const char *folder, const char *table, files *out)
         out->at[out->n++] = f;
     }
     closedir(d);
-    if (!st)
+    if (!st && out->n)
         qsort(out->at, out->n, sizeof *out->at, by_server_and_step);
     return st;
 }
