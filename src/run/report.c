@@ -73,9 +73,11 @@ static void print_head(td__text *t, const td__report_opts *o, const td__report_d
     td__text_add(t, "<span class=\"sub\">");
     print_far(t, d);
     if (d->batch > 0)
-        td__text_printf(t, ", %.0f samples each", d->batch);
+        td__text_printf(t, ", %.0f samples", d->batch);
     if (d->micro_batches > 1)
         td__text_printf(t, " in %.0f micro-batches", d->micro_batches);
+    if (d->batch > 0)
+        td__text_add(t, " each");
     if (*d->precision)
         td__text_printf(t, " &middot; %s", d->precision);
     if (d->ranks > 1)
