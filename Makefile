@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin verbs over CMake and Ninja; everything is built into build/ (sanitizers: build-asan/,
 # build-tsan/). Options: BUILD=DIR, WERROR=1, JOBS=N, FLAKY=DIR (tests; tools/run-tests), JSON=FILE
-# (bench), PREFIX=DIR and DESTDIR=DIR (install).
+# (bench), PYTHON=a Python with PyTorch (bench-pipeline), PREFIX=DIR and DESTDIR=DIR (install).
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -81,8 +81,9 @@ bench-sync: all ## every sync rule side by side; SLOW=1: with a straggler too; Q
 	@bench/sync/run $(BUILD) $(if $(QUICK),--quick) $(if $(SLOW),--slow) \
 	    $(if $(JSON),--json $(abspath $(JSON)))
 
-bench-pipeline: all ## pipelines beside torch.distributed.pipelining
-	@bench/pipeline/run $(BUILD) $(if $(JSON),--json $(abspath $(JSON)))
+bench-pipeline: all ## pipelines beside torch.distributed.pipelining; PYTHON=one that has PyTorch
+	@bench/pipeline/run $(BUILD) $(if $(PYTHON),--python $(PYTHON)) \
+	    $(if $(JSON),--json $(abspath $(JSON)))
 
 .PHONY: bench-tensor
 bench-tensor: all ## tensor parallel ranks beside torch.distributed.tensor

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The side of PyTorch in make bench-pipeline: torch.distributed.pipelining over gloo, one process
-per stage, one thread each. Prints {"samples_per_second": ...} of the median step."""
+per stage, one thread each. Serves until its input ends: a line {"model", "schedule", "steps"} asks
+for so many steps ("schedule" null: one process without a pipeline), and is answered with a line
+{"seconds": [of each step]} or {"error": text}."""
 import argparse
 import json
 import os
-import statistics
+import sys
 import time
 
 import torch
@@ -13,8 +15,9 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed import pipelining
 
-WARM_UP = 3
 VOCAB, CONTEXT, WIDTH, HEADS, LAYERS = 27, 128, 256, 4, 8
+TWO_CHUNKS = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
 
 
 class Block(nn.Module):
@@ -70,19 +73,17 @@ def chunks_of(layers, n):
 
 def timed(steps, step):
     times = []
-    for i in range(steps):
+    for _ in range(steps):
         begin = time.perf_counter()
         step()
-        if i >= WARM_UP:
-            times.append(time.perf_counter() - begin)
-    return statistics.median(times)
+        times.append(time.perf_counter() - begin)
+    return times
 
 
-def alone(o):
-    torch.set_num_threads(1)
-    net = nn.Sequential(*layers_of(o.model))
+def stepper_alone(o, model):
+    net = nn.Sequential(*layers_of(model))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    x, y = data_of(o.model, o.batch)
+    x, y = data_of(model, o.batch[model])
 
     def step():
         optimizer.zero_grad()
@@ -90,26 +91,25 @@ def alone(o):
             (loss_of(net(a), b) / o.micro_batches).backward()
         optimizer.step()
 
-    return timed(o.steps, step)
+    return step
 
 
-def rank_main(rank, o, result):
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank % os.cpu_count()]})
-    dist.init_process_group("gloo", rank=rank, world_size=o.stages)
-    each = 2 if o.schedule.startswith("Interleaved") else 1
-    chunks = chunks_of(layers_of(o.model), o.stages * each)
-    mine = [chunks[rank + o.stages * k] for k in range(each)]
-    stages = [pipelining.PipelineStage(c, rank + o.stages * k, o.stages * each,
-                                       torch.device("cpu"))
-              for k, c in enumerate(mine)]
-    schedule = pipelining.schedules.get_schedule_class(o.schedule)(
+def stepper(o, rank, model, name):
+    """One step of a pipeline with this schedule."""
+    each = 2 if name in TWO_CHUNKS else 1
+    chunks = chunks_of(layers_of(model), o.stages * each)
+    numbers = [rank]
+    if each > 1:
+        numbers += [2 * o.stages - 1 - rank if name in V_SHAPED else rank + o.stages]
+    mine = [chunks[i] for i in numbers]
+    stages = [pipelining.PipelineStage(c, i, o.stages * each, torch.device("cpu"))
+              for c, i in zip(mine, numbers)]
+    schedule = pipelining.schedules.get_schedule_class(name)(
         stages if each > 1 else stages[0], o.micro_batches, loss_fn=loss_of)
     optimizer = torch.optim.SGD([p for c in mine for p in c.parameters()], lr=0.01)
-    x, y = data_of(o.model, o.batch)
-    args = (x,) if rank == 0 else ()
-    target = dict(target=y) if rank == o.stages - 1 else {}
+    x, y = data_of(model, o.batch[model])
+    args = (x,) if 0 in numbers else ()
+    target = dict(target=y) if o.stages * each - 1 in numbers else {}
 
     def step():
         optimizer.zero_grad()
@@ -117,27 +117,59 @@ def rank_main(rank, o, result):
         optimizer.step()
         dist.barrier()
 
-    seconds = timed(o.steps, step)
-    if rank == 0:
-        result.value = seconds
+    return step
+
+
+def rank_main(rank, o, orders, answers):
+    """orders: by rank."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dist.init_process_group("gloo", rank=rank, world_size=o.stages)
+    steppers = {}
+    while (order := orders[rank].get()) is not None:
+        model, name, steps = order
+        try:
+            if order[:2] not in steppers:
+                steppers[order[:2]] = stepper(o, rank, model, name)
+            answers.put((rank, timed(steps, steppers[order[:2]]), None))
+        except Exception as e:
+            answers.put((rank, None, f"{type(e).__name__}: {e}"))
     dist.destroy_process_group()
+
+
+def serve(o):
+    context = mp.get_context("spawn")
+    orders = [context.SimpleQueue() for _ in range(o.stages)]
+    answers = context.SimpleQueue()
+    ranks = mp.spawn(rank_main, args=(o, orders, answers), nprocs=o.stages, join=False)
+    alone = {}
+    for line in sys.stdin:
+        order = json.loads(line)
+        model, name, steps = order["model"], order["schedule"], order["steps"]
+        if name is None:
+            alone[model] = alone.get(model) or stepper_alone(o, model)
+            reply = {"seconds": timed(steps, alone[model])}
+        else:
+            for q in orders:
+                q.put((model, name, steps))
+            got = {rank: (seconds, error) for rank, seconds, error in
+                   (answers.get() for _ in range(o.stages))}
+            failed = [error for _, error in got.values() if error]
+            reply = {"error": failed[0]} if failed else {"seconds": got[0][0]}
+        print(json.dumps(reply), flush=True)
+    for q in orders:
+        q.put(None)
+    ranks.join()
 
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--model", choices=("mlp", "gpt"))
-    p.add_argument("--schedule")
-    for name in ("steps", "batch", "micro-batches", "stages"):
-        p.add_argument(f"--{name}", type=int)
+    p.add_argument("--stages", type=int, default=2)
+    p.add_argument("--micro-batches", type=int, default=8)
+    p.add_argument("--batch", type=json.loads, help='rows of a batch: {"mlp": 256}')
     o = p.parse_args()
-    if o.schedule == "none":
-        seconds = alone(o)
-    else:
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29641")
-        result = mp.get_context("spawn").Value("d", 0.0)
-        mp.spawn(rank_main, args=(o, result), nprocs=o.stages)
-        seconds = result.value
-    print(json.dumps({"samples_per_second": o.batch / seconds}))
+    torch.set_num_threads(1)
+    serve(o)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/memory.h"
 #include "ops/phase.h"
 
 enum { SHOWN_NS = 2000 }; /* shorter waits are not worth a place in a trace */
@@ -28,7 +29,7 @@ struct td__measure {
     uint64_t began_ns, batches;
     uint64_t lane_ns[TD_LANES]; /* when the lane's last message ended */
     /* The report's. */
-    double *idle;
+    double *idle, *peak;
     td__pipeline_span *span;
 };
 
@@ -49,6 +50,7 @@ void td__measure_destroy(td__measure *m)
     td__free(m->took);
     td__free(m->ops);
     td__free(m->idle);
+    td__free(m->peak);
     td__free(m->span);
     td__free(m);
 }
@@ -178,7 +180,10 @@ static void list_spans(td__measure *m, const td__plan *plan, const double *times
     out->span = m->span;
 }
 
-/* Vectors of which each rank has its own part, and 0 elsewhere. */
+/* Vectors of which each rank has its own part, and 0 elsewhere: seconds by chunk and phase, and how
+ * often; by stage: busy, of all, bytes; times of the last batch's operations. */
+enum { BY_STAGE = 3 };
+
 static td_status sum_up(td_comm *comm, double *v, size_t n)
 {
     return td_allreduce(comm, v, v, n, TD_F64, TD_REDUCE_SUM, NULL);
@@ -191,9 +196,10 @@ static void fill_in(const td__measure *m, const td__plan *plan, int n_times, dou
     memcpy(v, m->took, chunks * sizeof *v);
     v[chunks + (size_t)m->stage] = m->busy;
     v[chunks + (size_t)(stages + m->stage)] = m->wall;
+    v[chunks + (size_t)(2 * stages + m->stage)] = (double)td__memory_read().peak;
     for (int r = 0; r < m->stage; r++)
         first += plan->roles[r].n;
-    double *times = v + chunks + 2 * (size_t)stages + 2 * (size_t)first;
+    double *times = v + chunks + BY_STAGE * (size_t)stages + 2 * (size_t)first;
     for (int i = 0; n_times && m->list == &plan->roles[m->stage] && i < m->list->n && i < m->room;
          i++) {
         times[2 * i] = m->ops[i].begin;
@@ -205,7 +211,7 @@ static td_status read_out(td__measure *m, td__plan *plan, int n_times, const dou
                           td__pipeline_report *out)
 {
     int stages = plan->mesh.size[TD_AXIS_PIPELINE];
-    const double *busy = v + 6 * (size_t)m->chunks, *wall = busy + stages;
+    const double *busy = v + 6 * (size_t)m->chunks, *wall = busy + stages, *peak = wall + stages;
     double all = 0, longest = 0;
     for (int s = 0; s < stages; s++) {
         all += busy[s];
@@ -213,10 +219,12 @@ static td_status read_out(td__measure *m, td__plan *plan, int n_times, const dou
     }
     for (int s = 0; s < stages && longest > 0; s++)
         m->idle[s] = 1 - busy[s] / longest;
+    memcpy(m->peak, peak, (size_t)stages * sizeof *peak);
     out->idle = m->idle;
+    out->peak = m->peak;
     out->measured = longest > 0 ? 1 - all / (longest * stages) : 0;
     if (n_times)
-        list_spans(m, plan, wall + stages, out);
+        list_spans(m, plan, peak + stages, out);
     give_times(plan, m->chunks, NULL);
     TD_TRY(idle_share(plan, &out->even));
     give_times(plan, m->chunks, v);
@@ -230,14 +238,17 @@ td_status td__measure_report(td__measure *m, td_comm *comm, td__plan *plan,
     for (int r = 0; r < stages; r++)
         ops += plan->roles[r].n;
     int n_times = ops <= 2 * TD__PIPELINE_SPANS ? 2 * ops : 0;
-    size_t n = 6 * (size_t)m->chunks + 2 * (size_t)stages + (size_t)n_times;
+    size_t n = 6 * (size_t)m->chunks + BY_STAGE * (size_t)stages + (size_t)n_times;
     td__free(m->idle);
+    td__free(m->peak);
     td__free(m->span);
     double *v = td__calloc(n, sizeof *v);
     m->idle = td__calloc((size_t)stages, sizeof *m->idle);
+    m->peak = td__calloc((size_t)stages, sizeof *m->peak);
     m->span = td__calloc((size_t)ops + 1, sizeof *m->span);
-    td_status st =
-        v && m->idle && m->span ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for a pipeline's report");
+    td_status st = v && m->idle && m->peak && m->span
+                       ? TD_OK
+                       : TD_FAIL(TD_ENOMEM, "no memory for a pipeline's report");
     if (!st) {
         fill_in(m, plan, n_times, v);
         st = sum_up(comm, v, n);

@@ -22,6 +22,7 @@ typedef struct td__pipeline_report {
      * the measured times of chunks; by that clock if all phases took the same. */
     double measured, expected, even;
     double *idle; /* (stages) measured */
+    double *peak; /* (stages) bytes: the most that a rank had in memory, of its first replica */
     td__pipeline_span *span;
     int n_spans; /* of the last batch; 0: too many to keep */
 } td__pipeline_report;

@@ -234,11 +234,13 @@ static td_status read_pipeline(td__report_data *d, const json_t *o)
     size_t stages = json_array_size(json_object_get(o, "idle_by_stage"));
     size_t runs = json_array_size(json_object_get(o, "runs"));
     td__free(r->idle);
+    td__free(r->peak);
     td__free(r->span);
     *r = (td__pipeline_report){.stages = (int)stages, .n_spans = (int)runs};
     r->idle = td__calloc(stages + 1, sizeof *r->idle);
+    r->peak = td__calloc(stages + 1, sizeof *r->peak);
     r->span = td__calloc(runs + 1, sizeof *r->span);
-    if (!r->idle || !r->span)
+    if (!r->idle || !r->peak || !r->span)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu runs of the report", runs);
     text(o, "schedule", r->schedule, sizeof r->schedule);
     r->replicas = (int)number(o, "replicas");
@@ -247,8 +249,10 @@ static td_status read_pipeline(td__report_data *d, const json_t *o)
     r->measured = number(o, "idle");
     r->expected = number(o, "idle_expected");
     r->even = number(o, "idle_even");
-    for (size_t s = 0; s < stages; s++)
+    for (size_t s = 0; s < stages; s++) {
         r->idle[s] = item(o, "idle_by_stage", (int)s);
+        r->peak[s] = item(o, "peak_by_stage", (int)s);
+    }
     for (size_t i = 0; i < runs; i++) {
         read_span(json_array_get(json_object_get(o, "runs"), i), &r->span[i]);
         r->span[i].stage = r->span[i].stage < r->stages ? r->span[i].stage : 0;
@@ -342,6 +346,7 @@ void td__report_data_fini(td__report_data *d)
     }
     td__free(d->rank);
     td__free(d->pipeline.idle);
+    td__free(d->pipeline.peak);
     td__free(d->pipeline.span);
     *d = (td__report_data){0};
 }

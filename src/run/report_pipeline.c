@@ -28,6 +28,9 @@ void td__json_pipeline(td__text *t, uint64_t step, const td__pipeline_report *r)
         td__text_add(t, s ? ", " : "");
         td__text_json_number(t, r->idle[s], DIGITS);
     }
+    td__text_add(t, "], \"peak_by_stage\": [");
+    for (int s = 0; s < r->stages; s++)
+        td__text_printf(t, "%s%.0f", s ? ", " : "", r->peak[s]);
     td__text_add(t, "], \"runs\": ["); /* stage, chunk, phase, micro-batch, begin, end */
     for (int i = 0; i < r->n_spans; i++) {
         const td__pipeline_span *s = &r->span[i];
@@ -101,10 +104,12 @@ void td__html_pipeline(td__text *t, const td__pipeline_report *r)
     print_card(t, r->even, "idle, if all phases took the same");
     td__text_add(t, "</div>\n<div class=\"panel\">");
     print_diagram(t, r);
-    td__text_add(t, "<table><tr><th>stage</th><th class=\"n\">idle</th><th></th></tr>\n");
+    td__text_add(t, "<table><tr><th>stage</th><th class=\"n\">peak memory</th>"
+                    "<th class=\"n\">idle</th><th></th></tr>\n");
     for (int s = 0; s < r->stages; s++) {
-        char text[32];
+        char text[TD__HUMAN];
         td__text_printf(t, "<tr><td>%d</td>", s);
+        td__html_cell(t, "n", r->peak[s] > 0 ? td__human_bytes(r->peak[s], text) : "");
         snprintf(text, sizeof text, "%.1f %%", 100 * r->idle[s]);
         td__html_cell(t, "n", text);
         td__html_bar(t, r->idle[s]);
