@@ -141,9 +141,9 @@ td_status td__check_pipeline(const td__session *s, int ranks, bool whole, const 
     batches = batches ? batches : 1;
     printf("\npipeline, %s, schedule %s, %d micro-batches\n", td__rank_mesh_text(&shape.mesh, mesh),
            shape.schedule->name, batches);
+    td__plan_end end = {.in_order = s->opts.sync.in_order != 0, .direct = !shape.schedule->delay};
     td_status st =
-        td__pipeline_plan_of(cut, &shape.mesh, shape.schedule, batches,
-                             (td__plan_end){.in_order = s->opts.sync.in_order != 0}, &plan, &slots);
+        td__pipeline_plan_checked(cut, &shape.mesh, shape.schedule, batches, &end, &plan, &slots);
     if (!st) {
         print_chunks(cut, &shape, slots);
         st = print_stages(s, cut, &shape, slots, batches);

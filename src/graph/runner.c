@@ -54,6 +54,18 @@ static void run_timed(td_runner *r, int begin, int end)
     }
 }
 
+void td__runner_prepare_ahead(td_runner *r)
+{
+    td_backend *b = r->p->backend;
+    unsigned saved = 0;
+    if (b->ops->enter)
+        b->ops->enter(b, &saved);
+    td__runner_prepare(r);
+    td__stream_drain(r->stream); /* what failed is told by the run */
+    if (b->ops->leave)
+        b->ops->leave(b, saved);
+}
+
 static void run_profiled(td_runner *r, int begin, int end)
 {
     if (r->timer) {

@@ -41,6 +41,20 @@ td__synced td__runner_until_sync(td_runner *r);
  * `first`. */
 TD_NODISCARD td_status td__runner_create_sibling(td_runner *first, td_runner **out);
 
+/* A runner for `program`, or, if `first` is not NULL, a sibling of it, whose inputs lie in memory
+ * of the caller: td__program_inputs() bytes that the program's device can read; borrowed. NULL: in
+ * its own. */
+TD_NODISCARD td_status td__runner_create_with(const td_program *program, td_params *params,
+                                              td_runner *first, void *inputs, td_runner **out);
+size_t td__program_inputs(const td_program *p);
+bool td__program_host_reads(const td_program *p); /* may the host read what its kernels do? */
+/* Where an input of the program lies in that memory. */
+size_t td__program_input_at(const td_program *p, const char *name);
+
+/* What the next run would begin with after a change of the params, now: weights in the kernels' own
+ * formats. */
+void td__runner_prepare_ahead(td_runner *r);
+
 /* Where the next runs put gradients and statistics: a block laid out as td_runner_grads(), which
  * then returns it, with zeros where nothing will be written; borrowed. NULL: the runner's own. */
 void td__runner_set_grads(td_runner *r, float *block);

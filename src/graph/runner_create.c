@@ -49,7 +49,8 @@ static td_status match_params(td_runner *r)
  * that kernels never see NULL, but there are no gradients in evaluation, or they are lent. */
 static size_t held_bytes(const td_runner *r, int space)
 {
-    if (space == TD_SPACE_PARAM || (space == TD_SPACE_GRAD && (r->p->evaluate || r->lender)))
+    if (space == TD_SPACE_PARAM || (space == TD_SPACE_GRAD && (r->p->evaluate || r->lender)) ||
+        (space == TD_SPACE_INPUT && r->inputs_at))
         return 0;
     return r->space_bytes[space] ? r->space_bytes[space] : TD_ALIGN;
 }
@@ -89,6 +90,8 @@ static td_status allocate(td_runner *r)
             TD_TRY(td__mem_alloc(d, TD_MEM_OWN, held_bytes(r, s), &r->mem[s]));
             r->space[s] = r->mem[s].at;
         }
+    if (r->inputs_at)
+        r->space[TD_SPACE_INPUT] = r->inputs_at;
     TD_TRY(td__mem_alloc(d, TD_MEM_OWN, sizeof(td_run_ctx), &r->key));
     if (p->scratch && !r->lender)
         TD_TRY(td__mem_alloc(d, TD_MEM_OWN, p->scratch, &r->scratch_mem));
@@ -215,7 +218,8 @@ static td_status make(td_runner *r)
     return fill_constants(r);
 }
 
-static td_status create(const td_program *p, td_params *ps, td_runner *lender, td_runner **out)
+td_status td__runner_create_with(const td_program *p, td_params *ps, td_runner *lender,
+                                 void *inputs, td_runner **out)
 {
     *out = NULL;
     td_runner *r = td__calloc(1, sizeof *r);
@@ -224,6 +228,7 @@ static td_status create(const td_program *p, td_params *ps, td_runner *lender, t
     r->p = p;
     r->ps = ps;
     r->lender = lender;
+    r->inputs_at = inputs;
     td_status st = make(r);
     if (st) {
         td_runner_destroy(r);
@@ -235,12 +240,12 @@ static td_status create(const td_program *p, td_params *ps, td_runner *lender, t
 
 td_status td_runner_create(const td_program *p, td_params *ps, td_runner **out)
 {
-    return create(p, ps, NULL, out);
+    return td__runner_create_with(p, ps, NULL, NULL, out);
 }
 
 td_status td__runner_create_sibling(td_runner *first, td_runner **out)
 {
-    return create(first->p, first->ps, first, out);
+    return td__runner_create_with(first->p, first->ps, first, NULL, out);
 }
 
 void td_runner_destroy(td_runner *r)

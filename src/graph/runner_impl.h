@@ -55,6 +55,7 @@ struct td_runner {
     int n_marks;
     td_run_ctx ctx;
     int done, passed;  /* of the run under way: steps, marks */
+    void *inputs_at;   /* the caller's memory for inputs; NULL: its own */
     td_runner *lender; /* whose scratch, packed weights and own gradients these are; NULL: own */
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
     bool profile;

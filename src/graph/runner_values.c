@@ -13,12 +13,34 @@
 
 /* ---- Inputs ---------------------------------------------------------------------------------- */
 
+static const td_node *input_of(const td_program *p, const char *name)
+{
+    for (int i = 0; i < p->g->n_nodes; i++)
+        if (p->g->nodes[i]->op == TD_OP_INPUT && strcmp(p->g->nodes[i]->name, name) == 0)
+            return p->g->nodes[i];
+    return NULL;
+}
+
 static const td_node *find_input(const td_runner *r, const char *name)
 {
-    for (int i = 0; i < r->p->g->n_nodes; i++)
-        if (r->p->g->nodes[i]->op == TD_OP_INPUT && strcmp(r->p->g->nodes[i]->name, name) == 0)
-            return r->p->g->nodes[i];
-    return NULL;
+    return input_of(r->p, name);
+}
+
+size_t td__program_inputs(const td_program *p)
+{
+    return p->space_bytes[TD_SPACE_INPUT];
+}
+
+bool td__program_host_reads(const td_program *p)
+{
+    return td__device_host_reads(p->backend->device);
+}
+
+size_t td__program_input_at(const td_program *p, const char *name)
+{
+    const td_node *n = input_of(p, name);
+    TD_ASSERT(n, "no input '%s'", name);
+    return td__location_of(p, n, 0)->offset;
 }
 
 bool td__runner_reads(const td_runner *r, const char *name, size_t *nbytes)

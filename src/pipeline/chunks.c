@@ -162,11 +162,13 @@ td_status td__chunks_runner(td__chunks *c, int64_t rows, int chunk, int slot, td
     TD_TRY(find(c, rows, &z));
     TD_ASSERT(c->o.own[chunk] && slot < c->o.slots, "slot %d of chunk %d", slot, chunk);
     td_runner **all = &z->runners[chunk * c->o.slots];
+    const td_program *p = z->cut->pieces[chunk].program;
     for (int i = 0; i <= slot; i++) {
         if (all[i])
             continue;
-        TD_TRY(i ? td__runner_create_sibling(all[0], &all[i])
-                 : td_runner_create(z->cut->pieces[chunk].program, c->o.params, &all[i]));
+        void *inputs =
+            c->o.direct ? td__direct_inputs(c->o.direct, chunk, i, td__program_inputs(p)) : NULL;
+        TD_TRY(td__runner_create_with(p, c->o.params, i ? all[0] : NULL, inputs, &all[i]));
         td__runner_set_comm(all[i], c->o.peers);
     }
     *out = all[slot];

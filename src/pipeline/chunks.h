@@ -6,6 +6,7 @@
 #define TD_PIPELINE_CHUNKS_H
 
 #include "graph/cut.h"
+#include "pipeline/direct.h"
 #include "pipeline/pipeline.h"
 #include "step/micro_batches.h"
 
@@ -14,9 +15,10 @@ typedef struct td__chunks_opts {
     td_params *params;        /* of the whole model; borrowed */
     int64_t usual;            /* rows of most micro-batches: those of others are cut alike */
     const td__pipeline_shape *shape;
-    const bool *own; /* (chunks) which of them this rank has; borrowed */
-    int slots;       /* the most that a chunk has */
-    td_comm *peers;  /* that have the other pieces of the stage's layers; NULL: none; borrowed */
+    const bool *own;          /* (chunks) which of them this rank has; borrowed */
+    int slots;                /* the most that a chunk has */
+    const td__direct *direct; /* where inputs lie; NULL: in memory of the runners; borrowed */
+    td_comm *peers; /* that have the other pieces of the stage's layers; NULL: none; borrowed */
 } td__chunks_opts;
 
 typedef struct td__chunks td__chunks;

@@ -4,48 +4,12 @@
  * that can be posted are, in the order of their lanes; a communicator carries out what was posted
  * on a thread of its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pipeline/executor.h"
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fail.h"
-#include "coll/comm.h"
 #include "graph/phases.h"
 #include "graph/runner.h"
-
-typedef struct progress {
-    bool posted, done, seen; /* seen: that all of it has arrived */
-    int n;
-    uint64_t posted_ns;
-    td_work **at; /* (most) values of a message under way */
-} progress;
-
-/* A batch of the list that was given. */
-typedef struct given {
-    td__executor_batch b;
-    int64_t rows;
-    uint32_t step;
-} given;
-
-struct td__executor {
-    td__executor_opts o;
-    progress *ops;
-    td_work **works;     /* (room, most) theirs */
-    int room, most;      /* operations; values of a message */
-    td__partial *leaves; /* (chunks, micro-batches) gradients of micro-batches under way */
-    int n_leaves;
-    given *given; /* (list.batches) */
-    int given_room;
-    /* The list under way. */
-    td__executor_list l;
-    const td__plan_list *list;
-    int at, fed;            /* the first operation that was not run; batches that were given */
-    bool closing;           /* no further one will be */
-    int next[TD_LANES];     /* the first operation of a lane that was not posted, */
-    int finished[TD_LANES]; /* or not waited for */
-    double wait;
-    uint64_t sent;
-};
+#include "pipeline/executor_impl.h"
 
 /* Values with the same ends that are made in the same phase are one message. */
 static int most_values(const td__cut *cut)
@@ -84,14 +48,14 @@ void td__executor_destroy(td__executor *x)
 
 /* ---- Micro-batches --------------------------------------------------------------------------- */
 
-static int batch_of(const td__executor *x, uint32_t m)
+int td__executor_batch_of(const td__executor *x, uint32_t m)
 {
     return (int)m / x->l.each;
 }
 
-static const given *given_of(const td__executor *x, uint32_t m)
+static const td__executor_given *given_of(const td__executor *x, uint32_t m)
 {
-    return &x->given[batch_of(x, m)];
+    return &x->given[td__executor_batch_of(x, m)];
 }
 
 /* Of a micro-batch of the list in its batch. */
@@ -102,13 +66,13 @@ static int place_of(const td__executor *x, uint32_t m)
 
 static int64_t first_row(const td__executor *x, uint32_t m)
 {
-    const given *g = given_of(x, m);
+    const td__executor_given *g = given_of(x, m);
     return td__micro_batch_begin(g->rows, g->b.micro_batches, place_of(x, m));
 }
 
-static int64_t rows_of(const td__executor *x, uint32_t m)
+int64_t td__executor_rows(const td__executor *x, uint32_t m)
 {
-    const given *g = given_of(x, m);
+    const td__executor_given *g = given_of(x, m);
     return td__micro_batch_begin(g->rows, g->b.micro_batches, place_of(x, m) + 1) - first_row(x, m);
 }
 
@@ -116,27 +80,28 @@ static int64_t rows_of(const td__executor *x, uint32_t m)
 static double share_of(const td__executor *x, uint32_t m)
 {
     const td__executor_batch *b = &given_of(x, m)->b;
-    return td__step_share(b->engine, b->number, first_row(x, m), rows_of(x, m));
+    return td__step_share(b->engine, b->number, first_row(x, m), td__executor_rows(x, m));
 }
 
 /* Of a micro-batch in its step. */
-static int number_of(const td__executor *x, uint32_t m)
+int td__executor_number(const td__executor *x, uint32_t m)
 {
     const td__executor_batch *b = &given_of(x, m)->b;
     return b->number * b->micro_batches + place_of(x, m);
 }
 
-static td__chunks *chunks_of(const td__executor *x, uint32_t m)
+td__chunks *td__executor_chunks(const td__executor *x, uint32_t m)
 {
-    const given *g = given_of(x, m);
+    const td__executor_given *g = given_of(x, m);
     return g->b.chunks ? g->b.chunks : x->o.chunks;
 }
 
-static td_status runner_of(td__executor *x, int chunk, uint32_t m, td_runner **out)
+td_status td__executor_runner(td__executor *x, int chunk, uint32_t m, td_runner **out)
 {
     int slots = given_of(x, m)->b.slots;
     slots = slots ? slots : x->l.slots[chunk];
-    return td__chunks_runner(chunks_of(x, m), rows_of(x, m), chunk, (int)m % slots, out);
+    return td__chunks_runner(td__executor_chunks(x, m), td__executor_rows(x, m), chunk,
+                             (int)m % slots, out);
 }
 
 static td__partial *leaf_of(td__executor *x, int chunk, uint32_t m)
@@ -154,11 +119,11 @@ static td_status begin_forward(td__executor *x, int chunk, uint32_t m, td_runner
 {
     const td__executor_batch *b = &given_of(x, m)->b;
     td__partial *leaf = leaf_of(x, chunk, m);
-    *leaf = (td__partial){.tree = {number_of(x, m), 0}, .weight = (float)share_of(x, m)};
+    *leaf = (td__partial){.tree = {td__executor_number(x, m), 0}, .weight = (float)share_of(x, m)};
     TD_TRY(td__grad_hold(x->o.blocks, leaf));
     td__runner_set_grads(r, leaf->dense);
     return td__micro_batch_feed(x->o.set, r, b->batch, first_row(x, m) - b->batch->here.begin,
-                                rows_of(x, m));
+                                td__executor_rows(x, m));
 }
 
 /* What chunks of this same rank have made for this one; what came from others is there. */
@@ -173,7 +138,7 @@ static td_status take_inputs(td__executor *x, const td__cut *cut, int chunk, td_
         if (e->needed != phase)
             continue;
         if (td__chunks_own(x->o.chunks, e->from)) {
-            TD_TRY(runner_of(x, e->from, m, &maker));
+            TD_TRY(td__executor_runner(x, e->from, m, &maker));
             const void *value = td__runner_edge(maker, piece->in[i], &nbytes);
             TD_TRY(td_runner_set_input(r, e->name, value, nbytes));
         }
@@ -187,189 +152,31 @@ static td_status run_phase(td__executor *x, const td__plan_op *o)
 {
     td_run_phase phase = (td_run_phase)o->phase;
     uint32_t m = o->micro_batch;
-    const given *g = given_of(x, m);
+    const td__executor_given *g = given_of(x, m);
     const td__cut *cut;
     td_runner *r;
-    if (!rows_of(x,
-                 m)) { /* an empty micro-batch has no gradients: its place in the tree is empty */
-        td__partial none = {.tree = {number_of(x, m), 0}};
+    if (!td__executor_rows(
+            x, m)) { /* an empty micro-batch has no gradients: its place in the tree is empty */
+        td__partial none = {.tree = {td__executor_number(x, m), 0}};
         if (phase == TD_RUN_WEIGHT)
             td__grad_push(x->o.blocks, &x->o.stacks[o->chunk], &none, NULL);
         return TD_OK;
     }
-    TD_TRY(td__chunks_cut(chunks_of(x, m), rows_of(x, m), &cut));
-    TD_TRY(runner_of(x, o->chunk, m, &r));
+    TD_TRY(td__chunks_cut(td__executor_chunks(x, m), td__executor_rows(x, m), &cut));
+    TD_TRY(td__executor_runner(x, o->chunk, m, &r));
     if (phase == TD_RUN_FORWARD)
         TD_TRY(begin_forward(x, o->chunk, m, r));
     TD_TRY(take_inputs(x, cut, o->chunk, phase, m, r));
     TD_TRY(td__runner_run_phase(r, phase,
                                 (td_run_key){.seed = td__micro_batch_options(x->o.set)->seed,
                                              .step = g->step,
-                                             .micro_batch = (uint32_t)number_of(x, m)}));
+                                             .micro_batch = (uint32_t)td__executor_number(x, m)}));
     if (phase == TD_RUN_FORWARD && is_last(cut, o->chunk))
         g->b.losses[place_of(x, m)] = share_of(x, m) * (double)td_runner_loss(r);
     if (phase == TD_RUN_WEIGHT) {
         td__grad_push(x->o.blocks, &x->o.stacks[o->chunk], leaf_of(x, o->chunk, m), r);
         leaf_of(x, o->chunk, m)->block = NULL;
     }
-    return TD_OK;
-}
-
-/* ---- Messages -------------------------------------------------------------------------------- */
-
-/* A message is posted when there is room for it, at the beginning of a batch for the first ones:
- * what it waits for may be all micro-batches that were given, each of which has the time of a call.
- * */
-static uint32_t time_of(const td__executor *x, const td_comm *comm)
-{
-    uint64_t ms = (uint64_t)td__comm_timeout_ms(comm) * (uint64_t)(1 + x->l.each * x->fed);
-    return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
-}
-
-/* From and to the memory of the runner. */
-static td_status post_value(td__executor *x, const td__plan_op *o, const td__cut *cut, int edge,
-                            td_work **work)
-{
-    int peer;
-    td_comm *comm = td__channel_of(x->o.channels, o, &peer);
-    td_coll_opts opts = {.work = work, .timeout_ms = time_of(x, comm)};
-    size_t nbytes;
-    td_runner *r;
-    TD_TRY(runner_of(x, o->chunk, o->micro_batch, &r));
-    if (o->kind == TD_PLAN_RECV) {
-        void *to = td_runner_input(r, cut->edges[edge].name, &nbytes);
-        return td_recv(comm, to, nbytes, TD_U8, peer, &opts);
-    }
-    const void *value = td__runner_edge(r, edge, &nbytes);
-    x->sent += nbytes;
-    return td_send(comm, value, nbytes, TD_U8, peer, &opts);
-}
-
-/* Every value of the message is an edge with these ends, made in this phase. */
-static td_status post(td__executor *x, int index)
-{
-    const td__plan_op *o = &x->list->ops[index];
-    progress *g = &x->ops[index];
-    const td__cut *cut;
-    int from = o->kind == TD_PLAN_SEND ? o->chunk : o->other;
-    int to = o->kind == TD_PLAN_SEND ? o->other : o->chunk;
-    g->posted = true;
-    if (o->phase == TD__PLAN_TURN) /* whoever updates sees to it */
-        return TD_OK;
-    g->posted_ns = td__clock_ns();
-    if (!rows_of(x, o->micro_batch))
-        return TD_OK;
-    TD_TRY(td__chunks_cut(chunks_of(x, o->micro_batch), rows_of(x, o->micro_batch), &cut));
-    for (int e = 0; e < cut->n_edges; e++) {
-        const td__edge *edge = &cut->edges[e];
-        if (edge->from != from || edge->to != to || edge->made != (td_run_phase)o->phase)
-            continue;
-        TD_ASSERT(g->n < x->most, "more than %d values of a message", x->most);
-        TD_TRY(post_value(x, o, cut, e, &g->at[g->n]));
-        g->n++;
-    }
-    return TD_OK;
-}
-
-static bool may_post(const td__executor *x, const td__plan_op *o)
-{
-    for (int k = 0; k < TD__PLAN_AFTER; k++)
-        if (o->after[k] != TD__PLAN_NONE && !x->ops[o->after[k]].done)
-            return false;
-    return true;
-}
-
-/* A message of a batch to come is not posted: its peer may never send it. */
-static bool was_given(const td__executor *x, const td__plan_op *o)
-{
-    return batch_of(x, o->micro_batch) < x->fed;
-}
-
-/* The first operation of a lane from `at` on. */
-static int in_lane(const td__executor *x, int at, td__plan_lane lane)
-{
-    while (at < x->list->n && x->list->ops[at].lane != lane)
-        at++;
-    return at;
-}
-
-/* When a message is over, as far as this thread sees it. */
-static void look(td__executor *x, int index)
-{
-    progress *g = &x->ops[index];
-    for (int i = 0; i < g->n; i++)
-        if (!td_work_done(g->at[i]))
-            return;
-    g->seen = true;
-    if (g->n)
-        td__measure_op(x->o.measure, index, number_of(x, x->list->ops[index].micro_batch),
-                       g->posted_ns, td__clock_ns());
-}
-
-static void look_at_all(td__executor *x)
-{
-    for (int l = TD_LANE_SEND_UP; l <= TD_LANE_RECV_DOWN; l++)
-        for (int at = x->finished[l]; (at = in_lane(x, at, (td__plan_lane)l)) < x->next[l]; at++)
-            if (x->ops[at].posted && !x->ops[at].seen && !x->ops[at].done)
-                look(x, at);
-}
-
-static td_status post_all(td__executor *x)
-{
-    for (int l = TD_LANE_SEND_UP; l <= TD_LANE_RECV_DOWN; l++)
-        for (;;) {
-            int at = x->next[l] = in_lane(x, x->next[l], (td__plan_lane)l);
-            bool there = at < x->list->n && was_given(x, &x->list->ops[at]);
-            if (at == x->list->n || (there ? !may_post(x, &x->list->ops[at]) : !x->closing))
-                break;
-            if (there)
-                TD_TRY(post(x, at));
-            x->next[l]++;
-        }
-    return TD_OK;
-}
-
-/* The first failure counts; all are waited for, as their memory is borrowed. */
-static td_status finish(td__executor *x, int index)
-{
-    progress *g = &x->ops[index];
-    td_status first = TD_OK;
-    bool any = g->n > 0;
-    for (int i = 0; i < g->n; i++) {
-        td_status st = td_work_wait(g->at[i]);
-        first = first ? first : st;
-    }
-    if (any && !g->seen)
-        td__measure_op(x->o.measure, index, number_of(x, x->list->ops[index].micro_batch),
-                       g->posted_ns, td__clock_ns());
-    g->n = 0;
-    g->done = true;
-    return first;
-}
-
-/* An operation, and those before it in its lane: to have waited for the last is to have waited for
- * all, also where they go to different peers. */
-static td_status finish_lane(td__executor *x, int index)
-{
-    int lane = x->list->ops[index].lane, *at = &x->finished[lane];
-    TD_ASSERT(x->ops[index].posted, "operation %d is waited for, and was not posted", index);
-    for (; (*at = in_lane(x, *at, (td__plan_lane)lane)) <= index; ++*at)
-        TD_TRY(finish(x, *at));
-    return TD_OK;
-}
-
-static td_status wait_for(td__executor *x, const td__plan_op *o)
-{
-    uint64_t begin = td__clock_ns();
-    for (int k = 0; k < TD__PLAN_AFTER; k++) {
-        int at = o->after[k];
-        if (at == TD__PLAN_NONE || x->ops[at].done)
-            continue;
-        TD_TRY(finish_lane(x, at));
-    }
-    uint64_t end = td__clock_ns();
-    x->wait += 1e-9 * (double)(end - begin);
-    td__measure_idle(x->o.measure, begin, end);
     return TD_OK;
 }
 
@@ -408,7 +215,7 @@ td_status td__executor_open(td__executor *x, const td__executor_list *l)
     int n = x->list->n, leaves = l->plan->n_chunks * l->each * l->batches;
     TD_TRY(make_room(x, n, leaves));
     for (int i = 0; i < n; i++)
-        x->ops[i] = (progress){.at = x->works + (size_t)i * (size_t)x->most};
+        x->ops[i] = (td__executor_op){.at = x->works + (size_t)i * (size_t)x->most};
     for (int i = 0; i < leaves; i++)
         x->leaves[i] = (td__partial){.weight = 0};
     for (int lane = 0; lane < TD_LANES; lane++)
@@ -416,17 +223,33 @@ td_status td__executor_open(td__executor *x, const td__executor_list *l)
     return td__measure_begin(x->o.measure, x->list, l->step);
 }
 
+/* Packs the weights of a stage that waits for its first values anyway. */
+static td_status prepare_ahead(td__executor *x, const td__plan_op *o)
+{
+    td_runner *r;
+    bool waits = false;
+    for (int k = 0; k < TD__PLAN_AFTER; k++)
+        waits = waits || (o->after[k] != TD__PLAN_NONE && !x->ops[o->after[k]].done);
+    if (!waits || o->phase != TD_RUN_FORWARD || o->micro_batch || !td__executor_rows(x, 0))
+        return TD_OK;
+    TD_TRY(td__executor_runner(x, o->chunk, 0, &r));
+    td__runner_prepare_ahead(r);
+    return TD_OK;
+}
+
 static td_status run_op(td__executor *x, int i)
 {
     const td__plan_op *o = &x->list->ops[i];
     if (o->kind == TD_PLAN_UPDATE)
-        return x->o.update ? x->o.update(x->o.user, batch_of(x, o->micro_batch)) : TD_OK;
-    TD_TRY(post_all(x));
-    look_at_all(x);
-    TD_TRY(wait_for(x, o));
+        return x->o.update ? x->o.update(x->o.user, td__executor_batch_of(x, o->micro_batch))
+                           : TD_OK;
+    TD_TRY(td__executor_post(x));
+    td__executor_look(x);
+    TD_TRY(prepare_ahead(x, o));
+    TD_TRY(td__executor_wait(x, o));
     uint64_t begin = td__clock_ns();
     TD_TRY(run_phase(x, o));
-    td__measure_op(x->o.measure, i, number_of(x, o->micro_batch), begin, td__clock_ns());
+    td__measure_op(x->o.measure, i, td__executor_number(x, o->micro_batch), begin, td__clock_ns());
     return TD_OK;
 }
 
@@ -437,7 +260,7 @@ static td_status run_list(td__executor *x, bool forward_only)
         const td__plan_op *o = &x->list->ops[x->at];
         if (o->kind != TD_PLAN_RUN && o->kind != TD_PLAN_UPDATE)
             continue;
-        if (!was_given(x, o)) {
+        if (!td__executor_was_given(x, o)) {
             if (!x->closing)
                 break;
             continue;
@@ -447,7 +270,7 @@ static td_status run_list(td__executor *x, bool forward_only)
         last = forward_only && o->kind == TD_PLAN_RUN && o->phase == TD_RUN_FORWARD &&
                (int)o->micro_batch + 1 == x->fed * x->l.each;
     }
-    return post_all(x);
+    return td__executor_post(x);
 }
 
 /* What is under way ends. After a failure nobody may wait for messages of this rank. */
@@ -456,9 +279,9 @@ static td_status end_list(td__executor *x, td_status st)
     if (st)
         td__channels_abort((td__channels *)x->o.channels, td_last_error());
     uint64_t begin = td__clock_ns();
-    for (int i = 0; i < x->list->n; i++)
+    for (int i = 0; i < x->list->n && !(st && x->l.direct); i++)
         if (x->ops[i].posted && !x->ops[i].done) {
-            td_status ended = finish(x, i);
+            td_status ended = td__executor_finish(x, i);
             st = st ? st : ended;
         }
     td__measure_end(x->o.measure);
@@ -474,7 +297,7 @@ static void give(td__executor *x, const td__executor_batch *b)
     TD_ASSERT(x->fed < x->l.batches && b->end - b->begin == x->l.each, "batch %d of %d", x->fed,
               x->l.batches);
     x->given[x->fed++] =
-        (given){.b = *b, .rows = b->batch->rows, .step = td__step_number(b->engine)};
+        (td__executor_given){.b = *b, .rows = b->batch->rows, .step = td__step_number(b->engine)};
 }
 
 td_status td__executor_feed(td__executor *x, const td__executor_batch *b)

@@ -6,6 +6,7 @@
 
 #include "pipeline/channels.h"
 #include "pipeline/chunks.h"
+#include "pipeline/direct.h"
 #include "pipeline/measure.h"
 #include "step/step.h"
 
@@ -26,8 +27,9 @@ typedef struct td__executor_opts {
 /* A list of operations: of one batch, or of several that follow each other without a gap. */
 typedef struct td__executor_list {
     const td__plan *plan;
-    const int *slots; /* by chunk */
-    int each;         /* micro-batches of a batch */
+    const int *slots;         /* by chunk */
+    const td__direct *direct; /* the plan is of direct messages; NULL: of others */
+    int each;                 /* micro-batches of a batch */
     int batches;
     uint32_t step; /* number of the first one's */
 } td__executor_list;

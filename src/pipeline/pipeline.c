@@ -86,7 +86,8 @@ td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_mesh *mesh,
                                   .batch = schedule->delay ? micro_batches : 0},
                            .n_edges = cut->n_edges,
                            .norm = end.clips,
-                           .in_order = end.in_order};
+                           .in_order = end.in_order,
+                           .direct = end.direct};
     td__chunk_edge *edges = td__calloc((size_t)cut->n_edges + 1, sizeof *edges);
     uint64_t *grads = td__calloc((size_t)cut->n_pieces, sizeof *grads);
     *slots = td__calloc((size_t)cut->n_pieces, sizeof **slots);
@@ -138,6 +139,25 @@ td_status td__pipeline_agree(td_comm *world, const td__rank_mesh *mesh, const td
                        "different job files or versions",
                        rank, place);
     return TD_OK;
+}
+
+td_status td__pipeline_plan_checked(const td__cut *cut, const td__rank_mesh *mesh,
+                                    const td__schedule_def *schedule, int micro_batches,
+                                    td__plan_end *end, td__plan **out, int **slots)
+{
+    for (;;) {
+        TD_TRY(td__pipeline_plan_of(cut, mesh, schedule, micro_batches, *end, out, slots));
+        td_status st = td__plan_check(*out);
+        if (!st)
+            return TD_OK;
+        td__plan_destroy(*out);
+        td__free(*slots);
+        *out = NULL;
+        *slots = NULL;
+        if (st != TD_EDEADLOCK || !end->direct)
+            return st;
+        end->direct = false;
+    }
 }
 
 void td__pipeline_give_costs(td__plan *p, const td__cut *cut)

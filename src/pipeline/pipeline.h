@@ -30,6 +30,7 @@ TD_NODISCARD td_status td__pipeline_fit(const td__sync_config *c, int ranks, boo
 typedef struct td__plan_end {
     bool clips;    /* gradients are clipped by the norm of all of them */
     bool in_order; /* stages update one after the other */
+    bool direct;   /* messages are put where they are read before the next run (direct.h) */
 } td__plan_end;
 
 /* The plan of a batch of so many micro-batches, or of a window of them where the schedule flows;
@@ -43,6 +44,12 @@ TD_NODISCARD td_status td__pipeline_plan_of(const td__cut *cut, const td__rank_m
  * Collective. */
 TD_NODISCARD td_status td__pipeline_agree(td_comm *world, const td__rank_mesh *mesh,
                                           const td__plan *plan);
+
+/* The same, checked. end->direct becomes false where the plan would wait for itself with it. */
+TD_NODISCARD td_status td__pipeline_plan_checked(const td__cut *cut, const td__rank_mesh *mesh,
+                                                 const td__schedule_def *schedule,
+                                                 int micro_batches, td__plan_end *end,
+                                                 td__plan **out, int **slots);
 
 /* What the runs of a plan take: by the chunks' arithmetic, on a processor of 20 GFLOP/s; cut NULL:
  * a thousandth of a second each. */

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "coll/comm.h"
 #include "graph/params.h"
 #include "graph/runner.h"
 #include "optim/optimizer.h"
@@ -159,31 +160,6 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     out->part = td__rank_mesh_coordinate(&shape.mesh, w->rank, TD_AXIS_DATA);
 }
 
-/* ---- Plans ----------------------------------------------------------------------------------- */
-
-td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
-                                const td__pipeline_planned **out)
-{
-    for (int i = 0; i < TD__PIPELINE_PLANS; i++)
-        if (p->plans[i].micro_batches == micro_batches) {
-            *out = &p->plans[i];
-            return TD_OK;
-        }
-    td__pipeline_planned *n = &p->plans[p->next_plan];
-    p->next_plan = (p->next_plan + 1) % TD__PIPELINE_PLANS;
-    td__plan_destroy(n->plan);
-    td__free(n->slots);
-    *n = (td__pipeline_planned){0};
-    TD_TRY(td__pipeline_plan_of(
-        p->cut, &p->mesh, p->schedule, micro_batches,
-        (td__plan_end){td__optim_clips(p->base.x.step.optimizer), p->base.x.config->in_order != 0},
-        &n->plan, &n->slots));
-    TD_TRY(td__plan_check(n->plan));
-    n->micro_batches = micro_batches;
-    *out = n;
-    return TD_OK;
-}
-
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 /* The ranges of the params that the chunks of this rank update, and where their gradients lie:
@@ -298,6 +274,15 @@ static td_status make_inner(td__pipeline_rule *p)
     return TD_OK;
 }
 
+/* Where a byte can be sent without waiting for its receiver; worlds of threads cannot. */
+static bool may_be_direct(const td__pipeline_rule *p)
+{
+    const td__sync_ctx *x = &p->base.x;
+    return p->shape.stages > 1 && !strcmp(td_comm_transport(x->comm), "shm") &&
+           td__comm_shares(x->comm) && !p->schedule->delay &&
+           td__program_host_reads(x->step.program) && x->rows * x->step.micro_batches >= x->batch;
+}
+
 static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shape)
 {
     const td__step_opts *o = &p->base.x.step;
@@ -319,18 +304,23 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
         p->stacks[c].limit = p->grads + p->first[c];
         p->stacks[c].n_limit = p->first[c + 1] - p->first[c];
     }
+    p->may_direct = may_be_direct(p);
     td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, shape->replicas);
     TD_TRY(td__pipeline_plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
     TD_TRY(td__pipeline_agree(p->base.x.comm, &p->mesh, usual->plan));
     TD_TRY(td__channels_open(&p->channels, p->base.x.comm, &p->mesh, usual->plan));
     TD_TRY(td__tensor_peers_open(&p->peers, p->base.x.comm, p->mesh.size[TD_AXIS_TENSOR], o->cuts));
+    if (usual->direct)
+        TD_TRY(td__direct_open(&p->direct, p->channels.pipeline, p->cut, shape, usual->slots));
+    p->may_direct = usual->direct;
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
                                                 .params = o->params,
                                                 .usual = rows,
                                                 .shape = &p->shape,
                                                 .own = p->own,
                                                 .slots = o->micro_batches,
-                                                .peers = p->peers.comm},
+                                                .peers = p->peers.comm,
+                                                .direct = p->direct.base ? &p->direct : NULL},
                              &p->set);
 }
 
@@ -390,12 +380,10 @@ static void destroy(td__sync *s)
         s->engine = NULL; /* it is the inner rule's */
         td__sync_destroy(p->inner);
     }
+    td__direct_close(&p->direct);
     td__tensor_peers_close(&p->peers);
     td__channels_close(&p->channels);
-    for (int i = 0; i < TD__PIPELINE_PLANS; i++) {
-        td__plan_destroy(p->plans[i].plan);
-        td__free(p->plans[i].slots);
-    }
+    td__pipeline_drop_plans(p);
     td__cut_destroy(p->cut);
     td__free(p->own);
     td__free(p->stacks);
@@ -473,6 +461,7 @@ static td_status run_batch(void *user, const td__batch *batch, int number, doubl
     td_status st = td__executor_run(p->executor,
                                     &(td__executor_list){.plan = n->plan,
                                                          .slots = n->slots,
+                                                         .direct = n->direct ? &p->direct : NULL,
                                                          .each = n->micro_batches,
                                                          .batches = 1,
                                                          .step = td__step_number(p->base.engine)},

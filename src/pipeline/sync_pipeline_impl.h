@@ -16,7 +16,8 @@ enum { TD__PIPELINE_PLANS = 4 }; /* kept: a pipeline may have different numbers 
 typedef struct td__pipeline_planned {
     int micro_batches; /* 0: none */
     td__plan *plan;
-    int *slots; /* by chunk */
+    int *slots;  /* by chunk */
+    bool direct; /* its messages are */
 } td__pipeline_planned;
 
 typedef struct td__flow td__flow; /* batches under way from step to step: flow.c */
@@ -34,6 +35,8 @@ typedef struct td__pipeline_rule {
     td__chunks *set;
     td__channels channels;
     td__tensor_peers peers; /* ranks that have the other pieces of this stage's layers */
+    td__direct direct;
+    bool may_direct; /* ranks share memory that the kernels use */
     td__executor *executor;
     td__grad_stack *stacks;          /* by chunk */
     td__partial *stacked;            /* (chunks, TD__PIPELINE_STACK) theirs */
@@ -52,6 +55,7 @@ typedef struct td__pipeline_rule {
 
 TD_NODISCARD td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
                                              const td__pipeline_planned **out);
+void td__pipeline_drop_plans(td__pipeline_rule *p);
 /* What the chunks of this rank have added up becomes the engine's partials. */
 void td__pipeline_gather_partials(td__pipeline_rule *p);
 

@@ -346,6 +346,8 @@ static td_status add_send(builder *b, const message *x)
     op.nbytes = x->nbytes;
     op.after[0] = b->index[run_of(b, x->from, x->made, x->micro_batch)];
     TD_TRY(td__plan_add(b->p, role, &op, &at));
+    if (b->o->direct && op.after[0] + 1 < b->s->n[role])
+        TD_TRY(wait_in_lane(b, role, op.after[0] + 1, at));
     if (x->micro_batch + slots >= b->o->at.micro_batches)
         return TD_OK;
     return wait_in_lane(b, role,

@@ -5,7 +5,11 @@
  * modulo their number; a message is received straight into the slot where it is needed. A micro-
  * batch leaves its slot when its weight gradients are made and other chunks of the stage have read
  * what it made for them. So a receive waits until the micro-batch that had the slot has ended, and
- * the forward run that takes the slot again waits until what the former one made has been sent. */
+ * the forward run that takes the slot again waits until what the former one made has been sent.
+ *
+ * Ranks that share memory need no lanes beside the computation: what a run has made is put into the
+ * slot of its reader before the next run begins (`direct`). That is stricter, and not every
+ * schedule comes to its end so. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PLAN_PIPELINE_PLAN_H
 #define TD_PLAN_PIPELINE_PLAN_H
@@ -29,6 +33,7 @@ typedef struct td__pipeline_opts {
     const uint64_t *grads; /* (chunks) bytes of the gradients of each */
     bool norm;             /* updates wait for a number that all stages add up: clipping */
     bool in_order;         /* a stage updates after the one before it has */
+    bool direct;           /* a run waits for the sends of the one before it */
     double update;         /* seconds of an update */
 } td__pipeline_opts;
 

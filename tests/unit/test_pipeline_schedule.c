@@ -65,6 +65,7 @@ static void check_order(const td__schedule *s, const td__schedule_def *d)
 TEST(every_schedule_comes_to_its_end)
 {
     const td__schedule_def *d;
+    int refused = 0;
     for (int i = 0; (d = td__schedule_at(i)); i++)
         for (int stages = 1; stages <= 6; stages++)
             for (int batches = 1; batches <= 17; batches++)
@@ -82,8 +83,17 @@ TEST(every_schedule_comes_to_its_end)
                         CHECK_OK(td__pipeline_plan(&o, &p, NULL));
                         CHECK_OK(td__plan_check(p));
                         td__plan_destroy(p);
+                        o.direct = true;
+                        CHECK_OK(td__pipeline_plan(&o, &p, NULL));
+                        td_status st = td__plan_check(p);
+                        refused += st != TD_OK;
+                        CHECK(!st || (st == TD_EDEADLOCK && each > 1),
+                              "%s, %d stages, %d micro-batches, direct: %s", d->name, stages,
+                              batches, td_last_error());
+                        td__plan_destroy(p);
                         td__schedule_destroy(s);
                     }
+    CHECK(refused > 50, "only %d plans of direct messages wait for themselves", refused);
 }
 
 /* Seconds of a step if messages take no time. forward, backward, weight: of a stage. */

@@ -1,0 +1,54 @@
+/* pipeline_plans.c -- the plans that the ranks of a pipeline run, by number of micro-batches.
+ *
+ * Where ranks share memory, messages are direct (direct.h) if the plan comes to its end so. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+#include "base/fail.h"
+#include "optim/optimizer.h"
+#include "pipeline/sync_pipeline_impl.h"
+
+static void drop_plan(td__pipeline_planned *n)
+{
+    td__plan_destroy(n->plan);
+    td__free(n->slots);
+    *n = (td__pipeline_planned){0};
+}
+
+static td_status make_plan(const td__pipeline_rule *p, int micro_batches, bool direct,
+                           td__pipeline_planned *n)
+{
+    td__plan_end end = {.clips = td__optim_clips(p->base.x.step.optimizer),
+                        .in_order = p->base.x.config->in_order != 0,
+                        .direct = direct};
+    TD_TRY(td__pipeline_plan_checked(p->cut, &p->mesh, p->schedule, micro_batches, &end, &n->plan,
+                                     &n->slots));
+    n->direct = end.direct;
+    return TD_OK;
+}
+
+td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
+                                const td__pipeline_planned **out)
+{
+    for (int i = 0; i < TD__PIPELINE_PLANS; i++)
+        if (p->plans[i].micro_batches == micro_batches) {
+            *out = &p->plans[i];
+            return TD_OK;
+        }
+    td__pipeline_planned *n = &p->plans[p->next_plan];
+    p->next_plan = (p->next_plan + 1) % TD__PIPELINE_PLANS;
+    drop_plan(n);
+    TD_TRY(make_plan(p, micro_batches, p->may_direct, n));
+    if (n->direct && p->direct.base && !td__direct_fits(&p->direct, n->slots)) {
+        drop_plan(n);
+        TD_TRY(make_plan(p, micro_batches, false, n));
+    }
+    n->micro_batches = micro_batches;
+    *out = n;
+    return TD_OK;
+}
+
+void td__pipeline_drop_plans(td__pipeline_rule *p)
+{
+    for (int i = 0; i < TD__PIPELINE_PLANS; i++)
+        drop_plan(&p->plans[i]);
+}
