@@ -297,7 +297,7 @@ has '1f1b'
 run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.chunks=3
 has 'use the schedule interleaved'
 run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.zero=2
-has 'stages of a pipeline have their params whole; use 1'
+has 'have the params that they update; use 1'
 run 2 "$tandem" check gpt.yaml -n 2 --plan
 has 'needs ranks in a pipeline'
 echo "test_pipeline: passed"
