@@ -9,7 +9,7 @@
 #include "graph/phases.h"
 #include "graph/program_impl.h"
 #include "graph/rewrite.h"
-#include "graph/rewrite_tensor.h"
+#include "graph/rewrites/rewrite_tensor.h"
 
 /* ---- 1. The graph ---------------------------------------------------------------------------- */
 

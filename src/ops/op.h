@@ -54,14 +54,14 @@ typedef struct td_op_sample {
     double tol;        /* factor on the backend test's tolerance; 0 means 1 */
 } td_op_sample;
 
-/* How an operator meets bf16 programs (graph/rewrite_bf16.c). */
+/* How an operator meets bf16 programs (graph/rewrites/rewrite_bf16.c). */
 typedef enum td_bf16_rule {
     TD_BF16_FOLLOW,  /* takes what comes; if one floating activation is bf16, all become bf16 */
     TD_BF16_COMPUTE, /* floating activations become bf16; weights stay f32, kernels round them */
     TD_BF16_KEEP     /* inputs are left as they are: losses, metrics, leaves, integer operators */
 } td_bf16_rule;
 
-/* How an operator meets NHWC tensors (graph/rewrite_nhwc.c). */
+/* How an operator meets NHWC tensors (graph/rewrites/rewrite_nhwc.c). */
 typedef enum td_layout_rule {
     TD_LAYOUT_RULE_PLAIN, /* wants row-major */
     TD_LAYOUT_RULE_ANY,   /* elementwise: all 4-D operands of the same layout */

@@ -1,4 +1,4 @@
-/* op_pieces_cut.c -- a tensor in pieces along an axis, and back (graph/rewrite_tensor.c).
+/* op_pieces_cut.c -- a tensor in pieces along an axis, and back (graph/rewrites/rewrite_tensor.c).
  *
  *     pieces_cut    y_w = piece w of x           dx = pieces_join(dy_w ...), zero elsewhere
  *     pieces_join   y has the x_w in its place   dx_w = pieces_cut(dy)

@@ -1,4 +1,4 @@
-/* op_pieces_sum.c -- where products in pieces begin and end (graph/rewrite_tensor.c).
+/* op_pieces_sum.c -- where products in pieces begin and end (graph/rewrites/rewrite_tensor.c).
  *
  *     pieces_fan   y_0 = y_1 = ... = x           dx = pieces_sum(dy_0, dy_1, ...)
  *     pieces_sum   y = sum of the x_i             dx_i = dy

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "graph/rewrite_tensor.h"
+#include "graph/rewrites/rewrite_tensor.h"
 
 /* Fewer outputs than these in a piece are not worth a message. */
 enum { LEAST = 8 };

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "graph/rewrite_tensor.h"
+#include "graph/rewrites/rewrite_tensor.h"
 
 /* The operator with the given attributes on the pieces of all inputs. */
 static void each(td__tensor *t, const td_node *old, const void *attr, int axis, int groups)
