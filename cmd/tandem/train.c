@@ -230,8 +230,9 @@ static bool begins(td__training *t, td_status st, int *rc)
     }
     if (!comm)
         return !leave;
+    bool said = leave != 0;
     st = td_broadcast(comm, &leave, 1, TD_I32, 0, NULL);
-    if (st && !*rc) /* else it is said already */
+    if (st && !said) /* another rank could not begin: rank 0 says why */
         *rc = td__training_failed(t, st);
     else if (leave)
         *rc = leave - 1;

@@ -92,7 +92,7 @@ END
 # --- Every sync rule that can be on two ranks, by its name ---------------------------------------
 run 0 "$tandem" compare job.yaml --sync all -n 2 --out rules --set train.steps=4
 rules=$("$tandem" help job sync | sed -n 's/^  \([a-z-]*\): .*/\1/p' |
-    grep -v -e '^exact-local$' -e '^hogwild$' -e '^cyclades$' | paste -sd,)
+    grep -v -e '^exact-local$' -e '^hogwild$' -e '^cyclades$' -e '^plugin$' | paste -sd,)
 python3 - "$rules" <<'END' || fail "all rules: $(cat out)"
 import json, sys
 runs = json.load(open("rules/compare.json"))["runs"]

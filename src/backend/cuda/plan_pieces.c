@@ -66,6 +66,17 @@ td_status td__cuda_plan_pieces_sum(td__cuda *b, const td_node *n, const bool *is
     return td__cuda_add(b, k, "pieces_sum", t, td__cuda_grid_for(b, a.n), &a, sizeof a);
 }
 
+td_status td__cuda_plan_sync_mean(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
+{
+    double m = (double)((const td_attr_sync_mean *)n->attr)->count;
+    td__pieces_args a = {.n = td__desc_count(&n->out[0]), .by = (float)(m > 1 ? m / (m - 1) : 1)};
+    (void)is_param;
+    if (!td__cuda_takes(n->out[0].dtype))
+        return TD_ENOTSUP;
+    return td__cuda_add(b, k, "sync_mean", n->out[0].dtype, td__cuda_grid_for(b, a.n), &a,
+                        sizeof a);
+}
+
 td_status td__cuda_plan_piece_ids(td__cuda *b, const td_node *n, const bool *is_param, td_kernel *k)
 {
     const td_attr_piece_ids *at = n->attr;

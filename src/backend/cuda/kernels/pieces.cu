@@ -1,5 +1,5 @@
-/* pieces.cu -- sums of pieces, ids in a piece of a table, and the cross entropy of logits that are
- * cut by classes (ops/op_xent_piece.c has the formulas). */
+/* pieces.cu -- sums of pieces, means over micro-batches, ids in a piece of a table, and the cross
+ * entropy of logits that are cut by classes (ops/op_xent_piece.c has the formulas). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/kernels/pieces.h"
 #include "backend/cuda/kernels/softmax.cuh"
@@ -27,6 +27,17 @@ template <class T> static __device__ inline void pieces_sum(const td__pieces_arg
     }
 }
 TD_KERNELS(pieces_sum, td__pieces_args)
+
+/* The mean of one micro-batch (ops/op_sync_mean.c). */
+template <class T> static __device__ inline void sync_mean(const td__pieces_args &a)
+{
+    for (long long i = td__thread(); i < a.n; i += td__threads()) {
+        float x = get(((const T *)a.io.in[0])[i]);
+        put((T *)a.io.out[0] + i, x);
+        put((T *)a.io.out[1] + i, x * a.by);
+    }
+}
+TD_KERNELS(sync_mean, td__pieces_args)
 
 TD_KERNEL(piece_ids, td__pieces_args)
 {

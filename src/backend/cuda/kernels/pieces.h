@@ -11,6 +11,7 @@ typedef struct td__pieces_args {
     int n_in;
     long long first, rows; /* piece_ids */
     int last, ids;
+    float by; /* sync_mean: of an unbiased variance */
 } td__pieces_args;
 
 /* Stats are (3, R): lse, hit, sum; those of all pieces (W, 3, R). */
