@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/fail.h"
 
 enum { WINDOW = 8, WINDOWS = 3 }; /* steps; windows in a row that ask for a change */
@@ -13,7 +14,7 @@ static const double FORGET =
     0.98; /* a window: how slow a rank was that has no micro-batches any more */
 
 struct td__balance {
-    int micro_batches, ranks;
+    int micro_batches, ranks, most;
     int steps, asked; /* in this window; windows that asked for a change */
     int *bounds;      /* (ranks + 1) */
     int *counts;      /* (ranks) of a new deal */
@@ -22,7 +23,7 @@ struct td__balance {
     bool changed;
 };
 
-td_status td__balance_create(int micro_batches, int ranks, td__balance **out)
+td_status td__balance_create(int micro_batches, int ranks, int most, td__balance **out)
 {
     *out = NULL;
     td__balance *b = td__calloc(1, sizeof *b);
@@ -30,6 +31,7 @@ td_status td__balance_create(int micro_batches, int ranks, td__balance **out)
         return TD_FAIL(TD_ENOMEM, "no memory for the shares of %d ranks", ranks);
     b->micro_batches = micro_batches;
     b->ranks = ranks;
+    b->most = most;
     b->bounds = td__calloc((size_t)ranks + 1, sizeof *b->bounds);
     b->counts = td__calloc((size_t)ranks, sizeof *b->counts);
     b->seconds = td__calloc((size_t)ranks, sizeof *b->seconds);
@@ -92,11 +94,14 @@ static double per_micro_batch(td__balance *b)
 static double repartition(td__balance *b)
 {
     double slowest = 0;
+    TD_ASSERT((int64_t)b->most * b->ranks >= b->micro_batches, "%d micro-batches have no rank",
+              b->micro_batches);
     memset(b->counts, 0, (size_t)b->ranks * sizeof *b->counts);
     for (int s = 0; s < b->micro_batches; s++) {
-        int best = 0;
-        for (int r = 1; r < b->ranks; r++)
-            if ((b->counts[r] + 1) * b->each[r] < (b->counts[best] + 1) * b->each[best])
+        int best = -1;
+        for (int r = 0; r < b->ranks; r++)
+            if (b->counts[r] < b->most && (best < 0 || (b->counts[r] + 1) * b->each[r] <
+                                                           (b->counts[best] + 1) * b->each[best]))
                 best = r;
         b->counts[best]++;
     }

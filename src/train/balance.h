@@ -18,8 +18,10 @@
 
 typedef struct td__balance td__balance;
 
-/* For batches of `micro-batches` micro-batches on `ranks` ranks. */
-TD_NODISCARD td_status td__balance_create(int micro_batches, int ranks, td__balance **out);
+/* For batches of `micro-batches` micro-batches on `ranks` ranks, of which none gets more than
+ * `most`, which is at least an equal share. */
+TD_NODISCARD td_status td__balance_create(int micro_batches, int ranks, int most,
+                                          td__balance **out);
 void td__balance_destroy(td__balance *b); /* NULL is allowed */
 /* The bounds of the deal (parallel/rank_tree.h), NULL while all have the same share. They lie still
  * until `change`: threads that read ahead look at them at any time. */

@@ -221,13 +221,25 @@ static td_status make_model(td__trainer *t)
     return find_watched(t);
 }
 
+/* How many micro-batches a rank may get, the same number on all ranks. With values of the whole
+ * batch a thread holds all of its own at once: as many as one thread can, or as check_shared() has
+ * found that each rank can. */
+static int most_of_a_rank(td__trainer *t)
+{
+    int all = t->o.micro_batches, ranks = td__trainer_ranks(t), even = (all + ranks - 1) / ranks;
+    if (!td__program_syncs(td__trainer_program(t)))
+        return all;
+    return even > TD__MOST_BESIDE ? even : TD__MOST_BESIDE;
+}
+
 td_status td__trainer_balance(td__trainer *t)
 {
     bool none = t->o.even || !td__trainer_traits(t).any_partition || td__trainer_ranks(t) < 2;
     td__balance_destroy(t->run.balance);
     t->run.balance = NULL;
     return none ? TD_OK
-                : td__balance_create(t->o.micro_batches, td__trainer_ranks(t), &t->run.balance);
+                : td__balance_create(t->o.micro_batches, td__trainer_ranks(t), most_of_a_rank(t),
+                                     &t->run.balance);
 }
 
 td__loader_opts td__trainer_loader_opts(td__trainer *t)

@@ -36,6 +36,16 @@ run 0 "$tandem" train job.yaml --run-dir idle -n 3 --set train.micro_batches=2
 few=$(digest)
 run 0 "$tandem" train job.yaml --run-dir few --set train.micro_batches=2
 [ "$(digest)" = "$few" ] || fail "an idle rank: another digest than that of one rank"
+# A slow rank gets fewer micro-batches; the other one no more than its thread can hold at once.
+for count in 24 32; do
+    slow=(--set train.batch=$((count * 2)) --set train.micro_batches=$count --set train.epochs=20)
+    run 0 "$tandem" train job.yaml --run-dir "even$count" "${slow[@]}" --threads 2
+    even=$(digest)
+    TANDEM_LOG=debug run 0 "$tandem" train job.yaml --run-dir "slow$count" "${slow[@]}" -n 2 \
+        --threads 1 --faults 'slow rank=1 times=20'
+    [ "$(digest)" = "$even" ] || fail "a slow rank: another digest than that of one rank"
+    [ "$count" = 32 ] || has 'rank 0: 16 of 24 micro-batches'
+done
 # Killed and resumed: the same end.
 run 0 "$tandem" train job.yaml --run-dir half --set train.epochs=1
 run 0 "$tandem" train --resume=half --set train.epochs=3 -n 2

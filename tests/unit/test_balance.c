@@ -37,19 +37,18 @@ static int steps_until(td__balance *b, const double *speed, int micro_batches, i
 TEST(slow_ranks_get_fewer)
 {
     static const struct {
-        int micro_batches, ranks;
+        int micro_batches, ranks, most;
         double speed[MOST];
         int want[MOST + 1];
     } CASES[] = {
-        {16, 2, {1, 3}, {0, 12, 16}},
-        {16, 4, {1, 1, 1, 4}, {0, 5, 10, 15, 16}},
-        {8, 2, {1, 100}, {0, 8, 8}},
-        {12, 3, {2, 1, 1}, {0, 2, 7, 12}},
+        {16, 2, 16, {1, 3}, {0, 12, 16}},   {16, 4, 16, {1, 1, 1, 4}, {0, 5, 10, 15, 16}},
+        {8, 2, 8, {1, 100}, {0, 8, 8}},     {12, 3, 12, {2, 1, 1}, {0, 2, 7, 12}},
+        {24, 2, 16, {1, 100}, {0, 16, 24}}, {24, 3, 10, {50, 1, 1}, {0, 4, 14, 24}},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         td__balance *b;
         int n = CASES[i].ranks;
-        CHECK_OK(td__balance_create(CASES[i].micro_batches, n, &b));
+        CHECK_OK(td__balance_create(CASES[i].micro_batches, n, CASES[i].most, &b));
         int s = steps_until(b, CASES[i].speed, CASES[i].micro_batches, n, 0);
         CHECK(s > 8 && s < 50, "case %d: changed at %d", (int)i, s);
         for (int r = 0; r <= n; r++)
@@ -66,7 +65,7 @@ TEST(equal_ranks_and_noise_change_nothing)
     for (int n = 1; n <= MOST; n++)
         for (int micro_batches = 1; micro_batches <= 64; micro_batches *= 4) {
             td__balance *b;
-            CHECK_OK(td__balance_create(micro_batches, n, &b));
+            CHECK_OK(td__balance_create(micro_batches, n, micro_batches, &b));
             CHECK_EQ_INT(steps_until(b, EQUAL, micro_batches, n, 0), 0);
             CHECK_EQ_INT(steps_until(b, EQUAL, micro_batches, n, 40), 0);
             if (n <= 4)
