@@ -106,11 +106,12 @@ static td_status failed(const PGconn *c, const td__records *r, const char *what)
                    (int)strcspn(text, "\n"), text);
 }
 
-/* user:password@, or password= among the options. */
+/* user:password@, or password= among the options. What is before '@' may have a '?', as libpq
+ * reads it. */
 static bool has_password(const char *uri)
 {
     const char *host = strstr(uri, "://") + 3;
-    size_t n = strcspn(host, "/?");
+    size_t n = strcspn(host, "/");
     const char *at = memchr(host, '@', n),
                *colon = at ? memchr(host, ':', (size_t)(at - host)) : NULL;
     return colon || strstr(uri, "password=");

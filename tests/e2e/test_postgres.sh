@@ -91,7 +91,9 @@ wrong 'read-only transaction' \
 wrong 'gives no rows' --set 'data.query=select a, kind from t where a > 1e9 order by id'
 wrong 'database "nosuch" does not exist' --set "data.train=postgresql://tester@/nosuch?host=$base"
 wrong 'No such file' --set "data.train=postgresql://tester@/postgres?host=$dir/nowhere"
-wrong 'has a password' --set "data.train=postgresql://tester:secret@/postgres?host=$base"
+for password in secret 'se?cret'; do
+    wrong 'has a password' --set "data.train=postgresql://tester:$password@/postgres?host=$base"
+done
 [ "$(sql -At -c 'select count(*) from t')" = 240 ] || fail "the table was changed"
 # A server that goes silent is found out by the query's own limit, not waited for: here it is gone.
 "${as[@]}" "$bin/pg_ctl" -D "$base/db" -m immediate -w stop >/dev/null 2>&1
