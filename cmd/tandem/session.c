@@ -88,6 +88,7 @@ td_status td__args_job(td__session *s, const td__args *a, const char *path)
         memcpy(sets + f.n, given, (size_t)n * sizeof *sets);
     if (!st)
         st = take_threads(s, td__args_value(a, "threads"));
+    s->of_run = !td__args_at(a, 0); /* --resume, --replay */
     if (!st)
         st = td__session_job(s, path, sets, n + f.n);
     td__free(sets);

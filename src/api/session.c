@@ -44,7 +44,7 @@ td_status td__session_job(td__session *s, const char *path, const char *const *s
     td__job *job;
 
     TD_TRY(td__job_load(path, sets, n_sets, &job));
-    td_status st = td__job_load_plugins(job, !is_copy(path));
+    td_status st = td__job_load_plugins(job, !s->of_run && !is_copy(path));
     if (st) {
         td__job_destroy(job);
         return st;
@@ -363,6 +363,7 @@ td_status td__session_trained(td__session *s, const char *path, const char *cons
     char run[TD__PATH];
 
     TD_TRY(td__place_find(path, &place));
+    s->of_run = *place.run != 0;
     TD_TRY(td__session_job(s, place.job, sets, n_sets));
     TD_TRY(find_run(s, &place, run));
     /* A checkpoint that is named by its own directory is the one that is meant. */

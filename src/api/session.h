@@ -27,6 +27,7 @@ typedef struct td__session {
     td__train_opts opts; /* the job's; may be changed before td__session_trainer */
     int threads;         /* compute threads; 0: as the job says */
     bool scaled;         /* opts follow from the number of ranks, where the job says so */
+    bool of_run;         /* the job file was found in a folder: nobody has named it */
     char digest[65];     /* of the job */
     const char *input;   /* new samples in the place of the test part; NULL: none */
     bool input_labelled; /* they must have labels */

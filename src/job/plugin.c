@@ -35,14 +35,13 @@ static char *path_of(const td__job *j, const td__tree *name)
 static td_status load(td__job *j, const td__tree *name)
 {
     const td_plugin *(*get)(void);
-    const char *where = td__tree_where(name).text;
     char *path = path_of(j, name);
 
     if (!path)
         return out_of_memory(j);
     if (j->n_plugins == TD__MAX_PLUGINS)
-        return TD_FAIL(TD_EINVAL, "%s: plugin.files: at most %d are possible", where,
-                       TD__MAX_PLUGINS);
+        return TD_FAIL(TD_EINVAL, "%s: plugin.files: at most %d are possible",
+                       td__tree_where(name).text, TD__MAX_PLUGINS);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return TD_FAIL(TD_EINVAL, "%s: plugin.files: %.400s", td__tree_where(name).text, dlerror());

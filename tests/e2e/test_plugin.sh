@@ -66,6 +66,14 @@ for what in "--resume=one --set train.epochs=5" "one/job.yaml --run-dir x"; do
 done
 run 2 "$tandem" predict one -o p.csv
 has 'only from a job file that is named on the command line'
+# A folder that somebody has sent, with what it names beside it, and without what a run writes.
+cp -r one sent && cp mine.so t.csv sent && rm sent/metrics.jsonl
+for what in "predict sent -o p.csv" "train --resume=sent --set train.epochs=5" \
+    "predict sent/checkpoints -o p.csv"; do
+    # shellcheck disable=SC2086 # words
+    run 2 "$tandem" $what
+    has 'only from a job file that is named on the command line'
+done
 run 0 "$tandem" train job.yaml --resume=one --set train.epochs=5
 
 wrong() { # TEXT ARGUMENTS...
@@ -86,6 +94,8 @@ C
 wrong 'no td_plugin_get' --set plugin.files=[empty.so]
 wrong 'version 99 of the interface' --set plugin.files=[old.so]
 wrong 'cannot open shared object' --set plugin.files=[nosuch.so]
+wrong '\]: plugin.files: at most 8 are possible' \
+    --set "plugin.files=[$(yes mine.so | head -n 9 | paste -sd,)]"
 wrong 'no plug-in has a loss nosuch' --set plugin.loss=nosuch
 wrong 'no plug-in has a metric nosuch' --set plugin.metrics=[nosuch]
 wrong 'no plug-in has a map nosuch' --set plugin.maps=[nosuch]
