@@ -137,17 +137,26 @@ static td_status tell(const td__session *s, const td__args *a, const td__lr_rang
     return TD_OK;
 }
 
+static td_status check_page_name(const char *path)
+{
+    size_t n = strlen(path);
+    if (n <= 5 || strcmp(path + n - 5, ".html") != 0)
+        return TD_FAIL(TD_EINVAL, "--output: expected FILE.html, found '%.200s'", path);
+    return td__output_check("output", path);
+}
+
 static td_status find(td__session *s, const td__args *a, int steps)
 {
     finder f = {.observer = {.step = on_step}};
+    const char *page = td__args_value(a, "output");
     double lo, hi;
 
     TD_TRY(take_rate(a, "from", 1e-6, &lo));
     TD_TRY(take_rate(a, "to", 10, &hi));
     if (!(hi > lo))
         return TD_FAIL(TD_EINVAL, "--to: %.3g is not above --from, %.3g", hi, lo);
-    if (td__args_value(a, "output"))
-        TD_TRY(td__output_check("output", td__args_value(a, "output")));
+    if (page)
+        TD_TRY(check_page_name(page));
     TD_TRY(td__args_job(s, a, td__args_at(a, 0)));
     plan(&s->opts, lo, hi, steps);
     TD_TRY(td__session_data(s));
@@ -183,7 +192,7 @@ static const td__flag FLAGS[] = {
      .letter = 'o',
      .value = "FILE",
      .words = "FILE",
-     .help = "also write the curve as a page (HTML)"},
+     .help = "also write the curve as a page, FILE.html"},
     {.name = "quiet", .letter = 'q', .help = "print the suggested rate alone"},
     TD_FLAG_SET,
     TD_FLAG_THREADS,

@@ -37,6 +37,7 @@ typedef struct td__train_state { /* everything besides the blocks */
     uint64_t best_step;
     uint64_t valid_step; /* of the last validation; 0: none yet */
     int bad_validations;
+    char watch[64]; /* the watched metric; "": an older checkpoint, which does not say */
     char job_digest[65], digest[65];
     char gpu[128]; /* the GPU that computes, its driver and libraries: "" for a processor */
 } td__train_state;

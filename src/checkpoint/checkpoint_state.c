@@ -111,6 +111,8 @@ static json_t *make_json(const td__manifest *m)
     json_t *early = json_pack("{s:o, s:o, s:o, s:i}", "best", number(s->best), "best_step",
                               integer(s->best_step), "valid_step", integer(s->valid_step),
                               "bad_validations", s->bad_validations);
+    if (s->watch[0])
+        json_object_set_new(early, "watch", json_string(s->watch));
     json_t *optimizer =
         json_pack("{s:s, s:o}", "name", m->optimizer, "steps", integer(m->optimizer_steps));
     json_t *processor = json_pack("{s:s, s:s}", "instructions", td__isa_name(td__cpu_isa()), "kind",
@@ -242,8 +244,10 @@ static bool read_json(json_t *root, td__manifest *m)
                     &s->bad_validations) != 0 ||
         json_unpack(root, "{s:{s:s, s:I}}", "optimizer", "name", &optimizer, "steps", &steps) != 0)
         return false;
-    const char *isa = "", *cpu = "", *gpu = ""; /* older ones do not have them */
-    if (json_unpack(root, "{s?{s:s, s:s, s?s}}", "processor", "instructions", &isa, "kind", &cpu,
+    const char *isa = "", *cpu = "", *gpu = "", *watch = ""; /* older ones do not have them */
+    if (json_unpack(root, "{s:{s?s}}", "early_stopping", "watch", &watch) != 0 ||
+        !copy_text(s->watch, sizeof s->watch, watch) ||
+        json_unpack(root, "{s?{s:s, s:s, s?s}}", "processor", "instructions", &isa, "kind", &cpu,
                     "gpu", &gpu) != 0 ||
         !copy_text(s->gpu, sizeof s->gpu, gpu) ||
         !copy_text(m->processor.isa, sizeof m->processor.isa, isa) ||

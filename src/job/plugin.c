@@ -3,7 +3,12 @@
 #include "job/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
@@ -32,6 +37,56 @@ static char *path_of(const td__job *j, const td__tree *name)
                  : td__arena_printf(j->arena, "./%s", name->text);
 }
 
+/* What dlopen would wait for, or end the process by: a pipe, a file that was not copied to its end.
+ * All other faults are its to name. */
+static const char *fault_of_file(const char *path)
+{
+    ElfW(Ehdr) head;
+    ElfW(Phdr) part;
+    struct stat info;
+    const char *fault = NULL;
+
+    if (stat(path, &info) != 0)
+        return NULL;
+    if (!S_ISREG(info.st_mode))
+        return "is not a regular file";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+        memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_phentsize == sizeof part)
+        for (int i = 0; i < head.e_phnum && !fault; i++) {
+            off_t at = (off_t)(head.e_phoff + (size_t)i * sizeof part);
+            if (pread(fd, &part, sizeof part, at) != (ssize_t)sizeof part ||
+                (part.p_type == PT_LOAD &&
+                 (part.p_offset > (uint64_t)info.st_size ||
+                  part.p_filesz > (uint64_t)info.st_size - part.p_offset)))
+                fault = "is not whole: it ends before what its header names";
+        }
+    close(fd);
+    return fault;
+}
+
+/* A list that can be searched and called: names and functions (`has`) are there. */
+#define CHECK_LIST(p, list, count, has)                                 \
+    do {                                                                \
+        if ((p)->count < 0 || ((p)->count > 0 && !(p)->list))           \
+            return "n_" #list " is not the number of its " #list;       \
+        for (int i_ = 0; i_ < (p)->count; i_++)                         \
+            if (!(p)->list[i_].name || !((p)->list[i_].has))            \
+                return "one of its " #list " has no name, or no " #has; \
+    } while (0)
+
+static const char *fault_of_lists(const td_plugin *p)
+{
+    CHECK_LIST(p, layers, n_layers, build);
+    CHECK_LIST(p, losses, n_losses, build);
+    CHECK_LIST(p, metrics, n_metrics, build);
+    CHECK_LIST(p, maps, n_maps, apply);
+    CHECK_LIST(p, syncs, n_syncs, name); /* both functions are optional */
+    return NULL;
+}
+
 static td_status load(td__job *j, const td__tree *name)
 {
     const td_plugin *(*get)(void);
@@ -42,6 +97,10 @@ static td_status load(td__job *j, const td__tree *name)
     if (j->n_plugins == TD__MAX_PLUGINS)
         return TD_FAIL(TD_EINVAL, "%s: plugin.files: at most %d are possible",
                        td__tree_where(name).text, TD__MAX_PLUGINS);
+    const char *fault = fault_of_file(path);
+    if (fault)
+        return TD_FAIL(TD_EINVAL, "%s: plugin.files: %.400s %s", td__tree_where(name).text, path,
+                       fault);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return TD_FAIL(TD_EINVAL, "%s: plugin.files: %.400s", td__tree_where(name).text, dlerror());
@@ -57,6 +116,10 @@ static td_status load(td__job *j, const td__tree *name)
                        "%s: plugin.files: %s was built for version %u of the interface, this "
                        "program has %d: build it again",
                        td__tree_where(name).text, path, (unsigned)p->abi, TD_PLUGIN_ABI);
+    fault = fault_of_lists(p);
+    if (fault)
+        return TD_FAIL(TD_EINVAL, "%s: plugin.files: %.400s: %s", td__tree_where(name).text, path,
+                       fault);
     return TD_OK;
 }
 

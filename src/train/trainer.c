@@ -361,6 +361,8 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
     if (t->o.job_digest)
         snprintf(t->replica.state.job_digest, sizeof t->replica.state.job_digest, "%s",
                  t->o.job_digest);
+    snprintf(t->replica.state.watch, sizeof t->replica.state.watch, "%.*s",
+             (int)sizeof t->replica.state.watch - 1, t->o.watch);
     td__backend_gpu(t->o.backend, t->replica.state.gpu, sizeof t->replica.state.gpu);
     t->replica.first = t->replica.state;
     TD_TRY(td__agreement_make(t, &resolved));
@@ -430,6 +432,18 @@ td_status td__train_save_fit(td__trainer *t)
 
 /* ---- Resuming -------------------------------------------------------------------------------- */
 
+/* The best value of one metric is none of another: where the job watches another one than the run
+ * did, the next validation is the best again. */
+static void take_watch(td__train_state *s, const td__train_state *now)
+{
+    if (s->watch[0] && strcmp(s->watch, now->watch) != 0) {
+        s->best = (double)NAN;
+        s->best_step = 0;
+        s->bad_validations = 0;
+    }
+    memcpy(s->watch, now->watch, sizeof s->watch);
+}
+
 td_status td__trainer_resume(td__trainer *t, bool *found)
 {
     td__checkpoint_info info;
@@ -452,6 +466,7 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     t->replica.state = info.state;
     memcpy(t->replica.state.job_digest, now.job_digest, sizeof now.job_digest);
     memcpy(t->replica.state.gpu, now.gpu, sizeof now.gpu);
+    take_watch(&t->replica.state, &now);
     t->replica.state.seed = t->o.seed;
     if (t->replica.state.batch_in_epoch >= t->plan.batches &&
         t->plan.batches) { /* the data have become fewer */

@@ -176,6 +176,21 @@ grep -q "step 300 .*$want" out || fail "a finished run with a damaged checkpoint
 "$tandem" train job.yaml --resume killed --set train.steps=310 -q >out || fail "a longer run"
 grep -q 'step 310' out || fail "a longer run: $(cat out)"
 
+# Another metric is watched from here on: the best accuracy is not the loss to beat.
+"$tandem" train job.yaml --run-dir watch --set train.early_stop.watch=accuracy \
+    --set train.steps=100 -q >out || fail "watched accuracy"
+grep -q 'best accuracy' out || fail "watched accuracy: $(cat out)"
+"$tandem" train job.yaml --resume=watch --set train.steps=200 -q >out || fail "watched loss"
+python3 - watch <<'END' || fail "resumed with another watched metric: $(cat out)"
+import json, sys
+lines = [json.loads(line) for line in open(f"{sys.argv[1]}/metrics.jsonl")]
+last = [e for e in lines if e["kind"] == "eval" and e.get("part") == "valid"][-1]
+state = json.load(open(f"{sys.argv[1]}/checkpoints/step-00000200/state.json"))["early_stopping"]
+assert last["step"] == 200 and last["best"], last
+assert state["watch"] == "loss" and state["best_step"] == 200, state
+assert abs(state["best"] - last["metrics"]["loss"]) < 1e-6, (state, last)
+END
+
 # --- Places that cannot be written ---------------------------------------------------------------
 one_line() { # STATUS WHAT
     [ "$1" -ne 0 ] && [ "$(wc -l <err)" -eq 1 ] || fail "$2: status $1: $(cat err)"

@@ -30,6 +30,9 @@ run 2 "$tandem" find-lr "$mark" --from 0; has "^tandem find-lr: --from: expected
 run 2 "$tandem" find-lr "$mark" --steps 3; has "^tandem find-lr: --steps"
 run 2 "$tandem" find-lr "$mark" --from 1e-12 --to 1e-11; has "the loss never falls between"
 run 2 "$tandem" find-lr nosuch.yaml; has "nosuch.yaml"
+cp "$mark" own.yaml
+run 2 "$tandem" find-lr own.yaml -o own.yaml; has "^tandem find-lr: --output: expected FILE.html"
+cmp -s "$mark" own.yaml || fail "the page is where the job was"
 
 # The model as a picture.
 run 0 "$tandem" check "$mark" -q --graph m.svg

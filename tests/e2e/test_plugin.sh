@@ -91,6 +91,31 @@ const td_plugin *td_plugin_get(void)
     return &P;
 }
 C
+table() { # NAME FIELDS: a plug-in with these lists
+    cc -shared -fPIC -I "$source/include" -x c - -o "$1.so" <<C || fail "cc"
+#include <tandem/plugin.h>
+static const td_plugin_layer L[] = {{"swish", "", NULL}};
+static const td_plugin_map M[] = {{NULL, NULL, NULL, NULL}};
+const td_plugin *td_plugin_get(void)
+{
+    static const td_plugin P = {.abi = TD_PLUGIN_ABI, .size = sizeof P, .name = "$1", $2};
+    (void)L, (void)M;
+    return &P;
+}
+C
+}
+table no_list '.n_layers = 2'
+table no_function '.layers = L, .n_layers = 1'
+table no_name '.maps = M, .n_maps = 1'
+table negative '.layers = L, .n_layers = -1'
+wrong 'n_layers is not the number of its layers' --set plugin.files=[no_list.so]
+wrong 'one of its layers has no name, or no build' --set plugin.files=[no_function.so]
+wrong 'one of its maps has no name, or no apply' --set plugin.files=[no_name.so]
+wrong 'n_layers is not the number of its layers' --set plugin.files=[negative.so]
+head -c 3000 mine.so >half.so
+mkfifo pipe.so
+wrong 'half.so is not whole' --set plugin.files=[half.so]
+wrong 'pipe.so is not a regular file' --set plugin.files=[pipe.so]
 wrong 'no td_plugin_get' --set plugin.files=[empty.so]
 wrong 'version 99 of the interface' --set plugin.files=[old.so]
 wrong 'cannot open shared object' --set plugin.files=[nosuch.so]
