@@ -243,7 +243,12 @@ td_status td__job_run_check_elastic(const td__job_run *r)
     if (strcmp(td__job_parallel_opts(r->session.job)->distribute, "none") != 0)
         return TD_FAIL(TD_EINVAL,
                        "data.distribute: not with elastic ranks, which each read their data");
-    return TD_OK;
+    if (td__job_from(r->session.job))
+        return TD_FAIL(TD_EINVAL, "model.from: not with elastic ranks, which make their first "
+                                  "weights each");
+    if (td__job_has_tables(r->session.job))
+        return TD_FAIL(TD_EINVAL, "tables on servers: not with elastic ranks: start fixed ranks");
+    return td__session_check_elastic(&r->session);
 }
 
 /* ---- Data ------------------------------------------------------------------------------------ */

@@ -177,6 +177,16 @@ td_status td__session_data(td__session *s)
     return td__job_model(s->job, fields, n, &s->model);
 }
 
+td_status td__session_check_elastic(const td__session *s)
+{
+    const td__train_opts *o = &s->opts;
+
+    if (o->batch_per_rank || o->scale_lr)
+        return TD_FAIL(TD_EINVAL, "train.%s: not with elastic ranks, whose number changes",
+                       o->batch_per_rank ? "batch_per_rank" : "optimizer.scale_lr");
+    return TD_OK;
+}
+
 /* What the job leaves to the number of ranks that compute each for themselves. */
 static td_status scale_by_ranks(td__session *s)
 {
@@ -189,8 +199,7 @@ static td_status scale_by_ranks(td__session *s)
     if ((!o->batch_per_rank && !o->scale_lr) || s->scaled)
         return TD_OK;
     if (s->members)
-        return TD_FAIL(TD_EINVAL, "train.%s: not with elastic ranks, whose number changes",
-                       o->batch_per_rank ? "batch_per_rank" : "optimizer.scale_lr");
+        return td__session_check_elastic(s);
     ranks = ranks / together > 1 ? ranks / together : 1;
     if (o->batch_per_rank)
         o->batch = o->batch_per_rank * ranks;

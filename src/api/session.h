@@ -68,6 +68,8 @@ void td__session_fini(td__session *s);
 /* After the job: join the other ranks that the environment tells of, if there are any; those of
  * a comm that is set already are joined. */
 TD_NODISCARD td_status td__session_join(td__session *s);
+/* Does the job leave something to the number of ranks, which elastic ranks do not have? */
+TD_NODISCARD td_status td__session_check_elastic(const td__session *s);
 /* On a comm, before anything else is called there: all ranks are here, and have the same idea of
  * which of them open the data, which decides the next calls. Collective. */
 TD_NODISCARD td_status td__session_agree(const td__session *s);

@@ -17,9 +17,6 @@ td_status td__job_run_check_from(const td__job_run *r)
 
     if (!td__job_from(r->session.job))
         return TD_OK;
-    if (r->session.members)
-        return TD_FAIL(TD_EINVAL, "model.from: not with elastic ranks, which make their first "
-                                  "weights each");
     if (o->sync.zero == 3 || o->sync.mesh.size[TD_AXIS_PIPELINE] > 1)
         return TD_FAIL(TD_EINVAL, "model.from: not with %s, where no rank has all weights",
                        o->sync.zero == 3 ? "parallel.zero: 3" : "parallel.pipeline");

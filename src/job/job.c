@@ -124,6 +124,22 @@ td__job_from_opts td__job_from_options(const td__job *j)
     return j->from_opts;
 }
 
+static bool is_on_servers(const td__tree *t)
+{
+    const td__tree *on = t->kind == TD_TREE_MAP ? td__tree_get(t, "on") : NULL;
+    bool found = on && on->kind == TD_TREE_SCALAR && !strcmp(on->text, "servers");
+
+    for (const td__tree *c = t->first; c && !found; c = c->next)
+        found = is_on_servers(c);
+    return found;
+}
+
+bool td__job_has_tables(const td__job *j)
+{
+    const td__tree *model = td__tree_get(j->root, "model");
+    return model && is_on_servers(model);
+}
+
 const char *td__job_from(const td__job *j)
 {
     return j->from;

@@ -42,6 +42,8 @@ bool td__job_has_plugins(const td__job *j);
 const char *td__job_name(const td__job *j);
 /* model.from, from the folder of the job file on; NULL: none. */
 const char *td__job_from(const td__job *j);
+/* Are tables of the model on servers? */
+bool td__job_has_tables(const td__job *j);
 /* model.fresh and model.rename: pairs, a beginning of names in the file and what it is here. */
 typedef struct td__job_from_opts {
     const char *const *fresh;

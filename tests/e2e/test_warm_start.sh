@@ -106,6 +106,15 @@ has 'no tensor has the name and shape of a weight of this model'
 run 2 "$tandem" train job.yaml --run-dir x -n 2 --set model.from=first --set parallel.zero=3
 has 'model.from: not with parallel.zero: 3'
 
+# What elastic ranks cannot have is said once, before they are started.
+for set in "model.from=first model.from" "train.batch_per_rank=8 train.batch_per_rank" \
+    "train.optimizer={name: sgd, lr: 0.1, scale_lr: true} train.optimizer.scale_lr"; do
+    run 2 "$tandem" train job.yaml --run-dir x -n 1:2 --set "${set% *}"
+    has "^tandem train: ${set##* }: not with elastic ranks"
+    [ "$(wc -l <out)" = 1 ] || fail "$set: more than a line"
+    [ ! -e x ] || fail "$set: a folder was made"
+done
+
 # Longer training: the bits of a run of that length.
 run 0 "$tandem" train job.yaml --run-dir long --set train.epochs=4
 want=$(digest)
