@@ -122,8 +122,11 @@ fuzz: ## run the fuzzers of tests/fuzz, FUZZ_SECONDS=60 each
 image: all ## build/tandem-image.tar: an OCI image that runs the service (docs/service.md)
 	@tools/oci-image $(BUILD) $(BUILD)/tandem-image.tar
 
-gpu-bundle: all ## build-gpu/: tests and benchmarks to run on a machine with a GPU (docs/gpu.md)
-	@tools/gpu-bundle $(BUILD) build-gpu
+gpu-bundle: ## build-gpu/: tests and benchmarks to run on a machine with a GPU (docs/gpu.md)
+	@cmake -S . -B $(BUILD)-bundle $(cmake_args) -DTD_CUDA=ON -DTD_ONEDNN=OFF >/dev/null
+	@ninja -C $(BUILD)-bundle -j$(JOBS) tandem_cmd test_device test_op_backends \
+	    test_golden_train bench_gpu
+	@tools/gpu-bundle $(BUILD)-bundle build-gpu
 
 clean: ## remove all build folders
-	@rm -rf $(BUILD) build-asan build-tsan build-fuzz
+	@rm -rf $(BUILD) $(BUILD)-bundle build-gpu build-asan build-tsan build-fuzz

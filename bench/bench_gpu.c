@@ -171,6 +171,7 @@ static void bench(const model *m, int64_t batch, int steps, bool profile, int no
 {
     double begin = now();
     td_program *p = make_program(m, batch, o);
+    double planned = now();
     td_params *ps;
     td_runner *r;
     td_optimizer *opt;
@@ -183,6 +184,7 @@ static void bench(const model *m, int64_t batch, int steps, bool profile, int no
         each *= (size_t)m->x[i];
     fill(r, "x", (size_t)batch * each, m->tokens);
     fill(r, "y", (size_t)(batch * m->y), m->classes);
+    double set_up = now();
     double first = 0, loss = 0, run_s = 0, start = 0;
     for (int i = 0; i < steps + 3; i++) {
         if (i == 3)
@@ -198,10 +200,12 @@ static void bench(const model *m, int64_t batch, int steps, bool profile, int no
         first = i == 0 ? now() - begin : first;
     }
     double step_s = (now() - start) / steps;
-    printf("%-10s batch %4lld  %9.3f ms a step (update %.3f)  %11.1f samples/s  %11.1f targets/s  "
-           "loss %.4f  first step after %.2f s\n",
-           m->name, (long long)batch, step_s * 1e3, (step_s - run_s / steps) * 1e3,
-           (double)batch / step_s, (double)(batch * m->y) / step_s, loss, first);
+    printf(
+        "%-10s batch %4lld  %9.3f ms a step (update %.3f)  %11.1f samples/s  %11.1f targets/s  "
+        "loss %.4f  first step after %.2f s (program %.2f, memory and weights %.2f, step %.2f)\n",
+        m->name, (long long)batch, step_s * 1e3, (step_s - run_s / steps) * 1e3,
+        (double)batch / step_s, (double)(batch * m->y) / step_s, loss, first, planned - begin,
+        set_up - planned, begin + first - set_up);
     if (profile) {
         td_runner_set_profile(r, true);
         for (int i = 0; i < 3; i++)

@@ -1,5 +1,6 @@
 /* grpc_server.c -- the server beside ours in make bench-service: gRPC's own C library, which
- * answers training.TrainingService/GetTrainingStatus with the message that is in a file.
+ * answers training.TrainingService/GetTrainingStatus with the message that is in a file. A call of
+ * another name (tandem.v1.TrainingService/Watch) is a stream: it gets that message and stays open.
  *
  *     grpc_server ADDRESS ANSWER THREADS
  *
@@ -16,9 +17,9 @@
 
 enum { WAITING_CALLS = 1024 };
 
-/* A call: asked for, its request received, answered. */
+/* A call: asked for, its request received, answered; or held open. */
 typedef struct call {
-    enum { ASKED, RECEIVED, ANSWERED } state;
+    enum { ASKED, RECEIVED, ANSWERED, HELD } state;
     grpc_call *call;
     grpc_call_details details;
     grpc_metadata_array metadata;
@@ -66,6 +67,31 @@ static void reply(call *c)
     grpc_slice_unref(slice);
 }
 
+/* One message of many, of which the others never come. */
+static void hold(call *c)
+{
+    grpc_slice slice = grpc_slice_from_copied_buffer(answer, n_answer);
+    grpc_byte_buffer *bytes = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_op ops[2] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+        {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = bytes},
+    };
+
+    c->state = HELD;
+    grpc_call_start_batch(c->call, ops, 2, c, NULL);
+    grpc_byte_buffer_destroy(bytes);
+    grpc_slice_unref(slice);
+}
+
+/* What is called is known by its last letters. */
+static int is_stream(const call *c)
+{
+    const uint8_t *path = GRPC_SLICE_START_PTR(c->details.method);
+    size_t n = GRPC_SLICE_LENGTH(c->details.method);
+
+    return n > 6 && !memcmp(path + n - 6, "/Watch", 6);
+}
+
 static void end(call *c)
 {
     if (c->request)
@@ -88,9 +114,11 @@ static void *serve(void *arg)
         if (c->state == ASKED) {
             ask();
             receive(c);
+        } else if (c->state == RECEIVED && is_stream(c)) {
+            hold(c);
         } else if (c->state == RECEIVED) {
             reply(c);
-        } else {
+        } else if (c->state == ANSWERED) {
             end(c);
         }
     }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <unistd.h>
 
+#include "agent_http.h"
 #include "command.h"
 #include "launch/launch.h"
 
@@ -10,7 +11,8 @@ static int run(const td__args *a)
     (void)a;
     if (isatty(STDIN_FILENO))
         return td__usage_error(a, "`tandem launch` starts this command; do not run it by hand");
-    return td__agent_run(STDIN_FILENO, STDOUT_FILENO) ? TD_EXIT_FAILED : TD_EXIT_OK;
+    return td__agent_run(STDIN_FILENO, STDOUT_FILENO, td__agent_http()) ? TD_EXIT_FAILED
+                                                                        : TD_EXIT_OK;
 }
 
 static const char *const EXAMPLES[] = {"ssh host tandem agent",

@@ -10,6 +10,7 @@
 #include "parallel/zero.h"
 #include "auto_mesh.h"
 #include "check_pipeline.h"
+#include "check_plan.h"
 #include "graph/draw.h"
 #include "session.h"
 #include "train/memory.h"
@@ -78,9 +79,18 @@ static void print_case(const td__memory_case *c, bool chosen, const td__train_me
     putchar('\n');
 }
 
-static td_status print_ranks(const td__session *s, int ranks, bool elastic)
+/* So many ranks on this host. */
+static td__memory_case case_of(const td__session *s, int ranks, bool elastic)
 {
     const char *transport = td__job_parallel_opts(s->job)->transport;
+    return (td__memory_case){.ranks = ranks,
+                             .shared = !transport || strcmp(transport, "tcp") != 0,
+                             .saves = true,
+                             .elastic = elastic};
+}
+
+static td_status print_ranks(const td__session *s, int ranks, bool elastic)
+{
     const td__sync_config *job = &s->opts.sync;
     bool parts = job->mesh.size[TD_AXIS_PIPELINE] > 1 || job->mesh.size[TD_AXIS_TENSOR] > 1 ||
                  job->tensor_pieces > 1; /* only what the job says */
@@ -95,17 +105,22 @@ static td_status print_ranks(const td__session *s, int ranks, bool elastic)
     printf(" %11s%s\n", "total", elastic && ranks > 1 ? " on resize" : "");
     for (int zero = first; zero <= last; zero++) {
         td__sync_config sync = *job;
-        td__memory_case c = {.ranks = ranks,
-                             .sync = &sync,
-                             .shared = !transport || strcmp(transport, "tcp") != 0,
-                             .saves = true,
-                             .elastic = elastic};
+        td__memory_case c = case_of(s, ranks, elastic);
         td__train_memory m;
+        c.sync = &sync;
         sync.zero = zero;
         TD_TRY(td__trainer_memory(s->trainer, &c, &m));
         print_case(&c, zero == job->zero, &m);
     }
     return TD_OK;
+}
+
+/* Of the job as it is, also where it was arranged by --parallel auto. */
+static td_status print_plan(const td__session *s, int ranks, const td__args *a)
+{
+    td__memory_case c = case_of(s, ranks, td__args_has(a, "elastic"));
+    c.sync = &s->opts.sync;
+    return td__check_plan(s, &c, td__args_value(a, "plan"));
 }
 
 static void print_params(const td_params *ps)
@@ -248,8 +263,7 @@ static td_status check(td__session *s, const td__args *a, int ranks)
     if (pipeline)
         TD_TRY(td__check_pipeline(s, ranks, td__args_has(a, "plan"), td__args_value(a, "plan")));
     else if (td__args_has(a, "plan"))
-        return TD_FAIL(TD_EINVAL, "--plan: needs ranks in a pipeline, e.g. -n 4 --parallel "
-                                  "pipeline=2");
+        TD_TRY(print_plan(s, ranks, a));
     printf("\njob sha256:%s\n", s->digest);
     return TD_OK;
 }

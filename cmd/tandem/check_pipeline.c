@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "base/file.h"
 #include "base/human.h"
+#include "check_plan.h"
 #include "pipeline/chunks.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/stage_params.h"
@@ -54,33 +54,6 @@ static td_status print_stages(const td__session *s, const td__cut *cut,
     return TD_OK;
 }
 
-static td_status write_timeline(const td__plan *p, const td__plan_times *times, const char *path)
-{
-    td__text text = {0};
-    td__file_out f;
-    td__plan_trace(p, times, &text);
-    td_status st = td__text_status(&text);
-    if (!st)
-        st = td__file_out_open(&f, path);
-    if (!st) {
-        td__file_out_write(&f, text.data, text.used);
-        st = td__file_out_commit(&f);
-    }
-    td__text_fini(&text);
-    return st;
-}
-
-static td_status print_plan(const td__plan *p, const td__plan_times *times)
-{
-    td__text text = {0};
-    td__plan_print(p, times, &text);
-    td_status st = td__text_status(&text);
-    if (!st)
-        printf("\n%s", text.data);
-    td__text_fini(&text);
-    return st;
-}
-
 /* cut NULL: all phases take the same. */
 static td_status bubble_of(td__plan *p, const td__cut *cut, double *out)
 {
@@ -106,9 +79,7 @@ static td_status print_all(td__plan *p, const td__cut *cut, bool whole, const ch
     TD_TRY(td__plan_digest(p, hex));
     printf("  plan sha256:%s, without deadlock\n", hex);
     TD_TRY(td__plan_time(p, &(td__plan_link){0}, &times));
-    td_status st = whole ? print_plan(p, &times) : TD_OK;
-    if (!st && file)
-        st = write_timeline(p, &times, file);
+    td_status st = whole ? td__check_print_plan(p, &times, file) : TD_OK;
     td__plan_times_fini(&times);
     return st;
 }

@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "backend/cpu/engine_onednn.h"
 #include "base/cpu.h"
 #include "command.h"
 #if TD_CUDA
@@ -24,10 +25,10 @@ static void print_gpus(void)
             continue;
         }
         printf("cuda  GPU %d: %s, compute capability %d.%d, %d multiprocessors, %.1f GiB, driver "
-               "for CUDA %d.%d%s\n",
+               "for CUDA %d.%d\n",
                i, kind.name, kind.major, kind.minor, kind.processors,
                (double)kind.memory / (1024.0 * 1024 * 1024), kind.driver / 1000,
-               kind.driver % 1000 / 10, i ? " (not used: train.backend cuda takes GPU 0)" : "");
+               kind.driver % 1000 / 10);
     }
 #else
     printf("cuda  none: this build has no CUDA; configure it where nvcc is\n");
@@ -37,8 +38,10 @@ static void print_gpus(void)
 static int run(const td__args *a)
 {
     (void)a;
-    printf("cpu   %s, instruction set %s, %d processors\n", td__cpu_kind(),
-           td__isa_name(td__cpu_isa()), td__processors());
+    const char *onednn = td__onednn_version();
+    printf("cpu   %s, instruction set %s, %d processors, %s%s\n", td__cpu_kind(),
+           td__isa_name(td__cpu_isa()), td__processors(), onednn ? "oneDNN " : "no oneDNN",
+           onednn ? onednn : "");
     print_gpus();
     return TD_EXIT_OK;
 }
@@ -54,7 +57,8 @@ const td__command td__command_devices = {
     .text =
         "Prints a line for the processor and one for each NVIDIA GPU that this process sees "
         "(CUDA_VISIBLE_DEVICES), with its memory; or why there is none: no driver, no GPU, or a "
-        "build without CUDA. The first word is what train.backend is set to.",
+        "build without CUDA. The first word is what train.backend is set to; of several GPUs the "
+        "ranks of a host take one each, in turn.",
     .examples = EXAMPLES,
     .run = run,
 };

@@ -8,9 +8,50 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent_http.h"
 #include "command.h"
 #include "elastic_args.h"
+#include "launch/foreign/foreign.h"
 #include "mpi_program.h"
+
+/* The framework of the program: --framework, or the MPI library that it is linked with. Warns of an
+ * MPI program that would run as singletons. */
+static int find_framework(const td__args *a, const char *program, td__launch_opts *o)
+{
+    const char *asked = td__args_value(a, "framework");
+    char library[64], names[64];
+
+    if (asked && strcmp(asked, "none") != 0) {
+        if (!td__foreign_known(asked))
+            return td__usage_error(a, "--framework: expected %s or none, found '%s'",
+                                   td__foreign_names(names, sizeof names), asked);
+        if (o->most)
+            return td__usage_error(
+                a, "--framework %s: elastic ranks have no world of another system; give -n N",
+                asked);
+        if (td__foreign_check(asked, o->http))
+            return td__usage_error(a, "--framework %s: %s", asked, td_last_error());
+        o->framework = asked;
+        return 0;
+    }
+    if (!td__mpi_program(program, library, sizeof library))
+        return 0;
+    const char *name = td__mpi_framework(library), *why = "";
+    if (asked)
+        why = "--framework is none";
+    else if (o->most)
+        why = "the ranks are elastic";
+    else if (td__foreign_check(name, o->http))
+        why = td_last_error();
+    else
+        o->framework = name;
+    if (!o->framework)
+        fprintf(stderr,
+                "tandem launch: %s is an MPI program (%s), and gets no world here, as %s: each "
+                "rank runs as a singleton, alone in a world of one; start it with mpirun -n %d\n",
+                program, library, why, o->size ? o->size : 2);
+    return 0;
+}
 
 static int run(const td__args *a)
 {
@@ -22,7 +63,9 @@ static int run(const td__args *a)
                          .self = td__args_value(a, "agent"),
                          .listen = td__args_value(a, "listen"),
                          .log_dir = td__args_value(a, "log-dir"),
-                         .tls = td__args_has(a, "tls")};
+                         .roles = td__args_value(a, "roles"),
+                         .tls = td__args_has(a, "tls"),
+                         .http = td__agent_http()};
     const char *grace = td__args_value(a, "grace");
     int rc = td__elastic_args(a, &o);
     if (rc)
@@ -39,6 +82,8 @@ static int run(const td__args *a)
     if (o.hosts_file && access(o.hosts_file, R_OK))
         return td__usage_error(a, "--hosts-file: cannot read %s: %s", o.hosts_file,
                                strerror(errno));
+    if (o.roles && o.most)
+        return td__usage_error(a, "--roles: elastic ranks have no roles; give -n N");
     if (grace && !td__parse_ms(grace, &o.grace_ms))
         return td__usage_error(
             a, "--grace: expected a time such as 5s or 200ms, up to 2000000s, found '%s'", grace);
@@ -58,16 +103,10 @@ static int run(const td__args *a)
         return td__usage_error(a, "out of memory");
     for (int i = 0; i < count; i++)
         argv[i] = td__args_at(a, i);
-    char library[64];
-    if (td__mpi_program(argv[0], library, sizeof library))
-        fprintf(
-            stderr,
-            "tandem launch: %s is an MPI program (%s), which has its world from its own mpirun: "
-            "here each rank would be alone in one; start it with mpirun -n %ld\n",
-            argv[0], library, n ? n : 2);
-    td_status st = td__launch_run(&o, argv, &exit_status);
+    rc = find_framework(a, argv[0], &o);
+    td_status st = rc ? TD_OK : td__launch_run(&o, argv, &exit_status);
     free(argv);
-    return st ? td__failure(a, st) : exit_status;
+    return rc ? rc : st ? td__failure(a, st) : exit_status;
 }
 
 static const td__flag FLAGS[] = {
@@ -82,6 +121,12 @@ static const td__flag FLAGS[] = {
     {"listen", 0, "ADDRESS", "address of the first host, as seen by the others (by route)", NULL},
     {"tls", 0, NULL, "encrypt the connections between ranks", NULL},
     {"log-dir", 0, "DIR", "write rank-N.log there for each rank", "FILE"},
+    {"framework", 0, "NAME",
+     "serve programs of this system: mpich, openmpi, horovod or none (by the program's "
+     "libraries)",
+     NULL},
+    {"roles", 0, "NAME:N,...",
+     "roles of the first ranks, such as chief:1,ps:2 for TensorFlow; the others are workers", NULL},
     {"env", 0, "KEY=VALUE", "set a variable for all ranks; may be given several times", NULL},
     {"grace", 0, "TIME", "time between SIGTERM and SIGKILL after a rank failed (5s)", NULL},
     {NULL, 0, NULL, NULL, NULL},

@@ -107,3 +107,9 @@ bool td__mpi_program(const char *program, char *library, size_t nbytes)
     td__file_map_close(&m);
     return found;
 }
+
+const char *td__mpi_framework(const char *library)
+{
+    bool mpich = strncmp(library, "libmpich", 8) == 0 || strcmp(library, "libmpi.so.12") == 0;
+    return mpich ? "mpich" : "openmpi";
+}

@@ -1,11 +1,37 @@
 /* predict.c -- `tandem predict`: what a trained model says of samples. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "api/predict_file.h"
 #include "base/fail.h"
 #include "base/human.h"
+#include "ps/outputs.h"
 #include "session.h"
+
+static td_status elsewhere(void *user, int64_t rows, int n, const void *const *inputs,
+                           const size_t *nbytes, size_t row_nbytes, void *out)
+{
+    return td__ps_live_outputs(user, rows, n, inputs, nbytes, row_nbytes, out);
+}
+
+/* What the servers of a run that goes on make of the samples. */
+static td_status ask_run(td__session *s, const char *run, td__dataset *d, const char *output,
+                         uint64_t *step)
+{
+    char folder[TD__PATH];
+    const td__field *fields;
+    td__ps_live *live;
+    if (snprintf(folder, sizeof folder, "%s/checkpoints", run) >= (int)sizeof folder)
+        return TD_FAIL(TD_EINVAL, "%.60s...: the name is too long", run);
+    TD_TRY(td__ps_live_open(folder, &live));
+    td__trainer_predict_elsewhere(s->trainer, elsewhere, live);
+    int n = td__data_fields(s->data, &fields);
+    td_status st = td__predict_file_write(s->trainer, d, fields, n, output);
+    *step = td__ps_live_step(live);
+    td__ps_live_close(live);
+    return st;
+}
 
 static td_status predict(td__session *s, const td__args *a)
 {
@@ -25,9 +51,11 @@ static td_status predict(td__session *s, const td__args *a)
     TD_TRY(td__args_trained(s, a, &info));
     TD_TRY(td__session_part(s, td__args_value(a, "part"), &part, &d));
     int n = td__data_fields(s->data, &fields);
-    TD_TRY(td__predict_file_write(s->trainer, d, fields, n, output));
+    uint64_t step = info.state.step;
+    TD_TRY(td__args_has(a, "live") ? ask_run(s, td__args_at(a, 0), d, output, &step)
+                                   : td__predict_file_write(s->trainer, d, fields, n, output));
     printf("%s: predictions for %s samples, step %" PRIu64 "\n", output,
-           td__human_count(d->count, b), info.state.step);
+           td__human_count(d->count, b), step);
     return TD_OK;
 }
 
@@ -49,6 +77,9 @@ static const td__flag FLAGS[] = {
      .value = "FILE",
      .help = "FILE.csv, FILE.jsonl or FILE.npy; the extension selects the format",
      .words = "FILE"},
+    {.name = "live",
+     .help = "send the samples to the parameter servers of the run, which is going on, and get the "
+             "outputs of its params as they are now"},
     TD_FLAG_CHECKPOINT,
     TD_FLAG_SET,
     TD_FLAG_THREADS,

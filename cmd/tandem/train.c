@@ -280,7 +280,12 @@ static td_status check_pipeline(const td__training *t, int ranks)
     bool known = !td__args_job(&s, t->args, t->job_path) && !td__session_data(&s);
     s.opts.blank = true;
     s.opts.sync.mesh = job->opts.sync.mesh;
-    s.opts.sync.rule = NULL; /* it may be of ranks alone, which are not there yet */
+    s.opts.sync.rule = NULL;      /* it may be of ranks alone, which are not there yet */
+    if (job->opts.sync.servers) { /* the ranks of a worker */
+        int data = s.opts.sync.mesh.size[TD_AXIS_DATA];
+        ranks = (data > 1 ? data : 1) * s.opts.sync.mesh.size[TD_AXIS_PIPELINE];
+        s.opts.sync.servers = 0;
+    }
     if (known && !td__session_trainer(&s))
         st = td__check_cut(&s, ranks);
     td__session_fini(&s);

@@ -145,6 +145,11 @@ typedef struct td_job_opts {
     int threads;         /* compute threads of each rank; as the job says */
     const char *input;   /* a file of new samples in the place of the test part, for predictions */
     td_callbacks callbacks;
+    /* Of a job that says data.source: memory, and of such a job's runs: its samples, the same on
+     * every rank (or on rank 0 alone with data.distribute); data.split and data.maps do to them
+     * what they do to those of files. valid and test may be NULL. Kept alive; their own batches and
+     * order are not used. */
+    td_dataset *train, *valid, *test;
 } td_job_opts;
 
 /* A trainer of a job; opts may be NULL. fit is then what `tandem train` does: the run's directory

@@ -44,8 +44,13 @@ static td_status create(const td_job_opts *o, td_trainer **out)
     }
     t->callbacks.to = o->callbacks;
     t->run->lock = -1;
-    t->run->session = (td__session){
-        .comm = o->comm, .borrowed = o->comm != NULL, .threads = o->threads, .input = o->input};
+    t->run->session =
+        (td__session){.comm = o->comm,
+                      .borrowed = o->comm != NULL,
+                      .threads = o->threads,
+                      .input = o->input,
+                      .given = {td__pipeline_retain(o->train), td__pipeline_retain(o->valid),
+                                td__pipeline_retain(o->test)}};
     t->run->o = (td__job_run_opts){.resume = o->resume,
                                    .reopen = true,
                                    .run_dir = o->run_dir,

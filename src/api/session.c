@@ -13,6 +13,7 @@
 #include "base/key.h"
 #include "base/log.h"
 #include "coll/comm_setup.h"
+#include "data/pipeline.h"
 
 td_status td__session_take(td__session *s, td__job *job)
 {
@@ -149,9 +150,40 @@ td_status td__session_changed(td__session *s, bool *changed, char *what, size_t 
     return s->fit ? td__data_changed(s->data, s->fit, changed, what, nbytes) : TD_OK;
 }
 
+/* data.c opens a part of data.source: memory. */
+static td_status open_given(void *user, td__part part, td__dataset **out)
+{
+    td__session *s = user;
+
+    if (s->given[part])
+        return td__pipeline_view(s->given[part], out);
+    return part == TD_PART_TRAIN
+               ? td__source_open(&td__source_memory, NULL, td__part_name(part), NULL, out)
+               : TD_FAIL(TD_ENOTSUP, "the program gives no %s part", td__part_name(part));
+}
+
 static td_status open_data(td__session *s)
 {
     td__data_opts opts = *td__job_data(s->job);
+    bool memory = strcmp(opts.source, td__source_memory.name) == 0;
+
+    if (!memory && (s->given[0] || s->given[1] || s->given[2]))
+        return TD_FAIL(TD_EINVAL,
+                       "td_job_opts gives samples, but the job reads others (data.source: %s); "
+                       "set data.source to memory",
+                       opts.source);
+    if (memory && opts.cache)
+        return TD_FAIL(TD_EINVAL, "data.cache: not with data.source: memory, whose samples may be "
+                                  "others in the next run; leave it out");
+    if (memory && s->input)
+        return TD_FAIL(TD_EINVAL,
+                       "data.source: memory: it cannot read %s; give the samples as test of "
+                       "td_job_opts",
+                       s->input);
+    if (memory) {
+        opts.open_part = open_given;
+        opts.open_user = s;
+    }
 
     if (s->sample_only && !s->fit)
         return TD_FAIL(TD_EINVAL,
@@ -270,6 +302,8 @@ void td__session_fini(td__session *s)
     td__faults_destroy(s->faults);
     td__fit_destroy(s->fit);
     td__job_destroy(s->job);
+    for (int p = 0; p < TD_PART_COUNT; p++)
+        td_dataset_destroy(s->given[p]);
     *s = (td__session){0};
 }
 

@@ -32,6 +32,7 @@ typedef struct td__session {
     const char *input;   /* new samples in the place of the test part; NULL: none */
     bool input_labelled; /* they must have labels */
     bool sample_only;    /* of a trained model: no data but one sample to fill in, its test part */
+    td_dataset *given[TD_PART_COUNT]; /* of data.source: memory; own references, NULL: none */
     td__fit *fit; /* what a checkpoint says of the data; NULL: it is measured on the train part */
     /* Told how far rank 0's data have got on their way to the others; may be NULL. */
     td_status (*spreading)(void *user, const char *part, uint64_t done, uint64_t all);

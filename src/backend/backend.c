@@ -1,6 +1,7 @@
 /* backend.c -- backends by name, and what those that compute on the host share; see host.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/host.h"
@@ -21,6 +22,8 @@ static const struct {
 td_status td__backend_create(const char *name, td_backend **out)
 {
     *out = NULL;
+    if (strncmp(name, "cuda:", 5) == 0)
+        return td__cuda_create_on(name, out);
     for (int i = 0; i < TD_LEN(BACKENDS); i++)
         if (strcmp(BACKENDS[i].name, name) == 0)
             return BACKENDS[i].create(out);
@@ -34,11 +37,20 @@ void td__backend_gpu(const char *name, char *out, size_t room)
     td__cuda_kind kind;
     char libraries[96];
     *out = 0;
-    if (!name || strcmp(name, "cuda") != 0 || td__cuda_describe(0, &kind))
+    if (!name || strncmp(name, "cuda", 4) != 0 ||
+        td__cuda_describe(name[4] ? (int)strtol(name + 5, NULL, 10) : 0, &kind))
         return;
     td__cuda_libraries(libraries, sizeof libraries);
     snprintf(out, room, "%s, driver for CUDA %d.%d%s", kind.name, kind.driver / 1000,
              kind.driver % 1000 / 10, libraries);
+}
+
+void td__backend_for(const char *name, int local_rank, char *out, size_t room)
+{
+    int gpus = 0;
+    snprintf(out, room, "%s", name ? name : "");
+    if (name && strcmp(name, "cuda") == 0 && td__cuda_count(&gpus) == TD_OK && gpus > 1)
+        snprintf(out, room, "cuda:%d", local_rank % gpus);
 }
 
 const char *td__backend_auto(void)
@@ -53,6 +65,12 @@ void td__backend_gpu(const char *name, char *out, size_t room)
     *out = 0;
 }
 
+void td__backend_for(const char *name, int local_rank, char *out, size_t room)
+{
+    (void)local_rank;
+    snprintf(out, room, "%s", name ? name : "");
+}
+
 const char *td__backend_auto(void)
 {
     return "cpu";
@@ -60,6 +78,12 @@ const char *td__backend_auto(void)
 
 td_status td__cuda_create(td_backend **out)
 {
+    return td__cuda_create_on("cuda", out);
+}
+
+td_status td__cuda_create_on(const char *device, td_backend **out)
+{
+    (void)device;
     *out = NULL;
     return TD_FAIL(TD_ENOTSUP,
                    "backend cuda: this build has none; configure it where nvcc is (docs/gpu.md), "
@@ -75,11 +99,17 @@ void td__backend_destroy(td_backend *b)
 
 td_status td__host_create(const td_backend_ops *ops, size_t size, td_backend **out)
 {
+    return td__host_create_on(ops, size, ops->device, out);
+}
+
+td_status td__host_create_on(const td_backend_ops *ops, size_t size, const char *device,
+                             td_backend **out)
+{
     *out = td__calloc(1, size);
     if (!*out)
         return TD_FAIL(TD_ENOMEM, "no memory for the %s backend", ops->name);
     (*out)->ops = ops;
-    td_status st = td__device_open(ops->device, &(*out)->device);
+    td_status st = td__device_open(device, &(*out)->device);
     if (st) {
         td__free(*out);
         *out = NULL;

@@ -252,9 +252,12 @@ td_status td__checkpointer_save(td__checkpointer *c, const td__train_state *stat
     TD_TRY(wait_idle(c));
     TD_TRY(make_room(c, ps, o));
     TD_TRY(td__params_copy(ps, &c->copy));
-    for (int k = 0; k < c->n_states; k++)
-        TD_TRY(td__mem_read(td__params_device(ps), c->states + (size_t)k * c->stride,
-                            td_optimizer_state(o, k, NULL), c->stride * sizeof(float)));
+    for (int k = 0; k < c->n_states; k++) {
+        float *at = c->states + (size_t)k * c->stride;
+        TD_TRY(td__mem_read(td__params_device(ps), at, td_optimizer_state(o, k, NULL),
+                            c->stride * sizeof(float)));
+        TD_TRY(td__params_unpack(ps, at));
+    }
     note(c, state, c->copy, o, is_best);
     c->stalled = 1e-9 * (double)(td__clock_ns() - begin);
     pthread_mutex_lock(&c->lock);

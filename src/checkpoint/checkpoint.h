@@ -30,6 +30,7 @@
 typedef struct td__train_state { /* everything besides the blocks */
     uint64_t step, epoch;
     int64_t batch_in_epoch;
+    int64_t batch; /* rows of one; 0: an older checkpoint, which does not say */
     uint64_t seed;
     uint64_t samples; /* seen so far */
     td_schedule_state schedule;

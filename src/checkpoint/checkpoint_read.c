@@ -328,15 +328,15 @@ static td_status walk_optimizer(const td_safetensors *s, const char *path, const
             TD_TRY(state_tensor(s, path, td_optimizer_state_name(o, k), &info, &from));
             if (!copy)
                 continue;
-            TD_TRY(td__mem_map(td__params_device(ps), td_optimizer_state(o, k, NULL) + info.offset,
-                               info.count * sizeof(float), TD_MAP_WRITE, &map));
+            TD_TRY(td__params_map_at(ps, i, td_optimizer_state(o, k, NULL) + info.offset,
+                                     TD_MAP_WRITE, &map));
             td_status st = td_tensor_wrap(&to, TD_F32, info.shape, map.at);
             if (!st)
                 st = td_tensor_copy(&from, &to);
             if (st)
                 td__mem_map_drop(&map);
             TD_TRY(st);
-            TD_TRY(td__mem_unmap(&map));
+            TD_TRY(td__params_unmap_tensor(ps, i, &map));
         }
     return TD_OK;
 }

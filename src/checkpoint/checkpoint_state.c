@@ -119,13 +119,14 @@ static json_t *make_json(const td__manifest *m)
                                   td__cpu_kind());
     if (s->gpu[0])
         json_object_set_new(processor, "gpu", json_string(s->gpu));
-    return json_pack("{s:s, s:i, s:i, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}",
+    return json_pack("{s:s, s:i, s:i, s:o, s:o, s:I, s:I, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, "
+                     "s:o}",
                      "format", FORMAT, "version", VERSION, "arithmetic", TD__ARITHMETIC, "step",
                      integer(s->step), "epoch", integer(s->epoch), "batch_in_epoch",
-                     (json_int_t)s->batch_in_epoch, "seed", integer(s->seed), "samples",
-                     integer(s->samples), "job_digest", s->job_digest, "digest", s->digest,
-                     "schedule", schedule, "early_stopping", early, "optimizer", optimizer, "files",
-                     make_files(m), "processor", processor);
+                     (json_int_t)s->batch_in_epoch, "batch", (json_int_t)s->batch, "seed",
+                     integer(s->seed), "samples", integer(s->samples), "job_digest", s->job_digest,
+                     "digest", s->digest, "schedule", schedule, "early_stopping", early,
+                     "optimizer", optimizer, "files", make_files(m), "processor", processor);
 }
 
 static int append(const char *data, size_t nbytes, void *text)
@@ -224,7 +225,7 @@ static bool read_files(json_t *files, td__manifest *m)
 static bool read_json(json_t *root, td__manifest *m)
 {
     td__train_state *s = &m->state;
-    json_int_t step, epoch, batch, seed, samples, best_step, valid_step, steps;
+    json_int_t step, epoch, batch, rows = 0, seed, samples, best_step, valid_step, steps;
     const char *job, *digest, *optimizer, *format;
     json_t *factor, *schedule_best, *best, *files;
     int version, started;
@@ -244,6 +245,8 @@ static bool read_json(json_t *root, td__manifest *m)
                     &s->bad_validations) != 0 ||
         json_unpack(root, "{s:{s:s, s:I}}", "optimizer", "name", &optimizer, "steps", &steps) != 0)
         return false;
+    if (json_unpack(root, "{s?I}", "batch", &rows) != 0 || rows < 0)
+        return false;
     const char *isa = "", *cpu = "", *gpu = "", *watch = ""; /* older ones do not have them */
     if (json_unpack(root, "{s:{s?s}}", "early_stopping", "watch", &watch) != 0 ||
         !copy_text(s->watch, sizeof s->watch, watch) ||
@@ -256,6 +259,7 @@ static bool read_json(json_t *root, td__manifest *m)
     s->step = (uint64_t)step;
     s->epoch = (uint64_t)epoch;
     s->batch_in_epoch = batch;
+    s->batch = rows;
     s->seed = (uint64_t)seed;
     s->samples = (uint64_t)samples;
     s->best_step = (uint64_t)best_step;

@@ -48,12 +48,12 @@ static td_status copy(td_params *ps, const td_safetensors *s, int i, int k)
     td_tensor from = td_safetensors_tensor(s, k), to;
     td__mapping map;
 
-    TD_TRY(td__params_map(ps, info.offset, info.count, TD_MAP_WRITE, &map));
+    TD_TRY(td__params_map_tensor(ps, i, TD_MAP_WRITE, &map));
     td_status st = td_tensor_wrap(&to, TD_F32, info.shape, map.at);
     if (!st)
         st = td_tensor_copy(&from, &to);
     if (!st)
-        return td__mem_unmap(&map);
+        return td__params_unmap_tensor(ps, i, &map);
     td__mem_map_drop(&map);
     return st;
 }

@@ -46,6 +46,8 @@ void td__comm_enter(td_comm *c, const td__coll_call *call, const char *algo, uin
     PUT(s->looks, 0);
     open_slot(s);
     PUT(c->slot, at);
+    bool receives = call->kind == TD_COLL_RECV, message = receives || call->kind == TD_COLL_SEND;
+    td__crossed_enter(c, message, 2 * call->root + receives, call->sequence);
 }
 
 void td__comm_leave(td_comm *c, uint64_t now_ns)

@@ -194,7 +194,7 @@ bool td__comm_told(td_comm *c, int from, const char *line)
 
     if (strncmp(line, "poison ", 7) == 0) {
         td_status st = (td_status)strtol(line + 7, &end, 10);
-        if (st >= TD_OK || st < TD_ENOTSUP)
+        if (st >= TD_OK || st < TD_EDEADLOCK) /* the last of them */
             st = TD_EPROTO;
         td__comm_poison(c, st == TD_EABORTED ? TD_EPEER : st, *end == ' ' ? end + 1 : end);
         return true;
@@ -205,6 +205,10 @@ bool td__comm_told(td_comm *c, int from, const char *line)
     }
     if (strncmp(line, "differ ", 7) == 0) {
         told_call(c, from, line + 7, true);
+        return true;
+    }
+    if (strncmp(line, "probe ", 6) == 0) {
+        td__crossed_told(c, from, line + 6);
         return true;
     }
     return false;

@@ -144,6 +144,14 @@ static td_status check(const td_comm *c, const td__coll_call *call)
     return TD_OK;
 }
 
+static td_status ask_guard(td_comm *c, const td__coll_call *call)
+{
+    td_status st = c->guard->call(c->guard, call);
+    if (st)
+        td__comm_poison_all(c, st, td_last_error());
+    return st;
+}
+
 static td_status issue(td_comm *c, td__coll_call call, const td_coll_opts *opts)
 {
     static const td_coll_opts NONE = {0};
@@ -152,6 +160,8 @@ static td_status issue(td_comm *c, td__coll_call call, const td_coll_opts *opts)
     if (!c)
         return TD_FAIL(TD_EINVAL, "%s: the communicator is NULL", td__coll_name(call.kind));
     TD_TRY(check(c, &call));
+    if (c->guard)
+        TD_TRY(ask_guard(c, &call));
     call.algo = o->algo;
     call.segment = o->segment;
     uint64_t ms = o->timeout_ms ? o->timeout_ms : c->timeout_ms;

@@ -139,6 +139,7 @@ td_status td__comm_assemble(const td__comm_parts *parts, const td_comm_opts *opt
                "%s: rank %d of %d over %s: alpha %.2g s, beta %.2g s/B, gamma %.2g s/B", c->name,
                c->rank, c->size, c->transport, c->ctx.mesh->alpha, c->ctx.mesh->beta, c->ctx.gamma);
     }
+    TD_TRY_OR(st, fail, td__crossed_begin(c));
     c->hooks = parts->hooks;
     if (c->hooks.attach)
         c->hooks.attach(c->hooks.user, c);
@@ -166,6 +167,7 @@ void td_comm_destroy(td_comm *c)
     td__queue_destroy(c->queue);
     if (c->hooks.detach)
         c->hooks.detach(c->hooks.user);
+    td__crossed_end(c);
     while (c->regions) {
         td__region *g = c->regions;
         c->regions = g->next;
@@ -211,6 +213,11 @@ void td_comm_blame(const td_comm *c, double *out)
 void td__comm_points(td_comm *c, td__points *p)
 {
     c->points = p;
+}
+
+void td__comm_set_guard(td_comm *c, td__comm_guard *g)
+{
+    c->guard = g;
 }
 
 td__points *td__comm_points_of(const td_comm *c)

@@ -23,6 +23,15 @@ TD_NODISCARD td_status td__comm_cause(td_comm *c);
 void td__comm_points(td_comm *c, td__points *p);
 td__points *td__comm_points_of(const td_comm *c);
 
+/* Knows which calls are to come (parallel/plan_follow.h): asked before each, on the thread that
+ * makes it. A failure ends the comm on all ranks. */
+typedef struct td__comm_guard td__comm_guard;
+struct td__comm_guard {
+    td_status (*call)(td__comm_guard *g, const td__coll_call *call);
+};
+/* From now on; g is borrowed, NULL: nobody is asked. Between calls. */
+void td__comm_set_guard(td_comm *c, td__comm_guard *g);
+
 /* activity.c: what the program does from now on (what may be NULL); what its calls are about. c may
  * be NULL. */
 void td__comm_says(td_comm *c, unsigned phase, uint64_t step, const char *what);

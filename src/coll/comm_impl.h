@@ -3,12 +3,13 @@
  * out its calls.
  *
  * A comm owns its meshes. Beside them ranks have a side channel, used only when something is wrong:
- * `tell` sends a line to all other ranks, and who receives one calls td__comm_told. Three
+ * `tell` sends a line to all other ranks, and who receives one calls td__comm_told. Four
  * lines belong to the comm itself:
  *
  *     poison STATUS TEXT                 the sender's comm failed; this is the first cause
  *     ask SEQUENCE DIGEST PEER CALL      the sender waits in this call; are you in another?
  *     differ SEQUENCE DIGEST PEER CALL   the same, after a message that did not fit
+ *     probe ...                          does a circle of ranks wait? (crossed.h)
  *
  * PEER is the other rank of a send or receive, else -1.
  *
@@ -22,6 +23,7 @@
 #include <stdatomic.h>
 
 #include "coll/comm.h"
+#include "coll/crossed.h"
 #include "net/poison.h"
 
 struct td__comm_parts;
@@ -158,8 +160,10 @@ struct td_comm {
     td__choice choices[TD_COLL_COUNT]; /* (choose.c) */
     td__region *regions;
     td__queue *queue;
-    td__points *points; /* NULL: nobody counts calls */
+    td__points *points;    /* NULL: nobody counts calls */
+    td__comm_guard *guard; /* NULL: any call may be made */
 
+    td__crossed crossed;
     td__poison poison;
     pthread_mutex_t lock; /* with `poisoned`: waiting for the first cause; protects told_* */
     pthread_cond_t poisoned;

@@ -5,7 +5,7 @@
  * WATCH_MS the peers still missing are published for the stall report, and again after each look
  * that found nothing; after the comm's stall time the side channel asks the others whether they are
  * in the same call: a disagreement in which everybody only waits (two roots of one gather) shows in
- * no message. */
+ * no message. Circles of ranks that wait for each other are found likewise (crossed.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/exchange.h"
 
@@ -93,6 +93,7 @@ td_status td__coll_wait(td__coll_ctx *x, td__mesh *m, td__xfer *t, int n)
 
     uint64_t start = td__clock_ns(), stall_ns = (uint64_t)x->comm->stall_ms * 1000000u;
     td__deadline watch = start + WATCH_MS * 1000000u, ask = start + stall_ns;
+    td__crossed_wait crossed = {.since_ns = start};
     bool watched = false, moved = false;
     for (;;) {
         TD_TRY(m->ops->progress(m, watch < x->deadline ? watch : x->deadline));
@@ -114,6 +115,7 @@ td_status td__coll_wait(td__coll_ctx *x, td__mesh *m, td__xfer *t, int n)
             td__comm_ask(x->comm);
             ask = now + stall_ns;
         }
+        td__crossed_look(x->comm, &crossed, now);
         watch = now + td__comm_look_ns(x->comm);
         watched = true;
         moved = false;

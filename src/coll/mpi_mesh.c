@@ -12,7 +12,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/mpi_mesh.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +20,7 @@
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/module.h"
 #include "net/backoff.h"
 #include "net/poison.h"
 
@@ -54,53 +54,28 @@ static const td__mesh_ops OPS;
 
 /* ---- The module ----------------------------------------------------------------------------- */
 
-static td_status open_module(const char *path, void **handle)
-{
-    /* RTLD_GLOBAL: Open MPI loads parts of itself that look for its own symbols. */
-    *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (!*handle)
-        TD_LOG(DEBUG, COLL, "%s: %s", path, dlerror());
-    return *handle ? TD_OK : TD_ENOTSUP;
-}
-
 static td_status load_module(const td__mpi_api **out)
 {
     const char *file =
         td__env_get(TD_ENV_OMPI_RANK) ? "libtandem_openmpi.so" : "libtandem_mpich.so";
-    const char *dir = td__env_get(TD_ENV_MODULES);
-    char here[1024] = ".", path[1200];
-    void *handle = NULL;
-    Dl_info self;
-
-    if (dladdr((void *)(uintptr_t)&OPS, &self) && self.dli_fname) {
-        snprintf(here, sizeof here, "%s", self.dli_fname);
-        char *slash = strrchr(here, '/');
-        if (slash)
-            *slash = '\0';
-        else
-            snprintf(here, sizeof here, ".");
-    }
-    const char *const places[] = {dir ? "" : NULL, "", "/tandem", "/../lib/tandem"};
-    for (size_t i = 0; i < sizeof places / sizeof *places && !handle; i++) {
-        if (!places[i])
-            continue;
-        snprintf(path, sizeof path, "%s%s/%s", i == 0 ? dir : here, places[i], file);
-        if (open_module(path, &handle) == TD_OK)
-            break;
-    }
-    if (!handle)
-        return TD_FAIL(TD_ENOTSUP,
-                       "mpi: no module %s in %s or next to the program; build it with that MPI's "
-                       "development package, or set TANDEM_MODULES or TANDEM_ENGINE=native",
-                       file, dir ? dir : here);
     td__mpi_entry *entry;
-    *(void **)&entry = dlsym(handle, TD_MPI_ENTRY);
-    const td__mpi_api *api = entry ? entry() : NULL;
+    void *found;
+
+    if (td__module_open(file, TD_MPI_ENTRY, &found)) {
+        char why[1400];
+        snprintf(why, sizeof why, "%s", td_last_error());
+        return TD_FAIL(TD_ENOTSUP,
+                       "mpi: %s; build it with that MPI's development package, or set "
+                       "TANDEM_MODULES or TANDEM_ENGINE=native",
+                       why);
+    }
+    *(void **)&entry = found;
+    const td__mpi_api *api = entry();
     if (!api || api->abi != TD_MPI_ABI)
-        return TD_FAIL(TD_ENOTSUP, "mpi: %s was built for another version of Tandem", path);
-    TD_LOG(DEBUG, COLL, "mpi: %s, %s", path, api->name);
+        return TD_FAIL(TD_ENOTSUP, "mpi: %s was built for another version of Tandem", file);
+    TD_LOG(DEBUG, COLL, "mpi: %s, %s", file, api->name);
     *out = api;
-    return TD_OK; /* never closed: MPI does not survive that */
+    return TD_OK;
 }
 
 /* ---- Failing -------------------------------------------------------------------------------- */

@@ -105,6 +105,7 @@ static td_status wait_watched(const td__shmcall *s, int rank, int what, uint64_t
     td__deadline limit = s->x->deadline;
     uint64_t start = td__clock_coarse_ns(), watch = start + WATCH_MS * 1000000u;
     uint64_t stall_ns = (uint64_t)comm->stall_ms * 1000000u, ask = start + stall_ns;
+    td__crossed_wait crossed = {.since_ns = start};
     td__xfer missing = {.peer = rank};
     bool watched = false;
     td_status st;
@@ -118,6 +119,7 @@ static td_status wait_watched(const td__shmcall *s, int rank, int what, uint64_t
             td__comm_ask(comm);
             ask = now + stall_ns;
         }
+        td__crossed_look(comm, &crossed, now);
         watch = now + td__comm_look_ns(comm);
         watched = true;
     }

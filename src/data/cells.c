@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/key.h"
 #include "data/schema.h"
 
 enum { SHOWN = 40 };
@@ -24,6 +25,11 @@ static td__cell trimmed(const td__cell *c)
     return (td__cell){c->text + begin, n - begin};
 }
 
+static bool fits(double x)
+{
+    return fabs(x) <= 3.4e38; /* of f32; not of NaN */
+}
+
 bool td__cell_number(const td__cell *c, double *out)
 {
     char buf[64], *end;
@@ -36,7 +42,7 @@ bool td__cell_number(const td__cell *c, double *out)
     memcpy(buf, t.text, t.nbytes);
     buf[t.nbytes] = 0;
     *out = strtod(buf, &end);
-    return *end == 0 && end != buf && isfinite(*out) && fabs(*out) <= 3.4e38;
+    return *end == 0 && end != buf && fits(*out);
 }
 
 /* The texts that pandas.read_csv takes for missing values. */
@@ -78,6 +84,84 @@ int64_t td__column_find(const td__column *c, const td__cell *cell)
     return at ? at - c->value : -1;
 }
 
+/* ---- Cells of columns with a type ------------------------------------------------------------ */
+
+static double f32_at(const td__values *v, int64_t row)
+{
+    return (double)((const float *)v->data)[row];
+}
+
+static bool is_missing(const td__values *v, int64_t row)
+{
+    if (v->type == TD_VALUES_F32)
+        return isnan(f32_at(v, row));
+    if (v->type == TD_VALUES_F64)
+        return isnan(((const double *)v->data)[row]);
+    return v->missing && v->missing[row];
+}
+
+td__cell td__cell_at(const td__records *r, int64_t row, int64_t column, char room[TD__CELL_ROOM])
+{
+    const td__values *v = r->values ? &r->values[column] : NULL;
+
+    if (!v)
+        return r->cells[row * r->cols + column];
+    if (v->type == TD_VALUES_CELL)
+        return ((const td__cell *)v->data)[row];
+    if (is_missing(v, row))
+        return (td__cell){0};
+    if (v->type == TD_VALUES_F32)
+        snprintf(room, TD__CELL_ROOM, "%.9g", f32_at(v, row));
+    else if (v->type == TD_VALUES_F64)
+        td__real_text(((const double *)v->data)[row], room, TD__CELL_ROOM);
+    else if (v->type == TD_VALUES_I64)
+        snprintf(room, TD__CELL_ROOM, "%" PRId64, ((const int64_t *)v->data)[row]);
+    else
+        snprintf(room, TD__CELL_ROOM, "%" PRIu64, ((const uint64_t *)v->data)[row]);
+    return (td__cell){room, strlen(room)};
+}
+
+bool td__number_at(const td__records *r, int64_t row, int64_t column, double *out)
+{
+    const td__values *v = r->values ? &r->values[column] : NULL;
+    char room[TD__CELL_ROOM];
+
+    /* An f32 counts as the number that its text says, which is not the same f64. */
+    if (!v || v->type == TD_VALUES_CELL || v->type == TD_VALUES_F32) {
+        td__cell c = td__cell_at(r, row, column, room);
+        return td__cell_number(&c, out);
+    }
+    if (v->type == TD_VALUES_F64)
+        *out = ((const double *)v->data)[row];
+    else if (v->type == TD_VALUES_I64)
+        *out = (double)((const int64_t *)v->data)[row];
+    else
+        *out = (double)((const uint64_t *)v->data)[row];
+    return fits(*out) && !is_missing(v, row);
+}
+
+bool td__rough_at(const td__records *r, int64_t row, int64_t column, double *out)
+{
+    const td__values *v = r->values ? &r->values[column] : NULL;
+
+    if (!v || v->type != TD_VALUES_F32)
+        return td__number_at(r, row, column, out);
+    *out = f32_at(v, row);
+    return fits(*out);
+}
+
+bool td__missing_at(const td__records *r, int64_t row, int64_t column)
+{
+    const td__values *v = r->values ? &r->values[column] : NULL;
+
+    if (v && v->type != TD_VALUES_CELL)
+        return is_missing(v, row);
+    td__cell c = td__cell_at(r, row, column, NULL);
+    return td__cell_missing(&c);
+}
+
+/* ---- Columns --------------------------------------------------------------------------------- */
+
 int64_t td__records_find(const td__records *r, const char *name)
 {
     for (int64_t c = 0; c < r->cols; c++)
@@ -100,10 +184,11 @@ td_status td__no_column(const td__records *r, const char *name)
 
 td_status td__bad_cell(const td__records *r, int64_t row, int64_t column, const char *expected)
 {
-    const td__cell *cell = td__cell_at(r, row, column);
-    int shown = cell->nbytes > SHOWN ? SHOWN : (int)cell->nbytes;
+    char room[TD__CELL_ROOM];
+    td__cell cell = td__cell_at(r, row, column, room);
+    int shown = cell.nbytes > SHOWN ? SHOWN : (int)cell.nbytes;
 
     return TD_FAIL(TD_EPROTO, "%s:%" PRId64 ": column '%s' is %s%.*s%s, expected %s", r->where,
-                   r->line[row], r->names[column], cell->text ? "'" : "missing", shown,
-                   cell->text ? cell->text : "", cell->text ? "'" : "", expected);
+                   r->line[row], r->names[column], cell.text ? "'" : "missing", shown,
+                   cell.text ? cell.text : "", cell.text ? "'" : "", expected);
 }

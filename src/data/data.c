@@ -36,6 +36,11 @@ td__dataset *td__data_part(td__data *d, td__part part)
     return d->part[part];
 }
 
+td__dataset *td__data_source_part(td__data *d, td__part part)
+{
+    return d->source_part[part];
+}
+
 /* The train part; where only new samples were opened, those. */
 static td__dataset *any_part(const td__data *d)
 {
@@ -259,6 +264,8 @@ static td_status open_parts(td__data *d, const td__data_opts *o)
             return TD_FAIL(TD_EINVAL, "%s: the samples of %s have other fields than those of train",
                            o->source, td__part_name((td__part)p));
     }
+    if (!any_part(d))
+        return TD_FAIL(TD_EINVAL, "%s: there are no samples", o->source);
     return o->fit ? td__fit_check_fields(o->fit, any_part(d)) : TD_OK;
 }
 

@@ -69,7 +69,9 @@ TD_NODISCARD td_status td__data_sample(const char *source, const td__fit *fit, t
 void td__data_close(td__data *d);                       /* NULL is allowed */
 const char *td__data_source(const td__data *d);         /* "digits" */
 td__dataset *td__data_part(td__data *d, td__part part); /* NULL: there is none */
-const char *td__part_name(td__part part);               /* "train" */
+/* A part as the source gives it, before splits and stages; NULL: it has no file of its own. */
+td__dataset *td__data_source_part(td__data *d, td__part part);
+const char *td__part_name(td__part part); /* "train" */
 /* The fields that samples have after the maps, the same for all parts. */
 int td__data_fields(const td__data *d, const td__field **out);
 

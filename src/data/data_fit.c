@@ -102,7 +102,7 @@ static td_status digest(td__dataset *d, bool whole, char hex[TD_SHA256_HEX])
 
 static bool is_generated(const td__data *d)
 {
-    return !td__has_word(d->def->reads, "dir");
+    return !td__has_word(d->def->reads, "dir") && d->def != &td__source_memory;
 }
 
 static td_status describe_part(const td__data *d, td__dataset *part, json_t *to, const char *name)

@@ -42,6 +42,9 @@ TD_NODISCARD td_status td__pipeline_take(td_dataset *base, td__dataset *own, td_
 /* A dataset of samples that are somebody else's, and outlive it. */
 TD_NODISCARD td_status td__pipeline_borrow(td__dataset *samples, td_dataset **out);
 
+/* The other way round: the samples of a dataset, which is kept alive. */
+TD_NODISCARD td_status td__pipeline_view(td_dataset *of, td__dataset **out);
+
 /* The caller's description of fields, checked. */
 TD_NODISCARD td_status td__pipeline_fields(const char *what, const td_field *fields, int n,
                                            td__field *out);

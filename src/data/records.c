@@ -19,6 +19,11 @@ td_status td__records_init(td__records *r, const char *where)
 
 void td__records_fini(td__records *r)
 {
+    for (int64_t c = 0; r->values && c < r->cols; c++) {
+        td__free(r->values[c].data);
+        td__free(r->values[c].missing);
+    }
+    td__free(r->values);
     td__free(r->cells);
     td__free(r->line);
     td__arena_destroy(r->arena);
@@ -88,4 +93,99 @@ td_status td__records_row(td__records *r, int64_t line, td__cell **cells)
     memset(*cells, 0, (size_t)r->cols * sizeof **cells);
     r->line[r->rows++] = line;
     return TD_OK;
+}
+
+/* ---- Columns of one type --------------------------------------------------------------------- */
+
+size_t td__values_size(td__values_type type)
+{
+    switch (type) {
+    case TD_VALUES_CELL: return sizeof(td__cell);
+    case TD_VALUES_F32: return sizeof(float);
+    case TD_VALUES_F64:
+    case TD_VALUES_I64:
+    case TD_VALUES_U64: break;
+    }
+    return sizeof(int64_t);
+}
+
+td_status td__records_types(td__records *r, const td__values_type *types)
+{
+    r->values = td__calloc((size_t)r->cols, sizeof *r->values);
+    if (!r->values)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " columns", r->where, r->cols);
+    for (int64_t c = 0; c < r->cols; c++)
+        r->values[c].type = types[c];
+    return TD_OK;
+}
+
+static bool grow(void *array, size_t each, int64_t count)
+{
+    void **at = array, *more = NULL;
+    size_t nbytes;
+
+    if (td__size_mul(each, (size_t)count, &nbytes))
+        more = td__realloc(*at, nbytes + 1);
+    if (more)
+        *at = more;
+    return more != NULL;
+}
+
+td_status td__records_extend(td__records *r, int64_t n)
+{
+    int64_t all = r->rows + n, more = r->rows_max;
+
+    if (n == 0) /* a group without rows, before any that has some: there is no memory yet */
+        return TD_OK;
+    if (all > more) {
+        more = all > 2 * more ? all : 2 * more;
+        bool good = grow(&r->line, sizeof *r->line, more);
+        for (int64_t c = 0; c < r->cols && good; c++) {
+            td__values *v = &r->values[c];
+            good = grow(&v->data, td__values_size(v->type), more) &&
+                   (!v->missing || grow(&v->missing, sizeof *v->missing, more));
+        }
+        if (!good)
+            return TD_FAIL(TD_ENOMEM, "%s: no memory for %" PRId64 " rows", r->where, more);
+        r->rows_max = more;
+    }
+    for (int64_t c = 0; c < r->cols; c++) {
+        td__values *v = &r->values[c];
+        if (v->type == TD_VALUES_CELL)
+            memset((td__cell *)v->data + r->rows, 0, (size_t)n * sizeof(td__cell));
+        if (v->missing)
+            memset(v->missing + r->rows, 0, (size_t)n * sizeof *v->missing);
+    }
+    for (int64_t i = r->rows; i < all; i++)
+        r->line[i] = i + 1;
+    r->rows = all;
+    return TD_OK;
+}
+
+td_status td__records_missable(td__records *r, int64_t column)
+{
+    td__values *v = &r->values[column];
+
+    if (!v->missing)
+        v->missing = td__calloc((size_t)r->rows_max + 1, sizeof *v->missing);
+    return v->missing
+               ? TD_OK
+               : TD_FAIL(TD_ENOMEM, "%s: no memory for column '%s'", r->where, r->names[column]);
+}
+
+void td__records_move(td__records *r, int64_t from, int64_t to)
+{
+    r->line[to] = r->line[from];
+    if (!r->values) {
+        memmove(r->cells + to * r->cols, r->cells + from * r->cols,
+                (size_t)r->cols * sizeof *r->cells);
+        return;
+    }
+    for (int64_t c = 0; c < r->cols; c++) {
+        const td__values *v = &r->values[c];
+        size_t each = td__values_size(v->type);
+        memmove((char *)v->data + (size_t)to * each, (char *)v->data + (size_t)from * each, each);
+        if (v->missing)
+            v->missing[to] = v->missing[from];
+    }
 }

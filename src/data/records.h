@@ -22,12 +22,29 @@ typedef struct td__cell {
     size_t nbytes;
 } td__cell;
 
+/* A column of one type, as files have them that are not texts. Numbers stay what they are; the text
+ * of one is made where it is asked for. */
+typedef enum td__values_type {
+    TD_VALUES_CELL,
+    TD_VALUES_F32, /* NaN: missing */
+    TD_VALUES_F64, /* likewise */
+    TD_VALUES_I64,
+    TD_VALUES_U64
+} td__values_type;
+
+typedef struct td__values {
+    td__values_type type;
+    void *data;    /* (rows) */
+    bool *missing; /* (rows), of whole numbers; NULL: none is */
+} td__values;
+
 typedef struct td__records {
     const char *where; /* the file's name in texts */
     td__arena *arena;  /* texts that are not in the file as they are */
     int64_t rows, cols, rows_max;
     const char **names; /* (cols), in the arena */
-    td__cell *cells;    /* (rows, cols) */
+    td__cell *cells;    /* (rows, cols), unless columns have types */
+    td__values *values; /* (cols), if they have */
     int64_t *line;      /* (rows): where a row begins */
 } td__records;
 
@@ -38,7 +55,15 @@ TD_NODISCARD td_status td__records_init(td__records *r, const char *where);
 TD_NODISCARD td_status td__records_columns(td__records *r, const td__cell *names, int64_t cols);
 /* A further row of missing cells, begun at this line. */
 TD_NODISCARD td_status td__records_row(td__records *r, int64_t line, td__cell **cells);
-void td__records_fini(td__records *r); /* a zeroed struct is allowed */
+/* Instead of rows: columns of these types, and then n further rows of them, whose values the caller
+ * sets (cells are missing until then). Lines are counted from 1. */
+TD_NODISCARD td_status td__records_types(td__records *r, const td__values_type *types);
+TD_NODISCARD td_status td__records_extend(td__records *r, int64_t n);
+/* Whole numbers from this row on may be missing; none is yet. */
+TD_NODISCARD td_status td__records_missable(td__records *r, int64_t column);
+void td__records_move(td__records *r, int64_t from, int64_t to); /* a row, over another */
+size_t td__values_size(td__values_type type);                    /* bytes of one */
+void td__records_fini(td__records *r);                           /* a zeroed struct is allowed */
 
 /* Reads a whole file, which outlives the records: cells may point into it. */
 typedef td_status (*td__records_parser)(td__records *r, const td__source_opts *o,

@@ -43,7 +43,8 @@ static td_status open_input(input *in, const td__table_format *format, const td_
 static size_t nbytes_of(const input *in)
 {
     size_t n = in->map.nbytes;
-    for (int64_t i = 0; !in->map.data && i < in->records.rows * in->records.cols; i++)
+    for (int64_t i = 0;
+         in->records.cells && !in->map.data && i < in->records.rows * in->records.cols; i++)
         n += in->records.cells[i].nbytes + 1;
     return n;
 }

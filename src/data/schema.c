@@ -32,10 +32,9 @@ static tally count_cells(const td__records *r, int64_t at)
     double x;
 
     for (int64_t i = 0; i < r->rows; i++) {
-        const td__cell *c = td__cell_at(r, i, at);
-        if (td__cell_number(c, &x))
+        if (td__rough_at(r, i, at, &x))
             t.numbers++;
-        else if (td__cell_missing(c))
+        else if (td__missing_at(r, i, at))
             t.first_missing = t.missing++ ? t.first_missing : i;
         else
             t.first_text = t.texts++ ? t.first_text : i;
@@ -45,25 +44,80 @@ static tally count_cells(const td__records *r, int64_t at)
 
 /* ---- Categories ------------------------------------------------------------------------------ */
 
+static int by_bits(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The texts of the different numbers of a column, in the arena. bits: (rows) */
+static td_status number_texts(const td__records *r, int64_t at, uint64_t *bits, td__cell *out,
+                              int64_t *count)
+{
+    const td__values *v = &r->values[at];
+    size_t each = td__values_size(v->type);
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < r->rows; i++)
+        if (!td__missing_at(r, i, at))
+            memcpy(&bits[n++], (const char *)v->data + (size_t)i * each, each);
+    qsort(bits, (size_t)n, sizeof *bits, by_bits);
+    for (int64_t i = 0; i < n; i++) {
+        td__values one = {.type = v->type, .data = &bits[i]};
+        td__records alone = {.rows = 1, .cols = 1, .values = &one};
+        char room[TD__CELL_ROOM];
+        if (i && bits[i] == bits[i - 1])
+            continue;
+        td__cell c = td__cell_at(&alone, 0, 0, room);
+        const char *text = td__arena_strdup(r->arena, room);
+        if (!text)
+            return TD_FAIL(TD_ENOMEM, "%s: no memory for its cells", r->where);
+        out[(*count)++] = (td__cell){text, c.nbytes};
+    }
+    return TD_OK;
+}
+
+/* The texts of a column that are there, each at least once. */
+static td_status list_texts(const td__records *r, int64_t at, bool is_text, bool known_missing,
+                            td__cell *out, int64_t *count)
+{
+    if (!is_text) {
+        uint64_t *bits = td__calloc((size_t)r->rows + 1, sizeof *bits);
+        td_status st = bits ? number_texts(r, at, bits, out, count)
+                            : TD_FAIL(TD_ENOMEM, "%s: no memory for its cells", r->where);
+        td__free(bits);
+        return st;
+    }
+    for (int64_t i = 0; i < r->rows; i++) {
+        td__cell c = td__cell_at(r, i, at, NULL);
+        if (known_missing ? !td__cell_missing(&c) : c.text && c.nbytes)
+            out[(*count)++] = c;
+    }
+    return TD_OK;
+}
+
 /* The sorted different texts of a column; `most` limits how many. */
 static td_status collect(const td__schema *s, const td__records *r, int64_t at, int64_t most,
                          td__column *out)
 {
     td__cell *all = td__calloc((size_t)r->rows + 1, sizeof *all);
+    bool is_text = !r->values || r->values[at].type == TD_VALUES_CELL;
     int64_t n = 0, kept = 0;
 
     if (!all)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for column '%s'", r->where, out->name);
     out->value = all;
     for (int64_t i = 0; i < r->rows; i++) {
-        const td__cell *c = td__cell_at(r, i, at);
-        bool missing = s->missing ? td__cell_missing(c) : !c->text || !c->nbytes;
+        bool missing = td__missing_at(r, i, at);
+        if (is_text && !s->missing) { /* words for missing ones are texts like others */
+            td__cell c = td__cell_at(r, i, at, NULL);
+            missing = !c.text || !c.nbytes;
+        }
         if (missing && s->missing <= TD_MISSING_ERROR)
             return td__bad_cell(r, i, at, "a value; data.missing says what to do without");
-        if (!missing)
-            all[n++] = *c;
         out->missing += missing;
     }
+    TD_TRY(list_texts(r, at, is_text, s->missing != TD_MISSING_UNSAID, all, &n));
     qsort(all, (size_t)n, sizeof *all, td__cell_compare);
     for (int64_t i = 0; i < n; i++)
         if (i == 0 || td__cell_compare(&all[i], &all[kept - 1]) != 0)
@@ -74,13 +128,14 @@ static td_status collect(const td__schema *s, const td__records *r, int64_t at, 
     if (kept <= most)
         return TD_OK;
     int64_t row = count_cells(r, at).first_text;
-    const td__cell *c = td__cell_at(r, row, at);
+    char room[TD__CELL_ROOM];
+    td__cell c = td__cell_at(r, row, at, room);
     return TD_FAIL(TD_EINVAL,
                    "%s:%" PRId64 ": column '%s' is '%.*s', not a finite number, and has %" PRId64
                    " different texts; at most %" PRId64
                    " can be a feature: leave it out of data.columns, or hash it (data.features)",
-                   r->where, r->line[row], out->name, (int)(c->nbytes < SHOWN ? c->nbytes : SHOWN),
-                   c->text, kept, most);
+                   r->where, r->line[row], out->name, (int)(c.nbytes < SHOWN ? c.nbytes : SHOWN),
+                   c.text, kept, most);
 }
 
 bool td__schema_no_class(const td__schema *s, const td__cell *cell)
@@ -96,7 +151,7 @@ static td_status make_classes(td__schema *s, const td__records *train, int64_t a
 
     for (int64_t i = 0; !t.texts && !t.missing && i < train->rows; i++) {
         double x = 0;
-        td__cell_number(td__cell_at(train, i, at), &x);
+        td__number_at(train, i, at, &x);
         if (x != floor(x))
             return td__bad_cell(train, i, at, "a class; for numbers set data.target to number");
     }
@@ -119,27 +174,53 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Range, and what missing cells become: the mean or median of the others. */
-static td_status measure(const td__schema *s, const td__records *r, int64_t at, td__column *c)
+/* The numbers of a column that are there, in order; those in the middle are the median. */
+static td_status find_median(const td__records *r, int64_t at, td__column *c)
 {
-    double *x = td__calloc((size_t)r->rows + 1, sizeof *x), sum = 0;
+    double *x = td__calloc((size_t)r->rows + 1, sizeof *x);
     int64_t n = 0;
 
     if (!x)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for column '%s'", r->where, c->name);
     for (int64_t i = 0; i < r->rows; i++)
-        n += td__cell_number(td__cell_at(r, i, at), &x[n]);
-    for (int64_t i = 0; i < n; i++)
-        sum += x[i];
+        n += td__number_at(r, i, at, &x[n]);
     qsort(x, (size_t)n, sizeof *x, by_value);
-    c->missing = r->rows - n;
-    c->least = n ? x[0] : 0;
-    c->most = n ? x[n - 1] : 0;
-    if (n && s->missing == TD_MISSING_MEAN)
-        c->fill = sum / (double)n;
-    if (n && s->missing == TD_MISSING_MEDIAN)
+    if (n)
         c->fill = (x[(n - 1) / 2] + x[n / 2]) / 2;
     td__free(x);
+    return TD_OK;
+}
+
+/* Range, and what missing cells become: the mean or median of the others. */
+static td_status measure(const td__schema *s, const td__records *r, int64_t at, td__column *c)
+{
+    double sum = 0, x, lowest = 0, highest = 0;
+    int64_t n = 0, low = 0, high = 0; /* rows */
+
+    if (s->missing == TD_MISSING_MEDIAN)
+        TD_TRY(find_median(r, at, c));
+    for (int64_t i = 0; i < r->rows; i++) {
+        if (!td__rough_at(r, i, at, &x))
+            continue;
+        if (!n || x < lowest) {
+            lowest = x;
+            low = i;
+        }
+        if (!n || x >= highest) {
+            highest = x;
+            high = i;
+        }
+        n++;
+        if (s->missing == TD_MISSING_MEAN && td__number_at(r, i, at, &x))
+            sum += x;
+    }
+    if (n) {
+        td__number_at(r, low, at, &c->least);
+        td__number_at(r, high, at, &c->most);
+    }
+    c->missing = r->rows - n;
+    if (n && s->missing == TD_MISSING_MEAN)
+        c->fill = sum / (double)n;
     return TD_OK;
 }
 
@@ -163,7 +244,8 @@ static td_status make_number(const td__schema *s, const td__records *r, int64_t 
 static void longest(const td__records *r, int64_t at, td__column *c)
 {
     for (int64_t i = 0; i < r->rows; i++) {
-        int64_t n = (int64_t)td__cell_at(r, i, at)->nbytes;
+        char room[TD__CELL_ROOM];
+        int64_t n = (int64_t)td__cell_at(r, i, at, room).nbytes;
         c->width = n > c->width ? n : c->width;
     }
     c->width = c->width > MAX_TEXT ? MAX_TEXT : c->width;
@@ -175,6 +257,7 @@ static td_status guess_feature(td__schema *s, const td__records *r, int64_t at, 
                                td__column *c)
 {
     tally t = count_cells(r, at);
+    char room[TD__CELL_ROOM];
 
     if (!t.texts && (t.numbers || s->missing))
         return make_number(s, r, at, c);
@@ -185,7 +268,7 @@ static td_status guess_feature(td__schema *s, const td__records *r, int64_t at, 
     c->kind = alone ? TD_COLUMN_TEXT : TD_COLUMN_CATEGORY;
     if (!alone)
         return collect(s, r, at, MAX_CATEGORIES, c);
-    if (t.missing && !td__cell_at(r, t.first_missing, at)->text)
+    if (t.missing && !td__cell_at(r, t.first_missing, at, room).text)
         return td__bad_cell(r, t.first_missing, at, "a value");
     longest(r, at, c);
     return TD_OK;
@@ -404,12 +487,9 @@ td_status td__schema_drop(const td__schema *s, td__records *r)
     for (int64_t i = 0; i < r->rows; i++) {
         bool whole = true;
         for (int64_t c = 0; c < r->cols && whole; c++)
-            whole = !used[c] || !td__cell_missing(td__cell_at(r, i, c));
-        if (!whole)
-            continue;
-        memmove(r->cells + kept * r->cols, r->cells + i * r->cols,
-                (size_t)r->cols * sizeof *r->cells);
-        r->line[kept++] = r->line[i];
+            whole = !used[c] || !td__missing_at(r, i, c);
+        if (whole)
+            td__records_move(r, i, kept++);
     }
     r->rows = kept;
     td__free(used);

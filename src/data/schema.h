@@ -105,15 +105,20 @@ TD_NODISCARD td_status td__schema_encode(const td__reading *in, td__table *t);
 
 bool td__cell_number(const td__cell *c, double *out);
 bool td__cell_missing(const td__cell *c);
+enum { TD__CELL_ROOM = 32 }; /* bytes of the text of any number */
+/* A cell as text. That of a number is written to `room`. */
+td__cell td__cell_at(const td__records *r, int64_t row, int64_t column, char room[TD__CELL_ROOM]);
+/* The same as td__cell_number, td__cell_missing of it. */
+bool td__number_at(const td__records *r, int64_t row, int64_t column, double *out);
+bool td__missing_at(const td__records *r, int64_t row, int64_t column);
+/* The same, but what it gives only has the order of the numbers: that of an f32 column is the f32,
+ * not the f64 that its text says. */
+bool td__rough_at(const td__records *r, int64_t row, int64_t column, double *out);
 /* For qsort: numbers by value, before all other texts; those by their bytes. */
 int td__cell_compare(const void *a, const void *b);
 /* The class or category of a cell; -1: none that the column knows. */
 int64_t td__column_find(const td__column *c, const td__cell *cell);
 int64_t td__records_find(const td__records *r, const char *name); /* -1: there is none */
-static inline const td__cell *td__cell_at(const td__records *r, int64_t row, int64_t column)
-{
-    return &r->cells[row * r->cols + column];
-}
 /* Errors that name file, line and column. */
 td_status td__no_column(const td__records *r, const char *name);
 td_status td__bad_cell(const td__records *r, int64_t row, int64_t column, const char *expected);

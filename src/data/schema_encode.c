@@ -26,13 +26,14 @@ typedef struct target {
 static void warn_of_others(const target *t)
 {
     const td__records *r = t->in->r;
-    const td__cell *cell = td__cell_at(r, t->first_other, t->at);
-    int shown = cell->nbytes > SHOWN ? SHOWN : (int)cell->nbytes;
+    char room[TD__CELL_ROOM];
+    td__cell cell = td__cell_at(r, t->first_other, t->at, room);
+    int shown = cell.nbytes > SHOWN ? SHOWN : (int)cell.nbytes;
 
     TD_LOG(WARN, DATA,
            "%s:%" PRId64 ": column '%s' is '%.*s', which the model was not trained on: read as "
            "\"other\" (%" PRId64 " such %s)",
-           r->where, r->line[t->first_other], t->c->name, shown, cell->text, t->others,
+           r->where, r->line[t->first_other], t->c->name, shown, cell.text, t->others,
            t->others == 1 ? "cell" : "cells");
 }
 
@@ -47,11 +48,10 @@ static bool fills(const td__schema *s)
 static td_status number_at(const target *t, int64_t row, double *out)
 {
     const td__reading *in = t->in;
-    const td__cell *cell = td__cell_at(in->r, row, t->at);
 
-    if (td__cell_number(cell, out))
+    if (td__number_at(in->r, row, t->at, out))
         return TD_OK;
-    if (!td__cell_missing(cell))
+    if (!td__missing_at(in->r, row, t->at))
         return td__bad_cell(in->r, row, t->at, "a finite number");
     if (!fills(in->s))
         return td__bad_cell(in->r, row, t->at,
@@ -65,13 +65,14 @@ static td_status number_at(const target *t, int64_t row, double *out)
 static td_status category_at(target *t, int64_t row, int64_t *out)
 {
     const td__reading *in = t->in;
-    const td__cell *cell = td__cell_at(in->r, row, t->at);
-    bool filled = fills(in->s) && td__cell_missing(cell);
+    char room[TD__CELL_ROOM];
+    td__cell cell = td__cell_at(in->r, row, t->at, room);
+    bool filled = fills(in->s) && td__missing_at(in->r, row, t->at);
 
-    *out = filled ? -1 : td__column_find(t->c, cell);
+    *out = filled ? -1 : td__column_find(t->c, &cell);
     if (filled || *out >= 0)
         return TD_OK;
-    if (!in->fitted || !cell->text || !cell->nbytes)
+    if (!in->fitted || !cell.text || !cell.nbytes)
         return td__bad_cell(in->r, row, t->at, "a text that occurs in the train file");
     t->first_other = t->others++ ? t->first_other : row;
     return TD_OK;
@@ -83,9 +84,10 @@ static int64_t bucket_at(const target *t, int64_t row)
     uint64_t h = UINT64_C(0xcbf29ce484222325);
 
     for (int k = -1; k < t->c->n_more; k++) {
-        const td__cell *cell = td__cell_at(t->in->r, row, k < 0 ? t->at : t->also[k]);
-        for (size_t i = 0; i < cell->nbytes; i++)
-            h = (h ^ (unsigned char)cell->text[i]) * UINT64_C(0x100000001b3);
+        char room[TD__CELL_ROOM];
+        td__cell cell = td__cell_at(t->in->r, row, k < 0 ? t->at : t->also[k], room);
+        for (size_t i = 0; i < cell.nbytes; i++)
+            h = (h ^ (unsigned char)cell.text[i]) * UINT64_C(0x100000001b3);
         if (t->c->n_more)
             h = (h ^ 0x1f) * UINT64_C(0x100000001b3);
     }
@@ -101,20 +103,25 @@ static int64_t interval_of(const td__column *c, double x)
     return k;
 }
 
+static void copy_text(const target *t, int64_t row, char *to)
+{
+    char room[TD__CELL_ROOM];
+    td__cell cell = td__cell_at(t->in->r, row, t->at, room);
+    size_t most = (size_t)t->c->width;
+
+    if (cell.nbytes)
+        memcpy(to, cell.text, cell.nbytes < most ? cell.nbytes : most);
+}
+
 static td_status encode_cell(target *t, int64_t row)
 {
     const td__column *c = t->c;
-    const td__cell *cell = td__cell_at(t->in->r, row, t->at);
     char *to = t->to + (size_t)row * t->stride;
     double x = 0;
     int64_t k;
 
     switch (c->kind) {
-    case TD_COLUMN_TEXT:
-        if (cell->nbytes)
-            memcpy(to, cell->text,
-                   cell->nbytes < (size_t)c->width ? cell->nbytes : (size_t)c->width);
-        break;
+    case TD_COLUMN_TEXT: copy_text(t, row, to); break;
     case TD_COLUMN_NUMBER:
         TD_TRY(number_at(t, row, &x));
         *(float *)(void *)to = (float)x;
@@ -151,8 +158,15 @@ static td_status encode_column(target *t)
         if (t->also[k] < 0)
             return td__no_column(r, t->c->more[k]);
     }
-    for (int64_t i = 0; i < r->rows; i++)
-        TD_TRY(encode_cell(t, i));
+    const td__values *v = r->values ? &r->values[t->at] : NULL;
+    bool is_f32 = v && v->type == TD_VALUES_F32 && t->c->kind == TD_COLUMN_NUMBER;
+    for (int64_t i = 0; i < r->rows; i++) {
+        double x;
+        if (is_f32 && td__rough_at(r, i, t->at, &x)) /* its text would give the same f32 */
+            *(float *)(void *)(t->to + (size_t)i * t->stride) = (float)x;
+        else
+            TD_TRY(encode_cell(t, i));
+    }
     if (t->others)
         warn_of_others(t);
     return TD_OK;
@@ -169,15 +183,18 @@ static td_status encode_label(const td__reading *in, void *y)
     if (at < 0)
         return td__no_column(r, s->label.name);
     for (int64_t i = 0; i < r->rows; i++) {
-        const td__cell *cell = td__cell_at(r, i, at);
+        char room[TD__CELL_ROOM];
+        td__cell cell = {0};
         double number = 0;
-        bool none = s->label_is_class && td__schema_no_class(s, cell);
-        int64_t k = s->label_is_class && !none ? td__column_find(&s->label, cell) : 0;
+        if (s->label_is_class)
+            cell = td__cell_at(r, i, at, room);
+        bool none = s->label_is_class && td__schema_no_class(s, &cell);
+        int64_t k = s->label_is_class && !none ? td__column_find(&s->label, &cell) : 0;
         if (k < 0)
             return td__bad_cell(r, i, at,
                                 in->fitted ? "a class that the model was trained on"
                                            : "a class that occurs in the train file");
-        if (!s->label_is_class && !td__cell_number(cell, &number))
+        if (!s->label_is_class && !td__number_at(r, i, at, &number))
             return td__bad_cell(r, i, at, "a finite number");
         if (s->label_is_class)
             ((int32_t *)y)[i] = none ? (int32_t)s->no_class : (int32_t)k;

@@ -50,30 +50,50 @@ static td_status spool_read(td__dataset *d, const int64_t *index, int64_t n, con
 
 static const td__dataset_ops OPS = {.destroy = spool_destroy, .read = spool_read};
 
-static td_status disk_failed(const char *dir, int64_t samples)
+static const char *temp_dir(void)
 {
-    return TD_FAIL(TD_EIO, "iterator: cannot keep %" PRId64 " samples in a file in %s: %s", samples,
-                   dir, strerror(errno));
+    const char *given = td__env_get(TD_ENV_TMPDIR);
+    return given ? given : "/tmp";
 }
 
-static td_status write_all(int fd, const uint8_t *data, size_t nbytes, const char *dir,
-                           int64_t samples)
+static td_status disk_failed(const char *what)
 {
+    return TD_FAIL(TD_EIO, "%s: cannot keep the samples in a file in %s: %s", what, temp_dir(),
+                   strerror(errno));
+}
+
+td_status td__unnamed_file(int *fd, const char *what)
+{
+    char path[4096];
+
+    *fd = -1;
+    if (snprintf(path, sizeof path, "%s/tandem-samples-XXXXXX", temp_dir()) >= (int)sizeof path)
+        return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", temp_dir());
+    *fd = mkostemp(path, O_CLOEXEC);
+    if (*fd < 0)
+        return disk_failed(what);
+    unlink(path);
+    return TD_OK;
+}
+
+td_status td__unnamed_write(int fd, const void *data, size_t nbytes, const char *what)
+{
+    const uint8_t *from = data;
+
     while (nbytes) {
-        ssize_t n = write(fd, data, nbytes);
+        ssize_t n = write(fd, from, nbytes);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return disk_failed(dir, samples);
-        data += n;
+            return disk_failed(what);
+        from += n;
         nbytes -= (size_t)n;
     }
     return TD_OK;
 }
 
 /* All samples to fd; room holds `most` records. */
-static td_status collect(spool *s, td_next_fn next, void *user, int fd, const char *dir,
-                         uint8_t *room, size_t most)
+static td_status collect(spool *s, td_next_fn next, void *user, int fd, uint8_t *room, size_t most)
 {
     size_t used = 0;
 
@@ -88,13 +108,13 @@ static td_status collect(spool *s, td_next_fn next, void *user, int fd, const ch
         used += !end;
         if (used < most && !end)
             continue;
-        TD_TRY(write_all(fd, room, used * s->each, dir, s->head.count));
+        TD_TRY(td__unnamed_write(fd, room, used * s->each, "iterator"));
         used = 0;
     }
     return TD_OK;
 }
 
-static td_status map_file(spool *s, int fd, const char *dir)
+static td_status map_file(spool *s, int fd)
 {
     size_t nbytes;
 
@@ -104,27 +124,13 @@ static td_status map_file(spool *s, int fd, const char *dir)
         return TD_FAIL(TD_EINVAL, "iterator: %" PRId64 " samples are too large", s->head.count);
     void *at = mmap(NULL, nbytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (at == MAP_FAILED)
-        return disk_failed(dir, s->head.count);
+        return disk_failed("iterator");
     s->data = at;
-    return TD_OK;
-}
-
-static td_status open_file(const char *dir, int *fd)
-{
-    char path[4096];
-
-    if (snprintf(path, sizeof path, "%s/tandem-samples-XXXXXX", dir) >= (int)sizeof path)
-        return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", dir);
-    *fd = mkostemp(path, O_CLOEXEC);
-    if (*fd < 0)
-        return disk_failed(dir, 0);
-    unlink(path);
     return TD_OK;
 }
 
 static td_status fill(spool *s, td_next_fn next, void *user)
 {
-    const char *given = td__env_get(TD_ENV_TMPDIR), *dir = given ? given : "/tmp";
     size_t most = s->each < BUFFER ? BUFFER / s->each : 1;
     uint8_t *room = td__alloc_block(most * s->each);
     int fd = -1;
@@ -132,11 +138,11 @@ static td_status fill(spool *s, td_next_fn next, void *user)
     if (!room)
         return TD_FAIL(TD_ENOMEM, "iterator: no memory for a sample of %zu bytes", s->each);
     memset(room, 0, most * s->each); /* between fields too */
-    td_status st = open_file(dir, &fd);
+    td_status st = td__unnamed_file(&fd, "iterator");
     if (!st)
-        st = collect(s, next, user, fd, dir, room, most);
+        st = collect(s, next, user, fd, room, most);
     if (!st)
-        st = map_file(s, fd, dir);
+        st = map_file(s, fd);
     if (fd >= 0)
         close(fd);
     td__free_block(room, most * s->each);

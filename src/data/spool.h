@@ -12,4 +12,8 @@
 TD_NODISCARD td_status td__spool_create(const td__field *fields, int n_fields, td_next_fn next,
                                         void *user, td__dataset **out);
 
+/* A file without a name, in TMPDIR, for the samples of `what`; and bytes at its end. */
+TD_NODISCARD td_status td__unnamed_file(int *fd, const char *what);
+TD_NODISCARD td_status td__unnamed_write(int fd, const void *data, size_t nbytes, const char *what);
+
 #endif

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -19,13 +20,14 @@ static const td_device_ops *const DEVICES[] = {
 
 /* A device is a thing of the process: params of one program are read by kernels of another. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* of the following, and `holders` */
-static td_device *open_devices[TD_LEN(DEVICES)];
+enum { NUMBERS = 64 };
+static td_device *open_devices[TD_LEN(DEVICES)][NUMBERS];
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-static td_status open_first(const td_device_ops *ops, td_device **out)
+static td_status open_first(const td_device_ops *ops, int number, td_device **out)
 {
-    TD_TRY(ops->open(out));
+    TD_TRY(ops->open(number, out));
     (*out)->ops = ops;
     td_status st = ops->stream(*out, &(*out)->stream);
     if (st) {
@@ -35,16 +37,29 @@ static td_status open_first(const td_device_ops *ops, td_device **out)
     return st;
 }
 
+/* "cuda" is number 0, "cuda:1" number 1; -1: it is no number. */
+static int number_of(const char *after_name)
+{
+    char *end;
+    if (!*after_name)
+        return 0;
+    long n = strtol(after_name + 1, &end, 10);
+    return after_name[1] >= '0' && after_name[1] <= '9' && !*end && n < NUMBERS ? (int)n : -1;
+}
+
 td_status td__device_open(const char *name, td_device **out)
 {
+    size_t kind = strcspn(name, ":");
+    int number = number_of(name + kind);
     *out = NULL;
-    for (int i = 0; i < TD_LEN(DEVICES); i++) {
-        if (strcmp(DEVICES[i]->name, name) != 0)
+    for (int i = 0; number >= 0 && i < TD_LEN(DEVICES); i++) {
+        if (strlen(DEVICES[i]->name) != kind || strncmp(DEVICES[i]->name, name, kind) != 0)
             continue;
+        td_device **at = &open_devices[i][number];
         pthread_mutex_lock(&open_lock);
-        td_status st = open_devices[i] ? TD_OK : open_first(DEVICES[i], &open_devices[i]);
+        td_status st = *at ? TD_OK : open_first(DEVICES[i], number, at);
         if (!st) {
-            *out = open_devices[i];
+            *out = *at;
             (*out)->holders++;
         }
         pthread_mutex_unlock(&open_lock);
@@ -68,8 +83,9 @@ void td__device_release(td_device *d)
     pthread_mutex_lock(&open_lock);
     if (--d->holders == 0) {
         for (int i = 0; i < TD_LEN(DEVICES); i++)
-            if (open_devices[i] == d)
-                open_devices[i] = NULL;
+            for (int n = 0; n < NUMBERS; n++)
+                if (open_devices[i][n] == d)
+                    open_devices[i][n] = NULL;
         d->ops->stream_destroy(d->stream);
         d->ops->close(d);
     }

@@ -33,7 +33,7 @@ typedef struct td_tape td_tape;
 /* ---- Devices --------------------------------------------------------------------------------- */
 
 /* The process has one device of each name: it is made by the first open, and ends with the last
- * release. */
+ * release. "cuda:1" is the second device of its kind, "cuda" and "cuda:0" the first. */
 TD_NODISCARD td_status td__device_open(const char *name, td_device **out);
 td_device *td__device_retain(td_device *d);
 void td__device_release(td_device *d); /* NULL is allowed */

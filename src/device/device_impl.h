@@ -27,7 +27,8 @@ extern const td_arith_ops td__arith_host;
 typedef struct td_device_ops {
     const char *name;
     bool host_reads;
-    td_status (*open)(td_device **out); /* an object that begins with a td_device */
+    /* An object that begins with a td_device. TD_EINVAL: there is none of that number. */
+    td_status (*open)(int number, td_device **out);
     void (*close)(td_device *d);
     td_status (*alloc)(td_device *d, td_mem *m); /* kind and nbytes > 0 are set */
     void (*free)(td_mem *m);

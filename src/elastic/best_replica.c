@@ -43,9 +43,12 @@ static td_status copy(td__best_replica *h, const td__replica *r)
     h->states = td__alloc_block(h->nbytes);
     if (!h->states)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of optimizer state", h->nbytes);
-    for (int k = 0; k < n; k++)
-        TD_TRY(td__mem_read(td__params_device(r->params), h->states + (size_t)k * h->stride,
+    for (int k = 0; k < n; k++) {
+        float *state = h->states + (size_t)k * h->stride;
+        TD_TRY(td__mem_read(td__params_device(r->params), state,
                             td_optimizer_state(r->optimizer, k, NULL), h->stride * sizeof(float)));
+        TD_TRY(td__params_unpack(r->params, state));
+    }
     return TD_OK;
 }
 

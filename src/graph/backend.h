@@ -35,6 +35,9 @@ struct td_kernel {
      * `packs`, the bit mask of the inputs it reads. */
     void (*prepare)(const td_kernel_call *c);
     unsigned packs;
+    /* (optional) How in[1], a param, lies at the beginning of `packed`: kernels that say the same
+     * of the same param share it, and it is packed once. */
+    const char *packing;
     size_t scratch, packed;
     bool not_taped;            /* it does more than put work into the stream */
     void *state;               /* the backend's own: primitives, blockings */

@@ -9,6 +9,10 @@
 /* What "auto" stands for on this machine: "cuda" where a GPU can be used, else "cpu". */
 const char *td__backend_auto(void);
 
+/* The backend as a rank has it that is number local_rank of those on its host: of several GPUs,
+ * ranks take one each, in turn ("cuda:1"). */
+void td__backend_for(const char *name, int local_rank, char *out, size_t room);
+
 /* "NVIDIA H200, driver for CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0": the kind of GPU of backend
  * `name`, with the libraries that its programs of this process have loaded. "": it uses none. */
 void td__backend_gpu(const char *name, char *out, size_t room);

@@ -96,6 +96,31 @@ td_status td__own_gradients(td_graph *g)
     return g->status ? TD_FAIL(g->status, "%s", g->error) : TD_OK;
 }
 
+bool td__lies_in_param(const td_node *n)
+{
+    const td_attr_pieces *a = n->attr;
+    if (n->op != TD_OP_PIECES_CUT || n->in[0]->op != TD_OP_PARAM || !a->packed)
+        return false;
+    for (int i = 0; i < a->n; i++) {
+        int64_t begin;
+        (void)td__pieces_range(a, &n->in[0]->out[0].shape, a->first + i, 1, &begin);
+        if (begin % TD_ALIGN_FLOATS) /* kernels want values that begin where params may */
+            return false;
+    }
+    return true;
+}
+
+static void place_pieces(td_program *p, const td_node *n)
+{
+    const td_attr_pieces *a = n->attr;
+    for (int i = 0; i < a->n; i++) {
+        int64_t begin;
+        (void)td__pieces_range(a, &n->in[0]->out[0].shape, a->first + i, 1, &begin);
+        *td__location_of(p, n, i) = *td__location_of(p, n->in[0], 0);
+        td__location_of(p, n, i)->offset = (size_t)begin * sizeof(float);
+    }
+}
+
 /* Values with a block of their own, and last[] of all. */
 static void place_fixed(planner *pl)
 {
@@ -111,6 +136,8 @@ static void place_fixed(planner *pl)
         for (int k = 0; k < n->n_out; k++)
             if (pl->last[i * TD_MAX_OUT + k] < i)
                 pl->last[i * TD_MAX_OUT + k] = i;
+        if (td__lies_in_param(n))
+            place_pieces(p, n);
         td__location *location = td__location_of(p, n, 0);
         if (n->op == TD_OP_INPUT || n->op == TD_OP_CONSTANT) {
             location->space = n->op == TD_OP_INPUT ? TD_SPACE_INPUT : TD_SPACE_CONSTANT;

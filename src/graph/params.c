@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "graph/init.h"
 #include "graph/program_impl.h"
+#include "graph/tensor.h"
 #include "graph/walk.h"
 
 static td_status index_names(td_params *ps)
@@ -23,6 +24,7 @@ static td_status index_names(td_params *ps)
 
 static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
 {
+    td__param_cut cut;
     for (int i = 0; i < p->n_slots; i++) {
         const td__slot *slot = &p->slots[i];
         const td_attr_leaf *leaf = slot->leaf->attr;
@@ -41,20 +43,24 @@ static td_status fill(td_params *ps, const td_program *p, const uint64_t *seed)
             ps->trainable = end;
         if (!slot->is_state && !slot->sparse)
             ps->dense = end;
-        if (seed)
-            TD_TRY(td__params_fill(ps, p, i, *seed));
     }
-    return index_names(ps);
+    TD_TRY(index_names(ps));
+    for (int i = 0; td__program_param_cut(p, i, &cut); i++)
+        if (cut.pieces.packed)
+            ps->pieces[td_params_find(ps, cut.name)] = cut.pieces;
+    for (int i = 0; seed && i < ps->count; i++)
+        TD_TRY(td__params_fill(ps, p, i, *seed));
+    return TD_OK;
 }
 
 td_status td__params_fill(td_params *ps, const td_program *p, int i, uint64_t seed)
 {
     const td_attr_leaf *leaf = p->slots[i].leaf->attr;
     td__mapping map;
-    TD_TRY(td__params_map(ps, ps->info[i].offset, ps->info[i].count, TD_MAP_WRITE, &map));
+    TD_TRY(td__params_map_tensor(ps, i, TD_MAP_WRITE, &map));
     td_status st = td__init_fill(&leaf->init, &leaf->shape, seed, ps->info[i].name, map.at);
     if (!st)
-        return td__mem_unmap(&map);
+        return td__params_unmap_tensor(ps, i, &map);
     td__mem_map_drop(&map);
     return st;
 }
@@ -68,9 +74,10 @@ td_status td__params_create(const td_program *p, const uint64_t *seed, td_params
     ps->total = p->trainable + p->states;
     ps->version = 1;
     ps->info = td__calloc((size_t)p->n_slots + 1, sizeof *ps->info);
-    td_status st = ps->info ? td__mem_alloc(p->backend->device, TD_MEM_OWN,
-                                            ps->total * sizeof(float), &ps->mem)
-                            : TD_FAIL(TD_ENOMEM, "td_params_create: no memory");
+    ps->pieces = td__calloc((size_t)p->n_slots + 1, sizeof *ps->pieces);
+    td_status st = ps->info && ps->pieces ? td__mem_alloc(p->backend->device, TD_MEM_OWN,
+                                                          ps->total * sizeof(float), &ps->mem)
+                                          : TD_FAIL(TD_ENOMEM, "td_params_create: no memory");
     ps->block = ps->mem.at;
     if (!st)
         st = fill(ps, p, seed);
@@ -94,6 +101,7 @@ void td_params_destroy(td_params *ps)
     for (int i = 0; i < ps->count; i++)
         td__free((void *)(uintptr_t)ps->info[i].name);
     td__free(ps->info);
+    td__free(ps->pieces);
     td__free(ps->by_name);
     td__mem_free(&ps->mem);
     td__free(ps);
@@ -238,5 +246,5 @@ td_status td__params_copy(const td_params *from, td_params **copy)
     }
     TD_TRY(td_params_read(from, 0, from->total, (*copy)->block));
     (*copy)->version++;
-    return TD_OK;
+    return td__params_unpack(from, (*copy)->block);
 }

@@ -4,6 +4,7 @@
 #define TD_GRAPH_PARAMS_H
 
 #include "device/device.h"
+#include "ops/op_pieces.h"
 #include "tandem/program.h"
 #include "tandem/tensor.h"
 
@@ -16,8 +17,8 @@ enum { TD_ALIGN = 64, TD_ALIGN_FLOATS = TD_ALIGN / 4 };
  */
 size_t td__params_dense(const td_params *ps);
 size_t td__params_total(const td_params *ps);
-/* *copy becomes a copy of `from`, names and numbers, in memory of the host; that of an earlier call
- * (else *copy is NULL) is used again where it fits. */
+/* *copy becomes a copy of `from`, names and numbers, row-major in memory of the host; that of an
+ * earlier call (else *copy is NULL) is used again where it fits. */
 TD_NODISCARD td_status td__params_copy(const td_params *from, td_params **copy);
 
 /* A row-sparse gradient of a program: rows of one run, and their width. */
@@ -49,6 +50,21 @@ td_device *td__params_device(const td_params *ps);
 /* Elements [begin, begin + count) of the block as the host sees them (device/device.h). */
 TD_NODISCARD td_status td__params_map(const td_params *ps, size_t begin, size_t count,
                                       td__map_use use, td__mapping *out);
+/* How a param lies that is cut into pieces: piece by piece (ops/op_pieces.h); NULL: row-major. So
+ * the pieces of a rank are one range, and the others' need no memory. */
+const td_attr_pieces *td__params_pieces(const td_params *ps, int i);
+/* All of tensor i as users see it: row-major, however it lies. td__mem_map_drop() leaves it as it
+ * was. map_at: of another block that is laid out as the params, where the tensor is at `at`. */
+TD_NODISCARD td_status td__params_map_tensor(const td_params *ps, int i, td__map_use use,
+                                             td__mapping *out);
+TD_NODISCARD td_status td__params_map_at(const td_params *ps, int i, float *at, td__map_use use,
+                                         td__mapping *out);
+TD_NODISCARD td_status td__params_unmap_tensor(const td_params *ps, int i, td__mapping *map);
+/* Between both, in memory of the host. */
+void td__pieces_pack(const td_attr_pieces *how, float *packed, const float *plain);
+void td__pieces_unpack(const td_attr_pieces *how, float *plain, const float *packed);
+/* All tensors of such a block, of the host, become row-major. */
+TD_NODISCARD td_status td__params_unpack(const td_params *ps, float *block);
 /* Elements [begin, begin + count) are not needed for now, and will be written before they are:
  * their whole pages go back to the system. thin: before the first time. */
 void td__params_thin(td_params *ps);

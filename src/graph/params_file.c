@@ -47,7 +47,7 @@ td_status td__params_digest(const td_params *ps, td_status (*before)(void *, int
         td__sha256_update(&h, &ndim, sizeof ndim);
         td__sha256_update(&h, order[i]->shape.dim, (size_t)ndim * sizeof(int64_t));
         td__mapping map;
-        if ((st = td__params_map(ps, order[i]->offset, order[i]->count, TD_MAP_READ, &map)))
+        if ((st = td__params_map_tensor(ps, (int)(order[i] - ps->info), TD_MAP_READ, &map)))
             break;
         td__sha256_update(&h, map.at, map.nbytes);
         td__mem_map_drop(&map);
@@ -75,11 +75,10 @@ typedef struct shown {
 static td_status show_param(void *user, int i)
 {
     shown *s = user;
-    const td_param_info *info = &s->ps->info[i];
     td__mem_map_drop(&s->map);
     if (s->before)
         TD_TRY(s->before(s->user, i));
-    TD_TRY(td__params_map(s->ps, info->offset, info->count, TD_MAP_READ, &s->map));
+    TD_TRY(td__params_map_tensor(s->ps, i, TD_MAP_READ, &s->map));
     s->tensors[i].data = s->map.at;
     return TD_OK;
 }
@@ -139,12 +138,12 @@ static td_status load_param(td_params *ps, const td_safetensors *s, int i)
     const td_param_info *info = &ps->info[i];
     td_tensor from = td_safetensors_tensor(s, td_safetensors_find(s, info->name)), to;
     td__mapping map;
-    TD_TRY(td__params_map(ps, info->offset, info->count, TD_MAP_WRITE, &map));
+    TD_TRY(td__params_map_tensor(ps, i, TD_MAP_WRITE, &map));
     td_status st = td_tensor_wrap(&to, TD_F32, info->shape, map.at);
     if (!st)
         st = td_tensor_copy(&from, &to);
     if (!st)
-        return td__mem_unmap(&map);
+        return td__params_unmap_tensor(ps, i, &map);
     td__mem_map_drop(&map);
     return st;
 }

@@ -110,9 +110,9 @@ static td_status differentiate(td_graph *g, const td_program_opts *o)
 static td_status cut_products(td_graph **g, const td__tensor_cut *cut)
 {
     td_graph *next;
-    if (!cut || cut->pieces < 2)
+    if (!cut || (!cut->of && cut->pieces < 2))
         return TD_OK;
-    TD_TRY(td__rewrite_tensor(*g, cut, &next));
+    TD_TRY(cut->of ? td__rewrite_packed(*g, cut->of, &next) : td__rewrite_tensor(*g, cut, &next));
     td_graph_destroy(*g);
     *g = next;
     return td_graph_verify(next);
@@ -242,6 +242,32 @@ static void lay_out_slots(td_program *p)
 
 /* ---- 3. Kernels ------------------------------------------------------------------------------ */
 
+/* Does s pack all that k packs? A kernel may pack more than its weights: a bias, too. */
+static bool packs_as(const td__step *s, const td__step *k)
+{
+    for (int i = 0; i < k->node->n_in; i++)
+        if (k->kernel.packs >> i & 1 &&
+            (!(s->kernel.packs >> i & 1) || s->node->in[i] != k->node->in[i]))
+            return false;
+    return true;
+}
+
+/* Where the step's packed weights lie: where an earlier one has the same, else behind all. */
+static void place_packed(td_program *p, td__step *step)
+{
+    const td_kernel *k = &step->kernel;
+    for (const td__step *s = p->steps; k->packing && s < step; s++)
+        if (s->kernel.packing && strcmp(s->kernel.packing, k->packing) == 0 &&
+            s->node->in[1] == step->node->in[1] && packs_as(s, step) &&
+            s->kernel.packed >= k->packed) {
+            step->packed_offset = s->packed_offset;
+            step->packed_before = true;
+            return;
+        }
+    step->packed_offset = p->packed;
+    p->packed += td__align_up(k->packed, TD_ALIGN);
+}
+
 static td_status plan_kernels(td_program *p)
 {
     p->steps = td__calloc((size_t)p->g->n_nodes + 1, sizeof *p->steps);
@@ -249,18 +275,20 @@ static td_status plan_kernels(td_program *p)
         return TD_FAIL(TD_ENOMEM, "no memory for %d kernels", p->g->n_nodes);
     for (int i = 0; i < p->g->n_nodes; i++) {
         const td_node *n = p->g->nodes[i];
-        if (td__is_leaf(n) || td__op(n->op)->is_view)
+        if (td__is_leaf(n) || td__op(n->op)->is_view || td__lies_in_param(n))
             continue;
         bool is_param[TD_MAX_IN];
-        for (int k = 0; k < n->n_in; k++)
-            is_param[k] = td__location_of(p, n->in[k], 0)->space == TD_SPACE_PARAM;
+        for (int k = 0; k < n->n_in; k++) { /* pieces are used as those of one rank are: copies */
+            int part;
+            is_param[k] = td__location_of(p, n->in[k], 0)->space == TD_SPACE_PARAM &&
+                          td__is_leaf(td__view_base(n->in[k], &part));
+        }
         td__step *step = &p->steps[p->n_steps];
         step->node = n;
         step->kernel.node = n;
         TD_TRY(p->backend->ops->plan(p->backend, n, is_param, &step->kernel));
         p->phase_end[n->phase] = ++p->n_steps;
-        step->packed_offset = p->packed;
-        p->packed += td__align_up(step->kernel.packed, TD_ALIGN);
+        place_packed(p, step);
         if (step->kernel.scratch > p->scratch)
             p->scratch = step->kernel.scratch;
     }

@@ -23,7 +23,7 @@ typedef enum td__space {
 
 typedef struct td__location {
     td__space space;
-    size_t offset; /* bytes; PARAM and GRAD: unused */
+    size_t offset; /* bytes; PARAM: from where the slot begins; GRAD: unused */
     int slot;      /* PARAM and GRAD: index in program->slots */
 } td__location;
 
@@ -38,6 +38,7 @@ typedef struct td__step {
     const td_node *node;
     td_kernel kernel;
     size_t packed_offset;
+    bool packed_before; /* by an earlier step, in the same place */
 } td__step;
 
 struct td_program {
@@ -61,11 +62,15 @@ struct td_params {
     td_param_info *info; /* names are owned */
     int count;
     td__named *by_name;             /* (count) */
+    td_attr_pieces *pieces;         /* (count) how those lie that are cut: params.h */
     td_mem mem;                     /* of the block */
     float *block;                   /* the device's */
     size_t dense, trainable, total; /* elements: dense params; all params; params and states */
     uint64_t version;               /* rises with every change of the numbers */
 };
+
+/* Pieces of a packed param, which are used where they lie. */
+bool td__lies_in_param(const td_node *n);
 
 /* The location of output k of n. */
 static inline td__location *td__location_of(const td_program *p, const td_node *n, int k)

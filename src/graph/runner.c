@@ -27,14 +27,20 @@ void td__runner_launch(td_runner *r, const td_kernel_call *c, bool prepare)
     td__stream_launch(r->stream, prepare ? prepare_kernel : run_kernel, c, 0);
 }
 
+void td__runner_launch_prepare(td_runner *r)
+{
+    for (int i = 0; i < r->p->n_steps; i++)
+        if (r->p->steps[i].kernel.prepare && !r->p->steps[i].packed_before)
+            td__runner_launch(r, &r->steps[i].call, true);
+}
+
 void td__runner_prepare(td_runner *r)
 {
     r = r->lender ? r->lender : r;
     if (r->prepared == r->ps->version)
         return;
-    for (int i = 0; i < r->p->n_steps; i++)
-        if (r->p->steps[i].kernel.prepare)
-            td__runner_launch(r, &r->steps[i].call, true);
+    if (!td__runner_play_prepare(r))
+        td__runner_launch_prepare(r);
     r->prepared = r->ps->version;
 }
 
@@ -107,12 +113,43 @@ const char *td__runner_now(const td_runner *r)
     return i ? r->p->steps[i - 1].node->name : NULL;
 }
 
+/* ---- What a stream did ----------------------------------------------------------------------- */
+
+static void mark(td_runner *r, int i)
+{
+    if (r->marks_of)
+        td__timer_mark(r->marks_of, r->stream, i);
+}
+
+void td__runner_watch_stream(td_runner *r, bool on)
+{
+    if (on && !r->marks_of &&
+        td__timer_create(r->p->backend->device, TD__STREAM_PARTS + 1, &r->marks_of))
+        TD_LOG(WARN, BACKEND, "the trace has no streams: %s", td_last_error());
+    r->stream_ended = 0;
+}
+
+/* The host saw the end a moment after it was. */
+bool td__runner_stream_times(const td_runner *r, td__stream_times *out)
+{
+    if (!r->marks_of || !r->stream_ended)
+        return false;
+    out->at[TD__STREAM_PARTS] = r->stream_ended;
+    for (int i = TD__STREAM_PARTS; i > 0; i--)
+        out->at[i - 1] = out->at[i] - td__timer_ns(r->marks_of, i - 1, i);
+    return true;
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
 void td__runner_begin(td_runner *r, td_run_key key)
 {
     r->ctx = (td_run_ctx){.seed = key.seed, .step = key.step, .micro_batch = key.micro_batch};
     r->done = r->passed = 0;
     r->failed = TD_OK;
+    mark(r, 0);
     td__runner_send(r);
+    mark(r, 1);
 }
 
 static void proceed(td_runner *r, int end)
@@ -190,8 +227,11 @@ static td_status proceed_and_check(td_runner *r, int end, int phase)
     if (b->ops->enter)
         b->ops->enter(b, &saved);
     proceed(r, end);
+    mark(r, 2);
     td__runner_fetch(r, phase);
+    mark(r, 3);
     td_status st = td__stream_sync(r->stream);
+    r->stream_ended = r->marks_of ? td__clock_ns() : 0;
     if (r->failed)
         st = TD_FAIL(r->failed, "%s", r->why);
     const td__root *loss = phase <= TD_RUN_FORWARD ? td__runner_root(r, TD_ROOT_LOSS, 0) : NULL;

@@ -47,9 +47,18 @@ TD_NODISCARD td_status td__runner_create_sibling(td_runner *first, td_runner **o
 TD_NODISCARD td_status td__runner_create_with(const td_program *program, td_params *params,
                                               td_runner *first, void *inputs, td_runner **out);
 size_t td__program_inputs(const td_program *p);
-bool td__program_host_reads(const td_program *p); /* may the host read what its kernels do? */
 /* Where an input of the program lies in that memory. */
 size_t td__program_input_at(const td_program *p, const char *name);
+
+/* Whether values between the pieces of a cut (graph/cut.h) stay in the memory of the device, where
+ * the host does not read it: in the next runs td__runner_edge() is an address there, and others put
+ * inputs that are edges where td__program_input_at() says, in the memory that the runner was made
+ * with. Only the other inputs are sent there. */
+void td__runner_keep_edges(td_runner *r, bool keep);
+bool td__program_keeps_edges(const td_program *p); /* can its runners? */
+/* An edge that another runner of the same rank has made becomes an input. */
+TD_NODISCARD td_status td__runner_pass_edge(const td_runner *maker, int edge, td_runner *reader,
+                                            const char *name);
 
 /* What the next run would begin with after a change of the params, now: weights in the kernels' own
  * formats. */
@@ -61,6 +70,16 @@ void td__runner_set_grads(td_runner *r, float *block);
 
 /* Is there such an input? Its size, where nbytes is not NULL. */
 bool td__runner_reads(const td_runner *r, const char *name, size_t *nbytes);
+
+/* What the stream of a device did in the last whole run, on its own clock: copies to it, kernels,
+ * copies from it, one after the other, each with what it waited for. Only after they were asked to
+ * be watched, and on a device with a clock (device.h); else false. Times are td__clock_ns(). */
+enum { TD__STREAM_PARTS = 3 };
+typedef struct td__stream_times {
+    uint64_t at[TD__STREAM_PARTS + 1];
+} td__stream_times;
+void td__runner_watch_stream(td_runner *r, bool on);
+bool td__runner_stream_times(const td_runner *r, td__stream_times *out);
 
 /* The name of the node that is being run; NULL: none is. Any thread, while the runner lives. */
 const char *td__runner_now(const td_runner *r);

@@ -122,7 +122,8 @@ void *td__runner_address(const td_runner *r, const td_node *n, int k)
 {
     const td__location *location = td__location_of(r->p, n, k);
     if (location->space == TD_SPACE_PARAM)
-        return r->ps->block + r->ps->info[r->info_of[location->slot]].offset;
+        return (char *)(r->ps->block + r->ps->info[r->info_of[location->slot]].offset) +
+               location->offset;
     if (location->space == TD_SPACE_GRAD) {
         const td_param_info *info = &r->ps->info[r->info_of[location->slot]];
         float *grads = r->space[TD_SPACE_GRAD];
@@ -254,6 +255,7 @@ void td_runner_destroy(td_runner *r)
         return;
     td__runner_drop_tapes(r);
     td__timer_destroy(r->timer);
+    td__timer_destroy(r->marks_of);
     if (!r->lender)
         td__stream_destroy(r->stream);
     for (int i = 0; i < TD_SPACE_COUNT; i++)

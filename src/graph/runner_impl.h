@@ -46,6 +46,7 @@ struct td_runner {
     uint64_t inputs_set; /* bit by their order: set since the last run */
     bool inputs_by_hand; /* somebody has their address: all are sent before every run */
     bool inputs_sent;    /* they have been, once */
+    bool edges_stay;     /* on the device: td__runner_keep_edges() */
     size_t *result_at;   /* by root: bytes */
     td__bound *steps;
     void **pointers; /* of all calls, one array */
@@ -59,13 +60,16 @@ struct td_runner {
     td_runner *lender; /* whose scratch, packed weights and own gradients these are; NULL: own */
     uint64_t prepared; /* version of the params that `packed` was made from; 0: none */
     bool profile;
-    td__timer *timer; /* while profiling: the device's clock; NULL: the host's */
+    td__timer *timer;      /* while profiling: the device's clock; NULL: the host's */
+    td__timer *marks_of;   /* while streams are watched: of TD__STREAM_PARTS parts of a run */
+    uint64_t stream_ended; /* td__clock_ns(), when the last run was seen to be over; 0: none */
     enum { TD__TAPE_UNKNOWN, TD__TAPE_ON, TD__TAPE_OFF } taping;
     td__runner_tape tapes[TD__RUNNER_TAPES];
     unsigned next_tape;
-    td_comm *comm;       /* who has the other pieces of products; NULL: nobody */
-    td__staging staging; /* of what is exchanged with them */
-    td_status failed;    /* an exchange of the run under way did; nothing else is run */
+    td_tape *prepare_tape; /* of all preparations; NULL: none yet */
+    td_comm *comm;         /* who has the other pieces of products; NULL: nobody */
+    td__staging staging;   /* of what is exchanged with them */
+    td_status failed;      /* an exchange of the run under way did; nothing else is run */
     char why[256];
     atomic_int now; /* the step being run, from 1; 0: none. Any thread may look */
 };
@@ -106,6 +110,9 @@ void td__runner_launch(td_runner *r, const td_kernel_call *c, bool prepare);
 bool td__runner_stops(const td_runner *r);
 /* Run steps [begin, end) as a tape; false: they are to be launched one by one. */
 bool td__runner_play(td_runner *r, int begin, int end);
+/* The same for the preparations of all steps, once after each change of the params. */
+bool td__runner_play_prepare(td_runner *r);
+void td__runner_launch_prepare(td_runner *r);
 void td__runner_drop_tapes(td_runner *r);
 /* Does the step need pieces that other ranks have? Then, after its kernel: ask for them. */
 bool td__runner_meets(const td_node *n);

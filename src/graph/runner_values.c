@@ -31,11 +31,6 @@ size_t td__program_inputs(const td_program *p)
     return p->space_bytes[TD_SPACE_INPUT];
 }
 
-bool td__program_host_reads(const td_program *p)
-{
-    return td__device_host_reads(p->backend->device);
-}
-
 size_t td__program_input_at(const td_program *p, const char *name)
 {
     const td_node *n = input_of(p, name);
@@ -100,7 +95,8 @@ static void send_input(td_runner *r, const td_node *n)
 /* Inputs that were set since the last run; all where somebody has their address. */
 static void send_inputs(td_runner *r)
 {
-    if (r->inputs_by_hand || !r->inputs_sent || r->inputs_set >> TD__INPUT_BITS)
+    bool all = r->inputs_by_hand || !r->inputs_sent || r->inputs_set >> TD__INPUT_BITS;
+    if (all && !r->edges_stay)
         td__stream_copy(r->stream, r->space[TD_SPACE_INPUT], r->inputs.at,
                         r->space_bytes[TD_SPACE_INPUT]);
     else
@@ -122,8 +118,35 @@ void td__runner_send(td_runner *r)
 void td__runner_input_set(td_runner *r, const char *name)
 {
     const td_node *n = find_input(r, name);
-    if (n && !td__runner_host_reads(r))
+    if (n && !td__runner_host_reads(r) && !r->edges_stay)
         send_input(r, n);
+}
+
+bool td__program_keeps_edges(const td_program *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->g->n_nodes; i++)
+        n += p->g->nodes[i]->op == TD_OP_INPUT;
+    return n <= TD__INPUT_BITS;
+}
+
+void td__runner_keep_edges(td_runner *r, bool keep)
+{
+    TD_ASSERT(!keep || (r->inputs_at && td__program_keeps_edges(r->p)),
+              "edges of a runner without memory for them");
+    r->edges_stay = keep && !td__runner_host_reads(r);
+}
+
+td_status td__runner_pass_edge(const td_runner *maker, int edge, td_runner *reader,
+                               const char *name)
+{
+    size_t nbytes;
+    const void *value = td__runner_edge(maker, edge, &nbytes);
+    if (!reader->edges_stay)
+        return td_runner_set_input(reader, name, value, nbytes);
+    td__stream_copy(reader->stream, td__runner_address(reader, find_input(reader, name), 0), value,
+                    nbytes);
+    return TD_OK;
 }
 
 void td__runner_fetch(td_runner *r, int phase)
@@ -131,7 +154,8 @@ void td__runner_fetch(td_runner *r, int phase)
     const td_graph *g = r->p->g;
     for (int i = 0; !td__runner_host_reads(r) && i < g->n_roots; i++) {
         const td__root *root = &g->roots[i];
-        if (phase != TD__ALL_PHASES && phase != (int)root->node->phase)
+        if ((phase != TD__ALL_PHASES && phase != (int)root->node->phase) ||
+            (root->kind == TD_ROOT_EDGE && r->edges_stay))
             continue;
         for (int k = 0; k < td__root_results(root); k++)
             td__stream_copy(r->stream, (void *)(uintptr_t)td__runner_result(r, root, k),
@@ -195,7 +219,9 @@ const void *td_runner_grad_input(const td_runner *r, int i, size_t *nbytes)
 
 const void *td__runner_edge(const td_runner *r, int edge, size_t *nbytes)
 {
-    return root_value(r, TD_ROOT_EDGE, edge, nbytes);
+    const td__root *root = td__runner_root(r, TD_ROOT_EDGE, edge);
+    const void *value = root_value(r, TD_ROOT_EDGE, edge, nbytes);
+    return root && r->edges_stay ? td__runner_address(r, root->node, 0) : value;
 }
 
 float *td_runner_grads(td_runner *r, size_t *count)

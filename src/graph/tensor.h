@@ -17,7 +17,8 @@
  * Bits      All is computed by the piece and added up in one tree over pieces, so the number of
  *           ranks, if it divides `pieces` and both are powers of two, decides nothing.
  * Params    Programs have whole params; a rank reads its part of those that are cut, and of their
- *           gradients makes that part, with zeros elsewhere (td__program_cuts). */
+ *           gradients makes that part. Where they are packed (ops/op_pieces.h) it touches no other
+ *           memory, so that a rank need not hold what it has no pieces of. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_GRAPH_TENSOR_H
 #define TD_GRAPH_TENSOR_H
@@ -31,6 +32,8 @@ enum { TD__MOST_PIECES = 8 };
 typedef struct td__tensor_cut {
     int pieces; /* 0 or 1: nothing is cut */
     int ranks, rank;
+    bool packed;         /* params that are cut lie piece by piece (graph/params.h) */
+    const td_params *of; /* of a program with whole products: whose params may lie so */
 } td__tensor_cut;
 
 /* A param that is cut: pieces of `whole`, in all ranks as on this one. */

@@ -274,6 +274,12 @@ td_status td__model_resolve(td__arena *a, const td__tree *given, const td__tree 
 
     if (!map)
         return out_of_memory();
+    for (const td__tree *c = define ? define->first : NULL; c; c = c->next) { /* also unused ones */
+        char *path = td__arena_printf(a, "define.%s", c->key);
+        if (!path)
+            return out_of_memory();
+        TD_TRY(resolve_list(&top, c, path, &list));
+    }
     *map = *given;
     if (given->kind != TD_TREE_MAP)
         return TD_FAIL(TD_EINVAL,

@@ -263,13 +263,14 @@ static void say_the_rest(td__channel *up, bool *lost)
     }
 }
 
-td_status td__agent_run(int in, int out)
+td_status td__agent_run(int in, int out, const td__foreign_http *http)
 {
     agent *a = td__calloc(1, sizeof *a);
     sigset_t set, old;
     if (!a)
         return TD_FAIL(TD_ENOMEM, "no memory for an agent");
     a->s.secret_fd = a->s.tls_fd = -1;
+    a->s.http = http;
     td__channel_init(&a->s.up, in, out);
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&set);

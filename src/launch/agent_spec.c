@@ -59,7 +59,7 @@ td_status td__agent_spec_read(td__agent_spec *a)
     a->argv = td__calloc(n + 1, sizeof *a->argv);
     a->env = td__calloc(n + 1, sizeof *a->env);
     td__texts entries = {0};
-    const char *text, *v;
+    const char *text, *v, *roles = NULL;
     td_status st = TD_OK;
     if (!copy || !a->argv || !a->env)
         TD_TRY_OR(st, done, TD_FAIL(TD_ENOMEM, "no memory for an agent"));
@@ -84,6 +84,10 @@ td_status td__agent_spec_read(td__agent_spec *a)
             a->env[a->n_env++] = v;
         else if (take(text, "listen", &v))
             a->listen = v;
+        else if (take(text, "framework", &v))
+            a->framework = v;
+        else if (take(text, "roles", &v))
+            roles = v;
         else if (take(text, "terminal", &v))
             a->terminal = true;
         else if (take(text, "cert", &v))
@@ -93,6 +97,7 @@ td_status td__agent_spec_read(td__agent_spec *a)
         else if (take_number(text, "spares", &a->spares) ||
                  take_number(text, "crashes", &a->crashes) ||
                  take_number(text, "generation", &a->generation) ||
+                 take_number(text, "restarts", &a->restarts) ||
                  take_number(text, "beat", &a->heartbeat_ms) ||
                  take_number(text, "lease", &a->lease_ms) || take_number(text, "hang", &a->hang_ms))
             continue;
@@ -112,6 +117,7 @@ td_status td__agent_spec_read(td__agent_spec *a)
     if (!a->job || !a->cwd || !a->n_argv || !entries.used || entries.failed)
         TD_TRY_OR(st, done, TD_FAIL(TD_EPROTO, "the launcher's description is incomplete"));
     TD_TRY_OR(st, done, td__hosts_parse(entries.data, 0, &a->hosts));
+    TD_TRY_OR(st, done, td__roles_parse(roles, a->hosts.size, &a->roles));
     if (a->index < 0 || a->index >= a->hosts.n)
         st = TD_FAIL(TD_EPROTO, "host %d of %d does not exist", a->index, a->hosts.n);
 done:

@@ -6,7 +6,7 @@
  *     secret=HEX job=NAME index=N entry=HOST:COUNT... grace=MS beat=MS cwd=PATH arg=TEXT...
  *     [listen=ADDRESS] [env=K=V...] [cert=PEM key=PEM] [terminal=]
  *     [elastic=MIN:MAX first=N spares=N crashes=N lease=MS hang=MS grows=1]
- *     [generation=N]: of fixed ranks */
+ *     [generation=N restarts=N framework=NAME roles=NAME:COUNT,...]: of fixed ranks */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_LAUNCH_AGENT_SPEC_H
 #define TD_LAUNCH_AGENT_SPEC_H
@@ -14,19 +14,24 @@
 #include <sys/resource.h>
 
 #include "coll/comm_setup.h"
+#include "launch/foreign/http.h"
 #include "launch/hosts.h"
 #include "launch/message.h"
+#include "launch/roles.h"
 
 typedef struct td__agent_spec {
     td__channel up; /* to the launcher */
     td__msg spec;   /* a copy; texts below point into it */
     td__secret secret;
     const char *job, *cwd, *listen, *cert, *key; /* cert, key: NULL without TLS */
+    const char *framework;                       /* see foreign/foreign.h; NULL: none */
     const char **argv, **env;                    /* NULL-terminated */
     int n_argv, n_env, index;
+    const td__foreign_http *http; /* of this program; NULL: it has none */
     uint32_t grace_ms, heartbeat_ms;
-    uint32_t generation; /* of fixed ranks */
+    uint32_t generation, restarts; /* of fixed ranks */
     td__hosts hosts;
+    td__roles roles;
     char address[64]; /* where the others reach this host */
     char secret_file[64], tls_file[64];
     int secret_fd, tls_fd; /* of these files, in memory */

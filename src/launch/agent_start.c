@@ -51,6 +51,11 @@ td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const
             td__texts_add(&t, "grows=1");
     } else {
         td__texts_add(&t, "generation=%d", o->generation);
+        td__texts_add(&t, "restarts=%d", o->restarts);
+        if (o->roles)
+            td__texts_add(&t, "roles=%s", o->roles);
+        if (o->framework)
+            td__texts_add(&t, "framework=%s", o->framework);
         if (*o->resume)
             td__texts_add(&t, "env=%s=%s", td__env_name(TD_ENV_RESUME), o->resume);
     }
@@ -65,7 +70,7 @@ td_status td__agent_tell_spec(td__agent_link *a, const td__launch_opts *o, const
 }
 
 /* The agent of this host: a copy of this process, with none of its descriptors. */
-static td_status start_local(td__agent_link *a)
+static td_status start_local(td__agent_link *a, const td__foreign_http *http)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
@@ -80,7 +85,7 @@ static td_status start_local(td__agent_link *a)
         sigset_t none;
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
-        _exit(td__agent_run(STDERR_FILENO + 1, STDERR_FILENO + 1) ? 1 : 0);
+        _exit(td__agent_run(STDERR_FILENO + 1, STDERR_FILENO + 1, http) ? 1 : 0);
     }
     close(pair[1]);
     if (pid < 0) {
@@ -149,7 +154,7 @@ static td_status start_remote(const td__launch_opts *o, const char *host, td__ag
 
 td_status td__agent_start(const td__launch_opts *o, const td__host *host, td__agent_link *a)
 {
-    return host->local ? start_local(a) : start_remote(o, host->name, a);
+    return host->local ? start_local(a, o->http) : start_remote(o, host->name, a);
 }
 
 void td__agent_noise(td__agent_link *a)

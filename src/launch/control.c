@@ -3,7 +3,6 @@
 #include "launch/control.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "coll/comm_setup.h"
+#include "coll/secret_file.h"
 #include "net/gate.h"
 #include "net/greet.h"
 #include "net/link.h"
@@ -32,22 +31,7 @@ struct td__control {
 
 static td_status write_file(td__control *c, const char *path)
 {
-    char hex[TD_SECRET_HEX], text[TD_ADDRESS_BYTES + TD_SECRET_HEX + 4], temp[4096 + 8];
-    snprintf(temp, sizeof temp, "%s.%d", path, (int)getpid());
-    unlink(temp);
-    td__secret_hex(&c->secret, hex);
-    int n = snprintf(text, sizeof text, "%s %s\n", c->address, hex);
-    int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool good = fd >= 0 && write(fd, text, (size_t)n) == n;
-    explicit_bzero(hex, sizeof hex);
-    explicit_bzero(text, sizeof text);
-    if (fd >= 0)
-        close(fd);
-    if (!good || rename(temp, path)) {
-        td_status st = TD_FAIL(TD_EIO, "cannot write %s: %s", path, strerror(errno));
-        unlink(temp);
-        return st;
-    }
+    TD_TRY(td__secret_file_write(path, c->address, &c->secret));
     snprintf(c->file, sizeof c->file, "%s", path);
     return TD_OK;
 }
@@ -153,21 +137,11 @@ void td__control_serve(td__control *c, const struct pollfd p[TD_CONTROL_FDS],
 
 static td_status read_file(const char *run, char address[TD_ADDRESS_BYTES], td__secret *secret)
 {
-    char path[4096], text[512] = "", hex[TD_SECRET_HEX];
+    char path[4096];
     struct stat st;
     bool folder = !stat(run, &st) && S_ISDIR(st.st_mode);
     snprintf(path, sizeof path, "%s%s", run, folder ? "/control" : "");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return TD_FAIL(TD_EINVAL, "%s: %s; is a job running there?", path, strerror(errno));
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0 || sscanf(text, "%255s %64s", address, hex) != 2 || strlen(hex) != TD_SECRET_HEX - 1)
-        return TD_FAIL(TD_EINVAL, "%s is not the control file of a job", path);
-    td_status status = td__secret_parse(hex, secret);
-    explicit_bzero(text, sizeof text);
-    explicit_bzero(hex, sizeof hex);
-    return status;
+    return td__secret_file_read(path, address, secret);
 }
 
 td_status td__control_ask(const char *run, const char *question, td__deadline until, td__text *out)

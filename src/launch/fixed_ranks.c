@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "launch/foreign/foreign.h"
 
 /* Free ports of this host: held all at once so that none comes twice. */
 static td_status pick_ports(td__fixed_ranks *f)
@@ -57,6 +58,7 @@ td_status td__fixed_ranks_init(td__fixed_ranks *f, const td__agent_spec *s, cons
 
 void td__fixed_ranks_fini(td__fixed_ranks *f)
 {
+    td__foreign_destroy(f->plan.foreign);
     td__store_server_destroy(f->store);
     td__free(f->port);
     td__free(f->worker);
@@ -88,8 +90,11 @@ td_status td__fixed_ranks_begin(td__fixed_ranks *f, const td__msg *m)
                               .store = td__store_server_address(f->store),
                               .worker = f->worker,
                               .master = f->worker[size],
-                              .generation = s->generation};
-    return TD_OK;
+                              .roles = &s->roles,
+                              .job = s->job,
+                              .generation = s->generation,
+                              .restarts = s->restarts};
+    return td__foreign_create(s, &f->plan, &f->plan.foreign);
 }
 
 bool td__fixed_ranks_cut_off(const td__fixed_ranks *f)

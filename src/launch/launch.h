@@ -20,6 +20,7 @@
 #ifndef TD_LAUNCH_LAUNCH_H
 #define TD_LAUNCH_LAUNCH_H
 
+#include "launch/foreign/http.h"
 #include "tandem/status.h"
 
 enum {
@@ -49,9 +50,14 @@ typedef struct td__launch_opts {
     uint32_t heartbeat_ms; /* between signs of life; 200 */
     uint32_t lease_ms;     /* silence that counts as death; 1,000 */
     uint32_t hang_ms;      /* without a step forward that is a hang; UINT32_MAX: none; 240,000 */
-    int lossy_from;        /* fixed: ranks from this one on may be killed, and the others go on; 0:
-                              none may */
-    int restarts;          /* fixed: so often all are started again after one failed; 0 */
+    /* fixed: ranks from this one on may be killed, and the others go on; when those before it have
+     * ended, they are, after the grace time; 0: none may */
+    int lossy_from;
+    const td__foreign_http *http; /* for programs that need such a server; NULL: there is none */
+    const char
+        *framework;    /* fixed: whose programs these are (foreign/foreign.h); NULL: no matter */
+    const char *roles; /* fixed: what ranks are for one another (roles.h); NULL: all are workers */
+    int restarts;      /* fixed: so often all are started again after one failed; 0 */
     /* Set by the launcher: agents at the start; fixed: the generation, from 1, and the run that the
      * last one was at. */
     int n_first, generation;
@@ -74,7 +80,8 @@ TD_NODISCARD td_status td__launch_check(const td__launch_opts *o);
 TD_NODISCARD td_status td__launch_run(const td__launch_opts *o, const char *const *argv,
                                       int *exit_status);
 
-/* The agent of one host: speaks with its launcher over these descriptors until the job ends. */
-TD_NODISCARD td_status td__agent_run(int in, int out);
+/* The agent of one host: speaks with its launcher over these descriptors until the job ends. http:
+ * see td__launch_opts. */
+TD_NODISCARD td_status td__agent_run(int in, int out, const td__foreign_http *http);
 
 #endif

@@ -295,7 +295,10 @@ static void hear_signal(launch *l)
 static void time_is_up(launch *l)
 {
     l->limit = 0;
-    if (!l->stopping && !l->over) {
+    if (!l->stopping && l->n_leaders && l->n_leaders == l->o.lossy_from) {
+        td__output_say(l->output, "ranks that have not ended with the servers are killed");
+        td__launch_stop(l, TD_MSG_KILL);
+    } else if (!l->stopping && !l->over) {
         char text[300] = "";
         for (int i = 0; i < l->hosts.n && !text[0]; i++)
             if (!l->agents[i].ready)
@@ -399,6 +402,11 @@ static td_status find_hosts(launch *l)
     }
     l->max_agents = l->elastic ? (int)TD_MS_AGENTS : l->hosts.n;
     l->o.n_first = l->hosts.n;
+    if (!l->elastic && td__roles_parse(o->roles, l->hosts.size, &l->roles)) {
+        char why[200];
+        snprintf(why, sizeof why, "%s", td_last_error());
+        return TD_FAIL(TD_EINVAL, "--roles: %s", why);
+    }
     if (!l->elastic)
         return TD_OK;
     TD_TRY(td__launch_check(o));

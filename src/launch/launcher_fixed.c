@@ -12,7 +12,11 @@
 #include "base/fail.h"
 #include "launch/launcher_impl.h"
 
-enum { EXIT_USAGE = 2, EXIT_NOT_RUN = 127 };
+enum {
+    EXIT_USAGE = 2,
+    EXIT_NOT_RUN = 127,
+    LEFT_MS = 10000, /* for workers, once their servers have ended well */
+};
 
 /* The texts of READY after the first: "HOST:PORT" of each rank, of the first agent also of the
  * master. */
@@ -58,6 +62,9 @@ void td__fixed_exit(td__launch *l, int index, const td__msg *m)
     bool killed = strcmp(end, " killed") == 0, none = l->first < 0 && !l->stopping;
     bool refused = status == EXIT_USAGE && l->first_status != EXIT_USAGE;
     l->agents[index].n_ended++;
+    if (!status && none && l->agents[index].base + m->rank < l->o.lossy_from &&
+        ++l->n_leaders == l->o.lossy_from)
+        l->limit = td__deadline_in_ms(LEFT_MS); /* what the others do is of no use to anybody */
     if (killed && none && l->o.lossy_from > 0 && l->agents[index].base + m->rank >= l->o.lossy_from)
         return; /* the others know, and go on */
     /* A rank that was killed before anybody was told to end, or that refuses what it was given, is
@@ -67,7 +74,10 @@ void td__fixed_exit(td__launch *l, int index, const td__msg *m)
         l->first_status = status;
         l->killed = killed;
     }
-    if (status && none)
+    const td__role *role = td__roles_of(&l->roles, l->agents[index].base + m->rank);
+    l->n_done += !status && !td__role_serves(role);
+    bool done = l->n_done == td__roles_working(&l->roles) && l->n_done < l->hosts.size;
+    if (none && (status || (done && l->n_done)))
         td__launch_stop(l, TD_MSG_STOP);
 }
 
@@ -112,7 +122,7 @@ bool td__fixed_again(td__launch *l)
                    l->o.restarts);
     l->cause[0] = 0;
     l->first = -1;
-    l->first_status = 0;
+    l->first_status = l->n_done = l->n_leaders = 0;
     l->killed = l->ending = l->begun = l->stopping = l->killing = false;
     return true;
 }

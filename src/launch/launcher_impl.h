@@ -13,6 +13,7 @@
 #include "launch/launch.h"
 #include "launch/membership.h"
 #include "launch/output.h"
+#include "launch/roles.h"
 #include "launch/secrets.h"
 
 typedef struct td__launch_agent {
@@ -53,7 +54,10 @@ typedef struct td__launch {
     int first, first_status; /* rank that failed first; -1: none */
     bool killed;             /* by a signal */
     bool ending;             /* the agents were told */
-    char run_dir[4096];      /* "": none is known */
+    int n_leaders;           /* of the ranks before lossy_from that have ended well */
+    td__roles roles;
+    int n_done; /* ranks of the generation that have done their work; parameter servers have none */
+    char run_dir[4096]; /* "": none is known */
     /* Elastic. */
     uint64_t n_orders; /* given so far: the number of the last */
     char last[1024];   /* line that a process wrote to its standard error */

@@ -1,8 +1,7 @@
 /* rank_env.c -- what frameworks expect in the environment of a rank.
  *
- * Ours, torchrun's, TensorFlow's, Horovod's and Open MPI's variables, all saying the same. Of
- * Horovod's the ranks are set; its gloo rendezvous variables are not, since they name an HTTP
- * server that only Horovod's own launcher runs. */
+ * Ours, torchrun's, TensorFlow's, Horovod's and Open MPI's variables, all saying the same. What
+ * programs of these ask their launcher for is in foreign/. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launch/rank_env.h"
 
@@ -15,19 +14,43 @@
 /* The kernel refuses single variables of 128 KB and more. */
 enum { MAX_VARIABLE = 100 << 10 };
 
-/* {"cluster": {"worker": ["a:1", ...]}, "task": {"type": "worker", "index": 3}} */
+/* The roles of the ranks of p; `all`: where it names none. */
+static const td__roles *roles_of(const td__world_place *p, td__roles *all)
+{
+    if (p->roles)
+        return p->roles;
+    *all = (td__roles){.role = {{.name = "worker", .count = p->size}}, .n = 1};
+    return all;
+}
+
+/* {"cluster": {"chief": ["a:1"], "worker": ["a:2", ...]}, "task": {"type": "worker", "index": 3}};
+ * TensorFlow wants an evaluator to be outside the cluster that it evaluates. */
 static void add_tf_config(const td__world_place *p, td__texts *out)
 {
-    size_t need = 128, at;
+    td__roles all;
+    const td__roles *roles = roles_of(p, &all);
+    const td__role *mine = td__roles_of(roles, p->rank), *role;
+    size_t need = 128 + TD_ROLES * (TD_ROLE_NAME + 8), at;
     for (int r = 0; r < p->size; r++)
         need += strlen(p->worker[r]) + 4;
     char *text = need < MAX_VARIABLE ? td__malloc(need) : NULL;
     if (!text)
         return; /* so many workers are not for TensorFlow */
-    at = (size_t)snprintf(text, need, "{\"cluster\": {\"worker\": [");
-    for (int r = 0; r < p->size; r++)
-        at += (size_t)snprintf(text + at, need - at, "%s\"%s\"", r ? ", " : "", p->worker[r]);
-    snprintf(text + at, need - at, "]}, \"task\": {\"type\": \"worker\", \"index\": %d}}", p->rank);
+    const char *comma = "";
+    at = (size_t)snprintf(text, need, "{\"cluster\": {");
+    for (int i = 0; i < roles->n; i++) {
+        role = &roles->role[i];
+        if (!strcmp(role->name, "evaluator"))
+            continue;
+        at += (size_t)snprintf(text + at, need - at, "%s\"%s\": [", comma, role->name);
+        comma = ", ";
+        for (int r = 0; r < role->count; r++)
+            at += (size_t)snprintf(text + at, need - at, "%s\"%s\"", r ? ", " : "",
+                                   p->worker[role->first + r]);
+        at += (size_t)snprintf(text + at, need - at, "]");
+    }
+    snprintf(text + at, need - at, "}, \"task\": {\"type\": \"%s\", \"index\": %d}}", mine->name,
+             p->rank - mine->first);
     td__texts_add(out, "TF_CONFIG=%s", text);
     td__free(text);
 }
@@ -54,6 +77,11 @@ static void add_pytorch(const td__world_place *p, td__texts *out)
     td__texts_add(out, "MASTER_ADDR=%.*s", master, p->master);
     td__texts_add(out, "MASTER_PORT=%s", colon ? colon + 1 : "");
     td__texts_add(out, "GROUP_RANK=%d", p->node);
+    td__roles all;
+    const td__role *role = td__roles_of(roles_of(p, &all), p->rank);
+    td__texts_add(out, "ROLE_NAME=%s", p->roles ? role->name : "default"); /* torchrun's word */
+    td__texts_add(out, "ROLE_RANK=%d", p->rank - role->first);
+    td__texts_add(out, "ROLE_WORLD_SIZE=%d", role->count);
 }
 
 static void add_horovod(const td__world_place *p, td__texts *out)
@@ -109,26 +137,38 @@ void td__world_env(const td__world_place *p, const char *framework, td__texts *o
             FRAMEWORKS[i].add(p, out);
 }
 
+void td__world_find(const td__hosts *hosts, int host, int local_rank, td__world_place *out)
+{
+    const td__host *h = &hosts->host[host];
+    *out = (td__world_place){.rank = h->first + local_rank,
+                             .size = hosts->size,
+                             .local_rank = local_rank,
+                             .local_size = h->count,
+                             .node = host,
+                             .host = h->name};
+    /* Across hosts: those that have a rank of this local number. */
+    for (int i = 0; i < hosts->n; i++)
+        if (hosts->host[i].count > local_rank) {
+            out->cross_rank += i < host;
+            out->cross_size++;
+        }
+}
+
 void td__rank_env(const td__rank_plan *p, int rank, td__texts *out)
 {
-    const td__host *host = &p->hosts->host[p->host];
-    td__world_place w = {.rank = rank,
-                         .size = p->hosts->size,
-                         .local_rank = rank - host->first,
-                         .local_size = host->count,
-                         .node = p->host,
-                         .host = host->name,
-                         .worker = p->worker,
-                         .master = p->master};
-    /* Across hosts: those that have a rank of this local number. */
-    for (int i = 0; i < p->hosts->n; i++)
-        if (p->hosts->host[i].count > w.local_rank) {
-            w.cross_rank += i < p->host;
-            w.cross_size++;
-        }
+    td__world_place w;
+    td__world_find(p->hosts, p->host, rank - p->hosts->host[p->host].first, &w);
+    w.worker = p->worker;
+    w.master = p->master;
     add_tandem(&w, out);
     td__texts_add(out, "%s=%s", td__env_name(TD_ENV_STORE), p->store);
+    w.roles = p->roles->n > 1 || strcmp(p->roles->role[0].name, "worker") != 0 ? p->roles : NULL;
     td__texts_add(out, "TORCHELASTIC_RESTART_COUNT=%u", p->generation - 1);
+    td__texts_add(out, "TORCHELASTIC_MAX_RESTARTS=%u", p->restarts);
+    td__texts_add(out, "TORCHELASTIC_RUN_ID=%s", p->job);
+    td__texts_add(out,
+                  "TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 has the one at MASTER_PORT */
+    td__texts_add(out, "GROUP_WORLD_SIZE=%d", p->hosts->n);
     td__world_env(&w, NULL, out);
 }
 

@@ -5,6 +5,7 @@
 
 #include "launch/hosts.h"
 #include "launch/message.h"
+#include "launch/roles.h"
 
 /* What all ranks of one host have in common; everything is borrowed. */
 typedef struct td__rank_plan {
@@ -13,7 +14,11 @@ typedef struct td__rank_plan {
     const char *store;         /* address of the agent's store */
     const char *const *worker; /* "HOST:PORT" of every rank */
     const char *master;        /* "HOST:PORT" */
-    uint32_t generation;       /* from 1 */
+    const td__roles *roles;
+    const char *job;             /* its name, the same on all hosts */
+    uint32_t generation;         /* from 1 */
+    uint32_t restarts;           /* so many more there may be */
+    struct td__foreign *foreign; /* serves programs of another system; NULL: none */
 } td__rank_plan;
 
 /* Where one rank stands in its world. */
@@ -23,7 +28,11 @@ typedef struct td__world_place {
     const char *host;
     const char *const *worker; /* "HOST:PORT" of every rank */
     const char *master;        /* "HOST:PORT" */
+    const td__roles *roles;    /* NULL: all are workers */
 } td__world_place;
+
+/* The place of a rank of a host; without `worker` and `master`. */
+void td__world_find(const td__hosts *hosts, int host, int local_rank, td__world_place *out);
 
 /* Appends what foreign programs look for: always torchrun's RANK, WORLD_SIZE, MASTER_ADDR and so
  * on, which other programs use too, and what else the framework wants: "tensorflow", "horovod" and

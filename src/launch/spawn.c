@@ -52,6 +52,8 @@ _Noreturn static void become(const char *const *argv, const td__spawn_opts *o, p
         setrlimit(RLIMIT_NOFILE, o->files);
     for (int i = 0; i < 3; i++)
         dup2(fd[i], i); /* the copies stay open across exec */
+    if (o->keep)
+        fcntl(o->keep, F_SETFD, 0);
     if (o->dir && chdir(o->dir)) {
         say("tandem: cannot enter ");
         say(o->dir);

@@ -20,6 +20,7 @@ typedef struct td__spawn_opts {
     char *const *env;           /* NULL: ours */
     bool pipe_in;               /* else /dev/null */
     bool share_out;             /* its standard output is ours, of whichever group it is */
+    int keep;                   /* a descriptor that stays open in it; 0: none */
     int log;                    /* both outputs go to this descriptor; 0: to pipes */
     const char *dir;            /* its working directory; NULL: ours */
     int death_signal;           /* what it gets when we die */

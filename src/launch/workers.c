@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "launch/foreign/foreign.h"
 #include "net/socket.h"
 
 enum {
@@ -239,7 +240,7 @@ static void enter(void *user, td__conn conn)
 
 int td__workers_most_fds(const td__workers *w)
 {
-    return 1 + w->max + w->max * FDS_EACH;
+    return 2 + w->max + w->max * FDS_EACH;
 }
 
 int td__workers_poll(td__workers *w, struct pollfd *p)
@@ -259,6 +260,7 @@ int td__workers_poll(td__workers *w, struct pollfd *p)
         p[n++] = (struct pollfd){td__link_up(&k->link) ? k->link.conn.fd : -1,
                                  td__link_events(&k->link), 0};
     }
+    p[n++] = (struct pollfd){td__foreign_fd(w->plan ? w->plan->foreign : NULL), POLLIN, 0};
     return n;
 }
 
@@ -289,6 +291,10 @@ void td__workers_serve(td__workers *w, const struct pollfd *p, uint64_t now)
             td__worker_pump(w, k, false);
         k->ended = q[0].revents != 0;
     }
+    for (int i = 0; p[n].revents && i < w->max; i++) /* MPI_Abort */
+        if (w->all[i].used && !w->all[i].done &&
+            td__foreign_aborted(w->plan->foreign, td__worker_rank(w, &w->all[i])) >= 0)
+            td__worker_kill(&w->all[i], SIGKILL);
     reap_all(w, now);
     if (p[0].revents)
         td__gate_serve(w->gate, enter, w);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launch/foreign/foreign.h"
 #include "launch/workers_impl.h"
 
 enum {
@@ -114,6 +115,9 @@ void td__worker_reap(td__workers *w, td__worker *k, uint64_t now)
     td__worker_pump(w, k, true);
     w->n_running--;
     if (w->plan) { /* fixed ranks are not replaced: what their end means is for the launcher */
+        int aborted = td__foreign_aborted(w->plan->foreign, td__worker_rank(w, k));
+        killed &= aborted < 0;
+        status = aborted < 0 ? status : aborted;
         send_exit(w, k, status, killed);
         k->done = true;
         td__worker_release(k);

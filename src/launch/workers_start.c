@@ -2,10 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/config.h"
 #include "base/fail.h"
+#include "launch/foreign/foreign.h"
 #include "launch/workers_impl.h"
 
 extern char **environ;
@@ -55,17 +57,26 @@ td_status td__worker_start(td__workers *w, uint64_t now)
     w->n_started++;
     k->proc = w->plan ? w->n_started : td__ms_proc(w->s->index, w->n_started);
     td__texts t = {0};
+    int keep = -1;
+    td_status st =
+        w->plan ? td__foreign_rank(w->plan->foreign, td__worker_rank(w, k), &t, &keep) : TD_OK;
     add_env(w, k, &t);
-    char **env = td__rank_environ(environ, &t);
-    td__spawn_opts o = {
-        .env = env, .share_out = w->s->terminal, .death_signal = SIGKILL, .files = &w->s->files};
-    td_status st = env ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the environment of a process");
+    char **env = st ? NULL : td__rank_environ(environ, &t);
+    td__spawn_opts o = {.env = env,
+                        .share_out = w->s->terminal,
+                        .keep = keep >= 0 ? keep : 0,
+                        .death_signal = SIGKILL,
+                        .files = &w->s->files};
+    if (!st && !env)
+        st = TD_FAIL(TD_ENOMEM, "no memory for the environment of a process");
     if (!st)
         st = td__lines_init(&k->out, &k->child.out, TD_MSG_OUT);
     if (!st)
         st = td__lines_init(&k->err, &k->child.err, TD_MSG_ERR);
     if (!st)
         st = td__spawn(w->s->argv, &o, &k->child);
+    if (keep >= 0)
+        close(keep);
     td__free(env);
     td__texts_fini(&t);
     if (st) {

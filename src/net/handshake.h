@@ -22,7 +22,12 @@
 enum { TD_HELLO_BYTES = 48, TD_PROOF_BYTES = 32, TD_NONCE_BYTES = 32, TD_BINDING_BYTES = 32 };
 
 typedef enum td__hs_role { TD_HS_CLIENT = 1, TD_HS_SERVER = 2 } td__hs_role;
-typedef enum td__hs_service { TD_HS_STORE = 1, TD_HS_MESH = 2, TD_HS_AGENT = 3 } td__hs_service;
+typedef enum td__hs_service {
+    TD_HS_STORE = 1,
+    TD_HS_MESH = 2,
+    TD_HS_AGENT = 3,
+    TD_HS_OUTPUTS = 4
+} td__hs_service;
 
 typedef struct td__handshake {
     td__hs_role role;

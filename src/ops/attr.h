@@ -68,6 +68,9 @@ typedef struct td_attr_norm { /* batch_norm, layer_norm, rms_norm, group_norm an
                           layer_norm_back: in[5] is added to dx */
     bool has_running;  /* batch_norm: in[3], in[4] are running mean and variance */
     bool sync;         /* batch_norm: statistics of all micro-batches (rewrite_sync_norm.c) */
+    bool by_beta;      /* batch_norm_back of relu alone: in[5] is beta instead of y, whose sign
+                          x tells with it */
+    bool has_more;     /* batch_norm_back: the last input is added to dy */
 } td_attr_norm;
 
 typedef struct td_attr_sync_mean {
@@ -180,6 +183,7 @@ typedef struct td_attr_pieces {
     int axis, groups;
     int pieces, first, n;
     int ranks;      /* sum, fan, join: that have pieces; 1: all are here, or the rest stays zero */
+    int packed;     /* cut, join: the whole lies piece by piece; what is not here is not touched */
     td_shape whole; /* join: of the result */
 } td_attr_pieces;
 

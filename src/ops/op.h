@@ -51,6 +51,7 @@ typedef struct td_op_sample {
     int64_t ilo, ihi;
     unsigned positive; /* bit i: input i is filled from [0.5, 1.5) instead (variances, rstd) */
     unsigned no_grad;  /* bit i: finite differences do not apply to input i in this sample */
+    unsigned weights;  /* bit i: input i is a weight in this sample, beside those of the operator */
     double tol;        /* factor on the backend test's tolerance; 0 means 1 */
 } td_op_sample;
 

@@ -11,6 +11,9 @@
  *     dbeta = sum dz,  dgamma = sum dz (x - mean) rstd,  dresidual = dz
  *     dx = gamma rstd (dz - dbeta / M - (x - mean) rstd dgamma / M)
  *
+ * dy may come as two arrays that are added. Without a residual, y > 0 may be found from x and beta
+ * again, which are read anyway, instead of y. Both are put there by rewriting.
+ *
  * The running averages are inputs so that a program for evaluation knows them; training does not
  * read them. Mean, rstd and var carry no gradient. residual and relu are put there by rewriting. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -151,10 +154,20 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     TD_TRY(td__norm_want_channels(a, 2, "gamma"));
     TD_TRY(td__norm_want_channels(a, 3, "mean"));
     TD_TRY(td__norm_want_channels(a, 4, "rstd"));
-    if (a->n_in > 5)
-        TD_TRY(want_like(a, 5, "y"));
-    else if (at->act == TD_ACT_RELU)
+    int n_in = a->n_in - (at->has_more ? 1 : 0);
+    if (n_in < 5 || n_in > 6)
+        return TD_FAIL(TD_EINVAL, "%d inputs given", a->n_in);
+    if (n_in < 6 && at->act == TD_ACT_RELU)
         return TD_FAIL(TD_EINVAL, "y is missing; relu's backward needs it");
+    if (at->by_beta && (n_in < 6 || at->has_residual || at->has_more || at->act != TD_ACT_RELU))
+        return TD_FAIL(TD_EINVAL,
+                       "beta tells the sign of y only for relu, with no residual and one dy");
+    if (at->by_beta)
+        TD_TRY(td__norm_want_channels(a, 5, "beta"));
+    else if (n_in > 5)
+        TD_TRY(want_like(a, 5, "y"));
+    if (at->has_more)
+        TD_TRY(want_like(a, n_in, "what is added to dy"));
     out[0] = *a->in_desc[0];
     out[1] = out[2] = td__desc(a->in_desc[2]->dtype, a->in_desc[2]->shape);
     out[3] = out[0];
@@ -162,13 +175,27 @@ static td_status back_infer(const td_op_args *a, td_desc *out, int *n_out)
     return TD_OK;
 }
 
+/* The gradient before relu of element k, in channel c. */
+static double through(const td_op_args *a, int64_t c, int64_t k)
+{
+    const td_attr_norm *at = a->attr;
+    const double *dy = a->in[0], *x = a->in[1];
+    const double *gamma = a->in[2], *mean = a->in[3], *rstd = a->in[4]; /* (C) each */
+    const double *more = at->has_more ? a->in[a->n_in - 1] : NULL;
+    double y = 1;
+    if (at->by_beta)
+        y = gamma[c] * (x[k] - mean[c]) * rstd[c] + ((const double *)a->in[5])[c];
+    else if (at->act == TD_ACT_RELU)
+        y = ((const double *)a->in[5])[k];
+    return !(y > 0) ? 0 : dy[k] + (more ? more[k] : 0);
+}
+
 static void back_ref(const td_op_args *a)
 {
     const td_attr_norm *at = a->attr;
     const channels ch = channels_of(&a->in_desc[0]->shape);
-    const double *dy = a->in[0], *x = a->in[1];
+    const double *x = a->in[1];
     const double *gamma = a->in[2], *mean = a->in[3], *rstd = a->in[4]; /* (C) each */
-    const double *y = at->act == TD_ACT_RELU ? a->in[5] : NULL;
     double *dx = a->out[0], *dgamma = a->out[1], *dbeta = a->out[2];
     double *dresidual = at->has_residual ? a->out[3] : NULL;
 
@@ -177,7 +204,7 @@ static void back_ref(const td_op_args *a)
         dgamma[c] = dbeta[c] = 0;
         for (int64_t i = 0; i < ch.m; i++) {
             int64_t k = channel_at(&ch, c, i);
-            double dz = y && !(y[k] > 0) ? 0 : dy[k];
+            double dz = through(a, c, k);
             dbeta[c] += dz;
             dgamma[c] += dz * (x[k] - mean[c]) * rstd[c];
             if (dresidual)
@@ -185,7 +212,7 @@ static void back_ref(const td_op_args *a)
         }
         for (int64_t i = 0; i < ch.m; i++) {
             int64_t k = channel_at(&ch, c, i);
-            double dz = y && !(y[k] > 0) ? 0 : dy[k], normal = (x[k] - mean[c]) * rstd[c];
+            double dz = through(a, c, k), normal = (x[k] - mean[c]) * rstd[c];
             dx[k] = gamma[c] * rstd[c] * (dz - dbeta[c] / m - normal * dgamma[c] / m);
         }
     }
@@ -272,7 +299,11 @@ static const td_attr_norm
     RUNNING = {.eps = 1e-5, .momentum = 0.1, .has_running = true},
     RELU = {.eps = 1e-5, .momentum = 0.1, .has_running = true, .act = TD_ACT_RELU},
     RESIDUAL = {.eps = 1e-3, .momentum = 0.1, .has_running = true, .has_residual = true},
-    BOTH = {.eps = 1e-5, .has_running = true, .has_residual = true, .act = TD_ACT_RELU};
+    BOTH = {.eps = 1e-5, .has_running = true, .has_residual = true, .act = TD_ACT_RELU},
+    BY_BETA = {.eps = 1e-5, .act = TD_ACT_RELU, .by_beta = true},
+    MORE = {.eps = 1e-5, .has_more = true},
+    MORE_RELU = {.eps = 1e-5, .act = TD_ACT_RELU, .has_more = true},
+    MORE_BOTH = {.eps = 1e-5, .has_residual = true, .act = TD_ACT_RELU, .has_more = true};
 
 #define BIG .no_grad = TD__ALL_INPUTS
 #define STATES .no_grad = TD__BIT(3) | TD__BIT(4) /* not read in training */
@@ -307,6 +338,7 @@ static const td_op_sample SAMPLES[] = {
 };
 
 #define POSITIVE_RSTD .positive = TD__BIT(4)
+#define BETA .weights = TD__BIT(5)
 #define SMALL TD__FLOATS(3, 5, 2, 4)
 #define LARGE TD__FLOATS(4, 35, 9, 7)
 static const td_op_sample BACK_SAMPLES[] = {
@@ -327,6 +359,20 @@ static const td_op_sample BACK_SAMPLES[] = {
     {.n_in = 6, .in = {LARGE, LARGE, C35, C35, C35, LARGE}, .attr = &BOTH, POSITIVE_RSTD},
     {.n_in = 5, .in = {LOTS, LOTS, C264, C264, C264}, .attr = &RESIDUAL, POSITIVE_RSTD},
     {.n_in = 6, .in = {LOTS, LOTS, C264, C264, C264, LOTS}, .attr = &BOTH, POSITIVE_RSTD},
+    {.n_in = 6, .in = {SMALL, SMALL, C5, C5, C5, C5}, .attr = &BY_BETA, POSITIVE_RSTD, BETA},
+    {.n_in = 6, .in = {SMALL, SMALL, C5, C5, C5, SMALL}, .attr = &MORE, POSITIVE_RSTD},
+    {.n_in = 7, .in = {SMALL, SMALL, C5, C5, C5, SMALL, SMALL}, .attr = &MORE_RELU, POSITIVE_RSTD},
+    {.n_in = 7, .in = {SMALL, SMALL, C5, C5, C5, SMALL, SMALL}, .attr = &MORE_BOTH, POSITIVE_RSTD},
+    {.n_in = 6, .in = {LOTS, LOTS, C264, C264, C264, C264}, .attr = &BY_BETA, POSITIVE_RSTD, BETA},
+    {.n_in = 6, .in = {LOTS, LOTS, C264, C264, C264, LOTS}, .attr = &MORE, POSITIVE_RSTD},
+    {.n_in = 7,
+     .in = {LOTS, LOTS, C264, C264, C264, LOTS, LOTS},
+     .attr = &MORE_RELU,
+     POSITIVE_RSTD},
+    {.n_in = 7,
+     .in = {LOTS, LOTS, C264, C264, C264, LOTS, LOTS},
+     .attr = &MORE_BOTH,
+     POSITIVE_RSTD},
 };
 
 #define POSITIVE_VAR .positive = TD__BIT(4)
@@ -357,7 +403,7 @@ const td_op_def td__op_batch_norm = {
 const td_op_def td__op_batch_norm_back = {
     .name = "batch_norm_back",
     .n_in_min = 5,
-    .n_in_max = 6,
+    .n_in_max = 7,
     .attr_size = sizeof(td_attr_norm),
     .infer = back_infer,
     .ref = back_ref,

@@ -4,7 +4,7 @@
  *     pieces_join   y has the x_w in its place   dx_w = pieces_cut(dy)
  *
  * With several ranks, `ranks` of them, the runner fills in the pieces that others have; with 1,
- * what no piece has is zero: a param's gradient of which this rank has a part. */
+ * what no piece has is zero. Params that are cut, and their gradients, are packed (op_pieces.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ops/op_pieces.h"
 
@@ -21,13 +21,29 @@ td__tensor_piece td__piece_of(const td_attr_pieces *a, const td_shape *whole, in
                           .begin = n * w / a->pieces,
                           .inner = td__count_range(whole, a->axis + 1, whole->ndim)};
     p.count = n * (w + 1) / a->pieces - p.begin;
+    if (a->packed) {
+        int64_t rows = p.outer * p.groups;
+        p = (td__tensor_piece){1, 1, rows * n, rows * p.begin, rows * p.count, p.inner};
+    }
     return p;
+}
+
+int64_t td__pieces_range(const td_attr_pieces *a, const td_shape *whole, int w, int n,
+                         int64_t *begin)
+{
+    td_attr_pieces packed = *a;
+    packed.packed = 1;
+    td__tensor_piece first = td__piece_of(&packed, whole, w);
+    td__tensor_piece last = td__piece_of(&packed, whole, w + n - 1);
+    *begin = first.begin * first.inner;
+    return (last.begin + last.count - first.begin) * first.inner;
 }
 
 td_shape td__piece_shape(const td_attr_pieces *a, const td_shape *whole, int w)
 {
     td_shape s = *whole;
-    s.dim[a->axis] = td__piece_of(a, whole, w).count * a->groups;
+    int64_t n = whole->dim[a->axis] / a->groups;
+    s.dim[a->axis] = (n * (w + 1) / a->pieces - n * w / a->pieces) * a->groups;
     return s;
 }
 
@@ -134,7 +150,14 @@ static void join_grad(const td_grad_args *ga)
 static const td_attr_pieces ROWS = PIECES(0, 1, 2, 0, 2, 8, 3), LAST = PIECES(1, 1, 4, 2, 1, 3, 8),
                             GROUPS = PIECES(1, 3, 2, 1, 1, 5, 12),
                             UNEVEN = PIECES(0, 1, 4, 0, 4, 10, 2),
-                            HEADS = PIECES(2, 1, 2, 0, 1, 2, 3, 4, 5);
+                            HEADS = PIECES(2, 1, 2, 0, 1, 2, 3, 4, 5),
+                            PACKED = {.axis = 1,
+                                      .groups = 3,
+                                      .pieces = 2,
+                                      .n = 2,
+                                      .ranks = 1,
+                                      .packed = 1,
+                                      .whole = TD__DIMS(5, 12)};
 
 static const td_op_sample CUT_SAMPLES[] = {
     {.n_in = 1, .in = {TD__FLOATS(8, 3)}, .attr = &ROWS},
@@ -143,6 +166,7 @@ static const td_op_sample CUT_SAMPLES[] = {
     {.n_in = 1, .in = {TD__FLOATS(10, 2)}, .attr = &UNEVEN},
     {.n_in = 1, .in = {TD__FLOATS(2, 3, 4, 5)}, .attr = &HEADS},
     {.n_in = 1, .in = {TD__FLOATS(0, 12)}, .attr = &GROUPS},
+    {.n_in = 1, .in = {TD__FLOATS(5, 12)}, .attr = &PACKED},
 };
 static const td_op_sample JOIN_SAMPLES[] = {
     {.n_in = 2, .in = {TD__FLOATS(4, 3), TD__FLOATS(4, 3)}, .attr = &ROWS},
@@ -152,6 +176,7 @@ static const td_op_sample JOIN_SAMPLES[] = {
      .in = {TD__FLOATS(2, 2), TD__FLOATS(3, 2), TD__FLOATS(2, 2), TD__FLOATS(3, 2)},
      .attr = &UNEVEN},
     {.n_in = 1, .in = {TD__FLOATS(2, 3, 2, 5)}, .attr = &HEADS},
+    {.n_in = 2, .in = {TD__FLOATS(5, 6), TD__FLOATS(5, 6)}, .attr = &PACKED},
 };
 
 const td_op_def td__op_pieces_cut = {

@@ -214,6 +214,7 @@ static const td_op_sample BOTH_SAMPLES[] = {
     {BOTH_OF(PLAIN, 0, 7, 0)},
     {BOTH_OF(PLAIN, 64, 16, 0)},
     {BOTH_OF(BOTH, 7, 1029, 0)},
+    {BOTH_OF(BOTH, 7, 16392, 0)}, /* long rows of whole lots */
     {BOTH_OF(PLAIN, 3, 4104, 0)}, /* rows of whole lots */
     {.n_in = 3,
      .in = {TD__FLOATS(2, 3, 9), TD__LONGS(2, 3), {.dtype = TD_F32}},

@@ -62,6 +62,29 @@ struct td__bucket_sum {
     bool planned;
 };
 
+static size_t slice_of(size_t count, size_t ranks)
+{
+    return td__align_up((count + ranks - 1) / ranks, ALIGN);
+}
+
+static bool swaps_in(const td__rank_tree *t)
+{
+    return t->size == 2 && t->rounds == 1;
+}
+
+void td__bucket_sum_plan(td__planner *w, int k)
+{
+    size_t count = w->buckets.at[k].count, n = (size_t)w->ranks;
+    size_t all = slice_of(count, n) * n * sizeof(float);
+    if (swaps_in(&w->tree)) {
+        td__planner_coll(w, TD_PLAN_ALL_GATHER, count * n * sizeof(float), 1 + k);
+        return;
+    }
+    for (int i = 0; i < w->tree.rounds; i++)
+        td__planner_coll(w, TD_PLAN_ALL_TO_ALL, all, 1 + k);
+    td__planner_coll(w, TD_PLAN_ALL_GATHER, all, 1 + k);
+}
+
 /* ---- Making one ------------------------------------------------------------------------------ */
 
 static td_status set_up_tree(td__bucket_sum *b)
@@ -72,7 +95,7 @@ static td_status set_up_tree(td__bucket_sum *b)
         return TD_FAIL(TD_ENOMEM, "no memory for %d buckets", b->buckets.n);
     for (int k = 0; k < b->buckets.n; k++) {
         size_t n = (size_t)b->size, count = b->buckets.at[k].count;
-        b->cuts[k] = (cut){td__align_up((count + n - 1) / n, ALIGN), b->stride};
+        b->cuts[k] = (cut){slice_of(count, n), b->stride};
         b->stride += n * b->cuts[k].slice;
     }
     if (!td__size_mul(b->stride, 2 * (size_t)b->tree.slots, &floats) || floats > SIZE_MAX / 8)
@@ -166,7 +189,7 @@ void td__bucket_sum_destroy(td__bucket_sum *b)
 
 static bool swaps(const td__bucket_sum *b)
 {
-    return b->size == 2 && b->tree.rounds == 1;
+    return swaps_in(&b->tree);
 }
 
 static float *in_slot(const td__bucket_sum *b, int slot, int k)

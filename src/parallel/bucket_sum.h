@@ -32,6 +32,7 @@
 #include "parallel/buckets.h"
 #include "parallel/rank_tree.h"
 #include "parallel/compressor.h"
+#include "parallel/step_plan.h"
 
 typedef struct td__bucket_sum_opts {
     td_comm *comm; /* borrowed, all of them */
@@ -46,6 +47,9 @@ typedef struct td__bucket_sum_opts {
     td__compressor_opts with; /* of the compressor; comm, params and buckets are filled in */
     bool inline_;             /* no second thread: buckets are carried when waited for */
 } td__bucket_sum_opts;
+
+/* The calls of the tree that bring bucket k to all ranks. */
+void td__bucket_sum_plan(td__planner *w, int k);
 
 typedef struct td__bucket_sum td__bucket_sum;
 /* Collective. TD_EINVAL if there is no such compressor. */

@@ -44,12 +44,16 @@ static size_t room_for(const td_params *ps, size_t most)
     return 3 * (size_t)td_params_count(ps) + pieces_of(td__params_total(ps), most) + 4;
 }
 
-static bool covers(const td__param_range *own, int n_own, size_t element)
+/* The part of `r`, of one param, that this rank has: all, nothing or the pieces that it has. */
+static td__param_range own_part(const td__param_range *own, int n_own, td__param_range r)
 {
-    for (int i = 0; i < n_own; i++)
-        if (own[i].begin <= element && element < own[i].end)
-            return true;
-    return !own;
+    for (int i = 0; i < n_own; i++) {
+        size_t begin = own[i].begin > r.begin ? own[i].begin : r.begin;
+        size_t end = own[i].end < r.end ? own[i].end : r.end;
+        if (begin < end)
+            return (td__param_range){begin, end};
+    }
+    return own ? (td__param_range){r.end, r.end} : r;
 }
 
 /* Statistics of states, which lie behind the dense gradients. */
@@ -77,8 +81,11 @@ td_status td__buckets_init(td__buckets *b, const td_params *ps, const td__param_
     for (int i = 0; i < td_params_count(ps) && end < dense; i++) {
         td_param_info info = td_params_info(ps, i);
         size_t next = info.offset + td__align_up(info.count, UNIT);
-        if (!covers(own, n_own, info.offset)) {
+        td__param_range all = {info.offset, info.offset + info.count};
+        td__param_range part = own_part(own, n_own, all);
+        if (part.begin != all.begin || part.end != all.end) {
             add(b, begin, end, false);
+            add_pieces(b, part.begin, part.end, most, false);
             begin = end = next;
             continue;
         }

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "parallel/kernels/compress.h"
+#include "parallel/step_plan.h"
 
 enum { FEW = 64 }; /* params of fewer numbers are fine, as vectors are */
 
@@ -115,22 +116,33 @@ static void cut_in_slices(coded *c, int k, size_t *chunk)
     c->wire_nbytes = most(c->wire_nbytes, c->size * c->nbytes[k]);
 }
 
-static td_status set_up(coded *c)
+/* Who owns what of all buckets, and its bytes. */
+static td_status cut_all(coded *c)
 {
     const td__compressor_opts *o = &c->base.o;
-    size_t begin = SIZE_MAX, end = 0, chunk = 0;
+    size_t chunk = 0;
     c->slices = td__calloc((size_t)o->n_buckets * c->size + 1, sizeof *c->slices);
     c->nbytes = td__calloc((size_t)o->n_buckets + 1, sizeof *c->nbytes);
     if (!c->slices || !c->nbytes)
         return TD_FAIL(TD_ENOMEM, "no memory for a compressor");
     TD_TRY(make_chunks(c));
+    for (int k = 0; k < o->n_buckets; k++)
+        if (!o->buckets[k].exact)
+            cut_in_slices(c, k, &chunk);
+    return TD_OK;
+}
+
+static td_status set_up(coded *c)
+{
+    const td__compressor_opts *o = &c->base.o;
+    size_t begin = SIZE_MAX, end = 0;
+    TD_TRY(cut_all(c));
     for (int k = 0; k < o->n_buckets; k++) {
         const td__bucket *b = &o->buckets[k];
         if (b->exact)
             continue;
         begin = least(begin, b->begin);
         end = most(end, b->begin + b->count);
-        cut_in_slices(c, k, &chunk);
     }
     c->send = td__alloc_block(c->wire_nbytes + 1);
     c->receive = td__alloc_block(c->wire_nbytes + 1);
@@ -186,6 +198,24 @@ void td__coded_destroy(td__compressor *r)
     td__free_block(c->owed, (c->n_owed + 1) * sizeof *c->owed);
     td__free_block(c->velocity, (c->n_owed + 1) * sizeof *c->velocity);
     td__free(c);
+}
+
+void td__coded_plan(td__planner *w, const td__code *code, const td__compressor_opts *o, int k)
+{
+    coded *c = td__calloc(1, sizeof *c);
+    if (!c) {
+        w->st = w->st ? w->st : TD_FAIL(TD_ENOMEM, "no memory for a compressor");
+        return;
+    }
+    *c = (coded){.base = {.o = *o}, .code = code, .size = (size_t)w->ranks};
+    td_status st = cut_all(c);
+    if (!st && o->buckets[k].count) {
+        td__planner_coll(w, TD_PLAN_ALL_TO_ALL, c->size * c->nbytes[k], 1 + k);
+        td__planner_coll(w, TD_PLAN_ALL_GATHER, c->size * c->nbytes[k], 1 + k);
+    }
+    w->st = w->st ? w->st : st;
+    c->wire_nbytes = c->n_sum = 0; /* neither was made */
+    td__coded_destroy(&c->base);
 }
 
 td_status td__coded_step(td__compressor *r, uint64_t step, const float *local)

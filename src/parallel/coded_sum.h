@@ -50,6 +50,8 @@ typedef struct td__code {
 TD_NODISCARD td_status td__coded_create(const td__compressor_ops *ops, const td__code *code,
                                         const td__compressor_opts *o, td__compressor **out);
 void td__coded_destroy(td__compressor *r);
+void td__coded_plan(struct td__planner *w, const td__code *code, const td__compressor_opts *o,
+                    int k);
 TD_NODISCARD td_status td__coded_step(td__compressor *r, uint64_t step, const float *local);
 TD_NODISCARD td_status td__coded_reduce(td__compressor *r, int k, float *data);
 

@@ -45,6 +45,8 @@ typedef struct td__compressor_opts {
     double clip_norm; /* topk, onebit: local clipping, to clip_norm / sqrt(ranks); 0: none */
 } td__compressor_opts;
 
+struct td__planner;
+
 typedef struct td__compressor td__compressor;
 typedef struct td__compressor_ops {
     const char *name, *help;
@@ -59,6 +61,9 @@ typedef struct td__compressor_ops {
     TD_NODISCARD td_status (*step)(td__compressor *r, uint64_t step, const float *local);
     /* data: this rank's part of bucket k; becomes the sum over all ranks. */
     TD_NODISCARD td_status (*reduce)(td__compressor *r, int k, float *data);
+    /* (optional) The calls that reduce makes for bucket k, which is not exact (step_plan.h); o has
+     * no comm. NULL: one sum, of all of it. */
+    void (*plan)(struct td__planner *w, const td__compressor_opts *o, int k);
 } td__compressor_ops;
 
 /* Every compressor begins with this. */

@@ -36,6 +36,11 @@ static td_status create(const td__compressor_opts *o, td__compressor **out)
     return td__coded_create(&td__compressor_bf16, &code, o, out);
 }
 
+static void plan(struct td__planner *w, const td__compressor_opts *o, int k)
+{
+    td__coded_plan(w, &code, o, k);
+}
+
 const td__compressor_ops td__compressor_bf16 = {
     .name = "bf16",
     .help = "bf16 on the wire, sums in f32",
@@ -43,4 +48,5 @@ const td__compressor_ops td__compressor_bf16 = {
     .create = create,
     .destroy = td__coded_destroy,
     .reduce = td__coded_reduce,
+    .plan = plan,
 };

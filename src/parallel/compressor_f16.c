@@ -78,6 +78,11 @@ static td_status create(const td__compressor_opts *o, td__compressor **out)
     return td__coded_create(&td__compressor_f16, &code, o, out);
 }
 
+static void plan(struct td__planner *w, const td__compressor_opts *o, int k)
+{
+    td__coded_plan(w, &code, o, k);
+}
+
 const td__compressor_ops td__compressor_f16 = {
     .name = "f16",
     .help = "f16 with a scale per 4096 on the wire, sums in f32",
@@ -85,4 +90,5 @@ const td__compressor_ops td__compressor_f16 = {
     .create = create,
     .destroy = td__coded_destroy,
     .reduce = td__coded_reduce,
+    .plan = plan,
 };

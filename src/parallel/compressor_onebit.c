@@ -120,6 +120,11 @@ static td_status create(const td__compressor_opts *o, td__compressor **out)
     return td__coded_create(&td__compressor_onebit, &code, o, out);
 }
 
+static void plan(struct td__planner *w, const td__compressor_opts *o, int k)
+{
+    td__coded_plan(w, &code, o, k);
+}
+
 const td__compressor_ops td__compressor_onebit = {
     .name = "onebit",
     .help = "signs and a scale per 256 on the wire, with error feedback",
@@ -132,4 +137,5 @@ const td__compressor_ops td__compressor_onebit = {
     .destroy = td__coded_destroy,
     .step = td__coded_step,
     .reduce = td__coded_reduce,
+    .plan = plan,
 };

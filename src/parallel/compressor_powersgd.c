@@ -27,7 +27,7 @@
 #include "base/kernels/blend.h"
 #include "base/rng.h"
 #include "parallel/kernels/compress.h"
-#include "parallel/compressor.h"
+#include "parallel/step_plan.h"
 
 enum { RANK = 2, MOST_RANK = 64 };
 
@@ -125,30 +125,49 @@ static size_t largest(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static td_status set_up(powersgd *s)
+static td_status cut_all(powersgd *s)
 {
     const td__compressor_opts *o = &s->base.o;
-    size_t room = 4 * (size_t)(td_params_count(o->params) + 2 * o->n_buckets), end = 0;
-    size_t rank = (size_t)s->rank;
+    size_t room = 4 * (size_t)(td_params_count(o->params) + 2 * o->n_buckets);
     s->pieces = td__calloc(room, sizeof *s->pieces);
     s->first = td__calloc((size_t)o->n_buckets + 1, sizeof *s->first);
     if (!s->pieces || !s->first)
         return TD_FAIL(TD_ENOMEM, "no memory for a compressor");
-    s->begin = SIZE_MAX;
     for (int k = 0; k < o->n_buckets; k++) {
-        const td__bucket *b = &o->buckets[k];
-        size_t p = 0, own = 0;
-        cut_bucket(s, b);
+        cut_bucket(s, &o->buckets[k]);
         s->first[k + 1] = s->n_pieces;
-        for (int i = s->first[k]; i < s->n_pieces; i++) {
-            const piece *c = &s->pieces[i];
-            p += c->cols ? rank * c->rows : c->rows;
-            own += rank * c->cols;
-            if (c->cols) {
-                s->begin = c->begin < s->begin ? c->begin : s->begin;
-                end = largest(end, c->begin + c->rows * c->cols);
-            }
+    }
+    return TD_OK;
+}
+
+/* Elements of the two messages of bucket k. */
+static void messages_of(const powersgd *s, int k, size_t *p, size_t *own)
+{
+    size_t rank = (size_t)s->rank;
+    *p = *own = 0;
+    for (int i = s->first[k]; i < s->first[k + 1]; i++) {
+        const piece *c = &s->pieces[i];
+        *p += c->cols ? rank * c->rows : c->rows;
+        *own += rank * c->cols;
+    }
+}
+
+static td_status set_up(powersgd *s)
+{
+    const td__compressor_opts *o = &s->base.o;
+    size_t end = 0;
+    TD_TRY(cut_all(s));
+    s->begin = SIZE_MAX;
+    for (int i = 0; i < s->n_pieces; i++) {
+        const piece *c = &s->pieces[i];
+        if (c->cols) {
+            s->begin = c->begin < s->begin ? c->begin : s->begin;
+            end = largest(end, c->begin + c->rows * c->cols);
         }
+    }
+    for (int k = 0; k < o->n_buckets; k++) {
+        size_t p, own;
+        messages_of(s, k, &p, &own);
         s->n_p = largest(s->n_p, p);
         s->n_own = largest(s->n_own, own);
     }
@@ -340,6 +359,23 @@ static td_status reduce(td__compressor *r, int k, float *data)
     return TD_OK;
 }
 
+static void plan(td__planner *w, const td__compressor_opts *o, int k)
+{
+    powersgd s = {.base = {.o = *o}, .rank = o->rank ? o->rank : RANK};
+    size_t p = o->buckets[k].count, own = 0;
+    bool plain = w->at->step <= (uint64_t)(o->warmup_steps > 0 ? o->warmup_steps : 0);
+    td_status st = plain ? TD_OK : cut_all(&s);
+    if (!st && !plain)
+        messages_of(&s, k, &p, &own);
+    if (p || plain)
+        td__planner_coll(w, TD_PLAN_ALLREDUCE, p * sizeof(float), 1 + k);
+    if (own)
+        td__planner_coll(w, TD_PLAN_ALLREDUCE, own * sizeof(float), 1 + k);
+    w->st = w->st ? w->st : st;
+    td__free(s.pieces);
+    td__free(s.first);
+}
+
 const td__compressor_ops td__compressor_powersgd = {
     .name = "powersgd",
     .help = "matrices of low rank, with error feedback",
@@ -349,4 +385,5 @@ const td__compressor_ops td__compressor_powersgd = {
     .destroy = destroy,
     .step = step,
     .reduce = reduce,
+    .plan = plan,
 };

@@ -28,7 +28,7 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "parallel/kernels/compress.h"
-#include "parallel/compressor.h"
+#include "parallel/step_plan.h"
 #include "parallel/top_k.h"
 
 #define RATIO 0.001
@@ -197,6 +197,18 @@ static td_status reduce(td__compressor *r, int i, float *data)
     return TD_OK;
 }
 
+/* The share falls from step to step of the warm-up. */
+static void plan(td__planner *w, const td__compressor_opts *o, int i)
+{
+    size_t count = o->buckets[i].count;
+    double ratio = o->ratio > 0 ? o->ratio : RATIO;
+    bool falls = w->at->step <= (uint64_t)(o->warmup_steps > 0 ? o->warmup_steps : 0);
+    size_t nbytes = count ? list_nbytes(count, share_of(count, ratio)) : 0;
+    if (count)
+        td__planner_coll(w, TD_PLAN_ALL_GATHER, falls ? TD__PLAN_ANY : (uint64_t)w->ranks * nbytes,
+                         1 + i);
+}
+
 const td__compressor_ops td__compressor_topk = {
     .name = "topk",
     .help = "the largest gradients alone, the rest later (deep gradient compression)",
@@ -209,4 +221,5 @@ const td__compressor_ops td__compressor_topk = {
     .destroy = destroy,
     .step = step,
     .reduce = reduce,
+    .plan = plan,
 };

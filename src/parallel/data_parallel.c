@@ -6,8 +6,8 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/fail.h"
-#include "base/log.h"
 #include "coll/comm.h"
+#include "parallel/peers.h"
 #include "parallel/sparse_gather.h"
 
 enum { ALIGN = 16, SETS = 2 };
@@ -18,10 +18,9 @@ struct td__dp {
     int rank, size;
     size_t dense, slice, stride; /* floats: of a block, an owner's slice, a slot: size slices */
     td__rank_tree tree;
-    float *mine;         /* (sets, slots, stride) registered, or own.at */
-    float **slots_of;    /* (size) by rank */
-    td_mem own, *opened; /* on a device that all share: this rank's slots; (size) the others' */
-    bool on_device;
+    float *mine;               /* (sets, slots, stride) registered, or of the peers */
+    float **slots_of;          /* (size) by rank */
+    td__peers *peers;          /* on a GPU that all share; NULL: slots are the host's */
     td__sparse_gather *sparse; /* NULL: there are no row-sparse gradients */
 
     /* The tree's additions with addresses in set 0. */
@@ -34,79 +33,24 @@ struct td__dp {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* Slots of all ranks, as this rank sees them. */
-static td_status map_slots(td__dp *d, size_t nbytes)
+/* Slots of all ranks, as this rank sees them: on the GPU, if they share one. */
+static td_status map_slots(td__dp *d, td_device *device, size_t nbytes)
 {
-    void *const *base = td__comm_shared(d->comm, d->mine);
-    TD_ASSERT(base, "%zu bytes are not shared", nbytes);
+    void *const *base = NULL, *mine;
     d->slots_of = td__calloc((size_t)d->size, sizeof *d->slots_of);
     if (!d->slots_of)
         return TD_FAIL(TD_ENOMEM, "no memory for %d ranks", d->size);
+    if (!td__device_host_reads(device))
+        TD_TRY(td__peers_open(d->comm, device, nbytes, "gradients", &d->peers));
+    if (!d->peers) {
+        TD_TRY(td_comm_alloc(d->comm, nbytes, &mine));
+        d->mine = mine;
+        base = td__comm_shared(d->comm, d->mine);
+        TD_ASSERT(base, "%zu bytes are not shared", nbytes);
+    }
     for (int r = 0; r < d->size; r++)
-        d->slots_of[r] = base[r];
-    return TD_OK;
-}
-
-/* What a rank tells the others: bytes, without holes. */
-typedef struct peer_card {
-    td__mem_ticket ticket;
-    unsigned char good;
-} peer_card;
-_Static_assert(sizeof(peer_card) == sizeof(td__mem_ticket) + 1, "no holes: it is sent");
-
-static void close_peers(td__dp *d)
-{
-    for (int r = 0; d->opened && r < d->size; r++)
-        td__mem_free(&d->opened[r]);
-    td__mem_free(&d->own);
-    td__free(d->opened);
-    td__free(d->slots_of);
-    d->opened = NULL;
-    d->slots_of = NULL;
-    d->on_device = false;
-}
-
-/* Slots of the other ranks as this one sees them; false: some rank's cannot be had. */
-static bool open_all(td__dp *d, const peer_card *cards, size_t nbytes)
-{
-    for (int r = 0; r < d->size; r++) {
-        if (!cards[r].good)
-            return false;
-        if (r != d->rank && td__mem_open(d->own.device, &cards[r].ticket, nbytes, &d->opened[r]))
-            return false;
-        d->slots_of[r] = r == d->rank ? d->own.at : d->opened[r].at;
-    }
-    return true;
-}
-
-/* Slots in the memory of a device, if all ranks share one. Collective. */
-static td_status share_device(td__dp *d, td_device *device, size_t nbytes)
-{
-    peer_card own = {.good = 0}, *cards = td__calloc((size_t)d->size, sizeof *cards);
-    d->opened = td__calloc((size_t)d->size, sizeof *d->opened);
-    d->slots_of = td__calloc((size_t)d->size, sizeof *d->slots_of);
-    int32_t good = cards && d->opened && d->slots_of;
-    own.good = good && !td__mem_alloc(device, TD_MEM_PEER, nbytes, &d->own) &&
-               !td__mem_handle(&d->own, &own.ticket);
-    td_status st = good ? td_all_gather(d->comm, &own, cards, sizeof own, TD_U8, NULL)
-                        : TD_FAIL(TD_ENOMEM, "no memory for %d ranks", d->size);
-    if (!st) {
-        good = open_all(d, cards, nbytes);
-        if (!good)
-            TD_LOG(DEBUG, TRAIN, "gradients are added up in memory of the host: %s",
-                   td_last_error());
-        st = td_allreduce(d->comm, &good, &good, 1, TD_I32, TD_REDUCE_MIN, NULL);
-    }
-    td__free(cards);
-    if (st || !good) {
-        close_peers(d);
-        return st;
-    }
-    d->on_device = true;
-    d->mine = d->own.at;
-    if (d->rank == 0)
-        TD_LOG(DEBUG, TRAIN, "gradients of %d ranks are added up in the memory of their one GPU",
-               d->size);
+        d->slots_of[r] = d->peers ? td__peers_at(d->peers, r) : base[r];
+    d->mine = d->slots_of[d->rank];
     return TD_OK;
 }
 
@@ -123,14 +67,7 @@ static td_status set_up(td__dp *d, td_device *device, td__grad_pool *blocks,
     if (!td__size_mul(d->stride, (size_t)SETS * (size_t)d->tree.slots, &floats) ||
         !td__size_mul(floats, sizeof(float), &nbytes))
         return TD_FAIL(TD_ENOMEM, "gradients of %zu floats are too large", d->dense);
-    if (!td__device_host_reads(device))
-        TD_TRY(share_device(d, device, nbytes));
-    if (!d->on_device) {
-        void *mine;
-        TD_TRY(td_comm_alloc(d->comm, nbytes, &mine));
-        d->mine = mine;
-        TD_TRY(map_slots(d, nbytes));
-    }
+    TD_TRY(map_slots(d, device, nbytes));
     if (td__grad_sparse_count(blocks))
         TD_TRY(td__sparse_gather_create(d->comm, blocks, d->tree.slots, &d->sparse));
     return TD_OK;
@@ -161,9 +98,10 @@ void td__dp_destroy(td__dp *d)
     if (!d)
         return;
     td__sparse_gather_destroy(d->sparse);
-    if (!d->on_device)
+    if (!d->peers && d->mine)
         td_comm_free(d->comm, d->mine);
-    close_peers(d);
+    td__peers_close(d->peers);
+    td__free(d->slots_of);
     td__rank_tree_fini(&d->tree);
     td__free(d->ops);
     td__free(d);
@@ -235,14 +173,14 @@ td_status td__dp_exchange(td__dp *d, const td__grad_stack *local, double *sums, 
     return TD_OK;
 }
 
-bool td__dp_on_device(const td__dp *d)
+bool td__dp_simple_tree(const td__rank_tree *t)
 {
-    return d->on_device;
+    return t->size == 2 && t->n_adds == 1;
 }
 
 bool td__dp_simple(const td__dp *d)
 {
-    return d->size == 2 && d->tree.n_adds == 1;
+    return td__dp_simple_tree(&d->tree);
 }
 
 /* Its own part a rank takes from where it is still in the cache. Which of two comes first is the
@@ -264,7 +202,7 @@ size_t td__dp_slice(const td__dp *d)
 
 void td__dp_sum(td__dp *d, size_t begin, size_t count)
 {
-    td__grad_blend_ops(d->on_device ? d->on : NULL, d->ops, d->tree.n_adds,
+    td__grad_blend_ops(d->peers ? d->on : NULL, d->ops, d->tree.n_adds,
                        set_offset(d) + (size_t)d->rank * d->slice + begin, count);
 }
 

@@ -21,9 +21,8 @@
  * and a thread that moved buckets meanwhile would only take the processor from those that compute.
  * Ranks that do not share memory: bucket_sum.h.
  *
- * Ranks that compute on one GPU have their slots in its memory, which each opens as the others made
- * it (device.h, peer memory), and add them up there. Where one of them cannot, all use memory of
- * the host.
+ * Ranks that compute on one GPU have their slots in its memory (peers.h) and add them up there.
+ * Where one of them cannot, all use memory of the host.
  *
  * Row-sparse gradients are gathered whole and merged in the same tree by every rank.
  *
@@ -55,10 +54,9 @@ TD_NODISCARD td_status td__dp_exchange(td__dp *d, const td__grad_stack *local, d
                                        size_t n_sums);
 /* Instead of 3 and 4, if td__dp_simple(): elements of the sum, to `to`. */
 bool td__dp_simple(const td__dp *d);
+bool td__dp_simple_tree(const td__rank_tree *t); /* of the tree of its step */
 void td__dp_total(const td__dp *d, const td__grad_stack *local, size_t begin, size_t count,
                   float *to);
-/* Are the slots in the memory of a device that all ranks share? */
-bool td__dp_on_device(const td__dp *d);
 /* 3. Elements of this rank's slice: [0, td__dp_slice()). */
 size_t td__dp_slice(const td__dp *d);
 void td__dp_sum(td__dp *d, size_t begin, size_t count);

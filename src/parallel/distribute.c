@@ -214,6 +214,30 @@ void td__rows_at(const td__dataset *head, int64_t n, void *data, void **at)
     }
 }
 
+size_t td__rows_nbytes(const td__dataset *head, int64_t n)
+{
+    size_t each = 0;
+
+    for (int f = 0; f < head->n_fields; f++)
+        each += td__field_nbytes(&head->fields[f]);
+    return each * (size_t)n;
+}
+
+td_status td__rows_read(td__desk *k, td__dataset *d, const int64_t *index, int64_t n,
+                        const td__draw *draw)
+{
+    void *at[TD__MAX_FIELDS], *data = td__desk_room(k, td__rows_nbytes(d, n));
+
+    if (!data)
+        return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of samples", td__rows_nbytes(d, n));
+    for (int64_t i = 0; i < n; i++)
+        if (index[i] < 0 || index[i] >= d->count)
+            return TD_FAIL(TD_EPROTO, "a rank asks for sample %" PRId64 " of %" PRId64, index[i],
+                           d->count);
+    td__rows_at(d, n, data, at);
+    return td__dataset_read(d, index, n, draw, at);
+}
+
 static int64_t rows_of(const td__spread *s, int64_t block)
 {
     int64_t left = s->head->count - block * s->rows;
@@ -281,7 +305,7 @@ struct td__distribution {
     void *state;               /* on demand */
 };
 
-static td_status make_table(const td__dataset *head, td__arena *names, td__table **out)
+td_status td__distribute_table(const td__dataset *head, td__arena *names, td__table **out)
 {
     td_status st = td__table_create(head->count, out);
 
@@ -353,7 +377,9 @@ static td_status open_whole(void *user, td__part part, td__dataset **out)
     td_status st = TD_OK;
 
     *out = NULL;
-    if (first)
+    if (first && d->data->open_part)
+        st = d->data->open_part(d->data->open_user, part, &own);
+    else if (first)
         st = td__source_open(td__source_find(d->data->source), &d->data->source_opts, name,
                              d->data->fit, &own);
     TD_TRY_OR(st, fail, agree(comm, st));
@@ -361,7 +387,7 @@ static td_status open_whole(void *user, td__part part, td__dataset **out)
     if (first) {
         td__arena_destroy(names);
     } else {
-        TD_TRY_OR(st, abort, make_table(&head, names, &table));
+        TD_TRY_OR(st, abort, td__distribute_table(&head, names, &table));
         head = table->head;
     }
     TD_TRY_OR(st, abort, spread(d, name, &head, own, table));
@@ -394,7 +420,9 @@ static td_status open_remote(void *user, td__part part, td__dataset **out)
 static td_status tell_parts(td__distribution *d, td__data *data)
 {
     for (int p = 0; p < TD_PART_COUNT; p++) {
-        td__dataset *part = td__data_part(data, (td__part)p), head;
+        td__dataset *part = d->method->as_source ? td__data_source_part(data, (td__part)p)
+                                                 : td__data_part(data, (td__part)p),
+                    head;
         td__arena *names = NULL;
         td_status st = part ? TD_OK : TD_FAIL(TD_ENOTSUP, "there is no such part");
         st = agree(d->o.comm, st);
@@ -403,23 +431,65 @@ static td_status tell_parts(td__distribution *d, td__data *data)
         TD_TRY(st);
         st = send_head(d->o.comm, part, &head, &names);
         td__arena_destroy(names);
+        if (!st && d->method->tell)
+            st = d->method->tell(d->state, (td__part)p, part);
         TD_TRY(st);
     }
     return TD_OK;
+}
+
+/* Rank 0's measurements, as every rank's fit. */
+static td_status send_fit(td_comm *comm, td__data *data, td__fit **out)
+{
+    bool first = td_comm_rank(comm) == 0;
+    td__text text = {0};
+    td_status st = first ? td__data_fit(data, &text) : TD_OK;
+    uint64_t nbytes = text.used;
+    char *copy = NULL;
+
+    TD_TRY_OR(st, done, agree(comm, st));
+    TD_TRY_OR(st, done, td_broadcast(comm, &nbytes, sizeof nbytes, TD_U8, 0, NULL));
+    copy = nbytes < PTRDIFF_MAX ? td__malloc((size_t)nbytes + 1) : NULL;
+    if (!copy) {
+        st = TD_FAIL(TD_ENOMEM, "no memory for what rank 0 has measured");
+        td_comm_abort(comm, td_last_error());
+        goto done;
+    }
+    if (first)
+        memcpy(copy, text.data, text.used);
+    TD_TRY_OR(st, done, td_broadcast(comm, copy, (size_t)nbytes, TD_U8, 0, NULL));
+    if (!first)
+        st = td__fit_parse(copy, (size_t)nbytes, "what rank 0 has measured", out);
+done:
+    td__free(copy);
+    td__text_fini(&text);
+    return st;
 }
 
 static td_status open_on_demand(td__distribution *d, td__data **out)
 {
     bool first = td_comm_rank(d->o.comm) == 0;
     /* Rank 0 splits, maps and caches. */
-    td__data_opts others = {.source = d->data->source, .open_part = open_remote, .open_user = d};
+    td__data_opts others = {.source = d->data->source};
+    td__fit *fit = NULL;
 
     td_status st = first ? td__data_open(d->data, out) : TD_OK;
     TD_TRY(agree(d->o.comm, st));
-    TD_TRY(d->method->serve(d->o.comm, *out, d->o.block ? d->o.block : BLOCK, &d->state));
+    if (d->method->as_source) {
+        TD_TRY(send_fit(d->o.comm, *out, &fit));
+        others = *d->data;
+        others.fit = fit;
+        others.cache = NULL; /* its key names files, and rows would all be read for it */
+    }
+    others.open_part = open_remote;
+    others.open_user = d;
+    TD_TRY_OR(st, done,
+              d->method->serve(d->o.comm, *out, d->o.block ? d->o.block : BLOCK, &d->state));
     st = first ? tell_parts(d, *out) : td__data_open(&others, out);
     if (st)
         td_comm_abort(d->o.comm, td_last_error());
+done:
+    td__fit_destroy(fit);
     return st;
 }
 
@@ -452,6 +522,15 @@ td_status td__distribute_open(const td__data_opts *data, const td__distribute_op
         return TD_FAIL(TD_EINVAL, "unknown data.distribute '%s'; see docs/parallel.md", o->method);
     if (!method || !o->comm || td_comm_size(o->comm) == 1)
         return td__data_open(data, out);
+    /* Rank 0 alone knows what new samples take the place of: it sends finished rows. */
+    if (data->input && (method->spread || method->as_source))
+        method = &td__distribute_scatter;
+    if ((method->spread || method->as_source) && data->source_opts.resize &&
+        strcmp(data->source_opts.resize, "random") == 0)
+        return TD_FAIL(TD_EINVAL,
+                       "data.distribute: %s: not with data.resize: random, which takes another "
+                       "part of an image in each epoch: use scatter",
+                       method->name);
     td__distribution *d = td__calloc(1, sizeof *d);
     if (!d)
         return TD_FAIL(TD_ENOMEM, "no memory to distribute data");

@@ -9,8 +9,10 @@
  *   whole       every rank gets all samples, once, before training, and keeps them in memory. They
  *               are sent as the source gives them: splits and map stages are then made by every
  *               rank, from the same samples with the same seeds.
- *   on demand   a rank asks rank 0 for the rows that it needs when it needs them; prefetching
- *               threads ask ahead. Rank 0 splits, maps and draws for all: memory is a few batches.
+ *   on demand   a rank asks rank 0 for what it needs when it needs it; prefetching threads ask
+ *               ahead. Either for finished rows: rank 0 splits, maps and draws for all. Or for
+ *               samples as the source gives them (as_source): rank 0 sends what it has measured,
+ *               and every rank splits, maps and draws for itself.
  *
  * Either way a sample has the bits that it would have if every rank had the files.
  *
@@ -24,6 +26,7 @@
 
 #include "data/data.h"
 #include "data/table.h"
+#include "parallel/desks.h"
 #include "tandem/coll.h"
 
 typedef struct td__distribute_opts {
@@ -73,14 +76,24 @@ TD_NODISCARD td_status td__spread_take(td__spread *s, int64_t block, void *data)
 
 /* Samples as one message: field after field. */
 void td__rows_at(const td__dataset *head, int64_t n, void *data, void **at);
+size_t td__rows_nbytes(const td__dataset *head, int64_t n);
+/* Rank 0: samples as the piece of an answer. Numbers that d does not have are TD_EPROTO. */
+TD_NODISCARD td_status td__rows_read(td__desk *k, td__dataset *d, const int64_t *index, int64_t n,
+                                     const td__draw *draw);
+/* An empty table for the samples of head; takes names. */
+TD_NODISCARD td_status td__distribute_table(const td__dataset *head, td__arena *names,
+                                            td__table **out);
 
 typedef struct td__distribute_def {
     const char *name, *help;
     /* Whole: move all blocks of a part. Every rank; collective. NULL: on demand. */
     TD_NODISCARD td_status (*spread)(td__spread *s);
+    bool as_source; /* on demand: parts are those of the source */
     /* On demand: begin to answer for d's parts (rank 0), or to ask (the others: d is NULL).
      * Collective. */
     TD_NODISCARD td_status (*serve)(td_comm *comm, td__data *d, size_t block, void **state);
+    /* (optional) Rank 0's half of `remote`. */
+    TD_NODISCARD td_status (*tell)(void *state, td__part part, td__dataset *d);
     /* The others: the part that head describes; takes names, the memory of its texts. */
     TD_NODISCARD td_status (*remote)(void *state, td__part part, const td__dataset *head,
                                      td__arena *names, td__dataset **out);

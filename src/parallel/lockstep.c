@@ -5,17 +5,14 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "graph/walk.h"
-#include "parallel/shard_script.h"
-#include "step/row_cache.h"
+#include "parallel/round_script.h"
 
 struct td__lockstep {
     td__shards *shards;
     td__micro_batch_set *set;
-    td_params *ps;
     bool evaluate;
-    int rank, size;
-    td__shard_script scripts[TD__ROW_PLACES]; /* by place of the cache */
-    td__row_cache cache;                      /* 0 rows: the plain script */
+    int rank;
+    td__round_scripts scripts;
     /* The round under way. */
     const td__lockstep_round *round;
     const td__shard_script *script;
@@ -30,9 +27,15 @@ td_status td__lockstep_create(td__shards *shards, td__micro_batch_set *set, td_p
     td__lockstep *l = *out = td__calloc(1, sizeof *l);
     if (!l)
         return TD_FAIL(TD_ENOMEM, "no memory to run micro-batches in step");
-    *l = (td__lockstep){.shards = shards, .set = set, .ps = ps, .evaluate = evaluate};
-    l->size = td__shards_ownership(shards)->ranks;
-    l->rank = td__shards_rank(shards);
+    *l = (td__lockstep){.shards = shards,
+                        .set = set,
+                        .evaluate = evaluate,
+                        .rank = td__shards_rank(shards),
+                        .scripts = {.map = td__shards_ownership(shards),
+                                    .set = set,
+                                    .ps = ps,
+                                    .params = td__shards_of_params(shards),
+                                    .evaluate = evaluate}};
     return TD_OK;
 }
 
@@ -40,62 +43,8 @@ void td__lockstep_destroy(td__lockstep *l)
 {
     if (!l)
         return;
-    for (int i = 0; i < TD__ROW_PLACES; i++)
-        td__shard_script_fini(&l->scripts[i]);
+    td__round_scripts_fini(&l->scripts);
     td__free(l);
-}
-
-static td_status make_script(td__lockstep *l, int64_t rows, td__shard_script *out)
-{
-    const td_program *p = NULL;
-    if (rows)
-        TD_TRY(td__micro_batch_program(l->set, rows, &p, NULL));
-    return td__shard_script_init(out, td__shards_ownership(l->shards), p, l->ps,
-                                 td__shards_of_params(l->shards), l->evaluate);
-}
-
-/* The script for micro-batches of `rows`; 0: the plain one. Valid until TD__ROW_PLACES - 1 others
- * have been asked for. */
-static td_status find(td__lockstep *l, int64_t rows, const td__shard_script **out)
-{
-    bool found;
-    int place = td__row_cache_find(&l->cache, rows, &found);
-    td__shard_script *script = &l->scripts[place];
-    *out = script;
-    if (found)
-        return TD_OK;
-    td__shard_script_fini(script);
-    td_status st = make_script(l, rows, script);
-    if (st)
-        td__row_cache_forget(&l->cache, place);
-    return st;
-}
-
-static int64_t rows_of(const td__lockstep_round *r, int index)
-{
-    int64_t rows = r->batch->rows;
-    return index < 0 ? 0
-                     : td__micro_batch_begin(rows, r->micro_batches, index + 1) -
-                           td__micro_batch_begin(rows, r->micro_batches, index);
-}
-
-/* The script that fits all micro-batches of the round. */
-static td_status choose(td__lockstep *l, const td__lockstep_round *r)
-{
-    int64_t first = 0;
-    TD_TRY(find(l, 0, &l->script));
-    for (int k = 0; k < l->size; k++) {
-        int64_t rows = rows_of(r, r->run[k]);
-        const td__shard_script *other;
-        if (!rows || rows == first)
-            continue;
-        TD_TRY(find(l, rows, &other));
-        if (first && !td__shard_script_same(l->script, other))
-            return find(l, 0, &l->script);
-        l->script = first ? l->script : other;
-        first = first ? first : rows;
-    }
-    return TD_OK;
 }
 
 static td_status act(td__lockstep *l, const td__shard_op *op)
@@ -125,13 +74,14 @@ static td_status follow(void *user, int step)
 td_status td__lockstep_run(td__lockstep *l, const td__lockstep_round *round, td_runner **ran)
 {
     int index = round->run[l->rank];
-    int64_t rows = rows_of(round, index);
+    int64_t rows = td__round_rows(round->batch->rows, round->micro_batches, index);
     bool shards = td__shards_of_params(l->shards);
     td_runner *r = NULL;
     uint64_t seed = 0;
 
     *ran = NULL;
-    TD_TRY(choose(l, round));
+    TD_TRY(td__round_script(&l->scripts, round->batch->rows, round->micro_batches, round->run,
+                            &l->script));
     l->round = round;
     l->next = 0;
     l->grads = NULL;

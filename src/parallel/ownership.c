@@ -2,9 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parallel/ownership.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "graph/params.h"
 
 enum { ALIGN = 16 }; /* elements: tensors begin at multiples */
 
@@ -51,7 +54,13 @@ static void cut_bucket(td__ownership *m, td_params *ps, int b)
     cut[n] = end;
 }
 
-static void find_buckets(td__ownership *m, td_params *ps, const int *owner, size_t room)
+/* Is it a param of which several ranks have pieces? */
+static bool in_pieces(const td_params *ps, const td__owners *o, int i)
+{
+    return o && o->lanes > 1 && td__params_pieces(ps, i);
+}
+
+static void find_buckets(td__ownership *m, td_params *ps, const td__owners *o, size_t room)
 {
     size_t all, dense = 0;
     int last = -1;
@@ -63,7 +72,9 @@ static void find_buckets(td__ownership *m, td_params *ps, const int *owner, size
             m->whole[m->n_whole++] = (td__optim_range){info.offset, info.offset + info.count};
         if (!is_dense(&info))
             continue;
-        bool other = owner && last >= 0 && owner[i] != owner[last];
+        bool other =
+            o && last >= 0 &&
+            (o->owner[i] != o->owner[last] || in_pieces(ps, o, i) || in_pieces(ps, o, last));
         last = i;
         if (other || stop - m->begin[m->n] > room) /* the ones before are a bucket */
             add_bucket(m, info.offset);
@@ -78,7 +89,7 @@ static void find_buckets(td__ownership *m, td_params *ps, const int *owner, size
 }
 
 /* Buckets; where shards begin is still to be said. */
-static td_status make_buckets(td__ownership *m, td_params *ps, int ranks, const int *owner,
+static td_status make_buckets(td__ownership *m, td_params *ps, int ranks, const td__owners *owners,
                               size_t nbytes)
 {
     size_t n = (size_t)td_params_count(ps), room = nbytes ? nbytes : TD__SHARD_BUCKET_NBYTES;
@@ -87,7 +98,7 @@ static td_status make_buckets(td__ownership *m, td_params *ps, int ranks, const 
     m->begin = td__calloc(n + 3, sizeof *m->begin);
     m->whole = td__calloc(n + 1, sizeof *m->whole);
     if (m->begin && m->whole) {
-        find_buckets(m, ps, owner, room / sizeof(float));
+        find_buckets(m, ps, owners, room / sizeof(float));
         m->cut = td__calloc((size_t)m->n + 1, ((size_t)ranks + 1) * sizeof *m->cut);
     }
     if (!m->cut) {
@@ -105,27 +116,58 @@ td_status td__ownership_init(td__ownership *m, td_params *ps, int ranks, size_t 
     return TD_OK;
 }
 
-/* The owner of the first param of a bucket, and so of all; of statistics, rank 0. */
-static int owner_of_bucket(const td__ownership *m, td_params *ps, const int *owner, int b)
+/* The first param of a bucket; of statistics, -1. */
+static int first_param(const td__ownership *m, td_params *ps, int b)
 {
     for (int i = 0; b < m->params && i < td_params_count(ps); i++) {
         td_param_info info = td_params_info(ps, i);
         if (is_dense(&info) && info.offset >= m->begin[b])
-            return owner[i];
+            return i;
     }
-    return 0;
+    return -1;
 }
 
-td_status td__ownership_init_whole(td__ownership *m, td_params *ps, int ranks, const int *owner,
-                                   size_t nbytes)
+/* Where the shard of rank r begins in bucket b, of param i in pieces. */
+static size_t begin_of_piece(const td__ownership *m, const td_params *ps, const td__owners *o,
+                             int b, int i, int r)
 {
-    TD_TRY(make_buckets(m, ps, ranks, owner, nbytes));
+    const td_attr_pieces *how = td__params_pieces(ps, i);
+    int lane = r - o->owner[i], each = how->pieces / o->lanes;
+    int64_t begin;
+    if (lane <= 0 || lane >= o->lanes)
+        return m->begin[lane <= 0 ? b : b + 1];
+    (void)td__pieces_range(how, &how->whole, lane * each, each, &begin);
+    return m->begin[b] + (size_t)begin;
+}
+
+static td_status copy_groups(td__ownership *m, const td__owners *o)
+{
+    if (!o->group)
+        return TD_OK;
+    m->group = td__calloc((size_t)m->ranks, sizeof *m->group);
+    if (!m->group)
+        return TD_FAIL(TD_ENOMEM, "no memory for the groups of %d ranks", m->ranks);
+    memcpy(m->group, o->group, (size_t)m->ranks * sizeof *m->group);
+    return TD_OK;
+}
+
+td_status td__ownership_init_whole(td__ownership *m, td_params *ps, int ranks,
+                                   const td__owners *owners, size_t nbytes)
+{
+    TD_TRY(make_buckets(m, ps, ranks, owners, nbytes));
+    td_status st = copy_groups(m, owners);
+    if (st) {
+        td__ownership_fini(m);
+        return st;
+    }
     m->one_owner = true;
     for (int b = 0; b < m->n; b++) {
         size_t *cut = m->cut + (size_t)b * ((size_t)ranks + 1);
-        int who = owner_of_bucket(m, ps, owner, b);
+        int i = first_param(m, ps, b), who = i < 0 ? 0 : owners->owner[i];
+        bool pieces = i >= 0 && in_pieces(ps, owners, i);
         for (int r = 0; r <= ranks; r++)
-            cut[r] = m->begin[r <= who ? b : b + 1];
+            cut[r] =
+                pieces ? begin_of_piece(m, ps, owners, b, i, r) : m->begin[r <= who ? b : b + 1];
     }
     return TD_OK;
 }
@@ -135,6 +177,7 @@ void td__ownership_fini(td__ownership *m)
     td__free(m->begin);
     td__free(m->cut);
     td__free(m->whole);
+    td__free(m->group);
     *m = (td__ownership){.ranks = 0};
 }
 
@@ -209,6 +252,12 @@ td_status td__ownership_ranges(const td__ownership *m, td__holding h, td__optim_
         return TD_FAIL(TD_ENOMEM, "no memory for the shards of rank %d", h.rank);
     for (int b = 0; b < m->params; b++) {
         const size_t *cut = td__shards_of(m, b);
+        int sole = m->group ? td__ownership_sole(m, b) : -1;
+        if (sole >= 0) {
+            if (m->group[sole] == m->group[h.rank])
+                add_range(ranges, n, m->begin[b], m->begin[b + 1]);
+            continue;
+        }
         add_range(ranges, n, cut[low], cut[low + 1]);
         if (high >= 0)
             add_range(ranges, n, cut[high], cut[high + 1]);

@@ -28,7 +28,8 @@ enum { TD__SHARD_BUCKET_NBYTES = 4 << 20 };
 
 typedef struct td__ownership {
     int ranks;
-    bool one_owner;         /* every bucket is one rank's: params are held whole */
+    bool one_owner;         /* of td__ownership_init_whole */
+    int *group;             /* by rank; NULL: each is one of its own (td__owners) */
     int n, params;          /* buckets; of them, the first, those of params */
     size_t *begin;          /* (n + 1) elements: where buckets begin */
     size_t *cut;            /* (n, ranks + 1): where shards begin */
@@ -40,11 +41,18 @@ typedef struct td__ownership {
 /* An even map of the params. nbytes: of a bucket; 0: the default. */
 TD_NODISCARD td_status td__ownership_init(td__ownership *m, td_params *ps, int ranks,
                                           size_t nbytes);
-/* A map of params that are held whole, each by a rank: owner, by param. A bucket has one owner. */
+/* A map of params that are held whole, each by a rank, or by the piece (graph/params.h), each piece
+ * by one of so many neighbours. */
+typedef struct td__owners {
+    const int *owner; /* by param: who has it, or the first of those that have pieces of it */
+    int lanes;        /* that have pieces of a param; 0 or 1: none is cut */
+    const int *group; /* by rank: those with one number hold what one of them has whole; NULL */
+} td__owners;
+/* A bucket has one owner, or is one param in pieces. */
 TD_NODISCARD td_status td__ownership_init_whole(td__ownership *m, td_params *ps, int ranks,
-                                                const int *owner, size_t nbytes);
+                                                const td__owners *owners, size_t nbytes);
 void td__ownership_fini(td__ownership *m);
-/* The rank that has all of a bucket of such a map; -1: of an even one. */
+/* The rank that has all of a bucket of such a map; -1: there is none. */
 int td__ownership_sole(const td__ownership *m, int bucket);
 
 /* Where the shards of a bucket begin, (ranks + 1). */

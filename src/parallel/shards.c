@@ -4,6 +4,7 @@
  * rank's shard, padded to one length. So buffers are small whatever the model. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parallel/shards_impl.h"
+#include "parallel/step_plan.h"
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -12,13 +13,15 @@
 #include "graph/params.h"
 
 enum {
-    STAGING = 1 << 20, /* floats of all ranks' pieces together */
+    STAGING = 1 << 20, /* floats of all ranks' pieces together, in memory of the host */
+    WINDOW = 1 << 25,  /* on a GPU, where to meet takes as long as to move a MiB */
+    SETS = 2,          /* of a window */
     LEAST = 1 << 12    /* floats of a piece at least, with many ranks */
 };
 
-static size_t piece_of(const td__ownership *m)
+static size_t piece_of(const td__ownership *m, size_t room)
 {
-    size_t most = LEAST, piece = STAGING / (size_t)m->ranks;
+    size_t most = LEAST, piece = room / (size_t)m->ranks;
     for (int b = 0; b < m->n; b++)
         if (td__shard_widest(m, b) > most)
             most = td__shard_widest(m, b);
@@ -26,39 +29,83 @@ static size_t piece_of(const td__ownership *m)
     return td__align_up(piece < most ? piece : most, 16);
 }
 
+/* A call for each piece of the bucket, and each slot. */
+static void plan_pieces(td__planner *w, const td__ownership *m, int b, td__plan_coll coll,
+                        int slots)
+{
+    size_t piece = piece_of(m, STAGING), widest = td__shard_widest(m, b);
+    for (size_t at = 0; at < widest; at += piece)
+        for (int i = 0; i < slots; i++)
+            td__planner_coll(w, coll,
+                             (widest - at < piece ? widest - at : piece) * (size_t)m->ranks *
+                                 sizeof(float),
+                             1 + b);
+}
+
+void td__shards_plan_gather(td__planner *w, const td__ownership *m, int b)
+{
+    plan_pieces(w, m, b, TD_PLAN_ALL_GATHER, 1);
+}
+
+void td__shards_plan_reduce(td__planner *w, const td__ownership *m, int b, int slots)
+{
+    plan_pieces(w, m, b, TD_PLAN_ALL_TO_ALL, slots);
+}
+
 size_t td__shards_nbytes(const td__ownership *m, int slots, bool shared)
 {
     size_t ranks = (size_t)m->ranks;
-    return sizeof(float) * ranks * piece_of(m) * ((shared ? ranks : 1) + (size_t)slots);
+    return sizeof(float) * ranks * piece_of(m, STAGING) * ((shared ? ranks : 1) + (size_t)slots);
+}
+
+static td_device *device_of(const td__shards *s)
+{
+    return td__params_device(s->o.params);
+}
+
+td_stream *td__shards_stream(const td__shards *s)
+{
+    return td__device_stream(device_of(s));
 }
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
 /* The ring begins with rank 0. */
-static void find_neighbours(td__shards *s, const td__holding *of)
+static td__mirror_place neighbours(const td__holding *of, int rank, int ranks)
 {
-    s->mirror = of[s->rank].mirror;
-    for (int r = 0; r < s->size; r++)
-        if (of[r].mirror == s->rank)
-            s->mirrored_by = r;
-    for (int r = s->rank; r != 0; r = of[r].mirror)
-        s->place++;
+    td__mirror_place p = {.mirror = of[rank].mirror, .mirrored_by = -1};
+    for (int r = 0; r < ranks; r++)
+        if (of[r].mirror == rank)
+            p.mirrored_by = r;
+    for (int r = rank; r != 0; r = of[r].mirror)
+        p.place++;
+    return p;
 }
 
-static td_status set_up_mirrors(td__shards *s)
+td_status td__mirror_place_of(const int *host_of, int rank, int ranks, td__mirror_place *out)
 {
-    td__holding *of = td__calloc((size_t)s->size, sizeof *of);
-    td_status st = of ? td__holdings_of(td__comm_host_of(s->o.comm), NULL, s->size, of)
-                      : TD_FAIL(TD_ENOMEM, "no memory for a ring of %d ranks", s->size);
+    td__holding *of = td__calloc((size_t)ranks, sizeof *of);
+    td_status st = of ? td__holdings_of(host_of, NULL, ranks, of)
+                      : TD_FAIL(TD_ENOMEM, "no memory for a ring of %d ranks", ranks);
     if (!st)
-        find_neighbours(s, of);
+        *out = neighbours(of, rank, ranks);
     td__free(of);
     return st;
 }
 
+static td_status set_up_mirrors(td__shards *s)
+{
+    td__mirror_place p;
+    TD_TRY(td__mirror_place_of(td__comm_host_of(s->o.comm), s->rank, s->size, &p));
+    s->mirror = p.mirror;
+    s->mirrored_by = p.mirrored_by;
+    s->place = p.place;
+    return TD_OK;
+}
+
 static size_t inbox_nbytes(const td__shards *s)
 {
-    return (size_t)s->o.slots * (size_t)s->size * s->piece * sizeof(float);
+    return (size_t)s->o.slots * (size_t)s->size * s->staged * sizeof(float);
 }
 
 static td_status set_up_kin(td__shards *s)
@@ -74,10 +121,10 @@ static td_status set_up_kin(td__shards *s)
 static td_status set_up(td__shards *s)
 {
     const td__shards_opts *o = &s->o;
-    TD_TRY(o->owner
-               ? td__ownership_init_whole(&s->map, o->params, s->size, o->owner, o->bucket_nbytes)
+    TD_TRY(o->owners
+               ? td__ownership_init_whole(&s->map, o->params, s->size, o->owners, o->bucket_nbytes)
                : td__ownership_init(&s->map, o->params, s->size, o->bucket_nbytes));
-    s->piece = piece_of(&s->map);
+    s->piece = s->staged = piece_of(&s->map, STAGING);
     s->inbox = td__alloc_block(inbox_nbytes(s));
     if (!s->inbox)
         return TD_FAIL(TD_ENOMEM, "no memory for %zu bytes of shards", inbox_nbytes(s));
@@ -99,11 +146,13 @@ td_status td__shards_create(const td__shards_opts *opts, td__shards **out)
     s->rank = td_comm_rank(opts->comm);
     s->size = td_comm_size(opts->comm);
     s->mirror = s->mirrored_by = -1;
-    if (opts->owner && opts->twin != s->rank)
+    s->lanes = opts->owners && opts->owners->lanes > 1 ? opts->owners->lanes : 1;
+    if (opts->owners && opts->twin != s->rank)
         s->mirror = opts->twin;
     TD_ASSERT(s->size > 1, "shards on %d ranks", s->size);
     td_status st = set_up(s);
-    s->o.owner = s->o.kin = NULL; /* they are the caller's */
+    s->o.owners = NULL; /* they are the caller's */
+    s->o.kin = NULL;
     if (st) {
         td__shards_destroy(s);
         return st;
@@ -116,8 +165,7 @@ void td__shards_destroy(td__shards *s)
 {
     if (!s)
         return;
-    if (s->send)
-        td_comm_free(s->o.comm, s->send);
+    td__shards_leave(s);
     td__free_block(s->inbox, inbox_nbytes(s));
     td__ownership_fini(&s->map);
     td__free(s->kin);
@@ -153,35 +201,69 @@ void td__shards_leave(td__shards *s)
 {
     if (s->send)
         td_comm_free(s->o.comm, s->send);
+    td__peers_close(s->window);
     s->send = NULL;
+    s->window = NULL;
     s->o.comm = NULL;
 }
 
-td_status td__shards_have_send(td__shards *s)
+/* Shards of whole params and mirrored ones go from one rank to one: they have no window. */
+static td_status open_window(td__shards *s)
+{
+    size_t piece = piece_of(&s->map, WINDOW / (size_t)s->o.slots);
+    size_t floats = (size_t)SETS * (size_t)s->o.slots * (size_t)s->size * piece;
+    if (td__device_host_reads(device_of(s)) || s->o.mirrors || s->mirror >= 0 || s->kin)
+        return TD_OK;
+    TD_TRY(td__peers_open(s->o.comm, device_of(s), floats * sizeof(float), "shards", &s->window));
+    s->piece = s->window ? piece : s->piece;
+    return TD_OK;
+}
+
+td_status td__shards_ready(td__shards *s)
 {
     void *send;
-    if (s->send)
+    if (s->ready)
         return TD_OK;
-    TD_TRY(td_comm_alloc(s->o.comm, (size_t)s->size * s->piece * sizeof(float), &send));
+    TD_TRY(open_window(s));
+    TD_TRY(td_comm_alloc(s->o.comm, (size_t)s->size * s->staged * sizeof(float), &send));
     s->send = send;
+    s->ready = true;
     return TD_OK;
+}
+
+void td__shards_turn(td__shards *s)
+{
+    s->set = (s->set + 1) % SETS;
+}
+
+float *td__shards_slot(const td__shards *s, int rank, int slot)
+{
+    size_t at = (size_t)(s->set * s->o.slots + slot) * (size_t)s->size * s->piece;
+    return (float *)td__peers_at(s->window, rank) + at;
+}
+
+td_status td__shards_meet(td__shards *s)
+{
+    TD_TRY(td__stream_sync(td__shards_stream(s)));
+    return td_barrier(s->o.comm, NULL);
+}
+
+/* Elements of rank r's shard of bucket b in [at, at + step). */
+static size_t count_in(const td__shards *s, int b, int r, size_t at, size_t step)
+{
+    size_t n = td__shard_count(&s->map, b, r);
+    return n <= at ? 0 : n - at < step ? n - at : step;
 }
 
 size_t td__shards_in_piece(const td__shards *s, int b, int r, size_t at)
 {
-    size_t n = td__shard_count(&s->map, b, r);
-    return n <= at ? 0 : n - at < s->piece ? n - at : s->piece;
+    return count_in(s, b, r, at, s->piece);
 }
 
 size_t td__shards_piece_count(const td__shards *s, int b, size_t at)
 {
     size_t left = td__shard_widest(&s->map, b) - at;
     return left < s->piece ? left : s->piece;
-}
-
-static td_device *device_of(const td__shards *s)
-{
-    return td__params_device(s->o.params);
 }
 
 void td__shards_note_sent(td__shards *s, size_t count)
@@ -194,7 +276,7 @@ void td__shards_note_sent(td__shards *s, size_t count)
 /* A bucket that one rank has all of: it tells the others, or `root`. */
 static td_status hand_out(td__shards *s, int b, int owner, const float *own, int root, float *out)
 {
-    size_t all = td__shard_count(&s->map, b, owner), room = (size_t)s->size * s->piece;
+    size_t all = td__shard_count(&s->map, b, owner), room = (size_t)s->size * s->staged;
     bool mine = s->rank == owner, takes = !mine && (root < 0 || root == s->rank);
 
     for (size_t at = 0; at < all; at += room) {
@@ -215,6 +297,24 @@ static td_status hand_out(td__shards *s, int b, int owner, const float *own, int
     return TD_OK;
 }
 
+/* A piece of bucket b to all, through the window. */
+static td_status gather_piece(td__shards *s, int b, size_t at, const float *own, float *out,
+                              bool skip_own)
+{
+    const size_t *cut = td__shards_of(&s->map, b);
+    td_stream *on = td__shards_stream(s);
+    td__shards_turn(s);
+    if (td__shards_in_piece(s, b, s->rank, at)) /* else own may be NULL */
+        td__stream_copy(on, td__shards_slot(s, s->rank, 0), own + at,
+                        td__shards_in_piece(s, b, s->rank, at) * sizeof *own);
+    TD_TRY(td__shards_meet(s));
+    for (int r = 0; r < s->size; r++)
+        if (r != s->rank || !skip_own)
+            td__stream_copy(on, out + (cut[r] - cut[0]) + at, td__shards_slot(s, r, 0),
+                            td__shards_in_piece(s, b, r, at) * sizeof *out);
+    return td__stream_sync(on);
+}
+
 /* own: this rank's shard; out: the whole bucket; skip_own: it is there already. */
 static td_status gather(td__shards *s, int b, const float *own, int root, float *out, bool skip_own)
 {
@@ -224,14 +324,19 @@ static td_status gather(td__shards *s, int b, const float *own, int root, float 
 
     if (sole >= 0)
         return hand_out(s, b, sole, own, root, skip_own && sole == s->rank ? NULL : out);
-    TD_TRY(td__shards_have_send(s));
-    for (size_t at = 0; at < widest; at += s->piece) {
-        size_t count = td__shards_piece_count(s, b, at);
-        if (td__shards_in_piece(s, b, s->rank, at)) /* else own may be NULL */
-            TD_TRY(td__mem_read(device_of(s), s->send, own + at,
-                                td__shards_in_piece(s, b, s->rank, at) * sizeof *own));
+    TD_TRY(td__shards_ready(s));
+    size_t step = s->window && root < 0 ? s->piece : s->staged;
+    for (size_t at = 0; at < widest; at += step) {
+        size_t count = widest - at < step ? widest - at : step;
+        size_t mine = count_in(s, b, s->rank, at, step);
         if (root < 0)
             td__shards_note_sent(s, count);
+        if (s->window && root < 0) {
+            TD_TRY(gather_piece(s, b, at, own, out, skip_own));
+            continue;
+        }
+        if (mine) /* else own may be NULL */
+            TD_TRY(td__mem_read(device_of(s), s->send, own + at, mine * sizeof *own));
         if (root < 0)
             TD_TRY(td_all_gather(s->o.comm, s->send, s->inbox, count, TD_F32, NULL));
         else
@@ -240,7 +345,7 @@ static td_status gather(td__shards *s, int b, const float *own, int root, float 
             if (r != s->rank || !skip_own)
                 TD_TRY(td__mem_write(device_of(s), out + (cut[r] - cut[0]) + at,
                                      s->inbox + (size_t)r * count,
-                                     td__shards_in_piece(s, b, r, at) * sizeof *out));
+                                     count_in(s, b, r, at, step) * sizeof *out));
     }
     return TD_OK;
 }
@@ -253,18 +358,24 @@ td_status td__shards_gather(td__shards *s, int b)
                   true);
 }
 
+/* Does this rank keep the shard of rank r? */
+static bool keeps(const td__shards *s, int r, bool whole)
+{
+    bool kin = s->kin && s->kin[r] && (whole || r % s->lanes == s->rank % s->lanes);
+    return r == s->rank || r == s->mirror || kin;
+}
+
 void td__shards_drop(td__shards *s, int b)
 {
     const size_t *cut = td__shards_of(&s->map, b);
-    int sole = td__ownership_sole(&s->map, b);
-    if (s->kin && sole >= 0 && s->kin[sole])
-        return;
-    int low = s->mirror >= 0 && s->mirror < s->rank ? s->mirror : s->rank;
-    int high = s->mirror > s->rank ? s->mirror : s->rank;
-    td__params_discard(s->o.params, cut[0], cut[low] - cut[0]);
-    if (low < high)
-        td__params_discard(s->o.params, cut[low + 1], cut[high] - cut[low + 1]);
-    td__params_discard(s->o.params, cut[high + 1], cut[s->size] - cut[high + 1]);
+    bool whole = td__ownership_sole(&s->map, b) >= 0;
+    size_t from = cut[0];
+    for (int r = 0; r < s->size; r++)
+        if (cut[r] < cut[r + 1] && keeps(s, r, whole)) {
+            td__params_discard(s->o.params, from, cut[r] - from);
+            from = cut[r + 1];
+        }
+    td__params_discard(s->o.params, from, cut[s->size] - from);
 }
 
 td_status td__shards_gather_all(td__shards *s)

@@ -9,7 +9,8 @@
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "coll/comm.h"
-#include "parallel/rank_tree.h"
+#include "graph/params.h"
+#include "parallel/plan_follow.h"
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
@@ -170,17 +171,16 @@ static const char *against_values(const td__sync_config *c, const td__sync_ops *
                                   const td__sync_traits *t, const td__sync_shared *v)
 {
     const int *size = c->mesh.size;
-    return size[TD_AXIS_PIPELINE] > 1         ? "parallel.pipeline"
-           : size[TD_AXIS_TENSOR] > 1         ? "parallel.tensor"
-           : c->tensor_pieces > 1             ? "parallel.tensor_pieces"
-           : c->zero                          ? "parallel.zero"
-           : c->compressor                    ? "parallel.compress"
-           : !t->any_partition || rule->batch ? rule->name
-           : v->accumulate > 1                ? "train.accumulate"
-           : v->verified                      ? "train.verify"
-           : v->ignores                       ? "loss.ignore"
-           : v->far                           ? "a train.backend with memory of its own"
-                                              : NULL;
+    return size[TD_AXIS_PIPELINE] > 1 ? "parallel.pipeline"
+           : size[TD_AXIS_TENSOR] > 1 ? "parallel.tensor"
+           : c->tensor_pieces > 1     ? "parallel.tensor_pieces"
+           : c->zero > 1              ? "parallel.zero above 1"
+           : !t->in_step              ? rule->name
+           : v->accumulate > 1        ? "train.accumulate"
+           : v->verified              ? "train.verify"
+           : v->ignores               ? "loss.ignore"
+           : v->far                   ? "a train.backend with memory of its own"
+                                      : NULL;
 }
 
 td_status td__sync_check_shared(const td__sync_config *c, const td__sync_world *w,
@@ -271,6 +271,72 @@ static td_status share_values(td__sync *s, td__step_opts *o)
     return td__micro_batch_set_values(o->set, s->values);
 }
 
+/* Of a step of so many batches, of which the first has `rows` rows and the last last_rows. */
+static td__plan_case plan_case(const td__sync *s, uint64_t step, int batches, int64_t rows,
+                               int64_t last_rows)
+{
+    const td__step_opts *o = td__step_opts_of(s->engine);
+    return (td__plan_case){
+        .config = s->x.config,
+        .world = td__sync_world_of(s->x.comm, s->x.elastic),
+        .host_of = td__comm_host_of(s->x.comm),
+        .params = o->params,
+        .optim = td__plan_optim_of(o->optimizer, o->params),
+        .set = o->set,
+        .micro_batches = o->micro_batches,
+        .accumulate = o->accumulate,
+        .bounds = o->bounds,
+        .map = s->x.shards ? td__shards_ownership(s->x.shards) : NULL,
+        .mirrors = s->x.shards && td__shards_mirror(s->x.shards) >= 0,
+        .watched = o->watch != NULL,
+        .update_late = o->update_late,
+        .host_reads = td__device_host_reads(td__params_device(o->params)),
+        .own = o->stage ? o->stage->own : NULL,
+        .n_own = o->stage ? o->stage->n_own : 0,
+        .squares = o->stage && o->stage->updates ? (size_t)td_params_count(o->params) : 0,
+        .steps = s->x.steps,
+        .step = step,
+        .batches = batches,
+        .rows = rows,
+        .last_rows = last_rows};
+}
+
+/* Ranks on a GPU that share its memory make fewer calls than the plan has; where some ranks are on
+ * processors and others on GPUs, no rank is held to it. */
+static td_status may_follow(const td__sync *s, bool *may)
+{
+    const td_params *params = td__step_opts_of(s->engine)->params;
+    int32_t reads = td__device_host_reads(td__params_device(params));
+    *may = s->ops->plan && s->x.comm && td_comm_size(s->x.comm) > 1;
+    if (*may)
+        TD_TRY(td_allreduce(s->x.comm, &reads, &reads, 1, TD_I32, TD_REDUCE_MIN, NULL));
+    *may = *may && reads;
+    return TD_OK;
+}
+
+static td_status make_follower(td__sync *s)
+{
+    const td__step_opts *o = td__step_opts_of(s->engine);
+    int64_t rows = s->x.batch > 0 ? s->x.batch : o->micro_batches;
+    td__plan_case usual = plan_case(s, 1, o->accumulate, rows, rows);
+    return td__plan_follower_create(s->ops, s->x.comm, &usual, &s->follower);
+}
+
+/* The step under way makes its first call after this. */
+static td_status follow(td__sync *s, int64_t rows, int64_t last_rows)
+{
+    if (!s->follower)
+        return TD_OK;
+    td__plan_case at =
+        plan_case(s, td__step_number(s->engine), td__step_batches(s->engine), rows, last_rows);
+    return td__plan_follow(s->follower, &at);
+}
+
+static td_status followed(td__sync *s)
+{
+    return s->follower ? td__plan_followed(s->follower) : TD_OK;
+}
+
 static td_status set_up(td__sync *s)
 {
     td__step_opts o = s->x.step;
@@ -282,7 +348,11 @@ static td_status set_up(td__sync *s)
     if (td__program_syncs(o.program))
         TD_TRY(share_values(s, &o));
     TD_TRY(td__step_engine_create(&o, &s->engine));
-    return s->ops->create ? s->ops->create(s) : TD_OK;
+    if (s->ops->create)
+        TD_TRY(s->ops->create(s));
+    bool follows;
+    TD_TRY(may_follow(s, &follows));
+    return follows ? make_follower(s) : TD_OK;
 }
 
 td_status td__sync_create(const td__sync_ctx *x, td__sync **out)
@@ -315,6 +385,7 @@ void td__sync_destroy(td__sync *s)
         return;
     if (s->ops->destroy)
         s->ops->destroy(s);
+    td__plan_follower_destroy(s->follower);
     td__step_engine_destroy(s->engine);
     td__micro_batch_drop_values(s->x.step.set);
     td__sync_values_destroy(s->values);
@@ -325,7 +396,9 @@ void td__sync_destroy(td__sync *s)
 td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks)
 {
     int size = c->mesh.size[TD_AXIS_TENSOR];
-    td__tensor_cut cut = {.pieces = c->tensor_pieces ? c->tensor_pieces : size, .ranks = 1};
+    td__tensor_cut cut = {.pieces = c->tensor_pieces ? c->tensor_pieces : size,
+                          .ranks = 1,
+                          .packed = size > 1 && !c->compressor};
     if (size > 1 && ranks % size == 0) { /* else one that only looks at what others have made */
         cut.ranks = size;
         cut.rank = rank % size;
@@ -351,6 +424,14 @@ double td__sync_setting_of(const td__sync_config *c, const td__key *option)
     return td__key_real(option, option->def);
 }
 
+double td__sync_option(const td__sync_config *c, const char *option)
+{
+    const td__sync_ops *rule = td__sync_named(c->rule);
+    const td__key *k = rule ? option_of(rule, option) : NULL;
+    TD_ASSERT(k, "%s has no option %s", c->rule, option);
+    return td__sync_setting_of(c, k);
+}
+
 double td__sync_value(const td__sync *s, const char *option)
 {
     const td__key *k = option_of(s->ops, option);
@@ -372,11 +453,15 @@ td_status td__sync_sum_numbers(td__sync *s)
 td_status td__sync_begin(td__sync *s, const td__sync_place *at, int batches, int64_t rows)
 {
     td__step_begin(s->engine, (uint32_t)at->step, batches, rows);
-    return s->ops->begin ? s->ops->begin(s, at) : TD_OK;
+    return td__sync_inner_begin(s, at);
 }
 
 td_status td__sync_batch(td__sync *s, const td__batch *batch)
 {
+    int64_t before = (int64_t)(td__step_batches(s->engine) - 1) * batch->rows;
+    if (!s->begun) /* the first batch tells what the last one will have */
+        TD_TRY(follow(s, batch->rows, td__step_rows(s->engine) - before));
+    s->begun = true;
     return s->ops->batch ? s->ops->batch(s, batch) : td__step_batch(s->engine, batch);
 }
 
@@ -384,7 +469,40 @@ td_status td__sync_end(td__sync *s, double lr, td__step_say say, td__step_result
 {
     s->met = false;
     td__step_say_so(s->engine, say);
-    return s->ops->step(s, lr, out);
+    return td__sync_inner_step(s, lr, out);
+}
+
+int td__sync_kind(const td__sync *s)
+{
+    return s->ops->kind ? s->ops->kind(s->x.config, td__step_number(s->engine), s->x.steps) : 0;
+}
+
+td_status td__sync_inner_begin(td__sync *inner, const td__sync_place *at)
+{
+    inner->begun = false;
+    return inner->ops->begin ? inner->ops->begin(inner, at) : TD_OK;
+}
+
+td_status td__sync_hand_in(td__sync *inner)
+{
+    int64_t rows = td__step_rows(inner->engine), last = td__step_last_rows(inner->engine);
+    int batches = td__step_batches(inner->engine);
+    TD_TRY(follow(inner, batches > 1 ? (rows - last) / (batches - 1) : rows, last));
+    return td__step_hand_in(inner->engine);
+}
+
+td_status td__sync_inner_step(td__sync *inner, double lr, td__step_result *out)
+{
+    TD_TRY(inner->ops->step(inner, lr, out));
+    return inner->ops->gather ? TD_OK : followed(inner);
+}
+
+td_status td__sync_inner_gather(td__sync *inner)
+{
+    if (!inner->ops->gather)
+        return TD_OK;
+    TD_TRY(inner->ops->gather(inner));
+    return followed(inner);
 }
 
 td_status td__sync_gather(td__sync *s, td__step_times *times)
@@ -392,7 +510,7 @@ td_status td__sync_gather(td__sync *s, td__step_times *times)
     uint64_t begin = td__clock_ns();
     if (!s->ops->gather)
         return TD_OK;
-    TD_TRY(s->ops->gather(s));
+    TD_TRY(td__sync_inner_gather(s));
     const td__step_times *all = td__step_times_of(s->engine);
     times->update += 1e-9 * (double)(td__clock_ns() - begin);
     times->sent_nbytes = all->sent_nbytes;
@@ -416,6 +534,8 @@ void td__sync_abandon(td__sync *s, const char *why)
         return;
     if (s->ops->abandon)
         s->ops->abandon(s, why);
+    if (s->follower)
+        td__plan_leave(s->follower);
     td__step_abandon(s->engine);
 }
 

@@ -40,6 +40,9 @@
 
 typedef struct td__sync td__sync;
 typedef struct td__sync_ops td__sync_ops;
+typedef struct td__plan_case td__plan_case;         /* step_plan.h */
+typedef struct td__planner td__planner;             /* the same */
+typedef struct td__plan_follower td__plan_follower; /* plan_follow.h */
 
 /* ---- What the job says ----------------------------------------------------------------------- */
 
@@ -121,6 +124,8 @@ typedef struct td__sync_job {
 /* What a rule asks of the trainer; a function of config and world. */
 typedef struct td__sync_traits {
     bool any_partition; /* the result is the same however micro-batches are dealt out to ranks */
+    bool in_step;       /* ranks run the same batch at a time, each its range of micro-batches: they
+                           may share values in the midst of it (step/sync_values.h) */
     bool leads;       /* rank 0 has the state, validates, saves and decides; the others serve it */
     bool no_partials; /* the engine keeps no blocks of gradients: the rule runs batches itself */
     bool sharded;     /* ranks hold optimizer state in shards (hold); */
@@ -228,6 +233,14 @@ struct td__sync_ops {
     /* (optional) Of one with other shards than even ones (td__worlds): of `ranks` ranks, whatever
      * the comm. */
     td_status (*map)(const td__sync_hold *h, int ranks, td__ownership *out, td__holding *holdings);
+    /* The operations of a step of one rank (step_plan.h), to which its calls are held. A rule
+     * without: why there is none; neither of them: it is one for groups of ranks, with another rule
+     * inside, which has one. */
+    void (*plan)(td__planner *w);
+    const char *unplanned;
+    /* (optional) What a step does besides what every one does, of a run of `steps` steps: steps of
+     * different kinds have different plans. 0: nothing. */
+    int (*kind)(const td__sync_config *c, uint64_t step, uint64_t steps);
     /* (optional) The rest of the struct, which is zeroed; destroy is called if it fails, too. */
     td_status (*create)(td__sync *s);
     void (*destroy)(td__sync *s);
@@ -283,6 +296,10 @@ typedef struct td__sync_host {
     const void *(*place)(void *user, size_t *nbytes);
     void (*follows)(void *user, const void *place);
     void (*followed)(void *user, double lr, const td__step_result *r);
+    /* The leader: the model's outputs for samples from elsewhere, with the params as they are. What
+     * the model reads of them, input by input, is in `samples`; *out is to be freed (td__free). */
+    td_status (*outputs)(void *user, int64_t rows, const void *samples, size_t nbytes, void **out,
+                         size_t *row_nbytes);
 } td__sync_host;
 
 typedef struct td__sync_ctx {
@@ -308,10 +325,12 @@ struct td__sync {
     td__step_engine *engine;
     td__sync_values *values; /* of all micro-batches, where the model has some; over `peers` */
     td_comm *peers;
-    bool met;     /* since the last step */
-    bool ended;   /* all have met at the end */
-    bool alone;   /* ranks were lost, and the others have ended without meeting */
-    bool resized; /* the leader has ended the generation, not the run */
+    td__plan_follower *follower; /* NULL: there is no plan to follow */
+    bool begun;                  /* the step under way has a batch */
+    bool met;                    /* since the last step */
+    bool ended;                  /* all have met at the end */
+    bool alone;                  /* ranks were lost, and the others have ended without meeting */
+    bool resized;                /* the leader has ended the generation, not the run */
 };
 
 /* How products are cut, on a rank. */
@@ -321,8 +340,18 @@ td__tensor_cut td__sync_tensor_cut(const td__sync_config *c, int rank, int ranks
 TD_NODISCARD td_status td__sync_needs_host(const td__sync_job *j, const char *key);
 /* The value of an option of the rule: as it was set, or its default. */
 double td__sync_value(const td__sync *s, const char *option);
+/* The same, in a config that names the rule. */
+double td__sync_option(const td__sync_config *c, const char *option);
+/* The kind of the step under way (td__sync_ops). */
+int td__sync_kind(const td__sync *s);
 /* The most partials that a rank has in a step, of ranks with equal shares. */
 size_t td__sync_slots(const td__sync_sizes *z);
+/* A rule inside another one, whose engine the outer one runs: its begin; its step, which is
+ * td__sync_hand_in() before the partials leave; its gather. */
+TD_NODISCARD td_status td__sync_inner_begin(td__sync *inner, const td__sync_place *at);
+TD_NODISCARD td_status td__sync_hand_in(td__sync *inner);
+TD_NODISCARD td_status td__sync_inner_step(td__sync *inner, double lr, td__step_result *out);
+TD_NODISCARD td_status td__sync_inner_gather(td__sync *inner);
 /* Collectives of a rule: the numbers of this step, added up over all ranks. */
 TD_NODISCARD td_status td__sync_sum_numbers(td__sync *s);
 

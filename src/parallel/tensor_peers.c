@@ -63,6 +63,69 @@ td_status td__tensor_peers_sum(void *user, double *numbers, size_t n)
     return td_allreduce(t->comm, numbers, numbers, n, TD_F64, TD_REDUCE_SUM, NULL);
 }
 
+/* ---- What a peer has ------------------------------------------------------------------------- */
+
+/* The param in pieces, from w->param on, whose elements are the next in w->rest; -1: none. */
+static int next_cut(td__tensor_walk *w)
+{
+    for (; w->lanes > 1 && w->param < td_params_count(w->ps); w->param++) {
+        td_param_info info = td_params_info(w->ps, w->param);
+        if (info.offset >= w->rest.end)
+            return -1;
+        if (info.offset + info.count > w->rest.begin && td__params_pieces(w->ps, w->param))
+            return w->param;
+    }
+    return -1;
+}
+
+/* The peer's pieces of a param that is cut. */
+static td__param_range pieces_of(const td__tensor_walk *w, int i)
+{
+    const td_attr_pieces *how = td__params_pieces(w->ps, i);
+    int each = how->pieces / w->lanes;
+    int64_t begin, n = td__pieces_range(how, &how->whole, each * w->lane, each, &begin);
+    size_t at = td_params_info(w->ps, i).offset + (size_t)begin;
+    return (td__param_range){at, at + (size_t)n};
+}
+
+/* The longest part at the front of w->rest that is all the peer's, or nothing of which is. */
+static td__param_range next_part(td__tensor_walk *w, bool *own)
+{
+    td__param_range r = w->rest;
+    int i = next_cut(w);
+    td_param_info info = i < 0 ? (td_param_info){0} : td_params_info(w->ps, i);
+    *own = i < 0 || info.offset > r.begin;
+    if (*own) {
+        r.end = i < 0 ? r.end : info.offset;
+        return r;
+    }
+    td__param_range p = pieces_of(w, i);
+    size_t ends[] = {p.begin, p.end, info.offset + info.count};
+    int k = 0;
+    while (ends[k] <= r.begin)
+        k++;
+    *own = k == 1;
+    r.end = ends[k] < r.end ? ends[k] : r.end;
+    return r;
+}
+
+bool td__tensor_own(td__tensor_walk *w, td__param_range *out)
+{
+    bool own, any = false;
+    while (w->rest.begin < w->rest.end) {
+        td__param_range r = next_part(w, &own);
+        if (!own && any)
+            return true;
+        if (own) {
+            out->begin = any ? out->begin : r.begin;
+            out->end = r.end;
+            any = true;
+        }
+        w->rest.begin = r.end;
+    }
+    return any;
+}
+
 /* ---- Params and states of others ------------------------------------------------------------- */
 
 static bool is_own(const td__param_range *own, int n, size_t element)
@@ -96,7 +159,7 @@ td_status td__tensor_peers_fill(td__tensor_peers *t, td_params *ps, td_optimizer
         td_param_info info = td_params_info(ps, c->param);
         size_t first, end = info.offset + info.count;
         float *state;
-        if (!is_own(own, n_own, info.offset))
+        if (c->pieces.packed || !is_own(own, n_own, info.offset))
             continue;
         TD_TRY(fill(t, d, c->pieces, td_params_block(ps, NULL) + info.offset, info.count));
         for (int k = 0; k < td_optimizer_state_count(o); k++) {

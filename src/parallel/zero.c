@@ -33,7 +33,9 @@ struct td__zero {
     int slots, depth; /* of a rank in one reduce; stores */
     size_t *own_at;   /* by bucket: where its shard lies in a store */
     size_t owned;     /* floats of a store */
-    float *store;     /* (depth, owned) */
+    float *store;     /* (depth, owned) of the host, or of the device that has the window */
+    td_mem on_device; /* the latter */
+    td_stream *on;    /* what adds up there; NULL: the host does */
     stack *stacks;    /* by bucket */
     /* Mirrors. */
     size_t *mirror_at;  /* by bucket: where its shard lies in mirror_sums */
@@ -104,6 +106,25 @@ static td_status set_up_mirror(td__zero *z)
                                     mirror_nbytes(z));
 }
 
+static size_t store_nbytes(const td__zero *z)
+{
+    return (size_t)z->depth * z->owned * sizeof(float);
+}
+
+static td_status set_up_store(td__zero *z)
+{
+    td_params *ps = z->shards->o.params;
+    TD_TRY(td__shards_ready(z->shards));
+    if (!z->shards->window) {
+        z->store = td__alloc_block(store_nbytes(z));
+        return TD_OK;
+    }
+    TD_TRY(td__mem_alloc(td__params_device(ps), TD_MEM_OWN, store_nbytes(z), &z->on_device));
+    z->store = z->on_device.at;
+    z->on = td__shards_stream(z->shards);
+    return TD_OK;
+}
+
 static td_status set_up(td__zero *z)
 {
     const td__zero_opts *o = &z->o;
@@ -112,7 +133,7 @@ static td_status set_up(td__zero *z)
     z->owned = td__align_up(td__ownership_owned(z->map, z->rank) + 1, 16);
     z->own_at = td__calloc((size_t)z->map->n + 1, sizeof *z->own_at);
     z->stacks = td__calloc((size_t)z->map->n + 1, sizeof *z->stacks);
-    z->store = td__alloc_block((size_t)z->depth * z->owned * sizeof(float));
+    TD_TRY(set_up_store(z));
     if (!z->own_at || !z->stacks || !z->store)
         return TD_FAIL(TD_ENOMEM, "no memory for %d times %zu floats of gradients", z->depth,
                        z->owned);
@@ -148,7 +169,9 @@ void td__zero_destroy(td__zero *z)
 {
     if (!z)
         return;
-    td__free_block(z->store, (size_t)z->depth * z->owned * sizeof(float));
+    if (!z->on)
+        td__free_block(z->store, store_nbytes(z));
+    td__mem_free(&z->on_device);
     td__free_block(z->mirror_sums, mirror_nbytes(z));
     td__free(z->mirror_at);
     td__free(z->own_at);
@@ -164,15 +187,33 @@ void td__zero_begin(td__zero *z)
         z->stacks[b].n = 0;
 }
 
+/* The same through the window: all slots in one turn. */
+static td_status exchange_on_device(td__zero *z, int b, const td__partial *mine, int n_mine,
+                                    int slots, size_t at)
+{
+    td__shards *s = z->shards;
+    const size_t *cut = td__shards_of(z->map, b);
+    td__shards_turn(s);
+    for (int i = 0; i < n_mine; i++)
+        for (int r = 0; mine[i].dense && r < z->size; r++)
+            td__stream_scale(z->on, td__shards_slot(s, z->rank, i) + (size_t)r * s->piece,
+                             mine[i].dense + cut[r] + at, mine[i].weight,
+                             td__shards_in_piece(s, b, r, at));
+    td__shards_note_sent(s, (size_t)slots * td__shards_piece_count(s, b, at));
+    return td__shards_meet(s);
+}
+
+/* This rank's shard of a piece from every slot of all ranks: to where leaf_at() says. */
 static td_status exchange(td__zero *z, int b, const td__partial *mine, int n_mine, int slots,
                           size_t at)
 {
     td__shards *s = z->shards;
     const size_t *cut = td__shards_of(z->map, b);
     size_t count = td__shards_piece_count(s, b, at);
-    td_stream *on = td__device_stream(td__params_device(s->o.params));
+    td_stream *on = td__shards_stream(s);
 
-    TD_TRY(td__shards_have_send(s));
+    if (z->on)
+        return exchange_on_device(z, b, mine, n_mine, slots, at);
     for (int i = 0; i < slots; i++) {
         for (int r = 0; i < n_mine && mine[i].dense && r < z->size; r++)
             if (td__shards_in_piece(s, b, r, at))
@@ -183,6 +224,14 @@ static td_status exchange(td__zero *z, int b, const td__partial *mine, int n_min
         td__shards_note_sent(s, count);
     }
     return TD_OK;
+}
+
+static float *leaf_at(const td__zero *z, const td__rank_leaf *l, size_t count)
+{
+    const td__shards *s = z->shards;
+    if (z->on)
+        return td__shards_slot(s, l->rank, l->slot) + (size_t)z->rank * s->piece;
+    return s->inbox + (size_t)l->slot * (size_t)z->size * s->piece + (size_t)l->rank * count;
 }
 
 static float *store_at(const td__zero *z, int store, int b, size_t at)
@@ -211,7 +260,7 @@ static int store_of(const td__zero *z, int b, size_t at, const float *dense)
     return -1;
 }
 
-/* Partials that lie in the inbox move to stores that are free. */
+/* Partials that lie where they arrived move to stores that are free. */
 static void close_stack(const td__zero *z, int b, size_t at, size_t n, const td__grad_stack *in,
                         stack *out)
 {
@@ -232,8 +281,20 @@ static void close_stack(const td__zero *z, int b, size_t at, size_t n, const td_
         TD_ASSERT(k < z->depth, "%d partials of bucket %d, room for %d", in->n, b, z->depth);
         used |= 1ull << k;
         out->at[i].store = k;
-        memcpy(store_at(z, k, b, at), in->at[i].dense, n * sizeof(float));
+        if (z->on)
+            td__stream_copy(z->on, store_at(z, k, b, at), in->at[i].dense, n * sizeof(float));
+        else
+            memcpy(store_at(z, k, b, at), in->at[i].dense, n * sizeof(float));
     }
+}
+
+/* On a device they are only put into the stream. */
+static void blend(const td__zero *z, const td__grad_sum *sum, size_t n)
+{
+    if (z->on)
+        td__stream_blend(z->on, sum->op, sum->n_ops, 0, n);
+    else
+        td__grad_blend(NULL, sum, 0, n);
 }
 
 static void add_leaves(td__zero *z, int b, size_t at, const td__rank_leaf *leaves, int n_leaves,
@@ -249,17 +310,15 @@ static void add_leaves(td__zero *z, int b, size_t at, const td__rank_leaf *leave
     open_stack(z, b, at, &s);
     for (int i = 0; i < n_leaves; i++) {
         const td__rank_leaf *l = &leaves[i];
-        float *from = z->shards->inbox + (size_t)l->slot * (size_t)z->size * z->shards->piece +
-                      (size_t)l->rank * count;
         TD_ASSERT(s.n < s.room, "%d partials", s.n);
-        s.at[s.n++] =
-            (td__partial){.tree = l->tree, .weight = 1, .dense = l->present ? from : NULL};
+        s.at[s.n++] = (td__partial){
+            .tree = l->tree, .weight = 1, .dense = l->present ? leaf_at(z, l, count) : NULL};
         td__grad_plan(&s, false, &sum);
-        td__grad_blend(NULL, &sum, 0, n);
+        blend(z, &sum, n);
     }
     if (z->o.stage == 1) { /* these were all */
         td__grad_plan(&s, true, &sum);
-        td__grad_blend(NULL, &sum, 0, n);
+        blend(z, &sum, n);
     }
     close_stack(z, b, at, n, &s, out);
 }
@@ -279,7 +338,7 @@ td_status td__zero_reduce(td__zero *z, int b, const td__partial *mine, int n_min
         add_leaves(z, b, at, leaves, n_leaves, &after);
     }
     z->stacks[b] = after;
-    return TD_OK;
+    return z->on ? td__stream_sync(z->on) : TD_OK;
 }
 
 const float *td__zero_sum(td__zero *z, int b)
@@ -291,7 +350,7 @@ const float *td__zero_sum(td__zero *z, int b)
 
     open_stack(z, b, 0, &s);
     td__grad_plan(&s, true, &sum);
-    td__grad_blend(NULL, &sum, 0, td__shard_count(z->map, b, z->rank));
+    td__grad_blend(z->on, &sum, 0, td__shard_count(z->map, b, z->rank));
     TD_ASSERT(s.n == 1 && s.at[0].dense, "%d partials of bucket %d are left", s.n, b);
     z->stacks[b] = (stack){.at = {{s.at[0].tree, store_of(z, b, 0, s.at[0].dense)}}, .n = 1};
     return s.at[0].dense;

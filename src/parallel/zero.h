@@ -16,6 +16,9 @@
  *            the tree. What it has is a stack of partials, as a worker's in grad_tree.h.
  *   sum      what is left of the stack becomes one.
  *
+ * Ranks that compute on one GPU do all of it there (shards_impl.h): an owner adds up where the
+ * other ranks have put their leaves.
+ *
  * Threads   One at a time. Calls marked "collective" are made by all ranks in the same order. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_ZERO_H
@@ -37,6 +40,7 @@ typedef struct td__zero_opts {
 /* Slots that a rank brings to one reduce: at stage 1 all its partials, else one leaf. */
 int td__zero_slots(int stage, int size, int micro_batches, int accumulate);
 
+/* Collective. */
 TD_NODISCARD td_status td__zero_create(const td__zero_opts *opts, td__zero **out);
 void td__zero_destroy(td__zero *z); /* NULL is allowed; local */
 

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/direct.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
@@ -10,7 +12,48 @@
 
 enum { PAGE = 4096 };
 
-td_status td__direct_open(td__direct *d, td_comm *comm, const td__cut *cut,
+td_status td__direct_possible(td_comm *comm, td_device *device, const td__cut *cut, bool *out)
+{
+    td__peers *probe;
+    *out = td__device_host_reads(device);
+    for (int c = 0; !*out && c < cut->n_pieces; c++)
+        if (!td__program_keeps_edges(cut->pieces[c].program))
+            return TD_OK;
+    if (*out)
+        return TD_OK;
+    TD_TRY(td__peers_open(comm, device, PAGE, "messages", &probe));
+    *out = probe;
+    td_status st = probe ? td__peers_leave(probe, comm) : TD_OK;
+    td__peers_close(probe);
+    return st;
+}
+
+/* Memory of every stage, as this one sees it. */
+static td_status share(td__direct *d, td_device *device, size_t nbytes)
+{
+    void *const *base = NULL;
+    int stages = td_comm_size(d->comm);
+    if (!td__device_host_reads(device)) {
+        TD_TRY(td__peers_open(d->comm, device, nbytes, "activations", &d->peers));
+        d->stream = td__device_stream(device);
+    } else {
+        TD_TRY(td_comm_alloc(d->comm, nbytes, &d->mine));
+        base = td__comm_shared(d->comm, d->mine);
+    }
+    if (!base && !d->peers)
+        return TD_FAIL(TD_ENOTSUP,
+                       "the stages of a pipeline share no memory of %zu bytes, and "
+                       "the world does",
+                       nbytes);
+    d->base = td__calloc((size_t)stages, sizeof *d->base);
+    if (!d->base)
+        return TD_FAIL(TD_ENOMEM, "no memory for %d stages", stages);
+    for (int s = 0; s < stages; s++)
+        d->base[s] = base ? base[s] : td__peers_at(d->peers, s);
+    return TD_OK;
+}
+
+td_status td__direct_open(td__direct *d, td_comm *comm, td_device *device, const td__cut *cut,
                           const td__pipeline_shape *shape, const int *slots)
 {
     size_t chunks = (size_t)cut->n_pieces, most = PAGE;
@@ -31,17 +74,15 @@ td_status td__direct_open(td__direct *d, td_comm *comm, const td__cut *cut,
         size_t end = d->at[c] + d->nbytes[c] * (size_t)d->slots[c];
         most = end > most ? end : most;
     }
-    TD_TRY(td_comm_alloc(comm, most, &d->mine));
-    d->base = td__comm_shared(comm, d->mine);
-    return d->base ? TD_OK
-                   : TD_FAIL(TD_ENOTSUP,
-                             "the stages of a pipeline share no memory, and the world does");
+    return share(d, device, most);
 }
 
 void td__direct_close(td__direct *d)
 {
     if (d->comm && d->mine)
         td_comm_free(d->comm, d->mine);
+    td__peers_close(d->peers);
+    td__free(d->base);
     td__free(d->stage);
     td__free(d->slots);
     td__free(d->at);
@@ -54,6 +95,19 @@ void *td__direct_inputs(const td__direct *d, int chunk, int slot, size_t nbytes)
     if (!d->base || slot >= d->slots[chunk] || nbytes > d->nbytes[chunk])
         return NULL;
     return (char *)d->base[d->stage[chunk]] + d->at[chunk] + d->nbytes[chunk] * (size_t)slot;
+}
+
+void td__direct_copy(const td__direct *d, void *to, const void *value, size_t nbytes)
+{
+    if (d->stream)
+        td__stream_copy(d->stream, to, value, nbytes);
+    else
+        memcpy(to, value, nbytes);
+}
+
+td_status td__direct_flush(const td__direct *d)
+{
+    return d->stream ? td__stream_sync(d->stream) : TD_OK;
 }
 
 bool td__direct_fits(const td__direct *d, const int *slots)

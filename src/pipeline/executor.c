@@ -100,8 +100,10 @@ td_status td__executor_runner(td__executor *x, int chunk, uint32_t m, td_runner 
 {
     int slots = given_of(x, m)->b.slots;
     slots = slots ? slots : x->l.slots[chunk];
-    return td__chunks_runner(td__executor_chunks(x, m), td__executor_rows(x, m), chunk,
-                             (int)m % slots, out);
+    TD_TRY(td__chunks_runner(td__executor_chunks(x, m), td__executor_rows(x, m), chunk,
+                             (int)m % slots, out));
+    td__runner_keep_edges(*out, x->l.direct);
+    return TD_OK;
 }
 
 static td__partial *leaf_of(td__executor *x, int chunk, uint32_t m)
@@ -134,13 +136,11 @@ static td_status take_inputs(td__executor *x, const td__cut *cut, int chunk, td_
     for (int i = 0; i < piece->n_in; i++) {
         const td__edge *e = &cut->edges[piece->in[i]];
         td_runner *maker;
-        size_t nbytes;
         if (e->needed != phase)
             continue;
         if (td__chunks_own(x->o.chunks, e->from)) {
             TD_TRY(td__executor_runner(x, e->from, m, &maker));
-            const void *value = td__runner_edge(maker, piece->in[i], &nbytes);
-            TD_TRY(td_runner_set_input(r, e->name, value, nbytes));
+            TD_TRY(td__runner_pass_edge(maker, piece->in[i], r, e->name));
         }
         if (phase != TD_RUN_FORWARD)
             td__runner_input_set(r, e->name);

@@ -6,8 +6,6 @@
  * the slot is free; a send waits for that, copies the values there and tells the receiver, which
  * waits for it when it needs them. The plan has both ends of that. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
@@ -62,9 +60,11 @@ static td_status send_direct(td__executor *x, int index)
         if (!carries(&cut->edges[e], o))
             continue;
         const void *value = td__runner_edge(r, e, &nbytes);
-        memcpy(to + td__program_input_at(reader, cut->edges[e].name), value, nbytes);
+        td__direct_copy(x->l.direct, to + td__program_input_at(reader, cut->edges[e].name), value,
+                        nbytes);
         x->sent += nbytes;
     }
+    TD_TRY(td__direct_flush(x->l.direct));
     TD_TRY(tell(x, o, true));
     td__measure_op(x->o.measure, index, td__executor_number(x, o->micro_batch), begin,
                    td__clock_ns());

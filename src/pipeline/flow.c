@@ -219,12 +219,11 @@ static td_status update(td__flow *f, int batch)
     td__step_result result;
     TD_ASSERT(batch == f->updated, "batch %d is applied after %d", batch, f->updated);
     td__step_begin(e, (uint32_t)n->at.step, 1, n->rows);
-    if (p->inner->ops->begin)
-        TD_TRY(p->inner->ops->begin(p->inner, &n->at));
+    TD_TRY(td__sync_inner_begin(p->inner, &n->at));
     TD_TRY(td__step_batch_by(e, &(td__batch){.rows = n->rows}, nothing, NULL));
     td__pipeline_gather_partials(p);
-    TD_TRY(td__step_hand_in(e));
-    TD_TRY(p->inner->ops->step(p->inner, n->lr, &result));
+    TD_TRY(td__sync_hand_in(p->inner));
+    TD_TRY(td__sync_inner_step(p->inner, n->lr, &result));
     f->updated++;
     td__step_begin(e, (uint32_t)now->at.step, 1, now->rows);
     return keep_version(f, version_of(f, batch));

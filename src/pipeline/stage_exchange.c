@@ -44,8 +44,9 @@ static td_status each_shared(td__pipeline_rule *p, shared_fn *each, void *user)
                     td__param_range own = p->cut->pieces[owner].params[k];
                     size_t begin = own.begin > r->begin ? own.begin : r->begin;
                     size_t end = own.end < r->end ? own.end : r->end;
-                    if (begin < end)
-                        TD_TRY(each(p, user, owner, c, (td__param_range){begin, end}));
+                    td__tensor_walk w = td__pipeline_walk(p, (td__param_range){begin, end});
+                    while (td__tensor_own(&w, &own))
+                        TD_TRY(each(p, user, owner, c, own));
                 }
         }
     return TD_OK;
@@ -143,25 +144,34 @@ td_status td__pipeline_pass_turn(td__pipeline_rule *p)
     return td_send(p->channels.pipeline, &turn, 1, TD_U8, next, NULL);
 }
 
+/* Elements [begin, end), which a replica has updated, to the others of this stage. */
+static td_status gather_range(td__pipeline_rule *p, size_t begin, size_t end, int replica)
+{
+    td_params *ps = p->base.x.step.params;
+    size_t n = end - begin;
+    td__mapping map;
+    TD_TRY(td__params_map(ps, begin, n, TD_MAP_BOTH, &map));
+    td_status st = td_broadcast(p->channels.data, map.at, n, TD_F32, replica, NULL);
+    if (!st)
+        return td__mem_unmap(&map);
+    td__mem_map_drop(&map);
+    return st;
+}
+
 td_status td__pipeline_gather(td__sync *s)
 {
     td__pipeline_rule *p = (td__pipeline_rule *)s;
     const td__ownership *m = td__shards_ownership(s->x.shards);
-    float *block = td_params_block(s->x.step.params, NULL);
+    const td__rank_mesh *mesh = &p->mesh;
     for (int b = 0; td__pipeline_shares_states(p) && b < m->params; b++) {
-        int owner = td__ownership_sole(m, b);
-        td__mapping map;
-        if (td__rank_mesh_coordinate(&p->mesh, owner, TD_AXIS_PIPELINE) != p->channels.stage)
-            continue;
-        TD_TRY(td__mem_map(td__params_device(s->x.step.params), block + m->begin[b],
-                           (m->begin[b + 1] - m->begin[b]) * sizeof *block, TD_MAP_BOTH, &map));
-        td_status st = td_broadcast(p->channels.data, map.at, m->begin[b + 1] - m->begin[b], TD_F32,
-                                    td__rank_mesh_coordinate(&p->mesh, owner, TD_AXIS_DATA), NULL);
-        if (st) {
-            td__mem_map_drop(&map);
-            return st;
-        }
-        TD_TRY(td__mem_unmap(&map));
+        const size_t *cut = td__shards_of(m, b);
+        bool whole = td__ownership_sole(m, b) >= 0;
+        for (int r = 0; r < m->ranks; r++)
+            if (cut[r] < cut[r + 1] &&
+                td__rank_mesh_coordinate(mesh, r, TD_AXIS_PIPELINE) == p->channels.stage &&
+                (whole || td__rank_mesh_coordinate(mesh, r, TD_AXIS_TENSOR) == p->channels.peer))
+                TD_TRY(gather_range(p, cut[r], cut[r + 1],
+                                    td__rank_mesh_coordinate(mesh, r, TD_AXIS_DATA)));
     }
     td_params_touch(s->x.step.params);
     return TD_OK;

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "graph/cost.h"
 #include "graph/params.h"
+#include "parallel/tensor_peers.h"
 #include "pipeline/chunks.h"
 
 int td__chunk_of_params(const td__cut *cut, size_t element)
@@ -62,37 +63,55 @@ static void find_owners(const td__sync_hold *h, const td__cut *cut, const td__pi
         deal_out(cut, shape, h->params, s, owner);
 }
 
-/* The rank whose shards a rank has, too: that of the first replica of its stage, or with
- * parallel.zero the first of those with pieces of its layers. */
+static int lanes_of(const td__pipeline_shape *shape)
+{
+    return shape->mesh.size[TD_AXIS_TENSOR];
+}
+
+/* The rank whose shards a rank has, too: the one in its place of the first replica; with
+ * parallel.zero replicas have states of their own. */
 static int twin_of(const td__sync_hold *h, const td__pipeline_shape *shape, int rank)
 {
     const td__rank_mesh *mesh = &shape->mesh;
-    return h->config->zero ? rank - td__rank_mesh_coordinate(mesh, rank, TD_AXIS_TENSOR)
-                           : first_of(mesh, td__rank_mesh_coordinate(mesh, rank, TD_AXIS_PIPELINE));
+    if (h->config->zero)
+        return rank;
+    return first_of(mesh, td__rank_mesh_coordinate(mesh, rank, TD_AXIS_PIPELINE)) +
+           td__rank_mesh_coordinate(mesh, rank, TD_AXIS_TENSOR);
+}
+
+/* Who has what, in room for numbers by param, and twice by rank: kin have the same params, a group
+ * the same states of params that are not in pieces. */
+static td__owners owners_of(const td__sync_hold *h, const td__cut *cut,
+                            const td__pipeline_shape *shape, int ranks, int *room)
+{
+    int *kin = room + td_params_count(h->params), *group = kin + ranks;
+    find_owners(h, cut, shape, room);
+    for (int r = 0; r < ranks; r++) {
+        kin[r] = td__rank_mesh_coordinate(&shape->mesh, r, TD_AXIS_PIPELINE);
+        group[r] = h->config->zero ? r / lanes_of(shape) : kin[r];
+    }
+    return (td__owners){room, lanes_of(shape), group};
 }
 
 static td_status make_shards(const td__sync_hold *h, const td__cut *cut,
-                             const td__pipeline_shape *shape, int *owner, td__shards **out)
+                             const td__pipeline_shape *shape, int *room, td__shards **out)
 {
     int rank = td_comm_rank(h->comm), size = td_comm_size(h->comm);
-    int *kin = owner + td_params_count(h->params);
-    find_owners(h, cut, shape, owner);
-    for (int r = 0; r < size; r++)
-        kin[r] = td__rank_mesh_coordinate(&shape->mesh, r, TD_AXIS_PIPELINE);
+    td__owners owners = owners_of(h, cut, shape, size, room);
     return td__shards_create(&(td__shards_opts){.comm = h->comm,
                                                 .params = h->params,
                                                 .of_params = true,
-                                                .owner = owner,
-                                                .kin = kin,
+                                                .owners = &owners,
+                                                .kin = room + td_params_count(h->params),
                                                 .twin = twin_of(h, shape, rank),
                                                 .bucket_nbytes = h->config->bucket_nbytes},
                              out);
 }
 
-/* Room for owners by param, and for numbers by rank. */
+/* For owners_of(). */
 static td_status make_room(const td__sync_hold *h, int ranks, int **out)
 {
-    *out = td__calloc((size_t)td_params_count(h->params) + (size_t)ranks, sizeof **out);
+    *out = td__calloc((size_t)td_params_count(h->params) + 2 * (size_t)ranks, sizeof **out);
     return *out ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory for the params of a stage");
 }
 
@@ -100,12 +119,12 @@ td_status td__stage_shards(const td__sync_hold *h, td__shards **out)
 {
     td__pipeline_shape shape;
     td__cut *cut;
-    int *owner, ranks = td_comm_size(h->comm);
+    int *room, ranks = td_comm_size(h->comm);
     TD_TRY(td__pipeline_fit(h->config, ranks, h->elastic, h->set, h->rows, &shape, &cut));
-    td_status st = make_room(h, ranks, &owner);
+    td_status st = make_room(h, ranks, &room);
     if (!st)
-        st = make_shards(h, cut, &shape, owner, out);
-    td__free(owner);
+        st = make_shards(h, cut, &shape, room, out);
+    td__free(room);
     td__cut_destroy(cut);
     return st;
 }
@@ -115,18 +134,18 @@ td_status td__stage_map(const td__sync_hold *h, int ranks, td__ownership *out,
 {
     td__pipeline_shape shape;
     td__cut *cut;
-    int *owner;
+    int *room;
     TD_TRY(td__pipeline_fit(h->config, ranks, h->elastic, h->set, h->rows, &shape, &cut));
     for (int r = 0; holdings && r < ranks; r++) {
         int twin = twin_of(h, &shape, r);
         holdings[r] = (td__holding){ranks, r, twin == r ? -1 : twin};
     }
-    td_status st = make_room(h, ranks, &owner);
+    td_status st = make_room(h, ranks, &room);
     if (!st && out) {
-        find_owners(h, cut, &shape, owner);
-        st = td__ownership_init_whole(out, h->params, ranks, owner, h->config->bucket_nbytes);
+        td__owners owners = owners_of(h, cut, &shape, ranks, room);
+        st = td__ownership_init_whole(out, h->params, ranks, &owners, h->config->bucket_nbytes);
     }
-    td__free(owner);
+    td__free(room);
     td__cut_destroy(cut);
     return st;
 }
@@ -140,6 +159,20 @@ static size_t levels_of(int micro_batches)
     for (; micro_batches > 1; micro_batches /= 2)
         n++;
     return n;
+}
+
+/* Elements of [begin, end) that the rank has of all in its stage which has most of them. */
+static size_t held_of(const td_params *ps, int lanes, td__param_range r)
+{
+    size_t most = 0;
+    for (int lane = 0; lane < lanes; lane++) {
+        td__tensor_walk w = {ps, lanes, lane, r, 0};
+        size_t sum = 0;
+        for (td__param_range own; td__tensor_own(&w, &own);)
+            sum += own.end - own.begin;
+        most = sum > most ? sum : most;
+    }
+    return most;
 }
 
 static double work_of(const td__piece *piece)
@@ -166,10 +199,12 @@ void td__stage_needs(const td__cut *cut, const td__pipeline_shape *shape, const 
         size_t own = 0;
         for (int i = 0; i < piece->n_params; i++) {
             td__param_range r = piece->params[i];
-            own += (r.end < dense ? r.end : dense) - (r.begin < dense ? r.begin : dense);
+            r.begin = r.begin < dense ? r.begin : dense;
+            r.end = r.end < dense ? r.end : dense;
+            own += held_of(ps, lanes_of(shape), r);
         }
         for (int i = 0; i < piece->n_shared; i++)
-            n->read += piece->shared[i].end - piece->shared[i].begin;
+            n->read += held_of(ps, lanes_of(shape), piece->shared[i]);
         n->params += own;
         n->read += versions * own;
         n->grads += own * sizeof(float) * ((size_t)slots[c] + levels_of(micro_batches));

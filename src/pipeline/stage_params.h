@@ -1,6 +1,7 @@
 /* stage_params.h -- which rank of a pipeline has which params: each has those that its chunks
- * update, with their gradients and the optimizer's states; replicas of a stage have the same.
- * Params with row-sparse gradients and states of the model are on all ranks. */
+ * update, with their gradients and the optimizer's states; replicas of a stage have the same. Where
+ * several ranks share the layers of a stage, each has its pieces of those that are cut. Params with
+ * row-sparse gradients and states of the model are on all ranks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PIPELINE_STAGE_PARAMS_H
 #define TD_PIPELINE_STAGE_PARAMS_H

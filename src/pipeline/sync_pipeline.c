@@ -23,133 +23,12 @@
 
 /* ---- What it asks for ------------------------------------------------------------------------ */
 
-/* Replicas of layers in pieces that share the optimizer's states are a pipeline of one stage. */
-static bool asked(const td__sync_config *c)
-{
-    bool in_pieces = c->mesh.size[TD_AXIS_TENSOR] > 1 || c->tensor_pieces > 1;
-    return c->mesh.size[TD_AXIS_PIPELINE] > 1 || (c->zero && in_pieces);
-}
-
-static int at_least_one(int size)
-{
-    return size > 1 ? size : 1;
-}
-
-static bool fits(const td__sync_config *c, const td__sync_world *w)
-{
-    return asked(c) && w->ranks > 1;
-}
-
-/* What a job says that has this rule. */
-static const char *said(const td__sync_config *c)
-{
-    return c->mesh.size[TD_AXIS_PIPELINE] > 1 ? "parallel.pipeline"
-           : c->mesh.size[TD_AXIS_TENSOR] > 1 ? "parallel.zero with parallel.tensor"
-                                              : "parallel.zero with parallel.tensor_pieces";
-}
-
-static const td__schedule_def *schedule_of(const td__sync_config *c)
-{
-    const td__schedule_def *d = NULL;
-    td_status st = td__schedule_find(c->schedule ? c->schedule : "1f1b", &d);
-    return st ? NULL : d; /* a job's is one of the list */
-}
-
-/* What a pipeline that is not emptied in each step cannot be with. */
-static td_status check_flow(const td__sync_config *c, const td__sync_job *j,
-                            const td__sync_world *w)
-{
-    int replicas = w->ranks / at_least_one(c->mesh.size[TD_AXIS_PIPELINE]);
-    const td__schedule_def *d = schedule_of(c);
-    if (!d || !d->delay)
-        return TD_OK;
-    if (c->mesh.size[TD_AXIS_TENSOR] > 1)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.schedule %s: not with parallel.tensor: its stages keep versions "
-                       "of whole weights; use 1f1b, or parallel.tensor 1",
-                       d->name);
-    if (c->zero)
-        return TD_FAIL(
-            TD_EINVAL,
-            "parallel.schedule %s: not with parallel.zero: stages keep versions of their "
-            "weights; use 1f1b",
-            d->name);
-    if (j->optim && j->optim->clip_norm > 0)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.schedule %s: not with train.clip.norm: the norm of all stages' "
-                       "gradients is never known at once; use train.clip.value, or 1f1b",
-                       d->name);
-    if (c->in_order)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.update in-order: stages of the schedule %s update when they can; "
-                       "use together, or 1f1b",
-                       d->name);
-    if (j->accumulate > 1)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.schedule %s: not with train.accumulate: a batch is a step; raise "
-                       "train.batch and train.micro_batches instead",
-                       d->name);
-    if (j->micro_batches && j->micro_batches < replicas)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.schedule %s: every replica needs a micro-batch, and there are %d "
-                       "for %d replicas: raise train.micro_batches",
-                       d->name, j->micro_batches, replicas);
-    return td__sync_needs_host(j, "parallel.schedule");
-}
-
-/* Where ranks may be lost, a step is made whole or not at all, and every replica of a stage has all
- * that another one needs to go on. */
-static td_status check_elastic(const td__sync_config *c)
-{
-    const td__schedule_def *d = schedule_of(c);
-    const char *with = c->zero         ? "parallel.zero"
-                       : c->compressor ? "parallel.compress"
-                       : c->in_order   ? "parallel.update: in-order"
-                       : d && d->delay ? d->name
-                                       : NULL;
-    return with ? TD_FAIL(TD_EINVAL,
-                          "%s: elastic ranks not with %s: leave it out, or start fixed ranks",
-                          said(c), with)
-                : TD_OK;
-}
-
-static td_status check(const td__sync_config *c, const td__sync_job *j, const td__sync_world *w)
-{
-    td__pipeline_shape shape;
-    const td__compressor_ops *compressor =
-        c->compressor ? td__compressor_find(c->compressor) : NULL;
-    if (c->zero > 1)
-        return TD_FAIL(TD_EINVAL,
-                       "parallel.zero %d: stages of a pipeline, and ranks with pieces of layers, "
-                       "have the params that they update; use 1, which has replicas share the "
-                       "optimizer's states",
-                       c->zero);
-    if (compressor && (compressor->takes_momentum || compressor->whole))
-        return TD_FAIL(TD_EINVAL,
-                       "%s needs all gradients in one place, and replicas of a stage have part of "
-                       "them; use bf16, f16 or powersgd",
-                       c->compressor);
-    if (c->backup)
-        return TD_FAIL(TD_EINVAL, "%s: not with parallel.backup; use parallel.data alone", said(c));
-    if (w->elastic)
-        TD_TRY(check_elastic(c));
-    if (j->verify > 0)
-        return TD_FAIL(TD_EINVAL, "train.verify: not with %s; use parallel.data alone", said(c));
-    if (j->threads > 1)
-        return TD_FAIL(TD_EINVAL,
-                       "%s: ranks run one compute thread each, not %d; start more ranks instead",
-                       said(c), j->threads);
-    TD_TRY(check_flow(c, j, w));
-    return w->starts || w->ranks > 1 ? td__pipeline_shape_of(c, w->ranks, w->elastic, &shape)
-                                     : TD_OK;
-}
-
 static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
 {
     out->no_partials = true;
     out->sharded = out->sharded_params = true;
     out->threads = 1;
-    const td__schedule_def *d = schedule_of(c);
+    const td__schedule_def *d = td__pipeline_schedule(c);
     out->apart = d && d->delay;
     td__pipeline_shape shape;
     td_status st = td__pipeline_shape_of(c, w->ranks, w->elastic, &shape);
@@ -162,13 +41,22 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
+td__tensor_walk td__pipeline_walk(const td__pipeline_rule *p, td__param_range r)
+{
+    int rank = td_comm_rank(p->base.x.comm);
+    return (td__tensor_walk){.ps = p->base.x.step.params,
+                             .lanes = p->mesh.size[TD_AXIS_TENSOR],
+                             .lane = td__rank_mesh_coordinate(&p->mesh, rank, TD_AXIS_TENSOR),
+                             .rest = r};
+}
+
 /* The ranges of the params that the chunks of this rank update, and where their gradients lie:
  * params, row-sparse ones and states lie apart there, so a range ends where one of these begins. */
 static td_status find_ranges(td__pipeline_rule *p)
 {
     const td_params *ps = p->base.x.step.params;
     const size_t ends[] = {td__params_dense(ps), td_params_trainable(ps), SIZE_MAX};
-    int n = 0;
+    int n = 2 * td_params_count(ps); /* a param in pieces may end a range and begin one */
     for (int c = 0; c < p->chunks; c++)
         n += p->own[c] ? 3 * p->cut->pieces[c].n_params : 0;
     p->ranges = td__calloc((size_t)n + 1, sizeof *p->ranges);
@@ -181,8 +69,9 @@ static td_status find_ranges(td__pipeline_rule *p)
             td__param_range r = p->cut->pieces[c].params[i];
             for (int k = 0; k < 3; k++) {
                 size_t end = r.end < ends[k] ? r.end : ends[k];
-                if (r.begin < end)
-                    p->ranges[p->n_ranges++] = (td__param_range){r.begin, end};
+                td__tensor_walk w = td__pipeline_walk(p, (td__param_range){r.begin, end});
+                while (td__tensor_own(&w, &p->ranges[p->n_ranges]))
+                    p->n_ranges++;
                 r.begin = r.begin < end ? end : r.begin;
             }
         }
@@ -203,8 +92,11 @@ static bool updates(void *user, size_t element)
 {
     const td__pipeline_rule *p = user;
     const td__ownership *m = td__shards_ownership(p->base.x.shards);
-    return element >= td__ownership_params(m) ||
-           td__ownership_owner(m, element) == td_comm_rank(p->base.x.comm) - p->channels.peer;
+    int rank = td_comm_rank(p->base.x.comm);
+    if (element >= td__ownership_params(m))
+        return true;
+    bool whole = td__ownership_sole(m, td__ownership_bucket(m, element)) >= 0;
+    return td__ownership_owner(m, element) == (whole ? rank - p->channels.peer : rank);
 }
 
 static td_status sum_squares(void *user, double *squares, size_t n)
@@ -275,12 +167,14 @@ static td_status make_inner(td__pipeline_rule *p)
 }
 
 /* Where a byte can be sent without waiting for its receiver; worlds of threads cannot. */
-static bool may_be_direct(const td__pipeline_rule *p)
+static td_status may_be_direct(const td__pipeline_rule *p, bool *out)
 {
     const td__sync_ctx *x = &p->base.x;
-    return p->shape.stages > 1 && !strcmp(td_comm_transport(x->comm), "shm") &&
+    *out = p->shape.stages > 1 && !strcmp(td_comm_transport(x->comm), "shm") &&
            td__comm_shares(x->comm) && !p->schedule->delay &&
-           td__program_host_reads(x->step.program) && x->rows * x->step.micro_batches >= x->batch;
+           x->rows * x->step.micro_batches >= x->batch;
+    return *out ? td__direct_possible(x->comm, td__params_device(x->step.params), p->cut, out)
+                : TD_OK;
 }
 
 static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shape)
@@ -304,14 +198,15 @@ static td_status make_parts(td__pipeline_rule *p, const td__pipeline_shape *shap
         p->stacks[c].limit = p->grads + p->first[c];
         p->stacks[c].n_limit = p->first[c + 1] - p->first[c];
     }
-    p->may_direct = may_be_direct(p);
+    TD_TRY(may_be_direct(p, &p->may_direct));
     td__micro_batch_range own = td__rank_micro_batches(o->micro_batches, 0, shape->replicas);
     TD_TRY(td__pipeline_plan_for(p, own.end - own.begin > 0 ? own.end - own.begin : 1, &usual));
     TD_TRY(td__pipeline_agree(p->base.x.comm, &p->mesh, usual->plan));
     TD_TRY(td__channels_open(&p->channels, p->base.x.comm, &p->mesh, usual->plan));
     TD_TRY(td__tensor_peers_open(&p->peers, p->base.x.comm, p->mesh.size[TD_AXIS_TENSOR], o->cuts));
     if (usual->direct)
-        TD_TRY(td__direct_open(&p->direct, p->channels.pipeline, p->cut, shape, usual->slots));
+        TD_TRY(td__direct_open(&p->direct, p->channels.pipeline, td__params_device(o->params),
+                               p->cut, shape, usual->slots));
     p->may_direct = usual->direct;
     return td__chunks_create(&(td__chunks_opts){.set = o->set,
                                                 .params = o->params,
@@ -399,7 +294,7 @@ static void destroy(td__sync *s)
 static td_status make_report(td__pipeline_rule *p)
 {
     const td__pipeline_planned *n;
-    if (!p->ran)
+    if (!p->ran || p->shape.stages < 2)
         return TD_OK;
     TD_TRY(td__pipeline_plan_for(p, p->ran, &n));
     p->report = (td__pipeline_report){.stages = p->mesh.size[TD_AXIS_PIPELINE],
@@ -443,47 +338,14 @@ static td_status begin(td__sync *s, const td__sync_place *at)
     p->wait = 0;
     p->sent = 0;
     TD_TRY(td__pipeline_tell_shared(p));
-    return p->inner->ops->begin ? p->inner->ops->begin(p->inner, at) : TD_OK;
-}
-
-/* A td__step_batch_fn. */
-static td_status run_batch(void *user, const td__batch *batch, int number, double *losses)
-{
-    td__pipeline_rule *p = user;
-    const td__step_opts *o = td__step_opts_of(p->base.engine);
-    td__micro_batch_range own =
-        td__rank_cut(o->micro_batches, td__step_batches(p->base.engine), number, o->rank, o->size);
-    const td__pipeline_planned *n;
-    if (own.begin == own.end)
-        return TD_OK;
-    TD_TRY(td__pipeline_plan_for(p, own.end - own.begin, &n));
-    p->ran = own.end - own.begin;
-    td_status st = td__executor_run(p->executor,
-                                    &(td__executor_list){.plan = n->plan,
-                                                         .slots = n->slots,
-                                                         .direct = n->direct ? &p->direct : NULL,
-                                                         .each = n->micro_batches,
-                                                         .batches = 1,
-                                                         .step = td__step_number(p->base.engine)},
-                                    &(td__executor_batch){.batch = batch,
-                                                          .micro_batches = o->micro_batches,
-                                                          .begin = own.begin,
-                                                          .end = own.end,
-                                                          .number = number,
-                                                          .engine = p->base.engine,
-                                                          .losses = losses});
-    double wait;
-    uint64_t sent;
-    td__executor_spent(p->executor, &wait, &sent);
-    p->wait += wait;
-    p->sent += sent;
-    return st;
+    return td__sync_inner_begin(p->inner, at);
 }
 
 static td_status batch(td__sync *s, const td__batch *b)
 {
     td__flow *flow = ((td__pipeline_rule *)s)->flow;
-    return flow ? td__flow_batch(flow, b) : td__step_batch_by(s->engine, b, run_batch, s);
+    return flow ? td__flow_batch(flow, b)
+                : td__step_batch_by(s->engine, b, td__pipeline_run_batch, s);
 }
 
 /* What the chunks of this rank have added up, as the partials of a rank with the whole model: the
@@ -520,10 +382,10 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     if (p->flow)
         return td__flow_step(p->flow, lr, out);
     td__pipeline_gather_partials(p);
-    TD_TRY(td__step_hand_in(s->engine));
+    TD_TRY(td__sync_hand_in(p->inner));
     TD_TRY(td__tensor_peers_sum(&p->peers, numbers, TD_REQUESTS));
     TD_TRY(td_allreduce(p->channels.pipeline, numbers, numbers, n, TD_F64, TD_REDUCE_SUM, NULL));
-    TD_TRY(p->inner->ops->step(p->inner, lr, out));
+    TD_TRY(td__sync_inner_step(p->inner, lr, out));
     TD_TRY(td__pipeline_pass_turn(p));
     out->seconds = NULL; /* were added up over the stages of a replica */
     out->times.wait += p->wait;
@@ -544,27 +406,31 @@ static void abandon(td__sync *s, const char *why)
         td__flow_abort(p->flow, why);
 }
 
+#define ALIKE                                                                                      \
+    .size = sizeof(td__pipeline_rule), .sample = "2", .traits = traits,                            \
+    .need = td__stage_need_most, .hold = td__stage_shards, .map = td__stage_map, .create = create, \
+    .destroy = destroy, .begin = begin, .batch = batch, .step = step,                              \
+    .gather = td__pipeline_gather, .meet = meet, .report = report, .abandon = abandon
+
 const td__sync_ops td__sync_pipeline = {
     .name = "pipeline",
     .help = "ranks have parts of the model, micro-batches pass from one to the next",
     .promise = "the bits of one rank",
-    .size = sizeof(td__pipeline_rule),
     .key = "parallel.pipeline",
-    .sample = "2",
-    .asked = asked,
-    .fits = fits,
-    .check = check,
-    .traits = traits,
-    .need = td__stage_need_most,
-    .hold = td__stage_shards,
-    .map = td__stage_map,
-    .create = create,
-    .destroy = destroy,
-    .begin = begin,
-    .batch = batch,
-    .step = step,
-    .gather = td__pipeline_gather,
-    .meet = meet,
-    .report = report,
-    .abandon = abandon,
+    .asked = td__pipeline_asked,
+    .fits = td__pipeline_fits,
+    .check = td__pipeline_check,
+    ALIKE,
+};
+
+/* A pipeline of one stage, whose ranks have pieces of each wide layer. */
+const td__sync_ops td__sync_tensor = {
+    .name = "tensor",
+    .help = "ranks have parts of each wide layer and exchange activations",
+    .promise = "the bits of one rank with the same parallel.tensor_pieces",
+    .key = "parallel.tensor",
+    .asked = td__tensor_asked,
+    .fits = td__tensor_fits,
+    .check = td__tensor_check,
+    ALIKE,
 };

@@ -49,15 +49,36 @@ typedef struct td__pipeline_rule {
     uint64_t sent;
     td__measure *measure;
     td__pipeline_report report;
-    int ran;        /* micro-batches of the last batch; 0: none */
+    int ran; /* micro-batches of the last list that was run; 0: none */
+    const td__pipeline_planned
+        *through;   /* all batches of the step under way in one list, or NULL */
     td__flow *flow; /* NULL: the schedule empties the pipeline in each step */
 } td__pipeline_rule;
+
+/* pipeline_check.c: of td__sync_ops. */
+
+bool td__pipeline_asked(const td__sync_config *c);
+bool td__pipeline_fits(const td__sync_config *c, const td__sync_world *w);
+TD_NODISCARD td_status td__pipeline_check(const td__sync_config *c, const td__sync_job *j,
+                                          const td__sync_world *w);
+bool td__tensor_asked(const td__sync_config *c);
+bool td__tensor_fits(const td__sync_config *c, const td__sync_world *w);
+TD_NODISCARD td_status td__tensor_check(const td__sync_config *c, const td__sync_job *j,
+                                        const td__sync_world *w);
+/* The job's; NULL: there is none of that name. */
+const td__schedule_def *td__pipeline_schedule(const td__sync_config *c);
 
 TD_NODISCARD td_status td__pipeline_plan_for(td__pipeline_rule *p, int micro_batches,
                                              const td__pipeline_planned **out);
 void td__pipeline_drop_plans(td__pipeline_rule *p);
+/* A td__step_batch_fn, whose user is the rule (run_batch.c). */
+TD_NODISCARD td_status td__pipeline_run_batch(void *user, const td__batch *batch, int number,
+                                              double *losses);
 /* What the chunks of this rank have added up becomes the engine's partials. */
 void td__pipeline_gather_partials(td__pipeline_rule *p);
+
+/* The parts of a range of the params that this rank has, if its stage has it. */
+td__tensor_walk td__pipeline_walk(const td__pipeline_rule *p, td__param_range r);
 
 /* With parallel.zero: replicas of a stage share the optimizer's states of its params. */
 bool td__pipeline_shares_states(const td__pipeline_rule *p);

@@ -383,7 +383,7 @@ static td_status build(builder *b)
     size_t runs = 3 * (size_t)c->chunks * (size_t)c->micro_batches;
     TD_TRY(merge_edges(b));
     TD_TRY(write_schedule(b));
-    TD_TRY(td__plan_create(&b->o->mesh, c->chunks, &b->p));
+    TD_TRY(td__plan_create(&b->o->mesh, TD_AXIS_PIPELINE, c->chunks, &b->p));
     b->slots = td__calloc((size_t)c->chunks, sizeof *b->slots);
     b->ended = td__calloc(runs, sizeof *b->ended);
     b->index = td__calloc(runs, sizeof *b->index);

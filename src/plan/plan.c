@@ -6,13 +6,14 @@
 #include "base/fail.h"
 #include "base/sha256.h"
 
-td_status td__plan_create(const td__rank_mesh *mesh, int chunks, td__plan **out)
+td_status td__plan_create(const td__rank_mesh *mesh, td__axis axis, int chunks, td__plan **out)
 {
     td__plan *p = td__calloc(1, sizeof *p);
     if (p) {
         p->mesh = *mesh;
+        p->axis = axis;
         p->n_chunks = chunks;
-        p->roles = td__calloc((size_t)mesh->size[TD_AXIS_PIPELINE], sizeof *p->roles);
+        p->roles = td__calloc((size_t)mesh->size[axis], sizeof *p->roles);
         p->chunks = td__calloc((size_t)chunks + 1, sizeof *p->chunks);
     }
     if (!p || !p->roles || !p->chunks) {
@@ -27,7 +28,7 @@ void td__plan_destroy(td__plan *p)
 {
     if (!p)
         return;
-    for (int r = 0; p->roles && r < p->mesh.size[TD_AXIS_PIPELINE]; r++)
+    for (int r = 0; p->roles && r < td__plan_roles(p); r++)
         td__free(p->roles[r].ops);
     for (int c = 0; p->chunks && c < p->n_chunks; c++)
         td__free(p->chunks[c]);
@@ -89,7 +90,8 @@ td_status td__plan_digest(const td__plan *p, char hex[65])
     TD_TRY(td__sha256_init(&h));
     for (int a = 0; a < TD_AXES; a++)
         put(&h, (uint64_t)p->mesh.size[a]);
-    for (int r = 0; r < p->mesh.size[TD_AXIS_PIPELINE]; r++) {
+    put(&h, (uint64_t)p->axis);
+    for (int r = 0; r < td__plan_roles(p); r++) {
         put(&h, (uint64_t)p->roles[r].n);
         for (int i = 0; i < p->roles[r].n; i++) {
             const td__plan_op *o = &p->roles[r].ops[i];

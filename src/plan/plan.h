@@ -3,14 +3,14 @@
  * (td__plan_check), run (by an executor that walks a rank's list), and timed on a virtual clock
  * (td__plan_time). What is checked is what runs.
  *
- * Roles     Ranks with the same pipeline coordinate have the same role, and one list serves them
- *           all: peers are offsets along an axis. Messages go along the pipeline axis,
- *           collectives along any.
+ * Roles     Ranks with the same coordinate along the plan's axis have the same role, and one list
+ *           serves them all. Of a pipeline that is the pipeline axis, of ranks with whole models
+ *           the data axis. Messages go along this axis, peers are offsets; collectives along any.
  * Lanes     The operations of a role lie in lanes. Those of a lane are carried out one after the
  *           other, lanes side by side; `after` names operations of other lanes to wait for.
  * Matching  The k-th send of a role to another meets the k-th receive there from it, in the same
  *           direction (up: forward, to later chunks; down: backward). A send may wait for its
- *           receive. The k-th collective along the pipeline axis is one call of all roles. */
+ *           receive. The k-th collective along the plan's axis is one call of all roles. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PLAN_PLAN_H
 #define TD_PLAN_PLAN_H
@@ -43,12 +43,17 @@ typedef enum td__plan_coll {
     TD_PLAN_REDUCE_SCATTER,
     TD_PLAN_ALL_GATHER,
     TD_PLAN_BROADCAST,
+    TD_PLAN_ALL_TO_ALL,
+    TD_PLAN_BARRIER,
     TD_PLAN_COLLS
 } td__plan_coll;
 
 enum { TD__PLAN_AFTER = 4, TD__PLAN_NONE = -1 };
-/* The phase of a message without values: its sender has updated its params, the receiver may. */
-enum { TD__PLAN_TURN = 7 };
+/* The phase of messages that are no values of a micro-batch: the sender has updated its params, the
+ * receiver may; params; sums of gradients. */
+enum { TD__PLAN_TURN = 7, TD__PLAN_PARAMS, TD__PLAN_SUMS };
+/* The bytes of a collective whose size depends on the data: row-sparse gradients. */
+#define TD__PLAN_ANY UINT64_MAX
 
 typedef struct td__plan_op {
     uint8_t kind, lane; /* td__plan_kind, td__plan_lane */
@@ -58,7 +63,7 @@ typedef struct td__plan_op {
     int16_t peer;       /* of messages: the other role is this far along the axis */
     uint16_t chunk, other;
     uint32_t micro_batch;
-    uint64_t nbytes;
+    uint64_t nbytes; /* of a collective: of the whole block, all ranks' parts together */
     int32_t after[TD__PLAN_AFTER]; /* operations of this role; TD__PLAN_NONE: none */
     double seconds;                /* of RUN, UPDATE, COPY: measured or modelled */
 } td__plan_op;
@@ -70,13 +75,19 @@ typedef struct td__plan_list {
 
 typedef struct td__plan {
     td__rank_mesh mesh;
-    td__plan_list *roles; /* (mesh.size[TD_AXIS_PIPELINE]) */
+    td__axis axis;        /* of the roles */
+    td__plan_list *roles; /* (td__plan_roles()) */
     char **chunks;        /* (n_chunks) what people call them: "conv1 to fc2 (job.yaml:12)" */
     int n_chunks;
 } td__plan;
 
-TD_NODISCARD td_status td__plan_create(const td__rank_mesh *mesh, int chunks, td__plan **out);
+TD_NODISCARD td_status td__plan_create(const td__rank_mesh *mesh, td__axis axis, int chunks,
+                                       td__plan **out);
 void td__plan_destroy(td__plan *p); /* NULL is allowed */
+static inline int td__plan_roles(const td__plan *p)
+{
+    return p->mesh.size[p->axis];
+}
 TD_NODISCARD td_status td__plan_name_chunk(td__plan *p, int chunk, const char *name);
 /* Append to a role's list; *index (may be NULL) is the number that `after` refers to. */
 TD_NODISCARD td_status td__plan_add(td__plan *p, int role, const td__plan_op *op, int *index);

@@ -8,10 +8,19 @@
 
 static const char *const PHASES[TD_RUN_PHASE_COUNT] = {"forward", "backward", "weight gradients"};
 static const char *const COLLS[TD_PLAN_COLLS] = {"allreduce", "reduce-scatter", "all-gather",
-                                                 "broadcast"};
+                                                 "broadcast", "all-to-all",     "barrier"};
 static const char *const LANES[TD_LANES] = {"compute",       "send forward",     "receive forward",
                                             "send backward", "receive backward", "collectives",
                                             "copies"};
+
+/* Where ranks have whole models, messages go in no direction. */
+static const char *lane_name(const td__plan *p, int lane)
+{
+    bool message = lane == TD_LANE_SEND_UP || lane == TD_LANE_RECV_UP;
+    return p->axis == TD_AXIS_PIPELINE || !message ? LANES[lane]
+           : lane == TD_LANE_SEND_UP               ? "send"
+                                                   : "receive";
+}
 
 /* " (conv1 to fc2)", or nothing for a chunk without a name. */
 static const char *named(const td__plan *p, int chunk, char *buf, size_t nbytes)
@@ -19,6 +28,46 @@ static const char *named(const td__plan *p, int chunk, char *buf, size_t nbytes)
     const char *name = chunk < p->n_chunks ? p->chunks[chunk] : NULL;
     snprintf(buf, nbytes, name ? " (%s)" : "%s", name ? name : "");
     return buf;
+}
+
+/* What a message carries that is no value of a micro-batch: "8.0 KB of params"; NULL: such a value.
+ */
+static const char *content(const td__plan_op *o, char *buf, size_t nbytes)
+{
+    char size[TD__HUMAN];
+    if (o->phase == TD__PLAN_TURN)
+        return "the turn to update";
+    if (o->phase != TD__PLAN_PARAMS && o->phase != TD__PLAN_SUMS)
+        return NULL;
+    snprintf(buf, nbytes, "%s of %s", td__human_bytes((double)o->nbytes, size),
+             o->phase == TD__PLAN_PARAMS ? "params" : "sums of gradients");
+    return buf;
+}
+
+static void message_text(const td__plan_op *o, int role, const char *name, char *buf)
+{
+    char what[64];
+    const char *verb = o->kind == TD_PLAN_SEND ? "send" : "receive";
+    const char *with = o->kind == TD_PLAN_SEND ? "to" : "from", *other;
+    other = content(o, what, sizeof what);
+    if (other)
+        snprintf(buf, TD__PLAN_TEXT, "rank %d: %s %s %s rank %d", role, verb, other, with,
+                 role + o->peer);
+    else
+        snprintf(buf, TD__PLAN_TEXT,
+                 "rank %d: %s %s values of micro-batch %u %s rank %d, chunk %d%s", role, verb,
+                 PHASES[o->phase], o->micro_batch, with, role + o->peer, o->chunk, name);
+}
+
+static void coll_text(const td__plan_op *o, int role, const char *name, char *buf)
+{
+    char size[TD__HUMAN];
+    const char *of = o->nbytes == TD__PLAN_ANY ? " of rows" : " of ";
+    bool sized = o->nbytes != TD__PLAN_ANY && o->coll != TD_PLAN_BARRIER;
+    snprintf(buf, TD__PLAN_TEXT, "rank %d: %s%s%s along %s, chunk %d%s", role, COLLS[o->coll],
+             o->coll == TD_PLAN_BARRIER ? "" : of,
+             sized ? td__human_bytes((double)o->nbytes, size) : "",
+             td__axis_name((td__axis)o->axis), o->chunk, name);
 }
 
 char *td__plan_op_text(const td__plan *p, int role, int op, char buf[TD__PLAN_TEXT])
@@ -32,23 +81,8 @@ char *td__plan_op_text(const td__plan *p, int role, int op, char buf[TD__PLAN_TE
                  PHASES[o->phase], o->micro_batch, o->chunk, name);
         break;
     case TD_PLAN_SEND:
-    case TD_PLAN_RECV:
-        if (o->phase == TD__PLAN_TURN) {
-            snprintf(buf, TD__PLAN_TEXT, "rank %d: %s the turn to update %s rank %d", role,
-                     o->kind == TD_PLAN_SEND ? "send" : "receive",
-                     o->kind == TD_PLAN_SEND ? "to" : "from", role + o->peer);
-            break;
-        }
-        snprintf(buf, TD__PLAN_TEXT,
-                 "rank %d: %s %s values of micro-batch %u %s rank %d, chunk %d%s", role,
-                 o->kind == TD_PLAN_SEND ? "send" : "receive", PHASES[o->phase], o->micro_batch,
-                 o->kind == TD_PLAN_SEND ? "to" : "from", role + o->peer, o->chunk, name);
-        break;
-    case TD_PLAN_COLL:
-        snprintf(buf, TD__PLAN_TEXT, "rank %d: %s of %s along %s, chunk %d%s", role, COLLS[o->coll],
-                 td__human_bytes((double)o->nbytes, size), td__axis_name((td__axis)o->axis),
-                 o->chunk, name);
-        break;
+    case TD_PLAN_RECV: message_text(o, role, name, buf); break;
+    case TD_PLAN_COLL: coll_text(o, role, name, buf); break;
     case TD_PLAN_UPDATE:
         snprintf(buf, TD__PLAN_TEXT, "rank %d: update of the params of chunk %d%s", role, o->chunk,
                  name);
@@ -73,13 +107,14 @@ void td__plan_print(const td__plan *p, const td__plan_times *times, td__text *ou
 {
     char buf[TD__PLAN_TEXT], mesh[TD__RANK_MESH_TEXT];
     td__text_printf(out, "communication plan of a step, %s\n", td__rank_mesh_text(&p->mesh, mesh));
-    for (int r = 0; r < p->mesh.size[TD_AXIS_PIPELINE]; r++) {
-        td__text_printf(out, "pipeline rank %d: %d operations\n", r, p->roles[r].n);
+    for (int r = 0; r < td__plan_roles(p); r++) {
+        td__text_printf(out, "%s rank %d: %d operations\n", td__axis_name(p->axis), r,
+                        p->roles[r].n);
         for (int i = 0; i < p->roles[r].n; i++) {
             const td__plan_op *o = &p->roles[r].ops[i];
             if (times)
                 td__text_printf(out, "  %9.3f ms", 1e3 * times->begin[r][i]);
-            td__text_printf(out, "  %4d  %-16s  %s", i, LANES[o->lane],
+            td__text_printf(out, "  %4d  %-16s  %s", i, lane_name(p, o->lane),
                             without_rank(td__plan_op_text(p, r, i, buf)));
             for (int k = 0, any = 0; k < TD__PLAN_AFTER; k++)
                 if (o->after[k] != TD__PLAN_NONE)
@@ -94,17 +129,17 @@ void td__plan_trace(const td__plan *p, const td__plan_times *times, td__text *ou
     char buf[TD__PLAN_TEXT];
     const char *comma = "\n";
     td__text_add(out, "[");
-    for (int r = 0; r < p->mesh.size[TD_AXIS_PIPELINE]; r++) {
+    for (int r = 0; r < td__plan_roles(p); r++) {
         td__text_printf(out,
                         "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
-                        "\"pipeline rank %d\"}}",
-                        comma, r, r);
+                        "\"%s rank %d\"}}",
+                        comma, r, td__axis_name(p->axis), r);
         comma = ",\n";
         for (int l = 0; l < TD_LANES; l++)
             td__text_printf(out,
                             "%s{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,"
                             "\"args\":{\"name\":\"%s\"}}",
-                            comma, r, l, LANES[l]);
+                            comma, r, l, lane_name(p, l));
         for (int i = 0; i < p->roles[r].n; i++) {
             td__text_printf(out, "%s{\"name\":", comma);
             td__text_json(out, without_rank(td__plan_op_text(p, r, i, buf)));

@@ -7,7 +7,7 @@
 /* What an operation takes once all that it meets are there. */
 static double seconds_of(const td__plan *p, const td__plan_op *o, const td__plan_link *link)
 {
-    double bytes = (double)o->nbytes;
+    double bytes = o->nbytes == TD__PLAN_ANY ? 0 : (double)o->nbytes;
     switch ((td__plan_kind)o->kind) {
     case TD_PLAN_SEND:
     case TD_PLAN_RECV: break;
@@ -71,7 +71,7 @@ static void carry_out(const td__walk *w, const td__plan_link *link, td__plan_tim
 
 static td_status allocate(const td__plan *p, td__plan_times *t)
 {
-    t->roles = p->mesh.size[TD_AXIS_PIPELINE];
+    t->roles = td__plan_roles(p);
     size_t roles = (size_t)t->roles;
     t->begin = td__calloc(roles, sizeof *t->begin);
     t->end = td__calloc(roles, sizeof *t->end);

@@ -98,13 +98,13 @@ static int next_coll(const td__walk *w, int at, int role)
 {
     for (; at < w->base[role + 1]; at++) {
         const td__plan_op *o = td__walk_op(w, at);
-        if (o->kind == TD_PLAN_COLL && o->axis == TD_AXIS_PIPELINE)
+        if (o->kind == TD_PLAN_COLL && o->axis == w->p->axis)
             return at;
     }
     return w->n;
 }
 
-/* Collectives along the pipeline axis: the calls of role r meet those of role 0. */
+/* Collectives along the plan's axis: the calls of role r meet those of role 0. */
 static td_status match_colls(td__walk *w, int r)
 {
     for (int i = w->base[0], k = w->base[r];; i++, k++) {
@@ -126,15 +126,17 @@ static td_status match_colls(td__walk *w, int r)
 
 static td_status match_all(td__walk *w)
 {
-    int roles = w->p->mesh.size[TD_AXIS_PIPELINE];
+    int roles = td__plan_roles(w->p);
+    bool talk = false;
     for (int i = 0; i < w->n; i++) {
         const td__plan_op *o = td__walk_op(w, i);
         char x[TD__PLAN_TEXT];
         int to = w->role[i] + o->peer;
-        if (is_message(o) && (o->axis != TD_AXIS_PIPELINE || !o->peer || to < 0 || to >= roles))
+        talk = talk || is_message(o);
+        if (is_message(o) && (o->axis != w->p->axis || !o->peer || to < 0 || to >= roles))
             return TD_FAIL(TD_EDEADLOCK, "%s: there is no such rank", text_of(w, i, x));
     }
-    for (int a = 0; a < roles; a++)
+    for (int a = 0; talk && a < roles; a++)
         for (int b = 0; b < roles; b++)
             if (a != b) {
                 TD_TRY(match(w, a, b, TD_LANE_SEND_UP, TD_LANE_RECV_UP));
@@ -161,7 +163,7 @@ static void enqueue(td__walk *w, int i)
 
 static td_status allocate(td__walk *w)
 {
-    int roles = w->p->mesh.size[TD_AXIS_PIPELINE];
+    int roles = td__plan_roles(w->p);
     w->base = td__calloc((size_t)roles + 1, sizeof *w->base);
     for (int r = 0; w->base && r < roles; r++)
         w->base[r + 1] = w->base[r] + w->p->roles[r].n;
@@ -191,7 +193,7 @@ td_status td__walk_init(td__walk *w, const td__plan *p)
 {
     *w = (td__walk){.p = p};
     TD_TRY(allocate(w));
-    for (int r = 0; r < p->mesh.size[TD_AXIS_PIPELINE]; r++)
+    for (int r = 0; r < td__plan_roles(p); r++)
         TD_TRY(link_role(w, r));
     TD_TRY(match_all(w));
     /* Of a group, the operation with the lowest number stands for all. */

@@ -288,7 +288,7 @@ td_status td__ps_client_open(td_comm *comm, int servers, size_t floats, td__ps_c
         sizes[s] = (td__ps_lane_size){c->at[s].own.count, c->at[s].own.count};
     }
     if (!st)
-        st = td__ps_lanes_open(comm, servers, sizes, c->lanes);
+        st = td__ps_lanes_open(comm, servers, 1, sizes, c->lanes);
     td__free(sizes);
     if (st && c)
         destroy(c);

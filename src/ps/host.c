@@ -158,7 +158,7 @@ td_status td__ps_host_open(td_comm *comm, int servers, size_t floats, const td__
         sizes[s] = (td__ps_lane_size){count, count};
     }
     if (!st)
-        st = td__ps_lanes_open(comm, servers, sizes, h->lanes);
+        st = td__ps_lanes_open(comm, servers, 1, sizes, h->lanes);
     if (!st)
         st = start(h);
     td__free(sizes);

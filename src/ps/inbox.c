@@ -64,8 +64,7 @@ static td_status receive(slot *s)
     if (p.n_numbers)
         TD_TRY(td__ps_hear(l, s->numbers, (size_t)p.n_numbers * sizeof *s->numbers, false));
     for (int i = 0; i < p.slots; i++)
-        TD_TRY(td__ps_take(l, l->push + (size_t)i * b->floats + b->own.begin,
-                           b->own.end - b->own.begin));
+        TD_TRY(td__ps_take_range(l, l->push + (size_t)i * b->floats + b->own.begin, b->own));
     pthread_mutex_lock(&b->lock);
     s->push = p;
     s->number = ++b->arrived;

@@ -57,19 +57,22 @@ td_status td__ps_lane_open(td_comm *comm, int server, int client, td__ps_lane_si
     return open_areas(out, size);
 }
 
-td_status td__ps_lanes_open(td_comm *comm, int servers, const td__ps_lane_size *size,
+td_status td__ps_lanes_open(td_comm *comm, int servers, int team, const td__ps_lane_size *size,
                             td__ps_lane *out)
 {
     int rank = td_comm_rank(comm), ranks = td_comm_size(comm);
     for (int s = 0; s < servers; s++)
-        for (int w = servers; w < ranks; w++) {
-            bool in = rank == s || rank == w;
+        for (int w = servers; w < ranks; w += team) {
+            bool in = rank == s || (rank >= w && rank < w + team);
             td_comm *link = NULL;
             TD_TRY(td__comm_split_with(comm, in ? 0 : -1, rank, &PATIENT, &link));
             if (!in)
                 continue;
-            td__ps_lane *l = &out[rank == s ? w - servers : s];
-            *l = (td__ps_lane){.link = link, .peer = rank == s, .rank = rank == s ? w : s};
+            td__ps_lane *l = &out[rank == s ? (w - servers) / team : s];
+            *l = (td__ps_lane){.link = link,
+                               .peer = rank == s,
+                               .member = rank == s ? 0 : rank - w,
+                               .rank = rank == s ? w : s};
             TD_TRY(open_areas(l, size[s]));
         }
     return TD_OK;
@@ -126,4 +129,41 @@ td_status td__ps_hand(const td__ps_lane *l, const float *area, size_t count)
 td_status td__ps_take(const td__ps_lane *l, float *area, size_t count)
 {
     return l->shared || !count ? TD_OK : td_recv(l->link, area, count, TD_F32, l->peer, NULL);
+}
+
+/* The part of a range that holding i has and that moves over the link between it and this side:
+ * towards the server only once. */
+static td__param_range part_of(const td__ps_lane *l, int i, td__param_range at, bool push)
+{
+    const td__ps_holding *h = &l->holds[i];
+    bool moves = (l->peer || h->member == l->member) && (!push || h->pushes);
+    size_t begin = at.begin > h->at.begin ? at.begin : h->at.begin;
+    size_t end = at.end < h->at.end ? at.end : h->at.end;
+    return moves && begin < end ? (td__param_range){begin, end} : (td__param_range){begin, begin};
+}
+
+td_status td__ps_hand_range(const td__ps_lane *l, const float *area, td__param_range at)
+{
+    if (!l->holds)
+        return td__ps_hand(l, area, at.end - at.begin);
+    for (int i = 0; !l->shared && i < l->n_holds; i++) {
+        td__param_range p = part_of(l, i, at, !l->peer);
+        if (p.begin < p.end)
+            TD_TRY(td_send(l->link, area + (p.begin - at.begin), p.end - p.begin, TD_F32,
+                           l->peer ? 1 + l->holds[i].member : 0, patience(l)));
+    }
+    return TD_OK;
+}
+
+td_status td__ps_take_range(const td__ps_lane *l, float *area, td__param_range at)
+{
+    if (!l->holds)
+        return td__ps_take(l, area, at.end - at.begin);
+    for (int i = 0; !l->shared && i < l->n_holds; i++) {
+        td__param_range p = part_of(l, i, at, l->peer);
+        if (p.begin < p.end)
+            TD_TRY(td_recv(l->link, area + (p.begin - at.begin), p.end - p.begin, TD_F32,
+                           l->peer ? 1 + l->holds[i].member : 0, NULL));
+    }
+    return TD_OK;
 }

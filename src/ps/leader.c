@@ -8,6 +8,7 @@
 #include "coll/comm.h"
 #include "ps/order.h"
 #include "ps/ps.h"
+#include "ps/team.h"
 
 enum {
     LOOK_MS = 50,       /* while it waits for workers, so often for other servers */
@@ -40,7 +41,7 @@ static td_status give(td__ps_rule *r, int worker, const td__ps_order *order)
         TD_TRY(td__ps_publish(r, worker));
     TD_TRY(td__ps_tell(l, order, sizeof *order));
     if (order->params)
-        TD_TRY(td__ps_hand(l, l->pull + own.begin, own.end - own.begin));
+        TD_TRY(td__ps_hand_range(l, l->pull + own.begin, own));
     return TD_OK;
 }
 
@@ -87,14 +88,23 @@ static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
     return st;
 }
 
+/* The least that a worker has done, of those that are not left out; UINT64_MAX: all are. */
+static uint64_t slowest_of(const td__ps_rule *r)
+{
+    uint64_t slowest = UINT64_MAX;
+    for (int w = 0; w < r->workers; w++) {
+        const td__ps_seat *s = &r->seats[w];
+        if (!s->lost && !s->overdue && s->clock < slowest)
+            slowest = s->clock;
+    }
+    return slowest;
+}
+
 /* Of the idle workers that may begin, the one that has done least; -1: none. */
 static int find_idle(const td__ps_rule *r)
 {
-    uint64_t slowest = UINT64_MAX;
+    uint64_t slowest = slowest_of(r);
     int best = -1;
-    for (int w = 0; w < r->workers; w++)
-        if (!r->seats[w].lost && r->seats[w].clock < slowest)
-            slowest = r->seats[w].clock;
     for (int w = 0; w < r->workers; w++) {
         const td__ps_seat *s = &r->seats[w];
         if (!s->busy && !s->lost && (best < 0 || s->clock < r->seats[best].clock) &&
@@ -139,14 +149,54 @@ static void find_place(td__ps_rule *r, uint64_t steps)
     r->dealt = steps - in_epoch;
 }
 
+/* ---- Clients --------------------------------------------------------------------------------- */
+
+/* A td__ps_outputs_opts': the other shards come here. */
+static td_status bring_params(void *user)
+{
+    td__ps_rule *r = user;
+    if (r->servers == 1 || r->copies)
+        return TD_OK;
+    TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
+    return td__ps_fetch(r);
+}
+
+static td_status outputs(void *user, int64_t rows, const void *samples, size_t nbytes, void **out,
+                         size_t *row_nbytes)
+{
+    td__ps_rule *r = user;
+    const td__sync_host *h = &r->base.x.host;
+    return h->outputs(h->user, rows, samples, nbytes, out, row_nbytes);
+}
+
+/* Where checkpoints are written, clients find the run; the folder is there by the first step. Rows
+ * of tables are with other servers. */
+static void admit_clients(td__ps_rule *r)
+{
+    const char *folder = r->base.x.checkpoint_dir;
+    td__ps_outputs_opts o = {folder, r, bring_params, outputs};
+    if (!folder || r->tables || !r->base.x.host.outputs)
+        return;
+    if (td__ps_outputs_create(&o, &r->outputs))
+        TD_LOG(WARN, TRAIN, "no client can ask this run for outputs: %s", td_last_error());
+}
+
+static td_status serve_clients(td__ps_rule *r)
+{
+    return td__ps_outputs_serve(r->outputs, r->begun - 1);
+}
+
 td_status td__ps_begin(td__sync *s, const td__sync_place *at)
 {
     td__ps_rule *r = (td__ps_rule *)s;
     if (r->server != 0)
-        return TD_OK;
+        return td__ps_team_begin(r, at);
     if (!r->begun && !r->policy->together)
         find_place(r, at->step - 1);
+    if (!r->begun)
+        admit_clients(r);
     r->begun = at->step;
+    TD_TRY(serve_clients(r));
     r->lr = at->lr;
     if (!r->tables_read && at->step > 1)
         TD_TRY(td__ps_tables_load(r->tables, at->step - 1));
@@ -166,10 +216,13 @@ static void settle(td__ps_rule *r, int worker, const td__ps_push *p)
     enum { NEWEST = 8 }; /* one of so many */
     td__ps_seat *seat = &r->seats[worker];
     double took = 1e-9 * (double)(td__clock_ns() - seat->since_ns);
+    uint64_t slowest = slowest_of(r);
     if (!seat->overdue)
         r->batch_seconds += r->batch_seconds > 0 ? (took - r->batch_seconds) / NEWEST : took;
-    seat->busy = seat->overdue = false;
     seat->clock++;
+    if (seat->overdue && slowest != UINT64_MAX && slowest > seat->clock)
+        seat->clock = slowest; /* the others have not waited, and do not now */
+    seat->busy = seat->overdue = false;
     seat->pushed = p->grads;
     seat->times = p->times;
     r->stop = r->stop || p->stop;
@@ -201,14 +254,23 @@ static td_status pass(td__ps_rule *r, td__ps_command *c)
     return td__ps_copy_out(r, c);
 }
 
+/* How long a batch may take before its worker counts as overdue, in seconds. */
+static double overdue_s(const td__ps_rule *r)
+{
+    double most = OVERDUE_TIMES * r->batch_seconds;
+    return most > OVERDUE_S ? most : OVERDUE_S;
+}
+
 /* Idle workers do what others are too late with. Not where a batch's gradients may come with a
  * later push, or rows of tables with none, or where pushes are those of a replay. */
 static td_status give_again(td__ps_rule *r)
 {
-    double most = OVERDUE_TIMES * r->batch_seconds;
-    most = most > OVERDUE_S ? most : OVERDUE_S;
+    double most = overdue_s(r);
+    int idle = 0;
+    for (int w = 0; w < r->workers; w++)
+        idle += !r->seats[w].busy && !r->seats[w].lost;
     if (r->policy->together || r->policy->push_every || r->tables || r->replay ||
-        r->batch_seconds <= 0 || find_idle(r) < 0)
+        r->batch_seconds <= 0 || !idle)
         return TD_OK;
     for (int w = 0; w < r->workers; w++) {
         td__ps_seat *s = &r->seats[w];
@@ -227,10 +289,9 @@ static td_status give_again(td__ps_rule *r)
 }
 
 /* The next push, or the first of these that fails: a worker, another server. */
-static td_status await_push(td__ps_rule *r, int only, int *worker, td__ps_push *p,
-                            const double **numbers)
+static td_status await_push(td__ps_rule *r, int only, td__deadline until, int *worker,
+                            td__ps_push *p, const double **numbers)
 {
-    td__deadline until = deadline(r);
     for (;;) {
         td__deadline look = td__deadline_in_ms(LOOK_MS);
         td_status st =
@@ -238,6 +299,7 @@ static td_status await_push(td__ps_rule *r, int only, int *worker, td__ps_push *
         if (st != TD_ETIMEDOUT || td__deadline_passed(until))
             return st;
         TD_TRY(servers_there(r));
+        TD_TRY(serve_clients(r));
         if (only < 0)
             TD_TRY(give_again(r));
     }
@@ -264,7 +326,7 @@ static td_status step_together(td__ps_rule *r, double lr)
         const double *more;
         td__ps_push p;
         int worker;
-        TD_TRY(await_push(r, w, &worker, &p, &more));
+        TD_TRY(await_push(r, w, deadline(r), &worker, &p, &more));
         if ((size_t)p.n_numbers != n || p.step != r->begun)
             return TD_FAIL(TD_EPROTO, "rank %d pushes %d numbers of step %llu", r->lanes[w].rank,
                            p.n_numbers, (unsigned long long)p.step);
@@ -294,7 +356,7 @@ static td_status find_only(td__ps_rule *r, int *only)
         return TD_OK;
     TD_TRY(td__backup_sets_get(r->replay, r->begun, r->only));
     for (int w = 0; w < r->workers; w++)
-        if (r->only[r->servers + w])
+        if (r->only[r->lanes[w].rank])
             *only = w;
     if (*only < 0 || !td__ps_inbox_busy(r->inbox, *only))
         return TD_FAIL(TD_EINVAL,
@@ -311,7 +373,7 @@ static td_status next_push(td__ps_rule *r, int only, int *worker, td__ps_push *p
     for (;;) {
         if (r->n_lost == r->workers)
             return TD_FAIL(TD_EPEER, "all %d workers are lost", r->workers);
-        td_status st = await_push(r, only, worker, p, &numbers);
+        td_status st = await_push(r, only, deadline(r), worker, p, &numbers);
         if (!st && r->seats[*worker].overdue) {
             TD_TRY(leave(r, *worker, p));
             TD_LOG(WARN, TRAIN, "rank %d has caught up", r->lanes[*worker].rank);
@@ -358,8 +420,9 @@ static td_status step_alone(td__ps_rule *r, int *worker, td__ps_push *p)
 td_status td__ps_batch(td__sync *s, const td__batch *batch)
 {
     td__ps_rule *r = (td__ps_rule *)s;
-    return r->server < 0 ? td__step_batch(s->engine, batch)
-                         : td__step_batch_by(s->engine, batch, td__ps_no_batch, NULL);
+    if (r->server >= 0)
+        return td__step_batch_by(s->engine, batch, td__ps_no_batch, NULL);
+    return r->team ? td__ps_team_batch(r, batch) : td__step_batch(s->engine, batch);
 }
 
 td_status td__ps_step(td__sync *s, double lr, td__step_result *out)
@@ -384,6 +447,18 @@ td_status td__ps_step(td__sync *s, double lr, td__step_result *out)
 
 /* ---- Meetings -------------------------------------------------------------------------------- */
 
+/* Until when a push is waited for that is not used: who is overdue by then counts as lost. Elastic
+ * ranks have agents that look after those who stand still. */
+static td__deadline patience(const td__ps_rule *r, int worker)
+{
+    const td__ps_seat *s = &r->seats[worker];
+    double late = 1e-9 * (double)(td__clock_ns() - s->since_ns), left = overdue_s(r) - late;
+    if (r->policy->together || r->base.x.elastic)
+        return deadline(r);
+    td__deadline until = td__deadline_in_ms(left > 0 ? (uint32_t)(1000 * left) : 0);
+    return until < deadline(r) ? until : deadline(r);
+}
+
 /* What is still under way is not used. */
 static td_status drain(td__ps_rule *r)
 {
@@ -393,7 +468,11 @@ static td_status drain(td__ps_rule *r)
         int worker;
         if (!r->seats[w].busy)
             continue;
-        td_status st = await_push(r, w, &worker, &p, &numbers);
+        td_status st = await_push(r, w, patience(r, w), &worker, &p, &numbers);
+        if (st == TD_ETIMEDOUT && !r->policy->together && !r->base.x.elastic) {
+            lose(r, w);
+            continue;
+        }
         if (st == TD_EPEER && worker >= 0 && !r->policy->together) {
             TD_TRY(servers_there(r));
             lose(r, worker);

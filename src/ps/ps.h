@@ -39,6 +39,7 @@
  *          to another. The comm of all ranks is of no use from then on, so those that are left end
  *          without meeting. A server that is lost ends the run with one line; it is resumed from
  *          the last checkpoint, on any number of workers and servers.
+ * Meshes   A worker may be several ranks (team.h).
  * Replicas With parallel.replicas every server keeps all shards (copies.c): pushes go to all of
  *          them, and each makes the same updates in the order of server 0, but hands out its own
  *          shard alone. A push is applied, and its worker told so, only when all servers have it.
@@ -52,6 +53,7 @@
 
 #include "ps/inbox.h"
 #include "ps/lane.h"
+#include "ps/outputs.h"
 #include "ps/shard_map.h"
 #include "ps/tables.h"
 #include "parallel/rank_tree.h"
@@ -59,6 +61,7 @@
 #include "run/backup_sets.h"
 
 typedef struct td__ps_rule td__ps_rule;
+typedef struct td__ps_team td__ps_team;
 
 /* What a rule adds. */
 typedef struct td__ps_policy {
@@ -92,6 +95,8 @@ struct td__ps_rule {
     td__sync base;
     const td__ps_policy *policy;
     int rank, servers, workers;
+    int team_size;      /* ranks of a worker */
+    td__ps_team *team;  /* (team.h) NULL: workers are one rank each */
     int server;         /* this rank's number among servers; -1: it is a worker */
     td__ps_map map;     /* of shards */
     td__ps_lane *lanes; /* (n_lanes) servers: to all workers; workers: to all servers */
@@ -114,12 +119,13 @@ struct td__ps_rule {
     td__ps_inbox *inbox;
     td__ps_seat *seats; /* (workers) */
     td__backup_sets *replay;
-    bool *only;          /* (ranks) of a step of the replay */
-    int *counted;        /* (ranks) whose work is in the step */
-    td__ps_push *pushed; /* (workers) of a step together */
-    bool stop;           /* another rank was asked to stop */
-    bool change;         /* elastic: a worker is lost, the generation is to end */
-    uint64_t *again;     /* (workers) steps of workers that were lost, to be dealt out again */
+    td__ps_outputs *outputs; /* clients of the run; NULL: none can be */
+    bool *only;              /* (ranks) of a step of the replay */
+    int *counted;            /* (ranks) whose work is in the step */
+    td__ps_push *pushed;     /* (workers) of a step together */
+    bool stop;               /* another rank was asked to stop */
+    bool change;             /* elastic: a worker is lost, the generation is to end */
+    uint64_t *again;         /* (workers) steps of workers that were lost, to be dealt out again */
     int n_again, n_lost;
     uint64_t version; /* of the params */
     uint64_t dealt;   /* the last step that a worker was given */
@@ -163,8 +169,9 @@ int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push h
     .size = sizeof(td__ps_rule), .key = "parallel.servers", .sample = "1", .asked = td__ps_asked, \
     .check = td__ps_check, .check_params = td__ps_check_params, .exchange = td__ps_exchange,      \
     .destroy = td__ps_destroy, .begin = td__ps_begin, .batch = td__ps_batch, .step = td__ps_step, \
-    .meet = td__ps_meet, .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes,       \
-    .states = td__ps_states, .abandon = td__ps_abandon
+    .unplanned = "workers push and pull when they come to it", .meet = td__ps_meet,               \
+    .serve = td__ps_serve, .note = td__ps_note, .notes = td__ps_notes, .states = td__ps_states,   \
+    .abandon = td__ps_abandon
 
 /* ---- Between the files of this folder -------------------------------------------------------- */
 
@@ -216,5 +223,9 @@ TD_NODISCARD td_status td__ps_end_all(td__ps_rule *r); /* all ranks: the params 
 
 /* worker.c */
 TD_NODISCARD td_status td__ps_work(td__ps_rule *r);
+/* Gradients of a part of the block are added to those that are not pushed yet; where workers go on
+ * from their own params between pulls, these too are updated. Any compute thread. */
+TD_NODISCARD td_status td__ps_accrue(td__ps_rule *r, const float *grads, double lr,
+                                     td__param_range part);
 
 #endif

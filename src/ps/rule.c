@@ -7,6 +7,7 @@
 #include "coll/comm.h"
 #include "graph/params.h"
 #include "ps/ps.h"
+#include "ps/team.h"
 
 bool td__ps_asked(const td__sync_config *c)
 {
@@ -50,6 +51,7 @@ td_status td__ps_check(const td__sync_config *c, const td__sync_job *j, const td
                                   "add --elastic");
     if (j->verify > 0)
         return TD_FAIL(TD_EINVAL, "train.verify: not with parallel.servers");
+    TD_TRY(td__ps_team_check(c, j, w));
     if (!w->starts)
         return TD_OK;
     if (w->ranks <= c->servers)
@@ -67,6 +69,11 @@ td_status td__ps_check_params(const td__sync_config *c, const td_params *ps)
     for (int i = 0; i < td_params_count(ps); i++) {
         td_param_info info = td_params_info(ps, i);
         sparse = sparse || info.sparse;
+        if (sparse && td__ps_team_size(c) > 1)
+            return TD_FAIL(TD_EINVAL,
+                           "parallel.servers: a model with row-sparse gradients (%s) cannot be "
+                           "trained by workers of %d ranks (parallel.data, parallel.pipeline)",
+                           info.name, td__ps_team_size(c));
         if (sparse && info.is_state)
             return TD_FAIL(TD_EINVAL,
                            "parallel.servers: a model with row-sparse gradients and running "
@@ -89,6 +96,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, bool toget
     out->no_rows = out->no_partials = server;
     out->parts = together ? workers : 1;
     out->part = together && !server ? w->rank - servers : 0;
+    td__ps_team_traits(c, w, out);
 }
 
 void td__ps_traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
@@ -104,7 +112,8 @@ void td__ps_traits_together(const td__sync_config *c, const td__sync_world *w, t
 /* Server 0 has most: an area for pushes and one for pulls of every worker. */
 size_t td__ps_exchange(const td__sync_sizes *z)
 {
-    int workers = z->world.ranks - servers_of(z->config, z->world.ranks, z->world.elastic);
+    int ranks = z->world.ranks - servers_of(z->config, z->world.ranks, z->world.elastic);
+    int workers = ranks / td__ps_team_size(z->config);
     return workers < 1 ? 0 : (size_t)workers * (z->grads + z->params);
 }
 
@@ -129,7 +138,7 @@ static td_status open_lanes(td__ps_rule *r)
     for (int s = 0; !st && s < r->servers; s++)
         sizes[s] = (td__ps_lane_size){slots * floats, floats};
     if (!st)
-        st = td__ps_lanes_open(r->base.x.comm, r->servers, sizes, r->lanes);
+        st = td__ps_lanes_open(r->base.x.comm, r->servers, r->team_size, sizes, r->lanes);
     td__free(sizes);
     return st;
 }
@@ -137,7 +146,7 @@ static td_status open_lanes(td__ps_rule *r)
 static td_status make_leader(td__ps_rule *r)
 {
     const td__sync_ctx *x = &r->base.x;
-    size_t workers = (size_t)r->workers, ranks = workers + (size_t)r->servers;
+    size_t workers = (size_t)r->workers, ranks = (size_t)td_comm_size(x->comm);
     size_t numbers = TD_REQUESTS + workers + TD__STEP_WORDS +
                      (size_t)x->step.micro_batches * (size_t)x->step.accumulate;
     r->seats = td__calloc(workers, sizeof *r->seats);
@@ -186,7 +195,8 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
     r->done = td__calloc((size_t)r->steps_of_epoch, sizeof *r->done);
     if (!r->done)
         return TD_FAIL(TD_ENOMEM, "no memory for the steps of an epoch");
-    r->workers = td_comm_size(x->comm) - r->servers;
+    r->team_size = td__ps_team_size(x->config);
+    r->workers = (td_comm_size(x->comm) - r->servers) / r->team_size;
     r->server = r->rank < r->servers ? r->rank : -1;
     size_t tables =
         td_params_trainable(x->step.params) - td__params_dense(x->step.params); /* elements */
@@ -204,6 +214,7 @@ td_status td__ps_create(td__sync *s, const td__ps_policy *policy)
         TD_TRY(td__comm_split_with(x->comm, r->server < 0 ? -1 : 0, r->rank, &PATIENT, &r->peers));
     }
     pass_points(r);
+    TD_TRY(td__ps_team_create(r));
     if (r->server >= 0)
         TD_TRY(td__ps_server_create(r));
     return r->server == 0 ? make_leader(r) : TD_OK;
@@ -228,8 +239,10 @@ void td__ps_destroy(td__sync *s)
         TD_LOG(INFO, TRAIN, "%llu pushes, on params %.2f updates old in the mean, %llu at most",
                (unsigned long long)r->pushes, (double)r->stale_sum / (double)r->pushes,
                (unsigned long long)r->stale_most);
+    td__ps_outputs_destroy(r->outputs);
     td__ps_tables_destroy(r->tables);
     td__ps_inbox_destroy(r->inbox);
+    td__ps_team_destroy(r);
     td__ps_lanes_close(r->lanes, r->n_lanes);
     td__ps_server_destroy(r);
     td__rank_tree_fini(&r->tree);
@@ -248,6 +261,7 @@ void td__ps_abandon(td__sync *s, const char *why)
 {
     td__ps_rule *r = (td__ps_rule *)s;
     td__ps_tables_abandon(r->tables, why);
+    td__ps_team_abandon(r, why);
     td__ps_lanes_abort(r->lanes, r->n_lanes, why);
     if (r->peers)
         td_comm_abort(r->peers, why);

@@ -158,7 +158,7 @@ static td_status receive_push(td__ps_rule *r, td__ps_lane *l, uint64_t step)
         return TD_FAIL(TD_EPROTO, "rank %d pushes %d slots of step %llu, not of %llu", l->rank,
                        p.slots, (unsigned long long)p.step, (unsigned long long)step);
     for (int i = 0; i < p.slots; i++)
-        TD_TRY(td__ps_take(l, l->push + (size_t)i * floats + own.begin, own.end - own.begin));
+        TD_TRY(td__ps_take_range(l, l->push + (size_t)i * floats + own.begin, own));
     return TD_OK;
 }
 
@@ -227,7 +227,7 @@ static td_status hand_out(td__ps_rule *r, int worker, bool params)
     if (params)
         TD_TRY(td__ps_publish(r, worker));
     TD_TRY(td__ps_tell(l, &here, sizeof here));
-    return params ? td__ps_hand(l, l->pull + own.begin, own.end - own.begin) : TD_OK;
+    return params ? td__ps_hand_range(l, l->pull + own.begin, own) : TD_OK;
 }
 
 static td_status obey(td__ps_rule *r, const td__ps_command *c)

@@ -124,6 +124,72 @@ static td_status remove_others(const td__ps_tables *t, const char *table, uint64
     return st;
 }
 
+/* The step of the oldest checkpoint that there is; UINT64_MAX: there is none. They lie around the
+ * folder of tables. */
+static td_status oldest_checkpoint(const td__ps_tables *t, uint64_t *out)
+{
+    char outer[TD__TABLES_PATH];
+    snprintf(outer, sizeof outer, "%s", t->folder);
+    *strrchr(outer, '/') = '\0';
+    DIR *d = opendir(outer);
+    *out = UINT64_MAX;
+    if (!d)
+        return TD_FAIL(TD_EIO, "%s: %s", outer, strerror(errno));
+    for (struct dirent *e; (e = readdir(d));) {
+        unsigned long long step;
+        int n = 0;
+        if (sscanf(e->d_name, "step-%llu%n", &step, &n) == 1 && n && !e->d_name[n] && step < *out)
+            *out = step;
+    }
+    closedir(d);
+    return TD_OK;
+}
+
+/* Is there a file with all rows of the same server after file i, at a step not after `step`? */
+static bool is_replaced(const files *f, size_t i, uint64_t step)
+{
+    const file *a = &f->at[i];
+    for (size_t j = 0; j < f->n; j++) {
+        const file *b = &f->at[j];
+        if (b->server == a->server && b->servers == a->servers && b->all && b->step > a->step &&
+            b->step <= step)
+            return true;
+    }
+    return false;
+}
+
+/* Has the step of a checkpoint, or a later one, a file of as many servers? */
+static bool is_of_use(const files *f, int servers, uint64_t step)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (f->at[i].servers == servers && f->at[i].step >= step)
+            return true;
+    return false;
+}
+
+/* Files that no checkpoint needs any more. */
+static td_status remove_old(const td__ps_tables *t, const char *table)
+{
+    files f = {.at = NULL};
+    uint64_t oldest;
+    char path[PATH];
+    TD_TRY(oldest_checkpoint(t, &oldest));
+    if (oldest == UINT64_MAX)
+        return TD_OK;
+    td_status st = list(t->folder, table, &f);
+    for (size_t i = 0; !st && i < f.n; i++) {
+        const file *a = &f.at[i];
+        if (a->step >= oldest || (is_of_use(&f, a->servers, oldest) && !is_replaced(&f, i, oldest)))
+            continue;
+        name_file(t, table, a->server, a->servers, a->step, a->all, path);
+        if (unlink(path) && errno != ENOENT)
+            st = TD_FAIL(TD_EIO, "%s: an old file that cannot be removed: %s", path,
+                         strerror(errno));
+    }
+    td__free(f.at);
+    return st;
+}
+
 /* Ranks may meet twice after a step: what has changed since belongs to the next file. */
 td_status td__rows_save(td__ps_tables *t, uint64_t step)
 {
@@ -145,6 +211,8 @@ td_status td__rows_save(td__ps_tables *t, uint64_t step)
             st = td__id_table_expire(t->at[k].rows, step);
         if (!st)
             st = td__id_table_save(t->at[k].rows, path, step, all);
+        if (!st && all && t->server == 0) /* for all servers: their files are in one folder */
+            st = remove_old(t, table);
     }
     t->saved += !st;
     t->last = step;

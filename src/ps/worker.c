@@ -1,15 +1,19 @@
 /* worker.c -- a worker of a parameter server: pull, compute, push, until server 0 says that it is
  * over. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "graph/params.h"
 #include "ps/order.h"
 #include "ps/ps.h"
+#include "ps/team.h"
 
 static double seconds_since(uint64_t ns)
 {
@@ -18,29 +22,57 @@ static double seconds_since(uint64_t ns)
 
 /* ---- Pull ------------------------------------------------------------------------------------ */
 
-/* fresh: params come; else the word that the last push is applied. */
-static td_status pull(td__ps_rule *r, bool fresh)
+/* Other servers than 0, which has sent an order, say that they are at it too. */
+static td_status hear_others(td__ps_rule *r)
 {
-    td_params *params = r->base.x.step.params;
-    for (int s = 0; s < r->servers; s++) {
-        td__ps_lane *l = &r->lanes[s];
-        td__param_range at = r->map.at[s];
-        size_t count = at.end - at.begin;
-        uint64_t begin = at.begin;
-        td__mapping map;
-        if (s) /* server 0 has sent an order */
-            TD_TRY(td__ps_hear(l, &begin, sizeof begin, false));
-        if (begin != at.begin)
-            return TD_FAIL(TD_EPROTO, "rank %d hands out another shard", l->rank);
-        if (!fresh)
-            continue;
-        TD_TRY(td__ps_take(l, l->pull + at.begin, count));
-        TD_TRY(td__params_map(params, at.begin, count, TD_MAP_WRITE, &map));
-        memcpy(map.at, l->pull + at.begin, count * sizeof(float));
-        TD_TRY(td__mem_unmap(&map));
+    for (int s = 1; s < r->servers; s++) {
+        uint64_t begin;
+        TD_TRY(td__ps_hear(&r->lanes[s], &begin, sizeof begin, false));
+        if (begin != r->map.at[s].begin)
+            return TD_FAIL(TD_EPROTO, "rank %d hands out another shard", r->lanes[s].rank);
     }
-    if (fresh)
-        td_params_touch(params);
+    return TD_OK;
+}
+
+/* The next order, which the first rank of a worker hears. */
+static td_status next_order(td__ps_rule *r, td__ps_order *order)
+{
+    if (r->lanes[0].member == 0) {
+        TD_TRY(td__ps_hear(&r->lanes[0], order, sizeof *order, true));
+        if (order->params || order->acks)
+            TD_TRY(hear_others(r));
+    }
+    return td__ps_team_order(r, order);
+}
+
+/* A range of the params, from the lane of a server. */
+static td_status keep(td__ps_rule *r, const td__ps_lane *l, td__param_range at)
+{
+    td__mapping map;
+    if (at.begin >= at.end)
+        return TD_OK;
+    TD_TRY(td__params_map(r->base.x.step.params, at.begin, at.end - at.begin, TD_MAP_WRITE, &map));
+    memcpy(map.at, l->pull + at.begin, (at.end - at.begin) * sizeof(float));
+    return td__mem_unmap(&map);
+}
+
+/* Params of all servers come, of what this rank holds. */
+static td_status pull(td__ps_rule *r)
+{
+    for (int s = 0; s < r->servers; s++) {
+        const td__ps_lane *l = &r->lanes[s];
+        td__param_range at = r->map.at[s];
+        TD_TRY(td__ps_take_range(l, l->pull + at.begin, at));
+        if (!l->holds)
+            TD_TRY(keep(r, l, at));
+        for (int i = 0; i < l->n_holds; i++) {
+            td__param_range own = l->holds[i].at;
+            TD_TRY(keep(r, l,
+                        (td__param_range){own.begin > at.begin ? own.begin : at.begin,
+                                          own.end < at.end ? own.end : at.end}));
+        }
+    }
+    td_params_touch(r->base.x.step.params);
     return TD_OK;
 }
 
@@ -67,71 +99,87 @@ static void publish(void *user, const td__grad_stack *partials, size_t begin, si
     td__cpu_fp_restore(mode);
 }
 
+/* Gradients of a part of the block, added to those that are not pushed yet. */
+static void add_to_lanes(td__ps_rule *r, const float *grads, td__param_range part)
+{
+    size_t dense = td__params_dense(r->base.x.step.params);
+    for (int s = 0; s < r->servers; s++) {
+        td__param_range at = td__ps_held(r, s);
+        size_t from = part.begin > at.begin ? part.begin : at.begin;
+        size_t to = part.end < at.end ? part.end : at.end;
+        float *sum = r->lanes[s].push;
+        if (from < to && !r->accrued)
+            memcpy(sum + from, grads + (from - part.begin), (to - from) * sizeof *sum);
+        for (size_t i = from; r->accrued && i < to; i++)
+            sum[i] = grads[i - part.begin] + (i < dense ? sum[i] : 0); /* the last statistics */
+    }
+}
+
+td_status td__ps_accrue(td__ps_rule *r, const float *grads, double lr, td__param_range part)
+{
+    td_params *params = r->base.x.step.params;
+    size_t dense = td__params_dense(params), end = part.end < dense ? part.end : dense;
+    const td__ps_lane *l = &r->lanes[0];
+    td__mapping map;
+    if (!l->n_holds || l->holds[0].pushes)
+        add_to_lanes(r, grads, part);
+    if (!r->policy->push_every || part.begin >= end)
+        return TD_OK;
+    TD_TRY(td__params_map(params, part.begin, end - part.begin, TD_MAP_BOTH, &map));
+    float *own = map.at;
+    for (size_t i = 0; i < end - part.begin; i++)
+        own[i] -= (float)lr * grads[i];
+    return td__mem_unmap(&map);
+}
+
 typedef struct accrual {
     td__ps_rule *r;
     const float *grads;
-    float *params; /* to be updated too; NULL: not */
-    size_t dense;  /* of them are params, not states */
-    float lr;
+    double lr;
+    _Atomic int failed; /* a td_status */
 } accrual;
 
-/* Gradients of a part of the block: added to those that are not pushed yet. */
 static void accrue(void *user, size_t begin, size_t count)
 {
-    const accrual *a = user;
-    const td__ps_rule *r = a->r;
-    size_t end = begin + count;
-    for (int s = 0; s < r->servers; s++) {
-        td__param_range at = td__ps_held(r, s);
-        size_t from = begin > at.begin ? begin : at.begin, to = end < at.end ? end : at.end;
-        float *sum = r->lanes[s].push;
-        if (from < to && !r->accrued)
-            memcpy(sum + from, a->grads + from, (to - from) * sizeof *sum);
-        for (size_t i = from; r->accrued && i < to; i++)
-            sum[i] = i < a->dense ? sum[i] + a->grads[i] : a->grads[i]; /* the last statistics */
-    }
-    for (size_t i = begin; a->params && i < end && i < a->dense; i++)
-        a->params[i] -= a->lr * a->grads[i];
+    accrual *a = user;
+    td_status st =
+        td__ps_accrue(a->r, a->grads + begin, a->lr, (td__param_range){begin, begin + count});
+    if (st)
+        atomic_store(&a->failed, (int)st);
 }
 
-/* Whole gradients; a worker that has to wait for fresh params goes on from its own. */
-static td_status accrue_all(td__ps_rule *r, const td__grad_share *share, double lr, bool update)
+/* The whole gradients of a worker that is one rank. */
+static td_status accrue_all(td__ps_rule *r, const td__grad_share *share, double lr)
 {
     td_params *params = r->base.x.step.params;
     size_t floats = td__step_floats(r->base.engine);
-    accrual a = {.r = r, .dense = td__params_dense(params), .lr = (float)lr};
-    td__mapping grads, own = {0};
+    accrual a = {.r = r, .lr = lr};
+    td__mapping grads;
     TD_TRY(td__mem_map(td__params_device(params), share->grads, floats * sizeof(float), TD_MAP_READ,
                        &grads));
-    td_status st =
-        update ? td__params_map(params, 0, td__params_total(params), TD_MAP_BOTH, &own) : TD_OK;
     a.grads = grads.at;
-    a.params = update && !st ? own.at : NULL;
-    if (!st)
-        st = td__step_in_ranges(r->base.engine, floats, accrue, &a);
+    td_status st = td__step_in_ranges(r->base.engine, floats, accrue, &a);
     td__mem_map_drop(&grads);
-    if (st || !update) {
-        td__mem_map_drop(&own);
-        return st;
-    }
-    TD_TRY(td__mem_unmap(&own));
-    td_params_touch(params);
-    return TD_OK;
+    TD_TRY(st);
+    return a.failed ? TD_FAIL((td_status)a.failed, "gradients cannot be added to the params")
+                    : TD_OK;
 }
 
 static td_status tell_servers(td__ps_rule *r, const td__ps_push *p, const double *numbers)
 {
     size_t floats = td__step_floats(r->base.engine);
+    TD_TRY(td__ps_team_ready(r));
     for (int s = 0; s < r->servers; s++) {
         td__ps_lane *l = &r->lanes[s];
         td__param_range at = td__ps_held(r, s);
         if (s && !p->grads)
             continue;
-        TD_TRY(td__ps_tell(l, p, sizeof *p));
+        if (l->member == 0)
+            TD_TRY(td__ps_tell(l, p, sizeof *p));
         if (s == 0 && p->n_numbers)
             TD_TRY(td__ps_tell(l, numbers, (size_t)p->n_numbers * sizeof *numbers));
         for (int i = 0; i < p->slots; i++)
-            TD_TRY(td__ps_hand(l, l->push + (size_t)i * floats + at.begin, at.end - at.begin));
+            TD_TRY(td__ps_hand_range(l, l->push + (size_t)i * floats + at.begin, at));
     }
     return TD_OK;
 }
@@ -140,7 +188,10 @@ static td_status tell_servers(td__ps_rule *r, const td__ps_push *p, const double
 static td_status fill_lanes(td__ps_rule *r, const td__ps_order *order, td__ps_push *p)
 {
     td__step_engine *e = r->base.engine;
+    const td__sync_host *h = &r->base.x.host;
     td__grad_share share;
+    p->rows = td__step_own_rows(e);
+    p->stop = h->stopping(h->user);
     if (r->policy->together) {
         size_t n;
         TD_TRY(td__step_join(e, publish, r));
@@ -151,11 +202,17 @@ static td_status fill_lanes(td__ps_rule *r, const td__ps_order *order, td__ps_pu
         return TD_OK;
     }
     int every = r->policy->push_every ? r->policy->push_every(r) : 1;
-    TD_TRY(td__step_own_share(e, &share));
-    p->loss = share.loss;
+    if (r->team) {
+        TD_TRY(td__ps_team_step(r, order, p));
+    } else {
+        TD_TRY(td__step_own_share(e, &share));
+        p->loss = share.loss;
+        TD_TRY(accrue_all(r, &share, order->lr));
+    }
+    if (r->policy->push_every)
+        td_params_touch(r->base.x.step.params);
     p->grads = r->clock % (uint64_t)every == 0;
     p->slots = p->grads;
-    TD_TRY(accrue_all(r, &share, order->lr, r->policy->push_every != NULL));
     r->accrued = !p->grads;
     return TD_OK;
 }
@@ -177,8 +234,6 @@ static td_status work(td__ps_rule *r, const td__ps_order *order)
     TD_TRY(fill_lanes(r, order, &p));
     TD_TRY(td__ps_tables_push(r->tables, e, order->lr, order->step));
     td__step_span(e, TD_SPAN_STEP, begin_ns, td__clock_ns(), 0, 0);
-    p.rows = td__step_own_rows(e);
-    p.stop = x->host.stopping(x->host.user);
     if (x->config->before_share)
         x->config->before_share(x->config->before_share_user, r->rank, order->step);
     r->total.compute += td__step_compute(e);
@@ -197,23 +252,38 @@ static td_status work(td__ps_rule *r, const td__ps_order *order)
     return TD_OK;
 }
 
-td_status td__ps_work(td__ps_rule *r)
+static td_status work_on(td__ps_rule *r)
 {
     r->began_ns = td__clock_ns();
     for (;;) {
         td__ps_order order;
         uint64_t begin_ns = td__clock_ns();
-        TD_TRY(td__ps_hear(&r->lanes[0], &order, sizeof order, true));
+        TD_TRY(next_order(r, &order));
         r->base.alone = order.end == TD__PS_ALONE;
         r->base.resized = order.end == TD__PS_RESIZED;
         if (order.end)
             return order.end == TD__PS_ENDS ? td__ps_end_all(r) : TD_OK;
-        if (order.params || order.acks)
-            TD_TRY(pull(r, order.params));
+        if (order.params)
+            TD_TRY(pull(r));
         r->total.wait += seconds_since(begin_ns);
         td__step_span(r->base.engine, TD_SPAN_WAIT, begin_ns, td__clock_ns(), 0, 0);
         td_status st = work(r, &order);
         td__step_abandon(r->base.engine); /* what it has made is in the lanes */
         TD_TRY(st);
     }
+}
+
+td_status td__ps_work(td__ps_rule *r)
+{
+    char why[512];
+    td_status st = work_on(r);
+    if (st != TD_EPEER || r->policy->together || r->base.x.elastic)
+        return st;
+    /* Servers have left this worker out, which was late or has lost a rank, and go on, or have
+     * ended; of a server that is lost the others tell. */
+    snprintf(why, sizeof why, "%s", td_last_error());
+    TD_LOG(WARN, TRAIN, "%s: rank %d ends, as it is left out", why, r->rank);
+    td__ps_abandon(&r->base, why);
+    r->base.alone = true;
+    return TD_OK;
 }

@@ -107,7 +107,8 @@ void td__call_finish(td__call *c, td__grpc_code code, const char *fmt, ...)
 /* Queue the one answer of a unary call and finish with OK. */
 void td__call_reply(td__call *c, const ProtobufCMessage *m);
 
-/* Metadata by lower-case name; NULL if the client sent none. Of several values the first. */
+/* Metadata by lower-case name; NULL if the client sent none. Of several values the first. Only
+ * while the call is authorized: it is not kept, since streams are many and live long. */
 const char *td__call_metadata(const td__call *c, const char *name);
 td__deadline td__call_deadline(const td__call *c);           /* TD_DEADLINE_NEVER for none */
 const char *td__call_peer(const td__call *c);                /* "127.0.0.1"; for logs and limits */

@@ -15,7 +15,8 @@ enum {
     /* Decoded messages may take this many bytes per byte on the wire, and SPARE_BYTES: a client
      * cannot make a small request use much memory. */
     MAX_GROWTH = 16,
-    SPARE_BYTES = 64 << 10
+    SPARE_BYTES = 64 << 10,
+    KEEP_BYTES = 1024 /* of headers, kept for the next call of a connection */
 };
 
 static td__grpc *server_of(const td__call *c)
@@ -118,9 +119,9 @@ void td__call_destroy(td__call *c)
         c->next->link = c->link;
     c->conn->n_calls--;
     server_of(c)->stats.open_calls--;
-    td__text_fini(&c->why);
-    td__text_fini(&c->path);
-    td__text_fini(&c->metadata);
+    td__free(c->why);
+    if (c->conn->beginning == c)
+        c->conn->beginning = NULL;
     td__free(c->out);
     td__free(c);
 }
@@ -140,8 +141,8 @@ static int trailers(const td__call *c, nghttp2_nv *nv, char code[4])
 
     snprintf(code, 4, "%d", (int)c->code);
     nv[n++] = (nghttp2_nv)NV("grpc-status", code, strlen(code));
-    if (c->why.used)
-        nv[n++] = (nghttp2_nv)NV("grpc-message", c->why.data, c->why.used);
+    if (c->why && *c->why)
+        nv[n++] = (nghttp2_nv)NV("grpc-message", c->why, strlen(c->why));
     return n;
 }
 
@@ -203,7 +204,9 @@ ssize_t td__call_read(nghttp2_session *s, int32_t stream, uint8_t *buf, size_t n
     c->out_at += n;
     if (c->out_at < c->n_out)
         return (ssize_t)n;
-    c->out_at = c->n_out = 0;
+    c->out_at = c->n_out = c->out_room = 0;
+    td__free(c->out); /* streams wait long between messages */
+    c->out = NULL;
     if (c->state == CALL_FINISHED) {
         char code[4];
         nghttp2_nv nv[2];
@@ -231,15 +234,14 @@ static void finish(td__call *c, td__grpc_code code, const char *fmt, va_list ap)
         vsnprintf(line, sizeof line, fmt, ap);
         c->code = code;
         td__grpc_percent(&text, line);
-        td__text_fini(&c->why);
-        c->why = text; /* out of memory leaves a shorter text */
+        td__free(c->why);
+        c->why = text.data; /* out of memory leaves a shorter text */
     }
     c->state = CALL_FINISHED;
     c->events = NULL;
     td__timer_stop(server_of(c)->loop, &c->timer);
     drop_request(c);
     observe(c, c->code);
-    td__text_fini(&c->metadata);
     if (c->n_out || c->response_begun)
         resume(c);
     else
@@ -273,7 +275,8 @@ static void fail(td__call *c, const char *why)
         return;
     c->failed = true;
     c->code = TD_GRPC_RESOURCE_EXHAUSTED;
-    td__text_add(&c->why, why);
+    td__free(c->why);
+    c->why = td__strdup(why); /* a text without escapes */
     c->conn->failing = true;
     td__grpc_conn_touch(c->conn);
 }
@@ -349,7 +352,7 @@ static void dispatch(td__call *c, const uint8_t *message, size_t nbytes)
         td__call_end(c, TD_GRPC_INTERNAL, "%s: malformed request", c->method->request->name);
         return;
     }
-    c->method->handle(c, c->arg, m);
+    c->method->handle(c, c->entry->arg, m);
     protobuf_c_message_free_unpacked(m, &a);
     TD_ASSERT(c->state == CALL_FINISHED || c->events || c->method->kind == TD_GRPC_BIDI_STREAM,
               "%s neither finished nor followed its call", c->method->name);
@@ -415,7 +418,7 @@ void td__call_half_close(td__call *c)
         if (c->n_in)
             td__call_end(c, TD_GRPC_INTERNAL, "the last message is incomplete");
         else if (c->method->half_closed)
-            c->method->half_closed(c, c->arg);
+            c->method->half_closed(c, c->entry->arg);
         else
             td__call_finish(c, TD_GRPC_OK, "%s", "");
         return;
@@ -430,6 +433,7 @@ void td__call_half_close(td__call *c)
     else
         td__timer_start(server_of(c)->loop, &c->timer, c->deadline);
     dispatch(c, c->in + TD_GRPC_FRAME_BYTES, frame - TD_GRPC_FRAME_BYTES);
+    drop_request(c); /* streams live on without it */
 }
 
 /* ---- headers ---- */
@@ -444,16 +448,15 @@ static void refuse_http(td__call *c, const char *status)
     submitted(c, nghttp2_submit_response(c->conn->session, c->stream, nv, 1, NULL));
 }
 
-void td__call_begin(td__call *c)
+static void begin(td__call *c)
 {
     td__grpc *g = server_of(c);
-    const char *path = c->path.data ? c->path.data : "";
+    const td__text *metadata = &c->conn->metadata;
+    const char *path = c->conn->path.data ? c->conn->path.data : "";
     const grpc_entry *entry = NULL;
     char why[256] = "";
     td__grpc_code code;
 
-    if (c->state != CALL_HEADERS)
-        return;
     if (!c->posted || !c->has_type) {
         refuse_http(c, c->posted ? "415" : "405");
         return;
@@ -464,15 +467,13 @@ void td__call_begin(td__call *c)
                         path[0] == '/' ? path + 1 : path);
         return;
     }
-    td__text_fini(&c->path);
-    c->service = entry->service;
-    c->arg = entry->arg;
+    c->entry = entry;
     c->state = CALL_OPEN;
     if (c->bad_timeout) {
         td__call_finish(c, TD_GRPC_INTERNAL, "malformed grpc-timeout");
         return;
     }
-    if (c->metadata.failed || c->metadata.used > g->opts.limits.max_metadata) {
+    if (metadata->failed || metadata->used > g->opts.limits.max_metadata) {
         td__call_finish(c, TD_GRPC_RESOURCE_EXHAUSTED, "more than %zu bytes of metadata",
                         g->opts.limits.max_metadata);
         return;
@@ -489,6 +490,19 @@ void td__call_begin(td__call *c)
         td__call_finish(c, code, "%s", why);
 }
 
+void td__call_begin(td__call *c)
+{
+    td__grpc_conn *conn = c->conn;
+
+    if (c->state == CALL_HEADERS)
+        begin(c);
+    conn->beginning = NULL;
+    if (conn->metadata.room > KEEP_BYTES)
+        td__text_fini(&conn->metadata);
+    if (conn->path.room > KEEP_BYTES)
+        td__text_fini(&conn->path);
+}
+
 /* ---- what handlers ask ---- */
 
 void td__call_follow(td__call *c, const td__call_events *e, void *data)
@@ -499,8 +513,11 @@ void td__call_follow(td__call *c, const td__call_events *e, void *data)
 
 const char *td__call_metadata(const td__call *c, const char *name)
 {
-    const char *p = c->metadata.data, *end = p + c->metadata.used;
+    const td__text *metadata = &c->conn->metadata;
+    const char *p = metadata->data, *end = p + metadata->used;
 
+    if (c->conn->beginning != c)
+        return NULL;
     while (p && p < end) {
         const char *value = p + strlen(p) + 1;
 
@@ -523,7 +540,7 @@ const char *td__call_peer(const td__call *c)
 
 const td__grpc_service *td__call_service(const td__call *c)
 {
-    return c->service;
+    return c->entry ? c->entry->service : NULL;
 }
 
 const td__grpc_method *td__call_method(const td__call *c)

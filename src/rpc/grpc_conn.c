@@ -86,6 +86,8 @@ void td__grpc_conn_destroy(td__grpc_conn *conn)
     if (conn->next)
         conn->next->link = conn->link;
     g->stats.open_connections--;
+    td__text_fini(&conn->path);
+    td__text_fini(&conn->metadata);
     td__free(conn->out);
     td__free(conn);
     td__grpc_conn_gone(g);

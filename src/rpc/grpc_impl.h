@@ -30,29 +30,27 @@ struct td__call {
     td__grpc_conn *conn;
     int32_t stream;
     call_state state;
-    const td__grpc_service *service;
+    const struct grpc_entry *entry; /* its service */
     const td__grpc_method *method;
-    void *arg; /* of the service */
     const td__call_events *events;
     void *data;
     const char *user;
-    unsigned rights;
     td__call *next, **link; /* of the connection */
     uint64_t began;
     td__deadline deadline;
-    td__timer timer;         /* the client's deadline, or the end of its time for the request */
-    bool posted, has_type;   /* :method POST and a gRPC content type were seen */
-    bool bad_timeout;        /* grpc-timeout is malformed */
-    bool half_closed;        /* the client will send no more */
-    bool response_begun;     /* HEADERS were queued */
-    bool deferred;           /* nghttp2 waits for more data */
-    bool wants_drained;      /* room was 0 */
-    bool failed;             /* ends at the end of this turn, through `ended` */
-    td__grpc_code code;      /* the end */
-    td__text why;            /* percent-encoded text of the end */
-    td__text path, metadata; /* metadata: name 0 value 0 name 0 ... */
-    uint64_t timeout_ns;     /* 0: none */
-    uint8_t *in;             /* frames that are not complete yet */
+    td__timer timer;       /* the client's deadline, or the end of its time for the request */
+    bool posted, has_type; /* :method POST and a gRPC content type were seen */
+    bool bad_timeout;      /* grpc-timeout is malformed */
+    bool half_closed;      /* the client will send no more */
+    bool response_begun;   /* HEADERS were queued */
+    bool deferred;         /* nghttp2 waits for more data */
+    bool wants_drained;    /* room was 0 */
+    bool failed;           /* ends at the end of this turn, through `ended` */
+    unsigned rights;       /* of the user */
+    td__grpc_code code;    /* the end */
+    char *why;             /* percent-encoded text of the end; NULL: none */
+    uint64_t timeout_ns;   /* 0: none */
+    uint8_t *in;           /* frames that are not complete yet */
     size_t n_in, in_room;
     uint8_t *out; /* frames [out_at, n_out) wait to be sent */
     size_t out_at, n_out, out_room;
@@ -82,6 +80,8 @@ struct td__grpc_conn {
     nghttp2_session *session;
     td__grpc_tls *tls; /* NULL: plain */
     td__call *calls;
+    td__call *beginning;     /* whose headers are being received: HTTP/2 has one such at a time */
+    td__text path, metadata; /* of it; metadata: name 0 value 0 name 0 ... */
     unsigned n_calls;
     size_t pending;              /* bytes in calls' `in` */
     td__grpc_conn *next, **link; /* of the server */

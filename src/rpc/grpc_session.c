@@ -26,6 +26,10 @@ static int begin_headers(nghttp2_session *s, const nghttp2_frame *f, void *user)
     c = td__call_create(conn, f->hd.stream_id);
     if (!c)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* resets the stream */
+    conn->beginning = c;
+    td__text_clear(&conn->path);
+    td__text_clear(&conn->metadata);
+    conn->path.failed = conn->metadata.failed = false;
     nghttp2_session_set_stream_user_data(s, f->hd.stream_id, c);
     return 0;
 }
@@ -37,10 +41,10 @@ static int header(nghttp2_session *s, const nghttp2_frame *f, const uint8_t *nam
     td__call *c = nghttp2_session_get_stream_user_data(s, f->hd.stream_id);
 
     (void)flags;
-    if (!c || c->state != CALL_HEADERS)
+    if (!c || c != conn->beginning)
         return 0; /* trailers of a request */
     if (is(name, n_name, ":path")) {
-        td__text_append(&c->path, (const char *)value, n_value);
+        td__text_append(&conn->path, (const char *)value, n_value);
     } else if (is(name, n_name, ":method")) {
         c->posted = is(value, n_value, "POST");
     } else if (is(name, n_name, "content-type")) {
@@ -51,14 +55,14 @@ static int header(nghttp2_session *s, const nghttp2_frame *f, const uint8_t *nam
         if (!c->timeout_ns)
             c->timeout_ns = 1; /* 0 stands for none */
     } else if (n_name && name[0] != ':' && !is(name, n_name, "te")) {
-        if (c->metadata.used + n_name + n_value + 2 > conn->server->opts.limits.max_metadata) {
-            c->metadata.failed = true; /* the call is refused when its headers are complete */
+        if (conn->metadata.used + n_name + n_value + 2 > conn->server->opts.limits.max_metadata) {
+            conn->metadata.failed = true; /* the call is refused when its headers are complete */
             return 0;
         }
-        td__text_append(&c->metadata, (const char *)name, n_name);
-        td__text_append(&c->metadata, "", 1);
-        td__text_append(&c->metadata, (const char *)value, n_value); /* nghttp2 refuses zeros */
-        td__text_append(&c->metadata, "", 1);
+        td__text_append(&conn->metadata, (const char *)name, n_name);
+        td__text_append(&conn->metadata, "", 1);
+        td__text_append(&conn->metadata, (const char *)value, n_value); /* nghttp2 refuses zeros */
+        td__text_append(&conn->metadata, "", 1);
     }
     return 0;
 }

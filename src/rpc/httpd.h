@@ -31,8 +31,9 @@ typedef struct td__httpd_stream td__httpd_stream;
 /* What may stand in a request's body. */
 typedef enum td__httpd_body_kind {
     TD_HTTPD_NO_BODY,
-    TD_HTTPD_JSON, /* in memory, at most limits.body bytes */
-    TD_HTTPD_FILE, /* any bytes, at most limits.upload; written to a file in opts.spool */
+    TD_HTTPD_JSON,  /* in memory, at most limits.body bytes */
+    TD_HTTPD_BYTES, /* the same, of any type */
+    TD_HTTPD_FILE,  /* any bytes, at most limits.upload; written to a file in opts.spool */
 } td__httpd_body_kind;
 
 typedef struct td__httpd_route {

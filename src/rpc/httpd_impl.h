@@ -84,8 +84,10 @@ struct td__httpd {
     td__loop *loop;
     td__httpd_opts o;
     td__httpd_limits limits;
-    struct MHD_Daemon *mhd;
+    struct MHD_Daemon *mhd; /* NULL until the first connection */
+    int listener;           /* until libmicrohttpd has it; then -1 */
     char address[TD_ADDRESS_BYTES];
+    td__watch first; /* of the listener, until the server is started */
     td__watch watch;
     td__timer timer, sweep;
     td__turn_hook send;
@@ -94,6 +96,7 @@ struct td__httpd {
     td__httpd_stream *streams;
     td__httpd_request *waiting; /* a handler has them; suspended */
     td__httpd_request *ready;   /* answered, to be resumed */
+    bool begun;                 /* hook and timers are the loop's */
     bool watched;               /* by the loop */
     bool running;               /* inside libmicrohttpd */
     bool pending;               /* something to send in the next SEND phase */

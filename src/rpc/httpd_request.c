@@ -209,9 +209,9 @@ static bool find_route(td__httpd_request *r, const char *method)
 
 static uint64_t most_bytes(const td__httpd_request *r)
 {
-    return r->route->body == TD_HTTPD_JSON   ? r->h->limits.body
-           : r->route->body == TD_HTTPD_FILE ? r->h->limits.upload
-                                             : 0;
+    return r->route->body == TD_HTTPD_NO_BODY ? 0
+           : r->route->body == TD_HTTPD_FILE  ? r->h->limits.upload
+                                              : r->h->limits.body;
 }
 
 static bool upload_open(td__httpd_request *r)

@@ -1,5 +1,9 @@
 /* httpd_server.c -- the server: libmicrohttpd's epoll descriptor in the event loop, connections and
- * the time that each may take. */
+ * the time that each may take.
+ *
+ * Without TLS, libmicrohttpd is started by the first connection: a service that is asked over gRPC
+ * alone has neither it nor the TLS libraries behind it in memory. With TLS it is started at once,
+ * since certificates that do not fit are an error of whoever starts the service. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -7,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "rpc/httpd_impl.h"
 
 enum {
@@ -19,6 +24,8 @@ enum {
 
 void td__httpd_wake(td__httpd *h)
 {
+    if (!h->mhd) /* nobody has come yet to whom anything could be sent */
+        return;
     /* While the server runs, whoever runs it looks again afterwards. */
     if (!h->running)
         td__timer_start(h->loop, &h->timer, 0);
@@ -39,12 +46,6 @@ static void drive(td__httpd *h)
                         td__deadline_in_ms(ms < MOST_WAIT_MS ? ms : MOST_WAIT_MS));
     else
         td__timer_stop(h->loop, &h->timer);
-}
-
-static void on_ready(void *arg, uint32_t events)
-{
-    (void)events;
-    drive(arg);
 }
 
 static void on_timer(void *arg)
@@ -98,6 +99,8 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **state,
                                  .next = h->conns};
         if (h->conns)
             h->conns->prev = conn;
+        else
+            td__timer_start(h->loop, &h->sweep, td__deadline_in_ms(SWEEP_MS));
         h->conns = conn;
         h->counters.connections++;
     } else if (conn) {
@@ -110,7 +113,8 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **state,
     }
 }
 
-/* A client that sends its request byte by byte keeps a connection that others may want. */
+/* A client that sends its request byte by byte keeps a connection that others may want. Runs while
+ * there are connections, so that a server without any sleeps. */
 static void on_sweep(void *arg)
 {
     td__httpd *h = arg;
@@ -122,7 +126,8 @@ static void on_sweep(void *arg)
             shutdown(c->fd, SHUT_RDWR);
     }
     td__httpd_streams_sweep(h);
-    td__timer_start(h->loop, &h->sweep, td__deadline_in_ms(SWEEP_MS));
+    if (h->conns)
+        td__timer_start(h->loop, &h->sweep, td__deadline_in_ms(SWEEP_MS));
 }
 
 /* ---- life ---- */
@@ -144,29 +149,59 @@ static void set_limits(td__httpd *h)
     DEFAULT(stream_backlog, 4u << 20);
 }
 
+static void on_ready(void *arg, uint32_t events)
+{
+    (void)events;
+    drive(arg);
+}
+
+/* libmicrohttpd on the listening socket, its epoll descriptor in the loop. */
 static td_status start(td__httpd *h)
 {
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO;
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)h->o.cert},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)h->o.key},
                                    {MHD_OPTION_END, 0, NULL}};
-    int fd;
-    TD_TRY(td__socket_listen(h->o.listen, &fd, h->address));
     h->mhd = MHD_start_daemon(
         flags | (h->o.cert ? MHD_USE_TLS : 0u), 0, NULL, NULL, td__httpd_access, h,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, td__httpd_completed, h,
+        MHD_OPTION_LISTEN_SOCKET, h->listener, MHD_OPTION_NOTIFY_COMPLETED, td__httpd_completed, h,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_CONNECTION_LIMIT,
         h->limits.connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, h->limits.per_address,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)INACTIVE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         h->limits.header, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY,
         h->o.cert ? tls : &tls[2], MHD_OPTION_END);
-    if (!h->mhd) {
-        close(fd);
+    if (!h->mhd)
         return TD_FAIL(TD_EIO, "http: cannot start a server on %s%s", h->o.listen,
                        h->o.cert ? " (are certificate and key PEM files that belong together?)"
                                  : "");
-    }
+    h->listener = -1; /* libmicrohttpd's now */
+    h->watch = (td__watch){.fd = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd,
+                           .ready = on_ready,
+                           .arg = h};
+    TD_TRY(td__loop_watch(h->loop, &h->watch, EPOLLIN));
+    h->watched = true;
     return TD_OK;
+}
+
+/* The first connection: start the server for it. A connection for which there is no memory is
+ * closed, and the next one tries again. */
+static void on_first(void *arg, uint32_t events)
+{
+    td__httpd *h = arg;
+
+    (void)events;
+    if (start(h)) {
+        int fd = h->mhd ? -1 : accept4(h->listener, NULL, NULL, SOCK_CLOEXEC);
+
+        TD_LOG(ERROR, SERVICE, "%s", td_last_error());
+        if (fd >= 0)
+            close(fd);
+        if (!h->mhd)
+            return;
+    }
+    td__loop_unwatch(h->loop, &h->first);
+    h->first.fd = -1;
+    drive(h);
 }
 
 td_status td__httpd_create(td__loop *loop, const td__httpd_opts *o, td__httpd **out)
@@ -178,22 +213,23 @@ td_status td__httpd_create(td__loop *loop, const td__httpd_opts *o, td__httpd **
         return TD_FAIL(TD_ENOMEM, "out of memory");
     h->loop = loop;
     h->o = *o;
-    h->watch.fd = -1;
+    h->watch.fd = h->first.fd = h->listener = -1;
     set_limits(h);
     TD_TRY_OR(
         st, failed,
         td__rates_create(h->limits.requests_per_s, h->limits.requests_per_s * BURST_S, &h->rates));
-    TD_TRY_OR(st, failed, start(h));
-    h->watch = (td__watch){.fd = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd,
-                           .ready = on_ready,
-                           .arg = h};
-    TD_TRY_OR(st, failed, td__loop_watch(loop, &h->watch, EPOLLIN));
-    h->watched = true;
+    TD_TRY_OR(st, failed, td__socket_listen(o->listen, &h->listener, h->address));
+    if (o->cert) {
+        TD_TRY_OR(st, failed, start(h));
+    } else {
+        h->first = (td__watch){.fd = h->listener, .ready = on_first, .arg = h};
+        TD_TRY_OR(st, failed, td__loop_watch(loop, &h->first, EPOLLIN));
+    }
+    h->begun = true;
     h->send = (td__turn_hook){.run = on_send, .arg = h};
     td__loop_hook(loop, TD_TURN_SEND, &h->send);
     h->timer = (td__timer){.due = on_timer, .arg = h};
     h->sweep = (td__timer){.due = on_sweep, .arg = h};
-    td__timer_start(loop, &h->sweep, td__deadline_in_ms(SWEEP_MS));
     *out = h;
     return TD_OK;
 failed:
@@ -205,8 +241,11 @@ void td__httpd_destroy(td__httpd *h)
 {
     if (!h)
         return;
-    if (h->watched) {
+    if (h->first.fd >= 0)
+        td__loop_unwatch(h->loop, &h->first);
+    if (h->watched)
         td__loop_unwatch(h->loop, &h->watch);
+    if (h->begun) {
         td__loop_unhook(h->loop, TD_TURN_SEND, &h->send);
         td__timer_stop(h->loop, &h->timer);
         td__timer_stop(h->loop, &h->sweep);
@@ -228,6 +267,8 @@ void td__httpd_destroy(td__httpd *h)
         MHD_run(h->mhd);
         MHD_stop_daemon(h->mhd);
     }
+    if (h->listener >= 0)
+        close(h->listener);
     td__rates_destroy(h->rates);
     td__free(h);
 }

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/log.h"
 
 typedef struct queue {
     td__work *first, **last_link;
@@ -19,7 +20,8 @@ struct td__work_threads {
     pthread_cond_t some;
     queue waiting, finished;
     bool leaving, posted;
-    int n_threads;
+    int n_threads, n_idle, n_waiting; /* threads; of them idle; work in `waiting` */
+    int most;
     pthread_t threads[];
 };
 
@@ -41,6 +43,15 @@ static td__work *take(queue *q)
     return w;
 }
 
+/* The loop gets it back. With the lock held. */
+static void finish(td__work_threads *w, td__work *work)
+{
+    put(&w->finished, work);
+    if (!w->posted)
+        td__loop_post(w->loop, &w->task);
+    w->posted = true;
+}
+
 static void *worker(void *arg)
 {
     td__work_threads *w = arg;
@@ -48,19 +59,19 @@ static void *worker(void *arg)
 
     pthread_mutex_lock(&w->lock);
     for (;;) {
+        w->n_idle++;
         while (!w->waiting.first && !w->leaving)
             pthread_cond_wait(&w->some, &w->lock);
+        w->n_idle--;
         if (w->leaving)
             break;
         work = take(&w->waiting);
+        w->n_waiting--;
         pthread_mutex_unlock(&w->lock);
         work->run(work->arg);
         work->was_run = true;
         pthread_mutex_lock(&w->lock);
-        put(&w->finished, work);
-        if (!w->posted)
-            td__loop_post(w->loop, &w->task);
-        w->posted = true;
+        finish(w, work);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;
@@ -95,14 +106,7 @@ td_status td__work_threads_create(td__loop *l, int n_threads, td__work_threads *
     w->finished.last_link = &w->finished.first;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->some, NULL);
-    for (; w->n_threads < n_threads; w->n_threads++) {
-        int e = pthread_create(&w->threads[w->n_threads], NULL, worker, w);
-
-        if (e) {
-            td__work_threads_destroy(w);
-            return TD_FAIL(TD_EIO, "workers: cannot start a thread: %s", strerror(e));
-        }
-    }
+    w->most = n_threads;
     *out = w;
     return TD_OK;
 }
@@ -128,11 +132,31 @@ void td__work_threads_destroy(td__work_threads *w)
     td__free(w);
 }
 
+/* A thread is started when there is more work than idle threads, so that a server that has none
+ * for them has none of them either. Where none can be started and there is none, work is handed
+ * back as not run. With the lock held. */
+static void start_thread(td__work_threads *w)
+{
+    int e = pthread_create(&w->threads[w->n_threads], NULL, worker, w);
+
+    if (!e) {
+        w->n_threads++;
+        return;
+    }
+    TD_LOG(WARN, SERVICE, "workers: cannot start a thread: %s", strerror(e));
+    if (!w->n_threads)
+        for (td__work *work; (work = take(&w->waiting)) != NULL; w->n_waiting--)
+            finish(w, work);
+}
+
 void td__work_threads_add(td__work_threads *w, td__work *work)
 {
     work->was_run = false;
     pthread_mutex_lock(&w->lock);
     put(&w->waiting, work);
+    w->n_waiting++;
+    if (w->n_waiting > w->n_idle && w->n_threads < w->most)
+        start_thread(w);
     pthread_cond_signal(&w->some);
     pthread_mutex_unlock(&w->lock);
 }

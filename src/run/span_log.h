@@ -11,6 +11,7 @@
 /* Identifier, name. Those of the first group are one after the other or within each other, on the
  * thread that trains; micro-batches are on compute threads, buckets on the one that carries them.
  * Those from forward on are a pipeline's: runs of micro-batches through chunks, waiting, messages.
+ * The last are of a GPU's stream, on its own clock.
  */
 #define TD_SPAN_MAP(X)            \
     X(STEP, "step")               \
@@ -28,7 +29,10 @@
     X(SEND_UP, "send")            \
     X(SEND_DOWN, "send back")     \
     X(RECV_UP, "receive")         \
-    X(RECV_DOWN, "receive back")
+    X(RECV_DOWN, "receive back")  \
+    X(COPY_IN, "copy to the GPU") \
+    X(KERNELS, "kernels")         \
+    X(COPY_OUT, "copy back")
 
 typedef enum td__span_kind {
 #define X(id, name) TD_SPAN_##id,
@@ -43,9 +47,9 @@ typedef struct td__span {
     uint64_t posted_ns;        /* of a bucket: when it was ready to be carried; else 0 */
     uint32_t step;
     uint16_t kind,
-        lane;       /* lane: of a micro-batch, its compute thread; of a pipeline's, its chunk */
-    int32_t id;     /* of a micro-batch or bucket, its number */
-    uint32_t kib;   /* of a bucket or message: its size, in units of 1,024 bytes */
+        lane;     /* of a micro-batch or a stream, its compute thread; of a pipeline's, its chunk */
+    int32_t id;   /* of a micro-batch or bucket, its number */
+    uint32_t kib; /* of a bucket or message: its size, in units of 1,024 bytes */
     uint32_t stage; /* of a pipeline's */
 } td__span;
 

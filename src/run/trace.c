@@ -31,9 +31,11 @@ enum {
     ROW_SEND_DOWN,
     ROW_RECV_UP,
     ROW_RECV_DOWN,
-    ROW_COMPUTE = 16
+    ROW_COMPUTE = 16,
+    MOST_LANES = 1024,
+    ROW_STREAM = ROW_COMPUTE + MOST_LANES
 };
-enum { FLUSH_AT = 64 << 10, MOST_LANES = 1024 };
+enum { FLUSH_AT = 64 << 10 };
 
 static const char *const ROWS[] = {[ROW_STEPS] = "steps",
                                    [ROW_COMM] = "communication",
@@ -180,6 +182,9 @@ static int row_of(const td__span *s)
     case TD_SPAN_SEND_DOWN: return ROW_SEND_DOWN;
     case TD_SPAN_RECV_UP: return ROW_RECV_UP;
     case TD_SPAN_RECV_DOWN: return ROW_RECV_DOWN;
+    case TD_SPAN_COPY_IN:
+    case TD_SPAN_KERNELS:
+    case TD_SPAN_COPY_OUT: return ROW_STREAM + s->lane;
     default: return ROW_STEPS;
     }
 }
@@ -188,6 +193,11 @@ static bool of_pipeline(const td__span *s)
 {
     int row = row_of(s);
     return row >= ROW_STAGE && row <= ROW_RECV_DOWN;
+}
+
+static bool of_stream(const td__span *s)
+{
+    return row_of(s) >= ROW_STREAM;
 }
 
 /* From the end of the micro-batch that made a bucket ready to where it is carried: arrows start
@@ -213,7 +223,7 @@ static td_status print_span(trace *t, int rank, const td__span *s)
 
     if (s->kind == TD_SPAN_STEP)
         snprintf(name, sizeof name, "step %" PRIu32, s->step);
-    else if (s->kind == TD_SPAN_MICRO_BATCH || s->kind == TD_SPAN_BUCKET ||
+    else if (s->kind == TD_SPAN_MICRO_BATCH || s->kind == TD_SPAN_BUCKET || of_stream(s) ||
              (of_pipeline(s) && s->kind != TD_SPAN_BUBBLE))
         snprintf(name, sizeof name, "%s %d", td__span_name(s->kind), (int)s->id);
     else
@@ -248,11 +258,15 @@ static void name_stage(trace *t, int rank, int stage)
 static void name_lanes(trace *t, const td__spans_event *e)
 {
     char name[32];
-    int lanes = 0;
+    int lanes = 0, streams = 0;
 
-    for (int i = 0; i < e->n; i++)
-        if (e->span[i].kind == TD_SPAN_MICRO_BATCH && e->span[i].lane >= lanes)
-            lanes = e->span[i].lane + 1;
+    for (int i = 0; i < e->n; i++) {
+        int next = e->span[i].lane + 1;
+        if (e->span[i].kind == TD_SPAN_MICRO_BATCH && next > lanes)
+            lanes = next;
+        if (of_stream(&e->span[i]) && next > streams)
+            streams = next;
+    }
     for (int i = 0; i < e->n; i++)
         if (of_pipeline(&e->span[i])) {
             name_stage(t, e->rank, (int)e->span[i].stage);
@@ -261,6 +275,10 @@ static void name_lanes(trace *t, const td__spans_event *e)
     for (int k = 0; k < lanes && k < MOST_LANES; k++) {
         snprintf(name, sizeof name, "compute %d", k);
         name_row(t, e->rank, ROW_COMPUTE + k, name);
+    }
+    for (int k = 0; k < streams && k < MOST_LANES; k++) {
+        snprintf(name, sizeof name, "GPU stream %d", k);
+        name_row(t, e->rank, ROW_STREAM + k, name);
     }
 }
 

@@ -157,7 +157,8 @@ static td_status make_program(td__micro_batch_set *s, td_graph *g, sized *z)
         outputs[o.n_outputs++] = nodes.output;
         nodes.loss = NULL;
     }
-    return td__program_create_tensor(g, nodes.loss, &o, false, o.evaluate ? NULL : &s->o.tensor,
+    td__tensor_cut whole = {.of = s->ps};
+    return td__program_create_tensor(g, nodes.loss, &o, false, o.evaluate ? &whole : &s->o.tensor,
                                      &z->program);
 }
 

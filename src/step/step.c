@@ -45,6 +45,19 @@ static void add_range(td__step_engine *e, size_t begin, size_t end, size_t state
         add_part(e, begin, end, update);
 }
 
+/* Parts for what a stage has of a param or state, `shift` elements further on among gradients. */
+static void add_own(td__step_engine *e, const td_param_info *info, size_t shift, size_t states)
+{
+    const td__step_stage *s = e->o.stage;
+    for (int i = 0; i < s->n_own; i++) {
+        size_t end = info->offset + info->count;
+        size_t from = s->own[i].begin > info->offset ? s->own[i].begin : info->offset;
+        size_t to = s->own[i].end < end ? s->own[i].end : end;
+        if (from < to)
+            add_range(e, from - shift, to - shift, states);
+    }
+}
+
 /* Slices for optimizers that may be given any; whole tensors for those that may not. A stage has
  * those of its own params: gradients lie where the params do, but for row-sparse ones, which are
  * left out. */
@@ -61,10 +74,10 @@ static td_status make_parts(td__step_engine *e, size_t dense)
         return TD_FAIL(TD_ENOMEM, "no memory for %d parts of the gradients", room);
     for (int i = 0; !whole && i < td_params_count(ps); i++) {
         td_param_info info = td_params_info(ps, i);
-        size_t at = info.offset - (info.is_state ? shift : 0);
-        if (!info.sparse && (e->o.stage || !info.is_state) &&
-            td__step_owns(e, info.offset, info.offset + info.count))
-            add_range(e, at, at + info.count, states);
+        if (!info.sparse && e->o.stage)
+            add_own(e, &info, info.is_state ? shift : 0, states);
+        else if (!info.sparse && !info.is_state)
+            add_range(e, info.offset, info.offset + info.count, states);
     }
     if (whole)
         add_slices(e, 0, dense, true);
@@ -76,7 +89,7 @@ static td_status make_parts(td__step_engine *e, size_t dense)
 /* What is before the losses. */
 static size_t head(const td__step_engine *e)
 {
-    return TD_REQUESTS + (size_t)e->o.size + (e->o.watch ? (size_t)TD__STEP_WORDS : 0);
+    return td__step_numbers_of(e->o.size, e->o.watch, 0);
 }
 
 static td__work_partition partition_of(const td__step_engine *e)
@@ -219,7 +232,7 @@ void td__step_abandon(td__step_engine *e)
 
 static size_t n_sums(const td__step_engine *e)
 {
-    return head(e) + (size_t)(e->batches * e->o.micro_batches);
+    return td__step_numbers_of(e->o.size, e->o.watch, e->batches * e->o.micro_batches);
 }
 
 void td__step_begin(td__step_engine *e, uint32_t step, int batches, int64_t rows)
@@ -274,11 +287,24 @@ static td_status lend_micro_batch(void *user, const td__micro_batch *s)
                              .begin_ns = e->o.spans ? td__clock_ns() : 0};
     l->watched = e->o.watch && e->o.watch->watched(e->o.watch->user, e->done, s->index);
     int number = e->done * e->o.micro_batches + s->index;
+    if (s->runner)
+        td__runner_watch_stream(s->runner, e->o.spans != NULL);
     if (!e->lends || !s->last)
         return td__grad_bind(e->blocks, stack, number, s->runner, l->weight, &l->leaf);
     TD_TRY(td__grad_lend(e->blocks, stack, number, s->runner, l->weight, s->place > 0));
     l->rows = stack->at[stack->n - 1].block;
     return TD_OK;
+}
+
+/* What the GPU did of it. */
+static void note_stream(td__step_engine *e, const td__micro_batch *s, int number)
+{
+    td__stream_times times;
+    if (!td__runner_stream_times(s->runner, &times))
+        return;
+    for (int i = 0; i < TD__STREAM_PARTS; i++)
+        td__step_span(e, (td__span_kind)(TD_SPAN_COPY_IN + i), times.at[i], times.at[i + 1],
+                      s->thread, number);
 }
 
 static td_status add_micro_batch(void *user, const td__micro_batch *s)
@@ -289,6 +315,8 @@ static td_status add_micro_batch(void *user, const td__micro_batch *s)
     e->losses[number] = s->runner ? share_of(e, s) * (double)td_runner_loss(s->runner) : 0;
     if (e->o.spans)
         td__step_span(e, TD_SPAN_MICRO_BATCH, l->begin_ns, td__clock_ns(), s->thread, number);
+    if (e->o.spans && s->runner)
+        note_stream(e, s, number);
     if (e->o.watch)
         TD_TRY(e->o.watch->ran(e->o.watch->user, e->done, s));
     if (!e->lends || !s->last) {

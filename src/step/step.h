@@ -89,6 +89,15 @@ typedef struct td__step_cuts {
     void *user;
 } td__step_cuts;
 
+/* Takes the sum of a step in place of the optimizer: params and states stay as they are, but for
+ * what it does to them. Not with row-sparse gradients. */
+typedef struct td__step_taker {
+    void *user;
+    /* Elements of the sum that this rank would update; memory of the host or of the params' device.
+     * Any compute thread. */
+    td_status (*take)(void *user, const float *sum, size_t begin, size_t count);
+} td__step_taker;
+
 typedef struct td__step_opts {
     td__micro_batch_set *set; /* of TD__USE_TRAIN; all are borrowed */
     td__pool *pool;
@@ -108,6 +117,7 @@ typedef struct td__step_opts {
     bool update_late;
     const td__step_cuts *cuts;   /* NULL: none */
     const td__step_stage *stage; /* NULL: this rank has the whole model */
+    const td__step_taker *taker; /* NULL: the optimizer updates */
 } td__step_opts;
 
 /* Requests of a rank to all; the votes for each are added up over ranks. */
@@ -211,6 +221,12 @@ td__step_times *td__step_times_of(td__step_engine *e);
 td__grad_stack *td__step_partials(td__step_engine *e);
 /* Numbers to be added up over ranks along with the gradients: what ranks say, the losses. */
 double *td__step_numbers(td__step_engine *e, size_t *n);
+/* How many there are in a step of so many micro-batches. */
+static inline size_t td__step_numbers_of(int ranks, bool watched, int micro_batches)
+{
+    return TD_REQUESTS + (size_t)ranks + (watched ? (size_t)TD__STEP_WORDS : 0) +
+           (size_t)micro_batches;
+}
 
 /* Join siblings among the partials, all threads; publish (optional): called for each part that is
  * joined, by the thread that did. */

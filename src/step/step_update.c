@@ -27,6 +27,15 @@ void td__step_span(td__step_engine *e, td__span_kind kind, uint64_t begin_ns, ui
                                              .id = id});
 }
 
+/* Elements of the sum, for whoever makes of them what they are for. */
+static td_status apply(td__step_engine *e, const float *sum, size_t begin, size_t count)
+{
+    if (e->o.taker)
+        return e->o.taker->take(e->o.taker->user, sum, begin, count);
+    td__optim_apply(e->o.optimizer, sum, begin, count);
+    return TD_OK;
+}
+
 td_status td__step_sum_parts(void *user, int thread)
 {
     td__step_engine *e = user;
@@ -35,7 +44,7 @@ td_status td__step_sum_parts(void *user, int thread)
         const td__step_part *p = &e->parts[i];
         td__grad_blend(td__grad_stream(e->blocks), &e->sum, p->begin, p->count);
         if (e->update && p->update && !p->others)
-            td__optim_apply(e->o.optimizer, e->grads + p->begin, p->begin, p->count);
+            TD_TRY(apply(e, e->grads + p->begin, p->begin, p->count));
     }
     return TD_OK;
 }
@@ -113,11 +122,10 @@ static td_sparse_grad sparse_grad(const td__step_engine *e, int k)
                         : td__grad_sparse(e->blocks, &e->total.at[0], k);
 }
 
-/* Is it this rank that adds up the squares of a param? */
-static bool squares_it(const td__step_engine *e, const td_param_info *info)
+/* Is it this rank that adds up the squares of elements [begin, begin + count) of a param? */
+static bool squares_it(const td__step_engine *e, size_t begin, size_t count)
 {
-    return td__step_owns(e, info->offset, info->offset + info->count) &&
-           td__step_updates(e, info->offset);
+    return td__step_owns(e, begin, begin + count) && td__step_updates(e, begin);
 }
 
 static td_status square_params(void *user, int thread)
@@ -129,24 +137,41 @@ static td_status square_params(void *user, int thread)
         td_param_info info = td_params_info(e->o.params, i);
         if (!info.is_state && !info.sparse)
             e->squares[i] =
-                squares_it(e, &info)
+                squares_it(e, info.offset, info.count)
                     ? td__optim_param_squares(e->o.optimizer, e->grads + info.offset, info.count)
                     : 0;
     }
     return TD_OK;
 }
 
-/* Squares of piece w of a param's gradient, row by row of what lies side by side. */
+/* Squares of piece w of a param's gradient, row by row of what lies side by side in the whole. */
 static double square_piece(const td__step_engine *e, const td__step_cut *c, int w)
 {
-    td__tensor_piece p = td__piece_of(&c->pieces, &c->pieces.whole, w);
+    td_attr_pieces rows = c->pieces;
+    rows.packed = 0;
+    td__tensor_piece p = td__piece_of(&rows, &rows.whole, w);
     const float *grads = e->grads + td_params_info(e->o.params, c->param).offset;
+    int64_t first = p.begin * p.inner, step = p.group * p.inner;
+    if (c->pieces.packed) {
+        (void)td__pieces_range(&c->pieces, &rows.whole, w, 1, &first);
+        step = p.count * p.inner;
+    }
     td__tree_sum sum = {.n = 0};
     for (int64_t o = 0; o < p.outer * p.groups; o++)
-        td__tree_add(&sum, td__optim_param_squares(e->o.optimizer,
-                                                   grads + (o * p.group + p.begin) * p.inner,
+        td__tree_add(&sum, td__optim_param_squares(e->o.optimizer, grads + first + o * step,
                                                    (size_t)(p.count * p.inner)));
     return td__tree_total(&sum);
+}
+
+/* Those of piece w? If it is not a range of its own, those of the param. */
+static bool squares_piece(const td__step_engine *e, const td__step_cut *c, int w)
+{
+    td_param_info info = td_params_info(e->o.params, c->param);
+    int64_t begin;
+    if (!c->pieces.packed)
+        return squares_it(e, info.offset, info.count);
+    int64_t n = td__pieces_range(&c->pieces, &c->pieces.whole, w, 1, &begin);
+    return squares_it(e, info.offset + (size_t)begin, (size_t)n);
 }
 
 /* Of params that are cut: those of this rank's pieces, then of all. */
@@ -156,8 +181,7 @@ static td_status square_cuts(td__step_engine *e)
     for (int i = 0; i < cuts->n; i++)
         for (int w = 0; w < TD__MOST_PIECES; w++) {
             const td_attr_pieces *a = &cuts->at[i].pieces;
-            td_param_info info = td_params_info(e->o.params, cuts->at[i].param);
-            bool own = w >= a->first && w < a->first + a->n && squares_it(e, &info);
+            bool own = w >= a->first && w < a->first + a->n && squares_piece(e, &cuts->at[i], w);
             e->piece_squares[i * TD__MOST_PIECES + w] = own ? square_piece(e, &cuts->at[i], w) : 0;
         }
     if (cuts->sum)
@@ -202,6 +226,15 @@ static float *statistics_of(td__step_engine *e)
                       : td_runner_grads(td__micro_batch_any_runner(e->o.set), NULL);
 }
 
+/* Statistics are taken too, not folded in. */
+static td_status hand_states(td__step_engine *e)
+{
+    for (int i = 0; !e->from.block && i < e->n_parts; i++)
+        if (!e->parts[i].update)
+            TD_TRY(apply(e, e->grads + e->parts[i].begin, e->parts[i].begin, e->parts[i].count));
+    return TD_OK;
+}
+
 static td_status update_states(td__step_engine *e)
 {
     td_device *d = td__params_device(e->o.params);
@@ -223,7 +256,7 @@ static td_status add_blocks(td__step_engine *e)
 {
     td_device *d = td__params_device(e->o.params);
     _Alignas(64) float sum[BLOCK];
-    float *mine = statistics_of(e);
+    float *mine = e->o.taker ? NULL : statistics_of(e);
     for (int i; (i = atomic_fetch_add(&e->next, 1)) < e->end;) {
         const td__step_part *p = &e->parts[i];
         if (p->others)
@@ -231,8 +264,8 @@ static td_status add_blocks(td__step_engine *e)
         for (size_t at = p->begin, end = at + p->count, n; at < end; at += n) {
             n = end - at < BLOCK ? end - at : BLOCK;
             e->from.block(e->from.user, at, n, sum);
-            if (p->update)
-                td__optim_apply(e->o.optimizer, sum, at, n);
+            if (p->update || !mine)
+                TD_TRY(apply(e, sum, at, n));
             else
                 TD_TRY(td__mem_write(d, mine + at, sum, n * sizeof *sum));
         }
@@ -287,7 +320,7 @@ static td_status take_turn(td__step_engine *e)
 static td_status update(td__step_engine *e, double lr, bool local)
 {
     td_optimizer *o = e->o.optimizer;
-    bool clips = td__optim_clips(o), pieces = e->from.wait;
+    bool taken = e->o.taker, clips = td__optim_clips(o) && !taken, pieces = e->from.wait;
     bool arriving = pieces && !clips && !e->o.update_late && !e->o.watch;
     double scale = 1;
 
@@ -297,7 +330,7 @@ static td_status update(td__step_engine *e, double lr, bool local)
         TD_TRY(e->o.watch->check(e->o.watch->user, e->sums + TD_REQUESTS + e->o.size));
     if (!clips)
         TD_TRY(take_turn(e));
-    if (!clips)
+    if (!clips && !taken)
         TD_TRY(td__optim_begin(o, lr, 1));
     if (local) {
         e->update = !clips;
@@ -321,6 +354,8 @@ static td_status update(td__step_engine *e, double lr, bool local)
         td_sparse_grad sg = sparse_grad(e, k);
         td__optim_apply_rows(o, &sg);
     }
+    if (taken)
+        return hand_states(e);
     TD_TRY(update_states(e));
     return td__optim_end(o);
 }

@@ -40,6 +40,8 @@ static void add_sync(td__text *text, const td__sync_config *c)
     }
 }
 
+static const char BACKEND[] = "train.backend";
+
 static int64_t count_of(const td__trainer *t, td__part part)
 {
     const td__dataset *d = td__data_part(t->plan.data, part);
@@ -50,10 +52,14 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
 {
     td__text text = {0};
     char value[1024];
+    const char *backend = o->backend ? o->backend : "cpu";
     td__text_printf(&text, "digest of the job: %s\n", o->job_digest ? o->job_digest : "none");
+    if (!o->nondeterministic) /* else ranks may compute on processors and GPUs of any kind */
+        td__text_printf(&text, "%s: %s\n", BACKEND, backend);
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
-        td__text_printf(&text, "%s: %s\n", KEYS[i].path,
-                        td__key_text(&KEYS[i], o, value, sizeof value));
+        if (strcmp(KEYS[i].path, BACKEND) != 0)
+            td__text_printf(&text, "%s: %s\n", KEYS[i].path,
+                            td__key_text(&KEYS[i], o, value, sizeof value));
     add_sync(&text, &o->sync);
     const struct {
         const char *name;
@@ -68,11 +74,10 @@ td_status td__agreement_make(td__trainer *t, const td__train_opts *o)
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         td__text_printf(&text, "%s: %lld\n", facts[i].name, (long long)facts[i].value);
-    const char *backend = o->backend ? o->backend : "cpu";
-    if (!strcmp(backend, "cpu") || !strcmp(backend, "far"))
+    if (!o->nondeterministic && (!strcmp(backend, "cpu") || !strcmp(backend, "far")))
         td__text_printf(&text, "processor: %s on %s\n", td__isa_name(td__cpu_isa()),
                         td__cpu_kind());
-    if (t->replica.state.gpu[0])
+    if (!o->nondeterministic && t->replica.state.gpu[0])
         td__text_printf(&text, "GPU: %s\n", t->replica.state.gpu);
     td_status st = td__text_status(&text);
     t->plan.agreement = st ? NULL : td__arena_strdup(t->plan.arena, text.data);
@@ -96,11 +101,15 @@ static td_status compare(const td__trainer *t, const char *theirs, int root)
             int name = (int)(colon - a), skip = name + 2;
             bool same_row = value && value - b == name && memcmp(a, b, (size_t)name) == 0;
             bool processor = same_row && name == 9 && memcmp(a, "processor", 9) == 0;
+            bool backend =
+                same_row && name == (int)strlen(BACKEND) && !memcmp(a, BACKEND, strlen(BACKEND));
             return TD_FAIL(TD_EINVAL, "rank %d: %.*s is %.*s, but rank %d has %.*s; %s",
                            td__trainer_rank(t), name, a, n - skip, a + skip, root,
                            same_row ? m - skip : m, same_row ? b + skip : b,
                            processor ? "set parallel.processors to an instruction set that all "
                                        "ranks have"
+                           : backend ? "processors and GPUs share a job with train.reproducible "
+                                       "false alone"
                                      : "start all ranks with the same job, options and data");
         }
         a += n + 1;

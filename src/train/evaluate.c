@@ -176,7 +176,7 @@ td_status td__eval_set_make(td__trainer *t)
     TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->plan.model,
                                                                   .pool = t->run.pool,
                                                                   .use = TD__USE_EVALUATE,
-                                                                  .backend = t->o.backend,
+                                                                  .backend = td__trainer_backend(t),
                                                                   .precision = t->o.precision,
                                                                   .seed = t->o.seed},
                                       &t->run.eval_set));

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/nondeterministic.h"
 
+#include <string.h>
+
 #include "base/fail.h"
 #include "coll/comm.h"
 #include "train/trainer_impl.h"
@@ -20,6 +22,23 @@ static td_status agree_on_threads(td__train_opts *o, int ranks)
     return TD_OK;
 }
 
+/* Ranks on processors and ranks on GPUs add up their gradients in messages. */
+static td_status agree_on_mixture(td__train_opts *o, int ranks)
+{
+    int32_t most[2], gpu = o->backend && strcmp(o->backend, "cuda") == 0;
+    most[0] = gpu, most[1] = !gpu;
+    if (ranks > 1)
+        TD_TRY(td_allreduce(o->comm, most, most, 2, TD_I32, TD_REDUCE_MAX, NULL));
+    if (ranks == 1 || !most[0] || !most[1] || o->sync.compressor)
+        return TD_OK;
+    if (o->sync.rule || o->sync.zero || o->sync.mesh.size[TD_AXIS_PIPELINE] > 1 ||
+        o->sync.mesh.size[TD_AXIS_TENSOR] > 1)
+        return TD_FAIL(TD_EINVAL, "some ranks have a GPU and some have not: they share a job that "
+                                  "is data parallel alone; set train.backend to cpu");
+    o->sync.compressor = "allreduce";
+    return TD_OK;
+}
+
 td_status td__nondeterministic_resolve(td__train_opts *o)
 {
     int ranks = o->comm ? td_comm_size(o->comm) : 1;
@@ -31,6 +50,7 @@ td_status td__nondeterministic_resolve(td__train_opts *o)
                        "rank has one micro-batch; leave one of the two out",
                        o->micro_batches);
     TD_TRY(agree_on_threads(o, ranks));
+    TD_TRY(agree_on_mixture(o, ranks));
     int64_t micro_batches = (int64_t)ranks * o->threads;
     o->micro_batches = (int)(micro_batches < o->batch ? micro_batches : o->batch);
     td__sync_any_bits(&o->sync, o->comm);

@@ -5,10 +5,12 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "graph/runner.h"
 #include "train/trainer_impl.h"
 
 typedef struct rows {
-    char *data; /* of a batch */
+    const td__dataset *d; /* that they are of */
+    char *data;           /* of a batch */
     size_t row_nbytes;
 } rows;
 
@@ -26,6 +28,55 @@ static td_status keep_rows(void *user, const td__micro_batch *s)
     return TD_OK;
 }
 
+/* The field of d that feeds an input of the model, and its bytes of a sample; -1: not read. */
+static int field_of(const td__trainer *t, const td__dataset *d, int input, size_t *row_nbytes)
+{
+    const char *name = t->plan.facts.input[input];
+    int f = td__dataset_field(d, name);
+    if (f < 0 ||
+        !td__runner_reads(td__micro_batch_any_runner(t->run.predict_set), name, row_nbytes))
+        return -1;
+    *row_nbytes = td__field_nbytes(&d->fields[f]);
+    return f;
+}
+
+/* What the model reads of a batch; returns how many inputs. */
+static int inputs_of(const td__trainer *t, const td__dataset *d, const td__batch *b,
+                     const void *inputs[TD__MAX_MODEL_INPUTS], size_t nbytes[TD__MAX_MODEL_INPUTS])
+{
+    int n = 0;
+    for (int i = 0; i < t->plan.facts.n_inputs; i++) {
+        int f = field_of(t, d, i, &nbytes[n]);
+        if (f >= 0)
+            inputs[n++] = b->field[f];
+    }
+    return n;
+}
+
+static td_status ask_elsewhere(td__trainer *t, const td__batch *b, const rows *out)
+{
+    const void *inputs[TD__MAX_MODEL_INPUTS];
+    size_t nbytes[TD__MAX_MODEL_INPUTS];
+    int n = inputs_of(t, out->d, b, inputs, nbytes);
+    return t->run.elsewhere(t->run.elsewhere_user, b->rows, n, inputs, nbytes, out->row_nbytes,
+                            out->data);
+}
+
+void td__trainer_predict_elsewhere(td__trainer *t, td__elsewhere_fn *fn, void *user)
+{
+    t->run.elsewhere = fn;
+    t->run.elsewhere_user = user;
+}
+
+static td_status run_batch(td__trainer *t, const td__batch *b, int micro_batches, rows *out)
+{
+    if (t->run.elsewhere)
+        return ask_elsewhere(t, b, out);
+    return td__micro_batches_run(t->run.predict_set, b,
+                                 (td__micro_batch_cut){micro_batches, 0, micro_batches}, 0, 0,
+                                 (td__micro_batch_calls){.after = keep_rows, .user = out});
+}
+
 static td_status send_batches(td__trainer *t, td__loader *l, int micro_batches, rows *out,
                               td__predict_sink sink, void *user)
 {
@@ -34,9 +85,7 @@ static td_status send_batches(td__trainer *t, td__loader *l, int micro_batches, 
         TD_TRY(td__loader_next(l, &b));
         if (!b)
             return TD_OK;
-        TD_TRY(td__micro_batches_run(t->run.predict_set, b,
-                                     (td__micro_batch_cut){micro_batches, 0, micro_batches}, 0, 0,
-                                     (td__micro_batch_calls){.after = keep_rows, .user = out}));
+        TD_TRY(run_batch(t, b, micro_batches, out));
         TD_TRY(sink(user, first, b->rows, out->data, out->row_nbytes));
         first += b->rows;
     }
@@ -49,7 +98,7 @@ static td_status make_set(td__trainer *t)
     TD_TRY(td__micro_batch_set_create(&(td__micro_batch_set_opts){.model = t->plan.model,
                                                                   .pool = t->run.pool,
                                                                   .use = TD__USE_PREDICT,
-                                                                  .backend = t->o.backend,
+                                                                  .backend = td__trainer_backend(t),
                                                                   .precision = t->o.precision},
                                       &t->run.predict_set));
     td__micro_batch_set_params(t->run.predict_set, t->replica.params);
@@ -89,7 +138,7 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
     int64_t batch = t->o.eval_batch < d->count ? t->o.eval_batch : d->count;
     int micro_batches = td__micro_batches_default(batch);
     int64_t micro_batch_rows = (batch + micro_batches - 1) / micro_batches;
-    rows out = {NULL, 0};
+    rows out = {.d = d};
     td__loader *l = NULL;
     td_status st;
 
@@ -118,5 +167,66 @@ td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink s
 done:
     td__loader_destroy(l);
     td__free(out.data);
+    return st;
+}
+
+/* The samples as a batch: each input aligned as loaders do it, in one block of *room bytes. */
+static td_status place_samples(const td__trainer *t, const td__dataset *d, const char *samples,
+                               size_t nbytes, td__batch *b, char **block, size_t *room)
+{
+    enum { ALIGN = 64 };
+    size_t each, all = 0, at = 0;
+    for (int i = 0; i < t->plan.facts.n_inputs; i++)
+        if (field_of(t, d, i, &each) >= 0)
+            all += each;
+    if (nbytes / (size_t)b->rows != all || nbytes % (size_t)b->rows)
+        return TD_FAIL(TD_EINVAL, "%zu bytes are not %lld samples of %zu bytes each", nbytes,
+                       (long long)b->rows, all);
+    *room = nbytes + TD__MAX_MODEL_INPUTS * ALIGN;
+    *block = td__alloc_block(*room);
+    if (!*block)
+        return TD_FAIL(TD_ENOMEM, "no memory for %lld samples", (long long)b->rows);
+    for (int i = 0; i < t->plan.facts.n_inputs; i++) {
+        int f = field_of(t, d, i, &each);
+        if (f < 0)
+            continue;
+        b->field[f] = *block + at;
+        memcpy(b->field[f], samples, each * (size_t)b->rows);
+        samples += each * (size_t)b->rows;
+        at += td__align_up(each * (size_t)b->rows, ALIGN);
+    }
+    return TD_OK;
+}
+
+td_status td__trainer_outputs(td__trainer *t, int64_t n, const void *samples, size_t nbytes,
+                              void **out, size_t *row_nbytes)
+{
+    const td__dataset *d = td__data_part(t->plan.data, TD_PART_TRAIN);
+    td__batch b = {.rows = n, .here = {0, n}};
+    int micro_batches = td__micro_batches_default(n);
+    char *block = NULL;
+    size_t room = 0;
+    td_dtype dtype;
+    td_shape shape;
+    td_status st;
+
+    *out = NULL;
+    if (n > t->o.eval_batch)
+        return TD_FAIL(TD_EINVAL, "%lld samples at once: at most %lld", (long long)n,
+                       (long long)t->o.eval_batch);
+    TD_TRY(make_set(t));
+    int64_t micro_batch_rows = (n + micro_batches - 1) / micro_batches;
+    TD_TRY(describe(t, micro_batch_rows, &dtype, &shape));
+    TD_TRY(td__micro_batch_set_dataset(t->run.predict_set, d, micro_batch_rows));
+    *row_nbytes = (size_t)td_shape_count(&shape) * td_dtype_size(dtype);
+    rows to = {d, td__calloc((size_t)n, *row_nbytes ? *row_nbytes : 1), *row_nbytes};
+    st = to.data ? place_samples(t, d, samples, nbytes, &b, &block, &room)
+                 : TD_FAIL(TD_ENOMEM, "no memory for %lld rows of output", (long long)n);
+    if (!st)
+        st = td__micro_batches_run(t->run.predict_set, &b,
+                                   (td__micro_batch_cut){micro_batches, 0, micro_batches}, 0, 0,
+                                   (td__micro_batch_calls){.after = keep_rows, .user = &to});
+    td__free_block(block, room);
+    *out = to.data;
     return st;
 }

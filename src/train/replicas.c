@@ -3,8 +3,11 @@
  * fresh or loaded from a checkpoint; from then on each makes the same updates and the same
  * decisions from the same numbers, and at the end their weights are compared. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/cpu.h"
 #include "base/fail.h"
 #include "graph/params.h"
@@ -35,6 +38,21 @@ td__sync_traits td__trainer_traits(const td__trainer *t)
 {
     td__sync_world w = td__trainer_world(t);
     return td__sync_traits_of(&t->o.sync, &w);
+}
+
+int td__local_rank(const td_comm *comm)
+{
+    const int *host_of = comm ? td__comm_host_of(comm) : NULL;
+    const char *told = td__env_get(TD_ENV_LOCAL_RANK); /* elastic ranks have no comm yet */
+    int here = 0;
+    if (!comm) {
+        char *end;
+        long n = told ? strtol(told, &end, 10) : 0;
+        return n > 0 && n < INT_MAX && !*end ? (int)n : 0;
+    }
+    for (int r = 0; r < td_comm_rank(comm); r++)
+        here += !host_of || host_of[r] == host_of[td_comm_rank(comm)];
+    return here;
 }
 
 /* Ranks of a host share its processors. */

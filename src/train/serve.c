@@ -104,6 +104,12 @@ static int64_t sample(void *user, uint64_t epoch, int64_t position)
     return td__loader_sample(t->run.loader, epoch, position);
 }
 
+static td_status outputs(void *user, int64_t rows, const void *samples, size_t nbytes, void **out,
+                         size_t *row_nbytes)
+{
+    return td__trainer_outputs(user, rows, samples, nbytes, out, row_nbytes);
+}
+
 td__sync_host td__train_host(td__trainer *t)
 {
     return (td__sync_host){.user = t,
@@ -112,7 +118,8 @@ td__sync_host td__train_host(td__trainer *t)
                            .sample = sample,
                            .place = place,
                            .follows = follows,
-                           .followed = followed};
+                           .followed = followed,
+                           .outputs = outputs};
 }
 
 td_status td__train_share_result(td__trainer *t, td__train_result *out)

@@ -148,14 +148,32 @@ static td_status tell_param(td__trainer *t, td__checkpoint_reader *r, int i)
 {
     td_param_info info = td_params_info(t->replica.params, i);
     td__mapping map;
-    TD_TRY(td__params_map(t->replica.params, info.offset, info.count, TD_MAP_WRITE, &map));
+    TD_TRY(td__params_map_tensor(t->replica.params, i, TD_MAP_WRITE, &map));
     td_status st = r ? td__checkpoint_read(r, i, map.at) : TD_OK;
     for (size_t at = 0; at < info.count && !st; at += PIECE)
         st = td_broadcast(t->world.comm, (float *)map.at + at,
                           info.count - at < PIECE ? info.count - at : PIECE, TD_F32, 0, NULL);
     if (!st)
-        return td__mem_unmap(&map);
+        return td__params_unmap_tensor(t->replica.params, i, &map);
     td__mem_map_drop(&map);
+    return st;
+}
+
+/* State k of tensor i, which rank 0 reads from the file. */
+static td_status tell_state_of(td__trainer *t, const td__checkpoint_reader *r, int k, int i,
+                               float *piece)
+{
+    td_param_info info = td_params_info(t->replica.params, i);
+    const td_attr_pieces *how = td__params_pieces(t->replica.params, i);
+    const float *from = r ? td__checkpoint_state(r, k, i) : NULL;
+    float *packed = from && how ? td__alloc_block(info.count * sizeof *packed) : NULL;
+    if (from && how && !packed)
+        return TD_FAIL(TD_ENOMEM, "no memory to read a checkpoint");
+    if (packed)
+        td__pieces_pack(how, packed, from);
+    td_status st = tell_state(t, k, &info, packed ? packed : from, piece);
+    if (packed)
+        td__free_block(packed, info.count * sizeof *packed);
     return st;
 }
 
@@ -170,7 +188,7 @@ static td_status tell_checkpoint(td__trainer *t, td__checkpoint_reader *r, float
             if (m->begin[b] <= info.offset && info.offset < m->begin[b + 1])
                 td__shards_drop(t->replica.shards, b);
         for (int k = 0; !info.is_state && k < td_optimizer_state_count(t->replica.optimizer); k++)
-            TD_TRY(tell_state(t, k, &info, r ? td__checkpoint_state(r, k, i) : NULL, piece));
+            TD_TRY(tell_state_of(t, r, k, i, piece));
     }
     return TD_OK;
 }
@@ -223,7 +241,7 @@ typedef struct request {
 typedef struct stream {
     td__trainer *t;
     float *window;     /* rank 0: the bucket asked for last */
-    td__mapping shown; /* rank 0: the tensor shown last, if it holds it whole */
+    td__mapping shown; /* rank 0: the tensor shown last, if it is not shown in the window */
     request last;
 } stream;
 
@@ -260,6 +278,25 @@ static td_status serve(td__trainer *t, bool *saved)
     }
 }
 
+/* A tensor in the window, row-major. */
+static td_status show_in_window(stream *s, int i, float *at, float **data)
+{
+    const td_params *ps = s->t->replica.params;
+    const td_attr_pieces *how = td__params_pieces(ps, i);
+    *data = at;
+    if (!how)
+        return TD_OK;
+    s->shown = (td__mapping){.of = at, .nbytes = td_params_info(ps, i).count * sizeof *at};
+    s->shown.at = td__alloc_block(s->shown.nbytes);
+    if (!s->shown.at) {
+        s->shown = (td__mapping){0};
+        return TD_FAIL(TD_ENOMEM, "no memory for a tensor of a checkpoint");
+    }
+    *data = s->shown.at;
+    td__pieces_unpack(how, *data, at);
+    return TD_OK;
+}
+
 /* A td__checkpoint_source's: what rank 0 holds whole is shown where it is. */
 static td_status show_tensor(void *user, int k, int i, float **data)
 {
@@ -275,10 +312,9 @@ static td_status show_tensor(void *user, int k, int i, float **data)
     if (!sharded && k >= 0)
         (void)td__optim_state_part(t->replica.optimizer, k, info.offset, info.offset + info.count,
                                    &first, &held);
+    td__mem_map_drop(&s->shown);
     if (!sharded) {
-        td__mem_map_drop(&s->shown);
-        TD_TRY(td__mem_map(td__params_device(t->replica.params), held, info.count * sizeof *held,
-                           TD_MAP_READ, &s->shown));
+        TD_TRY(td__params_map_at(t->replica.params, i, held, TD_MAP_READ, &s->shown));
         *data = s->shown.at;
         return TD_OK;
     }
@@ -286,8 +322,7 @@ static td_status show_tensor(void *user, int k, int i, float **data)
         b++;
     if (s->last.k != k || s->last.b != b)
         TD_TRY(ask(s, (request){k, b}));
-    *data = s->window + (info.offset - m->begin[b]);
-    return TD_OK;
+    return show_in_window(s, i, s->window + (info.offset - m->begin[b]), data);
 }
 
 /* The others learn what became of it, unless they cannot be reached. */

@@ -91,6 +91,7 @@ static td_status resolve(td__trainer *t, const td__train_opts *opts)
         return TD_FAIL(TD_EINVAL, "a batch of %lld samples: must be at least 1",
                        (long long)o->batch);
     TD_TRY(td__nondeterministic_resolve(o));
+    td__backend_for(o->backend, td__local_rank(o->comm), t->plan.backend, sizeof t->plan.backend);
     if (!o->micro_batches) {
         TD_TRY(td__micro_batch_count_of(&t->plan.model, o->batch, on_gpu(o), &o->micro_batches));
         if (td__sync_traits_of(&o->sync, &w).own_params) /* each rank learns from its own rows */
@@ -118,7 +119,8 @@ static td_status find_watched(td__trainer *t)
 {
     td__nearest near = {.word = t->o.watch};
     for (int i = 0; i < t->plan.facts.n_metrics; i++)
-        if (t->plan.facts.whole[i] && t->o.sync.mesh.size[TD_AXIS_PIPELINE] > 1)
+        if (t->plan.facts.whole[i] && t->o.sync.mesh.size[TD_AXIS_PIPELINE] > 1 &&
+            !t->o.sync.servers)
             return TD_FAIL(TD_EINVAL,
                            "metrics: %s needs all predictions at once, which a pipeline does not "
                            "have: leave it to `tandem eval --scores`",
@@ -194,7 +196,7 @@ static td_status make_model(td__trainer *t)
         &(td__micro_batch_set_opts){.model = t->plan.model,
                                     .pool = t->run.pool,
                                     .use = TD__USE_TRAIN,
-                                    .backend = o->backend,
+                                    .backend = td__trainer_backend(t),
                                     .precision = o->precision,
                                     .nondeterministic = o->nondeterministic,
                                     .seed = o->seed,
@@ -356,6 +358,7 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
     TD_TRY(make_data(t));
     TD_TRY(make_schedule(t));
     t->replica.state = (td__train_state){.seed = t->o.seed,
+                                         .batch = t->o.batch,
                                          .best = (double)NAN,
                                          .schedule = td_schedule_get_state(t->replica.schedule)};
     if (t->o.job_digest)
@@ -363,7 +366,7 @@ static td_status make(td__trainer *t, const td__train_opts *opts)
                  t->o.job_digest);
     snprintf(t->replica.state.watch, sizeof t->replica.state.watch, "%.*s",
              (int)sizeof t->replica.state.watch - 1, t->o.watch);
-    td__backend_gpu(t->o.backend, t->replica.state.gpu, sizeof t->replica.state.gpu);
+    td__backend_gpu(td__trainer_backend(t), t->replica.state.gpu, sizeof t->replica.state.gpu);
     t->replica.first = t->replica.state;
     TD_TRY(td__agreement_make(t, &resolved));
     set_up_elastic(t);
@@ -461,13 +464,15 @@ td_status td__trainer_resume(td__trainer *t, bool *found)
     if (strcmp(info.state.job_digest, t->replica.state.job_digest) != 0)
         TD_LOG(WARN, TRAIN, "%s: was written by another job (digest %.16s..., now %.16s...)",
                info.path, info.state.job_digest, t->replica.state.job_digest);
-    td__train_warn_resumed(t, &info);
+    TD_TRY(td__train_check_resumed(t, &info));
     const td__train_state now = t->replica.state;
     t->replica.state = info.state;
     memcpy(t->replica.state.job_digest, now.job_digest, sizeof now.job_digest);
     memcpy(t->replica.state.gpu, now.gpu, sizeof now.gpu);
     take_watch(&t->replica.state, &now);
     t->replica.state.seed = t->o.seed;
+    t->replica.state.batch = now.batch;
+    td__train_place(t, &info);
     if (t->replica.state.batch_in_epoch >= t->plan.batches &&
         t->plan.batches) { /* the data have become fewer */
         t->replica.state.epoch++;

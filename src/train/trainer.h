@@ -77,6 +77,7 @@ typedef struct td__train_opts {
     /* Checkpoints; dir NULL: none. */
     const char *checkpoint_dir;
     int64_t checkpoint_every;      /* steps; 0: at the end of each epoch; -1: only at the end */
+    bool any_gpu;                  /* resume from what another kind of GPU has computed */
     int checkpoint_keep;           /* newest ones kept, besides the best; 0 means 3 */
     const char *checkpoint_upload; /* URL; carried out by observers (mirror/mirror.h); NULL: none */
     const char *job_digest;        /* sha256 of the job as far as it decides the numbers */
@@ -160,5 +161,10 @@ typedef td_status (*td__predict_sink)(void *user, int64_t first, int64_t rows, c
                                       size_t row_nbytes);
 TD_NODISCARD td_status td__trainer_predict(td__trainer *t, td__dataset *d, td__predict_sink sink,
                                            void *user, td_dtype *dtype, td_shape *row_shape);
+/* Outputs of predictions are made by somebody else (ps/outputs.h), from what the model reads of the
+ * samples: n inputs of nbytes[i] a sample. */
+typedef td_status td__elsewhere_fn(void *user, int64_t rows, int n, const void *const *inputs,
+                                   const size_t *nbytes, size_t row_nbytes, void *out);
+void td__trainer_predict_elsewhere(td__trainer *t, td__elsewhere_fn *fn, void *user);
 
 #endif

@@ -31,6 +31,7 @@ enum { TD__MAX_OBSERVERS = 16 };
 /* What follows from the options, the model and the data; fixed when the trainer is made. */
 typedef struct td__train_plan {
     td__arena *arena;      /* of texts */
+    char backend[24];      /* as programs of this rank have it: "cuda:1" */
     const char *agreement; /* what all ranks must have in common (agree.c) */
     td__model model;
     td__model_facts facts;
@@ -47,6 +48,8 @@ typedef struct td__train_plan {
 typedef struct td__train_run {
     td__pool *pool;
     td__micro_batch_set *train_set, *eval_set, *predict_set; /* the last two: made when needed */
+    td__elsewhere_fn *elsewhere; /* that makes outputs; NULL: this process does */
+    void *elsewhere_user;
     td__lockstep *eval_walk; /* stage 3: evaluation, made when needed */
     td__sync *sync;          /* the rule of this run, or generation; NULL: none is under way */
     bool has_states;         /* it has its states, those in the replica are given back */
@@ -136,7 +139,11 @@ TD_NODISCARD td_status td__train_share_result(td__trainer *t, td__train_result *
 /* warnings.c: of what is probably not meant so, where a run or a generation begins; of a checkpoint
  * whose writer would have gone on with other numbers. */
 void td__train_warn(td__trainer *t);
-void td__train_warn_resumed(const td__trainer *t, const td__checkpoint_info *from);
+/* What resuming from there changes: a warning, or a refusal where bits would be others. */
+TD_NODISCARD td_status td__train_check_resumed(const td__trainer *t,
+                                               const td__checkpoint_info *from);
+/* The place in the epoch, where the batch was another one. */
+void td__train_place(td__trainer *t, const td__checkpoint_info *from);
 
 /* replicas.c; of a trainer without a comm these do nothing, as rank 0 of 1. */
 int td__trainer_ranks(const td__trainer *t);
@@ -145,6 +152,12 @@ td__sync_world td__trainer_world(const td__trainer *t);
 td__sync_traits td__trainer_traits(const td__trainer *t);
 /* That a rank has for itself; at least 1. A GPU is kept busy by one. */
 int td__threads_per_rank(const td_comm *comm, const char *backend);
+int td__local_rank(const td_comm *comm); /* among the ranks of this host */
+/* As programs name it: of several GPUs, this rank's. NULL: the default. */
+static inline const char *td__trainer_backend(const td__trainer *t)
+{
+    return t->plan.backend[0] ? t->plan.backend : NULL;
+}
 /* The first partition of micro-batches among ranks. While there is no loader. */
 TD_NODISCARD td_status td__trainer_balance(td__trainer *t);
 td__loader_opts td__trainer_loader_opts(td__trainer *t);
@@ -171,6 +184,9 @@ TD_NODISCARD td_status td__train_sync(td__trainer *t);
 TD_NODISCARD td_status td__train_rebalance(td__trainer *t);
 /* train_loop.c: its parts, for a run of generations. */
 TD_NODISCARD td_status td__train_tell_begin(td__trainer *t);
+/* predict.c: outputs of `n` samples from elsewhere; *out is to be freed. */
+TD_NODISCARD td_status td__trainer_outputs(td__trainer *t, int64_t n, const void *samples,
+                                           size_t nbytes, void **out, size_t *row_nbytes);
 /* A checkpoint of where the run is; one that is done, told to observers. */
 TD_NODISCARD td_status td__train_save(td__trainer *t, bool best);
 TD_NODISCARD td_status td__train_saved(td__trainer *t);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/fail.h"
 #include "base/log.h"
 #include "coll/comm.h"
 #include "optim/schedule.h"
@@ -59,8 +60,46 @@ static void warn_of_cores(const td__trainer *t, int ranks)
                here, cores, cores == 1 ? "" : "s", cores);
 }
 
-void td__train_warn_resumed(const td__trainer *t, const td__checkpoint_info *from)
+/* The order of an epoch's samples does not depend on the batch: a run that is resumed with another
+ * one (train.batch, or train.batch_per_rank on another number of ranks) goes on at the same sample.
+ * Where no batch begins there, at the one before it. */
+void td__train_place(td__trainer *t, const td__checkpoint_info *from)
 {
+    int64_t was = from->state.batch, is = t->o.batch, at = from->state.batch_in_epoch * was;
+
+    if (!was || was == is || !at)
+        return;
+    t->replica.state.batch_in_epoch = at / is;
+    if (at % is)
+        TD_LOG(
+            WARN, TRAIN,
+            "%s: stands at sample %lld of its epoch, where no batch of %lld begins (it was %lld): "
+            "%lld samples of this epoch are trained on again",
+            from->path, (long long)at, (long long)is, (long long)was, (long long)(at % is));
+}
+
+/* With another batch (train.batch_per_rank on another number of ranks) epochs have other numbers of
+ * steps: the steps done so far do not tell how many are left of train.epochs. */
+static td_status check_batch(const td__trainer *t, const td__checkpoint_info *from)
+{
+    long long was = from->state.batch, is = t->o.batch;
+    if (!was || was == is)
+        return TD_OK;
+    if (t->o.sync.servers)
+        return TD_FAIL(TD_EINVAL,
+                       "%s: was trained with batches of %lld, now %lld: with parallel.servers "
+                       "resume on as many workers",
+                       from->path, was, is);
+    return t->o.steps ? TD_OK
+                      : TD_FAIL(TD_EINVAL,
+                                "%s: was trained with batches of %lld, now %lld: resume on as many "
+                                "ranks, or say with train.steps at which step the run ends",
+                                from->path, was, is);
+}
+
+td_status td__train_check_resumed(const td__trainer *t, const td__checkpoint_info *from)
+{
+    TD_TRY(check_batch(t, from));
     const td_schedule_opts *s = &t->o.schedule;
     bool old = from->arithmetic < 2;
     bool warm_up = td__schedule_has_end(s->name) && !s->total_steps && t->plan.total_steps > 0 &&
@@ -85,10 +124,17 @@ void td__train_warn_resumed(const td__trainer *t, const td__checkpoint_info *fro
     if (*text)
         TD_LOG(WARN, TRAIN, "%s: an older version wrote it: from here on %s", from->path, text);
     const char *was = from->state.gpu, *is = t->replica.state.gpu;
-    if (strcmp(was, is) != 0)
-        TD_LOG(WARN, TRAIN,
-               "%s: was computed on %s, and the run goes on with %s: other bits than in one go",
-               from->path, *was ? was : "a processor", *is ? is : "a processor");
+    if (strcmp(was, is) == 0)
+        return TD_OK;
+    if (*was && *is && !t->o.nondeterministic && !t->o.any_gpu)
+        return TD_FAIL(TD_EINVAL,
+                       "%s: was computed on %s, and this run has %s, whose bits are others: go on "
+                       "where it was begun, or set checkpoint.any_gpu",
+                       from->path, was, is);
+    TD_LOG(WARN, TRAIN,
+           "%s: was computed on %s, and the run goes on with %s: other bits than in one go",
+           from->path, *was ? was : "a processor", *is ? is : "a processor");
+    return TD_OK;
 }
 
 void td__train_warn(td__trainer *t)

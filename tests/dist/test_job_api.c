@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include "base/check.h"
 #include "support/check.h"
 #include "support/ranks.h"
 #include "tandem/train.h"
@@ -318,9 +319,135 @@ TEST(ranks_share_a_job_with_the_same_bits)
     check_tmpdir_remove();
 }
 
+/* ---- Samples of the program ------------------------------------------------------------------ */
+
+static const char TABLE[] = "name: table\n"
+                            "model: [{linear: 8, act: relu}, linear]\n"
+                            "data: {source: csv, train: t.csv, split: {valid: 0.1, test: 0.1}, "
+                            "maps: [normalize]}\n"
+                            "train: {batch: 16, epochs: 2, optimizer: {lr: 0.01}}\n";
+
+static const char MEMORY[] = "name: table\n"
+                             "model: [{linear: 8, act: relu}, linear]\n"
+                             "data: {source: memory, split: {valid: 0.1, test: 0.1}, "
+                             "maps: [normalize]}\n"
+                             "train: {batch: 16, epochs: 2, optimizer: {lr: 0.01}}\n";
+
+static void write_table(void)
+{
+    FILE *f = fopen(check_path("t.csv"), "w");
+
+    CHECK(f, "cannot write");
+    fputs("a,b,y\n", f);
+    for (int i = 0; i < 200; i++)
+        fprintf(f, "%g,%d,%s\n", i % 13 / 7.0, i % 5, i % 3 ? "yes" : "no");
+    CHECK_EQ_INT(fclose(f), 0);
+}
+
+static td_job *table_job(const char *source, const char *distribute)
+{
+    td_job *j;
+
+    CHECK_OK(td_job_parse(TABLE, check_path("job.yaml"), &j));
+    if (source) {
+        td_job_destroy(j);
+        CHECK_OK(td_job_parse(MEMORY, check_path("job.yaml"), &j));
+    }
+    if (distribute)
+        CHECK_OK(td_job_set(j, distribute));
+    return j;
+}
+
+typedef struct given {
+    const char *digest, *distribute;
+    td_job *job;
+    td_dataset *train;
+} given;
+
+static void given_body(ranks_ctx *r)
+{
+    const given *g = r->arg;
+    td_run_result result = {0};
+    td_trainer *t;
+    td_job_opts o = {.comm = r->comm, .no_run_dir = true};
+
+    if (r->rank == 0 || !g->distribute)
+        o.train = g->train;
+    RANK_OK(r, td_trainer_from_job(g->job, &o, &t));
+    td_status st = td_trainer_fit(t, &result);
+    td_trainer_destroy(t);
+    RANK_OK(r, st);
+    RANK_CHECK(r, !strcmp(result.digest, g->digest), "%s on %d ranks: %s, not %s",
+               g->distribute ? g->distribute : "none", r->size, result.digest, g->digest);
+}
+
+/* A job whose samples the program has: the digest of the run that reads them from a file, on any
+ * number of ranks, also where rank 0 alone has them. */
+TEST(samples_of_the_program)
+{
+    static const char *const WAYS[] = {NULL, "data.distribute=broadcast", "data.distribute=scatter",
+                                       "data.distribute=lazy", "data.distribute=index"};
+    td_dataset *d;
+    td_trainer *t;
+    td_run_result want;
+
+    check_tmpdir();
+    write_table();
+    td_job *file = table_job(NULL, NULL), *memory = table_job("memory", NULL);
+    CHECK_OK(td_trainer_from_job(file, &(td_job_opts){.no_run_dir = true}, &t));
+    CHECK_OK(td_trainer_fit(t, &want));
+    td_trainer_destroy(t);
+    td_source_opts csv = {.train = check_path("t.csv")};
+    CHECK_OK(td_dataset_source("csv", "train", &csv, &d));
+    for (int w = 0; w < TD_LEN(WAYS); w++)
+        for (int n = 1; n <= 3; n++) {
+            given g = {.digest = want.digest, .distribute = WAYS[w], .train = d};
+            g.job = table_job("memory", WAYS[w]);
+            ranks_run(n, NULL, given_body, &g);
+            td_job_destroy(g.job);
+        }
+
+    /* Nobody gives any; samples for a job that reads a file. */
+    CHECK_STATUS(td_trainer_from_job(memory, &(td_job_opts){.no_run_dir = true}, &t), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "td_job_opts"), "%s", td_last_error());
+    CHECK_STATUS(td_trainer_from_job(file, &(td_job_opts){.no_run_dir = true, .train = d}, &t),
+                 TD_EINVAL);
+    CHECK(strstr(td_last_error(), "data.source: csv"), "%s", td_last_error());
+
+    /* A run of it is resumed with the same samples, and refused with others. */
+    uint64_t at = 6;
+    td_run_result r;
+    td_job_opts o = {
+        .run_dir = check_path("run"), .train = d, .callbacks = {.user = &at, .step = stop_at_step}};
+    CHECK_OK(td_trainer_from_job(memory, &o, &t));
+    CHECK_OK(td_trainer_fit(t, &r));
+    td_trainer_destroy(t);
+    o.resume = true;
+    at = 0;
+    td_dataset *fewer;
+    int64_t first[150];
+    for (int i = 0; i < 150; i++)
+        first[i] = i;
+    CHECK_OK(td_dataset_subset(d, first, 150, &fewer));
+    o.train = fewer;
+    CHECK_STATUS(td_trainer_from_job(memory, &o, &t), TD_EINVAL);
+    CHECK(strstr(td_last_error(), "150"), "%s", td_last_error());
+    o.train = d;
+    CHECK_OK(td_trainer_from_job(memory, &o, &t));
+    CHECK_OK(td_trainer_fit(t, &r));
+    CHECK(!strcmp(r.digest, want.digest), "%s and %s", r.digest, want.digest);
+    td_trainer_destroy(t);
+    td_dataset_destroy(fewer);
+    td_dataset_destroy(d);
+    td_job_destroy(memory);
+    td_job_destroy(file);
+    check_tmpdir_remove();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_of_the_program),
         cmocka_unit_test(jobs_are_read_and_changed),
         cmocka_unit_test(a_run_has_its_directory_and_is_resumed),
         cmocka_unit_test(a_restart_is_for_the_run_that_was_under_way),

@@ -29,6 +29,8 @@ trust = ssl.create_default_context(
     cafile=re.search(r'certificate-authority: "([^"]+)"', kubeconfig)[1])
 BAD_IMAGES = {"no/such": ("ImagePullBackOff", 'Back-off pulling image "no/such"'),
               "Bad": ("InvalidImageName", "couldn't parse image reference")}
+LATE = "late"  # an image that comes to rank 0 when another member of its group has failed
+failed = set()  # groups of which one has
 running = {}  # uid -> process
 seen = set()
 lock = threading.Lock()
@@ -77,6 +79,10 @@ def output(pod):
     return os.path.join(folder, pod["metadata"]["name"] + ".log")
 
 
+def group_of(pod):
+    return re.sub("-(master|worker-[0-9]+)$", "", pod["metadata"]["name"])
+
+
 def run(pod):
     container = pod["spec"]["containers"][0]
     if container["image"] in BAD_IMAGES:
@@ -86,6 +92,10 @@ def run(pod):
     local = lambda text: re.sub(r"[-a-z0-9.]+\.svc\.cluster\.local", "127.0.0.1",
                                 text.replace("$$(", "$("))
     env = dict(os.environ, **{e["name"]: local(e.get("value", "")) for e in container["env"]})
+    end = time.monotonic() + 60
+    while (container["image"] == LATE and env["RANK"] == "0" and group_of(pod) not in failed
+           and time.monotonic() < end):
+        threading.Event().wait(0.1)
     argv = [local(a) for a in container.get("command", []) + container.get("args", [])]
     for mount in container.get("volumeMounts", []):
         os.makedirs(os.path.dirname(mount["mountPath"]), exist_ok=True)
@@ -103,6 +113,8 @@ def run(pod):
         return  # deleted: whether its end is seen before it goes would be chance
     report(pod, "Succeeded" if code == 0 else "Failed",
            {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}})
+    if code:
+        failed.add(group_of(pod))
 
 
 def end(pod):

@@ -5,6 +5,8 @@ import http.client
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 from service import Service
 
@@ -230,6 +232,18 @@ def strangers(s):
     assert len(s.get("/v1/jobs?page_size=1000")["jobs"]) == before
 
 
+def prometheus(s):
+    """The text that Prometheus reads, judged by its own tool where that is installed."""
+    _, _, text = s.raw("GET", "/metrics")
+    assert b"tandem_jobs" in text, text[:300]
+    tool = shutil.which("promtool")
+    if not tool:
+        print("promtool is not installed: /metrics was not checked by it")
+        return
+    done = subprocess.run([tool, "check", "metrics"], input=text, capture_output=True)
+    assert done.returncode == 0 and not done.stdout + done.stderr, (done.stdout, done.stderr)
+
+
 def quotas(s):
     assert s.call("PUT", "/v1/quotas/ann", {"slots": 2, "weight": 3})["slots"] == 2
     assert any(q["user"] == "ann" and q["weight"] == 3 for q in s.get("/v1/quotas")["quotas"])
@@ -256,7 +270,7 @@ def main():
     s = Service(sys.argv[1], "capacity.slots=1")
     try:
         for part in (routes, jobs, pausing, metrics, files, sweeps, asha, secrets, strangers,
-                     quotas, restart):
+                     prometheus, quotas, restart):
             part(s)
             print(part.__name__, flush=True)
     finally:

@@ -158,7 +158,8 @@ def restart(s, tokens):
             assert time.monotonic() < until
         with open(glob.glob(f"{s.folder}/data/jobs/{job}/**/go", recursive=True)[0], "w") as f:
             f.write("on\n")
-        assert "succeeded" in followers[0].communicate(timeout=PATIENCE_S)[0]
+        said = followers[0].communicate(timeout=PATIENCE_S)[0]
+        assert "succeeded" in said, said
         assert followers[1].communicate(timeout=PATIENCE_S)[0] == "after\n"
         assert [f.returncode for f in followers] == [0, 0]
     finally:

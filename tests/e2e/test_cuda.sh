@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # train.backend cuda: without a driver one line says so; on the emulated GPU (tests/emulator/) a job
-# trains to one digest on one rank, two ranks and resumed, near the losses of cpu; auto is one
+# trains to one digest in one go and resumed, near the losses of cpu; auto is one
 # of both; `tandem devices` names what is there.
 . "$(dirname "$0")/lib.sh"
 
@@ -22,6 +22,9 @@ has 'no CUDA driver on this machine'
 export TANDEM_CUDA_DRIVER=$emulated TANDEM_CUDA_LIBS=none
 run 0 "$tandem" devices
 has '^cuda  GPU 0: emulated GPU, compute capability 9.0, 2 multiprocessors'
+EMULATED_GPUS=3 CUDA_VISIBLE_DEVICES=2,0 run 0 "$tandem" devices
+has '^cuda  GPU 1: emulated GPU'
+[ "$(grep -c '^cuda' out)" = 2 ] || fail "CUDA_VISIBLE_DEVICES names 2 of 3 GPUs"
 run 0 "$tandem" check "$source/examples/tabular.yaml" --set train.backend=cuda
 has "of the GPU's memory: .* of 8.59 GB (emulated GPU)"
 train() {
@@ -51,12 +54,10 @@ same "auto without a GPU"
 train cuda --set train.epochs=1
 close_losses run-cpu run-cuda
 want=$(digest)
-train auto --set train.epochs=1
+train auto --set train.epochs=1 --profile
 same "auto with a GPU"
-for n in 2 3; do # through memory of the GPU that all ranks open
-    TANDEM_LOG=train=debug train cuda -n $n --set train.epochs=1
-    same "$n ranks"
-    has "gradients of $n ranks are added up in the memory of their one GPU"
+for name in 'GPU stream 0' 'copy to the GPU 0' 'kernels 0' 'copy back 0'; do
+    grep -q "\"name\": \"$name\"" run-auto/trace.json || fail "the trace has no '$name'"
 done
 job=$source/tests/dist/jobs/gpt.yaml # operators that are joined for this backend
 train cpu --set train.steps=4
@@ -72,6 +73,9 @@ same "resumed"
 grep -q '"gpu": *"emulated GPU, driver for CUDA [0-9.]*"' run-cuda/checkpoints/*/state.json ||
     fail "checkpoints do not name the GPU"
 # Bits belong to the kind of GPU, its driver and its libraries.
-EMULATED_GPU='another GPU' run 0 "$tandem" train "$job" --resume --run-dir run-cuda \
+EMULATED_GPU='another GPU' run 2 "$tandem" train "$job" --resume --run-dir run-cuda \
     --set train.backend=cuda --set train.epochs=4
+has 'was computed on emulated GPU, driver .*, and this run has another GPU, driver .*: go on where'
+EMULATED_GPU='another GPU' run 0 "$tandem" train "$job" --resume --run-dir run-cuda \
+    --set train.backend=cuda --set train.epochs=4 --set checkpoint.any_gpu=true
 has 'was computed on emulated GPU, driver .* goes on with another GPU, driver .*: other bits'

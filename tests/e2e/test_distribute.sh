@@ -41,7 +41,7 @@ spread() {
 spread 1 || fail "a run on one rank"
 want=$(digest)
 [ -n "$want" ] || fail "no digest"
-for method in broadcast chain all_gather scatter; do
+for method in broadcast chain all_gather scatter lazy index; do
     for n in 1 2 3 4 5; do
         for transport in shm tcp; do
             [ $((n % 2)) = 1 ] && [ $transport = tcp ] && [ $n != 3 ] && continue
@@ -54,7 +54,7 @@ done
 spread 3 && fail "every rank has the files"
 
 # Wrong data: said once, by rank 0.
-for method in broadcast scatter; do
+for method in broadcast scatter lazy index; do
     run 2 "$tandem" train "$mark" -q -n 3 --set data.dir=nowhere --set data.distribute=$method
     [ "$(grep -c '^tandem train:' out)" = 1 ] || fail "$method: missing data are not said once"
     has 'train.csv'
@@ -115,4 +115,41 @@ for method in broadcast chain all_gather; do
     tail -n 1 out | grep -qE 'train: .*rank 1 on .* died|killed by signal 9 .*: rank 1 of 3' ||
         fail "$method: not the cause"
     none_left "$method: the death of one"
+done
+
+# kill -9 of the rank that asks, and of the one that answers, while blocks and records are read.
+cat >"$mark" <<'JOB'
+name: asked
+model: [flatten, linear]
+data: {source: digits, count: 60000}
+train: {batch: 32, micro_batches: 4, steps: 100000000, eval: {every: never}}
+JOB
+for method in lazy index; do
+    for rank in 0 1; do
+        rm -rf out asked
+        "$tandem" train "$mark" -n 3 --run-dir=asked --set data.distribute=$method \
+            --set parallel.transport=tcp >out 2>&1 &
+        launcher=$!
+        soon grep -q '"kind": "step"' asked/metrics.jsonl 2>/dev/null || fail "$method: no step"
+        victim=$(pgrep -f "train .*-- $mark" | while read -r p; do
+            grep -qz "^TANDEM_RANK=$rank\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done)
+        [ -n "$victim" ] || fail "$method: no rank $rank"
+        kill -9 "$victim"
+        wait $launcher; got=$?
+        [ $got = 1 ] || fail "$method: kill -9 of rank $rank gave $got"
+        cause="train: .*rank $rank on .* died|killed by signal 9 .*: rank $rank of 3"
+        tail -n 1 out | grep -qE "$cause" || fail "$method: not the cause"
+        none_left "$method: the death of rank $rank"
+    done
+done
+
+# Images that are cut anew in each epoch cannot be copied once.
+cat >"$mark" <<'JOB'
+model: [flatten, linear]
+data: {source: images, dir: first, size: 8, resize: random}
+train: {epochs: 1}
+JOB
+for method in broadcast lazy index; do
+    run 2 "$tandem" train "$mark" -q -n 2 --set data.distribute=$method
+    has "data.distribute: $method: not with data.resize: random"
 done

@@ -63,6 +63,29 @@ sed 's/epochs: 3/steps: 3/' job.yaml >steps.yaml
 run 2 "$tandem" check steps.yaml --set train.steps_per_epoch=3
 has 'train.steps_per_epoch: needs train.epochs'
 
+# Resumed on another number of ranks, an epoch goes on at the sample where it stood.
+stands() { # RUN BATCH: at the beginning of this one
+    grep -q "\"batch_in_epoch\": $2," "$1/checkpoints/$(cat "$1/checkpoints/latest")/state.json" ||
+        fail "$1 does not stand at batch $2"
+}
+per_rank=(--set train.batch_per_rank=16 --set train.micro_batches=1 --set train.epochs=1)
+run 0 "$tandem" train job.yaml --run-dir moved "${per_rank[@]}" --set train.steps=3 -n 2
+stands moved 3
+run 0 "$tandem" train --resume=moved --set train.steps=5
+stands moved 8
+run 0 "$tandem" train --resume=moved --set train.steps=6 -n 2
+stands moved 5
+run 0 "$tandem" train job.yaml --run-dir uneven "${per_rank[@]}" --set train.steps=1 -n 3
+run 0 "$tandem" train --resume=uneven --set train.steps=2 -n 2
+has 'stands at sample 48 of its epoch, where no batch of 32 begins (it was 48): 16 samples'
+stands uneven 2
+
+# Without train.steps nobody knows how many steps are left of the epochs.
+run 0 "$tandem" train job.yaml --run-dir counted "${per_rank[@]}" -n 2
+run 2 "$tandem" train --resume=counted --set train.epochs=2
+has 'was trained with batches of 32, now 16: resume on as many ranks, or say with train.steps'
+run 0 "$tandem" train --resume=counted --set train.epochs=2 -n 2
+
 # Samples in the order of the data, the same in each epoch and on any number of ranks.
 run 0 "$tandem" train job.yaml --run-dir d --set train.shuffle=false
 want=$(digest)

@@ -65,6 +65,15 @@ r2 = json.loads(text[text.index("{"):])["scores"]["r2"]
 sys.exit(0 if r2 > 0.9 else f"r2 {r2}")
 PY
 
+# What is between the cells is seen.
+for between in ';' '|'; do
+    tr '\t' "$between" <houses.tsv >other.csv
+    run 0 "$tandem" init other.csv -o other.yaml --force
+    grep -qF "delimiter: \"$between\"" other.yaml || fail "cells between $between"
+    run 0 "$tandem" check other.yaml
+    has 'price'
+done
+
 # Words to classify, and a text to continue.
 awk 'BEGIN { for (i = 0; i < 200; i++) { k = i % 2
     printf "{\"id\": %d, \"text\": \"%s number %d of the long day\", \"label\": \"%s\"}\n", i,

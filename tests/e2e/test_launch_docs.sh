@@ -74,16 +74,6 @@ while read -r command; do
 done < <(sed -n 's/^    \(tandem .*\)/\1/p' "$page")
 [ $n = 5 ] || fail "$n commands"
 
-# MPI programs have their world from mpirun.
-if command -v mpicc >/dev/null; then
-    printf '#include <mpi.h>\nint main(int n, char **v) { return MPI_Init(&n, &v); }\n' >m.c
-    run 0 mpicc m.c -o uses-mpi
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        limited "$tandem" launch -n 2 -- ./uses-mpi --version >out 2>&1
-    [ "$(grep -c 'uses-mpi is an MPI program (libmpi' out)" = 1 ] || fail "not told once"
-else
-    echo "test_launch_docs: no mpicc: MPI programs are not tested"
-fi
 run 0 "$tandem" launch -n 2 -- true
 ! grep -q MPI out || fail "true is said to use MPI"
 echo "test_launch_docs: ok"

@@ -61,6 +61,17 @@ for job in mlp cnn gpt; do
     cell $job 3 3 zb-h1 shm
     cell $job 2 2 zb-v shm
 done
+# Batches that are accumulated are run in one go where that takes no more memory.
+run 0 "$tandem" train cnn.yaml -q --set train.steps=3
+others=$want want=$(digest)
+for schedule in 1f1b zb-h1; do
+    run 0 "$tandem" train cnn.yaml -q -n 2 --parallel pipeline=2 --set train.steps=3 \
+        --set parallel.schedule=$schedule --run-dir through-$schedule
+    same "two batches of a step in one go, $schedule"
+    grep -q '"kind": "pipeline".*"micro_batches": 12,' through-$schedule/metrics.jsonl ||
+        fail "$schedule: the pipeline was emptied after a batch"
+done
+want=$others
 run 0 "$tandem" train gpt.yaml -q -n 4 --parallel data=2,pipeline=2 --set parallel.update=in-order
 same "gpt, stages in order"
 cell gpt 4 4 1f1b shm # tied weights cross three stages
@@ -298,6 +309,4 @@ run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.chun
 has 'use the schedule interleaved'
 run 2 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set parallel.zero=2
 has 'have the params that they update; use 1'
-run 2 "$tandem" check gpt.yaml -n 2 --plan
-has 'needs ranks in a pipeline'
 echo "test_pipeline: passed"

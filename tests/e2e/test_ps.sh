@@ -40,7 +40,7 @@ if [ -n "${TD_TEST_FULL:-}" ]; then
         done
     done; done
     for rule in sync asgd stale ssp downpour; do
-        run 0 "$tandem" train "$source/examples/digits.yaml" -n 4 --servers 1 --sync $rule
+        run 0 "$tandem" train "$source/examples/digits.yaml" -q -n 4 --servers 1 --sync $rule
         accuracy=$(grep -o 'test accuracy [0-9.]*' out | grep -o '[0-9.]*$')
         awk "BEGIN { exit !($accuracy >= 97.5) }" || fail "$rule: test accuracy $accuracy %"
     done
@@ -142,6 +142,23 @@ for e in steps:
 last = epochs.pop(max(epochs))
 assert set(epochs.values()) == {max(epochs.values())}, epochs
 PY
+# One that stands still to the end: nobody waits for it, nor do those that ssp keeps together.
+for rule in asgd ssp; do
+    transport=$([ $rule = ssp ] && echo tcp || echo shm)
+    "$tandem" train "$mark" -n 3 --servers 2 --sync $rule --run-dir=to-the-end-$rule \
+        --set train.epochs=60 --set train.eval.every=1000000 --set parallel.transport=$transport \
+        >out 2>&1 &
+    launcher=$!
+    soon found 4 || fail "the run did not start"
+    soon past to-the-end-$rule 3 || fail "the run made no steps"
+    kill -STOP "$pid"
+    wait $launcher; got=$?
+    [ $got = 0 ] || fail "$rule: a worker that stands still at the end: $got"
+    has 'rank 4 has had step .* it is given to another worker'
+    has 'ranks that have not ended with the servers are killed'
+    past to-the-end-$rule 420 || fail "$rule: $(steps to-the-end-$rule) steps"
+    none_left "a worker that stands still at the end"
+done
 # Of a worker that has nothing to do, while server 0 is about to end: the checkpoint is written.
 "$tandem" train "$mark" -n 2 --servers 1 --sync asgd --run-dir=idle --set train.epochs=100000 \
     --set train.eval.every=1000000 >out 2>&1 &

@@ -31,6 +31,13 @@ start() {
     server=$(sed -n 's/^HTTP  //p' "$name")
 }
 start first
+# It has what it needs: neither the web server nor TLS, S3 or oneDNN before somebody asks for them.
+loaded() {
+    grep -oE '/lib(microhttpd|gnutls|crypto|ssl|curl|dnnl|gomp)[.-]' "/proc/$pid/maps" | sort -u
+}
+built_lazy() { grep -q microhttpd "$build/tandem.libraries"; } # not with sanitizers
+! built_lazy || [ -z "$(loaded)" ] || { loaded >out; fail "libraries that nobody needs"; }
+! built_lazy || [ "$(ls "/proc/$pid/task" | wc -l)" = 1 ] || fail "threads that nobody needs"
 timeout 20 "$tandem" serve "${local_only[@]}" --set data.dir="$dir/data" >out 2>&1
 [ $? = 2 ] && grep -q 'is in use by another service' out || fail "two services in one directory"
 

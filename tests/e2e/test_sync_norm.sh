@@ -31,6 +31,16 @@ run 0 "$tandem" train job.yaml --run-dir threads --threads 2
 same "two threads"
 run 0 "$tandem" train job.yaml --run-dir tcp -n 2 --set parallel.transport=tcp
 same "tcp"
+for ranks in 2 3; do
+    run 0 "$tandem" train job.yaml --run-dir "zero$ranks" -n "$ranks" --set parallel.zero=1
+    same "optimizer state in shards on $ranks ranks"
+done
+# Compressed gradients have bits of their own: the same ones by any way.
+run 0 "$tandem" train job.yaml --run-dir bf16 -n 2 --threads 1 --set parallel.compress=bf16
+compressed=$(digest)
+run 0 "$tandem" train job.yaml --run-dir bf16tcp -n 2 --threads 2 --set parallel.compress=bf16 \
+    --set parallel.transport=tcp
+[ "$(digest)" = "$compressed" ] && [ "$compressed" != "$want" ] || fail "compressed gradients"
 # More ranks than micro-batches that have rows: one only takes part in the exchange.
 run 0 "$tandem" train job.yaml --run-dir idle -n 3 --set train.micro_batches=2
 few=$(digest)
@@ -83,6 +93,6 @@ wrong() { # TEXT ARGUMENTS...
 }
 wrong 'cannot be combined with train.accumulate' --set train.accumulate=2
 wrong 'cannot be combined with ma' -n 2 --sync ma
-wrong 'cannot be combined with parallel.zero' -n 2 --set parallel.zero=1
+wrong 'cannot be combined with parallel.zero above 1' -n 2 --set parallel.zero=2
 wrong 'cannot be combined with parallel.pipeline' -n 2 --parallel pipeline=2
 wrong 'at most 16 are possible' --threads 1 --set train.micro_batches=32

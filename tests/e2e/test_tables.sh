@@ -58,6 +58,18 @@ printf x | dd of=half/checkpoints/tables/emb.weight.1-of-3.32.all bs=1 seek=60 c
 run 1 "$tandem" train --resume=half -n 1 --servers 3 --threads 1 --set train.epochs=3
 has 'emb.weight.1-of-3.32.all: damaged'
 
+# Files that no checkpoint needs are removed, and what is left is enough to go on.
+never=(--threads 1 --set train.eval.every=never)
+run 0 "$tandem" train dense.yaml --run-dir long --set train.epochs=5 "${never[@]}"
+run 0 "$tandem" train tables.yaml -n 1 --servers 2 --sync sync --run-dir old "${never[@]}" \
+    --set train.epochs=4 --set checkpoint.every=1 --set checkpoint.keep=3
+steps=$(find old/checkpoints/tables -name '*.1-of-2.*' -printf '%f\n' | cut -d . -f 4 | sort -n)
+[ "$(echo $steps)" = "$(seq -s ' ' 33 64)" ] || fail "files of the second server: "$steps
+run 0 "$tandem" train --resume=old -n 1 --servers 1 "${never[@]}" --set train.epochs=5
+losses long
+losses old
+cmp -s long.losses old.losses || fail "from few files: a wrong result: other losses"
+
 # A run that goes on from an earlier step, with other checkpoints: what the first one wrote after
 # that step is none of its business, also when it is resumed itself.
 run 0 "$tandem" train tables.yaml -n 1 --servers 1 --sync sync --run-dir back --threads 1 \

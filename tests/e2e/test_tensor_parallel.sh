@@ -36,6 +36,19 @@ data: {source: digits, count: 120, split: {valid: 0.1}}
 train: {batch: 30, epochs: 1, micro_batches: 6, accumulate: 2, clip: 1, optimizer: sgd}
 parallel: {tensor_pieces: 2}
 JOB
+cat >channels.yaml <<'JOB'
+name: channels
+model:
+  - {conv2d: 32, kernel: 3, stride: 2, act: relu}
+  - {conv2d: 32, kernel: 3, stride: 2}
+  - relu
+  - {conv2d: 32, kernel: 3, stride: 2, act: relu}
+  - global_avg_pool
+  - linear
+data: {source: digits, count: 40, split: {valid: 0.1}}
+train: {batch: 12, epochs: 1, micro_batches: 2, clip: 1, optimizer: adam}
+parallel: {tensor_pieces: 4}
+JOB
 python3 -c '
 for i in range(300):
     print("".join(chr(33 + (i * 31 + k * k * 7) % 94) for k in range(40)), i)' >text.txt
@@ -74,13 +87,52 @@ for job in mlp cnn gpt; do
     same "$job on device far"
 done
 
+# Channels, heads and the vocabulary in four pieces on one, two and four ranks, also where the host
+# cannot read what the kernels use.
+run 0 "$tandem" train channels.yaml -q
+want=$(digest)
+cell channels 2 tensor=2 shm
+cell channels 4 tensor=4 shm
+for job in channels gpt; do
+    [ $job = channels ] || { run 0 "$tandem" train $job.yaml -q && want=$(digest); }
+    run 0 "$tandem" train $job.yaml -q -n 4 --parallel tensor=4 --set train.backend=far
+    same "$job on four devices far"
+done
+
 # Checkpoints do not know how the ranks were arranged.
 run 0 "$tandem" train gpt.yaml -q -n 2 --parallel tensor=2 --set train.steps=3 --run-dir half
+cp -r half staged
 run 0 "$tandem" train gpt.yaml -q --resume=half
 same "going on with one rank"
+run 0 "$tandem" train gpt.yaml -q --resume=staged -n 2 --parallel pipeline=2
+same "going on with two stages"
+run 0 "$tandem" train gpt.yaml -q -n 2 --parallel pipeline=2 --set train.steps=3 --run-dir stages
+run 0 "$tandem" train gpt.yaml -q --resume=stages -n 4 --parallel tensor=4
+same "going on from two stages with four ranks"
 run 0 "$tandem" train gpt.yaml -q --set train.steps=3 --run-dir alone
 run 0 "$tandem" train gpt.yaml -q --resume=alone -n 4 --parallel data=2,tensor=2
 same "going on with two replicas of two ranks"
+
+# A rank has its pieces alone, of params, gradients and states: planned and measured.
+cat >wide.yaml <<'JOB'
+name: wide
+model: [flatten, {linear: 2048, act: relu}, {linear: 2048, act: relu}, {linear: 2048}, linear]
+data: {source: digits, count: 64}
+train: {batch: 16, steps: 2, micro_batches: 2, optimizer: adamw}
+parallel: {tensor_pieces: 2}
+JOB
+# megabytes WORD: the number after it, in MB
+megabytes() {
+    sed -n "s/.*$1 \([0-9.]*\) \([kMG]\)B.*/\1 \2/p" out |
+        awk '{ print int($1 * ($2 == "G" ? 1000 : $2 == "k" ? 0.001 : 1)) }'
+}
+run 0 "$tandem" train wide.yaml
+want=$(digest)
+peak=$(megabytes peak) planned=$(megabytes planned)
+run 0 "$tandem" train wide.yaml -n 2 --parallel tensor=2
+same "wide layers"
+[ "$(megabytes peak)" -lt $((peak * 6 / 10)) ] || fail "peak $peak MB on one rank"
+[ "$(megabytes planned)" -lt $((planned * 6 / 10)) ] || fail "planned $planned MB for one rank"
 
 # Without pieces that are given, ranks agree with each other, and about with one rank.
 run 0 "$tandem" train mlp.yaml -q -n 3 --parallel tensor=3 --set parallel.tensor_pieces=auto

@@ -38,6 +38,12 @@ grep -q '"kind": "ConfigMap"' pods || fail "no owner"
 grep -q podAffinity pods || fail "not packed"
 of services | grep -q '"name": "job-12-[0-9]*-seen-service"' || fail "service's name"
 drive job-2-1-aa forget
+# A member that dies before another has begun is restarted, too.
+died=$dir/job/died
+also='image: late' spec 'name: early' 'restarts: 1' 'resources: {members: 2}' \
+    <<<"if [ \$RANK = 1 ] && ! [ -e $died ]; then echo >$died; exit 9; fi"
+drive job-2-10-jj start wait:RESTARTED wait:EXITED forget
+has 'RESTARTED member 1.*exit status 9' 'EXITED member 0 status 0'
 # Images that do not come are reported; those that cannot come end the group.
 printf '%s\n' 'image: no/such' 'command: [sh]' >spec.yaml
 drive job-2-2-bb start wait:TROUBLE kill wait:EXITED forget

@@ -105,7 +105,8 @@ ranks_of_tandem() {
     ranks job-3-1-aa "$yaml" -q "${at[@]}" -- start wait:STARTED
     ranks job-3-1-aa "$yaml" -q "${at[@]}" -- adopt wait:EXITED logs:0 forget
     has 'EXITED member 0 status 0' "$digest"
-    ranks job-3-2-bb "$dir/job/nothing.yaml" -q -- start wait:EXITED logs:0 forget
+    # Every rank says why; the first one that fails ends the others, which may not have said it yet.
+    ranks job-3-2-bb "$dir/job/nothing.yaml" -q -- start wait:EXITED logs:0 logs:1 forget
     has 'EXITED member 0 status 2' 'nothing.yaml'
     rm -rf "$dir/job/run"
     ranks job-3-3-cc "$yaml" -q "${at[@]}" --set train.epochs=100000 -- start wait:STARTED \

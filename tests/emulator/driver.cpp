@@ -83,6 +83,27 @@ emulated_kernel::emulated_kernel(const char *name, void (*f)(const void *), size
     kernels()[name] = this;
 }
 
+/* The GPUs that this process sees, by their own numbers: EMULATED_GPUS of them (one), as
+ * CUDA_VISIBLE_DEVICES says; none on ranks other than EMULATED_RANK. */
+static std::vector<int> visible()
+{
+    const char *all = getenv("EMULATED_GPUS"), *list = getenv("CUDA_VISIBLE_DEVICES");
+    const char *only = getenv("EMULATED_RANK"), *rank = getenv("TANDEM_RANK");
+    int n = all ? atoi(all) : 1;
+    std::vector<int> seen;
+    if (only && rank && atoi(only) != atoi(rank))
+        return seen;
+    for (int i = 0; !list && i < n; i++)
+        seen.push_back(i);
+    for (char *end; list && *list >= '0' && *list <= '9'; list = *end ? end + 1 : end) {
+        int i = (int)strtol(list, &end, 10);
+        if (i >= n) /* as the driver: those after it are not seen either */
+            break;
+        seen.push_back(i);
+    }
+    return seen;
+}
+
 #define EXPORT extern "C" __attribute__((visibility("default"))) CUresult
 
 EXPORT cuInit(unsigned)
@@ -106,13 +127,16 @@ EXPORT cuGetErrorString(CUresult r, const char **text)
 }
 EXPORT cuDeviceGetCount(int *n)
 {
-    *n = 1;
+    *n = (int)visible().size();
     return CUDA_SUCCESS;
 }
 EXPORT cuDeviceGet(CUdevice *d, int i)
 {
-    *d = 0;
-    return i == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    std::vector<int> all = visible();
+    if (i < 0 || i >= (int)all.size())
+        return CUDA_ERROR_INVALID_DEVICE;
+    *d = all[(size_t)i];
+    return CUDA_SUCCESS;
 }
 EXPORT cuDeviceGetName(char *to, int room, CUdevice)
 {
@@ -127,9 +151,10 @@ EXPORT cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice)
                                                                  : 0;
     return CUDA_SUCCESS;
 }
-EXPORT cuDeviceGetUuid_v2(CUuuid *out, CUdevice)
+EXPORT cuDeviceGetUuid_v2(CUuuid *out, CUdevice d)
 {
     memcpy(out->bytes, "emulated GPU 0..", 16);
+    out->bytes[13] = (char)('0' + d);
     return CUDA_SUCCESS;
 }
 EXPORT cuDeviceTotalMem_v2(size_t *n, CUdevice)
@@ -137,9 +162,9 @@ EXPORT cuDeviceTotalMem_v2(size_t *n, CUdevice)
     *n = (size_t)8 << 30;
     return CUDA_SUCCESS;
 }
-EXPORT cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice)
+EXPORT cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d)
 {
-    *c = (CUcontext)1;
+    *c = (CUcontext)(uintptr_t)(1 + d);
     return CUDA_SUCCESS;
 }
 EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice)

@@ -71,7 +71,7 @@ static void start_agent(agent_at *a, bool elastic, const char *seconds, uint64_t
     if (!a->pid) {
         close(pair[0]);
         td_alloc_fail_at(nth);
-        _exit(td__agent_run(pair[1], pair[1]) ? 1 : 0);
+        _exit(td__agent_run(pair[1], pair[1], NULL) ? 1 : 0);
     }
     close(pair[1]);
     td__channel_init(&a->c, pair[0], pair[0]);

@@ -6,6 +6,7 @@
 /* Test labels: slow */
 #include <dirent.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ typedef struct board {
     int stalled[PROCS_MOST]; /* reports that say the victim is stopped */
     int failed[PROCS_MOST];  /* has its error */
     char text[PROCS_MOST][600];
+    char line[PROCS_MOST][600]; /* last in its log */
 } board;
 
 typedef td_status (*call_fn)(td_comm *c, float *x, float *y);
@@ -199,6 +201,7 @@ static void listen_to_log(void *user, td_log_level level, td_log_part part, cons
     ear *e = user;
     char name[32];
     (void)level, (void)part;
+    snprintf(e->b->line[e->rank], sizeof e->b->line[e->rank], "%s", line);
     snprintf(name, sizeof name, "for rank %d ", e->b->victim);
     if (strstr(line, "stall") && strstr(line, name) && strstr(line, e->b->needle))
         __atomic_add_fetch(&e->b->stalled[e->rank], 1, __ATOMIC_RELEASE);
@@ -339,12 +342,15 @@ static void scene_close(scene *s, const char *what)
 }
 
 /* How many milliseconds until all but the victim have what `words` count? */
-static int await_others(const scene *s, const int *words)
+static int await_others(const scene *s, const int *words, const char *what)
 {
     uint64_t t0 = td__clock_ns();
+    td__deadline until = td__deadline_in_ms(PATIENCE_MS);
     for (int r = 0; r < s->b->size; r++)
-        if (r != s->b->victim)
-            procs_await(&words[r], 1, PATIENCE_MS);
+        for (; r != s->b->victim && !__atomic_load_n(&words[r], __ATOMIC_ACQUIRE); sched_yield())
+            CHECK(!td__deadline_passed(until),
+                  "%s: rank %d (pid %d) says nothing of it after %d ms; its last line: %s", what, r,
+                  (int)s->p.pid[r], PATIENCE_MS, s->b->line[r]);
     return (int)((td__clock_ns() - t0) / 1000000);
 }
 
@@ -354,7 +360,7 @@ static int kill_once(const char *what, const char *transport, int size, int call
     scene s;
     scene_open(&s, transport, size, call, victim, hosted, 0);
     procs_signal(&s.p, victim, SIGKILL);
-    int ms = await_others(&s, s.b->failed);
+    int ms = await_others(&s, s.b->failed, what);
     scene_close(&s, what);
     return ms;
 }
@@ -365,7 +371,7 @@ static int stop_once(const char *what, const char *transport, int call, int vict
     scene s;
     scene_open(&s, transport, SIZE, call, victim, false, stall_ms);
     procs_signal(&s.p, victim, SIGSTOP);
-    int ms = await_others(&s, s.b->stalled);
+    int ms = await_others(&s, s.b->stalled, what);
     procs_signal(&s.p, victim, SIGKILL);
     scene_close(&s, what);
     return ms;
@@ -459,7 +465,7 @@ static int meet_once(const char *transport, int stage)
         procs_await(&s.b->turns[r], 1, PATIENCE_MS);
     poll(NULL, 0, 50); /* into the midst of it, though any moment must do */
     procs_signal(&s.p, s.b->victim, SIGKILL);
-    int ms = await_others(&s, s.b->failed);
+    int ms = await_others(&s, s.b->failed, "SIGKILL while meeting");
     scene_close(&s, "meeting");
     return ms;
 }

@@ -81,7 +81,7 @@ void sample_open(sample_case *c, td_opcode op, int index, td_dtype dtype, bool n
         char name[16];
         snprintf(name, sizeof name, "in%d", i);
         td_desc d = s->in[i];
-        bool stays = dtype == TD_BF16 && (def->weights >> i & 1u);
+        bool stays = dtype == TD_BF16 && ((def->weights | s->weights) >> i & 1u);
         if (d.dtype == TD_F32 && !stays)
             d.dtype = dtype;
         if (nhwc && is_image(def, s, i))

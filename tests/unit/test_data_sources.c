@@ -291,9 +291,10 @@ TEST(the_list_has_every_source)
     for (; td__source_list(n); n++) {
         const td__source_def *def = td__source_list(n);
         assert_ptr_equal(td__source_find(def->name), def);
-        assert_true(strlen(def->help) > 10 && strlen(def->reads) > 2);
+        assert_true(strlen(def->help) > 10);
+        assert_true(strlen(def->reads) > 2 || def == &td__source_memory); /* which has no keys */
     }
-    CHECK_EQ_INT(n, 17);
+    CHECK_EQ_INT(n, 18);
     assert_null(td__source_find("none"));
 }
 

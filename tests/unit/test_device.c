@@ -1,9 +1,6 @@
 /* test_device.c -- what every device must do, over all devices of devices.def: memory, copies, the
- * order of streams, events, tapes, deadlines, failures, arithmetic, counters; and that the host
- * cannot touch the memory of the far one. */
+ * order of streams, events, tapes, deadlines, failures, arithmetic, counters. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -398,64 +395,6 @@ TEST(a_device_that_nobody_holds_keeps_nothing)
     CHECK(td__device_count(d).idle == 0, "%s keeps memory of a device that is gone", NAMES[i_]);
 }
 
-/* ---- Far memory and the host ----------------------------------------------------------------- */
-
-/* How a child that runs fn ends. */
-static int ends(void (*fn)(char *), char *at)
-{
-    pid_t pid = fork();
-    int status;
-    CHECK(pid >= 0, "fork: %s", strerror(errno));
-    if (pid == 0) {
-        signal(SIGSEGV, SIG_DFL); /* a sanitizer would report what is meant to happen */
-        signal(SIGBUS, SIG_DFL);
-        fn(at);
-        _exit(0);
-    }
-    CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %s", strerror(errno));
-    return status;
-}
-
-static void read_it(char *at)
-{
-    volatile char c = *(volatile char *)at;
-    (void)c;
-}
-
-static void write_it(char *at)
-{
-    *(volatile char *)at = 1;
-}
-
-TEST(a_host_that_touches_far_memory_dies)
-{
-    td_device *far = open_device("far"), *host = open_device("host");
-    td_mem m = alloc(far, TD_MEM_OWN, 100), near = alloc(host, TD_MEM_OWN, 100);
-    int status = ends(read_it, m.at);
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "reading: status %d", status);
-    status = ends(write_it, (char *)m.at + 99);
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "writing: status %d", status);
-    CHECK_EQ_INT(ends(read_it, near.at), 0);
-    CHECK(!td__device_host_reads(far) && td__device_host_reads(host), "who may read");
-    td__mem_free(&m);
-    td__mem_free(&near);
-    td__device_release(far);
-    td__device_release(host);
-}
-
-TEST(system_calls_on_far_memory_fail)
-{
-    td_device *far = open_device("far");
-    td_mem m = alloc(far, TD_MEM_OWN, 100);
-    int fd[2];
-    CHECK(pipe(fd) == 0, "pipe: %s", strerror(errno));
-    CHECK(write(fd[1], m.at, 100) == -1 && errno == EFAULT, "far memory was written to a pipe");
-    close(fd[0]);
-    close(fd[1]);
-    td__mem_free(&m);
-    td__device_release(far);
-}
-
 TEST(unknown_devices_are_refused)
 {
     td_device *d;
@@ -573,6 +512,58 @@ TEST(timers_have_the_time_between_two_points)
     }
 }
 
+TEST(devices_of_a_kind_have_numbers)
+{
+    static const char *const REFUSED[] = {"host:1", "far:1", "host:64",
+                                          "host:x", "host:", "host:-1"};
+    td_device *d, *again;
+    for (int i = 0; i < TD_LEN(NAMES); i++) {
+        char first[16];
+        snprintf(first, sizeof first, "%s:0", NAMES[i]);
+        if (!(d = open_device(NAMES[i])))
+            continue;
+        CHECK_OK(td__device_open(first, &again));
+        CHECK(again == d, "%s is another device than %s", first, NAMES[i]);
+        td__device_release(again);
+        td__device_release(d);
+    }
+    for (int i = 0; i < TD_LEN(REFUSED); i++) {
+        td_status st = td__device_open(REFUSED[i], &d);
+        CHECK(st == TD_EINVAL && !d, "%s: %s", REFUSED[i], td_status_name(st));
+    }
+}
+
+/* On the emulated GPUs there are two (EMULATED_GPUS); on a machine with one there is none. */
+TEST(two_gpus_work_in_one_process)
+{
+    td_device *gpu[2] = {NULL, NULL};
+    td_mem m[2];
+    float out[2] = {0, 0};
+    const float in[2] = {3, 5};
+    td_event written;
+    if (td__device_open("cuda", &gpu[0]) || td__device_open("cuda:1", &gpu[1])) {
+        print_message("skipped: %s\n", td_last_error());
+        td__device_release(gpu[0]);
+        return;
+    }
+    CHECK(gpu[0] != gpu[1], "cuda and cuda:1 are one device");
+    for (int i = 0; i < 2; i++)
+        m[i] = alloc(gpu[i], TD_MEM_OWN, sizeof in);
+    CHECK_OK(td__mem_write(gpu[0], m[0].at, in, sizeof in));
+    td__stream_scale(td__device_stream(gpu[0]), m[0].at, m[0].at, 2, 2);
+    td__event_record(td__device_stream(gpu[0]), &written);
+    td__event_wait(td__device_stream(gpu[1]), &written);
+    td__stream_copy(td__device_stream(gpu[1]), m[1].at, m[0].at, sizeof in);
+    td__stream_scale(td__device_stream(gpu[1]), m[1].at, m[1].at, 10, 2);
+    CHECK_OK(td__mem_read(gpu[1], out, m[1].at, sizeof out));
+    CHECK(out[0] == 60 && out[1] == 100, "%g, %g", (double)out[0], (double)out[1]);
+    CHECK(td__device_count(gpu[1]).used == sizeof in, "cuda:1 has memory of cuda");
+    for (int i = 0; i < 2; i++) {
+        td__mem_free(&m[i]);
+        td__device_release(gpu[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "peer") == 0)
@@ -590,11 +581,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(arithmetic_has_the_same_bits_on_every_device),
         cmocka_unit_test(idle_blocks_are_kept_marked_and_released_at_the_next_request),
         cmocka_unit_test(a_device_that_nobody_holds_keeps_nothing),
-        cmocka_unit_test(a_host_that_touches_far_memory_dies),
-        cmocka_unit_test(system_calls_on_far_memory_fail),
         cmocka_unit_test(unknown_devices_are_refused),
         cmocka_unit_test(other_processes_open_peer_memory),
         cmocka_unit_test(timers_have_the_time_between_two_points),
+        cmocka_unit_test(devices_of_a_kind_have_numbers),
+        cmocka_unit_test(two_gpus_work_in_one_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,12 @@ static const struct {
     {NULL, "model: [flatten, {linear: 8, akt: relu}, linear]\n" DATA TRAIN,
      "job.yaml:1:30: model.layers.1.akt: unknown key; did you mean "
      "model.layers.1.act?"},
+    /* Blocks are checked whether they are used or not. */
+    {NULL, "define: {a: [{linear: 8, wdith: 3}]}\n" MODEL DATA TRAIN,
+     "job.yaml:1:26: define.a.0.wdith: unknown key*"},
+    {NULL, "define: {a: 3}\n" MODEL DATA TRAIN,
+     "job.yaml:1:13: define.a: expected a list of layers, found 3"},
+    {NULL, "define: {a: [{use: a}]}\n" MODEL DATA TRAIN, "job.yaml:1:20: define.a.0*"},
     /* Words of other tools. */
     {NULL, MODEL DATA "train: {epochs: 1, batch_size: 8}\n",
      "job.yaml:3:20: train.batch_size: unknown key; did you mean train.batch?"},

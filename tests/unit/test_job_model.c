@@ -181,8 +181,7 @@ TEST(every_ready_made_model_builds)
 TEST(named_blocks)
 {
     static const char DEFINE[] = "define:\n  dense: [{linear: 8}, relu]\n"
-                                 "  deep: [{use: dense}, {use: dense}]\n"
-                                 "  round: [{use: round}]\n";
+                                 "  deep: [{use: dense}, {use: dense}]\n";
     const td__layer_row *rows;
     td__model m;
     td__job *j = parse("[flatten, {use: deep}, {use: dense, name: last}, linear]", DEFINE);

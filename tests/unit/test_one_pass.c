@@ -78,6 +78,44 @@ TEST(a_gpt_is_made_of_whole_passes)
     td_graph_destroy(g);
 }
 
+/* Gradients that meet before a batch norm are added by its backward; where nothing is added before
+ * relu, y is not read again. */
+TEST(a_resnet_adds_in_its_norms)
+{
+    enum { BLOCKS = 8 };
+    td_graph *g = new_graph();
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(2, 3, 8, 8)),
+            *y = td_input(g, "y", TD_I32, TD_SHAPE(2));
+    td_resnet_opts o = {.depth = 18, .cifar_stem = true};
+    g = train(g, td_softmax_cross_entropy(g, td_model_resnet(g, x, &o), y, NULL));
+    int more = 0, by_beta = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op == TD_OP_BATCH_NORM_BACK) {
+            more += ((const td_attr_norm *)g->nodes[i]->attr)->has_more;
+            by_beta += ((const td_attr_norm *)g->nodes[i]->attr)->by_beta;
+        }
+    CHECK_EQ_INT(count(g, TD_OP_ADD), 0);
+    CHECK_EQ_INT(more, BLOCKS);
+    CHECK_EQ_INT(by_beta, BLOCKS);
+    td_graph_destroy(g);
+}
+
+/* A sum of gradients that somebody else reads too stays. */
+TEST(a_sum_that_others_read_stays)
+{
+    td_graph *g = new_graph();
+    td_node *x = td_input(g, "x", TD_F32, TD_SHAPE(2, 3)),
+            *v = td_input(g, "v", TD_F32, TD_SHAPE(3));
+    td_attr_norm a = {.eps = 1e-5};
+    td_node *sum = td_add(g, x, td_exp(g, x));
+    td_node *back = td__node(g, TD_OP_BATCH_NORM_BACK, &a, (td_node *[]){sum, x, v, v, v}, 5);
+    td__graph_add_root(g, (td__root){.kind = TD_ROOT_OUTPUT, .node = back});
+    td__graph_add_root(g, (td__root){.kind = TD_ROOT_OUTPUT, .index = 1, .node = sum});
+    g = apply(g, td__rewrite_one_pass);
+    CHECK_EQ_INT(count(g, TD_OP_ADD), 1);
+    td_graph_destroy(g);
+}
+
 /* x + f(x), of which f(x) is read again: it stays a node of its own. */
 TEST(what_others_read_stays)
 {
@@ -127,6 +165,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpt_is_made_of_whole_passes),
+        cmocka_unit_test(a_resnet_adds_in_its_norms),
+        cmocka_unit_test(a_sum_that_others_read_stays),
         cmocka_unit_test(what_others_read_stays),
         cmocka_unit_test(what_is_not_there_yet_is_not_added),
         cmocka_unit_test(only_heads_in_order_are_joined),

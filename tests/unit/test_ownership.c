@@ -87,7 +87,7 @@ TEST(params_that_are_held_whole)
         owner[i] = (i * 7 + 2) / 3 % RANKS;
     for (size_t nbytes = 1; nbytes <= (size_t)16 << 20; nbytes <<= 8) {
         td__ownership m;
-        CHECK_OK(td__ownership_init_whole(&m, ps, RANKS, owner, nbytes));
+        CHECK_OK(td__ownership_init_whole(&m, ps, RANKS, &(td__owners){.owner = owner}, nbytes));
         for (int i = 0; i < n; i++) {
             td_param_info info = td_params_info(ps, i);
             if (info.is_state || info.sparse)

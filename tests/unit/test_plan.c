@@ -209,7 +209,7 @@ TEST(the_checker_agrees_with_brute_force)
         int roles = 2 + (int)draw(seed, &n, MOST_ROLES - 1);
         td__plan *p;
         td__rank_mesh m = {{1, roles, 1}};
-        CHECK_OK(td__plan_create(&m, roles, &p));
+        CHECK_OK(td__plan_create(&m, TD_AXIS_PIPELINE, roles, &p));
         for (uint32_t k = 0; k < 6; k++)
             if (draw(seed, &n, 6))
                 add_pair(p, seed, &n, roles, k);
@@ -234,7 +234,7 @@ TEST(the_checker_agrees_with_brute_force)
 static td__plan *two_ranks(void)
 {
     td__plan *p;
-    CHECK_OK(td__plan_create(&(td__rank_mesh){{1, 2, 1}}, 2, &p));
+    CHECK_OK(td__plan_create(&(td__rank_mesh){{1, 2, 1}}, TD_AXIS_PIPELINE, 2, &p));
     CHECK_OK(td__plan_name_chunk(p, 0, "layers 0 to 3"));
     CHECK_OK(td__plan_name_chunk(p, 1, "layers 4 to 7"));
     return p;

@@ -5,8 +5,9 @@ import re
 from fnmatch import fnmatch
 from source import Report, files, read, strip_c
 
-# Programs, and the MPI modules, which are not linked with the library.
-PROGRAMS = ["cmd/*", "src/coll/mpi/*", "tests/*", "bench/*", "examples/*", "tools/*"]
+# Programs, and the modules of MPI and PMIx, which are not linked with the library.
+PROGRAMS = ["cmd/*", "src/coll/mpi/*", "src/launch/foreign/pmix/*", "tests/*", "bench/*",
+            "examples/*", "tools/*"]
 # (names, where they are allowed, what to use instead)
 RULES = [
     ("malloc calloc realloc free strdup strndup aligned_alloc posix_memalign memalign asprintf",

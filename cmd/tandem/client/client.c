@@ -277,7 +277,10 @@ int td__client_stream(td__client *c, const char *path, td__http_sink sink, void 
     if (broken)
         *broken = false;
     td_status st = td__http_perform(c->http, &r.q, &answer);
-    bool lost = (st == TD_EPEER || st == TD_ETIMEDOUT) && answer.status >= 200;
+    /* A stream that was open before is opened again also while the service is being restarted. */
+    bool lost = (st == TD_EPEER || st == TD_ETIMEDOUT) && (answer.status >= 200 || c->streamed);
+    lost |= c->streamed && !st && answer.status == 503;
+    c->streamed |= answer.status == 200;
     if (st == TD_EABORTED)
         rc = TD_EXIT_OK; /* the sink has enough */
     else if (lost && broken)

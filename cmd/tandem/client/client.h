@@ -27,6 +27,7 @@ typedef struct td__client {
     td__http *http;
     char *server;        /* "http://127.0.0.1:6004" */
     char *authorization; /* a header; NULL: no token */
+    bool streamed;       /* a stream was open */
 } td__client;
 
 /* All functions print one line when they fail, and return the exit status; 0 is success. */

@@ -49,8 +49,8 @@ static td_status count_different(const td__records *r, int64_t at, seen *c)
     if (!all)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for column '%s'", r->where, r->names[at]);
     for (int64_t i = 0; i < rows; i++)
-        if (!td__cell_missing(td__cell_at(r, i, at)))
-            all[n++] = *td__cell_at(r, i, at);
+        if (!td__missing_at(r, i, at))
+            all[n++] = td__cell_at(r, i, at, NULL);
     qsort(all, (size_t)n, sizeof *all, td__cell_compare);
     for (int64_t i = 0; i < n; i++)
         c->different += i == 0 || td__cell_compare(&all[i - 1], &all[i]) != 0;
@@ -64,17 +64,16 @@ static td_status look_at(const td__records *r, int64_t at, seen *c)
 
     *c = (seen){.whole = true, .least = INFINITY, .most = -INFINITY};
     for (int64_t i = 0; i < r->rows; i++) {
-        const td__cell *cell = td__cell_at(r, i, at);
-        if (td__cell_number(cell, &x)) {
+        if (td__number_at(r, i, at, &x)) {
             c->numbers++;
             c->least = fmin(c->least, x);
             c->most = fmax(c->most, x);
             c->whole = c->whole && x == floor(x);
-        } else if (td__cell_missing(cell)) {
+        } else if (td__missing_at(r, i, at)) {
             c->missing++;
         } else {
             c->texts++;
-            c->nbytes += cell->nbytes;
+            c->nbytes += td__cell_at(r, i, at, NULL).nbytes;
         }
     }
     return count_different(r, at, c);
@@ -218,13 +217,11 @@ static bool is_number(const seen *y)
 }
 
 static td_status write_job(td__init *in, const td__records *r, const seen *cols, int64_t label,
-                           bool jsonl)
+                           char delimiter, bool jsonl)
 {
     td__text *t = &in->text;
     const seen *y = &cols[label];
     bool number = is_number(y), words = false;
-    bool tabs =
-        !jsonl && strlen(in->path) > 4 && !strcasecmp(in->path + strlen(in->path) - 4, ".tsv");
     td__init_sizes z = td__init_size((r->rows - y->missing) * 7 / 10, MOST_BATCH, WANT_STEPS);
 
     for (int64_t c = 0; c < r->cols; c++)
@@ -238,8 +235,9 @@ static td_status write_job(td__init *in, const td__records *r, const seen *cols,
                            : "metrics: [accuracy]\n");
     td__text_printf(t, "data:\n  source: %s\n  train: ", jsonl ? "jsonl" : "csv");
     td__init_word(t, in->seen);
-    if (tabs)
-        td__text_add(t, "\n  delimiter: \"\\t\"");
+    if (delimiter != ',')
+        td__text_printf(t, "\n  delimiter: \"%s\"",
+                        delimiter == '\t' ? "\\t" : (const char[2]){delimiter, 0});
     td__text_add(t, "\n  label: ");
     td__init_word(t, r->names[label]);
     td__text_printf(t, " # what is predicted; %" PRId64 " different values\n", y->different);
@@ -260,7 +258,34 @@ static td_status write_job(td__init *in, const td__records *r, const seen *cols,
     return td__text_status(t);
 }
 
-static td_status look_at_all(td__init *in, const td__records *r, seen *cols, bool jsonl)
+/* What is between the cells: of the first line, as it has names and seldom quotes. A comma is
+ * believed wherever there is one. */
+static char find_delimiter(const td__init *in, const uint8_t *text, size_t nbytes)
+{
+    static const char OTHERS[] = ";\t|";
+    size_t n = strlen(in->path), most = 0;
+    const uint8_t *end = nbytes ? memchr(text, '\n', nbytes) : NULL;
+    size_t length = end ? (size_t)(end - text) : nbytes;
+    char best = ',';
+
+    if (n > 4 && !strcasecmp(in->path + n - 4, ".tsv"))
+        return '\t';
+    if (length && memchr(text, ',', length))
+        return best;
+    for (const char *d = OTHERS; *d; d++) {
+        size_t count = 0;
+        for (size_t i = 0; i < length; i++)
+            count += text[i] == (uint8_t)*d;
+        if (count > most) {
+            most = count;
+            best = *d;
+        }
+    }
+    return best;
+}
+
+static td_status look_at_all(td__init *in, const td__records *r, seen *cols, char delimiter,
+                             bool jsonl)
 {
     int64_t label = in->label ? td__records_find(r, in->label) : find_label(r), words, taken = 0;
 
@@ -283,13 +308,12 @@ static td_status look_at_all(td__init *in, const td__records *r, seen *cols, boo
     if (!taken)
         return TD_FAIL(TD_EINVAL, "%s: no column says anything about '%s'", r->where,
                        r->names[label]);
-    return write_job(in, r, cols, label, jsonl);
+    return write_job(in, r, cols, label, delimiter, jsonl);
 }
 
 td_status td__init_table(td__init *in, bool jsonl)
 {
-    size_t n = strlen(in->path);
-    td__source_opts o = {.delimiter = !strcasecmp(in->path + n - 4, ".tsv") ? '\t' : ','};
+    td__source_opts o = {.delimiter = ','};
     td__file_map m = {0};
     td__records r = {0};
     seen *cols = NULL;
@@ -297,13 +321,15 @@ td_status td__init_table(td__init *in, bool jsonl)
 
     TD_TRY(td__data_map(in->path, "a table", &m));
     TD_TRY_OR(st, done, td__records_init(&r, in->path));
+    if (!jsonl)
+        o.delimiter = find_delimiter(in, m.data, m.nbytes);
     TD_TRY_OR(st, done, (jsonl ? td__jsonl_parse : td__csv_parse)(&r, &o, m.data, m.nbytes));
     cols = td__calloc((size_t)r.cols, sizeof *cols);
     if (!cols) {
         st = TD_FAIL(TD_ENOMEM, "%s: no memory for its columns", in->path);
         goto done;
     }
-    TD_TRY_OR(st, done, look_at_all(in, &r, cols, jsonl));
+    TD_TRY_OR(st, done, look_at_all(in, &r, cols, o.delimiter, jsonl));
 done:
     td__free(cols);
     td__records_fini(&r);

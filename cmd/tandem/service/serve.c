@@ -16,6 +16,7 @@
 #include "rpc/loop.h"
 #include "service/grpc/api.h"
 #include "service/http/api.h"
+#include "resident.h"
 
 enum { LINGER_MS = 5000 };
 
@@ -29,6 +30,7 @@ typedef struct server {
     td__grpc_api *grpc;
     td__http_api *http;
     td__watch signals;
+    td__resident resident;
     bool stopping;
 } server;
 
@@ -102,6 +104,7 @@ static td_status open_server(server *s, const char *self)
 
 static void close_server(server *s)
 {
+    td__resident_stop(&s->resident);
     td__http_api_destroy(s->http);
     td__grpc_api_destroy(s->grpc);
     td__data_destroy(s->data);
@@ -135,11 +138,13 @@ static int run(const td__args *a)
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
 
     self[length > 0 ? length : 6] = 0;
+    td__resident_limit();
     td_status st = load(a, &s.config);
     if (!st)
         st = open_server(&s, self);
     if (!st) {
         say_addresses(&s);
+        td__resident_start(&s.resident, s.loop, s.config->data_dir);
         st = td__loop_run(s.loop);
     }
     if (!st && s.service && td__service_failed(s.service))

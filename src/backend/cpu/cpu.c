@@ -3,8 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/cpu.h"
 
-#include <omp.h>
-
+#include "backend/cpu/engine_onednn.h"
 #include "backend/cpu/gemm.h"
 #include "backend/host.h"
 #include "backend/ref_exec.h"
@@ -18,6 +17,20 @@ static td__cpu_plan_fn *const PLANNERS[TD_OP_COUNT] = {
 #undef TD_CPU_KERNEL
 };
 
+/* Says once why convolutions take so long. */
+static void miss_onednn(td__cpu *cpu, const td_node *n)
+{
+    bool conv = n->op == TD_OP_CONV2D || n->op == TD_OP_CONV2D_BACK_DATA ||
+                n->op == TD_OP_CONV2D_BACK_WEIGHT;
+    if (!conv || td__onednn_version() || cpu->missed)
+        return;
+    cpu->missed = true;
+    TD_LOG(WARN, BACKEND,
+           "this build has no oneDNN: convolutions such as %s run on reference kernels, which are "
+           "very slow; install libdnnl-dev and build again, or train on a GPU",
+           n->name);
+}
+
 static td_status cpu_plan(td_backend *b, const td_node *n, const bool *is_param, td_kernel *k)
 {
     td__cpu_plan_fn *plan = PLANNERS[n->op];
@@ -28,24 +41,22 @@ static td_status cpu_plan(td_backend *b, const td_node *n, const bool *is_param,
         plan = td__cpu_plan_elementwise;
     if (plan) {
         /* oneDNN cuts a primitive for the team size it sees at creation, and runs with that one. */
-        int team = omp_get_max_threads();
-        omp_set_num_threads(1);
+        unsigned team = td__onednn_alone();
         st = plan((const td__cpu *)b, n, is_param, k);
-        omp_set_num_threads(team);
+        td__onednn_restore(team);
     }
     if (st != TD_ENOTSUP)
         return st;
+    miss_onednn((td__cpu *)b, n);
     TD_LOG(DEBUG, BACKEND, "%s: %s runs on its reference kernel", n->name, td__op(n->op)->name);
     return td__ref_exec_plan(n, k);
 }
 
-/* The saved word: MXCSR (16 bits) below, the thread's OpenMP team size above it. oneDNN runs its
- * primitives on an OpenMP team; a worker is one thread. */
+/* The saved word: MXCSR (16 bits) below, the thread's OpenMP team size above it. */
 static void cpu_enter(td_backend *b, unsigned *saved)
 {
     (void)b;
-    *saved = (unsigned)omp_get_max_threads() << 16 | (td__cpu_fp_flush() & 0xffffu);
-    omp_set_num_threads(1);
+    *saved = td__onednn_alone() << 16 | (td__cpu_fp_flush() & 0xffffu);
     td__amx_enter();
 }
 
@@ -53,7 +64,7 @@ static void cpu_leave(td_backend *b, unsigned saved)
 {
     (void)b;
     td__amx_leave();
-    omp_set_num_threads((int)(saved >> 16));
+    td__onednn_restore(saved >> 16);
     td__cpu_fp_restore(saved & 0xffffu);
 }
 

@@ -15,6 +15,7 @@ typedef struct td__cpu {
     td_backend base;
     td__isa isa;      /* what kernels may use */
     const char *kind; /* td__cpu_kind(): the key of tuning tables */
+    bool missed;      /* it was said that this build has no oneDNN */
 } td__cpu;
 
 typedef td_status td__cpu_plan_fn(const td__cpu *cpu, const td_node *n, const bool *is_param,

@@ -2,10 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/onednn.h"
 
+#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "backend/cpu/engine_onednn.h"
 #include "base/alloc.h"
 #include "base/cpu.h"
 #include "base/fail.h"
@@ -238,4 +240,26 @@ td_status td__dnnl_run(const td__dnnl *p, void *const *ptr, void *scratch)
         st = dnnl_primitive_execute(p->primitive, set->stream, p->n_args + 1, set->arg);
     atomic_flag_clear_explicit(&set->busy, memory_order_release);
     return made ? made : td__dnnl_status(st, p->info);
+}
+
+/* ---- The backend's side ---------------------------------------------------------------------- */
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+const char *td__onednn_version(void)
+{
+    return TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH);
+}
+
+unsigned td__onednn_alone(void)
+{
+    unsigned team = (unsigned)omp_get_max_threads();
+    omp_set_num_threads(1);
+    return team;
+}
+
+void td__onednn_restore(unsigned team)
+{
+    omp_set_num_threads((int)team);
 }

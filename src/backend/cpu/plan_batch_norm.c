@@ -187,6 +187,8 @@ td_status td__cpu_plan_batch_norm_back(const td__cpu *cpu, const td_node *n, con
     unsigned images = 1u | 2u | 1u << 5 | 1u << 16 | (a->has_residual ? 1u << 19 : 0u);
 
     (void)is_param;
+    if (a->by_beta || a->has_more) /* for backends that want passes in one */
+        return TD_ENOTSUP;
     return make_state(cpu, n, 1, images, run_backward, k);
 }
 

@@ -111,7 +111,7 @@ td_status td__cpu_plan_pieces_cut(const td__cpu *cpu, const td_node *n, const bo
         return TD_FAIL(TD_ENOMEM, "no memory for the kernel of %s", n->name);
     const td_shape *whole = join ? &a->whole : &td__in_desc(n, 0)->shape;
     m->n = a->n;
-    m->clears = join && a->n < a->pieces && a->ranks == 1;
+    m->clears = join && a->n < a->pieces && a->ranks == 1 && !a->packed;
     for (int i = 0; i < a->n; i++) {
         td__tensor_piece p = td__piece_of(a, whole, a->first + i);
         m->copy[i] = move_of(&p, td_dtype_size(n->out[0].dtype), join);

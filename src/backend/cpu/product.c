@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "backend/cpu/engine_onednn.h"
 #include "backend/cpu/kernels/gemm_lay.h"
 #include "backend/cpu/kernels/gemm_post.h"
 #include "base/check.h"
@@ -40,7 +41,7 @@ static const tuned TUNED[] = {
 #undef TD_TUNED
 };
 
-static bool wants_prepack(const td__product_spec *s)
+bool td__product_prepacks(const td__product_spec *s)
 {
     return s->b_param &&
            (s->a_dtype == TD_BF16 || s->m <= PREPACK_FEW_ROWS || s->m >= PREPACK_MANY_ROWS);
@@ -72,85 +73,6 @@ static td__product_engine choose(const td__product_spec *s)
     return TD__ENGINE_OWN;
 }
 
-/* oneDNN's primitive; bias and relu are done by it, gelu afterwards by us. */
-static td_status init_matmul(td__product *p, const dnnl_memory_desc_t *b, dnnl_engine_t engine,
-                             dnnl_primitive_desc_t *pd)
-{
-    const td__product_spec *s = &p->spec;
-    const int64_t a_strides[] = {s->a_trans ? 1 : s->lda, s->a_trans ? s->lda : 1};
-    dnnl_memory_desc_t a, c, bias;
-    dnnl_matmul_desc_t desc;
-    dnnl_primitive_attr_t attr;
-    dnnl_post_ops_t ops = NULL;
-    td_status st;
-
-    TD_TRY(td__dnnl_md(&a, 2, (int64_t[]){s->m, s->k}, s->a_dtype, a_strides));
-    TD_TRY(td__dnnl_md(&c, 2, (int64_t[]){s->m, s->n}, s->c_dtype, NULL));
-    TD_TRY(td__dnnl_md(&bias, 2, (int64_t[]){1, s->n}, TD_F32, NULL));
-    TD__DNNL_TRY(dnnl_matmul_desc_init(&desc, &a, b, s->has_bias ? &bias : NULL, &c));
-    TD_TRY(td__dnnl_attr(&attr));
-    if (s->act == TD_ACT_RELU) {
-        TD_TRY_OR(st, done, td__dnnl_status(dnnl_post_ops_create(&ops), "dnnl_post_ops_create"));
-        TD_TRY_OR(st, done,
-                  td__dnnl_status(dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0, 0),
-                                  "dnnl_post_ops_append_eltwise"));
-        TD_TRY_OR(st, done,
-                  td__dnnl_status(dnnl_primitive_attr_set_post_ops(attr, ops),
-                                  "dnnl_primitive_attr_set_post_ops"));
-    }
-    TD_TRY_OR(st, done,
-              td__dnnl_status(dnnl_primitive_desc_create(pd, &desc, attr, engine, NULL),
-                              "dnnl_primitive_desc_create"));
-done:
-    if (ops)
-        dnnl_post_ops_destroy(ops);
-    dnnl_primitive_attr_destroy(attr);
-    return st;
-}
-
-static td_status init_onednn(td__product *p)
-{
-    const td__product_spec *s = &p->spec;
-    const int args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
-    const int reorder_args[] = {DNNL_ARG_FROM, DNNL_ARG_TO};
-    const int64_t dims[] = {s->k, s->n};
-    const int64_t strides[] = {s->b_trans ? 1 : s->ldb, s->b_trans ? s->ldb : 1};
-    const bool prepack = wants_prepack(s);
-    dnnl_memory_desc_t plain, b;
-    dnnl_primitive_desc_t pd, reorder_pd;
-    dnnl_primitive_attr_t attr;
-    dnnl_engine_t engine;
-    td_status st;
-
-    /* gelu is done by us, from f32; weights of another type are rounded when they are packed. */
-    if ((s->act != TD_ACT_NONE && s->act != TD_ACT_RELU && s->c_dtype != TD_F32) ||
-        (s->a_dtype != s->b_dtype && !prepack))
-        return TD_ENOTSUP;
-    TD_TRY(td__dnnl_engine(&engine));
-    TD_TRY(td__dnnl_md(&plain, 2, dims, s->b_dtype, strides));
-    b = plain;
-    if (prepack)
-        TD_TRY(td__dnnl_md_any(&b, 2, dims, s->a_dtype));
-    TD_TRY(init_matmul(p, &b, engine, &pd));
-    b = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-    TD_TRY(td__dnnl_init(&p->matmul, pd, args, s->has_bias ? 4 : 3));
-    p->impl = p->matmul.info;
-    p->scratch = p->matmul.scratch;
-    if (!prepack || dnnl_memory_desc_equal(&plain, &b))
-        return TD_OK;
-    TD_TRY(td__dnnl_attr(&attr));
-    st = td__dnnl_status(
-        dnnl_reorder_primitive_desc_create(&reorder_pd, &plain, engine, &b, engine, attr),
-        "dnnl_reorder_primitive_desc_create");
-    dnnl_primitive_attr_destroy(attr);
-    TD_TRY(st);
-    TD_TRY(td__dnnl_init(&p->reorder, reorder_pd, reorder_args, 2));
-    if (p->scratch < p->reorder.scratch)
-        p->scratch = p->reorder.scratch;
-    p->packed = dnnl_memory_desc_get_size(&b);
-    return TD_OK;
-}
-
 /* Elements from row to row of the transposed C': the transposition writes whole vectors. */
 static int64_t padded_row(const td__product_spec *s)
 {
@@ -173,7 +95,7 @@ static void init_own(td__product *p, td_dtype dtype)
         p->scratch = p->packed_block + 2 * p->turned_c + td__gemm_scratch_bytes(&p->whole);
         return;
     }
-    if (wants_prepack(s)) {
+    if (td__product_prepacks(s)) {
         p->packed = td__gemm_packed_bytes(&p->whole);
         p->scratch = td__gemm_scratch_bytes(&p->whole);
         return;
@@ -212,17 +134,10 @@ td_status td__product_init(td__product *p, const td__product_spec *spec)
         (b != TD_F32 && (b != TD_BF16 || a != TD_BF16)))
         return TD_ENOTSUP;
     if (choose(spec) == TD__ENGINE_ONEDNN) {
-        td__dnnl_lock();
-        const td_status st = init_onednn(p);
-        td__dnnl_unlock();
-        if (st == TD_OK) {
-            p->onednn = true;
-            return TD_OK;
-        }
-        td__product_fini(p);
-        *p = (td__product){.spec = *spec};
+        const td_status st = td__product_onednn_init(p);
         if (st != TD_ENOTSUP)
             return st;
+        *p = (td__product){.spec = *spec};
     }
     init_own(p, a);
     return TD_OK;
@@ -230,8 +145,8 @@ td_status td__product_init(td__product *p, const td__product_spec *spec)
 
 void td__product_fini(td__product *p)
 {
-    td__dnnl_fini(&p->matmul);
-    td__dnnl_fini(&p->reorder);
+    if (p->onednn)
+        td__product_onednn_fini(p);
 }
 
 td_status td__product_pack(const td__product *p, void *packed, const void *b, void *scratch)
@@ -239,26 +154,8 @@ td_status td__product_pack(const td__product *p, void *packed, const void *b, vo
     const td__product_spec *s = &p->spec;
 
     if (p->onednn)
-        return td__dnnl_run(&p->reorder, (void *[]){(void *)(uintptr_t)b, packed}, scratch);
+        return td__product_onednn_pack(p, packed, b, scratch);
     td__gemm_pack(&p->whole, packed, b, s->b_dtype, s->ldb, s->b_trans);
-    return TD_OK;
-}
-
-static td_status run_onednn(const td__product *p, void *c, void *pre, const void *a, const void *b,
-                            const float *bias, void *scratch)
-{
-    const td__product_spec *s = &p->spec;
-    const bool later = s->act == TD_ACT_GELU || s->act == TD_ACT_GELU_TANH;
-    void *sums = pre ? pre : c;
-
-    TD_TRY(td__dnnl_run(
-        &p->matmul,
-        (void *[]){(void *)(uintptr_t)a, (void *)(uintptr_t)b, sums, (void *)(uintptr_t)bias},
-        scratch));
-    if (later || pre)
-        TD_ISA_PICK(s->isa, td__gemm_post_block)
-    (c, s->n, TD_F32, sums, s->n, s->m, s->n,
-     &(td__gemm_post){.act = later ? s->act : TD_ACT_NONE});
     return TD_OK;
 }
 
@@ -317,7 +214,7 @@ td_status td__product_run(const td__product *p, void *c, void *pre, const void *
     };
 
     if (p->onednn)
-        return run_onednn(p, c, pre, a, p->packed ? packed : b, bias, scratch);
+        return td__product_onednn_run(p, c, pre, a, p->packed ? packed : b, bias, scratch);
     if (p->turned) {
         run_turned(p, c, pre, a, b, bias, scratch);
         return TD_OK;

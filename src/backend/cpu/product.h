@@ -8,7 +8,6 @@
 #define TD_BACKEND_CPU_PRODUCT_H
 
 #include "backend/cpu/gemm.h"
-#include "backend/cpu/onednn.h"
 
 /* What the product is for: rows of tuning.def are per use. */
 typedef enum td__product_use {
@@ -52,15 +51,15 @@ typedef struct td__product {
     bool turned;         /* few rows of f32: C' = B' A', which reads a transposed B as it lies */
     size_t packed_block; /* bytes of the packed block in scratch */
     size_t turned_c;     /* bytes of C', and of its transpose, behind it */
-    /* oneDNN: */
-    bool onednn;
-    td__dnnl matmul, reorder;
+    struct td__product_onednn *onednn; /* its primitives (product_onednn.c); NULL: ours */
 } td__product;
 
 /* The product bf16 x bf16 if A is bf16 (B is rounded where it is f32), else f32 x f32. TD_ENOTSUP,
  * without a text, for other types. */
 TD_NODISCARD td_status td__product_init(td__product *p, const td__product_spec *spec);
 void td__product_fini(td__product *p);
+/* Is B to be packed once per update of the params? */
+bool td__product_prepacks(const td__product_spec *s);
 
 /* Fill p->packed bytes from B; only where p->packed > 0. */
 TD_NODISCARD td_status td__product_pack(const td__product *p, void *packed, const void *b,

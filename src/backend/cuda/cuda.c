@@ -155,7 +155,12 @@ static const td_backend_ops OPS = {
 
 td_status td__cuda_create(td_backend **out)
 {
-    TD_TRY(td__host_create(&OPS, sizeof(td__cuda), out));
+    return td__cuda_create_on(OPS.device, out);
+}
+
+td_status td__cuda_create_on(const char *device, td_backend **out)
+{
+    TD_TRY(td__host_create_on(&OPS, sizeof(td__cuda), device, out));
     td_status st = td__cublaslt_get(&((td__cuda *)*out)->lt);
     if (st) {
         td__host_destroy(*out);

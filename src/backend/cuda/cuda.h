@@ -73,7 +73,7 @@ TD_NODISCARD td_status td__cuda_add(td__cuda *b, td_kernel *k, const char *name,
                                     td__cuda_grid grid, const void *args, size_t nbytes);
 /* The same, whose kernel finds in io.in[i] and io.out[i] what `in` and `out` name instead. */
 typedef struct td__cuda_bind {
-    td__cuda_at in[6], out[4];
+    td__cuda_at in[8], out[4];
 } td__cuda_bind;
 TD_NODISCARD td_status td__cuda_add_bound(td__cuda *b, td_kernel *k, const char *name,
                                           td_dtype dtype, td__cuda_grid grid, const void *args,

@@ -1,5 +1,7 @@
 /* plan_channels.c -- batch norm and group norm (kernels/channels.cu, kernels/batch_norm.cu). */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "backend/cuda/kernels/channels.h"
 #include "backend/cuda/sums.h"
 #include "base/check.h"
@@ -36,6 +38,8 @@ static td__channels_args args_of(const td_node *n)
                            .groups = at->groups,
                            .residual = -1,
                            .y = -1,
+                           .beta = -1,
+                           .more = -1,
                            .d_residual = -1};
     image_of(td__in_desc_of(n, 0), &a.x);
     return a;
@@ -104,28 +108,41 @@ static td_status add_nhwc(td__cuda *b, td_kernel *k, td__channels_args *a, td_dt
     return td__cuda_add_bound(b, k, "nhwc_apply", t, grid_lots(b, a, t), a, sizeof *a, &apply);
 }
 
+/* "nhwc_" WHAT, the kernel for what tells where relu stopped, and for two that are added. */
+static td_status add_back(td__cuda *b, td_kernel *k, const char *what, td__cuda_grid grid,
+                          const td__channels_args *a, td_dtype t, const td__cuda_bind *bind)
+{
+    char name[32];
+    snprintf(name, sizeof name, "nhwc_%s%s",
+             a->beta >= 0   ? "beta_"
+             : a->more >= 0 ? "more_"
+                            : "",
+             what);
+    return td__cuda_add_bound(b, k, name, t, grid, a, sizeof *a, bind);
+}
+
 static td_status add_nhwc_back(td__cuda *b, td_kernel *k, td__channels_args *a, td_dtype t)
 {
     size_t part = split(k, a, t);
     td__cuda_grid columns = td__cuda_grid_columns(a->x.dim[1], td__cuda_lot(t), a->splits);
-    td__cuda_bind sums = {.in = {TD__IN(0), TD__IN(1), TD__IN(3), TD__IN(4)},
+    td__cuda_bind bind = {.in = {TD__IN(0), TD__IN(1), TD__IN(2), TD__IN(3), TD__IN(4)},
                           .out = {TD__SCRATCH(0), TD__SCRATCH(part)}};
-    if (a->y >= 0)
-        sums.in[4] = TD__IN(a->y);
+    if (a->y >= 0 || a->beta >= 0)
+        bind.in[5] = TD__IN(5);
+    if (a->more >= 0)
+        bind.in[6] = TD__IN(a->more);
     if (a->d_residual >= 0)
-        sums.out[2] = TD__OUT(a->d_residual);
-    TD_TRY(td__cuda_add_bound(b, k, "nhwc_back_sums", t, columns, a, sizeof *a, &sums));
+        bind.out[2] = TD__OUT(a->d_residual);
+    TD_TRY(add_back(b, k, "back_sums", columns, a, t, &bind));
     td__cuda_at from[2] = {TD__SCRATCH(0), TD__SCRATCH(part)}, to[2] = {TD__OUT(2), TD__OUT(1)};
     TD_TRY(td__cuda_add_finish(b, k, from, 2, a->splits, a->x.dim[1], to, TD_F32));
-    td__cuda_bind back = {.in = {TD__IN(0), TD__IN(1), TD__IN(2), TD__IN(3), TD__IN(4)},
-                          .out = {TD__OUT(0), TD__OUT(1), TD__OUT(2)}};
-    if (a->y >= 0)
-        back.in[5] = TD__IN(a->y);
+    for (int i = 0; i < 3; i++)
+        bind.out[i] = TD__OUT(i);
     if (a->d_residual >= 0) { /* the gradient before relu is there already */
-        back.in[0] = TD__OUT(a->d_residual);
-        a->y = -1;
+        bind.in[0] = TD__OUT(a->d_residual);
+        a->y = a->more = -1;
     }
-    return td__cuda_add_bound(b, k, "nhwc_back", t, grid_lots(b, a, t), a, sizeof *a, &back);
+    return add_back(b, k, "back", grid_lots(b, a, t), a, t, &bind);
 }
 
 td_status td__cuda_plan_batch_norm(td__cuda *b, const td_node *n, const bool *is_param,
@@ -133,14 +150,18 @@ td_status td__cuda_plan_batch_norm(td__cuda *b, const td_node *n, const bool *is
 {
     const td_attr_norm *at = n->attr;
     td__channels_args a = args_of(n);
-    unsigned f32 = n->op == TD_OP_BATCH_NORM_BACK ? 0x1cu : at->has_running ? 0x1eu : 0x6u;
+    unsigned f32 = at->has_running ? 0x1eu : 0x6u;
     (void)is_param;
+    if (n->op == TD_OP_BATCH_NORM_BACK)
+        f32 = at->by_beta ? 0x3cu : 0x1cu;
     if (n->op == TD_OP_BATCH_NORM_EVAL)
         f32 = 0x1eu;
     if (!takes(n, f32))
         return TD_ENOTSUP;
     if (n->op == TD_OP_BATCH_NORM_BACK) {
-        a.y = a.relu ? 5 : -1;
+        a.y = a.relu && !at->by_beta ? 5 : -1;
+        a.beta = at->by_beta ? 5 : -1;
+        a.more = at->has_more ? n->n_in - 1 : -1;
         a.d_residual = at->has_residual ? 3 : -1;
     } else {
         a.residual = at->has_residual ? 5 : -1;

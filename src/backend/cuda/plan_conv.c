@@ -70,6 +70,8 @@ static td_status add_weights(td__cuda *b, td_kernel *k, const td_shape *w, const
         *at = TD__PACKED(k->packed);
         k->packed += nbytes;
         k->packs |= 2u;
+        if (!fold && there->dim[1] == w->dim[1])
+            k->packing = t == TD_BF16 ? "bf16 nhwc" : "nhwc";
         td__cuda_preparing(k, true);
     } else {
         *at = TD__SCRATCH(*scratch);

@@ -38,6 +38,8 @@ td_status td__cuda_plan_linear(td__cuda *b, const td_node *n, const bool *is_par
     p.b_row = back ? ins : 1;
     p.b_col = back ? 1 : ins;
     TD_TRY(td__cuda_add_weight(b, k, 1, is_param[1], x->dtype, &scratch, &p.b));
+    if (k->packed)
+        k->packing = "bf16";
     if (!back && at->has_bias)
         TD_TRY(td__cuda_add_weight(b, k, 2, is_param[2], p.out, &scratch, &p.bias));
     if (!back && n->n_out > 1)

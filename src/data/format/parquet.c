@@ -13,7 +13,6 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/key.h"
 #include "data/format/thrift.h"
 
 enum { OPTIONAL = 1, REPEATED = 2 };               /* repetition_type */
@@ -42,7 +41,9 @@ typedef struct file {
     size_t nbytes;
     column *columns;
     int64_t n_columns;
-    int64_t row; /* rows before the group that is read */
+    int64_t row;   /* rows before the group that is read */
+    uint8_t *page; /* decompressed, of numbers; own */
+    size_t page_room;
 } file;
 
 static td_status damaged(const file *f, const char *what)
@@ -245,11 +246,21 @@ typedef struct reading {
     const column *c;
     chunk at;
     td__parquet_page page;
-    td__parquet_value *dictionary;
-    int64_t done; /* values, missing ones too */
+    void *dictionary; /* own */
+    int64_t done;     /* values, missing ones too */
 } reading;
 
-/* The bytes of a page after its levels of version 2, decompressed into the arena: texts stay. */
+/* Memory for a page: texts stay where they are, in the arena; numbers are taken out at once. */
+static uint8_t *page_memory(reading *x, size_t nbytes)
+{
+    file *f = x->f;
+
+    if (x->c->type == TD_PARQUET_BYTES || x->c->type == TD_PARQUET_FIXED)
+        return td__arena_alloc(f->r->arena, nbytes);
+    return td__reserve(&f->page, &f->page_room, nbytes) ? f->page : NULL;
+}
+
+/* The bytes of a page after its levels of version 2, decompressed. */
 static td_status open_page(reading *x, const header *h, const uint8_t *p, td__bytes *out)
 {
     size_t first = (size_t)h->levels_nbytes, stored = (size_t)h->stored - first;
@@ -262,7 +273,7 @@ static td_status open_page(reading *x, const header *h, const uint8_t *p, td__by
         return refuse(x->f, "this compression");
     if (room > MOST_PAGE(stored))
         return damaged(x->f, "a page grows beyond what is allowed");
-    uint8_t *to = td__arena_alloc(x->f->r->arena, room + 1);
+    uint8_t *to = page_memory(x, room + 1);
     if (!to)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for a page of %zu bytes", x->f->r->where, room);
     if (room && !decompress(x->at.codec, p + first, stored, to, room))
@@ -278,7 +289,7 @@ static td_status read_dictionary(reading *x, const header *h, td__bytes b)
 
     if (x->dictionary || (uint64_t)h->values > most || x->c->type == TD_PARQUET_BOOL)
         return damaged(x->f, "a dictionary");
-    x->dictionary = td__calloc((size_t)h->values + 1, sizeof *x->dictionary);
+    x->dictionary = td__calloc((size_t)h->values + 1, td__parquet_size(x->c->type));
     if (!x->dictionary)
         return TD_FAIL(TD_ENOMEM, "%s: no memory for a dictionary", x->f->r->where);
     x->page.encoding = 0;
@@ -289,71 +300,109 @@ static td_status read_dictionary(reading *x, const header *h, td__bytes b)
     return TD_OK;
 }
 
-/* A number as a cell's text. */
-static int number_text(const column *c, const td__parquet_value *v, char *text, size_t room)
+static bool is_decimal(const column *c)
 {
-    if (c->type == TD_PARQUET_FLOAT)
-        return snprintf(text, room, "%.9g", v->as.d);
-    if (c->type == TD_PARQUET_DOUBLE) {
-        td__real_text(v->as.d, text, room);
-        return (int)strlen(text);
-    }
-    if (c->converted >= UINT_8 && c->converted <= UINT_64)
-        return snprintf(text, room, "%" PRIu64,
-                        c->type == TD_PARQUET_INT32 ? (uint64_t)(uint32_t)v->as.i
-                                                    : (uint64_t)v->as.i);
-    if (c->converted == DECIMAL && c->scale) {
-        uint64_t unit = 1, u = v->as.i < 0 ? -(uint64_t)v->as.i : (uint64_t)v->as.i;
-        for (int i = 0; i < c->scale; i++)
-            unit *= 10;
-        return snprintf(text, room, "%s%" PRIu64 ".%0*" PRIu64, v->as.i < 0 ? "-" : "", u / unit,
-                        c->scale, u % unit);
-    }
-    return snprintf(text, room, "%" PRId64, v->as.i);
+    return c->converted == DECIMAL && c->scale;
 }
 
-static td_status put_cell(const reading *x, int64_t row, const td__parquet_value *v)
+static bool is_unsigned(const column *c)
+{
+    return c->converted >= UINT_8 && c->converted <= UINT_64;
+}
+
+/* What a column is in records. A decimal has a point that no binary number can place. */
+static td__values_type values_type(const column *c)
+{
+    if (c->type == TD_PARQUET_FLOAT)
+        return TD_VALUES_F32;
+    if (c->type == TD_PARQUET_DOUBLE)
+        return TD_VALUES_F64;
+    if (c->type == TD_PARQUET_BYTES || c->type == TD_PARQUET_FIXED || is_decimal(c))
+        return TD_VALUES_CELL;
+    return is_unsigned(c) ? TD_VALUES_U64 : TD_VALUES_I64;
+}
+
+static td_status decimal_text(const file *f, const column *c, int64_t v, td__cell *out)
+{
+    uint64_t unit = 1, u = v < 0 ? -(uint64_t)v : (uint64_t)v;
+
+    for (int i = 0; i < c->scale; i++)
+        unit *= 10;
+    char *text = td__arena_printf(f->r->arena, "%s%" PRIu64 ".%0*" PRIu64, v < 0 ? "-" : "",
+                                  u / unit, c->scale, u % unit);
+    if (!text)
+        return TD_FAIL(TD_ENOMEM, "%s: no memory for its cells", f->r->where);
+    *out = (td__cell){text, strlen(text)};
+    return TD_OK;
+}
+
+/* n values, one behind the other, become those of h->values rows, of which levels says which are
+ * there: from the last to the first, in place. */
+static td_status spread(const reading *x, const header *h, const uint32_t *levels, int64_t n,
+                        char *at)
 {
     td__records *r = x->f->r;
-    td__cell *cell = &r->cells[(x->f->row + row) * r->cols + (x->c - x->f->columns)];
-    char text[64];
+    int64_t at_column = x->c - x->f->columns, next = n;
+    td__values *v = &r->values[at_column];
+    size_t each = td__values_size(v->type);
+    static const float NO_F32 = NAN;
+    static const double NO_F64 = NAN;
 
-    if (x->c->type == TD_PARQUET_BYTES || x->c->type == TD_PARQUET_FIXED) {
-        *cell = (td__cell){v->text, v->nbytes};
-        return TD_OK;
+    if (v->type == TD_VALUES_I64 || v->type == TD_VALUES_U64)
+        TD_TRY(td__records_missable(r, at_column));
+    for (int64_t i = h->values - 1; i >= 0; i--) {
+        char *to = at + (size_t)i * each;
+        if (levels[i] == 1)
+            memmove(to, at + (size_t)--next * each, each);
+        else if (v->type == TD_VALUES_F32)
+            memcpy(to, &NO_F32, each);
+        else if (v->type == TD_VALUES_F64)
+            memcpy(to, &NO_F64, each);
+        else
+            memset(to, 0, each);
+        if (v->missing)
+            v->missing[x->f->row + x->done + i] = levels[i] != 1;
     }
-    bool real = x->c->type == TD_PARQUET_FLOAT || x->c->type == TD_PARQUET_DOUBLE;
-    if (real && isnan(v->as.d))
-        return TD_OK; /* missing, as in pandas */
-    int n = number_text(x->c, v, text, sizeof text);
-    char *own = td__arena_alloc(r->arena, (size_t)n + 1);
-    if (!own)
-        return TD_FAIL(TD_ENOMEM, "%s: no memory for its cells", r->where);
-    memcpy(own, text, (size_t)n + 1);
-    *cell = (td__cell){own, (size_t)n};
     return TD_OK;
+}
+
+/* Values of decimals, as texts. */
+static td_status put_decimals(reading *x, td__bytes b, td__cell *to, int64_t n, bool *good,
+                              const char **refused)
+{
+    int64_t *v = td__malloc(((size_t)n + 1) * sizeof *v);
+    td_status st = v ? TD_OK : TD_FAIL(TD_ENOMEM, "%s: no memory for a page", x->f->r->where);
+
+    *good = v && td__parquet_values(&x->page, b, v, n, refused);
+    for (int64_t i = 0; i < n && *good && !st; i++)
+        st = decimal_text(x->f, x->c, v[i], &to[i]);
+    td__free(v);
+    return st;
 }
 
 /* levels: (h->values), 1 where a value is there; NULL: all are. */
 static td_status put_values(reading *x, const header *h, const uint32_t *levels, td__bytes b)
 {
     const char *refused = NULL;
-    int64_t n = 0, next = 0;
+    const td__values *v = &x->f->r->values[x->c - x->f->columns];
+    char *to = (char *)v->data + (size_t)(x->f->row + x->done) * td__values_size(v->type);
+    int64_t n = levels ? 0 : h->values;
+    bool good;
 
-    for (int64_t i = 0; i < h->values; i++)
-        n += !levels || levels[i] == 1;
-    td__parquet_value *v = td__calloc((size_t)n + 1, sizeof *v);
-    if (!v)
-        return TD_FAIL(TD_ENOMEM, "%s: no memory for a page", x->f->r->where);
-    td_status st = TD_OK;
+    for (int64_t i = 0; levels && i < h->values; i++)
+        n += levels[i] == 1;
     x->page.encoding = (int)h->encoding;
-    if (!td__parquet_values(&x->page, b, v, n, &refused))
-        st = refused ? refuse(x->f, "an encoding of a column") : damaged(x->f, "values of a page");
-    for (int64_t i = 0; i < h->values && !st; i++)
-        if (!levels || levels[i] == 1)
-            st = put_cell(x, x->done + i, &v[next++]);
-    td__free(v);
-    return st;
+    if (is_decimal(x->c))
+        TD_TRY(put_decimals(x, b, (td__cell *)(void *)to, n, &good, &refused));
+    else
+        good = td__parquet_values(&x->page, b, to, n, &refused);
+    if (!good)
+        return refused ? refuse(x->f, "an encoding of a column")
+                       : damaged(x->f, "values of a page");
+    if (v->type == TD_VALUES_U64 && x->c->type == TD_PARQUET_INT32)
+        for (int64_t i = 0; i < n; i++)
+            ((uint64_t *)(void *)to)[i] &= UINT32_MAX;
+    return n < h->values ? spread(x, h, levels, n, to) : TD_OK;
 }
 
 static td_status read_data(reading *x, const header *h, const uint8_t *p, td__bytes b)
@@ -430,16 +479,13 @@ static td_status read_column(file *f, const chunk *at, const column *c, int64_t 
 
 static td_status add_rows(file *f, int64_t rows)
 {
-    td__cell *cells;
     uint64_t all;
 
     if (rows < 0 || __builtin_add_overflow((uint64_t)f->row, (uint64_t)rows, &all) ||
         all > MOST_CELLS(f->nbytes) / (uint64_t)f->n_columns)
         return TD_FAIL(TD_EPROTO, "%s: more rows than a file of %zu bytes may have", f->r->where,
                        f->nbytes);
-    for (int64_t i = 0; i < rows; i++)
-        TD_TRY(td__records_row(f->r, f->row + i + 1, &cells));
-    return TD_OK;
+    return td__records_extend(f->r, rows);
 }
 
 static td_status read_group(file *f, td__bytes *b)
@@ -476,12 +522,19 @@ static td_status read_group(file *f, td__bytes *b)
 static td_status name_columns(file *f)
 {
     td__cell *names = td__calloc((size_t)f->n_columns + 1, sizeof *names);
+    td__values_type *types = td__calloc((size_t)f->n_columns + 1, sizeof *types);
+    td_status st =
+        names && types ? TD_OK : TD_FAIL(TD_ENOMEM, "%s: no memory for its columns", f->r->where);
 
-    if (!names)
-        return TD_FAIL(TD_ENOMEM, "%s: no memory for its columns", f->r->where);
-    for (int64_t i = 0; i < f->n_columns; i++)
+    for (int64_t i = 0; i < f->n_columns && !st; i++) {
         names[i] = f->columns[i].name;
-    td_status st = td__records_columns(f->r, names, f->n_columns);
+        types[i] = values_type(&f->columns[i]);
+    }
+    if (!st)
+        st = td__records_columns(f->r, names, f->n_columns);
+    if (!st)
+        st = td__records_types(f->r, types);
+    td__free(types);
     td__free(names);
     return st;
 }
@@ -527,5 +580,6 @@ td_status td__parquet_parse(td__records *r, const td__source_opts *o, const uint
     td__bytes b = {.p = data + nbytes - 8 - footer, .end = data + nbytes - 8};
     td_status st = read_footer(&f, b);
     td__free(f.columns);
+    td__free(f.page);
     return st;
 }

@@ -16,7 +16,7 @@
 
 #include "data/records.h"
 
-/* Values of a column chunk as they come from pages, numbers in 8 bytes each. */
+/* Physical types, by their numbers in the format. */
 typedef enum td__parquet_type {
     TD_PARQUET_BOOL,
     TD_PARQUET_INT32,
@@ -28,14 +28,9 @@ typedef enum td__parquet_type {
     TD_PARQUET_FIXED
 } td__parquet_type;
 
-typedef struct td__parquet_value {
-    union {
-        int64_t i;
-        double d;
-    } as;
-    const char *text; /* of BYTES and FIXED; in memory that outlives the values */
-    size_t nbytes;
-} td__parquet_value;
+/* What a value of a type is in memory: BOOL, INT32, INT64 are int64_t, FLOAT and DOUBLE themselves,
+ * BYTES and FIXED a td__cell, whose text is the file's or the arena's. */
+size_t td__parquet_size(td__parquet_type type);
 
 /* Bytes that are read from the front. `bad` stays once it is set, and reads give zeros then. */
 typedef struct td__bytes {
@@ -46,22 +41,22 @@ const uint8_t *td__bytes_take(td__bytes *b, uint64_t nbytes); /* NULL: not that 
 uint64_t td__bytes_little(td__bytes *b, int nbytes);
 uint64_t td__bytes_varint(td__bytes *b);
 
-/* n values of an encoding (its number in the format) into out. false: damaged, or *refused is set:
- * what it does not read. Texts that are put together lie in the arena. */
+/* n values of an encoding (its number in the format) into out, an array of what the type is in
+ * memory. false: damaged, or *refused is set: what it does not read. */
 typedef struct td__parquet_page {
     td__parquet_type type;
     int fixed; /* FIXED: bytes of each */
     int encoding;
-    const td__parquet_value *dictionary;
+    const void *dictionary; /* (n_dictionary) */
     int64_t n_dictionary;
     td__arena *arena;
 } td__parquet_page;
-bool td__parquet_values(const td__parquet_page *page, td__bytes b, td__parquet_value *out,
-                        int64_t n, const char **refused);
+bool td__parquet_values(const td__parquet_page *page, td__bytes b, void *out, int64_t n,
+                        const char **refused);
 /* n numbers of `bits` bits each: runs and bit-packed groups. */
 bool td__parquet_runs(td__bytes *b, int bits, uint32_t *out, int64_t n);
 
-/* The file as rows of cells. */
+/* The file as columns of values. */
 TD_NODISCARD td_status td__parquet_parse(td__records *r, const td__source_opts *o,
                                          const uint8_t *data, size_t nbytes);
 

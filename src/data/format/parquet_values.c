@@ -52,12 +52,23 @@ static int64_t zigzag(uint64_t v)
     return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
 }
 
-/* Number i of those that are packed in `bits` bits each, the lowest bits first. */
-static uint64_t packed(const uint8_t *p, int bits, int64_t i)
+size_t td__parquet_size(td__parquet_type type)
 {
-    uint64_t v = 0;
-    int64_t at = i * bits;
+    if (type == TD_PARQUET_FLOAT)
+        return sizeof(float);
+    return type == TD_PARQUET_BYTES || type == TD_PARQUET_FIXED ? sizeof(td__cell)
+                                                                : sizeof(int64_t);
+}
 
+/* Number i of those that are packed in `bits` bits each, the lowest bits first; p: (nbytes). */
+static uint64_t packed(const uint8_t *p, uint64_t nbytes, int bits, int64_t i)
+{
+    uint64_t at = (uint64_t)i * (uint64_t)bits, v = 0;
+
+    if (at / 8 + 8 <= nbytes && bits <= 56) { /* in eight bytes, which is little-endian's word */
+        memcpy(&v, p + at / 8, 8);
+        return v >> (at % 8) & ((UINT64_C(1) << bits) - 1);
+    }
     for (int k = 0; k < bits; k++, at++)
         v |= (uint64_t)(p[at / 8] >> (at % 8) & 1) << k;
     return v;
@@ -76,13 +87,12 @@ bool td__parquet_runs(td__bytes *b, int bits, uint32_t *out, int64_t n)
             /* The last group may be cut where the values end. */
             uint64_t need = ((uint64_t)(n - i) * (uint64_t)bits + 7) / 8;
             uint64_t left = (uint64_t)(b->end - b->p);
-            const uint8_t *p = td__bytes_take(b, nbytes <= left ? nbytes
-                                                 : need <= left ? left
-                                                                : nbytes);
+            uint64_t got = nbytes <= left || need > left ? nbytes : left;
+            const uint8_t *p = td__bytes_take(b, got);
             if (!p)
                 return false;
             for (uint64_t k = 0; k < 8 * count && i < n; k++)
-                out[i++] = (uint32_t)packed(p, bits, (int64_t)k);
+                out[i++] = (uint32_t)packed(p, got, bits, (int64_t)k);
         } else {
             uint32_t v = (uint32_t)td__bytes_little(b, (bits + 7) / 8);
             if (b->bad)
@@ -94,59 +104,63 @@ bool td__parquet_runs(td__bytes *b, int bits, uint32_t *out, int64_t n)
     return true;
 }
 
-static bool plain_one(const td__parquet_page *g, td__bytes *b, td__parquet_value *v)
+/* Values as they are in memory, on processors that have the low byte first. */
+static bool plain(const td__parquet_page *g, td__bytes *b, void *out, int64_t n)
 {
-    uint64_t bits;
-    float f;
+    const uint8_t *p;
 
     switch (g->type) {
-    case TD_PARQUET_INT32: v->as.i = (int32_t)td__bytes_little(b, 4); break;
-    case TD_PARQUET_INT64: v->as.i = (int64_t)td__bytes_little(b, 8); break;
-    case TD_PARQUET_FLOAT: {
-        uint32_t low = (uint32_t)td__bytes_little(b, 4);
-        memcpy(&f, &low, sizeof f);
-        v->as.d = (double)f;
-        break;
-    }
+    case TD_PARQUET_BOOL:
+        p = td__bytes_take(b, ((uint64_t)n + 7) / 8);
+        for (int64_t i = 0; p && i < n; i++)
+            ((int64_t *)out)[i] = p[i / 8] >> (i % 8) & 1;
+        return p != NULL;
+    case TD_PARQUET_INT32:
+        p = td__bytes_take(b, 4 * (uint64_t)n);
+        for (int64_t i = 0; p && i < n; i++) {
+            int32_t v;
+            memcpy(&v, p + 4 * i, sizeof v);
+            ((int64_t *)out)[i] = v;
+        }
+        return p != NULL;
+    case TD_PARQUET_INT64:
+    case TD_PARQUET_FLOAT:
     case TD_PARQUET_DOUBLE:
-        bits = td__bytes_little(b, 8);
-        memcpy(&v->as.d, &bits, sizeof bits);
-        break;
+        p = td__bytes_take(b, td__parquet_size(g->type) * (uint64_t)n);
+        if (p)
+            memcpy(out, p, td__parquet_size(g->type) * (size_t)n);
+        return p != NULL;
     case TD_PARQUET_BYTES:
     case TD_PARQUET_FIXED:
-        v->nbytes = g->type == TD_PARQUET_FIXED ? (size_t)g->fixed : td__bytes_little(b, 4);
-        v->text = (const char *)td__bytes_take(b, v->nbytes);
-        break;
-    default: return false;
+        for (int64_t i = 0; i < n && !b->bad; i++) {
+            td__cell *c = (td__cell *)out + i;
+            c->nbytes = g->type == TD_PARQUET_FIXED ? (size_t)g->fixed : td__bytes_little(b, 4);
+            c->text = (const char *)td__bytes_take(b, c->nbytes);
+        }
+        return !b->bad;
+    case TD_PARQUET_INT96: break;
     }
-    return !b->bad;
+    return false;
 }
 
-static bool plain(const td__parquet_page *g, td__bytes *b, td__parquet_value *out, int64_t n)
-{
-    if (g->type == TD_PARQUET_BOOL) {
-        const uint8_t *p = td__bytes_take(b, ((uint64_t)n + 7) / 8);
-        for (int64_t i = 0; p && i < n; i++)
-            out[i].as.i = p[i / 8] >> (i % 8) & 1;
-        return p != NULL;
-    }
-    for (int64_t i = 0; i < n; i++)
-        if (!plain_one(g, b, &out[i]))
-            return false;
-    return true;
-}
-
-static bool dictionary(const td__parquet_page *g, td__bytes *b, td__parquet_value *out, int64_t n)
+static bool dictionary(const td__parquet_page *g, td__bytes *b, void *out, int64_t n)
 {
     const uint8_t *bits = td__bytes_take(b, 1);
-    uint32_t *at = bits && g->dictionary ? td__calloc((size_t)n + 1, sizeof *at) : NULL;
+    uint32_t *at = bits && g->dictionary ? td__malloc(((size_t)n + 1) * sizeof *at) : NULL;
     bool good = at && td__parquet_runs(b, *bits, at, n);
+    size_t each = td__parquet_size(g->type);
 
-    for (int64_t i = 0; i < n && good; i++) {
+    for (int64_t i = 0; i < n && good; i++)
         good = at[i] < g->n_dictionary;
-        if (good)
-            out[i] = g->dictionary[at[i]];
-    }
+    if (good && each == sizeof(float))
+        for (int64_t i = 0; i < n; i++)
+            ((float *)out)[i] = ((const float *)g->dictionary)[at[i]];
+    else if (good && each == sizeof(int64_t))
+        for (int64_t i = 0; i < n; i++)
+            ((int64_t *)out)[i] = ((const int64_t *)g->dictionary)[at[i]];
+    else if (good)
+        for (int64_t i = 0; i < n; i++)
+            ((td__cell *)out)[i] = ((const td__cell *)g->dictionary)[at[i]];
     td__free(at);
     return good;
 }
@@ -174,7 +188,7 @@ static bool deltas(td__bytes *b, int64_t *out, int64_t n)
             if (!p)
                 return false;
             for (int64_t k = 0; k < per && i < n; k++) {
-                last += least + packed(p, widths[m], k);
+                last += least + packed(p, (uint64_t)per * widths[m] / 8, widths[m], k);
                 out[i++] = (int64_t)last;
             }
         }
@@ -184,21 +198,17 @@ static bool deltas(td__bytes *b, int64_t *out, int64_t n)
     return true;
 }
 
-static bool delta_numbers(const td__parquet_page *g, td__bytes *b, td__parquet_value *out,
-                          int64_t n)
+static bool delta_numbers(const td__parquet_page *g, td__bytes *b, int64_t *out, int64_t n)
 {
-    int64_t *v = td__calloc((size_t)n + 1, sizeof *v);
-    bool good =
-        v && (g->type == TD_PARQUET_INT32 || g->type == TD_PARQUET_INT64) && deltas(b, v, n);
-
-    for (int64_t i = 0; i < n && good; i++)
-        out[i].as.i = g->type == TD_PARQUET_INT32 ? (int32_t)v[i] : v[i];
-    td__free(v);
-    return good;
+    if ((g->type != TD_PARQUET_INT32 && g->type != TD_PARQUET_INT64) || !deltas(b, out, n))
+        return false;
+    for (int64_t i = 0; i < n && g->type == TD_PARQUET_INT32; i++)
+        out[i] = (int32_t)out[i];
+    return true;
 }
 
 /* Lengths, then all bytes; with `prefix`, each text begins with so many bytes of the one before. */
-static bool delta_texts(const td__parquet_page *g, td__bytes *b, td__parquet_value *out, int64_t n,
+static bool delta_texts(const td__parquet_page *g, td__bytes *b, td__cell *out, int64_t n,
                         bool prefixes)
 {
     int64_t *length = td__calloc(2 * (size_t)n + 1, sizeof *length), *prefix = length + n;
@@ -235,7 +245,7 @@ static bool delta_texts(const td__parquet_page *g, td__bytes *b, td__parquet_val
     return good;
 }
 
-static bool rle_booleans(const td__parquet_page *g, td__bytes *b, td__parquet_value *out, int64_t n)
+static bool rle_booleans(const td__parquet_page *g, td__bytes *b, int64_t *out, int64_t n)
 {
     uint64_t nbytes = td__bytes_little(b, 4);
     const uint8_t *p = td__bytes_take(b, nbytes);
@@ -244,12 +254,12 @@ static bool rle_booleans(const td__parquet_page *g, td__bytes *b, td__parquet_va
     bool good = v && td__parquet_runs(&inner, 1, v, n);
 
     for (int64_t i = 0; i < n && good; i++)
-        out[i].as.i = v[i];
+        out[i] = v[i];
     td__free(v);
     return good;
 }
 
-bool td__parquet_values(const td__parquet_page *g, td__bytes b, td__parquet_value *out, int64_t n,
+bool td__parquet_values(const td__parquet_page *g, td__bytes b, void *out, int64_t n,
                         const char **refused)
 {
     *refused = NULL;

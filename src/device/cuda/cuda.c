@@ -229,29 +229,34 @@ static void cuda_close(td_device *device)
     td__free(d);
 }
 
-static td_status set_up(td__cuda_gpu *d)
+static td_status set_up(td__cuda_gpu *d, int number)
 {
-    TD_TRY(td__cuda_describe(0, &d->kind));
-    TD_TRY(td__cuda_status(td__cu.cuDeviceGet(&d->device, 0), "cuDeviceGet"));
+    int count;
+    TD_TRY(td__cuda_count(&count));
+    if (number >= count)
+        return TD_FAIL(TD_EINVAL, "device cuda:%d: this process sees %d GPUs (tandem devices)",
+                       number, count);
+    TD_TRY(td__cuda_describe(number, &d->kind));
+    TD_TRY(td__cuda_status(td__cu.cuDeviceGet(&d->device, number), "cuDeviceGet"));
     TD_TRY(td__cuda_status(td__cu.cuDevicePrimaryCtxRetain(&d->context, d->device),
                            "cuDevicePrimaryCtxRetain"));
     td__cuda_enter(&d->base);
     TD_TRY(td__pool_blocks_create(IDLE_KEPT, &SOURCE, d, &d->pool));
     TD_TRY(load_images(d));
     TD_TRY(find_blocks(d));
-    TD_LOG(DEBUG, BACKEND, "device cuda: %s, compute capability %d.%d, %d multiprocessors",
-           d->kind.name, d->kind.major, d->kind.minor, d->kind.processors);
+    TD_LOG(DEBUG, BACKEND, "device cuda:%d: %s, compute capability %d.%d, %d multiprocessors",
+           number, d->kind.name, d->kind.major, d->kind.minor, d->kind.processors);
     return TD_OK;
 }
 
-static td_status cuda_open(td_device **out)
+static td_status cuda_open(int number, td_device **out)
 {
     *out = NULL;
     TD_TRY(td__cuda_load());
     td__cuda_gpu *d = td__calloc(1, sizeof *d);
     if (!d)
         return TD_FAIL(TD_ENOMEM, "no memory for device cuda");
-    td_status st = set_up(d);
+    td_status st = set_up(d, number);
     if (st) {
         cuda_close(&d->base);
         return st;

@@ -1,4 +1,4 @@
-/* cuda.h -- the first NVIDIA GPU that the process sees (CUDA_VISIBLE_DEVICES), as a device.
+/* cuda.h -- the NVIDIA GPUs that the process sees (CUDA_VISIBLE_DEVICES), as devices.
  *
  * Memory comes from the driver through the pool that releases late; pinned memory and memory shared
  * with other processes is the host's, and kernels reach it at the same addresses. A stream is a

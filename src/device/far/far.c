@@ -70,9 +70,11 @@ static void far_close(td_device *d)
     td__free(f);
 }
 
-static td_status far_open(td_device **out)
+static td_status far_open(int number, td_device **out)
 {
     *out = NULL;
+    if (number)
+        return TD_FAIL(TD_EINVAL, "there is one device far, and no far:%d", number);
     far *f = td__calloc(1, sizeof *f);
     if (!f)
         return TD_FAIL(TD_ENOMEM, "no memory for device far");

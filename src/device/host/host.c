@@ -15,9 +15,11 @@ typedef struct host {
     td__pool_blocks *pool;
 } host;
 
-static td_status host_open(td_device **out)
+static td_status host_open(int number, td_device **out)
 {
     *out = NULL;
+    if (number)
+        return TD_FAIL(TD_EINVAL, "there is one device host, and no host:%d", number);
     host *h = td__calloc(1, sizeof *h);
     if (!h)
         return TD_FAIL(TD_ENOMEM, "no memory for device host");

@@ -5,10 +5,12 @@
  *     layer_norm_back(dy, ...) + r         -> layer_norm_back(dy, ..., residual r)
  *     gelu_tanh_back(pre, linear_back_data(dy))  -> linear_back_data(dy, pre; act gelu_tanh)
  *     cross entropy, and its gradient      -> softmax_cross_entropy_both
+ *     batch_norm_back(a + b, ...)          -> batch_norm_back(a, ..., more b)
+ *     batch_norm_back(..., y) of relu      -> batch_norm_back(..., beta): x tells the sign of y
  *
- * Runs after autodiff. The fused node stands where the first of the two stood, and at its place,
- * which is that of its params; what the second reads beside it must be there by then. Nobody else
- * may read what lies between them. */
+ * Runs after autodiff. The fused node stands where the first of the two stood (batch_norm_back
+ * where it stands), and at its place, which is that of its params; what the second reads beside it
+ * must be there by then. Nobody else may read what lies between them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -19,7 +21,7 @@ typedef struct finder {
     const td_graph *g;
     int *readers;           /* by id: readers of output 0, roots included */
     const td_node **second; /* by id of the first: what it is fused with */
-    bool *gone;             /* by id: it is part of an earlier node */
+    bool *gone;             /* by id: it is part of another node */
 } finder;
 
 /* A part is there as soon as the node that it is of. */
@@ -67,6 +69,31 @@ static const td_node *first_of(const finder *f, const td_node *end)
     return NULL;
 }
 
+/* The sum of two gradients that the backward of a batch norm alone reads; NULL: none. */
+static const td_node *sum_before(const finder *f, const td_node *n)
+{
+    const td_node *sum = n->in[0];
+    if (n->op != TD_OP_BATCH_NORM_BACK || ((const td_attr_norm *)n->attr)->has_more ||
+        sum->op != TD_OP_ADD || f->readers[sum->id] != 1 || f->gone[sum->id])
+        return NULL;
+    for (int k = 0; k < 2; k++)
+        if (!td_shape_equal(&sum->in[k]->out[0].shape, &sum->out[0].shape) ||
+            sum->in[k]->out[0].dtype != sum->out[0].dtype)
+            return NULL;
+    return sum;
+}
+
+/* Does x tell the sign of y, which the backward of a batch norm with relu reads? */
+static bool sign_by_beta(const td_node *n)
+{
+    const td_attr_norm *a = n->attr;
+    if (n->op != TD_OP_BATCH_NORM_BACK || a->act != TD_ACT_RELU || a->has_residual || a->by_beta)
+        return false;
+    const td_node *y = n->in[5];
+    return y->op == TD_OP_BATCH_NORM && !((const td_attr_norm *)y->attr)->has_residual &&
+           y->in[0] == n->in[1] && y->in[1] == n->in[2];
+}
+
 static void find(finder *f)
 {
     for (int i = 0; i < f->g->n_nodes; i++)
@@ -76,6 +103,10 @@ static void find(finder *f)
         f->readers[f->g->roots[i].node->id]++;
     for (int i = 0; i < f->g->n_nodes; i++) {
         const td_node *end = f->g->nodes[i], *first = first_of(f, end);
+        if (end->n_in && sum_before(f, end)) {
+            f->gone[end->in[0]->id] = true;
+            f->second[i] = end->in[0];
+        }
         if (!first)
             continue;
         f->second[first->id] = end;
@@ -121,11 +152,33 @@ static void emit(td__rewriter *rw, const td_node *first, const td_node *end)
     rw->map[end->id] = td__rewrite_copy_as(rw, first, &attr, in, first->n_in + 1);
 }
 
+/* The backward of a batch norm, with the sum before it if there is one. */
+static void emit_norm(td__rewriter *rw, const td_node *n, const td_node *sum)
+{
+    td_node *in[TD_MAX_IN];
+    td_attr_norm attr;
+    int n_in = n->n_in;
+    memcpy(&attr, n->attr, sizeof attr);
+    for (int i = 0; i < n_in; i++)
+        in[i] = rw->map[n->in[i]->id];
+    if (sum) {
+        attr.has_more = true;
+        in[0] = rw->map[sum->in[0]->id];
+        in[n_in++] = rw->map[sum->in[1]->id];
+    } else if (sign_by_beta(n)) {
+        attr.by_beta = true;
+        in[5] = rw->map[n->in[5]->in[2]->id];
+    }
+    td__rewrite_copy_as(rw, n, &attr, in, n_in);
+}
+
 static void rewrite(td__rewriter *rw, const finder *f)
 {
     for (int i = 0; i < f->g->n_nodes && !rw->to->status; i++) {
         const td_node *n = td__rewrite_visit(rw, i);
-        if (f->second[i])
+        if (n->op == TD_OP_BATCH_NORM_BACK)
+            emit_norm(rw, n, f->second[i]);
+        else if (f->second[i])
             emit(rw, n, f->second[i]);
         else if (n->op == TD_OP_PART && n->in[0]->op == TD_OP_XENT && f->second[n->in[0]->id])
             rw->map[i] = td__part(rw->to, rw->map[f->second[n->in[0]->id]->id], 2);

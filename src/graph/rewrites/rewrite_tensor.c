@@ -83,6 +83,7 @@ static td_node *piece_of(td__tensor *t, const td_node *param, int axis, int grou
     td_attr_pieces a = td__tensor_pieces(t, axis, groups);
     td_node *from = t->rw.map[param->id], *cut = NULL;
     a.ranks = 1;
+    a.packed = t->cut.packed;
     for (int k = from ? from->id : 0; k < t->rw.to->n_nodes && !cut; k++) {
         td_node *n = t->rw.to->nodes[k];
         const td_attr_pieces *b = n->attr; /* which pieces this rank has is the same for all */

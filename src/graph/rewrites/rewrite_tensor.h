@@ -4,6 +4,7 @@
 #ifndef TD_GRAPH_REWRITE_TENSOR_H
 #define TD_GRAPH_REWRITE_TENSOR_H
 
+#include "graph/params.h"
 #include "graph/rewrite.h"
 #include "graph/tensor.h"
 
@@ -33,5 +34,7 @@ bool td__tensor_by_piece(td__tensor *t, const td_node *old);
 
 TD_NODISCARD td_status td__rewrite_tensor(const td_graph *g, const td__tensor_cut *cut,
                                           td_graph **out);
+/* Products stay whole, and params of `of` that lie piece by piece are put in order first. */
+TD_NODISCARD td_status td__rewrite_packed(const td_graph *g, const td_params *of, td_graph **out);
 
 #endif

@@ -127,6 +127,13 @@ static td_status gather(td__sync *s)
     return TD_OK;
 }
 
+static void plan(td__planner *w)
+{
+    td__sync_local_plan(w);
+    if (td__planner_kind(w))
+        td__planner_coll(w, TD_PLAN_ALLREDUCE, sizeof(double), 0);
+}
+
 const td__sync_ops td__sync_admm = {
     .name = "admm",
     .help = "consensus ADMM: ranks minimize their own loss near a centre, with prices for being "
@@ -143,6 +150,8 @@ const td__sync_ops td__sync_admm = {
     .step = step,
     .gather = gather,
     .meet = td__sync_local_meet,
+    .plan = plan,
+    .kind = td__sync_local_kind,
     .states = td__sync_local_states,
     .notes = notes,
 };

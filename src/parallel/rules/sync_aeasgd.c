@@ -191,6 +191,7 @@ const td__sync_ops td__sync_aeasgd = {
     .name = "aeasgd",
     .help = "asynchronous elastic averaging: each rank exchanges with a centre at its own pace",
     .promise = "none on several ranks: the centre moves in the order of arrival",
+    .unplanned = "its ranks exchange messages at any time",
     .options = OPTIONS,
     .size = sizeof(elastic),
     .check = td__async_check,

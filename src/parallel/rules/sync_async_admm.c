@@ -325,6 +325,7 @@ const td__sync_ops td__sync_async_admm = {
     .name = "async-admm",
     .help = "consensus ADMM whose centre moves when some of the ranks have arrived",
     .promise = "none on several ranks, unless min_arrivals is their number",
+    .unplanned = "its ranks exchange messages at any time",
     .options = OPTIONS,
     .size = sizeof(consensus),
     .check = td__async_check,

@@ -308,6 +308,7 @@ const td__sync_ops td__sync_async_peer = {
     .name = "async-peer",
     .help = "asynchronous SGD without a server: gradients go to all ranks, applied on arrival",
     .promise = "none on several ranks: gradients are applied in the order of arrival",
+    .unplanned = "its ranks exchange messages at any time",
     .options = OPTIONS,
     .size = sizeof(peers),
     .check = td__async_check,

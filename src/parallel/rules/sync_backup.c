@@ -365,6 +365,7 @@ const td__sync_ops td__sync_backup = {
     .name = "backup",
     .help = "backup workers: ranks that are late in a step are left out (parallel.backup)",
     .promise = "a function of whose work counted; replayable",
+    .unplanned = "any rank may be late in a step, and others do not wait for it",
     .size = sizeof(backup_rule),
     .key = "parallel.backup",
     .sample = "1",

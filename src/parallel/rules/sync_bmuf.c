@@ -67,5 +67,6 @@ const td__sync_ops td__sync_bmuf = {
     .size = sizeof(bmuf),
     .create = create,
     TD__SYNC_LOCAL_STEPS,
+    .kind = td__sync_local_kind,
     .states = states,
 };

@@ -56,6 +56,53 @@ static td_sparse_grad rows(void *user, int k)
     return td__bucket_sum_sparse(((td__sync_buckets *)user)->sum, k);
 }
 
+/* ---- The plan -------------------------------------------------------------------------------- */
+
+/* The calls that bring bucket k to all ranks. */
+static void plan_bucket(td__planner *w, const td__compressor_ops *ops,
+                        const td__compressor_opts *with, int k)
+{
+    const td__bucket *b = &w->buckets.at[k];
+    if (!ops)
+        td__bucket_sum_plan(w, k);
+    else if (b->exact || !ops->plan)
+        td__planner_coll(w, TD_PLAN_ALLREDUCE, b->count * sizeof(float), 1 + k);
+    else
+        ops->plan(w, with, k);
+}
+
+/* Buckets leave while the last backward runs, where a thread carries them. */
+static void plan_buckets(td__planner *w, const td__compressor_ops *ops,
+                         const td__compressor_opts *with, bool overlaps, bool late)
+{
+    int last = td__planner_runs_but(w, overlaps);
+    w->overlaps = overlaps;
+    for (int k = 0; k < w->buckets.n; k++) {
+        td__planner_name(w, 1 + k, w->buckets.at[k].begin);
+        if (overlaps && last >= 0)
+            td__planner_run(w, TD_RUN_BACKWARD, 1 + k, last);
+        plan_bucket(w, ops, with, k);
+        if (!overlaps && !late)
+            td__planner_update(w, 1 + k);
+    }
+    w->overlaps = false;
+}
+
+void td__sync_buckets_plan(td__planner *w, const char *compressor, const td__compressor_opts *with)
+{
+    const td__compressor_ops *ops = compressor ? td__compressor_find(compressor) : NULL;
+    bool overlaps = !w->at->world.shared && !(ops && ops->whole), late = td__planner_late(w);
+    td__compressor_opts o = *with;
+    o.params = w->at->params;
+    o.buckets = w->buckets.at;
+    o.n_buckets = w->buckets.n;
+    plan_buckets(w, ops, &o, overlaps, late);
+    td__planner_numbers(w);
+    td__planner_rows(w, w->tree.slots);
+    td__planner_squares(w);
+    td__planner_update(w, 0); /* of all, or of what is in no bucket */
+}
+
 /* ---- The rule -------------------------------------------------------------------------------- */
 
 td_status td__sync_buckets_create(td__sync *s, const char *compressor,

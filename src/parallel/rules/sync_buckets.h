@@ -5,7 +5,7 @@
 #define TD_PARALLEL_SYNC_BUCKETS_H
 
 #include "parallel/bucket_sum.h"
-#include "parallel/sync.h"
+#include "parallel/step_plan.h"
 
 /* The struct of such a rule. */
 typedef struct td__sync_buckets {
@@ -23,6 +23,7 @@ TD_NODISCARD td_status td__sync_buckets_create(td__sync *s, const char *compress
 void td__sync_buckets_destroy(td__sync *s);
 TD_NODISCARD td_status td__sync_buckets_step(td__sync *s, double lr, td__step_result *out);
 void td__sync_buckets_abandon(td__sync *s, const char *why);
+void td__sync_buckets_plan(td__planner *w, const char *compressor, const td__compressor_opts *with);
 int td__sync_buckets_in_flight(const td__sync_config *c, bool late);
 
 #endif

@@ -68,6 +68,7 @@ static void resolve(td__sync_config *c, const td__sync_job *j, td_optim_opts *op
 static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
 {
     const td__compressor_ops *ops = td__compressor_find(c->compressor);
+    out->in_step = true;
     out->takes_momentum = ops && ops->takes_momentum;
     out->in_flight = td__sync_buckets_in_flight(c, w->watched || w->shared || (ops && ops->whole));
 }
@@ -98,11 +99,30 @@ static int64_t warmup(const td__sync_config *c, uint64_t steps)
     return strcmp(c->compressor, "topk") == 0 ? (int64_t)(steps / WARMUP_SHARE) : 0;
 }
 
+/* Of a run of that many steps. */
+static td__compressor_opts options_of(const td__sync_config *c, uint64_t steps)
+{
+    td__compressor_opts with = c->compress_with;
+    with.warmup_steps = warmup(c, steps);
+    return with;
+}
+
+/* 1: a step of the warm-up. */
+static int kind(const td__sync_config *c, uint64_t step, uint64_t steps)
+{
+    return step <= (uint64_t)warmup(c, steps);
+}
+
+static void plan(td__planner *w)
+{
+    td__compressor_opts with = options_of(w->at->config, w->at->steps);
+    td__sync_buckets_plan(w, w->at->config->compressor, &with);
+}
+
 static td_status create(td__sync *s)
 {
     const td__sync_config *c = s->x.config;
-    td__compressor_opts with = c->compress_with;
-    with.warmup_steps = warmup(c, s->x.steps);
+    td__compressor_opts with = options_of(c, s->x.steps);
     return td__sync_buckets_create(s, c->compressor, &with);
 }
 
@@ -118,6 +138,8 @@ const td__sync_ops td__sync_compress = {
     .check = check,
     .resolve = resolve,
     .traits = traits,
+    .plan = plan,
+    .kind = kind,
     .exchange = exchange,
     .create = create,
     .destroy = td__sync_buckets_destroy,

@@ -125,6 +125,7 @@ const td__sync_ops td__sync_cyclades = {
     .name = "cyclades",
     .help = "threads of one process update rows of shared tables in parts without conflicts",
     .promise = "the bits of SGD on micro-batches in turn, for any number of threads",
+    .unplanned = "its threads exchange nothing but params in the memory of one process",
     .size = sizeof(cyclades),
     .one_process = true,
     .check = td__in_place_check,

@@ -55,30 +55,56 @@ static td_status check(const td__sync_config *c, const td__sync_job *j, const td
 }
 
 /* Tensors of fragment k, in the order of the block. */
+static td__param_range fragment(const td_params *params, int k, int fragments)
+{
+    int n = td_params_count(params), first = n * k / fragments, end = n * (k + 1) / fragments;
+    if (first == end)
+        return (td__param_range){0, 0};
+    return (td__param_range){first == 0 ? 0 : td_params_info(params, first).offset,
+                             end == n ? td__params_total(params)
+                                      : td_params_info(params, end).offset};
+}
+
 static td_status exchange(diloco *d, int k, int fragments)
 {
     td__sync_local *l = &d->base;
-    const td_params *params = l->base.x.step.params;
-    int n = td_params_count(params), first = n * k / fragments, end = n * (k + 1) / fragments;
+    td__param_range r = fragment(l->base.x.step.params, k, fragments);
     if (d->merged[k] == l->step)
         return TD_OK;
     d->merged[k] = l->step;
-    if (first == end)
+    if (r.begin == r.end)
         return TD_OK;
-    l->from = first == 0 ? 0 : td_params_info(params, first).offset;
-    l->to = end == n ? l->count : td_params_info(params, end).offset;
+    l->from = r.begin;
+    l->to = r.end;
     return td__local_merge(l);
+}
+
+/* One more than the fragment that is exchanged after the step; there are no more of them than steps
+ * between two exchanges. */
+static int kind(const td__sync_config *c, uint64_t step, uint64_t steps)
+{
+    uint64_t tau = (uint64_t)td__sync_option(c, "tau");
+    int fragments = (int)td__sync_option(c, "fragments");
+    (void)steps;
+    for (int k = 0; k < fragments; k++)
+        if (step % tau == (uint64_t)k * tau / (uint64_t)fragments)
+            return 1 + k;
+    return 0;
+}
+
+static void plan(td__planner *w)
+{
+    int due = td__planner_kind(w), fragments = (int)td__sync_option(w->at->config, "fragments");
+    td__param_range r = fragment(w->at->params, due ? due - 1 : 0, fragments);
+    td__local_plan_step(w);
+    if (due && r.begin < r.end)
+        td__local_plan_mean(w, r.end - r.begin);
 }
 
 static td_status gather(td__sync *s)
 {
-    diloco *d = (diloco *)s;
-    uint64_t tau = (uint64_t)td__sync_value(s, "tau");
-    int fragments = (int)td__sync_value(s, "fragments");
-    for (int k = 0; k < fragments; k++)
-        if (d->base.step % tau == (uint64_t)k * tau / (uint64_t)fragments)
-            TD_TRY(exchange(d, k, fragments));
-    return TD_OK;
+    int due = td__sync_kind(s);
+    return due ? exchange((diloco *)s, due - 1, (int)td__sync_value(s, "fragments")) : TD_OK;
 }
 
 static td_status meet(td__sync *s, td__sync_meet why)
@@ -109,6 +135,8 @@ const td__sync_ops td__sync_diloco = {
     .begin = td__sync_local_begin,
     .step = td__sync_local_step,
     .gather = gather,
+    .plan = plan,
+    .kind = kind,
     .meet = meet,
     .states = td__sync_local_states,
 };

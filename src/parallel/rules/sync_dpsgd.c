@@ -24,10 +24,15 @@ typedef struct shift {
     int to, from, place; /* place: in the cycle */
 } shift;
 
+/* Those of a rank. */
+typedef struct graph {
+    shift at[MOST_SHIFTS];
+    int n;
+} graph;
+
 typedef struct dpsgd {
     td__sync_local base;
-    shift shifts[MOST_SHIFTS];
-    int n;
+    graph with;
     float *inbox; /* (count) */
 } dpsgd;
 
@@ -42,12 +47,12 @@ static const td__key OPTIONS[] = {
 
 /* Ranks base + k stride, k = 0 ... length - 1, are a cycle, in which rank `place` sends to the one
  * `by` after it. A neighbour twice is one neighbour. */
-static void add_shift(dpsgd *d, int base, int stride, int length, int place, int by)
+static void add_shift(graph *g, int base, int stride, int length, int place, int by)
 {
     shift s = {base + (place + by) % length * stride,
                base + (place + length - by % length) % length * stride, 0};
-    for (int i = 0; i < d->n; i++)
-        if (d->shifts[i].to == s.to && d->shifts[i].from == s.from)
+    for (int i = 0; i < g->n; i++)
+        if (g->at[i].to == s.to && g->at[i].from == s.from)
             return;
     if (length == 1 || by % length == 0)
         return;
@@ -56,44 +61,38 @@ static void add_shift(dpsgd *d, int base, int stride, int length, int place, int
         first = p < first ? p : first;
     for (int p = first; p != place; p = (p + by) % length)
         s.place++;
-    TD_ASSERT(d->n < MOST_SHIFTS, "%d neighbours", d->n);
-    d->shifts[d->n++] = s;
+    TD_ASSERT(g->n < MOST_SHIFTS, "%d neighbours", g->n);
+    g->at[g->n++] = s;
 }
 
-static void make_graph(dpsgd *d, int graph, int rank, int ranks)
+static void make_graph(graph *g, int shape, int rank, int ranks)
 {
     int rows = 1;
-    for (int r = 2; graph == GRID && r * r <= ranks; r++)
+    for (int r = 2; shape == GRID && r * r <= ranks; r++)
         rows = ranks % r == 0 ? r : rows;
     int columns = ranks / rows, row = rank / columns, column = rank % columns;
-    if (graph == EXPONENTIAL) {
+    if (shape == EXPONENTIAL) {
         for (int by = 1; by < ranks; by *= 2)
-            add_shift(d, 0, 1, ranks, rank, by);
+            add_shift(g, 0, 1, ranks, rank, by);
         return;
     }
-    add_shift(d, row * columns, 1, columns, column, 1);
-    add_shift(d, row * columns, 1, columns, column, columns - 1);
-    add_shift(d, column, columns, rows, row, 1);
-    add_shift(d, column, columns, rows, row, rows - 1);
+    add_shift(g, row * columns, 1, columns, column, 1);
+    add_shift(g, row * columns, 1, columns, column, columns - 1);
+    add_shift(g, column, columns, rows, row, 1);
+    add_shift(g, column, columns, rows, row, rows - 1);
 }
 
 /* ---- The rule -------------------------------------------------------------------------------- */
 
-static bool never(const td__sync_local *l)
-{
-    (void)l;
-    return false;
-}
-
 static td_status create(td__sync *s)
 {
-    static const td__local_ops OPS = {.merge = td__local_take_mean, .due = never};
+    static const td__local_ops OPS = {.merge = td__local_take_mean};
     dpsgd *d = (dpsgd *)s;
     TD_TRY(td__sync_local_create(s, &OPS));
     d->inbox = td__calloc(d->base.count + 1, sizeof *d->inbox);
     if (!d->inbox)
         return TD_FAIL(TD_ENOMEM, "no memory for the params of a neighbour");
-    make_graph(d, (int)td__sync_value(s, "graph"), s->x.comm ? td_comm_rank(s->x.comm) : 0,
+    make_graph(&d->with, (int)td__sync_value(s, "graph"), s->x.comm ? td_comm_rank(s->x.comm) : 0,
                d->base.ranks);
     return TD_OK;
 }
@@ -118,13 +117,13 @@ static td_status hear(dpsgd *d, const float *x)
 {
     td__sync_local *l = &d->base;
     memcpy(l->mean, x, l->count * sizeof *x);
-    for (int i = 0; i < d->n; i++) {
-        TD_TRY(swap(d, &d->shifts[i], x));
+    for (int i = 0; i < d->with.n; i++) {
+        TD_TRY(swap(d, &d->with.at[i], x));
         for (size_t k = 0; k < l->count; k++)
             l->mean[k] += d->inbox[k];
     }
-    for (size_t k = 0; d->n && k < l->count; k++)
-        l->mean[k] /= (float)(1 + d->n);
+    for (size_t k = 0; d->with.n && k < l->count; k++)
+        l->mean[k] /= (float)(1 + d->with.n);
     td__local_keep_frozen(l, x);
     return TD_OK;
 }
@@ -134,7 +133,7 @@ static td_status mix(dpsgd *d)
 {
     td_params *params = d->base.base.x.step.params;
     td__mapping map;
-    if (!d->n)
+    if (!d->with.n)
         return TD_OK;
     TD_TRY(td__params_map(params, 0, d->base.count, TD_MAP_BOTH, &map));
     td_status st = hear(d, map.at);
@@ -160,8 +159,26 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     td_params_touch(s->x.step.params);
     td__step_done(s->engine, out);
     out->times.sent_nbytes = out->times.plain_nbytes =
-        (uint64_t)d->n * d->base.count * sizeof(float);
+        (uint64_t)d->with.n * d->base.count * sizeof(float);
     return TD_OK;
+}
+
+static void plan(td__planner *w)
+{
+    uint64_t nbytes = td__params_total(w->at->params) * sizeof(float);
+    graph g = {.n = 0};
+    make_graph(&g, (int)td__sync_option(w->at->config, "graph"), w->rank, w->ranks);
+    td__planner_runs(w);
+    td__planner_numbers(w);
+    for (int i = 0; i < g.n; i++) {
+        bool first = g.at[i].place % 2; /* receives first */
+        if (first)
+            td__planner_recv(w, TD__PLAN_PARAMS, g.at[i].from, nbytes);
+        td__planner_send(w, TD__PLAN_PARAMS, g.at[i].to, nbytes);
+        if (!first)
+            td__planner_recv(w, TD__PLAN_PARAMS, g.at[i].from, nbytes);
+    }
+    td__planner_update(w, 0);
 }
 
 const td__sync_ops td__sync_dpsgd = {
@@ -178,4 +195,5 @@ const td__sync_ops td__sync_dpsgd = {
     .begin = td__sync_local_begin,
     .step = step,
     .meet = td__sync_local_meet,
+    .plan = plan,
 };

@@ -132,6 +132,8 @@ const td__sync_ops td__sync_eamsgd = {
     .step = step,
     .gather = td__sync_local_gather,
     .meet = td__sync_local_meet,
+    .plan = td__sync_local_plan,
+    .kind = td__sync_local_kind,
     .states = states,
     .abandon = abandon,
 };

@@ -261,7 +261,7 @@ static td_status gather(td__sync *s)
     td_params *params = s->x.step.params;
     td__step_times *times = td__step_times_of(s->engine);
     td__mapping map;
-    if (e->base.step % (uint64_t)td__sync_value(s, "tau"))
+    if (!td__sync_kind(s))
         return TD_OK;
     TD_TRY(td__params_map(params, 0, e->base.count, TD_MAP_READ, &map));
     td_status st = TD_OK;
@@ -319,6 +319,14 @@ static size_t exchange(const td__sync_sizes *z)
     return td__sync_local_exchange(z) + (size_t)z->world.ranks * z->params + 2 * z->grads;
 }
 
+static void plan(td__planner *w)
+{
+    td__local_plan_step(w);
+    if (td__planner_kind(w))
+        td__planner_coll(w, TD_PLAN_ALL_GATHER,
+                         (uint64_t)w->ranks * td__params_total(w->at->params) * sizeof(float), 0);
+}
+
 const td__sync_ops td__sync_ensemble_compress = {
     .name = "ensemble-compress",
     .help = "local updates; every tau steps ranks learn what the ensemble of all models says",
@@ -334,5 +342,7 @@ const td__sync_ops td__sync_ensemble_compress = {
     .batch = batch,
     .step = step,
     .gather = gather,
+    .plan = plan,
+    .kind = td__sync_local_kind,
     .meet = meet,
 };

@@ -12,6 +12,7 @@ static bool fits(const td__sync_config *c, const td__sync_world *w)
 static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_traits *out)
 {
     out->any_partition = true;
+    out->in_step = true;
     out->in_flight = td__sync_buckets_in_flight(c, w->watched);
 }
 
@@ -19,6 +20,11 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
 static size_t exchange(const td__sync_sizes *z)
 {
     return (2 * td__sync_slots(z) + 1) * z->grads;
+}
+
+static void plan(td__planner *w)
+{
+    td__sync_buckets_plan(w, NULL, &(td__compressor_opts){0});
 }
 
 static td_status create(td__sync *s)
@@ -33,6 +39,7 @@ const td__sync_ops td__sync_exact_buckets = {
     .size = sizeof(td__sync_buckets),
     .fits = fits,
     .traits = traits,
+    .plan = plan,
     .exchange = exchange,
     .create = create,
     .destroy = td__sync_buckets_destroy,

@@ -2,7 +2,7 @@
  * micro-batch tree is added up while updating. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
-#include "parallel/sync.h"
+#include "parallel/step_plan.h"
 
 static bool fits(const td__sync_config *c, const td__sync_world *w)
 {
@@ -15,6 +15,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     (void)c;
     (void)w;
     out->any_partition = true;
+    out->in_step = true;
 }
 
 static td_status step(td__sync *s, double lr, td__step_result *out)
@@ -24,6 +25,12 @@ static td_status step(td__sync *s, double lr, td__step_result *out)
     return TD_OK;
 }
 
+static void plan(td__planner *w)
+{
+    td__planner_runs(w);
+    td__planner_update(w, 0);
+}
+
 const td__sync_ops td__sync_exact_local = {
     .name = "exact-local",
     .help = "one rank alone",
@@ -31,5 +38,6 @@ const td__sync_ops td__sync_exact_local = {
     .size = sizeof(td__sync),
     .fits = fits,
     .traits = traits,
+    .plan = plan,
     .step = step,
 };

@@ -10,7 +10,7 @@
 #include "graph/params.h"
 #include "optim/optimizer.h"
 #include "parallel/data_parallel.h"
-#include "parallel/sync.h"
+#include "parallel/step_plan.h"
 
 typedef struct shm {
     td__sync base;
@@ -28,6 +28,7 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     (void)c;
     (void)w;
     out->any_partition = true;
+    out->in_step = true;
 }
 
 /* Slots of all ranks, in two sets. */
@@ -71,16 +72,33 @@ static void block(void *user, size_t begin, size_t count, float *to)
 }
 
 /* May the sum be made while updating? Then it is not there before. */
-static bool sums_late(const shm *m)
+static bool sums_late(bool simple, bool sliceable, bool clips, bool host_reads)
 {
-    const td_optimizer *o = m->base.x.step.optimizer;
-    return td__dp_simple(m->dp) && td__optim_sliceable(o) && !td__optim_clips(o) &&
-           td__device_host_reads(td__params_device(td__step_opts_of(m->base.engine)->params));
+    return simple && sliceable && !clips && host_reads;
+}
+
+/* The exchange of numbers is the moment at which all have published. */
+static void plan(td__planner *w)
+{
+    const td__plan_case *c = w->at;
+    uint64_t slice = w->floats * sizeof(float) / (uint64_t)w->ranks;
+    td__planner_runs(w);
+    td__planner_copy(w, w->floats * sizeof(float));
+    td__planner_numbers(w);
+    td__planner_rows(w, w->tree.slots);
+    if (!sums_late(td__dp_simple_tree(&w->tree), c->optim.sliceable, c->optim.clips,
+                   c->host_reads)) {
+        td__planner_copy(w, slice);
+        td__planner_coll(w, TD_PLAN_BARRIER, 0, 0);
+    }
+    td__planner_squares(w);
+    td__planner_update(w, 0);
 }
 
 static td_status sum_up(shm *m, td__step_sum *out)
 {
     td__step_engine *e = m->base.engine;
+    const td_optimizer *o = m->base.x.step.optimizer;
     uint64_t at[5] = {td__clock_ns()};
     size_t n_numbers;
     double *numbers = td__step_numbers(e, &n_numbers);
@@ -92,7 +110,8 @@ static td_status sum_up(shm *m, td__step_sum *out)
     at[1] = td__clock_ns();
     TD_TRY(td__dp_exchange(m->dp, td__step_partials(e), numbers, n_numbers));
     at[2] = at[3] = at[4] = td__clock_ns();
-    if (sums_late(m)) {
+    if (sums_late(td__dp_simple(m->dp), td__optim_sliceable(o), td__optim_clips(o),
+                  td__device_host_reads(td__params_device(td__step_opts_of(e)->params)))) {
         out->block = block;
     } else {
         TD_TRY(td__step_in_ranges(e, td__dp_slice(m->dp), sum_slice, m->dp));
@@ -126,6 +145,7 @@ const td__sync_ops td__sync_exact_shm = {
     .size = sizeof(shm),
     .fits = fits,
     .traits = traits,
+    .plan = plan,
     .exchange = exchange,
     .create = create,
     .destroy = destroy,

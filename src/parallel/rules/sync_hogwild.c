@@ -139,6 +139,7 @@ const td__sync_ops td__sync_hogwild = {
     .name = "hogwild",
     .help = "threads of one process update shared params at once, without locks",
     .promise = "none with several threads; with one, the bits of SGD on micro-batches in turn",
+    .unplanned = "its threads exchange nothing but params in the memory of one process",
     .options = OPTIONS,
     .size = sizeof(hogwild),
     .one_process = true,

@@ -175,9 +175,38 @@ td_status td__sync_local_step(td__sync *s, double lr, td__step_result *out)
 td_status td__sync_local_gather(td__sync *s)
 {
     td__sync_local *l = (td__sync_local *)s;
-    bool due = l->ops->due ? l->ops->due(l) : l->step % (uint64_t)td__sync_value(s, "tau") == 0;
-    return due ? exchange(l, true, false) : TD_OK;
+    return td__sync_kind(s) ? exchange(l, true, false) : TD_OK;
 }
+
+/* ---- The plan -------------------------------------------------------------------------------- */
+
+int td__sync_local_kind(const td__sync_config *c, uint64_t step, uint64_t steps)
+{
+    (void)steps;
+    return step % (uint64_t)td__sync_option(c, "tau") == 0;
+}
+
+void td__local_plan_step(td__planner *w)
+{
+    td__planner_runs(w);
+    td__planner_numbers(w);
+    td__planner_update(w, 0);
+}
+
+void td__local_plan_mean(td__planner *w, size_t count)
+{
+    td__planner_coll(w, TD_PLAN_ALLREDUCE, count * sizeof(float), 0);
+    td__planner_update(w, 0);
+}
+
+void td__sync_local_plan(td__planner *w)
+{
+    td__local_plan_step(w);
+    if (td__planner_kind(w))
+        td__local_plan_mean(w, td__params_total(w->at->params));
+}
+
+/* ---- Meetings -------------------------------------------------------------------------------- */
 
 /* Ranks that have made other updates have other states of their optimizers, of which a checkpoint
  * holds one: all go on with the mean, as those that resume do. */

@@ -11,12 +11,15 @@
  * Running averages are treated as params, but what is frozen stays as it is: a mean of equal
  * numbers may be another one in its last bit. A merge comes after its step is counted, and changes
  * nothing before the mean is there: a rank that is lost then costs its own progress since the last
- * merge, and the others go on from the params of one of them. */
+ * merge, and the others go on from the params of one of them.
+ *
+ * The kind of a step (td__sync_ops) says whether params are exchanged after it: its plan has the
+ * exchange then, and it is made then. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_PARALLEL_SYNC_LOCAL_H
 #define TD_PARALLEL_SYNC_LOCAL_H
 
-#include "parallel/sync.h"
+#include "parallel/step_plan.h"
 
 typedef struct td__sync_local td__sync_local;
 
@@ -24,7 +27,6 @@ typedef struct td__local_ops {
     int blocks; /* that the rule keeps: 0 none, 1 the centre, 2 the momentum too */
     void (*merge)(td__sync_local *l, float *x);
     void (*settle)(td__sync_local *l, float *x); /* (optional) NULL: merge makes them the same */
-    bool (*due)(const td__sync_local *l);        /* (optional) NULL: every tau steps */
 } td__local_ops;
 
 /* The struct of such a rule begins with this. */
@@ -58,15 +60,22 @@ TD_NODISCARD td_status td__sync_local_step(td__sync *s, double lr, td__step_resu
 TD_NODISCARD td_status td__sync_local_gather(td__sync *s);
 TD_NODISCARD td_status td__sync_local_meet(td__sync *s, td__sync_meet why);
 int td__sync_local_states(td__sync *s, td__sync_block *out);
+void td__sync_local_plan(td__planner *w);
+int td__sync_local_kind(const td__sync_config *c, uint64_t step, uint64_t steps); /* by tau */
 
-/* All of them, for the table of a rule; and of one that has further states. */
-#define TD__SYNC_LOCAL TD__SYNC_LOCAL_STEPS, .states = td__sync_local_states
+/* All of them, for the table of a rule; and of one that has further states, and says itself when
+ * params are exchanged. */
+#define TD__SYNC_LOCAL \
+    TD__SYNC_LOCAL_STEPS, .kind = td__sync_local_kind, .states = td__sync_local_states
 #define TD__SYNC_LOCAL_STEPS                                                                     \
     .check = td__sync_local_check, .traits = td__sync_local_traits,                              \
     .exchange = td__sync_local_exchange, .destroy = td__sync_local_destroy,                      \
     .begin = td__sync_local_begin, .step = td__sync_local_step, .gather = td__sync_local_gather, \
-    .meet = td__sync_local_meet
+    .meet = td__sync_local_meet, .plan = td__sync_local_plan
 
+/* Parts of a plan: a step of this rank alone; the mean of that many params. */
+void td__local_plan_step(td__planner *w);
+void td__local_plan_mean(td__planner *w, size_t count);
 /* Who computes l->mean itself: x, this rank's params, is the mean of what is frozen. */
 void td__local_keep_frozen(td__sync_local *l, const float *x);
 /* Collective: find the mean, and merge. */

@@ -11,16 +11,17 @@ static const td__key OPTIONS[] = {
                .hi = 4e9, .def = "0"),
     TD_KEYS_END};
 
-static bool due(const td__sync_local *l)
+static int kind(const td__sync_config *c, uint64_t step, uint64_t steps)
 {
-    uint64_t tau = (uint64_t)td__sync_value(&l->base, "tau");
-    uint64_t warmup = (uint64_t)td__sync_value(&l->base, "warmup");
-    return l->step <= warmup || (l->step - warmup) % tau == 0;
+    uint64_t tau = (uint64_t)td__sync_option(c, "tau");
+    uint64_t warmup = (uint64_t)td__sync_option(c, "warmup");
+    (void)steps;
+    return step <= warmup || (step - warmup) % tau == 0;
 }
 
 static td_status create(td__sync *s)
 {
-    static const td__local_ops OPS = {.merge = td__local_take_mean, .due = due};
+    static const td__local_ops OPS = {.merge = td__local_take_mean};
     return td__sync_local_create(s, &OPS);
 }
 
@@ -32,5 +33,7 @@ const td__sync_ops td__sync_local_sgd = {
     .options = OPTIONS,
     .size = sizeof(td__sync_local),
     .create = create,
-    TD__SYNC_LOCAL,
+    TD__SYNC_LOCAL_STEPS,
+    .kind = kind,
+    .states = td__sync_local_states,
 };

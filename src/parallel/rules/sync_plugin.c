@@ -165,6 +165,7 @@ const td__sync_ops td__sync_plugin = {
     .name = "plugin",
     .help = "a gradient hook or sync rule of a plug-in (plugin.sync)",
     .promise = "what the plug-in promises",
+    .unplanned = "a plug-in may make calls of its own",
     .size = sizeof(own_rule),
     .fits = fits,
     .check = check,

@@ -25,7 +25,7 @@
 #include "base/rng.h"
 #include "graph/params.h"
 #include "optim/optimizer.h"
-#include "parallel/sync.h"
+#include "parallel/step_plan.h"
 #include "parallel/top_k.h"
 
 /* Floats that are exchanged at once; bits of the skeleton in a float of a checkpoint, and floats
@@ -206,6 +206,12 @@ static int states(td__sync *s, td__sync_block *out)
 
 /* ---- Drawing --------------------------------------------------------------------------------- */
 
+/* Connections of a param that are skeleton. */
+static size_t drawn_of(const td_param_info *info, double share)
+{
+    return (size_t)(share * (double)info->count + 0.5);
+}
+
 /* importance: (dense) |weight| + |gradient|. */
 static void draw(skeleton *k, const float *importance, uint64_t number)
 {
@@ -217,7 +223,7 @@ static void draw(skeleton *k, const float *importance, uint64_t number)
         td_param_info info = td_params_info(ps, i);
         if (!has_neurons(&info))
             continue;
-        size_t n = (size_t)(share * (double)info.count + 0.5);
+        size_t n = drawn_of(&info, share);
         if (n)
             td__top_k(td__cpu_isa(), importance + info.offset, info.count, n, k->index);
         for (size_t e = 0; e < n; e++)
@@ -363,7 +369,7 @@ static td_status gather(td__sync *s)
 {
     skeleton *k = (skeleton *)s;
     const float *w = td_params_block(s->x.step.params, NULL);
-    if (k->step % (uint64_t)s->x.config->skeleton_every)
+    if (!td__sync_kind(s))
         return TD_OK;
     TD_TRY(add_up_rests(k, k->sum));
     TD_TRY(bring_together(k));
@@ -384,6 +390,41 @@ static td_status meet(td__sync *s, td__sync_meet why)
     return TD_OK;
 }
 
+/* ---- The plan -------------------------------------------------------------------------------- */
+
+/* 1: all is drawn anew after the step. */
+static int kind(const td__sync_config *c, uint64_t step, uint64_t steps)
+{
+    (void)steps;
+    return step % (uint64_t)c->skeleton_every == 0;
+}
+
+static void plan_sum(td__planner *w, size_t count)
+{
+    for (size_t at = 0; at < count; at += PIECE)
+        td__planner_coll(w, TD_PLAN_ALLREDUCE,
+                         (count - at < PIECE ? count - at : PIECE) * sizeof(float), 0);
+}
+
+static void plan(td__planner *w)
+{
+    const td_params *ps = w->at->params;
+    size_t dense = td__params_dense(ps), rests = 0;
+    for (int i = 0; i < td_params_count(ps); i++) {
+        td_param_info info = td_params_info(ps, i);
+        if (has_neurons(&info))
+            rests += info.count - drawn_of(&info, w->at->config->skeleton_share);
+    }
+    td__planner_runs(w);
+    td__planner_numbers(w);
+    plan_sum(w, dense - rests);
+    if (w->floats > dense)
+        td__planner_coll(w, TD_PLAN_ALLREDUCE, (w->floats - dense) * sizeof(float), 0);
+    td__planner_update(w, 0);
+    for (int i = -2; td__planner_kind(w) && i < w->at->optim.states; i++)
+        plan_sum(w, rests); /* gradients, params, the optimizer's states */
+}
+
 const td__sync_ops td__sync_skeleton = {
     .name = "skeleton",
     .help = "random partition: ranks train the important connections together, others alone",
@@ -402,6 +443,8 @@ const td__sync_ops td__sync_skeleton = {
     .begin = begin,
     .step = step,
     .gather = gather,
+    .plan = plan,
+    .kind = kind,
     .meet = meet,
     .states = states,
 };

@@ -16,6 +16,16 @@ static size_t exchange(const td__sync_sizes *z)
     return (z->world.shared ? (size_t)z->world.ranks : 1) * z->grads;
 }
 
+static void plan(td__planner *w)
+{
+    if (w->ranks > 1) {
+        td__sync_buckets_plan(w, "allreduce", &(td__compressor_opts){0});
+        return;
+    }
+    td__planner_runs(w);
+    td__planner_update(w, 0);
+}
+
 static td_status create(td__sync *s)
 {
     return s->x.comm ? td__sync_buckets_create(s, "allreduce", &(td__compressor_opts){0}) : TD_OK;
@@ -42,6 +52,7 @@ const td__sync_ops td__sync_ssgd = {
     .promise = "a function of the number of ranks, its algorithm and the seed",
     .size = sizeof(td__sync_buckets),
     .traits = traits,
+    .plan = plan,
     .exchange = exchange,
     .create = create,
     .destroy = td__sync_buckets_destroy,

@@ -22,11 +22,14 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/clock.h"
+#include "graph/params.h"
 #include "optim/optimizer.h"
 #include "parallel/lockstep.h"
 #include "parallel/sparse_gather.h"
-#include "parallel/sync.h"
+#include "parallel/rules/sync_zero.h"
 #include "parallel/zero.h"
+
+enum { DEVICE_BUCKET_NBYTES = 128 << 20 };
 
 typedef struct zero_rule {
     td__sync base;
@@ -209,8 +212,8 @@ static td_status run_batch(void *user, const td__batch *batch, int number, doubl
         int mine = first + z->rank;
         td_runner *ran;
         z->n_leaves = 0;
+        td__zero_deal(first, micro_batches, z->size, z->run);
         for (int r = 0; r < z->size; r++) {
-            z->run[r] = first + r < micro_batches ? first + r : -1;
             if (z->run[r] >= 0)
                 z->leaves[z->n_leaves++] =
                     (td__rank_leaf){.tree = {number * micro_batches + first + r, 0},
@@ -498,10 +501,20 @@ static void traits(const td__sync_config *c, const td__sync_world *w, td__sync_t
     bool streams = c->zero > 1;
     (void)w;
     out->no_partials = streams;
+    out->in_step = !streams;
     out->sharded = true;
     out->sharded_params = c->zero == 3;
     out->threads = streams ? 1 : 0;
     out->rows = streams ? rows_of : NULL;
+}
+
+/* On a device every bucket is a moment to wait for other ranks, who may have the same GPU in turn.
+ * At stage 1 nothing is gained by leaving early: there are as few as the window takes at once. */
+static size_t bucket_nbytes(const td__sync_hold *h)
+{
+    const td__sync_config *c = h->config;
+    bool few = c->zero == 1 && !td__device_host_reads(td__params_device(h->params));
+    return c->bucket_nbytes || !few ? c->bucket_nbytes : DEVICE_BUCKET_NBYTES;
 }
 
 static td_status hold(const td__sync_hold *h, td__shards **out)
@@ -512,7 +525,7 @@ static td_status hold(const td__sync_hold *h, td__shards **out)
                                                 .params = h->params,
                                                 .of_params = c->zero == 3,
                                                 .mirrors = h->elastic,
-                                                .bucket_nbytes = c->bucket_nbytes,
+                                                .bucket_nbytes = bucket_nbytes(h),
                                                 .slots = slots},
                              out);
 }
@@ -545,6 +558,7 @@ const td__sync_ops td__sync_zero = {
     .batch = batch,
     .step = step,
     .gather = gather,
+    .plan = td__zero_plan,
     .prepared = prepared,
     .forward = forward,
 };

@@ -170,12 +170,14 @@ static bool fetch(td__cluster_group *g, int member, td__fetch_why why)
     return true;
 }
 
-/* One member that died, of a job that allows it, is started again alone. */
+/* One member that died, of a job that allows it, is started again alone: once all have begun, also
+ * if it died before others had. */
 static bool restart_member(td__cluster_group *g, int member, const td__seen *s)
 {
-    if (g->ending || !g->started || s->state != TD_SEEN_ENDED ||
-        g->restarts >= g->l->spec->member_restarts)
+    if (g->ending || s->state != TD_SEEN_ENDED || g->restarts >= g->l->spec->member_restarts)
         return false;
+    if (!g->started)
+        return true;
     char why[320];
     g->restarts++;
     snprintf(why, sizeof why, "exit status %d%s%s", s->exit_status, s->text[0] ? ": " : "",

@@ -57,6 +57,12 @@ static __device__ inline void load_params(float v[N], const void *from, long lon
     }
 }
 
+/* What relu gets; backward asks for its sign again, and must get the same. */
+static __device__ inline float before_relu(float x, float scale, float mean, float beta)
+{
+    return fmaf(scale, x - mean, beta);
+}
+
 /* x -> out[0], out[1] (splits, C): sums of x - x0 and of its square; grid (channels, splits) */
 template <class T> static __device__ inline void nhwc_sums(const td__channels_args &a)
 {
@@ -136,7 +142,7 @@ template <class T> static __device__ inline void nhwc_apply(const td__channels_a
             lot<T> y;
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                float z = scale[i] * (get(x[j].at[i]) - mean[i]) + beta[i];
+                float z = before_relu(get(x[j].at[i]), scale[i], mean[i], beta[i]);
                 z += a.residual >= 0 ? get(r[j].at[i]) : 0;
                 put(&y.at[i], a.relu && !(z > 0) ? 0 : z);
             }
@@ -146,93 +152,148 @@ template <class T> static __device__ inline void nhwc_apply(const td__channels_a
 }
 TD_KERNELS(nhwc_apply, td__channels_args)
 
-/* dy, x, mean (in[2]), rstd (in[3]), y? (in[4]) -> out[0], out[1] (splits, C): sums of the gradient
- * before relu, and of it times the normalised x; dresidual? (out[2]): that gradient */
-template <class T> static __device__ inline void nhwc_back_sums(const td__channels_args &a)
+/* Which of these the backward of a batch norm meets: y, if any, tells where relu stopped; beta
+ * tells it; dy is the sum of two. */
+enum back_kind { BY_Y, BY_BETA, WITH_MORE };
+
+/* What the backward knows of a lot of channels. */
+template <int N, back_kind K> struct channel_params {
+    float scale[N], mean[N], rstd[N], beta[K == BY_BETA ? N : 1]; /* scale: gamma times rstd */
+    __device__ inline void load(const td__channels_args &a, long long c)
+    {
+        load_params<N>(scale, a.io.in[2], c);
+        load_params<N>(mean, a.io.in[3], c);
+        load_params<N>(rstd, a.io.in[4], c);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            scale[i] *= rstd[i];
+        if constexpr (K == BY_BETA)
+            load_params<N>(beta, a.io.in[5], c);
+    }
+};
+
+/* A lot of the gradient before relu. Two that are added are rounded as their sum would be. */
+template <class T, back_kind K> struct gradient {
+    enum { N = lot<T>::N };
+    lot<T> d, more, y;
+    __device__ inline void load(const td__channels_args &a, long long at)
+    {
+        d = load_lot((const T *)a.io.in[0] + at);
+        if (K == WITH_MORE)
+            more = load_lot((const T *)a.io.in[6] + at);
+        if (K != BY_BETA && a.y >= 0)
+            y = load_lot((const T *)a.io.in[5] + at);
+    }
+    __device__ inline void settle(const td__channels_args &a, const lot<T> &x,
+                                  const channel_params<N, K> &p)
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            bool passed = true;
+            if constexpr (K == BY_BETA)
+                passed = before_relu(get(x.at[i]), p.scale[i], p.mean[i], p.beta[i]) > 0;
+            else if (a.y >= 0)
+                passed = get(y.at[i]) > 0;
+            if (K == WITH_MORE)
+                put(&d.at[i], get(d.at[i]) + get(more.at[i]));
+            if (!passed)
+                put(&d.at[i], 0);
+        }
+    }
+};
+
+/* dy, x, gamma, mean, rstd, y or beta? (in[5]), more? (in[6]) -> out[0], out[1] (splits, C): sums
+ * of the gradient before relu, and of it times the normalised x; dresidual? (out[2]): that
+ * gradient */
+template <class T, back_kind K> static __device__ inline void back_sums(const td__channels_args &a)
 {
-    enum { N = lot<T>::N, AHEAD = 2 };
+    enum { N = lot<T>::N, AHEAD = K == BY_BETA ? 4 : 2 };
     long long channels = a.x.dim[1];
     share s = share_of<T>(a);
     float sum[N] = {}, dot[N] = {};
     if (s.c < channels) {
-        float mean[N], rstd[N];
-        load_params<N>(mean, a.io.in[2], s.c);
-        load_params<N>(rstd, a.io.in[3], s.c);
+        channel_params<N, K> p;
+        p.load(a, s.c);
         for (long long k = s.k; k < s.end; k += AHEAD * s.step) {
-            lot<T> d[AHEAD], x[AHEAD], y[AHEAD];
+            gradient<T, K> g[AHEAD];
+            lot<T> x[AHEAD];
 #pragma unroll
             for (int j = 0; j < AHEAD; j++)
                 if (k + j * s.step < s.end) {
                     long long at = (k + j * s.step) * channels + s.c;
-                    d[j] = load_lot((const T *)a.io.in[0] + at);
+                    g[j].load(a, at);
                     x[j] = load_lot((const T *)a.io.in[1] + at);
-                    if (a.y >= 0)
-                        y[j] = load_lot((const T *)a.io.in[4] + at);
                 }
 #pragma unroll
             for (int j = 0; j < AHEAD; j++) {
                 if (k + j * s.step >= s.end)
                     continue;
+                g[j].settle(a, x[j], p);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    if (a.y >= 0 && !(get(y[j].at[i]) > 0))
-                        put(&d[j].at[i], 0);
-                    float g = get(d[j].at[i]);
-                    sum[i] += g;
-                    dot[i] += g * (get(x[j].at[i]) - mean[i]) * rstd[i];
+                    float d = get(g[j].d.at[i]);
+                    sum[i] += d;
+                    dot[i] += d * (get(x[j].at[i]) - p.mean[i]) * p.rstd[i];
                 }
-                if (a.d_residual >= 0)
-                    store_lot((T *)a.io.out[2] + (k + j * s.step) * channels + s.c, d[j]);
+                if (K != BY_BETA && a.d_residual >= 0)
+                    store_lot((T *)a.io.out[2] + (k + j * s.step) * channels + s.c, g[j].d);
             }
         }
     }
     store_sums<N>(a, sum, s.c, a.io.out[0]);
     store_sums<N>(a, dot, s.c, a.io.out[1]);
 }
-TD_KERNELS(nhwc_back_sums, td__channels_args)
 
-/* dy, x, gamma, mean, rstd, y? as the operator has them; dgamma, dbeta in out[1], out[2] -> dx */
-template <class T> static __device__ inline void nhwc_back(const td__channels_args &a)
+/* The same inputs; dgamma, dbeta in out[1], out[2] -> dx */
+template <class T, back_kind K> static __device__ inline void back(const td__channels_args &a)
 {
-    enum { N = lot<T>::N, AHEAD = 2 };
+    enum { N = lot<T>::N, AHEAD = K == WITH_MORE ? 2 : 4 };
     long long channels = a.x.dim[1], n = pixels(a) * channels / N, step = td__threads();
     long long c = td__thread() * N % channels;
     /* dx = scale (g - even - (x - mean) slope) */
-    float scale[N], mean[N], even[N], slope[N], rstd[N], count = (float)pixels(a);
-    load_params<N>(scale, a.io.in[2], c);
-    load_params<N>(mean, a.io.in[3], c);
-    load_params<N>(rstd, a.io.in[4], c);
+    float even[N], slope[N], count = (float)pixels(a);
+    channel_params<N, K> p;
+    p.load(a, c);
     load_params<N>(slope, a.io.out[1], c);
     load_params<N>(even, a.io.out[2], c);
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        scale[i] *= rstd[i];
         even[i] /= count;
-        slope[i] *= rstd[i] / count;
+        slope[i] *= p.rstd[i] / count;
     }
     for (long long e = td__thread(); e < n; e += AHEAD * step) {
-        lot<T> d[AHEAD], x[AHEAD], y[AHEAD];
+        gradient<T, K> g[AHEAD];
+        lot<T> x[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
             if (e + j * step < n) {
-                long long at = (e + j * step) * N;
-                d[j] = load_lot((const T *)a.io.in[0] + at);
-                x[j] = load_lot((const T *)a.io.in[1] + at);
-                if (a.y >= 0)
-                    y[j] = load_lot((const T *)a.io.in[5] + at);
+                g[j].load(a, (e + j * step) * N);
+                x[j] = load_lot((const T *)a.io.in[1] + (e + j * step) * N);
             }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
             if (e + j * step >= n)
                 continue;
+            g[j].settle(a, x[j], p);
             lot<T> dx;
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                float g = a.y >= 0 && !(get(y[j].at[i]) > 0) ? 0 : get(d[j].at[i]);
-                put(&dx.at[i], scale[i] * (g - even[i] - (get(x[j].at[i]) - mean[i]) * slope[i]));
-            }
+            for (int i = 0; i < N; i++)
+                put(&dx.at[i], p.scale[i] * (get(g[j].d.at[i]) - even[i] -
+                                             (get(x[j].at[i]) - p.mean[i]) * slope[i]));
             store_lot((T *)a.io.out[0] + (e + j * step) * N, dx);
         }
     }
 }
-TD_KERNELS(nhwc_back, td__channels_args)
+
+#define TD_BACK(name, what, kind)                                                           \
+    template <class T> static __device__ inline void name##what(const td__channels_args &a) \
+    {                                                                                       \
+        what<T, kind>(a);                                                                   \
+    }                                                                                       \
+    TD_KERNELS(name##what, td__channels_args)
+TD_BACK(nhwc_, back_sums, BY_Y)
+TD_BACK(nhwc_, back, BY_Y)
+TD_BACK(nhwc_beta_, back_sums, BY_BETA)
+TD_BACK(nhwc_beta_, back, BY_BETA)
+TD_BACK(nhwc_more_, back_sums, WITH_MORE)
+TD_BACK(nhwc_more_, back, WITH_MORE)

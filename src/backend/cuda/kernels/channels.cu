@@ -64,32 +64,42 @@ template <class T> static __device__ inline void batch_norm_eval(const td__chann
 }
 TD_KERNELS(batch_norm_eval, td__channels_args)
 
-/* The gradient before relu. */
-template <class T> static __device__ inline float through(const td__channels_args &a, long long at)
+/* The gradient before relu; `off` is x less its mean there, times gamma. Two that are added are
+ * rounded as their sum would be. */
+template <class T>
+static __device__ inline float through(const td__channels_args &a, long long at, float off,
+                                       float rstd, float beta)
 {
     bool stopped = a.y >= 0 && !(get(((const T *)a.io.in[a.y])[at]) > 0);
-    return stopped ? 0 : get(((const T *)a.io.in[0])[at]);
+    if (a.beta >= 0)
+        stopped = !(off * rstd + beta > 0);
+    T d = ((const T *)a.io.in[0])[at];
+    if (a.more >= 0)
+        put(&d, get(d) + get(((const T *)a.io.in[a.more])[at]));
+    return stopped ? 0 : get(d);
 }
 
-/* dy, x, gamma, mean, rstd, y? -> dx, dgamma, dbeta, dresidual? */
+/* dy, x, gamma, mean, rstd, y or beta?, more? -> dx, dgamma, dbeta, dresidual? */
 template <class T> static __device__ inline void batch_norm_back(const td__channels_args &a)
 {
     const T *x = (const T *)a.io.in[1];
     long long c = blockIdx.x, m = a.x.dim[0] * a.x.dim[2] * a.x.dim[3];
     float gamma = ((const float *)a.io.in[2])[c];
     float mean = ((const float *)a.io.in[3])[c], rstd = ((const float *)a.io.in[4])[c];
+    float beta = a.beta >= 0 ? ((const float *)a.io.in[a.beta])[c] : 0;
     float sum = 0, dot = 0, count = (float)m;
     for (long long i = threadIdx.x; i < m; i += THREADS) {
         long long at = in_channel(a.x, c, i);
-        float d = through<T>(a, at);
+        float off = get(x[at]) - mean, d = through<T>(a, at, gamma * off, rstd, beta);
         sum += d;
-        dot += d * (get(x[at]) - mean) * rstd;
+        dot += d * off * rstd;
     }
     sum = block_all<add>(sum);
     dot = block_all<add>(dot);
     for (long long i = threadIdx.x; i < m; i += THREADS) {
         long long at = in_channel(a.x, c, i);
-        float d = through<T>(a, at), z = (get(x[at]) - mean) * rstd;
+        float off = get(x[at]) - mean, z = off * rstd;
+        float d = through<T>(a, at, gamma * off, rstd, beta);
         put((T *)a.io.out[0] + at, gamma * rstd * (d - sum / count - z * dot / count));
         if (a.d_residual >= 0)
             put((T *)a.io.out[a.d_residual] + at, d);

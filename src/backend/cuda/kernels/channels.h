@@ -12,6 +12,7 @@ typedef struct td__channels_args {
     float eps;
     int relu, groups;
     int residual, y; /* indices of these inputs; -1: none */
+    int beta, more;  /* the same, of batch_norm_back: what tells the sign of y; more of dy */
     int d_residual;  /* index of this output; -1: none */
     int splits;      /* batch_norm.cu: parts that sums are made of, and pixels of each */
     int lanes;       /* batch_norm.cu: of a warp, that have a pixel */

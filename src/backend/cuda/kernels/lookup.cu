@@ -14,10 +14,33 @@ static __device__ inline void store(int dtype, void *p, long long i, float v)
         ((bf16 *)p)[i] = to_bf16(v);
 }
 
+/* The same for rows of whole eights. */
+template <class T> static __device__ inline void embedding_8(const td__lookup_args &a)
+{
+    unsigned per = (unsigned)(a.width / 8), n = (unsigned)(a.n * per);
+    for (unsigned e = (unsigned)td__thread(); e < n; e += (unsigned)td__threads()) {
+        unsigned row = e / per;
+        long long id = get_id(a.ids, a.io.in[0], row);
+        float v[8];
+        for (int i = 0; i < 8; i++)
+            v[i] = id < 0 ? 0 : TD__NAN;
+        if (id >= 0 && id < a.rows)
+            get_8(v, (const T *)a.io.in[1] + id * a.width + (e - row * per) * 8);
+        if (a.out_dtype == TD__IO_F32)
+            put_8((float *)a.io.out[0] + (long long)e * 8, v);
+        else
+            put_8((bf16 *)a.io.out[0] + (long long)e * 8, v);
+    }
+}
+
 /* ids, table -> (n, D) */
 template <class T> static __device__ inline void embedding(const td__lookup_args &a)
 {
     const T *table = (const T *)a.io.in[1];
+    if (a.width % 8 == 0 && a.n * a.width < 1ll << 31) {
+        embedding_8<T>(a);
+        return;
+    }
     for (long long e = td__thread(); e < a.n * a.width; e += td__threads()) {
         long long id = get_id(a.ids, a.io.in[0], e / a.width);
         float v = id < 0 ? 0 : id < a.rows ? get(table[id * a.width + e % a.width]) : TD__NAN;

@@ -92,6 +92,29 @@ template <class T> static __device__ inline void store_lot(T *p, const lot<T> &v
     *(uint4 *)p = u.bits;
 }
 
+/* Eight elements that lie side by side, at a multiple of 16 bytes. */
+template <class T> static __device__ inline void get_8(float v[8], const T *p)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i += lot<T>::N) {
+        lot<T> l = load_lot(p + i);
+#pragma unroll
+        for (int k = 0; k < lot<T>::N; k++)
+            v[i + k] = get(l.at[k]);
+    }
+}
+template <class T> static __device__ inline void put_8(T *p, const float v[8])
+{
+#pragma unroll
+    for (int i = 0; i < 8; i += lot<T>::N) {
+        lot<T> l;
+#pragma unroll
+        for (int k = 0; k < lot<T>::N; k++)
+            put(&l.at[k], v[i + k]);
+        store_lot(p + i, l);
+    }
+}
+
 /* Element i of an array of ids: i32, i64 or u8. */
 static __device__ inline long long get_id(int dtype, const void *p, long long i)
 {

@@ -1,0 +1,17 @@
+/* check_plan.h -- what `tandem check` says of the communication plan of a step. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TD_CMD_CHECK_PLAN_H
+#define TD_CMD_CHECK_PLAN_H
+
+#include "plan/plan.h"
+#include "session.h"
+#include "train/memory.h"
+
+/* Every operation of the plan with its time; and to `file`, unless that is NULL, a timeline. */
+TD_NODISCARD td_status td__check_print_plan(const td__plan *p, const td__plan_times *times,
+                                            const char *file);
+/* The plan of ranks with whole models, or with pieces of all layers. */
+TD_NODISCARD td_status td__check_plan(const td__session *s, const td__memory_case *c,
+                                      const char *file);
+
+#endif
