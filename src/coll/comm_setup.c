@@ -29,6 +29,7 @@ typedef struct member_link {
     td__comm_stop *stop;  /* NULL: none */
     pthread_mutex_t lock; /* protects splitting */
     bool splitting;       /* the waits of the store are those of a split of this comm */
+    bool meets;           /* it is a group that is being made */
     int *host_of;         /* (n) */
     int n;
     char key[64];
@@ -81,10 +82,19 @@ static void interrupt(void *user, td_status st, const char *text)
     pthread_mutex_unlock(&m->lock);
 }
 
+/* A group is made, or will not be. */
+static void end_meeting(member_link *m)
+{
+    if (m->meets)
+        td__watchdog_met(m->l->watchdog);
+    m->meets = false;
+}
+
 static void attach(void *user, td_comm *c)
 {
     member_link *m = user;
     td__watch_begin(m->watch, c);
+    end_meeting(m);
     if (m->stop)
         td__comm_stop_has(m->stop, c, NULL);
 }
@@ -94,6 +104,7 @@ static void detach(void *user)
     member_link *m = user;
     if (m->stop)
         td__comm_stop_has(m->stop, NULL, NULL);
+    end_meeting(m);
     td__watch_destroy(m->watch);
     release_link(m->l);
     pthread_mutex_destroy(&m->lock);
@@ -160,15 +171,14 @@ static td_status make_parts(td__world_link *l, const member_link *of, const int 
     if (!m->host_of)
         TD_TRY_OR(st, fail, TD_FAIL(TD_ENOMEM, "no memory for a group of %d ranks", n));
     TD_TRY_OR(st, fail, td__watch_create(l->watchdog, m->ranks, n, key, &m->watch));
+    m->meets = of != NULL; /* until its comm is attached: assembling it waits for the others too */
     if (of)
-        td__watchdog_meeting(l->watchdog, m->ranks, n, key, l->stall_ms);
+        td__watchdog_meeting(l->watchdog, m->ranks, n, m->key, l->stall_ms);
     st = td__world_meshes(l, m->ranks, n, me, key, m->host_of, until, out);
     if (st == TD_EPEER)
         st = first_cause(l, st);
     if (st && of)
         st = say_failed(l, key, st);
-    if (of)
-        td__watchdog_met(l->watchdog);
     if (!st)
         return TD_OK;
 fail:

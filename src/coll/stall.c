@@ -81,15 +81,17 @@ static void say(bool warn, const td__stall_world *m, const td__stall *s, const c
                 int world, const char *what)
 {
     const td__member *p = &m->members[world];
-    char then[64] = "";
+    char then[64] = "", alias[32] = "";
+    if (world != rank) /* the comm numbers its ranks otherwise */
+        snprintf(alias, sizeof alias, "world rank %d, ", world);
     if (s->fails_ns > s->waited_ns)
         snprintf(then, sizeof then, "; the call fails after %.0f s", 1e-9 * (double)s->fails_ns);
     td_log_level level = warn ? TD_LOG_WARN : TD_LOG_INFO;
     if (td__log_enabled(level, TD_LOG_PART_COLL))
         td__log_write(level, TD_LOG_PART_COLL,
-                      "stall: %s: %s has waited %.1f s for %srank %d (host %s, pid %d): %s%s",
-                      s->name, s->call, 1e-9 * (double)s->waited_ns, via, rank, p->hostname, p->pid,
-                      what, then);
+                      "stall: %s: %s has waited %.1f s for %srank %d (%shost %s, pid %d): %s%s",
+                      s->name, s->call, 1e-9 * (double)s->waited_ns, via, rank, alias, p->hostname,
+                      p->pid, what, then);
 }
 
 /* A rank that is waited for may itself wait for another: of those not waited for directly, name all

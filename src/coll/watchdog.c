@@ -269,10 +269,12 @@ static void answer(td__watchdog *m)
 
 /* ---- calls that wait ---- */
 
-/* Asks at half the time, so that the answers are there when the report is due. */
+/* Asks at half the time, so that the answers are there when the report is due; a report that is
+ * overdue is made with the answers that are there: this thread may be too slow for new ones. */
 static bool is_due(td__watchdog *m, uint64_t waited, uint64_t *report_ns, uint64_t now)
 {
-    if (waited > *report_ns / 2 && now - m->asked_ns > *report_ns / 4 * 3) {
+    uint64_t half = *report_ns / 2;
+    if (waited > half && waited < *report_ns + half && m->asked_ns + half + half / 2 < now) {
         note_question(m, now | 1);
         char text[40];
         snprintf(text, sizeof text, "ask %llx", (unsigned long long)m->asked);
@@ -281,7 +283,8 @@ static bool is_due(td__watchdog *m, uint64_t waited, uint64_t *report_ns, uint64
     }
     if (waited < *report_ns)
         return false;
-    *report_ns *= 2;
+    while (*report_ns <= waited)
+        *report_ns *= 2;
     return true;
 }
 

@@ -199,11 +199,13 @@ typedef struct ear {
 static void listen_to_log(void *user, td_log_level level, td_log_part part, const char *line)
 {
     ear *e = user;
-    char name[32];
+    char name[32], alias[32]; /* in groups ranks have other numbers */
     (void)level, (void)part;
     snprintf(e->b->line[e->rank], sizeof e->b->line[e->rank], "%s", line);
     snprintf(name, sizeof name, "for rank %d ", e->b->victim);
-    if (strstr(line, "stall") && strstr(line, name) && strstr(line, e->b->needle))
+    snprintf(alias, sizeof alias, "(world rank %d, ", e->b->victim);
+    if (strstr(line, "stall") && (strstr(line, name) || strstr(line, alias)) &&
+        strstr(line, e->b->needle))
         __atomic_add_fetch(&e->b->stalled[e->rank], 1, __ATOMIC_RELEASE);
 }
 
@@ -349,8 +351,8 @@ static int await_others(const scene *s, const int *words, const char *what)
     for (int r = 0; r < s->b->size; r++)
         for (; r != s->b->victim && !__atomic_load_n(&words[r], __ATOMIC_ACQUIRE); sched_yield())
             CHECK(!td__deadline_passed(until),
-                  "%s: rank %d (pid %d) says nothing of it after %d ms; its last line: %s", what, r,
-                  (int)s->p.pid[r], PATIENCE_MS, s->b->line[r]);
+                  "%s: timed out after %d ms waiting for rank %d to say so; its last line: %s",
+                  what, PATIENCE_MS, r, s->b->line[r]);
     return (int)((td__clock_ns() - t0) / 1000000);
 }
 
