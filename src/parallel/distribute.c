@@ -302,7 +302,7 @@ struct td__distribution {
     const td__distribute_def *method;
     td__distribute_opts o;
     const td__data_opts *data; /* while opening */
-    void *state;               /* on demand */
+    td__serving serving;       /* on demand */
 };
 
 td_status td__distribute_table(const td__dataset *head, td__arena *names, td__table **out)
@@ -413,7 +413,7 @@ static td_status open_remote(void *user, td__part part, td__dataset **out)
     *out = NULL;
     TD_TRY(agree(d->o.comm, TD_OK));
     TD_TRY(send_head(d->o.comm, NULL, &head, &names));
-    return d->method->remote(d->state, part, &head, names, out);
+    return d->method->remote(&d->serving, part, &head, names, out);
 }
 
 /* Rank 0 tells the others what its parts are. */
@@ -432,7 +432,7 @@ static td_status tell_parts(td__distribution *d, td__data *data)
         st = send_head(d->o.comm, part, &head, &names);
         td__arena_destroy(names);
         if (!st && d->method->tell)
-            st = d->method->tell(d->state, (td__part)p, part);
+            st = d->method->tell(&d->serving, (td__part)p, part);
         TD_TRY(st);
     }
     return TD_OK;
@@ -466,6 +466,23 @@ done:
     return st;
 }
 
+int64_t td__serving_rows(const td__serving *v, const td__dataset *d)
+{
+    size_t each = td__rows_nbytes(d, 1);
+    return each && each < v->block ? (int64_t)(v->block / each) : 1;
+}
+
+/* data: rank 0's; the others have none yet. Collective. */
+static td_status begin_serving(td__distribution *d, td__data *data)
+{
+    td__serving *v = &d->serving;
+
+    *v = (td__serving){.comm = d->o.comm, .data = data, .block = d->o.block ? d->o.block : BLOCK};
+    td_status st = data && d->method->begin ? d->method->begin(v) : TD_OK;
+    TD_TRY(agree(v->comm, st));
+    return td__desks_open(v->comm, d->method->answer, v, &v->desks);
+}
+
 static td_status open_on_demand(td__distribution *d, td__data **out)
 {
     bool first = td_comm_rank(d->o.comm) == 0;
@@ -483,8 +500,7 @@ static td_status open_on_demand(td__distribution *d, td__data **out)
     }
     others.open_part = open_remote;
     others.open_user = d;
-    TD_TRY_OR(st, done,
-              d->method->serve(d->o.comm, *out, d->o.block ? d->o.block : BLOCK, &d->state));
+    TD_TRY_OR(st, done, begin_serving(d, *out));
     st = first ? tell_parts(d, *out) : td__data_open(&others, out);
     if (st)
         td_comm_abort(d->o.comm, td_last_error());
@@ -553,7 +569,8 @@ void td__distribute_close(td__distribution *d)
 {
     if (!d)
         return;
-    if (d->state)
-        d->method->end(d->state);
+    td__desks_close(d->serving.desks);
+    if (d->method->end)
+        d->method->end(&d->serving);
     td__free(d);
 }

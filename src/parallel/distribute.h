@@ -84,20 +84,31 @@ TD_NODISCARD td_status td__rows_read(td__desk *k, td__dataset *d, const int64_t 
 TD_NODISCARD td_status td__distribute_table(const td__dataset *head, td__arena *names,
                                             td__table **out);
 
+/* On demand: rank 0 answers for the parts of its data, the others ask. */
+typedef struct td__serving {
+    td_comm *comm;
+    td__desks *desks;
+    td__data *data; /* rank 0 */
+    size_t block;   /* bytes of a block */
+    void *own;      /* the method's */
+} td__serving;
+/* Samples of d in a block. */
+int64_t td__serving_rows(const td__serving *v, const td__dataset *d);
+
 typedef struct td__distribute_def {
     const char *name, *help;
     /* Whole: move all blocks of a part. Every rank; collective. NULL: on demand. */
     TD_NODISCARD td_status (*spread)(td__spread *s);
-    bool as_source; /* on demand: parts are those of the source */
-    /* On demand: begin to answer for d's parts (rank 0), or to ask (the others: d is NULL).
-     * Collective. */
-    TD_NODISCARD td_status (*serve)(td_comm *comm, td__data *d, size_t block, void **state);
+    bool as_source;     /* on demand: parts are those of the source */
+    td__desk_fn answer; /* on demand, rank 0: what is asked at a desk; user is the td__serving */
+    /* (optional) Rank 0, before the first answer: fill in `own`. */
+    TD_NODISCARD td_status (*begin)(td__serving *v);
     /* (optional) Rank 0's half of `remote`. */
-    TD_NODISCARD td_status (*tell)(void *state, td__part part, td__dataset *d);
+    TD_NODISCARD td_status (*tell)(td__serving *v, td__part part, td__dataset *d);
     /* The others: the part that head describes; takes names, the memory of its texts. */
-    TD_NODISCARD td_status (*remote)(void *state, td__part part, const td__dataset *head,
+    TD_NODISCARD td_status (*remote)(td__serving *v, td__part part, const td__dataset *head,
                                      td__arena *names, td__dataset **out);
-    void (*end)(void *state);
+    void (*end)(td__serving *v); /* (optional) after the last answer: free `own` */
 } td__distribute_def;
 
 #define TD_DISTRIBUTE(name) extern const td__distribute_def td__distribute_##name;

@@ -19,16 +19,14 @@
 
 enum { ASKED = 256 }; /* records in a question */
 
-typedef struct server {
-    td__desks *desks;
-    td_comm *comm;
-    size_t block;
-    td__record_file file[TD_PART_COUNT]; /* rank 0 */
-    atomic_bool ready[TD_PART_COUNT];    /* its file is whole: desks may read it */
-} server;
+/* Rank 0's. */
+typedef struct files {
+    td__record_file file[TD_PART_COUNT];
+    atomic_bool ready[TD_PART_COUNT]; /* its file is whole: desks may read it */
+} files;
 
 /* Records [begin, *end) that travel in one piece; numbers: (offset, bytes) of each. */
-static size_t piece_of(const server *v, const int64_t *numbers, int64_t n, int64_t begin,
+static size_t piece_of(const td__serving *v, const int64_t *numbers, int64_t n, int64_t begin,
                        int64_t *end)
 {
     size_t nbytes = 0;
@@ -61,13 +59,14 @@ static td_status check_numbers(const td__record_file *r, const td__question *q,
 
 static td_status answer(void *user, td__desk *k, const td__question *q, const int64_t *numbers)
 {
-    server *v = user;
+    const td__serving *v = user;
+    files *own = v->own;
     bool there = q->part >= 0 && q->part < TD_PART_COUNT &&
-                 atomic_load_explicit(&v->ready[q->part], memory_order_acquire);
+                 atomic_load_explicit(&own->ready[q->part], memory_order_acquire);
 
     if (!there || q->n % 2 || q->n > 2 * ASKED)
         return TD_FAIL(TD_EPROTO, "a rank asks for records of part %d", q->part);
-    const td__record_file *r = &v->file[q->part];
+    const td__record_file *r = &own->file[q->part];
     TD_TRY(check_numbers(r, q, numbers));
     for (int64_t begin = 0, end; begin < q->n / 2; begin = end) {
         size_t nbytes = piece_of(v, numbers, q->n / 2, begin, &end);
@@ -83,16 +82,31 @@ static td_status answer(void *user, td__desk *k, const td__question *q, const in
     return TD_OK;
 }
 
+static td_status begin_files(td__serving *v)
+{
+    v->own = td__calloc(1, sizeof(files));
+    return v->own ? TD_OK : TD_FAIL(TD_ENOMEM, "no memory to distribute data");
+}
+
+static void end_files(td__serving *v)
+{
+    files *own = v->own;
+
+    for (int p = 0; own && p < TD_PART_COUNT; p++)
+        td__record_file_close(&own->file[p]);
+    td__free(own);
+}
+
 /* Rank 0 reads all samples before the others get offsets; a death ends the wait all the same. */
 static const td_coll_opts WRITING = {.timeout_ms = TD__LINK_IDLE_MS};
 
-static td_status tell(void *state, td__part part, td__dataset *d)
+static td_status tell(td__serving *v, td__part part, td__dataset *d)
 {
-    server *v = state;
-    td__record_file *r = &v->file[part];
+    files *own = v->own;
+    td__record_file *r = &own->file[part];
 
     TD_TRY(td__record_file_make(r, d, td__part_name(part)));
-    atomic_store_explicit(&v->ready[part], true, memory_order_release);
+    atomic_store_explicit(&own->ready[part], true, memory_order_release);
     return td_broadcast(v->comm, r->offset, (size_t)r->count + 1, TD_I64, 0, &WRITING);
 }
 
@@ -100,7 +114,7 @@ static td_status tell(void *state, td__part part, td__dataset *d)
 
 typedef struct indexed {
     td__dataset head;
-    server *v;
+    td__serving *v;
     td__part part;
     int64_t *offset; /* (count + 1) */
     td__arena *names;
@@ -168,10 +182,9 @@ static td_status check_offsets(const indexed *m)
     return ok ? TD_OK : TD_FAIL(TD_EPROTO, "malformed offsets of the data from rank 0");
 }
 
-static td_status make_indexed(void *state, td__part part, const td__dataset *head, td__arena *names,
-                              td__dataset **out)
+static td_status make_indexed(td__serving *v, td__part part, const td__dataset *head,
+                              td__arena *names, td__dataset **out)
 {
-    server *v = state;
     td_status st = TD_OK;
     indexed *m = td__calloc(1, sizeof *m);
 
@@ -196,40 +209,13 @@ fail:
     return st;
 }
 
-/* ---- Both ------------------------------------------------------------------------------------ */
-
-static void end(void *state)
-{
-    server *v = state;
-
-    td__desks_close(v->desks);
-    for (int p = 0; p < TD_PART_COUNT; p++)
-        td__record_file_close(&v->file[p]);
-    td__free(v);
-}
-
-static td_status serve(td_comm *comm, td__data *data, size_t block, void **state)
-{
-    server *v = td__calloc(1, sizeof *v);
-
-    (void)data;
-    if (!v)
-        return TD_FAIL(TD_ENOMEM, "no memory to distribute data");
-    *v = (server){.comm = comm, .block = block};
-    td_status st = td__desks_open(comm, answer, v, &v->desks);
-    if (st)
-        td__free(v);
-    else
-        *state = v;
-    return st;
-}
-
 const td__distribute_def td__distribute_index = {
     .name = "index",
     .help = "ranks get the offsets of all records, and read records from rank 0 when they use them",
     .as_source = true,
-    .serve = serve,
+    .answer = answer,
+    .begin = begin_files,
     .tell = tell,
     .remote = make_indexed,
-    .end = end,
+    .end = end_files,
 };

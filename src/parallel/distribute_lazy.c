@@ -14,23 +14,10 @@
 #include "parallel/desks.h"
 #include "parallel/distribute.h"
 
-typedef struct server {
-    td__desks *desks;
-    td__data *data; /* rank 0 */
-    size_t block;
-} server;
-
-/* Samples in a block. */
-static int64_t rows_in(const server *v, const td__dataset *d)
-{
-    size_t each = td__rows_nbytes(d, 1);
-    return each && each < v->block ? (int64_t)(v->block / each) : 1;
-}
-
 /* The first of a block, and how many it has. */
-static int64_t block_rows(const server *v, const td__dataset *d, int64_t block, int64_t *begin)
+static int64_t block_rows(const td__serving *v, const td__dataset *d, int64_t block, int64_t *begin)
 {
-    int64_t most = rows_in(v, d);
+    int64_t most = td__serving_rows(v, d);
 
     *begin = block * most;
     return d->count - *begin < most ? d->count - *begin : most;
@@ -53,13 +40,13 @@ static td_status read_block(td__desk *k, td__dataset *d, int64_t begin, int64_t 
 
 static td_status answer(void *user, td__desk *k, const td__question *q, const int64_t *numbers)
 {
-    server *v = user;
+    td__serving *v = user;
     td__dataset *d = q->part >= 0 && q->part < TD_PART_COUNT
                          ? td__data_source_part(v->data, (td__part)q->part)
                          : NULL;
     int64_t begin;
 
-    if (!d || q->n != 1 || numbers[0] < 0 || numbers[0] > (d->count - 1) / rows_in(v, d))
+    if (!d || q->n != 1 || numbers[0] < 0 || numbers[0] > (d->count - 1) / td__serving_rows(v, d))
         return TD_FAIL(TD_EPROTO, "a rank asks for a block of part %d that is not there", q->part);
     int64_t n = block_rows(v, d, numbers[0], &begin);
     return td__desk_give(k, read_block(k, d, begin, n), td__rows_nbytes(d, n));
@@ -69,7 +56,7 @@ static td_status answer(void *user, td__desk *k, const td__question *q, const in
 
 typedef struct lazy {
     td__dataset head;
-    server *v;
+    td__serving *v;
     td__part part;
     td__table *table;
     atomic_uchar *here; /* (blocks): it has come */
@@ -110,7 +97,7 @@ static td_status lazy_read(td__dataset *d, const int64_t *index, int64_t n, cons
                            void *const *out)
 {
     lazy *m = (lazy *)d;
-    int64_t most = rows_in(m->v, d);
+    int64_t most = td__serving_rows(m->v, d);
 
     for (int64_t i = 0; i < n; i++) {
         int64_t block = index[i] / most;
@@ -128,7 +115,7 @@ static td_status lazy_read(td__dataset *d, const int64_t *index, int64_t n, cons
 
 static const td__dataset_ops OPS = {.destroy = lazy_destroy, .read = lazy_read};
 
-static td_status make_lazy(void *state, td__part part, const td__dataset *head, td__arena *names,
+static td_status make_lazy(td__serving *v, td__part part, const td__dataset *head, td__arena *names,
                            td__dataset **out)
 {
     td__table *table;
@@ -136,9 +123,10 @@ static td_status make_lazy(void *state, td__part part, const td__dataset *head, 
     TD_TRY(td__distribute_table(head, names, &table));
     lazy *m = td__calloc(1, sizeof *m);
     if (m) {
-        *m = (lazy){.head = table->head, .v = state, .part = part, .table = table};
+        *m = (lazy){.head = table->head, .v = v, .part = part, .table = table};
         m->head.ops = &OPS;
-        m->here = td__calloc((size_t)(head->count / rows_in(m->v, head)) + 1, sizeof *m->here);
+        m->here =
+            td__calloc((size_t)(head->count / td__serving_rows(m->v, head)) + 1, sizeof *m->here);
     }
     if (!m || !m->here) {
         td__table_destroy(table);
@@ -149,35 +137,10 @@ static td_status make_lazy(void *state, td__part part, const td__dataset *head, 
     return TD_OK;
 }
 
-/* ---- Both ------------------------------------------------------------------------------------ */
-
-static void end(void *state)
-{
-    server *v = state;
-
-    td__desks_close(v->desks);
-    td__free(v);
-}
-
-static td_status serve(td_comm *comm, td__data *data, size_t block, void **state)
-{
-    server *v = td__calloc(1, sizeof *v);
-    if (!v)
-        return TD_FAIL(TD_ENOMEM, "no memory to distribute data");
-    *v = (server){.data = data, .block = block};
-    td_status st = td__desks_open(comm, answer, v, &v->desks);
-    if (st)
-        td__free(v);
-    else
-        *state = v;
-    return st;
-}
-
 const td__distribute_def td__distribute_lazy = {
     .name = "lazy",
     .help = "a block of samples is copied to a rank when it first reads one of them, and kept",
     .as_source = true,
-    .serve = serve,
+    .answer = answer,
     .remote = make_lazy,
-    .end = end,
 };

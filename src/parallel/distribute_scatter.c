@@ -14,28 +14,17 @@
 #include "parallel/desks.h"
 #include "parallel/distribute.h"
 
-typedef struct server {
-    td__desks *desks;
-    td__data *data; /* rank 0 */
-    size_t block;
-} server;
-
-static int64_t rows_in(const server *v, const td__dataset *d)
-{
-    size_t each = td__rows_nbytes(d, 1);
-    return each && each < v->block ? (int64_t)(v->block / each) : 1;
-}
-
 /* ---- Rank 0 ---------------------------------------------------------------------------------- */
 
 static td_status answer(void *user, td__desk *k, const td__question *q, const int64_t *numbers)
 {
-    server *v = user;
-    td__dataset *d = q->part < TD_PART_COUNT ? td__data_part(v->data, (td__part)q->part) : NULL;
+    td__serving *v = user;
+    td__dataset *d =
+        q->part >= 0 && q->part < TD_PART_COUNT ? td__data_part(v->data, (td__part)q->part) : NULL;
 
     if (!d)
         return TD_FAIL(TD_EPROTO, "a rank asks for part %d", q->part);
-    int64_t most = rows_in(v, d);
+    int64_t most = td__serving_rows(v, d);
     for (int64_t begin = 0; begin < q->n; begin += most) {
         int64_t n = q->n - begin < most ? q->n - begin : most;
         td_status st = td__rows_read(k, d, numbers + begin, n, q->draws ? &q->draw : NULL);
@@ -50,7 +39,7 @@ static td_status answer(void *user, td__desk *k, const td__question *q, const in
 
 typedef struct remote {
     td__dataset head;
-    server *v;
+    td__serving *v;
     td__part part;
     td__arena *names; /* of classes */
 } remote;
@@ -82,7 +71,7 @@ static td_status remote_read(td__dataset *d, const int64_t *index, int64_t n, co
 {
     remote *m = (remote *)d;
     td__question q = {.part = (int32_t)m->part, .draws = draw != NULL, .n = n};
-    int64_t most = rows_in(m->v, d);
+    int64_t most = td__serving_rows(m->v, d);
 
     if (draw)
         q.draw = *draw;
@@ -98,49 +87,24 @@ static td_status remote_read(td__dataset *d, const int64_t *index, int64_t n, co
 
 static const td__dataset_ops REMOTE = {.destroy = remote_destroy, .read = remote_read};
 
-static td_status make_remote(void *state, td__part part, const td__dataset *head, td__arena *names,
-                             td__dataset **out)
+static td_status make_remote(td__serving *v, td__part part, const td__dataset *head,
+                             td__arena *names, td__dataset **out)
 {
     remote *m = td__calloc(1, sizeof *m);
     if (!m) {
         td__arena_destroy(names);
         return TD_FAIL(TD_ENOMEM, "no memory for a dataset");
     }
-    *m = (remote){.head = *head, .v = state, .part = part, .names = names};
+    *m = (remote){.head = *head, .v = v, .part = part, .names = names};
     m->head.ops = &REMOTE;
     *out = &m->head;
     return TD_OK;
-}
-
-/* ---- Both ------------------------------------------------------------------------------------ */
-
-static void end(void *state)
-{
-    server *v = state;
-
-    td__desks_close(v->desks);
-    td__free(v);
-}
-
-static td_status serve(td_comm *comm, td__data *data, size_t block, void **state)
-{
-    server *v = td__calloc(1, sizeof *v);
-    if (!v)
-        return TD_FAIL(TD_ENOMEM, "no memory to distribute data");
-    *v = (server){.data = data, .block = block};
-    td_status st = td__desks_open(comm, answer, v, &v->desks);
-    if (st)
-        td__free(v);
-    else
-        *state = v;
-    return st;
 }
 
 const td__distribute_def td__distribute_scatter = {
     .name = "scatter",
     .help =
         "each rank gets the rows of its micro-batches from rank 0, batches ahead; little memory",
-    .serve = serve,
+    .answer = answer,
     .remote = make_remote,
-    .end = end,
 };
