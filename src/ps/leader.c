@@ -71,7 +71,7 @@ static td_status give_work(td__ps_rule *r, int worker, td__ps_order order)
     int every = r->policy->fetch_every ? r->policy->fetch_every(r) : 1;
     order.lr = seat->lr = r->lr;
     order.params = seat->clock % (uint64_t)every == 0;
-    order.acks = !order.params && seat->pushed;
+    order.acks = !order.params && (seat->pushed || r->tables); /* rows are applied in any case */
     if (order.params)
         seat->version = r->version;
     seat->step = order.step;
@@ -240,18 +240,19 @@ static td_status update(td__ps_rule *r, td__ps_command *c)
     TD_TRY(td__ps_copy_out(r, c)); /* from here on it is not lost with this server */
     TD_TRY(td__ps_apply(r, c));
     r->version++;
-    return TD_OK;
+    return td__ps_tables_apply(r->tables, c->worker, c->step);
 }
 
-/* A step without a push: the other servers count it too. */
+/* A step without a push of dense gradients: the other servers count it too. */
 static td_status pass(td__ps_rule *r, td__ps_command *c)
 {
     c->verb = TD__PS_NOTE;
     c->batches = 1;
-    if (!r->copies)
+    if (!r->copies && !r->tables)
         return TD_OK;
     TD_TRY(command(r, c));
-    return td__ps_copy_out(r, c);
+    TD_TRY(td__ps_copy_out(r, c));
+    return td__ps_tables_apply(r->tables, c->worker, c->step);
 }
 
 /* How long a batch may take before its worker counts as overdue, in seconds. */
@@ -262,7 +263,8 @@ static double overdue_s(const td__ps_rule *r)
 }
 
 /* Idle workers do what others are too late with. Not where a batch's gradients may come with a
- * later push, or rows of tables with none, or where pushes are those of a replay. */
+ * later push, or where pushes are those of a replay; nor with tables, which wait for all ranks to
+ * end. */
 static td_status give_again(td__ps_rule *r)
 {
     double most = overdue_s(r);
@@ -535,11 +537,11 @@ td_status td__ps_meet(td__sync *s, td__sync_meet why)
         return TD_OK;
     if (why == TD_MEET_END || why == TD_MEET_RESIZE)
         TD_TRY(drain(r));
-    TD_TRY(td__ps_tables_save(r->tables, r->begun));
     if (!r->copies) {
         TD_TRY(command(r, &(td__ps_command){.verb = TD__PS_FETCH}));
-        TD_TRY(td__ps_fetch(r));
+        TD_TRY(td__ps_fetch(r)); /* when they have applied all pushes, of rows too */
     }
+    TD_TRY(td__ps_tables_save(r->tables, r->begun));
     if (why == TD_MEET_RESIZE)
         return tell_resize(r);
     if (why != TD_MEET_END)

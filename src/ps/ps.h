@@ -178,7 +178,7 @@ int td__ps_notes(td__sync *s, td__step_note *out); /* age: updates that a push h
 /* Server 0 to the others. */
 typedef enum td__ps_verb {
     TD__PS_APPLY,   /* receive the push of a worker, or of all, and update with it */
-    TD__PS_NOTE,    /* with copies: a step that has no push */
+    TD__PS_NOTE,    /* with copies or tables: a step that has no push */
     TD__PS_DROP,    /* receive it and leave it */
     TD__PS_PUBLISH, /* hand the shard to a worker */
     TD__PS_ACK,     /* tell it that its push is applied: its area of the lane is free */

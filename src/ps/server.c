@@ -242,6 +242,7 @@ static td_status obey(td__ps_rule *r, const td__ps_command *c)
         td__step_begin(r->base.engine, (uint32_t)c->step, c->batches, c->rows);
         if (c->verb == TD__PS_APPLY)
             TD_TRY(td__ps_apply(r, c));
+        TD_TRY(td__ps_tables_apply(r->tables, c->worker, c->step));
         td__ps_copy_done(r, c);
         return TD_OK;
     case TD__PS_DROP: return receive(r, c);

@@ -21,14 +21,13 @@ td_status td__rows_pull(td__ps_tables *t, int table, const int64_t *ids, size_t 
     return st;
 }
 
-/* ---- Pushes of workers that work together ---------------------------------------------------- */
+/* ---- Pushes ---------------------------------------------------------------------------------- */
 
+/* What the worker pushed before is applied, or never will be. */
 static td_status keep(td__rows_kept *k, size_t width, const td__rows_message *m, const int64_t *ids,
                       const float *grads)
 {
-    if (k->step)
-        return TD_FAIL(TD_EPROTO, "gradients of step %llu before those of step %llu are used",
-                       (unsigned long long)m->step, (unsigned long long)k->step);
+    k->step = 0;
     if (m->n > k->room) {
         td__free(k->ids);
         td__free(k->grads);
@@ -41,6 +40,7 @@ static td_status keep(td__rows_kept *k, size_t width, const td__rows_message *m,
         k->room = m->n;
     }
     k->n = m->n;
+    k->lr = m->lr;
     k->step = m->step;
     if (m->n) {
         memcpy(k->ids, ids, m->n * sizeof *ids);
@@ -62,8 +62,8 @@ static int by_id(const void *a, const void *b)
     return x->worker < y->worker ? -1 : x->worker > y->worker;
 }
 
-/* All have pushed: sums by id, added in the order of workers, are one update. */
-static td_status apply_kept(td__ps_tables *t, td__ps_table *b, const td__rows_message *m)
+/* Of all workers: sums by id, added in the order of workers, are one update. */
+static td_status apply_sums(td__ps_tables *t, td__ps_table *b)
 {
     int workers = t->ranks - t->servers;
     size_t all = 0, n = 0, unique = 0;
@@ -75,11 +75,9 @@ static td_status apply_kept(td__ps_tables *t, td__ps_table *b, const td__rows_me
     td_status st = pairs && ids && sums
                        ? TD_OK
                        : TD_FAIL(TD_ENOMEM, "no memory for the gradients of %zu rows", all);
-    for (int w = 0; !st && w < workers; w++) {
+    for (int w = 0; !st && w < workers; w++)
         for (size_t i = 0; i < b->kept[w].n; i++)
             pairs[n++] = (pair){b->kept[w].ids[i], (uint32_t)w, (uint32_t)i};
-        b->kept[w].step = 0;
-    }
     qsort(pairs, st ? 0 : n, sizeof *pairs, by_id);
     for (size_t i = 0; !st && i < n; i++) {
         const float *g = b->kept[pairs[i].worker].grads + pairs[i].row * b->width;
@@ -91,24 +89,39 @@ static td_status apply_kept(td__ps_tables *t, td__ps_table *b, const td__rows_me
             sum[j] = same ? sum[j] + g[j] : g[j];
     }
     if (!st)
-        st = td__id_table_push(b->rows, ids, sums, unique, m->lr, m->step);
+        st = td__id_table_push(b->rows, ids, sums, unique, b->kept[0].lr, b->kept[0].step);
     td__free(pairs);
     td__free(ids);
     td__free(sums);
     return st;
 }
 
-static td_status push(td__ps_tables *t, int worker, const td__rows_message *m, const int64_t *ids,
-                      const float *grads)
+static td_status apply(td__ps_tables *t, td__ps_table *b, int worker, uint64_t step)
 {
-    td__ps_table *b = &t->at[m->table];
-    int there = 0, workers = t->ranks - t->servers;
-    if (!t->together)
-        return td__id_table_push(b->rows, ids, grads, m->n, m->lr, m->step);
-    TD_TRY(keep(&b->kept[worker], b->width, m, ids, grads));
-    for (int w = 0; w < workers; w++)
-        there += b->kept[w].step == m->step;
-    return there == workers ? apply_kept(t, b, m) : TD_OK;
+    int first = worker < 0 ? 0 : worker, end = worker < 0 ? t->ranks - t->servers : worker + 1;
+    for (int w = first; w < end; w++)
+        if (b->kept[w].step != step)
+            return TD_FAIL(TD_EPROTO, "%s: rank %d has pushed rows of step %llu, not of %llu",
+                           b->is.param, t->servers + w, (unsigned long long)b->kept[w].step,
+                           (unsigned long long)step);
+    td__rows_kept *k = &b->kept[first];
+    TD_TRY(worker < 0 ? apply_sums(t, b)
+                      : td__id_table_push(b->rows, k->ids, k->grads, k->n, k->lr, k->step));
+    for (int w = first; w < end; w++)
+        b->kept[w].step = 0; /* once */
+    return TD_OK;
+}
+
+td_status td__ps_tables_apply(td__ps_tables *t, int worker, uint64_t step)
+{
+    td_status st = TD_OK;
+    if (!t)
+        return TD_OK;
+    pthread_mutex_lock(&t->lock);
+    for (int k = 0; !st && k < t->n; k++)
+        st = apply(t, &t->at[k], worker, step);
+    pthread_mutex_unlock(&t->lock);
+    return st;
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -119,9 +132,10 @@ static td_status obey(td__ps_tables *t, td__ps_lane *l, const td__rows_message *
     case TD__ROWS_PULL:
         return td__rows_pull(t, m->table, td__rows_ids(l->push), m->n, m->train, l->pull);
     case TD__ROWS_PUSH: {
+        td__ps_table *b = &t->at[m->table];
         pthread_mutex_lock(&t->lock);
-        td_status st =
-            push(t, l->rank - t->servers, m, td__rows_ids(l->push), td__rows_grads(l->push, m->n));
+        td_status st = keep(&b->kept[l->rank - t->servers], b->width, m, td__rows_ids(l->push),
+                            td__rows_grads(l->push, m->n));
         pthread_mutex_unlock(&t->lock);
         return st;
     }

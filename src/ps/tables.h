@@ -10,9 +10,13 @@
  * An id belongs to one server, by a hash. A server has a part of every table (id_table.h), and a
  * thread for every other rank that listens to it, servers too: the one that leads evaluates.
  *
- * Order    A push is applied when it arrives, by the learning rate of the worker's order. Where
- *          workers work together, gradients of all are added in the order of workers, and applied
- *          when the last has come; no worker pulls for the next step before all have pushed.
+ * Order    A worker pushes rows before its dense gradients, and servers keep them until server 0
+ *          applies these: all servers apply the rows with them, in the one order of pushes
+ *          (ps.h), by the learning rate of the worker's order. So rows that lie in a file are those
+ *          of the batches that the checkpoint counts, and no others: a batch that is given out
+ *          again, after a worker was lost or the run was resumed, updates its rows once. Where
+ *          workers work together, gradients of all are added in the order of workers, to one
+ *          update.
  * Files    In the run's folder of checkpoints, `tables/`: a server writes what has changed since
  *          its last file whenever ranks meet, and everything once in a while. A run is resumed on
  *          any number of servers. */
@@ -33,11 +37,16 @@ void td__ps_tables_destroy(td__ps_tables *t); /* NULL is allowed, for all */
 /* This rank has failed: nobody is to wait for it. */
 void td__ps_tables_abandon(td__ps_tables *t, const char *why);
 
-/* A worker has run a batch: its gradients of rows go to the servers, and are applied or kept. */
+/* A worker has run a batch: its gradients of rows go to the servers, which keep them; when it
+ * returns, all of them have them. */
 TD_NODISCARD td_status td__ps_tables_push(td__ps_tables *t, td__step_engine *e, double lr,
                                           uint64_t step);
-/* Server 0, between steps: all servers write or read their files of this step. Without a folder of
- * checkpoints, nothing. The param's rows become zeros, which is what a checkpoint has of them. */
+/* Every server, in the order of server 0: update rows with what a worker, or all (-1), have pushed
+ * in this step. What a server keeps of a step that is not applied goes with the worker's next. */
+TD_NODISCARD td_status td__ps_tables_apply(td__ps_tables *t, int worker, uint64_t step);
+/* Server 0, between steps, when the others have applied all that it has: all servers write or read
+ * their files of this step. Without a folder of checkpoints, nothing. The param's rows become
+ * zeros, which is what a checkpoint has of them. */
 TD_NODISCARD td_status td__ps_tables_save(td__ps_tables *t, uint64_t step);
 TD_NODISCARD td_status td__ps_tables_load(td__ps_tables *t, uint64_t step);
 

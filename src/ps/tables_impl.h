@@ -13,7 +13,7 @@ enum { TD__TABLES_PATH = 3500 };
 
 typedef enum td__rows_verb {
     TD__ROWS_PULL, /* ids -> rows */
-    TD__ROWS_PUSH, /* ids and gradients -> word that they are there */
+    TD__ROWS_PUSH, /* ids and gradients -> word that they are kept */
     TD__ROWS_SAVE, /* -> word that it is done */
     TD__ROWS_LOAD
 } td__rows_verb;
@@ -32,9 +32,10 @@ typedef struct td__rows_answer {
     char text[252];
 } td__rows_answer;
 
-/* Gradients of one worker that wait for those of the others. */
+/* Gradients of one worker that are not applied yet. */
 typedef struct td__rows_kept {
     uint64_t step; /* 0: none */
+    double lr;
     size_t n, room;
     int64_t *ids;
     float *grads;
@@ -48,7 +49,7 @@ typedef struct td__ps_table {
     size_t offset;          /* in the params' block */
     /* Servers; under the lock. */
     td__id_table *rows;
-    td__rows_kept *kept; /* (workers) where they work together */
+    td__rows_kept *kept; /* (workers) */
     /* Clients: the ids of the last batch, each once, and where its ids lie now. */
     int64_t *ids; /* (most) */
     size_t n;
@@ -106,7 +107,7 @@ static inline float *td__rows_grads(float *area, uint64_t n)
 /* table_server.c */
 TD_NODISCARD td_status td__rows_serve_start(td__ps_tables *t);
 void td__rows_serve_stop(td__ps_tables *t);
-/* What a server does for others, and for itself. worker: who pushes. */
+/* What a server does for others, and for itself. */
 TD_NODISCARD td_status td__rows_pull(td__ps_tables *t, int table, const int64_t *ids, size_t n,
                                      bool train, float *out);
 /* tables.c: the ids of a batch, each once, to b, whose `local` are row numbers then; their rows,

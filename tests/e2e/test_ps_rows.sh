@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Test labels: slow
+# Rows of tables on servers are updated once by every batch that a checkpoint counts, and by no
+# other, whatever is under way when it is made. Every sample has all ids, and the gradient of a row
+# is -1 in every batch (huber, far from its target): a row times 1/lr is the number of its updates,
+# which is the step of the file that it lies in. So it is for every asynchronous rule, also after
+# kill -9 of all ranks and a resume, of a worker, and after a request to stop and a resume.
+. "$(dirname "$0")/lib.sh"
+command -v python3 >/dev/null || { echo "python3 is not there" >&2; exit 77; }
+
+cat >npy.py <<'END'
+import struct
+
+def npy(name, descr, shape, values):
+    head = "{'descr': '<%s4', 'fortran_order': False, 'shape': %s, }" % (descr, shape)
+    head += ' ' * (-(len(head) + 11) % 64) + '\n'
+    with open(name, 'wb') as f:
+        f.write(b'\x93NUMPY\x01\x00' + struct.pack('<H', len(head)) + head.encode())
+        f.write(struct.pack('<%d%s' % (len(values), descr), *values))
+
+n = 256
+npy('ids.npy', 'i', (n, 8), list(range(8)) * n)
+npy('x.npy', 'f', (n, 2), [i % 7 for i in range(2 * n)])
+npy('y.npy', 'f', (n,), [1e6] * n)
+END
+python3 npy.py || fail "no data"
+
+# count.py RUN: files of tables at every step, of which all rows have as many updates
+cat >count.py <<'END'
+import collections, os, struct, sys
+
+folder = sys.argv[1] + '/checkpoints/tables/'
+seen = collections.defaultdict(dict) # step -> id -> updates
+for name in os.listdir(folder):
+    step = int(name.split('.')[3])
+    data = open(folder + name, 'rb').read()
+    gone, rows = struct.unpack_from('<QQ', data, 24)
+    for i in range(rows):
+        id, _, value = struct.unpack_from('<qQf', data, 40 + 8 * gone + 20 * i)
+        seen[step][id] = value * 1024
+wrong = ['step %d: %s' % (s, sorted(seen[s].items())) for s in sorted(seen)
+         if seen[s] != dict.fromkeys(range(8), s)]
+if wrong or not seen:
+    sys.exit('%d of %d files have other counts, %s' % (len(wrong), len(seen), wrong[:3]))
+print('step', max(seen))
+END
+counts() { # RUN STEP: its last files are of this one
+    python3 count.py "$1" >counts 2>&1 || fail "$1: $(cat counts)"
+    [ "$(cat counts)" = "step $2" ] || fail "$1: $(cat counts), not $2"
+}
+
+cat >"$mark" <<'END'
+name: rows
+model:
+  input: ids
+  layers:
+    - {embedding: 1, name: emb, vocab: 8, on: servers, std: 0}
+    - {sum: , as: rows}
+    - {linear: 1, from: x}
+    - add: rows
+loss: huber
+data: {source: npy, train: "ids=ids.npy,x=x.npy,y=y.npy", target: number, split: {valid: 0}}
+train:
+  batch: 4
+  epochs: 2
+  optimizer: {name: sgd, lr: 0.0009765625}
+  eval: {every: never}
+checkpoint: {every: 1, keep: 10000}
+log: {report: false, tensorboard: false}
+END
+for rule in asgd stale ssp downpour; do
+    run 0 "$tandem" train "$mark" -n 3 --servers 2 --sync $rule --run-dir $rule --threads 1
+    counts $rule 128
+done
+run 0 "$tandem" train "$mark" -n 3 --servers 2 --run-dir rare --threads 1 --set train.sync=downpour \
+    --set train.sync.n_push=3 --set train.sync.n_fetch=2
+counts rare 128
+run 0 "$tandem" train "$mark" -n 2 --servers 2 --sync asgd --run-dir tcp --threads 1 \
+    --set parallel.transport=tcp
+counts tcp 128
+
+pid_of() { # RANK
+    pgrep -f "train .*-- $mark" | while read -r p; do
+        grep -qz "^TANDEM_RANK=$1\$" "/proc/$p/environ" 2>/dev/null && echo "$p"; done
+}
+found() { pid=$(pid_of "$1"); [ -n "$pid" ]; }
+saved() { [ -d "$1/checkpoints/step-00000020" ]; }
+# begin RUN RANK: a long one, with $pid that of the rank, after some checkpoints
+begin() {
+    "$tandem" train "$mark" -n 3 --servers 2 --sync asgd --run-dir="$1" --threads 1 \
+        --set train.epochs=20 >out 2>&1 &
+    launcher=$!
+    soon found "$2" || fail "$1: the run did not start"
+    soon saved "$1" || fail "$1: no checkpoint was made"
+}
+
+begin killed 0
+for p in $(processes); do kill -KILL "$p" 2>/dev/null; done
+wait $launcher; got=$?
+[ $got = 137 ] || fail "kill -9 of all ranks: $got"
+run 0 "$tandem" train --resume=killed -n 2 --servers 1 --threads 1 --set train.epochs=21
+counts killed 1344
+
+begin worker 3
+kill -KILL "$pid"
+wait $launcher || fail "kill -9 of a worker"
+has 'goes on with 2 of 3 workers'
+counts worker 1280
+
+begin asked 0
+kill -TERM $launcher
+wait $launcher; got=$?
+[ $got = 130 ] || fail "a request to stop: $got"
+run 0 "$tandem" train --resume=asked -n 3 --servers 2 --threads 1 --set train.epochs=21
+counts asked 1344
