@@ -16,7 +16,7 @@
 #include "base/unnamed_file.h"
 #include "device/block_cache_impl.h"
 
-enum { ALIGN = 64 };
+enum { ALIGN = 64, ARRIVALS = 32 };
 
 const char *td__block_level_name(td__block_level l)
 {
@@ -71,8 +71,13 @@ void td__block_release(td__block_cache *c, td__block_level l, int slot)
 {
     td__block_slot *s = &c->level[l].slot[slot];
     TD_ASSERT(s->holds > 0, "place %d is not held", slot);
-    if (!--s->holds)
-        link_slot(&c->level[l], slot, s->block >= 0);
+    if (--s->holds)
+        return;
+    bool front = s->block >= 0 && (s->hit || l == TD_BLOCK_FILE);
+    if (s->block >= 0 && !front)
+        front = ++c->level[l].arrivals % ARRIVALS == 0;
+    s->hit = false;
+    link_slot(&c->level[l], slot, front);
 }
 
 void td__block_settle(td__block_cache *c, td__block_level l, int slot, int64_t block)
@@ -206,6 +211,11 @@ td_status td__block_cache_write_back(td__block_cache *c)
     return kept ? TD_FAIL(TD_EIO, "%s: no room in the file in %s for %d modified blocks", c->o.name,
                           folder_of(c), kept)
                 : TD_OK;
+}
+
+int td__block_cache_room(const td__block_cache *c, td__block_level l)
+{
+    return c->level[l].n;
 }
 
 int td__block_cache_file(const td__block_cache *c)

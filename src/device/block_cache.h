@@ -6,10 +6,15 @@
  *     file     blocks that have gone cold in the host level; without a name, gone with the cache
  *
  * A block is looked up in that order. What is found in the host level is copied to the device level
- * on a stream of the cache, and what is found in the file is read into the host level before. In
- * both levels of memory the block that was let go of longest ago makes room; in the host level it
- * is written to the file first, unless the file has it already. A file that is full takes nothing
- * more, but for modified blocks, which take the place of others.
+ * on a stream of the cache, and what is found in the file is read into the host level before. What
+ * makes room in the host level is written to the file, unless the file has it already. A file that
+ * is full takes nothing more, but for modified blocks, which take the place of others.
+ *
+ * Room      In both levels of memory a block that was found there stays longest, and of others the
+ *           one that came in last makes room first. An epoch reads every sample once: if the oldest
+ *           made room, a level of half the samples would have lost most of them just before they
+ *           are read again; so it has nearly half. One of 32 blocks that come in counts as found,
+ *           so that a level follows users whose blocks change.
  *
  * Clean     A block is clean if somebody else can make it again, or if the file has it. A clean
  *           block may be gone when it is looked for again: the user makes it anew. A modified
@@ -60,6 +65,7 @@ typedef struct td__block_cache td__block_cache;
 TD_NODISCARD td_status td__block_cache_create(const td__block_cache_opts *o, td__block_cache **out);
 void td__block_cache_destroy(td__block_cache *c); /* no set is left; NULL is allowed */
 td__block_counters td__block_cache_count(td__block_cache *c);
+int td__block_cache_room(const td__block_cache *c, td__block_level l); /* in blocks */
 /* All modified blocks are written to the file; they stay in the host level. */
 TD_NODISCARD td_status td__block_cache_write_back(td__block_cache *c);
 int td__block_cache_file(const td__block_cache *c); /* its descriptor; -1: none. For tests */

@@ -8,12 +8,14 @@
 
 #include "device/block_cache.h"
 
-/* A place for a block. Places that nobody holds are in a list, the last used first; those without a
- * block are at its end. */
+/* A place for a block. Places that nobody holds are in a list, from whose end they are taken: a block
+ * that was found goes to its front, one that has come in to its end, where those without a block
+ * are; one of ARRIVALS that have come in goes to the front. */
 typedef struct td__block_slot {
     int64_t block; /* -1: none */
     int newer, older;
     int holds;
+    bool hit;      /* it was found here since it was last let go of */
     bool modified; /* host: not as elsewhere */
     bool sole;     /* file: nobody can make it again */
     uint32_t crc;  /* file */
@@ -24,6 +26,7 @@ typedef struct td__block_places {
     int n, touched;       /* places; those that were ever used */
     int newest, oldest;   /* of the list; -1: it is empty */
     int filled;           /* that have a block */
+    unsigned arrivals;    /* blocks that were let go of without having been found here */
     int *of;              /* (count) by block; -1: not here */
     td_mem mem;           /* (n, each); of the file: none */
 } td__block_places;

@@ -62,6 +62,7 @@ static td_status find(td__block_cache *c, td__held_block *h)
         if (c->level[l].of[h->id] >= 0) {
             keep(c, h, (td__block_level)l, c->level[l].of[h->id]);
             h->level = (td__block_level)l;
+            c->level[l].slot[h->slot[l]].hit = true;
         }
     if (!h->at && in_file(c, h->id)) {
         st = bring(c, h);
@@ -193,6 +194,7 @@ td_status td__block_set_modify(td__block_set *s, size_t i, void **out)
             td__block_release(c, TD_BLOCK_DEVICE, h->slot[TD_BLOCK_DEVICE]);
         h->slot[TD_BLOCK_DEVICE] = -1;
         c->level[TD_BLOCK_HOST].slot[h->slot[TD_BLOCK_HOST]].modified = true;
+        c->level[TD_BLOCK_HOST].slot[h->slot[TD_BLOCK_HOST]].hit = true;
         *out = h->at = td__block_place(c, TD_BLOCK_HOST, h->slot[TD_BLOCK_HOST]);
     }
     pthread_mutex_unlock(&c->lock);

@@ -128,6 +128,11 @@ const td__sample_keeper *td__kept_samples_keeper(const td__kept_samples *k)
     return &k->keeper;
 }
 
+int64_t td__kept_samples_room(const td__kept_samples *k)
+{
+    return td__block_cache_room(k->cache, TD_BLOCK_HOST);
+}
+
 td__block_counters td__kept_samples_count(const td__kept_samples *k)
 {
     return td__block_cache_count(k->cache);

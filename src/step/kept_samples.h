@@ -22,6 +22,7 @@ TD_NODISCARD td_status td__kept_samples_create(const td__dataset *d, td_device *
                                                td__kept_samples **out);
 void td__kept_samples_destroy(td__kept_samples *k); /* after the loaders; NULL is allowed */
 const td__sample_keeper *td__kept_samples_keeper(const td__kept_samples *k);
+int64_t td__kept_samples_room(const td__kept_samples *k); /* of the host level, in samples */
 td__block_counters td__kept_samples_count(const td__kept_samples *k);
 
 /* Field f of rows [at, at + rows) of a batch with kept rows is the runner's next input. */

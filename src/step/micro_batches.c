@@ -28,8 +28,7 @@ typedef struct run {
     const td__batch *batch;
     td__micro_batch_cut cut;
     uint32_t step, first;
-    sized *low,
-        *high; /* for micro-batches of rows / micro-batches, and for those of one row more */
+    sized *low, *high; /* of rows / micro-batches, and of one row more */
     td__micro_batch_calls calls;
 } run;
 
@@ -313,22 +312,19 @@ static sized *size_of(const run *n, int64_t rows)
 static td_status set_input(const td__micro_batch_set *s, td_runner *r, int i, const char *name,
                            const td__batch *batch, int64_t at, int64_t rows)
 {
-    int f = s->field_of[i];
-    const char *from = batch->field[f];
+    size_t each = s->row_nbytes[i];
     if (batch->kept)
-        return td__kept_rows_feed(batch, f, at, rows, r, name);
-    return td_runner_set_input(r, name, from + (size_t)at * s->row_nbytes[i],
-                               (size_t)rows * s->row_nbytes[i]);
+        return td__kept_rows_feed(batch, s->field_of[i], at, rows, r, name);
+    const char *from = (const char *)batch->field[s->field_of[i]] + (size_t)at * each;
+    return td_runner_set_input(r, name, from, (size_t)rows * each);
 }
 
-/* All inputs. */
 static td_status set_inputs(const td__micro_batch_set *s, const sized *z, td_runner *r,
                             const td__batch *batch, int64_t at)
 {
-    for (int i = 0; i < z->facts.n_inputs; i++) {
+    for (int i = 0; i < z->facts.n_inputs; i++)
         if (s->field_of[i] >= 0)
             TD_TRY(set_input(s, r, i, z->facts.input[i], batch, at, z->rows));
-    }
     return TD_OK;
 }
 
@@ -354,10 +350,9 @@ td_status td__micro_batch_feed(td__micro_batch_set *s, td_runner *r, const td__b
     for (int i = 0; i < TD__ROW_PLACES && !f; i++)
         f = s->sizes[i].rows ? &s->sizes[i].facts : NULL;
     TD_ASSERT(f, "no data set was named");
-    for (int i = 0; i < f->n_inputs; i++) {
+    for (int i = 0; i < f->n_inputs; i++)
         if (s->field_of[i] >= 0 && td__runner_reads(r, f->input[i], NULL))
             TD_TRY(set_input(s, r, i, f->input[i], batch, at, rows));
-    }
     return TD_OK;
 }
 

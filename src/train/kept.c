@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/log.h"
 #include "graph/params.h"
 #include "train/trainer_impl.h"
 
@@ -52,6 +53,16 @@ td_status td__train_keep_samples(td__trainer *t)
                        "data.blocks: not with table %s on servers, whose ids the host "
                        "reads",
                        t->plan.facts.table[0].param);
-    return td__kept_samples_create(td__data_part(t->plan.data, TD_PART_TRAIN),
-                                   td__params_device(t->replica.params), level, &t->run.kept);
+    TD_TRY(td__kept_samples_create(td__data_part(t->plan.data, TD_PART_TRAIN),
+                                   td__params_device(t->replica.params), level, &t->run.kept));
+    /* Batches hold their samples from when they are prepared until the next one is used. */
+    int64_t ahead = o->prefetch > 0 ? o->prefetch + 1 : 1;
+    int64_t rows = ahead * o->batch / td__trainer_ranks(t);
+    int64_t room = td__kept_samples_room(t->run.kept);
+    if (room < rows && room < td__data_part(t->plan.data, TD_PART_TRAIN)->count)
+        TD_LOG(WARN, TRAIN,
+               "data.blocks.host_mb has room for %lld samples, and the batches that "
+               "are prepared ahead have %lld: most will not be kept",
+               (long long)room, (long long)rows);
+    return TD_OK;
 }

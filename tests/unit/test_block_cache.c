@@ -129,21 +129,21 @@ TEST(pieces_are_copied_whatever_their_size_and_alignment)
 
 /* One place on the device, two in pinned memory, two in the file. By hand:
  *
- *     0 1 2   nobody has them; 0 goes to the file
- *     2 1     on the device, in pinned memory
- *     0       in the file; 2 goes there, which fills it
- *     3       nobody has it; 1 is dropped
- *     1       nobody has it any more; 0 is in the file already
- *     3 2 0   in pinned memory, in the file, in the file */
+ *     0 1 2   nobody has them; 1, which came in last, goes to the file
+ *     2       on the device
+ *     1       in the file; 2 goes there, which fills it
+ *     0       in pinned memory
+ *     3 1     nobody has it, in the file; 3 is dropped
+ *     3 0 2   nobody has it any more, in pinned memory, in the file */
 TEST(an_order_worked_out_by_hand)
 {
     static const struct {
         int id;
         td__block_level level;
     } ORDER[] = {{0, TD_BLOCK_LEVELS}, {1, TD_BLOCK_LEVELS}, {2, TD_BLOCK_LEVELS},
-                 {2, TD_BLOCK_DEVICE}, {1, TD_BLOCK_HOST},   {0, TD_BLOCK_FILE},
-                 {3, TD_BLOCK_LEVELS}, {1, TD_BLOCK_LEVELS}, {3, TD_BLOCK_HOST},
-                 {2, TD_BLOCK_FILE},   {0, TD_BLOCK_FILE}};
+                 {2, TD_BLOCK_DEVICE}, {1, TD_BLOCK_FILE},   {0, TD_BLOCK_HOST},
+                 {3, TD_BLOCK_LEVELS}, {1, TD_BLOCK_FILE},   {3, TD_BLOCK_LEVELS},
+                 {0, TD_BLOCK_HOST},   {2, TD_BLOCK_FILE}};
     EACH_DEVICE(d)
     {
         td__block_cache *c = cache_of(d, 1, 2, 2);
@@ -171,9 +171,9 @@ TEST(an_order_worked_out_by_hand)
     }
 }
 
-/* A list of ids, the last used first. */
+/* A list of ids: a place is taken from its end. */
 typedef struct recent {
-    int id[COUNT], n, most;
+    int id[COUNT], n, most, arrivals;
 } recent;
 
 static int place_in(const recent *r, int id)
@@ -184,16 +184,19 @@ static int place_in(const recent *r, int id)
     return -1;
 }
 
-/* To the front; the id that falls out at the end, or -1. */
+/* What is there comes to the front, what comes in to the end, one of 32 to the front. Returns the
+ * id that falls out, or -1. */
 static int touch(recent *r, int id)
 {
     int at = place_in(r, id), out = -1;
+    bool front = at >= 0 || ++r->arrivals % 32 == 0;
     if (at < 0 && r->n == r->most)
         out = r->id[at = r->n - 1];
     else if (at < 0)
         at = r->n++;
-    memmove(r->id + 1, r->id, (size_t)at * sizeof *r->id);
-    r->id[0] = id;
+    if (front)
+        memmove(r->id + 1, r->id, (size_t)at * sizeof *r->id);
+    r->id[front ? 0 : at] = id;
     return out;
 }
 
@@ -242,6 +245,38 @@ TEST(any_order_has_the_hits_of_a_model)
         td__block_counters n = td__block_cache_count(c);
         for (int l = 0; l < TD_BLOCK_LEVELS; l++)
             CHECK(n.hits[l] > 50, "level %d has %lld hits", l, (long long)n.hits[l]);
+        td__block_set_fini(&s);
+        td__block_cache_destroy(c);
+    }
+}
+
+/* Every block once in each epoch, in another order, and none in time to be there twice: each level
+ * still has about its share. */
+TEST(epochs_find_what_a_level_has_room_for)
+{
+    enum { EPOCHS = 30 };
+    EACH_DEVICE(d)
+    {
+        td__block_cache *c = cache_of(d, COUNT / 4, COUNT / 2, COUNT / 4);
+        td__block_set s;
+        int order[COUNT];
+        uint32_t random = 7;
+        CHECK_OK(td__block_set_init(&s, c, 1));
+        for (int i = 0; i < COUNT; i++)
+            order[i] = i;
+        for (int e = 0; e < EPOCHS; e++)
+            for (int i = 0; i < COUNT; i++) {
+                random = random * 1664525u + 1013904223u;
+                int k = i + (int)((random >> 16) % (uint32_t)(COUNT - i)), id = order[k];
+                order[k] = order[i];
+                order[i] = id;
+                visit(d, &s, id, 0);
+            }
+        td__block_counters n = td__block_cache_count(c);
+        double device = td__block_hit_rate(&n, TD_BLOCK_DEVICE);
+        double all = 1 - (double)n.misses / (EPOCHS * COUNT);
+        CHECK(device > 0.15, "%s: %g of the blocks on the device, of 0.25", NAMES[i_], device);
+        CHECK(all > 0.55, "%s: %g of the blocks, of 0.75", NAMES[i_], all);
         td__block_set_fini(&s);
         td__block_cache_destroy(c);
     }
@@ -349,6 +384,15 @@ static td_status modify(td__block_set *s, int64_t id, int version)
     return st;
 }
 
+/* Until nothing is in pinned memory that was there before. */
+static void visit_others(td_device *d, td__block_set *s, int64_t but)
+{
+    for (int round = 0; round < 4; round++)
+        for (int64_t id = 10; id < COUNT; id++)
+            if (id != but)
+                visit(d, s, id, 0);
+}
+
 TEST(modified_blocks_are_not_lost)
 {
     EACH_DEVICE(d)
@@ -358,22 +402,21 @@ TEST(modified_blocks_are_not_lost)
         CHECK_OK(td__block_set_init(&s, c, 1));
         visit(d, &s, 0, 0);
         visit(d, &s, 1, 0);
-        visit(d, &s, 2, 0); /* 0 is in the file and on the device, and not in pinned memory */
-        CHECK_OK(modify(&s, 0, 7));
-        CHECK_EQ_INT(visit(d, &s, 0, 7), TD_BLOCK_HOST); /* not what the device had */
-        CHECK_OK(modify(&s, 0, 8));
+        visit(d, &s, 2, 0); /* 1 is in the file and on the device, and not in pinned memory */
+        CHECK_OK(modify(&s, 1, 7));
+        CHECK_EQ_INT(visit(d, &s, 1, 7), TD_BLOCK_HOST); /* not what the device had */
+        CHECK_OK(modify(&s, 1, 8));
         CHECK_EQ_INT(td__block_cache_count(c).used[TD_BLOCK_DEVICE], 2 * EACH);
-        for (int id = 10; id < 20; id++)
-            visit(d, &s, id, 0);
-        CHECK_EQ_INT(visit(d, &s, 0, 8), TD_BLOCK_FILE);
-        /* The file is full: another modified block takes the place of one that can be made again. */
+        visit_others(d, &s, 19);
+        CHECK_EQ_INT(visit(d, &s, 1, 8), TD_BLOCK_FILE);
+        /* The file is full: a modified block takes the place of one that can be made again. */
         CHECK_EQ_INT(td__block_cache_count(c).used[TD_BLOCK_FILE], 3 * EACH);
+        visit(d, &s, 19, 0);
         CHECK_OK(modify(&s, 19, 3));
-        for (int id = 10; id < 18; id++)
-            visit(d, &s, id, 0);
+        visit_others(d, &s, 19);
         CHECK_EQ_INT(td__block_cache_count(c).evicted[TD_BLOCK_FILE], 1);
         CHECK_EQ_INT(visit(d, &s, 19, 3), TD_BLOCK_FILE);
-        CHECK_EQ_INT(visit(d, &s, 0, 8), TD_BLOCK_FILE);
+        CHECK(visit(d, &s, 1, 8) != TD_BLOCK_LEVELS, "a modified block is lost");
         CHECK_OK(modify(&s, 19, 4));
         CHECK_OK(td__block_cache_write_back(c));
         CHECK_EQ_INT(visit(d, &s, 19, 4), TD_BLOCK_HOST);
@@ -425,9 +468,11 @@ TEST(a_damaged_file_is_one_warning_or_the_end_of_a_modified_block)
         CHECK_OK(modify(&s, 5, 1));
         visit(d, &s, 6, 0);
         visit(d, &s, 7, 0);
+        CHECK_EQ_INT(visit(d, &s, 7, 0), TD_BLOCK_HOST); /* so that 5 is next to make room */
+        visit(d, &s, 8, 0);
         td_log_set_sink(note_line, &t);
-        /* Blocks 0 to 5 lie there in this order. */
-        CHECK(pwrite(td__block_cache_file(c), "other", 5, 3 * EACH + 9) == 5, "not written");
+        /* Blocks lie there as they came: 1 2 3 4 0 6 5. */
+        CHECK(pwrite(td__block_cache_file(c), "other", 5, 2 * EACH + 9) == 5, "not written");
         CHECK_EQ_INT(visit(d, &s, 2, 0), TD_BLOCK_FILE);
         CHECK_EQ_INT(visit(d, &s, 3, 0), TD_BLOCK_LEVELS);
         CHECK(t.lines == 1 && strstr(t.last, "test.blocks: block 3 in the file in ") &&
@@ -437,7 +482,7 @@ TEST(a_damaged_file_is_one_warning_or_the_end_of_a_modified_block)
         CHECK_EQ_INT(visit(d, &s, 5, 1), TD_BLOCK_FILE); /* which nobody else has */
         visit(d, &s, 8, 0);
         visit(d, &s, 9, 0);
-        CHECK(!ftruncate(td__block_cache_file(c), 5 * EACH + 20), "not cut off");
+        CHECK(!ftruncate(td__block_cache_file(c), 6 * EACH + 20), "not cut off");
         id = 5;
         CHECK_STATUS(td__block_set_hold(&s, &id, 1), TD_EIO);
         CHECK(strstr(td_last_error(), "block 5 in the file in ") &&
@@ -467,9 +512,9 @@ TEST(a_full_disk_is_one_warning)
         CHECK(!setrlimit(RLIMIT_FSIZE, &small), "no limit");
         for (int i = 0; i < 20; i++)
             CHECK_EQ_INT(visit(d, &s, i, 0), TD_BLOCK_LEVELS);
-        for (int i = 0; i < 3; i++)
+        for (int i = 1; i < 4; i++)
             CHECK_EQ_INT(visit(d, &s, i, 0), TD_BLOCK_FILE);
-        CHECK_EQ_INT(visit(d, &s, 3, 0), TD_BLOCK_LEVELS);
+        CHECK_EQ_INT(visit(d, &s, 4, 0), TD_BLOCK_LEVELS);
         CHECK(!setrlimit(RLIMIT_FSIZE, &before), "no limit");
         CHECK(t.lines == 1 && strstr(t.last, "takes no more than 3 blocks: File too large"),
               "%d lines: %s", t.lines, t.last);
@@ -511,6 +556,7 @@ int main(void)
         cmocka_unit_test(pieces_are_copied_whatever_their_size_and_alignment),
         cmocka_unit_test(an_order_worked_out_by_hand),
         cmocka_unit_test(any_order_has_the_hits_of_a_model),
+        cmocka_unit_test(epochs_find_what_a_level_has_room_for),
         cmocka_unit_test(what_has_no_room_passes_by),
         cmocka_unit_test(threads_share_a_cache),
         cmocka_unit_test(modified_blocks_are_not_lost),
