@@ -41,6 +41,11 @@ td__dataset *td__data_source_part(td__data *d, td__part part)
     return d->source_part[part];
 }
 
+bool td__data_draws(const td__data *d)
+{
+    return d->draws;
+}
+
 /* The train part; where only new samples were opened, those. */
 static td__dataset *any_part(const td__data *d)
 {
@@ -356,11 +361,13 @@ td_status td__data_open(const td__data_opts *opts, td__data **out)
     if (!d)
         return TD_FAIL(TD_ENOMEM, "no memory for data");
     snprintf(d->source, sizeof d->source, "%s", opts->source);
+    d->draws = opts->source_opts.resize && !strcmp(opts->source_opts.resize, "random");
     TD_TRY_OR(st, fail, open_parts(d, opts));
     if (d->part[TD_PART_TRAIN])
         TD_TRY_OR(st, fail, split(d, opts));
     for (int i = 0; i < opts->n_maps; i++) {
-        const td__map_def *def = td__map_find(opts->maps[i].name);
+        const td__map_def *def = td__map_find(opts->maps[i].name), *own = opts->maps[i].def;
+        d->draws = d->draws || (def && def->draws) || (own && own->draws);
         if (!cached && def && def->draws) {
             TD_TRY_OR(st, fail, add_cache(d, opts));
             cached = true;
@@ -393,6 +400,7 @@ td_status td__data_of(const char *source, td__dataset *const part[TD_PART_COUNT]
         return TD_FAIL(TD_ENOMEM, "no memory for data");
     snprintf(d->source, sizeof d->source, "%s", source);
     memcpy(d->part, part, sizeof d->part);
+    d->draws = true;
     return TD_OK;
 }
 

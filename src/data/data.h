@@ -71,6 +71,8 @@ const char *td__data_source(const td__data *d);         /* "digits" */
 td__dataset *td__data_part(td__data *d, td__part part); /* NULL: there is none */
 /* A part as the source gives it, before splits and stages; NULL: it has no file of its own. */
 td__dataset *td__data_source_part(td__data *d, td__part part);
+/* May samples of train be others in the next epoch: a stage draws, or the program makes them? */
+bool td__data_draws(const td__data *d);
 const char *td__part_name(td__part part); /* "train" */
 /* The fields that samples have after the maps, the same for all parts. */
 int td__data_fields(const td__data *d, const td__field **out);

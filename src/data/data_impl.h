@@ -17,6 +17,7 @@ struct td__data {
     int n_maps;
     const td__source_def *def; /* NULL: samples come from elsewhere */
     char source[48];
+    bool draws;      /* samples of train are others in each epoch, or nobody knows */
     bool test_aside; /* opts.input is the test part, but the share is cut off all the same */
 };
 

@@ -29,6 +29,7 @@ typedef struct slot {
     slot_state state;
     td__batch batch;
     int64_t *index; /* (batch) samples of the batch */
+    bool *absent;   /* (batch) with a keeper: those that are to be read */
     void *whole;    /* the field that is cut (TD_PARTITION_FEATURES), before the cut */
     td_status status;
     char error[512]; /* texts are kept per thread; this one travels to the reader */
@@ -41,6 +42,7 @@ struct td__loader {
     td__loader_rows *rows;
     td__loader_pick *pick;
     const void *rows_user;
+    const td__sample_keeper *keeper;
     bool augment;
     uint64_t epochs; /* 0: without end */
     td__share share;
@@ -140,6 +142,25 @@ static td__row_range range_of(const td__loader *l, int64_t index)
     return l->rows ? l->rows(l->rows_user, index, rows) : (td__row_range){0, rows};
 }
 
+/* The rows that the keeper does not have. */
+static td_status read_absent(const td__loader *l, slot *s, int64_t rows, const td__draw *draw)
+{
+    td__kept_rows *k = s->batch.kept;
+    void *out[TD__MAX_FIELDS];
+
+    TD_TRY(l->keeper->find(k, s->index, rows, s->absent));
+    for (int64_t i = 0, n; i < rows; i += n) {
+        for (n = 1; i + n < rows && s->absent[i + n] == s->absent[i];)
+            n++;
+        if (!s->absent[i])
+            continue;
+        for (int f = 0; f < l->data->n_fields; f++)
+            out[f] = (char *)s->batch.field[f] + (size_t)i * td__field_nbytes(&l->fields[f]);
+        TD_TRY(td__dataset_read(l->data, s->index + i, n, draw, out));
+    }
+    return l->keeper->keep(k, s->batch.field);
+}
+
 static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
 {
     td__draw draw = {.seed = l->share.seed, .epoch = epoch};
@@ -166,7 +187,9 @@ static void fill(const td__loader *l, slot *s, uint64_t epoch, int64_t index)
     if (l->cut_field >= 0 && !l->in_step)
         out[l->cut_field] = s->whole;
     s->status = TD_OK;
-    if (rows)
+    if (l->keeper)
+        s->status = read_absent(l, s, rows, l->augment ? &draw : NULL);
+    else if (rows)
         s->status = td__dataset_read(l->data, s->index, rows, l->augment ? &draw : NULL, out);
     if (s->status)
         snprintf(s->error, sizeof s->error, "%s", td_last_error());
@@ -207,6 +230,12 @@ static td_status init_slot(td__loader *l, slot *s)
     s->index = td__calloc((size_t)l->room, sizeof *s->index);
     if (!s->index)
         return TD_FAIL(TD_ENOMEM, "no memory for batches of %" PRId64, l->room);
+    if (l->keeper) {
+        s->absent = td__calloc((size_t)l->room, sizeof *s->absent);
+        if (!s->absent)
+            return TD_FAIL(TD_ENOMEM, "no memory for batches of %" PRId64, l->room);
+        TD_TRY(l->keeper->open(l->keeper->user, l->room, &s->batch.kept));
+    }
     for (int f = 0; f < l->data->n_fields; f++) {
         if (!td__size_mul(td__field_nbytes(&l->fields[f]), (size_t)l->room, &nbytes))
             return TD_FAIL(TD_EINVAL, "a batch of %" PRId64 " samples is too large", l->room);
@@ -231,6 +260,9 @@ static void fini_slot(td__loader *l, slot *s)
     if (s->whole)
         td__free_block(s->whole,
                        td__field_nbytes(&l->data->fields[l->cut_field]) * (size_t)l->room);
+    if (l->keeper)
+        l->keeper->close(s->batch.kept);
+    td__free(s->absent);
     td__free(s->index);
 }
 
@@ -280,6 +312,7 @@ td_status td__loader_create(td__dataset *d, const td__loader_opts *opts, td__loa
         return TD_FAIL(TD_ENOMEM, "no memory for a loader");
     l->data = d;
     l->epochs = opts->epochs;
+    l->keeper = opts->keeper;
     l->augment = opts->augment;
     l->batch = opts->batch;
     l->rows = opts->rows;

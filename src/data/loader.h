@@ -48,6 +48,21 @@ typedef td__row_range td__loader_rows(const void *user, int64_t index, int64_t r
  * returns how many. They lie in the batch one after the other, and `here` counts them from 0. */
 typedef int64_t td__loader_pick(const void *user, int64_t index, int64_t rows, int64_t *out);
 
+/* Who keeps samples from one epoch to the next (step/kept_samples.h), so that they are not read
+ * again. The functions are called by the threads that fill batches, each with what open() has made
+ * for its batch. */
+typedef struct td__kept_rows td__kept_rows;
+typedef struct td__sample_keeper {
+    void *user; /* borrowed */
+    td_status (*open)(void *user, int64_t room, td__kept_rows **out);
+    void (*close)(td__kept_rows *k); /* NULL is allowed */
+    /* Samples index[0..n) become the rows: absent[i] says which are to be read. The rows before
+     * them are given back. */
+    td_status (*find)(td__kept_rows *k, const int64_t *index, int64_t n, bool *absent);
+    /* Those were read into their rows of the fields. */
+    td_status (*keep)(td__kept_rows *k, void *const *field);
+} td__sample_keeper;
+
 typedef struct td__loader_opts {
     int64_t batch;
     bool shuffle, drop_last;
@@ -62,9 +77,10 @@ typedef struct td__loader_opts {
      * own: row j that it reads in an epoch is position j of its share, again from the first after
      * the last. By features: all columns are there, those of others are zero. */
     bool in_step;
-    td__loader_rows *rows; /* NULL: all */
-    td__loader_pick *pick; /* instead of rows: not one range, but these */
-    const void *rows_user; /* borrowed */
+    td__loader_rows *rows;           /* NULL: all */
+    td__loader_pick *pick;           /* instead of rows: not one range, but these */
+    const void *rows_user;           /* borrowed */
+    const td__sample_keeper *keeper; /* NULL: none; not with TD_PARTITION_FEATURES. Borrowed */
 } td__loader_opts;
 
 typedef struct td__batch {
@@ -73,6 +89,7 @@ typedef struct td__batch {
     uint64_t epoch;
     int64_t index;               /* of the batch in its epoch */
     void *field[TD__MAX_FIELDS]; /* (rows here, shape...) dense, 64-byte aligned */
+    td__kept_rows *kept;         /* NULL: none; else rows that the keeper has are only there */
 } td__batch;
 
 typedef struct td__loader td__loader;

@@ -3,18 +3,15 @@
 #include "data/spool.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/config.h"
 #include "base/fail.h"
+#include "base/unnamed_file.h"
 #include "data/pipeline.h"
 
 enum { ALIGN = 16, BUFFER = 1 << 18 };
@@ -50,30 +47,16 @@ static td_status spool_read(td__dataset *d, const int64_t *index, int64_t n, con
 
 static const td__dataset_ops OPS = {.destroy = spool_destroy, .read = spool_read};
 
-static const char *temp_dir(void)
-{
-    const char *given = td__env_get(TD_ENV_TMPDIR);
-    return given ? given : "/tmp";
-}
-
 static td_status disk_failed(const char *what)
 {
-    return TD_FAIL(TD_EIO, "%s: cannot keep the samples in a file in %s: %s", what, temp_dir(),
+    return TD_FAIL(TD_EIO, "%s: cannot keep the samples in a file in %s: %s", what, td__temp_dir(),
                    strerror(errno));
 }
 
 td_status td__unnamed_file(int *fd, const char *what)
 {
-    char path[4096];
-
-    *fd = -1;
-    if (snprintf(path, sizeof path, "%s/tandem-samples-XXXXXX", temp_dir()) >= (int)sizeof path)
-        return TD_FAIL(TD_EINVAL, "the path %.60s... is too long", temp_dir());
-    *fd = mkostemp(path, O_CLOEXEC);
-    if (*fd < 0)
-        return disk_failed(what);
-    unlink(path);
-    return TD_OK;
+    *fd = td__unnamed_open(NULL);
+    return *fd < 0 ? disk_failed(what) : TD_OK;
 }
 
 td_status td__unnamed_write(int fd, const void *data, size_t nbytes, const char *what)

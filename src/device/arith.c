@@ -2,6 +2,8 @@
  * operation is a launch whose kernel turns addresses into the device's own and calls the loops of
  * kernels/ for the best instruction set; and of all devices through their tables. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/kernels/blend.h"
@@ -201,13 +203,37 @@ static void host_squares(td_stream *s, const float *x, size_t n, float scale, fl
     td__stream_launch(s, run_squares, &q, sizeof q);
 }
 
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+typedef struct copies_args {
+    const td_device *device;
+    const td__copy_piece *list;
+    size_t n;
+} copies_args;
+
+static void run_copies(const void *args)
+{
+    const copies_args *c = args;
+    const td_device_ops *ops = c->device->ops;
+    for (size_t i = 0; i < c->n; i++)
+        memcpy(ops->local(c->device, c->list[i].to), ops->local(c->device, c->list[i].from),
+               c->list[i].nbytes);
+}
+
+static void host_copies(td_stream *s, const td__copy_piece *list, size_t n)
+{
+    copies_args c = {s->device, list, n};
+    td__stream_launch(s, run_copies, &c, sizeof c);
+}
+
 const td_arith_ops td__arith_host = {.blend = host_blend,
                                      .blended = host_blended,
                                      .scale = host_scale,
                                      .publish = host_publish,
                                      .update = host_update,
                                      .moments = host_moments,
-                                     .squares = host_squares};
+                                     .squares = host_squares,
+                                     .copies = host_copies};
 
 /* ---- All devices ----------------------------------------------------------------------------- */
 
@@ -247,4 +273,10 @@ void td__stream_squares(td_stream *s, const float *x, size_t n, float scale, flo
                         double *by_chunk)
 {
     s->device->ops->arith->squares(s, x, n, scale, clip, by_chunk);
+}
+
+void td__stream_copies(td_stream *s, const td__copy_piece *list, size_t n)
+{
+    if (n)
+        s->device->ops->arith->copies(s, list, n);
 }

@@ -128,6 +128,14 @@ enum { TD__LAUNCH_ARGS = 192 };
 void td__stream_launch(td_stream *s, td__stream_fn *fn, const void *args, size_t nbytes);
 /* Both sides stay valid until it is done; either may be the host's. */
 void td__stream_copy(td_stream *s, void *to, const void *from, size_t nbytes);
+/* n copies, in no order among themselves, as one launch. The list and what it names is the device's
+ * memory or pinned, and stays as it is until they are done. */
+typedef struct td__copy_piece {
+    void *to;
+    const void *from;
+    size_t nbytes;
+} td__copy_piece;
+void td__stream_copies(td_stream *s, const td__copy_piece *list, size_t n);
 /* A kernel of the stream failed. The first failure is kept. */
 void td__stream_fail(td_stream *s, td_status st, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

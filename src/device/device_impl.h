@@ -19,6 +19,7 @@ typedef struct td_arith_ops {
                     double sums[2]);
     void (*squares)(td_stream *s, const float *x, size_t n, float scale, float clip,
                     double *by_chunk);
+    void (*copies)(td_stream *s, const td__copy_piece *list, size_t n); /* n > 0 */
 } td_arith_ops;
 
 /* Of devices whose kernels are the processor's (arith.c). */

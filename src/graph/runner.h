@@ -14,6 +14,7 @@
 #ifndef TD_GRAPH_RUNNER_H
 #define TD_GRAPH_RUNNER_H
 
+#include "device/block_cache.h"
 #include "tandem/program.h"
 
 void td__runner_begin(td_runner *r, td_run_key key);
@@ -70,6 +71,16 @@ void td__runner_set_grads(td_runner *r, float *block);
 
 /* Is there such an input? Its size, where nbytes is not NULL. */
 bool td__runner_reads(const td_runner *r, const char *name, size_t *nbytes);
+
+/* Rows of an input of a run: row i lies `offset` bytes into block first + i of the set, or, where
+ * the set does not have it, at rows + i times the size of a row. */
+typedef struct td__block_rows {
+    const td__block_set *set; /* ready; not let go of before the run has ended */
+    size_t first, count, offset;
+    const void *rows;
+} td__block_rows;
+TD_NODISCARD td_status td__runner_set_blocks(td_runner *r, const char *name,
+                                             const td__block_rows *b);
 
 /* What the stream of a device did in the last whole run, on its own clock: copies to it, kernels,
  * copies from it, one after the other, each with what it waited for. Only after they were asked to

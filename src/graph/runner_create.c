@@ -264,6 +264,7 @@ void td_runner_destroy(td_runner *r)
     td__mem_free(&r->packed_mem);
     td__mem_free(&r->key);
     td__mem_free(&r->inputs);
+    td__mem_free(&r->pieces);
     td__mem_free(&r->results);
     td__free(r->staging.at);
     td__free(r->result_at);

@@ -43,7 +43,10 @@ struct td_runner {
     /* Where the host cannot read the device's memory, copies that it can: of the inputs, taken when
      * a run begins, and of the roots' values, made when it ends. */
     td_mem inputs, results;
-    uint64_t inputs_set; /* bit by their order: set since the last run */
+    uint64_t inputs_set;    /* bit by their order: set since the last run */
+    uint64_t inputs_placed; /* those that are on the device already: td__runner_set_blocks() */
+    td_mem pieces;          /* (inputs, piece_rows) pinned: copies of rows; made when needed */
+    size_t piece_rows;
     bool inputs_by_hand; /* somebody has their address: all are sent before every run */
     bool inputs_sent;    /* they have been, once */
     bool edges_stay;     /* on the device: td__runner_keep_edges() */

@@ -76,6 +76,56 @@ td_status td_runner_set_input(td_runner *r, const char *name, const void *data, 
     if (nbytes) /* empty tensors may have no memory at all */
         memcpy(td__runner_input_address(r, n), data, nbytes);
     r->inputs_set |= 1ull << input_bit(r, n);
+    r->inputs_placed &= ~r->inputs_set;
+    return TD_OK;
+}
+
+/* The list of copies of an input's rows. */
+static td_status pieces_of(td_runner *r, int bit, size_t rows, td__copy_piece **out)
+{
+    int n = 0;
+    for (int i = 0; i < r->p->g->n_nodes; i++)
+        n += r->p->g->nodes[i]->op == TD_OP_INPUT;
+    if (!r->pieces.at) {
+        TD_TRY(td__mem_alloc(r->p->backend->device, TD_MEM_PINNED, (size_t)n * rows * sizeof **out,
+                             &r->pieces));
+        r->piece_rows = rows;
+    }
+    TD_ASSERT(rows == r->piece_rows, "%zu rows of an input, %zu of others", rows, r->piece_rows);
+    *out = (td__copy_piece *)r->pieces.at + (size_t)bit * rows;
+    return TD_OK;
+}
+
+td_status td__runner_set_blocks(td_runner *r, const char *name, const td__block_rows *b)
+{
+    const td_node *n = find_input(r, name);
+    TD_ASSERT(n && b->count && td__desc_bytes(&n->out[0]) % b->count == 0 &&
+                  b->first + b->count <= b->set->n,
+              "%zu rows of input '%s'", b->count, name);
+    size_t each = td__desc_bytes(&n->out[0]) / b->count;
+    int bit = input_bit(r, n);
+    char *to = td__runner_address(r, n, 0), *staged = td__runner_input_address(r, n);
+    bool direct = td__runner_host_reads(r);
+    td__copy_piece *list = NULL;
+    if (bit >= TD__INPUT_BITS)
+        return TD_FAIL(TD_ENOTSUP, "data.blocks: not with more than %d inputs", TD__INPUT_BITS);
+    if (!direct)
+        TD_TRY(pieces_of(r, bit, b->count, &list));
+    for (size_t i = 0; i < b->count; i++) {
+        const char *at = b->set->held[b->first + i].at;
+        const char *from = at ? at + b->offset : (const char *)b->rows + i * each;
+        if (direct || !at)
+            memcpy(staged + i * each, from, each);
+        if (!direct)
+            list[i] = (td__copy_piece){to + i * each, at ? from : staged + i * each, each};
+    }
+    if (!direct) {
+        if (b->set->copies)
+            td__event_wait(r->stream, &b->set->copied);
+        td__stream_copies(r->stream, list, b->count);
+        r->inputs_placed |= 1ull << bit;
+        r->inputs_set &= ~(1ull << bit);
+    }
     return TD_OK;
 }
 
@@ -92,18 +142,30 @@ static void send_input(td_runner *r, const td_node *n)
                     td__desc_bytes(&n->out[0]));
 }
 
+/* But for those that are there. */
+static void send_all(td_runner *r)
+{
+    if (!r->inputs_placed)
+        td__stream_copy(r->stream, r->space[TD_SPACE_INPUT], r->inputs.at,
+                        r->space_bytes[TD_SPACE_INPUT]);
+    for (int i = 0; r->inputs_placed && i < r->p->g->n_nodes; i++) {
+        const td_node *n = r->p->g->nodes[i];
+        if (n->op == TD_OP_INPUT && !(r->inputs_placed >> input_bit(r, n) & 1u))
+            send_input(r, n);
+    }
+}
+
 /* Inputs that were set since the last run; all where somebody has their address. */
 static void send_inputs(td_runner *r)
 {
     bool all = r->inputs_by_hand || !r->inputs_sent || r->inputs_set >> TD__INPUT_BITS;
     if (all && !r->edges_stay)
-        td__stream_copy(r->stream, r->space[TD_SPACE_INPUT], r->inputs.at,
-                        r->space_bytes[TD_SPACE_INPUT]);
+        send_all(r);
     else
         for (int i = 0, bit = 0; i < r->p->g->n_nodes && r->inputs_set >> bit; i++)
             if (r->p->g->nodes[i]->op == TD_OP_INPUT && r->inputs_set >> bit++ & 1u)
                 send_input(r, r->p->g->nodes[i]);
-    r->inputs_set = 0;
+    r->inputs_set = r->inputs_placed = 0;
     r->inputs_sent = true;
 }
 

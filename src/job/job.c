@@ -147,9 +147,9 @@ const char *td__job_from(const td__job *j)
 
 static td_status check_source_options(td__job *j, const td__source_def *def)
 {
-    static const char *const GENERAL[] = {"source",  "seed",      "split",    "maps",
-                                          "cache",   "threads",   "prefetch", "distribute",
-                                          "changed", "partition", "weights"};
+    static const char *const GENERAL[] = {"source",  "seed",    "split",     "maps",
+                                          "cache",   "threads", "prefetch",  "distribute",
+                                          "changed", "blocks",  "partition", "weights"};
 
     for (const td__tree *t = td__tree_get(j->root, "data")->first; t; t = t->next) {
         bool known = td__has_word(def->reads, strcmp(t->key, "header") ? t->key : "no_header");

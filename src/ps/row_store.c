@@ -3,12 +3,12 @@
 #include "ps/row_store.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/fail.h"
+#include "base/unnamed_file.h"
 
 enum { LEAST = 2, FEW = 8 };    /* chunks in memory; bits of small ones */
 enum { HUGE_NBYTES = 4 << 20 }; /* from which on memory is of huge pages */
@@ -45,7 +45,7 @@ static td_status open_file(td__row_store *s)
 {
     if (s->fd >= 0)
         return TD_OK;
-    s->fd = open(s->folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    s->fd = td__unnamed_open(s->folder);
     return s->fd >= 0
                ? TD_OK
                : TD_FAIL(TD_EIO, "%s: no file for rows of a table: %s", s->folder, strerror(errno));
@@ -53,20 +53,13 @@ static td_status open_file(td__row_store *s)
 
 static td_status move(td__row_store *s, size_t i, bool out)
 {
-    size_t nbytes = chunk_nbytes(s), done = 0;
-    char *at = (char *)s->chunk[i].rows;
-    off_t from = (off_t)(i * nbytes);
-    while (done < nbytes) {
-        ssize_t n = out ? pwrite(s->fd, at + done, nbytes - done, from + (off_t)done)
-                        : pread(s->fd, at + done, nbytes - done, from + (off_t)done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return TD_FAIL(TD_EIO, "%s: rows of a table cannot be %s: %s", s->folder,
-                           out ? "written" : "read", n ? strerror(errno) : "the file is short");
-        done += (size_t)n;
-    }
-    return TD_OK;
+    size_t nbytes = chunk_nbytes(s);
+    float *at = s->chunk[i].rows;
+    bool done = out ? td__unnamed_put(s->fd, i * nbytes, at, nbytes)
+                    : td__unnamed_get(s->fd, i * nbytes, at, nbytes);
+    return done ? TD_OK
+                : TD_FAIL(TD_EIO, "%s: rows of a table cannot be %s: %s", s->folder,
+                          out ? "written" : "read", errno ? strerror(errno) : "the file is short");
 }
 
 /* One chunk that was not used since the hand passed it last goes to the file. */

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/date.h"
 
@@ -137,6 +138,23 @@ void td__json_ranks(td__text *t, const td__ranks_event *e)
     close_line(t);
 }
 
+/* Samples that were kept: where they were found, how often room was made, and bytes at the end. */
+static void add_samples(td__text *t, const td__block_counters *c)
+{
+    char name[48];
+    for (int l = 0; l < TD_BLOCK_LEVELS; l++) {
+        const char *level = td__block_level_name((td__block_level)l);
+        snprintf(name, sizeof name, "samples_%s_hits", level);
+        td__text_member_int(t, name, (int64_t)c->hits[l]);
+        snprintf(name, sizeof name, "samples_%s_evicted", level);
+        td__text_member_int(t, name, (int64_t)c->evicted[l]);
+        snprintf(name, sizeof name, "samples_%s_nbytes", level);
+        td__text_member_int(t, name, (int64_t)c->used[l]);
+    }
+    td__text_member_int(t, "samples_prepared", (int64_t)c->misses);
+    td__text_member_int(t, "samples_passed", (int64_t)c->passed);
+}
+
 void td__json_end(td__text *t, const td__train_result *r)
 {
     open_line(t, "end", r->step);
@@ -163,6 +181,8 @@ void td__json_end(td__text *t, const td__train_result *r)
         td__text_member_int(t, "device_idle", (int64_t)r->device_memory.idle);
         td__text_member_int(t, "device_peak", (int64_t)r->device_memory.peak);
     }
+    if (r->keeps_samples)
+        add_samples(t, &r->kept);
     if (r->dropped) {
         td__text_add(t, ", \"dropped\": [");
         for (int i = 0; i < r->n_dropped; i++)

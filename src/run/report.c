@@ -273,6 +273,23 @@ static void print_pool(td__text *t, const td__report_data *d)
     td__text_add(t, "</tr>\n");
 }
 
+/* Where samples were found that are kept for the next epoch. */
+static void print_samples(td__text *t, const td__block_counters *c)
+{
+    char value[TD__HUMAN], note[160];
+    for (int l = 0; l < TD_BLOCK_LEVELS; l++) {
+        snprintf(note, sizeof note, "samples kept, %s level",
+                 td__block_level_name((td__block_level)l));
+        td__text_add(t, "<tr>");
+        td__html_cell(t, "name", note);
+        td__html_cell(t, "n", td__human_bytes((double)c->used[l], value));
+        snprintf(note, sizeof note, "%.1f %% of the samples were found here",
+                 100 * td__block_hit_rate(c, (td__block_level)l));
+        td__html_cell(t, "sub", note);
+        td__text_add(t, "</tr>\n");
+    }
+}
+
 static void print_memory(td__text *t, const td_memory_plan *m, const td__report_data *d)
 {
     const struct {
@@ -314,6 +331,8 @@ static void print_memory(td__text *t, const td_memory_plan *m, const td__report_
     }
     if (d->device[0])
         print_pool(t, d);
+    if (d->keeps_samples)
+        print_samples(t, &d->kept);
     td__text_add(t, "</table></div></div>\n");
 }
 

@@ -164,6 +164,21 @@ static void read_dropped(td__report_data *d, const json_t *o)
                              r, item(o, "dropped", (int)r));
 }
 
+static void read_samples(td__report_data *d, const json_t *o)
+{
+    char name[48];
+    d->keeps_samples = json_object_get(o, "samples_prepared");
+    for (int l = 0; d->keeps_samples && l < TD_BLOCK_LEVELS; l++) {
+        const char *level = td__block_level_name((td__block_level)l);
+        snprintf(name, sizeof name, "samples_%s_hits", level);
+        d->kept.hits[l] = (uint64_t)number(o, name);
+        snprintf(name, sizeof name, "samples_%s_nbytes", level);
+        d->kept.used[l] = (size_t)number(o, name);
+    }
+    if (d->keeps_samples)
+        d->kept.misses = (uint64_t)number(o, "samples_prepared");
+}
+
 static void read_end(td__report_data *d, const json_t *o)
 {
     text(o, "end", d->end, sizeof d->end);
@@ -179,6 +194,7 @@ static void read_end(td__report_data *d, const json_t *o)
     d->device_released = number(o, "device_released");
     d->device_idle = number(o, "device_idle");
     d->device_peak = number(o, "device_peak");
+    read_samples(d, o);
     read_dropped(d, o);
 }
 

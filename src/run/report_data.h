@@ -53,8 +53,10 @@ typedef struct td__report_data {
     char device[16];                                        /* "": not known */
     double device_requests, device_reused, device_released; /* blocks */
     double device_idle, device_peak;                        /* bytes */
-    int n_begins;                                           /* more than one: the run was resumed */
-    char job[80];                                           /* the job's digest */
+    bool keeps_samples;                                     /* as blocks: */
+    td__block_counters kept;
+    int n_begins; /* more than one: the run was resumed */
+    char job[80]; /* the job's digest */
     /* From the lines about ranks since the last begin. */
     td__report_rank *rank;
     int n_ranks;                  /* 0: there are no such lines */

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/block_cache.h"
 #include "device/device.h"
 #include "run/pipeline_report.h"
 
@@ -36,6 +37,8 @@ typedef struct td__train_result {
     int memory_rank;
     const char *device; /* that rank 0 trained on, and its memory; NULL: not known */
     td__device_counters device_memory;
+    bool keeps_samples; /* data.blocks, on this rank: */
+    td__block_counters kept;
     /* With backup workers, on rank 0: shares of steps that were late, by rank; as long as the
      * trainer. */
     const uint64_t *dropped;

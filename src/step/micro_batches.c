@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "graph/lone_norm.h"
 #include "graph/runner.h"
+#include "step/kept_samples.h"
 #include "step/row_cache.h"
 
 /* A program for one number of rows. */
@@ -27,8 +28,7 @@ typedef struct run {
     const td__batch *batch;
     td__micro_batch_cut cut;
     uint32_t step, first;
-    sized *low,
-        *high; /* for micro-batches of rows / micro-batches, and for those of one row more */
+    sized *low, *high; /* of rows / micro-batches, and of one row more */
     td__micro_batch_calls calls;
 } run;
 
@@ -308,17 +308,23 @@ static sized *size_of(const run *n, int64_t rows)
     return n->low && n->low->rows == rows ? n->low : n->high;
 }
 
-/* Inputs of r from row `at` of the batch's memory on. */
+/* Input i of r from row `at` of the batch's memory on. */
+static td_status set_input(const td__micro_batch_set *s, td_runner *r, int i, const char *name,
+                           const td__batch *batch, int64_t at, int64_t rows)
+{
+    size_t each = s->row_nbytes[i];
+    if (batch->kept)
+        return td__kept_rows_feed(batch, s->field_of[i], at, rows, r, name);
+    const char *from = (const char *)batch->field[s->field_of[i]] + (size_t)at * each;
+    return td_runner_set_input(r, name, from, (size_t)rows * each);
+}
+
 static td_status set_inputs(const td__micro_batch_set *s, const sized *z, td_runner *r,
                             const td__batch *batch, int64_t at)
 {
-    for (int i = 0; i < z->facts.n_inputs; i++) {
-        if (s->field_of[i] < 0)
-            continue;
-        const char *from = batch->field[s->field_of[i]];
-        TD_TRY(td_runner_set_input(r, z->facts.input[i], from + (size_t)at * s->row_nbytes[i],
-                                   (size_t)z->rows * s->row_nbytes[i]));
-    }
+    for (int i = 0; i < z->facts.n_inputs; i++)
+        if (s->field_of[i] >= 0)
+            TD_TRY(set_input(s, r, i, z->facts.input[i], batch, at, z->rows));
     return TD_OK;
 }
 
@@ -344,13 +350,9 @@ td_status td__micro_batch_feed(td__micro_batch_set *s, td_runner *r, const td__b
     for (int i = 0; i < TD__ROW_PLACES && !f; i++)
         f = s->sizes[i].rows ? &s->sizes[i].facts : NULL;
     TD_ASSERT(f, "no data set was named");
-    for (int i = 0; i < f->n_inputs; i++) {
-        if (s->field_of[i] < 0 || !td__runner_reads(r, f->input[i], NULL))
-            continue;
-        const char *from = batch->field[s->field_of[i]];
-        TD_TRY(td_runner_set_input(r, f->input[i], from + (size_t)at * s->row_nbytes[i],
-                                   (size_t)rows * s->row_nbytes[i]));
-    }
+    for (int i = 0; i < f->n_inputs; i++)
+        if (s->field_of[i] >= 0 && td__runner_reads(r, f->input[i], NULL))
+            TD_TRY(set_input(s, r, i, f->input[i], batch, at, rows));
     return TD_OK;
 }
 

@@ -106,6 +106,9 @@ static td_status note_memory(td__trainer *t, td__train_result *out)
     out->memory_planned = st ? 0 : m.total;
     out->device = td__device_name(td__params_device(t->replica.params));
     out->device_memory = td__device_count(td__params_device(t->replica.params));
+    out->keeps_samples = t->run.kept;
+    if (t->run.kept)
+        out->kept = td__kept_samples_count(t->run.kept);
     return st;
 }
 

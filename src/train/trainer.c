@@ -52,6 +52,7 @@ td_status td__train_check(const td__train_opts *o, const td__sync_world *w)
     if (pieces < 0 || pieces > TD__MOST_PIECES || (pieces & (pieces - 1)))
         return TD_FAIL(TD_EINVAL, "parallel.tensor_pieces: %d is not 2, 4 or 8", pieces);
     TD_TRY(td__sync_check(&o->sync, &job, w));
+    TD_TRY(td__kept_check(o, w));
     return td__partition_check(o, w);
 }
 
@@ -266,6 +267,7 @@ td_status td__trainer_loader(td__trainer *t)
     td__loader_destroy(t->run.loader);
     t->run.loader = NULL;
     td__partition_set(&t->o, td__trainer_rank(t), td__trainer_ranks(t), weights, &o);
+    o.keeper = t->run.kept ? td__kept_samples_keeper(t->run.kept) : NULL;
     return td__loader_create(td__data_part(t->plan.data, TD_PART_TRAIN), &o, &t->run.loader);
 }
 
@@ -278,6 +280,7 @@ static td_status make_data(td__trainer *t)
         return TD_OK;
     t->plan.batches = (d->count + o->batch - 1) / o->batch;
     TD_TRY(td__trainer_balance(t));
+    TD_TRY(td__train_keep_samples(t));
     TD_TRY(td__trainer_loader(t));
     if (*facts->ignoring && o->partition)
         return TD_FAIL(TD_EINVAL, "data.partition: not with loss.ignore, whose rows count by what "
@@ -409,6 +412,7 @@ void td__trainer_destroy(td__trainer *t)
     td__micro_batch_set_destroy(t->run.train_set);
     td__micro_batch_set_destroy(t->run.eval_set);
     td__micro_batch_set_destroy(t->run.predict_set);
+    td__kept_samples_destroy(t->run.kept); /* which streams of runners may still read */
     td__replica_destroy(&t->replica);
     td__pool_destroy(t->run.pool);
     td__arena_destroy(t->plan.arena);

@@ -68,6 +68,7 @@ typedef struct td__train_opts {
     int patience;      /* validations without improvement; 0: never stop early */
     double min_delta;
     int prefetch, data_threads;
+    size_t blocks_device, blocks_host, blocks_file; /* bytes of levels (step/kept_samples.h) */
     /* Ranks have samples of their own: a name of td__partition_name, for rules whose ranks have
      * params of their own; NULL: rows of one common order. weights: of a weighted one, by rank. */
     const char *partition;

@@ -13,6 +13,7 @@
 #include "elastic/elastic.h"
 #include "parallel/lockstep.h"
 #include "run/rank_stats.h"
+#include "step/kept_samples.h"
 #include "step/micro_batches.h"
 #include "parallel/sync.h"
 #include "train/trainer.h"
@@ -60,6 +61,7 @@ typedef struct td__train_run {
     td__balance *balance;              /* NULL: micro-batches are dealt out evenly */
     bool rebalance;                    /* they are dealt out anew before the next step */
     td__counted *counted;              /* NULL: no target is ignored */
+    td__kept_samples *kept;            /* NULL: none are */
     td__loader *loader;
     struct {
         uint64_t epoch;
@@ -161,6 +163,9 @@ static inline const char *td__trainer_backend(const td__trainer *t)
 /* The first partition of micro-batches among ranks. While there is no loader. */
 TD_NODISCARD td_status td__trainer_balance(td__trainer *t);
 td__loader_opts td__trainer_loader_opts(td__trainer *t);
+/* kept.c: run.kept, if the job asks for it; and what does not go with that. */
+TD_NODISCARD td_status td__train_keep_samples(td__trainer *t);
+TD_NODISCARD td_status td__kept_check(const td__train_opts *o, const td__sync_world *w);
 /* The loader, anew: the rows that this rank reads have changed, and its threads ask for them. */
 TD_NODISCARD td_status td__trainer_loader(td__trainer *t);
 /* A td__loader_rows: the rows of this rank's micro-batches; a td__loader_pick, where a rule deals

@@ -3,6 +3,8 @@
  * What lies in memory that kernels do not reach (a host's array, row-sparse gradients, sums) goes
  * through the stream's staging memory, a piece at a time and in the stream's order. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+
 #include "base/fail.h"
 #include "device/cuda/cuda_impl.h"
 #include "device/cuda/kernels/blocks.h"
@@ -233,6 +235,21 @@ static void squares(td_stream *s, const float *x, size_t n, float by, float clip
         unlock(s);
 }
 
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+/* A block of threads for each piece, as far as the GPU has room for them. */
+static void copies(td_stream *s, const td__copy_piece *list, size_t n)
+{
+    size_t most = (size_t)gpu(s)->kind.processors * 32;
+    td__cuda_grid g = {.x = (unsigned)(n < most ? n : most), .threads = THREADS};
+    td__blocks_copies a = {.list = (const td__blocks_piece *)(const void *)list, .n = (long long)n};
+    td__cuda_enter(s->device);
+    td__cuda_launch(s, gpu(s)->blocks[TD__CUDA_COPIES], g, &a);
+}
+_Static_assert(sizeof(td__copy_piece) == sizeof(td__blocks_piece) &&
+                   offsetof(td__copy_piece, nbytes) == offsetof(td__blocks_piece, nbytes),
+               "the kernel reads the list as it is");
+
 /* Memory of the host that others read is no different from other memory of the host. */
 const td_arith_ops td__arith_cuda = {.blend = blend,
                                      .blended = blended,
@@ -240,4 +257,5 @@ const td_arith_ops td__arith_cuda = {.blend = blend,
                                      .publish = scale,
                                      .update = update,
                                      .moments = moments,
-                                     .squares = squares};
+                                     .squares = squares,
+                                     .copies = copies};

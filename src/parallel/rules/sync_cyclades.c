@@ -128,6 +128,7 @@ const td__sync_ops td__sync_cyclades = {
     .unplanned = "its threads exchange nothing but params in the memory of one process",
     .size = sizeof(cyclades),
     .one_process = true,
+    .reads_batches = true,
     .check = td__in_place_check,
     .check_params = check_params,
     .traits = td__in_place_traits,

@@ -333,6 +333,7 @@ const td__sync_ops td__sync_ensemble_compress = {
     .promise = "a function of the number of ranks, the seed, and when ranks meet",
     .options = OPTIONS,
     .size = sizeof(ensemble),
+    .reads_batches = true,
     .check = td__sync_local_check,
     .traits = td__sync_local_traits,
     .exchange = exchange,

@@ -143,6 +143,7 @@ const td__sync_ops td__sync_hogwild = {
     .options = OPTIONS,
     .size = sizeof(hogwild),
     .one_process = true,
+    .reads_batches = true,
     .check = td__in_place_check,
     .check_params = td__in_place_check_params,
     .traits = td__in_place_traits,

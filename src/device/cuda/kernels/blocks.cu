@@ -163,3 +163,28 @@ TD_KERNEL(blocks_moments, td__blocks_update)
         a.sums[2 * chunk + 1] = update;
     }
 }
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+template <typename T> static __device__ inline void copy_as(const td__blocks_piece &p)
+{
+    T *to = (T *)p.to;
+    const T *from = (const T *)p.from;
+    for (unsigned long long i = threadIdx.x; i < p.nbytes / sizeof(T); i += blockDim.x)
+        to[i] = from[i];
+}
+
+/* In the widest words that both ends and the length are multiples of. */
+TD_KERNEL(blocks_copies, td__blocks_copies)
+{
+    for (long long k = blockIdx.x; k < a.n; k += gridDim.x) {
+        td__blocks_piece p = a.list[k];
+        unsigned long long odd = (unsigned long long)p.to | (unsigned long long)p.from | p.nbytes;
+        if (odd % sizeof(uint4) == 0)
+            copy_as<uint4>(p);
+        else if (odd % sizeof(unsigned) == 0)
+            copy_as<unsigned>(p);
+        else
+            copy_as<unsigned char>(p);
+    }
+}

@@ -41,4 +41,16 @@ typedef struct td__blocks_squares {
     double *by_chunk;
 } td__blocks_squares;
 
+/* td__copy_piece of device/device.h. */
+typedef struct td__blocks_piece {
+    void *to;
+    const void *from;
+    unsigned long long nbytes;
+} td__blocks_piece;
+
+typedef struct td__blocks_copies {
+    const td__blocks_piece *list;
+    long long n;
+} td__blocks_copies;
+
 #endif
