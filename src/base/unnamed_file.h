@@ -1,5 +1,5 @@
-/* unnamed_file.h -- files without a name: what does not fit in memory is put there, and they go with
- * their descriptor, also if the process is killed. */
+/* unnamed_file.h -- files without a name: what does not fit in memory is put there, and they go
+ * with their descriptor, also if the process is killed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TD_BASE_UNNAMED_FILE_H
 #define TD_BASE_UNNAMED_FILE_H

@@ -8,9 +8,9 @@
 
 #include "device/block_cache.h"
 
-/* A place for a block. Places that nobody holds are in a list, from whose end they are taken: a block
- * that was found goes to its front, one that has come in to its end, where those without a block
- * are; one of ARRIVALS that have come in goes to the front. */
+/* A place for a block. Places that nobody holds are in a list, from whose end they are taken: a
+ * block that was found goes to its front, one that has come in to its end, where those without a
+ * block are; one of ARRIVALS that have come in goes to the front. */
 typedef struct td__block_slot {
     int64_t block; /* -1: none */
     int newer, older;

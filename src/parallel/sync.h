@@ -209,7 +209,7 @@ struct td__sync_ops {
     size_t size; /* bytes of the rule's own struct, which begins with a td__sync */
     /* Its threads train in one process, and only some models: no part of `--sync all`. */
     bool one_process;
-    /* The host reads or replaces fields of batches: samples are not kept as blocks (data.blocks). */
+    /* The host reads or replaces fields of batches: no samples are kept as blocks (data.blocks). */
     bool reads_batches;
     /* (optional, all three) The job's key that asks for the rule, a value of it for comparisons,
      * and does the config ask? Then `check` is called. */

@@ -3,9 +3,9 @@
 # Test labels: slow
 # data.blocks: samples that are kept as blocks in device memory, pinned memory and a file. Digests
 # are those without it, on cpu, far and the emulated GPU, with levels so small that blocks move
-# between all of them, on one rank, several, with threads, a pipeline, a resumed run; the hits are in
-# the summary, metrics.jsonl and the report; a folder that takes no file is a warning; what does not
-# go together is one line.
+# between all of them, on one rank, several, with threads, a pipeline, a resumed run; the hits are
+# in the summary, metrics.jsonl and the report; a folder that takes no file is a warning; what does
+# not go together is one line.
 . "$(dirname "$0")/lib.sh"
 
 cat >mlp.yaml <<'YAML'

@@ -73,8 +73,8 @@ for rule in asgd stale ssp downpour; do
     run 0 "$tandem" train "$mark" -n 3 --servers 2 --sync $rule --run-dir $rule --threads 1
     counts $rule 128
 done
-run 0 "$tandem" train "$mark" -n 3 --servers 2 --run-dir rare --threads 1 --set train.sync=downpour \
-    --set train.sync.n_push=3 --set train.sync.n_fetch=2
+run 0 "$tandem" train "$mark" -n 3 --servers 2 --run-dir rare --threads 1 \
+    --set train.sync=downpour --set train.sync.n_push=3 --set train.sync.n_fetch=2
 counts rare 128
 run 0 "$tandem" train "$mark" -n 2 --servers 2 --sync asgd --run-dir tcp --threads 1 \
     --set parallel.transport=tcp
