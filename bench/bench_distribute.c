@@ -13,7 +13,7 @@
 #include "bench_report.h"
 #include "coll/comm_setup.h"
 #include "net/store.h"
-#include "parallel/distribute.h"
+#include "parallel/distribute/distribute.h"
 
 enum { SAMPLES = 65536, SIDE = 28, BATCH = 1024, MOST = 4, ROUNDS = 5 };
 

@@ -97,8 +97,8 @@ static void print_table(const td__training *t)
         print_memory(t);
     if (r->keeps_samples)
         row("samples",
-            "%.1f %% from device memory, %.1f %% from pinned memory, %.1f %% from the file, %" PRIu64
-            " prepared",
+            "%.1f %% from device memory, %.1f %% from pinned memory, %.1f %% from the file, "
+            "%" PRIu64 " prepared",
             100 * td__block_hit_rate(&r->kept, TD_BLOCK_DEVICE),
             100 * td__block_hit_rate(&r->kept, TD_BLOCK_HOST),
             100 * td__block_hit_rate(&r->kept, TD_BLOCK_FILE), r->kept.misses);

@@ -8,7 +8,7 @@
 #include "data/data.h"
 #include "fault/faults.h"
 #include "job/job.h"
-#include "parallel/distribute.h"
+#include "parallel/distribute/distribute.h"
 #include "run/run_dir.h"
 #include "train/trainer.h"
 

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "job/job.h"
 #include "job/keys.h"
-#include "parallel/distribute.h"
+#include "parallel/distribute/distribute.h"
 
 typedef struct td__renamed td__renamed;
 struct td__renamed {

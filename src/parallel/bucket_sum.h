@@ -31,7 +31,7 @@
 #include "parallel/bucket_queue.h"
 #include "parallel/buckets.h"
 #include "parallel/rank_tree.h"
-#include "parallel/compressor.h"
+#include "parallel/compress/compressor.h"
 #include "parallel/step_plan.h"
 
 typedef struct td__bucket_sum_opts {

@@ -12,7 +12,7 @@
 #define TD_PARALLEL_BUCKETS_H
 
 #include "graph/cut.h"
-#include "parallel/compressor.h"
+#include "parallel/compress/compressor.h"
 
 /* Of how many bytes, by default. Over 1 Gbit/s a bucket then takes some 35 ms, a small part of a
  * backward that is worth overlapping with; tried: a quarter to 16 MiB. */

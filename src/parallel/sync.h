@@ -30,7 +30,7 @@
 #define TD_PARALLEL_SYNC_H
 
 #include "base/key.h"
-#include "parallel/compressor.h"
+#include "parallel/compress/compressor.h"
 #include "parallel/shards.h"
 #include "plan/mesh.h"
 #include "run/rank_stats.h"

@@ -13,7 +13,7 @@
 #include "base/fail.h"
 #include "base/key.h"
 #include "base/text.h"
-#include "parallel/compressor.h"
+#include "parallel/compress/compressor.h"
 #include "plan/schedule.h"
 #include "train/trainer_impl.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "parallel/distribute.h"
+#include "parallel/distribute/distribute.h"
 #include "support/check.h"
 #include "support/ranks.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "parallel/compressor.h"
+#include "parallel/compress/compressor.h"
 #include "support/check.h"
 #include "support/optim_model.h"
 #include "support/ranks.h"

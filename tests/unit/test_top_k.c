@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "parallel/top_k.h"
+#include "parallel/compress/top_k.h"
 #include "support/check.h"
 
 enum { MOST = 3000 };

@@ -26,7 +26,7 @@
 #include "graph/params.h"
 #include "optim/optimizer.h"
 #include "parallel/step_plan.h"
-#include "parallel/top_k.h"
+#include "parallel/compress/top_k.h"
 
 /* Floats that are exchanged at once; bits of the skeleton in a float of a checkpoint, and floats
  * before them: the number of the draw. */

@@ -1,6 +1,6 @@
 /* compressor.c -- the list of compressors, and the sum without any compression. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/compressor.h"
+#include "parallel/compress/compressor.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 static const td__compressor_ops *const compressors[] = {
 #define TD_COMPRESSOR(name) &td__compressor_##name,
-#include "parallel/compressors.def"
+#include "parallel/compress/compressors.def"
 #undef TD_COMPRESSOR
 };
 enum { COMPRESSORS = sizeof compressors / sizeof *compressors };

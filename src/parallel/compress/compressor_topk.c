@@ -29,7 +29,7 @@
 #include "base/fail.h"
 #include "parallel/kernels/compress.h"
 #include "parallel/step_plan.h"
-#include "parallel/top_k.h"
+#include "parallel/compress/top_k.h"
 
 #define RATIO 0.001
 #define FIRST_RATIO 0.25 /* of the warm-up */

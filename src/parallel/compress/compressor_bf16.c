@@ -2,7 +2,7 @@
  *
  * Sums are taken in f32 (coded_sum.h), so the error does not grow with the number of ranks. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/coded_sum.h"
+#include "parallel/compress/coded_sum.h"
 #include "parallel/kernels/compress.h"
 
 static size_t nbytes(const td__chunk *chunk, size_t count)

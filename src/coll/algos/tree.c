@@ -1,7 +1,7 @@
 /* tree.c -- see tree.h. A rank has a few segments under way: it receives the next ones while it
  * passes the current one on, so a long array costs its length once, not once for each level. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "coll/tree.h"
+#include "coll/algos/tree.h"
 
 #include "coll/exchange.h"
 

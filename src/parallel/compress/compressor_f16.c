@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "parallel/coded_sum.h"
+#include "parallel/compress/coded_sum.h"
 #include "parallel/kernels/compress.h"
 
 enum { CHUNK = 4096, CHUNK_NBYTES = sizeof(float) + CHUNK * sizeof(td_f16), TOP = 15 };

@@ -1,6 +1,6 @@
 /* coded_sum.c -- see coded_sum.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/coded_sum.h"
+#include "parallel/compress/coded_sum.h"
 
 #include <math.h>
 #include <string.h>

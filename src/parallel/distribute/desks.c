@@ -1,6 +1,6 @@
 /* desks.c -- see desks.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/desks.h"
+#include "parallel/distribute/desks.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -26,7 +26,7 @@
 
 #include "data/data.h"
 #include "data/table.h"
-#include "parallel/desks.h"
+#include "parallel/distribute/desks.h"
 #include "tandem/coll.h"
 
 typedef struct td__distribute_opts {
@@ -112,7 +112,7 @@ typedef struct td__distribute_def {
 } td__distribute_def;
 
 #define TD_DISTRIBUTE(name) extern const td__distribute_def td__distribute_##name;
-#include "parallel/distribute.def"
+#include "parallel/distribute/distribute.def"
 #undef TD_DISTRIBUTE
 
 #endif

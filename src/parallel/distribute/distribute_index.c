@@ -13,8 +13,8 @@
 #include "base/alloc.h"
 #include "base/fail.h"
 #include "data/record_file.h"
-#include "parallel/desks.h"
-#include "parallel/distribute.h"
+#include "parallel/distribute/desks.h"
+#include "parallel/distribute/distribute.h"
 #include "parallel/links.h"
 
 enum { ASKED = 256 }; /* records in a question */

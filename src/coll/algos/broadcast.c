@@ -7,7 +7,7 @@
  *              each rank once: the best for long arrays */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/exchange.h"
-#include "coll/tree.h"
+#include "coll/algos/tree.h"
 
 static td_status run_direct(td__coll_ctx *x, const td__coll_call *c)
 {

@@ -16,7 +16,7 @@
  * this is Rabenseifner's algorithm. See docs/algorithms.md. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/exchange.h"
-#include "coll/halving.h"
+#include "coll/algos/halving.h"
 
 enum { SEGMENT = 256 << 10, LEVELS = 16 };
 

@@ -11,8 +11,8 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "parallel/desks.h"
-#include "parallel/distribute.h"
+#include "parallel/distribute/desks.h"
+#include "parallel/distribute/distribute.h"
 
 /* The first of a block, and how many it has. */
 static int64_t block_rows(const td__serving *v, const td__dataset *d, int64_t block, int64_t *begin)

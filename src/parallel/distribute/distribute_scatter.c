@@ -11,8 +11,8 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "parallel/desks.h"
-#include "parallel/distribute.h"
+#include "parallel/distribute/desks.h"
+#include "parallel/distribute/distribute.h"
 
 /* ---- Rank 0 ---------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "parallel/compressor.h"
+#include "parallel/compress/compressor.h"
 
 static td_status create(const td__compressor_opts *o, td__compressor **out)
 {

@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "parallel/distribute.h"
+#include "parallel/distribute/distribute.h"
 #include "parallel/links.h"
 
 enum { RING = 4 };

@@ -1,6 +1,6 @@
 /* top_k.c -- see top_k.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/top_k.h"
+#include "parallel/compress/top_k.h"
 
 #include <string.h>
 

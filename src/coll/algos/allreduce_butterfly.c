@@ -12,7 +12,7 @@
  * arrays on 2^k ranks: halving.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/exchange.h"
-#include "coll/halving.h"
+#include "coll/algos/halving.h"
 
 enum { SHORT = 16 << 10, CHUNK = 1 << 20 };
 

@@ -18,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "parallel/coded_sum.h"
+#include "parallel/compress/coded_sum.h"
 #include "parallel/kernels/compress.h"
 
 enum { CHUNK = 256 };

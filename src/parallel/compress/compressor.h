@@ -85,7 +85,7 @@ float td__reduce_clip(const td__compressor *r, const float *local, size_t count)
 uint64_t td__reduce_sum_nbytes(const td__compressor *r, size_t count);
 
 #define TD_COMPRESSOR(name) extern const td__compressor_ops td__compressor_##name;
-#include "parallel/compressors.def"
+#include "parallel/compress/compressors.def"
 #undef TD_COMPRESSOR
 
 /* NULL: there is none of that name. */

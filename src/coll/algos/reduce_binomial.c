@@ -6,7 +6,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 #include "coll/exchange.h"
-#include "coll/tree.h"
+#include "coll/algos/tree.h"
 
 static td_status run_allreduce(td__coll_ctx *x, const td__coll_call *c)
 {

@@ -22,7 +22,7 @@
 #define TD_PARALLEL_CODED_SUM_H
 
 #include "base/cpu.h"
-#include "parallel/compressor.h"
+#include "parallel/compress/compressor.h"
 
 /* A code may see its numbers in chunks, none of which has numbers of two params. */
 typedef enum td__chunk_kind {

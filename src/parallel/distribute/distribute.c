@@ -5,7 +5,7 @@
  * 0 is to spread it, and a part on another rank begins as a table of what arrived. Everything above
  * it is then the same code on the same samples. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "parallel/distribute.h"
+#include "parallel/distribute/distribute.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ enum { BLOCK = 1 << 20, TEXT = 512, CHUNK = 256 };
 
 static const td__distribute_def *const METHODS[] = {
 #define TD_DISTRIBUTE(name) &td__distribute_##name,
-#include "parallel/distribute.def"
+#include "parallel/distribute/distribute.def"
 #undef TD_DISTRIBUTE
 };
 

@@ -6,7 +6,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/alloc.h"
 #include "base/fail.h"
-#include "parallel/distribute.h"
+#include "parallel/distribute/distribute.h"
 
 static td_status move_blocks(td__spread *s, char *data, char *piece)
 {
